@@ -13,6 +13,16 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
+// WorkerArg is the first argument of a worker's command line.
+const WorkerArg = "worker"
+
+// The descriptors a worker inherits after its standard ones.
+const (
+	ControlFD = 3 + iota
+	BoardFD
+	ShmFD
+)
+
 // Job is everything a worker needs to run its rank.
 type Job struct {
 	RunID        int64
@@ -35,6 +45,7 @@ type Job struct {
 	Threads      int
 	Testing      bool // the testing module is there
 	Describe     bool // run the top level only, and report the parameters
+	Watched      bool // somebody watches the progress bar
 }
 
 // Source is one file of a recipe, read once by the agent for all ranks.
@@ -60,7 +71,7 @@ type ToAgent struct {
 	Declared *Declared `cbor:",omitempty"`
 	Points   []Point   `cbor:",omitempty"`
 	Tags     []string  `cbor:",omitempty"`
-	Note     string    `cbor:",omitempty"`
+	Notes    []string  `cbor:",omitempty"`
 	Progress *Progress `cbor:",omitempty"`
 	Save     *Part     `cbor:",omitempty"`
 	Restore  *Restore  `cbor:",omitempty"`

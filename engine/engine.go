@@ -10,16 +10,16 @@ type ExitCode int
 
 // The exit codes, as `drun help exit-codes` lists them.
 const (
-	ExitDone          ExitCode = 0
-	ExitRecipe        ExitCode = 1
-	ExitUsage         ExitCode = 2
-	ExitRankLost      ExitCode = 3
-	ExitTimeout       ExitCode = 4
-	ExitMismatch      ExitCode = 5
-	ExitBackend       ExitCode = 6
-	ExitStorage       ExitCode = 7
-	ExitRequirement   ExitCode = 8
-	ExitInterrupted   ExitCode = 130
+	ExitDone        ExitCode = 0
+	ExitRecipe      ExitCode = 1
+	ExitUsage       ExitCode = 2
+	ExitRankLost    ExitCode = 3
+	ExitTimeout     ExitCode = 4
+	ExitMismatch    ExitCode = 5
+	ExitBackend     ExitCode = 6
+	ExitStorage     ExitCode = 7
+	ExitRequirement ExitCode = 8
+	ExitInterrupted ExitCode = 130
 )
 
 // Status is the word under which history keeps a run that ended so.
