@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"database/sql"
 	"encoding/json"
+	"maps"
 	"math"
-	"sort"
-	"strings"
+	"slices"
 	"time"
 )
 
@@ -39,14 +39,19 @@ type Params map[string]any
 // be whole stays 1.0.
 func (p Params) MarshalJSON() ([]byte, error) {
 	raw := map[string]json.RawMessage{}
-	for name, value := range p {
-		_, text, err := encodeParam(value)
-		if err != nil {
-			return nil, err
-		}
-		raw[name] = json.RawMessage(text)
+	for name := range p {
+		raw[name] = json.RawMessage(p.Text(name))
 	}
 	return json.Marshal(raw)
+}
+
+// Text is the JSON form of one value.
+func (p Params) Text(name string) string {
+	_, text, err := encodeParam(p[name])
+	if err != nil {
+		return "null"
+	}
+	return text
 }
 
 // Summary is a run as "drun runs" lists it. Its JSON form is documented in
@@ -288,10 +293,5 @@ func (db *DB) SourceText(sha256 string) (content []byte, err error) {
 
 // sorted returns the keys of m in order.
 func sorted[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Slice(keys, func(i, j int) bool { return strings.Compare(keys[i], keys[j]) < 0 })
-	return keys
+	return slices.Sorted(maps.Keys(m))
 }
