@@ -96,11 +96,11 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return usage(hint, "unknown command %q", args[0])
 }
 
-// arguments makes a wrong number of arguments a usage error.
-func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
+// arguments requires between least and most of them; most < 0: any number.
+func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usage("usage: "+cmd.UseLine(), "%s: %v", cmd.CommandPath(), err)
+		if n := len(args); n < least || most >= 0 && n > most {
+			return usage("usage: "+cmd.UseLine(), "%s: wrong number of arguments: %d", cmd.CommandPath(), n)
 		}
 		return nil
 	}
