@@ -85,11 +85,10 @@ type Declared struct {
 	Params []Value
 }
 
-// Value is a parameter with its type: int, float, bool, string or None.
+// Value is a parameter of the recipe, its value written as Starlark does.
 type Value struct {
-	Name string
-	// Text is the value as Starlark writes it, JSON as JSON does.
-	Text, JSON string
+	Name, Default, Text string
+	Kind                string // None, bool, int, float, string, list or tuple
 }
 
 // Point is one logged metric.
