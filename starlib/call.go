@@ -60,6 +60,28 @@ func Number(v starlark.Value) float64 {
 	return f
 }
 
+// Scalar is a value that may hold one number: a tensor of one element.
+type Scalar interface {
+	// Item gives the element; an error when there is not exactly one.
+	Item() (starlark.Value, error)
+}
+
+// AsNumber gives an int, a float or a one-element tensor as float64.
+func AsNumber(v starlark.Value) (float64, error) {
+	if s, ok := v.(Scalar); ok {
+		item, err := s.Item()
+		if err != nil {
+			return 0, err
+		}
+		v = item
+	}
+	switch v.(type) {
+	case starlark.Int, starlark.Float:
+		return Number(v), nil
+	}
+	return 0, fmt.Errorf("want a number, got %s", describe(v))
+}
+
 // bind matches arguments with parameters, as a Starlark function would.
 func (c *Call) bind(sig *signature, args starlark.Tuple, kwargs []starlark.Tuple) error {
 	n := len(sig.params)

@@ -48,12 +48,8 @@ func (f *Files) Open(name string) (*os.File, error) {
 				continue
 			}
 		}
-		file, err := root.Open(rel)
+		file, err := open(root, rel)
 		if err == nil {
-			if info, err := file.Stat(); err == nil && info.IsDir() {
-				file.Close()
-				return nil, fmt.Errorf("%s is a folder", name)
-			}
 			return file, nil
 		}
 		if first == nil || errors.Is(first, fs.ErrNotExist) && !errors.Is(err, fs.ErrNotExist) {
@@ -67,6 +63,20 @@ func (f *Files) Open(name string) (*os.File, error) {
 		return nil, fmt.Errorf("%s: no such file (looked in %s)", name, strings.Join(f.dirs, ", "))
 	}
 	return nil, fmt.Errorf("%s: %w", name, cause(first))
+}
+
+// open refuses what is no regular file: opening a pipe would wait for its writer.
+func open(root *os.Root, rel string) (*os.File, error) {
+	info, err := root.Stat(rel)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, errors.New("it is a folder")
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is not a regular file")
+	}
+	return root.Open(rel)
 }
 
 // escapes recognises os.Root's refusal, which has no exported value.

@@ -46,7 +46,7 @@ func TestFilesStayBeneathTheirFolders(t *testing.T) {
 		"link.txt":                       "outside the recipe's folder",
 		filepath.Join(top, "secret.txt"): "outside the recipe's folder",
 		"missing.txt":                    "no such file",
-		"sub":                            "is a folder",
+		"sub":                            "it is a folder",
 	} {
 		if _, err := files.Open(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %q", name, err, want)
