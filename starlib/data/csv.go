@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"unsafe"
 )
 
 // table is a file of numbers: the features row by row, and the label column
@@ -128,4 +129,9 @@ func shorten(s string) string {
 		return s[:37] + "..."
 	}
 	return s
+}
+
+// bytesOf is the memory of the numbers.
+func bytesOf(v []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
 }

@@ -103,7 +103,7 @@ func (it *batchIterator) load(i int) (starlark.Value, error) {
 	l := it.l
 	if l.shuffle && it.order == nil {
 		var err error
-		if it.order, err = shuffled(l.ctx, l.seed, random.LoaderOrder, it.epoch, l.ds.Len()); err != nil {
+		if it.order, err = random.New(l.ctx, l.seed, random.LoaderOrder, uint64(it.epoch)).Permutation(l.ds.Len()); err != nil {
 			return nil, err
 		}
 	}

@@ -39,6 +39,9 @@ func result(t *tensor.Tensor, err error) (starlark.Value, error) {
 	return (*Value)(t), nil
 }
 
+// String writes the elements, all of a small tensor, the edges of a larger one.
+func (v *Value) String() string { return v.Tensor().String() }
+
 // Type is the name that signatures use.
 func (v *Value) Type() string { return "Tensor" }
 
