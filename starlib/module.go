@@ -31,3 +31,17 @@ func (m *moduleValue) AttrNames() []string {
 	sort.Strings(names)
 	return names
 }
+
+// callableModule is a module that is a function too: tensor([1, 2]).
+type callableModule struct {
+	*moduleValue
+	fn *starlark.Builtin
+}
+
+var _ starlark.Callable = (*callableModule)(nil)
+
+func (m *callableModule) Name() string { return m.name }
+
+func (m *callableModule) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	return m.fn.CallInternal(thread, args, kwargs)
+}

@@ -79,6 +79,7 @@ type Module struct {
 	Defs   []*Def
 	Types  []*Methods          // the values that its builtins return, for the reference
 	Values starlark.StringDict // attributes that are not builtins, such as run.id
+	Call   *Def                // what the module does when it is called itself; may be nil
 }
 
 // Build makes the module's Starlark value for a rank.
@@ -90,7 +91,11 @@ func (m *Module) Build(r *Rank) starlark.Value {
 	for _, d := range m.Defs {
 		members[d.Name()] = d.builtin(m.Name+"."+d.Name(), r)
 	}
-	return &moduleValue{name: m.Name, members: members}
+	v := &moduleValue{name: m.Name, members: members}
+	if m.Call != nil {
+		return &callableModule{v, m.Call.builtin(m.Name, r)}
+	}
+	return v
 }
 
 // Builtin makes a single builtin's value, for names that belong to no module.
