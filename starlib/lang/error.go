@@ -85,7 +85,11 @@ func explainEval(err *starlark.EvalError) *Error {
 			e.Frames = append(e.Frames, Frame{Func: frame.Name, Pos: frame.Pos})
 		}
 	}
-	if n := len(e.Frames); n > 0 {
+	n := len(e.Frames)
+	if n > 1 && wrongArguments(err.Msg, e.Frames[n-1].Func) {
+		n-- // the fault is the call's: the callee has not begun
+	}
+	if e.Frames = e.Frames[:n]; n > 0 {
 		e.Pos = e.Frames[n-1].Pos
 	}
 	// A load, or a builtin that called back, may wrap an error that lies deeper.
@@ -93,6 +97,13 @@ func explainEval(err *starlark.EvalError) *Error {
 		return around(err, explain(inner), e.Frames)
 	}
 	return e
+}
+
+// wrongArguments reports whether msg is of a call whose arguments do not fit
+// the function.
+func wrongArguments(msg, function string) bool {
+	rest, ok := strings.CutPrefix(msg, "function "+function+" ")
+	return ok && (strings.HasPrefix(rest, "missing ") || strings.HasPrefix(rest, "accepts ") || strings.HasPrefix(rest, "got "))
 }
 
 // around is inner, as err says it, within the calls that led to it.

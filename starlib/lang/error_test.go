@@ -153,6 +153,20 @@ Traceback (most recent call last):
 	}
 }
 
+// Arguments that do not fit are the fault of the call.
+func TestWrongArguments(t *testing.T) {
+	const src = "def f(x):\n    return x\ndef main():\n    "
+	for call, want := range map[string]string{
+		"f()":      "r.star:4:6: function f missing 1 argument (x)",
+		"f(1, 2)":  "r.star:4:6: function f accepts 1 positional argument (2 given)",
+		"f(y = 1)": "r.star:4:6: function f got an unexpected keyword argument",
+	} {
+		if e := fault(t, src+call); !strings.HasPrefix(e.Error(), want) || len(e.Frames) != 1 {
+			t.Errorf("%s: %v in %v, want %s", call, e, e.Frames, want)
+		}
+	}
+}
+
 // An error in a loaded file is told where it is, with the loads that led there.
 func TestExplainLoad(t *testing.T) {
 	files := map[string]string{
