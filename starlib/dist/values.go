@@ -39,7 +39,7 @@ func (w *World) broadcastValue(c *starlib.Call, v starlark.Value, src int, limit
 	if w.rank.Rank == src {
 		return v, nil
 	}
-	return plain.Decode(data)
+	return (&plain.Decoder{Tensors: w.tensors}).Decode(data)
 }
 
 // gatherValues gives every rank's plain value, in rank order.
@@ -57,7 +57,7 @@ func (w *World) gatherValues(c *starlib.Call, v starlark.Value, limit time.Durat
 	}
 	values := make([]starlark.Value, len(all))
 	for r, data := range all {
-		if values[r], err = plain.Decode(data); err != nil {
+		if values[r], err = (&plain.Decoder{Tensors: w.tensors}).Decode(data); err != nil {
 			return nil, err
 		}
 	}

@@ -74,19 +74,19 @@ func Modules() []*starlib.Module {
 
 func modules(h Host) ([]*starlib.Module, *run.Params) {
 	tensors := tensor.NewContext()
-	streams := random.NewStreams(h.Rank)
+	streams := random.NewStreams(tensors, h.Rank.Seed, h.Rank.Rank)
 	runState, runModule := run.New(h.Rank, h.Run, h.Recorder, h.Params)
 	world, distModule := dist.New(h.Context, h.Rank, h.Comm, h.Backend, h.Timeout, tensors)
-	always := []checkpoint.Named{{Name: "random", Value: streams}, {Name: "run", Value: runState}}
+	always := []checkpoint.Named{{Name: "random.shared", Value: streams.Shared}, {Name: "random.rank", Value: streams.PerRank}, {Name: "run", Value: runState}}
 	list := []*starlib.Module{
 		runModule,
 		distModule,
-		startensor.New(h.Rank, tensors, streams),
-		nn.New(h.Rank, tensors, streams),
-		optim.New(h.Rank, tensors),
-		data.New(h.Rank, tensors, streams),
-		checkpoint.New(h.Store, always, world.AgreeOnStep),
-		random.New(h.Rank, tensors, streams),
+		startensor.Module(tensors, streams.Shared.Stream),
+		nn.Module(h.Rank, tensors, streams),
+		optim.Module(tensors),
+		data.Module(h.Rank, tensors),
+		checkpoint.Module(tensors, h.Store, always, world.AgreeOnStep),
+		random.Module(tensors),
 	}
 	return append(list, h.Extra...), runState.Params
 }
