@@ -85,10 +85,12 @@ type Declared struct {
 	Params []Value
 }
 
-// Value is a parameter of the recipe, its value written as Starlark does.
+// Value is a declared parameter of the recipe.
 type Value struct {
-	Name, Default, Text string
-	Kind                string // None, bool, int, float, string, list or tuple
+	Name    string
+	Default string // as Starlark writes it
+	Kind    string // of its value: NoneType, bool, int, float or string
+	Text    string // its value
 }
 
 // Point is one logged metric.

@@ -3,8 +3,10 @@ package launch
 import (
 	"errors"
 	"fmt"
+	"math/big"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -339,7 +341,23 @@ func codeOf(err error) engine.ExitCode {
 func values(params []engine.Value) []history.Param {
 	out := make([]history.Param, len(params))
 	for i, p := range params {
-		out[i] = history.Param{Name: p.Name, Value: p.Plain()}
+		out[i] = history.Param{Name: p.Name, Value: plain(p)}
 	}
 	return out
+}
+
+func plain(p engine.Value) any {
+	switch p.Kind {
+	case "bool":
+		return p.Text == "True"
+	case "int":
+		n, _ := new(big.Int).SetString(p.Text, 10)
+		return n
+	case "float":
+		x, _ := strconv.ParseFloat(p.Text, 64) // written by strconv
+		return x
+	case "string":
+		return p.Text
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package launch
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +28,7 @@ func findOrigin(db *history.DB, home, spec string) (*origin, error) {
 	if err != nil {
 		return nil, err
 	}
-	show, err := db.Show(id)
+	show, err := db.Get(id)
 	if err != nil {
 		return nil, err
 	}
@@ -46,10 +47,20 @@ func findOrigin(db *history.DB, home, spec string) (*origin, error) {
 		}
 		return nil, err
 	}
-	for _, p := range show.Params {
-		o.params = append(o.params, engine.Param{Name: p.Name, Value: paramText(p.Value)})
+	for name, value := range show.Params {
+		if value != nil { // None is what the recipe has by itself
+			o.params = append(o.params, engine.Param{Name: name, Value: paramText(value)})
+		}
 	}
 	return o, nil
+}
+
+// paramText writes a value as -p reads it, to the bit.
+func paramText(v any) string {
+	if f, ok := v.(float64); ok {
+		return strconv.FormatFloat(f, 'g', -1, 64)
+	}
+	return fmt.Sprint(v)
 }
 
 func parseRef(step string) (checkpoints.Ref, error) {

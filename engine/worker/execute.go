@@ -3,6 +3,7 @@ package worker
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"drun/collective"
@@ -19,7 +20,7 @@ import (
 // execute runs the recipe's top level, freezes what it made, and calls main.
 func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 	thread := &starlark.Thread{Name: "main", Print: w.print}
-	lang.Watch(thread)
+	lang.Watch(thread, 0)
 	loader := &loader{worker: w, env: u.Env, loaded: map[string]*module{}}
 	thread.Load = loader.load
 	w.mu.Lock()
@@ -61,9 +62,20 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 func (w *worker) declare(params *run.Params) error {
 	d := &engine.Declared{}
 	for _, p := range params.Declared() {
-		d.Params = append(d.Params, engine.Value{Name: p.Name, Text: p.Value.String(), Default: p.Default.String(), Plain: run.Plain(p.Value)})
+		d.Params = append(d.Params, engine.Value{Name: p.Name, Default: p.Default.String(), Kind: p.Value.Type(), Text: text(p.Value)})
 	}
 	return w.channel.Send(&engine.ToAgent{Declared: d})
+}
+
+// text writes a parameter's value so that -p reads it back to the bit.
+func text(v starlark.Value) string {
+	switch v := v.(type) {
+	case starlark.String:
+		return string(v)
+	case starlark.Float:
+		return strconv.FormatFloat(float64(v), 'g', -1, 64)
+	}
+	return v.String()
 }
 
 // print writes a recipe's lines to stdout, which the agent captures.

@@ -59,7 +59,7 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 				Sig: `params(**defaults) -> struct`,
 				Doc: "Declares the recipe's parameters with their defaults and returns their values as a struct.\n" +
 					"`-p name=value` on the command line overrides a default and is read as the default's type\n" +
-					"(int, float, bool, string, or a list or tuple written as in Starlark).",
+					"(int, float, bool, string; None takes anything).",
 				TopLevel: true,
 				Fn:       r.params,
 			},
