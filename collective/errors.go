@@ -94,6 +94,17 @@ func (e *PeerLostError) Error() string {
 	return s
 }
 
+// A BackendError says that the engine beneath a Comm failed.
+type BackendError struct {
+	Backend string
+	Rank    int
+	Msg     string
+}
+
+func (e *BackendError) Error() string {
+	return fmt.Sprintf("backend %s failed on rank %d: %s", e.Backend, e.Rank, e.Msg)
+}
+
 // A StoppedError says that the run was asked to stop, and by whom.
 type StoppedError struct{ By string }
 

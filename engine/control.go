@@ -85,11 +85,12 @@ type Declared struct {
 	Params []Value
 }
 
-// Value is a parameter with its type: int, float, bool, string or None.
+// Value is a declared parameter of the recipe.
 type Value struct {
-	Name string
-	// Text is the value as Starlark writes it, JSON as JSON does.
-	Text, JSON string
+	Name    string
+	Default string // as Starlark writes it
+	Kind    string // of its value: NoneType, bool, int, float or string
+	Text    string // its value
 }
 
 // Point is one logged metric.

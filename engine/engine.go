@@ -50,6 +50,13 @@ func Errorf(code ExitCode, format string, args ...any) *Error {
 }
 
 func (e *Error) Error() string { return e.Msg }
+
+// ExitCode is the status that the command line ends with.
+func (e *Error) ExitCode() int { return int(e.Code) }
+
+// Advice is the hint.
+func (e *Error) Advice() string { return e.Hint }
+
 func (e *Error) Unwrap() error { return e.Err }
 
 // Failure is why a rank ended, as it reports it to its agent.

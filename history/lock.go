@@ -2,10 +2,12 @@ package history
 
 import (
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -58,30 +60,20 @@ func (db *DB) findLost() ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	var gone []int64
+	gone := []int64{}
 	for _, id := range claim {
 		if db.agentGone(id) {
 			gone = append(gone, id)
 		}
 	}
 	if len(gone) == 0 {
-		return nil, nil
+		return gone, nil
 	}
 	still, err := db.running()
 	if err != nil {
 		return nil, err
 	}
-	claims := map[int64]bool{}
-	for _, id := range still {
-		claims[id] = true
-	}
-	var lost []int64
-	for _, id := range gone {
-		if claims[id] {
-			lost = append(lost, id)
-		}
-	}
-	return lost, nil
+	return slices.DeleteFunc(gone, func(id int64) bool { return !slices.Contains(still, id) }), nil
 }
 
 func (db *DB) running() (ids []int64, err error) {
@@ -94,20 +86,25 @@ func (db *DB) running() (ids []int64, err error) {
 	return ids, err
 }
 
-// markLost writes the truth about lost runs down. It always begins a write,
-// so that a history that cannot be written is noticed at once.
+// markLost writes the truth about lost runs down. It always updates, if no
+// row: SQLite tells only then that a file cannot be written.
 func (db *DB) markLost() error {
 	lost, err := db.findLost()
 	if err != nil {
 		return err
 	}
+	set, err := json.Marshal(lost)
+	if err != nil {
+		return err
+	}
 	return db.write(func(tx *sql.Tx) error {
-		for _, id := range lost {
-			for _, table := range []string{"runs SET status = 'lost' WHERE id", "attempts SET status = 'lost' WHERE run"} {
-				if _, err := tx.Exec("UPDATE "+table+" = ? AND status = 'running'", id); err != nil {
-					return err
-				}
+		for _, table := range []string{"runs SET status = 'lost' WHERE id", "attempts SET status = 'lost' WHERE run"} {
+			_, err := tx.Exec("UPDATE "+table+" IN (SELECT value FROM json_each(?)) AND status = 'running'", string(set))
+			if err != nil {
+				return err
 			}
+		}
+		for _, id := range lost {
 			os.Remove(db.lockPath(id))
 		}
 		return nil

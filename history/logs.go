@@ -3,20 +3,9 @@ package history
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"regexp"
 	"time"
 )
-
-// MarshalJSON gives the form of "drun logs --json".
-func (l LogLine) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Rank   int       `json:"rank"`
-		Stream string    `json:"stream"`
-		Time   time.Time `json:"time"`
-		Text   string    `json:"text"`
-	}{l.Rank, l.Stream, l.Time, l.Text})
-}
 
 // LogFilter chooses lines; the zero value takes all of them.
 type LogFilter struct {

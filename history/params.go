@@ -1,6 +1,7 @@
 package history
 
 import (
+	"bytes"
 	"database/sql"
 	"encoding/json"
 	"fmt"
@@ -54,7 +55,7 @@ func encodeParam(v any) (kind, text string, err error) {
 		}
 		return "float", string(text), err
 	case string:
-		text, err := json.Marshal(v)
+		text, err := marshal(v)
 		return "string", string(text), err
 	}
 	return "", "", fmt.Errorf("a %T cannot be recorded", v)
@@ -81,6 +82,15 @@ func decodeParam(kind, text string) (any, error) {
 		return s, err
 	}
 	return nil, fmt.Errorf("parameter of type %q has the unreadable value %s", kind, text)
+}
+
+// marshal is json.Marshal that leaves <, > and & readable.
+func marshal(v any) ([]byte, error) {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
 // Float is a number whose JSON form keeps its bits: the shortest that reads

@@ -11,7 +11,7 @@ import (
 
 // MarshalJSON gives the form of "drun metrics --json".
 func (p Point) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
+	return marshal(struct {
 		Name  string    `json:"name"`
 		Step  int64     `json:"step"`
 		Rank  int       `json:"rank"`

@@ -88,11 +88,11 @@ func decode(value sql.NullFloat64, bits sql.NullInt64) float64 {
 
 // LogLine is one line that a rank, or the agent (rank -1), printed.
 type LogLine struct {
-	ID     int64 // order of recording; set by reading
-	Rank   int
-	Stream string // "stdout" or "stderr"
-	Time   time.Time
-	Text   string // without its end of line
+	ID     int64     `json:"-"` // order of recording; set by reading
+	Rank   int       `json:"rank"`
+	Stream string    `json:"stream"` // "stdout" or "stderr"
+	Time   time.Time `json:"time"`
+	Text   string    `json:"text"` // without its end of line
 }
 
 // Logs records lines in the order given.

@@ -3,7 +3,6 @@ package history
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"unicode/utf8"
 
@@ -94,7 +93,7 @@ func (t *Table) MarshalJSON() ([]byte, error) {
 			unique = fmt.Sprintf("%s_%d", name, n)
 		}
 		used[unique] = true
-		key, err := json.Marshal(unique)
+		key, err := marshal(unique)
 		if err != nil {
 			return nil, err
 		}
@@ -119,7 +118,7 @@ func (t *Table) MarshalJSON() ([]byte, error) {
 					cell = string(v)
 				}
 			}
-			value, err := json.Marshal(cell)
+			value, err := marshal(cell)
 			if err != nil {
 				return nil, err
 			}

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"bytes"
 	"database/sql"
 	"encoding/json"
 	"maps"
@@ -42,7 +41,7 @@ func (p Params) MarshalJSON() ([]byte, error) {
 	for name := range p {
 		raw[name] = json.RawMessage(p.Text(name))
 	}
-	return json.Marshal(raw)
+	return marshal(raw)
 }
 
 // Text is the JSON form of one value.
@@ -242,7 +241,7 @@ func (db *DB) Get(id int64) (*Detail, error) {
 		if err := rows.Scan(&d.Threads, &d.Version, &d.Host, &d.PID, &d.Dir, &command); err != nil {
 			return err
 		}
-		return json.NewDecoder(bytes.NewBufferString(command)).Decode(&d.Command)
+		return json.Unmarshal([]byte(command), &d.Command)
 	}, "SELECT threads, version, host, pid, dir, command FROM runs WHERE id = ?", id)
 	if err != nil {
 		return nil, err

@@ -11,7 +11,6 @@ type Entry struct {
 // Stateful values (modules, optimizers, loaders, generators) can be put into a
 // checkpoint and taken from one.
 type Stateful interface {
-	starlark.Value
 	// State lists the state in a fixed order. Tensors are the live ones, not copies.
 	State() []Entry
 	// SetState takes values of the same names; tensors are copied into the live

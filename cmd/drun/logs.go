@@ -21,7 +21,7 @@ func newLogs() *cobra.Command {
 		Long: `Print what the ranks of a run printed. With more than one rank each line begins
 with its rank, "[0] "; "[drun] " is the agent that runs them. With --json: a list
 of {"rank", "stream", "time", "text"}; with --follow too, one such object a line.`,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			filter := history.LogFilter{}
 			if cmd.Flags().Changed("rank") {

@@ -22,7 +22,7 @@ func newMetrics() *cobra.Command {
 in which they were recorded. Values are exact: they read back to the same bits.
 JSON has no NaN and infinities; they are the strings "NaN", "Infinity" and
 "-Infinity" there.`,
-		Args: arguments(cobra.MinimumNArgs(1)),
+		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if asCSV && wantsJSON(cmd) {
 				return usage("", "--csv and --json exclude each other")

@@ -25,7 +25,9 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noSuchCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		SuggestionsMinimumDistance: 2,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	home := os.Getenv("DRUN_HOME")
 	if home == "" {
@@ -36,7 +38,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Sprintf("see: %s --help", cmd.CommandPath()), "%v", err)
 	})
-	root.AddCommand(newRuns(), newShow(), newMetrics(), newLogs(), newSQL(), newVersion())
+	root.AddCommand(newRun(), newDoc(), newRuns(), newShow(), newMetrics(), newLogs(), newSQL(), newVersion())
 	root.AddCommand(helpTopics()...)
 	root.SetHelpCommand(newHelp())
 	return root
@@ -57,7 +59,9 @@ func report(stderr io.Writer, err error) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(stderr, "drun: %v\n", err)
+	if text := err.Error(); text != "" {
+		fmt.Fprintf(stderr, "drun: %s\n", text)
+	}
 	var advising interface{ Advice() string }
 	if errors.As(err, &advising) && advising.Advice() != "" {
 		fmt.Fprintf(stderr, "  hint: %s\n", advising.Advice())
@@ -96,11 +100,11 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return usage(hint, "unknown command %q", args[0])
 }
 
-// arguments makes a wrong number of arguments a usage error.
-func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
+// arguments requires between least and most of them; most < 0: any number.
+func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usage("usage: "+cmd.UseLine(), "%s: %v", cmd.CommandPath(), err)
+		if n := len(args); n < least || most >= 0 && n > most {
+			return usage("usage: "+cmd.UseLine(), "%s: wrong number of arguments: %d", cmd.CommandPath(), n)
 		}
 		return nil
 	}

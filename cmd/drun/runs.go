@@ -21,7 +21,7 @@ func newRuns() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runs",
 		Short: "List the runs, newest first",
-		Args:  arguments(cobra.NoArgs),
+		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if all && cmd.Flags().Changed("limit") {
 				return usage("", "--limit and --all exclude each other")

@@ -20,7 +20,7 @@ func newShow() *cobra.Command {
 		Use:   "show RUN",
 		Short: "Show one run in full",
 		Long:  "Show one run in full: parameters, metrics, attempts, sources and checkpoints.\nRUN is an id, a name, or last.",
-		Args:  arguments(cobra.ExactArgs(1)),
+		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withRun(cmd, args[0], func(db *history.DB, id int64) error {
 				d, err := db.Get(id)

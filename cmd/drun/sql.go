@@ -21,7 +21,7 @@ docs/history.md; with --json the result is a list of objects, one a row, with
 NaN and infinities as the strings "NaN", "Infinity" and "-Infinity".`,
 		Example: `  drun sql "select name, last from metric_summaries where run = 7"
   drun sql "select r.name, p.value from runs r join params p on p.run = r.id where p.name = 'lr'"`,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			db, err := history.OpenReadOnly(homeOf(cmd))
 			if err != nil {

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+)
 
 // newHelp is cobra's help command, but a topic that does not exist is a usage
 // error.
@@ -11,7 +15,7 @@ func newHelp() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			about, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				return usage("see: drun help", "no help on %q", args)
+				return usage("see: drun help", "there is no help on %q", strings.Join(args, " "))
 			}
 			return about.Help()
 		},

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 
 	"drun/engine"
 
@@ -21,6 +22,9 @@ type process struct {
 	channel *engine.Channel
 	output  sync.WaitGroup // its stdout and stderr are being read
 	pipes   []*os.File
+
+	reported bool // it said how its rank ended
+	exited   bool
 }
 
 // spawn starts a worker. It inherits its end of the control channel as
@@ -86,6 +90,39 @@ func environment(job *engine.Job) []string {
 	}
 	return env
 }
+
+// listen passes on what the worker says, then its end.
+func (p *process) listen(events chan<- event) {
+	for {
+		msg := new(engine.ToAgent)
+		if err := p.channel.Receive(msg); err != nil {
+			break
+		}
+		events <- event{rank: p.rank, msg: msg}
+	}
+	_ = p.cmd.Wait() // its state says how it ended
+	events <- event{rank: p.rank, exit: p.cmd.ProcessState}
+}
+
+// drain waits until all the worker's output has been read. Something that it
+// started may hold the pipes open: that is not waited for.
+func (p *process) drain() {
+	read := make(chan struct{})
+	go func() {
+		p.output.Wait()
+		close(read)
+	}()
+	select {
+	case <-read:
+	case <-time.After(drainAtMost):
+		for _, pipe := range p.pipes {
+			pipe.Close()
+		}
+		<-read
+	}
+}
+
+const drainAtMost = time.Second
 
 // kill ends the worker and whatever it started.
 func (p *process) kill() {

@@ -18,6 +18,7 @@ import (
 
 	"drun/engine"
 	"drun/starlib/lang"
+	"drun/starlib/universe"
 )
 
 // Bundle is a recipe with all its files.
@@ -91,6 +92,22 @@ func (b *Bundle) add(root *os.Root, file string, loading []string) error {
 			return &lang.Error{Pos: load.Pos, Msg: fmt.Sprintf("cannot load %q: %s", load.Module, reason(err))}
 		}
 		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Check compiles every file for the environment that ranks will have: unknown
+// names are errors here, before anything starts.
+func (b *Bundle) Check() error {
+	env := universe.Names()
+	for _, s := range b.Sources {
+		parsed, err := lang.Parse(Display(b.Name, s.Path), s.Content)
+		if err != nil {
+			return err
+		}
+		if _, err := parsed.Compile(env); err != nil {
 			return err
 		}
 	}

@@ -32,7 +32,11 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, "%s: ", e.Pos)
 	}
 	b.WriteString(e.Msg)
-	for _, also := range e.Also {
+	for i, also := range e.Also {
+		if i == shownFaults {
+			fmt.Fprintf(&b, "\nand %d more", len(e.Also)-i)
+			break
+		}
 		fmt.Fprintf(&b, "\n%s", also)
 	}
 	return b.String()
@@ -81,7 +85,11 @@ func explainEval(err *starlark.EvalError) *Error {
 			e.Frames = append(e.Frames, Frame{Func: frame.Name, Pos: frame.Pos})
 		}
 	}
-	if n := len(e.Frames); n > 0 {
+	n := len(e.Frames)
+	if n > 1 && wrongArguments(err.Msg, e.Frames[n-1].Func) {
+		n-- // the fault is the call's: the callee has not begun
+	}
+	if e.Frames = e.Frames[:n]; n > 0 {
 		e.Pos = e.Frames[n-1].Pos
 	}
 	// A load, or a builtin that called back, may wrap an error that lies deeper.
@@ -89,6 +97,13 @@ func explainEval(err *starlark.EvalError) *Error {
 		return around(err, explain(inner), e.Frames)
 	}
 	return e
+}
+
+// wrongArguments reports whether msg is of a call whose arguments do not fit
+// the function.
+func wrongArguments(msg, function string) bool {
+	rest, ok := strings.CutPrefix(msg, "function "+function+" ")
+	return ok && (strings.HasPrefix(rest, "missing ") || strings.HasPrefix(rest, "accepts ") || strings.HasPrefix(rest, "got "))
 }
 
 // around is inner, as err says it, within the calls that led to it.
@@ -132,8 +147,10 @@ func located(err error) error {
 // are not.
 func isRecipe(pos syntax.Position) bool { return pos.IsValid() && pos.Line > 0 }
 
-// shownFrames is how many calls of a long backtrace are shown at each end.
-const shownFrames = 8
+const (
+	shownFaults = 10 // of those found with the first
+	shownFrames = 8  // at each end of a long backtrace
+)
 
 // Render returns the error as a user reads it: what Error says, then the
 // calls that led to it, each with its line of source. source returns the text
@@ -147,16 +164,36 @@ func (e *Error) Render(source func(filename string) []byte) string {
 		return b.String()
 	}
 	b.WriteString("Traceback (most recent call last):\n")
-	for i := 0; i < len(e.Frames); i++ {
-		if skip := len(e.Frames) - 2*shownFrames; i == shownFrames && skip > 1 {
-			fmt.Fprintf(&b, "  … %d more calls …\n", skip)
+	calls := runs(e.Frames)
+	for i := 0; i < len(calls); i++ {
+		if skip := len(calls) - 2*shownFrames; i == shownFrames && skip > 1 {
+			fmt.Fprintf(&b, "  … %d more …\n", skip)
 			i += skip
 		}
-		frame := e.Frames[i]
-		fmt.Fprintf(&b, "  %s: in %s\n", frame.Pos, frame.Func)
-		quote(&b, source, frame.Pos)
+		fmt.Fprintf(&b, "  %s: in %s\n", calls[i].Pos, calls[i].Func)
+		quote(&b, source, calls[i].Pos)
+		if n := calls[i].times; n > 1 {
+			fmt.Fprintf(&b, "    … the same call, %d times in all\n", n)
+		}
 	}
 	return b.String()
+}
+
+// A run is a call that a backtrace has several times in a row.
+type run struct {
+	Frame
+	times int
+}
+
+func runs(frames []Frame) (list []run) {
+	for _, f := range frames {
+		if n := len(list); n > 0 && list[n-1].Frame == f {
+			list[n-1].times++
+		} else {
+			list = append(list, run{f, 1})
+		}
+	}
+	return list
 }
 
 // quote writes the line of a position with a mark below its column.

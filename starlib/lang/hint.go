@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode"
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
@@ -103,8 +104,7 @@ var foreignNames = map[string]string{
 	"sys":        "a recipe has no access to the system",
 }
 
-// Python's syntax that Starlark lacks, by what stands at the fault's position
-// or just before it.
+// Python's syntax that Starlark lacks, by what stands at the fault's position.
 var foreignSyntax = []struct {
 	at   *regexp.Regexp // matched against the rest of the line
 	hint string
@@ -118,16 +118,24 @@ var foreignSyntax = []struct {
 	{regexp.MustCompile(`^del\b`), "there is no del: use d.pop(key)"},
 	{regexp.MustCompile(`^(global|nonlocal)\b`), "there is no global or nonlocal: keep what changes in a list or dict"},
 	{regexp.MustCompile(`^(async|await)\b`), "there is no async: collectives take async_op = True"},
-	{regexp.MustCompile(`^assert\b`), "there is no assert: use if and fail(message)"},
 	{regexp.MustCompile(`^\*\*`), "there is no **: use math.pow(x, y), or x.pow(y) of a tensor"},
 	{regexp.MustCompile(`^@`), "there is no @: use a.matmul(b), and no decorators"},
 	{regexp.MustCompile(`^:=`), "there is no :=: assign on a line of its own"},
 	{regexp.MustCompile(`^->`), "there are no type annotations"},
-	{regexp.MustCompile(`^[,:\]][^\]]*\]?`), `slices of several dimensions are written as a string: x[":, 0"], x["2:5"] = v`},
 }
 
-// explainSyntax adds what to write instead to a syntax error.
+var (
+	gotToken   = regexp.MustCompile(`^got (.+), want (.+)$`)
+	fstring    = regexp.MustCompile(`(^|[^\pL\pN_])[fF]$`)
+	assertion  = regexp.MustCompile(`^\s*assert $`)
+	annotation = regexp.MustCompile(`^\s*def\s[^:]*$`)
+	subscript  = regexp.MustCompile(`[\pL\pN_)\]]\[[^\[\]]*$`)
+)
+
+// explainSyntax mends the position of a syntax error and adds what to write
+// instead of Python's syntax.
 func explainSyntax(e *Error, src []byte) *Error {
+	atToken(e, src)
 	line, ok := sourceLine(src, int(e.Pos.Line))
 	runes := []rune(line)
 	col := int(e.Pos.Col) - 1
@@ -135,17 +143,79 @@ func explainSyntax(e *Error, src []byte) *Error {
 		return e
 	}
 	before, rest := string(runes[:col]), string(runes[col:])
-	if fstring.MatchString(before) && strings.HasPrefix(e.Msg, "got string literal") {
-		e.Msg += `: there are no f-strings: write "%s" % x, or "{}".format(x)`
-		return e
-	}
-	for _, f := range foreignSyntax {
-		if f.at.MatchString(rest) {
-			e.Msg += ": " + f.hint
-			break
-		}
+	if hint := hintAt(before, rest); hint != "" {
+		e.Msg += ": " + hint
 	}
 	return e
 }
 
-var fstring = regexp.MustCompile(`(^|[^\pL\pN_])[fF]$`)
+func hintAt(before, rest string) string {
+	switch {
+	case strings.HasPrefix(rest, `"`) || strings.HasPrefix(rest, "'"):
+		if fstring.MatchString(before) {
+			return `there are no f-strings: write "%s" % x, or "{}".format(x)`
+		}
+	case assertion.MatchString(before):
+		return "there is no assert: use if and fail(message)"
+	case annotation.MatchString(before) && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, "->")):
+		return "there are no type annotations"
+	}
+	if open := subscript.FindString(before); open != "" {
+		inside, _, _ := strings.Cut(open+rest, "]")
+		if strings.Contains(inside, ":") && strings.Contains(inside, ",") {
+			return `a subscript of several dimensions is written as a string: x[":, 0"]`
+		}
+	}
+	for _, f := range foreignSyntax {
+		if f.at.MatchString(rest) {
+			return f.hint
+		}
+	}
+	return ""
+}
+
+// atToken moves the position of "got X, want Y" to where X begins: the parser
+// gives the end of X, which for a newline is on the next line.
+func atToken(e *Error, src []byte) {
+	match := gotToken.FindStringSubmatch(e.Msg)
+	if match == nil || match[2] == "primary expression" {
+		return
+	}
+	if match[1] == "newline" {
+		for n := e.Pos.Line; n > 0; n-- {
+			// The newline that counts ends the last line with code before it.
+			line, ok := sourceLine(src, int(n))
+			if code := strings.TrimLeft(line, " \t"); !ok || code[0] == '#' || n == e.Pos.Line && e.Pos.Col == 1 {
+				continue
+			}
+			e.Pos.Line, e.Pos.Col = n, int32(len([]rune(line)))+1
+			return
+		}
+		return
+	}
+	line, ok := sourceLine(src, int(e.Pos.Line))
+	runes := []rune(line)
+	end := int(e.Pos.Col) - 1
+	if !ok || end < 0 || end > len(runes) {
+		return
+	}
+	start := end
+	switch token := strings.Trim(match[1], "'"); token {
+	case "identifier", "int literal", "float literal":
+		for start > 0 && (runes[start-1] == '_' || runes[start-1] == '.' || unicode.IsLetter(runes[start-1]) || unicode.IsDigit(runes[start-1])) {
+			start--
+		}
+	case "string literal":
+		if start < 2 {
+			return
+		}
+		quote := runes[start-1]
+		for start -= 2; start > 0 && runes[start] != quote; start-- {
+		}
+	default:
+		if text := string(runes[:end]); strings.HasSuffix(text, token) {
+			start = end - len([]rune(token))
+		}
+	}
+	e.Pos.Col = int32(start) + 1
+}

@@ -30,11 +30,10 @@ const (
 	// Resolver and compiler recurse over the tree, and Go's stack overflow
 	// cannot be recovered. The parser bounds brackets and indentation itself
 	// (at about 75 levels), but not what it reads in a loop: a+b+c, f()()(),
-	// x.y.z, elif after elif, for and if clauses of a comprehension.
+	// x.y.z, elif after elif, for and if clauses of a comprehension. For the
+	// last two the resolver and compiler also take quadratic time.
 	maxTreeDepth = 10_000
 	maxClauses   = 1_000
-	// The compiler also recurses over the branches of a function.
-	maxBranches = 100_000
 )
 
 var dialect = syntax.FileOptions{
@@ -158,7 +157,7 @@ func checkTree(tree *syntax.File) error {
 		}
 		return false
 	}
-	depth, branches := 0, 0
+	depth := 0
 	syntax.Walk(tree, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case nil:
@@ -168,21 +167,12 @@ func checkTree(tree *syntax.File) error {
 			if len(n.Clauses) > maxClauses {
 				return refuse(n, "a comprehension of %d clauses: at most %d are allowed", len(n.Clauses), maxClauses)
 			}
-		case *syntax.IfStmt, *syntax.ForStmt, *syntax.WhileStmt, *syntax.CondExpr:
-			branches++
-		case *syntax.BinaryExpr:
-			if n.Op == syntax.AND || n.Op == syntax.OR {
-				branches++
-			}
 		}
 		if fault != nil {
 			return false
 		}
 		if depth >= maxTreeDepth {
 			return refuse(n, "a chain or nest of more than %d parts: split it into several statements", maxTreeDepth)
-		}
-		if branches > maxBranches {
-			return refuse(n, "the file has more than %d branches: put parts of it into files of their own", maxBranches)
 		}
 		depth++
 		return true

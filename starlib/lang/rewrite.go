@@ -219,13 +219,10 @@ func operation(name string, x syntax.Expr, pos syntax.Position, y syntax.Expr) s
 	}
 }
 
-// mayFormat reports whether x % y could be a formatting that Starlark's own %
-// does not know.
+// mayFormat reports whether x % y may be a formatting, judged by x.
 func mayFormat(x syntax.Expr) bool {
-	if lit, ok := unparen(x).(*syntax.Literal); ok {
-		return lit.Token == syntax.STRING && !plainFormat(lit.Value.(string))
-	}
-	return true
+	lit, ok := unparen(x).(*syntax.Literal)
+	return !ok || lit.Token == syntax.STRING
 }
 
 func unparen(e syntax.Expr) syntax.Expr {

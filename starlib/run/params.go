@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"go.starlark.net/lib/json"
 	"go.starlark.net/starlark"
 	"go.starlark.net/starlarkstruct"
 	"go.starlark.net/syntax"
@@ -78,29 +77,12 @@ func (p *Params) Unknown() error {
 	return nil
 }
 
-// JSON writes a parameter's value as JSON, for the history.
-func JSON(v starlark.Value) (string, error) {
-	encode := json.Module.Members["encode"]
-	s, err := starlark.Call(new(starlark.Thread), encode, starlark.Tuple{v}, nil)
-	if err != nil {
-		return "", err
-	}
-	return string(s.(starlark.String)), nil
-}
-
 func checkKind(v starlark.Value) error {
-	switch v := v.(type) {
+	switch v.(type) {
 	case starlark.NoneType, starlark.Bool, starlark.Int, starlark.Float, starlark.String:
 		return nil
-	case *starlark.List, starlark.Tuple:
-		for x := range starlark.Elements(v.(starlark.Iterable)) {
-			if err := checkKind(x); err != nil {
-				return err
-			}
-		}
-		return nil
 	}
-	return fmt.Errorf("a default is a number, bool, string, None, or a list or tuple of these, not a %s", v.Type())
+	return fmt.Errorf("a default is a number, bool, string or None, not a %s", v.Type())
 }
 
 // parse reads text as a value of the default's type.
@@ -128,25 +110,16 @@ func parse(text string, like starlark.Value) (starlark.Value, error) {
 			return n, nil
 		}
 		return nil, fmt.Errorf("want an int")
-	case starlark.NoneType:
-		if v, err := literal(text); err == nil {
-			return v, nil
-		}
-		return starlark.String(text), nil
 	}
-	v, err := literal(text)
-	if err != nil || v.Type() != like.Type() {
-		return nil, fmt.Errorf("want a %s as Starlark writes it", like.Type())
+	// The default None says nothing: a literal if it is one, else the text.
+	if v, err := literal(text); err == nil && checkKind(v) == nil {
+		return v, nil
 	}
-	return v, checkKind(v)
+	return starlark.String(text), nil
 }
 
 // literal evaluates text as a Starlark expression in which no name is known
 // but the constants.
 func literal(text string) (starlark.Value, error) {
-	v, err := starlark.EvalOptions(&syntax.FileOptions{}, &starlark.Thread{Name: "parameter"}, "parameter", text, nil)
-	if err != nil {
-		return nil, err
-	}
-	return v, nil
+	return starlark.EvalOptions(&syntax.FileOptions{}, new(starlark.Thread), "parameter", text, nil)
 }

@@ -4,6 +4,8 @@ package run
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"drun/starlib"
@@ -57,7 +59,7 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 				Sig: `params(**defaults) -> struct`,
 				Doc: "Declares the recipe's parameters with their defaults and returns their values as a struct.\n" +
 					"`-p name=value` on the command line overrides a default and is read as the default's type\n" +
-					"(int, float, bool, string, or a list or tuple written as in Starlark).",
+					"(int, float, bool, string; None takes anything).",
 				TopLevel: true,
 				Fn:       r.params,
 			},
@@ -165,4 +167,30 @@ func (r *Run) tag(c *starlib.Call) (starlark.Value, error) {
 		r.recorder.Tag(names)
 	}
 	return nil, nil
+}
+
+// State makes the counters of run.log part of a checkpoint, so that a resumed
+// run counts on.
+func (r *Run) State() []starlib.Entry {
+	steps := starlark.NewDict(len(r.steps))
+	for _, name := range slices.Sorted(maps.Keys(r.steps)) {
+		_ = steps.SetKey(starlark.String(name), starlark.MakeInt64(r.steps[name])) // a new dict takes any string
+	}
+	return []starlib.Entry{{Name: "steps", Value: steps}}
+}
+
+// SetState takes the counters back.
+func (r *Run) SetState(entries []starlib.Entry) error {
+	for _, e := range entries {
+		steps, ok := e.Value.(*starlark.Dict)
+		if !ok {
+			return fmt.Errorf("run: damaged state of %s", e.Name)
+		}
+		clear(r.steps)
+		for _, kv := range steps.Items() {
+			n, _ := kv[1].(starlark.Int).Int64()
+			r.steps[string(kv[0].(starlark.String))] = n
+		}
+	}
+	return nil
 }
