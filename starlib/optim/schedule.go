@@ -99,7 +99,7 @@ func cosine(lr float64, steps, warmup int, end float64) func(int) (float64, erro
 		}
 		// The cosine is the tensors' own: math.Cos may differ between processors.
 		angle := math.Pi * float64(step-warmup) / float64(steps-warmup)
-		t, err := tensor.Full(cosines, nil, tensor.Float(angle), tensor.Float64)
+		t, err := tensor.Full(nil, nil, tensor.Float(angle), tensor.Float64)
 		if err == nil {
 			t, err = tensor.Unary(tensor.OpCos, t)
 		}
@@ -111,9 +111,6 @@ func cosine(lr float64, steps, warmup int, end float64) func(int) (float64, erro
 		return end + float64((lr-end)*half), err
 	}
 }
-
-// cosines is a context for the numbers above, which need none of a rank's.
-var cosines = tensor.NewContext()
 
 // stepDecay multiplies by gamma every so many steps.
 func stepDecay(lr float64, every int, gamma float64) func(int) (float64, error) {
