@@ -1,0 +1,105 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// exits CODE COMMAND…: runs a command that must end with that exit code. Its
+// output is there for stdout and stderr.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND [ARG…]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	var status *exec.ExitError
+	switch {
+	case errors.As(err, &status):
+		got = status.ExitCode()
+	case err != nil:
+		ts.Fatalf("%v", err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// workersBeneath finds the workers whose run's folder is the script's.
+func workersBeneath(ts *testscript.TestScript) map[int]string {
+	dir := ts.Getenv("WORK")
+	found := map[int]string{}
+	entries, err := filepath.Glob("/proc/[0-9]*")
+	ts.Check(err)
+	for _, proc := range entries {
+		cwd, err := os.Readlink(filepath.Join(proc, "cwd"))
+		if err != nil || !strings.HasPrefix(cwd, dir) {
+			continue
+		}
+		line, err := os.ReadFile(filepath.Join(proc, "cmdline"))
+		if err != nil || !strings.HasPrefix(string(line), "drun\x00") {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(proc))
+		ts.Check(err)
+		found[pid] = strings.ReplaceAll(strings.TrimRight(string(line), "\x00"), "\x00", " ")
+	}
+	return found
+}
+
+// killed WHO: waits until FILE exists beneath the script's folder or a process
+// whose command line holds WHO runs, then kills it with SIGKILL.
+func killRank(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: killed WORDS")
+	}
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		for pid, line := range workersBeneath(ts) {
+			if strings.Contains(line, args[0]) {
+				ts.Check(syscall.Kill(pid, syscall.SIGKILL))
+				return
+			}
+		}
+	}
+	ts.Fatalf("no process %q was found", args[0])
+}
+
+// nothing left: no process of the script's runs is there within a second, and no
+// shared memory.
+func nothingLeft(ts *testscript.TestScript, neg bool, _ []string) {
+	if neg {
+		ts.Fatalf("usage: nothing left")
+	}
+	var left map[int]string
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if left = workersBeneath(ts); len(left) == 0 {
+			break
+		}
+	}
+	for pid, line := range left {
+		ts.Fatalf("process %d is left: %s", pid, line)
+	}
+	shared, err := filepath.Glob("/dev/shm/*drun*")
+	ts.Check(err)
+	if len(shared) > 0 {
+		ts.Fatalf("shared memory is left: %v", shared)
+	}
+}
+
+// badbytes FILE: writes a file that is not UTF-8.
+func badBytes(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: badbytes FILE")
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte("def main():\n    print(\"\xff\xfe\")\n"), 0o644))
+}
