@@ -55,7 +55,7 @@ func (d DType) String() string {
 // ReduceOp says how the ranks' elements become one.
 type ReduceOp uint8
 
-// The reduce operations. Avg is the sum divided by the number of ranks; of
+// The reduce operations. Avg is the sum divided by the number of ranks; for
 // integers it truncates towards zero.
 const (
 	Sum ReduceOp = iota
@@ -91,17 +91,20 @@ func (op ReduceOp) String() string {
 	return reduceOps[op]
 }
 
-// Valid reports whether op can be applied to elements of type d: float32,
-// float64 and the integers have sum, avg, product, min and max; the integers
-// and bool have band, bor and bxor.
+// Valid reports whether op can be applied to elements of type d: floats have
+// sum, avg, product, min and max; integers these and band, bor and bxor; bool
+// only the latter; complex numbers sum and avg. float16 and bfloat16 are
+// reduced in float32 and rounded once.
 func (op ReduceOp) Valid(d DType) bool {
 	switch d {
-	case Float32, Float64:
+	case Float32, Float64, Float16, BFloat16:
 		return op <= Max
 	case Int64, Int32, Int8, Uint8:
 		return op <= BXor
 	case Bool:
 		return op >= BAnd && op <= BXor
+	case Complex64:
+		return op <= Avg
 	}
 	return false
 }

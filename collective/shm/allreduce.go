@@ -30,7 +30,7 @@ func (r *run) allReduce() error {
 		for i := range r.sources {
 			r.sources[i] = r.outbox(i, n)
 		}
-		combine(recv.Data[:n], r.sources, send.DType, r.call.Reduce)
+		r.combine(recv.Data[:n], r.sources, send.DType, r.call.Reduce)
 		return nil
 	}
 	if r.call.Kind == collective.AllReduce {
@@ -101,7 +101,7 @@ func (r *run) reduceSlice(chunk collective.Buffer) []byte {
 		}
 	}
 	r.round++
-	combine(out, r.sources, chunk.DType, r.call.Reduce)
+	r.combine(out, r.sources, chunk.DType, r.call.Reduce)
 	return out
 }
 

@@ -125,7 +125,7 @@ func (r *run) allReduceInArena() (done bool, err error) {
 		for i, t := range targets {
 			r.sources[i] = t[at:end]
 		}
-		combine(data[at:end], r.sources, dtype, r.call.Reduce)
+		r.combine(data[at:end], r.sources, dtype, r.call.Reduce)
 		for i, t := range targets {
 			if i != r.rank {
 				copy(t[at:end], data[at:end])

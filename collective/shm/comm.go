@@ -24,8 +24,9 @@ type Comm struct {
 
 	// The collectives' state: used by the one that is running.
 	round   uint64
-	sources [][]byte // scratch: what is reduced, in rank order
-	arena   arena
+	sources [][]byte // what is reduced, in rank order
+	reducer
+	arena arena
 
 	sync    work          // the synchronous call under way
 	last    chan struct{} // closed when the latest asynchronous collective is done

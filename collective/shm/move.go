@@ -107,7 +107,7 @@ func (r *run) reduceScatter() error {
 				r.sources[i] = r.outbox(i, (to-from)*r.size)[r.rank*(to-from):][:len(out)]
 			}
 		}
-		combine(out, r.sources, send.DType, r.call.Reduce)
+		r.combine(out, r.sources, send.DType, r.call.Reduce)
 	})
 }
 
