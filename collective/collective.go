@@ -95,10 +95,11 @@ type Receipt interface {
 
 // An Arena is a Comm with memory that it can reduce without copying it first.
 type Arena interface {
-	// Alloc gives zeroed memory for count elements. It is symmetric: every
-	// rank of the Comm makes the same allocations in the same order. It is
+	// Alloc gives zeroed memory for count elements. It is symmetric: when every
+	// rank makes the same allocations in the same order, calls on them need no
+	// copy; otherwise they work as with any memory. The buffer is
 	// valid until the Comm is closed.
-	Alloc(ctx context.Context, dtype DType, count int) (Buffer, error)
+	Alloc(dtype DType, count int) (Buffer, error)
 }
 
 // A Verifier is a Comm that compares [Call.Fingerprint] among the ranks before

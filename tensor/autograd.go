@@ -26,6 +26,7 @@ type node struct {
 	grad  *Tensor // sum of what arrived in this pass
 	mark  uint64  // pass in which it was visited
 	freed bool
+	stale bool // an input was a view of something modified since
 
 	inArr    [2]edge
 	savedArr [2]savedTensor
@@ -124,6 +125,7 @@ func record(out *Tensor, op string, back func(*node, *Tensor, []*Tensor) error, 
 		}
 		if t.node != nil {
 			n.in[i].node = t.node
+			n.stale = n.stale || t.view && t.made != t.st.version
 		} else {
 			n.in[i].leaf = t
 		}
@@ -169,6 +171,9 @@ func (n *node) free() {
 func (n *node) check() error {
 	if n.freed {
 		return fmt.Errorf("backward: the graph was freed by an earlier backward pass; use backward(retain_graph = True) there to go through it again")
+	}
+	if n.stale {
+		return fmt.Errorf("backward: %s used a view that was taken before the tensor was modified in place; take the view again after the change", n.op)
 	}
 	for _, s := range n.saved {
 		if s.t != nil && s.t.st.version != s.version {

@@ -2,76 +2,9 @@ package tensor
 
 // Signatures of what follows; each moves to the file of its idea.
 
-type IndexItem struct { // one entry of x[a, b, …]
-	Kind              IndexKind
-	I                 int  // IndexInt
-	Start, Stop, Step *int // IndexSlice; nil: omitted
-	T                 *Tensor
-}
-type IndexKind uint8
+func OneHot(t *Tensor, classes int) (*Tensor, error)                      { panic(0) } // classes -1: max+1
+func BinCount(t *Tensor, weights *Tensor, minlength int) (*Tensor, error) { panic(0) }
 
-const (
-	IndexInt IndexKind = iota
-	IndexSlice
-	IndexEllipsis
-	IndexNewAxis
-	IndexTensor
-)
-
-func ParseIndex(s string) ([]IndexItem, error)               { panic(0) } // x[":, 0"]
-func Index(t *Tensor, items []IndexItem) (*Tensor, error)    { panic(0) }
-func SetIndex(t *Tensor, items []IndexItem, v *Tensor) error { panic(0) }
-
-func MatMul(a, b *Tensor) (*Tensor, error)                                          { panic(0) }
-func Max(t *Tensor) (*Tensor, error)                                                { panic(0) }
-func Min(t *Tensor) (*Tensor, error)                                                { panic(0) }
-func MaxDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error)  { panic(0) }
-func MinDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error)  { panic(0) }
-func ArgMax(t *Tensor, dim *int, keepdim bool) (*Tensor, error)                     { panic(0) }
-func ArgMin(t *Tensor, dim *int, keepdim bool) (*Tensor, error)                     { panic(0) }
-func Any(t *Tensor, dims []int, keepdim bool) (*Tensor, error)                      { panic(0) }
-func All(t *Tensor, dims []int, keepdim bool) (*Tensor, error)                      { panic(0) }
-func Prod(t *Tensor, dims []int, keepdim bool) (*Tensor, error)                     { panic(0) }
-func Var(t *Tensor, dims []int, unbiased, keepdim bool) (*Tensor, error)            { panic(0) }
-func Std(t *Tensor, dims []int, unbiased, keepdim bool) (*Tensor, error)            { panic(0) }
-func Norm(t *Tensor, p float64, dims []int, keepdim bool) (*Tensor, error)          { panic(0) }
-func CumSum(t *Tensor, dim int) (*Tensor, error)                                    { panic(0) }
-func Sort(t *Tensor, dim int, descending bool) (values, indices *Tensor, err error) { panic(0) }
-func TopK(t *Tensor, k, dim int, largest bool) (values, indices *Tensor, err error) { panic(0) }
-func Clamp(t *Tensor, lo, hi *Scalar) (*Tensor, error)                              { panic(0) }
-func Flip(t *Tensor, dims []int) (*Tensor, error)                                   { panic(0) }
-func Cat(ts []*Tensor, dim int) (*Tensor, error)                                    { panic(0) }
-func Stack(ts []*Tensor, dim int) (*Tensor, error)                                  { panic(0) }
-func Gather(t *Tensor, dim int, index *Tensor) (*Tensor, error)                     { panic(0) }
-func ScatterAdd(t *Tensor, dim int, index, src *Tensor) (*Tensor, error)            { panic(0) }
-func IndexSelect(t *Tensor, dim int, index *Tensor) (*Tensor, error)                { panic(0) }
-func MaskedFill(t, mask *Tensor, value Scalar) (*Tensor, error)                     { panic(0) }
-func OneHot(t *Tensor, classes int) (*Tensor, error)                                { panic(0) } // classes -1: max+1
-func Tril(t *Tensor, diagonal int) (*Tensor, error)                                 { panic(0) }
-func Triu(t *Tensor, diagonal int) (*Tensor, error)                                 { panic(0) }
-func Pad(t *Tensor, pad []int, value Scalar) (*Tensor, error)                       { panic(0) } // PyTorch's order: last dimension first
-func BinCount(t *Tensor, weights *Tensor, minlength int) (*Tensor, error)           { panic(0) }
-func IsNaN(t *Tensor) (*Tensor, error)                                              { panic(0) }
-
-func Softmax(t *Tensor, dim int) (*Tensor, error)    { panic(0) }
-func LogSoftmax(t *Tensor, dim int) (*Tensor, error) { panic(0) }
-
-type Reduction uint8 // of a loss
-
-const (
-	ReduceMean Reduction = iota
-	ReduceSum
-	ReduceNone
-)
-
-func CrossEntropy(logits, target *Tensor, r Reduction) (*Tensor, error) { panic(0) } // (N, C), (N,) int64
-func NLLLoss(logp, target *Tensor, r Reduction) (*Tensor, error)        { panic(0) }
-func MSELoss(x, y *Tensor, r Reduction) (*Tensor, error)                { panic(0) }
-func L1Loss(x, y *Tensor, r Reduction) (*Tensor, error)                 { panic(0) }
-func BCEWithLogits(x, y *Tensor, r Reduction) (*Tensor, error)          { panic(0) }
-func Accuracy(logits, target *Tensor) (float64, error)                  { panic(0) }
-
-func Linear(x, weight, bias *Tensor) (*Tensor, error)                           { panic(0) } // weight (out, in); bias may be nil
 func Embedding(weight, index *Tensor) (*Tensor, error)                          { panic(0) }
 func LayerNorm(x, weight, bias *Tensor, dims int, eps float64) (*Tensor, error) { panic(0) } // over the last dims dimensions
 func RMSNorm(x, weight *Tensor, eps float64) (*Tensor, error)                   { panic(0) }

@@ -283,7 +283,7 @@ func (a *agent) finish() (*Result, error) {
 	if a.board != nil {
 		a.board.Close()
 	}
-	r := &Result{ID: a.record.ID, Name: a.record.Name, Failure: engine.First(a.failures)}
+	r := &Result{ID: a.record.ID, Name: a.record.Name, Ranks: a.o.Nproc, Failures: a.failures, Failure: engine.First(a.failures)}
 	text := ""
 	if f := r.Failure; f != nil {
 		r.Code = f.Code

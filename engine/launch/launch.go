@@ -48,11 +48,13 @@ type Options struct {
 
 // Result is how a run ended.
 type Result struct {
-	ID      int64
-	Name    string
-	Code    engine.ExitCode
-	Failure *engine.Failure // why, unless Code is 0
-	Seconds float64
+	ID       int64
+	Name     string
+	Code     engine.ExitCode
+	Ranks    int
+	Failure  *engine.Failure   // why, unless Code is 0
+	Failures []*engine.Failure // of every rank, Failure among them
+	Seconds  float64
 }
 
 // Run runs a recipe to its end. The error is one that kept the run from being

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"sync"
-	"time"
 
 	"drun/collective"
 	"drun/collective/shm"
@@ -125,7 +124,7 @@ func (w *worker) join() (collective.Comm, error) {
 	if job.WorldSize == 1 {
 		return nil, nil
 	}
-	backend := shm.New(os.NewFile(engine.ShmFD, "shm"))
+	backend := &shm.Backend{File: os.NewFile(engine.ShmFD, "shm")}
 	ctx, stop := context.WithTimeout(w.ctx, job.Timeout)
 	defer stop()
 	comm, err := backend.Open(ctx, collective.World{
@@ -188,6 +187,3 @@ func (w *worker) source(name string) []byte {
 func display(job *engine.Job, file string) string {
 	return filepath.Join(filepath.Dir(job.Recipe), filepath.FromSlash(file))
 }
-
-// shutdownGrace bounds the closing steps of a worker that was told to end.
-const shutdownGrace = 200 * time.Millisecond

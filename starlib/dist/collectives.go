@@ -200,7 +200,7 @@ func (w *World) allGather(c *starlib.Call) (starlark.Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		parts[r] = startensor.Wrap(p)
+		parts[r] = (*startensor.Value)(p)
 	}
 	return starlark.NewList(parts), nil
 }
@@ -218,7 +218,7 @@ func clone(t *tensor.Tensor) (*startensor.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startensor.Wrap(out), nil
+	return (*startensor.Value)(out), nil
 }
 
 // writable reports why a tensor cannot be changed in place.

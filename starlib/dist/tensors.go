@@ -16,21 +16,6 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// tensorsOf reads argument i, an iterable of tensors.
-func tensorsOf(c *starlib.Call, i int) ([]*tensor.Tensor, error) {
-	var out []*tensor.Tensor
-	n := 0
-	for v := range starlark.Elements(c.Args[i].(starlark.Iterable)) {
-		t, ok := v.(*startensor.Value)
-		if !ok {
-			return nil, fmt.Errorf("element %d: want a Tensor, got %s", n, v.Type())
-		}
-		out = append(out, t.Tensor())
-		n++
-	}
-	return out, nil
-}
-
 func (w *World) broadcastTensors(c *starlib.Call) (starlark.Value, error) {
 	src, err := w.root(c, 1, "src")
 	if err != nil {
@@ -40,7 +25,7 @@ func (w *World) broadcastTensors(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := tensorsOf(c, 0)
+	all, err := startensor.List(c.Args[0])
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +42,7 @@ func (w *World) syncBuffer(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := tensorsOf(c, 0)
+	all, err := startensor.List(c.Args[0])
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +66,7 @@ func (w *World) syncGrad(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	params, err := tensorsOf(c, 0)
+	params, err := startensor.List(c.Args[0])
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func (w *World) broadcastValue(c *starlib.Call, v starlark.Value, src int, limit
 	if w.rank.Rank == src {
 		return v, nil
 	}
-	return plain.Decode(data)
+	return (&plain.Decoder{Tensors: w.tensors}).Decode(data)
 }
 
 // gatherValues gives every rank's plain value, in rank order.
@@ -57,7 +57,7 @@ func (w *World) gatherValues(c *starlib.Call, v starlark.Value, limit time.Durat
 	}
 	values := make([]starlark.Value, len(all))
 	for r, data := range all {
-		if values[r], err = plain.Decode(data); err != nil {
+		if values[r], err = (&plain.Decoder{Tensors: w.tensors}).Decode(data); err != nil {
 			return nil, err
 		}
 	}
@@ -135,6 +135,17 @@ func (w *World) AgreeOnStep(c *starlib.Call, step int64) error {
 		}
 	}
 	return nil
+}
+
+// Sum adds a number over the ranks, for builtins of other modules.
+func (w *World) Sum(c *starlib.Call, _ starlark.Value, x float64) (float64, error) {
+	if w.comm == nil {
+		return x, nil
+	}
+	sum := []float64{x}
+	call := collective.NewAllReduce(collective.Of(sum), collective.Sum)
+	err := w.do(c, &call, 0)
+	return sum[0], err
 }
 
 // fnv is the FNV-1a hash, eight bytes at a time where it can.

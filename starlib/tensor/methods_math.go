@@ -72,7 +72,6 @@ func elementwise(name, doc string, op tensor.UnaryOp) *starlib.Def {
 var reduceDefs = []*starlib.Def{
 	reducer("sum", "The sum", tensor.Sum),
 	reducer("mean", "The mean", tensor.Mean),
-	reducer("prod", "The product", tensor.Prod),
 	reducer("any", "Whether an element is not zero", tensor.Any),
 	reducer("all", "Whether no element is zero", tensor.All),
 	spread("var", "The variance", tensor.Var),
