@@ -26,7 +26,7 @@ var layers = map[string][]string{
 	"collective":           {"golang.org/x/sys"},
 	"collective/sharedmem": {"collective", "golang.org/x/sys"},
 	"collective/shm":       {"collective", "kernel", "golang.org/x/sys"},
-	"collective/disttest":  {"collective"},
+	"collective/disttest":  {"collective", "golang.org/x/sys"},
 
 	"internal/sqldb": {sqlite, "golang.org/x/sys"},
 	"history":        {"internal/sqldb", sqlite, "golang.org/x/sys", "github.com/dustinkirkland/golang-petname"},
