@@ -58,7 +58,7 @@ func round(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs 
 	if given {
 		var err error
 		if digits, err = starlark.AsInt32(ndigits); err != nil {
-			return nil, fmt.Errorf("round: ndigits: %v", err)
+			return nil, fmt.Errorf("round: ndigits: %w", err)
 		}
 	}
 	switch x := x.(type) {
@@ -70,7 +70,7 @@ func round(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs 
 		}
 		i, err := starlark.NumberToInt(starlark.Float(math.RoundToEven(float64(x))))
 		if err != nil {
-			return nil, fmt.Errorf("round: %v", err)
+			return nil, fmt.Errorf("round: %w", err)
 		}
 		return i, nil
 	}
