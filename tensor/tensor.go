@@ -39,6 +39,7 @@ type Tensor struct {
 type leafState struct {
 	slot    *Tensor             // where the gradient goes: a view of an optimizer's flat buffer
 	ready   func(*Tensor) error // called when a backward pass has added its last part
+	owner   *flat               // the buffer of the optimizer that has it
 	pending int                 // parts still to come in this pass
 }
 
