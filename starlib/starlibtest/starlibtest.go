@@ -48,7 +48,7 @@ func New(t testing.TB, dir string, rank starlib.Rank, params map[string]string) 
 	})
 	r.env = u.Env
 	r.Thread = &starlark.Thread{Name: t.Name(), Print: func(_ *starlark.Thread, s string) { r.Printed = append(r.Printed, s) }}
-	lang.Watch(r.Thread, 0)
+	lang.Watch(r.Thread)
 	u.Tensors.Fail = func(err error) { lang.Cancel(r.Thread, err) }
 	return r
 }
@@ -161,7 +161,7 @@ var testingModule = &starlib.Module{
 	Defs: []*starlib.Def{
 		{
 			Sig: "eq(got, want)",
-			Doc: "An error unless the two print alike: type, value, and for tensors dtype and shape.",
+			Doc: "An error unless the two print alike; of tensors, compare tolist(), shape and dtype.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				if got, want := c.Args[0].String(), c.Args[1].String(); got != want || c.Args[0].Type() != c.Args[1].Type() {
 					return nil, fmt.Errorf("got %s, want %s", got, want)
