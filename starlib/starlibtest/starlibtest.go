@@ -193,3 +193,6 @@ func (r *recorder) Log(name string, _ int64, value float64, _ bool) {
 func (r *recorder) Tag([]string)                        {}
 func (r *recorder) Note(string)                         {}
 func (r *recorder) Progress(string, int64, int64, bool) {}
+
+// Predeclare gives the recipe a further builtin.
+func (r *Recipe) Predeclare(name string, d *starlib.Def) { r.env[name] = d.Builtin(r.Rank) }
