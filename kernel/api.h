@@ -1,0 +1,81 @@
+// Every kernel that exists once for each instruction set: name, parameters, arguments.
+// kernel.h declares from this list what Go calls, dispatch.c forwards it to the chosen path, and
+// path.h collects a path's functions into one table. Sizes and strides count elements.
+//
+// No include guard: included several times with different meanings of KERNEL.
+
+#define ND int nd, const int64_t *shape
+#define OUT mem *o, const int64_t *so
+#define IN(x) const mem *x, const int64_t *s##x
+
+KERNEL(binary, (int op, int dt, ND, OUT, IN(a), IN(b)), (op, dt, nd, shape, o, so, a, sa, b, sb))
+KERNEL(compare, (int op, int dt, ND, OUT, IN(a), IN(b)), (op, dt, nd, shape, o, so, a, sa, b, sb))
+KERNEL(unary, (int op, int dt, ND, OUT, IN(a)), (op, dt, nd, shape, o, so, a, sa))
+KERNEL(unary_grad, (int op, int dt, ND, OUT, IN(a), IN(b)), (op, dt, nd, shape, o, so, a, sa, b, sb))
+KERNEL(cast, (int to, int from, ND, OUT, IN(a)), (to, from, nd, shape, o, so, a, sa))
+KERNEL(arange, (int dt, int64_t n, mem *o, double start, double step), (dt, n, o, start, step))
+
+KERNEL(reduce, (int op, int dt, int64_t outer, int64_t n, int64_t inner, mem *o, const mem *a),
+       (op, dt, outer, n, inner, o, a))
+KERNEL(arg_reduce, (int op, int dt, int64_t outer, int64_t n, int64_t inner, int64_t *index, mem *value, const mem *a),
+       (op, dt, outer, n, inner, index, value, a))
+KERNEL(cumsum, (int dt, int64_t outer, int64_t n, int64_t inner, mem *o, const mem *a), (dt, outer, n, inner, o, a))
+KERNEL(mean_var, (int dt, int64_t outer, int64_t n, int64_t inner, int64_t correction, mem *mean, mem *var, const mem *a),
+       (dt, outer, n, inner, correction, mean, var, a))
+KERNEL(square_sum, (int dt, int64_t n, const mem *a, double *o), (dt, n, a, o))
+
+KERNEL(gemm, (int dt, int ta, int tb, int64_t m, int64_t n, int64_t k, const mem *a, int64_t lda, const mem *b,
+              int64_t ldb, mem *c, int64_t ldc, const mem *bias, int accumulate, int64_t batch, int64_t sa,
+              int64_t sb, int64_t sc),
+       (dt, ta, tb, m, n, k, a, lda, b, ldb, c, ldc, bias, accumulate, batch, sa, sb, sc))
+
+KERNEL(softmax, (int dt, int logarithm, int64_t rows, int64_t n, mem *o, const mem *x), (dt, logarithm, rows, n, o, x))
+KERNEL(softmax_grad, (int dt, int logarithm, int64_t rows, int64_t n, mem *dx, const mem *dy, const mem *y),
+       (dt, logarithm, rows, n, dx, dy, y))
+KERNEL(cross_entropy, (int dt, int64_t rows, int64_t n, mem *loss, mem *lse, const mem *x, const int64_t *target),
+       (dt, rows, n, loss, lse, x, target))
+KERNEL(cross_entropy_grad, (int dt, int64_t rows, int64_t n, mem *dx, const mem *dloss, int64_t sdloss, double scale,
+                            const mem *x, const mem *lse, const int64_t *target),
+       (dt, rows, n, dx, dloss, sdloss, scale, x, lse, target))
+KERNEL(layer_norm, (int dt, int64_t rows, int64_t n, double eps, mem *y, mem *mean, mem *rstd, const mem *x,
+                    const mem *gamma, const mem *beta),
+       (dt, rows, n, eps, y, mean, rstd, x, gamma, beta))
+KERNEL(layer_norm_grad, (int dt, int64_t rows, int64_t n, mem *dx, mem *dgamma, mem *dbeta, const mem *dy,
+                         const mem *x, const mem *gamma, const mem *mean, const mem *rstd),
+       (dt, rows, n, dx, dgamma, dbeta, dy, x, gamma, mean, rstd))
+
+KERNEL(add_rows, (int dt, int64_t rows, int64_t n, mem *o, const int64_t *index, const mem *a),
+       (dt, rows, n, o, index, a))
+KERNEL(scatter_add, (int dt, int64_t outer, int64_t from, int64_t to, int64_t inner, mem *o, const int64_t *index,
+                     const mem *a),
+       (dt, outer, from, to, inner, o, index, a))
+
+KERNEL(conv2d, (int dt, const int64_t *g, mem *y, const mem *x, const mem *w, const mem *bias), (dt, g, y, x, w, bias))
+KERNEL(conv2d_grad_input, (int dt, const int64_t *g, mem *dx, const mem *dy, const mem *w), (dt, g, dx, dy, w))
+KERNEL(conv2d_grad_weight, (int dt, const int64_t *g, mem *dw, mem *dbias, const mem *dy, const mem *x),
+       (dt, g, dw, dbias, dy, x))
+KERNEL(max_pool2d, (int dt, const int64_t *g, mem *y, int32_t *index, const mem *x), (dt, g, y, index, x))
+KERNEL(max_pool2d_grad, (int dt, const int64_t *g, mem *dx, const mem *dy, const int32_t *index), (dt, g, dx, dy, index))
+KERNEL(avg_pool2d, (int dt, const int64_t *g, mem *y, const mem *x), (dt, g, y, x))
+KERNEL(avg_pool2d_grad, (int dt, const int64_t *g, mem *dx, const mem *dy), (dt, g, dx, dy))
+
+KERNEL(sgd, (int dt, int64_t n, mem *p, const mem *g, mem *m, double lr, double momentum, double decay, int nesterov,
+             int first),
+       (dt, n, p, g, m, lr, momentum, decay, nesterov, first))
+KERNEL(adam, (int dt, int64_t n, mem *p, const mem *g, mem *m, mem *v, double lr, double beta1, double beta2,
+              double eps, double decay, int decoupled, int64_t step),
+       (dt, n, p, g, m, v, lr, beta1, beta2, eps, decay, decoupled, step))
+KERNEL(scale, (int dt, int64_t n, mem *x, double by), (dt, n, x, by))
+
+KERNEL(uniform, (int dt, int64_t n, mem *o, uint64_t seed, uint64_t stream, uint64_t at), (dt, n, o, seed, stream, at))
+KERNEL(normal, (int dt, int64_t n, mem *o, uint64_t seed, uint64_t stream, uint64_t at), (dt, n, o, seed, stream, at))
+KERNEL(bounded, (int64_t n, int64_t *o, int64_t low, uint64_t range, uint64_t seed, uint64_t stream, uint64_t at),
+       (n, o, low, range, seed, stream, at))
+KERNEL(dropout, (int dt, int64_t n, mem *o, const mem *x, double keep, uint64_t seed, uint64_t stream, uint64_t at),
+       (dt, n, o, x, keep, seed, stream, at))
+
+KERNEL(reduce_ranks, (int op, int dt, int64_t n, mem *o, int ranks, const uintptr_t *src), (op, dt, n, o, ranks, src))
+
+#undef ND
+#undef OUT
+#undef IN

@@ -1,0 +1,164 @@
+// Conversions. A real becomes an integer by truncation, saturating, NaN as 0; anything becomes bool by != 0;
+// half precisions round to nearest even; complex takes and gives the real part.
+
+INLINE float widen_f16(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 0x3ff, u;
+    float f;
+    if (e == 0) {
+        f = (float)m * 0x1p-24f;
+        memcpy(&u, &f, 4);
+        u |= sign;
+    } else {
+        u = e == 31 ? sign | 0x7f800000 | m << 13 : sign | (e + 112) << 23 | m << 13;
+        if (e == 31 && m) u = 0x7fc00000;
+    }
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+INLINE uint16_t narrow_f16(float x) {
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    uint16_t sign = u >> 16 & 0x8000;
+    uint32_t a = u & 0x7fffffff;
+    if (a > 0x7f800000) return 0x7e00;
+    if (a >= 0x477ff000) return sign | 0x7c00;
+    if (a < 0x38800000) {
+        // Adding 0.5 leaves the subnormal's rounded bits at the bottom of the sum.
+        float f;
+        memcpy(&f, &a, 4);
+        f += 0.5f;
+        memcpy(&u, &f, 4);
+        return sign | (uint16_t)(u - 0x3f000000);
+    }
+    return sign | (uint16_t)((a - 0x38000000 + 0xfff + (a >> 13 & 1)) >> 13);
+}
+
+INLINE float widen_bf16(uint16_t h) {
+    uint32_t u = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &u, 4);
+    return f == f ? f : __builtin_nanf("");
+}
+
+INLINE uint16_t narrow_bf16(float x) {
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    return x != x ? 0x7fc0 : (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+// A double narrowed twice rounds twice; rounding to odd first makes the second rounding the only one.
+INLINE float odd_f32(double x) {
+    float f = (float)x;
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    if ((double)f != x && x == x && !(u & 1) && (u & 0x7fffffff) != 0) {
+        u += (f < 0 ? (double)f > x : (double)f < x) ? 1 : -1;
+        if ((u & 0x7fffffff) > 0x7f7fffff) u = (u & 0x80000000) | 0x7f7fffff;
+        memcpy(&f, &u, 4);
+    }
+    return f;
+}
+
+#define TO_INT(type, low, high, above)                     \
+    INLINE type to_##type(double x) {                      \
+        if (x != x) return 0;                              \
+        return x <= low ? low : x >= above ? high : (type)x; \
+    }
+TO_INT(int64_t, INT64_MIN, INT64_MAX, 0x1p63)
+TO_INT(int32_t, INT32_MIN, INT32_MAX, 0x1p31)
+TO_INT(int8_t, INT8_MIN, INT8_MAX, 128)
+TO_INT(uint8_t, 0, UINT8_MAX, 256)
+
+// How each type is read (as itself) and how it is written from a real and from an integer.
+#define SAME(x) (x)
+#define NAN32(x) ((x) == (x) ? (float)(x) : __builtin_nanf(""))
+#define NAN64(x) ((x) == (x) ? (double)(x) : __builtin_nan(""))
+#define TRUE(x) ((x) != 0)
+
+#define CAST(name, to, from, write, read)                                  \
+    static void cast_##name(int64_t n, void *o_, const void *a_) {         \
+        to *o = o_;                                                        \
+        const from *a = a_;                                                \
+        for (int64_t i = 0; i < n; i++) o[i] = write(read(a[i]));          \
+    }
+#define INT_PAIR(x) ((struct complex64){(float)(x), 0})
+struct complex64 {
+    float re, im;
+};
+INLINE struct complex64 to_c64(double x) { return (struct complex64){(float)x, 0}; }
+#define REAL_PART(x) ((x).re)
+
+// From a real type.
+#define FROM_REAL(s, from, read)                                 \
+    CAST(f32_##s, float, from, NAN32, read)                      \
+    CAST(f64_##s, double, from, NAN64, read)                     \
+    CAST(i64_##s, int64_t, from, to_int64_t, read)               \
+    CAST(i32_##s, int32_t, from, to_int32_t, read)               \
+    CAST(i8_##s, int8_t, from, to_int8_t, read)                  \
+    CAST(u8_##s, uint8_t, from, to_uint8_t, read)                \
+    CAST(bool_##s, uint8_t, from, TRUE, read)                    \
+    CAST(f16_##s, uint16_t, from, narrow_f16, odd_f32)           \
+    CAST(bf16_##s, uint16_t, from, narrow_bf16, odd_f32)         \
+    CAST(c64_##s, struct complex64, from, to_c64, read)
+#define FROM_INT(s, from)                                        \
+    CAST(f32_##s, float, from, (float), SAME)                    \
+    CAST(f64_##s, double, from, (double), SAME)                  \
+    CAST(i64_##s, int64_t, from, (int64_t), SAME)                \
+    CAST(i32_##s, int32_t, from, (int32_t), SAME)                \
+    CAST(i8_##s, int8_t, from, (int8_t), SAME)                   \
+    CAST(u8_##s, uint8_t, from, (uint8_t), SAME)                 \
+    CAST(bool_##s, uint8_t, from, TRUE, SAME)                    \
+    CAST(f16_##s, uint16_t, from, narrow_f16, odd_f32)           \
+    CAST(bf16_##s, uint16_t, from, narrow_bf16, odd_f32)         \
+    CAST(c64_##s, struct complex64, from, to_c64, SAME)
+FROM_REAL(f32, float, SAME)
+FROM_REAL(f64, double, SAME)
+FROM_INT(i64, int64_t)
+FROM_INT(i32, int32_t)
+FROM_INT(i8, int8_t)
+FROM_INT(u8, uint8_t)
+
+// From the storage types everything goes through float.
+#define FROM_STORED(s, from, read)                               \
+    CAST(f32_##s, float, from, NAN32, read)                      \
+    CAST(f64_##s, double, from, NAN64, read)                     \
+    CAST(i64_##s, int64_t, from, to_int64_t, read)               \
+    CAST(i32_##s, int32_t, from, to_int32_t, read)               \
+    CAST(i8_##s, int8_t, from, to_int8_t, read)                  \
+    CAST(u8_##s, uint8_t, from, to_uint8_t, read)                \
+    CAST(bool_##s, uint8_t, from, TRUE, read)                    \
+    CAST(f16_##s, uint16_t, from, narrow_f16, read)              \
+    CAST(bf16_##s, uint16_t, from, narrow_bf16, read)            \
+    CAST(c64_##s, struct complex64, from, to_c64, read)
+FROM_STORED(f16, uint16_t, widen_f16)
+FROM_STORED(bf16, uint16_t, widen_bf16)
+FROM_STORED(c64, struct complex64, REAL_PART)
+
+#define ROW(s)                                                                                                  \
+    {cast_f32_##s, cast_f64_##s, cast_i64_##s, cast_i32_##s, cast_i8_##s, cast_u8_##s, cast_bool_##s, cast_f16_##s, \
+     cast_bf16_##s, cast_c64_##s}
+static const map1 casts[10][10] = {ROW(f32), ROW(f64), ROW(i64), ROW(i32), ROW(i8),
+                                   ROW(u8),  ROW(u8),  ROW(f16), ROW(bf16), ROW(c64)};
+
+static void k_cast(int to, int from, int nd, const int64_t *shape, void *o, const int64_t *so, const void *a,
+                   const int64_t *sa) {
+    struct mapping m = {casts[from][to], NULL, dtype_size(to), dtype_size(from)};
+    if (to == from) drun_copy(m.in, nd, shape, o, so, a, sa);
+    else walk_map(&m, nd, shape, o, so, a, sa, NULL, NULL);
+}
+
+// start + i step, each from i, so that no error builds up.
+static void k_arange(int dt, int64_t n, void *o, double start, double step) {
+    for (int64_t i = 0; i < n; i++) {
+        double v = start + (double)i * step;
+        switch (dt) {
+        case F32: ((float *)o)[i] = (float)v; break;
+        case F64: ((double *)o)[i] = v; break;
+        case I64: ((int64_t *)o)[i] = to_int64_t(start) + i * to_int64_t(step); break;
+        case I32: ((int32_t *)o)[i] = to_int32_t(v); break;
+        case I8: ((int8_t *)o)[i] = to_int8_t(v); break;
+        default: ((uint8_t *)o)[i] = to_uint8_t(v);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+package kernel
+
+// #define DRUN_MEM char
+// #include "kernel.h"
+// #cgo noescape drun_conv2d
+// #cgo nocallback drun_conv2d
+// #cgo noescape drun_conv2d_grad_input
+// #cgo nocallback drun_conv2d_grad_input
+// #cgo noescape drun_conv2d_grad_weight
+// #cgo nocallback drun_conv2d_grad_weight
+// #cgo noescape drun_max_pool2d
+// #cgo nocallback drun_max_pool2d
+// #cgo noescape drun_max_pool2d_grad
+// #cgo nocallback drun_max_pool2d_grad
+// #cgo noescape drun_avg_pool2d
+// #cgo nocallback drun_avg_pool2d
+// #cgo noescape drun_avg_pool2d_grad
+// #cgo nocallback drun_avg_pool2d_grad
+import "C"
+
+import "unsafe"
+
+// Window is the geometry of a convolution or pooling over contiguous [Batch, Channels, Height, Width] images.
+// Filters is the number of output channels of a convolution; pooling ignores it.
+type Window struct {
+	Batch, Channels, Height, Width, Filters        int
+	KernelH, KernelW, StrideH, StrideW, PadH, PadW int
+}
+
+// Out returns the output's height and width, at most 0 where the kernel does not fit.
+func (w Window) Out() (height, width int) {
+	fit := func(size, kernel, stride, pad int) int {
+		if size+2*pad < kernel {
+			return 0
+		}
+		return (size+2*pad-kernel)/stride + 1
+	}
+	return fit(w.Height, w.KernelH, w.StrideH, w.PadH), fit(w.Width, w.KernelW, w.StrideW, w.PadW)
+}
+
+func (w Window) geometry() [13]int {
+	h, v := w.Out()
+	return [13]int{w.Batch, w.Channels, w.Height, w.Width, w.Filters, w.KernelH, w.KernelW, w.StrideH, w.StrideW, w.PadH,
+		w.PadW, h, v}
+}
+
+// Conv2d computes y [Batch, Filters, out height, out width] from x and weight [Filters, Channels, KernelH,
+// KernelW]; bias [Filters] may be nil.
+func Conv2d(dt DType, w Window, y, x, weight, bias unsafe.Pointer) {
+	g := w.geometry()
+	C.drun_conv2d(C.int(dt), ints(g[:]), mem(y), mem(x), mem(weight), mem(bias))
+}
+
+// Conv2dGradInput computes dx from dy.
+func Conv2dGradInput(dt DType, w Window, dx, dy, weight unsafe.Pointer) {
+	g := w.geometry()
+	C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), mem(weight))
+}
+
+// Conv2dGradWeight adds to dweight and dbias; either may be nil.
+func Conv2dGradWeight(dt DType, w Window, dweight, dbias, dy, x unsafe.Pointer) {
+	g := w.geometry()
+	C.drun_conv2d_grad_weight(C.int(dt), ints(g[:]), mem(dweight), mem(dbias), mem(dy), mem(x))
+}
+
+// MaxPool2d computes y [Batch, Channels, out height, out width] and where in its plane each maximum was
+// found, which the gradient needs. PadH <= KernelH/2, PadW <= KernelW/2.
+func MaxPool2d(dt DType, w Window, y unsafe.Pointer, indices []int32, x unsafe.Pointer) {
+	g := w.geometry()
+	C.drun_max_pool2d(C.int(dt), ints(g[:]), mem(y), (*C.int32_t)(unsafe.SliceData(indices)), mem(x))
+}
+
+// MaxPool2dGrad computes dx from dy.
+func MaxPool2dGrad(dt DType, w Window, dx, dy unsafe.Pointer, indices []int32) {
+	g := w.geometry()
+	C.drun_max_pool2d_grad(C.int(dt), ints(g[:]), mem(dx), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)))
+}
+
+// AvgPool2d averages over the kernel's cells, padding counted as zeros.
+func AvgPool2d(dt DType, w Window, y, x unsafe.Pointer) {
+	g := w.geometry()
+	C.drun_avg_pool2d(C.int(dt), ints(g[:]), mem(y), mem(x))
+}
+
+// AvgPool2dGrad computes dx from dy.
+func AvgPool2dGrad(dt DType, w Window, dx, dy unsafe.Pointer) {
+	g := w.geometry()
+	C.drun_avg_pool2d_grad(C.int(dt), ints(g[:]), mem(dx), mem(dy))
+}

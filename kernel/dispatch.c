@@ -1,0 +1,55 @@
+// Chooses one path at start and forwards every kernel to it.
+#include <stdlib.h>
+#include <string.h>
+#include "internal.h"
+
+static int always(void) { return 1; }
+#if defined __x86_64__
+static int has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+static int has_avx512(void) {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+}
+#endif
+
+// In increasing order of preference.
+static const struct {
+    const struct kernels *table;
+    int (*usable)(void);
+} paths[] = {
+    {&drun_scalar, always},
+#if defined __x86_64__
+    {&drun_avx2, has_avx2},
+    {&drun_avx512, has_avx512},
+#elif defined __aarch64__
+    {&drun_neon, always},
+#endif
+};
+enum { PATHS = sizeof paths / sizeof *paths };
+
+static const struct kernels *active = &drun_scalar;
+
+__attribute__((constructor)) static void choose(void) {
+    int best = 0;
+    const char *forced = getenv("DRUN_KERNEL");
+    for (int i = 0; i < PATHS; i++) {
+        if (!paths[i].usable()) continue;
+        best = i;
+        if (forced && !strcmp(forced, paths[i].table->name)) break;
+    }
+    active = paths[best].table;
+}
+
+int drun_path_count(void) { return PATHS; }
+const char *drun_path_name(int i) { return paths[i].table->name; }
+int drun_path_usable(int i) { return paths[i].usable(); }
+void drun_set_path(int i) { active = paths[i].table; }
+int drun_path(void) {
+    int i = 0;
+    while (paths[i].table != active) i++;
+    return i;
+}
+
+#define KERNEL(name, params, args) \
+    void drun_##name params { active->name args; }
+#include "api.h"

@@ -1,0 +1,145 @@
+package kernel
+
+// #define DRUN_MEM char
+// #include "kernel.h"
+// #cgo noescape drun_binary
+// #cgo nocallback drun_binary
+// #cgo noescape drun_compare
+// #cgo nocallback drun_compare
+// #cgo noescape drun_unary
+// #cgo nocallback drun_unary
+// #cgo noescape drun_unary_grad
+// #cgo nocallback drun_unary_grad
+// #cgo noescape drun_where
+// #cgo nocallback drun_where
+// #cgo noescape drun_copy
+// #cgo nocallback drun_copy
+// #cgo noescape drun_cast
+// #cgo nocallback drun_cast
+// #cgo noescape drun_arange
+// #cgo nocallback drun_arange
+import "C"
+
+import "unsafe"
+
+// BinaryOp is an operation of Binary.
+type BinaryOp int32
+
+const (
+	Add      BinaryOp = C.ADD
+	Sub      BinaryOp = C.SUB
+	Mul      BinaryOp = C.MUL
+	Div      BinaryOp = C.DIV      // integers: truncated; by zero gives 0
+	FloorDiv BinaryOp = C.FLOORDIV // as Python's //; integers by zero give 0
+	Mod      BinaryOp = C.MOD      // as Python's %; integers by zero give 0
+	Pow      BinaryOp = C.POW
+	Min      BinaryOp = C.MIN // NaN if either is
+	Max      BinaryOp = C.MAX // NaN if either is
+	And      BinaryOp = C.AND // And, Or and Xor: integers (bitwise) and Bool
+	Or       BinaryOp = C.OR
+	Xor      BinaryOp = C.XOR
+)
+
+// CompareOp is a comparison.
+type CompareOp int32
+
+const (
+	Eq CompareOp = C.EQ
+	Ne CompareOp = C.NE
+	Lt CompareOp = C.LT
+	Le CompareOp = C.LE
+	Gt CompareOp = C.GT
+	Ge CompareOp = C.GE
+)
+
+// UnaryOp is an operation of Unary and UnaryGrad.
+type UnaryOp int32
+
+const (
+	Neg        UnaryOp = C.NEG    // Neg to Square, Relu and Floor to Round also on integers
+	Abs        UnaryOp = C.ABS    //
+	Sign       UnaryOp = C.SIGN   // -1, 0, 1
+	Square     UnaryOp = C.SQUARE //
+	Sqrt       UnaryOp = C.SQRT
+	Reciprocal UnaryOp = C.RECIPROCAL
+	Exp        UnaryOp = C.EXP
+	Expm1      UnaryOp = C.EXPM1
+	Log        UnaryOp = C.LOG
+	Log1p      UnaryOp = C.LOG1P
+	Tanh       UnaryOp = C.TANH
+	Sigmoid    UnaryOp = C.SIGMOID
+	Erf        UnaryOp = C.ERF
+	Sin        UnaryOp = C.SIN
+	Cos        UnaryOp = C.COS
+	Relu       UnaryOp = C.RELU
+	Gelu       UnaryOp = C.GELU // x Φ(x), through erf
+	Silu       UnaryOp = C.SILU
+	Floor      UnaryOp = C.FLOOR
+	Ceil       UnaryOp = C.CEIL
+	Round      UnaryOp = C.ROUND // half to even
+	Not        UnaryOp = C.NOT   // integers (bitwise) and Bool
+)
+
+// Binary computes out = a op b elementwise; all three have element type dt and shape's dimensions.
+func Binary(op BinaryOp, dt DType, shape []int, out, a, b View) {
+	C.drun_binary(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides(),
+		b.mem(), b.strides())
+}
+
+// Compare computes out = a op b elementwise; a and b have element type dt, out is Bool.
+func Compare(op CompareOp, dt DType, shape []int, out, a, b View) {
+	C.drun_compare(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides(),
+		b.mem(), b.strides())
+}
+
+// Unary computes out = op(a) elementwise.
+func Unary(op UnaryOp, dt DType, shape []int, out, a View) {
+	C.drun_unary(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
+}
+
+// SavesOutput reports whether UnaryGrad of op wants the forward's output rather than its input.
+func (op UnaryOp) SavesOutput() bool {
+	switch op {
+	case Sqrt, Reciprocal, Exp, Expm1, Tanh, Sigmoid:
+		return true
+	}
+	return false
+}
+
+// UnaryGrad computes dx = dy op'(x) elementwise for a real dt. saved is the forward's output where
+// op.SavesOutput, else its input.
+func UnaryGrad(op UnaryOp, dt DType, shape []int, dx, dy, saved View) {
+	C.drun_unary_grad(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), dx.mem(), dx.strides(), dy.mem(), dy.strides(),
+		saved.mem(), saved.strides())
+}
+
+// Where computes out = a where cond (Bool), else b, for elements of any type.
+func Where(dt DType, shape []int, out, cond, a, b View) {
+	C.drun_where(C.int(dt.Size()), C.int(len(shape)), ints(shape), out.mem(), out.strides(), cond.mem(), cond.strides(),
+		a.mem(), a.strides(), b.mem(), b.strides())
+}
+
+// Copy copies elements of any type, bits unchanged. Strides of 0 in a broadcast it, so it also fills.
+func Copy(dt DType, shape []int, out, a View) {
+	C.drun_copy(C.int(dt.Size()), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
+}
+
+// Cast converts between any two types. Reals become integers by truncation, saturating, NaN as 0; anything
+// becomes Bool by being nonzero; Complex64 takes and gives real parts.
+func Cast(to, from DType, shape []int, out, a View) {
+	C.drun_cast(C.int(to), C.int(from), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
+}
+
+// Fill sets n elements to value, converted as by Cast.
+func Fill(dt DType, n int, out unsafe.Pointer, value float64) {
+	var element [8]byte
+	shape, one, zero := [1]int{n}, [1]int{1}, [1]int{0}
+	single := [1]int{1}
+	Cast(dt, Float64, single[:], View{unsafe.Pointer(&element), one[:]}, View{unsafe.Pointer(&value), one[:]})
+	Copy(dt, shape[:], View{out, one[:]}, View{unsafe.Pointer(&element), zero[:]})
+}
+
+// Arange sets n elements to start + i step.
+func Arange(dt DType, n int, out unsafe.Pointer, start, step float64) {
+	C.drun_arange(C.int(dt), long(n), mem(out), C.double(start), C.double(step))
+}

@@ -1,0 +1,168 @@
+// Elementwise kernels over reals: one dense loop per operation. walk.c brings strided and broadcast operands
+// into dense blocks first (entry.h).
+
+INLINE V S(reciprocal)(V x) { return 1 / x; }
+INLINE V S(neg)(V x) { return -x; }
+INLINE V S(square)(V x) { return x * x; }
+INLINE V S(relu)(V x) { return S(sel)(x <= 0, S(set)(0), x); }
+INLINE V S(sigmoid)(V x) { return 1 / (1 + S(exp)(-x)); }
+INLINE V S(silu)(V x) { return x / (1 + S(exp)(-x)); }
+INLINE V S(sin)(V x) { return S(sin_quadrant)(x, 0); }
+INLINE V S(cos)(V x) { return S(sin_quadrant)(x, 1); }
+INLINE V S(sign)(V x) { return S(sel)(x > 0, S(set)(1), S(sel)(x < 0, S(set)(-1), x)); }
+INLINE V S(floor)(V x) {
+    V r = S(round_even)(x);
+    return S(sel)(r > x, r - 1, r);
+}
+INLINE V S(ceil)(V x) {
+    V r = S(round_even)(x);
+    return S(sel)(r < x, S(sign_of)(r + 1, x), r);
+}
+// log(1 + x) with the rounding of 1 + x corrected.
+INLINE V S(log1p)(V x) {
+    V u = 1 + x;
+    V y = S(log)(u) + (x - (u - 1)) / u;
+    return S(sel)(u == 1, x, S(sel)(x == (T)INFINITY, x, S(sel)(x == -1, S(set)(-(T)INFINITY), y)));
+}
+INLINE V S(normal_cdf)(V x) { return 0.5f * (1 + S(erf)(x * (T)0.70710678118654752440)); }
+INLINE V S(gelu)(V x) {
+    V y = x * S(normal_cdf)(x);
+    return S(sel)(x == -(T)INFINITY, S(set)(0), y);
+}
+
+INLINE V S(min)(V a, V b) { return S(sel)((a < b) | (a != a), a, b); }
+INLINE V S(max)(V a, V b) { return S(sel)((a > b) | (a != a), a, b); }
+
+#define MAP(name, expression)                                         \
+    static void S(map_##name)(int64_t n, void *o_, const void *a_) {  \
+        T *o = o_;                                                    \
+        const T *a = a_;                                              \
+        int64_t i = 0;                                                \
+        for (; i + N <= n; i += N) {                                  \
+            V x = S(load)(a + i);                                     \
+            S(store)(o + i, S(canon)(expression));                    \
+        }                                                             \
+        if (i < n) {                                                  \
+            V x = S(load_n)(a + i, n - i);                            \
+            S(store_n)(o + i, S(canon)(expression), n - i);           \
+        }                                                             \
+    }
+#define MAP2(name, expression)                                                       \
+    static void S(map_##name)(int64_t n, void *o_, const void *a_, const void *b_) { \
+        T *o = o_;                                                                   \
+        const T *a = a_, *b = b_;                                                    \
+        int64_t i = 0;                                                               \
+        for (; i + N <= n; i += N) {                                                 \
+            V x = S(load)(a + i), y = S(load)(b + i);                                \
+            S(store)(o + i, S(canon)(expression));                                   \
+        }                                                                            \
+        if (i < n) {                                                                 \
+            V x = S(load_n)(a + i, n - i), y = S(load_n)(b + i, n - i);              \
+            S(store_n)(o + i, S(canon)(expression), n - i);                          \
+        }                                                                            \
+    }
+
+MAP(neg, -x)
+MAP(abs, S(abs)(x))
+MAP(sign, S(sign)(x))
+MAP(square, x * x)
+MAP(sqrt, S(sqrt)(x))
+MAP(reciprocal, 1 / x)
+MAP(exp, S(exp)(x))
+MAP(expm1, S(expm1)(x))
+MAP(log, S(log)(x))
+MAP(log1p, S(log1p)(x))
+MAP(tanh, S(tanh)(x))
+MAP(sigmoid, S(sigmoid)(x))
+MAP(erf, S(erf)(x))
+MAP(sin, S(sin)(x))
+MAP(cos, S(cos)(x))
+MAP(relu, S(relu)(x))
+MAP(gelu, S(gelu)(x))
+MAP(silu, S(sel)(x == -(T)INFINITY, S(set)(0), S(silu)(x)))
+MAP(floor, S(floor)(x))
+MAP(ceil, S(ceil)(x))
+MAP(round, S(round_even)(x))
+
+static void (*const S(unary_maps)[])(int64_t, void *, const void *) = {
+    [NEG] = S(map_neg),     [ABS] = S(map_abs),     [SIGN] = S(map_sign),       [SQUARE] = S(map_square),
+    [SQRT] = S(map_sqrt),   [EXP] = S(map_exp),     [EXPM1] = S(map_expm1),     [LOG] = S(map_log),
+    [LOG1P] = S(map_log1p), [TANH] = S(map_tanh),   [SIGMOID] = S(map_sigmoid), [ERF] = S(map_erf),
+    [SIN] = S(map_sin),     [COS] = S(map_cos),     [RELU] = S(map_relu),       [GELU] = S(map_gelu),
+    [SILU] = S(map_silu),   [FLOOR] = S(map_floor), [CEIL] = S(map_ceil),       [ROUND] = S(map_round),
+    [RECIPROCAL] = S(map_reciprocal),
+};
+
+MAP2(add, x + y)
+MAP2(sub, x - y)
+MAP2(mul, x * y)
+MAP2(div, x / y)
+MAP2(min, S(min)(x, y))
+MAP2(max, S(max)(x, y))
+
+// Python's // and %: fmod is exact, and libm's is exact too, so it may be used.
+static void S(map_floordiv)(int64_t n, void *o_, const void *a_, const void *b_) {
+    T *o = o_;
+    const T *a = a_, *b = b_;
+    for (int64_t i = 0; i < n; i++) {
+        T m = sizeof(T) == 4 ? (T)fmodf((float)a[i], (float)b[i]) : (T)fmod(a[i], b[i]);
+        T q = (a[i] - m) / b[i];
+        if (m != 0 && (m < 0) != (b[i] < 0)) q -= 1;
+        if (b[i] == 0) q = a[i] / b[i];
+        T f = S(round_even)(S(set)(q))[0];
+        if (f - q > (T)0.5) f -= 1;
+        if (q - f > (T)0.5) f += 1;
+        o[i] = f != f ? (T)__builtin_nan("") : f;
+    }
+}
+static void S(map_mod)(int64_t n, void *o_, const void *a_, const void *b_) {
+    T *o = o_;
+    const T *a = a_, *b = b_;
+    for (int64_t i = 0; i < n; i++) {
+        T m = sizeof(T) == 4 ? (T)fmodf((float)a[i], (float)b[i]) : (T)fmod(a[i], b[i]);
+        if (m != 0 && (m < 0) != (b[i] < 0)) m += b[i];
+        else if (m == 0) m = b[i] < 0 ? -(T)0 : (T)0;
+        o[i] = m != m ? (T)__builtin_nan("") : m;
+    }
+}
+
+static void (*const S(binary_maps)[])(int64_t, void *, const void *, const void *) = {
+    [ADD] = S(map_add),           [SUB] = S(map_sub), [MUL] = S(map_mul), [DIV] = S(map_div),
+    [FLOORDIV] = S(map_floordiv), [MOD] = S(map_mod), [POW] = S(map_pow),       [MIN] = S(map_min),
+    [MAX] = S(map_max),
+};
+
+// dx = dy f'(s), where s is what the forward saved: its input for abs, relu, gelu, silu, log, log1p, square,
+// sin, cos, erf and sign; its output for exp, expm1, tanh, sigmoid, sqrt and reciprocal. x is dy, y is s.
+MAP2(neg_grad, S(sel)(y == y, -x, -x))
+MAP2(abs_grad, S(sel)(y == 0, S(set)(0), x * S(sign)(y)))
+MAP2(square_grad, x * (2 * y))
+MAP2(sqrt_grad, x / (2 * y))
+MAP2(reciprocal_grad, -x * y * y)
+MAP2(exp_grad, x * y)
+MAP2(expm1_grad, x * (y + 1))
+MAP2(log_grad, x / y)
+MAP2(log1p_grad, x / (1 + y))
+MAP2(tanh_grad, x * S(fma)(-y, y, S(set)(1)))
+MAP2(sigmoid_grad, x * (y * (1 - y)))
+MAP2(erf_grad, x * ((T)1.12837916709551257390 * S(exp)(-y * y)))
+MAP2(sin_grad, x * S(cos)(y))
+MAP2(cos_grad, -x * S(sin)(y))
+MAP2(relu_grad, S(sel)(y <= 0, S(set)(0), x))
+MAP2(gelu_grad, x * S(fma)(y * (T)0.39894228040143267794, S(exp)((T)-0.5 * y * y), S(normal_cdf)(y)))
+INLINE V S(silu_slope)(V y) {
+    V s = S(sigmoid)(y);
+    return s * S(fma)(y, 1 - s, S(set)(1));
+}
+MAP2(silu_grad, x * S(silu_slope)(y))
+MAP2(zero_grad, S(sel)(x == y, S(set)(0), S(set)(0)))
+
+static void (*const S(grad_maps)[])(int64_t, void *, const void *, const void *) = {
+    [NEG] = S(map_neg_grad),     [ABS] = S(map_abs_grad),     [SIGN] = S(map_zero_grad),
+    [SQUARE] = S(map_square_grad), [SQRT] = S(map_sqrt_grad), [RECIPROCAL] = S(map_reciprocal_grad),
+    [EXP] = S(map_exp_grad),     [EXPM1] = S(map_expm1_grad), [LOG] = S(map_log_grad),
+    [LOG1P] = S(map_log1p_grad), [TANH] = S(map_tanh_grad),   [SIGMOID] = S(map_sigmoid_grad),
+    [ERF] = S(map_erf_grad),     [SIN] = S(map_sin_grad),     [COS] = S(map_cos_grad),
+    [RELU] = S(map_relu_grad),   [GELU] = S(map_gelu_grad),   [SILU] = S(map_silu_grad),
+    [FLOOR] = S(map_zero_grad),  [CEIL] = S(map_zero_grad),   [ROUND] = S(map_zero_grad),
+};

@@ -1,0 +1,174 @@
+// The entries of a path's table: choose the typed kernel, walk the operands.
+
+#define TYPE int64_t
+#define J(name) name##_i64
+#include "integer.h"
+#undef TYPE
+#undef J
+#define TYPE int32_t
+#define J(name) name##_i32
+#include "integer.h"
+#undef TYPE
+#undef J
+#define TYPE int8_t
+#define J(name) name##_i8
+#include "integer.h"
+#undef TYPE
+#undef J
+#define TYPE uint8_t
+#define J(name) name##_u8
+#include "integer.h"
+#undef TYPE
+#undef J
+
+// Elements of one dense block, and the fewest elements worth a thread of their own.
+enum { BLOCK = 512, GRAIN = 32768 };
+
+typedef void (*map1)(int64_t, void *, const void *);
+typedef void (*map2)(int64_t, void *, const void *, const void *);
+
+struct mapping {
+    map1 f1;
+    map2 f2;
+    int out, in; // element sizes
+};
+
+// Runs a dense kernel over strided operands, block by block. A broadcast operand fills its block once.
+static void map_inner(void *ctx, int64_t n, char **p, const int64_t *s) {
+    const struct mapping *m = ctx;
+    int two = m->f2 != NULL;
+    int dense[3] = {s[0] == m->out, s[1] == m->in, !two || s[2] == m->in};
+    if (dense[0] && dense[1] && dense[2]) {
+        if (two) m->f2(n, p[0], p[1], p[2]);
+        else m->f1(n, p[0], p[1]);
+        return;
+    }
+    uint64_t block[3][BLOCK];
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        int64_t part = n - i < BLOCK ? n - i : BLOCK;
+        char *q[3];
+        for (int k = 0; k < 2 + two; k++) {
+            q[k] = dense[k] ? p[k] + i * s[k] : (char *)block[k];
+            if (k && !dense[k] && (s[k] || i == 0)) gather_elements(m->in, part, q[k], p[k] + i * s[k], s[k]);
+        }
+        if (two) m->f2(part, q[0], q[1], q[2]);
+        else m->f1(part, q[0], q[1]);
+        if (!dense[0]) scatter_elements(m->out, part, p[0] + i * s[0], s[0], q[0]);
+    }
+}
+
+static void walk_map(struct mapping *m, int nd, const int64_t *shape, void *o, const int64_t *so, const void *a,
+                     const int64_t *sa, const void *b, const int64_t *sb) {
+    struct walk w;
+    walk_begin(&w, nd, shape, map_inner, m);
+    walk_operand(&w, o, so, m->out);
+    walk_operand(&w, a, sa, m->in);
+    if (m->f2) walk_operand(&w, b, sb, m->in);
+    walk_run(&w, GRAIN);
+}
+
+#define PICK(table, dt, op)                                                                                   \
+    ((dt) == F32   ? table##_f32[op]                                                                          \
+     : (dt) == F64 ? table##_f64[op]                                                                          \
+     : (dt) == I64 ? table##_i64[op]                                                                          \
+     : (dt) == I32 ? table##_i32[op]                                                                          \
+     : (dt) == I8  ? table##_i8[op]                                                                           \
+                   : table##_u8[op])
+
+#define COMPARE(name, type, op)                                                                  \
+    static void name(int64_t n, void *o_, const void *a_, const void *b_) {                      \
+        uint8_t *o = o_;                                                                         \
+        const type *a = a_, *b = b_;                                                             \
+        for (int64_t i = 0; i < n; i++) o[i] = a[i] op b[i];                                     \
+    }
+#define COMPARES(suffix, type)                                                                    \
+    COMPARE(eq_##suffix, type, ==)                                                                \
+    COMPARE(ne_##suffix, type, !=)                                                                \
+    COMPARE(lt_##suffix, type, <)                                                                 \
+    COMPARE(le_##suffix, type, <=)                                                                \
+    COMPARE(gt_##suffix, type, >)                                                                 \
+    COMPARE(ge_##suffix, type, >=)                                                                \
+    static const map2 compares_##suffix[] = {                                                     \
+        [EQ] = eq_##suffix, [NE] = ne_##suffix, [LT] = lt_##suffix,                               \
+        [LE] = le_##suffix, [GT] = gt_##suffix, [GE] = ge_##suffix};
+COMPARES(f32, float)
+COMPARES(f64, double)
+COMPARES(i64, int64_t)
+COMPARES(i32, int32_t)
+COMPARES(i8, int8_t)
+COMPARES(u8, uint8_t)
+
+#define BINARY_PARAMS                                                                                          \
+    int op, int dt, int nd, const int64_t *shape, void *o, const int64_t *so, const void *a, const int64_t *sa, \
+        const void *b, const int64_t *sb
+
+static void k_binary(BINARY_PARAMS) {
+    struct mapping m = {NULL, PICK(binary_maps, dt, op), dtype_size(dt), dtype_size(dt)};
+    walk_map(&m, nd, shape, o, so, a, sa, b, sb);
+}
+
+static void k_compare(BINARY_PARAMS) {
+    struct mapping m = {NULL, PICK(compares, dt, op), 1, dtype_size(dt)};
+    walk_map(&m, nd, shape, o, so, a, sa, b, sb);
+}
+
+static void k_unary_grad(BINARY_PARAMS) {
+    struct mapping m = {NULL, dt == F32 ? grad_maps_f32[op] : grad_maps_f64[op], dtype_size(dt), dtype_size(dt)};
+    walk_map(&m, nd, shape, o, so, a, sa, b, sb);
+}
+
+static void not_bool(int64_t n, void *o, const void *a) {
+    for (int64_t i = 0; i < n; i++) ((uint8_t *)o)[i] = !((const uint8_t *)a)[i];
+}
+
+static void k_unary(int op, int dt, int nd, const int64_t *shape, void *o, const int64_t *so, const void *a,
+                    const int64_t *sa) {
+    struct mapping m = {dt == BOOL && op == NOT ? not_bool : PICK(unary_maps, dt, op), NULL, dtype_size(dt),
+                        dtype_size(dt)};
+    walk_map(&m, nd, shape, o, so, a, sa, NULL, NULL);
+}
+
+#include "cast.h"
+#include "integer_reduce.h"
+#include "random.h"
+#include "ranks.h"
+
+// Kernels over reals alone, whose parameters after dt are those of name_f32 and name_f64.
+#define REAL(name, params, args)        \
+    static void k_##name params {       \
+        if (dt == F32) name##_f32 args; \
+        else name##_f64 args;           \
+    }
+REAL(mean_var, (int dt, int64_t outer, int64_t n, int64_t inner, int64_t correction, void *mean, void *var, const void *a),
+     (outer, n, inner, correction, mean, var, a))
+REAL(square_sum, (int dt, int64_t n, const void *a, double *o), (n, a, o))
+REAL(softmax, (int dt, int logarithm, int64_t rows, int64_t n, void *o, const void *x), (logarithm, rows, n, o, x))
+REAL(softmax_grad, (int dt, int logarithm, int64_t rows, int64_t n, void *dx, const void *dy, const void *y),
+     (logarithm, rows, n, dx, dy, y))
+REAL(cross_entropy, (int dt, int64_t rows, int64_t n, void *loss, void *lse, const void *x, const int64_t *target),
+     (rows, n, loss, lse, x, target))
+REAL(cross_entropy_grad, (int dt, int64_t rows, int64_t n, void *dx, const void *dloss, int64_t sdloss, double scale,
+                          const void *x, const void *lse, const int64_t *target),
+     (rows, n, dx, dloss, sdloss, scale, x, lse, target))
+REAL(layer_norm, (int dt, int64_t rows, int64_t n, double eps, void *y, void *mean, void *rstd, const void *x,
+                  const void *gamma, const void *beta),
+     (rows, n, eps, y, mean, rstd, x, gamma, beta))
+REAL(layer_norm_grad, (int dt, int64_t rows, int64_t n, void *dx, void *dgamma, void *dbeta, const void *dy,
+                       const void *x, const void *gamma, const void *mean, const void *rstd),
+     (rows, n, dx, dgamma, dbeta, dy, x, gamma, mean, rstd))
+REAL(add_rows, (int dt, int64_t rows, int64_t n, void *o, const int64_t *index, const void *a), (rows, n, o, index, a))
+REAL(conv2d, (int dt, const int64_t *g, void *y, const void *x, const void *w, const void *bias), (g, y, x, w, bias))
+REAL(conv2d_grad_input, (int dt, const int64_t *g, void *dx, const void *dy, const void *w), (g, dx, dy, w))
+REAL(conv2d_grad_weight, (int dt, const int64_t *g, void *dw, void *dbias, const void *dy, const void *x),
+     (g, dw, dbias, dy, x))
+REAL(max_pool2d, (int dt, const int64_t *g, void *y, int32_t *index, const void *x), (g, y, index, x))
+REAL(max_pool2d_grad, (int dt, const int64_t *g, void *dx, const void *dy, const int32_t *index), (g, dx, dy, index))
+REAL(avg_pool2d, (int dt, const int64_t *g, void *y, const void *x), (g, y, x))
+REAL(avg_pool2d_grad, (int dt, const int64_t *g, void *dx, const void *dy), (g, dx, dy))
+REAL(sgd, (int dt, int64_t n, void *p, const void *g, void *m, double lr, double momentum, double decay, int nesterov,
+           int first),
+     (n, p, g, m, lr, momentum, decay, nesterov, first))
+REAL(adam, (int dt, int64_t n, void *p, const void *g, void *m, void *v, double lr, double beta1, double beta2,
+            double eps, double decay, int decoupled, int64_t step),
+     (n, p, g, m, v, lr, beta1, beta2, eps, decay, decoupled, step))
+REAL(scale, (int dt, int64_t n, void *x, double by), (n, x, by))

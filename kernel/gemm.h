@@ -1,0 +1,197 @@
+// Matrix product: C = A B (+ C) (+ bias on each row), any of A and B transposed.
+//
+// Each element of C is, for every block of KC values of k, one chain of fused multiply-adds in increasing k
+// starting from zero; the blocks' results are added in order. That does not depend on tiles, threads or
+// vector width. Tiling and packing after Goto and van de Geijn, "Anatomy of High-Performance Matrix
+// Multiplication" (2008).
+
+#if VB == 64
+enum { S(MR) = 12, S(NV) = 2 };
+#elif VB == 32
+enum { S(MR) = 6, S(NV) = 2 };
+#elif defined PATH_NEON
+enum { S(MR) = 6, S(NV) = 4 };
+#else
+enum { S(MR) = 4, S(NV) = 2 };
+#endif
+enum { S(NR) = S(NV) * N, S(KC) = 256, S(MC) = S(MR) * (192 / S(MR)), S(NC) = 1024 };
+
+// One tile of C: rows x NV vectors over kc steps. a[r * ar + k * ak], b[k * bk + column]. first: C is
+// overwritten (with bias), else added to. tail: valid columns of the last vector.
+#define TILE(rows, vectors)                                                                                        \
+    static void S(tile_##rows##_##vectors)(int64_t kc, const T *a, int64_t ar, int64_t ak, const T *b, int64_t bk, \
+                                           T *c, int64_t ldc, int tail, int first, const T *bias) {                \
+        V acc[rows][vectors];                                                                                      \
+        _Pragma("GCC unroll 16") for (int r = 0; r < rows; r++)                                                    \
+            _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++) acc[r][v] = S(set)(0);                       \
+        if (tail == N || bk == S(NR)) {                                                                            \
+            for (int64_t k = 0; k < kc; k++, a += ak, b += bk) {                                                   \
+                V y[vectors];                                                                                      \
+                _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++) y[v] = S(load)(b + v * N);               \
+                _Pragma("GCC unroll 16") for (int r = 0; r < rows; r++) {                                          \
+                    V x = S(set)(a[r * ar]);                                                                       \
+                    _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++)                                      \
+                        acc[r][v] = S(fma)(x, y[v], acc[r][v]);                                                    \
+                }                                                                                                  \
+            }                                                                                                      \
+        } else {                                                                                                   \
+            for (int64_t k = 0; k < kc; k++, a += ak, b += bk) {                                                   \
+                V y[vectors];                                                                                      \
+                _Pragma("GCC unroll 4") for (int v = 0; v < vectors - 1; v++) y[v] = S(load)(b + v * N);           \
+                y[vectors - 1] = S(load_n)(b + (vectors - 1) * N, tail);                                           \
+                _Pragma("GCC unroll 16") for (int r = 0; r < rows; r++) {                                          \
+                    V x = S(set)(a[r * ar]);                                                                       \
+                    _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++)                                      \
+                        acc[r][v] = S(fma)(x, y[v], acc[r][v]);                                                    \
+                }                                                                                                  \
+            }                                                                                                      \
+        }                                                                                                          \
+        _Pragma("GCC unroll 16") for (int r = 0; r < rows; r++)                                                    \
+            _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++) {                                            \
+                T *to = c + r * ldc + v * N;                                                                       \
+                int n = v == vectors - 1 ? tail : N;                                                               \
+                V x = acc[r][v];                                                                                   \
+                if (!first) x = (n == N ? S(load)(to) : S(load_n)(to, n)) + x;                                     \
+                if (bias) x += n == N ? S(load)(bias + v * N) : S(load_n)(bias + v * N, n);                        \
+                if (n == N) S(store)(to, S(canon)(x));                                                             \
+                else S(store_n)(to, S(canon)(x), n);                                                               \
+            }                                                                                                      \
+    }
+typedef void (*S(tile_fn))(int64_t, const T *, int64_t, int64_t, const T *, int64_t, T *, int64_t, int, int, const T *);
+
+#define TILE_ROWS(rows) TILE(rows, 1) TILE(rows, 2)
+TILE_ROWS(1) TILE_ROWS(2) TILE_ROWS(3) TILE_ROWS(4)
+#if VB >= 32 || defined PATH_NEON
+TILE_ROWS(5) TILE_ROWS(6)
+#endif
+#if VB == 64
+TILE_ROWS(7) TILE_ROWS(8) TILE_ROWS(9) TILE_ROWS(10) TILE_ROWS(11) TILE_ROWS(12)
+#endif
+#define TILES(vectors, ...) {NULL, __VA_ARGS__}
+#define T4(v) S(tile_1_##v), S(tile_2_##v), S(tile_3_##v), S(tile_4_##v)
+#define T6(v) T4(v), S(tile_5_##v), S(tile_6_##v)
+#define T12(v) T6(v), S(tile_7_##v), S(tile_8_##v), S(tile_9_##v), S(tile_10_##v), S(tile_11_##v), S(tile_12_##v)
+static const S(tile_fn) S(tiles)[2][13] = {
+#if VB == 64
+    {NULL, T12(1)}, {NULL, T12(2)}
+#elif VB == 32 || defined PATH_NEON
+    {NULL, T6(1)}, {NULL, T6(2)}
+#else
+    {NULL, T4(1)}, {NULL, T4(2)}
+#endif
+};
+
+// A panel of `width` lines of A or B, `length` deep, into to[k * full + line]; missing lines become zeros.
+// from[line * line_stride + k * step].
+static void S(pack)(T *to, int full, const T *from, int64_t line_stride, int64_t step, int64_t width, int64_t length) {
+    if (line_stride == 1) {
+        for (int64_t k = 0; k < length; k++) {
+            const T *f = from + k * step;
+            T *t = to + k * full;
+            int64_t i = 0;
+            for (; i + N <= width; i += N) S(store)(t + i, S(load)(f + i));
+            for (; i < width; i++) t[i] = f[i];
+            for (; i < full; i++) t[i] = 0;
+        }
+        return;
+    }
+    int64_t line = 0;
+    for (; line + 4 <= width; line += 4) {
+        const T *f = from + line * line_stride;
+        for (int64_t k = 0; k < length; k++) {
+            T *t = to + k * full + line;
+            t[0] = f[k * step];
+            t[1] = f[k * step + line_stride];
+            t[2] = f[k * step + 2 * line_stride];
+            t[3] = f[k * step + 3 * line_stride];
+        }
+    }
+    for (; line < full; line++)
+        for (int64_t k = 0; k < length; k++)
+            to[k * full + line] = line < width ? from[line * line_stride + k * step] : 0;
+}
+
+struct S(product) {
+    int64_t m, n, k, ar, ak, bk, bn, ldc;
+    const T *a, *b, *bias;
+    T *c;
+    int accumulate;
+    int64_t sa, sb, sc, rows, columns, row_parts, column_parts;
+};
+
+// A product of one thread.
+static void S(gemm_block)(const struct S(product) *p, int64_t m, int64_t n, const T *a, const T *b, T *c, const T *bias) {
+    int64_t kk = p->k;
+    // B is used where it lies when its rows are dense and it is used too little to repay a copy; likewise A.
+    int pack_b = p->bn != 1 || (m > 4 * S(MR) && n > S(NR)), pack_a = n > 4 * S(NR) && m > 1;
+    T *packed = NULL;
+    if (pack_b || pack_a) packed = scratch_take(((int64_t)S(MC) + S(NC)) * S(KC) * sizeof(T));
+    T *pa = packed, *pb = packed + S(MC) * S(KC);
+    for (int64_t j0 = 0; j0 < n; j0 += S(NC)) {
+        int64_t nc = n - j0 < S(NC) ? n - j0 : S(NC);
+        for (int64_t k0 = 0; k0 < kk || k0 == 0; k0 += S(KC)) {
+            int64_t kc = kk - k0 < S(KC) ? kk - k0 : S(KC);
+            int first = k0 == 0 && !p->accumulate;
+            const T *row_bias = k0 + S(KC) >= kk ? bias : NULL;
+            if (pack_b)
+                for (int64_t j = 0; j < nc; j += S(NR))
+                    S(pack)(pb + j * kc, S(NR), b + k0 * p->bk + (j0 + j) * p->bn, p->bn, p->bk,
+                            nc - j < S(NR) ? nc - j : S(NR), kc);
+            for (int64_t i0 = 0; i0 < m; i0 += S(MC)) {
+                int64_t mc = m - i0 < S(MC) ? m - i0 : S(MC);
+                if (pack_a)
+                    for (int64_t i = 0; i < mc; i += S(MR))
+                        S(pack)(pa + i * kc, S(MR), a + (i0 + i) * p->ar + k0 * p->ak, p->ar, p->ak,
+                                mc - i < S(MR) ? mc - i : S(MR), kc);
+                for (int64_t j = 0; j < nc; j += S(NR)) {
+                    int64_t width = nc - j < S(NR) ? nc - j : S(NR);
+                    int vectors = (width + N - 1) / N, tail = width - (vectors - 1) * N;
+                    const T *bj = pack_b ? pb + j * kc : b + k0 * p->bk + j0 + j;
+                    for (int64_t i = 0; i < mc; i += S(MR)) {
+                        int rows = mc - i < S(MR) ? mc - i : S(MR);
+                        const T *ai = pack_a ? pa + i * kc : a + (i0 + i) * p->ar + k0 * p->ak;
+                        S(tiles)[vectors - 1][rows](kc, ai, pack_a ? 1 : p->ar, pack_a ? S(MR) : p->ak, bj,
+                                                   pack_b ? S(NR) : p->bk, c + (i0 + i) * p->ldc + j0 + j, p->ldc, tail,
+                                                   first, row_bias ? row_bias + j0 + j : NULL);
+                    }
+                }
+            }
+        }
+    }
+    if (packed) scratch_give(packed);
+}
+
+static void S(gemm_part)(void *ctx, int64_t t) {
+    const struct S(product) *p = ctx;
+    int64_t j = t % p->column_parts * p->columns, i = t / p->column_parts % p->row_parts * p->rows;
+    int64_t batch = t / p->column_parts / p->row_parts;
+    int64_t m = p->m - i < p->rows ? p->m - i : p->rows, n = p->n - j < p->columns ? p->n - j : p->columns;
+    S(gemm_block)(p, m, n, p->a + batch * p->sa + i * p->ar, p->b + batch * p->sb + j * p->bn,
+                  p->c + batch * p->sc + i * p->ldc + j, p->bias ? p->bias + j : NULL);
+}
+
+static void S(gemm)(int ta, int tb, int64_t m, int64_t n, int64_t k, const T *a, int64_t lda, const T *b, int64_t ldb,
+                    T *c, int64_t ldc, const T *bias, int accumulate, int64_t batch, int64_t sa, int64_t sb, int64_t sc) {
+    if (m == 0 || n == 0 || batch == 0) return;
+    struct S(product) p = {m, n, k, ta ? 1 : lda, ta ? lda : 1, tb ? 1 : ldb, tb ? ldb : 1, ldc,
+                           a, b, bias, c, accumulate, sa, sb, sc, m, n, 1, 1};
+    // One column is one row of the transposed product: its vectors then run along m.
+    if (n == 1 && ldc == 1 && !bias && m > 1) {
+        struct S(product) q = {1, m, k, p.bn, p.bk, p.ak, p.ar, m, b, a, NULL, c, accumulate, sb, sa, sc, 1, m, 1, 1};
+        p = q;
+    }
+    // Each thread makes a product of its own: cut whichever side is longer until there is work for all.
+    int64_t threads = drun_threads(), work = p.m * p.n * (k + 1);
+    if (threads > 1 && work * batch > 1 << 18)
+        while (p.row_parts * p.column_parts * batch < 2 * threads && p.rows * p.columns * (k + 1) > 1 << 17) {
+            if (p.rows >= p.columns && p.rows > 2 * S(MR)) p.rows = (p.rows / 2 + S(MR) - 1) / S(MR) * S(MR);
+            else if (p.columns > 2 * S(NR)) p.columns = (p.columns / 2 + S(NR) - 1) / S(NR) * S(NR);
+            else break;
+            p.row_parts = (p.m + p.rows - 1) / p.rows;
+            p.column_parts = (p.n + p.columns - 1) / p.columns;
+        }
+    if (work * batch <= 1 << 18)
+        for (int64_t t = 0; t < batch; t++) S(gemm_part)(&p, t);
+    else
+        parallel_for(p.row_parts * p.column_parts * batch, S(gemm_part), &p);
+}

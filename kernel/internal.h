@@ -1,0 +1,52 @@
+// What the C files share among themselves.
+#ifndef DRUN_INTERNAL_H
+#define DRUN_INTERNAL_H
+
+#include <stddef.h>
+#include "kernel.h"
+
+// One table per instruction set.
+struct kernels {
+    const char *name;
+#define KERNEL(name, params, args) void (*name) params;
+#include "api.h"
+#undef KERNEL
+};
+extern const struct kernels drun_scalar, drun_avx2, drun_avx512, drun_neon;
+
+enum { MAX_DIMS = 32, MAX_OPERANDS = 4 };
+
+// Calls run(ctx, i) once for each i in [0, n), on the pool's threads when there are any. Which thread runs
+// which i is open, so a kernel's result may never depend on it.
+void parallel_for(int64_t n, void (*run)(void *ctx, int64_t i), void *ctx);
+
+// Cuts [0, n) into ranges of about grain elements or more and runs them in parallel.
+void parallel_range(int64_t n, int64_t grain, void (*run)(void *ctx, int64_t from, int64_t to), void *ctx);
+
+// A strided walk over several operands of one shape. Strides in bytes, 0 broadcasts.
+typedef void (*inner_fn)(void *ctx, int64_t n, char **p, const int64_t *stride);
+struct walk {
+    int operands, nd;
+    int64_t total, shape[MAX_DIMS], stride[MAX_OPERANDS][MAX_DIMS];
+    char *data[MAX_OPERANDS];
+    inner_fn inner;
+    void *ctx;
+};
+void walk_begin(struct walk *w, int nd, const int64_t *shape, inner_fn inner, void *ctx);
+void walk_operand(struct walk *w, const void *data, const int64_t *stride, int size);
+void walk_run(struct walk *w, int64_t grain);
+
+// Moves n elements of the given size between a strided and a dense place.
+void gather_elements(int size, int64_t n, void *to, const char *from, int64_t stride);
+void scatter_elements(int size, int64_t n, char *to, int64_t stride, const void *from);
+
+static inline int dtype_size(int dt) {
+    static const char size[] = {4, 8, 8, 4, 1, 1, 1, 2, 2, 8};
+    return size[dt];
+}
+
+// Scratch memory that outlives a call: taken and given back, never freed, so steady state allocates nothing.
+void *scratch_take(size_t bytes);
+void scratch_give(void *p);
+
+#endif

@@ -1,0 +1,47 @@
+// The C side of package kernel, as Go sees it. Callers validate: nothing here reports an error.
+#ifndef DRUN_KERNEL_H
+#define DRUN_KERNEL_H
+
+#include <stdint.h>
+
+// Tensor memory. Go sees it as characters, because cgo inspects what a void * leads to on every call.
+#ifdef DRUN_MEM
+typedef DRUN_MEM mem;
+#else
+typedef void mem;
+#endif
+
+enum { F32, F64, I64, I32, I8, U8, BOOL, F16, BF16, C64 };
+
+enum { ADD, SUB, MUL, DIV, FLOORDIV, MOD, POW, MIN, MAX, AND, OR, XOR };
+enum { EQ, NE, LT, LE, GT, GE };
+enum { NEG, ABS, SIGN, SQUARE, SQRT, RECIPROCAL, EXP, EXPM1, LOG, LOG1P, TANH, SIGMOID, ERF, SIN, COS, RELU, GELU, SILU,
+       FLOOR, CEIL, ROUND, NOT };
+enum { RSUM, RPROD, RMIN, RMAX, RANY, RALL };
+enum { KSUM, KAVG, KPRODUCT, KMIN, KMAX, KBAND, KBOR, KBXOR };
+
+#define KERNEL(name, params, args) void drun_##name params;
+#include "api.h"
+#undef KERNEL
+
+// Copies move bytes only and exist once for all instruction sets.
+void drun_where(int size, int nd, const int64_t *shape, mem *o, const int64_t *so, const mem *c, const int64_t *sc,
+                const mem *a, const int64_t *sa, const mem *b, const int64_t *sb);
+void drun_copy(int size, int nd, const int64_t *shape, mem *o, const int64_t *so, const mem *a, const int64_t *sa);
+void drun_take(int size, int64_t outer, int64_t count, int64_t rows, int64_t inner, mem *o, const mem *a,
+               const int64_t *index);
+void drun_gather(int size, int64_t outer, int64_t to, int64_t from, int64_t inner, mem *o, const mem *a,
+                 const int64_t *index);
+void drun_memcpy(mem *to, const mem *from, int64_t bytes);
+
+// The instruction-set paths, in the order of dispatch.c.
+int drun_path_count(void);
+const char *drun_path_name(int i);
+int drun_path_usable(int i);
+int drun_path(void);
+void drun_set_path(int i);
+
+void drun_set_threads(int n);
+int drun_threads(void);
+
+#endif

@@ -1,0 +1,123 @@
+// Mean and variance, layer norm and RMS norm over rows of n reals. Sums as in reduce.h.
+
+struct S(norm) {
+    int64_t n;
+    double eps;
+    T *y, *mean, *rstd;
+    const T *x, *gamma, *beta, *dy;
+};
+
+static void S(norm_rows)(void *ctx, int64_t from, int64_t to) {
+    struct S(norm) *p = ctx;
+    int64_t n = p->n;
+    for (int64_t r = from; r < to; r++) {
+        const T *x = p->x + r * n;
+        T *y = p->y + r * n;
+        T mean = p->mean ? (T)(S(row_part)(RSUM, S(block_sum), n, x) / (double)n) : 0;
+        double var = S(centred)(n, x, mean) / (double)n;
+        T rstd = (T)(1 / __builtin_sqrt(var + p->eps));
+        if (p->mean) p->mean[r] = mean == mean ? mean : (T)__builtin_nan("");
+        p->rstd[r] = rstd == rstd ? rstd : (T)__builtin_nan("");
+        for (int64_t i = 0; i < n; i += N) {
+            int k = S(some)(n - i);
+            V v = (S(load_n)(x + i, k) - mean) * rstd;
+            V g = p->gamma ? S(load_n)(p->gamma + i, k) : S(set)(1);
+            v = p->beta ? S(fma)(v, g, S(load_n)(p->beta + i, k)) : v * g;
+            S(store_n)(y + i, S(canon)(v), k);
+        }
+    }
+}
+
+static void S(layer_norm)(int64_t rows, int64_t n, double eps, T *y, T *mean, T *rstd, const T *x, const T *gamma,
+                          const T *beta) {
+    struct S(norm) p = {n, eps, y, mean, rstd, x, gamma, beta, NULL};
+    parallel_range(rows, 1 + 16384 / (n + 1), S(norm_rows), &p);
+}
+
+// dx = rstd (g dy - mean(g dy) - xhat mean(g dy xhat)); without a mean (RMS norm) the middle term is absent.
+static void S(norm_grad_rows)(void *ctx, int64_t from, int64_t to) {
+    struct S(norm) *p = ctx;
+    int64_t n = p->n;
+    for (int64_t r = from; r < to; r++) {
+        const T *x = p->x + r * n, *dy = p->dy + r * n;
+        T mean = p->mean ? p->mean[r] : 0, rstd = p->rstd[r];
+        V s1[S(L)], s2[S(L)];
+        for (int l = 0; l < S(L); l++) s1[l] = s2[l] = S(set)(0);
+        for (int64_t i = 0; i < n; i += 16)
+            for (int l = 0; l < S(L) && i + l * N < n; l++) {
+                int64_t at = i + l * N;
+                int k = S(some)(n - at);
+                V h = (S(load_n)(x + at, k) - mean) * rstd;
+                V d = S(load_n)(dy + at, k);
+                if (p->gamma) d *= S(load_n)(p->gamma + at, k);
+                s1[l] += d;
+                // Absent elements load as zero, so d is zero there and adds nothing.
+                s2[l] = S(fma)(d, h, s2[l]);
+            }
+        T a[16], b[16];
+        for (int l = 0; l < S(L); l++) S(store)(a + l * N, s1[l]), S(store)(b + l * N, s2[l]);
+        for (int w = 8; w; w /= 2)
+            for (int j = 0; j < w; j++) a[j] += a[j + w], b[j] += b[j + w];
+        T m1 = p->mean ? a[0] / (T)n : 0, m2 = b[0] / (T)n;
+        for (int64_t i = 0; i < n; i += N) {
+            int k = S(some)(n - i);
+            V h = (S(load_n)(x + i, k) - mean) * rstd;
+            V d = S(load_n)(dy + i, k);
+            if (p->gamma) d *= S(load_n)(p->gamma + i, k);
+            S(store_n)(p->y + r * n + i, S(canon)(rstd * S(fma)(-h, S(set)(m2), d - m1)), k);
+        }
+    }
+}
+
+// dgamma += sum over rows of dy xhat, dbeta += sum over rows of dy, row after row in each column.
+static void S(norm_grad_columns)(void *ctx, int64_t from, int64_t to) {
+    struct S(norm) *p = ctx;
+    int64_t n = p->n, rows = (int64_t)p->eps;
+    T *dgamma = (T *)p->gamma, *dbeta = (T *)p->beta;
+    for (int64_t i = from * N; i < to * N && i < n; i += N) {
+        int k = S(some)(n - i);
+        V g = S(set)(0), b = S(set)(0);
+        for (int64_t r = 0; r < rows; r++) {
+            V d = S(load_n)(p->dy + r * n + i, k);
+            V h = (S(load_n)(p->x + r * n + i, k) - (p->mean ? p->mean[r] : 0)) * p->rstd[r];
+            g = S(fma)(d, h, g);
+            b += d;
+        }
+        if (dgamma) S(store_n)(dgamma + i, S(canon)(S(load_n)(dgamma + i, k) + g), k);
+        if (dbeta) S(store_n)(dbeta + i, S(canon)(S(load_n)(dbeta + i, k) + b), k);
+    }
+}
+
+static void S(layer_norm_grad)(int64_t rows, int64_t n, T *dx, T *dgamma, T *dbeta, const T *dy, const T *x,
+                               const T *gamma, const T *mean, const T *rstd) {
+    struct S(norm) p = {n, 0, dx, (T *)mean, (T *)rstd, x, gamma, NULL, dy};
+    if (dx) parallel_range(rows, 1 + 16384 / (n + 1), S(norm_grad_rows), &p);
+    struct S(norm) q = {n, (double)rows, NULL, (T *)mean, (T *)rstd, x, dgamma, dbeta, dy};
+    if (dgamma || dbeta) parallel_range((n + N - 1) / N, 1 + 32768 / (rows * N + 1), S(norm_grad_columns), &q);
+}
+
+struct S(moments) {
+    int64_t n, inner;
+    double divisor;
+    T *mean, *var;
+    const T *a;
+};
+
+// inner > 1 gathers each line into a dense block: statistics over channels, where lines are long.
+static void S(moments_lines)(void *ctx, int64_t from, int64_t to) {
+    struct S(moments) *p = ctx;
+    T *line = p->inner > 1 ? scratch_take(p->n * sizeof(T)) : NULL;
+    for (int64_t l = from; l < to; l++) {
+        const T *a = p->a + l / p->inner * p->n * p->inner + l % p->inner;
+        if (line) gather_elements(sizeof(T), p->n, line, (const char *)a, p->inner * sizeof(T)), a = line;
+        T mean = S(canon1)(S(row_part)(RSUM, S(block_sum), p->n, a) / (double)p->n);
+        if (p->mean) p->mean[l] = mean;
+        if (p->var) p->var[l] = S(canon1)(S(centred)(p->n, a, mean) / p->divisor);
+    }
+    if (line) scratch_give(line);
+}
+
+static void S(mean_var)(int64_t outer, int64_t n, int64_t inner, int64_t correction, T *mean, T *var, const T *a) {
+    struct S(moments) p = {n, inner, (double)(n - correction), mean, var, a};
+    parallel_range(outer * inner, 1 + 32768 / (n + 1), S(moments_lines), &p);
+}

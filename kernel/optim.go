@@ -1,0 +1,44 @@
+package kernel
+
+// #define DRUN_MEM char
+// #include "kernel.h"
+// #cgo noescape drun_sgd
+// #cgo nocallback drun_sgd
+// #cgo noescape drun_adam
+// #cgo nocallback drun_adam
+// #cgo noescape drun_scale
+// #cgo nocallback drun_scale
+import "C"
+
+import "unsafe"
+
+// SGD describes one update of stochastic gradient descent, with PyTorch's formulas.
+type SGD struct {
+	LR, Momentum, WeightDecay float64
+	Nesterov                  bool
+	First                     bool // the momentum buffer is taken as the gradient and need not be set
+}
+
+// Step updates n parameters p from gradients g; m is the momentum buffer, nil without momentum.
+func (s SGD) Step(dt DType, n int, p, g, m unsafe.Pointer) {
+	C.drun_sgd(C.int(dt), long(n), mem(p), mem(g), mem(m), C.double(s.LR), C.double(s.Momentum), C.double(s.WeightDecay),
+		flag(s.Nesterov), flag(s.First))
+}
+
+// Adam describes one update of Adam, or with Decoupled of AdamW. Count is 1 on the first update.
+type Adam struct {
+	LR, Beta1, Beta2, Eps, WeightDecay float64
+	Decoupled                          bool
+	Count                              int
+}
+
+// Step updates n parameters p from gradients g and the two moments m and v.
+func (a Adam) Step(dt DType, n int, p, g, m, v unsafe.Pointer) {
+	C.drun_adam(C.int(dt), long(n), mem(p), mem(g), mem(m), mem(v), C.double(a.LR), C.double(a.Beta1), C.double(a.Beta2),
+		C.double(a.Eps), C.double(a.WeightDecay), flag(a.Decoupled), long(a.Count))
+}
+
+// Scale multiplies n reals in place.
+func Scale(dt DType, n int, x unsafe.Pointer, by float64) {
+	C.drun_scale(C.int(dt), long(n), mem(x), C.double(by))
+}

@@ -1,0 +1,45 @@
+package kernel
+
+// #define DRUN_MEM char
+// #include "kernel.h"
+// #cgo noescape drun_uniform
+// #cgo nocallback drun_uniform
+// #cgo noescape drun_normal
+// #cgo nocallback drun_normal
+// #cgo noescape drun_bounded
+// #cgo nocallback drun_bounded
+// #cgo noescape drun_dropout
+// #cgo nocallback drun_dropout
+import "C"
+
+import "unsafe"
+
+// Stream is a place in a counter-based random stream (Philox4x32-10). Element i of a kind of draw depends on
+// Seed, Stream and At + i alone: however a draw is split, its numbers are the same. Draws do not advance At;
+// callers add the number of elements drawn. Different kinds of draws at one place are not independent.
+type Stream struct {
+	Seed, Stream, At uint64
+}
+
+// Uniform draws n reals in [0, 1): 24 bits for Float32, 53 for Float64.
+func (s Stream) Uniform(dt DType, n int, out unsafe.Pointer) {
+	C.drun_uniform(C.int(dt), long(n), mem(out), C.uint64_t(s.Seed), C.uint64_t(s.Stream), C.uint64_t(s.At))
+}
+
+// Normal draws n reals from the standard normal distribution.
+func (s Stream) Normal(dt DType, n int, out unsafe.Pointer) {
+	C.drun_normal(C.int(dt), long(n), mem(out), C.uint64_t(s.Seed), C.uint64_t(s.Stream), C.uint64_t(s.At))
+}
+
+// Bounded draws integers in [low, low + count); count 0 stands for 2^64.
+func (s Stream) Bounded(out []int64, low int64, count uint64) {
+	C.drun_bounded(long(len(out)), index(out), C.int64_t(low), C.uint64_t(count), C.uint64_t(s.Seed),
+		C.uint64_t(s.Stream), C.uint64_t(s.At))
+}
+
+// Dropout computes out = in / keep where a uniform draw lies below keep, else 0. The gradient is the same call
+// on dy.
+func (s Stream) Dropout(dt DType, n int, out, in unsafe.Pointer, keep float64) {
+	C.drun_dropout(C.int(dt), long(n), mem(out), mem(in), C.double(keep), C.uint64_t(s.Seed), C.uint64_t(s.Stream),
+		C.uint64_t(s.At))
+}

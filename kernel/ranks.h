@@ -1,0 +1,58 @@
+// Reductions over the ranks' contributions: o[i] = (src[0][i] op src[1][i]) op ..., in that order, in the
+// element's own type (half precisions through float, rounded once at the end).
+
+enum { RANK_BLOCK = 2048 };
+
+struct ranks {
+    int op, dt, ranks;
+    char *o;
+    const uintptr_t *src;
+};
+
+static const int rank_ops[] = {[KSUM] = ADD, [KAVG] = ADD, [KPRODUCT] = MUL, [KMIN] = MIN, [KMAX] = MAX,
+                               [KBAND] = AND, [KBOR] = OR, [KBXOR] = XOR};
+
+// The average divides: a product with 1 / ranks would round twice.
+static void divide_block(int dt, int64_t n, void *o, int by) {
+    switch (dt) {
+    case F32: for (int64_t i = 0; i < n; i++) ((float *)o)[i] /= (float)by; break;
+    case F64: for (int64_t i = 0; i < n; i++) ((double *)o)[i] /= (double)by; break;
+    case I64: for (int64_t i = 0; i < n; i++) ((int64_t *)o)[i] /= by; break;
+    case I32: for (int64_t i = 0; i < n; i++) ((int32_t *)o)[i] /= by; break;
+    case I8: for (int64_t i = 0; i < n; i++) ((int8_t *)o)[i] /= (int8_t)by; break;
+    default: for (int64_t i = 0; i < n; i++) ((uint8_t *)o)[i] /= (uint8_t)by;
+    }
+}
+
+// Blocks that stay in the first-level cache, so that memory is read and written once however many ranks. The
+// block is built aside: the output may be one of the sources.
+static void reduce_ranks_range(void *ctx, int64_t from, int64_t to) {
+    const struct ranks *r = ctx;
+    int half = r->dt == F16 || r->dt == BF16, size = dtype_size(r->dt), dt = half ? F32 : r->dt;
+    map2 f = PICK(binary_maps, dt, rank_ops[r->op]);
+    uint64_t acc[RANK_BLOCK], wide[RANK_BLOCK / 2];
+    for (int64_t i = from; i < to; i += RANK_BLOCK) {
+        int64_t n = to - i < RANK_BLOCK ? to - i : RANK_BLOCK;
+        const char *first = (const char *)r->src[0] + i * size;
+        char *o = r->o + i * size;
+        int direct = !half && r->op != KAVG && r->ranks == 2;
+        if (half) casts[r->dt][F32](n, acc, first);
+        for (int k = 1; k < r->ranks; k++) {
+            const void *next = (const char *)r->src[k] + i * size;
+            if (half) casts[r->dt][F32](n, wide, next), next = wide;
+            f(n, direct ? (void *)o : acc, k == 1 && !half ? (const void *)first : acc, next);
+        }
+        if (direct) continue;
+        if (r->ranks == 1 && !half) memcpy(acc, first, n * size);
+        if (r->op == KAVG) divide_block(dt, n, acc, r->ranks);
+        if (half) casts[F32][r->dt](n, o, acc);
+        else memcpy(o, acc, n * size);
+    }
+}
+
+static void k_reduce_ranks(int op, int dt, int64_t n, void *o, int ranks, const uintptr_t *src) {
+    // Complex numbers add, and are averaged, part by part.
+    if (dt == C64) dt = F32, n *= 2;
+    struct ranks r = {op, dt, ranks, o, src};
+    parallel_range(n, 1 << 18, reduce_ranks_range, &r);
+}

@@ -1,0 +1,93 @@
+// Vectors of VB bytes, whichever instruction set the including path is compiled for. Paths differ in how
+// many lanes they do at once, never in what they do to a lane.
+typedef float vf32 __attribute__((vector_size(VB)));
+typedef double vf64 __attribute__((vector_size(VB)));
+typedef int32_t vi32 __attribute__((vector_size(VB)));
+typedef int64_t vi64 __attribute__((vector_size(VB)));
+
+#define INLINE static inline __attribute__((always_inline))
+
+// The fused multiply-add a*b + c, one rounding, and the square root: both exact by IEEE on every path.
+#if VB == 64
+INLINE vf32 fma_f32(vf32 a, vf32 b, vf32 c) { return (vf32)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+INLINE vf64 fma_f64(vf64 a, vf64 b, vf64 c) { return (vf64)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
+INLINE vf32 sqrt_f32(vf32 a) { return (vf32)_mm512_sqrt_ps((__m512)a); }
+INLINE vf64 sqrt_f64(vf64 a) { return (vf64)_mm512_sqrt_pd((__m512d)a); }
+INLINE vf32 load_n_f32(const float *p, int n) { return (vf32)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
+INLINE vf64 load_n_f64(const double *p, int n) { return (vf64)_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), p); }
+INLINE void store_n_f32(float *p, vf32 v, int n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v); }
+INLINE void store_n_f64(double *p, vf64 v, int n) { _mm512_mask_storeu_pd(p, (__mmask8)((1u << n) - 1), (__m512d)v); }
+#elif VB == 32
+INLINE vf32 fma_f32(vf32 a, vf32 b, vf32 c) { return (vf32)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+INLINE vf64 fma_f64(vf64 a, vf64 b, vf64 c) { return (vf64)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }
+INLINE vf32 sqrt_f32(vf32 a) { return (vf32)_mm256_sqrt_ps((__m256)a); }
+INLINE vf64 sqrt_f64(vf64 a) { return (vf64)_mm256_sqrt_pd((__m256d)a); }
+static const int32_t first_n[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+INLINE __m256i mask_f32(int n) { return _mm256_loadu_si256((const __m256i *)(first_n + 8 - n)); }
+INLINE __m256i mask_f64(int n) { return _mm256_loadu_si256((const __m256i *)(first_n + 8 - 2 * n)); }
+INLINE vf32 load_n_f32(const float *p, int n) { return (vf32)_mm256_maskload_ps(p, mask_f32(n)); }
+INLINE vf64 load_n_f64(const double *p, int n) { return (vf64)_mm256_maskload_pd(p, mask_f64(n)); }
+INLINE void store_n_f32(float *p, vf32 v, int n) { _mm256_maskstore_ps(p, mask_f32(n), (__m256)v); }
+INLINE void store_n_f64(double *p, vf64 v, int n) { _mm256_maskstore_pd(p, mask_f64(n), (__m256d)v); }
+#else
+#if defined PATH_NEON
+INLINE vf32 fma_f32(vf32 a, vf32 b, vf32 c) { return (vf32)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+INLINE vf64 fma_f64(vf64 a, vf64 b, vf64 c) { return (vf64)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b); }
+INLINE vf32 sqrt_f32(vf32 a) { return (vf32)vsqrtq_f32((float32x4_t)a); }
+INLINE vf64 sqrt_f64(vf64 a) { return (vf64)vsqrtq_f64((float64x2_t)a); }
+#else
+// fmaf, fma and sqrt are the libm functions whose result IEEE fixes to the last bit.
+INLINE vf32 fma_f32(vf32 a, vf32 b, vf32 c) {
+    vf32 r;
+    for (int i = 0; i < 4; i++) r[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return r;
+}
+INLINE vf64 fma_f64(vf64 a, vf64 b, vf64 c) {
+    vf64 r;
+    for (int i = 0; i < 2; i++) r[i] = __builtin_fma(a[i], b[i], c[i]);
+    return r;
+}
+INLINE vf32 sqrt_f32(vf32 a) {
+    for (int i = 0; i < 4; i++) a[i] = __builtin_sqrtf(a[i]);
+    return a;
+}
+INLINE vf64 sqrt_f64(vf64 a) {
+    for (int i = 0; i < 2; i++) a[i] = __builtin_sqrt(a[i]);
+    return a;
+}
+#endif
+INLINE vf32 load_n_f32(const float *p, int n) {
+    vf32 v = {0};
+    for (int i = 0; i < n; i++) v[i] = p[i];
+    return v;
+}
+INLINE vf64 load_n_f64(const double *p, int n) {
+    vf64 v = {0};
+    for (int i = 0; i < n; i++) v[i] = p[i];
+    return v;
+}
+INLINE void store_n_f32(float *p, vf32 v, int n) { for (int i = 0; i < n; i++) p[i] = v[i]; }
+INLINE void store_n_f64(double *p, vf64 v, int n) { for (int i = 0; i < n; i++) p[i] = v[i]; }
+#endif
+
+typedef vf32 __attribute__((aligned(4), may_alias)) vf32_any;
+typedef vf64 __attribute__((aligned(8), may_alias)) vf64_any;
+INLINE vf32 load_f32(const float *p) { return *(const vf32_any *)p; }
+INLINE vf64 load_f64(const double *p) { return *(const vf64_any *)p; }
+INLINE void store_f32(float *p, vf32 v) { *(vf32_any *)p = v; }
+INLINE void store_f64(double *p, vf64 v) { *(vf64_any *)p = v; }
+INLINE vf32 set_f32(float x) { return x - (vf32){0}; }
+INLINE vf64 set_f64(double x) { return x - (vf64){0}; }
+
+// Where the mask's lane is all ones a, else b.
+INLINE vf32 sel_f32(vi32 m, vf32 a, vf32 b) { return (vf32)((m & (vi32)a) | (~m & (vi32)b)); }
+INLINE vf64 sel_f64(vi64 m, vf64 a, vf64 b) { return (vf64)((m & (vi64)a) | (~m & (vi64)b)); }
+
+// Which NaN an operation passes on differs between instruction sets: every kernel stores this one.
+INLINE vf32 canon_f32(vf32 v) { return sel_f32(v == v, v, set_f32(__builtin_nanf(""))); }
+INLINE vf64 canon_f64(vf64 v) { return sel_f64(v == v, v, set_f64(__builtin_nan(""))); }
+
+INLINE vf32 abs_f32(vf32 v) { return (vf32)((vi32)v & 0x7fffffff); }
+INLINE vf64 abs_f64(vf64 v) { return (vf64)((vi64)v & 0x7fffffffffffffff); }
+INLINE vf32 sign_of_f32(vf32 v, vf32 s) { return (vf32)((vi32)v | ((vi32)s & (int32_t)0x80000000)); }
+INLINE vf64 sign_of_f64(vf64 v, vf64 s) { return (vf64)((vi64)v | ((vi64)s & (int64_t)0x8000000000000000)); }

@@ -1,0 +1,10 @@
+// The kernels over real numbers, once for float and once for double.
+#include "elementwise.h"
+#include "reduce.h"
+#include "gemm.h"
+#include "norm.h"
+#include "softmax.h"
+#include "conv.h"
+#include "pooling.h"
+#include "optim.h"
+#include "scatter.h"

@@ -1,0 +1,35 @@
+package tensor
+
+// A Context is what the tensors of one rank share: whether gradients are
+// being recorded, and the order in which operations happened. It is used by
+// one goroutine at a time. Every tensor knows its context, so operations
+// need not be told; results take it from their operands.
+type Context struct {
+	noGrad int    // depth of nested no-grad sections
+	seq    uint64 // operations recorded so far; orders the backward pass
+	pass   uint64 // backward passes so far; marks visited nodes
+
+	// GradStorage, if set, provides memory for an optimizer's flat
+	// gradients, for instance where a collective reduces them in place.
+	GradStorage func(bytes int) (*Storage, error)
+
+	// Fail, if set, ends the program that uses the tensors, with an error
+	// that came up where its language lets none be returned.
+	Fail func(error)
+}
+
+// NewContext starts a context that records gradients.
+func NewContext() *Context { return new(Context) }
+
+// BeginNoGrad stops the recording of gradients until the matching EndNoGrad.
+func (c *Context) BeginNoGrad() { c.noGrad++ }
+
+// EndNoGrad ends the innermost section begun by BeginNoGrad.
+func (c *Context) EndNoGrad() {
+	if c.noGrad > 0 {
+		c.noGrad--
+	}
+}
+
+// Recording tells whether operations record gradients now.
+func (c *Context) Recording() bool { return c != nil && c.noGrad == 0 }

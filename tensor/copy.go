@@ -1,0 +1,110 @@
+package tensor
+
+import "fmt"
+
+// Clone copies t into fresh contiguous memory; gradients flow through.
+func Clone(t *Tensor) (*Tensor, error) {
+	out, err := newTensor("clone", t.ctx, t.shape, t.dtype)
+	if err != nil {
+		return nil, err
+	}
+	kCopy(out, t)
+	if records(t, nil) {
+		record(out, "clone", backPass, t)
+	}
+	return out, nil
+}
+
+func backPass(_ *node, g *Tensor, out []*Tensor) error {
+	out[0] = g // the engine casts and sums where it must
+	return nil
+}
+
+// Cast converts to another type. A tensor that has it already is returned
+// itself. Floats become integers by rounding towards zero.
+func Cast(t *Tensor, dtype DType) (*Tensor, error) {
+	if t.dtype == dtype {
+		return t, nil
+	}
+	out, err := cast("to", t, dtype)
+	if err != nil {
+		return nil, err
+	}
+	if dtype.IsFloat() && records(t, nil) {
+		record(out, "to", backPass, t)
+	}
+	return out, nil
+}
+
+// cast converts without recording.
+func cast(op string, t *Tensor, dtype DType) (*Tensor, error) {
+	if t.dtype == dtype {
+		return t, nil
+	}
+	if t.n == 1 && len(t.shape) == 0 {
+		out := newNumber(t.ctx, t.at(0), dtype)
+		out.number = t.number
+		return out, nil
+	}
+	out, err := newTensor(op, t.ctx, t.shape, dtype)
+	if err != nil {
+		return nil, err
+	}
+	kCast(out, t)
+	return out, nil
+}
+
+// assign writes src, broadcast and cast, into dst's elements, without any of
+// the checks an operation of the user needs.
+func assign(op string, dst, src *Tensor) error {
+	var arr [8]int
+	shape, err := broadcastShape(op, arr[:0], dst.shape, src.shape)
+	if err != nil || !sameShape(shape, dst.shape) {
+		return fmt.Errorf("%s: shape %s does not broadcast to %s", op, shapeString(src.shape), shapeString(dst.shape))
+	}
+	if src, err = cast(op, src, dst.dtype); err != nil {
+		return err
+	}
+	if src.st == dst.st && src.st.ptr != nil && (src.off != dst.off || !sameShape(src.strides, dst.strides)) {
+		if src, err = Clone(src.Detach()); err != nil { // they may overlap
+			return err
+		}
+	}
+	if !sameShape(src.shape, dst.shape) {
+		src = expanded(src, dst.shape)
+	}
+	kCopy(dst, src)
+	dst.st.version++
+	return nil
+}
+
+// addInto adds g to dst's elements.
+func addInto(dst, g *Tensor) error {
+	g, err := cast("add_", g, dst.dtype)
+	if err != nil {
+		return err
+	}
+	kBinary(OpAdd, dst, dst, g)
+	dst.st.version++
+	return nil
+}
+
+// sumTo sums g over the dimensions along which shape was broadcast to g's.
+func sumTo(g *Tensor, shape []int) (*Tensor, error) {
+	pad := len(g.shape) - len(shape)
+	var arr [8]int
+	dims := arr[:0]
+	for i, d := range g.shape {
+		if i < pad || shape[i-pad] == 1 && d != 1 {
+			dims = append(dims, i)
+		}
+	}
+	out := g
+	if len(dims) > 0 {
+		var err error
+		if out, err = reduceDims("sum", reduceSum, g, dims, false); err != nil {
+			return nil, err
+		}
+	}
+	return Reshape(out, shape)
+}

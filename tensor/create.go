@@ -1,0 +1,188 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+)
+
+// Zeros makes a tensor of zeros.
+func Zeros(c *Context, shape []int, dtype DType) (*Tensor, error) {
+	t, err := newTensor("zeros", c, shape, dtype)
+	if err != nil {
+		return nil, err
+	}
+	clear(t.Bytes())
+	return t, nil
+}
+
+// Ones makes a tensor of ones.
+func Ones(c *Context, shape []int, dtype DType) (*Tensor, error) {
+	return Full(c, shape, Int(1), dtype)
+}
+
+// Full makes a tensor whose elements are all value.
+func Full(c *Context, shape []int, value Scalar, dtype DType) (*Tensor, error) {
+	if err := value.fits("full", dtype); err != nil {
+		return nil, err
+	}
+	t, err := newTensor("full", c, shape, dtype)
+	if err != nil {
+		return nil, err
+	}
+	fill(t, value)
+	return t, nil
+}
+
+// fill sets all elements.
+func fill(t *Tensor, value Scalar) {
+	if t.n == 0 {
+		return
+	}
+	if t.n == 1 {
+		value.put(t.ptr(), t.dtype)
+		return
+	}
+	one := newNumber(t.ctx, value, t.dtype)
+	kCopy(t, expanded(one, t.shape))
+}
+
+// newNumber makes a tensor without dimensions that counts as a plain number.
+func newNumber(c *Context, s Scalar, dtype DType) *Tensor {
+	b := new(inlineTensor)
+	t := &b.Tensor
+	t.st = &b.Storage
+	t.st.ptr, t.st.bytes = unsafe.Pointer(&b.data), dtype.Size()
+	t.ctx, t.dtype, t.n, t.contiguous, t.number = c, dtype, 1, true, true
+	t.setDims(0)
+	s.put(t.st.ptr, dtype)
+	return t
+}
+
+// FromScalars makes a tensor of the given elements in row-major order; each
+// must fit the type.
+func FromScalars(c *Context, values []Scalar, shape []int, dtype DType) (*Tensor, error) {
+	t, err := newTensor("tensor", c, shape, dtype)
+	if err != nil {
+		return nil, err
+	}
+	if len(values) != t.n {
+		return nil, fmt.Errorf("tensor: %d values for shape %s", len(values), shapeString(shape))
+	}
+	p, size := t.ptr(), dtype.Size()
+	for i, v := range values {
+		if err := v.fits("tensor", dtype); err != nil {
+			return nil, err
+		}
+		v.put(unsafe.Add(p, i*size), dtype)
+	}
+	return t, nil
+}
+
+// FromFloats makes a tensor of the given elements in row-major order.
+func FromFloats(c *Context, values []float64, shape []int, dtype DType) (*Tensor, error) {
+	return fromSlice(c, values, shape, Float64, dtype)
+}
+
+// FromInts makes a tensor of the given elements in row-major order.
+func FromInts(c *Context, values []int64, shape []int, dtype DType) (*Tensor, error) {
+	return fromSlice(c, values, shape, Int64, dtype)
+}
+
+func fromSlice[T any](c *Context, values []T, shape []int, from, to DType) (*Tensor, error) {
+	t, err := newTensor("tensor", c, shape, from)
+	if err != nil {
+		return nil, err
+	}
+	if len(values) != t.n {
+		return nil, fmt.Errorf("tensor: %d values for shape %s", len(values), shapeString(shape))
+	}
+	copy(elems[T](t), values)
+	if from == to {
+		return t, nil
+	}
+	return cast("tensor", t, to)
+}
+
+// FromBytes makes a tensor from the bytes of its elements in row-major
+// order and the machine's byte order.
+func FromBytes(c *Context, raw []byte, shape []int, dtype DType) (*Tensor, error) {
+	t, err := newTensor("tensor", c, shape, dtype)
+	if err != nil {
+		return nil, err
+	}
+	if len(raw) != t.n*dtype.Size() {
+		return nil, fmt.Errorf("tensor: %d bytes do not make shape %s of %s, which takes %d", len(raw), shapeString(shape), dtype, t.n*dtype.Size())
+	}
+	copy(t.Bytes(), raw)
+	return t, nil
+}
+
+// Arange gives start, start+step, … before stop.
+func Arange(c *Context, start, stop, step Scalar, dtype DType) (*Tensor, error) {
+	if step.f == 0 || math.IsNaN(step.f) {
+		return nil, fmt.Errorf("arange: the step must not be %v", step)
+	}
+	if (stop.f-start.f)*step.f < 0 {
+		return nil, fmt.Errorf("arange: a step of %v does not lead from %v to %v", step, start, stop)
+	}
+	count := math.Ceil((stop.f - start.f) / step.f)
+	if !(count < 1<<60) {
+		return nil, fmt.Errorf("arange: %v to %v in steps of %v are too many elements", start, stop, step)
+	}
+	return sequence("arange", c, start, int(count), step, dtype)
+}
+
+// sequence gives start + i·step, i < n.
+func sequence(op string, c *Context, start Scalar, n int, step Scalar, dtype DType) (*Tensor, error) {
+	compute := Float64
+	if start.kind != Float64 && step.kind != Float64 {
+		compute = Int64
+	}
+	t, err := newTensor(op, c, []int{n}, compute)
+	if err != nil {
+		return nil, err
+	}
+	if compute == Int64 {
+		for i, v := 0, elems[int64](t); i < n; i++ {
+			v[i] = start.i + int64(i)*step.i
+		}
+	} else {
+		for i, v := 0, elems[float64](t); i < n; i++ {
+			d := float64(i) * step.f // rounded on its own: never fused with the sum
+			v[i] = start.f + float64(d)
+		}
+	}
+	return cast(op, t, dtype)
+}
+
+// Linspace gives n values from start to stop, both included.
+func Linspace(c *Context, start, stop float64, n int, dtype DType) (*Tensor, error) {
+	if n < 0 {
+		return nil, fmt.Errorf("linspace: the number of steps must not be negative, not %d", n)
+	}
+	step := 0.0
+	if n > 1 {
+		step = (stop - start) / float64(n-1)
+	}
+	t, err := sequence("linspace", c, Float(start), n, Float(step), Float64)
+	if err != nil {
+		return nil, err
+	}
+	if n > 1 {
+		elems[float64](t)[n-1] = stop
+	}
+	return cast("linspace", t, dtype)
+}
+
+// Eye makes an n×m matrix with ones on the diagonal.
+func Eye(c *Context, n, m int, dtype DType) (*Tensor, error) {
+	t, err := Zeros(c, []int{n, m}, dtype)
+	if err != nil {
+		return nil, err
+	}
+	for i := range min(n, m) {
+		Int(1).put(unsafe.Add(t.ptr(), i*(m+1)*dtype.Size()), dtype)
+	}
+	return t, nil
+}

@@ -1,0 +1,329 @@
+package tensor
+
+import "fmt"
+
+// A BinaryOp is an elementwise operation on two operands.
+type BinaryOp uint8
+
+// The elementwise operations on two operands. Comparisons give bool tensors;
+// And, Or and Xor are for bool and integer types.
+const (
+	OpAdd BinaryOp = iota
+	OpSub
+	OpMul
+	OpDiv
+	OpFloorDiv
+	OpMod
+	OpPow
+	OpMinimum
+	OpMaximum
+	OpAnd
+	OpOr
+	OpXor
+	OpEq
+	OpNe
+	OpLt
+	OpLe
+	OpGt
+	OpGe
+)
+
+type backward = func(n *node, g *Tensor, out []*Tensor) error
+
+var binaryNames = [...]string{
+	OpAdd: "add", OpSub: "sub", OpMul: "mul", OpDiv: "div", OpFloorDiv: "floor_divide", OpMod: "remainder",
+	OpPow: "pow", OpMinimum: "minimum", OpMaximum: "maximum", OpAnd: "and", OpOr: "or", OpXor: "xor",
+	OpEq: "eq", OpNe: "ne", OpLt: "lt", OpLe: "le", OpGt: "gt", OpGe: "ge",
+}
+
+// binaryGrads says how gradients go back through the differentiable
+// operations, and whether that needs the operands and the result.
+var binaryGrads [len(binaryNames)]struct {
+	back                backward
+	saveInputs, saveOut bool
+}
+
+func init() { // the functions use operations themselves
+	type g = struct {
+		back                backward
+		saveInputs, saveOut bool
+	}
+	binaryGrads[OpAdd], binaryGrads[OpSub] = g{back: backAdd}, g{back: backSub}
+	binaryGrads[OpMul], binaryGrads[OpDiv] = g{backMul, true, false}, g{backDiv, true, false}
+	binaryGrads[OpMod], binaryGrads[OpPow] = g{backMod, true, false}, g{backPow, true, true}
+	binaryGrads[OpMinimum], binaryGrads[OpMaximum] = g{backExtreme, true, true}, g{backExtreme, true, true}
+}
+
+func (op BinaryOp) String() string { return binaryNames[op] }
+
+func (op BinaryOp) compares() bool { return op >= OpEq }
+
+// Binary computes a op b elementwise, broadcasting. Division of integers
+// gives float32; // and % of integers by zero are errors.
+func Binary(op BinaryOp, a, b *Tensor) (*Tensor, error) {
+	compute, err := op.computeType(promoteOperands(a, b))
+	if err != nil {
+		return nil, err
+	}
+	return binary(op, a, b, compute)
+}
+
+// BinaryScalar computes a op s, or s op a if swapped.
+func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (*Tensor, error) {
+	compute, err := op.computeType(promoteWeak(a.dtype, s.kind, true))
+	if err != nil {
+		return nil, err
+	}
+	if op.compares() && compute.IsInt() {
+		// An integer out of the type's range compares as it should in int64.
+		if s.fits(op.String(), compute) != nil {
+			compute = Int64
+		}
+	} else if err := s.fits(op.String(), compute); err != nil {
+		return nil, err
+	}
+	b := newNumber(a.ctx, s, compute)
+	if swapped {
+		return binary(op, b, a, compute)
+	}
+	return binary(op, a, b, compute)
+}
+
+// computeType gives the type in which op is done on operands promoted to d.
+func (op BinaryOp) computeType(d DType) (DType, error) {
+	switch {
+	case d == Complex64 || d == Float16 || d == BFloat16:
+		return 0, storageOnly(op.String(), d)
+	case op == OpDiv && !d.IsFloat():
+		return Float32, nil
+	case d == Bool && op == OpSub:
+		return 0, fmt.Errorf("sub: bool tensors cannot be subtracted; compare them with != or cast with .to()")
+	case d == Bool && (op == OpFloorDiv || op == OpMod || op == OpPow):
+		return 0, fmt.Errorf("%s: not defined for bool tensors; cast with .to()", op)
+	case d == Bool && op == OpAdd:
+		return Bool, nil
+	case d.IsFloat() && op >= OpAnd && op <= OpXor:
+		return 0, fmt.Errorf("%s: not defined for %s tensors; it needs bool or integers", op, d)
+	}
+	return d, nil
+}
+
+func storageOnly(op string, d DType) error {
+	return fmt.Errorf("%s: %s tensors are for storage and communication; cast with .to(\"float32\") to compute", op, d)
+}
+
+func binary(op BinaryOp, a, b *Tensor, compute DType) (*Tensor, error) {
+	var shapeArr [8]int
+	shape := a.shape
+	if !sameShape(a.shape, b.shape) {
+		var err error
+		if shape, err = broadcastShape(op.String(), shapeArr[:0], a.shape, b.shape); err != nil {
+			return nil, err
+		}
+	}
+	x, err := cast(op.String(), a, compute)
+	if err != nil {
+		return nil, err
+	}
+	y, err := cast(op.String(), b, compute)
+	if err != nil {
+		return nil, err
+	}
+	if (op == OpFloorDiv || op == OpMod) && compute.IsInt() && hasZero(y) {
+		return nil, fmt.Errorf("%s: integer division by zero", op)
+	}
+	result := compute
+	if op.compares() {
+		result = Bool
+	}
+	c := a.ctx
+	if c == nil {
+		c = b.ctx
+	}
+	out, err := newTensor(op.String(), c, shape, result)
+	if err != nil {
+		return nil, err
+	}
+	kBinary(op, out, x, y)
+	info := &binaryGrads[op]
+	if info.back != nil && records(a, b) && result.IsFloat() {
+		n := record(out, op.String(), info.back, a, b)
+		if info.saveInputs {
+			n.save(x, y)
+		}
+		if info.saveOut {
+			n.save(out)
+		}
+	}
+	return out, nil
+}
+
+// hasZero looks for a zero among integers.
+func hasZero(t *Tensor) bool {
+	if t.n == 1 {
+		return t.at(0).i == 0
+	}
+	zero := newNumber(t.ctx, Int(0), t.dtype)
+	is, err := newTensor("any", t.ctx, t.shape, Bool)
+	if err != nil {
+		return false
+	}
+	kBinary(OpEq, is, t, zero)
+	for _, z := range elems[bool](is) {
+		if z {
+			return true
+		}
+	}
+	return false
+}
+
+// Add computes a + b.
+func Add(a, b *Tensor) (*Tensor, error) { return Binary(OpAdd, a, b) }
+
+// Sub computes a - b.
+func Sub(a, b *Tensor) (*Tensor, error) { return Binary(OpSub, a, b) }
+
+// Mul computes a · b elementwise.
+func Mul(a, b *Tensor) (*Tensor, error) { return Binary(OpMul, a, b) }
+
+// Div computes a / b.
+func Div(a, b *Tensor) (*Tensor, error) { return Binary(OpDiv, a, b) }
+
+func backAdd(_ *node, g *Tensor, out []*Tensor) error {
+	out[0], out[1] = g, g
+	return nil
+}
+
+func backSub(n *node, g *Tensor, out []*Tensor) (err error) {
+	out[0] = g
+	if n.needs(1) {
+		out[1], err = Unary(OpNeg, g)
+	}
+	return err
+}
+
+func backMul(n *node, g *Tensor, out []*Tensor) (err error) {
+	if n.needs(0) {
+		if out[0], err = Mul(g, n.val(1)); err != nil {
+			return err
+		}
+	}
+	if n.needs(1) {
+		out[1], err = Mul(g, n.val(0))
+	}
+	return err
+}
+
+func backDiv(n *node, g *Tensor, out []*Tensor) error {
+	q, err := Div(g, n.val(1))
+	if err != nil {
+		return err
+	}
+	out[0] = q
+	if n.needs(1) {
+		out[1], err = chain(q).mul(n.val(0)).div(n.val(1)).unary(OpNeg).end()
+	}
+	return err
+}
+
+func backMod(n *node, g *Tensor, out []*Tensor) (err error) {
+	out[0] = g
+	if n.needs(1) { // a % b = a - floor(a/b)·b
+		out[1], err = chain(n.val(0)).div(n.val(1)).unary(OpFloor).mul(g).unary(OpNeg).end()
+	}
+	return err
+}
+
+func backPow(n *node, g *Tensor, out []*Tensor) (err error) {
+	a, b, y := n.val(0), n.val(1), n.val(2)
+	if n.needs(0) { // b·a^(b-1), and 0 where b is 0
+		slope, err := chain(a).binary(OpPow, chain(b).scalar(OpSub, Float(1)).t).mul(b).mul(g).end()
+		if err != nil {
+			return err
+		}
+		if out[0], err = zeroWhere(OpEq, b, slope); err != nil {
+			return err
+		}
+	}
+	if n.needs(1) { // a^b·log a, and 0 where a^b is 0 (log 0 has no value there)
+		slope, err := chain(a).unary(OpLog).mul(y).mul(g).end()
+		if err != nil {
+			return err
+		}
+		if out[1], err = zeroWhere(OpEq, y, slope); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// zeroWhere is v with zeros where "x op 0" holds.
+func zeroWhere(op BinaryOp, x, v *Tensor) (*Tensor, error) {
+	mask, err := BinaryScalar(op, x, Int(0), false)
+	if err != nil {
+		return nil, err
+	}
+	return Where(mask, newNumber(v.ctx, Int(0), v.dtype), v)
+}
+
+// backExtreme gives the gradient to the operand that was chosen, and half of
+// it to each where they are equal, as PyTorch does.
+func backExtreme(n *node, g *Tensor, out []*Tensor) error {
+	a, b, y := n.val(0), n.val(1), n.val(2)
+	tie, err := Binary(OpEq, a, b)
+	if err != nil {
+		return err
+	}
+	half, err := BinaryScalar(OpMul, g, Float(0.5), false)
+	if err != nil {
+		return err
+	}
+	if half, err = Where(tie, half, g); err != nil {
+		return err
+	}
+	zero := newNumber(g.ctx, Int(0), g.dtype)
+	for i, x := range [2]*Tensor{a, b} {
+		if !n.needs(i) {
+			continue
+		}
+		chosen, err := Binary(OpEq, x, y)
+		if err != nil {
+			return err
+		}
+		if out[i], err = Where(chosen, half, zero); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chained strings operations together and keeps the first error.
+type chained struct {
+	t   *Tensor
+	err error
+}
+
+func chain(t *Tensor) chained { return chained{t: t} }
+
+func (c chained) then(f func(*Tensor) (*Tensor, error)) chained {
+	if c.err != nil {
+		return c
+	}
+	t, err := f(c.t)
+	return chained{t, err}
+}
+
+func (c chained) binary(op BinaryOp, b *Tensor) chained {
+	return c.then(func(t *Tensor) (*Tensor, error) { return Binary(op, t, b) })
+}
+
+func (c chained) scalar(op BinaryOp, s Scalar) chained {
+	return c.then(func(t *Tensor) (*Tensor, error) { return BinaryScalar(op, t, s, false) })
+}
+
+func (c chained) mul(b *Tensor) chained { return c.binary(OpMul, b) }
+func (c chained) div(b *Tensor) chained { return c.binary(OpDiv, b) }
+func (c chained) unary(op UnaryOp) chained {
+	return c.then(func(t *Tensor) (*Tensor, error) { return Unary(op, t) })
+}
+func (c chained) end() (*Tensor, error) { return c.t, c.err }

@@ -1,0 +1,142 @@
+package tensor
+
+import "fmt"
+
+// modified finishes an in-place operation: t's value is now that of a new
+// operation on its old value and src.
+func (t *Tensor) modified(op string, src *Tensor, back backward, saved ...*Tensor) {
+	if t.requiresGrad && t.ctx.Recording() || src != nil && records(src, nil) {
+		if src != nil {
+			record(t, op, back, t, src).save(saved...)
+		} else {
+			record(t, op, back, t).save(saved...)
+		}
+	}
+}
+
+// checkInPlace holds for all in-place arithmetic.
+func (t *Tensor) checkInPlace(op string, src *Tensor) error {
+	if err := t.mayModify(op); err != nil {
+		return err
+	}
+	if err := t.mayModifyView(op, src); err != nil {
+		return err
+	}
+	if records(src, nil) && !t.dtype.IsFloat() {
+		return fmt.Errorf("%s: a %s tensor cannot take values that require gradients", op, t.dtype)
+	}
+	if !promotesInto(t, src) {
+		return fmt.Errorf("%s: %s values do not go into a %s tensor in place; cast with .to()", op, src.dtype, t.dtype)
+	}
+	return nil
+}
+
+// promotesInto forbids in-place results of a higher category: float values
+// do not go into integers by arithmetic.
+func promotesInto(t, src *Tensor) bool {
+	return dtypeInfo[src.dtype].rank <= dtypeInfo[t.dtype].rank
+}
+
+// CopyInto is copy_: t takes src's values, broadcast and cast to its type.
+func CopyInto(t, src *Tensor) error {
+	if err := t.mayModify("copy_"); err != nil {
+		return err
+	}
+	if err := t.mayModifyView("copy_", src); err != nil {
+		return err
+	}
+	if err := assign("copy_", t, src); err != nil {
+		return err
+	}
+	t.modified("copy_", src, func(_ *node, g *Tensor, out []*Tensor) error {
+		out[1] = g
+		return nil
+	})
+	return nil
+}
+
+// Fill is fill_: all elements become value.
+func (t *Tensor) Fill(value Scalar) error {
+	if err := t.mayModify("fill_"); err != nil {
+		return err
+	}
+	if err := t.mayModifyView("fill_", nil); err != nil {
+		return err
+	}
+	if err := value.fits("fill_", t.dtype); err != nil {
+		return err
+	}
+	fill(t, value)
+	t.st.version++
+	t.modified("fill_", nil, func(*node, *Tensor, []*Tensor) error { return nil })
+	return nil
+}
+
+// BinaryInPlace is add_, sub_, mul_ or div_: t becomes t op b.
+func BinaryInPlace(op BinaryOp, t, b *Tensor) error {
+	name := op.String() + "_"
+	if op > OpDiv {
+		return fmt.Errorf("%s: there is no such operation in place", name)
+	}
+	if err := t.checkInPlace(name, b); err != nil {
+		return err
+	}
+	compute, err := op.computeType(t.dtype)
+	if err != nil {
+		return err
+	}
+	if compute != t.dtype {
+		return fmt.Errorf("%s: the result is of type %s and does not go into a %s tensor", name, compute, t.dtype)
+	}
+	var arr [8]int
+	shape, err := broadcastShape(name, arr[:0], t.shape, b.shape)
+	if err != nil || !sameShape(shape, t.shape) {
+		return fmt.Errorf("%s: shape %s does not broadcast to %s in place", name, shapeString(b.shape), shapeString(t.shape))
+	}
+	y, err := cast(name, b, t.dtype)
+	if err != nil {
+		return err
+	}
+	if y.st == t.st && (y.off != t.off || !sameShape(y.strides, t.strides)) {
+		if y, err = Clone(y.Detach()); err != nil {
+			return err
+		}
+	}
+	// What the backward pass needs of the old value must be kept first.
+	info := &binaryGrads[op]
+	var saved []*Tensor
+	if info.saveInputs && (records(t, b)) {
+		old, err := Clone(t.Detach())
+		if err != nil {
+			return err
+		}
+		if y.st == t.st {
+			y = old
+		}
+		saved = []*Tensor{old, y}
+	}
+	kBinary(op, t, t, y)
+	t.st.version++
+	t.modified(name, b, info.back, saved...)
+	return nil
+}
+
+// BinaryScalarInPlace is add_ and the like with a number.
+func BinaryScalarInPlace(op BinaryOp, t *Tensor, s Scalar) error {
+	if dtypeInfo[s.kind].rank > dtypeInfo[t.dtype].rank {
+		return fmt.Errorf("%s_: %v does not go into a %s tensor", op, s, t.dtype)
+	}
+	if err := s.fits(op.String()+"_", t.dtype); err != nil {
+		return err
+	}
+	return BinaryInPlace(op, t, newNumber(t.ctx, s, t.dtype))
+}
+
+// mayModifyView forbids in-place operations, while gradients are recorded,
+// through a view: the tensor it views would not learn of them.
+func (t *Tensor) mayModifyView(op string, src *Tensor) error {
+	if t.view && (t.requiresGrad && t.ctx.Recording() || src != nil && records(src, nil)) {
+		return fmt.Errorf("%s: the tensor is a view, and changing it in place would give the tensor it views wrong gradients; assign to x[...] of that tensor, or clone() first", op)
+	}
+	return nil
+}

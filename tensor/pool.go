@@ -1,0 +1,205 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// Large buffers come from here. Go's collector does not see this memory, so
+// the pool counts what is handed out and starts a collection itself when
+// much of it may be garbage; in a training loop the same buffers go round.
+
+type block struct {
+	ptr   unsafe.Pointer
+	bytes int
+}
+
+type memoryPool struct {
+	mu      sync.Mutex
+	free    map[int][]unsafe.Pointer // by class size
+	slab    []byte                   // rest of the last mapping for small classes
+	used    int                      // bytes handed out
+	base    int                      // used after the last collection
+	mapped  int
+	maxUsed int // limit for used
+}
+
+const (
+	slabBytes = 4 << 20
+	slack     = 32 << 20 // garbage to tolerate before a collection
+)
+
+var pool = &memoryPool{free: map[int][]unsafe.Pointer{}, maxUsed: memoryLimit()}
+
+// classBytes rounds a size up to four classes per power of two.
+func classBytes(n int) int {
+	step := 1 << max(bits.Len(uint(n-1))-3, 12)
+	return (n + step - 1) / step * step
+}
+
+func (p *memoryPool) get(op string, bytes int) (unsafe.Pointer, error) {
+	if bytes > p.maxUsed {
+		return nil, p.refuse(op, bytes)
+	}
+	size := classBytes(bytes)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ptr := p.take(size); ptr != nil {
+		return ptr, nil
+	}
+	if garbage := p.used - p.base; garbage > max(slack, p.base/2) || p.used+size > p.maxUsed {
+		if ptr := p.collect(size); ptr != nil {
+			return ptr, nil
+		}
+	}
+	if p.mapped+size > p.maxUsed {
+		p.trim()
+	}
+	if p.used+size > p.maxUsed {
+		return nil, p.refuse(op, bytes)
+	}
+	ptr := p.carve(size)
+	if ptr == nil {
+		return nil, p.refuse(op, bytes)
+	}
+	p.used += size
+	return ptr, nil
+}
+
+func (p *memoryPool) take(size int) unsafe.Pointer {
+	list := p.free[size]
+	if len(list) == 0 {
+		return nil
+	}
+	ptr := list[len(list)-1]
+	p.free[size] = list[:len(list)-1]
+	p.used += size
+	return ptr
+}
+
+func (p *memoryPool) put(b block) {
+	size := classBytes(b.bytes)
+	p.mu.Lock()
+	p.free[size] = append(p.free[size], b.ptr)
+	p.used -= size
+	p.mu.Unlock()
+}
+
+// collect runs Go's collector and waits briefly for the cleanups that bring
+// buffers back.
+func (p *memoryPool) collect(size int) unsafe.Pointer {
+	p.mu.Unlock()
+	runtime.GC()
+	p.mu.Lock()
+	before := p.used
+	for range 20 {
+		p.mu.Unlock()
+		time.Sleep(50 * time.Microsecond)
+		p.mu.Lock()
+		if p.used == before {
+			break
+		}
+		before = p.used
+	}
+	p.base = p.used
+	return p.take(size)
+}
+
+// carve maps fresh memory: own mappings for large classes, so that trim can
+// give them back, and slices of a shared one for small classes.
+func (p *memoryPool) carve(size int) unsafe.Pointer {
+	if size < slabBytes/4 {
+		if len(p.slab) < size {
+			p.slab = p.mmap(slabBytes)
+			if p.slab == nil {
+				return nil
+			}
+		}
+		ptr := unsafe.Pointer(unsafe.SliceData(p.slab))
+		p.slab = p.slab[size:]
+		return ptr
+	}
+	m := p.mmap(size)
+	if m == nil {
+		return nil
+	}
+	if size >= slabBytes {
+		_ = syscall.Madvise(m, 14) // MADV_HUGEPAGE; only a hint
+	}
+	return unsafe.Pointer(unsafe.SliceData(m))
+}
+
+func (p *memoryPool) mmap(size int) []byte {
+	// Not syscall.Mmap: it keeps a map entry per mapping and wants Munmap by slice.
+	ptr, _, errno := syscall.Syscall6(syscall.SYS_MMAP, 0, uintptr(size),
+		syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON, ^uintptr(0), 0)
+	if errno != 0 {
+		return nil
+	}
+	p.mapped += size
+	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&ptr))), size)
+}
+
+// trim gives free large buffers back to the system.
+func (p *memoryPool) trim() {
+	for size, list := range p.free {
+		if size < slabBytes/4 {
+			continue
+		}
+		for _, ptr := range list {
+			_, _, _ = syscall.Syscall(syscall.SYS_MUNMAP, uintptr(ptr), uintptr(size), 0)
+			p.mapped -= size
+		}
+		delete(p.free, size)
+	}
+}
+
+func (p *memoryPool) refuse(op string, bytes int) error {
+	return fmt.Errorf("%s: cannot allocate %d bytes: %d bytes are in use and the limit of this machine is %d; use smaller tensors or batches",
+		op, bytes, p.used, p.maxUsed)
+}
+
+// MemoryStats describes the pool of large buffers, in bytes.
+type MemoryStats struct {
+	InUse  int // handed out to tensors that are alive or not yet collected
+	Mapped int // taken from the system
+	Limit  int // above this an allocation is an error
+}
+
+// Memory reports the pool's state.
+func Memory() MemoryStats {
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	return MemoryStats{pool.used, pool.mapped, pool.maxUsed}
+}
+
+// memoryLimit is nine tenths of the memory of this machine or control group.
+func memoryLimit() int {
+	limit := math.MaxInt / 2
+	if raw, err := os.ReadFile("/proc/meminfo"); err == nil {
+		for line := range strings.Lines(string(raw)) {
+			if f := strings.Fields(line); len(f) >= 2 && f[0] == "MemTotal:" {
+				if kb, err := strconv.Atoi(f[1]); err == nil {
+					limit = kb << 10
+				}
+			}
+		}
+	}
+	for _, path := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
+		if raw, err := os.ReadFile(path); err == nil {
+			if n, err := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil {
+				limit = min(limit, n)
+			}
+		}
+	}
+	return limit / 10 * 9
+}

@@ -1,0 +1,218 @@
+package tensor
+
+import (
+	"fmt"
+	"slices"
+)
+
+// What a reduction over dimensions computes.
+type reduction uint8
+
+const (
+	reduceSum reduction = iota
+	reduceProd
+	reduceMin
+	reduceMax
+	reduceAny
+	reduceAll
+)
+
+// dimList checks dims and puts them in order; none means all.
+func dimList(op string, dims []int, nd int) ([]int, error) {
+	if len(dims) == 0 {
+		out := make([]int, nd)
+		for i := range out {
+			out[i] = i
+		}
+		return out, nil
+	}
+	out := make([]int, 0, len(dims))
+	for _, d := range dims {
+		a, err := axis(op, d, nd)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(out, a) {
+			return nil, fmt.Errorf("%s: dimension %d is named twice", op, d)
+		}
+		if nd > 0 {
+			out = append(out, a)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// reducedShape is shape without dims, or with 1 in their place.
+func reducedShape(shape, dims []int, keep bool) []int {
+	out := make([]int, 0, len(shape))
+	for i, d := range shape {
+		switch {
+		case !slices.Contains(dims, i):
+			out = append(out, d)
+		case keep:
+			out = append(out, 1)
+		}
+	}
+	return out
+}
+
+func product(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+// reduceDims reduces over dims, which are in order, without recording. Runs
+// of neighbouring dimensions are reduced at once, the last first.
+func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (*Tensor, error) {
+	final := reducedShape(t.shape, dims, keep)
+	x, err := contiguous(t)
+	if err != nil {
+		return nil, err
+	}
+	var arr [8]int
+	shape := append(arr[:0], t.shape...)
+	for end := len(dims); end > 0; {
+		start := end - 1
+		for start > 0 && dims[start-1] == dims[start]-1 {
+			start--
+		}
+		lo, hi := dims[start], dims[end-1]+1
+		outer, n, inner := product(shape[:lo]), product(shape[lo:hi]), product(shape[hi:])
+		for i := lo; i < hi; i++ {
+			shape[i] = 1
+		}
+		become := shape
+		if start == 0 {
+			become = final
+		}
+		dtype := x.dtype
+		if kind <= reduceProd && !dtype.IsFloat() {
+			dtype = Int64
+		}
+		out, err := newTensor(op, t.ctx, become, dtype)
+		if err != nil {
+			return nil, err
+		}
+		kReduce(kind, out, x, outer, n, inner)
+		if x != t {
+			Discard(x)
+		}
+		x, end = out, start
+	}
+	if len(dims) == 0 { // a tensor without dimensions
+		x = x.Detach()
+		if kind <= reduceProd && !t.dtype.IsFloat() && t.dtype != Int64 {
+			return cast(op, x, Int64)
+		}
+		return Clone(x)
+	}
+	return x, nil
+}
+
+// contiguous is Contiguous without recording.
+func contiguous(t *Tensor) (*Tensor, error) {
+	if t.contiguous {
+		return t, nil
+	}
+	out, err := newTensor("contiguous", t.ctx, t.shape, t.dtype)
+	if err != nil {
+		return nil, err
+	}
+	kCopy(out, t)
+	return out, nil
+}
+
+// spread is the gradient of a sum over dims: g, seen in t's shape.
+func spread(g *Tensor, shape, dims []int) *Tensor {
+	if len(g.shape) != len(shape) {
+		v := viewOf(g, len(shape))
+		j := 0
+		for i, d := range shape {
+			if slices.Contains(dims, i) {
+				v.shape[i], v.strides[i] = 1, 0
+			} else {
+				v.shape[i], v.strides[i] = d, g.strides[j]
+				j++
+			}
+		}
+		g = v.seal()
+	}
+	return expanded(g, shape)
+}
+
+// Sum adds over dims (all if none are given). Integers and bools are added
+// in int64.
+func Sum(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
+	dims, err := dimList("sum", dims, len(t.shape))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := t.dtype.computing("sum"); err != nil {
+		return nil, err
+	}
+	out, err := reduceDims("sum", reduceSum, t, dims, keepdim)
+	if err != nil {
+		return nil, err
+	}
+	if records(t, nil) {
+		record(out, "sum", func(n *node, g *Tensor, out []*Tensor) error {
+			out[0] = spread(g, n.in[0].shape(), dims)
+			return nil
+		}, t)
+	}
+	return out, nil
+}
+
+// Mean averages over dims (all if none are given). The mean of nothing is
+// an error.
+func Mean(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
+	if err := needFloat("mean", t); err != nil {
+		return nil, err
+	}
+	dims, err := dimList("mean", dims, len(t.shape))
+	if err != nil {
+		return nil, err
+	}
+	count := 1
+	for _, d := range dims {
+		count *= t.shape[d]
+	}
+	if count == 0 {
+		return nil, emptyReduction("mean", t)
+	}
+	out, err := reduceDims("mean", reduceSum, t, dims, keepdim)
+	if err != nil {
+		return nil, err
+	}
+	scale := newNumber(t.ctx, Float(float64(count)), t.dtype)
+	kBinary(OpDiv, out, out, scale)
+	if records(t, nil) {
+		record(out, "mean", func(n *node, g *Tensor, out []*Tensor) error {
+			q, err := Div(g, scale)
+			if err == nil {
+				out[0] = spread(q, n.in[0].shape(), dims)
+			}
+			return err
+		}, t)
+	}
+	return out, nil
+}
+
+func emptyReduction(op string, t *Tensor) error {
+	return fmt.Errorf("%s: nothing to reduce in a tensor of shape %s", op, shapeString(t.shape))
+}
+
+// needFloat checks for a type that computes with fractions.
+func needFloat(op string, t *Tensor) error {
+	switch {
+	case t.dtype == Float32 || t.dtype == Float64:
+		return nil
+	case t.dtype.IsFloat() || t.dtype == Complex64:
+		return storageOnly(op, t.dtype)
+	}
+	return fmt.Errorf("%s: needs a floating-point tensor, not %s; cast with .to(\"float32\")", op, t.dtype)
+}

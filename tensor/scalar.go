@@ -1,0 +1,176 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+)
+
+// A Scalar is a plain number or truth value.
+type Scalar struct {
+	kind DType // Float64, Int64 or Bool
+	f    float64
+	i    int64
+}
+
+// Float, Int and BoolScalar make scalars.
+func Float(f float64) Scalar { return Scalar{kind: Float64, f: f, i: int64(f)} }
+
+// Int makes an integer scalar.
+func Int(i int64) Scalar { return Scalar{kind: Int64, f: float64(i), i: i} }
+
+// Truth makes a truth value.
+func Truth(b bool) Scalar {
+	if b {
+		return Scalar{kind: Bool, f: 1, i: 1}
+	}
+	return Scalar{kind: Bool}
+}
+
+// Kind is Float64, Int64 or Bool.
+func (s Scalar) Kind() DType { return s.kind }
+
+// Float is the value as a float64.
+func (s Scalar) Float() float64 { return s.f }
+
+// Int is the value as an integer, rounded towards zero.
+func (s Scalar) Int() int64 { return s.i }
+
+func (s Scalar) String() string {
+	if s.kind == Float64 {
+		return fmt.Sprint(s.f)
+	}
+	return fmt.Sprint(s.i)
+}
+
+// fits checks that an integer type can hold s.
+func (s Scalar) fits(op string, d DType) error {
+	lo, hi := int64(math.MinInt64), int64(math.MaxInt64)
+	switch d {
+	case Int32:
+		lo, hi = math.MinInt32, math.MaxInt32
+	case Int8:
+		lo, hi = math.MinInt8, math.MaxInt8
+	case Uint8:
+		lo, hi = 0, math.MaxUint8
+	case Int64:
+	default:
+		return nil
+	}
+	if s.i < lo || s.i > hi || s.kind == Float64 && (math.IsNaN(s.f) || s.f < -0x1p63 || s.f >= 0x1p63) {
+		return fmt.Errorf("%s: %v does not fit in %s", op, s, d)
+	}
+	return nil
+}
+
+// put stores s as an element of type d; the 16-bit types and complex64 by a
+// cast elsewhere.
+func (s Scalar) put(p unsafe.Pointer, d DType) {
+	switch d {
+	case Float32:
+		if s.kind == Float64 {
+			*(*float32)(p) = float32(s.f)
+		} else {
+			*(*float32)(p) = float32(s.i)
+		}
+	case Float64:
+		*(*float64)(p) = s.f
+	case Int64:
+		*(*int64)(p) = s.i
+	case Int32:
+		*(*int32)(p) = int32(s.i)
+	case Int8:
+		*(*int8)(p) = int8(s.i)
+	case Uint8:
+		*(*uint8)(p) = uint8(s.i)
+	case Bool:
+		*(*bool)(p) = s.f != 0
+	case Float16:
+		*(*uint16)(p) = toHalf(float32(s.f))
+	case BFloat16:
+		*(*uint16)(p) = toBrain(float32(s.f))
+	case Complex64:
+		*(*complex64)(p) = complex(float32(s.f), 0)
+	}
+}
+
+// at reads element i of t's memory, counted from its first.
+func (t *Tensor) at(i int) Scalar {
+	p := unsafe.Add(t.ptr(), i*t.dtype.Size())
+	switch t.dtype {
+	case Float32:
+		return Float(float64(*(*float32)(p)))
+	case Float64:
+		return Float(*(*float64)(p))
+	case Int64:
+		return Int(*(*int64)(p))
+	case Int32:
+		return Int(int64(*(*int32)(p)))
+	case Int8:
+		return Int(int64(*(*int8)(p)))
+	case Uint8:
+		return Int(int64(*(*uint8)(p)))
+	case Bool:
+		return Truth(*(*bool)(p))
+	case Float16:
+		return Float(float64(fromHalf(*(*uint16)(p))))
+	case BFloat16:
+		return Float(float64(math.Float32frombits(uint32(*(*uint16)(p)) << 16)))
+	}
+	return Float(float64(real(*(*complex64)(p))))
+}
+
+// Item is the value of a tensor of one element.
+func (t *Tensor) Item() (Scalar, error) {
+	if t.n != 1 {
+		return Scalar{}, fmt.Errorf("item: the tensor has %d elements (shape %s), not one", t.n, shapeString(t.shape))
+	}
+	return t.at(0), nil
+}
+
+// toBrain rounds to bfloat16, ties to even.
+func toBrain(f float32) uint16 {
+	b := math.Float32bits(f)
+	if f != f {
+		return 0x7fc0
+	}
+	return uint16((b + 0x7fff + b>>16&1) >> 16)
+}
+
+// toHalf rounds to IEEE half precision, ties to even.
+func toHalf(f float32) uint16 {
+	b := math.Float32bits(f)
+	sign := uint16(b >> 16 & 0x8000)
+	abs := math.Float64frombits(math.Float64bits(float64(f)) &^ (1 << 63))
+	switch {
+	case f != f:
+		return 0x7e00
+	case abs >= 65520:
+		return sign | 0x7c00
+	case abs < 0x1p-14: // subnormal: a multiple of 2^-24
+		return sign | uint16(math.RoundToEven(abs*0x1p24))
+	}
+	abs32 := b & 0x7fffffff
+	abs32 += 0xfff + abs32>>13&1
+	return sign | uint16((abs32>>13)-(112<<10))
+}
+
+func fromHalf(h uint16) float32 {
+	exp, frac := int(h>>10&31), float64(h&0x3ff)
+	v := 0.0
+	switch exp {
+	case 31:
+		v = math.Inf(1)
+		if frac != 0 {
+			return float32(math.NaN())
+		}
+	case 0:
+		v = math.Ldexp(frac, -24)
+	default:
+		v = math.Ldexp(1024+frac, exp-25)
+	}
+	if h>>15 != 0 {
+		v = -v
+	}
+	return float32(v)
+}

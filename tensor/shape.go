@@ -1,0 +1,153 @@
+package tensor
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
+// MaxDims is the largest number of dimensions a tensor may have.
+const MaxDims = 32
+
+// countElems checks a shape and gives its number of elements.
+func countElems(op string, shape []int) (int, error) {
+	if len(shape) > MaxDims {
+		return 0, fmt.Errorf("%s: %d dimensions; a tensor has at most %d", op, len(shape), MaxDims)
+	}
+	// Zero sizes must not hide an overflow or a negative size behind them.
+	n, empty := 1, false
+	for _, d := range shape {
+		if d < 0 {
+			return 0, fmt.Errorf("%s: negative size in shape %s", op, shapeString(shape))
+		}
+		if d == 0 {
+			empty = true
+			continue
+		}
+		hi, lo := bits.Mul64(uint64(n), uint64(d))
+		if hi != 0 || lo > 1<<60 {
+			return 0, fmt.Errorf("%s: shape %s has too many elements", op, shapeString(shape))
+		}
+		n = int(lo)
+	}
+	if empty {
+		return 0, nil
+	}
+	return n, nil
+}
+
+// shapeString writes a shape as Python writes a tuple: (), (3,), (2, 3).
+func shapeString(shape []int) string {
+	if len(shape) == 1 {
+		return "(" + strconv.Itoa(shape[0]) + ",)"
+	}
+	var b strings.Builder
+	b.WriteByte('(')
+	for i, d := range shape {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(strconv.Itoa(d))
+	}
+	b.WriteByte(')')
+	return b.String()
+}
+
+// setContiguous fills strides for row-major order.
+func setContiguous(strides, shape []int) {
+	step := 1
+	for i := len(shape) - 1; i >= 0; i-- {
+		strides[i] = step
+		step *= max(shape[i], 1)
+	}
+}
+
+func isContiguous(shape, strides []int) bool {
+	step := 1
+	for i := len(shape) - 1; i >= 0; i-- {
+		if shape[i] == 0 {
+			return true
+		}
+		if shape[i] != 1 && strides[i] != step {
+			return false
+		}
+		step *= shape[i]
+	}
+	return true
+}
+
+func sameShape(a, b []int) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i, d := range a {
+		if b[i] != d {
+			return false
+		}
+	}
+	return true
+}
+
+// broadcastShape gives the common shape of a and b by NumPy's rule, appended
+// to dst: sizes are aligned at the right, and 1 stretches.
+func broadcastShape(op string, dst, a, b []int) ([]int, error) {
+	if len(a) < len(b) {
+		a, b = b, a
+	}
+	pad := len(a) - len(b)
+	dst = append(dst, a[:pad]...)
+	for i, y := range b {
+		x := a[pad+i]
+		switch {
+		case x == y || y == 1:
+			dst = append(dst, x)
+		case x == 1:
+			dst = append(dst, y)
+		default:
+			return nil, fmt.Errorf("%s: shapes %s and %s do not broadcast: sizes %d and %d differ in dimension %d",
+				op, shapeString(a), shapeString(b), x, y, pad+i)
+		}
+	}
+	return dst, nil
+}
+
+// broadcastStrides writes t's strides seen in the wider shape into dst: 0
+// where t is stretched.
+func broadcastStrides(dst, shape []int, t *Tensor) {
+	pad := len(shape) - len(t.shape)
+	for i := range shape {
+		if i < pad || (t.shape[i-pad] == 1 && shape[i] != 1) {
+			dst[i] = 0
+		} else {
+			dst[i] = t.strides[i-pad]
+		}
+	}
+}
+
+// axis maps a dimension number, which may count from the end, to 0..ndim-1.
+func axis(op string, dim, ndim int) (int, error) {
+	n := max(ndim, 1) // PyTorch lets a scalar have dimension 0
+	if dim < -n || dim >= n {
+		return 0, fmt.Errorf("%s: dimension %d is out of range: expected %d to %d", op, dim, -n, n-1)
+	}
+	if dim < 0 {
+		dim += n
+	}
+	return dim, nil
+}
+
+// index maps an element index, which may count from the end, to 0..size-1.
+func index(op string, i, size, dim int) (int, error) {
+	if i < -size || i >= size {
+		if size == 0 {
+			return 0, fmt.Errorf("%s: index %d into dimension %d, which is empty", op, i, dim)
+		}
+		return 0, fmt.Errorf("%s: index %d is out of range for dimension %d of size %d: expected %d to %d",
+			op, i, dim, size, -size, size-1)
+	}
+	if i < 0 {
+		i += size
+	}
+	return i, nil
+}

@@ -1,0 +1,106 @@
+package tensor
+
+import (
+	"runtime"
+	"unsafe"
+)
+
+// A Storage is the memory behind a tensor and all its views.
+type Storage struct {
+	ptr     unsafe.Pointer
+	bytes   int
+	version uint32 // counts in-place changes
+	holds   int32  // graph nodes and gradients in flight that need the bytes
+	temp    bool   // discarded: goes back to the pool when holds reaches 0
+	pooled  bool
+	owner   any // keeps ptr's memory alive
+	cleanup runtime.Cleanup
+}
+
+// Tensors up to this size live in the same allocation as their header.
+const inlineBytes = 64
+
+// From this size on, memory comes from the pool rather than Go's heap.
+const pooledBytes = 16 << 10
+
+type inlineTensor struct {
+	Tensor
+	Storage
+	data [inlineBytes / 8]uint64
+}
+
+type ownedTensor struct {
+	Tensor
+	Storage
+}
+
+// FromMemory wraps memory of another owner, such as a shared mapping. owner
+// is kept reachable as long as a tensor uses the memory.
+func FromMemory(ptr unsafe.Pointer, bytes int, owner any) *Storage {
+	return &Storage{ptr: ptr, bytes: bytes, owner: owner}
+}
+
+// Bytes is the storage's size.
+func (s *Storage) Bytes() int { return s.bytes }
+
+// newStorage allocates zeroed memory that is not tied to one tensor.
+func newStorage(op string, bytes int) (*Storage, error) {
+	s := new(Storage)
+	if err := s.alloc(op, bytes); err != nil {
+		return nil, err
+	}
+	clear(unsafe.Slice((*byte)(s.ptr), bytes))
+	return s, nil
+}
+
+// alloc gives s its memory; its content is undefined.
+func (s *Storage) alloc(op string, bytes int) error {
+	s.bytes = bytes
+	if bytes < pooledBytes {
+		s.ptr = unsafe.Pointer(unsafe.SliceData(make([]uint64, (bytes+7)/8)))
+		return nil
+	}
+	b, err := pool.get(op, bytes)
+	if err != nil {
+		return err
+	}
+	s.ptr, s.pooled = b, true
+	s.cleanup = runtime.AddCleanup(s, func(b block) { pool.put(b) }, block{b, bytes})
+	return nil
+}
+
+// hold and release count who needs the bytes apart from the program's own
+// variables.
+func (s *Storage) hold() { s.holds++ }
+
+func (s *Storage) release() {
+	s.holds--
+	if s.holds == 0 && s.temp {
+		s.free()
+	}
+}
+
+// discard says that the program has no tensor of this storage any more.
+func (s *Storage) discard() {
+	s.temp = true
+	if s.holds <= 0 {
+		s.free()
+	}
+}
+
+func (s *Storage) free() {
+	if !s.pooled || s.ptr == nil {
+		return
+	}
+	s.cleanup.Stop()
+	pool.put(block{s.ptr, s.bytes})
+	s.ptr = nil
+}
+
+// Discard says that nobody will use t or a view of it again, except the
+// backward pass if it needs to: the memory is reused as soon as it can be.
+// A tensor that a recipe may hold must not be discarded.
+func Discard(t *Tensor) { t.st.discard() }
+
+// SharesStorage tells whether a and b are views of the same memory.
+func SharesStorage(a, b *Tensor) bool { return a.st == b.st }

@@ -1,0 +1,193 @@
+// Package tensor provides n-dimensional arrays with automatic
+// differentiation, the functional forms of neural-network layers, losses,
+// optimizers and random numbers. Methods have PyTorch's meaning, shapes
+// broadcast as in NumPy, and the same operations in the same order give the
+// same bits. It knows neither recipes nor ranks: starlib's modules call it,
+// and it calls kernel for the arithmetic.
+package tensor
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// A Tensor is a view of a Storage: shape, strides and an offset, both in
+// elements. Its address is its identity.
+type Tensor struct {
+	shape   []int
+	strides []int
+	n       int // number of elements
+	off     int
+	st      *Storage
+	ctx     *Context
+	node    *node   // how it was computed, if gradients flow through it
+	grad    *Tensor // of a leaf
+	leaf    *leafState
+	dtype   DType
+
+	contiguous   bool
+	requiresGrad bool
+	frozen       bool
+	number       bool   // stands for a plain number in promotion
+	view         bool   // shows memory of another tensor
+	made         uint32 // of a view: the storage's version when it was taken
+
+	dims [8]int // shape and strides of up to four dimensions
+}
+
+// leafState is what only some leaves need.
+type leafState struct {
+	slot    *Tensor             // where the gradient goes: a view of an optimizer's flat buffer
+	ready   func(*Tensor) error // called when a backward pass has added its last part
+	pending int                 // parts still to come in this pass
+}
+
+func (t *Tensor) setDims(nd int) {
+	if nd <= len(t.dims)/2 {
+		t.shape = t.dims[:nd:nd]
+		t.strides = t.dims[4 : 4+nd : 4+nd]
+		return
+	}
+	d := make([]int, 2*nd)
+	t.shape, t.strides = d[:nd:nd], d[nd:]
+}
+
+// newTensor allocates a contiguous tensor whose content is undefined.
+func newTensor(op string, c *Context, shape []int, dtype DType) (*Tensor, error) {
+	n, err := countElems(op, shape)
+	if err != nil {
+		return nil, err
+	}
+	size := n * dtype.Size()
+	var t *Tensor
+	if size <= inlineBytes {
+		b := new(inlineTensor)
+		t = &b.Tensor
+		t.st = &b.Storage
+		t.st.ptr, t.st.bytes = unsafe.Pointer(&b.data), size
+	} else {
+		b := new(ownedTensor)
+		t = &b.Tensor
+		t.st = &b.Storage
+		if err := t.st.alloc(op, size); err != nil {
+			return nil, err
+		}
+	}
+	t.ctx, t.dtype, t.n, t.contiguous = c, dtype, n, true
+	t.setDims(len(shape))
+	copy(t.shape, shape)
+	setContiguous(t.strides, shape)
+	return t, nil
+}
+
+// viewOf makes a tensor on t's storage with room for nd dimensions.
+func viewOf(t *Tensor, nd int) *Tensor {
+	v := &Tensor{st: t.st, off: t.off, ctx: t.ctx, dtype: t.dtype, frozen: t.frozen, view: true, made: t.st.version}
+	v.setDims(nd)
+	return v
+}
+
+// seal computes what follows from a view's shape and strides.
+func (t *Tensor) seal() *Tensor {
+	t.n = 1
+	for _, d := range t.shape {
+		t.n *= d
+	}
+	t.contiguous = isContiguous(t.shape, t.strides)
+	return t
+}
+
+// Empty makes a tensor with undefined content.
+func Empty(c *Context, shape []int, dtype DType) (*Tensor, error) {
+	return newTensor("empty", c, shape, dtype)
+}
+
+// OnStorage makes a contiguous tensor on existing memory, offset elements in.
+func OnStorage(c *Context, s *Storage, offset int, shape []int, dtype DType) (*Tensor, error) {
+	n, err := countElems("tensor", shape)
+	if err != nil {
+		return nil, err
+	}
+	if offset < 0 || (offset+n)*dtype.Size() > s.bytes {
+		return nil, fmt.Errorf("tensor: %d elements of %s at %d do not fit in %d bytes", n, dtype, offset, s.bytes)
+	}
+	t := &Tensor{st: s, off: offset, ctx: c, dtype: dtype}
+	t.setDims(len(shape))
+	copy(t.shape, shape)
+	setContiguous(t.strides, shape)
+	return t.seal(), nil
+}
+
+// Shape gives the sizes; it must not be changed.
+func (t *Tensor) Shape() []int { return t.shape }
+
+// Strides gives the steps in elements; it must not be changed.
+func (t *Tensor) Strides() []int { return t.strides }
+
+// Dim is the number of dimensions.
+func (t *Tensor) Dim() int { return len(t.shape) }
+
+// Len is the number of elements.
+func (t *Tensor) Len() int { return t.n }
+
+// DType is the element type.
+func (t *Tensor) DType() DType { return t.dtype }
+
+// Context is the context the tensor belongs to.
+func (t *Tensor) Context() *Context { return t.ctx }
+
+// IsContiguous tells whether the elements lie in row-major order without gaps.
+func (t *Tensor) IsContiguous() bool { return t.contiguous }
+
+// Storage is the memory the tensor views.
+func (t *Tensor) Storage() *Storage { return t.st }
+
+// Freeze makes in-place operations on t and its later views errors.
+func (t *Tensor) Freeze() { t.frozen = true }
+
+// Frozen tells whether t is frozen.
+func (t *Tensor) Frozen() bool { return t.frozen }
+
+// ptr is the address of the first element.
+func (t *Tensor) ptr() unsafe.Pointer {
+	return unsafe.Add(t.st.ptr, t.off*t.dtype.Size())
+}
+
+// ptrAt is the address off elements after the first.
+func (t *Tensor) ptrAt(off int) unsafe.Pointer {
+	return unsafe.Add(t.st.ptr, (t.off+off)*t.dtype.Size())
+}
+
+// ptrOr is t's address, or nil of no tensor.
+func ptrOr(t *Tensor) unsafe.Pointer {
+	if t == nil {
+		return nil
+	}
+	return t.ptr()
+}
+
+// Bytes gives the memory of a contiguous tensor, not a copy; nil of another.
+// Who writes to it must call Touched, and keep t reachable meanwhile.
+func (t *Tensor) Bytes() []byte {
+	if !t.contiguous {
+		return nil
+	}
+	return unsafe.Slice((*byte)(t.ptr()), t.n*t.dtype.Size())
+}
+
+// Touched records that t's elements were changed by other means than the
+// operations of this package.
+func (t *Tensor) Touched() { t.st.version++ }
+
+// elems views the storage from the first element on as a slice of T, long
+// enough for every index that shape and strides can form.
+func elems[T any](t *Tensor) []T {
+	if t.n == 0 {
+		return nil
+	}
+	last := 0
+	for i, d := range t.shape {
+		last += (d - 1) * t.strides[i]
+	}
+	return unsafe.Slice((*T)(t.ptr()), last+1)
+}
