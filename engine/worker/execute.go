@@ -20,7 +20,8 @@ import (
 // execute runs the recipe's top level, freezes what it made, and calls main.
 func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 	thread := &starlark.Thread{Name: "main", Print: w.print}
-	lang.Watch(thread, 0)
+	lang.Watch(thread)
+	u.Tensors.Fail = func(err error) { lang.Cancel(thread, err) }
 	loader := &loader{worker: w, env: u.Env, loaded: map[string]*module{}}
 	thread.Load = loader.load
 	w.mu.Lock()

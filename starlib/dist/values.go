@@ -137,6 +137,17 @@ func (w *World) AgreeOnStep(c *starlib.Call, step int64) error {
 	return nil
 }
 
+// Sum adds a number over the ranks, for builtins of other modules.
+func (w *World) Sum(c *starlib.Call, _ starlark.Value, x float64) (float64, error) {
+	if w.comm == nil {
+		return x, nil
+	}
+	sum := []float64{x}
+	call := collective.NewAllReduce(collective.Of(sum), collective.Sum)
+	err := w.do(c, &call, 0)
+	return sum[0], err
+}
+
 // fnv is the FNV-1a hash, eight bytes at a time where it can.
 func fnv(data []byte) uint64 {
 	h := uint64(14695981039346656037)

@@ -48,7 +48,7 @@ func New(t testing.TB, dir string, rank starlib.Rank, params map[string]string) 
 	})
 	r.env = u.Env
 	r.Thread = &starlark.Thread{Name: t.Name(), Print: func(_ *starlark.Thread, s string) { r.Printed = append(r.Printed, s) }}
-	lang.Watch(r.Thread, 0)
+	lang.Watch(r.Thread)
 	u.Tensors.Fail = func(err error) { lang.Cancel(r.Thread, err) }
 	return r
 }

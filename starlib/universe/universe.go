@@ -84,7 +84,7 @@ func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Params) {
 		distModule,
 		startensor.Module(tensors, streams.Shared.Stream),
 		nn.Module(tensors, streams),
-		optim.Module(tensors, nil),
+		optim.Module(tensors, world.Sum),
 		data.Module(h.Rank, tensors),
 		checkpoint.Module(tensors, h.Store, always, world.AgreeOnStep),
 		random.Module(tensors),
