@@ -57,21 +57,41 @@ func workersBeneath(ts *testscript.TestScript) map[int]string {
 	return found
 }
 
-// killed WHO: waits until FILE exists beneath the script's folder or a process
-// whose command line holds WHO runs, then kills it with SIGKILL.
+// matching waits until count processes of the script's runs have words in their
+// command lines.
+func matching(ts *testscript.TestScript, words string, count int) []int {
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		var pids []int
+		for pid, line := range workersBeneath(ts) {
+			if strings.Contains(line, words) {
+				pids = append(pids, pid)
+			}
+		}
+		if len(pids) >= count {
+			return pids
+		}
+	}
+	ts.Fatalf("there are no %d processes %q", count, words)
+	return nil
+}
+
+// await COUNT WORDS: waits until so many processes run.
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: await COUNT WORDS")
+	}
+	count, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	matching(ts, args[1], count)
+	time.Sleep(200 * time.Millisecond) // past their first steps
+}
+
+// killed WORDS: ends a process with SIGKILL.
 func killRank(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: killed WORDS")
 	}
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		for pid, line := range workersBeneath(ts) {
-			if strings.Contains(line, args[0]) {
-				ts.Check(syscall.Kill(pid, syscall.SIGKILL))
-				return
-			}
-		}
-	}
-	ts.Fatalf("no process %q was found", args[0])
+	ts.Check(syscall.Kill(matching(ts, args[0], 1)[0], syscall.SIGKILL))
 }
 
 // nothing left: no process of the script's runs is there within a second, and no

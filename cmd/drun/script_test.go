@@ -32,6 +32,7 @@ func TestScript(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":    exits,
+			"await":    await,
 			"killed":   killRank,
 			"nothing":  nothingLeft,
 			"badbytes": badBytes,

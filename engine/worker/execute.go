@@ -156,11 +156,8 @@ func (l *loader) exec(parent *starlark.Thread, file string) (starlark.StringDict
 	if err != nil {
 		return nil, err
 	}
-	for name, v := range globals {
-		if err := lang.CheckDepth(v); err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", display(l.job, file), name, err)
-		}
+	if err := lang.Freeze(globals); err != nil {
+		return nil, fmt.Errorf("%s: %w", display(l.job, file), err)
 	}
-	globals.Freeze()
 	return globals, nil
 }

@@ -54,12 +54,24 @@ func New(h Host) *Universe {
 	env := starlark.StringDict{
 		"struct": starlark.NewBuiltin("struct", starlarkstruct.Make),
 		"math":   math.Module,
-		"json":   json.Module,
+		"json":   shallow(json.Module),
 	}
 	for _, m := range modules {
 		env[m.Name] = m.Build(h.Rank)
 	}
 	return &Universe{Env: lang.Environment(env), Params: params, Tensors: tensors}
+}
+
+// shallow bounds the nesting of what a module's functions take: encoders recurse.
+func shallow(m *starlarkstruct.Module) *starlarkstruct.Module {
+	members := starlark.StringDict{}
+	for name, v := range m.Members {
+		members[name] = v
+		if b, ok := v.(*starlark.Builtin); ok {
+			members[name] = lang.Shallow(b)
+		}
+	}
+	return &starlarkstruct.Module{Name: m.Name, Members: members}
 }
 
 // Names gives the environment of a recipe that is only checked: its builtins
