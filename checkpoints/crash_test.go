@@ -120,7 +120,7 @@ func checkAfterKill(t *testing.T, home string, saved int64, packsBefore int) int
 	}
 	for _, info := range list {
 		for rank := range crashRanks {
-			entries, err := s.Load("r", Step(info.Step), rank)
+			_, entries, err := s.Load("r", Step(info.Step), rank)
 			ok(t, err)
 			for i, want := range state(info.Step, rank) {
 				if entries[i].Name != want.Name || !bytes.Equal(entries[i].Data, want.Data) {

@@ -15,27 +15,27 @@ import (
 // Load returns the entries of one rank in the order in which they were saved.
 // Every chunk is checked against its SHA-256: bytes that have changed are a
 // *sqldb.Error, never a result. Without such a checkpoint the error is
-// *ErrNone; Find tells its step and world size.
-func (s *Store) Load(run string, ref Ref, rank int) ([]Entry, error) {
+// *ErrNone.
+func (s *Store) Load(run string, ref Ref, rank int) (Info, []Entry, error) {
 	id, info, err := s.find(run, ref)
 	if err != nil {
-		return nil, err
+		return info, nil, err
 	}
 	if rank < 0 || rank >= info.WorldSize {
-		return nil, fmt.Errorf("checkpoint of step %d has ranks 0 to %d, not %d", info.Step, info.WorldSize-1, rank)
+		return info, nil, fmt.Errorf("checkpoint of step %d has ranks 0 to %d, not %d", info.Step, info.WorldSize-1, rank)
 	}
 	ids, entries, err := s.entries(id, rank)
 	if err != nil {
-		return nil, sqldb.Wrap(s.path, err)
+		return info, nil, sqldb.Wrap(s.path, err)
 	}
 	packs := openPacks{folder: s.packs, open: map[string]*sql.DB{}}
 	defer packs.close()
 	for i := range entries {
 		if err := s.fill(&entries[i], ids[i], packs); err != nil {
-			return nil, err
+			return info, nil, err
 		}
 	}
-	return entries, nil
+	return info, entries, nil
 }
 
 // entries lists what a rank saved, with room for the data.

@@ -77,16 +77,14 @@ func TestSavedIsLoaded(t *testing.T) {
 	defer ro.Close()
 	for _, store := range []*Store{s, ro} {
 		for rank := range 2 {
-			info, err := store.Find("run-a", Last)
+			info, entries, err := store.Load("run-a", Last, rank)
 			ok(t, err)
-			entries, err := store.Load("run-a", Last, rank)
-			ok(t, err)
-			if info.Step != 3 || info.WorldSize != 2 || !reflect.DeepEqual(entries, parts[rank]) {
+			if info.Step != 3 || !reflect.DeepEqual(entries, parts[rank]) {
 				t.Errorf("rank %d: step %d, %d entries differ", rank, info.Step, len(entries))
 			}
 		}
 	}
-	if _, err := s.Load("run-a", Last, 2); err == nil || !strings.Contains(err.Error(), "ranks 0 to 1, not 2") {
+	if _, _, err := s.Load("run-a", Last, 2); err == nil || !strings.Contains(err.Error(), "ranks 0 to 1, not 2") {
 		t.Errorf("rank 2: %v", err)
 	}
 }
@@ -102,9 +100,7 @@ func TestWhichOne(t *testing.T) {
 		ok(t, err)
 	}
 	for want, ref := range map[int64]Ref{4: Last, 3: Best, 2: Step(2)} {
-		info, err := s.Find("r", ref)
-		ok(t, err)
-		if entries, err := s.Load("r", ref, 0); err != nil || info.Step != want || entries[0].Data[0] != byte(want) {
+		if info, entries, err := s.Load("r", ref, 0); err != nil || info.Step != want || entries[0].Data[0] != byte(want) {
 			t.Errorf("%s: %+v, %v, want step %d", ref.label, info, err, want)
 		}
 	}
@@ -163,7 +159,7 @@ func TestEqualChunksAreStoredOnce(t *testing.T) {
 
 	ok(t, s.Delete("r", 1))
 	ok(t, s.Delete("r", 2))
-	if entries, err := s.Load("r", Step(3), 0); err != nil || !bytes.Equal(entries[0].Data, changed) {
+	if _, entries, err := s.Load("r", Step(3), 0); err != nil || !bytes.Equal(entries[0].Data, changed) {
 		t.Errorf("what another step shares was deleted: %v", err)
 	}
 	ok(t, s.Delete("r", 3))
@@ -171,7 +167,7 @@ func TestEqualChunksAreStoredOnce(t *testing.T) {
 		t.Errorf("after deleting all, these are left: %v", names)
 	}
 	save(4, same, same)
-	if entries, err := s.Load("r", Last, 1); err != nil || !bytes.Equal(entries[0].Data, same) {
+	if _, entries, err := s.Load("r", Last, 1); err != nil || !bytes.Equal(entries[0].Data, same) {
 		t.Errorf("saved after deletion: %v", err)
 	}
 }
@@ -208,11 +204,11 @@ func TestDamageIsNoticed(t *testing.T) {
 	content[at] ^= 1
 	ok(t, os.WriteFile(path, content, 0o666))
 	var failure *sqldb.Error
-	if _, err := s.Load("r", Last, 0); !errors.As(err, &failure) || !strings.Contains(err.Error(), `a chunk of "w" does not have its SHA-256`) {
+	if _, _, err := s.Load("r", Last, 0); !errors.As(err, &failure) || !strings.Contains(err.Error(), `a chunk of "w" does not have its SHA-256`) {
 		t.Errorf("one bit changed: %v", err)
 	}
 	ok(t, os.Remove(path))
-	if _, err := s.Load("r", Last, 0); !errors.As(err, &failure) || failure.ExitCode() != 7 {
+	if _, _, err := s.Load("r", Last, 0); !errors.As(err, &failure) || failure.ExitCode() != 7 {
 		t.Errorf("pack missing: %v", err)
 	}
 }
@@ -232,9 +228,9 @@ func TestFullDiskLeavesTheOldState(t *testing.T) {
 	if !errors.As(err, &failure) || !strings.Contains(err.Error(), "disk is full") {
 		t.Errorf("full disk: %v", err)
 	}
-	entries, err := s.Load("r", Last, 0)
-	if err != nil || !bytes.Equal(entries[0].Data, small[0][0].Data) {
-		t.Errorf("after a full disk: %v", err)
+	info, entries, err := s.Load("r", Last, 0)
+	if err != nil || info.Step != 1 || !bytes.Equal(entries[0].Data, small[0][0].Data) {
+		t.Errorf("after a full disk: step %d, %v", info.Step, err)
 	}
 	if names, _ := packFiles(t, filepath.Join(disk, "home")); len(names) != 1 {
 		t.Errorf("half a pack is left: %v", names)
@@ -276,7 +272,7 @@ func TestSavesAtTheSameTime(t *testing.T) {
 				} else {
 					other.Close()
 				}
-				if entries, err := s.Load(run, Last, 0); err != nil || !bytes.Equal(entries[0].Data, data) {
+				if _, entries, err := s.Load(run, Last, 0); err != nil || !bytes.Equal(entries[0].Data, data) {
 					t.Errorf("run %s step %d: %v", run, step, err)
 				}
 				if step%2 == 1 {
