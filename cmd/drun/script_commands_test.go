@@ -47,7 +47,8 @@ func workersBeneath(ts *testscript.TestScript) map[int]string {
 			continue
 		}
 		line, err := os.ReadFile(filepath.Join(proc, "cmdline"))
-		if err != nil || !strings.HasPrefix(string(line), "drun\x00") {
+		program, _, _ := strings.Cut(string(line), "\x00")
+		if err != nil || filepath.Base(program) != "drun" {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(proc))

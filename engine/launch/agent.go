@@ -232,7 +232,7 @@ func (a *agent) exited(rank int, state *os.ProcessState) {
 		a.failures = append(a.failures, f)
 		a.end(rank, lost, f)
 	}
-	if a.board != nil {
+	if !p.reported { // else the board keeps saying how it ended
 		a.board.SetRankState(rank, collective.Gone)
 	}
 }
