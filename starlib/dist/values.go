@@ -148,6 +148,20 @@ func (w *World) Sum(c *starlib.Call, _ starlark.Value, x float64) (float64, erro
 	return sum[0], err
 }
 
+// Any tells whether the flag is set on some rank, for builtins of other modules.
+func (w *World) Any(c *starlib.Call, flag bool) (bool, error) {
+	set := []uint8{0}
+	if flag {
+		set[0] = 1
+	}
+	if w.comm == nil {
+		return flag, nil
+	}
+	call := collective.NewAllReduce(collective.Of(set), collective.Max)
+	err := w.do(c, &call, 0)
+	return set[0] != 0, err
+}
+
 // fnv is the FNV-1a hash, eight bytes at a time where it can.
 func fnv(data []byte) uint64 {
 	h := uint64(14695981039346656037)

@@ -37,6 +37,7 @@ type Host struct {
 	Timeout  time.Duration
 	Store    checkpoint.Store
 	Context  context.Context // ends when the run is aborted
+	Stop     func() bool     // whether a signal asked this rank's run to end
 	Extra    []*starlib.Module
 }
 
@@ -88,8 +89,10 @@ func Modules() []*starlib.Module {
 
 func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Params) {
 	streams := random.NewStreams(tensors, h.Rank.Seed, h.Rank.Rank)
-	runState, runModule := run.New(h.Rank, h.Run, h.Recorder, h.Params)
 	world, distModule := dist.New(h.Context, h.Rank, h.Comm, h.Backend, h.Timeout, tensors)
+	runState, runModule := run.New(h.Rank, h.Run, h.Recorder, h.Params, func(c *starlib.Call) (bool, error) {
+		return world.Any(c, h.Stop())
+	})
 	always := []checkpoint.Named{{Name: "random.shared", Value: streams.Shared}, {Name: "random.rank", Value: streams.PerRank}, {Name: "run", Value: runState}}
 	list := []*starlib.Module{
 		runModule,
