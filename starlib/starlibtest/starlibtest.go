@@ -27,6 +27,7 @@ type Recipe struct {
 	Thread  *starlark.Thread
 	Printed []string
 	Metrics map[string][]float64 // in the order they were logged
+	Store   *Store
 
 	env starlark.StringDict
 }
@@ -41,9 +42,9 @@ func New(t testing.TB, dir string, rank starlib.Rank, params map[string]string) 
 	}
 	rank.Files = files
 	rank.WorldSize, rank.LocalSize, rank.NumNodes = max(rank.WorldSize, 1), max(rank.LocalSize, 1), max(rank.NumNodes, 1)
-	r := &Recipe{Rank: &rank, Metrics: make(map[string][]float64)}
+	r := &Recipe{Rank: &rank, Metrics: make(map[string][]float64), Store: new(Store)}
 	u := universe.New(universe.Host{
-		Rank: r.Rank, Recorder: (*recorder)(r), Params: params,
+		Rank: r.Rank, Recorder: (*recorder)(r), Params: params, Store: (*store)(r),
 		Context: t.Context(), Extra: []*starlib.Module{testingModule},
 	})
 	r.env = u.Env
