@@ -109,3 +109,21 @@ INLINE vf32 high_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 2, 6
 INLINE vf64 low_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 0, 2); }
 INLINE vf64 high_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 1, 3); }
 #endif
+
+// Every other lane of two vectors, from the first and from the second on.
+#if VB == 64
+INLINE vf32 even_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30); }
+INLINE vf32 odd_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31); }
+INLINE vf64 even_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14); }
+INLINE vf64 odd_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15); }
+#elif VB == 32
+INLINE vf32 even_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14); }
+INLINE vf32 odd_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15); }
+INLINE vf64 even_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6); }
+INLINE vf64 odd_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7); }
+#else
+INLINE vf32 even_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6); }
+INLINE vf32 odd_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7); }
+INLINE vf64 even_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 0, 2); }
+INLINE vf64 odd_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 1, 3); }
+#endif
