@@ -148,3 +148,36 @@ func TestGradAssignment(t *testing.T) {
 	fails(t, ints(c, []int{1}, 1).SetRequiresGrad(true), "floating-point", "int64")
 	fails(t, must(Mul(x, x)).SetRequiresGrad(false), "leaf")
 }
+
+// Gradients in flight go back to the pool; those of leaves, seeds and
+// callers' functions must not, and no two leaves may share memory.
+func TestGradientMemory(t *testing.T) {
+	const n = 1 << 16 // large enough for the pool
+	c := NewContext()
+	big := func() *Tensor {
+		x := must(Ones(c, []int{n}, Float32))
+		check(t, x.SetRequiresGrad(true))
+		return x
+	}
+	a, b, d := big(), big(), big()
+	seed := must(Ones(c, []int{n}, Float32))
+	mine := must(Full(c, []int{n}, Int(5), Float32))
+	y := must(Add(must(Add(a, b)), must(Mul(d, d))))
+	z := must(Clone(y.Detach()))
+	Function("keep", z, []*Tensor{y}, func(g *Tensor) ([]*Tensor, error) { return []*Tensor{mine}, nil })
+	check(t, z.Backward(seed, false))
+	for range 3 { // whatever was given back is overwritten
+		must(Full(c, []int{n}, Int(-1), Float32))
+	}
+	for _, tc := range []struct {
+		x    *Tensor
+		want float64
+	}{{seed, 1}, {mine, 5}, {a.Grad(), 5}, {b.Grad(), 5}, {d.Grad(), 10}} {
+		if lo, hi := scalar(must(Min(tc.x))), scalar(must(Max(tc.x))); lo != tc.want || hi != tc.want {
+			t.Errorf("got %v to %v, want %v", lo, hi, tc.want)
+		}
+	}
+	if SharesStorage(a.Grad(), b.Grad()) || SharesStorage(a.Grad(), mine) {
+		t.Error("two gradients share memory")
+	}
+}

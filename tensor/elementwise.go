@@ -297,10 +297,12 @@ func backExtreme(n *node, g *Tensor, out []*Tensor) error {
 	return nil
 }
 
-// chained strings operations together and keeps the first error.
+// chained strings operations together and keeps the first error. Results in
+// between are discarded: nobody else has seen them.
 type chained struct {
-	t   *Tensor
-	err error
+	t     *Tensor
+	fresh bool // t was made in this chain
+	err   error
 }
 
 func chain(t *Tensor) chained { return chained{t: t} }
@@ -310,7 +312,16 @@ func (c chained) then(f func(*Tensor) (*Tensor, error)) chained {
 		return c
 	}
 	t, err := f(c.t)
-	return chained{t, err}
+	if err != nil {
+		return chained{err: err}
+	}
+	if t.st == c.t.st {
+		return chained{t, c.fresh, nil}
+	}
+	if c.fresh {
+		Discard(c.t)
+	}
+	return chained{t, true, nil}
 }
 
 func (c chained) binary(op BinaryOp, b *Tensor) chained {

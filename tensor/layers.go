@@ -79,16 +79,19 @@ func Attention(q, k, v *Tensor, causal bool) (*Tensor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
+	Discard(scaled)
 	if causal {
 		hidden, err := futureMask(q.ctx, rows, cols)
 		if err != nil {
 			return nil, err
 		}
-		if scores, err = MaskedFill(scores, hidden, Float(math.Inf(-1))); err != nil {
+		open := scores
+		if scores, err = MaskedFill(open, hidden, Float(math.Inf(-1))); err != nil {
 			return nil, err
 		}
+		Discard(open)
 	}
-	return chain(scores).then(func(t *Tensor) (*Tensor, error) { return Softmax(t, -1) }).
+	return chained{t: scores, fresh: true}.then(func(t *Tensor) (*Tensor, error) { return Softmax(t, -1) }).
 		then(func(t *Tensor) (*Tensor, error) { return MatMul(t, v) }).end()
 }
 
