@@ -14,6 +14,7 @@ import (
 	"drun/collective/shm"
 	"drun/engine"
 	"drun/engine/board"
+	"drun/engine/rendezvous"
 	"drun/history"
 )
 
@@ -138,7 +139,7 @@ func (a *agent) job(rank int) *engine.Job {
 		}
 	}
 	return &engine.Job{
-		RunID: a.record.ID, RunName: a.record.Name, Rank: rank, WorldSize: a.o.Nproc, LocalRank: rank, LocalSize: a.o.Nproc,
+		RunID: a.record.ID, RunName: a.record.Name, Place: rendezvous.Local(rank, a.o.Nproc),
 		Seed: uint64(a.o.Seed), Backend: a.o.Backend, Recipe: a.bundle.Name, Dir: a.bundle.Dir, Main: a.bundle.Main,
 		Sources: a.bundle.Sources, DataDirs: dirs, Params: a.params, Resume: a.from != nil, Timeout: a.o.Timeout,
 		Threads: a.o.Threads, Testing: a.o.Testing, Watched: a.o.Terminal,

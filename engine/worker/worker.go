@@ -80,13 +80,13 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	job := w.job
 	kernel.SetThreads(job.Threads)
 	rank := &starlib.Rank{
-		Rank: job.Rank, WorldSize: job.WorldSize, LocalRank: job.LocalRank, LocalSize: job.LocalSize,
+		Rank: job.Place.Rank, WorldSize: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
 		NumNodes: 1, Seed: job.Seed,
 	}
 	if rank.Files, err = starlib.OpenFiles(job.Dir, job.DataDirs...); err != nil {
 		return err
 	}
-	if w.board, err = board.Open(os.NewFile(engine.BoardFD, "board"), job.Rank); err != nil {
+	if w.board, err = board.Open(os.NewFile(engine.BoardFD, "board"), job.Place.Rank); err != nil {
 		return err
 	}
 	go w.listen()
@@ -121,14 +121,14 @@ func (w *worker) recipe(rec *recorder) (err error) {
 // join opens the backend; nil in a world of one.
 func (w *worker) join() (collective.Comm, error) {
 	job := w.job
-	if job.WorldSize == 1 {
+	if job.Place.WorldSize == 1 {
 		return nil, nil
 	}
 	backend := &shm.Backend{File: os.NewFile(engine.ShmFD, "shm")}
 	ctx, stop := context.WithTimeout(w.ctx, job.Timeout)
 	defer stop()
 	comm, err := backend.Open(ctx, collective.World{
-		Rank: job.Rank, Size: job.WorldSize, LocalRank: job.LocalRank, LocalSize: job.LocalSize,
+		Rank: job.Place.Rank, Size: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
 	})
 	if err != nil {
 		return nil, &engine.Error{Code: engine.ExitBackend, Msg: fmt.Sprintf("backend %s: %v", job.Backend, err), Err: err}
