@@ -93,7 +93,7 @@ func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Params) {
 	runState, runModule := run.New(h.Rank, h.Run, h.Recorder, h.Params, func(c *starlib.Call) (bool, error) {
 		return world.Any(c, h.Stop())
 	})
-	always := []checkpoint.Named{{Name: "random.shared", Value: streams.Shared}, {Name: "random.rank", Value: streams.PerRank}, {Name: "run", Value: runState}}
+	always := []checkpoint.Named{{Name: "random", Value: streams}, {Name: "run", Value: runState}}
 	list := []*starlib.Module{
 		runModule,
 		distModule,
