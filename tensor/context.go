@@ -12,6 +12,10 @@ type Context struct {
 	// GradStorage, if set, provides memory for an optimizer's flat
 	// gradients, for instance where a collective reduces them in place.
 	GradStorage func(bytes int) (*Storage, error)
+
+	// Fail, if set, ends the program that uses the tensors, with an error
+	// that came up where its language lets none be returned.
+	Fail func(error)
 }
 
 // NewContext starts a context that records gradients.

@@ -1,0 +1,230 @@
+package checkpoints
+
+import (
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"drun/internal/sqldb"
+)
+
+// chunkSize is how the data of an entry is cut. The cuts are at fixed places,
+// so equal tensors give equal chunks.
+const chunkSize = 1 << 20
+
+type chunk struct {
+	sha  string
+	data []byte
+}
+
+func split(data []byte) []chunk {
+	var chunks []chunk
+	for part := range slices.Chunk(data, chunkSize) {
+		sum := sha256.Sum256(part)
+		chunks = append(chunks, chunk{hex.EncodeToString(sum[:]), part})
+	}
+	return chunks
+}
+
+// Save stores the parts of all ranks as one checkpoint. When it returns nil
+// the checkpoint is durable and visible, and has replaced one of the same
+// step; otherwise, also after a crash, nothing has changed for readers. The
+// run is identified by its UID; parts holds the ranks 0 to n-1; score may be
+// nil. Names are unique within a rank.
+func (s *Store) Save(run string, step int64, score *float64, parts map[int][]Entry) (Info, error) {
+	info := Info{Run: run, Step: step, Score: score, WorldSize: len(parts), Time: time.Now().UTC()}
+	cut := map[int][][]chunk{}
+	for rank := range len(parts) {
+		entries, ok := parts[rank]
+		if !ok {
+			return info, fmt.Errorf("checkpoint of step %d: the part of rank %d is missing", step, rank)
+		}
+		names := map[string]bool{}
+		for _, e := range entries {
+			if names[e.Name] {
+				return info, fmt.Errorf("checkpoint of step %d: rank %d has two entries %q", step, rank, e.Name)
+			}
+			names[e.Name] = true
+			info.Bytes += int64(len(e.Data))
+			cut[rank] = append(cut[rank], split(e.Data))
+		}
+	}
+	for tries := 1; ; tries++ {
+		err := s.trySave(info, parts, cut)
+		if !errors.Is(err, errChunkGone) || tries == 10 {
+			return info, err
+		}
+	}
+}
+
+// errChunkGone says that a chunk which was there when the pack was written
+// has been deleted meanwhile by another process; saving is then begun again.
+var errChunkGone = errors.New("chunk is gone")
+
+func (s *Store) trySave(info Info, parts map[int][]Entry, cut map[int][][]chunk) error {
+	fresh := map[string][]byte{}
+	for _, entries := range cut {
+		for _, chunks := range entries {
+			for _, c := range chunks {
+				fresh[c.sha] = c.data
+			}
+		}
+	}
+	if err := s.forgetKnown(fresh); err != nil {
+		return err
+	}
+	p := &pack{}
+	if len(fresh) > 0 {
+		var err error
+		if p, err = s.writePack(fresh); err != nil {
+			return err
+		}
+	}
+	var unused []string
+	err := sqldb.Write(s.sql, s.path, func(tx *sql.Tx) (err error) {
+		unused, err = commit(tx, info, parts, cut, p)
+		return err
+	})
+	p.settle(err == nil)
+	if err == nil {
+		s.remove(unused)
+	}
+	return err
+}
+
+// forgetKnown leaves in fresh the chunks that the catalog has not.
+func (s *Store) forgetKnown(fresh map[string][]byte) error {
+	wanted, err := json.Marshal(slices.Collect(maps.Keys(fresh)))
+	if err != nil {
+		return err
+	}
+	rows, err := s.sql.Query("SELECT sha256 FROM chunks WHERE sha256 IN (SELECT value FROM json_each(?))", string(wanted))
+	if err != nil {
+		return sqldb.Wrap(s.path, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var sha string
+		if err := rows.Scan(&sha); err != nil {
+			return sqldb.Wrap(s.path, err)
+		}
+		delete(fresh, sha)
+	}
+	return sqldb.Wrap(s.path, rows.Err())
+}
+
+// commit enters the checkpoint into the catalog and returns the files of
+// packs that nothing refers to any more.
+func commit(tx *sql.Tx, info Info, parts map[int][]Entry, cut map[int][][]chunk, p *pack) ([]string, error) {
+	if err := drop(tx, info.Run, info.Step); err != nil {
+		return nil, err
+	}
+	if err := p.enter(tx); err != nil {
+		return nil, err
+	}
+	result, err := tx.Exec("INSERT INTO checkpoints (run, step, score, world_size, bytes, time) VALUES (?, ?, ?, ?, ?, ?)",
+		info.Run, info.Step, info.Score, info.WorldSize, info.Bytes, info.Time.Format("2006-01-02T15:04:05.000000Z"))
+	if err != nil {
+		return nil, err
+	}
+	id, err := result.LastInsertId()
+	if err != nil {
+		return nil, err
+	}
+	for rank := range len(parts) {
+		for i, e := range parts[rank] {
+			if err := enter(tx, id, rank, e, cut[rank][i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return purge(tx)
+}
+
+func enter(tx *sql.Tx, checkpoint int64, rank int, e Entry, chunks []chunk) error {
+	shape := e.Shape
+	if shape == nil {
+		shape = []int{}
+	}
+	text, err := json.Marshal(shape)
+	if err != nil {
+		return err
+	}
+	result, err := tx.Exec("INSERT INTO entries (checkpoint, rank, name, kind, dtype, shape, bytes) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		checkpoint, rank, e.Name, e.Kind, e.DType, string(text), len(e.Data))
+	if err != nil {
+		return err
+	}
+	id, err := result.LastInsertId()
+	if err != nil {
+		return err
+	}
+	for n, c := range chunks {
+		result, err := tx.Exec("INSERT INTO entry_chunks SELECT ?, ?, sha256 FROM chunks WHERE sha256 = ?", id, n, c.sha)
+		if err != nil {
+			return err
+		}
+		if found, err := result.RowsAffected(); err != nil || found == 0 {
+			return errors.Join(err, errChunkGone)
+		}
+	}
+	return nil
+}
+
+// Delete removes a checkpoint and the bytes that no other one needs.
+func (s *Store) Delete(run string, step int64) error {
+	var unused []string
+	err := sqldb.Write(s.sql, s.path, func(tx *sql.Tx) (err error) {
+		if err = drop(tx, run, step); err == nil {
+			unused, err = purge(tx)
+		}
+		return err
+	})
+	if err == nil {
+		s.remove(unused)
+	}
+	return err
+}
+
+// drop removes a checkpoint from the catalog, if there is one.
+func drop(tx *sql.Tx, run string, step int64) error {
+	_, err := tx.Exec("DELETE FROM checkpoints WHERE run = ? AND step = ?", run, step)
+	return err
+}
+
+// purge removes chunks that no checkpoint refers to from the catalog, and the
+// packs that hold no others, whose files it returns.
+func purge(tx *sql.Tx) (unused []string, err error) {
+	if _, err := tx.Exec("DELETE FROM chunks WHERE sha256 NOT IN (SELECT sha256 FROM entry_chunks)"); err != nil {
+		return nil, err
+	}
+	rows, err := tx.Query("DELETE FROM packs WHERE id NOT IN (SELECT pack FROM chunks) RETURNING file")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var file string
+		if err := rows.Scan(&file); err != nil {
+			return nil, err
+		}
+		unused = append(unused, file)
+	}
+	return unused, rows.Err()
+}
+
+// remove deletes packs that left the catalog. What fails here is garbage for
+// the next Open.
+func (s *Store) remove(files []string) {
+	for _, file := range files {
+		os.Remove(filepath.Join(s.packs, file))
+	}
+}

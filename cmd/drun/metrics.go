@@ -1,0 +1,86 @@
+package main
+
+import (
+	"encoding/csv"
+	"io"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"drun/history"
+)
+
+func newMetrics() *cobra.Command {
+	var asCSV bool
+	var points int
+	cmd := &cobra.Command{
+		Use:   "metrics RUN [NAME…]",
+		Short: "Print the points of a run's metrics",
+		Long: `Print the points of a run's metrics, all of them or those named, in the order
+in which they were recorded. Values are exact: they read back to the same bits.
+JSON has no NaN and infinities; they are the strings "NaN", "Infinity" and
+"-Infinity" there.`,
+		Args: arguments(1, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if asCSV && wantsJSON(cmd) {
+				return usage("", "--csv and --json exclude each other")
+			}
+			if cmd.Flags().Changed("points") && points < history.MinDownsample {
+				return usage("without --points all are printed", "--points %d: must be at least %d", points, history.MinDownsample)
+			}
+			return withRun(cmd, args[0], func(db *history.DB, id int64) error {
+				list, err := db.Points(id, args[1:]...)
+				if err != nil {
+					return err
+				}
+				if points > 0 {
+					list = history.Downsample(list, points)
+				}
+				switch out := cmd.OutOrStdout(); {
+				case wantsJSON(cmd):
+					return printJSON(out, list)
+				case asCSV:
+					return printPointsCSV(out, list)
+				default:
+					return printPoints(out, list)
+				}
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asCSV, "csv", false, "print as CSV")
+	cmd.Flags().IntVar(&points, "points", 0, "print at most `N` points a metric and rank; spikes are kept")
+	return cmd
+}
+
+func cells(p history.Point) []string {
+	return []string{p.Name, strconv.FormatInt(p.Step, 10), strconv.Itoa(p.Rank),
+		history.Float(p.Value).String(), p.Time.Format(time.RFC3339Nano)}
+}
+
+func printPointsCSV(out io.Writer, list []history.Point) error {
+	w := csv.NewWriter(out)
+	if err := w.Write([]string{"name", "step", "rank", "value", "time"}); err != nil {
+		return err
+	}
+	for _, p := range list {
+		if err := w.Write(cells(p)); err != nil {
+			return err
+		}
+	}
+	w.Flush()
+	return w.Error()
+}
+
+func printPoints(out io.Writer, list []history.Point) error {
+	if len(list) == 0 {
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row(w, "NAME", "STEP", "RANK", "VALUE", "TIME")
+	for _, p := range list {
+		row(w, cells(p)...)
+	}
+	return w.Flush()
+}

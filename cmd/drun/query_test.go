@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"drun/history"
+)
+
+// drun runs a command line in this process.
+func drun(args ...string) (stdout, stderr string, code int) {
+	var out, errs bytes.Buffer
+	code = execute(context.Background(), args, &out, &errs)
+	return out.String(), errs.String(), code
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// recorded makes a home with two runs.
+func recorded(t *testing.T) string {
+	t.Helper()
+	home := t.TempDir()
+	db, err := history.Open(home)
+	ok(t, err)
+	defer db.Close()
+	when := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	r, err := db.Begin(history.RunInfo{Name: "calm-otter", Recipe: "examples/digits.star", WorldSize: 2, Backend: "shm",
+		Command: []string{"drun", "run", "examples/digits.star"}, Version: "v1", Threads: 1})
+	ok(t, err)
+	ok(t, r.SetParams([]history.Param{{Name: "lr", Value: 0.1}, {Name: "whole", Value: 1.0}, {Name: "hidden", Value: 128}}))
+	ok(t, r.AddSources([]history.Source{{Path: "examples/digits.star", Role: "recipe", Content: []byte("def main(): pass\n")}}))
+	ok(t, r.BeginAttempt(0))
+	ok(t, r.Metrics([]history.Point{
+		{Name: "acc", Step: 0, Value: 0.30000000000000004, Exact: true, Time: when},
+		{Name: "loss", Step: 0, Value: math.Inf(1), Exact: true, Time: when},
+		{Name: "loss", Step: 1, Value: math.NaN(), Rank: 1, Exact: true, Time: when.Add(time.Millisecond)},
+	}))
+	ok(t, r.Logs([]history.LogLine{{Rank: 0, Stream: "stdout", Time: when, Text: "hello <from> 0"},
+		{Rank: 1, Stream: "stderr", Time: when, Text: "hello from 1"}, {Rank: -1, Stream: "stderr", Time: when, Text: "saved"}}))
+	ok(t, r.Tag("base"))
+	ok(t, r.AddCheckpoint(7, 2048, nil))
+	ok(t, r.Finish(history.Done, 0, ""))
+	r, err = db.Begin(history.RunInfo{Name: "wild-goose", Recipe: "bad.star", WorldSize: 1, Backend: "shm"})
+	ok(t, err)
+	ok(t, r.Finish(history.Failed, 1, "bad.star:3:5: boom\n  in main"))
+	return home
+}
+
+func TestShowJSONHasTheDocumentedShape(t *testing.T) {
+	home := recorded(t)
+	out, errs, code := drun("show", "calm-otter", "--json", "--home", home)
+	if code != 0 || errs != "" {
+		t.Fatalf("exit %d: %s", code, errs)
+	}
+	var d map[string]any
+	ok(t, json.Unmarshal([]byte(out), &d))
+	started, err := time.Parse(time.RFC3339, d["started"].(string))
+	if err != nil || time.Since(started) > time.Minute || d["seconds"].(float64) < 0 {
+		t.Errorf("started %v, seconds %v, %v", d["started"], d["seconds"], err)
+	}
+	for _, want := range []string{`"id": 1`, `"name": "calm-otter"`, `"recipe": "examples/digits.star"`, `"status": "done"`,
+		`"world_size": 2`, `"backend": "shm"`, `"seed": 0`, `"lr": 0.1`, `"whole": 1.0`, `"hidden": 128`,
+		`"first": 0.30000000000000004`, `"first": "Infinity"`, `"last": "NaN"`, `"count": 2`, `"attempt": 0`,
+		`"path": "examples/digits.star"`, `"sha256": "`, `"step": 7`, `"bytes": 2048`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%s is missing in %s", want, out)
+		}
+	}
+	out, _, code = drun("runs", "--json", "--home", home)
+	var list []map[string]any
+	ok(t, json.Unmarshal([]byte(out), &list))
+	if code != 0 || len(list) != 2 || list[0]["id"] != 2.0 || list[1]["name"] != "calm-otter" || list[1]["metrics"] == nil {
+		t.Errorf("runs = %v", list)
+	}
+	if _, has := list[1]["attempts"]; has {
+		t.Error("runs --json has attempts")
+	}
+}
+
+func TestOutput(t *testing.T) {
+	home := recorded(t)
+	const stamp, later = "2026-01-02T03:04:05Z", "2026-01-02T03:04:05.001Z"
+	for _, c := range []struct {
+		args string
+		want []string // all on stdout; one starting with "=" is the whole of it
+	}{
+		{"runs", []string{"ID  NAME", "wild-goose", "failed", "calm-otter", "done", "acc=0.3 loss=NaN"}},
+		{"runs --limit 1", []string{"wild-goose"}},
+		{"show 1", []string{"run 1 calm-otter: done", "2, backend shm, 1 threads each", "tags", "base", "hidden     128", "lr         0.1",
+			"whole      1.0", "2.0 KiB", "ATTEMPT", "examples/digits.star"}},
+		{"show last", []string{"run 2 wild-goose: failed", "bad.star:3:5: boom", "exit code", "1"}},
+		{"metrics 1 --csv", []string{"=name,step,rank,value,time\nacc,0,0,0.30000000000000004," + stamp + "\nloss,0,0,Infinity," + stamp +
+			"\nloss,1,1,NaN," + later + "\n"}},
+		{"metrics 1 acc", []string{"NAME  STEP  RANK  VALUE", "0.30000000000000004"}},
+		{"metrics 1 acc --json", []string{`"value": 0.30000000000000004`, `"time": "` + stamp + `"`}},
+		{"metrics 2 --json", []string{"=[]\n"}},
+		{"logs calm-otter", []string{"=[0] hello <from> 0\n[1] hello from 1\n[drun] saved\n"}},
+		{"logs 1 --rank 1", []string{"=[1] hello from 1\n"}},
+		{"logs 1 --rank -1", []string{"=[drun] saved\n"}},
+		{"logs 1 --grep ^h.*0$ --follow", []string{"=[0] hello <from> 0\n"}},
+		{"logs 1 --rank 0 --json", []string{`"text": "hello <from> 0"`, `"stream": "stdout"`, `"rank": 0`}},
+		{"logs 1 --rank 0 --json -f", []string{`={"rank":0,"stream":"stdout","time":"` + stamp + `","text":"hello <from> 0"}` + "\n"}},
+		{"logs 2", []string{"="}},
+		{"version", []string{"drun ", "SQLite 3."}},
+		{"version --json", []string{`"version": "`}},
+		{"help exit-codes", []string{"7  storage failed", "130  interrupted"}},
+		{"help metrics", []string{"--points N"}},
+		{"", []string{"Available Commands", "exit-codes"}},
+	} {
+		out, errs, code := drun(append(strings.Fields(c.args), "--home", home)...)
+		if code != 0 || errs != "" {
+			t.Errorf("drun %s: exit %d, %s", c.args, code, errs)
+		}
+		for _, want := range c.want {
+			if whole, exact := strings.CutPrefix(want, "="); exact && out != whole || !exact && !strings.Contains(out, want) {
+				t.Errorf("drun %s printed\n%s\nwithout %q", c.args, out, want)
+			}
+		}
+		if strings.Contains(out, "\x1b") {
+			t.Errorf("drun %s: colours without a terminal", c.args)
+		}
+	}
+	if out, _, _ := drun("runs", "--limit", "1", "--home", home); strings.Contains(out, "calm-otter") {
+		t.Error("--limit 1 shows two runs")
+	}
+}
+
+func TestSQL(t *testing.T) {
+	home := recorded(t)
+	for query, want := range map[string]string{
+		"select count(*) from metrics":                              "count(*)\n3\n",
+		"select value, bits is null as b from metrics order by seq": "value                b\n0.30000000000000004  1\nInfinity             1\nNULL                 0\n",
+		"select error from runs where id = 2":                       "error\nbad.star:3:5: boom\\n  in main\n",
+		"select content from sources":                               "content\ndef main(): pass\\n\n",
+		"select x'fffe' as b":                                       "b\nx'fffe'\n",
+	} {
+		if out, errs, code := drun("sql", query, "--home", home); out != want || code != 0 {
+			t.Errorf("%s gave %q, %d, %s", query, out, code, errs)
+		}
+	}
+	out, _, code := drun("sql", "select 2 as z, name as a from runs where 0", "--json", "--home", home)
+	if out != "[]\n" || code != 0 {
+		t.Errorf("no rows: %q", out)
+	}
+	out, _, _ = drun("sql", "select 2 as z, '<' as a", "--json", "--home", home)
+	if strings.Join(strings.Fields(out), "") != `[{"z":2,"a":"<"}]` {
+		t.Errorf("one row: %q", out)
+	}
+}
+
+func TestMistakesOnTheCommandLine(t *testing.T) {
+	home := recorded(t)
+	for args, want := range map[string]string{
+		"rnus":                      "did you mean run or runs?",
+		"recipe.star":               "drun run recipe.star",
+		"runs --nope":               "unknown flag: --nope",
+		"runs 1":                    "wrong number of arguments: 1",
+		"runs --limit 0":            "must be at least 1",
+		"runs --limit x":            "invalid argument",
+		"runs --limit 3 --all":      "exclude each other",
+		"show":                      "usage: drun show RUN",
+		"show 3":                    "nearest: ",
+		"show calm-oter":            "nearest: 1 calm-otter",
+		"metrics 1 accuracy":        "it has: acc, loss",
+		"metrics 2 acc":             "it recorded none",
+		"metrics 1 --points 3":      "must be at least 4",
+		"metrics 1 --csv --json":    "exclude each other",
+		"logs 1 --rank 2":           "the run's ranks are 0 to 1",
+		"logs 1 --grep (":           "missing closing )",
+		"sql":                       "wrong number of arguments: 0",
+		"sql selec":                 `near "selec": syntax error`,
+		"sql delete\tfrom\truns":    "readonly",
+		"sql attach\t'x.db'\tas\tx": "not authorized",
+		"help nothing":              `no help on "nothing"`,
+	} {
+		out, errs, code := drun(append(strings.Split(args, " "), "--home", home)...)
+		if code != 2 || !strings.Contains(errs, want) || out != "" {
+			t.Errorf("drun %s: exit %d, %q on stderr (want %q), %q on stdout", args, code, errs, want, out)
+		}
+	}
+}
+
+func TestStorageTrouble(t *testing.T) {
+	dir := t.TempDir()
+	ok(t, os.WriteFile(filepath.Join(dir, "history.db"), []byte("no database"), 0o666))
+	for _, args := range [][]string{{"runs"}, {"show", "last"}, {"metrics", "1"}, {"logs", "1"}, {"sql", "select 1"}} {
+		_, errs, code := drun(append(args, "--home", dir)...)
+		if code != 7 || !strings.Contains(errs, "is not a SQLite database") || !strings.Contains(errs, "hint: move the file away") {
+			t.Errorf("%v: exit %d, %s", args, code, errs)
+		}
+		_, errs, code = drun(append(args, "--home", filepath.Join(dir, "history.db"))...)
+		if code != 7 || !strings.Contains(errs, "a file stands where a folder is needed") {
+			t.Errorf("%v in a file: exit %d, %s", args, code, errs)
+		}
+	}
+}
+
+func TestWithoutHistory(t *testing.T) {
+	t.Setenv("DRUN_HOME", filepath.Join(t.TempDir(), "nothing"))
+	if out, errs, code := drun("runs", "--json"); out != "[]\n" || code != 0 || !strings.Contains(errs, "nothing was run here yet") {
+		t.Errorf("runs: %q, %q, %d", out, errs, code)
+	}
+	if _, errs, code := drun("show", "last"); code != 2 || !strings.Contains(errs, "nothing was run here yet") {
+		t.Errorf("show: %q, %d", errs, code)
+	}
+	if _, err := os.Stat(os.Getenv("DRUN_HOME")); err == nil {
+		t.Error("looking made the folder")
+	}
+}

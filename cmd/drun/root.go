@@ -1,0 +1,146 @@
+// Command drun runs experiments written as Starlark recipes and answers what
+// was run and what came of it. Each subcommand has a file of its own that
+// parses flags and prints; what it prints comes from the packages beneath.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"drun/history"
+)
+
+// newRoot builds the whole command line.
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "drun",
+		Short:         "Runs ML experiments written as Starlark recipes; same recipe, same bits",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noSuchCommand,
+
+		SuggestionsMinimumDistance: 2,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	home := os.Getenv("DRUN_HOME")
+	if home == "" {
+		home = ".drun"
+	}
+	root.PersistentFlags().String("home", home, "folder of the history and checkpoints ($DRUN_HOME)")
+	root.PersistentFlags().Bool("json", false, "print data as JSON")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage(fmt.Sprintf("see: %s --help", cmd.CommandPath()), "%v", err)
+	})
+	root.AddCommand(newRun(), newDoc(), newRuns(), newShow(), newMetrics(), newLogs(), newSQL(), newVersion())
+	root.AddCommand(helpTopics()...)
+	root.SetHelpCommand(newHelp())
+	return root
+}
+
+// execute runs one command line and returns its exit code.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return report(stderr, root.ExecuteContext(ctx))
+}
+
+// report prints an error with the advice it carries and returns the exit code
+// that it asks for: errors tell both through the methods Advice and ExitCode.
+func report(stderr io.Writer, err error) int {
+	if err == nil {
+		return 0
+	}
+	if text := err.Error(); text != "" {
+		fmt.Fprintf(stderr, "drun: %s\n", text)
+	}
+	var advising interface{ Advice() string }
+	if errors.As(err, &advising) && advising.Advice() != "" {
+		fmt.Fprintf(stderr, "  hint: %s\n", advising.Advice())
+	}
+	var coded interface{ ExitCode() int }
+	switch {
+	case errors.As(err, &coded):
+		return coded.ExitCode()
+	case errors.Is(err, context.Canceled):
+		return 130
+	}
+	return 1
+}
+
+// usageError is a mistake on the command line.
+type usageError struct{ message, hint string }
+
+func (e *usageError) Error() string  { return e.message }
+func (e *usageError) Advice() string { return e.hint }
+func (e *usageError) ExitCode() int  { return 2 }
+
+func usage(hint, format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...), hint}
+}
+
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := "see: drun help"
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "did you mean " + strings.Join(near, " or ") + "? all commands: drun help"
+	} else if strings.HasSuffix(args[0], ".star") {
+		hint = "to run a recipe: drun run " + args[0]
+	}
+	return usage(hint, "unknown command %q", args[0])
+}
+
+// arguments requires between least and most of them; most < 0: any number.
+func arguments(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if n := len(args); n < least || most >= 0 && n > most {
+			return usage("usage: "+cmd.UseLine(), "%s: wrong number of arguments: %d", cmd.CommandPath(), n)
+		}
+		return nil
+	}
+}
+
+func homeOf(cmd *cobra.Command) string {
+	home, err := cmd.Flags().GetString("home")
+	if err != nil || home == "" {
+		return ".drun"
+	}
+	return home
+}
+
+func wantsJSON(cmd *cobra.Command) bool {
+	yes, err := cmd.Flags().GetBool("json")
+	return err == nil && yes
+}
+
+// printJSON writes one indented value and a line end.
+func printJSON(out io.Writer, v any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
+
+// withRun opens the history and finds the run that the first argument names.
+func withRun(cmd *cobra.Command, ref string, fn func(db *history.DB, id int64) error) error {
+	db, err := history.OpenReadOnly(homeOf(cmd))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	id, err := db.Find(ref)
+	if err != nil {
+		return err
+	}
+	return fn(db, id)
+}

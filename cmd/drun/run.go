@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"drun/engine"
+	"drun/engine/launch"
+)
+
+func newRun() *cobra.Command {
+	var o launch.Options
+	var nproc string
+	cmd := &cobra.Command{
+		Use:   "run RECIPE.star",
+		Short: "Run a recipe",
+		Long:  "Runs a recipe, once per rank, and keeps what it logs in the history.\nWith --help after the recipe's name: what the recipe says of itself, and its parameters.",
+		Args:  arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := ranks(nproc)
+			if err != nil {
+				return err
+			}
+			o.Recipe, o.Nproc = args[0], n
+			return runRecipe(cmd, o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&nproc, "nproc", "n", "1", "ranks on this machine, or auto: one a core")
+	f.StringVar(&o.Backend, "backend", "shm", "engine of the collectives")
+	f.StringArrayVarP(&o.Params, "param", "p", nil, "set a parameter of the recipe, as `name=value` (repeatable)")
+	f.Int64Var(&o.Seed, "seed", 0, "seed of all random numbers")
+	f.StringVar(&o.Name, "name", "", "name of the run (default: two words)")
+	f.StringArrayVar(&o.Tags, "tag", nil, "label of the run (repeatable)")
+	f.StringVar(&o.Resume, "resume", "", "continue from a checkpoint of `RUN[@STEP or @best]`")
+	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "longest wait in a collective")
+	f.IntVar(&o.Threads, "threads", 0, "kernel threads a rank (default: cores/ranks)")
+	f.StringArrayVar(&o.DataDirs, "data", nil, "`folder` that the recipe may read besides its own (repeatable)")
+	f.DurationVar(&o.Grace, "grace", 30*time.Second, "time to end by itself after a signal, for a recipe that asks run.should_stop()")
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		switch name {
+		case "nproc-per-node", "nproc_per_node": // torchrun's
+			name = "nproc"
+		}
+		return pflag.NormalizedName(name)
+	})
+	help := cmd.HelpFunc()
+	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if recipe := cmd.Flags().Arg(0); recipe != "" {
+			if err := describe(cmd, recipe); err != nil {
+				exitHelp(report(cmd.ErrOrStderr(), err))
+			}
+			return
+		}
+		help(cmd, args)
+	})
+	return cmd
+}
+
+// exitHelp ends the process from within a help function, which has no error to
+// return.
+var exitHelp = os.Exit
+
+// ranks reads -n.
+func ranks(text string) (int, error) {
+	if text == "auto" {
+		return runtime.NumCPU(), nil
+	}
+	n, err := strconv.Atoi(text)
+	switch {
+	case err != nil:
+		return 0, usage("give a number, or auto for one rank a core", "-n %s: not a number of ranks", text)
+	case n < 1:
+		return 0, usage("", "-n %d: a run has at least 1 rank", n)
+	case n > launch.MaxRanks:
+		return 0, usage("", "-n %d: at most %d ranks fit on one machine", n, launch.MaxRanks)
+	}
+	return n, nil
+}
+
+// runRecipe runs it and prints the closing line.
+func runRecipe(cmd *cobra.Command, o launch.Options) error {
+	if o.Timeout <= 0 {
+		return usage("for example --timeout 30s", "--timeout %s: want a time above 0", o.Timeout)
+	}
+	if o.Threads < 0 {
+		return usage("", "--threads %d: want a number of threads", o.Threads)
+	}
+	// A reader of our output that goes away must not end the run.
+	signal.Ignore(syscall.SIGPIPE)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	o.Home, o.Version, o.Command = homeOf(cmd), version(), os.Args
+	o.Stdout, o.Stderr, o.Signals = cmd.OutOrStdout(), cmd.ErrOrStderr(), signals
+	o.Terminal = o.Stderr == os.Stderr && term.IsTerminal(int(os.Stderr.Fd()))
+
+	result, err := launch.Run(o)
+	if err != nil {
+		return err
+	}
+	out := cmd.ErrOrStderr()
+	if f := result.Failure; f != nil {
+		fmt.Fprintf(out, "drun: %s\n", launch.Message(f, o.Nproc))
+		if f.Hint != "" {
+			fmt.Fprintf(out, "  hint: %s\n", f.Hint)
+		}
+	}
+	fmt.Fprintf(out, "run %d %s: %s in %.1fs\n", result.ID, result.Name, result.Code.Status(), result.Seconds)
+	if result.Code != engine.ExitDone {
+		return exitStatus(result.Code)
+	}
+	return nil
+}
+
+// exitStatus is an exit code whose reason has been printed.
+type exitStatus engine.ExitCode
+
+func (e exitStatus) Error() string { return "" }
+func (e exitStatus) ExitCode() int { return int(e) }
+
+// describe prints a recipe's docstring and parameters.
+func describe(cmd *cobra.Command, recipe string) error {
+	about, err := launch.Describe(recipe)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if wantsJSON(cmd) {
+		return printJSON(out, about)
+	}
+	fmt.Fprintf(out, "%s\n", recipe)
+	if about.Doc != "" {
+		fmt.Fprintf(out, "\n%s\n", strings.TrimSpace(about.Doc))
+	}
+	if len(about.Params) == 0 {
+		fmt.Fprintln(out, "\nThe recipe has no parameters.")
+	} else {
+		fmt.Fprintln(out, "\nParameters (set them with -p name=value):")
+		w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+		for _, p := range about.Params {
+			fmt.Fprintf(w, "  %s\t%s\tdefault %s\n", p.Name, p.Type, p.Default)
+		}
+		w.Flush()
+	}
+	fmt.Fprintln(out, "\nFlags of drun run: drun run --help")
+	return nil
+}

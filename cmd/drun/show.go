@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"drun/history"
+)
+
+func newShow() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show RUN",
+		Short: "Show one run in full",
+		Long:  "Show one run in full: parameters, metrics, attempts, sources and checkpoints.\nRUN is an id, a name, or last.",
+		Args:  arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withRun(cmd, args[0], func(db *history.DB, id int64) error {
+				d, err := db.Get(id)
+				if err != nil {
+					return err
+				}
+				if wantsJSON(cmd) {
+					return printJSON(cmd.OutOrStdout(), d)
+				}
+				return printDetail(cmd.OutOrStdout(), d)
+			})
+		},
+	}
+}
+
+func printDetail(out io.Writer, d *history.Detail) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "run %d %s: %s\n", d.ID, d.Name, painterFor(out).status(d.Status))
+	field := func(name, value string) { row(w, "  "+name, value) }
+	if d.Error != "" {
+		field("error", strings.ReplaceAll(d.Error, "\n", "\n\t"))
+	}
+	field("recipe", d.Recipe)
+	field("command", strings.Join(d.Command, " "))
+	field("ranks", fmt.Sprintf("%d, backend %s, %d threads each", d.WorldSize, d.Backend, d.Threads))
+	field("seed", strconv.FormatInt(d.Seed, 10))
+	field("started", fmt.Sprintf("%s (%s)", localTime(d.Started), humanize.Time(d.Started)))
+	field("took", duration(d.Seconds))
+	if d.ExitCode != nil {
+		field("exit code", strconv.Itoa(*d.ExitCode))
+	}
+	field("on", fmt.Sprintf("%s (pid %d) in %s, drun %s", d.Host, d.PID, d.Dir, d.Version))
+	if len(d.Tags) > 0 {
+		field("tags", strings.Join(d.Tags, ", "))
+	}
+	for _, n := range d.Notes {
+		field("note", localTime(n.Time)+" "+oneLine.Replace(n.Text))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return printTables(out, d)
+}
+
+func printTables(out io.Writer, d *history.Detail) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	heading := func(n int, cells ...string) {
+		if n > 0 {
+			w.Flush() // each table has column widths of its own
+			fmt.Fprintln(out)
+			row(w, cells...)
+		}
+	}
+	heading(len(d.Params), "PARAMETER", "VALUE")
+	for _, name := range slices.Sorted(maps.Keys(d.Params)) {
+		row(w, name, d.Params.Text(name))
+	}
+	heading(len(d.Metrics), "METRIC", "LAST", "MIN", "MAX", "FIRST", "POINTS")
+	for _, name := range slices.Sorted(maps.Keys(d.Metrics)) {
+		m := d.Metrics[name]
+		row(w, name, number(m.Last), number(m.Min), number(m.Max), number(m.First), strconv.FormatInt(m.Count, 10))
+	}
+	heading(len(d.Attempts), "ATTEMPT", "STATUS", "STARTED", "TOOK", "ERROR")
+	for _, a := range d.Attempts {
+		row(w, strconv.Itoa(a.Attempt), string(a.Status), localTime(a.Started), duration(a.Seconds), oneLine.Replace(a.Error))
+	}
+	heading(len(d.Checkpoints), "CHECKPOINT", "BYTES", "SCORE", "SAVED")
+	for _, c := range d.Checkpoints {
+		score := "-"
+		if c.Score != nil {
+			score = number(*c.Score)
+		}
+		row(w, strconv.FormatInt(c.Step, 10), humanize.IBytes(uint64(c.Bytes)), score, localTime(c.Time))
+	}
+	heading(len(d.Sources), "SOURCE", "SHA-256", "ROLE")
+	for _, s := range d.Sources {
+		row(w, s.Path, s.SHA256, s.Role)
+	}
+	return w.Flush()
+}

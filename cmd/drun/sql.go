@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"drun/history"
+)
+
+func newSQL() *cobra.Command {
+	return &cobra.Command{
+		Use:   "sql QUERY",
+		Short: "Query the history with SQL, read-only",
+		Long: `Query the history with SQL. Nothing can be written. The tables are described in
+docs/history.md; with --json the result is a list of objects, one a row, with
+NaN and infinities as the strings "NaN", "Infinity" and "-Infinity".`,
+		Example: `  drun sql "select name, last from metric_summaries where run = 7"
+  drun sql "select r.name, p.value from runs r join params p on p.run = r.id where p.name = 'lr'"`,
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			db, err := history.OpenReadOnly(homeOf(cmd))
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			table, err := db.Query(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if wantsJSON(cmd) {
+				return printJSON(cmd.OutOrStdout(), table)
+			}
+			return printTable(cmd.OutOrStdout(), table)
+		},
+	}
+}
+
+func printTable(out io.Writer, table *history.Table) error {
+	if len(table.Columns) == 0 {
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row(w, table.Columns...)
+	for _, values := range table.Rows {
+		texts := make([]string, len(values))
+		for i, v := range values {
+			texts[i] = oneLine.Replace(cell(v))
+		}
+		row(w, texts...)
+	}
+	return w.Flush()
+}
+
+func cell(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "NULL"
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case float64:
+		return history.Float(v).String()
+	case []byte:
+		if utf8.Valid(v) {
+			return string(v)
+		}
+		return fmt.Sprintf("x'%x'", v)
+	}
+	return fmt.Sprint(v)
+}

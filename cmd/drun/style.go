@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"drun/history"
+)
+
+// painter colours words where the output is a terminal and NO_COLOR is unset.
+type painter bool
+
+func painterFor(out io.Writer) painter {
+	file, ok := out.(*os.File)
+	return painter(ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(file.Fd())))
+}
+
+func (p painter) status(s history.Status) string {
+	if !p {
+		return string(s)
+	}
+	colour := map[history.Status]int{history.Running: 36, history.Done: 32, history.Failed: 31,
+		history.Killed: 31, history.Interrupted: 33, history.Lost: 35}[s]
+	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", colour, s)
+}
+
+// pad makes a heading as long in bytes as the coloured words beneath it, so
+// that a tabwriter aligns them.
+func (p painter) pad(heading string) string {
+	if !p {
+		return heading
+	}
+	return "\x1b[39m" + heading + "\x1b[0m"
+}
+
+// width is the number of columns of the terminal, or a wide default.
+func width(out io.Writer) int {
+	if file, ok := out.(*os.File); ok {
+		if columns, _, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 {
+			return columns
+		}
+	}
+	return 120
+}
+
+// duration shows seconds for people: 2.3s, 4m05s, 1h02m.
+func duration(seconds *float64) string {
+	if seconds == nil {
+		return "-"
+	}
+	s := *seconds
+	switch {
+	case s < 60:
+		return fmt.Sprintf("%.1fs", s)
+	case s < 3600:
+		return fmt.Sprintf("%dm%02ds", int(s)/60, int(s)%60)
+	}
+	return fmt.Sprintf("%dh%02dm", int(s)/3600, int(s)%3600/60)
+}
+
+// number shows a metric to six digits; exact values are for --json and --csv.
+func number(f history.Float) string {
+	if v := float64(f); !math.IsNaN(v) && !math.IsInf(v, 0) {
+		return fmt.Sprintf("%.6g", v)
+	}
+	return f.String()
+}
+
+func localTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
+
+// oneLine keeps a text within its row of a table.
+var oneLine = strings.NewReplacer("\n", `\n`, "\r", `\r`, "\t", `\t`)
+
+// row writes the cells of one line of a tabwriter.
+func row(w io.Writer, cells ...string) { fmt.Fprintln(w, strings.Join(cells, "\t")) }

@@ -1,0 +1,70 @@
+package collective
+
+import "unsafe"
+
+// A Buffer is typed memory: Data holds whole elements of DType, contiguous and
+// aligned to the element.
+type Buffer struct {
+	DType DType
+	Data  []byte
+}
+
+// Element is a Go type whose slices can be used as buffers.
+type Element interface {
+	float32 | float64 | int64 | int32 | int8 | uint8 | bool | complex64
+}
+
+// Of gives the buffer that shares its memory with s.
+func Of[T Element](s []T) Buffer {
+	var zero T
+	b := Buffer{DType: dtypeOf(any(zero))}
+	if len(s) > 0 {
+		b.Data = unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), len(s)*int(unsafe.Sizeof(zero)))
+	}
+	return b
+}
+
+func dtypeOf(v any) DType {
+	switch v.(type) {
+	case float32:
+		return Float32
+	case float64:
+		return Float64
+	case int64:
+		return Int64
+	case int32:
+		return Int32
+	case int8:
+		return Int8
+	case uint8:
+		return Uint8
+	case bool:
+		return Bool
+	}
+	return Complex64
+}
+
+// Slice gives the elements of b as a Go slice over the same memory; T must be
+// the Go type of b's element type.
+func Slice[T Element](b Buffer) []T {
+	var zero T
+	n := len(b.Data) / int(unsafe.Sizeof(zero))
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(&b.Data[0])), n)
+}
+
+// Count is the number of elements.
+func (b Buffer) Count() int { return len(b.Data) / b.DType.Size() }
+
+// Part gives the elements [from, to) over the same memory.
+func (b Buffer) Part(from, to int) Buffer {
+	size := b.DType.Size()
+	return Buffer{DType: b.DType, Data: b.Data[from*size : to*size : to*size]}
+}
+
+// aliases reports whether both start at the same byte.
+func (b Buffer) aliases(other Buffer) bool {
+	return len(b.Data) > 0 && len(other.Data) > 0 && &b.Data[0] == &other.Data[0]
+}

@@ -1,0 +1,165 @@
+package collective
+
+import (
+	"strconv"
+	"time"
+)
+
+// Kind is which operation a call is.
+type Kind uint8
+
+// The operations. The buffers of each, n being the elements of one rank's part
+// (all_gather, gather, scatter and reduce_scatter take parts of different
+// sizes from Call.Counts):
+//
+//	               Send              Recv
+//	AllReduce      n                 n, may be the same memory as Send
+//	Broadcast      root: n           others: n (the root's is ignored)
+//	Reduce         n                 root: n, may be the same memory as Send
+//	AllGather      n                 all parts in rank order
+//	Gather         n                 root: all parts in rank order
+//	Scatter        root: all parts   n
+//	ReduceScatter  all parts         n
+//	AllToAll       a part for each   a part from each
+//	Barrier        -                 -
+//	Send           n                 -
+//	Recv           -                 n
+const (
+	NoKind Kind = iota
+	AllReduce
+	Broadcast
+	Reduce
+	AllGather
+	Gather
+	Scatter
+	ReduceScatter
+	AllToAll
+	Barrier
+	Send
+	Recv
+	numKinds
+)
+
+var kinds = [numKinds]string{"-", "all_reduce", "broadcast", "reduce", "all_gather", "gather",
+	"scatter", "reduce_scatter", "all_to_all", "barrier", "send", "recv"}
+
+func (k Kind) String() string {
+	if k >= numKinds {
+		return "kind(" + strconv.Itoa(int(k)) + ")"
+	}
+	return kinds[k]
+}
+
+// Reduces reports whether calls of this kind have a reduce operation.
+func (k Kind) Reduces() bool { return k == AllReduce || k == Reduce || k == ReduceScatter }
+
+// Rooted reports whether calls of this kind have a root.
+func (k Kind) Rooted() bool { return k == Broadcast || k == Reduce || k == Gather || k == Scatter }
+
+// PointToPoint reports whether calls of this kind have a peer and a tag.
+func (k Kind) PointToPoint() bool { return k == Send || k == Recv }
+
+// AnySource as the peer of a receive takes the first message with its tag,
+// from whichever rank.
+const AnySource = -1
+
+// A Call describes one operation of one rank.
+type Call struct {
+	Kind   Kind
+	Reduce ReduceOp
+	Root   int
+	Peer   int // Send: destination; Recv: source or AnySource
+	Tag    int
+	Send   Buffer
+	Recv   Buffer
+
+	// Counts are the elements of each rank's part, the same list on every
+	// rank; nil if all are equal. For AllToAll it counts what this rank sends
+	// to each, and RecvCounts what it receives from each.
+	Counts     []int
+	RecvCounts []int
+
+	// Async: the caller will not wait at once, so the call must make progress
+	// by itself, also when nobody ever waits for it.
+	Async bool
+	// Limit bounds an asynchronous call that nobody waits for; 0: no limit.
+	Limit time.Duration
+
+	Shape []int    // as the recipe sees the data; compared among ranks and shown
+	Pos   Position // where the recipe made the call
+
+	// Set by the board's guard.
+	Group       uint32
+	Seq         uint64 // counts the collectives of the group, from 1
+	Fingerprint uint64 // equal on all ranks that made the same call; 0: not checked
+}
+
+// Position is a place in a recipe; the zero value is an unknown place.
+type Position struct {
+	File      string
+	Line, Col int32
+}
+
+func (p Position) String() string {
+	if p.File == "" {
+		return "unknown position"
+	}
+	s := p.File
+	if p.Line > 0 {
+		s += ":" + strconv.Itoa(int(p.Line))
+		if p.Col > 0 {
+			s += ":" + strconv.Itoa(int(p.Col))
+		}
+	}
+	return s
+}
+
+// Data is the buffer that stands for the call in descriptions: this rank's
+// part where it has one, else what it receives.
+func (c *Call) Data() Buffer {
+	switch c.Kind {
+	case Scatter, Recv:
+		return c.Recv
+	case ReduceScatter:
+		return c.Recv
+	case Broadcast:
+		if c.Send.DType == NoDType {
+			return c.Recv
+		}
+	}
+	return c.Send
+}
+
+// Hash computes the fingerprint: a hash of all that must be equal on every
+// rank of a collective. Never 0.
+func (c *Call) Hash() uint64 {
+	const prime = 0x9E3779B97F4A7C15 // 2^64 divided by the golden ratio, as in Fibonacci hashing
+	h := uint64(c.Kind) + 1
+	mix := func(v uint64) { h = (h ^ v) * prime; h ^= h >> 29 }
+	if c.Kind == Barrier {
+		return h * prime
+	}
+	data := c.Data()
+	mix(uint64(data.DType))
+	if c.Kind.Reduces() {
+		mix(uint64(c.Reduce) + 1)
+	}
+	if c.Kind.Rooted() {
+		mix(uint64(c.Root) + 1)
+	}
+	if c.Kind != AllToAll { // there the splits may differ from rank to rank
+		if c.Counts == nil {
+			mix(uint64(data.Count()))
+			for _, n := range c.Shape {
+				mix(uint64(n))
+			}
+		}
+		for _, n := range c.Counts {
+			mix(uint64(n))
+		}
+	}
+	if h == 0 {
+		return 1
+	}
+	return h
+}

@@ -1,0 +1,139 @@
+package collective
+
+import "fmt"
+
+// Check reports what is wrong with the call as rank makes it in a group of
+// size ranks, as a *CallError. Backends call it first, so that all of them
+// refuse the same calls with the same words.
+func (c *Call) Check(rank, size int) error {
+	if c.Kind == NoKind || c.Kind >= numKinds {
+		return c.errorf("unknown operation")
+	}
+	if c.Kind == Barrier {
+		return nil
+	}
+	if c.Kind.Rooted() && (c.Root < 0 || c.Root >= size) {
+		return c.errorf("root %d is not a rank of the group: valid are 0 to %d", c.Root, size-1)
+	}
+	if c.Kind.PointToPoint() {
+		return c.checkPeer(rank, size)
+	}
+	send, recv := c.uses(rank)
+	if send && !c.Send.DType.Valid() || recv && !c.Recv.DType.Valid() {
+		return c.errorf("a buffer has no dtype")
+	}
+	if send && recv && c.Send.DType != c.Recv.DType {
+		return c.errorf("sends %v but receives %v", c.Send.DType, c.Recv.DType)
+	}
+	if c.Kind.Reduces() && !c.Reduce.Valid(c.Send.DType) {
+		return c.errorf("op %v is not defined for %v", c.Reduce, c.Send.DType)
+	}
+	if c.Counts != nil && len(c.Counts) != size || c.RecvCounts != nil && len(c.RecvCounts) != size {
+		return c.errorf("the list of counts has %d entries for %d ranks", max(len(c.Counts), len(c.RecvCounts)), size)
+	}
+	for _, counts := range [2][]int{c.Counts, c.RecvCounts} {
+		for _, n := range counts {
+			if n < 0 {
+				return c.errorf("negative count %d", n)
+			}
+		}
+	}
+	return c.checkSizes(rank, size, send, recv)
+}
+
+// uses says which of the two buffers matter on this rank.
+func (c *Call) uses(rank int) (send, recv bool) {
+	root := rank == c.Root
+	switch c.Kind {
+	case Broadcast:
+		return root, !root
+	case Reduce, Gather:
+		return true, root
+	case Scatter:
+		return root, true
+	}
+	return true, true
+}
+
+func (c *Call) checkSizes(rank, size int, send, recv bool) error {
+	// part is the size of this rank's part, all that of all parts together;
+	// a rank that has only one of the buffers trusts it.
+	part, all := -1, -1
+	if c.Counts != nil && c.Kind != AllToAll {
+		all = 0
+		for _, n := range c.Counts {
+			all += n
+		}
+		part = c.Counts[rank]
+	}
+	want := func(name string, b Buffer, n int) error {
+		if n >= 0 && b.Count() != n {
+			return c.errorf("the %s buffer holds %d elements, but needs %d", name, b.Count(), n)
+		}
+		return nil
+	}
+	switch c.Kind {
+	case AllReduce, Reduce:
+		if recv {
+			return want("receive", c.Recv, c.Send.Count())
+		}
+	case AllGather, Gather:
+		if part < 0 {
+			part, all = c.Send.Count(), c.Send.Count()*size
+		}
+		if err := want("send", c.Send, part); err != nil || !recv {
+			return err
+		}
+		return want("receive", c.Recv, all)
+	case Scatter, ReduceScatter:
+		if part < 0 {
+			part, all = c.Recv.Count(), c.Recv.Count()*size
+		}
+		if err := want("receive", c.Recv, part); err != nil || !send {
+			return err
+		}
+		return want("send", c.Send, all)
+	case AllToAll:
+		if err := c.checkSplits("send", c.Send, c.Counts, size); err != nil {
+			return err
+		}
+		return c.checkSplits("receive", c.Recv, c.RecvCounts, size)
+	}
+	return nil
+}
+
+func (c *Call) checkSplits(name string, b Buffer, counts []int, size int) error {
+	if counts == nil {
+		if b.Count()%size != 0 {
+			return c.errorf("%d elements to %s cannot be split evenly among %d ranks", b.Count(), name, size)
+		}
+		return nil
+	}
+	sum := 0
+	for _, n := range counts {
+		sum += n
+	}
+	if sum != b.Count() {
+		return c.errorf("the %s counts add up to %d, but the buffer holds %d elements", name, sum, b.Count())
+	}
+	return nil
+}
+
+func (c *Call) checkPeer(rank, size int) error {
+	data := c.Data()
+	switch {
+	case !data.DType.Valid():
+		return c.errorf("the buffer has no dtype")
+	case c.Kind == Recv && c.Peer == AnySource:
+		return nil
+	case c.Peer < 0 || c.Peer >= size:
+		return c.errorf("rank %d is not in the group: valid are 0 to %d", c.Peer, size-1)
+	case c.Peer == rank:
+		return c.errorf("rank %d cannot exchange messages with itself", rank)
+	}
+	return nil
+}
+
+func (c *Call) errorf(format string, args ...any) error {
+	return &CallError{Kind: c.Kind, Problem: fmt.Sprintf(format, args...)}
+}

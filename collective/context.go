@@ -1,0 +1,119 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// A Patience is a context that bounds each wait it is given to, by Limit from
+// the wait's own start. Unlike a context.WithTimeout it is made once and used
+// for many waits, and costs nothing until a wait has to sleep.
+type Patience struct {
+	context.Context
+	Limit time.Duration // of each wait; 0: none
+	// Check is called now and then while a wait sleeps; its error ends the
+	// wait. It may be nil.
+	Check func() error
+}
+
+// Within gives a context that lets each wait last at most limit.
+func Within(parent context.Context, limit time.Duration) *Patience {
+	return &Patience{Context: parent, Limit: limit}
+}
+
+// Value finds the Patience itself, so that contexts derived from it keep its meaning.
+func (p *Patience) Value(key any) any {
+	if key == (patienceKey{}) {
+		return p
+	}
+	return p.Context.Value(key)
+}
+
+type patienceKey struct{}
+
+// ErrTimeout is the cause of a wait that its Limit ended.
+var ErrTimeout = errors.New("collective: timed out")
+
+// A Sleep tells a wait that has spun in vain how long it may sleep. Make one
+// per wait, when the spinning ends.
+type Sleep struct {
+	ctx      context.Context
+	patience *Patience
+	start    time.Time
+	deadline time.Time
+	slice    time.Duration
+}
+
+// Slices of a sleeping wait: short at first, since most waits are, then long
+// enough that many sleeping ranks cost nothing, and short enough that an abort
+// is noticed in time.
+const (
+	firstSlice = time.Millisecond
+	lastSlice  = 20 * time.Millisecond
+)
+
+// NewSleep begins the sleeping part of a wait under ctx.
+func NewSleep(ctx context.Context) Sleep {
+	s := Sleep{ctx: ctx, start: time.Now(), slice: firstSlice}
+	s.patience, _ = ctx.(*Patience)
+	if s.patience == nil {
+		s.patience, _ = ctx.Value(patienceKey{}).(*Patience)
+	}
+	if s.patience != nil && s.patience.Limit > 0 {
+		s.deadline = s.start.Add(s.patience.Limit)
+	}
+	return s
+}
+
+// Next gives the time to sleep before the condition is looked at again, or the
+// error that ends the wait.
+func (s *Sleep) Next() (time.Duration, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, context.Cause(s.ctx)
+	}
+	if s.patience != nil && s.patience.Check != nil {
+		if err := s.patience.Check(); err != nil {
+			return 0, err
+		}
+	}
+	slice := s.slice
+	s.slice = min(2*s.slice, lastSlice)
+	if !s.deadline.IsZero() {
+		left := time.Until(s.deadline)
+		if left <= 0 {
+			return 0, ErrTimeout
+		}
+		slice = min(slice, left)
+	}
+	return slice, nil
+}
+
+// Elapsed is how long the wait has slept.
+func (s *Sleep) Elapsed() time.Duration { return time.Since(s.start) }
+
+// Wait blocks until done is closed or ctx ends, keeping to a Patience in ctx.
+// It is for waits on goroutines rather than on shared memory.
+func Wait(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	default:
+	}
+	sleep := NewSleep(ctx)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		slice, err := sleep.Next()
+		if err != nil {
+			return err
+		}
+		timer.Reset(slice)
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package collective
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// A Description is a call as the status board shows it, without its data.
+type Description struct {
+	Kind   Kind
+	DType  DType
+	Reduce ReduceOp
+	Root   int
+	Peer   int
+	Tag    int
+	Count  int
+	Shape  []int
+	Group  uint32
+	Seq    uint64
+	Pos    Position
+}
+
+func (d Description) String() string {
+	var b strings.Builder
+	b.WriteString(d.Kind.String())
+	if d.Kind == NoKind || d.Kind == Barrier {
+		return b.String()
+	}
+	fmt.Fprintf(&b, "(%v%s", d.DType, d.shape())
+	if d.Kind.Reduces() {
+		fmt.Fprintf(&b, ", %v", d.Reduce)
+	}
+	switch {
+	case d.Kind.Rooted():
+		fmt.Fprintf(&b, ", root %d", d.Root)
+	case d.Kind == Send:
+		fmt.Fprintf(&b, ", to %d, tag %d", d.Peer, d.Tag)
+	case d.Kind == Recv && d.Peer == AnySource:
+		fmt.Fprintf(&b, ", from any rank, tag %d", d.Tag)
+	case d.Kind == Recv:
+		fmt.Fprintf(&b, ", from %d, tag %d", d.Peer, d.Tag)
+	}
+	b.WriteString(")")
+	return b.String()
+}
+
+func (d Description) shape() string {
+	dims := d.Shape
+	if dims == nil {
+		dims = []int{d.Count}
+	}
+	s := make([]string, len(dims))
+	for i, n := range dims {
+		s[i] = strconv.Itoa(n)
+	}
+	return "[" + strings.Join(s, ",") + "]"
+}
+
+// State is what a rank is doing.
+type State uint8
+
+// The states of a rank.
+const (
+	Starting State = iota
+	Running
+	Waiting  // in a collective, a send or a receive
+	Returned // main has returned
+	Failed   // its recipe ended with an error
+	Gone     // its process has ended
+)
+
+var states = [...]string{"starting", "running", "waiting", "returned from main", "failed", "gone"}
+
+func (s State) String() string {
+	if int(s) >= len(states) {
+		return "unknown"
+	}
+	return states[s]
+}
+
+// Over reports whether a rank in this state will make no further call.
+func (s State) Over() bool { return s >= Returned }
+
+// A Row is what the board knows of one rank.
+type Row struct {
+	Rank  int // global
+	State State
+	Pos   Position      // where it is, or was last seen
+	For   time.Duration // how long it has been there
+	Call  Description   // the call it is in, or made last; Kind 0: none yet
+	Note  string        // what it does outside of calls, if it said so
+}
+
+// Doing tells in words what the rank does.
+func (r Row) Doing() string {
+	at := ""
+	if r.Pos.File != "" {
+		at = " at " + r.Pos.String()
+	}
+	since := " for " + round(r.For).String()
+	switch {
+	case r.State == Waiting:
+		return "in " + r.Call.String() + at + since
+	case r.State.Over():
+		return r.State.String() + since + r.last()
+	case r.Note != "":
+		return r.Note + at + since + r.last()
+	}
+	return r.State.String() + at + since + r.last()
+}
+
+func (r Row) last() string {
+	if r.Call.Kind == NoKind {
+		return ""
+	}
+	return fmt.Sprintf("; its last call was %v at %v", r.Call, r.Call.Pos)
+}
+
+// Table shows one line per rank.
+func Table(rows []Row) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "  rank\tstate\tcall\tnumber\tposition\tsince")
+	for _, r := range rows {
+		call, number := "-", "-"
+		if r.Call.Kind != NoKind {
+			call = r.Call.String()
+			if r.Call.Seq > 0 {
+				number = strconv.FormatUint(r.Call.Seq, 10) + groupSuffix(r.Call.Group)
+			}
+			if r.State != Waiting {
+				call = "(last) " + call
+			}
+		}
+		state := r.State.String()
+		if r.Note != "" && r.State != Waiting {
+			state = r.Note
+		}
+		fmt.Fprintf(w, "  %d\t%s\t%s\t%s\t%s\t%s\n", r.Rank, state, call, number, r.Pos, round(r.For))
+	}
+	w.Flush()
+	return strings.TrimRight(b.String(), "\n")
+}
+
+func groupSuffix(id uint32) string {
+	if id == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" of group %d", id)
+}
+
+func ranksOf(rows []Row) string {
+	ranks := make([]int, len(rows))
+	for i, r := range rows {
+		ranks[i] = r.Rank
+	}
+	return rankList(ranks)
+}
+
+// rankList names ranks: "rank 3", "ranks 0, 2, 3".
+func rankList(ranks []int) string {
+	switch len(ranks) {
+	case 0:
+		return "none"
+	case 1:
+		return "rank " + strconv.Itoa(ranks[0])
+	}
+	s := make([]string, len(ranks))
+	for i, r := range ranks {
+		s[i] = strconv.Itoa(r)
+	}
+	return "ranks " + strings.Join(s, ", ")
+}
+
+// round shortens a duration for people.
+func round(d time.Duration) time.Duration {
+	switch {
+	case d >= time.Second:
+		return d.Round(100 * time.Millisecond)
+	case d >= time.Millisecond:
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(time.Microsecond)
+}

@@ -1,0 +1,227 @@
+package disttest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"drun/collective"
+)
+
+// Conformance is what every backend must pass: every operation, element type,
+// reduce operation and root, sizes from nothing to several chunks, groups,
+// messages, asynchronous calls, bad calls, and faults.
+func Conformance(t *testing.T, factory Factory) {
+	t.Run("collectives", func(t *testing.T) {
+		for _, n := range []int{1, 2, 3, 4} {
+			RunWith(t, factory, n, everything)
+		}
+	})
+	t.Run("large", func(t *testing.T) {
+		RunWith(t, factory, 3, large)
+	})
+	t.Run("oversubscribed", func(t *testing.T) {
+		RunWith(t, factory, 16, func(t *testing.T, rank int, comm collective.Comm) {
+			sequence(t, comm, 1, 40, 3000)
+		})
+	})
+	t.Run("random", func(t *testing.T) {
+		seed := Seed(t)
+		for _, n := range []int{2, 3, 5} {
+			RunWith(t, factory, n, func(t *testing.T, rank int, comm collective.Comm) {
+				sequence(t, comm, seed, 150, 40_000)
+			})
+		}
+	})
+	t.Run("async", func(t *testing.T) { RunWith(t, factory, 3, outstanding) })
+	t.Run("async does not wait", func(t *testing.T) { RunWith(t, factory, 2, patient) })
+	t.Run("messages", func(t *testing.T) { messages(t, factory) })
+	t.Run("groups", func(t *testing.T) { groups(t, factory) })
+	t.Run("bad calls", func(t *testing.T) { RunWith(t, factory, 2, badCalls) })
+	t.Run("faults", func(t *testing.T) { faults(t, factory) })
+}
+
+// Seed gives a random seed, or the one in DRUN_TEST_SEED, and says which.
+func Seed(t *testing.T) uint64 {
+	seed := rand.Uint64() >> 32
+	if s := os.Getenv("DRUN_TEST_SEED"); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("DRUN_TEST_SEED=%d", seed)
+	return seed
+}
+
+// everything tries each kind with each type and each operation, small.
+func everything(t *testing.T, rank int, comm collective.Comm) {
+	seed := uint64(0)
+	for _, kind := range kindsOfCollective {
+		for _, dtype := range collective.DTypes() {
+			for _, op := range collective.ReduceOps() {
+				if kind.Reduces() && !modelled(dtype, op) || !kind.Reduces() && op != collective.Sum {
+					continue
+				}
+				for _, count := range []int{0, 1, 17, 1111} {
+					seed++
+					tr := trial{kind: kind, dtype: dtype, op: op, root: int(seed) % comm.Size(), seed: seed}
+					tr.counts = equal(comm.Size(), count)
+					if err := tr.check(comm); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+func equal(ranks, count int) []int {
+	counts := make([]int, ranks)
+	for i := range counts {
+		counts[i] = count
+	}
+	return counts
+}
+
+// large tries each kind with more data than any one buffer will hold.
+func large(t *testing.T, rank int, comm collective.Comm) {
+	for i, kind := range kindsOfCollective {
+		for _, dtype := range []collective.DType{collective.Float32, collective.Int8} {
+			tr := trial{kind: kind, dtype: dtype, seed: uint64(i), counts: []int{700_001, 1_200_003, 5}}
+			if kind == collective.AllReduce || kind == collective.Reduce || kind == collective.Broadcast {
+				tr.counts = equal(3, 1_200_003)
+			} else {
+				tr.uneven = true
+			}
+			if err := tr.check(comm); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// sequence makes n random calls, the same on every rank.
+func sequence(t *testing.T, comm collective.Comm, seed uint64, n, most int) {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for i := range n {
+		tr := draw(rng, comm.Size(), most)
+		if err := tr.check(comm); err != nil {
+			t.Errorf("call %d: %v", i, err)
+			return
+		}
+	}
+}
+
+// draw makes up a trial.
+func draw(rng *rand.Rand, ranks, most int) trial {
+	tr := trial{
+		kind: kindsOfCollective[rng.IntN(len(kindsOfCollective))], dtype: collective.DTypes()[rng.IntN(10)],
+		root: rng.IntN(ranks), seed: rng.Uint64() >> 40, uneven: rng.IntN(2) == 0,
+	}
+	for tr.op = collective.ReduceOps()[rng.IntN(8)]; !modelled(tr.dtype, tr.op); {
+		tr.op = collective.ReduceOps()[rng.IntN(8)]
+	}
+	// As many small ones as large ones.
+	count := func() int { return rng.IntN(1 + rng.IntN(1+rng.IntN(most))) }
+	tr.counts = equal(ranks, count())
+	if tr.uneven {
+		for i := range tr.counts {
+			tr.counts[i] = count()
+		}
+	}
+	return tr
+}
+
+// outstanding starts many calls, keeps no work, and then counts on a barrier.
+func outstanding(t *testing.T, rank int, comm collective.Comm) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	type pending struct {
+		tr   trial
+		call collective.Call
+		want []byte
+	}
+	var all []pending
+	for range 16 {
+		p := pending{tr: draw(rng, comm.Size(), 20_000)}
+		p.call, p.want = p.tr.call(rank)
+		p.call.Async = true
+		if _, err := comm.Start(&p.call); err != nil {
+			t.Error(err)
+			return
+		}
+		all = append(all, p)
+	}
+	if err := Do(comm, collective.NewBarrier()); err != nil {
+		t.Error(err)
+		return
+	}
+	for _, p := range all {
+		if err := p.tr.compare(rank, p.call, p.want); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// patient starts a call for which the other rank comes late.
+func patient(t *testing.T, rank int, comm collective.Comm) {
+	if rank == 1 {
+		time.Sleep(100 * time.Millisecond)
+	}
+	x := []float32{float32(rank)}
+	call := collective.NewAllReduce(collective.Of(x), collective.Sum)
+	call.Async = true
+	start := time.Now()
+	w, err := comm.Start(&call)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if took := time.Since(start); took > 50*time.Millisecond {
+		t.Errorf("an asynchronous call took %v to start", took)
+	}
+	if rank == 0 && w.Done() {
+		t.Error("the work is done before the other rank came")
+	}
+	if err := w.Wait(Context); err != nil {
+		t.Error(err)
+	} else if !w.Done() || x[0] != 1 {
+		t.Errorf("after Wait: done %v, result %v", w.Done(), x[0])
+	}
+}
+
+// badCalls must be refused with a CallError on the rank that makes them, and
+// leave the group usable.
+func badCalls(t *testing.T, rank int, comm collective.Comm) {
+	three, four := collective.Of(make([]float32, 3)), collective.Of(make([]float32, 4))
+	for i, call := range []collective.Call{
+		{},
+		collective.NewBroadcast(three, 2),
+		collective.NewBroadcast(three, -1),
+		collective.NewAllReduce(three, collective.BXor),
+		collective.NewAllGather(three, four),
+		collective.NewScatter(four, three, rank),
+		{Kind: collective.AllReduce, Send: three, Recv: four},
+		{Kind: collective.AllReduce, Send: three, Recv: collective.Of(make([]int32, 3))},
+		{Kind: collective.AllGather, Send: three, Recv: four, Counts: []int{3, 1, 0}},
+		{Kind: collective.AllGather, Send: three, Recv: four, Counts: []int{5, -1}},
+		collective.NewAllToAll(three, four, nil, nil),
+		collective.NewAllToAll(four, four, []int{1, 2}, []int{2, 2}),
+		collective.NewSend(three, rank, 0),
+		collective.NewSend(three, 2, 0),
+		collective.NewRecv(three, -2, 0),
+	} {
+		var bad *collective.CallError
+		if err := Do(comm, call); !errors.As(err, &bad) {
+			t.Errorf("bad call %d: %v", i, err)
+		}
+	}
+	if err := Do(comm, collective.NewBarrier()); err != nil {
+		t.Error(fmt.Errorf("after bad calls: %w", err))
+	}
+}

@@ -1,0 +1,85 @@
+// Package disttest tests communication: [Run] gives a test several ranks in
+// one process, [Conformance] is what every backend must pass.
+package disttest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"drun/collective"
+	"drun/collective/shm"
+)
+
+// A Factory makes the communicators of a world of n ranks, which may all be in
+// this process. It registers their closing with t.
+type Factory func(t testing.TB, n int) []collective.Comm
+
+// Limit bounds every wait of a test that should succeed.
+const Limit = 30 * time.Second
+
+// Context lets each wait last [Limit].
+var Context = collective.Within(context.Background(), Limit)
+
+// InProcess is the [Factory] of the shm backend.
+func InProcess(t testing.TB, n int) []collective.Comm {
+	t.Helper()
+	f, err := shm.Create(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	comms := make([]collective.Comm, n)
+	for rank := range n {
+		c, err := shm.Open(Dup(t, f), rank, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		comms[rank] = c
+		t.Cleanup(func() {
+			if err := c.Close(); err != nil {
+				t.Errorf("close of rank %d: %v", rank, err)
+			}
+		})
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return comms
+}
+
+// Run runs body once per rank, on n ranks over shared memory.
+func Run(t *testing.T, n int, body func(t *testing.T, rank int, comm collective.Comm)) {
+	t.Helper()
+	RunWith(t, InProcess, n, body)
+}
+
+// RunWith runs body once per rank of the world that factory makes. A rank
+// whose body fails or panics aborts the others, so that none waits for it.
+func RunWith(t *testing.T, factory Factory, n int, body func(t *testing.T, rank int, comm collective.Comm)) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for rank, comm := range factory(t, n) {
+		wg.Go(func() {
+			finished := false
+			defer func() {
+				if !finished {
+					comm.Abort(fmt.Errorf("the test of rank %d failed", rank))
+				}
+			}()
+			body(t, rank, comm)
+			finished = true
+		})
+	}
+	wg.Wait()
+}
+
+// Do makes a call and waits for it.
+func Do(comm collective.Comm, call collective.Call) error {
+	w, err := comm.Start(&call)
+	if err != nil {
+		return err
+	}
+	return w.Wait(Context)
+}

@@ -1,0 +1,156 @@
+package disttest
+
+import (
+	"math/rand/v2"
+
+	"drun/collective"
+)
+
+// random fills n elements. Floats have fractions, so that sums depend on
+// their order; half precisions and complex numbers hold small integers, whose
+// sums are exact.
+func random(rng *rand.Rand, dtype collective.DType, n int) []byte {
+	b := make([]byte, n*dtype.Size())
+	buffer := collective.Buffer{DType: dtype, Data: b}
+	switch dtype {
+	case collective.Float32:
+		for i, s := 0, collective.Slice[float32](buffer); i < len(s); i++ {
+			s[i] = rng.Float32()*4 - 2
+		}
+	case collective.Float64:
+		for i, s := 0, collective.Slice[float64](buffer); i < len(s); i++ {
+			s[i] = rng.Float64()*4 - 2
+		}
+	case collective.Complex64:
+		for i, s := 0, collective.Slice[complex64](buffer); i < len(s); i++ {
+			s[i] = complex(float32(rng.IntN(9)-4), float32(rng.IntN(9)-4))
+		}
+	case collective.Float16, collective.BFloat16:
+		for i := range n {
+			v := encodeHalf(dtype, rng.IntN(8))
+			b[2*i], b[2*i+1] = byte(v), byte(v>>8)
+		}
+	case collective.Bool:
+		for i := range b {
+			b[i] = byte(rng.IntN(2))
+		}
+	default:
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+	}
+	return b
+}
+
+// encodeHalf gives the bits of a small non-negative integer.
+func encodeHalf(dtype collective.DType, v int) uint16 {
+	if v == 0 {
+		return 0
+	}
+	exponent := 0
+	for v>>(exponent+1) > 0 {
+		exponent++
+	}
+	bits, bias := 10, 15
+	if dtype == collective.BFloat16 {
+		bits, bias = 7, 127
+	}
+	fraction := v<<bits>>exponent - 1<<bits
+	return uint16((exponent+bias)<<bits | fraction)
+}
+
+func decodeHalf(dtype collective.DType, h uint16) int {
+	for v := range 1 << 10 {
+		if encodeHalf(dtype, v) == h {
+			return v
+		}
+	}
+	panic("disttest: not a small integer")
+}
+
+// reduce is the model of a reduction: the ranks' values in their order.
+func reduce(inputs [][]byte, dtype collective.DType, op collective.ReduceOp) []byte {
+	out := collective.Buffer{DType: dtype, Data: make([]byte, len(inputs[0]))}
+	switch dtype {
+	case collective.Float32:
+		fold(out, inputs, number[float32](op), func(v float32) float32 { return v / float32(len(inputs)) }, op)
+	case collective.Float64:
+		fold(out, inputs, number[float64](op), func(v float64) float64 { return v / float64(len(inputs)) }, op)
+	case collective.Int64:
+		fold(out, inputs, integer[int64](op), func(v int64) int64 { return v / int64(len(inputs)) }, op)
+	case collective.Int32:
+		fold(out, inputs, integer[int32](op), func(v int32) int32 { return v / int32(len(inputs)) }, op)
+	case collective.Int8:
+		fold(out, inputs, integer[int8](op), func(v int8) int8 { return v / int8(len(inputs)) }, op)
+	case collective.Uint8:
+		fold(out, inputs, integer[uint8](op), func(v uint8) uint8 { return v / uint8(len(inputs)) }, op)
+	case collective.Bool:
+		out.DType = collective.Uint8
+		fold(out, inputs, integer[uint8](op), nil, op)
+	case collective.Complex64:
+		fold(out, inputs, func(a, b complex64) complex64 { return a + b },
+			func(v complex64) complex64 { n := float32(len(inputs)); return complex(real(v)/n, imag(v)/n) }, op)
+	default:
+		f := number[int](op)
+		for i := 0; i < len(out.Data); i += 2 {
+			at := func(b []byte) int { return decodeHalf(dtype, uint16(b[i])|uint16(b[i+1])<<8) }
+			v := at(inputs[0])
+			for _, in := range inputs[1:] {
+				v = f(v, at(in))
+			}
+			h := encodeHalf(dtype, v)
+			out.Data[i], out.Data[i+1] = byte(h), byte(h>>8)
+		}
+	}
+	return out.Data
+}
+
+func fold[T collective.Element](out collective.Buffer, inputs [][]byte, f func(a, b T) T, mean func(T) T, op collective.ReduceOp) {
+	dst := collective.Slice[T](out)
+	for k, in := range inputs {
+		for i, v := range collective.Slice[T](collective.Buffer{DType: out.DType, Data: in}) {
+			if k > 0 {
+				v = f(dst[i], v)
+			}
+			dst[i] = v
+		}
+	}
+	if op == collective.Avg {
+		for i, v := range dst {
+			dst[i] = mean(v)
+		}
+	}
+}
+
+func number[T float32 | float64 | int64 | int32 | int8 | uint8 | int](op collective.ReduceOp) func(a, b T) T {
+	switch op {
+	case collective.Product:
+		return func(a, b T) T { return a * b }
+	case collective.Min:
+		return func(a, b T) T { return min(a, b) }
+	case collective.Max:
+		return func(a, b T) T { return max(a, b) }
+	}
+	return func(a, b T) T { return a + b }
+}
+
+func integer[T int64 | int32 | int8 | uint8](op collective.ReduceOp) func(a, b T) T {
+	switch op {
+	case collective.BAnd:
+		return func(a, b T) T { return a & b }
+	case collective.BOr:
+		return func(a, b T) T { return a | b }
+	case collective.BXor:
+		return func(a, b T) T { return a ^ b }
+	}
+	return number[T](op)
+}
+
+// modelled reports whether the model of the reduction is exact: of half
+// precisions only where the result is again a small integer.
+func modelled(dtype collective.DType, op collective.ReduceOp) bool {
+	if dtype == collective.Float16 || dtype == collective.BFloat16 {
+		return op == collective.Sum || op == collective.Min || op == collective.Max
+	}
+	return op.Valid(dtype)
+}

@@ -1,0 +1,111 @@
+package collective
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// ErrFingerprint is what a [Verifier] ends a call with when ranks of the group
+// made different calls. The board turns it into a [MismatchError].
+var ErrFingerprint = errors.New("collective: ranks made different calls")
+
+// ErrClosed is the error of a call on a Comm that has been closed.
+var ErrClosed = errors.New("the group is closed")
+
+// A CallError is a call that is wrong by itself, whatever other ranks do.
+type CallError struct {
+	Kind    Kind
+	Problem string
+}
+
+func (e *CallError) Error() string { return e.Kind.String() + ": " + e.Problem }
+
+// A MismatchError says that ranks disagree about what happens next: they made
+// different calls, or some wait for one that will never come.
+type MismatchError struct {
+	Group  uint32
+	Seq    uint64
+	Reason string // "ranks disagree", "rank 1 returned from main while others wait", …
+	Rows   []Row  // one per rank of the group
+}
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("collective %d%s: %s\n%s", e.Seq, groupSuffix(e.Group), e.Reason, Table(e.Rows))
+}
+
+// A TimeoutError says that some ranks did not come to a collective in time.
+type TimeoutError struct {
+	Call    Description
+	After   time.Duration
+	Arrived []int // global ranks
+	Missing []Row // where each of the others is
+}
+
+func (e *TimeoutError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s%s at %s timed out after %s", e.Call.Kind, groupSuffix(e.Call.Group), e.Call.Pos, round(e.After))
+	switch {
+	case e.Call.Kind.PointToPoint():
+		fmt.Fprintf(&b, ": no answer from %s", ranksOf(e.Missing))
+	case len(e.Missing) == 0:
+		b.WriteString(": every rank arrived, but the data did not")
+	default:
+		fmt.Fprintf(&b, ": waiting for %s; arrived: %s", ranksOf(e.Missing), rankList(e.Arrived))
+	}
+	if len(e.Missing) > 0 {
+		b.WriteString("\n" + Table(e.Missing))
+	}
+	return b.String()
+}
+
+// An AbortError ends the waits of a rank that did nothing wrong itself: the
+// run was aborted, and Cause is the first reason for it.
+type AbortError struct {
+	Rank  int // whose failure it was; -1: the agent's decision
+	Cause error
+}
+
+func (e *AbortError) Error() string { return "aborted: " + e.Cause.Error() }
+func (e *AbortError) Unwrap() error { return e.Cause }
+
+// A FailedError says that a rank's recipe ended with an error.
+type FailedError struct {
+	Rank int
+	Msg  string // with position
+	Code int    // the exit code it stands for
+}
+
+func (e *FailedError) Error() string { return fmt.Sprintf("rank %d failed: %s", e.Rank, e.Msg) }
+
+// A PeerLostError says that a rank's process ended without a word.
+type PeerLostError struct {
+	Rank int
+	How  string // "killed by SIGKILL", "exited with status 3"
+	Last Row    // what it did last
+}
+
+func (e *PeerLostError) Error() string {
+	s := fmt.Sprintf("rank %d was lost: %s", e.Rank, e.How)
+	if doing := e.Last.Doing(); doing != "" {
+		s += "; it was last seen " + doing
+	}
+	return s
+}
+
+// A BackendError says that the engine beneath a Comm failed.
+type BackendError struct {
+	Backend string
+	Rank    int
+	Msg     string
+}
+
+func (e *BackendError) Error() string {
+	return fmt.Sprintf("backend %s failed on rank %d: %s", e.Backend, e.Rank, e.Msg)
+}
+
+// A StoppedError says that the run was asked to stop, and by whom.
+type StoppedError struct{ By string }
+
+func (e *StoppedError) Error() string { return "stopped by " + e.By }

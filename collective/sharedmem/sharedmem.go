@@ -1,0 +1,101 @@
+// Package sharedmem is memory that the processes of one machine share, and the
+// ways to wait on it. The shm backend and the status board stand on it.
+//
+// A region is an anonymous memory file: it has no name, so nothing is left
+// when the last process that holds it ends, however it ends. It is sparse: a
+// page costs memory only once it is touched.
+package sharedmem
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Size of a region in bytes of address space; what is never touched is free.
+const Size = 1 << 42
+
+// CacheLine keeps words of different ranks apart. Two lines, since processors
+// prefetch the neighbour.
+const CacheLine = 128
+
+// Create makes a region. Other processes get it by inheriting the file.
+func Create(name string) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("cannot create shared memory: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if err := f.Truncate(Size); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("cannot size shared memory: %w", err)
+	}
+	return f, nil
+}
+
+// Map gives the window [offset, offset+size) of a region; both are rounded out
+// to pages by the caller ([PageRound]).
+func Map(f *os.File, offset int64, size int) ([]byte, error) {
+	var mem []byte
+	var err error
+	raw, rawErr := f.SyscallConn()
+	if rawErr != nil {
+		return nil, fmt.Errorf("cannot map shared memory: %w", rawErr)
+	}
+	rawErr = raw.Control(func(fd uintptr) {
+		mem, err = unix.Mmap(int(fd), offset, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	})
+	if err == nil {
+		err = rawErr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot map %d bytes of shared memory: %w", size, err)
+	}
+	return mem, nil
+}
+
+// Unmap gives a window back. No pointer into it may be used any more.
+func Unmap(mem []byte) error { return unix.Munmap(mem) }
+
+// Discard frees the memory behind a window of the region for every process.
+func Discard(f *os.File, offset int64, size int) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return
+	}
+	// Best effort: without it the memory is freed with the region.
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.Fallocate(int(fd), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, offset, int64(size))
+	})
+}
+
+// PageRound rounds n up to whole pages.
+func PageRound(n int) int {
+	page := os.Getpagesize()
+	return (n + page - 1) / page * page
+}
+
+// At overlays a T on the memory at offset. T holds no pointers, and offset is
+// aligned for it.
+func At[T any](mem []byte, offset int) *T {
+	var zero T
+	_ = mem[offset : offset+int(unsafe.Sizeof(zero))]
+	return (*T)(unsafe.Pointer(&mem[offset]))
+}
+
+// Word is a 32-bit word that processes wait on.
+type Word = atomic.Uint32
+
+// Cores is the number of processors that this process may run on.
+func Cores() int {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err == nil {
+		if n := set.Count(); n > 0 {
+			return n
+		}
+	}
+	return 1
+}

@@ -1,0 +1,119 @@
+package shm
+
+import "drun/collective"
+
+// eager is up to how many bytes every rank reduces everything by itself: one
+// round, at the price of reading all contributions on every rank.
+const eager = 4 << 10
+
+// allReduce is all_reduce, and reduce, where only the root keeps the result.
+//
+// Small: every rank publishes its contribution, one round, and reduces all of
+// them: size*bytes read a rank.
+//
+// Large: the data is cut into chunks and each chunk into a slice a rank. In
+// step i a rank publishes the other ranks' slices of chunk i, reduces its own
+// slice of chunk i-1 from what the others published in the step before, and
+// publishes the result; after the round it fetches the other slices of chunk
+// i-1. A rank moves bytes*(size-1)/size in, as much out, and reads bytes to
+// reduce; there is one round a chunk, and one more.
+func (r *run) allReduce() error {
+	send, recv := r.call.Send, r.call.Recv
+	keep := r.call.Kind == collective.AllReduce || r.rank == r.call.Root
+	if len(send.Data) <= eager {
+		n := len(send.Data)
+		r.begin()
+		copy(r.outbox(r.rank, n), send.Data)
+		if err := r.arrive(); err != nil || !keep {
+			return err
+		}
+		for i := range r.sources {
+			r.sources[i] = r.outbox(i, n)
+		}
+		r.combine(recv.Data[:n], r.sources, send.DType, r.call.Reduce)
+		return nil
+	}
+	if r.call.Kind == collective.AllReduce {
+		if done, err := r.allReduceInArena(); done || err != nil {
+			return err
+		}
+	}
+	count, size := send.Count(), send.DType.Size()
+	chunk := chunkBytes(len(send.Data), r.size) / size
+	chunks := (count + chunk - 1) / chunk
+	part := func(i int) collective.Buffer { return send.Part(i*chunk, min((i+1)*chunk, count)) }
+	for step := range chunks + 1 {
+		r.begin()
+		if step < chunks {
+			r.publishSlices(part(step))
+		}
+		var reduced []byte
+		if step > 0 {
+			reduced = r.reduceSlice(part(step - 1))
+		}
+		if err := r.arrive(); err != nil {
+			return err
+		}
+		if step > 0 && keep {
+			from := (step - 1) * chunk
+			r.collectSlices(recv.Part(from, min(from+chunk, count)), reduced)
+		}
+	}
+	return nil
+}
+
+// chunkBytes is how much of a large call of that many bytes goes in a step: a
+// multiple of 64.
+func chunkBytes(bytes, ranks int) int {
+	return stageSize
+}
+
+// slice is the part of a chunk of that many elements which rank i reduces:
+// whole cache lines, so that no two ranks write to the same.
+func slice(count, elem, rank, ranks int) (from, to int) {
+	line := 64 / elem
+	per := (count + ranks - 1) / ranks
+	per = (per + line - 1) / line * line
+	return min(rank*per, count), min((rank+1)*per, count)
+}
+
+// publishSlices publishes all of a chunk but this rank's own slice.
+func (r *run) publishSlices(chunk collective.Buffer) {
+	elem := chunk.DType.Size()
+	from, to := slice(chunk.Count(), elem, r.rank, r.size)
+	stage := r.stage(r.rank)
+	copy(stage, chunk.Data[:from*elem])
+	copy(stage[to*elem:], chunk.Data[to*elem:])
+}
+
+// reduceSlice reduces this rank's slice of the chunk that was published in the
+// round before, and publishes the result.
+func (r *run) reduceSlice(chunk collective.Buffer) []byte {
+	elem := chunk.DType.Size()
+	from, to := slice(chunk.Count(), elem, r.rank, r.size)
+	out := r.result(r.rank)[:(to-from)*elem]
+	r.round-- // the stages of the round before
+	for i := range r.sources {
+		if i == r.rank {
+			r.sources[i] = chunk.Data[from*elem : to*elem]
+		} else {
+			r.sources[i] = r.stage(i)[from*elem : to*elem]
+		}
+	}
+	r.round++
+	r.combine(out, r.sources, chunk.DType, r.call.Reduce)
+	return out
+}
+
+// collectSlices lays the reduced slices of all ranks into chunk.
+func (r *run) collectSlices(chunk collective.Buffer, own []byte) {
+	elem := chunk.DType.Size()
+	for i := range r.size {
+		from, to := slice(chunk.Count(), elem, i, r.size)
+		src := own
+		if i != r.rank {
+			src = r.result(i)
+		}
+		copy(chunk.Data[from*elem:to*elem], src)
+	}
+}

@@ -1,0 +1,137 @@
+package shm
+
+import (
+	"fmt"
+	"unsafe"
+
+	"drun/collective"
+	"drun/collective/sharedmem"
+)
+
+// arena is memory of this rank that the others have mapped too, so that
+// all_reduce need not stage it. Every rank has as much, one after the other,
+// far behind the areas.
+type arena struct {
+	own    []byte   // this rank's memory, as far as it is mapped
+	used   int      //
+	views  [][]byte // every rank's memory, mapped when it is first reduced
+	viewed int      // how much of it
+}
+
+const (
+	arenasAt  = 1 << 40
+	arenaSize = 1 << 31 // a rank's, of address space
+)
+
+// Alloc gives zeroed memory from the arena of the world.
+func (c *Comm) Alloc(dtype collective.DType, count int) (collective.Buffer, error) {
+	if !dtype.Valid() || count < 0 || count > arenaSize/dtype.Size() {
+		return collective.Buffer{}, fmt.Errorf("shm: cannot allocate %d elements of %v in the arena", count, dtype)
+	}
+	if c.offset != headerSize {
+		return collective.Buffer{}, fmt.Errorf("shm: only the world has an arena, not a group")
+	}
+	a := &c.arena
+	if a.own == nil {
+		mem, err := sharedmem.Map(c.region.file, arenasAt+int64(c.rank)*arenaSize, arenaSize)
+		if err != nil {
+			return collective.Buffer{}, err
+		}
+		a.own = mem
+	}
+	bytes := count * dtype.Size()
+	if a.used+bytes > arenaSize {
+		return collective.Buffer{}, fmt.Errorf("shm: the arena of %d bytes is full", arenaSize)
+	}
+	b := collective.Buffer{DType: dtype, Data: a.own[a.used : a.used+bytes : a.used+bytes]}
+	a.used += (bytes + 63) &^ 63
+	return b, nil
+}
+
+// where is the offset of data in the arena plus 1; 0 if it lies elsewhere.
+func (a *arena) where(data []byte) uint64 {
+	if a.own == nil || len(data) == 0 {
+		return 0
+	}
+	at := uintptr(unsafe.Pointer(&data[0])) - uintptr(unsafe.Pointer(&a.own[0]))
+	if at >= uintptr(a.used) {
+		return 0
+	}
+	return uint64(at) + 1
+}
+
+// view is n bytes at that offset of a rank's arena.
+func (c *Comm) view(rank int, at, n int) ([]byte, error) {
+	a := &c.arena
+	if rank == c.rank {
+		return a.own[at : at+n], nil
+	}
+	if a.views == nil {
+		a.views = make([][]byte, c.size)
+	}
+	if a.views[rank] == nil {
+		mem, err := sharedmem.Map(c.region.file, arenasAt+int64(rank)*arenaSize, arenaSize)
+		if err != nil {
+			return nil, err
+		}
+		a.views[rank] = mem
+	}
+	return a.views[rank][at : at+n], nil
+}
+
+func (a *arena) close() {
+	if a.own != nil {
+		_ = sharedmem.Unmap(a.own)
+	}
+	for _, v := range a.views {
+		if v != nil {
+			_ = sharedmem.Unmap(v)
+		}
+	}
+}
+
+// allReduceInArena reduces memory of the arena where it lies. The first round
+// tells whether every rank's buffer lies at the same place in it; then each
+// rank reduces its slice from all ranks' memory and writes the result to all,
+// in blocks that stay in the cache, and a second round ends the call. It moves
+// bytes in and bytes out of each rank, nothing twice.
+func (r *run) allReduceInArena() (done bool, err error) {
+	data := r.call.Recv.Data
+	place := uint64(0)
+	if len(r.call.Send.Data) > 0 && &r.call.Send.Data[0] == &data[0] {
+		place = r.Comm.arena.where(data)
+	}
+	r.begin().arena = place
+	if err := r.arrive(); err != nil {
+		return false, err
+	}
+	for _, a := range r.arrivals[r.round%2] {
+		if a.arena == 0 || a.arena != place {
+			return false, nil
+		}
+	}
+	dtype := r.call.Recv.DType
+	elem := dtype.Size()
+	from, to := slice(len(data)/elem, elem, r.rank, r.size)
+	targets := make([][]byte, r.size)
+	for i := range targets {
+		if targets[i], err = r.view(i, int(place-1), len(data)); err != nil {
+			return false, err
+		}
+	}
+	const block = 64 << 10
+	for at := from * elem; at < to*elem; at += block {
+		end := min(at+block, to*elem)
+		for i, t := range targets {
+			r.sources[i] = t[at:end]
+		}
+		r.combine(data[at:end], r.sources, dtype, r.call.Reduce)
+		for i, t := range targets {
+			if i != r.rank {
+				copy(t[at:end], data[at:end])
+			}
+		}
+	}
+	r.begin()
+	return true, r.arrive()
+}

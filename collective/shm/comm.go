@@ -1,0 +1,223 @@
+package shm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"drun/collective"
+	"drun/collective/sharedmem"
+)
+
+// Comm is a rank's end of a group over shared memory.
+type Comm struct {
+	region     *region
+	offset     int64
+	rank, size int
+	layout     layout
+	mem        []byte
+	control    *control
+	arrivals   [2][]*arrival // by parity and rank
+	spin       int           // how often a wait looks before it sleeps
+
+	// The collectives' state: used by the one that is running.
+	round   uint64
+	sources [][]byte // what is reduced, in rank order
+	reducer
+	arena arena
+
+	sync    work          // the synchronous call under way
+	last    chan struct{} // closed when the latest asynchronous collective is done
+	mailbox mailbox
+
+	cause  atomic.Pointer[error] // why no call is possible any more
+	close  sync.Once
+	closed error
+}
+
+var (
+	_ collective.Verifier = (*Comm)(nil)
+	_ collective.Arena    = (*Comm)(nil)
+)
+
+// How often a wait looks at memory before it sleeps, each time after a pause
+// of some 20 ns: for about as long as sleeping and being woken would take. An
+// asynchronous call does not compete with the recipe for the core for so long.
+const (
+	spinAlone = 2000
+	spinAsync = 100
+)
+
+var errAborted = errors.New("shm: the group was aborted by another rank")
+
+func newComm(r *region, offset int64, rank, size int) (*Comm, error) {
+	c := &Comm{region: r, offset: offset, rank: rank, size: size, layout: newLayout(size)}
+	mem, err := sharedmem.Map(r.file, offset, c.layout.total)
+	if err != nil {
+		return nil, err
+	}
+	c.mem = mem
+	c.control = sharedmem.At[control](mem, 0)
+	for i := range 2 * size {
+		c.arrivals[i%2] = append(c.arrivals[i%2], sharedmem.At[arrival](mem, arrivalsAt+i*sharedmem.CacheLine))
+	}
+	if int(r.head.size) <= r.cores {
+		c.spin = spinAlone
+	}
+	c.sources = make([][]byte, size)
+	c.sync.comm = c
+	c.mailbox.init(c)
+	r.refs.Add(1)
+	return c, nil
+}
+
+// Rank is this rank's number in the group.
+func (c *Comm) Rank() int { return c.rank }
+
+// Size is the number of ranks in the group.
+func (c *Comm) Size() int { return c.size }
+
+// VerifiesFingerprints: they are compared in the first round of every call.
+func (c *Comm) VerifiesFingerprints() {}
+
+// Start begins a call. A synchronous one is done by its Wait.
+func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
+	if err := c.failed(); err != nil {
+		return nil, err
+	}
+	if err := call.Check(c.rank, c.size); err != nil {
+		return nil, err
+	}
+	if call.Kind.PointToPoint() {
+		return c.mailbox.start(call)
+	}
+	w := &c.sync
+	if call.Async || w.busy {
+		w = &work{comm: c}
+	}
+	w.call, w.before, w.busy, w.err = *call, c.last, true, nil
+	if w.call.Fingerprint == 0 {
+		w.call.Fingerprint = call.Hash()
+	}
+	if call.Async {
+		w.done = make(chan struct{})
+		c.last = w.done
+		go w.background()
+	}
+	return w, nil
+}
+
+// work is a collective call.
+type work struct {
+	comm   *Comm
+	call   collective.Call
+	before chan struct{} // collectives happen in the order they were started
+	done   chan struct{} // nil: whoever waits does the work
+	busy   bool
+	err    error
+}
+
+func (w *work) background() {
+	ctx := context.Context(context.Background())
+	if w.call.Limit > 0 {
+		ctx = collective.Within(ctx, w.call.Limit)
+	}
+	w.err = w.run(ctx, min(w.comm.spin, spinAsync))
+	close(w.done)
+}
+
+// Wait does a synchronous call's work, or waits for an asynchronous one.
+func (w *work) Wait(ctx context.Context) error {
+	if w.done == nil {
+		err := w.run(ctx, w.comm.spin)
+		w.busy = false
+		return err
+	}
+	if err := collective.Wait(ctx, w.done); err != nil {
+		return err
+	}
+	return w.err
+}
+
+// Done reports that an asynchronous call has finished.
+func (w *work) Done() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (w *work) run(ctx context.Context, spin int) error {
+	if w.before != nil {
+		if err := collective.Wait(ctx, w.before); err != nil {
+			return err
+		}
+		if err := w.comm.failed(); err != nil {
+			return err
+		}
+	}
+	r := run{Comm: w.comm, ctx: ctx, call: &w.call, spin: spin}
+	err := r.do()
+	if err != nil && w.comm.cause.Load() == nil {
+		// Cut in the middle of its rounds, the group cannot go on.
+		failure := fmt.Errorf("an earlier call on this group failed: %w", err)
+		w.comm.cause.CompareAndSwap(nil, &failure)
+	}
+	return err
+}
+
+// failed is why no call is possible, or nil.
+func (c *Comm) failed() error {
+	if err := c.cause.Load(); err != nil {
+		return *err
+	}
+	if c.control.aborted.Load() != 0 {
+		return errAborted
+	}
+	return nil
+}
+
+// Abort ends the calls of this rank with cause, and those of the others.
+func (c *Comm) Abort(cause error) {
+	c.cause.CompareAndSwap(nil, &cause)
+	c.control.aborted.Store(1)
+	c.control.gate.Open()
+	c.mailbox.wakeAll()
+}
+
+// Close ends what is pending and gives the memory back.
+func (c *Comm) Close() error {
+	c.close.Do(func() {
+		err := collective.ErrClosed
+		pending := c.last != nil && !isClosed(c.last)
+		c.cause.CompareAndSwap(nil, &err)
+		if pending {
+			c.Abort(err)
+			<-c.last
+		}
+		c.mailbox.close()
+		c.arena.close()
+		last := int(c.control.closed.Add(1)) == c.size
+		c.closed = sharedmem.Unmap(c.mem)
+		if last {
+			sharedmem.Discard(c.region.file, c.offset, c.layout.total)
+		}
+		if err := c.region.release(); c.closed == nil {
+			c.closed = err
+		}
+	})
+	return c.closed
+}
+
+func isClosed(done chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}

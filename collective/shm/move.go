@@ -1,0 +1,160 @@
+package shm
+
+import (
+	"encoding/binary"
+
+	"drun/collective"
+)
+
+// broadcast: the root publishes a chunk, one round, the others fetch it.
+// bytes out of the root, bytes into each other rank.
+func (r *run) broadcast() error {
+	data := r.call.Recv
+	if r.rank == r.call.Root {
+		data = r.call.Send
+	}
+	return r.chunks(len(data.Data), stageSize, func(from, to int) {
+		if r.rank == r.call.Root {
+			copy(r.outbox(r.rank, to-from), data.Data[from:to])
+		}
+	}, func(from, to int) {
+		if r.rank != r.call.Root {
+			copy(data.Data[from:to], r.outbox(r.call.Root, to-from))
+		}
+	})
+}
+
+// chunks does rounds over n bytes, at most chunk bytes each, at least one.
+func (r *run) chunks(n, chunk int, publish, fetch func(from, to int)) error {
+	for from := 0; from == 0 || from < n; from += chunk {
+		to := min(from+chunk, n)
+		r.begin()
+		publish(from, to)
+		if err := r.arrive(); err != nil {
+			return err
+		}
+		fetch(from, to)
+	}
+	return nil
+}
+
+// gather is gather and, where every rank keeps the parts, all_gather: every
+// rank publishes a chunk of its part, one round, the keepers fetch all.
+// bytes out of each rank, size*bytes into each keeper.
+func (r *run) gather(keep bool) error {
+	send, recv := r.call.Send.Data, r.call.Recv.Data
+	parts := r.parts(r.call.Send)
+	return r.chunks(parts.largest(), stageSize, func(from, to int) {
+		mine := clip(send, from, to)
+		copy(r.outbox(r.rank, to-from), mine)
+	}, func(from, to int) {
+		if !keep {
+			return
+		}
+		for i := range r.size {
+			src := r.outbox(i, to-from)
+			if i == r.rank {
+				src = clip(send, from, to)
+			}
+			copy(clip(parts.of(recv, i), from, to), src)
+		}
+	})
+}
+
+// scatter: the root publishes a chunk of every part, one round, each other
+// rank fetches its own. size*bytes out of the root, bytes into each rank.
+func (r *run) scatter() error {
+	root := r.rank == r.call.Root
+	parts := r.parts(r.call.Recv)
+	each := stageSize / r.size / 64 * 64
+	return r.chunks(parts.largest(), each, func(from, to int) {
+		if root {
+			for i := range r.size {
+				if i != r.rank {
+					copy(r.outbox(r.rank, (to-from)*r.size)[i*(to-from):], clip(parts.of(r.call.Send.Data, i), from, to))
+				}
+			}
+		}
+	}, func(from, to int) {
+		src := r.outbox(r.call.Root, (to-from)*r.size)[r.rank*(to-from):]
+		if root {
+			src = clip(parts.of(r.call.Send.Data, r.rank), from, to)
+		}
+		copy(clip(r.call.Recv.Data, from, to), src)
+	})
+}
+
+// reduceScatter: every rank publishes a chunk of every other rank's part, one
+// round, each reduces its own. bytes*(size-1)/size out of each rank, bytes
+// read to reduce.
+func (r *run) reduceScatter() error {
+	parts := r.parts(r.call.Recv)
+	each := stageSize / r.size / 64 * 64
+	send := r.call.Send
+	return r.chunks(parts.largest(), each, func(from, to int) {
+		stage := r.outbox(r.rank, (to-from)*r.size)
+		for i := range r.size {
+			if i != r.rank {
+				copy(stage[i*(to-from):][:to-from], clip(parts.of(send.Data, i), from, to))
+			}
+		}
+	}, func(from, to int) {
+		out := clip(r.call.Recv.Data, from, to)
+		for i := range r.size {
+			if i == r.rank {
+				r.sources[i] = clip(parts.of(send.Data, i), from, to)
+			} else {
+				r.sources[i] = r.outbox(i, (to-from)*r.size)[r.rank*(to-from):][:len(out)]
+			}
+		}
+		r.combine(out, r.sources, send.DType, r.call.Reduce)
+	})
+}
+
+// allToAll: the ranks first tell each other how much goes where, in a round
+// that also finds splits that do not fit together; then every rank publishes a
+// chunk of its part for each other rank, one round, and fetches what is for
+// it. bytes*(size-1)/size out of and into each rank.
+func (r *run) allToAll() error {
+	elem := r.call.Send.DType.Size()
+	sent, received := evenly(r.call.Counts, r.call.Send, r.size), evenly(r.call.RecvCounts, r.call.Recv, r.size)
+	r.begin()
+	table := 16 * r.size
+	mine := r.outbox(r.rank, table)
+	for i := range r.size {
+		binary.NativeEndian.PutUint64(mine[16*i:], uint64(sent[i]))
+		binary.NativeEndian.PutUint64(mine[16*i+8:], uint64(received[i]))
+	}
+	if err := r.arrive(); err != nil {
+		return err
+	}
+	largest := 0
+	for from := range r.size {
+		for to := range r.size {
+			out := binary.NativeEndian.Uint64(r.outbox(from, table)[16*to:])
+			in := binary.NativeEndian.Uint64(r.outbox(to, table)[16*from+8:])
+			if in != out {
+				return collective.ErrFingerprint
+			}
+			largest = max(largest, int(out)*elem)
+		}
+	}
+	source, target := cut(sent, elem), cut(received, elem)
+	each := stageSize / r.size / 64 * 64
+	return r.chunks(largest, each, func(from, to int) {
+		stage := r.outbox(r.rank, (to-from)*r.size)
+		for i := range r.size {
+			if i != r.rank {
+				copy(stage[i*(to-from):][:to-from], clip(source.of(r.call.Send.Data, i), from, to))
+			}
+		}
+	}, func(from, to int) {
+		for i := range r.size {
+			src := clip(source.of(r.call.Send.Data, i), from, to)
+			if i != r.rank {
+				src = r.outbox(i, (to-from)*r.size)[r.rank*(to-from):]
+			}
+			copy(clip(target.of(r.call.Recv.Data, i), from, to), src)
+		}
+	})
+}

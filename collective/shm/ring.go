@@ -1,0 +1,77 @@
+package shm
+
+import (
+	"sync/atomic"
+
+	"drun/collective"
+	"drun/collective/sharedmem"
+)
+
+// A ring carries the messages of one rank to one other: a header, then the
+// data, rounded up to whole words, streamed through as space allows. One
+// goroutine at a time writes, one reads.
+type ring struct {
+	*ringControl
+	data []byte
+}
+
+type ringControl struct {
+	written atomic.Uint64 // bytes, ever
+	_       [sharedmem.CacheLine - 8]byte
+	read    atomic.Uint64
+	_       [sharedmem.CacheLine - 8]byte
+}
+
+const ringData = ringSize - 2*sharedmem.CacheLine
+
+func (c *Comm) ring(from, to int) ring {
+	at := c.layout.rings + (from*c.size+to)*ringSize
+	return ring{sharedmem.At[ringControl](c.mem, at), c.mem[at+2*sharedmem.CacheLine : at+ringSize]}
+}
+
+// header announces a message.
+type header struct {
+	tag   int64
+	bytes uint64
+	dtype collective.DType
+	_     [7]byte
+}
+
+const headerBytes = 24
+
+func wordRound(n int) int { return (n + 7) &^ 7 }
+
+// write puts what fits of data, and reports how much that was.
+func (r ring) write(data []byte) int {
+	written := r.written.Load()
+	space := ringData - int(written-r.read.Load())
+	n := min(space, wordRound(len(data)))
+	if n == 0 {
+		return 0
+	}
+	at := int(written % ringData)
+	part := data[:min(n, len(data))]
+	if k := copy(r.data[at:], part); k < len(part) {
+		copy(r.data, part[k:])
+	}
+	r.written.Add(uint64(n))
+	return min(n, len(data))
+}
+
+// available is how many bytes can be read.
+func (r ring) available() int { return int(r.written.Load() - r.read.Load()) }
+
+// fetch takes what there is for data, and reports how much that was.
+func (r ring) fetch(data []byte) int {
+	n := min(r.available(), wordRound(len(data)))
+	if n == 0 {
+		return 0
+	}
+	at := int(r.read.Load() % ringData)
+	part := data[:min(n, len(data))]
+	if k := copy(part, r.data[at:]); k < len(part) {
+		copy(part[k:], r.data)
+	}
+	r.read.Add(uint64(n))
+	return min(n, len(data))
+}

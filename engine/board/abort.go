@@ -1,0 +1,101 @@
+package board
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"drun/collective"
+)
+
+// States of header.aborting: the first to claim it writes the cause.
+const (
+	notAborted = iota
+	abortClaimed
+	abortReady
+)
+
+// cause carries an error through shared memory with its type.
+type cause struct {
+	Mismatch *collective.MismatchError `json:",omitempty"`
+	Timeout  *collective.TimeoutError  `json:",omitempty"`
+	Failed   *collective.FailedError   `json:",omitempty"`
+	Lost     *collective.PeerLostError `json:",omitempty"`
+	Backend  *collective.BackendError  `json:",omitempty"`
+	Stopped  *collective.StoppedError  `json:",omitempty"`
+	Text     string                    `json:",omitempty"`
+}
+
+// Abort ends the waits of all ranks with the first cause it is called with,
+// and reports whether this was the first. The types of package collective
+// reach the other ranks as they are, other errors as their text. by is the
+// rank whose failure it is, or [Observer].
+func (b *Board) Abort(by int, err error) bool {
+	if !b.head.aborting.CompareAndSwap(notAborted, abortClaimed) {
+		return false
+	}
+	data := encode(err)
+	n := copy(b.mem[causeAt:causeAt+causeSize], data)
+	b.head.abortBy, b.head.causeLen, b.head.abortAt = int32(by), uint32(n), now()
+	b.head.aborting.Store(abortReady)
+	return true
+}
+
+// Aborted gives the first cause, nil while there is none: a [MismatchError] as
+// it is, everything else in an [collective.AbortError]. It costs one load.
+func (b *Board) Aborted() error {
+	if b.head.aborting.Load() == notAborted {
+		return nil
+	}
+	// Whoever claimed it is writing; it may also have been killed just then.
+	for end := time.Now().Add(100 * time.Millisecond); b.head.aborting.Load() == abortClaimed; {
+		if time.Now().After(end) {
+			return &collective.AbortError{Rank: Observer, Cause: errors.New("a rank was killed while it reported an error")}
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+	err := decode(b.mem[causeAt:][:min(int(b.head.causeLen), causeSize)])
+	var mismatch *collective.MismatchError
+	if errors.As(err, &mismatch) {
+		return mismatch
+	}
+	return &collective.AbortError{Rank: int(b.head.abortBy), Cause: err}
+}
+
+func encode(err error) []byte {
+	var c cause
+	switch {
+	case errors.As(err, &c.Mismatch), errors.As(err, &c.Timeout), errors.As(err, &c.Failed),
+		errors.As(err, &c.Lost), errors.As(err, &c.Backend), errors.As(err, &c.Stopped):
+	default:
+		c.Text = err.Error()
+	}
+	data, jsonErr := json.Marshal(c)
+	if jsonErr != nil || len(data) > causeSize {
+		text := err.Error()
+		data, _ = json.Marshal(cause{Text: text[:min(len(text), causeSize/8)]})
+	}
+	return data
+}
+
+func decode(data []byte) error {
+	var c cause
+	if err := json.Unmarshal(data, &c); err != nil {
+		return errors.New("unknown cause")
+	}
+	switch {
+	case c.Mismatch != nil:
+		return c.Mismatch
+	case c.Timeout != nil:
+		return c.Timeout
+	case c.Failed != nil:
+		return c.Failed
+	case c.Lost != nil:
+		return c.Lost
+	case c.Backend != nil:
+		return c.Backend
+	case c.Stopped != nil:
+		return c.Stopped
+	}
+	return errors.New(c.Text)
+}

@@ -1,0 +1,159 @@
+// Package board is the status board of a node: shared memory in which every
+// rank writes what it is doing, so that a collective that cannot go on is
+// explained instead of hanging.
+//
+// The agent creates the board and watches it; each worker opens it as its rank
+// and wraps its communicator in [Guard], after which every call is on the
+// board: what it is, where in the recipe, since when. From that come the
+// reports of mismatches, of ranks that will never come, of timeouts, and the
+// abort that ends everybody's waits with the first cause.
+package board
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"drun/collective"
+	"drun/collective/sharedmem"
+)
+
+// Observer is the rank of a process that watches without being a rank.
+const Observer = -1
+
+// A Board is one process's view of the board. Its methods may be called from
+// any goroutine, except At and Note, which belong to the recipe's.
+type Board struct {
+	file  *os.File
+	mem   []byte
+	head  *header
+	rank  int
+	world int
+	own   *slot // nil for an observer
+	names names
+
+	mu     sync.Mutex
+	groups map[uint32]*window
+}
+
+// Create makes the board of a world of that size. Workers inherit the file.
+func Create(world int) (*os.File, error) {
+	if world < 1 || world > maxWorld {
+		return nil, fmt.Errorf("a node can hold 1 to %d ranks, not %d", maxWorld, world)
+	}
+	f, err := sharedmem.Create("drun-board")
+	if err != nil {
+		return nil, err
+	}
+	mem, err := sharedmem.Map(f, 0, causeAt)
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	defer sharedmem.Unmap(mem)
+	h := sharedmem.At[header](mem, 0)
+	h.magic, h.world = magic, uint32(world)
+	return f, nil
+}
+
+// Open maps the board in f as one of its ranks, or as [Observer]. The board
+// keeps f and closes it.
+func Open(f *os.File, rank int) (*Board, error) {
+	mem, err := sharedmem.Map(f, 0, namesAt+maxWorld*tableSize)
+	if err != nil {
+		return nil, err
+	}
+	b := &Board{file: f, mem: mem, head: sharedmem.At[header](mem, 0), rank: rank, groups: map[uint32]*window{}}
+	if b.head.magic != magic {
+		_ = sharedmem.Unmap(mem)
+		return nil, fmt.Errorf("the file given as status board is not one, or is from another version of drun")
+	}
+	b.world = int(b.head.world)
+	if rank != Observer && (rank < 0 || rank >= b.world) {
+		_ = sharedmem.Unmap(mem)
+		return nil, fmt.Errorf("rank %d is not on a board of %d ranks", rank, b.world)
+	}
+	if rank != Observer {
+		b.own = b.slot(rank)
+		b.names.table = mem[namesAt+rank*tableSize:][:tableSize]
+	}
+	return b, nil
+}
+
+// Close unmaps the board. No guard of it may be used any more.
+func (b *Board) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.groups {
+		_ = sharedmem.Unmap(w.mem)
+	}
+	b.groups = nil
+	_ = sharedmem.Unmap(b.mem)
+	return b.file.Close()
+}
+
+// World is the number of ranks on the board.
+func (b *Board) World() int { return b.world }
+
+func (b *Board) slot(rank int) *slot { return sharedmem.At[slot](b.mem, slotsAt+rank*slotSize) }
+
+// SetState says what this rank does from now on.
+func (b *Board) SetState(s collective.State) { b.SetRankState(b.rank, s) }
+
+// SetRankState says it for another rank, for the agent that saw it die.
+func (b *Board) SetRankState(rank int, s collective.State) {
+	own := b.slot(rank)
+	own.since = now()
+	own.state.Store(uint32(s))
+}
+
+// State is what a rank is doing.
+func (b *Board) State(rank int) collective.State {
+	return collective.State(b.slot(rank).state.Load())
+}
+
+// At notes where the recipe is, outside of calls. It takes a few nanoseconds.
+func (b *Board) At(pos collective.Position) {
+	b.own.file = b.names.index(pos.File)
+	b.own.line, b.own.col = pos.Line, pos.Col
+}
+
+// Note says in a few words what the rank does outside of calls ("saving a
+// checkpoint"); "" when it is done.
+func (b *Board) Note(what string) {
+	b.own.note = b.names.index(what)
+	b.own.since = now()
+}
+
+// RequestStop asks the recipes to end, as SIGUSR1 and SIGINT do.
+func (b *Board) RequestStop() { b.head.stop.Store(1) }
+
+// StopRequested reports whether anyone has asked, and notes that the recipe
+// looks: a run that never looks is ended at once.
+func (b *Board) StopRequested() bool {
+	if b.own != nil && b.head.asked.Load() == 0 {
+		b.head.asked.Store(1)
+	}
+	return b.head.stop.Load() != 0
+}
+
+// StopObserved reports whether some rank has ever called StopRequested.
+func (b *Board) StopObserved() bool { return b.head.asked.Load() != 0 }
+
+// The clock of the board is CLOCK_MONOTONIC, which all processes of a machine
+// share; Go's own monotonic clock, much cheaper to read, starts at another
+// time in every process.
+var (
+	clockStart  = time.Now()
+	clockOffset = monotonic()
+)
+
+func now() int64 { return clockOffset + int64(time.Since(clockStart)) }
+
+func since(t int64) time.Duration {
+	if t == 0 {
+		return 0
+	}
+	return max(0, time.Duration(now()-t))
+}

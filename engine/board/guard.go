@@ -1,0 +1,228 @@
+package board
+
+import (
+	"context"
+	"fmt"
+
+	"drun/collective"
+)
+
+// guard puts every call of a Comm on the board.
+type guard struct {
+	comm   collective.Comm
+	board  *Board
+	group  uint32
+	win    *window
+	line   *line
+	seq    uint64 // of the latest collective
+	broken error  // why no further call can be made
+
+	// The patience of the latest context, with the guard's check: contexts
+	// are made once for many waits.
+	from     *collective.Patience
+	patience *collective.Patience
+
+	sync    work  // the synchronous call under way; there is at most one
+	waiting *work // what the rank waits for just now
+	over    bool  // see check
+}
+
+// Guard wraps the world's communicator of this rank: its calls, and those of
+// the groups split from it, are written on the board, compared with the other
+// ranks' before data is touched, and explained when they fail. Errors of
+// calls are then the types of package collective.
+func Guard(comm collective.Comm, b *Board) (collective.Comm, error) {
+	ranks := make([]int, comm.Size())
+	for i := range ranks {
+		ranks[i] = i
+	}
+	return b.guard(comm, 0, ranks)
+}
+
+// guard wraps the communicator of a group of these global ranks.
+func (b *Board) guard(comm collective.Comm, group uint32, ranks []int) (collective.Comm, error) {
+	if len(ranks) > b.world {
+		return nil, fmt.Errorf("a group of %d ranks does not fit on a board of %d", len(ranks), b.world)
+	}
+	w, err := b.window(group)
+	if err != nil {
+		return nil, err
+	}
+	// Every member writes the same.
+	for i, r := range ranks {
+		w.members.ranks[i] = uint32(r)
+	}
+	w.members.size = uint32(len(ranks))
+	arena, hasArena := comm.(collective.Arena)
+	g := &guard{comm: comm, board: b, group: group, win: w, line: w.line(comm.Rank())}
+	if _, ok := comm.(collective.Verifier); !ok {
+		g.comm = &exchanger{Comm: comm, board: b, win: w, line: g.line}
+	}
+	g.sync.g = g
+	if hasArena {
+		return &arenaGuard{g, arena}, nil
+	}
+	return g, nil
+}
+
+// arenaGuard keeps the Comm's ability visible through the guard.
+type arenaGuard struct {
+	*guard
+	collective.Arena
+}
+
+func (g *guard) Rank() int { return g.comm.Rank() }
+func (g *guard) Size() int { return g.comm.Size() }
+
+// Start writes the call on the board and starts it.
+func (g *guard) Start(c *collective.Call) (collective.Work, error) {
+	if err := g.ready(); err != nil {
+		return nil, err
+	}
+	if err := c.Check(g.comm.Rank(), g.comm.Size()); err != nil {
+		return nil, err // before the call gets a number: the peers' go on counting
+	}
+	c.Group = g.group
+	c.Seq, c.Fingerprint = 0, 0
+	if !c.Kind.PointToPoint() {
+		g.seq++
+		c.Seq, c.Fingerprint = g.seq, c.Hash()
+	}
+	w := &g.sync
+	if c.Async || w.busy {
+		w = &work{g: g}
+	}
+	w.begin(c)
+	inner, err := g.comm.Start(c)
+	if err != nil {
+		w.busy = false
+		g.board.running()
+		return nil, g.aborted(err)
+	}
+	w.inner = inner
+	return w, nil
+}
+
+// ready reports why no call can be made any more.
+func (g *guard) ready() error {
+	if g.broken != nil {
+		return g.broken
+	}
+	return g.board.Aborted()
+}
+
+// aborted prefers the first cause to what a torn-down backend says.
+func (g *guard) aborted(err error) error {
+	if cause := g.board.Aborted(); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// work is a call on the board.
+type work struct {
+	g     *guard
+	inner collective.Work
+	entry *entry
+	seq   uint64
+	kind  collective.Kind
+	peer  int
+	busy  bool
+	async bool
+}
+
+// begin writes the call in the journal and, if the rank is about to wait for
+// it, in the rank's slot.
+func (w *work) begin(c *collective.Call) {
+	b, l := w.g.board, w.g.line
+	n := l.calls.Load()
+	e := w.g.win.entry(w.g.comm.Rank(), n, b.world)
+	e.write(c, b.names.index(c.Pos.File), now())
+	l.calls.Store(n + 1)
+	if c.Seq > 0 {
+		l.arrived.Store(c.Seq)
+	}
+	b.own.group = w.g.group
+	b.own.calls.Store(n + 1)
+	if !c.Async {
+		b.own.state.Store(uint32(collective.Waiting))
+	}
+	w.entry, w.seq, w.kind, w.peer = e, c.Seq, c.Kind, c.Peer
+	w.busy, w.async = true, c.Async
+}
+
+// running says that the rank is in its recipe again.
+func (b *Board) running() {
+	b.own.since = now()
+	b.own.state.Store(uint32(collective.Running))
+}
+
+func (w *work) Wait(ctx context.Context) error {
+	g := w.g
+	if !w.busy {
+		return &collective.CallError{Kind: w.kind, Problem: "this work has been waited for already"}
+	}
+	if w.async {
+		g.board.own.state.Store(uint32(collective.Waiting))
+	}
+	g.waiting, g.over = w, false
+	err := w.inner.Wait(g.bounded(ctx))
+	w.busy = false
+	if err == nil {
+		if w.entry.seq == w.seq { // not yet overwritten by later calls
+			w.entry.ended = now()
+		}
+		g.board.running()
+		return nil
+	}
+	err = g.explain(w, err)
+	g.board.running()
+	return err
+}
+
+func (w *work) Done() bool { return w.inner.Done() }
+
+// Source is the sender of a received message.
+func (w *work) Source() int {
+	if r, ok := w.inner.(collective.Receipt); ok {
+		return r.Source()
+	}
+	return w.peer
+}
+
+// bounded gives ctx the guard's check.
+func (g *guard) bounded(ctx context.Context) *collective.Patience {
+	p, ok := ctx.(*collective.Patience)
+	if ok && p == g.from {
+		return g.patience
+	}
+	if !ok {
+		return &collective.Patience{Context: ctx, Check: g.check}
+	}
+	g.from = p
+	g.patience = &collective.Patience{Context: p.Context, Limit: p.Limit, Check: g.check}
+	return g.patience
+}
+
+// Split makes the group with the backend and puts it on the board.
+func (g *guard) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
+	if err := g.ready(); err != nil {
+		return nil, err
+	}
+	comm, err := g.comm.Split(g.bounded(ctx), group)
+	if err != nil || comm == nil {
+		return nil, g.aborted(err)
+	}
+	global := make([]int, len(group.Ranks))
+	for i, r := range group.Ranks {
+		global[i] = int(g.win.members.ranks[r])
+	}
+	return g.board.guard(comm, group.ID, global)
+}
+
+func (g *guard) Abort(err error) {
+	g.board.Abort(g.board.rank, err)
+	g.comm.Abort(err)
+}
+
+func (g *guard) Close() error { return g.comm.Close() }

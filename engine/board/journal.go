@@ -1,0 +1,189 @@
+package board
+
+import (
+	"fmt"
+
+	"drun/collective"
+	"drun/collective/sharedmem"
+)
+
+// window is a group's part of the board.
+type window struct {
+	mem     []byte
+	members *members
+}
+
+// window maps a group.
+func (b *Board) window(id uint32) (*window, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w := b.groups[id]; w != nil {
+		return w, nil
+	}
+	if int64(id) >= maxGroups {
+		return nil, fmt.Errorf("group number %d is too large: the board holds %d groups", id, maxGroups)
+	}
+	mem, err := sharedmem.Map(b.file, groupsAt+int64(id)*groupStride, groupWindow(b.world))
+	if err != nil {
+		return nil, err
+	}
+	w := &window{mem: mem, members: sharedmem.At[members](mem, 0)}
+	b.groups[id] = w
+	return w, nil
+}
+
+// groupWindow is the size of a window: members, lines, journals, each rank's
+// journal on pages of its own.
+func groupWindow(world int) int {
+	return sharedmem.PageRound(linesAt+world*sharedmem.CacheLine) + world*journalLen*128
+}
+
+func (w *window) line(rank int) *line {
+	return sharedmem.At[line](w.mem, linesAt+rank*sharedmem.CacheLine)
+}
+
+func (w *window) entry(rank int, n uint64, world int) *entry {
+	journals := sharedmem.PageRound(linesAt + world*sharedmem.CacheLine)
+	return sharedmem.At[entry](w.mem, journals+(rank*journalLen+int(n%journalLen))*128)
+}
+
+// write fills the entry of a call that begins.
+func (e *entry) write(c *collective.Call, file uint32, at int64) {
+	e.ver.Add(1)
+	data := c.Data()
+	e.kind, e.dtype, e.reduce = uint8(c.Kind), uint8(data.DType), uint8(c.Reduce)
+	e.seq, e.began, e.ended = c.Seq, at, 0
+	e.count = int64(data.Count())
+	e.root, e.peer, e.tag = int32(c.Root), int32(c.Peer), int32(c.Tag)
+	e.file, e.line, e.col = file, c.Pos.Line, c.Pos.Col
+	e.dims = uint8(min(len(c.Shape), len(e.shape)))
+	for i, n := range c.Shape[:e.dims] {
+		e.shape[i] = int64(n)
+	}
+	if c.Shape == nil {
+		e.dims = noShape
+	}
+	e.ver.Add(1)
+}
+
+const noShape = 255 // a call without a shape has its count alone
+
+// read gives the entry as a description; false if its owner is writing it.
+func (b *Board) read(e *entry, rank int, group uint32) (d collective.Description, began, ended int64, ok bool) {
+	for range 1000 {
+		ver := e.ver.Load()
+		if ver == 0 || ver%2 == 1 {
+			sharedmem.Pause()
+			continue
+		}
+		d = collective.Description{
+			Kind: collective.Kind(e.kind), DType: collective.DType(e.dtype), Reduce: collective.ReduceOp(e.reduce),
+			Root: int(e.root), Peer: int(e.peer), Tag: int(e.tag), Count: int(e.count), Group: group, Seq: e.seq,
+			Pos: collective.Position{File: b.name(rank, e.file), Line: e.line, Col: e.col},
+		}
+		if dims := e.dims; dims != noShape {
+			d.Shape = make([]int, min(int(dims), len(e.shape)))
+			for i := range d.Shape {
+				d.Shape[i] = int(e.shape[i])
+			}
+		}
+		began, ended = e.began, e.ended
+		if e.ver.Load() == ver {
+			return d, began, ended, true
+		}
+	}
+	return collective.Description{}, 0, 0, false
+}
+
+// Row tells what a rank is doing.
+func (b *Board) Row(rank int) collective.Row {
+	s := b.slot(rank)
+	r := collective.Row{Rank: rank, State: collective.State(s.state.Load()), For: since(s.since), Note: b.name(rank, s.note)}
+	r.Pos = collective.Position{File: b.name(rank, s.file), Line: s.line, Col: s.col}
+	calls, group := s.calls.Load(), s.group
+	if calls == 0 {
+		return r
+	}
+	w, err := b.window(group)
+	if err != nil {
+		return r
+	}
+	local, ok := w.local(rank)
+	if !ok {
+		return r
+	}
+	d, began, _, ok := b.read(w.entry(local, calls-1, b.world), rank, group)
+	if !ok {
+		return r
+	}
+	b.fill(&r, d, began)
+	return r
+}
+
+// Rows tells it of every rank.
+func (b *Board) Rows() []collective.Row {
+	rows := make([]collective.Row, b.world)
+	for i := range rows {
+		rows[i] = b.Row(i)
+	}
+	return rows
+}
+
+// Recent gives a rank's latest calls in a group, newest first, at most n.
+func (b *Board) Recent(rank int, group uint32, n int) []collective.Description {
+	w, err := b.window(group)
+	if err != nil {
+		return nil
+	}
+	local, ok := w.local(rank)
+	if !ok {
+		return nil
+	}
+	var out []collective.Description
+	calls := w.line(local).calls.Load()
+	for i := range min(uint64(n), calls, journalLen-1) {
+		if d, _, _, ok := b.read(w.entry(local, calls-1-i, b.world), rank, group); ok {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// rowAt is the row of a group's rank with its call of that number, where the
+// journal still has it.
+func (b *Board) rowAt(w *window, local int, group uint32, seq uint64) collective.Row {
+	rank := int(w.members.ranks[local])
+	r := b.Row(rank)
+	calls := w.line(local).calls.Load()
+	for i := range min(calls, journalLen-1) {
+		d, began, ended, ok := b.read(w.entry(local, calls-1-i, b.world), rank, group)
+		if ok && d.Seq == seq && d.Kind != collective.NoKind {
+			if ended == 0 && !r.State.Over() {
+				r.State = collective.Waiting
+			}
+			b.fill(&r, d, began)
+			return r
+		}
+	}
+	return r
+}
+
+// fill puts a call into the row; its position is where the rank is, if it is in it.
+func (b *Board) fill(r *collective.Row, d collective.Description, began int64) {
+	r.Call = d
+	if r.State == collective.Waiting {
+		r.Pos, r.For = d.Pos, since(began)
+	} else if r.Pos.File == "" {
+		r.Pos = d.Pos
+	}
+}
+
+// local finds a global rank in the group.
+func (w *window) local(rank int) (int, bool) {
+	for i, r := range w.members.ranks[:min(int(w.members.size), len(w.members.ranks))] {
+		if int(r) == rank {
+			return i, true
+		}
+	}
+	return 0, false
+}

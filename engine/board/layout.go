@@ -1,0 +1,94 @@
+package board
+
+import (
+	"sync/atomic"
+
+	"drun/collective/sharedmem"
+)
+
+// The region, from its start:
+//
+//	header     one page
+//	cause      the first cause of an abort, as JSON
+//	slots      one per rank: what it is doing
+//	names      one table per rank: files and notes that its slot refers to
+//	groups     one window per group, at groupsAt + id*groupStride:
+//	             members, then a line and a journal per rank
+//
+// Each rank writes only its own slot, names, line and journal.
+const (
+	maxWorld = 960
+
+	causeAt   = 4096
+	causeSize = 1 << 20
+	slotsAt   = causeAt + causeSize
+	slotSize  = sharedmem.CacheLine
+	namesAt   = slotsAt + 1024*slotSize
+	nameSize  = 128
+	maxNames  = 64
+	tableSize = nameSize * maxNames
+
+	groupsAt    = 1 << 30
+	groupStride = 8 << 20
+	maxGroups   = (sharedmem.Size - groupsAt) / groupStride
+	linesAt     = 4096
+	gateAt      = linesAt - sharedmem.CacheLine
+	journalLen  = 32 // calls of a group that a rank's journal remembers
+)
+
+const magic = 0x64_72_75_6e_62_64_30_31 // "drunbd01"
+
+type header struct {
+	magic    uint64
+	world    uint32
+	aborting atomic.Uint32 // see abort.go
+	abortBy  int32
+	causeLen uint32
+	abortAt  int64
+	stop     atomic.Uint32
+	asked    atomic.Uint32
+}
+
+// slot is what a rank does.
+type slot struct {
+	state atomic.Uint32
+	group uint32        // of the latest call
+	calls atomic.Uint64 // calls in that group's journal, the latest included
+	file  uint32        // name + 1 of the latest position outside of calls
+	line  int32
+	col   int32
+	note  uint32 // name + 1
+	since int64  // CLOCK_MONOTONIC of the latest change of state
+}
+
+// line is a rank's progress in a group.
+type line struct {
+	arrived atomic.Uint64 // sequence number of the latest collective it started
+	calls   atomic.Uint64 // entries ever written to its journal
+	// The fingerprints of odd and even collectives, for backends that do not
+	// compare them by themselves: everyone has read one before it is reused.
+	posted [2]struct {
+		seq         atomic.Uint64
+		fingerprint uint64
+	}
+	_ [sharedmem.CacheLine - 48]byte
+}
+
+// entry is one call in a journal. ver is odd while it is being written.
+type entry struct {
+	ver                       atomic.Uint32
+	kind, dtype, reduce, dims uint8
+	seq                       uint64
+	began, ended              int64
+	count                     int64
+	root, peer, tag           int32
+	file                      uint32 // name + 1
+	line, col                 int32
+	shape                     [7]int64
+	_                         [8]byte
+}
+
+type members struct {
+	size  uint32
+	ranks [maxWorld]uint32 // global
+}

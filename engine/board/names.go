@@ -1,0 +1,65 @@
+package board
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// names is a rank's table of file names and notes: slots and journals hold its
+// indexes plus one, since text is too dear to write at every call.
+type names struct {
+	table  []byte
+	known  map[string]uint32
+	last   string // the latest text looked up
+	index1 uint32
+}
+
+// index gives the number of s, 0 for "". Text that no longer fits in the table
+// is filed under its last entry.
+func (n *names) index(s string) uint32 {
+	if len(s) == len(n.last) && unsafe.StringData(s) == unsafe.StringData(n.last) {
+		return n.index1
+	}
+	if s == "" {
+		return 0
+	}
+	i, ok := n.known[s]
+	if !ok {
+		if n.known == nil {
+			n.known = map[string]uint32{}
+		}
+		i = min(uint32(len(n.known))+1, maxNames)
+		text := s
+		if i == maxNames {
+			text = "(another file)"
+		}
+		if len(text) >= nameSize { // the end of a path says more than its start
+			text = "…" + text[len(text)-nameSize+8:]
+		}
+		at := n.table[(i-1)*nameSize:][:nameSize]
+		copy(at[1:], text)
+		at[0] = byte(len(text))
+		n.known[s] = i
+	}
+	n.last, n.index1 = s, i
+	return i
+}
+
+// name reads a rank's table.
+func (b *Board) name(rank int, index uint32) string {
+	if index == 0 || index > maxNames {
+		return ""
+	}
+	at := b.mem[namesAt+rank*tableSize+int(index-1)*nameSize:][:nameSize]
+	return string(at[1:][:min(int(at[0]), nameSize-1)])
+}
+
+// monotonic reads CLOCK_MONOTONIC in nanoseconds.
+func monotonic() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0
+	}
+	return ts.Nano()
+}

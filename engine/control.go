@@ -1,0 +1,196 @@
+package engine
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"drun/engine/rendezvous"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+// WorkerArg is the first argument of a worker's command line.
+const WorkerArg = "worker"
+
+// The descriptors a worker inherits after its standard ones.
+const (
+	ControlFD = 3 + iota
+	BoardFD
+	ShmFD
+)
+
+// Job is everything a worker needs to run its rank.
+type Job struct {
+	RunID        int64
+	RunName      string
+	RestartCount int
+	Place        rendezvous.Place
+	Seed         uint64
+	Backend      string
+	Recipe       string   // as the user named it: the prefix of every position
+	Dir          string   // the recipe's folder, absolute
+	Main         string   // the recipe's path beneath Dir
+	Sources      []Source // the recipe and every file it loads
+	DataDirs     []string
+	Params       []Param // -p name=value, as given
+	Resume       bool    // checkpoint.restore has something to restore
+	Timeout      time.Duration
+	Threads      int
+	Testing      bool // the testing module is there
+	Describe     bool // run the top level only, and report the parameters
+	Watched      bool // somebody watches the progress bar
+}
+
+// Source is one file of a recipe, read once by the agent for all ranks.
+type Source struct {
+	Path    string // beneath the recipe's folder, with slashes
+	SHA256  string
+	Content []byte
+}
+
+// Param is a value given on the command line for run.params.
+type Param struct{ Name, Value string }
+
+// ToWorker is a message from the agent; one field is set.
+type ToWorker struct {
+	Job    *Job      `cbor:",omitempty"`
+	Cancel *Failure  `cbor:",omitempty"` // another rank failed, or the user interrupted
+	Saved  *Saved    `cbor:",omitempty"`
+	State  *Restored `cbor:",omitempty"`
+}
+
+// ToAgent is a message from a worker; fields that are set are handled in order.
+type ToAgent struct {
+	Declared *Declared `cbor:",omitempty"`
+	Points   []Point   `cbor:",omitempty"`
+	Tags     []string  `cbor:",omitempty"`
+	Notes    []string  `cbor:",omitempty"`
+	Progress *Progress `cbor:",omitempty"`
+	Save     *Part     `cbor:",omitempty"`
+	Restore  *Restore  `cbor:",omitempty"`
+	Failure  *Failure  `cbor:",omitempty"`
+	Done     bool      `cbor:",omitempty"` // main returned and everything was sent
+}
+
+// Declared says that the top level ran, and with which parameters.
+type Declared struct {
+	Doc    string
+	Params []Value
+}
+
+// Value is a declared parameter of the recipe.
+type Value struct {
+	Name    string
+	Default string // as Starlark writes it
+	Kind    string // of its value: NoneType, bool, int, float or string
+	Text    string // its value
+}
+
+// Point is one logged metric.
+type Point struct {
+	Name  string
+	Step  int64
+	Value float64
+	Exact bool
+	Time  int64 // nanoseconds since 1970
+}
+
+// Progress moves the progress bar; Total is -1 when unknown.
+type Progress struct {
+	Label          string
+	Current, Total int64
+	Finished       bool
+}
+
+// Part is one rank's part of a checkpoint.
+type Part struct {
+	Step    int64
+	Score   *float64
+	Entries []Entry
+}
+
+// Entry is a named tensor or, with an empty DType, an encoded plain value.
+type Entry struct {
+	Name  string
+	DType string
+	Shape []int
+	Data  []byte
+}
+
+// Saved answers a Part.
+type Saved struct{ Error string }
+
+// Restore asks for this rank's part of a checkpoint: Step is a number, "last" or "best".
+type Restore struct{ Step string }
+
+// Restored answers it; Found is false when there is no such checkpoint.
+type Restored struct {
+	Found     bool
+	Step      int64
+	WorldSize int
+	Entries   []Entry
+	Error     string
+}
+
+// Channel carries messages between the agent and one worker, in order, over a
+// connected socket. Send may be called from several goroutines.
+type Channel struct {
+	conn net.Conn
+	mu   sync.Mutex
+	out  *bufio.Writer
+	enc  *cbor.Encoder
+	dec  *cbor.Decoder
+}
+
+// wire decodes without the library's default bounds on element counts, which a
+// large checkpoint passes; the peer is our own process.
+var wire = func() cbor.DecMode {
+	mode, err := cbor.DecOptions{MaxArrayElements: 1<<31 - 1}.DecMode()
+	if err != nil {
+		panic(err)
+	}
+	return mode
+}()
+
+// NewChannel makes a channel of an inherited socket.
+func NewChannel(f *os.File) (*Channel, error) {
+	conn, err := net.FileConn(f)
+	f.Close()
+	if err != nil {
+		return nil, fmt.Errorf("control channel: %w", err)
+	}
+	c := &Channel{conn: conn, out: bufio.NewWriterSize(conn, 1<<16)}
+	c.enc, c.dec = cbor.NewEncoder(c.out), wire.NewDecoder(bufio.NewReader(conn))
+	return c, nil
+}
+
+// Send writes a message at once.
+func (c *Channel) Send(msg any) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.enc.Encode(msg); err != nil {
+		return fmt.Errorf("control channel: %w", err)
+	}
+	if err := c.out.Flush(); err != nil {
+		return fmt.Errorf("control channel: %w", err)
+	}
+	return nil
+}
+
+// Receive reads the next message; io.EOF when the peer is gone.
+func (c *Channel) Receive(msg any) error {
+	err := c.dec.Decode(msg)
+	if err != nil && (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)) {
+		return io.EOF
+	}
+	return err
+}
+
+// Close ends the channel; the peer reads io.EOF.
+func (c *Channel) Close() error { return c.conn.Close() }

@@ -1,0 +1,364 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"drun/collective"
+	"drun/collective/shm"
+	"drun/engine"
+	"drun/engine/board"
+	"drun/engine/rendezvous"
+	"drun/history"
+)
+
+// killAfter is how long ranks that were told to end may take.
+const killAfter = 500 * time.Millisecond
+
+// event is something that a goroutine beside the agent's saw.
+type event struct {
+	rank  int
+	msg   *engine.ToAgent
+	exit  *os.ProcessState
+	saved *savedEvent
+}
+
+func (a *agent) execute() (*Result, error) {
+	if err := a.begin(); err != nil {
+		return nil, err
+	}
+	defer a.db.Close()
+	if err := a.start(); err != nil {
+		a.fail(&engine.Failure{Rank: board.Observer, Code: codeOf(err), Message: err.Error(), When: board.Now()})
+	}
+	a.watch()
+	return a.finish()
+}
+
+// begin enters the run in the history.
+func (a *agent) begin() (err error) {
+	if a.db, err = history.Open(a.o.Home); err != nil {
+		return err
+	}
+	if err = a.enter(); err != nil {
+		a.db.Close()
+	}
+	return err
+}
+
+func (a *agent) enter() (err error) {
+	if a.o.Resume != "" {
+		if a.from, err = findOrigin(a.db, a.o.Home, a.o.Resume); err != nil {
+			return err
+		}
+		a.params = a.from.inherit(a.params)
+	}
+	a.record, err = a.db.Begin(history.RunInfo{
+		Name: a.o.Name, Recipe: a.bundle.Name, WorldSize: a.o.Nproc, Backend: a.o.Backend, Seed: a.o.Seed,
+		Threads: a.o.Threads, Version: a.o.Version, Command: a.o.Command, Started: a.started,
+	})
+	if err != nil {
+		return err
+	}
+	sources := make([]history.Source, len(a.bundle.Sources))
+	for i, s := range a.bundle.Sources {
+		sources[i] = history.Source{Path: s.Path, Role: "load", Content: s.Content}
+		if s.Path == a.bundle.Main {
+			sources[i].Role = "recipe"
+		}
+	}
+	if err = a.record.AddSources(sources); err == nil {
+		err = a.record.BeginAttempt(0)
+	}
+	if err == nil && len(a.o.Tags) > 0 {
+		err = a.record.Tag(a.o.Tags...)
+	}
+	if err != nil {
+		_ = a.record.Discard()
+		return err
+	}
+	a.keeper = newKeeper(a.record)
+	return nil
+}
+
+// start makes the shared memory and starts every rank.
+func (a *agent) start() error {
+	boardFile, err := board.Create(a.o.Nproc)
+	if err != nil {
+		return err
+	}
+	if a.board, err = board.Open(boardFile, board.Observer); err != nil {
+		return err
+	}
+	shared := []*os.File{boardFile}
+	if a.o.Nproc > 1 {
+		region, err := shm.Create(a.o.Nproc)
+		if err != nil {
+			return err
+		}
+		defer region.Close()
+		shared = append(shared, region)
+	}
+	exe := a.o.Exe
+	if exe == "" {
+		exe = "/proc/self/exe" // the program that runs, also if the file was replaced
+	}
+	for rank := range a.o.Nproc {
+		job := a.job(rank)
+		p, err := spawn(exe, job, shared, func(rank int, stderr bool, text string) {
+			a.console.line(rank, stderr, text)
+			a.keeper.line(rank, stderr, text)
+		})
+		if err != nil {
+			return err
+		}
+		a.procs = append(a.procs, p)
+		if a.o.OnSpawn != nil {
+			a.o.OnSpawn(rank, p.cmd.Process.Pid)
+		}
+		go func() {
+			_ = p.channel.Send(&engine.ToWorker{Job: job}) // a dead worker is noticed by listen
+			p.listen(a.events)
+		}()
+	}
+	return nil
+}
+
+func (a *agent) job(rank int) *engine.Job {
+	dirs := make([]string, len(a.o.DataDirs))
+	for i, dir := range a.o.DataDirs {
+		dirs[i] = dir
+		if abs, err := filepath.Abs(dir); err == nil {
+			dirs[i] = abs
+		}
+	}
+	return &engine.Job{
+		RunID: a.record.ID, RunName: a.record.Name, Place: rendezvous.Local(rank, a.o.Nproc),
+		Seed: uint64(a.o.Seed), Backend: a.o.Backend, Recipe: a.bundle.Name, Dir: a.bundle.Dir, Main: a.bundle.Main,
+		Sources: a.bundle.Sources, DataDirs: dirs, Params: a.params, Resume: a.from != nil, Timeout: a.o.Timeout,
+		Threads: a.o.Threads, Testing: a.o.Testing, Watched: a.o.Terminal,
+	}
+}
+
+// watch handles events until every worker has ended.
+func (a *agent) watch() {
+	var deadline <-chan time.Time // of the ranks that were told to end
+	for alive := len(a.procs); alive > 0; {
+		if deadline == nil && !a.ended.IsZero() {
+			deadline = time.After(killAfter)
+		}
+		select {
+		case ev := <-a.events:
+			switch {
+			case ev.saved != nil:
+				a.reply(ev.saved)
+			case ev.msg != nil:
+				a.message(ev.rank, ev.msg)
+			case ev.exit != nil:
+				alive--
+				a.exited(ev.rank, ev.exit)
+			}
+		case err := <-a.keeper.faults:
+			a.fail(a.storageFailure(err))
+		case sig, ok := <-a.o.Signals:
+			if ok {
+				a.signal(sig)
+			}
+		case <-a.grace:
+			a.interrupt(a.signalled)
+		case <-deadline:
+			for _, p := range a.procs {
+				if !p.exited {
+					p.kill()
+				}
+			}
+			deadline = time.After(killAfter)
+		}
+	}
+}
+
+// message handles what a worker says.
+func (a *agent) message(rank int, m *engine.ToAgent) {
+	p := a.procs[rank]
+	if m.Declared != nil {
+		if err := a.record.SetParams(values(m.Declared.Params)); err != nil {
+			a.fail(a.storageFailure(err))
+		}
+	}
+	a.keeper.metrics(rank, m.Points)
+	if len(m.Tags) > 0 {
+		if err := a.record.Tag(m.Tags...); err != nil {
+			a.fail(a.storageFailure(err))
+		}
+	}
+	for _, text := range m.Notes {
+		if err := a.record.Note(text); err != nil {
+			a.fail(a.storageFailure(err))
+		}
+	}
+	switch {
+	case m.Progress != nil:
+		a.console.progress(m.Progress)
+	case m.Save != nil:
+		a.save(rank, m.Save)
+	case m.Restore != nil:
+		a.restore(rank, m.Restore)
+	case m.Failure != nil:
+		p.reported = true
+		a.fail(m.Failure)
+	case m.Done:
+		p.reported = true
+	}
+}
+
+// exited handles the end of a worker's process.
+func (a *agent) exited(rank int, state *os.ProcessState) {
+	p := a.procs[rank]
+	p.exited = true
+	if !p.reported && a.ended.IsZero() {
+		text, _ := how(state)
+		row := a.board.Row(rank)
+		lost := &collective.PeerLostError{Rank: rank, How: text, Last: row}
+		f := &engine.Failure{Rank: rank, Code: engine.ExitRankLost, Message: text, When: board.Now(),
+			Traceback: "it was last seen " + row.Doing()}
+		if status := state.String(); strings.Contains(status, "killed") {
+			f.Hint = "if nobody killed it, the machine may have run out of memory: see dmesg"
+		}
+		a.failures = append(a.failures, f)
+		a.end(rank, lost, f)
+	}
+	if !p.reported { // else the board keeps saying how it ended
+		a.board.SetRankState(rank, collective.Gone)
+	}
+}
+
+// fail notes why a rank, or the run, failed, and ends all ranks.
+func (a *agent) fail(f *engine.Failure) {
+	a.failures = append(a.failures, f)
+	a.end(f.Rank, &collective.FailedError{Rank: f.Rank, Msg: f.Message, Code: int(f.Code)}, f)
+}
+
+// end tells all ranks to end. Those that wait for each other learn it from the
+// board, those that compute from their control channel.
+func (a *agent) end(by int, cause error, f *engine.Failure) {
+	if !a.ended.IsZero() {
+		return
+	}
+	a.ended = time.Now()
+	if a.board != nil {
+		a.board.Abort(by, cause)
+	}
+	for _, p := range a.procs {
+		if !p.exited && !p.reported {
+			go func() { _ = p.channel.Send(&engine.ToWorker{Cancel: f}) }()
+		}
+	}
+}
+
+// finish closes the run's record once all workers have ended.
+func (a *agent) finish() (*Result, error) {
+	for _, p := range a.procs {
+		p.drain()
+		p.channel.Close()
+	}
+	a.console.close()
+	a.keeper.close()
+	select {
+	case err := <-a.keeper.faults:
+		a.failures = append(a.failures, a.storageFailure(err))
+	default:
+	}
+	a.pending.Wait()
+	if a.store != nil {
+		a.store.Close()
+	}
+	if a.from != nil {
+		a.from.store.Close()
+	}
+	if a.board != nil {
+		a.board.Close()
+	}
+	r := &Result{ID: a.record.ID, Name: a.record.Name, Ranks: a.o.Nproc, Failures: a.failures, Failure: engine.First(a.failures)}
+	text := ""
+	if f := r.Failure; f != nil {
+		r.Code = f.Code
+		text = strings.TrimRight(Message(f, a.o.Nproc), "\n")
+	} else if a.signalled != nil {
+		r.Code = engine.ExitInterrupted
+	}
+	r.Seconds = time.Since(a.started).Seconds()
+	if r.Code == engine.ExitUsage {
+		return nil, errors.Join(usage(r.Failure), a.record.Discard())
+	}
+	if err := a.record.Finish(history.Status(r.Code.Status()), int(r.Code), text); err != nil && r.Code != engine.ExitStorage {
+		f := a.storageFailure(err)
+		r.Code, r.Failure = f.Code, f
+	}
+	return r, nil
+}
+
+// Message is a failure as the user reads it: who, where and what, then the
+// recipe's frames.
+func Message(f *engine.Failure, world int) string {
+	var b strings.Builder
+	if world > 1 && f.Rank >= 0 {
+		fmt.Fprintf(&b, "rank %d: ", f.Rank)
+	}
+	b.WriteString(f.Message)
+	if f.Traceback != "" {
+		b.WriteString("\n" + f.Traceback)
+	}
+	return b.String()
+}
+
+func usage(f *engine.Failure) error {
+	return &engine.Error{Code: engine.ExitUsage, Msg: f.Message, Hint: f.Hint}
+}
+
+func (a *agent) storageFailure(err error) *engine.Failure {
+	f := &engine.Failure{Rank: board.Observer, Code: engine.ExitStorage, Message: err.Error(), When: board.Now()}
+	var advising interface{ Advice() string }
+	if errors.As(err, &advising) {
+		f.Hint = advising.Advice()
+	}
+	return f
+}
+
+func codeOf(err error) engine.ExitCode {
+	var coded interface{ ExitCode() int }
+	if errors.As(err, &coded) {
+		return engine.ExitCode(coded.ExitCode())
+	}
+	return engine.ExitRecipe
+}
+
+// values are a recipe's parameters as the history keeps them.
+func values(params []engine.Value) []history.Param {
+	out := make([]history.Param, len(params))
+	for i, p := range params {
+		out[i] = history.Param{Name: p.Name, Value: plain(p)}
+	}
+	return out
+}
+
+func plain(p engine.Value) any {
+	switch p.Kind {
+	case "bool":
+		return p.Text == "True"
+	case "int":
+		n, _ := new(big.Int).SetString(p.Text, 10)
+		return n
+	case "float":
+		x, _ := strconv.ParseFloat(p.Text, 64) // written by strconv
+		return x
+	case "string":
+		return p.Text
+	}
+	return nil
+}

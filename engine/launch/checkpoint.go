@@ -1,0 +1,97 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+
+	"drun/checkpoints"
+	"drun/engine"
+)
+
+// savedEvent is the end of a save, which runs beside the agent's loop.
+type savedEvent struct {
+	step int64
+	err  error
+}
+
+// save collects the ranks' parts of a checkpoint; with the last it is stored.
+func (a *agent) save(rank int, part *engine.Part) {
+	if a.saves == nil {
+		a.saves = map[int64]map[int]*engine.Part{}
+	}
+	parts := a.saves[part.Step]
+	if parts == nil {
+		parts = map[int]*engine.Part{}
+		a.saves[part.Step] = parts
+	}
+	parts[rank] = part
+	if len(parts) < a.o.Nproc {
+		return
+	}
+	delete(a.saves, part.Step)
+	a.pending.Go(func() {
+		err := a.storeParts(part.Step, parts)
+		a.events <- event{saved: &savedEvent{part.Step, err}}
+	})
+}
+
+func (a *agent) storeParts(step int64, parts map[int]*engine.Part) (err error) {
+	if a.store == nil {
+		if a.store, err = checkpoints.Open(a.o.Home); err != nil {
+			return err
+		}
+	}
+	byRank := make(map[int][]checkpoints.Entry, len(parts))
+	for rank, p := range parts {
+		for _, e := range p.Entries {
+			kind := "tensor"
+			if e.DType == "" {
+				kind = "value"
+			}
+			byRank[rank] = append(byRank[rank], checkpoints.Entry{Name: e.Name, Kind: kind, DType: e.DType, Shape: e.Shape, Data: e.Data})
+		}
+	}
+	info, err := a.store.Save(a.record.UID, step, parts[0].Score, byRank)
+	if err != nil {
+		return err
+	}
+	return a.record.AddCheckpoint(step, info.Bytes, info.Score)
+}
+
+// reply tells every rank how its save ended.
+func (a *agent) reply(s *savedEvent) {
+	msg := &engine.ToWorker{Saved: &engine.Saved{}}
+	if s.err != nil {
+		msg.Saved.Error = fmt.Sprintf("checkpoint of step %d: %v", s.step, s.err)
+	}
+	for _, p := range a.procs {
+		if !p.exited {
+			go func() { _ = p.channel.Send(msg) }()
+		}
+	}
+}
+
+// restore sends a rank its part of the checkpoint that it resumes from. "last"
+// is the one that --resume named.
+func (a *agent) restore(rank int, r *engine.Restore) {
+	p := a.procs[rank]
+	a.pending.Go(func() {
+		state, err := &engine.Restored{}, error(nil)
+		if a.from != nil {
+			ref := a.from.ref
+			if r.Step != "last" {
+				ref, err = parseRef(r.Step)
+			}
+			if err == nil {
+				state, err = a.from.part(ref, rank, a.o.Nproc)
+			}
+		}
+		switch none := (*checkpoints.ErrNone)(nil); {
+		case errors.As(err, &none) && r.Step == "last":
+			state = &engine.Restored{}
+		case err != nil:
+			state = &engine.Restored{Error: err.Error()}
+		}
+		_ = p.channel.Send(&engine.ToWorker{State: state})
+	})
+}

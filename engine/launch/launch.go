@@ -1,0 +1,141 @@
+// Package launch is the agent: it starts a worker for every rank, watches them,
+// keeps what they record in the history, and ends the run when one of them
+// fails. The command line's `drun run` calls it, and so do the tests of recipes.
+package launch
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"drun/checkpoints"
+	"drun/engine"
+	"drun/engine/board"
+	"drun/engine/recipe"
+	"drun/history"
+)
+
+// Options are what `drun run` is told.
+type Options struct {
+	Recipe   string
+	Nproc    int      // ranks, at least 1
+	Params   []string // name=value
+	Seed     int64
+	Name     string // of the run; "" to have one made up
+	Tags     []string
+	Backend  string
+	Resume   string        // RUN[@STEP or @best]
+	Timeout  time.Duration // of collectives
+	Threads  int           // kernel threads a rank; 0: cores/ranks
+	DataDirs []string
+	Home     string
+	Grace    time.Duration // between a signal and the end
+	Command  []string      // as the user typed it, for the history
+	Version  string
+
+	Exe      string // the program that workers run; "": this one
+	Stdout   io.Writer
+	Stderr   io.Writer
+	Terminal bool             // Stderr is a terminal: show progress
+	Signals  <-chan os.Signal // SIGINT and SIGTERM end the run
+	Testing  bool             // give the recipe the testing module
+	OnSpawn  func(rank, pid int)
+}
+
+// Result is how a run ended.
+type Result struct {
+	ID       int64
+	Name     string
+	Code     engine.ExitCode
+	Ranks    int
+	Failure  *engine.Failure   // why, unless Code is 0
+	Failures []*engine.Failure // of every rank, Failure among them
+	Seconds  float64
+}
+
+// Run runs a recipe to its end. The error is one that kept the run from being
+// entered in the history; what went wrong afterwards is in the Result.
+func Run(o Options) (*Result, error) {
+	if o.Nproc < 1 {
+		return nil, engine.Errorf(engine.ExitUsage, "a run has at least 1 rank, not %d", o.Nproc)
+	}
+	if o.Backend == "" {
+		o.Backend = "shm"
+	}
+	if err := checkBackend(o.Backend); err != nil {
+		return nil, err
+	}
+	params, err := parseParams(o.Params)
+	if err != nil {
+		return nil, err
+	}
+	bundle, err := recipe.Read(o.Recipe)
+	if err != nil {
+		return nil, err
+	}
+	if err := bundle.Check(); err != nil {
+		return nil, err
+	}
+	if o.Threads < 1 {
+		o.Threads = max(1, runtime.NumCPU()/o.Nproc)
+	}
+	a := &agent{o: o, bundle: bundle, params: params, started: time.Now(), events: make(chan event, 64), console: console{
+		out: o.Stdout, err: o.Stderr, prefix: o.Nproc > 1, terminal: o.Terminal,
+	}}
+	return a.execute()
+}
+
+// agent is the state of one run.
+type agent struct {
+	o       Options
+	bundle  *recipe.Bundle
+	params  []engine.Param
+	started time.Time
+	console console
+
+	db     *history.DB
+	record *history.Run
+	store  *checkpoints.Store
+	from   *origin // of --resume
+	keeper *keeper
+	board  *board.Board
+	procs  []*process
+	events chan event
+
+	failures  []*engine.Failure
+	signalled os.Signal        // the latest SIGINT or SIGTERM
+	grace     <-chan time.Time // its end, when the recipe asks run.should_stop
+	pending   sync.WaitGroup   // saves and restores under way
+	ended     time.Time        // when the ranks were told to end; zero: not yet
+	saves     map[int64]map[int]*engine.Part
+}
+
+func checkBackend(name string) error {
+	if name == "shm" {
+		return nil
+	}
+	return &engine.Error{Code: engine.ExitBackend, Msg: fmt.Sprintf("no backend %q was found", name), Hint: "built in: shm"}
+}
+
+func parseParams(given []string) ([]engine.Param, error) {
+	var out []engine.Param
+	at := map[string]int{}
+	for _, text := range given {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return nil, engine.Errorf(engine.ExitUsage, "-p %s: want name=value", text)
+		}
+		p := engine.Param{Name: name, Value: value}
+		if i, again := at[name]; again { // the last one counts
+			out[i] = p
+			continue
+		}
+		at[name] = len(out)
+		out = append(out, p)
+	}
+	return out, nil
+}

@@ -1,0 +1,146 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"drun/engine"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is one worker.
+type process struct {
+	rank    int
+	cmd     *exec.Cmd
+	channel *engine.Channel
+	output  sync.WaitGroup // its stdout and stderr are being read
+	pipes   []*os.File
+
+	reported bool // it said how its rank ended
+	exited   bool
+}
+
+// spawn starts a worker. It inherits its end of the control channel as
+// descriptor 3 and the shared files after it. The channel is its lifeline: it
+// ends when its agent does.
+func spawn(exe string, job *engine.Job, shared []*os.File, onLine func(rank int, stderr bool, text string)) (*process, error) {
+	ours, theirs, err := socketpair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	p := &process{rank: job.Place.Rank}
+	if p.channel, err = engine.NewChannel(ours); err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(exe)
+	cmd.Args = []string{"drun", engine.WorkerArg, "rank", strconv.Itoa(job.Place.Rank)}
+	cmd.Env = append(os.Environ(), environment(job)...)
+	cmd.ExtraFiles = append([]*os.File{theirs}, shared...)
+	// A group of its own: a signal from the terminal reaches the agent alone, and
+	// what a worker may have started can be killed with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var ends [2]*os.File
+	for i := range ends {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		ends[i], p.pipes = w, append(p.pipes, r)
+	}
+	cmd.Stdout, cmd.Stderr = ends[0], ends[1]
+	p.cmd = cmd
+	err = cmd.Start()
+	for _, w := range ends {
+		w.Close()
+	}
+	if err != nil {
+		p.channel.Close()
+		return nil, fmt.Errorf("cannot start rank %d: %w", job.Place.Rank, err)
+	}
+	for i, r := range p.pipes {
+		p.output.Go(func() {
+			lines(r, func(text string) { onLine(job.Place.Rank, i == 1, text) })
+			r.Close()
+		})
+	}
+	return p, nil
+}
+
+// environment tells a worker its place and its run, for tools that look.
+func environment(job *engine.Job) []string {
+	return append(job.Place.Environ(),
+		"DRUN_RUN_ID="+strconv.FormatInt(job.RunID, 10),
+		"DRUN_RESTART_COUNT="+strconv.Itoa(job.RestartCount),
+		// The recipe's thread, the collector's and the control channel's: more would
+		// only cost memory where many ranks share a large machine.
+		"GOMAXPROCS="+strconv.Itoa(max(2, job.Threads)),
+	)
+}
+
+// listen passes on what the worker says, then its end.
+func (p *process) listen(events chan<- event) {
+	for {
+		msg := new(engine.ToAgent)
+		if err := p.channel.Receive(msg); err != nil {
+			break
+		}
+		events <- event{rank: p.rank, msg: msg}
+	}
+	_ = p.cmd.Wait() // its state says how it ended
+	events <- event{rank: p.rank, exit: p.cmd.ProcessState}
+}
+
+// drain waits until all the worker's output has been read. Something that it
+// started may hold the pipes open: that is not waited for.
+func (p *process) drain() {
+	read := make(chan struct{})
+	go func() {
+		p.output.Wait()
+		close(read)
+	}()
+	select {
+	case <-read:
+	case <-time.After(drainAtMost):
+		for _, pipe := range p.pipes {
+			pipe.Close()
+		}
+		<-read
+	}
+}
+
+const drainAtMost = time.Second
+
+// kill ends the worker and whatever it started.
+func (p *process) kill() {
+	if err := unix.Kill(-p.cmd.Process.Pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		_ = p.cmd.Process.Kill()
+	}
+}
+
+// how says how the process ended, and whether by itself with status 0.
+func how(state *os.ProcessState) (text string, clean bool) {
+	status, ok := state.Sys().(syscall.WaitStatus)
+	switch {
+	case ok && status.Signaled():
+		return fmt.Sprintf("killed by signal %d (%s)", status.Signal(), unix.SignalName(status.Signal())), false
+	case state.ExitCode() == 0:
+		return "exited", true
+	}
+	return fmt.Sprintf("exited with status %d", state.ExitCode()), false
+}
+
+func socketpair() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("control channel: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control"), nil
+}

@@ -1,0 +1,182 @@
+// Package recipe reads a recipe and every file it loads, once, before any rank
+// starts: all ranks run the same bytes, and these are what the history keeps.
+// The agent reads the bundle; a worker compiles it.
+package recipe
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"drun/engine"
+	"drun/starlib/lang"
+	"drun/starlib/universe"
+)
+
+// Bundle is a recipe with all its files.
+type Bundle struct {
+	Name    string // as the user named it; the prefix of every position
+	Dir     string // the recipe's folder, absolute
+	Main    string // the recipe's path beneath Dir
+	Sources []engine.Source
+	Doc     string
+}
+
+// Display is the name under which positions show the file at path beneath Dir.
+func Display(recipe, file string) string {
+	return filepath.Join(filepath.Dir(recipe), filepath.FromSlash(file))
+}
+
+// Read reads the recipe and, in the order of their load statements, the files it
+// loads. It checks their syntax; names are checked by Compile.
+func Read(name string) (*Bundle, error) {
+	abs, err := filepath.Abs(name)
+	if err != nil {
+		return nil, engine.Errorf(engine.ExitUsage, "%s: %w", name, err)
+	}
+	b := &Bundle{Name: filepath.Clean(name), Dir: filepath.Dir(abs), Main: filepath.Base(abs)}
+	root, err := os.OpenRoot(b.Dir)
+	if err != nil {
+		return nil, unreadable(name, err)
+	}
+	defer root.Close()
+	if info, err := root.Stat(b.Main); err != nil {
+		return nil, unreadable(name, err)
+	} else if info.IsDir() {
+		return nil, &engine.Error{Code: engine.ExitUsage, Msg: name + " is a folder", Hint: "name the recipe in it, a .star file"}
+	}
+	return b, b.add(root, b.Main, nil)
+}
+
+// add reads one file and what it loads; loading is the chain of files that led
+// to it.
+func (b *Bundle) add(root *os.Root, file string, loading []string) error {
+	for i, outer := range loading {
+		if outer == file {
+			return fmt.Errorf("files load each other in a cycle: %s", strings.Join(append(loading[i:], file), " -> "))
+		}
+	}
+	if b.Source(file) != nil {
+		return nil
+	}
+	content, err := readFile(root, file)
+	if err != nil {
+		if len(loading) == 0 {
+			return unreadable(b.Name, err)
+		}
+		return err
+	}
+	parsed, err := lang.Parse(Display(b.Name, file), content)
+	if err != nil {
+		return err
+	}
+	if len(loading) == 0 {
+		b.Doc = parsed.Doc
+	}
+	sum := sha256.Sum256(content)
+	b.Sources = append(b.Sources, engine.Source{Path: file, SHA256: hex.EncodeToString(sum[:]), Content: content})
+	for _, load := range parsed.Loads {
+		target, err := Resolve(file, load.Module)
+		if err == nil {
+			err = b.add(root, target, append(loading, file))
+		}
+		if located := (*lang.Error)(nil); err != nil && !errors.As(err, &located) {
+			return &lang.Error{Pos: load.Pos, Msg: fmt.Sprintf("cannot load %q: %s", load.Module, reason(err))}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Check compiles every file for the environment that ranks will have: unknown
+// names are errors here, before anything starts.
+func (b *Bundle) Check() error {
+	env := universe.Names()
+	for _, s := range b.Sources {
+		parsed, err := lang.Parse(Display(b.Name, s.Path), s.Content)
+		if err != nil {
+			return err
+		}
+		if _, err := parsed.Compile(env); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Source finds a file of the bundle by its path beneath Dir; nil if absent.
+func (b *Bundle) Source(file string) *engine.Source {
+	for i := range b.Sources {
+		if b.Sources[i].Path == file {
+			return &b.Sources[i]
+		}
+	}
+	return nil
+}
+
+// Resolve gives the path beneath the recipe's folder of a module that the file
+// from loads.
+func Resolve(from, module string) (string, error) {
+	if module == "" || path.IsAbs(module) || strings.Contains(module, "\\") {
+		return "", errors.New("a module is named relative to the file that loads it")
+	}
+	target := path.Join(path.Dir(from), module)
+	if target == ".." || strings.HasPrefix(target, "../") {
+		return "", errors.New("it is outside the recipe's folder")
+	}
+	return target, nil
+}
+
+// maxFile bounds what is read of a file; lang refuses large ones with a position.
+const maxFile = 16 << 20
+
+func readFile(root *os.Root, file string) ([]byte, error) {
+	info, err := root.Stat(filepath.FromSlash(file))
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() { // opening a pipe would wait for its writer
+		return nil, errors.New("it is not a regular file")
+	}
+	f, err := root.Open(filepath.FromSlash(file))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxFile))
+}
+
+func unreadable(name string, err error) error {
+	e := &engine.Error{Code: engine.ExitUsage, Msg: fmt.Sprintf("cannot read the recipe %s: %s", name, reason(err)), Err: err}
+	if errors.Is(err, fs.ErrNotExist) && !strings.HasSuffix(name, ".star") {
+		if _, err := os.Stat(name + ".star"); err == nil {
+			e.Hint = "did you mean " + name + ".star?"
+		}
+	}
+	return e
+}
+
+// reason is the bare cause of an error of the file system.
+func reason(err error) string {
+	switch p := (*fs.PathError)(nil); {
+	case errors.Is(err, fs.ErrNotExist):
+		return "no such file"
+	case errors.Is(err, syscall.ELOOP):
+		return "too many symbolic links"
+	case errors.As(err, &p) && strings.Contains(p.Err.Error(), "escapes"):
+		return "it leads out of the recipe's folder"
+	case errors.As(err, &p):
+		return p.Err.Error()
+	}
+	return err.Error()
+}

@@ -1,0 +1,50 @@
+package worker
+
+import (
+	"errors"
+
+	"drun/engine"
+	"drun/starlib/checkpoint"
+)
+
+var _ checkpoint.Store = (*worker)(nil)
+
+// Save hands the rank's part to the agent and waits until the checkpoint is
+// complete.
+func (w *worker) Save(step int64, score *float64, part []checkpoint.Item) error {
+	msg := &engine.Part{Step: step, Score: score}
+	for _, it := range part {
+		msg.Entries = append(msg.Entries, engine.Entry(it))
+	}
+	reply, err := w.ask("saving a checkpoint", &engine.ToAgent{Save: msg})
+	if err != nil {
+		return err
+	}
+	if reply.Saved != nil && reply.Saved.Error != "" {
+		return &engine.Error{Code: engine.ExitStorage, Msg: reply.Saved.Error}
+	}
+	return nil
+}
+
+// Restore asks the agent for the rank's part.
+func (w *worker) Restore(step string) (*checkpoint.Restored, error) {
+	if !w.job.Resume {
+		return nil, nil
+	}
+	reply, err := w.ask("restoring a checkpoint", &engine.ToAgent{Restore: &engine.Restore{Step: step}})
+	switch {
+	case err != nil:
+		return nil, err
+	case reply.State == nil:
+		return nil, errors.New("the agent sent no checkpoint")
+	case reply.State.Error != "":
+		return nil, &engine.Error{Code: engine.ExitStorage, Msg: reply.State.Error}
+	case !reply.State.Found:
+		return nil, nil
+	}
+	out := &checkpoint.Restored{Step: reply.State.Step}
+	for _, e := range reply.State.Entries {
+		out.Part = append(out.Part, checkpoint.Item(e))
+	}
+	return out, nil
+}

@@ -1,0 +1,163 @@
+package worker
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"drun/collective"
+	"drun/engine"
+	"drun/engine/recipe"
+	"drun/starlib"
+	"drun/starlib/lang"
+	"drun/starlib/run"
+	"drun/starlib/universe"
+
+	"go.starlark.net/starlark"
+)
+
+// execute runs the recipe's top level, freezes what it made, and calls main.
+func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
+	thread := &starlark.Thread{Name: "main", Print: w.print}
+	lang.Watch(thread)
+	u.Tensors.Fail = func(err error) { lang.Cancel(thread, err) }
+	loader := &loader{worker: w, env: u.Env, loaded: map[string]*module{}}
+	thread.Load = loader.load
+	w.mu.Lock()
+	w.thread = thread
+	w.mu.Unlock()
+	if err := w.ctx.Err(); err != nil {
+		return err
+	}
+
+	globals, err := loader.exec(thread, w.job.Main)
+	if err != nil {
+		return lang.Explain(thread, err)
+	}
+	if err := u.Params.Unknown(); err != nil {
+		return err
+	}
+	if rank.Rank == 0 {
+		if err := w.declare(u.Params); err != nil {
+			return err
+		}
+	}
+	if w.job.Describe {
+		return nil
+	}
+	main, ok := globals["main"].(starlark.Callable)
+	if !ok {
+		return &engine.Error{Code: engine.ExitRecipe,
+			Msg:  fmt.Sprintf("%s: there is no function main()", w.job.Recipe),
+			Hint: "a recipe defines main(), which drun calls on every rank: def main(): …"}
+	}
+	rank.Stage = starlib.Running
+	if _, err := starlark.Call(thread, main, nil, nil); err != nil {
+		return lang.Explain(thread, err)
+	}
+	return nil
+}
+
+// declare tells the agent the run's parameters.
+func (w *worker) declare(params *run.Params) error {
+	d := &engine.Declared{}
+	for _, p := range params.Declared() {
+		d.Params = append(d.Params, engine.Value{Name: p.Name, Default: p.Default.String(), Kind: p.Value.Type(), Text: text(p.Value)})
+	}
+	return w.channel.Send(&engine.ToAgent{Declared: d})
+}
+
+// text writes a parameter's value so that -p reads it back to the bit.
+func text(v starlark.Value) string {
+	switch v := v.(type) {
+	case starlark.String:
+		return string(v)
+	case starlark.Float:
+		return strconv.FormatFloat(float64(v), 'g', -1, 64)
+	}
+	return v.String()
+}
+
+// print writes a recipe's lines to stdout, which the agent captures.
+func (w *worker) print(_ *starlark.Thread, msg string) {
+	_, _ = os.Stdout.WriteString(strings.TrimSuffix(msg, "\n") + "\n")
+}
+
+// stop ends the recipe's thread with a cause, from another goroutine.
+func (w *worker) stop(cause error) {
+	w.cancel(cause)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.thread != nil {
+		lang.Cancel(w.thread, cause)
+	}
+}
+
+// abort tells the other ranks that this one has failed, unless it failed
+// because of them.
+func (w *worker) abort(err error) {
+	w.board.SetState(collective.Failed)
+	if f := w.failure(err); !f.Secondary {
+		w.board.Abort(w.job.Place.Rank, &collective.FailedError{Rank: w.job.Place.Rank, Msg: f.Message, Code: int(f.Code)})
+	}
+}
+
+// loader executes each file of the recipe once.
+type loader struct {
+	*worker
+	env    starlark.StringDict
+	loaded map[string]*module
+}
+
+type module struct {
+	globals starlark.StringDict
+	err     error
+}
+
+// load is a load statement's meaning: module is relative to the file it stands in.
+func (l *loader) load(thread *starlark.Thread, name string) (starlark.StringDict, error) {
+	from := starlib.Position(thread).Filename()
+	for _, s := range l.job.Sources {
+		if display(l.job, s.Path) == from {
+			file, err := recipe.Resolve(s.Path, name)
+			if err != nil {
+				return nil, err
+			}
+			m := l.loaded[file]
+			if m == nil {
+				m = &module{}
+				l.loaded[file] = m
+				m.globals, m.err = l.exec(thread, file)
+			}
+			return m.globals, m.err
+		}
+	}
+	return nil, fmt.Errorf("load from an unknown file %s", from)
+}
+
+// exec executes a file's top level and freezes its globals.
+func (l *loader) exec(parent *starlark.Thread, file string) (starlark.StringDict, error) {
+	var content []byte
+	for _, s := range l.job.Sources {
+		if s.Path == file {
+			content = s.Content
+		}
+	}
+	parsed, err := lang.Parse(display(l.job, file), content)
+	if err != nil {
+		return nil, err
+	}
+	program, err := parsed.Compile(l.env)
+	if err != nil {
+		return nil, err
+	}
+	globals, err := program.Init(parent, l.env)
+	if err != nil {
+		return nil, err
+	}
+	if err := lang.Freeze(globals); err != nil {
+		return nil, fmt.Errorf("%s: %w", display(l.job, file), err)
+	}
+	return globals, nil
+}

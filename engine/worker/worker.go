@@ -1,0 +1,189 @@
+// Package worker is one rank of a run: a process that the agent starts, that
+// executes the recipe and reports to the agent over its control channel. The
+// command line calls Main when it finds itself started as a worker.
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+
+	"drun/collective"
+	"drun/collective/shm"
+	"drun/engine"
+	"drun/engine/board"
+	"drun/kernel"
+	"drun/starlib"
+	"drun/starlib/run"
+	"drun/starlib/universe"
+
+	"go.starlark.net/starlark"
+)
+
+// Invoked tells whether this process was started as a worker.
+func Invoked() bool {
+	return len(os.Args) > 1 && os.Args[1] == engine.WorkerArg && os.Getenv("DRUN_RUN_ID") != ""
+}
+
+// Main runs the rank and returns the process's exit status. What went wrong has
+// been reported to the agent by then.
+func Main() int {
+	// A deep recursion is stopped by the recipe's own bound; this is room for it.
+	debug.SetMaxStack(1 << 30)
+	channel, err := engine.NewChannel(os.NewFile(engine.ControlFD, "control"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "drun: a worker is started by drun run, not by hand:", err)
+		return int(engine.ExitUsage)
+	}
+	var first engine.ToWorker
+	if err := channel.Receive(&first); err != nil || first.Job == nil {
+		return int(engine.ExitRankLost) // the agent is gone
+	}
+	w := &worker{job: first.Job, channel: channel, replies: make(chan engine.ToWorker, 1)}
+	w.ctx, w.cancel = context.WithCancelCause(context.Background())
+	return w.run()
+}
+
+// worker is the rank's state.
+type worker struct {
+	job     *engine.Job
+	channel *engine.Channel
+	ctx     context.Context // ends when the run is aborted
+	cancel  context.CancelCauseFunc
+	replies chan engine.ToWorker
+
+	board  *board.Board
+	thread *starlark.Thread
+	mu     sync.Mutex // guards thread against a cancel that comes early
+}
+
+func (w *worker) run() int {
+	rec := newRecorder(w.channel, !w.job.Watched)
+	err := w.recipe(rec)
+	rec.close()
+	if err == nil {
+		_ = w.channel.Send(&engine.ToAgent{Done: true})
+		return int(engine.ExitDone)
+	}
+	f := w.failure(err)
+	_ = w.channel.Send(&engine.ToAgent{Failure: f})
+	return int(f.Code)
+}
+
+// recipe executes the recipe from its first line to main's return.
+func (w *worker) recipe(rec *recorder) (err error) {
+	job := w.job
+	kernel.SetThreads(job.Threads)
+	rank := &starlib.Rank{
+		Rank: job.Place.Rank, WorldSize: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
+		NumNodes: 1, Seed: job.Seed,
+	}
+	if rank.Files, err = starlib.OpenFiles(job.Dir, job.DataDirs...); err != nil {
+		return err
+	}
+	if w.board, err = board.Open(os.NewFile(engine.BoardFD, "board"), job.Place.Rank); err != nil {
+		return err
+	}
+	go w.listen()
+	comm, err := w.join()
+	if err != nil {
+		return err
+	}
+	if comm != nil {
+		defer comm.Close()
+	}
+	host := universe.Host{
+		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, Timeout: job.Timeout, Store: w, Context: w.ctx, Stop: w.board.StopRequested,
+		Run:    run.Info{ID: job.RunID, Name: job.RunName, RestartCount: job.RestartCount},
+		Params: map[string]string{},
+	}
+	for _, p := range job.Params {
+		host.Params[p.Name] = p.Value
+	}
+	if job.Testing {
+		host.Extra = append(host.Extra, testing(job.Dir))
+	}
+	w.board.SetState(collective.Running)
+	err = w.execute(rank, universe.New(host))
+	if err != nil {
+		w.abort(err)
+		return err
+	}
+	w.board.SetState(collective.Returned)
+	return nil
+}
+
+// join opens the backend; nil in a world of one.
+func (w *worker) join() (collective.Comm, error) {
+	job := w.job
+	if job.Place.WorldSize == 1 {
+		return nil, nil
+	}
+	backend := &shm.Backend{File: os.NewFile(engine.ShmFD, "shm")}
+	ctx, stop := context.WithTimeout(w.ctx, job.Timeout)
+	defer stop()
+	comm, err := backend.Open(ctx, collective.World{
+		Rank: job.Place.Rank, Size: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
+	})
+	if err != nil {
+		return nil, &engine.Error{Code: engine.ExitBackend, Msg: fmt.Sprintf("backend %s: %v", job.Backend, err), Err: err}
+	}
+	return board.Guard(comm, w.board)
+}
+
+// listen takes the agent's messages. When the channel ends the agent is gone,
+// and the worker ends with it, whatever it is doing.
+func (w *worker) listen() {
+	for {
+		var msg engine.ToWorker
+		if err := w.channel.Receive(&msg); err != nil {
+			if !errors.Is(err, io.EOF) {
+				fmt.Fprintln(os.Stderr, "drun:", err)
+			}
+			os.Exit(int(engine.ExitRankLost))
+		}
+		if msg.Cancel != nil {
+			w.stop(&collective.AbortError{Rank: msg.Cancel.Rank, Cause: &collective.FailedError{
+				Rank: msg.Cancel.Rank, Msg: msg.Cancel.Message, Code: int(msg.Cancel.Code)}})
+			continue
+		}
+		select {
+		case w.replies <- msg:
+		case <-w.ctx.Done():
+		}
+	}
+}
+
+// ask sends a message that has a reply, and waits for it.
+func (w *worker) ask(doing string, msg *engine.ToAgent) (*engine.ToWorker, error) {
+	w.board.Note(doing)
+	defer w.board.Note("")
+	if err := w.channel.Send(msg); err != nil {
+		return nil, err
+	}
+	select {
+	case reply := <-w.replies:
+		return &reply, nil
+	case <-w.ctx.Done():
+		return nil, context.Cause(w.ctx)
+	}
+}
+
+// source gives the text of a recipe's file for tracebacks, by its shown name.
+func (w *worker) source(name string) []byte {
+	for _, s := range w.job.Sources {
+		if display(w.job, s.Path) == name {
+			return s.Content
+		}
+	}
+	return nil
+}
+
+func display(job *engine.Job, file string) string {
+	return filepath.Join(filepath.Dir(job.Recipe), filepath.FromSlash(file))
+}

@@ -1,0 +1,136 @@
+// Package history keeps what was run and what came of it: runs, parameters,
+// metrics, logs, captured sources, attempts, tags and the catalog of
+// checkpoints, in one SQLite file, <home>/history.db. The agent of a run
+// (engine/launch) writes it through Open, Begin and the methods of Run; the
+// command line reads it through OpenReadOnly. docs/history.md describes the
+// tables for those who query them directly.
+package history
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"drun/internal/sqldb"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// applicationID is "drun" in ASCII; it tells drun's files from others'.
+const applicationID = 0x6472756e
+
+// timeLayout has a fixed width, so that times sort as text.
+const timeLayout = "2006-01-02T15:04:05.000000Z"
+
+// DB is an open history.
+type DB struct {
+	sql   *sql.DB
+	home  string
+	path  string
+	live  bool
+	close func() error
+}
+
+func file(home string) sqldb.File {
+	sub, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		panic(err) // the folder is embedded
+	}
+	return sqldb.File{Path: filepath.Join(home, "history.db"), What: "history",
+		ApplicationID: applicationID, Migrations: sub}
+}
+
+// Open opens the history beneath home for writing and creates what is
+// missing. Runs whose agent is gone are marked lost. Errors of the storage
+// are *sqldb.Error, exit code 7.
+func Open(home string) (*DB, error) {
+	f := file(home)
+	handle, err := sqldb.Open(f)
+	if err != nil {
+		return nil, err
+	}
+	db := &DB{sql: handle, home: home, path: f.Path, live: true, close: handle.Close}
+	if err := db.markLost(); err != nil {
+		db.Close()
+		return nil, err
+	}
+	return db, nil
+}
+
+// ErrNone is the error of OpenReadOnly where nothing was ever recorded.
+type ErrNone struct{ Home string }
+
+func (e *ErrNone) Error() string { return fmt.Sprintf("no history in %s", e.Home) }
+
+// Advice says what to do.
+func (e *ErrNone) Advice() string {
+	return "nothing was run here yet; is this the right folder? (--home DIR, $DRUN_HOME)"
+}
+
+// ExitCode is that of a usage error.
+func (e *ErrNone) ExitCode() int { return 2 }
+
+// OpenReadOnly opens the history for reading, also where nothing can be
+// written. Runs whose agent is gone are marked lost if the file is writable,
+// and shown as lost in any case. Without a history the error is *ErrNone.
+func OpenReadOnly(home string) (*DB, error) {
+	f := file(home)
+	reader, err := sqldb.OpenReadOnly(f)
+	if errors.Is(err, sqldb.ErrOldSchema) {
+		if writer, werr := sqldb.Open(f); werr == nil {
+			writer.Close()
+			reader, err = sqldb.OpenReadOnly(f)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &ErrNone{home}
+	}
+	if err != nil {
+		return nil, err
+	}
+	db := &DB{sql: reader.DB, home: home, path: f.Path, live: reader.Live, close: reader.Close}
+	lost, err := db.findLost()
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	if len(lost) > 0 && db.live {
+		// Best effort: so that plain SQL sees it too.
+		if writer, err := Open(home); err == nil {
+			writer.Close()
+		}
+	}
+	return db, nil
+}
+
+// Close releases the file.
+func (db *DB) Close() error { return sqldb.Wrap(db.path, db.close()) }
+
+// Live tells whether records that others write now become visible here; they
+// do not where a read-only folder forced a copy.
+func (db *DB) Live() bool { return db.live }
+
+func (db *DB) write(fn func(*sql.Tx) error) error { return sqldb.Write(db.sql, db.path, fn) }
+
+// read runs a query and calls scan for each row.
+func (db *DB) read(scan func(*sql.Rows) error, query string, args ...any) error {
+	rows, err := db.sql.QueryContext(context.Background(), query, args...)
+	if err != nil {
+		return sqldb.Wrap(db.path, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return sqldb.Wrap(db.path, err)
+		}
+	}
+	return sqldb.Wrap(db.path, rows.Err())
+}
+
+func formatTime(t time.Time) string { return t.UTC().Format(timeLayout) }

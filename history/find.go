@@ -1,0 +1,96 @@
+package history
+
+import (
+	"database/sql"
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// NotFound says that a reference names no run, or a name no metric (a usage
+// error).
+type NotFound struct{ What, Near string }
+
+func (e *NotFound) Error() string { return e.What }
+
+// Advice lists what was probably meant.
+func (e *NotFound) Advice() string { return e.Near }
+
+// ExitCode is that of a usage error.
+func (e *NotFound) ExitCode() int { return 2 }
+
+func ref(id int64) string { return strconv.FormatInt(id, 10) }
+
+// Find resolves RUN as the command line takes it: an id, a name, or "last"
+// for the newest run. Otherwise the error is *NotFound with the nearest names.
+func (db *DB) Find(run string) (int64, error) {
+	query, arg := "SELECT id FROM runs WHERE name = ?", any(run)
+	if run == "last" {
+		query, arg = "SELECT max(id) FROM runs WHERE ? = 'last' HAVING count(*) > 0", run
+	} else if id, err := strconv.ParseInt(run, 10, 64); err == nil {
+		query, arg = "SELECT id FROM runs WHERE id = ?", id
+	}
+	var id int64
+	err := db.read(func(rows *sql.Rows) error { return rows.Scan(&id) }, query, arg)
+	if err == nil && id == 0 {
+		err = db.unknown(run)
+	}
+	return id, err
+}
+
+func (db *DB) unknown(run string) error {
+	type candidate struct {
+		label    string
+		distance int
+	}
+	var all []candidate
+	err := db.read(func(rows *sql.Rows) error {
+		var id int64
+		var name string
+		err := rows.Scan(&id, &name)
+		all = append(all, candidate{fmt.Sprintf("%d %s", id, name), nearness(run, name)})
+		return err
+	}, "SELECT id, name FROM runs ORDER BY id DESC LIMIT 10000")
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return &NotFound{fmt.Sprintf("there is no run %q: the history is empty", run), "start one with: drun run RECIPE.star"}
+	}
+	sort.SliceStable(all, func(i, j int) bool { return all[i].distance < all[j].distance })
+	near := []string{}
+	for _, c := range all[:min(5, len(all))] {
+		near = append(near, c.label)
+	}
+	return &NotFound{fmt.Sprintf("there is no run %q", run), "nearest: " + strings.Join(near, ", ") + "; all: drun runs --all"}
+}
+
+// nearness is the edit distance (Levenshtein); a name that contains what was
+// typed is nearer still.
+func nearness(typed, name string) int {
+	if typed != "" && strings.Contains(name, typed) {
+		return 0
+	}
+	a, b := []rune(typed), []rune(name)
+	if len(a) > 100 {
+		a = a[:100]
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range a {
+		previous := row[0]
+		row[0] = i + 1
+		for j := range b {
+			cost := previous
+			if a[i] != b[j] {
+				cost++
+			}
+			previous = row[j+1]
+			row[j+1] = min(cost, row[j]+1, previous+1)
+		}
+	}
+	return row[len(b)]
+}

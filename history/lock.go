@@ -1,0 +1,112 @@
+package history
+
+import (
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"drun/internal/sqldb"
+)
+
+// The agent of a running run holds an exclusive flock on
+// <home>/locks/<id>.lock from before the run becomes visible until after its
+// status is final. The kernel drops the lock with the process, however it
+// ends, so a running run whose lock is free is lost.
+
+func (db *DB) lockPath(id int64) string {
+	return filepath.Join(db.home, "locks", strconv.FormatInt(id, 10)+".lock")
+}
+
+func (db *DB) lockRun(id int64) (*os.File, error) {
+	path := db.lockPath(id)
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return nil, sqldb.Wrap(filepath.Dir(path), err)
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o666)
+	if err != nil {
+		return nil, sqldb.Wrap(path, err)
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		file.Close()
+		return nil, &sqldb.Error{Path: path, What: "could not be locked", Err: err,
+			Hint: "the home folder must be on a file system with file locks"}
+	}
+	return file, nil
+}
+
+// agentGone reports whether no living agent holds the run's lock. Readers ask
+// with a shared lock, so that they never disturb each other.
+func (db *DB) agentGone(id int64) bool {
+	file, err := os.Open(db.lockPath(id))
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist) // not readable: cannot tell
+	}
+	defer file.Close()
+	return unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil
+}
+
+// findLost lists the runs that claim to be running although their agent is
+// gone. The status is read again after the lock was found free: the agent may
+// have finished in between.
+func (db *DB) findLost() ([]int64, error) {
+	claim, err := db.running()
+	if err != nil {
+		return nil, err
+	}
+	gone := []int64{}
+	for _, id := range claim {
+		if db.agentGone(id) {
+			gone = append(gone, id)
+		}
+	}
+	if len(gone) == 0 {
+		return gone, nil
+	}
+	still, err := db.running()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(gone, func(id int64) bool { return !slices.Contains(still, id) }), nil
+}
+
+func (db *DB) running() (ids []int64, err error) {
+	err = db.read(func(rows *sql.Rows) error {
+		var id int64
+		err := rows.Scan(&id)
+		ids = append(ids, id)
+		return err
+	}, "SELECT id FROM runs WHERE status = 'running'")
+	return ids, err
+}
+
+// markLost writes the truth about lost runs down. It always updates, if no
+// row: SQLite tells only then that a file cannot be written.
+func (db *DB) markLost() error {
+	lost, err := db.findLost()
+	if err != nil {
+		return err
+	}
+	set, err := json.Marshal(lost)
+	if err != nil {
+		return err
+	}
+	return db.write(func(tx *sql.Tx) error {
+		for _, table := range []string{"runs SET status = 'lost' WHERE id", "attempts SET status = 'lost' WHERE run"} {
+			_, err := tx.Exec("UPDATE "+table+" IN (SELECT value FROM json_each(?)) AND status = 'running'", string(set))
+			if err != nil {
+				return err
+			}
+		}
+		for _, id := range lost {
+			os.Remove(db.lockPath(id))
+		}
+		return nil
+	})
+}

@@ -1,0 +1,75 @@
+package history
+
+import (
+	"context"
+	"database/sql"
+	"regexp"
+	"time"
+)
+
+// LogFilter chooses lines; the zero value takes all of them.
+type LogFilter struct {
+	Rank *int
+	Grep *regexp.Regexp
+	// After leaves out lines up to this LogLine.ID.
+	After int64
+}
+
+// Logs calls fn for the run's lines in the order of recording and returns
+// the ID of the last one looked at (filter.After if there was none).
+func (db *DB) Logs(run int64, filter LogFilter, fn func(LogLine) error) (int64, error) {
+	last := filter.After
+	err := db.read(func(rows *sql.Rows) error {
+		var l LogLine
+		var when string
+		if err := rows.Scan(&l.ID, &l.Rank, &l.Stream, &when, &l.Text); err != nil {
+			return err
+		}
+		last = l.ID
+		if filter.Rank != nil && *filter.Rank != l.Rank || filter.Grep != nil && !filter.Grep.MatchString(l.Text) {
+			return nil
+		}
+		var err error
+		if l.Time, err = time.Parse(time.RFC3339, when); err != nil {
+			return err
+		}
+		return fn(l)
+	}, "SELECT id, rank, stream, time, text FROM logs WHERE run = ? AND id > ? ORDER BY id", run, filter.After)
+	return last, err
+}
+
+// Follow is Logs that goes on with new lines until the run has ended, or ctx.
+func (db *DB) Follow(ctx context.Context, run int64, filter LogFilter, fn func(LogLine) error) error {
+	const interval = 100 * time.Millisecond
+	for {
+		// The status first: lines written before the end are then all seen.
+		running, err := db.isRunning(run)
+		if err != nil {
+			return err
+		}
+		if filter.After, err = db.Logs(run, filter, fn); err != nil {
+			return err
+		}
+		if !running || !db.live {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(interval):
+		}
+	}
+}
+
+func (db *DB) isRunning(run int64) (bool, error) {
+	status := ""
+	err := db.read(func(rows *sql.Rows) error { return rows.Scan(&status) }, "SELECT status FROM runs WHERE id = ?", run)
+	if err != nil || status != string(Running) {
+		return false, err
+	}
+	if !db.agentGone(run) {
+		return true, nil
+	}
+	// Free lock: finished just now, or lost; both are an end.
+	return false, nil
+}

@@ -1,0 +1,120 @@
+package history
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+)
+
+// Param is a parameter of a run. Value is nil, bool, int, int64, *big.Int,
+// float64 or string; read back, whole numbers are int64, or *big.Int where
+// they do not fit.
+type Param struct {
+	Name  string
+	Value any
+}
+
+// SetParams records the parameters with which the recipe runs. Later calls
+// replace those of the same name.
+func (r *Run) SetParams(params []Param) error {
+	return r.db.write(func(tx *sql.Tx) error {
+		for _, p := range params {
+			kind, text, err := encodeParam(p.Value)
+			if err != nil {
+				return fmt.Errorf("parameter %s: %w", p.Name, err)
+			}
+			if _, err := tx.Exec("INSERT OR REPLACE INTO params VALUES (?, ?, ?, ?)", r.ID, p.Name, kind, text); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func encodeParam(v any) (kind, text string, err error) {
+	switch v := v.(type) {
+	case nil:
+		return "none", "null", nil
+	case bool:
+		return "bool", strconv.FormatBool(v), nil
+	case int:
+		return "int", strconv.Itoa(v), nil
+	case int64:
+		return "int", strconv.FormatInt(v, 10), nil
+	case *big.Int:
+		return "int", v.String(), nil
+	case float64:
+		text, err := json.Marshal(Float(v))
+		if err == nil && !strings.ContainsAny(string(text), ".eN\"") {
+			text = append(text, ".0"...) // a float stays one: 1.0, not 1
+		}
+		return "float", string(text), err
+	case string:
+		text, err := marshal(v)
+		return "string", string(text), err
+	}
+	return "", "", fmt.Errorf("a %T cannot be recorded", v)
+}
+
+func decodeParam(kind, text string) (any, error) {
+	switch kind {
+	case "none":
+		return nil, nil
+	case "bool":
+		return strconv.ParseBool(text)
+	case "int":
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+			return n, nil
+		}
+		if n, ok := new(big.Int).SetString(text, 10); ok {
+			return n, nil
+		}
+	case "float":
+		return strconv.ParseFloat(strings.Trim(text, `"`), 64)
+	case "string":
+		var s string
+		err := json.Unmarshal([]byte(text), &s)
+		return s, err
+	}
+	return nil, fmt.Errorf("parameter of type %q has the unreadable value %s", kind, text)
+}
+
+// marshal is json.Marshal that leaves <, > and & readable.
+func marshal(v any) ([]byte, error) {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
+}
+
+// Float is a number whose JSON form keeps its bits: the shortest that reads
+// back the same; NaN and infinities, which JSON lacks, as the strings "NaN",
+// "Infinity" and "-Infinity".
+type Float float64
+
+// MarshalJSON gives that form.
+func (f Float) MarshalJSON() ([]byte, error) {
+	v := float64(f)
+	switch {
+	case math.IsNaN(v):
+		return []byte(`"NaN"`), nil
+	case math.IsInf(v, 0):
+		if v > 0 {
+			return []byte(`"Infinity"`), nil
+		}
+		return []byte(`"-Infinity"`), nil
+	}
+	return []byte(strconv.FormatFloat(v, 'g', -1, 64)), nil
+}
+
+// String is the same form without quotes.
+func (f Float) String() string {
+	text, _ := f.MarshalJSON()
+	return strings.Trim(string(text), `"`)
+}

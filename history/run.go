@@ -1,0 +1,268 @@
+package history
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"time"
+
+	petname "github.com/dustinkirkland/golang-petname"
+)
+
+// Status says what became of a run or an attempt.
+type Status string
+
+// Lost is never set by the agent: others conclude it when the agent is gone.
+const (
+	Running     Status = "running"
+	Done        Status = "done"
+	Failed      Status = "failed"
+	Killed      Status = "killed"
+	Interrupted Status = "interrupted"
+	Lost        Status = "lost"
+)
+
+// RunInfo is what is known of a run when it begins.
+type RunInfo struct {
+	Name      string // "": one is made up
+	Recipe    string // path as given
+	WorldSize int
+	Backend   string
+	Seed      int64
+	Threads   int // kernel threads a rank
+	Version   string
+	Command   []string
+	Started   time.Time // zero: now
+}
+
+// Run writes the records of one run. Each method is one short transaction and
+// may be called from any goroutine; for speed hand over batches.
+type Run struct {
+	ID   int64
+	UID  string // names the run outside of this file, as for its checkpoints
+	Name string
+
+	db      *DB
+	started time.Time
+	lock    *os.File
+}
+
+// NameError says that a run cannot be called so (a usage error).
+type NameError struct{ Name, Why string }
+
+func (e *NameError) Error() string { return fmt.Sprintf("run name %q %s", e.Name, e.Why) }
+
+// ExitCode is that of a usage error.
+func (e *NameError) ExitCode() int { return 2 }
+
+// A name must not look like an id, a step ("RUN@STEP") or a flag.
+var nameForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]{0,99}$`)
+
+// CheckName reports whether a user may give a run this name.
+func CheckName(name string) error {
+	if name == "last" {
+		return &NameError{name, "is reserved: it means the newest run"}
+	}
+	if !nameForm.MatchString(name) {
+		return &NameError{name, "must begin with a letter and hold only letters, digits and . _ - (at most 100)"}
+	}
+	return nil
+}
+
+// Begin enters a new run with status running and takes its lock, which stays
+// with this process until Finish, Discard or the process's end. The files and
+// parameters follow by AddSources and SetParams. A name that is taken or
+// malformed is a *NameError.
+func (db *DB) Begin(info RunInfo) (*Run, error) {
+	if info.Name != "" {
+		if err := CheckName(info.Name); err != nil {
+			return nil, err
+		}
+	}
+	if info.Started.IsZero() {
+		info.Started = time.Now()
+	}
+	host, _ := os.Hostname()
+	dir, _ := os.Getwd()
+	if info.Command == nil {
+		info.Command = []string{}
+	}
+	command, err := json.Marshal(info.Command)
+	if err != nil {
+		return nil, err
+	}
+	r := &Run{UID: rand.Text(), db: db, started: info.Started}
+	err = db.write(func(tx *sql.Tx) error {
+		if r.Name, err = freeName(tx, info.Name); err != nil {
+			return err
+		}
+		result, err := tx.Exec(`INSERT INTO runs (uid, name, recipe, status, world_size, backend, seed, threads,
+			started, version, host, pid, dir, command) VALUES (?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			r.UID, r.Name, info.Recipe, info.WorldSize, info.Backend, info.Seed, info.Threads,
+			formatTime(info.Started), info.Version, host, os.Getpid(), dir, string(command))
+		if err != nil {
+			return err
+		}
+		if r.ID, err = result.LastInsertId(); err != nil {
+			return err
+		}
+		// Before the commit: a running run is never seen without its lock.
+		r.lock, err = db.lockRun(r.ID)
+		return err
+	})
+	if err != nil {
+		r.unlock()
+		return nil, err
+	}
+	return r, nil
+}
+
+// freeName checks a given name, or makes one up: two words, with a number
+// once they are taken.
+func freeName(tx *sql.Tx, given string) (string, error) {
+	name, words := given, ""
+	for n := 1; ; n++ {
+		if given == "" {
+			if n%10 == 1 {
+				words = petname.Generate(2, "-")
+				name = words
+			} else {
+				name = words + "-" + strconv.Itoa(n)
+			}
+		}
+		var id int64
+		err := tx.QueryRow("SELECT id FROM runs WHERE name = ?", name).Scan(&id)
+		if errors.Is(err, sql.ErrNoRows) {
+			return name, nil
+		}
+		if err != nil {
+			return "", err
+		}
+		if given != "" {
+			return "", &NameError{given, fmt.Sprintf("is taken by run %d", id)}
+		}
+	}
+}
+
+// Finish sets the final status and releases the lock. A running attempt ends
+// with it.
+func (r *Run) Finish(status Status, exitCode int, errText string) error {
+	seconds := time.Since(r.started).Seconds()
+	err := r.db.write(func(tx *sql.Tx) error {
+		if _, err := tx.Exec("UPDATE runs SET status = ?, exit_code = ?, error = ?, seconds = ? WHERE id = ?",
+			status, exitCode, errText, seconds, r.ID); err != nil {
+			return err
+		}
+		_, err := tx.Exec(`UPDATE attempts SET status = ?, error = ?, seconds = ? + (julianday(?) - julianday(started)) * 86400
+			WHERE run = ? AND status = 'running'`, status, errText, seconds, formatTime(r.started), r.ID)
+		return err
+	})
+	r.unlock()
+	return err
+}
+
+// Discard removes the run as if it had never begun: for a usage error that
+// shows only once the recipe is read. Its id is used again.
+func (r *Run) Discard() error {
+	err := r.db.write(func(tx *sql.Tx) error {
+		if _, err := tx.Exec("DELETE FROM runs WHERE id = ?", r.ID); err != nil {
+			return err
+		}
+		if _, err := tx.Exec("DELETE FROM sources WHERE sha256 NOT IN (SELECT sha256 FROM run_sources)"); err != nil {
+			return err
+		}
+		_, err := tx.Exec("UPDATE sqlite_sequence SET seq = seq - 1 WHERE name = 'runs' AND seq = ?", r.ID)
+		r.unlock() // before the commit: the next run with this id locks the same file
+		return err
+	})
+	r.unlock()
+	return err
+}
+
+func (r *Run) unlock() {
+	if r.lock != nil {
+		os.Remove(r.lock.Name())
+		r.lock.Close()
+		r.lock = nil
+	}
+}
+
+// Source is one captured file of a run.
+type Source struct {
+	Path    string
+	Role    string // "recipe" or "load"
+	Content []byte
+}
+
+// AddSources keeps the files that a run was made of; equal contents are
+// stored once for all runs.
+func (r *Run) AddSources(sources []Source) error {
+	return r.db.write(func(tx *sql.Tx) error {
+		for _, s := range sources {
+			sum := sha256.Sum256(s.Content)
+			sha := hex.EncodeToString(sum[:])
+			content := s.Content
+			if content == nil {
+				content = []byte{}
+			}
+			if _, err := tx.Exec("INSERT OR IGNORE INTO sources VALUES (?, ?)", sha, content); err != nil {
+				return err
+			}
+			if _, err := tx.Exec("INSERT OR REPLACE INTO run_sources VALUES (?, ?, ?, ?)", r.ID, s.Path, sha, s.Role); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// BeginAttempt records that the ranks are started for the attempt-th time,
+// from 0.
+func (r *Run) BeginAttempt(attempt int) error {
+	return r.exec("INSERT INTO attempts (run, attempt, started, status) VALUES (?, ?, ?, 'running')",
+		r.ID, attempt, formatTime(time.Now()))
+}
+
+// EndAttempt records how an attempt ended; seconds since its start.
+func (r *Run) EndAttempt(attempt int, status Status, seconds float64, errText string) error {
+	return r.exec("UPDATE attempts SET status = ?, seconds = ?, error = ? WHERE run = ? AND attempt = ?",
+		status, seconds, errText, r.ID, attempt)
+}
+
+// Tag adds labels; those that it has already are kept.
+func (r *Run) Tag(tags ...string) error {
+	return r.db.write(func(tx *sql.Tx) error {
+		for _, tag := range tags {
+			if _, err := tx.Exec("INSERT OR IGNORE INTO tags VALUES (?, ?)", r.ID, tag); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Note adds a remark.
+func (r *Run) Note(text string) error {
+	return r.exec("INSERT INTO notes (run, time, text) VALUES (?, ?, ?)", r.ID, formatTime(time.Now()), text)
+}
+
+// AddCheckpoint enters a checkpoint that is complete and durable into the
+// catalog. bytes counts all ranks' tensors; score may be nil.
+func (r *Run) AddCheckpoint(step, bytes int64, score *float64) error {
+	return r.exec("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?)",
+		r.ID, step, score, bytes, formatTime(time.Now()))
+}
+
+func (r *Run) exec(query string, args ...any) error {
+	return r.db.write(func(tx *sql.Tx) error {
+		_, err := tx.Exec(query, args...)
+		return err
+	})
+}

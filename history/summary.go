@@ -1,0 +1,296 @@
+package history
+
+import (
+	"database/sql"
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
+
+// MetricSummary is a metric at a glance. Min and max leave NaN out; they are
+// NaN where there is nothing else.
+type MetricSummary struct {
+	First Float `json:"first"`
+	Last  Float `json:"last"` // the value recorded last
+	Min   Float `json:"min"`
+	Max   Float `json:"max"`
+	Count int64 `json:"count"`
+}
+
+func (s *MetricSummary) add(v float64) {
+	f := Float(v)
+	s.Last = f
+	s.Count++
+	if f < s.Min || math.IsNaN(float64(s.Min)) {
+		s.Min = f
+	}
+	if f > s.Max || math.IsNaN(float64(s.Max)) {
+		s.Max = f
+	}
+}
+
+// Params maps names to values as in Param.
+type Params map[string]any
+
+// MarshalJSON writes the values as they are stored: a float that happens to
+// be whole stays 1.0.
+func (p Params) MarshalJSON() ([]byte, error) {
+	raw := map[string]json.RawMessage{}
+	for name := range p {
+		raw[name] = json.RawMessage(p.Text(name))
+	}
+	return marshal(raw)
+}
+
+// Text is the JSON form of one value.
+func (p Params) Text(name string) string {
+	_, text, err := encodeParam(p[name])
+	if err != nil {
+		return "null"
+	}
+	return text
+}
+
+// Summary is a run as "drun runs" lists it. Its JSON form is documented in
+// docs/history.md.
+type Summary struct {
+	ID          int64                    `json:"id"`
+	Name        string                   `json:"name"`
+	Recipe      string                   `json:"recipe"`
+	Status      Status                   `json:"status"`
+	WorldSize   int                      `json:"world_size"`
+	Backend     string                   `json:"backend"`
+	Seed        int64                    `json:"seed"`
+	Params      Params                   `json:"params"`
+	Metrics     map[string]MetricSummary `json:"metrics"`
+	Started     time.Time                `json:"started"`
+	Seconds     *float64                 `json:"seconds"` // of a running run: so far; nil when lost
+	ExitCode    *int                     `json:"exit_code"`
+	Error       string                   `json:"error"`
+	Tags        []string                 `json:"tags"`
+	Checkpoints []Checkpoint             `json:"checkpoints"`
+	UID         string                   `json:"-"`
+}
+
+// Checkpoint is a line of the catalog.
+type Checkpoint struct {
+	Step  int64     `json:"step"`
+	Bytes int64     `json:"bytes"`
+	Score *Float    `json:"score"`
+	Time  time.Time `json:"time"`
+}
+
+// List returns runs, newest first; at most limit of them, all where limit is
+// not positive.
+func (db *DB) List(limit int) ([]Summary, error) {
+	if limit <= 0 {
+		limit = math.MaxInt
+	}
+	return db.summaries("ORDER BY id DESC LIMIT ?", limit)
+}
+
+// summaries reads the runs that the clause selects with a fixed number of
+// queries, however many they are.
+func (db *DB) summaries(clause string, args ...any) ([]Summary, error) {
+	list := []Summary{}
+	lost, err := db.findLost()
+	if err != nil {
+		return nil, err
+	}
+	err = db.read(func(rows *sql.Rows) error {
+		s := Summary{Params: Params{}, Metrics: map[string]MetricSummary{}, Tags: []string{}, Checkpoints: []Checkpoint{}}
+		var started string
+		err := rows.Scan(&s.ID, &s.UID, &s.Name, &s.Recipe, &s.Status, &s.WorldSize, &s.Backend, &s.Seed, &started,
+			&s.Seconds, &s.ExitCode, &s.Error)
+		if err == nil {
+			s.Started, err = time.Parse(time.RFC3339, started)
+		}
+		list = append(list, s)
+		return err
+	}, `SELECT id, uid, name, recipe, status, world_size, backend, seed, started, seconds, exit_code, error
+		FROM runs `+clause, args...)
+	if err != nil || len(list) == 0 {
+		return list, err
+	}
+	index := make(map[int64]*Summary, len(list))
+	ids := make([]int64, len(list))
+	for i := range list {
+		index[list[i].ID], ids[i] = &list[i], list[i].ID
+	}
+	for _, id := range lost {
+		if s := index[id]; s != nil && s.Status == Running {
+			s.Status = Lost
+		}
+	}
+	for i := range list {
+		if s := &list[i]; s.Status == Running {
+			elapsed := time.Since(s.Started).Seconds()
+			s.Seconds = &elapsed
+		}
+	}
+	return list, db.attach(index, ids)
+}
+
+// attach fills in what other tables hold about the runs.
+func (db *DB) attach(index map[int64]*Summary, ids []int64) error {
+	set, err := json.Marshal(ids)
+	if err != nil {
+		return err
+	}
+	chosen := " WHERE run IN (SELECT value FROM json_each(?)) "
+	err = db.read(func(rows *sql.Rows) error {
+		var run int64
+		var name, kind, text string
+		if err := rows.Scan(&run, &name, &kind, &text); err != nil {
+			return err
+		}
+		value, err := decodeParam(kind, text)
+		index[run].Params[name] = value
+		return err
+	}, "SELECT run, name, type, value FROM params"+chosen, string(set))
+	if err != nil {
+		return err
+	}
+	err = db.read(func(rows *sql.Rows) error {
+		var run, count int64
+		var name string
+		var v [4]sql.NullFloat64
+		if err := rows.Scan(&run, &name, &v[0], &v[1], &v[2], &v[3], &count); err != nil {
+			return err
+		}
+		f := func(i int) Float { return Float(decode(v[i], sql.NullInt64{})) }
+		index[run].Metrics[name] = MetricSummary{f(0), f(1), f(2), f(3), count}
+		return nil
+	}, "SELECT run, name, first, last, min, max, count FROM metric_summaries"+chosen, string(set))
+	if err != nil {
+		return err
+	}
+	err = db.read(func(rows *sql.Rows) error {
+		var run int64
+		var tag string
+		err := rows.Scan(&run, &tag)
+		index[run].Tags = append(index[run].Tags, tag)
+		return err
+	}, "SELECT run, tag FROM tags"+chosen+"ORDER BY tag", string(set))
+	if err != nil {
+		return err
+	}
+	return db.read(func(rows *sql.Rows) error {
+		var run int64
+		var c Checkpoint
+		var when string
+		err := rows.Scan(&run, &c.Step, &c.Bytes, &c.Score, &when)
+		if err == nil {
+			c.Time, err = time.Parse(time.RFC3339, when)
+		}
+		index[run].Checkpoints = append(index[run].Checkpoints, c)
+		return err
+	}, "SELECT run, step, bytes, score, time FROM checkpoints"+chosen+"ORDER BY step", string(set))
+}
+
+// Detail is one run in full.
+type Detail struct {
+	Summary
+	Attempts []Attempt   `json:"attempts"`
+	Sources  []SourceRef `json:"sources"`
+	Notes    []Note      `json:"notes"`
+	Threads  int         `json:"threads"`
+	Version  string      `json:"version"`
+	Host     string      `json:"host"`
+	PID      int         `json:"pid"`
+	Dir      string      `json:"dir"`
+	Command  []string    `json:"command"`
+}
+
+// Attempt is one start of the ranks.
+type Attempt struct {
+	Attempt int       `json:"attempt"`
+	Status  Status    `json:"status"`
+	Started time.Time `json:"started"`
+	Seconds *float64  `json:"seconds"`
+	Error   string    `json:"error"`
+}
+
+// SourceRef names a captured file.
+type SourceRef struct {
+	Path   string `json:"path"`
+	SHA256 string `json:"sha256"`
+	Role   string `json:"role"`
+}
+
+// Note is a remark about a run.
+type Note struct {
+	Time time.Time `json:"time"`
+	Text string    `json:"text"`
+}
+
+// Get returns everything about the run with this id but its points and logs.
+func (db *DB) Get(id int64) (*Detail, error) {
+	list, err := db.summaries("WHERE id = ?", id)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, db.unknown(ref(id))
+	}
+	d := &Detail{Summary: list[0], Attempts: []Attempt{}, Sources: []SourceRef{}, Notes: []Note{}}
+	err = db.read(func(rows *sql.Rows) error {
+		var command string
+		if err := rows.Scan(&d.Threads, &d.Version, &d.Host, &d.PID, &d.Dir, &command); err != nil {
+			return err
+		}
+		return json.Unmarshal([]byte(command), &d.Command)
+	}, "SELECT threads, version, host, pid, dir, command FROM runs WHERE id = ?", id)
+	if err != nil {
+		return nil, err
+	}
+	err = db.read(func(rows *sql.Rows) error {
+		var a Attempt
+		var started string
+		err := rows.Scan(&a.Attempt, &a.Status, &started, &a.Seconds, &a.Error)
+		if err == nil {
+			a.Started, err = time.Parse(time.RFC3339, started)
+		}
+		if a.Status == Running {
+			a.Status = d.Status
+		}
+		d.Attempts = append(d.Attempts, a)
+		return err
+	}, "SELECT attempt, status, started, seconds, error FROM attempts WHERE run = ? ORDER BY attempt", id)
+	if err != nil {
+		return nil, err
+	}
+	err = db.read(func(rows *sql.Rows) error {
+		var s SourceRef
+		err := rows.Scan(&s.Path, &s.SHA256, &s.Role)
+		d.Sources = append(d.Sources, s)
+		return err
+	}, "SELECT path, sha256, role FROM run_sources WHERE run = ? ORDER BY role = 'load', path", id)
+	if err != nil {
+		return nil, err
+	}
+	return d, db.read(func(rows *sql.Rows) error {
+		var n Note
+		var when string
+		err := rows.Scan(&when, &n.Text)
+		if err == nil {
+			n.Time, err = time.Parse(time.RFC3339, when)
+		}
+		d.Notes = append(d.Notes, n)
+		return err
+	}, "SELECT time, text FROM notes WHERE run = ? ORDER BY id", id)
+}
+
+// SourceText returns the content of a captured file.
+func (db *DB) SourceText(sha256 string) (content []byte, err error) {
+	err = db.read(func(rows *sql.Rows) error { return rows.Scan(&content) },
+		"SELECT content FROM sources WHERE sha256 = ?", sha256)
+	return content, err
+}
+
+// sorted returns the keys of m in order.
+func sorted[V any](m map[string]V) []string {
+	return slices.Sorted(maps.Keys(m))
+}

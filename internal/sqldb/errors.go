@@ -1,0 +1,105 @@
+// Package sqldb opens drun's SQLite files: numbered migrations, a writer that
+// never reports "database is locked", readers that work where nothing can be
+// written, and errors that say what happened and what to do. Packages history
+// and checkpoints are its only callers.
+package sqldb
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	"github.com/mattn/go-sqlite3"
+)
+
+// Error is a failure of the storage beneath drun (exit code 7), as opposed to
+// a mistake of the user or of a recipe.
+type Error struct {
+	Path string // the file or folder concerned
+	What string // what happened
+	Hint string // what to do
+	Err  error  // the cause; may be nil
+}
+
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("%s %s", e.Path, e.What)
+	}
+	return fmt.Sprintf("%s %s (%v)", e.Path, e.What, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// ExitCode is that of a storage failure, see "drun help exit-codes".
+func (e *Error) ExitCode() int { return 7 }
+
+// Advice is the hint that the command line prints beneath the message.
+func (e *Error) Advice() string { return e.Hint }
+
+const hintElsewhere = "choose another place with --home DIR or $DRUN_HOME"
+
+// Wrap turns an error of SQLite or of the file system about path into an
+// *Error; nil, and errors from neither, come back unchanged.
+func Wrap(path string, err error) error {
+	var known *Error
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	var errno syscall.Errno
+	var lite sqlite3.Error
+	if errors.As(err, &lite) {
+		errno = lite.SystemErrno
+	} else if !errors.As(err, &errno) && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	what, hint := explain(lite, errno)
+	return &Error{Path: path, What: what, Hint: hint, Err: err}
+}
+
+func explain(lite sqlite3.Error, errno syscall.Errno) (what, hint string) {
+	switch {
+	case lite.Code == sqlite3.ErrFull, errno == syscall.ENOSPC, errno == syscall.EDQUOT, errno == syscall.EFBIG:
+		return "could not grow: the disk is full or its quota is used up",
+			"free some space; what was recorded before stays readable"
+	case lite.Code == sqlite3.ErrNotADB:
+		return "is not a SQLite database", "move the file away, or " + hintElsewhere
+	case lite.Code == sqlite3.ErrCorrupt:
+		return "is damaged", "rescue what is left with: sqlite3 FILE .recover"
+	case errno == syscall.ENOTDIR, errno == syscall.EEXIST:
+		return "cannot be used: a file stands where a folder is needed", hintElsewhere
+	case errno == syscall.EISDIR, lite.ExtendedCode == sqlite3.ErrCantOpenIsDir:
+		return "cannot be opened: it is a folder", "move it away, or " + hintElsewhere
+	case lite.Code == sqlite3.ErrReadonly, lite.Code == sqlite3.ErrPerm,
+		errno == syscall.EACCES, errno == syscall.EPERM, errno == syscall.EROFS:
+		return "cannot be opened or written: no permission, or a read-only file system",
+			"change the permissions of the file and its folder, or " + hintElsewhere
+	case lite.Code == sqlite3.ErrBusy, lite.Code == sqlite3.ErrLocked:
+		return fmt.Sprintf("stayed locked by another process for %v", patience),
+			"end the program that holds it (an open sqlite3 shell?) and try again"
+	case lite.Code == sqlite3.ErrCantOpen:
+		return "cannot be opened", "check that the folder exists and may be read and written, or " + hintElsewhere
+	case lite.Code == sqlite3.ErrIoErr:
+		return "could not be read or written", "check the disk beneath it (dmesg), or " + hintElsewhere
+	}
+	return "failed", hintElsewhere
+}
+
+// IsSQL reports whether err is a complaint of SQLite about a statement's text
+// or its rights, not about the file.
+func IsSQL(err error) bool {
+	var lite sqlite3.Error
+	return errors.As(err, &lite) && (lite.Code == sqlite3.ErrError || lite.Code == sqlite3.ErrAuth ||
+		lite.Code == sqlite3.ErrMismatch || lite.Code == sqlite3.ErrRange || lite.Code == sqlite3.ErrTooBig)
+}
+
+func isBusy(err error) bool {
+	var lite sqlite3.Error
+	return errors.As(err, &lite) && (lite.Code == sqlite3.ErrBusy || lite.Code == sqlite3.ErrLocked)
+}
+
+// IsReadOnly reports whether err says that a handle may not write.
+func IsReadOnly(err error) bool {
+	var lite sqlite3.Error
+	return errors.As(err, &lite) && lite.Code == sqlite3.ErrReadonly
+}

@@ -1,0 +1,88 @@
+package sqldb
+
+import (
+	"database/sql"
+	"fmt"
+	"io/fs"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// schemaState is what a file says of itself.
+type schemaState struct {
+	application int32 // PRAGMA application_id; 0: nobody's
+	version     int   // PRAGMA user_version: number of the last migration
+	objects     int   // tables, views and indexes
+}
+
+func readState(db *sql.DB) (s schemaState, err error) {
+	err = db.QueryRow(`SELECT (SELECT application_id FROM pragma_application_id),
+		(SELECT user_version FROM pragma_user_version),
+		(SELECT count(*) FROM sqlite_master)`).Scan(&s.application, &s.version, &s.objects)
+	return s, err
+}
+
+// check refuses files that this binary must not write to.
+func (f File) check(s schemaState, latest int) error {
+	switch {
+	case s.application != f.ApplicationID && (s.application != 0 || s.objects > 0):
+		return &Error{Path: f.Path, What: "is a SQLite database, but not drun's " + f.What,
+			Hint: "move the file away, or " + hintElsewhere}
+	case s.version > latest:
+		return &Error{Path: f.Path,
+			What: fmt.Sprintf("was written by a newer drun: its schema is version %d, this drun knows up to %d", s.version, latest),
+			Hint: "use the newer drun, or " + hintElsewhere + "; the file was left as it is"}
+	}
+	return nil
+}
+
+// migrate applies what is missing; tx holds the write lock.
+func (f File) migrate(tx *sql.Tx, latest int) error {
+	var s schemaState
+	err := tx.QueryRow(`SELECT (SELECT application_id FROM pragma_application_id),
+		(SELECT user_version FROM pragma_user_version), (SELECT count(*) FROM sqlite_master)`).
+		Scan(&s.application, &s.version, &s.objects)
+	if err != nil {
+		return err
+	}
+	if err := f.check(s, latest); err != nil {
+		return err
+	}
+	names, err := f.migrations()
+	if err != nil {
+		return err
+	}
+	for i := s.version; i < latest; i++ {
+		text, err := fs.ReadFile(f.Migrations, names[i])
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(string(text)); err != nil {
+			return fmt.Errorf("migration %s: %w", names[i], err)
+		}
+	}
+	_, err = tx.Exec(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", f.ApplicationID, latest))
+	return err
+}
+
+func (f File) latest() (int, error) {
+	names, err := f.migrations()
+	return len(names), err
+}
+
+// migrations lists the files in order; their numbers must be 1, 2, 3, …
+func (f File) migrations() ([]string, error) {
+	names, err := fs.Glob(f.Migrations, "*.sql")
+	if err != nil {
+		return nil, err
+	}
+	sort.Strings(names)
+	for i, name := range names {
+		number, _, _ := strings.Cut(name, "_")
+		if n, err := strconv.Atoi(number); err != nil || n != i+1 {
+			return nil, fmt.Errorf("migration %s should have number %04d", name, i+1)
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,127 @@
+package sqldb
+
+import (
+	"context"
+	"database/sql"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// patience bounds every wait for another process.
+const patience = 30 * time.Second
+
+// File describes one of drun's databases.
+type File struct {
+	Path          string
+	What          string // "history", for messages
+	ApplicationID int32  // marks the file as drun's (PRAGMA application_id)
+	Migrations    fs.FS  // 0001_name.sql, 0002_…, applied in order
+	Pragmas       string // further settings of every writing connection
+}
+
+// Open opens the database for writing, creates it and its folder where they
+// are missing and brings its schema up to date. Of a file that it refuses
+// (newer schema, not a database, not drun's) nothing is changed.
+func Open(f File) (*sql.DB, error) {
+	if err := os.MkdirAll(filepath.Dir(f.Path), 0o777); err != nil {
+		return nil, Wrap(filepath.Dir(f.Path), err)
+	}
+	if info, err := os.Stat(f.Path); err == nil && info.Size() > 0 {
+		if err := f.probe(); err != nil {
+			return nil, err
+		}
+	}
+	db, err := sql.Open("sqlite3", f.dsn("mode=rwc&_txlock=immediate&_synchronous=NORMAL&_foreign_keys=1"))
+	if err != nil {
+		return nil, Wrap(f.Path, err)
+	}
+	// One connection: SQLite has one writer, and the pragmas stay in force.
+	db.SetMaxOpenConns(1)
+	err = f.prepare(db)
+	if err == nil && f.Pragmas != "" {
+		err = retry(func() error { _, err := db.Exec(f.Pragmas); return err })
+	}
+	if err != nil {
+		db.Close()
+		return nil, Wrap(f.Path, err)
+	}
+	return db, nil
+}
+
+// prepare brings a new or older file up to date. Several processes may try at
+// once: the write lock lets one of them migrate, the others find it done.
+func (f File) prepare(db *sql.DB) error {
+	latest, err := f.latest()
+	if err != nil {
+		return err
+	}
+	var state schemaState
+	if err := retry(func() (err error) { state, err = readState(db); return }); err != nil {
+		return err
+	}
+	if f.check(state, latest) == nil && state.version == latest {
+		return nil
+	}
+	if err := retry(func() error { _, err := db.Exec("PRAGMA journal_mode = WAL"); return err }); err != nil {
+		return err
+	}
+	return Write(db, f.Path, func(tx *sql.Tx) error { return f.migrate(tx, latest) })
+}
+
+// probe looks at a file without changing a byte of it.
+func (f File) probe() error {
+	db, err := sql.Open("sqlite3", f.dsn("mode=ro&_query_only=1"))
+	if err != nil {
+		return Wrap(f.Path, err)
+	}
+	defer db.Close()
+	var state schemaState
+	err = retry(func() (err error) { state, err = readState(db); return })
+	if err != nil {
+		return Wrap(f.Path, err)
+	}
+	latest, err := f.latest()
+	if err != nil {
+		return err
+	}
+	return f.check(state, latest)
+}
+
+func (f File) dsn(params string) string {
+	abs, err := filepath.Abs(f.Path)
+	if err != nil {
+		abs = f.Path
+	}
+	return "file:" + (&url.URL{Path: abs}).EscapedPath() + "?_busy_timeout=30000&" + params
+}
+
+// Write runs fn in one transaction that holds the write lock from its start:
+// a lock taken later, by the first write, cannot be waited for.
+func Write(db *sql.DB, path string, fn func(*sql.Tx) error) error {
+	var tx *sql.Tx
+	err := retry(func() (err error) { tx, err = db.BeginTx(context.Background(), nil); return })
+	if err != nil {
+		return Wrap(path, err)
+	}
+	if err := fn(tx); err != nil {
+		tx.Rollback()
+		return Wrap(path, err)
+	}
+	return Wrap(path, tx.Commit())
+}
+
+// retry repeats fn while the database is busy in one of the ways for which
+// SQLite's own busy timeout does not wait (recovery, a change of mode).
+func retry(fn func() error) error {
+	deadline := time.Now().Add(patience)
+	for {
+		err := fn()
+		if !isBusy(err) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

@@ -1,0 +1,153 @@
+package sqldb
+
+import (
+	"database/sql"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/mattn/go-sqlite3"
+)
+
+// Reader is a handle that cannot write.
+type Reader struct {
+	*sql.DB
+	// Live tells whether later writes of other processes become visible.
+	Live bool
+	temp string
+}
+
+// Close releases the handle.
+func (r *Reader) Close() error {
+	err := r.DB.Close()
+	if r.temp != "" {
+		os.RemoveAll(r.temp)
+	}
+	return err
+}
+
+// OpenReadOnly opens the database for reading, also where nothing at all can
+// be written. A missing or still empty file gives an error that is
+// fs.ErrNotExist; a schema that this binary does not know is refused.
+//
+// SQLite reads a WAL database only with the help of a -shm file beside it. On
+// a read-only folder without one there are two cases: no -wal file, then the
+// file itself is complete and can be read as immutable; or a -wal left behind,
+// whose transactions must not be lost, then both are read from a copy.
+func OpenReadOnly(f File) (*Reader, error) {
+	info, err := os.Stat(f.Path)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		return nil, Wrap(f.Path, err)
+	}
+	if info.Size() == 0 && size(f.Path+"-wal") == 0 {
+		return nil, &fs.PathError{Op: "open", Path: f.Path, Err: fs.ErrNotExist}
+	}
+	r, err := f.openReader("mode=ro", true)
+	if cannotShare(err) && size(f.Path+"-wal") == 0 {
+		r, err = f.openReader("immutable=1", false)
+	}
+	if cannotShare(err) {
+		r, err = f.openCopy()
+	}
+	return r, err
+}
+
+func (f File) openReader(mode string, live bool) (*Reader, error) {
+	db, err := sql.Open("sqlite3", f.dsn(mode+"&_query_only=1"))
+	if err != nil {
+		return nil, Wrap(f.Path, err)
+	}
+	var state schemaState
+	err = retry(func() (err error) { state, err = readState(db); return })
+	latest := 0
+	if err == nil {
+		latest, err = f.latest()
+	}
+	if err == nil {
+		err = f.check(state, latest)
+	}
+	if err == nil && state.version < latest {
+		err = f.older(state.version, latest)
+	}
+	if err != nil {
+		db.Close()
+		return nil, Wrap(f.Path, err)
+	}
+	return &Reader{DB: db, Live: live}, nil
+}
+
+// older is the error for a schema that only a writer can bring up to date.
+func (f File) older(version, latest int) error {
+	if version == 0 {
+		return &fs.PathError{Op: "open", Path: f.Path, Err: fs.ErrNotExist}
+	}
+	return &Error{Path: f.Path, What: "was written by an older drun and cannot be updated here", Err: ErrOldSchema,
+		Hint: "make the file and its folder writable once, or copy the folder and use --home COPY"}
+}
+
+// ErrOldSchema says that the file must be opened for writing once.
+var ErrOldSchema = errors.New("older schema")
+
+func (f File) openCopy() (*Reader, error) {
+	temp, err := os.MkdirTemp("", "drun-read-")
+	if err != nil {
+		return nil, Wrap(os.TempDir(), err)
+	}
+	copied := f
+	copied.Path = filepath.Join(temp, filepath.Base(f.Path))
+	for _, suffix := range []string{"", "-wal"} {
+		if err = copyFile(copied.Path+suffix, f.Path+suffix); err != nil {
+			break
+		}
+	}
+	var r *Reader
+	if err == nil {
+		r, err = copied.openReader("mode=ro", false)
+	}
+	if err != nil {
+		os.RemoveAll(temp)
+		return nil, Wrap(f.Path, err)
+	}
+	r.temp = temp
+	return r, nil
+}
+
+// cannotShare tells the errors that SQLite gives when it finds no -shm file
+// and may not create one.
+func cannotShare(err error) bool {
+	var lite sqlite3.Error
+	if !errors.As(err, &lite) {
+		return false
+	}
+	return lite.Code == sqlite3.ErrCantOpen || lite.Code == sqlite3.ErrReadonly || lite.Code == sqlite3.ErrIoErr
+}
+
+func size(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+func copyFile(to, from string) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(dst, src); err != nil {
+		dst.Close()
+		return err
+	}
+	return dst.Close()
+}

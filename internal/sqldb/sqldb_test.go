@@ -1,0 +1,228 @@
+package sqldb
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/mattn/go-sqlite3"
+)
+
+func versions(n int) fstest.MapFS {
+	files := fstest.MapFS{"README": {Data: []byte("not SQL")}}
+	for i := 1; i <= n; i++ {
+		files[fmt.Sprintf("%04d_step.sql", i)] = &fstest.MapFile{Data: fmt.Appendf(nil, "CREATE TABLE t%d (x); INSERT INTO t%d VALUES (%d)", i, i, i)}
+	}
+	return files
+}
+
+func testFile(t *testing.T, migrations fs.FS) File {
+	return File{Path: filepath.Join(t.TempDir(), "sub", "x.db"), What: "test", ApplicationID: 7, Migrations: migrations}
+}
+
+func tables(t *testing.T, db *sql.DB) (names string) {
+	t.Helper()
+	if err := db.QueryRow("SELECT group_concat(name, ' ' ORDER BY name) FROM sqlite_master").Scan(&names); err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func TestMigrationsAreAppliedOnce(t *testing.T) {
+	f := testFile(t, versions(1))
+	for range 2 {
+		db, err := Open(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tables(t, db); got != "t1" {
+			t.Errorf("tables: %s", got)
+		}
+		db.Close()
+	}
+	f.Migrations = versions(3)
+	if _, err := OpenReadOnly(f); !errors.Is(err, ErrOldSchema) {
+		t.Errorf("a reader of an older schema: %v", err)
+	}
+	db, err := Open(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var n int
+	err = db.QueryRow("SELECT (SELECT count(*) FROM t1) + (SELECT count(*) FROM t2) + (SELECT count(*) FROM t3)").Scan(&n)
+	if err != nil || n != 3 {
+		t.Errorf("rows: %d, %v", n, err)
+	}
+	f.Migrations = versions(2)
+	for _, open := range []func() error{func() error { _, err := Open(f); return err }, func() error { _, err := OpenReadOnly(f); return err }} {
+		if err := open(); err == nil || !strings.Contains(err.Error(), "schema is version 3, this drun knows up to 2") {
+			t.Errorf("newer schema: %v", err)
+		}
+	}
+}
+
+func TestAFailedMigrationChangesNothing(t *testing.T) {
+	f := testFile(t, versions(1))
+	db, err := Open(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.Close()
+	broken := versions(2)
+	broken["0003_broken.sql"] = &fstest.MapFile{Data: []byte("CREATE TABLE t3 (x); SELEC")}
+	f.Migrations = broken
+	if _, err := Open(f); err == nil || !strings.Contains(err.Error(), "0003_broken.sql") {
+		t.Errorf("broken migration: %v", err)
+	}
+	f.Migrations = versions(1)
+	db, err = Open(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if got := tables(t, db); got != "t1" {
+		t.Errorf("tables: %s", got)
+	}
+}
+
+func TestMigrationNumbers(t *testing.T) {
+	gap := versions(1)
+	gap["0003_gap.sql"] = &fstest.MapFile{Data: []byte("SELECT 1")}
+	if _, err := Open(testFile(t, gap)); err == nil || !strings.Contains(err.Error(), "0003_gap.sql should have number 0002") {
+		t.Errorf("a gap: %v", err)
+	}
+}
+
+func TestWritersWaitForEachOther(t *testing.T) {
+	f := testFile(t, versions(1))
+	var all sync.WaitGroup
+	const writers, rounds = 4, 25
+	for range writers {
+		all.Go(func() {
+			db, err := Open(f)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer db.Close()
+			for range rounds {
+				err := Write(db, f.Path, func(tx *sql.Tx) error {
+					var n int
+					if err := tx.QueryRow("SELECT max(x) FROM t1").Scan(&n); err != nil {
+						return err
+					}
+					time.Sleep(time.Millisecond) // others come in between, if they can
+					_, err := tx.Exec("INSERT INTO t1 VALUES (?)", n+1)
+					return err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	r, err := OpenReadOnly(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var n int
+	if err := r.QueryRow("SELECT max(x) FROM t1").Scan(&n); err != nil || n != 1+writers*rounds {
+		t.Errorf("the counter is %d, want %d, %v", n, 1+writers*rounds, err)
+	}
+	if _, err := r.Exec("INSERT INTO t1 VALUES (1)"); !IsReadOnly(err) {
+		t.Errorf("a reader wrote: %v", err)
+	}
+}
+
+func TestCreatedByManyAtOnce(t *testing.T) {
+	for range 20 {
+		f := testFile(t, versions(3))
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				db, err := Open(f)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := db.Close(); err != nil {
+					t.Error(err)
+				}
+				if r, err := OpenReadOnly(f); err != nil {
+					t.Error(err)
+				} else {
+					r.Close()
+				}
+			})
+		}
+		all.Wait()
+	}
+}
+
+func TestFailedWriteIsRolledBack(t *testing.T) {
+	f := testFile(t, versions(1))
+	db, err := Open(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	mine := errors.New("mine")
+	err = Write(db, f.Path, func(tx *sql.Tx) error {
+		if _, err := tx.Exec("DELETE FROM t1"); err != nil {
+			return err
+		}
+		return mine
+	})
+	var n int
+	if scan := db.QueryRow("SELECT count(*) FROM t1").Scan(&n); err != mine || n != 1 || scan != nil {
+		t.Errorf("err = %v, %d rows, %v", err, n, scan)
+	}
+}
+
+func TestWrap(t *testing.T) {
+	plain := errors.New("not about storage")
+	if Wrap("p", nil) != nil || Wrap("p", plain) != plain {
+		t.Error("errors that are not the storage's must come back unchanged")
+	}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{sqlite3.Error{Code: sqlite3.ErrFull}, "disk is full"},
+		{sqlite3.Error{Code: sqlite3.ErrIoErr, SystemErrno: syscall.ENOSPC}, "disk is full"},
+		{sqlite3.Error{Code: sqlite3.ErrIoErr, SystemErrno: syscall.EDQUOT}, "quota"},
+		{sqlite3.Error{Code: sqlite3.ErrNotADB}, "not a SQLite database"},
+		{sqlite3.Error{Code: sqlite3.ErrCorrupt}, "damaged"},
+		{sqlite3.Error{Code: sqlite3.ErrReadonly}, "no permission"},
+		{sqlite3.Error{Code: sqlite3.ErrBusy}, "stayed locked by another process for 30s"},
+		{sqlite3.Error{Code: sqlite3.ErrIoErr}, "could not be read or written"},
+		{&fs.PathError{Op: "open", Path: "p", Err: syscall.EACCES}, "no permission"},
+		{&fs.PathError{Op: "mkdir", Path: "p", Err: syscall.ENOTDIR}, "a file stands where a folder is needed"},
+		{&fs.PathError{Op: "open", Path: "p", Err: syscall.EISDIR}, "it is a folder"},
+	} {
+		err := Wrap("p", c.err)
+		var failure *Error
+		if !errors.As(err, &failure) || failure.Advice() == "" || failure.ExitCode() != 7 ||
+			!strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "p ") {
+			t.Errorf("%v became %v, want %q", c.err, err, c.want)
+		}
+		if again := Wrap("q", err); again != err {
+			t.Errorf("wrapped twice: %v", again)
+		}
+	}
+	if _, err := os.Stat("/nonexistent"); !strings.Contains(Wrap("p", err).Error(), "p failed") {
+		t.Errorf("missing file: %v", Wrap("p", err))
+	}
+}

@@ -1,0 +1,106 @@
+// Package checkpoint saves and restores the state of a recipe: modules,
+// optimizers, loaders, generators, tensors and plain values. Where the bytes go
+// is a Store's business, which engine/worker provides.
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"drun/starlib"
+	"drun/tensor"
+
+	"go.starlark.net/starlark"
+)
+
+// Store keeps the ranks' parts of checkpoints.
+type Store interface {
+	// Save keeps this rank's part. It returns when the checkpoint is complete:
+	// when every rank's part is durable.
+	Save(step int64, score *float64, part []Item) error
+	// Restore gives this rank's part: step is a number, "last" or "best". It is
+	// nil, without an error, when there is nothing to restore.
+	Restore(step string) (*Restored, error)
+}
+
+// Restored is a rank's part of a checkpoint.
+type Restored struct {
+	Step int64
+	Part []Item
+}
+
+// Module makes the checkpoint module. always lists values that every checkpoint
+// holds besides the recipe's own, such as the streams of random numbers; agree
+// is called with each step, and is an error when the ranks' steps differ.
+func Module(ctx *tensor.Context, store Store, always []Named, agree func(c *starlib.Call, step int64) error) *starlib.Module {
+	return &starlib.Module{
+		Name: "checkpoint",
+		Doc:  "Saving and restoring a recipe's state.",
+		Defs: []*starlib.Def{
+			{
+				Sig: `save(state: dict, step: int, score: number = None)`,
+				Doc: "Saves a state: a dict of names to modules, optimizers, loaders, generators, tensors or plain\n" +
+					"values. Every rank calls it, with the same step. The checkpoint is there once all ranks' parts\n" +
+					"are durable; a crash before leaves the one before. score is what step = \"best\" compares.",
+				Fn: func(c *starlib.Call) (starlark.Value, error) {
+					step, err := c.Int(1)
+					if err != nil {
+						return nil, err
+					}
+					var score *float64
+					if !c.IsNone(2) {
+						s := c.Float(2)
+						score = &s
+					}
+					part, err := collect(c.Args[0].(*starlark.Dict), always)
+					if err != nil {
+						return nil, err
+					}
+					if err := agree(c, int64(step)); err != nil {
+						return nil, err
+					}
+					return nil, store.Save(int64(step), score, part)
+				},
+			},
+			{
+				Sig: `restore(state: dict, step: int | string = "last", strict: bool = True) -> int`,
+				Doc: "Restores a state in place from the newest complete checkpoint of --resume, or from step (a number\n" +
+					"or \"best\", the one of the highest score); plain values are put back into the dict. Returns the\n" +
+					"step, or None when there is nothing to restore. Tensors that are missing or have another shape\n" +
+					"or dtype are an error that lists them all; strict = False restores what matches.",
+				Fn: func(c *starlib.Call) (starlark.Value, error) {
+					step := c.Args[1].String()
+					if s, ok := starlark.AsString(c.Args[1]); ok {
+						if step = s; step != "last" && step != "best" {
+							return nil, fmt.Errorf("argument step: want a number, \"last\" or \"best\", got %q", s)
+						}
+					}
+					found, err := store.Restore(step)
+					if err != nil || found == nil {
+						return nil, err
+					}
+					if err := apply(ctx, c.Args[0].(*starlark.Dict), always, found.Part, c.Bool(2)); err != nil {
+						return nil, fmt.Errorf("step %d: %w", found.Step, err)
+					}
+					return starlark.MakeInt64(found.Step), nil
+				},
+			},
+		},
+	}
+}
+
+// Named is a value that every checkpoint holds.
+type Named struct {
+	Name  string
+	Value starlib.Stateful
+}
+
+// differences joins what does not fit into one error.
+func differences(found []string) error {
+	const shown = 20
+	if len(found) > shown {
+		found = append(found[:shown:shown], fmt.Sprintf("… and %d more", len(found)-shown))
+	}
+	return errors.New("the checkpoint does not fit the state (strict = False restores what matches):\n  " + strings.Join(found, "\n  "))
+}

@@ -1,0 +1,187 @@
+package checkpoint
+
+import (
+	"fmt"
+	"slices"
+
+	"drun/starlib"
+	"drun/starlib/plain"
+	"drun/tensor"
+
+	startensor "drun/starlib/tensor"
+
+	"go.starlark.net/starlark"
+)
+
+// Item is one piece of a state: a tensor or, with an empty DType, the bytes of a
+// plain value.
+type Item struct {
+	Name  string
+	DType string
+	Shape []int
+	Data  []byte
+}
+
+// Names of entries: the dict's key, then, for a value with several pieces, a
+// slash and the piece's own name. Values that are not the recipe's stand under
+// a key that starts with a slash.
+const separator = "/"
+
+// collect copies a state into items.
+func collect(state *starlark.Dict, always []Named) ([]Item, error) {
+	var items []Item
+	for _, kv := range state.Items() {
+		name, err := key(kv[0])
+		if err != nil {
+			return nil, err
+		}
+		if s, ok := kv[1].(starlib.Stateful); ok {
+			if items, err = add(items, name+separator, s); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		item, err := itemOf(name, kv[1])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		items = append(items, item)
+	}
+	for _, n := range always {
+		var err error
+		if items, err = add(items, separator+n.Name+separator, n.Value); err != nil {
+			return nil, err
+		}
+	}
+	return items, nil
+}
+
+func add(items []Item, prefix string, s starlib.Stateful) ([]Item, error) {
+	for _, e := range s.State() {
+		item, err := itemOf(prefix+e.Name, e.Value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", prefix+e.Name, err)
+		}
+		items = append(items, item)
+	}
+	return items, nil
+}
+
+func key(v starlark.Value) (string, error) {
+	name, ok := starlark.AsString(v)
+	if !ok || name == "" {
+		return "", fmt.Errorf("a state's keys are strings that are not empty, not %s", v)
+	}
+	return name, nil
+}
+
+func itemOf(name string, v starlark.Value) (Item, error) {
+	if t, ok := v.(*startensor.Value); ok {
+		data, err := tensor.Contiguous(t.Tensor())
+		if err != nil {
+			return Item{}, err
+		}
+		return Item{Name: name, DType: data.DType().String(), Shape: data.Shape(), Data: slices.Clone(data.Bytes())}, nil
+	}
+	data, err := plain.Encode(v)
+	return Item{Name: name, Data: data}, err
+}
+
+// value makes the Starlark value of an item.
+func (it *Item) value(ctx *tensor.Context) (starlark.Value, error) {
+	if it.DType == "" {
+		return (&plain.Decoder{Tensors: ctx}).Decode(it.Data)
+	}
+	dtype, err := tensor.ParseDType(it.DType)
+	if err != nil {
+		return nil, err
+	}
+	t, err := tensor.FromBytes(ctx, it.Data, it.Shape, dtype)
+	if err != nil {
+		return nil, err
+	}
+	return (*startensor.Value)(t), nil
+}
+
+// apply puts items back into a state. Everything is compared before anything is
+// changed.
+func apply(ctx *tensor.Context, state *starlark.Dict, always []Named, items []Item, strict bool) error {
+	saved := make(map[string]*Item, len(items))
+	for i := range items {
+		saved[items[i].Name] = &items[i]
+	}
+	var wrong []string
+	var changes []func() error
+	// take finds the saved value that fits the live one of that name.
+	take := func(name string, live starlark.Value) starlark.Value {
+		it := saved[name]
+		delete(saved, name)
+		if it == nil {
+			wrong = append(wrong, name+": not in the checkpoint")
+			return nil
+		}
+		if t, ok := live.(*startensor.Value); ok {
+			if want, got := describe(t.Tensor().DType().String(), t.Tensor().Shape()), describe(it.DType, it.Shape); want != got {
+				wrong = append(wrong, fmt.Sprintf("%s: the state has %s, the checkpoint %s", name, want, got))
+				return nil
+			}
+		}
+		v, err := it.value(ctx)
+		if err != nil {
+			wrong = append(wrong, name+": "+err.Error())
+			return nil
+		}
+		return v
+	}
+	restore := func(prefix string, s starlib.Stateful) {
+		var entries []starlib.Entry
+		for _, e := range s.State() {
+			if v := take(prefix+e.Name, e.Value); v != nil {
+				entries = append(entries, starlib.Entry{Name: e.Name, Value: v})
+			}
+		}
+		changes = append(changes, func() error { return s.SetState(entries) })
+	}
+	for _, kv := range state.Items() {
+		name, err := key(kv[0])
+		if err != nil {
+			return err
+		}
+		switch live := kv[1].(type) {
+		case starlib.Stateful:
+			restore(name+separator, live)
+		case *startensor.Value:
+			if v := take(name, live); v != nil {
+				changes = append(changes, func() error { return tensor.CopyInto(live.Tensor().Detach(), v.(*startensor.Value).Tensor()) })
+			}
+		default:
+			if v := take(name, live); v != nil {
+				changes = append(changes, func() error { return state.SetKey(kv[0], v) })
+			}
+		}
+	}
+	for _, n := range always {
+		restore(separator+n.Name+separator, n.Value)
+	}
+	for i := range items {
+		if _, left := saved[items[i].Name]; left {
+			wrong = append(wrong, items[i].Name+": in the checkpoint, but not in the state")
+		}
+	}
+	if strict && len(wrong) > 0 {
+		return differences(wrong)
+	}
+	for _, change := range changes {
+		if err := change(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func describe(dtype string, shape []int) string {
+	if dtype == "" {
+		return "a plain value"
+	}
+	return fmt.Sprintf("%s%v", dtype, shape)
+}

@@ -1,0 +1,140 @@
+// Package data is the module data of recipes: readers of files, datasets, and
+// loaders that give each rank its batches.
+package data
+
+import (
+	"fmt"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	"drun/starlib/random"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// Module makes the module for a rank.
+func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
+	return &starlib.Module{
+		Name:  "data",
+		Doc:   "Readers, datasets and loaders. Files are looked for in the recipe's folder, then in the --data folders; gzip is seen through, whatever the name.",
+		Types: []*starlib.Methods{datasetMethods, loaderMethods},
+		Defs: []*starlib.Def{
+			{
+				Sig: "csv(path: string, label: int = None) -> Dataset",
+				Doc: "A file of comma-separated numbers, one sample a line; a first line without numbers is a header and is skipped. label is the column of the labels, negative from the end. x: float32, shape (lines, columns); y: int64, or float32 if a label is no integer, shape (lines,), or None. A line of another length and a field that is no number are errors that name file, line and column.",
+				Fn:  func(c *starlib.Call) (starlark.Value, error) { return readCSV(r, ctx, c) },
+			},
+			{
+				Sig: "text(path: string) -> string",
+				Doc: "A file of UTF-8 text.",
+				Fn: func(c *starlib.Call) (starlark.Value, error) {
+					s, err := readText(r.Files, c.String(0))
+					return starlark.String(s), err
+				},
+			},
+			{
+				Sig: "bytes(path: string) -> bytes",
+				Doc: "A file as it is (unpacked, if it is gzip). tensor(data.bytes(path)) makes a uint8 tensor of it.",
+				Fn: func(c *starlib.Call) (starlark.Value, error) {
+					b, err := readAll(r.Files, c.String(0))
+					return starlark.Bytes(b), err
+				},
+			},
+			{
+				Sig: "dataset(x: Tensor, y: Tensor = None) -> Dataset",
+				Doc: "Samples of two tensors with equal first dimensions: row i of x belongs to row i of y.",
+				Fn: func(c *starlib.Call) (starlark.Value, error) {
+					return newDataset(startensor.Arg(c, 0), startensor.Optional(c, 1))
+				},
+			},
+			{
+				Sig: "split(ds: Dataset, fraction: number) -> (Dataset, Dataset)",
+				Doc: "Two datasets, of a fraction of the samples (rounded to whole ones) and of the others, after a shuffle by the run's seed: the same on all ranks and in each call.",
+				Fn: func(c *starlib.Call) (starlark.Value, error) {
+					ds := c.Args[0].(*Dataset)
+					order, err := random.New(ctx, r.Seed, random.Split).Permutation(ds.Len())
+					if err != nil {
+						return nil, err
+					}
+					a, b, err := ds.split(order, c.Float(1))
+					return starlark.Tuple{a, b}, err
+				},
+			},
+			{
+				Sig: "loader(ds: Dataset, batch: int, shuffle: bool = False, drop_last: bool = False, shard: bool = True, group = None, transform: callable = None) -> Loader",
+				Doc: `This rank's batches of batch samples each; a loop over the loader gives (x, y), or x alone without labels.
+With shuffle, the order depends on the run's seed and the epoch only, and every rank gets equally many batches: the rest that fills no batch on every rank is shared to within one sample, or dropped where it is smaller than the group. Without, each sample comes exactly once, and the ranks' counts of batches may differ by one. drop_last drops batches that are not full.
+shard = False gives every rank all samples; group shares them among the ranks of a group instead of the world. transform(x, y, generator) gives what a batch is replaced by; the generator depends on seed, rank, epoch and batch.`,
+				Fn: func(c *starlib.Call) (starlark.Value, error) { return newLoader(r, ctx, c) },
+			},
+		},
+	}
+}
+
+func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
+	var label *int
+	if !c.IsNone(1) {
+		n, err := c.Int(1)
+		if err != nil {
+			return nil, err
+		}
+		label = &n
+	}
+	path := c.String(0)
+	in, file, err := open(r.Files, path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	t, err := parseCSV(path, in, label)
+	if err != nil {
+		return nil, err
+	}
+	return t.dataset(ctx)
+}
+
+// dataset makes tensors of the table.
+func (t *table) dataset(ctx *tensor.Context) (*Dataset, error) {
+	d := &Dataset{}
+	var err error
+	if d.x, err = tensor.FromBytes(ctx, bytesOf(t.features), []int{t.rows, t.cols}, tensor.Float32); err != nil || t.labels == nil {
+		return d, err
+	}
+	kind := tensor.Float32
+	if t.classes {
+		kind = tensor.Int64
+	}
+	d.y, err = tensor.FromFloats(ctx, t.labels, []int{t.rows}, kind)
+	return d, err
+}
+
+func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
+	batch, err := c.Int(1)
+	if err != nil {
+		return nil, err
+	}
+	if batch < 1 {
+		return nil, fmt.Errorf("batch = %d: want at least 1 sample", batch)
+	}
+	rank, size := r.Rank, r.WorldSize
+	switch g := c.Args[5].(type) {
+	case starlark.NoneType:
+	case Group:
+		if rank, size = g.Rank(), g.Size(); rank < 0 {
+			return nil, fmt.Errorf("this rank is not a member of the group")
+		}
+	default:
+		return nil, fmt.Errorf("argument group: want a group of ranks, got %s", g.Type())
+	}
+	if !c.Bool(4) {
+		rank, size = 0, 1
+	}
+	ds := c.Args[0].(*Dataset)
+	l := &Loader{ds: ds, shuffle: c.Bool(2), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank}
+	l.share = newShare(ds.Len(), batch, rank, size, l.shuffle, c.Bool(3))
+	if !c.IsNone(6) {
+		l.transform = c.Callable(6)
+	}
+	return l, nil
+}

@@ -1,0 +1,221 @@
+package data
+
+import (
+	"fmt"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	"drun/starlib/lang"
+	"drun/starlib/random"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// Group is what a loader needs to know of a group of ranks: the values that
+// dist.new_group returns.
+type Group interface {
+	starlark.Value
+	Rank() int // of this process; negative for one that is not a member
+	Size() int
+}
+
+// Loader gives this rank's batches of a dataset, epoch after epoch.
+//
+// epoch and batch are its position: the epoch that the next batch belongs to, and
+// how many of that epoch's batches were handed out. They are its state.
+type Loader struct {
+	ds        *Dataset
+	share     share
+	shuffle   bool
+	transform starlark.Callable
+	thread    *starlark.Thread // calls transform, and is cancelled when that fails
+	ctx       *tensor.Context
+	seed      uint64
+	rank      int // in the group
+
+	epoch, batch int
+	active       *batchIterator // the loop that moves the position
+}
+
+var (
+	_ starlib.Stateful  = (*Loader)(nil)
+	_ starlark.HasAttrs = (*Loader)(nil)
+	_ starlark.Sequence = (*Loader)(nil)
+)
+
+func (l *Loader) String() string {
+	return fmt.Sprintf("<loader of %d batches of %d>", l.Len(), l.share.batch)
+}
+func (l *Loader) Type() string          { return "Loader" }
+func (l *Loader) Freeze()               {}
+func (l *Loader) Truth() starlark.Bool  { return true }
+func (l *Loader) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Loader") }
+
+// Len is the number of batches in an epoch on this rank.
+func (l *Loader) Len() int { return l.share.batches() }
+
+// Iterate goes through the batches of one epoch: the current one from its
+// position on. A loop within a loop over the same loader gives all batches of
+// the epoch and leaves the position alone.
+func (l *Loader) Iterate() starlark.Iterator {
+	it := &batchIterator{l: l, epoch: l.epoch}
+	if l.active == nil {
+		l.active, it.next = it, l.batch
+	}
+	return it
+}
+
+type batchIterator struct {
+	l     *Loader
+	epoch int
+	next  int
+	order *tensor.Tensor
+}
+
+func (it *batchIterator) Next(p *starlark.Value) bool {
+	l := it.l
+	if it.next >= l.Len() {
+		return false
+	}
+	v, err := it.load(it.next)
+	if err != nil {
+		lang.Cancel(l.thread, err)
+		return false
+	}
+	it.next++
+	if l.active == it {
+		l.batch = it.next
+	}
+	*p = v
+	return true
+}
+
+// Done ends the epoch, also when the loop was left early.
+func (it *batchIterator) Done() {
+	if l := it.l; l.active == it {
+		l.active = nil
+		l.epoch, l.batch = it.epoch+1, 0
+	}
+}
+
+func (it *batchIterator) load(i int) (starlark.Value, error) {
+	l := it.l
+	if l.shuffle && it.order == nil {
+		var err error
+		if it.order, err = random.New(l.ctx, l.seed, random.LoaderOrder, uint64(it.epoch)).Permutation(l.ds.Len()); err != nil {
+			return nil, err
+		}
+	}
+	lo, hi := l.share.bounds(i)
+	x, err := rows(l.ds.x, it.order, lo, hi)
+	if err != nil {
+		return nil, err
+	}
+	var y starlark.Value = starlark.None
+	if l.ds.y != nil {
+		t, err := rows(l.ds.y, it.order, lo, hi)
+		if err != nil {
+			return nil, err
+		}
+		y = (*startensor.Value)(t)
+	}
+	switch {
+	case l.transform != nil:
+		g := random.New(l.ctx, l.seed, random.LoaderTransform, uint64(l.rank), uint64(it.epoch), uint64(i))
+		return starlark.Call(l.thread, l.transform, starlark.Tuple{(*startensor.Value)(x), y, g}, nil)
+	case l.ds.y == nil:
+		return (*startensor.Value)(x), nil
+	}
+	return starlark.Tuple{(*startensor.Value)(x), y}, nil
+}
+
+// epochs is the iterable that loader.epochs(n) returns: the numbers of the epochs
+// that are left of n.
+type epochs struct {
+	l *Loader
+	n int
+}
+
+var _ starlark.Iterable = epochs{}
+
+func (e epochs) String() string             { return fmt.Sprintf("<epochs up to %d>", e.n) }
+func (e epochs) Type() string               { return "Epochs" }
+func (e epochs) Freeze()                    {}
+func (e epochs) Truth() starlark.Bool       { return e.l.epoch < e.n }
+func (e epochs) Hash() (uint32, error)      { return 0, fmt.Errorf("unhashable: Epochs") }
+func (e epochs) Iterate() starlark.Iterator { return &epochIterator{epochs: e, last: -1} }
+
+type epochIterator struct {
+	epochs
+	last int
+}
+
+func (it *epochIterator) Next(p *starlark.Value) bool {
+	l := it.l
+	if it.last >= 0 && l.epoch != it.last+1 {
+		// The loader was not used in the last epoch, or more than once.
+		l.epoch, l.batch = it.last+1, 0
+	}
+	if l.epoch >= it.n {
+		return false
+	}
+	it.last = l.epoch
+	*p = starlark.MakeInt(l.epoch)
+	return true
+}
+
+func (it *epochIterator) Done() {}
+
+// State is the position, and the length of an epoch to which it refers.
+func (l *Loader) State() []starlib.Entry {
+	return []starlib.Entry{
+		{Name: "epoch", Value: starlark.MakeInt(l.epoch)},
+		{Name: "batch", Value: starlark.MakeInt(l.batch)},
+		{Name: "batches", Value: starlark.MakeInt(l.Len())},
+	}
+}
+
+// SetState takes the position. Where an epoch has another number of batches now,
+// as in another world size, the loader goes on after the same part of the epoch.
+func (l *Loader) SetState(entries []starlib.Entry) error {
+	epoch, batch, of := l.epoch, l.batch, l.Len()
+	for _, e := range entries {
+		field := map[string]*int{"epoch": &epoch, "batch": &batch, "batches": &of}[e.Name]
+		if field == nil {
+			return fmt.Errorf("a loader has no state %q", e.Name)
+		}
+		n, err := starlark.AsInt32(e.Value)
+		if err != nil || n < 0 {
+			return fmt.Errorf("a loader's %s must be a number of 0 or more, not %s", e.Name, e.Value)
+		}
+		*field = n
+	}
+	if n := l.Len(); of != n && of > 0 {
+		batch = batch * n / of
+	}
+	l.epoch, l.batch, l.active = epoch, min(batch, l.Len()), nil
+	return nil
+}
+
+var loaderMethods = &starlib.Methods{
+	Type: "Loader",
+	Doc:  "This rank's batches of a dataset. A loop over it is one epoch and gives (x, y), or x alone without labels; len(loader) is the number of batches in an epoch. Its position is part of a checkpoint.",
+	Defs: []*starlib.Def{{
+		Sig: "epochs(n: int) -> iterable",
+		Doc: "The numbers of the epochs that are left of n: 0 to n - 1 in a fresh run; after checkpoint.restore from the epoch on in which the checkpoint was saved, whose first loop over the loader goes on after the last batch.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			n, err := c.Int(0)
+			if err != nil {
+				return nil, err
+			}
+			return epochs{c.Recv.(*Loader), n}, nil
+		},
+	}},
+}
+
+// Attr gives the methods.
+func (l *Loader) Attr(name string) (starlark.Value, error) { return loaderMethods.Attr(l, name) }
+
+// AttrNames lists the methods.
+func (l *Loader) AttrNames() []string { return loaderMethods.AttrNames() }

@@ -1,0 +1,182 @@
+package lang
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+)
+
+// Builtins returns the builtins of the language itself: sum and round, which
+// Starlark lacks, and those of Starlark's that have to know of values without
+// a truth or of values nested too deep.
+func Builtins() starlark.StringDict {
+	dict := starlark.StringDict{
+		"sum":   starlark.NewBuiltin("sum", sum),
+		"round": starlark.NewBuiltin("round", round),
+		"all":   starlark.NewBuiltin("all", quantifier(false)),
+		"any":   starlark.NewBuiltin("any", quantifier(true)),
+		"bool":  starlark.NewBuiltin("bool", toBool),
+	}
+	for _, name := range []string{"str", "repr", "print", "fail"} {
+		dict[name] = Shallow(starlark.Universe[name].(*starlark.Builtin))
+	}
+	return dict
+}
+
+// sum(iterable, start = 0) is start + x + …, with the + of the elements.
+func sum(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	var items starlark.Iterable
+	var total starlark.Value = starlark.MakeInt(0)
+	if err := starlark.UnpackArgs(b.Name(), args, kwargs, "iterable", &items, "start?", &total); err != nil {
+		return nil, err
+	}
+	iter := items.Iterate()
+	defer iter.Done()
+	var x starlark.Value
+	for i := 0; iter.Next(&x); i++ {
+		next, err := starlark.Binary(syntax.PLUS, total, x)
+		if err != nil {
+			return nil, fmt.Errorf("sum: element %d: %w", i, err)
+		}
+		total = next
+	}
+	return total, nil
+}
+
+// round(x, ndigits = None) rounds half to even, as Python's does: to an int
+// without ndigits, else to a value of x's type.
+func round(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	var x, ndigits starlark.Value
+	if err := starlark.UnpackArgs(b.Name(), args, kwargs, "x", &x, "ndigits?", &ndigits); err != nil {
+		return nil, err
+	}
+	digits, given := 0, ndigits != nil && ndigits != starlark.None
+	if given {
+		var err error
+		if digits, err = starlark.AsInt32(ndigits); err != nil {
+			return nil, fmt.Errorf("round: ndigits: %w", err)
+		}
+	}
+	switch x := x.(type) {
+	case starlark.Int:
+		return roundInt(x, digits), nil
+	case starlark.Float:
+		if given {
+			return roundFloat(x, digits), nil
+		}
+		i, err := starlark.NumberToInt(starlark.Float(math.RoundToEven(float64(x))))
+		if err != nil {
+			return nil, fmt.Errorf("round: %w", err)
+		}
+		return i, nil
+	}
+	return nil, fmt.Errorf("round: got %s, want int or float", x.Type())
+}
+
+// roundInt rounds to a multiple of ten to the -digits.
+func roundInt(x starlark.Int, digits int) starlark.Value {
+	if digits >= 0 {
+		return x
+	}
+	i := x.BigInt()
+	if -digits > len(i.Text(10)) {
+		return starlark.MakeInt(0)
+	}
+	unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(-digits)), nil)
+	return starlark.MakeBigInt(roundTo(i, unit, unit))
+}
+
+// roundTo returns the number of units in i, rounded half to even, times scale.
+func roundTo(i, unit, scale *big.Int) *big.Int {
+	n, rest := new(big.Int).DivMod(i, unit, new(big.Int))
+	switch rest.Lsh(rest, 1).Cmp(unit) {
+	case 1:
+		n.Add(n, big.NewInt(1))
+	case 0:
+		n.Add(n, big.NewInt(int64(n.Bit(0))))
+	}
+	return n.Mul(n, scale)
+}
+
+// roundFloat rounds the exact value of x, not that of x times a power of ten:
+// round(2.675, 2) is 2.67, as the float nearest to 2.675 lies below it.
+func roundFloat(x starlark.Float, digits int) starlark.Value {
+	f := float64(x)
+	if math.IsNaN(f) || math.IsInf(f, 0) || digits > 323 {
+		return x
+	}
+	if digits < -308 {
+		return starlark.Float(math.Copysign(0, f))
+	}
+	if digits < 0 {
+		return roundTens(f, -digits)
+	}
+	// strconv rounds the exact value, half to even.
+	r, _ := strconv.ParseFloat(strconv.FormatFloat(f, 'f', digits, 64), 64)
+	return starlark.Float(r)
+}
+
+// roundTens rounds to a multiple of ten to the n. Twice the value, with any
+// fraction counted as a half, tells ties from what lies above them.
+func roundTens(f float64, n int) starlark.Value {
+	whole, fraction := math.Modf(math.Abs(f))
+	i, _ := big.NewFloat(whole).Int(nil)
+	i.Lsh(i, 1)
+	if fraction != 0 {
+		i.SetBit(i, 0, 1)
+	}
+	unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n)), nil)
+	r, _ := new(big.Float).SetInt(roundTo(i, new(big.Int).Lsh(unit, 1), unit)).Float64()
+	return starlark.Float(math.Copysign(r, f))
+}
+
+// toBool is bool(x) where x may be without a truth.
+func toBool(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	var x starlark.Value = starlark.False
+	if err := starlark.UnpackPositionalArgs(b.Name(), args, kwargs, 0, &x); err != nil {
+		return nil, err
+	}
+	if err := checkTruth(x); err != nil {
+		return nil, err
+	}
+	return x.Truth(), nil
+}
+
+// quantifier is any (which stops at True) or all (at False).
+func quantifier(stop starlark.Bool) func(*starlark.Thread, *starlark.Builtin, starlark.Tuple, []starlark.Tuple) (starlark.Value, error) {
+	return func(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+		var items starlark.Iterable
+		if err := starlark.UnpackPositionalArgs(b.Name(), args, kwargs, 1, &items); err != nil {
+			return nil, err
+		}
+		iter := items.Iterate()
+		defer iter.Done()
+		var x starlark.Value
+		for iter.Next(&x) {
+			if err := checkTruth(x); err != nil {
+				return nil, err
+			}
+			if x.Truth() == stop {
+				return stop, nil
+			}
+		}
+		return !stop, nil
+	}
+}
+
+// Shallow returns a builtin that refuses arguments nested too deep, and otherwise
+// does what b does. Printers and encoders, such as json.encode, need it.
+func Shallow(b *starlark.Builtin) *starlark.Builtin {
+	return starlark.NewBuiltin(b.Name(), func(thread *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+		for _, arg := range args {
+			if err := CheckDepth(arg); err != nil {
+				return nil, fmt.Errorf("%s: %w", b.Name(), err)
+			}
+		}
+		return b.CallInternal(thread, args, kwargs)
+	})
+}

@@ -1,0 +1,140 @@
+package lang
+
+import (
+	"fmt"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/starlarkstruct"
+)
+
+// Printing and freezing recurse over values, printing in a time that grows with
+// the square of the depth, and Go's stack overflow cannot be recovered.
+const (
+	maxPrintDepth  = 1_000
+	maxFreezeDepth = 100_000
+)
+
+// CheckDepth reports an error if a value is a nest of containers too deep to
+// be printed or encoded. A builtin that recurses over its argument calls it
+// first.
+func CheckDepth(v starlark.Value) error { return checkDepth(v, maxPrintDepth) }
+
+// Freeze freezes the globals of a module, unless a value is nested too deep.
+func Freeze(globals starlark.StringDict) error {
+	for _, name := range globals.Keys() {
+		if err := checkDepth(globals[name], maxFreezeDepth); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	globals.Freeze()
+	return nil
+}
+
+func checkDepth(v starlark.Value, limit int) error {
+	if !nests(v) {
+		return nil
+	}
+	w := nest{limit: limit, height: make(map[any]int)}
+	if w.visit(v, 0) < 0 {
+		return fmt.Errorf("a %s is nested more than %d deep", v.Type(), limit)
+	}
+	return nil
+}
+
+func nests(v starlark.Value) bool {
+	switch v := v.(type) {
+	case *starlark.List:
+		return v.Len() > 0
+	case starlark.Tuple:
+		return len(v) > 0
+	case *starlark.Dict:
+		return v.Len() > 0
+	case *starlark.Set, *starlark.Function, *starlarkstruct.Struct:
+		return true
+	}
+	return false
+}
+
+// nest measures how deep a value nests. height holds the height of what has
+// been visited, keyed by identity, so that what is shared is visited once; a
+// container on the current path has height 0, which ends cycles.
+type nest struct {
+	limit  int
+	height map[any]int
+}
+
+// visit returns the height of v, or -1 if it reaches below the limit.
+func (n *nest) visit(v starlark.Value, depth int) int {
+	if depth > n.limit {
+		return -1
+	}
+	var id any = v
+	if t, ok := v.(starlark.Tuple); ok {
+		id = &t[0]
+	}
+	height, seen := n.height[id]
+	if seen {
+		if depth+height > n.limit {
+			return -1
+		}
+		return height
+	}
+	n.height[id] = 0
+	parts(v, func(part starlark.Value) bool {
+		if part == nil || !nests(part) {
+			return true
+		}
+		h := n.visit(part, depth+1)
+		if h < 0 {
+			height = -1
+			return false
+		}
+		height = max(height, h+1)
+		return true
+	})
+	n.height[id] = height
+	return height
+}
+
+// parts calls yield for what v holds, until it says false.
+func parts(v starlark.Value, yield func(starlark.Value) bool) {
+	switch v := v.(type) {
+	case *starlark.List:
+		for i := range v.Len() {
+			if !yield(v.Index(i)) {
+				return
+			}
+		}
+	case starlark.Tuple:
+		for _, elem := range v {
+			if !yield(elem) {
+				return
+			}
+		}
+	case *starlark.Set:
+		v.Elements()(yield)
+	case *starlark.Dict:
+		for key, value := range v.Entries() {
+			if !yield(key) || !yield(value) {
+				return
+			}
+		}
+	case *starlarkstruct.Struct:
+		for _, name := range v.AttrNames() {
+			if field, err := v.Attr(name); err == nil && !yield(field) {
+				return
+			}
+		}
+	case *starlark.Function:
+		for i := range v.NumFreeVars() {
+			if _, value := v.FreeVar(i); !yield(value) {
+				return
+			}
+		}
+		for i := range v.NumParams() {
+			if !yield(v.ParamDefault(i)) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package lang
+
+import (
+	"fmt"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+)
+
+// Elementwise is a value, such as a tensor, that compares element by element.
+type Elementwise interface {
+	starlark.Value
+	// CompareElementwise returns the value of x op y, or of y op x if
+	// reversed, where x is the receiver. op is one of EQL NEQ LT LE GT GE. A
+	// comparison of equality with None is not asked for: it is a plain bool.
+	CompareElementwise(op syntax.Token, y starlark.Value, reversed bool) (starlark.Value, error)
+}
+
+// Truther is a value that may have no truth, as a tensor of several elements.
+// Where TruthValue gives no error, the value's Truth must agree with it.
+type Truther interface {
+	starlark.Value
+	TruthValue() (bool, error)
+}
+
+// operators holds what rewritten expressions refer to. The values are
+// immutable, so all recipes and threads share them.
+var operators = func() starlark.StringDict {
+	dict := starlark.StringDict{
+		"if": truth{},
+		"%":  &operator{apply: format},
+	}
+	for _, op := range []syntax.Token{syntax.EQL, syntax.NEQ, syntax.LT, syntax.LE, syntax.GT, syntax.GE} {
+		dict[op.String()] = &operator{apply: func(x, y starlark.Value) (starlark.Value, error) {
+			return compare(op, x, y)
+		}}
+		dict["if "+op.String()] = &operator{apply: func(x, y starlark.Value) (starlark.Value, error) {
+			z, err := compare(op, x, y)
+			if err != nil {
+				return nil, err
+			}
+			return z, checkTruth(z)
+		}}
+	}
+	return dict
+}()
+
+// internal is the part of a starlark.Value that does not matter for values that
+// recipes never get hold of.
+type internal struct{}
+
+func (internal) String() string        { return "operator" }
+func (internal) Type() string          { return "operator" }
+func (internal) Freeze()               {}
+func (internal) Truth() starlark.Bool  { return true }
+func (internal) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: operator") }
+
+// operator[x][y] applies a binary operator.
+type operator struct {
+	internal
+	apply func(x, y starlark.Value) (starlark.Value, error)
+}
+
+func (op *operator) Get(x starlark.Value) (starlark.Value, bool, error) {
+	return &applied{op: op, x: x}, true, nil
+}
+
+// applied is an operator with its left operand.
+type applied struct {
+	internal
+	op *operator
+	x  starlark.Value
+}
+
+func (a *applied) Get(y starlark.Value) (starlark.Value, bool, error) {
+	z, err := a.op.apply(a.x, y)
+	return z, true, err
+}
+
+// truth[x] is x, unless x has no truth.
+type truth struct{ internal }
+
+func (truth) Get(x starlark.Value) (starlark.Value, bool, error) { return x, true, checkTruth(x) }
+
+func checkTruth(x starlark.Value) error {
+	if _, plain := x.(starlark.Bool); plain {
+		return nil
+	}
+	if t, ok := x.(Truther); ok {
+		_, err := t.TruthValue()
+		return err
+	}
+	return nil
+}
+
+var (
+	_ starlark.Mapping = (*operator)(nil)
+	_ starlark.Mapping = (*applied)(nil)
+	_ starlark.Mapping = truth{}
+)

@@ -1,0 +1,236 @@
+package lang
+
+import "go.starlark.net/syntax"
+
+// The rewriting replaces
+//
+//	x < y              by  "<"[x][y]
+//	x, as a condition  by  "if"[x]
+//	x < y, as such     by  "if <"[x][y]
+//	s % y              by  "%"[s][y]
+//
+// where "<" stands for a predeclared value of that name, which no recipe can
+// write or shadow. Indexing rather than calling costs half as much, and puts
+// no frame of its own between the recipe's frames in a backtrace; an index
+// expression fails at its bracket, so the bracket takes the operator's place.
+
+// rewrite changes a tree that has not been resolved, in place.
+func rewrite(file *syntax.File) { statements(file.Stmts) }
+
+func statements(stmts []syntax.Stmt) {
+	for _, stmt := range stmts {
+		switch s := stmt.(type) {
+		case *syntax.AssignStmt:
+			assignment(s)
+		case *syntax.DefStmt:
+			parameters(s.Params)
+			statements(s.Body)
+		case *syntax.ExprStmt:
+			s.X = expr(s.X)
+		case *syntax.ForStmt:
+			target(s.Vars)
+			s.X = expr(s.X)
+			statements(s.Body)
+		case *syntax.WhileStmt:
+			s.Cond = condition(s.Cond)
+			statements(s.Body)
+		case *syntax.IfStmt:
+			s.Cond = condition(s.Cond)
+			statements(s.True)
+			statements(s.False)
+		case *syntax.ReturnStmt:
+			if s.Result != nil {
+				s.Result = expr(s.Result)
+			}
+		}
+	}
+}
+
+func assignment(s *syntax.AssignStmt) {
+	target(s.LHS)
+	s.RHS = expr(s.RHS)
+	if s.Op != syntax.PERCENT_EQ {
+		return
+	}
+	// s %= y becomes s = s % y. For x[i] and x.f this would evaluate x twice:
+	// they keep Starlark's own %.
+	if id, ok := unparen(s.LHS).(*syntax.Ident); ok {
+		s.Op = syntax.EQ
+		s.RHS = operation("%", &syntax.Ident{NamePos: id.NamePos, Name: id.Name}, s.OpPos, s.RHS)
+	}
+}
+
+// target rewrites the expressions within the left side of an assignment. What
+// cannot be assigned to stays as it is, for the resolver to refuse.
+func target(e syntax.Expr) {
+	switch e := e.(type) {
+	case *syntax.ParenExpr:
+		target(e.X)
+	case *syntax.TupleExpr:
+		targets(e.List)
+	case *syntax.ListExpr:
+		targets(e.List)
+	case *syntax.IndexExpr, *syntax.DotExpr:
+		expr(e)
+	}
+}
+
+func targets(list []syntax.Expr) {
+	for _, e := range list {
+		target(e)
+	}
+}
+
+func parameters(params []syntax.Expr) {
+	for _, p := range params {
+		if p, ok := p.(*syntax.BinaryExpr); ok { // name = default
+			p.Y = expr(p.Y)
+		}
+	}
+}
+
+func expr(e syntax.Expr) syntax.Expr {
+	switch e := e.(type) {
+	case *syntax.BinaryExpr:
+		return binary(e, expr, "")
+	case *syntax.CallExpr:
+		e.Fn = expr(e.Fn)
+		expressions(e.Args)
+	case *syntax.Comprehension:
+		e.Body = expr(e.Body)
+		for _, clause := range e.Clauses {
+			switch c := clause.(type) {
+			case *syntax.ForClause:
+				target(c.Vars)
+				c.X = expr(c.X)
+			case *syntax.IfClause:
+				c.Cond = condition(c.Cond)
+			}
+		}
+	case *syntax.CondExpr:
+		e.Cond, e.True, e.False = condition(e.Cond), expr(e.True), expr(e.False)
+	case *syntax.DictEntry:
+		e.Key, e.Value = expr(e.Key), expr(e.Value)
+	case *syntax.DictExpr:
+		expressions(e.List)
+	case *syntax.DotExpr:
+		e.X = expr(e.X)
+	case *syntax.IndexExpr:
+		e.X, e.Y = expr(e.X), expr(e.Y)
+	case *syntax.LambdaExpr:
+		parameters(e.Params)
+		e.Body = expr(e.Body)
+	case *syntax.ListExpr:
+		expressions(e.List)
+	case *syntax.ParenExpr:
+		e.X = expr(e.X)
+	case *syntax.SliceExpr:
+		e.X = expr(e.X)
+		for _, part := range []*syntax.Expr{&e.Lo, &e.Hi, &e.Step} {
+			if *part != nil {
+				*part = expr(*part)
+			}
+		}
+	case *syntax.TupleExpr:
+		expressions(e.List)
+	case *syntax.UnaryExpr:
+		if e.Op == syntax.NOT {
+			e.X = condition(e.X)
+		} else if e.X != nil {
+			e.X = expr(e.X)
+		}
+	}
+	return e
+}
+
+func expressions(list []syntax.Expr) {
+	for i := range list {
+		list[i] = expr(list[i])
+	}
+}
+
+// binary rewrites x op y. The right operand of and/or is the value of the
+// whole, so it is rewritten as the whole is: by expr or by condition.
+func binary(e *syntax.BinaryExpr, right func(syntax.Expr) syntax.Expr, prefix string) syntax.Expr {
+	switch e.Op {
+	case syntax.AND, syntax.OR:
+		e.X, e.Y = condition(e.X), right(e.Y)
+	case syntax.EQL, syntax.NEQ, syntax.LT, syntax.LE, syntax.GT, syntax.GE:
+		return operation(prefix+e.Op.String(), expr(e.X), e.OpPos, expr(e.Y))
+	case syntax.PERCENT:
+		e.X, e.Y = expr(e.X), expr(e.Y)
+		if mayFormat(e.X) {
+			return operation("%", e.X, e.OpPos, e.Y)
+		}
+	default: // also name = value, in a call
+		e.X, e.Y = expr(e.X), expr(e.Y)
+	}
+	return e
+}
+
+// condition rewrites an expression whose truth is asked for.
+func condition(e syntax.Expr) syntax.Expr {
+	switch x := e.(type) {
+	case *syntax.ParenExpr:
+		x.X = condition(x.X)
+		return x
+	case *syntax.CondExpr:
+		x.Cond, x.True, x.False = condition(x.Cond), condition(x.True), condition(x.False)
+		return x
+	case *syntax.UnaryExpr:
+		if x.Op == syntax.NOT {
+			return expr(x)
+		}
+	case *syntax.BinaryExpr:
+		switch x.Op {
+		case syntax.IN, syntax.NOT_IN:
+			return expr(x) // a bool, whatever the operands
+		case syntax.AND, syntax.OR, syntax.EQL, syntax.NEQ, syntax.LT, syntax.LE, syntax.GT, syntax.GE:
+			return binary(x, condition, "if ")
+		}
+	case *syntax.Literal, *syntax.ListExpr, *syntax.TupleExpr, *syntax.DictExpr, *syntax.Comprehension, *syntax.LambdaExpr:
+		return expr(e)
+	case *syntax.Ident:
+		if x.Name == "True" || x.Name == "False" || x.Name == "None" {
+			return x
+		}
+	}
+	start, end := e.Span()
+	return &syntax.IndexExpr{
+		X:      &syntax.Ident{NamePos: start, Name: "if"},
+		Lbrack: start,
+		Y:      expr(e),
+		Rbrack: end,
+	}
+}
+
+func operation(name string, x syntax.Expr, pos syntax.Position, y syntax.Expr) syntax.Expr {
+	start, end := syntax.Start(x), syntax.End(y)
+	return &syntax.IndexExpr{
+		X: &syntax.IndexExpr{
+			X:      &syntax.Ident{NamePos: start, Name: name},
+			Lbrack: pos,
+			Y:      x,
+			Rbrack: pos,
+		},
+		Lbrack: pos,
+		Y:      y,
+		Rbrack: end,
+	}
+}
+
+// mayFormat reports whether x % y may be a formatting, judged by x.
+func mayFormat(x syntax.Expr) bool {
+	lit, ok := unparen(x).(*syntax.Literal)
+	return !ok || lit.Token == syntax.STRING
+}
+
+func unparen(e syntax.Expr) syntax.Expr {
+	for {
+		p, ok := e.(*syntax.ParenExpr)
+		if !ok {
+			return e
+		}
+		e = p.X
+	}
+}

@@ -1,0 +1,120 @@
+package lang
+
+import (
+	"errors"
+	"fmt"
+	"runtime/metrics"
+	"strings"
+	"sync/atomic"
+
+	"go.starlark.net/starlark"
+)
+
+const (
+	// MaxCallDepth is how deep calls may nest. Each takes about 2 kB of Go's
+	// stack, so even what a recipe adds between two looks at it (a call takes at
+	// least five steps) stays far below the 512 MB at which a process dies.
+	MaxCallDepth = 5_000
+	stepsBetween = 10_000
+
+	watchKey = "lang.watch"
+)
+
+// A watch is what a thread under Watch carries.
+type watch struct {
+	maxHeap uint64
+	cause   atomic.Pointer[error] // of the first Cancel
+	heap    [1]metrics.Sample
+}
+
+// Watch puts a new thread under watch, before it executes anything: recursion
+// without end becomes an error of the recipe, and Cancel works on it. It takes
+// the thread's OnMaxSteps for this.
+func Watch(thread *starlark.Thread) {
+	w := new(watch)
+	w.heap[0].Name = "/memory/classes/heap/objects:bytes"
+	thread.SetLocal(watchKey, w)
+	thread.OnMaxSteps = func(thread *starlark.Thread) {
+		thread.SetMaxExecutionSteps(thread.ExecutionSteps() + stepsBetween)
+		if err := w.look(thread); err != nil {
+			Cancel(thread, err)
+		}
+	}
+	thread.SetMaxExecutionSteps(stepsBetween)
+}
+
+// LimitHeap makes it an error of the recipe on a thread under Watch when the
+// process holds more than maxHeap bytes of Go's heap. What one builtin allocates
+// in one call is seen only when it is done.
+func LimitHeap(thread *starlark.Thread, maxHeap uint64) {
+	thread.Local(watchKey).(*watch).maxHeap = maxHeap
+}
+
+func (w *watch) look(thread *starlark.Thread) error {
+	if thread.CallStackDepth() > MaxCallDepth {
+		return fmt.Errorf("recursion is deeper than %d calls (%s)", MaxCallDepth, recursive(thread))
+	}
+	if w.maxHeap > 0 {
+		metrics.Read(w.heap[:])
+		if n := w.heap[0].Value.Uint64(); n > w.maxHeap {
+			return fmt.Errorf("the recipe holds %d MB, more than its limit of %d MB", n>>20, w.maxHeap>>20)
+		}
+	}
+	return nil
+}
+
+// recursive says who recurses, by the innermost calls.
+func recursive(thread *starlark.Thread) string {
+	var names []string
+	seen := make(map[string]bool)
+	for depth := range 100 {
+		if frame := thread.CallFrame(depth); isRecipe(frame.Pos) && !seen[frame.Name] {
+			seen[frame.Name] = true
+			names = append(names, frame.Name)
+		}
+	}
+	if len(names) == 1 {
+		return names[0] + " calls itself without an end?"
+	}
+	if len(names) > 4 {
+		names = append(names[:4], "…")
+	}
+	return strings.Join(names, ", ") + " call each other without an end?"
+}
+
+// Cancel makes a thread under Watch fail soon with an error that wraps err; the
+// first call counts. It may be called from any goroutine. What a builtin waits
+// for is not interrupted: that is up to the builtin.
+func Cancel(thread *starlark.Thread, err error) {
+	if w, ok := thread.Local(watchKey).(*watch); ok {
+		w.cause.CompareAndSwap(nil, &err)
+	}
+	thread.Cancel(err.Error())
+}
+
+// Cancelled returns the error that a thread under Watch was cancelled with, or
+// nil.
+func Cancelled(thread *starlark.Thread) error {
+	if thread == nil {
+		return nil
+	}
+	if w, ok := thread.Local(watchKey).(*watch); ok {
+		if cause := w.cause.Load(); cause != nil {
+			return *cause
+		}
+	}
+	return nil
+}
+
+// causedByCancel reports whether err is what go.starlark.net makes of a
+// cancelled thread, rather than an error that came before.
+func causedByCancel(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if strings.HasPrefix(err.Error(), cancelPrefix) {
+			return true
+		}
+	}
+	return false
+}
+
+const cancelPrefix = "Starlark computation cancelled: "

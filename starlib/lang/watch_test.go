@@ -1,0 +1,107 @@
+package lang_test
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib/lang"
+)
+
+func TestEndlessRecursion(t *testing.T) {
+	// A tenth of what a process has by default: the depth leaves room.
+	defer debug.SetMaxStack(debug.SetMaxStack(100 << 20))
+	for _, c := range []struct{ name, src, who string }{
+		{"pure", "def f(n):\n    return f(n + 1) + 1\ndef main(): f(0)", "f calls itself"},
+		{"tail", "def f(): return f()\ndef main(): f()", "f calls itself"},
+		{"mutual", "def f(): return g()\ndef g(): return f()\ndef main(): f()", "g, f call each other|f, g call each other"},
+		{"lambda", "f = lambda: f()\ndef main(): f()", "lambda calls itself"},
+		{"key", "def f(x): return sorted([1, 2], key = f)\ndef main(): f(0)", "f calls itself"},
+		{"max", "def f(x): return max([1, 2], key = lambda y: f(y))\ndef main(): f(0)", "f, lambda|lambda, f"},
+		{"builtin", "def f(): return called(f)\ndef main(): f()", "f calls itself"},
+		{"star", "def f(*a, **k): return f(*a, **k)\ndef main(): f(1, b = 2)", "f calls itself"},
+		{"comprehension", "def f(): return [f() for x in [1]]\ndef main(): f()", "f calls itself"},
+		{"condition", "def f(): return 1 < f()\ndef main(): f()", "f calls itself"},
+		{"top level", "def f(): f()\nf()", "f calls itself"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := fault(t, c.src)
+			if !strings.Contains(e.Msg, "recursion is deeper than 5000 calls (") || !containsAny(e.Msg, c.who) || !strings.HasPrefix(e.Pos.String(), "r.star:") {
+				t.Errorf("%.200s", e.Error())
+			}
+			if text := e.Render(nil); strings.Count(text, "\n") > 60 {
+				t.Errorf("the backtrace has %d lines", strings.Count(text, "\n"))
+			}
+		})
+	}
+}
+
+func containsAny(s, alternatives string) bool {
+	for _, a := range strings.Split(alternatives, "|") {
+		if strings.Contains(s, a) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestDeepRecursionIsAllowed(t *testing.T) {
+	if e := runRecipe("r.star", []byte("def f(n): return 0 if n == 0 else 1 + f(n - 1)\ndef main(): eq(f(4900), 4900)")); e != nil {
+		t.Error(e)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	cause := fmt.Errorf("rank 2 failed")
+	thread := new(starlark.Thread)
+	lang.Watch(thread)
+	if lang.Cancelled(thread) != nil || lang.Cancelled(nil) != nil {
+		t.Error("cancelled before Cancel")
+	}
+	time.AfterFunc(10*time.Millisecond, func() {
+		lang.Cancel(thread, cause)
+		lang.Cancel(thread, errors.New("a later one"))
+	})
+	e := lang.Explain(thread, execute(thread, "r.star", []byte("def main():\n    while True: x = 1 + 1")))
+	if e == nil || !errors.Is(e, cause) || e.Msg != "rank 2 failed" || !e.Pos.IsValid() {
+		t.Errorf("%v", e)
+	}
+	// An error that came before the cancellation keeps its own text.
+	err := execute(new(starlark.Thread), "r.star", []byte("def main():\n    fail('first')"))
+	if e := lang.Explain(thread, err); errors.Is(e, cause) || !strings.Contains(e.Msg, "first") {
+		t.Errorf("%v", e)
+	}
+}
+
+func TestHeapLimit(t *testing.T) {
+	thread := new(starlark.Thread)
+	lang.Watch(thread)
+	lang.LimitHeap(thread, 256<<20)
+	e := lang.Explain(thread, execute(thread, "r.star", []byte("def main():\n    x = []\n    while True:\n        x.append(list(range(1000)))")))
+	if e == nil || !strings.Contains(e.Msg, "more than its limit of 256 MB") || e.Pos.Line < 3 {
+		t.Errorf("%v", e)
+	}
+	debug.FreeOSMemory()
+}
+
+func TestFreeze(t *testing.T) {
+	deep := starlark.NewList(nil)
+	for range 200_000 {
+		deep = starlark.NewList([]starlark.Value{deep})
+	}
+	flat := starlark.NewList([]starlark.Value{starlark.MakeInt(1)})
+	if err := lang.Freeze(starlark.StringDict{"flat": flat, "deep": deep}); err == nil || !strings.Contains(err.Error(), "deep: a list is nested more than 100000 deep") {
+		t.Errorf("%v", err)
+	}
+	if err := lang.Freeze(starlark.StringDict{"flat": flat}); err != nil {
+		t.Error(err)
+	}
+	if err := flat.Append(starlark.None); err == nil {
+		t.Error("Freeze does not freeze")
+	}
+}

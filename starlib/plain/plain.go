@@ -1,0 +1,241 @@
+// Package plain turns plain Starlark values (None bool int float string bytes
+// list tuple dict set struct, with tensors inside) into bytes and back, keeping
+// type and value exactly. The collectives send such values, checkpoints hold them.
+//
+// The bytes are CBOR (RFC 8949): what CBOR has no type for stands under a tag.
+package plain
+
+import (
+	"fmt"
+	"math/big"
+	"unicode/utf8"
+
+	"drun/tensor"
+
+	startensor "drun/starlib/tensor"
+
+	"github.com/fxamacker/cbor/v2"
+	"go.starlark.net/starlark"
+	"go.starlark.net/starlarkstruct"
+)
+
+// Tags of drun's own, from CBOR's first-come-first-served range.
+const (
+	tagTuple  = 0x6472_0001 + iota // [items…]
+	tagDict                        // [key, value, key, value…] in insertion order
+	tagSet                         // [items…] in insertion order
+	tagStruct                      // [name, value, …]
+	tagText                        // a string that is not UTF-8
+	tagTensor                      // [dtype, [sizes…], data]
+)
+
+// maxDepth bounds nesting: a value that contains itself has no end.
+const maxDepth = 200
+
+var encoder, decoder = modes()
+
+func modes() (cbor.EncMode, cbor.DecMode) {
+	enc, err := cbor.EncOptions{
+		NaNConvert: cbor.NaNConvertNone,
+		InfConvert: cbor.InfConvertNone,
+	}.EncMode()
+	if err != nil {
+		panic(err)
+	}
+	dec, err := cbor.DecOptions{
+		IntDec:           cbor.IntDecConvertSignedOrBigInt,
+		BigIntDec:        cbor.BigIntDecodePointer,
+		MaxNestedLevels:  2*maxDepth + 10,
+		MaxArrayElements: 1<<31 - 1,
+	}.DecMode()
+	if err != nil {
+		panic(err)
+	}
+	return enc, dec
+}
+
+// Encode gives the bytes of a value; an error when it holds something that is no
+// plain value (a function, a module) or is nested too deeply.
+func Encode(v starlark.Value) ([]byte, error) {
+	w, err := toWire(v, 0)
+	if err != nil {
+		return nil, err
+	}
+	return encoder.Marshal(w)
+}
+
+// A Decoder makes values of bytes; their tensors belong to its context.
+type Decoder struct{ Tensors *tensor.Context }
+
+// Decode gives the value of bytes that Encode made.
+func (d *Decoder) Decode(data []byte) (starlark.Value, error) {
+	var w any
+	if err := decoder.Unmarshal(data, &w); err != nil {
+		return nil, fmt.Errorf("damaged value: %w", err)
+	}
+	return d.value(w)
+}
+
+func toWire(v starlark.Value, depth int) (any, error) {
+	if depth > maxDepth {
+		return nil, fmt.Errorf("the value is nested deeper than %d levels (does it contain itself?)", maxDepth)
+	}
+	switch v := v.(type) {
+	case starlark.NoneType:
+		return nil, nil
+	case starlark.Bool:
+		return bool(v), nil
+	case starlark.Int:
+		if n, ok := v.Int64(); ok {
+			return n, nil
+		}
+		return v.BigInt(), nil
+	case starlark.Float:
+		return float64(v), nil
+	case starlark.String:
+		if s := string(v); utf8.ValidString(s) {
+			return s, nil
+		}
+		return cbor.Tag{Number: tagText, Content: []byte(v)}, nil
+	case starlark.Bytes:
+		return []byte(v), nil
+	case *starlark.List:
+		return items(v, depth)
+	case starlark.Tuple:
+		return tagged(tagTuple, v, depth)
+	case *starlark.Set:
+		return tagged(tagSet, v, depth)
+	case *starlark.Dict:
+		pairs := make([]any, 0, 2*v.Len())
+		for _, kv := range v.Items() {
+			for _, x := range kv {
+				w, err := toWire(x, depth+1)
+				if err != nil {
+					return nil, err
+				}
+				pairs = append(pairs, w)
+			}
+		}
+		return cbor.Tag{Number: tagDict, Content: pairs}, nil
+	case *starlarkstruct.Struct:
+		fields := []any{}
+		for _, name := range v.AttrNames() {
+			x, err := v.Attr(name)
+			if err != nil {
+				return nil, err
+			}
+			w, err := toWire(x, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			fields = append(fields, name, w)
+		}
+		return cbor.Tag{Number: tagStruct, Content: fields}, nil
+	case *startensor.Value:
+		return tensorToWire(v)
+	}
+	return nil, fmt.Errorf("a %s cannot be sent or saved: only None, bool, int, float, string, bytes, list, tuple, dict, set, struct and tensors can", v.Type())
+}
+
+func tagged(tag uint64, v starlark.Iterable, depth int) (any, error) {
+	content, err := items(v, depth)
+	return cbor.Tag{Number: tag, Content: content}, err
+}
+
+func items(v starlark.Iterable, depth int) ([]any, error) {
+	out := []any{}
+	for x := range starlark.Elements(v) {
+		w, err := toWire(x, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, w)
+	}
+	return out, nil
+}
+
+func (d *Decoder) value(w any) (starlark.Value, error) {
+	switch w := w.(type) {
+	case nil:
+		return starlark.None, nil
+	case bool:
+		return starlark.Bool(w), nil
+	case int64:
+		return starlark.MakeInt64(w), nil
+	case *big.Int:
+		return starlark.MakeBigInt(w), nil
+	case float64:
+		return starlark.Float(w), nil
+	case string:
+		return starlark.String(w), nil
+	case []byte:
+		return starlark.Bytes(w), nil
+	case []any:
+		values, err := d.items(w)
+		return starlark.NewList(values), err
+	case cbor.Tag:
+		return d.tagged(w)
+	}
+	return nil, fmt.Errorf("damaged value: unexpected %T", w)
+}
+
+func (d *Decoder) tagged(t cbor.Tag) (starlark.Value, error) {
+	if raw, ok := t.Content.([]byte); ok && t.Number == tagText {
+		return starlark.String(raw), nil
+	}
+	content, ok := t.Content.([]any)
+	if !ok {
+		return nil, fmt.Errorf("damaged value: tag %#x", t.Number)
+	}
+	if t.Number == tagTensor {
+		return d.tensor(content)
+	}
+	values, err := d.items(content)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case t.Number == tagTuple:
+		return starlark.Tuple(values), nil
+	case t.Number == tagSet:
+		set := starlark.NewSet(len(values))
+		for _, v := range values {
+			if err := set.Insert(v); err != nil {
+				return nil, err
+			}
+		}
+		return set, nil
+	case t.Number == tagDict && len(values)%2 == 0:
+		dict := starlark.NewDict(len(values) / 2)
+		for i := 0; i < len(values); i += 2 {
+			if err := dict.SetKey(values[i], values[i+1]); err != nil {
+				return nil, err
+			}
+		}
+		return dict, nil
+	case t.Number == tagStruct && len(values)%2 == 0:
+		fields := make([]starlark.Tuple, 0, len(values)/2)
+		for i := 0; i < len(values); i += 2 {
+			fields = append(fields, starlark.Tuple{values[i], values[i+1]})
+		}
+		for _, kv := range fields {
+			if _, ok := kv[0].(starlark.String); !ok {
+				return nil, fmt.Errorf("damaged value: a struct's field name is a %s", kv[0].Type())
+			}
+		}
+		return starlarkstruct.FromKeywords(starlarkstruct.Default, fields), nil
+	}
+	return nil, fmt.Errorf("damaged value: tag %#x", t.Number)
+}
+
+func (d *Decoder) items(w []any) ([]starlark.Value, error) {
+	values := make([]starlark.Value, len(w))
+	for i, x := range w {
+		v, err := d.value(x)
+		if err != nil {
+			return nil, err
+		}
+		values[i] = v
+	}
+	return values, nil
+}

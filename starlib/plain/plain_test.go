@@ -1,0 +1,106 @@
+package plain
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/starlarkstruct"
+	"go.starlark.net/syntax"
+)
+
+var names = starlark.StringDict{
+	"struct": starlark.NewBuiltin("struct", starlarkstruct.Make),
+	"inf":    starlark.Float(math.Inf(1)),
+	"nzero":  starlark.Float(math.Copysign(0, -1)),
+}
+
+func eval(t *testing.T, src string) starlark.Value {
+	t.Helper()
+	v, err := starlark.EvalOptions(&syntax.FileOptions{Set: true}, new(starlark.Thread), "x.star", src, names)
+	if err != nil {
+		t.Fatalf("%s: %v", src, err)
+	}
+	return v
+}
+
+func TestValuesKeepTypeAndValue(t *testing.T) {
+	for _, src := range []string{
+		`None`, `True`, `False`, `0`, `-1`, `1 << 62`, `1 << 63`, `-(1 << 63)`, `-(1 << 64)`, `1 << 200`, `-(1 << 200)`,
+		`0.0`, `nzero`, `1.0`, `1e-310`, `1e308`, `inf`, `-inf`, `""`, `"héllo"`, `b"\xff\x00"`, `"é"[:1]`,
+		`[]`, `[1, 2.0, "3"]`, `()`, `(1,)`, `((1, 2), [3])`, `{}`, `{"b": 1, "a": [2]}`, `{1: 2, (3, 4): 5, 1.5: 6}`,
+		`set([3, 1, 2])`, `set()`, `struct(x = 1, y = [2.5, None])`, `[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]`,
+	} {
+		want := eval(t, src)
+		data, err := Encode(want)
+		if err != nil {
+			t.Errorf("%s: %v", src, err)
+			continue
+		}
+		got, err := new(Decoder).Decode(data)
+		if err != nil {
+			t.Errorf("%s: %v", src, err)
+			continue
+		}
+		if got.Type() != want.Type() || got.String() != want.String() {
+			t.Errorf("%s: got %s %v", src, got.Type(), got)
+		}
+	}
+}
+
+func TestNaNKeepsItsBits(t *testing.T) {
+	nan := math.Float64frombits(0x7ff8_0000_dead_beef)
+	data, err := Encode(starlark.Float(nan))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := new(Decoder).Decode(data)
+	if err != nil || math.Float64bits(float64(got.(starlark.Float))) != math.Float64bits(nan) {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestWhatIsNotPlainIsRefused(t *testing.T) {
+	loop := starlark.NewList(nil)
+	if err := loop.Append(loop); err != nil {
+		t.Fatal(err)
+	}
+	for want, v := range map[string]starlark.Value{
+		"does it contain itself":                 loop,
+		"a function cannot be":                   eval(t, `lambda: 1`),
+		"a builtin_function_or_method cannot be": starlark.Tuple{names["struct"]},
+	} {
+		if _, err := Encode(v); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want %s", err, want)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, src := range []string{`{"a": [1, 2.5, (None, set([1]))]}`, `struct(x = 1)`, `1 << 100`} {
+		v, err := starlark.EvalOptions(&syntax.FileOptions{Set: true}, new(starlark.Thread), "x.star", src, names)
+		if err != nil {
+			f.Fatal(err)
+		}
+		data, err := Encode(v)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		v, err := new(Decoder).Decode(data)
+		if err != nil {
+			return
+		}
+		again, err := Encode(v)
+		if err != nil {
+			return // deeper than Encode allows
+		}
+		w, err := new(Decoder).Decode(again)
+		if err != nil || w.String() != v.String() {
+			t.Fatalf("%v became %v, %v", v, w, err)
+		}
+	})
+}

@@ -1,0 +1,63 @@
+package run
+
+import (
+	"time"
+
+	"drun/starlib"
+
+	"go.starlark.net/starlark"
+)
+
+// progressEvery bounds how often the bar moves.
+const progressEvery = 50 * time.Millisecond
+
+func (r *Run) progress(c *starlib.Call) (starlark.Value, error) {
+	items := c.Args[0].(starlark.Iterable)
+	if r.rank.Rank != 0 {
+		return items, nil
+	}
+	return &progress{Iterable: items, run: r, label: c.String(1)}, nil
+}
+
+// progress is an iterable that reports how far a loop over it has come.
+type progress struct {
+	starlark.Iterable
+	run   *Run
+	label string
+}
+
+var _ starlark.Sequence = (*progress)(nil)
+
+func (p *progress) String() string { return "progress(" + p.Iterable.String() + ")" }
+func (p *progress) Type() string   { return "progress" }
+
+// Len is the number of items, or -1 when the iterable does not know it.
+func (p *progress) Len() int { return max(-1, starlark.Len(p.Iterable)) }
+
+func (p *progress) Iterate() starlark.Iterator {
+	return &progressIterator{Iterator: p.Iterable.Iterate(), p: p, total: int64(p.Len())}
+}
+
+type progressIterator struct {
+	starlark.Iterator
+	p        *progress
+	n, total int64
+	shown    time.Time
+}
+
+func (it *progressIterator) Next(v *starlark.Value) bool {
+	if !it.Iterator.Next(v) {
+		return false
+	}
+	if now := time.Now(); now.Sub(it.shown) >= progressEvery {
+		it.shown = now
+		it.p.run.recorder.Progress(it.p.label, it.n, it.total, false)
+	}
+	it.n++
+	return true
+}
+
+func (it *progressIterator) Done() {
+	it.p.run.recorder.Progress(it.p.label, it.n, it.total, true)
+	it.Iterator.Done()
+}

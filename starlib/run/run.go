@@ -1,0 +1,206 @@
+// Package run is the recipe's view of its own run: parameters, metrics, progress.
+// What it records goes to a Recorder, which engine/worker provides.
+package run
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"drun/starlib"
+
+	"go.starlark.net/starlark"
+)
+
+// Recorder takes what a rank wants kept or shown. Its methods return at once:
+// records are sent in batches behind the recipe's back.
+type Recorder interface {
+	// Log records a metric; exact is false for values that no repetition will
+	// give again, such as timings.
+	Log(name string, step int64, value float64, exact bool)
+	Tag(names []string)
+	Note(text string)
+	// Progress moves the bar; total is -1 when unknown.
+	Progress(label string, current, total int64, finished bool)
+}
+
+// Info is what a recipe may know of its run.
+type Info struct {
+	ID           int64
+	Name         string
+	RestartCount int
+}
+
+// Run is the module's state for one rank.
+type Run struct {
+	Params *Params
+
+	rank     *starlib.Rank
+	recorder Recorder
+	started  time.Time
+	steps    map[string]int64 // the next step of a metric that is logged without one
+}
+
+// New makes the state of the run module; given are the -p values. stop tells,
+// the same on all ranks, whether the run was asked to end.
+func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]string, stop func(*starlib.Call) (bool, error)) (*Run, *starlib.Module) {
+	r := &Run{Params: NewParams(given), rank: rank, recorder: recorder, started: time.Now(), steps: map[string]int64{}}
+	return r, &starlib.Module{
+		Name: "run",
+		Doc:  "The run itself: parameters, metrics, progress.",
+		Values: starlark.StringDict{
+			"id":            starlark.MakeInt64(info.ID),
+			"name":          starlark.String(info.Name),
+			"seed":          starlark.MakeUint64(rank.Seed),
+			"restart_count": starlark.MakeInt(info.RestartCount),
+		},
+		Defs: []*starlib.Def{
+			{
+				Sig: `params(**defaults) -> struct`,
+				Doc: "Declares the recipe's parameters with their defaults and returns their values as a struct.\n" +
+					"`-p name=value` on the command line overrides a default and is read as the default's type\n" +
+					"(int, float, bool, string; None takes anything).",
+				TopLevel: true,
+				Fn:       r.params,
+			},
+			{
+				Sig: `log(metrics: dict = None, step: int = None, all_ranks: bool = False, exact: bool = True, **named)`,
+				Doc: "Records metrics: numbers or one-element tensors, NaN and infinities included.\n" +
+					"step defaults to a counter for each name. Only rank 0 records, unless all_ranks.\n" +
+					"exact = False marks values that a repetition will not give again, such as timings.",
+				Fn: r.log,
+			},
+			{
+				Sig: `tag(*names)`,
+				Doc: "Labels the run; `drun runs` shows the labels.",
+				Fn:  r.tag,
+			},
+			{
+				Sig: `note(text: string)`,
+				Doc: "Keeps a remark with the run.",
+				Fn: func(c *starlib.Call) (starlark.Value, error) {
+					if rank.Rank == 0 {
+						recorder.Note(c.String(0))
+					}
+					return nil, nil
+				},
+			},
+			{
+				Sig: `progress(items: iterable, label: string = "") -> iterable`,
+				Doc: "The same items, with a progress bar on rank 0 while a loop goes over them\n" +
+					"(on a terminal only).",
+				Fn: r.progress,
+			},
+			{
+				Sig: `should_stop() -> bool`,
+				Doc: "Whether a signal asked the run to end: the same answer on all ranks, so all of them call it. A\n" +
+					"recipe that asks has --grace to end by itself; any other is ended at once.",
+				Fn: func(c *starlib.Call) (starlark.Value, error) {
+					asked, err := stop(c)
+					return starlark.Bool(asked), err
+				},
+			},
+			{
+				Sig:      `elapsed() -> float`,
+				Doc:      "Seconds since this rank began, for display and benchmarks: never the same twice.",
+				TopLevel: true,
+				Fn: func(*starlib.Call) (starlark.Value, error) {
+					return starlark.Float(time.Since(r.started).Seconds()), nil
+				},
+			},
+		},
+	}
+}
+
+func (r *Run) params(c *starlib.Call) (starlark.Value, error) {
+	return r.Params.declare(c.Named)
+}
+
+func (r *Run) log(c *starlib.Call) (starlark.Value, error) {
+	record := r.rank.Rank == 0 || c.Bool(2)
+	step, hasStep := int64(0), !c.IsNone(1)
+	if hasStep {
+		n, err := c.Int(1)
+		if err != nil {
+			return nil, err
+		}
+		step = int64(n)
+	}
+	one := func(name, v starlark.Value) error {
+		key, ok := starlark.AsString(name)
+		if !ok {
+			return fmt.Errorf("a metric's name is a string, not %s", name.Type())
+		}
+		if key == "" {
+			return fmt.Errorf("a metric's name is empty")
+		}
+		x, err := starlib.AsNumber(v)
+		if err != nil {
+			return fmt.Errorf("metric %s: %w", key, err)
+		}
+		at := step
+		if !hasStep {
+			at = r.steps[key]
+			r.steps[key] = at + 1
+		}
+		if record {
+			r.recorder.Log(key, at, x, c.Bool(3))
+		}
+		return nil
+	}
+	if !c.IsNone(0) {
+		for _, kv := range c.Args[0].(*starlark.Dict).Items() {
+			if err := one(kv[0], kv[1]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, kv := range c.Named {
+		if err := one(kv[0], kv[1]); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+func (r *Run) tag(c *starlib.Call) (starlark.Value, error) {
+	names := make([]string, len(c.Rest))
+	for i, v := range c.Rest {
+		s, ok := starlark.AsString(v)
+		if !ok || s == "" {
+			return nil, fmt.Errorf("a tag is a string that is not empty, not %s", v)
+		}
+		names[i] = s
+	}
+	if r.rank.Rank == 0 {
+		r.recorder.Tag(names)
+	}
+	return nil, nil
+}
+
+// State makes the counters of run.log part of a checkpoint, so that a resumed
+// run counts on.
+func (r *Run) State() []starlib.Entry {
+	steps := starlark.NewDict(len(r.steps))
+	for _, name := range slices.Sorted(maps.Keys(r.steps)) {
+		_ = steps.SetKey(starlark.String(name), starlark.MakeInt64(r.steps[name])) // a new dict takes any string
+	}
+	return []starlib.Entry{{Name: "steps", Value: steps}}
+}
+
+// SetState takes the counters back.
+func (r *Run) SetState(entries []starlib.Entry) error {
+	for _, e := range entries {
+		steps, ok := e.Value.(*starlark.Dict)
+		if !ok {
+			return fmt.Errorf("run: damaged state of %s", e.Name)
+		}
+		clear(r.steps)
+		for _, kv := range steps.Items() {
+			n, _ := kv[1].(starlark.Int).Int64()
+			r.steps[string(kv[0].(starlark.String))] = n
+		}
+	}
+	return nil
+}

@@ -1,0 +1,211 @@
+// Package starlib is the wrapper through which everything a recipe can call is
+// declared: one Def a builtin, with its signature as a user would write it. The
+// wrapper checks arguments against that signature, knows the recipe position of
+// the call, and turns a panic into an error. The packages below it (dist, tensor,
+// nn, …) declare the modules; engine/worker gives them to a recipe, and
+// `drun doc` prints them.
+package starlib
+
+import (
+	"fmt"
+	"runtime/debug"
+	"sort"
+	"strings"
+	"sync"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+)
+
+// Stage tells how far a rank is with its recipe.
+type Stage uint8
+
+const (
+	// Loading: top-level statements run; what they make is frozen afterwards.
+	Loading Stage = iota
+	// Running: main() runs.
+	Running
+)
+
+// Rank is one rank's instance of a recipe. Modules are built for a Rank, so that
+// nothing of a recipe lives in package variables.
+type Rank struct {
+	Rank, WorldSize      int
+	LocalRank, LocalSize int
+	NodeRank, NumNodes   int
+	Seed                 uint64
+	Stage                Stage
+	Files                *Files
+}
+
+// Def declares one builtin.
+type Def struct {
+	// Sig is the signature, for example
+	//
+	//	all_reduce(t: Tensor | number, op: string = "sum", *, group = None) -> Tensor
+	//
+	// A parameter's type is optional; Starlark's own type names are used, and
+	// number (int or float), float (takes an int too), callable, iterable, any.
+	// A default is a Starlark literal. `*args` and `**kwargs` are allowed, and
+	// parameters after `*` are passed by name only.
+	Sig string
+	// Doc says what it does, with shapes, units and errors.
+	Doc string
+	// TopLevel allows calls outside main().
+	TopLevel bool
+	// Fn does the work. Its error needs no prefix: the wrapper names the builtin.
+	Fn func(*Call) (starlark.Value, error)
+
+	once sync.Once
+	sig  *signature
+	err  error
+}
+
+// Name is the builtin's name, read off its signature.
+func (d *Def) Name() string {
+	name, _, _ := strings.Cut(d.Sig, "(")
+	return name
+}
+
+func (d *Def) signature() (*signature, error) {
+	d.once.Do(func() { d.sig, d.err = parseSignature(d.Sig) })
+	return d.sig, d.err
+}
+
+// A Module is a named group of builtins and constants.
+type Module struct {
+	Name   string
+	Doc    string
+	Defs   []*Def
+	Types  []*Methods          // the values that its builtins return, for the reference
+	Values starlark.StringDict // attributes that are not builtins, such as run.id
+	Call   *Def                // what the module does when it is called itself; may be nil
+}
+
+// Build makes the module's Starlark value for a rank.
+func (m *Module) Build(r *Rank) starlark.Value {
+	members := make(starlark.StringDict, len(m.Defs)+len(m.Values))
+	for name, v := range m.Values {
+		members[name] = v
+	}
+	for _, d := range m.Defs {
+		members[d.Name()] = d.builtin(m.Name+"."+d.Name(), r)
+	}
+	v := &moduleValue{name: m.Name, members: members}
+	if m.Call != nil {
+		return &callableModule{v, m.Call.builtin(m.Name, r)}
+	}
+	return v
+}
+
+// Builtin makes a single builtin's value, for names that belong to no module.
+func (d *Def) Builtin(r *Rank) starlark.Value { return d.builtin(d.Name(), r) }
+
+// Methods declares the methods of a type of value.
+type Methods struct {
+	Type string
+	Doc  string
+	Defs []*Def
+	// Attrs documents the type's other attributes, name to meaning.
+	Attrs [][2]string
+
+	once  sync.Once
+	bound map[string]*starlark.Builtin
+	names []string
+}
+
+// Attr gives recv's method of this name; nil, nil when there is none, as
+// starlark.HasAttrs wants it.
+func (m *Methods) Attr(recv starlark.Value, name string) (starlark.Value, error) {
+	m.load()
+	b := m.bound[name]
+	if b == nil {
+		return nil, nil
+	}
+	return b.BindReceiver(recv), nil
+}
+
+// AttrNames lists the methods and documented attributes in order.
+func (m *Methods) AttrNames() []string {
+	m.load()
+	return m.names
+}
+
+func (m *Methods) load() {
+	m.once.Do(func() {
+		m.bound = make(map[string]*starlark.Builtin, len(m.Defs))
+		for _, d := range m.Defs {
+			m.bound[d.Name()] = d.builtin(m.Type+"."+d.Name(), nil)
+			m.names = append(m.names, d.Name())
+		}
+		for _, a := range m.Attrs {
+			m.names = append(m.names, a[0])
+		}
+		sort.Strings(m.names)
+	})
+}
+
+// builtin wraps the definition as a Starlark function. r may be nil for methods:
+// a value that exists may be used wherever it is.
+func (d *Def) builtin(name string, r *Rank) *starlark.Builtin {
+	return starlark.NewBuiltin(name, func(thread *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+		return d.call(name, r, b.Receiver(), thread, args, kwargs)
+	})
+}
+
+var calls = sync.Pool{New: func() any { return new(Call) }}
+
+func (d *Def) call(name string, r *Rank, recv starlark.Value, thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (result starlark.Value, err error) {
+	sig, err := d.signature()
+	if err != nil {
+		return nil, err
+	}
+	if r != nil && r.Stage == Loading && !d.TopLevel {
+		return nil, fmt.Errorf("%s cannot be called at top level: the top level is for constants, functions, run.params and load; call it in main()", name)
+	}
+	c := calls.Get().(*Call)
+	c.Name, c.Recv, c.Thread = name, recv, thread
+	defer func() {
+		if p := recover(); p != nil {
+			result, err = nil, &PanicError{Builtin: name, Value: p, Stack: debug.Stack()}
+		}
+		c.reset()
+		calls.Put(c)
+	}()
+	if err := c.bind(sig, args, kwargs); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	result, err = d.Fn(c)
+	if err != nil {
+		if _, nested := err.(*starlark.EvalError); nested {
+			return nil, err // raised in a function of the recipe that the builtin called
+		}
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if result == nil {
+		result = starlark.None
+	}
+	return result, nil
+}
+
+// PanicError is a fault of drun's own in a builtin: reported like any other
+// error, with the Go stack kept for the log.
+type PanicError struct {
+	Builtin string
+	Value   any
+	Stack   []byte
+}
+
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("internal error: %v (a fault in drun, not in the recipe: please report it)", e.Value)
+}
+
+// Position of the recipe statement that made the innermost call from a file.
+func Position(thread *starlark.Thread) syntax.Position {
+	for depth := 0; depth < thread.CallStackDepth(); depth++ {
+		if pos := thread.DebugFrame(depth).Position(); pos.Line > 0 {
+			return pos
+		}
+	}
+	return syntax.Position{}
+}

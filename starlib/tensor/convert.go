@@ -1,0 +1,280 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	"drun/tensor"
+)
+
+// FromData makes a tensor of a recipe's data: a number, bool, bytes, tensor, or
+// lists and tuples of these, nested to equal lengths. Without a dtype, floats make
+// float32, integers int64, bools bool and bytes uint8.
+func FromData(ctx *tensor.Context, data starlark.Value, dtype starlark.Value) (*tensor.Tensor, error) {
+	switch data := data.(type) {
+	case *Value:
+		t, err := tensor.Clone(data.Tensor().Detach())
+		if err != nil || dtype == starlark.None {
+			return t, err
+		}
+		d, err := dtypeOf(dtype, t.DType())
+		if err != nil {
+			return nil, err
+		}
+		return tensor.Cast(t, d)
+	case starlark.Bytes:
+		t, err := tensor.FromBytes(ctx, []byte(data), []int{len(data)}, tensor.Uint8)
+		if err != nil || dtype == starlark.None {
+			return t, err
+		}
+		d, err := dtypeOf(dtype, tensor.Uint8)
+		if err != nil {
+			return nil, err
+		}
+		return tensor.Cast(t, d)
+	}
+	c := collector{kind: tensor.Bool}
+	if err := c.add(data, 0); err != nil {
+		return nil, err
+	}
+	if len(c.values) == 0 {
+		c.kind = tensor.Float64
+	}
+	kind := c.kind
+	if kind == tensor.Float64 {
+		kind = tensor.Float32
+	}
+	d, err := dtypeOf(dtype, kind)
+	if err != nil {
+		return nil, err
+	}
+	return tensor.FromScalars(ctx, c.values, c.shape, d)
+}
+
+// collector walks nested lists.
+type collector struct {
+	shape  []int
+	known  bool // the shape is complete: a number was reached
+	values []tensor.Scalar
+	kind   tensor.DType // the widest seen: Bool, Int64, Float64
+}
+
+func (c *collector) add(v starlark.Value, depth int) error {
+	var list starlark.Indexable
+	switch v := v.(type) {
+	case *starlark.List:
+		list = v
+	case starlark.Tuple:
+		list = v
+	case *Value:
+		if v.Tensor().Dim() > 0 {
+			list = v
+		} else {
+			s, err := v.Tensor().Item()
+			if err != nil {
+				return err
+			}
+			return c.number(s, depth)
+		}
+	default:
+		s, ok, err := scalar(v)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return fmt.Errorf("cannot make a tensor of a %s: want numbers, or lists of them nested to equal lengths", v.Type())
+		}
+		return c.number(s, depth)
+	}
+	n := list.Len()
+	switch {
+	case depth >= tensor.MaxDims:
+		return fmt.Errorf("lists are nested more than %d deep", tensor.MaxDims)
+	case depth == len(c.shape) && !c.known:
+		c.shape = append(c.shape, n)
+	case depth >= len(c.shape):
+		return fmt.Errorf("a list stands where a number was expected: lists must be nested to equal lengths")
+	case c.shape[depth] != n:
+		return fmt.Errorf("lists have different lengths: %d and %d at depth %d", c.shape[depth], n, depth)
+	}
+	for i := range n {
+		if err := c.add(list.Index(i), depth+1); err != nil {
+			return err
+		}
+	}
+	if n == 0 {
+		c.known = true
+	}
+	return nil
+}
+
+func (c *collector) number(s tensor.Scalar, depth int) error {
+	if depth != len(c.shape) {
+		return fmt.Errorf("a number stands where a list of length %d was expected: lists must be nested to equal lengths", c.shape[depth])
+	}
+	c.known = true
+	switch k := s.Kind(); {
+	case k == tensor.Float64, k == tensor.Int64 && c.kind == tensor.Bool:
+		c.kind = k
+	}
+	c.values = append(c.values, s)
+	return nil
+}
+
+// dtypeOf reads a dtype argument; None gives the default.
+func dtypeOf(v starlark.Value, byDefault tensor.DType) (tensor.DType, error) {
+	s, ok := v.(starlark.String)
+	if !ok {
+		return byDefault, nil
+	}
+	return tensor.ParseDType(string(s))
+}
+
+// shapeOf reads sizes given one by one, (2, 3), or as one tuple or list, ((2, 3)).
+func shapeOf(args starlark.Tuple) ([]int, error) {
+	if len(args) == 1 {
+		if list, ok := args[0].(starlark.Sequence); ok {
+			return Ints(list)
+		}
+	}
+	return Ints(args)
+}
+
+// Ints converts a sequence of integers, such as a shape.
+func Ints(list starlark.Iterable) ([]int, error) {
+	var sizes []int
+	iter := list.Iterate()
+	defer iter.Done()
+	for v := starlark.Value(nil); iter.Next(&v); {
+		n, ok := v.(starlark.Int)
+		if !ok {
+			return nil, fmt.Errorf("want integers, got %s", v.Type())
+		}
+		i, ok := n.Int64()
+		if !ok {
+			return nil, fmt.Errorf("%s does not fit into 64 bits", n)
+		}
+		sizes = append(sizes, int(i))
+	}
+	return sizes, nil
+}
+
+// Arg is argument i, declared Tensor.
+func Arg(c *starlib.Call, i int) *tensor.Tensor { return c.Args[i].(*Value).Tensor() }
+
+// Optional is argument i, declared Tensor = None; nil for None.
+func Optional(c *starlib.Call, i int) *tensor.Tensor {
+	if v, ok := c.Args[i].(*Value); ok {
+		return v.Tensor()
+	}
+	return nil
+}
+
+// List is a sequence of tensors.
+func List(v starlark.Value) ([]*tensor.Tensor, error) {
+	iterable, ok := v.(starlark.Iterable)
+	if !ok {
+		return nil, fmt.Errorf("want a list of Tensors, got %s", v.Type())
+	}
+	if t, ok := v.(*Value); ok && t.Tensor().Dim() == 0 {
+		return nil, fmt.Errorf("want a list of Tensors, got a Tensor without dimensions")
+	}
+	var list []*tensor.Tensor
+	iter := iterable.Iterate()
+	defer iter.Done()
+	for v := starlark.Value(nil); iter.Next(&v); {
+		t, ok := v.(*Value)
+		if !ok {
+			return nil, fmt.Errorf("want a list of Tensors, element %d is a %s", len(list), v.Type())
+		}
+		list = append(list, t.Tensor())
+	}
+	return list, nil
+}
+
+// number makes a plain value of a tensor's element.
+func number(s tensor.Scalar) starlark.Value {
+	switch s.Kind() {
+	case tensor.Bool:
+		return starlark.Bool(s.Int() != 0)
+	case tensor.Int64:
+		return starlark.MakeInt64(s.Int())
+	}
+	return starlark.Float(s.Float())
+}
+
+// reader gives the elements of t in row-major order as plain values.
+func reader(t *tensor.Tensor) (func(i int) starlark.Value, error) {
+	var err error
+	t = t.Detach()
+	switch t.DType() {
+	case tensor.Float16, tensor.BFloat16:
+		t, err = tensor.Cast(t, tensor.Float32)
+	}
+	if err == nil {
+		t, err = tensor.Contiguous(t)
+	}
+	if err != nil {
+		return nil, err
+	}
+	raw := t.Bytes()
+	switch t.DType() {
+	case tensor.Float32:
+		return func(i int) starlark.Value { return starlark.Float(at[float32](raw, i)) }, nil
+	case tensor.Float64:
+		return func(i int) starlark.Value { return starlark.Float(at[float64](raw, i)) }, nil
+	case tensor.Int64:
+		return func(i int) starlark.Value { return starlark.MakeInt64(at[int64](raw, i)) }, nil
+	case tensor.Int32:
+		return func(i int) starlark.Value { return starlark.MakeInt64(int64(at[int32](raw, i))) }, nil
+	case tensor.Int8:
+		return func(i int) starlark.Value { return starlark.MakeInt(int(int8(raw[i]))) }, nil
+	case tensor.Uint8:
+		return func(i int) starlark.Value { return starlark.MakeInt(int(raw[i])) }, nil
+	case tensor.Bool:
+		return func(i int) starlark.Value { return starlark.Bool(raw[i] != 0) }, nil
+	}
+	return func(i int) starlark.Value { // complex64
+		return starlark.Tuple{starlark.Float(at[float32](raw, 2*i)), starlark.Float(at[float32](raw, 2*i+1))}
+	}, nil
+}
+
+// at reads element i of the memory of a contiguous tensor.
+func at[T any](raw []byte, i int) T {
+	var zero T
+	return *(*T)(unsafe.Pointer(&raw[i*int(unsafe.Sizeof(zero))]))
+}
+
+// toList is t as nested lists, or a number without dimensions.
+func toList(t *tensor.Tensor) (starlark.Value, error) {
+	read, err := reader(t)
+	if err != nil {
+		return nil, err
+	}
+	next := 0
+	var build func(shape []int) starlark.Value
+	build = func(shape []int) starlark.Value {
+		if len(shape) == 0 {
+			next++
+			return read(next - 1)
+		}
+		list := make([]starlark.Value, shape[0])
+		for i := range list {
+			list[i] = build(shape[1:])
+		}
+		return starlark.NewList(list)
+	}
+	return build(t.Shape()), nil
+}
+
+// float is the value of a plain number, NaN of others.
+func float(v starlark.Value) float64 {
+	if f, ok := starlark.AsFloat(v); ok {
+		return f
+	}
+	return math.NaN()
+}

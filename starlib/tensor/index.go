@@ -1,0 +1,178 @@
+package tensor
+
+import (
+	"fmt"
+
+	"go.starlark.net/starlark"
+
+	"drun/tensor"
+)
+
+// Get is x[key]: an integer, a tuple with one entry a dimension, or a string as
+// between PyTorch's brackets; entries may be integers, None, tensors or lists of
+// indices, bool masks, and slices in strings.
+func (v *Value) Get(key starlark.Value) (starlark.Value, bool, error) {
+	t := v.Tensor()
+	if n, ok := key.(starlark.Int); ok {
+		i, err := position(n)
+		if err != nil {
+			return nil, false, err
+		}
+		x, err := result(tensor.Select(t, 0, i))
+		return x, true, err
+	}
+	items, err := v.items(key)
+	if err != nil {
+		return nil, false, err
+	}
+	x, err := result(tensor.Index(t, items))
+	return x, true, err
+}
+
+// SetKey is x[key] = value.
+func (v *Value) SetKey(key, value starlark.Value) error {
+	t := v.Tensor()
+	items, err := v.items(key)
+	if err != nil {
+		return err
+	}
+	src, err := FromData(t.Context(), value, starlark.None)
+	if err != nil {
+		return err
+	}
+	if given, ok := value.(*Value); ok {
+		src = given.Tensor() // gradients flow through it
+	}
+	return tensor.SetIndex(t, items, src)
+}
+
+func (v *Value) items(key starlark.Value) ([]tensor.IndexItem, error) {
+	tuple, ok := key.(starlark.Tuple)
+	if !ok {
+		return v.appendItem(nil, key)
+	}
+	items := make([]tensor.IndexItem, 0, len(tuple))
+	for _, entry := range tuple {
+		var err error
+		if items, err = v.appendItem(items, entry); err != nil {
+			return nil, err
+		}
+	}
+	return items, nil
+}
+
+func (v *Value) appendItem(items []tensor.IndexItem, entry starlark.Value) ([]tensor.IndexItem, error) {
+	switch entry := entry.(type) {
+	case starlark.Int:
+		i, err := position(entry)
+		return append(items, tensor.IndexItem{Kind: tensor.IndexInt, I: i}), err
+	case starlark.String:
+		more, err := tensor.ParseIndex(string(entry))
+		return append(items, more...), err
+	case starlark.NoneType:
+		return append(items, tensor.IndexItem{Kind: tensor.IndexNewAxis}), nil
+	case *Value:
+		return append(items, tensor.IndexItem{Kind: tensor.IndexTensor, T: entry.Tensor()}), nil
+	case *starlark.List:
+		t, err := FromData(v.Tensor().Context(), entry, starlark.None)
+		if err == nil && t.Len() == 0 {
+			t, err = tensor.Cast(t, tensor.Int64)
+		}
+		return append(items, tensor.IndexItem{Kind: tensor.IndexTensor, T: t}), err
+	}
+	return nil, fmt.Errorf(`a %s cannot index a Tensor: use an int, a tuple, a string such as ":, 0", a mask or a list of indices`, entry.Type())
+}
+
+func position(n starlark.Int) (int, error) {
+	i, ok := n.Int64()
+	if !ok {
+		return 0, fmt.Errorf("index %s does not fit into 64 bits", n)
+	}
+	return int(i), nil
+}
+
+// Len is the size of dimension 0. A tensor without dimensions has no length; the
+// language says so for a negative one.
+func (v *Value) Len() int {
+	if shape := v.Tensor().Shape(); len(shape) > 0 {
+		return shape[0]
+	}
+	return -1
+}
+
+// Index is x[i] for an i in range, where the language asks for no error.
+func (v *Value) Index(i int) starlark.Value {
+	x, err := tensor.Select(v.Tensor(), 0, i)
+	if err != nil {
+		return v.fail(err)
+	}
+	return (*Value)(x)
+}
+
+// Slice is x[start:end:step].
+func (v *Value) Slice(start, end, step int) starlark.Value {
+	t := v.Tensor()
+	if t.Dim() == 0 {
+		return v.fail(fmt.Errorf("a Tensor without dimensions cannot be sliced"))
+	}
+	var x *tensor.Tensor
+	var err error
+	if step == 1 {
+		x, err = tensor.Narrow(t, 0, start, end-start)
+	} else {
+		x, err = v.every(start, end, step)
+	}
+	if err != nil {
+		return v.fail(err)
+	}
+	return (*Value)(x)
+}
+
+// every takes the elements start, start+step, … before end, backwards too.
+func (v *Value) every(start, end, step int) (*tensor.Tensor, error) {
+	if step > 0 {
+		return tensor.Index(v.Tensor(), []tensor.IndexItem{{Kind: tensor.IndexSlice, Start: &start, Stop: &end, Step: &step}})
+	}
+	var at []int64
+	for i := start; i > end; i += step {
+		at = append(at, int64(i))
+	}
+	index, err := tensor.FromInts(v.Tensor().Context(), at, []int{len(at)}, tensor.Int64)
+	if err != nil {
+		return nil, err
+	}
+	return tensor.IndexSelect(v.Tensor(), 0, index)
+}
+
+// Iterate goes over dimension 0.
+func (v *Value) Iterate() starlark.Iterator {
+	if v.Tensor().Dim() == 0 {
+		v.fail(fmt.Errorf("a Tensor without dimensions cannot be iterated over: use .item()"))
+	}
+	return &rowIterator{v: v}
+}
+
+type rowIterator struct {
+	v *Value
+	i int
+}
+
+func (it *rowIterator) Next(p *starlark.Value) bool {
+	if it.i >= it.v.Len() {
+		return false
+	}
+	*p = it.v.Index(it.i)
+	it.i++
+	return true
+}
+
+func (it *rowIterator) Done() {}
+
+// fail reports an error where the language asks for none: it ends the recipe.
+// The value returned is not used.
+func (v *Value) fail(err error) starlark.Value {
+	if end := v.Tensor().Context().Fail; end != nil {
+		end(err)
+	}
+	return v
+}

@@ -1,0 +1,86 @@
+package tensor
+
+import (
+	"fmt"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	"drun/tensor"
+)
+
+// gradDefs are the methods around differentiation, copies and types.
+var gradDefs = []*starlib.Def{
+	method("backward(retain_graph: bool = False, gradient: Tensor = None)", "Adds the gradient of this tensor, which has one element unless a gradient of its shape is given, to .grad of the tensors it was computed from. The graph is freed unless retain_graph.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			return nil, t.Backward(Optional(c, 1), c.Bool(0))
+		}),
+	method("detach() -> Tensor", "A view through which no gradient flows.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return (*Value)(t.Detach()), nil }),
+	method("clone() -> Tensor", "A copy; gradients flow through it.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return result(tensor.Clone(t)) }),
+	method("to(dtype: string) -> Tensor", "The tensor with elements of another type; itself if it has that type.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			d, err := tensor.ParseDType(c.String(0))
+			if err != nil {
+				return nil, err
+			}
+			if d == t.DType() {
+				return c.Recv, nil
+			}
+			return result(tensor.Cast(t, d))
+		}),
+}
+
+// inPlaceDefs are the methods that change the tensor, and return it.
+var inPlaceDefs = []*starlib.Def{
+	inPlace("copy_(src: Tensor | number | list | tuple) -> Tensor", "Takes the values of src, broadcast, cast to this tensor's type.",
+		func(c *starlib.Call, t *tensor.Tensor) error {
+			src, ok := c.Args[0].(*Value)
+			if !ok {
+				made, err := FromData(t.Context(), c.Args[0], starlark.None)
+				if err != nil {
+					return err
+				}
+				src = (*Value)(made)
+			}
+			return tensor.CopyInto(t, src.Tensor())
+		}),
+	arithmetic("add_", "Adds other, broadcast, in place.", tensor.OpAdd),
+	arithmetic("sub_", "Subtracts other, broadcast, in place.", tensor.OpSub),
+	arithmetic("mul_", "Multiplies by other, broadcast, in place.", tensor.OpMul),
+	arithmetic("div_", "Divides by other, broadcast, in place.", tensor.OpDiv),
+	inPlace("zero_() -> Tensor", "Sets all elements to 0.",
+		func(c *starlib.Call, t *tensor.Tensor) error { return t.Fill(tensor.Int(0)) }),
+	inPlace("fill_(value: number | bool) -> Tensor", "Sets all elements to value.",
+		func(c *starlib.Call, t *tensor.Tensor) error {
+			s, _, err := scalar(c.Args[0])
+			if err != nil {
+				return err
+			}
+			return t.Fill(s)
+		}),
+}
+
+// inPlace declares a method that changes its receiver.
+func inPlace(sig, doc string, fn func(*starlib.Call, *tensor.Tensor) error) *starlib.Def {
+	return method(sig, doc, func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+		if t.Frozen() {
+			return nil, fmt.Errorf("the tensor was made at top level and is frozen: make it in main(), or clone() it there")
+		}
+		return c.Recv, fn(c, t)
+	})
+}
+
+func arithmetic(name, doc string, op tensor.BinaryOp) *starlib.Def {
+	return inPlace(name+"(other: Tensor | number) -> Tensor", doc, func(c *starlib.Call, t *tensor.Tensor) error {
+		if b, ok := c.Args[0].(*Value); ok {
+			return tensor.BinaryInPlace(op, t, b.Tensor())
+		}
+		s, _, err := scalar(c.Args[0])
+		if err != nil {
+			return err
+		}
+		return tensor.BinaryScalarInPlace(op, t, s)
+	})
+}

@@ -1,0 +1,191 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	"drun/tensor"
+)
+
+// mathDefs are the elementwise methods and the matrix product.
+var mathDefs = []*starlib.Def{
+	elementwise("exp", "e to the power of each element.", tensor.OpExp),
+	elementwise("log", "The natural logarithm of each element.", tensor.OpLog),
+	elementwise("sqrt", "The square root of each element.", tensor.OpSqrt),
+	elementwise("square", "The square of each element.", tensor.OpSquare),
+	elementwise("tanh", "The hyperbolic tangent of each element.", tensor.OpTanh),
+	elementwise("sin", "The sine of each element.", tensor.OpSin),
+	elementwise("cos", "The cosine of each element.", tensor.OpCos),
+	elementwise("sigmoid", "1 / (1 + exp(-x)) of each element x.", tensor.OpSigmoid),
+	elementwise("relu", "max(x, 0) of each element x.", tensor.OpRelu),
+	elementwise("gelu", "x·Φ(x) of each element x, with the exact normal distribution Φ.", tensor.OpGelu),
+	elementwise("silu", "x·sigmoid(x) of each element x.", tensor.OpSilu),
+	elementwise("abs", "The magnitude of each element.", tensor.OpAbs),
+	elementwise("sign", "-1, 0 or 1 for each element.", tensor.OpSign),
+	elementwise("floor", "Each element rounded down.", tensor.OpFloor),
+	elementwise("ceil", "Each element rounded up.", tensor.OpCeil),
+	elementwise("round", "Each element rounded to the nearest integer, half to even.", tensor.OpRound),
+	method("matmul(other: Tensor) -> Tensor", "The matrix product, (…, n, k) by (…, k, m) to (…, n, m); leading dimensions are broadcast, and one-dimensional operands are vectors, as in NumPy.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			return result(tensor.MatMul(t, Arg(c, 0)))
+		}),
+	method("pow(exponent: Tensor | number) -> Tensor", "Each element to the power of the exponent.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			if p, ok := c.Args[0].(*Value); ok {
+				return result(tensor.Binary(tensor.OpPow, t, p.Tensor()))
+			}
+			s, _, err := scalar(c.Args[0])
+			if err != nil {
+				return nil, err
+			}
+			return result(tensor.BinaryScalar(tensor.OpPow, t, s, false))
+		}),
+	method("clamp(min: number = None, max: number = None) -> Tensor", "Each element, at least min and at most max.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			var bounds [2]*tensor.Scalar
+			for i := range bounds {
+				s, ok, err := scalar(c.Args[i])
+				if err != nil {
+					return nil, err
+				}
+				if ok {
+					bounds[i] = &s
+				}
+			}
+			if bounds[0] == nil && bounds[1] == nil {
+				return nil, fmt.Errorf("min or max must be given")
+			}
+			return result(tensor.Clamp(t, bounds[0], bounds[1]))
+		}),
+	method("softmax(dim: int) -> Tensor", "exp(x) over its sum along dim.", oneInt(tensor.Softmax)),
+	method("log_softmax(dim: int) -> Tensor", "The logarithm of softmax along dim, computed without overflow.", oneInt(tensor.LogSoftmax)),
+}
+
+func elementwise(name, doc string, op tensor.UnaryOp) *starlib.Def {
+	return method(name+"() -> Tensor", doc, func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+		return result(tensor.Unary(op, t))
+	})
+}
+
+// reduceDefs are the methods that summarise, and those that order elements.
+var reduceDefs = []*starlib.Def{
+	reducer("sum", "The sum", tensor.Sum),
+	reducer("mean", "The mean", tensor.Mean),
+	reducer("any", "Whether an element is not zero", tensor.Any),
+	reducer("all", "Whether no element is zero", tensor.All),
+	spread("var", "The variance", tensor.Var),
+	spread("std", "The standard deviation", tensor.Std),
+	method("norm(p: number = 2, dim: int | tuple | list = None, keepdim: bool = False) -> Tensor", "The p-norm of all elements or along dimensions.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			dims, err := dimsOf(c.Args[1])
+			if err != nil {
+				return nil, err
+			}
+			return result(tensor.Norm(t, c.Float(0), dims, c.Bool(2)))
+		}),
+	extreme("max", "greatest", tensor.Max, tensor.MaxDim),
+	extreme("min", "least", tensor.Min, tensor.MinDim),
+	argument("argmax", "greatest", tensor.ArgMax),
+	argument("argmin", "least", tensor.ArgMin),
+	method("cumsum(dim: int) -> Tensor", "The sums of the elements up to each along dim.", oneInt(tensor.CumSum)),
+	method("sort(dim: int = -1, descending: bool = False) -> (values, indices)", "The elements in order along dim, equal ones in their old order, and where they were.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			dim, err := c.Int(0)
+			if err != nil {
+				return nil, err
+			}
+			return pair(tensor.Sort(t, dim, c.Bool(1)))
+		}),
+	method("topk(k: int, dim: int = -1, largest: bool = True) -> (values, indices)", "The k greatest (or least) elements along dim in order, and where they were.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			k, err := c.Int(0)
+			if err != nil {
+				return nil, err
+			}
+			dim, err := c.Int(1)
+			if err != nil {
+				return nil, err
+			}
+			return pair(tensor.TopK(t, k, dim, c.Bool(2)))
+		}),
+}
+
+func reducer(name, doc string, fn func(*tensor.Tensor, []int, bool) (*tensor.Tensor, error)) *starlib.Def {
+	return method(name+"(dim: int | tuple | list = None, keepdim: bool = False) -> Tensor", doc+" of all elements, or along dimensions; keepdim leaves them with size 1.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			dims, err := dimsOf(c.Args[0])
+			if err != nil {
+				return nil, err
+			}
+			return result(fn(t, dims, c.Bool(1)))
+		})
+}
+
+func spread(name, doc string, fn func(*tensor.Tensor, []int, bool, bool) (*tensor.Tensor, error)) *starlib.Def {
+	return method(name+"(dim: int | tuple | list = None, unbiased: bool = True, keepdim: bool = False) -> Tensor",
+		doc+" of all elements, or along dimensions: over n - 1, or n if not unbiased.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			dims, err := dimsOf(c.Args[0])
+			if err != nil {
+				return nil, err
+			}
+			return result(fn(t, dims, c.Bool(1), c.Bool(2)))
+		})
+}
+
+func extreme(name, word string, all func(*tensor.Tensor) (*tensor.Tensor, error), along func(*tensor.Tensor, int, bool) (*tensor.Tensor, *tensor.Tensor, error)) *starlib.Def {
+	return method(name+"(dim: int = None, keepdim: bool = False) -> Tensor | (values, indices)", "The "+word+" element; with a dim, the "+word+" ones along it and where they are.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			if c.IsNone(0) {
+				return result(all(t))
+			}
+			dim, err := c.Int(0)
+			if err != nil {
+				return nil, err
+			}
+			return pair(along(t, dim, c.Bool(1)))
+		})
+}
+
+func argument(name, word string, fn func(*tensor.Tensor, *int, bool) (*tensor.Tensor, error)) *starlib.Def {
+	return method(name+"(dim: int = None, keepdim: bool = False) -> Tensor", "The index of the first "+word+" element along dim; of all elements, flattened, by default. int64.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			if c.IsNone(0) {
+				return result(fn(t, nil, c.Bool(1)))
+			}
+			dim, err := c.Int(0)
+			if err != nil {
+				return nil, err
+			}
+			return result(fn(t, &dim, c.Bool(1)))
+		})
+}
+
+func pair(values, indices *tensor.Tensor, err error) (starlark.Value, error) {
+	if err != nil {
+		return nil, err
+	}
+	return starlark.Tuple{(*Value)(values), (*Value)(indices)}, nil
+}
+
+// dimsOf reads dim: None, a dimension, or several.
+func dimsOf(v starlark.Value) ([]int, error) {
+	switch v := v.(type) {
+	case starlark.NoneType:
+		return nil, nil
+	case starlark.Iterable:
+		dims, err := Ints(v)
+		if err == nil && len(dims) == 0 {
+			err = fmt.Errorf("dim is empty: leave it out to reduce over all dimensions")
+		}
+		return dims, err
+	}
+	i, ok := v.(starlark.Int).Int64()
+	if !ok || i != int64(int(i)) || i > math.MaxInt32 || i < math.MinInt32 {
+		return nil, fmt.Errorf("dim %s is out of range", v)
+	}
+	return []int{int(i)}, nil
+}

@@ -1,0 +1,124 @@
+package tensor
+
+import (
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	"drun/tensor"
+)
+
+// shapeDefs are the methods that move or pick elements.
+var shapeDefs = []*starlib.Def{
+	method("item() -> number", "The only element as a plain number; an error for several.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			s, err := t.Item()
+			if err != nil {
+				return nil, err
+			}
+			return number(s), nil
+		}),
+	method("tolist() -> list | number", "The elements as nested lists; a number for a tensor without dimensions.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return toList(t) }),
+	method("numel() -> int", "The number of elements.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			return starlark.MakeInt(t.Len()), nil
+		}),
+	sized("reshape", "The elements in another shape; one size may be -1. A view where it can be, else a copy.", tensor.Reshape),
+	sized("view", "The same memory in another shape; one size may be -1. An error where that needs a copy.", tensor.View),
+	sized("expand", "A view with sizes of 1 stretched; -1 keeps a size.", tensor.Expand),
+	sized("permute", "A view with the dimensions in the given order.", tensor.Permute),
+	sized("flip", "The elements in reverse order along the given dimensions.", tensor.Flip),
+	method("transpose(dim0: int, dim1: int) -> Tensor", "A view with two dimensions swapped.", twoInts(tensor.Transpose)),
+	method("flatten(start_dim: int = 0, end_dim: int = -1) -> Tensor", "Dimensions start_dim to end_dim as one.", twoInts(tensor.Flatten)),
+	method("select(dim: int, index: int) -> Tensor", "A view at an index of a dimension, which goes.", twoInts(tensor.Select)),
+	method("squeeze(dim: int = None) -> Tensor", "A view without the dimension, if its size is 1; without all of size 1 by default.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			if c.IsNone(0) {
+				return (*Value)(tensor.SqueezeAll(t)), nil
+			}
+			return oneInt(tensor.Squeeze)(c, t)
+		}),
+	method("unsqueeze(dim: int) -> Tensor", "A view with a further dimension of size 1 at dim.", oneInt(tensor.Unsqueeze)),
+	method("narrow(dim: int, start: int, length: int) -> Tensor", "A view of length elements of a dimension from start on.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			var n [3]int
+			for i := range n {
+				var err error
+				if n[i], err = c.Int(i); err != nil {
+					return nil, err
+				}
+			}
+			return result(tensor.Narrow(t, n[0], n[1], n[2]))
+		}),
+	method("gather(dim: int, index: Tensor) -> Tensor", "Elements at index along dim: out[i][j] = t[index[i][j]][j] for dim 0. Shape of index.", dimIndex(tensor.Gather)),
+	method("index_select(dim: int, index: Tensor) -> Tensor", "The slices at the indices, shape (k,), of a dimension.", dimIndex(tensor.IndexSelect)),
+	method("scatter_add(dim: int, index: Tensor, src: Tensor) -> Tensor", "A copy with the elements of src added at index along dim, the reverse of gather.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			dim, err := c.Int(0)
+			if err != nil {
+				return nil, err
+			}
+			return result(tensor.ScatterAdd(t, dim, Arg(c, 1), Arg(c, 2)))
+		}),
+	method("masked_fill(mask: Tensor, value: number) -> Tensor", "A copy with value where mask (bool, broadcast) is true.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			s, _, err := scalar(c.Args[1])
+			if err != nil {
+				return nil, err
+			}
+			return result(tensor.MaskedFill(t, Arg(c, 0), s))
+		}),
+}
+
+// method declares a method of a tensor.
+func method(sig, doc string, fn func(*starlib.Call, *tensor.Tensor) (starlark.Value, error)) *starlib.Def {
+	return &starlib.Def{Sig: sig, Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
+		return fn(c, c.Recv.(*Value).Tensor())
+	}}
+}
+
+// sized declares a method whose arguments are sizes or dimensions, given one by
+// one or as one tuple.
+func sized(name, doc string, fn func(*tensor.Tensor, []int) (*tensor.Tensor, error)) *starlib.Def {
+	return method(name+"(*sizes) -> Tensor", doc, func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+		n, err := shapeOf(c.Rest)
+		if err != nil {
+			return nil, err
+		}
+		return result(fn(t, n))
+	})
+}
+
+func oneInt(fn func(*tensor.Tensor, int) (*tensor.Tensor, error)) func(*starlib.Call, *tensor.Tensor) (starlark.Value, error) {
+	return func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+		n, err := c.Int(0)
+		if err != nil {
+			return nil, err
+		}
+		return result(fn(t, n))
+	}
+}
+
+func twoInts(fn func(*tensor.Tensor, int, int) (*tensor.Tensor, error)) func(*starlib.Call, *tensor.Tensor) (starlark.Value, error) {
+	return func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+		a, err := c.Int(0)
+		if err != nil {
+			return nil, err
+		}
+		b, err := c.Int(1)
+		if err != nil {
+			return nil, err
+		}
+		return result(fn(t, a, b))
+	}
+}
+
+func dimIndex(fn func(*tensor.Tensor, int, *tensor.Tensor) (*tensor.Tensor, error)) func(*starlib.Call, *tensor.Tensor) (starlark.Value, error) {
+	return func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+		dim, err := c.Int(0)
+		if err != nil {
+			return nil, err
+		}
+		return result(fn(t, dim, Arg(c, 1)))
+	}
+}

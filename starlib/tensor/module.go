@@ -1,0 +1,156 @@
+// Package tensor is the module tensor of recipes: its value is the tensor itself,
+// with operators, indexing and methods, and its builtins make tensors. The other
+// modules (nn, optim, data, dist, checkpoint) take and give these values.
+package tensor
+
+import (
+	"fmt"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	"drun/tensor"
+)
+
+// Module makes the module for a rank: ctx is what the rank's tensors share, shared
+// the random stream that is the same on all ranks.
+func Module(ctx *tensor.Context, shared *tensor.Generator) *starlib.Module {
+	pure := append(constructors(ctx), functions...)
+	for _, d := range pure {
+		d.TopLevel = true
+	}
+	m := &starlib.Module{
+		Name: "tensor",
+		Doc: `Tensors: arrays of numbers with automatic differentiation. tensor(data, dtype = None) is short for tensor.tensor(data, dtype).
+Attributes float32, float64, … are the names of the dtypes.`,
+		Defs:   append(append(pure, randoms(ctx, shared)...), noGrad(ctx)),
+		Types:  []*starlib.Methods{methods},
+		Values: starlark.StringDict{},
+		Call:   fromData(ctx),
+	}
+	m.Call.TopLevel = true
+	for _, d := range dtypes {
+		m.Values[d.String()] = dtypeNames[d]
+	}
+	return m
+}
+
+// functions are the builtins that combine or transform tensors. Most of what
+// tensors do is a method.
+var functions = []*starlib.Def{
+	joiner("cat", "The tensors joined along an existing dimension; their other sizes are equal.", tensor.Cat),
+	joiner("stack", "The tensors, of one shape, joined along a new dimension.", tensor.Stack),
+	{
+		Sig: "where(cond: Tensor, a: Tensor | number, b: Tensor | number) -> Tensor",
+		Doc: "Elements of a where cond (bool) is true, of b elsewhere; all are broadcast.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			var ab [2]*tensor.Tensor
+			for i := range ab {
+				t, err := operand(c.Args[i+1], c.Args[2-i], Arg(c, 0))
+				if err != nil {
+					return nil, err
+				}
+				ab[i] = t
+			}
+			return result(tensor.Where(Arg(c, 0), ab[0], ab[1]))
+		},
+	},
+	{
+		Sig: "one_hot(t: Tensor, classes: int = -1) -> Tensor",
+		Doc: "A further dimension of size classes with 1 at the class and 0 elsewhere, int64; -1: the greatest class + 1.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			n, err := c.Int(1)
+			if err != nil {
+				return nil, err
+			}
+			return result(tensor.OneHot(Arg(c, 0), n))
+		},
+	},
+	triangle("tril", "The lower triangle of the last two dimensions, zeros above the diagonal.", tensor.Tril),
+	triangle("triu", "The upper triangle of the last two dimensions, zeros below the diagonal.", tensor.Triu),
+	{
+		Sig: "pad(t: Tensor, pad: tuple | list, value: number = 0) -> Tensor",
+		Doc: "Puts value around t: pad = (left, right) for the last dimension, then (top, bottom) for the one before it, and so on.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			sizes, err := Ints(c.Args[1].(starlark.Iterable))
+			if err != nil {
+				return nil, err
+			}
+			s, _, err := scalar(c.Args[2])
+			if err != nil {
+				return nil, err
+			}
+			return result(tensor.Pad(Arg(c, 0), sizes, s))
+		},
+	},
+	{
+		Sig: "bincount(t: Tensor, weights: Tensor = None, minlength: int = 0) -> Tensor",
+		Doc: "How often each integer 0, 1, … occurs in t, or the sums of its weights; shape (max(t) + 1,), at least minlength.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			n, err := c.Int(2)
+			if err != nil {
+				return nil, err
+			}
+			return result(tensor.BinCount(Arg(c, 0), Optional(c, 1), n))
+		},
+	},
+	{
+		Sig: "is_nan(t: Tensor) -> Tensor",
+		Doc: "Where t is not a number, bool.",
+		Fn:  func(c *starlib.Call) (starlark.Value, error) { return result(tensor.IsNaN(Arg(c, 0))) },
+	},
+}
+
+func joiner(name, doc string, join func([]*tensor.Tensor, int) (*tensor.Tensor, error)) *starlib.Def {
+	return &starlib.Def{
+		Sig: name + "(tensors: iterable, dim: int = 0) -> Tensor",
+		Doc: doc,
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			list, err := List(c.Args[0])
+			if err != nil {
+				return nil, err
+			}
+			if len(list) == 0 {
+				return nil, fmt.Errorf("the list of tensors is empty")
+			}
+			dim, err := c.Int(1)
+			if err != nil {
+				return nil, err
+			}
+			return result(join(list, dim))
+		},
+	}
+}
+
+func triangle(name, doc string, cut func(*tensor.Tensor, int) (*tensor.Tensor, error)) *starlib.Def {
+	return &starlib.Def{
+		Sig: name + "(t: Tensor, diagonal: int = 0) -> Tensor",
+		Doc: doc,
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			n, err := c.Int(1)
+			if err != nil {
+				return nil, err
+			}
+			return result(cut(Arg(c, 0), n))
+		},
+	}
+}
+
+// operand makes a tensor of a number that meets other: of other's type, so that
+// the number does not widen the result.
+func operand(v, other starlark.Value, near *tensor.Tensor) (*tensor.Tensor, error) {
+	if t, ok := v.(*Value); ok {
+		return t.Tensor(), nil
+	}
+	s, _, err := scalar(v)
+	if err != nil {
+		return nil, err
+	}
+	d := byDefault(s)
+	if o, ok := other.(*Value); ok && (o.Tensor().DType().IsFloat() || s.Kind() != tensor.Float64) {
+		d = o.Tensor().DType()
+	} else if f, isFloat := other.(starlark.Float); isFloat && !ok {
+		_, d = f, tensor.Float32
+	}
+	return tensor.Full(near.Context(), nil, s, d)
+}

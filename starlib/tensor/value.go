@@ -1,0 +1,208 @@
+package tensor
+
+import (
+	"fmt"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+
+	"drun/starlib/lang"
+	"drun/tensor"
+)
+
+// Value is a tensor as a recipe sees it. It is tensor.Tensor under another name:
+// converting between *Value and *tensor.Tensor costs nothing and keeps identity.
+type Value tensor.Tensor
+
+var (
+	_ starlark.HasSetField = (*Value)(nil)
+	_ starlark.HasSetKey   = (*Value)(nil)
+	_ starlark.Mapping     = (*Value)(nil)
+	_ starlark.Sliceable   = (*Value)(nil)
+	_ starlark.Sequence    = (*Value)(nil)
+	_ starlark.HasBinary   = (*Value)(nil)
+	_ starlark.HasUnary    = (*Value)(nil)
+	_ starlark.Comparable  = (*Value)(nil)
+	_ starlark.Container   = (*Value)(nil)
+	_ lang.Elementwise     = (*Value)(nil)
+	_ lang.Truther         = (*Value)(nil)
+)
+
+// Tensor is v as the tensor package knows it.
+func (v *Value) Tensor() *tensor.Tensor { return (*tensor.Tensor)(v) }
+
+// result makes a builtin's results of an operation's.
+func result(t *tensor.Tensor, err error) (starlark.Value, error) {
+	if err != nil {
+		return nil, err
+	}
+	return (*Value)(t), nil
+}
+
+// String writes the elements, all of a small tensor, the edges of a larger one.
+func (v *Value) String() string { return v.Tensor().String() }
+
+// Type is the name that signatures use.
+func (v *Value) Type() string { return "Tensor" }
+
+// Hash refuses: a tensor changes, so it cannot be a key.
+func (v *Value) Hash() (uint32, error) {
+	return 0, fmt.Errorf("unhashable: a Tensor cannot be a dict key or in a set; use .item() or tuple(t.tolist())")
+}
+
+// Freeze makes operations in place errors.
+func (v *Value) Freeze() { v.Tensor().Freeze() }
+
+// Truth is that of a tensor's only element. Recipes ask TruthValue instead, which
+// can refuse.
+func (v *Value) Truth() starlark.Bool {
+	ok, err := v.TruthValue()
+	return err != nil || starlark.Bool(ok)
+}
+
+// TruthValue is an error unless the tensor has exactly one element.
+func (v *Value) TruthValue() (bool, error) {
+	t := v.Tensor()
+	if t.Len() != 1 {
+		return false, fmt.Errorf("a Tensor of shape %s has no single truth: reduce it, for instance with (t != 0).sum() > 0, or compare one element", ShapeString(t.Shape()))
+	}
+	s, err := t.Item()
+	return s.Float() != 0, err
+}
+
+// CompareElementwise gives a bool tensor.
+func (v *Value) CompareElementwise(op syntax.Token, y starlark.Value, reversed bool) (starlark.Value, error) {
+	var o tensor.BinaryOp
+	switch op {
+	case syntax.EQL:
+		o = tensor.OpEq
+	case syntax.NEQ:
+		o = tensor.OpNe
+	case syntax.LT:
+		o = tensor.OpLt
+	case syntax.LE:
+		o = tensor.OpLe
+	case syntax.GT:
+		o = tensor.OpGt
+	case syntax.GE:
+		o = tensor.OpGe
+	}
+	if y, ok := y.(*Value); ok {
+		a, b := v.Tensor(), y.Tensor()
+		if reversed {
+			a, b = b, a
+		}
+		return result(tensor.Binary(o, a, b))
+	}
+	s, ok, err := scalar(y)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		return result(tensor.BinaryScalar(o, v.Tensor(), s, reversed))
+	}
+	if op == syntax.EQL || op == syntax.NEQ {
+		return starlark.Bool(op == syntax.NEQ), nil // nothing else equals a tensor
+	}
+	return nil, fmt.Errorf("Tensor %s %s not implemented", op, y.Type())
+}
+
+// CompareSameType serves what compares whole values: list equality, sorted, min.
+func (v *Value) CompareSameType(op syntax.Token, y starlark.Value, _ int) (bool, error) {
+	z, err := v.CompareElementwise(op, y, false)
+	if err != nil {
+		return false, err
+	}
+	ok, err := z.(*Value).TruthValue()
+	if err != nil {
+		return false, fmt.Errorf("cannot compare whole Tensors of shapes %s and %s with %s: compare them element by element outside the list, tuple or builtin",
+			Shape(v.Tensor()), Shape(y.(*Value).Tensor()), op)
+	}
+	return ok, nil
+}
+
+// Has tells whether an element equals x: x in t.
+func (v *Value) Has(x starlark.Value) (bool, error) {
+	s, ok, err := scalar(x)
+	if err != nil || !ok {
+		return false, fmt.Errorf("%s in Tensor: want a number", x.Type())
+	}
+	equal, err := tensor.BinaryScalar(tensor.OpEq, v.Tensor(), s, false)
+	if err != nil {
+		return false, err
+	}
+	for _, b := range equal.Bytes() {
+		if b != 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Binary is v op y, or y op v on the right side.
+func (v *Value) Binary(op syntax.Token, y starlark.Value, side starlark.Side) (starlark.Value, error) {
+	var o tensor.BinaryOp
+	switch op {
+	case syntax.PLUS:
+		o = tensor.OpAdd
+	case syntax.MINUS:
+		o = tensor.OpSub
+	case syntax.STAR:
+		o = tensor.OpMul
+	case syntax.SLASH:
+		o = tensor.OpDiv
+	case syntax.SLASHSLASH:
+		o = tensor.OpFloorDiv
+	case syntax.PERCENT:
+		o = tensor.OpMod
+	case syntax.AMP:
+		o = tensor.OpAnd
+	case syntax.PIPE:
+		o = tensor.OpOr
+	case syntax.CIRCUMFLEX:
+		o = tensor.OpXor
+	default:
+		return nil, nil
+	}
+	if y, ok := y.(*Value); ok {
+		return result(tensor.Binary(o, v.Tensor(), y.Tensor())) // side is Left: y had its turn otherwise
+	}
+	s, ok, err := scalar(y)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return result(tensor.BinaryScalar(o, v.Tensor(), s, side == starlark.Right))
+}
+
+// Unary is -v, +v and ~v.
+func (v *Value) Unary(op syntax.Token) (starlark.Value, error) {
+	switch op {
+	case syntax.MINUS:
+		return result(tensor.Unary(tensor.OpNeg, v.Tensor()))
+	case syntax.PLUS:
+		return v, nil
+	case syntax.TILDE:
+		if v.Tensor().DType() != tensor.Bool {
+			return nil, fmt.Errorf("~ needs a bool Tensor, not %s", v.Tensor().DType())
+		}
+		return result(tensor.Unary(tensor.OpNot, v.Tensor()))
+	}
+	return nil, nil
+}
+
+// scalar converts a plain number or bool; ok is false for other values.
+func scalar(v starlark.Value) (s tensor.Scalar, ok bool, err error) {
+	switch v := v.(type) {
+	case starlark.Float:
+		return tensor.Float(float64(v)), true, nil
+	case starlark.Int:
+		n, ok := v.Int64()
+		if !ok {
+			return s, false, fmt.Errorf("%s does not fit into 64 bits", v)
+		}
+		return tensor.Int(n), true, nil
+	case starlark.Bool:
+		return tensor.Truth(bool(v)), true, nil
+	}
+	return s, false, nil
+}

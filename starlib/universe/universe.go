@@ -1,0 +1,108 @@
+// Package universe puts together what a recipe finds predeclared: the modules,
+// and the names that stand alone. engine/worker makes one for its rank; the agent
+// uses the names to check a recipe before it starts, `drun doc` the reference.
+package universe
+
+import (
+	"context"
+	"time"
+
+	"drun/collective"
+	"drun/starlib"
+	"drun/starlib/checkpoint"
+	"drun/starlib/data"
+	"drun/starlib/dist"
+	"drun/starlib/lang"
+	"drun/starlib/nn"
+	"drun/starlib/optim"
+	"drun/starlib/random"
+	"drun/starlib/run"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+
+	"go.starlark.net/lib/json"
+	"go.starlark.net/lib/math"
+	"go.starlark.net/starlark"
+	"go.starlark.net/starlarkstruct"
+)
+
+// Host is what a rank gives its recipe.
+type Host struct {
+	Rank     *starlib.Rank
+	Run      run.Info
+	Params   map[string]string // -p values
+	Recorder run.Recorder
+	Comm     collective.Comm // nil in a world of one
+	Backend  string
+	Timeout  time.Duration
+	Store    checkpoint.Store
+	Context  context.Context // ends when the run is aborted
+	Stop     func() bool     // whether a signal asked this rank's run to end
+	Extra    []*starlib.Module
+}
+
+// Universe is a recipe's environment.
+type Universe struct {
+	Env     starlark.StringDict
+	Params  *run.Params
+	Tensors *tensor.Context // what the rank's tensors share
+}
+
+// New makes the environment of a rank.
+func New(h Host) *Universe {
+	tensors := tensor.NewContext()
+	modules, params := modules(h, tensors)
+	env := starlark.StringDict{
+		"struct": starlark.NewBuiltin("struct", starlarkstruct.Make),
+		"math":   math.Module,
+		"json":   shallow(json.Module),
+	}
+	for _, m := range modules {
+		env[m.Name] = m.Build(h.Rank)
+	}
+	return &Universe{Env: lang.Environment(env), Params: params, Tensors: tensors}
+}
+
+// shallow bounds the nesting of what a module's functions take: encoders recurse.
+func shallow(m *starlarkstruct.Module) *starlarkstruct.Module {
+	members := starlark.StringDict{}
+	for name, v := range m.Members {
+		members[name] = v
+		if b, ok := v.(*starlark.Builtin); ok {
+			members[name] = lang.Shallow(b)
+		}
+	}
+	return &starlarkstruct.Module{Name: m.Name, Members: members}
+}
+
+// Names gives the environment of a recipe that is only checked: its builtins
+// cannot be called.
+func Names() starlark.StringDict {
+	return New(Host{Rank: &starlib.Rank{WorldSize: 1}, Context: context.Background()}).Env
+}
+
+// Modules lists the modules of a recipe for reference, in order.
+func Modules() []*starlib.Module {
+	list, _ := modules(Host{Rank: &starlib.Rank{WorldSize: 1}, Context: context.Background()}, tensor.NewContext())
+	return list
+}
+
+func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Params) {
+	streams := random.NewStreams(tensors, h.Rank.Seed, h.Rank.Rank)
+	world, distModule := dist.New(h.Context, h.Rank, h.Comm, h.Backend, h.Timeout, tensors)
+	runState, runModule := run.New(h.Rank, h.Run, h.Recorder, h.Params, func(c *starlib.Call) (bool, error) {
+		return world.Any(c, h.Stop())
+	})
+	always := []checkpoint.Named{{Name: "random", Value: streams}, {Name: "run", Value: runState}}
+	list := []*starlib.Module{
+		runModule,
+		distModule,
+		startensor.Module(tensors, streams.Shared.Stream),
+		nn.Module(tensors, streams),
+		optim.Module(tensors, world.Sum),
+		data.Module(h.Rank, tensors),
+		checkpoint.Module(tensors, h.Store, always, world.AgreeOnStep),
+		random.Module(tensors),
+	}
+	return append(list, h.Extra...), runState.Params
+}
