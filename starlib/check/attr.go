@@ -36,7 +36,7 @@ func (m *machine) attributeOf(e *syntax.DotExpr, x value, o *object, name string
 		return m.moduleAttribute(e, o)
 	case o.kind == native:
 		if names := m.attributes(o.name); names != nil && !slices.Contains(names, name) {
-			m.fault(e.NamePos, "%s has no %s%s", o.name, name, instead(name, o.name+".", names))
+			m.fault(e.Name.NamePos, "%s has no %s%s", o.name, name, instead(name, o.name+".", names))
 			return same
 		}
 		return m.nativeValue(o.name + "." + name)
@@ -45,7 +45,7 @@ func (m *machine) attributeOf(e *syntax.DotExpr, x value, o *object, name string
 			return v
 		}
 		if c.closed && certain {
-			m.fault(e.NamePos, "%s has no %s%s", m.text(e.X), name, instead(name, m.text(e.X)+".", sortedKeys(c.fields)))
+			m.fault(e.Name.NamePos, "%s has no %s%s", m.text(e.X), name, instead(name, m.text(e.X)+".", sortedKeys(c.fields)))
 		}
 		return c.elem
 	case o.kind == instance:
@@ -75,7 +75,7 @@ func (m *machine) moduleAttribute(e *syntax.DotExpr, o *object) value {
 		}
 		return m.nativeValue(full)
 	}
-	m.fault(e.NamePos, "%s has no %s%s", o.name, name, instead(name, o.name+".", members(o.module)))
+	m.fault(e.Name.NamePos, "%s has no %s%s", o.name, name, instead(name, o.name+".", members(o.module)))
 	return same
 }
 
@@ -120,7 +120,7 @@ func (m *machine) instanceAttribute(e *syntax.DotExpr, x value, o *object) value
 		return m.methodOf(e, of(o))
 	}
 	if x.only() != nil {
-		m.fault(e.NamePos, "a %s has no %s%s", o.typ, name, instead(name, "", t.AttrNames()))
+		m.fault(e.Name.NamePos, "%s (%s) has no %s%s", m.text(e.X), o.typ, name, instead(name, "", t.AttrNames()))
 	}
 	return same
 }
