@@ -154,6 +154,9 @@ func (m *machine) either(cond syntax.Expr, at syntax.Position, why *reason, yes,
 			m.act.differs = either(m.act.differs, why)
 		}
 	}
+	if len(yesEvents)+len(noEvents)+len(yesExits)+len(noExits) == 0 {
+		return
+	}
 	met, unmet := m.where(cond, true, at, why), m.where(cond, false, at, why)
 	d := &departure{why: why, pos: at, depth: len(m.stack), cond: met.cond}
 	switch {

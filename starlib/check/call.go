@@ -46,10 +46,7 @@ func (c *call) arg(params []string, name string) (value, bool) {
 
 func (m *machine) callExpr(e *syntax.CallExpr) value {
 	fn := m.expr(e.Fn)
-	c := &call{node: e, pos: syntax.Start(e), named: map[string]value{}}
-	if c.text = m.text(e.Fn); strings.ContainsAny(c.text, "(\n ") {
-		c.text = "the function"
-	}
+	c := &call{node: e, pos: syntax.Start(e), text: nameOf(e.Fn), named: map[string]value{}}
 	for _, arg := range e.Args {
 		if named, ok := arg.(*syntax.BinaryExpr); ok && named.Op == syntax.EQ {
 			name := named.X.(*syntax.Ident).Name
@@ -67,6 +64,20 @@ func (m *machine) callExpr(e *syntax.CallExpr) value {
 		c.exprs = append(c.exprs, arg)
 	}
 	return m.call(fn, c)
+}
+
+// nameOf is how messages name a callee.
+func nameOf(fn syntax.Expr) string {
+	switch fn := fn.(type) {
+	case *syntax.Ident:
+		return fn.Name
+	case *syntax.DotExpr:
+		if x, ok := fn.X.(*syntax.Ident); ok {
+			return x.Name + "." + fn.Name.Name
+		}
+		return fn.Name.Name
+	}
+	return "the function"
 }
 
 // call calls whatever fn may be.

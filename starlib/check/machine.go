@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	maxSteps = 3_000_000 // of the interpretation, each below a microsecond
+	maxSteps = 1_000_000 // of the interpretation; a recipe of 100 lines takes some thousands
 	maxCalls = 40        // nested calls that are followed
 	maxDepth = 20_000    // nested expressions and statements in all calls
 	maxRound = 8         // of a loop until nothing new is learned

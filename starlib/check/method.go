@@ -70,7 +70,7 @@ func (m *machine) groupMethod(name string, group *object, c *call) value {
 func (m *machine) containerMethod(o *object, self value, x *object, c *call) value {
 	held := m.held(x)
 	arg := func(i int) value {
-		if i < len(c.args) {
+		if i >= 0 && i < len(c.args) {
 			return c.args[i]
 		}
 		return none
