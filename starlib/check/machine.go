@@ -251,6 +251,11 @@ func (m *machine) text(n syntax.Node) string {
 	start, end := n.Span()
 	text := m.frame.file.between(start, end)
 	text = strings.Join(strings.Fields(text), " ")
+	for _, pair := range []string{"[]", "()"} { // some nodes end before their bracket
+		if strings.Count(text, pair[:1]) > strings.Count(text, pair[1:]) {
+			text += pair[1:]
+		}
+	}
 	if r := []rune(text); len(r) > 60 {
 		text = string(r[:57]) + "..."
 	}
