@@ -60,9 +60,13 @@ func (r *run) await(all []*arrival, next int, round uint64) error {
 		sharedmem.Pause()
 		for all[next].round.Load() == round {
 			if next++; next == len(all) {
+				r.Comm.spin = min(r.Comm.spin+r.Comm.spin/8, spinMost)
 				return nil
 			}
 		}
+	}
+	if r.spin > 0 {
+		r.Comm.spin = max(r.Comm.spin/2, spinLeast)
 	}
 	var aborted error
 	ready := func() bool {
@@ -90,7 +94,7 @@ func (r *run) await(all []*arrival, next int, round uint64) error {
 }
 
 // yields is how often a wait gives its core to others before it sleeps.
-const yields = 4
+const yields = 32
 
 // stage is where a rank publishes in the current round.
 func (r *run) stage(rank int) []byte {
