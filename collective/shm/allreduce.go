@@ -65,7 +65,7 @@ func (r *run) allReduce() error {
 // chunkBytes is how much of a large call of that many bytes goes in a step: a
 // multiple of 64.
 func chunkBytes(bytes, ranks int) int {
-	return stageSize
+	return min(stageSize, ranks<<16)
 }
 
 // slice is the part of a chunk of that many elements which rank i reduces:
