@@ -43,13 +43,11 @@ var (
 )
 
 // How often a wait looks at memory before it sleeps, each time after a pause
-// of some 20 ns: at most for about as long as sleeping and being woken would
-// take. It adapts, as a mutex does: after waits in vain, when the others are far behind or have
-// no core to run on, it is less. An asynchronous call does not compete with
-// the recipe for the core for long.
+// of some 20 ns: for about as long as sleeping and being woken would take, so
+// that a wait costs at most twice what the better choice would have. An
+// asynchronous call does not compete with the recipe for the core for so long.
 const (
-	spinMost  = 2000
-	spinLeast = 50
+	spinAlone = 2000
 	spinAsync = 100
 )
 
@@ -67,7 +65,7 @@ func newComm(r *region, offset int64, rank, size int) (*Comm, error) {
 		c.arrivals[i%2] = append(c.arrivals[i%2], sharedmem.At[arrival](mem, arrivalsAt+i*sharedmem.CacheLine))
 	}
 	if int(r.head.size) <= r.cores {
-		c.spin = spinMost
+		c.spin = spinAlone
 	}
 	c.sources = make([][]byte, size)
 	c.sync.comm = c

@@ -60,13 +60,9 @@ func (r *run) await(all []*arrival, next int, round uint64) error {
 		sharedmem.Pause()
 		for all[next].round.Load() == round {
 			if next++; next == len(all) {
-				r.Comm.spin = min(r.Comm.spin+r.Comm.spin/8, spinMost)
 				return nil
 			}
 		}
-	}
-	if r.spin > 0 {
-		r.Comm.spin = max(r.Comm.spin/2, spinLeast)
 	}
 	var aborted error
 	ready := func() bool {
