@@ -52,10 +52,11 @@ func saveForever(home string) error {
 		for rank := range crashRanks {
 			parts[rank] = state(step, rank)
 		}
+		fmt.Println("saving", step)
 		if _, err := s.Save("r", step, nil, parts); err != nil {
 			return err
 		}
-		fmt.Println(step)
+		fmt.Println("saved", step)
 		if step > 3 {
 			if err := s.Delete("r", step-3); err != nil {
 				return err
@@ -67,8 +68,8 @@ func saveForever(home string) error {
 func TestKilledWhileSaving(t *testing.T) {
 	home := t.TempDir()
 	rounds, garbage := 25, 0
+	took := 10 * time.Millisecond // how long a save takes here
 	for round := range rounds {
-		saved := int64(0)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		cmd := exec.CommandContext(ctx, os.Args[0])
 		cmd.Env = append(os.Environ(), "DRUN_TEST_SAVE="+home)
@@ -77,13 +78,22 @@ func TestKilledWhileSaving(t *testing.T) {
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		ok(t, cmd.Start())
-		kill := time.AfterFunc(20*time.Millisecond+rand.N(120*time.Millisecond), func() { cmd.Process.Kill() })
+		saved, begun := int64(0), time.Time{}
+		saves := 1 + rand.IntN(3) // it is killed in the last of these, or soon after
 		for lines := bufio.NewScanner(out); lines.Scan(); {
-			saved, err = strconv.ParseInt(lines.Text(), 10, 64)
+			word, number, _ := strings.Cut(lines.Text(), " ")
+			if word == "saving" {
+				begun = time.Now()
+				if saves--; saves == 0 {
+					time.AfterFunc(rand.N(took*5/4), func() { cmd.Process.Kill() })
+				}
+				continue
+			}
+			took = time.Since(begun)
+			saved, err = strconv.ParseInt(number, 10, 64)
 			ok(t, err)
 		}
 		err = cmd.Wait()
-		kill.Stop()
 		cancel()
 		if err == nil || stderr.Len() > 0 || !strings.Contains(err.Error(), "killed") {
 			t.Fatalf("round %d: child ended with %v: %s", round, err, &stderr)

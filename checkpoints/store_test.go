@@ -239,6 +239,21 @@ func TestFullDiskLeavesTheOldState(t *testing.T) {
 	ok(t, err)
 }
 
+func TestWithoutItsCatalogNothingIsSaved(t *testing.T) {
+	home := t.TempDir()
+	s := open(t, home)
+	_, err := s.sql.Exec("PRAGMA query_only = 1")
+	ok(t, err)
+	var failure *sqldb.Error
+	_, err = s.Save("r", 1, nil, map[int][]Entry{0: {{Name: "w", Data: []byte("x")}}})
+	if !errors.As(err, &failure) {
+		t.Errorf("save: %v", err)
+	}
+	if names, _ := packFiles(t, home); len(names) != 0 {
+		t.Errorf("packs are left: %v", names)
+	}
+}
+
 func TestSavesAtTheSameTime(t *testing.T) {
 	home := t.TempDir()
 	var all sync.WaitGroup

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"drun/engine/rendezvous"
+
 	"github.com/fxamacker/cbor/v2"
 )
 
@@ -28,10 +30,7 @@ type Job struct {
 	RunID        int64
 	RunName      string
 	RestartCount int
-	Rank         int
-	WorldSize    int
-	LocalRank    int
-	LocalSize    int
+	Place        rendezvous.Place
 	Seed         uint64
 	Backend      string
 	Recipe       string   // as the user named it: the prefix of every position

@@ -362,17 +362,3 @@ func TestQueryOnlyReads(t *testing.T) {
 		t.Errorf("JSON = %s, %v, want %s", text, err, want)
 	}
 }
-
-func BenchmarkMetrics(b *testing.B) {
-	r := begin(b, open(b, b.TempDir()), RunInfo{})
-	batch := make([]Point, 1000)
-	for i := range batch {
-		batch[i] = Point{[]string{"loss", "acc"}[i%2], int64(i), 0, float64(i) * 0.37, true, time.Now()}
-	}
-	for b.Loop() {
-		if err := r.Metrics(batch); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "rows/s")
-}

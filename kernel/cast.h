@@ -48,7 +48,7 @@ INLINE uint16_t narrow_bf16(float x) {
 }
 
 // A double narrowed twice rounds twice; rounding to odd first makes the second rounding the only one.
-INLINE float odd_f32(double x) {
+INLINE float round_to_odd(double x) {
     float f = (float)x;
     uint32_t u;
     memcpy(&u, &f, 4);
@@ -98,8 +98,8 @@ INLINE struct complex64 to_c64(double x) { return (struct complex64){(float)x, 0
     CAST(i8_##s, int8_t, from, to_int8_t, read)                  \
     CAST(u8_##s, uint8_t, from, to_uint8_t, read)                \
     CAST(bool_##s, uint8_t, from, TRUE, read)                    \
-    CAST(f16_##s, uint16_t, from, narrow_f16, odd_f32)           \
-    CAST(bf16_##s, uint16_t, from, narrow_bf16, odd_f32)         \
+    CAST(f16_##s, uint16_t, from, narrow_f16, round_to_odd)           \
+    CAST(bf16_##s, uint16_t, from, narrow_bf16, round_to_odd)         \
     CAST(c64_##s, struct complex64, from, to_c64, read)
 #define FROM_INT(s, from)                                        \
     CAST(f32_##s, float, from, (float), SAME)                    \
@@ -109,8 +109,8 @@ INLINE struct complex64 to_c64(double x) { return (struct complex64){(float)x, 0
     CAST(i8_##s, int8_t, from, (int8_t), SAME)                   \
     CAST(u8_##s, uint8_t, from, (uint8_t), SAME)                 \
     CAST(bool_##s, uint8_t, from, TRUE, SAME)                    \
-    CAST(f16_##s, uint16_t, from, narrow_f16, odd_f32)           \
-    CAST(bf16_##s, uint16_t, from, narrow_bf16, odd_f32)         \
+    CAST(f16_##s, uint16_t, from, narrow_f16, round_to_odd)           \
+    CAST(bf16_##s, uint16_t, from, narrow_bf16, round_to_odd)         \
     CAST(c64_##s, struct complex64, from, to_c64, SAME)
 FROM_REAL(f32, float, SAME)
 FROM_REAL(f64, double, SAME)

@@ -20,6 +20,12 @@ INLINE void S(inside)(int64_t size, int64_t out, int64_t stride, int64_t at, int
     *from = f < *to ? f : *to;
 }
 
+// Rows are often shorter than a vector: a call of memcpy would cost more than the copy.
+INLINE void S(copy_n)(T *to, const T *from, int n) {
+    if (n == N) S(store)(to, S(load)(from));
+    else S(store_n)(to, S(load_n)(from, n), n);
+}
+
 // Row (c, i, j) of patches holds, for every output position, the input under kernel cell (i, j) of channel c.
 static void S(im2col)(const struct S(conv) *p, const T *x, int64_t c0, int64_t c1, T *col) {
     for (int64_t c = c0; c < c1; c++)
@@ -35,7 +41,8 @@ static void S(im2col)(const struct S(conv) *p, const T *x, int64_t c0, int64_t c
                     }
                     const T *row = x + (c * p->height + iy) * p->width + shift;
                     for (int64_t o = 0; o < from; o++) col[o] = 0;
-                    if (p->sw == 1) memcpy(col + from, row + from, (to - from) * sizeof(T));
+                    if (p->sw == 1)
+                        for (int64_t o = from; o < to; o += N) S(copy_n)(col + o, row + o, S(some)(to - o));
                     else for (int64_t o = from; o < to; o++) col[o] = row[o * p->sw];
                     for (int64_t o = to; o < p->ow; o++) col[o] = 0;
                 }

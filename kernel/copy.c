@@ -4,6 +4,7 @@
 
 struct move {
     int size;
+    int64_t rows, columns, out_row, in_column; // a transpose: strides in bytes
 };
 
 enum { GRAIN = 65536 };
@@ -21,13 +22,63 @@ static void copy_inner(void *ctx, int64_t n, char **p, const int64_t *s) {
     for (int64_t i = 0; i < n; i++) memcpy(p[0] + i * s[0], p[1] + i * s[1], size);
 }
 
+#define TRANSPOSE(type)                                                                          \
+    for (int64_t i = i0; i < i1; i++)                                                            \
+        for (int64_t j = j0; j < j1; j++)                                                        \
+            *(type *)(p[0] + i * m->out_row + j * size) = *(type *)(p[1] + j * m->in_column + i * size)
+
+// Copies whole matrices, tile by tile so that both sides stay in the cache.
+static void transpose_inner(void *ctx, int64_t n, char **at, const int64_t *s) {
+    const struct move *m = ctx;
+    int size = m->size;
+    enum { TILE = 16 };
+    for (int64_t t = 0; t < n; t++) {
+        char *p[2] = {at[0] + t * s[0], at[1] + t * s[1]};
+        for (int64_t i0 = 0; i0 < m->rows; i0 += TILE)
+            for (int64_t j0 = 0; j0 < m->columns; j0 += TILE) {
+                int64_t i1 = i0 + TILE < m->rows ? i0 + TILE : m->rows;
+                int64_t j1 = j0 + TILE < m->columns ? j0 + TILE : m->columns;
+                switch (size) {
+                case 1: TRANSPOSE(uint8_t); break;
+                case 2: TRANSPOSE(uint16_t); break;
+                case 4: TRANSPOSE(uint32_t); break;
+                default: TRANSPOSE(uint64_t);
+                }
+            }
+    }
+}
+
+// Finds a dimension dense in the input, other than the last, which is dense in the output; takes both out of
+// the walk. A single big matrix leaves blocks of its rows in the walk, for threads to share.
+static int find_transpose(struct walk *w, struct move *m) {
+    int last = w->nd - 1;
+    if (last < 1 || w->stride[0][last] != m->size || w->stride[1][last] == m->size || w->shape[last] < 8) return 0;
+    for (int d = 0; d < last; d++) {
+        if (w->stride[1][d] != m->size || w->shape[d] < 8) continue;
+        int64_t blocks = w->shape[d] % 64 ? 1 : w->shape[d] / 64;
+        m->rows = w->shape[d] / blocks, m->out_row = w->stride[0][d];
+        m->columns = w->shape[last], m->in_column = w->stride[1][last];
+        w->total /= m->rows * m->columns;
+        w->shape[d] = blocks, w->shape[last] = 1;
+        w->stride[0][d] *= m->rows, w->stride[1][d] *= m->rows;
+        return 1;
+    }
+    return 0;
+}
+
 void drun_copy(int size, int nd, const int64_t *shape, void *o, const int64_t *so, const void *a, const int64_t *sa) {
-    struct move m = {size};
+    struct move m = {.size = size};
     struct walk w;
     walk_begin(&w, nd, shape, copy_inner, &m);
     walk_operand(&w, o, so, size);
     walk_operand(&w, a, sa, size);
-    walk_run(&w, GRAIN);
+    if (w.total > 256) walk_collapse(&w);
+    if (w.total > 256 && find_transpose(&w, &m)) {
+        w.inner = transpose_inner;
+        walk_run(&w, GRAIN / (m.rows * m.columns) + 1);
+    } else {
+        walk_run(&w, GRAIN);
+    }
 }
 
 #define WHERE(type)                                                                                             \
@@ -45,7 +96,7 @@ static void where_inner(void *ctx, int64_t n, char **p, const int64_t *s) {
 
 void drun_where(int size, int nd, const int64_t *shape, void *o, const int64_t *so, const void *c, const int64_t *sc,
                 const void *a, const int64_t *sa, const void *b, const int64_t *sb) {
-    struct move m = {size};
+    struct move m = {.size = size};
     struct walk w;
     walk_begin(&w, nd, shape, where_inner, &m);
     walk_operand(&w, o, so, size);

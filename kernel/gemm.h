@@ -5,26 +5,25 @@
 // vector width. Tiling and packing after Goto and van de Geijn, "Anatomy of High-Performance Matrix
 // Multiplication" (2008).
 
-#if VB == 64
-enum { S(MR) = 12, S(NV) = 2 };
+// Rows of a tile, as many as the registers hold; it is two vectors wide.
+#if VB == 64 || defined PATH_NEON
+enum { S(MR) = 12 };
 #elif VB == 32
-enum { S(MR) = 6, S(NV) = 2 };
-#elif defined PATH_NEON
-enum { S(MR) = 6, S(NV) = 4 };
+enum { S(MR) = 6 };
 #else
-enum { S(MR) = 4, S(NV) = 2 };
+enum { S(MR) = 4 };
 #endif
-enum { S(NR) = S(NV) * N, S(KC) = 256, S(MC) = S(MR) * (192 / S(MR)), S(NC) = 1024 };
+enum { S(NR) = 2 * N, S(KC) = 256, S(MC) = S(MR) * (192 / S(MR)), S(NC) = 1024 };
 
-// One tile of C: rows x NV vectors over kc steps. a[r * ar + k * ak], b[k * bk + column]. first: C is
-// overwritten (with bias), else added to. tail: valid columns of the last vector.
+// One tile of C: rows x vectors over kc steps. a[r * ar + k * ak], b[k * bk + column]. first: C is
+// overwritten, else added to. tail: valid columns of the last vector; padded: B may be read beyond them.
 #define TILE(rows, vectors)                                                                                        \
     static void S(tile_##rows##_##vectors)(int64_t kc, const T *a, int64_t ar, int64_t ak, const T *b, int64_t bk, \
-                                           T *c, int64_t ldc, int tail, int first, const T *bias) {                \
+                                           T *c, int64_t ldc, int tail, int padded, int first, const T *bias) {    \
         V acc[rows][vectors];                                                                                      \
         _Pragma("GCC unroll 16") for (int r = 0; r < rows; r++)                                                    \
             _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++) acc[r][v] = S(set)(0);                       \
-        if (tail == N || bk == S(NR)) {                                                                            \
+        if (tail == N || padded) {                                                                                 \
             for (int64_t k = 0; k < kc; k++, a += ak, b += bk) {                                                   \
                 V y[vectors];                                                                                      \
                 _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++) y[v] = S(load)(b + v * N);               \
@@ -57,58 +56,81 @@ enum { S(NR) = S(NV) * N, S(KC) = 256, S(MC) = S(MR) * (192 / S(MR)), S(NC) = 10
                 else S(store_n)(to, S(canon)(x), n);                                                               \
             }                                                                                                      \
     }
-typedef void (*S(tile_fn))(int64_t, const T *, int64_t, int64_t, const T *, int64_t, T *, int64_t, int, int, const T *);
+typedef void (*S(tile_fn))(int64_t, const T *, int64_t, int64_t, const T *, int64_t, T *, int64_t, int, int, int, const T *);
 
 #define TILE_ROWS(rows) TILE(rows, 1) TILE(rows, 2)
 TILE_ROWS(1) TILE_ROWS(2) TILE_ROWS(3) TILE_ROWS(4)
 #if VB >= 32 || defined PATH_NEON
 TILE_ROWS(5) TILE_ROWS(6)
 #endif
-#if VB == 64
+#if VB == 64 || defined PATH_NEON
 TILE_ROWS(7) TILE_ROWS(8) TILE_ROWS(9) TILE_ROWS(10) TILE_ROWS(11) TILE_ROWS(12)
 #endif
-#define TILES(vectors, ...) {NULL, __VA_ARGS__}
+// A product of one or two rows is bound by the latency of its chains: eight vectors of one row run at once.
+TILE(1, 3) TILE(1, 4) TILE(1, 5) TILE(1, 6) TILE(1, 7) TILE(1, 8)
+static const S(tile_fn) S(wide_tiles)[8] = {S(tile_1_1), S(tile_1_2), S(tile_1_3), S(tile_1_4),
+                                            S(tile_1_5), S(tile_1_6), S(tile_1_7), S(tile_1_8)};
 #define T4(v) S(tile_1_##v), S(tile_2_##v), S(tile_3_##v), S(tile_4_##v)
 #define T6(v) T4(v), S(tile_5_##v), S(tile_6_##v)
 #define T12(v) T6(v), S(tile_7_##v), S(tile_8_##v), S(tile_9_##v), S(tile_10_##v), S(tile_11_##v), S(tile_12_##v)
 static const S(tile_fn) S(tiles)[2][13] = {
-#if VB == 64
+#if VB == 64 || defined PATH_NEON
     {NULL, T12(1)}, {NULL, T12(2)}
-#elif VB == 32 || defined PATH_NEON
+#elif VB == 32
     {NULL, T6(1)}, {NULL, T6(2)}
 #else
     {NULL, T4(1)}, {NULL, T4(2)}
 #endif
 };
 
+// Transposes N vectors: each pass of perfect shuffles moves one bit of the row number into the column number.
+INLINE void S(transpose)(V *r) {
+    _Pragma("GCC unroll 4") for (int w = 1; w < N; w *= 2) {
+        V t[N];
+        _Pragma("GCC unroll 8") for (int i = 0; i < N / 2; i++) {
+            t[2 * i] = S(low)(r[i], r[i + N / 2]);
+            t[2 * i + 1] = S(high)(r[i], r[i + N / 2]);
+        }
+        _Pragma("GCC unroll 16") for (int i = 0; i < N; i++) r[i] = t[i];
+    }
+}
+
 // A panel of `width` lines of A or B, `length` deep, into to[k * full + line]; missing lines become zeros.
-// from[line * line_stride + k * step].
+// Line i begins at from + i * line_stride and advances by step; one of the two is 1.
 static void S(pack)(T *to, int full, const T *from, int64_t line_stride, int64_t step, int64_t width, int64_t length) {
     if (line_stride == 1) {
         for (int64_t k = 0; k < length; k++) {
             const T *f = from + k * step;
             T *t = to + k * full;
-            int64_t i = 0;
-            for (; i + N <= width; i += N) S(store)(t + i, S(load)(f + i));
-            for (; i < width; i++) t[i] = f[i];
-            for (; i < full; i++) t[i] = 0;
+            for (int i = 0; i < full; i += N) {
+                int n = S(some)(full - i), have = width - i < n ? (width > i ? (int)(width - i) : 0) : n;
+                if (have == N) S(store)(t + i, S(load)(f + i));
+                else S(store_n)(t + i, S(load_n)(f + i, have), n);
+            }
         }
         return;
     }
-    int64_t line = 0;
-    for (; line + 4 <= width; line += 4) {
-        const T *f = from + line * line_stride;
-        for (int64_t k = 0; k < length; k++) {
-            T *t = to + k * full + line;
-            t[0] = f[k * step];
-            t[1] = f[k * step + line_stride];
-            t[2] = f[k * step + 2 * line_stride];
-            t[3] = f[k * step + 3 * line_stride];
+    for (int i = 0; i < full; i += N) {
+        int n = S(some)(full - i), have = width - i < n ? (width > i ? (int)(width - i) : 0) : n;
+        const T *f = from + i * line_stride;
+        for (int64_t k = 0; k < length; k += N) {
+            int deep = S(some)(length - k);
+            T *t = to + k * full + i;
+            V r[N];
+            if (have == N && deep == N) {
+                _Pragma("GCC unroll 16") for (int l = 0; l < N; l++) r[l] = S(load)(f + l * line_stride + k);
+            } else {
+                _Pragma("GCC unroll 16") for (int l = 0; l < N; l++)
+                    r[l] = l < have ? S(load_n)(f + l * line_stride + k, deep) : S(set)(0);
+            }
+            S(transpose)(r);
+            if (n == N && deep == N) {
+                _Pragma("GCC unroll 16") for (int l = 0; l < N; l++) S(store)(t + l * full, r[l]);
+            } else {
+                _Pragma("GCC unroll 16") for (int l = 0; l < N; l++) if (l < deep) S(store_n)(t + l * full, r[l], n);
+            }
         }
     }
-    for (; line < full; line++)
-        for (int64_t k = 0; k < length; k++)
-            to[k * full + line] = line < width ? from[line * line_stride + k * step] : 0;
 }
 
 struct S(product) {
@@ -121,38 +143,37 @@ struct S(product) {
 
 // A product of one thread.
 static void S(gemm_block)(const struct S(product) *p, int64_t m, int64_t n, const T *a, const T *b, T *c, const T *bias) {
-    int64_t kk = p->k;
-    // B is used where it lies when its rows are dense and it is used too little to repay a copy; likewise A.
-    int pack_b = p->bn != 1 || (m > 4 * S(MR) && n > S(NR)), pack_a = n > 4 * S(NR) && m > 1;
+    int wide = m <= 2, mr = wide ? 1 : S(MR), nr = wide ? 8 * N : S(NR);
+    // A and B are used where they lie when they are used too little to repay a copy; B's rows must be dense.
+    int pack_b = p->bn != 1 || (m > 4 * S(MR) && n > S(NR)), pack_a = !wide && n > 4 * S(NR);
     T *packed = NULL;
     if (pack_b || pack_a) packed = scratch_take(((int64_t)S(MC) + S(NC)) * S(KC) * sizeof(T));
     T *pa = packed, *pb = packed + S(MC) * S(KC);
     for (int64_t j0 = 0; j0 < n; j0 += S(NC)) {
         int64_t nc = n - j0 < S(NC) ? n - j0 : S(NC);
-        for (int64_t k0 = 0; k0 < kk || k0 == 0; k0 += S(KC)) {
-            int64_t kc = kk - k0 < S(KC) ? kk - k0 : S(KC);
+        for (int64_t k0 = 0; k0 < p->k || k0 == 0; k0 += S(KC)) {
+            int64_t kc = p->k - k0 < S(KC) ? p->k - k0 : S(KC);
             int first = k0 == 0 && !p->accumulate;
-            const T *row_bias = k0 + S(KC) >= kk ? bias : NULL;
-            if (pack_b)
-                for (int64_t j = 0; j < nc; j += S(NR))
-                    S(pack)(pb + j * kc, S(NR), b + k0 * p->bk + (j0 + j) * p->bn, p->bn, p->bk,
-                            nc - j < S(NR) ? nc - j : S(NR), kc);
+            const T *row_bias = k0 + S(KC) >= p->k ? bias : NULL;
             for (int64_t i0 = 0; i0 < m; i0 += S(MC)) {
                 int64_t mc = m - i0 < S(MC) ? m - i0 : S(MC);
                 if (pack_a)
-                    for (int64_t i = 0; i < mc; i += S(MR))
-                        S(pack)(pa + i * kc, S(MR), a + (i0 + i) * p->ar + k0 * p->ak, p->ar, p->ak,
-                                mc - i < S(MR) ? mc - i : S(MR), kc);
-                for (int64_t j = 0; j < nc; j += S(NR)) {
-                    int64_t width = nc - j < S(NR) ? nc - j : S(NR);
-                    int vectors = (width + N - 1) / N, tail = width - (vectors - 1) * N;
+                    for (int64_t i = 0; i < mc; i += mr)
+                        S(pack)(pa + i * kc, mr, a + (i0 + i) * p->ar + k0 * p->ak, p->ar, p->ak,
+                                mc - i < mr ? mc - i : mr, kc);
+                for (int64_t j = 0; j < nc; j += nr) {
+                    int64_t width = nc - j < nr ? nc - j : nr;
+                    int vectors = (width + N - 1) / N, tail = width - (vectors - 1) * N, bk = vectors * N;
                     const T *bj = pack_b ? pb + j * kc : b + k0 * p->bk + j0 + j;
-                    for (int64_t i = 0; i < mc; i += S(MR)) {
-                        int rows = mc - i < S(MR) ? mc - i : S(MR);
+                    if (pack_b && i0 == 0)
+                        S(pack)(pb + j * kc, bk, b + k0 * p->bk + (j0 + j) * p->bn, p->bn, p->bk, width, kc);
+                    for (int64_t i = 0; i < mc; i += mr) {
+                        int rows = mc - i < mr ? mc - i : mr;
                         const T *ai = pack_a ? pa + i * kc : a + (i0 + i) * p->ar + k0 * p->ak;
-                        S(tiles)[vectors - 1][rows](kc, ai, pack_a ? 1 : p->ar, pack_a ? S(MR) : p->ak, bj,
-                                                   pack_b ? S(NR) : p->bk, c + (i0 + i) * p->ldc + j0 + j, p->ldc, tail,
-                                                   first, row_bias ? row_bias + j0 + j : NULL);
+                        S(tile_fn) tile = wide ? S(wide_tiles)[vectors - 1] : S(tiles)[vectors - 1][rows];
+                        tile(kc, ai, pack_a ? 1 : p->ar, pack_a ? mr : p->ak, bj, pack_b ? bk : p->bk,
+                             c + (i0 + i) * p->ldc + j0 + j, p->ldc, tail, pack_b, first,
+                             row_bias ? row_bias + j0 + j : NULL);
                     }
                 }
             }

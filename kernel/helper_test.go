@@ -109,3 +109,12 @@ func TestPaths(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// pointers are the places of several slices.
+func pointers[E any](s ...[]E) []unsafe.Pointer {
+	p := make([]unsafe.Pointer, len(s))
+	for i := range s {
+		p[i] = ptr(s[i])
+	}
+	return p
+}

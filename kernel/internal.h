@@ -34,6 +34,7 @@ struct walk {
 };
 void walk_begin(struct walk *w, int nd, const int64_t *shape, inner_fn inner, void *ctx);
 void walk_operand(struct walk *w, const void *data, const int64_t *stride, int size);
+void walk_collapse(struct walk *w);
 void walk_run(struct walk *w, int64_t grain);
 
 // Moves n elements of the given size between a strided and a dense place.

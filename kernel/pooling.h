@@ -7,27 +7,69 @@ struct S(pool) {
     const int32_t *from;
 };
 
+// One kernel cell's candidates for a row of maxima; without branches, since maxima are unpredictable.
+INLINE void S(max_cell)(int64_t n, int64_t stride, int32_t at, const T *restrict x, T *restrict best,
+                        int32_t *restrict index) {
+    for (int64_t o = 0; o < n; o++) {
+        T v = x[o * stride], b = best[o];
+        int take = (v > b) | (v != v);
+        best[o] = take ? v : b;
+        index[o] = take ? at + (int32_t)(o * stride) : index[o];
+    }
+}
+
+// One row of maxima of 2 x 2 cells with stride 2, the common pooling: even and odd columns of two rows.
+static void S(max_pairs)(int64_t n, int64_t width, int32_t at, const T *x, T *y, int32_t *index) {
+    I columns;
+    for (int l = 0; l < N; l++) columns[l] = at + 2 * l;
+    for (int64_t o = 0; o < n; o += N, columns += 2 * N) {
+        int k = S(some)(n - o), low = S(some)(2 * k), high = 2 * k - low;
+        V best = S(set)(-(T)INFINITY);
+        I where = columns;
+        for (int i = 0; i < 2; i++) {
+            const T *row = x + i * width + 2 * o;
+            V a = S(load_n)(row, low), b = high ? S(load_n)(row + N, high) : S(set)(0);
+            V even = S(even)(a, b), odd = S(odd)(a, b);
+            I take = (even > best) | (even != even);
+            best = S(sel)(take, even, best);
+            where = (take & (columns + (INT)(i * width))) | (~take & where);
+            take = (odd > best) | (odd != odd);
+            best = S(sel)(take, odd, best);
+            where = (take & (columns + (INT)(i * width + 1))) | (~take & where);
+        }
+        S(store_n)(y + o, S(canon)(best), k);
+        INT lanes[N];
+        memcpy(lanes, &where, sizeof lanes);
+        for (int l = 0; l < k; l++) index[o + l] = (int32_t)lanes[l];
+    }
+}
+
 static void S(max_pool_planes)(void *ctx, int64_t from, int64_t to) {
     struct S(pool) *q = ctx;
     const struct S(conv) *p = &q->g;
-    for (int64_t plane = from; plane < to; plane++) {
-        const T *x = p->x + plane * p->height * p->width;
-        T *y = p->y + plane * p->oh * p->ow;
-        int32_t *index = q->index + plane * p->oh * p->ow;
-        for (int64_t oy = 0; oy < p->oh; oy++)
-            for (int64_t ox = 0; ox < p->ow; ox++) {
-                int64_t y0 = oy * p->sh - p->ph, x0 = ox * p->sw - p->pw, at = -1;
-                int64_t y1 = y0 + p->kh < p->height ? y0 + p->kh : p->height;
-                int64_t x1 = x0 + p->kw < p->width ? x0 + p->kw : p->width;
-                T best = -(T)INFINITY;
-                for (int64_t i = y0 < 0 ? 0 : y0; i < y1; i++)
-                    for (int64_t j = x0 < 0 ? 0 : x0; j < x1; j++) {
-                        T v = x[i * p->width + j];
-                        if (v > best || v != v || at < 0) best = v, at = i * p->width + j;
-                    }
-                y[oy * p->ow + ox] = best == best ? best : (T)__builtin_nan("");
-                index[oy * p->ow + ox] = (int32_t)at;
+    for (int64_t line = from * p->oh; line < to * p->oh; line++) {
+        const T *x = p->x + line / p->oh * p->height * p->width;
+        T *best = p->y + line * p->ow;
+        int32_t *index = q->index + line * p->ow;
+        int64_t top = line % p->oh * p->sh - p->ph, end = top + p->kh < p->height ? top + p->kh : p->height;
+        if (p->kh == 2 && p->kw == 2 && p->sh == 2 && p->sw == 2 && p->ph == 0 && p->pw == 0) {
+            S(max_pairs)(p->ow, p->width, (int32_t)(top * p->width), x + top * p->width, best, index);
+            continue;
+        }
+        if (top < 0) top = 0;
+        for (int64_t o = 0; o < p->ow; o++) {
+            int64_t left = o * p->sw - p->pw;
+            best[o] = -(T)INFINITY;
+            index[o] = (int32_t)(top * p->width + (left < 0 ? 0 : left));
+        }
+        for (int64_t i = top; i < end; i++)
+            for (int64_t j = 0; j < p->kw; j++) {
+                int64_t first, last;
+                S(inside)(p->width, p->ow, p->sw, j - p->pw, &first, &last);
+                int64_t at = i * p->width + j - p->pw + first * p->sw;
+                S(max_cell)(last - first, p->sw, (int32_t)at, x + at, best + first, index + first);
             }
+        for (int64_t o = 0; o < p->ow; o++) best[o] = best[o] == best[o] ? best[o] : (T)__builtin_nan("");
     }
 }
 

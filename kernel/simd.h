@@ -91,3 +91,39 @@ INLINE vf32 abs_f32(vf32 v) { return (vf32)((vi32)v & 0x7fffffff); }
 INLINE vf64 abs_f64(vf64 v) { return (vf64)((vi64)v & 0x7fffffffffffffff); }
 INLINE vf32 sign_of_f32(vf32 v, vf32 s) { return (vf32)((vi32)v | ((vi32)s & (int32_t)0x80000000)); }
 INLINE vf64 sign_of_f64(vf64 v, vf64 s) { return (vf64)((vi64)v | ((vi64)s & (int64_t)0x8000000000000000)); }
+
+// The lower and the upper halves of two vectors, lane by lane in turn.
+#if VB == 64
+INLINE vf32 low_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23); }
+INLINE vf32 high_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31); }
+INLINE vf64 low_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+INLINE vf64 high_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+#elif VB == 32
+INLINE vf32 low_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+INLINE vf32 high_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+INLINE vf64 low_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+INLINE vf64 high_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+#else
+INLINE vf32 low_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+INLINE vf32 high_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+INLINE vf64 low_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 0, 2); }
+INLINE vf64 high_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 1, 3); }
+#endif
+
+// Every other lane of two vectors, from the first and from the second on.
+#if VB == 64
+INLINE vf32 even_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30); }
+INLINE vf32 odd_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31); }
+INLINE vf64 even_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14); }
+INLINE vf64 odd_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15); }
+#elif VB == 32
+INLINE vf32 even_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14); }
+INLINE vf32 odd_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15); }
+INLINE vf64 even_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6); }
+INLINE vf64 odd_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7); }
+#else
+INLINE vf32 even_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6); }
+INLINE vf32 odd_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7); }
+INLINE vf64 even_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 0, 2); }
+INLINE vf64 odd_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 1, 3); }
+#endif

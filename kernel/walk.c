@@ -18,7 +18,7 @@ void walk_operand(struct walk *w, const void *data, const int64_t *stride, int s
 }
 
 // Drops dimensions of size 1 and merges neighbours that all operands cross in one stride.
-static void collapse(struct walk *w) {
+void walk_collapse(struct walk *w) {
     int out = 0;
     for (int d = 0; d < w->nd; d++) {
         if (w->shape[d] == 1) continue;
@@ -70,7 +70,7 @@ static void walk_part(void *ctx, int64_t from, int64_t to) {
 
 void walk_run(struct walk *w, int64_t grain) {
     if (w->total == 0) return;
-    collapse(w);
+    walk_collapse(w);
     if (w->nd == 1 && w->total <= grain) {
         int64_t stride[MAX_OPERANDS];
         for (int k = 0; k < w->operands; k++) stride[k] = w->stride[k][0];
@@ -83,6 +83,11 @@ void walk_run(struct walk *w, int64_t grain) {
 void gather_elements(int size, int64_t n, void *to, const char *from, int64_t stride) {
     if (stride == size) {
         memcpy(to, from, n * size);
+        return;
+    }
+    if (stride == 0 && size == 4) {
+        uint32_t value = *(const uint32_t *)from;
+        for (int64_t i = 0; i < n; i++) ((uint32_t *)to)[i] = value;
         return;
     }
     switch (size) {

@@ -1,10 +1,6 @@
 package tensor
 
-import (
-	"cmp"
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // A node is one recorded operation. Nodes are numbered in the order they are
 // made, which is an order in which every node follows its inputs: the
@@ -23,9 +19,11 @@ type node struct {
 	// summed to the input's shape by the engine, and cast to its dtype.
 	back func(n *node, g *Tensor, out []*Tensor) error
 
-	grad  *Tensor // sum of what arrived in this pass
-	mark  uint64  // pass in which it was visited
-	freed bool
+	grad    *Tensor // sum of what arrived in this pass
+	mark    uint64  // pass in which it was visited
+	freed   bool
+	foreign bool // back is a caller's: what it returns may be in use elsewhere
+	stale   bool // an input was a view of something modified since
 
 	inArr    [2]edge
 	savedArr [2]savedTensor
@@ -52,8 +50,8 @@ func (t *Tensor) SetRequiresGrad(on bool) error {
 	switch {
 	case t.node != nil && !on:
 		return fmt.Errorf("requires_grad: only a leaf can stop requiring a gradient; use detach()")
-	case on && !t.dtype.IsFloat():
-		return fmt.Errorf("requires_grad: only tensors of floating-point type can require gradients, not %s", t.dtype)
+	case on && t.dtype != Float32 && t.dtype != Float64:
+		return fmt.Errorf("requires_grad: only float32 and float64 tensors can require gradients, not %s; cast with .to(\"float32\")", t.dtype)
 	case on && t.ctx == nil:
 		return fmt.Errorf("requires_grad: the tensor has no context")
 	}
@@ -124,6 +122,7 @@ func record(out *Tensor, op string, back func(*node, *Tensor, []*Tensor) error, 
 		}
 		if t.node != nil {
 			n.in[i].node = t.node
+			n.stale = n.stale || t.view && t.made != t.st.version
 		} else {
 			n.in[i].leaf = t
 		}
@@ -170,187 +169,13 @@ func (n *node) check() error {
 	if n.freed {
 		return fmt.Errorf("backward: the graph was freed by an earlier backward pass; use backward(retain_graph = True) there to go through it again")
 	}
+	if n.stale {
+		return fmt.Errorf("backward: %s used a view that was taken before the tensor was modified in place; take the view again after the change", n.op)
+	}
 	for _, s := range n.saved {
 		if s.t != nil && s.t.st.version != s.version {
 			return fmt.Errorf("backward: a tensor of shape %s was modified in place after %s saved it for the backward pass; clone() it first, or use the form that is not in place",
 				shapeString(s.t.shape), n.op)
-		}
-	}
-	return nil
-}
-
-// Backward computes the gradient of t with respect to the leaves it was
-// computed from, and adds it to theirs. seed is the gradient of t itself; nil
-// means 1 and needs a t of one element. The graph is freed unless retain.
-func (t *Tensor) Backward(seed *Tensor, retain bool) error {
-	if !t.requiresGrad {
-		return fmt.Errorf("backward: the tensor does not require a gradient: no tensor it was computed from has requires_grad, or it was computed under no_grad")
-	}
-	if seed == nil {
-		if t.n != 1 {
-			return fmt.Errorf("backward: only a tensor of one element can start a backward pass, not one of shape %s; reduce it first, e.g. with .mean() or .sum()", shapeString(t.shape))
-		}
-		var err error
-		if seed, err = Full(t.ctx, t.shape, Float(1), t.dtype); err != nil {
-			return err
-		}
-	} else if !sameShape(seed.shape, t.shape) {
-		return fmt.Errorf("backward: a gradient of shape %s does not fit a tensor of shape %s", shapeString(seed.shape), shapeString(t.shape))
-	}
-	c := t.ctx
-	c.BeginNoGrad()
-	defer c.EndNoGrad()
-	if t.node == nil {
-		return c.deliver(edge{leaf: t}, seed)
-	}
-	c.pass++
-	order, err := c.reachable(t.node)
-	if err != nil {
-		return err
-	}
-	// Whatever ends the pass, no gradient in flight stays behind.
-	defer func() {
-		for _, n := range order {
-			n.dropGrad()
-		}
-	}()
-	if err := c.deliver(edge{node: t.node}, seed); err != nil {
-		return err
-	}
-	var outArr [4]*Tensor
-	for _, n := range order {
-		if n.grad == nil {
-			continue
-		}
-		if err := n.check(); err != nil {
-			return err
-		}
-		out := outArr[:0]
-		for range n.in {
-			out = append(out, nil)
-		}
-		if err := n.back(n, n.grad, out); err != nil {
-			return fmt.Errorf("backward of %w", err)
-		}
-		for i, g := range out {
-			if g == nil || !n.needs(i) {
-				continue
-			}
-			if err := c.deliver(n.in[i], g); err != nil {
-				return err
-			}
-		}
-		n.dropGrad()
-		if !retain {
-			n.free()
-		}
-	}
-	return nil
-}
-
-// reachable lists the nodes below root by falling number, and counts how
-// many gradients each leaf with a hook will get.
-func (c *Context) reachable(root *node) ([]*node, error) {
-	order := []*node{root}
-	root.mark = c.pass
-	for i := 0; i < len(order); i++ {
-		if order[i].freed {
-			return nil, order[i].check()
-		}
-		for _, e := range order[i].in {
-			if n := e.node; n != nil && n.mark != c.pass {
-				n.mark = c.pass
-				order = append(order, n)
-			}
-			if l := e.leaf; l != nil && l.leaf != nil && l.leaf.ready != nil {
-				l.leaf.pending = 0
-			}
-		}
-	}
-	for _, n := range order {
-		for _, e := range n.in {
-			if l := e.leaf; l != nil && l.leaf != nil && l.leaf.ready != nil {
-				l.leaf.pending++
-			}
-		}
-	}
-	slices.SortFunc(order, func(a, b *node) int { return cmp.Compare(b.seq, a.seq) })
-	return order, nil
-}
-
-// deliver adds g to where an edge leads.
-func (c *Context) deliver(e edge, g *Tensor) error {
-	shape, dtype := []int(nil), DType(0)
-	if e.node != nil {
-		shape, dtype = e.node.shape, e.node.dtype
-	} else {
-		shape, dtype = e.leaf.shape, e.leaf.dtype
-	}
-	if !sameShape(g.shape, shape) {
-		s, err := sumTo(g, shape)
-		if err != nil {
-			return err
-		}
-		g = s
-	}
-	if g.dtype != dtype {
-		s, err := Cast(g, dtype)
-		if err != nil {
-			return err
-		}
-		g = s
-	}
-	if e.leaf != nil {
-		return e.leaf.accumulate(g)
-	}
-	n := e.node
-	if n.grad == nil {
-		n.grad = g
-		g.st.hold()
-		g.st.temp = true
-		return nil
-	}
-	sum, err := Add(n.grad, g)
-	if err != nil {
-		return err
-	}
-	n.dropGrad()
-	n.grad = sum
-	sum.st.hold()
-	sum.st.temp = true
-	return nil
-}
-
-// dropGrad gives a gradient in flight back, unless somebody else holds it.
-func (n *node) dropGrad() {
-	if n.grad != nil {
-		n.grad.st.release()
-		n.grad = nil
-	}
-}
-
-// accumulate adds g to a leaf's gradient.
-func (t *Tensor) accumulate(g *Tensor) error {
-	switch {
-	case t.grad != nil:
-		if err := addInto(t.grad, g); err != nil {
-			return err
-		}
-	case t.leaf != nil && t.leaf.slot != nil:
-		if err := assign("grad", t.leaf.slot, g); err != nil {
-			return err
-		}
-		t.grad = t.leaf.slot
-	default:
-		c, err := Clone(g) // g may be a view of something in flight
-		if err != nil {
-			return err
-		}
-		t.grad = c
-	}
-	if t.leaf != nil && t.leaf.ready != nil {
-		if t.leaf.pending--; t.leaf.pending <= 0 {
-			return t.leaf.ready(t)
 		}
 	}
 	return nil
@@ -376,10 +201,11 @@ func Function(op string, out *Tensor, inputs []*Tensor, backward func(g *Tensor)
 		return
 	}
 	record(out, op, func(n *node, g *Tensor, grads []*Tensor) error {
+		g.st.temp = false // it may keep the gradient, too
 		gs, err := backward(g)
 		copy(grads, gs)
 		return err
-	}, inputs...)
+	}, inputs...).foreign = true
 }
 
 // mayModify checks an in-place operation on t, whose operand src may be nil.

@@ -14,13 +14,13 @@ func (t *Tensor) modified(op string, src *Tensor, back backward, saved ...*Tenso
 	}
 }
 
-// checkInPlace holds for all in-place operations with an operand.
+// checkInPlace holds for all in-place arithmetic.
 func (t *Tensor) checkInPlace(op string, src *Tensor) error {
 	if err := t.mayModify(op); err != nil {
 		return err
 	}
-	if src == nil {
-		return nil
+	if err := t.mayModifyView(op, src); err != nil {
+		return err
 	}
 	if records(src, nil) && !t.dtype.IsFloat() {
 		return fmt.Errorf("%s: a %s tensor cannot take values that require gradients", op, t.dtype)
@@ -42,6 +42,9 @@ func CopyInto(t, src *Tensor) error {
 	if err := t.mayModify("copy_"); err != nil {
 		return err
 	}
+	if err := t.mayModifyView("copy_", src); err != nil {
+		return err
+	}
 	if err := assign("copy_", t, src); err != nil {
 		return err
 	}
@@ -55,6 +58,9 @@ func CopyInto(t, src *Tensor) error {
 // Fill is fill_: all elements become value.
 func (t *Tensor) Fill(value Scalar) error {
 	if err := t.mayModify("fill_"); err != nil {
+		return err
+	}
+	if err := t.mayModifyView("fill_", nil); err != nil {
 		return err
 	}
 	if err := value.fits("fill_", t.dtype); err != nil {
@@ -124,4 +130,13 @@ func BinaryScalarInPlace(op BinaryOp, t *Tensor, s Scalar) error {
 		return err
 	}
 	return BinaryInPlace(op, t, newNumber(t.ctx, s, t.dtype))
+}
+
+// mayModifyView forbids in-place operations, while gradients are recorded,
+// through a view: the tensor it views would not learn of them.
+func (t *Tensor) mayModifyView(op string, src *Tensor) error {
+	if t.view && (t.requiresGrad && t.ctx.Recording() || src != nil && records(src, nil)) {
+		return fmt.Errorf("%s: the tensor is a view, and changing it in place would give the tensor it views wrong gradients; assign to x[...] of that tensor, or clone() first", op)
+	}
+	return nil
 }

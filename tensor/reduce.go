@@ -73,7 +73,8 @@ func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (*T
 	if err != nil {
 		return nil, err
 	}
-	shape := slices.Clone(t.shape)
+	var arr [8]int
+	shape := append(arr[:0], t.shape...)
 	for end := len(dims); end > 0; {
 		start := end - 1
 		for start > 0 && dims[start-1] == dims[start]-1 {
@@ -84,7 +85,15 @@ func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (*T
 		for i := lo; i < hi; i++ {
 			shape[i] = 1
 		}
-		out, err := newTensor(op, t.ctx, shape, x.dtype)
+		become := shape
+		if start == 0 {
+			become = final
+		}
+		dtype := x.dtype
+		if kind <= reduceProd && !dtype.IsFloat() {
+			dtype = Int64
+		}
+		out, err := newTensor(op, t.ctx, become, dtype)
 		if err != nil {
 			return nil, err
 		}
@@ -94,10 +103,14 @@ func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (*T
 		}
 		x, end = out, start
 	}
-	v := viewOf(x, len(final))
-	copy(v.shape, final)
-	setContiguous(v.strides, final)
-	return v.seal(), nil
+	if len(dims) == 0 { // a tensor without dimensions
+		x = x.Detach()
+		if kind <= reduceProd && !t.dtype.IsFloat() && t.dtype != Int64 {
+			return cast(op, x, Int64)
+		}
+		return Clone(x)
+	}
+	return x, nil
 }
 
 // contiguous is Contiguous without recording.
@@ -138,16 +151,10 @@ func Sum(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := t
-	switch {
-	case t.dtype == Complex64 || t.dtype == Float16 || t.dtype == BFloat16:
-		return nil, storageOnly("sum", t.dtype)
-	case !t.dtype.IsFloat():
-		if x, err = cast("sum", t, Int64); err != nil {
-			return nil, err
-		}
+	if _, err := t.dtype.computing("sum"); err != nil {
+		return nil, err
 	}
-	out, err := reduceDims("sum", reduceSum, x, dims, keepdim)
+	out, err := reduceDims("sum", reduceSum, t, dims, keepdim)
 	if err != nil {
 		return nil, err
 	}

@@ -120,6 +120,19 @@ func (t *Tensor) at(i int) Scalar {
 	return Float(float64(real(*(*complex64)(p))))
 }
 
+// Scalars gives all elements in row-major order.
+func (t *Tensor) Scalars() ([]Scalar, error) {
+	x, err := contiguous(t)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Scalar, t.n)
+	for i := range out {
+		out[i] = x.at(i)
+	}
+	return out, nil
+}
+
 // Item is the value of a tensor of one element.
 func (t *Tensor) Item() (Scalar, error) {
 	if t.n != 1 {

@@ -13,7 +13,8 @@ type Storage struct {
 	holds   int32  // graph nodes and gradients in flight that need the bytes
 	temp    bool   // discarded: goes back to the pool when holds reaches 0
 	pooled  bool
-	owner   any // keeps ptr's memory alive
+	flat    bool // an optimizer's buffer: gaps between its tensors are nobody's
+	owner   any  // keeps ptr's memory alive
 	cleanup runtime.Cleanup
 }
 

@@ -28,7 +28,9 @@ type Tensor struct {
 	contiguous   bool
 	requiresGrad bool
 	frozen       bool
-	number       bool // stands for a plain number in promotion
+	number       bool   // stands for a plain number in promotion
+	view         bool   // shows memory of another tensor
+	made         uint32 // of a view: the storage's version when it was taken
 
 	dims [8]int // shape and strides of up to four dimensions
 }
@@ -37,6 +39,7 @@ type Tensor struct {
 type leafState struct {
 	slot    *Tensor             // where the gradient goes: a view of an optimizer's flat buffer
 	ready   func(*Tensor) error // called when a backward pass has added its last part
+	owner   *flat               // the buffer of the optimizer that has it
 	pending int                 // parts still to come in this pass
 }
 
@@ -80,7 +83,7 @@ func newTensor(op string, c *Context, shape []int, dtype DType) (*Tensor, error)
 
 // viewOf makes a tensor on t's storage with room for nd dimensions.
 func viewOf(t *Tensor, nd int) *Tensor {
-	v := &Tensor{st: t.st, off: t.off, ctx: t.ctx, dtype: t.dtype, frozen: t.frozen}
+	v := &Tensor{st: t.st, off: t.off, ctx: t.ctx, dtype: t.dtype, frozen: t.frozen, view: true, made: t.st.version}
 	v.setDims(nd)
 	return v
 }
@@ -149,6 +152,19 @@ func (t *Tensor) Frozen() bool { return t.frozen }
 // ptr is the address of the first element.
 func (t *Tensor) ptr() unsafe.Pointer {
 	return unsafe.Add(t.st.ptr, t.off*t.dtype.Size())
+}
+
+// ptrAt is the address off elements after the first.
+func (t *Tensor) ptrAt(off int) unsafe.Pointer {
+	return unsafe.Add(t.st.ptr, (t.off+off)*t.dtype.Size())
+}
+
+// ptrOr is t's address, or nil of no tensor.
+func ptrOr(t *Tensor) unsafe.Pointer {
+	if t == nil {
+		return nil
+	}
+	return t.ptr()
 }
 
 // Bytes gives the memory of a contiguous tensor, not a copy; nil of another.

@@ -163,7 +163,7 @@ func TestSQL(t *testing.T) {
 func TestMistakesOnTheCommandLine(t *testing.T) {
 	home := recorded(t)
 	for args, want := range map[string]string{
-		"rnus":                      "did you mean runs?",
+		"rnus":                      "did you mean run or runs?",
 		"recipe.star":               "drun run recipe.star",
 		"runs --nope":               "unknown flag: --nope",
 		"runs 1":                    "wrong number of arguments: 1",

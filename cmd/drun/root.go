@@ -38,7 +38,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Sprintf("see: %s --help", cmd.CommandPath()), "%v", err)
 	})
-	root.AddCommand(newRuns(), newShow(), newMetrics(), newLogs(), newSQL(), newVersion())
+	root.AddCommand(newRun(), newDoc(), newRuns(), newShow(), newMetrics(), newLogs(), newSQL(), newVersion())
 	root.AddCommand(helpTopics()...)
 	root.SetHelpCommand(newHelp())
 	return root
@@ -59,7 +59,9 @@ func report(stderr io.Writer, err error) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(stderr, "drun: %v\n", err)
+	if text := err.Error(); text != "" {
+		fmt.Fprintf(stderr, "drun: %s\n", text)
+	}
 	var advising interface{ Advice() string }
 	if errors.As(err, &advising) && advising.Advice() != "" {
 		fmt.Fprintf(stderr, "  hint: %s\n", advising.Advice())

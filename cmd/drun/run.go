@@ -26,7 +26,7 @@ func newRun() *cobra.Command {
 		Use:   "run RECIPE.star",
 		Short: "Run a recipe",
 		Long:  "Runs a recipe, once per rank, and keeps what it logs in the history.\nWith --help after the recipe's name: what the recipe says of itself, and its parameters.",
-		Args:  arguments(cobra.ExactArgs(1)),
+		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := ranks(nproc)
 			if err != nil {
@@ -100,9 +100,9 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	// A reader of our output that goes away must not end the run.
 	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	signal.Notify(signals, launch.Signals...)
 	defer signal.Stop(signals)
-	o.Home, o.Version, o.Command = homeOf(cmd), version, os.Args
+	o.Home, o.Version, o.Command = homeOf(cmd), version(), os.Args
 	o.Stdout, o.Stderr, o.Signals = cmd.OutOrStdout(), cmd.ErrOrStderr(), signals
 	o.Terminal = o.Stderr == os.Stderr && term.IsTerminal(int(os.Stderr.Fd()))
 

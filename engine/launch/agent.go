@@ -14,6 +14,7 @@ import (
 	"drun/collective/shm"
 	"drun/engine"
 	"drun/engine/board"
+	"drun/engine/rendezvous"
 	"drun/history"
 )
 
@@ -138,7 +139,7 @@ func (a *agent) job(rank int) *engine.Job {
 		}
 	}
 	return &engine.Job{
-		RunID: a.record.ID, RunName: a.record.Name, Rank: rank, WorldSize: a.o.Nproc, LocalRank: rank, LocalSize: a.o.Nproc,
+		RunID: a.record.ID, RunName: a.record.Name, Place: rendezvous.Local(rank, a.o.Nproc),
 		Seed: uint64(a.o.Seed), Backend: a.o.Backend, Recipe: a.bundle.Name, Dir: a.bundle.Dir, Main: a.bundle.Main,
 		Sources: a.bundle.Sources, DataDirs: dirs, Params: a.params, Resume: a.from != nil, Timeout: a.o.Timeout,
 		Threads: a.o.Threads, Testing: a.o.Testing, Watched: a.o.Terminal,
@@ -232,7 +233,7 @@ func (a *agent) exited(rank int, state *os.ProcessState) {
 		a.failures = append(a.failures, f)
 		a.end(rank, lost, f)
 	}
-	if a.board != nil {
+	if !p.reported { // else the board keeps saying how it ended
 		a.board.SetRankState(rank, collective.Gone)
 	}
 }
@@ -283,7 +284,7 @@ func (a *agent) finish() (*Result, error) {
 	if a.board != nil {
 		a.board.Close()
 	}
-	r := &Result{ID: a.record.ID, Name: a.record.Name, Failure: engine.First(a.failures)}
+	r := &Result{ID: a.record.ID, Name: a.record.Name, Ranks: a.o.Nproc, Failures: a.failures, Failure: engine.First(a.failures)}
 	text := ""
 	if f := r.Failure; f != nil {
 		r.Code = f.Code

@@ -8,6 +8,7 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/recipe"
+	"drun/engine/rendezvous"
 )
 
 // MaxRanks is how many ranks one machine can hold.
@@ -45,7 +46,7 @@ func Describe(name string) (*About, error) {
 	}
 	defer file.Close()
 	job := &engine.Job{
-		WorldSize: 1, LocalSize: 1, Backend: "shm", Recipe: bundle.Name, Dir: bundle.Dir, Main: bundle.Main,
+		Place: rendezvous.Local(0, 1), Backend: "shm", Recipe: bundle.Name, Dir: bundle.Dir, Main: bundle.Main,
 		Sources: bundle.Sources, Timeout: describeAtMost, Threads: 1, Describe: true,
 	}
 	p, err := spawn("/proc/self/exe", job, []*os.File{file}, func(_ int, _ bool, text string) {

@@ -41,18 +41,20 @@ type Options struct {
 	Stdout   io.Writer
 	Stderr   io.Writer
 	Terminal bool             // Stderr is a terminal: show progress
-	Signals  <-chan os.Signal // SIGINT and SIGTERM end the run
+	Signals  <-chan os.Signal // of the kinds in Signals
 	Testing  bool             // give the recipe the testing module
 	OnSpawn  func(rank, pid int)
 }
 
 // Result is how a run ended.
 type Result struct {
-	ID      int64
-	Name    string
-	Code    engine.ExitCode
-	Failure *engine.Failure // why, unless Code is 0
-	Seconds float64
+	ID       int64
+	Name     string
+	Code     engine.ExitCode
+	Ranks    int
+	Failure  *engine.Failure   // why, unless Code is 0
+	Failures []*engine.Failure // of every rank, Failure among them
+	Seconds  float64
 }
 
 // Run runs a recipe to its end. The error is one that kept the run from being

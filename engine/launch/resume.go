@@ -98,9 +98,10 @@ func (o *origin) part(ref checkpoints.Ref, rank, world int) (*engine.Restored, e
 	if err != nil {
 		return nil, err
 	}
+	at := checkpoints.Step(info.Step)
 	out := &engine.Restored{Found: true, Step: info.Step, WorldSize: info.WorldSize}
 	from := min(rank, info.WorldSize-1)
-	entries, err := o.store.Load(o.uid, checkpoints.Step(info.Step), from)
+	_, entries, err := o.store.Load(o.uid, at, from)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +110,7 @@ func (o *origin) part(ref checkpoints.Ref, rank, world int) (*engine.Restored, e
 			if other == from {
 				continue
 			}
-			theirs, err := o.store.Load(o.uid, checkpoints.Step(info.Step), other)
+			_, theirs, err := o.store.Load(o.uid, at, other)
 			if err != nil {
 				return nil, err
 			}

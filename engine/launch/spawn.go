@@ -36,12 +36,12 @@ func spawn(exe string, job *engine.Job, shared []*os.File, onLine func(rank int,
 		return nil, err
 	}
 	defer theirs.Close()
-	p := &process{rank: job.Rank}
+	p := &process{rank: job.Place.Rank}
 	if p.channel, err = engine.NewChannel(ours); err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(exe)
-	cmd.Args = []string{"drun", engine.WorkerArg, "rank", strconv.Itoa(job.Rank)}
+	cmd.Args = []string{"drun", engine.WorkerArg, "rank", strconv.Itoa(job.Place.Rank)}
 	cmd.Env = append(os.Environ(), environment(job)...)
 	cmd.ExtraFiles = append([]*os.File{theirs}, shared...)
 	// A group of its own: a signal from the terminal reaches the agent alone, and
@@ -63,32 +63,26 @@ func spawn(exe string, job *engine.Job, shared []*os.File, onLine func(rank int,
 	}
 	if err != nil {
 		p.channel.Close()
-		return nil, fmt.Errorf("cannot start rank %d: %w", job.Rank, err)
+		return nil, fmt.Errorf("cannot start rank %d: %w", job.Place.Rank, err)
 	}
 	for i, r := range p.pipes {
 		p.output.Go(func() {
-			lines(r, func(text string) { onLine(job.Rank, i == 1, text) })
+			lines(r, func(text string) { onLine(job.Place.Rank, i == 1, text) })
 			r.Close()
 		})
 	}
 	return p, nil
 }
 
-// environment names the rank as torchrun does, so that tools carry over.
+// environment tells a worker its place and its run, for tools that look.
 func environment(job *engine.Job) []string {
-	vars := map[string]int{
-		"RANK": job.Rank, "LOCAL_RANK": job.LocalRank,
-		"WORLD_SIZE": job.WorldSize, "LOCAL_WORLD_SIZE": job.LocalSize,
-		"GROUP_RANK": 0, "DRUN_RESTART_COUNT": job.RestartCount,
-		// The recipe's thread, the collector's and the control channel's: more
-		// would only cost memory where many ranks share a large machine.
-		"GOMAXPROCS": max(2, job.Threads),
-	}
-	env := []string{"DRUN_RUN_ID=" + strconv.FormatInt(job.RunID, 10)}
-	for name, n := range vars {
-		env = append(env, name+"="+strconv.Itoa(n))
-	}
-	return env
+	return append(job.Place.Environ(),
+		"DRUN_RUN_ID="+strconv.FormatInt(job.RunID, 10),
+		"DRUN_RESTART_COUNT="+strconv.Itoa(job.RestartCount),
+		// The recipe's thread, the collector's and the control channel's: more would
+		// only cost memory where many ranks share a large machine.
+		"GOMAXPROCS="+strconv.Itoa(max(2, job.Threads)),
+	)
 }
 
 // listen passes on what the worker says, then its end.

@@ -20,7 +20,8 @@ import (
 // execute runs the recipe's top level, freezes what it made, and calls main.
 func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 	thread := &starlark.Thread{Name: "main", Print: w.print}
-	lang.Watch(thread, 0)
+	lang.Watch(thread)
+	u.Tensors.Fail = func(err error) { lang.Cancel(thread, err) }
 	loader := &loader{worker: w, env: u.Env, loaded: map[string]*module{}}
 	thread.Load = loader.load
 	w.mu.Lock()
@@ -98,7 +99,7 @@ func (w *worker) stop(cause error) {
 func (w *worker) abort(err error) {
 	w.board.SetState(collective.Failed)
 	if f := w.failure(err); !f.Secondary {
-		w.board.Abort(w.job.Rank, &collective.FailedError{Rank: w.job.Rank, Msg: f.Message, Code: int(f.Code)})
+		w.board.Abort(w.job.Place.Rank, &collective.FailedError{Rank: w.job.Place.Rank, Msg: f.Message, Code: int(f.Code)})
 	}
 }
 
@@ -155,11 +156,8 @@ func (l *loader) exec(parent *starlark.Thread, file string) (starlark.StringDict
 	if err != nil {
 		return nil, err
 	}
-	for name, v := range globals {
-		if err := lang.CheckDepth(v); err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", display(l.job, file), name, err)
-		}
+	if err := lang.Freeze(globals); err != nil {
+		return nil, fmt.Errorf("%s: %w", display(l.job, file), err)
 	}
-	globals.Freeze()
 	return globals, nil
 }

@@ -14,7 +14,7 @@ import (
 
 // failure describes why the rank ends, for its agent.
 func (w *worker) failure(err error) *engine.Failure {
-	f := &engine.Failure{Rank: w.job.Rank, Code: codeOf(err), When: board.Now()}
+	f := &engine.Failure{Rank: w.job.Place.Rank, Code: codeOf(err), When: board.Now()}
 	var located *lang.Error
 	if !errors.As(err, &located) {
 		located = &lang.Error{Msg: err.Error(), Cause: err}

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"sync"
-	"time"
 
 	"drun/collective"
 	"drun/collective/shm"
@@ -81,13 +80,13 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	job := w.job
 	kernel.SetThreads(job.Threads)
 	rank := &starlib.Rank{
-		Rank: job.Rank, WorldSize: job.WorldSize, LocalRank: job.LocalRank, LocalSize: job.LocalSize,
+		Rank: job.Place.Rank, WorldSize: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
 		NumNodes: 1, Seed: job.Seed,
 	}
 	if rank.Files, err = starlib.OpenFiles(job.Dir, job.DataDirs...); err != nil {
 		return err
 	}
-	if w.board, err = board.Open(os.NewFile(engine.BoardFD, "board"), job.Rank); err != nil {
+	if w.board, err = board.Open(os.NewFile(engine.BoardFD, "board"), job.Place.Rank); err != nil {
 		return err
 	}
 	go w.listen()
@@ -99,7 +98,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		defer comm.Close()
 	}
 	host := universe.Host{
-		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, Timeout: job.Timeout, Store: w, Context: w.ctx,
+		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, Timeout: job.Timeout, Store: w, Context: w.ctx, Stop: w.board.StopRequested,
 		Run:    run.Info{ID: job.RunID, Name: job.RunName, RestartCount: job.RestartCount},
 		Params: map[string]string{},
 	}
@@ -122,14 +121,14 @@ func (w *worker) recipe(rec *recorder) (err error) {
 // join opens the backend; nil in a world of one.
 func (w *worker) join() (collective.Comm, error) {
 	job := w.job
-	if job.WorldSize == 1 {
+	if job.Place.WorldSize == 1 {
 		return nil, nil
 	}
-	backend := shm.New(os.NewFile(engine.ShmFD, "shm"))
+	backend := &shm.Backend{File: os.NewFile(engine.ShmFD, "shm")}
 	ctx, stop := context.WithTimeout(w.ctx, job.Timeout)
 	defer stop()
 	comm, err := backend.Open(ctx, collective.World{
-		Rank: job.Rank, Size: job.WorldSize, LocalRank: job.LocalRank, LocalSize: job.LocalSize,
+		Rank: job.Place.Rank, Size: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
 	})
 	if err != nil {
 		return nil, &engine.Error{Code: engine.ExitBackend, Msg: fmt.Sprintf("backend %s: %v", job.Backend, err), Err: err}
@@ -188,6 +187,3 @@ func (w *worker) source(name string) []byte {
 func display(job *engine.Job, file string) string {
 	return filepath.Join(filepath.Dir(job.Recipe), filepath.FromSlash(file))
 }
-
-// shutdownGrace bounds the closing steps of a worker that was told to end.
-const shutdownGrace = 200 * time.Millisecond

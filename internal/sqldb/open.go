@@ -3,14 +3,11 @@ package sqldb
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // patience bounds every wait for another process.
@@ -54,8 +51,8 @@ func Open(f File) (*sql.DB, error) {
 	return db, nil
 }
 
-// prepare brings a new or older file up to date. Only one process at a time
-// does so: changing to WAL mode does not wait for others, it just fails.
+// prepare brings a new or older file up to date. Several processes may try at
+// once: the write lock lets one of them migrate, the others find it done.
 func (f File) prepare(db *sql.DB) error {
 	latest, err := f.latest()
 	if err != nil {
@@ -68,11 +65,6 @@ func (f File) prepare(db *sql.DB) error {
 	if f.check(state, latest) == nil && state.version == latest {
 		return nil
 	}
-	lock, err := lockFile(f.Path + ".lock")
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
 	if err := retry(func() error { _, err := db.Exec("PRAGMA journal_mode = WAL"); return err }); err != nil {
 		return err
 	}
@@ -131,25 +123,5 @@ func retry(fn func() error) error {
 			return err
 		}
 		time.Sleep(5 * time.Millisecond)
-	}
-}
-
-// lockFile takes an exclusive lock that ends with the process, or by Close.
-func lockFile(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o666)
-	if err != nil {
-		return nil, Wrap(path, err)
-	}
-	deadline := time.Now().Add(patience)
-	for {
-		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return file, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Now().After(deadline) {
-			file.Close()
-			return nil, &Error{Path: path, What: "could not be locked", Hint: "another drun may hang while it starts", Err: err}
-		}
-		time.Sleep(2 * time.Millisecond)
 	}
 }

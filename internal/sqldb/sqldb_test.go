@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/mattn/go-sqlite3"
 )
@@ -120,6 +121,7 @@ func TestWritersWaitForEachOther(t *testing.T) {
 					if err := tx.QueryRow("SELECT max(x) FROM t1").Scan(&n); err != nil {
 						return err
 					}
+					time.Sleep(time.Millisecond) // others come in between, if they can
 					_, err := tx.Exec("INSERT INTO t1 VALUES (?)", n+1)
 					return err
 				})
@@ -141,6 +143,31 @@ func TestWritersWaitForEachOther(t *testing.T) {
 	}
 	if _, err := r.Exec("INSERT INTO t1 VALUES (1)"); !IsReadOnly(err) {
 		t.Errorf("a reader wrote: %v", err)
+	}
+}
+
+func TestCreatedByManyAtOnce(t *testing.T) {
+	for range 20 {
+		f := testFile(t, versions(3))
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				db, err := Open(f)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := db.Close(); err != nil {
+					t.Error(err)
+				}
+				if r, err := OpenReadOnly(f); err != nil {
+					t.Error(err)
+				} else {
+					r.Close()
+				}
+			})
+		}
+		all.Wait()
 	}
 }
 

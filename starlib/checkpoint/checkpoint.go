@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"drun/starlib"
+	"drun/tensor"
 
 	"go.starlark.net/starlark"
 )
@@ -29,10 +30,10 @@ type Restored struct {
 	Part []Item
 }
 
-// New makes the checkpoint module. always lists values that every checkpoint
+// Module makes the checkpoint module. always lists values that every checkpoint
 // holds besides the recipe's own, such as the streams of random numbers; agree
 // is called with each step, and is an error when the ranks' steps differ.
-func New(store Store, always []Named, agree func(c *starlib.Call, step int64) error) *starlib.Module {
+func Module(ctx *tensor.Context, store Store, always []Named, agree func(c *starlib.Call, step int64) error) *starlib.Module {
 	return &starlib.Module{
 		Name: "checkpoint",
 		Doc:  "Saving and restoring a recipe's state.",
@@ -79,7 +80,7 @@ func New(store Store, always []Named, agree func(c *starlib.Call, step int64) er
 					if err != nil || found == nil {
 						return nil, err
 					}
-					if err := apply(c.Args[0].(*starlark.Dict), always, found.Part, c.Bool(2)); err != nil {
+					if err := apply(ctx, c.Args[0].(*starlark.Dict), always, found.Part, c.Bool(2)); err != nil {
 						return nil, fmt.Errorf("step %d: %w", found.Step, err)
 					}
 					return starlark.MakeInt64(found.Step), nil

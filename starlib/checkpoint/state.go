@@ -90,7 +90,7 @@ func itemOf(name string, v starlark.Value) (Item, error) {
 // value makes the Starlark value of an item.
 func (it *Item) value(ctx *tensor.Context) (starlark.Value, error) {
 	if it.DType == "" {
-		return plain.Decode(it.Data)
+		return (&plain.Decoder{Tensors: ctx}).Decode(it.Data)
 	}
 	dtype, err := tensor.ParseDType(it.DType)
 	if err != nil {
@@ -100,12 +100,12 @@ func (it *Item) value(ctx *tensor.Context) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startensor.Wrap(t), nil
+	return (*startensor.Value)(t), nil
 }
 
 // apply puts items back into a state. Everything is compared before anything is
 // changed.
-func apply(state *starlark.Dict, always []Named, items []Item, strict bool) error {
+func apply(ctx *tensor.Context, state *starlark.Dict, always []Named, items []Item, strict bool) error {
 	saved := make(map[string]*Item, len(items))
 	for i := range items {
 		saved[items[i].Name] = &items[i]
@@ -120,9 +120,7 @@ func apply(state *starlark.Dict, always []Named, items []Item, strict bool) erro
 			wrong = append(wrong, name+": not in the checkpoint")
 			return nil
 		}
-		ctx := (*tensor.Context)(nil)
 		if t, ok := live.(*startensor.Value); ok {
-			ctx = t.Tensor().Context()
 			if want, got := describe(t.Tensor().DType().String(), t.Tensor().Shape()), describe(it.DType, it.Shape); want != got {
 				wrong = append(wrong, fmt.Sprintf("%s: the state has %s, the checkpoint %s", name, want, got))
 				return nil
@@ -154,7 +152,7 @@ func apply(state *starlark.Dict, always []Named, items []Item, strict bool) erro
 			restore(name+separator, live)
 		case *startensor.Value:
 			if v := take(name, live); v != nil {
-				changes = append(changes, func() error { return startensor.Assign(live, v.(*startensor.Value)) })
+				changes = append(changes, func() error { return tensor.CopyInto(live.Tensor().Detach(), v.(*startensor.Value).Tensor()) })
 			}
 		default:
 			if v := take(name, live); v != nil {

@@ -52,7 +52,7 @@ func BenchmarkRewritten(b *testing.B) {
 
 func benchmark(b *testing.B, prog *starlark.Program, env starlark.StringDict, passes int) {
 	thread := new(starlark.Thread)
-	lang.Watch(thread, 0)
+	lang.Watch(thread)
 	globals, err := prog.Init(thread, env)
 	if err != nil {
 		b.Fatal(err)

@@ -22,7 +22,7 @@ func Builtins() starlark.StringDict {
 		"bool":  starlark.NewBuiltin("bool", toBool),
 	}
 	for _, name := range []string{"str", "repr", "print", "fail"} {
-		dict[name] = shallow(starlark.Universe[name].(*starlark.Builtin))
+		dict[name] = Shallow(starlark.Universe[name].(*starlark.Builtin))
 	}
 	return dict
 }
@@ -58,7 +58,7 @@ func round(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs 
 	if given {
 		var err error
 		if digits, err = starlark.AsInt32(ndigits); err != nil {
-			return nil, fmt.Errorf("round: ndigits: %v", err)
+			return nil, fmt.Errorf("round: ndigits: %w", err)
 		}
 	}
 	switch x := x.(type) {
@@ -70,7 +70,7 @@ func round(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs 
 		}
 		i, err := starlark.NumberToInt(starlark.Float(math.RoundToEven(float64(x))))
 		if err != nil {
-			return nil, fmt.Errorf("round: %v", err)
+			return nil, fmt.Errorf("round: %w", err)
 		}
 		return i, nil
 	}
@@ -168,8 +168,9 @@ func quantifier(stop starlark.Bool) func(*starlark.Thread, *starlark.Builtin, st
 	}
 }
 
-// shallow is a builtin of Starlark's that refuses arguments nested too deep.
-func shallow(b *starlark.Builtin) *starlark.Builtin {
+// Shallow returns a builtin that refuses arguments nested too deep, and otherwise
+// does what b does. Printers and encoders, such as json.encode, need it.
+func Shallow(b *starlark.Builtin) *starlark.Builtin {
 	return starlark.NewBuiltin(b.Name(), func(thread *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 		for _, arg := range args {
 			if err := CheckDepth(arg); err != nil {

@@ -100,13 +100,13 @@ func indents(n int) string {
 }
 
 func TestUnknownNames(t *testing.T) {
-	e := fault(t, "lenght = 1\ndef main():\n    prnt(lenth, called_by, vce(1), frobnicate, isinstance)\n")
+	e := fault(t, "width_of = 1\ndef main():\n    prnt(widht_of, called_by, vce(1), frobnicate, isinstance)\n")
 	want := `r.star:3:5: undefined: prnt (did you mean print?)
-r.star:3:10: undefined: lenth (did you mean lenght?)
-r.star:3:17: undefined: called_by (did you mean called?)
-r.star:3:28: undefined: vce (did you mean vec?)
-r.star:3:36: undefined: frobnicate
-r.star:3:48: undefined: isinstance: compare type(x) with a name, as in type(x) == "list"`
+r.star:3:10: undefined: widht_of (did you mean width_of?)
+r.star:3:20: undefined: called_by (did you mean called?)
+r.star:3:31: undefined: vce (did you mean vec?)
+r.star:3:39: undefined: frobnicate
+r.star:3:51: undefined: isinstance: compare type(x) with a name, as in type(x) == "list"`
 	if e.Error() != want {
 		t.Errorf("got\n%s\nwant\n%s", e, want)
 	}

@@ -210,7 +210,7 @@ func (f *formatter) number() (int, error) {
 			return 0, err
 		}
 		if n, err = starlark.AsInt32(arg); err != nil {
-			return 0, fmt.Errorf("* wants an int: %v", err)
+			return 0, fmt.Errorf("* wants an int: %w", err)
 		}
 	}
 	for f.rest != "" && '0' <= f.rest[0] && f.rest[0] <= '9' && n <= maxWidth {
@@ -250,7 +250,7 @@ func (c conversion) text(arg starlark.Value) (string, error) {
 func (c conversion) integer(arg starlark.Value) (string, error) {
 	i, err := starlark.NumberToInt(arg)
 	if err != nil {
-		return "", fmt.Errorf("%%%c format requires integer: %v", c.verb, err)
+		return "", fmt.Errorf("%%%c format requires integer: %w", c.verb, err)
 	}
 	base, prefix := 10, ""
 	switch c.verb {
@@ -283,7 +283,7 @@ func (c conversion) float(arg starlark.Value) (string, error) {
 	if prec < 0 {
 		prec = 6
 	}
-	text := ""
+	var text string
 	switch c.verb {
 	case 'e', 'E', 'f':
 		text = strconv.FormatFloat(x, c.verb, prec, 64)

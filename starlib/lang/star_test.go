@@ -56,7 +56,7 @@ func nan() float64 { zero := 0.0; return zero / zero }
 
 func runRecipe(name string, src []byte) *lang.Error {
 	thread := &starlark.Thread{Print: func(*starlark.Thread, string) {}}
-	lang.Watch(thread, 0)
+	lang.Watch(thread)
 	return lang.Explain(thread, execute(thread, name, src))
 }
 

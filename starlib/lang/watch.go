@@ -28,11 +28,10 @@ type watch struct {
 }
 
 // Watch puts a new thread under watch, before it executes anything: recursion
-// without end, and a heap of more than maxHeap bytes (0: no limit), become
-// errors of the recipe; and Cancel works on it. It takes the thread's
-// OnMaxSteps for this.
-func Watch(thread *starlark.Thread, maxHeap uint64) {
-	w := &watch{maxHeap: maxHeap}
+// without end becomes an error of the recipe, and Cancel works on it. It takes
+// the thread's OnMaxSteps for this.
+func Watch(thread *starlark.Thread) {
+	w := new(watch)
 	w.heap[0].Name = "/memory/classes/heap/objects:bytes"
 	thread.SetLocal(watchKey, w)
 	thread.OnMaxSteps = func(thread *starlark.Thread) {
@@ -42,6 +41,13 @@ func Watch(thread *starlark.Thread, maxHeap uint64) {
 		}
 	}
 	thread.SetMaxExecutionSteps(stepsBetween)
+}
+
+// LimitHeap makes it an error of the recipe on a thread under Watch when the
+// process holds more than maxHeap bytes of Go's heap. What one builtin allocates
+// in one call is seen only when it is done.
+func LimitHeap(thread *starlark.Thread, maxHeap uint64) {
+	thread.Local(watchKey).(*watch).maxHeap = maxHeap
 }
 
 func (w *watch) look(thread *starlark.Thread) error {

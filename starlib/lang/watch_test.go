@@ -59,7 +59,7 @@ func TestDeepRecursionIsAllowed(t *testing.T) {
 func TestCancel(t *testing.T) {
 	cause := fmt.Errorf("rank 2 failed")
 	thread := new(starlark.Thread)
-	lang.Watch(thread, 0)
+	lang.Watch(thread)
 	if lang.Cancelled(thread) != nil || lang.Cancelled(nil) != nil {
 		t.Error("cancelled before Cancel")
 	}
@@ -80,7 +80,8 @@ func TestCancel(t *testing.T) {
 
 func TestHeapLimit(t *testing.T) {
 	thread := new(starlark.Thread)
-	lang.Watch(thread, 256<<20)
+	lang.Watch(thread)
+	lang.LimitHeap(thread, 256<<20)
 	e := lang.Explain(thread, execute(thread, "r.star", []byte("def main():\n    x = []\n    while True:\n        x.append(list(range(1000)))")))
 	if e == nil || !strings.Contains(e.Msg, "more than its limit of 256 MB") || e.Pos.Line < 3 {
 		t.Errorf("%v", e)

@@ -10,6 +10,10 @@ import (
 	"math/big"
 	"unicode/utf8"
 
+	"drun/tensor"
+
+	startensor "drun/starlib/tensor"
+
 	"github.com/fxamacker/cbor/v2"
 	"go.starlark.net/starlark"
 	"go.starlark.net/starlarkstruct"
@@ -60,13 +64,16 @@ func Encode(v starlark.Value) ([]byte, error) {
 	return encoder.Marshal(w)
 }
 
+// A Decoder makes values of bytes; their tensors belong to its context.
+type Decoder struct{ Tensors *tensor.Context }
+
 // Decode gives the value of bytes that Encode made.
-func Decode(data []byte) (starlark.Value, error) {
+func (d *Decoder) Decode(data []byte) (starlark.Value, error) {
 	var w any
 	if err := decoder.Unmarshal(data, &w); err != nil {
 		return nil, fmt.Errorf("damaged value: %w", err)
 	}
-	return fromWire(w)
+	return d.value(w)
 }
 
 func toWire(v starlark.Value, depth int) (any, error) {
@@ -124,9 +131,8 @@ func toWire(v starlark.Value, depth int) (any, error) {
 			fields = append(fields, name, w)
 		}
 		return cbor.Tag{Number: tagStruct, Content: fields}, nil
-	}
-	if w, ok, err := tensorToWire(v); ok {
-		return w, err
+	case *startensor.Value:
+		return tensorToWire(v)
 	}
 	return nil, fmt.Errorf("a %s cannot be sent or saved: only None, bool, int, float, string, bytes, list, tuple, dict, set, struct and tensors can", v.Type())
 }
@@ -148,7 +154,7 @@ func items(v starlark.Iterable, depth int) ([]any, error) {
 	return out, nil
 }
 
-func fromWire(w any) (starlark.Value, error) {
+func (d *Decoder) value(w any) (starlark.Value, error) {
 	switch w := w.(type) {
 	case nil:
 		return starlark.None, nil
@@ -165,15 +171,15 @@ func fromWire(w any) (starlark.Value, error) {
 	case []byte:
 		return starlark.Bytes(w), nil
 	case []any:
-		values, err := fromItems(w)
+		values, err := d.items(w)
 		return starlark.NewList(values), err
 	case cbor.Tag:
-		return fromTag(w)
+		return d.tagged(w)
 	}
 	return nil, fmt.Errorf("damaged value: unexpected %T", w)
 }
 
-func fromTag(t cbor.Tag) (starlark.Value, error) {
+func (d *Decoder) tagged(t cbor.Tag) (starlark.Value, error) {
 	if raw, ok := t.Content.([]byte); ok && t.Number == tagText {
 		return starlark.String(raw), nil
 	}
@@ -182,9 +188,9 @@ func fromTag(t cbor.Tag) (starlark.Value, error) {
 		return nil, fmt.Errorf("damaged value: tag %#x", t.Number)
 	}
 	if t.Number == tagTensor {
-		return tensorFromWire(content)
+		return d.tensor(content)
 	}
-	values, err := fromItems(content)
+	values, err := d.items(content)
 	if err != nil {
 		return nil, err
 	}
@@ -222,10 +228,10 @@ func fromTag(t cbor.Tag) (starlark.Value, error) {
 	return nil, fmt.Errorf("damaged value: tag %#x", t.Number)
 }
 
-func fromItems(w []any) ([]starlark.Value, error) {
+func (d *Decoder) items(w []any) ([]starlark.Value, error) {
 	values := make([]starlark.Value, len(w))
 	for i, x := range w {
-		v, err := fromWire(x)
+		v, err := d.value(x)
 		if err != nil {
 			return nil, err
 		}

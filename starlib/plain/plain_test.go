@@ -38,7 +38,7 @@ func TestValuesKeepTypeAndValue(t *testing.T) {
 			t.Errorf("%s: %v", src, err)
 			continue
 		}
-		got, err := Decode(data)
+		got, err := new(Decoder).Decode(data)
 		if err != nil {
 			t.Errorf("%s: %v", src, err)
 			continue
@@ -55,7 +55,7 @@ func TestNaNKeepsItsBits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Decode(data)
+	got, err := new(Decoder).Decode(data)
 	if err != nil || math.Float64bits(float64(got.(starlark.Float))) != math.Float64bits(nan) {
 		t.Errorf("got %v, %v", got, err)
 	}
@@ -90,7 +90,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		v, err := Decode(data)
+		v, err := new(Decoder).Decode(data)
 		if err != nil {
 			return
 		}
@@ -98,7 +98,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return // deeper than Encode allows
 		}
-		w, err := Decode(again)
+		w, err := new(Decoder).Decode(again)
 		if err != nil || w.String() != v.String() {
 			t.Fatalf("%v became %v, %v", v, w, err)
 		}

@@ -1,6 +1,52 @@
 package plain
 
-import "go.starlark.net/starlark"
+import (
+	"errors"
+	"fmt"
+	"slices"
 
-func tensorToWire(v starlark.Value) (any, bool, error)     { return nil, false, nil }
-func tensorFromWire(content []any) (starlark.Value, error) { return nil, nil }
+	"drun/tensor"
+
+	startensor "drun/starlib/tensor"
+
+	"github.com/fxamacker/cbor/v2"
+	"go.starlark.net/starlark"
+)
+
+func tensorToWire(v *startensor.Value) (any, error) {
+	data, err := tensor.Contiguous(v.Tensor())
+	if err != nil {
+		return nil, err
+	}
+	return cbor.Tag{Number: tagTensor, Content: []any{data.DType().String(), data.Shape(), slices.Clone(data.Bytes())}}, nil
+}
+
+func (d *Decoder) tensor(content []any) (starlark.Value, error) {
+	damaged := errors.New("damaged value: tensor")
+	if len(content) != 3 {
+		return nil, damaged
+	}
+	name, isName := content[0].(string)
+	sizes, isList := content[1].([]any)
+	raw, isBytes := content[2].([]byte)
+	if !isName || !isList || !isBytes {
+		return nil, damaged
+	}
+	dtype, err := tensor.ParseDType(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", damaged, err)
+	}
+	shape := make([]int, len(sizes))
+	for i, n := range sizes {
+		size, ok := n.(int64)
+		if !ok || size < 0 {
+			return nil, damaged
+		}
+		shape[i] = int(size)
+	}
+	t, err := tensor.FromBytes(d.Tensors, raw, shape, dtype)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", damaged, err)
+	}
+	return (*startensor.Value)(t), nil
+}

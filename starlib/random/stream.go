@@ -44,21 +44,6 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Streams are a rank's streams with a position that a run carries on: they are
-// part of its checkpoints.
-type Streams struct {
-	Shared  *Generator // at the same position on all ranks, as they draw alike
-	PerRank *Generator
-}
-
-// NewStreams starts the streams of a rank.
-func NewStreams(ctx *tensor.Context, seed uint64, rank int) *Streams {
-	return &Streams{
-		Shared:  New(ctx, seed, Shared),
-		PerRank: New(ctx, seed, PerRank, uint64(rank)),
-	}
-}
-
 // New starts a stream.
 func New(ctx *tensor.Context, seed uint64, p Purpose, parts ...uint64) *Generator {
 	return &Generator{Stream: tensor.NewGenerator(seed, Key(p, parts...)), ctx: ctx}

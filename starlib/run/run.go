@@ -42,8 +42,9 @@ type Run struct {
 	steps    map[string]int64 // the next step of a metric that is logged without one
 }
 
-// New makes the state of the run module; given are the -p values.
-func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]string) (*Run, *starlib.Module) {
+// New makes the state of the run module; given are the -p values. stop tells,
+// the same on all ranks, whether the run was asked to end.
+func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]string, stop func(*starlib.Call) (bool, error)) (*Run, *starlib.Module) {
 	r := &Run{Params: NewParams(given), rank: rank, recorder: recorder, started: time.Now(), steps: map[string]int64{}}
 	return r, &starlib.Module{
 		Name: "run",
@@ -90,6 +91,15 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 				Doc: "The same items, with a progress bar on rank 0 while a loop goes over them\n" +
 					"(on a terminal only).",
 				Fn: r.progress,
+			},
+			{
+				Sig: `should_stop() -> bool`,
+				Doc: "Whether a signal asked the run to end: the same answer on all ranks, so all of them call it. A\n" +
+					"recipe that asks has --grace to end by itself; any other is ended at once.",
+				Fn: func(c *starlib.Call) (starlark.Value, error) {
+					asked, err := stop(c)
+					return starlark.Bool(asked), err
+				},
 			},
 			{
 				Sig:      `elapsed() -> float`,

@@ -17,6 +17,8 @@ var mathDefs = []*starlib.Def{
 	elementwise("sqrt", "The square root of each element.", tensor.OpSqrt),
 	elementwise("square", "The square of each element.", tensor.OpSquare),
 	elementwise("tanh", "The hyperbolic tangent of each element.", tensor.OpTanh),
+	elementwise("sin", "The sine of each element.", tensor.OpSin),
+	elementwise("cos", "The cosine of each element.", tensor.OpCos),
 	elementwise("sigmoid", "1 / (1 + exp(-x)) of each element x.", tensor.OpSigmoid),
 	elementwise("relu", "max(x, 0) of each element x.", tensor.OpRelu),
 	elementwise("gelu", "x·Φ(x) of each element x, with the exact normal distribution Φ.", tensor.OpGelu),
@@ -72,7 +74,6 @@ func elementwise(name, doc string, op tensor.UnaryOp) *starlib.Def {
 var reduceDefs = []*starlib.Def{
 	reducer("sum", "The sum", tensor.Sum),
 	reducer("mean", "The mean", tensor.Mean),
-	reducer("prod", "The product", tensor.Prod),
 	reducer("any", "Whether an element is not zero", tensor.Any),
 	reducer("all", "Whether no element is zero", tensor.All),
 	spread("var", "The variance", tensor.Var),

@@ -37,27 +37,42 @@ type Host struct {
 	Timeout  time.Duration
 	Store    checkpoint.Store
 	Context  context.Context // ends when the run is aborted
+	Stop     func() bool     // whether a signal asked this rank's run to end
 	Extra    []*starlib.Module
 }
 
 // Universe is a recipe's environment.
 type Universe struct {
-	Env    starlark.StringDict
-	Params *run.Params
+	Env     starlark.StringDict
+	Params  *run.Params
+	Tensors *tensor.Context // what the rank's tensors share
 }
 
 // New makes the environment of a rank.
 func New(h Host) *Universe {
-	modules, params := modules(h)
+	tensors := tensor.NewContext()
+	modules, params := modules(h, tensors)
 	env := starlark.StringDict{
 		"struct": starlark.NewBuiltin("struct", starlarkstruct.Make),
 		"math":   math.Module,
-		"json":   json.Module,
+		"json":   shallow(json.Module),
 	}
 	for _, m := range modules {
 		env[m.Name] = m.Build(h.Rank)
 	}
-	return &Universe{Env: lang.Environment(env), Params: params}
+	return &Universe{Env: lang.Environment(env), Params: params, Tensors: tensors}
+}
+
+// shallow bounds the nesting of what a module's functions take: encoders recurse.
+func shallow(m *starlarkstruct.Module) *starlarkstruct.Module {
+	members := starlark.StringDict{}
+	for name, v := range m.Members {
+		members[name] = v
+		if b, ok := v.(*starlark.Builtin); ok {
+			members[name] = lang.Shallow(b)
+		}
+	}
+	return &starlarkstruct.Module{Name: m.Name, Members: members}
 }
 
 // Names gives the environment of a recipe that is only checked: its builtins
@@ -68,25 +83,29 @@ func Names() starlark.StringDict {
 
 // Modules lists the modules of a recipe for reference, in order.
 func Modules() []*starlib.Module {
-	list, _ := modules(Host{Rank: &starlib.Rank{WorldSize: 1}, Context: context.Background()})
+	list, _ := modules(Host{Rank: &starlib.Rank{WorldSize: 1}, Context: context.Background()}, tensor.NewContext())
 	return list
 }
 
-func modules(h Host) ([]*starlib.Module, *run.Params) {
-	tensors := tensor.NewContext()
-	streams := random.NewStreams(h.Rank)
-	runState, runModule := run.New(h.Rank, h.Run, h.Recorder, h.Params)
-	world, distModule := dist.New(h.Context, h.Rank, h.Comm, h.Backend, h.Timeout, tensors)
+func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Params) {
+	streams := random.NewStreams(tensors, h.Rank.Seed, h.Rank.Rank)
+	world, distModule := dist.New(h.Context, dist.Config{
+		Rank: h.Rank, Comm: h.Comm, Backend: h.Backend, Tensors: tensors, Shared: streams.Shared.Stream,
+		Timeout: h.Timeout,
+	})
+	runState, runModule := run.New(h.Rank, h.Run, h.Recorder, h.Params, func(c *starlib.Call) (bool, error) {
+		return world.Any(c, h.Stop())
+	})
 	always := []checkpoint.Named{{Name: "random", Value: streams}, {Name: "run", Value: runState}}
 	list := []*starlib.Module{
 		runModule,
 		distModule,
-		startensor.New(h.Rank, tensors, streams),
-		nn.New(h.Rank, tensors, streams),
-		optim.New(h.Rank, tensors),
-		data.New(h.Rank, tensors, streams),
-		checkpoint.New(h.Store, always, world.AgreeOnStep),
-		random.New(h.Rank, tensors, streams),
+		startensor.Module(tensors, streams.Shared.Stream),
+		nn.Module(tensors, streams),
+		optim.Module(tensors, world.Sum),
+		data.Module(h.Rank, tensors),
+		checkpoint.Module(tensors, h.Store, always, world.AgreeOnStep),
+		random.Module(tensors),
 	}
 	return append(list, h.Extra...), runState.Params
 }

@@ -1,0 +1,190 @@
+package drun_test
+
+import (
+	"bytes"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// layers says what each package may import, other than the standard library:
+// packages of drun, and other modules. A name stands for the packages beneath
+// it too. The longest name that fits a package is its rule; a package without a
+// rule is an error, so that nothing joins the layout by accident.
+var layers = map[string][]string{
+	"kernel":               {},
+	"tensor":               {"kernel"},
+	"collective":           {"golang.org/x/sys"},
+	"collective/sharedmem": {"collective", "golang.org/x/sys"},
+	"collective/shm":       {"collective", "kernel", "golang.org/x/sys"},
+	"collective/disttest":  {"collective", "golang.org/x/sys"},
+
+	"internal/sqldb": {sqlite, "golang.org/x/sys"},
+	"history":        {"internal/sqldb", sqlite, "golang.org/x/sys", "github.com/dustinkirkland/golang-petname"},
+	"checkpoints":    {"internal/sqldb", sqlite, "golang.org/x/sys"},
+
+	// lang knows the language alone, not the modules of a recipe.
+	"starlib/lang": {starlark, "starlib/lang"},
+	"starlib":      {starlark, "starlib", "tensor", "collective", "github.com/fxamacker/cbor/v2"},
+
+	"engine":            {"engine", "github.com/fxamacker/cbor/v2", "golang.org/x/sys"},
+	"engine/board":      {"engine/board", "collective", "golang.org/x/sys"},
+	"engine/recipe":     {"engine", "starlib"},
+	"engine/rendezvous": {"collective", "golang.org/x/sys"},
+	"engine/worker":     {"engine", "starlib", "tensor", "collective", "kernel", "plugins/host", starlark, "golang.org/x/sys"},
+	"engine/launch":     {"engine", "history", "checkpoints", "collective", "plugins/host", "golang.org/x/sys", "github.com/schollz/progressbar/v3"},
+	// recipetest runs recipes on every backend, so it sees what the engine sees.
+	"engine/recipetest": {"engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},
+
+	"plugins/sdk":  {"collective", "plugins/sdk"},
+	"plugins/host": {"collective", "plugins/sdk", "plugins/host"},
+	"plugins":      {"collective", "plugins/sdk"},
+
+	"cmd": {"engine", "history", "checkpoints", "starlib", "collective", "plugins/host", sqlite, "golang.org/x/term",
+		"github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
+}
+
+const (
+	sqlite   = "github.com/mattn/go-sqlite3"
+	starlark = "go.starlark.net"
+)
+
+// cgo is where C may be called from.
+var cgo = []string{"kernel", "plugins"}
+
+func beneath(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
+
+// layerOf returns the name of a package's rule.
+func layerOf(pkg string) (string, bool) {
+	for name := pkg; name != "."; name = path.Dir(name) {
+		if _, ok := layers[name]; ok {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// allowed reports whether a package, named from the root, may import a path.
+func allowed(pkg, imported string) bool {
+	if imported == "C" {
+		return slices.ContainsFunc(cgo, func(dir string) bool { return beneath(pkg, dir) })
+	}
+	name, own := strings.CutPrefix(imported, "drun/")
+	if first, _, _ := strings.Cut(name, "/"); !own && !strings.Contains(first, ".") {
+		return true // the standard library
+	}
+	layer, ok := layerOf(pkg)
+	return ok && slices.ContainsFunc(layers[layer], func(dir string) bool { return beneath(name, dir) })
+}
+
+func TestLayers(t *testing.T) {
+	for _, c := range []struct {
+		pkg, imported string
+		want          bool
+	}{
+		{"kernel", "C", true},
+		{"kernel", "drun/collective", false},
+		{"kernel", "unsafe", true},
+		{"tensor", "drun/kernel", true},
+		{"tensor", "C", false},
+		{"tensor", "drun/starlib", false},
+		{"tensor", "go.starlark.net/starlark", false},
+		{"collective/shm", "drun/kernel", true},
+		{"collective", "drun/kernel", false},
+		{"collective/disttest", "drun/engine/board", false},
+		{"starlib/dist", "drun/tensor", true},
+		{"starlib/dist", "drun/history", false},
+		{"starlib/dist", "drun/engine", false},
+		{"starlib/lang", "drun/tensor", false},
+		{"starlib/run", "github.com/mattn/go-sqlite3", false},
+		{"engine/worker", "drun/history", false},
+		{"engine/launch", "drun/history", true},
+		{"plugins/gloo", "drun/engine", false},
+		{"unheard/of", "drun/tensor", false},
+		{"tensor", "drun/kernels", false},
+	} {
+		if got := allowed(c.pkg, c.imported); got != c.want {
+			t.Errorf("may %s import %s: %v, want %v", c.pkg, c.imported, got, c.want)
+		}
+	}
+}
+
+func TestArchitecture(t *testing.T) {
+	documented := make(map[string]bool)
+	walk(t, func(file, pkg string, src []byte) {
+		tree, err := parser.ParseFile(token.NewFileSet(), file, src, parser.ImportsOnly|parser.ParseComments)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if formatted, err := format.Source(src); err != nil || !bytes.Equal(formatted, src) {
+			t.Errorf("%s is not formatted: run make fmt", file)
+		}
+		if pkg == "." || strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		if _, ok := layerOf(pkg); !ok {
+			t.Errorf("%s: the package %s has no rule in architecture_test.go", file, pkg)
+			return
+		}
+		documented[pkg] = documented[pkg] || describes(tree)
+		for _, spec := range tree.Imports {
+			if imported, _ := strconv.Unquote(spec.Path.Value); !allowed(pkg, imported) {
+				t.Errorf("%s: %s must not import %s", file, pkg, imported)
+			}
+		}
+	})
+	if len(documented) == 0 {
+		t.Fatal("no packages found")
+	}
+	for pkg, ok := range documented {
+		if !ok {
+			t.Errorf("%s: no file has a comment that says what the package is for and who calls it", pkg)
+		}
+	}
+}
+
+// describes reports whether a file has a package comment worth the name.
+func describes(tree *ast.File) bool {
+	text := tree.Doc.Text()
+	if tree.Name.Name == "main" {
+		return text != ""
+	}
+	return strings.HasPrefix(text, "Package "+tree.Name.Name+" ") && len(strings.Fields(text)) >= 10
+}
+
+// walk calls visit for every Go file of the repository.
+func walk(t *testing.T, visit func(file, pkg string, src []byte)) {
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); file != "." && (name[0] == '.' || name == "testdata" || name == "bin") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(file) != ".go" {
+			return nil
+		}
+		src, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		visit(file, filepath.ToSlash(filepath.Dir(file)), src)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+)
+
+// exits CODE COMMAND…: runs a command that must end with that exit code. Its
+// output is there for stdout and stderr.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND [ARG…]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	var status *exec.ExitError
+	switch {
+	case errors.As(err, &status):
+		got = status.ExitCode()
+	case err != nil:
+		ts.Fatalf("%v", err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// workersBeneath finds the workers whose run's folder is the script's.
+func workersBeneath(ts *testscript.TestScript) map[int]string {
+	dir := ts.Getenv("WORK")
+	found := map[int]string{}
+	entries, err := filepath.Glob("/proc/[0-9]*")
+	ts.Check(err)
+	for _, proc := range entries {
+		cwd, err := os.Readlink(filepath.Join(proc, "cwd"))
+		if err != nil || !strings.HasPrefix(cwd, dir) {
+			continue
+		}
+		line, err := os.ReadFile(filepath.Join(proc, "cmdline"))
+		program, _, _ := strings.Cut(string(line), "\x00")
+		if err != nil || filepath.Base(program) != "drun" {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(proc))
+		ts.Check(err)
+		found[pid] = strings.ReplaceAll(strings.TrimRight(string(line), "\x00"), "\x00", " ")
+	}
+	return found
+}
+
+// matching waits until count processes of the script's runs have words in their
+// command lines.
+func matching(ts *testscript.TestScript, words string, count int) []int {
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		var pids []int
+		for pid, line := range workersBeneath(ts) {
+			if strings.Contains(line, words) {
+				pids = append(pids, pid)
+			}
+		}
+		if len(pids) >= count {
+			return pids
+		}
+	}
+	ts.Fatalf("there are no %d processes %q", count, words)
+	return nil
+}
+
+// await COUNT WORDS: waits until so many processes run.
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: await COUNT WORDS")
+	}
+	count, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	matching(ts, args[1], count)
+	time.Sleep(200 * time.Millisecond) // past their first steps
+}
+
+// sendSignal NAME WORDS: sends a signal to a process of the script's runs.
+func sendSignal(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: signal NAME WORDS")
+	}
+	sig := unix.SignalNum("SIG" + args[0])
+	if sig == 0 {
+		ts.Fatalf("unknown signal %s", args[0])
+	}
+	ts.Check(syscall.Kill(matching(ts, args[1], 1)[0], sig))
+}
+
+// nothing left: no process of the script's runs is there within a second, and no
+// shared memory.
+func nothingLeft(ts *testscript.TestScript, neg bool, _ []string) {
+	if neg {
+		ts.Fatalf("usage: nothing left")
+	}
+	var left map[int]string
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if left = workersBeneath(ts); len(left) == 0 {
+			break
+		}
+	}
+	for pid, line := range left {
+		ts.Fatalf("process %d is left: %s", pid, line)
+	}
+	shared, err := filepath.Glob("/dev/shm/*drun*")
+	ts.Check(err)
+	if len(shared) > 0 {
+		ts.Fatalf("shared memory is left: %v", shared)
+	}
+}
+
+// badbytes FILE: writes a file that is not UTF-8.
+func badBytes(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: badbytes FILE")
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte("def main():\n    print(\"\xff\xfe\")\n"), 0o644))
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// The scripts run the real command: the test's own program, which is the agent
+// and, started by it, the workers.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"drun": main})
+}
+
+var update = flag.Bool("update", false, "rewrite expected outputs in the scripts")
+
+// TestScript runs testdata/script/*.txtar: one file a subject.
+func TestScript(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script",
+		UpdateScripts: *update,
+		Setup: func(env *testscript.Env) error {
+			root, err := os.Getwd()
+			if err != nil {
+				return err
+			}
+			env.Setenv("EXAMPLES", root+"/../../examples")
+			env.Setenv("NO_COLOR", "1")
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":    exits,
+			"await":    await,
+			"signal":   sendSignal,
+			"nothing":  nothingLeft,
+			"badbytes": badBytes,
+		},
+	})
+}

@@ -1,0 +1,94 @@
+package recipetest
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"drun/engine"
+	"drun/engine/launch"
+	"drun/starlib/lang/chunk"
+)
+
+// outcome is how a run ended.
+type outcome struct {
+	err    error // it did not begin
+	result *launch.Result
+}
+
+func (o outcome) String() string {
+	if o.err != nil {
+		return "error: " + o.err.Error()
+	}
+	var b strings.Builder
+	for _, f := range o.result.Failures {
+		fmt.Fprintf(&b, "rank %d (exit %d, secondary %v): %s\n%s\n", f.Rank, f.Code, f.Secondary, f.Message, f.Traceback)
+	}
+	return b.String()
+}
+
+// fault is an error with the line that it names.
+type fault struct {
+	rank int
+	line int
+	text string
+}
+
+// check compares the outcome with what the chunk says.
+func (o outcome) check(c chunk.Chunk, s setting) (problems []string) {
+	code, faults := engine.ExitCode(1), []fault(nil)
+	if o.err != nil {
+		if coded, ok := o.err.(interface{ ExitCode() int }); ok {
+			code = engine.ExitCode(coded.ExitCode())
+		}
+		faults = []fault{{text: o.err.Error(), line: lineOf(o.err.Error(), c.File)}}
+	} else {
+		code = o.result.Code
+		for _, f := range o.result.Failures {
+			text := f.Message + "\n" + f.Traceback
+			faults = append(faults, fault{rank: f.Rank, line: lineOf(f.Message, c.File), text: text})
+		}
+	}
+	if int(code) != s.exit {
+		problems = append(problems, fmt.Sprintf("exit code %d, want %d", code, s.exit))
+	}
+	if len(c.Want) == 0 && s.exit == 0 {
+		for _, f := range faults {
+			problems = append(problems, fmt.Sprintf("rank %d: unexpected error: %s", f.rank, f.text))
+		}
+	}
+	met := map[int]bool{} // ranks that met an expectation
+	for _, want := range c.Want {
+		found := false
+		for _, f := range faults {
+			if f.line == want.Line && want.Pattern.MatchString(f.text) {
+				found, met[f.rank] = true, true
+			}
+		}
+		if !found {
+			problems = append(problems, fmt.Sprintf("line %d: no rank reported an error like %q", want.Line, want.Pattern))
+		}
+	}
+	if s.everywhere {
+		for _, f := range faults {
+			if !met[f.rank] {
+				problems = append(problems, fmt.Sprintf("rank %d reported another error: %s", f.rank, f.text))
+			}
+		}
+		if o.result != nil && len(faults) < o.result.Ranks {
+			problems = append(problems, fmt.Sprintf("only %d of %d ranks reported an error", len(faults), o.result.Ranks))
+		}
+	}
+	return problems
+}
+
+// lineOf finds the line of "file.star:12:3: …" in a message; 0 without.
+func lineOf(text, file string) int {
+	m := regexp.MustCompile(regexp.QuoteMeta(file) + `:(\d+)`).FindStringSubmatch(text)
+	if m == nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(m[1]) // digits
+	return n
+}

@@ -1,0 +1,110 @@
+// Package recipetest runs chunked recipe files on real ranks, each chunk on every
+// backend and world size that it names, and shows the outcome as a matrix in
+// which a cell that did not run is a failure. A test of a builtin is one file
+// beneath testdata.
+//
+// The head of a chunk says how it is run:
+//
+//	# name: barrier waits     its row of the matrix
+//	# ranks: 1 2 4            world sizes; default 1
+//	# exit: 3                 the run's exit code; default 1 where an error is expected, else 0
+//	# everywhere: yes         every rank reports the expected error, not just some
+//	# within: 2s              the run ends in that time; default 30s
+//	# prints: text            a line that some rank prints
+//	# timeout: 1s             --timeout
+//	# params: a=1 b=2         -p
+package recipetest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"drun/engine/launch"
+	"drun/engine/worker"
+	"drun/starlib/lang/chunk"
+)
+
+// Main is the TestMain of a package that runs recipes: the test's own program
+// serves as the workers' too.
+func Main(m *testing.M) {
+	if worker.Invoked() {
+		os.Exit(worker.Main())
+	}
+	os.Exit(m.Run())
+}
+
+// Run runs every chunk of the .star files in dir on the backends.
+func Run(t *testing.T, dir string, backends ...string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.star"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no recipes in %s (%v)", dir, err)
+	}
+	m := newMatrix(t)
+	for _, file := range files {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chunks, err := chunk.Read(filepath.Base(file), src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range chunks {
+			s, err := settings(c)
+			if err != nil {
+				t.Fatalf("%s: %s: %v", file, c.Name, err)
+			}
+			for _, backend := range backends {
+				for _, ranks := range s.ranks {
+					m.want(c, backend, ranks)
+					t.Run(fmt.Sprintf("%s/%s/%s-%d", strings.TrimSuffix(c.File, ".star"), c.Name, backend, ranks), func(t *testing.T) {
+						m.result(c, backend, ranks, runCell(t, dir, c, s, backend, ranks))
+					})
+				}
+			}
+		}
+	}
+	m.print(t)
+}
+
+// runCell runs a chunk once and reports whether it went as the chunk says.
+func runCell(t *testing.T, dir string, c chunk.Chunk, s setting, backend string, ranks int) bool {
+	before := snapshot(t)
+	folder := t.TempDir()
+	if err := os.CopyFS(folder, os.DirFS(filepath.Join(dir, "files"))); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	recipe := filepath.Join(folder, c.File)
+	if err := os.WriteFile(recipe, c.Source, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	var pids []int
+	start := time.Now()
+	result, err := launch.Run(launch.Options{
+		Recipe: recipe, Nproc: ranks, Backend: backend, Home: filepath.Join(folder, ".drun"), Params: s.params,
+		Timeout: s.timeout, Threads: 1, Testing: true, Stdout: &out, Stderr: &errs,
+		OnSpawn: func(_, pid int) { pids = append(pids, pid) },
+	})
+	took := time.Since(start)
+	got := outcome{err: err, result: result}
+	for _, problem := range append(got.check(c, s), before.leaks(t, pids)...) {
+		t.Error(problem)
+	}
+	if took > s.within {
+		t.Errorf("it took %s, want at most %s", took, s.within)
+	}
+	if s.prints != "" && !strings.Contains(out.String(), s.prints) {
+		t.Errorf("no rank printed %q", s.prints)
+	}
+	if t.Failed() {
+		t.Logf("output:\n%s%s%s", out.String(), errs.String(), got)
+	}
+	return !t.Failed()
+}

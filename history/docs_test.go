@@ -1,0 +1,52 @@
+package history
+
+import (
+	"context"
+	"math"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestDocumentedQueriesAndTables(t *testing.T) {
+	home := t.TempDir()
+	db := open(t, home)
+	for i, loss := range []float64{math.NaN(), math.Copysign(0, -1), 0} {
+		r := begin(t, db, RunInfo{})
+		ok(t, r.SetParams([]Param{{"lr", 0.01 * float64(i+1)}}))
+		ok(t, r.Metrics([]Point{{Name: "acc", Value: float64(i), Exact: true}, {Name: "loss", Value: loss, Exact: true}}))
+	}
+	text, err := os.ReadFile("../docs/history.md")
+	ok(t, err)
+	queries := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllSubmatch(text, -1)
+	if len(queries) != 2 {
+		t.Fatalf("%d queries", len(queries))
+	}
+	run := func(query string) *Table {
+		t.Helper()
+		table, err := reader(t, home).Query(context.Background(), query)
+		ok(t, err)
+		return table
+	}
+	compare := string(queries[0][1])
+	for second, want := range map[string]int{"1": 0, "2": 2, "3": 2} {
+		if table := run(strings.Replace(compare, "run = 2", "run = "+second, 1)); len(table.Rows) != want {
+			t.Errorf("runs 1 and %s: %v", second, table.Rows)
+		}
+	}
+	if table := run(strings.Replace(compare, "run = 1", "run = 3", 1)); len(table.Rows) != 2 {
+		t.Errorf("0.0 and -0.0 do not differ: %v", table.Rows)
+	}
+	if table := run(string(queries[1][1])); len(table.Rows) != 3 || table.Rows[0][1] != 0.03 {
+		t.Errorf("by accuracy: %v", table.Rows)
+	}
+	// Every table and column has its line.
+	for _, row := range run(`SELECT m.name, p.name FROM sqlite_master m, pragma_table_info(m.name) p
+		WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%'`).Rows {
+		line := regexp.MustCompile("(?m)^\\| `" + row[0].(string) + "` \\|.*`" + row[1].(string) + "`.*$")
+		if !line.Match(text) {
+			t.Errorf("%s.%s is not documented", row[0], row[1])
+		}
+	}
+}

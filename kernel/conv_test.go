@@ -1,0 +1,111 @@
+package kernel
+
+import (
+	"math"
+	"testing"
+	"unsafe"
+)
+
+func TestConv(t *testing.T) {
+	for _, w := range []Window{
+		{Batch: 2, Channels: 1, Height: 5, Width: 6, Filters: 3, KernelH: 3, KernelW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 1},
+		{Batch: 3, Channels: 17, Height: 9, Width: 8, Filters: 5, KernelH: 3, KernelW: 2, StrideH: 2, StrideW: 3, PadH: 0, PadW: 2},
+		{Batch: 1, Channels: 4, Height: 7, Width: 7, Filters: 1, KernelH: 1, KernelW: 1, StrideH: 1, StrideW: 1},
+		{Batch: 2, Channels: 3, Height: 4, Width: 4, Filters: 2, KernelH: 5, KernelW: 5, StrideH: 1, StrideW: 1, PadH: 3, PadW: 3},
+	} {
+		oh, ow := w.Out()
+		xs, ks, ys := w.Batch*w.Channels*w.Height*w.Width, w.Filters*w.Channels*w.KernelH*w.KernelW, w.Batch*w.Filters*oh*ow
+		x, k, bias, dy := real32(1, xs), real32(2, ks), real32(3, w.Filters), real32(4, ys)
+		y, dx, dk, db := make([]float64, ys), make([]float64, xs), make([]float64, ks), make([]float64, w.Filters)
+		for b := range w.Batch {
+			for f := range w.Filters {
+				for oy := range oh {
+					for ox := range ow {
+						o := ((b*w.Filters+f)*oh+oy)*ow + ox
+						y[o] += float64(bias[f])
+						db[f] += float64(dy[o])
+						for c := range w.Channels {
+							for i := range w.KernelH {
+								for j := range w.KernelW {
+									iy, ix := oy*w.StrideH+i-w.PadH, ox*w.StrideW+j-w.PadW
+									if iy < 0 || ix < 0 || iy >= w.Height || ix >= w.Width {
+										continue
+									}
+									xi, ki := ((b*w.Channels+c)*w.Height+iy)*w.Width+ix, ((f*w.Channels+c)*w.KernelH+i)*w.KernelW+j
+									y[o] += float64(x[xi]) * float64(k[ki])
+									dx[xi] += float64(dy[o]) * float64(k[ki])
+									dk[ki] += float64(dy[o]) * float64(x[xi])
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+		near(t, "convolution", everywhere(t, func() []float32 {
+			out := make([]float32, ys)
+			Conv2d(Float32, w, ptr(out), ptr(x), ptr(k), ptr(bias))
+			return out
+		}), y, 3e-5)
+		near(t, "input gradient", everywhere(t, func() []float32 {
+			out := make([]float32, xs)
+			Conv2dGradInput(Float32, w, ptr(out), ptr(dy), ptr(k))
+			return out
+		}), dx, 3e-5)
+		near(t, "weight gradient", everywhere(t, func() []float32 {
+			out := make([]float32, ks+w.Filters)
+			Conv2dGradWeight(Float32, w, ptr(out), ptr(out[ks:]), ptr(dy), ptr(x))
+			return out
+		}), append(dk, db...), 3e-5)
+	}
+}
+
+func TestPool(t *testing.T) {
+	for _, w := range []Window{
+		{Batch: 2, Channels: 3, Height: 28, Width: 28, KernelH: 2, KernelW: 2, StrideH: 2, StrideW: 2},
+		{Batch: 1, Channels: 2, Height: 7, Width: 9, KernelH: 2, KernelW: 2, StrideH: 2, StrideW: 2},
+		{Batch: 1, Channels: 2, Height: 7, Width: 9, KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 1, PadH: 1, PadW: 1},
+	} {
+		oh, ow := w.Out()
+		planes, size, pixels := w.Batch*w.Channels, oh*ow, w.Height*w.Width
+		x, dy := real32(1, planes*pixels), real32(2, planes*size)
+		x[3], x[pixels-1] = float32(math.NaN()), float32(math.Inf(-1))
+		top, mean, back, backMean := make([]float64, planes*size), make([]float64, planes*size), make([]float64, len(x)), make([]float64, len(x))
+		for o := range top {
+			best, sum, at := math.Inf(-1), 0.0, -1
+			p, oy, ox := o/size, o%size/ow, o%ow
+			for i := range w.KernelH {
+				for j := range w.KernelW {
+					iy, ix := oy*w.StrideH+i-w.PadH, ox*w.StrideW+j-w.PadW
+					if iy < 0 || ix < 0 || iy >= w.Height || ix >= w.Width {
+						continue
+					}
+					v := float64(x[p*pixels+iy*w.Width+ix])
+					sum += v
+					backMean[p*pixels+iy*w.Width+ix] += float64(dy[o]) / float64(w.KernelH*w.KernelW)
+					if v > best || v != v || at < 0 {
+						best, at = v, p*pixels+iy*w.Width+ix
+					}
+				}
+			}
+			top[o], mean[o] = best, sum/float64(w.KernelH*w.KernelW)
+			back[at] += float64(dy[o])
+		}
+		indices := make([]int32, len(top))
+		near(t, "max pool", everywhere(t, func() []float32 {
+			out := make([]float32, len(top))
+			MaxPool2d(Float32, w, ptr(out), indices, ptr(x))
+			return out
+		}), top, 0)
+		call := func(run func(out unsafe.Pointer), n int) []float32 {
+			return everywhere(t, func() []float32 {
+				out := make([]float32, n)
+				run(ptr(out))
+				return out
+			})
+		}
+		near(t, "max pool gradient", call(func(out unsafe.Pointer) { MaxPool2dGrad(Float32, w, out, ptr(dy), indices) }, len(x)), back, 1e-6)
+		near(t, "average pool", call(func(out unsafe.Pointer) { AvgPool2d(Float32, w, out, ptr(x)) }, len(top)), mean, 1e-6)
+		near(t, "average pool gradient", call(func(out unsafe.Pointer) { AvgPool2dGrad(Float32, w, out, ptr(dy)) }, len(x)), backMean, 1e-6)
+	}
+}

@@ -1,0 +1,209 @@
+package kernel
+
+import (
+	"math"
+	"math/big"
+	"slices"
+	"testing"
+)
+
+// floorMod is Python's % on floats.
+func floorMod(x, y float64) float64 {
+	m := math.Mod(x, y)
+	if m != 0 && (m < 0) != (y < 0) {
+		m += y
+	}
+	return m
+}
+
+func TestBinaryReal(t *testing.T) {
+	pick := func(x, y float64, less bool) float64 {
+		if math.IsNaN(x) || math.IsNaN(y) {
+			return math.NaN()
+		}
+		if (x < y) == less {
+			return x
+		}
+		return y
+	}
+	ops := map[BinaryOp]func(x, y float64) float64{
+		Add: func(x, y float64) float64 { return x + y }, Sub: func(x, y float64) float64 { return x - y },
+		Mul: func(x, y float64) float64 { return x * y }, Div: func(x, y float64) float64 { return x / y },
+		Min: func(x, y float64) float64 { return pick(x, y, true) }, Max: func(x, y float64) float64 { return pick(x, y, false) },
+		Mod: floorMod, Pow: math.Pow,
+		FloorDiv: func(x, y float64) float64 {
+			if y == 0 || math.IsInf(x, 0) {
+				return x / y
+			}
+			return math.Floor((x-floorMod(x, y))/y + 0.25)
+		},
+	}
+	var as, bs []float64
+	values := append(specials()[:14], 3, 7, -3, 0.25, 10, -7.5)
+	for _, x := range values {
+		for _, y := range values {
+			as, bs = append(as, x), append(bs, y)
+		}
+	}
+	n := []int{len(as)}
+	a32, b32 := make([]float32, len(as)), make([]float32, len(as))
+	Cast(Float32, Float64, n, row(a32), row(as))
+	Cast(Float32, Float64, n, row(b32), row(bs))
+	for op, exact := range ops {
+		got := everywhere(t, func() []float64 {
+			out := make([]float64, len(as))
+			Binary(op, Float64, n, row(out), row(as), row(bs))
+			return out
+		})
+		got32 := everywhere(t, func() []float32 {
+			out := make([]float32, len(as))
+			Binary(op, Float32, n, row(out), row(a32), row(b32))
+			return out
+		})
+		for i := range as {
+			// Infinite divisors: Python and C disagree; only finite ones are compared.
+			if (op == Mod || op == FloorDiv) && (math.IsInf(bs[i], 0) || math.IsInf(as[i], 0) || math.Abs(as[i]) < 1e-20 && as[i] != 0) {
+				continue
+			}
+			want, want32 := exact(as[i], bs[i]), exact(float64(a32[i]), float64(b32[i]))
+			// A power's error grows with its exponent y ln x.
+			if u := ulps(got[i], want, 53, -1074); u > 2+math.Abs(bs[i]*math.Log(math.Abs(as[i]))) {
+				t.Errorf("op %d of %v and %v: %v, want %v", op, as[i], bs[i], got[i], want)
+			}
+			if u := ulps(float64(got32[i]), float64(float32(want32)), 24, -149); u > 1 {
+				t.Errorf("op %d of float32 %v and %v: %v, want %v", op, a32[i], b32[i], got32[i], float32(want32))
+			}
+		}
+	}
+}
+
+func TestBinaryInt(t *testing.T) {
+	testInts(t, Int64, []int64{0, 1, -1, 2, 7, -7, math.MaxInt64, math.MinInt64, 1 << 40})
+	testInts(t, Int32, []int32{0, 1, -1, 2, 7, -7, math.MaxInt32, math.MinInt32, 1 << 20})
+	testInts(t, Int8, []int8{0, 1, -1, 2, 7, -7, 127, -128, 100})
+	testInts(t, Uint8, []uint8{0, 1, 2, 7, 100, 200, 255})
+}
+
+func testInts[E int64 | int32 | int8 | uint8](t *testing.T, dt DType, values []E) {
+	var as, bs []E
+	for _, x := range values {
+		for _, y := range values {
+			as, bs = append(as, x), append(bs, y)
+		}
+	}
+	n := []int{len(as)}
+	modulus := new(big.Int).Lsh(big.NewInt(1), uint(8*dt.Size()))
+	// wrap brings an exact result into E.
+	wrap := func(x *big.Int) E { return E(new(big.Int).Mod(x, modulus).Uint64()) }
+	floor := func(x, y *big.Int) (*big.Int, *big.Int) {
+		q, m := new(big.Int).QuoRem(x, y, new(big.Int))
+		if m.Sign() != 0 && m.Sign() != y.Sign() {
+			q.Sub(q, big.NewInt(1))
+			m.Add(m, y)
+		}
+		return q, m
+	}
+	for op, exact := range map[BinaryOp]func(x, y *big.Int) *big.Int{
+		Add: func(x, y *big.Int) *big.Int { return new(big.Int).Add(x, y) },
+		Sub: func(x, y *big.Int) *big.Int { return new(big.Int).Sub(x, y) },
+		Mul: func(x, y *big.Int) *big.Int { return new(big.Int).Mul(x, y) },
+		Div: func(x, y *big.Int) *big.Int { return new(big.Int).Quo(x, y) },
+		FloorDiv: func(x, y *big.Int) *big.Int {
+			q, _ := floor(x, y)
+			return q
+		},
+		Mod: func(x, y *big.Int) *big.Int {
+			_, m := floor(x, y)
+			return m
+		},
+		And: func(x, y *big.Int) *big.Int { return new(big.Int).And(x, y) },
+		Xor: func(x, y *big.Int) *big.Int { return new(big.Int).Xor(x, y) },
+	} {
+		got := everywhere(t, func() []E {
+			out := make([]E, len(as))
+			Binary(op, dt, n, row(out), row(as), row(bs))
+			return out
+		})
+		for i := range as {
+			x, y := big.NewInt(int64(as[i])), big.NewInt(int64(bs[i]))
+			want := E(0)
+			if y.Sign() != 0 || op == Add || op == Sub || op == Mul || op == And || op == Xor {
+				want = wrap(exact(x, y))
+			}
+			if got[i] != want {
+				t.Errorf("%v op %d of %v and %v: %v, want %v", dt, op, as[i], bs[i], got[i], want)
+			}
+		}
+	}
+}
+
+func TestCompare(t *testing.T) {
+	nan := float32(math.NaN())
+	a, b := []float32{1, 2, 2, nan, nan, 0}, []float32{2, 1, 2, 1, nan, float32(math.Copysign(0, -1))}
+	for op, want := range map[CompareOp][]uint8{
+		Eq: {0, 0, 1, 0, 0, 1}, Ne: {1, 1, 0, 1, 1, 0}, Lt: {1, 0, 0, 0, 0, 0},
+		Le: {1, 0, 1, 0, 0, 1}, Gt: {0, 1, 0, 0, 0, 0}, Ge: {0, 1, 1, 0, 0, 1},
+	} {
+		got := everywhere(t, func() []uint8 {
+			out := make([]uint8, len(a))
+			Compare(op, Float32, []int{len(a)}, row(out), row(a), row(b))
+			return out
+		})
+		if !slices.Equal(got, want) {
+			t.Errorf("op %d: %v, want %v", op, got, want)
+		}
+	}
+}
+
+// Every gradient against the central difference of its own forward, in double.
+func TestUnaryGrad(t *testing.T) {
+	for _, op := range []UnaryOp{Neg, Abs, Square, Sqrt, Reciprocal, Exp, Expm1, Log, Log1p, Tanh, Sigmoid, Erf, Sin, Cos, Relu, Gelu,
+		Silu} {
+		x := real64(5, 100)
+		for i := range x {
+			if op == Sqrt || op == Log || op == Log1p || op == Reciprocal {
+				x[i] = math.Abs(x[i]) + 0.1
+			}
+		}
+		forward := func(shift float64) []float64 {
+			in, out := make([]float64, len(x)), make([]float64, len(x))
+			for i := range x {
+				in[i] = x[i] + shift
+			}
+			Unary(op, Float64, []int{len(x)}, row(out), row(in))
+			return out
+		}
+		up, down, dy, want := forward(1e-6), forward(-1e-6), real64(6, len(x)), make([]float64, len(x))
+		for i := range want {
+			want[i] = dy[i] * (up[i] - down[i]) / 2e-6
+		}
+		saved := x
+		if op.SavesOutput() {
+			saved = forward(0)
+		}
+		got := everywhere(t, func() []float64 {
+			out := make([]float64, len(x))
+			UnaryGrad(op, Float64, []int{len(x)}, row(out), row(dy), row(saved))
+			return out
+		})
+		near(t, "gradient", got, want, 1e-7)
+	}
+}
+
+// What a NaN's bits are must not depend on where it came from.
+func TestCanonicalNaN(t *testing.T) {
+	odd := math.Float32frombits(0xffabcdef)
+	x, y := []float32{odd, 1, odd, 0, float32(math.Inf(1))}, []float32{1, odd, odd, 0, float32(math.Inf(1))}
+	for _, op := range []BinaryOp{Add, Sub, Div, Min, Pow, Mod} {
+		out := everywhere(t, func() []float32 {
+			out := make([]float32, len(x))
+			Binary(op, Float32, []int{len(x)}, row(out), row(x), row(y))
+			return out
+		})
+		for i, v := range out {
+			if v != v && math.Float32bits(v) != 0x7fc00000 {
+				t.Errorf("op %d, element %d: NaN %08x", op, i, math.Float32bits(v))
+			}
+		}
+	}
+}

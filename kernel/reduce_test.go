@@ -1,0 +1,127 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+)
+
+func TestReduce(t *testing.T) {
+	for _, s := range [][3]int{{1, 1, 1}, {1, 15, 1}, {3, 17, 1}, {2, 5, 7}, {1, 600, 100}, {5, 4097, 1}, {1, 300001, 1}, {4, 33, 300},
+		{0, 3, 2}, {2, 0, 3}, {1, 0, 1}} {
+		outer, n, inner := s[0], s[1], s[2]
+		x := real32(1, outer*n*inner)
+		for op, fold := range map[ReduceOp]func(a, b float64) float64{
+			Sum: func(a, b float64) float64 { return a + b }, MaxOver: math.Max, MinOver: math.Min,
+			Prod: func(a, b float64) float64 { return a * b },
+		} {
+			t.Run(fmt.Sprint(s, op), func(t *testing.T) {
+				if n == 0 && (op == MaxOver || op == MinOver) {
+					t.Skip("undefined")
+				}
+				want := make([]float64, outer*inner)
+				for l := range want {
+					v := map[ReduceOp]float64{Sum: 0, Prod: 1, MaxOver: math.Inf(-1), MinOver: math.Inf(1)}[op]
+					for i := range n {
+						v = fold(v, float64(x[(l/inner*n+i)*inner+l%inner]))
+					}
+					want[l] = v
+				}
+				got := everywhere(t, func() []float32 {
+					out := make([]float32, outer*inner)
+					Reduce(op, Float32, outer, n, inner, ptr(out), ptr(x))
+					return out
+				})
+				near(t, "reduction", got, want, 1e-5*math.Sqrt(float64(n+1)))
+			})
+		}
+	}
+}
+
+func TestReduceSpecial(t *testing.T) {
+	nan := float32(math.NaN())
+	for at := range 40 {
+		x := real32(2, 40)
+		x[at] = nan
+		for _, op := range []ReduceOp{Sum, Prod, MaxOver, MinOver} {
+			out := make([]float32, 1)
+			Reduce(op, Float32, 1, 40, 1, ptr(out), ptr(x))
+			if math.Float32bits(out[0]) != 0x7fc00000 {
+				t.Fatalf("op %d with a NaN at %d: %v", op, at, out[0])
+			}
+		}
+		index := make([]int64, 1)
+		ArgReduce(MaxOver, Float32, 1, 40, 1, index, nil, ptr(x))
+		if index[0] != int64(at) {
+			t.Fatalf("argmax with a NaN at %d: %d", at, index[0])
+		}
+	}
+}
+
+func TestReduceInts(t *testing.T) {
+	x := []int32{5, -3, 5, math.MaxInt32, 0, 2}
+	out := make([]int64, 3)
+	Reduce(Sum, Int32, 1, 2, 3, ptr(out), ptr(x))
+	if !slices.Equal(out, []int64{5 + math.MaxInt32, -3, 7}) {
+		t.Errorf("sum %v", out)
+	}
+	Reduce(Prod, Int32, 3, 2, 1, ptr(out), ptr(x))
+	if !slices.Equal(out, []int64{-15, 5 * math.MaxInt32, 0}) {
+		t.Errorf("product %v", out)
+	}
+	truth := make([]uint8, 3)
+	Reduce(All, Int32, 3, 2, 1, ptr(truth), ptr(x))
+	if !slices.Equal(truth, []uint8{1, 1, 0}) {
+		t.Errorf("all %v", truth)
+	}
+	Reduce(Any, Int32, 3, 0, 1, ptr(truth), ptr(x))
+	if !slices.Equal(truth, []uint8{0, 0, 0}) {
+		t.Errorf("any of nothing %v", truth)
+	}
+	index, values := make([]int64, 3), make([]int32, 3)
+	ArgReduce(MaxOver, Int32, 1, 2, 3, index, ptr(values), ptr(x))
+	if !slices.Equal(index, []int64{1, 1, 0}) || !slices.Equal(values, []int32{math.MaxInt32, 0, 5}) {
+		t.Errorf("max %v %v", values, index)
+	}
+	CumSum(Int32, 1, 6, 1, ptr(make([]int64, 6)), ptr(x))
+	sums := make([]int64, 6)
+	CumSum(Int32, 1, 3, 2, ptr(sums), ptr(x))
+	if !slices.Equal(sums, []int64{5, -3, 10, math.MaxInt32 - 3, 10, math.MaxInt32 - 1}) {
+		t.Errorf("cumulative %v", sums)
+	}
+}
+
+func TestMoments(t *testing.T) {
+	for _, s := range [][3]int{{3, 50, 1}, {2, 700, 3}, {1, 9001, 1}} {
+		outer, n, inner := s[0], s[1], s[2]
+		x := real64(3, outer*n*inner)
+		for i := range x {
+			x[i] += 1000 // a one-pass formula would lose the variance
+		}
+		lines := outer * inner
+		want := make([]float64, 2*lines)
+		for l := range lines {
+			at := func(i int) float64 { return x[(l/inner*n+i)*inner+l%inner] }
+			for i := range n {
+				want[l] += at(i) / float64(n)
+			}
+			for i := range n {
+				want[lines+l] += (at(i) - want[l]) * (at(i) - want[l]) / float64(n-1)
+			}
+		}
+		got := everywhere(t, func() []float64 {
+			out := make([]float64, 2*lines)
+			MeanVar(Float64, outer, n, inner, 1, ptr(out), ptr(out[lines:]), ptr(x))
+			return out
+		})
+		near(t, "moments", got, want, 1e-11)
+	}
+	x := real32(4, 100003)
+	want := 0.0
+	for _, v := range x {
+		want += float64(v) * float64(v)
+	}
+	got := everywhere(t, func() []float64 { return []float64{SquareSum(Float32, len(x), ptr(x))} })
+	near(t, "square sum", got, []float64{want}, 1e-5)
+}

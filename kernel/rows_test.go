@@ -1,0 +1,209 @@
+package kernel
+
+import (
+	"math"
+	"slices"
+	"testing"
+)
+
+var rowShapes = [][2]int{{1, 1}, {3, 2}, {7, 10}, {5, 65}, {100, 128}, {2, 1000}}
+
+// softmax is the reference for one row, in float64.
+func softmax(x []float32) []float64 {
+	top, sum, y := math.Inf(-1), 0.0, make([]float64, len(x))
+	for _, v := range x {
+		top = math.Max(top, float64(v))
+	}
+	for i, v := range x {
+		y[i] = math.Exp(float64(v) - top)
+		sum += y[i]
+	}
+	for i := range y {
+		y[i] /= sum
+	}
+	return y
+}
+
+func TestSoftmax(t *testing.T) {
+	for _, s := range rowShapes {
+		rows, n := s[0], s[1]
+		x, dy := real32(1, rows*n), real32(2, rows*n)
+		if n > 2 {
+			x[1] = float32(math.Inf(-1)) // a masked element
+		}
+		for _, logarithm := range []bool{false, true} {
+			want, wantGrad := make([]float64, rows*n), make([]float64, rows*n)
+			for r := range rows {
+				y, d := softmax(x[r*n:][:n]), dy[r*n:][:n]
+				dot, sum := 0.0, 0.0
+				for i := range y {
+					dot += y[i] * float64(d[i])
+					sum += float64(d[i])
+				}
+				for i := range y {
+					want[r*n+i], wantGrad[r*n+i] = y[i], y[i]*(float64(d[i])-dot)
+					if logarithm {
+						want[r*n+i], wantGrad[r*n+i] = math.Log(y[i]), float64(d[i])-y[i]*sum
+					}
+				}
+			}
+			y := everywhere(t, func() []float32 {
+				out := make([]float32, rows*n)
+				Softmax(Float32, logarithm, rows, n, ptr(out), ptr(x))
+				return out
+			})
+			near(t, "softmax", y, want, 3e-6)
+			dx := everywhere(t, func() []float32 {
+				out := make([]float32, rows*n)
+				SoftmaxGrad(Float32, logarithm, rows, n, ptr(out), ptr(dy), ptr(y))
+				return out
+			})
+			near(t, "softmax gradient", dx, wantGrad, 1e-5)
+		}
+	}
+	masked, out := []float32{float32(math.Inf(-1)), float32(math.Inf(-1))}, make([]float32, 2)
+	if Softmax(Float32, false, 1, 2, ptr(out), ptr(masked)); out[0] == out[0] {
+		t.Errorf("a row of -inf gave %v, want NaN", out)
+	}
+}
+
+func TestCrossEntropy(t *testing.T) {
+	for _, s := range rowShapes {
+		rows, n := s[0], s[1]
+		x, target := real32(3, rows*n), make([]int64, rows)
+		want, wantGrad := make([]float64, rows), make([]float64, rows*n)
+		for r := range rows {
+			target[r] = int64(r*7%(n+1)) - 1 // -1: ignored
+			if target[r] < 0 {
+				continue
+			}
+			y := softmax(x[r*n:][:n])
+			want[r] = -math.Log(y[target[r]])
+			for i := range y {
+				wantGrad[r*n+i] = 0.25 * y[i]
+			}
+			wantGrad[r*n+int(target[r])] -= 0.25
+		}
+		lse := make([]float32, rows)
+		loss := everywhere(t, func() []float32 {
+			out := make([]float32, rows)
+			CrossEntropy(Float32, rows, n, ptr(out), ptr(lse), ptr(x), target)
+			return out
+		})
+		near(t, "loss", loss, want, 3e-6)
+		one := []float32{0.5}
+		dx := everywhere(t, func() []float32 {
+			out := make([]float32, rows*n)
+			CrossEntropyGrad(Float32, rows, n, ptr(out), ptr(one), 0, 0.5, ptr(x), ptr(lse), target)
+			return out
+		})
+		near(t, "loss gradient", dx, wantGrad, 3e-6)
+	}
+}
+
+// Layer and RMS norm, the gradients against central differences of the forward in double.
+func TestLayerNorm(t *testing.T) {
+	const eps = 1e-5
+	for _, s := range rowShapes[1:] {
+		rows, n := s[0], s[1]
+		x, gamma, beta, dy := real64(1, rows*n), real64(2, n), real64(3, n), real64(4, rows*n)
+		for _, rms := range []bool{false, true} {
+			mean, rstd := make([]float64, rows), make([]float64, rows)
+			meanPtr := ptr(mean)
+			if rms {
+				meanPtr = nil
+			}
+			forward := func(x, gamma, beta []float64) []float64 {
+				y := make([]float64, rows*n)
+				LayerNorm(Float64, rows, n, eps, ptr(y), meanPtr, ptr(rstd), ptr(x), ptr(gamma), ptr(beta))
+				return y
+			}
+			want := make([]float64, rows*n)
+			for r := range rows {
+				m, v := 0.0, 0.0
+				for _, e := range x[r*n:][:n] {
+					m += e / float64(n)
+				}
+				if rms {
+					m = 0
+				}
+				for _, e := range x[r*n:][:n] {
+					v += (e - m) * (e - m) / float64(n)
+				}
+				for i := range n {
+					want[r*n+i] = (x[r*n+i]-m)/math.Sqrt(v+eps)*gamma[i] + beta[i]
+				}
+			}
+			near(t, "norm", everywhere(t, func() []float64 { return forward(x, gamma, beta) }), want, 1e-12)
+
+			grads := everywhere(t, func() []float64 {
+				g := make([]float64, rows*n+2*n)
+				LayerNormGrad(Float64, rows, n, ptr(g), ptr(g[rows*n:]), ptr(g[rows*n+n:]), ptr(dy), ptr(x), ptr(gamma), meanPtr, ptr(rstd))
+				return g
+			})
+			// Along one random direction in x, gamma and beta together.
+			direction, slope := real64(5, rows*n+2*n), 0.0
+			for i, d := range direction {
+				slope += d * grads[i]
+			}
+			loss := func(h float64) (sum float64) {
+				p := append(append(append([]float64{}, x...), gamma...), beta...)
+				for i := range p {
+					p[i] += h * direction[i]
+				}
+				for i, y := range forward(p[:rows*n], p[rows*n:rows*n+n], p[rows*n+n:]) {
+					sum += y * dy[i]
+				}
+				return sum
+			}
+			// n = 2 has curvature of order 1/eps where both elements nearly agree.
+			if n > 2 {
+				near(t, "norm gradient", []float64{slope}, []float64{(loss(1e-6) - loss(-1e-6)) / 2e-6}, 1e-4)
+			}
+		}
+	}
+}
+
+func TestIndexing(t *testing.T) {
+	const rows, n = 5, 70
+	in, indices := real32(1, rows*n), []int64{3, 0, 3, 4, 3}
+	out := make([]float32, len(indices)*n)
+	Take(Float32, 1, rows, n, ptr(out), ptr(in), indices)
+	for i, at := range indices {
+		near(t, "take", out[i*n:][:n], in[at*n:][:n], 0)
+	}
+	sums := everywhere(t, func() []float32 {
+		sums := make([]float32, rows*n)
+		AddRows(Float32, n, ptr(sums), ptr(out), indices)
+		return sums
+	})
+	near(t, "add rows", sums[3*n:4*n], func() []float32 {
+		want := make([]float32, n)
+		for i := range want {
+			want[i] = in[3*n+i] + in[3*n+i] + in[3*n+i]
+		}
+		return want
+	}(), 0)
+
+	// [2, 3, 2] from [2, 4, 2]
+	a, index := []int32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, []int64{3, 0, 0, 0, 1, 2, 0, 1, 2, 3, 3, 3}
+	got := make([]int32, 12)
+	Gather(Int32, 2, 3, 4, 2, ptr(got), ptr(a), index)
+	back := make([]int32, 16)
+	ScatterAdd(Int32, 2, 3, 4, 2, ptr(back), ptr(got), index)
+	if !slices.Equal(got, []int32{6, 1, 0, 1, 2, 5, 8, 11, 12, 15, 14, 15}) {
+		t.Errorf("gather %v", got)
+	}
+	want := make([]int32, 16)
+	for p := range 2 {
+		for i := range 3 {
+			for j := range 2 {
+				at := (p*3+i)*2 + j
+				want[(p*4+int(index[at]))*2+j] += got[at]
+			}
+		}
+	}
+	if !slices.Equal(back, want) {
+		t.Errorf("scatter add %v, want %v", back, want)
+	}
+}

@@ -1,0 +1,66 @@
+package data
+
+import (
+	"fmt"
+	"testing"
+)
+
+// Every combination of sizes: what all ranks together take of an epoch.
+func TestShares(t *testing.T) {
+	for n := 0; n <= 40; n++ {
+		for size := 1; size <= 5; size++ {
+			for batch := 1; batch <= 7; batch++ {
+				for _, shuffle := range []bool{false, true} {
+					for _, dropLast := range []bool{false, true} {
+						checkShares(t, n, size, batch, shuffle, dropLast)
+					}
+				}
+			}
+		}
+	}
+}
+
+func checkShares(t *testing.T, n, size, batch int, shuffle, dropLast bool) {
+	t.Helper()
+	name := fmt.Sprintf("n=%d size=%d batch=%d shuffle=%v drop_last=%v", n, size, batch, shuffle, dropLast)
+	taken := make([]int, n)
+	total, fewest, most, smallTail, largeTail := 0, n+1, 0, batch, 0
+	for rank := range size {
+		s := newShare(n, batch, rank, size, shuffle, dropLast)
+		sum := 0
+		for i := range s.batches() {
+			lo, hi := s.bounds(i)
+			if lo < 0 || hi > n || hi-lo < 1 || hi-lo > batch || dropLast && hi-lo != batch {
+				t.Fatalf("%s: rank %d batch %d is %d to %d", name, rank, i, lo, hi)
+			}
+			if i < s.batches()-1 && hi-lo != batch {
+				t.Fatalf("%s: rank %d batch %d of %d has %d samples", name, rank, i, s.batches(), hi-lo)
+			}
+			for at := lo; at < hi; at++ {
+				taken[at]++
+			}
+			sum += hi - lo
+		}
+		if sum != s.samples {
+			t.Fatalf("%s: rank %d says %d samples, has %d", name, rank, s.samples, sum)
+		}
+		total += sum
+		fewest, most = min(fewest, s.batches()), max(most, s.batches())
+		smallTail, largeTail = min(smallTail, s.tail), max(largeTail, s.tail)
+	}
+	for at, times := range taken {
+		if times > 1 || times == 0 && !shuffle && !dropLast {
+			t.Fatalf("%s: sample %d comes %d times", name, at, times)
+		}
+	}
+	switch {
+	case shuffle && fewest != most:
+		t.Fatalf("%s: %d to %d batches", name, fewest, most)
+	case shuffle && largeTail-smallTail > 1:
+		t.Fatalf("%s: tails of %d to %d samples", name, smallTail, largeTail)
+	case shuffle && !dropLast && n-total >= size:
+		t.Fatalf("%s: %d samples are dropped", name, n-total)
+	case most-fewest > 1:
+		t.Fatalf("%s: %d to %d batches", name, fewest, most)
+	}
+}

@@ -1,0 +1,63 @@
+package nn
+
+import (
+	"fmt"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+var losses = []*starlib.Def{
+	loss("cross_entropy", "logits", "The negative logarithm of the target class's softmax: logits (n, classes), target (n,) of class numbers, int64.", tensor.CrossEntropy),
+	loss("nll_loss", "log_probabilities", "Minus the target class's log-probability, as from log_softmax: (n, classes), target (n,) of class numbers.", tensor.NLLLoss),
+	loss("mse_loss", "input", "The squared difference of two tensors of one shape.", tensor.MSELoss),
+	loss("l1_loss", "input", "The absolute difference of two tensors of one shape.", tensor.L1Loss),
+	loss("bce_with_logits", "logits", "Binary cross-entropy of sigmoid(logits) with targets from 0 to 1, of one shape, computed without overflow.", tensor.BCEWithLogits),
+	{
+		Sig: "accuracy(logits: Tensor, target: Tensor) -> float",
+		Doc: "The part of rows whose greatest logit is the target's: logits (n, classes), target (n,).",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			a, err := tensor.Accuracy(startensor.Arg(c, 0), startensor.Arg(c, 1))
+			return starlark.Float(a), err
+		},
+	},
+	{
+		Sig: "attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor",
+		Doc: "softmax(q·kᵀ/√d)·v, shapes (…, length, d); with causal, a position sees itself and those before it.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			t, err := tensor.Attention(startensor.Arg(c, 0), startensor.Arg(c, 1), startensor.Arg(c, 2), c.Bool(3))
+			if err != nil {
+				return nil, err
+			}
+			return (*startensor.Value)(t), nil
+		},
+	},
+}
+
+func loss(name, input, doc string, fn func(x, y *tensor.Tensor, r tensor.Reduction) (*tensor.Tensor, error)) *starlib.Def {
+	return &starlib.Def{
+		Sig: name + "(" + input + `: Tensor, target: Tensor, reduction: string = "mean") -> Tensor`,
+		Doc: doc + ` reduction is "mean", "sum" or "none".`,
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			var r tensor.Reduction
+			switch c.String(2) {
+			case "mean":
+				r = tensor.ReduceMean
+			case "sum":
+				r = tensor.ReduceSum
+			case "none":
+				r = tensor.ReduceNone
+			default:
+				return nil, fmt.Errorf(`reduction = %s: want "mean", "sum" or "none"`, c.Args[2])
+			}
+			t, err := fn(startensor.Arg(c, 0), startensor.Arg(c, 1), r)
+			if err != nil {
+				return nil, err
+			}
+			return (*startensor.Value)(t), nil
+		},
+	}
+}

@@ -1,0 +1,232 @@
+package nn
+
+import (
+	"fmt"
+	"strconv"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// Model is a part of a model: fields, which may be modules in turn, and what
+// calling it computes of its arguments.
+type Model struct {
+	kind     string // "linear"
+	detail   string // what tells it from others of its kind: "64, 128"
+	fields   []field
+	training bool
+	forward  starlark.Callable // takes the call's arguments
+	self     bool              // forward is a recipe's function that takes the module first
+	ctx      *tensor.Context
+}
+
+// field is a named part of a module.
+type field struct {
+	name string
+	seen starlark.Value // what a recipe reads
+	tree starlark.Value // the same with parameters and buffers marked
+}
+
+// marked is a tensor in a module's fields: a parameter, or a buffer. nn.buffer
+// returns one for a field; what recipes read of fields is the tensor.
+type marked struct {
+	*tensor.Tensor
+	buffer bool
+}
+
+func (m marked) Type() string          { return "Buffer" }
+func (m marked) Freeze()               { m.Tensor.Freeze() }
+func (m marked) Truth() starlark.Bool  { return true }
+func (m marked) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Buffer") }
+
+// register makes a field of a value. A list or dict that holds a part of the model
+// is copied, so that what belongs to the module stays as it is.
+func register(name string, v starlark.Value) field {
+	seen, tree, _ := mark(v)
+	return field{name, seen, tree}
+}
+
+// mark tells also whether v is or holds a part of a model.
+func mark(v starlark.Value) (seen, tree starlark.Value, part bool) {
+	switch v := v.(type) {
+	case *Model:
+		return v, v, true
+	case marked:
+		return (*startensor.Value)(v.Tensor), v, true
+	case *startensor.Value:
+		if t := v.Tensor(); t.RequiresGrad() && t.IsLeaf() {
+			return v, marked{t, false}, true
+		}
+	case *starlark.List:
+		items := make(starlark.Tuple, v.Len())
+		for i := range items {
+			items[i] = v.Index(i)
+		}
+		if s, t, part := mark(items); part {
+			return s, t, true
+		}
+	case starlark.Tuple:
+		s, t := make(starlark.Tuple, len(v)), make(starlark.Tuple, len(v))
+		for i, item := range v {
+			var p bool
+			s[i], t[i], p = mark(item)
+			part = part || p
+		}
+		if part {
+			return s, t, true
+		}
+	case *starlark.Dict:
+		s, t := starlark.NewDict(v.Len()), starlark.NewDict(v.Len())
+		for key, item := range v.Entries() {
+			itemSeen, itemTree, p := mark(item)
+			part = part || p
+			if s.SetKey(key, itemSeen) != nil || t.SetKey(key, itemTree) != nil {
+				return v, v, false // cannot be: the key was one already
+			}
+		}
+		if part {
+			return s, t, true
+		}
+	}
+	return v, v, false
+}
+
+var (
+	_ starlib.Stateful     = (*Model)(nil)
+	_ starlark.Callable    = (*Model)(nil)
+	_ starlark.HasSetField = (*Model)(nil)
+)
+
+func (m *Model) String() string { return "nn." + m.kind + "(" + m.detail + ")" }
+
+// Type is the name that signatures use.
+func (m *Model) Type() string          { return "Module" }
+func (m *Model) Truth() starlark.Bool  { return true }
+func (m *Model) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Module") }
+
+// Freeze does nothing: modules are not made at top level.
+func (m *Model) Freeze() {}
+
+// Name is the name that backtraces show.
+func (m *Model) Name() string { return "nn." + m.kind }
+
+// CallInternal computes the module's output.
+func (m *Model) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	if m.self {
+		return starlark.Call(thread, m.forward, append(starlark.Tuple{m}, args...), kwargs)
+	}
+	return m.forward.CallInternal(thread, args, kwargs)
+}
+
+// Attr gives fields, training and methods.
+func (m *Model) Attr(name string) (starlark.Value, error) {
+	if name == "training" {
+		return starlark.Bool(m.training), nil
+	}
+	for i := range m.fields {
+		if f := &m.fields[i]; f.name == name {
+			return f.seen, nil
+		}
+	}
+	return methods.Attr(m, name)
+}
+
+// AttrNames lists fields and methods.
+func (m *Model) AttrNames() []string {
+	names := append([]string(nil), methods.AttrNames()...)
+	for _, f := range m.fields {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// SetField refuses: what was registered stays registered.
+func (m *Model) SetField(name string, _ starlark.Value) error {
+	return fmt.Errorf("nn.%s: %s cannot be assigned: keep what changes in a buffer (nn.buffer) and change it in place, for instance with copy_()", m.kind, name)
+}
+
+// leaf is a parameter or buffer with its path in the module: "0.weight".
+type leaf struct {
+	name string
+	marked
+}
+
+// leaves lists parameters and buffers in the order of the fields, each once.
+func (m *Model) leaves() []leaf {
+	w := walker{seen: make(map[any]bool)}
+	w.module("", m)
+	return w.found
+}
+
+type walker struct {
+	found []leaf
+	seen  map[any]bool
+}
+
+func (w *walker) module(prefix string, m *Model) {
+	if w.seen[m] {
+		return
+	}
+	w.seen[m] = true
+	for _, f := range m.fields {
+		w.value(prefix+f.name, f.tree)
+	}
+}
+
+func (w *walker) value(name string, v starlark.Value) {
+	switch v := v.(type) {
+	case *Model:
+		w.module(name+".", v)
+	case marked:
+		w.leaf(leaf{name, v})
+	case starlark.Tuple:
+		for i, item := range v {
+			w.value(name+"."+strconv.Itoa(i), item)
+		}
+	case *starlark.Dict:
+		for k, item := range v.Entries() {
+			key, ok := starlark.AsString(k)
+			if !ok {
+				key = k.String()
+			}
+			w.value(name+"."+key, item)
+		}
+	}
+}
+
+func (w *walker) leaf(l leaf) {
+	if !w.seen[l.Tensor] {
+		w.seen[l.Tensor] = true
+		w.found = append(w.found, l)
+	}
+}
+
+// setTraining sets the mode of the module and all within.
+func (m *Model) setTraining(on bool, seen map[*Model]bool) {
+	if seen[m] {
+		return
+	}
+	seen[m] = true
+	m.training = on
+	var visit func(v starlark.Value)
+	visit = func(v starlark.Value) {
+		switch v := v.(type) {
+		case *Model:
+			v.setTraining(on, seen)
+		case starlark.Tuple:
+			for _, item := range v {
+				visit(item)
+			}
+		case *starlark.Dict:
+			for _, item := range v.Entries() {
+				visit(item)
+			}
+		}
+	}
+	for _, f := range m.fields {
+		visit(f.tree)
+	}
+}

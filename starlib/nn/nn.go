@@ -1,0 +1,122 @@
+// Package nn is the module nn of recipes: layers, models made of them, losses.
+// Layouts, names of parameters and initial distributions are PyTorch's.
+package nn
+
+import (
+	"fmt"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	"drun/starlib/random"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// Module makes the module nn for a rank; its layers draw from the streams.
+func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
+	k := &maker{ctx, streams}
+	return &starlib.Module{
+		Name:  "nn",
+		Doc:   "Layers, models and losses. Layers are called with a tensor; initial values come from the stream that all ranks share, so that models are alike on all ranks.",
+		Types: []*starlib.Methods{methods},
+		Defs: append([]*starlib.Def{
+			{Sig: "linear(i: int, o: int, bias: bool = True) -> Module", Fn: k.linear,
+				Doc: "x·Wᵀ + b over the last dimension: (…, i) to (…, o). weight has shape (o, i), bias (o,)."},
+			{Sig: "conv2d(i: int, o: int, kernel: int | tuple, stride: int | tuple = 1, padding: int | tuple = 0, bias: bool = True) -> Module", Fn: k.conv2d,
+				Doc: "A convolution of images: (n, i, h, w) to (n, o, h', w'). weight has shape (o, i, kh, kw), bias (o,)."},
+			{Sig: "embedding(n: int, dim: int) -> Module", Fn: k.embedding,
+				Doc: "Rows of a table: integers of any shape from 0 to n - 1 to (…, dim). weight has shape (n, dim)."},
+			{Sig: "layer_norm(dim: int | tuple | list, eps: number = 1e-5) -> Module", Fn: k.layerNorm,
+				Doc: "Normalises the last dimensions to mean 0 and variance 1, then scales by weight and adds bias."},
+			{Sig: "rms_norm(dim: int, eps: number = 1e-6) -> Module", Fn: k.rmsNorm,
+				Doc: "Divides the last dimension by its root mean square, then scales by weight."},
+			{Sig: "batch_norm(channels: int, momentum: number = 0.1, eps: number = 1e-5) -> Module", Fn: k.batchNorm,
+				Doc: "Normalises each channel, dimension 1 of (n, channels, …), by the batch's statistics in training, else by the running ones (buffers running_mean, running_var)."},
+			{Sig: "dropout(p: number, group = None) -> Module", Fn: k.dropout,
+				Doc: "In training, zeroes elements with probability p and scales the others by 1/(1 - p). Each rank draws a mask of its own; with a group, its ranks draw the same one."},
+			{Sig: "max_pool2d(kernel: int | tuple, stride: int | tuple = None, padding: int | tuple = 0) -> Module", Fn: k.pool("max_pool2d", tensor.MaxPool2d),
+				Doc: "The maximum of each window of (n, c, h, w); stride is the kernel by default."},
+			{Sig: "avg_pool2d(kernel: int | tuple, stride: int | tuple = None, padding: int | tuple = 0) -> Module", Fn: k.pool("avg_pool2d", tensor.AvgPool2d),
+				Doc: "The mean of each window of (n, c, h, w); stride is the kernel by default."},
+			{Sig: "flatten(start_dim: int = 1, end_dim: int = -1) -> Module", Fn: k.flatten,
+				Doc: "Dimensions start_dim to end_dim as one."},
+			{Sig: "relu() -> Module", Fn: k.activation("relu", tensor.OpRelu), Doc: "max(x, 0)."},
+			{Sig: "gelu() -> Module", Fn: k.activation("gelu", tensor.OpGelu), Doc: "x·Φ(x) with the exact normal distribution Φ."},
+			{Sig: "silu() -> Module", Fn: k.activation("silu", tensor.OpSilu), Doc: "x·sigmoid(x)."},
+			{Sig: "tanh() -> Module", Fn: k.activation("tanh", tensor.OpTanh), Doc: "The hyperbolic tangent."},
+			{Sig: "sigmoid() -> Module", Fn: k.activation("sigmoid", tensor.OpSigmoid), Doc: "1 / (1 + exp(-x))."},
+			{Sig: "sequential(*modules) -> Module", Fn: k.sequential,
+				Doc: `Calls the modules (or functions) one after the other; parameters are named "0.weight", "2.bias", ….`},
+			{Sig: "module(forward: callable, **fields) -> Module", Fn: k.custom,
+				Doc: `A model of your own: calling it calls forward(self, *args, **kwargs). A field is a module, nn.parameter(t), nn.buffer(t), a list or dict of these, or a plain value; forward reads it as self.name, and self.training.`},
+			{Sig: "parameter(t: Tensor) -> Tensor", Fn: newParameter,
+				Doc: "A tensor with t's values that is trained: it requires gradients."},
+			{Sig: "buffer(t: Tensor)", Fn: newBuffer,
+				Doc: "Marks a tensor, in a field of nn.module, as part of the model's state that is not trained."},
+		}, losses...),
+	}
+}
+
+func (k *maker) sequential(c *starlib.Call) (starlark.Value, error) {
+	modules := append(starlark.Tuple(nil), c.Rest...)
+	if err := checkCallables(modules); err != nil {
+		return nil, err
+	}
+	m := &Model{kind: "sequential", detail: describe(modules), training: true, ctx: k.ctx}
+	for i, v := range modules {
+		m.fields = append(m.fields, register(fmt.Sprint(i), v))
+	}
+	m.forward = starlark.NewBuiltin("nn.sequential", func(thread *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+		for _, v := range modules {
+			out, err := call(thread, v, args, kwargs)
+			if err != nil {
+				return nil, err
+			}
+			args, kwargs = starlark.Tuple{out}, nil
+		}
+		if len(args) != 1 {
+			return nil, fmt.Errorf("nn.sequential: no module, and %d arguments to pass on", len(args))
+		}
+		return args[0], nil
+	})
+	return m, nil
+}
+
+// call calls a module or function. A layer of drun's own needs no frame of its own
+// in a backtrace: its errors name it.
+func call(thread *starlark.Thread, fn starlark.Value, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	if m, ok := fn.(*Model); ok && !m.self {
+		return m.forward.CallInternal(thread, args, kwargs)
+	}
+	return starlark.Call(thread, fn, args, kwargs)
+}
+
+func (k *maker) custom(c *starlib.Call) (starlark.Value, error) {
+	forward := c.Callable(0)
+	m := &Model{kind: "module", detail: forward.Name(), training: true, self: true, forward: forward, ctx: k.ctx}
+	for _, kv := range c.Named {
+		name := string(kv[0].(starlark.String))
+		if v, _ := methods.Attr(m, name); v != nil || name == "training" {
+			return nil, fmt.Errorf("a field cannot be named %s: modules have that already", name)
+		}
+		m.fields = append(m.fields, register(name, kv[1]))
+	}
+	return m, nil
+}
+
+func newParameter(c *starlib.Call) (starlark.Value, error) {
+	t, err := tensor.Clone(startensor.Arg(c, 0).Detach())
+	if err != nil {
+		return nil, err
+	}
+	return (*startensor.Value)(t), t.SetRequiresGrad(true)
+}
+
+func newBuffer(c *starlib.Call) (starlark.Value, error) {
+	t := startensor.Arg(c, 0)
+	if t.RequiresGrad() {
+		return nil, fmt.Errorf("the tensor requires gradients: a buffer is not trained, use t.detach() or nn.parameter")
+	}
+	return marked{t, true}, nil
+}

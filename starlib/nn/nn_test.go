@@ -1,0 +1,75 @@
+package nn_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"drun/starlib"
+	"drun/starlib/starlibtest"
+
+	"go.starlark.net/starlark"
+)
+
+func TestRecipes(t *testing.T) { starlibtest.Chunks(t, "testdata/*.star") }
+
+func TestModelsBelongIntoMain(t *testing.T) {
+	r := starlibtest.New(t, ".", starlib.Rank{}, nil)
+	err := r.Main("r.star", "model = nn.linear(2, 3)\ndef main():\n    pass\n")
+	if want := "r.star:1:18: nn.linear cannot be called at top level"; err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "call it in main()") {
+		t.Errorf("got error %v, want %s", err, want)
+	}
+}
+
+// value evaluates an expression on a rank.
+func value(t *testing.T, rank starlib.Rank, source string) string {
+	t.Helper()
+	globals, err := starlibtest.New(t, ".", rank, nil).Exec("r.star", source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return globals["v"].String()
+}
+
+// Models begin alike on all ranks, dropout differs; both follow the seed.
+func TestStreams(t *testing.T) {
+	const weights, mask = "v = nn.linear(4, 4).weight.tolist()", "v = nn.dropout(0.5)(tensor.ones(64)).tolist()"
+	rank := func(rank int, seed uint64) starlib.Rank { return starlib.Rank{Rank: rank, WorldSize: 2, Seed: seed} }
+	if value(t, rank(0, 1), weights) != value(t, rank(1, 1), weights) || value(t, rank(0, 1), weights) == value(t, rank(0, 2), weights) {
+		t.Error("weights must depend on the seed and not on the rank")
+	}
+	if value(t, rank(0, 1), mask) == value(t, rank(1, 1), mask) || value(t, rank(0, 1), mask) != value(t, rank(0, 1), mask) {
+		t.Error("dropout must depend on the rank, and repeat")
+	}
+}
+
+func TestStateMovesBetweenModels(t *testing.T) {
+	r := starlibtest.New(t, ".", starlib.Rank{}, nil)
+	globals, err := r.Exec("r.star", "a, b = nn.sequential(nn.linear(2, 3), nn.batch_norm(3)), nn.sequential(nn.linear(2, 3), nn.batch_norm(3))\nx = tensor([[1.0, 2.0], [3.0, 5.0]])\na(x)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := globals["a"].(starlib.Stateful), globals["b"].(starlib.Stateful)
+	if err := b.SetState(a.State()); err != nil {
+		t.Fatal(err)
+	}
+	globals, err = r.Exec("r.star", "same = a.eval()(x).tolist() == b.eval()(x).tolist()")
+	if err != nil || globals["same"] != starlark.True {
+		t.Errorf("the models differ: %v", err)
+	}
+
+	// All that does not fit is named, and nothing is changed.
+	globals, err = r.Exec("r.star", "c = nn.sequential(nn.linear(2, 4), nn.batch_norm(3))\nbefore = str(c.state())")
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := append(a.State(), starlib.Entry{Name: "2.weight", Value: starlark.None})
+	err = globals["c"].(starlib.Stateful).SetState(state)
+	want := "nn.sequential does not fit the state: 0.weight: want float32 of shape (4, 2), got float32 of shape (3, 2); 0.bias: want float32 of shape (4,), got float32 of shape (3,); there is no 2.weight"
+	if fmt.Sprint(err) != want {
+		t.Errorf("got error %v, want %s", err, want)
+	}
+	if globals, err = r.Exec("r.star", "same = str(c.state()) == before"); err != nil || globals["same"] != starlark.True {
+		t.Errorf("the model was changed: %v", err)
+	}
+}

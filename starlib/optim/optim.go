@@ -1,0 +1,149 @@
+// Package optim is the module optim of recipes: optimizers, schedules of the
+// learning rate, clipping of gradients.
+package optim
+
+import (
+	"fmt"
+	"math"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// SumOver adds a number over the ranks of a group (None: the world) on behalf of a
+// call: what clip_grad_norm needs of collectives.
+type SumOver func(c *starlib.Call, group starlark.Value, x float64) (float64, error)
+
+// Module makes the module for a rank.
+func Module(ctx *tensor.Context, sum SumOver) *starlib.Module {
+	return &starlib.Module{
+		Name:  "optim",
+		Doc:   "Optimizers. params are tensors, or dicts with params and their own lr and weight_decay. lr is a number, a schedule, or a function of the step, which counts from 0.",
+		Types: []*starlib.Methods{methods},
+		Defs: []*starlib.Def{
+			{
+				Sig: "sgd(params: iterable, lr = None, momentum: number = 0, nesterov: bool = False, weight_decay: number = 0) -> Optimizer",
+				Doc: "Stochastic gradient descent with PyTorch's momentum: v = momentum·v + g, p -= lr·v; g includes weight_decay·p.",
+				Fn: func(c *starlib.Call) (starlark.Value, error) {
+					momentum, nesterov := c.Float(2), c.Bool(3)
+					if !(momentum >= 0) || nesterov && momentum == 0 {
+						return nil, fmt.Errorf("momentum = %v: want 0 or more, and more than 0 with nesterov", momentum)
+					}
+					return newOptimizer(c, ctx, "sgd", c.Args[1], c.Args[4], func(g []tensor.ParamGroup) (*tensor.Optimizer, error) {
+						return tensor.NewSGD(g, tensor.SGDOptions{Momentum: momentum, Nesterov: nesterov})
+					})
+				},
+			},
+			adam(ctx, "adam", false, "Adam (Kingma, Ba 2015); weight_decay·p is added to the gradient."),
+			adam(ctx, "adamw", true, "Adam with decoupled weight decay (Loshchilov, Hutter 2019): p -= lr·weight_decay·p before each step."),
+			{
+				Sig: "cosine(lr: number, steps: int, warmup: int = 0, end: number = 0) -> Schedule",
+				Doc: "Rises linearly to lr over warmup steps, then falls along half a cosine to end at step steps.",
+				Fn: func(c *starlib.Call) (starlark.Value, error) {
+					steps, err := c.Int(1)
+					if err != nil {
+						return nil, err
+					}
+					warmup, err := c.Int(2)
+					if err != nil {
+						return nil, err
+					}
+					if steps < 1 || warmup < 0 || warmup > steps {
+						return nil, fmt.Errorf("steps = %d, warmup = %d: want at least 1 step, and 0 to %d of them as warmup", steps, warmup, max(steps, 0))
+					}
+					lr, end := c.Float(0), c.Float(3)
+					if err := checkRate(lr); err != nil {
+						return nil, err
+					}
+					return &schedule{"cosine", cosine(lr, steps, warmup, end)}, checkRate(end)
+				},
+			},
+			{
+				Sig: "step_decay(lr: number, every: int, gamma: number = 0.1) -> Schedule",
+				Doc: "lr times gamma to the power of the number of whole every steps done.",
+				Fn: func(c *starlib.Call) (starlark.Value, error) {
+					every, err := c.Int(1)
+					if err != nil {
+						return nil, err
+					}
+					if every < 1 {
+						return nil, fmt.Errorf("every = %d: want at least 1 step", every)
+					}
+					lr := c.Float(0)
+					return &schedule{"step_decay", stepDecay(lr, every, c.Float(2))}, checkRate(lr)
+				},
+			},
+			{
+				Sig: "clip_grad_norm(params: iterable, max_norm: number, sharded: iterable = [], group = None) -> float",
+				Doc: "Scales the gradients so that their 2-norm, all together, is at most max_norm, and returns the norm before. sharded are parameters of which each rank of the group holds another part.",
+				Fn:  func(c *starlib.Call) (starlark.Value, error) { return clip(c, sum) },
+			},
+		},
+	}
+}
+
+func adam(ctx *tensor.Context, name string, decoupled bool, doc string) *starlib.Def {
+	return &starlib.Def{
+		Sig: name + "(params: iterable, lr = None, betas: tuple | list = (0.9, 0.999), eps: number = 1e-8, weight_decay: number = 0) -> Optimizer",
+		Doc: doc,
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			o := tensor.AdamOptions{Eps: c.Float(3), Decoupled: decoupled}
+			betas := c.Args[2].(starlark.Indexable)
+			if betas.Len() != 2 {
+				return nil, fmt.Errorf("betas = %s: want two numbers from 0 to below 1", c.Args[2])
+			}
+			o.Beta1, o.Beta2 = starlib.Number(betas.Index(0)), starlib.Number(betas.Index(1))
+			for _, b := range []float64{o.Beta1, o.Beta2} {
+				if !(b >= 0 && b < 1) {
+					return nil, fmt.Errorf("betas = %s: want two numbers from 0 to below 1", c.Args[2])
+				}
+			}
+			if !(o.Eps >= 0) {
+				return nil, fmt.Errorf("eps = %v: want 0 or more", o.Eps)
+			}
+			return newOptimizer(c, ctx, name, c.Args[1], c.Args[4], func(g []tensor.ParamGroup) (*tensor.Optimizer, error) {
+				return tensor.NewAdam(g, o)
+			})
+		},
+	}
+}
+
+func clip(c *starlib.Call, sum SumOver) (starlark.Value, error) {
+	params, err := startensor.List(c.Args[0])
+	if err != nil {
+		return nil, err
+	}
+	sharded, err := startensor.List(c.Args[2])
+	if err != nil {
+		return nil, err
+	}
+	limit := c.Float(1)
+	if !(limit >= 0) {
+		return nil, fmt.Errorf("max_norm = %v: want 0 or more", limit)
+	}
+	if len(sharded) == 0 && c.IsNone(3) {
+		norm, err := tensor.ClipGradNorm(params, limit)
+		return starlark.Float(norm), err
+	}
+	square, err := tensor.GradSquareSum(sharded)
+	if err != nil {
+		return nil, err
+	}
+	if sum != nil {
+		if square, err = sum(c, c.Args[3], square); err != nil {
+			return nil, err
+		}
+	}
+	whole, err := tensor.GradSquareSum(params)
+	if err != nil {
+		return nil, err
+	}
+	norm := math.Sqrt(square + whole)
+	if scale := limit / (norm + 1e-6); scale < 1 || math.IsNaN(scale) {
+		err = tensor.ScaleGrads(append(params, sharded...), scale)
+	}
+	return starlark.Float(norm), err
+}

@@ -1,0 +1,198 @@
+package optim
+
+import (
+	"fmt"
+	"sort"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// Optimizer updates parameters from their gradients.
+type Optimizer struct {
+	kind   string
+	opt    *tensor.Optimizer
+	groups []group
+	step   int // steps done
+	ctx    *tensor.Context
+}
+
+var (
+	_ starlib.Stateful     = (*Optimizer)(nil)
+	_ starlark.HasSetField = (*Optimizer)(nil)
+)
+
+// newOptimizer finishes an optimizer: make gets the groups with their first rates.
+func newOptimizer(c *starlib.Call, ctx *tensor.Context, kind string, lr starlark.Value, weightDecay starlark.Value, build func([]tensor.ParamGroup) (*tensor.Optimizer, error)) (starlark.Value, error) {
+	decay, err := decayOf(weightDecay)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := parameters(c.Args[0], lr, decay)
+	if err != nil {
+		return nil, err
+	}
+	o := &Optimizer{kind: kind, groups: groups, ctx: ctx}
+	thread := c.Thread
+	flat := make([]tensor.ParamGroup, len(groups))
+	for i := range groups {
+		g := &groups[i]
+		if g.lr, err = g.rate.at(thread, 0); err != nil {
+			return nil, err
+		}
+		flat[i] = tensor.ParamGroup{Params: g.params, LR: g.lr, WeightDecay: g.decay}
+	}
+	if o.opt, err = build(flat); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+func (o *Optimizer) String() string        { return fmt.Sprintf("<optim.%s after %d steps>", o.kind, o.step) }
+func (o *Optimizer) Type() string          { return "Optimizer" }
+func (o *Optimizer) Freeze()               {}
+func (o *Optimizer) Truth() starlark.Bool  { return true }
+func (o *Optimizer) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Optimizer") }
+
+// update is one step with the rates of this step.
+func (o *Optimizer) update(thread *starlark.Thread) error {
+	flat := o.opt.Groups()
+	for i := range o.groups {
+		g := &o.groups[i]
+		lr, err := g.rate.at(thread, o.step)
+		if err != nil {
+			return err
+		}
+		g.lr, flat[i].LR = lr, lr
+	}
+	if err := o.opt.Step(); err != nil {
+		return err
+	}
+	o.step++
+	return nil
+}
+
+// Tensors is the optimizer as the tensor package knows it, for instance for the
+// flat gradients that a collective reduces.
+func (o *Optimizer) Tensors() *tensor.Optimizer { return o.opt }
+
+var methods = &starlib.Methods{
+	Type: "Optimizer",
+	Doc:  "Updates parameters from their gradients. Its state is part of a checkpoint.",
+	Attrs: [][2]string{
+		{"lr", "the learning rate of the last step, at first that of the first one, of the first group; assigning a number sets a constant rate for all groups"},
+		{"steps", "the number of steps done"},
+	},
+	Defs: []*starlib.Def{
+		{
+			Sig: "step()",
+			Doc: "Updates the parameters that have a gradient, and advances the learning rate.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				return nil, c.Recv.(*Optimizer).update(c.Thread)
+			},
+		},
+		{
+			Sig: "zero_grad()",
+			Doc: "Clears the parameters' gradients.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				c.Recv.(*Optimizer).opt.ZeroGrad()
+				return nil, nil
+			},
+		},
+	},
+}
+
+// Attr gives lr, steps and the methods.
+func (o *Optimizer) Attr(name string) (starlark.Value, error) {
+	switch name {
+	case "lr":
+		return starlark.Float(o.groups[0].lr), nil
+	case "steps":
+		return starlark.MakeInt(o.step), nil
+	}
+	return methods.Attr(o, name)
+}
+
+// AttrNames lists attributes and methods.
+func (o *Optimizer) AttrNames() []string { return methods.AttrNames() }
+
+// SetField assigns lr.
+func (o *Optimizer) SetField(name string, v starlark.Value) error {
+	if name != "lr" {
+		return starlark.NoSuchAttrError(fmt.Sprintf("Optimizer has no field %s to assign; it has lr", name))
+	}
+	r, err := rateOf(v)
+	if err != nil {
+		return err
+	}
+	c, ok := r.(constant)
+	if !ok {
+		return fmt.Errorf("lr: want a number; schedules are given to optim.%s(lr = ...)", o.kind)
+	}
+	for i := range o.groups {
+		o.groups[i].rate, o.groups[i].lr = c, float64(c)
+	}
+	return nil
+}
+
+// State is the tensors of the algorithm, the number of steps, and the rates.
+func (o *Optimizer) State() []starlib.Entry {
+	rates := make(starlark.Tuple, len(o.groups))
+	for i, g := range o.groups {
+		rates[i] = starlark.Float(g.lr)
+	}
+	entries := []starlib.Entry{{Name: "steps", Value: starlark.MakeInt(o.step)}, {Name: "lr", Value: rates}}
+	live := o.opt.State()
+	names := make([]string, 0, len(live))
+	for name := range live {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		entries = append(entries, starlib.Entry{Name: name, Value: (*startensor.Value)(live[name])})
+	}
+	return entries
+}
+
+// SetState copies the tensors into the live ones and takes steps and rates; a
+// constant rate becomes the one that was saved.
+func (o *Optimizer) SetState(entries []starlib.Entry) error {
+	step, rates := o.step, starlark.Tuple(nil)
+	var tensors []starlib.Entry
+	for _, e := range entries {
+		switch e.Name {
+		case "steps":
+			n, err := starlark.AsInt32(e.Value)
+			if err != nil || n < 0 {
+				return fmt.Errorf("optim.%s: steps must be a number of 0 or more, not %s", o.kind, e.Value)
+			}
+			step = n
+		case "lr":
+			var ok bool
+			if rates, ok = e.Value.(starlark.Tuple); !ok || len(rates) != len(o.groups) {
+				return fmt.Errorf("optim.%s has %d groups of parameters, but lr is %s", o.kind, len(o.groups), e.Value)
+			}
+		default:
+			tensors = append(tensors, e)
+		}
+	}
+	if err := startensor.Restore(o.ctx, "optim."+o.kind, o.opt.State(), tensors); err != nil {
+		return err
+	}
+	for i, v := range rates {
+		lr, ok := starlark.AsFloat(v)
+		if !ok {
+			return fmt.Errorf("optim.%s: lr must be numbers, not %s", o.kind, rates)
+		}
+		g := &o.groups[i]
+		if _, ok := g.rate.(constant); ok {
+			g.rate = constant(lr)
+		}
+		g.lr = lr
+	}
+	o.step = step
+	return nil
+}

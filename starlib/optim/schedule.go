@@ -1,0 +1,213 @@
+package optim
+
+import (
+	"fmt"
+	"math"
+
+	"go.starlark.net/starlark"
+
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// rate is a learning rate over the steps, counted from 0. Rates take a thread as
+// they may be a recipe's function.
+type rate interface {
+	at(thread *starlark.Thread, step int) (float64, error)
+}
+
+// rateOf reads an argument lr.
+func rateOf(v starlark.Value) (rate, error) {
+	switch v := v.(type) {
+	case starlark.Int, starlark.Float:
+		return newConstant(v)
+	case *schedule:
+		return v, nil
+	case starlark.Callable:
+		return function{v}, nil
+	}
+	return nil, fmt.Errorf("lr: want a number, a schedule or a function of the step, got %s", v.Type())
+}
+
+type constant float64
+
+func newConstant(v starlark.Value) (rate, error) {
+	f, _ := starlark.AsFloat(v)
+	return constant(f), checkRate(f)
+}
+
+func (c constant) at(*starlark.Thread, int) (float64, error) { return float64(c), nil }
+
+func checkRate(lr float64) error {
+	if !(lr >= 0) || math.IsInf(lr, 0) {
+		return fmt.Errorf("lr = %v: want a finite number of 0 or more", lr)
+	}
+	return nil
+}
+
+// function is a recipe's fn(step).
+type function struct{ fn starlark.Callable }
+
+func (f function) at(thread *starlark.Thread, step int) (float64, error) {
+	v, err := starlark.Call(thread, f.fn, starlark.Tuple{starlark.MakeInt(step)}, nil)
+	if err != nil {
+		return 0, err
+	}
+	lr, ok := starlark.AsFloat(v)
+	if _, isBool := v.(starlark.Bool); !ok || isBool {
+		return 0, fmt.Errorf("lr: the function %s gave a %s for step %d, not a number", f.fn.Name(), v.Type(), step)
+	}
+	return lr, checkRate(lr)
+}
+
+// schedule is what optim.cosine and optim.step_decay return; a recipe can call it
+// to see a step's rate.
+type schedule struct {
+	name string
+	rate func(step int) (float64, error)
+}
+
+var _ starlark.Callable = (*schedule)(nil)
+
+func (s *schedule) String() string        { return "<schedule " + s.name + ">" }
+func (s *schedule) Type() string          { return "Schedule" }
+func (s *schedule) Name() string          { return "optim." + s.name }
+func (s *schedule) Freeze()               {}
+func (s *schedule) Truth() starlark.Bool  { return true }
+func (s *schedule) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Schedule") }
+
+func (s *schedule) at(_ *starlark.Thread, step int) (float64, error) { return s.rate(step) }
+
+func (s *schedule) CallInternal(_ *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	var step int
+	if err := starlark.UnpackArgs(s.Name(), args, kwargs, "step", &step); err != nil {
+		return nil, err
+	}
+	lr, err := s.rate(step)
+	return starlark.Float(lr), err
+}
+
+// cosine rises from 0 to lr over warmup steps and falls along half a cosine to end
+// at step steps (Loshchilov, Hutter 2017), where it stays.
+func cosine(lr float64, steps, warmup int, end float64) func(int) (float64, error) {
+	return func(step int) (float64, error) {
+		if step < warmup {
+			return lr * float64(step+1) / float64(warmup), nil
+		}
+		if step >= steps {
+			return end, nil
+		}
+		// The cosine is the tensors' own: math.Cos may differ between processors.
+		angle := math.Pi * float64(step-warmup) / float64(steps-warmup)
+		t, err := tensor.Full(nil, nil, tensor.Float(angle), tensor.Float64)
+		if err == nil {
+			t, err = tensor.Unary(tensor.OpCos, t)
+		}
+		if err != nil {
+			return 0, err
+		}
+		c, err := t.Item()
+		half := float64(0.5 * (1 + c.Float()))
+		return end + float64((lr-end)*half), err
+	}
+}
+
+// stepDecay multiplies by gamma every so many steps.
+func stepDecay(lr float64, every int, gamma float64) func(int) (float64, error) {
+	return func(step int) (float64, error) {
+		factor, power := 1.0, gamma
+		for n := step / every; n > 0; n >>= 1 {
+			if n&1 == 1 {
+				factor *= power
+			}
+			power *= power
+		}
+		return lr * factor, nil
+	}
+}
+
+// parameters reads params: a sequence of tensors, or of dicts with params and
+// their own lr and weight_decay.
+func parameters(params starlark.Value, lr starlark.Value, weightDecay float64) ([]group, error) {
+	iterable, ok := params.(starlark.Iterable)
+	if _, single := params.(*startensor.Value); !ok || single {
+		return nil, fmt.Errorf("params: want a list of Tensors or dicts, such as model.parameters(); got %s", params.Type())
+	}
+	main := group{rate: nil, decay: weightDecay}
+	var groups []group
+	iter := iterable.Iterate()
+	defer iter.Done()
+	for v, i := starlark.Value(nil), 0; iter.Next(&v); i++ {
+		switch v := v.(type) {
+		case *startensor.Value:
+			main.params = append(main.params, v.Tensor())
+		case *starlark.Dict:
+			g, err := groupOf(v, lr, weightDecay)
+			if err != nil {
+				return nil, fmt.Errorf("params, element %d: %w", i, err)
+			}
+			groups = append(groups, g)
+		default:
+			return nil, fmt.Errorf("params, element %d: want a Tensor or a dict, got %s", i, v.Type())
+		}
+	}
+	if main.params != nil {
+		groups = append([]group{main}, groups...)
+	}
+	if len(groups) == 0 {
+		return nil, fmt.Errorf("params is empty: there is nothing to optimize")
+	}
+	for i := range groups {
+		if groups[i].rate != nil {
+			continue
+		}
+		if lr == starlark.None {
+			return nil, fmt.Errorf("lr is missing")
+		}
+		var err error
+		if groups[i].rate, err = rateOf(lr); err != nil {
+			return nil, err
+		}
+	}
+	return groups, nil
+}
+
+// group is parameters with a rate and weight decay of their own.
+type group struct {
+	params []*tensor.Tensor
+	rate   rate
+	decay  float64
+	lr     float64 // of the last step, or the first one to come
+}
+
+func groupOf(d *starlark.Dict, lr starlark.Value, weightDecay float64) (group, error) {
+	g := group{decay: weightDecay}
+	for k, v := range d.Entries() {
+		var err error
+		switch name, _ := starlark.AsString(k); name {
+		case "params":
+			g.params, err = startensor.List(v)
+		case "lr":
+			g.rate, err = rateOf(v)
+		case "weight_decay":
+			g.decay, err = decayOf(v)
+		default:
+			err = fmt.Errorf("unknown key %s: a group has params, lr, weight_decay", k)
+		}
+		if err != nil {
+			return g, err
+		}
+	}
+	if len(g.params) == 0 {
+		return g, fmt.Errorf("the group has no params")
+	}
+	return g, nil
+}
+
+func decayOf(v starlark.Value) (float64, error) {
+	f, ok := starlark.AsFloat(v)
+	if !ok || !(f >= 0) || math.IsInf(f, 0) {
+		return 0, fmt.Errorf("weight_decay = %s: want a finite number of 0 or more", v)
+	}
+	return f, nil
+}

@@ -1,0 +1,74 @@
+package random_test
+
+import (
+	"fmt"
+	"testing"
+
+	"drun/starlib"
+	"drun/starlib/random"
+	"drun/starlib/starlibtest"
+	"drun/tensor"
+
+	"go.starlark.net/starlark"
+)
+
+func TestRecipes(t *testing.T) { starlibtest.Chunks(t, "testdata/*.star") }
+
+func draw(t *testing.T, g *random.Generator) string {
+	t.Helper()
+	p, err := g.Stream.Permutation(12)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(p)
+}
+
+// What a stream is keyed by keeps it apart from others.
+func TestStreamsAreKeyed(t *testing.T) {
+	ctx := tensor.NewContext()
+	seen := map[string]string{}
+	for name, g := range map[string]*random.Generator{
+		"base": random.New(ctx, 1, random.LoaderOrder, 0), "seed": random.New(ctx, 2, random.LoaderOrder, 0),
+		"purpose": random.New(ctx, 1, random.Split, 0), "part": random.New(ctx, 1, random.LoaderOrder, 1),
+		"order": random.New(ctx, 1, random.LoaderOrder, 1, 2), "swapped": random.New(ctx, 1, random.LoaderOrder, 2, 1),
+	} {
+		p := draw(t, g)
+		if other, ok := seen[p]; ok {
+			t.Errorf("%s and %s draw the same", name, other)
+		}
+		seen[p] = name
+	}
+	if draw(t, random.New(ctx, 1, random.Split)) != draw(t, random.New(ctx, 1, random.Split)) {
+		t.Error("a stream does not repeat")
+	}
+}
+
+// A run's streams, restored, go on where they were.
+func TestStreamsGoOn(t *testing.T) {
+	ctx := tensor.NewContext()
+	first := random.NewStreams(ctx, 9, 1)
+	all := func(s *random.Streams) []*random.Generator {
+		return []*random.Generator{s.Shared, s.PerRank, s.Group([]int{0, 1})}
+	}
+	for i, g := range all(first) {
+		for range i + 1 {
+			draw(t, g)
+		}
+	}
+	second := random.NewStreams(ctx, 9, 1)
+	second.Group([]int{0, 1})
+	if err := second.SetState(first.State()); err != nil {
+		t.Fatal(err)
+	}
+	for i, g := range all(second) {
+		if got, want := draw(t, g), draw(t, all(first)[i]); got != want {
+			t.Errorf("stream %d: got %s, want %s", i, got, want)
+		}
+	}
+	if draw(t, first.Group([]int{0, 1})) == draw(t, first.Group([]int{0, 2})) {
+		t.Error("two groups share a stream")
+	}
+	if err := second.SetState([]starlib.Entry{{Name: "rank", Value: starlark.String("x")}}); err == nil {
+		t.Error("a position that is no number was accepted")
+	}
+}

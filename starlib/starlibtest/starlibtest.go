@@ -1,0 +1,178 @@
+// Package starlibtest executes recipes on one rank inside a test's own process,
+// with the modules that recipes really get. The tests of starlib's modules use it;
+// worlds of several ranks are tested with the real processes instead.
+package starlibtest
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"drun/starlib"
+	"drun/starlib/lang"
+	"drun/starlib/lang/chunk"
+	"drun/starlib/run"
+	"drun/starlib/universe"
+
+	"go.starlark.net/starlark"
+)
+
+// Recipe is one rank's instance of a recipe.
+type Recipe struct {
+	Rank    *starlib.Rank
+	Thread  *starlark.Thread
+	Printed []string
+	Metrics map[string][]float64 // in the order they were logged
+	Store   *Store
+
+	env starlark.StringDict
+}
+
+// New makes a rank that reads files beneath dir. The zero Rank stands for the only
+// rank of a world of one.
+func New(t testing.TB, dir string, rank starlib.Rank, params map[string]string) *Recipe {
+	t.Helper()
+	files, err := starlib.OpenFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rank.Files = files
+	rank.WorldSize, rank.LocalSize, rank.NumNodes = max(rank.WorldSize, 1), max(rank.LocalSize, 1), max(rank.NumNodes, 1)
+	r := &Recipe{Rank: &rank, Metrics: make(map[string][]float64), Store: new(Store)}
+	u := universe.New(universe.Host{
+		Rank: r.Rank, Recorder: (*recorder)(r), Params: params, Store: (*store)(r),
+		Context: t.Context(), Extra: []*starlib.Module{testingModule},
+	})
+	r.env = u.Env
+	r.Thread = &starlark.Thread{Name: t.Name(), Print: func(_ *starlark.Thread, s string) { r.Printed = append(r.Printed, s) }}
+	lang.Watch(r.Thread)
+	u.Tensors.Fail = func(err error) { lang.Cancel(r.Thread, err) }
+	return r
+}
+
+// Exec executes statements; afterwards their globals can be used by further ones.
+// The recipe counts as running, so that tests need no main().
+func (r *Recipe) Exec(name, source string) (starlark.StringDict, error) {
+	r.Rank.Stage = starlib.Running
+	globals, err := r.Load(name, source)
+	maps.Copy(r.env, globals)
+	return globals, err
+}
+
+// Load executes a file as the top level of a recipe, and does not freeze it.
+func (r *Recipe) Load(name, source string) (starlark.StringDict, error) {
+	file, err := lang.Parse(name, []byte(source))
+	if err != nil {
+		return nil, err
+	}
+	program, err := file.Compile(r.env)
+	if err != nil {
+		return nil, err
+	}
+	globals, err := program.Init(r.Thread, r.env)
+	if err != nil {
+		return globals, lang.Explain(r.Thread, err)
+	}
+	return globals, nil
+}
+
+// Main executes a recipe as drun does: its top level, then main().
+func (r *Recipe) Main(name, source string) error {
+	r.Rank.Stage = starlib.Loading
+	globals, err := r.Load(name, source)
+	if err != nil {
+		return err
+	}
+	if err := lang.Freeze(globals); err != nil {
+		return err
+	}
+	r.Rank.Stage = starlib.Running
+	main, ok := globals["main"]
+	if !ok {
+		return fmt.Errorf("%s: there is no main()", name)
+	}
+	if _, err := starlark.Call(r.Thread, main, nil, nil); err != nil {
+		return lang.Explain(r.Thread, err)
+	}
+	return nil
+}
+
+// Chunks executes the chunks of the files that match (see package chunk), a
+// subtest each.
+func Chunks(t *testing.T, pattern string) {
+	t.Helper()
+	paths, err := filepath.Glob(pattern)
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("%s: no files (%v)", pattern, err)
+	}
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chunks, err := chunk.Read(path, content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range chunks {
+			t.Run(filepath.Base(path)+" "+c.Name, func(t *testing.T) {
+				var faults []chunk.Fault
+				if _, err := New(t, filepath.Dir(path), starlib.Rank{}, nil).Exec(path, string(c.Source)); err != nil {
+					fault, ok := err.(*lang.Error)
+					if !ok {
+						t.Fatal(err)
+					}
+					faults = append(faults, chunk.Fault{Line: int(fault.Pos.Line), Msg: fault.Msg})
+				}
+				for _, wrong := range c.Check(faults) {
+					t.Error(wrong)
+				}
+			})
+		}
+	}
+}
+
+// testingModule is what test recipes compare with.
+var testingModule = &starlib.Module{
+	Name: "testing",
+	Doc:  "Comparisons for tests.",
+	Defs: []*starlib.Def{
+		{
+			Sig: "eq(got, want)",
+			Doc: "An error unless the two print alike; of tensors, compare tolist(), shape and dtype.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				if got, want := c.Args[0].String(), c.Args[1].String(); got != want || c.Args[0].Type() != c.Args[1].Type() {
+					return nil, fmt.Errorf("got %s, want %s", got, want)
+				}
+				return nil, nil
+			},
+		},
+		{
+			Sig: "check(ok: bool, message: string = \"check failed\")",
+			Doc: "An error unless ok.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				if !c.Bool(0) {
+					return nil, fmt.Errorf("%s", c.String(1))
+				}
+				return nil, nil
+			},
+		},
+	},
+}
+
+// recorder keeps what a recipe logs.
+type recorder Recipe
+
+var _ run.Recorder = (*recorder)(nil)
+
+func (r *recorder) Log(name string, _ int64, value float64, _ bool) {
+	r.Metrics[name] = append(r.Metrics[name], value)
+}
+func (r *recorder) Tag([]string)                        {}
+func (r *recorder) Note(string)                         {}
+func (r *recorder) Progress(string, int64, int64, bool) {}
+
+// Predeclare gives the recipe a further builtin.
+func (r *Recipe) Predeclare(name string, d *starlib.Def) { r.env[name] = d.Builtin(r.Rank) }

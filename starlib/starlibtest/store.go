@@ -1,0 +1,52 @@
+package starlibtest
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"drun/starlib/checkpoint"
+)
+
+// Store is checkpoints in memory.
+type Store struct {
+	steps []int64
+	parts map[int64][]checkpoint.Item
+}
+
+// store is the recipe's store as the modules see it: it may be exchanged until the
+// recipe runs.
+type store Recipe
+
+var _ checkpoint.Store = (*store)(nil)
+
+// Save keeps a part.
+func (r *store) Save(step int64, _ *float64, part []checkpoint.Item) error {
+	s := r.Store
+	if s.parts == nil {
+		s.parts = make(map[int64][]checkpoint.Item)
+	}
+	kept := make([]checkpoint.Item, len(part))
+	for i, item := range part {
+		item.Data = slices.Clone(item.Data)
+		kept[i] = item
+	}
+	s.steps, s.parts[step] = append(s.steps, step), kept
+	return nil
+}
+
+// Restore gives the part of the last step, or of a number.
+func (r *store) Restore(step string) (*checkpoint.Restored, error) {
+	s := r.Store
+	if len(s.steps) == 0 {
+		return nil, nil
+	}
+	n := s.steps[len(s.steps)-1]
+	if step != "last" {
+		var err error
+		if n, err = strconv.ParseInt(step, 10, 64); err != nil || s.parts[n] == nil {
+			return nil, fmt.Errorf("there is no checkpoint of step %s", step)
+		}
+	}
+	return &checkpoint.Restored{Step: n, Part: s.parts[n]}, nil
+}

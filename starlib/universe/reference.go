@@ -1,0 +1,74 @@
+package universe
+
+import (
+	"strings"
+
+	"drun/starlib"
+)
+
+// Kind is what an entry of the reference is.
+type Kind string
+
+// The kinds of entries.
+const (
+	KindModule    Kind = "module"
+	KindType      Kind = "type"
+	KindBuiltin   Kind = "builtin"
+	KindAttribute Kind = "attribute"
+)
+
+// Entry documents one name.
+type Entry struct {
+	Kind      Kind   `json:"kind"`
+	Owner     string `json:"owner,omitempty"` // the module or type it belongs to
+	Name      string `json:"name"`
+	Signature string `json:"signature,omitempty"`
+	Doc       string `json:"doc"`
+}
+
+// Entries are a reference, owners before what they own.
+type Entries []Entry
+
+// Reference documents everything that recipes can call, read off the builtins'
+// own declarations.
+func Reference() Entries {
+	var out Entries
+	add := func(owner string, defs []*starlib.Def) {
+		for _, d := range defs {
+			out = append(out, Entry{Kind: KindBuiltin, Owner: owner, Name: d.Name(), Signature: d.Sig, Doc: d.Doc})
+		}
+	}
+	for _, m := range Modules() {
+		out = append(out, Entry{Kind: KindModule, Name: m.Name, Doc: m.Doc})
+		for _, name := range m.Values.Keys() {
+			out = append(out, Entry{Kind: KindAttribute, Owner: m.Name, Name: name, Signature: name, Doc: m.Values[name].Type()})
+		}
+		add(m.Name, m.Defs)
+		for _, t := range m.Types {
+			out = append(out, Entry{Kind: KindType, Name: t.Type, Doc: t.Doc})
+			for _, a := range t.Attrs {
+				out = append(out, Entry{Kind: KindAttribute, Owner: t.Type, Name: a[0], Signature: a[0], Doc: a[1]})
+			}
+			add(t.Type, t.Defs)
+		}
+	}
+	return out
+}
+
+// Find selects what a name means: "" all, an owner with all it owns, owner.name,
+// or a name that stands under any owner.
+func (all Entries) Find(name string) Entries {
+	if name == "" {
+		return all
+	}
+	var out Entries
+	owner, member, qualified := strings.Cut(name, ".")
+	for _, e := range all {
+		switch {
+		case qualified && e.Owner == owner && e.Name == member,
+			!qualified && (e.Owner == name || e.Name == name):
+			out = append(out, e)
+		}
+	}
+	return out
+}

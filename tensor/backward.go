@@ -1,0 +1,218 @@
+package tensor
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Backward computes the gradient of t with respect to the leaves it was
+// computed from, and adds it to theirs. seed is the gradient of t itself; nil
+// means 1 and needs a t of one element. The graph is freed unless retain.
+func (t *Tensor) Backward(seed *Tensor, retain bool) error {
+	if !t.requiresGrad {
+		return fmt.Errorf("backward: the tensor does not require a gradient: no tensor it was computed from has requires_grad, or it was computed under no_grad")
+	}
+	if seed == nil {
+		if t.n != 1 {
+			return fmt.Errorf("backward: only a tensor of one element can start a backward pass, not one of shape %s; reduce it first, e.g. with .mean() or .sum()", shapeString(t.shape))
+		}
+		var err error
+		if seed, err = Full(t.ctx, t.shape, Float(1), t.dtype); err != nil {
+			return err
+		}
+	} else if !sameShape(seed.shape, t.shape) {
+		return fmt.Errorf("backward: a gradient of shape %s does not fit a tensor of shape %s", shapeString(seed.shape), shapeString(t.shape))
+	}
+	c := t.ctx
+	c.BeginNoGrad()
+	defer c.EndNoGrad()
+	if t.node == nil {
+		return c.deliver(edge{leaf: t}, seed)
+	}
+	c.pass++
+	order, err := c.reachable(t.node)
+	if err != nil {
+		return err
+	}
+	// Whatever ends the pass, no gradient in flight stays behind.
+	defer func() {
+		for _, n := range order {
+			n.dropGrad()
+		}
+	}()
+	if err := c.deliver(edge{node: t.node}, seed); err != nil {
+		return err
+	}
+	var outArr [4]*Tensor
+	for _, n := range order {
+		if n.grad == nil {
+			continue
+		}
+		if err := n.check(); err != nil {
+			return err
+		}
+		out := outArr[:0]
+		for range n.in {
+			out = append(out, nil)
+		}
+		if err := n.back(n, n.grad, out); err != nil {
+			return fmt.Errorf("backward of %w", err)
+		}
+		if err := c.deliverAll(n, out); err != nil {
+			return err
+		}
+		n.dropGrad()
+		if !retain {
+			n.free()
+		}
+	}
+	return nil
+}
+
+// reachable lists the nodes below root by falling number, and counts how
+// many gradients each leaf with a hook will get.
+func (c *Context) reachable(root *node) ([]*node, error) {
+	order := []*node{root}
+	root.mark = c.pass
+	for i := 0; i < len(order); i++ {
+		if order[i].freed {
+			return nil, order[i].check()
+		}
+		for _, e := range order[i].in {
+			if n := e.node; n != nil && n.mark != c.pass {
+				n.mark = c.pass
+				order = append(order, n)
+			}
+			if l := e.leaf; l != nil && l.leaf != nil && l.leaf.ready != nil {
+				l.leaf.pending = 0
+			}
+		}
+	}
+	for _, n := range order {
+		for _, e := range n.in {
+			if l := e.leaf; l != nil && l.leaf != nil && l.leaf.ready != nil {
+				l.leaf.pending++
+			}
+		}
+	}
+	slices.SortFunc(order, func(a, b *node) int { return cmp.Compare(b.seq, a.seq) })
+	return order, nil
+}
+
+// deliverAll hands the gradients of n's inputs on, and gives back the memory
+// of those that were summed into others or are not needed.
+func (c *Context) deliverAll(n *node, out []*Tensor) error {
+	for _, g := range out {
+		if g != nil {
+			// Memory made just now belongs to this pass alone.
+			if !n.foreign && g.st.holds == 0 {
+				g.st.temp = true
+			}
+			g.st.hold()
+		}
+	}
+	for i, g := range out {
+		if g == nil {
+			continue
+		}
+		if n.needs(i) {
+			if err := c.deliver(n.in[i], g); err != nil {
+				return err
+			}
+		}
+		g.st.release()
+	}
+	return nil
+}
+
+// deliver adds g, which the caller holds, to where an edge leads.
+func (c *Context) deliver(e edge, g *Tensor) error {
+	shape, dtype := []int(nil), DType(0)
+	if e.node != nil {
+		shape, dtype = e.node.shape, e.node.dtype
+	} else {
+		shape, dtype = e.leaf.shape, e.leaf.dtype
+	}
+	if dtype == Float16 || dtype == BFloat16 {
+		dtype = Float32 // gradients of storage types stay computable
+	}
+	fit := g
+	if !sameShape(g.shape, shape) {
+		s, err := sumTo(g, shape)
+		if err != nil {
+			return err
+		}
+		fit = s
+	}
+	if fit.dtype != dtype {
+		s, err := Cast(fit, dtype)
+		if err != nil {
+			return err
+		}
+		fit = s
+	}
+	if fit.st != g.st { // new, and only ours
+		fit.st.temp = true
+		fit.st.hold()
+		defer fit.st.release()
+	}
+	g = fit
+	if e.leaf != nil {
+		return e.leaf.accumulate(g)
+	}
+	n := e.node
+	if n.grad == nil {
+		n.grad = g
+		g.st.hold()
+		return nil
+	}
+	sum, err := Add(n.grad, g)
+	if err != nil {
+		return err
+	}
+	n.dropGrad()
+	n.grad = sum
+	sum.st.hold()
+	sum.st.temp = true
+	return nil
+}
+
+// dropGrad gives a gradient in flight back, unless somebody else holds it.
+func (n *node) dropGrad() {
+	if n.grad != nil {
+		n.grad.st.release()
+		n.grad = nil
+	}
+}
+
+// accumulate adds g to a leaf's gradient.
+func (t *Tensor) accumulate(g *Tensor) error {
+	switch {
+	case t.grad != nil:
+		if err := addInto(t.grad, g); err != nil {
+			return err
+		}
+	case t.leaf != nil && t.leaf.slot != nil:
+		if err := assign("grad", t.leaf.slot, g); err != nil {
+			return err
+		}
+		t.grad = t.leaf.slot
+	case g.st.temp && g.st.holds == 1 && g.contiguous && g.n*g.dtype.Size() == g.st.bytes:
+		g.st.hold() // nobody else has it: keep it, for good
+		g.st.temp, g.view = false, false
+		t.grad = g
+	default:
+		c, err := Clone(g)
+		if err != nil {
+			return err
+		}
+		t.grad = c
+	}
+	if t.leaf != nil && t.leaf.ready != nil {
+		if t.leaf.pending--; t.leaf.pending <= 0 {
+			return t.leaf.ready(t)
+		}
+	}
+	return nil
+}

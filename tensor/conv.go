@@ -1,0 +1,182 @@
+package tensor
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"drun/kernel"
+)
+
+// window checks the geometry of a convolution or pooling over x (N, C, H, W).
+func window(op string, x *Tensor, size, stride, padding [2]int) (kernel.Window, error) {
+	var w kernel.Window
+	if len(x.shape) != 4 {
+		return w, fmt.Errorf("%s: needs an input (N, C, H, W), not shape %s", op, shapeString(x.shape))
+	}
+	for i := range 2 {
+		if size[i] < 1 || stride[i] < 1 || padding[i] < 0 {
+			return w, fmt.Errorf("%s: kernel and stride must be positive and padding not negative: kernel %v, stride %v, padding %v", op, size, stride, padding)
+		}
+	}
+	w = kernel.Window{Batch: x.shape[0], Channels: x.shape[1], Height: x.shape[2], Width: x.shape[3],
+		KernelH: size[0], KernelW: size[1], StrideH: stride[0], StrideW: stride[1], PadH: padding[0], PadW: padding[1]}
+	if h, v := w.Out(); h < 1 || v < 1 {
+		return w, fmt.Errorf("%s: a kernel of %d×%d does not fit an input of shape %s with padding %v", op, size[0], size[1], shapeString(x.shape), padding)
+	}
+	return w, nil
+}
+
+// Conv2d convolves x (N, C, H, W) with weight (F, C, KH, KW) and adds bias
+// (F), which may be nil.
+func Conv2d(x, weight, bias *Tensor, stride, padding [2]int) (*Tensor, error) {
+	const op = "conv2d"
+	if err := sameFloat(op, x, weight, bias); err != nil {
+		return nil, err
+	}
+	if len(x.shape) != 4 || len(weight.shape) != 4 || weight.shape[1] != x.shape[1] {
+		return nil, fmt.Errorf("%s: an input of shape %s does not fit a weight of shape %s: expected (N, C, H, W) and (F, C, KH, KW)",
+			op, shapeString(x.shape), shapeString(weight.shape))
+	}
+	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != weight.shape[0]) {
+		return nil, fmt.Errorf("%s: a bias of shape %s does not fit a weight of shape %s", op, shapeString(bias.shape), shapeString(weight.shape))
+	}
+	w, err := window(op, x, [2]int{weight.shape[2], weight.shape[3]}, stride, padding)
+	if err != nil {
+		return nil, err
+	}
+	w.Filters = weight.shape[0]
+	in, err := contiguous(x)
+	if err != nil {
+		return nil, err
+	}
+	filters, err := contiguous(weight)
+	if err != nil {
+		return nil, err
+	}
+	b := bias
+	if b != nil {
+		if b, err = contiguous(b); err != nil {
+			return nil, err
+		}
+	}
+	h, v := w.Out()
+	out, err := newTensor(op, x.ctx, []int{w.Batch, w.Filters, h, v}, x.dtype)
+	if err != nil {
+		return nil, err
+	}
+	kernel.Conv2d(x.dtype.kernel(), w, out.ptr(), in.ptr(), filters.ptr(), ptrOr(b))
+	runtime.KeepAlive(in)
+	runtime.KeepAlive(filters)
+	runtime.KeepAlive(b)
+	if records(x, weight) || bias != nil && records(bias, nil) {
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) error { return backConv2d(n, g, out, w) },
+			x, weight, bias).save(in, filters)
+	}
+	return out, nil
+}
+
+func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window) error {
+	x, weight := n.val(0), n.val(1)
+	dy, err := contiguous(g)
+	if err != nil {
+		return err
+	}
+	if n.needs(0) {
+		if out[0], err = newTensor("conv2d", g.ctx, x.shape, g.dtype); err != nil {
+			return err
+		}
+		kernel.Conv2dGradInput(g.dtype.kernel(), w, out[0].ptr(), dy.ptr(), weight.ptr())
+	}
+	for i := 1; i < 3; i++ { // the kernel adds to these
+		if n.needs(i) {
+			if out[i], err = Zeros(g.ctx, n.in[i].shape(), g.dtype); err != nil {
+				return err
+			}
+		}
+	}
+	if n.needs(1) || n.needs(2) {
+		kernel.Conv2dGradWeight(g.dtype.kernel(), w, ptrOr(out[1]), ptrOr(out[2]), dy.ptr(), x.ptr())
+	}
+	runtime.KeepAlive(dy)
+	runtime.KeepAlive(n)
+	return nil
+}
+
+// MaxPool2d takes the largest element under each position of the kernel.
+func MaxPool2d(x *Tensor, size, stride, padding [2]int) (*Tensor, error) {
+	const op = "max_pool2d"
+	w, in, out, err := pool2d(op, x, size, stride, padding)
+	if err != nil {
+		return nil, err
+	}
+	at, err := newTensor(op, x.ctx, out.shape, Int32)
+	if err != nil {
+		return nil, err
+	}
+	kernel.MaxPool2d(x.dtype.kernel(), w, out.ptr(), elems[int32](at), in.ptr())
+	runtime.KeepAlive(in)
+	runtime.KeepAlive(at)
+	if records(x, nil) {
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
+			at := n.val(0)
+			defer runtime.KeepAlive(at)
+			return backPool(n, g, out, func(dx, dy unsafe.Pointer) {
+				kernel.MaxPool2dGrad(g.dtype.kernel(), w, dx, dy, elems[int32](at))
+			})
+		}, x).save(at)
+	}
+	return out, nil
+}
+
+// AvgPool2d averages over each position of the kernel; padding counts as
+// zeros.
+func AvgPool2d(x *Tensor, size, stride, padding [2]int) (*Tensor, error) {
+	const op = "avg_pool2d"
+	w, in, out, err := pool2d(op, x, size, stride, padding)
+	if err != nil {
+		return nil, err
+	}
+	kernel.AvgPool2d(x.dtype.kernel(), w, out.ptr(), in.ptr())
+	runtime.KeepAlive(in)
+	if records(x, nil) {
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
+			return backPool(n, g, out, func(dx, dy unsafe.Pointer) { kernel.AvgPool2dGrad(g.dtype.kernel(), w, dx, dy) })
+		}, x)
+	}
+	return out, nil
+}
+
+func pool2d(op string, x *Tensor, size, stride, padding [2]int) (w kernel.Window, in, out *Tensor, err error) {
+	if err = needFloat(op, x); err != nil {
+		return
+	}
+	if w, err = window(op, x, size, stride, padding); err != nil {
+		return
+	}
+	if padding[0] > size[0]/2 || padding[1] > size[1]/2 {
+		err = fmt.Errorf("%s: padding %v is more than half the kernel %v", op, padding, size)
+		return
+	}
+	if in, err = contiguous(x); err != nil {
+		return
+	}
+	h, v := w.Out()
+	out, err = newTensor(op, x.ctx, []int{w.Batch, w.Channels, h, v}, x.dtype)
+	return
+}
+
+func backPool(n *node, g *Tensor, out []*Tensor, grad func(dx, dy unsafe.Pointer)) error {
+	dy, err := contiguous(g)
+	if err != nil {
+		return err
+	}
+	dx, err := newTensor(n.op, g.ctx, n.in[0].shape(), g.dtype)
+	if err != nil {
+		return err
+	}
+	grad(dx.ptr(), dy.ptr())
+	runtime.KeepAlive(dy)
+	out[0] = dx
+	return nil
+}

@@ -1,0 +1,168 @@
+package tensor
+
+import "fmt"
+
+// extreme reduces all of t to its largest or smallest element. A NaN wins.
+func extreme(op string, kind reduction, t *Tensor) (*Tensor, error) {
+	if _, err := t.dtype.computing(op); err != nil {
+		return nil, err
+	}
+	if t.n == 0 {
+		return nil, emptyReduction(op, t)
+	}
+	dims, err := dimList(op, nil, len(t.shape))
+	if err != nil {
+		return nil, err
+	}
+	out, err := reduceDims(op, kind, t, dims, false)
+	if err != nil {
+		return nil, err
+	}
+	if t.dtype.IsFloat() && records(t, nil) {
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
+			// Equal elements share the gradient.
+			hit, err := Binary(OpEq, n.val(0), n.val(1))
+			if err != nil {
+				return err
+			}
+			count, err := Sum(hit, nil, false)
+			if err != nil {
+				return err
+			}
+			share, err := Div(g, count)
+			if err != nil {
+				return err
+			}
+			out[0], err = Where(hit, share, newNumber(g.ctx, Int(0), g.dtype))
+			return err
+		}, t).save(t, out)
+	}
+	return out, nil
+}
+
+// Max is the largest element; the largest of nothing is an error.
+func Max(t *Tensor) (*Tensor, error) { return extreme("max", reduceMax, t) }
+
+// Min is the smallest element.
+func Min(t *Tensor) (*Tensor, error) { return extreme("min", reduceMin, t) }
+
+// argExtreme gives int64 indices along dimension a, which is kept as size 1.
+func argExtreme(op string, kind reduction, t *Tensor, a int) (*Tensor, error) {
+	if _, err := t.dtype.computing(op); err != nil {
+		return nil, err
+	}
+	x, err := contiguous(t)
+	if err != nil {
+		return nil, err
+	}
+	shape := append([]int(nil), t.shape...)
+	outer, n, inner := 1, 1, 1
+	if len(shape) > 0 {
+		outer, n, inner = product(shape[:a]), shape[a], product(shape[a+1:])
+		shape[a] = 1
+	}
+	if n == 0 {
+		return nil, fmt.Errorf("%s: dimension %d of shape %s is empty", op, a, shapeString(t.shape))
+	}
+	out, err := newTensor(op, t.ctx, shape, Int64)
+	if err != nil {
+		return nil, err
+	}
+	kArgReduce(kind, out, x, outer, n, inner)
+	return out, nil
+}
+
+func extremeDim(op string, kind reduction, t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {
+	a, err := axis(op, dim, len(t.shape))
+	if err != nil {
+		return nil, nil, err
+	}
+	if indices, err = argExtreme(op, kind, t, a); err != nil {
+		return nil, nil, err
+	}
+	if values, err = Gather(t, a, indices); err != nil {
+		return nil, nil, err
+	}
+	if !keepdim && len(t.shape) > 0 {
+		pick := func(i int) bool { return i == a }
+		values, indices = squeeze(values, pick), squeeze(indices, pick)
+	}
+	return values, indices, nil
+}
+
+// MaxDim gives the largest elements along dim and where they are; of equal
+// ones the first.
+func MaxDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {
+	return extremeDim("max", reduceMax, t, dim, keepdim)
+}
+
+// MinDim gives the smallest elements along dim and where they are.
+func MinDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {
+	return extremeDim("min", reduceMin, t, dim, keepdim)
+}
+
+func argOf(op string, kind reduction, t *Tensor, dim *int, keepdim bool) (*Tensor, error) {
+	if dim == nil {
+		if t.n == 0 {
+			return nil, emptyReduction(op, t)
+		}
+		flat, err := Reshape(t.Detach(), []int{t.n})
+		if err != nil {
+			return nil, err
+		}
+		i, err := argExtreme(op, kind, flat, 0)
+		if err != nil {
+			return nil, err
+		}
+		shape := []int{}
+		if keepdim {
+			for range t.shape {
+				shape = append(shape, 1)
+			}
+		}
+		return View(i, shape)
+	}
+	a, err := axis(op, *dim, len(t.shape))
+	if err != nil {
+		return nil, err
+	}
+	i, err := argExtreme(op, kind, t.Detach(), a)
+	if err != nil || keepdim || len(t.shape) == 0 {
+		return i, err
+	}
+	return squeeze(i, func(d int) bool { return d == a }), nil
+}
+
+// ArgMax gives the index of the largest element along dim, or in the
+// flattened tensor if dim is nil.
+func ArgMax(t *Tensor, dim *int, keepdim bool) (*Tensor, error) {
+	return argOf("argmax", reduceMax, t, dim, keepdim)
+}
+
+// ArgMin gives the index of the smallest element.
+func ArgMin(t *Tensor, dim *int, keepdim bool) (*Tensor, error) {
+	return argOf("argmin", reduceMin, t, dim, keepdim)
+}
+
+// logical reduces truth values over dims.
+func logical(op string, kind reduction, t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
+	dims, err := dimList(op, dims, len(t.shape))
+	if err != nil {
+		return nil, err
+	}
+	x, err := cast(op, t, Bool)
+	if err != nil {
+		return nil, err
+	}
+	return reduceDims(op, kind, x, dims, keepdim)
+}
+
+// Any tells whether any element is not zero.
+func Any(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
+	return logical("any", reduceAny, t, dims, keepdim)
+}
+
+// All tells whether all elements are not zero.
+func All(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
+	return logical("all", reduceAll, t, dims, keepdim)
+}

@@ -1,0 +1,142 @@
+package tensor
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// More elements than this are summarised: the first and last edgeItems of
+// each dimension.
+const (
+	maxPrinted = 1000
+	edgeItems  = 3
+)
+
+// String writes t as PyTorch does: tensor([[1., 2.], [3., 4.]]), with the
+// dtype where it is not the default of such values.
+func (t *Tensor) String() string {
+	if t.dtype == Complex64 {
+		return "tensor(<" + shapeString(t.shape) + " complex64>)"
+	}
+	var values []Scalar
+	t.eachPrinted(nil, func(s Scalar) { values = append(values, s) })
+	cells := formatCells(values, t.dtype)
+	width := 0
+	for _, c := range cells {
+		width = max(width, len(c))
+	}
+	if len(t.shape) == 0 {
+		width = 0
+	}
+	var b strings.Builder
+	b.WriteString("tensor(")
+	t.write(&b, 0, &cells, width)
+	if t.dtype != Float32 && t.dtype != Int64 && t.dtype != Bool || t.n == 0 && t.dtype != Float32 {
+		b.WriteString(", dtype=" + t.dtype.String())
+	}
+	switch {
+	case t.node != nil:
+		b.WriteString(", grad_fn=" + t.node.op)
+	case t.requiresGrad:
+		b.WriteString(", requires_grad=True")
+	}
+	b.WriteString(")")
+	return b.String()
+}
+
+// printed tells which entries of a dimension are shown: all of them, or the
+// first and last few.
+func (t *Tensor) printed(d int) (head, tail int) {
+	if t.n > maxPrinted && t.shape[d] > 2*edgeItems {
+		return edgeItems, edgeItems
+	}
+	return t.shape[d], 0
+}
+
+func (t *Tensor) eachPrinted(at []int, f func(Scalar)) {
+	d := len(at)
+	if d == len(t.shape) {
+		off := 0
+		for i, k := range at {
+			off += k * t.strides[i]
+		}
+		f(t.at(off))
+		return
+	}
+	head, tail := t.printed(d)
+	for i := range head {
+		t.eachPrinted(append(at, i), f)
+	}
+	for i := t.shape[d] - tail; i < t.shape[d]; i++ {
+		t.eachPrinted(append(at, i), f)
+	}
+}
+
+func (t *Tensor) write(b *strings.Builder, d int, cells *[]string, width int) {
+	if d == len(t.shape) {
+		c := (*cells)[0]
+		*cells = (*cells)[1:]
+		b.WriteString(strings.Repeat(" ", max(0, width-len(c))) + c)
+		return
+	}
+	sep := ", "
+	if d < len(t.shape)-1 {
+		sep = "," + strings.Repeat("\n", len(t.shape)-1-d) + strings.Repeat(" ", len("tensor(")+d+1)
+	}
+	b.WriteByte('[')
+	head, tail := t.printed(d)
+	for i := range head {
+		if i > 0 {
+			b.WriteString(sep)
+		}
+		t.write(b, d+1, cells, width)
+	}
+	if tail > 0 {
+		b.WriteString(sep + "...")
+		for range tail {
+			b.WriteString(sep)
+			t.write(b, d+1, cells, width)
+		}
+	}
+	b.WriteByte(']')
+}
+
+// formatCells writes all values in one style: whole numbers as "1.", others
+// with four decimals, or with an exponent if they span too much.
+func formatCells(values []Scalar, dtype DType) []string {
+	out := make([]string, len(values))
+	whole, lo, hi := true, math.Inf(1), 0.0
+	for _, v := range values {
+		if a := math.Abs(v.f); dtype.IsFloat() && !math.IsNaN(a) && !math.IsInf(a, 0) {
+			whole = whole && a == math.Trunc(a)
+			hi = max(hi, a)
+			if a != 0 {
+				lo = min(lo, a)
+			}
+		}
+	}
+	exponent := hi >= 1e8 || !whole && (lo < 1e-4 || hi/lo > 1e5 && hi > 1000)
+	for i, v := range values {
+		switch {
+		case v.kind == Bool:
+			out[i] = "False"
+			if v.i != 0 {
+				out[i] = "True"
+			}
+		case v.kind == Int64:
+			out[i] = strconv.FormatInt(v.i, 10)
+		case math.IsNaN(v.f):
+			out[i] = "nan"
+		case math.IsInf(v.f, 0):
+			out[i] = strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(v.f, 'f', -1, 64)), "+")
+		case exponent:
+			out[i] = strconv.FormatFloat(v.f, 'e', 4, 64)
+		case whole:
+			out[i] = strconv.FormatFloat(v.f, 'f', 0, 64) + "."
+		default:
+			out[i] = strconv.FormatFloat(v.f, 'f', 4, 64)
+		}
+	}
+	return out
+}

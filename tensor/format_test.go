@@ -1,0 +1,34 @@
+package tensor
+
+import (
+	"math"
+	"testing"
+)
+
+func TestString(t *testing.T) {
+	c := NewContext()
+	grad := floats(c, Float32, []int{1}, 1)
+	grad.requiresGrad = true
+	for _, tc := range []struct {
+		t    *Tensor
+		want string
+	}{
+		{floats(c, Float32, []int{2, 2}, 1, 2, 3, 4), "tensor([[1., 2.],\n        [3., 4.]])"},
+		{floats(c, Float32, []int{3}, 1.5, -2, math.NaN()), "tensor([ 1.5000, -2.0000,     nan])"},
+		{floats(c, Float32, []int{2}, math.Inf(1), math.Inf(-1)), "tensor([ inf, -inf])"},
+		{floats(c, Float32, []int{2}, 1e-6, 1), "tensor([1.0000e-06, 1.0000e+00])"},
+		{floats(c, Float64, nil, 2.5), "tensor(2.5000, dtype=float64)"},
+		{ints(c, []int{2}, 10, -1), "tensor([10, -1])"},
+		{must(Zeros(c, []int{2}, Bool)), "tensor([False, False])"},
+		{must(Zeros(c, []int{2}, Uint8)), "tensor([0, 0], dtype=uint8)"},
+		{must(Zeros(c, []int{0}, Float32)), "tensor([])"},
+		{grad, "tensor([1.], requires_grad=True)"},
+		{must(Mul(grad, grad)), "tensor([1.], grad_fn=mul)"},
+		{must(Arange(c, Int(0), Int(2000), Int(1), Int64)), "tensor([   0,    1,    2, ..., 1997, 1998, 1999])"},
+		{must(Full(c, []int{2}, Float(0.1), Float16)), "tensor([0.1000, 0.1000], dtype=float16)"},
+	} {
+		if got := tc.t.String(); got != tc.want {
+			t.Errorf("got  %s\nwant %s", got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package tensor
+
+import "fmt"
+
+// checkedIndex gives contiguous int64 indices, negative ones counted from the
+// end, after checking each against size.
+func checkedIndex(op string, idx *Tensor, size, dim int) (*Tensor, error) {
+	if !idx.dtype.IsInt() {
+		return nil, fmt.Errorf("%s: indices must be integers, not %s", op, idx.dtype)
+	}
+	x, err := cast(op, idx, Int64)
+	if err != nil {
+		return nil, err
+	}
+	if x, err = contiguous(x); err != nil {
+		return nil, err
+	}
+	owned := x != idx
+	v := elems[int64](x)
+	for i, k := range v {
+		if k >= 0 && k < int64(size) {
+			continue
+		}
+		j, err := index(op, int(k), size, dim)
+		if err != nil {
+			return nil, err
+		}
+		if !owned {
+			if x, err = Clone(x.Detach()); err != nil {
+				return nil, err
+			}
+			v, owned = elems[int64](x), true
+		}
+		v[i] = int64(j)
+	}
+	return x, nil
+}
+
+// IndexSelect takes the entries of dim that a one-dimensional index names.
+func IndexSelect(t *Tensor, dim int, idx *Tensor) (*Tensor, error) {
+	a, err := axis("index_select", dim, len(t.shape))
+	if err != nil {
+		return nil, err
+	}
+	if len(t.shape) == 0 || len(idx.shape) > 1 {
+		return nil, fmt.Errorf("index_select: needs a tensor with dimensions and a one-dimensional index, not shapes %s and %s",
+			shapeString(t.shape), shapeString(idx.shape))
+	}
+	if len(idx.shape) == 0 {
+		if idx, err = Unsqueeze(idx, 0); err != nil {
+			return nil, err
+		}
+	}
+	return takeNamed("index_select", t, a, idx)
+}
+
+// takeAt replaces dimension a by the shape of an integer index.
+func takeAt(t *Tensor, a int, idx *Tensor) (*Tensor, error) { return takeNamed("index", t, a, idx) }
+
+func takeNamed(op string, t *Tensor, a int, idx *Tensor) (*Tensor, error) {
+	ix, err := checkedIndex(op, idx, t.shape[a], a)
+	if err != nil {
+		return nil, err
+	}
+	x, err := contiguous(t)
+	if err != nil {
+		return nil, err
+	}
+	var arr [8]int
+	shape := append(append(append(arr[:0], t.shape[:a]...), idx.shape...), t.shape[a+1:]...)
+	out, err := newTensor(op, t.ctx, shape, t.dtype)
+	if err != nil {
+		return nil, err
+	}
+	outer, rows, inner := product(t.shape[:a]), t.shape[a], product(t.shape[a+1:])
+	kTake(out, x, ix, outer, rows, inner)
+	if t.dtype.IsFloat() && records(t, nil) {
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
+			z, err := Zeros(g.ctx, n.in[0].shape(), g.dtype)
+			if err != nil {
+				return err
+			}
+			if g, err = contiguous(g); err != nil {
+				return err
+			}
+			for o := range outer {
+				kAddRows(z, g, n.val(0), o*rows*inner, o*ix.n*inner, inner)
+			}
+			out[0] = z
+			return nil
+		}, t).save(ix)
+	}
+	return out, nil
+}
+
+// aligned checks index against t for gather and scatter: all dimensions but
+// a may be smaller than t's.
+func aligned(op string, t, idx *Tensor, a int) error {
+	ok := len(t.shape) == len(idx.shape)
+	for i := range idx.shape {
+		ok = ok && (i == a || idx.shape[i] <= t.shape[i])
+	}
+	if !ok {
+		return fmt.Errorf("%s: an index of shape %s does not fit shape %s in the dimensions other than %d",
+			op, shapeString(idx.shape), shapeString(t.shape), a)
+	}
+	return nil
+}
+
+// cut narrows t to shape in all dimensions but a, without recording.
+func cut(t *Tensor, shape []int, a int) *Tensor {
+	v := viewOf(t, len(t.shape))
+	copy(v.shape, shape)
+	copy(v.strides, t.strides)
+	if len(shape) > 0 {
+		v.shape[a] = t.shape[a]
+	}
+	return v.seal()
+}
+
+// Gather takes out[i][j] = t[index[i][j]][j] for dim 0, and so on.
+func Gather(t *Tensor, dim int, idx *Tensor) (*Tensor, error) {
+	a, err := axis("gather", dim, len(t.shape))
+	if err != nil {
+		return nil, err
+	}
+	if err := aligned("gather", t, idx, a); err != nil {
+		return nil, err
+	}
+	if len(t.shape) == 0 {
+		return Clone(t)
+	}
+	ix, err := checkedIndex("gather", idx, t.shape[a], a)
+	if err != nil {
+		return nil, err
+	}
+	x, err := contiguous(cut(t, idx.shape, a))
+	if err != nil {
+		return nil, err
+	}
+	out, err := newTensor("gather", t.ctx, idx.shape, t.dtype)
+	if err != nil {
+		return nil, err
+	}
+	outer, to, from, inner := product(idx.shape[:a]), idx.shape[a], t.shape[a], product(idx.shape[a+1:])
+	kGather(out, x, ix, outer, to, from, inner)
+	if t.dtype.IsFloat() && records(t, nil) {
+		record(out, "gather", func(n *node, g *Tensor, out []*Tensor) error {
+			z, err := Zeros(g.ctx, n.in[0].shape(), g.dtype)
+			if err == nil {
+				err = scatterAdd("gather", z, a, n.val(0), g)
+			}
+			out[0] = z
+			return err
+		}, t).save(ix)
+	}
+	return out, nil
+}
+
+// scatterAdd adds src's elements to z at indices already checked.
+func scatterAdd(op string, z *Tensor, a int, ix, src *Tensor) error {
+	part := cut(z, ix.shape, a)
+	dst, err := contiguous(part)
+	if err != nil {
+		return err
+	}
+	if src, err = contiguous(cut(src, ix.shape, a)); err != nil {
+		return err
+	}
+	outer, from, to, inner := product(ix.shape[:a]), ix.shape[a], z.shape[a], product(ix.shape[a+1:])
+	kScatterAdd(dst, src, ix, outer, from, to, inner)
+	if dst != part {
+		return assign(op, part, dst)
+	}
+	return nil
+}
+
+// ScatterAdd gives t with src's elements added where index says.
+func ScatterAdd(t *Tensor, dim int, idx, src *Tensor) (*Tensor, error) {
+	const op = "scatter_add"
+	a, err := axis(op, dim, len(t.shape))
+	if err != nil {
+		return nil, err
+	}
+	if err := aligned(op, t, idx, a); err != nil {
+		return nil, err
+	}
+	if t.dtype != src.dtype {
+		return nil, fmt.Errorf("%s: dtypes %s and %s differ", op, t.dtype, src.dtype)
+	}
+	if _, err := t.dtype.computing(op); err != nil {
+		return nil, err
+	}
+	if err := aligned(op, src, idx, a); err != nil || len(idx.shape) > 0 && idx.shape[a] > src.shape[a] {
+		return nil, fmt.Errorf("%s: an index of shape %s does not fit a source of shape %s", op, shapeString(idx.shape), shapeString(src.shape))
+	}
+	if len(t.shape) == 0 {
+		return Add(t, src)
+	}
+	ix, err := checkedIndex(op, idx, t.shape[a], a)
+	if err != nil {
+		return nil, err
+	}
+	out, err := Clone(t.Detach())
+	if err != nil {
+		return nil, err
+	}
+	used := sliceDim(src.Detach(), a, 0, idx.shape[a], 1)
+	if err := scatterAdd(op, out, a, ix, used); err != nil {
+		return nil, err
+	}
+	if t.dtype.IsFloat() && records(t, src) {
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
+			out[0] = g
+			if !n.needs(1) {
+				return nil
+			}
+			got, err := Gather(g, a, n.val(0))
+			if err != nil || sameShape(got.shape, n.in[1].shape()) {
+				out[1] = got
+				return err
+			}
+			z, err := Zeros(g.ctx, n.in[1].shape(), g.dtype)
+			if err != nil {
+				return err
+			}
+			out[1] = z
+			hole := sliceDim(cut(z, got.shape, a), a, 0, got.shape[a], 1)
+			return assign(op, hole, got)
+		}, t, src).save(ix)
+	}
+	return out, nil
+}
+
+// computing is d if operations work on it; the storage types do not compute.
+func (d DType) computing(op string) (DType, error) {
+	if d == Float16 || d == BFloat16 || d == Complex64 {
+		return d, storageOnly(op, d)
+	}
+	return d, nil
+}

@@ -1,0 +1,80 @@
+package tensor
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+// must unwraps a result or fails the test by panicking with its error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// floats makes a tensor from values in row-major order.
+func floats(c *Context, dtype DType, shape []int, values ...float64) *Tensor {
+	return must(FromFloats(c, values, shape, dtype))
+}
+
+func ints(c *Context, shape []int, values ...int64) *Tensor {
+	return must(FromInts(c, values, shape, Int64))
+}
+
+// list gives all elements in row-major order.
+func list(t *Tensor) []float64 {
+	x := must(cast("list", must(contiguous(t.Detach())), Float64))
+	return append([]float64{}, elems[float64](x)...)
+}
+
+func equal(t *testing.T, got *Tensor, shape []int, want ...float64) {
+	t.Helper()
+	near(t, got, 0, shape, want...)
+}
+
+func near(t *testing.T, got *Tensor, tol float64, shape []int, want ...float64) {
+	t.Helper()
+	if !sameShape(got.shape, shape) {
+		t.Fatalf("shape %v, want %v", got.shape, shape)
+	}
+	values := list(got)
+	if len(values) != len(want) {
+		t.Fatalf("%d elements, want %d", len(values), len(want))
+	}
+	for i, v := range values {
+		if !(math.Abs(v-want[i]) <= tol) && !(v != v && want[i] != want[i]) && v != want[i] {
+			t.Fatalf("element %d: got %v, want %v (all: %v)", i, v, want[i], values)
+		}
+	}
+}
+
+// fails checks for an error that holds all of parts.
+func fails(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error; want one with %q", parts)
+	}
+	for _, p := range parts {
+		if !strings.Contains(err.Error(), p) {
+			t.Fatalf("error %q lacks %q", err, p)
+		}
+	}
+}
+
+func fail[T any](t *testing.T, parts ...string) func(T, error) {
+	return func(_ T, err error) {
+		t.Helper()
+		fails(t, err, parts...)
+	}
+}
+
+func scalar(t *Tensor) float64 { return must(t.Item()).Float() }

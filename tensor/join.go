@@ -1,0 +1,140 @@
+package tensor
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Cat joins tensors along dim; their other sizes must agree.
+func Cat(ts []*Tensor, dim int) (*Tensor, error) {
+	if len(ts) == 0 {
+		return nil, fmt.Errorf("cat: the list of tensors is empty")
+	}
+	first := ts[0]
+	if len(first.shape) == 0 {
+		return nil, fmt.Errorf("cat: tensors without dimensions cannot be joined; use stack")
+	}
+	a, err := axis("cat", dim, len(first.shape))
+	if err != nil {
+		return nil, err
+	}
+	dtype, total, recording := first.dtype, 0, false
+	for i, t := range ts {
+		same := len(t.shape) == len(first.shape)
+		for d := range t.shape {
+			same = same && (d == a || t.shape[d] == first.shape[d])
+		}
+		if !same {
+			return nil, fmt.Errorf("cat: shapes %s and %s (tensor %d) do not match: all sizes but that of dimension %d must agree",
+				shapeString(first.shape), shapeString(t.shape), i, a)
+		}
+		dtype = Promote(dtype, t.dtype)
+		total += t.shape[a]
+		recording = recording || records(t, nil)
+	}
+	shape := slices.Clone(first.shape)
+	shape[a] = total
+	out, err := newTensor("cat", first.ctx, shape, dtype)
+	if err != nil {
+		return nil, err
+	}
+	at := 0
+	for _, t := range ts {
+		x, err := cast("cat", t, dtype)
+		if err != nil {
+			return nil, err
+		}
+		kCopy(part(out, a, at, t.shape[a]), x)
+		at += t.shape[a]
+	}
+	if recording && dtype.IsFloat() {
+		record(out, "cat", func(n *node, g *Tensor, out []*Tensor) error {
+			at := 0
+			for i, t := range ts {
+				out[i] = part(g, a, at, t.shape[a])
+				at += t.shape[a]
+			}
+			return nil
+		}, ts...)
+	}
+	return out, nil
+}
+
+// Stack joins tensors of equal shape along a new dimension.
+func Stack(ts []*Tensor, dim int) (*Tensor, error) {
+	if len(ts) == 0 {
+		return nil, fmt.Errorf("stack: the list of tensors is empty")
+	}
+	wide := make([]*Tensor, len(ts))
+	for i, t := range ts {
+		if !sameShape(t.shape, ts[0].shape) {
+			return nil, fmt.Errorf("stack: shapes %s and %s (tensor %d) differ", shapeString(ts[0].shape), shapeString(t.shape), i)
+		}
+		var err error
+		if wide[i], err = Unsqueeze(t, dim); err != nil {
+			return nil, err
+		}
+	}
+	if dim < 0 {
+		dim += len(ts[0].shape) + 1
+	}
+	return Cat(wide, dim)
+}
+
+// Flip reverses the order along dims.
+func Flip(t *Tensor, dims []int) (*Tensor, error) {
+	dims, err := dimList("flip", dims, len(t.shape))
+	if err != nil {
+		return nil, err
+	}
+	out := t
+	for _, d := range dims {
+		n := t.shape[d]
+		rev, err := sequence("flip", t.ctx, Int(int64(n-1)), n, Int(-1), Int64)
+		if err != nil {
+			return nil, err
+		}
+		if out, err = takeNamed("flip", out, d, rev); err != nil {
+			return nil, err
+		}
+	}
+	if out == t {
+		return Clone(t)
+	}
+	return out, nil
+}
+
+// Pad surrounds t with value. pad has two sizes a dimension, before and
+// after, the last dimension first, as in PyTorch.
+func Pad(t *Tensor, pad []int, value Scalar) (*Tensor, error) {
+	if len(pad)%2 != 0 || len(pad)/2 > len(t.shape) {
+		return nil, fmt.Errorf("pad: %d sizes for %d dimensions: give two for each, the last dimension first", len(pad), len(t.shape))
+	}
+	shape, start := slices.Clone(t.shape), make([]int, len(t.shape))
+	for i := 0; i < len(pad); i += 2 {
+		d := len(shape) - 1 - i/2
+		if pad[i] < 0 || pad[i+1] < 0 {
+			return nil, fmt.Errorf("pad: sizes must not be negative: %s", shapeString(pad))
+		}
+		shape[d] += pad[i] + pad[i+1]
+		start[d] = pad[i]
+	}
+	out, err := Full(t.ctx, shape, value, t.dtype)
+	if err != nil {
+		return nil, fmt.Errorf("pad: %w", err)
+	}
+	center := func(x *Tensor, shape []int) *Tensor {
+		for d, s := range start {
+			x = part(x, d, s, shape[d])
+		}
+		return x
+	}
+	kCopy(center(out, t.shape), t)
+	if records(t, nil) {
+		record(out, "pad", func(n *node, g *Tensor, out []*Tensor) error {
+			out[0] = center(g, n.in[0].shape())
+			return nil
+		}, t)
+	}
+	return out, nil
+}

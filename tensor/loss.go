@@ -1,0 +1,218 @@
+package tensor
+
+import (
+	"fmt"
+	"runtime"
+
+	"drun/kernel"
+)
+
+// A Reduction says how a loss joins the losses of the samples.
+type Reduction uint8
+
+// The reductions of losses.
+const (
+	ReduceMean Reduction = iota
+	ReduceSum
+	ReduceNone
+)
+
+func (r Reduction) apply(t *Tensor) (*Tensor, error) {
+	switch r {
+	case ReduceMean:
+		return Mean(t, nil, false)
+	case ReduceSum:
+		return Sum(t, nil, false)
+	}
+	return t, nil
+}
+
+// classes checks and flattens the operands of a classification loss: scores
+// (N, C) or (N, C, d…), and targets (N) or (N, d…) of classes.
+func classes(op string, x, target *Tensor) (rows, ix *Tensor, err error) {
+	if err := needFloat(op, x); err != nil {
+		return nil, nil, err
+	}
+	if !target.dtype.IsInt() {
+		return nil, nil, fmt.Errorf("%s: targets must be integers (class numbers), not %s", op, target.dtype)
+	}
+	d := 1
+	if len(x.shape) == 1 {
+		d = 0
+	}
+	if len(x.shape) == 0 || !sameShape(target.shape, reducedShape(x.shape, []int{d}, false)) {
+		return nil, nil, fmt.Errorf("%s: targets of shape %s do not fit scores of shape %s: expected (N, C) and (N,)",
+			op, shapeString(target.shape), shapeString(x.shape))
+	}
+	rows = x
+	if len(x.shape) > 2 {
+		order := []int{0}
+		for i := 2; i < len(x.shape); i++ {
+			order = append(order, i)
+		}
+		if rows, err = Permute(x, append(order, 1)); err != nil {
+			return nil, nil, err
+		}
+	}
+	if rows, err = Reshape(rows, []int{target.n, x.shape[d]}); err != nil {
+		return nil, nil, err
+	}
+	if ix, err = cast(op, target, Int64); err != nil {
+		return nil, nil, err
+	}
+	if ix, err = contiguous(ix); err != nil {
+		return nil, nil, err
+	}
+	for i, c := range elems[int64](ix) {
+		if (c < 0 || c >= int64(x.shape[d])) && c != ignoreTarget {
+			return nil, nil, fmt.Errorf("%s: target %d (sample %d) is out of range for %d classes: expected 0 to %d", op, c, i, x.shape[d], x.shape[d]-1)
+		}
+	}
+	return rows, ix, nil
+}
+
+// ignoreTarget marks a sample that does not count, as in PyTorch.
+const ignoreTarget = -100
+
+func countTargets(ix *Tensor) int {
+	n := 0
+	for _, c := range elems[int64](ix) {
+		if c != ignoreTarget {
+			n++
+		}
+	}
+	return n
+}
+
+// CrossEntropy is the negative logarithm of the softmax probability of the
+// target class. scores are (N, C) or (N, C, d…); target is (N) or (N, d…) of
+// class numbers, where -100 leaves the sample out, or probabilities of the
+// scores' shape and type.
+func CrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
+	const op = "cross_entropy"
+	if target.dtype.IsFloat() {
+		return softCrossEntropy(scores, target, r)
+	}
+	x, ix, err := classes(op, scores, target)
+	if err != nil {
+		return nil, err
+	}
+	if x.n == 0 {
+		return nil, emptyReduction(op, scores)
+	}
+	rows, n := x.shape[0], x.shape[1]
+	loss, err := newTensor(op, x.ctx, []int{rows}, x.dtype)
+	if err != nil {
+		return nil, err
+	}
+	lse, err := newTensor(op, x.ctx, []int{rows}, x.dtype)
+	if err != nil {
+		return nil, err
+	}
+	kernel.CrossEntropy(x.dtype.kernel(), rows, n, loss.ptr(), lse.ptr(), x.ptr(), elems[int64](ix))
+	runtime.KeepAlive(x)
+	out, scale := loss, 1.0
+	switch r {
+	case ReduceMean, ReduceSum:
+		if out, err = Sum(loss, nil, false); err != nil {
+			return nil, err
+		}
+		Discard(loss)
+		if r == ReduceMean {
+			counted := float64(countTargets(ix))
+			scale = 1 / counted
+			kBinary(OpDiv, out, out, newNumber(x.ctx, Float(counted), x.dtype))
+		}
+	case ReduceNone:
+		if out, err = View(loss, target.shape); err != nil {
+			return nil, err
+		}
+		out.view = false
+	}
+	if records(x, nil) {
+		record(out, op, func(nd *node, g *Tensor, out []*Tensor) error {
+			dx, err := newTensor(op, g.ctx, nd.val(0).shape, g.dtype)
+			if err != nil {
+				return err
+			}
+			if g, err = contiguous(g); err != nil {
+				return err
+			}
+			step := 0
+			if r == ReduceNone {
+				step = 1
+			}
+			x, lse, ix := nd.val(0), nd.val(1), nd.val(2)
+			kernel.CrossEntropyGrad(g.dtype.kernel(), rows, n, dx.ptr(), g.ptr(), step, scale, x.ptr(), lse.ptr(), elems[int64](ix))
+			runtime.KeepAlive(g)
+			runtime.KeepAlive(x)
+			runtime.KeepAlive(lse)
+			runtime.KeepAlive(ix)
+			out[0] = dx
+			return nil
+		}, x).save(x, lse, ix)
+	}
+	return out, nil
+}
+
+// softCrossEntropy takes probabilities as targets.
+func softCrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
+	if !sameShape(scores.shape, target.shape) || len(scores.shape) == 0 {
+		return nil, fmt.Errorf("cross_entropy: probabilities of shape %s do not fit scores of shape %s", shapeString(target.shape), shapeString(scores.shape))
+	}
+	d := min(1, len(scores.shape)-1)
+	each, err := chain(scores).then(func(t *Tensor) (*Tensor, error) { return LogSoftmax(t, d) }).mul(target).
+		then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{d}, false) }).unary(OpNeg).end()
+	if err != nil {
+		return nil, err
+	}
+	return r.apply(each)
+}
+
+// NLLLoss is minus the score of the target class; scores are logarithms of
+// probabilities.
+func NLLLoss(logp, target *Tensor, r Reduction) (*Tensor, error) {
+	x, ix, err := classes("nll_loss", logp, target)
+	if err != nil {
+		return nil, err
+	}
+	if countTargets(ix) != ix.n {
+		return nil, fmt.Errorf("nll_loss: a target is -100; only cross_entropy leaves samples out")
+	}
+	column, err := View(ix, []int{ix.n, 1})
+	if err != nil {
+		return nil, err
+	}
+	each, err := chain(x).then(func(t *Tensor) (*Tensor, error) { return Gather(t, 1, column) }).
+		then(func(t *Tensor) (*Tensor, error) { return Reshape(t, target.shape) }).unary(OpNeg).end()
+	if err != nil {
+		return nil, err
+	}
+	return r.apply(each)
+}
+
+// Accuracy is the share of rows of scores (N, C) whose largest entry is the
+// target's class.
+func Accuracy(scores, target *Tensor) (float64, error) {
+	if len(scores.shape) != 2 || len(target.shape) != 1 || target.shape[0] != scores.shape[0] {
+		return 0, fmt.Errorf("accuracy: targets of shape %s do not fit scores of shape %s: expected (N, C) and (N,)",
+			shapeString(target.shape), shapeString(scores.shape))
+	}
+	if target.n == 0 {
+		return 0, emptyReduction("accuracy", target)
+	}
+	one := 1
+	best, err := ArgMax(scores, &one, false)
+	if err != nil {
+		return 0, err
+	}
+	hits, err := Binary(OpEq, best, target)
+	if err != nil {
+		return 0, err
+	}
+	sum, err := Sum(hits, nil, false)
+	if err != nil {
+		return 0, err
+	}
+	return sum.at(0).f / float64(target.n), nil
+}

@@ -1,0 +1,232 @@
+package tensor
+
+import "fmt"
+
+// Where takes a's elements where cond is true and b's where it is false;
+// all three broadcast.
+func Where(cond, a, b *Tensor) (*Tensor, error) {
+	if cond.dtype != Bool {
+		return nil, fmt.Errorf("where: the condition must be a bool tensor, not %s", cond.dtype)
+	}
+	compute := promoteOperands(a, b)
+	x, err := cast("where", a, compute)
+	if err != nil {
+		return nil, err
+	}
+	y, err := cast("where", b, compute)
+	if err != nil {
+		return nil, err
+	}
+	var arr, arr2 [8]int
+	shape, err := broadcastShape("where", arr[:0], a.shape, b.shape)
+	if err != nil {
+		return nil, err
+	}
+	if shape, err = broadcastShape("where", arr2[:0], cond.shape, shape); err != nil {
+		return nil, err
+	}
+	c := cond.ctx
+	if c == nil {
+		c = a.ctx
+	}
+	out, err := newTensor("where", c, shape, compute)
+	if err != nil {
+		return nil, err
+	}
+	kWhere(out, cond, x, y)
+	if compute.IsFloat() && records(a, b) {
+		record(out, "where", backWhere, a, b).save(cond)
+	}
+	return out, nil
+}
+
+func backWhere(n *node, g *Tensor, out []*Tensor) (err error) {
+	zero := newNumber(g.ctx, Int(0), g.dtype)
+	if n.needs(0) {
+		if out[0], err = Where(n.val(0), g, zero); err != nil {
+			return err
+		}
+	}
+	if n.needs(1) {
+		out[1], err = Where(n.val(0), zero, g)
+	}
+	return err
+}
+
+// MaskedFill is t with value where mask is true.
+func MaskedFill(t, mask *Tensor, value Scalar) (*Tensor, error) {
+	if mask.dtype != Bool {
+		return nil, fmt.Errorf("masked_fill: the mask must be a bool tensor, not %s", mask.dtype)
+	}
+	if err := value.fits("masked_fill", t.dtype); err != nil {
+		return nil, err
+	}
+	return Where(mask, newNumber(t.ctx, value, t.dtype), t)
+}
+
+// Clamp limits elements to lo … hi; a nil bound does not limit. NaN stays.
+func Clamp(t *Tensor, lo, hi *Scalar) (*Tensor, error) {
+	if lo == nil && hi == nil {
+		return nil, fmt.Errorf("clamp: at least one of min and max must be given")
+	}
+	plain := t.Detach()
+	out := plain
+	var err error
+	if lo != nil {
+		if out, err = BinaryScalar(OpMaximum, out, *lo, false); err != nil {
+			return nil, err
+		}
+	}
+	if hi != nil {
+		if out, err = BinaryScalar(OpMinimum, out, *hi, false); err != nil {
+			return nil, err
+		}
+	}
+	if !out.dtype.IsFloat() || !records(t, nil) {
+		return out, nil
+	}
+	// The gradient passes where t was within the limits.
+	inside, err := Binary(OpEq, out, plain)
+	if err != nil {
+		return nil, err
+	}
+	record(out, "clamp", func(n *node, g *Tensor, out []*Tensor) (err error) {
+		out[0], err = Where(n.val(0), g, newNumber(g.ctx, Int(0), g.dtype))
+		return err
+	}, t).save(inside)
+	return out, nil
+}
+
+// IsNaN tells which elements are not a number.
+func IsNaN(t *Tensor) (*Tensor, error) {
+	if !t.dtype.IsFloat() {
+		return Zeros(t.ctx, t.shape, Bool)
+	}
+	return Binary(OpNe, t.Detach(), t.Detach())
+}
+
+// triangle keeps the elements on one side of a diagonal of the last two
+// dimensions.
+func triangle(op string, compare BinaryOp, t *Tensor, diagonal int) (*Tensor, error) {
+	nd := len(t.shape)
+	if nd < 2 {
+		return nil, fmt.Errorf("%s: needs at least two dimensions, not shape %s", op, shapeString(t.shape))
+	}
+	rows, cols := t.shape[nd-2], t.shape[nd-1]
+	row, err := sequence(op, t.ctx, Int(int64(diagonal)), rows, Int(1), Int64)
+	if err != nil {
+		return nil, err
+	}
+	col, err := sequence(op, t.ctx, Int(0), cols, Int(1), Int64)
+	if err != nil {
+		return nil, err
+	}
+	if row, err = View(row, []int{rows, 1}); err != nil {
+		return nil, err
+	}
+	keep, err := Binary(compare, col, row)
+	if err != nil {
+		return nil, err
+	}
+	return Where(keep, t, newNumber(t.ctx, Int(0), t.dtype))
+}
+
+// Tril keeps the lower triangle of the last two dimensions.
+func Tril(t *Tensor, diagonal int) (*Tensor, error) { return triangle("tril", OpLe, t, diagonal) }
+
+// Triu keeps the upper triangle of the last two dimensions.
+func Triu(t *Tensor, diagonal int) (*Tensor, error) { return triangle("triu", OpGe, t, diagonal) }
+
+// nonzero lists where a contiguous bool mask is true, as flat indices.
+func nonzero(op string, mask *Tensor) (*Tensor, error) {
+	m, err := contiguous(mask)
+	if err != nil {
+		return nil, err
+	}
+	count := 0
+	for _, on := range elems[bool](m) {
+		if on {
+			count++
+		}
+	}
+	out, err := newTensor(op, mask.ctx, []int{count}, Int64)
+	if err != nil {
+		return nil, err
+	}
+	v := elems[int64](out)
+	for i, on := range elems[bool](m) {
+		if on {
+			v[0] = int64(i)
+			v = v[1:]
+		}
+	}
+	return out, nil
+}
+
+// maskSelect takes the elements of t, from dimension dim on, where a mask of
+// the same shape is true.
+func maskSelect(t *Tensor, dim int, mask *Tensor) (*Tensor, error) {
+	k := len(mask.shape)
+	if k == 0 || dim+k > len(t.shape) || !sameShape(mask.shape, t.shape[dim:dim+k]) {
+		return nil, maskMismatch(t, dim, mask)
+	}
+	flat, err := Flatten(t, dim, dim+k-1)
+	if err != nil {
+		return nil, err
+	}
+	where, err := nonzero("index", mask)
+	if err != nil {
+		return nil, err
+	}
+	return takeAt(flat, dim, where)
+}
+
+func maskMismatch(t *Tensor, dim int, mask *Tensor) error {
+	return fmt.Errorf("index: a mask of shape %s does not fit shape %s from dimension %d on",
+		shapeString(mask.shape), shapeString(t.shape), dim)
+}
+
+// setPicked assigns v where a tensor index picks elements of place.
+func setPicked(op string, place *Tensor, dim int, pick, v *Tensor) error {
+	if pick.dtype == Bool {
+		k := len(pick.shape)
+		if k == 0 || dim+k > len(place.shape) || !sameShape(pick.shape, place.shape[dim:dim+k]) {
+			return maskMismatch(place, dim, pick)
+		}
+		flat, err := Reshape(place, append(append(append([]int(nil), place.shape[:dim]...), pick.n), place.shape[dim+k:]...))
+		if err != nil {
+			return err
+		}
+		where, err := nonzero(op, pick)
+		if err != nil {
+			return err
+		}
+		if err := setPicked(op, flat, dim, where, v); err != nil || SharesStorage(flat, place) {
+			return err
+		}
+		flat, err = View(flat, place.shape)
+		if err != nil {
+			return err
+		}
+		return assign(op, place, flat)
+	}
+	ix, err := checkedIndex(op, pick, place.shape[dim], dim)
+	if err != nil {
+		return err
+	}
+	shape := append(append(append([]int(nil), place.shape[:dim]...), pick.shape...), place.shape[dim+1:]...)
+	var arr [8]int
+	if got, err := broadcastShape(op, arr[:0], shape, v.shape); err != nil || !sameShape(got, shape) {
+		return fmt.Errorf("%s: shape %s does not broadcast to %s", op, shapeString(v.shape), shapeString(shape))
+	}
+	from := expanded(v.Detach(), shape)
+	if from, err = Reshape(from, append(append(append([]int(nil), place.shape[:dim]...), pick.n), place.shape[dim+1:]...)); err != nil {
+		return err
+	}
+	for j, i := range elems[int64](ix) {
+		if err := assign(op, selectDim(place, dim, int(i)), selectDim(from, dim, j)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

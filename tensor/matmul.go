@@ -1,0 +1,198 @@
+package tensor
+
+import (
+	"fmt"
+	"slices"
+)
+
+// MatMul is the matrix product, with PyTorch's rules: vectors are taken as a
+// row on the left and a column on the right, and leading dimensions are
+// batches that broadcast.
+func MatMul(a, b *Tensor) (*Tensor, error) {
+	na, nb := len(a.shape), len(b.shape)
+	if na == 0 || nb == 0 {
+		return nil, fmt.Errorf("matmul: shapes %s and %s: both need at least one dimension", shapeString(a.shape), shapeString(b.shape))
+	}
+	ka, kb := a.shape[na-1], b.shape[max(nb-2, 0)]
+	if ka != kb {
+		return nil, fmt.Errorf("matmul: shapes %s and %s do not match: %d columns on the left, %d rows on the right",
+			shapeString(a.shape), shapeString(b.shape), ka, kb)
+	}
+	if a.dtype != b.dtype {
+		return nil, fmt.Errorf("matmul: dtypes %s and %s differ; cast one with .to()", a.dtype, b.dtype)
+	}
+	if _, err := a.dtype.computing("matmul"); err != nil {
+		return nil, err
+	}
+	if na == 2 && nb == 2 {
+		return matmul(a, b)
+	}
+	x, y := chain(a), chain(b)
+	if na == 1 {
+		x = x.then(func(t *Tensor) (*Tensor, error) { return Unsqueeze(t, 0) })
+	}
+	if nb == 1 {
+		y = y.then(func(t *Tensor) (*Tensor, error) { return Unsqueeze(t, 1) })
+	}
+	var out *Tensor
+	var err error
+	if nb <= 2 && na > 2 { // many rows by one matrix: one large product
+		rows := product(a.shape[:na-1])
+		flat, ferr := Reshape(a, []int{rows, ka})
+		if ferr != nil {
+			return nil, ferr
+		}
+		if out, err = matmul(flat, y.t); err != nil {
+			return nil, err
+		}
+		out, err = Reshape(out, append(slices.Clone(a.shape[:na-1]), out.shape[1]))
+	} else {
+		out, err = matmul(x.t, y.t)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if nb == 1 {
+		if out, err = Squeeze(out, -1); err != nil {
+			return nil, err
+		}
+	}
+	if na == 1 {
+		d := -2
+		if nb == 1 {
+			d = -1
+		}
+		if out, err = Squeeze(out, d); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// matmul multiplies tensors of at least two dimensions with matching sizes.
+func matmul(a, b *Tensor) (*Tensor, error) {
+	na, nb := len(a.shape), len(b.shape)
+	m, k, n := a.shape[na-2], a.shape[na-1], b.shape[nb-1]
+	var arr, arr2 [8]int
+	batch, err := broadcastShape("matmul", arr[:0], a.shape[:na-2], b.shape[:nb-2])
+	if err != nil {
+		return nil, fmt.Errorf("matmul: the batches of shapes %s and %s do not broadcast", shapeString(a.shape), shapeString(b.shape))
+	}
+	out, err := newTensor("matmul", a.ctx, append(append(arr2[:0], batch...), m, n), a.dtype)
+	if err != nil {
+		return nil, err
+	}
+	if err := multiply(out, a, b, batch, m, n, k); err != nil {
+		return nil, err
+	}
+	if records(a, b) {
+		record(out, "matmul", backMatMul, a, b).save(a, b)
+	}
+	return out, nil
+}
+
+func backMatMul(n *node, g *Tensor, out []*Tensor) (err error) {
+	if n.needs(0) {
+		if out[0], err = productWith(g, n.val(1), false); err != nil {
+			return err
+		}
+	}
+	if n.needs(1) {
+		out[1], err = productWith(n.val(0), g, true)
+	}
+	return err
+}
+
+// productWith is x·yᵀ, or xᵀ·y if left.
+func productWith(x, y *Tensor, left bool) (*Tensor, error) {
+	if left {
+		return matmul(transposed(x), y)
+	}
+	return matmul(x, transposed(y))
+}
+
+// transposed swaps the last two dimensions, never recorded.
+func transposed(t *Tensor) *Tensor {
+	nd := len(t.shape)
+	v := viewOf(t, nd)
+	copy(v.shape, t.shape)
+	copy(v.strides, t.strides)
+	v.shape[nd-2], v.shape[nd-1] = v.shape[nd-1], v.shape[nd-2]
+	v.strides[nd-2], v.strides[nd-1] = v.strides[nd-1], v.strides[nd-2]
+	return v.seal()
+}
+
+// multiply writes a·b into out, which is contiguous.
+func multiply(out, a, b *Tensor, batch []int, m, n, k int) error {
+	if out.n == 0 {
+		return nil
+	}
+	x, err := matrix(a)
+	if err != nil {
+		return err
+	}
+	y, err := matrix(b)
+	if err != nil {
+		return err
+	}
+	var bufA, bufB [MaxDims]int
+	okA := x.batchStride(bufA[:len(batch)], batch)
+	okB := y.batchStride(bufB[:len(batch)], batch)
+	c := factor{t: out, ld: n, batchStep: m * n}
+	count := product(batch)
+	if okA && okB {
+		kGemm(c, x, y, count, m, n, k, nil)
+		return nil
+	}
+	for i := range count {
+		c.off, x.off, y.off = i*m*n, 0, 0
+		for d, rest := len(batch)-1, i; d >= 0; d-- {
+			x.off += rest % batch[d] * bufA[d]
+			y.off += rest % batch[d] * bufB[d]
+			rest /= batch[d]
+		}
+		kGemm(c, x, y, 1, m, n, k, nil)
+	}
+	return nil
+}
+
+// matrix finds how the last two dimensions can be read without a copy: rows
+// or, transposed, columns of adjacent elements.
+func matrix(t *Tensor) (factor, error) {
+	nd := len(t.shape)
+	rows, cols := t.shape[nd-2], t.shape[nd-1]
+	rs, cs := t.strides[nd-2], t.strides[nd-1]
+	switch {
+	case (cs == 1 || cols == 1) && (rs >= cols || rows == 1):
+		return factor{t: t, ld: max(rs, cols)}, nil
+	case (rs == 1 || rows == 1) && (cs >= rows || cols == 1):
+		return factor{t: t, ld: max(cs, rows), trans: true}, nil
+	}
+	x, err := contiguous(t)
+	return factor{t: x, ld: cols}, err
+}
+
+// batchStride writes the strides of the leading dimensions, broadcast to
+// batch, and sets batchStep if one step goes through all of them.
+func (f *factor) batchStride(strides, batch []int) bool {
+	pad := len(batch) - (len(f.t.shape) - 2)
+	for i := range batch {
+		strides[i] = 0
+		if i >= pad && f.t.shape[i-pad] != 1 {
+			strides[i] = f.t.strides[i-pad]
+		}
+	}
+	span, found := 0, false
+	for i := len(batch) - 1; i >= 0; i-- {
+		switch {
+		case batch[i] == 1:
+		case !found:
+			f.batchStep, span, found = strides[i], strides[i]*batch[i], true
+		case strides[i] != span:
+			return false
+		default:
+			span *= batch[i]
+		}
+	}
+	return true
+}

@@ -1,0 +1,105 @@
+package tensor
+
+import (
+	"fmt"
+	"runtime"
+
+	"drun/kernel"
+)
+
+// LayerNorm normalises over the last dims dimensions: (x - mean) / sqrt(var
+// + eps), times weight plus bias, which have these dimensions' shape and may
+// be nil.
+func LayerNorm(x, weight, bias *Tensor, dims int, eps float64) (*Tensor, error) {
+	return normRows("layer_norm", x, weight, bias, dims, eps, true)
+}
+
+// RMSNorm divides by the root of the mean square over the last dimension,
+// times weight, which may be nil.
+func RMSNorm(x, weight *Tensor, eps float64) (*Tensor, error) {
+	return normRows("rms_norm", x, weight, nil, 1, eps, false)
+}
+
+func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center bool) (*Tensor, error) {
+	if err := sameFloat(op, x, weight, bias); err != nil {
+		return nil, err
+	}
+	if dims < 1 || dims > len(x.shape) {
+		return nil, fmt.Errorf("%s: an input of shape %s has no %d dimensions to normalise", op, shapeString(x.shape), dims)
+	}
+	shape := x.shape[len(x.shape)-dims:]
+	for _, w := range []*Tensor{weight, bias} {
+		if w != nil && !sameShape(w.shape, shape) {
+			return nil, fmt.Errorf("%s: a weight of shape %s does not fit an input of shape %s", op, shapeString(w.shape), shapeString(x.shape))
+		}
+	}
+	n := product(shape)
+	if n == 0 {
+		return nil, emptyReduction(op, x)
+	}
+	rows := x.n / n
+	in, err := contiguous(x)
+	if err != nil {
+		return nil, err
+	}
+	gamma, beta := weight, bias
+	if gamma != nil {
+		if gamma, err = contiguous(gamma); err != nil {
+			return nil, err
+		}
+	}
+	if beta != nil {
+		if beta, err = contiguous(beta); err != nil {
+			return nil, err
+		}
+	}
+	out, err := newTensor(op, x.ctx, x.shape, x.dtype)
+	if err != nil {
+		return nil, err
+	}
+	rstd, err := newTensor(op, x.ctx, []int{rows}, x.dtype)
+	if err != nil {
+		return nil, err
+	}
+	var mean *Tensor
+	if center {
+		if mean, err = newTensor(op, x.ctx, []int{rows}, x.dtype); err != nil {
+			return nil, err
+		}
+	}
+	kernel.LayerNorm(x.dtype.kernel(), rows, n, eps, out.ptr(), ptrOr(mean), rstd.ptr(), in.ptr(), ptrOr(gamma), ptrOr(beta))
+	runtime.KeepAlive(in)
+	runtime.KeepAlive(gamma)
+	runtime.KeepAlive(beta)
+	if records(x, weight) || bias != nil && records(bias, nil) {
+		record(out, op, func(nd *node, g *Tensor, out []*Tensor) error {
+			return backNormRows(nd, g, out, rows, n)
+		}, x, weight, bias).save(in, gamma, mean, rstd)
+	}
+	return out, nil
+}
+
+func backNormRows(nd *node, g *Tensor, out []*Tensor, rows, n int) error {
+	x, gamma, mean, rstd := nd.val(0), nd.val(1), nd.val(2), nd.val(3)
+	dy, err := contiguous(g)
+	if err != nil {
+		return err
+	}
+	if nd.needs(0) {
+		if out[0], err = newTensor(nd.op, g.ctx, x.shape, g.dtype); err != nil {
+			return err
+		}
+	}
+	for i := 1; i < 3; i++ { // the kernel adds to these
+		if nd.needs(i) {
+			if out[i], err = Zeros(g.ctx, nd.in[i].shape(), g.dtype); err != nil {
+				return err
+			}
+		}
+	}
+	kernel.LayerNormGrad(g.dtype.kernel(), rows, n, ptrOr(out[0]), ptrOr(out[1]), ptrOr(out[2]), dy.ptr(), x.ptr(),
+		ptrOr(gamma), ptrOr(mean), rstd.ptr())
+	runtime.KeepAlive(dy)
+	runtime.KeepAlive(nd)
+	return nil
+}

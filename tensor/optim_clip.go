@@ -1,0 +1,68 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+
+	"drun/kernel"
+)
+
+// GradSquareSum adds up the squares of all gradients, in the order of the
+// parameters; a parameter without one adds nothing.
+func GradSquareSum(params []*Tensor) (float64, error) {
+	total := 0.0
+	for _, p := range params {
+		if p.grad == nil {
+			continue
+		}
+		if err := needFloat("clip_grad_norm", p.grad); err != nil {
+			return 0, err
+		}
+		g, err := contiguous(p.grad)
+		if err != nil {
+			return 0, err
+		}
+		total += kernel.SquareSum(g.dtype.kernel(), g.n, g.ptr())
+		runtime.KeepAlive(g)
+	}
+	return total, nil
+}
+
+// ScaleGrads multiplies all gradients by a factor, in place.
+func ScaleGrads(params []*Tensor, by float64) error {
+	for _, p := range params {
+		if p.grad == nil {
+			continue
+		}
+		if err := needFloat("clip_grad_norm", p.grad); err != nil {
+			return err
+		}
+		if p.grad.contiguous {
+			kernel.Scale(p.grad.dtype.kernel(), p.grad.n, p.grad.ptr(), by)
+			runtime.KeepAlive(p.grad)
+		} else {
+			kBinary(OpMul, p.grad, p.grad, newNumber(p.ctx, Float(by), p.grad.dtype))
+		}
+		p.grad.st.version++
+	}
+	return nil
+}
+
+// ClipGradNorm scales the gradients down so that their common 2-norm is at
+// most maxNorm, and gives the norm before. A norm that is not finite leaves
+// them as they are.
+func ClipGradNorm(params []*Tensor, maxNorm float64) (float64, error) {
+	if !(maxNorm > 0) {
+		return 0, fmt.Errorf("clip_grad_norm: the norm must be positive, not %v", maxNorm)
+	}
+	square, err := GradSquareSum(params)
+	if err != nil {
+		return 0, err
+	}
+	norm := math.Sqrt(square)
+	if by := maxNorm / (norm + 1e-6); by < 1 && !math.IsInf(norm, 1) {
+		err = ScaleGrads(params, by)
+	}
+	return norm, err
+}

@@ -1,0 +1,249 @@
+package tensor
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// A ParamGroup is parameters that share a learning rate. LR and WeightDecay
+// may be changed between steps.
+type ParamGroup struct {
+	Params      []*Tensor
+	LR          float64
+	WeightDecay float64
+}
+
+// An Optimizer updates parameters from their gradients. It moves the
+// parameters of a group into one buffer, and keeps their gradients and its
+// own state in buffers of the same layout, so that a step is one kernel call
+// and a collective can reduce the gradients where they are.
+type Optimizer struct {
+	groups []ParamGroup
+	flats  []*flat
+	rule   updateRule
+	params int
+	steps  *Tensor // int64: updates done so far to each parameter
+	state  map[string]*Tensor
+}
+
+// An updateRule is what tells optimizers apart.
+type updateRule interface {
+	// buffers names the state kept for each element.
+	buffers() []string
+	// update changes n elements. step counts from 1 for these parameters.
+	update(dtype DType, n int, g *ParamGroup, step int64, p, grad unsafe.Pointer, state []unsafe.Pointer)
+}
+
+// flat is the parameters of one group and type, in one buffer.
+type flat struct {
+	group   *ParamGroup
+	params  []*Tensor
+	first   int   // number of params[0] in the optimizer
+	at      []int // offset of each; at[len(params)] is the end
+	data    *Tensor
+	grads   *Tensor
+	buffers []*Tensor
+}
+
+// flatAlign is what parameters' offsets are multiples of, in elements; the
+// gaps hold zeros.
+const flatAlign = 16
+
+func newOptimizer(groups []ParamGroup, rule updateRule) (*Optimizer, error) {
+	o := &Optimizer{groups: groups, rule: rule, state: map[string]*Tensor{}}
+	seen := map[*Tensor]bool{}
+	for gi := range groups {
+		g := &groups[gi]
+		if len(g.Params) == 0 {
+			return nil, fmt.Errorf("optimizer: the list of parameters is empty")
+		}
+		var f *flat
+		for i, p := range g.Params {
+			if err := checkParam(p, o.params+i); err != nil {
+				return nil, err
+			}
+			if seen[p] {
+				return nil, fmt.Errorf("optimizer: parameter %d is given twice", o.params+i)
+			}
+			seen[p] = true
+			if f == nil || f.params[0].dtype != p.dtype {
+				f = &flat{group: g, first: o.params + i, at: []int{0}}
+				o.flats = append(o.flats, f)
+			}
+			f.params = append(f.params, p)
+			end := f.at[len(f.at)-1] + p.n
+			f.at = append(f.at, (end+flatAlign-1)/flatAlign*flatAlign)
+		}
+		o.params += len(g.Params)
+	}
+	if o.params == 0 {
+		return nil, fmt.Errorf("optimizer: there are no parameters")
+	}
+	for _, f := range o.flats {
+		if err := f.gatherUp(rule.buffers()); err != nil {
+			return nil, err
+		}
+		for bi, name := range rule.buffers() {
+			for i, p := range f.params {
+				o.state[fmt.Sprintf("%s.%d", name, f.first+i)] = f.window(f.buffers[bi], i, p.shape)
+			}
+		}
+	}
+	var err error
+	if o.steps, err = Zeros(groups[0].Params[0].ctx, []int{o.params}, Int64); err != nil {
+		return nil, err
+	}
+	o.state["step"] = o.steps
+	return o, nil
+}
+
+func checkParam(p *Tensor, i int) error {
+	switch {
+	case p.frozen:
+		return fmt.Errorf("optimizer: parameter %d is frozen, as all values made at top level are; make it in main()", i)
+	case !p.requiresGrad:
+		return fmt.Errorf("optimizer: parameter %d (shape %s) does not require a gradient", i, shapeString(p.shape))
+	case p.node != nil:
+		return fmt.Errorf("optimizer: parameter %d (shape %s) is the result of an operation, not a leaf", i, shapeString(p.shape))
+	}
+	return needFloat("optimizer", p)
+}
+
+// window is the part of a flat buffer that belongs to parameter i.
+func (f *flat) window(buffer *Tensor, i int, shape []int) *Tensor {
+	v := viewOf(buffer, len(shape))
+	copy(v.shape, shape)
+	setContiguous(v.strides, shape)
+	v.off += f.at[i]
+	return v.seal()
+}
+
+// gatherUp makes the buffers and moves the parameters, and gradients they
+// have, into them.
+func (f *flat) gatherUp(buffers []string) error {
+	p0 := f.params[0]
+	size := []int{f.at[len(f.params)]}
+	make := func(s *Storage, err error) (*Tensor, error) {
+		if err != nil {
+			return nil, err
+		}
+		s.flat = true
+		return OnStorage(p0.ctx, s, 0, size, p0.dtype)
+	}
+	bytes := size[0] * p0.dtype.Size()
+	var err error
+	if f.data, err = make(newStorage("optimizer", bytes)); err != nil {
+		return err
+	}
+	if p0.ctx.GradStorage != nil {
+		f.grads, err = make(p0.ctx.GradStorage(bytes))
+	} else {
+		f.grads, err = make(newStorage("optimizer", bytes))
+	}
+	if err != nil {
+		return err
+	}
+	fill(f.grads, Int(0))
+	for range buffers {
+		b, err := make(newStorage("optimizer", bytes))
+		if err != nil {
+			return err
+		}
+		f.buffers = append(f.buffers, b)
+	}
+	for i, p := range f.params {
+		w := f.window(f.data, i, p.shape)
+		kCopy(w, p)
+		p.st, p.off, p.contiguous = w.st, w.off, true
+		copy(p.strides, w.strides)
+		s := p.leafState()
+		s.slot, s.owner = f.window(f.grads, i, p.shape), f
+		if p.grad != nil {
+			if err := p.SetGrad(p.grad); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Step updates all parameters that have a gradient.
+func (o *Optimizer) Step() error {
+	steps := elems[int64](o.steps)
+	for _, f := range o.flats {
+		for i, p := range f.params {
+			if p.leaf.owner != f {
+				return fmt.Errorf("optimizer: parameter %d was taken over by another optimizer", f.first+i)
+			}
+		}
+		// Neighbours that have a gradient and as many updates go together.
+		for i := 0; i < len(f.params); {
+			if f.params[i].grad == nil {
+				i++
+				continue
+			}
+			j := i
+			for ; j < len(f.params) && f.params[j].grad != nil && steps[f.first+j] == steps[f.first+i]; j++ {
+			}
+			o.update(f, i, j, steps[f.first+i]+1)
+			for k := i; k < j; k++ {
+				steps[f.first+k]++
+			}
+			i = j
+		}
+		f.data.st.version++
+	}
+	o.steps.st.version++
+	return nil
+}
+
+// update changes parameters i to j, not included.
+func (o *Optimizer) update(f *flat, i, j int, step int64) {
+	var arr [2]unsafe.Pointer
+	state := arr[:0]
+	for _, b := range f.buffers {
+		state = append(state, b.ptrAt(f.at[i]))
+	}
+	o.rule.update(f.data.dtype, f.at[j]-f.at[i], f.group, step, f.data.ptrAt(f.at[i]), f.grads.ptrAt(f.at[i]), state)
+}
+
+// ZeroGrad takes all gradients away.
+func (o *Optimizer) ZeroGrad() {
+	for _, f := range o.flats {
+		for _, p := range f.params {
+			p.grad = nil
+		}
+	}
+}
+
+// Groups gives the groups, whose LR and WeightDecay may be changed in place.
+func (o *Optimizer) Groups() []ParamGroup { return o.groups }
+
+// State gives the tensors that a checkpoint must hold, by name: a buffer of
+// each parameter such as "exp_avg.0", and "step", int64, one entry for each
+// parameter. They are the optimizer's own: CopyInto restores them.
+func (o *Optimizer) State() map[string]*Tensor { return o.state }
+
+// Coalesce joins tensors that lie side by side in an optimizer's buffer, so
+// that one call can work on many. The results are flat and cover the same
+// elements, and gaps of zeros between them; other contiguous tensors are
+// given as they are. All ts must be contiguous.
+func Coalesce(ts []*Tensor) []*Tensor {
+	var out []*Tensor
+	for i := 0; i < len(ts); {
+		first, end, j := ts[i], ts[i].off+ts[i].n, i+1
+		for ; j < len(ts) && ts[j].st == first.st && first.st.flat && ts[j].dtype == first.dtype &&
+			ts[j].off == (end+flatAlign-1)/flatAlign*flatAlign; j++ {
+			end = ts[j].off + ts[j].n
+		}
+		if j == i+1 {
+			out = append(out, first)
+		} else {
+			v := viewOf(first, 1)
+			v.shape[0], v.strides[0] = end-first.off, 1
+			out = append(out, v.seal())
+		}
+		i = j
+	}
+	return out
+}

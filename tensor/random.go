@@ -1,0 +1,219 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"runtime"
+
+	"drun/kernel"
+)
+
+// A Generator draws random numbers. They depend on seed and stream, and on
+// how much was drawn before, which Position counts; setting the three fields
+// restores a state.
+type Generator struct{ Seed, Stream, Position uint64 }
+
+// NewGenerator starts a stream of random numbers.
+func NewGenerator(seed, stream uint64) *Generator { return &Generator{Seed: seed, Stream: stream} }
+
+// draw reserves n elements. Position counts pairs of 32-bit words: a draw of
+// float32 uniforms takes one word an element, all others take two, so that
+// no word serves twice.
+func (g *Generator) draw(dtype DType, n int) kernel.Stream {
+	if dtype == Float32 {
+		at := kernel.Stream{Seed: g.Seed, Stream: g.Stream, At: 2 * g.Position}
+		g.Position += uint64(n+1) / 2
+		return at
+	}
+	return g.drawPairs(n)
+}
+
+func (g *Generator) drawPairs(n int) kernel.Stream {
+	at := kernel.Stream{Seed: g.Seed, Stream: g.Stream, At: g.Position}
+	g.Position += uint64(n)
+	return at
+}
+
+// Rand draws from the uniform distribution on [0, 1).
+func (g *Generator) Rand(c *Context, shape []int, dtype DType) (*Tensor, error) {
+	return g.fresh("rand", c, shape, dtype, g.uniform)
+}
+
+// Randn draws from the standard normal distribution.
+func (g *Generator) Randn(c *Context, shape []int, dtype DType) (*Tensor, error) {
+	return g.fresh("randn", c, shape, dtype, g.normal)
+}
+
+func (g *Generator) fresh(op string, c *Context, shape []int, dtype DType, fill func(*Tensor)) (*Tensor, error) {
+	if !dtype.IsFloat() {
+		return nil, fmt.Errorf("%s: needs a floating-point dtype, not %s", op, dtype)
+	}
+	compute := dtype
+	if dtype != Float64 {
+		compute = Float32
+	}
+	t, err := newTensor(op, c, shape, compute)
+	if err != nil {
+		return nil, err
+	}
+	fill(t)
+	return cast(op, t, dtype)
+}
+
+func (g *Generator) uniform(t *Tensor) {
+	g.draw(t.dtype, t.n).Uniform(t.dtype.kernel(), t.n, t.ptr())
+	runtime.KeepAlive(t)
+}
+
+func (g *Generator) normal(t *Tensor) {
+	g.drawPairs(t.n).Normal(t.dtype.kernel(), t.n, t.ptr())
+	runtime.KeepAlive(t)
+}
+
+// RandInt draws integers from low up to, not including, high.
+func (g *Generator) RandInt(c *Context, low, high int64, shape []int, dtype DType) (*Tensor, error) {
+	if low >= high {
+		return nil, fmt.Errorf("randint: low %d must be less than high %d", low, high)
+	}
+	for _, v := range []int64{low, high - 1} {
+		if err := Int(v).fits("randint", dtype); err != nil {
+			return nil, err
+		}
+	}
+	t, err := newTensor("randint", c, shape, Int64)
+	if err != nil {
+		return nil, err
+	}
+	g.drawPairs(t.n).Bounded(elems[int64](t), low, uint64(high)-uint64(low))
+	return cast("randint", t, dtype)
+}
+
+// Permutation gives the numbers below n in random order (Fisher and Yates).
+func (g *Generator) Permutation(n int) ([]int64, error) {
+	if n < 0 || n > 1<<40 {
+		return nil, fmt.Errorf("permutation: %d is not a possible length", n)
+	}
+	p, r := make([]int64, n), make([]int64, n)
+	g.drawPairs(n).Bounded(r, 0, 0)
+	for i := range p {
+		p[i] = int64(i)
+	}
+	for i := n - 1; i > 0; i-- {
+		j, _ := bits.Mul64(uint64(r[i]), uint64(i+1))
+		p[i], p[j] = p[j], p[i]
+	}
+	return p, nil
+}
+
+// Uniform fills t from the uniform distribution on [low, high).
+func (g *Generator) Uniform(t *Tensor, low, high float64) error {
+	return g.refill("uniform", t, g.uniform, high-low, low)
+}
+
+// Normal fills t from a normal distribution.
+func (g *Generator) Normal(t *Tensor, mean, std float64) error {
+	return g.refill("normal", t, g.normal, std, mean)
+}
+
+func (g *Generator) refill(op string, t *Tensor, fill func(*Tensor), scale, shift float64) error {
+	if err := needFloat(op, t); err != nil {
+		return err
+	}
+	x, err := newTensor(op, t.ctx, t.shape, t.dtype)
+	if err != nil {
+		return err
+	}
+	fill(x)
+	y, err := chain(x).scalar(OpMul, Float(scale)).scalar(OpAdd, Float(shift)).end()
+	if err != nil {
+		return err
+	}
+	return assign(op, t.Detach(), y)
+}
+
+// InitLinear draws a weight (out, in, …) and its bias as PyTorch does for
+// linear and convolutional layers: uniform on ±1/√fan_in, where fan_in is
+// the product of all sizes but the first. bias may be nil.
+func (g *Generator) InitLinear(weight, bias *Tensor) error {
+	if len(weight.shape) < 2 {
+		return fmt.Errorf("init: a weight needs at least two dimensions, not shape %s", shapeString(weight.shape))
+	}
+	bound := 0.0
+	if fan := product(weight.shape[1:]); fan > 0 {
+		bound = 1 / math.Sqrt(float64(fan))
+	}
+	if err := g.Uniform(weight, -bound, bound); err != nil || bias == nil {
+		return err
+	}
+	return g.Uniform(bias, -bound, bound)
+}
+
+// Multinomial draws n indices for each row of p, (N) or (B, N), with
+// probabilities proportional to its elements; without replacement no index
+// comes twice.
+func (g *Generator) Multinomial(c *Context, p *Tensor, n int, replacement bool) (*Tensor, error) {
+	const op = "multinomial"
+	if err := needFloat(op, p); err != nil {
+		return nil, err
+	}
+	nd := len(p.shape)
+	if nd < 1 || nd > 2 || n < 1 {
+		return nil, fmt.Errorf("%s: needs probabilities (N) or (B, N) and at least one sample, not shape %s and %d", op, shapeString(p.shape), n)
+	}
+	wide, err := cast(op, p, Float64)
+	if err != nil {
+		return nil, err
+	}
+	if wide, err = Clone(wide.Detach()); err != nil {
+		return nil, err
+	}
+	out, err := newTensor(op, c, append(append([]int(nil), p.shape[:nd-1]...), n), Int64)
+	if err != nil {
+		return nil, err
+	}
+	u, err := g.Rand(c, []int{max(out.n, 1)}, Float64)
+	if err != nil {
+		return nil, err
+	}
+	size := p.shape[nd-1]
+	draws, picks, weights := elems[float64](u), elems[int64](out), elems[float64](wide)
+	for i := range picks {
+		row := weights[i/n*size : (i/n+1)*size]
+		k, err := pickWeighted(op, row, draws[i])
+		if err != nil {
+			return nil, err
+		}
+		picks[i] = int64(k)
+		if !replacement {
+			row[k] = 0
+		}
+	}
+	return out, nil
+}
+
+// pickWeighted finds the index at which the running sum passes u times the
+// whole sum.
+func pickWeighted(op string, row []float64, u float64) (int, error) {
+	total := 0.0
+	for _, w := range row {
+		if !(w >= 0) || math.IsInf(w, 1) {
+			return 0, fmt.Errorf("%s: probabilities must be finite and not negative, and one is %v", op, w)
+		}
+		total += w
+	}
+	if total == 0 {
+		return 0, fmt.Errorf("%s: no index with a positive probability is left", op)
+	}
+	target, sum, last := u*total, 0.0, 0
+	for k, w := range row {
+		if w == 0 {
+			continue
+		}
+		last = k
+		if sum += w; target < sum {
+			return k, nil
+		}
+	}
+	return last, nil
+}

@@ -1,0 +1,76 @@
+package tensor
+
+import (
+	"runtime"
+
+	"drun/kernel"
+)
+
+// Softmax is exp(x) divided by its sum along dim.
+func Softmax(t *Tensor, dim int) (*Tensor, error) { return softmax("softmax", t, dim, false) }
+
+// LogSoftmax is the logarithm of Softmax, computed without overflow.
+func LogSoftmax(t *Tensor, dim int) (*Tensor, error) { return softmax("log_softmax", t, dim, true) }
+
+func softmax(op string, t *Tensor, dim int, logarithm bool) (*Tensor, error) {
+	if err := needFloat(op, t); err != nil {
+		return nil, err
+	}
+	a, err := axis(op, dim, len(t.shape))
+	if err != nil {
+		return nil, err
+	}
+	if last := len(t.shape) - 1; len(t.shape) > 0 && a != last {
+		moved, err := Transpose(t, a, last)
+		if err != nil {
+			return nil, err
+		}
+		out, err := softmax(op, moved, last, logarithm)
+		if err != nil {
+			return nil, err
+		}
+		return Transpose(out, a, last)
+	}
+	x, err := contiguous(t)
+	if err != nil {
+		return nil, err
+	}
+	out, err := newTensor(op, t.ctx, t.shape, t.dtype)
+	if err != nil {
+		return nil, err
+	}
+	rows, n := matrixSize(t)
+	kernel.Softmax(t.dtype.kernel(), logarithm, rows, n, out.ptr(), x.ptr())
+	runtime.KeepAlive(x)
+	if records(t, nil) {
+		record(out, op, func(nd *node, g *Tensor, out []*Tensor) error {
+			dy, err := contiguous(g)
+			if err != nil {
+				return err
+			}
+			dx, err := newTensor(op, g.ctx, g.shape, g.dtype)
+			if err != nil {
+				return err
+			}
+			y := nd.val(0)
+			kernel.SoftmaxGrad(g.dtype.kernel(), logarithm, rows, n, dx.ptr(), dy.ptr(), y.ptr())
+			runtime.KeepAlive(dy)
+			runtime.KeepAlive(y)
+			out[0] = dx
+			return nil
+		}, t).save(out)
+	}
+	return out, nil
+}
+
+// matrixSize sees t as rows of its last dimension.
+func matrixSize(t *Tensor) (rows, n int) {
+	if len(t.shape) == 0 {
+		return 1, 1
+	}
+	n = t.shape[len(t.shape)-1]
+	if n == 0 {
+		return 0, 0
+	}
+	return t.n / n, n
+}

@@ -1,0 +1,109 @@
+package tensor
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Sort orders along dim and gives the values and where they were. Equal
+// elements keep their order; NaN counts as larger than any number.
+func Sort(t *Tensor, dim int, descending bool) (values, indices *Tensor, err error) {
+	return ordered("sort", t, dim, -1, descending)
+}
+
+// TopK gives the k largest or smallest elements along dim, in order.
+func TopK(t *Tensor, k, dim int, largest bool) (values, indices *Tensor, err error) {
+	a, err := axis("topk", dim, len(t.shape))
+	if err != nil {
+		return nil, nil, err
+	}
+	size := 1
+	if len(t.shape) > 0 {
+		size = t.shape[a]
+	}
+	if k < 0 || k > size {
+		return nil, nil, fmt.Errorf("topk: k = %d is out of range for dimension %d of size %d", k, a, size)
+	}
+	return ordered("topk", t, dim, k, largest)
+}
+
+func ordered(op string, t *Tensor, dim, k int, descending bool) (values, indices *Tensor, err error) {
+	a, err := axis(op, dim, len(t.shape))
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := t.dtype.computing(op); err != nil {
+		return nil, nil, err
+	}
+	if len(t.shape) == 0 {
+		if values, err = Clone(t); err != nil {
+			return nil, nil, err
+		}
+		indices, err = Zeros(t.ctx, nil, Int64)
+		return values, indices, err
+	}
+	last := len(t.shape) - 1
+	rows, err := Transpose(t.Detach(), a, last)
+	if err != nil {
+		return nil, nil, err
+	}
+	if rows, err = contiguous(rows); err != nil {
+		return nil, nil, err
+	}
+	order, err := newTensor(op, t.ctx, rows.shape, Int64)
+	if err != nil {
+		return nil, nil, err
+	}
+	n := t.shape[a]
+	switch t.dtype {
+	case Float32:
+		orderRows(elems[float32](rows), elems[int64](order), n, descending)
+	case Float64:
+		orderRows(elems[float64](rows), elems[int64](order), n, descending)
+	case Int64:
+		orderRows(elems[int64](rows), elems[int64](order), n, descending)
+	case Int32:
+		orderRows(elems[int32](rows), elems[int64](order), n, descending)
+	case Int8:
+		orderRows(elems[int8](rows), elems[int64](order), n, descending)
+	default: // uint8 and bool
+		orderRows(elems[uint8](rows), elems[int64](order), n, descending)
+	}
+	if k >= 0 {
+		order = part(order, last, 0, k)
+	}
+	if order, err = Transpose(order, a, last); err != nil {
+		return nil, nil, err
+	}
+	if indices, err = contiguous(order); err != nil {
+		return nil, nil, err
+	}
+	values, err = Gather(t, a, indices)
+	return values, indices, err
+}
+
+// orderRows writes, for each row of n values, the order that sorts it.
+func orderRows[T cmp.Ordered](values []T, order []int64, n int, descending bool) {
+	for ; len(values) > 0; values, order = values[n:], order[n:] {
+		row, o := values[:n], order[:n]
+		for i := range o {
+			o[i] = int64(i)
+		}
+		slices.SortStableFunc(o, func(i, j int64) int {
+			c := compareNaNLast(row[i], row[j])
+			if descending {
+				return -c
+			}
+			return c
+		})
+	}
+}
+
+// compareNaNLast is cmp.Compare, which puts NaN first, but with NaN last.
+func compareNaNLast[T cmp.Ordered](x, y T) int {
+	if (x != x) != (y != y) {
+		return cmp.Compare(y, x)
+	}
+	return cmp.Compare(x, y)
+}
