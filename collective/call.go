@@ -37,11 +37,12 @@ const (
 	Barrier
 	Send
 	Recv
+	NewGroup // not started by itself: Comm.Split, as the board shows it
 	numKinds
 )
 
 var kinds = [numKinds]string{"-", "all_reduce", "broadcast", "reduce", "all_gather", "gather",
-	"scatter", "reduce_scatter", "all_to_all", "barrier", "send", "recv"}
+	"scatter", "reduce_scatter", "all_to_all", "barrier", "send", "recv", "new_group"}
 
 func (k Kind) String() string {
 	if k >= numKinds {
@@ -136,8 +137,9 @@ func (c *Call) Hash() uint64 {
 	const prime = 0x9E3779B97F4A7C15 // 2^64 divided by the golden ratio, as in Fibonacci hashing
 	h := uint64(c.Kind) + 1
 	mix := func(v uint64) { h = (h ^ v) * prime; h ^= h >> 29 }
-	if c.Kind == Barrier {
-		return h * prime
+	if c.Kind == Barrier || c.Kind == NewGroup {
+		mix(uint64(c.Tag))
+		return h | 1
 	}
 	data := c.Data()
 	mix(uint64(data.DType))
@@ -158,8 +160,5 @@ func (c *Call) Hash() uint64 {
 			mix(uint64(n))
 		}
 	}
-	if h == 0 {
-		return 1
-	}
-	return h
+	return h | 1
 }

@@ -6,7 +6,7 @@ import "fmt"
 // size ranks, as a *CallError. Backends call it first, so that all of them
 // refuse the same calls with the same words.
 func (c *Call) Check(rank, size int) error {
-	if c.Kind == NoKind || c.Kind >= numKinds {
+	if c.Kind == NoKind || c.Kind >= NewGroup {
 		return c.errorf("unknown operation")
 	}
 	if c.Kind == Barrier {

@@ -72,6 +72,7 @@ type Comm interface {
 type Group struct {
 	ID    uint32
 	Ranks []int
+	Pos   Position // where the recipe makes it
 }
 
 // Work is a call under way.

@@ -26,8 +26,11 @@ type Description struct {
 func (d Description) String() string {
 	var b strings.Builder
 	b.WriteString(d.Kind.String())
-	if d.Kind == NoKind || d.Kind == Barrier {
+	switch d.Kind {
+	case NoKind, Barrier:
 		return b.String()
+	case NewGroup:
+		return fmt.Sprintf("new_group(number %d)", d.Tag)
 	}
 	fmt.Fprintf(&b, "(%v%s", d.DType, d.shape())
 	if d.Kind.Reduces() {

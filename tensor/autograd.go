@@ -50,8 +50,8 @@ func (t *Tensor) SetRequiresGrad(on bool) error {
 	switch {
 	case t.node != nil && !on:
 		return fmt.Errorf("requires_grad: only a leaf can stop requiring a gradient; use detach()")
-	case on && !t.dtype.IsFloat():
-		return fmt.Errorf("requires_grad: only tensors of floating-point type can require gradients, not %s", t.dtype)
+	case on && t.dtype != Float32 && t.dtype != Float64:
+		return fmt.Errorf("requires_grad: only float32 and float64 tensors can require gradients, not %s; cast with .to(\"float32\")", t.dtype)
 	case on && t.ctx == nil:
 		return fmt.Errorf("requires_grad: the tensor has no context")
 	}

@@ -134,6 +134,9 @@ func (c *Context) deliver(e edge, g *Tensor) error {
 	} else {
 		shape, dtype = e.leaf.shape, e.leaf.dtype
 	}
+	if dtype == Float16 || dtype == BFloat16 {
+		dtype = Float32 // gradients of storage types stay computable
+	}
 	fit := g
 	if !sameShape(g.shape, shape) {
 		s, err := sumTo(g, shape)

@@ -60,18 +60,6 @@ func Cat(ts []*Tensor, dim int) (*Tensor, error) {
 	return out, nil
 }
 
-// part is count entries from start on along dimension a, never recorded.
-func part(t *Tensor, a, start, count int) *Tensor {
-	v := viewOf(t, len(t.shape))
-	copy(v.shape, t.shape)
-	copy(v.strides, t.strides)
-	v.shape[a] = count
-	if count > 0 {
-		v.off += start * t.strides[a]
-	}
-	return v.seal()
-}
-
 // Stack joins tensors of equal shape along a new dimension.
 func Stack(ts []*Tensor, dim int) (*Tensor, error) {
 	if len(ts) == 0 {

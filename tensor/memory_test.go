@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"testing"
+	"unsafe"
 )
 
 // A training loop must not take ever more memory from the system.
@@ -70,10 +71,13 @@ func TestAllocationErrors(t *testing.T) {
 
 func TestOnStorage(t *testing.T) {
 	c := NewContext()
-	raw := []float32{1, 2, 3, 4}
-	s := FromMemory(ptrOr(must(FromBytes(c, make([]byte, 4), []int{1}, Float32))), 4, raw)
+	raw := new([1]float32)
+	s := FromMemory(unsafe.Pointer(raw), 4, raw)
 	fail[*Tensor](t, "do not fit in 4 bytes")(OnStorage(c, s, 0, []int{2}, Float32))
 	x := must(OnStorage(c, s, 0, []int{1}, Float32))
 	check(t, x.Fill(Float(7)))
 	equal(t, must(OnStorage(c, s, 0, []int{1, 1}, Float32)), []int{1, 1}, 7)
+	if raw[0] != 7 {
+		t.Error("the tensor does not use the owner's memory")
+	}
 }

@@ -100,7 +100,7 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	// A reader of our output that goes away must not end the run.
 	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	signal.Notify(signals, launch.Signals...)
 	defer signal.Stop(signals)
 	o.Home, o.Version, o.Command = homeOf(cmd), version(), os.Args
 	o.Stdout, o.Stderr, o.Signals = cmd.OutOrStdout(), cmd.ErrOrStderr(), signals

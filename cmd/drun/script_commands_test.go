@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 )
 
 // exits CODE COMMAND…: runs a command that must end with that exit code. Its
@@ -87,12 +88,16 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	time.Sleep(200 * time.Millisecond) // past their first steps
 }
 
-// killed WORDS: ends a process with SIGKILL.
-func killRank(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: killed WORDS")
+// sendSignal NAME WORDS: sends a signal to a process of the script's runs.
+func sendSignal(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: signal NAME WORDS")
 	}
-	ts.Check(syscall.Kill(matching(ts, args[0], 1)[0], syscall.SIGKILL))
+	sig := unix.SignalNum("SIG" + args[0])
+	if sig == 0 {
+		ts.Fatalf("unknown signal %s", args[0])
+	}
+	ts.Check(syscall.Kill(matching(ts, args[1], 1)[0], sig))
 }
 
 // nothing left: no process of the script's runs is there within a second, and no

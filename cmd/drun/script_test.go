@@ -33,7 +33,7 @@ func TestScript(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":    exits,
 			"await":    await,
-			"killed":   killRank,
+			"signal":   sendSignal,
 			"nothing":  nothingLeft,
 			"badbytes": badBytes,
 		},

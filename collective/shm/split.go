@@ -29,6 +29,7 @@ func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Co
 		binary.NativeEndian.PutUint64(mine, c.region.head.next.Add(total)-total)
 	}
 	call := collective.NewAllGather(collective.Of(mine), collective.Of(all))
+	call.Fingerprint = (&collective.Call{Kind: collective.NewGroup, Tag: int(group.ID)}).Hash()
 	w, err := c.Start(&call)
 	if err != nil {
 		return nil, err

@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"drun/collective"
-	"drun/collective/sharedmem"
 )
 
 // exchanger compares the calls of a backend that does not do it itself. Every
@@ -13,12 +12,38 @@ import (
 // theirs: one round, before the backend sees the call.
 type exchanger struct {
 	collective.Comm
-	board *Board
 	win   *window
-	line  *line
+	own   *line
+	lines []*line // of all ranks of the group
 
 	start sync.Mutex    // calls of Start come from several goroutines
 	last  chan struct{} // closed when the latest asynchronous collective is done; may be nil
+
+	// For the asynchronous calls: ended by Abort and Close.
+	background collective.Patience
+	end        context.CancelCauseFunc
+	running    sync.WaitGroup
+}
+
+func newExchanger(comm collective.Comm, g *guard) *exchanger {
+	x := &exchanger{Comm: comm, win: g.win, own: g.line}
+	for _, rank := range g.ranks {
+		x.lines = append(x.lines, g.win.line(rank))
+	}
+	x.background.Context, x.end = context.WithCancelCause(context.Background())
+	x.background.Check = g.board.Aborted
+	return x
+}
+
+func (x *exchanger) Abort(cause error) {
+	x.end(cause)
+	x.Comm.Abort(cause)
+}
+
+func (x *exchanger) Close() error {
+	x.end(collective.ErrClosed)
+	x.running.Wait()
+	return x.Comm.Close()
 }
 
 func (x *exchanger) Start(c *collective.Call) (collective.Work, error) {
@@ -31,10 +56,12 @@ func (x *exchanger) Start(c *collective.Call) (collective.Work, error) {
 	if c.Async {
 		w.done = make(chan struct{})
 		x.last = w.done
-		go func() {
+		ctx := x.background
+		ctx.Limit = c.Limit
+		x.running.Go(func() {
 			defer close(w.done)
-			w.err = w.run(&collective.Patience{Context: context.Background(), Limit: c.Limit, Check: x.board.Aborted})
-		}()
+			w.err = w.run(&ctx)
+		})
 	}
 	return w, nil
 }
@@ -67,6 +94,16 @@ func (w *exchanged) Done() bool {
 	}
 }
 
+// settle waits until the collectives before have ended, then compares.
+func (x *exchanger) settle(ctx context.Context, c *collective.Call) error {
+	if x.last != nil {
+		if err := collective.Wait(ctx, x.last); err != nil {
+			return err
+		}
+	}
+	return x.compare(ctx, c.Seq, c.Fingerprint)
+}
+
 func (w *exchanged) run(ctx context.Context) error {
 	if w.before != nil {
 		if err := collective.Wait(ctx, w.before); err != nil {
@@ -87,16 +124,15 @@ func (w *exchanged) run(ctx context.Context) error {
 
 // compare posts the fingerprint of collective seq and waits for all ranks'.
 func (x *exchanger) compare(ctx context.Context, seq, fingerprint uint64) error {
-	own := &x.line.posted[seq%2]
+	own := &x.own.posted[seq%2]
 	own.fingerprint = fingerprint
 	own.seq.Store(seq)
-	gate := sharedmem.At[sharedmem.Gate](x.win.mem, gateAt)
-	gate.Open()
+	x.win.gate.Open()
 
-	size, next, same := x.Size(), 0, true
+	next, same := 0, true
 	ready := func() bool {
-		for ; next < size; next++ {
-			p := &x.win.line(next).posted[seq%2]
+		for ; next < len(x.lines); next++ {
+			p := &x.lines[next].posted[seq%2]
 			if p.seq.Load() != seq {
 				return false
 			}
@@ -105,7 +141,7 @@ func (x *exchanger) compare(ctx context.Context, seq, fingerprint uint64) error 
 		return true
 	}
 	if !ready() {
-		if err := gate.Wait(ctx, ready); err != nil {
+		if err := x.win.gate.Wait(ctx, ready); err != nil {
 			return err
 		}
 	}

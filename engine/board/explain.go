@@ -29,13 +29,13 @@ func (g *guard) check() error {
 		return err
 	}
 	for i, w := range g.needed() {
-		rank := int(g.win.members.ranks[i])
+		rank := g.ranks[i]
 		state := g.board.State(rank)
 		if !state.Over() {
 			continue
 		}
 		// Looked at after the state: what it did before it ended counts.
-		if w.seq > 0 && g.win.line(i).arrived.Load() >= w.seq {
+		if w.seq > 0 && g.win.line(g.ranks[i]).arrived.Load() >= w.seq {
 			continue
 		}
 		if state != collective.Returned && since(g.board.slot(rank).since) < agentGrace {
@@ -73,7 +73,7 @@ func (g *guard) needed() func(yield func(int, *work) bool) {
 
 func (g *guard) allOver() bool {
 	for i := range g.comm.Size() {
-		if i != g.comm.Rank() && !g.board.State(int(g.win.members.ranks[i])).Over() {
+		if i != g.comm.Rank() && !g.board.State(g.ranks[i]).Over() {
 			return false
 		}
 	}
@@ -84,7 +84,10 @@ func (g *guard) allOver() bool {
 // makes it the end of the run where that is what it means.
 func (g *guard) explain(w *work, err error) error {
 	var over *overError
+	var bad *collective.CallError
 	switch {
+	case errors.As(err, &bad):
+		return err // of this rank alone, and the group goes on
 	case g.board.Aborted() != nil:
 		return g.fail(err)
 	case errors.Is(err, collective.ErrFingerprint):
@@ -124,7 +127,7 @@ func (g *guard) await(seq uint64) {
 	for end := time.Now().Add(tableGrace); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		missing := false
 		for i := range g.comm.Size() {
-			missing = missing || g.win.line(i).arrived.Load() < seq && !g.board.State(int(g.win.members.ranks[i])).Over()
+			missing = missing || g.win.line(g.ranks[i]).arrived.Load() < seq && !g.board.State(g.ranks[i]).Over()
 		}
 		if !missing {
 			return
@@ -135,7 +138,7 @@ func (g *guard) await(seq uint64) {
 func (g *guard) mismatch(w *work, reason string) error {
 	e := &collective.MismatchError{Group: g.group, Seq: w.seq, Reason: reason}
 	for i := range g.comm.Size() {
-		e.Rows = append(e.Rows, g.board.rowAt(g.win, i, g.group, w.seq))
+		e.Rows = append(e.Rows, g.board.rowAt(g.win, g.ranks[i], g.group, w.seq))
 	}
 	return e
 }
@@ -144,13 +147,13 @@ func (g *guard) timeout(w *work) error {
 	call, began, _, _ := g.board.read(w.entry, g.board.rank, g.group)
 	e := &collective.TimeoutError{Call: call, After: since(began)}
 	for i := range g.comm.Size() {
-		rank := int(g.win.members.ranks[i])
+		rank := g.ranks[i]
 		switch {
 		case w.seq == 0:
 			if i == w.peer {
 				e.Missing = append(e.Missing, g.board.Row(rank))
 			}
-		case g.win.line(i).arrived.Load() >= w.seq:
+		case g.win.line(g.ranks[i]).arrived.Load() >= w.seq:
 			e.Arrived = append(e.Arrived, rank)
 		default:
 			e.Missing = append(e.Missing, g.board.Row(rank))

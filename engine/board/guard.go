@@ -3,6 +3,7 @@ package board
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"drun/collective"
 )
@@ -12,8 +13,9 @@ type guard struct {
 	comm   collective.Comm
 	board  *Board
 	group  uint32
+	ranks  []int // global, by rank in the group
 	win    *window
-	line   *line
+	line   *line  // this rank's
 	seq    uint64 // of the latest collective
 	broken error  // why no further call can be made
 
@@ -48,15 +50,10 @@ func (b *Board) guard(comm collective.Comm, group uint32, ranks []int) (collecti
 	if err != nil {
 		return nil, err
 	}
-	// Every member writes the same.
-	for i, r := range ranks {
-		w.members.ranks[i] = uint32(r)
-	}
-	w.members.size = uint32(len(ranks))
 	arena, hasArena := comm.(collective.Arena)
-	g := &guard{comm: comm, board: b, group: group, win: w, line: w.line(comm.Rank())}
+	g := &guard{comm: comm, board: b, group: group, ranks: ranks, win: w, line: w.line(b.rank)}
 	if _, ok := comm.(collective.Verifier); !ok {
-		g.comm = &exchanger{Comm: comm, board: b, win: w, line: g.line}
+		g.comm = newExchanger(comm, g)
 	}
 	g.sync.g = g
 	if hasArena {
@@ -82,12 +79,7 @@ func (g *guard) Start(c *collective.Call) (collective.Work, error) {
 	if err := c.Check(g.comm.Rank(), g.comm.Size()); err != nil {
 		return nil, err // before the call gets a number: the peers' go on counting
 	}
-	c.Group = g.group
-	c.Seq, c.Fingerprint = 0, 0
-	if !c.Kind.PointToPoint() {
-		g.seq++
-		c.Seq, c.Fingerprint = g.seq, c.Hash()
-	}
+	g.number(c)
 	w := &g.sync
 	if c.Async || w.busy {
 		w = &work{g: g}
@@ -101,6 +93,15 @@ func (g *guard) Start(c *collective.Call) (collective.Work, error) {
 	}
 	w.inner = inner
 	return w, nil
+}
+
+// number gives a call its place among the group's collectives.
+func (g *guard) number(c *collective.Call) {
+	c.Group, c.Seq, c.Fingerprint = g.group, 0, 0
+	if !c.Kind.PointToPoint() {
+		g.seq++
+		c.Seq, c.Fingerprint = g.seq, c.Hash()
+	}
 }
 
 // ready reports why no call can be made any more.
@@ -136,7 +137,7 @@ type work struct {
 func (w *work) begin(c *collective.Call) {
 	b, l := w.g.board, w.g.line
 	n := l.calls.Load()
-	e := w.g.win.entry(w.g.comm.Rank(), n, b.world)
+	e := w.g.win.entry(b.rank, n, b.world)
 	e.write(c, b.names.index(c.Pos.File), now())
 	l.calls.Store(n + 1)
 	if c.Seq > 0 {
@@ -204,20 +205,59 @@ func (g *guard) bounded(ctx context.Context) *collective.Patience {
 	return g.patience
 }
 
-// Split makes the group with the backend and puts it on the board.
+// Split makes the group with the backend and puts it on the board. It is a
+// collective like any other: written down, compared, explained.
 func (g *guard) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
 	if err := g.ready(); err != nil {
 		return nil, err
 	}
-	comm, err := g.comm.Split(g.bounded(ctx), group)
-	if err != nil || comm == nil {
-		return nil, g.aborted(err)
+	if err := checkGroup(group, g.comm.Size()); err != nil {
+		return nil, err
+	}
+	c := collective.Call{Kind: collective.NewGroup, Tag: int(group.ID), Pos: group.Pos}
+	w := &work{g: g}
+	g.number(&c)
+	w.begin(&c)
+	g.waiting, g.over = w, false
+	comm, err := g.split(g.bounded(ctx), group, &c)
+	if err != nil {
+		err = g.explain(w, err)
+		g.board.running()
+		return nil, err
+	}
+	w.entry.ended = now()
+	g.board.running()
+	if comm == nil {
+		return nil, nil
 	}
 	global := make([]int, len(group.Ranks))
 	for i, r := range group.Ranks {
-		global[i] = int(g.win.members.ranks[r])
+		global[i] = g.ranks[r]
 	}
 	return g.board.guard(comm, group.ID, global)
+}
+
+func (g *guard) split(ctx context.Context, group collective.Group, c *collective.Call) (collective.Comm, error) {
+	if x, ok := g.comm.(*exchanger); ok {
+		if err := x.settle(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	return g.comm.Split(ctx, group)
+}
+
+// checkGroup finds what is wrong with a group by itself, before the call gets
+// a number.
+func checkGroup(group collective.Group, size int) error {
+	for i, r := range group.Ranks {
+		if r < 0 || r >= size {
+			return &collective.CallError{Kind: collective.NewGroup, Problem: fmt.Sprintf("rank %d is not in the group that it is made from: valid are 0 to %d", r, size-1)}
+		}
+		if slices.Contains(group.Ranks[:i], r) {
+			return &collective.CallError{Kind: collective.NewGroup, Problem: fmt.Sprintf("rank %d is named twice", r)}
+		}
+	}
+	return nil
 }
 
 func (g *guard) Abort(err error) {

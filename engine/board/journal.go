@@ -9,8 +9,8 @@ import (
 
 // window is a group's part of the board.
 type window struct {
-	mem     []byte
-	members *members
+	mem  []byte
+	gate *sharedmem.Gate
 }
 
 // window maps a group.
@@ -27,12 +27,12 @@ func (b *Board) window(id uint32) (*window, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &window{mem: mem, members: sharedmem.At[members](mem, 0)}
+	w := &window{mem: mem, gate: sharedmem.At[sharedmem.Gate](mem, 0)}
 	b.groups[id] = w
 	return w, nil
 }
 
-// groupWindow is the size of a window: members, lines, journals, each rank's
+// groupWindow is the size of a window: gate, lines, journals, each rank's
 // journal on pages of its own.
 func groupWindow(world int) int {
 	return sharedmem.PageRound(linesAt+world*sharedmem.CacheLine) + world*journalLen*128
@@ -108,11 +108,7 @@ func (b *Board) Row(rank int) collective.Row {
 	if err != nil {
 		return r
 	}
-	local, ok := w.local(rank)
-	if !ok {
-		return r
-	}
-	d, began, _, ok := b.read(w.entry(local, calls-1, b.world), rank, group)
+	d, began, _, ok := b.read(w.entry(rank, calls-1, b.world), rank, group)
 	if !ok {
 		return r
 	}
@@ -135,28 +131,23 @@ func (b *Board) Recent(rank int, group uint32, n int) []collective.Description {
 	if err != nil {
 		return nil
 	}
-	local, ok := w.local(rank)
-	if !ok {
-		return nil
-	}
 	var out []collective.Description
-	calls := w.line(local).calls.Load()
+	calls := w.line(rank).calls.Load()
 	for i := range min(uint64(n), calls, journalLen-1) {
-		if d, _, _, ok := b.read(w.entry(local, calls-1-i, b.world), rank, group); ok {
+		if d, _, _, ok := b.read(w.entry(rank, calls-1-i, b.world), rank, group); ok {
 			out = append(out, d)
 		}
 	}
 	return out
 }
 
-// rowAt is the row of a group's rank with its call of that number, where the
+// rowAt is the row of a rank with the group's call of that number, where the
 // journal still has it.
-func (b *Board) rowAt(w *window, local int, group uint32, seq uint64) collective.Row {
-	rank := int(w.members.ranks[local])
+func (b *Board) rowAt(w *window, rank int, group uint32, seq uint64) collective.Row {
 	r := b.Row(rank)
-	calls := w.line(local).calls.Load()
+	calls := w.line(rank).calls.Load()
 	for i := range min(calls, journalLen-1) {
-		d, began, ended, ok := b.read(w.entry(local, calls-1-i, b.world), rank, group)
+		d, began, ended, ok := b.read(w.entry(rank, calls-1-i, b.world), rank, group)
 		if ok && d.Seq == seq && d.Kind != collective.NoKind {
 			if ended == 0 && !r.State.Over() {
 				r.State = collective.Waiting
@@ -176,14 +167,4 @@ func (b *Board) fill(r *collective.Row, d collective.Description, began int64) {
 	} else if r.Pos.File == "" {
 		r.Pos = d.Pos
 	}
-}
-
-// local finds a global rank in the group.
-func (w *window) local(rank int) (int, bool) {
-	for i, r := range w.members.ranks[:min(int(w.members.size), len(w.members.ranks))] {
-		if int(r) == rank {
-			return i, true
-		}
-	}
-	return 0, false
 }

@@ -12,8 +12,9 @@ import (
 //	cause      the first cause of an abort, as JSON
 //	slots      one per rank: what it is doing
 //	names      one table per rank: files and notes that its slot refers to
-//	groups     one window per group, at groupsAt + id*groupStride:
-//	             members, then a line and a journal per rank
+//	groups     one window per group number, at groupsAt + number*groupStride:
+//	             a gate, then a line and a journal per rank of the world, since
+//	             disjoint groups may share a number
 //
 // Each rank writes only its own slot, names, line and journal.
 const (
@@ -31,9 +32,8 @@ const (
 	groupsAt    = 1 << 30
 	groupStride = 8 << 20
 	maxGroups   = (sharedmem.Size - groupsAt) / groupStride
-	linesAt     = 4096
-	gateAt      = linesAt - sharedmem.CacheLine
-	journalLen  = 32 // calls of a group that a rank's journal remembers
+	linesAt     = 4096 // after the gate
+	journalLen  = 32   // calls of a group that a rank's journal remembers
 )
 
 const magic = 0x64_72_75_6e_62_64_30_31 // "drunbd01"
@@ -86,9 +86,4 @@ type entry struct {
 	line, col                 int32
 	shape                     [7]int64
 	_                         [8]byte
-}
-
-type members struct {
-	size  uint32
-	ranks [maxWorld]uint32 // global
 }

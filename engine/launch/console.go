@@ -32,14 +32,21 @@ func (c *console) line(rank int, stderr bool, text string) {
 	if stderr {
 		w = c.err
 	}
+	if c.prefix {
+		text = fmt.Sprintf("[%d] %s", rank, text)
+	}
+	c.write(w, text)
+}
+
+// note shows a line of the agent's own.
+func (c *console) note(text string) { c.write(c.err, text) }
+
+func (c *console) write(w io.Writer, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.bar != nil {
 		_ = c.bar.Clear()
 		defer func() { _ = c.bar.RenderBlank() }()
-	}
-	if c.prefix {
-		text = fmt.Sprintf("[%d] %s", rank, text)
 	}
 	_, _ = io.WriteString(w, text+"\n")
 }

@@ -41,7 +41,7 @@ type Options struct {
 	Stdout   io.Writer
 	Stderr   io.Writer
 	Terminal bool             // Stderr is a terminal: show progress
-	Signals  <-chan os.Signal // SIGINT and SIGTERM end the run
+	Signals  <-chan os.Signal // of the kinds in Signals
 	Testing  bool             // give the recipe the testing module
 	OnSpawn  func(rank, pid int)
 }

@@ -3,19 +3,36 @@ package launch
 import (
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
+	"drun/collective"
 	"drun/engine"
 	"drun/engine/board"
 
 	"golang.org/x/sys/unix"
 )
 
-// signal handles SIGINT and SIGTERM: a recipe that asks run.should_stop() gets
-// the grace to end by itself, any other is ended at once, and so is any on a
-// second signal.
+// Signals are those that Options.Signals may bring.
+var Signals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1}
+
+// signal handles a signal. SIGQUIT shows what every rank does; SIGUSR1 asks the
+// recipe to end, as run.should_stop() tells it. SIGINT and SIGTERM give a recipe
+// that looks there the grace to end by itself; any other is ended at once, and
+// so is any on a second signal.
 func (a *agent) signal(sig os.Signal) {
+	switch {
+	case a.board == nil:
+	case sig == syscall.SIGQUIT:
+		for line := range strings.Lines(collective.Table(a.board.Rows())) {
+			a.console.note(strings.TrimRight(line, "\n"))
+		}
+		return
+	case sig == syscall.SIGUSR1:
+		a.board.RequestStop()
+		return
+	}
 	if a.signalled != nil || a.board == nil || !a.board.StopObserved() {
 		a.interrupt(sig)
 		return

@@ -36,14 +36,12 @@ func trained(name string, t *tensor.Tensor) (field, error) {
 	if t == nil {
 		return field{name, starlark.None, starlark.None}, nil
 	}
-	v := (*startensor.Value)(t)
-	return field{name, v, parameter{v}}, t.SetRequiresGrad(true)
+	return field{name, (*startensor.Value)(t), marked{t, false}}, t.SetRequiresGrad(true)
 }
 
 // kept makes a buffer's field.
 func kept(name string, t *tensor.Tensor) field {
-	v := (*startensor.Value)(t)
-	return field{name, v, buffer{v}}
+	return field{name, (*startensor.Value)(t), marked{t, true}}
 }
 
 // weights makes the fields weight and bias, of which bias may be nil.

@@ -20,17 +20,17 @@ var methods = &starlib.Methods{
 	Defs: []*starlib.Def{
 		method("parameters() -> list", "The tensors that training changes, each once, in the order of the fields.",
 			func(m *Model) (starlark.Value, error) {
-				return m.list(false, func(l leaf) starlark.Value { return (*startensor.Value)(l.t) }), nil
+				return m.list(false, func(l leaf) starlark.Value { return (*startensor.Value)(l.Tensor) }), nil
 			}),
 		method("named_parameters() -> list", `Pairs of a name, such as "0.weight", and a parameter.`,
 			func(m *Model) (starlark.Value, error) {
 				return m.list(false, func(l leaf) starlark.Value {
-					return starlark.Tuple{starlark.String(l.name), (*startensor.Value)(l.t)}
+					return starlark.Tuple{starlark.String(l.name), (*startensor.Value)(l.Tensor)}
 				}), nil
 			}),
 		method("buffers() -> list", "The tensors that belong to the model's state but are not trained, such as running means.",
 			func(m *Model) (starlark.Value, error) {
-				return m.list(true, func(l leaf) starlark.Value { return (*startensor.Value)(l.t) }), nil
+				return m.list(true, func(l leaf) starlark.Value { return (*startensor.Value)(l.Tensor) }), nil
 			}),
 		method("train() -> Module", "Sets training for the module and all within: dropout drops, batch_norm uses the batch's statistics. Returns the module.",
 			func(m *Model) (starlark.Value, error) {
@@ -46,7 +46,7 @@ var methods = &starlib.Methods{
 			func(m *Model) (starlark.Value, error) {
 				d := new(starlark.Dict)
 				for _, l := range m.leaves() {
-					if err := d.SetKey(starlark.String(l.name), (*startensor.Value)(l.t)); err != nil {
+					if err := d.SetKey(starlark.String(l.name), (*startensor.Value)(l.Tensor)); err != nil {
 						return nil, err
 					}
 				}
@@ -75,7 +75,7 @@ func (m *Model) list(buffers bool, item func(leaf) starlark.Value) *starlark.Lis
 func (m *Model) Parameters() (names []string, tensors []*tensor.Tensor) {
 	for _, l := range m.leaves() {
 		if !l.buffer {
-			names, tensors = append(names, l.name), append(tensors, l.t)
+			names, tensors = append(names, l.name), append(tensors, l.Tensor)
 		}
 	}
 	return names, tensors
@@ -85,7 +85,7 @@ func (m *Model) Parameters() (names []string, tensors []*tensor.Tensor) {
 func (m *Model) State() []starlib.Entry {
 	var entries []starlib.Entry
 	for _, l := range m.leaves() {
-		entries = append(entries, starlib.Entry{Name: l.name, Value: (*startensor.Value)(l.t)})
+		entries = append(entries, starlib.Entry{Name: l.name, Value: (*startensor.Value)(l.Tensor)})
 	}
 	return entries
 }
@@ -95,7 +95,7 @@ func (m *Model) State() []starlib.Entry {
 func (m *Model) SetState(entries []starlib.Entry) error {
 	live := make(map[string]*tensor.Tensor)
 	for _, l := range m.leaves() {
-		live[l.name] = l.t
+		live[l.name] = l.Tensor
 	}
 	return startensor.Restore(m.ctx, "nn."+m.kind, live, entries)
 }

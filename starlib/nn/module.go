@@ -30,11 +30,17 @@ type field struct {
 	tree starlark.Value // the same with parameters and buffers marked
 }
 
-// parameter and buffer mark tensors in a module's fields.
-type (
-	parameter struct{ *startensor.Value }
-	buffer    struct{ *startensor.Value }
-)
+// marked is a tensor in a module's fields: a parameter, or a buffer. nn.buffer
+// returns one for a field; what recipes read of fields is the tensor.
+type marked struct {
+	*tensor.Tensor
+	buffer bool
+}
+
+func (m marked) Type() string          { return "Buffer" }
+func (m marked) Freeze()               { m.Tensor.Freeze() }
+func (m marked) Truth() starlark.Bool  { return true }
+func (m marked) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Buffer") }
 
 // register makes a field of a value. A list or dict that holds a part of the model
 // is copied, so that what belongs to the module stays as it is.
@@ -48,11 +54,11 @@ func mark(v starlark.Value) (seen, tree starlark.Value, part bool) {
 	switch v := v.(type) {
 	case *Model:
 		return v, v, true
-	case buffer:
-		return v.Value, v, true
+	case marked:
+		return (*startensor.Value)(v.Tensor), v, true
 	case *startensor.Value:
 		if t := v.Tensor(); t.RequiresGrad() && t.IsLeaf() {
-			return v, parameter{v}, true
+			return v, marked{t, false}, true
 		}
 	case *starlark.List:
 		items := make(starlark.Tuple, v.Len())
@@ -144,9 +150,8 @@ func (m *Model) SetField(name string, _ starlark.Value) error {
 
 // leaf is a parameter or buffer with its path in the module: "0.weight".
 type leaf struct {
-	name   string
-	t      *tensor.Tensor
-	buffer bool
+	name string
+	marked
 }
 
 // leaves lists parameters and buffers in the order of the fields, each once.
@@ -175,10 +180,8 @@ func (w *walker) value(name string, v starlark.Value) {
 	switch v := v.(type) {
 	case *Model:
 		w.module(name+".", v)
-	case parameter:
-		w.leaf(leaf{name, v.Tensor(), false})
-	case buffer:
-		w.leaf(leaf{name, v.Tensor(), true})
+	case marked:
+		w.leaf(leaf{name, v})
 	case starlark.Tuple:
 		for i, item := range v {
 			w.value(name+"."+strconv.Itoa(i), item)
@@ -195,8 +198,8 @@ func (w *walker) value(name string, v starlark.Value) {
 }
 
 func (w *walker) leaf(l leaf) {
-	if !w.seen[l.t] {
-		w.seen[l.t] = true
+	if !w.seen[l.Tensor] {
+		w.seen[l.Tensor] = true
 		w.found = append(w.found, l)
 	}
 }

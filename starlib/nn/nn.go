@@ -118,5 +118,5 @@ func newBuffer(c *starlib.Call) (starlark.Value, error) {
 	if t.RequiresGrad() {
 		return nil, fmt.Errorf("the tensor requires gradients: a buffer is not trained, use t.detach() or nn.parameter")
 	}
-	return buffer{(*startensor.Value)(t)}, nil
+	return marked{t, true}, nil
 }

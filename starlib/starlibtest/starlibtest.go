@@ -8,13 +8,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
-	"strings"
 	"testing"
 
 	"drun/starlib"
 	"drun/starlib/lang"
+	"drun/starlib/lang/chunk"
 	"drun/starlib/run"
 	"drun/starlib/universe"
 
@@ -101,9 +99,8 @@ func (r *Recipe) Main(name, source string) error {
 	return nil
 }
 
-// Chunks executes the chunks of each file that matches, a subtest each: they are
-// separated by lines of ---, and a line that ends in ### "regexp" must fail with
-// an error that matches.
+// Chunks executes the chunks of the files that match (see package chunk), a
+// subtest each.
 func Chunks(t *testing.T, pattern string) {
 	t.Helper()
 	paths, err := filepath.Glob(pattern)
@@ -115,43 +112,25 @@ func Chunks(t *testing.T, pattern string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		line := 1
-		for chunk := range strings.SplitSeq(string(content), "\n---\n") {
-			// Empty lines before the chunk keep the file's positions.
-			source := strings.Repeat("\n", line-1) + chunk
-			t.Run(fmt.Sprintf("%s:%d", filepath.Base(path), line), func(t *testing.T) {
-				_, err := New(t, filepath.Dir(path), starlib.Rank{}, nil).Exec(path, source)
-				check(t, err, source)
+		chunks, err := chunk.Read(path, content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range chunks {
+			t.Run(filepath.Base(path)+" "+c.Name, func(t *testing.T) {
+				var faults []chunk.Fault
+				if _, err := New(t, filepath.Dir(path), starlib.Rank{}, nil).Exec(path, string(c.Source)); err != nil {
+					fault, ok := err.(*lang.Error)
+					if !ok {
+						t.Fatal(err)
+					}
+					faults = append(faults, chunk.Fault{Line: int(fault.Pos.Line), Msg: fault.Msg})
+				}
+				for _, wrong := range c.Check(faults) {
+					t.Error(wrong)
+				}
 			})
-			line += strings.Count(chunk, "\n") + 2
 		}
-	}
-}
-
-var expectation = regexp.MustCompile(`###\s*(".*")\s*$`)
-
-// check compares a chunk's outcome with what its source expects.
-func check(t *testing.T, err error, source string) {
-	t.Helper()
-	want, at := "", 0
-	for i, line := range strings.Split(source, "\n") {
-		if m := expectation.FindStringSubmatch(line); m != nil {
-			text, unquoteErr := strconv.Unquote(m[1])
-			if unquoteErr != nil {
-				t.Fatalf("line %d: bad expectation %s: %v", i+1, m[1], unquoteErr)
-			}
-			want, at = text, i+1
-		}
-	}
-	fault, _ := err.(*lang.Error)
-	switch {
-	case want == "" && err != nil:
-		t.Error(err)
-	case want == "":
-	case fault == nil:
-		t.Errorf("line %d: got %v, want an error that matches %q", at, err, want)
-	case int(fault.Pos.Line) != at || !regexp.MustCompile(want).MatchString(fault.Msg):
-		t.Errorf("got error %v, want line %d with %q", err, at, want)
 	}
 }
 

@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"fmt"
-	"math"
 	"unsafe"
 
 	"go.starlark.net/starlark"
@@ -269,12 +268,4 @@ func toList(t *tensor.Tensor) (starlark.Value, error) {
 		return starlark.NewList(list)
 	}
 	return build(t.Shape()), nil
-}
-
-// float is the value of a plain number, NaN of others.
-func float(v starlark.Value) float64 {
-	if f, ok := starlark.AsFloat(v); ok {
-		return f
-	}
-	return math.NaN()
 }

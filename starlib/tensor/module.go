@@ -147,10 +147,13 @@ func operand(v, other starlark.Value, near *tensor.Tensor) (*tensor.Tensor, erro
 		return nil, err
 	}
 	d := byDefault(s)
-	if o, ok := other.(*Value); ok && (o.Tensor().DType().IsFloat() || s.Kind() != tensor.Float64) {
-		d = o.Tensor().DType()
-	} else if f, isFloat := other.(starlark.Float); isFloat && !ok {
-		_, d = f, tensor.Float32
+	switch o := other.(type) {
+	case *Value:
+		if t := o.Tensor(); t.DType().IsFloat() || s.Kind() != tensor.Float64 {
+			d = t.DType()
+		}
+	case starlark.Float:
+		d = tensor.Float32
 	}
 	return tensor.Full(near.Context(), nil, s, d)
 }

@@ -1,0 +1,109 @@
+package tensor
+
+func backAdd(_ *node, g *Tensor, out []*Tensor) error {
+	out[0], out[1] = g, g
+	return nil
+}
+
+func backSub(n *node, g *Tensor, out []*Tensor) (err error) {
+	out[0] = g
+	if n.needs(1) {
+		out[1], err = Unary(OpNeg, g)
+	}
+	return err
+}
+
+func backMul(n *node, g *Tensor, out []*Tensor) (err error) {
+	if n.needs(0) {
+		if out[0], err = Mul(g, n.val(1)); err != nil {
+			return err
+		}
+	}
+	if n.needs(1) {
+		out[1], err = Mul(g, n.val(0))
+	}
+	return err
+}
+
+func backDiv(n *node, g *Tensor, out []*Tensor) error {
+	q, err := Div(g, n.val(1))
+	if err != nil {
+		return err
+	}
+	out[0] = q
+	if n.needs(1) {
+		out[1], err = chain(q).mul(n.val(0)).div(n.val(1)).unary(OpNeg).end()
+	}
+	return err
+}
+
+func backMod(n *node, g *Tensor, out []*Tensor) (err error) {
+	out[0] = g
+	if n.needs(1) { // a % b = a - floor(a/b)·b
+		out[1], err = chain(n.val(0)).div(n.val(1)).unary(OpFloor).mul(g).unary(OpNeg).end()
+	}
+	return err
+}
+
+func backPow(n *node, g *Tensor, out []*Tensor) (err error) {
+	a, b, y := n.val(0), n.val(1), n.val(2)
+	if n.needs(0) { // b·a^(b-1), and 0 where b is 0
+		slope, err := chain(a).binary(OpPow, chain(b).scalar(OpSub, Float(1)).t).mul(b).mul(g).end()
+		if err != nil {
+			return err
+		}
+		if out[0], err = zeroWhere(OpEq, b, slope); err != nil {
+			return err
+		}
+	}
+	if n.needs(1) { // a^b·log a, and 0 where a^b is 0 (log 0 has no value there)
+		slope, err := chain(a).unary(OpLog).mul(y).mul(g).end()
+		if err != nil {
+			return err
+		}
+		if out[1], err = zeroWhere(OpEq, y, slope); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// zeroWhere is v with zeros where "x op 0" holds.
+func zeroWhere(op BinaryOp, x, v *Tensor) (*Tensor, error) {
+	mask, err := BinaryScalar(op, x, Int(0), false)
+	if err != nil {
+		return nil, err
+	}
+	return Where(mask, newNumber(v.ctx, Int(0), v.dtype), v)
+}
+
+// backExtreme gives the gradient to the operand that was chosen, and half of
+// it to each where they are equal, as PyTorch does.
+func backExtreme(n *node, g *Tensor, out []*Tensor) error {
+	a, b, y := n.val(0), n.val(1), n.val(2)
+	tie, err := Binary(OpEq, a, b)
+	if err != nil {
+		return err
+	}
+	half, err := BinaryScalar(OpMul, g, Float(0.5), false)
+	if err != nil {
+		return err
+	}
+	if half, err = Where(tie, half, g); err != nil {
+		return err
+	}
+	zero := newNumber(g.ctx, Int(0), g.dtype)
+	for i, x := range [2]*Tensor{a, b} {
+		if !n.needs(i) {
+			continue
+		}
+		chosen, err := Binary(OpEq, x, y)
+		if err != nil {
+			return err
+		}
+		if out[i], err = Where(chosen, half, zero); err != nil {
+			return err
+		}
+	}
+	return nil
+}

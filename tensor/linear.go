@@ -1,0 +1,101 @@
+package tensor
+
+import "fmt"
+
+// Linear is x·weightᵀ + bias over the last dimension of x; weight is (out,
+// in), and bias (out) may be nil.
+func Linear(x, weight, bias *Tensor) (*Tensor, error) {
+	nx := len(x.shape)
+	if nx == 0 || len(weight.shape) != 2 || x.shape[nx-1] != weight.shape[1] {
+		return nil, fmt.Errorf("linear: an input of shape %s does not fit a weight of shape %s: its last size must be the weight's second",
+			shapeString(x.shape), shapeString(weight.shape))
+	}
+	n := weight.shape[0]
+	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != n) {
+		return nil, fmt.Errorf("linear: a bias of shape %s does not fit a weight of shape %s", shapeString(bias.shape), shapeString(weight.shape))
+	}
+	if err := sameFloat("linear", x, weight, bias); err != nil {
+		return nil, err
+	}
+	k := weight.shape[1]
+	rows := product(x.shape[:nx-1])
+	flat, err := rowsOf(x, rows, k)
+	if err != nil {
+		return nil, err
+	}
+	w, err := contiguous(weight)
+	if err != nil {
+		return nil, err
+	}
+	var b *Tensor
+	if bias != nil {
+		if b, err = contiguous(bias); err != nil {
+			return nil, err
+		}
+	}
+	var arr [8]int
+	out, err := newTensor("linear", x.ctx, append(append(arr[:0], x.shape[:nx-1]...), n), x.dtype)
+	if err != nil {
+		return nil, err
+	}
+	kGemm(factor{t: out, ld: n}, factor{t: flat, ld: max(k, 1)}, factor{t: w, ld: max(k, 1), trans: true}, 1, rows, n, k, b)
+	if records(x, weight) || bias != nil && records(bias, nil) {
+		record(out, "linear", backLinear, x, weight, bias).save(flat, w)
+	}
+	return out, nil
+}
+
+func backLinear(n *node, g *Tensor, out []*Tensor) error {
+	x, w := n.val(0), n.val(1)
+	g, err := rowsOf(g, x.shape[0], w.shape[0])
+	if err != nil {
+		return err
+	}
+	if n.needs(0) {
+		dx, err := matmul(g, w)
+		if err != nil {
+			return err
+		}
+		if out[0], err = Reshape(dx, n.in[0].shape()); err != nil {
+			return err
+		}
+	}
+	if n.needs(1) {
+		if out[1], err = matmul(transposed(g), x); err != nil {
+			return err
+		}
+	}
+	if n.needs(2) {
+		out[2], err = reduceDims("sum", reduceSum, g, []int{0}, false)
+	}
+	return err
+}
+
+// rowsOf is t's memory as a contiguous matrix, never recorded.
+func rowsOf(t *Tensor, rows, cols int) (*Tensor, error) {
+	if len(t.shape) == 2 && t.contiguous {
+		return t, nil
+	}
+	x, err := contiguous(t)
+	if err != nil {
+		return nil, err
+	}
+	v := viewOf(x, 2)
+	v.shape[0], v.shape[1] = rows, cols
+	setContiguous(v.strides, v.shape)
+	return v.seal(), nil
+}
+
+// sameFloat checks that the operands of a layer have one computing type; nil
+// operands are skipped.
+func sameFloat(op string, x *Tensor, others ...*Tensor) error {
+	if err := needFloat(op, x); err != nil {
+		return err
+	}
+	for _, t := range others {
+		if t != nil && t.dtype != x.dtype {
+			return fmt.Errorf("%s: dtypes %s and %s differ; cast with .to()", op, x.dtype, t.dtype)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package tensor
+
+import (
+	"testing"
+	"unsafe"
+)
+
+func TestPoolLimitAndTrim(t *testing.T) {
+	p := &memoryPool{free: map[int][]unsafe.Pointer{}, maxUsed: 8 << 20}
+	big := must(p.get("test", 5<<20))
+	fail[unsafe.Pointer](t, "test: cannot allocate", "in use")(p.get("test", 5<<20))
+	p.put(block{big, 5 << 20})
+	if p.used != 0 || p.mapped == 0 {
+		t.Fatalf("used %d, mapped %d after the only buffer came back", p.used, p.mapped)
+	}
+	// Another size does not fit beside the free buffer: that is unmapped.
+	other := must(p.get("test", 7<<20))
+	if p.mapped > p.maxUsed {
+		t.Errorf("%d bytes are mapped, more than the limit", p.mapped)
+	}
+	if len(p.free[classBytes(5<<20)]) != 0 {
+		t.Error("the free buffer was kept")
+	}
+	p.put(block{other, 7 << 20})
+	fail[unsafe.Pointer](t, "limit of this machine")(p.get("test", 9<<20))
+}
+
+// A class holds what is asked for, wastes at most a quarter above a page's
+// share, and is its own class.
+func TestClassBytes(t *testing.T) {
+	for n := pooledBytes; n < 1<<24; n += n/7 + 1 {
+		size := classBytes(n)
+		if size < n || size > n+n/4+4096 || classBytes(size) != size {
+			t.Fatalf("classBytes(%d) = %d, whose class is %d", n, size, classBytes(size))
+		}
+	}
+}
+
+// Small classes share a mapping: buffers must not overlap.
+func TestSlabs(t *testing.T) {
+	p := &memoryPool{free: map[int][]unsafe.Pointer{}, maxUsed: 1 << 30}
+	var all [][]uint64
+	for i := range 500 {
+		n := pooledBytes + i*100
+		b := unsafe.Slice((*uint64)(must(p.get("test", n))), n/8)
+		for j := range b {
+			b[j] = uint64(i)
+		}
+		all = append(all, b)
+	}
+	for i, b := range all {
+		for _, v := range b {
+			if v != uint64(i) {
+				t.Fatalf("buffer %d holds what was written to buffer %d", i, v)
+			}
+		}
+	}
+}

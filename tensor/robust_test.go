@@ -1,0 +1,164 @@
+package tensor
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// randomAny is a tensor of any type, with up to four dimensions, empty ones
+// and views included.
+func randomAny(r *rand.Rand, c *Context) *Tensor {
+	shape := make([]int, r.IntN(5))
+	for i := range shape {
+		shape[i] = []int{0, 1, 1, 2, 3, 3, 4}[r.IntN(7)]
+	}
+	values := make([]float64, product(shape))
+	for i := range values {
+		values[i] = float64(r.IntN(9) - 4)
+	}
+	dtype := []DType{Float32, Float32, Float64, Int64, Int64, Int32, Int8, Uint8, Bool, Float16, BFloat16, Complex64}[r.IntN(12)]
+	t := must(FromFloats(c, values, shape, dtype))
+	if (dtype == Float32 || dtype == Float64) && r.IntN(2) == 0 {
+		t.requiresGrad = true
+	}
+	if nd := len(shape); nd > 1 && r.IntN(2) == 0 {
+		t = must(Transpose(t, r.IntN(nd), r.IntN(nd)))
+	}
+	return t
+}
+
+func two(t, _ *Tensor, err error) (*Tensor, error) { return t, err }
+
+// attempts is every operation with whatever arguments come.
+func attempts(r *rand.Rand, a, b, d *Tensor) []func() (*Tensor, error) {
+	dim, n := r.IntN(6)-3, r.IntN(6)-2
+	keep := r.IntN(2) == 0
+	s := []Scalar{Float(1.5), Int(2), Int(300), Truth(true), Int(0)}[r.IntN(5)]
+	pair := [2]int{r.IntN(4), r.IntN(4)}
+	red := Reduction(r.IntN(3))
+	shape := []int{r.IntN(5) - 1, r.IntN(5)}
+	g := NewGenerator(1, 1)
+	all := []func() (*Tensor, error){
+		func() (*Tensor, error) { return Where(a, b, d) },
+		func() (*Tensor, error) { return MaskedFill(a, b, s) },
+		func() (*Tensor, error) { return Clamp(a, &s, nil) },
+		func() (*Tensor, error) { return IsNaN(a) },
+		func() (*Tensor, error) { return Tril(a, n) },
+		func() (*Tensor, error) { return Sum(a, []int{dim}, keep) },
+		func() (*Tensor, error) { return Mean(a, nil, keep) },
+		func() (*Tensor, error) { return Var(a, []int{dim}, keep, keep) },
+		func() (*Tensor, error) { return Std(a, nil, keep, keep) },
+		func() (*Tensor, error) { return Norm(a, float64(n), []int{dim}, keep) },
+		func() (*Tensor, error) { return Max(a) },
+		func() (*Tensor, error) { return two(MinDim(a, dim, keep)) },
+		func() (*Tensor, error) { return ArgMax(a, &dim, keep) },
+		func() (*Tensor, error) { return ArgMin(a, nil, keep) },
+		func() (*Tensor, error) { return Any(a, []int{dim}, keep) },
+		func() (*Tensor, error) { return All(a, nil, keep) },
+		func() (*Tensor, error) { return CumSum(a, dim) },
+		func() (*Tensor, error) { return two(Sort(a, dim, keep)) },
+		func() (*Tensor, error) { return two(TopK(a, n, dim, keep)) },
+		func() (*Tensor, error) { return View(a, shape) },
+		func() (*Tensor, error) { return Reshape(a, shape) },
+		func() (*Tensor, error) { return Flatten(a, dim, n) },
+		func() (*Tensor, error) { return Permute(a, []int{dim, n}) },
+		func() (*Tensor, error) { return Squeeze(a, dim) },
+		func() (*Tensor, error) { return Unsqueeze(a, dim) },
+		func() (*Tensor, error) { return Expand(a, shape) },
+		func() (*Tensor, error) { return Narrow(a, dim, n, r.IntN(4)) },
+		func() (*Tensor, error) { return Select(a, dim, n) },
+		func() (*Tensor, error) {
+			return Index(a, []IndexItem{{Kind: IndexEllipsis}, {Kind: IndexTensor, T: b}})
+		},
+		func() (*Tensor, error) { return Index(a, []IndexItem{{Kind: IndexTensor, T: b}, {Kind: IndexNewAxis}}) },
+		func() (*Tensor, error) { return IndexSelect(a, dim, b) },
+		func() (*Tensor, error) { return Gather(a, dim, b) },
+		func() (*Tensor, error) { return ScatterAdd(a, dim, b, d) },
+		func() (*Tensor, error) { return Cat([]*Tensor{a, b}, dim) },
+		func() (*Tensor, error) { return Stack([]*Tensor{a, b}, dim) },
+		func() (*Tensor, error) { return Flip(a, []int{dim}) },
+		func() (*Tensor, error) { return Pad(a, []int{n, 1, 0, 2}, s) },
+		func() (*Tensor, error) { return MatMul(a, b) },
+		func() (*Tensor, error) { return Linear(a, b, nil) },
+		func() (*Tensor, error) { return Softmax(a, dim) },
+		func() (*Tensor, error) { return LogSoftmax(a, dim) },
+		func() (*Tensor, error) { return CrossEntropy(a, b, red) },
+		func() (*Tensor, error) { return NLLLoss(a, b, red) },
+		func() (*Tensor, error) { return MSELoss(a, b, red) },
+		func() (*Tensor, error) { return BCEWithLogits(a, b, red) },
+		func() (*Tensor, error) { return LayerNorm(a, b, nil, n, 1e-5) },
+		func() (*Tensor, error) { return RMSNorm(a, nil, 1e-5) },
+		func() (*Tensor, error) { return BatchNorm(a, b, nil, nil, nil, keep, 0.1, 1e-5) },
+		func() (*Tensor, error) { return Dropout(a, 0.5, g) },
+		func() (*Tensor, error) { return Embedding(a, b) },
+		func() (*Tensor, error) { return Conv2d(a, a, nil, pair, pair) },
+		func() (*Tensor, error) { return MaxPool2d(a, pair, [2]int{1, 2}, [2]int{}) },
+		func() (*Tensor, error) { return AvgPool2d(a, pair, [2]int{2, 1}, [2]int{1, 1}) },
+		func() (*Tensor, error) { return Attention(a, a, a, keep) },
+		func() (*Tensor, error) { return OneHot(a, n) },
+		func() (*Tensor, error) { return BinCount(a, b, n) },
+		func() (*Tensor, error) { return g.Multinomial(a.ctx, a, n, keep) },
+		func() (*Tensor, error) { return Cast(a, DType(r.IntN(int(numDTypes)))) },
+		func() (*Tensor, error) { return a, CopyInto(must(Clone(a)), b) },
+		func() (*Tensor, error) { return a, must(Clone(a)).Fill(s) },
+		func() (*Tensor, error) {
+			y := must(Clone(a))
+			return y, SetIndex(y, []IndexItem{{Kind: IndexTensor, T: b}}, d)
+		},
+		func() (*Tensor, error) {
+			y := must(Clone(a))
+			return y, BinaryInPlace(BinaryOp(r.IntN(5)), y, b)
+		},
+	}
+	for op := OpAdd; op <= OpGe; op++ {
+		all = append(all, func() (*Tensor, error) { return Binary(op, a, b) },
+			func() (*Tensor, error) { return BinaryScalar(op, a, s, keep) })
+	}
+	for op := OpNeg; op <= OpNot; op++ {
+		all = append(all, func() (*Tensor, error) { return Unary(op, a) })
+	}
+	return all
+}
+
+// Whatever the arguments, an operation gives a result or an error, and so
+// does going back through it.
+func TestNothingPanics(t *testing.T) {
+	worked := map[int]bool{}
+	for seed := range uint64(4000) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		c := NewContext()
+		a, b, d := randomAny(r, c), randomAny(r, c), randomAny(r, c)
+		if r.IntN(3) == 0 {
+			b = must(Cast(must(Clone(a)), []DType{Float32, Int64, Bool}[r.IntN(3)]))
+		}
+		for i, f := range attempts(r, a, b, d) {
+			func() {
+				defer func() {
+					if p := recover(); p != nil {
+						t.Fatalf("seed %d, operation %d on %s, %s, %s: panic: %v", seed, i, describe(a), describe(b), describe(d), p)
+					}
+				}()
+				out, err := f()
+				if err != nil {
+					return
+				}
+				worked[i] = true
+				_ = out.String()
+				if out.RequiresGrad() && out.node != nil {
+					seedGrad := must(Ones(c, out.shape, out.dtype))
+					if err := out.Backward(seedGrad, true); err != nil {
+						t.Fatalf("seed %d, operation %d on %s, %s, %s: %v", seed, i, describe(a), describe(b), describe(d), err)
+					}
+				}
+			}()
+		}
+	}
+	for i := range attempts(rand.New(rand.NewPCG(0, 0)), nil, nil, nil) {
+		if !worked[i] {
+			t.Errorf("operation %d never had fitting arguments", i)
+		}
+	}
+}
+
+func describe(t *Tensor) string { return fmt.Sprintf("%s%s", t.dtype, shapeString(t.shape)) }
