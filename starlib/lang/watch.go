@@ -15,7 +15,7 @@ const (
 	// stack, so even what a recipe adds between two looks at it (a call takes at
 	// least five steps) stays far below the 512 MB at which a process dies.
 	MaxCallDepth = 5_000
-	stepsBetween = 10_000
+	stepsBetween = 9_973 // a prime: looks at a short loop fall on each of its steps
 
 	watchKey = "lang.watch"
 )
