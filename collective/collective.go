@@ -46,8 +46,8 @@ type Comm interface {
 	Rank() int
 	Size() int
 
-	// Start begins a call and does not block. The backend keeps no pointer to
-	// call, but uses its buffers until the work is done. An error means that
+	// Start begins a call and does not block. It may fill in the call's last
+	// fields (Group, Seq, Fingerprint) and keeps no pointer to it, but uses its buffers until the work is done. An error means that
 	// nothing was started: the call is not well formed ([CallError]) or the
 	// Comm is closed or aborted.
 	Start(call *Call) (Work, error)
