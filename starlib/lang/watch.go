@@ -23,6 +23,7 @@ const (
 // A watch is what a thread under Watch carries.
 type watch struct {
 	maxHeap uint64
+	each    func(*starlark.Thread) // called at every look; may be nil
 	cause   atomic.Pointer[error] // of the first Cancel
 	heap    [1]metrics.Sample
 }
@@ -50,7 +51,16 @@ func LimitHeap(thread *starlark.Thread, maxHeap uint64) {
 	thread.Local(watchKey).(*watch).maxHeap = maxHeap
 }
 
+// Observe calls fn on the thread's goroutine now and then while it executes, so
+// that others can be told where it is.
+func Observe(thread *starlark.Thread, fn func(*starlark.Thread)) {
+	thread.Local(watchKey).(*watch).each = fn
+}
+
 func (w *watch) look(thread *starlark.Thread) error {
+	if w.each != nil {
+		w.each(thread)
+	}
 	if thread.CallStackDepth() > MaxCallDepth {
 		return fmt.Errorf("recursion is deeper than %d calls (%s)", MaxCallDepth, recursive(thread))
 	}
