@@ -135,8 +135,9 @@ func (c *Call) Data() Buffer {
 // rank of a collective. Never 0.
 func (c *Call) Hash() uint64 {
 	const prime = 0x9E3779B97F4A7C15 // 2^64 divided by the golden ratio, as in Fibonacci hashing
-	h := uint64(c.Kind) + 1
+	h := uint64(prime)
 	mix := func(v uint64) { h = (h ^ v) * prime; h ^= h >> 29 }
+	mix(uint64(c.Kind))
 	if c.Kind == Barrier || c.Kind == NewGroup {
 		mix(uint64(c.Tag))
 		return h | 1

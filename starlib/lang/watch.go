@@ -15,7 +15,7 @@ const (
 	// stack, so even what a recipe adds between two looks at it (a call takes at
 	// least five steps) stays far below the 512 MB at which a process dies.
 	MaxCallDepth = 5_000
-	stepsBetween = 10_000
+	stepsBetween = 9_973 // a prime: looks at a short loop fall on each of its steps
 
 	watchKey = "lang.watch"
 )
@@ -24,7 +24,7 @@ const (
 type watch struct {
 	maxHeap uint64
 	each    func(*starlark.Thread) // called at every look; may be nil
-	cause   atomic.Pointer[error] // of the first Cancel
+	cause   atomic.Pointer[error]  // of the first Cancel
 	heap    [1]metrics.Sample
 }
 
