@@ -38,7 +38,7 @@ var layers = map[string][]string{
 
 	"engine":            {"engine", "github.com/fxamacker/cbor/v2", "golang.org/x/sys"},
 	"engine/board":      {"engine/board", "collective", "golang.org/x/sys"},
-	"engine/recipe":     {"engine", "starlib"},
+	"engine/recipe":     {"engine", "starlib", starlark},
 	"engine/rendezvous": {"collective", "golang.org/x/sys"},
 	"engine/worker":     {"engine", "starlib", "tensor", "collective", "kernel", "plugins/host", starlark, "golang.org/x/sys"},
 	"engine/launch":     {"engine", "history", "checkpoints", "collective", "plugins/host", "golang.org/x/sys", "github.com/schollz/progressbar/v3"},
@@ -48,6 +48,9 @@ var layers = map[string][]string{
 	"plugins/sdk":  {"collective", "plugins/sdk"},
 	"plugins/host": {"collective", "plugins/sdk", "plugins/host"},
 	"plugins":      {"collective", "plugins/sdk"},
+
+	// bench measures the built command, and the kernels by themselves.
+	"bench": {"kernel"},
 
 	"cmd": {"engine", "history", "checkpoints", "starlib", "collective", "plugins/host", sqlite, "golang.org/x/term",
 		"github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
