@@ -34,6 +34,7 @@ func FromEnviron(lookup func(string) (string, bool)) (p Place, address string, e
 		n, convErr := strconv.Atoi(text)
 		if convErr != nil || n < least || n > most {
 			err = &EnvironError{name, fmt.Sprintf("is %q: want a whole number from %d to %d%s", text, least, most, of)}
+			return otherwise
 		}
 		return n
 	}
