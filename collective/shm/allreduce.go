@@ -66,8 +66,9 @@ func (r *run) allReduce() error {
 }
 
 // chunkBytes is how much of a large call goes in a step: 64 KiB a slice, where
-// what a rank touches in a step stays in its second-level cache.
-func chunkBytes(ranks int) int { return min(stageSize, ranks<<16) }
+// what a rank touches in a step stays in its second-level cache, but for few
+// ranks more, since every step needs all of them on a core at once.
+func chunkBytes(ranks int) int { return min(stageSize, max(256<<10, ranks<<16)) }
 
 // slice is the part of a chunk of that many elements which rank i reduces:
 // whole cache lines, so that no two ranks write to the same.

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -29,7 +30,7 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 	w.mu.Lock()
 	w.thread = thread
 	w.mu.Unlock()
-	if err := w.ctx.Err(); err != nil {
+	if err := context.Cause(w.ctx); err != nil {
 		return err
 	}
 

@@ -133,6 +133,9 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 		Rank: job.Place.Rank, Size: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
 		Store: store,
 	})
+	if cause := context.Cause(w.ctx); cause != nil {
+		return nil, cause // another rank has failed already
+	}
 	if err != nil {
 		return nil, &engine.Error{Code: engine.ExitBackend, Msg: fmt.Sprintf("backend %s: %v", job.Backend, err), Err: err}
 	}

@@ -24,7 +24,7 @@ const (
 type watch struct {
 	maxHeap uint64
 	each    func(*starlark.Thread) // called at every look; may be nil
-	cause   atomic.Pointer[error] // of the first Cancel
+	cause   atomic.Pointer[error]  // of the first Cancel
 	heap    [1]metrics.Sample
 }
 
