@@ -5,6 +5,7 @@
 #include "norm.h"
 #include "softmax.h"
 #include "conv.h"
+#include "conv_weight.h"
 #include "pooling.h"
 #include "optim.h"
 #include "scatter.h"

@@ -77,7 +77,11 @@ func Run(o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := bundle.Check(); err != nil {
+	var extra []string
+	if o.Testing {
+		extra = append(extra, "testing")
+	}
+	if err := bundle.Check(extra...); err != nil {
 		return nil, err
 	}
 	if o.Threads < 1 {

@@ -30,9 +30,10 @@ func (o outcome) String() string {
 
 // fault is an error with the line that it names.
 type fault struct {
-	rank int
-	line int
-	text string
+	rank      int
+	line      int
+	text      string
+	secondary bool // another rank's error ended this one
 }
 
 // check compares the outcome with what the chunk says.
@@ -47,7 +48,7 @@ func (o outcome) check(c chunk.Chunk, s setting) (problems []string) {
 		code = o.result.Code
 		for _, f := range o.result.Failures {
 			text := f.Message + "\n" + f.Traceback
-			faults = append(faults, fault{rank: f.Rank, line: lineOf(f.Message, c.File), text: text})
+			faults = append(faults, fault{f.Rank, lineOf(f.Message, c.File), text, f.Secondary || f.Code == engine.ExitRankLost})
 		}
 	}
 	if int(code) != s.exit {
@@ -70,12 +71,12 @@ func (o outcome) check(c chunk.Chunk, s setting) (problems []string) {
 			problems = append(problems, fmt.Sprintf("line %d: no rank reported an error like %q", want.Line, want.Pattern))
 		}
 	}
-	if s.everywhere {
-		for _, f := range faults {
-			if !met[f.rank] {
-				problems = append(problems, fmt.Sprintf("rank %d reported another error: %s", f.rank, f.text))
-			}
+	for _, f := range faults {
+		if len(c.Want) > 0 && !met[f.rank] && (s.everywhere || !f.secondary) {
+			problems = append(problems, fmt.Sprintf("rank %d reported another error: %s", f.rank, f.text))
 		}
+	}
+	if s.everywhere {
 		if o.result != nil && len(faults) < o.result.Ranks {
 			problems = append(problems, fmt.Sprintf("only %d of %d ranks reported an error", len(faults), o.result.Ranks))
 		}

@@ -135,6 +135,9 @@ func (w *worker) join() (collective.Comm, error) {
 	comm, err := backend.Open(ctx, collective.World{
 		Rank: job.Place.Rank, Size: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
 	})
+	if cause := context.Cause(w.ctx); cause != nil {
+		return nil, cause // another rank has failed already
+	}
 	if err != nil {
 		return nil, &engine.Error{Code: engine.ExitBackend, Msg: fmt.Sprintf("backend %s: %v", job.Backend, err), Err: err}
 	}

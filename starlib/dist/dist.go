@@ -32,6 +32,7 @@ type World struct {
 	parallel bool                 // init_parallelism was called
 	staging  []byte               // where scattered gradients meet; kept for the next step
 	pending  []*Work              // asynchronous calls that may be under way
+	wrapped  []*ddp               // modules that synchronise in backward
 	receives map[route][]*receive // irecvs that wait for their message, oldest first
 }
 
@@ -63,9 +64,9 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 		Doc: "The other ranks. Every collective is called by all ranks of the group in the same order; where they\n" +
 			"disagree, all of them get an error with a table of who called what, and where. Roots and peers\n" +
 			"are ranks of the world. group defaults to all ranks, timeout, in seconds, to the run's (--timeout).",
-		Types: []*starlib.Methods{groupMethods, workMethods},
+		Types: []*starlib.Methods{groupMethods, workMethods, ddpMethods},
 	}
-	for _, defs := range [][]*starlib.Def{w.identity(), w.collectives(), w.exchanges(), w.messages(), w.helpers(), w.grouping()} {
+	for _, defs := range [][]*starlib.Def{w.identity(), w.collectives(), w.exchanges(), w.messages(), w.helpers(), w.grouping(), w.wrappers()} {
 		m.Defs = append(m.Defs, defs...)
 	}
 	return w, m
