@@ -45,6 +45,9 @@ var layers = map[string][]string{
 	// recipetest runs recipes on every backend, so it sees what the engine sees.
 	"engine/recipetest": {"engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},
 
+	// bench measures drun as its users do; only the kernels are called directly.
+	"bench": {"kernel"},
+
 	"plugins/sdk":  {"collective", "plugins/sdk"},
 	"plugins/host": {"collective", "plugins/sdk", "plugins/host"},
 	"plugins":      {"collective", "plugins/sdk"},
