@@ -38,6 +38,10 @@ static void S(max_pairs)(int64_t n, int64_t width, int32_t at, const T *x, T *y,
             where = (take & (columns + (INT)(i * width + 1))) | (~take & where);
         }
         S(store_n)(y + o, S(canon)(best), k);
+        if (sizeof(INT) == sizeof *index) {
+            S(store_n)((T *)(index + o), (V)where, k); // bits as they are
+            continue;
+        }
         INT lanes[N];
         memcpy(lanes, &where, sizeof lanes);
         for (int l = 0; l < k; l++) index[o + l] = (int32_t)lanes[l];

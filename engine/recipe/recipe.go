@@ -19,6 +19,8 @@ import (
 	"drun/engine"
 	"drun/starlib/lang"
 	"drun/starlib/universe"
+
+	"go.starlark.net/starlark"
 )
 
 // Bundle is a recipe with all its files.
@@ -128,10 +130,14 @@ func unloadable(load lang.Load, err error) error {
 	return &lang.Error{Pos: load.Pos, Msg: fmt.Sprintf("cannot load %q: %s", load.Module, reason(err))}
 }
 
-// Check compiles every file for the environment that ranks will have: unknown
-// names are errors here, before anything starts.
-func (b *Bundle) Check() error {
+// Check compiles every file for the environment that ranks will have, extra
+// modules by their names included: unknown names are errors here, before
+// anything starts.
+func (b *Bundle) Check(extra ...string) error {
 	env := universe.Names()
+	for _, name := range extra {
+		env[name] = starlark.None
+	}
 	for _, s := range b.Sources {
 		parsed, err := lang.Parse(Display(b.Name, s.Path), s.Content)
 		if err != nil {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -21,13 +22,15 @@ import (
 func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 	thread := &starlark.Thread{Name: "main", Print: w.print}
 	lang.Watch(thread)
+	lang.Observe(thread, w.at)
+	rank.At = w.at
 	u.Tensors.Fail = func(err error) { lang.Cancel(thread, err) }
 	loader := &loader{worker: w, env: u.Env, loaded: map[string]*module{}}
 	thread.Load = loader.load
 	w.mu.Lock()
 	w.thread = thread
 	w.mu.Unlock()
-	if err := w.ctx.Err(); err != nil {
+	if err := context.Cause(w.ctx); err != nil {
 		return err
 	}
 
@@ -57,6 +60,12 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 		return lang.Explain(thread, err)
 	}
 	return nil
+}
+
+// at notes on the board where the recipe is, for ranks that wait for this one.
+func (w *worker) at(thread *starlark.Thread) {
+	pos := starlib.Position(thread)
+	w.board.At(collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col})
 }
 
 // declare tells the agent the run's parameters.

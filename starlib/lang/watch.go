@@ -15,7 +15,7 @@ const (
 	// stack, so even what a recipe adds between two looks at it (a call takes at
 	// least five steps) stays far below the 512 MB at which a process dies.
 	MaxCallDepth = 5_000
-	stepsBetween = 10_000
+	stepsBetween = 9_973 // a prime: looks at a short loop fall on each of its steps
 
 	watchKey = "lang.watch"
 )
@@ -23,7 +23,8 @@ const (
 // A watch is what a thread under Watch carries.
 type watch struct {
 	maxHeap uint64
-	cause   atomic.Pointer[error] // of the first Cancel
+	each    func(*starlark.Thread) // called at every look; may be nil
+	cause   atomic.Pointer[error]  // of the first Cancel
 	heap    [1]metrics.Sample
 }
 
@@ -50,7 +51,16 @@ func LimitHeap(thread *starlark.Thread, maxHeap uint64) {
 	thread.Local(watchKey).(*watch).maxHeap = maxHeap
 }
 
+// Observe calls fn on the thread's goroutine now and then while it executes, so
+// that others can be told where it is.
+func Observe(thread *starlark.Thread, fn func(*starlark.Thread)) {
+	thread.Local(watchKey).(*watch).each = fn
+}
+
 func (w *watch) look(thread *starlark.Thread) error {
+	if w.each != nil {
+		w.each(thread)
+	}
 	if thread.CallStackDepth() > MaxCallDepth {
 		return fmt.Errorf("recursion is deeper than %d calls (%s)", MaxCallDepth, recursive(thread))
 	}

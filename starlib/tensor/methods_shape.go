@@ -10,13 +10,7 @@ import (
 // shapeDefs are the methods that move or pick elements.
 var shapeDefs = []*starlib.Def{
 	method("item() -> number", "The only element as a plain number; an error for several.",
-		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			s, err := t.Item()
-			if err != nil {
-				return nil, err
-			}
-			return number(s), nil
-		}),
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return (*Value)(t).Item() }),
 	method("tolist() -> list | number", "The elements as nested lists; a number for a tensor without dimensions.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return toList(t) }),
 	method("numel() -> int", "The number of elements.",
