@@ -52,9 +52,6 @@ var layers = map[string][]string{
 	"plugins/host": {"collective", "plugins/sdk", "plugins/host"},
 	"plugins":      {"collective", "plugins/sdk"},
 
-	// bench measures the built command, and the kernels by themselves.
-	"bench": {"kernel"},
-
 	"cmd": {"engine", "history", "checkpoints", "starlib", "collective", "plugins/host", sqlite, "golang.org/x/term",
 		"github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
