@@ -159,8 +159,12 @@ func (w *worker) listen() {
 			os.Exit(int(engine.ExitRankLost))
 		}
 		if msg.Cancel != nil {
-			w.stop(&collective.AbortError{Rank: msg.Cancel.Rank, Cause: &collective.FailedError{
-				Rank: msg.Cancel.Rank, Msg: msg.Cancel.Message, Code: int(msg.Cancel.Code)}})
+			cause := w.board.Aborted() // the agent wrote it there first
+			if cause == nil {
+				cause = &collective.AbortError{Rank: msg.Cancel.Rank, Cause: &collective.FailedError{
+					Rank: msg.Cancel.Rank, Msg: msg.Cancel.Message, Code: int(msg.Cancel.Code)}}
+			}
+			w.stop(cause)
 			continue
 		}
 		select {
