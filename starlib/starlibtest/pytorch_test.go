@@ -1,4 +1,4 @@
-package universe_test
+package starlibtest_test
 
 import (
 	"encoding/json"
