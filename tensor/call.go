@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"runtime"
+	"unsafe"
 
 	"drun/kernel"
 )
@@ -43,6 +44,27 @@ func kBinary(op BinaryOp, out, a, b *Tensor) {
 	}
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(b)
+	runtime.KeepAlive(out)
+}
+
+// noStrides broadcasts a single element over any shape.
+var noStrides [MaxDims]int
+
+// kBinaryNumber computes a op s, or s op a if swapped; the number needs no
+// tensor.
+func kBinaryNumber(op BinaryOp, out, a *Tensor, s Scalar, swapped bool) {
+	var number [1]uint64
+	s.put(unsafe.Pointer(&number), a.dtype)
+	x, y := a.kview(), kernel.View{Data: unsafe.Pointer(&number), Strides: noStrides[:len(out.shape)]}
+	if swapped {
+		x, y = y, x
+	}
+	if op.compares() {
+		kernel.Compare(kernel.CompareOp(op-OpEq), a.dtype.kernel(), out.shape, out.kview(), x, y)
+	} else {
+		kernel.Binary(kernel.BinaryOp(op), a.dtype.kernel(), out.shape, out.kview(), x, y)
+	}
+	runtime.KeepAlive(a)
 	runtime.KeepAlive(out)
 }
 
