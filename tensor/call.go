@@ -35,8 +35,16 @@ func (t *Tensor) stretched(shape []int, buf *[MaxDims]int) kernel.View {
 }
 
 func kBinary(op BinaryOp, out, a, b *Tensor) {
+	if sameShape(out.shape, a.shape) && sameShape(out.shape, b.shape) {
+		kBinaryViews(op, out, a, b, a.kview(), b.kview())
+		return
+	}
 	var bufA, bufB [MaxDims]int
-	o, x, y := out.kview(), a.stretched(out.shape, &bufA), b.stretched(out.shape, &bufB)
+	kBinaryViews(op, out, a, b, a.stretched(out.shape, &bufA), b.stretched(out.shape, &bufB))
+}
+
+func kBinaryViews(op BinaryOp, out, a, b *Tensor, x, y kernel.View) {
+	o := out.kview()
 	if op.compares() {
 		kernel.Compare(kernel.CompareOp(op-OpEq), a.dtype.kernel(), out.shape, o, x, y)
 	} else {
