@@ -107,6 +107,7 @@ func (a *agent) start() error {
 		}
 		defer region.Close()
 		shared = append(shared, region)
+		a.meet()
 	}
 	exe := a.o.Exe
 	if exe == "" {
@@ -130,6 +131,18 @@ func (a *agent) start() error {
 	return nil
 }
 
+// meet starts the run's key-value store. A machine on which that is not possible
+// still runs recipes that do not use it.
+func (a *agent) meet() {
+	a.meeting.Token = rendezvous.NewToken()
+	server, err := rendezvous.Listen("127.0.0.1:0", a.meeting.Token)
+	if err != nil {
+		a.meeting.Problem = err.Error()
+		return
+	}
+	a.server, a.meeting.Address = server, server.Addr()
+}
+
 func (a *agent) job(rank int) *engine.Job {
 	dirs := make([]string, len(a.o.DataDirs))
 	for i, dir := range a.o.DataDirs {
@@ -142,7 +155,7 @@ func (a *agent) job(rank int) *engine.Job {
 		RunID: a.record.ID, RunName: a.record.Name, Place: rendezvous.Local(rank, a.o.Nproc),
 		Seed: uint64(a.o.Seed), Backend: a.o.Backend, Recipe: a.bundle.Name, Dir: a.bundle.Dir, Main: a.bundle.Main,
 		Sources: a.bundle.Sources, DataDirs: dirs, Params: a.params, Resume: a.from != nil, Timeout: a.o.Timeout,
-		Threads: a.o.Threads, Heap: a.o.Heap, Testing: a.o.Testing, Watched: a.o.Terminal,
+		Threads: a.o.Threads, Heap: a.o.Heap, Testing: a.o.Testing, Watched: a.o.Terminal, Store: a.meeting,
 	}
 }
 
@@ -280,6 +293,9 @@ func (a *agent) finish() (*Result, error) {
 	}
 	if a.from != nil {
 		a.from.store.Close()
+	}
+	if a.server != nil {
+		a.server.Close()
 	}
 	if a.board != nil {
 		a.board.Close()

@@ -16,6 +16,7 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/recipe"
+	"drun/engine/rendezvous"
 	"drun/history"
 	"drun/tensor"
 )
@@ -106,14 +107,16 @@ type agent struct {
 	started time.Time
 	console console
 
-	db     *history.DB
-	record *history.Run
-	store  *checkpoints.Store
-	from   *origin // of --resume
-	keeper *keeper
-	board  *board.Board
-	procs  []*process
-	events chan event
+	db      *history.DB
+	record  *history.Run
+	store   *checkpoints.Store
+	from    *origin // of --resume
+	keeper  *keeper
+	board   *board.Board
+	server  *rendezvous.Server // of the key-value store; nil in a world of one
+	meeting engine.Meeting
+	procs   []*process
+	events  chan event
 
 	failures  []*engine.Failure
 	signalled os.Signal        // the latest SIGINT or SIGTERM

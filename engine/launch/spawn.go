@@ -3,6 +3,7 @@ package launch
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -79,7 +80,11 @@ func spawn(exe string, job *engine.Job, shared []*os.File, onLine func(rank int,
 
 // environment tells a worker its place and its run, for tools that look.
 func environment(job *engine.Job) []string {
-	return append(job.Place.Environ(),
+	env := job.Place.Environ()
+	if host, port, err := net.SplitHostPort(job.Store.Address); err == nil {
+		env = append(env, "MASTER_ADDR="+host, "MASTER_PORT="+port)
+	}
+	return append(env,
 		"DRUN_RUN_ID="+strconv.FormatInt(job.RunID, 10),
 		"DRUN_RESTART_COUNT="+strconv.Itoa(job.RestartCount),
 		// The recipe's thread, the collector's and the control channel's: more would
