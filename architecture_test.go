@@ -41,7 +41,7 @@ var layers = map[string][]string{
 	"engine/recipe":     {"engine", "starlib", starlark},
 	"engine/rendezvous": {"collective", "github.com/fxamacker/cbor/v2"},
 	"engine/worker":     {"engine", "starlib", "tensor", "collective", "kernel", "plugins/host", starlark, "golang.org/x/sys"},
-	"engine/launch":     {"engine", "history", "checkpoints", "collective", "plugins/host", "golang.org/x/sys", "github.com/schollz/progressbar/v3"},
+	"engine/launch":     {"engine", "history", "checkpoints", "collective", "tensor", "plugins/host", "golang.org/x/sys", "github.com/schollz/progressbar/v3"},
 	// recipetest runs recipes on every backend, so it sees what the engine sees.
 	"engine/recipetest": {"engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},
 
@@ -51,9 +51,6 @@ var layers = map[string][]string{
 	"plugins/sdk":  {"collective", "plugins/sdk"},
 	"plugins/host": {"collective", "plugins/sdk", "plugins/host"},
 	"plugins":      {"collective", "plugins/sdk"},
-
-	// bench measures the built command, and the kernels by themselves.
-	"bench": {"kernel"},
 
 	"cmd": {"engine", "history", "checkpoints", "starlib", "collective", "plugins/host", sqlite, "golang.org/x/term",
 		"github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},

@@ -36,9 +36,6 @@ func (m *machine) special(name string, c *call) (value, bool) {
 		return m.masterFirst(name, c), true
 	case "data.loader":
 		return m.loader(c), true
-	case "data.split":
-		why := m.st.deep(c.all()...)
-		return m.made(c.node, "(Dataset, Dataset)", why), true
 	case "nn.module", "nn.sequential":
 		return m.model(name, c), true
 	case "dist.local_group", "dist.new_group", "dist.new_subgroups", "dist.init_parallelism":

@@ -57,7 +57,7 @@ func (v value) only() *object {
 	return nil
 }
 
-// unknown: the value may be what no object stands for.
+// maybe is the type of a value that may also be what none of its objects stands for.
 const maybe = "?"
 
 func join(a, b value) value {
