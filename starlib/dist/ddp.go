@@ -26,6 +26,7 @@ type ddp struct {
 	world   *World
 	g       *Group
 	ctx     *collective.Patience
+	names   []string
 	params  []*tensor.Tensor
 	buckets []*bucket
 	next    int // the bucket that starts next: the order is the same on all ranks
@@ -87,7 +88,7 @@ func (w *World) ddp(c *starlib.Call) (starlark.Value, error) {
 	}
 	m := c.Args[0].(*nn.Model)
 	d := &ddp{Model: m, world: w, g: g, ctx: ctx, on: true, thread: c.Thread}
-	_, d.params = m.Parameters()
+	d.names, d.params = m.Parameters()
 	var all []*tensor.Tensor // parameters and buffers
 	for _, e := range m.State() {
 		all = append(all, e.Value.(*startensor.Value).Tensor())
@@ -147,11 +148,9 @@ func (d *ddp) ready(b *bucket) error {
 
 // start begins the averaging of a bucket's gradients.
 func (d *ddp) start(b *bucket) error {
-	var grads []*tensor.Tensor
-	for _, p := range b.params {
-		if g := p.Grad(); g != nil {
-			grads = append(grads, g)
-		}
+	grads := make([]*tensor.Tensor, len(b.params))
+	for i, p := range b.params {
+		grads[i] = p.Grad()
 	}
 	pos := starlib.Position(d.thread)
 	for _, t := range tensor.Coalesce(grads) {
@@ -178,23 +177,30 @@ func (w *World) backwardDone() error {
 }
 
 // finish starts what is left, where parameters took no part in the pass, and
-// waits for everything.
+// waits for everything. Ranks do not know of each other which parameters these
+// are, so zeros stand in for their gradients, and all make the same calls; then
+// they compare.
 func (d *ddp) finish() error {
 	if !d.seen {
 		return nil
 	}
-	var left []*tensor.Tensor
+	pos := starlib.Position(d.thread)
+	at := collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col}
+	var unused []*tensor.Tensor
 	for _, b := range d.buckets[d.next:] {
-		left = append(left, b.params...)
-	}
-	if len(left) > 0 {
-		pos := starlib.Position(d.thread)
-		at := collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col}
-		if _, err := d.g.agreeOnGrads(d.ctx, left, at); err != nil {
-			return err
+		for _, p := range b.params {
+			if p.Grad() != nil {
+				continue
+			}
+			zeros, err := tensor.Zeros(p.Context(), p.Shape(), p.DType())
+			if err == nil {
+				err = p.SetGrad(zeros)
+			}
+			if err != nil {
+				return err
+			}
+			unused = append(unused, p)
 		}
-	}
-	for _, b := range d.buckets[d.next:] {
 		if err := d.start(b); err != nil {
 			return err
 		}
@@ -206,14 +212,18 @@ func (d *ddp) finish() error {
 			}
 		}
 		for _, p := range b.params {
-			if g := p.Grad(); g != nil {
-				g.Touched()
-			}
+			p.Grad().Touched()
 		}
 		b.ready, b.works = 0, nil
 	}
 	d.next, d.seen = 0, false
-	return nil
+	for _, p := range unused {
+		if err := p.SetGrad(nil); err != nil {
+			return err
+		}
+	}
+	_, err := d.g.agreeOnGrads(d.ctx, d.params, d.names, at)
+	return err
 }
 
 // Type is the name that signatures use.

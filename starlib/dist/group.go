@@ -218,11 +218,29 @@ func (w *World) split(c *starlib.Call, timeoutArg int, parts [][]int) (starlark.
 	if w.all.comm == nil {
 		return g, nil
 	}
+	if err := w.agreeOnParts(ctx, parts, position(c)); err != nil {
+		return nil, err
+	}
 	g.comm, err = w.all.comm.Split(ctx, collective.Group{ID: g.id, Ranks: mine, Pos: position(c)})
 	if err != nil {
 		return nil, err
 	}
 	return g, nil
+}
+
+// agreeOnParts checks that all ranks of the world make the same groups: a rank
+// that takes another for a member would wait for it in vain.
+func (w *World) agreeOnParts(ctx *collective.Patience, parts [][]int, at collective.Position) error {
+	keys, same, err := w.all.agree(ctx, fmt.Append(nil, parts), at)
+	if err != nil || same {
+		return err
+	}
+	lines := make([]string, len(keys))
+	for r, key := range keys {
+		lines[r] = strings.Trim(string(key), "[]")
+		lines[r] = "[" + strings.ReplaceAll(lines[r], "] [", "], [") + "]"
+	}
+	return w.all.disagree("the ranks make different groups", lines)
 }
 
 func intList(ns []int) *starlark.List {

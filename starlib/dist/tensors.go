@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -70,7 +71,11 @@ func (w *World) syncGrad(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	grads, err := g.agreeOnGrads(ctx, params, position(c))
+	names := make([]string, len(params))
+	for i := range names {
+		names[i] = strconv.Itoa(i)
+	}
+	grads, err := g.agreeOnGrads(ctx, params, names, position(c))
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +83,8 @@ func (w *World) syncGrad(c *starlib.Call) (starlark.Value, error) {
 }
 
 // agreeOnGrads gives the gradients that are there, which are the same on all
-// ranks, or it is an error.
-func (g *Group) agreeOnGrads(ctx *collective.Patience, params []*tensor.Tensor, at collective.Position) ([]*tensor.Tensor, error) {
+// ranks, or it is an error that says which parameters are to blame.
+func (g *Group) agreeOnGrads(ctx *collective.Patience, params []*tensor.Tensor, names []string, at collective.Position) ([]*tensor.Tensor, error) {
 	grads := make([]*tensor.Tensor, 0, len(params))
 	key := binary.AppendUvarint(nil, uint64(len(params)))
 	for _, p := range params {
@@ -91,13 +96,13 @@ func (g *Group) agreeOnGrads(ctx *collective.Patience, params []*tensor.Tensor, 
 	}
 	keys, same, err := g.agree(ctx, appendShapes(key, grads), at)
 	if err == nil && !same {
-		err = g.gradMismatch(params, keys)
+		err = g.gradMismatch(params, names, keys)
 	}
 	return grads, err
 }
 
 // gradMismatch names the parameters that have a gradient on some ranks only.
-func (g *Group) gradMismatch(params []*tensor.Tensor, keys [][]byte) error {
+func (g *Group) gradMismatch(params []*tensor.Tensor, names []string, keys [][]byte) error {
 	counts, shapes, equal := make([]string, len(keys)), make([]string, len(keys)), true
 	for r, key := range keys {
 		n, k := binary.Uvarint(key)
@@ -119,8 +124,8 @@ func (g *Group) gradMismatch(params []*tensor.Tensor, keys [][]byte) error {
 			}
 		}
 		if len(with) > 0 && len(without) > 0 {
-			odd = append(odd, fmt.Sprintf("parameter %d of shape %v has a gradient on rank %s, but none on rank %s",
-				i, p.Shape(), strings.Join(with, ", "), strings.Join(without, ", ")))
+			odd = append(odd, fmt.Sprintf("parameter %s of shape %v has a gradient on rank %s, but none on rank %s",
+				names[i], p.Shape(), strings.Join(with, ", "), strings.Join(without, ", ")))
 		}
 	}
 	if len(odd) == 0 {
