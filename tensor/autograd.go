@@ -187,12 +187,15 @@ func (n *node) check() error {
 	return nil
 }
 
-// Detach gives a view of t that takes no part in gradients.
+// Detach gives a view of t that takes no part in t's gradients. It may itself be
+// changed in place, by values with gradients too: t sees the values alone.
 func (t *Tensor) Detach() *Tensor {
 	v := viewOf(t, len(t.shape))
 	copy(v.shape, t.shape)
 	copy(v.strides, t.strides)
-	return v.seal()
+	v.seal()
+	v.view = false
+	return v
 }
 
 // Function makes out, computed from inputs by the caller, take part in

@@ -181,3 +181,21 @@ func TestGradientMemory(t *testing.T) {
 		t.Error("two gradients share memory")
 	}
 }
+
+// A detached tensor shares its values with the tensor, not its graph: values with
+// gradients may go into it, and get theirs.
+func TestCopyIntoDetached(t *testing.T) {
+	c := NewContext()
+	w, x := floats(c, Float32, []int{2}, 1, 1), floats(c, Float32, []int{2}, 3, 4)
+	check(t, w.SetRequiresGrad(true))
+	check(t, x.SetRequiresGrad(true))
+	d := w.Detach()
+	check(t, CopyInto(d, must(Mul(x, x))))
+	if got := list(w); got[0] != 9 || got[1] != 16 {
+		t.Fatalf("the tensor has %v, want 9 and 16", got)
+	}
+	check(t, must(Sum(must(Mul(d, d)), nil, false)).Backward(nil, false))
+	if got := list(x.grad); got[0] != 4*27 || got[1] != 4*64 || w.grad != nil {
+		t.Fatalf("gradients %v and %v, want 4x³ and none", got, w.grad)
+	}
+}
