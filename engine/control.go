@@ -65,7 +65,10 @@ type Source struct {
 }
 
 // Param is a value given on the command line for run.params.
-type Param struct{ Name, Value string }
+type Param struct {
+	Name, Value string
+	Inherited   bool // from the run that is resumed, whose recipe may have declared more
+}
 
 // ToWorker is a message from the agent; one field is set.
 type ToWorker struct {

@@ -49,7 +49,7 @@ func findOrigin(db *history.DB, home, spec string) (*origin, error) {
 	}
 	for name, value := range show.Params {
 		if value != nil { // None is what the recipe has by itself
-			o.params = append(o.params, engine.Param{Name: name, Value: paramText(value)})
+			o.params = append(o.params, engine.Param{Name: name, Value: paramText(value), Inherited: true})
 		}
 	}
 	return o, nil

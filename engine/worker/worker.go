@@ -116,7 +116,12 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		host.Extra = append(host.Extra, testing(job.Dir))
 	}
 	w.board.SetState(collective.Running)
-	err = w.execute(rank, universe.New(host))
+	u := universe.New(host)
+	u.Params.Inherited = map[string]bool{}
+	for _, p := range job.Params {
+		u.Params.Inherited[p.Name] = p.Inherited
+	}
+	err = w.execute(rank, u)
 	if err != nil {
 		w.abort(err)
 		return err

@@ -19,6 +19,8 @@ func (e *UsageError) Error() string { return e.Msg }
 
 // Params are a recipe's declared parameters and the values given for them.
 type Params struct {
+	Inherited map[string]bool // given, but by the run that is resumed: unknown ones are ignored
+
 	given    map[string]string
 	declared []Param
 }
@@ -66,7 +68,7 @@ func (p *Params) Unknown() error {
 		known = append(known, d.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.given)) {
-		if slices.Contains(known, name) {
+		if slices.Contains(known, name) || p.Inherited[name] {
 			continue
 		}
 		if len(known) == 0 {
