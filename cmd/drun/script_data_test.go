@@ -4,11 +4,13 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
 	_ "github.com/mattn/go-sqlite3" // SQL driver
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 )
 
 // queries CODE HOME: every command that reads the history ends with that exit
@@ -72,4 +74,45 @@ func hasJSON(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("%s is %v, want %s, in\n%s", args[i], v, args[i+1], text)
 		}
 	}
+}
+
+// tmpfs DIR OPTIONS: mounts a small file system, or mounts it anew with other
+// options.
+func mountTmpfs(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: tmpfs DIR OPTIONS")
+	}
+	dir, flags := ts.MkAbs(args[0]), uintptr(0)
+	options := strings.Split(args[1], ",")
+	for i, o := range options {
+		switch o {
+		case "remount":
+			flags |= unix.MS_REMOUNT
+		case "ro":
+			flags |= unix.MS_RDONLY
+		default:
+			continue
+		}
+		options[i] = ""
+	}
+	if flags&unix.MS_REMOUNT == 0 {
+		ts.Check(os.MkdirAll(dir, 0o755))
+		ts.Defer(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	}
+	if err := unix.Mount("drun-test", dir, "tmpfs", flags, strings.Trim(strings.Join(options, ","), ",")); err != nil {
+		ts.Fatalf("mounting %s: %v", dir, err)
+	}
+}
+
+// mounts tells whether this process may mount file systems.
+func mounts() bool {
+	dir, err := os.MkdirTemp("", "mount")
+	if err != nil {
+		return false
+	}
+	defer os.Remove(dir)
+	if unix.Mount("drun-test", dir, "tmpfs", 0, "size=64k") != nil {
+		return false
+	}
+	return unix.Unmount(dir, unix.MNT_DETACH) == nil
 }

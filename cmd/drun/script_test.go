@@ -2,6 +2,7 @@ package main
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"testing"
 
@@ -30,6 +31,12 @@ func TestScript(t *testing.T) {
 			env.Setenv("NO_COLOR", "1")
 			return nil
 		},
+		Condition: func(name string) (bool, error) {
+			if name == "mounts" {
+				return mounts(), nil
+			}
+			return false, fmt.Errorf("unknown condition %s", name)
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":    exits,
 			"logged":   logged,
@@ -39,6 +46,7 @@ func TestScript(t *testing.T) {
 			"queries":  queries,
 			"json":     hasJSON,
 			"schema":   setSchema,
+			"tmpfs":    mountTmpfs,
 		},
 	})
 }

@@ -118,6 +118,7 @@ func (a *agent) start() error {
 		p, err := spawn(exe, job, shared, func(rank int, stderr bool, text string) {
 			a.console.line(rank, stderr, text)
 			a.keeper.line(rank, stderr, text)
+			a.keeper.await()
 		})
 		if err != nil {
 			return err
@@ -126,7 +127,7 @@ func (a *agent) start() error {
 		if a.o.OnSpawn != nil {
 			a.o.OnSpawn(rank, p.cmd.Process.Pid)
 		}
-		go p.serve(job, a.events)
+		go p.serve(job, a.events, a.keeper.await)
 	}
 	return nil
 }
@@ -199,21 +200,15 @@ func (a *agent) watch() {
 // message handles what a worker says.
 func (a *agent) message(rank int, m *engine.ToAgent) {
 	p := a.procs[rank]
-	if m.Declared != nil {
-		if err := a.record.SetParams(values(m.Declared.Params)); err != nil {
-			a.fail(a.storageFailure(err))
-		}
+	if d := m.Declared; d != nil {
+		a.keeper.do(func() error { return a.record.SetParams(values(d.Params)) })
 	}
 	a.keeper.metrics(rank, m.Points)
 	if len(m.Tags) > 0 {
-		if err := a.record.Tag(m.Tags...); err != nil {
-			a.fail(a.storageFailure(err))
-		}
+		a.keeper.do(func() error { return a.record.Tag(m.Tags...) })
 	}
 	for _, text := range m.Notes {
-		if err := a.record.Note(text); err != nil {
-			a.fail(a.storageFailure(err))
-		}
+		a.keeper.do(func() error { return a.record.Note(text) })
 	}
 	switch {
 	case m.Progress != nil:
@@ -264,6 +259,7 @@ func (a *agent) end(by int, cause error, f *engine.Failure) {
 		return
 	}
 	a.ended = time.Now()
+	a.keeper.release()
 	if a.board != nil {
 		a.board.Abort(by, cause)
 	}

@@ -60,7 +60,7 @@ func Describe(name string) (*About, error) {
 	}
 	defer p.channel.Close()
 	events := make(chan event, 16)
-	go p.serve(job, events)
+	go p.serve(job, events, func() {})
 	about := &About{Doc: bundle.Doc, Params: []Param{}}
 	timeout := time.After(describeAtMost)
 	for {

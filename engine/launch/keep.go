@@ -15,7 +15,8 @@ const (
 )
 
 // keeper writes a run's records to the history in batches: the only writer of
-// the run.
+// the run while it is on. A disk may hang: what adds records never waits for it,
+// but in await.
 type keeper struct {
 	run    *history.Run
 	faults chan error // gets the first error
@@ -24,6 +25,8 @@ type keeper struct {
 	room   sync.Cond
 	points []history.Point
 	lines  []history.LogLine
+	others []func() error // what is rare: parameters, tags, notes
+	free   bool           // nobody waits for room any more
 	closed bool
 	failed bool
 	wake   chan struct{}
@@ -38,6 +41,9 @@ func newKeeper(run *history.Run) *keeper {
 }
 
 func (k *keeper) metrics(rank int, points []engine.Point) {
+	if len(points) == 0 {
+		return
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, p := range points {
@@ -46,6 +52,14 @@ func (k *keeper) metrics(rank int, points []engine.Point) {
 		})
 	}
 	k.added()
+}
+
+// do writes something else, before what comes after it.
+func (k *keeper) do(write func() error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.others = append(k.others, write)
+	k.rouse()
 }
 
 func (k *keeper) line(rank int, stderr bool, text string) {
@@ -59,17 +73,36 @@ func (k *keeper) line(rank int, stderr bool, text string) {
 	k.added()
 }
 
-// added wakes the writer when much is waiting, and waits when too much is.
+// added wakes the writer when much is waiting.
 func (k *keeper) added() {
 	if len(k.points)+len(k.lines) >= keepAt {
-		select {
-		case k.wake <- struct{}{}:
-		default:
-		}
+		k.rouse()
 	}
-	for len(k.points)+len(k.lines) >= keepAtMost && !k.failed {
+}
+
+func (k *keeper) rouse() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// await waits while too much is waiting for the disk: those call it that read
+// from a rank, so that the rank waits and the agent does not.
+func (k *keeper) await() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for len(k.points)+len(k.lines) >= keepAtMost && !k.failed && !k.free {
 		k.room.Wait()
 	}
+}
+
+// release ends all waits: the run is ending, and its ranks' ends must be seen.
+func (k *keeper) release() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.free = true
+	k.room.Broadcast()
 }
 
 func (k *keeper) loop() {
@@ -91,14 +124,22 @@ func (k *keeper) loop() {
 // closed.
 func (k *keeper) write() (closed bool) {
 	k.mu.Lock()
-	points, lines, failed := k.points, k.lines, k.failed
-	k.points, k.lines, closed = nil, nil, k.closed
+	others, points, lines, failed := k.others, k.points, k.lines, k.failed
+	k.others, k.points, k.lines, closed = nil, nil, nil, k.closed
 	k.room.Broadcast()
 	k.mu.Unlock()
 	if failed {
 		return closed
 	}
-	err := k.run.Metrics(points)
+	var err error
+	for _, write := range others {
+		if err == nil {
+			err = write()
+		}
+	}
+	if err == nil {
+		err = k.run.Metrics(points)
+	}
 	if err == nil {
 		err = k.run.Logs(lines)
 	}
@@ -116,10 +157,7 @@ func (k *keeper) write() (closed bool) {
 func (k *keeper) close() {
 	k.mu.Lock()
 	k.closed = true
+	k.rouse()
 	k.mu.Unlock()
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
 	<-k.done
 }

@@ -107,8 +107,9 @@ func (p *process) send(msg *engine.ToWorker) {
 }
 
 // serve sends the worker its job and what is queued after it, and passes on what
-// it says, then its end.
-func (p *process) serve(job *engine.Job, events chan<- event) {
+// it says, then its end. await may hold a worker up that says more than can be
+// kept.
+func (p *process) serve(job *engine.Job, events chan<- event, await func()) {
 	p.send(&engine.ToWorker{Job: job})
 	ended := make(chan struct{})
 	go func() {
@@ -123,18 +124,19 @@ func (p *process) serve(job *engine.Job, events chan<- event) {
 			}
 		}
 	}()
-	p.listen(events)
+	p.listen(events, await)
 	close(ended)
 }
 
 // listen passes on what the worker says, then its end.
-func (p *process) listen(events chan<- event) {
+func (p *process) listen(events chan<- event, await func()) {
 	for {
 		msg := new(engine.ToAgent)
 		if err := p.channel.Receive(msg); err != nil {
 			break
 		}
 		events <- event{rank: p.rank, msg: msg}
+		await()
 	}
 	_ = p.cmd.Wait() // its state says how it ended
 	events <- event{rank: p.rank, exit: p.cmd.ProcessState}
