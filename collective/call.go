@@ -135,8 +135,9 @@ func (c *Call) Data() Buffer {
 // rank of a collective. Never 0.
 func (c *Call) Hash() uint64 {
 	const prime = 0x9E3779B97F4A7C15 // 2^64 divided by the golden ratio, as in Fibonacci hashing
-	h := uint64(c.Kind) + 1
+	h := uint64(prime)
 	mix := func(v uint64) { h = (h ^ v) * prime; h ^= h >> 29 }
+	mix(uint64(c.Kind))
 	if c.Kind == Barrier || c.Kind == NewGroup {
 		mix(uint64(c.Tag))
 		return h | 1
@@ -152,13 +153,13 @@ func (c *Call) Hash() uint64 {
 	if c.Kind != AllToAll { // there the splits may differ from rank to rank
 		if c.Counts == nil {
 			mix(uint64(data.Count()))
-			for _, n := range c.Shape {
-				mix(uint64(n))
-			}
 		}
 		for _, n := range c.Counts {
 			mix(uint64(n))
 		}
+	}
+	for _, n := range c.Shape {
+		mix(uint64(n))
 	}
 	return h | 1
 }

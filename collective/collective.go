@@ -46,10 +46,11 @@ type Comm interface {
 	Rank() int
 	Size() int
 
-	// Start begins a call and does not block. The backend keeps no pointer to
-	// call, but uses its buffers until the work is done. An error means that
-	// nothing was started: the call is not well formed ([CallError]) or the
-	// Comm is closed or aborted.
+	// Start begins a call and does not block. It may fill in the call's last
+	// fields (Group, Seq, Fingerprint) and keeps no pointer to it, but uses
+	// its buffers until the work is done. An error means that nothing was
+	// started: the call is not well formed ([CallError]) or the Comm is closed
+	// or aborted.
 	Start(call *Call) (Work, error)
 
 	// Split makes a group. Every rank of this Comm calls it; those that will
@@ -98,8 +99,8 @@ type Receipt interface {
 type Arena interface {
 	// Alloc gives zeroed memory for count elements. It is symmetric: when every
 	// rank makes the same allocations in the same order, calls on them need no
-	// copy; otherwise they work as with any memory. The buffer is
-	// valid until the Comm is closed.
+	// copy; otherwise they work as with any memory. The buffer is valid until
+	// the Comm is closed.
 	Alloc(dtype DType, count int) (Buffer, error)
 }
 

@@ -5,10 +5,14 @@ INLINE V S(reciprocal)(V x) { return 1 / x; }
 INLINE V S(neg)(V x) { return -x; }
 INLINE V S(square)(V x) { return x * x; }
 INLINE V S(relu)(V x) { return S(sel)(x <= 0, S(set)(0), x); }
-INLINE V S(sigmoid)(V x) { return 1 / (1 + S(exp)(-x)); }
-INLINE V S(silu)(V x) { return x / (1 + S(exp)(-x)); }
-INLINE V S(sin)(V x) { return S(sin_quadrant)(x, 0); }
-INLINE V S(cos)(V x) { return S(sin_quadrant)(x, 1); }
+// Through e^-|x|, which cannot overflow.
+INLINE V S(sigmoid)(V x) {
+    V e = S(exp)(-S(abs)(x));
+    return S(sel)(x < 0, e, S(set)(1)) / (1 + e);
+}
+INLINE V S(silu)(V x) { return x * S(sigmoid)(x); }
+INLINE V S(sin)(V x) { return S(sine)(x, 0); }
+INLINE V S(cos)(V x) { return S(sine)(x, 1); }
 INLINE V S(sign)(V x) { return S(sel)(x > 0, S(set)(1), S(sel)(x < 0, S(set)(-1), x)); }
 INLINE V S(floor)(V x) {
     V r = S(round_even)(x);

@@ -12,6 +12,10 @@
 static void map_pow_f32(int64_t n, void *o, const void *a, const void *b);
 static void map_pow_f64(int64_t n, void *o, const void *a, const void *b);
 
+#include "math32.h"
+#include "math64.h"
+#include "trig.h"
+
 // The templates are written for one real type T with vectors V of N lanes and masks I; S(name) is name_f32
 // or name_f64.
 #define T float
@@ -20,7 +24,6 @@ static void map_pow_f64(int64_t n, void *o, const void *a, const void *b);
 #define INT int32_t
 #define S(name) name##_f32
 #define N (VB / 4)
-#include "math32.h"
 #include "templates.h"
 #undef T
 #undef V
@@ -34,7 +37,6 @@ static void map_pow_f64(int64_t n, void *o, const void *a, const void *b);
 #define INT int64_t
 #define S(name) name##_f64
 #define N (VB / 8)
-#include "math64.h"
 #include "templates.h"
 #undef T
 #undef V

@@ -16,10 +16,10 @@ func TestReduce(t *testing.T) {
 			Sum: func(a, b float64) float64 { return a + b }, MaxOver: math.Max, MinOver: math.Min,
 			Prod: func(a, b float64) float64 { return a * b },
 		} {
+			if n == 0 && (op == MaxOver || op == MinOver) {
+				continue // has no value
+			}
 			t.Run(fmt.Sprint(s, op), func(t *testing.T) {
-				if n == 0 && (op == MaxOver || op == MinOver) {
-					t.Skip("undefined")
-				}
 				want := make([]float64, outer*inner)
 				for l := range want {
 					v := map[ReduceOp]float64{Sum: 0, Prod: 1, MaxOver: math.Inf(-1), MinOver: math.Inf(1)}[op]

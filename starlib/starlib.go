@@ -36,6 +36,8 @@ type Rank struct {
 	Seed                 uint64
 	Stage                Stage
 	Files                *Files
+	// At, if set, is told where the recipe calls each module's builtins.
+	At func(*starlark.Thread)
 }
 
 // Def declares one builtin.
@@ -162,6 +164,9 @@ func (d *Def) call(name string, r *Rank, recv starlark.Value, thread *starlark.T
 	}
 	if r != nil && r.Stage == Loading && !d.TopLevel {
 		return nil, fmt.Errorf("%s cannot be called at top level: the top level is for constants, functions, run.params and load; call it in main()", name)
+	}
+	if r != nil && r.At != nil {
+		r.At(thread)
 	}
 	c := calls.Get().(*Call)
 	c.Name, c.Recv, c.Thread = name, recv, thread

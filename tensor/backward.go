@@ -67,6 +67,9 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 			n.free()
 		}
 	}
+	if c.BackwardDone != nil {
+		return c.BackwardDone()
+	}
 	return nil
 }
 

@@ -13,6 +13,10 @@ type Context struct {
 	// gradients, for instance where a collective reduces them in place.
 	GradStorage func(bytes int) (*Storage, error)
 
+	// BackwardDone, if set, is called when a backward pass has delivered all
+	// gradients; its error becomes the pass's.
+	BackwardDone func() error
+
 	// Fail, if set, ends the program that uses the tensors, with an error
 	// that came up where its language lets none be returned.
 	Fail func(error)

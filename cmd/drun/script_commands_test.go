@@ -77,15 +77,20 @@ func matching(ts *testscript.TestScript, words string, count int) []int {
 	return nil
 }
 
-// await COUNT WORDS: waits until so many processes run.
-func await(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: await COUNT WORDS")
+// logged RUN TEXT COUNT: waits until the ranks have printed so many lines that
+// hold the text.
+func logged(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: logged RUN TEXT COUNT")
 	}
-	count, err := strconv.Atoi(args[0])
+	count, err := strconv.Atoi(args[2])
 	ts.Check(err)
-	matching(ts, args[1], count)
-	time.Sleep(200 * time.Millisecond) // past their first steps
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if ts.Exec("drun", "logs", args[0]) == nil && strings.Count(ts.ReadFile("stdout"), args[1]) >= count {
+			return
+		}
+	}
+	ts.Fatalf("run %s did not print %q %d times", args[0], args[1], count)
 }
 
 // sendSignal NAME WORDS: sends a signal to a process of the script's runs.

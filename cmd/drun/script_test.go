@@ -32,10 +32,13 @@ func TestScript(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":    exits,
-			"await":    await,
+			"logged":   logged,
 			"signal":   sendSignal,
 			"nothing":  nothingLeft,
 			"badbytes": badBytes,
+			"queries":  queries,
+			"json":     hasJSON,
+			"schema":   setSchema,
 		},
 	})
 }

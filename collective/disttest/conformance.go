@@ -33,7 +33,7 @@ func Conformance(t *testing.T, factory Factory) {
 		seed := Seed(t)
 		for _, n := range []int{2, 3, 5} {
 			RunWith(t, factory, n, func(t *testing.T, rank int, comm collective.Comm) {
-				sequence(t, comm, seed, 150, 40_000)
+				sequence(t, comm, seed, 100, 40_000)
 			})
 		}
 	})
@@ -93,9 +93,9 @@ func equal(ranks, count int) []int {
 func large(t *testing.T, rank int, comm collective.Comm) {
 	for i, kind := range kindsOfCollective {
 		for _, dtype := range []collective.DType{collective.Float32, collective.Int8} {
-			tr := trial{kind: kind, dtype: dtype, seed: uint64(i), counts: []int{700_001, 1_200_003, 5}}
+			tr := trial{kind: kind, dtype: dtype, seed: uint64(i), counts: []int{300_001, 600_003, 5}}
 			if kind == collective.AllReduce || kind == collective.Reduce || kind == collective.Broadcast {
-				tr.counts = equal(3, 1_200_003)
+				tr.counts = equal(3, 600_003)
 			} else {
 				tr.uneven = true
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -60,8 +61,9 @@ type Processes struct {
 }
 
 // Spawn starts n processes of this test binary that run a worker given to
-// [Main]. They are killed when the test ends.
-func Spawn(t testing.TB, n int, worker string, args ...string) *Processes {
+// [Main]. They inherit files as descriptors 4 and up, after the shared memory,
+// and are killed when the test ends.
+func Spawn(t testing.TB, n int, worker string, files []*os.File, args ...string) *Processes {
 	t.Helper()
 	shared, err := shm.Create(n)
 	if err != nil {
@@ -71,7 +73,7 @@ func Spawn(t testing.TB, n int, worker string, args ...string) *Processes {
 	for rank := range n {
 		cmd := exec.Command(os.Args[0], args...)
 		cmd.Env = append(os.Environ(), "DISTTEST_WORKER="+worker, fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", n))
-		cmd.ExtraFiles = []*os.File{shared}
+		cmd.ExtraFiles = append([]*os.File{shared}, files...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		out := new(bytes.Buffer)
 		cmd.Stdout, cmd.Stderr = out, out
@@ -100,4 +102,25 @@ func (p *Processes) Wait(rank int) (output string, err error) {
 	defer timer.Stop()
 	err = p.ranks[rank].Wait()
 	return strings.TrimSpace(p.output[rank].String()), err
+}
+
+// Timing repeats call in ten batches of times/10, after one batch to warm up,
+// and gives the median batch's nanoseconds per call: the machine may be busy
+// with other things for a while.
+func Timing(times int, call func() error) (float64, error) {
+	batch := max(1, times/10)
+	var batches []float64
+	for i := range 11 {
+		start := time.Now()
+		for range batch {
+			if err := call(); err != nil {
+				return 0, err
+			}
+		}
+		if i > 0 {
+			batches = append(batches, float64(time.Since(start))/float64(batch))
+		}
+	}
+	slices.Sort(batches)
+	return batches[len(batches)/2], nil
 }

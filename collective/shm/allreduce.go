@@ -33,40 +33,42 @@ func (r *run) allReduce() error {
 		r.combine(recv.Data[:n], r.sources, send.DType, r.call.Reduce)
 		return nil
 	}
-	if r.call.Kind == collective.AllReduce {
-		if done, err := r.allReduceInArena(); done || err != nil {
-			return err
-		}
-	}
+	place := r.place()
 	count, size := send.Count(), send.DType.Size()
-	chunk := chunkBytes(len(send.Data), r.size) / size
+	chunk := chunkBytes(r.size) / size
 	chunks := (count + chunk - 1) / chunk
-	part := func(i int) collective.Buffer { return send.Part(i*chunk, min((i+1)*chunk, count)) }
-	for step := range chunks + 1 {
-		r.begin()
-		if step < chunks {
-			r.publishSlices(part(step))
+	part := func(b collective.Buffer, i int) collective.Buffer { return b.Part(i*chunk, min((i+1)*chunk, count)) }
+	for step := 0; step <= chunks; step++ {
+		r.begin().arena = place
+		if step < chunks && place == 0 {
+			r.publishSlices(part(send, step))
 		}
 		var reduced []byte
 		if step > 0 {
-			reduced = r.reduceSlice(part(step - 1))
+			reduced = r.reduceSlice(part(send, step-1))
 		}
 		if err := r.arrive(); err != nil {
 			return err
 		}
 		if step > 0 && keep {
-			from := (step - 1) * chunk
-			r.collectSlices(recv.Part(from, min(from+chunk, count)), reduced)
+			r.collectSlices(part(recv, step-1), reduced)
+		}
+		if step == 0 {
+			switch some, all := r.inArena(place); {
+			case all:
+				return r.allReduceInArena(int(place - 1))
+			case some: // and they have published nothing: once more, all alike
+				place, step = 0, -1
+			}
 		}
 	}
 	return nil
 }
 
-// chunkBytes is how much of a large call of that many bytes goes in a step: a
-// multiple of 64.
-func chunkBytes(bytes, ranks int) int {
-	return stageSize
-}
+// chunkBytes is how much of a large call goes in a step: 64 KiB a slice, where
+// what a rank touches in a step stays in its second-level cache, but for few
+// ranks more, since every step needs all of them on a core at once.
+func chunkBytes(ranks int) int { return min(stageSize, max(256<<10, ranks<<16)) }
 
 // slice is the part of a chunk of that many elements which rank i reduces:
 // whole cache lines, so that no two ranks write to the same.

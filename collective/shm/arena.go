@@ -12,10 +12,9 @@ import (
 // all_reduce need not stage it. Every rank has as much, one after the other,
 // far behind the areas.
 type arena struct {
-	own    []byte   // this rank's memory, as far as it is mapped
-	used   int      //
-	views  [][]byte // every rank's memory, mapped when it is first reduced
-	viewed int      // how much of it
+	own   []byte // this rank's memory
+	used  int
+	views [][]byte // the other ranks', each mapped when it is first reduced
 }
 
 const (
@@ -90,33 +89,41 @@ func (a *arena) close() {
 	}
 }
 
-// allReduceInArena reduces memory of the arena where it lies. The first round
-// tells whether every rank's buffer lies at the same place in it; then each
-// rank reduces its slice from all ranks' memory and writes the result to all,
-// in blocks that stay in the cache, and a second round ends the call. It moves
-// bytes in and bytes out of each rank, nothing twice.
-func (r *run) allReduceInArena() (done bool, err error) {
-	data := r.call.Recv.Data
-	place := uint64(0)
-	if len(r.call.Send.Data) > 0 && &r.call.Send.Data[0] == &data[0] {
-		place = r.Comm.arena.where(data)
+// place is where in the arena the call's data lies, plus 1; 0 if it is
+// elsewhere, or not reduced in place.
+func (r *run) place() uint64 {
+	send, recv := r.call.Send.Data, r.call.Recv.Data
+	if r.call.Kind != collective.AllReduce || unsafe.SliceData(send) != unsafe.SliceData(recv) {
+		return 0
 	}
-	r.begin().arena = place
-	if err := r.arrive(); err != nil {
-		return false, err
-	}
+	return r.Comm.arena.where(recv)
+}
+
+// inArena tells, after a round, whether some rank's data lies in the arena, and
+// whether all ranks' lies at the same place in it.
+func (r *run) inArena(place uint64) (some, all bool) {
+	all = place != 0
 	for _, a := range r.arrivals[r.round%2] {
-		if a.arena == 0 || a.arena != place {
-			return false, nil
-		}
+		some = some || a.arena != 0
+		all = all && a.arena == place
 	}
-	dtype := r.call.Recv.DType
+	return some, all
+}
+
+// allReduceInArena reduces memory of the arena where it lies, once a round has
+// told that all ranks' data is complete and at the same place. Each rank
+// reduces its slice from all ranks' memory and writes the result to all, in
+// blocks that stay in the cache; a second round ends the call. It moves bytes
+// in and bytes out of each rank, nothing twice.
+func (r *run) allReduceInArena(place int) error {
+	data, dtype := r.call.Recv.Data, r.call.Recv.DType
 	elem := dtype.Size()
 	from, to := slice(len(data)/elem, elem, r.rank, r.size)
 	targets := make([][]byte, r.size)
 	for i := range targets {
-		if targets[i], err = r.view(i, int(place-1), len(data)); err != nil {
-			return false, err
+		var err error
+		if targets[i], err = r.view(i, place, len(data)); err != nil {
+			return err
 		}
 	}
 	const block = 64 << 10
@@ -133,5 +140,5 @@ func (r *run) allReduceInArena() (done bool, err error) {
 		}
 	}
 	r.begin()
-	return true, r.arrive()
+	return r.arrive()
 }

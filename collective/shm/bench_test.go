@@ -7,14 +7,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"drun/collective"
 	"drun/collective/disttest"
 )
 
 func TestMain(m *testing.M) {
-	disttest.Main(m, map[string]disttest.Worker{"bench": bench})
+	disttest.Main(m, map[string]disttest.Worker{"bench": bench, "endless": endless, "sum": sumOnce})
 }
 
 // bench is one rank of a benchmark: kind, bytes, repetitions, "arena" or
@@ -40,21 +39,15 @@ func bench(comm collective.Comm, args []string) error {
 		"all_to_all":     collective.NewAllToAll(big, collective.Of(make([]float32, n*bytes/4)), nil, nil),
 	}
 	call := calls[args[0]]
-	var start time.Time
-	for i := range times + times/5 + 2 {
-		if i == times/5+2 {
-			start = time.Now()
-		}
+	ns, err := disttest.Timing(times, func() error {
 		w, err := comm.Start(&call)
 		if err != nil {
 			return err
 		}
-		if err := w.Wait(disttest.Context); err != nil {
-			return err
-		}
-	}
-	fmt.Println(float64(time.Since(start)) / float64(times))
-	return nil
+		return w.Wait(disttest.Context)
+	})
+	fmt.Println(ns)
+	return err
 }
 
 // BenchmarkProcesses measures calls among processes, the slowest rank's mean.
@@ -68,7 +61,7 @@ func BenchmarkProcesses(b *testing.B) {
 						continue
 					}
 					b.Run(fmt.Sprintf("%s/ranks=%d/bytes=%d/%s", kind, n, bytes, memory), func(b *testing.B) {
-						p := disttest.Spawn(b, n, "bench", kind, strconv.Itoa(bytes), strconv.Itoa(max(b.N, 3)), memory)
+						p := disttest.Spawn(b, n, "bench", nil, kind, strconv.Itoa(bytes), strconv.Itoa(max(b.N, 3)), memory)
 						slowest := 0.0
 						for rank := range n {
 							out, err := p.Wait(rank)

@@ -43,7 +43,8 @@ var (
 )
 
 // How often a wait looks at memory before it sleeps, each time after a pause
-// of some 20 ns: for about as long as sleeping and being woken would take. An
+// of some 20 ns: for about as long as sleeping and being woken would take, so
+// that a wait costs at most twice what the better choice would have. An
 // asynchronous call does not compete with the recipe for the core for so long.
 const (
 	spinAlone = 2000

@@ -90,7 +90,7 @@ func (r *run) await(all []*arrival, next int, round uint64) error {
 }
 
 // yields is how often a wait gives its core to others before it sleeps.
-const yields = 4
+const yields = 32
 
 // stage is where a rank publishes in the current round.
 func (r *run) stage(rank int) []byte {

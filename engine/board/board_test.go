@@ -15,8 +15,10 @@ func TestObserverSeesEveryRank(t *testing.T) {
 	comms, boards := guarded(t, 2, false)
 	observer := boards[0]
 	for i := range 40 { // more than a journal holds
-		call := collective.NewAllReduce(collective.Of(make([]float32, i)), collective.Sum)
-		results(comms, call, call)
+		call := func() collective.Call {
+			return collective.NewAllReduce(collective.Of(make([]float32, i)), collective.Sum)
+		}
+		results(comms, call(), call())
 	}
 	boards[1].At(collective.Position{File: "lib/model.star", Line: 3, Col: 1})
 	boards[1].SetState(collective.Failed)

@@ -220,6 +220,7 @@ func TestTimeoutNamesTheMissing(t *testing.T) {
 		errs := make(chan error, 2)
 		for _, rank := range []int{0, 2} {
 			go func() {
+				call := call // the guard writes in it
 				w, err := comms[rank].Start(&call)
 				if err == nil {
 					err = w.Wait(collective.Within(context.Background(), 100*time.Millisecond))

@@ -7,7 +7,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"unsafe"
 )
 
 // table is a file of numbers: the features row by row, and the label column
@@ -125,13 +124,8 @@ func csvError(name string, err error) error {
 }
 
 func shorten(s string) string {
-	if len(s) > 40 {
-		return s[:37] + "..."
+	if len(s) > 80 {
+		return s[:77] + "..."
 	}
 	return s
-}
-
-// bytesOf is the memory of the numbers.
-func bytesOf(v []float32) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
 }

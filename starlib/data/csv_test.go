@@ -95,7 +95,7 @@ func TestFilesAreUnpacked(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"cut.gz": "cut.gz: unexpected EOF", "magic": "magic: ", "binary": "binary: not UTF-8 text; read it with data.bytes", "missing": "missing: no such file",
+		"cut.gz": "cut.gz: truncated: the gzip data ends early", "magic": "magic: ", "binary": "binary: not UTF-8 text; read it with data.bytes", "missing": "missing: no such file",
 	} {
 		if _, err := readText(files, name); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %s", name, err, want)

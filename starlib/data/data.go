@@ -25,6 +25,14 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 				Doc: "A file of comma-separated numbers, one sample a line; a first line without numbers is a header and is skipped. label is the column of the labels, negative from the end. x: float32, shape (lines, columns); y: int64, or float32 if a label is no integer, shape (lines,), or None. A line of another length and a field that is no number are errors that name file, line and column.",
 				Fn:  func(c *starlib.Call) (starlark.Value, error) { return readCSV(r, ctx, c) },
 			},
+			reader("npy(path: string) -> Tensor", "An array in NumPy's format. int16 and uint16 become int32, uint32 and uint64 int64.",
+				func(path string) (starlark.Value, error) { return value(read(r.Files, ctx, path, parseNPY)) }),
+			reader("npz(path: string) -> dict", "The arrays of a .npz file, name to tensor, with the types as npy has them.",
+				func(path string) (starlark.Value, error) { return readNPZ(r.Files, ctx, path) }),
+			reader("idx(path: string) -> Tensor", "An array in the format of MNIST's files; images are uint8, shape (images, height, width).",
+				func(path string) (starlark.Value, error) { return value(read(r.Files, ctx, path, parseIDX)) }),
+			reader("safetensors(path: string) -> dict", "The tensors of a safetensors file, name to tensor, with the types as npy has them.",
+				func(path string) (starlark.Value, error) { return readSafetensors(r.Files, ctx, path) }),
 			{
 				Sig: "text(path: string) -> string",
 				Doc: "A file of UTF-8 text.",
@@ -72,6 +80,20 @@ shard = False gives every rank all samples; group shares them among the ranks of
 	}
 }
 
+// reader declares a builtin that reads a file.
+func reader(sig, doc string, read func(path string) (starlark.Value, error)) *starlib.Def {
+	return &starlib.Def{Sig: sig, Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
+		return read(c.String(0))
+	}}
+}
+
+func value(t *tensor.Tensor, err error) (starlark.Value, error) {
+	if err != nil {
+		return nil, err
+	}
+	return (*startensor.Value)(t), nil
+}
+
 func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 	var label *int
 	if !c.IsNone(1) {
@@ -82,7 +104,7 @@ func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Va
 		label = &n
 	}
 	path := c.String(0)
-	in, file, err := open(r.Files, path)
+	in, _, file, err := open(r.Files, path)
 	if err != nil {
 		return nil, err
 	}

@@ -18,14 +18,14 @@ type operand struct {
 	value starlark.Value
 	t     *tensor.Tensor // nil for a number
 	data  *tensor.Tensor // t, or a contiguous copy of it
-	word  []byte         // a number's 8 bytes
+	word  [8]byte        // a number
 	buf   collective.Buffer
 	shape []int
 }
 
-// operandOf makes the operand of a tensor, an int, a float or a bool.
+// operandOf makes the operand of a tensor, an int or a float.
 func operandOf(v starlark.Value) (*operand, error) {
-	o := &operand{value: v}
+	o := &operand{value: v, shape: []int{}}
 	switch v := v.(type) {
 	case *startensor.Value:
 		o.t = v.Tensor()
@@ -34,22 +34,20 @@ func operandOf(v starlark.Value) (*operand, error) {
 			return nil, err
 		}
 		o.data, o.shape = data, o.t.Shape()
-		o.buf = collective.Buffer{DType: dtypeOf(o.t.DType()), Data: data.Bytes()}
-		return o, nil
+		o.buf = bufferOf(data)
 	case starlark.Float:
-		o.word = binary.NativeEndian.AppendUint64(nil, math.Float64bits(float64(v)))
-		o.buf = collective.Buffer{DType: collective.Float64, Data: o.word}
+		binary.NativeEndian.PutUint64(o.word[:], math.Float64bits(float64(v)))
+		o.buf = collective.Buffer{DType: collective.Float64, Data: o.word[:]}
 	case starlark.Int:
 		n, ok := v.Int64()
 		if !ok {
 			return nil, fmt.Errorf("the number %s does not fit into 64 bits", v)
 		}
-		o.word = binary.NativeEndian.AppendUint64(nil, uint64(n))
-		o.buf = collective.Buffer{DType: collective.Int64, Data: o.word}
+		binary.NativeEndian.PutUint64(o.word[:], uint64(n))
+		o.buf = collective.Buffer{DType: collective.Int64, Data: o.word[:]}
 	default:
 		return nil, fmt.Errorf("want a tensor or a number, got %s", v.Type())
 	}
-	o.shape = []int{}
 	return o, nil
 }
 
@@ -57,7 +55,7 @@ func operandOf(v starlark.Value) (*operand, error) {
 // the new number.
 func (o *operand) result() (starlark.Value, error) {
 	if o.t == nil {
-		bits := binary.NativeEndian.Uint64(o.word)
+		bits := binary.NativeEndian.Uint64(o.word[:])
 		if o.buf.DType == collective.Float64 {
 			return starlark.Float(math.Float64frombits(bits)), nil
 		}
@@ -70,16 +68,23 @@ func (o *operand) result() (starlark.Value, error) {
 	return o.value, nil
 }
 
+// bufferOf is a contiguous tensor's memory.
+func bufferOf(t *tensor.Tensor) collective.Buffer {
+	return collective.Buffer{DType: dtypeOf(t.DType()), Data: t.Bytes()}
+}
+
 // dtypes maps element types by their names, which are the same in both packages.
-var dtypes = func() map[string]collective.DType {
-	m := map[string]collective.DType{}
+// It is a table since every call looks here.
+var dtypes = func() (table [math.MaxUint8 + 1]collective.DType) {
 	for _, d := range collective.DTypes() {
-		m[d.String()] = d
+		if t, err := tensor.ParseDType(d.String()); err == nil {
+			table[t] = d
+		}
 	}
-	return m
+	return table
 }()
 
-func dtypeOf(d tensor.DType) collective.DType { return dtypes[d.String()] }
+func dtypeOf(d tensor.DType) collective.DType { return dtypes[d] }
 
 // writeRaw sets a tensor's elements from bytes in row-major order. It is no part
 // of a graph.
@@ -94,4 +99,27 @@ func writeRaw(t *tensor.Tensor, raw []byte) error {
 		return err
 	}
 	return tensor.CopyInto(t.Detach(), src)
+}
+
+// clone is a copy that is no part of a graph.
+func clone(t *tensor.Tensor) (*startensor.Value, error) {
+	out, err := tensor.Clone(t.Detach())
+	return (*startensor.Value)(out), err
+}
+
+// writable reports why a tensor cannot be changed in place.
+func writable(t *tensor.Tensor) error {
+	if t.Frozen() {
+		return fmt.Errorf("the tensor was made at top level and is frozen: make it in main()")
+	}
+	return nil
+}
+
+// recorded tells whether gradients flow through an operation on v.
+func recorded(v starlark.Value) (*tensor.Tensor, bool) {
+	if v, ok := v.(*startensor.Value); ok {
+		t := v.Tensor()
+		return t, t.RequiresGrad() && t.Context().Recording()
+	}
+	return nil, false
 }

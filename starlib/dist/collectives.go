@@ -2,7 +2,6 @@ package dist
 
 import (
 	"fmt"
-	"slices"
 
 	"drun/collective"
 	"drun/starlib"
@@ -17,61 +16,72 @@ func (w *World) collectives() []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `barrier(group: Group = None, timeout: number = None)`,
-			Doc: "Waits until every rank has come here. On timeout the error names the missing ranks and where they are.",
-			Fn:  w.barrier,
+			Doc: "Waits until every rank has come here. On timeout the error names the missing ranks and where they\n" +
+				"are. Ranks outside of the group pass.",
+			Fn: w.barrier,
 		},
 		{
-			Sig: `all_reduce(t: Tensor | number, op: string = "sum", group: Group = None, timeout: number = None) -> Tensor | number`,
+			Sig: `all_reduce(t: Tensor | number, op: string = "sum", async_op: bool = False, group: Group = None, timeout: number = None) -> Tensor | number | Work`,
 			Doc: "Combines t of all ranks, in rank order, in place, and returns t; a number's result is returned.\n" +
 				"t has the same shape and dtype on all ranks. op: sum avg product min max, and band bor bxor for\n" +
 				"integers. When gradients are recorded and t requires one, the result is a new tensor whose\n" +
-				"backward sums the ranks' gradients (op sum or avg).",
+				"backward reduces the ranks' gradients likewise (op sum or avg).",
 			Fn: w.allReduce,
 		},
 		{
-			Sig: `broadcast(x, src: int = 0, group: Group = None, timeout: number = None)`,
+			Sig: `broadcast(x, src: int = 0, async_op: bool = False, group: Group = None, timeout: number = None)`,
 			Doc: "Gives x of rank src to all: a tensor in place (same shape and dtype everywhere), a plain value\n" +
-				"as the result (what the others pass is ignored). Returns x of src.",
+				"as the result (what the others pass is ignored). Returns x of src. In backward, src gets the sum\n" +
+				"of the gradients, the others zeros.",
 			Fn: w.broadcast,
 		},
 		{
-			Sig: `all_gather(x, group: Group = None, timeout: number = None) -> list`,
-			Doc: "A list of every rank's x in rank order: tensors, whose first dimensions may differ, or plain values.",
-			Fn:  w.allGather,
+			Sig: `reduce(t: Tensor | number, dst: int = 0, op: string = "sum", async_op: bool = False, group: Group = None, timeout: number = None) -> Tensor | number | Work`,
+			Doc: "Like all_reduce, with the result on rank dst only, in place; the others' tensors stay as they were.",
+			Fn:  w.reduce,
 		},
 	}
 }
 
 func (w *World) barrier(c *starlib.Call) (starlark.Value, error) {
-	limit, err := timeout(c, 1)
-	if err != nil || w.comm == nil {
-		return nil, err
-	}
-	call := collective.NewBarrier()
-	return nil, w.do(c, &call, limit)
-}
-
-func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
-	op, ok := collective.ParseReduceOp(c.String(1))
-	if !ok {
-		return nil, fmt.Errorf("unknown op %q: known are %v", c.String(1), collective.ReduceOps())
-	}
-	limit, err := timeout(c, 3)
+	g, err := w.anyGroup(c, 0)
 	if err != nil {
 		return nil, err
 	}
-	var graph *tensor.Tensor // the tensor whose gradient flows through the call
+	ctx, err := w.until(c, 1)
+	if err != nil || g.comm == nil {
+		return nil, err
+	}
+	call := collective.NewBarrier()
+	call.Pos = position(c)
+	return nil, g.do(ctx, call)
+}
+
+// reduction reads a reduce op that is defined for the operand.
+func reduction(name string, o *operand) (collective.ReduceOp, error) {
+	op, ok := collective.ParseReduceOp(name)
+	if !ok {
+		return 0, fmt.Errorf("unknown op %q: known are %v", name, collective.ReduceOps())
+	}
+	if !op.Valid(o.buf.DType) {
+		return 0, fmt.Errorf("op %v is not defined for %v", op, o.buf.DType)
+	}
+	return op, nil
+}
+
+func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 3)
+	if err != nil {
+		return nil, err
+	}
 	x := c.Args[0]
-	if v, ok := x.(*startensor.Value); ok {
-		if t := v.Tensor(); t.RequiresGrad() && t.Context().Recording() {
-			if op != collective.Sum && op != collective.Avg {
-				return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or t.detach()", op)
-			}
-			if x, err = clone(t); err != nil {
-				return nil, err
-			}
-			graph = t
-		} else if err := writable(t); err != nil {
+	in, graph := recorded(x)
+	if graph {
+		if x, err = clone(in); err != nil {
+			return nil, err
+		}
+	} else if in != nil {
+		if err := writable(in); err != nil {
 			return nil, err
 		}
 	}
@@ -79,152 +89,134 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !op.Valid(o.buf.DType) {
-		return nil, fmt.Errorf("op %v is not defined for %v", op, o.buf.DType)
+	op, err := reduction(c.String(1), o)
+	if err != nil {
+		return nil, err
 	}
-	if w.comm != nil {
-		call := collective.NewAllReduce(o.buf, op)
-		call.Shape = o.shape
-		if err := w.do(c, &call, limit); err != nil {
-			return nil, err
-		}
+	if graph && op != collective.Sum && op != collective.Avg {
+		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or t.detach()", op)
 	}
-	result, err := o.result()
-	if graph != nil && err == nil {
-		w.reduceBackward(c, o.t, graph, op)
+	call := collective.NewAllReduce(o.buf, op)
+	call.Shape = o.shape
+	var then finisher = o
+	if graph {
+		at := position(c)
+		then = finish(func() (starlark.Value, error) {
+			tensor.Function("all_reduce", o.t, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
+				sum, err := g.reduced(w.patience, grad, op, at)
+				return []*tensor.Tensor{sum}, err
+			})
+			return o.value, nil
+		})
 	}
-	return result, err
+	return g.run(c, ctx, call, c.Bool(2), then)
 }
 
-// reduceBackward makes out = all_reduce(in) part of the graph: every rank's
-// output depends on every rank's input, so the gradients are reduced likewise.
-func (w *World) reduceBackward(c *starlib.Call, out, in *tensor.Tensor, op collective.ReduceOp) {
-	pos := c.Position()
-	at := collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col}
-	tensor.Function("all_reduce", out, []*tensor.Tensor{in}, func(g *tensor.Tensor) ([]*tensor.Tensor, error) {
-		sum, err := tensor.Clone(g)
-		if err != nil || w.comm == nil {
-			return []*tensor.Tensor{sum}, err
-		}
-		call := collective.NewAllReduce(collective.Buffer{DType: dtypeOf(sum.DType()), Data: sum.Bytes()}, op)
-		call.Shape, call.Pos = sum.Shape(), at
-		work, err := w.comm.Start(&call)
-		if err == nil {
-			err = work.Wait(w.patience)
-		}
-		return []*tensor.Tensor{sum}, err
-	})
+// reduced is the all_reduce of a tensor, as a new one.
+func (g *Group) reduced(ctx *collective.Patience, t *tensor.Tensor, op collective.ReduceOp, at collective.Position) (*tensor.Tensor, error) {
+	out, err := tensor.Clone(t)
+	if err != nil || g.comm == nil {
+		return out, err
+	}
+	call := collective.NewAllReduce(bufferOf(out), op)
+	call.Shape, call.Pos = out.Shape(), at
+	return out, g.do(ctx, call)
 }
 
 func (w *World) broadcast(c *starlib.Call) (starlark.Value, error) {
-	src, err := w.root(c, 1, "src")
+	g, ctx, err := w.scope(c, 3)
 	if err != nil {
 		return nil, err
 	}
-	limit, err := timeout(c, 3)
-	if err != nil {
-		return nil, err
-	}
-	v, ok := c.Args[0].(*startensor.Value)
-	if !ok {
-		return w.broadcastValue(c, c.Args[0], src, limit)
-	}
-	if err := writable(v.Tensor()); err != nil {
-		return nil, err
-	}
-	o, err := operandOf(v)
-	if err != nil {
-		return nil, err
-	}
-	if w.comm != nil {
-		call := collective.NewBroadcast(o.buf, src)
-		call.Shape = o.shape
-		if err := w.do(c, &call, limit); err != nil {
-			return nil, err
-		}
-	}
-	return o.result()
-}
-
-func (w *World) allGather(c *starlib.Call) (starlark.Value, error) {
-	limit, err := timeout(c, 2)
+	src, err := g.member(c, 1, "src")
 	if err != nil {
 		return nil, err
 	}
 	v, ok := c.Args[0].(*startensor.Value)
 	if !ok {
-		values, err := w.gatherValues(c, c.Args[0], limit)
-		return starlark.NewList(values), err
+		return g.broadcastValue(c, ctx, c.Args[0], src)
 	}
 	t := v.Tensor()
-	if w.comm == nil {
-		one, err := clone(t)
-		return starlark.NewList([]starlark.Value{one}), err
+	if err := writable(t); err != nil {
+		return nil, err
+	}
+	in, graph := recorded(v)
+	if graph {
+		// A leaf is changed in place as well: it may be a parameter.
+		if v, err = clone(t); err != nil {
+			return nil, err
+		}
 	}
 	o, err := operandOf(v)
 	if err != nil {
 		return nil, err
 	}
-	sizes, err := w.gatherInts(c, int64(len(o.buf.Data)/o.buf.DType.Size()), limit)
+	call := collective.NewBroadcast(o.buf, src)
+	call.Shape = o.shape
+	var then finisher = o
+	if graph {
+		at := position(c)
+		then = finish(func() (starlark.Value, error) {
+			if in.IsLeaf() && g.own != src {
+				if err := writeRaw(in.Detach(), o.t.Bytes()); err != nil {
+					return nil, err
+				}
+			}
+			tensor.Function("broadcast", o.t, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
+				sum, err := g.reducedAt(grad, src, at)
+				return []*tensor.Tensor{sum}, err
+			})
+			return o.value, nil
+		})
+	}
+	return g.run(c, ctx, call, c.Bool(2), then)
+}
+
+// reducedAt is the sum of a gradient on one rank, zeros on the others.
+func (g *Group) reducedAt(grad *tensor.Tensor, root int, at collective.Position) (*tensor.Tensor, error) {
+	out, err := tensor.Clone(grad)
+	if err != nil || g.comm == nil {
+		return out, err
+	}
+	call := collective.NewReduce(bufferOf(out), bufferOf(out), collective.Sum, root)
+	call.Shape, call.Pos = out.Shape(), at
+	if err := g.do(g.world.patience, call); err != nil {
+		return nil, err
+	}
+	if g.own != root {
+		clear(out.Bytes())
+	}
+	return out, nil
+}
+
+func (w *World) reduce(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 4)
 	if err != nil {
 		return nil, err
 	}
-	counts, total := make([]int, len(sizes)), 0
-	for r, n := range sizes {
-		counts[r] = int(n)
-		total += int(n)
-	}
-	all := collective.Buffer{DType: o.buf.DType, Data: make([]byte, total*o.buf.DType.Size())}
-	call := collective.NewAllGather(o.buf, all)
-	call.Counts = counts
-	if len(o.shape) > 0 { // the first dimension may differ, the others may not
-		call.Shape = append([]int{-1}, o.shape[1:]...)
-	} else {
-		call.Shape = []int{}
-	}
-	if err := w.do(c, &call, limit); err != nil {
+	dst, err := g.member(c, 1, "dst")
+	if err != nil {
 		return nil, err
 	}
-	parts := make([]starlark.Value, len(counts))
-	at := 0
-	for r, n := range counts {
-		shape := slices.Clone(o.shape)
-		if len(shape) > 0 {
-			if rest := product(shape[1:]); rest > 0 {
-				shape[0] = n / rest
-			}
-		}
-		part := all.Part(at, at+n)
-		at += n
-		p, err := tensor.FromBytes(w.tensors, part.Data, shape, t.DType())
-		if err != nil {
+	if t, ok := c.Args[0].(*startensor.Value); ok {
+		if err := writable(t.Tensor()); err != nil {
 			return nil, err
 		}
-		parts[r] = (*startensor.Value)(p)
 	}
-	return starlark.NewList(parts), nil
-}
-
-func product(dims []int) int {
-	n := 1
-	for _, d := range dims {
-		n *= d
-	}
-	return n
-}
-
-func clone(t *tensor.Tensor) (*startensor.Value, error) {
-	out, err := tensor.Clone(t.Detach())
+	o, err := operandOf(c.Args[0])
 	if err != nil {
 		return nil, err
 	}
-	return (*startensor.Value)(out), nil
-}
-
-// writable reports why a tensor cannot be changed in place.
-func writable(t *tensor.Tensor) error {
-	if t.Frozen() {
-		return fmt.Errorf("the tensor was made at top level and is frozen: make it in main()")
+	op, err := reduction(c.String(2), o)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	call := collective.NewReduce(o.buf, o.buf, op, dst)
+	call.Shape = o.shape
+	var then finisher = o
+	if g.own != dst {
+		x := c.Args[0]
+		then = finish(func() (starlark.Value, error) { return x, nil })
+	}
+	return g.run(c, ctx, call, c.Bool(3), then)
 }

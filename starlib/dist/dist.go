@@ -1,13 +1,13 @@
 // Package dist is what a recipe knows of the other ranks: who it is among them,
-// the collectives, and helpers built on them. Names and meanings follow
-// torch.distributed, detectron2's comm and flashy's distrib. The ranks are
-// reached through a collective.Comm, which engine/worker provides; with one
-// rank there is none, and every collective is the identity.
+// the collectives, messages, groups, and helpers built on them. Names and
+// meanings follow torch.distributed, detectron2's comm and flashy's distrib. The
+// ranks are reached through a collective.Comm, which engine/worker provides;
+// in a group of one rank there is none, and every collective is the identity.
 package dist
 
 import (
 	"context"
-	"fmt"
+	"encoding/binary"
 	"time"
 
 	"drun/collective"
@@ -20,29 +20,73 @@ import (
 // World is one rank's access to the others.
 type World struct {
 	rank    *starlib.Rank
-	comm    collective.Comm // nil when the world is one rank
+	all     *Group // the group of all ranks
 	backend string
 	ctx     context.Context // ends when the run is aborted
 	tensors *tensor.Context
+	shared  *tensor.Generator
 
-	limit    time.Duration // the run's default for every wait
-	patience *collective.Patience
-	staging  []byte // where scattered gradients meet; kept for the next step
+	patience *collective.Patience // of calls without a timeout of their own
+	forever  *collective.Patience // of receives
+	groups   uint32               // made so far: the next one's id is one more
+	parallel bool                 // init_parallelism was called
+	staging  []byte               // where scattered gradients meet; kept for the next step
+	pending  []*Work              // asynchronous calls that may be under way
+	wrapped  []*ddp               // modules that synchronise in backward
+	receives map[route][]*receive // irecvs that wait for their message, oldest first
 }
 
-// New makes the dist module. comm may be nil for a world of one rank. Every wait
-// ends after limit unless the call says otherwise.
-func New(ctx context.Context, rank *starlib.Rank, comm collective.Comm, backend string, limit time.Duration, tensors *tensor.Context) (*World, *starlib.Module) {
+// Config is what a World is made of.
+type Config struct {
+	Rank    *starlib.Rank
+	Comm    collective.Comm // nil in a world of one rank
+	Store   Store           // nil where a recipe is only checked
+	Backend string
+	Timeout time.Duration // of a call that has none of its own
+	Tensors *tensor.Context
+	Shared  *tensor.Generator // the stream that shared_random_seed draws from
+}
+
+// New makes the dist module. Waits end with ctx.
+func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 	w := &World{
-		rank: rank, comm: comm, backend: backend, ctx: ctx, tensors: tensors,
-		limit: limit, patience: collective.Within(ctx, limit),
+		rank: c.Rank, backend: c.Backend, ctx: ctx, tensors: c.Tensors, shared: c.Shared,
+		patience: collective.Within(ctx, c.Timeout), forever: collective.Within(ctx, 0),
+		receives: map[route][]*receive{},
 	}
-	return w, &starlib.Module{
+	ranks := make([]int, c.Rank.WorldSize)
+	for r := range ranks {
+		ranks[r] = r
+	}
+	w.all = &Group{world: w, ranks: ranks, own: c.Rank.Rank, comm: c.Comm}
+	w.useArena()
+	m := &starlib.Module{
 		Name: "dist",
-		Doc: "The other ranks. Every collective is called by all ranks in the same order; where they\n" +
-			"disagree, all of them get an error with a table of who called what, and where.\n" +
-			"timeout is in seconds and defaults to the run's (--timeout).",
-		Defs: append(w.identity(), append(w.collectives(), w.helpers()...)...),
+		Doc: "The other ranks. Every collective is called by all ranks of the group in the same order; where they\n" +
+			"disagree, all of them get an error with a table of who called what, and where. Roots and peers\n" +
+			"are ranks of the world. group defaults to all ranks, timeout, in seconds, to the run's (--timeout).",
+		Types:  []*starlib.Methods{groupMethods, workMethods, ddpMethods, storeMethods},
+		Values: starlark.StringDict{"store": &storeValue{w, c.Store}},
+	}
+	for _, defs := range [][]*starlib.Def{w.identity(), w.collectives(), w.exchanges(), w.messages(), w.helpers(), w.grouping(), w.wrappers()} {
+		m.Defs = append(m.Defs, defs...)
+	}
+	return w, m
+}
+
+// useArena lets optimizers keep their gradients where the backend can reduce
+// them without a copy, if it has such memory.
+func (w *World) useArena() {
+	arena, ok := w.all.comm.(collective.Arena)
+	if !ok {
+		return
+	}
+	w.tensors.GradStorage = func(bytes int) (*tensor.Storage, error) {
+		buf, err := arena.Alloc(collective.Uint8, bytes)
+		if err != nil || bytes == 0 {
+			return nil, err
+		}
+		return tensor.FromMemory(unsafePointer(buf.Data), bytes, arena), nil
 	}
 }
 
@@ -52,10 +96,20 @@ func (w *World) identity() []*starlib.Def {
 		return &starlib.Def{Sig: sig, Doc: doc, TopLevel: true,
 			Fn: func(*starlib.Call) (starlark.Value, error) { return v, nil }}
 	}
+	ofGroup := func(sig, doc string, get func(*Group) int) *starlib.Def {
+		return &starlib.Def{Sig: sig, Doc: doc, TopLevel: true,
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				g, err := w.anyGroup(c, 0)
+				if err != nil {
+					return nil, err
+				}
+				return starlark.MakeInt(get(g)), nil
+			}}
+	}
 	r := w.rank
 	return []*starlib.Def{
-		constant(`rank(group: Group = None) -> int`, "This rank's number, from 0.", starlark.MakeInt(r.Rank)),
-		constant(`world_size(group: Group = None) -> int`, "How many ranks there are.", starlark.MakeInt(r.WorldSize)),
+		ofGroup(`rank(group: Group = None) -> int`, "This rank's number, from 0; in a group its place there, or -1 outside.", (*Group).Rank),
+		ofGroup(`world_size(group: Group = None) -> int`, "How many ranks there are.", (*Group).Size),
 		constant(`local_rank() -> int`, "This rank's number on its node.", starlark.MakeInt(r.LocalRank)),
 		constant(`local_size() -> int`, "How many ranks its node has.", starlark.MakeInt(r.LocalSize)),
 		constant(`node_rank() -> int`, "The number of its node.", starlark.MakeInt(r.NodeRank)),
@@ -66,42 +120,13 @@ func (w *World) identity() []*starlib.Def {
 	}
 }
 
-// do makes one call and waits for it. Argument timeout of c is the call's own limit.
-func (w *World) do(c *starlib.Call, call *collective.Call, timeout time.Duration) error {
-	pos := c.Position()
-	call.Pos = collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col}
-	work, err := w.comm.Start(call)
+// drawSeed draws from the stream that all ranks share.
+func (w *World) drawSeed() int64 {
+	n, err := w.shared.RandInt(w.tensors, 0, 1<<31, []int{1}, tensor.Int64)
 	if err != nil {
-		return err
+		return 0 // one element can always be had
 	}
-	if timeout == 0 {
-		return work.Wait(w.patience)
-	}
-	return work.Wait(collective.Within(w.ctx, timeout))
-}
-
-// timeout reads argument i: seconds, None for the run's default.
-func timeout(c *starlib.Call, i int) (time.Duration, error) {
-	if c.IsNone(i) {
-		return 0, nil
-	}
-	s := c.Float(i)
-	if !(s > 0) || s > 1e9 {
-		return 0, fmt.Errorf("argument timeout: want seconds above 0, got %v", c.Args[i])
-	}
-	return time.Duration(s * float64(time.Second)), nil
-}
-
-// root reads argument i, a rank of the world.
-func (w *World) root(c *starlib.Call, i int, what string) (int, error) {
-	n, err := c.Int(i)
-	if err != nil {
-		return 0, err
-	}
-	if n < 0 || n >= w.rank.WorldSize {
-		return 0, fmt.Errorf("%s %d is not a rank: valid are 0 to %d", what, n, w.rank.WorldSize-1)
-	}
-	return n, nil
+	return int64(binary.NativeEndian.Uint64(n.Bytes()))
 }
 
 // A DisagreementError says that ranks called a helper with arguments that do not

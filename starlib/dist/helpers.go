@@ -1,14 +1,15 @@
 package dist
 
 import (
-	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"math"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"drun/collective"
 	"drun/starlib"
@@ -32,7 +33,7 @@ func (w *World) helpers() []*starlib.Def {
 		},
 		{
 			Sig: `sync_buffer(buffers: iterable, average: bool = True, group: Group = None, timeout: number = None)`,
-			Doc: "Averages float buffers over the ranks, or gives rank 0's to all; integer buffers are left alone.",
+			Doc: "Averages float buffers over the ranks, or gives the first rank's to all; integer buffers are left alone.",
 			Fn:  w.syncBuffer,
 		},
 		{
@@ -40,6 +41,18 @@ func (w *World) helpers() []*starlib.Def {
 			Doc: "The mean of every metric over the ranks, weighted by each rank's count, in float64. The keys are\n" +
 				"the same on all ranks; a total count of 0 is an error.",
 			Fn: w.averageMetrics,
+		},
+		{
+			Sig: `reduce_dict(d: dict, average: bool = True, group: Group = None, timeout: number = None) -> dict`,
+			Doc: "The mean (or sum) of every number over the ranks, in float64, with the keys sorted: on rank 0 (the\n" +
+				"group's first), None elsewhere. The keys are the same on all ranks.",
+			Fn: w.reduceDict,
+		},
+		{
+			Sig: `shared_random_seed(group: Group = None, timeout: number = None) -> int`,
+			Doc: "An integer from 0 to 2³¹ - 1, the same on all ranks and another on each call. It follows from the\n" +
+				"run's seed.",
+			Fn: w.sharedRandomSeed,
 		},
 		{
 			Sig: `master_first(fn: callable, timeout: number = None)`,
@@ -52,6 +65,12 @@ func (w *World) helpers() []*starlib.Def {
 			Doc: "Like master_first, for the first rank of each node: for what is kept once a node.",
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return w.masterFirst(c, w.rank.LocalRank == 0) },
 		},
+		{
+			Sig: `read_file(path: string, timeout: number = None) -> bytes`,
+			Doc: "A file's bytes, opened once on rank 0 and given to all. Where it cannot be read, every rank gets the\n" +
+				"same error.",
+			Fn: w.readFile,
+		},
 	}
 }
 
@@ -60,11 +79,12 @@ func (w *World) helpers() []*starlib.Def {
 // others' wait.
 func (w *World) masterFirst(c *starlib.Call, leader bool) (starlark.Value, error) {
 	fn := c.Callable(0)
-	limit, err := timeout(c, 1)
+	ctx, err := w.until(c, 1)
 	if err != nil {
 		return nil, err
 	}
-	if w.comm == nil {
+	g, at := w.all, position(c)
+	if g.comm == nil {
 		return starlark.Call(c.Thread, fn, nil, nil)
 	}
 	result := starlark.Value(starlark.None)
@@ -75,80 +95,183 @@ func (w *World) masterFirst(c *starlib.Call, leader bool) (starlark.Value, error
 	}
 	// Not a barrier: one that fn itself called would be taken for this.
 	call := collective.NewBroadcast(collective.Of([]bool{true}), 0)
-	if err := w.do(c, &call, limit); err != nil || leader {
+	call.Pos = at
+	if err := g.do(ctx, call); err != nil || leader {
 		return result, err
 	}
 	return starlark.Call(c.Thread, fn, nil, nil)
 }
 
+// readings are a dict's numbers under its sorted names.
+type readings struct {
+	names  []string
+	values []float64
+}
+
+// readingsOf reads argument 0 and checks that all ranks have the same names.
+func (g *Group) readingsOf(c *starlib.Call, ctx *collective.Patience) (*readings, error) {
+	numbers := map[string]float64{}
+	for _, kv := range c.Args[0].(*starlark.Dict).Items() {
+		name, ok := starlark.AsString(kv[0])
+		if !ok {
+			return nil, fmt.Errorf("a key is a string, not %s", kv[0].Type())
+		}
+		x, err := starlib.AsNumber(kv[1])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		numbers[name] = x
+	}
+	r := &readings{names: slices.Sorted(maps.Keys(numbers))} // ranks may have filled their dicts in another order
+	for _, name := range r.names {
+		r.values = append(r.values, numbers[name])
+	}
+	return r, g.agreeOnNames(ctx, r.names, position(c))
+}
+
+// sum adds numbers over the ranks, in place.
+func (g *Group) sum(c *starlib.Call, ctx *collective.Patience, numbers []float64) error {
+	if g.comm == nil {
+		return nil
+	}
+	call := collective.NewAllReduce(collective.Of(numbers), collective.Sum)
+	call.Pos = position(c)
+	return g.do(ctx, call)
+}
+
 func (w *World) averageMetrics(c *starlib.Call) (starlark.Value, error) {
-	limit, err := timeout(c, 3)
+	g, ctx, err := w.scope(c, 2)
 	if err != nil {
 		return nil, err
-	}
-	metrics := c.Args[0].(*starlark.Dict)
-	names := make([]string, 0, metrics.Len())
-	for _, k := range metrics.Keys() {
-		s, ok := starlark.AsString(k)
-		if !ok {
-			return nil, fmt.Errorf("a metric's name is a string, not %s", k.Type())
-		}
-		names = append(names, s)
-	}
-	sort.Strings(names) // ranks may have filled their dicts in another order
-	if err := w.agreeOnNames(c, names, limit); err != nil {
-		return nil, err
-	}
-	if len(names) == 0 {
-		return starlark.NewDict(0), nil
 	}
 	count := c.Float(1)
 	if !(count >= 0) || math.IsInf(count, 0) {
 		return nil, fmt.Errorf("argument count: want a number from 0 on, got %v", c.Args[1])
 	}
-	sums := make([]float64, len(names)+1)
-	for i, name := range names {
-		v, _, _ := metrics.Get(starlark.String(name))
-		x, err := starlib.AsNumber(v)
-		if err != nil {
-			return nil, fmt.Errorf("metric %s: %w", name, err)
-		}
+	r, err := g.readingsOf(c, ctx)
+	if err != nil || len(r.names) == 0 {
+		return starlark.NewDict(0), err
+	}
+	sums := make([]float64, len(r.names)+1)
+	for i, x := range r.values {
 		if count > 0 { // a rank without samples adds nothing, whatever its mean is
 			sums[i] = x * count
 		}
 	}
-	sums[len(names)] = count
-	if w.comm != nil {
-		call := collective.NewAllReduce(collective.Of(sums), collective.Sum)
-		if err := w.do(c, &call, limit); err != nil {
-			return nil, err
-		}
+	sums[len(r.names)] = count
+	if err := g.sum(c, ctx, sums); err != nil {
+		return nil, err
 	}
-	total := sums[len(names)]
+	total := sums[len(r.names)]
 	if total == 0 {
-		return nil, fmt.Errorf("the total count over all ranks is 0: there is nothing to average")
+		return nil, errors.New("the total count over all ranks is 0: there is nothing to average")
 	}
-	mean := make(map[string]starlark.Float, len(names))
-	for i, name := range names {
-		mean[name] = starlark.Float(sums[i] / total)
-	}
-	out := starlark.NewDict(len(names))
-	for _, k := range metrics.Keys() {
-		if err := out.SetKey(k, mean[string(k.(starlark.String))]); err != nil {
+	out := starlark.NewDict(len(r.names))
+	for _, k := range c.Args[0].(*starlark.Dict).Keys() {
+		i, _ := slices.BinarySearch(r.names, string(k.(starlark.String)))
+		if err := out.SetKey(k, starlark.Float(sums[i]/total)); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
+func (w *World) reduceDict(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 2)
+	if err != nil {
+		return nil, err
+	}
+	r, err := g.readingsOf(c, ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.sum(c, ctx, r.values); err != nil || g.own != 0 {
+		return starlark.None, err
+	}
+	// Sums of integers stay integers, as far as float64 holds them.
+	whole := !c.Bool(1)
+	for _, kv := range c.Args[0].(*starlark.Dict).Items() {
+		_, isInt := kv[1].(starlark.Int)
+		whole = whole && isInt
+	}
+	out := starlark.NewDict(len(r.names))
+	for i, name := range r.names {
+		v := starlark.Value(starlark.Float(r.values[i]))
+		switch {
+		case c.Bool(1):
+			v = starlark.Float(r.values[i] / float64(g.Size()))
+		case whole:
+			v = starlark.MakeInt64(int64(r.values[i]))
+		}
+		if err := out.SetKey(starlark.String(name), v); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (w *World) sharedRandomSeed(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 0)
+	if err != nil {
+		return nil, err
+	}
+	// The first rank draws: ranks outside of the group have not drawn as often.
+	seed := []int64{w.drawSeed()}
+	if g.comm != nil {
+		call := collective.NewBroadcast(collective.Of(seed), 0)
+		call.Pos = position(c)
+		if err := g.do(ctx, call); err != nil {
+			return nil, err
+		}
+	}
+	return starlark.MakeInt64(seed[0]), nil
+}
+
+func (w *World) readFile(c *starlib.Call) (starlark.Value, error) {
+	ctx, err := w.until(c, 1)
+	if err != nil {
+		return nil, err
+	}
+	g := w.all
+	var data []byte
+	var failed error
+	if g.own == 0 {
+		data, failed = w.readAll(c.String(0))
+	}
+	if g.comm == nil {
+		return starlark.Bytes(data), failed
+	}
+	// The first byte tells an error's text from a file's content.
+	message := append([]byte{0}, data...)
+	if failed != nil {
+		message = append([]byte{1}, failed.Error()...)
+	}
+	if message, err = g.broadcastBytes(ctx, message, 0, position(c)); err != nil {
+		return nil, err
+	}
+	if message[0] != 0 {
+		return nil, errors.New(string(message[1:]))
+	}
+	return starlark.Bytes(message[1:]), nil
+}
+
+func (w *World) readAll(name string) ([]byte, error) {
+	f, err := w.rank.Files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
 // agreeOnNames checks that all ranks have the same sorted names.
-func (w *World) agreeOnNames(c *starlib.Call, names []string, limit time.Duration) error {
+func (g *Group) agreeOnNames(ctx *collective.Patience, names []string, at collective.Position) error {
 	var key []byte
 	for _, name := range names {
 		key = binary.AppendUvarint(key, uint64(len(name)))
 		key = append(key, name...)
 	}
-	keys, same, err := w.agree(c, key, limit)
+	keys, same, err := g.agree(ctx, key, at)
 	if err != nil || same {
 		return err
 	}
@@ -161,15 +284,5 @@ func (w *World) agreeOnNames(c *starlib.Call, names []string, limit time.Duratio
 		}
 		lists[r] = "[" + strings.Join(quoted, ", ") + "]"
 	}
-	return disagree("the ranks' keys differ", lists)
-}
-
-// disagree makes the error that every rank gets: what differs, then a line a rank.
-func disagree(what string, lines []string) error {
-	var b bytes.Buffer
-	b.WriteString(what)
-	for r, line := range lines {
-		fmt.Fprintf(&b, "\n  rank %d: %s", r, line)
-	}
-	return &DisagreementError{b.String()}
+	return g.disagree("the ranks' keys differ", lists)
 }

@@ -3,8 +3,8 @@ package dist
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
-	"time"
 	"unsafe"
 
 	"drun/collective"
@@ -17,11 +17,11 @@ import (
 )
 
 func (w *World) broadcastTensors(c *starlib.Call) (starlark.Value, error) {
-	src, err := w.root(c, 1, "src")
+	g, ctx, err := w.scope(c, 2)
 	if err != nil {
 		return nil, err
 	}
-	limit, err := timeout(c, 3)
+	src, err := g.member(c, 1, "src")
 	if err != nil {
 		return nil, err
 	}
@@ -29,16 +29,16 @@ func (w *World) broadcastTensors(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.agreeOnTensors(c, all, limit); err != nil {
+	if err := g.agreeOnTensors(ctx, all, position(c)); err != nil {
 		return nil, err
 	}
-	return nil, w.spread(c, all, limit, func(b collective.Buffer) collective.Call {
+	return nil, g.spread(c, ctx, all, func(b collective.Buffer) collective.Call {
 		return collective.NewBroadcast(b, src)
 	}, isInexact)
 }
 
 func (w *World) syncBuffer(c *starlib.Call) (starlark.Value, error) {
-	limit, err := timeout(c, 3)
+	g, ctx, err := w.scope(c, 2)
 	if err != nil {
 		return nil, err
 	}
@@ -46,15 +46,15 @@ func (w *World) syncBuffer(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.agreeOnTensors(c, all, limit); err != nil {
+	if err := g.agreeOnTensors(ctx, all, position(c)); err != nil {
 		return nil, err
 	}
 	if !c.Bool(1) {
-		return nil, w.spread(c, all, limit, func(b collective.Buffer) collective.Call {
+		return nil, g.spread(c, ctx, all, func(b collective.Buffer) collective.Call {
 			return collective.NewBroadcast(b, 0)
 		}, isInexact)
 	}
-	return nil, w.spread(c, all, limit, average, func(d collective.DType) bool {
+	return nil, g.spread(c, ctx, all, average, func(d collective.DType) bool {
 		return d == collective.Float32 || d == collective.Float64
 	})
 }
@@ -62,7 +62,7 @@ func (w *World) syncBuffer(c *starlib.Call) (starlark.Value, error) {
 func average(b collective.Buffer) collective.Call { return collective.NewAllReduce(b, collective.Avg) }
 
 func (w *World) syncGrad(c *starlib.Call) (starlark.Value, error) {
-	limit, err := timeout(c, 2)
+	g, ctx, err := w.scope(c, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -70,46 +70,52 @@ func (w *World) syncGrad(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Which gradients are there must be the same on all ranks.
-	grads := make([]*tensor.Tensor, 0, len(params))
-	key := make([]byte, 0, len(params))
-	for _, p := range params {
-		g := p.Grad()
-		if g == nil {
-			key = append(key, 0)
-			continue
-		}
-		key = append(key, 1)
-		grads = append(grads, g)
-	}
-	keys, same, err := w.agree(c, key, limit)
+	grads, err := g.agreeOnGrads(ctx, params, position(c))
 	if err != nil {
 		return nil, err
 	}
-	if !same {
-		return nil, gradMismatch(params, keys)
+	return nil, g.spread(c, ctx, grads, average, func(d collective.DType) bool { return d == collective.Float32 || d == collective.Float64 })
+}
+
+// agreeOnGrads gives the gradients that are there, which are the same on all
+// ranks, or it is an error.
+func (g *Group) agreeOnGrads(ctx *collective.Patience, params []*tensor.Tensor, at collective.Position) ([]*tensor.Tensor, error) {
+	grads := make([]*tensor.Tensor, 0, len(params))
+	key := binary.AppendUvarint(nil, uint64(len(params)))
+	for _, p := range params {
+		if grad := p.Grad(); grad != nil {
+			grads, key = append(grads, grad), append(key, 1)
+		} else {
+			key = append(key, 0)
+		}
 	}
-	return nil, w.spread(c, grads, limit, average, func(d collective.DType) bool { return d == collective.Float32 || d == collective.Float64 })
+	keys, same, err := g.agree(ctx, appendShapes(key, grads), at)
+	if err == nil && !same {
+		err = g.gradMismatch(params, keys)
+	}
+	return grads, err
 }
 
 // gradMismatch names the parameters that have a gradient on some ranks only.
-func gradMismatch(params []*tensor.Tensor, keys [][]byte) error {
-	counts, equal := make([]string, len(keys)), true
+func (g *Group) gradMismatch(params []*tensor.Tensor, keys [][]byte) error {
+	counts, shapes, equal := make([]string, len(keys)), make([]string, len(keys)), true
 	for r, key := range keys {
-		counts[r] = fmt.Sprintf("%d parameters", len(key))
-		equal = equal && len(key) == len(params)
+		n, k := binary.Uvarint(key)
+		counts[r] = fmt.Sprintf("%d parameters", n)
+		keys[r], shapes[r] = key[k:][:n], describeShapes(key[k:][n:])
+		equal = equal && int(n) == len(params)
 	}
 	if !equal {
-		return disagree("the ranks pass different numbers of parameters", counts)
+		return g.disagree("the ranks pass different numbers of parameters", counts)
 	}
 	var odd []string
 	for i, p := range params {
 		var with, without []string
 		for r, key := range keys {
-			if key[i] == 1 {
-				with = append(with, fmt.Sprint(r))
+			if rank := fmt.Sprint(g.ranks[r]); key[i] == 1 {
+				with = append(with, rank)
 			} else {
-				without = append(without, fmt.Sprint(r))
+				without = append(without, rank)
 			}
 		}
 		if len(with) > 0 && len(without) > 0 {
@@ -117,35 +123,44 @@ func gradMismatch(params []*tensor.Tensor, keys [][]byte) error {
 				i, p.Shape(), strings.Join(with, ", "), strings.Join(without, ", ")))
 		}
 	}
+	if len(odd) == 0 {
+		return g.disagree("the ranks' gradients differ in dtype or shape", shapes)
+	}
 	return &DisagreementError{strings.Join(odd, "\n")}
 }
 
 // agreeOnTensors checks that all ranks pass as many tensors, of the same dtypes
 // and shapes.
-func (w *World) agreeOnTensors(c *starlib.Call, all []*tensor.Tensor, limit time.Duration) error {
-	var key []byte
+func (g *Group) agreeOnTensors(ctx *collective.Patience, all []*tensor.Tensor, at collective.Position) error {
 	for _, t := range all {
 		if err := writable(t); err != nil {
 			return err
 		}
-		key = append(key, byte(t.DType()), byte(t.Dim()))
-		for _, n := range t.Shape() {
-			key = binary.AppendUvarint(key, uint64(n))
-		}
 	}
-	keys, same, err := w.agree(c, key, limit)
+	keys, same, err := g.agree(ctx, appendShapes(nil, all), at)
 	if err != nil || same {
 		return err
 	}
 	lines := make([]string, len(keys))
 	for r, key := range keys {
-		lines[r] = describeKey(key)
+		lines[r] = describeShapes(key)
 	}
-	return disagree("the ranks' tensors differ in number, dtype or shape", lines)
+	return g.disagree("the ranks' tensors differ in number, dtype or shape", lines)
 }
 
-// describeKey writes a key of agreeOnTensors in words.
-func describeKey(key []byte) string {
+// appendShapes adds to a key what must be equal of tensors on all ranks.
+func appendShapes(key []byte, all []*tensor.Tensor) []byte {
+	for _, t := range all {
+		key = append(key, byte(t.DType()), byte(t.Dim()))
+		for _, n := range t.Shape() {
+			key = binary.AppendUvarint(key, uint64(n))
+		}
+	}
+	return key
+}
+
+// describeShapes writes in words what appendShapes added.
+func describeShapes(key []byte) string {
 	const shown = 6
 	var parts []string
 	n := 0
@@ -176,10 +191,10 @@ func isInexact(d collective.DType) bool {
 }
 
 // spread makes the same in-place call on all tensors whose dtype is wanted, in
-// as few collectives as it can: tensors that lie next to each other in memory
-// (an optimizer's gradients) are one buffer, others are copied into one.
-func (w *World) spread(c *starlib.Call, all []*tensor.Tensor, limit time.Duration, newCall func(collective.Buffer) collective.Call, wanted func(collective.DType) bool) error {
-	if w.comm == nil {
+// as few collectives as it can: tensors that lie side by side in an optimizer's
+// buffer are one, others are copied into one.
+func (g *Group) spread(c *starlib.Call, ctx *collective.Patience, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call, wanted func(collective.DType) bool) error {
+	if g.comm == nil {
 		return nil
 	}
 	for _, d := range collective.DTypes() {
@@ -195,33 +210,37 @@ func (w *World) spread(c *starlib.Call, all []*tensor.Tensor, limit time.Duratio
 		if len(same) == 0 {
 			continue
 		}
-		if err := w.spreadOne(c, d, same, limit, newCall); err != nil {
+		if err := g.spreadOne(c, ctx, d, same, newCall); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *World) spreadOne(c *starlib.Call, d collective.DType, all []*tensor.Tensor, limit time.Duration, newCall func(collective.Buffer) collective.Call) error {
-	if joined := adjacent(all); joined != nil {
-		call := newCall(collective.Buffer{DType: d, Data: joined})
-		if err := w.do(c, &call, limit); err != nil {
-			return err
+// direct is how many collectives in place are made rather than one on a copy.
+const direct = 4
+
+func (g *Group) spreadOne(c *starlib.Call, ctx *collective.Patience, d collective.DType, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call) error {
+	contiguous := !slices.ContainsFunc(all, func(t *tensor.Tensor) bool { return !t.IsContiguous() })
+	if contiguous {
+		if joined := tensor.Coalesce(all); len(joined) <= direct {
+			for _, t := range joined {
+				call := newCall(bufferOf(t))
+				call.Pos = position(c)
+				if err := g.do(ctx, call); err != nil {
+					return err
+				}
+				t.Touched()
+			}
+			return nil
 		}
-		for _, t := range all {
-			t.Touched()
-		}
-		return nil
 	}
 	// Gathered into one buffer: the order is the caller's, the same on all ranks.
 	size := 0
 	for _, t := range all {
 		size += t.Len() * d.Size()
 	}
-	if cap(w.staging) < size {
-		w.staging = growStaging(size)
-	}
-	buf := w.staging[:size]
+	buf := g.world.stage(size)
 	at := 0
 	for _, t := range all {
 		data, err := tensor.Contiguous(t)
@@ -231,7 +250,8 @@ func (w *World) spreadOne(c *starlib.Call, d collective.DType, all []*tensor.Ten
 		at += copy(buf[at:], data.Bytes())
 	}
 	call := newCall(collective.Buffer{DType: d, Data: buf})
-	if err := w.do(c, &call, limit); err != nil {
+	call.Pos = position(c)
+	if err := g.do(ctx, call); err != nil {
 		return err
 	}
 	at = 0
@@ -245,26 +265,11 @@ func (w *World) spreadOne(c *starlib.Call, d collective.DType, all []*tensor.Ten
 	return nil
 }
 
-// growStaging allocates on a boundary that any element type may stand at.
-func growStaging(size int) []byte {
-	words := make([]uint64, (size+7)/8)
-	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 8*len(words))
-}
-
-// adjacent gives the memory of tensors that follow each other without a gap;
-// nil if they do not.
-func adjacent(all []*tensor.Tensor) []byte {
-	first := all[0].Bytes()
-	if first == nil {
-		return nil
+// stage gives memory for a call, on a boundary that any element type may stand at.
+func (w *World) stage(size int) []byte {
+	if cap(w.staging) < size {
+		words := make([]uint64, (size+7)/8)
+		w.staging = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 8*len(words))
 	}
-	size := len(first)
-	for _, t := range all[1:] {
-		b := t.Bytes()
-		if b == nil || !tensor.SharesStorage(all[0], t) || unsafe.Pointer(&b[0]) != unsafe.Add(unsafe.Pointer(&first[0]), size) {
-			return nil
-		}
-		size += len(b)
-	}
-	return unsafe.Slice(&first[0], size)
+	return w.staging[:size]
 }

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// command is a program to run: once, or once a rank with the environment that torchrun gives (env://).
+type command struct {
+	args  []string
+	ranks int // 0: once, without that environment
+}
+
+// patience bounds a measurement: a peer that hangs must not hang the benchmark.
+const patience = 5 * time.Minute
+
+// run gives what the program printed and the seconds from its start to the exit of the last rank.
+func (c command) run(ctx context.Context) (output string, seconds float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	environment := append(os.Environ(), "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "PYTHONWARNINGS=ignore",
+		"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "WORLD_SIZE="+strconv.Itoa(max(1, c.ranks)))
+	if c.ranks > 0 {
+		port, err := freePort()
+		if err != nil {
+			return "", 0, err
+		}
+		environment = append(environment, "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port))
+	}
+	processes := make([]*exec.Cmd, max(1, c.ranks))
+	outputs := make([]bytes.Buffer, len(processes))
+	started := time.Now()
+	for rank := range processes {
+		p := exec.CommandContext(ctx, c.args[0], c.args[1:]...)
+		p.Env = append(environment[:len(environment):len(environment)], fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("LOCAL_RANK=%d", rank))
+		p.Stdout, p.Stderr = &outputs[rank], &outputs[rank]
+		if startError := p.Start(); startError != nil {
+			err = startError
+			cancel() // ends the ranks that run
+			break
+		}
+		processes[rank] = p
+	}
+	for rank, p := range processes {
+		if p == nil {
+			continue
+		}
+		if waitError := p.Wait(); waitError != nil && err == nil {
+			err = fmt.Errorf("%s: %w: %s", strings.Join(c.args, " "), waitError, strings.TrimSpace(outputs[rank].String()))
+			cancel()
+		}
+	}
+	seconds = time.Since(started).Seconds()
+	for i := range outputs {
+		output += outputs[i].String()
+	}
+	return output, seconds, err
+}
+
+// freePort finds a port for the store of env://.
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}

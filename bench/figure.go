@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+)
+
+// figure is one measured value. Times are in seconds.
+type figure struct {
+	name  string
+	value float64
+	unit  string
+}
+
+// scales turns the units that programs print into those that figures have.
+var scales = map[string]struct {
+	unit string
+	by   float64
+}{
+	"us":     {"s", 1e-6},
+	"ms":     {"s", 1e-3},
+	"s":      {"s", 1},
+	"MiB":    {"MiB", 1},
+	"GFLOPS": {"GFLOPS", 1},
+}
+
+var figureLine = regexp.MustCompile(`(?m)^(?:\[\d+\] )?(.+): ([0-9.e+-]+) (\w+)$`)
+
+// parseFigures finds the lines of the form NAME: VALUE UNIT, with or without the rank in front.
+func parseFigures(output string) []figure {
+	var found []figure
+	for _, match := range figureLine.FindAllStringSubmatch(output, -1) {
+		scale, known := scales[match[3]]
+		value, err := strconv.ParseFloat(match[2], 64)
+		if known && err == nil {
+			found = append(found, figure{match[1], value * scale.by, scale.unit})
+		}
+	}
+	return found
+}
+
+// String gives a value with three digits and a unit that suits its size.
+func (f figure) String() string {
+	value, unit := f.value, f.unit
+	if unit == "s" {
+		switch {
+		case value < 1e-3:
+			value, unit = value*1e6, "µs"
+		case value < 1:
+			value, unit = value*1e3, "ms"
+		}
+	}
+	text := digits(value)
+	if unit == "" {
+		return text
+	}
+	return text + " " + unit
+}
+
+// digits gives a number three significant digits, more only before the point.
+func digits(value float64) string {
+	if value == 0 || math.IsInf(value, 0) || math.IsNaN(value) {
+		return fmt.Sprint(value)
+	}
+	places := max(0, 2-int(math.Floor(math.Log10(math.Abs(value)))))
+	return strconv.FormatFloat(value, 'f', places, 64)
+}
+
+// measured names a figure of one program.
+type measured struct{ who, name string }
+
+// samples are the figures of all rounds.
+type samples map[measured][]figure
+
+func (s samples) add(who string, f figure) {
+	key := measured{who, f.name}
+	s[key] = append(s[key], f)
+}
+
+// medians gives each figure's median.
+func (s samples) medians() map[measured]figure {
+	medians := make(map[measured]figure, len(s))
+	for key, figures := range s {
+		medians[key] = median(figures)
+	}
+	return medians
+}
+
+// median is the middle one, or the mean of the two in the middle.
+func median(figures []figure) figure {
+	sorted := slices.SortedFunc(slices.Values(figures), func(a, b figure) int {
+		switch {
+		case a.value < b.value:
+			return -1
+		case a.value > b.value:
+			return 1
+		}
+		return 0
+	})
+	middle := sorted[len(sorted)/2]
+	middle.value = (middle.value + sorted[(len(sorted)-1)/2].value) / 2
+	return middle
+}

@@ -1,0 +1,111 @@
+// Command bench measures what drun promises of its speed, beside the programs that users would take instead, on the
+// machine at hand: start, collectives, helpers, operators, training steps and kernels. `make bench` runs it from the
+// root of the repository. Every round measures everything once, drun and its peers in turn, and the table holds the
+// medians over the rounds: machines are noisy, so only ratios within one run mean much.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+)
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == kernelsCommand {
+		measureKernels(os.Stdout)
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := bench(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func bench(ctx context.Context) error {
+	drun := flag.String("drun", "bin/drun", "the drun to measure")
+	rounds := flag.Int("rounds", 3, "how often everything is measured")
+	only := flag.String("only", "", "the groups to measure, separated by commas: "+strings.Join(groups, ", "))
+	flag.Parse()
+	chosen := groups
+	if *only != "" {
+		chosen = strings.Split(*only, ",")
+	}
+	for _, group := range chosen {
+		if !slices.Contains(groups, group) {
+			return fmt.Errorf("no group %q; there are %s", group, strings.Join(groups, ", "))
+		}
+	}
+	if *rounds < 1 {
+		return fmt.Errorf("-rounds %d: at least one", *rounds)
+	}
+
+	folder, err := os.MkdirTemp("", "drun-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	peers := findPeers(ctx, folder)
+	plan := slices.DeleteFunc(probes(*drun, folder, peers), func(p probe) bool { return !slices.Contains(chosen, p.group) })
+	samples, err := measure(ctx, plan, *rounds)
+	if err != nil {
+		return err
+	}
+
+	fmt.Printf("%s\n\nMedians of %d rounds.\n\n", machine(), *rounds)
+	if ctx.Err() != nil {
+		fmt.Print("Interrupted: of fewer rounds than that.\n\n")
+	}
+	printTable(os.Stdout, slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return !slices.Contains(chosen, r.group) }), samples.medians())
+	for _, missing := range peers.missing() {
+		fmt.Println("\n" + missing)
+	}
+	return nil
+}
+
+// measure runs the probes round by round, each once a round. An interrupt ends it early, with what was measured.
+func measure(ctx context.Context, plan []probe, rounds int) (samples, error) {
+	all := samples{}
+	for round := 1; round <= rounds; round++ {
+		for _, p := range plan {
+			fmt.Fprintf(os.Stderr, "round %d of %d: %s, %s\n", round, rounds, p.group, p.who)
+			figures, err := p.run(ctx)
+			if ctx.Err() != nil {
+				return all, nil // interrupted: what there is
+			}
+			if err != nil && p.who == drunName {
+				return nil, err
+			}
+			if err != nil { // a peer that fails must not hide what drun does
+				fmt.Fprintln(os.Stderr, "bench:", err)
+				continue
+			}
+			for _, f := range figures {
+				f.name += p.suffix
+				all.add(p.who, f)
+			}
+		}
+	}
+	return all, nil
+}
+
+// machine describes where the figures come from.
+func machine() string {
+	model, cores := "unknown processor", 0
+	info, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(info)) {
+		name, value, _ := strings.Cut(line, ":")
+		switch strings.TrimSpace(name) {
+		case "model name":
+			model = strings.TrimSpace(value)
+		case "processor":
+			cores++
+		}
+	}
+	return fmt.Sprintf("%s, %d cores, kernels: %s.", model, cores, kernelPath())
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// The programs in the table.
+const (
+	drunName     = "drun"
+	torchName    = "PyTorch"
+	mpiName      = "Open MPI"
+	glooName     = "Gloo"
+	openBLASName = "OpenBLAS"
+)
+
+var peerNames = []string{torchName, mpiName, glooName, openBLASName}
+
+// install says how Debian and Ubuntu provide a peer.
+var install = map[string]string{
+	torchName:    "python3-torch python3-numpy",
+	mpiName:      "openmpi-bin libopenmpi-dev",
+	glooName:     "libgloo-dev g++",
+	openBLASName: "libopenblas0-pthread",
+}
+
+// peers are the programs that this machine has; those that are missing with the reason.
+type peers struct {
+	folder string // holds the compiled ones
+	python string
+	lacks  map[string]error
+}
+
+const peerSources = "bench/peers"
+
+// findPeers looks for each peer, and compiles those that need it into folder.
+func findPeers(ctx context.Context, folder string) *peers {
+	p := &peers{folder: folder, lacks: map[string]error{}}
+	build := func(who string, args ...string) {
+		if p.lacks[who] == nil {
+			p.lacks[who] = quietly(ctx, args...)
+		}
+	}
+	p.lacks[torchName] = fmt.Errorf("no python3 imports torch")
+	for _, python := range []string{"python3", "/usr/bin/python3"} { // another python3 may come first in PATH
+		if quietly(ctx, python, "-c", "import torch.distributed") == nil {
+			p.python = python
+			p.lacks[torchName] = nil
+			break
+		}
+	}
+	build(mpiName, "mpicc", "-O2", peerSources+"/allreduce_mpi.c", "-o", p.built("allreduce_mpi"))
+	build(mpiName, "mpicc", "-O2", peerSources+"/hello_mpi.c", "-o", p.built("hello_mpi"))
+	build(glooName, "g++", "-O2", "-std=c++17", peerSources+"/allreduce_gloo.cc", "-o", p.built("allreduce_gloo"), "-lgloo")
+	build(openBLASName, "cc", "-O2", peerSources+"/gemm_openblas.c", "-o", p.built("gemm_openblas"), "-ldl")
+	build(openBLASName, p.built("gemm_openblas"), "8", "8", "8")
+	return p
+}
+
+func (p *peers) built(name string) string { return filepath.Join(p.folder, name) }
+
+func (p *peers) has(who string) bool { return p.lacks[who] == nil }
+
+// missing tells of each peer that is not here how to get it.
+func (p *peers) missing() []string {
+	var lines []string
+	for _, who := range peerNames {
+		if err := p.lacks[who]; err != nil {
+			lines = append(lines, fmt.Sprintf("%s is not installed (%v): apt-get install --no-install-recommends %s", who, err, install[who]))
+		}
+	}
+	return lines
+}
+
+// quietly runs a program; the error is the last line that it printed.
+func quietly(ctx context.Context, args ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput()
+	if text := strings.TrimSpace(string(output)); err != nil && text != "" {
+		return fmt.Errorf("%s", text[strings.LastIndexByte(text, '\n')+1:])
+	}
+	return err
+}

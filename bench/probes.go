@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+)
+
+// probe measures some figures of one program. Programs of the same group are measured in turn.
+type probe struct {
+	group, who string
+	suffix     string // what tells this measurement's figures from others: ", 2 ranks"
+	run        func(context.Context) ([]figure, error)
+}
+
+// printed runs a command and reads the figures that it prints.
+func printed(args []string, ranks int) func(context.Context) ([]figure, error) {
+	return func(ctx context.Context) ([]figure, error) {
+		output, _, err := command{args, ranks}.run(ctx)
+		return parseFigures(output), err
+	}
+}
+
+// timed runs a command a number of times; the figure is its time from start to exit, beside what it prints.
+func timed(name string, times int, args []string, ranks int) func(context.Context) ([]figure, error) {
+	return func(ctx context.Context) ([]figure, error) {
+		var figures []figure
+		for range times {
+			output, seconds, err := command{args, ranks}.run(ctx)
+			if err != nil {
+				return nil, err
+			}
+			figures = append(figures, figure{name, seconds, "s"})
+			figures = append(figures, parseFigures(output)...)
+		}
+		return figures, nil
+	}
+}
+
+// probes lists all measurements that this machine can make.
+func probes(drun, folder string, p *peers) []probe {
+	home := filepath.Join(folder, "home")
+	recipe := func(path string, ranks, threads int, more ...string) []string {
+		args := []string{drun, "run", path, "--home", home, "-n", strconv.Itoa(ranks)}
+		if threads > 0 {
+			args = append(args, "--threads", strconv.Itoa(threads))
+		}
+		return append(args, more...)
+	}
+	python := func(script string, args ...string) []string {
+		return append([]string{p.python, filepath.Join(peerSources, script)}, args...)
+	}
+	mpirun := func(ranks int, program string) []string {
+		return []string{"mpirun", "--oversubscribe", "-np", strconv.Itoa(ranks), p.built(program)}
+	}
+
+	all := []probe{
+		{groupStart, drunName, "", timed("hello.star, 2 ranks, start to exit", 5, recipe("examples/hello.star", 2, 0), 0)},
+		{groupStart, drunName, "", timed("hello.star, 64 ranks, start to exit", 2, recipe("examples/hello.star", 64, 0), 0)},
+		{groupStart, drunName, "", residentSize(recipe("bench/resident.star", 2, 0))},
+		{groupStart, torchName, "", timed("hello.star, 2 ranks, start to exit", 1, python("hello_torch.py"), 2)},
+		{groupStart, mpiName, "", timed("hello.star, 2 ranks, start to exit", 2, mpirun(2, "hello_mpi"), 0)},
+		{groupHistory, drunName, "", digitsHistory(drun, folder)},
+	}
+	for _, ranks := range []int{2, 4} {
+		suffix := fmt.Sprintf(", %d ranks", ranks)
+		all = append(all,
+			probe{groupAllReduce, drunName, suffix, printed(recipe("bench/allreduce.star", ranks, 1), 0)},
+			probe{groupAllReduce, mpiName, suffix, printed(mpirun(ranks, "allreduce_mpi"), 0)},
+		)
+	}
+	// Four ranks of these take minutes on two cores, and no bar is set by them.
+	all = append(all,
+		probe{groupAllReduce, glooName, ", 2 ranks", gloo(p, 2)},
+		probe{groupAllReduce, torchName, ", 2 ranks", printed(python("collectives_torch.py", "all_reduce"), 2)},
+	)
+	all = append(all,
+		probe{groupHelpers, drunName, ", 2 ranks", printed(recipe("bench/helpers.star", 2, 1), 0)},
+		probe{groupHelpers, torchName, ", 2 ranks", printed(python("collectives_torch.py", "helpers"), 2)},
+		probe{groupOperators, drunName, "", printed(recipe("bench/operators.star", 1, 1), 0)},
+		probe{groupOperators, torchName, "", printed(python("operators_torch.py"), 0)},
+	)
+	for _, m := range models {
+		path, steps := "bench/"+m.name+".star", strconv.Itoa(m.steps)
+		all = append(all,
+			probe{groupTrain, drunName, ", 1 rank", printed(recipe(path, 1, 1, "-p", "steps="+steps), 0)},
+			probe{groupTrain, torchName, ", 1 rank", printed(python("train_torch.py", m.name, steps), 0)},
+			probe{groupTrain, drunName, ", 2 ranks", printed(recipe(path, 2, 1, "-p", "steps="+steps), 0)},
+			probe{groupTrain, torchName, ", 2 ranks", printed(python("train_torch.py", m.name, steps), 2)},
+		)
+		if m.threads {
+			all = append(all, probe{groupTrain, drunName, ", 1 rank, 2 threads", printed(recipe(path, 1, 2, "-p", "steps="+steps), 0)})
+		}
+	}
+	all = append(all,
+		probe{groupKernels, drunName, "", ownKernels},
+		probe{groupKernels, openBLASName, "", printed(openBLAS(p), 0)},
+		probe{groupKernels, torchName, "", printed(python("kernels_torch.py"), 0)},
+	)
+	return available(all, p)
+}
+
+// available leaves out the probes of peers that are not installed.
+func available(all []probe, p *peers) []probe {
+	var can []probe
+	for _, each := range all {
+		if each.who == drunName || p.has(each.who) {
+			can = append(can, each)
+		}
+	}
+	return can
+}
+
+func openBLAS(p *peers) []string {
+	args := []string{p.built("gemm_openblas")}
+	for _, s := range gemmShapes {
+		args = append(args, strconv.Itoa(s.m), strconv.Itoa(s.n), strconv.Itoa(s.k))
+	}
+	return args
+}

@@ -1,0 +1,102 @@
+package main
+
+import "fmt"
+
+// The groups of figures, in the order in which they are measured and printed.
+const (
+	groupStart     = "start"
+	groupHistory   = "history"
+	groupAllReduce = "allreduce"
+	groupHelpers   = "helpers"
+	groupOperators = "operators"
+	groupTrain     = "train"
+	groupKernels   = "kernels"
+)
+
+var groups = []string{groupStart, groupHistory, groupAllReduce, groupHelpers, groupOperators, groupTrain, groupKernels}
+
+const (
+	us  = 1e-6
+	ms  = 1e-3
+	mib = 1 << 20
+)
+
+// rows is the table: every figure of drun, with what it must reach.
+var rows = buildRows()
+
+func buildRows() []row {
+	all := []row{
+		{groupStart, "hello.star, 2 ranks, start to exit", []bar{atMost(0.1)}},
+		{groupStart, "hello.star, 64 ranks, start to exit", []bar{atMost(1.5)}},
+		{groupStart, "resident size of a rank", []bar{atMost(40)}},
+
+		{groupHistory, "digits.star, 2 ranks, accuracy", []bar{atLeast(0.97)}},
+		{groupHistory, "digits.star, 2 ranks, time", []bar{atMost(5)}},
+		{groupHistory, "digits.star, rows that differ when repeated", []bar{atMost(0)}},
+		{groupHistory, "digits.star, rows that differ with 2 threads", []bar{atMost(0)}},
+	}
+	for _, ranks := range []int{2, 4} {
+		for _, size := range []int{4, 256, 4096, 65536, 1 << 20, 16 << 20, 64 << 20} {
+			all = append(all, row{groupAllReduce, fmt.Sprintf("all_reduce %d B, %d ranks", size, ranks), allReduceBars(size, ranks)})
+		}
+	}
+	all = append(all,
+		row{groupHelpers, "barrier, 2 ranks", []bar{atMost(3 * us)}},
+		row{groupHelpers, "average_metrics of 3, 2 ranks", []bar{atMost(10 * us), atMost(8 * us)}},
+		row{groupHelpers, "all_gather of a small dict, 2 ranks", []bar{atMost(30 * us)}},
+		row{groupHelpers, "sync_grad of 100 x 10000, 2 ranks", []bar{atMost(0.6 * ms)}},
+
+		row{groupOperators, "comparison of two numbers", []bar{atMost(0.15 * us)}},
+		row{groupOperators, "addition of 16 elements", []bar{atMost(0.4 * us)}},
+		row{groupOperators, "addition of 16 elements with backward", []bar{atMost(1.5 * us)}},
+	)
+	for _, m := range models {
+		all = append(all, row{groupTrain, m.name + " step, 1 rank", []bar{atMostOf(torchName, m.one)}})
+	}
+	for _, m := range models {
+		all = append(all, row{groupTrain, m.name + " step, 2 ranks", []bar{atMostOf(torchName, m.two)}})
+	}
+	for _, m := range models {
+		if m.threads {
+			faster := bar{limit: 1 / 1.6, of: drunName, name: m.name + " step, 1 rank"}
+			all = append(all, row{groupTrain, m.name + " step, 1 rank, 2 threads", []bar{faster}})
+		}
+	}
+	for _, shape := range gemmShapes {
+		all = append(all, row{groupKernels, shape.String(), []bar{atLeastOf(openBLASName, shape.least)}})
+	}
+	for _, k := range rowKernels {
+		all = append(all, row{groupKernels, k.name, []bar{atMostOf(torchName, 1)}})
+	}
+	return all
+}
+
+func allReduceBars(size, ranks int) []bar {
+	var bars []bar
+	if ranks == 2 && size == 4 {
+		bars = append(bars, atMost(1*us))
+	}
+	if ranks == 2 && size == 64*mib {
+		bars = append(bars, atMost(float64(size)/8e9)) // 8 GB/s
+	}
+	switch {
+	case ranks == 2 && size <= 256:
+		return append(bars, atMost(0.5*us))
+	case ranks == 2 && size >= mib:
+		return append(bars, atMostOf(mpiName, 1.0/3))
+	}
+	return append(bars, atMostOf(mpiName, 1))
+}
+
+// models are the reference models: steps a measurement takes, and the bars to PyTorch's time for one rank and two.
+var models = []struct {
+	name     string
+	steps    int
+	one, two float64
+	threads  bool // large enough to be worth a second thread
+}{
+	{"tiny", 2000, 1.0 / 5, 1.0 / 40, false},
+	{"mlp", 300, 0.8, 1.0 / 4, false},
+	{"cnn", 20, 0.7, 0.5, true},
+	{"gpt", 15, 0.8, 0.7, true},
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ownKernels measures drun's kernels in a process of their own.
+func ownKernels(ctx context.Context) ([]figure, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return printed([]string{self, kernelsCommand}, 0)(ctx)
+}
+
+// gloo runs the raw Gloo benchmark; its ranks meet in a folder that must be new each time.
+func gloo(p *peers, ranks int) func(context.Context) ([]figure, error) {
+	return func(ctx context.Context) ([]figure, error) {
+		meet, err := os.MkdirTemp(p.folder, "gloo-")
+		if err != nil {
+			return nil, err
+		}
+		return printed([]string{p.built("allreduce_gloo"), meet}, ranks)(ctx)
+	}
+}
+
+// residentSize watches the children of an agent, its workers, and gives the peak of the largest.
+func residentSize(args []string) func(context.Context) ([]figure, error) {
+	return func(ctx context.Context) ([]figure, error) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		var said bytes.Buffer
+		agent := exec.CommandContext(ctx, args[0], args[1:]...)
+		agent.Stderr = &said
+		if err := agent.Start(); err != nil {
+			return nil, err
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- agent.Wait() }()
+		peak := 0.0
+		for {
+			select {
+			case err := <-ended:
+				if err != nil || peak == 0 {
+					return nil, fmt.Errorf("%s: no worker was seen: %v: %s", strings.Join(args, " "), err, said.String())
+				}
+				return []figure{{"resident size of a rank", peak, "MiB"}}, nil
+			case <-time.After(20 * time.Millisecond):
+				peak = max(peak, largestChild(agent.Process.Pid))
+			}
+		}
+	}
+}
+
+// largestChild gives the largest peak, in MiB, of a process's children.
+func largestChild(parent int) float64 {
+	largest := 0.0
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
+	for _, path := range threads {
+		children, _ := os.ReadFile(path)
+		for _, child := range strings.Fields(string(children)) {
+			status, _ := os.ReadFile("/proc/" + child + "/status") // gone by now: nothing to add
+			largest = max(largest, peakResident(string(status)))
+		}
+	}
+	return largest
+}
+
+// peakResident reads VmHWM, in MiB, from a process's status.
+func peakResident(status string) float64 {
+	for line := range strings.Lines(status) {
+		if size, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, _ := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(size), "kB")), 64)
+			return kib / 1024
+		}
+	}
+	return 0
+}
+
+// digitsHistory trains digits.star three times into a new history: as it is, again, and with another number of
+// threads. What was reached, and whether the metrics are the same, is read from the history.
+func digitsHistory(drun, folder string) func(context.Context) ([]figure, error) {
+	return func(ctx context.Context) ([]figure, error) {
+		home, err := os.MkdirTemp(folder, "digits-")
+		if err != nil {
+			return nil, err
+		}
+		query := func(into any, args ...string) error {
+			output, err := exec.CommandContext(ctx, drun, append(args, "--json", "--home", home)...).Output()
+			if err != nil {
+				return fmt.Errorf("%s: %w", strings.Join(args, " "), err)
+			}
+			return json.Unmarshal(output, into)
+		}
+		for _, more := range [][]string{nil, nil, {"--threads", "2"}} {
+			args := append([]string{drun, "run", "examples/digits.star", "-n", "2", "--home", home}, more...)
+			if _, _, err := (command{args, 0}).run(ctx); err != nil {
+				return nil, err
+			}
+		}
+		var first struct {
+			Seconds float64
+			Metrics map[string]struct{ Last float64 }
+		}
+		if err := query(&first, "show", "1"); err != nil {
+			return nil, err
+		}
+		figures := []figure{
+			{"digits.star, 2 ranks, accuracy", first.Metrics["acc"].Last, ""},
+			{"digits.star, 2 ranks, time", first.Seconds, "s"},
+		}
+		for run, what := range map[int]string{2: "when repeated", 3: "with 2 threads"} {
+			var differing []struct{ Count, Of float64 }
+			if err := query(&differing, "sql", differenceQuery(1, run)); err != nil {
+				return nil, err
+			}
+			if len(differing) != 1 || differing[0].Of == 0 {
+				return nil, fmt.Errorf("digits.star recorded no metrics")
+			}
+			figures = append(figures, figure{"digits.star, rows that differ " + what, differing[0].Count, ""})
+		}
+		return figures, nil
+	}
+}
+
+// differenceQuery counts the metric rows that two runs do not have in common, bit for bit, of all rows of the first.
+func differenceQuery(a, b int) string {
+	const rows = "select name, step, rank, value, bits from metrics where exact and run = %d"
+	one, other := fmt.Sprintf(rows, a), fmt.Sprintf(rows, b)
+	return fmt.Sprintf("select (select count(*) from (%[1]s except %[2]s)) + (select count(*) from (%[2]s except %[1]s)) as count,"+
+		" (select count(*) from (%[1]s)) as of", one, other)
+}

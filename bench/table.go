@@ -1,0 +1,140 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// row is a line of the table: a figure of drun, and what it must reach.
+type row struct {
+	group, name string
+	bars        []bar
+}
+
+// bar is a limit that a figure must keep: a value of its own or, with of, a multiple of the figure of that program.
+type bar struct {
+	limit float64
+	of    string // a program, whose figure the limit multiplies
+	name  string // of which figure; the row's own unless set
+	least bool   // the limit is a lower one
+}
+
+func atMost(limit float64) bar              { return bar{limit: limit} }
+func atLeast(limit float64) bar             { return bar{limit: limit, least: true} }
+func atMostOf(of string, limit float64) bar { return bar{limit: limit, of: of} }
+func atLeastOf(of string, limit float64) bar {
+	return bar{limit: limit, of: of, least: true}
+}
+
+// reached tells whether a figure keeps the bar; known is false where the peer's figure is missing.
+func (b bar) reached(f figure, medians map[measured]figure) (reached, known bool) {
+	limit := b.limit
+	if b.of != "" {
+		name := f.name
+		if b.name != "" {
+			name = b.name
+		}
+		peer, ok := medians[measured{b.of, name}]
+		if !ok {
+			return false, false
+		}
+		limit *= peer.value
+	}
+	if b.least {
+		return f.value >= limit, true
+	}
+	return f.value <= limit, true
+}
+
+// describe says the bar in the unit of its row's figure.
+func (b bar) describe(unit string) string {
+	sign := "≤ "
+	if b.least {
+		sign = "≥ "
+	}
+	switch {
+	case b.name != "":
+		return sign + digits(b.limit) + " × " + b.name
+	case b.of != "":
+		return sign + digits(b.limit) + " × " + b.of
+	}
+	return sign + figure{value: b.limit, unit: unit}.String()
+}
+
+// cells are the row's columns: what, drun, peers, ratio, bar, reached. The ratio is that to the first peer.
+func (r row) cells(medians map[measured]figure) []string {
+	own, ok := medians[measured{drunName, r.name}]
+	if !ok {
+		return []string{r.name, "not measured", "", "", "", ""}
+	}
+	var beside, limits, verdicts []string
+	ratio := ""
+	for _, who := range r.peers() {
+		peer, ok := medians[measured{who, r.name}]
+		if !ok {
+			continue
+		}
+		beside = append(beside, who+" "+peer.String())
+		if ratio == "" && peer.value != 0 {
+			ratio = digits(own.value / peer.value)
+		}
+	}
+	for _, b := range r.bars {
+		limits = append(limits, b.describe(own.unit))
+		verdict := "no"
+		if reached, known := b.reached(own, medians); !known {
+			verdict = "?"
+		} else if reached {
+			verdict = "yes"
+		}
+		verdicts = append(verdicts, verdict)
+	}
+	return []string{r.name, own.String(), strings.Join(beside, ", "), ratio, strings.Join(limits, ", "), strings.Join(verdicts, ", ")}
+}
+
+// peers gives the programs to show beside drun: first that of the row's bar.
+func (r row) peers() []string {
+	first := ""
+	for _, b := range r.bars {
+		if b.of != "" && b.of != drunName {
+			first = b.of
+			break
+		}
+	}
+	order := []string{}
+	if first != "" {
+		order = append(order, first)
+	}
+	for _, who := range peerNames {
+		if who != first {
+			order = append(order, who)
+		}
+	}
+	return order
+}
+
+// printTable prints the rows as a Markdown table whose columns are aligned.
+func printTable(w io.Writer, rows []row, medians map[measured]figure) {
+	lines := [][]string{{"what", "drun", "peers", "ratio", "bar", "reached"}, {"---", "---", "---", "---", "---", "---"}}
+	for _, r := range rows {
+		lines = append(lines, r.cells(medians))
+	}
+	widths := make([]int, len(lines[0]))
+	for _, line := range lines {
+		for i, cell := range line {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, line := range lines {
+		for i, cell := range line {
+			fill := " "
+			if cell == "---" {
+				fill = "-"
+			}
+			fmt.Fprint(w, "| ", cell, strings.Repeat(fill, widths[i]-utf8.RuneCountInString(cell)), " ")
+		}
+		fmt.Fprintln(w, "|")
+	}
+}

@@ -1,0 +1,140 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestHashSeesWhatMustAgree(t *testing.T) {
+	f := func(n int) Buffer { return Of(make([]float32, n)) }
+	shaped := NewAllReduce(f(20), Sum)
+	shaped.Shape = []int{4, 5}
+	turned := shaped
+	turned.Shape = []int{5, 4}
+	calls := []Call{
+		NewAllReduce(f(20), Sum), shaped, turned, NewAllReduce(f(20), Max), NewAllReduce(f(21), Sum),
+		NewAllReduce(Of(make([]int32, 20)), Sum), NewReduce(f(20), f(20), Sum, 0), NewReduce(f(20), f(20), Sum, 1),
+		NewBroadcast(f(20), 0), NewBroadcast(f(20), 1), NewBarrier(), NewAllGather(f(20), f(40)), NewGather(f(20), f(40), 0),
+		NewScatter(f(40), f(20), 0), NewReduceScatter(f(40), f(20), Sum), NewAllToAll(f(40), f(40), nil, nil),
+		{Kind: AllGather, Send: f(1), Counts: []int{1, 2}}, {Kind: AllGather, Send: f(1), Counts: []int{1, 3}},
+		{Kind: NewGroup, Tag: 1}, {Kind: NewGroup, Tag: 2},
+	}
+	seen := map[uint64]int{}
+	for i := range calls {
+		h := calls[i].Hash()
+		if j, ok := seen[h]; ok {
+			t.Errorf("calls %d and %d have the same fingerprint", i, j)
+		}
+		if seen[h] = i; h == 0 {
+			t.Errorf("call %d has fingerprint 0", i)
+		}
+	}
+	root, other := NewGather(f(20), f(40), 1), NewGather(f(20), Buffer{}, 1)
+	if root.Hash() != other.Hash() {
+		t.Error("gather differs between the root and the others")
+	}
+	one, two := Call{Kind: AllGather, Send: f(1), Counts: []int{1, 2}}, Call{Kind: AllGather, Send: f(2), Counts: []int{1, 2}}
+	if one.Hash() != two.Hash() {
+		t.Error("parts of different sizes differ between ranks")
+	}
+}
+
+func TestEveryOpIsValidSomewhere(t *testing.T) {
+	for _, op := range ReduceOps() {
+		if parsed, ok := ParseReduceOp(op.String()); !ok || parsed != op || !op.Valid(Int32) {
+			t.Errorf("%v: parsed as %v %v", op, parsed, ok)
+		}
+	}
+	for _, bad := range []struct {
+		op    ReduceOp
+		dtype DType
+	}{{BAnd, Float32}, {Sum, Bool}, {Min, Complex64}, {Sum, NoDType}, {99, Int32}} {
+		if bad.op.Valid(bad.dtype) {
+			t.Errorf("%v of %v is said to be defined", bad.op, bad.dtype)
+		}
+	}
+	if _, ok := ParseReduceOp("mean"); ok {
+		t.Error("mean was parsed")
+	}
+}
+
+func TestBufferSharesMemory(t *testing.T) {
+	s := []int64{1, 2, 3}
+	b := Of(s)
+	Slice[int64](b.Part(1, 3))[0] = 7
+	if s[1] != 7 || b.Count() != 3 || b.DType != Int64 || Of([]bool(nil)).Count() != 0 || Slice[float32](Buffer{}) != nil {
+		t.Errorf("%v %v", s, b)
+	}
+}
+
+func TestSleepEnds(t *testing.T) {
+	long := func(ctx context.Context) error {
+		s := NewSleep(ctx)
+		for {
+			d, err := s.Next()
+			if err != nil {
+				return err
+			}
+			if d > lastSlice {
+				t.Errorf("sleeps for %v", d)
+			}
+			time.Sleep(d)
+		}
+	}
+	p := Within(context.Background(), 30*time.Millisecond)
+	for range 2 { // each wait has the whole limit
+		start := time.Now()
+		if err := long(p); !errors.Is(err, ErrTimeout) || time.Since(start) < 30*time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+	}
+	derived, cancel := context.WithCancelCause(p)
+	if err := long(derived); !errors.Is(err, ErrTimeout) {
+		t.Errorf("a derived context: %v", err)
+	}
+	why := errors.New("why")
+	cancel(why)
+	if err := long(derived); !errors.Is(err, why) {
+		t.Errorf("cancelled: %v", err)
+	}
+	p.Check = func() error { return why }
+	if err := long(p); !errors.Is(err, why) {
+		t.Errorf("checked: %v", err)
+	}
+	if err := Wait(Within(context.Background(), time.Millisecond), make(chan struct{})); !errors.Is(err, ErrTimeout) {
+		t.Errorf("Wait: %v", err)
+	}
+}
+
+func TestMessages(t *testing.T) {
+	pos := Position{"train.star", 41, 9}
+	row := Row{Rank: 1, State: Running, Pos: pos, For: 1500 * time.Millisecond, Note: "sleeping",
+		Call: Description{Kind: AllReduce, DType: Float32, Shape: []int{20, 2}, Seq: 3, Group: 4, Pos: pos}}
+	waiting := Row{Rank: 2, State: Waiting, Pos: pos, Call: Description{Kind: Recv, DType: Int8, Count: 2, Peer: AnySource, Tag: 7}}
+	for _, c := range []struct {
+		err  error
+		want []string
+	}{
+		{&MismatchError{Seq: 3, Group: 4, Reason: "the ranks disagree", Rows: []Row{row, waiting}},
+			[]string{"collective 3 of group 4: the ranks disagree\n", "(last) all_reduce(float32[20,2], sum)", "recv(int8[2], from any rank, tag 7)", "1.5s"}},
+		{&TimeoutError{Call: Description{Kind: Barrier, Pos: pos}, After: time.Minute, Arrived: []int{0, 2}, Missing: []Row{row}},
+			[]string{"barrier at train.star:41:9 timed out after 1m0s: waiting for rank 1; arrived: ranks 0, 2", "sleeping"}},
+		{&TimeoutError{Call: Description{Kind: Send, Peer: 1}, Missing: []Row{row}}, []string{"no answer from rank 1"}},
+		{&TimeoutError{Call: Description{Kind: Barrier}, Arrived: []int{0, 1}}, []string{"every rank arrived"}},
+		{&PeerLostError{Rank: 1, How: "killed by SIGKILL", Last: row},
+			[]string{"rank 1 was lost: killed by SIGKILL; it was last seen sleeping at train.star:41:9 for 1.5s; its last call was all_reduce"}},
+		{&PeerLostError{Rank: 1, How: "killed", Last: waiting}, []string{"last seen in recv("}},
+		{&AbortError{Rank: 2, Cause: &FailedError{Rank: 2, Msg: "x"}}, []string{"aborted: rank 2 failed: x"}},
+		{&BackendError{Backend: "gloo", Rank: 1, Msg: "x"}, []string{"backend gloo failed on rank 1: x"}},
+		{&StoppedError{By: "SIGINT"}, []string{"stopped by SIGINT"}},
+	} {
+		for _, want := range c.want {
+			if !strings.Contains(c.err.Error(), want) {
+				t.Errorf("no %q in\n%v", want, c.err)
+			}
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package data
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+
+	"drun/starlib"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// array is an array as a file holds it: its elements lie at the start of data, in
+// row-major order, or column-major with columns.
+type array struct {
+	kind    element
+	shape   []int
+	columns bool
+	swapped bool // the elements' bytes are big-endian
+	data    []byte
+}
+
+// element is a type of elements in files. Types that tensors lack are widened.
+type element struct {
+	name string // as NumPy calls it
+	size int
+	as   tensor.DType
+}
+
+// elements are the types that can be read, by NumPy's codes: kind and size.
+var elements = map[string]element{
+	"f2": {"float16", 2, tensor.Float16}, "f4": {"float32", 4, tensor.Float32}, "f8": {"float64", 8, tensor.Float64},
+	"i1": {"int8", 1, tensor.Int8}, "i2": {"int16", 2, tensor.Int32}, "i4": {"int32", 4, tensor.Int32}, "i8": {"int64", 8, tensor.Int64},
+	"u1": {"uint8", 1, tensor.Uint8}, "u2": {"uint16", 2, tensor.Int32}, "u4": {"uint32", 4, tensor.Int64}, "u8": {"uint64", 8, tensor.Int64},
+	"b1": {"bool", 1, tensor.Bool}, "c8": {"complex64", 8, tensor.Complex64}, "bf": {"bfloat16", 2, tensor.BFloat16},
+}
+
+func (a *array) String() string {
+	return fmt.Sprintf("%s of shape %s", a.kind.name, startensor.ShapeString(a.shape))
+}
+
+// bytes is the size of the elements; an error if no memory could hold them.
+func (a *array) bytes() (int, error) {
+	if len(a.shape) > tensor.MaxDims {
+		return 0, fmt.Errorf("%d dimensions, more than %d", len(a.shape), tensor.MaxDims)
+	}
+	n := uint64(a.kind.size)
+	if slices.Contains(a.shape, 0) {
+		n = 0
+	}
+	for _, size := range a.shape {
+		if size < 0 {
+			return 0, fmt.Errorf("a size of %d", size)
+		}
+		high, low := bits.Mul64(n, uint64(size))
+		if high != 0 || low > math.MaxInt64/8 { // a widened element has up to 8 bytes
+			return 0, fmt.Errorf("%s: too many elements for any memory", a)
+		}
+		n = low
+	}
+	return int(n), nil
+}
+
+// tensor makes a tensor of the array; its elements must all be there.
+func (a *array) tensor(ctx *tensor.Context) (*tensor.Tensor, error) {
+	size, err := a.bytes()
+	if err != nil {
+		return nil, err
+	}
+	raw := a.data[:size]
+	if a.swapped {
+		raw = swap(raw, a.word())
+	}
+	if raw, err = a.widen(raw); err != nil {
+		return nil, err
+	}
+	shape := a.shape
+	if a.columns {
+		shape = slices.Clone(shape)
+		slices.Reverse(shape)
+	}
+	t, err := tensor.FromBytes(ctx, raw, shape, a.kind.as)
+	if err != nil || !a.columns || len(shape) < 2 {
+		return t, err
+	}
+	back := make([]int, len(shape))
+	for i := range back {
+		back[i] = len(shape) - 1 - i
+	}
+	if t, err = tensor.Permute(t, back); err != nil {
+		return nil, err
+	}
+	return tensor.Contiguous(t)
+}
+
+// word is the number of bytes that the machine's order applies to.
+func (a *array) word() int {
+	if a.kind.as == tensor.Complex64 {
+		return 4
+	}
+	return a.kind.size
+}
+
+func swap(raw []byte, word int) []byte {
+	raw = slices.Clone(raw)
+	for i := 0; i+word <= len(raw); i += word {
+		slices.Reverse(raw[i : i+word])
+	}
+	return raw
+}
+
+// widen gives the elements in the type that tensors have for them.
+func (a *array) widen(raw []byte) ([]byte, error) {
+	switch a.kind.name {
+	case "int16":
+		return convert(raw, func(v int16) int32 { return int32(v) }), nil
+	case "uint16":
+		return convert(raw, func(v uint16) int32 { return int32(v) }), nil
+	case "uint32":
+		return convert(raw, func(v uint32) int64 { return int64(v) }), nil
+	case "uint64":
+		for i, v := range view[uint64](raw) {
+			if v > math.MaxInt64 {
+				return nil, fmt.Errorf("element %d is %d, which int64 cannot hold", i, v)
+			}
+		}
+	case "bool":
+		for i, v := range raw {
+			if v > 1 {
+				return nil, fmt.Errorf("element %d is %d, neither 0 nor 1 as a bool must be", i, v)
+			}
+		}
+	}
+	return raw, nil
+}
+
+// read makes a tensor of a whole file.
+func read(files *starlib.Files, ctx *tensor.Context, name string, parse func([]byte) (*array, error)) (*tensor.Tensor, error) {
+	content, err := readAll(files, name)
+	if err != nil {
+		return nil, err
+	}
+	a, err := parse(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	t, err := a.tensor(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return t, nil
+}
+
+// fill takes the elements from what follows the header, which must be just them.
+func (a *array) fill(content []byte, at int) error {
+	size, err := a.bytes()
+	if err != nil {
+		return err
+	}
+	switch rest := len(content) - at; {
+	case rest < size:
+		return fmt.Errorf("truncated: %s takes %d bytes from byte %d on, there are %d", a, size, at, rest)
+	case rest > size:
+		return fmt.Errorf("%d bytes too many: %s ends at byte %d", rest-size, a, at+size)
+	}
+	a.data = content[at:]
+	return nil
+}

@@ -1,0 +1,30 @@
+package data
+
+import (
+	"bytes"
+	"unsafe"
+)
+
+// bytesOf is the memory of the numbers.
+func bytesOf[T any](v []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
+}
+
+// view is raw as numbers, copied first where it is not aligned for them.
+func view[T any](raw []byte) []T {
+	size := int(unsafe.Sizeof(*new(T)))
+	p := unsafe.Pointer(unsafe.SliceData(raw))
+	if uintptr(p)%unsafe.Alignof(*new(T)) != 0 {
+		p = unsafe.Pointer(unsafe.SliceData(bytes.Clone(raw)))
+	}
+	return unsafe.Slice((*T)(p), len(raw)/size)
+}
+
+func convert[From, To any](raw []byte, f func(From) To) []byte {
+	from := view[From](raw)
+	to := make([]To, len(from))
+	for i, v := range from {
+		to[i] = f(v)
+	}
+	return bytesOf(to)
+}

@@ -1,0 +1,180 @@
+package data
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"strings"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+
+	"drun/starlib"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// maxHeader bounds the header of a .npy file, as NumPy does: that of numbers takes
+// about a hundred bytes.
+const maxHeader = 10000
+
+// parseNPY reads NumPy's format for one array, versions 1 to 3:
+// https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+func parseNPY(content []byte) (*array, error) {
+	const magic = "\x93NUMPY"
+	if len(content) < 10 || string(content[:6]) != magic {
+		return nil, fmt.Errorf("byte 0: not a .npy file, which begins with %q", magic)
+	}
+	at, size := 10, uint64(binary.LittleEndian.Uint16(content[8:]))
+	switch major := content[6]; major {
+	case 1:
+	case 2, 3:
+		if len(content) < 12 {
+			return nil, fmt.Errorf("truncated at byte %d, within the header", len(content))
+		}
+		at, size = 12, uint64(binary.LittleEndian.Uint32(content[8:]))
+	default:
+		return nil, fmt.Errorf("byte 6: version %d of the format is unknown", major)
+	}
+	if size > maxHeader {
+		return nil, fmt.Errorf("byte 8: a header of %d bytes is longer than %d", size, maxHeader)
+	}
+	end := at + int(size)
+	if end > len(content) {
+		return nil, fmt.Errorf("truncated at byte %d: the header ends at byte %d", len(content), end)
+	}
+	a, err := parseNPYHeader(string(content[at:end]))
+	if err != nil {
+		return nil, fmt.Errorf("byte %d: %w", at, err)
+	}
+	return a, a.fill(content, end)
+}
+
+// parseNPYHeader reads a literal of Python, which is one of Starlark too:
+// {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
+func parseNPYHeader(text string) (*array, error) {
+	expr, err := new(syntax.FileOptions).ParseExpr("header", strings.TrimSpace(text), 0)
+	if err != nil {
+		return nil, fmt.Errorf("the header is garbled: %q", shorten(text))
+	}
+	a := new(array)
+	want := map[string]func(syntax.Expr) bool{
+		"descr":         a.setType,
+		"fortran_order": a.setOrder,
+		"shape":         a.setShape,
+	}
+	dict, _ := expr.(*syntax.DictExpr)
+	if dict == nil {
+		return nil, fmt.Errorf("the header is no dict: %q", shorten(text))
+	}
+	for _, e := range dict.List {
+		entry := e.(*syntax.DictEntry)
+		name, _ := literal(entry.Key).(string)
+		set := want[name]
+		if set == nil {
+			return nil, fmt.Errorf("the header has an unknown or doubled key %q", shorten(name))
+		}
+		delete(want, name)
+		if !set(entry.Value) {
+			return nil, fmt.Errorf("the header's %s is not that of an array of plain numbers: %q", name, shorten(text))
+		}
+	}
+	for name := range want {
+		return nil, fmt.Errorf("the header lacks the key %q", name)
+	}
+	return a, nil
+}
+
+// setType reads a type such as <f4: byte order, kind, bytes.
+func (a *array) setType(e syntax.Expr) bool {
+	code, _ := literal(e).(string)
+	if len(code) != 3 || !strings.Contains("<>|=", code[:1]) {
+		return false
+	}
+	var ok bool
+	a.kind, ok = elements[code[1:]]
+	a.swapped = code[0] == '>'
+	return ok && code[1:] != "bf"
+}
+
+func (a *array) setOrder(e syntax.Expr) bool {
+	ident, ok := e.(*syntax.Ident)
+	a.columns = ok && ident.Name == "True"
+	return ok && (a.columns || ident.Name == "False")
+}
+
+func (a *array) setShape(e syntax.Expr) bool {
+	if p, ok := e.(*syntax.ParenExpr); ok {
+		e = p.X
+	}
+	tuple, ok := e.(*syntax.TupleExpr)
+	if !ok {
+		return false
+	}
+	for _, e := range tuple.List {
+		n, ok := literal(e).(int64)
+		if !ok {
+			return false
+		}
+		a.shape = append(a.shape, int(n))
+	}
+	return true
+}
+
+func literal(e syntax.Expr) any {
+	if l, ok := e.(*syntax.Literal); ok {
+		return l.Value
+	}
+	return nil
+}
+
+// readNPZ reads NumPy's format for several arrays: a zip archive of .npy files.
+func readNPZ(files *starlib.Files, ctx *tensor.Context, name string) (*starlark.Dict, error) {
+	content, err := readAll(files, name)
+	if err != nil {
+		return nil, err
+	}
+	archive, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
+	if err != nil {
+		return nil, fmt.Errorf("%s: not a .npz file, or a truncated one: %w", name, err)
+	}
+	arrays, total := new(starlark.Dict), int64(0)
+	for _, f := range archive.File {
+		t, size, err := readMember(ctx, f, maxFile-total)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", name, f.Name, err)
+		}
+		total += size
+		key := starlark.String(strings.TrimSuffix(f.Name, ".npy"))
+		if _, found, _ := arrays.Get(key); found {
+			return nil, fmt.Errorf("%s: there are two arrays named %s", name, key)
+		}
+		if err := arrays.SetKey(key, (*startensor.Value)(t)); err != nil {
+			return nil, err
+		}
+	}
+	return arrays, nil
+}
+
+func readMember(ctx *tensor.Context, f *zip.File, limit int64) (*tensor.Tensor, int64, error) {
+	in, err := f.Open()
+	if err != nil {
+		return nil, 0, err
+	}
+	defer in.Close()
+	content, err := io.ReadAll(io.LimitReader(in, limit+1))
+	if err != nil {
+		return nil, 0, err
+	}
+	if int64(len(content)) > limit {
+		return nil, 0, fmt.Errorf("the archive unpacks to more than %d bytes", int64(maxFile))
+	}
+	a, err := parseNPY(content)
+	if err != nil {
+		return nil, 0, err
+	}
+	t, err := a.tensor(ctx)
+	return t, int64(len(content)), err
+}

@@ -1,0 +1,62 @@
+package dist
+
+import (
+	"context"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"drun/collective"
+	"drun/starlib"
+)
+
+// position is where the recipe makes the call.
+func position(c *starlib.Call) collective.Position {
+	pos := c.Position()
+	return collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col}
+}
+
+// until reads argument i, a timeout, as the context of a wait.
+func (w *World) until(c *starlib.Call, i int) (*collective.Patience, error) {
+	limit, err := timeout(c, i)
+	if err != nil || limit == 0 {
+		return w.patience, err
+	}
+	return collective.Within(w.ctx, limit), nil
+}
+
+// timeout reads argument i: seconds, 0 when it is left out.
+func timeout(c *starlib.Call, i int) (time.Duration, error) {
+	if c.IsNone(i) {
+		return 0, nil
+	}
+	s := c.Float(i)
+	if !(s > 0) || s > 1e9 {
+		return 0, fmt.Errorf("argument timeout: want seconds above 0, got %v", c.Args[i])
+	}
+	return time.Duration(s * float64(time.Second)), nil
+}
+
+// scope reads a call's group, argument i, and its timeout, the one after.
+func (w *World) scope(c *starlib.Call, i int) (*Group, *collective.Patience, error) {
+	g, err := w.group(c, i)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, err := w.until(c, i+1)
+	return g, ctx, err
+}
+
+// do makes one call and waits for it. The call lives in the group, since what is
+// handed to the backend would be allocated anew each time.
+func (g *Group) do(ctx context.Context, call collective.Call) error {
+	g.call = call
+	work, err := g.comm.Start(&g.call)
+	if err == nil {
+		err = work.Wait(ctx)
+	}
+	g.call.Send, g.call.Recv = collective.Buffer{}, collective.Buffer{} // keep no tensor's memory
+	return err
+}
+
+func unsafePointer(data []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(data)) }

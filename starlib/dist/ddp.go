@@ -1,0 +1,239 @@
+package dist
+
+import (
+	"fmt"
+	"slices"
+
+	"drun/collective"
+	"drun/starlib"
+	"drun/starlib/nn"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+
+	"go.starlark.net/starlark"
+)
+
+// bucketBytes is about how much one collective of ddp carries: enough that its
+// latency does not count, little enough that the first starts early.
+const bucketBytes = 1 << 20
+
+// ddp is a module whose gradients are averaged during backward: as soon as the
+// gradients of a bucket of parameters are there, an asynchronous all_reduce
+// starts, while backward computes the next (Li et al. 2020, PyTorch
+// Distributed). Buckets go from the last parameter to the first, as gradients do.
+type ddp struct {
+	*nn.Model
+	world   *World
+	g       *Group
+	ctx     *collective.Patience
+	params  []*tensor.Tensor
+	buckets []*bucket
+	next    int // the bucket that starts next: the order is the same on all ranks
+	thread  *starlark.Thread
+	on      bool // backward synchronises
+	seen    bool // this pass reached a parameter
+}
+
+type bucket struct {
+	params []*tensor.Tensor
+	ready  int
+	works  []collective.Work
+}
+
+var (
+	_ starlib.Stateful  = (*ddp)(nil)
+	_ starlark.Callable = (*ddp)(nil)
+)
+
+var ddpMethods = &starlib.Methods{
+	Type: "DDP",
+	Doc:  "A module whose gradients are averaged over the ranks during backward; otherwise it is as the module.",
+	Defs: []*starlib.Def{{
+		Sig: `set_sync(on: bool)`,
+		Doc: "Whether backward averages the gradients; without, they accumulate on each rank.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			c.Recv.(*ddp).on = c.Bool(0)
+			return nil, nil
+		},
+	}},
+}
+
+func (w *World) wrappers() []*starlib.Def {
+	return []*starlib.Def{
+		{
+			Sig: `ddp(module: Module, group: Group = None, timeout: number = None) -> DDP`,
+			Doc: "The module with its gradients averaged over the ranks during backward, in buckets that overlap with\n" +
+				"it. Its parameters and buffers are first made those of the group's first rank.\n" +
+				".set_sync(False) accumulates without.",
+			Fn: w.ddp,
+		},
+		{
+			Sig: `unwrap(module: Module | DDP) -> Module`,
+			Doc: "The module inside of ddp, or the module itself.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				if d, ok := c.Args[0].(*ddp); ok {
+					return d.Model, nil
+				}
+				return c.Args[0], nil
+			},
+		},
+	}
+}
+
+func (w *World) ddp(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 1)
+	if err != nil {
+		return nil, err
+	}
+	m := c.Args[0].(*nn.Model)
+	d := &ddp{Model: m, world: w, g: g, ctx: ctx, on: true, thread: c.Thread}
+	_, d.params = m.Parameters()
+	var all []*tensor.Tensor // parameters and buffers
+	for _, e := range m.State() {
+		all = append(all, e.Value.(*startensor.Value).Tensor())
+	}
+	if err := g.agreeOnTensors(ctx, all, position(c)); err != nil {
+		return nil, err
+	}
+	err = g.spread(c, ctx, all, func(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) },
+		func(collective.DType) bool { return true })
+	if err != nil || g.comm == nil {
+		return d, err
+	}
+	d.divide()
+	for _, b := range d.buckets {
+		for _, p := range b.params {
+			p.OnGradReady(func(*tensor.Tensor) error { return d.ready(b) })
+		}
+	}
+	w.wrapped = append(w.wrapped, d)
+	w.tensors.BackwardDone = w.backwardDone
+	return d, nil
+}
+
+// divide puts the parameters into buckets, last first.
+func (d *ddp) divide() {
+	size := 0
+	for _, p := range slices.Backward(d.params) {
+		bytes := p.Len() * p.DType().Size()
+		if len(d.buckets) == 0 || size+bytes > bucketBytes {
+			d.buckets = append(d.buckets, &bucket{})
+			size = 0
+		}
+		b := d.buckets[len(d.buckets)-1]
+		b.params = append(b.params, p)
+		size += bytes
+	}
+	for _, b := range d.buckets {
+		slices.Reverse(b.params) // in memory's order, so that they can be one buffer
+	}
+}
+
+// ready notes that one more gradient of a bucket is complete.
+func (d *ddp) ready(b *bucket) error {
+	if !d.on {
+		return nil
+	}
+	d.seen = true
+	b.ready++
+	for d.next < len(d.buckets) && d.buckets[d.next].ready >= len(d.buckets[d.next].params) {
+		if err := d.start(d.buckets[d.next]); err != nil {
+			return err
+		}
+		d.next++
+	}
+	return nil
+}
+
+// start begins the averaging of a bucket's gradients.
+func (d *ddp) start(b *bucket) error {
+	var grads []*tensor.Tensor
+	for _, p := range b.params {
+		if g := p.Grad(); g != nil {
+			grads = append(grads, g)
+		}
+	}
+	pos := starlib.Position(d.thread)
+	for _, t := range tensor.Coalesce(grads) {
+		call := collective.NewAllReduce(bufferOf(t), collective.Avg)
+		call.Async, call.Limit = true, d.ctx.Limit
+		call.Pos = collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col}
+		work, err := d.g.comm.Start(&call)
+		if err != nil {
+			return err
+		}
+		b.works = append(b.works, work)
+	}
+	return nil
+}
+
+// backwardDone ends the pass of every wrapped module.
+func (w *World) backwardDone() error {
+	for _, d := range w.wrapped {
+		if err := d.finish(); err != nil {
+			return fmt.Errorf("ddp: %w", err)
+		}
+	}
+	return nil
+}
+
+// finish starts what is left, where parameters took no part in the pass, and
+// waits for everything.
+func (d *ddp) finish() error {
+	if !d.seen {
+		return nil
+	}
+	var left []*tensor.Tensor
+	for _, b := range d.buckets[d.next:] {
+		left = append(left, b.params...)
+	}
+	if len(left) > 0 {
+		pos := starlib.Position(d.thread)
+		at := collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col}
+		if _, err := d.g.agreeOnGrads(d.ctx, left, at); err != nil {
+			return err
+		}
+	}
+	for _, b := range d.buckets[d.next:] {
+		if err := d.start(b); err != nil {
+			return err
+		}
+	}
+	for _, b := range d.buckets {
+		for _, work := range b.works {
+			if err := work.Wait(d.ctx); err != nil {
+				return err
+			}
+		}
+		for _, p := range b.params {
+			if g := p.Grad(); g != nil {
+				g.Touched()
+			}
+		}
+		b.ready, b.works = 0, nil
+	}
+	d.next, d.seen = 0, false
+	return nil
+}
+
+// Type is the name that signatures use.
+func (d *ddp) Type() string { return "DDP" }
+
+func (d *ddp) String() string { return "ddp(" + d.Model.String() + ")" }
+
+// CallInternal computes the module's output.
+func (d *ddp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	d.thread = thread
+	return d.Model.CallInternal(thread, args, kwargs)
+}
+
+// Attr gives set_sync, and what the module has.
+func (d *ddp) Attr(name string) (starlark.Value, error) {
+	if v, err := ddpMethods.Attr(d, name); v != nil || err != nil {
+		return v, err
+	}
+	return d.Model.Attr(name)
+}
+
+// AttrNames lists both.
+func (d *ddp) AttrNames() []string { return append(d.Model.AttrNames(), ddpMethods.AttrNames()...) }
