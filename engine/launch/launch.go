@@ -16,6 +16,7 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/recipe"
+	"drun/engine/rendezvous"
 	"drun/history"
 )
 
@@ -31,6 +32,7 @@ type Options struct {
 	Resume   string        // RUN[@STEP or @best]
 	Timeout  time.Duration // of collectives
 	Threads  int           // kernel threads a rank; 0: cores/ranks
+	Heap     int           // bytes for a rank's plain values; 0: a share of the machine's memory
 	DataDirs []string
 	Home     string
 	Grace    time.Duration // between a signal and the end
@@ -101,14 +103,16 @@ type agent struct {
 	started time.Time
 	console console
 
-	db     *history.DB
-	record *history.Run
-	store  *checkpoints.Store
-	from   *origin // of --resume
-	keeper *keeper
-	board  *board.Board
-	procs  []*process
-	events chan event
+	db      *history.DB
+	record  *history.Run
+	store   *checkpoints.Store
+	from    *origin // of --resume
+	keeper  *keeper
+	board   *board.Board
+	server  *rendezvous.Server // of the key-value store; nil in a world of one
+	meeting engine.Meeting
+	procs   []*process
+	events  chan event
 
 	failures  []*engine.Failure
 	signalled os.Signal        // the latest SIGINT or SIGTERM

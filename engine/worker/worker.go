@@ -95,7 +95,9 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		return err
 	}
 	go w.listen()
-	comm, err := w.join()
+	store := w.meet()
+	defer store.Close()
+	comm, err := w.join(store.In(backendKeys))
 	if err != nil {
 		return err
 	}
@@ -103,7 +105,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		defer comm.Close()
 	}
 	host := universe.Host{
-		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, Timeout: job.Timeout, Store: w, Context: w.ctx, Stop: w.board.StopRequested,
+		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, KeyValue: &recipeStore{store.In(recipeKeys), w.board, rank.Rank}, Timeout: job.Timeout, Store: w, Context: w.ctx, Stop: w.board.StopRequested,
 		Run:    run.Info{ID: job.RunID, Name: job.RunName, RestartCount: job.RestartCount},
 		Params: map[string]string{},
 	}
@@ -124,7 +126,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 }
 
 // join opens the backend; nil in a world of one.
-func (w *worker) join() (collective.Comm, error) {
+func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	job := w.job
 	if job.Place.WorldSize == 1 {
 		return nil, nil
@@ -134,6 +136,7 @@ func (w *worker) join() (collective.Comm, error) {
 	defer stop()
 	comm, err := backend.Open(ctx, collective.World{
 		Rank: job.Place.Rank, Size: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
+		Store: store,
 	})
 	if cause := context.Cause(w.ctx); cause != nil {
 		return nil, cause // another rank has failed already
@@ -156,8 +159,16 @@ func (w *worker) listen() {
 			os.Exit(int(engine.ExitRankLost))
 		}
 		if msg.Cancel != nil {
-			w.stop(&collective.AbortError{Rank: msg.Cancel.Rank, Cause: &collective.FailedError{
-				Rank: msg.Cancel.Rank, Msg: msg.Cancel.Message, Code: int(msg.Cancel.Code)}})
+			// The agent wrote the cause on the board before. Whatever it is, this
+			// rank was not in it.
+			cause := w.board.Aborted()
+			if cause == nil {
+				cause = &collective.FailedError{Rank: msg.Cancel.Rank, Msg: msg.Cancel.Message, Code: int(msg.Cancel.Code)}
+			}
+			if !errors.As(cause, new(*collective.AbortError)) {
+				cause = &collective.AbortError{Rank: msg.Cancel.Rank, Cause: cause}
+			}
+			w.stop(cause)
 			continue
 		}
 		select {
