@@ -38,28 +38,26 @@ INLINE int64_t S(canvas_size)(const struct S(canvas) *v) {
     return v->planes * v->sh * v->sw * v->rows * v->pitch + v->pitch + 2 * N; // tiles read beyond the end
 }
 
+// Copies an image into a canvas of zeros; what an earlier image of the same shape left is overwritten.
 static void S(draw)(const struct S(canvas) *v, T *to, const T *x) {
     for (int64_t c = 0; c < v->planes; c++)
         for (int64_t i = 0; i < v->sh; i++)
-            for (int64_t j = 0; j < v->sw; j++) {
-                int64_t first, last, shift = j - v->left;
+            for (int64_t j = 0; j < v->sw; j++, to += v->rows * v->pitch) {
+                int64_t first, last, top, end, shift = j - v->left;
                 S(inside)(v->width, v->pitch, v->sw, shift, &first, &last);
-                for (int64_t r = 0; r < v->rows; r++, to += v->pitch) {
-                    int64_t y = r * v->sh + i - v->top;
-                    if (y < 0 || y >= v->height || first >= last) {
-                        memset(to, 0, v->pitch * sizeof(T));
-                        continue;
-                    }
-                    const T *row = x + (c * v->height + y) * v->width + shift;
-                    for (int64_t o = 0; o < first; o++) to[o] = 0;
-                    if (v->sw == 1) // rows are often shorter than a vector: a call of memcpy would cost more
-                        for (int64_t o = first; o < last; o += N) S(store_n)(to + o, S(load_n)(row + o, S(some)(last - o)), S(some)(last - o));
-                    else
-                        for (int64_t o = first; o < last; o++) to[o] = row[o * v->sw];
-                    for (int64_t o = last; o < v->pitch; o++) to[o] = 0;
+                S(inside)(v->height, v->rows, v->sh, i - v->top, &top, &end);
+                const T *row = x + (c * v->height + top * v->sh + i - v->top) * v->width + shift;
+                for (int64_t r = top; r < end; r++, row += v->sh * v->width) {
+                    T *line = to + r * v->pitch;
+                    if (v->sw > 1)
+                        for (int64_t o = first; o < last; o++) line[o] = row[o * v->sw];
+                    else // rows are often shorter than a vector: a call of memcpy would cost more
+                        for (int64_t o = first; o < last; o += N) {
+                            int k = S(some)(last - o);
+                            S(store_n)(line + o, S(load_n)(row + o, k), k);
+                        }
                 }
             }
-    memset(to, 0, (v->pitch + 2 * N) * sizeof(T));
 }
 
 // One tile: `rows` filters x two vectors of positions. a[k * MR + r]; c gets full vectors.
@@ -132,6 +130,7 @@ static void S(direct_part)(void *ctx, int64_t task) {
     if (chunk > d->oh) chunk = d->oh;
     int64_t ldc = (chunk * pitch + 2 * N - 1) / (2 * N) * (2 * N), size = S(canvas_size)(&d->canvas);
     T *x = scratch_take((size + (f1 - f0) * ldc + N) * sizeof(T)), *c = x + size;
+    memset(x, 0, size * sizeof(T));
     S(draw)(&d->canvas, x, d->x + image * d->canvas.planes * d->canvas.height * d->canvas.width);
     for (int64_t row = 0; row < d->oh; row += chunk) {
         int64_t rows = d->oh - row < chunk ? d->oh - row : chunk, positions = (rows - 1) * pitch + d->ow;

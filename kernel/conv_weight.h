@@ -52,6 +52,7 @@ static void S(weight_part)(void *ctx, int64_t task) {
     int64_t size = p->oh * p->ow, canvas = S(canvas_size)(&s->canvas);
     T *x = scratch_take((canvas + s->chunk * p->ow * s->width) * sizeof(T)), *dy = x + canvas;
     T *sums = s->sums + group * (s->depth + 1) * s->width, *bias = sums + s->depth * s->width;
+    memset(x, 0, canvas * sizeof(T));
     memset(sums + k0 * s->width, 0, (k1 - k0) * s->width * sizeof(T));
     if (slice == 0) memset(bias, 0, s->width * sizeof(T));
     for (int64_t b = group * p->batch / s->groups; b < (group + 1) * p->batch / s->groups; b++) {

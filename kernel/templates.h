@@ -4,6 +4,7 @@
 #include "gemm.h"
 #include "norm.h"
 #include "softmax.h"
+#include "attention.h"
 #include "conv.h"
 #include "conv_weight.h"
 #include "pooling.h"

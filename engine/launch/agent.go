@@ -6,6 +6,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +35,8 @@ func (a *agent) execute() (*Result, error) {
 		return nil, err
 	}
 	defer a.db.Close()
+	runtime.LockOSThread() // see spawn
+	defer runtime.UnlockOSThread()
 	if err := a.start(); err != nil {
 		a.fail(&engine.Failure{Rank: board.Observer, Code: codeOf(err), Message: err.Error(), When: board.Now()})
 	}
@@ -123,10 +126,7 @@ func (a *agent) start() error {
 		if a.o.OnSpawn != nil {
 			a.o.OnSpawn(rank, p.cmd.Process.Pid)
 		}
-		go func() {
-			_ = p.channel.Send(&engine.ToWorker{Job: job}) // a dead worker is noticed by listen
-			p.listen(a.events)
-		}()
+		go p.serve(job, a.events)
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func (a *agent) job(rank int) *engine.Job {
 		RunID: a.record.ID, RunName: a.record.Name, Place: rendezvous.Local(rank, a.o.Nproc),
 		Seed: uint64(a.o.Seed), Backend: a.o.Backend, Recipe: a.bundle.Name, Dir: a.bundle.Dir, Main: a.bundle.Main,
 		Sources: a.bundle.Sources, DataDirs: dirs, Params: a.params, Resume: a.from != nil, Timeout: a.o.Timeout,
-		Threads: a.o.Threads, Testing: a.o.Testing, Watched: a.o.Terminal, Store: a.meeting,
+		Threads: a.o.Threads, Heap: a.o.Heap, Testing: a.o.Testing, Watched: a.o.Terminal, Store: a.meeting,
 	}
 }
 
@@ -269,7 +269,7 @@ func (a *agent) end(by int, cause error, f *engine.Failure) {
 	}
 	for _, p := range a.procs {
 		if !p.exited && !p.reported {
-			go func() { _ = p.channel.Send(&engine.ToWorker{Cancel: f}) }()
+			p.send(&engine.ToWorker{Cancel: f})
 		}
 	}
 }

@@ -32,6 +32,7 @@ type Options struct {
 	Resume   string        // RUN[@STEP or @best]
 	Timeout  time.Duration // of collectives
 	Threads  int           // kernel threads a rank; 0: cores/ranks
+	Heap     int           // bytes for a rank's plain values; 0: a share of the machine's memory
 	DataDirs []string
 	Home     string
 	Grace    time.Duration // between a signal and the end

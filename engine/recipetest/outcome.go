@@ -1,6 +1,7 @@
 package recipetest
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -40,7 +41,8 @@ type fault struct {
 func (o outcome) check(c chunk.Chunk, s setting) (problems []string) {
 	code, faults := engine.ExitCode(1), []fault(nil)
 	if o.err != nil {
-		if coded, ok := o.err.(interface{ ExitCode() int }); ok {
+		var coded interface{ ExitCode() int }
+		if errors.As(o.err, &coded) {
 			code = engine.ExitCode(coded.ExitCode())
 		}
 		faults = []fault{{text: o.err.Error(), line: lineOf(o.err.Error(), c.File)}}
@@ -48,7 +50,7 @@ func (o outcome) check(c chunk.Chunk, s setting) (problems []string) {
 		code = o.result.Code
 		for _, f := range o.result.Failures {
 			text := f.Message + "\n" + f.Traceback
-			faults = append(faults, fault{f.Rank, lineOf(f.Message, c.File), text, f.Secondary || f.Code == engine.ExitRankLost})
+			faults = append(faults, fault{f.Rank, lineOf(text, c.File), text, f.Secondary || f.Code == engine.ExitRankLost})
 		}
 	}
 	if int(code) != s.exit {
@@ -84,9 +86,10 @@ func (o outcome) check(c chunk.Chunk, s setting) (problems []string) {
 	return problems
 }
 
-// lineOf finds the line of "file.star:12:3: …" in a message; 0 without.
+// lineOf finds the line of "file.star:12:3: …" in a message or, for an error in
+// another file, that of the outermost frame; 0 without.
 func lineOf(text, file string) int {
-	m := regexp.MustCompile(regexp.QuoteMeta(file) + `:(\d+)`).FindStringSubmatch(text)
+	m := regexp.MustCompile(`/` + regexp.QuoteMeta(file) + `:(\d+)`).FindStringSubmatch(text)
 	if m == nil {
 		return 0
 	}

@@ -35,6 +35,11 @@ func Invoked() bool {
 func Main() int {
 	// A deep recursion is stopped by the recipe's own bound; this is room for it.
 	debug.SetMaxStack(1 << 30)
+	if os.Getenv("GOGC") == "" {
+		// What a recipe makes is mostly small and soon garbage, and a collector that is at work slows down every
+		// write of a pointer: half as many collections, for a few MiB.
+		debug.SetGCPercent(200)
+	}
 	channel, err := engine.NewChannel(os.NewFile(engine.ControlFD, "control"))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "drun: a worker is started by drun run, not by hand:", err)
@@ -154,8 +159,16 @@ func (w *worker) listen() {
 			os.Exit(int(engine.ExitRankLost))
 		}
 		if msg.Cancel != nil {
-			w.stop(&collective.AbortError{Rank: msg.Cancel.Rank, Cause: &collective.FailedError{
-				Rank: msg.Cancel.Rank, Msg: msg.Cancel.Message, Code: int(msg.Cancel.Code)}})
+			// The agent wrote the cause on the board before. Whatever it is, this
+			// rank was not in it.
+			cause := w.board.Aborted()
+			if cause == nil {
+				cause = &collective.FailedError{Rank: msg.Cancel.Rank, Msg: msg.Cancel.Message, Code: int(msg.Cancel.Code)}
+			}
+			if !errors.As(cause, new(*collective.AbortError)) {
+				cause = &collective.AbortError{Rank: msg.Cancel.Rank, Cause: cause}
+			}
+			w.stop(cause)
 			continue
 		}
 		select {
