@@ -1,6 +1,8 @@
 # Needs Go, a C compiler and make; `make lint` also the network.
 
 export CGO_ENABLED = 1
+# The same flags everywhere: what is compiled for one target serves the others.
+export GOFLAGS += -trimpath
 
 # The linter runs by version, so that it need not be installed.
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -14,7 +16,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 
 build:
 	@mkdir -p bin
-	go build -trimpath -o bin/drun ./cmd/drun
+	go build -o bin/drun ./cmd/drun
 
 # Trains a classifier of handwritten digits on two ranks, and shows the run.
 demo: build
