@@ -2,6 +2,7 @@ package board
 
 import (
 	"fmt"
+	"iter"
 	"math/bits"
 	"slices"
 	"strings"
@@ -26,16 +27,17 @@ const (
 
 // needs are the ranks that a rank waits for. mark is 0 when it does not sleep.
 type needs struct {
-	mark  atomic.Uint64 // counts the waits, so that a new one looks new
-	any   atomic.Uint32 // one of the ranks will do
-	ranks [maxWorld / 64]atomic.Uint64
+	mark    atomic.Uint64 // counts the waits, so that a new one looks new
+	any     atomic.Uint32 // one of the ranks will do
+	outside atomic.Uint32 // the wait is no call: see Lookout
+	ranks   [maxWorld / 64]atomic.Uint64
 }
 
 func (b *Board) needsOf(rank int) *needs {
 	return sharedmem.At[needs](b.mem, needsAt+rank*needsSize)
 }
 
-// picket is a guard's watch for deadlocks during one wait.
+// picket is the watch for deadlocks during one wait.
 type picket struct {
 	next time.Time
 	seen []uint64 // the marks of the ranks in the circle, as last seen
@@ -49,18 +51,34 @@ func (g *guard) deadlock() error {
 		return nil
 	}
 	g.picket.next = t.Add(deadlockEvery)
-	own := g.board.needsOf(g.board.rank)
 	any := g.waiting.seq == 0 && g.waiting.peer < 0
+	g.board.need(any, func(yield func(int) bool) {
+		for i, r := range g.ranks {
+			switch {
+			case r == g.board.rank,
+				g.waiting.seq > 0 && g.win.line(r).arrived.Load() >= g.waiting.seq,
+				g.waiting.seq == 0 && !any && i != g.waiting.peer:
+				continue
+			}
+			if !yield(r) {
+				return
+			}
+		}
+	})
+	circle := g.board.circle()
+	if !g.picket.steady(g.board, circle) {
+		return nil
+	}
+	return &circleError{circle}
+}
+
+// need writes which ranks this one waits for: any of them, or all.
+func (b *Board) need(any bool, ranks iter.Seq[int]) {
+	own := b.needsOf(b.rank)
 	for i := range own.ranks {
 		own.ranks[i].Store(0)
 	}
-	for i, r := range g.ranks {
-		switch {
-		case r == g.board.rank,
-			g.waiting.seq > 0 && g.win.line(r).arrived.Load() >= g.waiting.seq,
-			g.waiting.seq == 0 && !any && i != g.waiting.peer:
-			continue
-		}
+	for r := range ranks {
 		own.ranks[r/64].Store(own.ranks[r/64].Load() | 1<<(r%64))
 	}
 	own.any.Store(0)
@@ -68,25 +86,27 @@ func (g *guard) deadlock() error {
 		own.any.Store(1)
 	}
 	if own.mark.Load() == 0 {
-		g.board.waits++
-		own.mark.Store(g.board.waits)
+		b.waits++
+		own.mark.Store(b.waits)
 	}
-	circle := g.board.circle()
-	if !slices.Contains(circle, g.board.rank) {
-		g.picket.same = 0
-		return nil
+}
+
+// steady tells whether this rank is in the circle, and the circle has been the
+// same for a while.
+func (p *picket) steady(b *Board, circle []int) bool {
+	if !slices.Contains(circle, b.rank) {
+		p.same = 0
+		return false
 	}
 	var marks []uint64
 	for _, r := range circle {
-		marks = append(marks, uint64(r), g.board.needsOf(r).mark.Load())
+		marks = append(marks, uint64(r), b.needsOf(r).mark.Load())
 	}
-	if !slices.Equal(marks, g.picket.seen) {
-		g.picket.seen, g.picket.same = marks, 0
+	if !slices.Equal(marks, p.seen) {
+		p.seen, p.same = marks, 0
 	}
-	if g.picket.same++; g.picket.same < deadlockAfter {
-		return nil
-	}
-	return &circleError{circle}
+	p.same++
+	return p.same >= deadlockAfter
 }
 
 // awake takes the needs back when a wait ends.
@@ -101,7 +121,8 @@ func (g *guard) awake() {
 func (b *Board) circle() []int {
 	var stuck []int
 	for r := range b.world {
-		if b.needsOf(r).mark.Load() != 0 && b.State(r) == collective.Waiting {
+		n, state := b.needsOf(r), b.State(r)
+		if n.mark.Load() != 0 && (state == collective.Waiting || n.outside.Load() != 0 && !state.Over()) {
 			stuck = append(stuck, r)
 		}
 	}

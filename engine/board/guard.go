@@ -221,6 +221,7 @@ func (g *guard) Split(ctx context.Context, group collective.Group) (collective.C
 	g.number(&c)
 	w.begin(&c)
 	g.waiting, g.over = w, false
+	defer g.awake()
 	comm, err := g.split(g.bounded(ctx), group, &c)
 	if err != nil {
 		err = g.explain(w, err)

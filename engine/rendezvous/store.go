@@ -12,8 +12,9 @@ import (
 )
 
 // pollAtMost is how long one request waits for its keys. Longer waits are
-// repeated, so that each side soon notices when the other is gone.
-const pollAtMost = 500 * time.Millisecond
+// repeated, so that each side soon notices when the other is gone, and a rank
+// looks at the others meanwhile.
+const pollAtMost = 150 * time.Millisecond
 
 // Store is a rank's access to the run's store: keys with values, of any bytes.
 // Its keys are those of one namespace. The methods are PyTorch's TCPStore's, and

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 
 	"drun/collective"
 	"drun/engine/board"
@@ -35,27 +36,42 @@ func (w *worker) meet() *rendezvous.Store {
 type recipeStore struct {
 	*rendezvous.Store
 	board *board.Board
-	rank  int
+	limit time.Duration // of waits, unless the recipe says otherwise
 }
 
 var _ dist.Store = (*recipeStore)(nil)
 
-func (s *recipeStore) MultiGet(ctx context.Context, keys []string) ([][]byte, error) {
-	s.note(keys)
-	defer s.board.Note("")
-	return s.Store.MultiGet(s.watched(ctx), keys)
+func (s *recipeStore) MultiGet(ctx context.Context, keys []string) (values [][]byte, err error) {
+	err = s.watch(ctx, keys, func(ctx context.Context) error {
+		values, err = s.Store.MultiGet(ctx, keys)
+		return err
+	})
+	return values, err
 }
 
 func (s *recipeStore) Wait(ctx context.Context, keys []string) error {
-	s.note(keys)
-	defer s.board.Note("")
-	return s.Store.Wait(s.watched(ctx), keys)
+	return s.watch(ctx, keys, func(ctx context.Context) error { return s.Store.Wait(ctx, keys) })
 }
 
-func (s *recipeStore) note(keys []string) {
-	const shown = 4 // a note is short
+// watch waits in the sight of the other ranks.
+func (s *recipeStore) watch(ctx context.Context, keys []string, wait func(context.Context) error) error {
+	lookout := s.board.Lookout(note(keys))
+	defer lookout.Close()
+	p, ok := ctx.(*collective.Patience)
+	switch {
+	case !ok:
+		p = &collective.Patience{Context: ctx, Check: lookout.Look}
+	case p.Limit == s.limit: // a time that the recipe itself gave is waited for in full
+		p = &collective.Patience{Context: p.Context, Limit: p.Limit, Check: lookout.Look}
+	}
+	return wait(p)
+}
+
+// note says in a few words what a rank waits for.
+func note(keys []string) string {
+	const shown = 4
 	if len(keys) == 0 {
-		return
+		return ""
 	}
 	var b strings.Builder
 	b.WriteString("waiting for store key ")
@@ -68,27 +84,5 @@ func (s *recipeStore) note(keys []string) {
 	if len(keys) > shown {
 		b.WriteString(", …")
 	}
-	s.board.Note(b.String())
-}
-
-// watched has the wait look at the other ranks.
-func (s *recipeStore) watched(ctx context.Context) context.Context {
-	if p, ok := ctx.(*collective.Patience); ok {
-		return &collective.Patience{Context: p.Context, Limit: p.Limit, Check: s.alone}
-	}
-	return &collective.Patience{Context: ctx, Check: s.alone}
-}
-
-// alone reports that nobody is left who could set a key. A rank that failed is
-// the agent's to report, which ends all waits.
-func (s *recipeStore) alone() error {
-	if s.board.World() == 1 {
-		return errors.New("there is no other rank that could set it")
-	}
-	for r := range s.board.World() {
-		if r != s.rank && s.board.State(r) != collective.Returned {
-			return nil
-		}
-	}
-	return errors.New("all other ranks have returned from main")
+	return b.String()
 }

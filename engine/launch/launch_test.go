@@ -1,0 +1,80 @@
+package launch_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"drun/engine/launch"
+	"drun/engine/recipetest"
+	"drun/history"
+)
+
+func TestMain(m *testing.M) { recipetest.Main(m) }
+
+// start runs a recipe in a folder and gives what it printed.
+func start(t *testing.T, dir, source string, params ...string) (*launch.Result, string, error) {
+	t.Helper()
+	file := filepath.Join(dir, "recipe.star")
+	if err := os.WriteFile(file, []byte(source), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	r, err := launch.Run(launch.Options{Recipe: file, Nproc: 1, Home: filepath.Join(dir, "home"), Params: params,
+		Timeout: 5e9, Threads: 1, Stdout: &out, Stderr: &out})
+	return r, out.String(), err
+}
+
+func stored(t *testing.T, dir string, id int64) (lines []string) {
+	t.Helper()
+	db, err := history.OpenReadOnly(filepath.Join(dir, "home"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Logs(id, history.LogFilter{}, func(l history.LogLine) error {
+		lines = append(lines, l.Text)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return lines
+}
+
+func TestLongLine(t *testing.T) {
+	dir := t.TempDir()
+	r, out, err := start(t, dir, "def main():\n    print('x' * (1 << 20))\n    print('end')\n")
+	if err != nil || r.Code != 0 {
+		t.Fatal(r, err)
+	}
+	if got := strings.Count(out, "x"); got != 1<<20 {
+		t.Errorf("%d of the line's characters were shown, want %d", got, 1<<20)
+	}
+	if !strings.HasSuffix(out, "\nend\n") {
+		t.Errorf("the next line is lost: %q", out[len(out)-20:])
+	}
+	if got := strings.Count(strings.Join(stored(t, dir, r.ID), ""), "x"); got != 1<<20 {
+		t.Errorf("%d of the line's characters were kept", got)
+	}
+}
+
+// A run that ends in a usage error leaves nothing, not even its id's gap.
+func TestUsageErrorLeavesNoRun(t *testing.T) {
+	dir := t.TempDir()
+	recipe := "p = run.params(lr = 0.1)\ndef main(): pass\n"
+	first, _, err := start(t, dir, recipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var coded interface{ ExitCode() int }
+	if _, _, err := start(t, dir, recipe, "lr=high"); !errors.As(err, &coded) || coded.ExitCode() != 2 {
+		t.Fatalf("a bad parameter: %v", err)
+	}
+	next, _, err := start(t, dir, recipe)
+	if err != nil || next.ID != first.ID+1 {
+		t.Fatalf("run %d follows run %d (%v)", next.ID, first.ID, err)
+	}
+}
