@@ -14,7 +14,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 
 build:
 	@mkdir -p bin
-	go build -trimpath -o bin/drun ./cmd/drun
+	go build -trimpath -o bin/ ./cmd/drun ./cmd/drun-plugin-host
 
 # Trains a classifier of handwritten digits on two ranks, and shows the run.
 demo: build

@@ -1,14 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"os"
+	"os/exec"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"drun/engine"
 	"drun/plugins/host"
 )
 
@@ -41,7 +46,7 @@ func newBackends() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return listBackends(cmd, dirs) },
 	}
 	cmd.PersistentFlags().StringArrayVar(&dirs, "plugin-dir", nil, "`folder` to look for plugins in first (repeatable)")
-	cmd.AddCommand(newTrust(&dirs))
+	cmd.AddCommand(newTest(&dirs), newTrust(&dirs))
 	return cmd
 }
 
@@ -96,15 +101,61 @@ func inspect(ctx context.Context, p *host.Plugin) backendInfo {
 	defer stop()
 	err := p.Sum()
 	if b.SHA256 = p.SHA256; err == nil {
-		var about host.About
-		about, err = host.Probe(ctx, p)
-		b.Version, b.Problem = about.Version, about.Problem
+		err = probe(ctx, p, &b)
 	}
 	if err != nil {
 		b.Problem = err.Error()
 	}
 	b.Usable = b.Problem == ""
 	return b
+}
+
+// probe has the plugin started and asked.
+func probe(ctx context.Context, p *host.Plugin, b *backendInfo) error {
+	program, err := host.FindProgram()
+	if err != nil {
+		return err
+	}
+	var out, words bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, "probe", p.Name, p.Path)
+	cmd.Stdout, cmd.Stderr = &out, &words
+	if err := cmd.Run(); err != nil {
+		if text := strings.TrimSpace(words.String()); text != "" {
+			return errors.New(text)
+		}
+		return err
+	}
+	return json.Unmarshal(out.Bytes(), b)
+}
+
+func newTest(dirs *[]string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "test NAME",
+		Short: "Run the conformance suite against a plugin",
+		Long:  "Runs the suite that every backend must pass, with a process of the plugin for each rank.",
+		Args:  arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := host.Find(args[0], host.Dirs(*dirs...))
+			if err == nil {
+				err = host.Verify(homeOf(cmd), p)
+			}
+			if err != nil {
+				return err
+			}
+			program, err := host.FindProgram()
+			if err != nil {
+				return err
+			}
+			suite := exec.CommandContext(cmd.Context(), program, "test", p.Name, p.Path)
+			suite.Stdout, suite.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			if err := suite.Run(); errors.As(err, new(*exec.ExitError)) {
+				return exitStatus(engine.ExitBackend) // it has said why
+			} else if err != nil {
+				return err
+			}
+			return nil
+		},
+	}
 }
 
 func newTrust(dirs *[]string) *cobra.Command {

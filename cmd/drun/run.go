@@ -17,6 +17,7 @@ import (
 
 	"drun/engine"
 	"drun/engine/launch"
+	"drun/plugins/host"
 )
 
 func newRun() *cobra.Command {
@@ -107,6 +108,10 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	o.Stdout, o.Stderr, o.Signals = cmd.OutOrStdout(), cmd.ErrOrStderr(), signals
 	o.Terminal = o.Stderr == os.Stderr && term.IsTerminal(int(os.Stderr.Fd()))
 
+	if o.Backend != "shm" {
+		// Found later than the backend, whose absence says more.
+		o.PluginHost, _ = host.FindProgram()
+	}
 	result, err := launch.Run(o)
 	if err != nil {
 		return err

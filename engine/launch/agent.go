@@ -115,6 +115,9 @@ func (a *agent) start() error {
 		a.meet()
 	}
 	exe := a.o.Exe
+	if a.plugin != nil && a.o.PluginHost != "" {
+		exe = a.o.PluginHost
+	}
 	if exe == "" {
 		exe = "/proc/self/exe" // the program that runs, also if the file was replaced
 	}

@@ -40,13 +40,15 @@ type Options struct {
 	Command  []string      // as the user typed it, for the history
 	Version  string
 
-	Exe      string // the program that workers run; "": this one
-	Stdout   io.Writer
-	Stderr   io.Writer
-	Terminal bool             // Stderr is a terminal: show progress
-	Signals  <-chan os.Signal // of the kinds in Signals
-	Testing  bool             // give the recipe the testing module
-	OnSpawn  func(rank, pid int)
+	Exe string // the program that workers run; "": this one
+	// PluginHost is the program that workers run instead when the backend is a plugin.
+	PluginHost string
+	Stdout     io.Writer
+	Stderr     io.Writer
+	Terminal   bool             // Stderr is a terminal: show progress
+	Signals    <-chan os.Signal // of the kinds in Signals
+	Testing    bool             // give the recipe the testing module
+	OnSpawn    func(rank, pid int)
 }
 
 // Result is how a run ended.

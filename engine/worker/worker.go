@@ -18,7 +18,6 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/kernel"
-	"drun/plugins/host"
 	"drun/starlib"
 	"drun/starlib/run"
 	"drun/starlib/universe"
@@ -32,8 +31,8 @@ func Invoked() bool {
 }
 
 // Main runs the rank and returns the process's exit status. What went wrong has
-// been reported to the agent by then.
-func Main() int {
+// been reported to the agent by then. A program that can start plugins says how.
+func Main(plugins ...Starter) int {
 	// A deep recursion is stopped by the recipe's own bound; this is room for it.
 	debug.SetMaxStack(1 << 30)
 	if os.Getenv("GOGC") == "" {
@@ -51,6 +50,9 @@ func Main() int {
 		return int(engine.ExitRankLost) // the agent is gone
 	}
 	w := &worker{job: first.Job, channel: channel, replies: make(chan engine.ToWorker, 1)}
+	if len(plugins) > 0 {
+		w.plugins = plugins[0]
+	}
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	return w.run()
 }
@@ -62,6 +64,7 @@ type worker struct {
 	ctx     context.Context // ends when the run is aborted
 	cancel  context.CancelCauseFunc
 	replies chan engine.ToWorker
+	plugins Starter // nil: there are none
 
 	board  *board.Board
 	thread *starlark.Thread
@@ -132,7 +135,11 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	var backend collective.Backend
 	switch {
 	case job.Plugin != nil:
-		backend = w.plugin()
+		if w.plugins == nil {
+			return nil, &engine.Error{Code: engine.ExitBackend, Msg: "this program cannot start plugins: drun-plugin-host, which can, was not found",
+				Hint: "it belongs beside drun, or into $PATH: make build puts it there"}
+		}
+		backend = w.plugins(job.Plugin, w.stop)
 	case job.Place.WorldSize == 1:
 		return nil, nil
 	default:
@@ -150,7 +157,7 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	if err != nil {
 		return nil, &engine.Error{Code: engine.ExitBackend, Msg: fmt.Sprintf("backend %s: %v", job.Backend, err), Err: err}
 	}
-	if p, ok := comm.(*host.Comm); ok && job.Place.Rank == 0 {
+	if p, ok := comm.(interface{ Version() string }); ok && job.Place.Rank == 0 {
 		version := p.Version()
 		if err := w.channel.Send(&engine.ToAgent{Version: &version}); err != nil {
 			return nil, err
@@ -159,15 +166,9 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	return board.Guard(comm, w.board)
 }
 
-// plugin is the backend of a plugin, whose death is the end of the rank.
-func (w *worker) plugin() *host.Backend {
-	p := w.job.Plugin
-	return &host.Backend{
-		Plugin:  &host.Plugin{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Mark: p.Mark},
-		Stderr:  os.Stderr,
-		OnDeath: w.stop,
-	}
-}
+// A Starter gives the backend of a plugin. What the plugin writes to stderr goes
+// to the worker's; onDeath is called if the plugin ends by itself.
+type Starter func(p *engine.Plugin, onDeath func(error)) collective.Backend
 
 // listen takes the agent's messages. When the channel ends the agent is gone,
 // and the worker ends with it, whatever it is doing.

@@ -1,3 +1,7 @@
+// Package host finds the programs of communication engines that are plugins, and
+// decides whether they can be trusted. engine/launch looks for the one that a
+// run asks for, and `drun backends` lists and trusts them. plugins/client starts
+// them.
 package host
 
 import (
@@ -23,7 +27,7 @@ type Plugin struct {
 	Name   string // what --backend calls it
 	Path   string // absolute
 	SHA256 string // of the file, hexadecimal; "" until Sum
-	Mark   string // of the file when its checksum was taken: see unchanged
+	Mark   string // of the file when its checksum was taken: see Unchanged
 	Hidden bool   // another of the same name comes before it
 }
 
@@ -46,6 +50,24 @@ func Dirs(given ...string) []string {
 		}
 	}
 	return out
+}
+
+// Program is what starts plugins: a worker of drun with all that this needs.
+const Program = "drun-plugin-host"
+
+// FindProgram gives the path of Program, which is installed with drun: in its
+// folder, or the folder plugins there, or in $PATH.
+func FindProgram() (string, error) {
+	dirs := Dirs()
+	if exe, err := os.Executable(); err == nil {
+		dirs = append([]string{filepath.Dir(exe)}, dirs...)
+	}
+	for _, dir := range dirs {
+		if path := filepath.Join(dir, Program); executable(path) == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%s, which starts plugins, was not found beside drun or in $PATH: make build installs it", Program)
 }
 
 // A NotFoundError says where a plugin was looked for in vain.
@@ -149,12 +171,12 @@ func (p *Plugin) Sum() error {
 		return fmt.Errorf("%s: %w", p.Path, err)
 	}
 	p.SHA256, p.Mark = hex.EncodeToString(h.Sum(nil)), before
-	return p.unchanged()
+	return p.Unchanged()
 }
 
-// unchanged reports an error if the file is another one than that whose
+// Unchanged reports an error if the file is another one than that whose
 // checksum was taken.
-func (p *Plugin) unchanged() error {
+func (p *Plugin) Unchanged() error {
 	now, err := mark(p.Path)
 	if err == nil && p.SHA256 != "" && now != p.Mark {
 		err = fmt.Errorf("%s was changed while the run started", p.Path)

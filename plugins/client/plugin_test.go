@@ -1,4 +1,4 @@
-package host
+package client
 
 // act makes this program a plugin that behaves as its name says.
 func act(string) {}

@@ -1,4 +1,4 @@
-package host
+package client
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/plugins/host"
 	"drun/plugins/internal/wire"
 
 	"github.com/hashicorp/go-hclog"
@@ -27,7 +28,7 @@ import (
 
 // process is a plugin that runs.
 type process struct {
-	plugin  *Plugin
+	plugin  *host.Plugin
 	rank    int
 	cmd     *exec.Cmd
 	client  *plugin.Client
@@ -57,8 +58,8 @@ var startTimeout = startLimit
 
 // start runs the program and asks what it is. What it writes to stderr goes to
 // the writer.
-func start(ctx context.Context, p *Plugin, rank int, stderr io.Writer) (*process, error) {
-	if err := p.unchanged(); err != nil {
+func start(ctx context.Context, p *host.Plugin, rank int, stderr io.Writer) (*process, error) {
+	if err := p.Unchanged(); err != nil {
 		return nil, err
 	}
 	arena, err := wire.Create()
@@ -144,7 +145,7 @@ func (x *process) connect() error {
 	}
 	if x.about.Name != x.plugin.Name {
 		return fmt.Errorf("%s says that it is the backend %q: its file should be named %s%s",
-			x.plugin.Path, x.about.Name, Prefix, x.about.Name)
+			x.plugin.Path, x.about.Name, host.Prefix, x.about.Name)
 	}
 	return nil
 }

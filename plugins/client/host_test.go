@@ -1,4 +1,4 @@
-package host
+package client
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/engine/rendezvous"
+	"drun/plugins/host"
 )
 
 // programs is where TestMain has put the example plugin.
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		programs = dir
-		build := exec.Command("go", "build", "-o", filepath.Join(dir, Prefix+"example"), "drun/plugins/example")
+		build := exec.Command("go", "build", "-o", filepath.Join(dir, host.Prefix+"example"), "drun/plugins/example")
 		build.Stderr = os.Stderr
 		if err := build.Run(); err != nil {
 			return 1
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 // world opens a plugin n times, as the ranks of a world.
-func world(t testing.TB, p *Plugin, n int) []collective.Comm {
+func world(t testing.TB, p *host.Plugin, n int) []collective.Comm {
 	t.Helper()
 	store := rendezvous.Memory()
 	comms, errs := make([]collective.Comm, n), make(chan error, n)
@@ -64,9 +65,9 @@ func world(t testing.TB, p *Plugin, n int) []collective.Comm {
 	return comms
 }
 
-func example(t testing.TB) *Plugin {
+func example(t testing.TB) *host.Plugin {
 	t.Helper()
-	p, err := Find("example", []string{programs})
+	p, err := host.Find("example", []string{programs})
 	if err != nil {
 		t.Fatal(err)
 	}

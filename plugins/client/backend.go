@@ -1,8 +1,8 @@
-// Package host finds communication engines that are plugins, decides whether
-// they can be trusted, starts them and makes a [collective.Backend] of them.
-// engine/launch looks for the plugin that a run asks for, engine/worker opens
-// it in every rank, and `drun backends` lists, tests and trusts them.
-package host
+// Package client starts a plugin and makes a [collective.Backend] of it: requests
+// of the control service go through go-plugin's gRPC, calls through the arena.
+// cmd/drun-plugin-host links it, and with it all that gRPC needs; cmd/drun does
+// not, so that runs without plugins start no later.
+package client
 
 import (
 	"context"
@@ -11,13 +11,14 @@ import (
 	"io"
 
 	"drun/collective"
+	"drun/plugins/host"
 	"drun/plugins/internal/wire"
 )
 
 // Backend is a plugin as a backend: each Open starts a process, which ends with
 // the world's Comm.
 type Backend struct {
-	Plugin *Plugin
+	Plugin *host.Plugin
 	Stderr io.Writer // gets what the plugin writes there, each line after its name
 	// OnDeath is called when the process has ended though nobody told it to,
 	// from any goroutine. It may be nil.
@@ -70,12 +71,12 @@ func (b *Backend) join(ctx context.Context, x *process, world collective.World) 
 
 // About is what a plugin says of itself.
 type About struct {
-	Version string
-	Problem string // why it cannot run here; "" if it can
+	Version string `json:"version"`
+	Problem string `json:"problem"` // why it cannot run here; "" if it can
 }
 
 // Probe starts the plugin for a moment and asks it.
-func Probe(ctx context.Context, p *Plugin) (About, error) {
+func Probe(ctx context.Context, p *host.Plugin) (About, error) {
 	x, err := start(ctx, p, 0, io.Discard)
 	if err != nil {
 		return About{}, err
