@@ -14,8 +14,7 @@ import (
 type port struct {
 	*process
 	memory   memory
-	spin     int // looks for the end of a call before sleeping
-	yield    int
+	spin     int // looks for the end of a call before others may run
 	aborting sync.WaitGroup
 
 	mu      sync.Mutex
@@ -27,16 +26,14 @@ type port struct {
 
 // How often a wait looks before it sleeps: see the same numbers in plugins/sdk.
 const (
-	spins  = 2000
-	yields = 50
+	spins  = 200
+	yields = 100
 )
 
 func newPort(x *process, world collective.World) *port {
 	p := &port{process: x, memory: memory{arena: x.arena}}
 	if 2*max(1, world.LocalSize) <= sharedmem.Cores() {
 		p.spin = spins
-	} else {
-		p.yield = yields
 	}
 	return p
 }

@@ -176,7 +176,7 @@ func (w *work) look() bool {
 		}
 		sharedmem.Pause()
 	}
-	for range w.c.yield {
+	for range yields {
 		if w.over() {
 			return true
 		}

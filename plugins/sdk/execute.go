@@ -16,24 +16,21 @@ import (
 type executor struct {
 	*server
 	order sync.Mutex // taking a slot and starting its call are one step
-	spin  int        // looks for the next slot before it sleeps
-	yield int
+	spin  int        // looks for the next slot before it lets others run
 }
 
-// How often an idle executor looks before it sleeps, each time after a pause of
-// some 20 ns, or after other processes ran where there are not cores enough:
-// about as long as being woken takes.
+// How often an idle executor looks before it sleeps: first after pauses of some
+// 20 ns, if there are cores enough that drun can be at work meanwhile, then after
+// letting other processes run. Together that is about as long as being woken takes.
 const (
-	spins  = 2000
-	yields = 50
+	spins  = 200
+	yields = 100
 )
 
 func (s *server) execute(localSize int) {
 	x := &executor{server: s}
 	if 2*localSize <= sharedmem.Cores() {
 		x.spin = spins
-	} else {
-		x.yield = yields
 	}
 	go x.inline()
 	go x.standby()
@@ -65,7 +62,7 @@ func (x *executor) idle() {
 			return
 		}
 	}
-	for range x.yield {
+	for range yields {
 		sharedmem.Yield()
 		if x.arena.Waiting() {
 			return
