@@ -10,7 +10,7 @@ RACE  = ./checkpoints/... ./collective/... ./engine/... ./history/... ./starlib/
 # Where time is spent.
 BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/... ./starlib/... ./tensor/...
 
-.PHONY: build demo test race bench microbench lint fmt clean
+.PHONY: build demo test neon race bench microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -25,6 +25,17 @@ test: build
 	go vet ./...
 	go test ./...
 	go test -race -short $(RACE)
+	$(MAKE) neon
+
+# The NEON path gives the bits of the others: built by a cross compiler, run under emulation.
+CROSS = gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+neon:
+	@if ! command -v qemu-aarch64 >/dev/null || ! command -v aarch64-linux-gnu-gcc >/dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && apt-get install -y -qq --no-install-recommends $(CROSS) >/dev/null; \
+		else echo "NEON is not checked: it needs apt-get install $(CROSS)"; exit 0; fi; \
+	fi; \
+	GOARCH=arm64 CC=aarch64-linux-gnu-gcc go test -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' -run 'TestGolden|TestPaths' ./kernel
 
 race:
 	go test -race ./...

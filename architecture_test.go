@@ -42,6 +42,7 @@ var layers = map[string][]string{
 	"engine/rendezvous": {"collective", "github.com/fxamacker/cbor/v2"},
 	"engine/worker":     {"engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys"},
 	"engine/launch":     {"engine", "history", "checkpoints", "collective", "tensor", "plugins/host", "golang.org/x/sys", "github.com/schollz/progressbar/v3"},
+	"engine/doctor":     {"engine", "kernel"},
 	// recipetest runs recipes on every backend, so it sees what the engine sees.
 	"engine/recipetest": {"engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},
 

@@ -16,9 +16,12 @@ const (
 	mpiName      = "Open MPI"
 	glooName     = "Gloo"
 	openBLASName = "OpenBLAS"
+
+	// openBLASWideName is OpenBLAS told to use its AVX-512 kernels: it does not know every processor that has them.
+	openBLASWideName = "OpenBLAS for AVX-512"
 )
 
-var peerNames = []string{torchName, mpiName, glooName, openBLASName}
+var peerNames = []string{torchName, mpiName, glooName, openBLASName, openBLASWideName}
 
 // install says how Debian and Ubuntu provide a peer.
 var install = map[string]string{
@@ -26,6 +29,8 @@ var install = map[string]string{
 	mpiName:      "openmpi-bin libopenmpi-dev",
 	glooName:     "libgloo-dev g++",
 	openBLASName: "libopenblas0-pthread",
+	// The same library, on a processor with AVX-512.
+	openBLASWideName: "libopenblas0-pthread",
 }
 
 // peers are the programs that this machine has; those that are missing with the reason.
@@ -58,6 +63,10 @@ func findPeers(ctx context.Context, folder string) *peers {
 	build(glooName, "g++", "-O2", "-std=c++17", peerSources+"/allreduce_gloo.cc", "-o", p.built("allreduce_gloo"), "-lgloo")
 	build(openBLASName, "cc", "-O2", peerSources+"/gemm_openblas.c", "-o", p.built("gemm_openblas"), "-ldl")
 	build(openBLASName, p.built("gemm_openblas"), "8", "8", "8")
+	p.lacks[openBLASWideName] = p.lacks[openBLASName]
+	if p.has(openBLASWideName) && kernelPath() != "avx512" {
+		p.lacks[openBLASWideName] = fmt.Errorf("this processor has no AVX-512")
+	}
 	return p
 }
 

@@ -96,6 +96,7 @@ func probes(drun, folder string, p *peers) []probe {
 	all = append(all,
 		probe{groupKernels, drunName, "", ownKernels},
 		probe{groupKernels, openBLASName, "", printed(openBLAS(p), 0)},
+		probe{groupKernels, openBLASWideName, "", printed(append([]string{"env", "OPENBLAS_CORETYPE=SkylakeX"}, openBLAS(p)...), 0)},
 		probe{groupKernels, torchName, "", printed(python("kernels_torch.py"), 0)},
 	)
 	return available(all, p)

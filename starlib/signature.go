@@ -19,9 +19,10 @@ type signature struct {
 }
 
 type param struct {
-	name  string
-	types []string       // empty: any
-	value starlark.Value // the default; nil when the argument is required
+	name   string
+	types  []string                    // empty: any
+	checks []func(starlark.Value) bool // one a type
+	value  starlark.Value              // the default; nil when the argument is required
 }
 
 func (s *signature) index(name string) int {
@@ -31,37 +32,34 @@ func (s *signature) index(name string) int {
 // accepts tells whether v is of one of the declared types. A default is accepted
 // whatever its type, so None may be passed where it is the default.
 func (p *param) accepts(v starlark.Value) bool {
-	if len(p.types) == 0 || (v == starlark.None && p.value == starlark.None) {
+	if len(p.checks) == 0 || (v == starlark.None && p.value == starlark.None) {
 		return true
 	}
-	for _, t := range p.types {
-		ok := false
-		switch t {
-		case "any":
-			ok = true
-		case "int":
-			_, ok = v.(starlark.Int)
-		case "float", "number":
-			switch v.(type) {
-			case starlark.Int, starlark.Float:
-				ok = true
-			}
-		case "bool":
-			_, ok = v.(starlark.Bool)
-		case "string":
-			_, ok = v.(starlark.String)
-		case "callable":
-			_, ok = v.(starlark.Callable)
-		case "iterable":
-			_, ok = v.(starlark.Iterable)
-		case "None":
-			ok = v == starlark.None
-		default:
-			ok = v.Type() == t
-		}
-		if ok {
+	for _, is := range p.checks {
+		if is(v) {
 			return true
 		}
+	}
+	return false
+}
+
+// kinds are the type names that do not stand for the value's own Type.
+var kinds = map[string]func(starlark.Value) bool{
+	"any":      func(starlark.Value) bool { return true },
+	"int":      func(v starlark.Value) bool { _, ok := v.(starlark.Int); return ok },
+	"float":    isNumber,
+	"number":   isNumber,
+	"bool":     func(v starlark.Value) bool { _, ok := v.(starlark.Bool); return ok },
+	"string":   func(v starlark.Value) bool { _, ok := v.(starlark.String); return ok },
+	"callable": func(v starlark.Value) bool { _, ok := v.(starlark.Callable); return ok },
+	"iterable": func(v starlark.Value) bool { _, ok := v.(starlark.Iterable); return ok },
+	"None":     func(v starlark.Value) bool { return v == starlark.None },
+}
+
+func isNumber(v starlark.Value) bool {
+	switch v.(type) {
+	case starlark.Int, starlark.Float:
+		return true
 	}
 	return false
 }
@@ -103,7 +101,12 @@ func parseParam(field string) (param, error) {
 	p := param{name: strings.TrimSpace(name)}
 	if typed {
 		for _, t := range strings.Split(types, "|") {
-			p.types = append(p.types, strings.TrimSpace(t))
+			name := strings.TrimSpace(t)
+			is := kinds[name]
+			if is == nil {
+				is = func(v starlark.Value) bool { return v.Type() == name }
+			}
+			p.types, p.checks = append(p.types, name), append(p.checks, is)
 		}
 	}
 	if hasDefault {

@@ -6,5 +6,7 @@ import torch.distributed as dist
 
 dist.init_process_group("gloo")
 dist.all_reduce(torch.ones(1))
-if dist.get_rank() == 0:
+rank = dist.get_rank()
+dist.destroy_process_group()
+if rank == 0:
     print(f"resident size of a rank: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.1f} MiB")

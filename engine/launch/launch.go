@@ -127,6 +127,9 @@ type agent struct {
 	saves     map[int64]map[int]*engine.Part
 }
 
+// Backends lists what is built in for --backend.
+func Backends() []string { return []string{"shm"} }
+
 // findBackend finds the plugin of a backend that is not built in, and verifies it.
 func findBackend(o Options) (*host.Plugin, error) {
 	if o.Backend == "shm" {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-	"unsafe"
 
 	"drun/collective"
 	"drun/starlib"
@@ -58,5 +57,3 @@ func (g *Group) do(ctx context.Context, call collective.Call) error {
 	g.call.Send, g.call.Recv = collective.Buffer{}, collective.Buffer{} // keep no tensor's memory
 	return err
 }
-
-func unsafePointer(data []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(data)) }

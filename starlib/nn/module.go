@@ -19,6 +19,7 @@ type Model struct {
 	fields   []field
 	training bool
 	forward  starlark.Callable // takes the call's arguments
+	layer    bool              // one of drun's own, which keeps no tensor
 	self     bool              // forward is a recipe's function that takes the module first
 	ctx      *tensor.Context
 }

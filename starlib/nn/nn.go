@@ -68,11 +68,13 @@ func (k *maker) sequential(c *starlib.Call) (starlark.Value, error) {
 		m.fields = append(m.fields, register(fmt.Sprint(i), v))
 	}
 	m.forward = starlark.NewBuiltin("nn.sequential", func(thread *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+		var inner inside
 		for _, v := range modules {
 			out, err := call(thread, v, args, kwargs)
 			if err != nil {
 				return nil, err
 			}
+			inner.next(v, args, out)
 			args, kwargs = starlark.Tuple{out}, nil
 		}
 		if len(args) != 1 {
@@ -81,6 +83,32 @@ func (k *maker) sequential(c *starlib.Call) (starlark.Value, error) {
 		return args[0], nil
 	})
 	return m, nil
+}
+
+// inside follows a value through a sequence, and gives back the memory of what only the
+// sequence's own layers have seen.
+type inside struct {
+	last *tensor.Tensor // made by a layer here, and not known elsewhere
+}
+
+// next tells of a step from in to out.
+func (s *inside) next(fn starlark.Value, in starlark.Tuple, out starlark.Value) {
+	m, ok := fn.(*Model)
+	v, isTensor := out.(*startensor.Value)
+	if !ok || !m.layer || !isTensor {
+		s.last = nil // who knows who has it
+		return
+	}
+	t := (*tensor.Tensor)(v)
+	for _, a := range in {
+		if from, ok := a.(*startensor.Value); ok && tensor.SharesStorage((*tensor.Tensor)(from), t) {
+			return // a view of what came in is known to as many
+		}
+	}
+	if s.last != nil {
+		tensor.Discard(s.last)
+	}
+	s.last = t
 }
 
 // call calls a module or function. A layer of drun's own needs no frame of its own

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"drun/engine"
+	"drun/engine/doctor"
+)
+
+func newDoctor() *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor",
+		Short: "What this machine can run: cores, instruction sets, backends, a two-rank self-test",
+		Args:  arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r := doctor.Examine()
+			out := cmd.OutOrStdout()
+			if wantsJSON(cmd) {
+				if err := printJSON(out, r); err != nil {
+					return err
+				}
+			} else {
+				w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+				row(w, "machine", fmt.Sprintf("%s/%s, %d cores", r.OS, r.Arch, r.Cores))
+				row(w, "kernels", fmt.Sprintf("%s (it can run %s; DRUN_KERNEL forces one)", r.Kernels, strings.Join(r.Paths, ", ")))
+				row(w, "backends", strings.Join(r.Backends, ", "))
+				outcome := fmt.Sprintf("ok, in %.2f s", r.SelfTest.Seconds)
+				if !r.SelfTest.OK {
+					outcome = "FAILED"
+				}
+				row(w, "two ranks", outcome)
+				w.Flush()
+				for _, p := range r.Problems {
+					fmt.Fprintf(out, "problem: %s\n", p)
+				}
+			}
+			if len(r.Problems) > 0 {
+				return exitStatus(engine.ExitRecipe)
+			}
+			return nil
+		},
+	}
+}

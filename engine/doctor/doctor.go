@@ -1,0 +1,84 @@
+// Package doctor finds out what this machine can run: cores, the paths of the
+// kernels, backends, and whether two ranks really reach each other. `drun doctor`
+// prints it.
+package doctor
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"drun/engine/launch"
+	"drun/kernel"
+)
+
+// Report is what was found.
+type Report struct {
+	OS       string   `json:"os"`
+	Arch     string   `json:"arch"`
+	Cores    int      `json:"cores"`
+	Kernels  string   `json:"kernels"`      // the path in use: avx512, avx2, neon or scalar
+	Paths    []string `json:"kernel_paths"` // those this processor can run
+	Backends []string `json:"backends"`     // that --backend can name
+	SelfTest SelfTest `json:"self_test"`    // of two ranks over shm
+	Problems []string `json:"problems"`     // what keeps recipes from running
+}
+
+// SelfTest is a run of two ranks that add their numbers.
+type SelfTest struct {
+	OK      bool    `json:"ok"`
+	Seconds float64 `json:"seconds"`
+	Error   string  `json:"error,omitempty"`
+}
+
+const recipe = `def main():
+    total = dist.all_reduce(tensor([1.0 + dist.rank()]))
+    if total.item() != 3.0:
+        fail("1 + 2 gave %r" % total.item())
+`
+
+// Examine makes the report. It writes nothing but in a temporary folder.
+func Examine() *Report {
+	r := &Report{
+		OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(),
+		Kernels: kernel.Path(), Paths: kernel.Paths(), Backends: launch.Backends(), Problems: []string{},
+	}
+	if err := kernel.CheckPath(); err != nil {
+		r.Problems = append(r.Problems, err.Error())
+	}
+	start := time.Now()
+	err := selfTest()
+	r.SelfTest = SelfTest{OK: err == nil, Seconds: time.Since(start).Seconds()}
+	if err != nil {
+		r.SelfTest.Error = err.Error()
+		r.Problems = append(r.Problems, "two ranks cannot run: "+err.Error())
+	}
+	return r
+}
+
+func selfTest() error {
+	dir, err := os.MkdirTemp("", "drun-doctor-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "selftest.star")
+	if err := os.WriteFile(path, []byte(recipe), 0o600); err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	result, err := launch.Run(launch.Options{
+		Recipe: path, Nproc: 2, Home: filepath.Join(dir, "home"), Timeout: 10 * time.Second,
+		Stdout: &out, Stderr: &out,
+	})
+	if err != nil {
+		return err
+	}
+	if result.Failure != nil {
+		return fmt.Errorf("%s", launch.Message(result.Failure, 2))
+	}
+	return nil
+}
