@@ -160,8 +160,8 @@ func (c *Comm) Abort(cause error) {
 			for err == nil && c.underWay(c.number) != "" && time.Now().Before(end) && c.ctx.Err() == nil {
 				time.Sleep(5 * time.Millisecond)
 			}
-			if c.ctx.Err() != nil {
-				return
+			if c.ctx.Err() != nil || c.closing.Load() {
+				return // it ends, or has ended
 			}
 			if doing := c.underWay(c.number); doing != "" {
 				c.condemn(fmt.Sprintf("it did not end its %s within %v of being told to, and was killed", doing, abortLimit))
