@@ -46,7 +46,7 @@ func newBackends() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return listBackends(cmd, dirs) },
 	}
 	cmd.PersistentFlags().StringArrayVar(&dirs, "plugin-dir", nil, "`folder` to look for plugins in first (repeatable)")
-	cmd.AddCommand(newTest(&dirs), newTrust(&dirs))
+	cmd.AddCommand(newTest(&dirs), newBench(&dirs), newTrust(&dirs))
 	return cmd
 }
 
