@@ -7,8 +7,8 @@ export GOFLAGS += -trimpath
 # The linter runs by version, so that it need not be installed.
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-# Where goroutines, processes or shared memory meet.
-RACE  = ./checkpoints/... ./collective/... ./engine/... ./history/... ./starlib/...
+# Where goroutines or shared memory meet in one process.
+RACE  = ./checkpoints/... ./collective/... ./engine/board ./engine/launch ./engine/rendezvous ./engine/worker ./history/... ./plugins/... ./starlib/...
 # Where time is spent.
 BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/... ./starlib/... ./tensor/...
 
@@ -16,7 +16,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 
 build:
 	@mkdir -p bin
-	go build -o bin/drun ./cmd/drun
+	go build -o bin/ ./cmd/drun ./cmd/drun-plugin-host
 
 # Trains a classifier of handwritten digits on two ranks, and shows the run.
 demo: build

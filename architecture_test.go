@@ -40,7 +40,7 @@ var layers = map[string][]string{
 	"engine/board":      {"engine/board", "collective", "golang.org/x/sys"},
 	"engine/recipe":     {"engine", "starlib", starlark},
 	"engine/rendezvous": {"collective", "github.com/fxamacker/cbor/v2"},
-	"engine/worker":     {"engine", "starlib", "tensor", "collective", "kernel", "plugins/host", starlark, "golang.org/x/sys"},
+	"engine/worker":     {"engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys"},
 	"engine/launch":     {"engine", "history", "checkpoints", "collective", "tensor", "plugins/host", "golang.org/x/sys", "github.com/schollz/progressbar/v3"},
 	"engine/doctor":     {"engine", "kernel"},
 	// recipetest runs recipes on every backend, so it sees what the engine sees.
@@ -49,10 +49,16 @@ var layers = map[string][]string{
 	// bench measures drun as its users do; only the kernels are called directly.
 	"bench": {"kernel"},
 
-	"plugins/sdk":  {"collective", "plugins/sdk"},
-	"plugins/host": {"collective", "plugins/sdk", "plugins/host"},
-	"plugins":      {"collective", "plugins/sdk"},
+	"plugins/sdk":    {"collective", "plugins/internal", goPlugin, "github.com/hashicorp/go-hclog", "golang.org/x/sys"},
+	"plugins/host":   {"golang.org/x/sys"},
+	"plugins/client": {"collective", "plugins/host", "plugins/internal/wire", goPlugin, "github.com/hashicorp/go-hclog", "google.golang.org", "golang.org/x/sys"},
+	"plugins":        {"collective", "plugins/sdk"},
 
+	"plugins/internal/wire":      {"collective", goPlugin, "google.golang.org", "golang.org/x/sys"},
+	"plugins/internal/reduction": {"collective", "kernel"},
+
+	// The only program that links gRPC on drun's side.
+	"cmd/drun-plugin-host": {"engine", "collective", "plugins/client", "plugins/host"},
 	"cmd": {"engine", "history", "checkpoints", "starlib", "collective", "plugins/host", sqlite, "golang.org/x/term",
 		"github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
@@ -60,6 +66,7 @@ var layers = map[string][]string{
 const (
 	sqlite   = "github.com/mattn/go-sqlite3"
 	starlark = "go.starlark.net"
+	goPlugin = "github.com/hashicorp/go-plugin"
 )
 
 // cgo is where C may be called from.

@@ -17,6 +17,7 @@ import (
 
 	"drun/engine"
 	"drun/engine/launch"
+	"drun/plugins/host"
 )
 
 func newRun() *cobra.Command {
@@ -38,7 +39,8 @@ func newRun() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVarP(&nproc, "nproc", "n", "1", "ranks on this machine, or auto: one a core")
-	f.StringVar(&o.Backend, "backend", "shm", "engine of the collectives")
+	f.StringVar(&o.Backend, "backend", defaultBackend(), "engine of the collectives: shm or a plugin's `name` ($DRUN_BACKEND)")
+	f.StringArrayVar(&o.Plugins, "plugin-dir", nil, "`folder` to look for plugins in first (repeatable)")
 	f.StringArrayVarP(&o.Params, "param", "p", nil, "set a parameter of the recipe, as `name=value` (repeatable)")
 	f.Int64Var(&o.Seed, "seed", 0, "seed of all random numbers")
 	f.StringVar(&o.Name, "name", "", "name of the run (default: two words)")
@@ -106,6 +108,10 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	o.Stdout, o.Stderr, o.Signals = cmd.OutOrStdout(), cmd.ErrOrStderr(), signals
 	o.Terminal = o.Stderr == os.Stderr && term.IsTerminal(int(os.Stderr.Fd()))
 
+	if o.Backend != "shm" {
+		// Found later than the backend, whose absence says more.
+		o.PluginHost, _ = host.FindProgram()
+	}
 	result, err := launch.Run(o)
 	if err != nil {
 		return err

@@ -49,7 +49,7 @@ func workersBeneath(ts *testscript.TestScript) map[int]string {
 		}
 		line, err := os.ReadFile(filepath.Join(proc, "cmdline"))
 		program, _, _ := strings.Cut(string(line), "\x00")
-		if err != nil || filepath.Base(program) != "drun" {
+		if err != nil || !strings.HasPrefix(filepath.Base(program), "drun") {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(proc))

@@ -39,6 +39,7 @@ func TestScript(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":    exits,
+			"plugins":  buildPlugins,
 			"logged":   logged,
 			"signal":   sendSignal,
 			"nothing":  nothingLeft,

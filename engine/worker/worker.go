@@ -31,8 +31,8 @@ func Invoked() bool {
 }
 
 // Main runs the rank and returns the process's exit status. What went wrong has
-// been reported to the agent by then.
-func Main() int {
+// been reported to the agent by then. A program that can start plugins says how.
+func Main(plugins ...Starter) int {
 	// A deep recursion is stopped by the recipe's own bound; this is room for it.
 	debug.SetMaxStack(1 << 30)
 	if os.Getenv("GOGC") == "" {
@@ -50,6 +50,9 @@ func Main() int {
 		return int(engine.ExitRankLost) // the agent is gone
 	}
 	w := &worker{job: first.Job, channel: channel, replies: make(chan engine.ToWorker, 1)}
+	if len(plugins) > 0 {
+		w.plugins = plugins[0]
+	}
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	return w.run()
 }
@@ -61,6 +64,7 @@ type worker struct {
 	ctx     context.Context // ends when the run is aborted
 	cancel  context.CancelCauseFunc
 	replies chan engine.ToWorker
+	plugins Starter // nil: there are none
 
 	board  *board.Board
 	thread *starlark.Thread
@@ -104,19 +108,19 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	if comm != nil {
 		defer comm.Close()
 	}
-	host := universe.Host{
+	env := universe.Host{
 		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, KeyValue: &recipeStore{store.In(recipeKeys), w.board, job.Timeout}, Timeout: job.Timeout, Store: w, Context: w.ctx, Stop: w.board.StopRequested,
 		Run:    run.Info{ID: job.RunID, Name: job.RunName, RestartCount: job.RestartCount},
 		Params: map[string]string{},
 	}
 	for _, p := range job.Params {
-		host.Params[p.Name] = p.Value
+		env.Params[p.Name] = p.Value
 	}
 	if job.Testing {
-		host.Extra = append(host.Extra, testing(job.Dir))
+		env.Extra = append(env.Extra, testing(job.Dir))
 	}
 	w.board.SetState(collective.Running)
-	u := universe.New(host)
+	u := universe.New(env)
 	u.Params.Inherited = map[string]bool{}
 	for _, p := range job.Params {
 		u.Params.Inherited[p.Name] = p.Inherited
@@ -130,13 +134,22 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	return nil
 }
 
-// join opens the backend; nil in a world of one.
+// join opens the backend; nil in a world of one, unless the user named a plugin.
 func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	job := w.job
-	if job.Place.WorldSize == 1 {
+	var backend collective.Backend
+	switch {
+	case job.Plugin != nil:
+		if w.plugins == nil {
+			return nil, &engine.Error{Code: engine.ExitBackend, Msg: "this program cannot start plugins: drun-plugin-host, which can, was not found",
+				Hint: "it belongs beside drun, or into $PATH: make build puts it there"}
+		}
+		backend = w.plugins(job.Plugin, w.stop)
+	case job.Place.WorldSize == 1:
 		return nil, nil
+	default:
+		backend = &shm.Backend{File: os.NewFile(engine.ShmFD, "shm")}
 	}
-	backend := &shm.Backend{File: os.NewFile(engine.ShmFD, "shm")}
 	ctx, stop := context.WithTimeout(w.ctx, job.Timeout)
 	defer stop()
 	comm, err := backend.Open(ctx, collective.World{
@@ -149,8 +162,18 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	if err != nil {
 		return nil, &engine.Error{Code: engine.ExitBackend, Msg: fmt.Sprintf("backend %s: %v", job.Backend, err), Err: err}
 	}
+	if p, ok := comm.(interface{ Version() string }); ok && job.Place.Rank == 0 {
+		version := p.Version()
+		if err := w.channel.Send(&engine.ToAgent{Version: &version}); err != nil {
+			return nil, err
+		}
+	}
 	return board.Guard(comm, w.board)
 }
+
+// A Starter gives the backend of a plugin. What the plugin writes to stderr goes
+// to the worker's; onDeath is called if the plugin ends by itself.
+type Starter func(p *engine.Plugin, onDeath func(error)) collective.Backend
 
 // listen takes the agent's messages. When the channel ends the agent is gone,
 // and the worker ends with it, whatever it is doing.

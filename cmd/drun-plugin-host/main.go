@@ -1,0 +1,56 @@
+// Command drun-plugin-host is drun's worker with what it takes to start plugins.
+// `drun run` runs it for the ranks of a run whose backend is a plugin, and
+// `drun backends` to probe and test plugins. It is a program of its own because
+// gRPC would make every run start later.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"drun/collective"
+	"drun/engine"
+	"drun/engine/worker"
+	"drun/plugins/client"
+	"drun/plugins/host"
+)
+
+func main() {
+	if worker.Invoked() {
+		os.Exit(worker.Main(start))
+	}
+	if err := command(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(int(engine.ExitBackend))
+	}
+}
+
+// start is the worker's way to a plugin.
+func start(p *engine.Plugin, onDeath func(error)) collective.Backend {
+	return &client.Backend{
+		Plugin:  &host.Plugin{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Mark: p.Mark},
+		Stderr:  os.Stderr,
+		OnDeath: onDeath,
+	}
+}
+
+// command carries out what `drun backends` asks for.
+func command(args []string) error {
+	if len(args) != 3 {
+		return fmt.Errorf("drun starts this program: see drun backends --help")
+	}
+	p := &host.Plugin{Name: args[1], Path: args[2]}
+	switch args[0] {
+	case "probe":
+		about, err := client.Probe(context.Background(), p)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(about)
+	case "test":
+		return test(p)
+	}
+	return fmt.Errorf("unknown command %s", args[0])
+}

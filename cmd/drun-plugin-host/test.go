@@ -1,0 +1,60 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"sync"
+	"testing"
+
+	"drun/collective"
+	"drun/collective/disttest"
+	"drun/engine/rendezvous"
+	"drun/plugins/client"
+	"drun/plugins/host"
+)
+
+// test runs the conformance suite against the plugin, a process for each rank,
+// and ends this process with status 1 if something fails.
+func test(p *host.Plugin) error {
+	testing.Init()
+	if err := flag.CommandLine.Parse([]string{"-test.v"}); err != nil {
+		return err
+	}
+	testing.Main(func(string, string) (bool, error) { return true, nil }, []testing.InternalTest{{
+		Name: p.Name,
+		F: func(t *testing.T) {
+			disttest.Conformance(t, func(t testing.TB, n int) []collective.Comm { return open(t, p, n) })
+		},
+	}}, nil, nil)
+	return nil
+}
+
+// open makes a world of n ranks.
+func open(t testing.TB, p *host.Plugin, n int) []collective.Comm {
+	store := rendezvous.Memory()
+	comms, errs := make([]collective.Comm, n), make([]error, n)
+	var all sync.WaitGroup
+	for rank := range n {
+		all.Go(func() {
+			b := &client.Backend{Plugin: p, Stderr: os.Stderr}
+			comms[rank], errs[rank] = b.Open(disttest.Context, collective.World{
+				Rank: rank, Size: n, LocalRank: rank, LocalSize: n, Store: store})
+		})
+	}
+	all.Wait()
+	t.Cleanup(func() {
+		for rank, c := range comms {
+			if c == nil {
+				continue
+			}
+			if err := c.Close(); err != nil {
+				t.Errorf("close of rank %d: %v", rank, err)
+			}
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return comms
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"drun/collective"
+	"drun/engine"
+	"drun/engine/launch"
+	"drun/plugins/host"
+)
+
+//go:embed bench.star
+var benchRecipe []byte
+
+// benchRow is one size, as nccl-tests shows it: the slowest rank's mean time of
+// a call; algbw is bytes by time, busbw that times the traffic that the op needs.
+type benchRow struct {
+	Op      string  `json:"op"`
+	Backend string  `json:"backend"`
+	Ranks   int     `json:"ranks"`
+	DType   string  `json:"dtype"`
+	Bytes   int     `json:"bytes"`
+	Micros  float64 `json:"us"`
+	AlgBW   float64 `json:"algbw"` // GB/s
+	BusBW   float64 `json:"busbw"`
+	Wrong   *int    `json:"wrong,omitempty"` // elements of the results; with --check
+}
+
+type benchFlags struct {
+	nproc, op, dtype, from, to string
+	factor, iters, warmup      int
+	check                      bool
+}
+
+func newBench(dirs *[]string) *cobra.Command {
+	var b benchFlags
+	cmd := &cobra.Command{
+		Use:   "bench NAME",
+		Short: "Measure a backend's collectives",
+		Long: "Times a collective at several sizes, through the path that a recipe takes, and prints the slowest rank's\n" +
+			"mean in the habit of nccl-tests.",
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd, args[0], *dirs) },
+	}
+	f := cmd.Flags()
+	f.StringVarP(&b.nproc, "nproc", "n", "2", "ranks on this machine")
+	f.StringVar(&b.op, "op", "all_reduce", "`collective` to time")
+	f.StringVarP(&b.from, "begin", "b", "4", "smallest `size` in bytes, as in 64K or 1M")
+	f.StringVarP(&b.to, "end", "e", "64M", "largest `size`")
+	f.IntVarP(&b.factor, "factor", "f", 4, "each size is so many times the one before")
+	f.StringVar(&b.dtype, "dtype", "float32", "type of the elements")
+	f.IntVar(&b.iters, "iters", 20, "calls that are timed")
+	f.IntVar(&b.warmup, "warmup", 5, "calls before them")
+	f.BoolVar(&b.check, "check", true, "count wrong elements in the results")
+	return cmd
+}
+
+// traffic is busbw by algbw: see nccl-tests' PERFORMANCE.md.
+var traffic = map[string]func(n float64) float64{
+	"all_reduce":     func(n float64) float64 { return 2 * (n - 1) / n },
+	"broadcast":      func(float64) float64 { return 1 },
+	"reduce":         func(float64) float64 { return 1 },
+	"all_gather":     func(n float64) float64 { return (n - 1) / n },
+	"gather":         func(n float64) float64 { return (n - 1) / n },
+	"scatter":        func(n float64) float64 { return (n - 1) / n },
+	"reduce_scatter": func(n float64) float64 { return (n - 1) / n },
+	"all_to_all":     func(n float64) float64 { return (n - 1) / n },
+	"barrier":        func(float64) float64 { return 0 },
+}
+
+func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) error {
+	n, err := ranks(b.nproc)
+	if err != nil {
+		return err
+	}
+	sizes, width, err := b.sizes()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "drun-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	recipe := filepath.Join(dir, "bench.star")
+	if err := os.WriteFile(recipe, benchRecipe, 0o600); err != nil {
+		return err
+	}
+	program := ""
+	if backend != "shm" {
+		p, err := host.Find(backend, host.Dirs(dirs...))
+		if err == nil {
+			err = host.Verify(homeOf(cmd), p) // the run's own home is a new one
+		}
+		if err != nil {
+			return err
+		}
+		if program, err = host.FindProgram(); err != nil {
+			return err
+		}
+	}
+	truth := "False"
+	if b.check {
+		truth = "True"
+	}
+	var out bytes.Buffer
+	result, err := launch.Run(launch.Options{
+		Recipe: recipe, Nproc: n, Backend: backend, Plugins: dirs, PluginHost: program, Home: filepath.Join(dir, ".drun"),
+		Timeout: 5 * time.Minute, Stdout: &out, Stderr: cmd.ErrOrStderr(), Version: version(),
+		Params: []string{"op=" + b.op, "sizes=" + strings.Join(sizes, ","), "dtype=" + b.dtype, "width=" + strconv.Itoa(width),
+			"iters=" + strconv.Itoa(b.iters), "warmup=" + strconv.Itoa(b.warmup), "check=" + truth},
+	})
+	if err != nil {
+		return err
+	}
+	if f := result.Failure; f != nil {
+		return &engine.Error{Code: result.Code, Msg: launch.Message(f, n), Hint: f.Hint}
+	}
+	return b.print(cmd, backend, n, out.String())
+}
+
+// sizes lists the sizes to measure.
+func (b *benchFlags) sizes() (list []string, width int, err error) {
+	if traffic[b.op] == nil {
+		return nil, 0, usage("it is one of all_reduce, broadcast, reduce, all_gather, gather, scatter, reduce_scatter, all_to_all, barrier", "--op %s: no such collective", b.op)
+	}
+	for _, d := range collective.DTypes() {
+		if d.String() == b.dtype {
+			width = d.Size()
+		}
+	}
+	if width == 0 {
+		return nil, 0, usage("for example float32", "--dtype %s: no such type", b.dtype)
+	}
+	from, err := bytesOf(b.from)
+	if err != nil {
+		return nil, 0, usage("", "-b %s: %v", b.from, err)
+	}
+	to, err := bytesOf(b.to)
+	if err != nil {
+		return nil, 0, usage("", "-e %s: %v", b.to, err)
+	}
+	if b.factor < 2 || b.iters < 1 || b.warmup < 0 || from < 1 || to < from {
+		return nil, 0, usage("", "want -f above 1, --iters above 0 and -b not above -e")
+	}
+	for size := from; size <= to; size *= uint64(b.factor) {
+		list = append(list, strconv.FormatUint(size, 10))
+	}
+	return list, width, nil
+}
+
+// bytesOf reads 4, 64K, 1M: powers of 1024, as nccl-tests does.
+func bytesOf(text string) (uint64, error) {
+	if text != "" && strings.ContainsAny(text[len(text)-1:], "KMGkmg") {
+		text += "iB"
+	}
+	return humanize.ParseBytes(text)
+}
+
+func (b *benchFlags) print(cmd *cobra.Command, backend string, n int, printed string) error {
+	var list []benchRow
+	failed := 0
+	for line := range strings.Lines(printed) {
+		at := strings.Index(line, "bench ")
+		if at < 0 {
+			continue
+		}
+		r := benchRow{Op: b.op, Backend: backend, Ranks: n, DType: b.dtype}
+		wrong := 0
+		if _, err := fmt.Sscanf(line[at:], "bench %d %g %d", &r.Bytes, &r.Micros, &wrong); err != nil {
+			return fmt.Errorf("cannot read %q: %w", line, err)
+		}
+		r.AlgBW = float64(r.Bytes) / r.Micros / 1e3
+		r.BusBW = r.AlgBW * traffic[b.op](float64(n))
+		if b.check {
+			r.Wrong = &wrong
+			failed += wrong
+		}
+		list = append(list, r)
+	}
+	out := cmd.OutOrStdout()
+	var err error
+	if wantsJSON(cmd) {
+		err = printJSON(out, list)
+	} else {
+		err = printBench(out, list)
+	}
+	if err == nil && failed > 0 {
+		return engine.Errorf(engine.ExitBackend, "%d elements of the results are wrong", failed)
+	}
+	return err
+}
+
+func printBench(out io.Writer, list []benchRow) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	row(w, "BYTES", "TIME us", "ALGBW GB/s", "BUSBW GB/s", "WRONG", "")
+	for _, r := range list {
+		wrong := "-"
+		if r.Wrong != nil {
+			wrong = strconv.Itoa(*r.Wrong)
+		}
+		row(w, strconv.Itoa(r.Bytes), fmt.Sprintf("%.2f", r.Micros), fmt.Sprintf("%.3f", r.AlgBW), fmt.Sprintf("%.3f", r.BusBW), wrong, "")
+	}
+	return w.Flush()
+}

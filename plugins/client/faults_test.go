@@ -1,0 +1,232 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"drun/collective"
+	"drun/collective/disttest"
+	"drun/plugins/host"
+)
+
+// program makes a plugin of that name: a script, or this program that acts.
+func program(t *testing.T, name, script string) *host.Plugin {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), host.Prefix+name)
+	var err error
+	if script != "" {
+		err = os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755)
+	} else {
+		t.Setenv("HOSTTEST_PLUGIN", name)
+		var self string
+		if self, err = os.Executable(); err == nil {
+			err = os.Symlink(self, path)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &host.Plugin{Name: name, Path: path}
+}
+
+var alone = collective.World{Rank: 0, Size: 1, LocalRank: 0, LocalSize: 1}
+
+func TestPluginsThatDoNotStart(t *testing.T) {
+	old := startTimeout
+	startTimeout = time.Second
+	defer func() { startTimeout = old }()
+	for _, c := range []struct{ name, script, want string }{
+		{"garbage", "echo 'Usage: garbage FILE'; exec sleep 5", `is no plugin of drun: it printed "Usage: garbage FILE"`},
+		{"leaver", "echo 'cannot find my library' >&2; exit 4", "it exited with status 4; its last words: cannot find my library"},
+		{"killed", "kill -9 $$", "it was killed by signal 9 (SIGKILL)"},
+		{"newer", "echo '1|99|unix|/tmp/none|grpc|'; exec sleep 5", "speaks version 99 of the plugin protocol, this drun version 1: use a newer drun"},
+		{"older", "echo '1|0|unix|/tmp/none|grpc|'; exec sleep 5", "speaks version 0 of the plugin protocol, this drun version 1: build the plugin"},
+		{"sleeper", "", "did not say within 1s that it has started, and was killed"},
+		{"unable", "", "it cannot run here: this machine has no such device"},
+		{"closed", "", "backend closed failed on rank 0: the door is closed"},
+		{"frantic", "", "backend frantic failed on rank 0: it panicked: no way in"},
+		{"boaster", "", "asked to be rank 0 of 1, it says that it is rank 0 of 7"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before := sockets(t)
+			start := time.Now()
+			_, err := (&Backend{Plugin: program(t, c.name, c.script), Stderr: t.Output()}).Open(context.Background(), alone)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+			if took := time.Since(start); took > 5*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if left := sockets(t); left > before {
+				t.Errorf("%d folders are left in %s", left-before, os.TempDir())
+			}
+		})
+	}
+}
+
+// sockets counts the folders that plugins' sockets lie in.
+func sockets(t *testing.T) int {
+	t.Helper()
+	list, err := filepath.Glob(filepath.Join(shortTempDir(), "drun-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// safe is a buffer that a plugin's lines go to.
+type safe struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (s *safe) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.Write(p)
+}
+
+func (s *safe) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.String()
+}
+
+func TestPluginsThatFailInACall(t *testing.T) {
+	for _, c := range []struct{ name, want string }{
+		{"refuser", "backend refuser failed on rank 0: I would prefer not to"},
+		{"panicker", "backend panicker failed on rank 0: it panicked: oh dear"},
+		{"crasher", "the plugin is gone: it exited with status 2; its last words: panic: engine on fire"},
+		{"quitter", "the plugin is gone: it exited with status 3; its last words: I quit"},
+		{"nameless", "it does not say which rank a message came from"},
+		{"flooder", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			died := make(chan error, 1)
+			words := new(safe)
+			b := &Backend{Plugin: program(t, c.name, ""), Stderr: words, OnDeath: func(err error) { died <- err }}
+			comm, err := b.Open(context.Background(), alone)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer comm.Close()
+			call := collective.NewAllReduce(collective.Of(make([]float32, 4)), collective.Sum)
+			if c.name == "nameless" {
+				call = collective.NewRecv(collective.Of(make([]float32, 4)), collective.AnySource, 0)
+			}
+			start := time.Now()
+			err = disttest.Do(comm, call)
+			if took := time.Since(start); took > time.Second && c.name != "flooder" {
+				t.Errorf("it took %v", took)
+			}
+			if c.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				if lines := strings.Count(words.String(), "\n"); lines == 0 || !strings.HasPrefix(words.String(), host.Prefix+c.name+": x") {
+					t.Errorf("%d lines came through: %.100q", lines, words)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.As(err, new(*collective.BackendError)) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+			if _, err := comm.Start(&call); err == nil {
+				t.Error("calls can still be started")
+			}
+			if strings.Contains(c.want, "gone") {
+				select {
+				case <-died:
+				case <-time.After(time.Second):
+					t.Error("nobody was told of its death")
+				}
+			}
+		})
+	}
+}
+
+func TestAbortReachesABlockedPlugin(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		words string // on stderr
+	}{
+		{"patient", ""},
+		{"deaf", "it did not end its all_reduce(float32[4], sum) within 2s of being told to, and was killed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			words := new(safe)
+			comm, err := (&Backend{Plugin: program(t, c.name, ""), Stderr: words}).Open(context.Background(), alone)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pid := comm.(*Comm).cmd.Process.Pid
+			cause := errors.New("enough")
+			time.AfterFunc(50*time.Millisecond, func() { comm.Abort(cause) })
+			start := time.Now()
+			err = disttest.Do(comm, collective.NewAllReduce(collective.Of(make([]float32, 4)), collective.Sum))
+			if !errors.Is(err, cause) || time.Since(start) > time.Second {
+				t.Errorf("%v after %v", err, time.Since(start))
+			}
+			if c.words != "" {
+				time.Sleep(abortLimit + 200*time.Millisecond)
+			}
+			if err := comm.Close(); err != nil {
+				t.Error(err)
+			}
+			if !strings.Contains(words.String(), c.words) {
+				t.Errorf("it said %q", words)
+			}
+			if _, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid))); err == nil {
+				t.Errorf("process %d is left", pid)
+			}
+		})
+	}
+}
+
+func TestKilledInTheMiddle(t *testing.T) {
+	died := make(chan error, 1)
+	comm, err := (&Backend{Plugin: program(t, "patient", ""), Stderr: t.Output(), OnDeath: func(err error) { died <- err }}).Open(context.Background(), alone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer comm.Close()
+	time.AfterFunc(50*time.Millisecond, func() { _ = comm.(*Comm).cmd.Process.Kill() })
+	start := time.Now()
+	err = disttest.Do(comm, collective.NewBarrier())
+	if err == nil || !strings.Contains(err.Error(), "backend patient failed on rank 0: the plugin is gone: it was killed by signal 9 (SIGKILL)") {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if err := <-died; err == nil {
+		t.Error("no reason")
+	}
+}
+
+func TestArenaIsPrivateAndNotCopied(t *testing.T) {
+	comms := world(t, example(t), 1)
+	c := comms[0].(*Comm)
+	info, err := c.arena.File.Stat()
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	if err := c.arena.File.Truncate(0); err == nil {
+		t.Error("the arena can be shrunk")
+	}
+	b, err := c.Alloc(collective.Float32, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if span, own, err := c.stage(b.Data); own || err != nil || span.Bytes != 4000 {
+		t.Errorf("%v %v %v", span, own, err)
+	}
+}

@@ -1,0 +1,70 @@
+package client
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"drun/collective"
+	"drun/collective/disttest"
+	"drun/plugins/host"
+)
+
+// TestOutsideModule builds the example as somebody else would: as a module of
+// its own.
+func TestOutsideModule(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	files, err := filepath.Glob(filepath.Join(root, "plugins/example/*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if !strings.HasSuffix(file, "_test.go") {
+			copyFile(t, file, filepath.Join(dir, filepath.Base(file)))
+		}
+	}
+	copyFile(t, filepath.Join(root, "go.sum"), filepath.Join(dir, "go.sum"))
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The versions are drun's, so that nothing need be downloaded.
+	text := strings.Replace(string(mod), "module drun\n", "module example.com/mine\n", 1) +
+		"\nrequire drun v0.0.0\nreplace drun => " + root + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, host.Prefix+"example")
+	build := exec.Command("go", "build", "-mod=mod", "-o", path, ".")
+	build.Dir = dir
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	comms := world(t, &host.Plugin{Name: "example", Path: path}, 2)
+	done := make(chan error, 2)
+	for _, c := range comms {
+		go func() { done <- disttest.Do(c, collective.NewBarrier()) }()
+	}
+	for range comms {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
