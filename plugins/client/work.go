@@ -210,6 +210,7 @@ func (w *work) settle() bool {
 	}
 	if w.err != nil && !errors.As(w.err, new(*collective.CallError)) {
 		w.c.fail(w.err)
+		w.err = *w.c.cause.Load() // the first: an aborted engine says only that it was
 	}
 	if !w.async {
 		w.c.blocked--
