@@ -1,0 +1,97 @@
+// Package reduction computes what the ranks' elements become, for the plugins
+// whose engine cannot, or not with the bits that drun promises. It is the
+// kernels that the shm backend uses, so the bits are the same.
+package reduction
+
+import (
+	"unsafe"
+
+	"drun/collective"
+	"drun/kernel"
+)
+
+var dtypes = [...]kernel.DType{
+	collective.Float32: kernel.Float32, collective.Float64: kernel.Float64, collective.Int64: kernel.Int64,
+	collective.Int32: kernel.Int32, collective.Int8: kernel.Int8, collective.Uint8: kernel.Uint8,
+	collective.Bool: kernel.Bool, collective.Float16: kernel.Float16, collective.BFloat16: kernel.BFloat16,
+	collective.Complex64: kernel.Complex64,
+}
+
+var ops = [...]kernel.RankOp{
+	collective.Sum: kernel.RankSum, collective.Avg: kernel.RankAvg, collective.Product: kernel.RankProduct,
+	collective.Min: kernel.RankMin, collective.Max: kernel.RankMax, collective.BAnd: kernel.RankBand,
+	collective.BOr: kernel.RankBor, collective.BXor: kernel.RankBxor,
+}
+
+// Combine makes out of the ranks' contributions, in their order, each as long
+// as out. out may be one of them.
+func Combine(out collective.Buffer, sources [][]byte, op collective.ReduceOp) {
+	if len(out.Data) == 0 {
+		return
+	}
+	addresses := make([]unsafe.Pointer, 0, 16)
+	for _, s := range sources {
+		addresses = append(addresses, unsafe.Pointer(unsafe.SliceData(s)))
+	}
+	kernel.ReduceRanks(ops[op], dtypes[out.DType], unsafe.Pointer(unsafe.SliceData(out.Data)), addresses, out.Count())
+}
+
+// Two makes n elements of out from two contributions; out may be one of them.
+func Two(out, a, b unsafe.Pointer, n int, dtype collective.DType, op collective.ReduceOp) {
+	kernel.ReduceRanks(ops[op], dtypes[dtype], out, []unsafe.Pointer{a, b}, n)
+}
+
+// Convert copies in to out, element by element, into out's type.
+func Convert(out, in collective.Buffer) {
+	n := out.Count()
+	if n == 0 {
+		return
+	}
+	kernel.Cast(dtypes[out.DType], dtypes[in.DType], []int{n}, view(out), view(in))
+}
+
+func view(b collective.Buffer) kernel.View {
+	return kernel.View{Data: unsafe.Pointer(unsafe.SliceData(b.Data)), Strides: []int{1}}
+}
+
+// Divide makes a sum over ranks their average, with the rounding of
+// [Combine]'s Avg.
+func Divide(b collective.Buffer, ranks int) {
+	if n := b.Count(); ranks&(ranks-1) == 0 && n > 0 && (b.DType == collective.Float32 || b.DType == collective.Float64) {
+		// The inverse of a power of two is exact, and a product is faster.
+		kernel.Scale(dtypes[b.DType], n, unsafe.Pointer(unsafe.SliceData(b.Data)), 1/float64(ranks))
+		return
+	}
+	switch b.DType {
+	case collective.Float32:
+		divide(collective.Slice[float32](b), float32(ranks))
+	case collective.Float64:
+		divide(collective.Slice[float64](b), float64(ranks))
+	case collective.Int64:
+		divide(collective.Slice[int64](b), int64(ranks))
+	case collective.Int32:
+		divide(collective.Slice[int32](b), int32(ranks))
+	case collective.Int8:
+		divide(collective.Slice[int8](b), int8(ranks))
+	case collective.Uint8:
+		divide(collective.Slice[uint8](b), uint8(ranks))
+	case collective.Complex64:
+		divide(collective.Slice[float32](collective.Buffer{DType: collective.Float32, Data: b.Data}), float32(ranks))
+	}
+}
+
+func divide[T float32 | float64 | int64 | int32 | int8 | uint8](x []T, by T) {
+	for i := range x {
+		x[i] /= by
+	}
+}
+
+// Ordered are the parts of data that the ranks reduce, or own, one after the
+// other: where rank's part of count elements begins and ends. The parts begin
+// on cache lines.
+func Ordered(count, elem, rank, ranks int) (from, to int) {
+	line := max(1, 64/elem)
+	per := (count + ranks - 1) / ranks
+	per = (per + line - 1) / line * line
+	return min(rank*per, count), min((rank+1)*per, count)
+}
