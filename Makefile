@@ -10,7 +10,7 @@ RACE  = ./checkpoints/... ./collective/... ./engine/... ./history/... ./starlib/
 # Where time is spent.
 BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/... ./starlib/... ./tensor/...
 
-.PHONY: build demo test race bench lint fmt clean
+.PHONY: build demo test race bench microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -29,11 +29,13 @@ test: build
 race:
 	go test -race ./...
 
+# Beside the peers in bench/peers, where they are installed; ARGS="-only start,train -rounds 3" measures less.
 bench: build
+	go run ./bench $(ARGS)
+
+# Go's own benchmarks, package by package.
+microbench:
 	go test -run '^$$' -bench . -benchmem -benchtime 200ms $(BENCH)
-	@for script in bench/*.sh; do \
-		if [ -f "$$script" ]; then echo "== $$script"; sh "$$script" || exit 1; fi; \
-	done
 
 lint:
 	$(GOLANGCI) run ./...

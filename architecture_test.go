@@ -38,12 +38,15 @@ var layers = map[string][]string{
 
 	"engine":            {"engine", "github.com/fxamacker/cbor/v2", "golang.org/x/sys"},
 	"engine/board":      {"engine/board", "collective", "golang.org/x/sys"},
-	"engine/recipe":     {"engine", "starlib"},
-	"engine/rendezvous": {"collective", "golang.org/x/sys"},
+	"engine/recipe":     {"engine", "starlib", starlark},
+	"engine/rendezvous": {"collective", "github.com/fxamacker/cbor/v2"},
 	"engine/worker":     {"engine", "starlib", "tensor", "collective", "kernel", "plugins/host", starlark, "golang.org/x/sys"},
-	"engine/launch":     {"engine", "history", "checkpoints", "collective", "plugins/host", "golang.org/x/sys", "github.com/schollz/progressbar/v3"},
+	"engine/launch":     {"engine", "history", "checkpoints", "collective", "tensor", "plugins/host", "golang.org/x/sys", "github.com/schollz/progressbar/v3"},
 	// recipetest runs recipes on every backend, so it sees what the engine sees.
 	"engine/recipetest": {"engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},
+
+	// bench measures drun as its users do; only the kernels are called directly.
+	"bench": {"kernel"},
 
 	"plugins/sdk":  {"collective", "plugins/sdk"},
 	"plugins/host": {"collective", "plugins/sdk", "plugins/host"},

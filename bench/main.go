@@ -29,7 +29,7 @@ func main() {
 
 func bench(ctx context.Context) error {
 	drun := flag.String("drun", "bin/drun", "the drun to measure")
-	rounds := flag.Int("rounds", 5, "how often everything is measured")
+	rounds := flag.Int("rounds", 3, "how often everything is measured")
 	only := flag.String("only", "", "the groups to measure, separated by commas: "+strings.Join(groups, ", "))
 	flag.Parse()
 	chosen := groups
@@ -58,6 +58,9 @@ func bench(ctx context.Context) error {
 	}
 
 	fmt.Printf("%s\n\nMedians of %d rounds.\n\n", machine(), *rounds)
+	if ctx.Err() != nil {
+		fmt.Print("Interrupted: of fewer rounds than that.\n\n")
+	}
 	printTable(os.Stdout, slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return !slices.Contains(chosen, r.group) }), samples.medians())
 	for _, missing := range peers.missing() {
 		fmt.Println("\n" + missing)
@@ -65,7 +68,7 @@ func bench(ctx context.Context) error {
 	return nil
 }
 
-// measure runs the probes round by round, each once a round.
+// measure runs the probes round by round, each once a round. An interrupt ends it early, with what was measured.
 func measure(ctx context.Context, plan []probe, rounds int) (samples, error) {
 	all := samples{}
 	for round := 1; round <= rounds; round++ {
@@ -73,7 +76,7 @@ func measure(ctx context.Context, plan []probe, rounds int) (samples, error) {
 			fmt.Fprintf(os.Stderr, "round %d of %d: %s, %s\n", round, rounds, p.group, p.who)
 			figures, err := p.run(ctx)
 			if ctx.Err() != nil {
-				return nil, context.Cause(ctx)
+				return all, nil // interrupted: what there is
 			}
 			if err != nil && p.who == drunName {
 				return nil, err

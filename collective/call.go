@@ -153,13 +153,13 @@ func (c *Call) Hash() uint64 {
 	if c.Kind != AllToAll { // there the splits may differ from rank to rank
 		if c.Counts == nil {
 			mix(uint64(data.Count()))
-			for _, n := range c.Shape {
-				mix(uint64(n))
-			}
 		}
 		for _, n := range c.Counts {
 			mix(uint64(n))
 		}
+	}
+	for _, n := range c.Shape {
+		mix(uint64(n))
 	}
 	return h | 1
 }

@@ -42,9 +42,19 @@ type Job struct {
 	Resume       bool    // checkpoint.restore has something to restore
 	Timeout      time.Duration
 	Threads      int
+	Heap         int  // bytes that plain values may take; tensors have a bound of their own
 	Testing      bool // the testing module is there
 	Describe     bool // run the top level only, and report the parameters
 	Watched      bool // somebody watches the progress bar
+	Store        Meeting
+}
+
+// Meeting is where the ranks of a run find its key-value store; no address in a
+// world of one rank.
+type Meeting struct {
+	Address string // host:port
+	Token   string
+	Problem string // why there is none
 }
 
 // Source is one file of a recipe, read once by the agent for all ranks.

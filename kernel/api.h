@@ -44,6 +44,14 @@ KERNEL(layer_norm_grad, (int dt, int64_t rows, int64_t n, mem *dx, mem *dgamma, 
                          const mem *x, const mem *gamma, const mem *mean, const mem *rstd),
        (dt, rows, n, dx, dgamma, dbeta, dy, x, gamma, mean, rstd))
 
+KERNEL(attention, (int dt, int causal, int64_t batch, int64_t rows, int64_t cols, int64_t d, int64_t e, double scale, mem *o,
+                   mem *lse, const mem *q, const mem *k, const mem *v, const int64_t *at, const int64_t *ld),
+       (dt, causal, batch, rows, cols, d, e, scale, o, lse, q, k, v, at, ld))
+KERNEL(attention_grad, (int dt, int causal, int64_t batch, int64_t rows, int64_t cols, int64_t d, int64_t e, double scale,
+                        mem *dq, mem *dk, mem *dv, const mem *dy, const mem *lse, const mem *q, const mem *k,
+                        const mem *v, const int64_t *at, const int64_t *ld),
+       (dt, causal, batch, rows, cols, d, e, scale, dq, dk, dv, dy, lse, q, k, v, at, ld))
+
 KERNEL(add_rows, (int dt, int64_t rows, int64_t n, mem *o, const int64_t *index, const mem *a),
        (dt, rows, n, o, index, a))
 KERNEL(scatter_add, (int dt, int64_t outer, int64_t from, int64_t to, int64_t inner, mem *o, const int64_t *index,

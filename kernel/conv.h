@@ -1,5 +1,14 @@
-// 2-d convolution, NCHW, as products with the image's patches (im2col). The geometry g is
+// 2-d convolution, NCHW, straight from the images: no matrix of patches is built. The geometry g is
 // {batch, channels, height, width, out_channels, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, out_h, out_w}.
+//
+// An image is copied once, with its padding, and so that columns (and rows) a stride apart become
+// neighbours: one phase image for each remainder. In that copy of rows of `pitch` elements the input under
+// kernel cell k of output position p lies at p + offset[k], where p counts rows * pitch + column. So a product
+// with the weights needs an offset for each k and else only loads of adjacent elements; what it computes at
+// the ends of rows is left out when results are stored.
+//
+// A result is, for every KC values of k = (channel, i, j), one chain of fused multiply-adds; the blocks' sums
+// are added in order, then the bias.
 
 struct S(conv) {
     int64_t batch, channels, height, width, filters, kh, kw, sh, sw, ph, pw, oh, ow;
@@ -20,121 +29,192 @@ INLINE void S(inside)(int64_t size, int64_t out, int64_t stride, int64_t at, int
     *from = f < *to ? f : *to;
 }
 
-// Rows are often shorter than a vector: a call of memcpy would cost more than the copy.
-INLINE void S(copy_n)(T *to, const T *from, int n) {
-    if (n == N) S(store)(to, S(load)(from));
-    else S(store_n)(to, S(load_n)(from, n), n);
+// The padded copy of an image: planes x sh x sw phase images of rows x pitch.
+struct S(canvas) {
+    int64_t planes, height, width, sh, sw, top, left, rows, pitch;
+};
+
+INLINE int64_t S(canvas_size)(const struct S(canvas) *v) {
+    return v->planes * v->sh * v->sw * v->rows * v->pitch + v->pitch + 2 * N; // tiles read beyond the end
 }
 
-// Row (c, i, j) of patches holds, for every output position, the input under kernel cell (i, j) of channel c.
-static void S(im2col)(const struct S(conv) *p, const T *x, int64_t c0, int64_t c1, T *col) {
-    for (int64_t c = c0; c < c1; c++)
-        for (int64_t i = 0; i < p->kh; i++)
-            for (int64_t j = 0; j < p->kw; j++) {
-                int64_t from, to, shift = j - p->pw;
-                S(inside)(p->width, p->ow, p->sw, shift, &from, &to);
-                for (int64_t oy = 0; oy < p->oh; oy++, col += p->ow) {
-                    int64_t iy = oy * p->sh + i - p->ph;
-                    if (iy < 0 || iy >= p->height || from >= to) {
-                        memset(col, 0, p->ow * sizeof(T));
-                        continue;
-                    }
-                    const T *row = x + (c * p->height + iy) * p->width + shift;
-                    for (int64_t o = 0; o < from; o++) col[o] = 0;
-                    if (p->sw == 1)
-                        for (int64_t o = from; o < to; o += N) S(copy_n)(col + o, row + o, S(some)(to - o));
-                    else for (int64_t o = from; o < to; o++) col[o] = row[o * p->sw];
-                    for (int64_t o = to; o < p->ow; o++) col[o] = 0;
-                }
-            }
-}
-
-// Adds patches back where they came from.
-static void S(col2im)(const struct S(conv) *p, T *x, const T *col) {
-    for (int64_t c = 0; c < p->channels; c++)
-        for (int64_t i = 0; i < p->kh; i++)
-            for (int64_t j = 0; j < p->kw; j++) {
-                int64_t from, to, shift = j - p->pw;
-                S(inside)(p->width, p->ow, p->sw, shift, &from, &to);
-                for (int64_t oy = 0; oy < p->oh; oy++, col += p->ow) {
-                    int64_t iy = oy * p->sh + i - p->ph;
-                    if (iy < 0 || iy >= p->height) continue;
-                    T *row = x + (c * p->height + iy) * p->width + shift;
-                    if (p->sw == 1)
-                        for (int64_t o = from; o < to; o += N) {
-                            int k = S(some)(to - o);
-                            S(store_n)(row + o, S(canon)(S(load_n)(row + o, k) + S(load_n)(col + o, k)), k);
-                        }
-                    else
-                        for (int64_t o = from; o < to; o++) {
-                            T s = row[o * p->sw] + col[o];
-                            row[o * p->sw] = s == s ? s : (T)__builtin_nan("");
+// Copies an image into a canvas of zeros; what an earlier image of the same shape left is overwritten.
+static void S(draw)(const struct S(canvas) *v, T *to, const T *x) {
+    for (int64_t c = 0; c < v->planes; c++)
+        for (int64_t i = 0; i < v->sh; i++)
+            for (int64_t j = 0; j < v->sw; j++, to += v->rows * v->pitch) {
+                int64_t first, last, top, end, shift = j - v->left;
+                S(inside)(v->width, v->pitch, v->sw, shift, &first, &last);
+                S(inside)(v->height, v->rows, v->sh, i - v->top, &top, &end);
+                const T *row = x + (c * v->height + top * v->sh + i - v->top) * v->width + shift;
+                for (int64_t r = top; r < end; r++, row += v->sh * v->width) {
+                    T *line = to + r * v->pitch;
+                    if (v->sw > 1)
+                        for (int64_t o = first; o < last; o++) line[o] = row[o * v->sw];
+                    else // rows are often shorter than a vector: a call of memcpy would cost more
+                        for (int64_t o = first; o < last; o += N) {
+                            int k = S(some)(last - o);
+                            S(store_n)(line + o, S(load_n)(row + o, k), k);
                         }
                 }
             }
 }
 
-static void S(conv_image)(void *ctx, int64_t b) {
-    const struct S(conv) *p = ctx;
-    int64_t size = p->oh * p->ow, depth = p->channels * p->kh * p->kw;
-    T *col = scratch_take(depth * size * sizeof(T)), *y = p->y + b * p->filters * size;
-    S(im2col)(p, p->x + b * p->channels * p->height * p->width, 0, p->channels, col);
-    if (p->bias)
-        for (int64_t f = 0; f < p->filters; f++)
-            for (int64_t i = 0; i < size; i++) y[f * size + i] = p->bias[f];
-    S(gemm)(0, 0, p->filters, size, depth, p->w, depth, col, size, y, size, NULL, p->bias != NULL, 1, 0, 0, 0);
-    scratch_give(col);
+// One tile: `rows` filters x two vectors of positions. a[k * MR + r]; c gets full vectors.
+#define DIRECT_TILE(rows)                                                                                          \
+    static void S(direct_##rows)(int64_t kc, const T *a, const int64_t *offset, const T *x, T *c, int64_t ldc,     \
+                                 int first) {                                                                      \
+        V acc[rows][2];                                                                                            \
+        _Pragma("GCC unroll 16") for (int r = 0; r < rows; r++) acc[r][0] = acc[r][1] = S(set)(0);                 \
+        for (int64_t k = 0; k < kc; k++, a += S(MR)) {                                                             \
+            V x0 = S(load)(x + offset[k]), x1 = S(load)(x + offset[k] + N);                                        \
+            _Pragma("GCC unroll 16") for (int r = 0; r < rows; r++) {                                              \
+                V w = S(set)(a[r]);                                                                                \
+                acc[r][0] = S(fma)(w, x0, acc[r][0]);                                                              \
+                acc[r][1] = S(fma)(w, x1, acc[r][1]);                                                              \
+            }                                                                                                      \
+        }                                                                                                          \
+        _Pragma("GCC unroll 16") for (int r = 0; r < rows; r++, c += ldc) {                                        \
+            S(store)(c, first ? acc[r][0] : S(load)(c) + acc[r][0]);                                               \
+            S(store)(c + N, first ? acc[r][1] : S(load)(c + N) + acc[r][1]);                                       \
+        }                                                                                                          \
+    }
+typedef void (*S(direct_fn))(int64_t, const T *, const int64_t *, const T *, T *, int64_t, int);
+#define EACH_ROWS_4(f) f(1) f(2) f(3) f(4)
+#define EACH_ROWS_6(f) EACH_ROWS_4(f) f(5) f(6)
+#define EACH_ROWS_12(f) EACH_ROWS_6(f) f(7) f(8) f(9) f(10) f(11) f(12)
+#if VB == 64 || defined PATH_NEON
+#define EACH_ROWS EACH_ROWS_12
+#elif VB == 32
+#define EACH_ROWS EACH_ROWS_6
+#else
+#define EACH_ROWS EACH_ROWS_4
+#endif
+EACH_ROWS(DIRECT_TILE)
+#define NAMED(rows) [rows] = S(direct_##rows),
+static const S(direct_fn) S(direct_tiles)[S(MR) + 1] = {EACH_ROWS(NAMED)};
+#undef NAMED
+
+// A convolution with its weights packed: `filters` rows by `depth`, in panels of MR rows.
+struct S(direct) {
+    struct S(canvas) canvas;
+    int64_t filters, depth, parts;
+    const T *x, *a, *bias;
+    const int64_t *offset;
+    // Position (oy, ox) of filter f goes to y[f * plane + oy * row + ox * column].
+    T *y;
+    int64_t oh, ow, plane, row, column;
+};
+
+static void S(direct_store)(const struct S(direct) *d, T *y, const T *c, int64_t rows, T bias) {
+    for (int64_t r = 0; r < rows; r++, y += d->row, c += d->canvas.pitch)
+        for (int64_t o = 0; o < d->ow; o += N) {
+            int n = S(some)(d->ow - o);
+            V v = S(canon)(S(load)(c + o) + bias);
+            if (d->column == 1) {
+                S(store_n)(y + o, v, n);
+                continue;
+            }
+            for (int l = 0; l < n; l++) y[(o + l) * d->column] = v[l];
+        }
+}
+
+// One image, or a part of its filters. The results of a chunk of output rows gather in a block that the
+// cache holds before they are stored.
+static void S(direct_part)(void *ctx, int64_t task) {
+    const struct S(direct) *d = ctx;
+    int64_t image = task / d->parts, part = task % d->parts, panels = (d->filters + S(MR) - 1) / S(MR);
+    int64_t f0 = part * panels / d->parts * S(MR), f1 = (part + 1) * panels / d->parts * S(MR);
+    if (f1 > d->filters) f1 = d->filters;
+    int64_t pitch = d->canvas.pitch, chunk = pitch < 512 ? 512 / pitch : 1;
+    if (chunk > d->oh) chunk = d->oh;
+    int64_t ldc = (chunk * pitch + 2 * N - 1) / (2 * N) * (2 * N), size = S(canvas_size)(&d->canvas);
+    T *x = scratch_take((size + (f1 - f0) * ldc + N) * sizeof(T)), *c = x + size;
+    memset(x, 0, size * sizeof(T));
+    S(draw)(&d->canvas, x, d->x + image * d->canvas.planes * d->canvas.height * d->canvas.width);
+    for (int64_t row = 0; row < d->oh; row += chunk) {
+        int64_t rows = d->oh - row < chunk ? d->oh - row : chunk, positions = (rows - 1) * pitch + d->ow;
+        for (int64_t k0 = 0; k0 < d->depth || k0 == 0; k0 += S(KC)) {
+            int64_t kc = d->depth - k0 < S(KC) ? d->depth - k0 : S(KC);
+            for (int64_t j = 0; j < positions; j += 2 * N)
+                for (int64_t f = f0; f < f1; f += S(MR))
+                    S(direct_tiles)[f1 - f < S(MR) ? f1 - f : S(MR)](kc, d->a + f * d->depth + k0 * S(MR), d->offset + k0,
+                                                                    x + row * pitch + j, c + (f - f0) * ldc + j, ldc, k0 == 0);
+        }
+        for (int64_t f = f0; f < f1; f++)
+            S(direct_store)(d, d->y + (image * d->filters + f) * d->plane + row * d->row, c + (f - f0) * ldc, rows,
+                            d->bias ? d->bias[f] : 0);
+    }
+    scratch_give(x);
+}
+
+// Threads take whole images, or parts of one where there are few.
+INLINE int64_t S(parts_for)(int64_t batch, int64_t most) {
+    int64_t threads = drun_threads(), parts = threads < 2 || batch >= 2 * threads ? 1 : 2 * threads / batch;
+    return parts < most ? parts : most < 1 ? 1 : most;
+}
+
+static void S(direct_run)(struct S(direct) *d, int64_t batch) {
+    if (!batch || !d->filters || !d->oh || !d->ow) return;
+    d->parts = S(parts_for)(batch, (d->filters + S(MR) - 1) / S(MR));
+    parallel_for(batch * d->parts, S(direct_part), d);
+}
+
+// The offsets of the kernel's cells in a canvas.
+static void S(cell_offsets)(const struct S(canvas) *v, int64_t kh, int64_t kw, int64_t *offset) {
+    int64_t phase = v->rows * v->pitch;
+    for (int64_t c = 0; c < v->planes; c++)
+        for (int64_t i = 0; i < kh; i++)
+            for (int64_t j = 0; j < kw; j++)
+                *offset++ = ((c * v->sh + i % v->sh) * v->sw + j % v->sw) * phase + i / v->sh * v->pitch + j / v->sw;
+}
+
+INLINE struct S(canvas) S(input_canvas)(const struct S(conv) *p) {
+    return (struct S(canvas)){p->channels, p->height, p->width, p->sh, p->sw, p->ph, p->pw,
+                              p->oh + (p->kh - 1) / p->sh, p->ow + (p->kw - 1) / p->sw};
 }
 
 static void S(conv2d)(const int64_t *g, T *y, const T *x, const T *w, const T *bias) {
     struct S(conv) p = S(geometry)(g);
-    p.y = y, p.x = x, p.w = w, p.bias = bias;
-    parallel_for(p.batch, S(conv_image), &p);
+    int64_t depth = p.channels * p.kh * p.kw, panels = (p.filters + S(MR) - 1) / S(MR);
+    int64_t *offset = scratch_take(depth * sizeof(int64_t) + panels * S(MR) * depth * sizeof(T) + 64);
+    T *a = (T *)(offset + depth);
+    for (int64_t f = 0; f < p.filters; f += S(MR))
+        S(pack)(a + f * depth, S(MR), w + f * depth, depth, 1, p.filters - f < S(MR) ? p.filters - f : S(MR), depth);
+    struct S(direct) d = {S(input_canvas)(&p), p.filters, depth, 1, x, a, bias, offset, y, p.oh, p.ow, p.oh * p.ow, p.ow, 1};
+    S(cell_offsets)(&d.canvas, p.kh, p.kw, offset);
+    S(direct_run)(&d, p.batch);
+    scratch_give(offset);
 }
 
-static void S(conv_grad_image)(void *ctx, int64_t b) {
-    const struct S(conv) *p = ctx;
-    int64_t size = p->oh * p->ow, depth = p->channels * p->kh * p->kw, pixels = p->channels * p->height * p->width;
-    T *col = scratch_take(depth * size * sizeof(T)), *dx = p->y + b * pixels;
-    S(gemm)(1, 0, depth, size, p->filters, p->w, depth, p->x + b * p->filters * size, size, col, size, NULL, 0, 1, 0, 0, 0);
-    memset(dx, 0, pixels * sizeof(T));
-    S(col2im)(p, dx, col);
-    scratch_give(col);
-}
-
+// The input's gradient is a convolution of dy with the kernel turned round. With strides, the input rows (and
+// columns) of one remainder meet only every sh-th kernel row: each remainder is a convolution of its own.
 static void S(conv2d_grad_input)(const int64_t *g, T *dx, const T *dy, const T *w) {
     struct S(conv) p = S(geometry)(g);
-    p.y = dx, p.x = dy, p.w = w;
-    parallel_for(p.batch, S(conv_grad_image), &p);
-}
-
-// One part is 16 input channels (their columns of dw) for half of the filters: image after image, so that no
-// sum is split between threads.
-enum { S(CHANNELS) = 16 };
-static void S(conv_grad_part)(void *ctx, int64_t part) {
-    const struct S(conv) *p = ctx;
-    int64_t f0 = part % 2 * (p->filters / 2), f1 = part % 2 ? p->filters : p->filters / 2;
-    int64_t c0 = part / 2 * S(CHANNELS), c1 = c0 + S(CHANNELS) < p->channels ? c0 + S(CHANNELS) : p->channels;
-    int64_t size = p->oh * p->ow, taps = p->kh * p->kw, depth = p->channels * taps;
-    if (f0 == f1) return;
-    T *col = scratch_take((c1 - c0) * taps * size * sizeof(T));
-    for (int64_t b = 0; b < p->batch; b++) {
-        S(im2col)(p, p->x + b * p->channels * p->height * p->width, c0, c1, col);
-        S(gemm)(0, 1, f1 - f0, (c1 - c0) * taps, size, p->w + (b * p->filters + f0) * size, size, col, size,
-                p->y + f0 * depth + c0 * taps, depth, NULL, 1, 1, 0, 0, 0);
-    }
-    scratch_give(col);
-}
-
-static void S(conv2d_grad_weight)(const int64_t *g, T *dw, T *dbias, const T *dy, const T *x) {
-    struct S(conv) p = S(geometry)(g);
-    p.y = dw, p.x = x, p.w = dy;
-    if (dw) parallel_for((p.channels + S(CHANNELS) - 1) / S(CHANNELS) * 2, S(conv_grad_part), &p);
-    if (dbias)
-        for (int64_t f = 0; f < p.filters; f++) {
-            double s = dbias[f];
-            for (int64_t b = 0; b < p.batch; b++)
-                s += S(row_part)(RSUM, S(block_sum), p.oh * p.ow, dy + (b * p.filters + f) * p.oh * p.ow);
-            dbias[f] = S(canon1)(s);
+    int64_t most = p.filters * p.kh * p.kw, panels = (p.channels + S(MR) - 1) / S(MR);
+    int64_t *offset = scratch_take(most * sizeof(int64_t) + panels * S(MR) * most * sizeof(T) + 64);
+    T *a = (T *)(offset + most);
+    for (int64_t y0 = 0; y0 < p.sh && y0 < p.height; y0++)
+        for (int64_t x0 = 0; x0 < p.sw && x0 < p.width; x0++) {
+            int64_t i0 = (y0 + p.ph) % p.sh, j0 = (x0 + p.pw) % p.sw; // the first kernel cell that meets it
+            int64_t rows = i0 < p.kh ? (p.kh - i0 + p.sh - 1) / p.sh : 0, columns = j0 < p.kw ? (p.kw - j0 + p.sw - 1) / p.sw : 0;
+            int64_t depth = p.filters * rows * columns;
+            if (!depth) rows = columns = 1;
+            int64_t oh = (p.height - y0 + p.sh - 1) / p.sh, ow = (p.width - x0 + p.sw - 1) / p.sw;
+            struct S(canvas) v = {p.filters, p.oh, p.ow, 1, 1, rows - 1 - (y0 + p.ph) / p.sh, columns - 1 - (x0 + p.pw) / p.sw,
+                                  oh + rows - 1, ow + columns - 1};
+            int64_t k = 0;
+            for (int64_t f = 0; f < p.filters && depth; f++)
+                for (int64_t i = 0; i < rows; i++)
+                    for (int64_t j = 0; j < columns; j++, k++) {
+                        offset[k] = (f * v.rows + rows - 1 - i) * v.pitch + columns - 1 - j;
+                        for (int64_t c = 0; c < p.channels; c++)
+                            a[(c / S(MR) * depth + k) * S(MR) + c % S(MR)] =
+                                w[((f * p.channels + c) * p.kh + i0 + i * p.sh) * p.kw + j0 + j * p.sw];
+                    }
+            struct S(direct) d = {v, p.channels, depth, 1, dy, a, NULL, offset, dx + y0 * p.width + x0, oh, ow,
+                                  p.height * p.width, p.sh * p.width, p.sw};
+            S(direct_run)(&d, p.batch);
         }
+    scratch_give(offset);
 }

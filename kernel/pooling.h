@@ -19,9 +19,11 @@ INLINE void S(max_cell)(int64_t n, int64_t stride, int32_t at, const T *restrict
 }
 
 // One row of maxima of 2 x 2 cells with stride 2, the common pooling: even and odd columns of two rows.
+static const INT S(evens)[] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
 static void S(max_pairs)(int64_t n, int64_t width, int32_t at, const T *x, T *y, int32_t *index) {
     I columns;
-    for (int l = 0; l < N; l++) columns[l] = at + 2 * l;
+    memcpy(&columns, S(evens), sizeof columns);
+    columns += at;
     for (int64_t o = 0; o < n; o += N, columns += 2 * N) {
         int k = S(some)(n - o), low = S(some)(2 * k), high = 2 * k - low;
         V best = S(set)(-(T)INFINITY);
@@ -38,6 +40,10 @@ static void S(max_pairs)(int64_t n, int64_t width, int32_t at, const T *x, T *y,
             where = (take & (columns + (INT)(i * width + 1))) | (~take & where);
         }
         S(store_n)(y + o, S(canon)(best), k);
+        if (sizeof(INT) == sizeof *index) {
+            S(store_n)((T *)(index + o), (V)where, k); // bits as they are
+            continue;
+        }
         INT lanes[N];
         memcpy(lanes, &where, sizeof lanes);
         for (int l = 0; l < k; l++) index[o + l] = (int32_t)lanes[l];

@@ -22,8 +22,11 @@ type node struct {
 	grad    *Tensor // sum of what arrived in this pass
 	mark    uint64  // pass in which it was visited
 	freed   bool
-	foreign bool // back is a caller's: what it returns may be in use elsewhere
-	stale   bool // an input was a view of something modified since
+	foreign bool   // back is a caller's: what it returns may be in use elsewhere
+	stale   bool   // an input was a view of something modified since
+	placed  uint8  // a bit for each input whose gradient back has put in its place
+	strides []int  // of a result that fills its memory in another order of dimensions
+	number  Scalar // the operand that was a plain number
 
 	inArr    [2]edge
 	savedArr [2]savedTensor
@@ -128,6 +131,9 @@ func record(out *Tensor, op string, back func(*node, *Tensor, []*Tensor) error, 
 		}
 	}
 	n.shape = append(n.shapeArr[:0], out.shape...)
+	if !out.contiguous && dense(out) {
+		n.strides = append([]int(nil), out.strides...)
+	}
 	n.saved = n.savedArr[:0]
 	n.ctx.seq++
 	n.seq = n.ctx.seq

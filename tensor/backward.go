@@ -56,13 +56,13 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 		for range n.in {
 			out = append(out, nil)
 		}
+		n.placed = 0
 		if err := n.back(n, n.grad, out); err != nil {
 			return fmt.Errorf("backward of %w", err)
 		}
 		if err := c.deliverAll(n, out); err != nil {
 			return err
 		}
-		n.dropGrad()
 		if !retain {
 			n.free()
 		}
@@ -115,7 +115,13 @@ func (c *Context) deliverAll(n *node, out []*Tensor) error {
 			g.st.hold()
 		}
 	}
+	n.dropGrad()
 	for i, g := range out {
+		if n.placed&(1<<i) != 0 {
+			if err := n.in[i].leaf.arrived(); err != nil {
+				return err
+			}
+		}
 		if g == nil {
 			continue
 		}
@@ -170,14 +176,22 @@ func (c *Context) deliver(e edge, g *Tensor) error {
 		g.st.hold()
 		return nil
 	}
-	sum, err := Add(n.grad, g)
-	if err != nil {
-		return err
+	sum := n.grad
+	switch {
+	case n.grad.ours():
+	case g.ours():
+		sum = g
+	default:
+		var err error
+		if sum, err = newTensor("add", g.ctx, shape, dtype); err != nil {
+			return err
+		}
+		sum.st.temp = true
 	}
+	kBinary(OpAdd, sum, n.grad, g)
+	sum.st.hold()
 	n.dropGrad()
 	n.grad = sum
-	sum.st.hold()
-	sum.st.temp = true
 	return nil
 }
 
@@ -212,6 +226,11 @@ func (t *Tensor) accumulate(g *Tensor) error {
 		}
 		t.grad = c
 	}
+	return t.arrived()
+}
+
+// arrived counts a part of a leaf's gradient.
+func (t *Tensor) arrived() error {
 	if t.leaf != nil && t.leaf.ready != nil {
 		if t.leaf.pending--; t.leaf.pending <= 0 {
 			return t.leaf.ready(t)

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"runtime"
+	"unsafe"
 
 	"drun/kernel"
 )
@@ -34,8 +35,16 @@ func (t *Tensor) stretched(shape []int, buf *[MaxDims]int) kernel.View {
 }
 
 func kBinary(op BinaryOp, out, a, b *Tensor) {
+	if sameShape(out.shape, a.shape) && sameShape(out.shape, b.shape) {
+		kBinaryViews(op, out, a, b, a.kview(), b.kview())
+		return
+	}
 	var bufA, bufB [MaxDims]int
-	o, x, y := out.kview(), a.stretched(out.shape, &bufA), b.stretched(out.shape, &bufB)
+	kBinaryViews(op, out, a, b, a.stretched(out.shape, &bufA), b.stretched(out.shape, &bufB))
+}
+
+func kBinaryViews(op BinaryOp, out, a, b *Tensor, x, y kernel.View) {
+	o := out.kview()
 	if op.compares() {
 		kernel.Compare(kernel.CompareOp(op-OpEq), a.dtype.kernel(), out.shape, o, x, y)
 	} else {
@@ -43,6 +52,27 @@ func kBinary(op BinaryOp, out, a, b *Tensor) {
 	}
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(b)
+	runtime.KeepAlive(out)
+}
+
+// noStrides broadcasts a single element over any shape.
+var noStrides [MaxDims]int
+
+// kBinaryNumber computes a op s, or s op a if swapped; the number needs no
+// tensor.
+func kBinaryNumber(op BinaryOp, out, a *Tensor, s Scalar, swapped bool) {
+	var number [1]uint64
+	s.put(unsafe.Pointer(&number), a.dtype)
+	x, y := a.kview(), kernel.View{Data: unsafe.Pointer(&number), Strides: noStrides[:len(out.shape)]}
+	if swapped {
+		x, y = y, x
+	}
+	if op.compares() {
+		kernel.Compare(kernel.CompareOp(op-OpEq), a.dtype.kernel(), out.shape, out.kview(), x, y)
+	} else {
+		kernel.Binary(kernel.BinaryOp(op), a.dtype.kernel(), out.shape, out.kview(), x, y)
+	}
+	runtime.KeepAlive(a)
 	runtime.KeepAlive(out)
 }
 

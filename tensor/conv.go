@@ -88,15 +88,16 @@ func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window) error {
 		}
 		kernel.Conv2dGradInput(g.dtype.kernel(), w, out[0].ptr(), dy.ptr(), weight.ptr())
 	}
-	for i := 1; i < 3; i++ { // the kernel adds to these
+	var sums [3]*Tensor
+	for i := 1; i < 3; i++ {
 		if n.needs(i) {
-			if out[i], err = Zeros(g.ctx, n.in[i].shape(), g.dtype); err != nil {
+			if sums[i], err = n.sumPlace(i, dy, out); err != nil {
 				return err
 			}
 		}
 	}
 	if n.needs(1) || n.needs(2) {
-		kernel.Conv2dGradWeight(g.dtype.kernel(), w, ptrOr(out[1]), ptrOr(out[2]), dy.ptr(), x.ptr())
+		kernel.Conv2dGradWeight(g.dtype.kernel(), w, ptrOr(sums[1]), ptrOr(sums[2]), dy.ptr(), x.ptr())
 	}
 	runtime.KeepAlive(dy)
 	runtime.KeepAlive(n)

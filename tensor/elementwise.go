@@ -82,11 +82,36 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (*Tensor, erro
 	} else if err := s.fits(op.String(), compute); err != nil {
 		return nil, err
 	}
-	b := newNumber(a.ctx, s, compute)
-	if swapped {
-		return binary(op, b, a, compute)
+	recording := records(a, nil) && compute.IsFloat() && !op.compares()
+	simple := op <= OpMul || op == OpDiv && !swapped || op.compares()
+	if !simple && recording || (op == OpFloorDiv || op == OpMod) && compute.IsInt() {
+		b := newNumber(a.ctx, s, compute)
+		if swapped {
+			return binary(op, b, a, compute)
+		}
+		return binary(op, a, b, compute)
 	}
-	return binary(op, a, b, compute)
+	x, err := cast(op.String(), a, compute)
+	if err != nil {
+		return nil, err
+	}
+	result := compute
+	if op.compares() {
+		result = Bool
+	}
+	out, err := newTensor(op.String(), a.ctx, a.shape, result)
+	if err != nil {
+		return nil, err
+	}
+	kBinaryNumber(op, out, x, s, swapped)
+	if recording {
+		back := numberGrads[op]
+		if op == OpSub && swapped {
+			back = unaryBacks[OpNeg]
+		}
+		record(out, op.String(), back, a).number = s
+	}
+	return out, nil
 }
 
 // computeType gives the type in which op is done on operands promoted to d.

@@ -5,6 +5,19 @@ func backAdd(_ *node, g *Tensor, out []*Tensor) error {
 	return nil
 }
 
+// numberGrads is binaryGrads for operations of a tensor with a number, which
+// is kept in the node.
+var numberGrads = [...]backward{OpAdd: backPass, OpSub: backPass, OpMul: backNumber(OpMul), OpDiv: backNumber(OpDiv)}
+
+func backNumber(op BinaryOp) backward {
+	return func(n *node, g *Tensor, out []*Tensor) (err error) {
+		if out[0], err = overwrite(n.op, g); err == nil {
+			kBinaryNumber(op, out[0], g, n.number, false)
+		}
+		return err
+	}
+}
+
 func backSub(n *node, g *Tensor, out []*Tensor) (err error) {
 	out[0] = g
 	if n.needs(1) {

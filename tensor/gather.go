@@ -76,17 +76,17 @@ func takeNamed(op string, t *Tensor, a int, idx *Tensor) (*Tensor, error) {
 	kTake(out, x, ix, outer, rows, inner)
 	if t.dtype.IsFloat() && records(t, nil) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
-			z, err := Zeros(g.ctx, n.in[0].shape(), g.dtype)
+			g, err := contiguous(g)
 			if err != nil {
 				return err
 			}
-			if g, err = contiguous(g); err != nil {
+			z, err := n.sumPlace(0, g, out)
+			if err != nil {
 				return err
 			}
 			for o := range outer {
 				kAddRows(z, g, n.val(0), o*rows*inner, o*ix.n*inner, inner)
 			}
-			out[0] = z
 			return nil
 		}, t).save(ix)
 	}

@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"fmt"
-	"math"
 	"runtime"
 )
 
@@ -52,62 +51,6 @@ func Dropout(x *Tensor, p float64, g *Generator) (*Tensor, error) {
 		}, x)
 	}
 	return out, nil
-}
-
-// Attention is softmax(q·kᵀ/√d)·v over the last two dimensions (length,
-// width); causal lets position i see positions up to i only.
-func Attention(q, k, v *Tensor, causal bool) (*Tensor, error) {
-	const op = "attention"
-	if err := sameFloat(op, q, k, v); err != nil {
-		return nil, err
-	}
-	nq, nk, nv := len(q.shape), len(k.shape), len(v.shape)
-	if nq < 2 || nk < 2 || nv < 2 || q.shape[nq-1] != k.shape[nk-1] || k.shape[nk-2] != v.shape[nv-2] {
-		return nil, fmt.Errorf("%s: shapes %s, %s and %s of query, key and value do not fit: expected (…, L, D), (…, S, D) and (…, S, E)",
-			op, shapeString(q.shape), shapeString(k.shape), shapeString(v.shape))
-	}
-	rows, cols := q.shape[nq-2], k.shape[nk-2]
-	keyT, err := Transpose(k, -2, -1)
-	if err != nil {
-		return nil, err
-	}
-	scaled, err := BinaryScalar(OpMul, q, Float(1/math.Sqrt(float64(max(q.shape[nq-1], 1)))), false)
-	if err != nil {
-		return nil, err
-	}
-	scores, err := MatMul(scaled, keyT)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", op, err)
-	}
-	Discard(scaled)
-	if causal {
-		hidden, err := futureMask(q.ctx, rows, cols)
-		if err != nil {
-			return nil, err
-		}
-		open := scores
-		if scores, err = MaskedFill(open, hidden, Float(math.Inf(-1))); err != nil {
-			return nil, err
-		}
-		Discard(open)
-	}
-	return chained{t: scores, fresh: true}.then(func(t *Tensor) (*Tensor, error) { return Softmax(t, -1) }).
-		then(func(t *Tensor) (*Tensor, error) { return MatMul(t, v) }).end()
-}
-
-// futureMask is true where the column lies after the row.
-func futureMask(c *Context, rows, cols int) (*Tensor, error) {
-	m, err := newTensor("attention", c, []int{rows, cols}, Bool)
-	if err != nil {
-		return nil, err
-	}
-	v := elems[bool](m)
-	for i := range rows {
-		for j := range cols {
-			v[i*cols+j] = j > i
-		}
-	}
-	return m, nil
 }
 
 // OneHot gives int64 vectors of the given number of classes with a single 1;

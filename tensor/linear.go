@@ -1,6 +1,11 @@
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+	"runtime"
+
+	"drun/kernel"
+)
 
 // Linear is x·weightᵀ + bias over the last dimension of x; weight is (out,
 // in), and bias (out) may be nil.
@@ -60,14 +65,29 @@ func backLinear(n *node, g *Tensor, out []*Tensor) error {
 			return err
 		}
 	}
+	rows, wide, k := g.shape[0], w.shape[0], w.shape[1]
 	if n.needs(1) {
-		if out[1], err = matmul(transposed(g), x); err != nil {
-			return err
+		dw, add := n.place(1, g)
+		if dw == nil {
+			if dw, err = newTensor("linear", g.ctx, w.shape, g.dtype); err != nil {
+				return err
+			}
+			out[1] = dw
 		}
+		kernel.Gemm(g.dtype.kernel(), 1, wide, k, rows, kernel.Matrix{Data: dw.ptr(), Stride: max(k, 1)},
+			kernel.Matrix{Data: g.ptr(), Stride: max(wide, 1), Trans: true}, kernel.Matrix{Data: x.ptr(), Stride: max(k, 1)}, add, nil)
 	}
 	if n.needs(2) {
+		if n.in[2].leaf != nil && n.in[2].leaf.grad == nil {
+			if db, _ := n.place(2, g); db != nil {
+				kReduce(reduceSum, db, g, 1, rows, wide)
+				return nil
+			}
+		}
 		out[2], err = reduceDims("sum", reduceSum, g, []int{0}, false)
 	}
+	runtime.KeepAlive(g)
+	runtime.KeepAlive(n)
 	return err
 }
 

@@ -90,14 +90,15 @@ func backNormRows(nd *node, g *Tensor, out []*Tensor, rows, n int) error {
 			return err
 		}
 	}
-	for i := 1; i < 3; i++ { // the kernel adds to these
+	var sums [3]*Tensor
+	for i := 1; i < 3; i++ {
 		if nd.needs(i) {
-			if out[i], err = Zeros(g.ctx, nd.in[i].shape(), g.dtype); err != nil {
+			if sums[i], err = nd.sumPlace(i, dy, out); err != nil {
 				return err
 			}
 		}
 	}
-	kernel.LayerNormGrad(g.dtype.kernel(), rows, n, ptrOr(out[0]), ptrOr(out[1]), ptrOr(out[2]), dy.ptr(), x.ptr(),
+	kernel.LayerNormGrad(g.dtype.kernel(), rows, n, ptrOr(out[0]), ptrOr(sums[1]), ptrOr(sums[2]), dy.ptr(), x.ptr(),
 		ptrOr(gamma), ptrOr(mean), rstd.ptr())
 	runtime.KeepAlive(dy)
 	runtime.KeepAlive(nd)

@@ -104,7 +104,11 @@ func selectDim(t *Tensor, a, i int) *Tensor {
 }
 
 // backPart is the gradient of taking a part: zeros, with g in the part.
+// Parts of one tensor add up in one place.
 func backPart(n *node, g *Tensor, out []*Tensor, part func(*Tensor) *Tensor) error {
+	if p := n.in[0].node; p != nil && p.dtype == g.dtype {
+		return p.addPart(g, part)
+	}
 	z, err := Zeros(g.ctx, n.in[0].shape(), g.dtype)
 	if err != nil {
 		return err

@@ -104,7 +104,7 @@ func Unary(op UnaryOp, a *Tensor) (*Tensor, error) {
 }
 
 func backUnary(op UnaryOp, n *node, g *Tensor, out []*Tensor) error {
-	dx, err := newTensor(op.String(), g.ctx, g.shape, g.dtype)
+	dx, err := overwrite(op.String(), g)
 	if err != nil {
 		return err
 	}

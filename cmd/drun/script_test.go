@@ -36,6 +36,9 @@ func TestScript(t *testing.T) {
 			"signal":   sendSignal,
 			"nothing":  nothingLeft,
 			"badbytes": badBytes,
+			"queries":  queries,
+			"json":     hasJSON,
+			"schema":   setSchema,
 		},
 	})
 }

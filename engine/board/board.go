@@ -122,7 +122,7 @@ func (b *Board) At(pos collective.Position) {
 // Note says in a few words what the rank does outside of calls ("saving a
 // checkpoint"); "" when it is done.
 func (b *Board) Note(what string) {
-	b.own.note = b.names.index(what)
+	b.own.note = b.names.note(what)
 	b.own.since = now()
 }
 

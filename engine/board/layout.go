@@ -11,7 +11,7 @@ import (
 //	header     one page
 //	cause      the first cause of an abort, as JSON
 //	slots      one per rank: what it is doing
-//	names      one table per rank: files and notes that its slot refers to
+//	names      one table per rank: files and its note, to which its slot refers
 //	groups     one window per group number, at groupsAt + number*groupStride:
 //	             a gate, then a line and a journal per rank of the world, since
 //	             disjoint groups may share a number
@@ -27,6 +27,7 @@ const (
 	namesAt   = slotsAt + 1024*slotSize
 	nameSize  = 128
 	maxNames  = 64
+	noteIndex = maxNames // in a table, of the rank's note
 	tableSize = nameSize * maxNames
 
 	groupsAt    = 1 << 30

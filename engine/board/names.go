@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// names is a rank's table of file names and notes: slots and journals hold its
-// indexes plus one, since text is too dear to write at every call.
+// names is a rank's table of file names: slots and journals hold its indexes
+// plus one, since text is too dear to write at every call. Its last entry is the
+// rank's note, which is written anew each time.
 type names struct {
 	table  []byte
 	known  map[string]uint32
@@ -16,7 +17,7 @@ type names struct {
 }
 
 // index gives the number of s, 0 for "". Text that no longer fits in the table
-// is filed under its last entry.
+// is filed under the last entry before the note.
 func (n *names) index(s string) uint32 {
 	if len(s) == len(n.last) && unsafe.StringData(s) == unsafe.StringData(n.last) {
 		return n.index1
@@ -29,21 +30,36 @@ func (n *names) index(s string) uint32 {
 		if n.known == nil {
 			n.known = map[string]uint32{}
 		}
-		i = min(uint32(len(n.known))+1, maxNames)
+		i = min(uint32(len(n.known))+1, noteIndex-1)
 		text := s
-		if i == maxNames {
+		if i == noteIndex-1 {
 			text = "(another file)"
 		}
 		if len(text) >= nameSize { // the end of a path says more than its start
 			text = "…" + text[len(text)-nameSize+8:]
 		}
-		at := n.table[(i-1)*nameSize:][:nameSize]
-		copy(at[1:], text)
-		at[0] = byte(len(text))
+		n.write(i, text)
 		n.known[s] = i
 	}
 	n.last, n.index1 = s, i
 	return i
+}
+
+// note gives the number of a text that is shown for a while, 0 for "".
+func (n *names) note(s string) uint32 {
+	if s == "" {
+		return 0
+	}
+	if len(s) >= nameSize {
+		s = s[:nameSize-4] + "…"
+	}
+	n.write(noteIndex, s)
+	return noteIndex
+}
+
+func (n *names) write(i uint32, text string) {
+	at := n.table[(i-1)*nameSize:][:nameSize]
+	at[0] = byte(copy(at[1:], text))
 }
 
 // name reads a rank's table.

@@ -6,6 +6,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +35,8 @@ func (a *agent) execute() (*Result, error) {
 		return nil, err
 	}
 	defer a.db.Close()
+	runtime.LockOSThread() // see spawn
+	defer runtime.UnlockOSThread()
 	if err := a.start(); err != nil {
 		a.fail(&engine.Failure{Rank: board.Observer, Code: codeOf(err), Message: err.Error(), When: board.Now()})
 	}
@@ -104,6 +107,7 @@ func (a *agent) start() error {
 		}
 		defer region.Close()
 		shared = append(shared, region)
+		a.meet()
 	}
 	exe := a.o.Exe
 	if exe == "" {
@@ -122,12 +126,21 @@ func (a *agent) start() error {
 		if a.o.OnSpawn != nil {
 			a.o.OnSpawn(rank, p.cmd.Process.Pid)
 		}
-		go func() {
-			_ = p.channel.Send(&engine.ToWorker{Job: job}) // a dead worker is noticed by listen
-			p.listen(a.events)
-		}()
+		go p.serve(job, a.events)
 	}
 	return nil
+}
+
+// meet starts the run's key-value store. A machine on which that is not possible
+// still runs recipes that do not use it.
+func (a *agent) meet() {
+	a.meeting.Token = rendezvous.NewToken()
+	server, err := rendezvous.Listen("127.0.0.1:0", a.meeting.Token)
+	if err != nil {
+		a.meeting.Problem = err.Error()
+		return
+	}
+	a.server, a.meeting.Address = server, server.Addr()
 }
 
 func (a *agent) job(rank int) *engine.Job {
@@ -142,7 +155,7 @@ func (a *agent) job(rank int) *engine.Job {
 		RunID: a.record.ID, RunName: a.record.Name, Place: rendezvous.Local(rank, a.o.Nproc),
 		Seed: uint64(a.o.Seed), Backend: a.o.Backend, Recipe: a.bundle.Name, Dir: a.bundle.Dir, Main: a.bundle.Main,
 		Sources: a.bundle.Sources, DataDirs: dirs, Params: a.params, Resume: a.from != nil, Timeout: a.o.Timeout,
-		Threads: a.o.Threads, Testing: a.o.Testing, Watched: a.o.Terminal,
+		Threads: a.o.Threads, Heap: a.o.Heap, Testing: a.o.Testing, Watched: a.o.Terminal, Store: a.meeting,
 	}
 }
 
@@ -256,7 +269,7 @@ func (a *agent) end(by int, cause error, f *engine.Failure) {
 	}
 	for _, p := range a.procs {
 		if !p.exited && !p.reported {
-			go func() { _ = p.channel.Send(&engine.ToWorker{Cancel: f}) }()
+			p.send(&engine.ToWorker{Cancel: f})
 		}
 	}
 }
@@ -280,6 +293,9 @@ func (a *agent) finish() (*Result, error) {
 	}
 	if a.from != nil {
 		a.from.store.Close()
+	}
+	if a.server != nil {
+		a.server.Close()
 	}
 	if a.board != nil {
 		a.board.Close()

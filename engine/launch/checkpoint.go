@@ -66,7 +66,7 @@ func (a *agent) reply(s *savedEvent) {
 	}
 	for _, p := range a.procs {
 		if !p.exited {
-			go func() { _ = p.channel.Send(msg) }()
+			p.send(msg)
 		}
 	}
 }
@@ -92,6 +92,6 @@ func (a *agent) restore(rank int, r *engine.Restore) {
 		case err != nil:
 			state = &engine.Restored{Error: err.Error()}
 		}
-		_ = p.channel.Send(&engine.ToWorker{State: state})
+		p.send(&engine.ToWorker{State: state})
 	})
 }

@@ -3,6 +3,7 @@ package launch
 import (
 	"io"
 	"os"
+	"runtime"
 	"time"
 
 	"drun/engine"
@@ -47,8 +48,10 @@ func Describe(name string) (*About, error) {
 	defer file.Close()
 	job := &engine.Job{
 		Place: rendezvous.Local(0, 1), Backend: "shm", Recipe: bundle.Name, Dir: bundle.Dir, Main: bundle.Main,
-		Sources: bundle.Sources, Timeout: describeAtMost, Threads: 1, Describe: true,
+		Sources: bundle.Sources, Timeout: describeAtMost, Threads: 1, Heap: heapShare(1), Describe: true,
 	}
+	runtime.LockOSThread() // see spawn
+	defer runtime.UnlockOSThread()
 	p, err := spawn("/proc/self/exe", job, []*os.File{file}, func(_ int, _ bool, text string) {
 		_, _ = io.WriteString(os.Stderr, text+"\n")
 	})
@@ -57,10 +60,7 @@ func Describe(name string) (*About, error) {
 	}
 	defer p.channel.Close()
 	events := make(chan event, 16)
-	go func() {
-		_ = p.channel.Send(&engine.ToWorker{Job: job})
-		p.listen(events)
-	}()
+	go p.serve(job, events)
 	about := &About{Doc: bundle.Doc, Params: []Param{}}
 	timeout := time.After(describeAtMost)
 	for {

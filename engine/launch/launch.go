@@ -16,7 +16,9 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/recipe"
+	"drun/engine/rendezvous"
 	"drun/history"
+	"drun/tensor"
 )
 
 // Options are what `drun run` is told.
@@ -31,6 +33,7 @@ type Options struct {
 	Resume   string        // RUN[@STEP or @best]
 	Timeout  time.Duration // of collectives
 	Threads  int           // kernel threads a rank; 0: cores/ranks
+	Heap     int           // bytes for a rank's plain values; 0: a share of the machine's memory
 	DataDirs []string
 	Home     string
 	Grace    time.Duration // between a signal and the end
@@ -77,11 +80,18 @@ func Run(o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := bundle.Check(); err != nil {
+	var extra []string
+	if o.Testing {
+		extra = append(extra, "testing")
+	}
+	if err := bundle.Check(extra...); err != nil {
 		return nil, err
 	}
 	if o.Threads < 1 {
 		o.Threads = max(1, runtime.NumCPU()/o.Nproc)
+	}
+	if o.Heap < 1 {
+		o.Heap = heapShare(o.Nproc)
 	}
 	a := &agent{o: o, bundle: bundle, params: params, started: time.Now(), events: make(chan event, 64), console: console{
 		out: o.Stdout, err: o.Stderr, prefix: o.Nproc > 1, terminal: o.Terminal,
@@ -97,14 +107,16 @@ type agent struct {
 	started time.Time
 	console console
 
-	db     *history.DB
-	record *history.Run
-	store  *checkpoints.Store
-	from   *origin // of --resume
-	keeper *keeper
-	board  *board.Board
-	procs  []*process
-	events chan event
+	db      *history.DB
+	record  *history.Run
+	store   *checkpoints.Store
+	from    *origin // of --resume
+	keeper  *keeper
+	board   *board.Board
+	server  *rendezvous.Server // of the key-value store; nil in a world of one
+	meeting engine.Meeting
+	procs   []*process
+	events  chan event
 
 	failures  []*engine.Failure
 	signalled os.Signal        // the latest SIGINT or SIGTERM
@@ -113,6 +125,11 @@ type agent struct {
 	ended     time.Time        // when the ranks were told to end; zero: not yet
 	saves     map[int64]map[int]*engine.Part
 }
+
+// heapShare is a quarter of what the machine can give to a rank: a list or string
+// that grows holds twice its size while it is copied, and the limit is noticed
+// some time after it was passed.
+func heapShare(ranks int) int { return max(256<<20, tensor.Memory().Limit/ranks/4) }
 
 func checkBackend(name string) error {
 	if name == "shm" {

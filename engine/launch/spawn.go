@@ -3,6 +3,7 @@ package launch
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -20,6 +21,7 @@ type process struct {
 	rank    int
 	cmd     *exec.Cmd
 	channel *engine.Channel
+	outbox  chan *engine.ToWorker
 	output  sync.WaitGroup // its stdout and stderr are being read
 	pipes   []*os.File
 
@@ -29,14 +31,16 @@ type process struct {
 
 // spawn starts a worker. It inherits its end of the control channel as
 // descriptor 3 and the shared files after it. The channel is its lifeline: it
-// ends when its agent does.
+// ends when its agent does. So it does while it is stopped and cannot read the
+// channel: the kernel kills it when the thread ends that started it, to which
+// the caller is therefore locked.
 func spawn(exe string, job *engine.Job, shared []*os.File, onLine func(rank int, stderr bool, text string)) (*process, error) {
 	ours, theirs, err := socketpair()
 	if err != nil {
 		return nil, err
 	}
 	defer theirs.Close()
-	p := &process{rank: job.Place.Rank}
+	p := &process{rank: job.Place.Rank, outbox: make(chan *engine.ToWorker, outboxSize)}
 	if p.channel, err = engine.NewChannel(ours); err != nil {
 		return nil, err
 	}
@@ -46,7 +50,7 @@ func spawn(exe string, job *engine.Job, shared []*os.File, onLine func(rank int,
 	cmd.ExtraFiles = append([]*os.File{theirs}, shared...)
 	// A group of its own: a signal from the terminal reaches the agent alone, and
 	// what a worker may have started can be killed with it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	var ends [2]*os.File
 	for i := range ends {
 		r, w, err := os.Pipe()
@@ -76,13 +80,51 @@ func spawn(exe string, job *engine.Job, shared []*os.File, onLine func(rank int,
 
 // environment tells a worker its place and its run, for tools that look.
 func environment(job *engine.Job) []string {
-	return append(job.Place.Environ(),
+	env := job.Place.Environ()
+	if host, port, err := net.SplitHostPort(job.Store.Address); err == nil {
+		env = append(env, "MASTER_ADDR="+host, "MASTER_PORT="+port)
+	}
+	return append(env,
 		"DRUN_RUN_ID="+strconv.FormatInt(job.RunID, 10),
 		"DRUN_RESTART_COUNT="+strconv.Itoa(job.RestartCount),
 		// The recipe's thread, the collector's and the control channel's: more would
 		// only cost memory where many ranks share a large machine.
 		"GOMAXPROCS="+strconv.Itoa(max(2, job.Threads)),
 	)
+}
+
+// outboxSize is more than a worker can be sent before it has read some: its job,
+// a reply to the one question that it may have open, and the cancellation.
+const outboxSize = 16
+
+// send queues a message. They are sent in order by one goroutine, since a worker
+// that is stopped or busy may take its time.
+func (p *process) send(msg *engine.ToWorker) {
+	select {
+	case p.outbox <- msg:
+	default: // it reads nothing any more
+	}
+}
+
+// serve sends the worker its job and what is queued after it, and passes on what
+// it says, then its end.
+func (p *process) serve(job *engine.Job, events chan<- event) {
+	p.send(&engine.ToWorker{Job: job})
+	ended := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case msg := <-p.outbox:
+				if p.channel.Send(msg) != nil {
+					return // it is dead, which listen notices
+				}
+			case <-ended:
+				return
+			}
+		}
+	}()
+	p.listen(events)
+	close(ended)
 }
 
 // listen passes on what the worker says, then its end.

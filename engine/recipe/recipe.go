@@ -19,6 +19,8 @@ import (
 	"drun/engine"
 	"drun/starlib/lang"
 	"drun/starlib/universe"
+
+	"go.starlark.net/starlark"
 )
 
 // Bundle is a recipe with all its files.
@@ -38,30 +40,54 @@ func Display(recipe, file string) string {
 // Read reads the recipe and, in the order of their load statements, the files it
 // loads. It checks their syntax; names are checked by Compile.
 func Read(name string) (*Bundle, error) {
+	b, faults := ReadAll(name)
+	if len(faults) > 0 {
+		return nil, faults[0]
+	}
+	return b, nil
+}
+
+// ReadAll is Read that goes on after a fault of one file, and gives what could be
+// read with all faults.
+func ReadAll(name string) (*Bundle, []error) {
+	b, root, err := open(name)
+	if err != nil {
+		return nil, []error{err}
+	}
+	defer root.Close()
+	return b, b.add(root, b.Main, nil)
+}
+
+// open finds the recipe's folder.
+func open(name string) (*Bundle, *os.Root, error) {
 	abs, err := filepath.Abs(name)
 	if err != nil {
-		return nil, engine.Errorf(engine.ExitUsage, "%s: %w", name, err)
+		return nil, nil, engine.Errorf(engine.ExitUsage, "%s: %w", name, err)
 	}
 	b := &Bundle{Name: filepath.Clean(name), Dir: filepath.Dir(abs), Main: filepath.Base(abs)}
 	root, err := os.OpenRoot(b.Dir)
 	if err != nil {
-		return nil, unreadable(name, err)
+		return nil, nil, unreadable(name, err)
 	}
-	defer root.Close()
-	if info, err := root.Stat(b.Main); err != nil {
-		return nil, unreadable(name, err)
-	} else if info.IsDir() {
-		return nil, &engine.Error{Code: engine.ExitUsage, Msg: name + " is a folder", Hint: "name the recipe in it, a .star file"}
+	info, err := root.Stat(b.Main)
+	switch {
+	case err != nil:
+		err = unreadable(name, err)
+	case info.IsDir():
+		err = &engine.Error{Code: engine.ExitUsage, Msg: name + " is a folder", Hint: "name the recipe in it, a .star file"}
+	default:
+		return b, root, nil
 	}
-	return b, b.add(root, b.Main, nil)
+	root.Close()
+	return nil, nil, err
 }
 
 // add reads one file and what it loads; loading is the chain of files that led
 // to it.
-func (b *Bundle) add(root *os.Root, file string, loading []string) error {
+func (b *Bundle) add(root *os.Root, file string, loading []string) (faults []error) {
 	for i, outer := range loading {
 		if outer == file {
-			return fmt.Errorf("files load each other in a cycle: %s", strings.Join(append(loading[i:], file), " -> "))
+			return []error{fmt.Errorf("files load each other in a cycle: %s", strings.Join(append(loading[i:len(loading):len(loading)], file), " -> "))}
 		}
 	}
 	if b.Source(file) != nil {
@@ -70,13 +96,13 @@ func (b *Bundle) add(root *os.Root, file string, loading []string) error {
 	content, err := readFile(root, file)
 	if err != nil {
 		if len(loading) == 0 {
-			return unreadable(b.Name, err)
+			return []error{unreadable(b.Name, err)}
 		}
-		return err
+		return []error{err}
 	}
 	parsed, err := lang.Parse(Display(b.Name, file), content)
 	if err != nil {
-		return err
+		return []error{err}
 	}
 	if len(loading) == 0 {
 		b.Doc = parsed.Doc
@@ -85,23 +111,33 @@ func (b *Bundle) add(root *os.Root, file string, loading []string) error {
 	b.Sources = append(b.Sources, engine.Source{Path: file, SHA256: hex.EncodeToString(sum[:]), Content: content})
 	for _, load := range parsed.Loads {
 		target, err := Resolve(file, load.Module)
-		if err == nil {
-			err = b.add(root, target, append(loading, file))
-		}
-		if located := (*lang.Error)(nil); err != nil && !errors.As(err, &located) {
-			return &lang.Error{Pos: load.Pos, Msg: fmt.Sprintf("cannot load %q: %s", load.Module, reason(err))}
-		}
 		if err != nil {
-			return err
+			faults = append(faults, unloadable(load, err))
+			continue
+		}
+		for _, err := range b.add(root, target, append(loading[:len(loading):len(loading)], file)) {
+			faults = append(faults, unloadable(load, err))
 		}
 	}
-	return nil
+	return faults
 }
 
-// Check compiles every file for the environment that ranks will have: unknown
-// names are errors here, before anything starts.
-func (b *Bundle) Check() error {
+// unloadable gives an error of a loaded file a position: its own, or the load's.
+func unloadable(load lang.Load, err error) error {
+	if located := (*lang.Error)(nil); errors.As(err, &located) {
+		return err
+	}
+	return &lang.Error{Pos: load.Pos, Msg: fmt.Sprintf("cannot load %q: %s", load.Module, reason(err))}
+}
+
+// Check compiles every file for the environment that ranks will have, extra
+// modules by their names included: unknown names are errors here, before
+// anything starts.
+func (b *Bundle) Check(extra ...string) error {
 	env := universe.Names()
+	for _, name := range extra {
+		env[name] = starlark.None
+	}
 	for _, s := range b.Sources {
 		parsed, err := lang.Parse(Display(b.Name, s.Path), s.Content)
 		if err != nil {

@@ -1,6 +1,7 @@
 package recipetest
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -30,16 +31,18 @@ func (o outcome) String() string {
 
 // fault is an error with the line that it names.
 type fault struct {
-	rank int
-	line int
-	text string
+	rank      int
+	line      int
+	text      string
+	secondary bool // another rank's error ended this one
 }
 
 // check compares the outcome with what the chunk says.
 func (o outcome) check(c chunk.Chunk, s setting) (problems []string) {
 	code, faults := engine.ExitCode(1), []fault(nil)
 	if o.err != nil {
-		if coded, ok := o.err.(interface{ ExitCode() int }); ok {
+		var coded interface{ ExitCode() int }
+		if errors.As(o.err, &coded) {
 			code = engine.ExitCode(coded.ExitCode())
 		}
 		faults = []fault{{text: o.err.Error(), line: lineOf(o.err.Error(), c.File)}}
@@ -47,7 +50,7 @@ func (o outcome) check(c chunk.Chunk, s setting) (problems []string) {
 		code = o.result.Code
 		for _, f := range o.result.Failures {
 			text := f.Message + "\n" + f.Traceback
-			faults = append(faults, fault{rank: f.Rank, line: lineOf(f.Message, c.File), text: text})
+			faults = append(faults, fault{f.Rank, lineOf(text, c.File), text, f.Secondary || f.Code == engine.ExitRankLost})
 		}
 	}
 	if int(code) != s.exit {
@@ -70,12 +73,12 @@ func (o outcome) check(c chunk.Chunk, s setting) (problems []string) {
 			problems = append(problems, fmt.Sprintf("line %d: no rank reported an error like %q", want.Line, want.Pattern))
 		}
 	}
-	if s.everywhere {
-		for _, f := range faults {
-			if !met[f.rank] {
-				problems = append(problems, fmt.Sprintf("rank %d reported another error: %s", f.rank, f.text))
-			}
+	for _, f := range faults {
+		if len(c.Want) > 0 && !met[f.rank] && (s.everywhere || !f.secondary) {
+			problems = append(problems, fmt.Sprintf("rank %d reported another error: %s", f.rank, f.text))
 		}
+	}
+	if s.everywhere {
 		if o.result != nil && len(faults) < o.result.Ranks {
 			problems = append(problems, fmt.Sprintf("only %d of %d ranks reported an error", len(faults), o.result.Ranks))
 		}
@@ -83,9 +86,10 @@ func (o outcome) check(c chunk.Chunk, s setting) (problems []string) {
 	return problems
 }
 
-// lineOf finds the line of "file.star:12:3: …" in a message; 0 without.
+// lineOf finds the line of "file.star:12:3: …" in a message or, for an error in
+// another file, that of the outermost frame; 0 without.
 func lineOf(text, file string) int {
-	m := regexp.MustCompile(regexp.QuoteMeta(file) + `:(\d+)`).FindStringSubmatch(text)
+	m := regexp.MustCompile(`/` + regexp.QuoteMeta(file) + `:(\d+)`).FindStringSubmatch(text)
 	if m == nil {
 		return 0
 	}

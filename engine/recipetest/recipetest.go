@@ -89,7 +89,7 @@ func runCell(t *testing.T, dir string, c chunk.Chunk, s setting, backend string,
 	start := time.Now()
 	result, err := launch.Run(launch.Options{
 		Recipe: recipe, Nproc: ranks, Backend: backend, Home: filepath.Join(folder, ".drun"), Params: s.params,
-		Timeout: s.timeout, Threads: 1, Testing: true, Stdout: &out, Stderr: &errs,
+		Timeout: s.timeout, Threads: 1, Heap: 256 << 20, Testing: true, Stdout: &out, Stderr: &errs,
 		OnSpawn: func(_, pid int) { pids = append(pids, pid) },
 	})
 	took := time.Since(start)

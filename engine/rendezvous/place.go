@@ -1,6 +1,8 @@
-// Package rendezvous is where a rank's place in the world comes from, and how it
-// is told to others. The agent gives each worker its place; tools that know
-// torchrun's variables read it from the environment.
+// Package rendezvous is where ranks meet: where a rank's place in the world comes
+// from, and the key-value store in which ranks find each other. The agent gives
+// each worker its place and serves the store ([Listen]); workers use it ([Dial])
+// for recipes and backends. Tools that know torchrun's variables read the place
+// from the environment.
 package rendezvous
 
 import "strconv"

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -22,6 +23,7 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 	thread := &starlark.Thread{Name: "main", Print: w.print}
 	lang.Watch(thread)
 	lang.Observe(thread, w.at)
+	defer lang.LimitHeap(thread, uint64(w.job.Heap))()
 	rank.At = w.at
 	u.Tensors.Fail = func(err error) { lang.Cancel(thread, err) }
 	loader := &loader{worker: w, env: u.Env, loaded: map[string]*module{}}
@@ -29,7 +31,7 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 	w.mu.Lock()
 	w.thread = thread
 	w.mu.Unlock()
-	if err := w.ctx.Err(); err != nil {
+	if err := context.Cause(w.ctx); err != nil {
 		return err
 	}
 

@@ -35,6 +35,11 @@ func Invoked() bool {
 func Main() int {
 	// A deep recursion is stopped by the recipe's own bound; this is room for it.
 	debug.SetMaxStack(1 << 30)
+	if os.Getenv("GOGC") == "" {
+		// What a recipe makes is mostly small and soon garbage, and a collector that is at work slows down every
+		// write of a pointer: half as many collections, for a few MiB.
+		debug.SetGCPercent(200)
+	}
 	channel, err := engine.NewChannel(os.NewFile(engine.ControlFD, "control"))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "drun: a worker is started by drun run, not by hand:", err)
@@ -90,7 +95,9 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		return err
 	}
 	go w.listen()
-	comm, err := w.join()
+	store := w.meet()
+	defer store.Close()
+	comm, err := w.join(store.In(backendKeys))
 	if err != nil {
 		return err
 	}
@@ -98,7 +105,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		defer comm.Close()
 	}
 	host := universe.Host{
-		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, Timeout: job.Timeout, Store: w, Context: w.ctx, Stop: w.board.StopRequested,
+		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, KeyValue: &recipeStore{store.In(recipeKeys), w.board, rank.Rank}, Timeout: job.Timeout, Store: w, Context: w.ctx, Stop: w.board.StopRequested,
 		Run:    run.Info{ID: job.RunID, Name: job.RunName, RestartCount: job.RestartCount},
 		Params: map[string]string{},
 	}
@@ -119,7 +126,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 }
 
 // join opens the backend; nil in a world of one.
-func (w *worker) join() (collective.Comm, error) {
+func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	job := w.job
 	if job.Place.WorldSize == 1 {
 		return nil, nil
@@ -129,7 +136,11 @@ func (w *worker) join() (collective.Comm, error) {
 	defer stop()
 	comm, err := backend.Open(ctx, collective.World{
 		Rank: job.Place.Rank, Size: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
+		Store: store,
 	})
+	if cause := context.Cause(w.ctx); cause != nil {
+		return nil, cause // another rank has failed already
+	}
 	if err != nil {
 		return nil, &engine.Error{Code: engine.ExitBackend, Msg: fmt.Sprintf("backend %s: %v", job.Backend, err), Err: err}
 	}
@@ -148,8 +159,12 @@ func (w *worker) listen() {
 			os.Exit(int(engine.ExitRankLost))
 		}
 		if msg.Cancel != nil {
-			w.stop(&collective.AbortError{Rank: msg.Cancel.Rank, Cause: &collective.FailedError{
-				Rank: msg.Cancel.Rank, Msg: msg.Cancel.Message, Code: int(msg.Cancel.Code)}})
+			cause := w.board.Aborted() // the agent wrote it there first
+			if cause == nil {
+				cause = &collective.AbortError{Rank: msg.Cancel.Rank, Cause: &collective.FailedError{
+					Rank: msg.Cancel.Rank, Msg: msg.Cancel.Message, Code: int(msg.Cancel.Code)}}
+			}
+			w.stop(cause)
 			continue
 		}
 		select {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"drun/starlib"
+	"drun/starlib/lang"
 	"drun/starlib/starlibtest"
 
 	"go.starlark.net/starlark"
@@ -41,6 +42,35 @@ func elements(v starlark.Value) (list []starlark.Value) {
 		list = append(list, x)
 	}
 	return list
+}
+
+// The backtrace of an error in transform leads from the loop into it, and a loop
+// that ran through first is not blamed.
+func TestTransformErrorsAreTraced(t *testing.T) {
+	r := starlibtest.New(t, ".", starlib.Rank{}, nil)
+	_, err := r.Exec("l.star", `def change(x, y, g):
+    if x[0] > 1: fail("no luck")
+    return x
+def main():
+    for x in run.progress(data.loader(data.dataset(tensor.arange(4)), batch = 1, transform = change)):
+        pass
+    print("not reached")
+main()
+`)
+	e, ok := err.(*lang.Error)
+	if !ok {
+		t.Fatalf("got %v", err)
+	}
+	got := e.Error()
+	for _, f := range e.Frames {
+		got += fmt.Sprintf(" | %s:%d", f.Func, f.Pos.Line)
+	}
+	if want := "l.star:2:22: fail: no luck | <toplevel>:8 | main:5 | change:2"; got != want {
+		t.Errorf("\n got %s\nwant %s", got, want)
+	}
+	if r.Printed != nil {
+		t.Errorf("printed %q", r.Printed)
+	}
 }
 
 func TestRanksShareAnEpoch(t *testing.T) {

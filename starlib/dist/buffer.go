@@ -74,15 +74,17 @@ func bufferOf(t *tensor.Tensor) collective.Buffer {
 }
 
 // dtypes maps element types by their names, which are the same in both packages.
-var dtypes = func() map[string]collective.DType {
-	m := map[string]collective.DType{}
+// It is a table since every call looks here.
+var dtypes = func() (table [math.MaxUint8 + 1]collective.DType) {
 	for _, d := range collective.DTypes() {
-		m[d.String()] = d
+		if t, err := tensor.ParseDType(d.String()); err == nil {
+			table[t] = d
+		}
 	}
-	return m
+	return table
 }()
 
-func dtypeOf(d tensor.DType) collective.DType { return dtypes[d.String()] }
+func dtypeOf(d tensor.DType) collective.DType { return dtypes[d] }
 
 // writeRaw sets a tensor's elements from bytes in row-major order. It is no part
 // of a graph.

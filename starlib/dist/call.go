@@ -47,13 +47,16 @@ func (w *World) scope(c *starlib.Call, i int) (*Group, *collective.Patience, err
 	return g, ctx, err
 }
 
-// do makes one call and waits for it.
+// do makes one call and waits for it. The call lives in the group, since what is
+// handed to the backend would be allocated anew each time.
 func (g *Group) do(ctx context.Context, call collective.Call) error {
-	work, err := g.comm.Start(&call)
-	if err != nil {
-		return err
+	g.call = call
+	work, err := g.comm.Start(&g.call)
+	if err == nil {
+		err = work.Wait(ctx)
 	}
-	return work.Wait(ctx)
+	g.call.Send, g.call.Recv = collective.Buffer{}, collective.Buffer{} // keep no tensor's memory
+	return err
 }
 
 func unsafePointer(data []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(data)) }

@@ -98,18 +98,18 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 	}
 	call := collective.NewAllReduce(o.buf, op)
 	call.Shape = o.shape
-	finish := o.result
+	var then finisher = o
 	if graph {
 		at := position(c)
-		finish = func() (starlark.Value, error) {
+		then = finish(func() (starlark.Value, error) {
 			tensor.Function("all_reduce", o.t, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
 				sum, err := g.reduced(w.patience, grad, op, at)
 				return []*tensor.Tensor{sum}, err
 			})
 			return o.value, nil
-		}
+		})
 	}
-	return g.run(c, ctx, call, c.Bool(2), finish)
+	return g.run(c, ctx, call, c.Bool(2), then)
 }
 
 // reduced is the all_reduce of a tensor, as a new one.
@@ -153,10 +153,10 @@ func (w *World) broadcast(c *starlib.Call) (starlark.Value, error) {
 	}
 	call := collective.NewBroadcast(o.buf, src)
 	call.Shape = o.shape
-	finish := o.result
+	var then finisher = o
 	if graph {
 		at := position(c)
-		finish = func() (starlark.Value, error) {
+		then = finish(func() (starlark.Value, error) {
 			if in.IsLeaf() && g.own != src {
 				if err := writeRaw(in.Detach(), o.t.Bytes()); err != nil {
 					return nil, err
@@ -167,9 +167,9 @@ func (w *World) broadcast(c *starlib.Call) (starlark.Value, error) {
 				return []*tensor.Tensor{sum}, err
 			})
 			return o.value, nil
-		}
+		})
 	}
-	return g.run(c, ctx, call, c.Bool(2), finish)
+	return g.run(c, ctx, call, c.Bool(2), then)
 }
 
 // reducedAt is the sum of a gradient on one rank, zeros on the others.
@@ -213,10 +213,10 @@ func (w *World) reduce(c *starlib.Call) (starlark.Value, error) {
 	}
 	call := collective.NewReduce(o.buf, o.buf, op, dst)
 	call.Shape = o.shape
-	finish := o.result
+	var then finisher = o
 	if g.own != dst {
 		x := c.Args[0]
-		finish = func() (starlark.Value, error) { return x, nil }
+		then = finish(func() (starlark.Value, error) { return x, nil })
 	}
-	return g.run(c, ctx, call, c.Bool(3), finish)
+	return g.run(c, ctx, call, c.Bool(3), then)
 }

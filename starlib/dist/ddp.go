@@ -188,7 +188,9 @@ func (d *ddp) finish() error {
 		left = append(left, b.params...)
 	}
 	if len(left) > 0 {
-		if err := d.agreeOnUnused(left); err != nil {
+		pos := starlib.Position(d.thread)
+		at := collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col}
+		if _, err := d.g.agreeOnGrads(d.ctx, left, at); err != nil {
 			return err
 		}
 	}
@@ -212,23 +214,6 @@ func (d *ddp) finish() error {
 	}
 	d.next, d.seen = 0, false
 	return nil
-}
-
-// agreeOnUnused checks that the same parameters have gradients on all ranks.
-func (d *ddp) agreeOnUnused(params []*tensor.Tensor) error {
-	key := make([]byte, len(params))
-	for i, p := range params {
-		if p.Grad() != nil {
-			key[i] = 1
-		}
-	}
-	pos := starlib.Position(d.thread)
-	at := collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col}
-	keys, same, err := d.g.agree(d.ctx, key, at)
-	if err != nil || same {
-		return err
-	}
-	return d.g.gradMismatch(params, keys)
 }
 
 // Type is the name that signatures use.

@@ -40,6 +40,7 @@ type World struct {
 type Config struct {
 	Rank    *starlib.Rank
 	Comm    collective.Comm // nil in a world of one rank
+	Store   Store           // nil where a recipe is only checked
 	Backend string
 	Timeout time.Duration // of a call that has none of its own
 	Tensors *tensor.Context
@@ -64,7 +65,8 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 		Doc: "The other ranks. Every collective is called by all ranks of the group in the same order; where they\n" +
 			"disagree, all of them get an error with a table of who called what, and where. Roots and peers\n" +
 			"are ranks of the world. group defaults to all ranks, timeout, in seconds, to the run's (--timeout).",
-		Types: []*starlib.Methods{groupMethods, workMethods, ddpMethods},
+		Types:  []*starlib.Methods{groupMethods, workMethods, ddpMethods, storeMethods},
+		Values: starlark.StringDict{"store": &storeValue{w, c.Store}},
 	}
 	for _, defs := range [][]*starlib.Def{w.identity(), w.collectives(), w.exchanges(), w.messages(), w.helpers(), w.grouping(), w.wrappers()} {
 		m.Defs = append(m.Defs, defs...)

@@ -64,15 +64,31 @@ func ragged(shape []int) []int {
 	return out
 }
 
-// counts gives every rank's number of elements, and their sum.
-func (g *Group) counts(ctx *collective.Patience, n int, at collective.Position) ([]int, int, error) {
-	all, err := g.gatherInts(ctx, int64(n), at)
-	counts, total := make([]int, len(all)), 0
-	for r, n := range all {
-		counts[r] = int(n)
-		total += int(n)
+// counts gives the ranks' sizes of dimension 0 and, as far as their other
+// dimensions agree, numbers of elements.
+func (g *Group) counts(ctx *collective.Patience, shape []int, at collective.Position) (first, counts []int, err error) {
+	own := 1
+	if len(shape) > 0 {
+		own = shape[0]
 	}
-	return counts, total, err
+	all := []int64{int64(own)}
+	if g.comm != nil {
+		if all, err = g.gatherInts(ctx, int64(own), at); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, n := range all {
+		first, counts = append(first, int(n)), append(counts, int(n)*rows(shape))
+	}
+	return first, counts, nil
+}
+
+func sum(counts []int) int {
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	return total
 }
 
 func (w *World) allGather(c *starlib.Call) (starlark.Value, error) {
@@ -90,12 +106,11 @@ func (w *World) allGather(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	at := position(c)
-	counts, total := []int{o.t.Len()}, o.t.Len()
-	if g.comm != nil {
-		if counts, total, err = g.counts(ctx, o.t.Len(), at); err != nil {
-			return nil, err
-		}
+	first, counts, err := g.counts(ctx, o.shape, at)
+	if err != nil {
+		return nil, err
 	}
+	total := sum(counts)
 	flat, err := tensor.Empty(w.tensors, []int{total}, o.t.DType())
 	if err != nil {
 		return nil, err
@@ -115,24 +130,25 @@ func (w *World) allGather(c *starlib.Call) (starlark.Value, error) {
 			return []*tensor.Tensor{own}, err
 		})
 	}
-	return parts(flat, counts, o.shape)
+	return parts(flat, first, o.shape)
 }
 
 // parts cuts a flat tensor into one a rank, of the shape that a rank passed but
-// for dimension 0. They are views, so gradients flow through them.
-func parts(flat *tensor.Tensor, counts, like []int) (starlark.Value, error) {
-	list := make([]starlark.Value, len(counts))
+// for dimension 0, whose sizes are in first. They are views, so gradients flow
+// through them.
+func parts(flat *tensor.Tensor, first, like []int) (starlark.Value, error) {
+	list := make([]starlark.Value, len(first))
 	from := 0
-	for r, n := range counts {
-		part, err := tensor.Narrow(flat, 0, from, n)
+	for r, n := range first {
+		shape := slices.Clone(like)
+		if len(shape) > 0 {
+			shape[0] = n
+		}
+		part, err := tensor.Narrow(flat, 0, from, n*rows(like))
 		if err != nil {
 			return nil, err
 		}
-		from += n
-		shape := slices.Clone(like)
-		if per := rows(like); len(shape) > 0 && per > 0 {
-			shape[0] = n / per
-		}
+		from += n * rows(like)
 		if part, err = tensor.Reshape(part, shape); err != nil {
 			return nil, err
 		}
@@ -178,12 +194,11 @@ func (w *World) gather(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	counts, total := []int{o.t.Len()}, o.t.Len()
-	if g.comm != nil {
-		if counts, total, err = g.counts(ctx, o.t.Len(), position(c)); err != nil {
-			return nil, err
-		}
+	first, counts, err := g.counts(ctx, o.shape, position(c))
+	if err != nil {
+		return nil, err
 	}
+	total := sum(counts)
 	if g.own != dst {
 		total = 0
 	}
@@ -203,7 +218,7 @@ func (w *World) gather(c *starlib.Call) (starlark.Value, error) {
 	if g.own != dst {
 		return starlark.NewList(nil), nil
 	}
-	return parts(flat, counts, o.shape)
+	return parts(flat, first, o.shape)
 }
 
 func (w *World) scatter(c *starlib.Call) (starlark.Value, error) {
@@ -295,11 +310,7 @@ func (g *Group) joined(grad *tensor.Tensor, counts []int, at collective.Position
 	if err != nil {
 		return nil, err
 	}
-	total := 0
-	for _, n := range counts {
-		total += n
-	}
-	out, err := tensor.Empty(grad.Context(), []int{total}, grad.DType())
+	out, err := tensor.Empty(grad.Context(), []int{sum(counts)}, grad.DType())
 	if err != nil {
 		return nil, err
 	}

@@ -49,10 +49,10 @@ func (w *World) messages() []*starlib.Def {
 					return nil, err
 				}
 				work := &Work{what: "irecv", ctx: r.ctx, done: r.ready}
-				work.finish = func() (starlark.Value, error) {
+				work.then = finish(func() (starlark.Value, error) {
 					v, _, err := r.wait()
 					return v, err
-				}
+				})
 				return work, nil
 			},
 		},
@@ -132,7 +132,7 @@ func (w *World) send(c *starlib.Call, async bool) (starlark.Value, error) {
 		return nil
 	}
 	work.done = func() bool { return works[0].Done() && works[1].Done() }
-	work.finish = func() (starlark.Value, error) { return starlark.None, nil }
+	work.then = finish(func() (starlark.Value, error) { return starlark.None, nil })
 	w.keep(work)
 	return work, nil
 }

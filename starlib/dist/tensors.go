@@ -70,34 +70,40 @@ func (w *World) syncGrad(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Which gradients are there must be the same on all ranks.
-	grads := make([]*tensor.Tensor, 0, len(params))
-	key := make([]byte, 0, len(params))
-	for _, p := range params {
-		g := p.Grad()
-		if g == nil {
-			key = append(key, 0)
-			continue
-		}
-		key = append(key, 1)
-		grads = append(grads, g)
-	}
-	keys, same, err := g.agree(ctx, key, position(c))
+	grads, err := g.agreeOnGrads(ctx, params, position(c))
 	if err != nil {
 		return nil, err
-	}
-	if !same {
-		return nil, g.gradMismatch(params, keys)
 	}
 	return nil, g.spread(c, ctx, grads, average, func(d collective.DType) bool { return d == collective.Float32 || d == collective.Float64 })
 }
 
+// agreeOnGrads gives the gradients that are there, which are the same on all
+// ranks, or it is an error.
+func (g *Group) agreeOnGrads(ctx *collective.Patience, params []*tensor.Tensor, at collective.Position) ([]*tensor.Tensor, error) {
+	grads := make([]*tensor.Tensor, 0, len(params))
+	key := binary.AppendUvarint(nil, uint64(len(params)))
+	for _, p := range params {
+		if grad := p.Grad(); grad != nil {
+			grads, key = append(grads, grad), append(key, 1)
+		} else {
+			key = append(key, 0)
+		}
+	}
+	keys, same, err := g.agree(ctx, appendShapes(key, grads), at)
+	if err == nil && !same {
+		err = g.gradMismatch(params, keys)
+	}
+	return grads, err
+}
+
 // gradMismatch names the parameters that have a gradient on some ranks only.
 func (g *Group) gradMismatch(params []*tensor.Tensor, keys [][]byte) error {
-	counts, equal := make([]string, len(keys)), true
+	counts, shapes, equal := make([]string, len(keys)), make([]string, len(keys)), true
 	for r, key := range keys {
-		counts[r] = fmt.Sprintf("%d parameters", len(key))
-		equal = equal && len(key) == len(params)
+		n, k := binary.Uvarint(key)
+		counts[r] = fmt.Sprintf("%d parameters", n)
+		keys[r], shapes[r] = key[k:][:n], describeShapes(key[k:][n:])
+		equal = equal && int(n) == len(params)
 	}
 	if !equal {
 		return g.disagree("the ranks pass different numbers of parameters", counts)
@@ -106,10 +112,10 @@ func (g *Group) gradMismatch(params []*tensor.Tensor, keys [][]byte) error {
 	for i, p := range params {
 		var with, without []string
 		for r, key := range keys {
-			if key[i] == 1 {
-				with = append(with, fmt.Sprint(r))
+			if rank := fmt.Sprint(g.ranks[r]); key[i] == 1 {
+				with = append(with, rank)
 			} else {
-				without = append(without, fmt.Sprint(r))
+				without = append(without, rank)
 			}
 		}
 		if len(with) > 0 && len(without) > 0 {
@@ -117,35 +123,44 @@ func (g *Group) gradMismatch(params []*tensor.Tensor, keys [][]byte) error {
 				i, p.Shape(), strings.Join(with, ", "), strings.Join(without, ", ")))
 		}
 	}
+	if len(odd) == 0 {
+		return g.disagree("the ranks' gradients differ in dtype or shape", shapes)
+	}
 	return &DisagreementError{strings.Join(odd, "\n")}
 }
 
 // agreeOnTensors checks that all ranks pass as many tensors, of the same dtypes
 // and shapes.
 func (g *Group) agreeOnTensors(ctx *collective.Patience, all []*tensor.Tensor, at collective.Position) error {
-	var key []byte
 	for _, t := range all {
 		if err := writable(t); err != nil {
 			return err
 		}
-		key = append(key, byte(t.DType()), byte(t.Dim()))
-		for _, n := range t.Shape() {
-			key = binary.AppendUvarint(key, uint64(n))
-		}
 	}
-	keys, same, err := g.agree(ctx, key, at)
+	keys, same, err := g.agree(ctx, appendShapes(nil, all), at)
 	if err != nil || same {
 		return err
 	}
 	lines := make([]string, len(keys))
 	for r, key := range keys {
-		lines[r] = describeKey(key)
+		lines[r] = describeShapes(key)
 	}
 	return g.disagree("the ranks' tensors differ in number, dtype or shape", lines)
 }
 
-// describeKey writes a key of agreeOnTensors in words.
-func describeKey(key []byte) string {
+// appendShapes adds to a key what must be equal of tensors on all ranks.
+func appendShapes(key []byte, all []*tensor.Tensor) []byte {
+	for _, t := range all {
+		key = append(key, byte(t.DType()), byte(t.Dim()))
+		for _, n := range t.Shape() {
+			key = binary.AppendUvarint(key, uint64(n))
+		}
+	}
+	return key
+}
+
+// describeShapes writes in words what appendShapes added.
+func describeShapes(key []byte) string {
 	const shown = 6
 	var parts []string
 	n := 0

@@ -86,13 +86,13 @@ func (g *Group) gatherValuesAt(c *starlib.Call, ctx *collective.Patience, v star
 	if err != nil {
 		return nil, err
 	}
-	counts, total, err := g.counts(ctx, len(data), position(c))
+	counts, _, err := g.counts(ctx, []int{len(data)}, position(c))
 	if err != nil {
 		return nil, err
 	}
 	var joined []byte
 	if g.own == dst {
-		joined = make([]byte, total)
+		joined = make([]byte, sum(counts))
 	}
 	call := collective.NewGather(collective.Of(data), collective.Of(joined), dst)
 	call.Counts, call.Pos = counts, position(c)
@@ -146,11 +146,11 @@ func (g *Group) scatterValues(c *starlib.Call, ctx *collective.Patience, list []
 
 // gatherBytes gives every rank's bytes, in rank order.
 func (g *Group) gatherBytes(ctx *collective.Patience, data []byte, at collective.Position) ([][]byte, error) {
-	counts, total, err := g.counts(ctx, len(data), at)
+	counts, _, err := g.counts(ctx, []int{len(data)}, at)
 	if err != nil {
 		return nil, err
 	}
-	joined := make([]byte, total)
+	joined := make([]byte, sum(counts))
 	call := collective.NewAllGather(collective.Of(data), collective.Of(joined))
 	call.Counts, call.Pos = counts, at
 	return cut(joined, counts), g.do(ctx, call)

@@ -12,12 +12,12 @@ import (
 
 // Work is a call under way, as a recipe holds it.
 type Work struct {
-	what   string
-	wait   func(ctx *collective.Patience) error // nil: nothing to wait for
-	done   func() bool
-	finish func() (starlark.Value, error) // the result, once the call is done
-	ctx    *collective.Patience
-	over   bool
+	what string
+	wait func(ctx *collective.Patience) error // nil: nothing to wait for
+	done func() bool
+	then finisher // gives the result, once the call is done
+	ctx  *collective.Patience
+	over bool
 }
 
 var _ starlark.HasAttrs = (*Work)(nil)
@@ -52,7 +52,7 @@ var workMethods = &starlib.Methods{
 						return nil, err
 					}
 				}
-				return w.finish()
+				return w.then.result()
 			},
 		},
 		{
@@ -66,9 +66,19 @@ var workMethods = &starlib.Methods{
 	},
 }
 
-// run makes the call and gives what finish does: at once, or, for an asynchronous
-// call, as a Work. A group of one has nothing to call.
-func (g *Group) run(c *starlib.Call, ctx *collective.Patience, call collective.Call, async bool, finish func() (starlark.Value, error)) (starlark.Value, error) {
+// finisher makes the result of a call that is done.
+type finisher interface {
+	result() (starlark.Value, error)
+}
+
+// finish is a finisher that is a function.
+type finish func() (starlark.Value, error)
+
+func (f finish) result() (starlark.Value, error) { return f() }
+
+// run makes the call and gives what then makes of it: at once, or, for an
+// asynchronous call, as a Work. A group of one has nothing to call.
+func (g *Group) run(c *starlib.Call, ctx *collective.Patience, call collective.Call, async bool, then finisher) (starlark.Value, error) {
 	if !async {
 		if g.comm != nil {
 			call.Pos = position(c)
@@ -76,14 +86,15 @@ func (g *Group) run(c *starlib.Call, ctx *collective.Patience, call collective.C
 				return nil, err
 			}
 		}
-		return finish()
+		return then.result()
 	}
-	w := &Work{what: call.Kind.String(), ctx: ctx, finish: finish, done: func() bool { return true }}
+	w := &Work{what: call.Kind.String(), ctx: ctx, then: then, done: func() bool { return true }}
 	if g.comm == nil {
 		return w, nil
 	}
-	call.Pos, call.Async, call.Limit = position(c), true, ctx.Limit
-	inner, err := g.comm.Start(&call)
+	started := call // its own, so that a synchronous call stays off the heap
+	started.Pos, started.Async, started.Limit = position(c), true, ctx.Limit
+	inner, err := g.comm.Start(&started)
 	if err != nil {
 		return nil, err
 	}

@@ -51,9 +51,15 @@ func Explain(thread *starlark.Thread, err error) *Error {
 		return nil
 	}
 	e := explain(err)
-	if cause := Cancelled(thread); cause != nil && causedByCancel(err) {
-		e.Msg, e.Cause = cause.Error(), cause
+	cause := Cancelled(thread)
+	if cause == nil || !causedByCancel(err) {
+		return e
 	}
+	// An iterator that called the recipe back cancels with the recipe's error.
+	if inner := (*starlark.EvalError)(nil); errors.As(cause, &inner) {
+		return around(cause, explainEval(inner), nil)
+	}
+	e.Msg, e.Cause = cause.Error(), cause
 	return e
 }
 

@@ -28,7 +28,7 @@ func suggestNames(e *Error, tree *syntax.File, env starlark.StringDict) *Error {
 		}
 		if hint, ok := foreignNames[name]; ok {
 			fault.Msg += ": " + hint
-		} else if near := nearest(name, known); near != "" {
+		} else if near := Nearest(name, known); near != "" {
 			fault.Msg += fmt.Sprintf(" (did you mean %s?)", near)
 		} else if module := moduleOf(name, env); module != "" {
 			fault.Msg += fmt.Sprintf(" (did you mean %s.%s?)", module, name)
@@ -53,8 +53,8 @@ func moduleOf(name string, env starlark.StringDict) string {
 	return ""
 }
 
-// nearest returns the name within a third of its length in edits, or "".
-func nearest(name string, names []string) string {
+// Nearest returns the name within a third of its length in edits, or "".
+func Nearest(name string, names []string) string {
 	best, limit := "", (len(name)+2)/3+1
 	for _, candidate := range names {
 		if d := editDistance(strings.ToLower(name), strings.ToLower(candidate)); d < limit && d < len(name) {

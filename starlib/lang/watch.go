@@ -3,9 +3,12 @@ package lang
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/metrics"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.starlark.net/starlark"
 )
@@ -17,15 +20,15 @@ const (
 	MaxCallDepth = 5_000
 	stepsBetween = 9_973 // a prime: looks at a short loop fall on each of its steps
 
+	heapEvery = 50 * time.Millisecond
+
 	watchKey = "lang.watch"
 )
 
 // A watch is what a thread under Watch carries.
 type watch struct {
-	maxHeap uint64
-	each    func(*starlark.Thread) // called at every look; may be nil
-	cause   atomic.Pointer[error]  // of the first Cancel
-	heap    [1]metrics.Sample
+	each  func(*starlark.Thread) // called at every look; may be nil
+	cause atomic.Pointer[error]  // of the first Cancel
 }
 
 // Watch puts a new thread under watch, before it executes anything: recursion
@@ -33,7 +36,6 @@ type watch struct {
 // the thread's OnMaxSteps for this.
 func Watch(thread *starlark.Thread) {
 	w := new(watch)
-	w.heap[0].Name = "/memory/classes/heap/objects:bytes"
 	thread.SetLocal(watchKey, w)
 	thread.OnMaxSteps = func(thread *starlark.Thread) {
 		thread.SetMaxExecutionSteps(thread.ExecutionSteps() + stepsBetween)
@@ -45,10 +47,36 @@ func Watch(thread *starlark.Thread) {
 }
 
 // LimitHeap makes it an error of the recipe on a thread under Watch when the
-// process holds more than maxHeap bytes of Go's heap. What one builtin allocates
-// in one call is seen only when it is done.
-func LimitHeap(thread *starlark.Thread, maxHeap uint64) {
-	thread.Local(watchKey).(*watch).maxHeap = maxHeap
+// process holds more than maxHeap bytes of Go's heap, until stop is called. It
+// looks from beside: a loop of a few steps can double a string until no memory
+// is left. What one builtin allocates in one call is seen only when it is done.
+func LimitHeap(thread *starlark.Thread, maxHeap uint64) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		held := func() uint64 {
+			metrics.Read(heap)
+			return heap[0].Value.Uint64()
+		}
+		tick := time.NewTicker(heapEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			if held() <= maxHeap {
+				continue
+			}
+			runtime.GC() // some of it may be garbage
+			if n := held(); n > maxHeap {
+				Cancel(thread, fmt.Errorf("the recipe holds %d MB, more than its limit of %d MB", n>>20, maxHeap>>20))
+				return
+			}
+		}
+	}()
+	return sync.OnceFunc(func() { close(done) })
 }
 
 // Observe calls fn on the thread's goroutine now and then while it executes, so
@@ -63,12 +91,6 @@ func (w *watch) look(thread *starlark.Thread) error {
 	}
 	if thread.CallStackDepth() > MaxCallDepth {
 		return fmt.Errorf("recursion is deeper than %d calls (%s)", MaxCallDepth, recursive(thread))
-	}
-	if w.maxHeap > 0 {
-		metrics.Read(w.heap[:])
-		if n := w.heap[0].Value.Uint64(); n > w.maxHeap {
-			return fmt.Errorf("the recipe holds %d MB, more than its limit of %d MB", n>>20, w.maxHeap>>20)
-		}
 	}
 	return nil
 }

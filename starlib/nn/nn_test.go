@@ -43,6 +43,48 @@ func TestStreams(t *testing.T) {
 	}
 }
 
+// group is a group of ranks as dropout sees it.
+type group struct {
+	starlark.NoneType
+	rank  int
+	ranks []int
+}
+
+func (g group) Type() string { return "Group" }
+func (g group) Rank() int    { return g.rank }
+func (g group) Ranks() []int { return g.ranks }
+
+// The ranks of a group draw one mask after the other alike, however often each
+// draws from its own stream in between; other groups draw others.
+func TestGroupDropout(t *testing.T) {
+	mask := func(rank int, between string, ranks ...int) string {
+		t.Helper()
+		r := starlibtest.New(t, ".", starlib.Rank{Rank: rank, WorldSize: 4, Seed: 3}, nil)
+		r.Predeclare("group", &starlib.Def{Sig: "group()", Fn: func(*starlib.Call) (starlark.Value, error) {
+			return group{rank: 0, ranks: ranks}, nil
+		}})
+		globals, err := r.Exec("r.star", "d, own = nn.dropout(0.5, group = group()), nn.dropout(0.5)\na = d(tensor.ones(64))\n"+between+"\nb = d(tensor.ones(64))\nv = (a.tolist(), b.tolist(), (a != b).any().item())")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := globals["v"].(starlark.Tuple); v[2] != starlark.True {
+			t.Error("two masks of one layer are the same")
+		}
+		return globals["v"].String()
+	}
+	if mask(0, "", 0, 1) != mask(1, "own(tensor.ones(7))", 0, 1) {
+		t.Error("the ranks of a group drew different masks")
+	}
+	if mask(0, "", 0, 1) == mask(0, "", 0, 2) {
+		t.Error("two groups drew the same mask")
+	}
+	r := starlibtest.New(t, ".", starlib.Rank{}, nil)
+	r.Predeclare("group", &starlib.Def{Sig: "group()", Fn: func(*starlib.Call) (starlark.Value, error) { return group{rank: -1}, nil }})
+	if _, err := r.Exec("r.star", "nn.dropout(0.5, group = group())"); err == nil || !strings.Contains(err.Error(), "this rank is not a member of the group") {
+		t.Errorf("got error %v", err)
+	}
+}
+
 func TestStateMovesBetweenModels(t *testing.T) {
 	r := starlibtest.New(t, ".", starlib.Rank{}, nil)
 	globals, err := r.Exec("r.star", "a, b = nn.sequential(nn.linear(2, 3), nn.batch_norm(3)), nn.sequential(nn.linear(2, 3), nn.batch_norm(3))\nx = tensor([[1.0, 2.0], [3.0, 5.0]])\na(x)")

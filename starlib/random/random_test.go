@@ -55,11 +55,21 @@ func TestStreamsGoOn(t *testing.T) {
 			draw(t, g)
 		}
 	}
-	second := random.NewStreams(ctx, 9, 1)
-	second.Group([]int{0, 1})
-	if err := second.SetState(first.State()); err != nil {
-		t.Fatal(err)
+	// Whether the group was made before the restore or is made after it.
+	early, second := random.NewStreams(ctx, 9, 1), random.NewStreams(ctx, 9, 1)
+	early.Group([]int{0, 1})
+	for _, s := range []*random.Streams{early, second} {
+		if err := s.SetState(first.State()); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := fmt.Sprint(s.State()), fmt.Sprint(first.State()); got != want {
+			t.Errorf("restored %s, saved %s", got, want)
+		}
 	}
+	if a, b := draw(t, early.Group([]int{0, 1})), draw(t, second.Group([]int{0, 1})); a != b {
+		t.Errorf("the group's stream went on as %s and %s", a, b)
+	}
+	second.Group([]int{0, 1}).Stream.Position = first.Group([]int{0, 1}).Stream.Position
 	for i, g := range all(second) {
 		if got, want := draw(t, g), draw(t, all(first)[i]); got != want {
 			t.Errorf("stream %d: got %s, want %s", i, got, want)
@@ -68,7 +78,13 @@ func TestStreamsGoOn(t *testing.T) {
 	if draw(t, first.Group([]int{0, 1})) == draw(t, first.Group([]int{0, 2})) {
 		t.Error("two groups share a stream")
 	}
-	if err := second.SetState([]starlib.Entry{{Name: "rank", Value: starlark.String("x")}}); err == nil {
-		t.Error("a position that is no number was accepted")
+	before := fmt.Sprint(second.State())
+	for name, bad := range map[string]starlark.Value{"rank": starlark.String("x"), "shared": starlark.MakeInt(-1), "other": starlark.MakeInt(1)} {
+		if err := second.SetState([]starlib.Entry{{Name: "rank", Value: starlark.MakeInt(77)}, {Name: name, Value: bad}}); err == nil {
+			t.Errorf("%s at %s was accepted", name, bad)
+		}
+	}
+	if after := fmt.Sprint(second.State()); after != before {
+		t.Errorf("a state that was refused changed %s to %s", before, after)
 	}
 }

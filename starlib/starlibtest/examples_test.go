@@ -1,9 +1,13 @@
 package starlibtest_test
 
 import (
+	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"drun/starlib"
@@ -16,19 +20,19 @@ const examples = "../../examples"
 func example(t *testing.T, name string, seed uint64, params map[string]string) *starlibtest.Recipe {
 	t.Helper()
 	r := starlibtest.New(t, examples, starlib.Rank{Seed: seed}, params)
-	main(t, r, name)
+	if err := execute(t, r, name); err != nil {
+		t.Fatal(err)
+	}
 	return r
 }
 
-func main(t *testing.T, r *starlibtest.Recipe, name string) {
+func execute(t *testing.T, r *starlibtest.Recipe, name string) error {
 	t.Helper()
 	source, err := os.ReadFile(filepath.Join(examples, name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Main(name, string(source)); err != nil {
-		t.Fatal(err)
-	}
+	return r.Main(name, string(source))
 }
 
 func last(values []float64) float64 {
@@ -62,21 +66,88 @@ func TestDigits(t *testing.T) {
 	}
 }
 
-// A run that is stopped and restored logs the rest of what a run that was never
-// stopped logs, to the bit.
-func TestDigitsGoesOn(t *testing.T) {
-	whole := example(t, "digits.star", 1, map[string]string{"epochs": "5"}).Metrics
-	again := example(t, "digits.star", 1, map[string]string{"epochs": "5"}).Metrics
-	if !reflect.DeepEqual(whole, again) {
-		t.Error("two runs with one seed differ")
+func TestCNN(t *testing.T) {
+	r := example(t, "cnn.star", 1, map[string]string{"epochs": "6", "width": "6", "samples": "800", "batch": "16"})
+	if acc := last(r.Metrics["acc"]); acc < 0.8 {
+		t.Errorf("accuracy %.4f", acc)
 	}
-	first := example(t, "digits.star", 1, map[string]string{"epochs": "2"})
-	second := starlibtest.New(t, examples, starlib.Rank{Seed: 1}, map[string]string{"epochs": "5"})
-	second.Store = first.Store
-	main(t, second, "digits.star")
-	for name, values := range whole {
-		if n := len(first.Metrics[name]); !reflect.DeepEqual(values[:n], first.Metrics[name]) || !reflect.DeepEqual(values[n:], second.Metrics[name]) {
-			t.Errorf("%s: %v, then %v; without a stop %v", name, first.Metrics[name], second.Metrics[name], values)
+}
+
+// The model comes to expect the text's characters, and writes with no others.
+func TestGPT(t *testing.T) {
+	r := example(t, "gpt.star", 1, map[string]string{"epochs": "2", "width": "24", "layers": "1", "heads": "2", "context": "24", "sample": "60", "prompt": "The light"})
+	loss := r.Metrics["loss"]
+	if len(loss) == 0 || loss[0] < 3.5 || last(loss) > 2.5 {
+		t.Errorf("losses %.2f", loss)
+	}
+	text, err := os.ReadFile(filepath.Join(examples, "data/lighthouse.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Printed) != 1 || len(r.Printed[0]) != 69 || !strings.HasPrefix(r.Printed[0], "The light") {
+		t.Fatalf("printed %q", r.Printed)
+	}
+	for _, c := range r.Printed[0] {
+		if !strings.ContainsRune(string(text), c) {
+			t.Errorf("wrote %q, which is not in the text", c)
+		}
+	}
+}
+
+// The solution is that of the normal equations: the noise is what is left, and the
+// weights are found to its size over the square root of the samples.
+func TestLinearRegression(t *testing.T) {
+	for seed := range uint64(3) {
+		m := example(t, "linreg.star", seed, map[string]string{"noise": "0.5"}).Metrics
+		if rmse, off := last(m["rmse"]), last(m["off"]); math.Abs(rmse-0.5) > 0.01 || off > 0.02 {
+			t.Errorf("seed %d: rmse %.4f, weights off by %.4f", seed, rmse, off)
+		}
+	}
+}
+
+func TestKMeans(t *testing.T) {
+	for seed := range uint64(3) {
+		m := example(t, "kmeans.star", seed, nil).Metrics
+		if purity := last(m["purity"]); purity < 0.65 {
+			t.Errorf("seed %d: purity %.3f", seed, purity)
+		}
+		for i, inertia := range m["inertia"][1:] {
+			if inertia > m["inertia"][i]*(1+1e-6) {
+				t.Errorf("seed %d: round %d raised the inertia from %.1f to %.1f", seed, i+1, m["inertia"][i], inertia)
+			}
+		}
+	}
+}
+
+// A run that is stopped after a checkpoint and started again logs and prints what a
+// run that was never stopped does, to the bit: weights, rates, dropout, order,
+// augmentation.
+func TestStoppedRunsGoOn(t *testing.T) {
+	for name, params := range map[string]map[string]string{
+		"digits.star": {"epochs": "4"},
+		"cnn.star":    {"epochs": "3", "width": "2", "samples": "200", "batch": "32"},
+		"gpt.star":    {"epochs": "3", "width": "8", "layers": "1", "heads": "2", "context": "8", "batch": "512", "sample": "20"},
+	} {
+		whole := example(t, name, 1, params)
+		if again := example(t, name, 1, params); !reflect.DeepEqual(whole.Metrics, again.Metrics) {
+			t.Errorf("%s: two runs with one seed differ", name)
+		}
+		first, second := starlibtest.New(t, examples, starlib.Rank{Seed: 1}, params), starlibtest.New(t, examples, starlib.Rank{Seed: 1}, params)
+		first.Store.StopAfter = 2
+		if err := execute(t, first, name); !errors.Is(err, starlibtest.ErrStopped) {
+			t.Fatalf("%s: got error %v, want a stop", name, err)
+		}
+		second.Store = first.Store
+		if err := execute(t, second, name); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(whole.Printed, second.Printed) {
+			t.Errorf("%s: printed %q, without a stop %q", name, second.Printed, whole.Printed)
+		}
+		for metric, values := range whole.Metrics {
+			if got := slices.Concat(first.Metrics[metric], second.Metrics[metric]); !reflect.DeepEqual(got, values) {
+				t.Errorf("%s, %s: %v, then %v; without a stop %v", name, metric, first.Metrics[metric], second.Metrics[metric], values)
+			}
 		}
 	}
 }

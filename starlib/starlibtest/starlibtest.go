@@ -15,6 +15,7 @@ import (
 	"drun/starlib/lang/chunk"
 	"drun/starlib/run"
 	"drun/starlib/universe"
+	"drun/tensor"
 
 	"go.starlark.net/starlark"
 )
@@ -26,6 +27,7 @@ type Recipe struct {
 	Printed []string
 	Metrics map[string][]float64 // in the order they were logged
 	Store   *Store
+	Tensors *tensor.Context // what the rank's tensors share
 
 	env starlark.StringDict
 }
@@ -45,7 +47,7 @@ func New(t testing.TB, dir string, rank starlib.Rank, params map[string]string) 
 		Rank: r.Rank, Recorder: (*recorder)(r), Params: params, Store: (*store)(r),
 		Context: t.Context(), Extra: []*starlib.Module{testingModule},
 	})
-	r.env = u.Env
+	r.env, r.Tensors = u.Env, u.Tensors
 	r.Thread = &starlark.Thread{Name: t.Name(), Print: func(_ *starlark.Thread, s string) { r.Printed = append(r.Printed, s) }}
 	lang.Watch(r.Thread)
 	u.Tensors.Fail = func(err error) { lang.Cancel(r.Thread, err) }
@@ -173,6 +175,9 @@ func (r *recorder) Log(name string, _ int64, value float64, _ bool) {
 func (r *recorder) Tag([]string)                        {}
 func (r *recorder) Note(string)                         {}
 func (r *recorder) Progress(string, int64, int64, bool) {}
+
+// Set gives the recipe a further name.
+func (r *Recipe) Set(name string, v starlark.Value) { r.env[name] = v }
 
 // Predeclare gives the recipe a further builtin.
 func (r *Recipe) Predeclare(name string, d *starlib.Def) { r.env[name] = d.Builtin(r.Rank) }

@@ -1,6 +1,7 @@
 package starlibtest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -8,8 +9,13 @@ import (
 	"drun/starlib/checkpoint"
 )
 
+// ErrStopped ends a recipe whose store was told to stop it.
+var ErrStopped = errors.New("stopped after a checkpoint")
+
 // Store is checkpoints in memory.
 type Store struct {
+	StopAfter int // the number of checkpoints after which the recipe ends with ErrStopped; 0: none
+
 	steps []int64
 	parts map[int64][]checkpoint.Item
 }
@@ -32,6 +38,9 @@ func (r *store) Save(step int64, _ *float64, part []checkpoint.Item) error {
 		kept[i] = item
 	}
 	s.steps, s.parts[step] = append(s.steps, step), kept
+	if len(s.steps) == s.StopAfter {
+		return ErrStopped
+	}
 	return nil
 }
 

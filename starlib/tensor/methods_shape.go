@@ -10,24 +10,18 @@ import (
 // shapeDefs are the methods that move or pick elements.
 var shapeDefs = []*starlib.Def{
 	method("item() -> number", "The only element as a plain number; an error for several.",
-		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			s, err := t.Item()
-			if err != nil {
-				return nil, err
-			}
-			return number(s), nil
-		}),
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return (*Value)(t).Item() }),
 	method("tolist() -> list | number", "The elements as nested lists; a number for a tensor without dimensions.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return toList(t) }),
 	method("numel() -> int", "The number of elements.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return starlark.MakeInt(t.Len()), nil
 		}),
-	sized("reshape", "The elements in another shape; one size may be -1. A view where it can be, else a copy.", tensor.Reshape),
-	sized("view", "The same memory in another shape; one size may be -1. An error where that needs a copy.", tensor.View),
-	sized("expand", "A view with sizes of 1 stretched; -1 keeps a size.", tensor.Expand),
-	sized("permute", "A view with the dimensions in the given order.", tensor.Permute),
-	sized("flip", "The elements in reverse order along the given dimensions.", tensor.Flip),
+	sized("reshape(*shape)", "The elements in another shape; one size may be -1. A view where it can be, else a copy.", tensor.Reshape),
+	sized("view(*shape)", "The same memory in another shape; one size may be -1. An error where that needs a copy.", tensor.View),
+	sized("expand(*sizes)", "A view with sizes of 1 stretched; -1 keeps a size.", tensor.Expand),
+	sized("permute(*dims)", "A view with the dimensions in the given order.", tensor.Permute),
+	sized("flip(*dims)", "The elements in reverse order along the given dimensions.", tensor.Flip),
 	method("transpose(dim0: int, dim1: int) -> Tensor", "A view with two dimensions swapped.", twoInts(tensor.Transpose)),
 	method("flatten(start_dim: int = 0, end_dim: int = -1) -> Tensor", "Dimensions start_dim to end_dim as one.", twoInts(tensor.Flatten)),
 	method("select(dim: int, index: int) -> Tensor", "A view at an index of a dimension, which goes.", twoInts(tensor.Select)),
@@ -79,8 +73,8 @@ func method(sig, doc string, fn func(*starlib.Call, *tensor.Tensor) (starlark.Va
 
 // sized declares a method whose arguments are sizes or dimensions, given one by
 // one or as one tuple.
-func sized(name, doc string, fn func(*tensor.Tensor, []int) (*tensor.Tensor, error)) *starlib.Def {
-	return method(name+"(*sizes) -> Tensor", doc, func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+func sized(call, doc string, fn func(*tensor.Tensor, []int) (*tensor.Tensor, error)) *starlib.Def {
+	return method(call+" -> Tensor", doc, func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 		n, err := shapeOf(c.Rest)
 		if err != nil {
 			return nil, err

@@ -6,6 +6,7 @@ import (
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 
+	"drun/starlib"
 	"drun/starlib/lang"
 	"drun/tensor"
 )
@@ -26,6 +27,7 @@ var (
 	_ starlark.Container   = (*Value)(nil)
 	_ lang.Elementwise     = (*Value)(nil)
 	_ lang.Truther         = (*Value)(nil)
+	_ starlib.Scalar       = (*Value)(nil)
 )
 
 // Tensor is v as the tensor package knows it.
@@ -68,6 +70,15 @@ func (v *Value) TruthValue() (bool, error) {
 	}
 	s, err := t.Item()
 	return s.Float() != 0, err
+}
+
+// Item is the only element; an error for several.
+func (v *Value) Item() (starlark.Value, error) {
+	s, err := v.Tensor().Item()
+	if err != nil {
+		return nil, err
+	}
+	return number(s), nil
 }
 
 // CompareElementwise gives a bool tensor.

@@ -56,18 +56,22 @@ func Reference() Entries {
 }
 
 // Find selects what a name means: "" all, an owner with all it owns, owner.name,
-// or a name that stands under any owner.
+// or a name that stands under any owner. A value that a module holds stands for
+// its type: dist.store.get is store.get.
 func (all Entries) Find(name string) Entries {
 	if name == "" {
 		return all
 	}
 	var out Entries
-	owner, member, qualified := strings.Cut(name, ".")
+	module, rest, _ := strings.Cut(name, ".")
+	value, _, _ := strings.Cut(rest, ".")
 	for _, e := range all {
 		switch {
-		case qualified && e.Owner == owner && e.Name == member,
-			!qualified && (e.Owner == name || e.Name == name):
+		case e.Owner == name, e.Name == name, e.Owner+"."+e.Name == name:
 			out = append(out, e)
+		}
+		if e.Kind == KindAttribute && e.Owner == module && e.Name == value && e.Doc == value {
+			return all.Find(rest)
 		}
 	}
 	return out

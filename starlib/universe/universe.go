@@ -33,6 +33,7 @@ type Host struct {
 	Params   map[string]string // -p values
 	Recorder run.Recorder
 	Comm     collective.Comm // nil in a world of one
+	KeyValue dist.Store      // nil where a recipe is only checked
 	Backend  string
 	Timeout  time.Duration
 	Store    checkpoint.Store
@@ -90,7 +91,7 @@ func Modules() []*starlib.Module {
 func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Params) {
 	streams := random.NewStreams(tensors, h.Rank.Seed, h.Rank.Rank)
 	world, distModule := dist.New(h.Context, dist.Config{
-		Rank: h.Rank, Comm: h.Comm, Backend: h.Backend, Tensors: tensors, Shared: streams.Shared.Stream,
+		Rank: h.Rank, Comm: h.Comm, Store: h.KeyValue, Backend: h.Backend, Tensors: tensors, Shared: streams.Shared.Stream,
 		Timeout: h.Timeout,
 	})
 	runState, runModule := run.New(h.Rank, h.Run, h.Recorder, h.Params, func(c *starlib.Call) (bool, error) {

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestRecipes runs every probe of drun with hardly any repetitions and checks that the rows of the table and the
+// figures that are printed are the same: a row that nothing fills would go unnoticed.
+func TestRecipes(t *testing.T) {
+	t.Chdir("..")
+	folder := t.TempDir()
+	drun := filepath.Join(folder, "drun")
+	if output, err := exec.Command("go", "build", "-o", drun, "./cmd/drun").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	home := filepath.Join(folder, "home")
+	var got []string
+	run := func(suffix string, args ...string) {
+		t.Helper()
+		output, _, err := command{append([]string{drun, "run", "--home", home}, args...), 0}.run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		figures := parseFigures(output)
+		if len(figures) == 0 {
+			t.Errorf("%v prints no figures: %s", args, output)
+		}
+		for _, f := range figures {
+			got = append(got, f.name+suffix)
+		}
+	}
+	for _, m := range models {
+		run(", 1 rank", "bench/"+m.name+".star", "-p", "steps=1")
+		run(", 2 ranks", "bench/"+m.name+".star", "-p", "steps=1", "-n", "2")
+	}
+	run(", 2 ranks", "bench/allreduce.star", "-p", "scale=0", "-n", "2")
+	run(", 2 ranks", "bench/helpers.star", "-p", "scale=0", "-n", "2")
+	run("", "bench/operators.star", "-p", "scale=0")
+
+	for _, special := range []func() ([]figure, error){
+		func() ([]figure, error) {
+			return residentSize([]string{drun, "run", "--home", home, "bench/resident.star", "-n", "2"})(t.Context())
+		},
+		func() ([]figure, error) { return digitsHistory(drun, folder)(t.Context()) },
+	} {
+		figures, err := special()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range figures {
+			got = append(got, f.name)
+			if strings.Contains(f.name, "differ") && f.value != 0 {
+				t.Errorf("%s: %v", f.name, f.value)
+			}
+		}
+	}
+
+	var want []string
+	for _, r := range rows {
+		other := strings.HasSuffix(r.name, "4 ranks") || strings.HasSuffix(r.name, "threads") && r.group == groupTrain
+		if r.group != groupKernels && !other && !strings.HasPrefix(r.name, "hello.star") {
+			want = append(want, r.name)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("printed and tabled differ:\nprinted %q\n tabled %q", got, want)
+	}
+}
+
+// TestDifferenceQuery: a history that differs in one row, and one that does not.
+func TestDifferenceQuery(t *testing.T) {
+	query := differenceQuery(1, 2)
+	for _, part := range []string{"run = 1", "run = 2", "bits", "exact"} {
+		if !strings.Contains(query, part) {
+			t.Errorf("%q lacks %q", query, part)
+		}
+	}
+	if strings.Count(query, "except") != 2 {
+		t.Errorf("%q compares one way only", query)
+	}
+}
+
+// TestMissingPeers: without any peer there is a table all the same, and a line for each that says how to get it.
+func TestMissingPeers(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if err := os.Chdir(".."); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chdir("bench")
+	p := &peers{folder: t.TempDir(), lacks: map[string]error{}}
+	for _, who := range peerNames {
+		p.lacks[who] = exec.ErrNotFound
+	}
+	for _, each := range probes("drun", p.folder, p) {
+		if each.who != drunName {
+			t.Errorf("%s would be measured though it is missing", each.who)
+		}
+	}
+	lines := p.missing()
+	if len(lines) != len(peerNames) || !strings.Contains(lines[0], "apt-get install") {
+		t.Errorf("got %q", lines)
+	}
+}

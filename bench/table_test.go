@@ -1,0 +1,50 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+var someMedians = map[measured]figure{
+	{drunName, "step"}:            {"step", 2 * ms, "s"},
+	{torchName, "step"}:           {"step", 4 * ms, "s"},
+	{mpiName, "step"}:             {"step", 1 * ms, "s"},
+	{drunName, "step, 2 threads"}: {"step, 2 threads", 1 * ms, "s"},
+	{drunName, "gemm"}:            {"gemm", 95, "GFLOPS"},
+	{openBLASName, "gemm"}:        {"gemm", 100, "GFLOPS"},
+}
+
+func TestCells(t *testing.T) {
+	for _, c := range []struct {
+		row  row
+		want []string
+	}{
+		{row{"g", "step", []bar{atMost(1 * ms)}}, []string{"2.00 ms", "PyTorch 4.00 ms, Open MPI 1.00 ms", "0.500", "≤ 1.00 ms", "no"}},
+		{row{"g", "step", []bar{atMost(3 * ms), atMostOf(mpiName, 1)}},
+			[]string{"2.00 ms", "Open MPI 1.00 ms, PyTorch 4.00 ms", "2.00", "≤ 3.00 ms, ≤ 1.00 × Open MPI", "yes, no"}},
+		{row{"g", "gemm", []bar{atLeastOf(openBLASName, 0.95)}}, []string{"95.0 GFLOPS", "OpenBLAS 100 GFLOPS", "0.950", "≥ 0.950 × OpenBLAS", "yes"}},
+		{row{"g", "gemm", []bar{atLeastOf(openBLASName, 0.96)}}, []string{"95.0 GFLOPS", "OpenBLAS 100 GFLOPS", "0.950", "≥ 0.960 × OpenBLAS", "no"}},
+		{row{"g", "step", []bar{atMostOf(glooName, 1)}}, []string{"2.00 ms", "PyTorch 4.00 ms, Open MPI 1.00 ms", "0.500", "≤ 1.00 × Gloo", "?"}},
+		{row{"g", "step, 2 threads", []bar{{limit: 0.625, of: drunName, name: "step"}}}, []string{"1.00 ms", "", "", "≤ 0.625 × step", "yes"}},
+		{row{"g", "nothing", []bar{atMost(1)}}, []string{"not measured", "", "", "", ""}},
+	} {
+		got := c.row.cells(someMedians)
+		if strings.Join(got, "|") != c.row.name+"|"+strings.Join(c.want, "|") {
+			t.Errorf("%+v\n got %q\nwant %q", c.row, got[1:], c.want)
+		}
+	}
+}
+
+func TestPrintTable(t *testing.T) {
+	var out strings.Builder
+	printTable(&out, []row{{"g", "step", []bar{atMost(3 * ms)}}}, someMedians)
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 3 || !strings.Contains(lines[2], "≤ 3.00 ms") {
+		t.Fatalf("got\n%s", out.String())
+	}
+	for _, line := range lines {
+		if len([]rune(line)) != len([]rune(lines[0])) {
+			t.Errorf("the columns are not aligned:\n%s", out.String())
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"drun/engine"
+	"drun/engine/recipe"
+	"drun/starlib/check"
+	"drun/starlib/lang"
+	"drun/starlib/universe"
+)
+
+func newCheck() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check RECIPE.star...",
+		Short: "Find faults of recipes without running them",
+		Long: "Reads recipes and the files they load, and runs nothing. Errors are unknown names and attributes,\n" +
+			"calls whose arguments do not fit, and what a recipe cannot do at its top level. Warnings are\n" +
+			"collectives under a branch or loop that depends on the rank, where some ranks would wait for\n" +
+			"others that never come, and parameters that are rebound instead of changed.\n\n" +
+			"Exit code: 0 nothing was found, 1 something was, 2 usage (also a recipe that cannot be read).\n" +
+			"--json prints a list of {\"file\", \"line\", \"col\", \"severity\", \"message\"}.",
+		Args: arguments(1, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ref := check.NewReference(universe.Modules(), universe.Names())
+			found := []check.Finding{}
+			sources := map[string][]byte{}
+			for _, name := range args {
+				list, err := checkRecipe(ref, name, sources)
+				if err != nil {
+					return err
+				}
+				found = append(found, list...)
+			}
+			found = check.Sort(found)
+			if wantsJSON(cmd) {
+				if err := printJSON(cmd.OutOrStdout(), found); err != nil {
+					return err
+				}
+			} else if err := printFindings(cmd.OutOrStdout(), found, sources); err != nil {
+				return err
+			}
+			if len(found) > 0 {
+				return exitStatus(engine.ExitRecipe)
+			}
+			return nil
+		},
+	}
+}
+
+// checkRecipe checks one recipe and keeps its files' texts. Its error is of a
+// recipe that cannot be read.
+func checkRecipe(ref *check.Reference, name string, sources map[string][]byte) ([]check.Finding, error) {
+	bundle, faults := recipe.ReadAll(name)
+	var found []check.Finding
+	for _, fault := range faults {
+		located := (*lang.Error)(nil)
+		if !errors.As(fault, &located) {
+			return nil, fault
+		}
+		found = append(found, check.FromError(located)...)
+	}
+	var files []check.File
+	for _, s := range bundle.Sources {
+		parsed, err := lang.Parse(recipe.Display(name, s.Path), s.Content)
+		if err != nil {
+			return nil, err
+		}
+		sources[parsed.Name] = s.Content
+		files = append(files, check.File{Path: s.Path, File: parsed})
+	}
+	return append(found, check.Check(ref, files, recipe.Resolve)...), nil
+}
+
+// printFindings prints a line for each, and the line of source that it is about.
+func printFindings(out io.Writer, found []check.Finding, sources map[string][]byte) error {
+	var b strings.Builder
+	for _, f := range found {
+		fmt.Fprintf(&b, "%s:%d:%d: %s: %s\n", f.File, f.Line, f.Col, f.Severity, f.Message)
+		if lines := strings.Split(string(sources[f.File]), "\n"); f.Line > 0 && f.Line <= len(lines) {
+			if text := strings.TrimSpace(lines[f.Line-1]); text != "" {
+				fmt.Fprintf(&b, "    %s\n", text)
+			}
+		}
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}

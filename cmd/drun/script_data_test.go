@@ -1,0 +1,75 @@
+package main
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	_ "github.com/mattn/go-sqlite3" // SQL driver
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// queries CODE HOME: every command that reads the history ends with that exit
+// code and says why.
+func queries(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: queries CODE HOME")
+	}
+	for _, command := range []string{"runs", "show last", "metrics last", "logs last", "sql select+1"} {
+		words := strings.Fields(command + " --home " + args[1])
+		for i := range words {
+			words[i] = strings.ReplaceAll(words[i], "+", " ")
+		}
+		exits(ts, false, append([]string{args[0], "drun"}, words...))
+		if ts.ReadFile("stderr") == "" {
+			ts.Fatalf("drun %s says nothing", command)
+		}
+	}
+}
+
+// schema FILE N: writes another schema version into a database.
+func setSchema(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: schema FILE N")
+	}
+	version, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	db, err := sql.Open("sqlite3", ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer db.Close()
+	_, err = db.Exec(fmt.Sprintf("pragma user_version = %d", version))
+	ts.Check(err)
+}
+
+// json [PATH VALUE]…: the last command's stdout is JSON and has these values;
+// a path is keys and indexes joined by dots, and * stands for any value.
+func hasJSON(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args)%2 != 0 {
+		ts.Fatalf("usage: json [PATH VALUE]...")
+	}
+	var whole any
+	text := ts.ReadFile("stdout")
+	ts.Check(json.Unmarshal([]byte(text), &whole))
+	for i := 0; i < len(args); i += 2 {
+		v := whole
+		for _, key := range strings.Split(args[i], ".") {
+			switch node := v.(type) {
+			case map[string]any:
+				v = node[key]
+			case []any:
+				if n, err := strconv.Atoi(key); err == nil && n < len(node) {
+					v = node[n]
+				} else {
+					v = nil
+				}
+			default:
+				v = nil
+			}
+		}
+		if got := fmt.Sprint(v); v == nil || args[i+1] != "*" && got != args[i+1] {
+			ts.Fatalf("%s is %v, want %s, in\n%s", args[i], v, args[i+1], text)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// Dial gives access to the store of a server. It connects when it is first used,
+// and keeps one connection for each goroutine that uses it at the same time.
+func Dial(address, token string) *Store {
+	return &Store{link: &client{address: address, token: token}}
+}
+
+// client is the link over TCP. A connection is used by one call at a time, so
+// that a wait does not hold up other calls and is ended by closing it.
+type client struct {
+	address, token string
+
+	mu     sync.Mutex
+	idle   []*conn
+	closed bool
+}
+
+func (c *client) do(ctx context.Context, q *request) (*reply, error) {
+	k, err := c.take(ctx)
+	if err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	var r reply
+	err = k.during(ctx, func() error {
+		if err := k.send(q); err != nil {
+			return err
+		}
+		return k.receive(&r, maxMessage, time.Now().Add(q.Wait+ioTimeout))
+	})
+	if err != nil {
+		k.Close()
+		return nil, c.explain(ctx, err)
+	}
+	c.give(k)
+	return &r, nil
+}
+
+// during runs an exchange that ends when ctx does.
+func (k *conn) during(ctx context.Context, exchange func() error) error {
+	if ctx.Done() == nil {
+		return exchange()
+	}
+	stop := context.AfterFunc(ctx, func() { _ = k.Close() })
+	err := exchange()
+	if !stop() && err == nil {
+		return context.Cause(ctx) // it is being closed
+	}
+	return err
+}
+
+// explain prefers why ctx ended to what the connection says.
+func (c *client) explain(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("the key-value store at %s does not answer", c.address)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("the key-value store at %s closed the connection", c.address)
+	}
+	return fmt.Errorf("the key-value store at %s: %w", c.address, err)
+}
+
+// take gives a connection that nobody uses.
+func (c *client) take(ctx context.Context) (*conn, error) {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, net.ErrClosed
+	}
+	if n := len(c.idle); n > 0 {
+		k := c.idle[n-1]
+		c.idle = c.idle[:n-1]
+		c.mu.Unlock()
+		return k, nil
+	}
+	c.mu.Unlock()
+	return c.connect(ctx)
+}
+
+func (c *client) give(k *conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		k.Close()
+		return
+	}
+	c.idle = append(c.idle, k)
+}
+
+func (c *client) connect(ctx context.Context) (*conn, error) {
+	dialer := net.Dialer{Timeout: ioTimeout}
+	socket, err := dialer.DialContext(ctx, "tcp", c.address)
+	if err != nil {
+		return nil, err
+	}
+	k := newConn(socket)
+	var r reply
+	err = k.during(ctx, func() error {
+		if err := k.send(&hello{Version: version, Token: c.token}); err != nil {
+			return err
+		}
+		return k.receive(&r, maxMessage, time.Now().Add(ioTimeout))
+	})
+	switch {
+	case errors.Is(err, io.EOF):
+		err = errors.New("it refused this rank: the token is of another run, or there are too many connections")
+	case err == nil && r.Error != "":
+		err = errors.New(r.Error)
+	}
+	if err != nil {
+		k.Close()
+		return nil, err
+	}
+	return k, nil
+}
+
+// Close ends the connections that are not in use, and the others after their call.
+func (c *client) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, k := range c.idle {
+		k.Close()
+	}
+	c.idle = nil
+	return nil
+}

@@ -1,0 +1,54 @@
+package rendezvous
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+)
+
+// An EnvironError says which variable keeps a process from joining a world.
+type EnvironError struct{ Name, Problem string }
+
+func (e *EnvironError) Error() string { return e.Name + " " + e.Problem }
+
+// ExitCode is that of wrong usage.
+func (e *EnvironError) ExitCode() int { return 2 }
+
+// FromEnviron reads a rank's place, and the address (host:port) where the ranks
+// meet, from the variables that torchrun and its like set: RANK, WORLD_SIZE,
+// MASTER_ADDR and MASTER_PORT; LOCAL_RANK, LOCAL_WORLD_SIZE and GROUP_RANK where
+// they are set, else all ranks are taken to be on one node. lookup is
+// os.LookupEnv. Errors are of type [EnvironError].
+func FromEnviron(lookup func(string) (string, bool)) (p Place, address string, err error) {
+	for _, v := range []string{"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} {
+		if text, _ := lookup(v); text == "" {
+			return Place{}, "", &EnvironError{v, "is not set: a rank that is started by itself needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"}
+		}
+	}
+	of := ""
+	number := func(name string, least, most, otherwise int) int {
+		text, _ := lookup(name)
+		if text == "" || err != nil {
+			return otherwise
+		}
+		n, convErr := strconv.Atoi(text)
+		if convErr != nil || n < least || n > most {
+			err = &EnvironError{name, fmt.Sprintf("is %q: want a whole number from %d to %d%s", text, least, most, of)}
+			return otherwise
+		}
+		return n
+	}
+	p.WorldSize = number("WORLD_SIZE", 1, 1<<20, 1)
+	of = fmt.Sprintf(" in a world of %d", p.WorldSize)
+	p.Rank = number("RANK", 0, p.WorldSize-1, 0)
+	p.LocalSize = number("LOCAL_WORLD_SIZE", 1, p.WorldSize, p.WorldSize)
+	p.LocalRank = number("LOCAL_RANK", 0, p.LocalSize-1, p.Rank%p.LocalSize)
+	p.NodeRank = number("GROUP_RANK", 0, p.WorldSize-1, p.Rank/p.LocalSize)
+	of = ""
+	port := number("MASTER_PORT", 1, 65535, 0)
+	if err != nil {
+		return Place{}, "", err
+	}
+	host, _ := lookup("MASTER_ADDR")
+	return p, net.JoinHostPort(host, strconv.Itoa(port)), nil
+}

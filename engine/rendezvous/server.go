@@ -1,0 +1,160 @@
+package rendezvous
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// maxConns is far more than a world has ranks; maxGuests those that have not
+	// shown the token yet.
+	maxConns  = 8192
+	maxGuests = 1024
+	// helloTimeout bounds how long a connection may stay without the token.
+	helloTimeout = 5 * time.Second
+)
+
+// NewToken makes the secret that the ranks of a run share.
+func NewToken() string { return rand.Text() }
+
+// Server keeps a run's store and serves it to ranks over TCP. A connection that
+// does not begin with the token is dropped without a word.
+type Server struct {
+	listener net.Listener
+	token    string
+	table    *table
+	done     chan struct{} // closed when the server is
+	running  sync.WaitGroup
+
+	mu     sync.Mutex
+	conns  map[*conn]bool // whether it has shown the token
+	guests int            // of conns, those that have not
+	closed bool
+}
+
+// Listen starts a server. An address with port 0 has one chosen that is free:
+// see Addr.
+func Listen(address, token string) (*Server, error) {
+	listener, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		host, port, _ := net.SplitHostPort(address) // it was listened to
+		return nil, fmt.Errorf("port %s of %s is in use by another program: choose another one (MASTER_PORT)", port, host)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("key-value store: %w", err)
+	}
+	s := &Server{listener: listener, token: token, table: newTable(), done: make(chan struct{}), conns: map[*conn]bool{}}
+	s.running.Go(s.accept)
+	return s, nil
+}
+
+// Addr is where the server listens: host:port.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Close ends all waits and connections, and the store with them.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	close(s.done)
+	err := s.listener.Close()
+	for c := range s.conns {
+		c.Close()
+	}
+	s.mu.Unlock()
+	s.running.Wait()
+	return err
+}
+
+func (s *Server) accept() {
+	for {
+		socket, err := s.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors, or the peer gave up: it passes
+			select {
+			case <-s.done:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			continue
+		}
+		c := newConn(socket)
+		if !s.welcome(c) {
+			c.Close()
+			continue
+		}
+		s.running.Go(func() { s.serve(c) })
+	}
+}
+
+// welcome takes a connection in, if there is room for it.
+func (s *Server) welcome(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.conns) >= maxConns || s.guests >= maxGuests {
+		return false
+	}
+	s.conns[c] = false
+	s.guests++
+	return true
+}
+
+// known says that a connection has shown the token.
+func (s *Server) known(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns[c] = true
+	s.guests--
+}
+
+func (s *Server) forget(c *conn) {
+	c.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.conns[c] {
+		s.guests--
+	}
+	delete(s.conns, c)
+}
+
+// serve answers a connection's requests, one after the other. A client waits in
+// slices of pollAtMost, so that one that is gone is noticed then.
+func (s *Server) serve(c *conn) {
+	defer s.forget(c)
+	var first hello
+	if err := c.receive(&first, maxHello, time.Now().Add(helloTimeout)); err != nil {
+		return
+	}
+	if subtle.ConstantTimeCompare([]byte(first.Token), []byte(s.token)) != 1 {
+		return
+	}
+	if first.Version != version {
+		_ = c.send(&reply{Error: fmt.Sprintf("the store speaks version %d, this rank version %d: they come from different releases of drun", version, first.Version)})
+		return
+	}
+	s.known(c)
+	if err := c.send(&reply{}); err != nil {
+		return
+	}
+	for {
+		var q request
+		if err := c.receive(&q, maxMessage, time.Time{}); err != nil {
+			return
+		}
+		q.Wait = min(q.Wait, pollAtMost)
+		if err := c.send(s.table.do(&q, s.done)); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package rendezvous
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// name is a key in its namespace.
+type name struct{ space, key string }
+
+// table is the store's contents and their meaning. It knows no connections.
+type table struct {
+	mu      sync.Mutex
+	values  map[name][]byte
+	counts  map[string]int // of keys, by namespace
+	bytes   int            // of all keys and values
+	awaited map[name]*bell
+}
+
+// bell wakes those who wait for a key.
+type bell struct {
+	rung    chan struct{} // closed when the key comes to exist
+	waiting int
+}
+
+func newTable() *table {
+	return &table{values: map[name][]byte{}, counts: map[string]int{}, awaited: map[name]*bell{}}
+}
+
+// do carries out a request. One that waits ends without its keys when stop is
+// closed. Values that it is given and that it gives must not be changed.
+func (t *table) do(q *request, stop <-chan struct{}) *reply {
+	if err := q.check(); err != nil {
+		return &reply{Error: err.Error()}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q.Op.waits() {
+		if missing := t.await(q, stop); len(missing) > 0 {
+			return &reply{Missing: missing}
+		}
+	}
+	r, err := t.apply(q)
+	if err != nil {
+		return &reply{Error: err.Error()}
+	}
+	return r
+}
+
+func (t *table) apply(q *request) (*reply, error) {
+	r := &reply{}
+	var at name
+	if len(q.Keys) > 0 {
+		at = name{q.Space, q.Keys[0]}
+	}
+	switch q.Op {
+	case opSet:
+		total := 0
+		for i, key := range q.Keys {
+			total += len(key) + len(q.Values[i])
+		}
+		if t.bytes+total > MaxTotal { // all of them or none
+			return nil, errFull(at.key)
+		}
+		for i, key := range q.Keys {
+			if err := t.put(name{q.Space, key}, q.Values[i]); err != nil {
+				return nil, err
+			}
+		}
+	case opGet:
+		total := 0
+		for _, key := range q.Keys {
+			value := t.values[name{q.Space, key}]
+			if total += len(value); total > maxMessage/2 {
+				return nil, fmt.Errorf("the values have more than %d bytes together: ask for fewer keys at once", maxMessage/2)
+			}
+			r.Values = append(r.Values, value)
+		}
+	case opAdd:
+		sum, err := t.sum(at, q.Amount)
+		if err != nil {
+			return nil, err
+		}
+		r.Number = sum
+		return r, t.put(at, strconv.AppendInt(nil, sum, 10))
+	case opCompareSet:
+		value, exists := t.values[at]
+		expected, desired := q.Values[0], q.Values[1]
+		if exists && string(value) == string(expected) || !exists && len(expected) == 0 {
+			r.Values = [][]byte{desired}
+			return r, t.put(at, desired)
+		}
+		r.Values = [][]byte{value}
+	case opAppend:
+		old := t.values[at]
+		if n := len(old) + len(q.Values[0]); n > MaxValue {
+			return nil, fmt.Errorf("key %s: a value of %d bytes: at most %d are possible", quote(at.key), n, MaxValue)
+		}
+		// Only the newest slice of a value is ever appended to, so those who
+		// hold an older one do not see it.
+		return r, t.put(at, append(old, q.Values[0]...))
+	case opCheck:
+		if len(t.missing(q)) == 0 {
+			r.Number = 1
+		}
+	case opDelete:
+		if value, exists := t.values[at]; exists {
+			delete(t.values, at)
+			t.bytes -= len(at.key) + len(value)
+			t.counts[at.space]--
+			r.Number = 1
+		}
+	case opNumKeys:
+		r.Number = int64(t.counts[q.Space])
+	}
+	return r, nil
+}
+
+// put sets a value and wakes those who wait for its key.
+func (t *table) put(at name, value []byte) error {
+	old, exists := t.values[at]
+	grown := t.bytes + len(value) - len(old)
+	if !exists {
+		grown += len(at.key)
+	}
+	if grown > MaxTotal {
+		return errFull(at.key)
+	}
+	t.bytes, t.values[at] = grown, value
+	if exists {
+		return nil
+	}
+	t.counts[at.space]++
+	if b := t.awaited[at]; b != nil {
+		close(b.rung)
+		delete(t.awaited, at)
+	}
+	return nil
+}
+
+func errFull(key string) error {
+	return fmt.Errorf("key %s: the store is full: it holds at most %d bytes", quote(key), MaxTotal)
+}
+
+// sum adds to a counter, which is decimal text and 0 at first.
+func (t *table) sum(at name, amount int64) (int64, error) {
+	value, exists := t.values[at]
+	if !exists {
+		return amount, nil
+	}
+	n, err := strconv.ParseInt(string(value), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("key %s holds %s, which is not an integer of 64 bits", quote(at.key), quote(string(value)))
+	}
+	sum := n + amount
+	if (sum > n) != (amount > 0) && amount != 0 {
+		return 0, fmt.Errorf("key %s: %d + %d does not fit into 64 bits", quote(at.key), n, amount)
+	}
+	return sum, nil
+}
+
+// missing lists those of a request's keys that do not exist, each once.
+func (t *table) missing(q *request) (keys []string) {
+	seen := map[string]bool{}
+	for _, key := range q.Keys {
+		if _, exists := t.values[name{q.Space, key}]; !exists && !seen[key] {
+			seen[key] = true
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// await returns when all keys exist at the same time, or with those that do not
+// when the time is over. It is called with the lock held, and sleeps without it.
+func (t *table) await(q *request, stop <-chan struct{}) []string {
+	missing := t.missing(q)
+	if len(missing) == 0 {
+		return nil
+	}
+	timer := time.NewTimer(q.Wait)
+	defer timer.Stop()
+	for len(missing) > 0 {
+		for _, key := range missing { // one after the other: all must come
+			if !t.sleep(name{q.Space, key}, timer.C, stop) {
+				return t.missing(q)
+			}
+		}
+		missing = t.missing(q) // some may have been deleted again
+	}
+	return nil
+}
+
+// sleep waits until a key exists, and reports whether it came to be.
+func (t *table) sleep(at name, over <-chan time.Time, stop <-chan struct{}) bool {
+	if _, exists := t.values[at]; exists {
+		return true
+	}
+	b := t.awaited[at]
+	if b == nil {
+		b = &bell{rung: make(chan struct{})}
+		t.awaited[at] = b
+	}
+	b.waiting++
+	t.mu.Unlock()
+	came := false
+	select {
+	case <-b.rung:
+		came = true
+	case <-over:
+	case <-stop:
+	}
+	t.mu.Lock()
+	if b.waiting--; b.waiting == 0 && t.awaited[at] == b {
+		delete(t.awaited, at)
+	}
+	return came
+}

@@ -1,0 +1,38 @@
+package kernel
+
+// #define DRUN_MEM char
+// #include "kernel.h"
+// #cgo noescape drun_attention
+// #cgo nocallback drun_attention
+// #cgo noescape drun_attention_grad
+// #cgo nocallback drun_attention_grad
+import "C"
+
+import "unsafe"
+
+// Attention describes softmax(Scale q kᵀ) v for several products: q [Rows, Width], k [Cols, Width] and v
+// [Cols, Depth], of rows of adjacent elements. At holds, for each product, the elements before q, k, v and the
+// result's gradient; Stride the distance between their rows. Causal lets row i see the keys up to i.
+type Attention struct {
+	Causal                   bool
+	Rows, Cols, Width, Depth int
+	Scale                    float64
+	At                       [][4]int
+	Stride                   [4]int
+}
+
+func (a *Attention) at() *C.int64_t { return (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(a.At))) }
+
+// Forward computes out [len(At), Rows, Depth] and, if lse is not nil, the logarithm of each row's sum
+// [len(At), Rows], which the gradient needs. Cols is at least 1.
+func (a *Attention) Forward(dt DType, out, lse, q, k, v unsafe.Pointer) {
+	C.drun_attention(C.int(dt), flag(a.Causal), long(len(a.At)), long(a.Rows), long(a.Cols), long(a.Width), long(a.Depth),
+		C.double(a.Scale), mem(out), mem(lse), mem(q), mem(k), mem(v), a.at(), ints(a.Stride[:]))
+}
+
+// Backward computes dq, dk and dv, contiguous and of the shapes of Forward, from the result's gradient dy.
+func (a *Attention) Backward(dt DType, dq, dk, dv, dy, lse, q, k, v unsafe.Pointer) {
+	C.drun_attention_grad(C.int(dt), flag(a.Causal), long(len(a.At)), long(a.Rows), long(a.Cols), long(a.Width),
+		long(a.Depth), C.double(a.Scale), mem(dq), mem(dk), mem(dv), mem(dy), mem(lse), mem(q), mem(k), mem(v), a.at(),
+		ints(a.Stride[:]))
+}

@@ -1,0 +1,207 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+
+	"go.starlark.net/syntax"
+)
+
+// A fork is a place where ranks go different ways.
+type fork struct {
+	how   string // completes "dist.barrier is …"
+	why   *reason
+	pos   syntax.Position
+	cond  string
+	depth int // calls that lead to it
+}
+
+func (m *machine) fork(how string, at syntax.Position, cond string, why *reason) fork {
+	return fork{how, why, at, cond, len(m.stack)}
+}
+
+// where is a fork whose way is taken where a condition is met, or is not.
+func (m *machine) where(cond syntax.Expr, met bool, at syntax.Position, why *reason) fork {
+	text := m.text(cond)
+	if !met {
+		if rest, negated := strings.CutPrefix(text, "not "); negated && !strings.ContainsAny(rest, " ") {
+			text = rest
+		} else if strings.Contains(text, " ") {
+			text = "not (" + text + ")"
+		} else {
+			text = "not " + text
+		}
+	}
+	return m.fork("called only where ", at, text, why)
+}
+
+// report warns of every collective that only some ranks come to.
+func (m *machine) report(events []*event, f fork) {
+	collectives(events, func(e *event) {
+		if e.group != nil && (f.why.group != e.group || f.why.member) {
+			return // its members are some of the ranks
+		}
+		if f.depth >= len(e.chain) {
+			return
+		}
+		at := e.chain[f.depth]
+		name := e.name
+		if last := e.chain[len(e.chain)-1]; f.depth < len(e.chain)-1 {
+			name += fmt.Sprintf(" (%s, in %s)", lineOf(last.pos, at.pos), last.fn)
+		}
+		if key := at.pos.String() + name; m.warned[key] {
+			return
+		} else {
+			m.warned[key] = true
+		}
+		m.warn(at.pos, "%s is %s%s (%s)%s: ranks that do not come here will hang the others",
+			name, f.how, f.cond, lineOf(f.pos, at.pos), because(f, at.pos))
+	})
+}
+
+// because names the source of the difference where the condition does not.
+func because(f fork, from syntax.Position) string {
+	if strings.Contains(f.cond, f.why.what) {
+		return ""
+	}
+	return fmt.Sprintf(", which depends on %s (%s)", f.why.what, lineOf(f.why.pos, from))
+}
+
+// lineOf names a line as seen from another position.
+func lineOf(pos, from syntax.Position) string {
+	if pos.Filename() == from.Filename() {
+		return fmt.Sprintf("line %d", pos.Line)
+	}
+	return fmt.Sprintf("%s:%d", pos.Filename(), pos.Line)
+}
+
+// A departure is that some ranks leave a loop or function early. What follows is
+// called by the others only.
+type departure struct {
+	why   *reason
+	exits []exit
+	cond  string
+	pos   syntax.Position // of the condition
+	depth int
+
+	// Until the rest of the block is known: what the ranks that leave call, what
+	// the others call until there, and the branches in which they do.
+	open    bool
+	leaving []*event
+	staying []*event
+	leaves  fork
+}
+
+// left is the fork at which ranks left.
+func (d *departure) left() fork {
+	e := d.exits[0]
+	how := fmt.Sprintf("not reached by ranks that %s on line %d where ", e.verb, e.pos.Line)
+	return fork{how, d.why, d.pos, d.cond, d.depth}
+}
+
+// afterwards interprets what follows a departure in its block.
+func (m *machine) afterwards(departures []*departure, rest []syntax.Stmt) {
+	departures = append([]*departure{}, departures...)
+	if m.st == nil {
+		m.settle(departures, nil)
+		return
+	}
+	before := m.branch()
+	events, written := m.watch(func() { m.block(rest) })
+	m.settle(departures, events)
+	for _, d := range departures {
+		m.taint(written, before, d.why)
+	}
+	m.emit(events)
+}
+
+func (m *machine) settle(departures []*departure, events []*event) {
+	for _, d := range departures {
+		if d.open {
+			d.open = false
+			leaving, staying := differ(d.leaving, append(d.staying[:len(d.staying):len(d.staying)], events...))
+			m.report(leaving, d.leaves)
+			m.report(staying, d.left())
+		} else {
+			m.report(events, d.left())
+		}
+	}
+}
+
+// either runs two ways on from a condition, and joins what comes of them.
+func (m *machine) either(cond syntax.Expr, at syntax.Position, why *reason, yes, no func()) {
+	before := m.st
+	run := func(way func()) (events []*event, written map[any]bool, after *state, exits []exit) {
+		m.st = before
+		m.st = m.branch()
+		n := len(m.act.exits)
+		events, written = m.watch(way)
+		return events, written, m.st, m.act.exits[n:len(m.act.exits):len(m.act.exits)]
+	}
+	yesEvents, yesWrites, yesState, yesExits := run(yes)
+	noEvents, noWrites, noState, noExits := run(no)
+	m.emit(choice(yesEvents, noEvents))
+	yesEnds, noEnds := yesState == nil, noState == nil
+	m.st = eitherState(yesState, noState)
+	if why == nil {
+		return
+	}
+	m.taint(yesWrites, before, why)
+	m.taint(noWrites, before, why)
+	yesExits, noExits = diverging(yesExits, why), diverging(noExits, why)
+	for _, e := range append(yesExits[:len(yesExits):len(yesExits)], noExits...) {
+		if e.verb == "return" {
+			m.act.differs = either(m.act.differs, why)
+		}
+	}
+	if len(yesEvents)+len(noEvents)+len(yesExits)+len(noExits) == 0 {
+		return
+	}
+	met, unmet := m.where(cond, true, at, why), m.where(cond, false, at, why)
+	d := &departure{why: why, pos: at, depth: len(m.stack), cond: met.cond}
+	switch {
+	case len(yesExits) > 0 && yesEnds && len(noExits) == 0 && !noEnds:
+		d.open, d.exits, d.leaving, d.staying, d.leaves = true, yesExits, yesEvents, noEvents, met
+	case len(noExits) > 0 && noEnds && len(yesExits) == 0 && !yesEnds:
+		d.open, d.exits, d.leaving, d.staying, d.leaves = true, noExits, noEvents, yesEvents, unmet
+		d.cond = unmet.cond
+	default:
+		onlyYes, onlyNo := differ(yesEvents, noEvents)
+		m.report(onlyYes, met)
+		m.report(onlyNo, unmet)
+		if yesEnds && noEnds && sameExit(yesExits, noExits) {
+			return // all leave, to the same place
+		}
+		d.exits = append(yesExits[:len(yesExits):len(yesExits)], noExits...)
+		if len(yesExits) == 0 {
+			d.cond = unmet.cond
+		}
+	}
+	if len(d.exits) > 0 {
+		m.act.pending = append(m.act.pending, d)
+	}
+}
+
+// diverging are the exits after which other ranks go on alone. After fail the
+// run ends on all ranks, with the message that the recipe gave: who asks its own
+// data may do so.
+func diverging(exits []exit, why *reason) []exit {
+	var out []exit
+	for _, e := range exits {
+		if e.verb != "fail" || why.from == byRank {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func sameExit(a, b []exit) bool {
+	for _, x := range a {
+		for _, y := range b {
+			if x.verb != y.verb || x.loop != y.loop {
+				return false
+			}
+		}
+	}
+	return true
+}

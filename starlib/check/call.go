@@ -1,0 +1,135 @@
+package check
+
+import "go.starlark.net/syntax"
+
+// A call is a call's arguments.
+type call struct {
+	node   syntax.Node
+	pos    syntax.Position
+	text   string        // the callee as written
+	exprs  []syntax.Expr // of the positional arguments, to clean what is changed in place
+	args   []value
+	names  []string
+	named  map[string]value
+	spread bool  // *args or **kwargs are given too,
+	rest   value // which hold this
+}
+
+// all values that are given.
+func (c *call) all() []value {
+	out := append([]value{c.rest}, c.args...)
+	for _, name := range c.names {
+		out = append(out, c.named[name])
+	}
+	return out
+}
+
+// arg is a parameter's argument.
+func (c *call) arg(params []string, name string) (value, bool) {
+	if v, ok := c.named[name]; ok {
+		return v, true
+	}
+	for i, p := range params {
+		if p == name && i < len(c.args) {
+			return c.args[i], true
+		}
+	}
+	return same, false
+}
+
+func (m *machine) callExpr(e *syntax.CallExpr) value {
+	fn := m.expr(e.Fn)
+	c := &call{node: e, pos: syntax.Start(e), text: nameOf(e.Fn), named: map[string]value{}}
+	for _, arg := range e.Args {
+		if named, ok := arg.(*syntax.BinaryExpr); ok && named.Op == syntax.EQ {
+			name := named.X.(*syntax.Ident).Name
+			c.names = append(c.names, name)
+			c.named[name] = m.expr(named.Y)
+			continue
+		}
+		if star, ok := arg.(*syntax.UnaryExpr); ok && (star.Op == syntax.STAR || star.Op == syntax.STARSTAR) {
+			v := m.expr(star.X)
+			c.spread = true
+			c.rest = join(c.rest, value{diff: m.st.deep(v), refs: v.refs})
+			continue
+		}
+		c.args = append(c.args, m.expr(arg))
+		c.exprs = append(c.exprs, arg)
+	}
+	return m.call(fn, c)
+}
+
+// nameOf is how messages name a callee.
+func nameOf(fn syntax.Expr) string {
+	switch fn := fn.(type) {
+	case *syntax.Ident:
+		return fn.Name
+	case *syntax.DotExpr:
+		if x, ok := fn.X.(*syntax.Ident); ok {
+			return x.Name + "." + fn.Name.Name
+		}
+		return fn.Name.Name
+	}
+	return "the function"
+}
+
+// call calls whatever fn may be.
+func (m *machine) call(fn value, c *call) value {
+	if len(fn.refs) == 0 {
+		return m.unknown(c.node, either(fn.diff, m.st.deep(c.all()...)))
+	}
+	if len(fn.refs) == 1 {
+		return differing(m.callObject(fn.refs[0], c, fn.only() != nil), fn.diff)
+	}
+	// Several functions: all ranks call the same one, or each its own.
+	before := m.st
+	var after *state
+	var out value
+	var first []*event
+	var ways [][]*event
+	for i, o := range fn.refs {
+		m.st = before
+		m.st = m.branch()
+		var v value
+		events, written := m.watch(func() { v = m.callObject(o, c, false) })
+		if fn.diff != nil {
+			m.taint(written, before, fn.diff)
+		}
+		after = eitherState(after, m.st)
+		ways = append(ways, events)
+		if i == 0 {
+			out, first = v, events
+			continue
+		}
+		out = join(out, v)
+		if fn.diff != nil {
+			a, b := differ(first, events)
+			f := m.fork("called by what differs between ranks, ", c.pos, c.text, fn.diff)
+			m.report(a, f)
+			m.report(b, f)
+		}
+	}
+	m.st = after
+	m.emit(choice(ways...))
+	return differing(out, fn.diff)
+}
+
+func (m *machine) callObject(o *object, c *call, certain bool) value {
+	switch o.kind {
+	case function:
+		return m.callFunction(o, c, certain)
+	case builtin:
+		return m.callBuiltin(o, c, certain)
+	case module:
+		if o.module.Call != nil {
+			return m.callBuiltin(&object{kind: builtin, name: o.name, def: o.module.Call}, c, certain)
+		}
+	case native:
+		return m.callNative(o, c, certain)
+	case method:
+		return m.callMethod(o, c, certain)
+	case instance:
+		return m.callInstance(o, c)
+	}
+	return m.unknown(c.node, m.st.deep(append(c.all(), of(o))...))
+}

@@ -1,0 +1,171 @@
+// Package check finds faults of a recipe without running it: unknown names and
+// attributes, calls whose arguments do not fit, and collectives that only some
+// ranks would come to. `drun check` calls it with a recipe and the files it loads.
+//
+// Faults are found by an abstract interpretation. It takes every branch, follows
+// calls with what is known of their arguments, and knows of each value whether it
+// may differ between ranks: the rank itself, what was received, batches, the
+// clock, and all that is computed or chosen by these. Where a branch or loop
+// depends on such a value, the sequences of collectives on its ways are compared.
+// What a collective gives to all ranks is the same again. What is not known is
+// taken to be right: the check prefers a miss to a false alarm.
+package check
+
+import (
+	"sort"
+	"strings"
+
+	"drun/starlib/lang"
+
+	"go.starlark.net/resolve"
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+)
+
+// Severity of a finding: the recipe would fail at an Error, and may hang or do
+// something else than meant at a Warning.
+type Severity string
+
+// The severities.
+const (
+	Error   Severity = "error"
+	Warning Severity = "warning"
+)
+
+// A Finding is something wrong at a place of a recipe.
+type Finding struct {
+	File     string   `json:"file"`
+	Line     int      `json:"line"`
+	Col      int      `json:"col"`
+	Severity Severity `json:"severity"`
+	Message  string   `json:"message"`
+}
+
+// A File is a file of a recipe.
+type File struct {
+	Path string // beneath the recipe's folder
+	*lang.File
+}
+
+// Check examines a recipe: its files, the recipe itself first. resolve gives the
+// path of a module that the file from loads. Findings are sorted by position.
+func Check(ref *Reference, files []File, resolve func(from, module string) (string, error)) []Finding {
+	found := &findings{}
+	sources := make(map[string]*source, len(files))
+	for _, f := range files {
+		sources[f.Path] = newSource(ref, f, found)
+	}
+	for path, s := range sources {
+		for _, l := range s.file.Loads {
+			if target, err := resolve(path, l.Module); err == nil {
+				s.loads[l.Pos] = sources[target]
+			}
+		}
+	}
+	if len(files) > 0 {
+		newMachine(ref, sources, found).run(sources[files[0].Path])
+	}
+	return found.sorted()
+}
+
+// Sort orders findings by file, line and column, and drops repetitions.
+func Sort(list []Finding) []Finding {
+	sort.SliceStable(list, func(i, j int) bool {
+		a, b := list[i], list[j]
+		switch {
+		case a.File != b.File:
+			return a.File < b.File
+		case a.Line != b.Line:
+			return a.Line < b.Line
+		case a.Col != b.Col:
+			return a.Col < b.Col
+		}
+		return a.Message < b.Message
+	})
+	out := list[:0]
+	for i, f := range list {
+		if i == 0 || f != list[i-1] {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// FromError gives the findings that an error of the language stands for.
+func FromError(e *lang.Error) []Finding {
+	var f findings
+	for _, fault := range append([]*lang.Error{e}, e.Also...) {
+		f.add(fault.Pos, Error, fault.Msg)
+	}
+	return f.list
+}
+
+type findings struct{ list []Finding }
+
+func (f *findings) add(pos syntax.Position, severity Severity, message string) {
+	file := ""
+	if pos.IsValid() {
+		file = pos.Filename()
+	}
+	f.list = append(f.list, Finding{file, int(pos.Line), int(pos.Col), severity, message})
+}
+
+func (f *findings) sorted() []Finding { return Sort(f.list) }
+
+// A source is a file as the machine needs it.
+type source struct {
+	file      File
+	lines     []string
+	loads     map[syntax.Position]*source
+	sound     bool // names are all known
+	frame     *frame
+	functions map[*resolve.Function]*object
+	began     bool
+}
+
+func newSource(ref *Reference, f File, found *findings) *source {
+	s := &source{file: f, lines: strings.Split(string(f.Source), "\n"), loads: map[syntax.Position]*source{},
+		functions: map[*resolve.Function]*object{}, sound: true}
+	if _, err := f.Compile(ref.env); err != nil {
+		s.sound = false
+		found.list = append(found.list, FromError(lang.Explain(nil, err))...)
+	}
+	// Unknown names are reported already; what can be resolved is.
+	_ = resolve.File(f.Syntax, ref.env.Has, starlark.Universe.Has)
+	s.frame = &frame{file: s}
+	return s
+}
+
+// between is the text between two positions.
+func (s *source) between(start, end syntax.Position) string {
+	if start.Line < 1 || int(end.Line) > len(s.lines) || end.Line < start.Line {
+		return ""
+	}
+	var parts []string
+	for n := start.Line; n <= end.Line && n < start.Line+8; n++ {
+		runes := []rune(s.lines[n-1])
+		from, to := 0, len(runes)
+		if n == start.Line {
+			from = min(int(start.Col)-1, to)
+		}
+		if n == end.Line {
+			to = min(int(end.Col)-1, to)
+		}
+		if from <= to {
+			parts = append(parts, string(runes[from:to]))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func (s *source) globals() []string {
+	var names []string
+	if module, ok := s.file.Syntax.Module.(*resolve.Module); ok {
+		for _, b := range module.Globals {
+			if b.First != nil {
+				names = append(names, b.First.Name)
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,162 @@
+package check
+
+import (
+	"fmt"
+	"strconv"
+
+	"go.starlark.net/resolve"
+	"go.starlark.net/syntax"
+)
+
+// expr interprets an expression.
+func (m *machine) expr(e syntax.Expr) value {
+	m.step(1)
+	if m.depth++; m.depth > maxDepth {
+		panic(exhausted{})
+	}
+	defer func() { m.depth-- }()
+	switch e := e.(type) {
+	case *syntax.Ident:
+		return m.lookup(e)
+	case *syntax.Literal:
+		return literal(e)
+	case *syntax.ParenExpr:
+		return m.expr(e.X)
+	case *syntax.TupleExpr:
+		return m.sequence(e, "tuple", e.List)
+	case *syntax.ListExpr:
+		return m.sequence(e, "list", e.List)
+	case *syntax.DictExpr:
+		return m.dict(e)
+	case *syntax.UnaryExpr:
+		return m.unary(e)
+	case *syntax.BinaryExpr:
+		if e.Op == syntax.AND || e.Op == syntax.OR {
+			return m.shortCircuit(e)
+		}
+		x := m.expr(e.X)
+		return m.operation(e, e.Op, x, m.expr(e.Y))
+	case *syntax.CondExpr:
+		why := m.st.shallow(m.expr(e.Cond))
+		var a, b value
+		m.either(e.Cond, e.If, why, func() { a = m.expr(e.True) }, func() { b = m.expr(e.False) })
+		if a.lit != "" && a.equal(b) {
+			return a
+		}
+		return differing(join(a, b), why)
+	case *syntax.Comprehension:
+		return m.comprehended(e)
+	case *syntax.LambdaExpr:
+		if fn, ok := e.Function.(*resolve.Function); ok {
+			return m.closure(e, fn)
+		}
+	case *syntax.DotExpr:
+		return m.attribute(e, m.expr(e.X))
+	case *syntax.IndexExpr:
+		x := m.expr(e.X)
+		return m.at(x, m.expr(e.Y), e)
+	case *syntax.SliceExpr:
+		return m.slice(e)
+	case *syntax.CallExpr:
+		return m.callExpr(e)
+	}
+	return same
+}
+
+func literal(e *syntax.Literal) value {
+	switch x := e.Value.(type) {
+	case string:
+		typ := "string"
+		if e.Token == syntax.BYTES {
+			typ = "bytes"
+		}
+		return value{lit: strconv.Quote(x), typ: typ}
+	case float64:
+		return value{lit: e.Raw, typ: "float"}
+	}
+	return value{lit: fmt.Sprint(e.Value), typ: "int"}
+}
+
+func (m *machine) sequence(node syntax.Node, typ string, list []syntax.Expr) value {
+	c := &contents{fields: make(map[string]value, len(list))}
+	for i, x := range list {
+		c.fields[strconv.Itoa(i)] = m.expr(x)
+	}
+	return of(m.alloc(node, typ, container, typ, c))
+}
+
+func (m *machine) dict(e *syntax.DictExpr) value {
+	c := &contents{fields: map[string]value{}}
+	for _, x := range e.List {
+		entry, ok := x.(*syntax.DictEntry)
+		if !ok {
+			continue
+		}
+		key := m.expr(entry.Key)
+		v := differing(m.expr(entry.Value), key.diff)
+		if key.lit != "" {
+			c.fields[key.lit] = v
+		} else {
+			c.elem = join(c.elem, v)
+			c.diff = either(c.diff, key.diff)
+		}
+	}
+	return of(m.alloc(e, "dict", container, "dict", c))
+}
+
+func (m *machine) comprehended(e *syntax.Comprehension) value {
+	c := &contents{}
+	c.diff = m.comprehension(e, 0, func() {
+		if entry, ok := e.Body.(*syntax.DictEntry); ok {
+			why := m.expr(entry.Key).diff
+			c.elem = differing(m.expr(entry.Value), why)
+			c.diff = either(c.diff, why)
+			return
+		}
+		c.elem = m.expr(e.Body)
+	})
+	typ := "list"
+	if e.Curly {
+		typ = "dict"
+	}
+	return of(m.alloc(e, typ, container, typ, c))
+}
+
+func (m *machine) unary(e *syntax.UnaryExpr) value {
+	if e.X == nil {
+		return same
+	}
+	x := m.expr(e.X)
+	switch {
+	case e.Op == syntax.NOT:
+		return value{typ: "bool", diff: m.st.shallow(x)}
+	case e.Op == syntax.MINUS && x.typ == "int" && x.lit != "":
+		return value{typ: "int", lit: "-" + x.lit, diff: x.diff}
+	case plainTypes[x.typ]:
+		return value{typ: x.typ, diff: x.diff}
+	case isTensor(x):
+		return m.made(e, "Tensor", m.st.deep(x))
+	}
+	return m.unknown(e, m.st.deep(x))
+}
+
+// unknown is a value of which only is known why it differs.
+func (m *machine) unknown(node any, why *reason) value {
+	if why == nil {
+		return same
+	}
+	return m.made(node, "", why)
+}
+
+func (m *machine) shortCircuit(e *syntax.BinaryExpr) value {
+	x := m.expr(e.X)
+	why := m.st.shallow(x)
+	var y value
+	right, skip := func() { y = m.expr(e.Y) }, func() {}
+	if e.Op == syntax.AND {
+		m.either(e.X, e.OpPos, why, right, skip)
+	} else {
+		m.either(e.X, e.OpPos, why, skip, right)
+	}
+	return differing(join(x, y), why)
+}

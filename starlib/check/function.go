@@ -1,0 +1,174 @@
+package check
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"go.starlark.net/resolve"
+	"go.starlark.net/syntax"
+)
+
+// closure makes the value of a def or lambda.
+func (m *machine) closure(node syntax.Node, fn *resolve.Function) value {
+	c := &contents{fields: map[string]value{}}
+	for i, p := range fn.Params {
+		if p, ok := p.(*syntax.BinaryExpr); ok {
+			c.fields[strconv.Itoa(i)] = m.expr(p.Y)
+		}
+	}
+	o := m.alloc(node, "function", function, "function", c)
+	o.fn, o.frame, o.name, o.pos = fn, m.frame, fn.Name, fn.Pos
+	m.frame.file.functions[fn] = o
+	return of(o)
+}
+
+// callFunction interprets a function of the recipe with the arguments of a call.
+func (m *machine) callFunction(o *object, c *call, certain bool) value {
+	if certain {
+		if msg := misfit(o.fn, c); msg != "" {
+			m.fault(c.pos, "%s: %s", c.text, msg)
+		}
+	}
+	for _, fn := range m.running {
+		if fn == o.fn || len(m.running) > maxCalls {
+			return m.unknown(c.node, m.st.deep(c.all()...))
+		}
+	}
+	m.stack = append(m.stack, place{c.pos, m.functionName()})
+	result := m.enter(o, c)
+	m.stack = m.stack[:len(m.stack)-1]
+	return result
+}
+
+func (m *machine) enter(o *object, c *call) value {
+	m.seen[o.fn] = true
+	frame, act, before := m.frame, m.act, m.st
+	m.running = append(m.running, o.fn)
+	m.frame, m.act = m.activation(o, c.node), &activation{}
+	m.bindParams(o, c)
+	m.block(o.fn.Body)
+	if m.st != nil {
+		m.act.results = append(m.act.results, none)
+	}
+	out := same
+	for i, v := range m.act.results {
+		if i == 0 {
+			out = v
+		} else {
+			out = join(out, v)
+		}
+	}
+	if len(m.act.results) > 1 && (out.lit == "" || len(out.refs) > 0) {
+		out = differing(out, m.act.differs)
+	}
+	m.st = eitherState(m.st, m.act.after)
+	if m.st == nil { // it ends the run, or never returns
+		m.st = before
+	}
+	m.frame, m.act = frame, act
+	m.running = m.running[:len(m.running)-1]
+	return out
+}
+
+// bindParams gives the parameters their arguments.
+func (m *machine) bindParams(o *object, c *call) {
+	defaults := m.held(o).fields
+	next, byName := 0, false
+	used := map[string]bool{}
+	for i, p := range o.fn.Params {
+		switch p := p.(type) {
+		case *syntax.Ident, *syntax.BinaryExpr:
+			id, _ := p.(*syntax.Ident)
+			v := differing(same, m.st.deep(c.rest))
+			if b, ok := p.(*syntax.BinaryExpr); ok {
+				id, _ = b.X.(*syntax.Ident)
+				v = differing(defaults[strconv.Itoa(i)], v.diff)
+			}
+			if id == nil {
+				continue
+			}
+			if given, ok := c.named[id.Name]; ok {
+				v = given
+			} else if !byName && next < len(c.args) {
+				v = c.args[next]
+			}
+			next++
+			used[id.Name] = true
+			m.assign(id, v)
+		case *syntax.UnaryExpr:
+			id, _ := p.X.(*syntax.Ident)
+			byName = true
+			if id == nil {
+				continue
+			}
+			held := &contents{elem: c.rest, diff: c.rest.diff, fields: map[string]value{}}
+			if p.Op == syntax.STAR {
+				for j := next; j < len(c.args); j++ {
+					held.fields[strconv.Itoa(j-next)] = c.args[j]
+				}
+				m.assign(id, of(m.alloc(p, "args", container, "tuple", held)))
+				continue
+			}
+			for _, name := range c.names {
+				if !used[name] {
+					held.fields[strconv.Quote(name)] = c.named[name]
+				}
+			}
+			m.assign(id, of(m.alloc(p, "kwargs", container, "dict", held)))
+		}
+	}
+}
+
+// misfit says how a call does not fit a function of the recipe, "" if it does.
+func misfit(fn *resolve.Function, c *call) string {
+	var params, missing []string
+	byName, positional := false, 0
+	for _, p := range fn.Params {
+		name, required := "", false
+		switch p := p.(type) {
+		case *syntax.Ident:
+			name, required = p.Name, true
+		case *syntax.BinaryExpr:
+			if id, ok := p.X.(*syntax.Ident); ok {
+				name = id.Name
+			}
+		default:
+			byName = true
+			continue
+		}
+		_, named := c.named[name]
+		byPosition := !byName && positional < len(c.args)
+		if named && byPosition {
+			return fmt.Sprintf("argument %s is given twice", name)
+		}
+		if required && !named && !byPosition && !c.spread {
+			missing = append(missing, name)
+		}
+		params = append(params, name)
+		if !byName {
+			positional++
+		}
+	}
+	if len(c.args) > positional && !fn.HasVarargs {
+		return fmt.Sprintf("got %d arguments, want at most %d: %s(%s)", len(c.args), positional, fn.Name, strings.Join(params, ", "))
+	}
+	for _, name := range c.names {
+		if !fn.HasKwargs && !has(params, name) {
+			return fmt.Sprintf("unexpected argument %s%s: %s(%s)", name, instead(name, "", params), fn.Name, strings.Join(params, ", "))
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Sprintf("missing argument %s: %s(%s)", strings.Join(missing, ", "), fn.Name, strings.Join(params, ", "))
+	}
+	return ""
+}
+
+func has(list []string, name string) bool {
+	for _, x := range list {
+		if x == name {
+			return true
+		}
+	}
+	return false
+}

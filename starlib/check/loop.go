@@ -1,0 +1,106 @@
+package check
+
+import "go.starlark.net/syntax"
+
+// repeat interprets a loop. head begins a round and tells why the number of
+// rounds may differ; endless loops end by break only.
+func (m *machine) repeat(pos syntax.Position, over syntax.Expr, endless bool, head func() *reason, body []syntax.Stmt) {
+	l := &loop{}
+	before := m.st
+	entry := m.branch()
+	pending, exits := len(m.act.pending), len(m.act.exits)
+	m.act.loops = append(m.act.loops, l)
+	var events []*event
+	var written map[any]bool
+	var count *reason
+	for range maxRound {
+		m.act.pending, m.act.exits = m.act.pending[:pending], m.act.exits[:exits]
+		l.breaks, l.continues = nil, nil
+		m.st = entry
+		m.st = m.branch()
+		events, written = m.watch(func() {
+			count = head()
+			m.block(body)
+		})
+		if back := eitherState(m.st, l.continues); back == nil || !entry.merge(back) {
+			break
+		}
+	}
+	m.act.loops = m.act.loops[:len(m.act.loops)-1]
+	m.st = l.breaks
+	if !endless {
+		m.st = eitherState(entry, l.breaks)
+	}
+	m.emit(block("loop", events))
+	if count != nil {
+		m.report(events, m.fork("called in a loop over ", pos, m.text(over), count))
+		m.taint(written, before, count)
+	}
+	m.leaveLoop(l, pending, exits, events, written, before)
+}
+
+// leaveLoop ends the departures that concern this loop only. Where ranks leave it,
+// the others go on alone with whole rounds.
+func (m *machine) leaveLoop(l *loop, pending, exits int, events []*event, written map[any]bool, before *state) {
+	kept := m.act.pending[:pending]
+	for _, d := range m.act.pending[pending:] {
+		var outer []exit
+		ends := false
+		for _, e := range d.exits {
+			if e.loop != l {
+				outer = append(outer, e)
+			}
+			ends = ends || e.loop != l || e.verb == "break"
+		}
+		if ends {
+			m.report(events, d.left())
+			m.taint(written, before, d.why)
+		}
+		if d.exits = outer; len(outer) > 0 {
+			kept = append(kept, d)
+		}
+	}
+	m.act.pending = kept
+	left := m.act.exits[:exits]
+	for _, e := range m.act.exits[exits:] {
+		if e.loop != l {
+			left = append(left, e)
+		}
+	}
+	m.act.exits = left
+}
+
+// comprehension interprets the clauses from i on, then the body.
+func (m *machine) comprehension(e *syntax.Comprehension, i int, body func()) (count *reason) {
+	if i == len(e.Clauses) {
+		body()
+		return nil
+	}
+	before := m.branch()
+	rest := func() { count = either(count, m.comprehension(e, i+1, body)) }
+	switch c := e.Clauses[i].(type) {
+	case *syntax.ForClause:
+		over := m.expr(c.X)
+		why := m.st.shallow(over)
+		events, written := m.watch(func() {
+			m.bind(c.Vars, m.element(over, c))
+			rest()
+		})
+		m.emit(block("loop", events))
+		if why != nil {
+			m.report(events, m.fork("called in a loop over ", c.For, m.text(c.X), why))
+			m.taint(written, before, why)
+		}
+		count = either(count, why)
+	case *syntax.IfClause:
+		why := m.st.shallow(m.expr(c.Cond))
+		events, written := m.watch(rest)
+		m.emit(choice(events, nil))
+		if why != nil {
+			m.report(events, m.where(c.Cond, true, c.If, why))
+			m.taint(written, before, why)
+		}
+		count = either(count, why)
+	}
+	return count
+}

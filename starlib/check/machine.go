@@ -1,0 +1,205 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+
+	"go.starlark.net/resolve"
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+)
+
+const (
+	maxSteps = 1_000_000 // of the interpretation; a recipe of 100 lines takes some thousands
+	maxCalls = 40        // nested calls that are followed
+	maxDepth = 20_000    // nested expressions and statements in all calls
+	maxRound = 8         // of a loop until nothing new is learned
+)
+
+// A machine interprets a recipe abstractly: every branch is taken, loops are
+// repeated until nothing new is learned, and values are known by whether they
+// differ between ranks. Calls are followed with the arguments they are given.
+type machine struct {
+	ref      *Reference
+	files    map[string]*source
+	findings *findings
+
+	st      *state // nil: this point is never reached
+	frame   *frame
+	act     *activation
+	trace   []*event
+	writes  []map[any]bool
+	stack   []place // calls that lead here
+	running []*resolve.Function
+	loading bool // the top level runs
+	steps   int
+	depth   int
+
+	objects map[site]*object
+	frames  map[site]*frame
+	reasons map[reason]*reason
+	seen    map[*resolve.Function]bool // functions that were interpreted
+	params  map[string]syntax.Position // of run.params
+	warned  map[string]bool
+}
+
+// An activation is the part of the machine that each call of a function has.
+type activation struct {
+	loops   []*loop
+	exits   []exit
+	pending []*departure
+	results []value
+	after   *state  // where it returns
+	differs *reason // why its result does
+}
+
+type loop struct{ breaks, continues *state }
+
+// An exit is a statement that leaves a loop or function early.
+type exit struct {
+	verb string
+	pos  syntax.Position
+	loop *loop // that it leaves or repeats; nil: the function
+}
+
+func newMachine(ref *Reference, files map[string]*source, f *findings) *machine {
+	return &machine{
+		ref: ref, files: files, findings: f, st: newState(), act: &activation{},
+		objects: map[site]*object{}, frames: map[site]*frame{}, reasons: map[reason]*reason{},
+		seen: map[*resolve.Function]bool{}, params: map[string]syntax.Position{}, warned: map[string]bool{},
+	}
+}
+
+// exhausted ends an interpretation that takes too long; what it has found stays.
+type exhausted struct{}
+
+func (m *machine) step(n int) {
+	if m.steps += n; m.steps > maxSteps {
+		panic(exhausted{})
+	}
+}
+
+// branch copies the state for one of several ways on.
+func (m *machine) branch() *state {
+	m.step((len(m.st.vars) + len(m.st.heap)) / 4)
+	return m.st.clone()
+}
+
+func (m *machine) touch(what any) {
+	if n := len(m.writes); n > 0 {
+		m.writes[n-1][what] = true
+	}
+}
+
+// watch gives the collectives that fn calls, and what it writes.
+func (m *machine) watch(fn func()) ([]*event, map[any]bool) {
+	outer := m.trace
+	m.trace = nil
+	m.writes = append(m.writes, map[any]bool{})
+	fn()
+	last := len(m.writes) - 1
+	events, written := m.trace, m.writes[last]
+	m.trace, m.writes = outer, m.writes[:last]
+	for what := range written {
+		m.touch(what)
+	}
+	return events, written
+}
+
+// emit adds what was watched to what happens here.
+func (m *machine) emit(events []*event) {
+	m.step(len(events))
+	m.trace = append(m.trace, events...)
+}
+
+// collective notes a call that all ranks have to make.
+func (m *machine) collective(name string, pos syntax.Position, group *object) {
+	chain := append(append([]place{}, m.stack...), place{pos, m.functionName()})
+	m.trace = append(m.trace, &event{name: name, group: group, chain: chain})
+}
+
+func (m *machine) functionName() string {
+	if m.frame.fn != nil {
+		return m.frame.fn.Name
+	}
+	return ""
+}
+
+// reason gives the one reason that is so.
+func (m *machine) reason(r reason) *reason {
+	if known := m.reasons[r]; known != nil {
+		return known
+	}
+	known := r
+	known.id = len(m.reasons) + 1
+	m.reasons[r] = &known
+	return &known
+}
+
+// taint marks what was written where only some ranks come: before is the state
+// from which they parted.
+func (m *machine) taint(written map[any]bool, before *state, why *reason) {
+	if m.st == nil {
+		return
+	}
+	m.step(len(written))
+	for what := range written {
+		switch what := what.(type) {
+		case variable:
+			if v, ok := m.st.vars[what]; ok {
+				m.st.vars[what] = differing(v, why)
+			}
+		case *object:
+			old, now := before.heap[what], m.st.heap[what]
+			if old == nil || now == nil || old.equal(now) {
+				continue
+			}
+			c := now.clone()
+			if !c.elem.equal(old.elem) || len(c.fields) != len(old.fields) {
+				c.diff = either(c.diff, why)
+			}
+			if !c.elem.equal(old.elem) {
+				c.elem = differing(c.elem, why)
+			}
+			for k, v := range c.fields {
+				if w, ok := old.fields[k]; !ok || !v.equal(w) {
+					c.fields[k] = differing(v, why)
+				}
+			}
+			m.st.heap[what] = c
+		}
+		m.touch(what)
+	}
+}
+
+// attributes lists what a native value has.
+func (m *machine) attributes(name string) []string {
+	if v, ok := m.ref.env[name].(starlark.HasAttrs); ok {
+		return v.AttrNames()
+	}
+	return nil
+}
+
+func (m *machine) fault(pos syntax.Position, format string, args ...any) {
+	m.findings.add(pos, Error, fmt.Sprintf(format, args...))
+}
+
+func (m *machine) warn(pos syntax.Position, format string, args ...any) {
+	m.findings.add(pos, Warning, fmt.Sprintf(format, args...))
+}
+
+// text is the source of a node on one line, cut where it is long.
+func (m *machine) text(n syntax.Node) string {
+	start, end := n.Span()
+	text := m.frame.file.between(start, end)
+	text = strings.Join(strings.Fields(text), " ")
+	for _, pair := range []string{"[]", "()"} { // some nodes end before their bracket
+		if strings.Count(text, pair[:1]) > strings.Count(text, pair[1:]) {
+			text += pair[1:]
+		}
+	}
+	if r := []rune(text); len(r) > 60 {
+		text = string(r[:57]) + "..."
+	}
+	return text
+}

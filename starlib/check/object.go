@@ -1,0 +1,161 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+
+	"drun/starlib"
+
+	"go.starlark.net/resolve"
+	"go.starlark.net/syntax"
+)
+
+type kind uint8
+
+const (
+	container kind = iota // a list, tuple, dict, set, struct: fields and elements
+	instance              // a value of a type that starlib declares, or unknown
+	function              // def, lambda
+	builtin               // def of a module
+	module                // dist, nn, …
+	method                // a method, bound to the field "self"
+	native                // a builtin of the language, or a module that it comes with
+)
+
+// An object stands for all values that one expression makes in one activation of
+// its function.
+type object struct {
+	id   int
+	kind kind
+	typ  string // "list", "dict", "tuple", "struct", "Tensor", …; "" unknown
+	name string // "dist.rank", "len"; a function's name
+	pos  syntax.Position
+
+	fn     *resolve.Function
+	frame  *frame // in which the function was made
+	def    *starlib.Def
+	module *starlib.Module
+}
+
+// A frame is an activation of a function, told apart by where it is called.
+type frame struct {
+	parent *frame
+	file   *source
+	fn     *resolve.Function // nil: the top level of a file
+	call   syntax.Node
+}
+
+type site struct {
+	node  any
+	frame *frame
+	role  string
+}
+
+// alloc gives the object of an expression, and what it holds anew.
+func (m *machine) alloc(node any, role string, k kind, typ string, c *contents) *object {
+	key := site{node, m.frame, role}
+	o := m.objects[key]
+	if o == nil {
+		o = &object{id: len(m.objects) + 1, kind: k, typ: typ}
+		m.objects[key] = o
+	}
+	o.kind, o.typ = k, typ
+	if c.fields == nil {
+		c.fields = map[string]value{}
+	}
+	m.st.heap[o] = c
+	return o
+}
+
+func (m *machine) activation(closure *object, call syntax.Node) *frame {
+	key := site{closure.fn, closure.frame, fmt.Sprintf("%p", call)}
+	f := m.frames[key]
+	if f == nil {
+		f = &frame{parent: closure.frame, file: closure.frame.file, fn: closure.fn, call: call}
+		m.frames[key] = f
+	}
+	return f
+}
+
+// held is what an object holds now; never nil.
+func (m *machine) held(o *object) *contents {
+	if c := m.st.heap[o]; c != nil {
+		return c
+	}
+	return &contents{fields: map[string]value{}}
+}
+
+// hold replaces what an object holds.
+func (m *machine) hold(o *object, c *contents) {
+	m.st.heap[o] = c
+	m.touch(o)
+}
+
+// change applies fn to what each object of v holds: certain is true where v can
+// be no other object.
+func (m *machine) change(v value, fn func(c *contents, certain bool)) {
+	for _, o := range v.refs {
+		if o.kind == container || o.kind == instance {
+			c := m.held(o).clone()
+			fn(c, v.only() != nil)
+			m.hold(o, c)
+		}
+	}
+}
+
+// set puts v into a field, which is replaced only where that is certain.
+func set(c *contents, key string, v value, certain bool) {
+	if old, ok := c.fields[key]; ok && !certain {
+		v = join(old, v)
+	} else if !ok {
+		c.closed = false
+	}
+	c.fields[key] = v
+}
+
+// every is any element that an object holds.
+func (c *contents) every() value {
+	out, first := c.elem, c.elem.equal(same)
+	for _, key := range sortedKeys(c.fields) {
+		if first {
+			out, first = c.fields[key], false
+		} else {
+			out = join(out, c.fields[key])
+		}
+	}
+	return out
+}
+
+// differing is v, with a reason why it differs.
+func differing(v value, why *reason) value {
+	if why != nil {
+		v.diff = either(v.diff, why)
+	}
+	return v
+}
+
+// plainTypes are the types of values that no object stands for.
+var plainTypes = map[string]bool{"int": true, "float": true, "number": true, "bool": true, "string": true, "bytes": true, "None": true}
+
+// made is the value of a declared type that an expression gives.
+func (m *machine) made(node any, typ string, why *reason) value {
+	switch {
+	case plainTypes[typ]:
+		return value{typ: typ, diff: why}
+	case typ == "list", typ == "dict", typ == "tuple":
+		return of(m.alloc(node, "result", container, typ, &contents{elem: value{diff: why}}))
+	case m.ref.types[typ] != nil:
+		return of(m.alloc(node, "result", instance, typ, &contents{diff: why}))
+	case strings.HasPrefix(typ, "("):
+		c := &contents{fields: map[string]value{}}
+		for i, part := range strings.Split(strings.Trim(typ, "()"), ",") {
+			part = strings.TrimSpace(part)
+			if m.ref.types[part] == nil {
+				part = ""
+			}
+			c.fields[fmt.Sprint(i)] = of(m.alloc(node, fmt.Sprint(i), instance, part, &contents{diff: why}))
+		}
+		return of(m.alloc(node, "result", container, "tuple", c))
+	}
+	return of(m.alloc(node, "result", instance, "", &contents{diff: why}))
+}

@@ -1,0 +1,154 @@
+package check
+
+import "go.starlark.net/syntax"
+
+var comparisons = map[syntax.Token]bool{
+	syntax.EQL: true, syntax.NEQ: true, syntax.LT: true, syntax.LE: true, syntax.GT: true, syntax.GE: true,
+	syntax.IN: true, syntax.NOT_IN: true,
+}
+
+// operation is x op y, also of an augmented assignment.
+func (m *machine) operation(node syntax.Node, op syntax.Token, x, y value) value {
+	if op == syntax.IN || op == syntax.NOT_IN {
+		why := either(m.st.shallow(y), m.st.deep(x))
+		for _, o := range y.refs {
+			if o.typ == "list" || o.typ == "tuple" || o.typ == "set" {
+				why = either(why, m.st.deep(y))
+			}
+		}
+		return value{typ: "bool", diff: why}
+	}
+	why := m.st.deep(x, y)
+	switch {
+	case comparisons[op] && (isTensor(x) || isTensor(y)):
+		return m.made(node, "Tensor", why)
+	case comparisons[op] && plainTypes[x.typ] && plainTypes[y.typ]:
+		return value{typ: "bool", diff: m.membership(op, x, y, why)}
+	case op == syntax.PERCENT && x.typ == "string":
+		return value{typ: "string", diff: why}
+	case plainTypes[x.typ] && plainTypes[y.typ]:
+		typ := "number"
+		if x.typ == "string" || y.typ == "string" {
+			typ = "string"
+		}
+		return value{typ: typ, diff: why}
+	case isTensor(x) || isTensor(y):
+		return m.made(node, "Tensor", why)
+	}
+	if a, b := x.only(), y.only(); a != nil && a.kind == container {
+		c := &contents{diff: either(x.diff, m.held(a).diff), elem: m.held(a).every()}
+		if b != nil && b.kind == container {
+			c.diff = either(c.diff, either(y.diff, m.held(b).diff))
+			c.elem = join(c.elem, m.held(b).every())
+		} else {
+			c.diff = either(c.diff, m.st.deep(y))
+		}
+		return of(m.alloc(node, "sum", container, a.typ, c))
+	}
+	return m.unknown(node, why)
+}
+
+// membership recognises comparisons of a group's rank that only ask whether this
+// rank belongs to the group.
+func (m *machine) membership(op syntax.Token, x, y value, why *reason) *reason {
+	if why == nil || why.group == nil || y.diff != nil {
+		return why
+	}
+	asks := y.lit == "0" && (op == syntax.GE || op == syntax.LT) ||
+		y.lit == "-1" && (op == syntax.EQL || op == syntax.NEQ || op == syntax.GT || op == syntax.LE)
+	if !asks {
+		return why
+	}
+	r := *why
+	r.id, r.member = 0, true
+	return m.reason(r)
+}
+
+func isTensor(v value) bool {
+	o := v.only()
+	return o != nil && o.typ == "Tensor"
+}
+
+// at is x[i].
+func (m *machine) at(x, i value, node syntax.Node) value {
+	why := either(x.diff, m.st.deep(i))
+	var out value
+	first := true
+	add := func(v value) {
+		if first {
+			out, first = v, false
+		} else {
+			out = join(out, v)
+		}
+	}
+	for _, o := range x.refs {
+		c := m.held(o)
+		switch {
+		case isTensor(x):
+			return m.made(node, "Tensor", either(why, m.st.deep(x)))
+		case o.kind != container:
+			add(m.unknown(node, c.diff))
+		case i.lit != "":
+			if v, ok := c.fields[i.lit]; ok {
+				add(v)
+				continue
+			}
+			if i.lit[0] == '-' {
+				add(c.every())
+			} else {
+				add(c.elem)
+			}
+		default:
+			add(c.every())
+		}
+	}
+	return differing(out, why)
+}
+
+func (m *machine) slice(e *syntax.SliceExpr) value {
+	x := m.expr(e.X)
+	var why *reason
+	for _, part := range []syntax.Expr{e.Lo, e.Hi, e.Step} {
+		if part != nil {
+			why = either(why, m.st.deep(m.expr(part)))
+		}
+	}
+	o := x.only()
+	switch {
+	case plainTypes[x.typ]:
+		return value{typ: x.typ, diff: either(why, x.diff)}
+	case isTensor(x):
+		return m.made(e, "Tensor", either(why, m.st.deep(x)))
+	case o != nil && o.kind == container:
+		c := m.held(o)
+		return of(m.alloc(e, "slice", container, o.typ, &contents{
+			diff: either(why, either(x.diff, c.diff)), elem: differing(c.every(), why)}))
+	}
+	return m.unknown(e, either(why, m.st.deep(x)))
+}
+
+// element is what a loop over v gives in each round.
+func (m *machine) element(v value, node syntax.Node) value {
+	var out value
+	first := true
+	for _, o := range v.refs {
+		c := m.held(o)
+		var x value
+		switch {
+		case o.typ == "dict": // its keys
+			x = value{diff: c.diff}
+		case o.kind == container || o.typ == "Loader":
+			x = c.every()
+		case o.typ == "Tensor":
+			x = m.made(node, "Tensor", c.diff)
+		default:
+			x = m.unknown(node, c.diff)
+		}
+		if first {
+			out, first = x, false
+		} else {
+			out = join(out, x)
+		}
+	}
+	return differing(out, v.diff)
+}

@@ -1,0 +1,87 @@
+package check
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"drun/starlib"
+	"drun/starlib/lang"
+
+	"go.starlark.net/starlark"
+)
+
+// A Reference is what recipes find predeclared, as the check needs it.
+type Reference struct {
+	env     starlark.StringDict
+	modules map[string]*starlib.Module
+	types   map[string]*starlib.Methods
+	natives map[string]*starlib.Def // the language's own builtins
+}
+
+// NewReference makes a reference of the modules and the environment of recipes
+// (universe.Modules and universe.Names).
+func NewReference(modules []*starlib.Module, env starlark.StringDict) *Reference {
+	r := &Reference{env: env, modules: map[string]*starlib.Module{}, types: map[string]*starlib.Methods{}, natives: map[string]*starlib.Def{}}
+	for _, m := range modules {
+		r.modules[m.Name] = m
+		for _, t := range m.Types {
+			r.types[t.Type] = t
+		}
+	}
+	for _, sig := range strings.Split(strings.TrimSpace(language), "\n") {
+		d := &starlib.Def{Sig: sig}
+		r.natives[d.Name()] = d
+	}
+	return r
+}
+
+// language has the shapes of the builtins that are part of the language.
+const language = `
+abs(x) -> number
+all(x) -> bool
+any(x) -> bool
+chr(i) -> string
+dir(x) -> list
+fail(*args, sep = " ")
+float(x = 0) -> float
+getattr(x, name, default = None)
+hasattr(x, name) -> bool
+int(x, base = None) -> int
+len(x) -> int
+ord(s) -> int
+print(*args, sep = " ")
+range(a, b = None, step = None)
+repr(x) -> string
+str(x) -> string
+sum(iterable, start = 0)
+type(x) -> string
+`
+
+func member(defs []*starlib.Def, name string) *starlib.Def {
+	for _, d := range defs {
+		if d.Name() == name {
+			return d
+		}
+	}
+	return nil
+}
+
+// members lists the attributes of a module.
+func members(m *starlib.Module) []string {
+	names := m.Values.Keys()
+	for _, d := range m.Defs {
+		names = append(names, d.Name())
+	}
+	return names
+}
+
+// instead suggests a name for one that does not exist, "" without.
+func instead(name, prefix string, names []string) string {
+	if near := lang.Nearest(name, names); near != "" {
+		return " (did you mean " + prefix + near + "?)"
+	}
+	return ""
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,105 @@
+package check
+
+import (
+	"sort"
+
+	"go.starlark.net/resolve"
+	"go.starlark.net/syntax"
+)
+
+// run interprets a recipe: top levels, main, then the functions that nothing
+// has called.
+func (m *machine) run(main *source) {
+	defer func() {
+		if p := recover(); p != nil {
+			if _, ok := p.(exhausted); !ok {
+				panic(p)
+			}
+		}
+	}()
+	m.topLevel(main)
+	m.frame = main.frame
+	m.callMain(main)
+	for {
+		next := m.uncalled()
+		if next == nil {
+			return
+		}
+		m.frame, m.act, m.running, m.stack = next.frame, &activation{}, nil, nil
+		before := m.branch()
+		m.enter(next, &call{node: nil, pos: next.pos, text: next.name, spread: true})
+		m.st = before
+	}
+}
+
+// uncalled is the first function that was not interpreted yet.
+func (m *machine) uncalled() *object {
+	var list []*object
+	for _, file := range m.files {
+		for fn, o := range file.functions {
+			if !m.seen[fn] {
+				list = append(list, o)
+			}
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	sort.Slice(list, func(i, j int) bool {
+		a, b := list[i].pos, list[j].pos
+		if a.Filename() != b.Filename() {
+			return a.Filename() < b.Filename()
+		}
+		return a.Line < b.Line || a.Line == b.Line && a.Col < b.Col
+	})
+	return list[0]
+}
+
+// topLevel interprets the statements of a file, once.
+func (m *machine) topLevel(file *source) {
+	if file.began {
+		return
+	}
+	file.began = true
+	frame, act, loading := m.frame, m.act, m.loading
+	m.frame, m.act, m.loading = file.frame, &activation{}, true
+	before := m.st
+	m.block(file.file.Syntax.Stmts)
+	if m.st = eitherState(m.st, m.act.after); m.st == nil {
+		m.st = before
+	}
+	m.frame, m.act, m.loading = frame, act, loading
+}
+
+// global is the value of a file's global variable.
+func (m *machine) global(file *source, name string) (value, bool) {
+	module, _ := file.file.Syntax.Module.(*resolve.Module)
+	if module == nil {
+		return same, false
+	}
+	for _, b := range module.Globals {
+		if b.First != nil && b.First.Name == name {
+			return m.st.vars[variable{file.frame, b.First}], true
+		}
+	}
+	return same, false
+}
+
+func (m *machine) callMain(main *source) {
+	entry, ok := m.global(main, "main")
+	o := entry.only()
+	switch {
+	case !ok:
+		if main.sound {
+			name := main.file.Name
+			m.fault(syntax.MakePosition(&name, 1, 1), "there is no function main(): a recipe defines main(), which drun calls on every rank")
+		}
+		return
+	case o == nil || o.kind != function:
+		return
+	}
+	if msg := misfit(o.fn, &call{}); msg != "" {
+		m.fault(o.pos, "main is called without arguments: %s", msg)
+	}
+	m.enter(o, &call{pos: o.pos, text: "main"})
+}

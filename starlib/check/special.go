@@ -1,0 +1,171 @@
+package check
+
+import (
+	"fmt"
+	"strconv"
+
+	"go.starlark.net/syntax"
+)
+
+// special interprets the builtins whose results are made of their arguments.
+func (m *machine) special(name string, c *call) (value, bool) {
+	arg := func(i int) value {
+		if i < len(c.args) {
+			return c.args[i]
+		}
+		return same
+	}
+	switch name {
+	case "run.params":
+		return m.declare(c), true
+	case "run.progress":
+		return arg(0), len(c.args) > 0
+	case "tensor.no_grad":
+		if o := arg(0).only(); o != nil && (o.kind == function || o.kind == builtin || o.kind == method) {
+			inner := *c
+			inner.args, inner.exprs = c.args[1:], c.exprs[1:]
+			return m.callObject(o, &inner, true), true
+		}
+		return arg(0), len(c.args) > 0
+	case "dist.ddp", "dist.unwrap":
+		if name == "dist.ddp" {
+			m.collective(name, c.pos, nil)
+		}
+		return arg(0), len(c.args) > 0
+	case "dist.master_first", "dist.local_master_first":
+		return m.masterFirst(name, c), true
+	case "data.loader":
+		return m.loader(c), true
+	case "nn.module", "nn.sequential":
+		return m.model(name, c), true
+	case "dist.local_group", "dist.new_group", "dist.new_subgroups", "dist.init_parallelism":
+		m.collective(name, c.pos, nil)
+		return m.groups(name, c), true
+	}
+	return same, false
+}
+
+// declare is run.params.
+func (m *machine) declare(c *call) value {
+	fields := map[string]value{}
+	for _, name := range c.names {
+		v := c.named[name]
+		v.lit = "" // another may be given on the command line
+		fields[name] = v
+		pos := c.pos
+		if e, ok := c.node.(*syntax.CallExpr); ok {
+			for _, arg := range e.Args {
+				if b, ok := arg.(*syntax.BinaryExpr); ok && b.Op == syntax.EQ && b.X.(*syntax.Ident).Name == name {
+					pos = syntax.Start(b)
+				}
+			}
+		}
+		if first, twice := m.params[name]; twice && first != pos {
+			m.fault(pos, "parameter %s is declared twice, first at %s", name, first)
+		} else {
+			m.params[name] = pos
+		}
+	}
+	return of(m.alloc(c.node, "params", container, "struct", &contents{fields: fields, closed: !c.spread}))
+}
+
+// masterFirst calls a function in which no collective may be: the first rank
+// would wait for those that wait for it.
+func (m *machine) masterFirst(name string, c *call) value {
+	result := same
+	if len(c.args) > 0 {
+		depth := len(m.stack)
+		var events []*event
+		events, _ = m.watch(func() {
+			result = m.call(c.args[0], &call{node: c.node, pos: c.pos, text: "the function"})
+		})
+		collectives(events, func(e *event) {
+			inner := e.chain[min(depth+1, len(e.chain)-1)]
+			if key := inner.pos.String() + e.name; !m.warned[key] {
+				m.warned[key] = true
+				m.warn(inner.pos, "%s is called inside %s (%s), which runs its function on one rank before the others: they will hang each other",
+					e.name, name, lineOf(c.pos, inner.pos))
+			}
+		})
+	}
+	m.collective(name, c.pos, nil)
+	return result
+}
+
+var loaderParams = []string{"ds", "batch", "shuffle", "drop_last", "shard", "group", "transform"}
+
+// loader gives batches that are each rank's own, unless it gives all to all
+// ranks; without shuffle the ranks' numbers of batches may differ by one.
+func (m *machine) loader(c *call) value {
+	arg := func(name string) value { v, _ := c.arg(loaderParams, name); return v }
+	held := &contents{diff: m.st.shallow(arg("ds"))}
+	held.elem = value{diff: m.st.deep(arg("ds"), arg("batch"))}
+	if shard, given := c.arg(loaderParams, "shard"); !c.spread && (!given || shard.lit == "True") {
+		batches := reason{what: "batches of data.loader, each rank's own", pos: c.pos, from: byData}
+		held.elem.diff = either(held.elem.diff, m.reason(batches))
+		if shuffle, given := c.arg(loaderParams, "shuffle"); !given || shuffle.lit == "False" {
+			count := reason{what: "the number of batches of data.loader without shuffle", pos: c.pos, from: byData}
+			held.diff = either(held.diff, m.reason(count))
+		}
+	}
+	return of(m.alloc(c.node, "loader", instance, "Loader", held))
+}
+
+// model makes a module of the recipe's own, or a chain of modules: calling it
+// calls its functions.
+func (m *machine) model(name string, c *call) value {
+	held := &contents{fields: map[string]value{}}
+	for i, v := range c.args {
+		held.fields["call "+strconv.Itoa(i)] = v
+	}
+	for _, n := range c.names {
+		if n == "forward" && name == "nn.module" {
+			held.fields["call 0"] = c.named[n]
+		} else {
+			held.fields[n] = c.named[n]
+		}
+	}
+	o := m.alloc(c.node, "module", instance, "Module", held)
+	o.name = name
+	return of(o)
+}
+
+// callInstance calls a model.
+func (m *machine) callInstance(o *object, c *call) value {
+	held := m.held(o)
+	forward, ok := held.fields["call 0"]
+	switch {
+	case !ok:
+	case o.name == "nn.module":
+		inner := *c
+		inner.text, inner.args, inner.exprs = "forward", append([]value{of(o)}, c.args...), append([]syntax.Expr{nil}, c.exprs...)
+		return m.call(forward, &inner)
+	case o.name == "nn.sequential":
+		out := same
+		if len(c.args) > 0 {
+			out = c.args[0]
+		}
+		for i := 0; ; i++ {
+			layer, ok := held.fields[fmt.Sprintf("call %d", i)]
+			if !ok {
+				return out
+			}
+			out = m.call(layer, &call{node: c.node, pos: c.pos, text: "the layer", args: []value{out}, exprs: []syntax.Expr{nil}})
+		}
+	}
+	typ := ""
+	if o.typ == "Module" {
+		typ = "Tensor"
+	}
+	return m.made(c.node, typ, either(held.diff, m.st.deep(c.all()...)))
+}
+
+// groups makes the groups of ranks that a builtin gives.
+func (m *machine) groups(name string, c *call) value {
+	group := func(role string) value { return of(m.alloc(c.node, role, instance, "Group", &contents{})) }
+	if name != "dist.init_parallelism" {
+		return group("group")
+	}
+	fields := map[string]value{"mp": group("mp"), "pp": group("pp"), "dp": group("dp")}
+	return of(m.alloc(c.node, "parallel", container, "struct", &contents{fields: fields}))
+}

@@ -1,0 +1,107 @@
+package check
+
+import "go.starlark.net/syntax"
+
+// A variable is a name in one activation of a function; first is the identifier
+// that binds it first, which the resolver shares among all its uses.
+type variable struct {
+	frame *frame
+	first *syntax.Ident
+}
+
+// A state is what is known at a point of the recipe.
+type state struct {
+	vars map[variable]value
+	heap map[*object]*contents
+}
+
+func newState() *state {
+	return &state{vars: make(map[variable]value), heap: make(map[*object]*contents)}
+}
+
+func (s *state) clone() *state {
+	out := &state{vars: make(map[variable]value, len(s.vars)), heap: make(map[*object]*contents, len(s.heap))}
+	for k, v := range s.vars {
+		out.vars[k] = v
+	}
+	for k, v := range s.heap {
+		out.heap[k] = v
+	}
+	return out
+}
+
+// merge makes s what holds after either s or other, and reports whether s
+// changed. A variable that only one of them has is as that one has it.
+func (s *state) merge(other *state) (changed bool) {
+	for k, w := range other.vars {
+		v, ok := s.vars[k]
+		if ok && v.equal(w) {
+			continue
+		}
+		if ok {
+			w = join(v, w)
+		}
+		if !ok || !w.equal(v) {
+			s.vars[k], changed = w, true
+		}
+	}
+	for k, d := range other.heap {
+		c, ok := s.heap[k]
+		if ok && c.equal(d) {
+			continue
+		}
+		if ok {
+			d = joinContents(c, d)
+		}
+		if !ok || !d.equal(c) {
+			s.heap[k], changed = d, true
+		}
+	}
+	return changed
+}
+
+// either of two states, where nil is a point that is never reached.
+func eitherState(a, b *state) *state {
+	switch {
+	case a == nil:
+		return b
+	case b != nil:
+		a.merge(b)
+	}
+	return a
+}
+
+// shallow is why a value's truth, number, length or count of rounds differs.
+func (s *state) shallow(v value) *reason {
+	why := v.diff
+	for _, o := range v.refs {
+		if c := s.heap[o]; c != nil {
+			why = either(why, c.diff)
+		}
+	}
+	return why
+}
+
+// deep is why anything in a value differs.
+func (s *state) deep(values ...value) *reason {
+	var why *reason
+	seen := make(map[*object]bool)
+	for len(values) > 0 {
+		v := values[len(values)-1]
+		values = values[:len(values)-1]
+		why = either(why, v.diff)
+		for _, o := range v.refs {
+			c := s.heap[o]
+			if c == nil || seen[o] || o.kind == function {
+				continue
+			}
+			seen[o] = true
+			why = either(why, c.diff)
+			values = append(values, c.elem)
+			for _, f := range c.fields {
+				values = append(values, f)
+			}
+		}
+	}
+	return why
+}

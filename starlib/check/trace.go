@@ -1,0 +1,88 @@
+package check
+
+import (
+	"strings"
+
+	"go.starlark.net/syntax"
+)
+
+// An event is a collective that is called, or a part of the recipe with
+// collectives in it that every rank takes alike: a loop, a choice.
+type event struct {
+	name  string   // "dist.barrier"; "loop", "choice"
+	group *object  // of a collective in a group of ranks, nil: the world's
+	chain []place  // how it is reached, the innermost call last
+	inner []*event // of loop and choice
+}
+
+// A place is a call within a function.
+type place struct {
+	pos syntax.Position
+	fn  string
+}
+
+// signature is equal for events whose collectives are the same, in order.
+func signature(events []*event) string {
+	var b strings.Builder
+	write(&b, events)
+	return b.String()
+}
+
+func write(b *strings.Builder, events []*event) {
+	for _, e := range events {
+		b.WriteString(e.name)
+		if e.group != nil {
+			b.WriteByte('@')
+		}
+		if e.inner != nil {
+			b.WriteByte('{')
+			write(b, e.inner)
+			b.WriteByte('}')
+		}
+		b.WriteByte(';')
+	}
+}
+
+// block wraps what happens in a loop or choice; nothing where nothing does.
+func block(name string, inner []*event) []*event {
+	if len(inner) == 0 {
+		return nil
+	}
+	return []*event{{name: name, inner: inner}}
+}
+
+// choice is what happens where all ranks take the same one of several ways.
+func choice(ways ...[]*event) []*event {
+	var inner []*event
+	alike := true
+	for _, way := range ways {
+		alike = alike && signature(way) == signature(ways[0])
+		inner = append(inner, block("way", way)...)
+	}
+	if alike && len(ways) > 0 {
+		return ways[0]
+	}
+	return block("choice", inner)
+}
+
+// differ strips what two sequences have in common at both ends.
+func differ(a, b []*event) (onlyA, onlyB []*event) {
+	equal := func(x, y *event) bool { return signature([]*event{x}) == signature([]*event{y}) }
+	for len(a) > 0 && len(b) > 0 && equal(a[0], b[0]) {
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && equal(a[len(a)-1], b[len(b)-1]) {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return a, b
+}
+
+// collectives calls visit for every collective of a sequence.
+func collectives(events []*event, visit func(*event)) {
+	for _, e := range events {
+		if len(e.chain) > 0 {
+			visit(e)
+		}
+		collectives(e.inner, visit)
+	}
+}

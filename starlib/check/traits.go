@@ -1,0 +1,86 @@
+package check
+
+// A trait says what the check has to know of a builtin and its signature does
+// not tell.
+type trait struct {
+	// collective: every rank has to call it.
+	collective bool
+	// own: the result is this rank's own. Without, what a collective returns is
+	// the same on all ranks, and what another builtin returns differs if its
+	// arguments do.
+	own    bool
+	origin origin
+	why    string // instead of the call's source
+	// equal: the result is the same on all ranks whatever the arguments are.
+	equal bool
+	// inPlace: afterwards the tensors of the first argument are the same too.
+	inPlace bool
+	// with: it is a collective only where one of these arguments is given.
+	with []string
+}
+
+// traits of the builtins that know of other ranks. A builtin that is not listed
+// calls no collective. Those of dist are all listed, which a test sees to.
+var traits = map[string]trait{
+	"dist.rank":           {own: true},
+	"dist.local_rank":     {own: true},
+	"dist.node_rank":      {own: true},
+	"dist.is_main":        {own: true},
+	"dist.world_size":     {equal: true},
+	"dist.local_size":     {equal: true},
+	"dist.num_nodes":      {equal: true},
+	"dist.is_distributed": {equal: true},
+	"dist.backend":        {equal: true},
+
+	"dist.barrier":        {collective: true},
+	"dist.all_reduce":     {collective: true, inPlace: true},
+	"dist.broadcast":      {collective: true, inPlace: true},
+	"dist.reduce":         {collective: true, own: true, origin: byData},
+	"dist.reduce_scatter": {collective: true, own: true, origin: byData},
+	"dist.all_gather":     {collective: true},
+	"dist.gather":         {collective: true, own: true, origin: byData},
+	"dist.scatter":        {collective: true, own: true, origin: byData},
+	"dist.all_to_all":     {collective: true, own: true, origin: byData},
+
+	"dist.send":     {equal: true},
+	"dist.isend":    {equal: true},
+	"dist.recv":     {own: true, origin: byData},
+	"dist.irecv":    {own: true, origin: byData},
+	"dist.recv_any": {own: true, origin: byData},
+
+	"dist.broadcast_tensors":  {collective: true, inPlace: true},
+	"dist.sync_grad":          {collective: true},
+	"dist.sync_buffer":        {collective: true, inPlace: true},
+	"dist.average_metrics":    {collective: true},
+	"dist.reduce_dict":        {collective: true, own: true, origin: byData},
+	"dist.shared_random_seed": {collective: true},
+	"dist.master_first":       {collective: true},
+	"dist.local_master_first": {collective: true},
+	"dist.read_file":          {collective: true},
+	"dist.ddp":                {collective: true},
+	"dist.unwrap":             {},
+	"dist.new_group":          {collective: true},
+	"dist.new_subgroups":      {collective: true},
+	"dist.local_group":        {collective: true},
+	"dist.init_parallelism":   {collective: true},
+	"dist.copy_to_group":      {},
+	"dist.reduce_from_group":  {collective: true},
+	"dist.shard":              {},
+	"dist.store":              {},
+	"dist.store.add":          {own: true, origin: byData},
+
+	"checkpoint.save":      {collective: true},
+	"checkpoint.restore":   {collective: true},
+	"run.should_stop":      {collective: true},
+	"run.params":           {equal: true},
+	"run.elapsed":          {own: true, origin: byData, why: "run.elapsed(), each rank's own clock"},
+	"optim.clip_grad_norm": {collective: true, with: []string{"sharded", "group"}},
+}
+
+// groupMakers are the builtins whose results are groups of ranks, or hold them.
+var groupMakers = map[string]bool{
+	"dist.new_group": true, "dist.new_subgroups": true, "dist.local_group": true, "dist.init_parallelism": true,
+}
+
+// oneByOne are the builtins that call a function on one rank after another.
+var oneByOne = map[string]bool{"dist.master_first": true, "dist.local_master_first": true}

@@ -1,0 +1,133 @@
+package check
+
+import (
+	"slices"
+
+	"go.starlark.net/syntax"
+)
+
+// A reason says why a value may differ between ranks. Of several the first one
+// found is kept, so that joining ends.
+type reason struct {
+	id    int
+	what  string // "dist.rank()"
+	pos   syntax.Position
+	from  origin
+	group *object // the group whose rank was asked, nil: the world's
+	// member tells that only membership of the group was asked (rank() >= 0).
+	member bool
+}
+
+type origin uint8
+
+const (
+	byRank origin = iota // from who the rank is
+	byData               // from what it got to see: batches, messages, time
+)
+
+func either(a, b *reason) *reason {
+	if a == nil || b != nil && b.id < a.id {
+		return b
+	}
+	return a
+}
+
+// A value is what is known of a variable or an expression: whether it differs
+// between ranks, and which objects it may be.
+type value struct {
+	diff  *reason   // the value itself differs; what objects hold is in the state
+	lit   string    // the source of a literal: True, 3, "a"
+	typ   string    // int, float, number, bool, string, None where it is known to be one
+	param bool      // a parameter that a loop over model.parameters() gave
+	refs  []*object // by id
+}
+
+// same is a value of which nothing is known, equal on all ranks.
+var same = value{}
+
+var none = value{lit: "None", typ: "None"}
+
+func of(o *object) value { return value{refs: []*object{o}} }
+
+// only returns the object that the value certainly is, or nil.
+func (v value) only() *object {
+	if len(v.refs) == 1 && v.typ == "" {
+		return v.refs[0]
+	}
+	return nil
+}
+
+// maybe is the type of a value that may also be what none of its objects stands for.
+const maybe = "?"
+
+func join(a, b value) value {
+	out := value{diff: either(a.diff, b.diff), param: a.param && b.param, refs: a.refs}
+	if a.lit == b.lit {
+		out.lit = a.lit
+	}
+	switch {
+	case a.typ == b.typ && (len(a.refs) == 0) == (len(b.refs) == 0):
+		out.typ = a.typ
+	default:
+		out.typ = maybe
+	}
+	for _, o := range b.refs {
+		if i, found := slices.BinarySearchFunc(out.refs, o, func(x, y *object) int { return x.id - y.id }); !found {
+			out.refs = slices.Insert(slices.Clone(out.refs), i, o)
+		}
+	}
+	return out
+}
+
+func (v value) equal(w value) bool {
+	return v.diff == w.diff && v.lit == w.lit && v.typ == w.typ && v.param == w.param && slices.Equal(v.refs, w.refs)
+}
+
+// contents is what an object holds; it is replaced, never changed.
+type contents struct {
+	diff   *reason          // its length, or the elements of a tensor
+	elem   value            // any element without a known place
+	fields map[string]value // attributes; elements by literal key or index
+	closed bool             // fields are all there are
+}
+
+func (c *contents) clone() *contents {
+	out := *c
+	out.fields = make(map[string]value, len(c.fields)+1)
+	for k, v := range c.fields {
+		out.fields[k] = v
+	}
+	return &out
+}
+
+func joinContents(a, b *contents) *contents {
+	out := &contents{diff: either(a.diff, b.diff), elem: join(a.elem, b.elem), fields: make(map[string]value, len(a.fields))}
+	for k, v := range a.fields {
+		if w, ok := b.fields[k]; ok {
+			v = join(v, w)
+		}
+		out.fields[k] = v
+	}
+	for k, v := range b.fields {
+		if _, ok := a.fields[k]; !ok {
+			out.fields[k] = v
+		}
+	}
+	out.closed = a.closed && b.closed && len(out.fields) == len(a.fields) && len(out.fields) == len(b.fields)
+	return out
+}
+
+func (c *contents) equal(d *contents) bool {
+	if c == d {
+		return true
+	}
+	if c.diff != d.diff || c.closed != d.closed || len(c.fields) != len(d.fields) || !c.elem.equal(d.elem) {
+		return false
+	}
+	for k, v := range c.fields {
+		if w, ok := d.fields[k]; !ok || !v.equal(w) {
+			return false
+		}
+	}
+	return true
+}

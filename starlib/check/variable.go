@@ -1,0 +1,64 @@
+package check
+
+import (
+	"go.starlark.net/resolve"
+	"go.starlark.net/syntax"
+)
+
+// assign gives a variable of the current function, or one that it captures.
+func (m *machine) assign(id *syntax.Ident, v value) {
+	if b, ok := id.Binding.(*resolve.Binding); ok && b.First != nil {
+		key := m.variable(b)
+		m.st.vars[key] = v
+		m.touch(key)
+	}
+}
+
+// variable finds the activation that a binding belongs to.
+func (m *machine) variable(b *resolve.Binding) variable {
+	f := m.frame
+	switch b.Scope {
+	case resolve.Global:
+		for f.parent != nil {
+			f = f.parent
+		}
+	case resolve.Free:
+		for g := f.parent; g != nil; g = g.parent {
+			if _, ok := m.st.vars[variable{g, b.First}]; ok {
+				return variable{g, b.First}
+			}
+		}
+		f = f.parent
+	}
+	return variable{f, b.First}
+}
+
+func (m *machine) lookup(id *syntax.Ident) value {
+	b, ok := id.Binding.(*resolve.Binding)
+	if !ok || b.Scope == resolve.Undefined {
+		return same
+	}
+	if b.Scope != resolve.Predeclared && b.Scope != resolve.Universal {
+		return m.st.vars[m.variable(b)]
+	}
+	switch id.Name {
+	case "None":
+		return none
+	case "True", "False":
+		return value{lit: id.Name, typ: "bool"}
+	}
+	return m.predeclared(id.Name)
+}
+
+func (m *machine) predeclared(name string) value {
+	key := site{role: "predeclared " + name}
+	o := m.objects[key]
+	if o == nil {
+		o = &object{id: len(m.objects) + 1, kind: native, name: name}
+		if mod := m.ref.modules[name]; mod != nil {
+			o.kind, o.module = module, mod
+		}
+		m.objects[key] = o
+	}
+	return of(o)
+}

@@ -1,0 +1,110 @@
+package starlibtest_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"drun/starlib/universe"
+)
+
+// promised are the names and signatures that users' recipes rely on. What drun has
+// beyond them, such as further arguments at the end, it may change.
+var promised = map[string]string{
+	"tensor": `tensor(data, dtype = None) zeros(*shape) ones(*shape) full(shape, value) eye(n) arange(start, end = None, step = 1)
+		linspace(start, end, steps) rand(*shape) randn(*shape) randint(low, high, shape) cat(tensors, dim = 0) stack(tensors, dim = 0)
+		where(cond, a, b) one_hot(t, classes = -1) tril(t, diagonal = 0) triu(t, diagonal = 0) pad(t, pad, value = 0)
+		multinomial(p, n) bincount(t) is_nan(t) no_grad(iterable_or_fn, *args, **kwargs)
+		float32 float64 int64 int32 int8 uint8 bool float16 bfloat16 complex64`,
+	"Tensor": `shape dtype grad requires_grad item() tolist() reshape(*shape) view(*shape) transpose(dim0, dim1) permute(*dims)
+		squeeze(dim = None) unsqueeze(dim) expand(*sizes) flatten(start_dim = 0, end_dim = -1) narrow(dim, start, length)
+		select(dim, index) gather(dim, index) scatter_add(dim, index, src) index_select(dim, index) masked_fill(mask, value)
+		flip(*dims) matmul(other) sum(dim = None, keepdim = False) mean(dim = None, keepdim = False)
+		var(dim = None, unbiased = True, keepdim = False) std(dim = None, unbiased = True, keepdim = False)
+		max(dim = None, keepdim = False) min(dim = None, keepdim = False) argmax(dim = None, keepdim = False)
+		sort(dim = -1, descending = False) topk(k, dim = -1, largest = True) cumsum(dim) exp() log() sqrt() tanh() sigmoid()
+		relu() gelu() silu() softmax(dim) log_softmax(dim) abs() clamp(min = None, max = None) pow(exponent)
+		norm(p = 2, dim = None, keepdim = False) backward(retain_graph = False) detach() clone() to(dtype)
+		copy_(src) add_(other) sub_(other) mul_(other) zero_() fill_(value)`,
+	"random":    `generator(seed)`,
+	"Generator": `rand(*shape) randn(*shape) randint(low, high) choice(items) shuffle(items) permutation(n)`,
+	"nn": `linear(i, o, bias = True) conv2d(i, o, kernel, stride = 1, padding = 0, bias = True) embedding(n, dim) layer_norm(dim)
+		rms_norm(dim) batch_norm(channels) dropout(p, group = None) max_pool2d(kernel, stride = None, padding = 0)
+		avg_pool2d(kernel, stride = None, padding = 0) flatten() relu() gelu() silu() tanh() sigmoid() sequential(*modules)
+		attention(q, k, v, causal = False) cross_entropy(logits, target) mse_loss(input, target) l1_loss(input, target)
+		bce_with_logits(logits, target) nll_loss(log_probabilities, target) accuracy(logits, target)
+		module(forward, **fields) parameter(t) buffer(t)`,
+	"Module": `parameters() named_parameters() buffers() train() eval() state() training`,
+	"optim": `sgd(params, lr, momentum = 0, nesterov = False, weight_decay = 0)
+		adam(params, lr, betas = (0.9, 0.999), eps = 1e-8, weight_decay = 0)
+		adamw(params, lr, betas = (0.9, 0.999), eps = 1e-8, weight_decay = 0)
+		cosine(lr, steps, warmup = 0, end = 0) step_decay(lr, every, gamma = 0.1)
+		clip_grad_norm(params, max_norm, sharded = [], group = None)`,
+	"Optimizer": `step() zero_grad() lr`,
+	"data": `csv(path, label = None) npy(path) npz(path) idx(path) safetensors(path) text(path) bytes(path)
+		dataset(x, y) split(ds, fraction)
+		loader(ds, batch, shuffle = False, drop_last = False, shard = True, group = None, transform = None)`,
+	"Loader": `epochs(n)`,
+}
+
+var (
+	declaration = regexp.MustCompile(`\w+(\([^()]*(\([^()]*\)[^()]*)*\))?`)
+	types       = regexp.MustCompile(`: [^=,)]+`)
+)
+
+func TestPromisedNames(t *testing.T) {
+	reference := universe.Reference()
+	for owner, names := range promised {
+		for _, want := range declaration.FindAllString(names, -1) {
+			name, _, _ := strings.Cut(want, "(")
+			found := reference.Find(owner + "." + name)
+			if len(found) != 1 {
+				t.Errorf("%s.%s: %d entries in the reference", owner, name, len(found))
+				continue
+			}
+			entry := found[0]
+			if entry.Doc == "" {
+				t.Errorf("%s.%s has no documentation", owner, name)
+			}
+			head, _, _ := strings.Cut(entry.Signature, " -> ")
+			got := types.ReplaceAllStringFunc(head, func(s string) string { return strings.Repeat(" ", strings.Count(s, " =")) })
+			if !begins(parameters(got), parameters(want)) {
+				t.Errorf("%s.%s: got %s, want %s", owner, name, entry.Signature, want)
+			}
+		}
+	}
+}
+
+// parameters are the parameters of a signature; an attribute has none.
+func parameters(signature string) []string {
+	_, list, _ := strings.Cut(signature, "(")
+	list = strings.TrimSuffix(strings.TrimSpace(list), ")")
+	if list == "" {
+		return nil
+	}
+	var params []string
+	depth, start := 0, 0
+	for i, c := range list + "," {
+		switch {
+		case c == '(' || c == '[':
+			depth++
+		case c == ')' || c == ']':
+			depth--
+		case c == ',' && depth == 0:
+			params = append(params, strings.Join(strings.Fields(strings.ReplaceAll(list[start:i], "=", " = ")), " "))
+			start = i + 1
+		}
+	}
+	return params
+}
+
+// begins tells whether got has the wanted parameters first. What is required may
+// have become optional, as lr where each group of parameters has its own.
+func begins(got, want []string) bool {
+	for i, w := range want {
+		if i >= len(got) || got[i] != w && got[i] != w+" = None" {
+			return false
+		}
+	}
+	return true
+}

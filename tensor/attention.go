@@ -1,0 +1,108 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+
+	"drun/kernel"
+)
+
+// Attention is softmax(q·kᵀ/√d)·v over the last two dimensions (length,
+// width); causal lets position i see positions up to i only. Leading
+// dimensions are batches that broadcast.
+func Attention(q, k, v *Tensor, causal bool) (*Tensor, error) {
+	const op = "attention"
+	if err := sameFloat(op, q, k, v); err != nil {
+		return nil, err
+	}
+	nq, nk, nv := len(q.shape), len(k.shape), len(v.shape)
+	if nq < 2 || nk < 2 || nv < 2 || q.shape[nq-1] != k.shape[nk-1] || k.shape[nk-2] != v.shape[nv-2] {
+		return nil, fmt.Errorf("%s: shapes %s, %s and %s of query, key and value do not fit: expected (…, L, D), (…, S, D) and (…, S, E)",
+			op, shapeString(q.shape), shapeString(k.shape), shapeString(v.shape))
+	}
+	a := kernel.Attention{Causal: causal, Rows: q.shape[nq-2], Cols: k.shape[nk-2], Width: q.shape[nq-1], Depth: v.shape[nv-1]}
+	if a.Cols == 0 {
+		return nil, fmt.Errorf("%s: there is nothing to attend to: the keys' shape is %s", op, shapeString(k.shape))
+	}
+	a.Scale = 1 / math.Sqrt(float64(max(a.Width, 1)))
+	batch, err := broadcastShape(op, nil, q.shape[:nq-2], k.shape[:nk-2])
+	if err == nil {
+		batch, err = broadcastShape(op, nil, batch, v.shape[:nv-2])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: the batches of shapes %s, %s and %s do not broadcast", op, shapeString(q.shape), shapeString(k.shape), shapeString(v.shape))
+	}
+	a.At = make([][4]int, product(batch))
+	in := [3]*Tensor{q, k, v}
+	for i, t := range in {
+		if in[i], err = attended(&a, i, t, batch); err != nil {
+			return nil, err
+		}
+	}
+	out, err := newTensor(op, q.ctx, append(batch[:len(batch):len(batch)], a.Rows, a.Depth), q.dtype)
+	if err != nil {
+		return nil, err
+	}
+	recording := records(q, k) || records(v, nil)
+	var lse *Tensor
+	if recording {
+		if lse, err = newTensor(op, q.ctx, []int{len(a.At), a.Rows}, q.dtype); err != nil {
+			return nil, err
+		}
+	}
+	if out.n > 0 {
+		a.Forward(q.dtype.kernel(), out.ptr(), ptrOr(lse), in[0].ptr(), in[1].ptr(), in[2].ptr())
+	}
+	runtime.KeepAlive(in)
+	if recording {
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) error { return backAttention(n, g, out, a, batch) },
+			q, k, v).save(in[0], in[1], in[2], lse)
+	}
+	return out, nil
+}
+
+// attended notes where operand i of an attention begins in each product;
+// rows of adjacent elements need no copy.
+func attended(a *kernel.Attention, i int, t *Tensor, batch []int) (*Tensor, error) {
+	nd := len(t.shape)
+	if t.strides[nd-1] != 1 && t.shape[nd-1] != 1 {
+		var err error
+		if t, err = contiguous(t); err != nil {
+			return nil, err
+		}
+	}
+	a.Stride[i] = t.strides[nd-2]
+	var steps [MaxDims]int
+	lead := viewOf(t, nd-2)
+	copy(lead.shape, t.shape)
+	copy(lead.strides, t.strides)
+	broadcastStrides(steps[:len(batch)], batch, lead)
+	for b := range a.At {
+		at := 0
+		for d, rest := len(batch)-1, b; d >= 0; d-- {
+			at += rest % batch[d] * steps[d]
+			rest /= batch[d]
+		}
+		a.At[b][i] = at
+	}
+	return t, nil
+}
+
+func backAttention(n *node, g *Tensor, out []*Tensor, a kernel.Attention, batch []int) error {
+	q, k, v, lse := n.val(0), n.val(1), n.val(2), n.val(3)
+	dy, err := attended(&a, 3, g, batch)
+	if err != nil {
+		return err
+	}
+	lead := batch[:len(batch):len(batch)]
+	for i, size := range [3][2]int{{a.Rows, a.Width}, {a.Cols, a.Width}, {a.Cols, a.Depth}} {
+		if out[i], err = newTensor(n.op, g.ctx, append(lead, size[0], size[1]), g.dtype); err != nil {
+			return err
+		}
+	}
+	a.Backward(g.dtype.kernel(), out[0].ptr(), out[1].ptr(), out[2].ptr(), dy.ptr(), lse.ptr(), q.ptr(), k.ptr(), v.ptr())
+	runtime.KeepAlive(dy)
+	runtime.KeepAlive(n)
+	return nil
+}

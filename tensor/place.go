@@ -1,0 +1,120 @@
+package tensor
+
+// Where gradients go without a copy: an operation's backward function may
+// write over a gradient that nobody else has, write a leaf's gradient where
+// the optimizer wants it, or add to a part of another node's.
+
+// ours tells whether t is a gradient in flight that the caller alone holds.
+func (t *Tensor) ours() bool {
+	if !t.st.temp || t.st.holds != 1 {
+		return false
+	}
+	for i, s := range t.strides {
+		if s == 0 && t.shape[i] > 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// overwrite is g itself if its memory may take the result of an elementwise
+// function of it, else a new tensor.
+func overwrite(op string, g *Tensor) (*Tensor, error) {
+	if g.contiguous && g.ours() {
+		return g, nil
+	}
+	return newTensor(op, g.ctx, g.shape, g.dtype)
+}
+
+// place gives the memory where the gradient of input i belongs, and says
+// whether a part is there already, to which the rest must be added. It is nil
+// if there is no such place; the caller must write to one that it gets. g and
+// the saved tensors can be read meanwhile.
+func (n *node) place(i int, g *Tensor) (dst *Tensor, add bool) {
+	t := n.in[i].leaf
+	switch {
+	case t == nil || t.dtype != g.dtype:
+		return nil, false
+	case t.grad != nil:
+		dst, add = t.grad, true
+	case t.leaf != nil && t.leaf.slot != nil:
+		dst = t.leaf.slot
+	default:
+		return nil, false
+	}
+	if !dst.contiguous || dst.st == g.st || dst.dtype != g.dtype {
+		return nil, false
+	}
+	for _, s := range n.saved {
+		if s.t != nil && s.t.st == dst.st {
+			return nil, false
+		}
+	}
+	t.grad = dst
+	dst.st.version++
+	n.placed |= 1 << i
+	return dst, add
+}
+
+// sumPlace is place for a function that adds to what it finds: zeros, where
+// there is nothing yet. Without such a place it makes a new tensor and puts
+// it into out.
+func (n *node) sumPlace(i int, g *Tensor, out []*Tensor) (*Tensor, error) {
+	if dst, add := n.place(i, g); dst != nil {
+		if !add {
+			clear(dst.Bytes())
+		}
+		return dst, nil
+	}
+	var err error
+	out[i], err = Zeros(g.ctx, n.in[i].shape(), g.dtype)
+	return out[i], err
+}
+
+// addPart adds g to a part of the gradient of n's result.
+func (n *node) addPart(g *Tensor, part func(*Tensor) *Tensor) error {
+	first := n.grad == nil
+	if first || !n.grad.ours() {
+		z, err := newTensor(n.op, g.ctx, n.shape, n.dtype)
+		if err != nil {
+			return err
+		}
+		if n.strides != nil {
+			copy(z.strides, n.strides)
+			z.contiguous = false
+		}
+		if first {
+			clear(memory(z))
+		} else {
+			kCopy(z, n.grad)
+			n.dropGrad()
+		}
+		z.st.temp = true
+		z.st.hold()
+		n.grad = z
+	}
+	if first {
+		return assign(n.op, part(n.grad), g)
+	}
+	return addInto(part(n.grad), g)
+}
+
+// memory is the bytes of a tensor that fills its memory without gaps.
+func memory(t *Tensor) []byte {
+	flat := *t
+	flat.contiguous = true
+	return flat.Bytes()
+}
+
+// dense tells whether t's elements fill a stretch of memory, in any order of
+// dimensions.
+func dense(t *Tensor) bool {
+	last := 0
+	for i, s := range t.strides {
+		if s == 0 && t.shape[i] > 1 {
+			return false
+		}
+		last += (t.shape[i] - 1) * s
+	}
+	return t.n > 0 && last == t.n-1
+}
