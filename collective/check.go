@@ -18,7 +18,7 @@ func (c *Call) Check(rank, size int) error {
 	if c.Kind.PointToPoint() {
 		return c.checkPeer(rank, size)
 	}
-	send, recv := c.uses(rank)
+	send, recv := c.Uses(rank)
 	if send && !c.Send.DType.Valid() || recv && !c.Recv.DType.Valid() {
 		return c.errorf("a buffer has no dtype")
 	}
@@ -41,10 +41,16 @@ func (c *Call) Check(rank, size int) error {
 	return c.checkSizes(rank, size, send, recv)
 }
 
-// uses says which of the two buffers matter on this rank.
-func (c *Call) uses(rank int) (send, recv bool) {
+// Uses says which of the two buffers matter on this rank.
+func (c *Call) Uses(rank int) (send, recv bool) {
 	root := rank == c.Root
 	switch c.Kind {
+	case Barrier:
+		return false, false
+	case Send:
+		return true, false
+	case Recv:
+		return false, true
 	case Broadcast:
 		return root, !root
 	case Reduce, Gather:

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+
+	"drun/collective"
+	"drun/plugins/sdk"
+)
+
+// collective carries out a call. Every one is the same: each rank sends some of
+// its bytes to some ranks, receives from some, and perhaps combines what came.
+func (c *comm) collective(ctx context.Context, call *collective.Call, seq uint64) error {
+	n := len(c.ranks)
+	send, recv := call.Send.Data, call.Recv.Data
+	out, in := make([][]byte, n), make([][]byte, n) // what goes to, and comes from, each rank
+	each := func(list [][]byte, data []byte) {
+		for i := range list {
+			list[i] = data
+		}
+	}
+	root := c.rank == call.Root
+	switch call.Kind {
+	case collective.Barrier:
+		each(out, []byte{1})
+		fresh(in, 1)
+	case collective.Broadcast:
+		if root {
+			each(out, send)
+		} else {
+			in[call.Root] = recv
+		}
+	case collective.AllReduce:
+		each(out, send)
+		fresh(in, len(send))
+	case collective.Reduce:
+		out[call.Root] = send
+		if root {
+			fresh(in, len(send))
+		}
+	case collective.AllGather:
+		each(out, send)
+		in = parts(call.Recv, call.Counts, n)
+	case collective.Gather:
+		out[call.Root] = send
+		if root {
+			in = parts(call.Recv, call.Counts, n)
+		}
+	case collective.Scatter:
+		in[call.Root] = recv
+		if root {
+			out = parts(call.Send, call.Counts, n)
+		}
+	case collective.ReduceScatter:
+		out = parts(call.Send, call.Counts, n)
+		fresh(in, len(recv))
+	case collective.AllToAll:
+		out, in = parts(call.Send, call.Counts, n), parts(call.Recv, call.RecvCounts, n)
+	}
+	if err := c.exchange(ctx, seq, out, in); err != nil {
+		return err
+	}
+	if call.Kind.Reduces() && in[c.rank] != nil {
+		sdk.Reduce(call.Recv, in, call.Reduce)
+	}
+	return nil
+}
+
+// exchange sends out and fills in. Where there are no bytes no message is sent;
+// both sides know.
+func (c *comm) exchange(ctx context.Context, seq uint64, out, in [][]byte) error {
+	h := header{Group: c.group, Seq: seq}
+	for i, data := range out {
+		if i == c.rank {
+			copy(in[i], data)
+		} else if len(data) > 0 {
+			if err := c.mesh.send(c.ranks[i], h, data); err != nil {
+				return err
+			}
+		}
+	}
+	for i, buffer := range in {
+		if i == c.rank || len(buffer) == 0 {
+			continue
+		}
+		m, err := c.mesh.take(ctx, c.mesh.want(c.ranks[i], h))
+		if err != nil {
+			return err
+		}
+		copy(buffer, m.data)
+	}
+	return nil
+}
+
+func fresh(list [][]byte, bytes int) {
+	for i := range list {
+		list[i] = make([]byte, bytes)
+	}
+}
+
+// parts are the pieces of a buffer that belong to each rank.
+func parts(b collective.Buffer, counts []int, n int) [][]byte {
+	list := make([][]byte, n)
+	at := 0
+	for i := range list {
+		count := b.Count() / n
+		if counts != nil {
+			count = counts[i]
+		}
+		list[i] = b.Part(at, at+count).Data
+		at += count
+	}
+	return list
+}

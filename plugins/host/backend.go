@@ -1,0 +1,87 @@
+// Package host finds communication engines that are plugins, decides whether
+// they can be trusted, starts them and makes a [collective.Backend] of them.
+// engine/launch looks for the plugin that a run asks for, engine/worker opens
+// it in every rank, and `drun backends` lists, tests and trusts them.
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"drun/collective"
+	"drun/plugins/internal/wire"
+)
+
+// Backend is a plugin as a backend: each Open starts a process, which ends with
+// the world's Comm.
+type Backend struct {
+	Plugin *Plugin
+	Stderr io.Writer // gets what the plugin writes there, each line after its name
+	// OnDeath is called when the process has ended though nobody told it to,
+	// from any goroutine. It may be nil.
+	OnDeath func(error)
+}
+
+var _ collective.Backend = (*Backend)(nil)
+
+// Name is the plugin's.
+func (b *Backend) Name() string { return b.Plugin.Name }
+
+// Open starts the plugin and joins the world.
+func (b *Backend) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
+	x, err := start(ctx, b.Plugin, world.Rank, b.Stderr)
+	if err != nil {
+		return nil, err
+	}
+	x.onDeath = b.OnDeath
+	comm, err := b.join(ctx, x, world)
+	if err != nil {
+		x.kill()
+		x.release()
+		return nil, err
+	}
+	return comm, nil
+}
+
+func (b *Backend) join(ctx context.Context, x *process, world collective.World) (*Comm, error) {
+	if x.about.Problem != "" {
+		return nil, fmt.Errorf("it cannot run here: %s", x.about.Problem)
+	}
+	if world.Store != nil {
+		if err := x.serveStore(world.Store); err != nil {
+			return nil, err
+		}
+	}
+	c := newComm(newPort(x, world), 0, world.Rank, world.Size)
+	opened, err := c.ask(ctx, func(ctx context.Context) (*wire.Opened, error) {
+		return x.control.Open(ctx, &wire.OpenRequest{Rank: int32(world.Rank), Size: int32(world.Size),
+			LocalRank: int32(world.LocalRank), LocalSize: int32(world.LocalSize), Store: world.Store != nil})
+	})
+	switch {
+	case errors.Is(err, collective.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("the plugin did not join the world in time, and was killed%s", x.lastWords())
+	case err != nil:
+		return nil, err
+	}
+	return c, c.matches(opened)
+}
+
+// About is what a plugin says of itself.
+type About struct {
+	Version string
+	Problem string // why it cannot run here; "" if it can
+}
+
+// Probe starts the plugin for a moment and asks it.
+func Probe(ctx context.Context, p *Plugin) (About, error) {
+	x, err := start(ctx, p, 0, io.Discard)
+	if err != nil {
+		return About{}, err
+	}
+	about := About{Version: x.about.Version, Problem: x.about.Problem}
+	x.shut()
+	x.release()
+	return about, nil
+}

@@ -1,0 +1,212 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"drun/collective"
+	"drun/plugins/internal/wire"
+)
+
+// Comm is a group whose calls a plugin carries out.
+type Comm struct {
+	*port
+	number     uint32 // of the plugin's Comm
+	rank, size int
+	sync       *work // the synchronous call under way, or one to use again
+	cause      atomic.Pointer[error]
+	abort      sync.Once
+	close      sync.Once
+	closed     error
+}
+
+var (
+	_ collective.Comm  = (*Comm)(nil)
+	_ collective.Arena = (*Comm)(nil)
+)
+
+func newComm(p *port, number uint32, rank, size int) *Comm {
+	c := &Comm{port: p, number: number, rank: rank, size: size}
+	c.sync = &work{c: c}
+	return c
+}
+
+// Rank is this rank's number in the group.
+func (c *Comm) Rank() int { return c.rank }
+
+// Size is the number of ranks in the group.
+func (c *Comm) Size() int { return c.size }
+
+// Version is what the plugin says of itself.
+func (c *Comm) Version() string { return c.about.Version }
+
+// failed is why no call is possible any more, or nil.
+func (c *Comm) failed() error {
+	if err := c.dead.Load(); err != nil {
+		return *err
+	}
+	if err := c.cause.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// fail makes err the end of this group, unless it has ended before.
+func (c *Comm) fail(err error) {
+	if c.cause.CompareAndSwap(nil, &err) {
+		c.arena.Ended.Open()
+	}
+}
+
+// Alloc gives zeroed memory that the plugin has mapped too.
+func (c *Comm) Alloc(dtype collective.DType, count int) (collective.Buffer, error) {
+	if !dtype.Valid() || count < 0 || count > len(c.arena.Mem)/dtype.Size() {
+		return collective.Buffer{}, fmt.Errorf("cannot allocate %d elements of %v in the arena", count, dtype)
+	}
+	span, err := c.memory.get(int64(count * dtype.Size()))
+	if err != nil {
+		return collective.Buffer{}, err
+	}
+	data, err := c.arena.Bytes(span)
+	if err != nil {
+		return collective.Buffer{}, err
+	}
+	clear(data)
+	return collective.Buffer{DType: dtype, Data: data}, nil
+}
+
+// ask makes a request of the control service that ends with ctx.
+func (c *Comm) ask(ctx context.Context, request func(context.Context) (*wire.Opened, error)) (*wire.Opened, error) {
+	inner, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	var reply *wire.Opened
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		reply, err = request(inner)
+	}()
+	if err := collective.Wait(ctx, done); err != nil {
+		return nil, err
+	}
+	if err != nil {
+		if c.failed() == nil {
+			time.Sleep(10 * time.Millisecond) // its end may be noticed just now
+		}
+		if cause := c.failed(); cause != nil {
+			return nil, cause
+		}
+		return nil, c.broken(err.Error())
+	}
+	if f := reply.Failure; f != nil {
+		return nil, wire.Decode(uint8(f.Status), f.Text, collective.NewGroup, c.plugin.Name, c.port.rank)
+	}
+	return reply, nil
+}
+
+func (p *port) broken(msg string) error {
+	return &collective.BackendError{Backend: p.plugin.Name, Rank: p.rank, Msg: msg}
+}
+
+// matches reports whether the plugin's Comm is the one that was asked for.
+func (c *Comm) matches(o *wire.Opened) error {
+	if o.None || int(o.Rank) != c.rank || int(o.Size) != c.size {
+		return c.broken(fmt.Sprintf("asked to be rank %d of %d, it says that it is rank %d of %d", c.rank, c.size, o.Rank, o.Size))
+	}
+	return nil
+}
+
+// Split makes a group.
+func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
+	if err := c.failed(); err != nil {
+		return nil, err
+	}
+	q := &wire.SplitRequest{Comm: c.number, Id: group.ID}
+	for _, r := range group.Ranks {
+		q.Ranks = append(q.Ranks, int32(r))
+	}
+	opened, err := c.ask(ctx, func(ctx context.Context) (*wire.Opened, error) { return c.control.Split(ctx, q) })
+	if err != nil {
+		return nil, err
+	}
+	rank := slices.Index(group.Ranks, c.rank)
+	if rank < 0 {
+		if !opened.None {
+			return nil, c.broken(fmt.Sprintf("it made rank %d a member of the group of ranks %v", c.rank, group.Ranks))
+		}
+		return nil, nil
+	}
+	sub := newComm(c.port, opened.Comm, rank, len(group.Ranks))
+	return sub, sub.matches(opened)
+}
+
+// Abort ends the group's calls, here at once and in the plugin as soon as it
+// can. A plugin in which they go on is killed.
+func (c *Comm) Abort(cause error) {
+	c.fail(cause)
+	c.abort.Do(func() {
+		c.aborting.Add(1)
+		go func() {
+			defer c.aborting.Done()
+			ctx, stop := context.WithTimeout(c.ctx, abortLimit)
+			defer stop()
+			end := time.Now().Add(abortLimit)
+			_, err := c.control.Abort(ctx, &wire.AbortRequest{Comm: c.number, Cause: cause.Error()})
+			for err == nil && c.underWay(c.number) != "" && time.Now().Before(end) && c.ctx.Err() == nil {
+				time.Sleep(5 * time.Millisecond)
+			}
+			if c.ctx.Err() != nil {
+				return
+			}
+			if doing := c.underWay(c.number); doing != "" {
+				c.condemn(fmt.Sprintf("it did not end its %s within %v of being told to, and was killed", doing, abortLimit))
+			} else if err != nil {
+				c.condemn(fmt.Sprintf("it did not answer within %v when told to abort, and was killed", abortLimit))
+			}
+		}()
+	})
+}
+
+// Close ends the group's calls and gives back what it holds; for the world, the
+// plugin's process with it.
+func (c *Comm) Close() error {
+	c.close.Do(func() {
+		c.fail(collective.ErrClosed)
+		c.closed = c.request(c.number)
+		if c.number == 0 {
+			c.port.close()
+		}
+	})
+	return c.closed
+}
+
+// request tells the plugin to close a group.
+func (p *port) request(number uint32) error {
+	if p.dead.Load() != nil {
+		return nil // its end has been told
+	}
+	ctx, stop := context.WithTimeout(p.ctx, closeLimit)
+	defer stop()
+	done, err := p.control.Close(ctx, &wire.CommRequest{Comm: number})
+	switch {
+	case p.dead.Load() != nil:
+		return nil
+	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		msg := fmt.Sprintf("it did not close its group within %v, and was killed", closeLimit)
+		if doing := p.underWay(number); doing != "" {
+			msg = fmt.Sprintf("it did not end its %s within %v when its group was closed, and was killed", doing, closeLimit)
+		}
+		p.condemn(msg)
+		return p.broken(msg)
+	case err != nil:
+		return p.broken(err.Error())
+	case done.Failure != nil:
+		return wire.Decode(uint8(done.Failure.Status), done.Failure.Text, collective.NoKind, p.plugin.Name, p.rank)
+	}
+	return nil
+}

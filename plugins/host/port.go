@@ -1,0 +1,143 @@
+package host
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"drun/collective"
+	"drun/collective/sharedmem"
+	"drun/plugins/internal/wire"
+)
+
+// port is where calls of all groups go to the plugin and come back.
+type port struct {
+	*process
+	memory   memory
+	spin     int // looks for the end of a call before sleeping
+	yield    int
+	aborting sync.WaitGroup
+
+	mu      sync.Mutex
+	slots   []uint32 // free ones that were used before
+	fresh   uint32   // those from here on were not
+	pending []*work  // asynchronous ones, and those that were given up, oldest first
+	blocked int      // synchronous calls under way, as far as is known
+}
+
+// How often a wait looks before it sleeps: see the same numbers in plugins/sdk.
+const (
+	spins  = 2000
+	yields = 50
+)
+
+func newPort(x *process, world collective.World) *port {
+	p := &port{process: x, memory: memory{arena: x.arena}}
+	if 2*max(1, world.LocalSize) <= sharedmem.Cores() {
+		p.spin = spins
+	} else {
+		p.yield = yields
+	}
+	return p
+}
+
+// submit hands a call to the plugin. The caller holds mu.
+func (p *port) submit(w *work) {
+	before := p.blocked
+	if w.async {
+		p.pending = append(p.pending, w)
+	} else {
+		p.blocked++
+	}
+	p.arena.Submit(w.index)
+	// The plugin's first executor may be busy with a synchronous call.
+	if before > 0 {
+		p.arena.Standby.Ring()
+	} else {
+		p.arena.Work.Ring()
+	}
+}
+
+// take gives a free slot. The caller holds mu.
+func (p *port) take() (uint32, error) {
+	if len(p.slots) == 0 && p.fresh == wire.Slots {
+		p.harvest()
+	}
+	if n := len(p.slots); n > 0 {
+		i := p.slots[n-1]
+		p.slots = p.slots[:n-1]
+		return i, nil
+	}
+	if p.fresh == wire.Slots {
+		return 0, fmt.Errorf("%d calls are under way: wait for some of them", wire.Slots)
+	}
+	p.fresh++
+	return p.fresh - 1, nil
+}
+
+// harvest settles the pending calls that have ended, so that their results are
+// where they belong also when nobody waits for them. The caller holds mu.
+func (p *port) harvest() {
+	left := p.pending[:0]
+	for _, w := range p.pending {
+		if !w.settled.Load() && !w.settle() {
+			left = append(left, w)
+		}
+	}
+	clear(p.pending[len(left):])
+	p.pending = left
+}
+
+// underWay describes a call of a group that has not ended; "" when there is none.
+func (p *port) underWay(number uint32) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.fresh {
+		s := p.arena.Slot(i)
+		if s.State.Load() != wire.Submitted || number != 0 && s.Comm != number {
+			continue
+		}
+		dtype, bytes := collective.DType(s.SendType), s.Send.Bytes
+		if bytes == 0 {
+			dtype, bytes = collective.DType(s.RecvType), s.Recv.Bytes
+		}
+		d := collective.Description{Kind: collective.Kind(s.Kind), DType: dtype, Reduce: collective.ReduceOp(s.Reduce),
+			Root: int(s.Root), Peer: int(s.Peer), Tag: int(s.Tag), Count: int(bytes) / dtype.Size()}
+		return d.String()
+	}
+	return ""
+}
+
+// condemn kills the plugin, and says why.
+func (p *port) condemn(msg string) {
+	fmt.Fprintf(p.words, "%s", msg+"\n")
+	p.die(msg)
+	p.kill()
+}
+
+// close ends the plugin's process.
+func (p *port) close() {
+	p.shut()
+	p.end()
+	p.aborting.Wait()
+	p.release()
+}
+
+// stage gives the span of data that the plugin can reach: data itself, where it
+// lies in the arena, else room for a copy.
+func (p *port) stage(data []byte) (span wire.Span, own bool, err error) {
+	if len(data) == 0 {
+		return wire.Span{}, false, nil
+	}
+	if span, ok := p.arena.Where(data); ok {
+		return span, false, nil
+	}
+	span, err = p.memory.get(int64(len(data)))
+	return span, true, err
+}
+
+func (p *port) at(s wire.Span) []byte { return p.arena.Mem[s.At : s.At+s.Bytes] }
+
+func same(a, b []byte) bool {
+	return len(a) == len(b) && unsafe.SliceData(a) == unsafe.SliceData(b)
+}

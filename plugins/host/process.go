@@ -1,0 +1,282 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"drun/collective"
+	"drun/plugins/internal/wire"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-plugin"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+)
+
+// process is a plugin that runs.
+type process struct {
+	plugin  *Plugin
+	rank    int
+	cmd     *exec.Cmd
+	client  *plugin.Client
+	control wire.ControlClient
+	about   *wire.Description
+	arena   *wire.Arena
+	words   *words
+	ours    *os.File // its lifeline: the plugin ends when it is closed
+	ctx     context.Context
+	end     context.CancelFunc
+
+	dead    atomic.Pointer[error]
+	closing atomic.Bool
+	onDeath func(error)
+	reading sync.WaitGroup
+}
+
+// Bounds of what a plugin may take its time for.
+const (
+	startLimit = 10 * time.Second
+	closeLimit = 2 * time.Second
+	abortLimit = 2 * time.Second
+)
+
+// startTimeout is startLimit, except in tests.
+var startTimeout = startLimit
+
+// start runs the program and asks what it is. What it writes to stderr goes to
+// the writer.
+func start(ctx context.Context, p *Plugin, rank int, stderr io.Writer) (*process, error) {
+	if err := p.unchanged(); err != nil {
+		return nil, err
+	}
+	arena, err := wire.Create()
+	if err != nil {
+		return nil, err
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		arena.Close()
+		return nil, fmt.Errorf("lifeline: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "lifeline"), os.NewFile(uintptr(fds[1]), "lifeline")
+	defer theirs.Close()
+	x := &process{plugin: p, rank: rank, arena: arena, ours: ours, words: newWords(filepath.Base(p.Path), stderr)}
+	x.ctx, x.end = context.WithCancel(context.Background())
+	if err := x.launch(ctx, theirs); err != nil {
+		x.kill()
+		x.release()
+		return nil, err
+	}
+	return x, nil
+}
+
+// launch starts the process and connects to it.
+func (x *process) launch(ctx context.Context, theirs *os.File) error {
+	// The socket lies in a folder of its own, which is needed until we are
+	// connected: nothing is left of it however both of us end.
+	dir, err := os.MkdirTemp(shortTempDir(), "drun-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	x.cmd = exec.Command(x.plugin.Path)
+	x.cmd.Env = append(os.Environ(), plugin.EnvUnixSocketDir+"="+dir)
+	x.cmd.ExtraFiles = []*os.File{x.arena.File, theirs}
+	x.client = plugin.NewClient(&plugin.ClientConfig{
+		HandshakeConfig:  wire.Handshake,
+		VersionedPlugins: map[int]plugin.PluginSet{wire.Version: {wire.Name: &wire.Plugin{}}},
+		Cmd:              x.cmd,
+		SkipHostEnv:      true,
+		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
+		AutoMTLS:         true,
+		StartTimeout:     startTimeout,
+		Stderr:           x.words,
+		Logger:           hclog.NewNullLogger(),
+		// Connected once, for the socket's name does not last.
+		GRPCDialOptions: []grpc.DialOption{grpc.WithIdleTimeout(0)},
+	})
+	began := make(chan error, 1)
+	go func() { began <- x.connect() }()
+	select {
+	case err = <-began:
+	case <-ctx.Done():
+		x.kill()
+		<-began
+		return context.Cause(ctx)
+	}
+	theirs.Close() // else the end of the process would not be seen
+	if err != nil {
+		return err
+	}
+	x.reading.Go(x.watch)
+	return nil
+}
+
+func (x *process) connect() error {
+	if _, err := x.client.Start(); err != nil {
+		return x.explain(err)
+	}
+	protocol, err := x.client.Client()
+	if err != nil {
+		return x.explain(err)
+	}
+	stub, err := protocol.Dispense(wire.Name)
+	if err != nil {
+		return x.explain(err)
+	}
+	x.control = stub.(wire.ControlClient)
+	ctx, stop := context.WithTimeout(x.ctx, startTimeout)
+	defer stop()
+	if x.about, err = x.control.Describe(ctx, &wire.DescribeRequest{}); err != nil {
+		return x.explain(err)
+	}
+	if x.about.Name != x.plugin.Name {
+		return fmt.Errorf("%s says that it is the backend %q: its file should be named %s%s",
+			x.plugin.Path, x.about.Name, Prefix, x.about.Name)
+	}
+	return nil
+}
+
+// Messages of go-plugin, which has no types for them.
+var (
+	unknownLine = regexp.MustCompile(`(?s)^Unrecognized remote plugin message: (.*?)\n`)
+	otherAPI    = regexp.MustCompile(`Plugin version: (\d+), Client versions`)
+)
+
+// explain says in our words why a plugin did not start.
+func (x *process) explain(err error) error {
+	text := err.Error()
+	if m := otherAPI.FindStringSubmatch(text); m != nil {
+		if n, _ := strconv.Atoi(m[1]); n > wire.Version {
+			return fmt.Errorf("%s speaks version %d of the plugin protocol, this drun version %d: use a newer drun", x.plugin.Path, n, wire.Version)
+		}
+		return fmt.Errorf("%s speaks version %s of the plugin protocol, this drun version %d: build the plugin with this drun's plugins/sdk", x.plugin.Path, m[1], wire.Version)
+	}
+	if strings.Contains(text, "timeout while waiting") || errors.Is(err, context.DeadlineExceeded) || strings.Contains(text, "DeadlineExceeded") {
+		return fmt.Errorf("%s did not say within %v that it has started, and was killed%s", x.plugin.Path, startTimeout, x.lastWords())
+	}
+	// Else it has ended, or is about to: its state says more than its pipes.
+	what := x.state()
+	if m := unknownLine.FindStringSubmatch(text); m != nil && m[1] != "" {
+		const most = 80
+		return fmt.Errorf("%s is no plugin of drun: it printed %q%s", x.plugin.Path, m[1][:min(len(m[1]), most)], x.lastWords())
+	}
+	if what == "" && strings.Contains(text, "exec format error") {
+		what = "it is no program that this machine can run"
+	}
+	if what == "" {
+		what = text
+	}
+	return fmt.Errorf("%s did not start: %s%s", x.plugin.Path, what, x.lastWords())
+}
+
+func (x *process) lastWords() string {
+	if said := x.words.latest(); said != "" {
+		return "; its last words: " + said
+	}
+	return ""
+}
+
+// state waits briefly for the process's end and says how it ended; "" if it runs.
+func (x *process) state() string {
+	for range 100 {
+		if x.client.Exited() {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if !x.client.Exited() || x.cmd.ProcessState == nil {
+		return ""
+	}
+	status, ok := x.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if ok && status.Signaled() {
+		return fmt.Sprintf("it was killed by signal %d (%s)", status.Signal(), unix.SignalName(status.Signal()))
+	}
+	return fmt.Sprintf("it exited with status %d", x.cmd.ProcessState.ExitCode())
+}
+
+// watch notices the process's end: the other end of its lifeline closes.
+func (x *process) watch() {
+	_, _ = io.Copy(io.Discard, x.ours)
+	if x.closing.Load() {
+		return
+	}
+	what := x.state()
+	if what == "" {
+		what = "it closed its connection to drun"
+	}
+	x.die(fmt.Sprintf("the plugin is gone: %s%s", what, x.lastWords()))
+}
+
+// die ends all waits for the plugin.
+func (x *process) die(msg string) {
+	var err error = &collective.BackendError{Backend: x.plugin.Name, Rank: x.rank, Msg: msg}
+	if !x.dead.CompareAndSwap(nil, &err) {
+		return
+	}
+	x.end()
+	x.arena.Ended.Open()
+	if x.onDeath != nil {
+		x.onDeath(err)
+	}
+}
+
+// kill ends the process at once.
+func (x *process) kill() {
+	x.closing.Store(true)
+	if x.cmd != nil && x.cmd.Process != nil {
+		_ = x.cmd.Process.Kill()
+	}
+}
+
+// shut lets the process end by itself, for as long as it may take.
+func (x *process) shut() {
+	x.closing.Store(true)
+	x.ours.Close()
+	for end := time.Now().Add(closeLimit); !x.client.Exited() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	x.kill()
+}
+
+// release frees what we hold of it, once it has been told to end.
+func (x *process) release() {
+	x.end()
+	x.ours.Close()
+	if x.client != nil {
+		// Something that the plugin started may hold its pipes: that is not
+		// waited for.
+		over := make(chan struct{})
+		go func() {
+			x.client.Kill()
+			close(over)
+		}()
+		select {
+		case <-over:
+		case <-time.After(closeLimit):
+		}
+	}
+	x.reading.Wait()
+	x.words.close()
+	x.arena.Close()
+}
+
+// shortTempDir is where sockets can lie: their paths have at most 108 bytes.
+func shortTempDir() string {
+	if dir := os.TempDir(); len(dir) < 70 {
+		return dir
+	}
+	return "/tmp"
+}

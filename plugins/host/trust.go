@@ -1,0 +1,114 @@
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// LockFile is where the checksums of the plugins that were used are kept, in
+// the folder of the history.
+const LockFile = "plugins.lock"
+
+// pin is what the lock file says of one plugin.
+type pin struct {
+	SHA256  string    `json:"sha256"`
+	Path    string    `json:"path"`
+	Trusted time.Time `json:"trusted"`
+}
+
+// A ChangedError says that a plugin's program is not the one that was used
+// before.
+type ChangedError struct {
+	Plugin *Plugin
+	Pinned string // its checksum
+}
+
+func (e *ChangedError) Error() string {
+	return fmt.Sprintf("the plugin %s has changed since it was first used: %s has the SHA-256 %.12s…, trusted is %.12s…",
+		e.Plugin.Name, e.Plugin.Path, e.Plugin.SHA256, e.Pinned)
+}
+
+// Advice says how it becomes trusted.
+func (e *ChangedError) Advice() string {
+	return "if you changed it yourself: drun backends trust " + e.Plugin.Name
+}
+
+// ExitCode is that of a backend that failed.
+func (e *ChangedError) ExitCode() int { return 6 }
+
+// Verify takes the plugin's checksum and compares it with the one pinned in
+// home, which it sets when the plugin is used for the first time.
+func Verify(home string, p *Plugin) error {
+	return locked(home, func(pins map[string]pin) (bool, error) {
+		if err := p.Sum(); err != nil {
+			return false, err
+		}
+		old, known := pins[p.Name]
+		if known && old.SHA256 != p.SHA256 {
+			return false, &ChangedError{p, old.SHA256}
+		}
+		if !known {
+			pins[p.Name] = pinOf(p)
+		}
+		return !known, nil
+	})
+}
+
+// Trust pins the plugin's checksum, whatever was pinned before.
+func Trust(home string, p *Plugin) error {
+	return locked(home, func(pins map[string]pin) (bool, error) {
+		if err := p.Sum(); err != nil {
+			return false, err
+		}
+		pins[p.Name] = pinOf(p)
+		return true, nil
+	})
+}
+
+func pinOf(p *Plugin) pin { return pin{p.SHA256, p.Path, time.Now().UTC().Truncate(time.Second)} }
+
+// locked reads the lock file, lets edit change it, and writes it if edit says
+// so, all while no other drun does.
+func locked(home string, edit func(pins map[string]pin) (write bool, err error)) error {
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return err
+	}
+	path := filepath.Join(home, LockFile)
+	dir, err := os.Open(home)
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // and with it the lock
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	pins := map[string]pin{}
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, &pins)
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s cannot be read: %w", path, err)
+	}
+	write, err := edit(pins)
+	if err != nil || !write {
+		return err
+	}
+	if data, err = json.MarshalIndent(pins, "", "  "); err != nil {
+		return err
+	}
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}

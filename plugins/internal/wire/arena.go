@@ -1,0 +1,252 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"drun/collective"
+	"drun/collective/sharedmem"
+
+	"golang.org/x/sys/unix"
+)
+
+// Slots bounds the calls under way.
+const Slots = 1 << 14
+
+// Layout of the arena: the header, the ring of submitted slots, the slots, the
+// data. What is never touched costs nothing.
+const (
+	ringAt  = 4096
+	slotsAt = ringAt + 4*Slots
+	DataAt  = 16 << 20
+)
+
+const magic = 0x616e657261726421 // "!drarena"
+
+// Sizes that are tried for an arena, of address space: the first that the
+// process's limits allow.
+const (
+	mostBytes  = 1 << 40
+	leastBytes = 64 << 20
+)
+
+// Arena is memory that drun and a plugin have mapped: an anonymous file without
+// a name, readable by its user alone, whose size is sealed.
+type Arena struct {
+	File *os.File
+	Mem  []byte
+	*header
+	ring  *[Slots]uint32
+	slots *[Slots]Slot
+}
+
+// header holds the words that both sides wait on. One side writes each line.
+type header struct {
+	magic, size uint64
+	_           [sharedmem.CacheLine - 16]byte
+	tail        atomic.Uint32 // slots submitted, by drun
+	_           [sharedmem.CacheLine - 4]byte
+	head        atomic.Uint32 // slots taken, by the plugin
+	_           [sharedmem.CacheLine - 4]byte
+	// Work wakes the plugin for the next slot. Standby wakes it while it may be
+	// blocked in a synchronous call.
+	Work, Standby Doorbell
+	Ended         sharedmem.Gate // where drun waits for slots to end
+}
+
+// States of a slot.
+const (
+	Free = iota
+	Submitted
+	Ended
+)
+
+// Slot is one call on its way to the plugin and back. Offsets are into the arena.
+type Slot struct {
+	State sharedmem.Word
+	Comm  uint32
+
+	Kind, Reduce, SendType, RecvType, Async, Status uint8
+
+	_                  [2]byte
+	Root, Peer         int32
+	Tag                int64
+	Send, Recv         Span
+	Counts, RecvCounts Span // of int64; at 0: nil
+	Limit              int64
+	Seq, Fingerprint   uint64
+	Group              uint32
+	Source             int32
+	textBytes          uint32
+	text               [maxText]byte
+	_                  [4]byte
+}
+
+const maxText = 480
+
+// Span is a piece of the arena, in bytes.
+type Span struct{ At, Bytes int64 }
+
+// SetText says why the call failed, as far as it fits.
+func (s *Slot) SetText(text string) { s.textBytes = uint32(copy(s.text[:], text)) }
+
+// Text is what SetText said. Its length is not trusted.
+func (s *Slot) Text() string { return string(s.text[:min(s.textBytes, maxText)]) }
+
+// Create makes an arena.
+func Create() (*Arena, error) {
+	fd, err := unix.MemfdCreate("drun-arena", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("cannot create the arena: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "arena")
+	if err := unix.Fchmod(fd, 0o600); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("cannot protect the arena: %w", err)
+	}
+	a := &Arena{File: file}
+	for size := mostBytes; size >= leastBytes; size /= 4 {
+		if err = unix.Ftruncate(fd, int64(size)); err == nil {
+			a.Mem, err = sharedmem.Map(file, 0, size)
+		}
+		if err == nil {
+			break
+		}
+	}
+	if err == nil {
+		// A peer that shrinks the file would make our next access fatal.
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("cannot map the arena: %w", err)
+	}
+	a.overlay()
+	a.size = uint64(len(a.Mem))
+	a.magic = magic
+	return a, nil
+}
+
+// Open maps the arena that this process inherited.
+func Open(file *os.File) (*Arena, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("no arena: %w", err)
+	}
+	if info.Size() < leastBytes {
+		return nil, errors.New("the inherited descriptor is no arena")
+	}
+	a := &Arena{File: file}
+	if a.Mem, err = sharedmem.Map(file, 0, int(info.Size())); err != nil {
+		return nil, err
+	}
+	a.overlay()
+	if a.magic != magic || a.size != uint64(len(a.Mem)) {
+		return nil, errors.New("the inherited descriptor is no arena")
+	}
+	return a, nil
+}
+
+func (a *Arena) overlay() {
+	a.header = sharedmem.At[header](a.Mem, 0)
+	a.ring = sharedmem.At[[Slots]uint32](a.Mem, ringAt)
+	a.slots = sharedmem.At[[Slots]Slot](a.Mem, slotsAt)
+}
+
+// Close unmaps it. Nothing may use its memory any more.
+func (a *Arena) Close() error {
+	err := sharedmem.Unmap(a.Mem)
+	return errors.Join(err, a.File.Close())
+}
+
+// Slot gives a slot by its number.
+func (a *Arena) Slot(i uint32) *Slot { return &a.slots[i%Slots] }
+
+// Submit hands a slot to the plugin. Whoever does it holds a lock.
+func (a *Arena) Submit(i uint32) {
+	tail := a.tail.Load()
+	a.ring[tail%Slots] = i
+	a.slots[i].State.Store(Submitted)
+	a.tail.Store(tail + 1)
+}
+
+// Waiting reports whether a slot has been submitted and not taken.
+func (a *Arena) Waiting() bool { return a.head.Load() != a.tail.Load() }
+
+// Take gives the next slot that was submitted, if there is one. Whoever does it
+// holds a lock.
+func (a *Arena) Take() (*Slot, bool) {
+	head := a.head.Load()
+	if head == a.tail.Load() {
+		return nil, false
+	}
+	s := a.Slot(a.ring[head%Slots])
+	a.head.Store(head + 1)
+	return s, true
+}
+
+// Bytes gives the memory of a span, which must lie among the data.
+func (a *Arena) Bytes(s Span) ([]byte, error) {
+	if s.Bytes == 0 {
+		return nil, nil
+	}
+	if s.At < DataAt || s.Bytes < 0 || s.At > int64(len(a.Mem))-s.Bytes {
+		return nil, fmt.Errorf("bytes %d to %d are not in the arena", s.At, s.At+s.Bytes)
+	}
+	return a.Mem[s.At : s.At+s.Bytes : s.At+s.Bytes], nil
+}
+
+// Where finds data in the arena; ok is false where it lies elsewhere.
+func (a *Arena) Where(data []byte) (s Span, ok bool) {
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(data))) - uintptr(unsafe.Pointer(unsafe.SliceData(a.Mem)))
+	if at < DataAt || at >= uintptr(len(a.Mem)) {
+		return Span{}, false
+	}
+	return Span{int64(at), int64(len(data))}, true
+}
+
+// Ints gives the counts of a span; nil where there are none.
+func (a *Arena) Ints(s Span) ([]int, error) {
+	if s.At == 0 {
+		return nil, nil
+	}
+	raw, err := a.Bytes(s)
+	if err != nil {
+		return nil, err
+	}
+	counts := make([]int, len(raw)/8)
+	for i, n := range collective.Slice[int64](collective.Buffer{DType: collective.Int64, Data: raw}) {
+		counts[i] = int(n)
+	}
+	return counts, nil
+}
+
+// Doorbell wakes one that sleeps until something was submitted. Ringing costs
+// one load while nobody sleeps.
+type Doorbell struct {
+	turn     sharedmem.Word
+	sleepers atomic.Uint32
+	_        [sharedmem.CacheLine - 8]byte
+}
+
+// Ring wakes who sleeps.
+func (d *Doorbell) Ring() {
+	if d.sleepers.Load() != 0 {
+		d.turn.Add(1)
+		sharedmem.Wake(&d.turn)
+	}
+}
+
+// Sleep returns when ready holds, or after a while.
+func (d *Doorbell) Sleep(ready func() bool) {
+	d.sleepers.Add(1)
+	defer d.sleepers.Add(^uint32(0))
+	turn := d.turn.Load()
+	if !ready() {
+		sharedmem.Sleep(&d.turn, turn, time.Second)
+	}
+}

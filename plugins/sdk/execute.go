@@ -1,0 +1,190 @@
+package sdk
+
+import (
+	"sync"
+	"time"
+
+	"drun/collective"
+	"drun/collective/sharedmem"
+	"drun/plugins/internal/wire"
+)
+
+// executor takes calls from the arena and runs them, in the order in which they
+// were submitted. Two goroutines do: one that runs synchronous calls itself,
+// since handing them to another would cost more than the call, and one that drun
+// wakes for what is submitted while the first may be blocked.
+type executor struct {
+	*server
+	order sync.Mutex // taking a slot and starting its call are one step
+	spin  int        // looks for the next slot before it sleeps
+	yield int
+}
+
+// How often an idle executor looks before it sleeps, each time after a pause of
+// some 20 ns, or after other processes ran where there are not cores enough:
+// about as long as being woken takes.
+const (
+	spins  = 2000
+	yields = 50
+)
+
+func (s *server) execute(localSize int) {
+	x := &executor{server: s}
+	if 2*localSize <= sharedmem.Cores() {
+		x.spin = spins
+	} else {
+		x.yield = yields
+	}
+	go x.inline()
+	go x.standby()
+}
+
+// inline runs synchronous calls to their end.
+func (x *executor) inline() {
+	for {
+		if !x.step(true) {
+			x.idle()
+		}
+	}
+}
+
+// standby starts calls while the other one is blocked. It never blocks itself.
+func (x *executor) standby() {
+	for {
+		x.arena.Standby.Sleep(x.arena.Waiting)
+		for x.step(false) {
+			continue
+		}
+	}
+}
+
+func (x *executor) idle() {
+	for range x.spin {
+		sharedmem.Pause()
+		if x.arena.Waiting() {
+			return
+		}
+	}
+	for range x.yield {
+		sharedmem.Yield()
+		if x.arena.Waiting() {
+			return
+		}
+	}
+	x.arena.Work.Sleep(x.arena.Waiting)
+}
+
+// step starts the next call, and waits for it if that may block; false when
+// there is none.
+func (x *executor) step(mayBlock bool) bool {
+	x.order.Lock()
+	slot, ok := x.arena.Take()
+	if !ok {
+		x.order.Unlock()
+		return false
+	}
+	r := &running{executor: x, slot: slot}
+	switch {
+	case slot.Async != 0:
+		started := r.start()
+		x.order.Unlock()
+		if started {
+			go r.wait()
+		}
+	case mayBlock:
+		started := r.start()
+		x.order.Unlock()
+		if started {
+			r.wait()
+		}
+	default: // a synchronous call is waited for by the goroutine that started it
+		started := make(chan bool)
+		go func() {
+			ok := r.start()
+			started <- ok
+			if ok {
+				r.wait()
+			}
+		}()
+		<-started
+		x.order.Unlock()
+	}
+	return true
+}
+
+// running is a call on its way through the backend.
+type running struct {
+	*executor
+	slot *wire.Slot
+	comm *comm
+	work collective.Work
+}
+
+// start begins the call; where that fails it is over.
+func (r *running) start() bool {
+	failure := guarded(func() (err error) {
+		if r.comm, err = r.server.comm(r.slot.Comm); err != nil {
+			return err
+		}
+		call, err := r.call()
+		if err != nil {
+			return err
+		}
+		r.work, err = r.comm.Start(&call)
+		return err
+	})
+	if failure != nil {
+		r.end(failure)
+		return false
+	}
+	return true
+}
+
+func (r *running) wait() {
+	r.end(guarded(func() error {
+		ctx := r.comm.ctx
+		if r.slot.Limit > 0 {
+			ctx = collective.Within(ctx, time.Duration(r.slot.Limit))
+		}
+		if err := r.work.Wait(ctx); err != nil {
+			return err
+		}
+		if receipt, ok := r.work.(collective.Receipt); ok {
+			r.slot.Source = int32(receipt.Source())
+		}
+		return nil
+	}))
+}
+
+// end gives the slot back.
+func (r *running) end(failure *wire.Failure) {
+	r.slot.Status = wire.OK
+	if failure != nil {
+		r.slot.Status = uint8(failure.Status)
+		r.slot.SetText(failure.Text)
+	}
+	r.slot.State.Store(wire.Ended)
+	r.arena.Ended.Open()
+}
+
+// call reads the slot.
+func (r *running) call() (collective.Call, error) {
+	s := r.slot
+	c := collective.Call{
+		Kind: collective.Kind(s.Kind), Reduce: collective.ReduceOp(s.Reduce), Root: int(s.Root), Peer: int(s.Peer), Tag: int(s.Tag),
+		Send: collective.Buffer{DType: collective.DType(s.SendType)}, Recv: collective.Buffer{DType: collective.DType(s.RecvType)},
+		Async: s.Async != 0, Limit: time.Duration(s.Limit), Group: s.Group, Seq: s.Seq, Fingerprint: s.Fingerprint,
+	}
+	var err error
+	if c.Send.Data, err = r.arena.Bytes(s.Send); err != nil {
+		return c, err
+	}
+	if c.Recv.Data, err = r.arena.Bytes(s.Recv); err != nil {
+		return c, err
+	}
+	if c.Counts, err = r.arena.Ints(s.Counts); err != nil {
+		return c, err
+	}
+	c.RecvCounts, err = r.arena.Ints(s.RecvCounts)
+	return c, err
+}

@@ -1,0 +1,13 @@
+package sdk
+
+import (
+	"drun/collective"
+	"drun/plugins/internal/reduction"
+)
+
+// Reduce combines the ranks' contributions, given in the order of the ranks and
+// each as long as out, which may be one of them. It has every dtype and
+// operation of the contract, and gives the same bits as drun's own backend.
+func Reduce(out collective.Buffer, parts [][]byte, op collective.ReduceOp) {
+	reduction.Combine(out, parts, op)
+}

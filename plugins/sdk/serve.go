@@ -1,0 +1,47 @@
+// Package sdk is what the author of a communication engine imports to make it
+// a backend of drun. The engine implements [collective.Backend]; its program is
+//
+//	func main() { sdk.Serve(backend) }
+//
+// built as drun-backend-NAME. drun starts one such process beside every rank
+// (plugins/host is the other end). The buffers of the calls lie in memory that
+// both processes map, so that a call is neither copied nor encoded.
+package sdk
+
+import (
+	"context"
+
+	"drun/collective"
+)
+
+// A Prober is a Backend that can tell whether it can run on this machine.
+type Prober interface {
+	// Probe returns nil, or an error that says what is missing and how to get
+	// it. It is asked before Open, and by `drun backends`.
+	Probe(ctx context.Context) error
+}
+
+// A Versioned backend tells its version, and that of the library it stands
+// on: "gloo 0.5". Without it drun shows the version of the plugin's module.
+type Versioned interface {
+	Version() string
+}
+
+// A Counter is a Comm that counts what it does: calls by the engine's own
+// names, bytes, and the like. They are kept with the run.
+type Counter interface {
+	Statistics() map[string]int64
+}
+
+// Serve runs the plugin until its drun is gone, and does not return.
+//
+// The Backend and its Comms are used as package collective says, with these
+// things to know: Open's world.Store is drun's key-value store, shared by all
+// ranks; the calls' Shape and Pos are not set; calls have been checked
+// ([collective.Call.Check]) and compared between the ranks already. An error,
+// or a panic, becomes the error of the call, under the plugin's name; one that
+// is not a [collective.CallError] ends the use of the Comm. What the program
+// writes to stderr goes to the run's log; stdout is not looked at.
+func Serve(backend collective.Backend) {
+	serve(backend)
+}

@@ -1,0 +1,160 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"drun/collective"
+	"drun/plugins/internal/wire"
+
+	"golang.org/x/sys/unix"
+)
+
+// server answers the control service, and runs the calls of the arena.
+type server struct {
+	wire.UnimplementedControlServer
+	backend collective.Backend
+	arena   *wire.Arena
+	store   *store
+	stdio   sync.Once
+
+	mu    sync.Mutex
+	comms map[uint32]*comm
+	next  uint32
+}
+
+func newServer(backend collective.Backend) (*server, error) {
+	unix.CloseOnExec(wire.ArenaFD)
+	arena, err := wire.Open(os.NewFile(wire.ArenaFD, "arena"))
+	if err != nil {
+		return nil, err
+	}
+	return &server{backend: backend, arena: arena, store: newStore(), comms: map[uint32]*comm{}}, nil
+}
+
+// Describe tells what the backend is.
+func (s *server) Describe(ctx context.Context, _ *wire.DescribeRequest) (*wire.Description, error) {
+	s.stdio.Do(stdio)
+	d := &wire.Description{Name: s.backend.Name(), Version: version(s.backend)}
+	if p, ok := s.backend.(Prober); ok {
+		if failure := guarded(func() error { return p.Probe(ctx) }); failure != nil {
+			if d.Problem = failure.Text; d.Problem == "" {
+				d.Problem = "it gives no reason"
+			}
+		}
+	}
+	return d, nil
+}
+
+// Open joins the world and begins to take calls.
+func (s *server) Open(ctx context.Context, q *wire.OpenRequest) (*wire.Opened, error) {
+	world := collective.World{Rank: int(q.Rank), Size: int(q.Size), LocalRank: int(q.LocalRank), LocalSize: int(q.LocalSize)}
+	if q.Store {
+		world.Store = s.store
+	}
+	reply := s.opened(func() (collective.Comm, error) { return s.backend.Open(ctx, world) })
+	if reply.Failure == nil && !reply.None {
+		s.execute(world.LocalSize)
+	}
+	return reply, nil
+}
+
+// Split makes a group.
+func (s *server) Split(ctx context.Context, q *wire.SplitRequest) (*wire.Opened, error) {
+	parent, err := s.comm(q.Comm)
+	if err != nil {
+		return &wire.Opened{Failure: &wire.Failure{Status: wire.Broken, Text: err.Error()}}, nil
+	}
+	group := collective.Group{ID: q.Id}
+	for _, r := range q.Ranks {
+		group.Ranks = append(group.Ranks, int(r))
+	}
+	return s.opened(func() (collective.Comm, error) { return parent.Split(ctx, group) }), nil
+}
+
+// opened makes a Comm and gives it a number.
+func (s *server) opened(open func() (collective.Comm, error)) *wire.Opened {
+	reply := &wire.Opened{}
+	reply.Failure = guarded(func() error {
+		c, err := open()
+		if err != nil {
+			return err
+		}
+		if c == nil {
+			reply.None = true
+			return nil
+		}
+		reply.Rank, reply.Size = int32(c.Rank()), int32(c.Size())
+		reply.Comm = s.add(c)
+		return nil
+	})
+	return reply
+}
+
+func (s *server) add(c collective.Comm) uint32 {
+	ctx, end := context.WithCancelCause(context.Background())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.next
+	s.next++
+	s.comms[n] = &comm{Comm: c, ctx: ctx, end: end}
+	return n
+}
+
+func (s *server) comm(n uint32) (*comm, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.comms[n]; c != nil {
+		return c, nil
+	}
+	return nil, fmt.Errorf("there is no group %d", n)
+}
+
+// Abort ends a group's calls.
+func (s *server) Abort(_ context.Context, q *wire.AbortRequest) (*wire.Done, error) {
+	c, err := s.comm(q.Comm)
+	if err != nil {
+		return &wire.Done{}, nil // closed already
+	}
+	cause := errors.New(q.Cause)
+	failure := guarded(func() error { c.Abort(cause); return nil })
+	c.end(cause)
+	return &wire.Done{Failure: failure}, nil
+}
+
+// Statistics gives what a group has counted.
+func (s *server) Statistics(_ context.Context, q *wire.CommRequest) (*wire.Counts, error) {
+	reply := &wire.Counts{}
+	c, err := s.comm(q.Comm)
+	if err != nil {
+		return reply, nil
+	}
+	if counter, ok := c.Comm.(Counter); ok {
+		guarded(func() error { reply.Counts = counter.Statistics(); return nil })
+	}
+	return reply, nil
+}
+
+// Close closes a group; with the world, all groups that are open.
+func (s *server) Close(_ context.Context, q *wire.CommRequest) (*wire.Done, error) {
+	s.mu.Lock()
+	var closing []*comm
+	for n := s.next; n > 0; n-- { // the world last
+		if c := s.comms[n-1]; c != nil && (q.Comm == 0 || q.Comm == n-1) {
+			closing = append(closing, c)
+			delete(s.comms, n-1)
+		}
+	}
+	s.mu.Unlock()
+	done := &wire.Done{}
+	for _, c := range closing {
+		if failure := guarded(c.Close); done.Failure == nil {
+			done.Failure = failure
+		}
+		c.end(collective.ErrClosed)
+	}
+	return done, nil
+}
