@@ -42,17 +42,17 @@ func (e *engine) Do(call *collective.Call) error {
 		if len(recv.Data) == 0 {
 			return nil
 		}
-		rc = C.drun_gloo_allgather(e.group, pointer(send.Data), C.size_t(len(send.Data)), pointer(recv.Data), bytes(call.Counts, send), err)
+		rc = C.drun_gloo_allgather(e.group, pointer(send.Data), C.size_t(len(send.Data)), pointer(recv.Data), sizes(call.Counts, send), err)
 	case collective.Gather:
 		if call.Counts == nil && len(send.Data) == 0 {
 			return nil
 		}
-		rc = C.drun_gloo_gather(e.group, pointer(send.Data), C.size_t(len(send.Data)), pointer(recv.Data), bytes(call.Counts, send), root, err)
+		rc = C.drun_gloo_gather(e.group, pointer(send.Data), C.size_t(len(send.Data)), pointer(recv.Data), sizes(call.Counts, send), root, err)
 	case collective.Scatter:
 		if call.Counts == nil && len(recv.Data) == 0 {
 			return nil
 		}
-		rc = C.drun_gloo_scatter(e.group, pointer(send.Data), pointer(recv.Data), C.size_t(len(recv.Data)), bytes(call.Counts, recv), root, err)
+		rc = C.drun_gloo_scatter(e.group, pointer(send.Data), pointer(recv.Data), C.size_t(len(recv.Data)), sizes(call.Counts, recv), root, err)
 	case collective.AllToAll:
 		if call.Counts == nil && call.RecvCounts == nil {
 			if len(send.Data) == 0 {
@@ -61,24 +61,24 @@ func (e *engine) Do(call *collective.Call) error {
 			rc = C.drun_gloo_alltoall(e.group, pointer(send.Data), pointer(recv.Data), C.size_t(len(send.Data)), err)
 			break
 		}
-		rc = C.drun_gloo_alltoallv(e.group, pointer(send.Data), bytes(evenly(call.Counts, send, e.size), send),
-			pointer(recv.Data), bytes(evenly(call.RecvCounts, recv, e.size), recv), err)
+		rc = C.drun_gloo_alltoallv(e.group, pointer(send.Data), sizes(evenly(call.Counts, send, e.size), send),
+			pointer(recv.Data), sizes(evenly(call.RecvCounts, recv, e.size), recv), err)
 	default:
 		return fmt.Errorf("unknown operation %v", call.Kind)
 	}
 	return failed(rc, &failure)
 }
 
-// bytes makes counts of elements of b's type counts of bytes; nil stays nil.
-func bytes(counts []int, b collective.Buffer) *C.int64_t {
+// sizes makes counts of elements of b's type counts of bytes; nil stays nil.
+func sizes(counts []int, b collective.Buffer) *C.int64_t {
 	if counts == nil {
 		return nil
 	}
-	sizes := make([]C.int64_t, len(counts))
+	all := make([]C.int64_t, len(counts))
 	for i, n := range counts {
-		sizes[i] = C.int64_t(n * b.DType.Size())
+		all[i] = C.int64_t(n * b.DType.Size())
 	}
-	return &sizes[0]
+	return &all[0]
 }
 
 // evenly gives the counts, or the equal ones that nil stands for.

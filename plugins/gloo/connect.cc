@@ -64,11 +64,11 @@ group *drun_gloo_group(device *d, int rank, int size, char *err) {
         g->context = std::make_shared<Context>(rank, size);
         auto transport = d->gloo->createContext(rank, size);
         transport->setTimeout(never);
-        g->transport = transport;
+        g->transport = std::make_shared<Transport>(transport);
         g->peers.resize(size);
         for (int i = 0; i < size; i++)
             if (i != rank) transport->createPair(i);
-        g->context->attach(d->gloo, transport);
+        g->context->attach(d->gloo, g->transport);
         return g.release();
     } catch (const std::exception &e) {
         fail(err, reason(e));
@@ -103,7 +103,7 @@ int drun_gloo_ready(group *g, char *err) {
         for (int i = 0; i < int(g->peers.size()); i++) {
             if (i == g->context->rank) continue;
             auto &p = g->peers[i];
-            p.receive = g->transport->createUnboundBuffer(&p.byte, 1);
+            p.receive = g->transport->inner->createUnboundBuffer(&p.byte, 1);
             p.receive->recv(i, PRESENCE_SLOT, 0, 1);
         }
         return 0;
@@ -147,11 +147,12 @@ int drun_gloo_peer(group *g, int peer, char *err) {
 
 void drun_gloo_interrupt(group *g) {
     drun_gloo_stop(g);
-    // A wait that times out is how Gloo closes all connections of a context and
-    // wakes whoever waits for them. This one waits for nothing.
+    g->transport->interrupt();
+    // A wait that times out is how Gloo closes all connections of a context, which
+    // tells the peers. This one waits for nothing.
     try {
         char nothing;
-        g->transport->createUnboundBuffer(&nothing, 1)->waitRecv(nullptr, std::chrono::milliseconds(0));
+        g->transport->inner->createUnboundBuffer(&nothing, 1)->waitRecv(nullptr, std::chrono::milliseconds(0));
     } catch (const std::exception &) {
     }
 }
@@ -162,7 +163,7 @@ void drun_gloo_leave(group *g) {
     for (int i = 0; i < int(g->peers.size()); i++) {
         if (i == g->context->rank) continue;
         try {
-            auto b = g->transport->createUnboundBuffer(&there, 1);
+            auto b = g->transport->inner->createUnboundBuffer(&there, 1);
             b->send(i, PRESENCE_SLOT, 0, 1);
             // Nobody who is there leaves the receive unposted; who is gone need not know.
             b->waitSend(nullptr, std::chrono::milliseconds(200));

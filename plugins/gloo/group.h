@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,13 +44,31 @@ struct Presence {
     std::string failed;
 };
 
+// Transport is Gloo's, but knows the buffers in use, so that whoever waits for
+// one can be woken. Gloo itself forgets to wake those whose data was on its
+// way when the connection broke.
+struct Transport : gloo::transport::Context {
+    explicit Transport(std::shared_ptr<gloo::transport::Context> inner)
+        : gloo::transport::Context(inner->rank, inner->size), inner(std::move(inner)) {}
+    std::unique_ptr<gloo::transport::Pair> &getPair(int rank) override { return inner->getPair(rank); }
+    std::unique_ptr<gloo::transport::Pair> &createPair(int rank) override { return inner->createPair(rank); }
+    Unbound createUnboundBuffer(void *data, size_t size) override;
+    // interrupt ends all waits, now and later.
+    void interrupt();
+
+    const std::shared_ptr<gloo::transport::Context> inner;
+    std::mutex lock;
+    bool interrupted = false;
+    std::set<gloo::transport::UnboundBuffer *> used;
+};
+
 struct device {
     std::shared_ptr<gloo::transport::Device> gloo;
 };
 
 struct group {
     std::shared_ptr<Context> context;
-    std::shared_ptr<gloo::transport::Context> transport;
+    std::shared_ptr<Transport> transport;
     std::shared_ptr<gloo::transport::Device> device;
 
     std::mutex presenceLock;

@@ -44,7 +44,7 @@ int drun_gloo_next(group *g, int *from, header *h, char *err) {
             std::unique_lock<std::mutex> lock(g->stopLock);
             if (sources.empty()) g->stopping.wait(lock, [&] { return g->stopped; });
             if (g->stopped) return 0;
-            if (!g->next) g->next = g->context->createUnboundBuffer(&g->incoming, sizeof g->incoming);
+            if (!g->next) g->next = g->transport->inner->createUnboundBuffer(&g->incoming, sizeof g->incoming);
             next = g->next.get();
         }
         try {

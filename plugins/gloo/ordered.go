@@ -35,7 +35,7 @@ func (e *engine) exchange(send collective.Buffer, counts []int, parts []byte, mi
 		received[i] = mine
 	}
 	var failure [C.ERR_SIZE]C.char
-	return failed(C.drun_gloo_alltoallv(e.group, pointer(send.Data), bytes(counts, send), pointer(parts), bytes(received, send), &failure[0]), &failure)
+	return failed(C.drun_gloo_alltoallv(e.group, pointer(send.Data), sizes(counts, send), pointer(parts), sizes(received, send), &failure[0]), &failure)
 }
 
 func (e *engine) combine(out collective.Buffer, parts []byte, op collective.ReduceOp) {
@@ -65,7 +65,7 @@ func (e *engine) orderedAllReduce(send, recv collective.Buffer, op collective.Re
 	if err != nil {
 		return err
 	}
-	rc := C.drun_gloo_allgather(e.group, pointer(mine.Data), C.size_t(len(mine.Data)), pointer(recv.Data), bytes(counts, send), &failure[0])
+	rc := C.drun_gloo_allgather(e.group, pointer(mine.Data), C.size_t(len(mine.Data)), pointer(recv.Data), sizes(counts, send), &failure[0])
 	return failed(rc, &failure)
 }
 
@@ -75,7 +75,7 @@ func (e *engine) orderedReduce(send, recv collective.Buffer, op collective.Reduc
 		return err
 	}
 	var failure [C.ERR_SIZE]C.char
-	rc := C.drun_gloo_gather(e.group, pointer(mine.Data), C.size_t(len(mine.Data)), pointer(recv.Data), bytes(counts, send), C.int(root), &failure[0])
+	rc := C.drun_gloo_gather(e.group, pointer(mine.Data), C.size_t(len(mine.Data)), pointer(recv.Data), sizes(counts, send), C.int(root), &failure[0])
 	return failed(rc, &failure)
 }
 

@@ -74,7 +74,7 @@ type Comm struct {
 func New(name string, engine Engine, rank, size int) *Comm {
 	c := &Comm{name: name, engine: engine, rank: rank, size: size, ended: make(chan struct{})}
 	c.sync.comm = c
-	c.watch.expired = c.expire
+	c.watch.expired, c.watch.broken = c.expire, c.broken
 	c.box.init(c)
 	return c
 }
@@ -148,6 +148,19 @@ func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Co
 // An Outsider is an Engine whose Split needs the ranks outside of the group too.
 type Outsider interface {
 	Outside(ctx context.Context, group collective.Group) error
+}
+
+// broken names a rank to which the connection failed.
+func (c *Comm) broken() error {
+	for rank := range c.size {
+		if rank == c.rank {
+			continue
+		}
+		if _, err := c.engine.Peer(rank); err != nil {
+			return c.wrap(err)
+		}
+	}
+	return nil
 }
 
 // failed is why no call is possible, or nil.

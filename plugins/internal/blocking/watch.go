@@ -12,6 +12,7 @@ import (
 // engine should end. It costs nothing but a timer that seldom fires.
 type watch struct {
 	expired func(reason error) // ends the call
+	broken  func() error       // tells why the call cannot end well
 
 	mu      sync.Mutex
 	timer   *time.Timer
@@ -41,6 +42,9 @@ func (w *watch) look() {
 		return
 	}
 	next, err := w.sleep.Next()
+	if err == nil {
+		err = w.broken()
+	}
 	if err == nil {
 		w.timer.Reset(next)
 		w.mu.Unlock()

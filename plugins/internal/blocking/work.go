@@ -2,7 +2,6 @@ package blocking
 
 import (
 	"context"
-	"fmt"
 
 	"drun/collective"
 )
