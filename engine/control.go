@@ -42,7 +42,7 @@ type Job struct {
 	Resume       bool    // checkpoint.restore has something to restore
 	Timeout      time.Duration
 	Threads      int
-	Heap         int  // bytes that plain values may take; tensors have a bound of their own
+	Heap         int  // bytes that plain values may take; 0: a share of the memory
 	Testing      bool // the testing module is there
 	Describe     bool // run the top level only, and report the parameters
 	Watched      bool // somebody watches the progress bar

@@ -22,7 +22,15 @@ type Call struct {
 	store [8]starlark.Value // behind Args for the usual short signature
 }
 
-func (c *Call) reset() { *c = Call{} }
+// reset forgets what the call held. It clears what was used rather than all: a
+// write to memory that Go's collector watches costs.
+func (c *Call) reset() {
+	clear(c.Args)
+	c.Recv, c.Thread, c.Args = nil, nil, nil
+	if c.Rest != nil || c.Named != nil {
+		c.Rest, c.Named = nil, nil
+	}
+}
 
 // Position of the call in the recipe.
 func (c *Call) Position() syntax.Position { return Position(c.Thread) }

@@ -178,20 +178,34 @@ func (d *Def) call(name string, r *Rank, recv starlark.Value, thread *starlark.T
 		calls.Put(c)
 	}()
 	if err := c.bind(sig, args, kwargs); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, &callError{name, err}
 	}
 	result, err = d.Fn(c)
 	if err != nil {
 		if _, nested := err.(*starlark.EvalError); nested {
 			return nil, err // raised in a function of the recipe that the builtin called
 		}
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, &callError{name, err}
 	}
 	if result == nil {
 		result = starlark.None
 	}
 	return result, nil
 }
+
+// callError names the builtin that gave an error: Tensor.view, once, also where
+// the operation's own error says view.
+type callError struct {
+	builtin string
+	err     error
+}
+
+func (e *callError) Error() string {
+	own := e.builtin[strings.LastIndexByte(e.builtin, '.')+1:] + ": "
+	return e.builtin + ": " + strings.TrimPrefix(e.err.Error(), own)
+}
+
+func (e *callError) Unwrap() error { return e.err }
 
 // PanicError is a fault of drun's own in a builtin: reported like any other
 // error, with the Go stack kept for the log.

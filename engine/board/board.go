@@ -27,6 +27,7 @@ const Observer = -1
 type Board struct {
 	file  *os.File
 	mem   []byte
+	waits uint64 // that this rank has slept in
 	head  *header
 	rank  int
 	world int
@@ -60,7 +61,7 @@ func Create(world int) (*os.File, error) {
 // Open maps the board in f as one of its ranks, or as [Observer]. The board
 // keeps f and closes it.
 func Open(f *os.File, rank int) (*Board, error) {
-	mem, err := sharedmem.Map(f, 0, namesAt+maxWorld*tableSize)
+	mem, err := sharedmem.Map(f, 0, needsAt+maxWorld*needsSize)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func (g *guard) check() error {
 		}
 		return &overError{rank}
 	}
-	return nil
+	return g.deadlock()
 }
 
 // needed yields the group's ranks that the current wait is for.
@@ -85,6 +85,7 @@ func (g *guard) allOver() bool {
 func (g *guard) explain(w *work, err error) error {
 	var over *overError
 	var bad *collective.CallError
+	var circle *circleError
 	switch {
 	case errors.As(err, &bad):
 		return err // of this rank alone, and the group goes on
@@ -98,6 +99,8 @@ func (g *guard) explain(w *work, err error) error {
 			return g.fail(&collective.PeerLostError{Rank: over.rank, How: state.String(), Last: g.board.Row(over.rank)})
 		}
 		return g.fail(g.mismatch(w, fmt.Sprintf("rank %d has returned from main while others wait for it", over.rank)))
+	case errors.As(err, &circle):
+		return g.fail(g.stalemate(circle.ranks))
 	case errors.Is(err, collective.ErrTimeout):
 		return g.fail(g.timeout(w))
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

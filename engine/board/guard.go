@@ -27,6 +27,7 @@ type guard struct {
 	sync    work  // the synchronous call under way; there is at most one
 	waiting *work // what the rank waits for just now
 	over    bool  // see check
+	picket  picket
 }
 
 // Guard wraps the world's communicator of this rank: its calls, and those of
@@ -169,6 +170,7 @@ func (w *work) Wait(ctx context.Context) error {
 	g.waiting, g.over = w, false
 	err := w.inner.Wait(g.bounded(ctx))
 	w.busy = false
+	defer g.awake()
 	if err == nil {
 		if w.entry.seq == w.seq { // not yet overwritten by later calls
 			w.entry.ended = now()

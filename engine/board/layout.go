@@ -12,6 +12,7 @@ import (
 //	cause      the first cause of an abort, as JSON
 //	slots      one per rank: what it is doing
 //	names      one table per rank: files and its note, to which its slot refers
+//	needs      one per rank: whom it waits for
 //	groups     one window per group number, at groupsAt + number*groupStride:
 //	             a gate, then a line and a journal per rank of the world, since
 //	             disjoint groups may share a number
@@ -29,6 +30,9 @@ const (
 	maxNames  = 64
 	noteIndex = maxNames // in a table, of the rank's note
 	tableSize = nameSize * maxNames
+
+	needsAt   = namesAt + maxWorld*tableSize // see deadlock.go
+	needsSize = 256
 
 	groupsAt    = 1 << 30
 	groupStride = 8 << 20

@@ -48,7 +48,7 @@ func Describe(name string) (*About, error) {
 	defer file.Close()
 	job := &engine.Job{
 		Place: rendezvous.Local(0, 1), Backend: "shm", Recipe: bundle.Name, Dir: bundle.Dir, Main: bundle.Main,
-		Sources: bundle.Sources, Timeout: describeAtMost, Threads: 1, Heap: heapShare(1), Describe: true,
+		Sources: bundle.Sources, Timeout: describeAtMost, Threads: 1, Describe: true,
 	}
 	runtime.LockOSThread() // see spawn
 	defer runtime.UnlockOSThread()

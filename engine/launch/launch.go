@@ -18,7 +18,6 @@ import (
 	"drun/engine/recipe"
 	"drun/engine/rendezvous"
 	"drun/history"
-	"drun/tensor"
 )
 
 // Options are what `drun run` is told.
@@ -90,9 +89,6 @@ func Run(o Options) (*Result, error) {
 	if o.Threads < 1 {
 		o.Threads = max(1, runtime.NumCPU()/o.Nproc)
 	}
-	if o.Heap < 1 {
-		o.Heap = heapShare(o.Nproc)
-	}
 	a := &agent{o: o, bundle: bundle, params: params, started: time.Now(), events: make(chan event, 64), console: console{
 		out: o.Stdout, err: o.Stderr, prefix: o.Nproc > 1, terminal: o.Terminal,
 	}}
@@ -125,11 +121,6 @@ type agent struct {
 	ended     time.Time        // when the ranks were told to end; zero: not yet
 	saves     map[int64]map[int]*engine.Part
 }
-
-// heapShare is a quarter of what the machine can give to a rank: a list or string
-// that grows holds twice its size while it is copied, and the limit is noticed
-// some time after it was passed.
-func heapShare(ranks int) int { return max(256<<20, tensor.Memory().Limit/ranks/4) }
 
 func checkBackend(name string) error {
 	if name == "shm" {

@@ -14,6 +14,7 @@ import (
 	"drun/starlib/lang"
 	"drun/starlib/run"
 	"drun/starlib/universe"
+	"drun/tensor"
 
 	"go.starlark.net/starlark"
 )
@@ -23,7 +24,7 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 	thread := &starlark.Thread{Name: "main", Print: w.print}
 	lang.Watch(thread)
 	lang.Observe(thread, w.at)
-	defer lang.LimitHeap(thread, uint64(w.job.Heap))()
+	defer lang.LimitHeap(thread, w.heap())()
 	rank.At = w.at
 	u.Tensors.Fail = func(err error) { lang.Cancel(thread, err) }
 	loader := &loader{worker: w, env: u.Env, loaded: map[string]*module{}}
@@ -61,6 +62,17 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 		return lang.Explain(thread, err)
 	}
 	return nil
+}
+
+// heap is how many bytes the recipe's plain values may take; tensors have a
+// bound of their own. By default it is a quarter of the rank's share of the
+// machine: what grows holds twice its size while it is copied, and the limit is
+// noticed some time after it was passed.
+func (w *worker) heap() uint64 {
+	if w.job.Heap > 0 {
+		return uint64(w.job.Heap)
+	}
+	return uint64(max(256<<20, tensor.Memory().Limit/w.job.Place.LocalSize/4))
 }
 
 // at notes on the board where the recipe is, for ranks that wait for this one.

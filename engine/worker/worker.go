@@ -159,10 +159,14 @@ func (w *worker) listen() {
 			os.Exit(int(engine.ExitRankLost))
 		}
 		if msg.Cancel != nil {
-			cause := w.board.Aborted() // the agent wrote it there first
+			// The agent wrote the cause on the board before. Whatever it is, this
+			// rank was not in it.
+			cause := w.board.Aborted()
 			if cause == nil {
-				cause = &collective.AbortError{Rank: msg.Cancel.Rank, Cause: &collective.FailedError{
-					Rank: msg.Cancel.Rank, Msg: msg.Cancel.Message, Code: int(msg.Cancel.Code)}}
+				cause = &collective.FailedError{Rank: msg.Cancel.Rank, Msg: msg.Cancel.Message, Code: int(msg.Cancel.Code)}
+			}
+			if !errors.As(cause, new(*collective.AbortError)) {
+				cause = &collective.AbortError{Rank: msg.Cancel.Rank, Cause: cause}
 			}
 			w.stop(cause)
 			continue

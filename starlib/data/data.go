@@ -153,7 +153,7 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 		rank, size = 0, 1
 	}
 	ds := c.Args[0].(*Dataset)
-	l := &Loader{ds: ds, shuffle: c.Bool(2), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank}
+	l := &Loader{ds: ds, size: batch, shuffle: c.Bool(2), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank}
 	l.share = newShare(ds.Len(), batch, rank, size, l.shuffle, c.Bool(3))
 	if !c.IsNone(6) {
 		l.transform = c.Callable(6)

@@ -27,6 +27,7 @@ type Group interface {
 type Loader struct {
 	ds        *Dataset
 	share     share
+	size      int // samples in a full batch
 	shuffle   bool
 	transform starlark.Callable
 	thread    *starlark.Thread // calls transform, and is cancelled when that fails
@@ -45,7 +46,7 @@ var (
 )
 
 func (l *Loader) String() string {
-	return fmt.Sprintf("<loader of %d batches of %d>", l.Len(), l.share.batch)
+	return fmt.Sprintf("<loader of %d batches of %d>", l.Len(), l.size)
 }
 func (l *Loader) Type() string          { return "Loader" }
 func (l *Loader) Freeze()               {}

@@ -21,6 +21,7 @@ type share struct {
 }
 
 func newShare(n, batch, rank, size int, shuffle, dropLast bool) share {
+	batch = min(batch, n+1) // one that is never full, whatever its size
 	if !shuffle {
 		lo, hi := rank*n/size, (rank+1)*n/size
 		s := share{batch: batch, full: (hi - lo) / batch, tail: (hi - lo) % batch, first: lo, stride: batch}

@@ -2,6 +2,7 @@ package data
 
 import (
 	"fmt"
+	"math"
 	"testing"
 )
 
@@ -15,6 +16,20 @@ func TestShares(t *testing.T) {
 						checkShares(t, n, size, batch, shuffle, dropLast)
 					}
 				}
+			}
+		}
+	}
+}
+
+// A batch may be larger than any dataset: no product of sizes overflows.
+func TestHugeBatches(t *testing.T) {
+	for _, batch := range []int{1 << 61, 1 << 62, math.MaxInt} {
+		for _, shuffle := range []bool{false, true} {
+			if s := newShare(10, batch, 1, 4, shuffle, false); s.batches() != 1 || s.samples < 2 || s.samples > 3 {
+				t.Errorf("batch %d, shuffle %v: %+v", batch, shuffle, s)
+			}
+			if s := newShare(10, batch, 1, 4, shuffle, true); s.batches() != 0 {
+				t.Errorf("batch %d, shuffle %v: a full batch of 10 samples", batch, shuffle)
 			}
 		}
 	}

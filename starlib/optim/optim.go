@@ -112,11 +112,11 @@ func adam(ctx *tensor.Context, name string, decoupled bool, doc string) *starlib
 }
 
 func clip(c *starlib.Call, sum SumOver) (starlark.Value, error) {
-	params, err := startensor.List(c.Args[0])
+	params, err := tensorsOf(c.Args[0])
 	if err != nil {
 		return nil, err
 	}
-	sharded, err := startensor.List(c.Args[2])
+	sharded, err := tensorsOf(c.Args[2])
 	if err != nil {
 		return nil, err
 	}
@@ -146,4 +146,13 @@ func clip(c *starlib.Call, sum SumOver) (starlark.Value, error) {
 		err = tensor.ScaleGrads(append(params, sharded...), scale)
 	}
 	return starlark.Float(norm), err
+}
+
+// tensorsOf reads a list of tensors, or a single one: going over its rows would
+// find views without gradients.
+func tensorsOf(v starlark.Value) ([]*tensor.Tensor, error) {
+	if t, ok := v.(*startensor.Value); ok {
+		return []*tensor.Tensor{t.Tensor()}, nil
+	}
+	return startensor.List(v)
 }

@@ -87,8 +87,7 @@ func (v *Value) SetField(name string, value starlark.Value) error {
 var (
 	dtypes = []tensor.DType{tensor.Float32, tensor.Float64, tensor.Int64, tensor.Int32, tensor.Int8, tensor.Uint8,
 		tensor.Bool, tensor.Float16, tensor.BFloat16, tensor.Complex64}
-	dtypeNames = func() map[tensor.DType]starlark.Value {
-		names := make(map[tensor.DType]starlark.Value)
+	dtypeNames = func() (names [256]starlark.Value) {
 		for _, d := range dtypes {
 			names[d] = starlark.String(d.String())
 		}

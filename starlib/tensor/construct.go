@@ -11,7 +11,7 @@ import (
 
 // constructors make tensors without chance, so they may stand at top level.
 func constructors(ctx *tensor.Context) []*starlib.Def {
-	filled := func(name string, value int64) *starlib.Def {
+	filled := func(name string, make func(*tensor.Context, []int, tensor.DType) (*tensor.Tensor, error)) *starlib.Def {
 		return &starlib.Def{
 			Sig: name + "(*shape, dtype: string = None) -> Tensor",
 			Doc: fmt.Sprintf("A tensor of %s: %s(2, 3) or %s((2, 3)). float32 by default.", name, name, name),
@@ -24,14 +24,14 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 				if err != nil {
 					return nil, err
 				}
-				return result(tensor.Full(ctx, shape, tensor.Int(value), d))
+				return result(make(ctx, shape, d))
 			},
 		}
 	}
 	return []*starlib.Def{
 		fromData(ctx),
-		filled("zeros", 0),
-		filled("ones", 1),
+		filled("zeros", tensor.Zeros),
+		filled("ones", tensor.Ones),
 		{
 			Sig: "full(shape: tuple | list | int, value: number | bool, dtype: string = None) -> Tensor",
 			Doc: "A tensor whose elements are all value; without a dtype as tensor(value) would have it.",

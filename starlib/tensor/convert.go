@@ -11,7 +11,7 @@ import (
 )
 
 // FromData makes a tensor of a recipe's data: a number, bool, bytes, tensor, or
-// lists and tuples of these, nested to equal lengths. Without a dtype, floats make
+// lists, tuples and ranges of these, nested to equal lengths. Without a dtype, floats make
 // float32, integers int64, bools bool and bytes uint8.
 func FromData(ctx *tensor.Context, data starlark.Value, dtype starlark.Value) (*tensor.Tensor, error) {
 	switch data := data.(type) {
@@ -80,6 +80,10 @@ func (c *collector) add(v starlark.Value, depth int) error {
 			return c.number(s, depth)
 		}
 	default:
+		if r, ok := v.(starlark.Indexable); ok && v.Type() == "range" {
+			list = r
+			break
+		}
 		s, ok, err := scalar(v)
 		if err != nil {
 			return err

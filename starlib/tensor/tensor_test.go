@@ -48,7 +48,7 @@ func TestNoGradEndsWithAnError(t *testing.T) {
 func BenchmarkOperation(b *testing.B) {
 	for name, line := range map[string]string{
 		"empty loop": "pass", "t + t": "t + t", "t * 2": "t * 2.0", "t.sum()": "t.sum()", "t[3]": "t[3]",
-		"w * w": "w * w", "backward": "(w * w).sum().backward()",
+		"w * w": "w * w", "t.numel()": "t.numel()", "t.shape": "t.shape", "t.relu()": "t.relu()", "backward": "(w * w).sum().backward()",
 	} {
 		b.Run(name, func(b *testing.B) {
 			r := starlibtest.New(b, ".", starlib.Rank{}, nil)

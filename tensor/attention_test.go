@@ -1,0 +1,87 @@
+package tensor
+
+import (
+	"math"
+	"testing"
+)
+
+// composed is attention from its parts, with whole matrices of scores.
+func composed(q, k, v *Tensor, causal bool) *Tensor {
+	scale := 1 / math.Sqrt(float64(q.shape[len(q.shape)-1]))
+	scores := must(BinaryScalar(OpMul, must(MatMul(q, must(Transpose(k, -2, -1)))), Float(scale), false))
+	if causal {
+		rows, cols := q.shape[len(q.shape)-2], k.shape[len(k.shape)-2]
+		later := must(Cast(must(Triu(must(Ones(q.ctx, []int{rows, cols}, Int32)), 1)), Bool))
+		scores = must(MaskedFill(scores, later, Float(math.Inf(-1))))
+	}
+	return must(MatMul(must(Softmax(scores, -1)), v))
+}
+
+// Values and gradients, over several blocks of queries, with operands that
+// are views, batches that broadcast and lengths that differ.
+func TestAttentionAgainstParts(t *testing.T) {
+	for _, s := range []struct {
+		name    string
+		q, k, v []int // as stored: (…, length, heads, width), seen as (…, heads, length, width)
+		causal  bool
+	}{
+		{"one block", []int{2, 5, 3, 4}, []int{2, 5, 3, 4}, []int{2, 5, 3, 6}, false},
+		{"causal blocks", []int{2, 131, 2, 7}, []int{2, 131, 2, 7}, []int{2, 131, 2, 5}, true},
+		{"more keys", []int{70, 2, 3}, []int{150, 2, 3}, []int{150, 2, 1}, false},
+		{"more queries, causal", []int{140, 1, 8}, []int{67, 1, 8}, []int{67, 1, 8}, true},
+		{"broadcast", []int{2, 3, 66, 1, 4}, []int{3, 9, 1, 4}, []int{2, 1, 9, 1, 2}, false},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			c, g := NewContext(), NewGenerator(5, 0)
+			var leaves []*Tensor
+			for _, shape := range [][]int{s.q, s.k, s.v} {
+				x := must(g.Randn(c, shape, Float64))
+				check(t, x.SetRequiresGrad(true))
+				leaves = append(leaves, x)
+			}
+			run := func(f func(q, k, v *Tensor, causal bool) *Tensor) [4]*Tensor {
+				var seen [3]*Tensor
+				for i, x := range leaves {
+					seen[i] = must(Transpose(x, -3, -2))
+				}
+				y := f(seen[0], seen[1], seen[2], s.causal)
+				weights := must(NewGenerator(6, 0).Randn(c, y.shape, Float64))
+				check(t, must(Sum(must(Mul(y, weights)), nil, false)).Backward(nil, false))
+				out := [4]*Tensor{y.Detach()}
+				for i, x := range leaves {
+					out[i+1] = x.Grad()
+					check(t, x.SetGrad(nil))
+				}
+				return out
+			}
+			want := run(composed)
+			got := run(func(q, k, v *Tensor, causal bool) *Tensor { return must(Attention(q, k, v, causal)) })
+			for i, name := range []string{"value", "dq", "dk", "dv"} {
+				t.Run(name, func(t *testing.T) { near(t, got[i], 1e-12, want[i].shape, list(want[i])...) })
+			}
+		})
+	}
+}
+
+func TestAttentionEdges(t *testing.T) {
+	c := NewContext()
+	zeros := func(shape ...int) *Tensor { return must(Zeros(c, shape, Float32)) }
+	fail[*Tensor](t, "attention", "(2, 3)", "(4, 5)")(Attention(zeros(2, 3), zeros(4, 5), zeros(4, 5), false))
+	fail[*Tensor](t, "attention", "nothing to attend to", "(0, 3)")(Attention(zeros(2, 3), zeros(0, 3), zeros(0, 3), false))
+	fail[*Tensor](t, "attention", "do not broadcast", "(2, 4, 3)")(Attention(zeros(2, 4, 3), zeros(3, 4, 3), zeros(3, 4, 3), false))
+	fail[*Tensor](t, "attention", "differ", "float64")(Attention(zeros(2, 3), must(Zeros(c, []int{2, 3}, Float64)), zeros(2, 3), false))
+	for _, shape := range [][]int{{0, 3, 4}, {2, 0, 4}} {
+		if y := must(Attention(zeros(shape...), zeros(shape[0], 2, 4), zeros(shape[0], 2, 4), true)); !sameShape(y.shape, shape) {
+			t.Errorf("shape %v, want %v", y.shape, shape)
+		}
+	}
+	// Without a width all keys weigh the same.
+	v := floats(c, Float32, []int{2, 1}, 1, 3)
+	equal(t, must(Attention(zeros(3, 0), zeros(2, 0), v, false)), []int{3, 1}, 2, 2, 2)
+	// Large scores neither overflow nor lose the largest.
+	big := floats(c, Float32, []int{2, 1}, 1e4, -1e4)
+	equal(t, must(Attention(big, big, v, false)), []int{2, 1}, 1, 3)
+	// NaN stays in the rows that see it.
+	nan := floats(c, Float32, []int{2, 1}, 1, math.NaN())
+	equal(t, must(Attention(big, nan, v, true)), []int{2, 1}, 1, math.NaN())
+}
