@@ -48,9 +48,12 @@ var layers = map[string][]string{
 	// bench measures drun as its users do; only the kernels are called directly.
 	"bench": {"kernel"},
 
-	"plugins/sdk":  {"collective", "plugins/sdk"},
-	"plugins/host": {"collective", "plugins/sdk", "plugins/host"},
+	"plugins/sdk":  {"collective", "plugins/internal", goPlugin, "github.com/hashicorp/go-hclog", "golang.org/x/sys"},
+	"plugins/host": {"collective", "plugins/internal/wire", goPlugin, "github.com/hashicorp/go-hclog", "google.golang.org", "golang.org/x/sys"},
 	"plugins":      {"collective", "plugins/sdk"},
+
+	"plugins/internal/wire":      {"collective", goPlugin, "google.golang.org", "golang.org/x/sys"},
+	"plugins/internal/reduction": {"collective", "kernel"},
 
 	"cmd": {"engine", "history", "checkpoints", "starlib", "collective", "plugins/host", sqlite, "golang.org/x/term",
 		"github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
@@ -59,6 +62,7 @@ var layers = map[string][]string{
 const (
 	sqlite   = "github.com/mattn/go-sqlite3"
 	starlark = "go.starlark.net"
+	goPlugin = "github.com/hashicorp/go-plugin"
 )
 
 // cgo is where C may be called from.

@@ -33,6 +33,7 @@ type Job struct {
 	Place        rendezvous.Place
 	Seed         uint64
 	Backend      string
+	Plugin       *Plugin  `cbor:",omitempty"` // of the backend; nil: built in
 	Recipe       string   // as the user named it: the prefix of every position
 	Dir          string   // the recipe's folder, absolute
 	Main         string   // the recipe's path beneath Dir
@@ -47,6 +48,14 @@ type Job struct {
 	Describe     bool // run the top level only, and report the parameters
 	Watched      bool // somebody watches the progress bar
 	Store        Meeting
+}
+
+// Plugin is the program of a backend, as the agent found it.
+type Plugin struct {
+	Name   string
+	Path   string
+	SHA256 string
+	Mark   string // tells a change since the checksum was taken
 }
 
 // Meeting is where the ranks of a run find its key-value store; no address in a
@@ -84,6 +93,7 @@ type ToAgent struct {
 	Progress *Progress `cbor:",omitempty"`
 	Save     *Part     `cbor:",omitempty"`
 	Restore  *Restore  `cbor:",omitempty"`
+	Version  *string   `cbor:",omitempty"` // of the backend's plugin, which has started
 	Failure  *Failure  `cbor:",omitempty"`
 	Done     bool      `cbor:",omitempty"` // main returned and everything was sent
 }

@@ -195,6 +195,7 @@ type Detail struct {
 	Summary
 	Attempts []Attempt   `json:"attempts"`
 	Sources  []SourceRef `json:"sources"`
+	Plugins  []Plugin    `json:"plugins"`
 	Notes    []Note      `json:"notes"`
 	Threads  int         `json:"threads"`
 	Version  string      `json:"version"`
@@ -269,6 +270,9 @@ func (db *DB) Get(id int64) (*Detail, error) {
 		return err
 	}, "SELECT path, sha256, role FROM run_sources WHERE run = ? ORDER BY role = 'load', path", id)
 	if err != nil {
+		return nil, err
+	}
+	if d.Plugins, err = db.plugins(id); err != nil {
 		return nil, err
 	}
 	return d, db.read(func(rows *sql.Rows) error {

@@ -38,7 +38,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Sprintf("see: %s --help", cmd.CommandPath()), "%v", err)
 	})
-	root.AddCommand(newRun(), newCheck(), newDoc(), newRuns(), newShow(), newMetrics(), newLogs(), newSQL(), newVersion())
+	root.AddCommand(newRun(), newCheck(), newDoc(), newRuns(), newShow(), newMetrics(), newLogs(), newSQL(), newBackends(), newVersion())
 	root.AddCommand(helpTopics()...)
 	root.SetHelpCommand(newHelp())
 	return root

@@ -38,7 +38,8 @@ func newRun() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVarP(&nproc, "nproc", "n", "1", "ranks on this machine, or auto: one a core")
-	f.StringVar(&o.Backend, "backend", "shm", "engine of the collectives")
+	f.StringVar(&o.Backend, "backend", defaultBackend(), "engine of the collectives: shm or a plugin's `name` ($DRUN_BACKEND)")
+	f.StringArrayVar(&o.Plugins, "plugin-dir", nil, "`folder` to look for plugins in first (repeatable)")
 	f.StringArrayVarP(&o.Params, "param", "p", nil, "set a parameter of the recipe, as `name=value` (repeatable)")
 	f.Int64Var(&o.Seed, "seed", 0, "seed of all random numbers")
 	f.StringVar(&o.Name, "name", "", "name of the run (default: two words)")

@@ -95,6 +95,10 @@ func printTables(out io.Writer, d *history.Detail) error {
 		}
 		row(w, strconv.FormatInt(c.Step, 10), humanize.IBytes(uint64(c.Bytes)), score, localTime(c.Time))
 	}
+	heading(len(d.Plugins), "PLUGIN", "VERSION", "SHA-256", "PATH")
+	for _, p := range d.Plugins {
+		row(w, p.Name, p.Version, p.SHA256, p.Path)
+	}
 	heading(len(d.Sources), "SOURCE", "SHA-256", "ROLE")
 	for _, s := range d.Sources {
 		row(w, s.Path, s.SHA256, s.Role)

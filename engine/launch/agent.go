@@ -82,6 +82,9 @@ func (a *agent) enter() (err error) {
 	if err == nil && len(a.o.Tags) > 0 {
 		err = a.record.Tag(a.o.Tags...)
 	}
+	if err == nil && a.plugin != nil {
+		err = a.record.AddPlugin(a.pluginRecord(""))
+	}
 	if err != nil {
 		_ = a.record.Discard()
 		return err
@@ -100,13 +103,15 @@ func (a *agent) start() error {
 		return err
 	}
 	shared := []*os.File{boardFile}
-	if a.o.Nproc > 1 {
+	if a.o.Nproc > 1 && a.plugin == nil {
 		region, err := shm.Create(a.o.Nproc)
 		if err != nil {
 			return err
 		}
 		defer region.Close()
 		shared = append(shared, region)
+	}
+	if a.o.Nproc > 1 {
 		a.meet()
 	}
 	exe := a.o.Exe
@@ -151,12 +156,21 @@ func (a *agent) job(rank int) *engine.Job {
 			dirs[i] = abs
 		}
 	}
+	var plugin *engine.Plugin
+	if p := a.plugin; p != nil {
+		plugin = &engine.Plugin{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Mark: p.Mark}
+	}
 	return &engine.Job{
-		RunID: a.record.ID, RunName: a.record.Name, Place: rendezvous.Local(rank, a.o.Nproc),
+		Plugin: plugin,
+		RunID:  a.record.ID, RunName: a.record.Name, Place: rendezvous.Local(rank, a.o.Nproc),
 		Seed: uint64(a.o.Seed), Backend: a.o.Backend, Recipe: a.bundle.Name, Dir: a.bundle.Dir, Main: a.bundle.Main,
 		Sources: a.bundle.Sources, DataDirs: dirs, Params: a.params, Resume: a.from != nil, Timeout: a.o.Timeout,
 		Threads: a.o.Threads, Heap: a.o.Heap, Testing: a.o.Testing, Watched: a.o.Terminal, Store: a.meeting,
 	}
+}
+
+func (a *agent) pluginRecord(version string) history.Plugin {
+	return history.Plugin{Name: a.plugin.Name, Version: version, Path: a.plugin.Path, SHA256: a.plugin.SHA256}
 }
 
 // watch handles events until every worker has ended.
@@ -212,6 +226,11 @@ func (a *agent) message(rank int, m *engine.ToAgent) {
 	}
 	for _, text := range m.Notes {
 		if err := a.record.Note(text); err != nil {
+			a.fail(a.storageFailure(err))
+		}
+	}
+	if m.Version != nil && a.plugin != nil {
+		if err := a.record.AddPlugin(a.pluginRecord(*m.Version)); err != nil {
 			a.fail(a.storageFailure(err))
 		}
 	}

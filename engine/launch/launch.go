@@ -4,7 +4,6 @@
 package launch
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -18,6 +17,7 @@ import (
 	"drun/engine/recipe"
 	"drun/engine/rendezvous"
 	"drun/history"
+	"drun/plugins/host"
 )
 
 // Options are what `drun run` is told.
@@ -29,6 +29,7 @@ type Options struct {
 	Name     string // of the run; "" to have one made up
 	Tags     []string
 	Backend  string
+	Plugins  []string      // folders to look for plugins in before all others
 	Resume   string        // RUN[@STEP or @best]
 	Timeout  time.Duration // of collectives
 	Threads  int           // kernel threads a rank; 0: cores/ranks
@@ -68,7 +69,8 @@ func Run(o Options) (*Result, error) {
 	if o.Backend == "" {
 		o.Backend = "shm"
 	}
-	if err := checkBackend(o.Backend); err != nil {
+	plugin, err := findBackend(o)
+	if err != nil {
 		return nil, err
 	}
 	params, err := parseParams(o.Params)
@@ -89,7 +91,7 @@ func Run(o Options) (*Result, error) {
 	if o.Threads < 1 {
 		o.Threads = max(1, runtime.NumCPU()/o.Nproc)
 	}
-	a := &agent{o: o, bundle: bundle, params: params, started: time.Now(), events: make(chan event, 64), console: console{
+	a := &agent{o: o, plugin: plugin, bundle: bundle, params: params, started: time.Now(), events: make(chan event, 64), console: console{
 		out: o.Stdout, err: o.Stderr, prefix: o.Nproc > 1, terminal: o.Terminal,
 	}}
 	return a.execute()
@@ -100,6 +102,7 @@ type agent struct {
 	o       Options
 	bundle  *recipe.Bundle
 	params  []engine.Param
+	plugin  *host.Plugin // of the backend; nil: built in
 	started time.Time
 	console console
 
@@ -122,11 +125,16 @@ type agent struct {
 	saves     map[int64]map[int]*engine.Part
 }
 
-func checkBackend(name string) error {
-	if name == "shm" {
-		return nil
+// findBackend finds the plugin of a backend that is not built in, and verifies it.
+func findBackend(o Options) (*host.Plugin, error) {
+	if o.Backend == "shm" {
+		return nil, nil
 	}
-	return &engine.Error{Code: engine.ExitBackend, Msg: fmt.Sprintf("no backend %q was found", name), Hint: "built in: shm"}
+	p, err := host.Find(o.Backend, host.Dirs(o.Plugins...))
+	if err != nil {
+		return nil, err
+	}
+	return p, host.Verify(o.Home, p)
 }
 
 func parseParams(given []string) ([]engine.Param, error) {

@@ -43,6 +43,8 @@ func codeOf(err error) engine.ExitCode {
 		return engine.ExitTimeout
 	case errors.As(err, new(*collective.StoppedError)):
 		return engine.ExitInterrupted
+	case errors.As(err, new(*collective.BackendError)):
+		return engine.ExitBackend
 	case errors.As(err, new(*collective.PeerLostError)):
 		return engine.ExitRankLost
 	case errors.As(err, &coded):

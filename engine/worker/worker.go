@@ -18,6 +18,7 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/kernel"
+	"drun/plugins/host"
 	"drun/starlib"
 	"drun/starlib/run"
 	"drun/starlib/universe"
@@ -104,19 +105,19 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	if comm != nil {
 		defer comm.Close()
 	}
-	host := universe.Host{
+	env := universe.Host{
 		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, KeyValue: &recipeStore{store.In(recipeKeys), w.board, rank.Rank}, Timeout: job.Timeout, Store: w, Context: w.ctx, Stop: w.board.StopRequested,
 		Run:    run.Info{ID: job.RunID, Name: job.RunName, RestartCount: job.RestartCount},
 		Params: map[string]string{},
 	}
 	for _, p := range job.Params {
-		host.Params[p.Name] = p.Value
+		env.Params[p.Name] = p.Value
 	}
 	if job.Testing {
-		host.Extra = append(host.Extra, testing(job.Dir))
+		env.Extra = append(env.Extra, testing(job.Dir))
 	}
 	w.board.SetState(collective.Running)
-	err = w.execute(rank, universe.New(host))
+	err = w.execute(rank, universe.New(env))
 	if err != nil {
 		w.abort(err)
 		return err
@@ -125,13 +126,18 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	return nil
 }
 
-// join opens the backend; nil in a world of one.
+// join opens the backend; nil in a world of one, unless the user named a plugin.
 func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	job := w.job
-	if job.Place.WorldSize == 1 {
+	var backend collective.Backend
+	switch {
+	case job.Plugin != nil:
+		backend = w.plugin()
+	case job.Place.WorldSize == 1:
 		return nil, nil
+	default:
+		backend = &shm.Backend{File: os.NewFile(engine.ShmFD, "shm")}
 	}
-	backend := &shm.Backend{File: os.NewFile(engine.ShmFD, "shm")}
 	ctx, stop := context.WithTimeout(w.ctx, job.Timeout)
 	defer stop()
 	comm, err := backend.Open(ctx, collective.World{
@@ -144,7 +150,23 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	if err != nil {
 		return nil, &engine.Error{Code: engine.ExitBackend, Msg: fmt.Sprintf("backend %s: %v", job.Backend, err), Err: err}
 	}
+	if p, ok := comm.(*host.Comm); ok && job.Place.Rank == 0 {
+		version := p.Version()
+		if err := w.channel.Send(&engine.ToAgent{Version: &version}); err != nil {
+			return nil, err
+		}
+	}
 	return board.Guard(comm, w.board)
+}
+
+// plugin is the backend of a plugin, whose death is the end of the rank.
+func (w *worker) plugin() *host.Backend {
+	p := w.job.Plugin
+	return &host.Backend{
+		Plugin:  &host.Plugin{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Mark: p.Mark},
+		Stderr:  os.Stderr,
+		OnDeath: w.stop,
+	}
 }
 
 // listen takes the agent's messages. When the channel ends the agent is gone,

@@ -19,6 +19,15 @@ func (c *comm) collective(ctx context.Context, call *collective.Call, seq uint64
 		}
 	}
 	root := c.rank == call.Root
+	// Where only the root gets something it tells the others that it is there.
+	receipt := func() {
+		if root {
+			each(out, []byte{1})
+		} else {
+			in[call.Root] = make([]byte, 1)
+		}
+		out[call.Root] = send
+	}
 	switch call.Kind {
 	case collective.Barrier:
 		each(out, []byte{1})
@@ -33,7 +42,7 @@ func (c *comm) collective(ctx context.Context, call *collective.Call, seq uint64
 		each(out, send)
 		fresh(in, len(send))
 	case collective.Reduce:
-		out[call.Root] = send
+		receipt()
 		if root {
 			fresh(in, len(send))
 		}
@@ -41,7 +50,7 @@ func (c *comm) collective(ctx context.Context, call *collective.Call, seq uint64
 		each(out, send)
 		in = parts(call.Recv, call.Counts, n)
 	case collective.Gather:
-		out[call.Root] = send
+		receipt()
 		if root {
 			in = parts(call.Recv, call.Counts, n)
 		}

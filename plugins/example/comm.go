@@ -17,13 +17,14 @@ type comm struct {
 	ranks []int // of the world
 	seq   uint64
 	last  chan struct{} // closed when the latest collective is done
+	sent  chan struct{} // closed when the latest message is sent
 	calls atomic.Int64
 }
 
 func newComm(m *mesh, group uint32, rank int, ranks []int) *comm {
 	last := make(chan struct{})
 	close(last)
-	return &comm{mesh: m, group: group, rank: rank, ranks: ranks, last: last}
+	return &comm{mesh: m, group: group, rank: rank, ranks: ranks, last: last, sent: last}
 }
 
 func (c *comm) Rank() int { return c.rank }
@@ -57,7 +58,12 @@ func (c *comm) Start(call *collective.Call) (collective.Work, error) {
 	own := *call // the caller's may be gone when the call runs
 	switch call.Kind {
 	case collective.Send:
-		w.run = func(context.Context) error {
+		before := c.sent
+		c.sent = w.done
+		w.run = func(ctx context.Context) error {
+			if err := collective.Wait(ctx, before); err != nil { // messages keep their order
+				return err
+			}
 			return c.mesh.send(c.ranks[own.Peer], header{Group: c.group, Tag: int64(own.Tag), DType: own.Send.DType}, own.Send.Data)
 		}
 	case collective.Recv:

@@ -118,6 +118,9 @@ type running struct {
 	slot *wire.Slot
 	comm *comm
 	work collective.Work
+	// Collectives are reported in their order: whoever sees one done can count
+	// on those before.
+	before, done chan struct{}
 }
 
 // start begins the call; where that fails it is over.
@@ -129,6 +132,13 @@ func (r *running) start() bool {
 		call, err := r.call()
 		if err != nil {
 			return err
+		}
+		if !call.Kind.PointToPoint() {
+			r.before = r.comm.last
+			if call.Async {
+				r.done = make(chan struct{})
+				r.comm.last = r.done
+			}
 		}
 		r.work, err = r.comm.Start(&call)
 		return err
@@ -163,7 +173,13 @@ func (r *running) end(failure *wire.Failure) {
 		r.slot.Status = uint8(failure.Status)
 		r.slot.SetText(failure.Text)
 	}
+	if r.before != nil {
+		<-r.before
+	}
 	r.slot.State.Store(wire.Ended)
+	if r.done != nil {
+		close(r.done)
+	}
 	r.arena.Ended.Open()
 }
 
