@@ -10,11 +10,22 @@ RACE  = ./checkpoints/... ./collective/... ./engine/... ./history/... ./starlib/
 # Where time is spent.
 BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/... ./starlib/... ./tensor/...
 
-.PHONY: build demo test race bench microbench lint fmt clean
+# The engines whose headers are here, as build tags.
+ENGINES = $$(sh plugins/engines.sh)
+
+.PHONY: build plugins demo test test-gpu race bench microbench lint fmt clean
 
 build:
 	@mkdir -p bin
 	go build -trimpath -o bin/drun ./cmd/drun
+
+# The backends that stand on libraries, as far as those are here.
+plugins: build
+	@mkdir -p bin/plugins
+	@sh plugins/engines.sh -v
+	go build -trimpath -tags "$(ENGINES)" -o bin/plugins/ ./plugins/nccl/drun-backend-nccl ./plugins/example
+	@mv bin/plugins/example bin/plugins/drun-backend-example
+	@case "$(ENGINES)" in *gloo*) go build -trimpath -tags gloo -o bin/plugins/ ./plugins/gloo/drun-backend-gloo;; esac
 
 # Trains a classifier of handwritten digits on two ranks, and shows the run.
 demo: build
@@ -22,9 +33,15 @@ demo: build
 	bin/drun show last
 
 test: build
+	@sh plugins/engines.sh -install
 	go vet ./...
-	go test ./...
+	go vet -tags "$(ENGINES)" ./plugins/...
+	go test -tags "$(ENGINES)" ./...
 	go test -race -short $(RACE)
+
+# On a machine with a GPU: the conformance suite over the real NCCL, and its speed.
+test-gpu:
+	DRUN_TEST_GPU=1 go test -count=1 -v -run 'TestGPU' ./plugins/nccl
 
 race:
 	go test -race ./...

@@ -51,9 +51,13 @@ var layers = map[string][]string{
 	"plugins/sdk":  {"collective", "plugins/internal", goPlugin, "github.com/hashicorp/go-hclog", "golang.org/x/sys"},
 	"plugins/host": {"collective", "plugins/internal/wire", goPlugin, "github.com/hashicorp/go-hclog", "google.golang.org", "golang.org/x/sys"},
 	"plugins":      {"collective", "plugins/sdk"},
+	"plugins/gloo": {"collective", "plugins/gloo", "plugins/sdk", "plugins/internal"},
+	"plugins/nccl": {"collective", "plugins/nccl", "plugins/sdk", "plugins/internal"},
 
-	"plugins/internal/wire":      {"collective", goPlugin, "google.golang.org", "golang.org/x/sys"},
-	"plugins/internal/reduction": {"collective", "kernel"},
+	"plugins/internal/wire":       {"collective", goPlugin, "google.golang.org", "golang.org/x/sys"},
+	"plugins/internal/reduction":  {"collective", "kernel"},
+	"plugins/internal/blocking":   {"collective"},
+	"plugins/internal/enginetest": {"collective"},
 
 	"cmd": {"engine", "history", "checkpoints", "starlib", "collective", "plugins/host", sqlite, "golang.org/x/term",
 		"github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
