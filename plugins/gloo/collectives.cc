@@ -16,15 +16,7 @@
 #include <gloo/scatter.h>
 
 #include "group.h"
-
-// In Go: out[i] = a[i] op b[i], by the kernels of drun.
-extern "C" void drunGlooReduce(void *out, void *a, void *b, size_t n, int dtype, int op);
-
-static auto reducer(int dtype, int op) {
-    return [dtype, op](void *out, const void *a, const void *b, size_t n) {
-        drunGlooReduce(out, const_cast<void *>(a), const_cast<void *>(b), n, dtype, op);
-    };
-}
+#include "reduce.h"
 
 // Gloo knows an element only by its size.
 template <typename F>
@@ -37,6 +29,8 @@ static void sized(size_t elem, F f) {
 }
 
 int drun_gloo_allreduce(group *g, int dtype, int op, size_t elem, const void *in, void *out, size_t n, char *err) {
+    auto combine = combiner(dtype, op);
+    if (!combine) return fail(err, "no such reduction");
     g->calls[ALLREDUCE]++;
     return guarded(g, err, [&] {
         gloo::AllreduceOptions o(g->context);
@@ -45,12 +39,14 @@ int drun_gloo_allreduce(group *g, int dtype, int op, size_t elem, const void *in
             if (in != out) o.setInput((T)const_cast<void *>(in), n);
             o.setOutput((T)out, n);
         });
-        o.setReduceFunction(reducer(dtype, op));
+        o.setReduceFunction(combine);
         gloo::allreduce(o);
     });
 }
 
 int drun_gloo_reduce(group *g, int dtype, int op, size_t elem, const void *in, void *out, size_t n, int root, char *err) {
+    auto combine = combiner(dtype, op);
+    if (!combine) return fail(err, "no such reduction");
     g->calls[REDUCE]++;
     return guarded(g, err, [&] {
         gloo::ReduceOptions o(g->context);
@@ -59,7 +55,7 @@ int drun_gloo_reduce(group *g, int dtype, int op, size_t elem, const void *in, v
             if (in != out) o.setInput((T)const_cast<void *>(in), n);
             o.setOutput((T)out, n);
         });
-        o.setReduceFunction(reducer(dtype, op));
+        o.setReduceFunction(combine);
         o.setRoot(root);
         gloo::reduce(o);
     });

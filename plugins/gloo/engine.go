@@ -11,7 +11,6 @@ import (
 
 	"drun/collective"
 	"drun/plugins/internal/blocking"
-	"drun/plugins/internal/reduction"
 )
 
 // engine is a rank's end of a group in Gloo: a context with a connection to
@@ -127,8 +126,3 @@ func failed(rc C.int, failure *[C.ERR_SIZE]C.char) error {
 }
 
 func pointer(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }
-
-//export drunGlooReduce
-func drunGlooReduce(out, a, b unsafe.Pointer, n C.size_t, dtype, op C.int) {
-	reduction.Two(out, a, b, int(n), collective.DType(dtype), collective.ReduceOp(op))
-}

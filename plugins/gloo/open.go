@@ -3,7 +3,7 @@
 package gloo
 
 // #include "shim.h"
-// #cgo CXXFLAGS: -std=c++17 -O2 -Wall
+// #cgo CXXFLAGS: -std=c++17 -O3 -Wall
 // #cgo LDFLAGS: -lgloo
 // #include <stdlib.h>
 import "C"

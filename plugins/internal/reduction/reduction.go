@@ -36,11 +36,6 @@ func Combine(out collective.Buffer, sources [][]byte, op collective.ReduceOp) {
 	kernel.ReduceRanks(ops[op], dtypes[out.DType], unsafe.Pointer(unsafe.SliceData(out.Data)), addresses, out.Count())
 }
 
-// Two makes n elements of out from two contributions; out may be one of them.
-func Two(out, a, b unsafe.Pointer, n int, dtype collective.DType, op collective.ReduceOp) {
-	kernel.ReduceRanks(ops[op], dtypes[dtype], out, []unsafe.Pointer{a, b}, n)
-}
-
 // Convert copies in to out, element by element, into out's type.
 func Convert(out, in collective.Buffer) {
 	n := out.Count()
