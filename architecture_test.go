@@ -57,6 +57,7 @@ var layers = map[string][]string{
 	"plugins/internal/wire":       {"collective", goPlugin, "google.golang.org", "golang.org/x/sys"},
 	"plugins/internal/reduction":  {"collective", "kernel"},
 	"plugins/internal/blocking":   {"collective"},
+	"plugins/internal/ordered":    {"collective", "plugins/internal/reduction"},
 	"plugins/internal/enginetest": {"collective"},
 
 	"cmd": {"engine", "history", "checkpoints", "starlib", "collective", "plugins/host", sqlite, "golang.org/x/term",

@@ -7,9 +7,9 @@ import "C"
 
 import (
 	"fmt"
-	"unsafe"
 
 	"drun/collective"
+	"drun/plugins/internal/ordered"
 	"drun/plugins/internal/reduction"
 )
 
@@ -28,7 +28,7 @@ func (e *engine) Do(call *collective.Call) error {
 	case collective.Reduce:
 		return e.reduce(send, recv, call.Reduce, call.Root)
 	case collective.ReduceScatter:
-		return e.reduceScatter(send, recv, call.Counts, call.Reduce)
+		return e.reducer.ReduceScatter(send, recv, call.Counts, call.Reduce)
 	case collective.Broadcast:
 		data := recv
 		if e.rank == call.Root {
@@ -42,17 +42,17 @@ func (e *engine) Do(call *collective.Call) error {
 		if len(recv.Data) == 0 {
 			return nil
 		}
-		rc = C.drun_gloo_allgather(e.group, pointer(send.Data), C.size_t(len(send.Data)), pointer(recv.Data), sizes(call.Counts, send), err)
+		rc = C.drun_gloo_allgather(e.group, pointer(send.Data), C.size_t(len(send.Data)), pointer(recv.Data), sizes(call.Counts, send.DType.Size()), err)
 	case collective.Gather:
 		if call.Counts == nil && len(send.Data) == 0 {
 			return nil
 		}
-		rc = C.drun_gloo_gather(e.group, pointer(send.Data), C.size_t(len(send.Data)), pointer(recv.Data), sizes(call.Counts, send), root, err)
+		rc = C.drun_gloo_gather(e.group, pointer(send.Data), C.size_t(len(send.Data)), pointer(recv.Data), sizes(call.Counts, send.DType.Size()), root, err)
 	case collective.Scatter:
 		if call.Counts == nil && len(recv.Data) == 0 {
 			return nil
 		}
-		rc = C.drun_gloo_scatter(e.group, pointer(send.Data), pointer(recv.Data), C.size_t(len(recv.Data)), sizes(call.Counts, recv), root, err)
+		rc = C.drun_gloo_scatter(e.group, pointer(send.Data), pointer(recv.Data), C.size_t(len(recv.Data)), sizes(call.Counts, recv.DType.Size()), root, err)
 	case collective.AllToAll:
 		if call.Counts == nil && call.RecvCounts == nil {
 			if len(send.Data) == 0 {
@@ -61,45 +61,24 @@ func (e *engine) Do(call *collective.Call) error {
 			rc = C.drun_gloo_alltoall(e.group, pointer(send.Data), pointer(recv.Data), C.size_t(len(send.Data)), err)
 			break
 		}
-		rc = C.drun_gloo_alltoallv(e.group, pointer(send.Data), sizes(evenly(call.Counts, send, e.size), send),
-			pointer(recv.Data), sizes(evenly(call.RecvCounts, recv, e.size), recv), err)
+		rc = C.drun_gloo_alltoallv(e.group, pointer(send.Data), sizes(ordered.Evenly(call.Counts, send, e.size), send.DType.Size()),
+			pointer(recv.Data), sizes(ordered.Evenly(call.RecvCounts, recv, e.size), recv.DType.Size()), err)
 	default:
 		return fmt.Errorf("unknown operation %v", call.Kind)
 	}
 	return failed(rc, &failure)
 }
 
-// sizes makes counts of elements of b's type counts of bytes; nil stays nil.
-func sizes(counts []int, b collective.Buffer) *C.int64_t {
+// sizes makes counts of elements counts of bytes; nil stays nil.
+func sizes(counts []int, elem int) *C.int64_t {
 	if counts == nil {
 		return nil
 	}
 	all := make([]C.int64_t, len(counts))
 	for i, n := range counts {
-		all[i] = C.int64_t(n * b.DType.Size())
+		all[i] = C.int64_t(n * elem)
 	}
 	return &all[0]
-}
-
-// evenly gives the counts, or the equal ones that nil stands for.
-func evenly(counts []int, b collective.Buffer, ranks int) []int {
-	if counts != nil {
-		return counts
-	}
-	counts = make([]int, ranks)
-	for i := range counts {
-		counts[i] = b.Count() / ranks
-	}
-	return counts
-}
-
-// room gives n bytes of scratch memory, aligned to any element.
-func (e *engine) room(n int) []byte {
-	if cap(e.scratch) < n {
-		words := make([]uint64, (n+7)/8)
-		e.scratch = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 8*len(words))
-	}
-	return e.scratch[:n]
 }
 
 // half reports whether d is reduced in float32 and rounded once at the end.
@@ -110,10 +89,10 @@ func (e *engine) allReduce(send, recv collective.Buffer, op collective.ReduceOp)
 		return nil
 	}
 	if e.deterministic && e.size > 2 {
-		return e.orderedAllReduce(send, recv, op)
+		return e.reducer.AllReduce(send, recv, op)
 	}
 	if half(send.DType) {
-		wide := collective.Buffer{DType: collective.Float32, Data: e.room(4 * send.Count())}
+		wide := collective.Buffer{DType: collective.Float32, Data: e.reducer.Room(4 * send.Count())}
 		reduction.Convert(wide, send)
 		if err := e.allReduce(wide, wide, op); err != nil {
 			return err
@@ -143,19 +122,19 @@ func (e *engine) reduce(send, recv collective.Buffer, op collective.ReduceOp, ro
 		return nil
 	}
 	if e.deterministic && e.size > 2 {
-		return e.orderedReduce(send, recv, op, root)
+		return e.reducer.Reduce(send, recv, op, root)
 	}
 	n := send.Count()
 	// Gloo works in the output of every rank; only the root has one.
 	out := recv
 	switch {
 	case half(send.DType):
-		both := e.room(8 * n)
+		both := e.reducer.Room(8 * n)
 		wide := collective.Buffer{DType: collective.Float32, Data: both[:4*n]}
 		reduction.Convert(wide, send)
 		send, out = wide, collective.Buffer{DType: collective.Float32, Data: both[4*n:]}
 	case e.rank != root:
-		out = collective.Buffer{DType: send.DType, Data: e.room(len(send.Data))}
+		out = collective.Buffer{DType: send.DType, Data: e.reducer.Room(len(send.Data))}
 	}
 	var failure [C.ERR_SIZE]C.char
 	rc := C.drun_gloo_reduce(e.group, C.int(send.DType), C.int(step(op)), C.size_t(send.DType.Size()),

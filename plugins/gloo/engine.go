@@ -11,6 +11,7 @@ import (
 
 	"drun/collective"
 	"drun/plugins/internal/blocking"
+	"drun/plugins/internal/ordered"
 )
 
 // engine is a rank's end of a group in Gloo: a context with a connection to
@@ -24,7 +25,7 @@ type engine struct {
 	deterministic bool
 	rank, size    int
 
-	scratch     []byte // kept from call to call
+	reducer     ordered.Reducer
 	interrupted bool
 	received    C.header // of the message that Next announced
 }

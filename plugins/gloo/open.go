@@ -16,6 +16,7 @@ import (
 
 	"drun/collective"
 	"drun/plugins/internal/blocking"
+	"drun/plugins/internal/ordered"
 )
 
 // Probe reports that Gloo can run here: it is linked in.
@@ -61,6 +62,7 @@ func openDevice(name, address string) (*C.device, error) {
 // each other rank.
 func (e *engine) connect(ctx context.Context) error {
 	var failure [C.ERR_SIZE]C.char
+	e.reducer = ordered.Reducer{Mover: mover{e}, Rank: e.rank, Size: e.size}
 	e.group = C.drun_gloo_group(e.device, C.int(e.rank), C.int(e.size), &failure[0])
 	if e.group == nil {
 		return errors.New(C.GoString(&failure[0]))

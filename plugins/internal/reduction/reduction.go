@@ -80,13 +80,3 @@ func divide[T float32 | float64 | int64 | int32 | int8 | uint8](x []T, by T) {
 		x[i] /= by
 	}
 }
-
-// Ordered are the parts of data that the ranks reduce, or own, one after the
-// other: where rank's part of count elements begins and ends. The parts begin
-// on cache lines.
-func Ordered(count, elem, rank, ranks int) (from, to int) {
-	line := max(1, 64/elem)
-	per := (count + ranks - 1) / ranks
-	per = (per + line - 1) / line * line
-	return min(rank*per, count), min((rank+1)*per, count)
-}
