@@ -12,11 +12,21 @@ RACE  = ./checkpoints/... ./collective/... ./engine/board ./engine/launch ./engi
 # Where time is spent.
 BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/... ./starlib/... ./tensor/...
 
-.PHONY: build demo test neon race bench microbench lint fmt clean
+# The engines whose headers are here, as build tags.
+ENGINES = $$(sh plugins/engines.sh)
+
+.PHONY: build plugins demo test neon race bench microbench lint fmt clean
 
 build:
 	@mkdir -p bin
 	go build -o bin/ ./cmd/drun ./cmd/drun-plugin-host
+
+# The backends that stand on libraries, as far as those are here.
+plugins: build
+	@mkdir -p bin/plugins
+	@sh plugins/engines.sh -v
+	go build -o bin/plugins/drun-backend-example ./plugins/example
+	@case "$(ENGINES)" in *gloo*) go build -tags gloo -o bin/plugins/ ./plugins/gloo/drun-backend-gloo;; esac
 
 # Trains a classifier of handwritten digits on two ranks, and shows the run.
 demo: build
@@ -24,8 +34,10 @@ demo: build
 	bin/drun show last
 
 test: build
+	@sh plugins/engines.sh -install
 	go vet ./...
-	go test ./...
+	go vet -tags "$(ENGINES)" ./plugins/...
+	go test -tags "$(ENGINES)" ./...
 	go test -race -short $(RACE)
 	$(MAKE) neon
 

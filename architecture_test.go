@@ -53,9 +53,13 @@ var layers = map[string][]string{
 	"plugins/host":   {"golang.org/x/sys"},
 	"plugins/client": {"collective", "plugins/host", "plugins/internal/wire", goPlugin, "github.com/hashicorp/go-hclog", "google.golang.org", "golang.org/x/sys"},
 	"plugins":        {"collective", "plugins/sdk"},
+	"plugins/gloo":   {"collective", "plugins/gloo", "plugins/sdk", "plugins/internal"},
 
-	"plugins/internal/wire":      {"collective", goPlugin, "google.golang.org", "golang.org/x/sys"},
-	"plugins/internal/reduction": {"collective", "kernel"},
+	"plugins/internal/wire":       {"collective", goPlugin, "google.golang.org", "golang.org/x/sys"},
+	"plugins/internal/reduction":  {"collective", "kernel"},
+	"plugins/internal/blocking":   {"collective"},
+	"plugins/internal/ordered":    {"collective", "plugins/internal/reduction"},
+	"plugins/internal/enginetest": {"collective"},
 
 	// The only program that links gRPC on drun's side.
 	"cmd/drun-plugin-host": {"engine", "collective", "plugins/client", "plugins/host"},

@@ -15,32 +15,46 @@ import (
 // Conformance is what every backend must pass: every operation, element type,
 // reduce operation and root, sizes from nothing to several chunks, groups,
 // messages, asynchronous calls, bad calls, and faults.
-func Conformance(t *testing.T, factory Factory) {
+func Conformance(t *testing.T, factory Factory) { conformance(t, factory, suite{}) }
+
+// ConformanceInAnyOrder is [Conformance] for a backend that combines
+// contributions in an order of its own: floats hold numbers whose sums and
+// products are exact, so that the order does not show.
+func ConformanceInAnyOrder(t *testing.T, factory Factory) {
+	conformance(t, factory, suite{exact: true})
+}
+
+// suite makes the trials.
+type suite struct {
+	exact bool // floats have sums and products without rounding
+}
+
+func conformance(t *testing.T, factory Factory, s suite) {
 	t.Run("collectives", func(t *testing.T) {
 		for _, n := range []int{1, 2, 3, 4} {
-			RunWith(t, factory, n, everything)
+			RunWith(t, factory, n, s.everything)
 		}
 	})
 	t.Run("large", func(t *testing.T) {
-		RunWith(t, factory, 3, large)
+		RunWith(t, factory, 3, s.large)
 	})
 	t.Run("oversubscribed", func(t *testing.T) {
 		RunWith(t, factory, 16, func(t *testing.T, rank int, comm collective.Comm) {
-			sequence(t, comm, 1, 40, 3000)
+			s.sequence(t, comm, 1, 40, 3000)
 		})
 	})
 	t.Run("random", func(t *testing.T) {
 		seed := Seed(t)
 		for _, n := range []int{2, 3, 5} {
 			RunWith(t, factory, n, func(t *testing.T, rank int, comm collective.Comm) {
-				sequence(t, comm, seed, 100, 40_000)
+				s.sequence(t, comm, seed, 100, 40_000)
 			})
 		}
 	})
-	t.Run("async", func(t *testing.T) { RunWith(t, factory, 3, outstanding) })
+	t.Run("async", func(t *testing.T) { RunWith(t, factory, 3, s.outstanding) })
 	t.Run("async does not wait", func(t *testing.T) { RunWith(t, factory, 2, patient) })
 	t.Run("messages", func(t *testing.T) { messages(t, factory) })
-	t.Run("groups", func(t *testing.T) { groups(t, factory) })
+	t.Run("groups", func(t *testing.T) { groups(t, factory, s) })
 	t.Run("bad calls", func(t *testing.T) { RunWith(t, factory, 2, badCalls) })
 	t.Run("faults", func(t *testing.T) { faults(t, factory) })
 }
@@ -59,7 +73,7 @@ func Seed(t *testing.T) uint64 {
 }
 
 // everything tries each kind with each type and each operation, small.
-func everything(t *testing.T, rank int, comm collective.Comm) {
+func (s suite) everything(t *testing.T, rank int, comm collective.Comm) {
 	seed := uint64(0)
 	for _, kind := range kindsOfCollective {
 		for _, dtype := range collective.DTypes() {
@@ -69,7 +83,7 @@ func everything(t *testing.T, rank int, comm collective.Comm) {
 				}
 				for _, count := range []int{0, 1, 17, 1111} {
 					seed++
-					tr := trial{kind: kind, dtype: dtype, op: op, root: int(seed) % comm.Size(), seed: seed}
+					tr := trial{kind: kind, dtype: dtype, op: op, root: int(seed) % comm.Size(), seed: seed, exact: s.exact}
 					tr.counts = equal(comm.Size(), count)
 					if err := tr.check(comm); err != nil {
 						t.Error(err)
@@ -90,10 +104,10 @@ func equal(ranks, count int) []int {
 }
 
 // large tries each kind with more data than any one buffer will hold.
-func large(t *testing.T, rank int, comm collective.Comm) {
+func (s suite) large(t *testing.T, rank int, comm collective.Comm) {
 	for i, kind := range kindsOfCollective {
 		for _, dtype := range []collective.DType{collective.Float32, collective.Int8} {
-			tr := trial{kind: kind, dtype: dtype, seed: uint64(i), counts: []int{300_001, 600_003, 5}}
+			tr := trial{kind: kind, dtype: dtype, seed: uint64(i), exact: s.exact, counts: []int{300_001, 600_003, 5}}
 			if kind == collective.AllReduce || kind == collective.Reduce || kind == collective.Broadcast {
 				tr.counts = equal(3, 600_003)
 			} else {
@@ -107,10 +121,10 @@ func large(t *testing.T, rank int, comm collective.Comm) {
 }
 
 // sequence makes n random calls, the same on every rank.
-func sequence(t *testing.T, comm collective.Comm, seed uint64, n, most int) {
+func (s suite) sequence(t *testing.T, comm collective.Comm, seed uint64, n, most int) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for i := range n {
-		tr := draw(rng, comm.Size(), most)
+		tr := s.draw(rng, comm.Size(), most)
 		if err := tr.check(comm); err != nil {
 			t.Errorf("call %d: %v", i, err)
 			return
@@ -119,10 +133,10 @@ func sequence(t *testing.T, comm collective.Comm, seed uint64, n, most int) {
 }
 
 // draw makes up a trial.
-func draw(rng *rand.Rand, ranks, most int) trial {
+func (s suite) draw(rng *rand.Rand, ranks, most int) trial {
 	tr := trial{
 		kind: kindsOfCollective[rng.IntN(len(kindsOfCollective))], dtype: collective.DTypes()[rng.IntN(10)],
-		root: rng.IntN(ranks), seed: rng.Uint64() >> 40, uneven: rng.IntN(2) == 0,
+		root: rng.IntN(ranks), seed: rng.Uint64() >> 40, uneven: rng.IntN(2) == 0, exact: s.exact,
 	}
 	for tr.op = collective.ReduceOps()[rng.IntN(8)]; !modelled(tr.dtype, tr.op); {
 		tr.op = collective.ReduceOps()[rng.IntN(8)]
@@ -139,7 +153,7 @@ func draw(rng *rand.Rand, ranks, most int) trial {
 }
 
 // outstanding starts many calls, keeps no work, and then counts on a barrier.
-func outstanding(t *testing.T, rank int, comm collective.Comm) {
+func (s suite) outstanding(t *testing.T, rank int, comm collective.Comm) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	type pending struct {
 		tr   trial
@@ -148,7 +162,7 @@ func outstanding(t *testing.T, rank int, comm collective.Comm) {
 	}
 	var all []pending
 	for range 16 {
-		p := pending{tr: draw(rng, comm.Size(), 20_000)}
+		p := pending{tr: s.draw(rng, comm.Size(), 20_000)}
 		p.call, p.want = p.tr.call(rank)
 		p.call.Async = true
 		if _, err := comm.Start(&p.call); err != nil {

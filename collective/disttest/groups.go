@@ -9,7 +9,7 @@ import (
 
 // groups splits a world of four in several ways, uses the groups in turn and
 // at the same time, and closes them.
-func groups(t *testing.T, factory Factory) {
+func groups(t *testing.T, factory Factory, s suite) {
 	RunWith(t, factory, 4, func(t *testing.T, rank int, world collective.Comm) {
 		var made []collective.Comm
 		for i, sets := range [][][]int{{{1, 2}}, {{0, 1}, {2, 3}}, {{3, 0}, {1}}, {{0, 1, 2, 3}}, {{2, 1, 0}}} {
@@ -38,16 +38,16 @@ func groups(t *testing.T, factory Factory) {
 		}
 		for range 3 { // in the order in which they were made, on every rank
 			for _, comm := range made {
-				sequence(t, comm, uint64(comm.Size()), 20, 5000)
+				s.sequence(t, comm, uint64(comm.Size()), 20, 5000)
 			}
-			sequence(t, world, 3, 5, 5000)
+			s.sequence(t, world, 3, 5, 5000)
 		}
 		for _, comm := range made {
 			if err := comm.Close(); err != nil {
 				t.Errorf("close: %v", err)
 			}
 		}
-		sequence(t, world, 4, 10, 5000)
+		s.sequence(t, world, 4, 10, 5000)
 
 		for _, ranks := range [][]int{{0, 4}, {1, 1}, {-1}} {
 			if _, err := world.Split(Context, collective.Group{ID: 9, Ranks: ranks}); err == nil {

@@ -18,6 +18,7 @@ type trial struct {
 	counts []int // elements of each rank's part
 	uneven bool  // whether the call says so, or takes them as equal
 	seed   uint64
+	exact  bool // floats have sums and products without rounding
 }
 
 func (tr trial) String() string {
@@ -40,6 +41,9 @@ func (tr trial) input(rank int) []byte {
 		n = total(tr.splits(rank))
 	}
 	rng := rand.New(rand.NewPCG(tr.seed, uint64(rank)))
+	if tr.exact && (tr.dtype == collective.Float32 || tr.dtype == collective.Float64) {
+		return powers(rng, tr.dtype, n)
+	}
 	return random(rng, tr.dtype, n)
 }
 

@@ -42,6 +42,21 @@ func random(rng *rand.Rand, dtype collective.DType, n int) []byte {
 	return b
 }
 
+// powers fills n floats with 1, -1, 2 and -2.
+func powers(rng *rand.Rand, dtype collective.DType, n int) []byte {
+	values := [...]float64{1, -1, 2, -2}
+	b := make([]byte, n*dtype.Size())
+	buffer := collective.Buffer{DType: dtype, Data: b}
+	for i := range n {
+		if v := values[rng.IntN(len(values))]; dtype == collective.Float32 {
+			collective.Slice[float32](buffer)[i] = float32(v)
+		} else {
+			collective.Slice[float64](buffer)[i] = v
+		}
+	}
+	return b
+}
+
 // encodeHalf gives the bits of a small non-negative integer.
 func encodeHalf(dtype collective.DType, v int) uint16 {
 	if v == 0 {

@@ -36,11 +36,6 @@ func Combine(out collective.Buffer, sources [][]byte, op collective.ReduceOp) {
 	kernel.ReduceRanks(ops[op], dtypes[out.DType], unsafe.Pointer(unsafe.SliceData(out.Data)), addresses, out.Count())
 }
 
-// Two makes n elements of out from two contributions; out may be one of them.
-func Two(out, a, b unsafe.Pointer, n int, dtype collective.DType, op collective.ReduceOp) {
-	kernel.ReduceRanks(ops[op], dtypes[dtype], out, []unsafe.Pointer{a, b}, n)
-}
-
 // Convert copies in to out, element by element, into out's type.
 func Convert(out, in collective.Buffer) {
 	n := out.Count()
@@ -84,14 +79,4 @@ func divide[T float32 | float64 | int64 | int32 | int8 | uint8](x []T, by T) {
 	for i := range x {
 		x[i] /= by
 	}
-}
-
-// Ordered are the parts of data that the ranks reduce, or own, one after the
-// other: where rank's part of count elements begins and ends. The parts begin
-// on cache lines.
-func Ordered(count, elem, rank, ranks int) (from, to int) {
-	line := max(1, 64/elem)
-	per := (count + ranks - 1) / ranks
-	per = (per + line - 1) / line * line
-	return min(rank*per, count), min((rank+1)*per, count)
 }

@@ -1,0 +1,44 @@
+// Package gloo is the backend that moves tensors with Gloo, the collective
+// communication library for CPUs and networks, through a thin C++ shim. The
+// program drun-backend-gloo beneath this package serves it to drun.
+//
+// It is built with the tag gloo where Gloo's headers are (Debian and Ubuntu:
+// libgloo-dev; make plugins finds out). Without the tag, Open says so.
+package gloo
+
+import (
+	"errors"
+	"os"
+)
+
+// Options of the backend; the zero value chooses by itself.
+type Options struct {
+	// Interface is the network interface, by name ("eth0") or by an address
+	// that it has ("10.0.0.7"). Empty: loopback if all ranks are on this
+	// machine, else the interface of the route to MASTER_ADDR.
+	Interface string
+	// Deterministic gathers contributions and adds them in rank order, as the
+	// shm backend does, so that a recipe gives the same bits on both.
+	Deterministic bool
+}
+
+// FromEnvironment reads DRUN_GLOO_INTERFACE, or GLOO_SOCKET_IFNAME as PyTorch
+// has it, and DRUN_DETERMINISTIC.
+func FromEnvironment() Options {
+	o := Options{Interface: os.Getenv("DRUN_GLOO_INTERFACE"), Deterministic: os.Getenv("DRUN_DETERMINISTIC") == "1"}
+	if o.Interface == "" {
+		o.Interface = os.Getenv("GLOO_SOCKET_IFNAME")
+	}
+	return o
+}
+
+// Backend is the Gloo engine.
+type Backend struct{ options Options }
+
+// New gives the backend.
+func New(options Options) *Backend { return &Backend{options} }
+
+// Name is what --backend calls it.
+func (b *Backend) Name() string { return "gloo" }
+
+var errAbsent = errors.New("this program was built without Gloo; install its headers (Debian, Ubuntu: apt-get install libgloo-dev g++) and run make plugins")

@@ -1,0 +1,248 @@
+//go:build gloo
+
+package gloo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"drun/collective"
+	"drun/collective/disttest"
+	"drun/plugins/internal/enginetest"
+)
+
+func TestMain(m *testing.M) {
+	backend := func() collective.Backend { return New(FromEnvironment()) }
+	enginetest.Main(m, backend, map[string]enginetest.Worker{"endless": endless, "timing": timing})
+}
+
+func factory(o Options) disttest.Factory {
+	return enginetest.InProcess(func(int) collective.Backend { return New(o) })
+}
+
+func TestConformance(t *testing.T) {
+	disttest.ConformanceInAnyOrder(t, factory(Options{}))
+}
+
+func TestConformanceInRankOrder(t *testing.T) {
+	disttest.Conformance(t, factory(Options{Deterministic: true}))
+}
+
+// In rank order the bits are those of shm, also where rounding shows.
+func TestSameBitsAsSharedMemory(t *testing.T) {
+	const ranks = 3
+	sum := func(factory disttest.Factory, dtype collective.DType, kind collective.Kind, op collective.ReduceOp, n int) []byte {
+		var result []byte
+		disttest.RunWith(t, factory, ranks, func(t *testing.T, rank int, comm collective.Comm) {
+			rng := rand.New(rand.NewPCG(uint64(n), uint64(rank)))
+			data := make([]byte, n*dtype.Size())
+			for i := range data {
+				data[i] = byte(rng.Uint32())
+			}
+			b := collective.Buffer{DType: dtype, Data: data}
+			out := collective.Buffer{DType: dtype, Data: make([]byte, len(data))}
+			if err := disttest.Do(comm, collective.Call{Kind: kind, Reduce: op, Root: 1, Send: b, Recv: out}); err != nil {
+				t.Error(err)
+			}
+			if rank == 1 {
+				result = out.Data
+			}
+		})
+		return result
+	}
+	for _, dtype := range []collective.DType{collective.Float32, collective.Float64, collective.Float16, collective.BFloat16, collective.Complex64} {
+		for _, op := range []collective.ReduceOp{collective.Sum, collective.Avg, collective.Product, collective.Max} {
+			for _, kind := range []collective.Kind{collective.AllReduce, collective.Reduce} {
+				for _, n := range []int{100, 60_000} { // gathered, and cut into parts
+					if !op.Valid(dtype) {
+						continue
+					}
+					want := sum(disttest.InProcess, dtype, kind, op, n)
+					if got := sum(factory(Options{Deterministic: true}), dtype, kind, op, n); !bytes.Equal(got, want) {
+						t.Errorf("%v of %d %v, %v: other bits than shm's", kind, n, dtype, op)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Each collective is Gloo's own function, called once.
+func TestEachCollectiveIsGloosOwn(t *testing.T) {
+	f := func(n int) collective.Buffer { return collective.Of(make([]float32, n)) }
+	disttest.RunWith(t, factory(Options{}), 3, func(t *testing.T, rank int, comm collective.Comm) {
+		uneven := []int{1, 2, 3}
+		own := func(c collective.Call) collective.Call { c.Counts = uneven; return c }
+		for _, c := range []struct {
+			want string
+			call collective.Call
+		}{
+			{"allreduce", collective.NewAllReduce(f(5), collective.Sum)},
+			{"broadcast", collective.NewBroadcast(f(5), 1)},
+			{"reduce", collective.NewReduce(f(5), f(5), collective.Max, 2)},
+			{"allgather", collective.NewAllGather(f(2), f(6))},
+			{"allgatherv", own(collective.NewAllGather(f(rank+1), f(6)))},
+			{"gather", collective.NewGather(f(2), f(6), 0)},
+			{"gatherv", own(collective.NewGather(f(rank+1), f(6), 0))},
+			{"scatter", collective.NewScatter(f(6), f(2), 0)},
+			{"scatterv", own(collective.NewScatter(f(6), f(rank+1), 0))},
+			{"alltoall", collective.NewAllToAll(f(6), f(6), nil, nil)},
+			{"alltoallv", collective.NewAllToAll(f(6), f(6), []int{2, 2, 2}, []int{2, 2, 2})},
+			{"alltoallv", collective.NewReduceScatter(f(6), f(2), collective.Sum)},
+			{"barrier", collective.NewBarrier()},
+		} {
+			before := statistics(comm)
+			if err := disttest.Do(comm, c.call); err != nil {
+				t.Error(err)
+			}
+			for name, n := range statistics(comm) {
+				want := before[name]
+				if name == "gloo::"+c.want {
+					want++
+				}
+				if n != want {
+					t.Errorf("%v: %s was called %d times", c.call.Kind, name, n-before[name])
+				}
+			}
+			if statistics(comm)["gloo::"+c.want] == 0 {
+				t.Errorf("%v did not call %s", c.call.Kind, c.want)
+			}
+		}
+	})
+}
+
+func statistics(comm collective.Comm) map[string]int64 {
+	return comm.(interface{ Statistics() map[string]int64 }).Statistics()
+}
+
+// endless reduces until it fails.
+func endless(comm collective.Comm, _ []string) error {
+	x := make([]float32, 1<<16)
+	for {
+		if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), collective.Max)); err != nil {
+			return err
+		}
+	}
+}
+
+func TestKilledRank(t *testing.T) {
+	p := enginetest.Spawn(t, 3, "endless", nil)
+	time.Sleep(500 * time.Millisecond)
+	p.Kill(1)
+	start := time.Now()
+	names := regexp.MustCompile(`rank 1 at \[?127\.0\.0\.1\]?:\d+`)
+	said := false
+	for _, rank := range []int{0, 2} {
+		out, err := p.Wait(rank)
+		if err == nil || !strings.Contains(out, "backend gloo failed on rank") {
+			t.Errorf("rank %d ended with %v: %s", rank, err, out)
+		}
+		said = said || names.MatchString(out)
+	}
+	if !said {
+		t.Error("nobody named the rank and address that was lost")
+	}
+	if took := time.Since(start); took > disttest.Bound {
+		t.Errorf("the survivors ended after %v", took)
+	}
+}
+
+func TestOpenWithoutAPeer(t *testing.T) {
+	store := enginetest.NewStore()
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	_, err := New(Options{}).Open(ctx, collective.World{Rank: 0, Size: 2, LocalSize: 2, Store: store})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "rank 1") {
+		t.Errorf("opened without rank 1: %v", err)
+	}
+	// A peer that gave an address and went away.
+	if err := store.Set(ctx, "gloo/1/0", publishedAddress(t)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel = context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	if _, err = New(Options{}).Open(ctx, collective.World{Rank: 0, Size: 2, LocalSize: 2, Store: store}); err == nil {
+		t.Error("opened with a dead rank 1")
+	} else if !strings.Contains(err.Error(), "rank 1 at") {
+		t.Errorf("a dead rank 1: %v", err)
+	}
+	if took := time.Since(start); took > disttest.Bound {
+		t.Errorf("it took %v", took)
+	}
+	if _, err := New(Options{}).Open(context.Background(), collective.World{Size: 2, LocalSize: 2}); err == nil {
+		t.Error("opened without a store")
+	}
+}
+
+// publishedAddress gives an address at which nobody listens any more.
+func publishedAddress(t *testing.T) []byte {
+	store := enginetest.NewStore()
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err := New(Options{}).Open(ctx, collective.World{Rank: 1, Size: 2, LocalSize: 2, Store: store})
+	if err == nil {
+		t.Fatal("opened alone")
+	}
+	address, err := store.Get(context.Background(), "gloo/1/0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
+
+func TestInterfaces(t *testing.T) {
+	local, apart := collective.World{Size: 2, LocalSize: 2}, collective.World{Size: 2, LocalSize: 1}
+	for _, c := range []struct {
+		option        string
+		world         collective.World
+		name, address string
+	}{
+		{"", local, "", "127.0.0.1"},
+		{"lo", local, "lo", ""},
+		{"lo", apart, "lo", ""},
+		{"127.0.0.1", apart, "", "127.0.0.1"},
+		{"", apart, "", "127.0.0.1"}, // the route to MASTER_ADDR
+	} {
+		t.Setenv("MASTER_ADDR", "127.0.0.1")
+		name, address, err := Options{Interface: c.option}.place(c.world)
+		if err != nil || name != c.name || address != c.address {
+			t.Errorf("%q: %q, %q, %v", c.option, name, address, err)
+		}
+	}
+	for _, option := range []string{"nosuch0", "203.0.113.9"} {
+		_, err := New(Options{Interface: option}).Open(context.Background(), collective.World{Size: 1, LocalSize: 1})
+		if err == nil || !strings.Contains(err.Error(), option) {
+			t.Errorf("interface %s: %v", option, err)
+		}
+	}
+	t.Setenv("GLOO_SOCKET_IFNAME", "eth7")
+	if got := FromEnvironment().Interface; got != "eth7" {
+		t.Errorf("the environment's interface is %q", got)
+	}
+}
+
+// timing prints microseconds per all_reduce of so many bytes.
+func timing(comm collective.Comm, args []string) error {
+	for _, bytes := range []int{4, 4 << 10, 64 << 10, 1 << 20, 16 << 20} {
+		x := make([]float32, bytes/4)
+		times := max(20, min(2000, (64<<20)/bytes))
+		ns, err := disttest.Timing(times, func() error {
+			return disttest.Do(comm, collective.NewAllReduce(collective.Of(x), collective.Sum))
+		})
+		if err != nil {
+			return err
+		}
+		if comm.Rank() == 0 {
+			fmt.Printf("%d %.1f\n", bytes, ns/1e3)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+//go:build gloo
+
+package gloo
+
+import (
+	"fmt"
+	"net"
+	"os"
+
+	"drun/collective"
+)
+
+// place chooses the network interface: by name, or by an address of it.
+func (o Options) place(world collective.World) (name, address string, err error) {
+	switch {
+	case net.ParseIP(o.Interface) != nil:
+		return "", o.Interface, nil
+	case o.Interface != "":
+		if _, err := net.InterfaceByName(o.Interface); err != nil {
+			return "", "", fmt.Errorf("there is no network interface %s; this machine has %s", o.Interface, interfaces())
+		}
+		return o.Interface, "", nil
+	case world.LocalSize == world.Size:
+		return "", "127.0.0.1", nil
+	}
+	address, err = route(os.Getenv("MASTER_ADDR"))
+	return "", address, err
+}
+
+// route gives the address from which this machine would reach another. No
+// packet is sent.
+func route(to string) (string, error) {
+	if to == "" {
+		to = "192.0.2.1" // of nobody: the default route
+	}
+	conn, err := net.Dial("udp", net.JoinHostPort(to, "9"))
+	if err != nil {
+		return "", fmt.Errorf("no network interface leads to %s (%w); name one in DRUN_GLOO_INTERFACE: this machine has %s", to, err, interfaces())
+	}
+	defer conn.Close()
+	return conn.LocalAddr().(*net.UDPAddr).IP.String(), nil
+}
+
+func interfaces() string {
+	all, err := net.Interfaces()
+	if err != nil || len(all) == 0 {
+		return "none"
+	}
+	s := ""
+	for i, f := range all {
+		if i > 0 {
+			s += ", "
+		}
+		s += f.Name
+	}
+	return s
+}

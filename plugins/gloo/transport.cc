@@ -1,0 +1,50 @@
+//go:build gloo
+
+// Buffers whose waits can be ended.
+
+#include <stdexcept>
+
+#include "group.h"
+
+namespace {
+
+struct Tracked : gloo::transport::UnboundBuffer {
+    Tracked(Transport *t, void *data, size_t size)
+        : gloo::transport::UnboundBuffer(data, size), transport(t), inner(t->inner->createUnboundBuffer(data, size)) {
+        std::lock_guard<std::mutex> guard(transport->lock);
+        transport->used.insert(inner.get());
+        if (transport->interrupted) wake(inner.get());
+    }
+    ~Tracked() override {
+        std::lock_guard<std::mutex> guard(transport->lock);
+        transport->used.erase(inner.get());
+    }
+    static void wake(gloo::transport::UnboundBuffer *b) {
+        b->abortWaitSend();
+        b->abortWaitRecv();
+    }
+    static bool done(bool waited) {
+        if (!waited) throw std::runtime_error("interrupted");
+        return true;
+    }
+    bool waitRecv(int *rank, std::chrono::milliseconds timeout) override { return done(inner->waitRecv(rank, timeout)); }
+    bool waitSend(int *rank, std::chrono::milliseconds timeout) override { return done(inner->waitSend(rank, timeout)); }
+    void abortWaitRecv() override { inner->abortWaitRecv(); }
+    void abortWaitSend() override { inner->abortWaitSend(); }
+    void send(int to, uint64_t slot, size_t offset, size_t n) override { inner->send(to, slot, offset, n); }
+    void recv(int from, uint64_t slot, size_t offset, size_t n) override { inner->recv(from, slot, offset, n); }
+    void recv(std::vector<int> from, uint64_t slot, size_t offset, size_t n) override { inner->recv(std::move(from), slot, offset, n); }
+
+    Transport *const transport;
+    const Unbound inner;
+};
+
+} // namespace
+
+Unbound Transport::createUnboundBuffer(void *data, size_t size) { return Unbound(new Tracked(this, data, size)); }
+
+void Transport::interrupt() {
+    std::lock_guard<std::mutex> guard(lock);
+    interrupted = true;
+    for (auto b : used) Tracked::wake(b);
+}

@@ -1,0 +1,228 @@
+// Package blocking makes a [collective.Comm] of an engine whose calls block.
+// The plugins for Gloo and NCCL stand on it: they say how one call is carried
+// out, and this package adds order, asynchronous works, limits, aborts, and
+// the matching of messages by tag.
+package blocking
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"drun/collective"
+)
+
+// An Engine carries out calls for one rank of a group. Do is called by one
+// goroutine at a time; the others by any.
+type Engine interface {
+	// Do carries out a collective, which has been checked, and returns when
+	// this rank's part of it is done.
+	Do(call *collective.Call) error
+	// Interrupt ends all that is blocked in the engine, here and, in time, on
+	// the other ranks. The engine is of no use afterwards.
+	Interrupt()
+	// Close gives back what the engine holds. Nothing is blocked any more.
+	// The other ranks may still finish calls that this one has done.
+	Close() error
+	// Split makes the engine of a group, in which this rank is number rank.
+	Split(ctx context.Context, group collective.Group, rank int) (Engine, error)
+
+	// Send gives a message to a rank, and returns when the data can be reused.
+	Send(to int, h Header, data []byte) error
+	// Next waits for a message and gives its header; Fetch must follow.
+	Next() (from int, h Header, err error)
+	// Fetch receives the data of the message that Next announced.
+	Fetch(from int, h Header, data []byte) error
+	// Stop makes Next return an error.
+	Stop()
+	// Peer tells what became of a rank: it left in good order, or the
+	// connection to it failed.
+	Peer(rank int) (left bool, failed error)
+}
+
+// A Header announces a message.
+type Header struct {
+	Tag   int64
+	Bytes uint64
+	DType collective.DType
+	Key   uint64 // the engine's own
+}
+
+// Comm is a rank's end of a group over an Engine.
+type Comm struct {
+	name       string // of the backend
+	engine     Engine
+	rank, size int
+
+	sync  work          // the synchronous call under way
+	last  chan struct{} // closed when the latest asynchronous collective is done
+	watch watch
+	box   mailbox
+
+	cause     atomic.Pointer[error] // why no call is possible any more
+	ended     chan struct{}         // closed with cause
+	end       sync.Once
+	interrupt sync.Once
+	close     sync.Once
+	closed    error
+}
+
+// New makes the Comm of rank among size ranks of a backend called name.
+func New(name string, engine Engine, rank, size int) *Comm {
+	c := &Comm{name: name, engine: engine, rank: rank, size: size, ended: make(chan struct{})}
+	c.sync.comm = c
+	c.watch.expired, c.watch.broken = c.expire, c.broken
+	c.box.init(c)
+	return c
+}
+
+// Rank is this rank's number in the group.
+func (c *Comm) Rank() int { return c.rank }
+
+// Size is the number of ranks in the group.
+func (c *Comm) Size() int { return c.size }
+
+// Statistics are the engine's, if it counts.
+func (c *Comm) Statistics() map[string]int64 {
+	if counter, ok := c.engine.(interface{ Statistics() map[string]int64 }); ok {
+		return counter.Statistics()
+	}
+	return nil
+}
+
+// Start begins a call. A synchronous collective is done by its Wait.
+func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
+	if err := c.failed(); err != nil {
+		return nil, err
+	}
+	if err := call.Check(c.rank, c.size); err != nil {
+		return nil, err
+	}
+	if call.Kind.PointToPoint() {
+		return c.box.start(call)
+	}
+	w := &c.sync
+	if call.Async || w.busy {
+		w = &work{comm: c}
+	}
+	w.call, w.before, w.busy, w.err = *call, c.last, true, nil
+	if call.Async {
+		w.done = make(chan struct{})
+		c.last = w.done
+		go w.background()
+	}
+	return w, nil
+}
+
+// Split makes a group. Only those who are in it meet for that.
+func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
+	for i, r := range group.Ranks {
+		if r < 0 || r >= c.size {
+			return nil, &collective.CallError{Kind: collective.NewGroup, Problem: fmt.Sprintf(
+				"a group names rank %d, which is not in the group that it is made from", r)}
+		}
+		if slices.Contains(group.Ranks[:i], r) {
+			return nil, &collective.CallError{Kind: collective.NewGroup, Problem: fmt.Sprintf("a group names rank %d twice", r)}
+		}
+	}
+	if err := c.failed(); err != nil {
+		return nil, err
+	}
+	rank := slices.Index(group.Ranks, c.rank)
+	if rank < 0 {
+		if all, ok := c.engine.(Outsider); ok {
+			return nil, c.wrap(all.Outside(ctx, group))
+		}
+		return nil, nil
+	}
+	engine, err := c.engine.Split(ctx, group, rank)
+	if err != nil {
+		return nil, c.wrap(err)
+	}
+	return New(c.name, engine, rank, len(group.Ranks)), nil
+}
+
+// An Outsider is an Engine whose Split needs the ranks outside of the group too.
+type Outsider interface {
+	Outside(ctx context.Context, group collective.Group) error
+}
+
+// broken names a rank to which the connection failed.
+func (c *Comm) broken() error {
+	for rank := range c.size {
+		if rank == c.rank {
+			continue
+		}
+		if _, err := c.engine.Peer(rank); err != nil {
+			return c.wrap(err)
+		}
+	}
+	return nil
+}
+
+// failed is why no call is possible, or nil.
+func (c *Comm) failed() error {
+	if err := c.cause.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// fail makes cause the reason why nothing is possible any more, if it is the first.
+func (c *Comm) fail(cause error) {
+	c.cause.CompareAndSwap(nil, &cause)
+	c.end.Do(func() { close(c.ended) })
+	c.interrupt.Do(c.engine.Interrupt)
+}
+
+// expire makes the failure of one call that of the group.
+func (c *Comm) expire(reason error) {
+	c.fail(fmt.Errorf("an earlier call on this group failed: %w", reason))
+}
+
+// wrap makes an engine's error one that names the backend.
+func (c *Comm) wrap(err error) error {
+	var known *collective.CallError
+	var named *collective.BackendError
+	if err == nil || errors.As(err, &known) || errors.As(err, &named) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, collective.ErrTimeout) {
+		return err
+	}
+	return &collective.BackendError{Backend: c.name, Rank: c.rank, Msg: err.Error()}
+}
+
+// Abort ends the calls of this rank with cause, and those of the others.
+func (c *Comm) Abort(cause error) { c.fail(cause) }
+
+// Close ends what is pending and gives back what the engine holds.
+func (c *Comm) Close() error {
+	c.close.Do(func() {
+		pending := c.last != nil && !isClosed(c.last) || c.box.pending()
+		err := collective.ErrClosed
+		if pending {
+			c.fail(err)
+		} else {
+			c.cause.CompareAndSwap(nil, &err)
+			c.end.Do(func() { close(c.ended) })
+		}
+		if c.last != nil {
+			<-c.last
+		}
+		c.box.close()
+		c.watch.close()
+		c.closed = c.engine.Close()
+	})
+	return c.closed
+}
+
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}

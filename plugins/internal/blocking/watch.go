@@ -1,0 +1,111 @@
+package blocking
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"drun/collective"
+)
+
+// watch looks now and then whether the wait for a call that blocks in the
+// engine should end. It costs nothing but a timer that seldom fires.
+type watch struct {
+	expired func(reason error) // ends the call
+	broken  func() error       // tells why the call cannot end well
+
+	mu      sync.Mutex
+	timer   *time.Timer
+	sleep   collective.Sleep
+	running bool
+	reason  error
+}
+
+// A call that is done within this time is not looked at.
+const firstLook = 2 * time.Millisecond
+
+func (w *watch) start(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sleep, w.running, w.reason = collective.NewSleep(ctx), true, nil
+	if w.timer == nil {
+		w.timer = time.AfterFunc(firstLook, w.look)
+	} else {
+		w.timer.Reset(firstLook)
+	}
+}
+
+func (w *watch) look() {
+	w.mu.Lock()
+	if !w.running || w.reason != nil {
+		w.mu.Unlock()
+		return
+	}
+	next, err := w.sleep.Next()
+	if err == nil {
+		err = w.broken()
+	}
+	if err == nil {
+		w.timer.Reset(next)
+		w.mu.Unlock()
+		return
+	}
+	w.reason = err
+	w.mu.Unlock()
+	w.expired(err)
+}
+
+// stop gives the reason for which the call was ended, if it was.
+func (w *watch) stop() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running = false
+	w.timer.Stop()
+	return w.reason
+}
+
+func (w *watch) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+// await waits for done as [collective.Wait] does, and ends too when the Comm
+// fails or check does.
+func (c *Comm) await(ctx context.Context, done <-chan struct{}, check func() error) error {
+	sleep := collective.NewSleep(ctx)
+	var timer *time.Timer
+	for {
+		slice, err := sleep.Next()
+		if err != nil {
+			return err
+		}
+		if timer == nil {
+			timer = time.NewTimer(slice)
+			defer timer.Stop()
+		} else {
+			timer.Reset(slice)
+		}
+		select {
+		case <-done:
+			return nil
+		case <-c.ended:
+			select {
+			case <-done:
+				return nil
+			default:
+				return c.failed()
+			}
+		case <-ctx.Done():
+		case <-timer.C:
+			if check == nil {
+				break
+			}
+			if err := check(); err != nil && !isClosed(done) {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package blocking
+
+import (
+	"context"
+
+	"drun/collective"
+)
+
+// work is a collective call.
+type work struct {
+	comm   *Comm
+	call   collective.Call
+	before chan struct{} // collectives happen in the order they were started
+	done   chan struct{} // nil: whoever waits does the work
+	busy   bool
+	err    error
+}
+
+func (w *work) background() {
+	ctx := context.Context(context.Background())
+	if w.call.Limit > 0 {
+		ctx = collective.Within(ctx, w.call.Limit)
+	}
+	w.err = w.run(ctx)
+	close(w.done)
+}
+
+// Wait does a synchronous call's work, or waits for an asynchronous one.
+func (w *work) Wait(ctx context.Context) error {
+	if w.done == nil {
+		err := w.run(ctx)
+		w.busy = false
+		return err
+	}
+	if err := collective.Wait(ctx, w.done); err != nil {
+		return err
+	}
+	return w.err
+}
+
+// Done reports that an asynchronous call has finished.
+func (w *work) Done() bool { return w.done != nil && isClosed(w.done) }
+
+func (w *work) run(ctx context.Context) error {
+	c := w.comm
+	if w.before != nil {
+		if err := collective.Wait(ctx, w.before); err != nil {
+			return err
+		}
+	}
+	if err := c.failed(); err != nil {
+		return err
+	}
+	c.watch.start(ctx)
+	err := c.engine.Do(&w.call)
+	if reason := c.watch.stop(); reason != nil {
+		return reason
+	}
+	if err == nil {
+		return nil
+	}
+	if cause := c.failed(); cause != nil {
+		return cause
+	}
+	err = c.wrap(err)
+	// Cut in its middle, the group cannot go on, and the others must know.
+	c.expire(err)
+	return err
+}
