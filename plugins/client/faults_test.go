@@ -43,6 +43,12 @@ func TestPluginsThatDoNotStart(t *testing.T) {
 	old := startTimeout
 	startTimeout = time.Second
 	defer func() { startTimeout = old }()
+	tmp, err := os.MkdirTemp("", "d") // its own, and short: other tests leave and take folders
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(tmp)
+	t.Setenv("TMPDIR", tmp)
 	for _, c := range []struct{ name, script, want string }{
 		{"garbage", "echo 'Usage: garbage FILE'; exec sleep 5", `is no plugin of drun: it printed "Usage: garbage FILE"`},
 		{"leaver", "echo 'cannot find my library' >&2; exit 4", "it exited with status 4; its last words: cannot find my library"},
