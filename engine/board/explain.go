@@ -41,11 +41,15 @@ func (g *guard) check() error {
 		if state != collective.Returned && since(g.board.slot(rank).since) < agentGrace {
 			continue // the agent knows more, and is about to tell
 		}
-		// A message may have come since the wait looked for it last: let it
-		// look once more.
-		if w.seq == 0 && !g.over {
-			g.over = true
-			return nil
+		// Its last message may be on its way still, in the hands of a goroutine
+		// that has not had its turn.
+		if w.seq == 0 {
+			if g.over.IsZero() {
+				g.over = time.Now()
+			}
+			if time.Since(g.over) < tableGrace {
+				return nil
+			}
 		}
 		return &overError{rank}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"drun/collective"
 )
@@ -24,9 +25,9 @@ type guard struct {
 	from     *collective.Patience
 	patience *collective.Patience
 
-	sync    work  // the synchronous call under way; there is at most one
-	waiting *work // what the rank waits for just now
-	over    bool  // see check
+	sync    work      // the synchronous call under way; there is at most one
+	waiting *work     // what the rank waits for just now
+	over    time.Time // since when the peer is over, see check
 	picket  picket
 }
 
@@ -167,7 +168,7 @@ func (w *work) Wait(ctx context.Context) error {
 	if w.async {
 		g.board.own.state.Store(uint32(collective.Waiting))
 	}
-	g.waiting, g.over = w, false
+	g.waiting, g.over = w, time.Time{}
 	err := w.inner.Wait(g.bounded(ctx))
 	w.busy = false
 	defer g.awake()
@@ -220,7 +221,7 @@ func (g *guard) Split(ctx context.Context, group collective.Group) (collective.C
 	w := &work{g: g}
 	g.number(&c)
 	w.begin(&c)
-	g.waiting, g.over = w, false
+	g.waiting, g.over = w, time.Time{}
 	defer g.awake()
 	comm, err := g.split(g.bounded(ctx), group, &c)
 	if err != nil {
