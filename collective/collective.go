@@ -47,8 +47,8 @@ type Comm interface {
 	Size() int
 
 	// Start begins a call and does not block. It may fill in the call's last
-	// fields (Group, Seq, Fingerprint) and keeps no pointer to it, but uses
-	// its buffers until the work is done. An error means that nothing was
+	// fields (Group, Seq, Fingerprint), and uses the call and its buffers
+	// until the work is done. An error means that nothing was
 	// started: the call is not well formed ([CallError]) or the Comm is closed
 	// or aborted.
 	Start(call *Call) (Work, error)
