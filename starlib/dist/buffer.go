@@ -59,6 +59,23 @@ func (o *operand) set(v starlark.Value) error {
 	return nil
 }
 
+// settle moves a large tensor that is reduced again and again to where the
+// backend needs no copy of it.
+func (o *operand) settle(w *World, async bool) {
+	if len(o.buf.Data) >= movedBytes && w.shared != nil && o.data != nil {
+		tensor.Move(o.data, w.shared)
+		o.buf = bufferOf(o.data)
+	}
+	o.pin(async)
+}
+
+// pin keeps a tensor where it is for as long as an asynchronous call may use it.
+func (o *operand) pin(async bool) {
+	if async && o.data != nil {
+		tensor.Pin(o.data)
+	}
+}
+
 // result is the operand after the call: the tensor itself, changed in place, or
 // the new number.
 func (o *operand) result() (starlark.Value, error) {

@@ -100,6 +100,7 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 	if graph && op != collective.Sum && op != collective.Avg {
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or t.detach()", op)
 	}
+	o.settle(w, async)
 	call := g.newCall(async)
 	*call = collective.NewAllReduce(o.buf, op)
 	call.Shape = o.shape
@@ -157,6 +158,7 @@ func (w *World) broadcast(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	async := c.Bool(2)
+	o.pin(async)
 	call := g.newCall(async)
 	*call = collective.NewBroadcast(o.buf, src)
 	call.Shape = o.shape
@@ -219,6 +221,7 @@ func (w *World) reduce(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	async := c.Bool(3)
+	o.pin(async)
 	call := g.newCall(async)
 	*call = collective.NewReduce(o.buf, o.buf, op, dst)
 	call.Shape = o.shape
