@@ -136,7 +136,7 @@ INLINE vf64 sin_quadrant_f64(vf64 x, int quadrant) {
     c = fma_f64(c * s, s, fma_f64(s, set_f64(-0.5), set_f64(1.0)));
     vf64 p = POLY(s, 1.58962301576546568060e-10, -2.50507477628578072866e-8, 2.75573136213857245213e-6,
                   -1.98412698295895385996e-4, 8.33333333332211858878e-3, -1.66666666666666307295e-1);
-    p = fma_f64(p * s, r, r);
+    p = sign_of_f64(fma_f64(p * s, r, r), r); // of -0, too
     vf64 y = sel_f64((q & 1) != 0, c, p);
     y = (vf64)((vi64)y ^ (((q >> 1) & 1) << 63));
     return sel_f64(abs_f64(x) < __builtin_inf(), y, x - x);

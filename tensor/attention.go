@@ -33,6 +33,9 @@ func Attention(q, k, v *Tensor, causal bool) (*Tensor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: the batches of shapes %s, %s and %s do not broadcast", op, shapeString(q.shape), shapeString(k.shape), shapeString(v.shape))
 	}
+	if product(batch) > MaxValues() {
+		return nil, fmt.Errorf("%s: the batch %s is more than this machine's memory holds", op, shapeString(batch))
+	}
 	a.At = make([][4]int, product(batch))
 	in := [3]*Tensor{q, k, v}
 	for i, t := range in {

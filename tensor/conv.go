@@ -15,6 +15,9 @@ func window(op string, x *Tensor, size, stride, padding [2]int) (kernel.Window, 
 		return w, fmt.Errorf("%s: needs an input (N, C, H, W), not shape %s", op, shapeString(x.shape))
 	}
 	for i := range 2 {
+		if padding[i] >= maxElems {
+			return w, fmt.Errorf("%s: a padding of %d makes too many elements", op, padding[i])
+		}
 		if size[i] < 1 || stride[i] < 1 || padding[i] < 0 {
 			return w, fmt.Errorf("%s: kernel and stride must be positive and padding not negative: kernel %v, stride %v, padding %v", op, size, stride, padding)
 		}

@@ -16,8 +16,8 @@ const (
 // String writes t as PyTorch does: tensor([[1., 2.], [3., 4.]]), with the
 // dtype where it is not the default of such values.
 func (t *Tensor) String() string {
-	if t.dtype == Complex64 {
-		return "tensor(<" + shapeString(t.shape) + " complex64>)"
+	if t.dtype == Complex64 || t.cells() > 10*maxPrinted {
+		return "tensor(<" + shapeString(t.shape) + " " + t.dtype.String() + ">)"
 	}
 	var values []Scalar
 	t.eachPrinted(nil, func(s Scalar) { values = append(values, s) })
@@ -52,6 +52,18 @@ func (t *Tensor) printed(d int) (head, tail int) {
 		return edgeItems, edgeItems
 	}
 	return t.shape[d], 0
+}
+
+// cells counts the elements that are shown, up to a number that is too many.
+func (t *Tensor) cells() int {
+	n := 1
+	for d := range t.shape {
+		head, tail := t.printed(d)
+		if n *= head + tail; n > 10*maxPrinted {
+			break
+		}
+	}
+	return n
 }
 
 func (t *Tensor) eachPrinted(at []int, f func(Scalar)) {

@@ -157,6 +157,9 @@ func softCrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 	if !sameShape(scores.shape, target.shape) || len(scores.shape) == 0 {
 		return nil, fmt.Errorf("cross_entropy: probabilities of shape %s do not fit scores of shape %s", shapeString(target.shape), shapeString(scores.shape))
 	}
+	if err := sameFloat("cross_entropy", scores, target); err != nil {
+		return nil, err
+	}
 	d := min(1, len(scores.shape)-1)
 	each, err := chain(scores).then(func(t *Tensor) (*Tensor, error) { return LogSoftmax(t, d) }).mul(target).
 		then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{d}, false) }).unary(OpNeg).end()
