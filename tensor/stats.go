@@ -104,7 +104,8 @@ func backNothing(n *node, g *Tensor, out []*Tensor) (err error) {
 	return err
 }
 
-// Norm is the p-norm over dims (all if none are given); p may be infinite.
+// Norm is the p-norm over dims (all if none are given). For p = ±inf it is the
+// largest and smallest magnitude, for p = 0 the number of elements that are not 0.
 func Norm(t *Tensor, p float64, dims []int, keepdim bool) (*Tensor, error) {
 	const op = "norm"
 	if err := needFloat(op, t); err != nil {
@@ -121,21 +122,27 @@ func Norm(t *Tensor, p float64, dims []int, keepdim bool) (*Tensor, error) {
 		return norm2(t, dims, keepdim)
 	case p == 1:
 		return abs.then(sum).end()
-	case math.IsInf(p, 1):
-		return abs.then(func(x *Tensor) (*Tensor, error) { return maxOver(op, x, dims, keepdim) }).end()
-	case p > 0:
-		return abs.scalar(OpPow, Float(p)).then(sum).scalar(OpPow, Float(1/p)).end()
+	case math.IsInf(p, 0):
+		kind := reduceMax
+		if p < 0 {
+			kind = reduceMin
+		}
+		return abs.then(func(x *Tensor) (*Tensor, error) { return extremeOver(op, kind, x, dims, keepdim) }).end()
+	case p == 0:
+		return chain(t.Detach()).scalar(OpNe, Int(0)).then(func(x *Tensor) (*Tensor, error) { return Cast(x, t.dtype) }).then(sum).end()
+	case math.IsNaN(p):
+		return nil, fmt.Errorf("%s: p must be a number", op)
 	}
-	return nil, fmt.Errorf("%s: p must be positive, not %v", op, p)
+	return abs.scalar(OpPow, Float(p)).then(sum).scalar(OpPow, Float(1/p)).end()
 }
 
-func maxOver(op string, t *Tensor, dims []int, keepdim bool) (x *Tensor, err error) {
+func extremeOver(op string, kind reduction, t *Tensor, dims []int, keepdim bool) (x *Tensor, err error) {
 	if len(dims) == len(t.shape) && !keepdim {
-		return extreme(op, reduceMax, t)
+		return extreme(op, kind, t)
 	}
 	x = t
 	for _, d := range dims {
-		if x, _, err = extremeDim(op, reduceMax, x, d, true); err != nil {
+		if x, _, err = extremeDim(op, kind, x, d, true); err != nil {
 			return nil, err
 		}
 	}
