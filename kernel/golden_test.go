@@ -51,7 +51,7 @@ func TestGolden(t *testing.T) {
 	cases := map[string]func() []float32{
 		"normal": func() []float32 { return x },
 		"gemm": out(m*n, func(y []float32) {
-			Gemm(Float32, 1, m, n, k, Matrix{Data: ptr(y), Stride: n}, Matrix{Data: ptr(x), Stride: k},
+			_ = Gemm(Float32, 1, m, n, k, Matrix{Data: ptr(y), Stride: n}, Matrix{Data: ptr(x), Stride: k},
 				Matrix{Data: ptr(w), Stride: n}, false, nil)
 		}),
 		"sum":     out(m, func(y []float32) { Reduce(Sum, Float32, m, k, 1, ptr(y), ptr(x)) }),
@@ -65,7 +65,7 @@ func TestGolden(t *testing.T) {
 			Binary(Pow, Float32, []int{m * k}, row(y), row(y), row(d))
 		}),
 		"conv": out(2*5*9*9, func(y []float32) {
-			Conv2d(Float32, Window{Batch: 2, Channels: 3, Height: 9, Width: 9, Filters: 5, KernelH: 3, KernelW: 3, StrideH: 1, StrideW: 1,
+			_ = Conv2d(Float32, Window{Batch: 2, Channels: 3, Height: 9, Width: 9, Filters: 5, KernelH: 3, KernelW: 3, StrideH: 1, StrideW: 1,
 				PadH: 1, PadW: 1}, ptr(y), ptr(x), ptr(w), ptr(d))
 		}),
 		"adam": func() []float32 {
