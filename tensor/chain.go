@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// as names an error of an operation's part for the operation that was called.
-func as(op string, err error) error {
+// As names an error of an operation's part for the operation that was called.
+func As(op string, err error) error {
 	if err == nil {
 		return nil
 	}

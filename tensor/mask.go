@@ -62,7 +62,7 @@ func MaskedFill(t, mask *Tensor, value Scalar) (*Tensor, error) {
 		return nil, err
 	}
 	out, err := Where(mask, newNumber(t.ctx, value, t.dtype), t)
-	return out, as("masked_fill", err)
+	return out, As("masked_fill", err)
 }
 
 // Clamp limits elements to lo … hi; a nil bound does not limit. NaN stays.
@@ -75,12 +75,12 @@ func Clamp(t *Tensor, lo, hi *Scalar) (*Tensor, error) {
 	var err error
 	if lo != nil {
 		if out, err = BinaryScalar(OpMaximum, out, *lo, false); err != nil {
-			return nil, as("clamp", err)
+			return nil, As("clamp", err)
 		}
 	}
 	if hi != nil {
 		if out, err = BinaryScalar(OpMinimum, out, *hi, false); err != nil {
-			return nil, as("clamp", err)
+			return nil, As("clamp", err)
 		}
 	}
 	if !out.dtype.IsFloat() || !records(t, nil) {
@@ -104,7 +104,7 @@ func IsNaN(t *Tensor) (*Tensor, error) {
 		return Zeros(t.ctx, t.shape, Bool)
 	}
 	out, err := Binary(OpNe, t.Detach(), t.Detach())
-	return out, as("is_nan", err)
+	return out, As("is_nan", err)
 }
 
 // triangle keeps the elements on one side of a diagonal of the last two
