@@ -14,8 +14,8 @@
 //
 // docs/numerics.md has the largest errors of the functions.
 //
-// Nothing here checks its arguments, and the only error is an OutOfMemory: callers pass pointers to enough aligned memory, valid
-// indices and nonnegative sizes. Outputs may be the very memory of an input (same strides) in elementwise
-// operations, never overlap otherwise. Kernels allocate nothing in steady state and may be called from any
-// number of goroutines at once.
+// Nothing here checks its arguments, and the only error is an OutOfMemory: callers pass pointers to enough
+// aligned memory, valid indices and nonnegative sizes. Outputs may be the very memory of an input (same strides)
+// in elementwise operations, never overlap otherwise. Kernels allocate nothing in steady state and may be called
+// from any number of goroutines at once.
 package kernel
