@@ -61,7 +61,7 @@ func Create(world int) (*os.File, error) {
 // Open maps the board in f as one of its ranks, or as [Observer]. The board
 // keeps f and closes it.
 func Open(f *os.File, rank int) (*Board, error) {
-	mem, err := sharedmem.Map(f, 0, needsAt+maxWorld*needsSize)
+	mem, err := sharedmem.Map(f, 0, snapshotAt+snapshotSize)
 	if err != nil {
 		return nil, err
 	}

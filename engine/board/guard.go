@@ -52,6 +52,7 @@ func (b *Board) guard(comm collective.Comm, group uint32, ranks []int) (collecti
 	if err != nil {
 		return nil, err
 	}
+	b.use(group)
 	arena, hasArena := comm.(collective.Arena)
 	g := &guard{comm: comm, board: b, group: group, ranks: ranks, win: w, line: w.line(b.rank)}
 	if _, ok := comm.(collective.Verifier); !ok {
