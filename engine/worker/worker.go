@@ -121,9 +121,11 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	}
 	w.board.SetState(collective.Running)
 	u := universe.New(env)
-	u.Params.Inherited = map[string]bool{}
+	u.Params.Inherited = map[string]string{}
 	for _, p := range job.Params {
-		u.Params.Inherited[p.Name] = p.Inherited
+		if p.Inherited != "" {
+			u.Params.Inherited[p.Name] = p.Inherited
+		}
 	}
 	err = w.execute(rank, u)
 	if err != nil {
