@@ -2,6 +2,7 @@ package shm
 
 import (
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 
 	"drun/collective"
@@ -12,9 +13,9 @@ import (
 // all_reduce need not stage it. Every rank has as much, one after the other,
 // far behind the areas.
 type arena struct {
-	own   []byte // this rank's memory
-	used  int
-	views [][]byte // the other ranks', each mapped when it is first reduced
+	own   []byte       // this rank's memory
+	used  atomic.Int64 // bytes of it, read by calls in the background
+	views [][]byte     // the other ranks', each mapped when it is first reduced
 }
 
 const (
@@ -39,21 +40,23 @@ func (c *Comm) Alloc(dtype collective.DType, count int) (collective.Buffer, erro
 		a.own = mem
 	}
 	bytes := count * dtype.Size()
-	if a.used+bytes > arenaSize {
+	used := int(a.used.Load())
+	if used+bytes > arenaSize {
 		return collective.Buffer{}, fmt.Errorf("shm: the arena of %d bytes is full", arenaSize)
 	}
-	b := collective.Buffer{DType: dtype, Data: a.own[a.used : a.used+bytes : a.used+bytes]}
-	a.used += (bytes + 63) &^ 63
+	b := collective.Buffer{DType: dtype, Data: a.own[used : used+bytes : used+bytes]}
+	a.used.Store(int64(used + (bytes+63)&^63))
 	return b, nil
 }
 
 // where is the offset of data in the arena plus 1; 0 if it lies elsewhere.
 func (a *arena) where(data []byte) uint64 {
-	if a.own == nil || len(data) == 0 {
+	used := a.used.Load() // not 0: own is there
+	if used == 0 || len(data) == 0 {
 		return 0
 	}
 	at := uintptr(unsafe.Pointer(&data[0])) - uintptr(unsafe.Pointer(&a.own[0]))
-	if at >= uintptr(a.used) {
+	if at >= uintptr(used) {
 		return 0
 	}
 	return uint64(at) + 1

@@ -34,6 +34,8 @@ type Board struct {
 	own   *slot // nil for an observer
 	names names
 
+	guards []*guard // of this rank's groups
+
 	mu     sync.Mutex
 	groups map[uint32]*window
 }

@@ -25,10 +25,11 @@ type guard struct {
 	from     *collective.Patience
 	patience *collective.Patience
 
-	sync    work      // the synchronous call under way; there is at most one
-	waiting *work     // what the rank waits for just now
-	over    time.Time // since when the peer is over, see check
-	picket  picket
+	sync     work      // the synchronous call under way; there is at most one
+	waiting  *work     // what the rank waits for just now
+	messages []*work   // asynchronous sends and receives that may be under way
+	over     time.Time // since when the peer is over, see check
+	picket   picket
 }
 
 // Guard wraps the world's communicator of this rank: its calls, and those of
@@ -59,6 +60,7 @@ func (b *Board) guard(comm collective.Comm, group uint32, ranks []int) (collecti
 		g.comm = newExchanger(comm, g)
 	}
 	g.sync.g = g
+	b.guards = append(b.guards, g)
 	if hasArena {
 		return &arenaGuard{g, arena}, nil
 	}
@@ -95,6 +97,9 @@ func (g *guard) Start(c *collective.Call) (collective.Work, error) {
 		return nil, g.aborted(err)
 	}
 	w.inner = inner
+	if c.Async && c.Seq == 0 {
+		g.called(w)
+	}
 	return w, nil
 }
 
@@ -131,6 +136,7 @@ type work struct {
 	seq   uint64
 	kind  collective.Kind
 	peer  int
+	tag   int
 	busy  bool
 	async bool
 }
@@ -151,7 +157,7 @@ func (w *work) begin(c *collective.Call) {
 	if !c.Async {
 		b.own.state.Store(uint32(collective.Waiting))
 	}
-	w.entry, w.seq, w.kind, w.peer = e, c.Seq, c.Kind, c.Peer
+	w.entry, w.seq, w.kind, w.peer, w.tag = e, c.Seq, c.Kind, c.Peer, c.Tag
 	w.busy, w.async = true, c.Async
 }
 
@@ -270,4 +276,7 @@ func (g *guard) Abort(err error) {
 	g.comm.Abort(err)
 }
 
-func (g *guard) Close() error { return g.comm.Close() }
+func (g *guard) Close() error {
+	g.board.guards = slices.DeleteFunc(g.board.guards, func(other *guard) bool { return other == g })
+	return g.comm.Close()
+}

@@ -33,7 +33,7 @@ const (
 	tableSize = nameSize * maxNames
 
 	needsAt   = namesAt + maxWorld*tableSize // see deadlock.go
-	needsSize = 256
+	needsSize = 512
 
 	snapshotAt   = needsAt + maxWorld*needsSize
 	snapshotSize = 8 << 20
