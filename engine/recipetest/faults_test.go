@@ -94,6 +94,7 @@ func (r round) run(t *testing.T) time.Duration {
 		o.Params = append(o.Params, "steps=60")
 	case "stop":
 		o.Timeout = stopTimeout
+		o.Params = append(o.Params, fmt.Sprintf("timeout=%g", stopTimeout.Seconds()))
 	}
 	if r.fault == "delay" {
 		o.Params = append(o.Params, "late=0.03")
