@@ -6,6 +6,7 @@
 package plain
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"unicode/utf8"
@@ -29,7 +30,7 @@ const (
 	tagTensor                      // [dtype, [sizes…], data]
 )
 
-// maxDepth bounds nesting: a value that contains itself has no end.
+// maxDepth bounds nesting, and so values that contain themselves.
 const maxDepth = 200
 
 var encoder, decoder = modes()
@@ -54,10 +55,14 @@ func modes() (cbor.EncMode, cbor.DecMode) {
 	return enc, dec
 }
 
-// Encode gives the bytes of a value; an error when it holds something that is no
-// plain value (a function, a module) or is nested too deeply.
+// Encode gives the bytes of a value; an error, which names the part, when it
+// holds something that is no plain value (a function, a module), itself, or more
+// than 200 levels.
 func Encode(v starlark.Value) ([]byte, error) {
 	w, err := toWire(v, 0)
+	if errors.Is(err, errDepth) {
+		return nil, tooDeep(v)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -76,9 +81,11 @@ func (d *Decoder) Decode(data []byte) (starlark.Value, error) {
 	return d.value(w)
 }
 
+var errDepth = errors.New("nested too deeply")
+
 func toWire(v starlark.Value, depth int) (any, error) {
 	if depth > maxDepth {
-		return nil, fmt.Errorf("the value is nested deeper than %d levels (does it contain itself?)", maxDepth)
+		return nil, errDepth
 	}
 	switch v := v.(type) {
 	case starlark.NoneType:
@@ -111,7 +118,7 @@ func toWire(v starlark.Value, depth int) (any, error) {
 			for _, x := range kv {
 				w, err := toWire(x, depth+1)
 				if err != nil {
-					return nil, err
+					return nil, within(index(kv[0]), err)
 				}
 				pairs = append(pairs, w)
 			}
@@ -126,7 +133,7 @@ func toWire(v starlark.Value, depth int) (any, error) {
 			}
 			w, err := toWire(x, depth+1)
 			if err != nil {
-				return nil, err
+				return nil, within("."+name, err)
 			}
 			fields = append(fields, name, w)
 		}
@@ -147,7 +154,7 @@ func items(v starlark.Iterable, depth int) ([]any, error) {
 	for x := range starlark.Elements(v) {
 		w, err := toWire(x, depth+1)
 		if err != nil {
-			return nil, err
+			return nil, within(fmt.Sprintf("[%d]", len(out)), err)
 		}
 		out = append(out, w)
 	}

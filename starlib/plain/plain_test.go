@@ -62,18 +62,39 @@ func TestNaNKeepsItsBits(t *testing.T) {
 }
 
 func TestWhatIsNotPlainIsRefused(t *testing.T) {
-	loop := starlark.NewList(nil)
-	if err := loop.Append(loop); err != nil {
+	loop := eval(t, `[1, {"a": (2, [])}]`).(*starlark.List)
+	inner, _, err := loop.Index(1).(*starlark.Dict).Get(starlark.String("a"))
+	if err != nil {
 		t.Fatal(err)
 	}
+	ok(t, inner.(starlark.Tuple)[1].(*starlark.List).Append(loop))
+	dict := starlark.NewDict(1)
+	ok(t, dict.SetKey(starlark.String("self"), dict))
+	deep := starlark.Value(starlark.None)
+	for range 300 {
+		deep = starlark.NewList([]starlark.Value{deep})
+	}
+	shared := eval(t, `[1]`) // held twice, which is no circle
 	for want, v := range map[string]starlark.Value{
-		"does it contain itself":                 loop,
-		"a function cannot be":                   eval(t, `lambda: 1`),
-		"a builtin_function_or_method cannot be": starlark.Tuple{names["struct"]},
+		`the value contains itself: value[1]["a"][1][0] is value`:        loop,
+		`the value contains itself: value[0]["self"] is value[0]`:        starlark.NewList([]starlark.Value{dict}),
+		`the value is nested deeper than 200 levels: value[0][0][0]`:     deep,
+		"a function cannot be sent or saved: only None, bool":            eval(t, `lambda: 1`),
+		`value[1]["k"].x[0]: a function cannot be`:                       eval(t, `[1, {"k": struct(x = ((lambda: 1),))}]`),
+		`value[("a", 1)]: a builtin_function_or_method cannot be`:        eval(t, `{("a", 1): struct}`),
+		`value["` + strings.Repeat("x", 35) + `…]: a function cannot be`: eval(t, `{"x" * 1000: lambda: 1}`),
+		`value[1][0]: a module cannot be`:                                starlark.Tuple{shared, starlark.NewList([]starlark.Value{&starlarkstruct.Module{Name: "m"}}), shared},
 	} {
-		if _, err := Encode(v); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Encode(v); err == nil || !strings.HasPrefix(err.Error(), want) || len(err.Error()) > 300 {
 			t.Errorf("got error %v, want %s", err, want)
 		}
+	}
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
