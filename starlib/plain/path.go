@@ -40,8 +40,12 @@ func (e *pathError) text() string {
 	return b.String()
 }
 
-// within adds a part to an error's path.
+// within adds a part to an error's path. A value that is too deep or large has
+// no such place.
 func within(part string, err error) error {
+	if err == errDepth || err == errLarge {
+		return err
+	}
 	e, ok := err.(*pathError)
 	if !ok {
 		e = &pathError{err: err}

@@ -1,7 +1,9 @@
 package plain
 
 import (
+	"errors"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -87,6 +89,32 @@ func TestWhatIsNotPlainIsRefused(t *testing.T) {
 	} {
 		if _, err := Encode(v); err == nil || !strings.HasPrefix(err.Error(), want) || len(err.Error()) > 300 {
 			t.Errorf("got error %v, want %s", err, want)
+		}
+	}
+}
+
+func TestLargeValues(t *testing.T) {
+	const size = 64 << 20
+	text := strings.Repeat("x", size)
+	for _, v := range []starlark.Value{starlark.String(text), starlark.Bytes(text), starlark.NewList([]starlark.Value{starlark.String(text[:size/2]), starlark.Bytes(text[size/2:])})} {
+		var before, encoded, decoded runtime.MemStats
+		runtime.ReadMemStats(&before)
+		data, err := Append(nil, v, size+1000)
+		ok(t, err)
+		runtime.ReadMemStats(&encoded)
+		_, err = new(Decoder).Decode(data)
+		ok(t, err)
+		runtime.ReadMemStats(&decoded)
+		if took := encoded.TotalAlloc - before.TotalAlloc; took > size*11/10 {
+			t.Errorf("the bytes of %s of %d bytes took %d", v.Type(), size, took)
+		}
+		if took := decoded.TotalAlloc - encoded.TotalAlloc; took > size*11/10 {
+			t.Errorf("the %s of %d bytes took %d", v.Type(), size, took)
+		}
+		_, err = Append(nil, v, size-1)
+		runtime.ReadMemStats(&encoded)
+		if took := encoded.TotalAlloc - decoded.TotalAlloc; took > 1<<20 || !errors.As(err, new(*TooLargeError)) {
+			t.Errorf("the error %v took %d bytes", err, took)
 		}
 	}
 }
