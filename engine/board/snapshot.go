@@ -139,6 +139,9 @@ func (s *Snapshot) Calls() string {
 		if len(ranks[text]) > 1 {
 			who = "ranks"
 		}
+		if text == "" {
+			who = "none by " + who
+		}
 		fmt.Fprintf(&b, "  %s %s%s\n", who, strings.Join(ranks[text], ", "), text)
 	}
 	return strings.TrimRight(b.String(), "\n")
