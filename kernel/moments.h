@@ -19,24 +19,29 @@ INLINE void S(give)(T *p, V v, int k) {
 }
 
 // Adds the sums of d and d^2 (or d e, with e) over n elements, d = a - mean - low, to s1 and s2.
-static void S(deviations)(int64_t n, const T *a, const T *e, T mean, T low, double *s1, double *s2) {
+INLINE void S(deviations)(int64_t n, const T *a, const T *e, T mean, T low, double *s1, double *s2) {
     for (int64_t from = 0; from < n; from += S(CUT)) {
-        int64_t end = from + S(CUT) < n ? from + S(CUT) : n;
+        int64_t end = from + S(CUT) < n ? from + S(CUT) : n, i = from;
         V acc1[S(L)], acc2[S(L)];
         for (int l = 0; l < S(L); l++) acc1[l] = acc2[l] = S(set)(0);
-        for (int64_t i = from; i < end; i += 16)
-            for (int l = 0; l < S(L) && i + l * N < end; l++) {
-                int64_t at = i + l * N;
-                int k = S(some)(end - at);
-                V d = S(take)(a + at, k) - mean - low, w = e ? S(take)(e + at, k) : d;
-                if (k < N && !e) { // absent elements count for nothing
-                    T part[N];
-                    S(store)(part, d);
-                    d = w = S(load_n)(part, k);
-                }
-                acc1[l] += e ? w : d;
+        for (; i + 16 <= end; i += 16)
+            for (int l = 0; l < S(L); l++) {
+                V d = S(load)(a + i + l * N) - mean - low, w = e ? S(load)(e + i + l * N) : d;
+                acc1[l] += w;
                 acc2[l] = S(fma)(d, w, acc2[l]);
             }
+        for (int l = 0; l < S(L) && i + l * N < end; l++) {
+            int64_t at = i + l * N;
+            int k = S(some)(end - at);
+            V d = S(take)(a + at, k) - mean - low, w = e ? S(take)(e + at, k) : d;
+            if (k < N && !e) { // absent elements count for nothing
+                T part[N];
+                S(store)(part, d);
+                d = w = S(load_n)(part, k);
+            }
+            acc1[l] += w;
+            acc2[l] = S(fma)(d, w, acc2[l]);
+        }
         *s1 += S(fold_sum)(acc1), *s2 += S(fold_sum)(acc2);
     }
 }
