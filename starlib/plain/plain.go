@@ -83,8 +83,10 @@ func Append(data []byte, v starlark.Value, most int) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	}
+	if cap(data)-len(data) < e.size { // once: a large value would be copied each time it grows
+		data = append(make([]byte, 0, len(data)+e.size), data...)
+	}
 	out := bytes.NewBuffer(data)
-	out.Grow(e.size) // once: a large value would be copied each time it grows
 	err = encoder.MarshalToBuffer(w, out)
 	return out.Bytes(), err
 }
