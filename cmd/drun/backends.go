@@ -17,7 +17,7 @@ import (
 	"drun/plugins/host"
 )
 
-// defaultBackend is what the environment asks for, else shm.
+// defaultBackend is what the environment asks for; "": drun chooses.
 func defaultBackend() string {
 	if name := os.Getenv("DRUN_BACKEND"); name != "" {
 		return name
@@ -32,7 +32,7 @@ func defaultBackend() string {
 			return part
 		}
 	}
-	return "shm"
+	return ""
 }
 
 func newBackends() *cobra.Command {

@@ -9,12 +9,13 @@ import (
 
 // exchanger compares the calls of a backend that does not do it itself. Every
 // rank posts its fingerprint and waits until all of the group have posted
-// theirs: one round, before the backend sees the call.
+// theirs: one round, before the backend sees the call. Ranks of several nodes
+// share no board, and gather the fingerprints with the backend.
 type exchanger struct {
 	collective.Comm
 	win   *window
 	own   *line
-	lines []*line // of all ranks of the group
+	lines []*line // of all ranks of the group; nil when some are on other nodes
 
 	start sync.Mutex    // calls of Start come from several goroutines
 	last  chan struct{} // closed when the latest asynchronous collective is done; may be nil
@@ -28,6 +29,10 @@ type exchanger struct {
 func newExchanger(comm collective.Comm, g *guard) *exchanger {
 	x := &exchanger{Comm: comm, win: g.win, own: g.line}
 	for _, rank := range g.ranks {
+		if !g.board.isNear(rank) {
+			x.lines = nil
+			break
+		}
 		x.lines = append(x.lines, g.win.line(rank))
 	}
 	x.background.Context, x.end = context.WithCancelCause(context.Background())
@@ -124,6 +129,9 @@ func (w *exchanged) run(ctx context.Context) error {
 
 // compare posts the fingerprint of collective seq and waits for all ranks'.
 func (x *exchanger) compare(ctx context.Context, seq, fingerprint uint64) error {
+	if x.lines == nil {
+		return x.gather(ctx, fingerprint)
+	}
 	own := &x.own.posted[seq%2]
 	own.fingerprint = fingerprint
 	own.seq.Store(seq)
@@ -147,6 +155,27 @@ func (x *exchanger) compare(ctx context.Context, seq, fingerprint uint64) error 
 	}
 	if !same {
 		return collective.ErrFingerprint
+	}
+	return nil
+}
+
+// gather compares over the backend.
+func (x *exchanger) gather(ctx context.Context, fingerprint uint64) error {
+	all := make([]int64, x.Size())
+	call := collective.NewAllGather(collective.Of([]int64{int64(fingerprint)}), collective.Of(all))
+	x.start.Lock()
+	work, err := x.Comm.Start(&call)
+	x.start.Unlock()
+	if err == nil {
+		err = work.Wait(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	for _, f := range all {
+		if f != int64(fingerprint) {
+			return collective.ErrFingerprint
+		}
 	}
 	return nil
 }

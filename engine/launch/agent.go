@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/big"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"drun/collective/shm"
 	"drun/engine"
 	"drun/engine/board"
+	"drun/engine/nodes"
 	"drun/engine/rendezvous"
 	"drun/history"
 )
@@ -26,12 +26,16 @@ const killAfter = 500 * time.Millisecond
 type event struct {
 	rank  int
 	msg   *engine.ToAgent
-	exit  *os.ProcessState
+	exit  *nodes.Exit
 	saved *savedEvent
+	from  *node // who sent what follows
+	sig   os.Signal
+	look  *nodes.Look
 }
 
 func (a *agent) execute() (*Result, error) {
 	if err := a.begin(); err != nil {
+		a.dismiss(&Result{Code: codeOf(err), Failure: &engine.Failure{Rank: board.Observer, Code: codeOf(err), Message: err.Error()}})
 		return nil, err
 	}
 	defer a.db.Close()
@@ -63,7 +67,7 @@ func (a *agent) enter() (err error) {
 		a.params = a.from.inherit(a.params)
 	}
 	a.record, err = a.db.Begin(history.RunInfo{
-		Name: a.o.Name, Recipe: a.bundle.Name, WorldSize: a.o.Nproc, Backend: a.o.Backend, Seed: a.o.Seed,
+		Name: a.o.Name, Recipe: a.bundle.Name, WorldSize: a.world, Backend: a.o.Backend, Seed: a.o.Seed,
 		Threads: a.o.Threads, Version: a.o.Version, Command: a.o.Command, Started: a.started,
 	})
 	if err != nil {
@@ -95,7 +99,7 @@ func (a *agent) enter() (err error) {
 
 // start makes the shared memory and starts every rank.
 func (a *agent) start() error {
-	boardFile, err := board.Create(a.o.Nproc)
+	boardFile, err := board.Create(a.world)
 	if err != nil {
 		return err
 	}
@@ -103,17 +107,18 @@ func (a *agent) start() error {
 		return err
 	}
 	shared := []*os.File{boardFile}
-	if a.o.Nproc > 1 && a.plugin == nil {
-		region, err := shm.Create(a.o.Nproc)
+	if a.world > 1 && a.plugin == nil {
+		region, err := shm.Create(a.world)
 		if err != nil {
 			return err
 		}
-		defer region.Close()
+		a.region = region
 		shared = append(shared, region)
 	}
-	if a.o.Nproc > 1 {
+	if a.world > 1 && a.server == nil {
 		a.meet()
 	}
+	a.startMembers(shared)
 	exe := a.o.Exe
 	if a.plugin != nil && a.o.PluginHost != "" {
 		exe = a.o.PluginHost
@@ -121,7 +126,11 @@ func (a *agent) start() error {
 	if exe == "" {
 		exe = "/proc/self/exe" // the program that runs, also if the file was replaced
 	}
-	for rank := range a.o.Nproc {
+	for rank := range a.world {
+		if n := a.nodeOf(rank); n != nil {
+			a.procs = append(a.procs, &process{rank: rank, node: n})
+			continue
+		}
 		job := a.job(rank)
 		p, err := spawn(exe, job, shared, func(rank int, stderr bool, text string) {
 			a.console.line(rank, stderr, text)
@@ -136,6 +145,9 @@ func (a *agent) start() error {
 			a.o.OnSpawn(rank, p.cmd.Process.Pid)
 		}
 		go p.serve(job, a.events, a.keeper.await)
+	}
+	for _, n := range a.nodes {
+		go a.hear(n)
 	}
 	return nil
 }
@@ -153,22 +165,11 @@ func (a *agent) meet() {
 }
 
 func (a *agent) job(rank int) *engine.Job {
-	dirs := make([]string, len(a.o.DataDirs))
-	for i, dir := range a.o.DataDirs {
-		dirs[i] = dir
-		if abs, err := filepath.Abs(dir); err == nil {
-			dirs[i] = abs
-		}
-	}
-	var plugin *engine.Plugin
-	if p := a.plugin; p != nil {
-		plugin = &engine.Plugin{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Mark: p.Mark}
-	}
 	return &engine.Job{
-		Plugin: plugin,
-		RunID:  a.record.ID, RunName: a.record.Name, Place: rendezvous.Local(rank, a.o.Nproc),
+		Plugin: pluginOf(a.plugin),
+		RunID:  a.record.ID, RunName: a.record.Name, Place: a.places[rank], Near: a.near(rank), NodeAddress: a.address, Deterministic: a.o.Deterministic,
 		Seed: uint64(a.o.Seed), Backend: a.o.Backend, Recipe: a.bundle.Name, Dir: a.bundle.Dir, Main: a.bundle.Main,
-		Sources: a.bundle.Sources, DataDirs: dirs, Params: a.params, Resume: a.from != nil, Timeout: a.o.Timeout,
+		Sources: a.bundle.Sources, DataDirs: absolute(a.o.DataDirs), Params: a.params, Resume: a.from != nil, Timeout: a.o.Timeout,
 		Threads: a.o.Threads, Heap: a.o.Heap, Testing: a.o.Testing, Watched: a.o.Terminal, Store: a.meeting,
 	}
 }
@@ -194,13 +195,19 @@ func (a *agent) watch() {
 			case ev.exit != nil:
 				alive--
 				a.exited(ev.rank, ev.exit)
+			case ev.look != nil:
+				a.looking = append(a.looking, ev.look)
+			case ev.sig != nil:
+				a.signal(ev.sig, ev.from)
 			}
 		case err := <-a.keeper.faults:
 			a.fail(a.storageFailure(err))
 		case sig, ok := <-a.o.Signals:
 			if ok {
-				a.signal(sig)
+				a.signal(sig, nil)
 			}
+		case <-a.lookAround:
+			a.look()
 		case <-a.grace:
 			a.interrupt(a.signalled)
 		case <-deadline:
@@ -210,6 +217,7 @@ func (a *agent) watch() {
 				}
 			}
 			deadline = time.After(killAfter)
+			a.giveUp()
 		}
 	}
 }
@@ -248,16 +256,15 @@ func (a *agent) message(rank int, m *engine.ToAgent) {
 }
 
 // exited handles the end of a worker's process.
-func (a *agent) exited(rank int, state *os.ProcessState) {
+func (a *agent) exited(rank int, exit *nodes.Exit) {
 	p := a.procs[rank]
 	p.exited = true
 	if !p.reported && a.ended.IsZero() {
-		text, _ := how(state)
 		row := a.board.Row(rank)
-		lost := &collective.PeerLostError{Rank: rank, How: text, Last: row}
-		f := &engine.Failure{Rank: rank, Code: engine.ExitRankLost, Message: text, When: board.Now(),
+		lost := &collective.PeerLostError{Rank: rank, How: exit.Text, Last: row}
+		f := &engine.Failure{Rank: rank, Code: engine.ExitRankLost, Message: exit.Text, When: board.Now(),
 			Traceback: "it was last seen " + row.Doing()}
-		if status := state.String(); strings.Contains(status, "killed") {
+		if exit.Killed {
 			f.Hint = "if nobody killed it, the machine may have run out of memory: see dmesg"
 		}
 		a.failures = append(a.failures, f)
@@ -284,6 +291,7 @@ func (a *agent) end(by int, cause error, f *engine.Failure) {
 	a.keeper.release()
 	if a.board != nil {
 		a.board.Abort(by, cause)
+		a.passOn(nil)
 	}
 	for _, p := range a.procs {
 		if !p.exited && !p.reported {
@@ -296,7 +304,6 @@ func (a *agent) end(by int, cause error, f *engine.Failure) {
 func (a *agent) finish() (*Result, error) {
 	for _, p := range a.procs {
 		p.drain()
-		p.channel.Close()
 	}
 	a.console.close()
 	a.keeper.close()
@@ -312,21 +319,22 @@ func (a *agent) finish() (*Result, error) {
 	if a.from != nil {
 		a.from.store.Close()
 	}
-	if a.server != nil {
-		a.server.Close()
+	if a.region != nil {
+		a.region.Close()
 	}
 	if a.board != nil {
 		a.board.Close()
 	}
-	r := &Result{ID: a.record.ID, Name: a.record.Name, Ranks: a.o.Nproc, Failures: a.failures, Failure: engine.First(a.failures)}
+	r := &Result{ID: a.record.ID, Name: a.record.Name, Ranks: a.world, Failures: a.failures, Failure: engine.First(a.failures)}
 	text := ""
 	if f := r.Failure; f != nil {
 		r.Code = f.Code
-		text = strings.TrimRight(Message(f, a.o.Nproc), "\n")
+		text = strings.TrimRight(Message(f, a.world), "\n")
 	} else if a.signalled != nil {
 		r.Code = engine.ExitInterrupted
 	}
 	r.Seconds = time.Since(a.started).Seconds()
+	defer a.dismiss(r)
 	if r.Code == engine.ExitUsage {
 		return nil, errors.Join(usage(r.Failure), a.record.Discard())
 	}

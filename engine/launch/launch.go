@@ -14,6 +14,7 @@ import (
 	"drun/checkpoints"
 	"drun/engine"
 	"drun/engine/board"
+	"drun/engine/nodes"
 	"drun/engine/recipe"
 	"drun/engine/rendezvous"
 	"drun/history"
@@ -23,22 +24,25 @@ import (
 // Options are what `drun run` is told.
 type Options struct {
 	Recipe   string
-	Nproc    int      // ranks, at least 1
+	Nproc    int      // ranks that this process starts, at least 1
+	Join     *Joining // makes a world together with other processes; nil: alone
 	Params   []string // name=value
 	Seed     int64
 	Name     string // of the run; "" to have one made up
 	Tags     []string
-	Backend  string
+	Backend  string        // "": shm on one machine, else a network's
 	Plugins  []string      // folders to look for plugins in before all others
 	Resume   string        // RUN[@STEP or @best]
 	Timeout  time.Duration // of collectives
 	Threads  int           // kernel threads a rank; 0: cores/ranks
 	Heap     int           // bytes for a rank's plain values; 0: a share of the machine's memory
 	DataDirs []string
-	Home     string
-	Grace    time.Duration // between a signal and the end
-	Command  []string      // as the user typed it, for the history
-	Version  string
+	// Deterministic: reductions in rank order, whatever the backend.
+	Deterministic bool
+	Home          string
+	Grace         time.Duration // between a signal and the end
+	Command       []string      // as the user typed it, for the history
+	Version       string
 
 	Exe string // the program that workers run; "": this one
 	// PluginHost is the program that workers run instead when the backend is a plugin.
@@ -68,10 +72,7 @@ func Run(o Options) (*Result, error) {
 	if o.Nproc < 1 {
 		return nil, engine.Errorf(engine.ExitUsage, "a run has at least 1 rank, not %d", o.Nproc)
 	}
-	if o.Backend == "" {
-		o.Backend = "shm"
-	}
-	plugin, err := findBackend(o)
+	o, plugin, err := chooseBackend(o)
 	if err != nil {
 		return nil, err
 	}
@@ -91,11 +92,25 @@ func Run(o Options) (*Result, error) {
 		return nil, err
 	}
 	if o.Threads < 1 {
-		o.Threads = max(1, runtime.NumCPU()/o.Nproc)
+		o.Threads = max(1, runtime.NumCPU()/o.ranksHere())
 	}
-	a := &agent{o: o, plugin: plugin, bundle: bundle, params: params, started: time.Now(), events: make(chan event, 64), console: console{
-		out: o.Stdout, err: o.Stderr, prefix: o.Nproc > 1, terminal: o.Terminal,
+	if o.Join != nil && o.Join.Index > 0 {
+		m := &member{o: o, plugin: plugin, bundle: bundle}
+		m.console.out, m.console.err, m.console.prefix = o.Stdout, o.Stderr, true
+		return m.run()
+	}
+	a := &agent{o: o, plugin: plugin, bundle: bundle, params: params, started: time.Now(), events: make(chan event, 64), world: o.Nproc, console: console{
+		out: o.Stdout, err: o.Stderr, prefix: o.Nproc > 1 || o.Join != nil, terminal: o.Terminal,
 	}}
+	for rank := range o.Nproc {
+		a.places = append(a.places, rendezvous.Local(rank, o.Nproc))
+	}
+	if o.Join != nil {
+		if err := a.gather(); err != nil {
+			return nil, err
+		}
+		a.started = time.Now()
+	}
 	return a.execute()
 }
 
@@ -116,6 +131,7 @@ type agent struct {
 	board   *board.Board
 	server  *rendezvous.Server // of the key-value store; nil in a world of one
 	meeting engine.Meeting
+	region  *os.File // shm's; nil with a plugin, and in a world of one
 	procs   []*process
 	events  chan event
 
@@ -125,21 +141,15 @@ type agent struct {
 	pending   sync.WaitGroup   // saves and restores under way
 	ended     time.Time        // when the ranks were told to end; zero: not yet
 	saves     map[int64]map[int]*engine.Part
-}
 
-// Backends lists what is built in for --backend.
-func Backends() []string { return []string{"shm"} }
-
-// findBackend finds the plugin of a backend that is not built in, and verifies it.
-func findBackend(o Options) (*host.Plugin, error) {
-	if o.Backend == "shm" {
-		return nil, nil
-	}
-	p, err := host.Find(o.Backend, host.Dirs(o.Plugins...))
-	if err != nil {
-		return nil, err
-	}
-	return p, host.Verify(o.Home, p)
+	world      int                // ranks
+	places     []rendezvous.Place // by rank
+	nodes      []*node            // the other agents; none when all ranks are ours
+	oneBoard   bool               // they share this one's
+	address    string             // of this machine, as they reach it
+	signallers map[*node]bool     // who has passed a signal on that was noted
+	looking    []*nodes.Look      // wanted from all boards
+	lookAround <-chan time.Time   // when to look who waits
 }
 
 func parseParams(given []string) ([]engine.Param, error) {

@@ -90,7 +90,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	kernel.SetThreads(job.Threads)
 	rank := &starlib.Rank{
 		Rank: job.Place.Rank, WorldSize: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
-		NumNodes: 1, Seed: job.Seed,
+		NodeRank: job.Place.NodeRank, NumNodes: job.Place.Nodes, Seed: job.Seed,
 	}
 	if rank.Files, err = starlib.OpenFiles(job.Dir, job.DataDirs...); err != nil {
 		return err
@@ -98,6 +98,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	if w.board, err = board.Open(os.NewFile(engine.BoardFD, "board"), job.Place.Rank); err != nil {
 		return err
 	}
+	w.board.Near(job.Near[0], job.Near[1])
 	go w.listen()
 	store := w.meet()
 	defer store.Close()
