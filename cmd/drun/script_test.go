@@ -32,6 +32,9 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
+			if name == "gloo" {
+				return haveGloo(), nil
+			}
 			if name == "mounts" {
 				return mounts(), nil
 			}
@@ -41,6 +44,9 @@ func TestScript(t *testing.T) {
 			"exits":    exits,
 			"plugins":  buildPlugins,
 			"logged":   logged,
+			"freeport": freePort,
+			"listen":   listen,
+			"sleep":    pause,
 			"signal":   sendSignal,
 			"nothing":  nothingLeft,
 			"badbytes": badBytes,

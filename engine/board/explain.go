@@ -15,6 +15,7 @@ import (
 const (
 	tableGrace = 250 * time.Millisecond
 	agentGrace = 2 * time.Second
+	farGrace   = 400 * time.Millisecond // for the boards of other nodes
 )
 
 // overError ends a wait for a rank that will not come.
@@ -143,6 +144,7 @@ func (g *guard) await(seq uint64) {
 }
 
 func (g *guard) mismatch(w *work, reason string) error {
+	g.meet()
 	e := &collective.MismatchError{Group: g.group, Seq: w.seq, Reason: reason}
 	for i := range g.comm.Size() {
 		e.Rows = append(e.Rows, g.board.rowAt(g.win, g.ranks[i], g.group, w.seq))

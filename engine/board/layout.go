@@ -52,6 +52,7 @@ type header struct {
 	abortAt  int64
 	stop     atomic.Uint32
 	asked    atomic.Uint32
+	adopted  atomic.Uint32 // mirrors, see mirror.go
 }
 
 // slot is what a rank does.

@@ -45,6 +45,18 @@ func (b *Board) isNear(rank int) bool {
 	return b.near == [2]int{} || rank >= b.near[0] && rank < b.near[1]
 }
 
+// meet gives the agents a moment to show this board what is on the others, before
+// a report is made of it.
+func (g *guard) meet() {
+	if !slices.ContainsFunc(g.ranks, func(r int) bool { return !g.board.isNear(r) }) {
+		return
+	}
+	before := g.board.head.adopted.Load()
+	for end := time.Now().Add(farGrace); g.board.head.adopted.Load() == before && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // Stuck gives the groups in which ranks of this node have waited for so long, and
 // whether there are any that wait.
 func (b *Board) Stuck(long time.Duration) (groups []uint32, stuck bool) {
@@ -128,6 +140,7 @@ func (b *Board) showGroup(rank int, id uint32) (g MirroredGroup, ok bool) {
 // board is left out.
 func (b *Board) Adopt(m *Mirror) {
 	shift := now() - m.Now
+	defer b.head.adopted.Add(1)
 	for i := range m.Ranks {
 		r := &m.Ranks[i]
 		if r.Rank < 0 || r.Rank >= b.world || b.isNear(r.Rank) || b.isOver(r.Rank) ||

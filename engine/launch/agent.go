@@ -197,6 +197,7 @@ func (a *agent) watch() {
 				a.exited(ev.rank, ev.exit)
 			case ev.look != nil:
 				a.looking = append(a.looking, ev.look)
+				a.look()
 			case ev.sig != nil:
 				a.signal(ev.sig, ev.from)
 			}

@@ -51,6 +51,9 @@ func (n *node) read() {
 	}
 }
 
+// latecomers are told for so long why a run will not be.
+const latecomers = 300 * time.Millisecond
+
 // helloLimit is how long one who has connected may take to say who it is.
 const helloLimit = 10 * time.Second
 
@@ -72,8 +75,12 @@ func (a *agent) gather() error {
 	if err == nil {
 		err = a.settle(own, came)
 	}
+	door.err = err
 	close(door.shut)
 	if err != nil {
+		if codeOf(err) == engine.ExitUsage && len(came) < j.Count-1 {
+			time.Sleep(latecomers)
+		}
 		for _, n := range came {
 			n.link.Send(&nodes.ToMember{Refused: refusal(err)})
 		}
@@ -98,6 +105,7 @@ func reachable(address string) string {
 type door struct {
 	came chan *node
 	shut chan struct{} // closed when nobody is waited for any more
+	err  error         // then: why the run will not be
 }
 
 // admit takes a connection, and holds it until the link is closed.
@@ -114,6 +122,10 @@ func (d *door) admit(conn net.Conn) {
 	select {
 	case d.came <- n:
 	case <-d.shut:
+		if d.err != nil {
+			n.link.Send(&nodes.ToMember{Refused: refusal(d.err)})
+			return
+		}
 		n.link.Send(refuse("the run at this address has all its processes"))
 		return
 	}

@@ -72,7 +72,6 @@ func hello(o Options, bundle *recipe.Bundle) *nodes.Hello {
 	slices.Sort(params)
 	add("-p", fmt.Sprintf("%q", params))
 	add("--resume", strconv.Quote(o.Resume))
-	add("--timeout", o.Timeout.String())
 	add("--deterministic", strconv.FormatBool(o.Deterministic))
 	return h
 }
