@@ -64,10 +64,7 @@ type backendInfo struct {
 const probeLimit = 10 * time.Second
 
 func listBackends(cmd *cobra.Command, dirs []string) error {
-	list := []backendInfo{{Name: "shm", BuiltIn: true, Version: version(), Usable: true}}
-	for _, p := range host.List(host.Dirs(dirs...)) {
-		list = append(list, inspect(cmd.Context(), p))
-	}
+	list := append([]backendInfo{{Name: "shm", BuiltIn: true, Version: version(), Usable: true}}, findPlugins(cmd.Context(), dirs)...)
 	out := cmd.OutOrStdout()
 	if wantsJSON(cmd) {
 		return printJSON(out, list)
@@ -79,16 +76,29 @@ func listBackends(cmd *cobra.Command, dirs []string) error {
 		if b.BuiltIn {
 			where, sum = "built in", "-"
 		}
-		usable := "yes"
-		if !b.Usable {
-			usable = "no: " + oneLine.Replace(b.Problem)
-		}
 		if b.Version == "" {
 			b.Version = "-"
 		}
-		row(w, b.Name, b.Version, sum[:min(12, len(sum))], usable, where)
+		row(w, b.Name, b.Version, sum[:min(12, len(sum))], b.verdict(), where)
 	}
 	return w.Flush()
+}
+
+// verdict is whether it runs here.
+func (b *backendInfo) verdict() string {
+	if b.Usable {
+		return "yes"
+	}
+	return "no: " + oneLine.Replace(b.Problem)
+}
+
+// findPlugins lists all plugins, each asked whether it can run here.
+func findPlugins(ctx context.Context, dirs []string) []backendInfo {
+	list := []backendInfo{}
+	for _, p := range host.List(host.Dirs(dirs...)) {
+		list = append(list, inspect(ctx, p))
+	}
+	return list
 }
 
 func inspect(ctx context.Context, p *host.Plugin) backendInfo {

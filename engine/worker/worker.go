@@ -160,6 +160,12 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	if cause := context.Cause(w.ctx); cause != nil {
 		return nil, cause // another rank has failed already
 	}
+	if err == nil && job.Plugin != nil {
+		err = warmUp(ctx, comm)
+		if cause := context.Cause(w.ctx); cause != nil {
+			return nil, cause
+		}
+	}
 	if err != nil {
 		return nil, &engine.Error{Code: engine.ExitBackend, Msg: fmt.Sprintf("backend %s: %v", job.Backend, err), Err: err}
 	}
