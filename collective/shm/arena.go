@@ -2,6 +2,7 @@ package shm
 
 import (
 	"fmt"
+	"sync"
 	"unsafe"
 
 	"drun/collective"
@@ -12,7 +13,8 @@ import (
 // all_reduce need not stage it. Every rank has as much, one after the other,
 // far behind the areas.
 type arena struct {
-	own   []byte // this rank's memory
+	mu    sync.Mutex // of own and used: memory is given out while an asynchronous call runs
+	own   []byte     // this rank's memory
 	used  int
 	views [][]byte // the other ranks', each mapped when it is first reduced
 }
@@ -31,6 +33,8 @@ func (c *Comm) Alloc(dtype collective.DType, count int) (collective.Buffer, erro
 		return collective.Buffer{}, fmt.Errorf("shm: only the world has an arena, not a group")
 	}
 	a := &c.arena
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.own == nil {
 		mem, err := sharedmem.Map(c.region.file, arenasAt+int64(c.rank)*arenaSize, arenaSize)
 		if err != nil {
@@ -49,6 +53,8 @@ func (c *Comm) Alloc(dtype collective.DType, count int) (collective.Buffer, erro
 
 // where is the offset of data in the arena plus 1; 0 if it lies elsewhere.
 func (a *arena) where(data []byte) uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.own == nil || len(data) == 0 {
 		return 0
 	}
@@ -100,29 +106,29 @@ func (r *run) place() uint64 {
 }
 
 // inArena tells, after a round, whether some rank's data lies in the arena, and
-// whether all ranks' lies at the same place in it.
-func (r *run) inArena(place uint64) (some, all bool) {
-	all = place != 0
+// whether all ranks' does.
+func (r *run) inArena() (some, all bool) {
+	all = true
 	for _, a := range r.arrivals[r.round%2] {
 		some = some || a.arena != 0
-		all = all && a.arena == place
+		all = all && a.arena != 0
 	}
 	return some, all
 }
 
 // allReduceInArena reduces memory of the arena where it lies, once a round has
-// told that all ranks' data is complete and at the same place. Each rank
+// told that all ranks' data is complete, and where it is. Each rank
 // reduces its slice from all ranks' memory and writes the result to all, in
 // blocks that stay in the cache; a second round ends the call. It moves bytes
 // in and bytes out of each rank, nothing twice.
-func (r *run) allReduceInArena(place int) error {
+func (r *run) allReduceInArena() error {
 	data, dtype := r.call.Recv.Data, r.call.Recv.DType
 	elem := dtype.Size()
 	from, to := slice(len(data)/elem, elem, r.rank, r.size)
 	targets := make([][]byte, r.size)
-	for i := range targets {
+	for i, a := range r.arrivals[r.round%2] {
 		var err error
-		if targets[i], err = r.view(i, place, len(data)); err != nil {
+		if targets[i], err = r.view(i, int(a.arena-1), len(data)); err != nil {
 			return err
 		}
 	}

@@ -88,8 +88,10 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	if err := c.failed(); err != nil {
 		return nil, err
 	}
-	if err := call.Check(c.rank, c.size); err != nil {
-		return nil, err
+	if call.Seq == 0 { // else the board's guard has checked it
+		if err := call.Check(c.rank, c.size); err != nil {
+			return nil, err
+		}
 	}
 	if call.Kind.PointToPoint() {
 		return c.mailbox.start(call)
@@ -98,9 +100,9 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	if call.Async || w.busy {
 		w = &work{comm: c}
 	}
-	w.call, w.before, w.busy, w.err = *call, c.last, true, nil
-	if w.call.Fingerprint == 0 {
-		w.call.Fingerprint = call.Hash()
+	w.call, w.before, w.busy, w.err = call, c.last, true, nil
+	if w.fingerprint = call.Fingerprint; w.fingerprint == 0 {
+		w.fingerprint = call.Hash()
 	}
 	if call.Async {
 		w.done = make(chan struct{})
@@ -113,11 +115,13 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 // work is a collective call.
 type work struct {
 	comm   *Comm
-	call   collective.Call
+	call   *collective.Call
 	before chan struct{} // collectives happen in the order they were started
 	done   chan struct{} // nil: whoever waits does the work
 	busy   bool
 	err    error
+
+	fingerprint uint64
 }
 
 func (w *work) background() {
@@ -161,7 +165,7 @@ func (w *work) run(ctx context.Context, spin int) error {
 			return err
 		}
 	}
-	r := run{Comm: w.comm, ctx: ctx, call: &w.call, spin: spin}
+	r := run{Comm: w.comm, ctx: ctx, call: w.call, fingerprint: w.fingerprint, spin: spin}
 	err := r.do()
 	if err != nil && w.comm.cause.Load() == nil {
 		// Cut in the middle of its rounds, the group cannot go on.
