@@ -2,6 +2,7 @@ package board
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"drun/collective"
@@ -118,6 +119,11 @@ func (w *exchanged) run(ctx context.Context) error {
 	if err := w.x.compare(ctx, w.call.Seq, w.call.Fingerprint); err != nil {
 		return err
 	}
+	if w.call.Kind == collective.AllToAll {
+		if err := w.x.compareCounts(ctx, &w.call); err != nil {
+			return err
+		}
+	}
 	w.x.start.Lock()
 	inner, err := w.x.Comm.Start(&w.call)
 	w.x.start.Unlock()
@@ -159,17 +165,46 @@ func (x *exchanger) compare(ctx context.Context, seq, fingerprint uint64) error 
 	return nil
 }
 
-// gather compares over the backend.
-func (x *exchanger) gather(ctx context.Context, fingerprint uint64) error {
-	all := make([]int64, x.Size())
-	call := collective.NewAllGather(collective.Of([]int64{int64(fingerprint)}), collective.Of(all))
+// compareCounts tells every rank how many elements each other will send it,
+// which no fingerprint can hold: the engine would find out in the midst of it.
+func (x *exchanger) compareCounts(ctx context.Context, c *collective.Call) error {
+	coming := make([]int64, x.Size())
+	leaving := evenly(c.Counts, c.Send.Count(), x.Size())
+	if err := x.do(ctx, collective.NewAllToAll(collective.Of(leaving), collective.Of(coming), nil, nil)); err != nil {
+		return err
+	}
+	if !slices.Equal(coming, evenly(c.RecvCounts, c.Recv.Count(), x.Size())) {
+		return collective.ErrFingerprint
+	}
+	return nil
+}
+
+// evenly gives the counts, or the equal ones that nil stands for.
+func evenly(counts []int, total, ranks int) []int64 {
+	out := make([]int64, ranks)
+	for i := range out {
+		if out[i] = int64(total / ranks); counts != nil {
+			out[i] = int64(counts[i])
+		}
+	}
+	return out
+}
+
+// do makes a call of the exchanger's own.
+func (x *exchanger) do(ctx context.Context, call collective.Call) error {
 	x.start.Lock()
 	work, err := x.Comm.Start(&call)
 	x.start.Unlock()
-	if err == nil {
-		err = work.Wait(ctx)
-	}
 	if err != nil {
+		return err
+	}
+	return work.Wait(ctx)
+}
+
+// gather compares over the backend.
+func (x *exchanger) gather(ctx context.Context, fingerprint uint64) error {
+	all := make([]int64, x.Size())
+	if err := x.do(ctx, collective.NewAllGather(collective.Of([]int64{int64(fingerprint)}), collective.Of(all))); err != nil {
 		return err
 	}
 	for _, f := range all {

@@ -13,6 +13,7 @@
 //	# prints: text            a line that some rank prints
 //	# timeout: 1s             --timeout
 //	# params: a=1 b=2         -p
+//	# deterministic: yes      --deterministic
 package recipetest
 
 import (
@@ -41,10 +42,10 @@ func Main(m *testing.M, plugins ...worker.Starter) {
 	os.Exit(m.Run())
 }
 
-var allSizes = flag.Bool("all-sizes", false, "run recipes on plugins at every world size that they name, not only at the largest")
+var allSizes = flag.Bool("all-sizes", false, "run recipes on plugins at every world size that they name, not only at one")
 
 // sizes are the world sizes at which a chunk runs on a backend. A plugin is a
-// process more for each rank, so it gets the largest alone, and no world of one.
+// process more for each rank, so it gets one: of 4 ranks or else the largest, but none of one.
 func sizes(s setting, backend string) []int {
 	largest := slices.Max(s.ranks)
 	switch {
@@ -52,6 +53,9 @@ func sizes(s setting, backend string) []int {
 		return s.ranks
 	case largest == 1:
 		return nil
+	}
+	if i := slices.Index(s.ranks, 4); i >= 0 {
+		return []int{4}
 	}
 	return []int{largest}
 }
@@ -107,7 +111,7 @@ func runCell(t *testing.T, dir string, c chunk.Chunk, s setting, backend string,
 	start := time.Now()
 	result, err := launch.Run(launch.Options{
 		Recipe: recipe, Nproc: ranks, Backend: backend, Home: filepath.Join(folder, ".drun"), Params: s.params,
-		Timeout: s.timeout, Threads: 1, Heap: 256 << 20, Testing: true, Stdout: &out, Stderr: &errs,
+		Timeout: s.timeout, Threads: 1, Heap: 256 << 20, Testing: true, Deterministic: s.ordered, Stdout: &out, Stderr: &errs,
 		OnSpawn: func(_, pid int) { pids = append(pids, pid) },
 	})
 	took := time.Since(start)
