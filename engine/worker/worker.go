@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"drun/collective"
 	"drun/collective/shm"
@@ -135,6 +136,10 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	return nil
 }
 
+// joinLimit is how long opening a backend may take, however short the
+// collectives' own limit is: a program starts, and a machine may be busy.
+const joinLimit = 30 * time.Second
+
 // join opens the backend; nil in a world of one, unless the user named a plugin.
 func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	job := w.job
@@ -151,7 +156,7 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	default:
 		backend = &shm.Backend{File: os.NewFile(engine.ShmFD, "shm")}
 	}
-	ctx, stop := context.WithTimeout(w.ctx, job.Timeout)
+	ctx, stop := context.WithTimeout(w.ctx, max(job.Timeout, joinLimit))
 	defer stop()
 	comm, err := backend.Open(ctx, collective.World{
 		Rank: job.Place.Rank, Size: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,

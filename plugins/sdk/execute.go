@@ -29,12 +29,25 @@ const (
 
 func (s *server) execute(localSize int) {
 	x := &executor{server: s}
+	s.executor.Store(x)
 	if 2*localSize <= sharedmem.Cores() {
 		x.spin = spins
 	}
 	go x.inline()
 	go x.standby()
 }
+
+// settle waits until every call that was submitted has been started: one that
+// nobody waits for still counts.
+func (x *executor) settle() {
+	for end := time.Now().Add(settleLimit); x.arena.Waiting() && time.Now().Before(end); {
+		time.Sleep(50 * time.Microsecond)
+	}
+	x.order.Lock()
+	defer x.order.Unlock()
+}
+
+const settleLimit = 500 * time.Millisecond
 
 // inline runs synchronous calls to their end.
 func (x *executor) inline() {
