@@ -49,6 +49,7 @@ type Job struct {
 	Watched       bool   // somebody watches the progress bar
 	Deterministic bool   // reductions in rank order, whatever the backend
 	Near          [2]int // the ranks on this node's board, from and to; both 0: all
+	Counted       bool   // the plugin's statistics are wanted
 	NodeAddress   string // of this machine, as the other nodes reach it; "": there is one node
 	Store         Meeting
 }
@@ -92,16 +93,17 @@ type ToWorker struct {
 
 // ToAgent is a message from a worker; fields that are set are handled in order.
 type ToAgent struct {
-	Declared *Declared `cbor:",omitempty"`
-	Points   []Point   `cbor:",omitempty"`
-	Tags     []string  `cbor:",omitempty"`
-	Notes    []string  `cbor:",omitempty"`
-	Progress *Progress `cbor:",omitempty"`
-	Save     *Part     `cbor:",omitempty"`
-	Restore  *Restore  `cbor:",omitempty"`
-	Version  *string   `cbor:",omitempty"` // of the backend's plugin, which has started
-	Failure  *Failure  `cbor:",omitempty"`
-	Done     bool      `cbor:",omitempty"` // main returned and everything was sent
+	Declared *Declared        `cbor:",omitempty"`
+	Points   []Point          `cbor:",omitempty"`
+	Tags     []string         `cbor:",omitempty"`
+	Notes    []string         `cbor:",omitempty"`
+	Progress *Progress        `cbor:",omitempty"`
+	Save     *Part            `cbor:",omitempty"`
+	Restore  *Restore         `cbor:",omitempty"`
+	Version  *string          `cbor:",omitempty"` // of the backend's plugin, which has started
+	Counts   map[string]int64 `cbor:",omitempty"` // what the plugin has done
+	Failure  *Failure         `cbor:",omitempty"`
+	Done     bool             `cbor:",omitempty"` // main returned and everything was sent
 }
 
 // Declared says that the top level ran, and with which parameters.

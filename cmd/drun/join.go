@@ -63,9 +63,6 @@ func (j *joinFlags) joining(cmd *cobra.Command) (*launch.Joining, error) {
 		return nil, usage("leave out -n, or unset RANK and WORLD_SIZE; for several nodes: --nnodes, --node-rank and --rdzv",
 			"-n says how many ranks to start, but RANK says that this process is rank %d of %d", place.Rank, place.WorldSize)
 	}
-	if place.WorldSize == 1 {
-		return nil, nil
-	}
 	return &launch.Joining{Address: address, Secret: secret(), Index: place.Rank, Count: place.WorldSize, Place: &place}, nil
 }
 

@@ -170,7 +170,7 @@ func (a *agent) job(rank int) *engine.Job {
 		RunID:  a.record.ID, RunName: a.record.Name, Place: a.places[rank], Near: a.near(rank), NodeAddress: a.address, Deterministic: a.o.Deterministic,
 		Seed: uint64(a.o.Seed), Backend: a.o.Backend, Recipe: a.bundle.Name, Dir: a.bundle.Dir, Main: a.bundle.Main,
 		Sources: a.bundle.Sources, DataDirs: absolute(a.o.DataDirs), Params: a.params, Resume: a.from != nil, Timeout: a.o.Timeout,
-		Threads: a.o.Threads, Heap: a.o.Heap, Testing: a.o.Testing, Watched: a.o.Terminal, Store: a.meeting,
+		Threads: a.o.Threads, Heap: a.o.Heap, Testing: a.o.Testing, Counted: a.o.Counted, Watched: a.o.Terminal, Store: a.meeting,
 	}
 }
 
@@ -240,6 +240,12 @@ func (a *agent) message(rank int, m *engine.ToAgent) {
 		if err := a.record.AddPlugin(a.pluginRecord(*m.Version)); err != nil {
 			a.fail(a.storageFailure(err))
 		}
+	}
+	for name, n := range m.Counts {
+		if a.counts == nil {
+			a.counts = map[string]int64{}
+		}
+		a.counts[name] += n
 	}
 	switch {
 	case m.Progress != nil:
@@ -326,7 +332,7 @@ func (a *agent) finish() (*Result, error) {
 	if a.board != nil {
 		a.board.Close()
 	}
-	r := &Result{ID: a.record.ID, Name: a.record.Name, Ranks: a.world, Failures: a.failures, Failure: engine.First(a.failures)}
+	r := &Result{ID: a.record.ID, Name: a.record.Name, Ranks: a.world, Failures: a.failures, Failure: engine.First(a.failures), Counts: a.counts}
 	text := ""
 	if f := r.Failure; f != nil {
 		r.Code = f.Code

@@ -52,6 +52,7 @@ type Options struct {
 	Terminal   bool             // Stderr is a terminal: show progress
 	Signals    <-chan os.Signal // of the kinds in Signals
 	Testing    bool             // give the recipe the testing module
+	Counted    bool             // gather the plugin's statistics
 	OnSpawn    func(rank, pid int)
 }
 
@@ -64,6 +65,8 @@ type Result struct {
 	Failure  *engine.Failure   // why, unless Code is 0
 	Failures []*engine.Failure // of every rank, Failure among them
 	Seconds  float64
+	// Counts are the plugin's statistics, summed over the ranks; with Options.Counted.
+	Counts map[string]int64
 }
 
 // Run runs a recipe to its end. The error is one that kept the run from being
@@ -148,6 +151,7 @@ type agent struct {
 	oneBoard   bool               // they share this one's
 	address    string             // of this machine, as they reach it
 	signallers map[*node]bool     // who has passed a signal on that was noted
+	counts     map[string]int64   // see Result
 	looking    []*nodes.Look      // wanted from all boards
 	lookAround <-chan time.Time   // when to look who waits
 }

@@ -69,7 +69,8 @@ type worker struct {
 
 	board  *board.Board
 	thread *starlark.Thread
-	mu     sync.Mutex // guards thread against a cancel that comes early
+	counts func() map[string]int64 // of the backend; nil: it does not count
+	mu     sync.Mutex              // guards thread against a cancel that comes early
 }
 
 func (w *worker) run() int {
@@ -133,6 +134,9 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		return err
 	}
 	w.board.SetState(collective.Returned)
+	if w.counts != nil && job.Counted {
+		return w.channel.Send(&engine.ToAgent{Counts: w.counts()})
+	}
 	return nil
 }
 
@@ -179,6 +183,9 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 		if err := w.channel.Send(&engine.ToAgent{Version: &version}); err != nil {
 			return nil, err
 		}
+	}
+	if c, ok := comm.(interface{ Statistics() map[string]int64 }); ok {
+		w.counts = c.Statistics
 	}
 	return board.Guard(comm, w.board)
 }

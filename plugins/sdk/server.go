@@ -135,9 +135,7 @@ func (s *server) Statistics(_ context.Context, q *wire.CommRequest) (*wire.Count
 	if err != nil {
 		return reply, nil
 	}
-	if counter, ok := c.Comm.(Counter); ok {
-		guarded(func() error { reply.Counts = counter.Statistics(); return nil })
-	}
+	guarded(func() error { reply.Counts = c.statistics(); return nil })
 	return reply, nil
 }
 
