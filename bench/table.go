@@ -13,6 +13,12 @@ type row struct {
 	bars        []bar
 }
 
+// newTensors marks a row that stands beside the peers' figures of the row without it: they know no such difference.
+const newTensors = ", new tensors"
+
+// peerName is the name of the peers' figures that a row stands beside.
+func peerName(name string) string { return strings.Replace(name, newTensors, "", 1) }
+
 // bar is a limit that a figure must keep: a value of its own or, with of, a multiple of the figure of that program.
 type bar struct {
 	limit float64
@@ -36,7 +42,7 @@ func atLeastOf(of string, limit float64) bar {
 func (b bar) reached(f figure, medians map[measured]figure) (reached, known bool) {
 	limit := b.limit
 	if b.of != "" {
-		name := f.name
+		name := peerName(f.name)
 		if b.name != "" {
 			name = b.name
 		}
@@ -114,7 +120,7 @@ func (r row) beside(who string) string {
 			return b.name
 		}
 	}
-	return r.name
+	return peerName(r.name)
 }
 
 // peers gives the programs to show beside drun: first that of the row's bar.

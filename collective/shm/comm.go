@@ -16,6 +16,7 @@ type Comm struct {
 	region     *region
 	offset     int64
 	rank, size int
+	world      []int // the ranks' numbers in the world
 	layout     layout
 	mem        []byte
 	control    *control
@@ -26,7 +27,6 @@ type Comm struct {
 	round   uint64
 	sources [][]byte // what is reduced, in rank order
 	reducer
-	arena arena
 
 	sync    work          // the synchronous call under way
 	last    chan struct{} // closed when the latest asynchronous collective is done
@@ -53,8 +53,11 @@ const (
 
 var errAborted = errors.New("shm: the group was aborted by another rank")
 
-func newComm(r *region, offset int64, rank, size int) (*Comm, error) {
-	c := &Comm{region: r, offset: offset, rank: rank, size: size, layout: newLayout(size)}
+// newComm joins the group of these ranks of the world, whose area is at offset,
+// as one of them.
+func newComm(r *region, offset int64, rank int, world []int) (*Comm, error) {
+	size := len(world)
+	c := &Comm{region: r, offset: offset, rank: rank, size: size, world: world, layout: newLayout(size)}
 	mem, err := sharedmem.Map(r.file, offset, c.layout.total)
 	if err != nil {
 		return nil, err
@@ -205,7 +208,6 @@ func (c *Comm) Close() error {
 			<-c.last
 		}
 		c.mailbox.close()
-		c.arena.close()
 		last := int(c.control.closed.Add(1)) == c.size
 		c.closed = sharedmem.Unmap(c.mem)
 		if last {
