@@ -30,7 +30,7 @@ func (d done) Done() bool                 { return true }
 
 func TestWarmUp(t *testing.T) {
 	for want, do := range map[string]func(data []int64) error{
-		"": func(data []int64) error { copy(data, []int64{1, 2, 3}); return nil },
+		"":                                    func(data []int64) error { copy(data, []int64{1, 2, 3}); return nil },
 		"rank 0 gave 1, and 0 came to rank 1": func(data []int64) error { return nil },
 		"rank 1 gave 2, and 4 came to rank 1": func(data []int64) error { copy(data, []int64{1, 4, 3}); return nil }, // connected to itself
 		"first all_reduce failed: rank 2 at 10.0.0.3:77: connection refused": func([]int64) error {

@@ -120,7 +120,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		env.Params[p.Name] = p.Value
 	}
 	if job.Testing {
-		env.Extra = append(env.Extra, testing(job.Dir))
+		env.Extra = append(env.Extra, testModule(job.Dir))
 	}
 	w.board.SetState(collective.Running)
 	u := universe.New(env)
