@@ -54,6 +54,9 @@ func (n *node) read() {
 // latecomers are told for so long why a run will not be.
 const latecomers = 300 * time.Millisecond
 
+// noteAfter is when somebody who watches is told who is waited for.
+const noteAfter = 3 * time.Second
+
 // helloLimit is how long one who has connected may take to say who it is.
 const helloLimit = 10 * time.Second
 
@@ -138,7 +141,7 @@ func (a *agent) await(d *door, own *node) (came []*node, err error) {
 	at := map[int]*node{0: own}
 	watch := time.NewTicker(50 * time.Millisecond)
 	defer watch.Stop()
-	deadline := after(a.o.Timeout)
+	deadline, patience := after(a.o.Timeout), time.After(noteAfter)
 	for len(at) < j.Count {
 		select {
 		case n := <-d.came:
@@ -164,19 +167,25 @@ func (a *agent) await(d *door, own *node) (came []*node, err error) {
 			if ok {
 				return others(at), interrupted(sig)
 			}
+		case <-patience:
+			a.console.note(fmt.Sprintf("drun: waiting at %s for %s of %d", j.Address, listed(own.kind(), missing(at, j.Count)), j.Count))
 		case <-deadline:
-			var missing []int
-			for i := range j.Count {
-				if at[i] == nil {
-					missing = append(missing, i)
-				}
-			}
 			return others(at), &engine.Error{Code: engine.ExitTimeout,
-				Msg:  fmt.Sprintf("%s of %d did not come to %s within %v", listed(own.kind(), missing), j.Count, j.Address, a.o.Timeout),
+				Msg:  fmt.Sprintf("%s of %d did not come to %s within %v", listed(own.kind(), missing(at, j.Count)), j.Count, j.Address, a.o.Timeout),
 				Hint: "see what these processes say; the firewall must let them reach that port"}
 		}
 	}
 	return others(at), nil
+}
+
+// missing lists those who have not come.
+func missing(at map[int]*node, count int) (list []int) {
+	for i := range count {
+		if at[i] == nil {
+			list = append(list, i)
+		}
+	}
+	return list
 }
 
 // accepts reports why the run cannot be with that process.
@@ -217,89 +226,6 @@ func others(at map[int]*node) (list []*node) {
 	}
 	slices.SortFunc(list, func(x, y *node) int { return x.Index - y.Index })
 	return list
-}
-
-// settle gives everyone its ranks, and chooses the backend.
-func (a *agent) settle(own *node, members []*node) error {
-	all := append([]*node{own}, members...)
-	a.nodes, a.places = members, nil
-	oneMachine := own.Place != nil
-	for _, n := range all {
-		oneMachine = oneMachine && n.Place.Nodes == 1 && n.Machine == own.Machine
-		for local := range n.Procs {
-			p := rendezvous.Place{Rank: len(a.places), LocalRank: local, LocalSize: n.Procs, NodeRank: n.Index, Nodes: len(all)}
-			n.ranks = append(n.ranks, p.Rank)
-			a.places = append(a.places, p)
-		}
-	}
-	a.world = len(a.places)
-	if a.world > MaxRanks {
-		return engine.Errorf(engine.ExitUsage, "%d ranks: a run has at most %d", a.world, MaxRanks)
-	}
-	if own.Place != nil {
-		placeAlone(all, a.places)
-	}
-	for i := range a.places {
-		a.places[i].WorldSize = a.world
-	}
-	a.oneBoard = oneMachine
-	for _, n := range members {
-		if ip := ipOf(n.link.Local()); a.address == "" || net.ParseIP(a.address).IsLoopback() {
-			a.address = ip
-		}
-	}
-	if oneMachine {
-		a.address = ""
-	} else {
-		a.lookAround = time.Tick(lookEvery)
-	}
-	return a.settleBackend(own, members)
-}
-
-// placeAlone places ranks that were started by themselves: as they were told,
-// or, where that cannot be since they are on several machines, by machine.
-func placeAlone(all []*node, places []rendezvous.Place) {
-	var machines []string
-	members := map[string][]int{}
-	told := true
-	for i, n := range all {
-		places[i] = *n.Place
-		if !slices.Contains(machines, n.Machine) {
-			machines = append(machines, n.Machine)
-		}
-		members[n.Machine] = append(members[n.Machine], i)
-		told = told && n.Place.Nodes > 1
-	}
-	if told || len(machines) == 1 {
-		return
-	}
-	for node, machine := range machines {
-		for local, rank := range members[machine] {
-			places[rank].LocalRank, places[rank].LocalSize = local, len(members[machine])
-			places[rank].NodeRank, places[rank].Nodes = node, len(machines)
-		}
-	}
-}
-
-// settleBackend chooses what is still open: shm where ranks that were started
-// by themselves turn out to be on one machine.
-func (a *agent) settleBackend(own *node, members []*node) (err error) {
-	switch {
-	case a.oneBoard && a.o.Backend == "":
-		a.o.Backend = builtIn
-	case a.oneBoard:
-	case a.o.Backend == "":
-		a.o, a.plugin, err = overNetwork(a.o)
-	case a.o.Backend == builtIn:
-		for _, n := range members {
-			if n.Machine != own.Machine {
-				return &engine.Error{Code: engine.ExitBackend, Msg: fmt.Sprintf("the backend shm reaches the ranks of one machine only: %s and %s are on different ones, or cannot share memory", own.Who(), n.Who()),
-					Hint: "use --backend gloo, or leave the choice to drun"}
-			}
-		}
-		return &engine.Error{Code: engine.ExitBackend, Msg: "the backend shm reaches the ranks of one machine only, and LOCAL_WORLD_SIZE says that there are several", Hint: "use --backend gloo"}
-	}
-	return err
 }
 
 func interrupted(sig os.Signal) error {
