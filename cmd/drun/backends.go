@@ -139,11 +139,13 @@ func probe(ctx context.Context, p *host.Plugin, b *backendInfo) error {
 }
 
 func newTest(dirs *[]string) *cobra.Command {
-	return &cobra.Command{
+	var deterministic bool
+	cmd := &cobra.Command{
 		Use:   "test NAME",
 		Short: "Run the conformance suite against a plugin",
-		Long:  "Runs the suite that every backend must pass, with a process of the plugin for each rank.",
-		Args:  arguments(1, 1),
+		Long: "Runs the suite that every backend must pass, with a process of the plugin for each rank. An engine may add\n" +
+			"numbers in an order of its own; with --deterministic it must give the bits of shm.",
+		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := host.Find(args[0], host.Dirs(*dirs...))
 			if err == nil {
@@ -157,6 +159,9 @@ func newTest(dirs *[]string) *cobra.Command {
 				return err
 			}
 			suite := exec.CommandContext(cmd.Context(), program, "test", p.Name, p.Path)
+			if deterministic {
+				suite.Env = append(os.Environ(), "DRUN_DETERMINISTIC=1")
+			}
 			suite.Stdout, suite.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			if err := suite.Run(); errors.As(err, new(*exec.ExitError)) {
 				return exitStatus(engine.ExitBackend) // it has said why
@@ -166,6 +171,8 @@ func newTest(dirs *[]string) *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&deterministic, "deterministic", false, "reductions in the order of the ranks: the bits of shm")
+	return cmd
 }
 
 func newTrust(dirs *[]string) *cobra.Command {
