@@ -53,7 +53,7 @@ var layers = map[string][]string{
 	"plugins/host":   {"golang.org/x/sys"},
 	"plugins/client": {"collective", "plugins/host", "plugins/internal/wire", goPlugin, "github.com/hashicorp/go-hclog", "google.golang.org", "golang.org/x/sys"},
 	"plugins":        {"collective", "plugins/sdk"},
-	"plugins/gloo":   {"collective", "plugins/gloo", "plugins/sdk", "plugins/internal"},
+	"plugins/gloo":   {"collective", "plugins/gloo", "plugins/sdk", "plugins/internal", "golang.org/x/sys"},
 
 	"plugins/internal/wire":       {"collective", goPlugin, "google.golang.org", "golang.org/x/sys"},
 	"plugins/internal/reduction":  {"collective", "kernel"},

@@ -26,20 +26,23 @@ func (c command) run(ctx context.Context) (output string, seconds float64, err e
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	environment := append(os.Environ(), "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "PYTHONWARNINGS=ignore",
-		"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "WORLD_SIZE="+strconv.Itoa(max(1, c.ranks)))
+		"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 	if c.ranks > 0 {
 		port, err := freePort()
 		if err != nil {
 			return "", 0, err
 		}
-		environment = append(environment, "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port))
+		environment = append(environment, "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "WORLD_SIZE="+strconv.Itoa(c.ranks))
 	}
 	processes := make([]*exec.Cmd, max(1, c.ranks))
 	outputs := make([]bytes.Buffer, len(processes))
 	started := time.Now()
 	for rank := range processes {
 		p := exec.CommandContext(ctx, c.args[0], c.args[1:]...)
-		p.Env = append(environment[:len(environment):len(environment)], fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("LOCAL_RANK=%d", rank))
+		p.Env = environment
+		if c.ranks > 0 {
+			p.Env = append(environment[:len(environment):len(environment)], fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("LOCAL_RANK=%d", rank))
+		}
 		p.Stdout, p.Stderr = &outputs[rank], &outputs[rank]
 		if startError := p.Start(); startError != nil {
 			err = startError

@@ -75,6 +75,7 @@ func probes(drun, folder string, p *peers) []probe {
 		probe{groupAllReduce, glooName, ", 2 ranks", gloo(p, 2)},
 		probe{groupAllReduce, torchName, ", 2 ranks", printed(python("collectives_torch.py", "all_reduce"), 2)},
 	)
+	all = append(all, backendProbes(drun, p, recipe)...)
 	all = append(all,
 		probe{groupHelpers, drunName, ", 2 ranks", printed(recipe("bench/helpers.star", 2, 1), 0)},
 		probe{groupHelpers, torchName, ", 2 ranks", printed(python("collectives_torch.py", "helpers"), 2)},

@@ -7,13 +7,14 @@ const (
 	groupStart     = "start"
 	groupHistory   = "history"
 	groupAllReduce = "allreduce"
+	groupBackends  = "backends"
 	groupHelpers   = "helpers"
 	groupOperators = "operators"
 	groupTrain     = "train"
 	groupKernels   = "kernels"
 )
 
-var groups = []string{groupStart, groupHistory, groupAllReduce, groupHelpers, groupOperators, groupTrain, groupKernels}
+var groups = []string{groupStart, groupHistory, groupAllReduce, groupBackends, groupHelpers, groupOperators, groupTrain, groupKernels}
 
 const (
 	us  = 1e-6
@@ -43,6 +44,20 @@ func buildRows() []row {
 			all = append(all, row{groupAllReduce, fmt.Sprintf("all_reduce %d B%s, %d ranks", size, newTensors, ranks), allReduceBars(size, ranks)})
 		}
 	}
+	for _, ranks := range []int{2, 4} {
+		for _, size := range []int{4, 256, 4096, 65536, 1 << 20, 16 << 20, 64 << 20} {
+			limit := atMostOver(glooName, overGloo(size, ranks), 25*us)
+			if size >= 65536 {
+				limit = bar{limit: 1.15, of: glooName, name: overGloo(size, ranks)}
+			}
+			all = append(all, row{groupBackends, fmt.Sprintf("gloo plugin, all_reduce %d B, %d ranks", size, ranks), []bar{limit}})
+		}
+	}
+	all = append(all,
+		row{groupBackends, "plugin hop, 1 rank", []bar{atMost(10 * us)}},
+		row{groupBackends, "plugin hop, 2 ranks", []bar{atMost(25 * us)}},
+		row{groupBackends, "with a plugin, hello.star, 2 ranks, start to exit", []bar{atMostOver(drunName, "hello.star, 2 ranks, start to exit beside it", 0.15)}},
+	)
 	all = append(all,
 		row{groupHelpers, "barrier, 2 ranks", []bar{atMost(3 * us)}},
 		row{groupHelpers, "average_metrics of 3, 2 ranks", []bar{atMost(10 * us), atMost(8 * us)}},
@@ -73,6 +88,9 @@ func buildRows() []row {
 	}
 	return all
 }
+
+// overGloo names the figure of raw Gloo that a row of the gloo plugin stands beside.
+func overGloo(size, ranks int) string { return fmt.Sprintf("all_reduce %d B, %d ranks", size, ranks) }
 
 func allReduceBars(size, ranks int) []bar {
 	var bars []bar

@@ -25,11 +25,15 @@ type bar struct {
 	of    string // a program, whose figure the limit multiplies
 	name  string // of which figure; the row's own unless set
 	least bool   // the limit is a lower one
+	over  bool   // the limit is added to the other figure, not multiplied with it
 }
 
 func atMost(limit float64) bar              { return bar{limit: limit} }
 func atLeast(limit float64) bar             { return bar{limit: limit, least: true} }
 func atMostOf(of string, limit float64) bar { return bar{limit: limit, of: of} }
+func atMostOver(of, name string, limit float64) bar {
+	return bar{limit: limit, of: of, name: name, over: true}
+}
 func atLeastOf(of string, limit float64) bar {
 	return bar{limit: limit, of: of, least: true}
 }
@@ -46,7 +50,11 @@ func (b bar) reached(f figure, medians map[measured]figure) (reached, known bool
 		if !ok {
 			return false, false
 		}
-		limit *= peer.value
+		if b.over {
+			limit += peer.value
+		} else {
+			limit *= peer.value
+		}
 	}
 	if b.least {
 		return f.value >= limit, true
@@ -61,6 +69,10 @@ func (b bar) describe(unit string) string {
 		sign = "≥ "
 	}
 	switch {
+	case b.over:
+		return sign + b.beside() + " + " + figure{value: b.limit, unit: unit}.String()
+	case b.name != "" && b.of != drunName:
+		return sign + digits(b.limit) + " × " + b.of
 	case b.name != "":
 		return sign + digits(b.limit) + " × " + b.name
 	case b.of != "":
@@ -78,7 +90,7 @@ func (r row) cells(medians map[measured]figure) []string {
 	var beside, limits, verdicts []string
 	ratio := ""
 	for _, who := range r.peers() {
-		peer, ok := medians[measured{who, peerName(r.name)}]
+		peer, ok := medians[measured{who, r.beside(who)}]
 		if !ok {
 			continue
 		}
@@ -98,6 +110,17 @@ func (r row) cells(medians map[measured]figure) []string {
 		verdicts = append(verdicts, verdict)
 	}
 	return []string{r.name, own.String(), strings.Join(beside, ", "), ratio, strings.Join(limits, ", "), strings.Join(verdicts, ", ")}
+}
+
+// beside names the figure of a program that the row shows: that of its bar, or
+// the one of the same name.
+func (r row) beside(who string) string {
+	for _, b := range r.bars {
+		if b.of == who && b.name != "" {
+			return b.name
+		}
+	}
+	return peerName(r.name)
 }
 
 // peers gives the programs to show beside drun: first that of the row's bar.
@@ -143,4 +166,12 @@ func printTable(w io.Writer, rows []row, medians map[measured]figure) {
 		}
 		fmt.Fprintln(w, "|")
 	}
+}
+
+// beside is what the limit is added to.
+func (b bar) beside() string {
+	if b.of == drunName {
+		return b.name
+	}
+	return b.of
 }

@@ -27,27 +27,31 @@ const (
 
 // Job is everything a worker needs to run its rank.
 type Job struct {
-	RunID        int64
-	RunName      string
-	RestartCount int
-	Place        rendezvous.Place
-	Seed         uint64
-	Backend      string
-	Plugin       *Plugin  `cbor:",omitempty"` // of the backend; nil: built in
-	Recipe       string   // as the user named it: the prefix of every position
-	Dir          string   // the recipe's folder, absolute
-	Main         string   // the recipe's path beneath Dir
-	Sources      []Source // the recipe and every file it loads
-	DataDirs     []string
-	Params       []Param // -p name=value, as given
-	Resume       bool    // checkpoint.restore has something to restore
-	Timeout      time.Duration
-	Threads      int
-	Heap         int  // bytes that plain values may take; 0: a share of the memory
-	Testing      bool // the testing module is there
-	Describe     bool // run the top level only, and report the parameters
-	Watched      bool // somebody watches the progress bar
-	Store        Meeting
+	RunID         int64
+	RunName       string
+	RestartCount  int
+	Place         rendezvous.Place
+	Seed          uint64
+	Backend       string
+	Plugin        *Plugin  `cbor:",omitempty"` // of the backend; nil: built in
+	Recipe        string   // as the user named it: the prefix of every position
+	Dir           string   // the recipe's folder, absolute
+	Main          string   // the recipe's path beneath Dir
+	Sources       []Source // the recipe and every file it loads
+	DataDirs      []string
+	Params        []Param // -p name=value, as given
+	Resume        bool    // checkpoint.restore has something to restore
+	Timeout       time.Duration
+	Threads       int
+	Heap          int    // bytes that plain values may take; 0: a share of the memory
+	Testing       bool   // the testing module is there
+	Describe      bool   // run the top level only, and report the parameters
+	Watched       bool   // somebody watches the progress bar
+	Deterministic bool   // reductions in rank order, whatever the backend
+	Near          [2]int // the ranks on this node's board, from and to; both 0: all
+	Counted       bool   // the plugin's statistics are wanted
+	NodeAddress   string // of this machine, as the other nodes reach it; "": there is one node
+	Store         Meeting
 }
 
 // Plugin is the program of a backend, as the agent found it.
@@ -89,16 +93,17 @@ type ToWorker struct {
 
 // ToAgent is a message from a worker; fields that are set are handled in order.
 type ToAgent struct {
-	Declared *Declared `cbor:",omitempty"`
-	Points   []Point   `cbor:",omitempty"`
-	Tags     []string  `cbor:",omitempty"`
-	Notes    []string  `cbor:",omitempty"`
-	Progress *Progress `cbor:",omitempty"`
-	Save     *Part     `cbor:",omitempty"`
-	Restore  *Restore  `cbor:",omitempty"`
-	Version  *string   `cbor:",omitempty"` // of the backend's plugin, which has started
-	Failure  *Failure  `cbor:",omitempty"`
-	Done     bool      `cbor:",omitempty"` // main returned and everything was sent
+	Declared *Declared        `cbor:",omitempty"`
+	Points   []Point          `cbor:",omitempty"`
+	Tags     []string         `cbor:",omitempty"`
+	Notes    []string         `cbor:",omitempty"`
+	Progress *Progress        `cbor:",omitempty"`
+	Save     *Part            `cbor:",omitempty"`
+	Restore  *Restore         `cbor:",omitempty"`
+	Version  *string          `cbor:",omitempty"` // of the backend's plugin, which has started
+	Counts   map[string]int64 `cbor:",omitempty"` // what the plugin has done
+	Failure  *Failure         `cbor:",omitempty"`
+	Done     bool             `cbor:",omitempty"` // main returned and everything was sent
 }
 
 // Declared says that the top level ran, and with which parameters.

@@ -17,7 +17,7 @@ import (
 	"drun/plugins/host"
 )
 
-// defaultBackend is what the environment asks for, else shm.
+// defaultBackend is what the environment asks for; "": drun chooses.
 func defaultBackend() string {
 	if name := os.Getenv("DRUN_BACKEND"); name != "" {
 		return name
@@ -32,7 +32,7 @@ func defaultBackend() string {
 			return part
 		}
 	}
-	return "shm"
+	return ""
 }
 
 func newBackends() *cobra.Command {
@@ -64,10 +64,7 @@ type backendInfo struct {
 const probeLimit = 10 * time.Second
 
 func listBackends(cmd *cobra.Command, dirs []string) error {
-	list := []backendInfo{{Name: "shm", BuiltIn: true, Version: version(), Usable: true}}
-	for _, p := range host.List(host.Dirs(dirs...)) {
-		list = append(list, inspect(cmd.Context(), p))
-	}
+	list := append([]backendInfo{{Name: "shm", BuiltIn: true, Version: version(), Usable: true}}, findPlugins(cmd.Context(), dirs)...)
 	out := cmd.OutOrStdout()
 	if wantsJSON(cmd) {
 		return printJSON(out, list)
@@ -79,16 +76,29 @@ func listBackends(cmd *cobra.Command, dirs []string) error {
 		if b.BuiltIn {
 			where, sum = "built in", "-"
 		}
-		usable := "yes"
-		if !b.Usable {
-			usable = "no: " + oneLine.Replace(b.Problem)
-		}
 		if b.Version == "" {
 			b.Version = "-"
 		}
-		row(w, b.Name, b.Version, sum[:min(12, len(sum))], usable, where)
+		row(w, b.Name, b.Version, sum[:min(12, len(sum))], b.verdict(), where)
 	}
 	return w.Flush()
+}
+
+// verdict is whether it runs here.
+func (b *backendInfo) verdict() string {
+	if b.Usable {
+		return "yes"
+	}
+	return "no: " + oneLine.Replace(b.Problem)
+}
+
+// findPlugins lists all plugins, each asked whether it can run here.
+func findPlugins(ctx context.Context, dirs []string) []backendInfo {
+	list := []backendInfo{}
+	for _, p := range host.List(host.Dirs(dirs...)) {
+		list = append(list, inspect(ctx, p))
+	}
+	return list
 }
 
 func inspect(ctx context.Context, p *host.Plugin) backendInfo {
@@ -129,11 +139,13 @@ func probe(ctx context.Context, p *host.Plugin, b *backendInfo) error {
 }
 
 func newTest(dirs *[]string) *cobra.Command {
-	return &cobra.Command{
+	var deterministic bool
+	cmd := &cobra.Command{
 		Use:   "test NAME",
 		Short: "Run the conformance suite against a plugin",
-		Long:  "Runs the suite that every backend must pass, with a process of the plugin for each rank.",
-		Args:  arguments(1, 1),
+		Long: "Runs the suite that every backend must pass, with a process of the plugin for each rank. An engine may add\n" +
+			"numbers in an order of its own; with --deterministic it must give the bits of shm.",
+		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := host.Find(args[0], host.Dirs(*dirs...))
 			if err == nil {
@@ -147,6 +159,9 @@ func newTest(dirs *[]string) *cobra.Command {
 				return err
 			}
 			suite := exec.CommandContext(cmd.Context(), program, "test", p.Name, p.Path)
+			if deterministic {
+				suite.Env = append(os.Environ(), "DRUN_DETERMINISTIC=1")
+			}
 			suite.Stdout, suite.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			if err := suite.Run(); errors.As(err, new(*exec.ExitError)) {
 				return exitStatus(engine.ExitBackend) // it has said why
@@ -156,6 +171,8 @@ func newTest(dirs *[]string) *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&deterministic, "deterministic", false, "reductions in the order of the ranks: the bits of shm")
+	return cmd
 }
 
 func newTrust(dirs *[]string) *cobra.Command {

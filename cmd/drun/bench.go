@@ -5,8 +5,10 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -117,7 +119,7 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 	}
 	var out bytes.Buffer
 	result, err := launch.Run(launch.Options{
-		Recipe: recipe, Nproc: n, Backend: backend, Plugins: dirs, PluginHost: program, Home: filepath.Join(dir, ".drun"),
+		Recipe: recipe, Nproc: n, Backend: backend, Plugins: dirs, PluginHost: program, Home: filepath.Join(dir, ".drun"), Counted: true,
 		Timeout: 5 * time.Minute, Stdout: &out, Stderr: cmd.ErrOrStderr(), Version: version(),
 		Params: []string{"op=" + b.op, "sizes=" + strings.Join(sizes, ","), "dtype=" + b.dtype, "width=" + strconv.Itoa(width),
 			"iters=" + strconv.Itoa(b.iters), "warmup=" + strconv.Itoa(b.warmup), "check=" + truth},
@@ -128,7 +130,10 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 	if f := result.Failure; f != nil {
 		return &engine.Error{Code: result.Code, Msg: launch.Message(f, n), Hint: f.Hint}
 	}
-	return b.print(cmd, backend, n, out.String())
+	if err := b.print(cmd, backend, n, out.String()); err != nil {
+		return err
+	}
+	return printCounts(cmd.ErrOrStderr(), result.Counts)
 }
 
 // sizes lists the sizes to measure.
@@ -212,6 +217,20 @@ func printBench(out io.Writer, list []benchRow) error {
 			wrong = strconv.Itoa(*r.Wrong)
 		}
 		row(w, strconv.Itoa(r.Bytes), fmt.Sprintf("%.2f", r.Micros), fmt.Sprintf("%.3f", r.AlgBW), fmt.Sprintf("%.3f", r.BusBW), wrong, "")
+	}
+	return w.Flush()
+}
+
+// printCounts shows what the plugin has counted, of all calls on all ranks: the
+// measured ones, and those around them.
+func printCounts(out io.Writer, counts map[string]int64) error {
+	if len(counts) == 0 {
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	row(w, "PLUGIN", "COUNT", "")
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		row(w, name, strconv.FormatInt(counts[name], 10), "")
 	}
 	return w.Flush()
 }

@@ -12,12 +12,16 @@ import (
 )
 
 func newDoctor() *cobra.Command {
-	return &cobra.Command{
+	var dirs []string
+	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "What this machine can run: cores, instruction sets, backends, a two-rank self-test",
 		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r := doctor.Examine()
+			r := struct {
+				*doctor.Report
+				Plugins []backendInfo `json:"plugins"`
+			}{doctor.Examine(), findPlugins(cmd.Context(), dirs)}
 			out := cmd.OutOrStdout()
 			if wantsJSON(cmd) {
 				if err := printJSON(out, r); err != nil {
@@ -27,7 +31,10 @@ func newDoctor() *cobra.Command {
 				w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 				row(w, "machine", fmt.Sprintf("%s/%s, %d cores", r.OS, r.Arch, r.Cores))
 				row(w, "kernels", fmt.Sprintf("%s (it can run %s; DRUN_KERNEL forces one)", r.Kernels, strings.Join(r.Paths, ", ")))
-				row(w, "backends", strings.Join(r.Backends, ", "))
+				row(w, "backends", strings.Join(r.Backends, ", ")+" (built in)")
+				for _, p := range r.Plugins {
+					row(w, "plugin", fmt.Sprintf("%s %s, %s: %s", p.Name, p.Version, p.Path, p.verdict()))
+				}
 				outcome := fmt.Sprintf("ok, in %.2f s", r.SelfTest.Seconds)
 				if !r.SelfTest.OK {
 					outcome = "FAILED"
@@ -44,4 +51,6 @@ func newDoctor() *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().StringArrayVar(&dirs, "plugin-dir", nil, "`folder` to look for plugins in first (repeatable)")
+	return cmd
 }

@@ -23,6 +23,7 @@ import (
 func newRun() *cobra.Command {
 	var o launch.Options
 	var nproc string
+	var join joinFlags
 	cmd := &cobra.Command{
 		Use:   "run RECIPE.star",
 		Short: "Run a recipe",
@@ -34,12 +35,16 @@ func newRun() *cobra.Command {
 				return err
 			}
 			o.Recipe, o.Nproc = args[0], n
+			if o.Join, err = join.joining(cmd); err != nil {
+				return err
+			}
 			return runRecipe(cmd, o)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVarP(&nproc, "nproc", "n", "1", "ranks on this machine, or auto: one a core")
-	f.StringVar(&o.Backend, "backend", defaultBackend(), "engine of the collectives: shm or a plugin's `name` ($DRUN_BACKEND)")
+	f.StringVar(&o.Backend, "backend", defaultBackend(), "engine of the collectives: shm or a plugin's `name` ($DRUN_BACKEND, $TORCH_DISTRIBUTED_BACKEND; default shm, over several nodes gloo or nccl)")
+	f.BoolVar(&o.Deterministic, "deterministic", false, "reductions in the order of the ranks, whatever the backend: the bits of shm")
 	f.StringArrayVar(&o.Plugins, "plugin-dir", nil, "`folder` to look for plugins in first (repeatable)")
 	f.StringArrayVarP(&o.Params, "param", "p", nil, "set a parameter of the recipe, as `name=value` (repeatable)")
 	f.Int64Var(&o.Seed, "seed", 0, "seed of all random numbers")
@@ -50,12 +55,13 @@ func newRun() *cobra.Command {
 	f.IntVar(&o.Threads, "threads", 0, "kernel threads a rank (default: cores/ranks)")
 	f.StringArrayVar(&o.DataDirs, "data", nil, "`folder` that the recipe may read besides its own (repeatable)")
 	f.DurationVar(&o.Grace, "grace", 30*time.Second, "time to end by itself after a signal, for a recipe that asks run.should_stop()")
+	join.add(f)
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		switch name {
 		case "nproc-per-node", "nproc_per_node": // torchrun's
 			name = "nproc"
 		}
-		return pflag.NormalizedName(name)
+		return pflag.NormalizedName(normalizeJoin(name))
 	})
 	help := cmd.HelpFunc()
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -108,7 +114,7 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	o.Stdout, o.Stderr, o.Signals = cmd.OutOrStdout(), cmd.ErrOrStderr(), signals
 	o.Terminal = o.Stderr == os.Stderr && term.IsTerminal(int(os.Stderr.Fd()))
 
-	if o.Backend != "shm" {
+	if o.Backend != "shm" && (o.Backend != "" || o.Join != nil) {
 		// Found later than the backend, whose absence says more.
 		o.PluginHost, _ = host.FindProgram()
 	}
@@ -118,13 +124,16 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	}
 	out := cmd.ErrOrStderr()
 	if f := result.Failure; f != nil {
-		fmt.Fprintf(out, "drun: %s\n", launch.Message(f, o.Nproc))
+		fmt.Fprintf(out, "drun: %s\n", launch.Message(f, result.Ranks))
 		if text := result.Standing(); text != "" {
 			fmt.Fprintln(out, text)
 		}
 		if f.Hint != "" {
 			fmt.Fprintf(out, "  hint: %s\n", f.Hint)
 		}
+	}
+	if o.Join != nil && o.Join.Index > 0 {
+		fmt.Fprint(out, o.Join.Name()+" of ")
 	}
 	fmt.Fprintf(out, "run %d %s: %s in %.1fs\n", result.ID, result.Name, result.Code.Status(), result.Seconds)
 	if result.Code != engine.ExitDone {

@@ -1,21 +1,64 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"sync"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// buildPlugins puts the program that starts plugins, and the example plugin,
-// into a folder.
+// built is where the programs are that start plugins and are plugins, once a
+// script has asked for them.
+var built struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// buildPlugins puts the program that starts plugins, the example plugin and, where
+// its library is, the one for Gloo into a folder.
 func buildPlugins(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: plugins DIR")
 	}
-	dir := ts.MkAbs(args[0])
-	for name, pkg := range map[string]string{"drun-plugin-host": "drun/cmd/drun-plugin-host", "drun-backend-example": "drun/plugins/example"} {
-		if out, err := exec.Command("go", "build", "-o", dir+"/"+name, pkg).CombinedOutput(); err != nil {
-			ts.Fatalf("%v\n%s", err, out)
+	built.once.Do(func() {
+		packages := []string{"drun/cmd/drun-plugin-host"}
+		if haveGloo() {
+			packages = append(packages, "drun/plugins/gloo/drun-backend-gloo")
 		}
+		build := func(to string, packages ...string) {
+			out, err := exec.Command("go", append([]string{"build", "-tags", "gloo", "-o", to}, packages...)...).CombinedOutput()
+			if err != nil && built.err == nil {
+				built.err = fmt.Errorf("%w\n%s", err, out)
+			}
+		}
+		build(built.dir, packages...)
+		build(filepath.Join(built.dir, "drun-backend-example"), "drun/plugins/example")
+	})
+	ts.Check(built.err)
+	ts.Check(os.MkdirAll(ts.MkAbs(args[0]), 0o755))
+	programs, err := os.ReadDir(built.dir)
+	ts.Check(err)
+	for _, p := range programs { // copies, since scripts change them
+		ts.Check(copyProgram(filepath.Join(built.dir, p.Name()), filepath.Join(ts.MkAbs(args[0]), p.Name())))
 	}
+}
+
+func copyProgram(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
 }

@@ -19,6 +19,7 @@ var update = flag.Bool("update", false, "rewrite expected outputs in the scripts
 
 // TestScript runs testdata/script/*.txtar: one file a subject.
 func TestScript(t *testing.T) {
+	built.dir = t.TempDir()
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: *update,
@@ -32,6 +33,9 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
+			if name == "gloo" {
+				return haveGloo(), nil
+			}
 			if name == "mounts" {
 				return mounts(), nil
 			}
@@ -41,6 +45,9 @@ func TestScript(t *testing.T) {
 			"exits":    exits,
 			"plugins":  buildPlugins,
 			"logged":   logged,
+			"freeport": freePort,
+			"listen":   listen,
+			"sleep":    pause,
 			"signal":   sendSignal,
 			"nothing":  nothingLeft,
 			"badbytes": badBytes,

@@ -31,7 +31,8 @@ type Board struct {
 	head  *header
 	rank  int
 	world int
-	own   *slot // nil for an observer
+	own   *slot  // nil for an observer
+	near  [2]int // see Near
 	names names
 
 	guards []*guard // of this rank's groups

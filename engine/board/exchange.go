@@ -2,6 +2,7 @@ package board
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"drun/collective"
@@ -9,12 +10,13 @@ import (
 
 // exchanger compares the calls of a backend that does not do it itself. Every
 // rank posts its fingerprint and waits until all of the group have posted
-// theirs: one round, before the backend sees the call.
+// theirs: one round, before the backend sees the call. Ranks of several nodes
+// share no board, and gather the fingerprints with the backend.
 type exchanger struct {
 	collective.Comm
 	win   *window
 	own   *line
-	lines []*line // of all ranks of the group
+	lines []*line // of all ranks of the group; nil when some are on other nodes
 
 	start sync.Mutex    // calls of Start come from several goroutines
 	last  chan struct{} // closed when the latest asynchronous collective is done; may be nil
@@ -28,6 +30,10 @@ type exchanger struct {
 func newExchanger(comm collective.Comm, g *guard) *exchanger {
 	x := &exchanger{Comm: comm, win: g.win, own: g.line}
 	for _, rank := range g.ranks {
+		if !g.board.isNear(rank) {
+			x.lines = nil
+			break
+		}
 		x.lines = append(x.lines, g.win.line(rank))
 	}
 	x.background.Context, x.end = context.WithCancelCause(context.Background())
@@ -113,6 +119,11 @@ func (w *exchanged) run(ctx context.Context) error {
 	if err := w.x.compare(ctx, w.call.Seq, w.call.Fingerprint); err != nil {
 		return err
 	}
+	if w.call.Kind == collective.AllToAll {
+		if err := w.x.compareCounts(ctx, &w.call); err != nil {
+			return err
+		}
+	}
 	w.x.start.Lock()
 	inner, err := w.x.Comm.Start(&w.call)
 	w.x.start.Unlock()
@@ -124,6 +135,9 @@ func (w *exchanged) run(ctx context.Context) error {
 
 // compare posts the fingerprint of collective seq and waits for all ranks'.
 func (x *exchanger) compare(ctx context.Context, seq, fingerprint uint64) error {
+	if x.lines == nil {
+		return x.gather(ctx, fingerprint)
+	}
 	own := &x.own.posted[seq%2]
 	own.fingerprint = fingerprint
 	own.seq.Store(seq)
@@ -147,6 +161,56 @@ func (x *exchanger) compare(ctx context.Context, seq, fingerprint uint64) error 
 	}
 	if !same {
 		return collective.ErrFingerprint
+	}
+	return nil
+}
+
+// compareCounts tells every rank how many elements each other will send it,
+// which no fingerprint can hold: the engine would find out in the midst of it.
+func (x *exchanger) compareCounts(ctx context.Context, c *collective.Call) error {
+	coming := make([]int64, x.Size())
+	leaving := evenly(c.Counts, c.Send.Count(), x.Size())
+	if err := x.do(ctx, collective.NewAllToAll(collective.Of(leaving), collective.Of(coming), nil, nil)); err != nil {
+		return err
+	}
+	if !slices.Equal(coming, evenly(c.RecvCounts, c.Recv.Count(), x.Size())) {
+		return collective.ErrFingerprint
+	}
+	return nil
+}
+
+// evenly gives the counts, or the equal ones that nil stands for.
+func evenly(counts []int, total, ranks int) []int64 {
+	out := make([]int64, ranks)
+	for i := range out {
+		if out[i] = int64(total / ranks); counts != nil {
+			out[i] = int64(counts[i])
+		}
+	}
+	return out
+}
+
+// do makes a call of the exchanger's own.
+func (x *exchanger) do(ctx context.Context, call collective.Call) error {
+	x.start.Lock()
+	work, err := x.Comm.Start(&call)
+	x.start.Unlock()
+	if err != nil {
+		return err
+	}
+	return work.Wait(ctx)
+}
+
+// gather compares over the backend.
+func (x *exchanger) gather(ctx context.Context, fingerprint uint64) error {
+	all := make([]int64, x.Size())
+	if err := x.do(ctx, collective.NewAllGather(collective.Of([]int64{int64(fingerprint)}), collective.Of(all))); err != nil {
+		return err
+	}
+	for _, f := range all {
+		if f != int64(fingerprint) {
+			return collective.ErrFingerprint
+		}
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 const (
 	tableGrace = 250 * time.Millisecond
 	agentGrace = 2 * time.Second
+	farGrace   = 400 * time.Millisecond // for the boards of other nodes
 )
 
 // overError ends a wait for a rank that will not come.
@@ -115,7 +116,24 @@ func (g *guard) explain(w *work, err error) error {
 		g.comm.Abort(g.broken)
 		return err
 	}
+	if errors.As(err, new(*collective.BackendError)) {
+		// An engine notices that a rank has left before the board is looked at.
+		if rank := g.returned(w); rank >= 0 {
+			return g.fail(g.mismatch(w, fmt.Sprintf("rank %d has returned from main while others wait for it", rank)))
+		}
+	}
 	return g.fail(err)
+}
+
+// returned gives a rank that the call needs and that has returned; -1: none.
+func (g *guard) returned(w *work) int {
+	for i := range g.needed() {
+		rank := g.ranks[i]
+		if g.board.State(rank) == collective.Returned && (w.seq == 0 || g.win.line(rank).arrived.Load() < w.seq) {
+			return rank
+		}
+	}
+	return -1
 }
 
 // fail makes err the end of this group and of the run, unless the run has
@@ -144,6 +162,7 @@ func (g *guard) await(seq uint64) {
 }
 
 func (g *guard) mismatch(w *work, reason string) error {
+	g.meet()
 	e := &collective.MismatchError{Group: g.group, Seq: w.seq, Reason: reason}
 	for i := range g.comm.Size() {
 		e.Rows = append(e.Rows, g.board.rowAt(g.win, g.ranks[i], g.group, w.seq))

@@ -56,6 +56,7 @@ type header struct {
 	abortAt  int64
 	stop     atomic.Uint32
 	asked    atomic.Uint32
+	adopted  atomic.Uint32 // mirrors, see mirror.go
 
 	groups      atomic.Uint32 // group numbers in use are below this
 	snapshotLen uint32

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/big"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"drun/collective/shm"
 	"drun/engine"
 	"drun/engine/board"
+	"drun/engine/nodes"
 	"drun/engine/rendezvous"
 	"drun/history"
 )
@@ -26,12 +26,16 @@ const killAfter = 500 * time.Millisecond
 type event struct {
 	rank  int
 	msg   *engine.ToAgent
-	exit  *os.ProcessState
+	exit  *nodes.Exit
 	saved *savedEvent
+	from  *node // who sent what follows
+	sig   os.Signal
+	look  *nodes.Look
 }
 
 func (a *agent) execute() (*Result, error) {
 	if err := bounded(a.o.Home, a.o.Patience, a.begin); err != nil {
+		a.dismiss(&Result{Code: codeOf(err), Failure: &engine.Failure{Rank: board.Observer, Code: codeOf(err), Message: err.Error()}})
 		return nil, err
 	}
 	runtime.LockOSThread() // see spawn
@@ -62,7 +66,7 @@ func (a *agent) enter() (err error) {
 		a.params = a.from.inherit(a.params)
 	}
 	a.record, err = a.db.Begin(history.RunInfo{
-		Name: a.o.Name, Recipe: a.bundle.Name, WorldSize: a.o.Nproc, Backend: a.o.Backend, Seed: a.o.Seed,
+		Name: a.o.Name, Recipe: a.bundle.Name, WorldSize: a.world, Backend: a.o.Backend, Seed: a.o.Seed,
 		Threads: a.o.Threads, Version: a.o.Version, Command: a.o.Command, Started: a.started,
 	})
 	if err != nil {
@@ -94,7 +98,7 @@ func (a *agent) enter() (err error) {
 
 // start makes the shared memory and starts every rank.
 func (a *agent) start() error {
-	boardFile, err := board.Create(a.o.Nproc)
+	boardFile, err := board.Create(a.world)
 	if err != nil {
 		return err
 	}
@@ -102,17 +106,18 @@ func (a *agent) start() error {
 		return err
 	}
 	shared := []*os.File{boardFile}
-	if a.o.Nproc > 1 && a.plugin == nil {
-		region, err := shm.Create(a.o.Nproc)
+	if a.world > 1 && a.plugin == nil {
+		region, err := shm.Create(a.world)
 		if err != nil {
 			return err
 		}
-		defer region.Close()
+		a.region = region
 		shared = append(shared, region)
 	}
-	if a.o.Nproc > 1 {
+	if a.world > 1 && a.server == nil {
 		a.meet()
 	}
+	a.startMembers(shared)
 	exe := a.o.Exe
 	if a.plugin != nil && a.o.PluginHost != "" {
 		exe = a.o.PluginHost
@@ -120,7 +125,11 @@ func (a *agent) start() error {
 	if exe == "" {
 		exe = "/proc/self/exe" // the program that runs, also if the file was replaced
 	}
-	for rank := range a.o.Nproc {
+	for rank := range a.world {
+		if n := a.nodeOf(rank); n != nil {
+			a.procs = append(a.procs, &process{rank: rank, node: n})
+			continue
+		}
 		job := a.job(rank)
 		p, err := spawn(exe, job, shared, func(rank int, stderr bool, text string) {
 			a.console.line(rank, stderr, text)
@@ -135,6 +144,9 @@ func (a *agent) start() error {
 			a.o.OnSpawn(rank, p.cmd.Process.Pid)
 		}
 		go p.serve(job, a.events, a.keeper.await)
+	}
+	for _, n := range a.nodes {
+		go a.hear(n)
 	}
 	return nil
 }
@@ -152,23 +164,12 @@ func (a *agent) meet() {
 }
 
 func (a *agent) job(rank int) *engine.Job {
-	dirs := make([]string, len(a.o.DataDirs))
-	for i, dir := range a.o.DataDirs {
-		dirs[i] = dir
-		if abs, err := filepath.Abs(dir); err == nil {
-			dirs[i] = abs
-		}
-	}
-	var plugin *engine.Plugin
-	if p := a.plugin; p != nil {
-		plugin = &engine.Plugin{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Mark: p.Mark}
-	}
 	return &engine.Job{
-		Plugin: plugin,
-		RunID:  a.record.ID, RunName: a.record.Name, Place: rendezvous.Local(rank, a.o.Nproc),
+		Plugin: pluginOf(a.plugin),
+		RunID:  a.record.ID, RunName: a.record.Name, Place: a.places[rank], Near: a.near(rank), NodeAddress: a.address, Deterministic: a.o.Deterministic,
 		Seed: uint64(a.o.Seed), Backend: a.o.Backend, Recipe: a.bundle.Name, Dir: a.bundle.Dir, Main: a.bundle.Main,
-		Sources: a.bundle.Sources, DataDirs: dirs, Params: a.params, Resume: a.from != nil, Timeout: a.o.Timeout,
-		Threads: a.o.Threads, Heap: a.o.Heap, Testing: a.o.Testing, Watched: a.o.Terminal, Store: a.meeting,
+		Sources: a.bundle.Sources, DataDirs: absolute(a.o.DataDirs), Params: a.params, Resume: a.from != nil, Timeout: a.o.Timeout,
+		Threads: a.o.Threads, Heap: a.o.Heap, Testing: a.o.Testing, Counted: a.o.Counted, Watched: a.o.Terminal, Store: a.meeting,
 	}
 }
 
@@ -180,7 +181,7 @@ func (a *agent) pluginRecord(version string) history.Plugin {
 func (a *agent) watch() {
 	var deadline <-chan time.Time // of the ranks that were told to end
 	var watched <-chan time.Time  // somebody looks on
-	if a.o.Terminal && a.o.Nproc > 1 {
+	if a.o.Terminal && a.world > 1 {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
 		watched = tick.C
@@ -199,15 +200,22 @@ func (a *agent) watch() {
 			case ev.exit != nil:
 				alive--
 				a.exited(ev.rank, ev.exit)
+			case ev.look != nil:
+				a.looking = append(a.looking, ev.look)
+				a.look()
+			case ev.sig != nil:
+				a.signal(ev.sig, ev.from)
 			}
 		case err := <-a.keeper.faults:
 			a.fail(a.storageFailure(err))
 		case sig, ok := <-a.o.Signals:
 			if ok {
-				a.signal(sig)
+				a.signal(sig, nil)
 			}
 		case <-watched:
 			a.stalled()
+		case <-a.lookAround:
+			a.look()
 		case <-a.grace:
 			a.interrupt(a.signalled)
 		case <-deadline:
@@ -217,6 +225,7 @@ func (a *agent) watch() {
 				}
 			}
 			deadline = time.After(killAfter)
+			a.giveUp()
 		}
 	}
 }
@@ -237,6 +246,12 @@ func (a *agent) message(rank int, m *engine.ToAgent) {
 	if m.Version != nil && a.plugin != nil {
 		a.keeper.do(func() error { return a.record.AddPlugin(a.pluginRecord(*m.Version)) })
 	}
+	for name, n := range m.Counts {
+		if a.counts == nil {
+			a.counts = map[string]int64{}
+		}
+		a.counts[name] += n
+	}
 	switch {
 	case m.Progress != nil:
 		a.console.progress(m.Progress)
@@ -253,16 +268,15 @@ func (a *agent) message(rank int, m *engine.ToAgent) {
 }
 
 // exited handles the end of a worker's process.
-func (a *agent) exited(rank int, state *os.ProcessState) {
+func (a *agent) exited(rank int, exit *nodes.Exit) {
 	p := a.procs[rank]
 	p.exited = true
 	if !p.reported && a.ended.IsZero() {
-		text, _ := how(state)
 		row := a.board.Row(rank)
-		lost := &collective.PeerLostError{Rank: rank, How: text, Last: row}
-		f := &engine.Failure{Rank: rank, Code: engine.ExitRankLost, Message: text, When: board.Now(),
+		lost := &collective.PeerLostError{Rank: rank, How: exit.Text, Last: row}
+		f := &engine.Failure{Rank: rank, Code: engine.ExitRankLost, Message: exit.Text, When: board.Now(),
 			Traceback: "it was last seen " + row.Doing()}
-		if status := state.String(); strings.Contains(status, "killed") {
+		if exit.Killed {
 			f.Hint = "if nobody killed it, the machine may have run out of memory: see dmesg"
 		}
 		a.failures = append(a.failures, f)
@@ -289,6 +303,7 @@ func (a *agent) end(by int, cause error, f *engine.Failure) {
 	a.keeper.release()
 	if a.board != nil {
 		a.board.Abort(by, cause)
+		a.passOn(nil)
 	}
 	for _, p := range a.procs {
 		if !p.exited && !p.reported {
@@ -297,24 +312,34 @@ func (a *agent) end(by int, cause error, f *engine.Failure) {
 	}
 }
 
-// finish closes the run's record once all workers have ended.
+// finish closes the run's record once all workers have ended, and tells the
+// other agents.
 func (a *agent) finish() (*Result, error) {
+	r := &Result{ID: a.record.ID, Name: a.record.Name, Ranks: a.world, Counts: a.counts}
+	err := a.close(r)
+	a.dismiss(r)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// close ends all that the run had open, and fills in how it ended.
+func (a *agent) close(r *Result) error {
 	for _, p := range a.procs {
 		p.drain()
-		p.channel.Close()
 	}
 	a.console.close()
-	r := &Result{ID: a.record.ID, Name: a.record.Name, Ranks: a.o.Nproc}
 	if a.board != nil {
-		if a.o.Nproc > 1 && len(a.failures) > 0 {
+		if a.world > 1 && len(a.failures) > 0 {
 			if r.Snapshot = a.board.Last(); r.Snapshot != nil {
 				a.keepSnapshot(r.Snapshot, engine.First(a.failures).Code.Status())
 			}
 		}
 		a.board.Close()
 	}
-	if a.server != nil {
-		a.server.Close()
+	if a.region != nil {
+		a.region.Close()
 	}
 	answers := a.keeper.close()
 	select {
@@ -326,7 +351,7 @@ func (a *agent) finish() (*Result, error) {
 	r.Failures, r.Failure = a.failures, engine.First(a.failures)
 	if !answers { // then there is no asking again
 		a.unrecorded(r, &hungError{a.o.Home, a.o.Patience})
-		return r, nil
+		return nil
 	}
 	ended := *r // what is left behind may still change it
 	err := bounded(a.o.Home, saveFactor*a.o.Patience, func() error { a.pending.Wait(); return nil })
@@ -335,12 +360,10 @@ func (a *agent) finish() (*Result, error) {
 	}
 	if errors.As(err, new(*hungError)) {
 		a.unrecorded(r, err)
-		return r, nil
+		return nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &ended, nil
+	*r = ended
+	return err
 }
 
 // conclude enters the end of the run in the history and in r. The error is one
@@ -356,7 +379,7 @@ func (a *agent) conclude(r *Result) error {
 	text := ""
 	if f := r.Failure; f != nil {
 		r.Code = f.Code
-		text = strings.TrimRight(Message(f, a.o.Nproc), "\n")
+		text = strings.TrimRight(Message(f, a.world), "\n")
 	} else if a.signalled != nil {
 		r.Code = engine.ExitInterrupted
 	}
@@ -374,7 +397,7 @@ func (a *agent) conclude(r *Result) error {
 func (a *agent) unrecorded(r *Result, err error) {
 	f := a.storageFailure(err)
 	if before := r.Failure; before != nil && before.Code != engine.ExitStorage {
-		f.Traceback = "before that, " + Message(before, a.o.Nproc)
+		f.Traceback = "before that, " + Message(before, a.world)
 	}
 	r.Code, r.Failure = f.Code, f
 }

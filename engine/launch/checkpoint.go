@@ -25,7 +25,7 @@ func (a *agent) save(rank int, part *engine.Part) {
 		a.saves[part.Step] = parts
 	}
 	parts[rank] = part
-	if len(parts) < a.o.Nproc {
+	if len(parts) < a.world {
 		return
 	}
 	delete(a.saves, part.Step)
@@ -83,7 +83,7 @@ func (a *agent) restore(rank int, r *engine.Restore) {
 				ref, err = parseRef(r.Step)
 			}
 			if err == nil {
-				state, err = a.from.part(ref, rank, a.o.Nproc)
+				state, err = a.from.part(ref, rank, a.world)
 			}
 		}
 		switch none := (*checkpoints.ErrNone)(nil); {

@@ -72,8 +72,8 @@ func Describe(name string) (*About, error) {
 			switch {
 			case ev.exit != nil:
 				p.drain()
-				if text, clean := how(ev.exit); !clean {
-					return nil, engine.Errorf(engine.ExitRankLost, "%s: the worker was lost: %s", name, text)
+				if !ev.exit.Clean {
+					return nil, engine.Errorf(engine.ExitRankLost, "%s: the worker was lost: %s", name, ev.exit.Text)
 				}
 				return about, nil
 			case ev.msg.Declared != nil:

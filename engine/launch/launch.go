@@ -14,6 +14,7 @@ import (
 	"drun/checkpoints"
 	"drun/engine"
 	"drun/engine/board"
+	"drun/engine/nodes"
 	"drun/engine/recipe"
 	"drun/engine/rendezvous"
 	"drun/history"
@@ -23,23 +24,26 @@ import (
 // Options are what `drun run` is told.
 type Options struct {
 	Recipe   string
-	Nproc    int      // ranks, at least 1
+	Nproc    int      // ranks that this process starts, at least 1
+	Join     *Joining // makes a world together with other processes; nil: alone
 	Params   []string // name=value
 	Seed     int64
 	Name     string // of the run; "" to have one made up
 	Tags     []string
-	Backend  string
+	Backend  string        // "": shm on one machine, else a network's
 	Plugins  []string      // folders to look for plugins in before all others
 	Resume   string        // RUN[@STEP or @best]
 	Timeout  time.Duration // of collectives
 	Threads  int           // kernel threads a rank; 0: cores/ranks
 	Heap     int           // bytes for a rank's plain values; 0: a share of the machine's memory
 	DataDirs []string
-	Home     string
-	Grace    time.Duration // between a signal and the end
-	Patience time.Duration // with a disk that does not answer; 0: longer than a locked history may take
-	Command  []string      // as the user typed it, for the history
-	Version  string
+	// Deterministic: reductions in rank order, whatever the backend.
+	Deterministic bool
+	Home          string
+	Grace         time.Duration // between a signal and the end
+	Patience      time.Duration // with a disk that does not answer; 0: longer than a locked history may take
+	Command       []string      // as the user typed it, for the history
+	Version       string
 
 	Exe string // the program that workers run; "": this one
 	// PluginHost is the program that workers run instead when the backend is a plugin.
@@ -49,6 +53,7 @@ type Options struct {
 	Terminal   bool             // Stderr is a terminal: show progress
 	Signals    <-chan os.Signal // of the kinds in Signals
 	Testing    bool             // give the recipe the testing module
+	Counted    bool             // gather the plugin's statistics
 	OnSpawn    func(rank, pid int)
 }
 
@@ -62,6 +67,8 @@ type Result struct {
 	Failures []*engine.Failure // of every rank, Failure among them
 	Snapshot *board.Snapshot   // what the ranks did when the run failed; nil for one rank
 	Seconds  float64
+	// Counts are the plugin's statistics, summed over the ranks; with Options.Counted.
+	Counts map[string]int64
 }
 
 // Run runs a recipe to its end. The error is one that kept the run from being
@@ -70,10 +77,7 @@ func Run(o Options) (*Result, error) {
 	if o.Nproc < 1 {
 		return nil, engine.Errorf(engine.ExitUsage, "a run has at least 1 rank, not %d", o.Nproc)
 	}
-	if o.Backend == "" {
-		o.Backend = "shm"
-	}
-	plugin, err := findBackend(o)
+	o, plugin, err := chooseBackend(o)
 	if err != nil {
 		return nil, err
 	}
@@ -96,11 +100,25 @@ func Run(o Options) (*Result, error) {
 		o.Patience = patience
 	}
 	if o.Threads < 1 {
-		o.Threads = max(1, runtime.NumCPU()/o.Nproc)
+		o.Threads = max(1, runtime.NumCPU()/o.ranksHere())
 	}
-	a := &agent{o: o, plugin: plugin, bundle: bundle, params: params, started: time.Now(), events: make(chan event, 64), console: console{
-		out: o.Stdout, err: o.Stderr, prefix: o.Nproc > 1, terminal: o.Terminal,
+	if o.Join != nil && o.Join.Index > 0 {
+		m := &member{o: o, plugin: plugin, bundle: bundle}
+		m.console.out, m.console.err, m.console.prefix = o.Stdout, o.Stderr, true
+		return m.run()
+	}
+	a := &agent{o: o, plugin: plugin, bundle: bundle, params: params, started: time.Now(), events: make(chan event, 64), world: o.Nproc, console: console{
+		out: o.Stdout, err: o.Stderr, prefix: o.Nproc > 1 || o.Join != nil, terminal: o.Terminal,
 	}}
+	for rank := range o.Nproc {
+		a.places = append(a.places, rendezvous.Local(rank, o.Nproc))
+	}
+	if o.Join != nil {
+		if err := a.gather(); err != nil {
+			return nil, err
+		}
+		a.started = time.Now()
+	}
 	return a.execute()
 }
 
@@ -121,6 +139,7 @@ type agent struct {
 	board   *board.Board
 	server  *rendezvous.Server // of the key-value store; nil in a world of one
 	meeting engine.Meeting
+	region  *os.File // shm's; nil with a plugin, and in a world of one
 	procs   []*process
 	events  chan event
 
@@ -131,21 +150,16 @@ type agent struct {
 	pending   sync.WaitGroup   // saves and restores under way
 	ended     time.Time        // when the ranks were told to end; zero: not yet
 	saves     map[int64]map[int]*engine.Part
-}
 
-// Backends lists what is built in for --backend.
-func Backends() []string { return []string{"shm"} }
-
-// findBackend finds the plugin of a backend that is not built in, and verifies it.
-func findBackend(o Options) (*host.Plugin, error) {
-	if o.Backend == "shm" {
-		return nil, nil
-	}
-	p, err := host.Find(o.Backend, host.Dirs(o.Plugins...))
-	if err != nil {
-		return nil, err
-	}
-	return p, host.Verify(o.Home, p)
+	world      int                // ranks
+	places     []rendezvous.Place // by rank
+	nodes      []*node            // the other agents; none when all ranks are ours
+	oneBoard   bool               // they share this one's
+	address    string             // of this machine, as they reach it
+	signallers map[*node]bool     // who has passed a signal on that was noted
+	counts     map[string]int64   // see Result
+	looking    []*nodes.Look      // wanted from all boards
+	lookAround <-chan time.Time   // when to look who waits
 }
 
 func parseParams(given []string) ([]engine.Param, error) {

@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"fmt"
 	"os"
 	"syscall"
 	"time"
@@ -18,19 +17,28 @@ var Signals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, sysc
 // signal handles a signal. SIGQUIT shows what every rank does; SIGUSR1 asks the
 // recipe to end, as run.should_stop() tells it. SIGINT and SIGTERM give a recipe
 // that looks there the grace to end by itself; any other is ended at once, and
-// so is any on a second signal.
-func (a *agent) signal(sig os.Signal) {
+// so is any on a second signal. A terminal sends one to the agents of all nodes
+// (from; nil: this one), which is one signal still.
+func (a *agent) signal(sig os.Signal, from *node) {
 	switch {
 	case a.board == nil:
 	case sig == syscall.SIGQUIT:
+		a.look()
 		a.show("SIGQUIT")
 		return
 	case sig == syscall.SIGUSR1:
 		a.board.RequestStop()
 		return
 	}
-	if a.signalled != nil || a.board == nil || !a.board.StopObserved() {
+	if a.signallers[from] || a.board == nil || !a.board.StopObserved() {
 		a.interrupt(sig)
+		return
+	}
+	if a.signallers == nil {
+		a.signallers = map[*node]bool{}
+	}
+	a.signallers[from] = true
+	if a.signalled != nil {
 		return
 	}
 	a.signalled = sig
@@ -40,9 +48,12 @@ func (a *agent) signal(sig os.Signal) {
 
 func (a *agent) interrupt(sig os.Signal) {
 	a.signalled, a.grace = sig, nil
-	name := sig.String()
+	a.fail(&engine.Failure{Rank: board.Observer, Code: engine.ExitInterrupted, Message: "interrupted by " + signalName(sig), When: board.Now()})
+}
+
+func signalName(sig os.Signal) string {
 	if n, ok := sig.(syscall.Signal); ok {
-		name = unix.SignalName(n)
+		return unix.SignalName(n)
 	}
-	a.fail(&engine.Failure{Rank: board.Observer, Code: engine.ExitInterrupted, Message: fmt.Sprintf("interrupted by %s", name), When: board.Now()})
+	return sig.String()
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"drun/engine"
+	"drun/engine/nodes"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,6 +25,7 @@ type process struct {
 	outbox  chan *engine.ToWorker
 	output  sync.WaitGroup // its stdout and stderr are being read
 	pipes   []*os.File
+	node    *node // whose agent has the process; nil: it is ours, and the fields above are set
 
 	reported bool // it said how its rank ended
 	exited   bool
@@ -81,6 +83,12 @@ func spawn(exe string, job *engine.Job, shared []*os.File, onLine func(rank int,
 // environment tells a worker its place and its run, for tools that look.
 func environment(job *engine.Job) []string {
 	env := job.Place.Environ()
+	if job.Deterministic {
+		env = append(env, "DRUN_DETERMINISTIC=1")
+	}
+	if job.NodeAddress != "" {
+		env = append(env, "DRUN_NODE_ADDRESS="+job.NodeAddress)
+	}
 	if host, port, err := net.SplitHostPort(job.Store.Address); err == nil {
 		env = append(env, "MASTER_ADDR="+host, "MASTER_PORT="+port)
 	}
@@ -100,6 +108,10 @@ const outboxSize = 16
 // send queues a message. They are sent in order by one goroutine, since a worker
 // that is stopped or busy may take its time.
 func (p *process) send(msg *engine.ToWorker) {
+	if p.node != nil {
+		p.node.link.Send(&nodes.ToMember{Rank: p.rank, Msg: msg})
+		return
+	}
 	select {
 	case p.outbox <- msg:
 	default: // it reads nothing any more
@@ -139,12 +151,16 @@ func (p *process) listen(events chan<- event, await func()) {
 		await()
 	}
 	_ = p.cmd.Wait() // its state says how it ended
-	events <- event{rank: p.rank, exit: p.cmd.ProcessState}
+	events <- event{rank: p.rank, exit: how(p.cmd.ProcessState)}
 }
 
 // drain waits until all the worker's output has been read. Something that it
 // started may hold the pipes open: that is not waited for.
 func (p *process) drain() {
+	if p.node != nil {
+		return
+	}
+	defer p.channel.Close()
 	read := make(chan struct{})
 	go func() {
 		p.output.Wait()
@@ -164,21 +180,25 @@ const drainAtMost = time.Second
 
 // kill ends the worker and whatever it started.
 func (p *process) kill() {
+	if p.node != nil {
+		p.node.link.Send(&nodes.ToMember{Kill: true})
+		return
+	}
 	if err := unix.Kill(-p.cmd.Process.Pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 		_ = p.cmd.Process.Kill()
 	}
 }
 
-// how says how the process ended, and whether by itself with status 0.
-func how(state *os.ProcessState) (text string, clean bool) {
+// how says how the process ended.
+func how(state *os.ProcessState) *nodes.Exit {
 	status, ok := state.Sys().(syscall.WaitStatus)
 	switch {
 	case ok && status.Signaled():
-		return fmt.Sprintf("killed by signal %d (%s)", status.Signal(), unix.SignalName(status.Signal())), false
+		return &nodes.Exit{Text: fmt.Sprintf("killed by signal %d (%s)", status.Signal(), unix.SignalName(status.Signal())), Killed: true}
 	case state.ExitCode() == 0:
-		return "exited", true
+		return &nodes.Exit{Text: "exited", Clean: true}
 	}
-	return fmt.Sprintf("exited with status %d", state.ExitCode()), false
+	return &nodes.Exit{Text: fmt.Sprintf("exited with status %d", state.ExitCode())}
 }
 
 func socketpair() (ours, theirs *os.File, err error) {

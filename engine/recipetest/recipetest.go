@@ -13,13 +13,16 @@
 //	# prints: text            a line that some rank prints
 //	# timeout: 1s             --timeout
 //	# params: a=1 b=2         -p
+//	# deterministic: yes      --deterministic
 package recipetest
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,12 +33,31 @@ import (
 )
 
 // Main is the TestMain of a package that runs recipes: the test's own program
-// serves as the workers' too.
-func Main(m *testing.M) {
+// serves as the workers' too. With a way to start plugins these can be among the
+// backends; they are looked for as drun does.
+func Main(m *testing.M, plugins ...worker.Starter) {
 	if worker.Invoked() {
-		os.Exit(worker.Main())
+		os.Exit(worker.Main(plugins...))
 	}
 	os.Exit(m.Run())
+}
+
+var allSizes = flag.Bool("all-sizes", false, "run recipes on plugins at every world size that they name, not only at one")
+
+// sizes are the world sizes at which a chunk runs on a backend. A plugin is a
+// process more for each rank, so it gets one: of 4 ranks or else the largest, but none of one.
+func sizes(s setting, backend string) []int {
+	largest := slices.Max(s.ranks)
+	switch {
+	case backend == "shm", *allSizes:
+		return s.ranks
+	case largest == 1:
+		return nil
+	}
+	if i := slices.Index(s.ranks, 4); i >= 0 {
+		return []int{4}
+	}
+	return []int{largest}
 }
 
 // Run runs every chunk of the .star files in dir on the backends.
@@ -61,7 +83,7 @@ func Run(t *testing.T, dir string, backends ...string) {
 				t.Fatalf("%s: %s: %v", file, c.Name, err)
 			}
 			for _, backend := range backends {
-				for _, ranks := range s.ranks {
+				for _, ranks := range sizes(s, backend) {
 					m.want(c, backend, ranks)
 					t.Run(fmt.Sprintf("%s/%s/%s-%d", strings.TrimSuffix(c.File, ".star"), c.Name, backend, ranks), func(t *testing.T) {
 						m.result(c, backend, ranks, runCell(t, dir, c, s, backend, ranks))
@@ -89,7 +111,7 @@ func runCell(t *testing.T, dir string, c chunk.Chunk, s setting, backend string,
 	start := time.Now()
 	result, err := launch.Run(launch.Options{
 		Recipe: recipe, Nproc: ranks, Backend: backend, Home: filepath.Join(folder, ".drun"), Params: s.params,
-		Timeout: s.timeout, Threads: 1, Heap: 256 << 20, Testing: true, Stdout: &out, Stderr: &errs,
+		Timeout: s.timeout, Threads: 1, Heap: 256 << 20, Testing: true, Deterministic: s.ordered, Stdout: &out, Stderr: &errs,
 		OnSpawn: func(_, pid int) { pids = append(pids, pid) },
 	})
 	took := time.Since(start)

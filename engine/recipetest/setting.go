@@ -18,6 +18,7 @@ type setting struct {
 	timeout    time.Duration
 	prints     string
 	params     []string
+	ordered    bool
 }
 
 func settings(c chunk.Chunk) (s setting, err error) {
@@ -41,6 +42,8 @@ func settings(c chunk.Chunk) (s setting, err error) {
 			s.timeout, err = time.ParseDuration(value)
 		case "prints":
 			s.prints = value
+		case "deterministic":
+			s.ordered = value == "yes"
 		case "params":
 			s.params = strings.Fields(value)
 		default:

@@ -16,8 +16,8 @@ func (e *EnvironError) ExitCode() int { return 2 }
 
 // FromEnviron reads a rank's place, and the address (host:port) where the ranks
 // meet, from the variables that torchrun and its like set: RANK, WORLD_SIZE,
-// MASTER_ADDR and MASTER_PORT; LOCAL_RANK, LOCAL_WORLD_SIZE and GROUP_RANK where
-// they are set, else all ranks are taken to be on one node. lookup is
+// MASTER_ADDR and MASTER_PORT; LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK and
+// GROUP_WORLD_SIZE where they are set, else all ranks are taken to be on one node. lookup is
 // os.LookupEnv. Errors are of type [EnvironError].
 func FromEnviron(lookup func(string) (string, bool)) (p Place, address string, err error) {
 	for _, v := range []string{"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} {
@@ -44,6 +44,7 @@ func FromEnviron(lookup func(string) (string, bool)) (p Place, address string, e
 	p.LocalSize = number("LOCAL_WORLD_SIZE", 1, p.WorldSize, p.WorldSize)
 	p.LocalRank = number("LOCAL_RANK", 0, p.LocalSize-1, p.Rank%p.LocalSize)
 	p.NodeRank = number("GROUP_RANK", 0, p.WorldSize-1, p.Rank/p.LocalSize)
+	p.Nodes = number("GROUP_WORLD_SIZE", 1, p.WorldSize, (p.WorldSize+p.LocalSize-1)/p.LocalSize)
 	of = ""
 	port := number("MASTER_PORT", 1, 65535, 0)
 	if err != nil {

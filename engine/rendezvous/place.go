@@ -11,12 +11,12 @@ import "strconv"
 type Place struct {
 	Rank, WorldSize      int
 	LocalRank, LocalSize int // among the ranks of its node
-	NodeRank             int
+	NodeRank, Nodes      int
 }
 
 // Local is the place of a rank in a world that is one node.
 func Local(rank, world int) Place {
-	return Place{Rank: rank, WorldSize: world, LocalRank: rank, LocalSize: world}
+	return Place{Rank: rank, WorldSize: world, LocalRank: rank, LocalSize: world, Nodes: 1}
 }
 
 // Environ names the place as torchrun does: NAME=value.
@@ -30,6 +30,7 @@ func (p Place) Environ() []string {
 		{"LOCAL_RANK", p.LocalRank},
 		{"LOCAL_WORLD_SIZE", p.LocalSize},
 		{"GROUP_RANK", p.NodeRank},
+		{"GROUP_WORLD_SIZE", p.Nodes},
 	}
 	env := make([]string, len(vars))
 	for i, v := range vars {

@@ -17,13 +17,13 @@ func TestFromEnviron(t *testing.T) {
 		fault string // the variable
 		text  string
 	}{
-		{name: "one node", want: Place{Rank: 5, WorldSize: 8, LocalRank: 5, LocalSize: 8}, addr: "10.0.0.1:29500"},
+		{name: "one node", want: Place{Rank: 5, WorldSize: 8, LocalRank: 5, LocalSize: 8, Nodes: 1}, addr: "10.0.0.1:29500"},
 		{name: "two nodes", set: map[string]string{"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "1"},
-			want: Place{Rank: 5, WorldSize: 8, LocalRank: 1, LocalSize: 4, NodeRank: 1}, addr: "10.0.0.1:29500"},
+			want: Place{Rank: 5, WorldSize: 8, LocalRank: 1, LocalSize: 4, NodeRank: 1, Nodes: 2}, addr: "10.0.0.1:29500"},
 		{name: "nodes of equal size", set: map[string]string{"LOCAL_WORLD_SIZE": "2"},
-			want: Place{Rank: 5, WorldSize: 8, LocalRank: 1, LocalSize: 2, NodeRank: 2}, addr: "10.0.0.1:29500"},
+			want: Place{Rank: 5, WorldSize: 8, LocalRank: 1, LocalSize: 2, NodeRank: 2, Nodes: 4}, addr: "10.0.0.1:29500"},
 		{name: "IPv6", set: map[string]string{"MASTER_ADDR": "::1"},
-			want: Place{Rank: 5, WorldSize: 8, LocalRank: 5, LocalSize: 8}, addr: "[::1]:29500"},
+			want: Place{Rank: 5, WorldSize: 8, LocalRank: 5, LocalSize: 8, Nodes: 1}, addr: "[::1]:29500"},
 		{name: "no rank", set: map[string]string{"RANK": ""}, fault: "RANK", text: "not set"},
 		{name: "no size", set: map[string]string{"WORLD_SIZE": ""}, fault: "WORLD_SIZE", text: "not set"},
 		{name: "no address", set: map[string]string{"MASTER_ADDR": ""}, fault: "MASTER_ADDR", text: "not set"},
@@ -60,7 +60,7 @@ func TestFromEnviron(t *testing.T) {
 
 // What a worker is told can be read back.
 func TestEnvironRoundTrip(t *testing.T) {
-	given := Place{Rank: 3, WorldSize: 4, LocalRank: 1, LocalSize: 2, NodeRank: 1}
+	given := Place{Rank: 3, WorldSize: 4, LocalRank: 1, LocalSize: 2, NodeRank: 1, Nodes: 2}
 	env := map[string]string{"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
 	for _, v := range given.Environ() {
 		name, value, _ := strings.Cut(v, "=")

@@ -34,6 +34,8 @@ type Server struct {
 
 	mu     sync.Mutex
 	conns  map[*conn]bool // whether it has shown the token
+	agents func(net.Conn) // nil: there are none
+	secret string         // that agents show instead of the token
 	guests int            // of conns, those that have not
 	closed bool
 }
@@ -136,7 +138,17 @@ func (s *Server) serve(c *conn) {
 	if err := c.receive(&first, maxHello, time.Now().Add(helloTimeout)); err != nil {
 		return
 	}
-	if subtle.ConstantTimeCompare([]byte(first.Token), []byte(s.token)) != 1 {
+	token := s.token
+	var agents func(net.Conn)
+	if first.Agent {
+		if agents, token = s.forAgents(); agents == nil {
+			return
+		}
+	}
+	if subtle.ConstantTimeCompare([]byte(first.Token), []byte(token)) != 1 {
+		if agents != nil { // a person waits there
+			_ = c.send(&reply{Error: "the secret of the run in DRUN_RDZV_SECRET is another one there"})
+		}
 		return
 	}
 	if first.Version != version {
@@ -145,6 +157,12 @@ func (s *Server) serve(c *conn) {
 	}
 	s.known(c)
 	if err := c.send(&reply{}); err != nil {
+		return
+	}
+	if agents != nil {
+		if c.SetDeadline(time.Time{}) == nil {
+			agents(c.Conn)
+		}
 		return
 	}
 	for {

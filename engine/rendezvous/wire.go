@@ -49,6 +49,7 @@ func (o op) waits() bool { return o == opGet || o == opWait }
 type hello struct {
 	Version int    `cbor:"1,keyasint"`
 	Token   string `cbor:"2,keyasint"`
+	Agent   bool   `cbor:"3,keyasint,omitempty"` // the connection is not for the store: see Server.Agents
 }
 
 const version = 1

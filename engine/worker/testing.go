@@ -12,8 +12,8 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// testing is the module that recipes have under the test runner alone.
-func testing(dir string) *starlib.Module {
+// testModule is the module testing, that recipes have under the test runner alone.
+func testModule(dir string) *starlib.Module {
 	return &starlib.Module{
 		Name: "testing",
 		Doc:  "What tests of recipes need.",

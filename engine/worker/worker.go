@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"drun/collective"
 	"drun/collective/shm"
@@ -68,7 +69,8 @@ type worker struct {
 
 	board  *board.Board
 	thread *starlark.Thread
-	mu     sync.Mutex // guards thread against a cancel that comes early
+	counts func() map[string]int64 // of the backend; nil: it does not count
+	mu     sync.Mutex              // guards thread against a cancel that comes early
 }
 
 func (w *worker) run() int {
@@ -90,7 +92,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	kernel.SetThreads(job.Threads)
 	rank := &starlib.Rank{
 		Rank: job.Place.Rank, WorldSize: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
-		NumNodes: 1, Seed: job.Seed,
+		NodeRank: job.Place.NodeRank, NumNodes: job.Place.Nodes, Seed: job.Seed,
 	}
 	if rank.Files, err = starlib.OpenFiles(job.Dir, job.DataDirs...); err != nil {
 		return err
@@ -98,6 +100,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	if w.board, err = board.Open(os.NewFile(engine.BoardFD, "board"), job.Place.Rank); err != nil {
 		return err
 	}
+	w.board.Near(job.Near[0], job.Near[1])
 	go w.listen()
 	store := w.meet()
 	defer store.Close()
@@ -117,7 +120,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		env.Params[p.Name] = p.Value
 	}
 	if job.Testing {
-		env.Extra = append(env.Extra, testing(job.Dir))
+		env.Extra = append(env.Extra, testModule(job.Dir))
 	}
 	w.board.SetState(collective.Running)
 	u := universe.New(env)
@@ -133,8 +136,15 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		return err
 	}
 	w.board.SetState(collective.Returned)
+	if w.counts != nil && job.Counted {
+		return w.channel.Send(&engine.ToAgent{Counts: w.counts()})
+	}
 	return nil
 }
+
+// joinLimit is how long opening a backend may take, however short the
+// collectives' own limit is: a program starts, and a machine may be busy.
+const joinLimit = 30 * time.Second
 
 // join opens the backend; nil in a world of one, unless the user named a plugin.
 func (w *worker) join(store collective.Store) (collective.Comm, error) {
@@ -152,7 +162,7 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	default:
 		backend = &shm.Backend{File: os.NewFile(engine.ShmFD, "shm")}
 	}
-	ctx, stop := context.WithTimeout(w.ctx, job.Timeout)
+	ctx, stop := context.WithTimeout(w.ctx, max(job.Timeout, joinLimit))
 	defer stop()
 	comm, err := backend.Open(ctx, collective.World{
 		Rank: job.Place.Rank, Size: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
@@ -160,6 +170,12 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	})
 	if cause := context.Cause(w.ctx); cause != nil {
 		return nil, cause // another rank has failed already
+	}
+	if err == nil && job.Plugin != nil {
+		err = warmUp(ctx, comm)
+		if cause := context.Cause(w.ctx); cause != nil {
+			return nil, cause
+		}
 	}
 	if err != nil {
 		return nil, &engine.Error{Code: engine.ExitBackend, Msg: fmt.Sprintf("backend %s: %v", job.Backend, err), Err: err}
@@ -169,6 +185,9 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 		if err := w.channel.Send(&engine.ToAgent{Version: &version}); err != nil {
 			return nil, err
 		}
+	}
+	if c, ok := comm.(interface{ Statistics() map[string]int64 }); ok {
+		w.counts = c.Statistics
 	}
 	return board.Guard(comm, w.board)
 }

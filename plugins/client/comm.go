@@ -210,3 +210,15 @@ func (p *port) request(number uint32) error {
 	}
 	return nil
 }
+
+// Statistics counts what the group has done: calls, bytes and microseconds by
+// kind of call, and what the engine counts itself. nil if the plugin is gone.
+func (c *Comm) Statistics() map[string]int64 {
+	ctx, stop := context.WithTimeout(c.ctx, closeLimit)
+	defer stop()
+	counts, err := c.control.Statistics(ctx, &wire.CommRequest{Comm: c.number})
+	if err != nil {
+		return nil
+	}
+	return counts.Counts
+}

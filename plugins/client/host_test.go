@@ -77,3 +77,29 @@ func example(t testing.TB) *host.Plugin {
 func TestConformance(t *testing.T) {
 	disttest.Conformance(t, func(t testing.TB, n int) []collective.Comm { return world(t, example(t), n) })
 }
+
+// What a plugin has done is counted without its doing.
+func TestStatistics(t *testing.T) {
+	comms := world(t, example(t), 2)
+	done := make(chan error, 2)
+	for _, c := range comms {
+		go func() {
+			err := disttest.Do(c, collective.NewAllReduce(collective.Of(make([]float32, 100)), collective.Sum))
+			if err == nil {
+				err = disttest.Do(c, collective.NewBarrier())
+			}
+			done <- err
+		}()
+	}
+	for range comms {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for rank, c := range comms {
+		got := c.(*Comm).Statistics()
+		if got["all_reduce calls"] != 1 || got["all_reduce bytes"] != 400 || got["barrier calls"] != 1 || got["send calls"] != 0 {
+			t.Errorf("rank %d: %v", rank, got)
+		}
+	}
+}

@@ -15,7 +15,8 @@ import (
 type Options struct {
 	// Interface is the network interface, by name ("eth0") or by an address
 	// that it has ("10.0.0.7"). Empty: loopback if all ranks are on this
-	// machine, else the interface of the route to MASTER_ADDR.
+	// machine, else the one through which the agents of the nodes have met, or
+	// that of the route to MASTER_ADDR.
 	Interface string
 	// Deterministic gathers contributions and adds them in rank order, as the
 	// shm backend does, so that a recipe gives the same bits on both.

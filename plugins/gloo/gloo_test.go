@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,8 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/plugins/internal/enginetest"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) {
@@ -37,7 +41,12 @@ func TestConformanceInRankOrder(t *testing.T) {
 
 // In rank order the bits are those of shm, also where rounding shows.
 func TestSameBitsAsSharedMemory(t *testing.T) {
-	const ranks = 3
+	for _, ranks := range []int{2, 3} {
+		t.Run(fmt.Sprint(ranks), func(t *testing.T) { sameBits(t, ranks) })
+	}
+}
+
+func sameBits(t *testing.T, ranks int) {
 	sum := func(factory disttest.Factory, dtype collective.DType, kind collective.Kind, op collective.ReduceOp, n int) []byte {
 		var result []byte
 		disttest.RunWith(t, factory, ranks, func(t *testing.T, rank int, comm collective.Comm) {
@@ -253,4 +262,38 @@ func timing(comm collective.Comm, args []string) error {
 		}
 	}
 	return nil
+}
+
+// A socket that calls its own port reaches itself, as happens by chance where a
+// peer's port is free again.
+func TestConnectionToItself(t *testing.T) {
+	for _, itself := range []bool{true, false} {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+			t.Fatal(err)
+		}
+		to, err := unix.Getsockname(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !itself {
+			listener, err := net.Listen("tcp4", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer listener.Close()
+			to = &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: listener.Addr().(*net.TCPAddr).Port}
+		}
+		if err := unix.Connect(fd, to); err != nil {
+			t.Fatal(err)
+		}
+		port := to.(*unix.SockaddrInet4).Port
+		if got := slices.Contains(looped(), port); got != itself {
+			t.Errorf("looped: %v, want %v", got, itself)
+		}
+	}
 }

@@ -10,6 +10,7 @@ import "C"
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"unsafe"
@@ -107,6 +108,7 @@ func (e *engine) publish(ctx context.Context) error {
 
 func (e *engine) dial(ctx context.Context) error {
 	var failure [C.ERR_SIZE]C.char
+	ports := map[int]int{} // ranks, by the port of their address
 	for peer := range e.size {
 		if peer == e.rank {
 			continue
@@ -120,6 +122,14 @@ func (e *engine) dial(ctx context.Context) error {
 		}
 		if C.drun_gloo_connect(e.group, C.int(peer), (*C.char)(unsafe.Pointer(&address[0])), C.int(len(address)), &failure[0]) != 0 {
 			return fmt.Errorf("cannot connect to %s", C.GoString(&failure[0]))
+		}
+		if len(address) > 4 { // a sockaddr: its port is in the same place for IPv4 and IPv6
+			ports[int(binary.BigEndian.Uint16(address[2:]))] = peer
+		}
+	}
+	for _, port := range looped() {
+		if peer, ok := ports[port]; ok {
+			return fmt.Errorf("cannot connect to rank %d at port %d: it is not there any more, and the connection led back to this rank", peer, port)
 		}
 	}
 	return nil

@@ -29,12 +29,25 @@ const (
 
 func (s *server) execute(localSize int) {
 	x := &executor{server: s}
+	s.executor.Store(x)
 	if 2*localSize <= sharedmem.Cores() {
 		x.spin = spins
 	}
 	go x.inline()
 	go x.standby()
 }
+
+// settle waits until every call that was submitted has been started: one that
+// nobody waits for still counts.
+func (x *executor) settle() {
+	for end := time.Now().Add(settleLimit); x.arena.Waiting() && time.Now().Before(end); {
+		time.Sleep(50 * time.Microsecond)
+	}
+	x.order.Lock()
+	defer x.order.Unlock()
+}
+
+const settleLimit = 500 * time.Millisecond
 
 // inline runs synchronous calls to their end.
 func (x *executor) inline() {
@@ -114,7 +127,9 @@ type running struct {
 	*executor
 	slot *wire.Slot
 	comm *comm
+	call collective.Call
 	work collective.Work
+	at   time.Time // when it was started
 	// Collectives are reported in their order: whoever sees one done can count
 	// on those before.
 	before, done chan struct{}
@@ -126,18 +141,18 @@ func (r *running) start() bool {
 		if r.comm, err = r.server.comm(r.slot.Comm); err != nil {
 			return err
 		}
-		call, err := r.call()
-		if err != nil {
+		if r.call, err = r.read(); err != nil {
 			return err
 		}
-		if !call.Kind.PointToPoint() {
+		r.at = time.Now()
+		if !r.call.Kind.PointToPoint() {
 			r.before = r.comm.last
-			if call.Async {
+			if r.call.Async {
 				r.done = make(chan struct{})
 				r.comm.last = r.done
 			}
 		}
-		r.work, err = r.comm.Start(&call)
+		r.work, err = r.comm.Start(&r.call)
 		return err
 	})
 	if failure != nil {
@@ -156,6 +171,7 @@ func (r *running) wait() {
 		if err := r.work.Wait(ctx); err != nil {
 			return err
 		}
+		r.comm.done.add(&r.call, time.Since(r.at))
 		if receipt, ok := r.work.(collective.Receipt); ok {
 			r.slot.Source = int32(receipt.Source())
 		}
@@ -180,8 +196,8 @@ func (r *running) end(failure *wire.Failure) {
 	r.arena.Ended.Open()
 }
 
-// call reads the slot.
-func (r *running) call() (collective.Call, error) {
+// read takes the call from the slot.
+func (r *running) read() (collective.Call, error) {
 	s := r.slot
 	c := collective.Call{
 		Kind: collective.Kind(s.Kind), Reduce: collective.ReduceOp(s.Reduce), Root: int(s.Root), Peer: int(s.Peer), Tag: int(s.Tag),

@@ -106,4 +106,5 @@ type comm struct {
 	// Closed when the latest asynchronous collective has been reported; nil
 	// before there was one.
 	last chan struct{}
+	done counters
 }

@@ -27,8 +27,9 @@ type Versioned interface {
 	Version() string
 }
 
-// A Counter is a Comm that counts what it does: calls by the engine's own
-// names, bytes, and the like. They are kept with the run.
+// A Counter is a Comm that counts what it does, by the engine's own names. drun
+// counts the calls of every plugin, their bytes and the microseconds that they
+// took besides; `drun backends bench` shows all of it.
 type Counter interface {
 	Statistics() map[string]int64
 }

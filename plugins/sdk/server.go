@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"drun/collective"
 	"drun/plugins/internal/wire"
@@ -20,6 +21,8 @@ type server struct {
 	arena   *wire.Arena
 	store   *store
 	stdio   sync.Once
+
+	executor atomic.Pointer[executor] // nil before Open
 
 	mu    sync.Mutex
 	comms map[uint32]*comm
@@ -132,14 +135,15 @@ func (s *server) Statistics(_ context.Context, q *wire.CommRequest) (*wire.Count
 	if err != nil {
 		return reply, nil
 	}
-	if counter, ok := c.Comm.(Counter); ok {
-		guarded(func() error { reply.Counts = counter.Statistics(); return nil })
-	}
+	guarded(func() error { reply.Counts = c.statistics(); return nil })
 	return reply, nil
 }
 
 // Close closes a group; with the world, all groups that are open.
 func (s *server) Close(_ context.Context, q *wire.CommRequest) (*wire.Done, error) {
+	if x := s.executor.Load(); x != nil {
+		x.settle()
+	}
 	s.mu.Lock()
 	var closing []*comm
 	for n := s.next; n > 0; n-- { // the world last

@@ -208,7 +208,7 @@ func (r *receive) start(into []byte, tag int) (collective.Work, error) {
 // waiting, and tells whether its message is here.
 func (r *receive) ready() bool {
 	for _, other := range r.g.world.receives[r.route] {
-		if other.body == nil && other.head.Done() {
+		if other.body == nil && other.err == nil && other.head.Done() {
 			other.receiveBody()
 		}
 		if other.body == nil && other.err == nil {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"drun/collective"
 )
@@ -197,10 +198,13 @@ func (c *Comm) wrap(err error) error {
 // Abort ends the calls of this rank with cause, and those of the others.
 func (c *Comm) Abort(cause error) { c.fail(cause) }
 
-// Close ends what is pending and gives back what the engine holds.
+// flushLimit is how long messages on their way out keep a Comm open.
+const flushLimit = time.Second
+
+// Close lets messages that were sent go out, ends what else is pending, and gives back what the engine holds.
 func (c *Comm) Close() error {
 	c.close.Do(func() {
-		pending := c.last != nil && !isClosed(c.last) || c.box.pending()
+		pending := !c.box.flush(flushLimit) || c.last != nil && !isClosed(c.last) || c.box.pending()
 		err := collective.ErrClosed
 		if pending {
 			c.fail(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"drun/collective"
 )
@@ -20,7 +21,7 @@ type mailbox struct {
 	mu       sync.Mutex
 	posted   []*receive // in the order they were started
 	arrived  []*message // that no receive has asked for yet, in order of arrival
-	underway int        // asynchronous calls
+	underway int        // asynchronous receives
 	sends    []chan struct{}
 }
 
@@ -143,7 +144,26 @@ func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 	return s, nil
 }
 
-// pending reports whether a call is under way that nobody waits for.
+// flush waits for messages on their way out: nobody may wait for them, but they
+// were sent. It reports whether all are out.
+func (m *mailbox) flush(limit time.Duration) bool {
+	over := time.After(limit)
+	for _, sent := range m.sends {
+		if sent == nil {
+			continue
+		}
+		select {
+		case <-sent:
+		case <-m.comm.ended:
+			return false
+		case <-over:
+			return false
+		}
+	}
+	return true
+}
+
+// pending reports whether a receive is under way that nobody waits for.
 func (m *mailbox) pending() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -199,14 +219,17 @@ func (m *mailbox) background(call *collective.Call, run func(context.Context) er
 	if call.Limit > 0 {
 		ctx = collective.Within(ctx, call.Limit)
 	}
-	m.mu.Lock()
-	m.underway++
-	m.mu.Unlock()
+	count := func(by int) {
+		if call.Kind == collective.Recv {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.underway += by
+		}
+	}
+	count(1)
 	m.wg.Go(func() {
 		b.err = run(ctx)
-		m.mu.Lock()
-		m.underway--
-		m.mu.Unlock()
+		count(-1)
 		close(b.done)
 	})
 	return b

@@ -3,6 +3,7 @@ package blocking
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"drun/collective"
 )
@@ -35,6 +36,10 @@ func (s *send) run(ctx context.Context) error {
 	}
 	return s.err
 }
+
+// lastMessage is how long the last message of a rank that has left may be on its
+// way through this process.
+const lastMessage = 100 * time.Millisecond
 
 // receive is a message that is waited for.
 type receive struct {
@@ -69,12 +74,18 @@ func (r *receive) run(ctx context.Context) error {
 	if isClosed(r.complete) {
 		return r.err
 	}
-	looked := false
+	var noticed time.Time
 	check := func() error {
 		err, broken := r.box.lost(r)
-		if err == nil || !looked {
-			looked = err != nil // its last message may be on its way to the mailbox
+		if err == nil {
+			noticed = time.Time{}
 			return nil
+		}
+		if noticed.IsZero() {
+			noticed = time.Now()
+		}
+		if time.Since(noticed) < lastMessage {
+			return nil // it may be on its way to the mailbox
 		}
 		if broken {
 			r.box.comm.expire(err)

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"net"
+	"os"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"drun/engine/launch"
+	"drun/engine/rendezvous"
+)
+
+// joinFlags say by hand which of several nodes this is.
+type joinFlags struct {
+	nodes, node, port int
+	meet, host        string
+}
+
+// masterPort is where nodes meet unless a port is given: torchrun's.
+const masterPort = 29500
+
+func (j *joinFlags) add(f *pflag.FlagSet) {
+	f.IntVar(&j.nodes, "nnodes", 1, "nodes that run the recipe together; drun run is started on each")
+	f.IntVar(&j.node, "node-rank", 0, "which of the nodes this is, from 0")
+	f.StringVar(&j.meet, "rdzv", "", "`host:port` where the nodes meet: node 0's")
+	f.StringVar(&j.host, "master-addr", "", "the `host` of --rdzv")
+	f.IntVar(&j.port, "master-port", masterPort, "the `port` of --rdzv")
+}
+
+// normalizeJoin knows torchrun's spellings.
+func normalizeJoin(name string) string {
+	switch name {
+	case "rdzv-endpoint", "rdzv_endpoint":
+		return "rdzv"
+	case "node_rank", "master_addr", "master_port":
+		return name[:len(name)-5] + "-" + name[len(name)-4:]
+	}
+	return name
+}
+
+// joining tells whether this process is one of several of a run: by flags, or by
+// the variables of torchrun, srun or mpirun. Flags win.
+func (j *joinFlags) joining(cmd *cobra.Command) (*launch.Joining, error) {
+	f := cmd.Flags()
+	byHand := false
+	for _, name := range []string{"nnodes", "node-rank", "rdzv", "master-addr", "master-port"} {
+		byHand = byHand || f.Changed(name)
+	}
+	env, found := rendezvous.Found(os.LookupEnv)
+	switch {
+	case byHand:
+		return j.byHand(f)
+	case !found:
+		return nil, nil
+	}
+	place, address, err := rendezvous.FromEnviron(env)
+	if err != nil {
+		return nil, err
+	}
+	if f.Changed("nproc") {
+		return nil, usage("leave out -n, or unset RANK and WORLD_SIZE; for several nodes: --nnodes, --node-rank and --rdzv",
+			"-n says how many ranks to start, but RANK says that this process is rank %d of %d", place.Rank, place.WorldSize)
+	}
+	return &launch.Joining{Address: address, Secret: secret(), Index: place.Rank, Count: place.WorldSize, Place: &place}, nil
+}
+
+func (j *joinFlags) byHand(f *pflag.FlagSet) (*launch.Joining, error) {
+	if j.nodes < 1 || j.nodes > launch.MaxRanks {
+		return nil, usage("", "--nnodes %d: want a number of nodes from 1 to %d", j.nodes, launch.MaxRanks)
+	}
+	if j.node < 0 || j.node >= j.nodes {
+		return nil, usage("", "--node-rank %d: of %d nodes, want one from 0 to %d", j.node, j.nodes, j.nodes-1)
+	}
+	if j.nodes == 1 {
+		return nil, nil
+	}
+	if !f.Changed("node-rank") {
+		return nil, usage("--node-rank 0 on the first node, 1 on the next, …", "--nnodes %d: which of them is this?", j.nodes)
+	}
+	address := j.meet
+	switch {
+	case address != "" && j.host != "":
+		return nil, usage("give one of them", "--rdzv and --master-addr both say where the nodes meet")
+	case address == "" && j.host == "":
+		return nil, usage("for example --rdzv 10.0.0.1:29500, with an address of node 0", "--nnodes %d: where do the nodes meet?", j.nodes)
+	case address == "":
+		address = net.JoinHostPort(j.host, strconv.Itoa(j.port))
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil { // without a port
+		host, port = address, strconv.Itoa(j.port)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return nil, usage("for example --rdzv 10.0.0.1:29500", "port %s: want a number from 1 to 65535", port)
+	}
+	if host == "" {
+		return nil, usage("for example --rdzv 10.0.0.1:29500", "--rdzv %s: the host is missing", address)
+	}
+	return &launch.Joining{Address: net.JoinHostPort(host, port), Secret: secret(), Index: j.node, Count: j.nodes}, nil
+}
+
+func secret() string { return os.Getenv("DRUN_RDZV_SECRET") }

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"net"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// freeport NAME: sets a variable to a port that nobody listens to.
+func freePort(ts *testscript.TestScript, neg bool, args []string) {
+	l := listener(ts, neg, args)
+	ts.Check(l.Close())
+}
+
+// listen NAME: listens to a port, whose number it sets a variable to, and
+// closes every connection at once.
+func listen(ts *testscript.TestScript, neg bool, args []string) {
+	l := listener(ts, neg, args)
+	ts.Defer(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+		}
+	}()
+}
+
+func listener(ts *testscript.TestScript, neg bool, args []string) net.Listener {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: freeport NAME, listen NAME")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	ts.Check(err)
+	ts.Setenv(args[0], port)
+	return l
+}
+
+// sleep SECONDS.
+func pause(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: sleep SECONDS")
+	}
+	s, err := strconv.ParseFloat(args[0], 64)
+	ts.Check(err)
+	time.Sleep(time.Duration(s * float64(time.Second)))
+}
+
+// haveGloo reports whether the gloo plugin can be built here.
+func haveGloo() bool {
+	out, err := exec.Command("sh", "../../plugins/engines.sh").Output()
+	return err == nil && strings.Contains(string(out), "gloo")
+}

@@ -1,0 +1,226 @@
+package board
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"drun/collective"
+	"drun/collective/sharedmem"
+)
+
+// A run on several nodes has a board on each, on which only that node's ranks
+// write. When some of them wait long, the agents show each other what is on
+// theirs, so that each board has all ranks: as old as the last exchange, but
+// enough for tables, for ranks that will never come, and for circles.
+
+// Mirror is what the ranks of one node have on their board.
+type Mirror struct {
+	Now   int64 // the clock of its board
+	Ranks []MirroredRank
+}
+
+// MirroredRank is one rank's part, in the layout of the board.
+type MirroredRank struct {
+	Rank               int
+	Slot, Names, Needs []byte
+	Groups             []MirroredGroup
+}
+
+// MirroredGroup is what a rank has written of one group.
+type MirroredGroup struct {
+	ID      uint32
+	Line    []byte
+	Entries []byte // of its journal, the oldest first
+	First   uint64 // number of the oldest
+}
+
+// Near says which ranks write on this board, of those from 0 to World: without
+// it, all. Groups with others compare their calls by a call of their own.
+func (b *Board) Near(from, to int) { b.near = [2]int{from, to} }
+
+// isNear reports whether a rank writes on this board.
+func (b *Board) isNear(rank int) bool {
+	return b.near == [2]int{} || rank >= b.near[0] && rank < b.near[1]
+}
+
+// meet gives the agents a moment to show this board what is on the others, before
+// a report is made of it.
+func (g *guard) meet() {
+	if !slices.ContainsFunc(g.ranks, func(r int) bool { return !g.board.isNear(r) }) {
+		return
+	}
+	before := g.board.head.adopted.Load()
+	for end := time.Now().Add(farGrace); g.board.head.adopted.Load() == before && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Stuck gives the groups in which ranks of this node have waited for so long, and
+// whether there are any that wait.
+func (b *Board) Stuck(long time.Duration) (groups []uint32, stuck bool) {
+	for rank := range b.world {
+		if !b.isNear(rank) {
+			continue
+		}
+		s := b.slot(rank)
+		outside := b.needsOf(rank).outside.Load() != 0
+		if State := collective.State(s.state.Load()); !outside && State != collective.Waiting {
+			continue
+		}
+		if row := b.Row(rank); outside || row.For >= long {
+			stuck = true
+			if g := s.group; s.calls.Load() > 0 && !slices.Contains(groups, g) {
+				groups = append(groups, g)
+			}
+		}
+	}
+	return groups, stuck
+}
+
+// Show copies what this node's ranks have on the board: their latest group, and
+// these.
+func (b *Board) Show(groups []uint32) *Mirror {
+	m := &Mirror{Now: now()}
+	for rank := range b.world {
+		if !b.isNear(rank) {
+			continue
+		}
+		s := b.slot(rank)
+		r := MirroredRank{Rank: rank, Slot: slices.Clone(bytesOf(s)), Needs: slices.Clone(bytesOf(b.needsOf(rank)))}
+		table := b.mem[namesAt+rank*tableSize:][:tableSize]
+		used := len(table)
+		for used > 0 && table[used-1] == 0 {
+			used--
+		}
+		r.Names = slices.Clone(table[:used])
+		wanted := groups
+		if s.calls.Load() > 0 && !slices.Contains(groups, s.group) {
+			wanted = append(slices.Clone(groups), s.group)
+		}
+		for _, id := range wanted {
+			if g, ok := b.showGroup(rank, id); ok {
+				r.Groups = append(r.Groups, g)
+			}
+		}
+		m.Ranks = append(m.Ranks, r)
+	}
+	return m
+}
+
+func (b *Board) showGroup(rank int, id uint32) (g MirroredGroup, ok bool) {
+	w, err := b.window(id)
+	if err != nil {
+		return g, false
+	}
+	l := w.line(rank)
+	calls := l.calls.Load()
+	if calls == 0 {
+		return g, false
+	}
+	g = MirroredGroup{ID: id, Line: slices.Clone(bytesOf(l)), First: calls - min(calls, journalLen-1)}
+	for n := g.First; n < calls; n++ {
+		e := w.entry(rank, n, b.world)
+		copied := bytesOf(e)
+		for range 1000 {
+			ver := e.ver.Load()
+			copied = slices.Clone(bytesOf(e))
+			if ver%2 == 0 && e.ver.Load() == ver {
+				break
+			}
+			sharedmem.Pause()
+		}
+		g.Entries = append(g.Entries, copied...)
+	}
+	return g, true
+}
+
+// Adopt writes what another node's ranks have on theirs. What does not fit this
+// board is left out.
+func (b *Board) Adopt(m *Mirror) {
+	shift := now() - m.Now
+	defer b.head.adopted.Add(1)
+	for i := range m.Ranks {
+		r := &m.Ranks[i]
+		if r.Rank < 0 || r.Rank >= b.world || b.isNear(r.Rank) || b.isOver(r.Rank) ||
+			len(r.Slot) != int(unsafe.Sizeof(slot{})) || len(r.Needs) != int(unsafe.Sizeof(needs{})) || len(r.Names) > tableSize {
+			continue
+		}
+		copy(b.mem[namesAt+r.Rank*tableSize:][:tableSize], r.Names)
+		for _, g := range r.Groups {
+			b.adoptGroup(r.Rank, &g, shift)
+		}
+		from, to := as[slot](r.Slot), b.slot(r.Rank)
+		if from.since != 0 {
+			to.since = from.since + shift
+		}
+		to.file, to.line, to.col, to.note = from.file, from.line, from.col, from.note
+		to.group = from.group
+		to.calls.Store(from.calls.Load())
+		to.state.Store(from.state.Load())
+		n, own := as[needs](r.Needs), b.needsOf(r.Rank)
+		for i := range own.ranks {
+			own.ranks[i].Store(n.ranks[i].Load())
+			own.moving[i].Store(n.moving[i].Load())
+		}
+		own.message.Store(n.message.Load())
+		own.looks.Store(n.looks.Load())
+		own.any.Store(n.any.Load())
+		own.outside.Store(n.outside.Load())
+		own.mark.Store(n.mark.Load())
+	}
+}
+
+// isOver reports whether the agent knows that the rank has ended otherwise than
+// by returning: what it wrote before is older.
+func (b *Board) isOver(rank int) bool {
+	state := b.State(rank)
+	return state.Over() && state != collective.Returned
+}
+
+func (b *Board) adoptGroup(rank int, g *MirroredGroup, shift int64) {
+	const size = int(unsafe.Sizeof(entry{}))
+	w, err := b.window(g.ID)
+	if err != nil || len(g.Line) != int(unsafe.Sizeof(line{})) || len(g.Entries)%size != 0 || len(g.Entries) > journalLen*size {
+		return
+	}
+	for i := range len(g.Entries) / size {
+		from := as[entry](g.Entries[i*size:][:size])
+		if from.began != 0 {
+			from.began += shift
+		}
+		if from.ended != 0 {
+			from.ended += shift
+		}
+		to := w.entry(rank, g.First+uint64(i), b.world)
+		to.ver.Add(1)
+		const ver = unsafe.Sizeof(atomic.Uint32{})
+		copy(bytesOf(to)[ver:], bytesOf(from)[ver:])
+		to.ver.Add(1)
+	}
+	from, to := as[line](g.Line), w.line(rank)
+	to.calls.Store(from.calls.Load())
+	to.arrived.Store(from.arrived.Load())
+}
+
+// Cause gives what the board was aborted with, for boards of other nodes; ok is
+// false while it was not.
+func (b *Board) Cause() (by int, cause []byte, ok bool) {
+	if b.head.aborting.Load() != abortReady {
+		return 0, nil, false
+	}
+	return int(b.head.abortBy), slices.Clone(b.mem[causeAt:][:min(int(b.head.causeLen), causeSize)]), true
+}
+
+// AbortAs aborts the board with what [Board.Cause] gave on another.
+func (b *Board) AbortAs(by int, cause []byte) bool { return b.Abort(by, decode(cause)) }
+
+func bytesOf[T any](p *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p)) }
+
+// as copies bytes of the wire into a value of the layout.
+func as[T any](data []byte) *T {
+	v := new(T)
+	copy(bytesOf(v), data)
+	return v
+}

@@ -1,0 +1,183 @@
+package launch
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"drun/engine"
+	"drun/engine/board"
+	"drun/engine/nodes"
+)
+
+// The head's side of the run once all processes have come: see gather.go.
+
+const (
+	// lookEvery is how often agents look whether ranks wait for so long that all
+	// boards should be compared.
+	lookEvery = 100 * time.Millisecond
+	// giveUpAfter is how long a node may take to end ranks that were killed.
+	giveUpAfter = 5 * time.Second
+)
+
+// nodeOf gives the agent of a rank; nil: it is ours.
+func (a *agent) nodeOf(rank int) *node {
+	for _, n := range a.nodes {
+		if slices.Contains(n.ranks, rank) {
+			return n
+		}
+	}
+	return nil
+}
+
+// near tells which ranks share a board with this one.
+func (a *agent) near(rank int) [2]int {
+	if len(a.nodes) == 0 || a.oneBoard {
+		return [2]int{}
+	}
+	if n := a.nodeOf(rank); n != nil {
+		return [2]int{n.ranks[0], n.ranks[0] + len(n.ranks)}
+	}
+	return [2]int{0, a.o.Nproc}
+}
+
+// startMembers tells the other agents to start their ranks, with our memory
+// files where they can open them.
+func (a *agent) startMembers(shared []*os.File) {
+	if near := a.near(0); len(a.nodes) > 0 {
+		a.board.Near(near[0], near[1])
+	}
+	for _, n := range a.nodes {
+		s := &nodes.Start{World: a.world, Backend: a.o.Backend, Now: board.Now()}
+		if n.Machine != nodes.Machine() {
+			n.shift = 0 // until its first mirror tells
+		}
+		if a.oneBoard {
+			for _, f := range shared {
+				s.Shared = append(s.Shared, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()))
+			}
+		}
+		for _, rank := range n.ranks {
+			job := *a.job(rank)
+			job.Sources, job.Plugin, job.Dir, job.DataDirs, job.Watched = nil, nil, "", nil, false
+			job.NodeAddress, job.Store.Address = "", "" // as the member reaches them
+			s.Jobs = append(s.Jobs, job)
+		}
+		n.link.Send(&nodes.ToMember{Start: s})
+	}
+}
+
+// hear passes on what another agent says, to its end.
+func (a *agent) hear(n *node) {
+	left := slices.Clone(n.ranks) // whose end has not been told
+	for m := range n.inbox {
+		ours := slices.Contains(n.ranks, m.Rank)
+		switch {
+		case m.Msg != nil && ours:
+			if f := m.Msg.Failure; f != nil {
+				f.When += n.shift
+			}
+			a.events <- event{rank: m.Rank, msg: m.Msg}
+			a.keeper.await()
+		case m.Line != nil && ours:
+			a.keeper.line(m.Rank, m.Line.Stderr, m.Line.Text)
+			a.keeper.await()
+		case m.Exit != nil && ours:
+			if i := slices.Index(left, m.Rank); i >= 0 {
+				left = slices.Delete(left, i, i+1)
+				a.events <- event{rank: m.Rank, exit: m.Exit}
+			}
+		case m.Abort != nil:
+			if a.board.AbortAs(m.Abort.By, m.Abort.Cause) {
+				a.passOn(n)
+			}
+		case m.Signal != 0:
+			a.events <- event{from: n, sig: syscall.Signal(m.Signal)}
+		case m.Look != nil:
+			a.events <- event{from: n, look: m.Look}
+		case m.Mirror != nil:
+			if n.Machine != nodes.Machine() {
+				n.shift = board.Now() - m.Mirror.Now
+			}
+			a.board.Adopt(m.Mirror)
+			for _, other := range a.nodes {
+				if other != n {
+					other.link.Send(&nodes.ToMember{Mirror: m.Mirror})
+				}
+			}
+		}
+	}
+	for _, rank := range left {
+		text := fmt.Sprintf("its drun (process %d on %s) is gone: the connection ended", n.PID, n.Host)
+		a.events <- event{rank: rank, exit: &nodes.Exit{Text: text}}
+	}
+}
+
+// passOn tells the other agents why the run ends; not the one who said it.
+func (a *agent) passOn(from *node) {
+	by, cause, ok := a.board.Cause()
+	if !ok {
+		return
+	}
+	for _, n := range a.nodes {
+		if n != from {
+			n.link.Send(&nodes.ToMember{Abort: &nodes.Abort{By: by, Cause: cause}})
+		}
+	}
+}
+
+// look has all boards compared, if ranks wait for long here or elsewhere.
+func (a *agent) look() {
+	if a.lookAround == nil || a.board == nil {
+		return
+	}
+	groups, stuck := a.board.Stuck(lookEvery)
+	for _, l := range a.looking {
+		stuck = true
+		groups = append(groups, l.Groups...)
+	}
+	a.looking = nil
+	if !stuck {
+		return
+	}
+	slices.Sort(groups)
+	groups = slices.Compact(groups)
+	ours := a.board.Show(groups)
+	for _, n := range a.nodes {
+		n.link.Send(&nodes.ToMember{Show: &nodes.Look{Groups: groups}})
+		n.link.Send(&nodes.ToMember{Mirror: ours})
+	}
+}
+
+// giveUp cuts the connection of agents whose ranks do not end.
+func (a *agent) giveUp() {
+	if time.Since(a.ended) < giveUpAfter {
+		return
+	}
+	for _, p := range a.procs {
+		if p.node != nil && !p.exited {
+			go p.node.link.Close()
+		}
+	}
+}
+
+// dismiss tells the other agents how the run ended.
+func (a *agent) dismiss(r *Result) {
+	end := &nodes.End{ID: r.ID, Name: r.Name, Code: r.Code, Failure: r.Failure, Seconds: r.Seconds}
+	for _, n := range a.nodes {
+		n.link.Send(&nodes.ToMember{End: end})
+	}
+	for _, n := range a.nodes {
+		n.link.Close()
+	}
+	if a.server != nil {
+		a.server.Close()
+	}
+}
+
+// refuse is what a process is told that comes too late or does not belong.
+func refuse(format string, args ...any) *nodes.ToMember {
+	return &nodes.ToMember{Refused: refusal(engine.Errorf(engine.ExitUsage, format, args...))}
+}

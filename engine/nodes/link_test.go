@@ -1,0 +1,135 @@
+package nodes
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"drun/engine"
+)
+
+// pair connects two agents over TCP.
+func pair(t *testing.T) (a, b *Link, raw net.Conn) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	raw, err = net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b = NewLink(raw), NewLink(other)
+	t.Cleanup(func() { a.Close(); b.Close() })
+	return a, b, raw
+}
+
+func TestMessagesComeInOrder(t *testing.T) {
+	a, b, _ := pair(t)
+	b.Trust()
+	const n = 3 * queued
+	go func() {
+		for i := range n {
+			a.Send(&ToHead{Rank: i, Line: &Line{Text: strings.Repeat("x", i%100)}})
+			a.Await()
+		}
+		a.Send(&ToHead{Rank: n, Msg: &engine.ToAgent{Save: &engine.Part{Entries: []engine.Entry{{Name: "w", Data: make([]byte, 5<<20)}}}}})
+		a.Close() // sends what is queued
+	}()
+	for i := range n {
+		var m ToHead
+		if err := b.Receive(&m); err != nil || m.Rank != i || len(m.Line.Text) != i%100 {
+			t.Fatalf("message %d: %v %v", i, m, err)
+		}
+	}
+	var last ToHead
+	if err := b.Receive(&last); err != nil || len(last.Msg.Save.Entries[0].Data) != 5<<20 {
+		t.Fatal(err)
+	}
+	if err := b.Receive(&last); !errors.Is(err, io.EOF) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// One who has not been let in can neither fill our memory nor say what is no message.
+func TestMessagesOfStrangers(t *testing.T) {
+	for want, words := range map[string][]byte{
+		"a message of": binary.LittleEndian.AppendUint64(nil, greeting+1),
+		"cbor":         append(binary.LittleEndian.AppendUint64(nil, 4), 0xff, 0xff, 0xff, 0xff),
+	} {
+		_, b, raw := pair(t)
+		if _, err := raw.Write(words); err != nil {
+			t.Fatal(err)
+		}
+		var m ToHead
+		if err := b.Receive(&m); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	_, b, raw := pair(t)
+	if _, err := raw.Write(append(binary.LittleEndian.AppendUint64(nil, 100), 0xa1, 0x65)); err != nil {
+		t.Fatal(err)
+	}
+	raw.Close() // in the midst of a message
+	var m ToHead
+	if err := b.Receive(&m); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+}
+
+// Sending to one who is gone neither blocks nor keeps anything.
+func TestSendToNobody(t *testing.T) {
+	a, b, _ := pair(t)
+	b.Close()
+	ended := make(chan bool)
+	go func() {
+		for range 10 * queued {
+			a.Send(&ToHead{Line: &Line{Text: strings.Repeat("x", 1000)}})
+			a.Await()
+		}
+		ended <- true
+	}()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it blocks")
+	}
+	<-a.Done()
+}
+
+func TestDiffer(t *testing.T) {
+	hello := func(index int, settings ...string) *Hello {
+		h := &Hello{Index: index, Host: "h", PID: 7}
+		for i := 0; i < len(settings); i += 2 {
+			h.Settings = append(h.Settings, Setting{settings[i], settings[i+1]})
+		}
+		return h
+	}
+	a := hello(0, "--seed", "1", "the file x.star", "A")
+	for want, b := range map[string]*Hello{
+		"": hello(1, "--seed", "1", "the file x.star", "A"),
+		"--seed differs: node 0 (process 7 on h) has 1, node 1 (process 7 on h) has 2":                hello(1, "--seed", "2", "the file x.star", "A"),
+		"the file x.star differs: node 0 (process 7 on h) has A, node 1 (process 7 on h) has nothing": hello(1, "--seed", "1"),
+		"the file y.star differs: node 1 (process 7 on h) has B, node 0 (process 7 on h) has nothing": hello(1, "--seed", "1", "the file x.star", "A", "the file y.star", "B"),
+	} {
+		err := Differ(a, b)
+		if (err == nil) != (want == "") || err != nil && err.Error() != want {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+func TestMachine(t *testing.T) {
+	if m := Machine(); m == "" || m != Machine() {
+		t.Error(m)
+	}
+}

@@ -1,0 +1,125 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAgents(t *testing.T) {
+	server, err := Listen("127.0.0.1:0", "token")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+	defer stop()
+	if _, err := DialAgent(ctx, server.Addr(), ""); !errors.As(err, new(*RefusedError)) {
+		t.Errorf("a store without other agents lets one in: %v", err)
+	}
+	server.Agents("swordfish", func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
+	if _, err := DialAgent(ctx, server.Addr(), "guess"); err == nil || !strings.Contains(err.Error(), "DRUN_RDZV_SECRET") {
+		t.Errorf("a wrong secret: %v", err)
+	}
+	if _, err := DialAgent(ctx, server.Addr(), "token"); err == nil {
+		t.Error("the store's token opens the agents' door")
+	}
+	conn, err := DialAgent(ctx, server.Addr(), "swordfish")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	echo := make([]byte, 5)
+	if _, err := io.ReadFull(conn, echo); err != nil || string(echo) != "hello" {
+		t.Errorf("%q %v", echo, err)
+	}
+}
+
+// An agent that comes before the first one waits for it, but not for ever.
+func TestAgentThatIsEarly(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	listener.Close()
+	short, stop := context.WithTimeout(context.Background(), 120*time.Millisecond)
+	defer stop()
+	if _, err := DialAgent(short, address, ""); err == nil {
+		t.Error("nobody is there")
+	}
+	met := make(chan error, 1)
+	long, stop := context.WithTimeout(context.Background(), 10*time.Second)
+	defer stop()
+	go func() {
+		conn, err := DialAgent(long, address, "")
+		if err == nil {
+			conn.Close()
+		}
+		met <- err
+	}()
+	time.Sleep(60 * time.Millisecond)
+	server, err := Listen(address, "token")
+	if err != nil {
+		t.Skip("somebody else has taken the port")
+	}
+	defer server.Close()
+	server.Agents("", func(net.Conn) {})
+	if err := <-met; err != nil && !errors.As(err, new(*RefusedError)) {
+		t.Error(err)
+	}
+}
+
+func TestSchedulers(t *testing.T) {
+	slurm := map[string]string{"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "77",
+		"SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "gpu[007-010],login"}
+	mpi := map[string]string{"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+		"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": "job"}
+	spread := maps.Clone(mpi)
+	spread["OMPI_COMM_WORLD_LOCAL_SIZE"], spread["OMPI_COMM_WORLD_LOCAL_RANK"] = "1", "0"
+	batch := map[string]string{"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}
+	for _, c := range []struct {
+		name  string
+		env   map[string]string
+		found bool
+		rank  int
+		host  string
+		fault string
+	}{
+		{"nothing", nil, false, 0, "", ""},
+		{"srun", slurm, true, 3, "gpu007", ""},
+		{"a batch script", batch, false, 0, "", ""},
+		{"mpirun", mpi, true, 1, "127.0.0.1", ""},
+		{"mpirun on two machines", spread, true, 0, "", "MASTER_ADDR"},
+		{"MPICH", map[string]string{"PMI_RANK": "1", "PMI_SIZE": "2", "MASTER_ADDR": "a"}, true, 1, "a", ""},
+		{"RANK before Slurm", map[string]string{"RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "x", "MASTER_PORT": "5",
+			"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8"}, true, 0, "x", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			env, found := Found(func(name string) (string, bool) { v, ok := c.env[name]; return v, ok })
+			if found != c.found || !found {
+				want(t, "found", found, nil, c.found)
+				return
+			}
+			place, address, err := FromEnviron(env)
+			if c.fault != "" {
+				wantErr(t, err, c.fault)
+				return
+			}
+			want(t, "rank", place.Rank, err, c.rank)
+			host, _, err := net.SplitHostPort(address)
+			want(t, "host", host, err, c.host)
+		})
+	}
+	for list, host := range map[string]string{"a": "a", "a,b": "a", "n[1-3]": "n1", "n[08,11]": "n08", "r[1-2]n[04-05]x,z": "r1n04x", "": "", "n[1": ""} {
+		want(t, list, firstHost(list), nil, host)
+	}
+}

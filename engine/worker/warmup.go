@@ -1,0 +1,38 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"drun/collective"
+)
+
+// warmUpLimit is long for a few bytes, whatever the network.
+const warmUpLimit = 30 * time.Second
+
+// warmUp proves with a small all_reduce that the backend reaches every rank, and
+// adds, before the recipe counts on it.
+func warmUp(ctx context.Context, comm collective.Comm) error {
+	// Each rank's own elements, so that what is missing or twice has a name.
+	given := make([]int64, comm.Size())
+	given[comm.Rank()] = int64(comm.Rank()) + 1
+	call := collective.NewAllReduce(collective.Of(given), collective.Sum)
+	work, err := comm.Start(&call)
+	if err == nil {
+		err = work.Wait(collective.Within(ctx, warmUpLimit))
+	}
+	if errors.Is(err, collective.ErrTimeout) {
+		return fmt.Errorf("the first all_reduce, of %d bytes, did not end within %v: not every rank can be reached", 8*len(given), warmUpLimit)
+	}
+	if err != nil {
+		return fmt.Errorf("the first all_reduce failed: %w", err)
+	}
+	for rank, got := range given {
+		if want := int64(rank) + 1; got != want {
+			return fmt.Errorf("the first all_reduce gave a wrong sum: rank %d gave %d, and %d came to rank %d", rank, want, got, comm.Rank())
+		}
+	}
+	return nil
+}
