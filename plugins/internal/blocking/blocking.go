@@ -132,10 +132,18 @@ func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Co
 		return nil, err
 	}
 	rank := slices.Index(group.Ranks, c.rank)
-	if rank < 0 {
-		if all, ok := c.engine.(Outsider); ok {
+	if all, ok := c.engine.(Outsider); ok {
+		// A split in which all take part has its place in the order of collectives.
+		if c.last != nil {
+			if err := collective.Wait(ctx, c.last); err != nil {
+				return nil, err
+			}
+		}
+		if rank < 0 {
 			return nil, c.wrap(all.Outside(ctx, group))
 		}
+	}
+	if rank < 0 {
 		return nil, nil
 	}
 	engine, err := c.engine.Split(ctx, group, rank)
