@@ -24,7 +24,10 @@ func test(p *host.Plugin) error {
 	testing.Main(func(string, string) (bool, error) { return true, nil }, []testing.InternalTest{{
 		Name: p.Name,
 		F: func(t *testing.T) {
-			disttest.Conformance(t, func(t testing.TB, n int) []collective.Comm { return open(t, p, n) })
+			factory := func(t testing.TB, n int) []collective.Comm { return open(t, p, n) }
+			t.Run("fast", func(t *testing.T) { disttest.ConformanceInAnyOrder(t, factory) })
+			t.Setenv("DRUN_DETERMINISTIC", "1") // plugins inherit it
+			t.Run("deterministic", func(t *testing.T) { disttest.Conformance(t, factory) })
 		},
 	}}, nil, nil)
 	return nil

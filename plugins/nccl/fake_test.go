@@ -24,6 +24,10 @@ func TestMain(m *testing.M) {
 		o.Log = os.Stderr
 		sdk.Serve(New(o))
 	}
+	if os.Getenv("NCCLTEST_PROBE") != "" {
+		answer()
+		os.Exit(0)
+	}
 	if os.Getenv("ENGINETEST_WORKER") != "" || real {
 		enginetest.Main(m, func() collective.Backend { return New(FromEnvironment()) }, workers)
 	}
@@ -44,9 +48,13 @@ func withFakes(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	left := filepath.Join(dir, "meet")
-	err = errors.Join(os.Mkdir(left, 0o700), os.Setenv("FAKE_NCCL_DIR", left),
-		os.Setenv("DRUN_CUDA_LIB", filepath.Join(dir, cudaName)), os.Setenv("DRUN_NCCL_LIB", filepath.Join(dir, ncclName)))
+	lib := ncclName
+	if asked := os.Getenv("NCCLTEST_LIB"); asked != "" {
+		lib = asked
+	}
+	meet := filepath.Join(dir, "meet")
+	err = errors.Join(os.Mkdir(meet, 0o700), os.Setenv("FAKE_NCCL_DIR", meet),
+		os.Setenv("DRUN_CUDA_LIB", filepath.Join(dir, cudaName)), os.Setenv("DRUN_NCCL_LIB", filepath.Join(dir, lib)))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

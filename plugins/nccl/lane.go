@@ -64,6 +64,12 @@ func (r *round) do(kind C.int, send, recv, count int, dtype, op C.int, peer int)
 		send: r.base + C.CUdeviceptr(send), recv: r.base + C.CUdeviceptr(recv)})
 }
 
+// doInPlace adds an operation on the host's memory.
+func (r *round) doInPlace(kind C.int, send, recv []byte, count int, dtype, op C.int) {
+	address := func(b []byte) C.CUdeviceptr { return C.CUdeviceptr(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
+	r.operations = append(r.operations, C.operation{kind: kind, _type: dtype, op: op, count: C.size_t(count), send: address(send), recv: address(recv)})
+}
+
 func (r *round) reset(base C.CUdeviceptr) {
 	r.in, r.out, r.operations, r.base = r.in[:0], r.out[:0], r.operations[:0], base
 }

@@ -184,7 +184,10 @@ func has(function string) bool {
 
 // Version is that of the library, where there is one.
 func (b *Backend) Version() string {
-	if err := b.loadNCCL(); err != nil {
+	_, _ = b.load() // Probe tells
+	libraries.Lock()
+	defer libraries.Unlock()
+	if libraries.nccl == "" {
 		return "nccl"
 	}
 	return "nccl " + dotted(version())

@@ -25,8 +25,8 @@ type Options struct {
 	Devices []int
 	// ShareGPU lets several ranks use one GPU. It is slow, and for tests.
 	ShareGPU bool
-	// ZeroCopy lets NCCL reach into the host's memory where it can, instead of
-	// staging.
+	// ZeroCopy lets NCCL's all_reduce reach into the host's memory where it can,
+	// instead of staging.
 	ZeroCopy bool
 	// Deterministic gathers contributions and adds them in rank order, as the
 	// shm backend does, so that a recipe gives the same bits on both.

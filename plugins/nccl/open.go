@@ -97,28 +97,44 @@ func (e *engine) connect(ctx context.Context, join func(context.Context) (C.nccl
 	return err
 }
 
-// meet joins the communicator whose id rank 0 puts into the store.
+// meet joins the communicator whose id rank 0 puts into the store, or else why
+// there is none.
 func (e *engine) meet(ctx context.Context) (C.ncclComm_t, error) {
 	var id uniqueID
 	var err error
-	key := e.prefix + "/id"
 	if e.rank == 0 {
-		if id, err = newUniqueID(e.device); err != nil {
-			return nil, err
-		}
-		if e.size > 1 {
-			err = e.store.Set(ctx, key, id[:])
-		}
-	} else {
-		var text []byte
-		if text, err = e.store.Get(ctx, key); err == nil && copy(id[:], text) != len(id) {
-			err = fmt.Errorf("rank 0 published %d bytes in place of NCCL's id", len(text))
-		}
+		id, err = newUniqueID(e.device)
+	}
+	if e.size > 1 {
+		err = e.share(ctx, &id, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the ranks cannot meet: %w", err)
 	}
 	return newCommunicator(ctx, e.device, id, e.size, e.rank, 0)
+}
+
+// share gives rank 0's id to the others, or its failure.
+func (e *engine) share(ctx context.Context, id *uniqueID, failed error) error {
+	key := e.prefix + "/id"
+	if e.rank == 0 {
+		value := append([]byte{1}, id[:]...)
+		if failed != nil {
+			value = append([]byte{0}, failed.Error()...)
+		}
+		return errors.Join(failed, e.store.Set(ctx, key, value))
+	}
+	value, err := e.store.Get(ctx, key)
+	switch {
+	case err != nil:
+		return err
+	case len(value) > 0 && value[0] == 0:
+		return fmt.Errorf("rank 0 says that %s", value[1:])
+	case len(value) != 1+len(id):
+		return fmt.Errorf("rank 0 published %d bytes in place of NCCL's id", len(value))
+	}
+	copy(id[:], value[1:])
+	return nil
 }
 
 // Split makes the engine of a group.

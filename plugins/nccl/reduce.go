@@ -55,8 +55,16 @@ func (e *engine) allReduce(send, recv collective.Buffer, op collective.ReduceOp)
 	if !ok {
 		return e.reducer.AllReduce(send, recv, op)
 	}
-	room := e.lane.room
-	err := e.lane.run(chunks(len(send.Data), room), func(r *round, i int) {
+	rounds, room := chunks(len(send.Data), e.lane.room), e.lane.room
+	reached := e.reaches(send.Data, recv.Data)
+	if reached {
+		rounds = 1
+	}
+	err := e.lane.run(rounds, func(r *round, i int) {
+		if reached {
+			r.doInPlace(C.ALL_REDUCE, send.Data, recv.Data, len(send.Data)/typeSizes[t], t, o)
+			return
+		}
 		part := chunk(send.Data, room, i)
 		r.copyIn(part, 0)
 		r.do(C.ALL_REDUCE, 0, 0, len(part)/typeSizes[t], t, o, 0)
@@ -91,6 +99,19 @@ func (e *engine) reduce(send, recv collective.Buffer, op collective.ReduceOp, ro
 		e.average(recv, op)
 	}
 	return err
+}
+
+// reaches reports whether NCCL is to use the host's memory itself.
+func (e *engine) reaches(buffers ...[]byte) bool {
+	if !e.options.ZeroCopy || e.device.addressesHost == 0 {
+		return false
+	}
+	for _, b := range buffers {
+		if !e.memory.ready(b) {
+			return false
+		}
+	}
+	return true
 }
 
 // reduceScatter of parts of different sizes is a group of reduces, one to each

@@ -72,7 +72,10 @@ EXPORT void *fake_view(const void *address, size_t bytes, const char *what) {
     pthread_mutex_lock(&lock);
     range *r = find(device_memory, address, bytes);
     char *view = r ? r->view + ((char *)address - r->start) : NULL;
-    if (!r && overlapping(registered, address, bytes)) view = (char *)address; // as kernels may
+    // Kernels may use the host's memory where all of it is registered.
+    const char *at = address, *end = at + bytes;
+    for (range *h; !r && at < end && (h = overlapping(registered, at, 1)); at = h->start + h->bytes) continue;
+    if (!r && at >= end) view = (char *)address;
     pthread_mutex_unlock(&lock);
     if (!view) fake_die("%s: %zu bytes at %p are no device memory", what, bytes, address);
     return view;
