@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"unsafe"
 )
@@ -130,6 +131,9 @@ func search(asked, variable, name string, folders []string, load func(path, why 
 		}
 		return path, nil
 	}
+	if strings.HasPrefix(first.Error(), name+": cannot open shared object file") {
+		first = fmt.Errorf("%s was not found", name)
+	}
 	return "", first
 }
 
@@ -188,7 +192,7 @@ func (b *Backend) Version() string {
 	libraries.Lock()
 	defer libraries.Unlock()
 	if libraries.nccl == "" {
-		return "nccl"
+		return ""
 	}
 	return "nccl " + dotted(version())
 }

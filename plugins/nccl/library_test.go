@@ -33,7 +33,8 @@ func probe(t *testing.T, env ...string) string {
 // answer is what that process does.
 func answer() {
 	b := New(FromEnvironment())
-	fmt.Println(b.Version(), "|", b.Probe(context.Background()))
+	problem := b.Probe(context.Background())
+	fmt.Println(b.Version(), "|", problem)
 }
 
 func TestProbeSaysWhatIsMissing(t *testing.T) {
@@ -49,9 +50,10 @@ func TestProbeSaysWhatIsMissing(t *testing.T) {
 		{[]string{lib("nccl-2.14")}, []string{"nccl 2.14.3 | <nil>"}},
 		{[]string{lib("nccl-2.12")}, []string{"is NCCL 2.12.10, but at least 2.14.0 is needed", "pip install nvidia-nccl-cu12"}},
 		{[]string{lib("not-a-nccl")}, []string{"NCCL is missing", "has no function ncclGetVersion"}},
-		{[]string{"DRUN_NCCL_LIB=" + nowhere}, []string{"nccl | NCCL is missing", "DRUN_NCCL_LIB says", nowhere, "pip install nvidia-nccl-cu12"}},
+		{[]string{"DRUN_NCCL_LIB=" + nowhere}, []string{"| NCCL is missing", "DRUN_NCCL_LIB says", nowhere, "pip install nvidia-nccl-cu12"}},
 		{[]string{"DRUN_CUDA_LIB=" + nowhere}, []string{"the NVIDIA driver is missing", nowhere, "apt-get install nvidia-driver"}},
 		{[]string{"DRUN_CUDA_LIB=" + nowhere, "DRUN_NCCL_LIB=" + nowhere}, []string{"the NVIDIA driver is missing", "Also, NCCL is missing"}},
+		{[]string{"DRUN_CUDA_LIB=", "DRUN_NCCL_LIB="}, []string{"libcuda.so.1 was not found", "libnccl.so.2 was not found"}},
 		{[]string{"FAKE_CUDA_DEVICES=0", "CUDA_VISIBLE_DEVICES=7"}, []string{"there is no GPU", `CUDA_VISIBLE_DEVICES is "7"`}},
 		{[]string{"FAKE_FAIL=cuInit:1:999"}, []string{"does not work: cuInit failed", "CUDA_ERROR_999", "nvidia-smi"}},
 		{[]string{"DRUN_NCCL_DEVICES=0,x"}, []string{"DRUN_NCCL_DEVICES", `"0,x"`}},

@@ -25,11 +25,6 @@ func asPlugin(log io.Writer) disttest.Factory {
 	})
 }
 
-func TestConformanceAsPlugin(t *testing.T) {
-	t.Setenv("NCCLTEST_PLUGIN", "1")
-	disttest.ConformanceInAnyOrder(t, asPlugin(os.Stderr))
-}
-
 // What NCCL prints comes into the run's log, and does not disturb the plugin.
 func TestLog(t *testing.T) {
 	t.Setenv("NCCLTEST_PLUGIN", "1")
