@@ -145,9 +145,16 @@ func cudaFolders() []string {
 // ncclFolders are where pip puts NCCL, for the Pythons that can be found.
 func ncclFolders() []string {
 	roots := []string{os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX")}
-	if python, err := exec.LookPath("python3"); err == nil {
-		if python, err = filepath.EvalSymlinks(python); err == nil {
-			roots = append(roots, filepath.Dir(filepath.Dir(python)))
+	// A Python's own folder lies beside any of the links to it.
+	python, err := exec.LookPath("python3")
+	for range 8 {
+		if err != nil {
+			break
+		}
+		roots = append(roots, filepath.Dir(filepath.Dir(python)))
+		link := python
+		if python, err = os.Readlink(link); err == nil && !filepath.IsAbs(python) {
+			python = filepath.Join(filepath.Dir(link), python)
 		}
 	}
 	if home, err := os.UserHomeDir(); err == nil {

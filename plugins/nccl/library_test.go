@@ -2,6 +2,7 @@ package nccl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -77,6 +78,15 @@ func TestSearchOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	copyFile(t, filepath.Join(fakes, "nccl-2.18"), filepath.Join(pip, ncclName))
+	// A program in the path that is a link into another such folder.
+	bin, other := t.TempDir(), t.TempDir()
+	pip = filepath.Join(other, "lib", "python3.12", "site-packages", "nvidia", "nccl", "lib")
+	err := errors.Join(os.MkdirAll(pip, 0o700), os.MkdirAll(filepath.Join(other, "bin"), 0o700),
+		os.WriteFile(filepath.Join(other, "bin", "python3"), nil, 0o700), os.Symlink(filepath.Join(other, "bin", "python3"), filepath.Join(bin, "python3")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	copyFile(t, filepath.Join(fakes, "nccl-2.14"), filepath.Join(pip, ncclName))
 	loader := t.TempDir()
 	copyFile(t, filepath.Join(fakes, "nccl-2.29"), filepath.Join(loader, ncclName))
 	for _, c := range []struct {
@@ -84,6 +94,7 @@ func TestSearchOrder(t *testing.T) {
 		want string
 	}{
 		{[]string{"DRUN_NCCL_LIB=", "VIRTUAL_ENV=" + venv}, "nccl 2.18.3 | <nil>"},
+		{[]string{"DRUN_NCCL_LIB=", "PATH=" + bin}, "nccl 2.14.3 | <nil>"},
 		{[]string{"DRUN_NCCL_LIB=", "VIRTUAL_ENV=" + venv, "LD_LIBRARY_PATH=" + loader}, "nccl 2.29.7 | <nil>"},
 		{[]string{"VIRTUAL_ENV=" + venv, "LD_LIBRARY_PATH=" + loader}, "nccl 2.32.3 | <nil>"},
 		{[]string{"DRUN_CUDA_LIB=", "LD_LIBRARY_PATH=" + fakes}, "nccl 2.32.3 | <nil>"},

@@ -20,8 +20,12 @@ import (
 
 // asPlugin makes worlds in which each rank is a plugin's process, as in a run.
 func asPlugin(log io.Writer) disttest.Factory {
+	program, err := os.Executable()
 	return enginetest.InProcess(func(int) collective.Backend {
-		return &client.Backend{Plugin: &host.Plugin{Name: "nccl", Path: os.Args[0]}, Stderr: log}
+		if err != nil {
+			panic(err)
+		}
+		return &client.Backend{Plugin: &host.Plugin{Name: "nccl", Path: program}, Stderr: log}
 	})
 }
 
