@@ -57,6 +57,7 @@ type Comm struct {
 	engine     Engine
 	rank, size int
 
+	doing sync.Mutex    // held while a collective is in the engine
 	sync  work          // the synchronous call under way
 	last  chan struct{} // closed when the latest asynchronous collective is done
 	watch watch
@@ -209,6 +210,11 @@ func (c *Comm) Abort(cause error) { c.fail(cause) }
 func (c *Comm) Close() error {
 	c.close.Do(func() {
 		pending := c.last != nil && !isClosed(c.last) || c.box.pending()
+		if c.doing.TryLock() {
+			c.doing.Unlock()
+		} else {
+			pending = true // in a plugin: drun has given up its wait
+		}
 		err := collective.ErrClosed
 		if pending {
 			c.fail(err)
@@ -219,6 +225,8 @@ func (c *Comm) Close() error {
 		if c.last != nil {
 			<-c.last
 		}
+		c.doing.Lock()
+		defer c.doing.Unlock()
 		c.box.close()
 		c.watch.close()
 		c.closed = c.engine.Close()
