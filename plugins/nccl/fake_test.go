@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"drun/collective"
@@ -102,4 +103,29 @@ func buildFakes(dir string) error {
 		}
 	}
 	return nil
+}
+
+// given checks, when a test is over, that the processes it started have given
+// back all that they took of the fakes. It gives what has them tell.
+func given(t *testing.T) (env string) {
+	t.Helper()
+	dir := t.TempDir()
+	t.Cleanup(func() {
+		files, err := filepath.Glob(filepath.Join(dir, "*"))
+		if err != nil || len(files) == 0 {
+			t.Errorf("no process told what it holds: %v", err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Error(err)
+			}
+			for line := range strings.Lines(string(text)) {
+				if fields := strings.Fields(line); fields[0] != "0" {
+					t.Errorf("a process has not given back: %s", strings.TrimSpace(line))
+				}
+			}
+		}
+	})
+	return "FAKE_REPORT=" + dir
 }

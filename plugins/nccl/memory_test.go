@@ -115,7 +115,7 @@ func TestMemoryThatCannotBeLocked(t *testing.T) {
 		{"cuMemHostAlloc:1:2,cuMemHostAlloc:2:2,cuMemHostAlloc:3:2,cuMemHostAlloc:4:2,cuMemHostRegister_v2:1:2", fmt.Sprint("by DMA: 0 through a buffer: ", all)},
 		{"cuMemHostAlloc:3:2,cuMemHostAlloc:4:2", fmt.Sprint("by DMA: ", all, " through a buffer: 0")},
 	} {
-		out, err := enginetest.Spawn(t, 1, "sum", []string{"FAKE_FAIL=" + c.fail, "FAKE_REPORT=1"}).Wait(0)
+		out, err := enginetest.Spawn(t, 1, "sum", []string{"FAKE_FAIL=" + c.fail, given(t)}).Wait(0)
 		if err != nil || !strings.Contains(out, c.says) || strings.Contains(out, "fake:") {
 			t.Errorf("%s: %v: %s", c.fail, err, out)
 		}

@@ -5,6 +5,7 @@
 //
 // FAKE_FAIL=NAME:N:CODE,... makes the N-th call of a function fail with CODE, or
 // hang with the code "hang"; "async.NAME" lets the call begin and its work fail.
+// FAKE_REPORT=FOLDER has each process note there what it holds.
 #ifndef FAKE_H
 #define FAKE_H
 
@@ -50,7 +51,7 @@ CUcontext fake_current(void);
 void fake_enqueue(CUstream stream, void (*run)(void *), void *argument);
 // view gives the bytes of device memory, which must be allocated.
 void *fake_view(const void *address, size_t bytes, const char *what);
-// track counts what must be given back before the process ends.
+// track counts what must be given back.
 void fake_track(const char *what, int change);
 
 #endif
