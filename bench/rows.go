@@ -39,6 +39,9 @@ func buildRows() []row {
 		for _, size := range []int{4, 256, 4096, 65536, 1 << 20, 16 << 20, 64 << 20} {
 			all = append(all, row{groupAllReduce, fmt.Sprintf("all_reduce %d B, %d ranks", size, ranks), allReduceBars(size, ranks)})
 		}
+		for _, size := range []int{1 << 20, 16 << 20, 64 << 20} {
+			all = append(all, row{groupAllReduce, fmt.Sprintf("all_reduce %d B%s, %d ranks", size, newTensors, ranks), allReduceBars(size, ranks)})
+		}
 	}
 	all = append(all,
 		row{groupHelpers, "barrier, 2 ranks", []bar{atMost(3 * us)}},

@@ -13,6 +13,12 @@ type row struct {
 	bars        []bar
 }
 
+// newTensors marks a row that stands beside the peers' figures of the row without it: they know no such difference.
+const newTensors = ", new tensors"
+
+// peerName is the name of the peers' figures that a row stands beside.
+func peerName(name string) string { return strings.Replace(name, newTensors, "", 1) }
+
 // bar is a limit that a figure must keep: a value of its own or, with of, a multiple of the figure of that program.
 type bar struct {
 	limit float64
@@ -32,7 +38,7 @@ func atLeastOf(of string, limit float64) bar {
 func (b bar) reached(f figure, medians map[measured]figure) (reached, known bool) {
 	limit := b.limit
 	if b.of != "" {
-		name := f.name
+		name := peerName(f.name)
 		if b.name != "" {
 			name = b.name
 		}
@@ -72,7 +78,7 @@ func (r row) cells(medians map[measured]figure) []string {
 	var beside, limits, verdicts []string
 	ratio := ""
 	for _, who := range r.peers() {
-		peer, ok := medians[measured{who, r.name}]
+		peer, ok := medians[measured{who, peerName(r.name)}]
 		if !ok {
 			continue
 		}

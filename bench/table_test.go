@@ -6,12 +6,13 @@ import (
 )
 
 var someMedians = map[measured]figure{
-	{drunName, "step"}:            {"step", 2 * ms, "s"},
-	{torchName, "step"}:           {"step", 4 * ms, "s"},
-	{mpiName, "step"}:             {"step", 1 * ms, "s"},
-	{drunName, "step, 2 threads"}: {"step, 2 threads", 1 * ms, "s"},
-	{drunName, "gemm"}:            {"gemm", 95, "GFLOPS"},
-	{openBLASName, "gemm"}:        {"gemm", 100, "GFLOPS"},
+	{drunName, "step"}:              {"step", 2 * ms, "s"},
+	{torchName, "step"}:             {"step", 4 * ms, "s"},
+	{mpiName, "step"}:               {"step", 1 * ms, "s"},
+	{drunName, "step, new tensors"}: {"step, new tensors", 3 * ms, "s"},
+	{drunName, "step, 2 threads"}:   {"step, 2 threads", 1 * ms, "s"},
+	{drunName, "gemm"}:              {"gemm", 95, "GFLOPS"},
+	{openBLASName, "gemm"}:          {"gemm", 100, "GFLOPS"},
 }
 
 func TestCells(t *testing.T) {
@@ -26,6 +27,7 @@ func TestCells(t *testing.T) {
 		{row{"g", "gemm", []bar{atLeastOf(openBLASName, 0.96)}}, []string{"95.0 GFLOPS", "OpenBLAS 100 GFLOPS", "0.950", "≥ 0.960 × OpenBLAS", "no"}},
 		{row{"g", "step", []bar{atMostOf(glooName, 1)}}, []string{"2.00 ms", "PyTorch 4.00 ms, Open MPI 1.00 ms", "0.500", "≤ 1.00 × Gloo", "?"}},
 		{row{"g", "step, 2 threads", []bar{{limit: 0.625, of: drunName, name: "step"}}}, []string{"1.00 ms", "", "", "≤ 0.625 × step", "yes"}},
+		{row{"g", "step, new tensors", []bar{atMostOf(mpiName, 2)}}, []string{"3.00 ms", "Open MPI 1.00 ms, PyTorch 4.00 ms", "3.00", "≤ 2.00 × Open MPI", "no"}},
 		{row{"g", "nothing", []bar{atMost(1)}}, []string{"not measured", "", "", "", ""}},
 	} {
 		got := c.row.cells(someMedians)

@@ -47,8 +47,8 @@ type Comm interface {
 	Size() int
 
 	// Start begins a call and does not block. It may fill in the call's last
-	// fields (Group, Seq, Fingerprint) and keeps no pointer to it, but uses
-	// its buffers until the work is done. An error means that nothing was
+	// fields (Group, Seq, Fingerprint), and uses the call and its buffers
+	// until the work is done. An error means that nothing was
 	// started: the call is not well formed ([CallError]) or the Comm is closed
 	// or aborted.
 	Start(call *Call) (Work, error)
@@ -97,10 +97,9 @@ type Receipt interface {
 
 // An Arena is a Comm with memory that it can reduce without copying it first.
 type Arena interface {
-	// Alloc gives zeroed memory for count elements. It is symmetric: when every
-	// rank makes the same allocations in the same order, calls on them need no
-	// copy; otherwise they work as with any memory. The buffer is valid until
-	// the Comm is closed.
+	// Alloc gives zeroed memory for count elements. Calls on it need no copy
+	// where all ranks' buffers are such memory. It is valid until the Comm is
+	// closed.
 	Alloc(dtype DType, count int) (Buffer, error)
 }
 

@@ -14,17 +14,12 @@ import (
 	"unsafe"
 )
 
-// Large buffers come from here. Go's collector does not see this memory, so
-// the pool counts what is handed out and starts a collection itself when
-// much of it may be garbage; in a training loop the same buffers go round.
-
-type block struct {
-	ptr   unsafe.Pointer
-	bytes int
-}
-
-type memoryPool struct {
+// A Pool is where large buffers come from. Go's collector does not see this
+// memory, so the pool counts what is handed out and starts a collection itself
+// when much of it may be garbage; in a training loop the same buffers go round.
+type Pool struct {
 	mu      sync.Mutex
+	source  func(bytes int) []byte   // gives zeroed memory for good; nil: the pool maps it
 	free    map[int][]unsafe.Pointer // by class size
 	slab    []byte                   // rest of the last mapping for small classes
 	used    int                      // bytes handed out
@@ -38,15 +33,32 @@ const (
 	slack     = 32 << 20 // garbage to tolerate before a collection
 )
 
-var pool = &memoryPool{free: map[int][]unsafe.Pointer{}, maxUsed: memoryLimit()}
+var pool = &Pool{free: map[int][]unsafe.Pointer{}, maxUsed: memoryLimit()}
 
-// classBytes rounds a size up to four classes per power of two.
+// NewPool makes a pool of at most limit bytes of memory from source, which
+// returns nil when it has no more.
+func NewPool(limit int, source func(bytes int) []byte) *Pool {
+	return &Pool{source: source, free: map[int][]unsafe.Pointer{}, maxUsed: limit}
+}
+
+// Bytes gives memory of that size and any content, for good; nil when there is
+// no more.
+func (p *Pool) Bytes(n int) []byte {
+	ptr, err := p.get("", n)
+	if err != nil {
+		return nil
+	}
+	return unsafe.Slice((*byte)(ptr), n)
+}
+
+// classBytes rounds a size up to one of four classes per power of two, so that
+// memory of one size can be used again for another.
 func classBytes(n int) int {
 	step := 1 << max(bits.Len(uint(n-1))-3, 12)
 	return (n + step - 1) / step * step
 }
 
-func (p *memoryPool) get(op string, bytes int) (unsafe.Pointer, error) {
+func (p *Pool) get(op string, bytes int) (unsafe.Pointer, error) {
 	if bytes > p.maxUsed {
 		return nil, p.refuse(op, bytes)
 	}
@@ -75,7 +87,7 @@ func (p *memoryPool) get(op string, bytes int) (unsafe.Pointer, error) {
 	return ptr, nil
 }
 
-func (p *memoryPool) take(size int) unsafe.Pointer {
+func (p *Pool) take(size int) unsafe.Pointer {
 	list := p.free[size]
 	if len(list) == 0 {
 		return nil
@@ -86,17 +98,17 @@ func (p *memoryPool) take(size int) unsafe.Pointer {
 	return ptr
 }
 
-func (p *memoryPool) put(b block) {
-	size := classBytes(b.bytes)
+func (p *Pool) put(ptr unsafe.Pointer, bytes int) {
+	size := classBytes(bytes)
 	p.mu.Lock()
-	p.free[size] = append(p.free[size], b.ptr)
+	p.free[size] = append(p.free[size], ptr)
 	p.used -= size
 	p.mu.Unlock()
 }
 
 // collect runs Go's collector and waits briefly for the cleanups that bring
 // buffers back.
-func (p *memoryPool) collect(size int) unsafe.Pointer {
+func (p *Pool) collect(size int) unsafe.Pointer {
 	p.mu.Unlock()
 	runtime.GC()
 	p.mu.Lock()
@@ -116,7 +128,7 @@ func (p *memoryPool) collect(size int) unsafe.Pointer {
 
 // carve maps fresh memory: own mappings for large classes, so that trim can
 // give them back, and slices of a shared one for small classes.
-func (p *memoryPool) carve(size int) unsafe.Pointer {
+func (p *Pool) carve(size int) unsafe.Pointer {
 	if size < slabBytes/4 {
 		if len(p.slab) < size {
 			p.slab = p.mmap(slabBytes)
@@ -132,13 +144,18 @@ func (p *memoryPool) carve(size int) unsafe.Pointer {
 	if m == nil {
 		return nil
 	}
-	if size >= slabBytes {
+	if size >= slabBytes && p.source == nil {
 		_ = syscall.Madvise(m, 14) // MADV_HUGEPAGE; only a hint
 	}
 	return unsafe.Pointer(unsafe.SliceData(m))
 }
 
-func (p *memoryPool) mmap(size int) []byte {
+func (p *Pool) mmap(size int) []byte {
+	if p.source != nil {
+		m := p.source(size)
+		p.mapped += len(m)
+		return m
+	}
 	// Not syscall.Mmap: it keeps a map entry per mapping and wants Munmap by slice.
 	ptr, _, errno := syscall.Syscall6(syscall.SYS_MMAP, 0, uintptr(size),
 		syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON, ^uintptr(0), 0)
@@ -150,7 +167,10 @@ func (p *memoryPool) mmap(size int) []byte {
 }
 
 // trim gives free large buffers back to the system.
-func (p *memoryPool) trim() {
+func (p *Pool) trim() {
+	if p.source != nil {
+		return
+	}
 	for size, list := range p.free {
 		if size < slabBytes/4 {
 			continue
@@ -163,7 +183,7 @@ func (p *memoryPool) trim() {
 	}
 }
 
-func (p *memoryPool) refuse(op string, bytes int) error {
+func (p *Pool) refuse(op string, bytes int) error {
 	return fmt.Errorf("%s: cannot allocate %d bytes: %d bytes are in use and the limit of this machine is %d; use smaller tensors or batches",
 		op, bytes, p.used, p.maxUsed)
 }

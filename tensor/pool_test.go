@@ -6,10 +6,10 @@ import (
 )
 
 func TestPoolLimitAndTrim(t *testing.T) {
-	p := &memoryPool{free: map[int][]unsafe.Pointer{}, maxUsed: 8 << 20}
+	p := &Pool{free: map[int][]unsafe.Pointer{}, maxUsed: 8 << 20}
 	big := must(p.get("test", 5<<20))
 	fail[unsafe.Pointer](t, "test: cannot allocate", "in use")(p.get("test", 5<<20))
-	p.put(block{big, 5 << 20})
+	p.put(big, 5<<20)
 	if p.used != 0 || p.mapped == 0 {
 		t.Fatalf("used %d, mapped %d after the only buffer came back", p.used, p.mapped)
 	}
@@ -21,7 +21,7 @@ func TestPoolLimitAndTrim(t *testing.T) {
 	if len(p.free[classBytes(5<<20)]) != 0 {
 		t.Error("the free buffer was kept")
 	}
-	p.put(block{other, 7 << 20})
+	p.put(other, 7<<20)
 	fail[unsafe.Pointer](t, "limit of this machine")(p.get("test", 9<<20))
 }
 
@@ -38,7 +38,7 @@ func TestClassBytes(t *testing.T) {
 
 // Small classes share a mapping: buffers must not overlap.
 func TestSlabs(t *testing.T) {
-	p := &memoryPool{free: map[int][]unsafe.Pointer{}, maxUsed: 1 << 30}
+	p := &Pool{free: map[int][]unsafe.Pointer{}, maxUsed: 1 << 30}
 	var all [][]uint64
 	for i := range 500 {
 		n := pooledBytes + i*100

@@ -11,10 +11,12 @@ type Storage struct {
 	bytes   int
 	version uint32 // counts in-place changes
 	holds   int32  // graph nodes and gradients in flight that need the bytes
-	temp    bool   // discarded: goes back to the pool when holds reaches 0
-	pooled  bool
-	flat    bool // an optimizer's buffer: gaps between its tensors are nobody's
-	owner   any  // keeps ptr's memory alive
+	temp    bool   // discarded: goes back to its pool when holds reaches 0
+	asked   bool   // Move was called before
+	pinned  bool   // stays where it is, see Pin
+	flat    bool   // an optimizer's buffer: gaps between its tensors are nobody's
+	owner   any    // keeps ptr's memory alive
+	pool    *Pool  // which ptr is from; nil: Go's heap, or the owner's
 	cleanup runtime.Cleanup
 }
 
@@ -61,14 +63,51 @@ func (s *Storage) alloc(op string, bytes int) error {
 		s.ptr = unsafe.Pointer(unsafe.SliceData(make([]uint64, (bytes+7)/8)))
 		return nil
 	}
-	b, err := pool.get(op, bytes)
+	ptr, err := pool.get(op, bytes)
 	if err != nil {
 		return err
 	}
-	s.ptr, s.pooled = b, true
-	s.cleanup = runtime.AddCleanup(s, func(b block) { pool.put(b) }, block{b, bytes})
+	s.take(pool, ptr)
 	return nil
 }
+
+// take makes ptr, from p, the memory of s.
+func (s *Storage) take(p *Pool, ptr unsafe.Pointer) {
+	s.ptr, s.pool = ptr, p
+	s.cleanup = runtime.AddCleanup(s, func(b block) { b.pool.put(b.ptr, b.bytes) }, block{p, ptr, s.bytes})
+}
+
+type block struct {
+	pool  *Pool
+	ptr   unsafe.Pointer
+	bytes int
+}
+
+// Move moves the bytes behind t and all its views into memory of p, as far as
+// it has any, when it is called for the second time: for a tensor that is used
+// but once a move would cost more than it saves. Only large tensors are moved,
+// and none that is pinned, an optimizer's, or a small part of its storage.
+func Move(t *Tensor, p *Pool) {
+	s := t.st
+	if !s.asked {
+		s.asked = true
+		return
+	}
+	if s.pool != pool || s.pinned || s.ptr == nil || 2*t.n*t.dtype.Size() < s.bytes {
+		return
+	}
+	ptr, err := p.get("", s.bytes)
+	if err != nil {
+		return
+	}
+	copy(unsafe.Slice((*byte)(ptr), s.bytes), unsafe.Slice((*byte)(s.ptr), s.bytes))
+	s.cleanup.Stop()
+	pool.put(s.ptr, s.bytes)
+	s.take(p, ptr)
+}
+
+// Pin keeps the bytes behind t where they are: someone has their address.
+func Pin(t *Tensor) { t.st.pinned = true }
 
 // hold and release count who needs the bytes apart from the program's own
 // variables.
@@ -90,11 +129,11 @@ func (s *Storage) discard() {
 }
 
 func (s *Storage) free() {
-	if !s.pooled || s.ptr == nil {
+	if s.pool == nil || s.ptr == nil {
 		return
 	}
 	s.cleanup.Stop()
-	pool.put(block{s.ptr, s.bytes})
+	s.pool.put(s.ptr, s.bytes)
 	s.ptr = nil
 }
 

@@ -54,9 +54,9 @@ func (r *run) allReduce() error {
 			r.collectSlices(part(recv, step-1), reduced)
 		}
 		if step == 0 {
-			switch some, all := r.inArena(place); {
+			switch some, all := r.inArena(); {
 			case all:
-				return r.allReduceInArena(int(place - 1))
+				return r.allReduceInArena()
 			case some: // and they have published nothing: once more, all alike
 				place, step = 0, -1
 			}

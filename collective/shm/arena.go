@@ -2,6 +2,8 @@ package shm
 
 import (
 	"fmt"
+	"os"
+	"sync"
 	"unsafe"
 
 	"drun/collective"
@@ -9,12 +11,15 @@ import (
 )
 
 // arena is memory of this rank that the others have mapped too, so that
-// all_reduce need not stage it. Every rank has as much, one after the other,
-// far behind the areas.
+// all_reduce need not stage it. Every rank of the world has as much, one after
+// the other, far behind the areas; all groups use the same.
 type arena struct {
-	own   []byte // this rank's memory
+	file *os.File
+	rank int // in the world
+
+	mu    sync.Mutex
 	used  int
-	views [][]byte // the other ranks', each mapped when it is first reduced
+	views [][]byte // each rank's memory, this one's too, mapped when it is first used
 }
 
 const (
@@ -22,66 +27,73 @@ const (
 	arenaSize = 1 << 31 // a rank's, of address space
 )
 
-// Alloc gives zeroed memory from the arena of the world.
+func newArena(file *os.File, rank, size int) *arena {
+	return &arena{file: file, rank: rank, views: make([][]byte, size)}
+}
+
+// Alloc gives zeroed memory from this rank's arena.
 func (c *Comm) Alloc(dtype collective.DType, count int) (collective.Buffer, error) {
 	if !dtype.Valid() || count < 0 || count > arenaSize/dtype.Size() {
 		return collective.Buffer{}, fmt.Errorf("shm: cannot allocate %d elements of %v in the arena", count, dtype)
 	}
-	if c.offset != headerSize {
-		return collective.Buffer{}, fmt.Errorf("shm: only the world has an arena, not a group")
-	}
-	a := &c.arena
-	if a.own == nil {
-		mem, err := sharedmem.Map(c.region.file, arenasAt+int64(c.rank)*arenaSize, arenaSize)
-		if err != nil {
-			return collective.Buffer{}, err
-		}
-		a.own = mem
-	}
-	bytes := count * dtype.Size()
-	if a.used+bytes > arenaSize {
-		return collective.Buffer{}, fmt.Errorf("shm: the arena of %d bytes is full", arenaSize)
-	}
-	b := collective.Buffer{DType: dtype, Data: a.own[a.used : a.used+bytes : a.used+bytes]}
-	a.used += (bytes + 63) &^ 63
-	return b, nil
+	data, err := c.region.arena.alloc(count * dtype.Size())
+	return collective.Buffer{DType: dtype, Data: data}, err
 }
 
-// where is the offset of data in the arena plus 1; 0 if it lies elsewhere.
+func (a *arena) alloc(bytes int) ([]byte, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	own, err := a.of(a.rank)
+	if err != nil {
+		return nil, err
+	}
+	at := a.used
+	if at+bytes > arenaSize {
+		return nil, fmt.Errorf("shm: the arena of %d bytes is full", arenaSize)
+	}
+	a.used += (bytes + 63) &^ 63
+	return own[at : at+bytes : at+bytes], nil
+}
+
+// of is the memory of a rank of the world.
+func (a *arena) of(rank int) ([]byte, error) {
+	if a.views[rank] == nil {
+		mem, err := sharedmem.Map(a.file, arenasAt+int64(rank)*arenaSize, arenaSize)
+		if err != nil {
+			return nil, err
+		}
+		a.views[rank] = mem
+	}
+	return a.views[rank], nil
+}
+
+// view is n bytes at that offset of a rank's memory.
+func (a *arena) view(rank, at, n int) ([]byte, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	mem, err := a.of(rank)
+	if err != nil {
+		return nil, err
+	}
+	return mem[at : at+n], nil
+}
+
+// where is the offset of data in this rank's memory plus 1; 0 if it lies elsewhere.
 func (a *arena) where(data []byte) uint64 {
-	if a.own == nil || len(data) == 0 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	own := a.views[a.rank]
+	if own == nil || len(data) == 0 {
 		return 0
 	}
-	at := uintptr(unsafe.Pointer(&data[0])) - uintptr(unsafe.Pointer(&a.own[0]))
+	at := uintptr(unsafe.Pointer(&data[0])) - uintptr(unsafe.Pointer(&own[0]))
 	if at >= uintptr(a.used) {
 		return 0
 	}
 	return uint64(at) + 1
 }
 
-// view is n bytes at that offset of a rank's arena.
-func (c *Comm) view(rank int, at, n int) ([]byte, error) {
-	a := &c.arena
-	if rank == c.rank {
-		return a.own[at : at+n], nil
-	}
-	if a.views == nil {
-		a.views = make([][]byte, c.size)
-	}
-	if a.views[rank] == nil {
-		mem, err := sharedmem.Map(c.region.file, arenasAt+int64(rank)*arenaSize, arenaSize)
-		if err != nil {
-			return nil, err
-		}
-		a.views[rank] = mem
-	}
-	return a.views[rank][at : at+n], nil
-}
-
 func (a *arena) close() {
-	if a.own != nil {
-		_ = sharedmem.Unmap(a.own)
-	}
 	for _, v := range a.views {
 		if v != nil {
 			_ = sharedmem.Unmap(v)
@@ -96,33 +108,33 @@ func (r *run) place() uint64 {
 	if r.call.Kind != collective.AllReduce || unsafe.SliceData(send) != unsafe.SliceData(recv) {
 		return 0
 	}
-	return r.Comm.arena.where(recv)
+	return r.region.arena.where(recv)
 }
 
 // inArena tells, after a round, whether some rank's data lies in the arena, and
-// whether all ranks' lies at the same place in it.
-func (r *run) inArena(place uint64) (some, all bool) {
-	all = place != 0
+// whether all ranks' does.
+func (r *run) inArena() (some, all bool) {
+	all = true
 	for _, a := range r.arrivals[r.round%2] {
 		some = some || a.arena != 0
-		all = all && a.arena == place
+		all = all && a.arena != 0
 	}
 	return some, all
 }
 
 // allReduceInArena reduces memory of the arena where it lies, once a round has
-// told that all ranks' data is complete and at the same place. Each rank
+// told that all ranks' data is complete, and where it is. Each rank
 // reduces its slice from all ranks' memory and writes the result to all, in
 // blocks that stay in the cache; a second round ends the call. It moves bytes
 // in and bytes out of each rank, nothing twice.
-func (r *run) allReduceInArena(place int) error {
+func (r *run) allReduceInArena() error {
 	data, dtype := r.call.Recv.Data, r.call.Recv.DType
 	elem := dtype.Size()
 	from, to := slice(len(data)/elem, elem, r.rank, r.size)
 	targets := make([][]byte, r.size)
-	for i := range targets {
+	for i, a := range r.arrivals[r.round%2] {
 		var err error
-		if targets[i], err = r.view(i, place, len(data)); err != nil {
+		if targets[i], err = r.region.arena.view(r.world[i], int(a.arena-1), len(data)); err != nil {
 			return err
 		}
 	}

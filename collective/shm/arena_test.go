@@ -2,6 +2,7 @@ package shm_test
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"drun/collective"
@@ -56,4 +57,36 @@ func TestArena(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A group reduces the world's memory where it lies.
+func TestArenaOfAGroup(t *testing.T) {
+	disttest.Run(t, 4, func(t *testing.T, rank int, comm collective.Comm) {
+		b, err := comm.(collective.Arena).Alloc(collective.Float32, 50_000)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		members := []int{3, 1}
+		group, err := comm.Split(disttest.Context, collective.Group{ID: 1, Ranks: members})
+		if err != nil || group == nil {
+			if err != nil || slices.Contains(members, rank) {
+				t.Error(err)
+			}
+			return
+		}
+		defer group.Close()
+		x := collective.Slice[float32](b)
+		for i := range x {
+			x[i] = float32(rank * i)
+		}
+		if err := disttest.Do(group, collective.NewAllReduce(b, collective.Sum)); err != nil {
+			t.Error(err)
+		}
+		for i := range x {
+			if x[i] != float32(3*i)+float32(i) {
+				t.Fatalf("element %d is %v", i, x[i])
+			}
+		}
+	})
 }

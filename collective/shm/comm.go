@@ -16,6 +16,7 @@ type Comm struct {
 	region     *region
 	offset     int64
 	rank, size int
+	world      []int // the ranks' numbers in the world
 	layout     layout
 	mem        []byte
 	control    *control
@@ -26,7 +27,6 @@ type Comm struct {
 	round   uint64
 	sources [][]byte // what is reduced, in rank order
 	reducer
-	arena arena
 
 	sync    work          // the synchronous call under way
 	last    chan struct{} // closed when the latest asynchronous collective is done
@@ -53,8 +53,11 @@ const (
 
 var errAborted = errors.New("shm: the group was aborted by another rank")
 
-func newComm(r *region, offset int64, rank, size int) (*Comm, error) {
-	c := &Comm{region: r, offset: offset, rank: rank, size: size, layout: newLayout(size)}
+// newComm joins the group of these ranks of the world, whose area is at offset,
+// as one of them.
+func newComm(r *region, offset int64, rank int, world []int) (*Comm, error) {
+	size := len(world)
+	c := &Comm{region: r, offset: offset, rank: rank, size: size, world: world, layout: newLayout(size)}
 	mem, err := sharedmem.Map(r.file, offset, c.layout.total)
 	if err != nil {
 		return nil, err
@@ -88,8 +91,10 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	if err := c.failed(); err != nil {
 		return nil, err
 	}
-	if err := call.Check(c.rank, c.size); err != nil {
-		return nil, err
+	if call.Seq == 0 { // else the board's guard has checked it
+		if err := call.Check(c.rank, c.size); err != nil {
+			return nil, err
+		}
 	}
 	if call.Kind.PointToPoint() {
 		return c.mailbox.start(call)
@@ -98,9 +103,9 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	if call.Async || w.busy {
 		w = &work{comm: c}
 	}
-	w.call, w.before, w.busy, w.err = *call, c.last, true, nil
-	if w.call.Fingerprint == 0 {
-		w.call.Fingerprint = call.Hash()
+	w.call, w.before, w.busy, w.err = call, c.last, true, nil
+	if w.fingerprint = call.Fingerprint; w.fingerprint == 0 {
+		w.fingerprint = call.Hash()
 	}
 	if call.Async {
 		w.done = make(chan struct{})
@@ -113,11 +118,13 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 // work is a collective call.
 type work struct {
 	comm   *Comm
-	call   collective.Call
+	call   *collective.Call
 	before chan struct{} // collectives happen in the order they were started
 	done   chan struct{} // nil: whoever waits does the work
 	busy   bool
 	err    error
+
+	fingerprint uint64
 }
 
 func (w *work) background() {
@@ -161,7 +168,7 @@ func (w *work) run(ctx context.Context, spin int) error {
 			return err
 		}
 	}
-	r := run{Comm: w.comm, ctx: ctx, call: &w.call, spin: spin}
+	r := run{Comm: w.comm, ctx: ctx, call: w.call, fingerprint: w.fingerprint, spin: spin}
 	err := r.do()
 	if err != nil && w.comm.cause.Load() == nil {
 		// Cut in the middle of its rounds, the group cannot go on.
@@ -201,7 +208,6 @@ func (c *Comm) Close() error {
 			<-c.last
 		}
 		c.mailbox.close()
-		c.arena.close()
 		last := int(c.control.closed.Add(1)) == c.size
 		c.closed = sharedmem.Unmap(c.mem)
 		if last {

@@ -62,4 +62,7 @@ type arrival struct {
 	inline      [inlineSize]byte
 }
 
-const inlineSize = sharedmem.CacheLine - 24
+const (
+	inlineAt   = 24
+	inlineSize = sharedmem.CacheLine - inlineAt
+)

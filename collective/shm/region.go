@@ -63,6 +63,7 @@ type region struct {
 	mem   []byte
 	head  *regionHeader
 	cores int
+	arena *arena
 	refs  atomic.Int32
 }
 
@@ -95,7 +96,12 @@ func Open(f *os.File, rank, size int) (*Comm, error) {
 		_ = sharedmem.Unmap(mem)
 		return nil, err
 	}
-	c, err := newComm(r, headerSize, rank, size)
+	r.arena = newArena(f, rank, size)
+	world := make([]int, size)
+	for i := range world {
+		world[i] = i
+	}
+	c, err := newComm(r, headerSize, rank, world)
 	if err != nil {
 		_ = sharedmem.Unmap(mem)
 	}
@@ -107,6 +113,7 @@ func (r *region) release() error {
 	if r.refs.Add(-1) > 0 {
 		return nil
 	}
+	r.arena.close()
 	err := sharedmem.Unmap(r.mem)
 	if closeErr := r.file.Close(); err == nil {
 		err = closeErr

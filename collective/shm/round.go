@@ -10,10 +10,12 @@ import (
 // run is one collective call being done.
 type run struct {
 	*Comm
-	ctx     context.Context
-	call    *collective.Call
-	spin    int
-	started bool // its first round is over: the ranks agree on the call
+	ctx  context.Context
+	call *collective.Call
+	spin int
+
+	fingerprint uint64 // of the call
+	started     bool   // its first round is over: the ranks agree on the call
 }
 
 // begin opens the next round and gives this rank's part in it.
@@ -28,20 +30,26 @@ func (r *run) arrive() error {
 	mine := r.arrivals[r.round%2]
 	own := mine[r.rank]
 	if !r.started {
-		own.fingerprint = r.call.Fingerprint
+		own.fingerprint = r.fingerprint
 	}
 	round := r.round
-	own.round.Store(round)
+	sharedmem.Publish(&own.round, round)
 	next := 0
 	for next < len(mine) && mine[next].round.Load() == round {
 		next++
 	}
+	slept := false
 	if next < len(mine) {
-		if err := r.await(mine, next, round); err != nil {
+		var err error
+		if slept, err = r.await(mine, next, round); err != nil {
 			return err
 		}
-	} else {
-		r.control.gate.Open() // the last to arrive wakes the others
+	}
+	if !slept {
+		// Who never slept wakes the others: they may have looked before this
+		// rank's arrival could be seen.
+		sharedmem.Fence()
+		r.control.gate.Open()
 	}
 	if !r.started {
 		r.started = true
@@ -54,18 +62,21 @@ func (r *run) arrive() error {
 	return nil
 }
 
-// await waits until the ranks from next on have arrived.
-func (r *run) await(all []*arrival, next int, round uint64) error {
+// await waits until the ranks from next on have arrived, and tells whether it
+// slept.
+func (r *run) await(all []*arrival, next int, round uint64) (slept bool, err error) {
 	for range r.spin {
 		sharedmem.Pause()
 		for all[next].round.Load() == round {
 			if next++; next == len(all) {
-				return nil
+				return false, nil
 			}
 		}
 	}
 	var aborted error
+	looks := 0
 	ready := func() bool {
+		looks++
 		for next < len(all) && all[next].round.Load() == round {
 			next++
 		}
@@ -79,14 +90,15 @@ func (r *run) await(all []*arrival, next int, round uint64) error {
 		for range yields {
 			sharedmem.Yield()
 			if ready() {
-				return aborted
+				return false, aborted
 			}
 		}
 	}
+	looks = 0
 	if err := r.control.gate.Wait(r.ctx, ready); err != nil {
-		return err
+		return true, err
 	}
-	return aborted
+	return looks > 1, aborted
 }
 
 // yields is how often a wait gives its core to others before it sleeps.
@@ -106,8 +118,9 @@ func (r *run) result(rank int) []byte {
 
 // outbox is where a rank publishes n bytes in the current round.
 func (r *run) outbox(rank, n int) []byte {
-	if n <= inlineSize {
-		return r.arrivals[r.round%2][rank].inline[:n]
+	if n <= inlineSize { // not through the arrival: Go would read it first, to see that it is there
+		at := arrivalsAt + (2*rank+int(r.round%2))*sharedmem.CacheLine + inlineAt
+		return r.mem[at : at+n : at+n]
 	}
 	return r.stage(rank)[:n]
 }

@@ -41,7 +41,11 @@ func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Co
 	if offset > arenasAt-uint64(newLayout(len(group.Ranks)).total) {
 		return nil, errors.New("shm: there is no room for another group")
 	}
-	sub, err := newComm(c.region, int64(offset), rank, len(group.Ranks))
+	world := make([]int, len(group.Ranks))
+	for i, r := range group.Ranks {
+		world[i] = c.world[r]
+	}
+	sub, err := newComm(c.region, int64(offset), rank, world)
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,7 @@ func (e *overError) Error() string { return fmt.Sprintf("rank %d will not come",
 // check ends a sleeping wait that has become pointless: the run was aborted, or
 // a rank that it needs makes no further call.
 func (g *guard) check() error {
+	g.slept = true
 	if err := g.board.Aborted(); err != nil {
 		return err
 	}

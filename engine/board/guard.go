@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/collective/sharedmem"
 )
 
 // guard puts every call of a Comm on the board.
@@ -27,6 +28,7 @@ type guard struct {
 
 	sync    work      // the synchronous call under way; there is at most one
 	waiting *work     // what the rank waits for just now
+	slept   bool      // the wait has taken longer than a wait that spins
 	over    time.Time // since when the peer is over, see check
 	picket  picket
 }
@@ -90,7 +92,7 @@ func (g *guard) Start(c *collective.Call) (collective.Work, error) {
 	inner, err := g.comm.Start(c)
 	if err != nil {
 		w.busy = false
-		g.board.running()
+		g.board.running(now())
 		return nil, g.aborted(err)
 	}
 	w.inner = inner
@@ -132,6 +134,7 @@ type work struct {
 	peer  int
 	busy  bool
 	async bool
+	brief bool // it moves little
 }
 
 // begin writes the call in the journal and, if the rank is about to wait for
@@ -141,23 +144,27 @@ func (w *work) begin(c *collective.Call) {
 	n := l.calls.Load()
 	e := w.g.win.entry(b.rank, n, b.world)
 	e.write(c, b.names.index(c.Pos.File), now())
-	l.calls.Store(n + 1)
+	sharedmem.Publish(&l.calls, n+1)
 	if c.Seq > 0 {
-		l.arrived.Store(c.Seq)
+		sharedmem.Publish(&l.arrived, c.Seq)
 	}
 	b.own.group = w.g.group
-	b.own.calls.Store(n + 1)
+	sharedmem.Publish(&b.own.calls, n+1)
 	if !c.Async {
-		b.own.state.Store(uint32(collective.Waiting))
+		sharedmem.Publish32(&b.own.state, uint32(collective.Waiting))
 	}
 	w.entry, w.seq, w.kind, w.peer = e, c.Seq, c.Kind, c.Peer
-	w.busy, w.async = true, c.Async
+	w.busy, w.async, w.brief = true, c.Async, len(c.Send.Data)+len(c.Recv.Data) <= brief
 }
 
-// running says that the rank is in its recipe again.
-func (b *Board) running() {
-	b.own.since = now()
-	b.own.state.Store(uint32(collective.Running))
+// brief is up to how many bytes a call that has not slept takes no time worth
+// reading the clock for again.
+const brief = 64 << 10
+
+// running says that the rank is in its recipe again, since then.
+func (b *Board) running(since int64) {
+	b.own.since = since
+	sharedmem.Publish32(&b.own.state, uint32(collective.Running))
 }
 
 func (w *work) Wait(ctx context.Context) error {
@@ -168,19 +175,21 @@ func (w *work) Wait(ctx context.Context) error {
 	if w.async {
 		g.board.own.state.Store(uint32(collective.Waiting))
 	}
-	g.waiting, g.over = w, time.Time{}
+	g.waiting, g.over, g.slept = w, time.Time{}, false
 	err := w.inner.Wait(g.bounded(ctx))
 	w.busy = false
-	defer g.awake()
-	if err == nil {
-		if w.entry.seq == w.seq { // not yet overwritten by later calls
-			w.entry.ended = now()
-		}
-		g.board.running()
-		return nil
+	end := w.entry.began
+	if err != nil || g.slept || w.async || !w.brief {
+		end = now()
 	}
-	err = g.explain(w, err)
-	g.board.running()
+	if err != nil {
+		err = g.explain(w, err)
+		end = now()
+	} else if w.entry.seq == w.seq { // not yet overwritten by later calls
+		w.entry.ended = end
+	}
+	g.awake()
+	g.board.running(end)
 	return err
 }
 
@@ -226,11 +235,11 @@ func (g *guard) Split(ctx context.Context, group collective.Group) (collective.C
 	comm, err := g.split(g.bounded(ctx), group, &c)
 	if err != nil {
 		err = g.explain(w, err)
-		g.board.running()
+		g.board.running(now())
 		return nil, err
 	}
 	w.entry.ended = now()
-	g.board.running()
+	g.board.running(w.entry.ended)
 	if comm == nil {
 		return nil, nil
 	}

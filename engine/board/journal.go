@@ -63,7 +63,7 @@ func (e *entry) write(c *collective.Call, file uint32, at int64) {
 	if c.Shape == nil {
 		e.dims = noShape
 	}
-	e.ver.Add(1)
+	sharedmem.Publish32(&e.ver, e.ver.Load()+1)
 }
 
 const noShape = 255 // a call without a shape has its count alone

@@ -25,13 +25,21 @@ type operand struct {
 
 // operandOf makes the operand of a tensor, an int or a float.
 func operandOf(v starlark.Value) (*operand, error) {
-	o := &operand{value: v, shape: []int{}}
+	o := new(operand)
+	return o, o.set(v)
+}
+
+// noDims is the shape of a number.
+var noDims = []int{}
+
+func (o *operand) set(v starlark.Value) error {
+	o.value, o.t, o.shape = v, nil, noDims
 	switch v := v.(type) {
 	case *startensor.Value:
 		o.t = v.Tensor()
 		data, err := tensor.Contiguous(o.t)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		o.data, o.shape = data, o.t.Shape()
 		o.buf = bufferOf(data)
@@ -41,31 +49,50 @@ func operandOf(v starlark.Value) (*operand, error) {
 	case starlark.Int:
 		n, ok := v.Int64()
 		if !ok {
-			return nil, fmt.Errorf("the number %s does not fit into 64 bits", v)
+			return fmt.Errorf("the number %s does not fit into 64 bits", v)
 		}
 		binary.NativeEndian.PutUint64(o.word[:], uint64(n))
 		o.buf = collective.Buffer{DType: collective.Int64, Data: o.word[:]}
 	default:
-		return nil, fmt.Errorf("want a tensor or a number, got %s", v.Type())
+		return fmt.Errorf("want a tensor or a number, got %s", v.Type())
 	}
-	return o, nil
+	return nil
+}
+
+// settle moves a large tensor that is reduced again and again to where the
+// backend needs no copy of it.
+func (o *operand) settle(w *World, async bool) {
+	if len(o.buf.Data) >= movedBytes && w.shared != nil && o.data != nil {
+		tensor.Move(o.data, w.shared)
+		o.buf = bufferOf(o.data)
+	}
+	o.pin(async)
+}
+
+// pin keeps a tensor where it is for as long as an asynchronous call may use it.
+func (o *operand) pin(async bool) {
+	if async && o.data != nil {
+		tensor.Pin(o.data)
+	}
 }
 
 // result is the operand after the call: the tensor itself, changed in place, or
 // the new number.
 func (o *operand) result() (starlark.Value, error) {
-	if o.t == nil {
+	value, t, data := o.value, o.t, o.data
+	o.value, o.t, o.data = nil, nil, nil // keep no tensor's memory
+	if t == nil {
 		bits := binary.NativeEndian.Uint64(o.word[:])
 		if o.buf.DType == collective.Float64 {
 			return starlark.Float(math.Float64frombits(bits)), nil
 		}
 		return starlark.MakeInt64(int64(bits)), nil
 	}
-	if o.data != o.t {
-		return o.value, writeRaw(o.t, o.data.Bytes())
+	if data != t {
+		return value, writeRaw(t, data.Bytes())
 	}
-	o.t.Touched()
-	return o.value, nil
+	t.Touched()
+	return value, nil
 }
 
 // bufferOf is a contiguous tensor's memory.

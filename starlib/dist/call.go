@@ -46,14 +46,18 @@ func (w *World) scope(c *starlib.Call, i int) (*Group, *collective.Patience, err
 	return g, ctx, err
 }
 
-// do makes one call and waits for it. The call lives in the group, since what is
-// handed to the backend would be allocated anew each time.
+// do makes one call and waits for it.
 func (g *Group) do(ctx context.Context, call collective.Call) error {
 	g.call = call
+	return g.carryOut(ctx)
+}
+
+// carryOut makes the group's synchronous call and waits for it.
+func (g *Group) carryOut(ctx context.Context) error {
 	work, err := g.comm.Start(&g.call)
 	if err == nil {
 		err = work.Wait(ctx)
 	}
-	g.call.Send, g.call.Recv = collective.Buffer{}, collective.Buffer{} // keep no tensor's memory
+	g.call.Send.Data, g.call.Recv.Data = nil, nil // keep no tensor's memory
 	return err
 }

@@ -85,8 +85,12 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 			return nil, err
 		}
 	}
-	o, err := operandOf(x)
-	if err != nil {
+	async := c.Bool(2)
+	o := &g.operand
+	if async || graph { // it outlives this call
+		o = new(operand)
+	}
+	if err := o.set(x); err != nil {
 		return nil, err
 	}
 	op, err := reduction(c.String(1), o)
@@ -96,7 +100,9 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 	if graph && op != collective.Sum && op != collective.Avg {
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or t.detach()", op)
 	}
-	call := collective.NewAllReduce(o.buf, op)
+	o.settle(w, async)
+	call := g.newCall(async)
+	*call = collective.NewAllReduce(o.buf, op)
 	call.Shape = o.shape
 	var then finisher = o
 	if graph {
@@ -109,7 +115,7 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 			return o.value, nil
 		})
 	}
-	return g.run(c, ctx, call, c.Bool(2), then)
+	return g.run(c, ctx, call, async, then)
 }
 
 // reduced is the all_reduce of a tensor, as a new one.
@@ -151,7 +157,10 @@ func (w *World) broadcast(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	call := collective.NewBroadcast(o.buf, src)
+	async := c.Bool(2)
+	o.pin(async)
+	call := g.newCall(async)
+	*call = collective.NewBroadcast(o.buf, src)
 	call.Shape = o.shape
 	var then finisher = o
 	if graph {
@@ -169,7 +178,7 @@ func (w *World) broadcast(c *starlib.Call) (starlark.Value, error) {
 			return o.value, nil
 		})
 	}
-	return g.run(c, ctx, call, c.Bool(2), then)
+	return g.run(c, ctx, call, async, then)
 }
 
 // reducedAt is the sum of a gradient on one rank, zeros on the others.
@@ -211,12 +220,15 @@ func (w *World) reduce(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	call := collective.NewReduce(o.buf, o.buf, op, dst)
+	async := c.Bool(3)
+	o.pin(async)
+	call := g.newCall(async)
+	*call = collective.NewReduce(o.buf, o.buf, op, dst)
 	call.Shape = o.shape
 	var then finisher = o
 	if g.own != dst {
 		x := c.Args[0]
 		then = finish(func() (starlark.Value, error) { return x, nil })
 	}
-	return g.run(c, ctx, call, c.Bool(3), then)
+	return g.run(c, ctx, call, async, then)
 }

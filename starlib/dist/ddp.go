@@ -154,6 +154,7 @@ func (d *ddp) start(b *bucket) error {
 	}
 	pos := starlib.Position(d.thread)
 	for _, t := range tensor.Coalesce(grads) {
+		tensor.Pin(t)
 		call := collective.NewAllReduce(bufferOf(t), collective.Avg)
 		call.Async, call.Limit = true, d.ctx.Limit
 		call.Pos = collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col}

@@ -9,7 +9,6 @@ import (
 	"context"
 	"encoding/binary"
 	"time"
-	"unsafe"
 
 	"drun/collective"
 	"drun/starlib"
@@ -25,12 +24,13 @@ type World struct {
 	backend string
 	ctx     context.Context // ends when the run is aborted
 	tensors *tensor.Context
-	shared  *tensor.Generator
+	random  *tensor.Generator // the stream that all ranks share
 
 	patience *collective.Patience // of calls without a timeout of their own
 	forever  *collective.Patience // of receives
 	groups   uint32               // made so far: the next one's id is one more
 	parallel bool                 // init_parallelism was called
+	shared   *tensor.Pool         // memory for tensors in the backend's arena; nil where it has none
 	staging  []byte               // where scattered gradients meet; kept for the next step
 	pending  []*Work              // asynchronous calls that may be under way
 	wrapped  []*ddp               // modules that synchronise in backward
@@ -51,7 +51,7 @@ type Config struct {
 // New makes the dist module. Waits end with ctx.
 func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 	w := &World{
-		rank: c.Rank, backend: c.Backend, ctx: ctx, tensors: c.Tensors, shared: c.Shared,
+		rank: c.Rank, backend: c.Backend, ctx: ctx, tensors: c.Tensors, random: c.Shared,
 		patience: collective.Within(ctx, c.Timeout), forever: collective.Within(ctx, 0),
 		receives: map[route][]*receive{},
 	}
@@ -73,23 +73,6 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 		m.Defs = append(m.Defs, defs...)
 	}
 	return w, m
-}
-
-// useArena lets optimizers keep their gradients where the backend can reduce
-// them without a copy, if it has such memory.
-func (w *World) useArena() {
-	arena, ok := w.all.comm.(collective.Arena)
-	if !ok {
-		return
-	}
-	w.tensors.GradStorage = func(bytes int) (*tensor.Storage, error) {
-		buf, err := arena.Alloc(collective.Uint8, bytes)
-		if err != nil || bytes == 0 { // the arena is full: ordinary memory does as well, with a copy
-			words := make([]uint64, bytes/8+1)
-			return tensor.FromMemory(unsafe.Pointer(&words[0]), bytes, words), nil
-		}
-		return tensor.FromMemory(unsafe.Pointer(&buf.Data[0]), bytes, arena), nil
-	}
 }
 
 // identity declares who this rank is.
@@ -124,7 +107,7 @@ func (w *World) identity() []*starlib.Def {
 
 // drawSeed draws from the stream that all ranks share.
 func (w *World) drawSeed() int64 {
-	n, err := w.shared.RandInt(w.tensors, 0, 1<<31, []int{1}, tensor.Int64)
+	n, err := w.random.RandInt(w.tensors, 0, 1<<31, []int{1}, tensor.Int64)
 	if err != nil {
 		return 0 // one element can always be had
 	}

@@ -20,7 +20,10 @@ type Group struct {
 	ranks []int           // of the world
 	own   int             // this rank's place among them, -1 outside
 	comm  collective.Comm // nil for a group of one, and outside
-	call  collective.Call // the synchronous call under way
+
+	// Of the synchronous call under way.
+	call    collective.Call
+	operand operand
 }
 
 var _ starlark.HasAttrs = (*Group)(nil)

@@ -273,8 +273,14 @@ func (g *Group) spreadOne(c *starlib.Call, ctx *collective.Patience, d collectiv
 // stage gives memory for a call, on a boundary that any element type may stand at.
 func (w *World) stage(size int) []byte {
 	if cap(w.staging) < size {
-		words := make([]uint64, (size+7)/8)
-		w.staging = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 8*len(words))
+		w.staging = nil
+		if w.shared != nil {
+			w.staging = w.shared.Bytes(size)
+		}
+		if w.staging == nil {
+			words := make([]uint64, (size+7)/8)
+			w.staging = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 8*len(words))
+		}
 	}
 	return w.staging[:size]
 }

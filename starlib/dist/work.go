@@ -76,13 +76,22 @@ type finish func() (starlark.Value, error)
 
 func (f finish) result() (starlark.Value, error) { return f() }
 
+// newCall gives a call to fill in. A synchronous one lives in the group, since
+// what is handed to the backend would be allocated anew each time.
+func (g *Group) newCall(async bool) *collective.Call {
+	if async {
+		return new(collective.Call)
+	}
+	return &g.call
+}
+
 // run makes the call and gives what then makes of it: at once, or, for an
 // asynchronous call, as a Work. A group of one has nothing to call.
-func (g *Group) run(c *starlib.Call, ctx *collective.Patience, call collective.Call, async bool, then finisher) (starlark.Value, error) {
+func (g *Group) run(c *starlib.Call, ctx *collective.Patience, call *collective.Call, async bool, then finisher) (starlark.Value, error) {
 	if !async {
 		if g.comm != nil {
 			call.Pos = position(c)
-			if err := g.do(ctx, call); err != nil {
+			if err := g.carryOut(ctx); err != nil {
 				return nil, err
 			}
 		}
@@ -92,9 +101,8 @@ func (g *Group) run(c *starlib.Call, ctx *collective.Patience, call collective.C
 	if g.comm == nil {
 		return w, nil
 	}
-	started := call // its own, so that a synchronous call stays off the heap
-	started.Pos, started.Async, started.Limit = position(c), true, ctx.Limit
-	inner, err := g.comm.Start(&started)
+	call.Pos, call.Async, call.Limit = position(c), true, ctx.Limit
+	inner, err := g.comm.Start(call)
 	if err != nil {
 		return nil, err
 	}
