@@ -79,7 +79,7 @@ func (e *engine) broadcast(send, recv []byte, root int) error {
 // them; whole elements of any type.
 func (e *engine) fit(parts int) int { return e.lane.room / parts / 64 * 64 }
 
-// parts cuts data into as many equal ones as there are ranks.
+// part is that of a rank, where all have equal ones.
 func (e *engine) part(data []byte, rank int) []byte {
 	n := len(data) / e.size
 	return data[rank*n : (rank+1)*n]

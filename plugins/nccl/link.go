@@ -52,9 +52,12 @@ func address(local bool) (string, error) {
 		return "127.0.0.1", nil
 	}
 	to := os.Getenv("MASTER_ADDR")
+	if to == "" {
+		to = "192.0.2.1" // of nobody: the default route
+	}
 	conn, err := net.Dial("udp", net.JoinHostPort(to, "9")) // sends nothing
 	if err != nil {
-		return "", fmt.Errorf("no network interface leads to MASTER_ADDR (%q): %w", to, err)
+		return "", fmt.Errorf("no network interface leads to %s (MASTER_ADDR): %w", to, err)
 	}
 	defer conn.Close()
 	return conn.LocalAddr().(*net.UDPAddr).IP.String(), nil
