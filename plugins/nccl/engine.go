@@ -122,7 +122,7 @@ func (e *engine) free() {
 		e.mesh.close()
 	}
 	if e.world {
-		e.gpu.close()
+		e.release()
 	}
 }
 
@@ -146,7 +146,7 @@ func openGPU(o Options, devices int, world collective.World, arena []byte) (*gpu
 	return &gpu{device: d, memory: newHostMemory(d, arena)}, nil
 }
 
-func (g *gpu) close() {
+func (g *gpu) release() {
 	g.memory.release()
 	C.drun_device_free(g.device)
 }

@@ -18,7 +18,7 @@ import (
 // The tests run on fakes of libcuda and libnccl, built from testdata/fake, and
 // loaded as the real ones are: by their paths. DRUN_TEST_GPU=1 runs those that
 // can on the real ones.
-var real = os.Getenv("DRUN_TEST_GPU") == "1"
+var onRealGPU = os.Getenv("DRUN_TEST_GPU") == "1"
 
 func TestMain(m *testing.M) {
 	if os.Getenv("NCCLTEST_PLUGIN") != "" { // the test binary is the plugin
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("ENGINETEST_WORKER") != "" {
 		enginetest.Main(m, func() collective.Backend { return New(FromEnvironment()) }, workers)
 	}
-	if real {
+	if onRealGPU {
 		flag.Parse()
 		if run := flag.Lookup("test.run"); run.Value.String() == "" {
 			_ = run.Value.Set("^TestGPU") // the others need the fakes

@@ -13,7 +13,7 @@ import (
 // onGPU prepares a test on real GPUs: how many ranks it may use, and worlds of
 // plugin processes. Where there are fewer GPUs than two, two ranks share one.
 func onGPU(t *testing.T) (ranks int, factory disttest.Factory) {
-	if !real {
+	if !onRealGPU {
 		t.Skip("DRUN_TEST_GPU=1 runs it on real GPUs")
 	}
 	b := New(FromEnvironment())
