@@ -51,7 +51,8 @@ test-gpu: bin/nccl.test
 bin/nccl.test:
 	go test -c -o bin/nccl.test ./plugins/nccl
 
-# The NEON path gives the bits of the others: built by a cross compiler, run under emulation.
+# The NEON path gives the bits of the others, kernel by kernel and in trained models: built by a cross
+# compiler, run under emulation.
 CROSS = gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 neon:
 	@if ! command -v qemu-aarch64 >/dev/null || ! command -v aarch64-linux-gnu-gcc >/dev/null; then \
@@ -59,7 +60,8 @@ neon:
 			apt-get update -qq && apt-get install -y -qq --no-install-recommends $(CROSS) >/dev/null; \
 		else echo "NEON is not checked: it needs apt-get install $(CROSS)"; exit 0; fi; \
 	fi; \
-	GOARCH=arm64 CC=aarch64-linux-gnu-gcc go test -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' -run 'TestGolden|TestPaths' ./kernel
+	GOARCH=arm64 CC=aarch64-linux-gnu-gcc go test -count 1 -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' \
+		-run '^(TestGolden|TestPaths|TestMoments|TestBatchNorm|TestPowers|TestSpecialValues|TestDenormals|TestSameBits|TestSameBitsNoticesOrder)$$' ./kernel ./tensor
 
 race:
 	go test -race ./...

@@ -65,7 +65,7 @@ func measureKernels(w io.Writer) {
 		a, b, c := filled(s.m*s.k), filled(s.k*s.n), filled(s.m*s.n)
 		work := 2 * float64(s.m) * float64(s.n) * float64(s.k)
 		seconds := perCall(int(2e9/work)+1, func() {
-			kernel.Gemm(f32, 1, s.m, s.n, s.k, kernel.Matrix{Data: data(c), Stride: s.n}, kernel.Matrix{Data: data(a), Stride: s.k},
+			_ = kernel.Gemm(f32, 1, s.m, s.n, s.k, kernel.Matrix{Data: data(c), Stride: s.n}, kernel.Matrix{Data: data(a), Stride: s.k},
 				kernel.Matrix{Data: data(b), Stride: s.n}, false, nil)
 		})
 		fmt.Fprintf(w, "%v: %.2f GFLOPS\n", s, work/seconds/1e9)

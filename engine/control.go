@@ -76,7 +76,7 @@ type Source struct {
 // Param is a value given on the command line for run.params.
 type Param struct {
 	Name, Value string
-	Inherited   bool // from the run that is resumed, whose recipe may have declared more
+	Inherited   string // from the run that is resumed: the value's type there, NoneType, bool, int, float or string
 }
 
 // ToWorker is a message from the agent; one field is set.

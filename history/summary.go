@@ -193,16 +193,17 @@ func (db *DB) attach(index map[int64]*Summary, ids []int64) error {
 // Detail is one run in full.
 type Detail struct {
 	Summary
-	Attempts []Attempt   `json:"attempts"`
-	Sources  []SourceRef `json:"sources"`
-	Plugins  []Plugin    `json:"plugins"`
-	Notes    []Note      `json:"notes"`
-	Threads  int         `json:"threads"`
-	Version  string      `json:"version"`
-	Host     string      `json:"host"`
-	PID      int         `json:"pid"`
-	Dir      string      `json:"dir"`
-	Command  []string    `json:"command"`
+	Attempts  []Attempt   `json:"attempts"`
+	Sources   []SourceRef `json:"sources"`
+	Plugins   []Plugin    `json:"plugins"`
+	Notes     []Note      `json:"notes"`
+	Snapshots []Snapshot  `json:"snapshots"` // oldest first
+	Threads   int         `json:"threads"`
+	Version   string      `json:"version"`
+	Host      string      `json:"host"`
+	PID       int         `json:"pid"`
+	Dir       string      `json:"dir"`
+	Command   []string    `json:"command"`
 }
 
 // Attempt is one start of the ranks.
@@ -273,6 +274,9 @@ func (db *DB) Get(id int64) (*Detail, error) {
 		return nil, err
 	}
 	if d.Plugins, err = db.plugins(id); err != nil {
+		return nil, err
+	}
+	if d.Snapshots, err = db.snapshots(id); err != nil {
 		return nil, err
 	}
 	return d, db.read(func(rows *sql.Rows) error {

@@ -2,7 +2,12 @@
 // kernel.h declares from this list what Go calls, dispatch.c forwards it to the chosen path, and
 // path.h collects a path's functions into one table. Sizes and strides count elements.
 //
+// SCRATCHED marks those that need scratch memory: what Go calls gives the bytes that could not be had, or 0.
+//
 // No include guard: included several times with different meanings of KERNEL.
+#ifndef SCRATCHED
+#define SCRATCHED KERNEL
+#endif
 
 #define ND int nd, const int64_t *shape
 #define OUT mem *o, const int64_t *so
@@ -20,11 +25,9 @@ KERNEL(reduce, (int op, int dt, int64_t outer, int64_t n, int64_t inner, mem *o,
 KERNEL(arg_reduce, (int op, int dt, int64_t outer, int64_t n, int64_t inner, int64_t *index, mem *value, const mem *a),
        (op, dt, outer, n, inner, index, value, a))
 KERNEL(cumsum, (int dt, int64_t outer, int64_t n, int64_t inner, mem *o, const mem *a), (dt, outer, n, inner, o, a))
-KERNEL(mean_var, (int dt, int64_t outer, int64_t n, int64_t inner, int64_t correction, mem *mean, mem *var, const mem *a),
-       (dt, outer, n, inner, correction, mean, var, a))
 KERNEL(square_sum, (int dt, int64_t n, const mem *a, double *o), (dt, n, a, o))
 
-KERNEL(gemm, (int dt, int ta, int tb, int64_t m, int64_t n, int64_t k, const mem *a, int64_t lda, const mem *b,
+SCRATCHED(gemm, (int dt, int ta, int tb, int64_t m, int64_t n, int64_t k, const mem *a, int64_t lda, const mem *b,
               int64_t ldb, mem *c, int64_t ldc, const mem *bias, int accumulate, int64_t batch, int64_t sa,
               int64_t sb, int64_t sc),
        (dt, ta, tb, m, n, k, a, lda, b, ldb, c, ldc, bias, accumulate, batch, sa, sb, sc))
@@ -44,10 +47,23 @@ KERNEL(layer_norm_grad, (int dt, int64_t rows, int64_t n, mem *dx, mem *dgamma, 
                          const mem *x, const mem *gamma, const mem *mean, const mem *rstd),
        (dt, rows, n, dx, dgamma, dbeta, dy, x, gamma, mean, rstd))
 
-KERNEL(attention, (int dt, int causal, int64_t batch, int64_t rows, int64_t cols, int64_t d, int64_t e, double scale, mem *o,
+// Lines of an array [outer, n, side, run]: over n and run, one for each of outer and side.
+#define LINES int64_t outer, int64_t n, int64_t side, int64_t run
+KERNEL(moments, (int dt, LINES, int64_t correction, mem *mean, mem *low, mem *var, const mem *a),
+       (dt, outer, n, side, run, correction, mean, low, var, a))
+KERNEL(square_sums, (int dt, LINES, mem *o, const mem *a), (dt, outer, n, side, run, o, a))
+KERNEL(scale_lines, (int dt, LINES, mem *y, const mem *x, const mem *mean, const mem *low, const mem *scale, const mem *gamma,
+                     const mem *beta),
+       (dt, outer, n, side, run, y, x, mean, low, scale, gamma, beta))
+KERNEL(batch_norm_grad, (int dt, int training, LINES, mem *dx, mem *dgamma, mem *dbeta, mem *sums, const mem *dy,
+                         const mem *x, const mem *mean, const mem *low, const mem *rstd, const mem *gamma),
+       (dt, training, outer, n, side, run, dx, dgamma, dbeta, sums, dy, x, mean, low, rstd, gamma))
+#undef LINES
+
+SCRATCHED(attention, (int dt, int causal, int64_t batch, int64_t rows, int64_t cols, int64_t d, int64_t e, double scale, mem *o,
                    mem *lse, const mem *q, const mem *k, const mem *v, const int64_t *at, const int64_t *ld),
        (dt, causal, batch, rows, cols, d, e, scale, o, lse, q, k, v, at, ld))
-KERNEL(attention_grad, (int dt, int causal, int64_t batch, int64_t rows, int64_t cols, int64_t d, int64_t e, double scale,
+SCRATCHED(attention_grad, (int dt, int causal, int64_t batch, int64_t rows, int64_t cols, int64_t d, int64_t e, double scale,
                         mem *dq, mem *dk, mem *dv, const mem *dy, const mem *lse, const mem *q, const mem *k,
                         const mem *v, const int64_t *at, const int64_t *ld),
        (dt, causal, batch, rows, cols, d, e, scale, dq, dk, dv, dy, lse, q, k, v, at, ld))
@@ -58,9 +74,9 @@ KERNEL(scatter_add, (int dt, int64_t outer, int64_t from, int64_t to, int64_t in
                      const mem *a),
        (dt, outer, from, to, inner, o, index, a))
 
-KERNEL(conv2d, (int dt, const int64_t *g, mem *y, const mem *x, const mem *w, const mem *bias), (dt, g, y, x, w, bias))
-KERNEL(conv2d_grad_input, (int dt, const int64_t *g, mem *dx, const mem *dy, const mem *w), (dt, g, dx, dy, w))
-KERNEL(conv2d_grad_weight, (int dt, const int64_t *g, mem *dw, mem *dbias, const mem *dy, const mem *x),
+SCRATCHED(conv2d, (int dt, const int64_t *g, mem *y, const mem *x, const mem *w, const mem *bias), (dt, g, y, x, w, bias))
+SCRATCHED(conv2d_grad_input, (int dt, const int64_t *g, mem *dx, const mem *dy, const mem *w), (dt, g, dx, dy, w))
+SCRATCHED(conv2d_grad_weight, (int dt, const int64_t *g, mem *dw, mem *dbias, const mem *dy, const mem *x),
        (dt, g, dw, dbias, dy, x))
 KERNEL(max_pool2d, (int dt, const int64_t *g, mem *y, int32_t *index, const mem *x), (dt, g, y, index, x))
 KERNEL(max_pool2d_grad, (int dt, const int64_t *g, mem *dx, const mem *dy, const int32_t *index), (dt, g, dx, dy, index))
@@ -87,3 +103,4 @@ KERNEL(reduce_ranks, (int op, int dt, int64_t n, mem *o, int ranks, const uintpt
 #undef ND
 #undef OUT
 #undef IN
+#undef SCRATCHED

@@ -13,7 +13,7 @@ func BenchmarkGemm(b *testing.B) {
 		x, y, c := real32(1, m*k), real32(2, k*n), make([]float32, m*n)
 		b.Run(fmt.Sprintf("%dx%dx%d", m, n, k), func(b *testing.B) {
 			for b.Loop() {
-				Gemm(Float32, 1, m, n, k, Matrix{Data: ptr(c), Stride: n}, Matrix{Data: ptr(x), Stride: k},
+				_ = Gemm(Float32, 1, m, n, k, Matrix{Data: ptr(c), Stride: n}, Matrix{Data: ptr(x), Stride: k},
 					Matrix{Data: ptr(y), Stride: k, Trans: true}, false, nil)
 			}
 			b.ReportMetric(2*float64(m*n*k)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOPS")
@@ -166,20 +166,20 @@ func BenchmarkConv(b *testing.B) {
 		name := fmt.Sprintf("%dto%d_", w.Channels, w.Filters)
 		b.Run(name+"forward", func(b *testing.B) {
 			for b.Loop() {
-				Conv2d(Float32, w, ptr(y), ptr(x), ptr(k), ptr(bias))
+				_ = Conv2d(Float32, w, ptr(y), ptr(x), ptr(k), ptr(bias))
 			}
 			report(b)
 		})
 		b.Run(name+"grad_input", func(b *testing.B) {
 			for b.Loop() {
-				Conv2dGradInput(Float32, w, ptr(dx), ptr(y), ptr(k))
+				_ = Conv2dGradInput(Float32, w, ptr(dx), ptr(y), ptr(k))
 			}
 			report(b)
 		})
 		b.Run(name+"grad_weight", func(b *testing.B) {
 			for b.Loop() {
 				clear(dk)
-				Conv2dGradWeight(Float32, w, ptr(dk), ptr(bias), ptr(y), ptr(x))
+				_ = Conv2dGradWeight(Float32, w, ptr(dk), ptr(bias), ptr(y), ptr(x))
 			}
 			report(b)
 		})

@@ -45,22 +45,23 @@ func (w Window) geometry() [13]int {
 }
 
 // Conv2d computes y [Batch, Filters, out height, out width] from x and weight [Filters, Channels, KernelH,
-// KernelW]; bias [Filters] may be nil.
-func Conv2d(dt DType, w Window, y, x, weight, bias unsafe.Pointer) {
+// KernelW]; bias [Filters] may be nil. The
+// error of this and the gradients is an OutOfMemory.
+func Conv2d(dt DType, w Window, y, x, weight, bias unsafe.Pointer) error {
 	g := w.geometry()
-	C.drun_conv2d(C.int(dt), ints(g[:]), mem(y), mem(x), mem(weight), mem(bias))
+	return had(C.drun_conv2d(C.int(dt), ints(g[:]), mem(y), mem(x), mem(weight), mem(bias)))
 }
 
 // Conv2dGradInput computes dx from dy.
-func Conv2dGradInput(dt DType, w Window, dx, dy, weight unsafe.Pointer) {
+func Conv2dGradInput(dt DType, w Window, dx, dy, weight unsafe.Pointer) error {
 	g := w.geometry()
-	C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), mem(weight))
+	return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), mem(weight)))
 }
 
 // Conv2dGradWeight adds to dweight and dbias; either may be nil.
-func Conv2dGradWeight(dt DType, w Window, dweight, dbias, dy, x unsafe.Pointer) {
+func Conv2dGradWeight(dt DType, w Window, dweight, dbias, dy, x unsafe.Pointer) error {
 	g := w.geometry()
-	C.drun_conv2d_grad_weight(C.int(dt), ints(g[:]), mem(dweight), mem(dbias), mem(dy), mem(x))
+	return had(C.drun_conv2d_grad_weight(C.int(dt), ints(g[:]), mem(dweight), mem(dbias), mem(dy), mem(x)))
 }
 
 // MaxPool2d computes y [Batch, Channels, out height, out width] and where in its plane each maximum was

@@ -130,6 +130,7 @@ static void S(direct_part)(void *ctx, int64_t task) {
     if (chunk > d->oh) chunk = d->oh;
     int64_t ldc = (chunk * pitch + 2 * N - 1) / (2 * N) * (2 * N), size = S(canvas_size)(&d->canvas);
     T *x = scratch_take((size + (f1 - f0) * ldc + N) * sizeof(T)), *c = x + size;
+    if (!x) return;
     memset(x, 0, size * sizeof(T));
     S(draw)(&d->canvas, x, d->x + image * d->canvas.planes * d->canvas.height * d->canvas.width);
     for (int64_t row = 0; row < d->oh; row += chunk) {
@@ -178,6 +179,7 @@ static void S(conv2d)(const int64_t *g, T *y, const T *x, const T *w, const T *b
     struct S(conv) p = S(geometry)(g);
     int64_t depth = p.channels * p.kh * p.kw, panels = (p.filters + S(MR) - 1) / S(MR);
     int64_t *offset = scratch_take(depth * sizeof(int64_t) + panels * S(MR) * depth * sizeof(T) + 64);
+    if (!offset) return;
     T *a = (T *)(offset + depth);
     for (int64_t f = 0; f < p.filters; f += S(MR))
         S(pack)(a + f * depth, S(MR), w + f * depth, depth, 1, p.filters - f < S(MR) ? p.filters - f : S(MR), depth);
@@ -193,6 +195,7 @@ static void S(conv2d_grad_input)(const int64_t *g, T *dx, const T *dy, const T *
     struct S(conv) p = S(geometry)(g);
     int64_t most = p.filters * p.kh * p.kw, panels = (p.channels + S(MR) - 1) / S(MR);
     int64_t *offset = scratch_take(most * sizeof(int64_t) + panels * S(MR) * most * sizeof(T) + 64);
+    if (!offset) return;
     T *a = (T *)(offset + most);
     for (int64_t y0 = 0; y0 < p.sh && y0 < p.height; y0++)
         for (int64_t x0 = 0; x0 < p.sw && x0 < p.width; x0++) {

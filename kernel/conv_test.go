@@ -49,17 +49,17 @@ func TestConv(t *testing.T) {
 		}
 		near(t, "convolution", everywhere(t, func() []float32 {
 			out := make([]float32, ys)
-			Conv2d(Float32, w, ptr(out), ptr(x), ptr(k), ptr(bias))
+			_ = Conv2d(Float32, w, ptr(out), ptr(x), ptr(k), ptr(bias))
 			return out
 		}), y, 3e-5)
 		near(t, "input gradient", everywhere(t, func() []float32 {
 			out := make([]float32, xs)
-			Conv2dGradInput(Float32, w, ptr(out), ptr(dy), ptr(k))
+			_ = Conv2dGradInput(Float32, w, ptr(out), ptr(dy), ptr(k))
 			return out
 		}), dx, 3e-5)
 		near(t, "weight gradient", everywhere(t, func() []float32 {
 			out := make([]float32, ks+w.Filters)
-			Conv2dGradWeight(Float32, w, ptr(out), ptr(out[ks:]), ptr(dy), ptr(x))
+			_ = Conv2dGradWeight(Float32, w, ptr(out), ptr(out[ks:]), ptr(dy), ptr(x))
 			return out
 		}), append(dk, db...), 1e-4)
 	}

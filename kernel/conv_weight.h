@@ -51,6 +51,7 @@ static void S(weight_part)(void *ctx, int64_t task) {
     if (k1 > s->depth) k1 = s->depth;
     int64_t size = p->oh * p->ow, canvas = S(canvas_size)(&s->canvas);
     T *x = scratch_take((canvas + s->chunk * p->ow * s->width) * sizeof(T)), *dy = x + canvas;
+    if (!x) return;
     T *sums = s->sums + group * (s->depth + 1) * s->width, *bias = sums + s->depth * s->width;
     memset(x, 0, canvas * sizeof(T));
     memset(sums + k0 * s->width, 0, (k1 - k0) * s->width * sizeof(T));
@@ -75,14 +76,6 @@ static void S(weight_part)(void *ctx, int64_t task) {
     scratch_give(x);
 }
 
-// Adds up to + from over n elements.
-static void S(add_to)(int64_t n, T *to, const T *from) {
-    for (int64_t i = 0; i < n; i += N) {
-        int k = S(some)(n - i);
-        S(store_n)(to + i, S(canon)(S(load_n)(to + i, k) + S(load_n)(from + i, k)), k);
-    }
-}
-
 static void S(conv2d_grad_weight)(const int64_t *g, T *dw, T *dbias, const T *dy, const T *x) {
     struct S(conv) p = S(geometry)(g);
     p.w = dy, p.x = x;
@@ -93,6 +86,7 @@ static void S(conv2d_grad_weight)(const int64_t *g, T *dw, T *dbias, const T *dy
     groups = groups < 16 ? groups : 16;
     groups = groups < p.batch ? groups : p.batch;
     int64_t *offset = scratch_take(depth * sizeof(int64_t) + (groups * each + depth * p.filters) * sizeof(T) + 64);
+    if (!offset) return;
     T *turned = (T *)(offset + depth);
     struct S(weight_sum) s = {p, S(input_canvas)(&p), depth, width, groups, S(parts_for)(groups, (depth + S(MR) - 1) / S(MR)),
                               p.ow < 256 ? 256 / p.ow : 1, offset, turned + depth * p.filters};

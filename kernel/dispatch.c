@@ -52,4 +52,10 @@ int drun_path(void) {
 
 #define KERNEL(name, params, args) \
     void drun_##name params { active->name args; }
+#define SCRATCHED(name, params, args)                                      \
+    int64_t drun_##name params {                                           \
+        uint64_t before = scratch_failures();                              \
+        active->name args;                                                 \
+        return scratch_failures() == before ? 0 : scratch_missing();       \
+    }
 #include "api.h"

@@ -12,17 +12,10 @@
 //   - exp, log, tanh, erf, sin and cos are polynomials of this package, not the C library's.
 //   - Every NaN that a kernel computes is the positive quiet NaN without payload.
 //
-// Largest errors, in units in the last place, over all finite arguments as far as tests sample them:
+// docs/numerics.md has the largest errors of the functions.
 //
-//	           exp  expm1  log  log1p  tanh  erf  sin, cos  sigmoid  sqrt
-//	float32    1.1  2      1    2.5    2     1.2  1.5       3        0.5
-//	float64    2    3      2    3      4     2    2                  0.5
-//
-// pow is exact to one rounding of double in float32; in float64 its error grows to |y ln x| ULP, while whole
-// exponents up to 64 multiply.
-//
-// Nothing here checks its arguments or returns errors: callers pass pointers to enough aligned memory, valid
-// indices and nonnegative sizes. Outputs may be the very memory of an input (same strides) in elementwise
-// operations, never overlap otherwise. Kernels allocate nothing in steady state and may be called from any
-// number of goroutines at once.
+// Nothing here checks its arguments, and the only error is an OutOfMemory: callers pass pointers to enough
+// aligned memory, valid indices and nonnegative sizes. Outputs may be the very memory of an input (same strides)
+// in elementwise operations, never overlap otherwise. Kernels allocate nothing in steady state and may be called
+// from any number of goroutines at once.
 package kernel

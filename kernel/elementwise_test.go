@@ -2,13 +2,17 @@ package kernel
 
 import (
 	"math"
-	"math/big"
 	"testing"
+)
+
+var (
+	inf, nan  = math.Inf(1), math.NaN()
+	minusZero = math.Copysign(0, -1)
 )
 
 // specials are the arguments where functions go wrong.
 func specials() []float64 {
-	s := []float64{0, math.Copysign(0, -1), 1, -1, 0.5, -0.5, 2, -2, math.Inf(1), math.Inf(-1), math.NaN(), 1e-45, -1e-45, 1e-40,
+	s := []float64{0, minusZero, 1, -1, 0.5, -0.5, 2, -2, inf, -inf, nan, 1e-45, -1e-45, 1e-40,
 		1e-30, -1e-30, 88, 89, -88, -104, 700, -745, 710, 1e30, -1e30, math.MaxFloat32, math.Pi, 0.57, 0.927734375, 1.25, 6}
 	return s
 }
@@ -25,136 +29,113 @@ func ulps(got, want float64, bits int, low int) float64 {
 	return math.Abs(got-want) / math.Ldexp(1, max(e-bits, low))
 }
 
-// pi is 2^1500 times pi, by Machin's formula.
-var pi = func() *big.Int {
-	arctan := func(n int64) *big.Int {
-		term := new(big.Int).Quo(new(big.Int).Lsh(big.NewInt(1), 1500), big.NewInt(n))
-		sum := new(big.Int).Set(term)
-		for k := int64(3); term.Sign() != 0; k += 2 {
-			term.Quo(term, big.NewInt(-n*n))
-			sum.Add(sum, new(big.Int).Quo(term, big.NewInt(k)))
+// What functions are at zeros, infinities, NaN and the ends of their domains, signs of zeros included.
+func TestSpecialValues(t *testing.T) {
+	for op, cases := range map[UnaryOp][]float64{ // argument and value in turn
+		Exp:        {0, 1, minusZero, 1, inf, inf, -inf, 0, 800, inf, -800, 0},
+		Expm1:      {0, 0, minusZero, minusZero, inf, inf, -inf, -1, -800, -1},
+		Log:        {1, 0, 0, -inf, minusZero, -inf, inf, inf, -1, nan, -inf, nan},
+		Log1p:      {0, 0, minusZero, minusZero, -1, -inf, inf, inf, -2, nan, -inf, nan},
+		Sqrt:       {0, 0, minusZero, minusZero, inf, inf, -1, nan, -inf, nan},
+		Reciprocal: {0, inf, minusZero, -inf, inf, 0, -inf, minusZero},
+		Tanh:       {0, 0, minusZero, minusZero, inf, 1, -inf, -1},
+		Erf:        {0, 0, minusZero, minusZero, inf, 1, -inf, -1},
+		Sigmoid:    {0, 0.5, inf, 1, -inf, 0},
+		Silu:       {0, 0, inf, inf, -inf, 0},
+		Gelu:       {0, 0, inf, inf, -inf, 0},
+		Relu:       {0, 0, -1, 0, inf, inf, -inf, 0},
+		Sin:        {0, 0, minusZero, minusZero, inf, nan, -inf, nan},
+		Cos:        {0, 1, minusZero, 1, inf, nan, -inf, nan},
+		Abs:        {minusZero, 0, -inf, inf},
+		Neg:        {0, minusZero, inf, -inf},
+		Square:     {-inf, inf, minusZero, 0},
+		Sign:       {0, 0, inf, 1, -inf, -1},
+		Floor:      {-0.5, -1, minusZero, minusZero, inf, inf},
+		Ceil:       {-0.5, minusZero, 0.5, 1, -inf, -inf},
+		Round:      {0.5, 0, -0.5, minusZero, 1.5, 2, 2.5, 2, inf, inf},
+	} {
+		cases = append(cases, nan, nan)
+		var in, want []float64
+		for i := 0; i < len(cases); i += 2 {
+			in, want = append(in, cases[i]), append(want, cases[i+1])
 		}
-		return sum
-	}
-	p := new(big.Int).Mul(arctan(5), big.NewInt(4))
-	return p.Sub(p, arctan(239)).Lsh(p, 2)
-}()
-
-// reduced returns x modulo pi/2, nearest to zero, and the quadrant: math.Sin loses digits near multiples.
-func reduced(x float64) (r float64, quadrant int64) {
-	if x == 0 || math.IsNaN(x) || math.IsInf(x, 0) || math.Abs(x) < 0.7 {
-		return x, 0
-	}
-	scaled, _ := new(big.Float).SetMantExp(big.NewFloat(x), 1501).Int(nil) // twice the scale: multiples of pi
-	q, m := new(big.Int).DivMod(scaled, pi, new(big.Int))
-	if twice := new(big.Int).Lsh(m, 1); twice.Cmp(pi) > 0 {
-		m.Sub(m, pi)
-		q.Add(q, big.NewInt(1))
-	}
-	r, _ = new(big.Float).SetMantExp(new(big.Float).SetInt(m), -1501).Float64()
-	return r, new(big.Int).And(q, big.NewInt(3)).Int64()
-}
-
-func sin(x float64) float64 {
-	r, quadrant := reduced(x)
-	return [4]float64{math.Sin(r), math.Cos(r), -math.Sin(r), -math.Cos(r)}[quadrant]
-}
-
-func cos(x float64) float64 {
-	r, quadrant := reduced(x)
-	return [4]float64{math.Cos(r), -math.Sin(r), -math.Cos(r), math.Sin(r)}[quadrant]
-}
-
-// functions with the bounds that doc.go states, in ULP of float32.
-var functions32 = []struct {
-	name  string
-	op    UnaryOp
-	exact func(float64) float64
-	bound float64
-	scale float64
-}{
-	{"exp", Exp, math.Exp, 1.1, 20}, {"expm1", Expm1, math.Expm1, 2, 5}, {"log", Log, math.Log, 1, 5},
-	{"log1p", Log1p, math.Log1p, 2.5, 5}, {"tanh", Tanh, math.Tanh, 2, 2}, {"erf", Erf, math.Erf, 1.2, 2},
-	{"sqrt", Sqrt, math.Sqrt, 0.5, 5}, {"sigmoid", Sigmoid, func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }, 3, 10},
-	{"sin", Sin, sin, 1.5, 20}, {"cos", Cos, cos, 1.5, 20},
-}
-
-func TestFunctions32(t *testing.T) {
-	for _, f := range functions32 {
-		t.Run(f.name, func(t *testing.T) {
-			in := real32(7, 1<<18)
-			for i := range in {
-				in[i] *= float32(f.scale)
-			}
-			for _, s := range specials() {
-				in = append(in, float32(s))
-			}
-			for i := range 4096 { // all magnitudes
-				in = append(in, math.Float32frombits(uint32(i)<<20|uint32(i)))
-			}
-			got := everywhere(t, func() []float32 {
-				out := make([]float32, len(in))
-				Unary(f.op, Float32, []int{len(in)}, row(out), row(in))
-				return out
-			})
-			worst, at := 0.0, 0
-			for i := range in {
-				want := f.exact(float64(in[i]))
-				if math.Abs(want) > math.MaxFloat32 {
-					want = float64(float32(want))
-				}
-				if u := ulps(float64(got[i]), want, 24, -149); u > worst {
-					worst, at = u, i
-				}
-			}
-			t.Logf("%.2f ULP at %v", worst, in[at])
-			if worst > f.bound {
-				t.Errorf("%.2f ULP at %v (got %v, want %v): above %v", worst, in[at], got[at], f.exact(float64(in[at])), f.bound)
-			}
+		n := []int{len(in)}
+		x, y := make([]float32, len(in)), make([]float32, len(in))
+		Cast(Float32, Float64, n, row(x), row(in))
+		got := everywhere(t, func() []float64 {
+			out := make([]float64, 2*len(in))
+			Unary(op, Float64, n, row(out), row(in))
+			Unary(op, Float32, n, row(y), row(x))
+			Cast(Float64, Float32, n, row(out[len(in):]), row(y))
+			return out
 		})
+		for i, g := range got {
+			arg, w := in[i%len(in)], want[i%len(in)]
+			if math.IsNaN(w) != math.IsNaN(g) || !math.IsNaN(w) && math.Float64bits(g) != math.Float64bits(w) {
+				t.Errorf("op %d of %v (%d) is %v, want %v", op, arg, i/len(in), g, w)
+			}
+		}
 	}
 }
 
-var functions64 = []struct {
-	name  string
-	op    UnaryOp
-	exact func(float64) float64
-	bound float64
-	scale float64
-}{
-	{"exp", Exp, math.Exp, 2, 20}, {"expm1", Expm1, math.Expm1, 3, 5}, {"log", Log, math.Log, 2, 5},
-	{"log1p", Log1p, math.Log1p, 3, 5}, {"tanh", Tanh, math.Tanh, 4, 2}, {"erf", Erf, math.Erf, 2, 2},
-	{"sqrt", Sqrt, math.Sqrt, 0.5, 5}, {"sin", Sin, sin, 2, 20}, {"cos", Cos, cos, 2, 20},
+// Numbers below the smallest normal one are neither flushed nor taken for zero.
+func TestDenormals(t *testing.T) {
+	const small32, small64 = 0x1p-140, 0x1p-1060
+	got := everywhere(t, func() []float64 {
+		a, b := []float32{small32, 0x1p-126, small32}, []float32{small32, 0.25, 0x1p20}
+		c, d := []float64{small64, 0x1p-1022, small64}, []float64{small64, 0.25, 0x1p20}
+		x, out := make([]float32, 3), make([]float64, 12)
+		Binary(Add, Float32, []int{3}, row(x), row(a), row(b))
+		Cast(Float64, Float32, []int{3}, row(out), row(x))
+		Binary(Mul, Float32, []int{3}, row(x), row(a), row(b))
+		Cast(Float64, Float32, []int{3}, row(out[3:]), row(x))
+		Binary(Add, Float64, []int{3}, row(out[6:]), row(c), row(d))
+		Binary(Mul, Float64, []int{3}, row(out[9:]), row(c), row(d))
+		return out
+	})
+	near(t, "denormal sums", got[:3], []float64{2 * small32, 0.25, 0x1p20}, 0)
+	near(t, "denormal sums", got[6:9], []float64{2 * small64, 0.25, 0x1p20}, 0)
+	for i, want := range map[int]float64{0: 2 * small32, 3: 0, 4: 0x1p-128, 5: 0x1p-120, 6: 2 * small64, 9: 0, 10: 0x1p-1024, 11: 0x1p-1040} {
+		if got[i] != want {
+			t.Errorf("result %d is %v, want %v", i, got[i], want)
+		}
+	}
 }
 
-func TestFunctions64(t *testing.T) {
-	for _, f := range functions64 {
-		t.Run(f.name, func(t *testing.T) {
-			in := real64(8, 1<<16)
-			for i := range in {
-				in[i] *= f.scale
-			}
-			for _, s := range specials() {
-				in = append(in, s)
-			}
-			for i := range 4096 { // all magnitudes
-				in = append(in, math.Float64frombits(uint64(i)<<52|uint64(i)<<20))
-			}
-			got := everywhere(t, func() []float64 {
-				out := make([]float64, len(in))
-				Unary(f.op, Float64, []int{len(in)}, row(out), row(in))
-				return out
-			})
-			worst, at := 0.0, 0
-			for i := range in {
-				if u := ulps(got[i], f.exact(in[i]), 53, -1074); u > worst {
-					worst, at = u, i
-				}
-			}
-			t.Logf("%.2f ULP at %v", worst, in[at])
-			if worst > f.bound {
-				t.Errorf("%.2f ULP at %v (got %v, want %v): above %v", worst, in[at], got[at], f.exact(in[at]), f.bound)
-			}
-		})
+// Powers that are numbers of the type come out exact, and C's special cases hold.
+func TestPowers(t *testing.T) {
+	var as, bs, want []float64
+	add := func(a, b, p float64) { as, bs, want = append(as, a), append(bs, b), append(want, p) }
+	for base := 2.0; base <= 12; base++ {
+		p := 1.0
+		for e := 0.0; p < 1<<53; e++ {
+			add(base, e, p)
+			add(-base, e, math.Copysign(p, math.Pow(-1, e)))
+			p *= base
+		}
+	}
+	for e := -1074.0; e < 1024; e++ {
+		add(2, e, math.Ldexp(1, int(e)))
+	}
+	for i := 1.0; i < 200; i++ {
+		add(i*i, 0.5, i)
+		add(i*i*i*i, 0.25, i)
+		add(1.1*i, 1, 1.1*i)
+	}
+	for _, c := range [][3]float64{{nan, 0, 1}, {1, nan, 1}, {nan, 1, nan}, {2, nan, nan}, {0, -1, inf}, {minusZero, -1, -inf},
+		{minusZero, -2, inf}, {minusZero, 3, minusZero}, {minusZero, 2.5, 0}, {-1, inf, 1}, {-1, -inf, 1}, {0.5, inf, 0}, {0.5, -inf, inf},
+		{2, inf, inf}, {2, -inf, 0}, {inf, -1, 0}, {inf, 2, inf}, {-inf, 3, -inf}, {-inf, -3, minusZero}, {-inf, 2, inf}, {-inf, 0.5, inf},
+		{-8, 1.0 / 3, nan}, {10, 400, inf}, {10, -400, 0}, {-10, 401, -inf}, {-2, 0x1p60, inf}, {0.5, 1e300, 0}} {
+		add(c[0], c[1], c[2])
+	}
+	got := everywhere(t, func() []float64 {
+		out := make([]float64, len(as))
+		Binary(Pow, Float64, []int{len(as)}, row(out), row(as), row(bs))
+		return out
+	})
+	for i, g := range got {
+		if g != want[i] && !(g != g && want[i] != want[i]) || g == 0 && math.Signbit(g) != math.Signbit(want[i]) {
+			t.Errorf("%v to the power of %v is %v, want %v", as[i], bs[i], g, want[i])
+		}
 	}
 }

@@ -139,8 +139,16 @@ static void k_unary(int op, int dt, int nd, const int64_t *shape, void *o, const
         if (dt == F32) name##_f32 args; \
         else name##_f64 args;           \
     }
-REAL(mean_var, (int dt, int64_t outer, int64_t n, int64_t inner, int64_t correction, void *mean, void *var, const void *a),
-     (outer, n, inner, correction, mean, var, a))
+#define LINES int64_t outer, int64_t n, int64_t side, int64_t run
+REAL(moments, (int dt, LINES, int64_t correction, void *mean, void *low, void *var, const void *a),
+     (outer, n, side, run, correction, mean, low, var, a))
+REAL(square_sums, (int dt, LINES, void *o, const void *a), (outer, n, side, run, o, a))
+REAL(scale_lines, (int dt, LINES, void *y, const void *x, const void *mean, const void *low, const void *scale,
+                   const void *gamma, const void *beta),
+     (outer, n, side, run, y, x, mean, low, scale, gamma, beta))
+REAL(batch_norm_grad, (int dt, int training, LINES, void *dx, void *dgamma, void *dbeta, void *sums, const void *dy,
+                       const void *x, const void *mean, const void *low, const void *rstd, const void *gamma),
+     (training, outer, n, side, run, dx, dgamma, dbeta, sums, dy, x, mean, low, rstd, gamma))
 REAL(square_sum, (int dt, int64_t n, const void *a, double *o), (n, a, o))
 REAL(softmax, (int dt, int logarithm, int64_t rows, int64_t n, void *o, const void *x), (logarithm, rows, n, o, x))
 REAL(softmax_grad, (int dt, int logarithm, int64_t rows, int64_t n, void *dx, const void *dy, const void *y),

@@ -147,7 +147,7 @@ static void S(gemm_block)(const struct S(product) *p, int64_t m, int64_t n, cons
     // A and B are used where they lie when they are used too little to repay a copy; B's rows must be dense.
     int pack_b = p->bn != 1 || (m > 4 * S(MR) && n > S(NR)), pack_a = !wide && n > 4 * S(NR);
     T *packed = NULL;
-    if (pack_b || pack_a) packed = scratch_take(((int64_t)S(MC) + S(NC)) * S(KC) * sizeof(T));
+    if ((pack_b || pack_a) && !(packed = scratch_take(((int64_t)S(MC) + S(NC)) * S(KC) * sizeof(T)))) return;
     T *pa = packed, *pb = packed + S(MC) * S(KC);
     for (int64_t j0 = 0; j0 < n; j0 += S(NC)) {
         int64_t nc = n - j0 < S(NC) ? n - j0 : S(NC);

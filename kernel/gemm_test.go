@@ -65,7 +65,7 @@ func testGemm[E float32 | float64](t *testing.T, dt DType, m, n, k int, a, b Mat
 	a.Data, b.Data = ptr(as), ptr(bs)
 	got := everywhere(t, func() []E {
 		c := append([]E{}, start...)
-		Gemm(dt, 1, m, n, k, Matrix{Data: ptr(c), Stride: n}, a, b, accumulate, ptr(bias))
+		_ = Gemm(dt, 1, m, n, k, Matrix{Data: ptr(c), Stride: n}, a, b, accumulate, ptr(bias))
 		return c
 	})
 	near(t, "product", got, product(m, n, k, a, b, as, bs, start, accumulate, bias), tolerance*math.Sqrt(float64(k+1)))

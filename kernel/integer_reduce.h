@@ -1,4 +1,4 @@
-// Reductions without a rounding: integers (sums and products into int64), any and all, positions, prefix sums.
+// Reductions without a rounding: integers (sums into int64), any and all, positions, prefix sums.
 
 // for (o over outer and inner) with x running along the reduced dimension.
 #define EACH_LINE(type, ...)                                                            \
@@ -15,12 +15,6 @@
                 uint64_t s = 0;                                                                               \
                 if (inner == 1) for (int64_t i = 0; i < n; i++) s += (uint64_t)x[i];                          \
                 else for (int64_t i = 0; i < n; i++) s += (uint64_t)x[i * inner];                             \
-                ((int64_t *)o)[l] = (int64_t)s;                                                               \
-            }) break;                                                                                         \
-        case RPROD:                                                                                           \
-            EACH_LINE(type, {                                                                                 \
-                uint64_t s = 1;                                                                               \
-                for (int64_t i = 0; i < n; i++) s *= (uint64_t)x[i * inner];                                  \
                 ((int64_t *)o)[l] = (int64_t)s;                                                               \
             }) break;                                                                                         \
         case RMIN:                                                                                            \

@@ -46,8 +46,12 @@ static inline int dtype_size(int dt) {
     return size[dt];
 }
 
-// Scratch memory that outlives a call: taken and given back, never freed, so steady state allocates nothing.
+// Scratch memory that outlives a call: taken and given back, so steady state allocates nothing. NULL when it
+// cannot be had: a kernel then leaves its work undone, and dispatch.c tells the caller from the failures
+// counted meanwhile. A call beside it may so be told of a failure that was not its own, never the reverse.
 void *scratch_take(size_t bytes);
 void scratch_give(void *p);
+uint64_t scratch_failures(void);
+int64_t scratch_missing(void); // bytes of the last failure
 
 #endif

@@ -68,6 +68,22 @@ func flag(b bool) C.int {
 	return 0
 }
 
+// OutOfMemory is the error of a kernel whose working memory, so many bytes, could not be had. What it should
+// have computed is undefined.
+type OutOfMemory int
+
+func (n OutOfMemory) Error() string {
+	return fmt.Sprintf("cannot allocate %d bytes of working memory", int(n))
+}
+
+// had is the error of a kernel that lacked so many bytes of scratch memory.
+func had(missing C.int64_t) error {
+	if missing != 0 {
+		return OutOfMemory(missing)
+	}
+	return nil
+}
+
 // Path returns the name of the instruction-set path in use: scalar, avx2, avx512 or neon. It is the best the
 // machine has, or what the environment variable DRUN_KERNEL asks for.
 func Path() string { return C.GoString(C.drun_path_name(C.drun_path())) }

@@ -1,4 +1,5 @@
-// The C side of package kernel, as Go sees it. Callers validate: nothing here reports an error.
+// The C side of package kernel, as Go sees it. Callers validate: nothing here reports an error but that
+// memory cannot be had.
 #ifndef DRUN_KERNEL_H
 #define DRUN_KERNEL_H
 
@@ -17,10 +18,11 @@ enum { ADD, SUB, MUL, DIV, FLOORDIV, MOD, POW, MIN, MAX, AND, OR, XOR };
 enum { EQ, NE, LT, LE, GT, GE };
 enum { NEG, ABS, SIGN, SQUARE, SQRT, RECIPROCAL, EXP, EXPM1, LOG, LOG1P, TANH, SIGMOID, ERF, SIN, COS, RELU, GELU, SILU,
        FLOOR, CEIL, ROUND, NOT };
-enum { RSUM, RPROD, RMIN, RMAX, RANY, RALL };
+enum { RSUM, RMIN, RMAX, RANY, RALL };
 enum { KSUM, KAVG, KPRODUCT, KMIN, KMAX, KBAND, KBOR, KBXOR };
 
 #define KERNEL(name, params, args) void drun_##name params;
+#define SCRATCHED(name, params, args) int64_t drun_##name params;
 #include "api.h"
 #undef KERNEL
 

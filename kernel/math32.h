@@ -81,7 +81,7 @@ INLINE vf32 tanh_f32(vf32 x) {
     p = fma_f32(p, s, set_f32(-5.23025580e-2f));
     p = fma_f32(p, s, set_f32(1.33152664e-1f));
     p = fma_f32(p, s, set_f32(-3.33327681e-1f));
-    p = fma_f32(p * s, x, x);
+    p = sign_of_f32(fma_f32(p * s, x, x), x); // of -0, too
     return sel_f32(a < 0.57f, p, sel_f32(x == x, big, x));
 }
 
@@ -130,7 +130,7 @@ INLINE vf32 sin_quadrant_f32(vf32 x, int quadrant) {
     vf32 p = fma_f32(set_f32(2.86567956e-6f), s, set_f32(-1.98559923e-4f));
     p = fma_f32(p, s, set_f32(8.33338592e-3f));
     p = fma_f32(p, s, set_f32(-1.66666672e-1f));
-    p = fma_f32(p * s, r, r);
+    p = sign_of_f32(fma_f32(p * s, r, r), r); // of -0, too
     vf32 y = sel_f32((q & 1) != 0, c, p);
     y = (vf32)((vi32)y ^ (((q >> 1) & 1) << 31));
     return sel_f32(abs_f32(x) < __builtin_inff(), y, x - x);

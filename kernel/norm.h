@@ -1,4 +1,4 @@
-// Mean and variance, layer norm and RMS norm over rows of n reals. Sums as in reduce.h.
+// Layer norm and RMS norm over rows of n reals. Sums as in moments.h.
 
 struct S(norm) {
     int64_t n;
@@ -14,13 +14,16 @@ static void S(norm_rows)(void *ctx, int64_t from, int64_t to) {
         const T *x = p->x + r * n;
         T *y = p->y + r * n;
         T mean = p->mean ? (T)(S(row_part)(RSUM, S(block_sum), n, x) / (double)n) : 0;
-        double var = S(centred)(n, x, mean) / (double)n;
-        T rstd = (T)(1 / __builtin_sqrt(var + p->eps));
-        if (p->mean) p->mean[r] = mean == mean ? mean : (T)__builtin_nan("");
-        p->rstd[r] = rstd == rstd ? rstd : (T)__builtin_nan("");
+        double s1 = 0, s2 = 0;
+        S(deviations)(n, x, NULL, mean, 0, &s1, &s2);
+        double rest = p->mean ? s1 / (double)n : 0, var = (s2 - s1 * rest) / (double)n;
+        T rstd = S(canon1)(1 / __builtin_sqrt(var + p->eps));
+        if (p->mean) p->mean[r] = S(canon1)(mean + rest);
+        p->rstd[r] = rstd;
+        V shift = S(set)(-(T)rest * rstd);
         for (int64_t i = 0; i < n; i += N) {
             int k = S(some)(n - i);
-            V v = (S(load_n)(x + i, k) - mean) * rstd;
+            V v = S(fma)(S(load_n)(x + i, k) - mean, S(set)(rstd), shift);
             V g = p->gamma ? S(load_n)(p->gamma + i, k) : S(set)(1);
             v = p->beta ? S(fma)(v, g, S(load_n)(p->beta + i, k)) : v * g;
             S(store_n)(y + i, S(canon)(v), k);
@@ -94,30 +97,4 @@ static void S(layer_norm_grad)(int64_t rows, int64_t n, T *dx, T *dgamma, T *dbe
     if (dx) parallel_range(rows, 1 + 16384 / (n + 1), S(norm_grad_rows), &p);
     struct S(norm) q = {n, (double)rows, NULL, (T *)mean, (T *)rstd, x, dgamma, dbeta, dy};
     if (dgamma || dbeta) parallel_range((n + N - 1) / N, 1 + 32768 / (rows * N + 1), S(norm_grad_columns), &q);
-}
-
-struct S(moments) {
-    int64_t n, inner;
-    double divisor;
-    T *mean, *var;
-    const T *a;
-};
-
-// inner > 1 gathers each line into a dense block: statistics over channels, where lines are long.
-static void S(moments_lines)(void *ctx, int64_t from, int64_t to) {
-    struct S(moments) *p = ctx;
-    T *line = p->inner > 1 ? scratch_take(p->n * sizeof(T)) : NULL;
-    for (int64_t l = from; l < to; l++) {
-        const T *a = p->a + l / p->inner * p->n * p->inner + l % p->inner;
-        if (line) gather_elements(sizeof(T), p->n, line, (const char *)a, p->inner * sizeof(T)), a = line;
-        T mean = S(canon1)(S(row_part)(RSUM, S(block_sum), p->n, a) / (double)p->n);
-        if (p->mean) p->mean[l] = mean;
-        if (p->var) p->var[l] = S(canon1)(S(centred)(p->n, a, mean) / p->divisor);
-    }
-    if (line) scratch_give(line);
-}
-
-static void S(mean_var)(int64_t outer, int64_t n, int64_t inner, int64_t correction, T *mean, T *var, const T *a) {
-    struct S(moments) p = {n, inner, (double)(n - correction), mean, var, a};
-    parallel_range(outer * inner, 1 + 32768 / (n + 1), S(moments_lines), &p);
 }

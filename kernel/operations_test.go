@@ -66,8 +66,11 @@ func TestBinaryReal(t *testing.T) {
 				continue
 			}
 			want, want32 := exact(as[i], bs[i]), exact(float64(a32[i]), float64(b32[i]))
-			// A power's error grows with its exponent y ln x.
-			if u := ulps(got[i], want, 53, -1074); u > 2+math.Abs(bs[i]*math.Log(math.Abs(as[i]))) {
+			bound := 2.0
+			if op == Pow {
+				bound = 20 // math.Pow's own error: TestAccuracy measures ours
+			}
+			if u := ulps(got[i], want, 53, -1074); u > bound {
 				t.Errorf("op %d of %v and %v: %v, want %v", op, as[i], bs[i], got[i], want)
 			}
 			if u := ulps(float64(got32[i]), float64(float32(want32)), 24, -149); u > 1 {

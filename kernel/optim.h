@@ -3,7 +3,7 @@
 struct S(update) {
     T *p, *m, *v;
     const T *g;
-    T lr, momentum, decay, beta1, beta2, eps, correction, scale;
+    T lr, momentum, decay, beta1, beta2, rest1, rest2, eps, correction, scale;
     int nesterov, first, decoupled;
 };
 
@@ -30,12 +30,12 @@ static void S(sgd)(int64_t n, T *p, const T *g, T *m, double lr, double momentum
 
 static void S(adam_range)(void *ctx, int64_t from, int64_t to) {
     struct S(update) *u = ctx;
-    V beta1 = S(set)(u->beta1), beta2 = S(set)(u->beta2), rest1 = S(set)(1 - u->beta1), rest2 = S(set)(1 - u->beta2);
+    V beta1 = S(set)(u->beta1), beta2 = S(set)(u->beta2), rest1 = S(set)(u->rest1), rest2 = S(set)(u->rest2);
     for (int64_t i = from; i < to; i += N) {
         int k = S(some)(to - i);
         V p = S(load_n)(u->p + i, k), g = S(load_n)(u->g + i, k);
         if (u->decay != 0) {
-            if (u->decoupled) p = S(fma)(p, S(set)(-u->lr * u->decay), p);
+            if (u->decoupled) p = S(fma)(p, S(set)(-u->decay), p);
             else g = S(fma)(p, S(set)(u->decay), g);
         }
         V m = S(fma)(S(load_n)(u->m + i, k), beta1, g * rest1);
@@ -57,8 +57,10 @@ INLINE double S(whole_power)(double x, int64_t n) {
 
 static void S(adam)(int64_t n, T *p, const T *g, T *m, T *v, double lr, double beta1, double beta2, double eps,
                     double decay, int decoupled, int64_t step) {
-    struct S(update) u = {.p = p, .g = g, .m = m, .v = v, .lr = (T)lr, .decay = (T)decay, .beta1 = (T)beta1,
-                          .beta2 = (T)beta2, .eps = (T)eps, .decoupled = decoupled};
+    // What is derived from the settings is computed in double and rounded once, as PyTorch does.
+    struct S(update) u = {.p = p, .g = g, .m = m, .v = v, .decay = (T)(decoupled ? lr * decay : decay), .beta1 = (T)beta1,
+                          .beta2 = (T)beta2, .rest1 = (T)(1 - beta1), .rest2 = (T)(1 - beta2), .eps = (T)eps,
+                          .decoupled = decoupled};
     u.scale = (T)(lr / (1 - S(whole_power)(beta1, step)));
     u.correction = (T)(1 / __builtin_sqrt(1 - S(whole_power)(beta2, step)));
     parallel_range(n, 32768, S(adam_range), &u);

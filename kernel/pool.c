@@ -151,22 +151,29 @@ static struct block {
     char pad[48];
 } *free_blocks;
 static pthread_mutex_t scratch_mutex = PTHREAD_MUTEX_INITIALIZER;
+static atomic_ullong failures, missing;
 
+// Where no free block is large enough one that is too small makes room for it, so that there are never more
+// blocks than were once in use together.
 void *scratch_take(size_t bytes) {
     bytes = (bytes + 4095) / 4096 * 4096;
     pthread_mutex_lock(&scratch_mutex);
-    struct block **best = NULL;
-    for (struct block **b = &free_blocks; *b; b = &(*b)->next)
-        if ((*b)->bytes >= bytes && (!best || (*b)->bytes < (*best)->bytes)) best = b;
-    struct block *found = NULL;
-    if (best) found = *best, *best = found->next;
+    struct block **best = free_blocks ? &free_blocks : NULL;
+    for (struct block **b = best; b && *b; b = &(*b)->next)
+        if ((*b)->bytes >= bytes && ((*best)->bytes < bytes || (*b)->bytes < (*best)->bytes)) best = b;
+    struct block *found = best ? *best : NULL;
+    if (found) *best = found->next;
     pthread_mutex_unlock(&scratch_mutex);
-    if (!found) {
-        void *p;
-        if (posix_memalign(&p, 4096, bytes + sizeof *found)) abort();
-        found = p;
-        found->bytes = bytes;
+    if (found && found->bytes >= bytes) return found + 1;
+    free(found);
+    void *p;
+    if (posix_memalign(&p, 4096, bytes + sizeof *found)) {
+        atomic_store(&missing, bytes);
+        atomic_fetch_add(&failures, 1);
+        return NULL;
     }
+    found = p;
+    found->bytes = bytes;
     return found + 1;
 }
 
@@ -177,3 +184,6 @@ void scratch_give(void *p) {
     free_blocks = b;
     pthread_mutex_unlock(&scratch_mutex);
 }
+
+uint64_t scratch_failures(void) { return atomic_load_explicit(&failures, memory_order_relaxed); }
+int64_t scratch_missing(void) { return (int64_t)atomic_load(&missing); }

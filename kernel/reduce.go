@@ -8,8 +8,6 @@ package kernel
 // #cgo nocallback drun_arg_reduce
 // #cgo noescape drun_cumsum
 // #cgo nocallback drun_cumsum
-// #cgo noescape drun_mean_var
-// #cgo nocallback drun_mean_var
 // #cgo noescape drun_square_sum
 // #cgo nocallback drun_square_sum
 import "C"
@@ -20,12 +18,11 @@ import "unsafe"
 type ReduceOp int32
 
 const (
-	Sum     ReduceOp = C.RSUM  // integers and Bool into Int64
-	Prod    ReduceOp = C.RPROD // integers and Bool into Int64
-	MinOver ReduceOp = C.RMIN  // n > 0; NaN if any is
-	MaxOver ReduceOp = C.RMAX  // n > 0; NaN if any is
-	Any     ReduceOp = C.RANY  // into Bool
-	All     ReduceOp = C.RALL  // into Bool
+	Sum     ReduceOp = C.RSUM // integers and Bool into Int64
+	MinOver ReduceOp = C.RMIN // n > 0; NaN if any is
+	MaxOver ReduceOp = C.RMAX // n > 0; NaN if any is
+	Any     ReduceOp = C.RANY // into Bool
+	All     ReduceOp = C.RALL // into Bool
 )
 
 // Reduce folds the middle dimension of a contiguous [outer, n, inner] array into out [outer, inner].
@@ -43,12 +40,6 @@ func ArgReduce(op ReduceOp, dt DType, outer, n, inner int, indices []int64, valu
 // CumSum adds along the middle dimension; integers and Bool into Int64.
 func CumSum(dt DType, outer, n, inner int, out, in unsafe.Pointer) {
 	C.drun_cumsum(C.int(dt), long(outer), long(n), long(inner), mem(out), mem(in))
-}
-
-// MeanVar computes mean and variance (divisor n - correction) of a real array along the middle dimension
-// into [outer, inner]; either may be nil.
-func MeanVar(dt DType, outer, n, inner, correction int, mean, variance, in unsafe.Pointer) {
-	C.drun_mean_var(C.int(dt), long(outer), long(n), long(inner), long(correction), mem(mean), mem(variance), mem(in))
 }
 
 // SquareSum returns the sum of the squares of n reals.

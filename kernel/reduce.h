@@ -61,7 +61,6 @@ INLINE int S(some)(int64_t n) { return n < N ? (int)n : N; }
     }
 
 FOLD(sum, 0, x + y)
-FOLD(prod, 1, x *y)
 FOLD(min, (T)INFINITY, S(min)(x, y))
 FOLD(max, -(T)INFINITY, S(max)(x, y))
 
@@ -89,7 +88,6 @@ static T S(block_square)(int64_t n, const T *a) {
 typedef T (*S(block_fn))(int64_t, const T *);
 static double S(join)(int op, double x, double y) {
     switch (op) {
-    case RPROD: return x * y;
     case RMIN: return x < y || x != x ? x : y;
     case RMAX: return x > y || x != x ? x : y;
     }
@@ -159,7 +157,6 @@ static void S(reduce)(int op, int64_t outer, int64_t n, int64_t inner, T *o, con
         S(block_fn) block;
         void (*columns)(int64_t, int64_t, int64_t, T *, const T *);
     } kinds[] = {[RSUM] = {S(block_sum), S(columns_sum)},
-                 [RPROD] = {S(block_prod), S(columns_prod)},
                  [RMIN] = {S(block_min), S(columns_min)},
                  [RMAX] = {S(block_max), S(columns_max)}};
     struct S(reduction) r = {op, kinds[op].block, kinds[op].columns, n, inner, (inner + S(TILE) - 1) / S(TILE), o, a};
@@ -178,27 +175,19 @@ static void S(square_sum)(int64_t n, const T *a, double *o) {
     *o = s != s ? __builtin_nan("") : s;
 }
 
-// Mean and variance of contiguous rows in two passes, so that nothing cancels.
-static double S(centred)(int64_t n, const T *a, T mean) {
-    double total = 0;
-    for (int64_t from = 0; from < n; from += S(CUT)) {
-        int64_t end = from + S(CUT) < n ? from + S(CUT) : n, i = from;
-        V acc[S(L)];
-        for (int l = 0; l < S(L); l++) acc[l] = S(set)(0);
-        for (; i + 16 <= end; i += 16)
-            for (int l = 0; l < S(L); l++) {
-                V y = S(load)(a + i + l * N) - mean;
-                acc[l] = S(fma)(y, y, acc[l]);
-            }
-        T lane[16];
-        for (int l = 0; l < S(L); l++) S(store)(lane + l * N, acc[l]);
-        for (int j = 0; i + j < end; j++) {
-            V y = S(set)(a[i + j] - mean);
-            lane[j] = S(fma)(y, y, S(set)(lane[j]))[0];
-        }
-        for (int w = 8; w; w /= 2)
-            for (int j = 0; j < w; j++) lane[j] += lane[j + w];
-        total += lane[0];
+// Folds 16 lanes of sums.
+INLINE T S(fold_sum)(const V *acc) {
+    T lane[16];
+    for (int l = 0; l < S(L); l++) S(store)(lane + l * N, acc[l]);
+    for (int w = 8; w; w /= 2)
+        for (int j = 0; j < w; j++) lane[j] += lane[j + w];
+    return lane[0];
+}
+
+// Adds up to + from over n elements.
+static void S(add_to)(int64_t n, T *to, const T *from) {
+    for (int64_t i = 0; i < n; i += N) {
+        int k = S(some)(n - i);
+        S(store_n)(to + i, S(canon)(S(load_n)(to + i, k) + S(load_n)(from + i, k)), k);
     }
-    return total;
 }

@@ -11,15 +11,6 @@ struct S(rows) {
     T scale;
 };
 
-// Folds 16 lanes as in reduce.h.
-INLINE T S(fold_sum)(const V *acc) {
-    T lane[16];
-    for (int l = 0; l < S(L); l++) S(store)(lane + l * N, acc[l]);
-    for (int w = 8; w; w /= 2)
-        for (int j = 0; j < w; j++) lane[j] += lane[j + w];
-    return lane[0];
-}
-
 // The sum of exp(x - max) over a row; with o, also stores the terms.
 static T S(sum_exp)(int64_t n, T *o, const T *x, T max) {
     V acc[S(L)];

@@ -33,6 +33,9 @@ func Attention(q, k, v *Tensor, causal bool) (*Tensor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: the batches of shapes %s, %s and %s do not broadcast", op, shapeString(q.shape), shapeString(k.shape), shapeString(v.shape))
 	}
+	if product(batch) > MaxValues() {
+		return nil, fmt.Errorf("%s: the batch %s is more than this machine's memory holds", op, shapeString(batch))
+	}
 	a.At = make([][4]int, product(batch))
 	in := [3]*Tensor{q, k, v}
 	for i, t := range in {
@@ -52,7 +55,9 @@ func Attention(q, k, v *Tensor, causal bool) (*Tensor, error) {
 		}
 	}
 	if out.n > 0 {
-		a.Forward(q.dtype.kernel(), out.ptr(), ptrOr(lse), in[0].ptr(), in[1].ptr(), in[2].ptr())
+		if err := starved(op, a.Forward(q.dtype.kernel(), out.ptr(), ptrOr(lse), in[0].ptr(), in[1].ptr(), in[2].ptr())); err != nil {
+			return nil, err
+		}
 	}
 	runtime.KeepAlive(in)
 	if recording {
@@ -101,8 +106,8 @@ func backAttention(n *node, g *Tensor, out []*Tensor, a kernel.Attention, batch 
 			return err
 		}
 	}
-	a.Backward(g.dtype.kernel(), out[0].ptr(), out[1].ptr(), out[2].ptr(), dy.ptr(), lse.ptr(), q.ptr(), k.ptr(), v.ptr())
+	err = a.Backward(g.dtype.kernel(), out[0].ptr(), out[1].ptr(), out[2].ptr(), dy.ptr(), lse.ptr(), q.ptr(), k.ptr(), v.ptr())
 	runtime.KeepAlive(dy)
 	runtime.KeepAlive(n)
-	return nil
+	return starved(n.op, err)
 }

@@ -1,7 +1,9 @@
 package tensor
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -84,4 +86,30 @@ func TestAttentionEdges(t *testing.T) {
 	// NaN stays in the rows that see it.
 	nan := floats(c, Float32, []int{2, 1}, 1, math.NaN())
 	equal(t, must(Attention(big, nan, v, true)), []int{2, 1}, 1, math.NaN())
+}
+
+// With fewer heads than threads the gradients are cut by queries and keys: the
+// same bits, on every path.
+func TestAttentionOfFewHeads(t *testing.T) {
+	for _, s := range []struct {
+		batch, rows, cols int
+		causal            bool
+	}{{1, 200, 200, true}, {1, 130, 331, false}, {2, 331, 130, true}, {1, 65, 700, true}, {1, 64, 300, false}} {
+		t.Run(fmt.Sprint(s), func(t *testing.T) {
+			var want []float64
+			everyPath(t, func(where string) {
+				c, g := NewContext(), NewGenerator(9, 0)
+				q, k, v := param(g, c, s.batch, s.rows, 24), param(g, c, s.batch, s.cols, 24), param(g, c, s.batch, s.cols, 17)
+				y := must(Attention(q, k, v, s.causal))
+				check(t, y.Backward(must(g.Randn(c, y.shape, Float32)), false))
+				got := slices.Concat(list(y), list(q.Grad()), list(k.Grad()), list(v.Grad()))
+				if want == nil {
+					want = got
+				}
+				if !slices.Equal(got, want) {
+					t.Fatalf("%s: other bits", where)
+				}
+			})
+		})
+	}
 }

@@ -226,7 +226,7 @@ func (t *Tensor) mayModify(op string) error {
 		return fmt.Errorf("%s: a leaf that requires grad cannot be modified in place while gradients are recorded; do it under tensor.no_grad, or to t.detach()", op)
 	}
 	for i, s := range t.strides {
-		if s == 0 && t.shape[i] > 1 {
+		if s == 0 && t.shape[i] > 1 && t.n > 0 {
 			return fmt.Errorf("%s: the tensor is expanded, several elements share one place; clone() it first", op)
 		}
 	}

@@ -3,10 +3,13 @@ package tensor
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"flag"
 	"fmt"
 	"math"
 	"os"
 	"os/exec"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -194,7 +197,36 @@ func everyPath(t *testing.T, f func(where string)) {
 	}
 }
 
+var update = flag.Bool("update", false, "write testdata/bits.txt anew: the kernels' arithmetic was changed on purpose")
+
+// golden keeps testdata/bits.txt, the digests of trained parameters. Processors
+// of other kinds check themselves against the same file: make neon.
+func golden(t *testing.T, name string, bits []uint32) {
+	t.Helper()
+	const path = "testdata/bits.txt"
+	content, err := os.ReadFile(path)
+	if err != nil && !*update {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	line := name + " " + digest(bits)
+	if slices.Contains(lines, line) {
+		return
+	}
+	if !*update {
+		t.Errorf("%s: not the bits of %s: got %s", name, path, line)
+		return
+	}
+	lines = slices.DeleteFunc(lines, func(l string) bool { return l == "" || strings.HasPrefix(l, name+" ") })
+	lines = append(lines, line)
+	slices.Sort(lines)
+	check(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644))
+}
+
 func TestSameBits(t *testing.T) {
+	if best := map[string]string{"arm64": "neon"}[runtime.GOARCH]; best != "" && !slices.Contains(kernel.Paths(), best) {
+		t.Errorf("%s has the paths %v, without %s", runtime.GOARCH, kernel.Paths(), best)
+	}
 	for _, m := range bitModels {
 		t.Run(m.name, func(t *testing.T) {
 			var want []uint32
@@ -202,6 +234,7 @@ func TestSameBits(t *testing.T) {
 				got := m.train()
 				if want == nil {
 					want = got
+					golden(t, m.name, got)
 				}
 				for i := range want {
 					if got[i] != want[i] {
@@ -290,4 +323,5 @@ func TestSameBitsNoticesOrder(t *testing.T) {
 	if digest(run(false)) != digest(straight) {
 		t.Error("the same model twice gave different bits")
 	}
+	golden(t, "order", straight)
 }

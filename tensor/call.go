@@ -179,15 +179,12 @@ func (f factor) kernel() kernel.Matrix {
 	return kernel.Matrix{Data: f.t.ptrAt(f.off), Stride: f.ld, Trans: f.trans, Batch: f.batchStep}
 }
 
-func kGemm(out, a, b factor, batch, m, n, k int, bias *Tensor) {
+func kGemm(op string, out, a, b factor, batch, m, n, k int, bias *Tensor) error {
 	c := out.kernel()
-	if bias != nil {
-		kernel.Gemm(out.t.dtype.kernel(), batch, m, n, k, c, a.kernel(), b.kernel(), false, bias.ptr())
-	} else {
-		kernel.Gemm(out.t.dtype.kernel(), batch, m, n, k, c, a.kernel(), b.kernel(), false, nil)
-	}
+	err := kernel.Gemm(out.t.dtype.kernel(), batch, m, n, k, c, a.kernel(), b.kernel(), false, ptrOr(bias))
 	runtime.KeepAlive(a.t)
 	runtime.KeepAlive(b.t)
 	runtime.KeepAlive(out.t)
 	runtime.KeepAlive(bias)
+	return starved(op, err)
 }

@@ -1,5 +1,22 @@
 package tensor
 
+import (
+	"fmt"
+	"strings"
+)
+
+// As names an error of an operation's part for the operation that was called.
+func As(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	part, what, ok := strings.Cut(err.Error(), ": ")
+	if !ok || strings.ContainsAny(part, " (") {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	return fmt.Errorf("%s: %s", op, what)
+}
+
 // chained strings operations together and keeps the first error. Results in
 // between are discarded: nobody else has seen them.
 type chained struct {

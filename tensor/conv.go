@@ -15,6 +15,9 @@ func window(op string, x *Tensor, size, stride, padding [2]int) (kernel.Window, 
 		return w, fmt.Errorf("%s: needs an input (N, C, H, W), not shape %s", op, shapeString(x.shape))
 	}
 	for i := range 2 {
+		if padding[i] >= maxElems {
+			return w, fmt.Errorf("%s: a padding of %d makes too many elements", op, padding[i])
+		}
 		if size[i] < 1 || stride[i] < 1 || padding[i] < 0 {
 			return w, fmt.Errorf("%s: kernel and stride must be positive and padding not negative: kernel %v, stride %v, padding %v", op, size, stride, padding)
 		}
@@ -65,10 +68,13 @@ func Conv2d(x, weight, bias *Tensor, stride, padding [2]int) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	kernel.Conv2d(x.dtype.kernel(), w, out.ptr(), in.ptr(), filters.ptr(), ptrOr(b))
+	err = kernel.Conv2d(x.dtype.kernel(), w, out.ptr(), in.ptr(), filters.ptr(), ptrOr(b))
 	runtime.KeepAlive(in)
 	runtime.KeepAlive(filters)
 	runtime.KeepAlive(b)
+	if err != nil {
+		return nil, starved(op, err)
+	}
 	if records(x, weight) || bias != nil && records(bias, nil) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error { return backConv2d(n, g, out, w) },
 			x, weight, bias).save(in, filters)
@@ -86,7 +92,9 @@ func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window) error {
 		if out[0], err = newTensor("conv2d", g.ctx, x.shape, g.dtype); err != nil {
 			return err
 		}
-		kernel.Conv2dGradInput(g.dtype.kernel(), w, out[0].ptr(), dy.ptr(), weight.ptr())
+		if err := kernel.Conv2dGradInput(g.dtype.kernel(), w, out[0].ptr(), dy.ptr(), weight.ptr()); err != nil {
+			return starved(n.op, err)
+		}
 	}
 	var sums [3]*Tensor
 	for i := 1; i < 3; i++ {
@@ -97,11 +105,11 @@ func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window) error {
 		}
 	}
 	if n.needs(1) || n.needs(2) {
-		kernel.Conv2dGradWeight(g.dtype.kernel(), w, ptrOr(sums[1]), ptrOr(sums[2]), dy.ptr(), x.ptr())
+		err = kernel.Conv2dGradWeight(g.dtype.kernel(), w, ptrOr(sums[1]), ptrOr(sums[2]), dy.ptr(), x.ptr())
 	}
 	runtime.KeepAlive(dy)
 	runtime.KeepAlive(n)
-	return nil
+	return starved(n.op, err)
 }
 
 // MaxPool2d takes the largest element under each position of the kernel.

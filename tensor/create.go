@@ -8,7 +8,12 @@ import (
 
 // Zeros makes a tensor of zeros.
 func Zeros(c *Context, shape []int, dtype DType) (*Tensor, error) {
-	t, err := newTensor("zeros", c, shape, dtype)
+	return zeros("zeros", c, shape, dtype)
+}
+
+// zeros is Zeros on behalf of an operation.
+func zeros(op string, c *Context, shape []int, dtype DType) (*Tensor, error) {
+	t, err := newTensor(op, c, shape, dtype)
 	if err != nil {
 		return nil, err
 	}
@@ -18,15 +23,20 @@ func Zeros(c *Context, shape []int, dtype DType) (*Tensor, error) {
 
 // Ones makes a tensor of ones.
 func Ones(c *Context, shape []int, dtype DType) (*Tensor, error) {
-	return Full(c, shape, Int(1), dtype)
+	return full("ones", c, shape, Int(1), dtype)
 }
 
 // Full makes a tensor whose elements are all value.
 func Full(c *Context, shape []int, value Scalar, dtype DType) (*Tensor, error) {
-	if err := value.fits("full", dtype); err != nil {
+	return full("full", c, shape, value, dtype)
+}
+
+// full is Full on behalf of an operation.
+func full(op string, c *Context, shape []int, value Scalar, dtype DType) (*Tensor, error) {
+	if err := value.fits(op, dtype); err != nil {
 		return nil, err
 	}
-	t, err := newTensor("full", c, shape, dtype)
+	t, err := newTensor(op, c, shape, dtype)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +187,7 @@ func Linspace(c *Context, start, stop float64, n int, dtype DType) (*Tensor, err
 
 // Eye makes an n×m matrix with ones on the diagonal.
 func Eye(c *Context, n, m int, dtype DType) (*Tensor, error) {
-	t, err := Zeros(c, []int{n, m}, dtype)
+	t, err := zeros("eye", c, []int{n, m}, dtype)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,9 @@
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // A BinaryOp is an elementwise operation on two operands.
 type BinaryOp uint8
@@ -84,7 +87,7 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (*Tensor, erro
 	}
 	recording := records(a, nil) && compute.IsFloat() && !op.compares()
 	simple := op <= OpMul || op == OpDiv && !swapped || op.compares()
-	if !simple && recording || (op == OpFloorDiv || op == OpMod) && compute.IsInt() {
+	if !simple && recording || op >= OpFloorDiv && op <= OpPow && compute.IsInt() {
 		b := newNumber(a.ctx, s, compute)
 		if swapped {
 			return binary(op, b, a, compute)
@@ -154,8 +157,10 @@ func binary(op BinaryOp, a, b *Tensor, compute DType) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if (op == OpFloorDiv || op == OpMod) && compute.IsInt() && hasZero(y) {
-		return nil, fmt.Errorf("%s: integer division by zero", op)
+	if op >= OpFloorDiv && op <= OpPow && compute.IsInt() {
+		if err := checkIntegers(op, y); err != nil {
+			return nil, err
+		}
 	}
 	result := compute
 	if op.compares() {
@@ -183,23 +188,25 @@ func binary(op BinaryOp, a, b *Tensor, compute DType) (*Tensor, error) {
 	return out, nil
 }
 
-// hasZero looks for a zero among integers.
-func hasZero(t *Tensor) bool {
-	if t.n == 1 {
-		return t.at(0).i == 0
+// checkIntegers refuses what //, % and pow of integers have no result for: a
+// divisor of 0, a negative exponent.
+func checkIntegers(op BinaryOp, y *Tensor) error {
+	bad := OpEq
+	if op == OpPow {
+		bad = OpLt
 	}
-	zero := newNumber(t.ctx, Int(0), t.dtype)
-	is, err := newTensor("any", t.ctx, t.shape, Bool)
+	found, err := newTensor(op.String(), y.ctx, y.shape, Bool)
 	if err != nil {
-		return false
+		return err
 	}
-	kBinary(OpEq, is, t, zero)
-	for _, z := range elems[bool](is) {
-		if z {
-			return true
-		}
+	kBinaryNumber(bad, found, y, Int(0), false)
+	switch {
+	case !slices.Contains(elems[bool](found), true):
+		return nil
+	case op == OpPow:
+		return fmt.Errorf("pow: integers to negative powers are not integers; cast with .to(\"float32\")")
 	}
-	return false
+	return fmt.Errorf("%s: integer division by zero", op)
 }
 
 // Add computes a + b.

@@ -16,12 +16,23 @@ const (
 // String writes t as PyTorch does: tensor([[1., 2.], [3., 4.]]), with the
 // dtype where it is not the default of such values.
 func (t *Tensor) String() string {
-	if t.dtype == Complex64 {
-		return "tensor(<" + shapeString(t.shape) + " complex64>)"
+	if t.cells() > 10*maxPrinted {
+		return "tensor(<" + shapeString(t.shape) + " " + t.dtype.String() + ">)"
 	}
-	var values []Scalar
-	t.eachPrinted(nil, func(s Scalar) { values = append(values, s) })
-	cells := formatCells(values, t.dtype)
+	var values, imaginary []Scalar
+	t.eachPrinted(nil, func(off int) {
+		values = append(values, t.at(off))
+		if t.dtype == Complex64 {
+			imaginary = append(imaginary, Float(float64(imag(*(*complex64)(t.ptrAt(off))))))
+		}
+	})
+	cells := formatCells(values)
+	for i, c := range formatCells(imaginary) {
+		if !strings.HasPrefix(c, "-") {
+			c = "+" + c
+		}
+		cells[i] += c + "j"
+	}
 	width := 0
 	for _, c := range cells {
 		width = max(width, len(c))
@@ -31,8 +42,15 @@ func (t *Tensor) String() string {
 	}
 	var b strings.Builder
 	b.WriteString("tensor(")
-	t.write(&b, 0, &cells, width)
-	if t.dtype != Float32 && t.dtype != Int64 && t.dtype != Bool || t.n == 0 && t.dtype != Float32 {
+	if t.n > 0 {
+		t.write(&b, 0, &cells, width)
+	} else {
+		b.WriteString("[]")
+	}
+	if t.n == 0 && len(t.shape) > 1 {
+		b.WriteString(", size=" + shapeString(t.shape))
+	}
+	if t.dtype != Float32 && t.dtype != Int64 && t.dtype != Bool && t.dtype != Complex64 || t.n == 0 && t.dtype != Float32 {
 		b.WriteString(", dtype=" + t.dtype.String())
 	}
 	switch {
@@ -54,14 +72,26 @@ func (t *Tensor) printed(d int) (head, tail int) {
 	return t.shape[d], 0
 }
 
-func (t *Tensor) eachPrinted(at []int, f func(Scalar)) {
+// cells counts the elements that are shown, up to a number that is too many.
+func (t *Tensor) cells() int {
+	n := 1
+	for d := range t.shape {
+		head, tail := t.printed(d)
+		if n *= head + tail; n > 10*maxPrinted {
+			break
+		}
+	}
+	return n
+}
+
+func (t *Tensor) eachPrinted(at []int, f func(off int)) {
 	d := len(at)
 	if d == len(t.shape) {
 		off := 0
 		for i, k := range at {
 			off += k * t.strides[i]
 		}
-		f(t.at(off))
+		f(off)
 		return
 	}
 	head, tail := t.printed(d)
@@ -104,11 +134,11 @@ func (t *Tensor) write(b *strings.Builder, d int, cells *[]string, width int) {
 
 // formatCells writes all values in one style: whole numbers as "1.", others
 // with four decimals, or with an exponent if they span too much.
-func formatCells(values []Scalar, dtype DType) []string {
+func formatCells(values []Scalar) []string {
 	out := make([]string, len(values))
 	whole, lo, hi := true, math.Inf(1), 0.0
 	for _, v := range values {
-		if a := math.Abs(v.f); dtype.IsFloat() && !math.IsNaN(a) && !math.IsInf(a, 0) {
+		if a := math.Abs(v.f); v.kind == Float64 && !math.IsNaN(a) && !math.IsInf(a, 0) {
 			whole = whole && a == math.Trunc(a)
 			hi = max(hi, a)
 			if a != 0 {

@@ -73,6 +73,18 @@ var differentiable = []struct {
 	{"norm 1", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Norm(x[0], 1, nil, false) }},
 	{"norm 3", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Norm(x[0], 3, nil, false) }},
 	{"norm inf", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Norm(x[0], math.Inf(1), []int{0}, true) }},
+	{"norm -1", true, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Norm(x[0], -1, []int{1}, false) }},
+	{"norm -inf", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Norm(x[0], math.Inf(-1), nil, false) }},
+	{"norm of channels", false, [][]int{{2, 3, 4}}, func(x []*Tensor) (*Tensor, error) { return Norm(x[0], 2, []int{0, 2}, false) }},
+	{"var of channels", false, [][]int{{2, 3, 4}}, func(x []*Tensor) (*Tensor, error) { return Var(x[0], []int{0, 2}, true, true) }},
+	{"std of what alternates", false, [][]int{{2, 2, 3, 2}}, func(x []*Tensor) (*Tensor, error) { return Std(x[0], []int{0, 2}, false, false) }},
+	{"var of all", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Var(x[0], nil, true, false) }},
+	{"batch_norm of images", false, [][]int{{2, 3, 2, 2}, {3}, {3}}, func(x []*Tensor) (*Tensor, error) {
+		return BatchNorm(x[0], x[1], x[2], nil, nil, true, 0.1, 1e-5)
+	}},
+	{"batch_norm plain", false, [][]int{{5, 3}}, func(x []*Tensor) (*Tensor, error) {
+		return BatchNorm(x[0], nil, nil, nil, nil, true, 0.1, 1e-5)
+	}},
 	{"cumsum", false, [][]int{{2, 3, 2}}, func(x []*Tensor) (*Tensor, error) { return CumSum(x[0], 1) }},
 
 	{"reshape", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Reshape(x[0], []int{3, -1}) }},

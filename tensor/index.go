@@ -123,7 +123,7 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, dim int, pick *Tensor, 
 			orig += len(t.shape) - uses
 		case IndexNewAxis:
 			if v, err = Unsqueeze(v, d); err != nil {
-				return nil, 0, nil, err
+				return nil, 0, nil, As("index", err)
 			}
 			d++
 		case IndexInt:

@@ -10,11 +10,16 @@ func Cat(ts []*Tensor, dim int) (*Tensor, error) {
 	if len(ts) == 0 {
 		return nil, fmt.Errorf("cat: the list of tensors is empty")
 	}
-	first := ts[0]
-	if len(first.shape) == 0 {
+	if len(ts[0].shape) == 0 {
 		return nil, fmt.Errorf("cat: tensors without dimensions cannot be joined; use stack")
 	}
-	a, err := axis("cat", dim, len(first.shape))
+	return join("cat", ts, dim)
+}
+
+// join is Cat of at least one tensor with dimensions, on behalf of op.
+func join(op string, ts []*Tensor, dim int) (*Tensor, error) {
+	first := ts[0]
+	a, err := axis(op, dim, len(first.shape))
 	if err != nil {
 		return nil, err
 	}
@@ -25,8 +30,8 @@ func Cat(ts []*Tensor, dim int) (*Tensor, error) {
 			same = same && (d == a || t.shape[d] == first.shape[d])
 		}
 		if !same {
-			return nil, fmt.Errorf("cat: shapes %s and %s (tensor %d) do not match: all sizes but that of dimension %d must agree",
-				shapeString(first.shape), shapeString(t.shape), i, a)
+			return nil, fmt.Errorf("%s: shapes %s and %s (tensor %d) do not match: all sizes but that of dimension %d must agree",
+				op, shapeString(first.shape), shapeString(t.shape), i, a)
 		}
 		dtype = Promote(dtype, t.dtype)
 		total += t.shape[a]
@@ -34,13 +39,13 @@ func Cat(ts []*Tensor, dim int) (*Tensor, error) {
 	}
 	shape := slices.Clone(first.shape)
 	shape[a] = total
-	out, err := newTensor("cat", first.ctx, shape, dtype)
+	out, err := newTensor(op, first.ctx, shape, dtype)
 	if err != nil {
 		return nil, err
 	}
 	at := 0
 	for _, t := range ts {
-		x, err := cast("cat", t, dtype)
+		x, err := cast(op, t, dtype)
 		if err != nil {
 			return nil, err
 		}
@@ -48,7 +53,7 @@ func Cat(ts []*Tensor, dim int) (*Tensor, error) {
 		at += t.shape[a]
 	}
 	if recording && dtype.IsFloat() {
-		record(out, "cat", func(n *node, g *Tensor, out []*Tensor) error {
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
 			at := 0
 			for i, t := range ts {
 				out[i] = part(g, a, at, t.shape[a])
@@ -65,20 +70,24 @@ func Stack(ts []*Tensor, dim int) (*Tensor, error) {
 	if len(ts) == 0 {
 		return nil, fmt.Errorf("stack: the list of tensors is empty")
 	}
+	nd := len(ts[0].shape) + 1
+	if nd > MaxDims {
+		return nil, fmt.Errorf("stack: a tensor has at most %d dimensions", MaxDims)
+	}
+	dim, err := axis("stack", dim, nd)
+	if err != nil {
+		return nil, err
+	}
 	wide := make([]*Tensor, len(ts))
 	for i, t := range ts {
 		if !sameShape(t.shape, ts[0].shape) {
 			return nil, fmt.Errorf("stack: shapes %s and %s (tensor %d) differ", shapeString(ts[0].shape), shapeString(t.shape), i)
 		}
-		var err error
 		if wide[i], err = Unsqueeze(t, dim); err != nil {
 			return nil, err
 		}
 	}
-	if dim < 0 {
-		dim += len(ts[0].shape) + 1
-	}
-	return Cat(wide, dim)
+	return join("stack", wide, dim)
 }
 
 // Flip reverses the order along dims.
@@ -116,12 +125,15 @@ func Pad(t *Tensor, pad []int, value Scalar) (*Tensor, error) {
 		if pad[i] < 0 || pad[i+1] < 0 {
 			return nil, fmt.Errorf("pad: sizes must not be negative: %s", shapeString(pad))
 		}
+		if pad[i] >= maxElems || pad[i+1] >= maxElems {
+			return nil, fmt.Errorf("pad: sizes %s make too many elements", shapeString(pad))
+		}
 		shape[d] += pad[i] + pad[i+1]
 		start[d] = pad[i]
 	}
-	out, err := Full(t.ctx, shape, value, t.dtype)
+	out, err := full("pad", t.ctx, shape, value, t.dtype)
 	if err != nil {
-		return nil, fmt.Errorf("pad: %w", err)
+		return nil, err
 	}
 	center := func(x *Tensor, shape []int) *Tensor {
 		for d, s := range start {

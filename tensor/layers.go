@@ -10,7 +10,35 @@ func Embedding(weight, idx *Tensor) (*Tensor, error) {
 	if len(weight.shape) != 2 {
 		return nil, fmt.Errorf("embedding: the weight must be (n, dim), not shape %s", shapeString(weight.shape))
 	}
+	if err := checkRows(idx, weight.shape[0]); err != nil {
+		return nil, err
+	}
 	return takeNamed("embedding", weight, 0, idx)
+}
+
+// checkRows refuses indices outside 0 … rows-1: where words are numbered, a
+// negative one is no last row but a mistake.
+func checkRows(idx *Tensor, rows int) error {
+	if !idx.dtype.IsInt() {
+		return fmt.Errorf("embedding: indices must be integers, not %s", idx.dtype)
+	}
+	x, err := cast("embedding", idx, Int64)
+	if err != nil {
+		return err
+	}
+	if x, err = contiguous(x); err != nil {
+		return err
+	}
+	for _, k := range elems[int64](x) {
+		switch {
+		case k >= 0 && k < int64(rows):
+		case rows == 0:
+			return fmt.Errorf("embedding: index %d into a table without rows", k)
+		default:
+			return fmt.Errorf("embedding: index %d is out of range for %d rows: expected 0 to %d", k, rows, rows-1)
+		}
+	}
+	return nil
 }
 
 // Dropout sets elements to zero with probability p and divides the others by
@@ -26,7 +54,7 @@ func Dropout(x *Tensor, p float64, g *Generator) (*Tensor, error) {
 	at, keep := g.draw(x.dtype, x.n), 1-p
 	apply := func(t *Tensor) (*Tensor, error) {
 		if keep == 0 {
-			return Zeros(t.ctx, t.shape, t.dtype)
+			return zeros(op, t.ctx, t.shape, t.dtype)
 		}
 		in, err := contiguous(t)
 		if err != nil {
@@ -60,9 +88,12 @@ func OneHot(t *Tensor, classes int) (*Tensor, error) {
 		return nil, fmt.Errorf("one_hot: needs integers, not %s", t.dtype)
 	}
 	if classes < 0 {
+		if t.n == 0 {
+			return nil, fmt.Errorf("one_hot: the largest index of an empty tensor is unknown; give the number of classes")
+		}
 		top, err := Max(t)
 		if err != nil {
-			return nil, fmt.Errorf("one_hot: %w; give the number of classes", err)
+			return nil, err
 		}
 		classes = int(top.at(0).i) + 1
 	}
@@ -74,7 +105,7 @@ func OneHot(t *Tensor, classes int) (*Tensor, error) {
 		return nil, err
 	}
 	shape := append(append([]int(nil), t.shape...), classes)
-	out, err := Zeros(t.ctx, shape, Int64)
+	out, err := zeros("one_hot", t.ctx, shape, Int64)
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +138,9 @@ func BinCount(t, weights *Tensor, minlength int) (*Tensor, error) {
 		if k < 0 {
 			return nil, fmt.Errorf("%s: the numbers must not be negative, and one is %d", op, k)
 		}
+		if k >= maxElems {
+			return nil, fmt.Errorf("%s: %d is too large a number to count up to", op, k)
+		}
 		n = max(n, int(k)+1)
 	}
 	if weights == nil {
@@ -117,11 +151,11 @@ func BinCount(t, weights *Tensor, minlength int) (*Tensor, error) {
 	if !sameShape(weights.shape, t.shape) {
 		return nil, fmt.Errorf("%s: weights of shape %s do not fit shape %s", op, shapeString(weights.shape), shapeString(t.shape))
 	}
-	out, err := Zeros(t.ctx, []int{n}, weights.dtype)
-	if err != nil {
+	if _, err := weights.dtype.computing(op); err != nil {
 		return nil, err
 	}
-	if _, err := weights.dtype.computing(op); err != nil {
+	out, err := zeros(op, t.ctx, []int{n}, weights.dtype)
+	if err != nil {
 		return nil, err
 	}
 	return out, scatterAdd(op, out, 0, ix, weights.Detach())

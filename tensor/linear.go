@@ -43,7 +43,9 @@ func Linear(x, weight, bias *Tensor) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	kGemm(factor{t: out, ld: n}, factor{t: flat, ld: max(k, 1)}, factor{t: w, ld: max(k, 1), trans: true}, 1, rows, n, k, b)
+	if err := kGemm("linear", factor{t: out, ld: n}, factor{t: flat, ld: max(k, 1)}, factor{t: w, ld: max(k, 1), trans: true}, 1, rows, n, k, b); err != nil {
+		return nil, err
+	}
 	if records(x, weight) || bias != nil && records(bias, nil) {
 		record(out, "linear", backLinear, x, weight, bias).save(flat, w)
 	}
@@ -74,8 +76,10 @@ func backLinear(n *node, g *Tensor, out []*Tensor) error {
 			}
 			out[1] = dw
 		}
-		kernel.Gemm(g.dtype.kernel(), 1, wide, k, rows, kernel.Matrix{Data: dw.ptr(), Stride: max(k, 1)},
-			kernel.Matrix{Data: g.ptr(), Stride: max(wide, 1), Trans: true}, kernel.Matrix{Data: x.ptr(), Stride: max(k, 1)}, add, nil)
+		if err := starved("linear", kernel.Gemm(g.dtype.kernel(), 1, wide, k, rows, kernel.Matrix{Data: dw.ptr(), Stride: max(k, 1)},
+			kernel.Matrix{Data: g.ptr(), Stride: max(wide, 1), Trans: true}, kernel.Matrix{Data: x.ptr(), Stride: max(k, 1)}, add, nil)); err != nil {
+			return err
+		}
 	}
 	if n.needs(2) {
 		if n.in[2].leaf != nil && n.in[2].leaf.grad == nil {

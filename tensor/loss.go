@@ -97,9 +97,6 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if x.n == 0 {
-		return nil, emptyReduction(op, scores)
-	}
 	rows, n := x.shape[0], x.shape[1]
 	loss, err := newTensor(op, x.ctx, []int{rows}, x.dtype)
 	if err != nil {
@@ -159,6 +156,9 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 func softCrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 	if !sameShape(scores.shape, target.shape) || len(scores.shape) == 0 {
 		return nil, fmt.Errorf("cross_entropy: probabilities of shape %s do not fit scores of shape %s", shapeString(target.shape), shapeString(scores.shape))
+	}
+	if err := sameFloat("cross_entropy", scores, target); err != nil {
+		return nil, err
 	}
 	d := min(1, len(scores.shape)-1)
 	each, err := chain(scores).then(func(t *Tensor) (*Tensor, error) { return LogSoftmax(t, d) }).mul(target).

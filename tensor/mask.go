@@ -61,7 +61,8 @@ func MaskedFill(t, mask *Tensor, value Scalar) (*Tensor, error) {
 	if err := value.fits("masked_fill", t.dtype); err != nil {
 		return nil, err
 	}
-	return Where(mask, newNumber(t.ctx, value, t.dtype), t)
+	out, err := Where(mask, newNumber(t.ctx, value, t.dtype), t)
+	return out, As("masked_fill", err)
 }
 
 // Clamp limits elements to lo … hi; a nil bound does not limit. NaN stays.
@@ -74,12 +75,12 @@ func Clamp(t *Tensor, lo, hi *Scalar) (*Tensor, error) {
 	var err error
 	if lo != nil {
 		if out, err = BinaryScalar(OpMaximum, out, *lo, false); err != nil {
-			return nil, err
+			return nil, As("clamp", err)
 		}
 	}
 	if hi != nil {
 		if out, err = BinaryScalar(OpMinimum, out, *hi, false); err != nil {
-			return nil, err
+			return nil, As("clamp", err)
 		}
 	}
 	if !out.dtype.IsFloat() || !records(t, nil) {
@@ -102,7 +103,8 @@ func IsNaN(t *Tensor) (*Tensor, error) {
 	if !t.dtype.IsFloat() {
 		return Zeros(t.ctx, t.shape, Bool)
 	}
-	return Binary(OpNe, t.Detach(), t.Detach())
+	out, err := Binary(OpNe, t.Detach(), t.Detach())
+	return out, As("is_nan", err)
 }
 
 // triangle keeps the elements on one side of a diagonal of the last two

@@ -141,8 +141,7 @@ func multiply(out, a, b *Tensor, batch []int, m, n, k int) error {
 	c := factor{t: out, ld: n, batchStep: m * n}
 	count := product(batch)
 	if okA && okB {
-		kGemm(c, x, y, count, m, n, k, nil)
-		return nil
+		return kGemm("matmul", c, x, y, count, m, n, k, nil)
 	}
 	for i := range count {
 		c.off, x.off, y.off = i*m*n, 0, 0
@@ -151,7 +150,9 @@ func multiply(out, a, b *Tensor, batch []int, m, n, k int) error {
 			y.off += rest % batch[d] * bufB[d]
 			rest /= batch[d]
 		}
-		kGemm(c, x, y, 1, m, n, k, nil)
+		if err := kGemm("matmul", c, x, y, 1, m, n, k, nil); err != nil {
+			return err
+		}
 	}
 	return nil
 }

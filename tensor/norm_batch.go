@@ -2,7 +2,9 @@ package tensor
 
 import (
 	"fmt"
-	"slices"
+	"runtime"
+
+	"drun/kernel"
 )
 
 // BatchNorm normalises each channel, dimension 1 of x, over all others.
@@ -25,117 +27,133 @@ func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum,
 	if !training && (mean == nil || variance == nil) {
 		return nil, fmt.Errorf("%s: running statistics are needed outside training", op)
 	}
-	channel := slices.Repeat([]int{1}, len(x.shape))
-	channel[1] = x.shape[1]
-	dims := []int{0}
-	for d := 2; d < len(x.shape); d++ {
-		dims = append(dims, d)
+	l := kernel.Lines{Outer: 1, N: x.shape[0], Side: x.shape[1], Run: product(x.shape[2:])}
+	in, err := contiguous(x)
+	if err != nil {
+		return nil, err
 	}
-	count := x.n / max(x.shape[1], 1)
-	plain := x.Detach()
-	mu, va := mean, variance
-	var err error
+	var a batchStats
 	if training {
-		if count < 2 {
+		if l.N*l.Run < 2 {
 			return nil, fmt.Errorf("%s: training needs more than one value per channel, not an input of shape %s", op, shapeString(x.shape))
 		}
-		if mu, err = Mean(plain, dims, false); err != nil {
+		if err := a.measure(op, l, in, mean, variance, momentum, eps); err != nil {
 			return nil, err
 		}
-		if va, err = Var(plain, dims, false, false); err != nil {
-			return nil, err
-		}
-		unbias := float64(count) / float64(count-1)
-		if err := moveTowards(mean, mu, momentum, 1); err != nil {
-			return nil, err
-		}
-		if err := moveTowards(variance, va, momentum, unbias); err != nil {
+	} else if err := a.assume(mean, variance, eps); err != nil {
+		return nil, err
+	}
+	gamma, beta := weight, bias
+	if gamma != nil {
+		if gamma, err = contiguous(gamma); err != nil {
 			return nil, err
 		}
 	}
-	wide := func(t *Tensor) (*Tensor, error) { return View(t, channel) }
-	rstd, err := chain(va).scalar(OpAdd, Float(eps)).unary(OpSqrt).unary(OpReciprocal).then(wide).end()
+	if beta != nil {
+		if beta, err = contiguous(beta); err != nil {
+			return nil, err
+		}
+	}
+	out, err := newTensor(op, x.ctx, x.shape, x.dtype)
 	if err != nil {
 		return nil, err
 	}
-	if mu, err = wide(mu.Detach()); err != nil {
-		return nil, err
+	if out.n > 0 {
+		affine := a.affine(gamma)
+		affine.Beta = ptrOr(beta)
+		kernel.ScaleLines(x.dtype.kernel(), l, affine, out.ptr(), in.ptr())
 	}
-	xhat, err := chain(plain).binary(OpSub, mu).mul(rstd).end()
-	if err != nil {
-		return nil, err
-	}
-	y := chain(xhat)
-	scale := rstd
-	if weight != nil {
-		w, err := Reshape(weight.Detach(), channel)
-		if err != nil {
-			return nil, err
-		}
-		if scale, err = Mul(rstd, w); err != nil {
-			return nil, err
-		}
-		y = y.mul(w)
-	}
-	if bias != nil {
-		b, err := Reshape(bias.Detach(), channel)
-		if err != nil {
-			return nil, err
-		}
-		y = y.binary(OpAdd, b)
-	}
-	out, err := y.end()
-	if err != nil {
-		return nil, err
-	}
+	runtime.KeepAlive(in)
+	runtime.KeepAlive(gamma)
+	runtime.KeepAlive(beta)
 	if records(x, weight) || bias != nil && records(bias, nil) {
 		record(out, op, func(nd *node, g *Tensor, out []*Tensor) error {
-			return backBatchNorm(nd, g, out, dims, training, float64(count))
-		}, x, weight, bias).save(xhat, scale)
+			return backBatchNorm(nd, g, out, l, training)
+		}, x, weight, bias).save(in, gamma, a.mean, a.low, a.rstd)
 	}
+	runtime.KeepAlive(a)
 	return out, nil
 }
 
-// backBatchNorm: dbias = Σg, dweight = Σg·x̂, and in training
-// dx = weight·rstd·(g - Σg/n - x̂·Σ(g·x̂)/n).
-func backBatchNorm(nd *node, g *Tensor, out []*Tensor, dims []int, training bool, count float64) error {
-	xhat, scale := nd.val(0), nd.val(1)
-	sumG, err := Sum(g, dims, true)
-	if err != nil {
-		return err
-	}
-	sumGX, err := chain(g).mul(xhat).then(func(t *Tensor) (*Tensor, error) { return Sum(t, dims, true) }).end()
-	if err != nil {
-		return err
-	}
-	if nd.needs(1) {
-		if out[1], err = Reshape(sumGX, nd.in[1].shape()); err != nil {
+// batchStats are the statistics that a batch is normalised by, one value a
+// channel: mean + low, where low is what the rounded mean lacks, and
+// 1/sqrt(variance + eps).
+type batchStats struct{ mean, low, rstd *Tensor }
+
+func (a *batchStats) affine(gamma *Tensor) kernel.Affine {
+	return kernel.Affine{Mean: a.mean.ptr(), Low: ptrOr(a.low), Scale: a.rstd.ptr(), Gamma: ptrOr(gamma)}
+}
+
+// measure takes the statistics of a batch, and moves the running ones.
+func (a *batchStats) measure(op string, l kernel.Lines, x, mean, variance *Tensor, momentum, eps float64) error {
+	var own [3]*Tensor
+	for i := range own {
+		var err error
+		if own[i], err = newTensor(op, x.ctx, []int{l.Side}, x.dtype); err != nil {
 			return err
 		}
 	}
-	if nd.needs(2) {
-		if out[2], err = Reshape(sumG, nd.in[2].shape()); err != nil {
+	va := own[2]
+	kernel.Moments(x.dtype.kernel(), l, 0, own[0].ptr(), own[1].ptr(), va.ptr(), x.ptr())
+	runtime.KeepAlive(own)
+	if err := moveTowards(mean, own[0], momentum, 1); err != nil {
+		return err
+	}
+	count := float64(l.N * l.Run)
+	if err := moveTowards(variance, va, momentum, count/(count-1)); err != nil {
+		return err
+	}
+	a.mean, a.low = own[0], own[1]
+	return a.root(va, eps)
+}
+
+// assume takes the running statistics: copies, since they may move on before
+// the backward pass.
+func (a *batchStats) assume(mean, variance *Tensor, eps float64) (err error) {
+	if a.mean, err = Clone(mean.Detach()); err != nil {
+		return err
+	}
+	return a.root(variance.Detach(), eps)
+}
+
+func (a *batchStats) root(variance *Tensor, eps float64) (err error) {
+	a.rstd, err = chain(variance).scalar(OpAdd, Float(eps)).unary(OpSqrt).unary(OpReciprocal).end()
+	return err
+}
+
+func backBatchNorm(nd *node, g *Tensor, out []*Tensor, l kernel.Lines, training bool) error {
+	x, gamma := nd.val(0), nd.val(1)
+	a := batchStats{nd.val(2), nd.val(3), nd.val(4)}
+	dy, err := contiguous(g)
+	if err != nil {
+		return err
+	}
+	if nd.needs(0) {
+		if out[0], err = newTensor(nd.op, g.ctx, x.shape, g.dtype); err != nil {
 			return err
 		}
 	}
-	if !nd.needs(0) {
+	var sums [3]*Tensor
+	for i := 1; i < 3; i++ {
+		if nd.needs(i) {
+			if sums[i], err = nd.sumPlace(i, dy, out); err != nil {
+				return err
+			}
+		}
+	}
+	if x.n == 0 {
 		return nil
 	}
-	if !training {
-		out[0], err = Mul(g, scale)
-		return err
-	}
-	n := Float(count)
-	pull, err := chain(sumGX).scalar(OpDiv, n).mul(xhat).end()
+	room, err := newTensor(nd.op, g.ctx, []int{2, l.Side}, g.dtype)
 	if err != nil {
 		return err
 	}
-	shift, err := chain(sumG).scalar(OpDiv, n).end()
-	if err != nil {
-		return err
-	}
-	out[0], err = chain(g).binary(OpSub, shift).binary(OpSub, pull).mul(scale).end()
-	return err
+	kernel.BatchNormGrad(g.dtype.kernel(), l, a.affine(gamma), training, ptrOr(out[0]), ptrOr(sums[1]), ptrOr(sums[2]), room.ptr(),
+		dy.ptr(), x.ptr())
+	runtime.KeepAlive(dy)
+	runtime.KeepAlive(room)
+	runtime.KeepAlive(nd)
+	return nil
 }
 
 // moveTowards sets running = (1-momentum)·running + momentum·factor·batch.

@@ -55,7 +55,7 @@ func newOptimizer(groups []ParamGroup, rule updateRule) (*Optimizer, error) {
 	for gi := range groups {
 		g := &groups[gi]
 		if len(g.Params) == 0 {
-			return nil, fmt.Errorf("optimizer: the list of parameters is empty")
+			return nil, fmt.Errorf("the list of parameters is empty")
 		}
 		var f *flat
 		for i, p := range g.Params {
@@ -63,7 +63,7 @@ func newOptimizer(groups []ParamGroup, rule updateRule) (*Optimizer, error) {
 				return nil, err
 			}
 			if seen[p] {
-				return nil, fmt.Errorf("optimizer: parameter %d is given twice", o.params+i)
+				return nil, fmt.Errorf("parameter %d is given twice", o.params+i)
 			}
 			seen[p] = true
 			if f == nil || f.params[0].dtype != p.dtype {
@@ -77,7 +77,7 @@ func newOptimizer(groups []ParamGroup, rule updateRule) (*Optimizer, error) {
 		o.params += len(g.Params)
 	}
 	if o.params == 0 {
-		return nil, fmt.Errorf("optimizer: there are no parameters")
+		return nil, fmt.Errorf("there are no parameters")
 	}
 	for _, f := range o.flats {
 		if err := f.gatherUp(rule.buffers()); err != nil {
@@ -100,13 +100,13 @@ func newOptimizer(groups []ParamGroup, rule updateRule) (*Optimizer, error) {
 func checkParam(p *Tensor, i int) error {
 	switch {
 	case p.frozen:
-		return fmt.Errorf("optimizer: parameter %d is frozen, as all values made at top level are; make it in main()", i)
+		return fmt.Errorf("parameter %d is frozen, as all values made at top level are; make it in main()", i)
 	case !p.requiresGrad:
-		return fmt.Errorf("optimizer: parameter %d (shape %s) does not require a gradient", i, shapeString(p.shape))
+		return fmt.Errorf("parameter %d (shape %s) does not require a gradient", i, shapeString(p.shape))
 	case p.node != nil:
-		return fmt.Errorf("optimizer: parameter %d (shape %s) is the result of an operation, not a leaf", i, shapeString(p.shape))
+		return fmt.Errorf("parameter %d (shape %s) is the result of an operation, not a leaf", i, shapeString(p.shape))
 	}
-	return needFloat("optimizer", p)
+	return needFloat("parameters", p)
 }
 
 // window is the part of a flat buffer that belongs to parameter i.
@@ -173,7 +173,7 @@ func (o *Optimizer) Step() error {
 	for _, f := range o.flats {
 		for i, p := range f.params {
 			if p.leaf.owner != f {
-				return fmt.Errorf("optimizer: parameter %d was taken over by another optimizer", f.first+i)
+				return fmt.Errorf("parameter %d was taken over by another optimizer", f.first+i)
 			}
 		}
 		// Neighbours that have a gradient and as many updates go together.

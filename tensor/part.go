@@ -77,15 +77,20 @@ func sliceDim(t *Tensor, a, start, count, step int) *Tensor {
 }
 
 // Select takes entry i along dim and removes that dimension.
-func Select(t *Tensor, dim, i int) (*Tensor, error) {
+func Select(t *Tensor, dim, i int) (*Tensor, error) { return entry("select", t, dim, i) }
+
+// At is t[i]: entry i of the first dimension.
+func At(t *Tensor, i int) (*Tensor, error) { return entry("index", t, 0, i) }
+
+func entry(op string, t *Tensor, dim, i int) (*Tensor, error) {
 	if len(t.shape) == 0 {
-		return nil, fmt.Errorf("index: a tensor without dimensions cannot be indexed; use .item()")
+		return nil, fmt.Errorf("%s: a tensor without dimensions cannot be indexed; use .item()", op)
 	}
-	a, err := axis("select", dim, len(t.shape))
+	a, err := axis(op, dim, len(t.shape))
 	if err != nil {
 		return nil, err
 	}
-	if i, err = index("index", i, t.shape[a], a); err != nil {
+	if i, err = index(op, i, t.shape[a], a); err != nil {
 		return nil, err
 	}
 	return selectDim(t, a, i), nil

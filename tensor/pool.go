@@ -202,6 +202,10 @@ func Memory() MemoryStats {
 	return MemoryStats{pool.used, pool.mapped, pool.maxUsed}
 }
 
+// MaxValues is how many numbers may stand outside of tensors at once, in lists
+// for instance, where each takes some ten times its size.
+func MaxValues() int { return pool.maxUsed / 128 }
+
 // memoryLimit is nine tenths of the memory of this machine or control group.
 func memoryLimit() int {
 	limit := math.MaxInt / 2

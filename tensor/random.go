@@ -91,8 +91,11 @@ func (g *Generator) RandInt(c *Context, low, high int64, shape []int, dtype DTyp
 
 // Permutation gives the numbers below n in random order (Fisher and Yates).
 func (g *Generator) Permutation(n int) ([]int64, error) {
-	if n < 0 || n > 1<<40 {
+	if n < 0 {
 		return nil, fmt.Errorf("permutation: %d is not a possible length", n)
+	}
+	if n > MaxValues() {
+		return nil, fmt.Errorf("permutation: %d elements are more than this machine's memory holds", n)
 	}
 	p, r := make([]int64, n), make([]int64, n)
 	g.drawPairs(n).Bounded(r, 0, 0)

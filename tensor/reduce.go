@@ -10,7 +10,6 @@ type reduction uint8
 
 const (
 	reduceSum reduction = iota
-	reduceProd
 	reduceMin
 	reduceMax
 	reduceAny
@@ -90,7 +89,7 @@ func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (*T
 			become = final
 		}
 		dtype := x.dtype
-		if kind <= reduceProd && !dtype.IsFloat() {
+		if kind == reduceSum && !dtype.IsFloat() {
 			dtype = Int64
 		}
 		out, err := newTensor(op, t.ctx, become, dtype)
@@ -105,7 +104,7 @@ func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (*T
 	}
 	if len(dims) == 0 { // a tensor without dimensions
 		x = x.Detach()
-		if kind <= reduceProd && !t.dtype.IsFloat() && t.dtype != Int64 {
+		if kind == reduceSum && !t.dtype.IsFloat() && t.dtype != Int64 {
 			return cast(op, x, Int64)
 		}
 		return Clone(x)
@@ -168,7 +167,7 @@ func Sum(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
 }
 
 // Mean averages over dims (all if none are given). The mean of nothing is
-// an error.
+// NaN.
 func Mean(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
 	if err := needFloat("mean", t); err != nil {
 		return nil, err
@@ -180,9 +179,6 @@ func Mean(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
 	count := 1
 	for _, d := range dims {
 		count *= t.shape[d]
-	}
-	if count == 0 {
-		return nil, emptyReduction("mean", t)
 	}
 	out, err := reduceDims("mean", reduceSum, t, dims, keepdim)
 	if err != nil {

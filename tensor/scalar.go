@@ -122,6 +122,9 @@ func (t *Tensor) at(i int) Scalar {
 
 // Scalars gives all elements in row-major order.
 func (t *Tensor) Scalars() ([]Scalar, error) {
+	if t.n > MaxValues() {
+		return nil, fmt.Errorf("%d elements are too many for a list", t.n)
+	}
 	x, err := contiguous(t)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,9 @@ import (
 // MaxDims is the largest number of dimensions a tensor may have.
 const MaxDims = 32
 
+// maxElems is more than any tensor has: its bytes still count in an int.
+const maxElems = 1 << 60
+
 // countElems checks a shape and gives its number of elements.
 func countElems(op string, shape []int) (int, error) {
 	if len(shape) > MaxDims {
@@ -26,7 +29,7 @@ func countElems(op string, shape []int) (int, error) {
 			continue
 		}
 		hi, lo := bits.Mul64(uint64(n), uint64(d))
-		if hi != 0 || lo > 1<<60 {
+		if hi != 0 || lo >= maxElems {
 			return 0, fmt.Errorf("%s: shape %s has too many elements", op, shapeString(shape))
 		}
 		n = int(lo)

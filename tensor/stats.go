@@ -3,73 +3,115 @@ package tensor
 import (
 	"fmt"
 	"math"
+	"runtime"
+
+	"drun/kernel"
 )
 
 // Var is the variance over dims (all if none are given), divided by n-1 if
-// unbiased, else by n.
+// unbiased, else by n. That of nothing, or of one element unbiased, is NaN.
 func Var(t *Tensor, dims []int, unbiased, keepdim bool) (*Tensor, error) {
-	if err := needFloat("var", t); err != nil {
+	return variance("var", t, dims, unbiased, keepdim, false)
+}
+
+// Std is the square root of Var; where it is 0 its gradient is 0.
+func Std(t *Tensor, dims []int, unbiased, keepdim bool) (*Tensor, error) {
+	return variance("std", t, dims, unbiased, keepdim, true)
+}
+
+func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (*Tensor, error) {
+	if err := needFloat(op, t); err != nil {
 		return nil, err
 	}
-	dims, err := dimList("var", dims, len(t.shape))
+	dims, err := dimList(op, dims, len(t.shape))
 	if err != nil {
 		return nil, err
 	}
-	count := 1
-	for _, d := range dims {
-		count *= t.shape[d]
+	l, err := alongLines(t, dims)
+	if err != nil {
+		return nil, err
 	}
-	if count == 0 {
-		return nil, emptyReduction("var", t)
+	shape := reducedShape(t.shape, dims, keepdim)
+	out, err := l.perLine(op, shape)
+	if err != nil {
+		return nil, err
 	}
-	div := float64(count)
+	count, correction := l.lines.N*l.lines.Run, 0
 	if unbiased {
-		div--
+		correction = 1
 	}
-	plain := t.Detach()
-	mean, err := Mean(plain, dims, true)
-	if err != nil {
-		return nil, err
+	if t.n == 0 {
+		fill(out, Float(math.NaN()))
+		if records(t, nil) {
+			record(out, op, backNothing, t)
+		}
+		return out, nil
 	}
-	dev, err := Sub(plain, mean)
-	if err != nil {
-		return nil, err
+	recording := records(t, nil)
+	var mean, low *Tensor
+	if recording {
+		if mean, err = l.perLine(op, shape); err != nil {
+			return nil, err
+		}
+		if low, err = l.perLine(op, shape); err != nil {
+			return nil, err
+		}
 	}
-	square, err := Unary(OpSquare, dev)
-	if err != nil {
-		return nil, err
+	kernel.Moments(t.dtype.kernel(), l.lines, correction, ptrOr(mean), ptrOr(low), out.ptr(), l.t.ptr())
+	runtime.KeepAlive(l.t)
+	if root {
+		kUnary(OpSqrt, out, out)
 	}
-	out, err := reduceDims("var", reduceSum, square, dims, keepdim)
-	if err != nil {
-		return nil, err
+	if !recording {
+		return out, nil
 	}
-	Discard(square)
-	kBinary(OpDiv, out, out, newNumber(t.ctx, Float(div), t.dtype))
-	if records(t, nil) {
-		record(out, "var", func(n *node, g *Tensor, out []*Tensor) (err error) {
-			g = spread(g, n.in[0].shape(), dims)
-			out[0], err = chain(n.val(0)).scalar(OpMul, Float(2/div)).mul(g).end()
-			return err
-		}, t).save(dev)
+	n := record(out, op, func(n *node, g *Tensor, grads []*Tensor) error {
+		l.t = n.val(0)
+		var scale *Tensor // dvar = 2 (x - mean) / divisor, dstd = dvar / (2 std)
+		var err error
+		if divisor := float64(count - correction); root {
+			scale, err = perRoot(g, n.val(3), divisor)
+		} else {
+			scale, err = BinaryScalar(OpMul, g, Float(2/divisor), false)
+		}
+		if err == nil {
+			scale, err = contiguous(scale)
+		}
+		if err == nil {
+			grads[0], err = l.scaled(op, n.val(1), n.val(2), scale)
+		}
+		return err
+	}, t).save(l.t, mean, low)
+	if root {
+		n.save(out)
 	}
+	l.t = nil // what the node saves it may also let go
 	return out, nil
 }
 
-// Std is the square root of Var.
-func Std(t *Tensor, dims []int, unbiased, keepdim bool) (*Tensor, error) {
-	v, err := Var(t, dims, unbiased, keepdim)
+// perRoot is g / (root·divisor), and 0 where the root is 0.
+func perRoot(g, root *Tensor, divisor float64) (*Tensor, error) {
+	q, err := chain(g).div(root).scalar(OpDiv, Float(divisor)).end()
 	if err != nil {
-		return nil, fmt.Errorf("std: %w", err)
-	}
-	return Unary(OpSqrt, v)
-}
-
-// Norm is the p-norm over dims (all if none are given); p may be infinite.
-func Norm(t *Tensor, p float64, dims []int, keepdim bool) (*Tensor, error) {
-	if err := needFloat("norm", t); err != nil {
 		return nil, err
 	}
-	dims, err := dimList("norm", dims, len(t.shape))
+	return zeroWhere(OpEq, root, q)
+}
+
+// backNothing is the gradient of an operation on an empty tensor.
+func backNothing(n *node, g *Tensor, out []*Tensor) (err error) {
+	out[0], err = Zeros(g.ctx, n.in[0].shape(), g.dtype)
+	return err
+}
+
+// Norm is the p-norm over dims (all if none are given). For p = ±inf it is the
+// largest and smallest magnitude, for p = 0 the number of elements that are not 0.
+func Norm(t *Tensor, p float64, dims []int, keepdim bool) (*Tensor, error) {
+	const op = "norm"
+	if err := needFloat(op, t); err != nil {
+		return nil, err
+	}
+	dims, err := dimList(op, dims, len(t.shape))
 	if err != nil {
 		return nil, err
 	}
@@ -80,90 +122,67 @@ func Norm(t *Tensor, p float64, dims []int, keepdim bool) (*Tensor, error) {
 		return norm2(t, dims, keepdim)
 	case p == 1:
 		return abs.then(sum).end()
-	case math.IsInf(p, 1):
-		return abs.then(func(x *Tensor) (*Tensor, error) { return maxOver(x, dims, keepdim) }).end()
-	case p > 0:
-		return abs.scalar(OpPow, Float(p)).then(sum).scalar(OpPow, Float(1/p)).end()
+	case math.IsInf(p, 0):
+		kind := reduceMax
+		if p < 0 {
+			kind = reduceMin
+		}
+		return abs.then(func(x *Tensor) (*Tensor, error) { return extremeOver(op, kind, x, dims, keepdim) }).end()
+	case p == 0:
+		return chain(t.Detach()).scalar(OpNe, Int(0)).then(func(x *Tensor) (*Tensor, error) { return Cast(x, t.dtype) }).then(sum).end()
+	case math.IsNaN(p):
+		return nil, fmt.Errorf("%s: p must be a number", op)
 	}
-	return nil, fmt.Errorf("norm: p must be positive, not %v", p)
+	return abs.scalar(OpPow, Float(p)).then(sum).scalar(OpPow, Float(1/p)).end()
 }
 
-func maxOver(t *Tensor, dims []int, keepdim bool) (x *Tensor, err error) {
+func extremeOver(op string, kind reduction, t *Tensor, dims []int, keepdim bool) (x *Tensor, err error) {
 	if len(dims) == len(t.shape) && !keepdim {
-		return Max(t)
+		return extreme(op, kind, t)
 	}
 	x = t
 	for _, d := range dims {
-		if x, _, err = MaxDim(x, d, true); err != nil {
+		if x, _, err = extremeDim(op, kind, x, d, true); err != nil {
 			return nil, err
 		}
 	}
 	return Reshape(x, reducedShape(t.shape, dims, keepdim))
 }
 
-// norm2 has its own gradient because that of the square root has no value
-// at 0, where PyTorch gives 0.
+// norm2 has a gradient of 0 at 0, where that of a square root has no value.
 func norm2(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
-	plain := t.Detach()
-	square, err := Unary(OpSquare, plain)
+	const op = "norm"
+	l, err := alongLines(t, dims)
 	if err != nil {
 		return nil, err
 	}
-	out, err := reduceDims("norm", reduceSum, square, dims, keepdim)
+	out, err := l.perLine(op, reducedShape(t.shape, dims, keepdim))
 	if err != nil {
 		return nil, err
 	}
-	Discard(square)
+	if t.n == 0 {
+		fill(out, Int(0))
+		if records(t, nil) {
+			record(out, op, backNothing, t)
+		}
+		return out, nil
+	}
+	kernel.SquareSums(t.dtype.kernel(), l.lines, out.ptr(), l.t.ptr())
+	runtime.KeepAlive(l.t)
 	kUnary(OpSqrt, out, out)
 	if records(t, nil) {
-		record(out, "norm", func(n *node, g *Tensor, out []*Tensor) error {
-			x, norm := n.val(0), n.val(1)
-			q, err := Div(g, norm)
-			if err != nil {
-				return err
+		record(out, op, func(n *node, g *Tensor, grads []*Tensor) error {
+			l.t = n.val(0)
+			scale, err := perRoot(g, n.val(1), 1)
+			if err == nil {
+				scale, err = contiguous(scale)
 			}
-			if q, err = zeroWhere(OpEq, norm, q); err != nil {
-				return err
+			if err == nil {
+				grads[0], err = l.scaled(op, nil, nil, scale)
 			}
-			out[0], err = Mul(x, spread(q, x.shape, dims))
 			return err
-		}, t).save(t, out)
-	}
-	return out, nil
-}
-
-// CumSum adds along dim: out[i] is the sum of the elements up to i.
-func CumSum(t *Tensor, dim int) (*Tensor, error) {
-	a, err := axis("cumsum", dim, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
-	dtype, err := t.dtype.computing("cumsum")
-	if err != nil {
-		return nil, err
-	}
-	if !dtype.IsFloat() {
-		dtype = Int64
-	}
-	x, err := contiguous(t)
-	if err != nil {
-		return nil, err
-	}
-	out, err := newTensor("cumsum", t.ctx, t.shape, dtype)
-	if err != nil {
-		return nil, err
-	}
-	outer, n, inner := 1, 1, 1
-	if len(t.shape) > 0 {
-		outer, n, inner = product(t.shape[:a]), t.shape[a], product(t.shape[a+1:])
-	}
-	kCumSum(out, x, outer, n, inner)
-	if records(t, nil) {
-		record(out, "cumsum", func(_ *node, g *Tensor, out []*Tensor) (err error) {
-			flip := func(x *Tensor) (*Tensor, error) { return Flip(x, []int{a}) }
-			out[0], err = chain(g).then(flip).then(func(x *Tensor) (*Tensor, error) { return CumSum(x, a) }).then(flip).end()
-			return err
-		}, t)
+		}, t).save(l.t, out)
+		l.t = nil
 	}
 	return out, nil
 }

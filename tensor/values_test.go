@@ -95,7 +95,7 @@ func TestReductions(t *testing.T) {
 	empty := must(Zeros(c, []int{0, 3}, Float32))
 	equal(t, must(Sum(empty, nil, false)), nil, 0)
 	fail[*Tensor](t, "max", "(0, 3)")(Max(empty))
-	fail[*Tensor](t, "mean", "(0, 3)")(Mean(empty, []int{0}, false))
+	equal(t, must(Mean(empty, []int{0}, false)), []int{3}, math.NaN(), math.NaN(), math.NaN())
 	fail[*Tensor](t, "argmax", "empty")(ArgMax(empty, new(int), false))
 	fail[*Tensor](t, "mean", "int64", ".to(")(Mean(ints(c, []int{1}, 1), nil, false))
 	fail[*Tensor](t, "sum", "dimension 2", "-2 to 1")(Sum(x, []int{2}, false))
@@ -186,10 +186,72 @@ func TestShapeErrors(t *testing.T) {
 	fail[*Tensor](t, "linear", "(2, 3)", "(4, 5)")(Linear(a, b, nil))
 	fail[*Tensor](t, "conv2d", "(2, 3)")(Conv2d(a, b, nil, [2]int{1, 1}, [2]int{}))
 	fail[*Tensor](t, "cat", "(2, 3)", "(4, 5)")(Cat([]*Tensor{a, b}, 0))
-	fail[*Tensor](t, "embedding", "index 9", "-4 to 3")(Embedding(b, ints(c, []int{1}, 9)))
+	fail[*Tensor](t, "embedding", "index 9", "4 rows", "0 to 3")(Embedding(b, ints(c, []int{1}, 9)))
 	fail[*Tensor](t, "permute", "twice")(Permute(a, []int{0, 0}))
 	fail[*Tensor](t, "expand", "(2, 3)", "(2, 4)")(Expand(a, []int{2, 4}))
 	fail[[]IndexItem](t, `"x"`)(ParseIndex("x, 1"))
 	fail[Scalar](t, "6 elements", "(2, 3)")(a.Item())
 	fails(t, SetIndex(a, must(ParseIndex("0")), must(Zeros(c, []int{4}, Float32))), "(4,)", "(3,)")
+}
+
+// Statistics over any choice of dimensions against the definition, with an
+// offset beside which the values are small; and what there is of nothing.
+func TestStatisticsOverDimensions(t *testing.T) {
+	c := NewContext()
+	shape := []int{3, 4, 2, 5}
+	g := NewGenerator(3, 1)
+	x := must(BinaryScalar(OpAdd, must(g.Randn(c, shape, Float32)), Float(1e6), false))
+	for mask := 1; mask < 16; mask++ {
+		var dims []int
+		for d := range shape {
+			if mask>>d&1 == 1 {
+				dims = append(dims, d)
+			}
+		}
+		wide := must(Cast(x, Float64))
+		mean := must(Mean(wide, dims, true))
+		square := must(Unary(OpSquare, must(Sub(wide, mean))))
+		total := must(Sum(square, dims, false))
+		count := float64(x.n / total.n)
+		want := list(must(BinaryScalar(OpDiv, total, Float(count-1), false)))
+		near(t, must(Var(x, dims, true, false)), 1e-4, total.shape, want...)
+		near(t, must(Unary(OpSquare, must(Std(x, dims, true, true)))), 1e-4, reducedShape(shape, dims, true), want...)
+		norm := list(must(Unary(OpSqrt, must(Sum(must(Unary(OpSquare, wide)), dims, false)))))
+		near(t, must(Norm(x, 2, dims, false)), 2, total.shape, norm...)
+	}
+	empty := must(Zeros(c, []int{0, 3}, Float32))
+	check(t, empty.SetRequiresGrad(true))
+	nan := math.NaN()
+	v := must(Var(empty, []int{0}, true, false))
+	equal(t, v, []int{3}, nan, nan, nan)
+	check(t, v.Backward(must(Ones(c, []int{3}, Float32)), false))
+	equal(t, must(Std(empty, nil, false, false)), nil, nan)
+	equal(t, must(Norm(empty, 2, []int{0}, false)), []int{3}, 0, 0, 0)
+	equal(t, must(Norm(empty, 1, nil, false)), nil, 0)
+	equal(t, must(Var(empty, []int{1}, true, false)), []int{0})
+	fail[*Tensor](t, "norm", "(0, 3)")(Norm(empty, math.Inf(1), nil, false))
+	equal(t, must(Var(floats(c, Float32, []int{1}, 4), nil, true, false)), nil, nan)
+	equal(t, must(Var(floats(c, Float32, []int{1}, 4), nil, false, false)), nil, 0)
+	y := floats(c, Float32, []int{2}, 3, 3)
+	check(t, y.SetRequiresGrad(true))
+	check(t, must(Std(y, nil, true, false)).Backward(nil, false))
+	equal(t, y.Grad(), []int{2}, 0, 0)
+	zeros := floats(c, Float32, []int{3}, 0, -2, 0)
+	equal(t, must(Norm(zeros, 0, nil, false)), nil, 1)
+	equal(t, must(Norm(zeros, math.Inf(-1), nil, false)), nil, 0)
+}
+
+// Integers to negative powers, and what else has no result, say so.
+func TestIntegerPowers(t *testing.T) {
+	c := NewContext()
+	x := ints(c, []int{3}, 2, -3, 0)
+	equal(t, must(BinaryScalar(OpPow, x, Int(3), false)), []int{3}, 8, -27, 0)
+	near(t, must(BinaryScalar(OpPow, x, Float(-1), false)), 1e-7, []int{3}, 0.5, -1./3, math.Inf(1))
+	equal(t, must(BinaryScalar(OpPow, ints(c, []int{2}, 0, 5), Int(2), true)), []int{2}, 1, 32)
+	fail[*Tensor](t, "pow", "negative", `.to("float32")`)(BinaryScalar(OpPow, x, Int(-1), false))
+	fail[*Tensor](t, "pow", "negative")(Binary(OpPow, x, x))
+	fail[*Tensor](t, "pow", "negative")(BinaryScalar(OpPow, x, Int(2), true))
+	fail[*Tensor](t, "embedding", "index -1", "0 to 1")(Embedding(must(Ones(c, []int{2, 2}, Float32)), ints(c, []int{1}, -1)))
+	fail[*Tensor](t, "embedding", "without rows")(Embedding(must(Ones(c, []int{0, 2}, Float32)), ints(c, []int{1}, 0)))
+	equal(t, must(Embedding(must(Ones(c, []int{0, 2}, Float32)), ints(c, []int{0}))), []int{0, 2})
 }

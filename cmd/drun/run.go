@@ -119,6 +119,9 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	out := cmd.ErrOrStderr()
 	if f := result.Failure; f != nil {
 		fmt.Fprintf(out, "drun: %s\n", launch.Message(f, o.Nproc))
+		if text := result.Standing(); text != "" {
+			fmt.Fprintln(out, text)
+		}
 		if f.Hint != "" {
 			fmt.Fprintf(out, "  hint: %s\n", f.Hint)
 		}

@@ -85,7 +85,7 @@ func printTables(out io.Writer, d *history.Detail) error {
 	}
 	heading(len(d.Attempts), "ATTEMPT", "STATUS", "STARTED", "TOOK", "ERROR")
 	for _, a := range d.Attempts {
-		row(w, strconv.Itoa(a.Attempt), string(a.Status), localTime(a.Started), duration(a.Seconds), oneLine.Replace(a.Error))
+		row(w, strconv.Itoa(a.Attempt), string(a.Status), localTime(a.Started), duration(a.Seconds), firstLine(a.Error))
 	}
 	heading(len(d.Checkpoints), "CHECKPOINT", "BYTES", "SCORE", "SAVED")
 	for _, c := range d.Checkpoints {
@@ -99,9 +99,19 @@ func printTables(out io.Writer, d *history.Detail) error {
 	for _, p := range d.Plugins {
 		row(w, p.Name, p.Version, p.SHA256, p.Path)
 	}
+	for _, snapshot := range d.Snapshots {
+		w.Flush()
+		printSnapshot(out, snapshot)
+	}
 	heading(len(d.Sources), "SOURCE", "SHA-256", "ROLE")
 	for _, s := range d.Sources {
 		row(w, s.Path, s.SHA256, s.Role)
 	}
 	return w.Flush()
+}
+
+// firstLine is what a row of a table holds of a text.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return oneLine.Replace(line)
 }

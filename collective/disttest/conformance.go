@@ -51,6 +51,7 @@ func conformance(t *testing.T, factory Factory, s suite) {
 			})
 		}
 	})
+	t.Run("mixed", func(t *testing.T) { s.mixed(t, factory) })
 	t.Run("async", func(t *testing.T) { RunWith(t, factory, 3, s.outstanding) })
 	t.Run("async does not wait", func(t *testing.T) { RunWith(t, factory, 2, patient) })
 	t.Run("messages", func(t *testing.T) { messages(t, factory) })

@@ -83,3 +83,18 @@ func Do(comm collective.Comm, call collective.Call) error {
 	}
 	return w.Wait(Context)
 }
+
+// Each calls body once per rank at the same time, and fails the test on an error.
+func Each(t testing.TB, comms []collective.Comm, body func(rank int, comm collective.Comm) error) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for rank, comm := range comms {
+		wg.Go(func() {
+			if err := body(rank, comm); err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+				comm.Abort(err)
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	disttest.Main(m, map[string]disttest.Worker{"bench": bench, "endless": endless, "sum": sumOnce})
+	disttest.Main(m, map[string]disttest.Worker{"bench": bench, "moving": moving, "endless": endless, "sum": sumOnce})
 }
 
 // bench is one rank of a benchmark: kind, bytes, repetitions, "arena" or

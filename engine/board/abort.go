@@ -34,8 +34,9 @@ func (b *Board) Abort(by int, err error) bool {
 	if !b.head.aborting.CompareAndSwap(notAborted, abortClaimed) {
 		return false
 	}
-	data := encode(err)
-	n := copy(b.mem[causeAt:causeAt+causeSize], data)
+	c := causeOf(err)
+	n := copy(b.mem[causeAt:causeAt+causeSize], c.encode(err))
+	b.keep(c)
 	b.head.abortBy, b.head.causeLen, b.head.abortAt = int32(by), uint32(n), now()
 	b.head.aborting.Store(abortReady)
 	return true
@@ -62,14 +63,18 @@ func (b *Board) Aborted() error {
 	return &collective.AbortError{Rank: int(b.head.abortBy), Cause: err}
 }
 
-func encode(err error) []byte {
-	var c cause
+func causeOf(err error) *cause {
+	c := new(cause)
 	switch {
 	case errors.As(err, &c.Mismatch), errors.As(err, &c.Timeout), errors.As(err, &c.Failed),
 		errors.As(err, &c.Lost), errors.As(err, &c.Backend), errors.As(err, &c.Stopped):
 	default:
 		c.Text = err.Error()
 	}
+	return c
+}
+
+func (c *cause) encode(err error) []byte {
 	data, jsonErr := json.Marshal(c)
 	if jsonErr != nil || len(data) > causeSize {
 		text := err.Error()

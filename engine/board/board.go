@@ -34,6 +34,8 @@ type Board struct {
 	own   *slot // nil for an observer
 	names names
 
+	guards []*guard // of this rank's groups
+
 	mu     sync.Mutex
 	groups map[uint32]*window
 }
@@ -61,7 +63,7 @@ func Create(world int) (*os.File, error) {
 // Open maps the board in f as one of its ranks, or as [Observer]. The board
 // keeps f and closes it.
 func Open(f *os.File, rank int) (*Board, error) {
-	mem, err := sharedmem.Map(f, 0, needsAt+maxWorld*needsSize)
+	mem, err := sharedmem.Map(f, 0, snapshotAt+snapshotSize)
 	if err != nil {
 		return nil, err
 	}

@@ -29,15 +29,10 @@ func TestObserverSeesEveryRank(t *testing.T) {
 	if rows[1].State != collective.Failed || rows[1].Pos.String() != "lib/model.star:3:1" {
 		t.Errorf("rank 1: %+v", rows[1])
 	}
-	recent := observer.Recent(1, 0, 3)
-	if len(recent) != 3 || recent[0].Count != 39 || recent[2].Count != 37 || recent[2].Pos != at(11) {
-		t.Errorf("recent: %v", recent)
-	}
-	if n := len(observer.Recent(1, 0, 1000)); n < 30 || n > 32 {
-		t.Errorf("the journal has %d calls", n)
-	}
-	if got := observer.Recent(1, 77, 3); got != nil {
-		t.Errorf("calls in a group that is not there: %v", got)
+	recent := observer.Snapshot().Ranks[1].Recent
+	if len(recent) != board.RecentCalls || recent[0].Count != 39 || recent[2].Count != 37 || recent[2].Pos != at(11) ||
+		recent[0].Began > recent[1].Began || !recent[0].Ended || recent[0].Took < 0 {
+		t.Errorf("recent: %+v", recent)
 	}
 }
 

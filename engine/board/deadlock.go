@@ -16,7 +16,10 @@ import (
 // Ranks that wait for each other in a circle would wait for ever. Each rank that
 // sleeps in a wait writes on the board which ranks it needs; the ranks that are
 // left when all that can go on are crossed out are in a deadlock, if the picture
-// stays the same for a while: a message may be on its way.
+// stays the same for a while, in which each of them has looked again: a message
+// may be on its way, and a rank that is stopped, or does not get a core, may have
+// what it needs without knowing. A message of which both ends have been called
+// for moves by itself, however long it takes: its ends do not wait for each other.
 
 const (
 	// looks at the needs are this far apart, and deadlockAfter the same ones in
@@ -28,9 +31,52 @@ const (
 // needs are the ranks that a rank waits for. mark is 0 when it does not sleep.
 type needs struct {
 	mark    atomic.Uint64 // counts the waits, so that a new one looks new
+	looks   atomic.Uint64 // counts how often the rank wrote this
 	any     atomic.Uint32 // one of the ranks will do
 	outside atomic.Uint32 // the wait is no call: see Lookout
-	ranks   [maxWorld / 64]atomic.Uint64
+	message atomic.Uint64 // what it waits for, if a message: see messageOf
+	ranks   rankSet
+	moving  rankSet // ranks that wait for a message of which this one has called the other end
+}
+
+type rankSet [maxWorld / 64]atomic.Uint64
+
+func (s *rankSet) clear() {
+	for i := range s {
+		s[i].Store(0)
+	}
+}
+
+func (s *rankSet) add(rank int)      { s[rank/64].Store(s[rank/64].Load() | 1<<(rank%64)) }
+func (s *rankSet) has(rank int) bool { return s[rank/64].Load()&(1<<(rank%64)) != 0 }
+
+func (s *rankSet) all(yield func(int) bool) {
+	for i := range s {
+		for word := s[i].Load(); word != 0; word &= word - 1 {
+			if !yield(i*64 + bits.TrailingZeros64(word)) {
+				return
+			}
+		}
+	}
+}
+
+// messageOf describes a send or receive in a word, 0 for a collective: which of
+// them, its group and tag.
+func messageOf(kind collective.Kind, group uint32, tag int) uint64 {
+	if !kind.PointToPoint() {
+		return 0
+	}
+	return uint64(kind)<<56 | uint64(group)&(1<<24-1)<<32 | uint64(uint32(tag))
+}
+
+// answers tells whether this call of a rank is the other end of the message that
+// the rank of number peer in its group waits for.
+func (w *work) answers(message uint64, peer int) bool {
+	other := collective.Send
+	if w.kind == collective.Send {
+		other = collective.Recv
+	}
+	return w.seq == 0 && messageOf(other, w.g.group, w.tag) == message && (w.peer == peer || w.peer < 0)
 }
 
 func (b *Board) needsOf(rank int) *needs {
@@ -39,9 +85,10 @@ func (b *Board) needsOf(rank int) *needs {
 
 // picket is the watch for deadlocks during one wait.
 type picket struct {
-	next time.Time
-	seen []uint64 // the marks of the ranks in the circle, as last seen
-	same int      // looks in a row that saw these
+	next  time.Time
+	seen  []uint64 // the marks of the ranks in the circle, as last seen
+	looks []uint64 // their looks when these marks were first seen
+	same  int      // looks in a row that saw these
 }
 
 // deadlock writes what this wait needs, and looks for a circle.
@@ -52,7 +99,7 @@ func (g *guard) deadlock() error {
 	}
 	g.picket.next = t.Add(deadlockEvery)
 	any := g.waiting.seq == 0 && g.waiting.peer < 0
-	g.board.need(any, func(yield func(int) bool) {
+	g.board.need(messageOf(g.waiting.kind, g.group, g.waiting.tag), any, func(yield func(int) bool) {
 		for i, r := range g.ranks {
 			switch {
 			case r == g.board.rank,
@@ -65,6 +112,7 @@ func (g *guard) deadlock() error {
 			}
 		}
 	})
+	g.move()
 	circle := g.board.circle()
 	if !g.picket.steady(g.board, circle) {
 		return nil
@@ -72,14 +120,14 @@ func (g *guard) deadlock() error {
 	return &circleError{circle}
 }
 
-// need writes which ranks this one waits for: any of them, or all.
-func (b *Board) need(any bool, ranks iter.Seq[int]) {
+// need writes which ranks this one waits for, any of them or all, and for which
+// message.
+func (b *Board) need(message uint64, any bool, ranks iter.Seq[int]) {
 	own := b.needsOf(b.rank)
-	for i := range own.ranks {
-		own.ranks[i].Store(0)
-	}
+	own.message.Store(message)
+	own.ranks.clear()
 	for r := range ranks {
-		own.ranks[r/64].Store(own.ranks[r/64].Load() | 1<<(r%64))
+		own.ranks.add(r)
 	}
 	own.any.Store(0)
 	if any {
@@ -89,6 +137,40 @@ func (b *Board) need(any bool, ranks iter.Seq[int]) {
 		b.waits++
 		own.mark.Store(b.waits)
 	}
+	own.looks.Add(1)
+}
+
+// move writes which ranks wait for messages that are on their way from this rank
+// or to it.
+func (g *guard) move() {
+	own := g.board.needsOf(g.board.rank)
+	own.moving.clear()
+	for r := range g.board.world {
+		n := g.board.needsOf(r)
+		message := n.message.Load()
+		if n.mark.Load() == 0 || message == 0 || !n.ranks.has(g.board.rank) {
+			continue
+		}
+		for _, other := range g.board.guards {
+			if other.calledFor(message, slices.Index(other.ranks, r)) || other == g && g.waiting.answers(message, slices.Index(g.ranks, r)) {
+				own.moving.add(r)
+			}
+		}
+	}
+}
+
+// called notes a send or receive that goes on by itself.
+func (g *guard) called(w *work) {
+	if len(g.messages) == cap(g.messages) {
+		g.messages = slices.DeleteFunc(g.messages, func(w *work) bool { return w.inner.Done() })
+		g.messages = slices.Grow(g.messages, len(g.messages)+1)
+	}
+	g.messages = append(g.messages, w)
+}
+
+// calledFor tells whether an asynchronous call under way is the other end.
+func (g *guard) calledFor(message uint64, peer int) bool {
+	return peer >= 0 && slices.ContainsFunc(g.messages, func(w *work) bool { return w.answers(message, peer) && !w.inner.Done() })
 }
 
 // steady tells whether this rank is in the circle, and the circle has been the
@@ -98,14 +180,20 @@ func (p *picket) steady(b *Board, circle []int) bool {
 		p.same = 0
 		return false
 	}
-	var marks []uint64
+	var marks, looks []uint64
 	for _, r := range circle {
 		marks = append(marks, uint64(r), b.needsOf(r).mark.Load())
+		looks = append(looks, b.needsOf(r).looks.Load())
 	}
 	if !slices.Equal(marks, p.seen) {
-		p.seen, p.same = marks, 0
+		p.seen, p.looks, p.same = marks, looks, 0
 	}
 	p.same++
+	for i := range looks {
+		if looks[i] < p.looks[i]+deadlockAfter/2 {
+			return false
+		}
+	}
 	return p.same >= deadlockAfter
 }
 
@@ -127,7 +215,7 @@ func (b *Board) circle() []int {
 		}
 	}
 	for {
-		left := slices.DeleteFunc(slices.Clone(stuck), func(r int) bool { return !b.needsOf(r).stuck(stuck) })
+		left := slices.DeleteFunc(slices.Clone(stuck), func(r int) bool { return !b.stuck(r, stuck) })
 		if len(left) == len(stuck) {
 			return stuck
 		}
@@ -135,33 +223,21 @@ func (b *Board) circle() []int {
 	}
 }
 
-// stuck tells whether the needs cannot be met while these ranks wait.
-func (n *needs) stuck(waiting []int) bool {
+// stuck tells whether a rank's needs cannot be met while these ranks wait.
+func (b *Board) stuck(rank int, waiting []int) bool {
+	n := b.needsOf(rank)
 	met, unmet := 0, 0
-	for i := range n.ranks {
-		for word := n.ranks[i].Load(); word != 0; word &= word - 1 {
-			rank := i*64 + bits.TrailingZeros64(word)
-			if slices.Contains(waiting, rank) {
-				unmet++
-			} else {
-				met++
-			}
+	for r := range n.ranks.all {
+		if slices.Contains(waiting, r) && !b.needsOf(r).moving.has(rank) {
+			unmet++
+		} else {
+			met++
 		}
 	}
 	if n.any.Load() != 0 {
 		return met == 0 && unmet > 0
 	}
 	return unmet > 0
-}
-
-// list gives the ranks that are needed.
-func (n *needs) list() (ranks []int) {
-	for i := range n.ranks {
-		for word := n.ranks[i].Load(); word != 0; word &= word - 1 {
-			ranks = append(ranks, i*64+bits.TrailingZeros64(word))
-		}
-	}
-	return ranks
 }
 
 // circleError ends a wait in a circle of waiting ranks.
@@ -174,7 +250,7 @@ func (g *guard) stalemate(circle []int) error {
 	var who []string
 	rows := make([]collective.Row, 0, g.board.world)
 	for _, r := range circle {
-		who = append(who, fmt.Sprintf("rank %d for rank %s", r, strings.Trim(fmt.Sprint(g.board.needsOf(r).list()), "[]")))
+		who = append(who, fmt.Sprintf("rank %d for rank %s", r, strings.Trim(fmt.Sprint(slices.Collect(g.board.needsOf(r).ranks.all)), "[]")))
 	}
 	for r := range g.board.world {
 		rows = append(rows, g.board.Row(r))

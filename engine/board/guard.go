@@ -26,11 +26,12 @@ type guard struct {
 	from     *collective.Patience
 	patience *collective.Patience
 
-	sync    work      // the synchronous call under way; there is at most one
-	waiting *work     // what the rank waits for just now
-	slept   bool      // the wait has taken longer than a wait that spins
-	over    time.Time // since when the peer is over, see check
-	picket  picket
+	sync     work      // the synchronous call under way; there is at most one
+	waiting  *work     // what the rank waits for just now
+	slept    bool      // the wait has taken longer than a wait that spins
+	messages []*work   // asynchronous sends and receives that may be under way
+	over     time.Time // since when the peer is over, see check
+	picket   picket
 }
 
 // Guard wraps the world's communicator of this rank: its calls, and those of
@@ -54,12 +55,14 @@ func (b *Board) guard(comm collective.Comm, group uint32, ranks []int) (collecti
 	if err != nil {
 		return nil, err
 	}
+	b.use(group)
 	arena, hasArena := comm.(collective.Arena)
 	g := &guard{comm: comm, board: b, group: group, ranks: ranks, win: w, line: w.line(b.rank)}
 	if _, ok := comm.(collective.Verifier); !ok {
 		g.comm = newExchanger(comm, g)
 	}
 	g.sync.g = g
+	b.guards = append(b.guards, g)
 	if hasArena {
 		return &arenaGuard{g, arena}, nil
 	}
@@ -96,6 +99,9 @@ func (g *guard) Start(c *collective.Call) (collective.Work, error) {
 		return nil, g.aborted(err)
 	}
 	w.inner = inner
+	if c.Async && c.Seq == 0 {
+		g.called(w)
+	}
 	return w, nil
 }
 
@@ -132,6 +138,7 @@ type work struct {
 	seq   uint64
 	kind  collective.Kind
 	peer  int
+	tag   int
 	busy  bool
 	async bool
 	brief bool // it moves little
@@ -153,7 +160,7 @@ func (w *work) begin(c *collective.Call) {
 	if !c.Async {
 		sharedmem.Publish32(&b.own.state, uint32(collective.Waiting))
 	}
-	w.entry, w.seq, w.kind, w.peer = e, c.Seq, c.Kind, c.Peer
+	w.entry, w.seq, w.kind, w.peer, w.tag = e, c.Seq, c.Kind, c.Peer, c.Tag
 	w.busy, w.async, w.brief = true, c.Async, len(c.Send.Data)+len(c.Recv.Data) <= brief
 }
 
@@ -278,4 +285,7 @@ func (g *guard) Abort(err error) {
 	g.comm.Abort(err)
 }
 
-func (g *guard) Close() error { return g.comm.Close() }
+func (g *guard) Close() error {
+	g.board.guards = slices.DeleteFunc(g.board.guards, func(other *guard) bool { return other == g })
+	return g.comm.Close()
+}

@@ -30,6 +30,17 @@ func (p plain) Split(ctx context.Context, g collective.Group) (collective.Comm, 
 // guarded makes a world on a board; hide makes its backend a plain one.
 func guarded(t testing.TB, n int, hide bool) ([]collective.Comm, []*board.Board) {
 	t.Helper()
+	return guardedBy(t, n, func(c collective.Comm) collective.Comm {
+		if hide {
+			return plain{c}
+		}
+		return c
+	})
+}
+
+// guardedBy makes a world on a board, whose backend wrap has changed.
+func guardedBy(t testing.TB, n int, wrap func(collective.Comm) collective.Comm) ([]collective.Comm, []*board.Board) {
+	t.Helper()
 	f, err := board.Create(n)
 	if err != nil {
 		t.Fatal(err)
@@ -41,11 +52,8 @@ func guarded(t testing.TB, n int, hide bool) ([]collective.Comm, []*board.Board)
 	}
 	comms := disttest.InProcess(t, n)
 	for rank, comm := range comms {
-		if hide {
-			comm = plain{comm}
-		}
 		boards[rank].SetState(collective.Running)
-		if comms[rank], err = board.Guard(comm, boards[rank]); err != nil {
+		if comms[rank], err = board.Guard(wrap(comm), boards[rank]); err != nil {
 			t.Fatal(err)
 		}
 	}

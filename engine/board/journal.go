@@ -32,6 +32,16 @@ func (b *Board) window(id uint32) (*window, error) {
 	return w, nil
 }
 
+// use notes that the group's window has something to show.
+func (b *Board) use(group uint32) {
+	for {
+		n := b.head.groups.Load()
+		if n > group || b.head.groups.CompareAndSwap(n, group+1) {
+			return
+		}
+	}
+}
+
 // groupWindow is the size of a window: gate, lines, journals, each rank's
 // journal on pages of its own.
 func groupWindow(world int) int {
@@ -56,6 +66,7 @@ func (e *entry) write(c *collective.Call, file uint32, at int64) {
 	e.count = int64(data.Count())
 	e.root, e.peer, e.tag = int32(c.Root), int32(c.Peer), int32(c.Tag)
 	e.file, e.line, e.col = file, c.Pos.Line, c.Pos.Col
+	e.async = c.Async
 	e.dims = uint8(min(len(c.Shape), len(e.shape)))
 	for i, n := range c.Shape[:e.dims] {
 		e.shape[i] = int64(n)
@@ -123,22 +134,6 @@ func (b *Board) Rows() []collective.Row {
 		rows[i] = b.Row(i)
 	}
 	return rows
-}
-
-// Recent gives a rank's latest calls in a group, newest first, at most n.
-func (b *Board) Recent(rank int, group uint32, n int) []collective.Description {
-	w, err := b.window(group)
-	if err != nil {
-		return nil
-	}
-	var out []collective.Description
-	calls := w.line(rank).calls.Load()
-	for i := range min(uint64(n), calls, journalLen-1) {
-		if d, _, _, ok := b.read(w.entry(rank, calls-1-i, b.world), rank, group); ok {
-			out = append(out, d)
-		}
-	}
-	return out
 }
 
 // rowAt is the row of a rank with the group's call of that number, where the

@@ -13,6 +13,7 @@ import (
 //	slots      one per rank: what it is doing
 //	names      one table per rank: files and its note, to which its slot refers
 //	needs      one per rank: whom it waits for
+//	snapshot   what every rank did when the run was aborted, as JSON
 //	groups     one window per group number, at groupsAt + number*groupStride:
 //	             a gate, then a line and a journal per rank of the world, since
 //	             disjoint groups may share a number
@@ -32,7 +33,10 @@ const (
 	tableSize = nameSize * maxNames
 
 	needsAt   = namesAt + maxWorld*tableSize // see deadlock.go
-	needsSize = 256
+	needsSize = 512
+
+	snapshotAt   = needsAt + maxWorld*needsSize
+	snapshotSize = 8 << 20
 
 	groupsAt    = 1 << 30
 	groupStride = 8 << 20
@@ -52,6 +56,9 @@ type header struct {
 	abortAt  int64
 	stop     atomic.Uint32
 	asked    atomic.Uint32
+
+	groups      atomic.Uint32 // group numbers in use are below this
+	snapshotLen uint32
 }
 
 // slot is what a rank does.
@@ -90,5 +97,6 @@ type entry struct {
 	file                      uint32 // name + 1
 	line, col                 int32
 	shape                     [7]int64
-	_                         [8]byte
+	async                     bool
+	_                         [7]byte
 }

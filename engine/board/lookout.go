@@ -45,7 +45,7 @@ func (l *Lookout) Look() error {
 	if len(others) == 0 {
 		return errors.New("all other ranks have returned from main")
 	}
-	b.need(true, slices.Values(others))
+	b.need(0, true, slices.Values(others))
 	b.needsOf(b.rank).outside.Store(1)
 	circle := b.circle()
 	for _, r := range circle {

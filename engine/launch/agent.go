@@ -31,10 +31,9 @@ type event struct {
 }
 
 func (a *agent) execute() (*Result, error) {
-	if err := a.begin(); err != nil {
+	if err := bounded(a.o.Home, a.o.Patience, a.begin); err != nil {
 		return nil, err
 	}
-	defer a.db.Close()
 	runtime.LockOSThread() // see spawn
 	defer runtime.UnlockOSThread()
 	if err := a.start(); err != nil {
@@ -89,7 +88,7 @@ func (a *agent) enter() (err error) {
 		_ = a.record.Discard()
 		return err
 	}
-	a.keeper = newKeeper(a.record)
+	a.keeper = newKeeper(a.record, a.o.Home, a.o.Patience)
 	return nil
 }
 
@@ -180,6 +179,12 @@ func (a *agent) pluginRecord(version string) history.Plugin {
 // watch handles events until every worker has ended.
 func (a *agent) watch() {
 	var deadline <-chan time.Time // of the ranks that were told to end
+	var watched <-chan time.Time  // somebody looks on
+	if a.o.Terminal && a.o.Nproc > 1 {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		watched = tick.C
+	}
 	for alive := len(a.procs); alive > 0; {
 		if deadline == nil && !a.ended.IsZero() {
 			deadline = time.After(killAfter)
@@ -201,6 +206,8 @@ func (a *agent) watch() {
 			if ok {
 				a.signal(sig)
 			}
+		case <-watched:
+			a.stalled()
 		case <-a.grace:
 			a.interrupt(a.signalled)
 		case <-deadline:
@@ -228,9 +235,7 @@ func (a *agent) message(rank int, m *engine.ToAgent) {
 		a.keeper.do(func() error { return a.record.Note(text) })
 	}
 	if m.Version != nil && a.plugin != nil {
-		if err := a.record.AddPlugin(a.pluginRecord(*m.Version)); err != nil {
-			a.fail(a.storageFailure(err))
-		}
+		a.keeper.do(func() error { return a.record.AddPlugin(a.pluginRecord(*m.Version)) })
 	}
 	switch {
 	case m.Progress != nil:
@@ -299,26 +304,55 @@ func (a *agent) finish() (*Result, error) {
 		p.channel.Close()
 	}
 	a.console.close()
-	a.keeper.close()
+	r := &Result{ID: a.record.ID, Name: a.record.Name, Ranks: a.o.Nproc}
+	if a.board != nil {
+		if a.o.Nproc > 1 && len(a.failures) > 0 {
+			if r.Snapshot = a.board.Last(); r.Snapshot != nil {
+				a.keepSnapshot(r.Snapshot, engine.First(a.failures).Code.Status())
+			}
+		}
+		a.board.Close()
+	}
+	if a.server != nil {
+		a.server.Close()
+	}
+	answers := a.keeper.close()
 	select {
 	case err := <-a.keeper.faults:
 		a.failures = append(a.failures, a.storageFailure(err))
 	default:
 	}
-	a.pending.Wait()
+	r.Seconds = time.Since(a.started).Seconds()
+	r.Failures, r.Failure = a.failures, engine.First(a.failures)
+	if !answers { // then there is no asking again
+		a.unrecorded(r, &hungError{a.o.Home, a.o.Patience})
+		return r, nil
+	}
+	ended := *r // what is left behind may still change it
+	err := bounded(a.o.Home, saveFactor*a.o.Patience, func() error { a.pending.Wait(); return nil })
+	if err == nil {
+		err = bounded(a.o.Home, a.o.Patience, func() error { return a.conclude(&ended) })
+	}
+	if errors.As(err, new(*hungError)) {
+		a.unrecorded(r, err)
+		return r, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &ended, nil
+}
+
+// conclude enters the end of the run in the history and in r. The error is one
+// that leaves no run behind.
+func (a *agent) conclude(r *Result) error {
+	defer a.db.Close()
 	if a.store != nil {
 		a.store.Close()
 	}
 	if a.from != nil {
 		a.from.store.Close()
 	}
-	if a.server != nil {
-		a.server.Close()
-	}
-	if a.board != nil {
-		a.board.Close()
-	}
-	r := &Result{ID: a.record.ID, Name: a.record.Name, Ranks: a.o.Nproc, Failures: a.failures, Failure: engine.First(a.failures)}
 	text := ""
 	if f := r.Failure; f != nil {
 		r.Code = f.Code
@@ -326,15 +360,23 @@ func (a *agent) finish() (*Result, error) {
 	} else if a.signalled != nil {
 		r.Code = engine.ExitInterrupted
 	}
-	r.Seconds = time.Since(a.started).Seconds()
 	if r.Code == engine.ExitUsage {
-		return nil, errors.Join(usage(r.Failure), a.record.Discard())
+		return errors.Join(usage(r.Failure), a.record.Discard())
 	}
 	if err := a.record.Finish(history.Status(r.Code.Status()), int(r.Code), text); err != nil && r.Code != engine.ExitStorage {
-		f := a.storageFailure(err)
-		r.Code, r.Failure = f.Code, f
+		a.unrecorded(r, err)
 	}
-	return r, nil
+	return nil
+}
+
+// unrecorded is how a run ends whose end the history does not have: with that,
+// and with what it would have said.
+func (a *agent) unrecorded(r *Result, err error) {
+	f := a.storageFailure(err)
+	if before := r.Failure; before != nil && before.Code != engine.ExitStorage {
+		f.Traceback = "before that, " + Message(before, a.o.Nproc)
+	}
+	r.Code, r.Failure = f.Code, f
 }
 
 // Message is a failure as the user reads it: who, where and what, then the

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -19,7 +20,9 @@ const (
 // but in await.
 type keeper struct {
 	run    *history.Run
-	faults chan error // gets the first error
+	home   string
+	atMost time.Duration // a batch may take
+	faults chan error    // gets the first error
 
 	mu     sync.Mutex
 	room   sync.Cond
@@ -29,12 +32,13 @@ type keeper struct {
 	free   bool           // nobody waits for room any more
 	closed bool
 	failed bool
+	hung   bool // the disk does not answer
 	wake   chan struct{}
 	done   chan struct{}
 }
 
-func newKeeper(run *history.Run) *keeper {
-	k := &keeper{run: run, faults: make(chan error, 1), wake: make(chan struct{}, 1), done: make(chan struct{})}
+func newKeeper(run *history.Run, home string, atMost time.Duration) *keeper {
+	k := &keeper{run: run, home: home, atMost: atMost, faults: make(chan error, 1), wake: make(chan struct{}, 1), done: make(chan struct{})}
 	k.room.L = &k.mu
 	go k.loop()
 	return k
@@ -131,21 +135,23 @@ func (k *keeper) write() (closed bool) {
 	if failed {
 		return closed
 	}
-	var err error
-	for _, write := range others {
-		if err == nil {
-			err = write()
+	if len(others)+len(points)+len(lines) == 0 {
+		return closed
+	}
+	err := bounded(k.home, k.atMost, func() error {
+		for _, write := range others {
+			if err := write(); err != nil {
+				return err
+			}
 		}
-	}
-	if err == nil {
-		err = k.run.Metrics(points)
-	}
-	if err == nil {
-		err = k.run.Logs(lines)
-	}
+		if err := k.run.Metrics(points); err != nil {
+			return err
+		}
+		return k.run.Logs(lines)
+	})
 	if err != nil {
 		k.mu.Lock()
-		k.failed = true
+		k.failed, k.hung = true, errors.As(err, new(*hungError))
 		k.room.Broadcast()
 		k.mu.Unlock()
 		k.faults <- err // after the first nothing is written
@@ -153,11 +159,12 @@ func (k *keeper) write() (closed bool) {
 	return closed
 }
 
-// close writes the rest.
-func (k *keeper) close() {
+// close writes the rest, and reports whether the disk answers.
+func (k *keeper) close() (answers bool) {
 	k.mu.Lock()
 	k.closed = true
 	k.rouse()
 	k.mu.Unlock()
 	<-k.done
+	return !k.hung
 }

@@ -37,6 +37,7 @@ type Options struct {
 	DataDirs []string
 	Home     string
 	Grace    time.Duration // between a signal and the end
+	Patience time.Duration // with a disk that does not answer; 0: longer than a locked history may take
 	Command  []string      // as the user typed it, for the history
 	Version  string
 
@@ -59,6 +60,7 @@ type Result struct {
 	Ranks    int
 	Failure  *engine.Failure   // why, unless Code is 0
 	Failures []*engine.Failure // of every rank, Failure among them
+	Snapshot *board.Snapshot   // what the ranks did when the run failed; nil for one rank
 	Seconds  float64
 }
 
@@ -90,6 +92,9 @@ func Run(o Options) (*Result, error) {
 	if err := bundle.Check(extra...); err != nil {
 		return nil, err
 	}
+	if o.Patience <= 0 {
+		o.Patience = patience
+	}
 	if o.Threads < 1 {
 		o.Threads = max(1, runtime.NumCPU()/o.Nproc)
 	}
@@ -120,7 +125,8 @@ type agent struct {
 	events  chan event
 
 	failures  []*engine.Failure
-	signalled os.Signal        // the latest SIGINT or SIGTERM
+	signalled os.Signal // the latest SIGINT or SIGTERM
+	stall     stall
 	grace     <-chan time.Time // its end, when the recipe asks run.should_stop
 	pending   sync.WaitGroup   // saves and restores under way
 	ended     time.Time        // when the ranks were told to end; zero: not yet

@@ -49,18 +49,25 @@ func findOrigin(db *history.DB, home, spec string) (*origin, error) {
 	}
 	for name, value := range show.Params {
 		if value != nil { // None is what the recipe has by itself
-			o.params = append(o.params, engine.Param{Name: name, Value: paramText(value), Inherited: true})
+			text, kind := paramText(value)
+			o.params = append(o.params, engine.Param{Name: name, Value: text, Inherited: kind})
 		}
 	}
 	return o, nil
 }
 
-// paramText writes a value as -p reads it, to the bit.
-func paramText(v any) string {
-	if f, ok := v.(float64); ok {
-		return strconv.FormatFloat(f, 'g', -1, 64)
+// paramText writes a value as -p reads it, to the bit, and its type as a recipe
+// names it.
+func paramText(v any) (text, kind string) {
+	switch v := v.(type) {
+	case float64:
+		return strconv.FormatFloat(v, 'g', -1, 64), "float"
+	case bool:
+		return strconv.FormatBool(v), "bool"
+	case string:
+		return v, "string"
 	}
-	return fmt.Sprint(v)
+	return fmt.Sprint(v), "int"
 }
 
 func parseRef(step string) (checkpoints.Ref, error) {

@@ -3,11 +3,9 @@ package launch
 import (
 	"fmt"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
-	"drun/collective"
 	"drun/engine"
 	"drun/engine/board"
 
@@ -25,9 +23,7 @@ func (a *agent) signal(sig os.Signal) {
 	switch {
 	case a.board == nil:
 	case sig == syscall.SIGQUIT:
-		for line := range strings.Lines(collective.Table(a.board.Rows())) {
-			a.console.note(strings.TrimRight(line, "\n"))
-		}
+		a.show("SIGQUIT")
 		return
 	case sig == syscall.SIGUSR1:
 		a.board.RequestStop()

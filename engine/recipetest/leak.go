@@ -3,6 +3,7 @@ package recipetest
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,12 +38,28 @@ func list(t *testing.T, dir string) []string {
 	return names
 }
 
-// leaks names what a run with these processes left behind.
+// leaks names what a run with these processes left behind: processes, shared
+// memory (which has no name but where it is mapped), files and sockets.
 func (s state) leaks(t *testing.T, pids []int) (problems []string) {
 	t.Helper()
 	for _, pid := range pids {
 		if syscall.Kill(pid, 0) == nil {
 			problems = append(problems, fmt.Sprintf("process %d is left", pid))
+		}
+	}
+	for _, pid := range children(t) {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil {
+			problems = append(problems, fmt.Sprintf("process %d is left: %q", pid, line))
+		}
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(maps)) {
+		if strings.Contains(line, "memfd:drun") {
+			problems = append(problems, "shared memory is still mapped: "+strings.TrimSpace(line))
 		}
 	}
 	for _, name := range list(t, "/dev/shm") {
@@ -54,4 +71,23 @@ func (s state) leaks(t *testing.T, pids []int) (problems []string) {
 		problems = append(problems, fmt.Sprintf("%d descriptors are left open", n-s.files))
 	}
 	return problems
+}
+
+// children are the processes that this one has started and that are left.
+func children(t *testing.T) (pids []int) {
+	t.Helper()
+	for _, thread := range list(t, "/proc/self/task") {
+		data, err := os.ReadFile("/proc/self/task/" + thread + "/children")
+		if err != nil {
+			continue // the thread has ended
+		}
+		for _, field := range strings.Fields(string(data)) {
+			pid, err := strconv.Atoi(field)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }

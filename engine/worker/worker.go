@@ -109,7 +109,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		defer comm.Close()
 	}
 	env := universe.Host{
-		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, KeyValue: &recipeStore{store.In(recipeKeys), w.board, job.Timeout}, Timeout: job.Timeout, Store: w, Context: w.ctx, Stop: w.board.StopRequested,
+		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, KeyValue: &recipeStore{store.In(recipeKeys), w.board, job.Timeout}, Timeout: job.Timeout, Heap: int(w.heap()), Store: w, Context: w.ctx, Stop: w.board.StopRequested,
 		Run:    run.Info{ID: job.RunID, Name: job.RunName, RestartCount: job.RestartCount},
 		Params: map[string]string{},
 	}
@@ -121,9 +121,11 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	}
 	w.board.SetState(collective.Running)
 	u := universe.New(env)
-	u.Params.Inherited = map[string]bool{}
+	u.Params.Inherited = map[string]string{}
 	for _, p := range job.Params {
-		u.Params.Inherited[p.Name] = p.Inherited
+		if p.Inherited != "" {
+			u.Params.Inherited[p.Name] = p.Inherited
+		}
 	}
 	err = w.execute(rank, u)
 	if err != nil {

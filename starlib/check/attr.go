@@ -54,7 +54,14 @@ func (m *machine) attributeOf(e *syntax.DotExpr, x value, o *object, name string
 		}
 		return m.instanceAttribute(e, x, o)
 	}
-	return m.methodOf(e, of(o))
+	return m.methodOf(e, itself(o, x))
+}
+
+// itself is the object as the value x, of which it is one.
+func itself(o *object, x value) value {
+	v := of(o)
+	v.graph = x.graph
+	return v
 }
 
 func (m *machine) moduleAttribute(e *syntax.DotExpr, o *object) value {
@@ -101,10 +108,10 @@ func (m *machine) instanceAttribute(e *syntax.DotExpr, x value, o *object) value
 	}
 	t := m.ref.types[o.typ]
 	if t == nil {
-		return m.methodOf(e, of(o))
+		return m.methodOf(e, itself(o, x))
 	}
 	if d := member(t.Defs, name); d != nil {
-		v := m.methodOf(e, of(o))
+		v := m.methodOf(e, itself(o, x))
 		v.refs[0].def = d
 		return v
 	}
@@ -117,7 +124,7 @@ func (m *machine) instanceAttribute(e *syntax.DotExpr, x value, o *object) value
 		}
 	}
 	if anyFields[o.typ] {
-		return m.methodOf(e, of(o))
+		return m.methodOf(e, itself(o, x))
 	}
 	if x.only() != nil {
 		m.fault(e.Name.NamePos, "%s (%s) has no %s%s", m.text(e.X), o.typ, name, instead(name, "", t.AttrNames()))

@@ -38,7 +38,14 @@ func (m *machine) callBuiltin(o *object, c *call, certain bool) value {
 	if !known {
 		m.callbacks(c)
 	}
-	return m.made(c.node, o.def.Returns(), m.resultDiffers(o.name, t, known, c, group))
+	out := m.carried(m.made(c.node, o.def.Returns(), m.resultDiffers(o.name, t, known, c, group)), c.all()...)
+	if t.back {
+		out = m.ofCollective(o.name, out, c, group)
+	}
+	if o.name == "nn.parameter" {
+		out.graph = merged(out.graph, learned)
+	}
+	return out
 }
 
 // resultDiffers says why a builtin's result does, nil if it does not.

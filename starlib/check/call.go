@@ -76,10 +76,14 @@ func nameOf(fn syntax.Expr) string {
 // call calls whatever fn may be.
 func (m *machine) call(fn value, c *call) value {
 	if len(fn.refs) == 0 {
-		return m.unknown(c.node, either(fn.diff, m.st.deep(c.all()...)))
+		return m.carried(m.unknown(c.node, either(fn.diff, m.st.deep(c.all()...))), append(c.all(), fn)...)
 	}
 	if len(fn.refs) == 1 {
-		return differing(m.callObject(fn.refs[0], c, fn.only() != nil), fn.diff)
+		out := differing(m.callObject(fn.refs[0], c, fn.only() != nil), fn.diff)
+		if fn.graph != nil && fn.graph.calls != "" { // a module in ddp
+			out = m.carried(out, value{graph: fn.graph})
+		}
+		return out
 	}
 	// Several functions: all ranks call the same one, or each its own.
 	before := m.st

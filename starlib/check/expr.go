@@ -54,7 +54,7 @@ func (m *machine) expr(e syntax.Expr) value {
 		return m.attribute(e, m.expr(e.X))
 	case *syntax.IndexExpr:
 		x := m.expr(e.X)
-		return m.at(x, m.expr(e.Y), e)
+		return m.carried(m.at(x, m.expr(e.Y), e), value{graph: x.graph})
 	case *syntax.SliceExpr:
 		return m.slice(e)
 	case *syntax.CallExpr:
@@ -135,9 +135,9 @@ func (m *machine) unary(e *syntax.UnaryExpr) value {
 	case plainTypes[x.typ]:
 		return value{typ: x.typ, diff: x.diff}
 	case isTensor(x):
-		return m.made(e, "Tensor", m.st.deep(x))
+		return m.carried(m.made(e, "Tensor", m.st.deep(x)), x)
 	}
-	return m.unknown(e, m.st.deep(x))
+	return m.carried(m.unknown(e, m.st.deep(x)), x)
 }
 
 // unknown is a value of which only is known why it differs.

@@ -38,9 +38,12 @@ type machine struct {
 	objects map[site]*object
 	frames  map[site]*frame
 	reasons map[reason]*reason
+	graphs  map[graph]*graph
 	seen    map[*resolve.Function]bool // functions that were interpreted
 	params  map[string]syntax.Position // of run.params
 	warned  map[string]bool
+
+	unsynced bool // the recipe turns ddp's synchronisation off at times
 }
 
 // An activation is the part of the machine that each call of a function has.
@@ -65,7 +68,7 @@ type exit struct {
 func newMachine(ref *Reference, files map[string]*source, f *findings) *machine {
 	return &machine{
 		ref: ref, files: files, findings: f, st: newState(), act: &activation{},
-		objects: map[site]*object{}, frames: map[site]*frame{}, reasons: map[reason]*reason{},
+		objects: map[site]*object{}, frames: map[site]*frame{}, reasons: map[reason]*reason{}, graphs: map[graph]*graph{}, unsynced: switchesSync(files),
 		seen: map[*resolve.Function]bool{}, params: map[string]syntax.Position{}, warned: map[string]bool{},
 	}
 }

@@ -21,6 +21,9 @@ func (m *machine) callMethod(o *object, c *call, certain bool) value {
 				diff: m.st.deep(c.all()...), elem: value{typ: "int"}}))
 		}
 	}
+	if o.name == "backward" {
+		m.backward(self, c)
+	}
 	why := either(m.st.shallow(self), m.st.deep(c.all()...))
 	switch {
 	case o.name == "parameters" && len(c.args) == 0:
@@ -34,15 +37,19 @@ func (m *machine) callMethod(o *object, c *call, certain bool) value {
 		return self
 	}
 	m.callbacks(c)
-	if o.def == nil {
-		return m.unknown(c.node, either(m.held(o).diff, why))
+	from := append(c.all(), self)
+	if ownGraph[o.name] {
+		from = nil
 	}
-	return m.made(c.node, o.def.Returns(), why)
+	if o.def == nil {
+		return m.carried(m.unknown(c.node, either(m.held(o).diff, why)), from...)
+	}
+	return m.carried(m.made(c.node, o.def.Returns(), why), from...)
 }
 
 func (m *machine) parameter(c *call) value {
 	v := of(m.alloc(c.node, "parameter", instance, "Tensor", &contents{}))
-	v.param = true
+	v.param, v.graph = true, learned
 	return v
 }
 

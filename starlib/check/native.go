@@ -57,7 +57,7 @@ func (m *machine) callNative(o *object, c *call, certain bool) value {
 		return m.made(c.node, d.Returns(), why)
 	}
 	if o.name == "round" || o.name == "min" || o.name == "max" || o.name == "sum" {
-		return m.unknown(c.node, why)
+		return m.carried(m.unknown(c.node, why), c.all()...)
 	}
 	return value{typ: maybe, diff: why}
 }

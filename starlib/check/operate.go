@@ -9,6 +9,10 @@ var comparisons = map[syntax.Token]bool{
 
 // operation is x op y, also of an augmented assignment.
 func (m *machine) operation(node syntax.Node, op syntax.Token, x, y value) value {
+	return m.carried(m.combined(node, op, x, y), x, y)
+}
+
+func (m *machine) combined(node syntax.Node, op syntax.Token, x, y value) value {
 	if op == syntax.IN || op == syntax.NOT_IN {
 		why := either(m.st.shallow(y), m.st.deep(x))
 		for _, o := range y.refs {
@@ -118,13 +122,13 @@ func (m *machine) slice(e *syntax.SliceExpr) value {
 	case plainTypes[x.typ]:
 		return value{typ: x.typ, diff: either(why, x.diff)}
 	case isTensor(x):
-		return m.made(e, "Tensor", either(why, m.st.deep(x)))
+		return m.carried(m.made(e, "Tensor", either(why, m.st.deep(x))), x)
 	case o != nil && o.kind == container:
 		c := m.held(o)
 		return of(m.alloc(e, "slice", container, o.typ, &contents{
 			diff: either(why, either(x.diff, c.diff)), elem: differing(c.every(), why)}))
 	}
-	return m.unknown(e, either(why, m.st.deep(x)))
+	return m.carried(m.unknown(e, either(why, m.st.deep(x))), x)
 }
 
 // element is what a loop over v gives in each round.

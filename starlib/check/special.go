@@ -24,12 +24,15 @@ func (m *machine) special(name string, c *call) (value, bool) {
 		if o := arg(0).only(); o != nil && (o.kind == function || o.kind == builtin || o.kind == method) {
 			inner := *c
 			inner.args, inner.exprs = c.args[1:], c.exprs[1:]
-			return m.callObject(o, &inner, true), true
+			out := m.callObject(o, &inner, true)
+			out.graph = nil
+			return out, true
 		}
 		return arg(0), len(c.args) > 0
 	case "dist.ddp", "dist.unwrap":
 		if name == "dist.ddp" {
 			m.collective(name, c.pos, nil)
+			return m.synced(c), len(c.args) > 0
 		}
 		return arg(0), len(c.args) > 0
 	case "dist.master_first", "dist.local_master_first":
@@ -157,7 +160,11 @@ func (m *machine) callInstance(o *object, c *call) value {
 	if o.typ == "Module" {
 		typ = "Tensor"
 	}
-	return m.made(c.node, typ, either(held.diff, m.st.deep(c.all()...)))
+	out := m.carried(m.made(c.node, typ, either(held.diff, m.st.deep(c.all()...))), c.all()...)
+	if o.typ == "Module" {
+		out.graph = merged(out.graph, learned)
+	}
+	return out
 }
 
 // groups makes the groups of ranks that a builtin gives.

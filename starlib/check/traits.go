@@ -15,6 +15,8 @@ type trait struct {
 	equal bool
 	// inPlace: afterwards the tensors of the first argument are the same too.
 	inPlace bool
+	// back: where gradients are recorded, the result's backward is a collective.
+	back bool
 	// with: it is a collective only where one of these arguments is given.
 	with []string
 }
@@ -33,14 +35,14 @@ var traits = map[string]trait{
 	"dist.backend":        {equal: true},
 
 	"dist.barrier":        {collective: true},
-	"dist.all_reduce":     {collective: true, inPlace: true},
-	"dist.broadcast":      {collective: true, inPlace: true},
+	"dist.all_reduce":     {collective: true, inPlace: true, back: true},
+	"dist.broadcast":      {collective: true, inPlace: true, back: true},
 	"dist.reduce":         {collective: true, own: true, origin: byData},
-	"dist.reduce_scatter": {collective: true, own: true, origin: byData},
-	"dist.all_gather":     {collective: true},
+	"dist.reduce_scatter": {collective: true, own: true, origin: byData, back: true},
+	"dist.all_gather":     {collective: true, back: true},
 	"dist.gather":         {collective: true, own: true, origin: byData},
 	"dist.scatter":        {collective: true, own: true, origin: byData},
-	"dist.all_to_all":     {collective: true, own: true, origin: byData},
+	"dist.all_to_all":     {collective: true, own: true, origin: byData, back: true},
 
 	"dist.send":     {equal: true},
 	"dist.isend":    {equal: true},
@@ -63,7 +65,7 @@ var traits = map[string]trait{
 	"dist.new_subgroups":      {collective: true},
 	"dist.local_group":        {collective: true},
 	"dist.init_parallelism":   {collective: true},
-	"dist.copy_to_group":      {},
+	"dist.copy_to_group":      {back: true},
 	"dist.reduce_from_group":  {collective: true},
 	"dist.shard":              {},
 	"dist.store":              {},

@@ -38,6 +38,7 @@ type value struct {
 	diff  *reason   // the value itself differs; what objects hold is in the state
 	lit   string    // the source of a literal: True, 3, "a"
 	typ   string    // int, float, number, bool, string, None where it is known to be one
+	graph *graph    // of a tensor, or of what a module gives; nil: none that matters
 	param bool      // a parameter that a loop over model.parameters() gave
 	refs  []*object // by id
 }
@@ -61,7 +62,7 @@ func (v value) only() *object {
 const maybe = "?"
 
 func join(a, b value) value {
-	out := value{diff: either(a.diff, b.diff), param: a.param && b.param, refs: a.refs}
+	out := value{diff: either(a.diff, b.diff), param: a.param && b.param, refs: a.refs, graph: merged(a.graph, b.graph)}
 	if a.lit == b.lit {
 		out.lit = a.lit
 	}
@@ -80,7 +81,7 @@ func join(a, b value) value {
 }
 
 func (v value) equal(w value) bool {
-	return v.diff == w.diff && v.lit == w.lit && v.typ == w.typ && v.param == w.param && slices.Equal(v.refs, w.refs)
+	return v.diff == w.diff && v.lit == w.lit && v.typ == w.typ && v.graph == w.graph && v.param == w.param && slices.Equal(v.refs, w.refs)
 }
 
 // contents is what an object holds; it is replaced, never changed.

@@ -24,14 +24,17 @@ func (w *World) until(c *starlib.Call, i int) (*collective.Patience, error) {
 	return collective.Within(w.ctx, limit), nil
 }
 
+// maxTimeout is 30 years.
+const maxTimeout = 1e9
+
 // timeout reads argument i: seconds, 0 when it is left out.
 func timeout(c *starlib.Call, i int) (time.Duration, error) {
 	if c.IsNone(i) {
 		return 0, nil
 	}
 	s := c.Float(i)
-	if !(s > 0) || s > 1e9 {
-		return 0, fmt.Errorf("argument timeout: want seconds above 0, got %v", c.Args[i])
+	if !(s > 0) || s > maxTimeout {
+		return 0, fmt.Errorf("argument timeout: want seconds above 0 and at most %g, got %v", float64(maxTimeout), c.Args[i])
 	}
 	return time.Duration(s * float64(time.Second)), nil
 }

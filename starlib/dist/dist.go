@@ -8,6 +8,7 @@ package dist
 import (
 	"context"
 	"encoding/binary"
+	"math"
 	"time"
 
 	"drun/collective"
@@ -25,6 +26,7 @@ type World struct {
 	ctx     context.Context // ends when the run is aborted
 	tensors *tensor.Context
 	random  *tensor.Generator // the stream that all ranks share
+	largest int               // bytes of plain values in one call
 
 	patience *collective.Patience // of calls without a timeout of their own
 	forever  *collective.Patience // of receives
@@ -44,6 +46,7 @@ type Config struct {
 	Store   Store           // nil where a recipe is only checked
 	Backend string
 	Timeout time.Duration // of a call that has none of its own
+	Heap    int           // bytes that this rank's plain values may take; 0: no limit
 	Tensors *tensor.Context
 	Shared  *tensor.Generator // the stream that shared_random_seed draws from
 }
@@ -53,7 +56,10 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 	w := &World{
 		rank: c.Rank, backend: c.Backend, ctx: ctx, tensors: c.Tensors, random: c.Shared,
 		patience: collective.Within(ctx, c.Timeout), forever: collective.Within(ctx, 0),
-		receives: map[route][]*receive{},
+		receives: map[route][]*receive{}, largest: math.MaxInt,
+	}
+	if c.Heap > 0 { // the receiver holds the bytes and the value
+		w.largest = c.Heap / 5 * 2
 	}
 	ranks := make([]int, c.Rank.WorldSize)
 	for r := range ranks {

@@ -6,7 +6,6 @@ import (
 
 	"drun/collective"
 	"drun/starlib"
-	"drun/starlib/plain"
 
 	"go.starlark.net/starlark"
 )
@@ -101,7 +100,7 @@ func (w *World) send(c *starlib.Call, async bool) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := plain.Encode(c.Args[0])
+	data, err := g.encode(c.Args[0])
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +229,11 @@ func (r *receive) receiveBody() {
 	if receipt, ok := r.head.(collective.Receipt); ok && r.src == collective.AnySource {
 		r.src = receipt.Source()
 	}
-	r.data = make([]byte, binary.NativeEndian.Uint64(r.size[:]))
+	size := binary.NativeEndian.Uint64(r.size[:])
+	if r.err = r.g.receivable(int(size)); r.err != nil {
+		return
+	}
+	r.data = make([]byte, size)
 	r.body, r.err = r.start(r.data, 2*r.route.tag+1)
 }
 

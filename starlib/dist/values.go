@@ -1,6 +1,7 @@
 package dist
 
 import (
+	"errors"
 	"fmt"
 
 	"drun/collective"
@@ -20,7 +21,7 @@ func (g *Group) broadcastValue(c *starlib.Call, ctx *collective.Patience, v star
 	var data []byte
 	if g.own == src {
 		var err error
-		if data, err = plain.Encode(v); err != nil {
+		if data, err = g.encode(v); err != nil {
 			return nil, err
 		}
 	}
@@ -29,6 +30,20 @@ func (g *Group) broadcastValue(c *starlib.Call, ctx *collective.Patience, v star
 		return v, err
 	}
 	return g.decode(data)
+}
+
+// encode gives the bytes of a value, if this rank's memory can hold what becomes
+// of it: the bytes, and the value made of them.
+func (g *Group) encode(v starlark.Value) ([]byte, error) {
+	return plain.Append(nil, v, g.world.largest)
+}
+
+// receivable reports why this rank cannot receive so many bytes of plain values.
+func (g *Group) receivable(bytes int) error {
+	if bytes > g.world.largest {
+		return &plain.TooLargeError{Most: g.world.largest}
+	}
+	return nil
 }
 
 func (g *Group) decode(data []byte) (starlark.Value, error) {
@@ -44,6 +59,9 @@ func (g *Group) broadcastBytes(ctx *collective.Patience, data []byte, src int, a
 		return nil, err
 	}
 	if g.own != src {
+		if err := g.receivable(int(size[0])); err != nil {
+			return nil, err
+		}
 		data = make([]byte, size[0])
 	}
 	call = collective.NewBroadcast(collective.Of(data), src)
@@ -56,7 +74,7 @@ func (g *Group) gatherValues(c *starlib.Call, ctx *collective.Patience, v starla
 	if g.comm == nil {
 		return []starlark.Value{v}, nil
 	}
-	data, err := plain.Encode(v)
+	data, err := g.encode(v)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +100,7 @@ func (g *Group) gatherValuesAt(c *starlib.Call, ctx *collective.Patience, v star
 	if g.comm == nil {
 		return []starlark.Value{v}, nil
 	}
-	data, err := plain.Encode(v)
+	data, err := g.encode(v)
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +110,9 @@ func (g *Group) gatherValuesAt(c *starlib.Call, ctx *collective.Patience, v star
 	}
 	var joined []byte
 	if g.own == dst {
+		if err := g.receivable(sum(counts)); err != nil {
+			return nil, err
+		}
 		joined = make([]byte, sum(counts))
 	}
 	call := collective.NewGather(collective.Of(data), collective.Of(joined), dst)
@@ -119,12 +140,16 @@ func (g *Group) scatterValues(c *starlib.Call, ctx *collective.Patience, list []
 			}
 			like = o
 		}
-		data, err := plain.Encode(v)
+		before := len(all)
+		var err error
+		all, err = plain.Append(all, v, g.world.largest-before)
+		if errors.As(err, new(*plain.TooLargeError)) { // with those before it
+			return nil, &plain.TooLargeError{Most: g.world.largest}
+		}
 		if err != nil {
 			return nil, fmt.Errorf("value %d: %w", r, err)
 		}
-		counts[r] = int64(len(data))
-		all = append(all, data...)
+		counts[r] = int64(len(all) - before)
 	}
 	call := collective.NewBroadcast(collective.Of(counts), src)
 	call.Pos = position(c)
@@ -134,6 +159,9 @@ func (g *Group) scatterValues(c *starlib.Call, ctx *collective.Patience, list []
 	sizes := make([]int, len(counts))
 	for r, n := range counts {
 		sizes[r] = int(n)
+	}
+	if err := g.receivable(sizes[g.own]); err != nil {
+		return nil, err
 	}
 	own := make([]byte, sizes[g.own])
 	call = collective.NewScatter(collective.Of(all), collective.Of(own), src)
@@ -148,6 +176,9 @@ func (g *Group) scatterValues(c *starlib.Call, ctx *collective.Patience, list []
 func (g *Group) gatherBytes(ctx *collective.Patience, data []byte, at collective.Position) ([][]byte, error) {
 	counts, _, err := g.counts(ctx, []int{len(data)}, at)
 	if err != nil {
+		return nil, err
+	}
+	if err := g.receivable(sum(counts)); err != nil {
 		return nil, err
 	}
 	joined := make([]byte, sum(counts))

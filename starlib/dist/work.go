@@ -36,7 +36,8 @@ func (w *Work) AttrNames() []string { return workMethods.AttrNames() }
 
 var workMethods = &starlib.Methods{
 	Type: "Work",
-	Doc:  "A call under way. One that is dropped still completes.",
+	Doc: "A call under way. One that is dropped still completes. Its tensor is in use until the call is done: it may be\n" +
+		"read and dropped, but what is written to it meanwhile is lost, or part of the result.",
 	Defs: []*starlib.Def{
 		{
 			Sig: `wait()`,

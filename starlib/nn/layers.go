@@ -58,11 +58,11 @@ func weights(weight, bias *tensor.Tensor) ([]field, error) {
 // Kaiming-uniform with a = √5.
 func (k *maker) affine(shape []int, withBias bool) (weight, bias *tensor.Tensor, err error) {
 	if weight, err = tensor.Empty(k.ctx, shape, tensor.Float32); err != nil {
-		return nil, nil, err
+		return nil, nil, tensor.As("weight", err)
 	}
 	if withBias {
 		if bias, err = tensor.Empty(k.ctx, shape[:1], tensor.Float32); err != nil {
-			return nil, nil, err
+			return nil, nil, tensor.As("bias", err)
 		}
 	}
 	return weight, bias, k.streams.Shared.Stream.InitLinear(weight, bias)
@@ -115,7 +115,7 @@ func (k *maker) embedding(c *starlib.Call) (starlark.Value, error) {
 	}
 	weight, err := k.streams.Shared.Stream.Randn(k.ctx, []int{n, dim}, tensor.Float32)
 	if err != nil {
-		return nil, err
+		return nil, tensor.As("weight", err)
 	}
 	w, err := trained("weight", weight)
 	if err != nil {
@@ -134,11 +134,11 @@ func (k *maker) layerNorm(c *starlib.Call) (starlark.Value, error) {
 	eps := c.Float(1)
 	weight, err := tensor.Ones(k.ctx, shape, tensor.Float32)
 	if err != nil {
-		return nil, err
+		return nil, tensor.As("weight", err)
 	}
 	bias, err := tensor.Zeros(k.ctx, shape, tensor.Float32)
 	if err != nil {
-		return nil, err
+		return nil, tensor.As("bias", err)
 	}
 	fields, err := weights(weight, bias)
 	if err != nil {
@@ -157,7 +157,7 @@ func (k *maker) rmsNorm(c *starlib.Call) (starlark.Value, error) {
 	eps := c.Float(1)
 	weight, err := tensor.Ones(k.ctx, []int{dim}, tensor.Float32)
 	if err != nil {
-		return nil, err
+		return nil, tensor.As("weight", err)
 	}
 	w, err := trained("weight", weight)
 	if err != nil {
@@ -177,7 +177,7 @@ func (k *maker) batchNorm(c *starlib.Call) (starlark.Value, error) {
 	var t [4]*tensor.Tensor // weight, bias, running mean and variance
 	for i, value := range []int64{1, 0, 0, 1} {
 		if t[i], err = tensor.Full(k.ctx, []int{n}, tensor.Int(value), tensor.Float32); err != nil {
-			return nil, err
+			return nil, tensor.As("weight", err)
 		}
 	}
 	fields, err := weights(t[0], t[1])

@@ -6,9 +6,13 @@
 package plain
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"unicode/utf8"
+	"unsafe"
 
 	"drun/tensor"
 
@@ -29,16 +33,16 @@ const (
 	tagTensor                      // [dtype, [sizes…], data]
 )
 
-// maxDepth bounds nesting: a value that contains itself has no end.
+// maxDepth bounds nesting, and so values that contain themselves.
 const maxDepth = 200
 
 var encoder, decoder = modes()
 
-func modes() (cbor.EncMode, cbor.DecMode) {
+func modes() (cbor.UserBufferEncMode, cbor.DecMode) {
 	enc, err := cbor.EncOptions{
 		NaNConvert: cbor.NaNConvertNone,
 		InfConvert: cbor.InfConvertNone,
-	}.EncMode()
+	}.UserBufferEncMode()
 	if err != nil {
 		panic(err)
 	}
@@ -54,14 +58,37 @@ func modes() (cbor.EncMode, cbor.DecMode) {
 	return enc, dec
 }
 
-// Encode gives the bytes of a value; an error when it holds something that is no
-// plain value (a function, a module) or is nested too deeply.
-func Encode(v starlark.Value) ([]byte, error) {
-	w, err := toWire(v, 0)
-	if err != nil {
+// Encode gives the bytes of a value; an error, which names the part, when it
+// holds something that is no plain value (a function, a module), itself, or more
+// than 200 levels.
+func Encode(v starlark.Value) ([]byte, error) { return Append(nil, v, math.MaxInt) }
+
+// A TooLargeError is the error of a value that takes more bytes than it may.
+type TooLargeError struct{ Most int }
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("the value takes more than %d MB, which is the most that fits into this rank's share of the memory: divide it, or pass large numbers as a tensor", e.Most>>20)
+}
+
+// Append appends the bytes of a value, about most of them at the most: nothing
+// is allocated for a larger one.
+func Append(data []byte, v starlark.Value, most int) ([]byte, error) {
+	e := encoding{most: most}
+	w, err := e.wire(v, 0)
+	switch {
+	case errors.Is(err, errDepth):
+		return nil, tooDeep(v)
+	case errors.Is(err, errLarge):
+		return nil, &TooLargeError{most}
+	case err != nil:
 		return nil, err
 	}
-	return encoder.Marshal(w)
+	if cap(data)-len(data) < e.size { // once: a large value would be copied each time it grows
+		data = append(make([]byte, 0, len(data)+e.size), data...)
+	}
+	out := bytes.NewBuffer(data)
+	err = encoder.MarshalToBuffer(w, out)
+	return out.Bytes(), err
 }
 
 // A Decoder makes values of bytes; their tensors belong to its context.
@@ -76,9 +103,24 @@ func (d *Decoder) Decode(data []byte) (starlark.Value, error) {
 	return d.value(w)
 }
 
-func toWire(v starlark.Value, depth int) (any, error) {
+var (
+	errDepth = errors.New("nested too deeply")
+	errLarge = errors.New("too large")
+)
+
+// encoding turns a value into what the encoder takes, which refers to the
+// value's memory, and counts the bytes.
+type encoding struct{ size, most int }
+
+// itemSize is the most that an item takes beside its text or bytes: a tag and a head.
+const itemSize = 5 + 9
+
+func (e *encoding) wire(v starlark.Value, depth int) (any, error) {
 	if depth > maxDepth {
-		return nil, fmt.Errorf("the value is nested deeper than %d levels (does it contain itself?)", maxDepth)
+		return nil, errDepth
+	}
+	if e.size += itemSize + length(v); e.size > e.most {
+		return nil, errLarge
 	}
 	switch v := v.(type) {
 	case starlark.NoneType:
@@ -96,22 +138,22 @@ func toWire(v starlark.Value, depth int) (any, error) {
 		if s := string(v); utf8.ValidString(s) {
 			return s, nil
 		}
-		return cbor.Tag{Number: tagText, Content: []byte(v)}, nil
+		return cbor.Tag{Number: tagText, Content: raw(string(v))}, nil
 	case starlark.Bytes:
-		return []byte(v), nil
+		return raw(string(v)), nil
 	case *starlark.List:
-		return items(v, depth)
+		return e.items(v, depth)
 	case starlark.Tuple:
-		return tagged(tagTuple, v, depth)
+		return e.tagged(tagTuple, v, depth)
 	case *starlark.Set:
-		return tagged(tagSet, v, depth)
+		return e.tagged(tagSet, v, depth)
 	case *starlark.Dict:
 		pairs := make([]any, 0, 2*v.Len())
 		for _, kv := range v.Items() {
 			for _, x := range kv {
-				w, err := toWire(x, depth+1)
+				w, err := e.wire(x, depth+1)
 				if err != nil {
-					return nil, err
+					return nil, within(index(kv[0]), err)
 				}
 				pairs = append(pairs, w)
 			}
@@ -124,30 +166,54 @@ func toWire(v starlark.Value, depth int) (any, error) {
 			if err != nil {
 				return nil, err
 			}
-			w, err := toWire(x, depth+1)
+			w, err := e.wire(x, depth+1)
 			if err != nil {
-				return nil, err
+				return nil, within("."+name, err)
 			}
+			e.size += itemSize + len(name)
 			fields = append(fields, name, w)
 		}
 		return cbor.Tag{Number: tagStruct, Content: fields}, nil
 	case *startensor.Value:
-		return tensorToWire(v)
+		return e.tensor(v)
 	}
 	return nil, fmt.Errorf("a %s cannot be sent or saved: only None, bool, int, float, string, bytes, list, tuple, dict, set, struct and tensors can", v.Type())
 }
 
-func tagged(tag uint64, v starlark.Iterable, depth int) (any, error) {
-	content, err := items(v, depth)
+// length is how many bytes of its own an item has beside its head.
+func length(v starlark.Value) int {
+	switch v := v.(type) {
+	case starlark.String:
+		return len(v)
+	case starlark.Bytes:
+		return len(v)
+	case starlark.Int:
+		if _, ok := v.Int64(); !ok {
+			return v.BigInt().BitLen()/8 + 1
+		}
+	}
+	return 0
+}
+
+// raw is the memory of a string, to be read only.
+func raw(s string) []byte {
+	if s == "" {
+		return []byte{} // nil would be None
+	}
+	return unsafe.Slice(unsafe.StringData(s), len(s))
+}
+
+func (e *encoding) tagged(tag uint64, v starlark.Iterable, depth int) (any, error) {
+	content, err := e.items(v, depth)
 	return cbor.Tag{Number: tag, Content: content}, err
 }
 
-func items(v starlark.Iterable, depth int) ([]any, error) {
+func (e *encoding) items(v starlark.Iterable, depth int) ([]any, error) {
 	out := []any{}
 	for x := range starlark.Elements(v) {
-		w, err := toWire(x, depth+1)
+		w, err := e.wire(x, depth+1)
 		if err != nil {
-			return nil, err
+			return nil, within(fmt.Sprintf("[%d]", len(out)), err)
 		}
 		out = append(out, w)
 	}
@@ -168,8 +234,8 @@ func (d *Decoder) value(w any) (starlark.Value, error) {
 		return starlark.Float(w), nil
 	case string:
 		return starlark.String(w), nil
-	case []byte:
-		return starlark.Bytes(w), nil
+	case []byte: // made for this value alone
+		return starlark.Bytes(unsafe.String(unsafe.SliceData(w), len(w))), nil
 	case []any:
 		values, err := d.items(w)
 		return starlark.NewList(values), err
@@ -181,7 +247,7 @@ func (d *Decoder) value(w any) (starlark.Value, error) {
 
 func (d *Decoder) tagged(t cbor.Tag) (starlark.Value, error) {
 	if raw, ok := t.Content.([]byte); ok && t.Number == tagText {
-		return starlark.String(raw), nil
+		return starlark.String(unsafe.String(unsafe.SliceData(raw), len(raw))), nil
 	}
 	content, ok := t.Content.([]any)
 	if !ok {

@@ -1,7 +1,9 @@
 package plain
 
 import (
+	"errors"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -62,18 +64,65 @@ func TestNaNKeepsItsBits(t *testing.T) {
 }
 
 func TestWhatIsNotPlainIsRefused(t *testing.T) {
-	loop := starlark.NewList(nil)
-	if err := loop.Append(loop); err != nil {
+	loop := eval(t, `[1, {"a": (2, [])}]`).(*starlark.List)
+	inner, _, err := loop.Index(1).(*starlark.Dict).Get(starlark.String("a"))
+	if err != nil {
 		t.Fatal(err)
 	}
+	ok(t, inner.(starlark.Tuple)[1].(*starlark.List).Append(loop))
+	dict := starlark.NewDict(1)
+	ok(t, dict.SetKey(starlark.String("self"), dict))
+	deep := starlark.Value(starlark.None)
+	for range 300 {
+		deep = starlark.NewList([]starlark.Value{deep})
+	}
+	shared := eval(t, `[1]`) // held twice, which is no circle
 	for want, v := range map[string]starlark.Value{
-		"does it contain itself":                 loop,
-		"a function cannot be":                   eval(t, `lambda: 1`),
-		"a builtin_function_or_method cannot be": starlark.Tuple{names["struct"]},
+		`the value contains itself: value[1]["a"][1][0] is value`:        loop,
+		`the value contains itself: value[0]["self"] is value[0]`:        starlark.NewList([]starlark.Value{dict}),
+		`the value is nested deeper than 200 levels: value[0][0][0]`:     deep,
+		"a function cannot be sent or saved: only None, bool":            eval(t, `lambda: 1`),
+		`value[1]["k"].x[0]: a function cannot be`:                       eval(t, `[1, {"k": struct(x = ((lambda: 1),))}]`),
+		`value[("a", 1)]: a builtin_function_or_method cannot be`:        eval(t, `{("a", 1): struct}`),
+		`value["` + strings.Repeat("x", 35) + `…]: a function cannot be`: eval(t, `{"x" * 1000: lambda: 1}`),
+		`value[1][0]: a module cannot be`:                                starlark.Tuple{shared, starlark.NewList([]starlark.Value{&starlarkstruct.Module{Name: "m"}}), shared},
 	} {
-		if _, err := Encode(v); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Encode(v); err == nil || !strings.HasPrefix(err.Error(), want) || len(err.Error()) > 300 {
 			t.Errorf("got error %v, want %s", err, want)
 		}
+	}
+}
+
+func TestLargeValues(t *testing.T) {
+	const size = 64 << 20
+	text := strings.Repeat("x", size)
+	for _, v := range []starlark.Value{starlark.String(text), starlark.Bytes(text), starlark.NewList([]starlark.Value{starlark.String(text[:size/2]), starlark.Bytes(text[size/2:])})} {
+		var before, encoded, decoded runtime.MemStats
+		runtime.ReadMemStats(&before)
+		data, err := Append(nil, v, size+1000)
+		ok(t, err)
+		runtime.ReadMemStats(&encoded)
+		_, err = new(Decoder).Decode(data)
+		ok(t, err)
+		runtime.ReadMemStats(&decoded)
+		if took := encoded.TotalAlloc - before.TotalAlloc; took > size*11/10 {
+			t.Errorf("the bytes of %s of %d bytes took %d", v.Type(), size, took)
+		}
+		if took := decoded.TotalAlloc - encoded.TotalAlloc; took > size*11/10 {
+			t.Errorf("the %s of %d bytes took %d", v.Type(), size, took)
+		}
+		_, err = Append(nil, v, size-1)
+		runtime.ReadMemStats(&encoded)
+		if took := encoded.TotalAlloc - decoded.TotalAlloc; took > 1<<20 || !errors.As(err, new(*TooLargeError)) {
+			t.Errorf("the error %v took %d bytes", err, took)
+		}
+	}
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

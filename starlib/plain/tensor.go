@@ -3,7 +3,6 @@ package plain
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"drun/tensor"
 
@@ -13,12 +12,16 @@ import (
 	"go.starlark.net/starlark"
 )
 
-func tensorToWire(v *startensor.Value) (any, error) {
-	data, err := tensor.Contiguous(v.Tensor())
+func (e *encoding) tensor(v *startensor.Value) (any, error) {
+	t := v.Tensor()
+	if e.size += (4+len(t.Shape()))*itemSize + t.Len()*t.DType().Size(); e.size > e.most {
+		return nil, errLarge
+	}
+	data, err := tensor.Contiguous(t)
 	if err != nil {
 		return nil, err
 	}
-	return cbor.Tag{Number: tagTensor, Content: []any{data.DType().String(), data.Shape(), slices.Clone(data.Bytes())}}, nil
+	return cbor.Tag{Number: tagTensor, Content: []any{data.DType().String(), data.Shape(), data.Bytes()}}, nil
 }
 
 func (d *Decoder) tensor(content []any) (starlark.Value, error) {

@@ -19,7 +19,9 @@ func (e *UsageError) Error() string { return e.Msg }
 
 // Params are a recipe's declared parameters and the values given for them.
 type Params struct {
-	Inherited map[string]bool // given, but by the run that is resumed: unknown ones are ignored
+	// Inherited are the types of those values that were not given, but had by the
+	// run that is resumed. Unknown ones are ignored.
+	Inherited map[string]string
 
 	given    map[string]string
 	declared []Param
@@ -48,16 +50,39 @@ func (p *Params) declare(defaults []starlark.Tuple) (starlark.Value, error) {
 			return nil, fmt.Errorf("parameter %s: %w", name, err)
 		}
 		if text, ok := p.given[name]; ok {
-			v, err := parse(text, value)
-			if err != nil {
-				return nil, &UsageError{fmt.Sprintf("-p %s=%s: %v (the default is %s)", name, text, err, value)}
+			var err error
+			if value, err = p.value(name, text, value); err != nil {
+				return nil, err
 			}
-			value = v
 		}
 		p.declared = append(p.declared, Param{name, kv[1], value})
 		fields = append(fields, starlark.Tuple{kv[0], value})
 	}
 	return starlarkstruct.FromKeywords(starlarkstruct.Default, fields), nil
+}
+
+// value reads the text that was given for a parameter, or inherited.
+func (p *Params) value(name, text string, like starlark.Value) (starlark.Value, error) {
+	kind, inherited := p.Inherited[name]
+	if !inherited {
+		v, err := parse(text, like)
+		if err != nil {
+			return nil, &UsageError{fmt.Sprintf("-p %s=%s: %v (the default is %s)", name, text, err, like)}
+		}
+		return v, nil
+	}
+	// A None says nothing of the type; a whole number may have become a float.
+	if now := like.Type(); now != kind && now != "NoneType" && !(kind == "int" && now == "float") {
+		return nil, &UsageError{fmt.Sprintf("parameter %s: the run that is resumed had %s, of type %s, but the recipe declares it as %s now (the default is %s): give it anew with -p %s=VALUE",
+			name, text, kind, now, like, name)}
+	}
+	if like.Type() != "NoneType" {
+		return parse(text, like)
+	}
+	if kind == "string" {
+		return starlark.String(text), nil
+	}
+	return parse(text, map[string]starlark.Value{"bool": starlark.False, "int": starlark.MakeInt(0), "float": starlark.Float(0)}[kind])
 }
 
 // Unknown reports values that were given for no declared parameter; it is asked
@@ -68,7 +93,7 @@ func (p *Params) Unknown() error {
 		known = append(known, d.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.given)) {
-		if slices.Contains(known, name) || p.Inherited[name] {
+		if _, inherited := p.Inherited[name]; inherited || slices.Contains(known, name) {
 			continue
 		}
 		if len(known) == 0 {

@@ -57,6 +57,7 @@ func FromData(ctx *tensor.Context, data starlark.Value, dtype starlark.Value) (*
 // collector walks nested lists.
 type collector struct {
 	shape  []int
+	rows   int  // the elements of shape, or of the lists in it
 	known  bool // the shape is complete: a number was reached
 	values []tensor.Scalar
 	kind   tensor.DType // the widest seen: Bool, Int64, Float64
@@ -99,6 +100,10 @@ func (c *collector) add(v starlark.Value, depth int) error {
 		return fmt.Errorf("lists are nested more than %d deep", tensor.MaxDims)
 	case depth == len(c.shape) && !c.known:
 		c.shape = append(c.shape, n)
+		if c.rows = max(c.rows, 1); n > tensor.MaxValues()/c.rows {
+			return fmt.Errorf("lists of shape %s and more have too many elements", ShapeString(c.shape))
+		}
+		c.rows *= max(n, 1)
 	case depth >= len(c.shape):
 		return fmt.Errorf("a list stands where a number was expected: lists must be nested to equal lengths")
 	case c.shape[depth] != n:
@@ -254,6 +259,9 @@ func at[T any](raw []byte, i int) T {
 
 // toList is t as nested lists, or a number without dimensions.
 func toList(t *tensor.Tensor) (starlark.Value, error) {
+	if t.Len() > tensor.MaxValues() {
+		return nil, fmt.Errorf("a tensor of shape %s has too many elements for a list", Shape(t))
+	}
 	read, err := reader(t)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ func (v *Value) Get(key starlark.Value) (starlark.Value, bool, error) {
 		if err != nil {
 			return nil, false, err
 		}
-		x, err := result(tensor.Select(t, 0, i))
+		x, err := result(tensor.At(t, i))
 		return x, true, err
 	}
 	items, err := v.items(key)
@@ -102,7 +102,7 @@ func (v *Value) Len() int {
 
 // Index is x[i] for an i in range, where the language asks for no error.
 func (v *Value) Index(i int) starlark.Value {
-	x, err := tensor.Select(v.Tensor(), 0, i)
+	x, err := tensor.At(v.Tensor(), i)
 	if err != nil {
 		return v.fail(err)
 	}

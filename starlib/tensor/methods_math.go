@@ -32,7 +32,7 @@ var mathDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return result(tensor.MatMul(t, Arg(c, 0)))
 		}),
-	method("pow(exponent: Tensor | number) -> Tensor", "Each element to the power of the exponent.",
+	method("pow(exponent: Tensor | number) -> Tensor", "Each element to the power of the exponent. Integers to negative powers are an error.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			if p, ok := c.Args[0].(*Value); ok {
 				return result(tensor.Binary(tensor.OpPow, t, p.Tensor()))
@@ -78,7 +78,7 @@ var reduceDefs = []*starlib.Def{
 	reducer("all", "Whether no element is zero", tensor.All),
 	spread("var", "The variance", tensor.Var),
 	spread("std", "The standard deviation", tensor.Std),
-	method("norm(p: number = 2, dim: int | tuple | list = None, keepdim: bool = False) -> Tensor", "The p-norm of all elements or along dimensions.",
+	method("norm(p: number = 2, dim: int | tuple | list = None, keepdim: bool = False) -> Tensor", "The p-norm of all elements or along dimensions; p may be infinite, and 0 counts what is not 0.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			dims, err := dimsOf(c.Args[1])
 			if err != nil {

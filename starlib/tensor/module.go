@@ -15,10 +15,11 @@ import (
 // Module makes the module for a rank: ctx is what the rank's tensors share, shared
 // the random stream that is the same on all ranks.
 func Module(ctx *tensor.Context, shared *tensor.Generator) *starlib.Module {
-	pure := append(constructors(ctx), functions...)
-	for _, d := range pure {
+	made := constructors(ctx)
+	for _, d := range made {
 		d.TopLevel = true
 	}
+	pure := append(made, functions...)
 	m := &starlib.Module{
 		Name: "tensor",
 		Doc: `Tensors: arrays of numbers with automatic differentiation. tensor(data, dtype = None) is short for tensor.tensor(data, dtype).
@@ -33,6 +34,12 @@ Attributes float32, float64, … are the names of the dtypes.`,
 		m.Values[d.String()] = dtypeNames[d]
 	}
 	return m
+}
+
+func init() { // once for all ranks of the process
+	for _, d := range functions {
+		d.TopLevel = true
+	}
 }
 
 // functions are the builtins that combine or transform tensors. Most of what

@@ -36,6 +36,7 @@ type Host struct {
 	KeyValue dist.Store      // nil where a recipe is only checked
 	Backend  string
 	Timeout  time.Duration
+	Heap     int // bytes that plain values may take; 0: no limit
 	Store    checkpoint.Store
 	Context  context.Context // ends when the run is aborted
 	Stop     func() bool     // whether a signal asked this rank's run to end
@@ -92,7 +93,7 @@ func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Params) {
 	streams := random.NewStreams(tensors, h.Rank.Seed, h.Rank.Rank)
 	world, distModule := dist.New(h.Context, dist.Config{
 		Rank: h.Rank, Comm: h.Comm, Store: h.KeyValue, Backend: h.Backend, Tensors: tensors, Shared: streams.Shared.Stream,
-		Timeout: h.Timeout,
+		Timeout: h.Timeout, Heap: h.Heap,
 	})
 	runState, runModule := run.New(h.Rank, h.Run, h.Recorder, h.Params, func(c *starlib.Call) (bool, error) {
 		return world.Any(c, h.Stop())

@@ -1,0 +1,185 @@
+package board
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"drun/collective"
+)
+
+// RecentCalls is how many of its latest calls a report shows of every rank.
+const RecentCalls = 5
+
+// A Snapshot is what every rank was doing at one moment, and what it did before.
+type Snapshot struct {
+	At    time.Time
+	Ranks []Sight
+}
+
+// Sight is one rank of a snapshot.
+type Sight struct {
+	collective.Row
+	Recent []Past // its latest calls in all groups, newest first
+}
+
+// Past is a call that a rank made.
+type Past struct {
+	collective.Description
+	Began time.Duration // before the snapshot
+	Ended bool          // and the rank knows: it has waited
+	Took  time.Duration // of one that has ended
+	Async bool
+}
+
+// Snapshot looks at the board now.
+func (b *Board) Snapshot() *Snapshot {
+	s := &Snapshot{At: time.Now(), Ranks: make([]Sight, b.world)}
+	for rank := range b.world {
+		s.Ranks[rank] = Sight{Row: b.Row(rank), Recent: b.past(rank, RecentCalls)}
+	}
+	return s
+}
+
+// past gives a rank's latest n calls, newest first, over all groups.
+func (b *Board) past(rank, n int) (calls []Past) {
+	t := now()
+	for group := range b.head.groups.Load() {
+		w, err := b.window(group)
+		if err != nil {
+			return calls
+		}
+		made := w.line(rank).calls.Load()
+		for i := range min(uint64(n), made, journalLen-1) {
+			e := w.entry(rank, made-1-i, b.world)
+			d, began, ended, ok := b.read(e, rank, group)
+			if !ok {
+				continue
+			}
+			calls = append(calls, Past{Description: d, Began: time.Duration(t - began), Ended: ended != 0,
+				Took: time.Duration(max(0, ended-began)), Async: e.async})
+		}
+	}
+	slices.SortStableFunc(calls, func(x, y Past) int { return int(x.Began - y.Began) })
+	return calls[:min(n, len(calls))]
+}
+
+// keep stores what the ranks do while the run is aborted: they go on at once. The
+// rows of the error, which were read when it was found, are preferred.
+func (b *Board) keep(err *cause) {
+	s := b.Snapshot()
+	put := func(rows ...collective.Row) {
+		for _, r := range rows {
+			if r.Rank >= 0 && r.Rank < len(s.Ranks) {
+				s.Ranks[r.Rank].Row = r
+			}
+		}
+	}
+	switch {
+	case err.Mismatch != nil:
+		put(err.Mismatch.Rows...)
+	case err.Timeout != nil:
+		put(err.Timeout.Missing...)
+	case err.Lost != nil:
+		last := err.Lost.Last
+		last.State = collective.Gone
+		put(last)
+	}
+	data, jsonErr := json.Marshal(s)
+	if jsonErr == nil && len(data) <= snapshotSize {
+		b.head.snapshotLen = uint32(copy(b.mem[snapshotAt:][:snapshotSize], data))
+	}
+}
+
+// Last is the snapshot of the moment at which the run was aborted, nil while it
+// was not.
+func (b *Board) Last() *Snapshot {
+	if b.head.aborting.Load() != abortReady || b.head.snapshotLen == 0 {
+		return nil
+	}
+	s := new(Snapshot)
+	if json.Unmarshal(b.mem[snapshotAt:][:min(b.head.snapshotLen, snapshotSize)], s) != nil || len(s.Ranks) != b.world {
+		return nil
+	}
+	return s
+}
+
+// Table shows who does what, and since when.
+func (s *Snapshot) Table() string {
+	rows := make([]collective.Row, len(s.Ranks))
+	for i, r := range s.Ranks {
+		rows[i] = r.Row
+	}
+	return collective.Table(rows)
+}
+
+// Calls shows the latest calls of every rank, newest first; ranks that made the
+// same ones share a block. "" when there was none.
+func (s *Snapshot) Calls() string {
+	var texts []string
+	ranks := map[string][]string{}
+	for _, r := range s.Ranks {
+		text := calls(r.Recent)
+		if ranks[text] == nil {
+			texts = append(texts, text)
+		}
+		ranks[text] = append(ranks[text], strconv.Itoa(r.Rank))
+	}
+	if len(texts) == 1 && texts[0] == "" {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("the latest calls, newest first:\n")
+	for _, text := range texts {
+		who := "rank"
+		if len(ranks[text]) > 1 {
+			who = "ranks"
+		}
+		if text == "" {
+			who = "none by " + who
+		}
+		fmt.Fprintf(&b, "  %s %s%s\n", who, strings.Join(ranks[text], ", "), text)
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// calls lists calls, each line after a line feed.
+func calls(list []Past) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	for _, c := range list {
+		number := ""
+		if c.Seq > 0 {
+			number = "number " + strconv.FormatUint(c.Seq, 10)
+			if c.Group > 0 {
+				number += fmt.Sprintf(" of group %d", c.Group)
+			}
+		}
+		at := "at " + c.Pos.String()
+		if fate := c.Fate(); fate != "" {
+			at += ", " + fate
+		}
+		fmt.Fprintf(w, "\n    %s\t%s\t%s", c.Description, number, at)
+	}
+	w.Flush()
+	return b.String()
+}
+
+// Fate tells in words whether the call ended; "" if it did.
+func (c Past) Fate() string {
+	switch {
+	case c.Ended:
+		return ""
+	case c.Async:
+		return "asynchronous, not waited for"
+	}
+	return "not ended"
+}
+
+func (s *Snapshot) String() string {
+	return strings.TrimSuffix(s.Table()+"\n"+s.Calls(), "\n")
+}

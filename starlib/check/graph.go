@@ -1,0 +1,98 @@
+package check
+
+import (
+	"strings"
+
+	"go.starlark.net/syntax"
+)
+
+// A graph is what is known of how a tensor was computed, as far as it matters to
+// its backward.
+type graph struct {
+	// calls is the collective that backward calls, "" for none: that of ddp, or
+	// the one that some collective has as its own backward.
+	calls string
+	pos   syntax.Position
+	group *object // of ranks that call it; nil: the world
+}
+
+// learned is the graph of what was computed of parameters alone.
+var learned = &graph{}
+
+// graph gives the one graph that is so.
+func (m *machine) graph(g graph) *graph {
+	if known := m.graphs[g]; known != nil {
+		return known
+	}
+	m.graphs[g] = &g
+	return &g
+}
+
+// merged is the graph of what was computed of both: the first collective counts.
+func merged(a, b *graph) *graph {
+	if a == nil || b != nil && a.calls == "" {
+		return b
+	}
+	return a
+}
+
+// graphOf is the graph of a value, or of the elements of one that holds several.
+func (m *machine) graphOf(values ...value) (g *graph) {
+	for _, v := range values {
+		g = merged(g, v.graph)
+		for _, o := range v.refs {
+			if o.kind == container && o.typ != "struct" {
+				g = merged(g, m.held(o).every().graph)
+			}
+		}
+	}
+	return g
+}
+
+// carried is a result whose graph has those of the operands.
+func (m *machine) carried(out value, from ...value) value {
+	if !plainTypes[out.typ] {
+		out.graph = merged(out.graph, m.graphOf(from...))
+	}
+	return out
+}
+
+// ownGraph are methods whose results are no part of a graph.
+var ownGraph = map[string]bool{"detach": true, "backward": true, "zero_": true}
+
+// backward is the method, which calls the collectives of the graph.
+func (m *machine) backward(self value, c *call) {
+	if g := m.graphOf(self); g != nil && g.calls != "" && !m.unsynced {
+		m.collective(g.calls, c.pos, g.group)
+	}
+}
+
+// synced is a module wrapped by ddp, whose results' backward synchronises.
+func (m *machine) synced(c *call) value {
+	if len(c.args) == 0 {
+		return same
+	}
+	out := c.args[0]
+	out.graph = m.graph(graph{calls: "the backward of dist.ddp", pos: c.pos, group: m.groupOf([]string{"module", "group"}, c)})
+	return out
+}
+
+// ofCollective is the result of a collective of tensors that require gradients,
+// whose backward is one too.
+func (m *machine) ofCollective(name string, out value, c *call, group *object) value {
+	if len(c.args) > 0 && m.graphOf(c.args[0]) != nil && !plainTypes[out.typ] {
+		out.graph = merged(m.graphOf(c.args[0]), m.graph(graph{calls: "the backward of " + name, pos: c.pos, group: group}))
+	}
+	return out
+}
+
+// switchesSync tells whether a recipe turns ddp's synchronisation off somewhere:
+// then it is not known which backward has it.
+func switchesSync(files map[string]*source) bool {
+	for _, s := range files {
+		if strings.Contains(string(s.file.Source), "set_sync") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,105 @@
+package tensor
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+
+	"drun/kernel"
+)
+
+// lined is a tensor whose dimensions dims are reduced, seen as the lines that
+// the kernels go along.
+type lined struct {
+	t     *Tensor // contiguous
+	lines kernel.Lines
+	order []int // of t's dimensions in the tensor that was given; nil: the same
+}
+
+// alongLines sees t as lines over dims, which are in order. It is copied only
+// if it is not contiguous, or the dimensions alternate too often.
+func alongLines(t *Tensor, dims []int) (lined, error) {
+	var l lined
+	var err error
+	var ok bool
+	if l.lines, ok = lineShape(t.shape, dims); !ok {
+		for d := range t.shape {
+			if !slices.Contains(dims, d) {
+				l.order = append(l.order, d)
+			}
+		}
+		kept := len(l.order)
+		l.order = append(l.order, dims...)
+		if t, err = Permute(t.Detach(), l.order); err != nil {
+			return l, err
+		}
+		l.lines = kernel.Lines{Outer: product(t.shape[:kept]), N: 1, Side: 1, Run: product(t.shape[kept:])}
+	}
+	l.t, err = contiguous(t)
+	return l, err
+}
+
+// lineShape joins neighbouring dimensions that are both reduced or both kept,
+// and fits what is left into kept, reduced, kept, reduced.
+func lineShape(shape, dims []int) (kernel.Lines, bool) {
+	var sizes []int
+	var reduced []bool
+	for d, n := range shape {
+		r := slices.Contains(dims, d)
+		switch last := len(sizes) - 1; {
+		case n == 1:
+		case last >= 0 && reduced[last] == r:
+			sizes[last] *= n
+		default:
+			sizes, reduced = append(sizes, n), append(reduced, r)
+		}
+	}
+	l := [4]int{1, 1, 1, 1}
+	at := 0
+	for i := len(sizes) - 1; i >= 0; i-- { // from the right, where runs are
+		if reduced[i] != (at%2 == 0) {
+			at++
+		}
+		if at > 3 {
+			return kernel.Lines{}, false
+		}
+		l[3-at] = sizes[i]
+		at++
+	}
+	return kernel.Lines{Outer: l[0], N: l[1], Side: l[2], Run: l[3]}, true
+}
+
+// perLine allocates one value a line, of the given final shape.
+func (l *lined) perLine(op string, shape []int) (*Tensor, error) {
+	return newTensor(op, l.t.ctx, shape, l.t.dtype)
+}
+
+// scaled is (t - mean - low)·scale with one value of each a line, in the
+// dimensions' given order; mean and low may be nil.
+func (l *lined) scaled(op string, mean, low, scale *Tensor) (*Tensor, error) {
+	out, err := newTensor(op, l.t.ctx, l.t.shape, l.t.dtype)
+	if err != nil {
+		return nil, err
+	}
+	kernel.ScaleLines(l.t.dtype.kernel(), l.lines, kernel.Affine{Mean: ptrOr(mean), Low: ptrOr(low), Scale: scale.ptr()}, out.ptr(), l.t.ptr())
+	runtime.KeepAlive(l.t)
+	runtime.KeepAlive(mean)
+	runtime.KeepAlive(low)
+	runtime.KeepAlive(scale)
+	if l.order == nil {
+		return out, nil
+	}
+	inverse := make([]int, len(l.order))
+	for i, d := range l.order {
+		inverse[d] = i
+	}
+	return Permute(out, inverse)
+}
+
+// starved names the operation whose kernel could not have its memory.
+func starved(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w; use smaller tensors or batches", op, err)
+}

@@ -1,0 +1,129 @@
+package tensor
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// promotions reads the table of docs/numerics.md.
+func promotions(t *testing.T) map[[2]DType]DType {
+	raw, err := os.ReadFile("../docs/numerics.md")
+	check(t, err)
+	table := map[[2]DType]DType{}
+	var columns []DType
+	for line := range strings.Lines(string(raw)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for i := range cells {
+			cells[i] = strings.Trim(cells[i], " *")
+		}
+		if len(cells) != 8 {
+			continue
+		}
+		if cells[0] == "" {
+			for _, name := range cells[1:] {
+				columns = append(columns, must(ParseDType(name)))
+			}
+			continue
+		}
+		row, err := ParseDType(cells[0])
+		if err != nil {
+			continue
+		}
+		for i, name := range cells[1:] {
+			table[[2]DType{row, columns[i]}] = must(ParseDType(name))
+		}
+	}
+	if len(table) != 49 {
+		t.Fatalf("the table has %d entries, not 7×7", len(table))
+	}
+	return table
+}
+
+// Every pair of types, as tensors with and without dimensions, and with numbers.
+func TestPromotionTable(t *testing.T) {
+	c := NewContext()
+	rank := func(d DType) int { return dtypeInfo[d].rank }
+	for pair, want := range promotions(t) {
+		a, b := pair[0], pair[1]
+		if got := Promote(a, b); got != want || Promote(b, a) != want {
+			t.Errorf("%s and %s meet in %s, want %s", a, b, got, want)
+		}
+		wide := func(d DType) *Tensor { return must(Zeros(c, []int{2}, d)) }
+		flat := func(d DType) *Tensor { return must(Zeros(c, nil, d)) }
+		if got := must(Binary(OpMul, wide(a), wide(b))); got.dtype != want {
+			t.Errorf("%s · %s is %s, want %s", a, b, got.dtype, want)
+		}
+		if got := must(Binary(OpMul, flat(a), flat(b))); got.dtype != want {
+			t.Errorf("%s · %s without dimensions is %s, want %s", a, b, got.dtype, want)
+		}
+		weak := a // a tensor without dimensions counts by its category only
+		if rank(b) > rank(a) {
+			weak = b
+		}
+		for _, x := range []*Tensor{must(Binary(OpMul, wide(a), flat(b))), must(Binary(OpMul, flat(b), wide(a)))} {
+			if x.dtype != weak {
+				t.Errorf("%s with dimensions and %s without make %s, want %s", a, b, x.dtype, weak)
+			}
+		}
+		if got := must(Binary(OpEq, wide(a), wide(b))); got.dtype != Bool {
+			t.Errorf("%s == %s is %s", a, b, got.dtype)
+		}
+		quotient := want
+		if !want.IsFloat() {
+			quotient = Float32
+		}
+		if got := must(Div(wide(a), must(Ones(c, []int{2}, b)))); got.dtype != quotient {
+			t.Errorf("%s / %s is %s, want %s", a, b, got.dtype, quotient)
+		}
+		if got := must(Where(must(Zeros(c, []int{2}, Bool)), wide(a), wide(b))); got.dtype != want {
+			t.Errorf("where of %s and %s is %s, want %s", a, b, got.dtype, want)
+		}
+		if got := must(Cat([]*Tensor{wide(a), wide(b)}, 0)); got.dtype != want {
+			t.Errorf("cat of %s and %s is %s, want %s", a, b, got.dtype, want)
+		}
+	}
+	for _, n := range []struct {
+		number Scalar
+		kind   DType
+	}{{Float(0.5), Float32}, {Int(1), Int64}, {Truth(true), Bool}} {
+		for d := Float32; d <= Bool; d++ {
+			want := d
+			if rank(n.kind) > rank(d) {
+				want = n.kind
+			}
+			for _, swapped := range []bool{false, true} {
+				if got := must(BinaryScalar(OpMul, must(Zeros(c, []int{2}, d)), n.number, swapped)); got.dtype != want {
+					t.Errorf("%s · %v is %s, want %s", d, n.number, got.dtype, want)
+				}
+			}
+		}
+	}
+}
+
+// The types for storage join the others by the same rule, and compute nothing.
+func TestPromotionOfStorageTypes(t *testing.T) {
+	c := NewContext()
+	for _, s := range []DType{Float16, BFloat16, Complex64} {
+		for d := Float32; d < numDTypes; d++ {
+			want := s
+			switch {
+			case d == s:
+			case s != Complex64 && (d == Float32 || d == Float64 || d == Complex64):
+				want = d
+			case s != Complex64 && (d == Float16 || d == BFloat16):
+				want = Float32
+			}
+			if got := Promote(s, d); got != want || Promote(d, s) != want {
+				t.Errorf("%s and %s meet in %s, want %s", s, d, got, want)
+			}
+			x, y := must(Zeros(c, []int{2}, s)), must(Zeros(c, []int{2}, d))
+			out, err := Add(x, y)
+			if want == Float16 || want == BFloat16 || want == Complex64 {
+				fails(t, err, "add", "storage", "cast with .to")
+			} else if err != nil || out.dtype != want {
+				t.Errorf("%s + %s: %v, %v", s, d, out, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package tensor
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// halfTypes are the 16-bit types: how many bits of fraction, the bias of the
+// exponent, and what rounds an exact value to them.
+var halfTypes = map[DType]struct {
+	fraction, bias int
+	round          func(float32) uint16
+}{Float16: {10, 15, toHalf}, BFloat16: {7, 127, toBrain}}
+
+// value is what 16 bits stand for, from the definition.
+func value(bits uint16, fraction, bias int) float64 {
+	exp, frac := int(bits&0x7fff)>>fraction, float64(int(bits)&(1<<fraction-1))
+	v := 0.0
+	switch {
+	case exp == 1<<(15-fraction)-1 && frac != 0:
+		return math.NaN()
+	case exp == 1<<(15-fraction)-1:
+		v = math.Inf(1)
+	case exp == 0:
+		v = math.Ldexp(frac, 1-bias-fraction)
+	default:
+		v = math.Ldexp(frac+float64(int(1)<<fraction), exp-bias-fraction)
+	}
+	if bits>>15 != 0 {
+		return -v
+	}
+	return v
+}
+
+// All 65,536 numbers, the ties between neighbours, and what lies just beside a
+// tie: rounded to nearest, ties to even, denormals and overflow included, by
+// single elements and by the kernels of all paths.
+func TestHalfRounding(t *testing.T) {
+	for d, h := range halfTypes {
+		var in []float32
+		var want []uint16
+		for b := range 1 << 16 {
+			bits := uint16(b)
+			v := value(bits, h.fraction, h.bias)
+			if v != v {
+				in, want = append(in, math.Float32frombits(uint32(0x7f800001+b))), append(want, map[DType]uint16{Float16: 0x7e00, BFloat16: 0x7fc0}[d])
+				continue
+			}
+			in, want = append(in, float32(v)), append(want, bits)
+			if math.IsInf(v, 0) {
+				continue
+			}
+			next := value(bits+1, h.fraction, h.bias)
+			if math.IsInf(next, 0) { // as far as the step before
+				next = v + v - value(bits-1, h.fraction, h.bias)
+			}
+			tie := (v + next) / 2
+			if float64(float32(tie)) != tie {
+				continue
+			}
+			even := bits
+			if bits&1 == 1 {
+				even++
+			}
+			beyond, before := float32(math.Inf(1)), float32(math.Inf(-1))
+			if tie < 0 {
+				beyond, before = before, beyond
+			}
+			above, below := math.Nextafter32(float32(tie), beyond), math.Nextafter32(float32(tie), before)
+			in, want = append(in, float32(tie), above, below), append(want, even, bits+1, bits)
+			if below == 0 { // the tie is the smallest float32: below it is zero, of its own sign
+				want[len(want)-1] = bits
+			}
+		}
+		c := NewContext()
+		x := must(newTensor("test", c, []int{len(in)}, Float32))
+		copy(elems[float32](x), in)
+		for i, f := range in {
+			if got := h.round(f); got != want[i] {
+				t.Fatalf("%s of %v (%#x) is %#04x, want %#04x", d, f, math.Float32bits(f), got, want[i])
+			}
+		}
+		everyPath(t, func(where string) {
+			for i, got := range elems[uint16](must(Cast(x, d))) {
+				if got != want[i] {
+					t.Fatalf("%s: %s of %v (%#x) is %#04x, want %#04x", where, d, in[i], math.Float32bits(in[i]), got, want[i])
+				}
+			}
+		})
+	}
+}
+
+// From float64 by way of float32, as in PyTorch.
+func TestHalfFromDouble(t *testing.T) {
+	c := NewContext()
+	tie := 1 + math.Ldexp(1, -11)
+	for _, tc := range []struct {
+		v    float64
+		want uint16
+	}{{tie, 0x3c00}, {65504, 0x7bff}, {65519.99, 0x7bff}, {65520, 0x7c00}, {-1e300, 0xfc00}, {math.Ldexp(1, -25), 0}, {math.Ldexp(1.5, -25), 1}, {math.Inf(-1), 0xfc00}} {
+		if got := elems[uint16](must(Cast(floats(c, Float64, []int{1}, tc.v), Float16)))[0]; got != tc.want {
+			t.Errorf("float16 of %v is %#04x, want %#04x", tc.v, got, tc.want)
+		}
+	}
+}
+
+// Casts between all types: to the nearest number there is, NaN as 0 among
+// integers, anything but 0 as True.
+func TestCasts(t *testing.T) {
+	c := NewContext()
+	values := []float64{0, 1, -1, 2.5, -2.5, 127, 128, -129, 255, 256, 1e5, -1e5, 3e9, -3e9, 1e19, -1e19, math.Inf(1), math.Inf(-1), math.NaN()}
+	limits := map[DType][2]float64{Int64: {math.MinInt64, math.MaxInt64}, Int32: {math.MinInt32, math.MaxInt32}, Int8: {-128, 127}, Uint8: {0, 255}}
+	for _, from := range []DType{Float32, Float64} {
+		x := floats(c, from, []int{len(values)}, values...)
+		for d, l := range limits {
+			everyPath(t, func(where string) {
+				for i, got := range list(must(Cast(x, d))) {
+					want := min(max(math.Trunc(values[i]), l[0]), l[1])
+					if want != want {
+						want = 0
+					}
+					if got != want {
+						t.Fatalf("%s: %v from %s is %v in %s, want %v", where, values[i], from, got, d, want)
+					}
+				}
+			})
+		}
+		for i, got := range list(must(Cast(x, Bool))) {
+			if (got != 0) != (values[i] != 0) {
+				t.Errorf("%v is %v as bool", values[i], got)
+			}
+		}
+	}
+}
+
+// complex64 keeps both parts through everything that moves elements, and gives
+// its real part to real types.
+func TestComplexStorage(t *testing.T) {
+	c := NewContext()
+	r := rand.New(rand.NewPCG(1, 1))
+	z := must(newTensor("test", c, []int{4, 5}, Complex64))
+	for i := range elems[complex64](z) {
+		elems[complex64](z)[i] = complex(float32(r.NormFloat64()), float32(r.NormFloat64()))
+	}
+	elems[complex64](z)[3] = complex(float32(math.NaN()), float32(math.Inf(-1)))
+	at := func(x *Tensor, i, j int) complex64 { return elems[complex64](x)[i*x.strides[0]+j*x.strides[1]] }
+	same := func(what string, x *Tensor, pick func(i, j int) (int, int)) {
+		t.Helper()
+		for i := range x.shape[0] {
+			for j := range x.shape[1] {
+				a, b := pick(i, j)
+				if got, want := at(x, i, j), at(z, a, b); got != want && got == got && want == want {
+					t.Fatalf("%s: element %d, %d is %v, want %v", what, i, j, got, want)
+				}
+			}
+		}
+	}
+	turned := must(Transpose(z, 0, 1))
+	same("clone of a transpose", must(Clone(turned)), func(i, j int) (int, int) { return j, i })
+	same("cat", must(Cat([]*Tensor{z, z}, 0)), func(i, j int) (int, int) { return i % 4, j })
+	same("index_select", must(IndexSelect(z, 1, ints(c, []int{2}, 4, 0))), func(i, j int) (int, int) { return i, 4 - 4*j })
+	same("flip", must(Flip(z, []int{0})), func(i, j int) (int, int) { return 3 - i, j })
+	same("where", must(Where(must(Ones(c, []int{4, 5}, Bool)), z, z)), func(i, j int) (int, int) { return i, j })
+	real32 := must(Cast(z, Float32))
+	for i, v := range elems[float32](real32) {
+		if want := real(elems[complex64](z)[i]); v != want && v == v {
+			t.Fatalf("the real part of element %d is %v, want %v", i, v, want)
+		}
+	}
+	back := elems[complex64](must(Cast(real32, Complex64)))
+	if back[0] != complex(real(elems[complex64](z)[0]), 0) {
+		t.Errorf("a real number became %v", back[0])
+	}
+}
