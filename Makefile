@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # The engines whose headers are here, as build tags.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test neon race bench microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race bench microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -26,6 +26,7 @@ plugins: build
 	@mkdir -p bin/plugins
 	@sh plugins/engines.sh -v
 	go build -o bin/plugins/drun-backend-example ./plugins/example
+	go build -o bin/plugins/ ./plugins/nccl/drun-backend-nccl
 	@case "$(ENGINES)" in *gloo*) go build -tags gloo -o bin/plugins/ ./plugins/gloo/drun-backend-gloo;; esac
 
 # Trains a classifier of handwritten digits on two ranks, and shows the run.
@@ -40,6 +41,15 @@ test: build
 	go test -tags "$(ENGINES)" ./...
 	go test -race -short $(RACE)
 	$(MAKE) neon
+
+# The nccl backend on the real NCCL and the GPUs of this machine. Where there is no
+# Go, make bin/nccl.test elsewhere and run it there (docs/backends.md).
+test-gpu: bin/nccl.test
+	DRUN_TEST_GPU=1 bin/nccl.test -test.v -test.timeout 20m
+
+.PHONY: bin/nccl.test
+bin/nccl.test:
+	go test -c -o bin/nccl.test ./plugins/nccl
 
 # The NEON path gives the bits of the others, kernel by kernel and in trained models: built by a cross
 # compiler, run under emulation.

@@ -54,6 +54,7 @@ var layers = map[string][]string{
 	"plugins/client": {"collective", "plugins/host", "plugins/internal/wire", goPlugin, "github.com/hashicorp/go-hclog", "google.golang.org", "golang.org/x/sys"},
 	"plugins":        {"collective", "plugins/sdk"},
 	"plugins/gloo":   {"collective", "plugins/gloo", "plugins/sdk", "plugins/internal", "golang.org/x/sys"},
+	"plugins/nccl":   {"collective", "plugins/nccl", "plugins/sdk", "plugins/internal"},
 
 	"plugins/internal/wire":       {"collective", goPlugin, "google.golang.org", "golang.org/x/sys"},
 	"plugins/internal/reduction":  {"collective", "kernel"},

@@ -34,6 +34,13 @@ type Counter interface {
 	Statistics() map[string]int64
 }
 
+// A Mapper is a Backend that wants to know the memory in which the calls'
+// buffers lie, to make it ready for DMA. Map is called once, before Open; the
+// memory stays as long as the process, most of it untouched.
+type Mapper interface {
+	Map(arena []byte)
+}
+
 // Serve runs the plugin until its drun is gone, and does not return.
 //
 // The Backend and its Comms are used as package collective says, with these

@@ -58,6 +58,9 @@ func (s *server) Open(ctx context.Context, q *wire.OpenRequest) (*wire.Opened, e
 	if q.Store {
 		world.Store = s.store
 	}
+	if m, ok := s.backend.(Mapper); ok {
+		m.Map(s.arena.Mem)
+	}
 	reply := s.opened(func() (collective.Comm, error) { return s.backend.Open(ctx, world) })
 	if reply.Failure == nil && !reply.None {
 		s.execute(world.LocalSize)

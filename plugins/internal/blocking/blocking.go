@@ -58,6 +58,7 @@ type Comm struct {
 	engine     Engine
 	rank, size int
 
+	doing sync.Mutex    // held while a collective is in the engine
 	sync  work          // the synchronous call under way
 	last  chan struct{} // closed when the latest asynchronous collective is done
 	watch watch
@@ -133,10 +134,18 @@ func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Co
 		return nil, err
 	}
 	rank := slices.Index(group.Ranks, c.rank)
-	if rank < 0 {
-		if all, ok := c.engine.(Outsider); ok {
+	if all, ok := c.engine.(Outsider); ok {
+		// A split in which all take part has its place in the order of collectives.
+		if c.last != nil {
+			if err := collective.Wait(ctx, c.last); err != nil {
+				return nil, err
+			}
+		}
+		if rank < 0 {
 			return nil, c.wrap(all.Outside(ctx, group))
 		}
+	}
+	if rank < 0 {
 		return nil, nil
 	}
 	engine, err := c.engine.Split(ctx, group, rank)
@@ -205,6 +214,11 @@ const flushLimit = time.Second
 func (c *Comm) Close() error {
 	c.close.Do(func() {
 		pending := !c.box.flush(flushLimit) || c.last != nil && !isClosed(c.last) || c.box.pending()
+		if c.doing.TryLock() {
+			c.doing.Unlock()
+		} else {
+			pending = true // in a plugin: drun has given up its wait
+		}
 		err := collective.ErrClosed
 		if pending {
 			c.fail(err)
@@ -215,6 +229,8 @@ func (c *Comm) Close() error {
 		if c.last != nil {
 			<-c.last
 		}
+		c.doing.Lock()
+		defer c.doing.Unlock()
 		c.box.close()
 		c.watch.close()
 		c.closed = c.engine.Close()

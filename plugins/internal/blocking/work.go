@@ -48,6 +48,8 @@ func (w *work) run(ctx context.Context) error {
 			return err
 		}
 	}
+	c.doing.Lock()
+	defer c.doing.Unlock()
 	if err := c.failed(); err != nil {
 		return err
 	}

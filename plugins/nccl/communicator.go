@@ -1,0 +1,145 @@
+package nccl
+
+// #include <stdlib.h>
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"drun/collective"
+)
+
+// uniqueID is where the ranks of a communicator meet.
+type uniqueID [C.ID_SIZE]byte
+
+func newUniqueID(d *C.device) (id uniqueID, err error) {
+	var why [C.ERR_SIZE]C.char
+	if C.drun_unique_id(d, (*C.char)(unsafe.Pointer(&id[0])), &why[0]) != C.DONE {
+		return id, errors.New(C.GoString(&why[0]))
+	}
+	return id, nil
+}
+
+// cell is where NCCL puts a communicator, some of them from a thread of its own
+// when it is ready: so it lies in C's memory.
+type cell struct{ at *C.ncclComm_t }
+
+func newCell() cell {
+	return cell{(*C.ncclComm_t)(C.calloc(1, C.size_t(unsafe.Sizeof(C.ncclComm_t(nil)))))}
+}
+
+// take gives the communicator, once nobody writes to the cell any more.
+func (c cell) take() C.ncclComm_t {
+	comm := *c.at
+	C.free(unsafe.Pointer(c.at))
+	return comm
+}
+
+// newCommunicator joins the communicator of id as rank. mostCTAs bounds the
+// GPU's processors that it takes; 0: NCCL's choice.
+func newCommunicator(ctx context.Context, d *C.device, id uniqueID, ranks, rank, mostCTAs int) (C.ncclComm_t, error) {
+	cell := newCell()
+	var why [C.ERR_SIZE]C.char
+	rc := C.drun_comm(d, (*C.char)(unsafe.Pointer(&id[0])), C.int(ranks), C.int(rank), C.int(mostCTAs), cell.at, &why[0])
+	comm := *cell.at
+	err := errors.New(C.GoString(&why[0]))
+	if rc == C.DONE {
+		err = settle(ctx, comm, fmt.Sprintf("joining NCCL as rank %d of %d", rank, ranks), nil)
+	}
+	if err != nil {
+		abandon(d, comm)
+		return nil, err
+	}
+	return cell.take(), nil
+}
+
+// split makes the communicator of those ranks that give the same color, in the
+// order of key. All ranks of the lane take part; one without a color gets nil.
+// Should it fail, the lane is of no use any more.
+func (l *lane) split(ctx context.Context, color, key int) (C.ncclComm_t, error) {
+	l.using.Lock()
+	cell := newCell()
+	var why [C.ERR_SIZE]C.char
+	err := errInterrupted
+	if !isClosed(l.stopped) {
+		err = l.result(C.drun_comm_split(l.device, l.comm, C.int(color), C.int(key), cell.at, &why[0]), &why)
+	}
+	if err == nil {
+		// The new communicator is there when the old one is ready.
+		err = settle(ctx, l.comm, "splitting the communicator", l.stopped)
+	}
+	l.using.Unlock()
+	if err != nil {
+		l.interrupt()
+		return nil, err
+	}
+	return cell.take(), nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// settle waits until a communicator has done what it was asked for.
+func settle(ctx context.Context, comm C.ncclComm_t, doing string, stopped <-chan struct{}) error {
+	sleep := collective.NewSleep(ctx)
+	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
+		switch state, err := state(comm, doing); {
+		case err != nil:
+			return err
+		case state == C.DONE:
+			return nil
+		}
+		if isClosed(stopped) {
+			return errInterrupted
+		}
+		slice, err := sleep.Next()
+		if err != nil {
+			return fmt.Errorf("%s was given up: %w", doing, err)
+		}
+		time.Sleep(min(slice, pause))
+	}
+}
+
+func state(comm C.ncclComm_t, doing string) (C.int, error) {
+	var why [C.ERR_SIZE]C.char
+	what := C.CString(doing)
+	defer C.free(unsafe.Pointer(what))
+	rc := C.drun_comm_state(comm, what, &why[0])
+	if rc == C.FAILED {
+		return rc, errors.New(C.GoString(&why[0]))
+	}
+	return rc, nil
+}
+
+// abandon aborts a communicator that cannot be used. Nobody else knows it.
+func abandon(d *C.device, comm C.ncclComm_t) {
+	if comm != nil {
+		var why [C.ERR_SIZE]C.char
+		C.drun_comm_abort(d, comm, &why[0])
+	}
+}
+
+// How long a rank that closes a communicator waits for what is still on its way
+// to the others; drun gives a plugin two seconds for all it closes.
+const finalizeLimit = time.Second
+
+// finish ends a communicator in good order; false where that takes too long.
+func finish(d *C.device, comm C.ncclComm_t) bool {
+	var why [C.ERR_SIZE]C.char
+	if C.drun_comm_finalize(d, comm, &why[0]) != C.DONE {
+		return false
+	}
+	ctx := collective.Within(context.Background(), finalizeLimit)
+	return settle(ctx, comm, "finalizing", nil) == nil && C.drun_comm_destroy(d, comm, &why[0]) == C.DONE
+}

@@ -1,0 +1,179 @@
+package nccl
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"drun/collective"
+	"drun/plugins/internal/ordered"
+)
+
+// engine is a rank's end of a group in NCCL.
+type engine struct {
+	*gpu
+	world      bool // it owns the GPU
+	store      collective.Store
+	prefix     string // of its keys in the store
+	local      bool   // all ranks are on this machine
+	options    Options
+	rank, size int
+
+	lane    *lane // of the collectives
+	mesh    *mesh
+	reducer ordered.Reducer
+	counts  counters
+
+	fetching arrival // the message that Next announced
+
+	mu          sync.Mutex // of what follows
+	interrupted chan struct{}
+	outgoing    map[int]*lane // to ranks that messages went to
+	incoming    map[int]*lane
+}
+
+// gpu is what all groups of a rank share.
+type gpu struct {
+	device *C.device
+	memory *hostMemory
+}
+
+// counters count what the engine does.
+type counters struct {
+	operations      [C.OPERATIONS]atomic.Int64
+	splits          atomic.Int64
+	direct, bounced atomic.Int64 // bytes between host and GPU
+}
+
+var functions = [C.OPERATIONS]string{
+	C.BROADCAST: "ncclBroadcast", C.REDUCE: "ncclReduce", C.ALL_REDUCE: "ncclAllReduce", C.ALL_GATHER: "ncclAllGather",
+	C.REDUCE_SCATTER: "ncclReduceScatter", C.SEND: "ncclSend", C.RECV: "ncclRecv", C.GATHER: "ncclGather",
+	C.SCATTER: "ncclScatter", C.ALL_TO_ALL: "ncclAlltoAll",
+}
+
+// Statistics counts the calls of NCCL's functions, and the bytes that were
+// copied between the host's memory and the GPU: by DMA, and through a buffer.
+func (e *engine) Statistics() map[string]int64 {
+	m := map[string]int64{"bytes by DMA": e.counts.direct.Load(), "bytes through a buffer": e.counts.bounced.Load()}
+	for kind, name := range functions {
+		if n := e.counts.operations[kind].Load(); n > 0 {
+			m[name] = n
+		}
+	}
+	if n := e.counts.splits.Load(); n > 0 {
+		m["ncclCommSplit"] = n
+	}
+	return m
+}
+
+// Interrupt ends what is blocked here, and by closing the connections to the
+// other ranks what is blocked there.
+func (e *engine) Interrupt() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if isClosed(e.interrupted) {
+		return
+	}
+	close(e.interrupted)
+	for _, l := range e.lanes() {
+		l.interrupt()
+	}
+	e.mesh.close()
+}
+
+// lanes are all that there are; the caller holds mu.
+func (e *engine) lanes() []*lane {
+	var all []*lane
+	if e.lane != nil {
+		all = append(all, e.lane)
+	}
+	for _, l := range e.outgoing {
+		all = append(all, l)
+	}
+	for _, l := range e.incoming {
+		all = append(all, l)
+	}
+	return all
+}
+
+// Close says goodbye to the peers and ends the communicators.
+func (e *engine) Close() error {
+	if !isClosed(e.interrupted) {
+		e.mesh.leave()
+	}
+	e.free()
+	return nil
+}
+
+func (e *engine) free() {
+	e.mu.Lock()
+	lanes := e.lanes()
+	e.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, l := range lanes { // at once: each may take its time
+		wg.Go(l.close)
+	}
+	wg.Wait()
+	if e.mesh != nil {
+		e.mesh.close()
+	}
+	if e.world {
+		e.release()
+	}
+}
+
+// Peer tells what became of a rank.
+func (e *engine) Peer(rank int) (left bool, failed error) { return e.mesh.peer(rank) }
+
+// Stop ends Next.
+func (e *engine) Stop() { e.mesh.stop() }
+
+// openGPU takes the device for a local rank.
+func openGPU(o Options, devices int, world collective.World, arena []byte) (*gpu, error) {
+	ordinal, err := o.choose(devices, world)
+	if err != nil {
+		return nil, err
+	}
+	var why [C.ERR_SIZE]C.char
+	d := C.drun_device(C.int(ordinal), &why[0])
+	if d == nil {
+		return nil, fmt.Errorf("cannot use GPU %d: %w", ordinal, errors.New(C.GoString(&why[0])))
+	}
+	return &gpu{device: d, memory: newHostMemory(d, arena)}, nil
+}
+
+func (g *gpu) release() {
+	g.memory.release()
+	C.drun_device_free(g.device)
+}
+
+// choose gives the number of the GPU for a local rank. Each rank has one of its
+// own, but where sharing was asked for.
+func (o Options) choose(devices int, world collective.World) (int, error) {
+	list := o.Devices
+	if list == nil {
+		for i := range devices {
+			list = append(list, i)
+		}
+	}
+	if len(list) < world.LocalSize && !o.ShareGPU {
+		return 0, fmt.Errorf("there are %d ranks on this machine, but only %s for them, and NCCL takes one each: use fewer ranks, "+
+			"or set DRUN_NCCL_SHARE_GPU=1 to let ranks share (slow; for tests)", world.LocalSize, count(len(list), "GPU"))
+	}
+	ordinal := list[world.LocalRank%len(list)]
+	if ordinal >= devices {
+		return 0, fmt.Errorf("DRUN_NCCL_DEVICES names GPU %d, but this machine has %s, counted from 0", ordinal, count(devices, "GPU"))
+	}
+	return ordinal, nil
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

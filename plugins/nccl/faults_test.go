@@ -1,0 +1,193 @@
+package nccl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"drun/collective"
+	"drun/collective/disttest"
+	"drun/plugins/internal/enginetest"
+)
+
+func init() {
+	workers["endless"] = endless
+	workers["tour"] = tour
+}
+
+// endless reduces until it fails.
+func endless(comm collective.Comm, _ []string) error {
+	x := make([]float32, 1<<16)
+	for {
+		if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), collective.Sum)); err != nil {
+			return err
+		}
+	}
+}
+
+// tour uses all that the backend has, once; a rank's failure ends its part.
+func tour(comm collective.Comm, _ []string) error {
+	n := comm.Size()
+	f := func(n int) collective.Buffer { return collective.Of(make([]float32, n)) }
+	part := 3_000_000 // more than a round
+	if n > 1 {
+		part = 30_000
+	}
+	calls := []collective.Call{
+		collective.NewBarrier(),
+		collective.NewAllReduce(f(part), collective.Sum), collective.NewAllReduce(f(part), collective.Max),
+		collective.NewBroadcast(f(part), 0), collective.NewReduce(f(5), f(5), collective.Sum, 0),
+		collective.NewAllGather(f(2), f(2*n)), collective.NewGather(f(2), f(2*n), 0), collective.NewScatter(f(2*n), f(2), 0),
+		collective.NewReduceScatter(f(2*n), f(2), collective.Sum), collective.NewAllToAll(f(2*n), f(2*n), nil, nil),
+	}
+	for _, c := range calls {
+		if err := disttest.Do(comm, c); err != nil {
+			return err
+		}
+	}
+	ranks := []int{0}
+	if n > 1 {
+		ranks = []int{1, 0}
+	}
+	group, err := comm.Split(disttest.Context, collective.Group{ID: 1, Ranks: ranks})
+	if err != nil {
+		return err
+	}
+	if group != nil {
+		if err := disttest.Do(group, collective.NewBarrier()); err != nil {
+			return err
+		}
+		if err := group.Close(); err != nil {
+			return err
+		}
+	}
+	if n > 1 && comm.Rank() < 2 {
+		big := f(10_000)
+		first, second := collective.NewSend(big, 1, 0), collective.NewRecv(big, 1, 1)
+		if comm.Rank() == 1 {
+			first, second = collective.NewRecv(big, 0, 0), collective.NewSend(big, 0, 1)
+		}
+		if err := disttest.Do(comm, first); err != nil {
+			return err
+		}
+		return disttest.Do(comm, second)
+	}
+	return nil
+}
+
+func TestTour(t *testing.T) {
+	for _, n := range []int{1, 2, 3} {
+		p := enginetest.Spawn(t, n, "tour", []string{given(t)})
+		for rank := range n {
+			if out, err := p.Wait(rank); err != nil || out != "" {
+				t.Errorf("rank %d of %d: %v: %s", rank, n, err, out)
+			}
+		}
+	}
+}
+
+// Each function of both libraries that can fail does, with each of its codes
+// somewhere: the rank says what failed, breaks no rule on its way out, and ends
+// in time; so do the others.
+func TestEveryError(t *testing.T) {
+	type fault struct {
+		function string
+		call     int
+		code     int
+		ranks    int
+	}
+	var faults []fault
+	for i, name := range []string{"cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute",
+		"cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuMemAlloc_v2", "cuStreamCreate", "cuEventCreate", "cuMemcpyHtoDAsync_v2",
+		"cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuEventQuery", "cuStreamWaitEvent"} {
+		faults = append(faults, fault{name, 1, []int{1, 2, 201, 719, 999}[i%5], 1})
+	}
+	for _, name := range []string{"cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuEventQuery", "cuMemAlloc_v2", "cuEventCreate"} {
+		faults = append(faults, fault{name, 3, 719, 2})
+	}
+	for i, name := range []string{"ncclGetUniqueId", "ncclCommInitRankConfig", "async.ncclCommInitRankConfig", "ncclCommGetAsyncError", "ncclCommSplit",
+		"ncclGroupStart", "ncclGroupEnd", "ncclAllReduce", "ncclBroadcast", "ncclReduce", "ncclAllGather", "ncclReduceScatter",
+		"ncclGather", "ncclScatter", "ncclAlltoAll", "async.ncclBroadcast", "async.ncclGather"} {
+		faults = append(faults, fault{name, 1, 1 + i%6, 1}, fault{name, 1, 1 + (i+3)%6, 2})
+	}
+	for code := 1; code <= 6; code++ {
+		faults = append(faults, fault{"ncclAllReduce", 2, code, 2}, fault{"async.ncclAllReduce", 2, code, 2}, fault{"ncclGroupEnd", 3, code, 1})
+	}
+	faults = append(faults, fault{"ncclSend", 1, 3, 2}, fault{"ncclRecv", 1, 3, 2}, fault{"async.ncclSend", 1, 6, 2})
+	for i, f := range faults {
+		if testing.Short() && i%8 != 0 {
+			continue
+		}
+		name := fmt.Sprintf("%s %d with %d of %d", f.function, f.call, f.code, f.ranks)
+		env := []string{fmt.Sprintf("FAKE_FAIL=%s:%d:%d", f.function, f.call, f.code), "NCCL_DEBUG=VERSION"}
+		start := time.Now()
+		p := enginetest.Spawn(t, f.ranks, "tour", env)
+		failed := 0
+		for rank := range f.ranks {
+			out, err := p.Wait(rank)
+			if err != nil {
+				failed++
+			}
+			if strings.Contains(out, "fake:") || strings.Contains(out, "panic") || err != nil && !strings.HasPrefix(out, "error: ") {
+				t.Errorf("%s: rank %d: %v: %s", name, rank, err, out)
+			}
+			function := strings.TrimPrefix(strings.TrimSuffix(f.function, "_v2"), "async.")
+			known := strings.Contains(out, function) || strings.HasPrefix(f.function, "async.") && strings.Contains(out, "failed:") ||
+				strings.HasPrefix(f.function, "ncclGroup") && strings.Contains(out, "failed:") || f.function == "cuEventQuery" && strings.Contains(out, "the work on the GPU")
+			if err != nil && f.ranks == 1 && !known {
+				t.Errorf("%s: it does not say so: %s", name, out)
+			}
+		}
+		if failed == 0 {
+			t.Errorf("%s: nobody noticed", name)
+		}
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("%s: it took %v", name, took)
+		}
+	}
+}
+
+func TestKilledRank(t *testing.T) {
+	p := enginetest.Spawn(t, 3, "endless", nil)
+	time.Sleep(time.Second)
+	p.Kill(1)
+	start := time.Now()
+	names := regexp.MustCompile(`rank 1 at 127\.0\.0\.1:\d+`)
+	said := false
+	for _, rank := range []int{0, 2} {
+		out, err := p.Wait(rank)
+		if err == nil || !strings.Contains(out, "backend nccl failed on rank") || strings.Contains(out, "fake:") {
+			t.Errorf("rank %d ended with %v: %s", rank, err, out)
+		}
+		said = said || names.MatchString(out)
+	}
+	if !said {
+		t.Error("nobody named the rank that was lost")
+	}
+	if took := time.Since(start); took > disttest.Bound {
+		t.Errorf("the survivors ended after %v", took)
+	}
+}
+
+// A rank that does not come is waited for as long as Open may take.
+func TestOpenWithoutAPeer(t *testing.T) {
+	for rank, says := range []string{"joining NCCL", "waiting for"} {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := New(FromEnvironment()).Open(ctx, collective.World{Rank: rank, Size: 2, LocalRank: rank, LocalSize: 2, Store: enginetest.NewStore()})
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), says) {
+			t.Errorf("rank %d opened alone: %v", rank, err)
+		}
+		if took := time.Since(start); took > disttest.Bound {
+			t.Errorf("it took %v", took)
+		}
+	}
+	if _, err := New(FromEnvironment()).Open(context.Background(), collective.World{Size: 2, LocalSize: 2}); err == nil {
+		t.Error("opened without a store")
+	}
+}

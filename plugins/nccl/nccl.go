@@ -1,0 +1,75 @@
+// Package nccl is the backend that moves tensors with NCCL, NVIDIA's library of
+// collectives between GPUs. drun's tensors lie in the memory of the host, so
+// they are staged: copied to the GPU, exchanged and reduced there, and copied
+// back, in chunks that overlap. The program drun-backend-nccl beneath this
+// package serves it to drun.
+//
+// Neither CUDA nor NCCL is needed to build it: libcuda.so.1 and libnccl.so.2
+// are looked for when it runs, and Probe says what is missing.
+package nccl
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Options of the backend; the zero value chooses by itself.
+type Options struct {
+	// NCCL and CUDA are the libraries' files, or the folders they are in.
+	// Empty: the loader's search path, then where packages put them.
+	NCCL, CUDA string
+	// Devices are the GPUs of this machine's ranks, by local rank. Empty:
+	// the GPU of the local rank's number.
+	Devices []int
+	// ShareGPU lets several ranks use one GPU. It is slow, and for tests.
+	ShareGPU bool
+	// ZeroCopy lets NCCL's all_reduce reach into the host's memory where it can,
+	// instead of staging.
+	ZeroCopy bool
+	// Deterministic gathers contributions and adds them in rank order, as the
+	// shm backend does, so that a recipe gives the same bits on both.
+	Deterministic bool
+	// Log gets what NCCL prints. Nil: it goes where NCCL sends it.
+	Log *os.File
+
+	problem error // of the environment
+}
+
+// FromEnvironment reads DRUN_NCCL_LIB, DRUN_CUDA_LIB, DRUN_NCCL_DEVICES ("2,3"),
+// DRUN_NCCL_SHARE_GPU, DRUN_NCCL_ZERO_COPY and DRUN_DETERMINISTIC.
+func FromEnvironment() Options {
+	o := Options{
+		NCCL: os.Getenv("DRUN_NCCL_LIB"), CUDA: os.Getenv("DRUN_CUDA_LIB"),
+		ShareGPU: os.Getenv("DRUN_NCCL_SHARE_GPU") == "1", ZeroCopy: os.Getenv("DRUN_NCCL_ZERO_COPY") == "1",
+		Deterministic: os.Getenv("DRUN_DETERMINISTIC") == "1",
+	}
+	if list := os.Getenv("DRUN_NCCL_DEVICES"); list != "" {
+		for s := range strings.SplitSeq(list, ",") {
+			n, err := strconv.Atoi(strings.TrimSpace(s))
+			if err != nil || n < 0 {
+				o.problem = fmt.Errorf("DRUN_NCCL_DEVICES is %q, but takes the numbers of GPUs, as in 0,1", list)
+				break
+			}
+			o.Devices = append(o.Devices, n)
+		}
+	}
+	return o
+}
+
+// Backend is the NCCL engine.
+type Backend struct {
+	options Options
+	arena   []byte // where the calls' buffers lie, if that is known
+}
+
+// New gives the backend.
+func New(options Options) *Backend { return &Backend{options: options} }
+
+// Name is what --backend calls it.
+func (b *Backend) Name() string { return "nccl" }
+
+// Map tells the backend where the calls' buffers lie: it makes that memory
+// ready for DMA as it comes to be used.
+func (b *Backend) Map(arena []byte) { b.arena = arena }

@@ -1,0 +1,61 @@
+package nccl
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"drun/collective"
+	"drun/collective/disttest"
+	"drun/plugins/internal/enginetest"
+)
+
+// inProcess makes worlds of ranks in this process, each with a device.
+func inProcess(deterministic bool) disttest.Factory {
+	return enginetest.InProcess(func(int) collective.Backend {
+		o := FromEnvironment()
+		o.Deterministic = deterministic
+		return New(o)
+	})
+}
+
+func TestConformance(t *testing.T) {
+	disttest.ConformanceInAnyOrder(t, inProcess(false))
+}
+
+func TestConformanceInRankOrder(t *testing.T) {
+	disttest.Conformance(t, inProcess(true))
+}
+
+func TestAddress(t *testing.T) {
+	t.Setenv("MASTER_ADDR", "127.0.0.1")
+	for _, local := range []bool{true, false} {
+		if got, err := address(local); err != nil || got != "127.0.0.1" {
+			t.Errorf("all on this machine: %v: %q, %v", local, got, err)
+		}
+	}
+	t.Setenv("MASTER_ADDR", "no such name")
+	if _, err := address(false); err == nil || !strings.Contains(err.Error(), "no such name") {
+		t.Errorf("a name that cannot be: %v", err)
+	}
+	// Ranks that are not all on this machine meet too.
+	t.Setenv("MASTER_ADDR", "127.0.0.1")
+	store := enginetest.NewStore()
+	var wg sync.WaitGroup
+	for rank := range 2 {
+		wg.Go(func() {
+			world := collective.World{Rank: rank, Size: 2, LocalSize: 1, Store: store}
+			o := FromEnvironment()
+			o.Devices = []int{rank}
+			comm, err := New(o).Open(disttest.Context, world)
+			if err == nil {
+				err = errors.Join(disttest.Do(comm, collective.NewBarrier()), comm.Close())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,166 @@
+package nccl
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"drun/collective"
+	"drun/plugins/internal/blocking"
+	"drun/plugins/internal/ordered"
+)
+
+// Sizes of what a slot stages: for collectives, and for messages between two
+// ranks. Chunks of some megabytes use the bus as well as any.
+const (
+	collectiveRoom = 8 << 20
+	messageRoom    = 1 << 20
+)
+
+// Open joins the world with a GPU of its own.
+func (b *Backend) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
+	if world.Size > 1 && world.Store == nil {
+		return nil, errors.New("nccl needs a store in which the ranks find each other, and there is none")
+	}
+	devices, err := b.load()
+	if err != nil {
+		return nil, err
+	}
+	if err := b.prepare(world); err != nil {
+		return nil, err
+	}
+	gpu, err := openGPU(b.options, devices, world, b.arena)
+	if err != nil {
+		return nil, err
+	}
+	e := newEngine(gpu, world.Store, "nccl", b.options, world.Rank, world.Size)
+	e.world, e.local = true, world.LocalSize == world.Size
+	if err := e.connect(ctx, e.meet); err != nil {
+		e.free()
+		return nil, err
+	}
+	return blocking.New(b.Name(), e, world.Rank, world.Size), nil
+}
+
+// prepare sets NCCL's environment, where the user has not.
+func (b *Backend) prepare(world collective.World) error {
+	settings := map[string]string{"NCCL_DEBUG": "WARN"} // its reasons belong into the log
+	if b.options.ShareGPU && world.LocalSize > 1 {
+		if version() >= 23000 {
+			settings["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
+		} else {
+			// Ranks that seem to be on machines of their own may use the same GPU.
+			settings["NCCL_HOSTID"] = fmt.Sprintf("drun-rank-%d", world.Rank)
+			settings["NCCL_NET"] = "Socket"
+			settings["NCCL_SOCKET_IFNAME"] = "lo"
+		}
+	}
+	for name, value := range settings {
+		if os.Getenv(name) == "" {
+			if err := os.Setenv(name, value); err != nil {
+				return err
+			}
+		}
+	}
+	if b.options.Log != nil {
+		return syscall.Dup3(int(b.options.Log.Fd()), 1, 0) // NCCL prints to stdout
+	}
+	return nil
+}
+
+func newEngine(g *gpu, store collective.Store, prefix string, o Options, rank, size int) *engine {
+	e := &engine{gpu: g, store: store, prefix: prefix, options: o, rank: rank, size: size,
+		interrupted: make(chan struct{}), outgoing: map[int]*lane{}, incoming: map[int]*lane{}}
+	e.reducer = ordered.Reducer{Mover: mover{e}, Rank: rank, Size: size}
+	return e
+}
+
+// connect makes the group's connections: those of the ranks for what NCCL has
+// no words for, and the communicator that join gives.
+func (e *engine) connect(ctx context.Context, join func(context.Context) (C.ncclComm_t, error)) (err error) {
+	// NCCL first: if all must call it, one that fails before holds up the others.
+	comm, err := join(ctx)
+	if err != nil {
+		return err
+	}
+	if e.lane, err = newLane(e.device, e.memory, comm, collectiveRoom, &e.counts); err != nil {
+		return err
+	}
+	if e.mesh, err = newMesh(ctx, e.store, e.prefix, e.local, e.rank, e.size); err != nil {
+		e.lane.interrupt() // the others may not come to end it in good order
+	}
+	return err
+}
+
+// meet joins the communicator whose id rank 0 puts into the store, or else why
+// there is none.
+func (e *engine) meet(ctx context.Context) (C.ncclComm_t, error) {
+	var id uniqueID
+	var err error
+	if e.rank == 0 {
+		id, err = newUniqueID(e.device)
+	}
+	if e.size > 1 {
+		err = e.share(ctx, &id, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the ranks cannot meet: %w", err)
+	}
+	return newCommunicator(ctx, e.device, id, e.size, e.rank, 0)
+}
+
+// share gives rank 0's id to the others, or its failure.
+func (e *engine) share(ctx context.Context, id *uniqueID, failed error) error {
+	key := e.prefix + "/id"
+	if e.rank == 0 {
+		value := append([]byte{1}, id[:]...)
+		if failed != nil {
+			value = append([]byte{0}, failed.Error()...)
+		}
+		return errors.Join(failed, e.store.Set(ctx, key, value))
+	}
+	value, err := e.store.Get(ctx, key)
+	switch {
+	case err != nil:
+		return err
+	case len(value) > 0 && value[0] == 0:
+		return fmt.Errorf("rank 0 says that %s", value[1:])
+	case len(value) != 1+len(id):
+		return fmt.Errorf("rank 0 published %d bytes in place of NCCL's id", len(value))
+	}
+	copy(id[:], value[1:])
+	return nil
+}
+
+// Split makes the engine of a group.
+func (e *engine) Split(ctx context.Context, group collective.Group, rank int) (blocking.Engine, error) {
+	sub := newEngine(e.gpu, e.store, fmt.Sprintf("%s/group %d of %d", e.prefix, group.ID, group.Ranks[0]), e.options, rank, len(group.Ranks))
+	sub.local = e.local
+	join := sub.meet
+	if has("ncclCommSplit") {
+		join = func(ctx context.Context) (C.ncclComm_t, error) {
+			e.counts.splits.Add(1)
+			return e.lane.split(ctx, group.Ranks[0], rank)
+		}
+	}
+	if err := sub.connect(ctx, join); err != nil {
+		sub.free()
+		return nil, err
+	}
+	return sub, nil
+}
+
+// Outside takes part in the split of a group that this rank is not in.
+func (e *engine) Outside(ctx context.Context, _ collective.Group) error {
+	if !has("ncclCommSplit") {
+		return nil
+	}
+	e.counts.splits.Add(1)
+	_, err := e.lane.split(ctx, C.NCCL_SPLIT_NOCOLOR, 0)
+	return err
+}
