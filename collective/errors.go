@@ -32,7 +32,11 @@ type MismatchError struct {
 }
 
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("collective %d%s: %s\n%s", e.Seq, groupSuffix(e.Group), e.Reason, Table(e.Rows))
+	which := ""
+	if e.Seq > 0 { // 0: a message
+		which = fmt.Sprintf("collective %d%s: ", e.Seq, groupSuffix(e.Group))
+	}
+	return which + e.Reason + "\n" + Table(e.Rows)
 }
 
 // A TimeoutError says that some ranks did not come to a collective in time.
@@ -47,6 +51,8 @@ func (e *TimeoutError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s%s at %s timed out after %s", e.Call.Kind, groupSuffix(e.Call.Group), e.Call.Pos, round(e.After))
 	switch {
+	case e.Call.Kind.PointToPoint() && len(e.Missing) == 0:
+		b.WriteString(": no rank has sent anything")
 	case e.Call.Kind.PointToPoint():
 		fmt.Fprintf(&b, ": no answer from %s", ranksOf(e.Missing))
 	case len(e.Missing) == 0:

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"drun/collective"
+	"drun/collective/sharedmem"
 )
 
 // broadcast: the root publishes a chunk, one round, the others fetch it.
@@ -19,7 +20,7 @@ func (r *run) broadcast() error {
 		}
 	}, func(from, to int) {
 		if r.rank != r.call.Root {
-			copy(data.Data[from:to], r.outbox(r.call.Root, to-from))
+			r.deliver(data.Data[from:to], r.outbox(r.call.Root, to-from))
 		}
 	})
 }
@@ -37,6 +38,22 @@ func (r *run) chunks(n, chunk int, publish, fetch func(from, to int)) error {
 	}
 	return nil
 }
+
+// deliver copies to where the caller wants it. What is too large for the caches
+// goes past them.
+func (r *run) deliver(dst, src []byte) {
+	if len(src) < len(dst) {
+		dst = dst[:len(src)]
+	}
+	if len(r.call.Recv.Data) < streamed {
+		copy(dst, src)
+		return
+	}
+	sharedmem.Stream(dst, src[:len(dst)])
+}
+
+// streamed is from how many bytes on a result is too large for the caches.
+const streamed = 8 << 20
 
 // gather is gather and, where every rank keeps the parts, all_gather: every
 // rank publishes a chunk of its part, one round, the keepers fetch all.
@@ -56,7 +73,7 @@ func (r *run) gather(keep bool) error {
 			if i == r.rank {
 				src = clip(send, from, to)
 			}
-			copy(clip(parts.of(recv, i), from, to), src)
+			r.deliver(clip(parts.of(recv, i), from, to), src)
 		}
 	})
 }
@@ -80,7 +97,7 @@ func (r *run) scatter() error {
 		if root {
 			src = clip(parts.of(r.call.Send.Data, r.rank), from, to)
 		}
-		copy(clip(r.call.Recv.Data, from, to), src)
+		r.deliver(clip(r.call.Recv.Data, from, to), src)
 	})
 }
 
@@ -154,7 +171,7 @@ func (r *run) allToAll() error {
 			if i != r.rank {
 				src = r.outbox(i, (to-from)*r.size)[r.rank*(to-from):]
 			}
-			copy(clip(target.of(r.call.Recv.Data, i), from, to), src)
+			r.deliver(clip(target.of(r.call.Recv.Data, i), from, to), src)
 		}
 	})
 }

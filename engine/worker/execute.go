@@ -61,7 +61,7 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 	if _, err := starlark.Call(thread, main, nil, nil); err != nil {
 		return lang.Explain(thread, err)
 	}
-	return nil
+	return u.Dist.Finish()
 }
 
 // heap is how many bytes the recipe's plain values may take; tensors have a

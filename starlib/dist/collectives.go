@@ -24,8 +24,9 @@ func (w *World) collectives() []*starlib.Def {
 			Sig: `all_reduce(t: Tensor | number, op: string = "sum", async_op: bool = False, group: Group = None, timeout: number = None) -> Tensor | number | Work`,
 			Doc: "Combines t of all ranks, in rank order, in place, and returns t; a number's result is returned.\n" +
 				"t has the same shape and dtype on all ranks. op: sum avg product min max, and band bor bxor for\n" +
-				"integers. When gradients are recorded and t requires one, the result is a new tensor whose\n" +
-				"backward reduces the ranks' gradients likewise (op sum or avg).",
+				"integers. The average of a tensor of integers is cut to integers, that of a number is a float.\n" +
+				"When gradients are recorded and t requires one, the result is a new tensor whose backward reduces\n" +
+				"the ranks' gradients likewise (op sum or avg).",
 			Fn: w.allReduce,
 		},
 		{
@@ -69,6 +70,14 @@ func reduction(name string, o *operand) (collective.ReduceOp, error) {
 	return op, nil
 }
 
+// divisible makes an int that is averaged a float: the mean of 0 and 1 is 0.5.
+func divisible(x starlark.Value, op string) starlark.Value {
+	if n, ok := x.(starlark.Int); ok && op == "avg" {
+		return n.Float()
+	}
+	return x
+}
+
 func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 	g, ctx, err := w.scope(c, 3)
 	if err != nil {
@@ -90,7 +99,7 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 	if async || graph { // it outlives this call
 		o = new(operand)
 	}
-	if err := o.set(x); err != nil {
+	if err := o.set(divisible(x, c.String(1))); err != nil {
 		return nil, err
 	}
 	op, err := reduction(c.String(1), o)
@@ -212,7 +221,7 @@ func (w *World) reduce(c *starlib.Call) (starlark.Value, error) {
 			return nil, err
 		}
 	}
-	o, err := operandOf(c.Args[0])
+	o, err := operandOf(divisible(c.Args[0], c.String(2)))
 	if err != nil {
 		return nil, err
 	}

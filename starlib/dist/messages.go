@@ -121,7 +121,7 @@ func (w *World) send(c *starlib.Call, async bool) (starlark.Value, error) {
 	if !async {
 		return nil, nil
 	}
-	work := &Work{what: "isend", ctx: ctx}
+	work := &Work{what: "isend", ctx: ctx, at: position(c)}
 	work.wait = func(ctx *collective.Patience) error {
 		for _, part := range works {
 			if err := part.Wait(ctx); err != nil {

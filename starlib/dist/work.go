@@ -17,6 +17,7 @@ type Work struct {
 	done func() bool
 	then finisher // gives the result, once the call is done
 	ctx  *collective.Patience
+	at   collective.Position
 	over bool
 }
 
@@ -103,6 +104,7 @@ func (g *Group) run(c *starlib.Call, ctx *collective.Patience, call *collective.
 		return w, nil
 	}
 	call.Pos, call.Async, call.Limit = position(c), true, ctx.Limit
+	w.at = call.Pos
 	inner, err := g.comm.Start(call)
 	if err != nil {
 		return nil, err
@@ -117,4 +119,19 @@ func (g *Group) run(c *starlib.Call, ctx *collective.Patience, call *collective.
 // though the recipe may drop it.
 func (w *World) keep(work *Work) {
 	w.pending = append(slices.DeleteFunc(w.pending, func(p *Work) bool { return p.over || p.done() }), work)
+}
+
+// Finish waits for the calls under way that the recipe has dropped: they
+// complete all the same. It is called when main has returned.
+func (w *World) Finish() error {
+	for _, work := range w.pending {
+		if work.over {
+			continue
+		}
+		work.over = true
+		if err := work.wait(work.ctx); err != nil {
+			return fmt.Errorf("%s: %s, which main did not wait for: %w", work.at, work.what, err)
+		}
+	}
+	return nil
 }

@@ -48,12 +48,13 @@ type Universe struct {
 	Env     starlark.StringDict
 	Params  *run.Params
 	Tensors *tensor.Context // what the rank's tensors share
+	Dist    *dist.World     // the rank's access to the others
 }
 
 // New makes the environment of a rank.
 func New(h Host) *Universe {
 	tensors := tensor.NewContext()
-	modules, params := modules(h, tensors)
+	modules, params, world := modules(h, tensors)
 	env := starlark.StringDict{
 		"struct": starlark.NewBuiltin("struct", starlarkstruct.Make),
 		"math":   math.Module,
@@ -62,7 +63,7 @@ func New(h Host) *Universe {
 	for _, m := range modules {
 		env[m.Name] = m.Build(h.Rank)
 	}
-	return &Universe{Env: lang.Environment(env), Params: params, Tensors: tensors}
+	return &Universe{Env: lang.Environment(env), Params: params, Tensors: tensors, Dist: world}
 }
 
 // shallow bounds the nesting of what a module's functions take: encoders recurse.
@@ -85,11 +86,11 @@ func Names() starlark.StringDict {
 
 // Modules lists the modules of a recipe for reference, in order.
 func Modules() []*starlib.Module {
-	list, _ := modules(Host{Rank: &starlib.Rank{WorldSize: 1}, Context: context.Background()}, tensor.NewContext())
+	list, _, _ := modules(Host{Rank: &starlib.Rank{WorldSize: 1}, Context: context.Background()}, tensor.NewContext())
 	return list
 }
 
-func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Params) {
+func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Params, *dist.World) {
 	streams := random.NewStreams(tensors, h.Rank.Seed, h.Rank.Rank)
 	world, distModule := dist.New(h.Context, dist.Config{
 		Rank: h.Rank, Comm: h.Comm, Store: h.KeyValue, Backend: h.Backend, Tensors: tensors, Shared: streams.Shared.Stream,
@@ -109,5 +110,5 @@ func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Params) {
 		checkpoint.Module(tensors, h.Store, always, world.AgreeOnStep),
 		random.Module(tensors),
 	}
-	return append(list, h.Extra...), runState.Params
+	return append(list, h.Extra...), runState.Params, world
 }
