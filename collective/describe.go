@@ -73,6 +73,9 @@ const (
 	Returned // main has returned
 	Failed   // its recipe ended with an error
 	Gone     // its process has ended
+
+	// Unseen: on another node, which has not shown what its ranks do.
+	Unseen State = 255
 )
 
 var states = [...]string{"starting", "running", "waiting", "returned from main", "failed", "gone"}
@@ -85,7 +88,7 @@ func (s State) String() string {
 }
 
 // Over reports whether a rank in this state will make no further call.
-func (s State) Over() bool { return s >= Returned }
+func (s State) Over() bool { return s >= Returned && s != Unseen }
 
 // A Row is what the board knows of one rank.
 type Row struct {
@@ -105,6 +108,8 @@ func (r Row) Doing() string {
 	}
 	since := " for " + round(r.For).String()
 	switch {
+	case r.State == Unseen:
+		return "on another node"
 	case r.State == Waiting:
 		return "in " + r.Call.String() + at + since
 	case r.State.Over():

@@ -29,7 +29,9 @@ type Pool struct {
 }
 
 const (
-	slabBytes = 4 << 20
+	slabBytes = 32 << 20 // of what is shared by small classes
+	ownBytes  = 4 << 20  // from here on a class has mappings of its own
+	hugePage  = 2 << 20
 	slack     = 32 << 20 // garbage to tolerate before a collection
 )
 
@@ -129,10 +131,9 @@ func (p *Pool) collect(size int) unsafe.Pointer {
 // carve maps fresh memory: own mappings for large classes, so that trim can
 // give them back, and slices of a shared one for small classes.
 func (p *Pool) carve(size int) unsafe.Pointer {
-	if size < slabBytes/4 {
+	if size < ownBytes {
 		if len(p.slab) < size {
-			p.slab = p.mmap(slabBytes)
-			if p.slab == nil {
+			if p.slab = p.newSlab(); p.slab == nil {
 				return nil
 			}
 		}
@@ -144,11 +145,29 @@ func (p *Pool) carve(size int) unsafe.Pointer {
 	if m == nil {
 		return nil
 	}
-	if size >= slabBytes && p.source == nil {
-		_ = syscall.Madvise(m, 14) // MADV_HUGEPAGE; only a hint
+	if p.source == nil {
+		_ = syscall.Madvise(m, madviseHuge)
 	}
 	return unsafe.Pointer(unsafe.SliceData(m))
 }
+
+// newSlab maps huge pages for small classes: a model's activations fill more
+// small pages than the processor can remember the places of.
+func (p *Pool) newSlab() []byte {
+	if p.source != nil {
+		return p.mmap(ownBytes)
+	}
+	m := p.mmap(slabBytes + hugePage)
+	if m == nil {
+		return nil
+	}
+	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(m))) % hugePage
+	m = m[skip:][:slabBytes]
+	_ = syscall.Madvise(m, madviseHuge)
+	return m
+}
+
+const madviseHuge = 14 // MADV_HUGEPAGE; only a hint
 
 func (p *Pool) mmap(size int) []byte {
 	if p.source != nil {
@@ -172,7 +191,7 @@ func (p *Pool) trim() {
 		return
 	}
 	for size, list := range p.free {
-		if size < slabBytes/4 {
+		if size < ownBytes {
 			continue
 		}
 		for _, ptr := range list {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -64,7 +65,7 @@ type backendInfo struct {
 const probeLimit = 10 * time.Second
 
 func listBackends(cmd *cobra.Command, dirs []string) error {
-	list := append([]backendInfo{{Name: "shm", BuiltIn: true, Version: version(), Usable: true}}, findPlugins(cmd.Context(), dirs)...)
+	list := append([]backendInfo{{Name: "shm", BuiltIn: true, Version: version(), Usable: true}}, findPlugins(cmd, dirs)...)
 	out := cmd.OutOrStdout()
 	if wantsJSON(cmd) {
 		return printJSON(out, list)
@@ -92,16 +93,17 @@ func (b *backendInfo) verdict() string {
 	return "no: " + oneLine.Replace(b.Problem)
 }
 
-// findPlugins lists all plugins, each asked whether it can run here.
-func findPlugins(ctx context.Context, dirs []string) []backendInfo {
+// findPlugins lists all plugins, each asked whether it can run here. One that has
+// changed since it was trusted is not run.
+func findPlugins(cmd *cobra.Command, dirs []string) []backendInfo {
 	list := []backendInfo{}
 	for _, p := range host.List(host.Dirs(dirs...)) {
-		list = append(list, inspect(ctx, p))
+		list = append(list, inspect(cmd.Context(), homeOf(cmd), p))
 	}
 	return list
 }
 
-func inspect(ctx context.Context, p *host.Plugin) backendInfo {
+func inspect(ctx context.Context, home string, p *host.Plugin) backendInfo {
 	b := backendInfo{Name: p.Name, Path: p.Path}
 	if p.Hidden {
 		b.Problem = "another plugin of this name is found first"
@@ -109,9 +111,12 @@ func inspect(ctx context.Context, p *host.Plugin) backendInfo {
 	}
 	ctx, stop := context.WithTimeout(ctx, probeLimit)
 	defer stop()
-	err := p.Sum()
+	err := host.Check(home, p)
 	if b.SHA256 = p.SHA256; err == nil {
 		err = probe(ctx, p, &b)
+	}
+	if changed := new(host.ChangedError); errors.As(err, &changed) {
+		err = fmt.Errorf("%w; %s", err, changed.Advice())
 	}
 	if err != nil {
 		b.Problem = err.Error()
@@ -138,6 +143,14 @@ func probe(ctx context.Context, p *host.Plugin, b *backendInfo) error {
 	return json.Unmarshal(out.Bytes(), b)
 }
 
+// findPlugin finds the plugin of that name.
+func findPlugin(name string, dirs []string) (*host.Plugin, error) {
+	if name == "shm" {
+		return nil, usage("drun's own tests prove it", "shm is built in, and no plugin")
+	}
+	return host.Find(name, host.Dirs(dirs...))
+}
+
 func newTest(dirs *[]string) *cobra.Command {
 	var deterministic bool
 	cmd := &cobra.Command{
@@ -147,12 +160,15 @@ func newTest(dirs *[]string) *cobra.Command {
 			"numbers in an order of its own; with --deterministic it must give the bits of shm.",
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := host.Find(args[0], host.Dirs(*dirs...))
+			p, err := findPlugin(args[0], *dirs)
 			if err == nil {
 				err = host.Verify(homeOf(cmd), p)
 			}
 			if err != nil {
 				return err
+			}
+			if b := inspect(cmd.Context(), homeOf(cmd), p); !b.Usable {
+				return engine.Errorf(engine.ExitBackend, "%s cannot run here: %s", p.Name, b.Problem)
 			}
 			program, err := host.FindProgram()
 			if err != nil {
@@ -181,7 +197,7 @@ func newTrust(dirs *[]string) *cobra.Command {
 		Short: "Accept a plugin whose program has changed",
 		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := host.Find(args[0], host.Dirs(*dirs...))
+			p, err := findPlugin(args[0], *dirs)
 			if err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -117,9 +118,13 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 	if b.check {
 		truth = "True"
 	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, launch.Signals...)
+	defer signal.Stop(signals)
 	var out bytes.Buffer
 	result, err := launch.Run(launch.Options{
-		Recipe: recipe, Nproc: n, Backend: backend, Plugins: dirs, PluginHost: program, Home: filepath.Join(dir, ".drun"), Counted: true,
+		Signals: signals,
+		Recipe:  recipe, Nproc: n, Backend: backend, Plugins: dirs, PluginHost: program, Home: filepath.Join(dir, ".drun"), Counted: true,
 		Timeout: 5 * time.Minute, Stdout: &out, Stderr: cmd.ErrOrStderr(), Version: version(),
 		Params: []string{"op=" + b.op, "sizes=" + strings.Join(sizes, ","), "dtype=" + b.dtype, "width=" + strconv.Itoa(width),
 			"iters=" + strconv.Itoa(b.iters), "warmup=" + strconv.Itoa(b.warmup), "check=" + truth},
@@ -129,6 +134,9 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 	}
 	if f := result.Failure; f != nil {
 		return &engine.Error{Code: result.Code, Msg: launch.Message(f, n), Hint: f.Hint}
+	}
+	if result.Code != engine.ExitDone { // a signal
+		return exitStatus(result.Code)
 	}
 	if err := b.print(cmd, backend, n, out.String()); err != nil {
 		return err
@@ -158,13 +166,18 @@ func (b *benchFlags) sizes() (list []string, width int, err error) {
 		return nil, 0, usage("", "-e %s: %v", b.to, err)
 	}
 	if b.factor < 2 || b.iters < 1 || b.warmup < 0 || from < 1 || to < from {
-		return nil, 0, usage("", "want -f above 1, --iters above 0 and -b not above -e")
+		return nil, 0, usage("", "want -f above 1, --iters above 0, --warmup not below 0, and -b above 0 and not above -e")
+	}
+	if to > mostBytes {
+		return nil, 0, usage("", "-e %s: at most 4G are measured", b.to)
 	}
 	for size := from; size <= to; size *= uint64(b.factor) {
 		list = append(list, strconv.FormatUint(size, 10))
 	}
 	return list, width, nil
 }
+
+const mostBytes = 4 << 30 // of a tensor that is measured
 
 // bytesOf reads 4, 64K, 1M: powers of 1024, as nccl-tests does.
 func bytesOf(text string) (uint64, error) {

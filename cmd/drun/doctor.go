@@ -21,7 +21,7 @@ func newDoctor() *cobra.Command {
 			r := struct {
 				*doctor.Report
 				Plugins []backendInfo `json:"plugins"`
-			}{doctor.Examine(), findPlugins(cmd.Context(), dirs)}
+			}{doctor.Examine(), findPlugins(cmd, dirs)}
 			out := cmd.OutOrStdout()
 			if wantsJSON(cmd) {
 				if err := printJSON(out, r); err != nil {
@@ -33,7 +33,7 @@ func newDoctor() *cobra.Command {
 				row(w, "kernels", fmt.Sprintf("%s (it can run %s; DRUN_KERNEL forces one)", r.Kernels, strings.Join(r.Paths, ", ")))
 				row(w, "backends", strings.Join(r.Backends, ", ")+" (built in)")
 				for _, p := range r.Plugins {
-					row(w, "plugin", fmt.Sprintf("%s %s, %s: %s", p.Name, p.Version, p.Path, p.verdict()))
+					row(w, "plugin", fmt.Sprintf("%s, %s: %s", strings.TrimSpace(p.Name+" "+p.Version), p.Path, p.verdict()))
 				}
 				outcome := fmt.Sprintf("ok, in %.2f s", r.SelfTest.Seconds)
 				if !r.SelfTest.OK {

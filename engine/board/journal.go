@@ -110,6 +110,9 @@ func (b *Board) read(e *entry, rank int, group uint32) (d collective.Description
 func (b *Board) Row(rank int) collective.Row {
 	s := b.slot(rank)
 	r := collective.Row{Rank: rank, State: collective.State(s.state.Load()), For: since(s.since), Note: b.name(rank, s.note)}
+	if s.since == 0 && !b.isNear(rank) {
+		r.State = collective.Unseen
+	}
 	r.Pos = collective.Position{File: b.name(rank, s.file), Line: s.line, Col: s.col}
 	calls, group := s.calls.Load(), s.group
 	if calls == 0 {

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -60,10 +61,27 @@ const noteAfter = 3 * time.Second
 // helloLimit is how long one who has connected may take to say who it is.
 const helloLimit = 10 * time.Second
 
+// resolvable reports an address that the others cannot find either.
+func resolvable(address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		return nil // Listen says more
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), helloLimit)
+	defer cancel()
+	if _, err := net.DefaultResolver.LookupHost(ctx, host); err != nil {
+		return engine.Errorf(engine.ExitUsage, "the address %s, at which the others look for this process, is not known: %v", host, err)
+	}
+	return nil
+}
+
 // gather waits, on the head, until all processes of the run have come, and
 // settles the ranks' places and the backend. Errors of usage end all of them.
 func (a *agent) gather() error {
 	j := a.o.Join
+	if err := resolvable(j.Address); err != nil {
+		return err
+	}
 	a.meeting.Token = rendezvous.NewToken()
 	server, err := rendezvous.Listen(listenAddress(j.Address), a.meeting.Token)
 	if err != nil {

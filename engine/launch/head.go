@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"drun/collective"
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/nodes"
@@ -107,6 +108,11 @@ func (a *agent) hear(n *node) {
 					other.link.Send(&nodes.ToMember{Mirror: m.Mirror})
 				}
 			}
+		}
+	}
+	for i, rank := range left {
+		if i > 0 { // before the report of the first
+			a.board.SetRankState(rank, collective.Gone)
 		}
 	}
 	for _, rank := range left {

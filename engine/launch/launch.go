@@ -102,6 +102,9 @@ func Run(o Options) (*Result, error) {
 	if o.Threads < 1 {
 		o.Threads = max(1, runtime.NumCPU()/o.ranksHere())
 	}
+	if o.Join != nil && o.Join.Count > MaxRanks {
+		return nil, engine.Errorf(engine.ExitUsage, "%d processes: a run has at most %d ranks", o.Join.Count, MaxRanks)
+	}
 	if o.Join != nil && o.Join.Index > 0 {
 		m := &member{o: o, plugin: plugin, bundle: bundle}
 		m.console.out, m.console.err, m.console.prefix = o.Stdout, o.Stderr, true

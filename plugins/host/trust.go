@@ -61,6 +61,21 @@ func Verify(home string, p *Plugin) error {
 	})
 }
 
+// Check is Verify for a plugin that is only looked at: nothing is pinned.
+func Check(home string, p *Plugin) error {
+	if err := p.Sum(); err != nil {
+		return err
+	}
+	pins, err := readPins(filepath.Join(home, LockFile))
+	if err != nil {
+		return err
+	}
+	if old, known := pins[p.Name]; known && old.SHA256 != p.SHA256 {
+		return &ChangedError{p, old.SHA256}
+	}
+	return nil
+}
+
 // Trust pins the plugin's checksum, whatever was pinned before.
 func Trust(home string, p *Plugin) error {
 	return locked(home, func(pins map[string]pin) (bool, error) {
@@ -89,21 +104,16 @@ func locked(home string, edit func(pins map[string]pin) (write bool, err error))
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	pins := map[string]pin{}
-	data, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(data, &pins)
-	} else if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
+	pins, err := readPins(path)
 	if err != nil {
-		return fmt.Errorf("%s cannot be read: %w", path, err)
+		return err
 	}
 	write, err := edit(pins)
 	if err != nil || !write {
 		return err
 	}
-	if data, err = json.MarshalIndent(pins, "", "  "); err != nil {
+	data, err := json.MarshalIndent(pins, "", "  ")
+	if err != nil {
 		return err
 	}
 	tmp := path + ".new"
@@ -112,3 +122,35 @@ func locked(home string, edit func(pins map[string]pin) (write bool, err error))
 	}
 	return os.Rename(tmp, path)
 }
+
+func readPins(path string) (map[string]pin, error) {
+	pins := map[string]pin{}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return pins, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &pins)
+	}
+	if err != nil {
+		return nil, &LockError{path, err}
+	}
+	return pins, nil
+}
+
+// A LockError says that the lock file is damaged or cannot be read.
+type LockError struct {
+	Path string
+	Err  error
+}
+
+func (e *LockError) Error() string { return e.Path + " cannot be read: " + e.Err.Error() }
+func (e *LockError) Unwrap() error { return e.Err }
+
+// Advice says what to do.
+func (e *LockError) Advice() string {
+	return "put it right, or remove it: then each plugin is trusted as it is when it is next used"
+}
+
+// ExitCode is that of storage that failed.
+func (e *LockError) ExitCode() int { return 7 }

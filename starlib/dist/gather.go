@@ -55,6 +55,17 @@ func rows(shape []int) int {
 	return n
 }
 
+// uneven gives the counts if they differ. Equal ones go without saying, and let
+// engines use what they have for parts of one size.
+func uneven(counts []int) []int {
+	for _, n := range counts {
+		if n != counts[0] {
+			return counts
+		}
+	}
+	return nil
+}
+
 // ragged is a shape as the board compares it where dimension 0 may differ.
 func ragged(shape []int) []int {
 	out := slices.Clone(shape)
@@ -119,7 +130,7 @@ func (w *World) allGather(c *starlib.Call) (starlark.Value, error) {
 		copy(flat.Bytes(), o.buf.Data)
 	} else {
 		call := collective.NewAllGather(o.buf, bufferOf(flat))
-		call.Counts, call.Shape, call.Pos = counts, ragged(o.shape), at
+		call.Counts, call.Shape, call.Pos = uneven(counts), ragged(o.shape), at
 		if err := g.do(ctx, call); err != nil {
 			return nil, err
 		}
@@ -172,7 +183,7 @@ func (g *Group) scattered(ctx *collective.Patience, flat *tensor.Tensor, op coll
 		return out, nil
 	}
 	call := collective.NewReduceScatter(bufferOf(all), bufferOf(out), op)
-	call.Counts, call.Pos = counts, at
+	call.Counts, call.Pos = uneven(counts), at
 	return out, g.do(ctx, call)
 }
 
@@ -210,7 +221,7 @@ func (w *World) gather(c *starlib.Call) (starlark.Value, error) {
 		copy(flat.Bytes(), o.buf.Data)
 	} else {
 		call := collective.NewGather(o.buf, bufferOf(flat), dst)
-		call.Counts, call.Shape, call.Pos = counts, ragged(o.shape), position(c)
+		call.Counts, call.Shape, call.Pos = uneven(counts), ragged(o.shape), position(c)
 		if err := g.do(ctx, call); err != nil {
 			return nil, err
 		}
@@ -319,7 +330,7 @@ func (g *Group) joined(grad *tensor.Tensor, counts []int, at collective.Position
 		return out, nil
 	}
 	call := collective.NewAllGather(bufferOf(own), bufferOf(out))
-	call.Counts, call.Pos = counts, at
+	call.Counts, call.Pos = uneven(counts), at
 	return out, g.do(g.world.patience, call)
 }
 

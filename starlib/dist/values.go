@@ -116,7 +116,7 @@ func (g *Group) gatherValuesAt(c *starlib.Call, ctx *collective.Patience, v star
 		joined = make([]byte, sum(counts))
 	}
 	call := collective.NewGather(collective.Of(data), collective.Of(joined), dst)
-	call.Counts, call.Pos = counts, position(c)
+	call.Counts, call.Pos = uneven(counts), position(c)
 	if err := g.do(ctx, call); err != nil || g.own != dst {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (g *Group) scatterValues(c *starlib.Call, ctx *collective.Patience, list []
 	}
 	own := make([]byte, sizes[g.own])
 	call = collective.NewScatter(collective.Of(all), collective.Of(own), src)
-	call.Counts, call.Pos = sizes, position(c)
+	call.Counts, call.Pos = uneven(sizes), position(c)
 	if err := g.do(ctx, call); err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func (g *Group) gatherBytes(ctx *collective.Patience, data []byte, at collective
 	}
 	joined := make([]byte, sum(counts))
 	call := collective.NewAllGather(collective.Of(data), collective.Of(joined))
-	call.Counts, call.Pos = counts, at
+	call.Counts, call.Pos = uneven(counts), at
 	return cut(joined, counts), g.do(ctx, call)
 }
 
