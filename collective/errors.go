@@ -45,6 +45,7 @@ type TimeoutError struct {
 	After   time.Duration
 	Arrived []int // global ranks
 	Missing []Row // where each of the others is
+	Present []Row // where all are, if all arrived: one of them is stopped, or very slow
 }
 
 func (e *TimeoutError) Error() string {
@@ -56,12 +57,12 @@ func (e *TimeoutError) Error() string {
 	case e.Call.Kind.PointToPoint():
 		fmt.Fprintf(&b, ": no answer from %s", ranksOf(e.Missing))
 	case len(e.Missing) == 0:
-		b.WriteString(": every rank arrived, but the data did not")
+		b.WriteString(": every rank arrived, but one of them is stopped, or too slow")
 	default:
 		fmt.Fprintf(&b, ": waiting for %s; arrived: %s", ranksOf(e.Missing), rankList(e.Arrived))
 	}
-	if len(e.Missing) > 0 {
-		b.WriteString("\n" + Table(e.Missing))
+	if rows := append(e.Missing, e.Present...); len(rows) > 0 {
+		b.WriteString("\n" + Table(rows))
 	}
 	return b.String()
 }

@@ -186,5 +186,10 @@ func (g *guard) timeout(w *work) error {
 			e.Missing = append(e.Missing, g.board.Row(rank))
 		}
 	}
+	if len(e.Missing) == 0 {
+		for _, rank := range e.Arrived {
+			e.Present = append(e.Present, g.board.Row(rank))
+		}
+	}
 	return e
 }
