@@ -25,7 +25,13 @@ func (g *Group) agree(ctx *collective.Patience, key []byte, at collective.Positi
 	}
 	for _, s := range sums {
 		if uint64(s) != h {
-			keys, err = g.gatherBytes(ctx, key, at)
+			if keys, err = g.gatherBytes(ctx, key, at); err == nil {
+				// All ranks have the keys before one of them ends the run with
+				// what they say; how this ends says no more.
+				call := collective.NewBarrier()
+				call.Pos = at
+				_ = g.do(ctx, call)
+			}
 			return keys, false, err
 		}
 	}
