@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # The engines whose headers are here, as build tags.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race bench microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race mutants bench microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -65,6 +65,11 @@ neon:
 
 race:
 	go test -race ./...
+
+# Deliberate bugs, one at a time, each of which a test must notice; ARGS="kernel/ dist/shard" tries these only.
+mutants: build
+	@sh plugins/engines.sh -install
+	go run ./mutants $(ARGS)
 
 # Beside the peers in bench/peers, where they are installed; ARGS="-only start,train -rounds 3" measures less.
 bench: build

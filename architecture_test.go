@@ -48,6 +48,8 @@ var layers = map[string][]string{
 
 	// bench measures drun as its users do; only the kernels are called directly.
 	"bench": {"kernel"},
+	// mutants runs the tests of others.
+	"mutants": {},
 
 	"plugins/sdk":    {"collective", "plugins/internal", goPlugin, "github.com/hashicorp/go-hclog", "golang.org/x/sys"},
 	"plugins/host":   {"golang.org/x/sys"},

@@ -218,6 +218,13 @@ func TestFullStore(t *testing.T) {
 	if err := s.Set(t.Context(), "small", []byte("fits again")); err != nil {
 		t.Error(err)
 	}
+	table := s.link.(memory).table
+	for at := range table.values {
+		table.do(&request{Op: opDelete, Keys: []string{at.key}}, nil)
+	}
+	if table.bytes != 0 {
+		t.Errorf("the empty store counts %d bytes", table.bytes)
+	}
 }
 
 func TestWaits(t *testing.T) {
@@ -386,4 +393,26 @@ func BenchmarkSetGet(b *testing.B) {
 		_, s := serve(b)
 		run(b, s)
 	})
+}
+
+// A waiter is woken by the set, not by its client asking again.
+func TestSetWakes(t *testing.T) {
+	table := newTable()
+	done := make(chan *reply, 1)
+	go func() { done <- table.do(&request{Op: opGet, Keys: []string{"k"}, Wait: 20 * time.Second}, nil) }()
+	for waiting := false; !waiting; time.Sleep(time.Millisecond) {
+		table.mu.Lock()
+		waiting = len(table.awaited) == 1
+		table.mu.Unlock()
+	}
+	table.do(&request{Op: opSet, Keys: []string{"k"}, Values: [][]byte{[]byte("v")}}, nil)
+	select {
+	case r := <-done:
+		if len(r.Values) != 1 || string(r.Values[0]) != "v" {
+			t.Errorf("%+v", r)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("nobody woke the waiter")
+		<-done
+	}
 }
