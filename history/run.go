@@ -40,6 +40,14 @@ type RunInfo struct {
 	Version   string
 	Command   []string
 	Started   time.Time // zero: now
+	Parent    *Parent   // nil: it begins anew
+}
+
+// Parent is the checkpoint that a run was resumed from.
+type Parent struct {
+	ID   int64  `json:"id"`
+	Name string `json:"name"` // filled in by reading
+	Step int64  `json:"step"`
 }
 
 // Run writes the records of one run. Each method is one short transaction and
@@ -98,15 +106,19 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
+	var parent, step any // NULL: none
+	if info.Parent != nil {
+		parent, step = info.Parent.ID, info.Parent.Step
+	}
 	r := &Run{UID: rand.Text(), db: db, started: info.Started}
 	err = db.write(func(tx *sql.Tx) error {
 		if r.Name, err = freeName(tx, info.Name); err != nil {
 			return err
 		}
 		result, err := tx.Exec(`INSERT INTO runs (uid, name, recipe, status, world_size, backend, seed, threads,
-			started, version, host, pid, dir, command) VALUES (?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			started, version, host, pid, dir, command, parent, parent_step) VALUES (?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			r.UID, r.Name, info.Recipe, info.WorldSize, info.Backend, info.Seed, info.Threads,
-			formatTime(info.Started), info.Version, host, os.Getpid(), dir, string(command))
+			formatTime(info.Started), info.Version, host, os.Getpid(), dir, string(command), parent, step)
 		if err != nil {
 			return err
 		}

@@ -71,6 +71,7 @@ type Summary struct {
 	Error       string                   `json:"error"`
 	Tags        []string                 `json:"tags"`
 	Checkpoints []Checkpoint             `json:"checkpoints"`
+	Parent      *Parent                  `json:"parent"` // nil: not resumed
 	UID         string                   `json:"-"`
 }
 
@@ -102,14 +103,20 @@ func (db *DB) summaries(clause string, args ...any) ([]Summary, error) {
 	err = db.read(func(rows *sql.Rows) error {
 		s := Summary{Params: Params{}, Metrics: map[string]MetricSummary{}, Tags: []string{}, Checkpoints: []Checkpoint{}}
 		var started string
+		var parent, step sql.NullInt64
+		var parentName sql.NullString
 		err := rows.Scan(&s.ID, &s.UID, &s.Name, &s.Recipe, &s.Status, &s.WorldSize, &s.Backend, &s.Seed, &started,
-			&s.Seconds, &s.ExitCode, &s.Error)
+			&s.Seconds, &s.ExitCode, &s.Error, &parent, &parentName, &step)
+		if parent.Valid {
+			s.Parent = &Parent{parent.Int64, parentName.String, step.Int64}
+		}
 		if err == nil {
 			s.Started, err = time.Parse(time.RFC3339, started)
 		}
 		list = append(list, s)
 		return err
-	}, `SELECT id, uid, name, recipe, status, world_size, backend, seed, started, seconds, exit_code, error
+	}, `SELECT id, uid, name, recipe, status, world_size, backend, seed, started, seconds, exit_code, error,
+		parent, (SELECT name FROM runs p WHERE p.id = runs.parent), parent_step
 		FROM runs `+clause, args...)
 	if err != nil || len(list) == 0 {
 		return list, err

@@ -96,7 +96,7 @@ func TestOutput(t *testing.T) {
 		args string
 		want []string // all on stdout; one starting with "=" is the whole of it
 	}{
-		{"runs", []string{"ID  NAME", "wild-goose", "failed", "calm-otter", "done", "acc=0.3 loss=NaN"}},
+		{"runs", []string{"ID  NAME", "wild-goose", "failed", "calm-otter", "done", "TAGS", " base ", "acc=0.3 loss=NaN"}},
 		{"runs --limit 1", []string{"wild-goose"}},
 		{"show 1", []string{"run 1 calm-otter: done", "2, backend shm, 1 threads each", "tags", "base", "hidden     128", "lr         0.1",
 			"whole      1.0", "2.0 KiB", "ATTEMPT", "examples/digits.star"}},

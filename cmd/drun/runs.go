@@ -70,14 +70,14 @@ func printRuns(cmd *cobra.Command, list []history.Summary) error {
 	paint := painterFor(out)
 	room := width(out) - 90 // what the fixed columns take
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	row(w, "ID", "NAME", paint.pad("STATUS"), "RECIPE", "RANKS", "STARTED", "SECONDS", "METRICS")
+	row(w, "ID", "NAME", paint.pad("STATUS"), "RECIPE", "RANKS", "STARTED", "SECONDS", "TAGS", "METRICS")
 	for _, r := range list {
 		seconds := "-"
 		if r.Seconds != nil {
 			seconds = strconv.FormatFloat(*r.Seconds, 'f', 1, 64)
 		}
 		row(w, strconv.FormatInt(r.ID, 10), r.Name, paint.status(r.Status), oneLine.Replace(r.Recipe),
-			strconv.Itoa(r.WorldSize), humanize.Time(r.Started), seconds, lastMetrics(r.Metrics, room))
+			strconv.Itoa(r.WorldSize), humanize.Time(r.Started), seconds, oneLine.Replace(strings.Join(r.Tags, ",")), lastMetrics(r.Metrics, room-8*len(r.Tags)))
 	}
 	return w.Flush()
 }

@@ -45,6 +45,9 @@ func printDetail(out io.Writer, d *history.Detail) error {
 	}
 	field("recipe", d.Recipe)
 	field("command", strings.Join(d.Command, " "))
+	if p := d.Parent; p != nil {
+		field("resumed", fmt.Sprintf("run %d %s at step %d", p.ID, p.Name, p.Step))
+	}
 	field("ranks", fmt.Sprintf("%d, backend %s, %d threads each", d.WorldSize, d.Backend, d.Threads))
 	field("seed", strconv.FormatInt(d.Seed, 10))
 	field("started", fmt.Sprintf("%s (%s)", localTime(d.Started), humanize.Time(d.Started)))

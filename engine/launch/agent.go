@@ -56,15 +56,17 @@ func (a *agent) begin() (err error) {
 }
 
 func (a *agent) enter() (err error) {
+	var parent *history.Parent
 	if a.o.Resume != "" {
 		if a.from, err = findOrigin(a.db, a.o.Home, a.o.Resume); err != nil {
 			return err
 		}
 		a.params = a.from.inherit(a.params)
+		parent = &history.Parent{ID: a.from.id, Step: a.from.step}
 	}
 	a.record, err = a.db.Begin(history.RunInfo{
 		Name: a.o.Name, Recipe: a.bundle.Name, WorldSize: a.world, Backend: a.o.Backend, Seed: a.o.Seed,
-		Threads: a.o.Threads, Version: a.o.Version, Command: a.o.Command, Started: a.started,
+		Threads: a.o.Threads, Version: a.o.Version, Command: a.o.Command, Started: a.started, Parent: parent,
 	})
 	if err != nil {
 		return err

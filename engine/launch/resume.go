@@ -15,8 +15,10 @@ import (
 
 // origin is the checkpoint that --resume names.
 type origin struct {
+	id     int64
 	uid    string
-	ref    checkpoints.Ref
+	ref    checkpoints.Ref // the step
+	step   int64
 	params []engine.Param
 	store  *checkpoints.Store
 }
@@ -32,14 +34,15 @@ func findOrigin(db *history.DB, home, spec string) (*origin, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &origin{uid: show.UID}
+	o := &origin{id: id, uid: show.UID}
 	if o.ref, err = parseRef(step); err != nil {
 		return nil, engine.Errorf(engine.ExitUsage, "--resume %s: %w", spec, err)
 	}
 	if o.store, err = checkpoints.Open(home); err != nil {
 		return nil, err
 	}
-	if _, err = o.store.Find(o.uid, o.ref); err != nil {
+	info, err := o.store.Find(o.uid, o.ref)
+	if err != nil {
 		o.store.Close()
 		if none := (*checkpoints.ErrNone)(nil); errors.As(err, &none) {
 			return nil, &engine.Error{Code: engine.ExitUsage, Msg: "--resume " + spec + ": the run has no such checkpoint",
@@ -47,6 +50,7 @@ func findOrigin(db *history.DB, home, spec string) (*origin, error) {
 		}
 		return nil, err
 	}
+	o.step, o.ref = info.Step, checkpoints.Step(info.Step) // the run may go on, and save more
 	for name, value := range show.Params {
 		if value != nil { // None is what the recipe has by itself
 			text, kind := paramText(value)
