@@ -20,12 +20,15 @@ var scales = map[string]struct {
 	unit string
 	by   float64
 }{
-	"us":     {"s", 1e-6},
-	"ms":     {"s", 1e-3},
-	"s":      {"s", 1},
-	"MiB":    {"MiB", 1},
-	"GFLOPS": {"GFLOPS", 1},
+	"us":  {"s", 1e-6},
+	"ms":  {"s", 1e-3},
+	"s":   {"s", 1},
+	"MiB": {"MiB", 1},
+	rate:  {rate, 1},
 }
+
+// rate is the only unit of which more is better.
+const rate = "GFLOPS"
 
 var figureLine = regexp.MustCompile(`(?m)^(?:\[\d+\] )?(.+): ([0-9.e+-]+) (\w+)$`)
 

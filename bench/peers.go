@@ -17,11 +17,19 @@ const (
 	glooName     = "Gloo"
 	openBLASName = "OpenBLAS"
 
-	// openBLASWideName is OpenBLAS told to use its AVX-512 kernels: it does not know every processor that has them.
+	// The same libraries, told to use their AVX-512 kernels: OpenBLAS does not know every processor that has them,
+	// and PyTorch takes its AVX2 kernels unless told.
 	openBLASWideName = "OpenBLAS for AVX-512"
+	torchWideName    = "PyTorch for AVX-512"
 )
 
-var peerNames = []string{torchName, mpiName, glooName, openBLASName, openBLASWideName}
+var peerNames = []string{torchName, torchWideName, mpiName, glooName, openBLASName, openBLASWideName}
+
+// variants are a peer run in several ways. A bar is set by the best of them.
+var variants = map[string][]string{
+	torchName:    {torchName, torchWideName},
+	openBLASName: {openBLASName, openBLASWideName},
+}
 
 // install says how Debian and Ubuntu provide a peer.
 var install = map[string]string{
@@ -29,8 +37,9 @@ var install = map[string]string{
 	mpiName:      "openmpi-bin libopenmpi-dev",
 	glooName:     "libgloo-dev g++",
 	openBLASName: "libopenblas0-pthread",
-	// The same library, on a processor with AVX-512.
+	// The same libraries, on a processor with AVX-512.
 	openBLASWideName: "libopenblas0-pthread",
+	torchWideName:    "python3-torch python3-numpy",
 }
 
 // peers are the programs that this machine has; those that are missing with the reason.
@@ -63,9 +72,11 @@ func findPeers(ctx context.Context, folder string) *peers {
 	build(glooName, "g++", "-O2", "-std=c++17", peerSources+"/allreduce_gloo.cc", "-o", p.built("allreduce_gloo"), "-lgloo")
 	build(openBLASName, "cc", "-O2", peerSources+"/gemm_openblas.c", "-o", p.built("gemm_openblas"), "-ldl")
 	build(openBLASName, p.built("gemm_openblas"), "8", "8", "8")
-	p.lacks[openBLASWideName] = p.lacks[openBLASName]
-	if p.has(openBLASWideName) && kernelPath() != "avx512" {
-		p.lacks[openBLASWideName] = fmt.Errorf("this processor has no AVX-512")
+	for wide, narrow := range map[string]string{openBLASWideName: openBLASName, torchWideName: torchName} {
+		p.lacks[wide] = p.lacks[narrow]
+		if p.has(wide) && kernelPath() != "avx512" {
+			p.lacks[wide] = fmt.Errorf("this processor has no AVX-512")
+		}
 	}
 	return p
 }

@@ -51,6 +51,14 @@ func probes(drun, folder string, p *peers) []probe {
 	python := func(script string, args ...string) []string {
 		return append([]string{p.python, filepath.Join(peerSources, script)}, args...)
 	}
+	// PyTorch's kernels, on one core: as it comes, and told to use AVX-512.
+	torch := func(group, suffix string, ranks int, script string, args ...string) []probe {
+		line := python(script, args...)
+		return []probe{
+			{group, torchName, suffix, printed(line, ranks)},
+			{group, torchWideName, suffix, printed(append([]string{"env", "ATEN_CPU_CAPABILITY=avx512"}, line...), ranks)},
+		}
+	}
 	mpirun := func(ranks int, program string) []string {
 		return []string{"mpirun", "--oversubscribe", "-np", strconv.Itoa(ranks), p.built(program)}
 	}
@@ -80,16 +88,14 @@ func probes(drun, folder string, p *peers) []probe {
 		probe{groupHelpers, drunName, ", 2 ranks", printed(recipe("bench/helpers.star", 2, 1), 0)},
 		probe{groupHelpers, torchName, ", 2 ranks", printed(python("collectives_torch.py", "helpers"), 2)},
 		probe{groupOperators, drunName, "", printed(recipe("bench/operators.star", 1, 1), 0)},
-		probe{groupOperators, torchName, "", printed(python("operators_torch.py"), 0)},
 	)
+	all = append(all, torch(groupOperators, "", 0, "operators_torch.py")...)
 	for _, m := range models {
 		path, steps := "bench/"+m.name+".star", strconv.Itoa(m.steps)
-		all = append(all,
-			probe{groupTrain, drunName, ", 1 rank", printed(recipe(path, 1, 1, "-p", "steps="+steps), 0)},
-			probe{groupTrain, torchName, ", 1 rank", printed(python("train_torch.py", m.name, steps), 0)},
-			probe{groupTrain, drunName, ", 2 ranks", printed(recipe(path, 2, 1, "-p", "steps="+steps), 0)},
-			probe{groupTrain, torchName, ", 2 ranks", printed(python("train_torch.py", m.name, steps), 2)},
-		)
+		all = append(all, probe{groupTrain, drunName, ", 1 rank", printed(recipe(path, 1, 1, "-p", "steps="+steps), 0)})
+		all = append(all, torch(groupTrain, ", 1 rank", 0, "train_torch.py", m.name, steps)...)
+		all = append(all, probe{groupTrain, drunName, ", 2 ranks", printed(recipe(path, 2, 1, "-p", "steps="+steps), 0)})
+		all = append(all, torch(groupTrain, ", 2 ranks", 2, "train_torch.py", m.name, steps)...)
 		if m.threads {
 			all = append(all, probe{groupTrain, drunName, ", 1 rank, 2 threads", printed(recipe(path, 1, 2, "-p", "steps="+steps), 0)})
 		}
@@ -98,8 +104,8 @@ func probes(drun, folder string, p *peers) []probe {
 		probe{groupKernels, drunName, "", ownKernels},
 		probe{groupKernels, openBLASName, "", printed(openBLAS(p), 0)},
 		probe{groupKernels, openBLASWideName, "", printed(append([]string{"env", "OPENBLAS_CORETYPE=SkylakeX"}, openBLAS(p)...), 0)},
-		probe{groupKernels, torchName, "", printed(python("kernels_torch.py"), 0)},
 	)
+	all = append(all, torch(groupKernels, "", 0, "kernels_torch.py")...)
 	return available(all, p)
 }
 

@@ -46,7 +46,7 @@ func (b bar) reached(f figure, medians map[measured]figure) (reached, known bool
 		if b.name != "" {
 			name = b.name
 		}
-		peer, ok := medians[measured{b.of, name}]
+		peer, ok := best(b.of, name, f.unit, medians)
 		if !ok {
 			return false, false
 		}
@@ -60,6 +60,21 @@ func (b bar) reached(f figure, medians map[measured]figure) (reached, known bool
 		return f.value >= limit, true
 	}
 	return f.value <= limit, true
+}
+
+// best gives the better figure of a program's variants: the larger rate, or the smaller of anything else.
+func best(of, name, unit string, medians map[measured]figure) (found figure, ok bool) {
+	names := variants[of]
+	if names == nil {
+		names = []string{of}
+	}
+	for _, who := range names {
+		f, measured := medians[measured{who, name}]
+		if measured && (!ok || (f.value < found.value) != (unit == rate)) {
+			found, ok = f, true
+		}
+	}
+	return found, ok
 }
 
 // describe says the bar in the unit of its row's figure.
@@ -81,7 +96,7 @@ func (b bar) describe(unit string) string {
 	return sign + figure{value: b.limit, unit: unit}.String()
 }
 
-// cells are the row's columns: what, drun, peers, ratio, bar, reached. The ratio is that to the first peer.
+// cells are the row's columns: what, drun, peers, ratio, bar, reached. The ratio is that to the first peer at its best.
 func (r row) cells(medians map[measured]figure) []string {
 	own, ok := medians[measured{drunName, r.name}]
 	if !ok {
@@ -96,7 +111,8 @@ func (r row) cells(medians map[measured]figure) []string {
 		}
 		beside = append(beside, who+" "+peer.String())
 		if ratio == "" && peer.value != 0 {
-			ratio = digits(own.value / peer.value)
+			first, _ := best(who, r.beside(who), own.unit, medians)
+			ratio = digits(own.value / first.value)
 		}
 	}
 	for _, b := range r.bars {

@@ -12,7 +12,13 @@ var someMedians = map[measured]figure{
 	{drunName, "step, new tensors"}: {"step, new tensors", 3 * ms, "s"},
 	{drunName, "step, 2 threads"}:   {"step, 2 threads", 1 * ms, "s"},
 	{drunName, "gemm"}:              {"gemm", 95, "GFLOPS"},
-	{openBLASName, "gemm"}:          {"gemm", 100, "GFLOPS"},
+	{openBLASName, "gemm"}:          {"gemm", 100, rate},
+	{drunName, "narrow"}:            {"narrow", 95, rate},
+	{openBLASName, "narrow"}:        {"narrow", 100, rate},
+	{openBLASWideName, "narrow"}:    {"narrow", 190, rate},
+	{drunName, "exp"}:               {"exp", 3 * ms, "s"},
+	{torchName, "exp"}:              {"exp", 4 * ms, "s"},
+	{torchWideName, "exp"}:          {"exp", 2 * ms, "s"},
 }
 
 func TestCells(t *testing.T) {
@@ -28,6 +34,9 @@ func TestCells(t *testing.T) {
 		{row{"g", "step", []bar{atMostOf(glooName, 1)}}, []string{"2.00 ms", "PyTorch 4.00 ms, Open MPI 1.00 ms", "0.500", "≤ 1.00 × Gloo", "?"}},
 		{row{"g", "step, 2 threads", []bar{{limit: 0.625, of: drunName, name: "step"}}}, []string{"1.00 ms", "", "", "≤ 0.625 × step", "yes"}},
 		{row{"g", "step, new tensors", []bar{atMostOf(mpiName, 2)}}, []string{"3.00 ms", "Open MPI 1.00 ms, PyTorch 4.00 ms", "3.00", "≤ 2.00 × Open MPI", "no"}},
+		{row{"g", "narrow", []bar{atLeastOf(openBLASName, 0.95)}}, // the best of a peer's variants sets the bar
+			[]string{"95.0 GFLOPS", "OpenBLAS 100 GFLOPS, OpenBLAS for AVX-512 190 GFLOPS", "0.500", "≥ 0.950 × OpenBLAS", "no"}},
+		{row{"g", "exp", []bar{atMostOf(torchName, 1)}}, []string{"3.00 ms", "PyTorch 4.00 ms, PyTorch for AVX-512 2.00 ms", "1.50", "≤ 1.00 × PyTorch", "no"}},
 		{row{"g", "nothing", []bar{atMost(1)}}, []string{"not measured", "", "", "", ""}},
 	} {
 		got := c.row.cells(someMedians)

@@ -3,6 +3,7 @@ import sys
 
 import torch
 import torch.distributed as dist
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from figures import WORLD, join, per_call, report
 
@@ -27,10 +28,12 @@ def all_gather_object(value):
 
 
 def sync_grad(grads):
-    works = [dist.all_reduce(grad, async_op=True) for grad in grads]
-    for grad, work in zip(grads, works):
-        work.wait()
-        grad /= WORLD
+    """Flattened, which is several times faster than a call for each gradient."""
+    flat = _flatten_dense_tensors(grads)
+    dist.all_reduce(flat)
+    flat /= WORLD
+    for grad, synced in zip(grads, _unflatten_dense_tensors(flat, grads)):
+        grad.copy_(synced)
 
 
 def helpers():

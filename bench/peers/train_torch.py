@@ -88,7 +88,7 @@ name, steps = sys.argv[1], int(sys.argv[2])
 join()
 model, optimizer, x, y = {"tiny": tiny, "mlp": mlp, "cnn": cnn, "gpt": gpt}[name]()
 if WORLD > 1:
-    model = nn.parallel.DistributedDataParallel(model)
+    model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
 
 
 def step():
