@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # The engines whose headers are here, as build tags.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race mutants bench microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race busy faults mutants bench microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -65,6 +65,15 @@ neon:
 
 race:
 	go test -race ./...
+
+# The tests beside a program that takes every core, as on a busy machine.
+busy: build
+	@hogs=; for core in $$(seq $$(nproc)); do timeout 3600 sh -c 'while :; do :; done' & hogs="$$hogs $$!"; done; \
+		trap "kill $$hogs" EXIT; go test -count 1 -tags "$(ENGINES)" ./...
+
+# Ranks killed, stopped, paused and delayed at random moments, 200 rounds.
+faults:
+	DRUN_FAULT_ROUNDS=200 go test -count 1 -timeout 60m -run TestFaults ./engine/recipetest
 
 # Deliberate bugs, one at a time, each of which a test must notice; ARGS="kernel/ dist/shard" tries these only.
 mutants: build
