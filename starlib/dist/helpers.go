@@ -27,14 +27,15 @@ func (w *World) helpers() []*starlib.Def {
 		},
 		{
 			Sig: `sync_grad(params: iterable, group: Group = None, timeout: number = None)`,
-			Doc: "Averages the .grad of every parameter over the ranks. A grad that is None on all ranks stays\n" +
-				"None; None on some ranks is an error that names the parameter.",
+			Doc: "Averages the .grad of every parameter, of any float dtype or complex64, over the ranks. A grad that\n" +
+				"is None on all ranks stays None; None on some ranks is an error that names the parameter.",
 			Fn: w.syncGrad,
 		},
 		{
 			Sig: `sync_buffer(buffers: iterable, average: bool = True, group: Group = None, timeout: number = None)`,
-			Doc: "Averages float buffers over the ranks, or gives the first rank's to all; integer buffers are left alone.",
-			Fn:  w.syncBuffer,
+			Doc: "Averages float and complex buffers over the ranks, or gives the first rank's to all; integer buffers\n" +
+				"are left alone.",
+			Fn: w.syncBuffer,
 		},
 		{
 			Sig: `average_metrics(metrics: dict, count: number = 1.0, group: Group = None, timeout: number = None) -> dict`,

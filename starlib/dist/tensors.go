@@ -55,9 +55,7 @@ func (w *World) syncBuffer(c *starlib.Call) (starlark.Value, error) {
 			return collective.NewBroadcast(b, 0)
 		}, isInexact)
 	}
-	return nil, g.spread(c, ctx, all, average, func(d collective.DType) bool {
-		return d == collective.Float32 || d == collective.Float64
-	})
+	return nil, g.spread(c, ctx, all, average, isInexact)
 }
 
 func average(b collective.Buffer) collective.Call { return collective.NewAllReduce(b, collective.Avg) }
@@ -72,14 +70,22 @@ func (w *World) syncGrad(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	names := make([]string, len(params))
-	for i := range names {
+	for i, p := range params {
 		names[i] = strconv.Itoa(i)
+		if grad := p.Grad(); grad != nil {
+			if err := writable(grad); err != nil {
+				return nil, err
+			}
+			if !isInexact(dtypeOf(grad.DType())) {
+				return nil, fmt.Errorf("the gradient of parameter %d is %v%v, which cannot be averaged: convert it to a float dtype", i, grad.DType(), grad.Shape())
+			}
+		}
 	}
 	grads, err := g.agreeOnGrads(ctx, params, names, position(c))
 	if err != nil {
 		return nil, err
 	}
-	return nil, g.spread(c, ctx, grads, average, func(d collective.DType) bool { return d == collective.Float32 || d == collective.Float64 })
+	return nil, g.spread(c, ctx, grads, average, isInexact)
 }
 
 // agreeOnGrads gives the gradients that are there, which are the same on all
