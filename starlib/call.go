@@ -1,6 +1,7 @@
 package starlib
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -74,20 +75,33 @@ type Scalar interface {
 	Item() (starlark.Value, error)
 }
 
-// AsNumber gives an int, a float or a one-element tensor as float64.
-func AsNumber(v starlark.Value) (float64, error) {
+// AsPlain gives an int, a float or a one-element tensor as an Int or Float.
+func AsPlain(v starlark.Value) (starlark.Value, error) {
 	if s, ok := v.(Scalar); ok {
 		item, err := s.Item()
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		v = item
 	}
 	switch v.(type) {
 	case starlark.Int, starlark.Float:
-		return Number(v), nil
+		return v, nil
 	}
-	return 0, fmt.Errorf("want a number, got %s", describe(v))
+	return nil, fmt.Errorf("want a number, got %s", describe(v))
+}
+
+// AsNumber gives an int, a float or a one-element tensor as float64.
+func AsNumber(v starlark.Value) (float64, error) {
+	v, err := AsPlain(v)
+	if err != nil {
+		return 0, err
+	}
+	x := Number(v)
+	if _, is := v.(starlark.Int); is && math.IsInf(x, 0) {
+		return 0, errors.New("the integer is too large for a float")
+	}
+	return x, nil
 }
 
 // bind matches arguments with parameters, as a Starlark function would.

@@ -1,9 +1,9 @@
 package dist
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"drun/collective"
 	"drun/tensor"
@@ -18,7 +18,8 @@ type operand struct {
 	value starlark.Value
 	t     *tensor.Tensor // nil for a number
 	data  *tensor.Tensor // t, or a contiguous copy of it
-	word  [8]byte        // a number
+	words [2]int64       // a number
+	exact integer        // how an integer lies in buf
 	buf   collective.Buffer
 	shape []int
 }
@@ -33,7 +34,7 @@ func operandOf(v starlark.Value) (*operand, error) {
 var noDims = []int{}
 
 func (o *operand) set(v starlark.Value) error {
-	o.value, o.t, o.shape = v, nil, noDims
+	o.value, o.t, o.shape, o.exact = v, nil, noDims, whole
 	switch v := v.(type) {
 	case *startensor.Value:
 		o.t = v.Tensor()
@@ -44,19 +45,62 @@ func (o *operand) set(v starlark.Value) error {
 		o.data, o.shape = data, o.t.Shape()
 		o.buf = bufferOf(data)
 	case starlark.Float:
-		binary.NativeEndian.PutUint64(o.word[:], math.Float64bits(float64(v)))
-		o.buf = collective.Buffer{DType: collective.Float64, Data: o.word[:]}
+		o.words[0] = int64(math.Float64bits(float64(v)))
+		o.buf = collective.Of(o.words[:1])
+		o.buf.DType = collective.Float64
 	case starlark.Int:
 		n, ok := v.Int64()
 		if !ok {
 			return fmt.Errorf("the number %s does not fit into 64 bits", v)
 		}
-		binary.NativeEndian.PutUint64(o.word[:], uint64(n))
-		o.buf = collective.Buffer{DType: collective.Int64, Data: o.word[:]}
+		o.words[0] = n
+		o.buf = collective.Of(o.words[:1])
 	default:
 		return fmt.Errorf("want a tensor or a number, got %s", v.Type())
 	}
 	return nil
+}
+
+// integer is how a recipe's integer, which has no limit, lies in a buffer of
+// int64 so that its reduction is exact.
+type integer uint8
+
+const (
+	whole   integer = iota // one element: no larger number can come of it
+	halves                 // for a sum: the upper bits, and the lower 32, are added by themselves
+	factors                // for a product: an element a rank, its own number at its own place among ones
+)
+
+// widen lays out an integer for an operation whose result may need more than 64 bits.
+func (o *operand) widen(op collective.ReduceOp, g *Group) {
+	if o.t != nil || o.buf.DType != collective.Int64 {
+		return
+	}
+	n := o.words[0]
+	switch op {
+	case collective.Sum:
+		o.exact, o.words = halves, [2]int64{n >> 32, n & math.MaxUint32}
+		o.buf = collective.Of(o.words[:])
+	case collective.Product:
+		all := slices.Repeat([]int64{1}, g.Size())
+		all[g.own] = n
+		o.exact, o.buf = factors, collective.Of(all)
+	}
+}
+
+// integer is the number that widen laid out, after the reduction.
+func (o *operand) integer() starlark.Value {
+	n := starlark.MakeInt64(o.words[0])
+	switch o.exact {
+	case halves:
+		return n.Lsh(32).Add(starlark.MakeInt64(o.words[1]))
+	case factors:
+		n = starlark.MakeInt(1)
+		for _, factor := range collective.Slice[int64](o.buf) {
+			n = n.Mul(starlark.MakeInt64(factor))
+		}
+	}
+	return n
 }
 
 // settle moves a large tensor that is reduced again and again to where the
@@ -82,11 +126,10 @@ func (o *operand) result() (starlark.Value, error) {
 	value, t, data := o.value, o.t, o.data
 	o.value, o.t, o.data = nil, nil, nil // keep no tensor's memory
 	if t == nil {
-		bits := binary.NativeEndian.Uint64(o.word[:])
 		if o.buf.DType == collective.Float64 {
-			return starlark.Float(math.Float64frombits(bits)), nil
+			return starlark.Float(math.Float64frombits(uint64(o.words[0]))), nil
 		}
-		return starlark.MakeInt64(int64(bits)), nil
+		return o.integer(), nil
 	}
 	if data != t {
 		return value, writeRaw(t, data.Bytes())

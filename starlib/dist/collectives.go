@@ -22,7 +22,8 @@ func (w *World) collectives() []*starlib.Def {
 		},
 		{
 			Sig: `all_reduce(t: Tensor | number, op: string = "sum", async_op: bool = False, group: Group = None, timeout: number = None) -> Tensor | number | Work`,
-			Doc: "Combines t of all ranks, in rank order, in place, and returns t; a number's result is returned.\n" +
+			Doc: "Combines t of all ranks, in rank order, in place, and returns t; a number's result is returned, an\n" +
+				"integer's exactly (each rank's own has at most 64 bits).\n" +
 				"t has the same shape and dtype on all ranks. op: sum avg product min max, and band bor bxor for\n" +
 				"integers. The average of a tensor of integers is cut to integers, that of a number is a float.\n" +
 				"When gradients are recorded and t requires one, the result is a new tensor whose backward reduces\n" +
@@ -71,11 +72,12 @@ func reduction(name string, o *operand) (collective.ReduceOp, error) {
 }
 
 // divisible makes an int that is averaged a float: the mean of 0 and 1 is 0.5.
-func divisible(x starlark.Value, op string) starlark.Value {
+func divisible(x starlark.Value, op string) (starlark.Value, error) {
 	if n, ok := x.(starlark.Int); ok && op == "avg" {
-		return n.Float()
+		f, err := starlib.AsNumber(n)
+		return starlark.Float(f), err
 	}
-	return x
+	return x, nil
 }
 
 func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
@@ -99,13 +101,17 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 	if async || graph { // it outlives this call
 		o = new(operand)
 	}
-	if err := o.set(divisible(x, c.String(1))); err != nil {
+	if x, err = divisible(x, c.String(1)); err != nil {
+		return nil, err
+	}
+	if err := o.set(x); err != nil {
 		return nil, err
 	}
 	op, err := reduction(c.String(1), o)
 	if err != nil {
 		return nil, err
 	}
+	o.widen(op, g)
 	if graph && op != collective.Sum && op != collective.Avg {
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or t.detach()", op)
 	}
@@ -221,7 +227,11 @@ func (w *World) reduce(c *starlib.Call) (starlark.Value, error) {
 			return nil, err
 		}
 	}
-	o, err := operandOf(divisible(c.Args[0], c.String(2)))
+	x, err := divisible(c.Args[0], c.String(2))
+	if err != nil {
+		return nil, err
+	}
+	o, err := operandOf(x)
 	if err != nil {
 		return nil, err
 	}
@@ -229,6 +239,7 @@ func (w *World) reduce(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.widen(op, g)
 	async := c.Bool(3)
 	o.pin(async)
 	call := g.newCall(async)

@@ -15,6 +15,7 @@ import (
 	"drun/starlib"
 
 	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
 )
 
 func (w *World) helpers() []*starlib.Def {
@@ -45,8 +46,9 @@ func (w *World) helpers() []*starlib.Def {
 		},
 		{
 			Sig: `reduce_dict(d: dict, average: bool = True, group: Group = None, timeout: number = None) -> dict`,
-			Doc: "The mean (or sum) of every number over the ranks, in float64, with the keys sorted: on rank 0 (the\n" +
-				"group's first), None elsewhere. The keys are the same on all ranks.",
+			Doc: "The mean (or sum) of every number over the ranks, with the keys sorted: on rank 0 (the group's\n" +
+				"first), None elsewhere. Floats are added in float64; a sum of integers is an integer, and exact. The\n" +
+				"keys are the same on all ranks.",
 			Fn: w.reduceDict,
 		},
 		{
@@ -103,21 +105,24 @@ func (w *World) masterFirst(c *starlib.Call, leader bool) (starlark.Value, error
 	return starlark.Call(c.Thread, fn, nil, nil)
 }
 
-// readings are a dict's numbers under its sorted names.
+// readings are a dict's numbers, Ints and Floats, under its sorted names.
 type readings struct {
 	names  []string
-	values []float64
+	values starlark.Tuple
 }
 
 // readingsOf reads argument 0 and checks that all ranks have the same names.
 func (g *Group) readingsOf(c *starlib.Call, ctx *collective.Patience) (*readings, error) {
-	numbers := map[string]float64{}
+	numbers := map[string]starlark.Value{}
 	for _, kv := range c.Args[0].(*starlark.Dict).Items() {
 		name, ok := starlark.AsString(kv[0])
 		if !ok {
 			return nil, fmt.Errorf("a key is a string, not %s", kv[0].Type())
 		}
-		x, err := starlib.AsNumber(kv[1])
+		x, err := starlib.AsPlain(kv[1])
+		if err == nil {
+			_, err = starlib.AsNumber(x)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -156,7 +161,7 @@ func (w *World) averageMetrics(c *starlib.Call) (starlark.Value, error) {
 	sums := make([]float64, len(r.names)+1)
 	for i, x := range r.values {
 		if count > 0 { // a rank without samples adds nothing, whatever its mean is
-			sums[i] = x * count
+			sums[i] = starlib.Number(x) * count
 		}
 	}
 	sums[len(r.names)] = count
@@ -166,6 +171,9 @@ func (w *World) averageMetrics(c *starlib.Call) (starlark.Value, error) {
 	total := sums[len(r.names)]
 	if total == 0 {
 		return nil, errors.New("the total count over all ranks is 0: there is nothing to average")
+	}
+	if math.IsInf(total, 0) {
+		return nil, errors.New("the total count over all ranks is too large for a float")
 	}
 	out := starlark.NewDict(len(r.names))
 	for _, k := range c.Args[0].(*starlark.Dict).Keys() {
@@ -186,25 +194,25 @@ func (w *World) reduceDict(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.sum(c, ctx, r.values); err != nil || g.own != 0 {
+	all, err := g.gatherValuesAt(c, ctx, r.values, 0)
+	if err != nil || g.own != 0 {
 		return starlark.None, err
-	}
-	// Sums of integers stay integers, as far as float64 holds them.
-	whole := !c.Bool(1)
-	for _, kv := range c.Args[0].(*starlark.Dict).Items() {
-		_, isInt := kv[1].(starlark.Int)
-		whole = whole && isInt
 	}
 	out := starlark.NewDict(len(r.names))
 	for i, name := range r.names {
-		v := starlark.Value(starlark.Float(r.values[i]))
-		switch {
-		case c.Bool(1):
-			v = starlark.Float(r.values[i] / float64(g.Size()))
-		case whole:
-			v = starlark.MakeInt64(int64(r.values[i]))
+		// In rank order; integers stay integers, and exact.
+		total := all[0].(starlark.Tuple)[i]
+		for _, values := range all[1:] {
+			if total, err = starlark.Binary(syntax.PLUS, total, values.(starlark.Tuple)[i]); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
 		}
-		if err := out.SetKey(starlark.String(name), v); err != nil {
+		if c.Bool(1) {
+			if total, err = starlark.Binary(syntax.SLASH, total, starlark.MakeInt(g.Size())); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		if err := out.SetKey(starlark.String(name), total); err != nil {
 			return nil, err
 		}
 	}
