@@ -1,6 +1,7 @@
 package dist
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -28,6 +29,7 @@ type ddp struct {
 	ctx     *collective.Patience
 	names   []string
 	params  []*tensor.Tensor
+	buffers []*tensor.Tensor // given to all by the first rank before a forward pass in training
 	buckets []*bucket
 	next    int // the bucket that starts next: the order is the same on all ranks
 	thread  *starlark.Thread
@@ -62,10 +64,12 @@ var ddpMethods = &starlib.Methods{
 func (w *World) wrappers() []*starlib.Def {
 	return []*starlib.Def{
 		{
-			Sig: `ddp(module: Module, group: Group = None, timeout: number = None) -> DDP`,
+			Sig: `ddp(module: Module, group: Group = None, timeout: number = None, broadcast_buffers: bool = True) -> DDP`,
 			Doc: "The module with its gradients averaged over the ranks during backward, in buckets that overlap with\n" +
-				"it. Its parameters and buffers are first made those of the group's first rank.\n" +
-				".set_sync(False) accumulates without.",
+				"it. Its parameters and buffers are first made those of the group's first rank. In training, before\n" +
+				"each forward pass that records gradients, the first rank's buffers (batch_norm's running statistics)\n" +
+				"go to all again, unless broadcast_buffers = False: such a pass is a collective. After eval(), within\n" +
+				"tensor.no_grad and after .set_sync(False), which accumulates gradients without averaging, it is none.",
 			Fn: w.ddp,
 		},
 		{
@@ -91,7 +95,10 @@ func (w *World) ddp(c *starlib.Call) (starlark.Value, error) {
 	d.names, d.params = m.Parameters()
 	var all []*tensor.Tensor // parameters and buffers
 	for _, e := range m.State() {
-		all = append(all, e.Value.(*startensor.Value).Tensor())
+		t := e.Value.(*startensor.Value).Tensor()
+		if all = append(all, t); c.Bool(3) && !slices.Contains(d.params, t) {
+			d.buffers = append(d.buffers, t)
+		}
 	}
 	if err := g.agreeOnTensors(ctx, all, position(c)); err != nil {
 		return nil, err
@@ -116,14 +123,14 @@ func (w *World) ddp(c *starlib.Call) (starlark.Value, error) {
 func (d *ddp) divide() {
 	size := 0
 	for _, p := range slices.Backward(d.params) {
-		bytes := p.Len() * p.DType().Size()
-		if len(d.buckets) == 0 || size+bytes > bucketBytes {
+		n := p.Len() * p.DType().Size()
+		if len(d.buckets) == 0 || size+n > bucketBytes {
 			d.buckets = append(d.buckets, &bucket{})
 			size = 0
 		}
 		b := d.buckets[len(d.buckets)-1]
 		b.params = append(b.params, p)
-		size += bytes
+		size += n
 	}
 	for _, b := range d.buckets {
 		slices.Reverse(b.params) // in memory's order, so that they can be one buffer
@@ -152,12 +159,12 @@ func (d *ddp) start(b *bucket) error {
 	for i, p := range b.params {
 		grads[i] = p.Grad()
 	}
-	pos := starlib.Position(d.thread)
+	at := d.position()
 	for _, t := range tensor.Coalesce(grads) {
 		tensor.Pin(t)
 		call := collective.NewAllReduce(bufferOf(t), collective.Avg)
 		call.Async, call.Limit = true, d.ctx.Limit
-		call.Pos = collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col}
+		call.Pos = at
 		work, err := d.g.comm.Start(&call)
 		if err != nil {
 			return err
@@ -185,8 +192,7 @@ func (d *ddp) finish() error {
 	if !d.seen {
 		return nil
 	}
-	pos := starlib.Position(d.thread)
-	at := collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col}
+	at := d.position()
 	var unused []*tensor.Tensor
 	for _, b := range d.buckets[d.next:] {
 		for _, p := range b.params {
@@ -235,7 +241,52 @@ func (d *ddp) String() string { return "ddp(" + d.Model.String() + ")" }
 // CallInternal computes the module's output.
 func (d *ddp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	d.thread = thread
+	if d.on && d.g.comm != nil && len(d.buffers) > 0 && d.Training() && d.world.tensors.Recording() {
+		if err := d.spreadBuffers(); err != nil {
+			return nil, fmt.Errorf("ddp: %w", err)
+		}
+	}
 	return d.Model.CallInternal(thread, args, kwargs)
+}
+
+// spreadBuffers gives the first rank's buffers to all. What is equal already is
+// not written: the graph of an earlier pass may stand on it.
+func (d *ddp) spreadBuffers() error {
+	size := 0
+	for _, t := range d.buffers {
+		size += t.Len() * t.DType().Size()
+	}
+	all, rest := d.world.stage(size), 0
+	for _, t := range d.buffers {
+		data, err := tensor.Contiguous(t)
+		if err != nil {
+			return err
+		}
+		rest += copy(all[rest:], data.Bytes())
+	}
+	call := collective.NewBroadcast(collective.Of(all), 0)
+	call.Pos = d.position()
+	if err := d.g.do(d.ctx, call); err != nil {
+		return err
+	}
+	for _, t := range d.buffers {
+		n := t.Len() * t.DType().Size()
+		data, err := tensor.Contiguous(t)
+		if err == nil && !bytes.Equal(data.Bytes(), all[:n]) {
+			err = writeRaw(t, all[:n])
+		}
+		if err != nil {
+			return err
+		}
+		all = all[n:]
+	}
+	return nil
+}
+
+// position is where the recipe calls the module, or its backward.
+func (d *ddp) position() collective.Position {
+	pos := starlib.Position(d.thread)
+	return collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col}
 }
 
 // Attr gives set_sync, and what the module has.

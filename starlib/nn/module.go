@@ -114,6 +114,9 @@ func (m *Model) Freeze() {}
 // Name is the name that backtraces show.
 func (m *Model) Name() string { return "nn." + m.kind }
 
+// Training tells whether the module is in training.
+func (m *Model) Training() bool { return m.training }
+
 // CallInternal computes the module's output.
 func (m *Model) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	if m.self {
