@@ -12,15 +12,16 @@ struct ranks {
 static const int rank_ops[] = {[KSUM] = ADD, [KAVG] = ADD, [KPRODUCT] = MUL, [KMIN] = MIN, [KMAX] = MAX,
                                [KBAND] = AND, [KBOR] = OR, [KBXOR] = XOR};
 
-// The average divides: a product with 1 / ranks would round twice.
+// The average divides: a product with 1 / ranks would round twice. The number of ranks need not fit in the
+// elements' type, so integers are divided as ints.
 static void divide_block(int dt, int64_t n, void *o, int by) {
     switch (dt) {
     case F32: for (int64_t i = 0; i < n; i++) ((float *)o)[i] /= (float)by; break;
     case F64: for (int64_t i = 0; i < n; i++) ((double *)o)[i] /= (double)by; break;
     case I64: for (int64_t i = 0; i < n; i++) ((int64_t *)o)[i] /= by; break;
     case I32: for (int64_t i = 0; i < n; i++) ((int32_t *)o)[i] /= by; break;
-    case I8: for (int64_t i = 0; i < n; i++) ((int8_t *)o)[i] /= (int8_t)by; break;
-    default: for (int64_t i = 0; i < n; i++) ((uint8_t *)o)[i] /= (uint8_t)by;
+    case I8: for (int64_t i = 0; i < n; i++) ((int8_t *)o)[i] /= by; break;
+    default: for (int64_t i = 0; i < n; i++) ((uint8_t *)o)[i] /= by;
     }
 }
 

@@ -96,9 +96,9 @@ func reduce(inputs [][]byte, dtype collective.DType, op collective.ReduceOp) []b
 	case collective.Int32:
 		fold(out, inputs, integer[int32](op), func(v int32) int32 { return v / int32(len(inputs)) }, op)
 	case collective.Int8:
-		fold(out, inputs, integer[int8](op), func(v int8) int8 { return v / int8(len(inputs)) }, op)
+		fold(out, inputs, integer[int8](op), func(v int8) int8 { return int8(int(v) / len(inputs)) }, op)
 	case collective.Uint8:
-		fold(out, inputs, integer[uint8](op), func(v uint8) uint8 { return v / uint8(len(inputs)) }, op)
+		fold(out, inputs, integer[uint8](op), func(v uint8) uint8 { return uint8(int(v) / len(inputs)) }, op)
 	case collective.Bool:
 		out.DType = collective.Uint8
 		fold(out, inputs, integer[uint8](op), nil, op)

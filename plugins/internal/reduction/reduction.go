@@ -63,20 +63,27 @@ func Divide(b collective.Buffer, ranks int) {
 	case collective.Float64:
 		divide(collective.Slice[float64](b), float64(ranks))
 	case collective.Int64:
-		divide(collective.Slice[int64](b), int64(ranks))
+		divideIntegers(collective.Slice[int64](b), ranks)
 	case collective.Int32:
-		divide(collective.Slice[int32](b), int32(ranks))
+		divideIntegers(collective.Slice[int32](b), ranks)
 	case collective.Int8:
-		divide(collective.Slice[int8](b), int8(ranks))
+		divideIntegers(collective.Slice[int8](b), ranks)
 	case collective.Uint8:
-		divide(collective.Slice[uint8](b), uint8(ranks))
+		divideIntegers(collective.Slice[uint8](b), ranks)
 	case collective.Complex64:
 		divide(collective.Slice[float32](collective.Buffer{DType: collective.Float32, Data: b.Data}), float32(ranks))
 	}
 }
 
-func divide[T float32 | float64 | int64 | int32 | int8 | uint8](x []T, by T) {
+func divide[T float32 | float64](x []T, by T) {
 	for i := range x {
 		x[i] /= by
+	}
+}
+
+// divideIntegers divides as int64: int8 and uint8 do not count to many ranks.
+func divideIntegers[T int64 | int32 | int8 | uint8](x []T, ranks int) {
+	for i, v := range x {
+		x[i] = T(int64(v) / int64(ranks))
 	}
 }
