@@ -1,5 +1,6 @@
 // Conversions. A real becomes an integer by truncation, saturating, NaN as 0; anything becomes bool by != 0;
-// half precisions round to nearest even; complex takes and gives the real part.
+// half precisions round to nearest even; complex takes and gives the real part, and
+// is true by either.
 
 INLINE float widen_f16(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 0x3ff, u;
@@ -60,6 +61,13 @@ INLINE float round_to_odd(double x) {
     return f;
 }
 
+
+// An int64 narrowed by way of double likewise: of more bits than a double has, the last ones become one bit.
+INLINE float int_to_odd(int64_t x) {
+    int wide = x > (1LL << 53) || x < -(1LL << 53);
+    return round_to_odd((double)(wide && (x & 0x7ff) ? (x & ~0x7ffLL) | 0x400 : x));
+}
+
 #define TO_INT(type, low, high, above)                     \
     INLINE type to_##type(double x) {                      \
         if (x != x) return 0;                              \
@@ -82,12 +90,12 @@ TO_INT(uint8_t, 0, UINT8_MAX, 256)
         const from *a = a_;                                                \
         for (int64_t i = 0; i < n; i++) o[i] = write(read(a[i]));          \
     }
-#define INT_PAIR(x) ((struct complex64){(float)(x), 0})
 struct complex64 {
     float re, im;
 };
-INLINE struct complex64 to_c64(double x) { return (struct complex64){(float)x, 0}; }
+#define PAIR(x) ((struct complex64){NAN32(x), 0})
 #define REAL_PART(x) ((x).re)
+#define EITHER_PART(x) ((x).re != 0 || (x).im != 0)
 
 // From a real type.
 #define FROM_REAL(s, from, read)                                 \
@@ -100,7 +108,7 @@ INLINE struct complex64 to_c64(double x) { return (struct complex64){(float)x, 0
     CAST(bool_##s, uint8_t, from, TRUE, read)                    \
     CAST(f16_##s, uint16_t, from, narrow_f16, round_to_odd)           \
     CAST(bf16_##s, uint16_t, from, narrow_bf16, round_to_odd)         \
-    CAST(c64_##s, struct complex64, from, to_c64, read)
+    CAST(c64_##s, struct complex64, from, PAIR, read)
 #define FROM_INT(s, from)                                        \
     CAST(f32_##s, float, from, (float), SAME)                    \
     CAST(f64_##s, double, from, (double), SAME)                  \
@@ -109,9 +117,9 @@ INLINE struct complex64 to_c64(double x) { return (struct complex64){(float)x, 0
     CAST(i8_##s, int8_t, from, (int8_t), SAME)                   \
     CAST(u8_##s, uint8_t, from, (uint8_t), SAME)                 \
     CAST(bool_##s, uint8_t, from, TRUE, SAME)                    \
-    CAST(f16_##s, uint16_t, from, narrow_f16, round_to_odd)           \
-    CAST(bf16_##s, uint16_t, from, narrow_bf16, round_to_odd)         \
-    CAST(c64_##s, struct complex64, from, to_c64, SAME)
+    CAST(f16_##s, uint16_t, from, narrow_f16, int_to_odd)           \
+    CAST(bf16_##s, uint16_t, from, narrow_bf16, int_to_odd)         \
+    CAST(c64_##s, struct complex64, from, PAIR, SAME)
 FROM_REAL(f32, float, SAME)
 FROM_REAL(f64, double, SAME)
 FROM_INT(i64, int64_t)
@@ -120,20 +128,20 @@ FROM_INT(i8, int8_t)
 FROM_INT(u8, uint8_t)
 
 // From the storage types everything goes through float.
-#define FROM_STORED(s, from, read)                               \
+#define FROM_STORED(s, from, read, any)                          \
     CAST(f32_##s, float, from, NAN32, read)                      \
     CAST(f64_##s, double, from, NAN64, read)                     \
     CAST(i64_##s, int64_t, from, to_int64_t, read)               \
     CAST(i32_##s, int32_t, from, to_int32_t, read)               \
     CAST(i8_##s, int8_t, from, to_int8_t, read)                  \
     CAST(u8_##s, uint8_t, from, to_uint8_t, read)                \
-    CAST(bool_##s, uint8_t, from, TRUE, read)                    \
+    CAST(bool_##s, uint8_t, from, TRUE, any)                     \
     CAST(f16_##s, uint16_t, from, narrow_f16, read)              \
     CAST(bf16_##s, uint16_t, from, narrow_bf16, read)            \
-    CAST(c64_##s, struct complex64, from, to_c64, read)
-FROM_STORED(f16, uint16_t, widen_f16)
-FROM_STORED(bf16, uint16_t, widen_bf16)
-FROM_STORED(c64, struct complex64, REAL_PART)
+    CAST(c64_##s, struct complex64, from, PAIR, read)
+FROM_STORED(f16, uint16_t, widen_f16, widen_f16)
+FROM_STORED(bf16, uint16_t, widen_bf16, widen_bf16)
+FROM_STORED(c64, struct complex64, REAL_PART, EITHER_PART)
 
 #define ROW(s)                                                                                                  \
     {cast_f32_##s, cast_f64_##s, cast_i64_##s, cast_i32_##s, cast_i8_##s, cast_u8_##s, cast_bool_##s, cast_f16_##s, \

@@ -41,16 +41,12 @@ func cast(op string, t *Tensor, dtype DType) (*Tensor, error) {
 	if t.dtype == dtype {
 		return t, nil
 	}
-	if t.n == 1 && len(t.shape) == 0 {
-		out := newNumber(t.ctx, t.at(0), dtype)
-		out.number = t.number
-		return out, nil
-	}
 	out, err := newTensor(op, t.ctx, t.shape, dtype)
 	if err != nil {
 		return nil, err
 	}
 	kCast(out, t)
+	out.number = t.number
 	return out, nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"unsafe"
+
+	"drun/kernel"
 )
 
 // A Scalar is a plain number or truth value.
@@ -14,7 +16,21 @@ type Scalar struct {
 }
 
 // Float, Int and BoolScalar make scalars.
-func Float(f float64) Scalar { return Scalar{kind: Float64, f: f, i: int64(f)} }
+func Float(f float64) Scalar { return Scalar{kind: Float64, f: f, i: towardsZero(f)} }
+
+// towardsZero is f as the nearest integer not beyond it, NaN as 0: as in casts. Go's own
+// conversion depends on the processor where f is out of range.
+func towardsZero(f float64) int64 {
+	switch {
+	case f >= 0x1p63:
+		return math.MaxInt64
+	case f < -0x1p63:
+		return math.MinInt64
+	case f != f:
+		return 0
+	}
+	return int64(f)
+}
 
 // Int makes an integer scalar.
 func Int(i int64) Scalar { return Scalar{kind: Int64, f: float64(i), i: i} }
@@ -33,7 +49,7 @@ func (s Scalar) Kind() DType { return s.kind }
 // Float is the value as a float64.
 func (s Scalar) Float() float64 { return s.f }
 
-// Int is the value as an integer, rounded towards zero.
+// Int is the value as an integer, rounded towards zero; the nearest that there is.
 func (s Scalar) Int() int64 { return s.i }
 
 func (s Scalar) String() string {
@@ -63,8 +79,7 @@ func (s Scalar) fits(op string, d DType) error {
 	return nil
 }
 
-// put stores s as an element of type d; the 16-bit types and complex64 by a
-// cast elsewhere.
+// put stores s, which fits, as an element of type d.
 func (s Scalar) put(p unsafe.Pointer, d DType) {
 	switch d {
 	case Float32:
@@ -85,13 +100,19 @@ func (s Scalar) put(p unsafe.Pointer, d DType) {
 		*(*uint8)(p) = uint8(s.i)
 	case Bool:
 		*(*bool)(p) = s.f != 0
-	case Float16:
-		*(*uint16)(p) = toHalf(float32(s.f))
-	case BFloat16:
-		*(*uint16)(p) = toBrain(float32(s.f))
-	case Complex64:
-		*(*complex64)(p) = complex(float32(s.f), 0)
+	default:
+		s.cast(p, d)
 	}
+}
+
+// cast is put for the types that Go does not round to.
+func (s Scalar) cast(p unsafe.Pointer, d DType) {
+	from := kernel.View{Data: unsafe.Pointer(&s.f)}
+	kind := Float64
+	if s.kind != Float64 {
+		from.Data, kind = unsafe.Pointer(&s.i), Int64
+	}
+	kernel.Cast(d.kernel(), kind.kernel(), nil, kernel.View{Data: p}, from)
 }
 
 // at reads element i of t's memory, counted from its first.
@@ -142,33 +163,6 @@ func (t *Tensor) Item() (Scalar, error) {
 		return Scalar{}, fmt.Errorf("item: the tensor has %d elements (shape %s), not one", t.n, shapeString(t.shape))
 	}
 	return t.at(0), nil
-}
-
-// toBrain rounds to bfloat16, ties to even.
-func toBrain(f float32) uint16 {
-	b := math.Float32bits(f)
-	if f != f {
-		return 0x7fc0
-	}
-	return uint16((b + 0x7fff + b>>16&1) >> 16)
-}
-
-// toHalf rounds to IEEE half precision, ties to even.
-func toHalf(f float32) uint16 {
-	b := math.Float32bits(f)
-	sign := uint16(b >> 16 & 0x8000)
-	abs := math.Float64frombits(math.Float64bits(float64(f)) &^ (1 << 63))
-	switch {
-	case f != f:
-		return 0x7e00
-	case abs >= 65520:
-		return sign | 0x7c00
-	case abs < 0x1p-14: // subnormal: a multiple of 2^-24
-		return sign | uint16(math.RoundToEven(abs*0x1p24))
-	}
-	abs32 := b & 0x7fffffff
-	abs32 += 0xfff + abs32>>13&1
-	return sign | uint16((abs32>>13)-(112<<10))
 }
 
 func fromHalf(h uint16) float32 {

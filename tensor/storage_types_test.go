@@ -4,14 +4,14 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 )
 
-// halfTypes are the 16-bit types: how many bits of fraction, the bias of the
-// exponent, and what rounds an exact value to them.
+// halfTypes are the 16-bit types: how many bits of fraction, and the bias of
+// the exponent.
 var halfTypes = map[DType]struct {
 	fraction, bias int
-	round          func(float32) uint16
-}{Float16: {10, 15, toHalf}, BFloat16: {7, 127, toBrain}}
+}{Float16: {10, 15}, BFloat16: {7, 127}}
 
 // value is what 16 bits stand for, from the definition.
 func value(bits uint16, fraction, bias int) float64 {
@@ -77,7 +77,8 @@ func TestHalfRounding(t *testing.T) {
 		x := must(newTensor("test", c, []int{len(in)}, Float32))
 		copy(elems[float32](x), in)
 		for i, f := range in {
-			if got := h.round(f); got != want[i] {
+			var got uint16
+			if Float(float64(f)).put(unsafe.Pointer(&got), d); got != want[i] {
 				t.Fatalf("%s of %v (%#x) is %#04x, want %#04x", d, f, math.Float32bits(f), got, want[i])
 			}
 		}
@@ -91,16 +92,72 @@ func TestHalfRounding(t *testing.T) {
 	}
 }
 
-// From float64 by way of float32, as in PyTorch.
-func TestHalfFromDouble(t *testing.T) {
+// What is wider than the way there is rounded once: a float64 or int64 just beside a tie of the
+// narrow type would become the tie in between. As an element of a tensor, as a tensor without
+// dimensions, and as a plain number.
+func TestRoundedOnce(t *testing.T) {
 	c := NewContext()
-	tie := 1 + math.Ldexp(1, -11)
 	for _, tc := range []struct {
-		v    float64
-		want uint16
-	}{{tie, 0x3c00}, {65504, 0x7bff}, {65519.99, 0x7bff}, {65520, 0x7c00}, {-1e300, 0xfc00}, {math.Ldexp(1, -25), 0}, {math.Ldexp(1.5, -25), 1}, {math.Inf(-1), 0xfc00}} {
-		if got := elems[uint16](must(Cast(floats(c, Float64, []int{1}, tc.v), Float16)))[0]; got != tc.want {
-			t.Errorf("float16 of %v is %#04x, want %#04x", tc.v, got, tc.want)
+		to   DType
+		v    Scalar
+		want uint64 // bits
+	}{
+		{Float16, Float(1 + 0x1p-11), 0x3c00},
+		{Float16, Float(1 + 0x1p-11 + 0x1p-40), 0x3c01},
+		{Float16, Float(1 + 0x3p-11 - 0x1p-40), 0x3c01},
+		{Float16, Float(-1 - 0x1p-11 - 0x1p-40), 0xbc01},
+		{Float16, Float(65504), 0x7bff},
+		{Float16, Float(65519.999999), 0x7bff},
+		{Float16, Float(65520), 0x7c00},
+		{Float16, Float(-1e300), 0xfc00},
+		{Float16, Float(0x1p-25), 0},
+		{Float16, Float(0x1.0000000001p-25), 1},
+		{Float16, Float(0x1.8p-25), 1},
+		{Float16, Float(math.Inf(-1)), 0xfc00},
+		{Float16, Int(1<<62 + 1), 0x7c00},
+		{BFloat16, Float(1 + 0x1p-8 + 0x1p-50), 0x3f81},
+		{BFloat16, Float(1 + 0x3p-8 - 0x1p-50), 0x3f81},
+		{BFloat16, Int(1<<62 + 1<<54), 0x5e80},
+		{BFloat16, Int(1<<62 + 1<<54 + 1), 0x5e81},
+		{BFloat16, Int(-1<<62 - 1<<54 - 1), 0xde81},
+		{BFloat16, Int(1<<62 + 3<<54 - 1), 0x5e81},
+		{Float32, Float(1 + 0x1p-24 + 0x1p-52), 0x3f800001},
+		{Float32, Int(1<<62 + 1<<38), 0x5e800000},
+		{Float32, Int(1<<62 + 1<<38 + 1), 0x5e800001},
+		{Complex64, Int(1<<62 + 1<<38 + 1), 0x5e800001},
+		{Complex64, Int(-1<<62 - 1<<38 - 1), 0xde800001},
+		{Float64, Int(1<<53 + 1), math.Float64bits(1 << 53)},
+		{Float64, Int(1<<53 + 3), math.Float64bits(1<<53 + 4)},
+		{Int64, Float(0x1p63), math.MaxInt64},
+		{Int64, Float(math.NaN()), 0},
+		{Int8, Float(300), 127},
+		{Int8, Float(-1e300), 0x80},
+		{Uint8, Float(-7), 0},
+		{Int32, Float(-3e9), 1 << 31},
+		{Bool, Float(0.3), 1},
+		{Bool, Float(math.NaN()), 1},
+	} {
+		bits := func(x *Tensor) (v uint64) {
+			for i := range tc.to.Size() {
+				v |= uint64(*(*byte)(unsafe.Add(x.ptr(), i))) << (8 * i)
+			}
+			return v
+		}
+		for _, shape := range [][]int{{}, {1}, {3}} {
+			everyPath(t, func(where string) {
+				x := must(Full(c, shape, tc.v, tc.v.Kind()))
+				if got := bits(must(Cast(x, tc.to))); got != tc.want {
+					t.Fatalf("%s: %s of %v in shape %v is %#x, want %#x", where, tc.to, tc.v, shape, got, tc.want)
+				}
+			})
+		}
+		if tc.v.fits("test", tc.to) != nil {
+			continue // is an error as a plain number
+		}
+		for _, n := range []int{1, 3} {
+			if got := bits(must(Full(c, []int{n}, tc.v, tc.to))); got != tc.want {
+				t.Errorf("%d numbers %v in %s are %#x, want %#x", n, tc.v, tc.to, got, tc.want)
+			}
 		}
 	}
 }
@@ -171,5 +228,10 @@ func TestComplexStorage(t *testing.T) {
 	back := elems[complex64](must(Cast(real32, Complex64)))
 	if back[0] != complex(real(elems[complex64](z)[0]), 0) {
 		t.Errorf("a real number became %v", back[0])
+	}
+	truth := must(newTensor("test", c, []int{3}, Complex64))
+	copy(elems[complex64](truth), []complex64{0, 1, 1i})
+	if got := elems[bool](must(Cast(truth, Bool))); got[0] || !got[1] || !got[2] {
+		t.Errorf("0, 1 and 1j are %v as bool", got)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // FromData makes a tensor of a recipe's data: a number, bool, bytes, tensor, or
 // lists, tuples and ranges of these, nested to equal lengths. Without a dtype, floats make
-// float32, integers int64, bools bool and bytes uint8.
+// float32 (float64 tensors float64), integers int64, bools bool and bytes uint8.
 func FromData(ctx *tensor.Context, data starlark.Value, dtype starlark.Value) (*tensor.Tensor, error) {
 	switch data := data.(type) {
 	case *Value:
@@ -44,7 +44,7 @@ func FromData(ctx *tensor.Context, data starlark.Value, dtype starlark.Value) (*
 		c.kind = tensor.Float64
 	}
 	kind := c.kind
-	if kind == tensor.Float64 {
+	if kind == tensor.Float64 && !c.double {
 		kind = tensor.Float32
 	}
 	d, err := dtypeOf(dtype, kind)
@@ -61,6 +61,7 @@ type collector struct {
 	known  bool // the shape is complete: a number was reached
 	values []tensor.Scalar
 	kind   tensor.DType // the widest seen: Bool, Int64, Float64
+	double bool         // float64 tensors are among the data
 }
 
 func (c *collector) add(v starlark.Value, depth int) error {
@@ -74,6 +75,10 @@ func (c *collector) add(v starlark.Value, depth int) error {
 		if v.Tensor().Dim() > 0 {
 			list = v
 		} else {
+			if v.Tensor().DType() == tensor.Complex64 {
+				return fmt.Errorf("a complex64 Tensor stands where a number was expected: use tensor.stack")
+			}
+			c.double = c.double || v.Tensor().DType() == tensor.Float64
 			s, err := v.Tensor().Item()
 			if err != nil {
 				return err

@@ -36,14 +36,20 @@ func (v *Value) SetKey(key, value starlark.Value) error {
 	if err != nil {
 		return err
 	}
-	src, err := FromData(t.Context(), value, starlark.None)
+	src, err := source(t, value)
 	if err != nil {
-		return err
-	}
-	if given, ok := value.(*Value); ok {
-		src = given.Tensor() // gradients flow through it
+		return tensor.As("index assignment", err)
 	}
 	return tensor.SetIndex(t, items, src)
+}
+
+// source is what is written into t: value, if it is a tensor, else a tensor of t's own type, since
+// any other would round value on the way.
+func source(t *tensor.Tensor, value starlark.Value) (*tensor.Tensor, error) {
+	if v, ok := value.(*Value); ok {
+		return v.Tensor(), nil
+	}
+	return FromData(t.Context(), value, dtypeNames[t.DType()])
 }
 
 func (v *Value) items(key starlark.Value) ([]tensor.IndexItem, error) {

@@ -36,15 +36,11 @@ var gradDefs = []*starlib.Def{
 var inPlaceDefs = []*starlib.Def{
 	inPlace("copy_(src: Tensor | number | list | tuple) -> Tensor", "Takes the values of src, broadcast, cast to this tensor's type.",
 		func(c *starlib.Call, t *tensor.Tensor) error {
-			src, ok := c.Args[0].(*Value)
-			if !ok {
-				made, err := FromData(t.Context(), c.Args[0], starlark.None)
-				if err != nil {
-					return err
-				}
-				src = (*Value)(made)
+			src, err := source(t, c.Args[0])
+			if err != nil {
+				return tensor.As("copy_", err)
 			}
-			return tensor.CopyInto(t, src.Tensor())
+			return tensor.CopyInto(t, src)
 		}),
 	arithmetic("add_", "Adds other, broadcast, in place.", tensor.OpAdd),
 	arithmetic("sub_", "Subtracts other, broadcast, in place.", tensor.OpSub),

@@ -68,15 +68,28 @@ func (v *Value) TruthValue() (bool, error) {
 	if t.Len() != 1 {
 		return false, fmt.Errorf("a Tensor of shape %s has no single truth: reduce it, for instance with (t != 0).sum() > 0, or compare one element", ShapeString(t.Shape()))
 	}
+	if t.DType() == tensor.Complex64 { // true by either part
+		var err error
+		if t, err = tensor.Cast(t.Detach(), tensor.Bool); err != nil {
+			return false, err
+		}
+	}
 	s, err := t.Item()
 	return s.Float() != 0, err
 }
 
-// Item is the only element; an error for several.
+// Item is the only element, of complex64 a pair; an error for several.
 func (v *Value) Item() (starlark.Value, error) {
 	s, err := v.Tensor().Item()
 	if err != nil {
 		return nil, err
+	}
+	if v.Tensor().DType() == tensor.Complex64 {
+		read, err := reader(v.Tensor())
+		if err != nil {
+			return nil, err
+		}
+		return read(0), nil
 	}
 	return number(s), nil
 }
