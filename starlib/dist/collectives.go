@@ -39,8 +39,9 @@ func (w *World) collectives() []*starlib.Def {
 		},
 		{
 			Sig: `reduce(t: Tensor | number, dst: int = 0, op: string = "sum", async_op: bool = False, group: Group = None, timeout: number = None) -> Tensor | number | Work`,
-			Doc: "Like all_reduce, with the result on rank dst only, in place; the others' tensors stay as they were.",
-			Fn:  w.reduce,
+			Doc: "Like all_reduce, with the result on rank dst only, in place; the others' tensors stay as they were.\n" +
+				"It has no gradient: an error for a tensor for which gradients are recorded.",
+			Fn: w.reduce,
 		},
 	}
 }
@@ -225,6 +226,9 @@ func (w *World) reduce(c *starlib.Call) (starlark.Value, error) {
 	if t, ok := c.Args[0].(*startensor.Value); ok {
 		if err := writable(t.Tensor()); err != nil {
 			return nil, err
+		}
+		if _, graph := recorded(t); graph {
+			return nil, fmt.Errorf("reduce changes the tensor in place, and gradients are recorded for it: use all_reduce, which has a gradient, or reduce t.detach().clone()")
 		}
 	}
 	x, err := divisible(c.Args[0], c.String(2))
