@@ -59,12 +59,17 @@ type Comm interface {
 	// a nil Comm.
 	Split(ctx context.Context, group Group) (Comm, error)
 
-	// Abort ends every pending and future call of this rank with cause, and
-	// asks the other ranks' waits on this Comm to end too. It can be called
-	// from any goroutine, more than once; the first cause stays.
+	// Abort ends every pending and future call of this rank with cause, Split
+	// too, and asks the other ranks' waits on this Comm to end too. It can be
+	// called from any goroutine, more than once, while Close runs and after it;
+	// the first cause stays.
 	Abort(cause error)
 
-	// Close ends pending calls, then gives back what the Comm holds.
+	// Close ends pending calls, then gives back what the Comm holds. No other
+	// goroutine may be in Start, in Split or in the Wait of a synchronous call;
+	// in a plugin they may be, and end. After it everything fails but Abort and
+	// Close. The groups split from a Comm are closed before it; those that are
+	// not can still be, and whether their calls work is not said.
 	Close() error
 }
 

@@ -58,6 +58,7 @@ func conformance(t *testing.T, factory Factory, s suite) {
 	t.Run("groups", func(t *testing.T) { groups(t, factory, s) })
 	t.Run("bad calls", func(t *testing.T) { RunWith(t, factory, 2, badCalls) })
 	t.Run("faults", func(t *testing.T) { faults(t, factory) })
+	t.Run("endings", func(t *testing.T) { endings(t, factory) })
 }
 
 // Seed gives a random seed, or the one in DRUN_TEST_SEED, and says which.

@@ -35,6 +35,9 @@ type Comm struct {
 	cause  atomic.Pointer[error] // why no call is possible any more
 	close  sync.Once
 	closed error
+
+	mapping  sync.RWMutex // held by Abort while it writes to the memory
+	unmapped bool
 }
 
 var (
@@ -192,6 +195,11 @@ func (c *Comm) failed() error {
 // Abort ends the calls of this rank with cause, and those of the others.
 func (c *Comm) Abort(cause error) {
 	c.cause.CompareAndSwap(nil, &cause)
+	c.mapping.RLock()
+	defer c.mapping.RUnlock()
+	if c.unmapped {
+		return
+	}
 	c.control.aborted.Store(1)
 	c.control.gate.Open()
 	c.mailbox.wakeAll()
@@ -208,8 +216,10 @@ func (c *Comm) Close() error {
 			<-c.last
 		}
 		c.mailbox.close()
+		c.mapping.Lock()
+		defer c.mapping.Unlock()
 		last := int(c.control.closed.Add(1)) == c.size
-		c.closed = sharedmem.Unmap(c.mem)
+		c.closed, c.unmapped = sharedmem.Unmap(c.mem), true
 		if last {
 			sharedmem.Discard(c.region.file, c.offset, c.layout.total)
 		}

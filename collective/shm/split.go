@@ -23,6 +23,9 @@ func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Co
 			return nil, &collective.CallError{Problem: "a group names rank " + strconv.Itoa(r) + " twice"}
 		}
 	}
+	if err := c.failed(); err != nil {
+		return nil, err
+	}
 	var mine, all = make([]byte, 8), make([]byte, 8*c.size)
 	if rank == 0 {
 		total := uint64(newLayout(len(group.Ranks)).total)

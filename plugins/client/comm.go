@@ -20,6 +20,7 @@ type Comm struct {
 	rank, size int
 	sync       *work // the synchronous call under way, or one to use again
 	cause      atomic.Pointer[error]
+	ended      chan struct{} // closed with cause
 	abort      sync.Once
 	close      sync.Once
 	closed     error
@@ -31,7 +32,7 @@ var (
 )
 
 func newComm(p *port, number uint32, rank, size int) *Comm {
-	c := &Comm{port: p, number: number, rank: rank, size: size}
+	c := &Comm{port: p, number: number, rank: rank, size: size, ended: make(chan struct{})}
 	c.sync = &work{c: c}
 	return c
 }
@@ -58,7 +59,16 @@ func (c *Comm) failed() error {
 
 // fail makes err the end of this group, unless it has ended before.
 func (c *Comm) fail(err error) {
+	if c.enter() {
+		defer c.mapping.RUnlock()
+		c.finish(err)
+	}
+}
+
+// finish is fail for who has entered.
+func (c *Comm) finish(err error) {
 	if c.cause.CompareAndSwap(nil, &err) {
+		close(c.ended)
 		c.arena.Ended.Open()
 	}
 }
@@ -68,6 +78,10 @@ func (c *Comm) Alloc(dtype collective.DType, count int) (collective.Buffer, erro
 	if !dtype.Valid() || count < 0 || count > len(c.arena.Mem)/dtype.Size() {
 		return collective.Buffer{}, fmt.Errorf("cannot allocate %d elements of %v in the arena", count, dtype)
 	}
+	if !c.enter() {
+		return collective.Buffer{}, c.failed()
+	}
+	defer c.mapping.RUnlock()
 	span, err := c.memory.get(int64(count * dtype.Size()))
 	if err != nil {
 		return collective.Buffer{}, err
@@ -80,7 +94,7 @@ func (c *Comm) Alloc(dtype collective.DType, count int) (collective.Buffer, erro
 	return collective.Buffer{DType: dtype, Data: data}, nil
 }
 
-// ask makes a request of the control service that ends with ctx.
+// ask makes a request of the control service that ends with ctx, or the group.
 func (c *Comm) ask(ctx context.Context, request func(context.Context) (*wire.Opened, error)) (*wire.Opened, error) {
 	inner, cancel := context.WithCancel(c.ctx)
 	defer cancel()
@@ -90,6 +104,15 @@ func (c *Comm) ask(ctx context.Context, request func(context.Context) (*wire.Ope
 	go func() {
 		defer close(done)
 		reply, err = request(inner)
+	}()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go func() {
+		select {
+		case <-c.ended:
+			end(c.failed())
+		case <-done:
+		}
 	}()
 	if err := collective.Wait(ctx, done); err != nil {
 		return nil, err
@@ -150,7 +173,11 @@ func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Co
 func (c *Comm) Abort(cause error) {
 	c.fail(cause)
 	c.abort.Do(func() {
+		if !c.enter() {
+			return // with the plugin its calls have ended
+		}
 		c.aborting.Add(1)
+		c.mapping.RUnlock()
 		go func() {
 			defer c.aborting.Done()
 			ctx, stop := context.WithTimeout(c.ctx, abortLimit)

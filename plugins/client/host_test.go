@@ -103,3 +103,7 @@ func TestStatistics(t *testing.T) {
 		}
 	}
 }
+
+func TestCloseAtAnyTime(t *testing.T) {
+	disttest.Disorder(t, func(t testing.TB, n int) []collective.Comm { return world(t, example(t), n) })
+}

@@ -17,6 +17,11 @@ type port struct {
 	spin     int // looks for the end of a call before others may run
 	aborting sync.WaitGroup
 
+	// Held for reading by whoever touches the arena, but the goroutines of
+	// aborting; close holds it alone when it ends that.
+	mapping sync.RWMutex
+	over    bool // the arena is not to be touched any more
+
 	mu      sync.Mutex
 	slots   []uint32 // free ones that were used before
 	fresh   uint32   // those from here on were not
@@ -112,10 +117,27 @@ func (p *port) condemn(msg string) {
 	p.kill()
 }
 
+// enter keeps the arena mapped until mapping is unlocked; false if it is not.
+func (p *port) enter() bool {
+	p.mapping.RLock()
+	if p.over {
+		p.mapping.RUnlock()
+		return false
+	}
+	return true
+}
+
 // close ends the plugin's process.
 func (p *port) close() {
 	p.shut()
 	p.end()
+	// Works of all groups end, and with them their Waits.
+	err := error(collective.ErrClosed)
+	p.dead.CompareAndSwap(nil, &err)
+	p.arena.Ended.Open()
+	p.mapping.Lock()
+	p.over = true
+	p.mapping.Unlock()
 	p.aborting.Wait()
 	p.release()
 }

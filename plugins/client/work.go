@@ -39,6 +39,10 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	if err := call.Check(c.rank, c.size); err != nil {
 		return nil, err
 	}
+	if !c.enter() {
+		return nil, c.failed()
+	}
+	defer c.mapping.RUnlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w := c.sync
@@ -131,7 +135,13 @@ func (w *work) over() bool {
 }
 
 // Done reports that Wait would return at once.
-func (w *work) Done() bool { return w.over() }
+func (w *work) Done() bool {
+	if !w.c.enter() {
+		return true
+	}
+	defer w.c.mapping.RUnlock()
+	return w.over()
+}
 
 // Source is the sender of a received message.
 func (w *work) Source() int { return w.source }
@@ -142,7 +152,23 @@ func (w *work) Wait(ctx context.Context) error {
 	if !w.async && !w.busy {
 		return &collective.CallError{Kind: w.kind, Problem: "this work has been waited for already"}
 	}
-	var early error // of ctx
+	if !c.enter() {
+		if w.settled.Load() {
+			return w.err
+		}
+		return c.failed()
+	}
+	early := w.end(ctx)
+	c.mapping.RUnlock()
+	if early != nil {
+		return early
+	}
+	return w.explain(ctx, w.err)
+}
+
+// end waits until the call has ended, or ctx or the group has, which is the error.
+func (w *work) end(ctx context.Context) (early error) {
+	c := w.c
 	if !w.look() {
 		early = c.arena.Ended.Wait(ctx, w.over)
 	}
@@ -159,10 +185,7 @@ func (w *work) Wait(ctx context.Context) error {
 		c.harvest()
 	}
 	c.mu.Unlock()
-	if early != nil {
-		return early
-	}
-	return w.explain(ctx, w.err)
+	return early
 }
 
 // look spins for a while.
@@ -209,7 +232,7 @@ func (w *work) settle() bool {
 		w.err = w.received(int(s.Source))
 	}
 	if w.err != nil && !errors.As(w.err, new(*collective.CallError)) {
-		w.c.fail(w.err)
+		w.c.finish(w.err)
 		w.err = *w.c.cause.Load() // the first: an aborted engine says only that it was
 	}
 	if !w.async {

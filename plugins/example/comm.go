@@ -144,6 +144,9 @@ func (c *comm) receive(w *work, call *collective.Call) func(context.Context) err
 
 // Split makes a group of the same connections: nobody needs to be asked.
 func (c *comm) Split(_ context.Context, group collective.Group) (collective.Comm, error) {
+	if err := c.mesh.failed(c.group); err != nil {
+		return nil, err
+	}
 	var ranks []int
 	for i, r := range group.Ranks {
 		if r < 0 || r >= len(c.ranks) || slices.Contains(group.Ranks[:i], r) {

@@ -76,3 +76,7 @@ func TestRankThatNeverComes(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestCloseAtAnyTime(t *testing.T) {
+	disttest.Disorder(t, enginetest.InProcess(func(int) collective.Backend { return backend{} }))
+}

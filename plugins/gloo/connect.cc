@@ -55,6 +55,8 @@ device *drun_gloo_device(const char *interface, const char *address, char *name,
     }
 }
 
+device *drun_gloo_device_share(device *d) { return new device{d->gloo}; }
+
 void drun_gloo_device_free(device *d) { delete d; }
 
 group *drun_gloo_group(device *d, int rank, int size, char *err) {

@@ -17,17 +17,15 @@ import (
 // engine is a rank's end of a group in Gloo: a context with a connection to
 // every other rank.
 type engine struct {
-	device        *C.device
+	device        *C.device // its own hold on what all groups share
 	group         *C.group
-	world         bool // it owns the device
 	store         collective.Store
 	prefix        string // of its keys in the store
 	deterministic bool
 	rank, size    int
 
-	reducer     ordered.Reducer
-	interrupted bool
-	received    C.header // of the message that Next announced
+	reducer  ordered.Reducer
+	received C.header // of the message that Next announced
 }
 
 var functions = [C.FUNCTIONS]string{
@@ -50,16 +48,13 @@ func (e *engine) Statistics() map[string]int64 {
 }
 
 // Interrupt closes the connections, so that everything that waits for them ends.
-func (e *engine) Interrupt() {
-	e.interrupted = true
-	C.drun_gloo_interrupt(e.group)
-}
+func (e *engine) Interrupt() { C.drun_gloo_interrupt(e.group) }
 
-// Close says goodbye to the peers and ends the connections.
+// Leave says goodbye to the peers.
+func (e *engine) Leave() { C.drun_gloo_leave(e.group) }
+
+// Close ends the connections.
 func (e *engine) Close() error {
-	if !e.interrupted {
-		C.drun_gloo_leave(e.group)
-	}
 	e.free()
 	return nil
 }
@@ -69,7 +64,7 @@ func (e *engine) free() {
 		C.drun_gloo_free(e.group)
 		e.group = nil
 	}
-	if e.world && e.device != nil {
+	if e.device != nil {
 		C.drun_gloo_device_free(e.device)
 		e.device = nil
 	}

@@ -297,3 +297,5 @@ func TestConnectionToItself(t *testing.T) {
 		}
 	}
 }
+
+func TestCloseAtAnyTime(t *testing.T) { disttest.Disorder(t, factory(Options{})) }

@@ -39,7 +39,7 @@ func (b *Backend) Open(ctx context.Context, world collective.World) (collective.
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{device: d, world: true, store: world.Store, prefix: "gloo", deterministic: b.options.Deterministic, rank: world.Rank, size: world.Size}
+	e := &engine{device: d, store: world.Store, prefix: "gloo", deterministic: b.options.Deterministic, rank: world.Rank, size: world.Size}
 	if err := e.connect(ctx); err != nil {
 		e.free()
 		return nil, err
@@ -73,9 +73,14 @@ func (e *engine) connect(ctx context.Context) error {
 			return err
 		}
 		// A connection waits for the other side; the end of ctx ends that.
-		stop := context.AfterFunc(ctx, func() { C.drun_gloo_interrupt(e.group) })
+		interrupted := make(chan struct{})
+		stop := context.AfterFunc(ctx, func() {
+			defer close(interrupted)
+			C.drun_gloo_interrupt(e.group)
+		})
 		err := e.dial(ctx)
 		if !stop() {
+			<-interrupted // the group is freed next
 			return fmt.Errorf("connecting was given up: %w", errors.Join(context.Cause(ctx), err))
 		}
 		if err != nil {
@@ -140,7 +145,7 @@ func (e *engine) key(rank, peer int) string { return fmt.Sprintf("%s/%d/%d", e.p
 
 // Split connects the ranks of a group among themselves, over the same interface.
 func (e *engine) Split(ctx context.Context, group collective.Group, rank int) (blocking.Engine, error) {
-	sub := &engine{device: e.device, store: e.store, deterministic: e.deterministic, rank: rank, size: len(group.Ranks),
+	sub := &engine{device: C.drun_gloo_device_share(e.device), store: e.store, deterministic: e.deterministic, rank: rank, size: len(group.Ranks),
 		prefix: fmt.Sprintf("%s/group %d of %d", e.prefix, group.ID, group.Ranks[0])}
 	if err := sub.connect(ctx); err != nil {
 		sub.free()

@@ -33,6 +33,8 @@ typedef struct {
 // A device is this rank's place in the network: an interface by its name, or
 // an address of this machine.
 device *drun_gloo_device(const char *interface, const char *address, char *name, char *err);
+// share gives another hold on the same device, to be freed by itself.
+device *drun_gloo_device_share(device *d);
 void drun_gloo_device_free(device *d);
 
 // A group listens for each peer at an address of its own; connect blocks until

@@ -16,7 +16,6 @@ import (
 // engine is a rank's end of a group in NCCL.
 type engine struct {
 	*gpu
-	world      bool // it owns the GPU
 	store      collective.Store
 	prefix     string // of its keys in the store
 	local      bool   // all ranks are on this machine
@@ -36,10 +35,11 @@ type engine struct {
 	incoming    map[int]*lane
 }
 
-// gpu is what all groups of a rank share.
+// gpu is what all groups of a rank share. The last that is freed ends it.
 type gpu struct {
-	device *C.device
-	memory *hostMemory
+	device  *C.device
+	memory  *hostMemory
+	engines atomic.Int32
 }
 
 // counters count what the engine does.
@@ -100,11 +100,11 @@ func (e *engine) lanes() []*lane {
 	return all
 }
 
-// Close says goodbye to the peers and ends the communicators.
+// Leave says goodbye to the peers.
+func (e *engine) Leave() { e.mesh.leave() }
+
+// Close ends the communicators.
 func (e *engine) Close() error {
-	if !isClosed(e.interrupted) {
-		e.mesh.leave()
-	}
 	e.free()
 	return nil
 }
@@ -121,9 +121,7 @@ func (e *engine) free() {
 	if e.mesh != nil {
 		e.mesh.close()
 	}
-	if e.world {
-		e.release()
-	}
+	e.release()
 }
 
 // Peer tells what became of a rank.
@@ -147,6 +145,9 @@ func openGPU(o Options, devices int, world collective.World, arena []byte) (*gpu
 }
 
 func (g *gpu) release() {
+	if g.engines.Add(-1) > 0 {
+		return
+	}
 	g.memory.release()
 	C.drun_device_free(g.device)
 }

@@ -59,3 +59,5 @@ func TestAddress(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+func TestCloseAtAnyTime(t *testing.T) { disttest.Disorder(t, inProcess(false)) }

@@ -39,7 +39,7 @@ func (b *Backend) Open(ctx context.Context, world collective.World) (collective.
 		return nil, err
 	}
 	e := newEngine(gpu, world.Store, "nccl", b.options, world.Rank, world.Size)
-	e.world, e.local = true, world.LocalSize == world.Size
+	e.local = world.LocalSize == world.Size
 	if err := e.connect(ctx, e.meet); err != nil {
 		e.free()
 		return nil, err
@@ -77,6 +77,7 @@ func newEngine(g *gpu, store collective.Store, prefix string, o Options, rank, s
 	e := &engine{gpu: g, store: store, prefix: prefix, options: o, rank: rank, size: size,
 		interrupted: make(chan struct{}), outgoing: map[int]*lane{}, incoming: map[int]*lane{}}
 	e.reducer = ordered.Reducer{Mover: mover{e}, Rank: rank, Size: size}
+	g.engines.Add(1)
 	return e
 }
 

@@ -25,10 +25,15 @@ type Engine interface {
 	// Interrupt ends all that is blocked in the engine, here and, in time, on
 	// the other ranks. The engine is of no use afterwards.
 	Interrupt()
-	// Close gives back what the engine holds. Nothing is blocked any more.
+	// Leave tells the other ranks that this one goes in good order. It is not
+	// called after Interrupt, which may come while it runs and ends it.
+	Leave()
+	// Close gives back what the engine holds. Nobody uses it any more: the
+	// engines of its groups have holds of their own on what they share with it.
 	// The other ranks may still finish calls that this one has done.
 	Close() error
-	// Split makes the engine of a group, in which this rank is number rank.
+	// Split makes the engine of a group, in which this rank is number rank. It
+	// ends with ctx, which ends too when the Comm does.
 	Split(ctx context.Context, group collective.Group, rank int) (Engine, error)
 
 	// Send gives a message to a rank, and returns when the data can be reused.
@@ -58,11 +63,18 @@ type Comm struct {
 	engine     Engine
 	rank, size int
 
-	doing sync.Mutex    // held while a collective is in the engine
-	sync  work          // the synchronous call under way
-	last  chan struct{} // closed when the latest asynchronous collective is done
+	doing sync.Mutex // held while a collective is in the engine
 	watch watch
 	box   mailbox
+
+	starting sync.Mutex    // held while a call is started
+	sync     work          // the synchronous call under way
+	last     chan struct{} // closed when the latest asynchronous collective is done
+
+	// Held for reading by whoever uses the engine without being waited for by
+	// Close in another way; Close holds it alone when it ends the engine.
+	using sync.RWMutex
+	gone  bool // there is no engine any more
 
 	cause     atomic.Pointer[error] // why no call is possible any more
 	ended     chan struct{}         // closed with cause
@@ -70,6 +82,8 @@ type Comm struct {
 	interrupt sync.Once
 	close     sync.Once
 	closed    error
+
+	interrupted atomic.Bool // the engine is
 }
 
 // New makes the Comm of rank among size ranks of a backend called name.
@@ -89,14 +103,38 @@ func (c *Comm) Size() int { return c.size }
 
 // Statistics are the engine's, if it counts.
 func (c *Comm) Statistics() map[string]int64 {
-	if counter, ok := c.engine.(interface{ Statistics() map[string]int64 }); ok {
-		return counter.Statistics()
+	counter, ok := c.engine.(interface{ Statistics() map[string]int64 })
+	if !ok || !c.enter() {
+		return nil
 	}
-	return nil
+	defer c.using.RUnlock()
+	return counter.Statistics()
+}
+
+// enter keeps the engine from being closed until using is unlocked; false if it
+// is closed already.
+func (c *Comm) enter() bool {
+	c.using.RLock()
+	if c.gone {
+		c.using.RUnlock()
+		return false
+	}
+	return true
+}
+
+// peer tells what became of a rank, as the engine's Peer does.
+func (c *Comm) peer(rank int) (left bool, failed error) {
+	if !c.enter() {
+		return false, collective.ErrClosed
+	}
+	defer c.using.RUnlock()
+	return c.engine.Peer(rank)
 }
 
 // Start begins a call. A synchronous collective is done by its Wait.
 func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
+	c.starting.Lock()
+	defer c.starting.Unlock()
 	if err := c.failed(); err != nil {
 		return nil, err
 	}
@@ -107,10 +145,11 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 		return c.box.start(call)
 	}
 	w := &c.sync
-	if call.Async || w.busy {
+	if call.Async || w.busy.Load() {
 		w = &work{comm: c}
 	}
-	w.call, w.before, w.busy, w.err = *call, c.last, true, nil
+	w.call, w.before, w.err = *call, c.last, nil
+	w.busy.Store(true)
 	if call.Async {
 		w.done = make(chan struct{})
 		c.last = w.done
@@ -130,30 +169,87 @@ func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Co
 			return nil, &collective.CallError{Kind: collective.NewGroup, Problem: fmt.Sprintf("a group names rank %d twice", r)}
 		}
 	}
+	if !c.enter() {
+		return nil, c.failed()
+	}
+	defer c.using.RUnlock()
 	if err := c.failed(); err != nil {
 		return nil, err
 	}
-	rank := slices.Index(group.Ranks, c.rank)
-	if all, ok := c.engine.(Outsider); ok {
-		// A split in which all take part has its place in the order of collectives.
-		if c.last != nil {
-			if err := collective.Wait(ctx, c.last); err != nil {
-				return nil, err
-			}
-		}
-		if rank < 0 {
-			return nil, c.wrap(all.Outside(ctx, group))
-		}
-	}
-	if rank < 0 {
-		return nil, nil
-	}
-	engine, err := c.engine.Split(ctx, group, rank)
+	ctx, stop := c.whole(ctx)
+	defer stop()
+	engine, rank, err := c.split(ctx, group)
 	if err != nil {
+		if cause := c.failed(); cause != nil {
+			return nil, cause
+		}
 		return nil, c.wrap(err)
+	}
+	if engine == nil {
+		return nil, nil
 	}
 	return New(c.name, engine, rank, len(group.Ranks)), nil
 }
+
+// split makes the engine of the group; nil where this rank is not in it.
+func (c *Comm) split(ctx context.Context, group collective.Group) (engine Engine, rank int, err error) {
+	rank = slices.Index(group.Ranks, c.rank)
+	if all, ok := c.engine.(Outsider); ok {
+		// A split in which all take part has its place in the order of collectives.
+		c.starting.Lock()
+		last := c.last
+		c.starting.Unlock()
+		if last != nil {
+			if err := collective.Wait(ctx, last); err != nil {
+				return nil, 0, err
+			}
+		}
+		if rank < 0 {
+			return nil, 0, all.Outside(ctx, group)
+		}
+	}
+	if rank < 0 {
+		return nil, 0, nil
+	}
+	engine, err = c.engine.Split(ctx, group, rank)
+	return engine, rank, err
+}
+
+// whole gives a context that ends when the Comm does, or a rank of it is lost:
+// who waits for that rank elsewhere would not notice. The caller has entered,
+// and calls stop before it leaves.
+func (c *Comm) whole(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-c.ended:
+				end(c.failed())
+				return
+			case <-time.After(lookAtPeers):
+			}
+			for rank := range c.size {
+				if rank == c.rank {
+					continue
+				}
+				if _, err := c.engine.Peer(rank); err != nil {
+					end(err)
+					return
+				}
+			}
+		}
+	}()
+	return ctx, func() {
+		end(nil)
+		<-over
+	}
+}
+
+const lookAtPeers = 20 * time.Millisecond
 
 // An Outsider is an Engine whose Split needs the ranks outside of the group too.
 type Outsider interface {
@@ -166,7 +262,7 @@ func (c *Comm) broken() error {
 		if rank == c.rank {
 			continue
 		}
-		if _, err := c.engine.Peer(rank); err != nil {
+		if _, err := c.peer(rank); err != nil {
 			return c.wrap(err)
 		}
 	}
@@ -185,7 +281,13 @@ func (c *Comm) failed() error {
 func (c *Comm) fail(cause error) {
 	c.cause.CompareAndSwap(nil, &cause)
 	c.end.Do(func() { close(c.ended) })
-	c.interrupt.Do(c.engine.Interrupt)
+	c.interrupt.Do(func() {
+		if c.enter() {
+			defer c.using.RUnlock()
+			c.interrupted.Store(true)
+			c.engine.Interrupt()
+		}
+	})
 }
 
 // expire makes the failure of one call that of the group.
@@ -213,7 +315,10 @@ const flushLimit = time.Second
 // Close lets messages that were sent go out, ends what else is pending, and gives back what the engine holds.
 func (c *Comm) Close() error {
 	c.close.Do(func() {
-		pending := !c.box.flush(flushLimit) || c.last != nil && !isClosed(c.last) || c.box.pending()
+		c.starting.Lock()
+		last := c.last
+		c.starting.Unlock()
+		pending := !c.box.flush(flushLimit) || last != nil && !isClosed(last) || c.box.pending()
 		if c.doing.TryLock() {
 			c.doing.Unlock()
 		} else {
@@ -226,13 +331,23 @@ func (c *Comm) Close() error {
 			c.cause.CompareAndSwap(nil, &err)
 			c.end.Do(func() { close(c.ended) })
 		}
-		if c.last != nil {
-			<-c.last
+		// What was started until now is waited for; from now on nothing is.
+		c.starting.Lock()
+		last = c.last
+		c.starting.Unlock()
+		if last != nil {
+			<-last
 		}
 		c.doing.Lock()
 		defer c.doing.Unlock()
 		c.box.close()
 		c.watch.close()
+		if !c.interrupted.Load() {
+			c.engine.Leave()
+		}
+		c.using.Lock()
+		defer c.using.Unlock()
+		c.gone = true
 		c.closed = c.engine.Close()
 	})
 	return c.closed

@@ -190,7 +190,7 @@ func (m *mailbox) lost(r *receive) (reason error, broken bool) {
 		if rank == m.comm.rank {
 			continue
 		}
-		gone, err := m.comm.engine.Peer(rank)
+		gone, err := m.comm.peer(rank)
 		if err != nil {
 			return m.comm.wrap(err), true
 		}

@@ -2,6 +2,7 @@ package blocking
 
 import (
 	"context"
+	"sync/atomic"
 
 	"drun/collective"
 )
@@ -12,7 +13,7 @@ type work struct {
 	call   collective.Call
 	before chan struct{} // collectives happen in the order they were started
 	done   chan struct{} // nil: whoever waits does the work
-	busy   bool
+	busy   atomic.Bool
 	err    error
 }
 
@@ -29,7 +30,7 @@ func (w *work) background() {
 func (w *work) Wait(ctx context.Context) error {
 	if w.done == nil {
 		err := w.run(ctx)
-		w.busy = false
+		w.busy.Store(false)
 		return err
 	}
 	if err := collective.Wait(ctx, w.done); err != nil {

@@ -1,0 +1,243 @@
+package disttest
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"drun/collective"
+)
+
+// endings aborts and closes in all orders, and at the same time as calls and
+// splits: each ends with an error, soon, and nothing crashes.
+func endings(t *testing.T, factory Factory) {
+	t.Run("after close", func(t *testing.T) {
+		comms := factory(t, 2)
+		Each(t, comms, func(_ int, comm collective.Comm) error { return comm.Close() })
+		for _, comm := range comms {
+			dead(t, comm)
+		}
+	})
+	t.Run("after abort and close", func(t *testing.T) {
+		comms := factory(t, 2)
+		for _, comm := range comms {
+			comm.Abort(errors.New("enough"))
+			if err := comm.Close(); err != nil {
+				t.Errorf("close: %v", err)
+			}
+			dead(t, comm)
+		}
+	})
+	t.Run("a group after its world", func(t *testing.T) {
+		comms := factory(t, 2)
+		groups := make([]collective.Comm, 2)
+		Each(t, comms, func(rank int, comm collective.Comm) (err error) {
+			groups[rank], err = comm.Split(Context, collective.Group{ID: 1, Ranks: []int{1, 0}})
+			return err
+		})
+		Each(t, comms, func(_ int, comm collective.Comm) error { return comm.Close() })
+		Each(t, groups, func(_ int, group collective.Comm) error {
+			if group == nil {
+				return nil
+			}
+			_ = Do(group, collective.NewBarrier()) // whether it still works is the backend's choice
+			if err := group.Close(); err != nil {
+				return err
+			}
+			dead(t, group)
+			return nil
+		})
+	})
+	for _, who := range []string{"another rank", "the rank itself"} {
+		t.Run("abort of "+who+" in new_group", func(t *testing.T) {
+			comms := factory(t, 3) // rank 2 never comes
+			ended := make(chan error, 2)
+			for rank := range 2 {
+				go func() {
+					_, err := comms[rank].Split(Context, collective.Group{ID: 1, Ranks: []int{0, 1, 2}})
+					ended <- err // none from a backend whose ranks need not meet for a group
+				}()
+			}
+			time.Sleep(20 * time.Millisecond)
+			if who == "another rank" {
+				comms[2].Abort(errors.New("enough"))
+			} else {
+				comms[0].Abort(errors.New("enough"))
+				comms[1].Abort(errors.New("enough"))
+			}
+			timer := time.After(Bound)
+			for range 2 {
+				select {
+				case <-ended:
+				case <-timer:
+					t.Fatalf("new_group went on for %v after the abort", Bound)
+				}
+			}
+		})
+	}
+	t.Run("at any time", func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(Seed(t), 1))
+		for range rounds(t) {
+			anyTime(t, factory, rng, false)
+		}
+	})
+}
+
+// Disorder is for backends of plugins, whose Close may come while a
+// synchronous call or a Split is under way: drun has given up its wait.
+func Disorder(t *testing.T, factory Factory) {
+	t.Run("close in new_group", func(t *testing.T) {
+		comms := factory(t, 2) // rank 1 never comes
+		ended := make(chan error, 2)
+		go func() {
+			_, err := comms[0].Split(Context, collective.Group{ID: 1, Ranks: []int{0, 1}})
+			ended <- err
+		}()
+		time.Sleep(20 * time.Millisecond)
+		go func() { ended <- comms[0].Close() }()
+		timer := time.After(Bound)
+		for range 2 {
+			select {
+			case <-ended:
+			case <-timer:
+				t.Fatalf("new_group and close went on for %v", Bound)
+			}
+		}
+		dead(t, comms[0])
+	})
+	t.Run("at any time", func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(Seed(t), 2))
+		for range rounds(t) {
+			anyTime(t, factory, rng, true)
+		}
+	})
+}
+
+// rounds is how often what depends on chance is tried: DRUN_TEST_ROUNDS, or a few times.
+func rounds(t *testing.T) int {
+	n, err := strconv.Atoi(os.Getenv("DRUN_TEST_ROUNDS"))
+	switch {
+	case err == nil:
+		return n
+	case testing.Short():
+		return 5
+	}
+	return 15
+}
+
+// dead expects nothing of a Comm that is closed but errors.
+func dead(t *testing.T, comm collective.Comm) {
+	t.Helper()
+	comm.Abort(errors.New("too late"))
+	comm.Abort(errors.New("far too late"))
+	refuses(t, comm)
+	if err := comm.Close(); err != nil {
+		t.Errorf("closing it again: %v", err)
+	}
+}
+
+// refuses expects that nothing can be started any more.
+func refuses(t *testing.T, comm collective.Comm) {
+	t.Helper()
+	call := collective.NewBarrier()
+	if _, err := comm.Start(&call); err == nil {
+		t.Error("a call was started on what is closed")
+	}
+	ranks := make([]int, comm.Size())
+	for i := range ranks {
+		ranks[i] = i
+	}
+	if _, err := comm.Split(Context, collective.Group{ID: 99, Ranks: ranks}); err == nil {
+		t.Error("a group was made of what is closed")
+	}
+	if s, ok := comm.(interface{ Statistics() map[string]int64 }); ok {
+		s.Statistics()
+	}
+}
+
+// anyTime lets ranks call, split and close groups until they are aborted or
+// closed from elsewhere, at a time that nobody knows.
+func anyTime(t *testing.T, factory Factory, rng *rand.Rand, closes bool) {
+	t.Helper()
+	const ranks = 3
+	comms := factory(t, ranks)
+	var all sync.WaitGroup
+	seed := rng.Uint64()
+	for rank, comm := range comms {
+		pause := time.Duration(rng.IntN(20_000)) * time.Microsecond
+		all.Go(func() {
+			use(comm, seed)
+			if err := comm.Close(); err != nil {
+				t.Errorf("close of rank %d: %v", rank, err)
+			}
+		})
+		foreign := rng.IntN(3)
+		all.Go(func() {
+			time.Sleep(pause)
+			if closes && foreign == 0 {
+				if err := comm.Close(); err != nil {
+					t.Errorf("close of rank %d: %v", rank, err)
+				}
+			}
+			for range 3 {
+				comm.Abort(errors.New("enough"))
+				time.Sleep(pause / 10)
+			}
+			refuses(t, comm)
+		})
+	}
+	over := make(chan struct{})
+	go func() { all.Wait(); close(over) }()
+	select {
+	case <-over:
+	case <-time.After(Limit):
+		t.Fatalf("the ranks go on %v after they were aborted", Limit)
+	}
+}
+
+// use calls until that fails, and closes what it made. The ranks draw the same
+// calls from the same seed.
+func use(comm collective.Comm, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	var groups []collective.Comm
+	defer func() {
+		for i, g := range groups {
+			g.Abort(errors.New("the world has failed")) // others may wait in it
+			if i%2 == 0 {                               // else the world's Close does
+				_ = g.Close()
+			}
+		}
+	}()
+	for id := uint32(1); ; id++ {
+		group, err := comm.Split(Context, collective.Group{ID: id, Ranks: []int{2, 0, 1}})
+		if err != nil {
+			return
+		}
+		groups = append(groups, group)
+		message := collective.NewRecv(collective.Of(make([]byte, 1)), collective.AnySource, 0) // that never comes
+		message.Async = true
+		if _, err := comm.Start(&message); err != nil {
+			return
+		}
+		if rng.IntN(3) == 0 {
+			go group.Abort(errors.New("this group only"))
+		}
+		for range 4 {
+			call := collective.NewAllReduce(collective.Of(make([]float32, 1+rng.IntN(5000))), collective.Sum)
+			if call.Async = rng.IntN(2) == 0; call.Async {
+				if _, err := comm.Start(&call); err != nil {
+					return
+				}
+				continue
+			}
+			_ = Do(group, call)
+			if err := Do(comm, call); err != nil {
+				return
+			}
+		}
+	}
+}
