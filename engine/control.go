@@ -31,6 +31,7 @@ type Job struct {
 	RunName       string
 	RestartCount  int
 	Place         rendezvous.Place
+	Peers         []int // the ranks of its node, in the order of their local ranks
 	Seed          uint64
 	Backend       string
 	Plugin        *Plugin  `cbor:",omitempty"` // of the backend; nil: built in

@@ -33,6 +33,7 @@ type Rank struct {
 	Rank, WorldSize      int
 	LocalRank, LocalSize int
 	NodeRank, NumNodes   int
+	Peers                []int // the ranks of its node, in the order of their local ranks; nil where there is one node
 	Seed                 uint64
 	Stage                Stage
 	Files                *Files

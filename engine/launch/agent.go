@@ -165,7 +165,7 @@ func (a *agent) meet() {
 func (a *agent) job(rank int) *engine.Job {
 	return &engine.Job{
 		Plugin: pluginOf(a.plugin),
-		RunID:  a.record.ID, RunName: a.record.Name, Place: a.places[rank], Near: a.near(rank), NodeAddress: a.address, Deterministic: a.o.Deterministic,
+		RunID:  a.record.ID, RunName: a.record.Name, Place: a.places[rank], Peers: rendezvous.Peers(a.places, rank), Near: a.near(rank), NodeAddress: a.address, Deterministic: a.o.Deterministic,
 		Seed: uint64(a.o.Seed), Backend: a.o.Backend, Recipe: a.bundle.Name, Dir: a.bundle.Dir, Main: a.bundle.Main,
 		Sources: a.bundle.Sources, DataDirs: absolute(a.o.DataDirs), Params: a.params, Resume: a.from != nil, Timeout: a.o.Timeout,
 		Threads: a.o.Threads, Heap: a.o.Heap, Testing: a.o.Testing, Counted: a.o.Counted, Watched: a.o.Terminal, Store: a.meeting,

@@ -32,17 +32,22 @@ type Joining struct {
 }
 
 // several reports whether the user has said that there are several nodes.
-func (j *Joining) several() bool { return j.Place == nil || j.Place.Nodes > 1 }
+func (j *Joining) several() bool {
+	return j.Place == nil || j.Place.Nodes > 1 || j.Place.LocalSize != rendezvous.Unknown && j.Place.LocalSize < j.Count
+}
 
 // Name is what the process is called: "node 1", or "rank 1".
 func (j *Joining) Name() string { return (&nodes.Hello{Index: j.Index, Place: j.Place}).Noun() }
 
 // ranksHere is how many ranks share this machine, as far as is known.
 func (o *Options) ranksHere() int {
-	if o.Join != nil && o.Join.Place != nil {
-		return o.Join.Place.LocalSize
+	switch {
+	case o.Join == nil || o.Join.Place == nil:
+		return o.Nproc
+	case o.Join.Place.LocalSize == rendezvous.Unknown:
+		return o.Join.Count
 	}
-	return o.Nproc
+	return o.Join.Place.LocalSize
 }
 
 // hello is what this process says of itself.

@@ -16,9 +16,9 @@ import (
 func (a *agent) settle(own *node, members []*node) error {
 	all := append([]*node{own}, members...)
 	a.nodes, a.places = members, nil
-	oneMachine := own.Place != nil
+	var machines []string
 	for _, n := range all {
-		oneMachine = oneMachine && n.Place.Nodes == 1 && n.Machine == own.Machine
+		machines = append(machines, n.Machine)
 		for local := range n.Procs {
 			p := rendezvous.Place{Rank: len(a.places), LocalRank: local, LocalSize: n.Procs, NodeRank: n.Index, Nodes: len(all)}
 			n.ranks = append(n.ranks, p.Rank)
@@ -29,12 +29,19 @@ func (a *agent) settle(own *node, members []*node) error {
 	if a.world > MaxRanks {
 		return engine.Errorf(engine.ExitUsage, "%d ranks: a run has at most %d", a.world, MaxRanks)
 	}
-	if own.Place != nil {
-		placeAlone(all, a.places)
+	if own.Place != nil { // ranks that were started by themselves, one each
+		for i, n := range all {
+			a.places[i] = *n.Place
+		}
+		if err := rendezvous.Settle(a.places, machines); err != nil {
+			return err
+		}
 	}
 	for i := range a.places {
 		a.places[i].WorldSize = a.world
 	}
+	machines = slices.Compact(machines)
+	oneMachine := own.Place != nil && a.places[0].Nodes == 1 && len(machines) == 1
 	a.oneBoard = oneMachine
 	for _, n := range members {
 		if ip := ipOf(n.link.Local()); a.address == "" || net.ParseIP(a.address).IsLoopback() {
@@ -47,31 +54,6 @@ func (a *agent) settle(own *node, members []*node) error {
 		a.lookAround = time.Tick(lookEvery)
 	}
 	return a.settleBackend(own, members)
-}
-
-// placeAlone places ranks that were started by themselves: as they were told,
-// or, where that cannot be since they are on several machines, by machine.
-func placeAlone(all []*node, places []rendezvous.Place) {
-	var machines []string
-	members := map[string][]int{}
-	told := true
-	for i, n := range all {
-		places[i] = *n.Place
-		if !slices.Contains(machines, n.Machine) {
-			machines = append(machines, n.Machine)
-		}
-		members[n.Machine] = append(members[n.Machine], i)
-		told = told && n.Place.Nodes > 1
-	}
-	if told || len(machines) == 1 {
-		return
-	}
-	for node, machine := range machines {
-		for local, rank := range members[machine] {
-			places[rank].LocalRank, places[rank].LocalSize = local, len(members[machine])
-			places[rank].NodeRank, places[rank].Nodes = node, len(machines)
-		}
-	}
 }
 
 // settleBackend chooses what is still open: shm where ranks that were started

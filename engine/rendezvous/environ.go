@@ -17,8 +17,9 @@ func (e *EnvironError) ExitCode() int { return 2 }
 // FromEnviron reads a rank's place, and the address (host:port) where the ranks
 // meet, from the variables that torchrun and its like set: RANK, WORLD_SIZE,
 // MASTER_ADDR and MASTER_PORT; LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK and
-// GROUP_WORLD_SIZE where they are set, else all ranks are taken to be on one node. lookup is
-// os.LookupEnv. Errors are of type [EnvironError].
+// GROUP_WORLD_SIZE where they are set. Which are not is [Unknown] in the place,
+// until all ranks have come and [Settle] knows. lookup is os.LookupEnv. Errors
+// are of type [EnvironError].
 func FromEnviron(lookup func(string) (string, bool)) (p Place, address string, err error) {
 	for _, v := range []string{"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} {
 		if text, _ := lookup(v); text == "" {
@@ -41,10 +42,22 @@ func FromEnviron(lookup func(string) (string, bool)) (p Place, address string, e
 	p.WorldSize = number("WORLD_SIZE", 1, 1<<20, 1)
 	of = fmt.Sprintf(" in a world of %d", p.WorldSize)
 	p.Rank = number("RANK", 0, p.WorldSize-1, 0)
-	p.LocalSize = number("LOCAL_WORLD_SIZE", 1, p.WorldSize, p.WorldSize)
-	p.LocalRank = number("LOCAL_RANK", 0, p.LocalSize-1, p.Rank%p.LocalSize)
-	p.NodeRank = number("GROUP_RANK", 0, p.WorldSize-1, p.Rank/p.LocalSize)
-	p.Nodes = number("GROUP_WORLD_SIZE", 1, p.WorldSize, (p.WorldSize+p.LocalSize-1)/p.LocalSize)
+	most := func(count int) int { // of a number below count, if that is known
+		if count == Unknown {
+			count = p.WorldSize
+		}
+		return count - 1
+	}
+	p.LocalSize = number("LOCAL_WORLD_SIZE", 1, p.WorldSize, Unknown)
+	p.Nodes = number("GROUP_WORLD_SIZE", 1, p.WorldSize, Unknown)
+	if p.LocalSize != Unknown {
+		of = fmt.Sprintf(" where LOCAL_WORLD_SIZE is %d", p.LocalSize)
+	}
+	p.LocalRank = number("LOCAL_RANK", 0, most(p.LocalSize), Unknown)
+	if of = fmt.Sprintf(" in a world of %d", p.WorldSize); p.Nodes != Unknown {
+		of = fmt.Sprintf(" where GROUP_WORLD_SIZE is %d", p.Nodes)
+	}
+	p.NodeRank = number("GROUP_RANK", 0, most(p.Nodes), Unknown)
 	of = ""
 	port := number("MASTER_PORT", 1, 65535, 0)
 	if err != nil {

@@ -7,12 +7,16 @@ package rendezvous
 
 import "strconv"
 
-// Place says which rank of how many a process is, on which node.
+// Place says which rank of how many a process is, on which node. As its
+// environment tells it, all but the first two may be Unknown.
 type Place struct {
 	Rank, WorldSize      int
 	LocalRank, LocalSize int // among the ranks of its node
 	NodeRank, Nodes      int
 }
+
+// Unknown is what a rank's environment does not tell.
+const Unknown = -1
 
 // Local is the place of a rank in a world that is one node.
 func Local(rank, world int) Place {

@@ -20,6 +20,7 @@ import (
 	"drun/engine/board"
 	"drun/kernel"
 	"drun/starlib"
+	"drun/starlib/dist"
 	"drun/starlib/run"
 	"drun/starlib/universe"
 
@@ -92,7 +93,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	kernel.SetThreads(job.Threads)
 	rank := &starlib.Rank{
 		Rank: job.Place.Rank, WorldSize: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
-		NodeRank: job.Place.NodeRank, NumNodes: job.Place.Nodes, Seed: job.Seed,
+		NodeRank: job.Place.NodeRank, NumNodes: job.Place.Nodes, Peers: job.Peers, Seed: job.Seed,
 	}
 	if rank.Files, err = starlib.OpenFiles(job.Dir, job.DataDirs...); err != nil {
 		return err
@@ -124,6 +125,9 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	}
 	w.board.SetState(collective.Running)
 	u := universe.New(env)
+	if err := w.meetNode(u.Dist); err != nil {
+		return err
+	}
 	u.Params.Inherited = map[string]string{}
 	for _, p := range job.Params {
 		if p.Inherited != "" {
@@ -140,6 +144,17 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		return w.channel.Send(&engine.ToAgent{Counts: w.counts()})
 	}
 	return nil
+}
+
+// meetNode makes the group of this node's ranks.
+func (w *worker) meetNode(world *dist.World) error {
+	ctx, stop := context.WithTimeout(w.ctx, max(w.job.Timeout, joinLimit))
+	defer stop()
+	err := world.MeetNode(ctx)
+	if cause := context.Cause(w.ctx); err != nil && cause != nil {
+		return cause
+	}
+	return err
 }
 
 // joinLimit is how long opening a backend may take, however short the

@@ -42,7 +42,9 @@ func (m *machine) special(name string, c *call) (value, bool) {
 	case "nn.module", "nn.sequential":
 		return m.model(name, c), true
 	case "dist.local_group", "dist.new_group", "dist.new_subgroups", "dist.init_parallelism":
-		m.collective(name, c.pos, nil)
+		if name != "dist.local_group" { // it is there from the start
+			m.collective(name, c.pos, nil)
+		}
 		return m.groups(name, c), true
 	}
 	return same, false

@@ -63,7 +63,7 @@ var traits = map[string]trait{
 	"dist.unwrap":             {},
 	"dist.new_group":          {collective: true},
 	"dist.new_subgroups":      {collective: true},
-	"dist.local_group":        {collective: true},
+	"dist.local_group":        {},
 	"dist.init_parallelism":   {collective: true},
 	"dist.copy_to_group":      {back: true},
 	"dist.reduce_from_group":  {collective: true},

@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
+	"slices"
 	"time"
 
 	"drun/collective"
@@ -22,6 +23,7 @@ import (
 type World struct {
 	rank    *starlib.Rank
 	all     *Group // the group of all ranks
+	local   *Group // that of the ranks of this rank's node
 	backend string
 	ctx     context.Context // ends when the run is aborted
 	tensors *tensor.Context
@@ -66,6 +68,7 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 		ranks[r] = r
 	}
 	w.all = &Group{world: w, ranks: ranks, own: c.Rank.Rank, comm: c.Comm}
+	w.local = w.all
 	w.useArena()
 	m := &starlib.Module{
 		Name: "dist",
@@ -79,6 +82,21 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 		m.Defs = append(m.Defs, defs...)
 	}
 	return w, m
+}
+
+// MeetNode makes the group of the ranks of this rank's node, where there are
+// several nodes. All ranks call it before the recipe starts, so that nothing
+// which is a node's own waits for another node later.
+func (w *World) MeetNode(ctx context.Context) error {
+	if w.rank.NumNodes < 2 {
+		return nil
+	}
+	w.groups++
+	peers := w.rank.Peers
+	w.local = &Group{world: w, id: w.groups, ranks: peers, own: slices.Index(peers, w.rank.Rank)}
+	var err error
+	w.local.comm, err = w.all.comm.Split(ctx, collective.Group{ID: w.local.id, Ranks: peers})
+	return err
 }
 
 // identity declares who this rank is.

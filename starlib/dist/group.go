@@ -131,10 +131,8 @@ func (w *World) grouping() []*starlib.Def {
 		},
 		{
 			Sig: `local_group(timeout: number = None) -> Group`,
-			Doc: "The group of the ranks of this rank's node.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return w.subgroups(c, 0, w.rank.LocalSize)
-			},
+			Doc: "The group of the ranks of this rank's node, in the order of their local ranks. It waits for nobody.",
+			Fn:  func(*starlib.Call) (starlark.Value, error) { return w.local, nil },
 		},
 		{
 			Sig: `init_parallelism(model: int = 1, pipeline: int = 1, timeout: number = None) -> struct`,

@@ -61,12 +61,13 @@ func (w *World) helpers() []*starlib.Def {
 			Sig: `master_first(fn: callable, timeout: number = None)`,
 			Doc: "Calls fn() on rank 0, then, when it has returned there, on the others; returns fn's value.\n" +
 				"If it fails on rank 0, the others get that error.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) { return w.masterFirst(c, w.rank.Rank == 0) },
+			Fn: func(c *starlib.Call) (starlark.Value, error) { return w.masterFirst(c, w.all) },
 		},
 		{
 			Sig: `local_master_first(fn: callable, timeout: number = None)`,
-			Doc: "Like master_first, for the first rank of each node: for what is kept once a node.",
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return w.masterFirst(c, w.rank.LocalRank == 0) },
+			Doc: "Like master_first, for the first rank of each node, whose other ranks alone wait for it: for what is\n" +
+				"kept once a node.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) { return w.masterFirst(c, w.local) },
 		},
 		{
 			Sig: `read_file(path: string, timeout: number = None) -> bytes`,
@@ -77,19 +78,20 @@ func (w *World) helpers() []*starlib.Def {
 	}
 }
 
-// masterFirst runs the function of argument 0, on the leader before the others.
+// masterFirst runs the function of argument 0, on the group's first rank before
+// the others.
 // When it fails there the run is aborted with that error, which ends the
 // others' wait.
-func (w *World) masterFirst(c *starlib.Call, leader bool) (starlark.Value, error) {
+func (w *World) masterFirst(c *starlib.Call, g *Group) (starlark.Value, error) {
 	fn := c.Callable(0)
 	ctx, err := w.until(c, 1)
 	if err != nil {
 		return nil, err
 	}
-	g, at := w.all, position(c)
 	if g.comm == nil {
 		return starlark.Call(c.Thread, fn, nil, nil)
 	}
+	at, leader := position(c), g.own == 0
 	result := starlark.Value(starlark.None)
 	if leader {
 		if result, err = starlark.Call(c.Thread, fn, nil, nil); err != nil {

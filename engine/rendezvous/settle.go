@@ -1,0 +1,124 @@
+package rendezvous
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Settle completes the places of all ranks of a world, which are in rank order,
+// from what each was told. A rank's node is what GROUP_RANK says; where that is
+// not set, the machine it runs on, whose names are in the same order; and where
+// the ranks share a machine, or a container is a machine of its own, the node's
+// ranks follow each other, LOCAL_WORLD_SIZE of them. The error says which
+// variables contradict each other, or are missing.
+func Settle(places []Place, machines []string) error {
+	told := func(p Place) bool { return p.NodeRank != Unknown }
+	if slices.ContainsFunc(places, told) {
+		node := make([]int, len(places))
+		for r, p := range places {
+			if !told(p) {
+				return &EnvironError{"GROUP_RANK", fmt.Sprintf("is set for rank %d, but not for rank %d", slices.IndexFunc(places, told), r)}
+			}
+			node[r] = p.NodeRank
+		}
+		return settle(places, node)
+	}
+	// Not taken, a guess leaves the places as they were.
+	err := settle(places, byMachine(machines))
+	if err == nil {
+		return nil
+	}
+	if settle(places, byNeighbours(places)) == nil {
+		return nil
+	}
+	return &EnvironError{"GROUP_RANK", fmt.Sprintf("is not set, and which ranks share a node does not follow from the rest: %v", err)}
+}
+
+// byMachine numbers the machines in the order of their first ranks.
+func byMachine(machines []string) []int {
+	number, node := map[string]int{}, make([]int, len(machines))
+	for r, m := range machines {
+		if _, known := number[m]; !known {
+			number[m] = len(number)
+		}
+		node[r] = number[m]
+	}
+	return node
+}
+
+// byNeighbours takes each node's first rank's LOCAL_WORLD_SIZE at its word.
+func byNeighbours(places []Place) []int {
+	node := make([]int, len(places))
+	for from, number := 0, 0; from < len(places); number++ {
+		to := min(from+max(places[from].LocalSize, 1), len(places))
+		for r := from; r < to; r++ {
+			node[r] = number
+		}
+		from = to
+	}
+	return node
+}
+
+// settle places the ranks on these nodes, if that is what all were told.
+func settle(places []Place, node []int) error {
+	count := slices.Max(node) + 1
+	ranks := make([][]int, count)
+	for r, n := range node {
+		ranks[n] = append(ranks[n], r)
+	}
+	settled := slices.Clone(places)
+	for n, here := range ranks {
+		if len(here) == 0 {
+			return &EnvironError{"GROUP_RANK", fmt.Sprintf("goes up to %d, but no rank has %d", count-1, n)}
+		}
+		taken := map[int]int{} // LOCAL_RANK to rank
+		for _, r := range here {
+			p := places[r]
+			if p.Nodes != Unknown && p.Nodes != count {
+				return &EnvironError{"GROUP_WORLD_SIZE", fmt.Sprintf("is %d for rank %d, but the ranks are on %d nodes", p.Nodes, r, count)}
+			}
+			if p.LocalSize != Unknown && p.LocalSize != len(here) {
+				return &EnvironError{"LOCAL_WORLD_SIZE", fmt.Sprintf("is %d for rank %d, but its node has %d: ranks %v", p.LocalSize, r, len(here), here)}
+			}
+			if p.LocalRank == Unknown {
+				continue
+			}
+			if p.LocalRank >= len(here) {
+				return &EnvironError{"LOCAL_RANK", fmt.Sprintf("is %d for rank %d, but its node has %d: ranks %v", p.LocalRank, r, len(here), here)}
+			}
+			if other, is := taken[p.LocalRank]; is {
+				return &EnvironError{"LOCAL_RANK", fmt.Sprintf("is %d for ranks %d and %d, which are on one node", p.LocalRank, other, r)}
+			}
+			taken[p.LocalRank] = r
+		}
+		free := 0
+		for _, r := range here {
+			p := &settled[r]
+			p.LocalSize, p.NodeRank, p.Nodes = len(here), n, count
+			if p.LocalRank != Unknown {
+				continue
+			}
+			for {
+				if _, is := taken[free]; !is {
+					break
+				}
+				free++
+			}
+			p.LocalRank = free
+			free++
+		}
+	}
+	copy(places, settled)
+	return nil
+}
+
+// Peers lists the ranks of a rank's node in the order of their local ranks.
+func Peers(places []Place, rank int) []int {
+	peers := make([]int, places[rank].LocalSize)
+	for r, p := range places {
+		if p.NodeRank == places[rank].NodeRank {
+			peers[p.LocalRank] = r
+		}
+	}
+	return peers
+}
