@@ -38,10 +38,10 @@ func start(p *engine.Plugin, onDeath func(error)) collective.Backend {
 
 // command carries out what `drun backends` asks for.
 func command(args []string) error {
-	if len(args) != 3 {
+	if len(args) != 5 {
 		return fmt.Errorf("drun starts this program: see drun backends --help")
 	}
-	p := &host.Plugin{Name: args[1], Path: args[2]}
+	p := &host.Plugin{Name: args[1], Path: args[2], SHA256: args[3], Mark: args[4]}
 	switch args[0] {
 	case "probe":
 		about, err := client.Probe(context.Background(), p)

@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -39,12 +42,20 @@ func defaultBackend() string {
 func newBackends() *cobra.Command {
 	var dirs []string
 	cmd := &cobra.Command{
-		Use:   "backends",
+		Use:   "backends [NAME]",
 		Short: "List the engines of collectives; test, measure and trust them",
 		Long: "Lists the engines of collectives: the built-in one, and the plugins that were found, in the order in\n" +
-			"which they are looked for. Each plugin is started for a moment and asked whether it can run here.",
-		Args: arguments(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error { return listBackends(cmd, dirs) },
+			"which they are looked for; with NAME all that is known of one. Each plugin is started for a moment and\n" +
+			"asked whether it can run here, but for those that are just somewhere in $PATH, and were neither used by a\n" +
+			"run nor trusted before: these are listed, and not started.",
+		Args: arguments(0, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			list := append([]backendInfo{{Name: "shm", BuiltIn: true, Version: version(), Trusted: true, Usable: true}}, findPlugins(cmd, dirs, args...)...)
+			if len(args) > 0 {
+				return describeBackend(cmd, list, args[0], dirs)
+			}
+			return listBackends(cmd, list)
+		},
 	}
 	cmd.PersistentFlags().StringArrayVar(&dirs, "plugin-dir", nil, "`folder` to look for plugins in first (repeatable)")
 	cmd.AddCommand(newTest(&dirs), newBench(&dirs), newTrust(&dirs))
@@ -58,51 +69,148 @@ type backendInfo struct {
 	Version string `json:"version"`
 	Path    string `json:"path,omitempty"`
 	SHA256  string `json:"sha256,omitempty"`
+	Trusted bool   `json:"trusted"` // built in, or used or trusted before as it is
 	Usable  bool   `json:"usable"`
 	Problem string `json:"problem,omitempty"`
+
+	asked bool // it was started, or is known not to be what it was
 }
 
 const probeLimit = 10 * time.Second
 
-func listBackends(cmd *cobra.Command, dirs []string) error {
-	list := append([]backendInfo{{Name: "shm", BuiltIn: true, Version: version(), Usable: true}}, findPlugins(cmd, dirs)...)
+// listBackends shows a table that fits the terminal, and beneath it why some do
+// not run here.
+func listBackends(cmd *cobra.Command, list []backendInfo) error {
 	out := cmd.OutOrStdout()
 	if wantsJSON(cmd) {
 		return printJSON(out, list)
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	row(w, "BACKEND", "VERSION", "SHA-256", "RUNS HERE", "WHERE")
+	columns := width(out)
+	var table bytes.Buffer
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	row(w, "BACKEND", "VERSION", "RUNS HERE", "WHERE")
 	for _, b := range list {
-		where, sum := b.Path, b.SHA256
-		if b.BuiltIn {
-			where, sum = "built in", "-"
-		}
-		if b.Version == "" {
-			b.Version = "-"
-		}
-		row(w, b.Name, b.Version, sum[:min(12, len(sum))], b.verdict(), where)
+		row(w, cut(b.Name, columns/4), cut(dashed(b.Version), columns/4), b.verdict(), cut(b.where(), columns/4))
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, b := range list {
+		if b.Problem != "" {
+			fmt.Fprintf(&table, "\n%s\n", wrap(b.Name+": "+oneLine.Replace(b.Problem), columns))
+		}
+	}
+	_, err := table.WriteTo(out)
+	return err
+}
+
+// describeBackend shows all that is known of the backends of a name.
+func describeBackend(cmd *cobra.Command, list []backendInfo, name string, dirs []string) error {
+	list = slices.DeleteFunc(list, func(b backendInfo) bool { return b.Name != name })
+	if len(list) == 0 {
+		_, err := findPlugin(name, dirs)
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if wantsJSON(cmd) {
+		return printJSON(out, list)
+	}
+	for i, b := range list {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		row(w, "backend", b.Name)
+		row(w, "version", dashed(b.Version))
+		row(w, "runs here", b.verdict())
+		if b.Problem != "" {
+			row(w, "because", oneLine.Replace(b.Problem))
+		}
+		if b.BuiltIn {
+			row(w, "where", b.where())
+		} else {
+			row(w, "file", b.Path)
+			row(w, "SHA-256", dashed(b.SHA256))
+			row(w, "trusted", map[bool]string{true: "yes", false: "no"}[b.Trusted])
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // verdict is whether it runs here.
 func (b *backendInfo) verdict() string {
-	if b.Usable {
+	switch {
+	case b.Usable:
 		return "yes"
+	case b.asked:
+		return "no"
 	}
-	return "no: " + oneLine.Replace(b.Problem)
+	return "not asked"
 }
 
-// findPlugins lists all plugins, each asked whether it can run here. One that has
-// changed since it was trusted is not run.
-func findPlugins(cmd *cobra.Command, dirs []string) []backendInfo {
+func (b *backendInfo) where() string {
+	if b.BuiltIn {
+		return "built in"
+	}
+	return filepath.Dir(b.Path)
+}
+
+func dashed(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return oneLine.Replace(s)
+}
+
+// cut keeps the end of a text, which tells more of a path, and as much of its
+// beginning as fits.
+func cut(text string, columns int) string {
+	r := []rune(text)
+	if columns = max(columns, 12); len(r) <= columns {
+		return text
+	}
+	return "…" + string(r[len(r)-columns+1:])
+}
+
+// wrap breaks a text between words into lines of at most so many columns, those
+// after the first indented. A word that is longer keeps its line to itself.
+func wrap(text string, columns int) string {
+	var out strings.Builder
+	at := 0
+	for i, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case at+1+n > columns:
+			out.WriteString("\n  ")
+			at = 2
+		default:
+			out.WriteByte(' ')
+			at++
+		}
+		out.WriteString(word)
+		at += n
+	}
+	return out.String()
+}
+
+// findPlugins lists all plugins, or those of a name, each asked whether it can
+// run here.
+func findPlugins(cmd *cobra.Command, dirs []string, names ...string) []backendInfo {
 	list := []backendInfo{}
 	for _, p := range host.List(host.Dirs(dirs...)) {
-		list = append(list, inspect(cmd.Context(), homeOf(cmd), p))
+		if len(names) == 0 || slices.Contains(names, p.Name) {
+			list = append(list, inspect(cmd.Context(), homeOf(cmd), p))
+		}
 	}
 	return list
 }
 
+// inspect asks a plugin. One that has changed since it was trusted is not run,
+// and one that is just in $PATH not before it is trusted.
 func inspect(ctx context.Context, home string, p *host.Plugin) backendInfo {
 	b := backendInfo{Name: p.Name, Path: p.Path}
 	if p.Hidden {
@@ -111,8 +219,13 @@ func inspect(ctx context.Context, home string, p *host.Plugin) backendInfo {
 	}
 	ctx, stop := context.WithTimeout(ctx, probeLimit)
 	defer stop()
-	err := host.Check(home, p)
-	if b.SHA256 = p.SHA256; err == nil {
+	trusted, err := host.Check(home, p)
+	b.SHA256, b.Trusted = p.SHA256, trusted
+	if err == nil && !trusted && !p.Named {
+		b.Problem = fmt.Sprintf("it is only in $PATH, and was not used or trusted before, so it was not started: drun backends trust %s", p.Name)
+		return b
+	}
+	if err == nil {
 		err = probe(ctx, p, &b)
 	}
 	if changed := new(host.ChangedError); errors.As(err, &changed) {
@@ -121,7 +234,7 @@ func inspect(ctx context.Context, home string, p *host.Plugin) backendInfo {
 	if err != nil {
 		b.Problem = err.Error()
 	}
-	b.Usable = b.Problem == ""
+	b.Usable, b.asked = b.Problem == "", true
 	return b
 }
 
@@ -132,7 +245,7 @@ func probe(ctx context.Context, p *host.Plugin, b *backendInfo) error {
 		return err
 	}
 	var out, words bytes.Buffer
-	cmd := exec.CommandContext(ctx, program, "probe", p.Name, p.Path)
+	cmd := exec.CommandContext(ctx, program, "probe", p.Name, p.Path, p.SHA256, p.Mark)
 	cmd.Stdout, cmd.Stderr = &out, &words
 	if err := cmd.Run(); err != nil {
 		if text := strings.TrimSpace(words.String()); text != "" {
@@ -167,14 +280,14 @@ func newTest(dirs *[]string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if b := inspect(cmd.Context(), homeOf(cmd), p); !b.Usable {
+			if b := inspect(cmd.Context(), homeOf(cmd), p); !b.Usable { // pinned by Verify, so it is asked
 				return engine.Errorf(engine.ExitBackend, "%s cannot run here: %s", p.Name, b.Problem)
 			}
 			program, err := host.FindProgram()
 			if err != nil {
 				return err
 			}
-			suite := exec.CommandContext(cmd.Context(), program, "test", p.Name, p.Path)
+			suite := exec.CommandContext(cmd.Context(), program, "test", p.Name, p.Path, p.SHA256, p.Mark)
 			if deterministic {
 				suite.Env = append(os.Environ(), "DRUN_DETERMINISTIC=1")
 			}

@@ -33,7 +33,11 @@ func newDoctor() *cobra.Command {
 				row(w, "kernels", fmt.Sprintf("%s (it can run %s; DRUN_KERNEL forces one)", r.Kernels, strings.Join(r.Paths, ", ")))
 				row(w, "backends", strings.Join(r.Backends, ", ")+" (built in)")
 				for _, p := range r.Plugins {
-					row(w, "plugin", fmt.Sprintf("%s, %s: %s", strings.TrimSpace(p.Name+" "+p.Version), p.Path, p.verdict()))
+					verdict := p.verdict()
+					if p.Problem != "" {
+						verdict += ": drun backends " + p.Name + " says why"
+					}
+					row(w, "plugin", fmt.Sprintf("%s, %s: %s", strings.TrimSpace(p.Name+" "+oneLine.Replace(p.Version)), p.Path, verdict))
 				}
 				outcome := fmt.Sprintf("ok, in %.2f s", r.SelfTest.Seconds)
 				if !r.SelfTest.OK {

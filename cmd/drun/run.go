@@ -115,8 +115,11 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	o.Terminal = o.Stderr == os.Stderr && term.IsTerminal(int(os.Stderr.Fd()))
 
 	if o.Backend != "shm" && (o.Backend != "" || o.Join != nil) {
-		// Found later than the backend, whose absence says more.
-		o.PluginHost, _ = host.FindProgram()
+		program, err := host.FindProgram()
+		if err != nil && program != "" {
+			return err // it is there, but not this drun's
+		}
+		o.PluginHost = program // looked for before the backend, whose absence says more
 	}
 	result, err := launch.Run(o)
 	if err != nil {

@@ -20,24 +20,25 @@ var built struct {
 	err  error
 }
 
-// buildPlugins puts the program that starts plugins, the example plugin and, where
-// its library is, the one for Gloo into a folder.
+// buildPlugins puts the example plugin and, where its library is, the one for
+// Gloo into a folder, and the program that starts plugins beside drun.
 func buildPlugins(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: plugins DIR")
 	}
 	built.once.Do(func() {
-		packages := []string{"drun/cmd/drun-plugin-host"}
-		if haveGloo() {
-			packages = append(packages, "drun/plugins/gloo/drun-backend-gloo")
-		}
+		drun, err := exec.LookPath("drun")
+		ts.Check(err)
 		build := func(to string, packages ...string) {
 			out, err := exec.Command("go", append([]string{"build", "-tags", "gloo", "-o", to}, packages...)...).CombinedOutput()
 			if err != nil && built.err == nil {
 				built.err = fmt.Errorf("%w\n%s", err, out)
 			}
 		}
-		build(built.dir, packages...)
+		build(filepath.Dir(drun), "drun/cmd/drun-plugin-host")
+		if haveGloo() {
+			build(built.dir, "drun/plugins/gloo/drun-backend-gloo")
+		}
 		build(filepath.Join(built.dir, "drun-backend-example"), "drun/plugins/example")
 	})
 	ts.Check(built.err)

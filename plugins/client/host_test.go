@@ -67,7 +67,7 @@ func world(t testing.TB, p *host.Plugin, n int) []collective.Comm {
 
 func example(t testing.TB) *host.Plugin {
 	t.Helper()
-	p, err := host.Find("example", []string{programs})
+	p, err := host.Find("example", []host.Dir{{Path: programs}})
 	if err != nil {
 		t.Fatal(err)
 	}

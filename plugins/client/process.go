@@ -59,9 +59,11 @@ var startTimeout = startLimit
 // start runs the program and asks what it is. What it writes to stderr goes to
 // the writer.
 func start(ctx context.Context, p *host.Plugin, rank int, stderr io.Writer) (*process, error) {
-	if err := p.Unchanged(); err != nil {
+	program, err := p.Open()
+	if err != nil {
 		return nil, err
 	}
+	defer program.Close()
 	arena, err := wire.Create()
 	if err != nil {
 		return nil, err
@@ -75,7 +77,7 @@ func start(ctx context.Context, p *host.Plugin, rank int, stderr io.Writer) (*pr
 	defer theirs.Close()
 	x := &process{plugin: p, rank: rank, arena: arena, ours: ours, words: newWords(filepath.Base(p.Path), stderr)}
 	x.ctx, x.end = context.WithCancel(context.Background())
-	if err := x.launch(ctx, theirs); err != nil {
+	if err := x.launch(ctx, program, theirs); err != nil {
 		x.kill()
 		x.release()
 		return nil, err
@@ -84,7 +86,7 @@ func start(ctx context.Context, p *host.Plugin, rank int, stderr io.Writer) (*pr
 }
 
 // launch starts the process and connects to it.
-func (x *process) launch(ctx context.Context, theirs *os.File) error {
+func (x *process) launch(ctx context.Context, program, theirs *os.File) error {
 	// The socket lies in a folder of its own, which is needed until we are
 	// connected: nothing is left of it however both of us end.
 	dir, err := os.MkdirTemp(shortTempDir(), "drun-")
@@ -92,7 +94,12 @@ func (x *process) launch(ctx context.Context, theirs *os.File) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	x.cmd = exec.Command(x.plugin.Path)
+	path, opened, err := executable(program)
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	x.cmd = &exec.Cmd{Path: path, Args: []string{x.plugin.Path}}
 	x.cmd.Env = append(os.Environ(), plugin.EnvUnixSocketDir+"="+dir)
 	x.cmd.ExtraFiles = []*os.File{x.arena.File, theirs}
 	x.client = plugin.NewClient(&plugin.ClientConfig{
@@ -118,11 +125,32 @@ func (x *process) launch(ctx context.Context, theirs *os.File) error {
 		return context.Cause(ctx)
 	}
 	theirs.Close() // else the end of the process would not be seen
+	if err == nil {
+		err = x.plugin.Unchanged(program)
+	}
 	if err != nil {
 		return err
 	}
 	x.reading.Go(x.watch)
 	return nil
+}
+
+// executable gives the path by which the file that is open is executed, while
+// opened stays so: that of its descriptor, so that it is this file and no other.
+// A script is executed by its own path, as its interpreter opens it again and it
+// may look for its folder.
+func executable(program *os.File) (path string, opened *os.File, err error) {
+	// Above those that the plugin inherits, which take these places first.
+	fd, err := unix.FcntlInt(program.Fd(), unix.F_DUPFD_CLOEXEC, 64)
+	if err != nil {
+		return "", nil, fmt.Errorf("%s: %w", program.Name(), err)
+	}
+	opened = os.NewFile(uintptr(fd), program.Name())
+	var start [2]byte
+	if _, err := opened.ReadAt(start[:], 0); err == nil && string(start[:]) == "#!" {
+		return program.Name(), opened, nil
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", fd), opened, nil
 }
 
 func (x *process) connect() error {

@@ -27,53 +27,51 @@ type Plugin struct {
 	Name   string // what --backend calls it
 	Path   string // absolute
 	SHA256 string // of the file, hexadecimal; "" until Sum
-	Mark   string // of the file when its checksum was taken: see Unchanged
+	Mark   string // of the file when its checksum was taken: see Open
 	Hidden bool   // another of the same name comes before it
+	Named  bool   // it lies in a folder that is drun's own, or that the user named
+}
+
+// Dir is a folder to look for plugins in. What lies in one that is neither
+// drun's own nor named by the user, but just in $PATH, is not executed unless a
+// run asks for it by name, or it was trusted.
+type Dir struct {
+	Path  string
+	Named bool
 }
 
 // Dirs are the folders to look for plugins in: those given, then those of
-// $DRUN_PLUGIN_PATH, the folder plugins beside the program, and $PATH.
-func Dirs(given ...string) []string {
-	dirs := slices.Clone(given)
-	dirs = append(dirs, filepath.SplitList(os.Getenv("DRUN_PLUGIN_PATH"))...)
-	if exe, err := os.Executable(); err == nil {
-		dirs = append(dirs, filepath.Join(filepath.Dir(exe), "plugins"))
-	}
-	dirs = append(dirs, filepath.SplitList(os.Getenv("PATH"))...)
-	var out []string
-	for _, dir := range dirs {
+// $DRUN_PLUGIN_PATH, the folder plugins beside the program, and $PATH, of which
+// only the absolute ones count.
+func Dirs(given ...string) []Dir {
+	var out []Dir
+	add := func(dir string, named bool) {
 		if dir == "" {
-			continue
+			return
 		}
-		if abs, err := filepath.Abs(dir); err == nil && !slices.Contains(out, abs) {
-			out = append(out, abs)
+		abs, err := filepath.Abs(dir)
+		if err == nil && !slices.ContainsFunc(out, func(d Dir) bool { return d.Path == abs }) {
+			out = append(out, Dir{abs, named})
+		}
+	}
+	for _, dir := range append(slices.Clone(given), filepath.SplitList(os.Getenv("DRUN_PLUGIN_PATH"))...) {
+		add(dir, true)
+	}
+	if exe, err := os.Executable(); err == nil {
+		add(filepath.Join(filepath.Dir(exe), "plugins"), true)
+	}
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if filepath.IsAbs(dir) {
+			add(dir, false)
 		}
 	}
 	return out
 }
 
-// Program is what starts plugins: a worker of drun with all that this needs.
-const Program = "drun-plugin-host"
-
-// FindProgram gives the path of Program, which is installed with drun: in its
-// folder, or the folder plugins there, or in $PATH.
-func FindProgram() (string, error) {
-	dirs := Dirs()
-	if exe, err := os.Executable(); err == nil {
-		dirs = append([]string{filepath.Dir(exe)}, dirs...)
-	}
-	for _, dir := range dirs {
-		if path := filepath.Join(dir, Program); executable(path) == nil {
-			return path, nil
-		}
-	}
-	return "", fmt.Errorf("%s, which starts plugins, was not found beside drun or in $PATH: make build installs it", Program)
-}
-
 // A NotFoundError says where a plugin was looked for in vain.
 type NotFoundError struct {
 	Name    string
-	Dirs    []string
+	Dirs    []Dir
 	Problem string // of a file that has the name but cannot be it
 }
 
@@ -90,24 +88,28 @@ func (e *NotFoundError) Advice() string {
 	if e.Problem != "" {
 		return ""
 	}
+	var paths []string
+	for _, dir := range e.Dirs {
+		paths = append(paths, dir.Path)
+	}
 	return fmt.Sprintf("built in is shm; looked for %s%s in %s (add a folder with --plugin-dir or $DRUN_PLUGIN_PATH)",
-		Prefix, e.Name, strings.Join(e.Dirs, ", "))
+		Prefix, e.Name, strings.Join(paths, ", "))
 }
 
 // ExitCode is that of a backend that failed.
 func (e *NotFoundError) ExitCode() int { return 6 }
 
 // Find gives the first plugin of that name.
-func Find(name string, dirs []string) (*Plugin, error) {
+func Find(name string, dirs []Dir) (*Plugin, error) {
 	missing := &NotFoundError{Name: name, Dirs: dirs}
 	if name == "" || name != filepath.Base(name) {
 		return nil, missing
 	}
 	for _, dir := range dirs {
-		path := filepath.Join(dir, Prefix+name)
+		path := filepath.Join(dir.Path, Prefix+name)
 		err := executable(path)
 		if err == nil {
-			return &Plugin{Name: name, Path: path}, nil
+			return &Plugin{Name: name, Path: path, Named: dir.Named}, nil
 		}
 		if missing.Problem == "" && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
 			missing.Problem = err.Error()
@@ -134,17 +136,17 @@ func executable(path string) error {
 
 // List gives all plugins, those that are hidden by an earlier one of the same
 // name included.
-func List(dirs []string) []*Plugin {
+func List(dirs []Dir) []*Plugin {
 	var out []*Plugin
 	seen := map[string]bool{}
 	for _, dir := range dirs {
-		paths, _ := filepath.Glob(filepath.Join(globEscape(dir), Prefix+"*")) // a bad pattern cannot be
+		paths, _ := filepath.Glob(filepath.Join(globEscape(dir.Path), Prefix+"*")) // a bad pattern cannot be
 		for _, path := range paths {
 			if executable(path) != nil {
 				continue
 			}
 			name := strings.TrimPrefix(filepath.Base(path), Prefix)
-			out = append(out, &Plugin{Name: name, Path: path, Hidden: seen[name]})
+			out = append(out, &Plugin{Name: name, Path: path, Hidden: seen[name], Named: dir.Named})
 			seen[name] = true
 		}
 	}
@@ -162,7 +164,7 @@ func (p *Plugin) Sum() error {
 		return err
 	}
 	defer f.Close()
-	before, err := mark(p.Path)
+	before, err := mark(f)
 	if err != nil {
 		return err
 	}
@@ -171,24 +173,41 @@ func (p *Plugin) Sum() error {
 		return fmt.Errorf("%s: %w", p.Path, err)
 	}
 	p.SHA256, p.Mark = hex.EncodeToString(h.Sum(nil)), before
-	return p.Unchanged()
+	return p.Unchanged(f)
 }
 
-// Unchanged reports an error if the file is another one than that whose
-// checksum was taken.
-func (p *Plugin) Unchanged() error {
-	now, err := mark(p.Path)
+// Open opens the program to execute it, and refuses another file than that
+// whose checksum was taken, even where it has taken its path, or was written
+// to since. It is executed by its descriptor, so that it stays the one that was
+// looked at; Unchanged looks again when it runs, for then nobody can write to
+// it any more.
+func (p *Plugin) Open() (*os.File, error) {
+	f, err := os.Open(p.Path)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Unchanged(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Unchanged reports an error if an open file is not, or not any more, the one
+// whose checksum was taken.
+func (p *Plugin) Unchanged(f *os.File) error {
+	now, err := mark(f)
 	if err == nil && p.SHA256 != "" && now != p.Mark {
 		err = fmt.Errorf("%s was changed while the run started", p.Path)
 	}
 	return err
 }
 
-// mark is different after any change of the file.
-func mark(path string) (string, error) {
+// mark is different for another file, and after any change of the same one.
+func mark(f *os.File) (string, error) {
 	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return "", fmt.Errorf("%s: %w", path, err)
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return "", fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	return fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim), nil
 }

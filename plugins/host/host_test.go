@@ -4,8 +4,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func write(t *testing.T, path, content string, mode os.FileMode) {
@@ -26,7 +29,7 @@ func TestFind(t *testing.T) {
 	write(t, filepath.Join(a, Prefix+"folder", "x"), "", 0o644)
 	write(t, filepath.Join(b, Prefix+"later"), "", 0o755)
 	write(t, filepath.Join(a, Prefix+"later"), "", 0o644)
-	dirs := []string{a, filepath.Join(a, "missing"), b}
+	dirs := []Dir{{a, true}, {filepath.Join(a, "missing"), true}, {b, false}}
 	for name, want := range map[string]string{"two": a, "later": b} {
 		if p, err := Find(name, dirs); err != nil || p.Path != filepath.Join(want, Prefix+name) {
 			t.Errorf("%s: %v %v", name, p, err)
@@ -63,7 +66,7 @@ func TestTrust(t *testing.T) {
 	}
 	first := p.SHA256
 	write(t, path, "other", 0o755)
-	if p.Unchanged() == nil {
+	if _, err := p.Open(); err == nil {
 		t.Error("a change after the checksum is not seen")
 	}
 	var changed *ChangedError
@@ -82,11 +85,105 @@ func TestTrust(t *testing.T) {
 	}
 }
 
+// A pin is that of a name and a checksum: the same program may move, another one
+// of the name is refused in any folder.
+func TestPinsAreOfChecksums(t *testing.T) {
+	home, a, b := t.TempDir(), filepath.Join(t.TempDir(), Prefix+"x"), filepath.Join(t.TempDir(), Prefix+"x")
+	write(t, a, "one", 0o755)
+	write(t, b, "one", 0o755)
+	if trusted, err := Check(home, &Plugin{Name: "x", Path: a}); trusted || err != nil {
+		t.Errorf("never used: %v %v", trusted, err)
+	}
+	if err := Verify(home, &Plugin{Name: "x", Path: a}); err != nil {
+		t.Fatal(err)
+	}
+	if trusted, err := Check(home, &Plugin{Name: "x", Path: b}); !trusted || err != nil {
+		t.Errorf("the same program elsewhere: %v %v", trusted, err)
+	}
+	write(t, b, "two", 0o755)
+	if trusted, err := Check(home, &Plugin{Name: "x", Path: b}); trusted || !errors.As(err, new(*ChangedError)) {
+		t.Errorf("another program of the name: %v %v", trusted, err)
+	}
+	if trusted, _ := Check(home, &Plugin{Name: "y", Path: a}); trusted {
+		t.Error("the checksum is trusted under another name")
+	}
+}
+
+// What is executed is the file whose checksum was taken: not what has taken its
+// path since, not what was written into it.
+func TestOpenGivesWhatWasSummed(t *testing.T) {
+	for name, change := range map[string]func(path string){
+		"replaced": func(path string) {
+			write(t, path+".new", "evil", 0o755)
+			if err := os.Rename(path+".new", path); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"written to": func(path string) { write(t, path, "evil", 0o755) },
+	} {
+		path := filepath.Join(t.TempDir(), Prefix+"x")
+		write(t, path, "good", 0o755)
+		p := &Plugin{Name: "x", Path: path}
+		if err := p.Sum(); err != nil {
+			t.Fatal(err)
+		}
+		f, err := p.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond) // the kernel's clock for files is coarse
+		change(path)
+		if _, err := p.Open(); err == nil || !strings.Contains(err.Error(), "was changed") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := p.Unchanged(f); name == "written to" && err == nil {
+			t.Errorf("%s after it was opened: not noticed", name)
+		}
+		f.Close()
+	}
+}
+
+func TestProgram(t *testing.T) {
+	if path, err := FindProgram(); err == nil || !strings.Contains(err.Error(), "is not beside drun") {
+		t.Errorf("%s %v", path, err)
+	}
+	dir := t.TempDir() // not looked at, though it is in the path
+	write(t, filepath.Join(dir, Program), "#!/bin/sh", 0o755)
+	t.Setenv("PATH", dir)
+	t.Setenv("DRUN_PLUGIN_PATH", dir)
+	if path, err := FindProgram(); err == nil {
+		t.Errorf("it took %s", path)
+	}
+	build := func(path, revision string) *debug.BuildInfo {
+		return &debug.BuildInfo{Path: path, Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: revision}}}
+	}
+	ours := build("drun/cmd/drun", "abc")
+	for _, c := range []struct {
+		theirs *debug.BuildInfo
+		want   string
+	}{
+		{build("drun/cmd/drun-plugin-host", "abc"), ""},
+		{build("drun/cmd/drun-plugin-host", "abd"), "another version than drun: abd, not abc"},
+		{build("example.com/evil", "abc"), "is not drun's, but example.com/evil"},
+		{&debug.BuildInfo{Path: "drun/cmd/drun-plugin-host"}, ""}, // built outside of a repository
+	} {
+		err := sameBuild("host", ours, c.theirs)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%v: %v, want %q", c.theirs, err, c.want)
+		}
+	}
+}
+
 func TestDirs(t *testing.T) {
 	t.Setenv("DRUN_PLUGIN_PATH", "/b:/a")
-	t.Setenv("PATH", "/c:/b")
-	got := strings.Join(Dirs("/a"), ":")
-	if !strings.HasPrefix(got, "/a:/b:") || !strings.HasSuffix(got, "/plugins:/c") {
-		t.Error(got)
+	t.Setenv("PATH", "/c:/b:.:d:")
+	got := Dirs("/a")
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Dir{{"/a", true}, {"/b", true}, {filepath.Join(filepath.Dir(exe), "plugins"), true}, {"/c", false}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

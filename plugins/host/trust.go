@@ -16,10 +16,11 @@ import (
 // the folder of the history.
 const LockFile = "plugins.lock"
 
-// pin is what the lock file says of one plugin.
+// pin is what the lock file says of the plugin of a name. It holds for that
+// checksum, wherever the program lies.
 type pin struct {
 	SHA256  string    `json:"sha256"`
-	Path    string    `json:"path"`
+	Path    string    `json:"path"` // where it was then
 	Trusted time.Time `json:"trusted"`
 }
 
@@ -61,19 +62,21 @@ func Verify(home string, p *Plugin) error {
 	})
 }
 
-// Check is Verify for a plugin that is only looked at: nothing is pinned.
-func Check(home string, p *Plugin) error {
+// Check is Verify for a plugin that is only looked at: nothing is pinned. It
+// tells whether the plugin was used or trusted before, as it is.
+func Check(home string, p *Plugin) (trusted bool, err error) {
 	if err := p.Sum(); err != nil {
-		return err
+		return false, err
 	}
 	pins, err := readPins(filepath.Join(home, LockFile))
 	if err != nil {
-		return err
+		return false, err
 	}
-	if old, known := pins[p.Name]; known && old.SHA256 != p.SHA256 {
-		return &ChangedError{p, old.SHA256}
+	old, known := pins[p.Name]
+	if known && old.SHA256 != p.SHA256 {
+		return false, &ChangedError{p, old.SHA256}
 	}
-	return nil
+	return known, nil
 }
 
 // Trust pins the plugin's checksum, whatever was pinned before.
@@ -92,7 +95,7 @@ func pinOf(p *Plugin) pin { return pin{p.SHA256, p.Path, time.Now().UTC().Trunca
 // locked reads the lock file, lets edit change it, and writes it if edit says
 // so, all while no other drun does.
 func locked(home string, edit func(pins map[string]pin) (write bool, err error)) error {
-	if err := os.MkdirAll(home, 0o755); err != nil {
+	if err := os.MkdirAll(home, 0o700); err != nil {
 		return err
 	}
 	path := filepath.Join(home, LockFile)
@@ -117,7 +120,7 @@ func locked(home string, edit func(pins map[string]pin) (write bool, err error))
 		return err
 	}
 	tmp := path + ".new"
-	if err := os.WriteFile(tmp, append(data, '\n'), 0o644); err != nil {
+	if err := os.WriteFile(tmp, append(data, '\n'), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(tmp, path)

@@ -26,6 +26,8 @@ func serve(backend collective.Backend) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	// It was executed by a descriptor, which would be its name.
+	_ = os.WriteFile("/proc/self/comm", []byte("drun-backend-"+name), 0)
 	go watch(os.NewFile(wire.LifelineFD, "lifeline"))
 	if err := silence(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
