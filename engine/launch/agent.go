@@ -27,7 +27,8 @@ type event struct {
 	saved *savedEvent
 	from  *node // who sent what follows
 	sig   os.Signal
-	look  *nodes.Look
+	said  *nodes.ToHead
+	gone  bool // its agent is
 }
 
 func (a *agent) execute() (*Result, error) {
@@ -197,11 +198,14 @@ func (a *agent) watch() {
 			case ev.msg != nil:
 				a.message(ev.rank, ev.msg)
 			case ev.exit != nil:
-				alive--
-				a.exited(ev.rank, ev.exit)
-			case ev.look != nil:
-				a.looking = append(a.looking, ev.look)
-				a.look()
+				if !a.procs[ev.rank].exited {
+					alive--
+					a.exited(ev.rank, ev.exit)
+				}
+			case ev.said != nil:
+				a.said(ev.from, ev.said)
+			case ev.gone:
+				alive -= a.lost(ev.from)
 			case ev.sig != nil:
 				a.signal(ev.sig, ev.from)
 			}

@@ -25,6 +25,7 @@ func (a *agent) finish() (*Result, error) {
 
 // close ends all that the run had open, and fills in how it ended.
 func (a *agent) close(r *Result) error {
+	close(a.over)
 	for _, p := range a.procs {
 		p.drain()
 	}

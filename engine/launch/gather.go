@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"drun/engine"
@@ -19,7 +20,7 @@ type node struct {
 	*nodes.Hello
 	link  *nodes.Link
 	ranks []int
-	shift int64 // from its clock to ours
+	shift atomic.Int64 // from its clock to ours
 
 	inbox chan *nodes.ToHead // what it says; closed when it is gone
 	err   error              // why, then

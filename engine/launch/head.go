@@ -53,7 +53,7 @@ func (a *agent) startMembers(shared []*os.File) {
 	for _, n := range a.nodes {
 		s := &nodes.Start{World: a.world, Backend: a.o.Backend, Now: board.Now()}
 		if n.Machine != nodes.Machine() {
-			n.shift = 0 // until its first mirror tells
+			n.shift.Store(0) // until its first mirror tells
 		}
 		if a.oneBoard {
 			for _, f := range shared {
@@ -70,55 +70,84 @@ func (a *agent) startMembers(shared []*os.File) {
 	}
 }
 
-// hear passes on what another agent says, to its end.
+// hear passes on what another agent says, to its end or the run's. It leaves the
+// board to the agent's own goroutine, which alone knows how long there is one.
 func (a *agent) hear(n *node) {
-	left := slices.Clone(n.ranks) // whose end has not been told
 	for m := range n.inbox {
+		ev := event{from: n, rank: m.Rank}
 		ours := slices.Contains(n.ranks, m.Rank)
 		switch {
 		case m.Msg != nil && ours:
-			if f := m.Msg.Failure; f != nil {
-				f.When += n.shift
+			if ev.msg = m.Msg; m.Msg.Failure != nil {
+				m.Msg.Failure.When += n.shift.Load()
 			}
-			a.events <- event{rank: m.Rank, msg: m.Msg}
-			a.keeper.await()
 		case m.Line != nil && ours:
 			a.keeper.line(m.Rank, m.Line.Stderr, m.Line.Text)
 			a.keeper.await()
+			continue
 		case m.Exit != nil && ours:
-			if i := slices.Index(left, m.Rank); i >= 0 {
-				left = slices.Delete(left, i, i+1)
-				a.events <- event{rank: m.Rank, exit: m.Exit}
-			}
-		case m.Abort != nil:
-			if a.board.AbortAs(m.Abort.By, m.Abort.Cause) {
-				a.passOn(n)
-			}
+			ev.exit = m.Exit
 		case m.Signal != 0:
-			a.events <- event{from: n, sig: syscall.Signal(m.Signal)}
-		case m.Look != nil:
-			a.events <- event{from: n, look: m.Look}
-		case m.Mirror != nil:
-			if n.Machine != nodes.Machine() {
-				n.shift = board.Now() - m.Mirror.Now
-			}
-			a.board.Adopt(m.Mirror)
-			for _, other := range a.nodes {
-				if other != n {
-					other.link.Send(&nodes.ToMember{Mirror: m.Mirror})
-				}
+			ev.sig = syscall.Signal(m.Signal)
+		default:
+			ev.said = m
+		}
+		if !a.put(ev) {
+			return
+		}
+		if ev.msg != nil {
+			a.keeper.await()
+		}
+	}
+	a.put(event{from: n, gone: true})
+}
+
+// put hands an event to the agent's goroutine; false: the run is over.
+func (a *agent) put(ev event) bool {
+	select {
+	case a.events <- ev:
+		return true
+	case <-a.over:
+		return false
+	}
+}
+
+// said handles what another agent says of its board.
+func (a *agent) said(n *node, m *nodes.ToHead) {
+	switch {
+	case m.Abort != nil:
+		if a.board.AbortAs(m.Abort.By, m.Abort.Cause) {
+			a.passOn(n)
+		}
+	case m.Look != nil:
+		a.looking = append(a.looking, m.Look)
+		a.look()
+	case m.Mirror != nil:
+		if n.Machine != nodes.Machine() {
+			n.shift.Store(board.Now() - m.Mirror.Now)
+		}
+		a.board.Adopt(m.Mirror)
+		for _, other := range a.nodes {
+			if other != n {
+				other.link.Send(&nodes.ToMember{Mirror: m.Mirror})
 			}
 		}
 	}
+}
+
+// lost ends the ranks of an agent that is gone, as far as they have not ended,
+// and gives their number.
+func (a *agent) lost(n *node) int {
+	left := slices.DeleteFunc(slices.Clone(n.ranks), func(r int) bool { return a.procs[r].exited })
 	for i, rank := range left {
 		if i > 0 { // before the report of the first
 			a.board.SetRankState(rank, collective.Gone)
 		}
 	}
 	for _, rank := range left {
-		text := fmt.Sprintf("its drun (process %d on %s) is gone: the connection ended", n.PID, n.Host)
-		a.events <- event{rank: rank, exit: &nodes.Exit{Text: text}}
+		a.exited(rank, &nodes.Exit{Text: fmt.Sprintf("its drun (process %d on %s) is gone: the connection ended", n.PID, n.Host)})
 	}
+	return len(left)
 }
 
 // passOn tells the other agents why the run ends; not the one who said it.

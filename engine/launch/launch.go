@@ -110,7 +110,7 @@ func Run(o Options) (*Result, error) {
 		m.console.out, m.console.err, m.console.prefix = o.Stdout, o.Stderr, true
 		return m.run()
 	}
-	a := &agent{o: o, plugin: plugin, bundle: bundle, params: params, started: time.Now(), events: make(chan event, 64), world: o.Nproc, console: console{
+	a := &agent{o: o, plugin: plugin, bundle: bundle, params: params, started: time.Now(), events: make(chan event, 64), over: make(chan struct{}), world: o.Nproc, console: console{
 		out: o.Stdout, err: o.Stderr, prefix: o.Nproc > 1 || o.Join != nil, terminal: o.Terminal,
 	}}
 	for rank := range o.Nproc {
@@ -145,6 +145,7 @@ type agent struct {
 	region  *os.File // shm's; nil with a plugin, and in a world of one
 	procs   []*process
 	events  chan event
+	over    chan struct{} // closed when nobody reads events any more
 
 	failures  []*engine.Failure
 	signalled os.Signal // the latest SIGINT or SIGTERM
