@@ -26,6 +26,9 @@ const (
 	// a row make a deadlock.
 	deadlockEvery = 100 * time.Millisecond
 	deadlockAfter = 4
+	// messageAfter is how long a message may be on its way between two nodes when
+	// neither of its ends has a part in it any more.
+	messageAfter = 2 * time.Second
 )
 
 // needs are the ranks that a rank waits for. mark is 0 when it does not sleep.
@@ -35,8 +38,13 @@ type needs struct {
 	any     atomic.Uint32 // one of the ranks will do
 	outside atomic.Uint32 // the wait is no call: see Lookout
 	message atomic.Uint64 // what it waits for, if a message: see messageOf
-	ranks   rankSet
-	moving  rankSet // ranks that wait for a message of which this one has called the other end
+	group   atomic.Uint32 // of the collective that it waits for
+	_       uint32
+	seq     atomic.Uint64 // its number; 0: it is none
+	// confirmed is the mark of the wait that the head found to be in a circle.
+	confirmed atomic.Uint64
+	ranks     rankSet
+	moving    rankSet // ranks that wait for a message of which this one has called the other end
 }
 
 type rankSet [maxWorld / 64]atomic.Uint64
@@ -99,7 +107,7 @@ func (g *guard) deadlock() error {
 	}
 	g.picket.next = t.Add(deadlockEvery)
 	any := g.waiting.seq == 0 && g.waiting.peer < 0
-	g.board.need(messageOf(g.waiting.kind, g.group, g.waiting.tag), any, func(yield func(int) bool) {
+	g.board.need(messageOf(g.waiting.kind, g.group, g.waiting.tag), any, g.group, g.waiting.seq, func(yield func(int) bool) {
 		for i, r := range g.ranks {
 			switch {
 			case r == g.board.rank,
@@ -112,19 +120,20 @@ func (g *guard) deadlock() error {
 			}
 		}
 	})
-	g.move()
-	circle := g.board.circle()
-	if !g.picket.steady(g.board, circle) {
-		return nil
+	g.board.move(g)
+	if circle := g.picket.look(g.board); circle != nil {
+		return &circleError{circle}
 	}
-	return &circleError{circle}
+	return nil
 }
 
 // need writes which ranks this one waits for, any of them or all, and for which
-// message.
-func (b *Board) need(message uint64, any bool, ranks iter.Seq[int]) {
+// message or collective.
+func (b *Board) need(message uint64, any bool, group uint32, seq uint64, ranks iter.Seq[int]) {
 	own := b.needsOf(b.rank)
 	own.message.Store(message)
+	own.group.Store(group)
+	own.seq.Store(seq)
 	own.ranks.clear()
 	for r := range ranks {
 		own.ranks.add(r)
@@ -141,17 +150,17 @@ func (b *Board) need(message uint64, any bool, ranks iter.Seq[int]) {
 }
 
 // move writes which ranks wait for messages that are on their way from this rank
-// or to it.
-func (g *guard) move() {
-	own := g.board.needsOf(g.board.rank)
+// or to it. g is the guard whose call waits; nil: the wait is no call.
+func (b *Board) move(g *guard) {
+	own := b.needsOf(b.rank)
 	own.moving.clear()
-	for r := range g.board.world {
-		n := g.board.needsOf(r)
+	for r := range b.world {
+		n := b.needsOf(r)
 		message := n.message.Load()
-		if n.mark.Load() == 0 || message == 0 || !n.ranks.has(g.board.rank) {
+		if n.mark.Load() == 0 || message == 0 || !n.ranks.has(b.rank) {
 			continue
 		}
-		for _, other := range g.board.guards {
+		for _, other := range b.guards {
 			if other.calledFor(message, slices.Index(other.ranks, r)) || other == g && g.waiting.answers(message, slices.Index(g.ranks, r)) {
 				own.moving.add(r)
 			}
@@ -171,6 +180,22 @@ func (g *guard) called(w *work) {
 // calledFor tells whether an asynchronous call under way is the other end.
 func (g *guard) calledFor(message uint64, peer int) bool {
 	return peer >= 0 && slices.ContainsFunc(g.messages, func(w *work) bool { return w.answers(message, peer) && !w.inner.Done() })
+}
+
+// look gives the circle that this rank waits in for good; nil: none.
+func (p *picket) look(b *Board) []int {
+	circle := b.circle()
+	if !slices.ContainsFunc(circle, func(r int) bool { return !b.isNear(r) }) {
+		if !p.steady(b, circle) {
+			return nil
+		}
+		return circle
+	}
+	circle = b.confirmed()
+	if !slices.Contains(circle, b.rank) {
+		return nil
+	}
+	return circle
 }
 
 // steady tells whether this rank is in the circle, and the circle has been the
@@ -225,19 +250,104 @@ func (b *Board) circle() []int {
 
 // stuck tells whether a rank's needs cannot be met while these ranks wait.
 func (b *Board) stuck(rank int, waiting []int) bool {
-	n := b.needsOf(rank)
 	met, unmet := 0, 0
-	for r := range n.ranks.all {
+	for r := range b.unmet(rank) {
 		if slices.Contains(waiting, r) && !b.needsOf(r).moving.has(rank) {
 			unmet++
 		} else {
 			met++
 		}
 	}
-	if n.any.Load() != 0 {
+	if b.needsOf(rank).any.Load() != 0 {
 		return met == 0 && unmet > 0
 	}
 	return unmet > 0
+}
+
+// unmet yields the ranks that a rank waits for, without those that have come to the
+// collective meanwhile: it may not know yet.
+func (b *Board) unmet(rank int) iter.Seq[int] {
+	n := b.needsOf(rank)
+	seq := n.seq.Load()
+	var w *window
+	if seq > 0 {
+		w, _ = b.window(n.group.Load()) // without it, as the rank wrote it
+	}
+	return func(yield func(int) bool) {
+		for r := range n.ranks.all {
+			if (w == nil || w.line(r).arrived.Load() < seq) && !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// Wait names one wait of a rank.
+type Wait struct {
+	Rank int
+	Mark uint64
+}
+
+// Patrol is the head's watch for circles that go over nodes.
+type Patrol struct {
+	seen  []Wait
+	looks []uint64 // of those ranks, once their nodes had what the ranks before wrote
+	same  int      // rounds in a row that saw these
+	since time.Time
+}
+
+// Look is called after each round in which all nodes have shown their ranks: all
+// that a rank was shown to wait for in two rounds it waited for between them. It
+// gives the waits that will not end by themselves, once they have been the same for
+// a while, in which each of the ranks has looked for messages again with the others'
+// needs in sight.
+func (p *Patrol) Look(b *Board) []Wait {
+	var circle []Wait
+	var looks []uint64
+	after := time.Duration(0)
+	for _, r := range b.circle() {
+		n := b.needsOf(r)
+		circle, looks = append(circle, Wait{r, n.mark.Load()}), append(looks, n.looks.Load())
+		if n.message.Load() != 0 {
+			after = messageAfter
+		}
+	}
+	if len(circle) == 0 || !slices.Equal(circle, p.seen) {
+		*p = Patrol{seen: circle, since: time.Now()}
+		return nil
+	}
+	if p.same++; p.same == 1 {
+		p.looks = looks
+	}
+	for i := range looks {
+		if looks[i] < p.looks[i]+deadlockAfter/2 {
+			return nil
+		}
+	}
+	if p.same < deadlockAfter || time.Since(p.since) < after {
+		return nil
+	}
+	return circle
+}
+
+// Confirm says that these waits are a circle: the ranks in them end them.
+func (b *Board) Confirm(circle []Wait) {
+	for _, w := range circle {
+		if w.Rank >= 0 && w.Rank < b.world {
+			b.needsOf(w.Rank).confirmed.Store(w.Mark)
+		}
+	}
+}
+
+// confirmed lists the ranks whose present wait the head found to be in a circle.
+func (b *Board) confirmed() (circle []int) {
+	for r := range b.world {
+		n := b.needsOf(r)
+		if mark := n.mark.Load(); mark != 0 && n.confirmed.Load() == mark {
+			circle = append(circle, r)
+		}
+	}
+	return circle
 }
 
 // circleError ends a wait in a circle of waiting ranks.
@@ -250,7 +360,7 @@ func (g *guard) stalemate(circle []int) error {
 	var who []string
 	rows := make([]collective.Row, 0, g.board.world)
 	for _, r := range circle {
-		who = append(who, fmt.Sprintf("rank %d for rank %s", r, strings.Trim(fmt.Sprint(slices.Collect(g.board.needsOf(r).ranks.all)), "[]")))
+		who = append(who, fmt.Sprintf("rank %d for rank %s", r, strings.Trim(fmt.Sprint(slices.Collect(g.board.unmet(r))), "[]")))
 	}
 	for r := range g.board.world {
 		rows = append(rows, g.board.Row(r))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"drun/collective"
@@ -15,7 +16,7 @@ import (
 const (
 	tableGrace = 250 * time.Millisecond
 	agentGrace = 2 * time.Second
-	farGrace   = 400 * time.Millisecond // for the boards of other nodes
+	farGrace   = time.Second // for the boards of other nodes
 )
 
 // overError ends a wait for a rank that will not come.
@@ -116,6 +117,10 @@ func (g *guard) explain(w *work, err error) error {
 		g.comm.Abort(g.broken)
 		return err
 	}
+	// Another rank of a circle may have ended it, and the backend's group, first.
+	if circle := g.board.confirmed(); slices.Contains(circle, g.board.rank) {
+		return g.fail(g.stalemate(circle))
+	}
 	if errors.As(err, new(*collective.BackendError)) {
 		// An engine notices that a rank has left before the board is looked at.
 		if rank := g.returned(w); rank >= 0 {
@@ -173,6 +178,7 @@ func (g *guard) mismatch(w *work, reason string) error {
 func (g *guard) timeout(w *work) error {
 	call, began, _, _ := g.board.read(w.entry, g.board.rank, g.group)
 	e := &collective.TimeoutError{Call: call, After: since(began)}
+	g.meet()
 	for i := range g.comm.Size() {
 		rank := g.ranks[i]
 		switch {

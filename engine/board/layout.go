@@ -56,7 +56,8 @@ type header struct {
 	abortAt  int64
 	stop     atomic.Uint32
 	asked    atomic.Uint32
-	adopted  atomic.Uint32 // mirrors, see mirror.go
+	asks     atomic.Uint32 // for the words of other nodes, see mirror.go
+	told     atomic.Uint32 // up to which they were answered
 
 	groups      atomic.Uint32 // group numbers in use are below this
 	snapshotLen uint32

@@ -45,16 +45,17 @@ func (l *Lookout) Look() error {
 	if len(others) == 0 {
 		return errors.New("all other ranks have returned from main")
 	}
-	b.need(0, true, slices.Values(others))
+	b.need(0, true, 0, 0, slices.Values(others))
 	b.needsOf(b.rank).outside.Store(1)
-	circle := b.circle()
+	b.move(nil)
+	circle := l.picket.look(b)
+	if circle == nil {
+		return nil
+	}
 	for _, r := range circle {
 		if b.needsOf(r).outside.Load() == 0 {
 			return nil
 		}
-	}
-	if !l.picket.steady(b, circle) {
-		return nil
 	}
 	who := make([]string, len(circle))
 	for i, r := range circle {

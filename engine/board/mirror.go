@@ -11,13 +11,15 @@ import (
 )
 
 // A run on several nodes has a board on each, on which only that node's ranks
-// write. When some of them wait long, the agents show each other what is on
-// theirs, so that each board has all ranks: as old as the last exchange, but
-// enough for tables, for ranks that will never come, and for circles.
+// write. While some of them wait, the head has the other agents show what is on
+// theirs, in rounds, and writes it into its own board, which so has all ranks: as
+// old as the last round. The other boards have of far ranks what their own need to
+// know: who has ended, and who waits for a message of theirs. All of it they get
+// when a report is to be made: see meet.
 
-// Mirror is what the ranks of one node have on their board.
+// Mirror is what ranks have on a board.
 type Mirror struct {
-	Now   int64 // the clock of its board
+	Now   int64 // the clock of the board
 	Ranks []MirroredRank
 }
 
@@ -28,13 +30,17 @@ type MirroredRank struct {
 	Groups             []MirroredGroup
 }
 
-// MirroredGroup is what a rank has written of one group.
+// MirroredGroup is what a rank has written of one group: of its journal only where
+// that was asked for.
 type MirroredGroup struct {
 	ID      uint32
-	Line    []byte
-	Entries []byte // of its journal, the oldest first
-	First   uint64 // number of the oldest
+	Arrived uint64
+	Entries []byte `cbor:",omitempty"` // of its journal, the oldest first
+	First   uint64 `cbor:",omitempty"` // number of the oldest
 }
+
+// shown is how many of a rank's latest calls of a group are.
+const shown = RecentCalls + 3
 
 // Near says which ranks write on this board, of those from 0 to World: without
 // it, all. Groups with others compare their calls by a call of their own.
@@ -45,46 +51,58 @@ func (b *Board) isNear(rank int) bool {
 	return b.near == [2]int{} || rank >= b.near[0] && rank < b.near[1]
 }
 
-// meet gives the agents a moment to show this board what is on the others, before
-// a report is made of it.
+// meet has the agents show this board what is on the others, before a report is
+// made of it.
 func (g *guard) meet() {
 	if !slices.ContainsFunc(g.ranks, func(r int) bool { return !g.board.isNear(r) }) {
 		return
 	}
-	before := g.board.head.adopted.Load()
-	for end := time.Now().Add(farGrace); g.board.head.adopted.Load() == before && time.Now().Before(end); {
+	h := g.board.head
+	ask := h.asks.Add(1)
+	for end := time.Now().Add(farGrace); int32(h.told.Load()-ask) < 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// Stuck gives the groups in which ranks of this node have waited for so long, and
-// whether there are any that wait.
-func (b *Board) Stuck(long time.Duration) (groups []uint32, stuck bool) {
-	for rank := range b.world {
-		if !b.isNear(rank) {
-			continue
-		}
-		s := b.slot(rank)
-		outside := b.needsOf(rank).outside.Load() != 0
-		if State := collective.State(s.state.Load()); !outside && State != collective.Waiting {
-			continue
-		}
-		if row := b.Row(rank); outside || row.For >= long {
-			stuck = true
-			if g := s.group; s.calls.Load() > 0 && !slices.Contains(groups, g) {
-				groups = append(groups, g)
-			}
-		}
-	}
-	return groups, stuck
+// Asks counts how often a rank of this board has asked for what is on the others;
+// wanted is false if it has all been told. See [Board.Tell].
+func (b *Board) Asks() (n uint32, wanted bool) {
+	n = b.head.asks.Load()
+	return n, n != b.head.told.Load()
 }
 
-// Show copies what this node's ranks have on the board: their latest group, and
-// these.
-func (b *Board) Show(groups []uint32) *Mirror {
-	m := &Mirror{Now: now()}
+// Tell says that the asks up to that one were answered.
+func (b *Board) Tell(n uint32) { b.head.told.Store(n) }
+
+// Stuck reports whether ranks of this node have waited for so long.
+func (b *Board) Stuck(long time.Duration) bool {
 	for rank := range b.world {
 		if !b.isNear(rank) {
+			continue
+		}
+		if b.needsOf(rank).outside.Load() != 0 || b.State(rank) == collective.Waiting && b.Row(rank).For >= long {
+			return true
+		}
+	}
+	return false
+}
+
+// Awaits gives the mark of a rank's wait if it is for a message of one of these; 0: it
+// is not.
+func (b *Board) Awaits(rank int, from []int) uint64 {
+	n := b.needsOf(rank)
+	if n.message.Load() == 0 || !slices.ContainsFunc(from, n.ranks.has) {
+		return 0
+	}
+	return n.mark.Load()
+}
+
+// Show copies what ranks have on the board; nil: those that write on it. All: the
+// journals of all their groups, not just of the latest.
+func (b *Board) Show(ranks []int, all bool) *Mirror {
+	m := &Mirror{Now: now()}
+	for rank := range b.world {
+		if ranks == nil && !b.isNear(rank) || ranks != nil && !slices.Contains(ranks, rank) {
 			continue
 		}
 		s := b.slot(rank)
@@ -95,12 +113,8 @@ func (b *Board) Show(groups []uint32) *Mirror {
 			used--
 		}
 		r.Names = slices.Clone(table[:used])
-		wanted := groups
-		if s.calls.Load() > 0 && !slices.Contains(groups, s.group) {
-			wanted = append(slices.Clone(groups), s.group)
-		}
-		for _, id := range wanted {
-			if g, ok := b.showGroup(rank, id); ok {
+		for id := range b.head.groups.Load() {
+			if g, ok := b.showGroup(rank, id, all || id == s.group); ok {
 				r.Groups = append(r.Groups, g)
 			}
 		}
@@ -109,7 +123,7 @@ func (b *Board) Show(groups []uint32) *Mirror {
 	return m
 }
 
-func (b *Board) showGroup(rank int, id uint32) (g MirroredGroup, ok bool) {
+func (b *Board) showGroup(rank int, id uint32, journal bool) (g MirroredGroup, ok bool) {
 	w, err := b.window(id)
 	if err != nil {
 		return g, false
@@ -119,7 +133,11 @@ func (b *Board) showGroup(rank int, id uint32) (g MirroredGroup, ok bool) {
 	if calls == 0 {
 		return g, false
 	}
-	g = MirroredGroup{ID: id, Line: slices.Clone(bytesOf(l)), First: calls - min(calls, journalLen-1)}
+	g = MirroredGroup{ID: id, Arrived: l.arrived.Load()}
+	if !journal {
+		return g, true
+	}
+	g.First = calls - min(calls, shown)
 	for n := g.First; n < calls; n++ {
 		e := w.entry(rank, n, b.world)
 		copied := bytesOf(e)
@@ -140,7 +158,6 @@ func (b *Board) showGroup(rank int, id uint32) (g MirroredGroup, ok bool) {
 // board is left out.
 func (b *Board) Adopt(m *Mirror) {
 	shift := now() - m.Now
-	defer b.head.adopted.Add(1)
 	for i := range m.Ranks {
 		r := &m.Ranks[i]
 		if r.Rank < 0 || r.Rank >= b.world || b.isNear(r.Rank) || b.isOver(r.Rank) ||
@@ -168,6 +185,8 @@ func (b *Board) Adopt(m *Mirror) {
 		own.looks.Store(n.looks.Load())
 		own.any.Store(n.any.Load())
 		own.outside.Store(n.outside.Load())
+		own.group.Store(n.group.Load())
+		own.seq.Store(n.seq.Load())
 		own.mark.Store(n.mark.Load())
 	}
 }
@@ -182,7 +201,7 @@ func (b *Board) isOver(rank int) bool {
 func (b *Board) adoptGroup(rank int, g *MirroredGroup, shift int64) {
 	const size = int(unsafe.Sizeof(entry{}))
 	w, err := b.window(g.ID)
-	if err != nil || len(g.Line) != int(unsafe.Sizeof(line{})) || len(g.Entries)%size != 0 || len(g.Entries) > journalLen*size {
+	if err != nil || len(g.Entries)%size != 0 || len(g.Entries) > journalLen*size {
 		return
 	}
 	for i := range len(g.Entries) / size {
@@ -199,9 +218,12 @@ func (b *Board) adoptGroup(rank int, g *MirroredGroup, shift int64) {
 		copy(bytesOf(to)[ver:], bytesOf(from)[ver:])
 		to.ver.Add(1)
 	}
-	from, to := as[line](g.Line), w.line(rank)
-	to.calls.Store(from.calls.Load())
-	to.arrived.Store(from.arrived.Load())
+	b.use(g.ID)
+	to := w.line(rank)
+	if len(g.Entries) > 0 {
+		to.calls.Store(g.First + uint64(len(g.Entries)/size))
+	}
+	to.arrived.Store(g.Arrived)
 }
 
 // Cause gives what the board was aborted with, for boards of other nodes; ok is

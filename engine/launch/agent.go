@@ -231,6 +231,7 @@ func (a *agent) watch() {
 			a.giveUp()
 		}
 	}
+	a.settled()
 }
 
 // message handles what a worker says.
@@ -274,8 +275,15 @@ func (a *agent) message(rank int, m *engine.ToAgent) {
 func (a *agent) exited(rank int, exit *nodes.Exit) {
 	p := a.procs[rank]
 	p.exited = true
-	if !p.reported && a.ended.IsZero() {
-		row := a.board.Row(rank)
+	if p.reported {
+		return // the board keeps saying how it ended
+	}
+	row := a.board.Row(rank)
+	a.board.SetRankState(rank, collective.Gone)
+	a.fresh(func() {
+		if !a.ended.IsZero() {
+			return
+		}
 		lost := &collective.PeerLostError{Rank: rank, How: exit.Text, Last: row}
 		f := &engine.Failure{Rank: rank, Code: engine.ExitRankLost, Message: exit.Text, When: board.Now(),
 			Traceback: "it was last seen " + row.Doing()}
@@ -284,10 +292,7 @@ func (a *agent) exited(rank int, exit *nodes.Exit) {
 		}
 		a.failures = append(a.failures, f)
 		a.end(rank, lost, f)
-	}
-	if !p.reported { // else the board keeps saying how it ended
-		a.board.SetRankState(rank, collective.Gone)
-	}
+	})
 }
 
 // fail notes why a rank, or the run, failed, and ends all ranks.

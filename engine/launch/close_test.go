@@ -70,6 +70,7 @@ func headOf(t *testing.T, members int) (a *agent, theirs []*nodes.Link) {
 		t.Fatal(err)
 	}
 	a.board.Near(0, 1)
+	a.events <- event{rank: 0, exit: &nodes.Exit{Clean: true}}
 	for _, n := range a.nodes {
 		go a.hear(n)
 	}
@@ -89,7 +90,7 @@ func wordsOf(t *testing.T, world, rank int) *nodes.ToHead {
 	}
 	defer b.Close()
 	b.Near(rank, rank+1)
-	return &nodes.ToHead{Mirror: b.Show(nil)}
+	return &nodes.ToHead{Mirror: &nodes.Mirror{Words: b.Show(nil, true)}}
 }
 
 // The end of a run takes the board away while members go on speaking, or leave,
@@ -131,7 +132,6 @@ func TestCloseWhileMembersSpeak(t *testing.T) {
 					}
 				}()
 			}
-			a.events <- event{rank: 0, exit: &nodes.Exit{Clean: true}}
 			a.watch()
 			r, err := a.finish()
 			close(over)

@@ -22,6 +22,12 @@ type node struct {
 	ranks []int
 	shift atomic.Int64 // from its clock to ours
 
+	lost          bool           // it is gone
+	wanted, shown uint64         // the latest round that it was asked in, and has answered
+	ask           uint32         // of reports on its board, see board.Board.Asks
+	asked, told   uint32         // of them before this round; those answered
+	knows         map[int]uint64 // marks of ranks that it was told of
+
 	inbox chan *nodes.ToHead // what it says; closed when it is gone
 	err   error              // why, then
 }

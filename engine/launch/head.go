@@ -2,6 +2,7 @@ package launch
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"syscall"
@@ -16,9 +17,6 @@ import (
 // The head's side of the run once all processes have come: see gather.go.
 
 const (
-	// lookEvery is how often agents look whether ranks wait for so long that all
-	// boards should be compared.
-	lookEvery = 100 * time.Millisecond
 	// giveUpAfter is how long a node may take to end ranks that were killed.
 	giveUpAfter = 5 * time.Second
 )
@@ -120,17 +118,17 @@ func (a *agent) said(n *node, m *nodes.ToHead) {
 			a.passOn(n)
 		}
 	case m.Look != nil:
-		a.looking = append(a.looking, m.Look)
+		a.rounds.stuck = true
+		n.ask = max(n.ask, m.Look.Ask)
 		a.look()
-	case m.Mirror != nil:
+	case m.Mirror != nil && m.Mirror.Words != nil:
 		if n.Machine != nodes.Machine() {
-			n.shift.Store(board.Now() - m.Mirror.Now)
+			n.shift.Store(board.Now() - m.Mirror.Words.Now)
 		}
-		a.board.Adopt(m.Mirror)
-		for _, other := range a.nodes {
-			if other != n {
-				other.link.Send(&nodes.ToMember{Mirror: m.Mirror})
-			}
+		a.board.Adopt(m.Mirror.Words)
+		if m.Mirror.Round != 0 {
+			n.shown = m.Mirror.Round
+			a.look()
 		}
 	}
 }
@@ -138,14 +136,19 @@ func (a *agent) said(n *node, m *nodes.ToHead) {
 // lost ends the ranks of an agent that is gone, as far as they have not ended,
 // and gives their number.
 func (a *agent) lost(n *node) int {
+	n.lost = true
 	left := slices.DeleteFunc(slices.Clone(n.ranks), func(r int) bool { return a.procs[r].exited })
+	how := "the connection ended"
+	if n.err != nil && n.err != io.EOF {
+		how = n.err.Error()
+	}
 	for i, rank := range left {
 		if i > 0 { // before the report of the first
 			a.board.SetRankState(rank, collective.Gone)
 		}
 	}
 	for _, rank := range left {
-		a.exited(rank, &nodes.Exit{Text: fmt.Sprintf("its drun (process %d on %s) is gone: the connection ended", n.PID, n.Host)})
+		a.exited(rank, &nodes.Exit{Text: fmt.Sprintf("its drun (process %d on %s) is gone: %s", n.PID, n.Host, how)})
 	}
 	return len(left)
 }
@@ -160,29 +163,6 @@ func (a *agent) passOn(from *node) {
 		if n != from {
 			n.link.Send(&nodes.ToMember{Abort: &nodes.Abort{By: by, Cause: cause}})
 		}
-	}
-}
-
-// look has all boards compared, if ranks wait for long here or elsewhere.
-func (a *agent) look() {
-	if a.lookAround == nil || a.board == nil {
-		return
-	}
-	groups, stuck := a.board.Stuck(lookEvery)
-	for _, l := range a.looking {
-		stuck = true
-		groups = append(groups, l.Groups...)
-	}
-	a.looking = nil
-	if !stuck {
-		return
-	}
-	slices.Sort(groups)
-	groups = slices.Compact(groups)
-	ours := a.board.Show(groups)
-	for _, n := range a.nodes {
-		n.link.Send(&nodes.ToMember{Show: &nodes.Look{Groups: groups}})
-		n.link.Send(&nodes.ToMember{Mirror: ours})
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"drun/checkpoints"
 	"drun/engine"
 	"drun/engine/board"
-	"drun/engine/nodes"
 	"drun/engine/recipe"
 	"drun/engine/rendezvous"
 	"drun/history"
@@ -162,8 +161,8 @@ type agent struct {
 	address    string             // of this machine, as they reach it
 	signallers map[*node]bool     // who has passed a signal on that was noted
 	counts     map[string]int64   // see Result
-	looking    []*nodes.Look      // wanted from all boards
-	lookAround <-chan time.Time   // when to look who waits
+	lookAround <-chan time.Time   // when to look who waits; nil: all ranks are on this board
+	rounds     rounds
 }
 
 func parseParams(given []string) ([]engine.Param, error) {

@@ -30,6 +30,7 @@ type member struct {
 	oneBoard bool
 	procs    map[int]*process
 	events   chan event
+	asked    uint32    // of the ranks' asks, what the head was told
 	ended    time.Time // when the ranks were told to end; zero: not yet
 }
 
@@ -151,7 +152,7 @@ func (m *member) refuse(s *nodes.Start, err error) {
 func (m *member) watch(s *nodes.Start, inbox <-chan *nodes.ToMember) (*Result, error) {
 	var deadline, look <-chan time.Time
 	if !m.oneBoard {
-		look = time.Tick(lookEvery)
+		look = time.Tick(lookEvery / 2)
 	}
 	for {
 		if deadline == nil && !m.ended.IsZero() {
@@ -186,8 +187,14 @@ func (m *member) watch(s *nodes.Start, inbox <-chan *nodes.ToMember) (*Result, e
 			if m.board == nil {
 				break
 			}
-			if groups, stuck := m.board.Stuck(lookEvery); stuck {
-				m.link.Send(&nodes.ToHead{Look: &nodes.Look{Groups: groups}})
+			n, asked := m.board.Asks()
+			if !asked || n == m.asked {
+				n = 0
+			} else {
+				m.asked = n
+			}
+			if n != 0 || m.board.Stuck(lookEvery) {
+				m.link.Send(&nodes.ToHead{Look: &nodes.Look{Ask: n}})
 			}
 		case <-deadline:
 			m.killAll()
@@ -215,7 +222,7 @@ func (m *member) tell(ev event) {
 	p.exited = true
 	p.drain()
 	if !m.oneBoard { // what it did last
-		m.link.Send(&nodes.ToHead{Mirror: m.board.Show(nil)})
+		m.link.Send(&nodes.ToHead{Mirror: &nodes.Mirror{Words: m.board.Show(nil, true)}})
 	}
 	if !p.reported {
 		m.board.SetRankState(ev.rank, collective.Gone)
@@ -247,9 +254,13 @@ func (m *member) obey(msg *nodes.ToMember) {
 	case msg.Kill:
 		m.killAll()
 	case msg.Show != nil && m.board != nil:
-		m.link.Send(&nodes.ToHead{Mirror: m.board.Show(msg.Show.Groups)})
-	case msg.Mirror != nil && m.board != nil:
-		m.board.Adopt(msg.Mirror)
+		m.link.Send(&nodes.ToHead{Mirror: &nodes.Mirror{Words: m.board.Show(nil, msg.Show.All), Round: msg.Show.Round}})
+	case msg.Mirror != nil && msg.Mirror.Words != nil && m.board != nil:
+		m.board.Adopt(msg.Mirror.Words)
+		m.board.Confirm(msg.Mirror.Circle)
+		if msg.Mirror.Told != 0 {
+			m.board.Tell(msg.Mirror.Told)
+		}
 	}
 }
 

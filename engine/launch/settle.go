@@ -51,7 +51,7 @@ func (a *agent) settle(own *node, members []*node) error {
 	if oneMachine {
 		a.address = ""
 	} else {
-		a.lookAround = time.Tick(lookEvery)
+		a.lookAround = time.Tick(lookEvery / 2)
 	}
 	return a.settleBackend(own, members)
 }

@@ -23,8 +23,7 @@ func (a *agent) signal(sig os.Signal, from *node) {
 	switch {
 	case a.board == nil:
 	case sig == syscall.SIGQUIT:
-		a.look()
-		a.show("SIGQUIT")
+		a.fresh(func() { a.show("SIGQUIT") })
 		return
 	case sig == syscall.SIGUSR1:
 		a.board.RequestStop()

@@ -65,7 +65,7 @@ func (a *agent) stalled() {
 		return
 	}
 	a.console.note(fmt.Sprintf("ranks have been waiting for %s:", a.stall.told.Round(time.Second)))
-	a.note(a.board.Snapshot())
+	a.fresh(func() { a.note(a.board.Snapshot()) })
 }
 
 // Standing tells what the ranks did when the run failed, as far as the failure's

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -25,8 +26,10 @@ const (
 	// every other: a rank's part of a checkpoint is one.
 	greeting  = 1 << 20
 	mostBytes = 64 << 30
-	// queued bounds the messages that Await lets wait.
-	queued = 1000
+	// queued bounds the messages that Await lets wait, and mostQueued all of them:
+	// one who takes so little is as good as gone.
+	queued     = 1000
+	mostQueued = 100 * queued
 )
 
 // Link carries messages between two agents. What is sent is queued, so that an
@@ -42,6 +45,8 @@ type Link struct {
 	closed bool
 	wake   chan struct{}
 	done   chan struct{}
+
+	traffic atomic.Int64
 }
 
 // NewLink makes a link of a connection, which it closes.
@@ -78,12 +83,21 @@ func (l *Link) Send(msg any) {
 	if l.closed {
 		return
 	}
-	l.queue = append(l.queue, msg)
+	if len(l.queue) >= mostQueued {
+		l.closed, l.queue = true, nil
+		l.conn.Close() // Receive tells it
+		l.room.Broadcast()
+	} else {
+		l.queue = append(l.queue, msg)
+	}
 	select {
 	case l.wake <- struct{}{}:
 	default:
 	}
 }
+
+// Traffic is how many bytes of messages have come and gone.
+func (l *Link) Traffic() int64 { return l.traffic.Load() }
 
 // Done is closed when nothing is sent any more: the link was closed, or broke.
 func (l *Link) Done() <-chan struct{} { return l.done }
@@ -111,6 +125,7 @@ func (l *Link) Receive(msg any) error {
 		if n > l.most {
 			return fmt.Errorf("a message of %d bytes: at most %d are possible", n, l.most)
 		}
+		l.traffic.Add(int64(n))
 		body := &io.LimitedReader{R: l.in, N: int64(n)}
 		if err := decoding.NewDecoder(body).Decode(msg); err != nil {
 			return gone(err)
@@ -192,6 +207,7 @@ func (l *Link) put(msg any) error {
 			return err
 		}
 		binary.LittleEndian.PutUint64(head[:], uint64(len(body)))
+		l.traffic.Add(int64(len(body)))
 	}
 	const piece = 1 << 20 // so that the deadline is one of progress
 	for data := append(head[:], body[:min(len(body), piece)]...); ; data = body[:min(len(body), piece)] {

@@ -83,8 +83,8 @@ type ToMember struct {
 	Msg     *engine.ToWorker `cbor:",omitempty"` // for that rank
 	Abort   *Abort           `cbor:",omitempty"`
 	Kill    bool             `cbor:",omitempty"` // all ranks that are left
-	Show    *Look            `cbor:",omitempty"` // a mirror is wanted
-	Mirror  *board.Mirror    `cbor:",omitempty"`
+	Show    *Show            `cbor:",omitempty"` // a mirror is wanted
+	Mirror  *Mirror          `cbor:",omitempty"`
 	End     *End             `cbor:",omitempty"`
 }
 
@@ -123,12 +123,30 @@ type ToHead struct {
 	Exit   *Exit           `cbor:",omitempty"` // of that rank
 	Abort  *Abort          `cbor:",omitempty"`
 	Signal int             `cbor:",omitempty"` // that the member got
-	Look   *Look           `cbor:",omitempty"` // ranks wait: mirrors of all boards are wanted
-	Mirror *board.Mirror   `cbor:",omitempty"`
+	Look   *Look           `cbor:",omitempty"`
+	Mirror *Mirror         `cbor:",omitempty"`
 }
 
-// Look asks for mirrors, of these groups and of each rank's latest.
-type Look struct{ Groups []uint32 }
+// Look says that ranks wait: a round is wanted, in which all agents show their
+// boards.
+type Look struct {
+	Ask uint32 `cbor:",omitempty"` // of a rank that makes a report: see board.Board.Asks
+}
+
+// Show asks a member for its ranks' part of the board, in that round. All: with the
+// journals of all their groups.
+type Show struct {
+	Round uint64
+	All   bool `cbor:",omitempty"`
+}
+
+// Mirror is what is on another board.
+type Mirror struct {
+	Words  *board.Mirror
+	Round  uint64       `cbor:",omitempty"` // that the head asked in; 0: it did not ask
+	Told   uint32       `cbor:",omitempty"` // of this member's asks, which are answered with it
+	Circle []board.Wait `cbor:",omitempty"` // that the head has confirmed
+}
 
 // Line is one that a rank printed.
 type Line struct {
