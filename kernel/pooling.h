@@ -68,8 +68,11 @@ static void S(max_pool_planes)(void *ctx, int64_t from, int64_t to) {
             best[o] = -(T)INFINITY;
             index[o] = (int32_t)(top * p->width + (left < 0 ? 0 : left));
         }
+        // The kernel's columns that meet the image at some position: a kernel may be far wider.
+        int64_t from_column = p->pw - (p->ow - 1) * p->sw, to_column = p->kw < p->pw + p->width ? p->kw : p->pw + p->width;
+        if (from_column < 0) from_column = 0;
         for (int64_t i = top; i < end; i++)
-            for (int64_t j = 0; j < p->kw; j++) {
+            for (int64_t j = from_column; j < to_column; j++) {
                 int64_t first, last;
                 S(inside)(p->width, p->ow, p->sw, j - p->pw, &first, &last);
                 int64_t at = i * p->width + j - p->pw + first * p->sw;
@@ -105,7 +108,7 @@ static void S(avg_pool_planes)(void *ctx, int64_t from, int64_t to) {
     const struct S(conv) *p = &q->g;
     int64_t pixels = p->height * p->width;
     int back = q->index != NULL;
-    T by = (T)1 / (T)(p->kh * p->kw);
+    T by = (T)1 / (T)((double)p->kh * (double)p->kw);
     if (back) memset(p->y + from * pixels, 0, (to - from) * pixels * sizeof(T));
     for (int64_t plane = from; plane < to; plane++)
         for (int64_t oy = 0; oy < p->oh; oy++)

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"unsafe"
 
@@ -21,6 +22,8 @@ func window(op string, x *Tensor, size, stride, padding [2]int) (kernel.Window, 
 		if size[i] < 1 || stride[i] < 1 || padding[i] < 0 {
 			return w, fmt.Errorf("%s: kernel and stride must be positive and padding not negative: kernel %v, stride %v, padding %v", op, size, stride, padding)
 		}
+		// A stride beyond the padded image leads to its first position alone, like one as long as the image.
+		stride[i] = min(stride[i], max(x.shape[2+i]+2*padding[i], 1))
 	}
 	w = kernel.Window{Batch: x.shape[0], Channels: x.shape[1], Height: x.shape[2], Width: x.shape[3],
 		KernelH: size[0], KernelW: size[1], StrideH: stride[0], StrideW: stride[1], PadH: padding[0], PadW: padding[1]}
@@ -28,6 +31,16 @@ func window(op string, x *Tensor, size, stride, padding [2]int) (kernel.Window, 
 		return w, fmt.Errorf("%s: a kernel of %d×%d does not fit an input of shape %s with padding %v", op, size[0], size[1], shapeString(x.shape), padding)
 	}
 	return w, nil
+}
+
+// padded checks that the working memory holds an image with its padding.
+func padded(op string, w kernel.Window, dtype DType) error {
+	h, v := w.Out()
+	n, err := countElems(op, []int{w.Channels, w.StrideH, w.StrideW, h + (w.KernelH-1)/w.StrideH, v + (w.KernelW-1)/w.StrideW})
+	if err != nil || n > pool.maxUsed/dtype.Size() {
+		return fmt.Errorf("%s: with a padding of (%d, %d) an image of %d×%d does not fit in this machine's memory", op, w.PadH, w.PadW, w.Height, w.Width)
+	}
+	return nil
 }
 
 // Conv2d convolves x (N, C, H, W) with weight (F, C, KH, KW) and adds bias
@@ -46,6 +59,9 @@ func Conv2d(x, weight, bias *Tensor, stride, padding [2]int) (*Tensor, error) {
 	}
 	w, err := window(op, x, [2]int{weight.shape[2], weight.shape[3]}, stride, padding)
 	if err != nil {
+		return nil, err
+	}
+	if err := padded(op, w, x.dtype); err != nil {
 		return nil, err
 	}
 	w.Filters = weight.shape[0]
@@ -118,6 +134,9 @@ func MaxPool2d(x *Tensor, size, stride, padding [2]int) (*Tensor, error) {
 	w, in, out, err := pool2d(op, x, size, stride, padding)
 	if err != nil {
 		return nil, err
+	}
+	if w.Height*w.Width > math.MaxInt32 {
+		return nil, fmt.Errorf("%s: an image of %d×%d has more elements than the indices of the maxima count to", op, w.Height, w.Width)
 	}
 	at, err := newTensor(op, x.ctx, out.shape, Int32)
 	if err != nil {

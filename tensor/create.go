@@ -133,14 +133,36 @@ func Arange(c *Context, start, stop, step Scalar, dtype DType) (*Tensor, error) 
 	if step.f == 0 || math.IsNaN(step.f) {
 		return nil, fmt.Errorf("arange: the step must not be %v", step)
 	}
-	if (stop.f-start.f)*step.f < 0 {
+	if step.f > 0 && stop.less(start) || step.f < 0 && start.less(stop) {
 		return nil, fmt.Errorf("arange: a step of %v does not lead from %v to %v", step, start, stop)
 	}
-	count := math.Ceil((stop.f - start.f) / step.f)
-	if !(count < 1<<60) {
+	n := steps(start, stop, step)
+	if n < 0 {
 		return nil, fmt.Errorf("arange: %v to %v in steps of %v are too many elements", start, stop, step)
 	}
-	return sequence("arange", c, start, int(count), step, dtype)
+	return sequence("arange", c, start, n, step, dtype)
+}
+
+// steps is how many steps lead from start to just before stop, of integers exactly; negative if
+// they are more than a tensor has elements.
+func steps(start, stop, step Scalar) int {
+	if start.kind == Float64 || stop.kind == Float64 || step.kind == Float64 {
+		if n := math.Ceil((stop.f - start.f) / step.f); n < maxElems {
+			return int(n)
+		}
+		return -1
+	}
+	way, stride := uint64(stop.i)-uint64(start.i), uint64(step.i)
+	if step.i < 0 {
+		way, stride = -way, -stride
+	}
+	if way == 0 {
+		return 0
+	}
+	if n := (way-1)/stride + 1; n < maxElems {
+		return int(n)
+	}
+	return -1
 }
 
 // sequence gives start + i·step, i < n.
@@ -163,6 +185,13 @@ func sequence(op string, c *Context, start Scalar, n int, step Scalar, dtype DTy
 			v[i] = start.f + float64(d)
 		}
 	}
+	if n > 0 { // the ends are the extremes
+		for _, i := range []int{0, n - 1} {
+			if err := t.at(i).fits(op, dtype); err != nil {
+				return nil, err
+			}
+		}
+	}
 	return cast(op, t, dtype)
 }
 
@@ -173,7 +202,12 @@ func Linspace(c *Context, start, stop float64, n int, dtype DType) (*Tensor, err
 	}
 	step := 0.0
 	if n > 1 {
-		step = (stop - start) / float64(n-1)
+		if step = (stop - start) / float64(n-1); math.IsInf(step, 0) { // the difference overflowed
+			step = stop/float64(n-1) - start/float64(n-1)
+		}
+	}
+	if err := Float(start).fits("linspace", dtype); err != nil {
+		return nil, err
 	}
 	t, err := sequence("linspace", c, Float(start), n, Float(step), Float64)
 	if err != nil {
@@ -181,6 +215,9 @@ func Linspace(c *Context, start, stop float64, n int, dtype DType) (*Tensor, err
 	}
 	if n > 1 {
 		elems[float64](t)[n-1] = stop
+		if err := Float(stop).fits("linspace", dtype); err != nil {
+			return nil, err
+		}
 	}
 	return cast("linspace", t, dtype)
 }

@@ -22,7 +22,9 @@ func CumSum(t *Tensor, dim int) (*Tensor, error) {
 		return nil, err
 	}
 	outer, n, inner := 1, 1, 1
-	if len(t.shape) > 0 {
+	if t.n == 0 {
+		outer = 0
+	} else if len(t.shape) > 0 {
 		outer, n, inner = product(t.shape[:a]), t.shape[a], product(t.shape[a+1:])
 	}
 	kCumSum(out, x, outer, n, inner)

@@ -59,6 +59,14 @@ func (s Scalar) String() string {
 	return fmt.Sprint(s.i)
 }
 
+// less compares integers exactly, others as float64.
+func (s Scalar) less(o Scalar) bool {
+	if s.kind == Float64 || o.kind == Float64 {
+		return s.f < o.f
+	}
+	return s.i < o.i
+}
+
 // fits checks that an integer type can hold s.
 func (s Scalar) fits(op string, d DType) error {
 	lo, hi := int64(math.MinInt64), int64(math.MaxInt64)

@@ -76,15 +76,27 @@ func (s *schedule) Freeze()               {}
 func (s *schedule) Truth() starlark.Bool  { return true }
 func (s *schedule) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Schedule") }
 
-func (s *schedule) at(_ *starlark.Thread, step int) (float64, error) { return s.rate(step) }
+func (s *schedule) at(_ *starlark.Thread, step int) (float64, error) {
+	if step < 0 {
+		return 0, fmt.Errorf("step = %d: steps count from 0", step)
+	}
+	lr, err := s.rate(step)
+	if err != nil {
+		return 0, err
+	}
+	return lr, checkRate(lr)
+}
 
-func (s *schedule) CallInternal(_ *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+func (s *schedule) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	var step int
 	if err := starlark.UnpackArgs(s.Name(), args, kwargs, "step", &step); err != nil {
 		return nil, err
 	}
-	lr, err := s.rate(step)
-	return starlark.Float(lr), err
+	lr, err := s.at(thread, step)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Name(), err)
+	}
+	return starlark.Float(lr), nil
 }
 
 // cosine rises from 0 to lr over warmup steps and falls along half a cosine to end

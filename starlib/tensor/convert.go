@@ -264,8 +264,15 @@ func at[T any](raw []byte, i int) T {
 
 // toList is t as nested lists, or a number without dimensions.
 func toList(t *tensor.Tensor) (starlark.Value, error) {
-	if t.Len() > tensor.MaxValues() {
-		return nil, fmt.Errorf("a tensor of shape %s has too many elements for a list", Shape(t))
+	lists := 1
+	for _, n := range t.Shape() { // those of a tensor without elements, too
+		if n > tensor.MaxValues()/lists {
+			return nil, fmt.Errorf("a tensor of shape %s has too many elements for a list", Shape(t))
+		}
+		if n == 0 {
+			break
+		}
+		lists *= n
 	}
 	read, err := reader(t)
 	if err != nil {
