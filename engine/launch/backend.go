@@ -34,14 +34,26 @@ func chooseBackend(o Options) (Options, *host.Plugin, error) {
 	return o, p, err
 }
 
-// overNetwork takes the first backend that is found for several machines.
+// overNetwork takes the first backend that is found for several machines. What
+// is just somewhere in $PATH is not taken unasked.
 func overNetwork(o Options) (Options, *host.Plugin, error) {
 	for _, name := range overNetworks {
 		o.Backend = name
-		p, err := findBackend(o)
-		if !errors.As(err, new(*host.NotFoundError)) {
-			return o, p, err
+		p, err := host.Find(name, host.Dirs(o.Plugins...))
+		if errors.As(err, new(*host.NotFoundError)) {
+			continue
 		}
+		if err != nil {
+			return o, nil, err
+		}
+		if trusted, err := host.Check(o.Home, p); err != nil {
+			return o, nil, err
+		} else if !trusted && !p.Named {
+			return o, nil, &engine.Error{Code: engine.ExitBackend,
+				Msg:  "ranks on several nodes need a backend for networks, and the plugin " + name + " was found only in $PATH (" + p.Path + "), from where none is taken unasked",
+				Hint: "use --backend " + name + ", or once: drun backends trust " + name}
+		}
+		return o, p, host.Verify(o.Home, p)
 	}
 	return o, nil, &engine.Error{Code: engine.ExitBackend,
 		Msg:  "ranks on several nodes need a backend for networks, and the plugin gloo was not found (nor nccl)",
