@@ -28,9 +28,10 @@ var layers = map[string][]string{
 	"collective/shm":       {"collective", "kernel", "golang.org/x/sys"},
 	"collective/disttest":  {"collective", "golang.org/x/sys"},
 
-	"internal/sqldb": {sqlite, "golang.org/x/sys"},
-	"history":        {"internal/sqldb", sqlite, "golang.org/x/sys", "github.com/dustinkirkland/golang-petname"},
-	"checkpoints":    {"internal/sqldb", sqlite, "golang.org/x/sys"},
+	"internal/sqldb":   {sqlite, "internal/scratch", "golang.org/x/sys"},
+	"internal/scratch": {"golang.org/x/sys"},
+	"history":          {"internal/sqldb", sqlite, "golang.org/x/sys", "github.com/dustinkirkland/golang-petname"},
+	"checkpoints":      {"internal/sqldb", sqlite, "golang.org/x/sys"},
 
 	// lang knows the language alone, not the modules of a recipe.
 	"starlib/lang": {starlark, "starlib/lang"},
@@ -41,8 +42,8 @@ var layers = map[string][]string{
 	"engine/recipe":     {"engine", "starlib", starlark},
 	"engine/rendezvous": {"collective", "github.com/fxamacker/cbor/v2"},
 	"engine/worker":     {"engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys"},
-	"engine/launch":     {"engine", "history", "checkpoints", "collective", "tensor", "plugins/host", "golang.org/x/sys", "github.com/schollz/progressbar/v3"},
-	"engine/doctor":     {"engine", "kernel"},
+	"engine/launch":     {"engine", "history", "checkpoints", "collective", "tensor", "plugins/host", "internal/scratch", "golang.org/x/sys", "github.com/schollz/progressbar/v3"},
+	"engine/doctor":     {"engine", "kernel", "internal/scratch"},
 	// recipetest runs recipes on every backend, so it sees what the engine sees.
 	"engine/recipetest": {"engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},
 
@@ -53,7 +54,7 @@ var layers = map[string][]string{
 
 	"plugins/sdk":    {"collective", "plugins/internal", goPlugin, "github.com/hashicorp/go-hclog", "golang.org/x/sys"},
 	"plugins/host":   {"golang.org/x/sys"},
-	"plugins/client": {"collective", "plugins/host", "plugins/internal/wire", goPlugin, "github.com/hashicorp/go-hclog", "google.golang.org", "golang.org/x/sys"},
+	"plugins/client": {"collective", "plugins/host", "plugins/internal/wire", "internal/scratch", goPlugin, "github.com/hashicorp/go-hclog", "google.golang.org", "golang.org/x/sys"},
 	"plugins":        {"collective", "plugins/sdk"},
 	"plugins/gloo":   {"collective", "plugins/gloo", "plugins/sdk", "plugins/internal", "golang.org/x/sys"},
 	"plugins/nccl":   {"collective", "plugins/nccl", "plugins/sdk", "plugins/internal"},
@@ -65,8 +66,8 @@ var layers = map[string][]string{
 	"plugins/internal/enginetest": {"collective"},
 
 	// The only program that links gRPC on drun's side.
-	"cmd/drun-plugin-host": {"engine", "collective", "plugins/client", "plugins/host"},
-	"cmd": {"engine", "history", "checkpoints", "starlib", "collective", "plugins/host", sqlite, "golang.org/x/term",
+	"cmd/drun-plugin-host": {"engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
+	"cmd": {"engine", "history", "checkpoints", "starlib", "collective", "plugins/host", "internal/scratch", sqlite, "golang.org/x/term",
 		"github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
 

@@ -9,10 +9,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"drun/collective"
 	"drun/engine"
 	"drun/engine/worker"
+	"drun/internal/scratch"
 	"drun/plugins/client"
 	"drun/plugins/host"
 )
@@ -21,6 +24,13 @@ func main() {
 	if worker.Invoked() {
 		os.Exit(worker.Main(start))
 	}
+	go func() { // a plugin that is starting has a folder
+		signals := make(chan os.Signal, 1)
+		signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+		<-signals
+		scratch.RemoveOwn()
+		os.Exit(int(engine.ExitInterrupted))
+	}()
 	if err := command(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(int(engine.ExitBackend))

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 	"unicode/utf8"
@@ -76,7 +77,9 @@ type backendInfo struct {
 	asked bool // it was started, or is known not to be what it was
 }
 
-const probeLimit = 10 * time.Second
+// probeLimit is longer than what a plugin may take to start, so that the message
+// is that of the program which started it.
+const probeLimit = 15 * time.Second
 
 // listBackends shows a table that fits the terminal, and beneath it why some do
 // not run here.
@@ -247,6 +250,10 @@ func probe(ctx context.Context, p *host.Plugin, b *backendInfo) error {
 	var out, words bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, "probe", p.Name, p.Path, p.SHA256, p.Mark)
 	cmd.Stdout, cmd.Stderr = &out, &words
+	// It ends its plugin and removes what it has made.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 2 * time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if err := cmd.Run(); err != nil {
 		if text := strings.TrimSpace(words.String()); text != "" {
 			return errors.New(text)

@@ -21,6 +21,7 @@ import (
 	"drun/collective"
 	"drun/engine"
 	"drun/engine/launch"
+	"drun/internal/scratch"
 	"drun/plugins/host"
 )
 
@@ -92,11 +93,12 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "drun-bench")
+	temp, err := scratch.Make("bench-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer temp.Remove()
+	dir := temp.Path
 	recipe := filepath.Join(dir, "bench.star")
 	if err := os.WriteFile(recipe, benchRecipe, 0o600); err != nil {
 		return err

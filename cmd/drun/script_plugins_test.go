@@ -7,7 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
+	"time"
+
+	"drun/internal/scratch"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -62,4 +67,26 @@ func copyProgram(from, to string) error {
 	}
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Close())
+}
+
+// folders N: soon there are so many of drun's folders in $TMPDIR.
+func scratchFolders(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: folders N")
+	}
+	var found []string
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		var err error
+		found, err = filepath.Glob(filepath.Join(ts.Getenv("TMPDIR"), scratch.Prefix+"*", "*"))
+		ts.Check(err)
+		found = slices.DeleteFunc(found, func(path string) bool { return strings.HasSuffix(path, ".new") })
+		for i := range found {
+			found[i] = filepath.Dir(found[i])
+		}
+		found = slices.Compact(found)
+		if fmt.Sprint(len(found)) == args[0] {
+			return
+		}
+	}
+	ts.Fatalf("there are %d folders: %v", len(found), found)
 }

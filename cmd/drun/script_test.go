@@ -50,6 +50,7 @@ func TestScript(t *testing.T) {
 			"sleep":    pause,
 			"signal":   sendSignal,
 			"nothing":  nothingLeft,
+			"folders":  scratchFolders,
 			"badbytes": badBytes,
 			"queries":  queries,
 			"json":     hasJSON,

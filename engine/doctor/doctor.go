@@ -7,11 +7,13 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"time"
 
 	"drun/engine/launch"
+	"drun/internal/scratch"
 	"drun/kernel"
 )
 
@@ -60,18 +62,22 @@ func Examine() *Report {
 }
 
 func selfTest() error {
-	dir, err := os.MkdirTemp("", "drun-doctor-")
+	temp, err := scratch.Make("doctor-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer temp.Remove()
+	dir := temp.Path
 	path := filepath.Join(dir, "selftest.star")
 	if err := os.WriteFile(path, []byte(recipe), 0o600); err != nil {
 		return err
 	}
 	var out bytes.Buffer
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, launch.Signals...)
+	defer signal.Stop(signals)
 	result, err := launch.Run(launch.Options{
-		Recipe: path, Nproc: 2, Home: filepath.Join(dir, "home"), Timeout: 10 * time.Second,
+		Recipe: path, Nproc: 2, Home: filepath.Join(dir, "home"), Timeout: 10 * time.Second, Signals: signals,
 		Stdout: &out, Stderr: &out,
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"drun/engine/recipe"
 	"drun/engine/rendezvous"
 	"drun/history"
+	"drun/internal/scratch"
 	"drun/plugins/host"
 )
 
@@ -79,6 +80,9 @@ func Run(o Options) (*Result, error) {
 	o, plugin, err := chooseBackend(o)
 	if err != nil {
 		return nil, err
+	}
+	if plugin != nil {
+		defer scratch.Sweep() // what ranks left that were killed while their plugin started
 	}
 	params, err := parseParams(o.Params)
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/mattn/go-sqlite3"
+
+	"drun/internal/scratch"
 )
 
 // Reader is a handle that cannot write.
@@ -16,14 +18,14 @@ type Reader struct {
 	*sql.DB
 	// Live tells whether later writes of other processes become visible.
 	Live bool
-	temp string
+	temp *scratch.Dir
 }
 
 // Close releases the handle.
 func (r *Reader) Close() error {
 	err := r.DB.Close()
-	if r.temp != "" {
-		os.RemoveAll(r.temp)
+	if r.temp != nil {
+		r.temp.Remove()
 	}
 	return err
 }
@@ -94,12 +96,12 @@ func (f File) older(version, latest int) error {
 var ErrOldSchema = errors.New("older schema")
 
 func (f File) openCopy() (*Reader, error) {
-	temp, err := os.MkdirTemp("", "drun-read-")
+	temp, err := scratch.Make("read-")
 	if err != nil {
 		return nil, Wrap(os.TempDir(), err)
 	}
 	copied := f
-	copied.Path = filepath.Join(temp, filepath.Base(f.Path))
+	copied.Path = filepath.Join(temp.Path, filepath.Base(f.Path))
 	for _, suffix := range []string{"", "-wal"} {
 		if err = copyFile(copied.Path+suffix, f.Path+suffix); err != nil {
 			break
@@ -110,7 +112,7 @@ func (f File) openCopy() (*Reader, error) {
 		r, err = copied.openReader("mode=ro", false)
 	}
 	if err != nil {
-		os.RemoveAll(temp)
+		temp.Remove()
 		return nil, Wrap(f.Path, err)
 	}
 	r.temp = temp

@@ -14,6 +14,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
+	"drun/internal/scratch"
 	"drun/plugins/host"
 )
 
@@ -81,7 +82,7 @@ func TestPluginsThatDoNotStart(t *testing.T) {
 // sockets counts the folders that plugins' sockets lie in.
 func sockets(t *testing.T) int {
 	t.Helper()
-	list, err := filepath.Glob(filepath.Join(shortTempDir(), "drun-*"))
+	list, err := filepath.Glob(filepath.Join(scratch.Parent(), "drun-*"))
 	if err != nil {
 		t.Fatal(err)
 	}

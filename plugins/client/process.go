@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/internal/scratch"
 	"drun/plugins/host"
 	"drun/plugins/internal/wire"
 
@@ -89,18 +90,18 @@ func start(ctx context.Context, p *host.Plugin, rank int, stderr io.Writer) (*pr
 func (x *process) launch(ctx context.Context, program, theirs *os.File) error {
 	// The socket lies in a folder of its own, which is needed until we are
 	// connected: nothing is left of it however both of us end.
-	dir, err := os.MkdirTemp(shortTempDir(), "drun-")
+	dir, err := scratch.Make("")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer dir.Remove()
 	path, opened, err := executable(program)
 	if err != nil {
 		return err
 	}
 	defer opened.Close()
 	x.cmd = &exec.Cmd{Path: path, Args: []string{x.plugin.Path}}
-	x.cmd.Env = append(os.Environ(), plugin.EnvUnixSocketDir+"="+dir)
+	x.cmd.Env = append(os.Environ(), plugin.EnvUnixSocketDir+"="+dir.Path)
 	x.cmd.ExtraFiles = []*os.File{x.arena.File, theirs}
 	x.client = plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  wire.Handshake,
@@ -300,12 +301,4 @@ func (x *process) release() {
 	x.reading.Wait()
 	x.words.close()
 	x.arena.Close()
-}
-
-// shortTempDir is where sockets can lie: their paths have at most 108 bytes.
-func shortTempDir() string {
-	if dir := os.TempDir(); len(dir) < 70 {
-		return dir
-	}
-	return "/tmp"
 }

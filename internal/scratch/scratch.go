@@ -1,0 +1,135 @@
+// Package scratch makes folders in the temporary folder that do not stay: each
+// is locked by the process that made it, so that others can tell which were left
+// by one that was killed, and remove them.
+package scratch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Prefix begins the names of all such folders.
+const Prefix = "drun-"
+
+// marker is the file in each that its owner holds locked. A folder without it is
+// not drun's, or is just being made.
+const marker = ".drun-owner"
+
+// Dir is a folder that this process has made.
+type Dir struct {
+	Path string
+	lock *os.File
+}
+
+// own are the folders of this process.
+var own struct {
+	sync.Mutex
+	dirs map[*Dir]bool
+}
+
+// Parent is the temporary folder, or /tmp where its name is too long for the
+// sockets in it, whose paths have at most 108 bytes.
+func Parent() string {
+	if dir := os.TempDir(); len(dir) < 70 {
+		return dir
+	}
+	return "/tmp"
+}
+
+// Make removes what was left by others, and makes a folder whose name begins
+// with Prefix and name.
+func Make(name string) (*Dir, error) {
+	Sweep()
+	path, err := os.MkdirTemp(Parent(), Prefix+name)
+	if err != nil {
+		return nil, err
+	}
+	d := &Dir{Path: path}
+	// The marker has its name when it is locked, or somebody could take it first.
+	fresh := filepath.Join(path, marker+".new")
+	d.lock, err = os.OpenFile(fresh, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err == nil {
+		err = unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err == nil {
+		err = os.Rename(fresh, filepath.Join(path, marker))
+	}
+	if err != nil {
+		d.Remove()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	own.Lock()
+	defer own.Unlock()
+	if own.dirs == nil {
+		own.dirs = map[*Dir]bool{}
+	}
+	own.dirs[d] = true
+	return d, nil
+}
+
+// Remove removes the folder and all that is in it.
+func (d *Dir) Remove() {
+	own.Lock()
+	delete(own.dirs, d)
+	own.Unlock()
+	_ = os.RemoveAll(d.Path) // what stays is swept by the next
+	if d.lock != nil {
+		_ = d.lock.Close()
+	}
+}
+
+// RemoveOwn removes all folders of this process, which is about to end.
+func RemoveOwn() {
+	own.Lock()
+	var all []*Dir
+	for d := range own.dirs {
+		all = append(all, d)
+	}
+	own.Unlock()
+	for _, d := range all {
+		d.Remove()
+	}
+}
+
+// Sweep removes the folders whose owner is gone: only those of this user, with
+// drun's marker in them, and nothing that a link leads to.
+func Sweep() {
+	list, err := os.ReadDir(Parent())
+	if err != nil {
+		return
+	}
+	for _, entry := range list {
+		if entry.IsDir() && strings.HasPrefix(entry.Name(), Prefix) {
+			sweep(filepath.Join(Parent(), entry.Name()))
+		}
+	}
+}
+
+func sweep(path string) {
+	dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(dir)
+	var st unix.Stat_t
+	if unix.Fstat(dir, &st) != nil || int(st.Uid) != os.Geteuid() {
+		return
+	}
+	fd, err := unix.Openat(dir, marker, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	if errors.Is(unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+		return // its owner lives
+	}
+	// Others of this user could put another folder in its place, nobody else: the
+	// temporary folder is sticky.
+	_ = os.RemoveAll(path)
+}
