@@ -34,7 +34,8 @@ func (w *World) collectives() []*starlib.Def {
 			Sig: `broadcast(x, src: int = 0, async_op: bool = False, group: Group = None, timeout: number = None)`,
 			Doc: "Gives x of rank src to all: a tensor in place (same shape and dtype everywhere), a plain value\n" +
 				"as the result (what the others pass is ignored). Returns x of src. In backward, src gets the sum\n" +
-				"of the gradients, the others zeros.",
+				"of the gradients, the others zeros. With async_op a plain value is waited for all the same, since\n" +
+				"its size must come first: the work is done.",
 			Fn: w.broadcast,
 		},
 		{
@@ -156,7 +157,11 @@ func (w *World) broadcast(c *starlib.Call) (starlark.Value, error) {
 	}
 	v, ok := c.Args[0].(*startensor.Value)
 	if !ok {
-		return g.broadcastValue(c, ctx, c.Args[0], src)
+		value, err := g.broadcastValue(c, ctx, c.Args[0], src)
+		if err != nil || !c.Bool(2) {
+			return value, err
+		}
+		return finished(collective.Broadcast, value), nil
 	}
 	t := v.Tensor()
 	if err := writable(t); err != nil {

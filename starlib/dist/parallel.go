@@ -24,7 +24,7 @@ func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	size := w.rank.WorldSize
-	if model < 1 || pipeline < 1 || size%(model*pipeline) != 0 {
+	if model < 1 || pipeline < 1 || model > size || pipeline > size || size%(model*pipeline) != 0 {
 		return nil, fmt.Errorf("the world's size %d is not divisible by model %d · pipeline %d", size, model, pipeline)
 	}
 	if w.parallel {

@@ -78,6 +78,12 @@ type finish func() (starlark.Value, error)
 
 func (f finish) result() (starlark.Value, error) { return f() }
 
+// finished is the work of a call that is done.
+func finished(kind collective.Kind, value starlark.Value) *Work {
+	return &Work{what: kind.String(), done: func() bool { return true },
+		then: finish(func() (starlark.Value, error) { return value, nil })}
+}
+
 // newCall gives a call to fill in. A synchronous one lives in the group, since
 // what is handed to the backend would be allocated anew each time.
 func (g *Group) newCall(async bool) *collective.Call {

@@ -84,6 +84,7 @@ func read(filename string, lines [][]byte, start int) (Chunk, error) {
 		return Chunk{}, fmt.Errorf("%s:%d: %s", filename, start+i+1, fmt.Sprintf(format, args...))
 	}
 	head := true
+	source := slices.Clone(lines)
 	for i, line := range lines {
 		text := strings.TrimSpace(string(line))
 		if head && (text == "" || text[0] == '#') {
@@ -109,6 +110,8 @@ func read(filename string, lines [][]byte, start int) (Chunk, error) {
 				return fail(i, "expected error: %v", err)
 			}
 			c.Want = append(c.Want, Expectation{Line: start + i + 1, Pattern: re})
+			// A traceback shows the line: the pattern must not be found there.
+			source[i] = bytes.TrimRight(line[:bytes.LastIndex(line, []byte("###"))], " ")
 		} else if strings.Contains(text, "###") {
 			return fail(i, `a ### without its "regexp"`)
 		}
@@ -116,7 +119,7 @@ func read(filename string, lines [][]byte, start int) (Chunk, error) {
 	if head {
 		return fail(0, "an empty chunk")
 	}
-	c.Source = append(bytes.Repeat([]byte("\n"), start), bytes.Join(lines, []byte("\n"))...)
+	c.Source = append(bytes.Repeat([]byte("\n"), start), bytes.Join(source, []byte("\n"))...)
 	return c, nil
 }
 

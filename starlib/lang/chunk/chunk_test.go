@@ -1,6 +1,7 @@
 package chunk_test
 
 import (
+	"bytes"
 	"reflect"
 	"strings"
 	"testing"
@@ -35,6 +36,9 @@ func TestRead(t *testing.T) {
 		t.Errorf("second chunk: %+v", b)
 	}
 	// Lines are numbered as in the file.
+	if bytes.Contains(b.Source, []byte("###")) { // a traceback would show what is expected, and be taken for it
+		t.Errorf("the source has the expectations in it: %s", b.Source)
+	}
 	if got := strings.Split(string(b.Source), "\n")[7]; !strings.HasPrefix(got, "y = f()") {
 		t.Errorf("line 8 of the second chunk: %q", got)
 	}
