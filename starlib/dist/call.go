@@ -36,7 +36,7 @@ func timeout(c *starlib.Call, i int) (time.Duration, error) {
 	if !(s > 0) || s > maxTimeout {
 		return 0, fmt.Errorf("argument timeout: want seconds above 0 and at most %g, got %v", float64(maxTimeout), c.Args[i])
 	}
-	return time.Duration(s * float64(time.Second)), nil
+	return max(1, time.Duration(s*float64(time.Second))), nil // 0 would be left out
 }
 
 // scope reads a call's group, argument i, and its timeout, the one after.
