@@ -30,7 +30,7 @@ var layers = map[string][]string{
 
 	"internal/sqldb":   {sqlite, "internal/scratch", "golang.org/x/sys"},
 	"internal/scratch": {"golang.org/x/sys"},
-	"history":          {"internal/sqldb", sqlite, "golang.org/x/sys", "github.com/dustinkirkland/golang-petname"},
+	"history":          {"internal/sqldb", sqlite, "github.com/fxamacker/cbor", "golang.org/x/sys", "github.com/dustinkirkland/golang-petname"},
 	"checkpoints":      {"internal/sqldb", sqlite, "golang.org/x/sys"},
 
 	// lang knows the language alone, not the modules of a recipe.

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -34,6 +35,7 @@ type DB struct {
 	home  string
 	path  string
 	live  bool
+	info  os.FileInfo // of the file that is open; nil for a reader
 	close func() error
 }
 
@@ -47,7 +49,8 @@ func file(home string) sqldb.File {
 }
 
 // Open opens the history beneath home for writing and creates what is
-// missing. Runs whose agent is gone are marked lost. Errors of the storage
+// missing. Runs whose agent is gone are marked lost, after what they left in
+// their spools was written. Errors of the storage
 // are *sqldb.Error, exit code 7.
 func Open(home string) (*DB, error) {
 	f := file(home)
@@ -56,7 +59,16 @@ func Open(home string) (*DB, error) {
 		return nil, err
 	}
 	db := &DB{sql: handle, home: home, path: f.Path, live: true, close: handle.Close}
-	if err := db.markLost(); err != nil {
+	if db.info, err = os.Stat(f.Path); err != nil {
+		err = sqldb.Wrap(f.Path, err)
+	}
+	if err == nil {
+		err = db.unspool()
+	}
+	if err == nil {
+		err = db.markLost()
+	}
+	if err != nil {
 		db.Close()
 		return nil, err
 	}
@@ -134,3 +146,7 @@ func (db *DB) read(scan func(*sql.Rows) error, query string, args ...any) error 
 }
 
 func formatTime(t time.Time) string { return t.UTC().Format(timeLayout) }
+
+// IsLocked reports whether an error of Write says that another process had the
+// history locked.
+func IsLocked(err error) bool { return sqldb.IsLocked(err) }

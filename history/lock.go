@@ -26,10 +26,10 @@ func (db *DB) lockPath(id int64) string {
 
 func (db *DB) lockRun(id int64) (*os.File, error) {
 	path := db.lockPath(id)
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, sqldb.Wrap(filepath.Dir(path), err)
 	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o666)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, sqldb.Wrap(path, err)
 	}
@@ -38,7 +38,18 @@ func (db *DB) lockRun(id int64) (*os.File, error) {
 		return nil, &sqldb.Error{Path: path, What: "could not be locked", Err: err,
 			Hint: "the home folder must be on a file system with file locks"}
 	}
+	// Not every file system can; then a full disk leaves the run to be found lost.
+	_ = unix.Fallocate(int(file.Fd()), 0, 0, reserve)
 	return file, nil
+}
+
+// reserve is how much of the disk a run keeps for the record of its end.
+const reserve = 64 << 10
+
+// giveReserve frees it, and reports whether there was any.
+func (r *Run) giveReserve() bool {
+	info, err := r.lock.Stat()
+	return err == nil && info.Size() > 0 && r.lock.Truncate(0) == nil
 }
 
 // agentGone reports whether no living agent holds the run's lock. Readers ask

@@ -12,28 +12,33 @@ import (
 )
 
 // Param is a parameter of a run. Value is nil, bool, int, int64, *big.Int,
-// float64 or string; read back, whole numbers are int64, or *big.Int where
-// they do not fit.
+// float64, string or Secret; read back, whole numbers are int64, or *big.Int
+// where they do not fit.
 type Param struct {
 	Name  string
 	Value any
 }
 
+// Secret stands for a value that is not kept.
+type Secret struct{}
+
 // SetParams records the parameters with which the recipe runs. Later calls
 // replace those of the same name.
 func (r *Run) SetParams(params []Param) error {
-	return r.db.write(func(tx *sql.Tx) error {
-		for _, p := range params {
-			kind, text, err := encodeParam(p.Value)
-			if err != nil {
-				return fmt.Errorf("parameter %s: %w", p.Name, err)
-			}
-			if _, err := tx.Exec("INSERT OR REPLACE INTO params VALUES (?, ?, ?, ?)", r.ID, p.Name, kind, text); err != nil {
-				return err
-			}
+	return r.Write(&Batch{Params: params})
+}
+
+func (r *Run) putParams(tx *sql.Tx, b *Batch) error {
+	for _, p := range b.Params {
+		kind, text, err := encodeParam(p.Value)
+		if err != nil {
+			return fmt.Errorf("parameter %s: %w", p.Name, err)
 		}
-		return nil
-	})
+		if _, err := tx.Exec("INSERT OR REPLACE INTO params VALUES (?, ?, ?, ?)", r.ID, p.Name, kind, text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func encodeParam(v any) (kind, text string, err error) {
@@ -57,6 +62,8 @@ func encodeParam(v any) (kind, text string, err error) {
 	case string:
 		text, err := marshal(v)
 		return "string", string(text), err
+	case Secret:
+		return "secret", `"[redacted]"`, nil
 	}
 	return "", "", fmt.Errorf("a %T cannot be recorded", v)
 }
@@ -76,6 +83,8 @@ func decodeParam(kind, text string) (any, error) {
 		}
 	case "float":
 		return strconv.ParseFloat(strings.Trim(text, `"`), 64)
+	case "secret":
+		return Secret{}, nil
 	case "string":
 		var s string
 		err := json.Unmarshal([]byte(text), &s)

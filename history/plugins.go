@@ -12,8 +12,17 @@ type Plugin struct {
 
 // AddPlugin records a plugin of the run, or its version once that is known.
 func (r *Run) AddPlugin(p Plugin) error {
-	return r.exec("INSERT OR REPLACE INTO plugins (run, name, version, path, sha256) VALUES (?, ?, ?, ?, ?)",
-		r.ID, p.Name, p.Version, p.Path, p.SHA256)
+	return r.Write(&Batch{Plugins: []Plugin{p}})
+}
+
+func (r *Run) putPlugins(tx *sql.Tx, b *Batch) error {
+	for _, p := range b.Plugins {
+		if _, err := tx.Exec("INSERT OR REPLACE INTO plugins (run, name, version, path, sha256) VALUES (?, ?, ?, ?, ?)",
+			r.ID, p.Name, p.Version, p.Path, p.SHA256); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (db *DB) plugins(run int64) (list []Plugin, err error) {

@@ -21,37 +21,42 @@ func (r *Run) Metrics(points []Point) error {
 	if len(points) == 0 {
 		return nil
 	}
-	return r.db.write(func(tx *sql.Tx) error {
-		var seq int64
-		if err := tx.QueryRow("SELECT coalesce(max(seq), 0) FROM metrics WHERE run = ?", r.ID).Scan(&seq); err != nil {
-			return err
-		}
-		insert, err := tx.Prepare("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")
-		if err != nil {
-			return err
-		}
-		defer insert.Close()
-		summaries := map[string]*MetricSummary{}
-		for _, p := range points {
-			seq++
-			value, bits := encode(p.Value)
-			if _, err := insert.Exec(r.ID, seq, p.Name, p.Step, p.Rank, value, bits, p.Exact, formatTime(p.Time)); err != nil {
-				return err
-			}
-			if s := summaries[p.Name]; s != nil {
-				s.add(p.Value)
-			} else {
-				v := Float(p.Value)
-				summaries[p.Name] = &MetricSummary{First: v, Last: v, Min: v, Max: v, Count: 1}
-			}
-		}
-		for name, s := range summaries {
-			if err := mergeSummary(tx, r.ID, name, s); err != nil {
-				return err
-			}
-		}
+	return r.Write(&Batch{Points: points})
+}
+
+func (r *Run) putPoints(tx *sql.Tx, b *Batch) error {
+	if len(b.Points) == 0 {
 		return nil
-	})
+	}
+	var seq int64
+	if err := tx.QueryRow("SELECT coalesce(max(seq), 0) FROM metrics WHERE run = ?", r.ID).Scan(&seq); err != nil {
+		return err
+	}
+	insert, err := tx.Prepare("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")
+	if err != nil {
+		return err
+	}
+	defer insert.Close()
+	summaries := map[string]*MetricSummary{}
+	for _, p := range b.Points {
+		seq++
+		value, bits := encode(p.Value)
+		if _, err := insert.Exec(r.ID, seq, p.Name, p.Step, p.Rank, value, bits, p.Exact, formatTime(p.Time)); err != nil {
+			return err
+		}
+		if s := summaries[p.Name]; s != nil {
+			s.add(p.Value)
+		} else {
+			v := Float(p.Value)
+			summaries[p.Name] = &MetricSummary{First: v, Last: v, Min: v, Max: v, Count: 1}
+		}
+	}
+	for name, s := range summaries {
+		if err := mergeSummary(tx, r.ID, name, s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func mergeSummary(tx *sql.Tx, run int64, name string, s *MetricSummary) error {
@@ -100,17 +105,22 @@ func (r *Run) Logs(lines []LogLine) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	return r.db.write(func(tx *sql.Tx) error {
-		insert, err := tx.Prepare("INSERT INTO logs (run, rank, stream, time, text) VALUES (?, ?, ?, ?, ?)")
-		if err != nil {
+	return r.Write(&Batch{Lines: lines})
+}
+
+func (r *Run) putLines(tx *sql.Tx, b *Batch) error {
+	if len(b.Lines) == 0 {
+		return nil
+	}
+	insert, err := tx.Prepare("INSERT INTO logs (run, rank, stream, time, text) VALUES (?, ?, ?, ?, ?)")
+	if err != nil {
+		return err
+	}
+	defer insert.Close()
+	for _, l := range b.Lines {
+		if _, err := insert.Exec(r.ID, l.Rank, l.Stream, formatTime(l.Time), l.Text); err != nil {
 			return err
 		}
-		defer insert.Close()
-		for _, l := range lines {
-			if _, err := insert.Exec(r.ID, l.Rank, l.Stream, formatTime(l.Time), l.Text); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }

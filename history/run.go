@@ -11,6 +11,8 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	petname "github.com/dustinkirkland/golang-petname"
@@ -57,9 +59,13 @@ type Run struct {
 	UID  string // names the run outside of this file, as for its checkpoints
 	Name string
 
-	db      *DB
-	started time.Time
-	lock    *os.File
+	mu       sync.Mutex // guards what follows, and the order of batches
+	db       *DB
+	started  time.Time
+	lock     *os.File
+	numbered atomic.Int64 // batches
+	queue    spool
+	moved    func(what string) // see OnMove
 }
 
 // NameError says that a run cannot be called so (a usage error).
@@ -166,17 +172,8 @@ func freeName(tx *sql.Tx, given string) (string, error) {
 // Finish sets the final status and releases the lock. A running attempt ends
 // with it.
 func (r *Run) Finish(status Status, exitCode int, errText string) error {
-	seconds := time.Since(r.started).Seconds()
-	err := r.db.write(func(tx *sql.Tx) error {
-		if _, err := tx.Exec("UPDATE runs SET status = ?, exit_code = ?, error = ?, seconds = ? WHERE id = ?",
-			status, exitCode, errText, seconds, r.ID); err != nil {
-			return err
-		}
-		_, err := tx.Exec(`UPDATE attempts SET status = ?, error = ?, seconds = ? + (julianday(?) - julianday(started)) * 86400
-			WHERE run = ? AND status = 'running'`, status, errText, seconds, formatTime(r.started), r.ID)
-		return err
-	})
-	r.unlock()
+	err := r.Write(&Batch{End: &End{Status: status, ExitCode: exitCode, Error: errText, Seconds: time.Since(r.started).Seconds()}})
+	r.Leave()
 	return err
 }
 
@@ -249,27 +246,17 @@ func (r *Run) EndAttempt(attempt int, status Status, seconds float64, errText st
 }
 
 // Tag adds labels; those that it has already are kept.
-func (r *Run) Tag(tags ...string) error {
-	return r.db.write(func(tx *sql.Tx) error {
-		for _, tag := range tags {
-			if _, err := tx.Exec("INSERT OR IGNORE INTO tags VALUES (?, ?)", r.ID, tag); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
+func (r *Run) Tag(tags ...string) error { return r.Write(&Batch{Tags: tags}) }
 
 // Note adds a remark.
 func (r *Run) Note(text string) error {
-	return r.exec("INSERT INTO notes (run, time, text) VALUES (?, ?, ?)", r.ID, formatTime(time.Now()), text)
+	return r.Write(&Batch{Notes: []Note{{time.Now(), text}}})
 }
 
 // AddCheckpoint enters a checkpoint that is complete and durable into the
 // catalog. bytes counts all ranks' tensors; score may be nil.
 func (r *Run) AddCheckpoint(step, bytes int64, score *float64) error {
-	return r.exec("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?)",
-		r.ID, step, score, bytes, formatTime(time.Now()))
+	return r.Write(&Batch{Checkpoints: []Checkpoint{{Step: step, Bytes: bytes, Score: (*Float)(score), Time: time.Now()}}})
 }
 
 func (r *Run) exec(query string, args ...any) error {

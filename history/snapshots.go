@@ -37,7 +37,11 @@ type PastCall struct {
 
 // AddSnapshot records what the ranks do.
 func (r *Run) AddSnapshot(s Snapshot) error {
-	return r.db.write(func(tx *sql.Tx) error {
+	return r.Write(&Batch{Snapshots: []Snapshot{s}})
+}
+
+func (r *Run) putSnapshots(tx *sql.Tx, b *Batch) error {
+	for _, s := range b.Snapshots {
 		result, err := tx.Exec("INSERT INTO snapshots (run, time, reason) VALUES (?, ?, ?)", r.ID, formatTime(s.Time), s.Reason)
 		if err != nil {
 			return err
@@ -58,8 +62,8 @@ func (r *Run) AddSnapshot(s Snapshot) error {
 				}
 			}
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // snapshots reads those of a run, oldest first.

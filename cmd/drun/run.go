@@ -108,7 +108,11 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	// A reader of our output that goes away must not end the run.
 	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, launch.Signals...)
+	for _, sig := range launch.Signals {
+		if sig != syscall.SIGHUP || !signal.Ignored(sig) { // nohup
+			signal.Notify(signals, sig)
+		}
+	}
 	defer signal.Stop(signals)
 	o.Home, o.Version, o.Command = homeOf(cmd), version(), os.Args
 	o.Stdout, o.Stderr, o.Signals = cmd.OutOrStdout(), cmd.ErrOrStderr(), signals

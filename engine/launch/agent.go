@@ -32,13 +32,21 @@ type event struct {
 }
 
 func (a *agent) execute() (*Result, error) {
-	if err := bounded(a.o.Home, a.o.Patience, a.begin); err != nil {
+	hurry, sig, stop := a.hurried()
+	err := bounded(a.o.Home, a.o.Patience, hurry, a.begin)
+	stop()
+	if err != nil && *sig != nil {
+		err = engine.Errorf(engine.ExitInterrupted, "interrupted by %s before the run was in the history, which another process may have locked", signalName(*sig))
+	}
+	if err != nil {
 		a.dismiss(&Result{Code: codeOf(err), Failure: &engine.Failure{Rank: board.Observer, Code: codeOf(err), Message: err.Error()}})
 		return nil, err
 	}
 	runtime.LockOSThread() // see spawn
 	defer runtime.UnlockOSThread()
-	if err := a.start(); err != nil {
+	if *sig != nil {
+		a.interrupt(*sig)
+	} else if err := a.start(); err != nil {
 		a.fail(&engine.Failure{Rank: board.Observer, Code: codeOf(err), Message: err.Error(), When: board.Now()})
 	}
 	a.watch()
@@ -92,7 +100,10 @@ func (a *agent) enter() (err error) {
 		_ = a.record.Discard()
 		return err
 	}
-	a.keeper = newKeeper(a.record, a.o.Home, a.o.Patience)
+	a.keeper = newKeeper(a.record, a.o.Home, a.o.Patience, func(text string) {
+		a.console.note(text)
+		a.keeper.line(board.Observer, true, text)
+	})
 	return nil
 }
 
@@ -238,17 +249,21 @@ func (a *agent) watch() {
 func (a *agent) message(rank int, m *engine.ToAgent) {
 	p := a.procs[rank]
 	if d := m.Declared; d != nil {
-		a.keeper.do(func() error { return a.record.SetParams(values(d.Params)) })
+		a.keeper.add(len(d.Params), 0, func(b *history.Batch) { b.Params = append(b.Params, values(d.Params)...) })
 	}
 	a.keeper.metrics(rank, m.Points)
 	if len(m.Tags) > 0 {
-		a.keeper.do(func() error { return a.record.Tag(m.Tags...) })
+		a.keeper.add(len(m.Tags), textOf(m.Tags), func(b *history.Batch) { b.Tags = append(b.Tags, m.Tags...) })
 	}
-	for _, text := range m.Notes {
-		a.keeper.do(func() error { return a.record.Note(text) })
+	if len(m.Notes) > 0 {
+		a.keeper.add(len(m.Notes), textOf(m.Notes), func(b *history.Batch) {
+			for _, text := range m.Notes {
+				b.Notes = append(b.Notes, history.Note{Time: time.Now(), Text: text})
+			}
+		})
 	}
 	if m.Version != nil && a.plugin != nil {
-		a.keeper.do(func() error { return a.record.AddPlugin(a.pluginRecord(*m.Version)) })
+		a.keeper.add(1, 0, func(b *history.Batch) { b.Plugins = append(b.Plugins, a.pluginRecord(*m.Version)) })
 	}
 	for name, n := range m.Counts {
 		if a.counts == nil {
@@ -318,6 +333,13 @@ func (a *agent) end(by int, cause error, f *engine.Failure) {
 			p.send(&engine.ToWorker{Cancel: f})
 		}
 	}
+}
+
+func textOf(list []string) (bytes int) {
+	for _, s := range list {
+		bytes += len(s)
+	}
+	return bytes
 }
 
 // values are a recipe's parameters as the history keeps them.

@@ -3,9 +3,11 @@ package launch
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"drun/checkpoints"
 	"drun/engine"
+	"drun/history"
 )
 
 // savedEvent is the end of a save, which runs beside the agent's loop.
@@ -55,7 +57,10 @@ func (a *agent) storeParts(step int64, parts map[int]*engine.Part) (err error) {
 	if err != nil {
 		return err
 	}
-	return a.record.AddCheckpoint(step, info.Bytes, info.Score)
+	a.keeper.add(1, 0, func(b *history.Batch) {
+		b.Checkpoints = append(b.Checkpoints, history.Checkpoint{Step: step, Bytes: info.Bytes, Score: (*history.Float)(info.Score), Time: time.Now()})
+	})
+	return a.keeper.sync()
 }
 
 // reply tells every rank how its save ended.

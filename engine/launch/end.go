@@ -14,7 +14,7 @@ import (
 // finish closes the run's record once all workers have ended, and tells the
 // other agents.
 func (a *agent) finish() (*Result, error) {
-	r := &Result{ID: a.record.ID, Name: a.record.Name, Ranks: a.world, Counts: a.counts}
+	r := &Result{Ranks: a.world, Counts: a.counts}
 	err := a.close(r)
 	a.dismiss(r)
 	if err != nil {
@@ -41,41 +41,55 @@ func (a *agent) close(r *Result) error {
 	if a.region != nil {
 		a.region.Close()
 	}
-	answers := a.keeper.close()
+	r.ID, r.Name = a.record.ID, a.record.Name // another history may have come, with another id
+	hurry, sig, stop := a.hurried()
+	defer stop()
+	go func() {
+		select {
+		case <-hurry:
+			a.keeper.hasten()
+		case <-a.keeper.done:
+		}
+	}()
+	pending := bounded(a.o.Home, saveFactor*a.o.Patience, hurry, func() error { a.pending.Wait(); return nil })
+	_ = a.keeper.sync() // its error is among the faults
 	select {
 	case err := <-a.keeper.faults:
 		a.failures = append(a.failures, a.storageFailure(err))
 	default:
 	}
+	if pending != nil {
+		a.signalled = *sig
+		if *sig == nil {
+			a.failures = append(a.failures, a.storageFailure(pending))
+		}
+	}
 	r.Seconds = time.Since(a.started).Seconds()
 	r.Failures, r.Failure = a.failures, engine.First(a.failures)
-	if !answers { // then there is no asking again
-		a.unrecorded(r, &hungError{a.o.Home, a.o.Patience})
-		return nil
+	err := a.conclude(r)
+	if closing := bounded(a.o.Home, a.o.Patience, hurry, func() error {
+		if pending == nil {
+			a.closeStores()
+		}
+		return a.db.Close()
+	}); err == nil && closing != nil && *sig == nil {
+		a.unrecorded(r, closing)
 	}
-	ended := *r // what is left behind may still change it
-	err := bounded(a.o.Home, saveFactor*a.o.Patience, func() error { a.pending.Wait(); return nil })
-	if err == nil {
-		err = bounded(a.o.Home, a.o.Patience, func() error { return a.conclude(&ended) })
-	}
-	if errors.As(err, new(*hungError)) {
-		a.unrecorded(r, err)
-		return nil
-	}
-	*r = ended
 	return err
 }
 
-// conclude enters the end of the run in the history and in r. The error is one
-// that leaves no run behind.
-func (a *agent) conclude(r *Result) error {
-	defer a.db.Close()
+func (a *agent) closeStores() {
 	if a.store != nil {
 		a.store.Close()
 	}
 	if a.from != nil {
 		a.from.store.Close()
 	}
+}
+
+// conclude enters the end of the run in the history and in r. The error is one
+// that leaves no run behind.
+func (a *agent) conclude(r *Result) error {
 	text := ""
 	if f := r.Failure; f != nil {
 		r.Code = f.Code
@@ -84,9 +98,20 @@ func (a *agent) conclude(r *Result) error {
 		r.Code = engine.ExitInterrupted
 	}
 	if r.Code == engine.ExitUsage {
-		return errors.Join(usage(r.Failure), a.record.Discard())
+		_, err := a.keeper.close(nil)
+		if err == nil {
+			err = bounded(a.o.Home, a.o.Patience, a.keeper.hurry, a.record.Discard)
+		}
+		return errors.Join(usage(r.Failure), err)
 	}
-	if err := a.record.Finish(history.Status(r.Code.Status()), int(r.Code), text); err != nil && r.Code != engine.ExitStorage {
+	spool, err := a.keeper.close(&history.End{Status: history.Status(r.Code.Status()), ExitCode: int(r.Code), Error: text, Seconds: r.Seconds})
+	if spool != "" || err != nil {
+		a.record.Leave()
+	}
+	if spool != "" {
+		a.console.note(fmt.Sprintf("drun: the history is still locked: what the run recorded last is in %s, and the next drun that can write the history puts it there", spool))
+	}
+	if err != nil {
 		a.unrecorded(r, err)
 	}
 	return nil

@@ -12,12 +12,18 @@ import (
 )
 
 // Signals are those that Options.Signals may bring.
-var Signals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1}
+var Signals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1}
+
+// ends tells the signals that ask for the end of a run.
+func ends(sig os.Signal) bool {
+	return sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP
+}
 
 // signal handles a signal. SIGQUIT shows what every rank does; SIGUSR1 asks the
-// recipe to end, as run.should_stop() tells it. SIGINT and SIGTERM give a recipe
-// that looks there the grace to end by itself; any other is ended at once, and
-// so is any on a second signal. A terminal sends one to the agents of all nodes
+// recipe to end, as run.should_stop() tells it. SIGINT, SIGTERM and SIGHUP give a
+// recipe that looks there the grace to end by itself; any other is ended at once,
+// and so is any on a second signal. A recipe looks there if its sources name
+// should_stop, though it may not have come to that yet. A terminal sends one to the agents of all nodes
 // (from; nil: this one), which is one signal still.
 func (a *agent) signal(sig os.Signal, from *node) {
 	switch {
@@ -29,7 +35,7 @@ func (a *agent) signal(sig os.Signal, from *node) {
 		a.board.RequestStop()
 		return
 	}
-	if a.signallers[from] || a.board == nil || !a.board.StopObserved() {
+	if a.signallers[from] || a.board == nil || !(a.board.StopObserved() || a.bundle.Names("should_stop")) {
 		a.interrupt(sig)
 		return
 	}

@@ -27,7 +27,7 @@ func (a *agent) note(s *board.Snapshot) {
 }
 
 func (a *agent) keepSnapshot(s *board.Snapshot, reason string) {
-	a.keeper.do(func() error { return a.record.AddSnapshot(stored(s, reason)) })
+	a.keeper.add(len(s.Ranks), 0, func(b *history.Batch) { b.Snapshots = append(b.Snapshots, stored(s, reason)) })
 }
 
 // stalledAfter is when somebody at a terminal is told that ranks wait, and for

@@ -3,8 +3,11 @@ package launch_test
 import (
 	"bytes"
 	"database/sql"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -12,17 +15,25 @@ import (
 
 	"drun/engine"
 	"drun/engine/launch"
+	"drun/history"
+
+	"golang.org/x/sys/unix"
 )
 
-// locker locks a history for good when the first line comes by.
+// locker locks a history when the first line comes by.
 type locker struct {
-	t    *testing.T
-	home string
-	once sync.Once
+	t      *testing.T
+	home   string
+	hang   bool          // what is beside the history hangs too, as a disk does
+	atMost time.Duration // 0: for good
+	once   sync.Once
 }
 
 func (l *locker) Write(p []byte) (int, error) {
 	l.once.Do(func() {
+		if l.hang {
+			l.block()
+		}
 		db, err := sql.Open("sqlite3", "file:"+filepath.Join(l.home, "history.db")+"?_txlock=exclusive&_busy_timeout=5000")
 		if err != nil {
 			l.t.Error(err)
@@ -33,12 +44,42 @@ func (l *locker) Write(p []byte) (int, error) {
 			l.t.Error(err)
 			return
 		}
-		l.t.Cleanup(func() {
+		release := sync.OnceFunc(func() {
 			_ = tx.Rollback()
 			_ = db.Close()
 		})
+		l.t.Cleanup(release)
+		if l.atMost > 0 {
+			time.AfterFunc(l.atMost, release)
+		}
 	})
 	return len(p), nil
+}
+
+// block puts a pipe that nobody reads where the run's spool would be.
+func (l *locker) block() {
+	db, err := sql.Open("sqlite3", "file:"+filepath.Join(l.home, "history.db")+"?mode=ro")
+	if err != nil {
+		l.t.Error(err)
+		return
+	}
+	defer db.Close()
+	var uid string
+	if err := db.QueryRow("SELECT uid FROM runs ORDER BY id DESC").Scan(&uid); err != nil {
+		l.t.Error(err)
+	}
+	path := filepath.Join(l.home, "spool", uid+".batches")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		l.t.Error(err)
+	}
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		l.t.Error(err)
+	}
+	l.t.Cleanup(func() {
+		if f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0); err == nil { // lets go of who waits
+			f.Close()
+		}
+	})
 }
 
 // A disk that does not answer ends the run, whatever the recipe does.
@@ -58,7 +99,7 @@ func TestHungDisk(t *testing.T) {
 			start := time.Now()
 			var errs bytes.Buffer
 			r, err := launch.Run(launch.Options{Recipe: file, Nproc: 2, Home: home, Timeout: time.Minute, Threads: 1,
-				Stdout: &locker{t: t, home: home}, Stderr: &errs, Patience: time.Second})
+				Stdout: &locker{t: t, home: home, hang: true}, Stderr: &errs, Patience: time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,7 +111,7 @@ func TestHungDisk(t *testing.T) {
 				t.Fatalf("exit code %d, %+v", r.Code, f)
 			}
 			text := launch.Message(f, r.Ranks)
-			if !strings.Contains(text, home) || !strings.Contains(text, "not answered for 1s") || !strings.Contains(f.Hint, "--home") {
+			if !strings.Contains(text, home) || !strings.Contains(text, "has not answered for 1") || !strings.Contains(f.Hint, "--home") {
 				t.Errorf("the failure is %+v", f)
 			}
 			if name == "at a failure" && !strings.Contains(text, "no luck") {
@@ -78,4 +119,143 @@ func TestHungDisk(t *testing.T) {
 			}
 		})
 	}
+}
+
+// output is what a run has shown.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// logging is a recipe that logs and prints for some seconds, and counts.
+const logging = `def main():
+    print("go")
+    n = 0
+    while run.elapsed() < 3:
+        run.log(n = n, step = n)
+        run.note("n%d" % n) if n % 1000 == 0 else None
+        n += 1
+        for i in range(2000): str(i)
+    run.tag("late")
+    print("made", n)
+`
+
+func runLogging(t *testing.T, stdout io.Writer, signals <-chan os.Signal, home string) (*launch.Result, string, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "recipe.star")
+	if err := os.WriteFile(file, []byte(logging), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var errs output
+	r, err := launch.Run(launch.Options{Recipe: file, Nproc: 1, Home: home, Timeout: time.Minute, Threads: 1,
+		Stdout: stdout, Stderr: &errs, Signals: signals, Tags: []string{"early"}})
+	return r, errs.String(), err
+}
+
+// complete checks that the history has every step of the recipe once, in order.
+func complete(t *testing.T, home string) {
+	t.Helper()
+	db, err := history.OpenReadOnly(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	list, err := db.List(0)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%d runs, %v", len(list), err)
+	}
+	d, err := db.Get(list[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	points, err := db.Points(d.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range points {
+		if p.Step != int64(i) || p.Value != float64(i) {
+			t.Fatalf("point %d is step %d, value %v", i, p.Step, p.Value)
+		}
+	}
+	made := ""
+	if _, err := db.Logs(d.ID, history.LogFilter{}, func(l history.LogLine) error {
+		if n, ok := strings.CutPrefix(l.Text, "made "); ok {
+			made = n
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if made != strconv.Itoa(len(points)) || d.Status != history.Done || !slices.Equal(d.Tags, []string{"early", "late"}) ||
+		len(d.Notes) != (len(points)+999)/1000 || d.Metrics["n"].Count != int64(len(points)) || len(d.Attempts) != 1 || d.Attempts[0].Status != history.Done {
+		t.Errorf("%d points of %s, %s, tags %v, %d notes, %+v, attempts %+v", len(points), made, d.Status, d.Tags, len(d.Notes), d.Metrics, d.Attempts)
+	}
+	if left, _ := filepath.Glob(filepath.Join(home, "spool", "*")); len(left) > 0 {
+		t.Errorf("left in the spool: %v", left)
+	}
+}
+
+// A history that another process has locked does not hold a run up, and nothing
+// of the run is missing or twice in the end.
+func TestLockedHistory(t *testing.T) {
+	t.Run("for a while", func(t *testing.T) {
+		home := filepath.Join(t.TempDir(), "home")
+		r, errs, err := runLogging(t, &locker{t: t, home: home, atMost: 1500 * time.Millisecond}, nil, home)
+		if err != nil || r.Code != 0 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if !strings.Contains(errs, "has locked the history") || !strings.Contains(errs, "free again") {
+			t.Errorf("it said %q", errs)
+		}
+		complete(t, home)
+	})
+	t.Run("beyond the end", func(t *testing.T) {
+		home := filepath.Join(t.TempDir(), "home")
+		signals := make(chan os.Signal, 1)
+		time.AfterFunc(5*time.Second, func() { signals <- unix.SIGTERM })
+		var lock *locker
+		t.Run("run", func(t *testing.T) {
+			lock = &locker{t: t, home: home}
+			start := time.Now()
+			r, errs, err := runLogging(t, lock, signals, home)
+			if err != nil || r.Code != 0 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			if took := time.Since(start); took > 9*time.Second {
+				t.Errorf("a signal did not end the wait: %v", took)
+			}
+			if !strings.Contains(errs, "still locked") {
+				t.Errorf("it said %q", errs)
+			}
+		}) // the lock ends with it
+		complete(t, home)
+	})
+	t.Run("before the beginning", func(t *testing.T) {
+		home := filepath.Join(t.TempDir(), "home")
+		db, err := history.Open(home)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db.Close()
+		_, _ = (&locker{t: t, home: home}).Write(nil)
+		signals := make(chan os.Signal, 1)
+		time.AfterFunc(time.Second, func() { signals <- unix.SIGHUP })
+		start := time.Now()
+		_, _, err = runLogging(t, io.Discard, signals, home)
+		if took := time.Since(start); err == nil || took > 4*time.Second || !strings.Contains(err.Error(), "interrupted by SIGHUP") {
+			t.Errorf("after %v: %v", took, err)
+		}
+	})
 }

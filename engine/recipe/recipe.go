@@ -21,6 +21,7 @@ import (
 	"drun/starlib/universe"
 
 	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
 )
 
 // Bundle is a recipe with all its files.
@@ -215,4 +216,23 @@ func reason(err error) string {
 		return p.Err.Error()
 	}
 	return err.Error()
+}
+
+// Names reports whether the recipe, or a file that it loads, has that name as an
+// attribute of something: run.should_stop has should_stop.
+func (b *Bundle) Names(attribute string) bool {
+	found := false
+	for _, s := range b.Sources {
+		parsed, err := (&syntax.FileOptions{Set: true, While: true, TopLevelControl: true, GlobalReassign: true, Recursion: true}).Parse(s.Path, s.Content, 0)
+		if err != nil {
+			return true // it was read before; then rather grace than none
+		}
+		syntax.Walk(parsed, func(n syntax.Node) bool {
+			if dot, ok := n.(*syntax.DotExpr); ok && dot.Name.Name == attribute {
+				found = true
+			}
+			return !found
+		})
+	}
+	return found
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -9,21 +10,27 @@ import (
 )
 
 const (
-	flushEvery = 100 * time.Millisecond
-	flushAt    = 1000 // points
-	// backlog bounds what a recipe may log ahead of its agent; then run.log waits.
-	backlog = 200_000
+	flushAfter = 50 * time.Millisecond // a record waits for others at the most
+	flushAt    = 64 << 10              // bytes that are sent at once
+	// backlog bounds what a recipe may record ahead of its agent; then it waits.
+	backlog = 4 << 20 // bytes
+	// recordSize is about what a record takes beside its text.
+	recordSize = 64
 )
 
 // recorder collects a rank's records and sends them in batches behind the
-// recipe's back. It is a run.Recorder.
+// recipe's back. It is a run.Recorder. A recipe that records more than the agent
+// takes waits, until the run is aborted.
 type recorder struct {
+	ctx     context.Context
 	channel *engine.Channel
 	quiet   bool // nobody watches the progress bar
 
 	mu      sync.Mutex
 	room    sync.Cond
 	pending engine.ToAgent
+	bytes   int
+	timer   *time.Timer
 	wake    chan struct{}
 	closed  bool
 	done    chan struct{}
@@ -31,37 +38,54 @@ type recorder struct {
 
 var _ run.Recorder = (*recorder)(nil)
 
-func newRecorder(channel *engine.Channel, quiet bool) *recorder {
-	r := &recorder{channel: channel, quiet: quiet, wake: make(chan struct{}, 1), done: make(chan struct{})}
+func newRecorder(ctx context.Context, channel *engine.Channel, quiet bool) *recorder {
+	r := &recorder{ctx: ctx, channel: channel, quiet: quiet, timer: time.NewTimer(time.Hour), wake: make(chan struct{}, 1), done: make(chan struct{})}
 	r.room.L = &r.mu
+	context.AfterFunc(ctx, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.room.Broadcast()
+	})
 	go r.loop()
 	return r
 }
 
 func (r *recorder) Log(name string, step int64, value float64, exact bool) {
-	now := time.Now().UnixNano()
+	p := engine.Point{Name: name, Step: step, Value: value, Exact: exact, Time: time.Now().UnixNano()}
 	r.mu.Lock()
-	for len(r.pending.Points) >= backlog && !r.closed {
-		r.room.Wait()
-	}
-	r.pending.Points = append(r.pending.Points, engine.Point{Name: name, Step: step, Value: value, Exact: exact, Time: now})
-	full := len(r.pending.Points) == flushAt
+	r.reserve(recordSize + len(name))
+	r.pending.Points = append(r.pending.Points, p)
 	r.mu.Unlock()
-	if full {
-		r.nudge()
-	}
 }
 
 func (r *recorder) Tag(names []string) {
 	r.mu.Lock()
-	r.pending.Tags = append(r.pending.Tags, names...)
+	for _, name := range names {
+		r.reserve(recordSize + len(name))
+		r.pending.Tags = append(r.pending.Tags, name)
+	}
 	r.mu.Unlock()
 }
 
 func (r *recorder) Note(text string) {
 	r.mu.Lock()
+	r.reserve(recordSize + len(text))
 	r.pending.Notes = append(r.pending.Notes, text)
 	r.mu.Unlock()
+}
+
+// reserve waits for room, and has the record that follows sent in time.
+func (r *recorder) reserve(bytes int) {
+	for r.bytes >= backlog && !r.closed && r.ctx.Err() == nil {
+		r.room.Wait()
+	}
+	if r.bytes == 0 {
+		r.timer.Reset(flushAfter)
+	}
+	if r.bytes < flushAt && r.bytes+bytes >= flushAt {
+		r.nudge()
+	}
+	r.bytes += bytes
 }
 
 func (r *recorder) Progress(label string, current, total int64, finished bool) {
@@ -83,11 +107,9 @@ func (r *recorder) nudge() {
 
 func (r *recorder) loop() {
 	defer close(r.done)
-	tick := time.NewTicker(flushEvery)
-	defer tick.Stop()
 	for {
 		select {
-		case <-tick.C:
+		case <-r.timer.C:
 		case <-r.wake:
 		}
 		if r.flush() {
@@ -101,7 +123,7 @@ func (r *recorder) loop() {
 func (r *recorder) flush() (closed bool) {
 	r.mu.Lock()
 	msg := r.pending
-	r.pending = engine.ToAgent{}
+	r.pending, r.bytes = engine.ToAgent{}, 0
 	closed = r.closed
 	r.room.Broadcast()
 	r.mu.Unlock()

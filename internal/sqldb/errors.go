@@ -93,6 +93,16 @@ func IsSQL(err error) bool {
 		lite.Code == sqlite3.ErrMismatch || lite.Code == sqlite3.ErrRange || lite.Code == sqlite3.ErrTooBig)
 }
 
+// IsFull reports whether err says that the disk is full.
+func IsFull(err error) bool {
+	var lite sqlite3.Error
+	return errors.As(err, &lite) && (lite.Code == sqlite3.ErrFull || lite.SystemErrno == syscall.ENOSPC || lite.SystemErrno == syscall.EDQUOT)
+}
+
+// IsLocked reports whether err says that another process held the lock for
+// longer than a writer waits.
+func IsLocked(err error) bool { return isBusy(err) }
+
 func isBusy(err error) bool {
 	var lite sqlite3.Error
 	return errors.As(err, &lite) && (lite.Code == sqlite3.ErrBusy || lite.Code == sqlite3.ErrLocked)

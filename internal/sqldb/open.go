@@ -3,11 +3,14 @@ package sqldb
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // patience bounds every wait for another process.
@@ -26,8 +29,11 @@ type File struct {
 // are missing and brings its schema up to date. Of a file that it refuses
 // (newer schema, not a database, not drun's) nothing is changed.
 func Open(f File) (*sql.DB, error) {
-	if err := os.MkdirAll(filepath.Dir(f.Path), 0o777); err != nil {
+	if err := os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
 		return nil, Wrap(filepath.Dir(f.Path), err)
+	}
+	if err := f.create(); err != nil {
+		return nil, Wrap(f.Path, err)
 	}
 	if info, err := os.Stat(f.Path); err == nil && info.Size() > 0 {
 		if err := f.probe(); err != nil {
@@ -49,6 +55,36 @@ func Open(f File) (*sql.DB, error) {
 		return nil, Wrap(f.Path, err)
 	}
 	return db, nil
+}
+
+// create makes the file where it is missing, for its owner alone. Of a file that
+// was deleted its -wal and -shm may still be there, and be open elsewhere: a new
+// file must not take them for its own.
+func (f File) create() error {
+	if _, err := os.Lstat(f.Path); !errors.Is(err, fs.ErrNotExist) {
+		return nil // Open says more
+	}
+	dir, err := os.Open(filepath.Dir(f.Path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.ENOLCK) && !errors.Is(err, unix.EBADF) {
+		return err
+	}
+	if _, err := os.Lstat(f.Path); !errors.Is(err, fs.ErrNotExist) {
+		return nil // another process has made it
+	}
+	for _, suffix := range []string{"-wal", "-shm"} {
+		if err := os.Remove(f.Path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	file, err := os.OpenFile(f.Path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return file.Close()
 }
 
 // prepare brings a new or older file up to date. Several processes may try at

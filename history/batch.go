@@ -1,0 +1,126 @@
+package history
+
+import (
+	"database/sql"
+
+	"drun/internal/sqldb"
+)
+
+// Batch is what is recorded of a run at once: one transaction, in the order of
+// the fields. Batches of a run are numbered, and each is written once, however
+// often it is tried: see Write.
+type Batch struct {
+	Number      int64 // from 1; 0: not numbered yet
+	Params      []Param
+	Plugins     []Plugin
+	Tags        []string
+	Notes       []Note
+	Snapshots   []Snapshot
+	Points      []Point
+	Lines       []LogLine
+	Checkpoints []Checkpoint
+	End         *End
+}
+
+// End is how a run ended.
+type End struct {
+	Status   Status
+	ExitCode int
+	Error    string
+	Seconds  float64 // since the run began
+}
+
+// Number gives the batch its place in the order of the run's; Write and Spool do
+// where it has none.
+func (r *Run) Number(b *Batch) {
+	if b.Number == 0 {
+		b.Number = r.numbered.Add(1)
+	}
+}
+
+// Write records a batch after those before it. A batch that is in the history
+// already is left out, so that one whose fate is unknown can be tried again. The
+// end of the run releases its lock.
+func (r *Run) Write(b *Batch) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Number(b)
+	write := func() error { return r.db.write(func(tx *sql.Tx) error { return r.put(tx, b) }) }
+	err := write()
+	if b.End != nil && sqldb.IsFull(err) && r.giveReserve() {
+		err = write()
+	}
+	if err == nil {
+		err = r.follow()
+	}
+	if err == nil && b.End != nil {
+		r.unlock()
+	}
+	return err
+}
+
+// Leave releases the run's lock though its end could not be written: what is in
+// its spool is written by the next process that opens the history, and without
+// that the run is lost.
+func (r *Run) Leave() { r.unlock() }
+
+// put writes a batch unless it is in.
+func (r *Run) put(tx *sql.Tx, b *Batch) error {
+	result, err := tx.Exec("UPDATE runs SET batch = ? WHERE id = ? AND batch < ?", b.Number, r.ID, b.Number)
+	if err != nil {
+		return err
+	}
+	if n, err := result.RowsAffected(); err != nil || n == 0 {
+		return err
+	}
+	for _, write := range []func(*sql.Tx, *Batch) error{
+		r.putParams, r.putPlugins, r.putTags, r.putNotes, r.putSnapshots, r.putPoints, r.putLines, r.putCheckpoints, r.putEnd,
+	} {
+		if err := write(tx, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Run) putTags(tx *sql.Tx, b *Batch) error {
+	for _, tag := range b.Tags {
+		if _, err := tx.Exec("INSERT OR IGNORE INTO tags VALUES (?, ?)", r.ID, tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Run) putNotes(tx *sql.Tx, b *Batch) error {
+	for _, n := range b.Notes {
+		if _, err := tx.Exec("INSERT INTO notes (run, time, text) VALUES (?, ?, ?)", r.ID, formatTime(n.Time), n.Text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Run) putCheckpoints(tx *sql.Tx, b *Batch) error {
+	for _, c := range b.Checkpoints {
+		if _, err := tx.Exec("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?)", r.ID, c.Step, c.Score, c.Bytes, formatTime(c.Time)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putEnd sets the final status. A running attempt ends with the run.
+func (r *Run) putEnd(tx *sql.Tx, b *Batch) error {
+	e := b.End
+	if e == nil {
+		return nil
+	}
+	if _, err := tx.Exec("UPDATE runs SET status = ?, exit_code = ?, error = ?, seconds = ? WHERE id = ?",
+		e.Status, e.ExitCode, e.Error, e.Seconds, r.ID); err != nil {
+		return err
+	}
+	_, err := tx.Exec(`UPDATE attempts SET status = ?1, error = ?2, seconds = ?3 + (SELECT julianday(r.started) - julianday(attempts.started) FROM runs r WHERE r.id = ?4) * 86400
+		WHERE run = ?4 AND status = 'running'`, e.Status, e.Error, e.Seconds, r.ID)
+	return err
+}

@@ -1,0 +1,251 @@
+package history
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"drun/internal/sqldb"
+)
+
+// The spool holds the batches of a run that could not be written because another
+// process had the history locked: <home>/spool/UID.batches. Each is framed by its
+// length and checksum, so that the torn end of an agent that was killed is told
+// apart. The run writes them as soon as the lock is free; after the agent's end
+// it is the next process that opens the history. Batches are numbered, so that
+// none is written twice.
+
+const spoolSuffix = ".batches"
+
+type spool struct {
+	mu     sync.Mutex
+	file   *os.File // for reading; nil: there is none
+	writer *os.File
+	at     int64 // of the oldest batch that is not in the history
+	end    int64 // where the next is appended
+}
+
+// frame precedes every batch.
+type frame struct{ Length, Sum uint32 }
+
+const frameSize = 8
+
+// spooled is a batch as CBOR, whose parameters are kept as their columns.
+type spooled struct {
+	Batch
+	Params []paramColumns
+}
+
+type paramColumns struct{ Name, Kind, Text string }
+
+var spoolEncoder, spoolDecoder = spoolModes()
+
+func spoolModes() (cbor.EncMode, cbor.DecMode) {
+	enc, err := cbor.EncOptions{NaNConvert: cbor.NaNConvertNone, InfConvert: cbor.InfConvertNone, Time: cbor.TimeRFC3339NanoUTC}.EncMode()
+	if err != nil {
+		panic(err)
+	}
+	dec, err := cbor.DecOptions{MaxArrayElements: 1<<31 - 1, UTF8: cbor.UTF8DecodeInvalid}.DecMode()
+	if err != nil {
+		panic(err)
+	}
+	return enc, dec
+}
+
+func (db *DB) spoolPath(uid string) string { return filepath.Join(db.home, "spool", uid+spoolSuffix) }
+
+// Spool keeps a batch beside the history. It never waits for the history's lock,
+// and may be called while Write does.
+func (r *Run) Spool(b *Batch) error {
+	r.Number(b)
+	path := r.db.spoolPath(r.UID)
+	data, err := encodeBatch(b)
+	if err == nil {
+		err = r.queue.append(path, data)
+	}
+	return sqldb.Wrap(path, err)
+}
+
+func encodeBatch(b *Batch) ([]byte, error) {
+	s := spooled{Batch: *b}
+	for _, p := range b.Params {
+		kind, text, err := encodeParam(p.Value)
+		if err != nil {
+			return nil, err
+		}
+		s.Params = append(s.Params, paramColumns{p.Name, kind, text})
+	}
+	body, err := spoolEncoder.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	_ = binary.Write(&out, binary.LittleEndian, frame{uint32(len(body)), crc32.ChecksumIEEE(body)})
+	out.Write(body)
+	return out.Bytes(), nil
+}
+
+func decodeBatch(body []byte) (*Batch, error) {
+	var s spooled
+	if err := spoolDecoder.Unmarshal(body, &s); err != nil {
+		return nil, err
+	}
+	b := s.Batch
+	for _, p := range s.Params {
+		value, err := decodeParam(p.Kind, p.Text)
+		if err != nil {
+			return nil, err
+		}
+		b.Params = append(b.Params, Param{p.Name, value})
+	}
+	return &b, nil
+}
+
+func (s *spool) append(path string, data []byte) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file == nil {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+		if s.writer, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600); err != nil {
+			return err
+		}
+		if s.file, err = os.Open(path); err != nil {
+			s.writer.Close()
+			return err
+		}
+		s.at, s.end = 0, 0
+	}
+	if _, err := s.writer.WriteAt(data, s.end); err != nil {
+		return err
+	}
+	s.end += int64(len(data))
+	return nil
+}
+
+// oldest reads the first batch that is not in the history; nil: there is none.
+func (s *spool) oldest() (b *Batch, next int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file == nil || s.end-s.at < frameSize {
+		return nil, 0, nil
+	}
+	var f frame
+	if err := binary.Read(io.NewSectionReader(s.file, s.at, frameSize), binary.LittleEndian, &f); err != nil {
+		return nil, 0, err
+	}
+	next = s.at + frameSize + int64(f.Length)
+	if next > s.end {
+		return nil, 0, nil // torn
+	}
+	body := make([]byte, f.Length)
+	if _, err := s.file.ReadAt(body, s.at+frameSize); err != nil {
+		return nil, 0, err
+	}
+	if crc32.ChecksumIEEE(body) != f.Sum {
+		return nil, 0, nil // torn too
+	}
+	b, err = decodeBatch(body)
+	return b, next, err
+}
+
+// drop forgets what is before next, and the file with the last batch. It reports
+// whether there are more.
+func (s *spool) drop(next int64) (more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at = next; s.at < s.end {
+		return true
+	}
+	s.remove()
+	return false
+}
+
+func (s *spool) remove() {
+	os.Remove(s.file.Name())
+	s.file.Close()
+	if s.writer != nil {
+		s.writer.Close()
+	}
+	s.file, s.writer = nil, nil
+}
+
+// Spooled is the file in which batches wait for the history; "": none do.
+func (r *Run) Spooled() string {
+	r.queue.mu.Lock()
+	defer r.queue.mu.Unlock()
+	if r.queue.file == nil {
+		return ""
+	}
+	return r.queue.file.Name()
+}
+
+// Unspool writes the oldest batch of the spool to the history, and reports
+// whether there are more.
+func (r *Run) Unspool() (more bool, err error) {
+	b, next, err := r.queue.oldest()
+	if err != nil || b == nil {
+		return false, sqldb.Wrap(r.db.spoolPath(r.UID), err)
+	}
+	if err := r.Write(b); err != nil {
+		return true, err
+	}
+	return r.queue.drop(next), nil
+}
+
+// unspool writes what agents that are gone have left in their spools.
+func (db *DB) unspool() error {
+	left, err := filepath.Glob(filepath.Join(globEscape(db.home), "spool", "*"+spoolSuffix))
+	if err != nil {
+		return err
+	}
+	for _, path := range left {
+		r := &Run{UID: strings.TrimSuffix(filepath.Base(path), spoolSuffix), db: db}
+		err := db.read(func(rows *sql.Rows) error { return rows.Scan(&r.ID) }, "SELECT id FROM runs WHERE uid = ?", r.UID)
+		if err != nil {
+			return err
+		}
+		if r.ID == 0 || !db.agentGone(r.ID) {
+			continue // of another history, or its agent will
+		}
+		file, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // another process did
+		}
+		if err != nil {
+			return sqldb.Wrap(path, err)
+		}
+		info, err := file.Stat()
+		if err != nil {
+			file.Close()
+			return sqldb.Wrap(path, err)
+		}
+		r.queue.file, r.queue.end = file, info.Size()
+		for more := true; more; {
+			if more, err = r.Unspool(); err != nil {
+				r.queue.file.Close()
+				return err
+			}
+		}
+		if r.queue.file != nil { // what is torn at its end
+			r.queue.remove()
+		}
+	}
+	return nil
+}
+
+// globEscape makes a path a pattern that matches it alone.
+func globEscape(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
