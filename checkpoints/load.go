@@ -1,13 +1,18 @@
 package checkpoints
 
 import (
+	"context"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"os"
+	"io/fs"
+	"math/bits"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 
 	"drun/internal/sqldb"
 )
@@ -17,107 +22,239 @@ import (
 // *sqldb.Error, never a result. Without such a checkpoint the error is
 // *ErrNone.
 func (s *Store) Load(run string, ref Ref, rank int) (Info, []Entry, error) {
-	id, info, err := s.find(run, ref)
-	if err != nil {
-		return info, nil, err
-	}
-	if rank < 0 || rank >= info.WorldSize {
-		return info, nil, fmt.Errorf("checkpoint of step %d has ranks 0 to %d, not %d", info.Step, info.WorldSize-1, rank)
-	}
-	ids, entries, err := s.entries(id, rank)
-	if err != nil {
-		return info, nil, sqldb.Wrap(s.path, err)
-	}
-	packs := openPacks{folder: s.packs, open: map[string]*sql.DB{}}
-	defer packs.close()
-	for i := range entries {
-		if err := s.fill(&entries[i], ids[i], packs); err != nil {
+	for {
+		info, plan, generation, err := s.plan(run, ref, rank)
+		if err != nil {
 			return info, nil, err
 		}
+		entries, err := s.read(plan)
+		if errors.Is(err, fs.ErrNotExist) {
+			// Another process may have removed the pack with its checkpoint: then the
+			// catalog has changed.
+			if _, now, gerr := s.generation(s.sql); gerr == nil && now != generation {
+				continue
+			}
+		}
+		return info, entries, err
 	}
-	return info, entries, nil
 }
 
-// entries lists what a rank saved, with room for the data.
-func (s *Store) entries(checkpoint int64, rank int) (ids []int64, entries []Entry, err error) {
-	rows, err := s.sql.Query(`SELECT id, name, kind, dtype, shape, bytes FROM entries
+// planned is an entry, and where its bytes are.
+type planned struct {
+	Entry
+	id, bytes int64
+	chunks    []place
+}
+
+type place struct {
+	sha, file  string
+	row, bytes int64
+}
+
+// plan reads from the catalog, all at one moment, what a rank saved.
+func (s *Store) plan(run string, ref Ref, rank int) (info Info, plan []planned, generation int64, err error) {
+	err = sqldb.Read(s.sql, s.path, func(conn *sql.Conn) (err error) {
+		if info, err = s.find(conn, run, ref); err != nil {
+			return err
+		}
+		if rank < 0 || rank >= info.WorldSize {
+			return fmt.Errorf("checkpoint of step %d has ranks 0 to %d, not %d", info.Step, info.WorldSize-1, rank)
+		}
+		if _, generation, err = s.generation(conn); err == nil {
+			if plan, err = s.entries(conn, info.id, rank); err == nil {
+				err = s.places(conn, info.id, rank, plan)
+			}
+		}
+		return s.wrap(err)
+	})
+	if err == nil {
+		err = s.checkSizes(plan)
+	}
+	return info, plan, generation, err
+}
+
+// entries lists what a rank saved, without the data.
+func (s *Store) entries(conn *sql.Conn, checkpoint int64, rank int) (plan []planned, err error) {
+	rows, err := conn.QueryContext(context.Background(), `SELECT id, name, kind, dtype, shape, bytes FROM entries
 		WHERE checkpoint = ? AND rank = ? ORDER BY id`, checkpoint, rank)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var id, size int64
-		var e Entry
+		var e planned
 		var shape string
-		if err := rows.Scan(&id, &e.Name, &e.Kind, &e.DType, &shape, &size); err != nil {
-			return nil, nil, err
+		if err := rows.Scan(&e.id, &e.Name, &e.Kind, &e.DType, &shape, &e.bytes); err != nil {
+			return nil, err
 		}
 		if err := json.Unmarshal([]byte(shape), &e.Shape); err != nil {
-			return nil, nil, err
+			return nil, s.damaged("entries.shape of "+quote(e.Name), err)
 		}
-		e.Data = make([]byte, 0, max(size, 0))
-		ids, entries = append(ids, id), append(entries, e)
+		plan = append(plan, e)
 	}
-	return ids, entries, rows.Err()
+	return plan, rows.Err()
 }
 
-func (s *Store) fill(e *Entry, id int64, packs openPacks) error {
-	rows, err := s.sql.Query(`SELECT c.sha256, c.row, p.file FROM entry_chunks ec
-		JOIN chunks c ON c.sha256 = ec.sha256 JOIN packs p ON p.id = c.pack WHERE ec.entry = ? ORDER BY ec.n`, id)
+// places adds where the entries' bytes are.
+func (s *Store) places(conn *sql.Conn, checkpoint int64, rank int, plan []planned) error {
+	rows, err := conn.QueryContext(context.Background(), `SELECT e.id, c.sha256, c.row, c.bytes, p.file FROM entries e
+		JOIN entry_chunks ec ON ec.entry = e.id JOIN chunks c ON c.sha256 = ec.sha256 JOIN packs p ON p.id = c.pack
+		WHERE e.checkpoint = ? AND e.rank = ? ORDER BY e.id, ec.n`, checkpoint, rank)
 	if err != nil {
-		return sqldb.Wrap(s.path, err)
+		return err
 	}
 	defer rows.Close()
+	i := 0
 	for rows.Next() {
-		var sha, file string
-		var row int64
-		if err := rows.Scan(&sha, &row, &file); err != nil {
-			return sqldb.Wrap(s.path, err)
+		var id int64
+		var p place
+		if err := rows.Scan(&id, &p.sha, &p.row, &p.bytes, &p.file); err != nil {
+			return err
 		}
-		data, err := packs.read(file, row)
+		for i < len(plan) && plan[i].id != id {
+			i++
+		}
+		if i == len(plan) {
+			return s.damaged("entries.id", errors.New("is not unique"))
+		}
+		plan[i].chunks = append(plan[i].chunks, p)
+	}
+	return rows.Err()
+}
+
+// checkSizes compares what the catalog says of sizes before memory is taken for
+// them.
+func (s *Store) checkSizes(plan []planned) error {
+	memory := int64(1 << 62)
+	var machine unix.Sysinfo_t
+	if err := unix.Sysinfo(&machine); err == nil {
+		memory = int64(machine.Totalram) * int64(machine.Unit)
+	}
+	total := int64(0)
+	for i := range plan {
+		e := &plan[i]
+		of := " of " + quote(e.Name)
+		if e.bytes < 0 {
+			return s.damaged("entries.bytes"+of, fmt.Errorf("is %d", e.bytes))
+		}
+		elements := uint64(1)
+		for _, n := range e.Shape {
+			high, low := bits.Mul64(elements, uint64(max(n, 0)))
+			if n < 0 || high != 0 {
+				return s.damaged("entries.shape"+of, fmt.Errorf("%v is no shape", e.Shape))
+			}
+			elements = low
+		}
+		if e.DType != "" && elements > uint64(e.bytes) {
+			return s.damaged("entries.shape"+of, fmt.Errorf("%v is more than %d bytes", e.Shape, e.bytes))
+		}
+		sum := int64(0)
+		for _, c := range e.chunks {
+			if c.bytes < 1 || c.bytes > chunkSize {
+				return s.damaged("chunks.bytes"+of, fmt.Errorf("is %d", c.bytes))
+			}
+			if !packName.MatchString(c.file) {
+				return s.damaged("packs.file"+of, fmt.Errorf("%s is no name of a pack", quote(c.file)))
+			}
+			sum += c.bytes
+		}
+		if sum != e.bytes {
+			return s.damaged("entries.bytes"+of, fmt.Errorf("is %d, but its chunks have %d", e.bytes, sum))
+		}
+		if total += sum; total > memory {
+			return s.damaged("entries.bytes"+of, fmt.Errorf("with those before are %d bytes: more than this machine has memory", total))
+		}
+	}
+	return nil
+}
+
+func (s *Store) read(plan []planned) ([]Entry, error) {
+	packs := openPacks{store: s, open: map[string]*sql.DB{}}
+	defer packs.close()
+	var entries []Entry
+	for _, p := range plan {
+		e := p.Entry
+		e.Data = make([]byte, 0, p.bytes)
+		for _, c := range p.chunks {
+			data, err := packs.read(c)
+			if err != nil {
+				return nil, err
+			}
+			if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != c.sha {
+				return nil, damaged(filepath.Join(s.packs, c.file), fmt.Errorf("a chunk of %s does not have its SHA-256", quote(e.Name)))
+			}
+			e.Data = append(e.Data, data...)
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+// Differing lists the names of entries that were not the same on all ranks, also
+// those that only some of them have. Their digests are compared.
+func (s *Store) Differing(run string, ref Ref) ([]string, error) {
+	var names []string
+	err := sqldb.Read(s.sql, s.path, func(conn *sql.Conn) error {
+		info, err := s.find(conn, run, ref)
 		if err != nil {
 			return err
 		}
-		if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != sha {
-			return damaged(filepath.Join(s.packs, file), fmt.Errorf("a chunk of %q does not have its SHA-256", e.Name))
+		rows, err := conn.QueryContext(context.Background(), `SELECT name FROM (
+				SELECT e.name, e.rank, json_array(e.kind, e.dtype, e.shape, e.bytes,
+					(SELECT group_concat(ec.sha256, ' ' ORDER BY ec.n) FROM entry_chunks ec WHERE ec.entry = e.id)) AS digest
+				FROM entries e WHERE e.checkpoint = ?)
+			GROUP BY name HAVING count(*) <> ? OR count(DISTINCT rank) <> ? OR count(DISTINCT digest) > 1 ORDER BY name`,
+			info.id, info.WorldSize, info.WorldSize)
+		if err != nil {
+			return s.wrap(err)
 		}
-		e.Data = append(e.Data, data...)
-	}
-	if err := rows.Err(); err != nil {
-		return sqldb.Wrap(s.path, err)
-	}
-	if len(e.Data) != cap(e.Data) {
-		return damaged(s.path, fmt.Errorf("%q has %d bytes of %d", e.Name, len(e.Data), cap(e.Data)))
-	}
-	return nil
+		defer rows.Close()
+		for rows.Next() {
+			var name string
+			if err := rows.Scan(&name); err != nil {
+				return s.wrap(err)
+			}
+			names = append(names, name)
+		}
+		return s.wrap(rows.Err())
+	})
+	return names, err
 }
 
 func damaged(path string, err error) error {
 	return &sqldb.Error{Path: path, What: "is damaged", Hint: "resume from another checkpoint of the run", Err: err}
 }
 
-// openPacks reads chunks from packs, which never change.
-type openPacks struct {
-	folder string
-	open   map[string]*sql.DB
+// quote shows a text that may come from anywhere.
+func quote(text string) string {
+	if len(text) > 100 {
+		text = text[:100] + "…"
+	}
+	return fmt.Sprintf("%q", text)
 }
 
-func (p openPacks) read(file string, row int64) ([]byte, error) {
-	path := filepath.Join(p.folder, file)
-	db := p.open[file]
+// openPacks reads chunks from packs, which never change.
+type openPacks struct {
+	store *Store
+	open  map[string]*sql.DB
+}
+
+func (p openPacks) read(c place) ([]byte, error) {
+	path := filepath.Join(p.store.packs, c.file)
+	db := p.open[c.file]
 	if db == nil {
-		if _, err := os.Stat(path); err != nil {
-			return nil, damaged(path, err)
-		}
 		var err error
-		if db, err = sql.Open("sqlite3", packURI(path, "immutable=1&mode=ro")); err != nil {
-			return nil, sqldb.Wrap(path, err)
+		if db, err = p.store.openPack(c.file); err != nil {
+			return nil, err
 		}
-		p.open[file] = db
+		p.open[c.file] = db
 	}
 	var data []byte
-	if err := db.QueryRow("SELECT data FROM chunks WHERE id = ?", row).Scan(&data); err != nil {
+	err := db.QueryRow("SELECT CASE WHEN typeof(data) = 'blob' AND length(data) = ? THEN data END FROM chunks WHERE id = ?", c.bytes, c.row).Scan(&data)
+	if err == nil && int64(len(data)) != c.bytes {
+		err = fmt.Errorf("its chunk %d does not have %d bytes", c.row, c.bytes)
+	}
+	if err != nil {
 		return nil, damaged(path, err)
 	}
 	return data, nil
@@ -127,4 +264,34 @@ func (p openPacks) close() {
 	for _, db := range p.open {
 		db.Close()
 	}
+}
+
+// openPack opens a pack for reading. It is the user's file, with the table that
+// drun makes and no views or triggers, in which a query may run without end.
+func (s *Store) openPack(name string) (*sql.DB, error) {
+	path := filepath.Join(s.packs, name)
+	if s.root == nil {
+		return nil, damaged(path, fs.ErrNotExist)
+	}
+	if info, err := s.root.Lstat(name); err != nil {
+		return nil, damaged(path, err)
+	} else if !info.Mode().IsRegular() {
+		return nil, damaged(path, errors.New("it is not a file of its own"))
+	}
+	db, err := sql.Open("sqlite3", packURI(path, "immutable=1&mode=ro"))
+	if err != nil {
+		return nil, sqldb.Wrap(path, err)
+	}
+	db.SetMaxOpenConns(1)
+	var foreign int
+	err = db.QueryRow("SELECT count(*) - (SELECT count(*) FROM sqlite_schema WHERE sql = ?) - (SELECT count(*) FROM sqlite_schema WHERE sql = ?) FROM sqlite_schema",
+		packChunks, packOrigin).Scan(&foreign)
+	if err == nil && foreign != 0 {
+		err = errors.New("its tables are not those of a pack")
+	}
+	if err != nil {
+		db.Close()
+		return nil, damaged(path, err)
+	}
+	return db, nil
 }

@@ -4,11 +4,11 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"fmt"
-	"io/fs"
 	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -17,12 +17,26 @@ import (
 	"drun/internal/sqldb"
 )
 
+// packID is "drcp" in ASCII: the application id of packs.
+const packID = 0x64726370
+
+// packName is how packs are called.
+var packName = regexp.MustCompile(`^[a-z0-9]{26}\.db$`)
+
+// The tables of a pack. PRAGMA user_version is 1 once all chunks are in it.
+const (
+	packChunks = "CREATE TABLE chunks (id INTEGER PRIMARY KEY, sha256 TEXT NOT NULL, data BLOB NOT NULL)"
+	packOrigin = "CREATE TABLE origin (store TEXT NOT NULL, generation INTEGER NOT NULL)"
+)
+
 // pack is a file of chunks that is being saved. Until it is in the catalog,
 // its writer holds a lock on it: others then know that it is not garbage.
 type pack struct {
-	path string
-	lock *os.File
-	rows []packRow
+	store *Store
+	name  string
+	path  string
+	lock  *os.File
+	rows  []packRow
 }
 
 type packRow struct {
@@ -30,20 +44,26 @@ type packRow struct {
 	bytes int
 }
 
+// origin is the catalog for which a pack is written, and its generation then.
+type origin struct {
+	store      string
+	generation int64
+}
+
 // writePack writes the chunks into a new file and makes it durable. Neither
 // journal nor sync is needed on the way: nobody reads the file before it is
 // in the catalog, and a crash just leaves it unknown.
-func (s *Store) writePack(chunks map[string][]byte) (*pack, error) {
+func (s *Store) writePack(chunks map[string][]byte, from origin) (*pack, error) {
 	p, err := s.newPack()
 	if err != nil {
 		return nil, err
 	}
-	err = p.fill(chunks)
+	err = p.fill(chunks, from)
 	if err == nil {
 		err = p.lock.Sync()
 	}
 	if err == nil {
-		err = syncFolder(s.packs)
+		err = s.syncFolder()
 	}
 	if err != nil {
 		p.settle(false)
@@ -54,15 +74,16 @@ func (s *Store) writePack(chunks map[string][]byte) (*pack, error) {
 
 func (s *Store) newPack() (*pack, error) {
 	for {
-		path := filepath.Join(s.packs, strings.ToLower(rand.Text())+".db")
-		lock, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o666)
+		name := strings.ToLower(rand.Text()) + ".db"
+		path := filepath.Join(s.packs, name)
+		lock, err := s.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, sqldb.FileMode)
 		if err != nil {
 			return nil, sqldb.Wrap(path, err)
 		}
 		// Between these two another process may take it for garbage.
 		locked := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
-		if _, err := os.Stat(path); locked && err == nil {
-			return &pack{path: path, lock: lock}, nil
+		if _, err := s.root.Lstat(name); locked && err == nil {
+			return &pack{store: s, name: name, path: path, lock: lock}, nil
 		}
 		lock.Close()
 	}
@@ -76,7 +97,7 @@ func packURI(path, params string) string {
 	return "file:" + (&url.URL{Path: abs}).EscapedPath() + "?" + params
 }
 
-func (p *pack) fill(chunks map[string][]byte) (err error) {
+func (p *pack) fill(chunks map[string][]byte, from origin) (err error) {
 	db, err := sql.Open("sqlite3", packURI(p.path, "_journal_mode=OFF&_synchronous=OFF&_locking_mode=EXCLUSIVE"))
 	if err != nil {
 		return err
@@ -87,8 +108,7 @@ func (p *pack) fill(chunks map[string][]byte) (err error) {
 		}
 	}()
 	db.SetMaxOpenConns(1)
-	_, err = db.Exec(fmt.Sprintf(`PRAGMA page_size = 16384; PRAGMA application_id = %d;
-		CREATE TABLE chunks (id INTEGER PRIMARY KEY, sha256 TEXT NOT NULL, data BLOB NOT NULL)`, applicationID))
+	_, err = db.Exec(fmt.Sprintf("PRAGMA page_size = 16384; PRAGMA application_id = %d; %s; %s", packID, packChunks, packOrigin))
 	if err != nil {
 		return err
 	}
@@ -97,11 +117,17 @@ func (p *pack) fill(chunks map[string][]byte) (err error) {
 		return err
 	}
 	defer tx.Rollback()
+	if _, err := tx.Exec("INSERT INTO origin VALUES (?, ?)", from.store, from.generation); err != nil {
+		return err
+	}
 	for _, sha := range slices.Sorted(maps.Keys(chunks)) {
 		p.rows = append(p.rows, packRow{sha, len(chunks[sha])})
 		if _, err := tx.Exec("INSERT INTO chunks VALUES (?, ?, ?)", len(p.rows), sha, chunks[sha]); err != nil {
 			return err
 		}
+	}
+	if _, err := tx.Exec("PRAGMA user_version = 1"); err != nil {
+		return err
 	}
 	return tx.Commit()
 }
@@ -112,7 +138,7 @@ func (p *pack) enter(tx *sql.Tx) error {
 	if len(p.rows) == 0 {
 		return nil
 	}
-	result, err := tx.Exec("INSERT INTO packs (file) VALUES (?)", filepath.Base(p.path))
+	result, err := tx.Exec("INSERT INTO packs (file) VALUES (?)", p.name)
 	if err != nil {
 		return err
 	}
@@ -134,53 +160,13 @@ func (p *pack) settle(entered bool) {
 		return
 	}
 	if !entered {
-		os.Remove(p.path)
+		_ = p.store.root.Remove(p.name) // else it is garbage for a later Open
 	}
 	p.lock.Close()
 }
 
-// collect removes packs that are in no catalog and that nobody is writing.
-func (s *Store) collect() error {
-	files, err := os.ReadDir(s.packs)
-	if err != nil {
-		return err
-	}
-	for _, file := range files {
-		if err := s.collectFile(file); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Store) collectFile(file fs.DirEntry) error {
-	if !strings.HasSuffix(file.Name(), ".db") {
-		return nil
-	}
-	known := func() (n int, err error) {
-		return n, s.sql.QueryRow("SELECT count(*) FROM packs WHERE file = ?", file.Name()).Scan(&n)
-	}
-	if n, err := known(); n > 0 || err != nil {
-		return sqldb.Wrap(s.path, err)
-	}
-	path := filepath.Join(s.packs, file.Name())
-	lock, err := os.Open(path)
-	if err != nil {
-		return nil // gone by now, or not ours to judge
-	}
-	defer lock.Close()
-	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		return nil // being written
-	}
-	// It may have been entered just before its lock was released.
-	if n, err := known(); n > 0 || err != nil {
-		return sqldb.Wrap(s.path, err)
-	}
-	return os.Remove(path)
-}
-
-func syncFolder(path string) error {
-	folder, err := os.Open(path)
+func (s *Store) syncFolder() error {
+	folder, err := s.root.Open(".")
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -65,6 +63,19 @@ func (s *Store) Save(run string, step int64, score *float64, parts map[int][]Ent
 	}
 }
 
+// count begins the next generation of a catalog; errChunkGone if it is another one
+// meanwhile, which would not know the pack for its own.
+func count(tx *sql.Tx, store string) error {
+	result, err := tx.Exec("UPDATE catalog SET generation = generation + 1 WHERE store = ?", store)
+	if err != nil {
+		return err
+	}
+	if n, err := result.RowsAffected(); err != nil || n == 0 {
+		return errors.Join(err, errChunkGone)
+	}
+	return nil
+}
+
 // errChunkGone says that a chunk which was there when the pack was written
 // has been deleted meanwhile by another process; saving is then begun again.
 var errChunkGone = errors.New("chunk is gone")
@@ -81,16 +92,22 @@ func (s *Store) trySave(info Info, parts map[int][]Entry, cut map[int][][]chunk)
 	if err := s.forgetKnown(fresh); err != nil {
 		return err
 	}
+	var from origin
+	var err error
+	if from.store, from.generation, err = s.generation(s.sql); err != nil {
+		return err
+	}
 	p := &pack{}
 	if len(fresh) > 0 {
-		var err error
-		if p, err = s.writePack(fresh); err != nil {
+		if p, err = s.writePack(fresh, from); err != nil {
 			return err
 		}
 	}
 	var unused []string
-	err := sqldb.Write(s.sql, s.path, func(tx *sql.Tx) (err error) {
-		unused, err = commit(tx, info, parts, cut, p)
+	err = sqldb.Write(s.sql, s.path, func(tx *sql.Tx) (err error) {
+		if err = count(tx, from.store); err == nil {
+			unused, err = commit(tx, info, parts, cut, p)
+		}
 		return err
 	})
 	p.settle(err == nil)
@@ -183,6 +200,9 @@ func enter(tx *sql.Tx, checkpoint int64, rank int, e Entry, chunks []chunk) erro
 func (s *Store) Delete(run string, step int64) error {
 	var unused []string
 	err := sqldb.Write(s.sql, s.path, func(tx *sql.Tx) (err error) {
+		if _, err = tx.Exec("UPDATE catalog SET generation = generation + 1"); err != nil {
+			return err
+		}
 		if err = drop(tx, run, step); err == nil {
 			unused, err = purge(tx)
 		}
@@ -219,12 +239,4 @@ func purge(tx *sql.Tx) (unused []string, err error) {
 		unused = append(unused, file)
 	}
 	return unused, rows.Err()
-}
-
-// remove deletes packs that left the catalog. What fails here is garbage for
-// the next Open.
-func (s *Store) remove(files []string) {
-	for _, file := range files {
-		os.Remove(filepath.Join(s.packs, file))
-	}
 }

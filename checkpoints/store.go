@@ -9,11 +9,15 @@
 // fsync it and its folder, then enter it into the catalog,
 // <home>/checkpoints.db, in one durable transaction. So bytes are written
 // once, a checkpoint is visible only when all of it is durable, and what a
-// crash leaves is a pack that the catalog does not know: garbage, removed by
-// the next Open.
+// crash leaves is a pack that the catalog does not know: garbage, which a
+// later Open takes away (see collect).
+//
+// A home may come from anywhere: what is read from it is bounded and checked
+// before it is used, and nothing is removed that is not a pack of this store.
 package checkpoints
 
 import (
+	"context"
 	"database/sql"
 	"embed"
 	"errors"
@@ -37,8 +41,9 @@ const applicationID = 0x6472636b
 // several goroutines, and several processes may share a home.
 type Store struct {
 	sql   *sql.DB
-	path  string // of the catalog
-	packs string // folder
+	path  string   // of the catalog
+	packs string   // folder
+	root  *os.Root // the same; nil: there is none
 	close func() error
 }
 
@@ -60,6 +65,12 @@ type Info struct {
 	WorldSize int
 	Bytes     int64 // of all ranks' entries, before equal ones are stored once
 	Time      time.Time
+	id        int64
+}
+
+// Ref names exactly this checkpoint, also when its step is saved anew.
+func (i Info) Ref() Ref {
+	return Ref{"AND id = ?", "step " + strconv.FormatInt(i.Step, 10), []any{i.id}}
 }
 
 // Ref names a checkpoint of a run: Step(n), Last or Best.
@@ -76,7 +87,7 @@ var (
 )
 
 // Step is the checkpoint of one step.
-func Step(n int64) Ref { return Ref{"AND step = ?", strconv.FormatInt(n, 10), []any{n}} }
+func Step(n int64) Ref { return Ref{"AND step = ?", "step " + strconv.FormatInt(n, 10), []any{n}} }
 
 // ErrNone says that there is no such checkpoint.
 type ErrNone struct{ Which string }
@@ -89,11 +100,11 @@ func file(home string) sqldb.File {
 		panic(err) // the folder is embedded
 	}
 	return sqldb.File{Path: filepath.Join(home, "checkpoints.db"), What: "checkpoint catalog",
-		ApplicationID: applicationID, Migrations: sub, Pragmas: "PRAGMA synchronous = FULL"}
+		ApplicationID: applicationID, Migrations: sub, Pragmas: "PRAGMA synchronous = FULL", Exact: true}
 }
 
 // Open opens the store beneath home for writing, creates what is missing and
-// removes what unfinished saves left. Errors of the storage are *sqldb.Error.
+// takes away what unfinished saves left. Errors of the storage are *sqldb.Error.
 func Open(home string) (*Store, error) {
 	f := file(home)
 	handle, err := sqldb.Open(f)
@@ -101,7 +112,10 @@ func Open(home string) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{sql: handle, path: f.Path, packs: filepath.Join(home, "checkpoints"), close: handle.Close}
-	if err = os.MkdirAll(s.packs, 0o777); err == nil {
+	if err = os.MkdirAll(s.packs, sqldb.FolderMode); err == nil {
+		err = s.openFolder()
+	}
+	if err == nil {
 		err = s.collect()
 	}
 	if err != nil {
@@ -122,53 +136,134 @@ func OpenReadOnly(home string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{sql: reader.DB, path: f.Path, packs: filepath.Join(home, "checkpoints"), close: reader.Close}, nil
+	s := &Store{sql: reader.DB, path: f.Path, packs: filepath.Join(home, "checkpoints"), close: reader.Close}
+	if err := s.openFolder(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.Close()
+		return nil, sqldb.Wrap(s.packs, err)
+	}
+	return s, nil
+}
+
+// openFolder opens the folder of packs. Files are removed there, so it must be
+// the store's own, not a link to another one.
+func (s *Store) openFolder() error {
+	before, err := os.Lstat(s.packs)
+	if err != nil {
+		return err
+	}
+	if before.IsDir() {
+		if s.root, err = os.OpenRoot(s.packs); err != nil {
+			return err
+		}
+		if opened, err := s.root.Stat("."); err == nil && os.SameFile(before, opened) {
+			return nil
+		}
+		s.root.Close()
+		s.root = nil
+	}
+	return &sqldb.Error{Path: s.packs, What: "is not a folder of its own but a link or a file, in which drun does not keep checkpoints",
+		Hint: "put the whole home elsewhere, with --home DIR or $DRUN_HOME"}
 }
 
 // Close releases the catalog.
-func (s *Store) Close() error { return sqldb.Wrap(s.path, s.close()) }
+func (s *Store) Close() error {
+	if s.root != nil {
+		s.root.Close()
+	}
+	return sqldb.Wrap(s.path, s.close())
+}
+
+// wrap turns an error of reading the catalog into a *sqldb.Error: what cannot be
+// scanned has another type than it should have, and the error names the column.
+func (s *Store) wrap(err error) error {
+	if err == nil || errors.As(err, new(*ErrNone)) {
+		return err
+	}
+	if err = sqldb.Wrap(s.path, err); errors.As(err, new(*sqldb.Error)) {
+		return err
+	}
+	return damaged(s.path, err)
+}
+
+// damaged is the error of a field of the catalog.
+func (s *Store) damaged(field string, err error) error {
+	return damaged(s.path, fmt.Errorf("%s: %w", field, err))
+}
 
 // List returns the complete checkpoints of a run in the order of saving.
 func (s *Store) List(run string) ([]Info, error) {
 	rows, err := s.sql.Query(selectInfo+"ORDER BY id", run)
 	if err != nil {
-		return nil, sqldb.Wrap(s.path, err)
+		return nil, s.wrap(err)
 	}
 	defer rows.Close()
 	list := []Info{}
 	for rows.Next() {
-		_, info, err := scanInfo(rows)
+		info, err := scanInfo(rows)
 		if err != nil {
-			return nil, sqldb.Wrap(s.path, err)
+			return nil, s.wrap(err)
 		}
 		list = append(list, info)
 	}
-	return list, sqldb.Wrap(s.path, rows.Err())
+	return list, s.wrap(rows.Err())
 }
 
 const selectInfo = "SELECT id, run, step, score, world_size, bytes, time FROM checkpoints WHERE run = ? "
 
-func scanInfo(row interface{ Scan(...any) error }) (id int64, info Info, err error) {
-	var when string
-	err = row.Scan(&id, &info.Run, &info.Step, &info.Score, &info.WorldSize, &info.Bytes, &when)
-	if err == nil {
-		info.Time, err = time.Parse(time.RFC3339, when)
-	}
-	return id, info, err
-}
+// maxRanks bounds the world size of a checkpoint.
+const maxRanks = 1 << 20
 
-// find returns the catalog's id of a checkpoint.
-func (s *Store) find(run string, ref Ref) (int64, Info, error) {
-	row := s.sql.QueryRow(selectInfo+ref.clause, append([]any{run}, ref.args...)...)
-	id, info, err := scanInfo(row)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, info, &ErrNone{fmt.Sprintf("%s of run %s", ref.label, run)}
+func scanInfo(row interface{ Scan(...any) error }) (info Info, err error) {
+	var when string
+	if err := row.Scan(&info.id, &info.Run, &info.Step, &info.Score, &info.WorldSize, &info.Bytes, &when); err != nil {
+		return info, err
 	}
-	return id, info, sqldb.Wrap(s.path, err)
+	info.Time, err = time.Parse(time.RFC3339, when)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("checkpoints.time of step %d: %w", info.Step, err)
+	case info.WorldSize < 1 || info.WorldSize > maxRanks:
+		err = fmt.Errorf("checkpoints.world_size of step %d is %d", info.Step, info.WorldSize)
+	case info.Bytes < 0:
+		err = fmt.Errorf("checkpoints.bytes of step %d is %d", info.Step, info.Bytes)
+	}
+	return info, err
 }
 
 // Find returns what is known of a checkpoint, *ErrNone where there is none.
-func (s *Store) Find(run string, ref Ref) (Info, error) {
-	_, info, err := s.find(run, ref)
+func (s *Store) Find(run string, ref Ref) (Info, error) { return s.find(s.sql, run, ref) }
+
+// rower is a handle, a connection of it or a transaction.
+type rower interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+func (s *Store) find(from rower, run string, ref Ref) (Info, error) {
+	info, err := scanInfo(from.QueryRowContext(context.Background(), selectInfo+ref.clause, append([]any{run}, ref.args...)...))
+	if errors.Is(err, sql.ErrNoRows) {
+		return info, &ErrNone{fmt.Sprintf("%s of run %s", ref.label, run)}
+	}
+	return info, s.wrap(err)
+}
+
+// FindAmong finds a checkpoint of several runs: Best is the best of all, of equals
+// that of the first run; others are those of the first run that has it. Without one
+// the error is *ErrNone.
+func (s *Store) FindAmong(runs []string, ref Ref) (info Info, err error) {
+	err = &ErrNone{ref.label}
+	for _, run := range runs {
+		next, ferr := s.Find(run, ref)
+		switch {
+		case errors.As(ferr, new(*ErrNone)):
+			continue
+		case ferr != nil:
+			return info, ferr
+		case ref.label != Best.label:
+			return next, nil
+		}
+		if err != nil || *next.Score > *info.Score {
+			info, err = next, nil
+		}
+	}
 	return info, err
 }

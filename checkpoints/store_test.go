@@ -52,6 +52,9 @@ func packFiles(t testing.TB, home string) (names []string, bytes int64) {
 	files, err := os.ReadDir(filepath.Join(home, "checkpoints"))
 	ok(t, err)
 	for _, f := range files {
+		if f.IsDir() {
+			continue
+		}
 		info, err := f.Info()
 		ok(t, err)
 		names, bytes = append(names, f.Name()), bytes+info.Size()

@@ -41,7 +41,6 @@ type Job struct {
 	Sources       []Source // the recipe and every file it loads
 	DataDirs      []string
 	Params        []Param // -p name=value, as given
-	Resume        bool    // checkpoint.restore has something to restore
 	Timeout       time.Duration
 	Threads       int
 	Heap          int    // bytes that plain values may take; 0: a share of the memory
@@ -158,13 +157,20 @@ type Saved struct{ Error string }
 // Restore asks for this rank's part of a checkpoint: Step is a number, "last" or "best".
 type Restore struct{ Step string }
 
-// Restored answers it; Found is false when there is no such checkpoint.
+// Restored answers it; Found is false when there is no such checkpoint. In another
+// world size the entries are rank 0's, and Differ lists those of which the ranks had
+// different values.
 type Restored struct {
 	Found     bool
 	Step      int64
+	Run       string // that saved it, for messages
+	Score     *float64
 	WorldSize int
 	Entries   []Entry
+	Differ    []string
+	First     bool // no other rank has been told of this checkpoint yet
 	Error     string
+	Code      ExitCode // of the error
 }
 
 // Channel carries messages between the agent and one worker, in order, over a

@@ -17,3 +17,20 @@ type Stateful interface {
 	// ones. Names that are absent leave their state as it was.
 	SetState(entries []Entry) error
 }
+
+// Resizable values have a state of which a part belongs to a rank, so that it
+// takes more than SetState when another number of ranks restores it.
+type Resizable interface {
+	Stateful
+	// Resize turns the entries that rank 0 saved into what every rank of the new
+	// world passes to SetState. Entries that it leaves out count as missing. derived
+	// tells that streams of random numbers begin anew.
+	Resize(saved []Entry, to Resized) (entries []Entry, derived bool)
+}
+
+// Resized says how a state came into another world size.
+type Resized struct {
+	World  int                    // ranks that restore
+	Step   int64                  // of the checkpoint
+	Differ func(name string) bool // the ranks that saved had different values
+}

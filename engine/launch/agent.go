@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"drun/checkpoints"
 	"drun/collective"
 	"drun/collective/shm"
 	"drun/engine"
@@ -67,11 +68,19 @@ func (a *agent) begin() (err error) {
 func (a *agent) enter() (err error) {
 	var parent *history.Parent
 	if a.o.Resume != "" {
-		if a.from, err = findOrigin(a.db, a.o.Home, a.o.Resume); err != nil {
+		if a.store, err = checkpoints.Open(a.o.Home); err != nil {
+			return err
+		}
+		defer func() {
+			if err != nil {
+				a.store.Close()
+			}
+		}()
+		if a.from, err = findOrigin(a.db, a.store, a.o.Resume); err != nil {
 			return err
 		}
 		a.params = a.from.inherit(a.params)
-		parent = &history.Parent{ID: a.from.id, Step: a.from.step}
+		parent = &history.Parent{ID: a.from.line[0].id, Step: a.from.info.Step}
 	}
 	a.record, err = a.db.Begin(history.RunInfo{
 		Name: a.o.Name, Recipe: a.bundle.Name, WorldSize: a.world, Backend: a.o.Backend, Seed: a.o.Seed,
@@ -179,7 +188,7 @@ func (a *agent) job(rank int) *engine.Job {
 		Plugin: pluginOf(a.plugin),
 		RunID:  a.record.ID, RunName: a.record.Name, Place: a.places[rank], Peers: rendezvous.Peers(a.places, rank), Near: a.near(rank), NodeAddress: a.address, Deterministic: a.o.Deterministic,
 		Seed: uint64(a.o.Seed), Backend: a.o.Backend, Recipe: a.bundle.Name, Dir: a.bundle.Dir, Main: a.bundle.Main,
-		Sources: a.bundle.Sources, DataDirs: absolute(a.o.DataDirs), Params: a.params, Resume: a.from != nil, Timeout: a.o.Timeout,
+		Sources: a.bundle.Sources, DataDirs: absolute(a.o.DataDirs), Params: a.params, Timeout: a.o.Timeout,
 		Threads: a.o.Threads, Heap: a.o.Heap, Testing: a.o.Testing, Counted: a.o.Counted, Watched: a.o.Terminal, Store: a.meeting,
 	}
 }

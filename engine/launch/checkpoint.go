@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -65,6 +64,7 @@ func (a *agent) storeParts(step int64, parts map[int]*engine.Part) (err error) {
 
 // reply tells every rank how its save ended.
 func (a *agent) reply(s *savedEvent) {
+	a.saved++
 	msg := &engine.ToWorker{Saved: &engine.Saved{}}
 	if s.err != nil {
 		msg.Saved.Error = fmt.Sprintf("checkpoint of step %d: %v", s.step, s.err)
@@ -74,29 +74,4 @@ func (a *agent) reply(s *savedEvent) {
 			p.send(msg)
 		}
 	}
-}
-
-// restore sends a rank its part of the checkpoint that it resumes from. "last"
-// is the one that --resume named.
-func (a *agent) restore(rank int, r *engine.Restore) {
-	p := a.procs[rank]
-	a.pending.Go(func() {
-		state, err := &engine.Restored{}, error(nil)
-		if a.from != nil {
-			ref := a.from.ref
-			if r.Step != "last" {
-				ref, err = parseRef(r.Step)
-			}
-			if err == nil {
-				state, err = a.from.part(ref, rank, a.world)
-			}
-		}
-		switch none := (*checkpoints.ErrNone)(nil); {
-		case errors.As(err, &none) && r.Step == "last":
-			state = &engine.Restored{}
-		case err != nil:
-			state = &engine.Restored{Error: err.Error()}
-		}
-		p.send(&engine.ToWorker{State: state})
-	})
 }

@@ -82,9 +82,6 @@ func (a *agent) closeStores() {
 	if a.store != nil {
 		a.store.Close()
 	}
-	if a.from != nil {
-		a.from.store.Close()
-	}
 }
 
 // conclude enters the end of the run in the history and in r. The error is one

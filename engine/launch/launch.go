@@ -157,6 +157,8 @@ type agent struct {
 	pending   sync.WaitGroup   // saves and restores under way
 	ended     time.Time        // when the ranks were told to end; zero: not yet
 	saves     map[int64]map[int]*engine.Part
+	saved     int // saves that have ended
+	restores  restores
 
 	world      int                // ranks
 	places     []rendezvous.Place // by rank

@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,18 +12,22 @@ import (
 	"drun/history"
 )
 
-// origin is the checkpoint that --resume names.
+// origin is the checkpoint that --resume names: which one is decided once, though
+// its run may go on saving.
 type origin struct {
-	id     int64
-	uid    string
-	ref    checkpoints.Ref // the step
-	step   int64
+	info   checkpoints.Info
+	line   []ancestor // its run, and those that this came from, the latest first
 	params []engine.Param
-	store  *checkpoints.Store
+}
+
+// ancestor is a run whose checkpoints a recipe may restore.
+type ancestor struct {
+	id        int64
+	uid, name string
 }
 
 // findOrigin reads RUN, RUN@STEP or RUN@best.
-func findOrigin(db *history.DB, home, spec string) (*origin, error) {
+func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (*origin, error) {
 	name, step, _ := strings.Cut(spec, "@")
 	id, err := db.Find(name)
 	if err != nil {
@@ -34,23 +37,21 @@ func findOrigin(db *history.DB, home, spec string) (*origin, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &origin{id: id, uid: show.UID}
-	if o.ref, err = parseRef(step); err != nil {
+	ref, err := parseRef(step)
+	if err != nil {
 		return nil, engine.Errorf(engine.ExitUsage, "--resume %s: %w", spec, err)
 	}
-	if o.store, err = checkpoints.Open(home); err != nil {
-		return nil, err
-	}
-	info, err := o.store.Find(o.uid, o.ref)
-	if err != nil {
-		o.store.Close()
+	o := &origin{}
+	if o.info, err = store.Find(show.UID, ref); err != nil {
 		if none := (*checkpoints.ErrNone)(nil); errors.As(err, &none) {
 			return nil, &engine.Error{Code: engine.ExitUsage, Msg: "--resume " + spec + ": the run has no such checkpoint",
 				Hint: "drun show " + name + " lists its checkpoints"}
 		}
 		return nil, err
 	}
-	o.step, o.ref = info.Step, checkpoints.Step(info.Step) // the run may go on, and save more
+	if o.line, err = ancestors(db, show.Summary); err != nil {
+		return nil, err
+	}
 	for name, value := range show.Params {
 		if value != nil { // None is what the recipe has by itself
 			text, kind := paramText(value)
@@ -102,37 +103,22 @@ func (o *origin) inherit(given []engine.Param) []engine.Param {
 	return out
 }
 
-// part gives a rank's entries of the checkpoint. In another world size what was
-// equal on all ranks goes to all.
-func (o *origin) part(ref checkpoints.Ref, rank, world int) (*engine.Restored, error) {
-	info, err := o.store.Find(o.uid, ref)
-	if err != nil {
-		return nil, err
-	}
-	at := checkpoints.Step(info.Step)
-	out := &engine.Restored{Found: true, Step: info.Step, WorldSize: info.WorldSize}
-	from := min(rank, info.WorldSize-1)
-	_, entries, err := o.store.Load(o.uid, at, from)
-	if err != nil {
-		return nil, err
-	}
-	if info.WorldSize != world {
-		for other := range info.WorldSize {
-			if other == from {
-				continue
-			}
-			_, theirs, err := o.store.Load(o.uid, at, other)
-			if err != nil {
-				return nil, err
-			}
-			entries = slices.DeleteFunc(entries, func(e checkpoints.Entry) bool {
-				i := slices.IndexFunc(theirs, func(t checkpoints.Entry) bool { return t.Name == e.Name })
-				return i < 0 || theirs[i].DType != e.DType || !slices.Equal(theirs[i].Shape, e.Shape) || !bytes.Equal(theirs[i].Data, e.Data)
-			})
+// ancestors lists a run and those that it came from.
+func ancestors(db *history.DB, run history.Summary) (line []ancestor, err error) {
+	seen := map[int64]bool{}
+	for {
+		if seen[run.ID] {
+			return nil, engine.Errorf(engine.ExitStorage, "history.db is damaged: runs.parent of run %d: the run comes from itself", run.ID)
 		}
+		seen[run.ID] = true
+		line = append(line, ancestor{run.ID, run.UID, run.Name})
+		if run.Parent == nil {
+			return line, nil
+		}
+		show, err := db.Get(run.Parent.ID)
+		if err != nil {
+			return nil, err
+		}
+		run = show.Summary
 	}
-	for _, e := range entries {
-		out.Entries = append(out.Entries, engine.Entry{Name: e.Name, DType: e.DType, Shape: e.Shape, Data: e.Data})
-	}
-	return out, nil
 }

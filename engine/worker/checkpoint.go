@@ -2,6 +2,7 @@ package worker
 
 import (
 	"errors"
+	"os"
 
 	"drun/engine"
 	"drun/starlib/checkpoint"
@@ -28,9 +29,6 @@ func (w *worker) Save(step int64, score *float64, part []checkpoint.Item) error 
 
 // Restore asks the agent for the rank's part.
 func (w *worker) Restore(step string) (*checkpoint.Restored, error) {
-	if !w.job.Resume {
-		return nil, nil
-	}
 	reply, err := w.ask("restoring a checkpoint", &engine.ToAgent{Restore: &engine.Restore{Step: step}})
 	switch {
 	case err != nil:
@@ -38,13 +36,18 @@ func (w *worker) Restore(step string) (*checkpoint.Restored, error) {
 	case reply.State == nil:
 		return nil, errors.New("the agent sent no checkpoint")
 	case reply.State.Error != "":
-		return nil, &engine.Error{Code: engine.ExitStorage, Msg: reply.State.Error}
+		return nil, &engine.Error{Code: reply.State.Code, Msg: reply.State.Error}
 	case !reply.State.Found:
 		return nil, nil
 	}
-	out := &checkpoint.Restored{Step: reply.State.Step}
-	for _, e := range reply.State.Entries {
+	state := reply.State
+	out := &checkpoint.Restored{Step: state.Step, Run: state.Run, Score: state.Score, Saved: state.WorldSize, World: w.job.Place.WorldSize,
+		Differ: state.Differ, First: state.First}
+	for _, e := range state.Entries {
 		out.Part = append(out.Part, checkpoint.Item(e))
 	}
 	return out, nil
 }
+
+// Say writes a line to stderr, which the agent shows and keeps.
+func (w *worker) Say(line string) { _, _ = os.Stderr.WriteString(line + "\n") }

@@ -86,3 +86,40 @@ func (f File) migrations() ([]string, error) {
 	}
 	return names, nil
 }
+
+// checkExact compares the schema with that of a new file.
+func (f File) checkExact(db *sql.DB) error {
+	fresh, err := sql.Open("sqlite3", ":memory:")
+	if err != nil {
+		return err
+	}
+	defer fresh.Close()
+	fresh.SetMaxOpenConns(1)
+	names, err := f.migrations()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		text, err := fs.ReadFile(f.Migrations, name)
+		if err == nil {
+			_, err = fresh.Exec(string(text))
+		}
+		if err != nil {
+			return fmt.Errorf("migration %s: %w", name, err)
+		}
+	}
+	// What SQLite adds by itself, such as statistics, is named so; nothing else can be.
+	const query = "SELECT group_concat(json_array(type, name, tbl_name, sql), char(10) ORDER BY name) FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'"
+	var want, got string
+	if err := fresh.QueryRow(query).Scan(&want); err != nil {
+		return err
+	}
+	if err := db.QueryRow(query).Scan(&got); err != nil {
+		return err
+	}
+	if got != want {
+		return &Error{Path: f.Path, What: "does not have the tables of drun's " + f.What + ": it was changed, or made by something else",
+			Hint: "move the file away, or " + hintElsewhere}
+	}
+	return nil
+}

@@ -23,13 +23,23 @@ type File struct {
 	ApplicationID int32  // marks the file as drun's (PRAGMA application_id)
 	Migrations    fs.FS  // 0001_name.sql, 0002_…, applied in order
 	Pragmas       string // further settings of every writing connection
+	// Exact refuses files whose schema is not to the letter what the migrations make:
+	// with views, triggers or expressions in it a query may have no end.
+	Exact bool
 }
+
+// What drun keeps is its user's alone. Files and folders that exist keep their
+// modes, which the user may have changed.
+const (
+	FileMode   = 0o600
+	FolderMode = 0o700
+)
 
 // Open opens the database for writing, creates it and its folder where they
 // are missing and brings its schema up to date. Of a file that it refuses
 // (newer schema, not a database, not drun's) nothing is changed.
 func Open(f File) (*sql.DB, error) {
-	if err := os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(f.Path), FolderMode); err != nil {
 		return nil, Wrap(filepath.Dir(f.Path), err)
 	}
 	if err := f.create(); err != nil {
@@ -40,13 +50,16 @@ func Open(f File) (*sql.DB, error) {
 			return nil, err
 		}
 	}
-	db, err := sql.Open("sqlite3", f.dsn("mode=rwc&_txlock=immediate&_synchronous=NORMAL&_foreign_keys=1"))
+	db, err := sql.Open("sqlite3", f.dsn("mode=rw&_txlock=immediate&_synchronous=NORMAL&_foreign_keys=1"))
 	if err != nil {
 		return nil, Wrap(f.Path, err)
 	}
 	// One connection: SQLite has one writer, and the pragmas stay in force.
 	db.SetMaxOpenConns(1)
 	err = f.prepare(db)
+	if err == nil && f.Exact {
+		err = f.checkExact(db)
+	}
 	if err == nil && f.Pragmas != "" {
 		err = retry(func() error { _, err := db.Exec(f.Pragmas); return err })
 	}
@@ -80,7 +93,7 @@ func (f File) create() error {
 			return err
 		}
 	}
-	file, err := os.OpenFile(f.Path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(f.Path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, FileMode)
 	if err != nil {
 		return err
 	}
@@ -147,6 +160,22 @@ func Write(db *sql.DB, path string, fn func(*sql.Tx) error) error {
 		return Wrap(path, err)
 	}
 	return Wrap(path, tx.Commit())
+}
+
+// Read runs fn on one connection in a transaction that sees the database at one
+// moment, and keeps no writer waiting.
+func Read(db *sql.DB, path string, fn func(*sql.Conn) error) error {
+	ctx := context.Background()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return Wrap(path, err)
+	}
+	defer conn.Close()
+	if err := retry(func() error { _, err := conn.ExecContext(ctx, "BEGIN DEFERRED"); return err }); err != nil {
+		return Wrap(path, err)
+	}
+	defer conn.ExecContext(ctx, "ROLLBACK")
+	return Wrap(path, fn(conn))
 }
 
 // retry repeats fn while the database is busy in one of the ways for which

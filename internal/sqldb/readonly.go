@@ -76,6 +76,9 @@ func (f File) openReader(mode string, live bool) (*Reader, error) {
 	if err == nil && state.version < latest {
 		err = f.older(state.version, latest)
 	}
+	if err == nil && f.Exact {
+		err = f.checkExact(db)
+	}
 	if err != nil {
 		db.Close()
 		return nil, Wrap(f.Path, err)

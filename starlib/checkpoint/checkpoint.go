@@ -22,12 +22,20 @@ type Store interface {
 	// Restore gives this rank's part: step is a number, "last" or "best". It is
 	// nil, without an error, when there is nothing to restore.
 	Restore(step string) (*Restored, error)
+	// Say shows the user a line.
+	Say(line string)
 }
 
 // Restored is a rank's part of a checkpoint.
 type Restored struct {
-	Step int64
-	Part []Item
+	Step   int64
+	Run    string   // that saved it, for messages
+	Score  *float64 // nil: none was given
+	Saved  int      // ranks that saved it
+	World  int      // ranks of this run
+	Part   []Item   // this rank's; rank 0's where Saved and World differ
+	Differ []string // names under which the ranks had different values; only where Saved and World differ
+	First  bool     // this rank is the first that restores it
 }
 
 // Module makes the checkpoint module. always lists values that every checkpoint
@@ -65,10 +73,16 @@ func Module(ctx *tensor.Context, store Store, always []Named, agree func(c *star
 			},
 			{
 				Sig: `restore(state: dict, step: int | string = "last", strict: bool = True) -> int`,
-				Doc: "Restores a state in place from the newest complete checkpoint of --resume, or from step (a number\n" +
-					"or \"best\", the one of the highest score); plain values are put back into the dict. Returns the\n" +
-					"step, or None when there is nothing to restore. Tensors that are missing or have another shape\n" +
-					"or dtype are an error that lists them all; strict = False restores what matches.",
+				Doc: "Restores a state in place: tensors, also those in lists, dicts, tuples and structs, get the saved\n" +
+					"values, lists and dicts the saved items; other plain values are put back into the dict. Returns the\n" +
+					"step, or None when there is nothing to restore.\n" +
+					"step = \"last\" is this run's newest checkpoint or, before it has saved one, that of --resume; a number\n" +
+					"is that step of this run, else of the runs that it came from; \"best\" has the highest score of all\n" +
+					"of these. A line on stderr says which it was. Tensors that are missing or have another shape or\n" +
+					"dtype are an error that lists them all; strict = False restores what matches.\n" +
+					"In another world size what was equal on all ranks goes to all, loaders go on after the same part\n" +
+					"of the epoch, streams of random numbers that are a rank's own begin anew (the line says so), and\n" +
+					"other values that differed are an error.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					step := c.Args[1].String()
 					if s, ok := starlark.AsString(c.Args[1]); ok {
@@ -80,8 +94,12 @@ func Module(ctx *tensor.Context, store Store, always []Named, agree func(c *star
 					if err != nil || found == nil {
 						return nil, err
 					}
-					if err := apply(ctx, c.Args[0].(*starlark.Dict), always, found.Part, c.Bool(2)); err != nil {
+					notes, err := apply(ctx, c.Args[0].(*starlark.Dict), always, found, c.Bool(2))
+					if err != nil {
 						return nil, fmt.Errorf("step %d: %w", found.Step, err)
+					}
+					if found.First {
+						store.Say(found.line(step, notes))
 					}
 					return starlark.MakeInt64(found.Step), nil
 				},
@@ -96,11 +114,25 @@ type Named struct {
 	Value starlib.Stateful
 }
 
+// line says which checkpoint was restored, and how.
+func (r *Restored) line(step string, notes []string) string {
+	text := fmt.Sprintf("checkpoint.restore: step %d of %s", r.Step, r.Run)
+	if step == "best" && r.Score != nil {
+		text += fmt.Sprintf(", the best (score %v)", *r.Score)
+	}
+	return strings.Join(append([]string{text}, notes...), "; ")
+}
+
 // differences joins what does not fit into one error.
 func differences(found []string) error {
+	return errors.New("the checkpoint does not fit the state (strict = False restores what matches):\n  " + strings.Join(some(found), "\n  "))
+}
+
+// some shortens a long list.
+func some(list []string) []string {
 	const shown = 20
-	if len(found) > shown {
-		found = append(found[:shown:shown], fmt.Sprintf("… and %d more", len(found)-shown))
+	if len(list) > shown {
+		list = append(list[:shown:shown], fmt.Sprintf("… and %d more", len(list)-shown))
 	}
-	return errors.New("the checkpoint does not fit the state (strict = False restores what matches):\n  " + strings.Join(found, "\n  "))
+	return list
 }

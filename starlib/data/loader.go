@@ -2,6 +2,7 @@ package data
 
 import (
 	"fmt"
+	"slices"
 
 	"go.starlark.net/starlark"
 
@@ -40,7 +41,7 @@ type Loader struct {
 }
 
 var (
-	_ starlib.Stateful  = (*Loader)(nil)
+	_ starlib.Resizable = (*Loader)(nil)
 	_ starlark.HasAttrs = (*Loader)(nil)
 	_ starlark.Sequence = (*Loader)(nil)
 )
@@ -197,6 +198,13 @@ func (l *Loader) SetState(entries []starlib.Entry) error {
 	}
 	l.epoch, l.batch, l.active = epoch, min(batch, l.Len()), nil
 	return nil
+}
+
+// Resize takes rank 0's position, though the ranks' shares of an epoch, and so
+// their positions, may differ by a batch: SetState needs only the part of the
+// epoch, and all ranks must go on after the same.
+func (l *Loader) Resize(saved []starlib.Entry, to starlib.Resized) ([]starlib.Entry, bool) {
+	return slices.DeleteFunc(saved, func(e starlib.Entry) bool { return e.Name == "epoch" && to.Differ(e.Name) }), false
 }
 
 var loaderMethods = &starlib.Methods{

@@ -88,3 +88,53 @@ func TestStreamsGoOn(t *testing.T) {
 		t.Errorf("a state that was refused changed %s to %s", before, after)
 	}
 }
+
+// Streams that were saved by another number of ranks: the shared one goes on, the
+// others repeat nothing that any rank drew.
+func TestResizedStreams(t *testing.T) {
+	ctx := tensor.NewContext()
+	resize := func(s *random.Streams, from starlib.Stateful, world int, step int64) {
+		t.Helper()
+		entries, derived := s.Resize(from.State(), starlib.Resized{World: world, Step: step, Differ: func(name string) bool { return name == "rank" }})
+		if err := s.SetState(entries); err != nil || !derived {
+			t.Fatal(err, derived)
+		}
+	}
+	seen := map[string]string{}
+	note := func(name string, g *random.Generator) {
+		t.Helper()
+		p := draw(t, g)
+		if other := seen[p]; other != "" {
+			t.Errorf("%s draws what %s drew", name, other)
+		}
+		seen[p] = name
+	}
+	old := random.NewStreams(ctx, 9, 0)
+	note("shared", old.Shared)
+	for rank := range 3 {
+		note(fmt.Sprint("old rank ", rank), random.NewStreams(ctx, 9, rank).PerRank)
+	}
+	note("old group", old.Group([]int{0, 1}))
+	for rank := range 3 {
+		s := random.NewStreams(ctx, 9, rank)
+		held := s.PerRank // as a dropout layer does
+		resize(s, old, 3, 5)
+		note(fmt.Sprint("new rank ", rank), held)
+		if rank == 0 {
+			note("new group", s.Group([]int{0, 1}))
+			if s.Shared.Stream.Position != old.Shared.Stream.Position {
+				t.Error("the shared stream does not go on")
+			}
+			again := random.NewStreams(ctx, 9, 0)
+			resize(again, s, 2, 5)
+			note("resized again", again.PerRank)
+			same := random.NewStreams(ctx, 9, 0)
+			if err := same.SetState(s.State()); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := draw(t, same.PerRank), draw(t, s.PerRank); got != want {
+				t.Error("resumed in the same world size it draws something else")
+			}
+		}
+	}
+}

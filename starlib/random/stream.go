@@ -6,6 +6,8 @@ package random
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
 	"go.starlark.net/starlark"
 
@@ -56,7 +58,7 @@ type Generator struct {
 }
 
 var (
-	_ starlib.Stateful  = (*Generator)(nil)
+	_ starlib.Resizable = (*Generator)(nil)
 	_ starlark.HasAttrs = (*Generator)(nil)
 )
 
@@ -99,4 +101,33 @@ func (g *Generator) SetState(entries []starlib.Entry) error {
 	}
 	*g.Stream = next
 	return nil
+}
+
+// Resize begins a new stream where the ranks' differed: of this rank's own seed,
+// and apart from what any rank drew before.
+func (g *Generator) Resize(saved []starlib.Entry, to starlib.Resized) ([]starlib.Entry, bool) {
+	if !slices.ContainsFunc(saved, func(e starlib.Entry) bool { return to.Differ(e.Name) }) {
+		return saved, false
+	}
+	return []starlib.Entry{
+		{Name: "seed", Value: starlark.MakeUint64(g.Stream.Seed)},
+		{Name: "stream", Value: starlark.MakeUint64(Key(User, derivation{to.World, to.Step}.parts()...))},
+		{Name: "position", Value: starlark.MakeUint64(0)},
+	}, true
+}
+
+// derivation tells the streams of a run that was resumed in another world size
+// from those before: the new size, and the step of the checkpoint. The zero
+// derivation is a run's that never was.
+type derivation struct {
+	world int
+	step  int64
+}
+
+// parts go before what else keys a stream; the first is no rank's number.
+func (d derivation) parts(further ...uint64) []uint64 {
+	if d == (derivation{}) {
+		return further
+	}
+	return append([]uint64{math.MaxUint64, uint64(d.world), uint64(d.step)}, further...)
 }

@@ -18,28 +18,34 @@ type Streams struct {
 	Shared  *Generator // at the same position on all ranks, as they draw alike
 	PerRank *Generator
 
-	ctx    *tensor.Context
-	seed   uint64
-	groups map[string]*Generator // by the ranks of the group
-	later  map[string]uint64     // restored positions of groups not made yet
+	ctx     *tensor.Context
+	seed    uint64
+	rank    int
+	derived derivation            // of the streams that are not shared
+	groups  map[string]*Generator // by the ranks of the group
+	ranks   map[string][]int      // of the groups
+	later   map[string]uint64     // restored positions of groups not made yet
 }
 
-var _ starlib.Stateful = (*Streams)(nil)
+var _ starlib.Resizable = (*Streams)(nil)
 
 // NewStreams starts the streams of a rank.
 func NewStreams(ctx *tensor.Context, seed uint64, rank int) *Streams {
-	return &Streams{
-		Shared:  New(ctx, seed, Shared),
-		PerRank: New(ctx, seed, PerRank, uint64(rank)),
-		ctx:     ctx, seed: seed, groups: make(map[string]*Generator), later: make(map[string]uint64),
-	}
+	s := &Streams{Shared: New(ctx, seed, Shared), ctx: ctx, seed: seed, rank: rank,
+		groups: make(map[string]*Generator), ranks: make(map[string][]int), later: make(map[string]uint64)}
+	s.PerRank = s.newPerRank()
+	return s
+}
+
+func (s *Streams) newPerRank() *Generator {
+	return New(s.ctx, s.seed, PerRank, s.derived.parts(uint64(s.rank))...)
 }
 
 // Group is the stream that the ranks of a group share.
 func (s *Streams) Group(ranks []int) *Generator {
 	name := fmt.Sprint(groupPrefix, ranks)
 	if s.groups[name] == nil {
-		s.groups[name] = s.newGroup(ranks)
+		s.groups[name], s.ranks[name] = s.newGroup(ranks), slices.Clone(ranks)
 		s.groups[name].Stream.Position = s.later[name]
 		delete(s.later, name)
 	}
@@ -53,7 +59,19 @@ func (s *Streams) newGroup(ranks []int) *Generator {
 	for i, r := range ranks {
 		parts[i] = uint64(r)
 	}
-	return New(s.ctx, s.seed, PerGroup, parts...)
+	return New(s.ctx, s.seed, PerGroup, s.derived.parts(parts...)...)
+}
+
+// derive exchanges the streams that are not shared, beneath those who hold them.
+func (s *Streams) derive(d derivation) {
+	if d == s.derived {
+		return
+	}
+	s.derived = d
+	*s.PerRank.Stream = *s.newPerRank().Stream
+	for name, g := range s.groups {
+		*g.Stream = *s.newGroup(s.ranks[name]).Stream
+	}
 }
 
 func (s *Streams) String() string        { return "<random streams>" }
@@ -62,10 +80,16 @@ func (s *Streams) Freeze()               {}
 func (s *Streams) Truth() starlark.Bool  { return true }
 func (s *Streams) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Streams") }
 
-// State is the position of each stream: "shared", "rank", and the groups.
+// State is the position of each stream: "shared", "rank", and the groups; and
+// "derived", which is () or the (world size, step) of the latest Resize.
 func (s *Streams) State() []starlib.Entry {
+	derived := starlark.Tuple{}
+	if s.derived != (derivation{}) {
+		derived = starlark.Tuple{starlark.MakeInt(s.derived.world), starlark.MakeInt64(s.derived.step)}
+	}
 	entries := []starlib.Entry{
 		{Name: "shared", Value: starlark.MakeUint64(s.Shared.Stream.Position)},
+		{Name: "derived", Value: derived},
 		{Name: "rank", Value: starlark.MakeUint64(s.PerRank.Stream.Position)},
 	}
 	positions := maps.Clone(s.later)
@@ -82,7 +106,15 @@ func (s *Streams) State() []starlib.Entry {
 // made yet goes on from its position when it is.
 func (s *Streams) SetState(entries []starlib.Entry) error {
 	positions := make(map[string]uint64, len(entries))
+	derived := s.derived
 	for _, e := range entries {
+		if e.Name == "derived" {
+			var err error
+			if derived, err = derivationOf(e.Value); err != nil {
+				return err
+			}
+			continue
+		}
 		n, ok := e.Value.(starlark.Int)
 		if ok {
 			positions[e.Name], ok = n.Uint64()
@@ -94,6 +126,7 @@ func (s *Streams) SetState(entries []starlib.Entry) error {
 			return fmt.Errorf("there is no stream %q", e.Name)
 		}
 	}
+	s.derive(derived)
 	for name, position := range positions {
 		switch g := s.groups[name]; {
 		case name == "shared":
@@ -107,4 +140,33 @@ func (s *Streams) SetState(entries []starlib.Entry) error {
 		}
 	}
 	return nil
+}
+
+func derivationOf(v starlark.Value) (d derivation, err error) {
+	t, ok := v.(starlark.Tuple)
+	if ok && len(t) == 0 {
+		return d, nil
+	}
+	if ok && len(t) == 2 && starlark.AsInt(t[0], &d.world) == nil && starlark.AsInt(t[1], &d.step) == nil && d.world > 0 {
+		return d, nil
+	}
+	return derivation{}, fmt.Errorf("the streams are derived by () or (world size, step), not %s", v)
+}
+
+// Resize keeps the shared stream; those of a rank or a group begin anew, apart
+// from all that any rank drew before.
+func (s *Streams) Resize(saved []starlib.Entry, to starlib.Resized) ([]starlib.Entry, bool) {
+	entries := []starlib.Entry{
+		{Name: "derived", Value: starlark.Tuple{starlark.MakeInt(to.World), starlark.MakeInt64(to.Step)}},
+		{Name: "rank", Value: starlark.MakeUint64(0)},
+	}
+	for name := range s.groups {
+		entries = append(entries, starlib.Entry{Name: name, Value: starlark.MakeUint64(0)})
+	}
+	for _, e := range saved {
+		if e.Name == "shared" && !to.Differ(e.Name) {
+			entries = append(entries, e)
+		}
+	}
+	return entries, true
 }

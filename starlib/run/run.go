@@ -192,15 +192,27 @@ func (r *Run) State() []starlib.Entry {
 // SetState takes the counters back.
 func (r *Run) SetState(entries []starlib.Entry) error {
 	for _, e := range entries {
-		steps, ok := e.Value.(*starlark.Dict)
-		if !ok {
+		saved, ok := e.Value.(*starlark.Dict)
+		if !ok || e.Name != "steps" {
 			return fmt.Errorf("run: damaged state of %s", e.Name)
 		}
-		clear(r.steps)
-		for _, kv := range steps.Items() {
-			n, _ := kv[1].(starlark.Int).Int64()
-			r.steps[string(kv[0].(starlark.String))] = n
+		steps := make(map[string]int64, saved.Len())
+		for _, kv := range saved.Items() {
+			name, isName := starlark.AsString(kv[0])
+			n, isInt := kv[1].(starlark.Int)
+			step, fits := n.Int64()
+			if !isName || !isInt || !fits {
+				return fmt.Errorf("run: damaged state of %s", e.Name)
+			}
+			steps[name] = step
 		}
+		clear(r.steps)
+		maps.Copy(r.steps, steps)
 	}
 	return nil
+}
+
+// Resize takes rank 0's counters, whose metrics are the ones recorded by default.
+func (r *Run) Resize(saved []starlib.Entry, _ starlib.Resized) ([]starlib.Entry, bool) {
+	return saved, false
 }

@@ -14,7 +14,11 @@ var ErrStopped = errors.New("stopped after a checkpoint")
 
 // Store is checkpoints in memory.
 type Store struct {
-	StopAfter int // the number of checkpoints after which the recipe ends with ErrStopped; 0: none
+	StopAfter int      // the number of checkpoints after which the recipe ends with ErrStopped; 0: none
+	Said      []string // lines of restores
+	// SavedBy makes as if that many ranks had saved, with differing values of the names in Differ; 0: one.
+	SavedBy int
+	Differ  []string
 
 	steps []int64
 	parts map[int64][]checkpoint.Item
@@ -57,5 +61,8 @@ func (r *store) Restore(step string) (*checkpoint.Restored, error) {
 			return nil, fmt.Errorf("there is no checkpoint of step %s", step)
 		}
 	}
-	return &checkpoint.Restored{Step: n, Part: s.parts[n]}, nil
+	return &checkpoint.Restored{Step: n, Run: "run test", Saved: max(s.SavedBy, 1), World: r.Rank.WorldSize, Part: s.parts[n], Differ: s.Differ, First: true}, nil
 }
+
+// Say keeps a line.
+func (r *store) Say(line string) { r.Store.Said = append(r.Store.Said, line) }

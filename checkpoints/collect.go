@@ -1,0 +1,189 @@
+package checkpoints
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"drun/internal/sqldb"
+)
+
+// quarantine is the folder, beneath that of the packs, for whole packs that the
+// catalog does not know.
+const quarantine = "quarantine"
+
+// What becomes of a file in the folder of packs.
+type verdict int
+
+const (
+	leave    verdict = iota // it is in use, not a pack, or of another catalog
+	discard                 // a pack that was never finished: nothing can refer to it
+	setAside                // a whole pack that nothing refers to
+	younger                 // a pack of a later state of this catalog
+)
+
+// collect takes away what crashes left. A pack that is not in the catalog may
+// be missing there for another reason: the catalog was moved away, or an older
+// one put back. So packs of another catalog, or of a later state of this one, stay
+// where they are, and whole packs are moved into the quarantine, not deleted. A
+// catalog that finds packs of its own future calls itself another one from then
+// on: its next generations are not those that the packs mean.
+func (s *Store) collect() error {
+	folder, err := s.root.Open(".")
+	if err != nil {
+		return err
+	}
+	names, err := folder.Readdirnames(-1)
+	folder.Close()
+	if err != nil {
+		return err
+	}
+	var again string
+	verdicts := map[string]verdict{}
+	for _, name := range names {
+		v, err := s.judge(name)
+		if err != nil {
+			return err
+		}
+		verdicts[name] = v
+		if v == younger {
+			again = strings.ToLower(rand.Text())
+		}
+	}
+	if again != "" {
+		return sqldb.Write(s.sql, s.path, func(tx *sql.Tx) error {
+			_, err := tx.Exec("UPDATE catalog SET store = ?", again)
+			return err
+		})
+	}
+	for name, v := range verdicts {
+		switch v {
+		case discard:
+			err = s.root.Remove(name)
+		case setAside:
+			if err = s.root.Mkdir(quarantine, sqldb.FolderMode); err == nil || errors.Is(err, fs.ErrExist) {
+				err = s.root.Rename(name, quarantine+"/"+name)
+			}
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // another process was faster
+			return err
+		}
+	}
+	return nil
+}
+
+// judge says what is to become of a file.
+func (s *Store) judge(name string) (verdict, error) {
+	if !packName.MatchString(name) {
+		return leave, nil
+	}
+	if known, err := s.knows(name); known || err != nil {
+		return leave, err
+	}
+	file, header := s.openOwn(name)
+	if file == nil {
+		return leave, nil
+	}
+	defer file.Close()
+	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return leave, nil // being written
+	}
+	// It may have been entered just before its lock was released.
+	if known, err := s.knows(name); known || err != nil {
+		return leave, err
+	}
+	switch {
+	case header.empty: // its writer was killed before the first write
+		return discard, nil
+	case header.application != packID:
+		return leave, nil
+	case header.version == 0:
+		return discard, nil
+	}
+	db, err := s.openPack(name)
+	if err != nil {
+		return leave, nil // damaged
+	}
+	defer db.Close()
+	var pack origin
+	if err := db.QueryRow("SELECT store, generation FROM origin").Scan(&pack.store, &pack.generation); err != nil {
+		return leave, nil
+	}
+	store, generation, err := s.generation(s.sql)
+	switch {
+	case err != nil:
+		return leave, err
+	case pack.store != store, pack.generation == generation: // the latter may be of the very next state
+		return leave, nil
+	case pack.generation > generation:
+		return younger, nil
+	}
+	return setAside, nil
+}
+
+// knows tells whether the catalog lists a pack.
+func (s *Store) knows(name string) (known bool, err error) {
+	err = s.sql.QueryRow("SELECT EXISTS (SELECT 1 FROM packs WHERE file = ?)", name).Scan(&known)
+	return known, s.wrap(err)
+}
+
+// generation reads which catalog this is.
+func (s *Store) generation(from rower) (store string, generation int64, err error) {
+	err = from.QueryRowContext(context.Background(), "SELECT store, generation FROM catalog").Scan(&store, &generation)
+	return store, generation, s.wrap(err)
+}
+
+// packHeader is what the first bytes of a SQLite file say of it.
+type packHeader struct {
+	empty                bool // there are none yet
+	application, version uint32
+}
+
+// openOwn opens a file of the folder that may be a pack; nil if it is not: a link,
+// no plain file, not empty and no SQLite file.
+func (s *Store) openOwn(name string) (*os.File, packHeader) {
+	file, err := s.root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, packHeader{}
+	}
+	opened, err := file.Stat()
+	named, lerr := s.root.Lstat(name)
+	if err == nil && lerr == nil && opened.Mode().IsRegular() && os.SameFile(opened, named) {
+		header := make([]byte, 100)
+		_, err = io.ReadFull(file, header)
+		switch {
+		case opened.Size() == 0:
+			return file, packHeader{empty: true}
+		case err == nil && string(header[:16]) == "SQLite format 3\x00":
+			return file, packHeader{false, binary.BigEndian.Uint32(header[68:]), binary.BigEndian.Uint32(header[60:])}
+		}
+	}
+	file.Close()
+	return nil, packHeader{}
+}
+
+// remove deletes packs that left the catalog. The catalog may come from anywhere,
+// so they must be packs. What fails here is garbage for a later Open.
+func (s *Store) remove(files []string) {
+	for _, name := range files {
+		if !packName.MatchString(name) {
+			continue
+		}
+		file, header := s.openOwn(name)
+		if file == nil {
+			continue
+		}
+		if header.application == packID || header.application == applicationID { // as packs once had
+			_ = s.root.Remove(name)
+		}
+		file.Close()
+	}
+}

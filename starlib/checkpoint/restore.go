@@ -1,0 +1,215 @@
+package checkpoint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"drun/starlib"
+	"drun/tensor"
+
+	startensor "drun/starlib/tensor"
+
+	"go.starlark.net/starlark"
+)
+
+// restoring is a state that is compared with a checkpoint. Nothing is changed
+// before everything was compared.
+type restoring struct {
+	ctx     *tensor.Context
+	found   *Restored
+	saved   map[string]*Item // what was not asked for yet
+	differ  map[string]bool  // the same of names whose values were not equal on all ranks
+	wrong   []string         // what does not fit
+	changes []func() error
+	derived []string // whose streams of random numbers begin anew
+	filled  map[starlark.Value]bool
+}
+
+// apply puts a checkpoint back into a state, and gives what is worth saying of it.
+func apply(ctx *tensor.Context, state *starlark.Dict, always []Named, found *Restored, strict bool) (notes []string, err error) {
+	r := &restoring{ctx: ctx, found: found, saved: make(map[string]*Item, len(found.Part)),
+		differ: make(map[string]bool, len(found.Differ)), filled: make(map[starlark.Value]bool)}
+	for i := range found.Part {
+		r.saved[found.Part[i].Name] = &found.Part[i]
+	}
+	for _, name := range found.Differ {
+		r.differ[name] = true
+	}
+	for _, kv := range state.Items() {
+		name, err := key(kv[0])
+		if err != nil {
+			return nil, err
+		}
+		if s, ok := kv[1].(starlib.Stateful); ok {
+			r.stateful(name+separator, s, false)
+			continue
+		}
+		if saved := r.take(name); saved != nil {
+			if v := r.fit(name, kv[1], saved); !isKept(kv[1], v) {
+				r.changes = append(r.changes, func() error { return state.SetKey(kv[0], v) })
+			}
+		}
+	}
+	for _, n := range always {
+		r.stateful(separator+n.Name+separator, n.Value, true)
+	}
+	for i := range found.Part {
+		if name := found.Part[i].Name; r.saved[name] != nil {
+			r.wrong = append(r.wrong, name+": in the checkpoint, but not in the state")
+			delete(r.differ, name)
+		}
+	}
+	for _, name := range found.Differ {
+		if r.differ[name] {
+			r.wrong = append(r.wrong, name+": in the checkpoint, but not in the state")
+		}
+	}
+	if strict && len(r.wrong) > 0 {
+		return nil, differences(r.wrong)
+	}
+	for _, change := range r.changes {
+		if err := change(); err != nil {
+			return nil, err
+		}
+	}
+	return r.notes(), nil
+}
+
+// notes are what is worth saying of a restore.
+func (r *restoring) notes() (notes []string) {
+	if r.found.Saved != r.found.World {
+		text := fmt.Sprintf("saved by %d ranks, restored by %d: what was equal on all goes to all", r.found.Saved, r.found.World)
+		if len(r.derived) > 0 {
+			text += ", and streams of random numbers that are a rank's own begin anew (" + strings.Join(r.derived, ", ") + ")"
+		}
+		notes = append(notes, text)
+	}
+	if len(r.wrong) > 0 {
+		notes = append(notes, "what does not match was left as it is:\n  "+strings.Join(some(r.wrong), "\n  "))
+	}
+	return notes
+}
+
+// take gives the saved value of a name; nil if there is none that is this rank's.
+func (r *restoring) take(name string) starlark.Value {
+	it, differs := r.saved[name], r.differ[name]
+	delete(r.saved, name)
+	delete(r.differ, name)
+	switch {
+	case differs:
+		r.wrong = append(r.wrong, fmt.Sprintf("%s: the %d ranks that saved it had different values, so there is none for each of %d ranks",
+			name, r.found.Saved, r.found.World))
+		return nil
+	case it == nil:
+		r.wrong = append(r.wrong, name+": not in the checkpoint")
+		return nil
+	}
+	v, err := it.value(r.ctx)
+	if err != nil {
+		r.wrong = append(r.wrong, name+": "+err.Error())
+		return nil
+	}
+	return v
+}
+
+// stateful compares a value that has a state of its own. open: it takes entries
+// of which it does not know yet.
+func (r *restoring) stateful(prefix string, s starlib.Stateful, open bool) {
+	settled := map[string]starlark.Value{}
+	if value, ok := s.(starlib.Resizable); ok && r.found.Saved != r.found.World {
+		settled = r.resize(prefix, value)
+	}
+	var entries []starlib.Entry
+	add := func(name string, live starlark.Value) {
+		v, ok := settled[name]
+		if delete(settled, name); !ok {
+			v = r.take(prefix + name)
+		}
+		if v == nil {
+			return
+		}
+		if t, ok := live.(*startensor.Value); ok && !r.same(prefix+name, t, v) {
+			return
+		}
+		entries = append(entries, starlib.Entry{Name: name, Value: v})
+	}
+	for _, e := range s.State() {
+		add(e.Name, e.Value)
+	}
+	if open {
+		for _, it := range r.found.Part {
+			if name, ok := strings.CutPrefix(it.Name, prefix); ok && r.saved[it.Name] != nil {
+				add(name, nil)
+			}
+		}
+	}
+	r.changes = append(r.changes, func() error { return s.SetState(entries) })
+}
+
+// resize asks a value what holds of its state in another world size.
+func (r *restoring) resize(prefix string, value starlib.Resizable) map[string]starlark.Value {
+	var saved []starlib.Entry
+	differ := map[string]bool{}
+	for _, it := range r.found.Part {
+		name, ok := strings.CutPrefix(it.Name, prefix)
+		if !ok || r.saved[it.Name] == nil {
+			continue
+		}
+		v, err := it.value(r.ctx)
+		if err != nil {
+			continue // take will say so
+		}
+		saved = append(saved, starlib.Entry{Name: name, Value: v})
+		differ[name] = r.differ[it.Name]
+	}
+	if len(saved) == 0 {
+		return nil
+	}
+	entries, derived := value.Resize(slices.Clone(saved), starlib.Resized{World: r.found.World, Step: r.found.Step,
+		Differ: func(name string) bool { return differ[name] }})
+	if derived {
+		r.derived = append(r.derived, strings.TrimSuffix(prefix, separator))
+	}
+	settled := make(map[string]starlark.Value, len(entries))
+	for _, e := range entries {
+		settled[e.Name] = e.Value
+	}
+	// What is left of the saved entries is to be missed only where the value has it.
+	live := map[string]bool{}
+	for _, e := range value.State() {
+		live[e.Name] = true
+	}
+	forget := func(full string) {
+		if name, ok := strings.CutPrefix(full, prefix); ok && (settled[name] != nil || !live[name]) {
+			delete(r.saved, full)
+			delete(r.differ, full)
+		}
+	}
+	for _, it := range r.found.Part {
+		forget(it.Name)
+	}
+	for _, name := range r.found.Differ {
+		forget(name)
+	}
+	return settled
+}
+
+// same tells whether a saved value is a tensor like the live one.
+func (r *restoring) same(name string, live *startensor.Value, saved starlark.Value) bool {
+	want, got := describe(live), describe(saved)
+	if want != got {
+		r.wrong = append(r.wrong, fmt.Sprintf("%s: the state has %s, the checkpoint %s", name, want, got))
+	}
+	return want == got
+}
+
+func describe(v starlark.Value) string {
+	if t, ok := v.(*startensor.Value); ok {
+		return fmt.Sprintf("%s%v", t.Tensor().DType(), t.Tensor().Shape())
+	}
+	if holdsTensors(v) {
+		return "a " + v.Type() + " with tensors"
+	}
+	return "a plain value"
+}
