@@ -30,19 +30,20 @@ var layers = map[string][]string{
 
 	"internal/sqldb":   {sqlite, "internal/scratch", "golang.org/x/sys"},
 	"internal/scratch": {"golang.org/x/sys"},
+	"internal/secret":  {},
 	"history":          {"internal/sqldb", sqlite, "github.com/fxamacker/cbor", "golang.org/x/sys", "github.com/dustinkirkland/golang-petname"},
 	"checkpoints":      {"internal/sqldb", sqlite, "golang.org/x/sys"},
 
 	// lang knows the language alone, not the modules of a recipe.
 	"starlib/lang": {starlark, "starlib/lang"},
-	"starlib":      {starlark, "starlib", "tensor", "collective", "github.com/fxamacker/cbor/v2"},
+	"starlib":      {starlark, "starlib", "internal/secret", "tensor", "collective", "github.com/fxamacker/cbor/v2"},
 
 	"engine":            {"engine", "github.com/fxamacker/cbor/v2", "golang.org/x/sys"},
 	"engine/board":      {"engine/board", "collective", "golang.org/x/sys"},
 	"engine/recipe":     {"engine", "starlib", starlark},
 	"engine/rendezvous": {"collective", "github.com/fxamacker/cbor/v2"},
 	"engine/worker":     {"engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys"},
-	"engine/launch":     {"engine", "history", "checkpoints", "collective", "tensor", "plugins/host", "internal/scratch", "golang.org/x/sys", "github.com/schollz/progressbar/v3"},
+	"engine/launch":     {"engine", "history", "checkpoints", "collective", "tensor", "plugins/host", "internal/scratch", "internal/secret", "golang.org/x/sys", "github.com/schollz/progressbar/v3"},
 	"engine/doctor":     {"engine", "kernel", "internal/scratch"},
 	// recipetest runs recipes on every backend, so it sees what the engine sees.
 	"engine/recipetest": {"engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},

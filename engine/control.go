@@ -118,6 +118,7 @@ type Value struct {
 	Default string // as Starlark writes it
 	Kind    string // of its value: NoneType, bool, int, float or string
 	Text    string // its value
+	Changed bool   // it is not the default
 }
 
 // Point is one logged metric.

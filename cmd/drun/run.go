@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/signal"
@@ -17,6 +18,7 @@ import (
 
 	"drun/engine"
 	"drun/engine/launch"
+	"drun/history"
 	"drun/plugins/host"
 )
 
@@ -47,6 +49,7 @@ func newRun() *cobra.Command {
 	f.BoolVar(&o.Deterministic, "deterministic", false, "reductions in the order of the ranks, whatever the backend: the bits of shm")
 	f.StringArrayVar(&o.Plugins, "plugin-dir", nil, "`folder` to look for plugins in first (repeatable)")
 	f.StringArrayVarP(&o.Params, "param", "p", nil, "set a parameter of the recipe, as `name=value` (repeatable)")
+	f.BoolVar(&o.KeepSecrets, "keep-secrets", false, "keep the values of parameters whose names have the word key, token, password or secret")
 	f.Int64Var(&o.Seed, "seed", 0, "seed of all random numbers")
 	f.StringVar(&o.Name, "name", "", "name of the run (default: two words)")
 	f.StringArrayVar(&o.Tags, "tag", nil, "label of the run (repeatable)")
@@ -142,11 +145,38 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	if o.Join != nil && o.Join.Index > 0 {
 		fmt.Fprint(out, o.Join.Name()+" of ")
 	}
+	if wantsJSON(cmd) && (o.Join == nil || o.Join.Index == 0) {
+		if err := printResult(cmd, result); err != nil {
+			fmt.Fprintf(out, "drun: the run's summary cannot be read: %v\n", err)
+		}
+	}
 	fmt.Fprintf(out, "run %d %s: %s in %.1fs\n", result.ID, result.Name, result.Code.Status(), result.Seconds)
 	if result.Code != engine.ExitDone {
 		return exitStatus(result.Code)
 	}
 	return nil
+}
+
+// printResult prints the run as drun show --json does, on one line. How it ended
+// is known here, though the history may be locked and not know it yet.
+func printResult(cmd *cobra.Command, r *launch.Result) error {
+	db, err := history.OpenReadOnly(homeOf(cmd))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	d, err := db.Get(r.ID)
+	if err != nil {
+		return err
+	}
+	code := int(r.Code)
+	d.Status, d.ExitCode, d.Seconds = history.Status(r.Code.Status()), &code, &r.Seconds
+	if r.Failure != nil {
+		d.Error = strings.TrimRight(launch.Message(r.Failure, r.Ranks), "\n")
+	}
+	encoder := json.NewEncoder(cmd.OutOrStdout())
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(d)
 }
 
 // exitStatus is an exit code whose reason has been printed.

@@ -15,6 +15,7 @@ import (
 	"drun/engine/nodes"
 	"drun/engine/rendezvous"
 	"drun/history"
+	"drun/internal/secret"
 )
 
 // killAfter is how long ranks that were told to end may take.
@@ -258,7 +259,7 @@ func (a *agent) watch() {
 func (a *agent) message(rank int, m *engine.ToAgent) {
 	p := a.procs[rank]
 	if d := m.Declared; d != nil {
-		a.keeper.add(len(d.Params), 0, func(b *history.Batch) { b.Params = append(b.Params, values(d.Params)...) })
+		a.keeper.add(len(d.Params), 0, func(b *history.Batch) { b.Params = append(b.Params, values(d.Params, a.o.KeepSecrets)...) })
 	}
 	a.keeper.metrics(rank, m.Points)
 	if len(m.Tags) > 0 {
@@ -351,11 +352,15 @@ func textOf(list []string) (bytes int) {
 	return bytes
 }
 
-// values are a recipe's parameters as the history keeps them.
-func values(params []engine.Value) []history.Param {
+// values are a recipe's parameters as the history keeps them. A secret that is
+// the recipe's default is none: the history has the recipe.
+func values(params []engine.Value, keepSecrets bool) []history.Param {
 	out := make([]history.Param, len(params))
 	for i, p := range params {
 		out[i] = history.Param{Name: p.Name, Value: plain(p)}
+		if p.Changed && p.Kind != "bool" && secret.Named(p.Name) && !keepSecrets {
+			out[i].Value = history.Secret{}
+		}
 	}
 	return out
 }

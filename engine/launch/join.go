@@ -15,6 +15,7 @@ import (
 	"drun/engine/nodes"
 	"drun/engine/recipe"
 	"drun/engine/rendezvous"
+	"drun/internal/secret"
 )
 
 // Joining makes this process one of several that run a recipe together: the
@@ -74,6 +75,12 @@ func hello(o Options, bundle *recipe.Bundle) *nodes.Hello {
 	add("--backend", backend)
 	add("--seed", strconv.FormatInt(o.Seed, 10))
 	params := slices.Clone(o.Params)
+	for i, text := range params {
+		if name, value, _ := strings.Cut(text, "="); secret.Named(name) { // told apart, not told
+			sum := sha256.Sum256([]byte(value))
+			params[i] = name + "=" + secret.Redacted + hex.EncodeToString(sum[:4])
+		}
+	}
 	slices.Sort(params)
 	add("-p", fmt.Sprintf("%q", params))
 	add("--resume", strconv.Quote(o.Resume))

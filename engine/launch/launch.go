@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"drun/engine/rendezvous"
 	"drun/history"
 	"drun/internal/scratch"
+	"drun/internal/secret"
 	"drun/plugins/host"
 )
 
@@ -43,6 +45,7 @@ type Options struct {
 	Grace         time.Duration // between a signal and the end
 	Patience      time.Duration // with a disk that does not answer; 0: longer than a locked history may take
 	Command       []string      // as the user typed it, for the history
+	KeepSecrets   bool          // keep the values of parameters whose names say that they are secrets
 	Version       string
 
 	Exe string // the program that workers run; "": this one
@@ -87,6 +90,9 @@ func Run(o Options) (*Result, error) {
 	params, err := parseParams(o.Params)
 	if err != nil {
 		return nil, err
+	}
+	if !o.KeepSecrets {
+		o.Command = redact(o.Command, params)
 	}
 	bundle, err := recipe.Read(o.Recipe)
 	if err != nil {
@@ -169,6 +175,19 @@ type agent struct {
 	counts     map[string]int64   // see Result
 	lookAround <-chan time.Time   // when to look who waits; nil: all ranks are on this board
 	rounds     rounds
+}
+
+// redact takes the secrets among the parameters out of a command line.
+func redact(command []string, params []engine.Param) []string {
+	out := slices.Clone(command)
+	for i, arg := range out {
+		for _, p := range params {
+			if text := p.Name + "=" + p.Value; secret.Named(p.Name) && strings.HasSuffix(arg, text) {
+				out[i] = strings.TrimSuffix(arg, text) + p.Name + "=" + secret.Redacted
+			}
+		}
+	}
+	return out
 }
 
 func parseParams(given []string) ([]engine.Param, error) {

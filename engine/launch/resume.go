@@ -10,6 +10,7 @@ import (
 	"drun/checkpoints"
 	"drun/engine"
 	"drun/history"
+	"drun/internal/secret"
 )
 
 // origin is the checkpoint that --resume names: which one is decided once, though
@@ -53,6 +54,10 @@ func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (*origin,
 		return nil, err
 	}
 	for name, value := range show.Params {
+		if value == (history.Secret{}) {
+			o.params = append(o.params, engine.Param{Name: name, Inherited: secret.Withheld})
+			continue
+		}
 		if value != nil { // None is what the recipe has by itself
 			text, kind := paramText(value)
 			o.params = append(o.params, engine.Param{Name: name, Value: text, Inherited: kind})

@@ -85,7 +85,7 @@ func (w *worker) at(thread *starlark.Thread) {
 func (w *worker) declare(params *run.Params) error {
 	d := &engine.Declared{}
 	for _, p := range params.Declared() {
-		d.Params = append(d.Params, engine.Value{Name: p.Name, Default: p.Default.String(), Kind: p.Value.Type(), Text: text(p.Value)})
+		d.Params = append(d.Params, engine.Value{Name: p.Name, Default: p.Default.String(), Kind: p.Value.Type(), Text: text(p.Value), Changed: p.Default.Type() != p.Value.Type() || text(p.Default) != text(p.Value)})
 	}
 	return w.channel.Send(&engine.ToAgent{Declared: d})
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"drun/internal/secret"
+
 	"go.starlark.net/starlark"
 	"go.starlark.net/starlarkstruct"
 	"go.starlark.net/syntax"
@@ -43,6 +45,9 @@ func (p *Params) declare(defaults []starlark.Tuple) (starlark.Value, error) {
 	fields := make([]starlark.Tuple, 0, len(defaults))
 	for _, kv := range defaults {
 		name, value := string(kv[0].(starlark.String)), kv[1]
+		if err := checkName("a parameter's name", name); err != nil {
+			return nil, err
+		}
 		if slices.ContainsFunc(p.declared, func(d Param) bool { return d.Name == name }) {
 			return nil, fmt.Errorf("parameter %s is declared twice", name)
 		}
@@ -67,14 +72,17 @@ func (p *Params) value(name, text string, like starlark.Value) (starlark.Value, 
 	if !inherited {
 		v, err := parse(text, like)
 		if err != nil {
-			return nil, &UsageError{fmt.Sprintf("-p %s=%s: %v (the default is %s)", name, text, err, like)}
+			return nil, &UsageError{fmt.Sprintf("-p %s=%s: %v (the default is %s)", name, secret.Text(name, text), err, like)}
 		}
 		return v, nil
+	}
+	if kind == secret.Withheld {
+		return nil, &UsageError{fmt.Sprintf("parameter %s: the run that is resumed did not keep its value, as the name says that it is a secret: give it again with -p %s=VALUE", name, name)}
 	}
 	// A None says nothing of the type; a whole number may have become a float.
 	if now := like.Type(); now != kind && now != "NoneType" && !(kind == "int" && now == "float") {
 		return nil, &UsageError{fmt.Sprintf("parameter %s: the run that is resumed had %s, of type %s, but the recipe declares it as %s now (the default is %s): give it anew with -p %s=VALUE",
-			name, text, kind, now, like, name)}
+			name, secret.Text(name, text), kind, now, like, name)}
 	}
 	if like.Type() != "NoneType" {
 		return parse(text, like)

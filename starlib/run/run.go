@@ -3,9 +3,11 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"drun/starlib"
@@ -13,8 +15,9 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// Recorder takes what a rank wants kept or shown. Its methods return at once:
-// records are sent in batches behind the recipe's back.
+// Recorder takes what a rank wants kept or shown. Its methods return at once,
+// unless more is recorded than can be kept: records are sent in batches behind
+// the recipe's back.
 type Recorder interface {
 	// Log records a metric; exact is false for values that no repetition will
 	// give again, such as timings.
@@ -60,7 +63,9 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 				Sig: `params(**defaults) -> struct`,
 				Doc: "Declares the recipe's parameters with their defaults and returns their values as a struct.\n" +
 					"`-p name=value` on the command line overrides a default and is read as the default's type\n" +
-					"(int, float, bool, string; None takes anything).",
+					"(int, float, bool, string; None takes anything). Parameters are declared at the top level;\n" +
+					"a name has at most 200 bytes. One whose name has the word key, token, password or secret is\n" +
+					"redacted in the history and in what is shown, unless `drun run --keep-secrets`.",
 				TopLevel: true,
 				Fn:       r.params,
 			},
@@ -68,18 +73,22 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 				Sig: `log(metrics: dict = None, step: int = None, all_ranks: bool = False, exact: bool = True, **named)`,
 				Doc: "Records metrics: numbers or one-element tensors, NaN and infinities included.\n" +
 					"step defaults to a counter for each name. Only rank 0 records, unless all_ranks.\n" +
+					"A name has at most 200 bytes.\n" +
 					"exact = False marks values that a repetition will not give again, such as timings.",
 				Fn: r.log,
 			},
 			{
 				Sig: `tag(*names)`,
-				Doc: "Labels the run; `drun runs` shows the labels.",
+				Doc: "Labels the run; `drun runs` shows the labels. A label has at most 200 bytes.",
 				Fn:  r.tag,
 			},
 			{
 				Sig: `note(text: string)`,
-				Doc: "Keeps a remark with the run.",
+				Doc: "Keeps a remark with the run, of at most 1 MiB.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
+					if n := len(c.String(0)); n > maxNote {
+						return nil, fmt.Errorf("a note of %d bytes: at most %d", n, maxNote)
+					}
 					if rank.Rank == 0 {
 						recorder.Note(c.String(0))
 					}
@@ -114,7 +123,23 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 }
 
 func (r *Run) params(c *starlib.Call) (starlark.Value, error) {
+	if r.rank.Stage == starlib.Running {
+		return nil, errors.New("parameters belong to the top level of the recipe, where --help and -p find them: P = run.params(...) outside of every function")
+	}
 	return r.Params.declare(c.Named)
+}
+
+// The names of a run are shown in tables, and its notes read whole.
+const (
+	maxName = 200     // bytes
+	maxNote = 1 << 20 // bytes
+)
+
+func checkName(what, name string) error {
+	if len(name) > maxName {
+		return fmt.Errorf("%s has %d bytes: at most %d; it begins with %q", what, len(name), maxName, strings.ToValidUTF8(name[:40], "\ufffd"))
+	}
+	return nil
 }
 
 func (r *Run) log(c *starlib.Call) (starlark.Value, error) {
@@ -134,6 +159,9 @@ func (r *Run) log(c *starlib.Call) (starlark.Value, error) {
 		}
 		if key == "" {
 			return fmt.Errorf("a metric's name is empty")
+		}
+		if err := checkName("a metric's name", key); err != nil {
+			return err
 		}
 		x, err := starlib.AsNumber(v)
 		if err != nil {
@@ -170,6 +198,9 @@ func (r *Run) tag(c *starlib.Call) (starlark.Value, error) {
 		s, ok := starlark.AsString(v)
 		if !ok || s == "" {
 			return nil, fmt.Errorf("a tag is a string that is not empty, not %s", v)
+		}
+		if err := checkName("a tag", s); err != nil {
+			return nil, err
 		}
 		names[i] = s
 	}

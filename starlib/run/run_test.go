@@ -28,8 +28,13 @@ func (r *records) Progress(label string, current, total int64, finished bool) {
 // exec runs a recipe's statements with the run module and returns what it kept.
 func exec(t *testing.T, rank int, given map[string]string, source string) (*run.Run, *records, error) {
 	t.Helper()
+	return execAt(t, starlib.Loading, rank, given, source)
+}
+
+func execAt(t *testing.T, stage starlib.Stage, rank int, given map[string]string, source string) (*run.Run, *records, error) {
+	t.Helper()
 	rec := &records{}
-	r, module := run.New(&starlib.Rank{Rank: rank, WorldSize: 2, Stage: starlib.Running}, run.Info{ID: 7, Name: "calm-otter"}, rec, given,
+	r, module := run.New(&starlib.Rank{Rank: rank, WorldSize: 2, Stage: stage}, run.Info{ID: 7, Name: "calm-otter"}, rec, given,
 		func(*starlib.Call) (bool, error) { return true, nil })
 	env := starlark.StringDict{"run": module.Build(&starlib.Rank{Rank: rank, Stage: starlib.Running}),
 		"struct": starlark.NewBuiltin("struct", starlarkstruct.Make)}
@@ -140,5 +145,39 @@ func TestProgressReportsTheEnd(t *testing.T) {
 		if _, rec, err = exec(t, 1, nil, source); err != nil || len(rec.lines) > 0 {
 			t.Errorf("%s on rank 1: %v, %v", source, rec.lines, err)
 		}
+	}
+}
+
+func TestParametersBelongToTheTopLevel(t *testing.T) {
+	if _, _, err := execAt(t, starlib.Running, 0, nil, "run.params(p = 1)"); err == nil || !strings.Contains(err.Error(), "top level") {
+		t.Errorf("within main: %v", err)
+	}
+}
+
+func TestLongNames(t *testing.T) {
+	for source, what := range map[string]string{
+		`run.log({"x" * %d: 1})`:      "a metric's name has 201 bytes: at most 200",
+		`run.tag("x" * %d)`:           "a tag has 201 bytes",
+		`run.params(**{"x" * %d: 1})`: "a parameter's name has 201 bytes",
+	} {
+		if _, _, err := exec(t, 0, nil, fmt.Sprintf(source, 200)); err != nil {
+			t.Errorf("%s with 200: %v", source, err)
+		}
+		if _, _, err := exec(t, 0, nil, fmt.Sprintf(source, 201)); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s with 201: %v", source, err)
+		}
+	}
+	if _, _, err := exec(t, 0, nil, `run.note("x" * (1 << 20))`); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := exec(t, 0, nil, `run.note("x" * ((1 << 20) + 1))`); err == nil || !strings.Contains(err.Error(), "at most 1048576") {
+		t.Errorf("a long note: %v", err)
+	}
+}
+
+func TestSecretsAreNotShown(t *testing.T) {
+	_, _, err := exec(t, 0, map[string]string{"api_key": "hunter2"}, "run.params(api_key = 3)")
+	if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "-p api_key=[redacted]: want an int") {
+		t.Errorf("%v", err)
 	}
 }

@@ -1,0 +1,46 @@
+// Package secret tells the parameters whose values are not kept and not shown.
+package secret
+
+import (
+	"strings"
+	"unicode"
+)
+
+// Redacted is shown in the place of a value.
+const Redacted = "[redacted]"
+
+// Withheld is, as a parameter's type, that of a value which was not kept.
+const Withheld = "secret"
+
+// Named reports whether a parameter's name says that its value is a secret: one
+// of its words is key, token, password or secret. Words are divided by _ . - and
+// by case: api_key, apiKey and hf.token are secrets, keyboard and max_tokens not.
+func Named(name string) bool {
+	var word []rune
+	isSecret := func() bool {
+		w := strings.ToLower(string(word))
+		word = word[:0]
+		return w == "key" || w == "token" || w == "password" || w == "secret"
+	}
+	runes := []rune(name)
+	for i, r := range runes {
+		border := unicode.IsUpper(r) && i > 0 && (!unicode.IsUpper(runes[i-1]) || i+1 < len(runes) && unicode.IsLower(runes[i+1]))
+		if r == '_' || r == '.' || r == '-' || border {
+			if isSecret() {
+				return true
+			}
+		}
+		if r != '_' && r != '.' && r != '-' {
+			word = append(word, r)
+		}
+	}
+	return isSecret()
+}
+
+// Text is a value of a parameter with that name as it may be shown.
+func Text(name, value string) string {
+	if Named(name) {
+		return Redacted
+	}
+	return value
+}
