@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,6 +53,7 @@ func conformance(t *testing.T, factory Factory, s suite) {
 		}
 	})
 	t.Run("mixed", func(t *testing.T) { s.mixed(t, factory) })
+	t.Run("barrier", func(t *testing.T) { barriers(t, factory) })
 	t.Run("async", func(t *testing.T) { RunWith(t, factory, 3, s.outstanding) })
 	t.Run("async does not wait", func(t *testing.T) { RunWith(t, factory, 2, patient) })
 	t.Run("messages", func(t *testing.T) { messages(t, factory) })
@@ -181,6 +183,30 @@ func (s suite) outstanding(t *testing.T, rank int, comm collective.Comm) {
 		if err := p.tr.compare(rank, p.call, p.want); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// barriers lets each rank in turn come late: no other may go on before it has come.
+func barriers(t *testing.T, factory Factory) {
+	for _, n := range []int{2, 3, 5} {
+		came := make([]atomic.Bool, 2*n)
+		Each(t, factory(t, n), func(rank int, comm collective.Comm) error {
+			for i := range came {
+				if rank == i%n {
+					time.Sleep(10 * time.Millisecond)
+					came[i].Store(true)
+				}
+				call := collective.NewBarrier()
+				call.Async = i >= n
+				if err := Do(comm, call); err != nil {
+					return err
+				}
+				if !came[i].Load() {
+					return fmt.Errorf("of %d ranks it went on before rank %d had come (async %v)", n, i%n, call.Async)
+				}
+			}
+			return nil
+		})
 	}
 }
 

@@ -78,3 +78,26 @@ func TestUsageErrorLeavesNoRun(t *testing.T) {
 		t.Fatalf("run %d follows run %d (%v)", next.ID, first.ID, err)
 	}
 }
+
+// What a recipe marks as inexact is marked so in the history, and nothing else.
+func TestInexactMetrics(t *testing.T) {
+	dir := t.TempDir()
+	r, _, err := start(t, dir, "def main():\n    for i in range(2):\n        run.log(loss = 1.0 + i)\n        run.log(seconds = 2.0, exact = False)\n")
+	if err != nil || r.Code != 0 {
+		t.Fatal(r, err)
+	}
+	db, err := history.OpenReadOnly(filepath.Join(dir, "home"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	points, err := db.Points(r.ID)
+	if err != nil || len(points) != 4 {
+		t.Fatal(points, err)
+	}
+	for _, p := range points {
+		if p.Exact != (p.Name == "loss") {
+			t.Errorf("%s of step %d: exact %v", p.Name, p.Step, p.Exact)
+		}
+	}
+}
