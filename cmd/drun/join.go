@@ -16,6 +16,8 @@ import (
 type joinFlags struct {
 	nodes, node, port int
 	meet, host        string
+	secretFile        string
+	insecure          bool
 }
 
 // masterPort is where nodes meet unless a port is given: torchrun's.
@@ -27,6 +29,8 @@ func (j *joinFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&j.meet, "rdzv", "", "`host:port` where the nodes meet: node 0's")
 	f.StringVar(&j.host, "master-addr", "", "the `host` of --rdzv")
 	f.IntVar(&j.port, "master-port", masterPort, "the `port` of --rdzv")
+	f.StringVar(&j.secretFile, "rdzv-secret-file", "", "`file` with the secret that all processes of a run know; default DRUN_RDZV_SECRET, or drun/secret in the configuration folder, which is made")
+	f.BoolVar(&j.insecure, "insecure", false, "several processes need no secret: only for closed networks")
 }
 
 // normalizeJoin knows torchrun's spellings.
@@ -63,7 +67,8 @@ func (j *joinFlags) joining(cmd *cobra.Command) (*launch.Joining, error) {
 		return nil, usage("leave out -n, or unset RANK and WORLD_SIZE; for several nodes: --nnodes, --node-rank and --rdzv",
 			"-n says how many ranks to start, but RANK says that this process is rank %d of %d", place.Rank, place.WorldSize)
 	}
-	return &launch.Joining{Address: address, Secret: secret(), Index: place.Rank, Count: place.WorldSize, Place: &place}, nil
+	secret, err := j.secret(place.WorldSize)
+	return &launch.Joining{Address: address, Secret: secret, Index: place.Rank, Count: place.WorldSize, Place: &place}, err
 }
 
 func (j *joinFlags) byHand(f *pflag.FlagSet) (*launch.Joining, error) {
@@ -98,7 +103,28 @@ func (j *joinFlags) byHand(f *pflag.FlagSet) (*launch.Joining, error) {
 	if host == "" {
 		return nil, usage("for example --rdzv 10.0.0.1:29500", "--rdzv %s: the host is missing", address)
 	}
-	return &launch.Joining{Address: net.JoinHostPort(host, port), Secret: secret(), Index: j.node, Count: j.nodes}, nil
+	secret, err := j.secret(j.nodes)
+	return &launch.Joining{Address: net.JoinHostPort(host, port), Secret: secret, Index: j.node, Count: j.nodes}, err
 }
 
-func secret() string { return os.Getenv("DRUN_RDZV_SECRET") }
+// secret is what the processes of the run know, and nobody else.
+func (j *joinFlags) secret(processes int) (text string, err error) {
+	switch {
+	case j.insecure && j.secretFile != "":
+		return "", usage("give one of them", "--insecure and --rdzv-secret-file contradict each other")
+	case j.insecure:
+		return "", nil
+	case j.secretFile != "":
+		text, err = rendezvous.ReadSecret(j.secretFile)
+	case processes == 1:
+		return rendezvous.NewToken(), nil // nobody is to come
+	case os.Getenv("DRUN_RDZV_SECRET") != "":
+		return os.Getenv("DRUN_RDZV_SECRET"), nil
+	default:
+		text, err = rendezvous.OwnSecret()
+	}
+	if err != nil {
+		return "", usage(launch.SecretHint, "the secret that the processes of a run share: %v", err)
+	}
+	return text, nil
+}

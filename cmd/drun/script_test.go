@@ -30,6 +30,7 @@ func TestScript(t *testing.T) {
 			}
 			env.Setenv("EXAMPLES", root+"/../../examples")
 			env.Setenv("NO_COLOR", "1")
+			env.Setenv("XDG_CONFIG_HOME", env.WorkDir+"/config")
 			return nil
 		},
 		Condition: func(name string) (bool, error) {

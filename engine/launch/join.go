@@ -24,7 +24,7 @@ import (
 // others find it.
 type Joining struct {
 	Address string // host:port of the first
-	Secret  string // that all must know; "" will do where nobody else reaches the port
+	Secret  string // that all must know; "" will do only where nobody else reaches the port
 	Index   int    // of this process
 	Count   int    // of processes
 	// Place is that of the only rank, where it was started by itself; nil: a

@@ -59,6 +59,9 @@ func (m *member) meet() (<-chan *nodes.ToMember, error) {
 	return inbox, nil
 }
 
+// SecretHint says how the processes of a run come to know one secret.
+const SecretHint = "give all processes the same one: DRUN_RDZV_SECRET, --rdzv-secret-file FILE, or the same drun/secret in the user's configuration folder (~/.config); on a closed network --insecure does without"
+
 func (m *member) unmet(err error) error {
 	first := "node 0"
 	if m.o.Join.Place != nil {
@@ -66,6 +69,9 @@ func (m *member) unmet(err error) error {
 	}
 	if refused := (*rendezvous.RefusedError)(nil); errors.As(err, &refused) {
 		return &engine.Error{Code: engine.ExitUsage, Msg: refused.Error(), Hint: "is it " + first + " of the same run that listens there?"}
+	}
+	if errors.As(err, new(*rendezvous.SecretError)) {
+		return &engine.Error{Code: engine.ExitUsage, Msg: err.Error(), Hint: SecretHint}
 	}
 	return &engine.Error{Code: engine.ExitTimeout, Msg: fmt.Sprintf("%s was not found at %s within %v: %v", first, m.o.Join.Address, m.o.Timeout, err),
 		Hint: "it must have been started, and its port must be reachable from here"}

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"syscall"
 	"time"
 )
 
 // Agents lets the agents of a run's other nodes in, at the store's own port:
-// take gets the connection of each that shows the secret, in a goroutine of its
+// take gets the connection of each that proves the secret, in a goroutine of its
 // own, and the connection is closed when take returns.
 func (s *Server) Agents(secret string, take func(net.Conn)) {
 	s.mu.Lock()
@@ -27,15 +28,25 @@ func (s *Server) forAgents() (take func(net.Conn), secret string) {
 // A RefusedError is what the other side said instead of letting this one in.
 type RefusedError struct{ Address, Reason string }
 
+// A SecretError says that the two sides do not know the same secret.
+type SecretError struct{ Address string }
+
+func (e *SecretError) Error() string {
+	return "the secret of the run at " + e.Address + " is another one than here"
+}
+
 func (e *RefusedError) Error() string { return fmt.Sprintf("%s refused: %s", e.Address, e.Reason) }
 
 // DialAgent connects an agent with that of the first node, at the address of its
 // store. It tries until ctx ends, since the first node may start later.
 func DialAgent(ctx context.Context, address, secret string) (net.Conn, error) {
-	const retry = 50 * time.Millisecond
-	for {
+	const retry, most = 50 * time.Millisecond, 10
+	for refused := 0; ; {
 		conn, err := dialAgent(ctx, address, secret)
-		if err == nil || errors.As(err, new(*RefusedError)) {
+		if errors.As(err, new(*RefusedError)) {
+			refused++ // one that is flooded with connections may take the next
+		}
+		if err == nil || refused == most || errors.As(err, new(*SecretError)) {
 			return conn, err
 		}
 		select {
@@ -58,19 +69,16 @@ func dialAgent(ctx context.Context, address, secret string) (net.Conn, error) {
 		return nil, errors.New("nobody listens there")
 	}
 	k := newConn(socket)
-	var r reply
-	err = k.during(ctx, func() error {
-		if err := k.send(&hello{Version: version, Token: secret, Agent: true}); err != nil {
-			return err
-		}
-		return k.receive(&r, maxMessage, time.Now().Add(helloTimeout))
-	})
+	err = k.during(ctx, func() error { return k.introduce(secret, true) })
+	var said *saidError
 	switch {
-	case err == nil && r.Error != "":
-		err = &RefusedError{address, r.Error}
+	case errors.Is(err, errSecret):
+		err = &SecretError{address}
+	case errors.As(err, &said):
+		err = &RefusedError{address, said.text}
 	case err == nil:
 		err = socket.SetDeadline(time.Time{})
-	case errors.Is(err, io.EOF):
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		err = &RefusedError{address, "what listens there does not wait for other processes of a run"}
 	}
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"net"
-	"strings"
 	"testing"
 	"time"
 )
@@ -23,7 +22,7 @@ func TestAgents(t *testing.T) {
 		t.Errorf("a store without other agents lets one in: %v", err)
 	}
 	server.Agents("swordfish", func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
-	if _, err := DialAgent(ctx, server.Addr(), "guess"); err == nil || !strings.Contains(err.Error(), "DRUN_RDZV_SECRET") {
+	if _, err := DialAgent(ctx, server.Addr(), "guess"); !errors.As(err, new(*SecretError)) {
 		t.Errorf("a wrong secret: %v", err)
 	}
 	if _, err := DialAgent(ctx, server.Addr(), "token"); err == nil {

@@ -107,18 +107,9 @@ func (c *client) connect(ctx context.Context) (*conn, error) {
 		return nil, err
 	}
 	k := newConn(socket)
-	var r reply
-	err = k.during(ctx, func() error {
-		if err := k.send(&hello{Version: version, Token: c.token}); err != nil {
-			return err
-		}
-		return k.receive(&r, maxMessage, time.Now().Add(ioTimeout))
-	})
-	switch {
-	case errors.Is(err, io.EOF):
+	err = k.during(ctx, func() error { return k.introduce(c.token, false) })
+	if errors.Is(err, io.EOF) || errors.Is(err, errSecret) {
 		err = errors.New("it refused this rank: the token is of another run, or there are too many connections")
-	case err == nil && r.Error != "":
-		err = errors.New(r.Error)
 	}
 	if err != nil {
 		k.Close()

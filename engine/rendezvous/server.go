@@ -2,10 +2,10 @@ package rendezvous
 
 import (
 	"crypto/rand"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -13,18 +13,18 @@ import (
 
 const (
 	// maxConns is far more than a world has ranks; maxGuests those that have not
-	// shown the token yet.
+	// proven the secret yet: one more ends the oldest of them.
 	maxConns  = 8192
 	maxGuests = 1024
-	// helloTimeout bounds how long a connection may stay without the token.
+	// helloTimeout bounds how long a connection may stay without a proof.
 	helloTimeout = 5 * time.Second
 )
 
 // NewToken makes the secret that the ranks of a run share.
 func NewToken() string { return rand.Text() }
 
-// Server keeps a run's store and serves it to ranks over TCP. A connection that
-// does not begin with the token is dropped without a word.
+// Server keeps a run's store and serves it to ranks over TCP. A connection must
+// begin with the handshake of secret.go, and changes nothing before.
 type Server struct {
 	listener net.Listener
 	token    string
@@ -33,10 +33,10 @@ type Server struct {
 	running  sync.WaitGroup
 
 	mu     sync.Mutex
-	conns  map[*conn]bool // whether it has shown the token
+	conns  map[*conn]struct{}
+	guests []*conn        // of them, those that have proven nothing yet, the oldest first
 	agents func(net.Conn) // nil: there are none
-	secret string         // that agents show instead of the token
-	guests int            // of conns, those that have not
+	secret string         // that agents prove instead of the token
 	closed bool
 }
 
@@ -51,7 +51,7 @@ func Listen(address, token string) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("key-value store: %w", err)
 	}
-	s := &Server{listener: listener, token: token, table: newTable(), done: make(chan struct{}), conns: map[*conn]bool{}}
+	s := &Server{listener: listener, token: token, table: newTable(), done: make(chan struct{}), conns: map[*conn]struct{}{}}
 	s.running.Go(s.accept)
 	return s, nil
 }
@@ -104,29 +104,30 @@ func (s *Server) accept() {
 func (s *Server) welcome(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.conns) >= maxConns || s.guests >= maxGuests {
+	if s.closed || len(s.conns)-len(s.guests) >= maxConns {
 		return false
 	}
-	s.conns[c] = false
-	s.guests++
+	if len(s.guests) >= maxGuests {
+		s.guests[0].Close() // its goroutine forgets it
+		s.guests = s.guests[1:]
+	}
+	s.conns[c] = struct{}{}
+	s.guests = append(s.guests, c)
 	return true
 }
 
-// known says that a connection has shown the token.
+// known says that a connection has proven that it knows the secret.
 func (s *Server) known(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.conns[c] = true
-	s.guests--
+	s.guests = slices.DeleteFunc(s.guests, func(g *conn) bool { return g == c })
 }
 
 func (s *Server) forget(c *conn) {
 	c.Close()
+	s.known(c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.conns[c] {
-		s.guests--
-	}
 	delete(s.conns, c)
 }
 
@@ -134,32 +135,20 @@ func (s *Server) forget(c *conn) {
 // slices of pollAtMost, so that one that is gone is noticed then.
 func (s *Server) serve(c *conn) {
 	defer s.forget(c)
-	var first hello
-	if err := c.receive(&first, maxHello, time.Now().Add(helloTimeout)); err != nil {
-		return
-	}
-	token := s.token
+	late := time.AfterFunc(helloTimeout, func() { c.Close() })
 	var agents func(net.Conn)
-	if first.Agent {
-		if agents, token = s.forAgents(); agents == nil {
-			return
+	agent, ok := c.meet(func(agent bool) (secret string, expected bool) {
+		if !agent {
+			return s.token, true
 		}
-	}
-	if subtle.ConstantTimeCompare([]byte(first.Token), []byte(token)) != 1 {
-		if agents != nil { // a person waits there
-			_ = c.send(&reply{Error: "the secret of the run in DRUN_RDZV_SECRET is another one there"})
-		}
-		return
-	}
-	if first.Version != version {
-		_ = c.send(&reply{Error: fmt.Sprintf("the store speaks version %d, this rank version %d: they come from different releases of drun", version, first.Version)})
+		agents, secret = s.forAgents()
+		return secret, agents != nil
+	})
+	if !late.Stop() || !ok {
 		return
 	}
 	s.known(c)
-	if err := c.send(&reply{}); err != nil {
-		return
-	}
-	if agents != nil {
+	if agent {
 		if c.SetDeadline(time.Time{}) == nil {
 			agents(c.Conn)
 		}

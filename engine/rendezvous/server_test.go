@@ -85,10 +85,10 @@ func encoded(t testing.TB, msg any) []byte {
 func TestOtherVersion(t *testing.T) {
 	s, _ := serve(t)
 	c := newConn(connect(t, s))
-	if err := c.send(&hello{Version: 99, Token: s.token}); err != nil {
+	if err := c.send(&handshake{Version: 99, Nonce: newNonce()}); err != nil {
 		t.Fatal(err)
 	}
-	var r reply
+	var r handshake
 	if err := c.receive(&r, maxMessage, time.Now().Add(5*time.Second)); err != nil || !strings.Contains(r.Error, "version 99") {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -102,7 +102,7 @@ func TestSilentGuests(t *testing.T) {
 	for i := range 50 {
 		c := connect(t, s)
 		if i%2 == 0 {
-			_, _ = c.Write(encoded(t, &hello{Version: version, Token: s.token})[:3])
+			_, _ = c.Write(encoded(t, &handshake{Version: version, Nonce: newNonce()})[:3])
 		}
 		guests = append(guests, c)
 	}
@@ -125,12 +125,8 @@ func TestOddRequests(t *testing.T) {
 	s, _ := serve(t)
 	greet := func() *conn {
 		c := newConn(connect(t, s))
-		var r reply
-		if err := c.send(&hello{Version: version, Token: s.token}); err != nil {
+		if err := c.introduce(s.token, false); err != nil {
 			t.Fatal(err)
-		}
-		if err := c.receive(&r, maxMessage, time.Now().Add(5*time.Second)); err != nil || r.Error != "" {
-			t.Fatal(r.Error, err)
 		}
 		return c
 	}

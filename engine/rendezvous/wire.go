@@ -45,14 +45,8 @@ const (
 // waits tells whether the answer waits until all the keys exist.
 func (o op) waits() bool { return o == opGet || o == opWait }
 
-// hello is the first message of a connection.
-type hello struct {
-	Version int    `cbor:"1,keyasint"`
-	Token   string `cbor:"2,keyasint"`
-	Agent   bool   `cbor:"3,keyasint,omitempty"` // the connection is not for the store: see Server.Agents
-}
-
-const version = 1
+// version is of the handshake, see secret.go, and what follows.
+const version = 2
 
 // request is one operation. Values belong to Keys one to one, but for
 // opCompareSet: the expected value and the one desired.
@@ -65,7 +59,7 @@ type request struct {
 	Wait   time.Duration `cbor:"6,keyasint,omitempty"` // at most, for keys to exist
 }
 
-// reply answers a hello or a request.
+// reply answers a request.
 type reply struct {
 	Values  [][]byte `cbor:"1,keyasint,omitempty"`
 	Number  int64    `cbor:"2,keyasint,omitempty"`

@@ -1,0 +1,177 @@
+package rendezvous
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Both sides of a connection prove that they know the same secret, which does not
+// go over the network: each sends random bytes, and the HMAC-SHA256 of both sides'
+// with the secret as the key, whose label says which side speaks, and to what end.
+// What follows is neither encrypted nor signed.
+
+const nonceSize = 32
+
+// labels are what proofs begin with: one proof is none for another purpose.
+const (
+	clientLabel = "drun: who connects"
+	serverLabel = "drun: who listens"
+	forStore    = " for the store"
+	forAgents   = " for an agent"
+)
+
+// handshake is a message before the other side is known.
+type handshake struct {
+	Version int    `cbor:"1,keyasint,omitempty"`
+	Agent   bool   `cbor:"3,keyasint,omitempty"` // the connection is not for the store: see Server.Agents
+	Error   string `cbor:"4,keyasint,omitempty"`
+	Nonce   []byte `cbor:"5,keyasint,omitempty"`
+	Proof   []byte `cbor:"6,keyasint,omitempty"`
+}
+
+func newNonce() []byte {
+	nonce := make([]byte, nonceSize)
+	_, _ = rand.Read(nonce) // it does not fail
+	return nonce
+}
+
+func proof(secret, label string, agent bool, client, server []byte) []byte {
+	purpose := forStore
+	if agent {
+		purpose = forAgents
+	}
+	mac := hmac.New(sha256.New, []byte(secret))
+	for _, part := range [][]byte{[]byte(label + purpose), {0}, client, server} {
+		_, _ = mac.Write(part) // a hash takes everything
+	}
+	return mac.Sum(nil)
+}
+
+// errSecret says that the other side knows another secret.
+var errSecret = errors.New("the secret there is another one")
+
+// introduce is the handshake of the side that connected.
+func (c *conn) introduce(secret string, agent bool) error {
+	end := time.Now().Add(helloTimeout)
+	first := handshake{Version: version, Agent: agent, Nonce: newNonce()}
+	if err := c.send(&first); err != nil {
+		return err
+	}
+	var theirs, last handshake
+	if err := c.receive(&theirs, maxHello, end); err != nil {
+		return err
+	}
+	if theirs.Error != "" {
+		return &saidError{theirs.Error}
+	}
+	if len(theirs.Nonce) != nonceSize {
+		return &saidError{"it speaks otherwise"}
+	}
+	if err := c.send(&handshake{Proof: proof(secret, clientLabel, agent, first.Nonce, theirs.Nonce)}); err != nil {
+		return err
+	}
+	if err := c.receive(&last, maxHello, end); err != nil {
+		return err
+	}
+	switch {
+	case last.Error == errSecret.Error():
+		return errSecret
+	case last.Error != "":
+		return &saidError{last.Error}
+	case !hmac.Equal(last.Proof, proof(secret, serverLabel, agent, first.Nonce, theirs.Nonce)):
+		return errSecret
+	}
+	return nil
+}
+
+// saidError is what the other side said instead of its proof.
+type saidError struct{ text string }
+
+func (e *saidError) Error() string { return e.text }
+
+// meet is the handshake of the side that listens. secretOf gives the secret; false:
+// nobody is expected.
+func (c *conn) meet(secretOf func(agent bool) (string, bool)) (agent, ok bool) {
+	end := time.Now().Add(helloTimeout)
+	var first, second handshake
+	if c.receive(&first, maxHello, end) != nil {
+		return false, false
+	}
+	secret, expected := secretOf(first.Agent)
+	if !expected {
+		return false, false
+	}
+	if first.Version != version {
+		_ = c.send(&handshake{Error: fmt.Sprintf("it speaks version %d, this side version %d: they come from different releases of drun", version, first.Version)})
+		return false, false
+	}
+	if len(first.Nonce) != nonceSize {
+		return false, false
+	}
+	own := newNonce()
+	if c.send(&handshake{Nonce: own}) != nil || c.receive(&second, maxHello, end) != nil {
+		return false, false
+	}
+	if !hmac.Equal(second.Proof, proof(secret, clientLabel, first.Agent, first.Nonce, own)) {
+		_ = c.send(&handshake{Error: errSecret.Error()}) // a person may wait there
+		return false, false
+	}
+	return first.Agent, c.send(&handshake{Proof: proof(secret, serverLabel, first.Agent, first.Nonce, own)}) == nil
+}
+
+// ReadSecret gives the secret in a file: its text, without white space around it.
+func ReadSecret(file string) (string, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	if text := strings.TrimSpace(string(data)); text != "" {
+		return text, nil
+	}
+	return "", fmt.Errorf("%s holds no secret: it is empty", file)
+}
+
+// SecretFile is where a user's secret is unless another file is named.
+func SecretFile() (string, error) {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "drun", "secret"), nil
+}
+
+// OwnSecret gives the secret of [SecretFile], which is made when there is none: by
+// one of those who look at the same time.
+func OwnSecret() (string, error) {
+	file, err := SecretFile()
+	if err != nil {
+		return "", err
+	}
+	if secret, err := ReadSecret(file); !errors.Is(err, fs.ErrNotExist) {
+		return secret, err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return "", err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(file), ".secret-*") // of mode 0600
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(temp.Name())
+	_, err = temp.WriteString(rand.Text() + rand.Text() + "\n")
+	if err := errors.Join(err, temp.Sync(), temp.Close()); err != nil {
+		return "", err
+	}
+	if err := os.Link(temp.Name(), file); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	return ReadSecret(file)
+}
