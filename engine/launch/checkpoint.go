@@ -52,6 +52,14 @@ func (a *agent) storeParts(step int64, parts map[int]*engine.Part) (err error) {
 			byRank[rank] = append(byRank[rank], checkpoints.Entry{Name: e.Name, Kind: kind, DType: e.DType, Shape: e.Shape, Data: e.Data})
 		}
 	}
+	// What the ranks recorded before, on their own channels ahead of their parts, is
+	// stored before: a run that goes on from here does not record it again.
+	if err := a.keeper.sync(); err != nil {
+		return err
+	}
+	if err := history.Sync(a.o.Home, a.record.UID); err != nil {
+		return err
+	}
 	info, err := a.store.Save(a.record.UID, step, parts[0].Score, byRank)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package launch_test
 
 import (
 	"bytes"
+	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
@@ -10,10 +11,29 @@ import (
 
 	"drun/engine/launch"
 	"drun/engine/recipetest"
+	"drun/engine/worker"
 	"drun/history"
 )
 
-func TestMain(m *testing.M) { recipetest.Main(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("DRUN_TEST_AGENT"); dir != "" && !worker.Invoked() {
+		os.Exit(agent(dir))
+	}
+	recipetest.Main(m)
+}
+
+// edit changes a database as an attacker could.
+func edit(t *testing.T, path, statement string) {
+	t.Helper()
+	db, err := sql.Open("sqlite3", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(statement); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // start runs a recipe in a folder and gives what it printed.
 func start(t *testing.T, dir, source string, params ...string) (*launch.Result, string, error) {

@@ -17,6 +17,7 @@ func (w *worker) Save(step int64, score *float64, part []checkpoint.Item) error 
 	for _, it := range part {
 		msg.Entries = append(msg.Entries, engine.Entry(it))
 	}
+	w.record.flush() // what was logged before is stored before
 	reply, err := w.ask("saving a checkpoint", &engine.ToAgent{Save: msg})
 	if err != nil {
 		return err

@@ -26,6 +26,7 @@ type recorder struct {
 	channel *engine.Channel
 	quiet   bool // nobody watches the progress bar
 
+	sending sync.Mutex // held from taking what is pending until it is sent: in order
 	mu      sync.Mutex
 	room    sync.Cond
 	pending engine.ToAgent
@@ -121,6 +122,8 @@ func (r *recorder) loop() {
 // flush sends what is pending and reports whether the recorder was closed. An
 // error of the channel means that the agent is gone, which ends the worker.
 func (r *recorder) flush() (closed bool) {
+	r.sending.Lock()
+	defer r.sending.Unlock()
 	r.mu.Lock()
 	msg := r.pending
 	r.pending, r.bytes = engine.ToAgent{}, 0

@@ -73,6 +73,7 @@ type worker struct {
 	replies chan engine.ToWorker
 	plugins Starter // nil: there are none
 
+	record *recorder
 	board  *board.Board
 	thread *starlark.Thread
 	counts func() map[string]int64 // of the backend; nil: it does not count
@@ -81,6 +82,7 @@ type worker struct {
 
 func (w *worker) run() int {
 	rec := newRecorder(w.ctx, w.channel, !w.job.Watched)
+	w.record = rec
 	err := w.recipe(rec)
 	rec.close()
 	if err == nil {

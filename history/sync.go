@@ -1,0 +1,32 @@
+package history
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"drun/internal/sqldb"
+)
+
+// Sync makes durable what was written of a run, also against a crash of the
+// machine: its commits alone outlive only the end of a process.
+func Sync(home, uid string) error {
+	path := filepath.Join(home, "history.db")
+	spool := filepath.Join(home, "spool", uid+spoolSuffix)
+	for _, name := range []string{path + "-wal", path, spool, home} {
+		if err := syncFile(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return sqldb.Wrap(name, err)
+		}
+	}
+	return nil
+}
+
+func syncFile(name string) error {
+	file, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return file.Sync()
+}
