@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strconv"
@@ -45,27 +47,48 @@ func normalizeJoin(name string) string {
 }
 
 // joining tells whether this process is one of several of a run: by flags, or by
-// the variables of torchrun, srun or mpirun. Flags win.
-func (j *joinFlags) joining(cmd *cobra.Command) (*launch.Joining, error) {
+// the variables of torchrun, srun or mpirun. Flags win. Variables may change nproc.
+func (j *joinFlags) joining(cmd *cobra.Command, nproc *int) (*launch.Joining, error) {
 	f := cmd.Flags()
 	byHand := false
 	for _, name := range []string{"nnodes", "node-rank", "rdzv", "master-addr", "master-port"} {
 		byHand = byHand || f.Changed(name)
 	}
-	env, found := rendezvous.Found(os.LookupEnv)
-	switch {
-	case byHand:
+	if byHand {
 		return j.byHand(f)
-	case !found:
+	}
+	n, found, err := rendezvous.PET(os.LookupEnv, masterPort)
+	switch {
+	case err != nil:
+		return nil, err
+	case found:
+		if !f.Changed("nproc") {
+			*nproc = n.Procs
+		}
+		if n.Count == 1 {
+			return nil, nil
+		}
+		secret, err := j.secret(n.Count)
+		return &launch.Joining{Address: n.Address, Secret: secret, Index: n.Index, Count: n.Count}, err
+	}
+	l := rendezvous.Found(os.LookupEnv)
+	if l == nil {
+		if index := os.Getenv("JOB_COMPLETION_INDEX"); index != "" {
+			fmt.Fprintf(cmd.ErrOrStderr(), "drun: this is pod %s of an indexed job and runs alone: for one run of all its pods set WORLD_SIZE to their number, and MASTER_ADDR and MASTER_PORT\n", index)
+		}
 		return nil, nil
 	}
-	place, address, err := rendezvous.FromEnviron(env)
+	place, address, err := rendezvous.FromEnviron(l.Env)
+	if wrong := (*rendezvous.EnvironError)(nil); errors.As(err, &wrong) {
+		wrong.Name = l.Name(wrong.Name)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if f.Changed("nproc") {
-		return nil, usage("leave out -n, or unset RANK and WORLD_SIZE; for several nodes: --nnodes, --node-rank and --rdzv",
-			"-n says how many ranks to start, but RANK says that this process is rank %d of %d", place.Rank, place.WorldSize)
+		rank, size := l.Name("RANK"), l.Name("WORLD_SIZE")
+		return nil, usage("leave out -n, since every rank is started by itself; or start one process a node, with --nnodes, --node-rank and --rdzv",
+			"-n says how many ranks to start, but %s and %s say that this process is rank %d of %d", rank, size, place.Rank, place.WorldSize)
 	}
 	secret, err := j.secret(place.WorldSize)
 	return &launch.Joining{Address: address, Secret: secret, Index: place.Rank, Count: place.WorldSize, Place: &place}, err

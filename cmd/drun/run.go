@@ -37,7 +37,7 @@ func newRun() *cobra.Command {
 				return err
 			}
 			o.Recipe, o.Nproc = args[0], n
-			if o.Join, err = join.joining(cmd); err != nil {
+			if o.Join, err = join.joining(cmd, &o.Nproc); err != nil {
 				return err
 			}
 			return runRecipe(cmd, o)

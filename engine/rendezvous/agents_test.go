@@ -85,6 +85,12 @@ func TestSchedulers(t *testing.T) {
 	spread := maps.Clone(mpi)
 	spread["OMPI_COMM_WORLD_LOCAL_SIZE"], spread["OMPI_COMM_WORLD_LOCAL_RANK"] = "1", "0"
 	batch := map[string]string{"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}
+	both := maps.Clone(slurm)
+	maps.Copy(both, mpi)
+	alone := maps.Clone(both)
+	alone["OMPI_COMM_WORLD_SIZE"], alone["OMPI_COMM_WORLD_RANK"] = "1", "0"
+	pmi := maps.Clone(slurm)
+	pmi["PMI_RANK"], pmi["PMI_SIZE"] = "3", "8"
 	for _, c := range []struct {
 		name  string
 		env   map[string]string
@@ -99,16 +105,20 @@ func TestSchedulers(t *testing.T) {
 		{"mpirun", mpi, true, 1, "127.0.0.1", ""},
 		{"mpirun on two machines", spread, true, 0, "", "MASTER_ADDR"},
 		{"MPICH", map[string]string{"PMI_RANK": "1", "PMI_SIZE": "2", "MASTER_ADDR": "a"}, true, 1, "a", ""},
+		{"mpirun within Slurm", both, true, 1, "127.0.0.1", ""},
+		{"mpirun -n 1 within Slurm", alone, false, 0, "", ""},
+		{"srun that speaks PMI", pmi, true, 3, "gpu007", ""},
+		{"a pod of an indexed job", map[string]string{"JOB_COMPLETION_INDEX": "2", "WORLD_SIZE": "3", "MASTER_ADDR": "x", "MASTER_PORT": "5"}, true, 2, "x", ""},
 		{"RANK before Slurm", map[string]string{"RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "x", "MASTER_PORT": "5",
 			"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8"}, true, 0, "x", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			env, found := Found(func(name string) (string, bool) { v, ok := c.env[name]; return v, ok })
-			if found != c.found || !found {
+			l := Found(func(name string) (string, bool) { v, ok := c.env[name]; return v, ok })
+			if found := l != nil; found != c.found || !found {
 				want(t, "found", found, nil, c.found)
 				return
 			}
-			place, address, err := FromEnviron(env)
+			place, address, err := FromEnviron(l.Env)
 			if c.fault != "" {
 				wantErr(t, err, c.fault)
 				return

@@ -9,20 +9,57 @@ import (
 // Lookup is os.LookupEnv, or what stands for it.
 type Lookup = func(string) (string, bool)
 
-// Found reports whether this process was started as one rank of a world: by
-// RANK or WORLD_SIZE, or as a task of srun, Open MPI's mpirun or one that
-// speaks PMI. The lookup it gives has torchrun's names, for [FromEnviron].
-func Found(env Lookup) (Lookup, bool) {
+// Launcher is what has started this process as one rank of a world. Env has its
+// variables by torchrun's names, for [FromEnviron].
+type Launcher struct {
+	Env   Lookup
+	names map[string]string // by torchrun's
+}
+
+// Name is the variable that a launcher really sets for one of torchrun's.
+func (l *Launcher) Name(name string) string {
+	if own := l.names[name]; own != "" {
+		return own
+	}
+	return name
+}
+
+// Found tells what has started this process as one rank of a world; nil: nothing.
+// RANK or WORLD_SIZE come first. Of schedulers inside of each other, as mpirun in an
+// allocation of Slurm, the inner one counts.
+func Found(env Lookup) *Launcher {
 	has := func(name string) bool { v, _ := env(name); return v != "" }
+	if has("WORLD_SIZE") && !has("RANK") && has("JOB_COMPLETION_INDEX") { // a pod of an indexed job
+		names := map[string]string{"RANK": "JOB_COMPLETION_INDEX"}
+		return &Launcher{renamed(env, names), names}
+	}
 	if has("RANK") || has("WORLD_SIZE") {
-		return env, true
+		return &Launcher{Env: env}
 	}
-	for _, s := range schedulers {
-		if n, _ := strconv.Atoi(first(env, s.size)); n > 1 && has(s.rank) {
-			return s.translate(env), true
+	for i := range schedulers {
+		s := &schedulers[i]
+		if !has(s.rank) || !has(s.size) {
+			continue
 		}
+		if slurm := &schedulers[len(schedulers)-1]; s.rank == "PMI_RANK" && first(env, s.rank) == first(env, slurm.rank) && first(env, s.size) == first(env, slurm.size) {
+			continue // srun speaks PMI too
+		}
+		if first(env, s.size) == "1" {
+			return nil
+		}
+		return &Launcher{s.translate(env), s.names()}
 	}
-	return env, false
+	return nil
+}
+
+// renamed looks variables up by other names too.
+func renamed(env Lookup, names map[string]string) Lookup {
+	return func(name string) (string, bool) {
+		if v, ok := env(name); ok && v != "" || names[name] == "" {
+			return v, ok
+		}
+		return env(names[name])
+	}
 }
 
 // scheduler names the variables of a program that starts tasks.
@@ -32,23 +69,30 @@ type scheduler struct {
 	master                                 func(env Lookup) string // where the first task is; "" if that is unknown
 }
 
+// schedulers are the inner ones first.
 var schedulers = []scheduler{
-	// A batch script has SLURM_PROCID too, but is no task; only srun counts the tasks of a step.
-	{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "", "SLURM_NODEID", []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, slurmMaster},
 	{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
 		"OMPI_COMM_WORLD_NODE_RANK", []string{"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"}, nil},
 	{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "", []string{"PMI_JOBID", "HYDI_CONTROL_FD", "PMI_PORT"}, nil},
+	// A batch script has SLURM_PROCID too, but is no task; only srun counts the tasks of a step.
+	{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "", "SLURM_NODEID", []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, slurmMaster},
 }
 
-// translate gives torchrun's variables; what is set under these names comes first.
-func (s *scheduler) translate(env Lookup) Lookup {
+// names are its variables by torchrun's.
+func (s *scheduler) names() map[string]string {
 	names := map[string]string{"RANK": s.rank, "WORLD_SIZE": s.size, "LOCAL_RANK": s.localRank, "LOCAL_WORLD_SIZE": s.localSize}
 	if s.localSize == "" { // then its rank among the node's cannot be checked either
 		delete(names, "LOCAL_RANK")
 		delete(names, "LOCAL_WORLD_SIZE")
 	}
+	return names
+}
+
+// translate gives torchrun's variables; what is set under these names comes first.
+func (s *scheduler) translate(env Lookup) Lookup {
+	own := renamed(env, s.names())
 	return func(name string) (string, bool) {
-		if v, ok := env(name); ok && v != "" {
+		if v, ok := own(name); ok && v != "" {
 			return v, true
 		}
 		switch name {
@@ -61,9 +105,6 @@ func (s *scheduler) translate(env Lookup) Lookup {
 			}
 		case "MASTER_PORT":
 			return s.port(env), true
-		}
-		if other := names[name]; other != "" {
-			return env(other)
 		}
 		return "", false
 	}

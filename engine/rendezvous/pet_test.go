@@ -1,0 +1,48 @@
+package rendezvous
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestPET(t *testing.T) {
+	job := "PET_NNODES=2 PET_NODE_RANK=1 PET_NPROC_PER_NODE=4 PET_MASTER_ADDR=master-0 PET_MASTER_PORT=23456"
+	for _, c := range []struct {
+		env   string
+		found bool
+		want  Nodes
+		fault string
+	}{
+		{"", false, Nodes{}, ""},
+		{job, true, Nodes{2, 1, 4, "master-0:23456"}, ""},
+		{job + " RANK=1 WORLD_SIZE=8", true, Nodes{2, 1, 4, "master-0:23456"}, ""},
+		{job + " RANK=1 WORLD_SIZE=2", true, Nodes{2, 1, 4, "master-0:23456"}, ""}, // PyTorchJob counts pods
+		{job + " LOCAL_RANK=0 RANK=1 WORLD_SIZE=8", false, Nodes{}, ""},            // torchrun has started it
+		{job + " WORLD_SIZE=6", true, Nodes{}, "PET_NNODES is \"2\" and PET_NPROC_PER_NODE \"4\", which contradicts WORLD_SIZE \"6\""},
+		{"PET_NPROC_PER_NODE=3", true, Nodes{1, 0, 3, ""}, ""},
+		{"PET_NNODES=2 PET_NODE_RANK=0 PET_RDZV_ENDPOINT=a:7", true, Nodes{2, 0, 1, "a:7"}, ""},
+		{"PET_NNODES=2:2 PET_NODE_RANK=0 MASTER_ADDR=a", true, Nodes{2, 0, 1, "a:29500"}, ""},
+		{"PET_NNODES=1:4", true, Nodes{}, "PET_NNODES is \"1:4\""},
+		{"PET_NNODES=2 PET_MASTER_ADDR=a", true, Nodes{}, "PET_NODE_RANK is not set"},
+		{"PET_NNODES=2 PET_NODE_RANK=2 PET_MASTER_ADDR=a", true, Nodes{}, "PET_NODE_RANK is \"2\": want a whole number from 0 to 1"},
+		{"PET_NNODES=2 PET_NODE_RANK=0", true, Nodes{}, "PET_MASTER_ADDR is not set"},
+		{"PET_NPROC_PER_NODE=gpu", true, Nodes{}, "PET_NPROC_PER_NODE is \"gpu\""},
+	} {
+		env := map[string]string{}
+		for _, v := range strings.Fields(c.env) {
+			name, value, _ := strings.Cut(v, "=")
+			env[name] = value
+		}
+		got, found, err := PET(func(name string) (string, bool) { v, ok := env[name]; return v, ok }, 29500)
+		switch {
+		case found != c.found:
+			t.Errorf("%s: found %v", c.env, found)
+		case c.fault != "":
+			if err == nil || !strings.Contains(err.Error(), c.fault) {
+				t.Errorf("%s: %v, want %s", c.env, err, c.fault)
+			}
+		case err != nil || found && got != c.want:
+			t.Errorf("%s: %+v %v", c.env, got, err)
+		}
+	}
+}
