@@ -44,7 +44,42 @@ func helpTopics() []*cobra.Command {
 		Short: "Environment variables that drun reads",
 		Long: `Environment:
 
-  DRUN_HOME  folder of the history and checkpoints, default .drun; --home wins
-  NO_COLOR   when set, no colours and no progress bars`,
+  DRUN_HOME            folder of the history and checkpoints, default .drun; --home wins
+  DRUN_BACKEND         backend of collectives; --backend wins
+  TORCH_DISTRIBUTED_BACKEND  the same, after DRUN_BACKEND
+  DRUN_PLUGIN_PATH     folders of plugins, with colons between them; --plugin-dir comes first
+  PATH                 where plugins are looked for last
+  DRUN_KERNEL          forces a path of the kernels: portable, avx2, avx512 or neon
+  NO_COLOR             when set, no colours and no progress bars
+  TERM, XDG_CONFIG_HOME, HOME  as everywhere
+  GOGC                 of Go's collector, in workers
+
+Several processes (docs/nodes.md); flags win:
+
+  DRUN_RDZV_SECRET     the secret that the processes of a run prove to each other
+  RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT  this process is one rank, as torchrun starts it;
+  LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE  where they are set
+  PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE, PET_MASTER_ADDR, PET_MASTER_PORT,
+  PET_RDZV_ENDPOINT    this process is one node, as PyTorchJob tells torchrun
+  JOB_COMPLETION_INDEX  of Kubernetes' indexed jobs: the rank, with WORLD_SIZE
+  OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK,
+  OMPI_COMM_WORLD_LOCAL_SIZE, OMPI_COMM_WORLD_NODE_RANK, OMPI_MCA_ess_base_jobid,
+  OMPI_MCA_orte_hnp_uri, PMIX_NAMESPACE  of Open MPI's mpirun
+  PMI_RANK, PMI_SIZE, PMI_JOBID, PMI_PORT, HYDI_CONTROL_FD, MPI_LOCALRANKID,
+  MPI_LOCALNRANKS      of MPICH's mpiexec and others that speak PMI
+  SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_NODEID, SLURM_JOB_ID,
+  SLURM_STEP_ID, SLURM_STEP_NODELIST, SLURM_JOB_NODELIST  of Slurm's srun
+
+Backends:
+
+  DRUN_GLOO_INTERFACE  network interface of gloo; GLOO_SOCKET_IFNAME after it
+  DRUN_NCCL_LIB, DRUN_CUDA_LIB  the libraries of nccl; else they are looked for, also in
+  CONDA_PREFIX, VIRTUAL_ENV  and CUDA_VISIBLE_DEVICES counts
+  DRUN_NCCL_DEVICES    numbers of the GPUs that nccl uses, as in 0,1
+  DRUN_NCCL_SHARE_GPU  1: ranks may share a GPU
+  DRUN_NCCL_ZERO_COPY  1: GPUs work on drun's memory, without a copy
+
+Set by drun, for workers and plugins: the first two lines of several processes, and
+  DRUN_RUN_ID, DRUN_RESTART_COUNT, DRUN_NODE_ADDRESS, DRUN_DETERMINISTIC, DRUN_BACKEND_PLUGIN`,
 	}}
 }
