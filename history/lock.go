@@ -43,6 +43,16 @@ func (db *DB) lockRun(id int64) (*os.File, error) {
 	return file, nil
 }
 
+// dropLock releases a lock, and removes its file if it is still that.
+func dropLock(lock *os.File) {
+	if there, err := os.Stat(lock.Name()); err == nil {
+		if own, err := lock.Stat(); err == nil && os.SameFile(own, there) {
+			os.Remove(lock.Name())
+		}
+	}
+	lock.Close()
+}
+
 // reserve is how much of the disk a run keeps for the record of its end.
 const reserve = 64 << 10
 

@@ -72,12 +72,12 @@ func (r *Run) copyTo(fresh *DB) error {
 	_, _ = r.db.sql.Exec("DETACH fresh") // it is closed next
 	if err != nil {
 		if lock != r.lock {
-			lock.Close()
+			dropLock(lock)
 		}
 		return err
 	}
 	if lock != r.lock {
-		r.lock.Close()
+		dropLock(r.lock)
 	}
 	r.ID, r.lock = id, lock
 	return nil

@@ -197,8 +197,7 @@ func (r *Run) Discard() error {
 
 func (r *Run) unlock() {
 	if r.lock != nil {
-		os.Remove(r.lock.Name())
-		r.lock.Close()
+		dropLock(r.lock)
 		r.lock = nil
 	}
 }

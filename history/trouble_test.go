@@ -245,14 +245,20 @@ func TestFullDatabase(t *testing.T) {
 	ok(t, r.Finish(Failed, 7, "disk full")) // the handle still works
 }
 
+// smallDisk is a home on a disk of that size.
+func smallDisk(t *testing.T, size string) string {
+	t.Helper()
+	disk := t.TempDir()
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size="+size); err != nil {
+		t.Skipf("no right to mount a small disk (TestFullDatabase covers the message): %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(disk, unix.MNT_DETACH) })
+	return filepath.Join(disk, "home")
+}
+
 func TestFullDisk(t *testing.T) {
 	for _, size := range []string{"400k", "4k"} {
-		disk := t.TempDir()
-		if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size="+size); err != nil {
-			t.Skipf("no right to mount a small disk (TestFullDatabase covers the message): %v", err)
-		}
-		t.Cleanup(func() { unix.Unmount(disk, unix.MNT_DETACH) })
-		home := filepath.Join(disk, "home")
+		home := smallDisk(t, size)
 		db, err := Open(home)
 		if size == "4k" {
 			storage(t, err, "disk is full")

@@ -1,0 +1,229 @@
+package history
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+)
+
+// everything is a batch that has something of each kind.
+func everything() *Batch {
+	huge, _ := new(big.Int).SetString("123456789012345678901234567890", 10)
+	score, took := Float(0.25), 1.5
+	when := time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC)
+	return &Batch{
+		Params:      []Param{{"lr", 0.1}, {"n", int64(7)}, {"huge", huge}, {"none", nil}, {"on", true}, {"text", "a é"}, {"api_key", Secret{}}},
+		Plugins:     []Plugin{{"gloo", "1", "/x", "abc"}},
+		Tags:        []string{"b", "a"},
+		Notes:       []Note{{when, "note"}},
+		Snapshots:   []Snapshot{{when, "failed", []RankState{{Rank: 1, State: "waiting", Recent: []PastCall{{Call: "c", Seconds: &took}}}}}},
+		Points:      []Point{{"x", 1, 2, math.Float64frombits(0x7ff8000000000123), false, when}, {"x", 2, 2, math.Copysign(0, -1), true, when}, {"x", 3, 0, math.Inf(-1), true, when}},
+		Lines:       []LogLine{{0, 1, "stderr", when, "bytes \xff"}},
+		Checkpoints: []Checkpoint{{Step: 3, Bytes: 9, Score: &score, Time: when}},
+		End:         &End{Failed, 5, "why", 2.5},
+	}
+}
+
+// content is all that a history has of a run.
+func content(t *testing.T, db *DB, id int64) string {
+	t.Helper()
+	d, err := db.Get(id)
+	ok(t, err)
+	points, err := db.Points(id)
+	ok(t, err)
+	text := fmt.Sprintf("%s %s %v %q %d %v %v %v %v %v %v %v", d.Name, d.Status, *d.ExitCode, d.Error, len(d.Sources), d.Params, d.Plugins, d.Tags, d.Notes, d.Metrics, d.Attempts[0].Status, *d.Seconds)
+	for _, s := range d.Snapshots {
+		for _, k := range s.Ranks {
+			for _, c := range k.Recent {
+				text += fmt.Sprint(s.Time, s.Reason, k.Rank, k.State, c.Call, *c.Seconds)
+			}
+		}
+	}
+	for _, c := range d.Checkpoints {
+		text += fmt.Sprint(c.Step, c.Bytes, *c.Score, c.Time)
+	}
+	for _, p := range points {
+		text += fmt.Sprintf(" %s %d %d %x %v %v", p.Name, p.Step, p.Rank, math.Float64bits(p.Value), p.Exact, p.Time)
+	}
+	_, err = db.Logs(id, LogFilter{}, func(l LogLine) error {
+		text += fmt.Sprintf(" %d %s %v %q", l.Rank, l.Stream, l.Time, l.Text)
+		return nil
+	})
+	ok(t, err)
+	return text
+}
+
+func TestSpooledBatchesKeepEverything(t *testing.T) {
+	b := everything()
+	b.Number = 3
+	data, err := encodeBatch(b)
+	ok(t, err)
+	got, err := decodeBatch(data[frameSize:])
+	ok(t, err)
+	for i := range b.Points { // NaN is not equal to itself
+		if math.Float64bits(b.Points[i].Value) != math.Float64bits(got.Points[i].Value) {
+			t.Errorf("%v came back as %v", b.Points[i], got.Points[i])
+		}
+		b.Points[i].Value, got.Points[i].Value = 0, 0
+	}
+	if !reflect.DeepEqual(b, got) {
+		t.Errorf("got %+v\nwant %+v", got, b)
+	}
+}
+
+// What is written from the spool is what would have been written, once, however
+// often and by whomever it is tried.
+func TestSpool(t *testing.T) {
+	for _, by := range []string{"the run", "the next process", "twice"} {
+		t.Run(by, func(t *testing.T) {
+			want, got := t.TempDir(), t.TempDir()
+			make := func(home string) *Run {
+				r := begin(t, open(t, home), RunInfo{Name: "x"})
+				ok(t, r.BeginAttempt(0))
+				ok(t, r.Metrics([]Point{{Name: "x", Exact: true, Time: time.Unix(1, 0)}}))
+				return r
+			}
+			direct, r := make(want), make(got)
+			first := &Batch{Points: []Point{{Name: "x", Step: 9, Value: 9, Time: time.Unix(2, 0)}}}
+			second := everything()
+			ok(t, direct.Write(&Batch{Points: first.Points}))
+			ok(t, direct.Write(everything()))
+
+			ok(t, r.Spool(first))
+			ok(t, r.Spool(second))
+			path := r.Spooled()
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("%v, %v", info, err)
+			}
+			if by == "twice" { // a write under way came through though it was spooled
+				ok(t, r.Write(first))
+			}
+			if by == "the next process" {
+				data, err := os.ReadFile(path)
+				ok(t, err)
+				file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+				ok(t, err)
+				_, err = file.Write(data[:20]) // torn
+				ok(t, err)
+				file.Close()
+				open(t, got)
+				if d, err := reader(t, got).Get(r.ID); err != nil || d.Status != Running || d.Metrics["x"].Count != 1 {
+					t.Errorf("the spool of a run whose agent lives was written: %+v, %v", d, err)
+				}
+				r.Leave()
+				reader(t, got)
+			} else {
+				for more := true; more; {
+					var err error
+					more, err = r.Unspool()
+					ok(t, err)
+				}
+			}
+			if a, b := content(t, reader(t, want), 1), content(t, reader(t, got), 1); a != b {
+				t.Errorf("got %s\nwant %s", b, a)
+			}
+			if left, _ := filepath.Glob(filepath.Join(got, "spool", "*")); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+// A history that is deleted or replaced while a run is on has the whole run in
+// the end, and the other files of the folder still work.
+func TestMovedHistory(t *testing.T) {
+	for _, how := range []string{"deleted", "deleted with its WAL", "the folder", "replaced", "restored"} {
+		t.Run(how, func(t *testing.T) {
+			home := filepath.Join(t.TempDir(), "home")
+			db := open(t, home)
+			parent := begin(t, db, RunInfo{Name: "parent"})
+			ok(t, parent.Finish(Done, 0, ""))
+			r := begin(t, db, RunInfo{Name: "x", Parent: &Parent{ID: parent.ID, Step: 3}})
+			ok(t, r.BeginAttempt(0))
+			ok(t, r.AddSources([]Source{{"a.star", "recipe", []byte("a")}}))
+			said := ""
+			r.OnMove(func(what string) { said += what })
+			ok(t, r.Metrics([]Point{{Name: "x", Step: 0, Value: 1, Time: time.Unix(1, 0)}}))
+			path, id := filepath.Join(home, "history.db"), int64(2)
+			switch how {
+			case "deleted":
+				ok(t, os.Remove(path))
+			case "deleted with its WAL":
+				for _, suffix := range []string{"", "-wal", "-shm"} {
+					ok(t, os.Remove(path+suffix))
+				}
+			case "the folder":
+				ok(t, os.RemoveAll(home))
+			case "replaced":
+				other := filepath.Join(t.TempDir(), "other")
+				made := open(t, other)
+				for _, name := range []string{"a", "x", "x-2"} { // its id and name are taken
+					ok(t, begin(t, made, RunInfo{Name: name}).Finish(Done, 0, ""))
+				}
+				ok(t, made.Close())
+				ok(t, os.Rename(filepath.Join(other, "history.db"), path))
+				ok(t, os.Remove(path+"-wal"))
+				ok(t, os.Remove(path+"-shm"))
+				id = 4
+			case "restored":
+				copied := copyHome(t, home) // with a part of the run
+				ok(t, os.RemoveAll(home))
+				ok(t, os.Rename(copied, home))
+			}
+			ok(t, r.Metrics([]Point{{Name: "x", Step: 1, Value: 2, Time: time.Unix(2, 0)}}))
+			if said == "" {
+				t.Error("it said nothing")
+			}
+			said = ""
+			ok(t, r.Write(everything()))
+			if said != "" {
+				t.Errorf("it said again: %s", said)
+			}
+			if r.ID != id {
+				t.Errorf("the run is %d", r.ID)
+			}
+			now := reader(t, home)
+			d, err := now.Get(r.ID)
+			ok(t, err)
+			points, err := now.Points(r.ID)
+			ok(t, err)
+			if len(points) != 5 || points[0].Step != 0 || points[1].Step != 1 || d.Metrics["x"].Count != 5 || d.Metrics["x"].First != 1 ||
+				d.Status != Failed || len(d.Sources) != 1 || len(d.Snapshots) != 1 || len(d.Attempts) != 1 || len(d.Notes) != 1 || len(d.Params) != 7 {
+				t.Errorf("the run is %+v, its points %+v", d, points)
+			}
+			if (d.Parent != nil) != (how == "restored") {
+				t.Errorf("its parent is %v", d.Parent)
+			}
+			if locks, _ := os.ReadDir(filepath.Join(home, "locks")); len(locks) != 0 {
+				t.Errorf("locks are left: %v", locks)
+			}
+			next := begin(t, open(t, home), RunInfo{})
+			if next.ID != id+1 {
+				t.Errorf("the next run is %d", next.ID)
+			}
+			ok(t, next.Finish(Done, 0, ""))
+			if table, err := now.Query(t.Context(), "PRAGMA integrity_check"); err != nil || table.Rows[0][0] != "ok" {
+				t.Errorf("%v, %v", table, err)
+			}
+		})
+	}
+}
+
+// The disk is full, and the run's end is recorded all the same.
+func TestFullDiskHasRoomForTheEnd(t *testing.T) {
+	home := smallDisk(t, "1m")
+	db := open(t, home)
+	r := begin(t, db, RunInfo{})
+	ok(t, r.BeginAttempt(0))
+	_, err := fill(t, r)
+	storage(t, err, "disk is full")
+	ok(t, r.Finish(Failed, 7, "the disk is full"))
+	if d, err := reader(t, home).Get(r.ID); err != nil || d.Status != Failed || *d.ExitCode != 7 || d.Attempts[0].Status != Failed {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
