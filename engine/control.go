@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"drun/engine/rendezvous"
@@ -17,6 +18,10 @@ import (
 
 // WorkerArg is the first argument of a worker's command line.
 const WorkerArg = "worker"
+
+// WorkerIgnores are signals that many send to all processes of a run at once: the
+// agent decides what they mean, and a worker ends when the control channel does.
+var WorkerIgnores = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2}
 
 // The descriptors a worker inherits after its standard ones.
 const (

@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"syscall"
 	"time"
 
 	"drun/checkpoints"
@@ -305,6 +306,9 @@ func (a *agent) exited(rank int, exit *nodes.Exit) {
 	}
 	row := a.board.Row(rank)
 	a.board.SetRankState(rank, collective.Gone)
+	if sig := syscall.Signal(exit.Signal); ends(sig) && a.ended.IsZero() {
+		a.interrupt(sig) // it was sent to all of the run's processes: ranks ignore it once they run
+	}
 	a.fresh(func() {
 		if !a.ended.IsZero() {
 			return

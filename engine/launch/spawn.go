@@ -194,7 +194,7 @@ func how(state *os.ProcessState) *nodes.Exit {
 	status, ok := state.Sys().(syscall.WaitStatus)
 	switch {
 	case ok && status.Signaled():
-		return &nodes.Exit{Text: fmt.Sprintf("killed by signal %d (%s)", status.Signal(), unix.SignalName(status.Signal())), Killed: true}
+		return &nodes.Exit{Text: fmt.Sprintf("killed by signal %d (%s)", status.Signal(), unix.SignalName(status.Signal())), Killed: true, Signal: int(status.Signal())}
 	case state.ExitCode() == 0:
 		return &nodes.Exit{Text: "exited", Clean: true}
 	}

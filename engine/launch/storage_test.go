@@ -259,3 +259,58 @@ func TestLockedHistory(t *testing.T) {
 		}
 	})
 }
+
+// remover deletes a history when the first line comes by.
+type remover struct {
+	path string
+	once sync.Once
+}
+
+func (r *remover) Write(p []byte) (int, error) {
+	r.once.Do(func() { os.RemoveAll(r.path) })
+	return len(p), nil
+}
+
+func TestDeletedHistory(t *testing.T) {
+	for _, what := range []string{"history.db", ""} {
+		home := filepath.Join(t.TempDir(), "home")
+		r, errs, err := runLogging(t, &remover{path: filepath.Join(home, what)}, nil, home)
+		if err != nil || r.Code != 0 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if !strings.Contains(errs, "history.db was deleted while the run was on") {
+			t.Errorf("it said %q", errs)
+		}
+		complete(t, home)
+	}
+}
+
+// On a full disk a run ends with code 7, and its end is in the history.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	disk, file := filepath.Join(dir, "disk"), filepath.Join(dir, "recipe.star")
+	if err := os.Mkdir(disk, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=2m"); err != nil {
+		t.Skipf("no right to mount a small disk: %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(disk, unix.MNT_DETACH) })
+	if err := os.WriteFile(file, []byte("def main():\n    while True: print('x' * 1000)\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(disk, "home")
+	r, err := launch.Run(launch.Options{Recipe: file, Nproc: 2, Home: home, Timeout: time.Minute, Threads: 1, Stdout: io.Discard, Stderr: io.Discard})
+	if err != nil || r.Code != engine.ExitStorage || !strings.Contains(r.Failure.Message, "disk is full") {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	db, err := history.OpenReadOnly(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	table, err := db.Query(t.Context(), "SELECT status, exit_code, error FROM runs") // as it is in the file
+	if err != nil || table.Rows[0][0] != "failed" || table.Rows[0][1] != int64(7) || !strings.Contains(table.Rows[0][2].(string), "disk is full") {
+		t.Errorf("%v, %v", table, err)
+	}
+}

@@ -159,4 +159,5 @@ type Exit struct {
 	Text   string
 	Clean  bool
 	Killed bool
+	Signal int // that killed it
 }

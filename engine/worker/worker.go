@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"sync"
-	"syscall"
 	"time"
 
 	"drun/collective"
@@ -37,9 +36,7 @@ func Invoked() bool {
 // Main runs the rank and returns the process's exit status. What went wrong has
 // been reported to the agent by then. A program that can start plugins says how.
 func Main(plugins ...Starter) int {
-	// Those who end a run may signal all of its processes: the agent decides, and the
-	// rank ends when the agent or the control channel does.
-	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Ignore(engine.WorkerIgnores...)
 	// A deep recursion is stopped by the recipe's own bound; this is room for it.
 	debug.SetMaxStack(1 << 30)
 	if os.Getenv("GOGC") == "" {
