@@ -86,14 +86,56 @@ type Call struct {
 	// Limit bounds an asynchronous call that nobody waits for; 0: no limit.
 	Limit time.Duration
 
-	Shape []int    // as the recipe sees the data; compared among ranks and shown
-	Pos   Position // where the recipe made the call
+	Shape  []int // as the recipe sees the data; compared among ranks and shown
+	Origin       // which builtin of the recipe made the call, and where
+	// As is the element type of what the recipe passed, where the call itself
+	// carries something else: its size.
+	As DType
+	// Detail gives, when ranks disagree, what Shape cannot hold; may be nil.
+	Detail func() string
+	// Digest is a hash of what Detail gives, as far as it must be equal on
+	// every rank; 0: nothing.
+	Digest uint64
 
 	// Set by the board's guard.
 	Group       uint32
 	Seq         uint64 // counts the collectives of the group, from 1
 	Fingerprint uint64 // equal on all ranks that made the same call; 0: not checked
 }
+
+// Origin is what in a recipe made a call. Ranks whose calls come from different
+// builtins disagree, though the calls themselves look alike.
+type Origin struct {
+	Builtin string // "dist.average_metrics"; "" stands for the call's own kind
+	Form    Form
+	Pos     Position
+}
+
+// In gives the origin of a call of another form.
+func (o Origin) In(f Form) Origin {
+	o.Form = f
+	return o
+}
+
+// Backward is the origin of what a builtin does later, in the backward pass.
+func (o Origin) Backward() Origin {
+	o.Builtin += " in backward"
+	return o
+}
+
+// Form is what a call's data is to the recipe.
+type Form uint8
+
+// The forms of calls.
+const (
+	Direct Form = iota // what the recipe passed: a tensor, a number
+	Plain              // the bytes of a plain value, or how many there are
+	Step               // the builtin's own affair
+)
+
+// Body is added to the tag of a message's second part: a message of unknown
+// size is sent as its size, then its bytes.
+const Body = 1 << 30
 
 // Position is a place in a recipe; the zero value is an unknown place.
 type Position struct {
@@ -137,7 +179,17 @@ func (c *Call) Hash() uint64 {
 	const prime = 0x9E3779B97F4A7C15 // 2^64 divided by the golden ratio, as in Fibonacci hashing
 	h := uint64(prime)
 	mix := func(v uint64) { h = (h ^ v) * prime; h ^= h >> 29 }
-	mix(uint64(c.Kind))
+	mix(uint64(c.Kind) | uint64(c.Form)<<8 | uint64(c.As)<<16 | uint64(len(c.Builtin))<<24)
+	name := c.Builtin
+	for ; len(name) >= 8; name = name[8:] {
+		mix(uint64(name[0]) | uint64(name[1])<<8 | uint64(name[2])<<16 | uint64(name[3])<<24 |
+			uint64(name[4])<<32 | uint64(name[5])<<40 | uint64(name[6])<<48 | uint64(name[7])<<56) // one load
+	}
+	rest := uint64(0)
+	for i := range len(name) {
+		rest = rest<<8 | uint64(name[i])
+	}
+	mix(rest)
 	if c.Kind == Barrier || c.Kind == NewGroup {
 		mix(uint64(c.Tag))
 		return h | 1
@@ -161,5 +213,6 @@ func (c *Call) Hash() uint64 {
 	for _, n := range c.Shape {
 		mix(uint64(n))
 	}
+	mix(c.Digest)
 	return h | 1
 }

@@ -76,9 +76,9 @@ type Comm interface {
 // Group names some ranks of a Comm. ID is the caller's, the same on all of its
 // ranks and never used twice in a world; 0 is the world itself.
 type Group struct {
-	ID    uint32
-	Ranks []int
-	Pos   Position // where the recipe makes it
+	ID     uint32
+	Ranks  []int
+	Origin // what in the recipe makes it
 }
 
 // Work is a call under way.

@@ -112,7 +112,7 @@ func TestSleepEnds(t *testing.T) {
 func TestMessages(t *testing.T) {
 	pos := Position{"train.star", 41, 9}
 	row := Row{Rank: 1, State: Running, Pos: pos, For: 1500 * time.Millisecond, Note: "sleeping",
-		Call: Description{Kind: AllReduce, DType: Float32, Shape: []int{20, 2}, Seq: 3, Group: 4, Pos: pos}}
+		Call: Description{Kind: AllReduce, DType: Float32, Shape: []int{20, 2}, Seq: 3, Group: 4, Origin: Origin{Pos: pos}}}
 	waiting := Row{Rank: 2, State: Waiting, Pos: pos, Call: Description{Kind: Recv, DType: Int8, Count: 2, Peer: AnySource, Tag: 7}}
 	for _, c := range []struct {
 		err  error
@@ -120,7 +120,7 @@ func TestMessages(t *testing.T) {
 	}{
 		{&MismatchError{Seq: 3, Group: 4, Reason: "the ranks disagree", Rows: []Row{row, waiting}},
 			[]string{"collective 3 of group 4: the ranks disagree\n", "(last) all_reduce(float32[20,2], sum)", "recv(int8[2], from any rank, tag 7)", "1.5s"}},
-		{&TimeoutError{Call: Description{Kind: Barrier, Pos: pos}, After: time.Minute, Arrived: []int{0, 2}, Missing: []Row{row}},
+		{&TimeoutError{Call: Description{Kind: Barrier, Origin: Origin{Pos: pos}}, After: time.Minute, Arrived: []int{0, 2}, Missing: []Row{row}},
 			[]string{"barrier at train.star:41:9 timed out after 1m0s: waiting for rank 1; arrived: ranks 0, 2", "sleeping"}},
 		{&TimeoutError{Call: Description{Kind: Send, Peer: 1}, Missing: []Row{row}}, []string{"no answer from rank 1"}},
 		{&TimeoutError{Call: Description{Kind: Barrier}, Arrived: []int{0, 1}}, []string{"every rank arrived"}},

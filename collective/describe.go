@@ -20,34 +20,51 @@ type Description struct {
 	Shape  []int
 	Group  uint32
 	Seq    uint64
-	Pos    Position
+	Origin
+	Detail string // see Call.Detail; "" while nobody asked
+}
+
+// Name is what the recipe called.
+func (d Description) Name() string {
+	if d.Builtin != "" {
+		return d.Builtin
+	}
+	return d.Kind.String()
 }
 
 func (d Description) String() string {
-	var b strings.Builder
-	b.WriteString(d.Kind.String())
-	switch d.Kind {
-	case NoKind, Barrier:
-		return b.String()
-	case NewGroup:
-		return fmt.Sprintf("new_group(number %d)", d.Tag)
-	}
-	fmt.Fprintf(&b, "(%v%s", d.DType, d.shape())
-	if d.Kind.Reduces() {
-		fmt.Fprintf(&b, ", %v", d.Reduce)
+	var args []string
+	add := func(format string, a ...any) { args = append(args, fmt.Sprintf(format, a...)) }
+	switch {
+	case d.Kind == NoKind || d.Kind == Barrier:
+		return d.Name()
+	case d.Kind == NewGroup:
+		return fmt.Sprintf("%s(number %d)", d.Name(), d.Tag)
+	case d.Form == Direct:
+		add("%v%s", d.DType, d.shape())
+		if d.Kind.Reduces() {
+			add("%v", d.Reduce)
+		}
+	case d.Form == Plain && !d.Kind.PointToPoint():
+		add("a plain value")
 	}
 	switch {
 	case d.Kind.Rooted():
-		fmt.Fprintf(&b, ", root %d", d.Root)
+		add("root %d", d.Root)
 	case d.Kind == Send:
-		fmt.Fprintf(&b, ", to %d, tag %d", d.Peer, d.Tag)
+		add("to %d, tag %d", d.Peer, d.Tag%Body)
 	case d.Kind == Recv && d.Peer == AnySource:
-		fmt.Fprintf(&b, ", from any rank, tag %d", d.Tag)
+		add("from any rank, tag %d", d.Tag%Body)
 	case d.Kind == Recv:
-		fmt.Fprintf(&b, ", from %d, tag %d", d.Peer, d.Tag)
+		add("from %d, tag %d", d.Peer, d.Tag%Body)
 	}
-	b.WriteString(")")
-	return b.String()
+	if d.Detail != "" {
+		add("%s", d.Detail)
+	}
+	if len(args) == 0 {
+		return d.Name()
+	}
+	return d.Name() + "(" + strings.Join(args, ", ") + ")"
 }
 
 func (d Description) shape() string {
@@ -57,7 +74,9 @@ func (d Description) shape() string {
 	}
 	s := make([]string, len(dims))
 	for i, n := range dims {
-		s[i] = strconv.Itoa(n)
+		if s[i] = strconv.Itoa(n); n < 0 {
+			s[i] = "*" // may differ from rank to rank
+		}
 	}
 	return "[" + strings.Join(s, ",") + "]"
 }

@@ -50,7 +50,7 @@ type TimeoutError struct {
 
 func (e *TimeoutError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s%s at %s timed out after %s", e.Call.Kind, groupSuffix(e.Call.Group), e.Call.Pos, round(e.After))
+	fmt.Fprintf(&b, "%s%s at %s timed out after %s", e.Call.Name(), groupSuffix(e.Call.Group), e.Call.Pos, round(e.After))
 	switch {
 	case e.Call.Kind.PointToPoint() && len(e.Missing) == 0:
 		b.WriteString(": no rank has sent anything")

@@ -165,16 +165,21 @@ func (x *exchanger) compare(ctx context.Context, seq, fingerprint uint64) error 
 	return nil
 }
 
-// compareCounts tells every rank how many elements each other will send it,
+// compareCounts tells every rank how many elements each other sends and receives,
 // which no fingerprint can hold: the engine would find out in the midst of it.
 func (x *exchanger) compareCounts(ctx context.Context, c *collective.Call) error {
-	coming := make([]int64, x.Size())
-	leaving := evenly(c.Counts, c.Send.Count(), x.Size())
-	if err := x.do(ctx, collective.NewAllToAll(collective.Of(leaving), collective.Of(coming), nil, nil)); err != nil {
+	n := x.Size()
+	own := slices.Concat(evenly(c.Counts, c.Send.Count(), n), evenly(c.RecvCounts, c.Recv.Count(), n))
+	all := make([]int64, n*len(own))
+	if err := x.do(ctx, collective.NewAllGather(collective.Of(own), collective.Of(all))); err != nil {
 		return err
 	}
-	if !slices.Equal(coming, evenly(c.RecvCounts, c.Recv.Count(), x.Size())) {
-		return collective.ErrFingerprint
+	for from := range n {
+		for to := range n {
+			if sent, received := all[from*2*n+to], all[to*2*n+n+from]; sent != received {
+				return collective.ErrFingerprint
+			}
+		}
 	}
 	return nil
 }

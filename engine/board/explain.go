@@ -28,6 +28,9 @@ func (e *overError) Error() string { return fmt.Sprintf("rank %d will not come",
 // a rank that it needs makes no further call.
 func (g *guard) check() error {
 	g.slept = true
+	if w := g.waiting; w.detail != nil && !g.board.told(g.board.rank, g.group, w.seq) {
+		g.tell(w) // another rank may notice a disagreement first
+	}
 	if err := g.board.Aborted(); err != nil {
 		return err
 	}
@@ -99,7 +102,8 @@ func (g *guard) explain(w *work, err error) error {
 	case g.board.Aborted() != nil:
 		return g.fail(err)
 	case errors.Is(err, collective.ErrFingerprint):
-		g.await(w.seq)
+		g.tell(w)
+		g.await(w)
 		return g.fail(g.mismatch(w, "the ranks disagree"))
 	case errors.As(err, &over):
 		if state := g.board.State(over.rank); state != collective.Returned {
@@ -153,12 +157,17 @@ func (g *guard) fail(err error) error {
 	return g.broken
 }
 
-// await gives the other ranks a moment to make their collective seq.
-func (g *guard) await(seq uint64) {
+// await gives the other ranks a moment to make their collective of that number,
+// and to tell more of it where this one did.
+func (g *guard) await(w *work) {
 	for end := time.Now().Add(tableGrace); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		missing := false
 		for i := range g.comm.Size() {
-			missing = missing || g.win.line(g.ranks[i]).arrived.Load() < seq && !g.board.State(g.ranks[i]).Over()
+			rank := g.ranks[i]
+			if g.board.State(rank).Over() {
+				continue
+			}
+			missing = missing || g.win.line(rank).arrived.Load() < w.seq || w.detail != nil && !g.board.told(rank, g.group, w.seq)
 		}
 		if !missing {
 			return

@@ -142,6 +142,8 @@ type work struct {
 	busy  bool
 	async bool
 	brief bool // it moves little
+
+	detail func() string // of the call
 }
 
 // begin writes the call in the journal and, if the rank is about to wait for
@@ -150,7 +152,7 @@ func (w *work) begin(c *collective.Call) {
 	b, l := w.g.board, w.g.line
 	n := l.calls.Load()
 	e := w.g.win.entry(b.rank, n, b.world)
-	e.write(c, b.names.index(c.Pos.File), now())
+	e.write(c, b.names.index(c.Pos.File), b.names.index(c.Builtin), now())
 	sharedmem.Publish(&l.calls, n+1)
 	if c.Seq > 0 {
 		sharedmem.Publish(&l.arrived, c.Seq)
@@ -161,6 +163,7 @@ func (w *work) begin(c *collective.Call) {
 		sharedmem.Publish32(&b.own.state, uint32(collective.Waiting))
 	}
 	w.entry, w.seq, w.kind, w.peer, w.tag = e, c.Seq, c.Kind, c.Peer, c.Tag
+	w.detail = c.Detail
 	w.busy, w.async, w.brief = true, c.Async, len(c.Send.Data)+len(c.Recv.Data) <= brief
 }
 
@@ -180,6 +183,9 @@ func (w *work) Wait(ctx context.Context) error {
 		return &collective.CallError{Kind: w.kind, Problem: "this work has been waited for already"}
 	}
 	if w.async {
+		if w.entry.seq == w.seq {
+			w.entry.waited = true
+		}
 		g.board.own.state.Store(uint32(collective.Waiting))
 	}
 	g.waiting, g.over, g.slept = w, time.Time{}, false
@@ -233,7 +239,7 @@ func (g *guard) Split(ctx context.Context, group collective.Group) (collective.C
 	if err := checkGroup(group, g.comm.Size()); err != nil {
 		return nil, err
 	}
-	c := collective.Call{Kind: collective.NewGroup, Tag: int(group.ID), Pos: group.Pos}
+	c := collective.Call{Kind: collective.NewGroup, Tag: int(group.ID), Origin: group.Origin}
 	w := &work{g: g}
 	g.number(&c)
 	w.begin(&c)

@@ -58,7 +58,7 @@ func (w *window) entry(rank int, n uint64, world int) *entry {
 }
 
 // write fills the entry of a call that begins.
-func (e *entry) write(c *collective.Call, file uint32, at int64) {
+func (e *entry) write(c *collective.Call, file, builtin uint32, at int64) {
 	e.ver.Add(1)
 	data := c.Data()
 	e.kind, e.dtype, e.reduce = uint8(c.Kind), uint8(data.DType), uint8(c.Reduce)
@@ -66,7 +66,10 @@ func (e *entry) write(c *collective.Call, file uint32, at int64) {
 	e.count = int64(data.Count())
 	e.root, e.peer, e.tag = int32(c.Root), int32(c.Peer), int32(c.Tag)
 	e.file, e.line, e.col = file, c.Pos.Line, c.Pos.Col
-	e.async = c.Async
+	e.async, e.waited, e.form, e.builtin = c.Async, false, uint8(c.Form), builtin
+	if c.As != collective.NoDType {
+		e.dtype = uint8(c.As)
+	}
 	e.dims = uint8(min(len(c.Shape), len(e.shape)))
 	for i, n := range c.Shape[:e.dims] {
 		e.shape[i] = int64(n)
@@ -90,7 +93,8 @@ func (b *Board) read(e *entry, rank int, group uint32) (d collective.Description
 		d = collective.Description{
 			Kind: collective.Kind(e.kind), DType: collective.DType(e.dtype), Reduce: collective.ReduceOp(e.reduce),
 			Root: int(e.root), Peer: int(e.peer), Tag: int(e.tag), Count: int(e.count), Group: group, Seq: e.seq,
-			Pos: collective.Position{File: b.name(rank, e.file), Line: e.line, Col: e.col},
+			Origin: collective.Origin{Builtin: b.name(rank, e.builtin), Form: collective.Form(e.form),
+				Pos: collective.Position{File: b.name(rank, e.file), Line: e.line, Col: e.col}},
 		}
 		if dims := e.dims; dims != noShape {
 			d.Shape = make([]int, min(int(dims), len(e.shape)))
@@ -150,6 +154,7 @@ func (b *Board) rowAt(w *window, rank int, group uint32, seq uint64) collective.
 			if ended == 0 && !r.State.Over() {
 				r.State = collective.Waiting
 			}
+			d.Detail = b.detail(rank, group, seq)
 			b.fill(&r, d, began)
 			return r
 		}

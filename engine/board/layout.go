@@ -11,7 +11,7 @@ import (
 //	header     one page
 //	cause      the first cause of an abort, as JSON
 //	slots      one per rank: what it is doing
-//	names      one table per rank: files and its note, to which its slot refers
+//	names      one table per rank: files, builtins and its note, to which slots and journals refer
 //	needs      one per rank: whom it waits for
 //	snapshot   what every rank did when the run was aborted, as JSON
 //	groups     one window per group number, at groupsAt + number*groupStride:
@@ -28,8 +28,10 @@ const (
 	slotSize  = sharedmem.CacheLine
 	namesAt   = slotsAt + 1024*slotSize
 	nameSize  = 128
-	maxNames  = 64
-	noteIndex = maxNames // in a table, of the rank's note
+	maxNames  = 128
+	noteIndex = maxNames - detailSize/nameSize // in a table, of the rank's note
+	// The end of a table tells more of the rank's call, see detail.
+	detailSize = 8 * nameSize
 	tableSize = nameSize * maxNames
 
 	needsAt   = namesAt + maxWorld*tableSize // see deadlock.go
@@ -45,7 +47,7 @@ const (
 	journalLen  = 32   // calls of a group that a rank's journal remembers
 )
 
-const magic = 0x64_72_75_6e_62_64_30_31 // "drunbd01"
+const magic = 0x64_72_75_6e_62_64_30_32 // "drunbd02"
 
 type header struct {
 	magic    uint64
@@ -99,6 +101,8 @@ type entry struct {
 	file                      uint32 // name + 1
 	line, col                 int32
 	shape                     [7]int64
-	async                     bool
-	_                         [7]byte
+	async, waited             bool // waited: somebody waits for it, or has
+	form                      uint8
+	_                         byte
+	builtin                   uint32 // name + 1
 }

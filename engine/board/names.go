@@ -6,24 +6,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// names is a rank's table of file names: slots and journals hold its indexes
-// plus one, since text is too dear to write at every call. Its last entry is the
-// rank's note, which is written anew each time.
+// names is a rank's table of files and builtins: slots and journals hold its
+// indexes plus one, since text is too dear to write at every call. An entry near
+// its end is the rank's note, which is written anew each time.
 type names struct {
-	table  []byte
-	known  map[string]uint32
-	last   string // the latest text looked up
-	index1 uint32
+	table []byte
+	known map[string]uint32
+	// What was looked up lately, by address: names are mostly the same strings.
+	recent [16]struct {
+		text  string
+		index uint32
+	}
 }
 
 // index gives the number of s, 0 for "". Text that no longer fits in the table
 // is filed under the last entry before the note.
 func (n *names) index(s string) uint32 {
-	if len(s) == len(n.last) && unsafe.StringData(s) == unsafe.StringData(n.last) {
-		return n.index1
-	}
 	if s == "" {
 		return 0
+	}
+	data := unsafe.StringData(s)
+	recent := &n.recent[uintptr(unsafe.Pointer(data))>>4%uintptr(len(n.recent))]
+	if len(s) == len(recent.text) && data == unsafe.StringData(recent.text) {
+		return recent.index
 	}
 	i, ok := n.known[s]
 	if !ok {
@@ -33,7 +38,7 @@ func (n *names) index(s string) uint32 {
 		i = min(uint32(len(n.known))+1, noteIndex-1)
 		text := s
 		if i == noteIndex-1 {
-			text = "(another file)"
+			text = "(another name)"
 		}
 		if len(text) >= nameSize { // the end of a path says more than its start
 			text = "…" + text[len(text)-nameSize+8:]
@@ -41,7 +46,7 @@ func (n *names) index(s string) uint32 {
 		n.write(i, text)
 		n.known[s] = i
 	}
-	n.last, n.index1 = s, i
+	recent.text, recent.index = s, i
 	return i
 }
 

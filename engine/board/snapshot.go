@@ -34,6 +34,7 @@ type Past struct {
 	Ended bool          // and the rank knows: it has waited
 	Took  time.Duration // of one that has ended
 	Async bool
+	Waits bool // of an asynchronous one: somebody waits for it, or has
 }
 
 // Snapshot looks at the board now.
@@ -61,7 +62,7 @@ func (b *Board) past(rank, n int) (calls []Past) {
 				continue
 			}
 			calls = append(calls, Past{Description: d, Began: time.Duration(t - began), Ended: ended != 0,
-				Took: time.Duration(max(0, ended-began)), Async: e.async})
+				Took: time.Duration(max(0, ended-began)), Async: e.async, Waits: e.waited})
 		}
 	}
 	slices.SortStableFunc(calls, func(x, y Past) int { return int(x.Began - y.Began) })
@@ -174,7 +175,7 @@ func (c Past) Fate() string {
 	switch {
 	case c.Ended:
 		return ""
-	case c.Async:
+	case c.Async && !c.Waits:
 		return "asynchronous, not waited for"
 	}
 	return "not ended"

@@ -53,7 +53,7 @@ func TestSnapshotOfGroups(t *testing.T) {
 	comms, boards := guarded(t, 3, false)
 	groups := make([]collective.Comm, 3)
 	disttest.Each(t, comms, func(rank int, comm collective.Comm) error {
-		group := collective.Group{ID: 5, Pos: at(1)}
+		group := collective.Group{ID: 5, Origin: collective.Origin{Pos: at(1)}}
 		if rank < 2 {
 			group.Ranks = []int{0, 1}
 		}

@@ -1,6 +1,7 @@
 package dist
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"strings"
@@ -14,22 +15,29 @@ import (
 // agree checks that all ranks call a helper with arguments that fit together:
 // key describes them. Where the keys differ, every rank gets all of them.
 // It costs one small collective when they agree.
-func (g *Group) agree(ctx *collective.Patience, key []byte, at collective.Position) (keys [][]byte, same bool, err error) {
+func (g *Group) agree(ctx *collective.Patience, key []byte, at collective.Origin) (keys [][]byte, same bool, err error) {
 	if g.comm == nil {
 		return nil, true, nil
 	}
 	h := fnv(key)
+	at = at.In(collective.Step)
 	sums, err := g.gatherInts(ctx, int64(h), at)
 	if err != nil {
 		return nil, false, err
 	}
 	for _, s := range sums {
 		if uint64(s) != h {
-			if keys, err = g.gatherBytes(ctx, key, at); err == nil {
+			place := append([]byte(at.Pos.String()), 0)
+			if keys, err = g.gatherBytes(ctx, append(place, key...), at); err == nil {
+				g.places = make([]string, len(keys))
+				for r, key := range keys {
+					place, rest, _ := bytes.Cut(key, []byte{0})
+					g.places[r], keys[r] = string(place), rest
+				}
 				// All ranks have the keys before one of them ends the run with
 				// what they say; how this ends says no more.
 				call := collective.NewBarrier()
-				call.Pos = at
+				call.Origin = at
 				_ = g.do(ctx, call)
 			}
 			return keys, false, err
@@ -38,12 +46,13 @@ func (g *Group) agree(ctx *collective.Patience, key []byte, at collective.Positi
 	return nil, true, nil
 }
 
-// disagree makes the error that every rank gets: what differs, then a line a rank.
+// disagree makes the error that every rank gets after agree has found a
+// difference: what differs, then a line a rank.
 func (g *Group) disagree(what string, lines []string) error {
 	var b strings.Builder
 	b.WriteString(what)
 	for i, line := range lines {
-		fmt.Fprintf(&b, "\n  rank %d: %s", g.ranks[i], line)
+		fmt.Fprintf(&b, "\n  rank %d at %s: %s", g.ranks[i], g.places[i], line)
 	}
 	return &DisagreementError{b.String()}
 }
@@ -51,23 +60,15 @@ func (g *Group) disagree(what string, lines []string) error {
 // AgreeOnStep checks that all ranks save the same step, before any of them does.
 func (w *World) AgreeOnStep(c *starlib.Call, step int64) error {
 	g := w.all
-	if g.comm == nil {
-		return nil
-	}
-	steps, err := g.gatherInts(w.patience, step, position(c))
-	if err != nil {
+	keys, same, err := g.agree(w.patience, fmt.Appendf(nil, "step %d", step), origin(c))
+	if err != nil || same {
 		return err
 	}
-	for _, s := range steps {
-		if s != step {
-			lines := make([]string, len(steps))
-			for r, s := range steps {
-				lines[r] = fmt.Sprintf("step %d", s)
-			}
-			return g.disagree("the ranks save different steps", lines)
-		}
+	lines := make([]string, len(keys))
+	for r, key := range keys {
+		lines[r] = string(key)
 	}
-	return nil
+	return g.disagree("the ranks save different steps", lines)
 }
 
 // Sum adds a number over the ranks of a group (None: the world), for builtins of
@@ -85,7 +86,7 @@ func (w *World) Sum(c *starlib.Call, group starlark.Value, x float64) (float64, 
 	}
 	sum := []float64{x}
 	call := collective.NewAllReduce(collective.Of(sum), collective.Sum)
-	call.Pos = position(c)
+	call.Origin = origin(c).In(collective.Step)
 	err := g.do(w.patience, call)
 	return sum[0], err
 }
@@ -100,7 +101,7 @@ func (w *World) Any(c *starlib.Call, flag bool) (bool, error) {
 		set[0] = 1
 	}
 	call := collective.NewAllReduce(collective.Of(set), collective.Max)
-	call.Pos = position(c)
+	call.Origin = origin(c).In(collective.Step)
 	err := w.all.do(w.patience, call)
 	return set[0] != 0, err
 }

@@ -7,12 +7,15 @@ import (
 
 	"drun/collective"
 	"drun/starlib"
+
+	"go.starlark.net/syntax"
 )
 
-// position is where the recipe makes the call.
-func position(c *starlib.Call) collective.Position {
-	pos := c.Position()
-	return collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col}
+// origin is the builtin that the recipe calls, and where.
+func origin(c *starlib.Call) collective.Origin { return originOf(c.Name, c.Position()) }
+
+func originOf(builtin string, pos syntax.Position) collective.Origin {
+	return collective.Origin{Builtin: builtin, Pos: collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col}}
 }
 
 // until reads argument i, a timeout, as the context of a wait.

@@ -57,7 +57,7 @@ func (w *World) barrier(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	call := collective.NewBarrier()
-	call.Pos = position(c)
+	call.Origin = origin(c)
 	return nil, g.do(ctx, call)
 }
 
@@ -123,7 +123,7 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 	call.Shape = o.shape
 	var then finisher = o
 	if graph {
-		at := position(c)
+		at := origin(c).Backward()
 		then = finish(func() (starlark.Value, error) {
 			tensor.Function("all_reduce", o.t, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
 				sum, err := g.reduced(w.patience, grad, op, at)
@@ -136,13 +136,13 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 }
 
 // reduced is the all_reduce of a tensor, as a new one.
-func (g *Group) reduced(ctx *collective.Patience, t *tensor.Tensor, op collective.ReduceOp, at collective.Position) (*tensor.Tensor, error) {
+func (g *Group) reduced(ctx *collective.Patience, t *tensor.Tensor, op collective.ReduceOp, at collective.Origin) (*tensor.Tensor, error) {
 	out, err := tensor.Clone(t)
 	if err != nil || g.comm == nil {
 		return out, err
 	}
 	call := collective.NewAllReduce(bufferOf(out), op)
-	call.Shape, call.Pos = out.Shape(), at
+	call.Shape, call.Origin = out.Shape(), at
 	return out, g.do(ctx, call)
 }
 
@@ -185,7 +185,7 @@ func (w *World) broadcast(c *starlib.Call) (starlark.Value, error) {
 	call.Shape = o.shape
 	var then finisher = o
 	if graph {
-		at := position(c)
+		at := origin(c).Backward()
 		then = finish(func() (starlark.Value, error) {
 			if in.IsLeaf() && g.own != src {
 				if err := writeRaw(in.Detach(), o.t.Bytes()); err != nil {
@@ -203,13 +203,13 @@ func (w *World) broadcast(c *starlib.Call) (starlark.Value, error) {
 }
 
 // reducedAt is the sum of a gradient on one rank, zeros on the others.
-func (g *Group) reducedAt(grad *tensor.Tensor, root int, at collective.Position) (*tensor.Tensor, error) {
+func (g *Group) reducedAt(grad *tensor.Tensor, root int, at collective.Origin) (*tensor.Tensor, error) {
 	out, err := tensor.Clone(grad)
 	if err != nil || g.comm == nil {
 		return out, err
 	}
 	call := collective.NewReduce(bufferOf(out), bufferOf(out), collective.Sum, root)
-	call.Shape, call.Pos = out.Shape(), at
+	call.Shape, call.Origin = out.Shape(), at
 	if err := g.do(g.world.patience, call); err != nil {
 		return nil, err
 	}

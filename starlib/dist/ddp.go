@@ -100,7 +100,7 @@ func (w *World) ddp(c *starlib.Call) (starlark.Value, error) {
 			d.buffers = append(d.buffers, t)
 		}
 	}
-	if err := g.agreeOnTensors(ctx, all, position(c)); err != nil {
+	if err := g.agreeOnTensors(ctx, all, origin(c)); err != nil {
 		return nil, err
 	}
 	err = g.spread(c, ctx, all, func(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) },
@@ -153,18 +153,23 @@ func (d *ddp) ready(b *bucket) error {
 	return nil
 }
 
+// origin is the backward pass that the recipe makes just now.
+func (d *ddp) origin() collective.Origin {
+	return originOf("dist.ddp in backward", starlib.Position(d.thread))
+}
+
 // start begins the averaging of a bucket's gradients.
 func (d *ddp) start(b *bucket) error {
 	grads := make([]*tensor.Tensor, len(b.params))
 	for i, p := range b.params {
 		grads[i] = p.Grad()
 	}
-	at := d.position()
+	at := d.origin()
 	for _, t := range tensor.Coalesce(grads) {
 		tensor.Pin(t)
 		call := collective.NewAllReduce(bufferOf(t), collective.Avg)
 		call.Async, call.Limit = true, d.ctx.Limit
-		call.Pos = at
+		call.Origin = at
 		work, err := d.g.comm.Start(&call)
 		if err != nil {
 			return err
@@ -192,7 +197,6 @@ func (d *ddp) finish() error {
 	if !d.seen {
 		return nil
 	}
-	at := d.position()
 	var unused []*tensor.Tensor
 	for _, b := range d.buckets[d.next:] {
 		for _, p := range b.params {
@@ -229,7 +233,7 @@ func (d *ddp) finish() error {
 			return err
 		}
 	}
-	_, err := d.g.agreeOnGrads(d.ctx, d.params, d.names, at)
+	_, err := d.g.agreeOnGrads(d.ctx, d.params, d.names, d.origin())
 	return err
 }
 
@@ -265,7 +269,7 @@ func (d *ddp) spreadBuffers() error {
 		rest += copy(all[rest:], data.Bytes())
 	}
 	call := collective.NewBroadcast(collective.Of(all), 0)
-	call.Pos = d.position()
+	call.Origin = originOf("dist.ddp in forward", starlib.Position(d.thread)).In(collective.Step)
 	if err := d.g.do(d.ctx, call); err != nil {
 		return err
 	}
@@ -281,12 +285,6 @@ func (d *ddp) spreadBuffers() error {
 		all = all[n:]
 	}
 	return nil
-}
-
-// position is where the recipe calls the module, or its backward.
-func (d *ddp) position() collective.Position {
-	pos := starlib.Position(d.thread)
-	return collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col}
 }
 
 // Attr gives set_sync, and what the module has.

@@ -77,14 +77,14 @@ func ragged(shape []int) []int {
 
 // counts gives the ranks' sizes of dimension 0 and, as far as their other
 // dimensions agree, numbers of elements.
-func (g *Group) counts(ctx *collective.Patience, shape []int, at collective.Position) (first, counts []int, err error) {
+func (g *Group) counts(ctx *collective.Patience, shape []int, dtype collective.DType, at collective.Origin) (first, counts []int, err error) {
 	own := 1
 	if len(shape) > 0 {
 		own = shape[0]
 	}
 	all := []int64{int64(own)}
 	if g.comm != nil {
-		if all, err = g.gatherInts(ctx, int64(own), at); err != nil {
+		if all, err = g.gatherSizes(ctx, int64(own), ragged(shape), dtype, at); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -116,8 +116,8 @@ func (w *World) allGather(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := position(c)
-	first, counts, err := g.counts(ctx, o.shape, at)
+	at := origin(c)
+	first, counts, err := g.counts(ctx, o.shape, o.buf.DType, at)
 	if err != nil {
 		return nil, err
 	}
@@ -130,14 +130,15 @@ func (w *World) allGather(c *starlib.Call) (starlark.Value, error) {
 		copy(flat.Bytes(), o.buf.Data)
 	} else {
 		call := collective.NewAllGather(o.buf, bufferOf(flat))
-		call.Counts, call.Shape, call.Pos = uneven(counts), ragged(o.shape), at
+		call.Counts, call.Shape, call.Origin = uneven(counts), ragged(o.shape), at
 		if err := g.do(ctx, call); err != nil {
 			return nil, err
 		}
 	}
 	if in, graph := recorded(v); graph {
+		at := at.Backward()
 		tensor.Function("all_gather", flat, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
-			own, err := g.scattered(w.patience, grad, collective.Sum, counts, in.Shape(), at)
+			own, err := g.scattered(w.patience, grad, nil, collective.Sum, counts, in.Shape(), at)
 			return []*tensor.Tensor{own}, err
 		})
 	}
@@ -168,8 +169,9 @@ func parts(flat *tensor.Tensor, first, like []int) (starlark.Value, error) {
 	return starlark.NewList(list), nil
 }
 
-// scattered reduces a flat tensor of all parts and gives this rank's.
-func (g *Group) scattered(ctx *collective.Patience, flat *tensor.Tensor, op collective.ReduceOp, counts, shape []int, at collective.Position) (*tensor.Tensor, error) {
+// scattered reduces a flat tensor of all parts and gives this rank's. The ranks'
+// lists of parts, if there are any, must be alike.
+func (g *Group) scattered(ctx *collective.Patience, flat *tensor.Tensor, list []*tensor.Tensor, op collective.ReduceOp, counts, shape []int, at collective.Origin) (*tensor.Tensor, error) {
 	all, err := tensor.Contiguous(flat)
 	if err != nil {
 		return nil, err
@@ -183,7 +185,11 @@ func (g *Group) scattered(ctx *collective.Patience, flat *tensor.Tensor, op coll
 		return out, nil
 	}
 	call := collective.NewReduceScatter(bufferOf(all), bufferOf(out), op)
-	call.Counts, call.Pos = uneven(counts), at
+	call.Counts, call.Origin = uneven(counts), at
+	if list != nil {
+		call.Digest = fnv(appendShapes(nil, list))
+		call.Detail = func() string { return describeShapes(appendShapes(nil, list)) }
+	}
 	return out, g.do(ctx, call)
 }
 
@@ -205,7 +211,7 @@ func (w *World) gather(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	first, counts, err := g.counts(ctx, o.shape, position(c))
+	first, counts, err := g.counts(ctx, o.shape, o.buf.DType, origin(c))
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +227,7 @@ func (w *World) gather(c *starlib.Call) (starlark.Value, error) {
 		copy(flat.Bytes(), o.buf.Data)
 	} else {
 		call := collective.NewGather(o.buf, bufferOf(flat), dst)
-		call.Counts, call.Shape, call.Pos = uneven(counts), ragged(o.shape), position(c)
+		call.Counts, call.Shape, call.Origin = uneven(counts), ragged(o.shape), origin(c)
 		if err := g.do(ctx, call); err != nil {
 			return nil, err
 		}
@@ -298,12 +304,13 @@ func (w *World) reduceScatter(c *starlib.Call) (starlark.Value, error) {
 	if graph && op != collective.Sum && op != collective.Avg {
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or detach the tensors", op)
 	}
-	at := position(c)
-	out, err := g.scattered(ctx, all.Detach(), op, counts, list[g.own].Shape(), at)
+	at := origin(c)
+	out, err := g.scattered(ctx, all.Detach(), list, op, counts, list[g.own].Shape(), at)
 	if err != nil {
 		return nil, err
 	}
 	if graph {
+		at := at.Backward()
 		tensor.Function("reduce_scatter", out, []*tensor.Tensor{all}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
 			joined, err := g.joined(grad, counts, at)
 			if err == nil && op == collective.Avg {
@@ -316,7 +323,7 @@ func (w *World) reduceScatter(c *starlib.Call) (starlark.Value, error) {
 }
 
 // joined gathers the ranks' gradients into a flat one.
-func (g *Group) joined(grad *tensor.Tensor, counts []int, at collective.Position) (*tensor.Tensor, error) {
+func (g *Group) joined(grad *tensor.Tensor, counts []int, at collective.Origin) (*tensor.Tensor, error) {
 	own, err := tensor.Contiguous(grad)
 	if err != nil {
 		return nil, err
@@ -330,7 +337,7 @@ func (g *Group) joined(grad *tensor.Tensor, counts []int, at collective.Position
 		return out, nil
 	}
 	call := collective.NewAllGather(bufferOf(own), bufferOf(out))
-	call.Counts, call.Pos = uneven(counts), at
+	call.Counts, call.Origin = uneven(counts), at
 	return out, g.do(g.world.patience, call)
 }
 
@@ -355,12 +362,13 @@ func (w *World) allToAll(c *starlib.Call) (starlark.Value, error) {
 	} else if !c.IsNone(2) {
 		return nil, fmt.Errorf("in_splits need out_splits: the rows received from each rank")
 	}
-	at := position(c)
+	at := origin(c)
 	out, err := g.exchanged(ctx, in, sent, received, at)
 	if err != nil {
 		return nil, err
 	}
 	if _, graph := recorded(c.Args[0]); graph {
+		at := at.Backward()
 		tensor.Function("all_to_all", out, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
 			back, err := g.exchanged(w.patience, grad, received, sent, at)
 			return []*tensor.Tensor{back}, err
@@ -403,7 +411,7 @@ func (g *Group) splits(c *starlib.Call, i int, name string, total int) ([]int, e
 }
 
 // exchanged sends rows of in and gives those received.
-func (g *Group) exchanged(ctx *collective.Patience, in *tensor.Tensor, sent, received []int, at collective.Position) (*tensor.Tensor, error) {
+func (g *Group) exchanged(ctx *collective.Patience, in *tensor.Tensor, sent, received []int, at collective.Origin) (*tensor.Tensor, error) {
 	data, err := tensor.Contiguous(in)
 	if err != nil {
 		return nil, err
@@ -433,6 +441,7 @@ func (g *Group) exchanged(ctx *collective.Patience, in *tensor.Tensor, sent, rec
 		return out, nil
 	}
 	call := collective.NewAllToAll(bufferOf(data), bufferOf(out), scale(sent), scale(received))
-	call.Shape, call.Pos = ragged(in.Shape()), at
+	call.Shape, call.Origin = ragged(in.Shape()), at
+	call.Detail = func() string { return fmt.Sprintf("in_splits %v, out_splits %v", sent, received) }
 	return out, g.do(ctx, call)
 }

@@ -24,6 +24,8 @@ type Group struct {
 	// Of the synchronous call under way.
 	call    collective.Call
 	operand operand
+
+	places []string // where the ranks were when agree found a difference
 }
 
 var _ starlark.HasAttrs = (*Group)(nil)
@@ -219,10 +221,10 @@ func (w *World) split(c *starlib.Call, timeoutArg int, parts [][]int) (starlark.
 	if w.all.comm == nil {
 		return g, nil
 	}
-	if err := w.agreeOnParts(ctx, parts, position(c)); err != nil {
+	if err := w.agreeOnParts(ctx, parts, origin(c)); err != nil {
 		return nil, err
 	}
-	g.comm, err = w.all.comm.Split(ctx, collective.Group{ID: g.id, Ranks: mine, Pos: position(c)})
+	g.comm, err = w.all.comm.Split(ctx, collective.Group{ID: g.id, Ranks: mine, Origin: origin(c)})
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +233,7 @@ func (w *World) split(c *starlib.Call, timeoutArg int, parts [][]int) (starlark.
 
 // agreeOnParts checks that all ranks of the world make the same groups: a rank
 // that takes another for a member would wait for it in vain.
-func (w *World) agreeOnParts(ctx *collective.Patience, parts [][]int, at collective.Position) error {
+func (w *World) agreeOnParts(ctx *collective.Patience, parts [][]int, at collective.Origin) error {
 	keys, same, err := w.all.agree(ctx, fmt.Append(nil, parts), at)
 	if err != nil || same {
 		return err

@@ -91,7 +91,7 @@ func (w *World) masterFirst(c *starlib.Call, g *Group) (starlark.Value, error) {
 	if g.comm == nil {
 		return starlark.Call(c.Thread, fn, nil, nil)
 	}
-	at, leader := position(c), g.own == 0
+	at, leader := origin(c), g.own == 0
 	result := starlark.Value(starlark.None)
 	if leader {
 		if result, err = starlark.Call(c.Thread, fn, nil, nil); err != nil {
@@ -100,7 +100,7 @@ func (w *World) masterFirst(c *starlib.Call, g *Group) (starlark.Value, error) {
 	}
 	// Not a barrier: one that fn itself called would be taken for this.
 	call := collective.NewBroadcast(collective.Of([]bool{true}), 0)
-	call.Pos = at
+	call.Origin = at.In(collective.Step)
 	if err := g.do(ctx, call); err != nil || leader {
 		return result, err
 	}
@@ -134,7 +134,7 @@ func (g *Group) readingsOf(c *starlib.Call, ctx *collective.Patience) (*readings
 	for _, name := range r.names {
 		r.values = append(r.values, numbers[name])
 	}
-	return r, g.agreeOnNames(ctx, r.names, position(c))
+	return r, g.agreeOnNames(ctx, r.names, origin(c))
 }
 
 // sum adds numbers over the ranks, in place.
@@ -143,7 +143,7 @@ func (g *Group) sum(c *starlib.Call, ctx *collective.Patience, numbers []float64
 		return nil
 	}
 	call := collective.NewAllReduce(collective.Of(numbers), collective.Sum)
-	call.Pos = position(c)
+	call.Origin = origin(c).In(collective.Step)
 	return g.do(ctx, call)
 }
 
@@ -230,7 +230,7 @@ func (w *World) sharedRandomSeed(c *starlib.Call) (starlark.Value, error) {
 	seed := []int64{w.drawSeed()}
 	if g.comm != nil {
 		call := collective.NewBroadcast(collective.Of(seed), 0)
-		call.Pos = position(c)
+		call.Origin = origin(c).In(collective.Step)
 		if err := g.do(ctx, call); err != nil {
 			return nil, err
 		}
@@ -257,7 +257,7 @@ func (w *World) readFile(c *starlib.Call) (starlark.Value, error) {
 	if failed != nil {
 		message = append([]byte{1}, failed.Error()...)
 	}
-	if message, err = g.broadcastBytes(ctx, message, 0, position(c)); err != nil {
+	if message, err = g.broadcastBytes(ctx, message, 0, origin(c).In(collective.Step)); err != nil {
 		return nil, err
 	}
 	if message[0] != 0 {
@@ -276,7 +276,7 @@ func (w *World) readAll(name string) ([]byte, error) {
 }
 
 // agreeOnNames checks that all ranks have the same sorted names.
-func (g *Group) agreeOnNames(ctx *collective.Patience, names []string, at collective.Position) error {
+func (g *Group) agreeOnNames(ctx *collective.Patience, names []string, at collective.Origin) error {
 	var key []byte
 	for _, name := range names {
 		key = binary.AppendUvarint(key, uint64(len(name)))

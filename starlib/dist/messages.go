@@ -11,8 +11,8 @@ import (
 )
 
 // A message is two sends of the contract, since a receiver must know the size:
-// the length, then the bytes. They go under tags of their own, twice the
-// recipe's and one more, so that receives of lengths and bytes keep their order.
+// the length, then the bytes. They go under tags of their own, so that
+// receives of lengths and bytes keep their order.
 
 func (w *World) messages() []*starlib.Def {
 	return []*starlib.Def{
@@ -73,7 +73,7 @@ func (w *World) messages() []*starlib.Def {
 	}
 }
 
-const maxTag = 1<<30 - 1
+const maxTag = collective.Body - 1
 
 // tag reads argument i.
 func tag(c *starlib.Call, i int) (int, error) {
@@ -107,8 +107,8 @@ func (w *World) send(c *starlib.Call, async bool) (starlark.Value, error) {
 	size := binary.NativeEndian.AppendUint64(nil, uint64(len(data)))
 	var works [2]collective.Work
 	for i, part := range [2][]byte{size, data} {
-		call := collective.NewSend(collective.Of(part), dst, 2*t+i)
-		call.Pos, call.Async, call.Limit = position(c), async, ctx.Limit
+		call := collective.NewSend(collective.Of(part), dst, t+i*collective.Body)
+		call.Origin, call.Async, call.Limit = origin(c).In(collective.Plain), async, ctx.Limit
 		if works[i], err = g.comm.Start(&call); err != nil {
 			return nil, err
 		}
@@ -121,7 +121,7 @@ func (w *World) send(c *starlib.Call, async bool) (starlark.Value, error) {
 	if !async {
 		return nil, nil
 	}
-	work := &Work{what: "isend", ctx: ctx, at: position(c)}
+	work := &Work{what: "isend", ctx: ctx, at: origin(c).Pos}
 	work.wait = func(ctx *collective.Patience) error {
 		for _, part := range works {
 			if err := part.Wait(ctx); err != nil {
@@ -147,7 +147,7 @@ type route struct {
 type receive struct {
 	g     *Group
 	ctx   *collective.Patience
-	at    collective.Position
+	at    collective.Origin
 	src   int // in the group; AnySource until the message has come
 	route route
 	size  [8]byte
@@ -189,8 +189,8 @@ func (w *World) receive(c *starlib.Call, any bool) (*receive, error) {
 	if g.comm == nil {
 		return nil, fmt.Errorf("there is no other rank to receive from")
 	}
-	r := &receive{g: g, ctx: ctx, at: position(c), src: src, route: route{g, src, t}}
-	r.head, err = r.start(r.size[:], 2*t)
+	r := &receive{g: g, ctx: ctx, at: origin(c).In(collective.Plain), src: src, route: route{g, src, t}}
+	r.head, err = r.start(r.size[:], t)
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +200,7 @@ func (w *World) receive(c *starlib.Call, any bool) (*receive, error) {
 
 func (r *receive) start(into []byte, tag int) (collective.Work, error) {
 	call := collective.NewRecv(collective.Of(into), r.src, tag)
-	call.Pos, call.Async = r.at, true
+	call.Origin, call.Async = r.at, true
 	return r.g.comm.Start(&call)
 }
 
@@ -234,7 +234,7 @@ func (r *receive) receiveBody() {
 		return
 	}
 	r.data = make([]byte, size)
-	r.body, r.err = r.start(r.data, 2*r.route.tag+1)
+	r.body, r.err = r.start(r.data, r.route.tag+collective.Body)
 }
 
 // wait gives the message and who sent it, a place in the group.

@@ -60,7 +60,7 @@ func (w *World) copyToGroup(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	in, at := startensor.Arg(c, 0), position(c)
+	in, at := startensor.Arg(c, 0), origin(c).Backward()
 	out, err := tensor.Clone(in.Detach())
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (w *World) reduceFromGroup(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	in := startensor.Arg(c, 0)
-	out, err := g.reduced(ctx, in.Detach(), collective.Sum, position(c))
+	out, err := g.reduced(ctx, in.Detach(), collective.Sum, origin(c))
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func (w *World) broadcastTensors(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.agreeOnTensors(ctx, all, position(c)); err != nil {
+	if err := g.agreeOnTensors(ctx, all, origin(c)); err != nil {
 		return nil, err
 	}
 	return nil, g.spread(c, ctx, all, func(b collective.Buffer) collective.Call {
@@ -47,7 +47,7 @@ func (w *World) syncBuffer(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.agreeOnTensors(ctx, all, position(c)); err != nil {
+	if err := g.agreeOnTensors(ctx, all, origin(c)); err != nil {
 		return nil, err
 	}
 	if !c.Bool(1) {
@@ -81,7 +81,7 @@ func (w *World) syncGrad(c *starlib.Call) (starlark.Value, error) {
 			}
 		}
 	}
-	grads, err := g.agreeOnGrads(ctx, params, names, position(c))
+	grads, err := g.agreeOnGrads(ctx, params, names, origin(c))
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (w *World) syncGrad(c *starlib.Call) (starlark.Value, error) {
 
 // agreeOnGrads gives the gradients that are there, which are the same on all
 // ranks, or it is an error that says which parameters are to blame.
-func (g *Group) agreeOnGrads(ctx *collective.Patience, params []*tensor.Tensor, names []string, at collective.Position) ([]*tensor.Tensor, error) {
+func (g *Group) agreeOnGrads(ctx *collective.Patience, params []*tensor.Tensor, names []string, at collective.Origin) ([]*tensor.Tensor, error) {
 	grads := make([]*tensor.Tensor, 0, len(params))
 	key := binary.AppendUvarint(nil, uint64(len(params)))
 	for _, p := range params {
@@ -142,7 +142,7 @@ func (g *Group) gradMismatch(params []*tensor.Tensor, names []string, keys [][]b
 
 // agreeOnTensors checks that all ranks pass as many tensors, of the same dtypes
 // and shapes.
-func (g *Group) agreeOnTensors(ctx *collective.Patience, all []*tensor.Tensor, at collective.Position) error {
+func (g *Group) agreeOnTensors(ctx *collective.Patience, all []*tensor.Tensor, at collective.Origin) error {
 	for _, t := range all {
 		if err := writable(t); err != nil {
 			return err
@@ -237,7 +237,7 @@ func (g *Group) spreadOne(c *starlib.Call, ctx *collective.Patience, d collectiv
 		if joined := tensor.Coalesce(all); len(joined) <= direct {
 			for _, t := range joined {
 				call := newCall(bufferOf(t))
-				call.Pos = position(c)
+				call.Origin = origin(c).In(collective.Step)
 				if err := g.do(ctx, call); err != nil {
 					return err
 				}
@@ -261,7 +261,7 @@ func (g *Group) spreadOne(c *starlib.Call, ctx *collective.Patience, d collectiv
 		at += copy(buf[at:], data.Bytes())
 	}
 	call := newCall(collective.Buffer{DType: d, Data: buf})
-	call.Pos = position(c)
+	call.Origin = origin(c).In(collective.Step)
 	if err := g.do(ctx, call); err != nil {
 		return err
 	}

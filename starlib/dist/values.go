@@ -25,7 +25,7 @@ func (g *Group) broadcastValue(c *starlib.Call, ctx *collective.Patience, v star
 			return nil, err
 		}
 	}
-	data, err := g.broadcastBytes(ctx, data, src, position(c))
+	data, err := g.broadcastBytes(ctx, data, src, origin(c).In(collective.Plain))
 	if err != nil || g.own == src {
 		return v, err
 	}
@@ -51,10 +51,10 @@ func (g *Group) decode(data []byte) (starlark.Value, error) {
 }
 
 // broadcastBytes gives src's bytes to all ranks.
-func (g *Group) broadcastBytes(ctx *collective.Patience, data []byte, src int, at collective.Position) ([]byte, error) {
+func (g *Group) broadcastBytes(ctx *collective.Patience, data []byte, src int, at collective.Origin) ([]byte, error) {
 	size := []int64{int64(len(data))}
 	call := collective.NewBroadcast(collective.Of(size), src)
-	call.Pos = at
+	call.Origin = at
 	if err := g.do(ctx, call); err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (g *Group) broadcastBytes(ctx *collective.Patience, data []byte, src int, a
 		data = make([]byte, size[0])
 	}
 	call = collective.NewBroadcast(collective.Of(data), src)
-	call.Pos = at
+	call.Origin = at
 	return data, g.do(ctx, call)
 }
 
@@ -78,7 +78,7 @@ func (g *Group) gatherValues(c *starlib.Call, ctx *collective.Patience, v starla
 	if err != nil {
 		return nil, err
 	}
-	all, err := g.gatherBytes(ctx, data, position(c))
+	all, err := g.gatherBytes(ctx, data, origin(c).In(collective.Plain))
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,8 @@ func (g *Group) gatherValuesAt(c *starlib.Call, ctx *collective.Patience, v star
 	if err != nil {
 		return nil, err
 	}
-	counts, _, err := g.counts(ctx, []int{len(data)}, position(c))
+	at := origin(c).In(collective.Plain)
+	counts, _, err := g.counts(ctx, []int{len(data)}, collective.Uint8, at)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +117,7 @@ func (g *Group) gatherValuesAt(c *starlib.Call, ctx *collective.Patience, v star
 		joined = make([]byte, sum(counts))
 	}
 	call := collective.NewGather(collective.Of(data), collective.Of(joined), dst)
-	call.Counts, call.Pos = uneven(counts), position(c)
+	call.Counts, call.Origin = uneven(counts), at
 	if err := g.do(ctx, call); err != nil || g.own != dst {
 		return nil, err
 	}
@@ -151,8 +152,9 @@ func (g *Group) scatterValues(c *starlib.Call, ctx *collective.Patience, list []
 		}
 		counts[r] = int64(len(all) - before)
 	}
+	at := origin(c).In(collective.Step) // only src knows what the list holds
 	call := collective.NewBroadcast(collective.Of(counts), src)
-	call.Pos = position(c)
+	call.Origin = at
 	if err := g.do(ctx, call); err != nil {
 		return nil, err
 	}
@@ -165,7 +167,7 @@ func (g *Group) scatterValues(c *starlib.Call, ctx *collective.Patience, list []
 	}
 	own := make([]byte, sizes[g.own])
 	call = collective.NewScatter(collective.Of(all), collective.Of(own), src)
-	call.Counts, call.Pos = uneven(sizes), position(c)
+	call.Counts, call.Origin = uneven(sizes), at
 	if err := g.do(ctx, call); err != nil {
 		return nil, err
 	}
@@ -173,8 +175,8 @@ func (g *Group) scatterValues(c *starlib.Call, ctx *collective.Patience, list []
 }
 
 // gatherBytes gives every rank's bytes, in rank order.
-func (g *Group) gatherBytes(ctx *collective.Patience, data []byte, at collective.Position) ([][]byte, error) {
-	counts, _, err := g.counts(ctx, []int{len(data)}, at)
+func (g *Group) gatherBytes(ctx *collective.Patience, data []byte, at collective.Origin) ([][]byte, error) {
+	counts, _, err := g.counts(ctx, []int{len(data)}, collective.Uint8, at)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +185,7 @@ func (g *Group) gatherBytes(ctx *collective.Patience, data []byte, at collective
 	}
 	joined := make([]byte, sum(counts))
 	call := collective.NewAllGather(collective.Of(data), collective.Of(joined))
-	call.Counts, call.Pos = uneven(counts), at
+	call.Counts, call.Origin = uneven(counts), at
 	return cut(joined, counts), g.do(ctx, call)
 }
 
@@ -197,9 +199,14 @@ func cut(joined []byte, counts []int) [][]byte {
 }
 
 // gatherInts gives every rank's number, in rank order.
-func (g *Group) gatherInts(ctx *collective.Patience, n int64, at collective.Position) ([]int64, error) {
+func (g *Group) gatherInts(ctx *collective.Patience, n int64, at collective.Origin) ([]int64, error) {
+	return g.gatherSizes(ctx, n, nil, collective.NoDType, at)
+}
+
+// gatherSizes gives every rank's size of a tensor of this shape and type.
+func (g *Group) gatherSizes(ctx *collective.Patience, n int64, shape []int, dtype collective.DType, at collective.Origin) ([]int64, error) {
 	all := make([]int64, g.Size())
 	call := collective.NewAllGather(collective.Of([]int64{n}), collective.Of(all))
-	call.Pos = at
+	call.Shape, call.As, call.Origin = shape, dtype, at
 	return all, g.do(ctx, call)
 }

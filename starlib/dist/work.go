@@ -98,7 +98,7 @@ func (g *Group) newCall(async bool) *collective.Call {
 func (g *Group) run(c *starlib.Call, ctx *collective.Patience, call *collective.Call, async bool, then finisher) (starlark.Value, error) {
 	if !async {
 		if g.comm != nil {
-			call.Pos = position(c)
+			call.Origin = origin(c)
 			if err := g.carryOut(ctx); err != nil {
 				return nil, err
 			}
@@ -109,7 +109,7 @@ func (g *Group) run(c *starlib.Call, ctx *collective.Patience, call *collective.
 	if g.comm == nil {
 		return w, nil
 	}
-	call.Pos, call.Async, call.Limit = position(c), true, ctx.Limit
+	call.Origin, call.Async, call.Limit = origin(c), true, ctx.Limit
 	w.at = call.Pos
 	inner, err := g.comm.Start(call)
 	if err != nil {

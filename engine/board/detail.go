@@ -1,0 +1,48 @@
+package board
+
+import (
+	"sync/atomic"
+
+	"drun/collective/sharedmem"
+)
+
+// detail is what a rank tells of its latest call in a disagreement, in which the
+// journal's few words may look alike. It lies at the end of the rank's names.
+type detail struct {
+	seq   atomic.Uint64 // of the call, once the rest is written
+	group uint32
+	size  uint32
+	text  [detailSize - 16]byte
+}
+
+func (b *Board) detailOf(rank int) *detail {
+	return sharedmem.At[detail](b.mem, namesAt+(rank+1)*tableSize-detailSize)
+}
+
+// tell writes what there is to tell of a call, be it nothing.
+func (g *guard) tell(w *work) {
+	d, text := g.board.detailOf(g.board.rank), ""
+	if w.detail != nil {
+		text = w.detail()
+	}
+	if len(text) > len(d.text) {
+		text = text[:len(d.text)-3] + "…"
+	}
+	d.seq.Store(0)
+	d.group, d.size = g.group, uint32(copy(d.text[:], text))
+	d.seq.Store(w.seq)
+}
+
+// told reports whether a rank has told what there is of a call.
+func (b *Board) told(rank int, group uint32, seq uint64) bool {
+	d := b.detailOf(rank)
+	return d.seq.Load() == seq && d.group == group
+}
+
+// detail is what it told.
+func (b *Board) detail(rank int, group uint32, seq uint64) string {
+	if d := b.detailOf(rank); b.told(rank, group, seq) {
+		return string(d.text[:min(int(d.size), len(d.text))])
+	}
+	return ""
+}
