@@ -112,7 +112,8 @@ func (g *guard) deadlock() error {
 			switch {
 			case r == g.board.rank,
 				g.waiting.seq > 0 && g.win.line(r).arrived.Load() >= g.waiting.seq,
-				g.waiting.seq == 0 && !any && i != g.waiting.peer:
+				g.waiting.seq == 0 && !any && i != g.waiting.peer,
+				any && g.board.State(r) == collective.Returned:
 				continue
 			}
 			if !yield(r) {

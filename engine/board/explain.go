@@ -109,6 +109,7 @@ func (g *guard) explain(w *work, err error) error {
 		if state := g.board.State(over.rank); state != collective.Returned {
 			return g.fail(&collective.PeerLostError{Rank: over.rank, How: state.String(), Last: g.board.Row(over.rank)})
 		}
+		g.await(w)
 		return g.fail(g.mismatch(w, fmt.Sprintf("rank %d has returned from main while others wait for it", over.rank)))
 	case errors.As(err, &circle):
 		return g.fail(g.stalemate(circle.ranks))
@@ -128,6 +129,7 @@ func (g *guard) explain(w *work, err error) error {
 	if errors.As(err, new(*collective.BackendError)) {
 		// An engine notices that a rank has left before the board is looked at.
 		if rank := g.returned(w); rank >= 0 {
+			g.await(w)
 			return g.fail(g.mismatch(w, fmt.Sprintf("rank %d has returned from main while others wait for it", rank)))
 		}
 	}

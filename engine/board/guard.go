@@ -92,6 +92,10 @@ func (g *guard) Start(c *collective.Call) (collective.Work, error) {
 		w = &work{g: g}
 	}
 	w.begin(c)
+	if c.Kind == collective.Send && g.board.State(g.ranks[c.Peer]) == collective.Returned {
+		w.busy = false
+		return nil, g.fail(g.mismatch(w, fmt.Sprintf("rank %d has returned from main, and takes no message", g.ranks[c.Peer])))
+	}
 	inner, err := g.comm.Start(c)
 	if err != nil {
 		w.busy = false

@@ -32,7 +32,7 @@ const (
 	noteIndex = maxNames - detailSize/nameSize // in a table, of the rank's note
 	// The end of a table tells more of the rank's call, see detail.
 	detailSize = 8 * nameSize
-	tableSize = nameSize * maxNames
+	tableSize  = nameSize * maxNames
 
 	needsAt   = namesAt + maxWorld*tableSize // see deadlock.go
 	needsSize = 512

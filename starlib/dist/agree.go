@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 
 	"drun/collective"
@@ -52,7 +53,10 @@ func (g *Group) disagree(what string, lines []string) error {
 	var b strings.Builder
 	b.WriteString(what)
 	for i, line := range lines {
-		fmt.Fprintf(&b, "\n  rank %d at %s: %s", g.ranks[i], g.places[i], line)
+		fmt.Fprintf(&b, "\n  rank %d: %s", g.ranks[i], line)
+		if len(slices.Compact(slices.Clone(g.places))) > 1 { // else the error's own place is everybody's
+			fmt.Fprintf(&b, ", at %s", g.places[i])
+		}
 	}
 	return &DisagreementError{b.String()}
 }
