@@ -270,3 +270,4 @@ type nothing struct{}
 
 func (nothing) Save(int64, *float64, []checkpoint.Item) error { return nil }
 func (nothing) Restore(string) (*checkpoint.Restored, error)  { return nil, nil }
+func (nothing) Say(string)                                    {}
