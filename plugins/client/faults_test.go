@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +18,8 @@ import (
 	"drun/collective/disttest"
 	"drun/internal/scratch"
 	"drun/plugins/host"
+
+	"golang.org/x/sys/unix"
 )
 
 // program makes a plugin of that name: a script, or this program that acts.
@@ -235,5 +239,110 @@ func TestArenaIsPrivateAndNotCopied(t *testing.T) {
 	}
 	if span, own, err := c.stage(b.Data); own || err != nil || span.Bytes != 4000 {
 		t.Errorf("%v %v %v", span, own, err)
+	}
+}
+
+// Whatever the plugin is at when it is killed or stops answering, the worker
+// goes on within a bound, with an error that names it.
+func TestPluginLostAtAnyPoint(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+		for _, c := range []struct {
+			at   string
+			lost func(t *testing.T, comm collective.Comm, lose func()) error
+		}{
+			{"a call", func(t *testing.T, comm collective.Comm, lose func()) error {
+				lose()
+				return do(comm, collective.NewBarrier(), time.Second)
+			}},
+			{"new_group", func(t *testing.T, comm collective.Comm, lose func()) error {
+				lose()
+				_, err := comm.Split(collective.Within(context.Background(), time.Second), collective.Group{ID: 1, Ranks: []int{0}})
+				return err
+			}},
+			{"alloc and statistics", func(t *testing.T, comm collective.Comm, lose func()) error {
+				lose()
+				comm.(*Comm).Statistics()
+				return do(comm, collective.NewBarrier(), time.Second)
+			}},
+			{"abort", func(t *testing.T, comm collective.Comm, lose func()) error {
+				lose()
+				cause := errors.New("the cause")
+				comm.Abort(cause)
+				time.Sleep(abortLimit + 500*time.Millisecond)
+				return do(comm, collective.NewBarrier(), time.Second)
+			}},
+			{"close", func(t *testing.T, comm collective.Comm, lose func()) error {
+				lose()
+				_ = comm.Close()
+				return do(comm, collective.NewBarrier(), time.Second)
+			}},
+		} {
+			t.Run(fmt.Sprint(unix.SignalName(sig), " at ", c.at), func(t *testing.T) {
+				t.Parallel()
+				words := new(safe)
+				b := &Backend{Plugin: example(t), Stderr: words}
+				comm, err := b.Open(disttest.Context, alone)
+				if err != nil {
+					t.Fatal(err)
+				}
+				pid := comm.(*Comm).cmd.Process.Pid
+				start := time.Now()
+				err = c.lost(t, comm, func() {
+					if err := syscall.Kill(pid, sig); err != nil {
+						t.Error(err)
+					}
+					for sig == syscall.SIGSTOP { // all its threads
+						stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+						if err != nil || strings.Contains(string(stat), ") T ") {
+							break
+						}
+						time.Sleep(time.Millisecond)
+					}
+				})
+				if err == nil {
+					t.Error("no error")
+				}
+				if sig == syscall.SIGKILL && c.at != "close" && c.at != "abort" && !strings.Contains(fmt.Sprint(err), "the plugin is gone: it was killed by signal 9") {
+					t.Errorf("it says %v", err)
+				}
+				if sig == syscall.SIGSTOP && (c.at == "close" && !strings.Contains(words.String(), "it did not close its group within 2s, and was killed") ||
+					c.at == "abort" && !strings.Contains(words.String(), "it did not answer within 2s when told to abort, and was killed")) {
+					t.Errorf("it says %q", words)
+				}
+				_ = comm.Close()
+				if took := time.Since(start); took > 8*time.Second {
+					t.Errorf("it took %v", took)
+				}
+				if syscall.Kill(pid, 0) == nil {
+					t.Errorf("process %d is left", pid)
+				}
+			})
+		}
+	}
+}
+
+func do(comm collective.Comm, call collective.Call, limit time.Duration) error {
+	w, err := comm.Start(&call)
+	if err != nil {
+		return err
+	}
+	return w.Wait(collective.Within(context.Background(), limit))
+}
+
+// A plugin that stops while it starts, or joins, is given up and killed.
+func TestPluginStopsWhileItOpens(t *testing.T) {
+	old := startTimeout
+	startTimeout = time.Second
+	defer func() { startTimeout = old }()
+	for _, name := range []string{"stops before it starts", "stops when asked", "stops when it opens"} {
+		p := program(t, strings.ReplaceAll(name, " ", "-"), "")
+		start := time.Now()
+		_, err := (&Backend{Plugin: p, Stderr: t.Output()}).Open(collective.Within(context.Background(), time.Second), alone)
+		if err == nil || !strings.Contains(err.Error(), "was killed") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("%s: it took %v", name, took)
+		}
 	}
 }

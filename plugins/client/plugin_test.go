@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"drun/collective"
@@ -17,7 +18,15 @@ func act(name string) {
 	if name == "sleeper" {
 		time.Sleep(time.Minute)
 	}
+	if name == "stops-before-it-starts" {
+		stopSelf()
+	}
 	sdk.Serve(faulty(name))
+}
+
+func stopSelf() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	time.Sleep(time.Minute) // this thread may go on for a moment
 }
 
 // faulty is a backend for a world of one rank whose calls go wrong.
@@ -26,6 +35,9 @@ type faulty string
 func (f faulty) Name() string { return string(f) }
 
 func (f faulty) Probe(context.Context) error {
+	if f == "stops-when-asked" {
+		stopSelf()
+	}
 	if f == "unable" {
 		return errors.New("this machine has no such device")
 	}
@@ -34,6 +46,8 @@ func (f faulty) Probe(context.Context) error {
 
 func (f faulty) Open(context.Context, collective.World) (collective.Comm, error) {
 	switch f {
+	case "stops-when-it-opens":
+		stopSelf()
 	case "closed":
 		return nil, errors.New("the door is closed")
 	case "frantic":
