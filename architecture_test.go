@@ -64,6 +64,7 @@ var layers = map[string][]string{
 	"plugins/internal/reduction":  {"collective", "kernel"},
 	"plugins/internal/blocking":   {"collective"},
 	"plugins/internal/ordered":    {"collective", "plugins/internal/reduction"},
+	"plugins/internal/meet":       {"collective"},
 	"plugins/internal/enginetest": {"collective"},
 
 	// The only program that links gRPC on drun's side.

@@ -6,8 +6,6 @@
 #include <cstring>
 
 #include <gloo/config.h>
-#include <gloo/transport/address.h>
-#include <gloo/transport/tcp/address.h>
 
 #include "group.h"
 
@@ -64,7 +62,7 @@ group *drun_gloo_group(device *d, int rank, int size, char *err) {
     try {
         g->device = d->gloo;
         g->context = std::make_shared<Context>(rank, size);
-        auto transport = d->gloo->createContext(rank, size);
+        auto transport = std::make_shared<Net>(std::dynamic_pointer_cast<gloo::transport::tcp::Device>(d->gloo), rank, size);
         transport->setTimeout(never);
         g->transport = std::make_shared<Transport>(transport);
         g->peers.resize(size);
@@ -78,25 +76,13 @@ group *drun_gloo_group(device *d, int rank, int size, char *err) {
     }
 }
 
-int drun_gloo_address(group *g, int peer, char *bytes, char *err) {
+int drun_gloo_connect(group *g, int peer, int socket, const char *address, char *err) {
+    g->peers[peer].address = address;
     try {
-        auto b = g->transport->getPair(peer)->address().bytes();
-        if (b.size() > ADDRESS_SIZE) return fail(err, "an address is too long");
-        memcpy(bytes, b.data(), b.size());
-        return int(b.size());
-    } catch (const std::exception &e) {
-        return fail(err, reason(e));
-    }
-}
-
-int drun_gloo_connect(group *g, int peer, const char *bytes, int n, char *err) {
-    try {
-        std::vector<char> b(bytes, bytes + n);
-        g->peers[peer].address = gloo::transport::tcp::Address(b).str();
-        g->transport->getPair(peer)->connect(b);
+        dynamic_cast<Pair &>(*g->transport->getPair(peer)).adopt(socket);
         return 0;
     } catch (const std::exception &e) {
-        return fail(err, "rank " + std::to_string(peer) + " at " + g->peers[peer].address + ": " + reason(e));
+        return fail(err, "rank " + std::to_string(peer) + " at " + address + ": " + reason(e));
     }
 }
 

@@ -19,6 +19,7 @@ import (
 type engine struct {
 	device        *C.device // its own hold on what all groups share
 	group         *C.group
+	host          string // to listen on
 	store         collective.Store
 	prefix        string // of its keys in the store
 	deterministic bool

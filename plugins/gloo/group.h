@@ -13,7 +13,9 @@
 
 #include <gloo/context.h>
 #include <gloo/transport/context.h>
+#include <gloo/transport/tcp/context.h>
 #include <gloo/transport/tcp/device.h>
+#include <gloo/transport/tcp/pair.h>
 
 #include "shim.h"
 
@@ -60,6 +62,27 @@ struct Transport : gloo::transport::Context {
     std::mutex lock;
     bool interrupted = false;
     std::set<gloo::transport::UnboundBuffer *> used;
+};
+
+// Pair is Gloo's connection to a peer, but is given one that exists: by itself
+// Gloo takes whoever calls first for the peer.
+struct Pair : gloo::transport::tcp::Pair {
+    Pair(gloo::transport::tcp::Context *context, gloo::transport::tcp::Device *device, int rank, std::chrono::milliseconds timeout)
+        : gloo::transport::tcp::Pair(context, device, rank, timeout) {
+        deafen();
+    }
+    // adopt goes on with a connected socket.
+    void adopt(int socket);
+
+  private:
+    // deafen stops listening, which every pair of Gloo's begins with.
+    void deafen();
+};
+
+// Net is Gloo's context over TCP, of our pairs.
+struct Net : gloo::transport::tcp::Context {
+    using gloo::transport::tcp::Context::Context;
+    std::unique_ptr<gloo::transport::Pair> &createPair(int rank) override;
 };
 
 struct device {

@@ -29,6 +29,31 @@ func (o Options) place(world collective.World) (name, address string, err error)
 	return "", address, err
 }
 
+// hostOf gives the address to listen on: the one that was chosen, or the first of
+// the interface.
+func hostOf(name, address string) (string, error) {
+	if name == "" {
+		return address, nil
+	}
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return "", fmt.Errorf("the network interface %s: %w", name, err)
+	}
+	all, err := i.Addrs()
+	if err != nil {
+		return "", fmt.Errorf("the network interface %s: %w", name, err)
+	}
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok {
+			if n.IP.To4() == nil && n.IP.IsLinkLocalUnicast() {
+				return n.IP.String() + "%" + name, nil
+			}
+			return n.IP.String(), nil
+		}
+	}
+	return "", fmt.Errorf("the network interface %s has no address", name)
+}
+
 // route gives the address from which this machine would reach another. No
 // packet is sent.
 func route(to string) (string, error) {

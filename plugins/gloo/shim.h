@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-enum { ERR_SIZE = 1024, ADDRESS_SIZE = 512, INLINE_SIZE = 1024 };
+enum { ERR_SIZE = 1024, INLINE_SIZE = 1024 };
 
 // The Gloo functions that are called, each with a counter.
 enum {
@@ -37,11 +37,10 @@ device *drun_gloo_device(const char *interface, const char *address, char *name,
 device *drun_gloo_device_share(device *d);
 void drun_gloo_device_free(device *d);
 
-// A group listens for each peer at an address of its own; connect blocks until
-// both sides have connected.
+// A group is given a connected socket to each peer, which it owns from then on;
+// address is for messages.
 group *drun_gloo_group(device *d, int rank, int size, char *err);
-int drun_gloo_address(group *g, int peer, char *bytes, char *err);
-int drun_gloo_connect(group *g, int peer, const char *bytes, int n, char *err);
+int drun_gloo_connect(group *g, int peer, int socket, const char *address, char *err);
 int drun_gloo_ready(group *g, char *err);
 void drun_gloo_interrupt(group *g);
 void drun_gloo_leave(group *g);

@@ -1,10 +1,49 @@
 //go:build gloo
 
-// Buffers whose waits can be ended.
+// Connections that are given to Gloo, and buffers whose waits can be ended.
+
+#include <unistd.h>
 
 #include <stdexcept>
 
 #include "group.h"
+
+#if __has_include(<gloo/transport/tcp/listener.h>)
+#error "this Gloo (of 2023 or later) connects in another way, which drun does not know: build with one before (Debian 12: libgloo-dev)"
+#endif
+
+void Pair::deafen() {
+    std::lock_guard<std::mutex> guard(m_);
+    if (fd_ != -1) {
+        device_->unregisterDescriptor(fd_, this);
+        ::close(fd_);
+        fd_ = -1;
+    }
+    // Should somebody have called in the moment since the constructor began: what came is forgotten.
+    state_ = LISTENING;
+    rx_ = gloo::transport::tcp::Op();
+}
+
+void Pair::adopt(int socket) {
+    std::lock_guard<std::mutex> guard(m_);
+    if (state_ != LISTENING) {
+        ::close(socket);
+        throw std::runtime_error("interrupted");
+    }
+    fd_ = socket;
+    try {
+        handleConnected();
+    } catch (...) { // the peer is gone already; the socket must not look registered
+        ::close(fd_);
+        fd_ = -1;
+        throw;
+    }
+}
+
+std::unique_ptr<gloo::transport::Pair> &Net::createPair(int rank) {
+    pairs_[rank] = std::unique_ptr<gloo::transport::Pair>(new Pair(this, device_.get(), rank, getTimeout()));
+    return pairs_[rank];
+}
 
 namespace {
 

@@ -1,0 +1,158 @@
+package meet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"drun/collective"
+	"drun/plugins/internal/enginetest"
+)
+
+func ranks(t *testing.T, store collective.Store, n int) [][]Peer {
+	t.Helper()
+	all, errs := make([][]Peer, n), make([]error, n)
+	var wg sync.WaitGroup
+	for rank := range n {
+		wg.Go(func() {
+			all[rank], errs[rank] = Ranks(collective.Within(context.Background(), 10*time.Second), store, "g", "127.0.0.1", rank, n)
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, peers := range all {
+			for _, p := range peers {
+				if p.Conn != nil {
+					p.Conn.Close()
+				}
+			}
+		}
+	})
+	return all
+}
+
+// Each connection leads to the rank that it is said to.
+func TestRanks(t *testing.T) {
+	all := ranks(t, enginetest.NewStore(), 5)
+	for rank, peers := range all {
+		for other, p := range peers {
+			if (p.Conn == nil) != (rank == other) {
+				t.Fatalf("rank %d has %v for rank %d", rank, p.Conn, other)
+			}
+			if p.Conn != nil {
+				if _, err := fmt.Fprintf(p.Conn, "%d>%d", rank, other); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	for rank, peers := range all {
+		for other, p := range peers {
+			if p.Conn == nil {
+				continue
+			}
+			words := make([]byte, 3)
+			if _, err := io.ReadFull(p.Conn, words); err != nil || string(words) != fmt.Sprintf("%d>%d", other, rank) {
+				t.Errorf("rank %d hears %q from rank %d: %v", rank, words, other, err)
+			}
+		}
+	}
+}
+
+// Strangers, also many silent ones, hold up nobody; what a rank once said opens
+// no second door.
+func TestStrangers(t *testing.T) {
+	store := enginetest.NewStore()
+	peers := make(chan []Peer, 1)
+	go func() {
+		p, err := Ranks(collective.Within(context.Background(), 10*time.Second), store, "g", "127.0.0.1", 0, 2)
+		if err != nil {
+			t.Error(err)
+		}
+		peers <- p
+	}()
+	address, err := store.Get(t.Context(), "g/rank/0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 300 {
+		conn, err := net.Dial("tcp", string(address))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		switch i % 3 {
+		case 1:
+			_, _ = conn.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+		case 2:
+			_, _ = conn.Write([]byte(strings.Repeat("\x00\x00\x00\x01", 100))) // names rank 1
+		}
+	}
+	start := time.Now()
+	mine, err := Ranks(collective.Within(context.Background(), 10*time.Second), store, "g", "127.0.0.1", 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := <-peers
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if mine[0].Conn.LocalAddr().String() != theirs[1].Conn.RemoteAddr().String() {
+		t.Error("the connection is not to the rank")
+	}
+	mine[0].Conn.Close()
+	theirs[1].Conn.Close()
+}
+
+// Somebody else at the address of a rank is not taken for it.
+func TestSomebodyElseAnswers(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // an echo: also what a connection with itself looks like
+				_, _ = conn.Write(make([]byte, challengeBytes))
+				_, _ = io.Copy(conn, conn)
+			}()
+		}
+	}()
+	store := enginetest.NewStore()
+	for key, value := range map[string]string{"g/secret": "s", "g/rank/0": listener.Addr().String()} {
+		if err := store.Set(t.Context(), key, []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = Ranks(collective.Within(t.Context(), 5*time.Second), store, "g", "127.0.0.1", 1, 2)
+	if err == nil || !strings.Contains(err.Error(), "cannot connect to rank 0 at "+listener.Addr().String()+": whoever answers is not that rank: it does not know the group's secret") {
+		t.Error(err)
+	}
+}
+
+// A rank that does not come is named, within the limit.
+func TestRankThatDoesNotCome(t *testing.T) {
+	store := enginetest.NewStore()
+	if err := store.Set(t.Context(), "g/rank/1", []byte("10.0.0.7:1")); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	_, err := Ranks(collective.Within(t.Context(), 100*time.Millisecond), store, "g", "127.0.0.1", 0, 2)
+	if !errors.Is(err, collective.ErrTimeout) || !strings.Contains(err.Error(), "rank 1 at 10.0.0.7:1 did not connect") || time.Since(start) > time.Second {
+		t.Errorf("%v after %v", err, time.Since(start))
+	}
+}
