@@ -12,23 +12,38 @@ import (
 
 // Builtins returns the builtins of the language itself: sum and round, which
 // Starlark lacks, and those of Starlark's that have to know of values without
-// a truth or of values nested too deep.
-func Builtins() starlark.StringDict {
+// a truth, of values nested too deep, or of the limit of memory. heap is as in
+// Environment.
+func Builtins(heap int) starlark.StringDict {
+	l := valueLimit(heap)
 	dict := starlark.StringDict{
-		"sum":   starlark.NewBuiltin("sum", sum),
+		"sum":   starlark.NewBuiltin("sum", l.sum),
 		"round": starlark.NewBuiltin("round", round),
 		"all":   starlark.NewBuiltin("all", quantifier(false)),
 		"any":   starlark.NewBuiltin("any", quantifier(true)),
 		"bool":  starlark.NewBuiltin("bool", toBool),
 	}
 	for _, name := range []string{"str", "repr", "print", "fail"} {
-		dict[name] = Shallow(starlark.Universe[name].(*starlark.Builtin))
+		dict[name] = l.prints(starlark.Universe[name].(*starlark.Builtin))
 	}
+	for name, each := range collectors {
+		b, ok := dict[name].(*starlark.Builtin)
+		if !ok {
+			b = starlark.Universe[name].(*starlark.Builtin)
+		}
+		dict[name] = l.collects(b, each)
+	}
+	dict["int"] = number(starlark.Universe["int"].(*starlark.Builtin))
+	get := starlark.Universe["getattr"].(*starlark.Builtin)
+	dict["getattr"] = wrap(get, func(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+		v, err := get.CallInternal(thread, args, kwargs)
+		return l.method(v), err
+	})
 	return dict
 }
 
 // sum(iterable, start = 0) is start + x + …, with the + of the elements.
-func sum(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+func (l limit) sum(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	var items starlark.Iterable
 	var total starlark.Value = starlark.MakeInt(0)
 	if err := starlark.UnpackArgs(b.Name(), args, kwargs, "iterable", &items, "start?", &total); err != nil {
@@ -38,7 +53,11 @@ func sum(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []
 	defer iter.Done()
 	var x starlark.Value
 	for i := 0; iter.Next(&x); i++ {
-		next, err := starlark.Binary(syntax.PLUS, total, x)
+		err := l.operand(total)
+		var next starlark.Value
+		if err == nil {
+			next, err = starlark.Binary(syntax.PLUS, total, x)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("sum: element %d: %w", i, err)
 		}
@@ -166,17 +185,4 @@ func quantifier(stop starlark.Bool) func(*starlark.Thread, *starlark.Builtin, st
 		}
 		return !stop, nil
 	}
-}
-
-// Shallow returns a builtin that refuses arguments nested too deep, and otherwise
-// does what b does. Printers and encoders, such as json.encode, need it.
-func Shallow(b *starlark.Builtin) *starlark.Builtin {
-	return starlark.NewBuiltin(b.Name(), func(thread *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
-		for _, arg := range args {
-			if err := CheckDepth(arg); err != nil {
-				return nil, fmt.Errorf("%s: %w", b.Name(), err)
-			}
-		}
-		return b.CallInternal(thread, args, kwargs)
-	})
 }

@@ -34,8 +34,8 @@ func checkDepth(v starlark.Value, limit int) error {
 	if !nests(v) {
 		return nil
 	}
-	w := nest{limit: limit, height: make(map[any]int)}
-	if w.visit(v, 0) < 0 {
+	w := nest{limit: limit, seen: map[any]extent{}}
+	if _, ok := w.visit(v, 0); !ok {
 		return fmt.Errorf("a %s is nested more than %d deep", v.Type(), limit)
 	}
 	return nil
@@ -55,45 +55,49 @@ func nests(v starlark.Value) bool {
 	return false
 }
 
-// nest measures how deep a value nests. height holds the height of what has
-// been visited, keyed by identity, so that what is shared is visited once; a
-// container on the current path has height 0, which ends cycles.
+// nest measures how deep a value nests. seen holds what has been visited, keyed
+// by identity, so that what is shared is visited once; a container on the current
+// path has height 0, which ends cycles.
 type nest struct {
-	limit  int
-	height map[any]int
+	limit int
+	seen  map[any]extent
 }
 
-// visit returns the height of v, or -1 if it reaches below the limit.
-func (n *nest) visit(v starlark.Value, depth int) int {
+// An extent is how high a value nests, and how many bytes it prints as at least.
+type extent struct{ height, size int }
+
+// visit measures v; false if it reaches below the limit.
+func (n *nest) visit(v starlark.Value, depth int) (extent, bool) {
 	if depth > n.limit {
-		return -1
+		return extent{}, false
 	}
 	var id any = v
 	if t, ok := v.(starlark.Tuple); ok {
 		id = &t[0]
 	}
-	height, seen := n.height[id]
+	at, seen := n.seen[id]
 	if seen {
-		if depth+height > n.limit {
-			return -1
-		}
-		return height
+		return at, depth+at.height <= n.limit
 	}
-	n.height[id] = 0
+	n.seen[id] = extent{}
+	_, function := v.(*starlark.Function) // prints as its name
+	fits := true
 	parts(v, func(part starlark.Value) bool {
-		if part == nil || !nests(part) {
+		if part == nil {
 			return true
 		}
-		h := n.visit(part, depth+1)
-		if h < 0 {
-			height = -1
-			return false
+		inner := extent{height: -1, size: flatSize(part)}
+		if nests(part) {
+			inner, fits = n.visit(part, depth+1)
 		}
-		height = max(height, h+1)
-		return true
+		at.height = max(at.height, inner.height+1)
+		if !function {
+			at.size = total(at.size, inner.size+1)
+		}
+		return fits
 	})
-	n.height[id] = height
-	return height
+	n.seen[id] = at
+	return at, fits
 }
 
 // parts calls yield for what v holds, until it says false.

@@ -23,12 +23,14 @@ type Truther interface {
 	TruthValue() (bool, error)
 }
 
-// operators holds what rewritten expressions refer to. The values are
-// immutable, so all recipes and threads share them.
-var operators = func() starlark.StringDict {
+// operators gives what rewritten expressions refer to.
+func operators(l limit) starlark.StringDict {
 	dict := starlark.StringDict{
 		"if": truth{},
-		"%":  &operator{apply: format},
+		"%":  &operator{apply: l.format},
+		"*":  &operator{apply: l.multiply},
+		"+":  operand{limit: l},
+		".":  method{limit: l},
 	}
 	for _, op := range []syntax.Token{syntax.EQL, syntax.NEQ, syntax.LT, syntax.LE, syntax.GT, syntax.GE} {
 		dict[op.String()] = &operator{apply: func(x, y starlark.Value) (starlark.Value, error) {
@@ -43,7 +45,7 @@ var operators = func() starlark.StringDict {
 		}}
 	}
 	return dict
-}()
+}
 
 // internal is the part of a starlark.Value that does not matter for values that
 // recipes never get hold of.
@@ -82,6 +84,26 @@ type truth struct{ internal }
 
 func (truth) Get(x starlark.Value) (starlark.Value, bool, error) { return x, true, checkTruth(x) }
 
+// operand[x] is x, unless a sum with it would take too much memory.
+type operand struct {
+	internal
+	limit
+}
+
+func (o operand) Get(x starlark.Value) (starlark.Value, bool, error) {
+	return x, true, o.limit.operand(x)
+}
+
+// method[x.f] is x.f, or a method that is refused too much memory.
+type method struct {
+	internal
+	limit
+}
+
+func (m method) Get(x starlark.Value) (starlark.Value, bool, error) {
+	return m.limit.method(x), true, nil
+}
+
 func checkTruth(x starlark.Value) error {
 	if _, plain := x.(starlark.Bool); plain {
 		return nil
@@ -97,4 +119,6 @@ var (
 	_ starlark.Mapping = (*operator)(nil)
 	_ starlark.Mapping = (*applied)(nil)
 	_ starlark.Mapping = truth{}
+	_ starlark.Mapping = operand{}
+	_ starlark.Mapping = method{}
 )

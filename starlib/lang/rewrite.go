@@ -8,6 +8,9 @@ import "go.starlark.net/syntax"
 //	x, as a condition  by  "if"[x]
 //	x < y, as such     by  "if <"[x][y]
 //	s % y              by  "%"[s][y]
+//	s * y              by  "*"[s][y]
+//	x + y              by  x + "+"[y]
+//	s.replace          by  "."[s.replace], and other methods that make large values
 //
 // where "<" stands for a predeclared value of that name, which no recipe can
 // write or shadow. Indexing rather than calling costs half as much, and puts
@@ -47,17 +50,39 @@ func statements(stmts []syntax.Stmt) {
 }
 
 func assignment(s *syntax.AssignStmt) {
+	name := map[syntax.Token]string{syntax.PERCENT_EQ: "%", syntax.STAR_EQ: "*"}[s.Op]
+	left := again(s.LHS)
 	target(s.LHS)
 	s.RHS = expr(s.RHS)
-	if s.Op != syntax.PERCENT_EQ {
-		return
-	}
-	// s %= y becomes s = s % y. For x[i] and x.f this would evaluate x twice:
-	// they keep Starlark's own %.
-	if id, ok := unparen(s.LHS).(*syntax.Ident); ok {
+	switch {
+	case s.Op == syntax.PLUS_EQ:
+		s.RHS = addend(s.OpPos, s.RHS)
+	case name != "" && left != nil:
+		// s %= y becomes s = s % y. Where this would evaluate a call twice, it
+		// keeps Starlark's own %.
 		s.Op = syntax.EQ
-		s.RHS = operation("%", &syntax.Ident{NamePos: id.NamePos, Name: id.Name}, s.OpPos, s.RHS)
+		s.RHS = operation(name, expr(left), s.OpPos, s.RHS)
 	}
+}
+
+// again copies an expression that may be evaluated twice; nil of one that calls.
+func again(e syntax.Expr) syntax.Expr {
+	switch e := unparen(e).(type) {
+	case *syntax.Ident:
+		return &syntax.Ident{NamePos: e.NamePos, Name: e.Name}
+	case *syntax.Literal:
+		return e
+	case *syntax.DotExpr:
+		if x := again(e.X); x != nil {
+			return &syntax.DotExpr{X: x, Dot: e.Dot, NamePos: e.NamePos, Name: &syntax.Ident{NamePos: e.Name.NamePos, Name: e.Name.Name}}
+		}
+	case *syntax.IndexExpr:
+		x, y := again(e.X), again(e.Y)
+		if x != nil && y != nil {
+			return &syntax.IndexExpr{X: x, Lbrack: e.Lbrack, Y: y, Rbrack: e.Rbrack}
+		}
+	}
+	return nil
 }
 
 // target rewrites the expressions within the left side of an assignment. What
@@ -115,6 +140,9 @@ func expr(e syntax.Expr) syntax.Expr {
 		expressions(e.List)
 	case *syntax.DotExpr:
 		e.X = expr(e.X)
+		if bounded[e.Name.Name] {
+			return index(".", e.Dot, e)
+		}
 	case *syntax.IndexExpr:
 		e.X, e.Y = expr(e.X), expr(e.Y)
 	case *syntax.LambdaExpr:
@@ -138,6 +166,9 @@ func expr(e syntax.Expr) syntax.Expr {
 			e.X = condition(e.X)
 		} else if e.X != nil {
 			e.X = expr(e.X)
+			if e.Op == syntax.STAR { // f(*x)
+				e.X = index("+", e.OpPos, e.X)
+			}
 		}
 	}
 	return e
@@ -162,6 +193,14 @@ func binary(e *syntax.BinaryExpr, right func(syntax.Expr) syntax.Expr, prefix st
 		if mayFormat(e.X) {
 			return operation("%", e.X, e.OpPos, e.Y)
 		}
+	case syntax.STAR:
+		fractions := fraction(e.X) || fraction(e.Y)
+		e.X, e.Y = expr(e.X), expr(e.Y)
+		if !fractions {
+			return operation("*", e.X, e.OpPos, e.Y)
+		}
+	case syntax.PLUS:
+		e.X, e.Y = expr(e.X), addend(e.OpPos, expr(e.Y))
 	default: // also name = value, in a call
 		e.X, e.Y = expr(e.X), expr(e.Y)
 	}
@@ -195,13 +234,8 @@ func condition(e syntax.Expr) syntax.Expr {
 			return x
 		}
 	}
-	start, end := e.Span()
-	return &syntax.IndexExpr{
-		X:      &syntax.Ident{NamePos: start, Name: "if"},
-		Lbrack: start,
-		Y:      expr(e),
-		Rbrack: end,
-	}
+	start, _ := e.Span()
+	return index("if", start, expr(e))
 }
 
 func operation(name string, x syntax.Expr, pos syntax.Position, y syntax.Expr) syntax.Expr {
@@ -217,6 +251,39 @@ func operation(name string, x syntax.Expr, pos syntax.Position, y syntax.Expr) s
 		Y:      y,
 		Rbrack: end,
 	}
+}
+
+// addend is the right operand of a sum.
+func addend(pos syntax.Position, e syntax.Expr) syntax.Expr {
+	if _, literal := unparen(e).(*syntax.Literal); literal {
+		return e // of the file's own size; strings of a sum are joined by the compiler
+	}
+	return index("+", pos, e)
+}
+
+// index is "name"[e], which fails at pos.
+func index(name string, pos syntax.Position, e syntax.Expr) syntax.Expr {
+	start, end := e.Span()
+	return &syntax.IndexExpr{
+		X:      &syntax.Ident{NamePos: start, Name: name},
+		Lbrack: pos,
+		Y:      e,
+		Rbrack: end,
+	}
+}
+
+// fraction reports whether an expression cannot be an integer, a string or a list:
+// a product with it repeats nothing.
+func fraction(e syntax.Expr) bool {
+	switch e := unparen(e).(type) {
+	case *syntax.Literal:
+		return e.Token == syntax.FLOAT
+	case *syntax.UnaryExpr:
+		return e.Op == syntax.MINUS && fraction(e.X)
+	case *syntax.BinaryExpr:
+		return e.Op == syntax.SLASH || e.Op == syntax.STAR && (fraction(e.X) || fraction(e.Y))
+	}
+	return false
 }
 
 // mayFormat reports whether x % y may be a formatting, judged by x.

@@ -1,6 +1,7 @@
 package lang_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,7 +51,22 @@ var testNames = starlark.StringDict{
 	"vec":    starlark.NewBuiltin("vec", makeVec),
 	"nan":    starlark.Float(nan()),
 	"called": starlark.NewBuiltin("called", called),
+	"forever": starlark.NewBuiltin("forever", func(*starlark.Thread, *starlark.Builtin, starlark.Tuple, []starlark.Tuple) (starlark.Value, error) {
+		return endless{starlark.MakeInt(1)}, nil
+	}),
+	"zeros": starlark.NewBuiltin("zeros", func(*starlark.Thread, *starlark.Builtin, starlark.Tuple, []starlark.Tuple) (starlark.Value, error) {
+		return endless{starlark.MakeInt(0)}, nil
+	}),
 }
+
+var errStop = errors.New("rank 1 failed")
+
+// endless gives an element again and again, in pairs with itself.
+type endless struct{ starlark.Int }
+
+func (e endless) Iterate() starlark.Iterator  { return e }
+func (e endless) Next(p *starlark.Value) bool { *p = e.Int; return true }
+func (e endless) Done()                       {}
 
 func nan() float64 { zero := 0.0; return zero / zero }
 
@@ -61,7 +77,10 @@ func runRecipe(name string, src []byte) *lang.Error {
 }
 
 func execute(thread *starlark.Thread, name string, src []byte) error {
-	env := lang.Environment(testNames)
+	return executeIn(thread, lang.Environment(testNames, 0), name, src)
+}
+
+func executeIn(thread *starlark.Thread, env starlark.StringDict, name string, src []byte) error {
 	file, err := lang.Parse(name, src)
 	if err != nil {
 		return err

@@ -58,21 +58,21 @@ func New(h Host) *Universe {
 	env := starlark.StringDict{
 		"struct": starlark.NewBuiltin("struct", starlarkstruct.Make),
 		"math":   math.Module,
-		"json":   shallow(json.Module),
+		"json":   bounded(json.Module, h.Heap),
 	}
 	for _, m := range modules {
 		env[m.Name] = m.Build(h.Rank)
 	}
-	return &Universe{Env: lang.Environment(env), Params: params, Tensors: tensors, Dist: world}
+	return &Universe{Env: lang.Environment(env, h.Heap), Params: params, Tensors: tensors, Dist: world}
 }
 
-// shallow bounds the nesting of what a module's functions take: encoders recurse.
-func shallow(m *starlarkstruct.Module) *starlarkstruct.Module {
+// bounded bounds what a module's functions take and make: encoders recurse.
+func bounded(m *starlarkstruct.Module, heap int) *starlarkstruct.Module {
 	members := starlark.StringDict{}
 	for name, v := range m.Members {
 		members[name] = v
 		if b, ok := v.(*starlark.Builtin); ok {
-			members[name] = lang.Shallow(b)
+			members[name] = lang.Bounded(b, heap)
 		}
 	}
 	return &starlarkstruct.Module{Name: m.Name, Members: members}
