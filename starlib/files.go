@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // Files are what a recipe may read: the files beneath its own folder and beneath
@@ -14,6 +15,9 @@ import (
 type Files struct {
 	dirs  []string // absolute, the recipe's own first
 	roots []*os.Root
+
+	// Largest is how many bytes a reader may make a plain value of; 0 for any number.
+	Largest int
 }
 
 // OpenFiles opens the folders that a recipe may read.
@@ -65,18 +69,33 @@ func (f *Files) Open(name string) (*os.File, error) {
 	return nil, fmt.Errorf("%s: %w", name, cause(first))
 }
 
-// open refuses what is no regular file: opening a pipe would wait for its writer.
+// open refuses what is no regular file: opening a pipe would wait for its writer,
+// and may still where a pipe takes the file's place meanwhile.
 func open(root *os.Root, rel string) (*os.File, error) {
-	info, err := root.Stat(rel)
+	if err := regular(root.Stat(rel)); err != nil {
+		return nil, err
+	}
+	file, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := regular(file.Stat()); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+func regular(info fs.FileInfo, err error) error {
 	switch {
 	case err != nil:
-		return nil, err
+		return err
 	case info.IsDir():
-		return nil, errors.New("it is a folder")
+		return errors.New("it is a folder")
 	case !info.Mode().IsRegular():
-		return nil, errors.New("it is not a regular file")
+		return errors.New("it is not a regular file")
 	}
-	return root.Open(rel)
+	return nil
 }
 
 // escapes recognises os.Root's refusal, which has no exported value.

@@ -2,12 +2,8 @@ package tensor
 
 import (
 	"fmt"
-	"math"
 	"math/bits"
-	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -35,7 +31,7 @@ const (
 	slack     = 32 << 20 // garbage to tolerate before a collection
 )
 
-var pool = &Pool{free: map[int][]unsafe.Pointer{}, maxUsed: memoryLimit()}
+var pool = &Pool{free: map[int][]unsafe.Pointer{}, maxUsed: share(machineMemory("/"), 1)}
 
 // NewPool makes a pool of at most limit bytes of memory from source, which
 // returns nil when it has no more.
@@ -203,7 +199,7 @@ func (p *Pool) trim() {
 }
 
 func (p *Pool) refuse(op string, bytes int) error {
-	return fmt.Errorf("%s: cannot allocate %d bytes: %d bytes are in use and the limit of this machine is %d; use smaller tensors or batches",
+	return fmt.Errorf("%s: cannot allocate %d bytes: %d bytes are in use and this rank may use %d of this machine; use smaller tensors or batches",
 		op, bytes, p.used, p.maxUsed)
 }
 
@@ -221,28 +217,14 @@ func Memory() MemoryStats {
 	return MemoryStats{pool.used, pool.mapped, pool.maxUsed}
 }
 
+// ShareMemory limits the process to its share of this machine's memory, which so
+// many ranks use together.
+func ShareMemory(ranks int) {
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	pool.maxUsed = share(machineMemory("/"), ranks)
+}
+
 // MaxValues is how many numbers may stand outside of tensors at once, in lists
 // for instance, where each takes some ten times its size.
 func MaxValues() int { return pool.maxUsed / 128 }
-
-// memoryLimit is nine tenths of the memory of this machine or control group.
-func memoryLimit() int {
-	limit := math.MaxInt / 2
-	if raw, err := os.ReadFile("/proc/meminfo"); err == nil {
-		for line := range strings.Lines(string(raw)) {
-			if f := strings.Fields(line); len(f) >= 2 && f[0] == "MemTotal:" {
-				if kb, err := strconv.Atoi(f[1]); err == nil {
-					limit = kb << 10
-				}
-			}
-		}
-	}
-	for _, path := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
-		if raw, err := os.ReadFile(path); err == nil {
-			if n, err := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil {
-				limit = min(limit, n)
-			}
-		}
-	}
-	return limit / 10 * 9
-}

@@ -19,6 +19,7 @@ import (
 	"drun/engine"
 	"drun/engine/launch"
 	"drun/history"
+	"drun/kernel"
 	"drun/plugins/host"
 )
 
@@ -107,6 +108,9 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	}
 	if o.Threads < 0 {
 		return usage("", "--threads %d: want a number of threads", o.Threads)
+	}
+	if o.Threads > kernel.MaxThreads {
+		return usage("", "--threads %d: a rank has at most %d threads", o.Threads, kernel.MaxThreads)
 	}
 	// A reader of our output that goes away must not end the run.
 	signal.Ignore(syscall.SIGPIPE)

@@ -72,7 +72,7 @@ func (w *worker) heap() uint64 {
 	if w.job.Heap > 0 {
 		return uint64(w.job.Heap)
 	}
-	return uint64(max(256<<20, tensor.Memory().Limit/w.job.Place.LocalSize/4))
+	return uint64(max(256<<20, tensor.Memory().Limit/4))
 }
 
 // at notes on the board where the recipe is, for ranks that wait for this one.

@@ -24,6 +24,7 @@ import (
 	"drun/starlib/dist"
 	"drun/starlib/run"
 	"drun/starlib/universe"
+	"drun/tensor"
 
 	"go.starlark.net/starlark"
 )
@@ -95,6 +96,7 @@ func (w *worker) run() int {
 func (w *worker) recipe(rec *recorder) (err error) {
 	job := w.job
 	kernel.SetThreads(job.Threads)
+	tensor.ShareMemory(job.Place.LocalSize)
 	rank := &starlib.Rank{
 		Rank: job.Place.Rank, WorldSize: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
 		NodeRank: job.Place.NodeRank, NumNodes: job.Place.Nodes, Peers: job.Peers, Seed: job.Seed,
@@ -102,6 +104,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	if rank.Files, err = starlib.OpenFiles(job.Dir, job.DataDirs...); err != nil {
 		return err
 	}
+	rank.Files.Largest = int(w.heap() / 2)
 	if w.board, err = board.Open(os.NewFile(engine.BoardFD, "board"), job.Place.Rank); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/bits"
@@ -68,19 +69,15 @@ func (a *array) tensor(ctx *tensor.Context) (*tensor.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw := a.data[:size]
-	if a.swapped {
-		raw = swap(raw, a.word())
-	}
-	if raw, err = a.widen(raw); err != nil {
-		return nil, err
-	}
 	shape := a.shape
 	if a.columns {
 		shape = slices.Clone(shape)
 		slices.Reverse(shape)
 	}
-	t, err := tensor.FromBytes(ctx, raw, shape, a.kind.as)
+	t, err := tensor.Empty(ctx, shape, a.kind.as)
+	if err == nil {
+		err = a.copy(t.Bytes(), a.data[:size])
+	}
 	if err != nil || !a.columns || len(shape) < 2 {
 		return t, err
 	}
@@ -102,54 +99,63 @@ func (a *array) word() int {
 	return a.kind.size
 }
 
-func swap(raw []byte, word int) []byte {
-	raw = slices.Clone(raw)
-	for i := 0; i+word <= len(raw); i += word {
-		slices.Reverse(raw[i : i+word])
+// copy puts the elements into a tensor's memory, in the machine's order and in the
+// type that tensors have for them.
+func (a *array) copy(to, raw []byte) error {
+	var order binary.ByteOrder = binary.LittleEndian
+	if a.swapped {
+		order = binary.BigEndian
 	}
-	return raw
-}
-
-// widen gives the elements in the type that tensors have for them.
-func (a *array) widen(raw []byte) ([]byte, error) {
 	switch a.kind.name {
 	case "int16":
-		return convert(raw, func(v int16) int32 { return int32(v) }), nil
+		for i, to := 0, view[int32](to); i < len(to); i++ {
+			to[i] = int32(int16(order.Uint16(raw[2*i:])))
+		}
+		return nil
 	case "uint16":
-		return convert(raw, func(v uint16) int32 { return int32(v) }), nil
+		for i, to := 0, view[int32](to); i < len(to); i++ {
+			to[i] = int32(order.Uint16(raw[2*i:]))
+		}
+		return nil
 	case "uint32":
-		return convert(raw, func(v uint32) int64 { return int64(v) }), nil
+		for i, to := 0, view[int64](to); i < len(to); i++ {
+			to[i] = int64(order.Uint32(raw[4*i:]))
+		}
+		return nil
+	}
+	copy(to, raw)
+	if word := a.word(); a.swapped && word > 1 {
+		for i := 0; i+word <= len(to); i += word {
+			slices.Reverse(to[i : i+word])
+		}
+	}
+	switch a.kind.name {
 	case "uint64":
-		for i, v := range view[uint64](raw) {
+		for i, v := range view[uint64](to) {
 			if v > math.MaxInt64 {
-				return nil, fmt.Errorf("element %d is %d, which int64 cannot hold", i, v)
+				return fmt.Errorf("element %d is %d, which int64 cannot hold", i, v)
 			}
 		}
 	case "bool":
-		for i, v := range raw {
+		for i, v := range to {
 			if v > 1 {
-				return nil, fmt.Errorf("element %d is %d, neither 0 nor 1 as a bool must be", i, v)
+				return fmt.Errorf("element %d is %d, neither 0 nor 1 as a bool must be", i, v)
 			}
 		}
 	}
-	return raw, nil
+	return nil
 }
 
 // read makes a tensor of a whole file.
-func read(files *starlib.Files, ctx *tensor.Context, name string, parse func([]byte) (*array, error)) (*tensor.Tensor, error) {
-	content, err := readAll(files, name)
-	if err != nil {
-		return nil, err
-	}
-	a, err := parse(content)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	t, err := a.tensor(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return t, nil
+func read(files *starlib.Files, ctx *tensor.Context, name string, parse func([]byte) (*array, error)) (t *tensor.Tensor, err error) {
+	err = readArrays(files, ctx, name, func(content []byte) error {
+		a, err := parse(content)
+		if err == nil {
+			t, err = a.tensor(ctx)
+		}
+		return err
+	})
+	return t, err
 }
 
 // fill takes the elements from what follows the header, which must be just them.

@@ -99,6 +99,7 @@ func TestGarbledArraysAreLocated(t *testing.T) {
 		{"safetensors", "\xff\xff\xff\xff\xff\xff\xff\xff", "byte 0: not a safetensors file"},
 		{"safetensors", safetensors("{", ""), "byte 8: the header is garbled"},
 		{"safetensors", entry(`{"dtype":"F8"}`), `entry "w": unknown dtype "F8"`},
+		{"safetensors", entry(`{"dtype":"F32","data_offsets":[0,4]}`), `entry "w": it lacks a shape`},
 		{"safetensors", entry(`{"dtype":"F32","shape":[2],"data_offsets":[0,4]}`), `data_offsets [0 4] do not fit float32 of shape (2,), which takes 8 bytes`},
 		{"safetensors", entry(`{"dtype":"F32","shape":[-2],"data_offsets":[0,4]}`), `a size of -2`},
 		{"safetensors", entry(`{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}`), "too many elements"},

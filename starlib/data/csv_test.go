@@ -30,7 +30,7 @@ func TestCSV(t *testing.T) {
 		{"only labels", "1\n2\n", &first, 0, nil, []float64{1, 2}, true},
 		{"infinity", "inf,1\n", none, 2, []float32{float32(inf()), 1}, nil, true},
 	} {
-		got, err := parseCSV("f.csv", strings.NewReader(c.text), c.label)
+		got, err := parseCSV("f.csv", strings.NewReader(c.text), c.label, 0)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -57,11 +57,11 @@ func TestBadCSVIsLocated(t *testing.T) {
 		"a,b\n":                  "f.csv: no rows of numbers",
 		"\"multi\nline\",b\n1,y": `f.csv: line 3, column 2: "y" is not a number`,
 	} {
-		if _, err := parseCSV("f.csv", strings.NewReader(text), nil); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := parseCSV("f.csv", strings.NewReader(text), nil, 0); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: got error %v, want %s", text, err, want)
 		}
 	}
-	if _, err := parseCSV("f.csv", strings.NewReader("1,2\n"), &five); err == nil || err.Error() != "f.csv: label = 5, but there are 2 columns: expected -2 to 1" {
+	if _, err := parseCSV("f.csv", strings.NewReader("1,2\n"), &five, 0); err == nil || err.Error() != "f.csv: label = 5, but there are 2 columns: expected -2 to 1" {
 		t.Errorf("label out of range: got error %v", err)
 	}
 }
@@ -90,7 +90,7 @@ func TestFilesAreUnpacked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"packed.txt": "hello", "plain.gz": "hello", "empty": ""} {
-		if got, err := readText(files, name); err != nil || got != want {
+		if got, err := readText(files, name); err != nil || string(got) != want {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 	}
@@ -108,7 +108,7 @@ func BenchmarkCSV(b *testing.B) {
 	label := -1
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		if _, err := parseCSV("f.csv", strings.NewReader(text), &label); err != nil {
+		if _, err := parseCSV("f.csv", strings.NewReader(text), &label, 0); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -37,8 +37,7 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 				Sig: "text(path: string) -> string",
 				Doc: "A file of UTF-8 text.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					s, err := readText(r.Files, c.String(0))
-					return starlark.String(s), err
+					return readText(r.Files, c.String(0))
 				},
 			},
 			{
@@ -46,7 +45,7 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 				Doc: "A file as it is (unpacked, if it is gzip). tensor(data.bytes(path)) makes a uint8 tensor of it.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					b, err := readAll(r.Files, c.String(0))
-					return starlark.Bytes(b), err
+					return starlark.Bytes(textOf(b)), err
 				},
 			},
 			{
@@ -109,7 +108,7 @@ func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Va
 		return nil, err
 	}
 	defer file.Close()
-	t, err := parseCSV(path, in, label)
+	t, err := parseCSV(path, in, label, r.Files.Largest)
 	if err != nil {
 		return nil, err
 	}
@@ -123,11 +122,11 @@ func (t *table) dataset(ctx *tensor.Context) (*Dataset, error) {
 	if d.x, err = tensor.FromBytes(ctx, bytesOf(t.features), []int{t.rows, t.cols}, tensor.Float32); err != nil || t.labels == nil {
 		return d, err
 	}
-	kind := tensor.Float32
 	if t.classes {
-		kind = tensor.Int64
+		d.y, err = tensor.FromBytes(ctx, bytesOf(t.integers), []int{t.rows}, tensor.Int64)
+		return d, err
 	}
-	d.y, err = tensor.FromFloats(ctx, t.labels, []int{t.rows}, kind)
+	d.y, err = tensor.FromFloats(ctx, t.labels, []int{t.rows}, tensor.Float32)
 	return d, err
 }
 

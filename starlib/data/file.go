@@ -7,14 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"runtime"
 	"unicode/utf8"
 
-	"drun/starlib"
-)
+	"go.starlark.net/starlark"
 
-// maxFile bounds what is read into memory, so that a small gzip file that unpacks
-// without end is an error.
-const maxFile = 16 << 30
+	"drun/starlib"
+	"drun/tensor"
+)
 
 // open opens a file that the recipe may read, unpacked if it is gzip: its first
 // two bytes tell, not its name. size is the number of bytes to come, or -1.
@@ -58,28 +59,86 @@ func gzipError(err error) error {
 	return fmt.Errorf("the gzip data is garbled: %w", err)
 }
 
-// readAll reads a whole file.
+// readAll reads a whole file as a plain value.
 func readAll(files *starlib.Files, name string) ([]byte, error) {
 	in, size, closer, err := open(files, name)
 	if err != nil {
 		return nil, err
 	}
 	defer closer.Close()
+	limit := int64(files.Largest)
+	if limit <= 0 {
+		limit = math.MaxInt64 - 1
+	}
+	if size > limit {
+		return nil, fmt.Errorf("%s: it has %d bytes, and one value may take %d; tensors may take more, as the arrays of a .npy file", name, size, limit)
+	}
 	var content bytes.Buffer
-	if size >= 0 && size <= maxFile {
+	if size >= 0 {
 		content.Grow(int(size) + bytes.MinRead) // so much that reading never grows it
 	}
-	if _, err := content.ReadFrom(io.LimitReader(in, maxFile+1)); err != nil {
+	if _, err := content.ReadFrom(io.LimitReader(in, limit+1)); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if content.Len() > maxFile {
-		return nil, fmt.Errorf("%s: larger than %d bytes", name, int64(maxFile))
+	if int64(content.Len()) > limit {
+		return nil, fmt.Errorf("%s: it unpacks to more than the %d bytes that one value may take; tensors may take more, as the arrays of a .npy file", name, limit)
 	}
 	return content.Bytes(), nil
 }
 
+// readArrays reads a whole file of arrays and gives its bytes to use. They lie
+// in tensors' memory, whose limit is theirs, and are gone afterwards.
+func readArrays(files *starlib.Files, ctx *tensor.Context, name string, use func(content []byte) error) error {
+	in, size, closer, err := open(files, name)
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	if err = buffered(ctx, in, size, use); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// buffered gives all bytes of a reader to use; size is their number, or -1 where it
+// is not known.
+func buffered(ctx *tensor.Context, in io.Reader, size int64, use func(content []byte) error) error {
+	const first = 1 << 20
+	if size < 0 {
+		size = first
+	}
+	n := 0
+	var buffer *tensor.Tensor
+	for {
+		// A byte more than there should be: a file may have grown.
+		next, err := tensor.Empty(ctx, []int{int(min(size, math.MaxInt64-1)) + 1}, tensor.Uint8)
+		if err != nil {
+			return err
+		}
+		if buffer != nil {
+			copy(next.Bytes(), buffer.Bytes()[:n])
+		}
+		buffer = next
+		space := buffer.Bytes()
+		for n < len(space) && err == nil {
+			var more int
+			more, err = in.Read(space[n:])
+			n += more
+		}
+		if err == io.EOF {
+			err = use(space[:n:n])
+			runtime.KeepAlive(buffer)
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		size = 2 * int64(n)
+	}
+}
+
 // readText reads a file of UTF-8 text.
-func readText(files *starlib.Files, name string) (string, error) {
+func readText(files *starlib.Files, name string) (starlark.String, error) {
 	content, err := readAll(files, name)
 	if err != nil {
 		return "", err
@@ -87,5 +146,5 @@ func readText(files *starlib.Files, name string) (string, error) {
 	if !utf8.Valid(content) {
 		return "", errors.New(name + ": not UTF-8 text; read it with data.bytes")
 	}
-	return string(content), nil
+	return starlark.String(textOf(content)), nil
 }

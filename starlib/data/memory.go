@@ -10,6 +10,9 @@ func bytesOf[T any](v []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
 }
 
+// textOf is bytes that nobody changes any more, as a string.
+func textOf(content []byte) string { return unsafe.String(unsafe.SliceData(content), len(content)) }
+
 // view is raw as numbers, copied first where it is not aligned for them.
 func view[T any](raw []byte) []T {
 	size := int(unsafe.Sizeof(*new(T)))
@@ -18,13 +21,4 @@ func view[T any](raw []byte) []T {
 		p = unsafe.Pointer(unsafe.SliceData(bytes.Clone(raw)))
 	}
 	return unsafe.Slice((*T)(p), len(raw)/size)
-}
-
-func convert[From, To any](raw []byte, f func(From) To) []byte {
-	from := view[From](raw)
-	to := make([]To, len(from))
-	for i, v := range from {
-		to[i] = f(v)
-	}
-	return bytesOf(to)
 }

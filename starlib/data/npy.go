@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"strings"
 
 	"go.starlark.net/starlark"
@@ -132,49 +131,46 @@ func literal(e syntax.Expr) any {
 
 // readNPZ reads NumPy's format for several arrays: a zip archive of .npy files.
 func readNPZ(files *starlib.Files, ctx *tensor.Context, name string) (*starlark.Dict, error) {
-	content, err := readAll(files, name)
+	arrays := new(starlark.Dict)
+	err := readArrays(files, ctx, name, func(content []byte) error {
+		archive, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
+		if err != nil {
+			return fmt.Errorf("not a .npz file, or a truncated one: %w", err)
+		}
+		for _, f := range archive.File {
+			t, err := readMember(ctx, f)
+			if err != nil {
+				return fmt.Errorf("%s: %w", f.Name, err)
+			}
+			key := starlark.String(strings.TrimSuffix(f.Name, ".npy"))
+			if _, found, _ := arrays.Get(key); found {
+				return fmt.Errorf("there are two arrays named %s", key)
+			}
+			if err := arrays.SetKey(key, (*startensor.Value)(t)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
-	}
-	archive, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
-	if err != nil {
-		return nil, fmt.Errorf("%s: not a .npz file, or a truncated one: %w", name, err)
-	}
-	arrays, total := new(starlark.Dict), int64(0)
-	for _, f := range archive.File {
-		t, size, err := readMember(ctx, f, maxFile-total)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", name, f.Name, err)
-		}
-		total += size
-		key := starlark.String(strings.TrimSuffix(f.Name, ".npy"))
-		if _, found, _ := arrays.Get(key); found {
-			return nil, fmt.Errorf("%s: there are two arrays named %s", name, key)
-		}
-		if err := arrays.SetKey(key, (*startensor.Value)(t)); err != nil {
-			return nil, err
-		}
 	}
 	return arrays, nil
 }
 
-func readMember(ctx *tensor.Context, f *zip.File, limit int64) (*tensor.Tensor, int64, error) {
+// readMember does not trust the size that the archive's directory gives.
+func readMember(ctx *tensor.Context, f *zip.File) (t *tensor.Tensor, err error) {
 	in, err := f.Open()
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	defer in.Close()
-	content, err := io.ReadAll(io.LimitReader(in, limit+1))
-	if err != nil {
-		return nil, 0, err
-	}
-	if int64(len(content)) > limit {
-		return nil, 0, fmt.Errorf("the archive unpacks to more than %d bytes", int64(maxFile))
-	}
-	a, err := parseNPY(content)
-	if err != nil {
-		return nil, 0, err
-	}
-	t, err := a.tensor(ctx)
-	return t, int64(len(content)), err
+	err = buffered(ctx, in, -1, func(content []byte) error {
+		a, err := parseNPY(content)
+		if err == nil {
+			t, err = a.tensor(ctx)
+		}
+		return err
+	})
+	return t, err
 }

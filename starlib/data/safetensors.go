@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sort"
 
@@ -93,6 +94,9 @@ func parseEntry(text []byte) (named, error) {
 	if !ok {
 		return named{}, fmt.Errorf("unknown dtype %q", entry.DType)
 	}
+	if entry.Shape == nil {
+		return named{}, errors.New("it lacks a shape")
+	}
 	a := named{array: array{kind: elements[code], shape: entry.Shape}}
 	size, err := a.bytes()
 	if err != nil {
@@ -107,23 +111,25 @@ func parseEntry(text []byte) (named, error) {
 
 // readSafetensors gives the tensors by name, in the order of the file.
 func readSafetensors(files *starlib.Files, ctx *tensor.Context, name string) (*starlark.Dict, error) {
-	content, err := readAll(files, name)
+	tensors := new(starlark.Dict)
+	err := readArrays(files, ctx, name, func(content []byte) error {
+		arrays, err := parseSafetensors(content)
+		if err != nil {
+			return err
+		}
+		for i := range arrays {
+			t, err := arrays[i].tensor(ctx)
+			if err != nil {
+				return fmt.Errorf("%s: %w", arrays[i].name, err)
+			}
+			if err := tensors.SetKey(starlark.String(arrays[i].name), (*startensor.Value)(t)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
-	}
-	arrays, err := parseSafetensors(content)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	tensors := starlark.NewDict(len(arrays))
-	for i := range arrays {
-		t, err := arrays[i].tensor(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", name, arrays[i].name, err)
-		}
-		if err := tensors.SetKey(starlark.String(arrays[i].name), (*startensor.Value)(t)); err != nil {
-			return nil, err
-		}
 	}
 	return tensors, nil
 }
