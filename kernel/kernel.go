@@ -121,11 +121,8 @@ func CheckPath() error {
 	return fmt.Errorf("DRUN_KERNEL=%s: no such kernel path on this machine: it has %v", forced, Paths())
 }
 
-// MaxThreads is how many threads SetThreads takes at most: each has a stack, and no machine has so many cores.
-const MaxThreads = 1024
-
 // SetThreads sets how many threads a kernel may use, the caller's included. Results do not depend on it.
-func SetThreads(n int) { C.drun_set_threads(C.int(min(n, MaxThreads))) }
+func SetThreads(n int) { C.drun_set_threads(C.int(n)) }
 
 // Threads returns how many threads a kernel may use. It is 1 until SetThreads is called.
 func Threads() int { return int(C.drun_threads()) }

@@ -19,7 +19,6 @@ import (
 	"drun/engine"
 	"drun/engine/launch"
 	"drun/history"
-	"drun/kernel"
 	"drun/plugins/host"
 )
 
@@ -109,8 +108,8 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	if o.Threads < 0 {
 		return usage("", "--threads %d: want a number of threads", o.Threads)
 	}
-	if o.Threads > kernel.MaxThreads {
-		return usage("", "--threads %d: a rank has at most %d threads", o.Threads, kernel.MaxThreads)
+	if o.Threads > launch.MaxThreads {
+		return usage("", "--threads %d: a rank has at most %d threads", o.Threads, launch.MaxThreads)
 	}
 	// A reader of our output that goes away must not end the run.
 	signal.Ignore(syscall.SIGPIPE)

@@ -12,6 +12,10 @@ import (
 	"drun/engine/rendezvous"
 )
 
+// MaxThreads is how many kernel threads a rank has at most: each takes a stack, and
+// no machine has so many cores.
+const MaxThreads = 1024
+
 // MaxRanks is how many ranks one machine can hold.
 const MaxRanks = board.MaxWorld
 
