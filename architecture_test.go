@@ -28,6 +28,8 @@ var layers = map[string][]string{
 	"collective/shm":       {"collective", "kernel", "golang.org/x/sys"},
 	"collective/disttest":  {"collective", "golang.org/x/sys"},
 
+	"internal/terminal": {"golang.org/x/term"},
+
 	"internal/sqldb":   {sqlite, "internal/scratch", "golang.org/x/sys"},
 	"internal/scratch": {"golang.org/x/sys"},
 	"internal/secret":  {},
@@ -43,7 +45,7 @@ var layers = map[string][]string{
 	"engine/recipe":     {"engine", "starlib", starlark},
 	"engine/rendezvous": {"collective", "github.com/fxamacker/cbor/v2"},
 	"engine/worker":     {"engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys"},
-	"engine/launch":     {"engine", "history", "checkpoints", "collective", "tensor", "plugins/host", "internal/scratch", "internal/secret", "golang.org/x/sys", "github.com/schollz/progressbar/v3"},
+	"engine/launch":     {"engine", "history", "checkpoints", "collective", "tensor", "plugins/host", "internal/terminal", "internal/scratch", "internal/secret", "golang.org/x/sys", "github.com/schollz/progressbar/v3"},
 	"engine/doctor":     {"engine", "kernel", "internal/scratch"},
 	// recipetest runs recipes on every backend, so it sees what the engine sees.
 	"engine/recipetest": {"engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},
@@ -69,7 +71,7 @@ var layers = map[string][]string{
 
 	// The only program that links gRPC on drun's side.
 	"cmd/drun-plugin-host": {"engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
-	"cmd": {"engine", "history", "checkpoints", "starlib", "collective", "plugins/host", "internal/scratch", sqlite, "golang.org/x/term",
+	"cmd": {"engine", "history", "checkpoints", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", sqlite, "golang.org/x/term",
 		"github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
 

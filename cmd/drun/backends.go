@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/engine"
+	"drun/internal/terminal"
 	"drun/plugins/host"
 )
 
@@ -100,7 +101,7 @@ func listBackends(cmd *cobra.Command, list []backendInfo) error {
 	}
 	for _, b := range list {
 		if b.Problem != "" {
-			fmt.Fprintf(&table, "\n%s\n", wrap(b.Name+": "+oneLine.Replace(b.Problem), columns))
+			fmt.Fprintf(&table, "\n%s\n", wrap(b.Name+": "+terminal.Escape(b.Problem), columns))
 		}
 	}
 	_, err := table.WriteTo(out)
@@ -127,7 +128,7 @@ func describeBackend(cmd *cobra.Command, list []backendInfo, name string, dirs [
 		row(w, "version", dashed(b.Version))
 		row(w, "runs here", b.verdict())
 		if b.Problem != "" {
-			row(w, "because", oneLine.Replace(b.Problem))
+			row(w, "because", terminal.Escape(b.Problem))
 		}
 		if b.BuiltIn {
 			row(w, "where", b.where())
@@ -165,7 +166,7 @@ func dashed(s string) string {
 	if s == "" {
 		return "-"
 	}
-	return oneLine.Replace(s)
+	return terminal.Escape(s)
 }
 
 // cut keeps the end of a text, which tells more of a path, and as much of its

@@ -10,6 +10,7 @@ import (
 
 	"drun/engine"
 	"drun/engine/recipe"
+	"drun/internal/terminal"
 	"drun/starlib/check"
 	"drun/starlib/lang"
 	"drun/starlib/universe"
@@ -88,6 +89,6 @@ func printFindings(out io.Writer, found []check.Finding, sources map[string][]by
 			}
 		}
 	}
-	_, err := io.WriteString(out, b.String())
+	_, err := io.WriteString(out, terminal.Lines(b.String()))
 	return err
 }

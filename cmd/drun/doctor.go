@@ -9,6 +9,7 @@ import (
 
 	"drun/engine"
 	"drun/engine/doctor"
+	"drun/internal/terminal"
 )
 
 func newDoctor() *cobra.Command {
@@ -37,7 +38,7 @@ func newDoctor() *cobra.Command {
 					if p.Problem != "" {
 						verdict += ": drun backends " + p.Name + " says why"
 					}
-					row(w, "plugin", fmt.Sprintf("%s, %s: %s", strings.TrimSpace(p.Name+" "+oneLine.Replace(p.Version)), p.Path, verdict))
+					row(w, "plugin", fmt.Sprintf("%s, %s: %s", strings.TrimSpace(p.Name+" "+p.Version), p.Path, verdict))
 				}
 				outcome := fmt.Sprintf("ok, in %.2f s", r.SelfTest.Seconds)
 				if !r.SelfTest.OK {
@@ -46,7 +47,7 @@ func newDoctor() *cobra.Command {
 				row(w, "two ranks", outcome)
 				w.Flush()
 				for _, p := range r.Problems {
-					fmt.Fprintf(out, "problem: %s\n", p)
+					fmt.Fprintf(out, "problem: %s\n", terminal.Lines(p))
 				}
 			}
 			if len(r.Problems) > 0 {

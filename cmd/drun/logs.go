@@ -2,13 +2,13 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"regexp"
 
 	"github.com/spf13/cobra"
 
 	"drun/history"
+	"drun/internal/terminal"
 )
 
 func newLogs() *cobra.Command {
@@ -19,7 +19,9 @@ func newLogs() *cobra.Command {
 		Use:   "logs RUN",
 		Short: "Print what the ranks of a run printed",
 		Long: `Print what the ranks of a run printed. With more than one rank each line begins
-with its rank, "[0] "; "[drun] " is the agent that runs them. With --json: a list
+with its rank, "[0] "; "[drun] " is the agent that runs them. A terminal shows
+control characters in a visible form, \x1b; a pipe or file gets them as they
+were printed. With --json: a list
 of {"rank", "stream", "time", "text"}; with --follow too, one such object a line.`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -63,13 +65,15 @@ func printLogs(cmd *cobra.Command, db *history.DB, id int64, filter history.LogF
 		}
 		return printJSON(out, lines)
 	}
-	encoder := json.NewEncoder(out)
-	encoder.SetEscapeHTML(false)
+	show := func(text string) string { return text } // whoever reads a pipe gets the bytes
+	if terminal.Is(cmd.OutOrStdout()) {
+		show = terminal.Line
+	}
 	printLine := func(l history.LogLine) error {
 		if wantsJSON(cmd) {
-			return encoder.Encode(l)
+			return encodeJSON(out, l, "")
 		}
-		_, err := fmt.Fprintln(out, prefix(l.Rank, run.WorldSize)+l.Text)
+		_, err := fmt.Fprintln(out, prefix(l.Rank, run.WorldSize)+show(l.Text))
 		return err
 	}
 	if !follow {

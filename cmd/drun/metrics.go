@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/history"
+	"drun/internal/terminal"
 )
 
 func newMetrics() *cobra.Command {
@@ -65,7 +66,12 @@ func printPointsCSV(out io.Writer, list []history.Point) error {
 		return err
 	}
 	for _, p := range list {
-		if err := w.Write(cells(p)); err != nil {
+		line := cells(p)
+		line[0] = terminal.Cell(line[0]) // the only text: numbers stay as they are
+		if terminal.Is(out) {
+			line[0] = terminal.Escape(line[0])
+		}
+		if err := w.Write(line); err != nil {
 			return err
 		}
 	}
@@ -80,7 +86,7 @@ func printPoints(out io.Writer, list []history.Point) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row(w, "NAME", "STEP", "RANK", "VALUE", "TIME")
 	for _, p := range list {
-		row(w, cells(p)...)
+		row(w, anyOf(cells(p))...)
 	}
 	return w.Flush()
 }

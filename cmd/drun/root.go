@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/history"
+	"drun/internal/terminal"
 )
 
 // newRoot builds the whole command line.
@@ -60,11 +61,11 @@ func report(stderr io.Writer, err error) int {
 		return 0
 	}
 	if text := err.Error(); text != "" {
-		fmt.Fprintf(stderr, "drun: %s\n", text)
+		fmt.Fprintf(stderr, "drun: %s\n", terminal.Lines(text))
 	}
 	var advising interface{ Advice() string }
 	if errors.As(err, &advising) && advising.Advice() != "" {
-		fmt.Fprintf(stderr, "  hint: %s\n", advising.Advice())
+		fmt.Fprintf(stderr, "  hint: %s\n", terminal.Lines(advising.Advice()))
 	}
 	var coded interface{ ExitCode() int }
 	switch {
@@ -125,10 +126,20 @@ func wantsJSON(cmd *cobra.Command) bool {
 
 // printJSON writes one indented value and a line end.
 func printJSON(out io.Writer, v any) error {
-	encoder := json.NewEncoder(out)
+	return encodeJSON(out, v, "  ")
+}
+
+// encodeJSON writes a value, on one line where indent is empty.
+func encodeJSON(out io.Writer, v any, indent string) error {
+	var b strings.Builder
+	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
+	encoder.SetIndent("", indent)
+	if err := encoder.Encode(v); err != nil {
+		return err
+	}
+	_, err := io.WriteString(out, terminal.JSON(b.String()))
+	return err
 }
 
 // withRun opens the history and finds the run that the first argument names.

@@ -19,6 +19,7 @@ import (
 	"drun/engine"
 	"drun/engine/launch"
 	"drun/history"
+	"drun/internal/terminal"
 	"drun/plugins/host"
 )
 
@@ -137,12 +138,12 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	}
 	out := cmd.ErrOrStderr()
 	if f := result.Failure; f != nil {
-		fmt.Fprintf(out, "drun: %s\n", launch.Message(f, result.Ranks))
+		fmt.Fprintf(out, "drun: %s\n", terminal.Lines(launch.Message(f, result.Ranks)))
 		if text := result.Standing(); text != "" {
-			fmt.Fprintln(out, text)
+			fmt.Fprintln(out, terminal.Lines(text))
 		}
 		if f.Hint != "" {
-			fmt.Fprintf(out, "  hint: %s\n", f.Hint)
+			fmt.Fprintf(out, "  hint: %s\n", terminal.Lines(f.Hint))
 		}
 	}
 	if o.Join != nil && o.Join.Index > 0 {
@@ -150,10 +151,10 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	}
 	if wantsJSON(cmd) && (o.Join == nil || o.Join.Index == 0) {
 		if err := printResult(cmd, result); err != nil {
-			fmt.Fprintf(out, "drun: the run's summary cannot be read: %v\n", err)
+			fmt.Fprintf(out, "drun: the run's summary cannot be read: %s\n", terminal.Lines(err.Error()))
 		}
 	}
-	fmt.Fprintf(out, "run %d %s: %s in %.1fs\n", result.ID, result.Name, result.Code.Status(), result.Seconds)
+	fmt.Fprintf(out, "run %d %s: %s in %.1fs\n", result.ID, terminal.Escape(result.Name), result.Code.Status(), result.Seconds)
 	if result.Code != engine.ExitDone {
 		return exitStatus(result.Code)
 	}
@@ -198,9 +199,9 @@ func describe(cmd *cobra.Command, recipe string) error {
 	if wantsJSON(cmd) {
 		return printJSON(out, about)
 	}
-	fmt.Fprintf(out, "%s\n", recipe)
+	fmt.Fprintf(out, "%s\n", terminal.Escape(recipe))
 	if about.Doc != "" {
-		fmt.Fprintf(out, "\n%s\n", strings.TrimSpace(about.Doc))
+		fmt.Fprintf(out, "\n%s\n", terminal.Lines(strings.TrimSpace(about.Doc)))
 	}
 	if len(about.Params) == 0 {
 		fmt.Fprintln(out, "\nThe recipe has no parameters.")
@@ -208,7 +209,7 @@ func describe(cmd *cobra.Command, recipe string) error {
 		fmt.Fprintln(out, "\nParameters (set them with -p name=value):")
 		w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 		for _, p := range about.Params {
-			fmt.Fprintf(w, "  %s\t%s\tdefault %s\n", p.Name, p.Type, p.Default)
+			fmt.Fprintf(w, "  %s\t%s\tdefault %s\n", terminal.Escape(p.Name), p.Type, terminal.Escape(p.Default))
 		}
 		w.Flush()
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/history"
+	"drun/internal/terminal"
 )
 
 func newRuns() *cobra.Command {
@@ -36,7 +37,7 @@ func newRuns() *cobra.Command {
 			var none *history.ErrNone
 			if errors.As(err, &none) {
 				// An empty list is a fine answer to this question.
-				fmt.Fprintf(cmd.ErrOrStderr(), "%v: %s\n", none, none.Advice())
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", terminal.Lines(none.Error()), none.Advice())
 				err = nil
 			}
 			if err != nil {
@@ -76,8 +77,8 @@ func printRuns(cmd *cobra.Command, list []history.Summary) error {
 		if r.Seconds != nil {
 			seconds = strconv.FormatFloat(*r.Seconds, 'f', 1, 64)
 		}
-		row(w, strconv.FormatInt(r.ID, 10), r.Name, paint.status(r.Status), oneLine.Replace(r.Recipe),
-			strconv.Itoa(r.WorldSize), humanize.Time(r.Started), seconds, oneLine.Replace(strings.Join(r.Tags, ",")), lastMetrics(r.Metrics, room-8*len(r.Tags)))
+		row(w, strconv.FormatInt(r.ID, 10), r.Name, paint.status(r.Status), r.Recipe,
+			strconv.Itoa(r.WorldSize), humanize.Time(r.Started), seconds, strings.Join(r.Tags, ","), lastMetrics(r.Metrics, room-8*len(r.Tags)))
 	}
 	return w.Flush()
 }

@@ -31,6 +31,7 @@ func TestScript(t *testing.T) {
 			env.Setenv("EXAMPLES", root+"/../../examples")
 			env.Setenv("NO_COLOR", "1")
 			env.Setenv("XDG_CONFIG_HOME", env.WorkDir+"/config")
+			env.Setenv("EVIL", "a\x1b]52;c;ZXZpbA==\x07\u009b31m\u202e\nb")
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
@@ -43,20 +44,22 @@ func TestScript(t *testing.T) {
 			return false, fmt.Errorf("unknown condition %s", name)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":    exits,
-			"plugins":  buildPlugins,
-			"logged":   logged,
-			"freeport": freePort,
-			"listen":   listen,
-			"sleep":    pause,
-			"signal":   sendSignal,
-			"nothing":  nothingLeft,
-			"folders":  scratchFolders,
-			"badbytes": badBytes,
-			"queries":  queries,
-			"json":     hasJSON,
-			"schema":   setSchema,
-			"tmpfs":    mountTmpfs,
+			"exits":      exits,
+			"plugins":    buildPlugins,
+			"logged":     logged,
+			"freeport":   freePort,
+			"listen":     listen,
+			"sleep":      pause,
+			"signal":     sendSignal,
+			"nothing":    nothingLeft,
+			"folders":    scratchFolders,
+			"badbytes":   badBytes,
+			"queries":    queries,
+			"json":       hasJSON,
+			"schema":     setSchema,
+			"tmpfs":      mountTmpfs,
+			"onterminal": onTerminal,
+			"harmless":   harmless,
 		},
 	})
 }

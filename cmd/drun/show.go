@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/history"
+	"drun/internal/terminal"
 )
 
 func newShow() *cobra.Command {
@@ -38,10 +39,10 @@ func newShow() *cobra.Command {
 
 func printDetail(out io.Writer, d *history.Detail) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "run %d %s: %s\n", d.ID, d.Name, painterFor(out).status(d.Status))
+	fmt.Fprintf(w, "run %d %s: %s\n", d.ID, terminal.Escape(d.Name), painterFor(out).status(d.Status))
 	field := func(name, value string) { row(w, "  "+name, value) }
 	if d.Error != "" {
-		field("error", strings.ReplaceAll(d.Error, "\n", "\n\t"))
+		row(w, "  error", painted(strings.ReplaceAll(terminal.Lines(d.Error), "\n", "\n\t")))
 	}
 	field("recipe", d.Recipe)
 	field("command", strings.Join(d.Command, " "))
@@ -60,7 +61,7 @@ func printDetail(out io.Writer, d *history.Detail) error {
 		field("tags", strings.Join(d.Tags, ", "))
 	}
 	for _, n := range d.Notes {
-		field("note", localTime(n.Time)+" "+oneLine.Replace(n.Text))
+		field("note", localTime(n.Time)+" "+terminal.Escape(n.Text))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -74,7 +75,7 @@ func printTables(out io.Writer, d *history.Detail) error {
 		if n > 0 {
 			w.Flush() // each table has column widths of its own
 			fmt.Fprintln(out)
-			row(w, cells...)
+			row(w, anyOf(cells)...)
 		}
 	}
 	heading(len(d.Params), "PARAMETER", "VALUE")
@@ -116,5 +117,5 @@ func printTables(out io.Writer, d *history.Detail) error {
 // firstLine is what a row of a table holds of a text.
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
-	return oneLine.Replace(line)
+	return terminal.Escape(line)
 }

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"drun/history"
+	"drun/internal/terminal"
 )
 
 // printSnapshot shows what every rank was doing, and its latest calls.
 func printSnapshot(out io.Writer, s history.Snapshot) {
-	fmt.Fprintf(out, "\nRANKS AT %s (%s)\n", localTime(s.Time), s.Reason)
+	fmt.Fprintf(out, "\nRANKS AT %s (%s)\n", localTime(s.Time), terminal.Escape(s.Reason))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row(w, "RANK", "STATE", "CALL", "NUMBER", "GROUP", "POSITION", "SINCE")
 	calls := 0

@@ -45,13 +45,13 @@ func printTable(out io.Writer, table *history.Table) error {
 		return nil
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	row(w, table.Columns...)
+	row(w, anyOf(table.Columns)...)
 	for _, values := range table.Rows {
 		texts := make([]string, len(values))
 		for i, v := range values {
-			texts[i] = oneLine.Replace(cell(v))
+			texts[i] = cell(v)
 		}
-		row(w, texts...)
+		row(w, anyOf(texts)...)
 	}
 	return w.Flush()
 }

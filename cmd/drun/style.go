@@ -11,32 +11,35 @@ import (
 	"golang.org/x/term"
 
 	"drun/history"
+	"drun/internal/terminal"
 )
 
 // painter colours words where the output is a terminal and NO_COLOR is unset.
 type painter bool
 
 func painterFor(out io.Writer) painter {
-	file, ok := out.(*os.File)
-	return painter(ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(file.Fd())))
+	return painter(os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && terminal.Is(out))
 }
 
-func (p painter) status(s history.Status) string {
+// painted is a text that a table shows as it is.
+type painted string
+
+func (p painter) status(s history.Status) painted {
 	if !p {
-		return string(s)
+		return painted(terminal.Escape(string(s)))
 	}
 	colour := map[history.Status]int{history.Running: 36, history.Done: 32, history.Failed: 31,
 		history.Killed: 31, history.Interrupted: 33, history.Lost: 35}[s]
-	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", colour, s)
+	return painted(fmt.Sprintf("\x1b[%dm%s\x1b[0m", colour, terminal.Escape(string(s))))
 }
 
 // pad makes a heading as long in bytes as the coloured words beneath it, so
 // that a tabwriter aligns them.
-func (p painter) pad(heading string) string {
+func (p painter) pad(heading string) painted {
 	if !p {
-		return heading
+		return painted(heading)
 	}
-	return "\x1b[39m" + heading + "\x1b[0m"
+	return painted("\x1b[39m" + heading + "\x1b[0m")
 }
 
 // width is the number of columns of the terminal, or a wide default.
@@ -74,8 +77,25 @@ func number(f history.Float) string {
 
 func localTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
 
-// oneLine keeps a text within its row of a table.
-var oneLine = strings.NewReplacer("\n", `\n`, "\r", `\r`, "\t", `\t`)
+// row writes the cells of one line of a tabwriter: texts, which may be anybody's and
+// are escaped, and what is painted.
+func row(w io.Writer, cells ...any) {
+	texts := make([]string, len(cells))
+	for i, c := range cells {
+		if p, ok := c.(painted); ok {
+			texts[i] = string(p)
+		} else {
+			texts[i] = terminal.Escape(c.(string))
+		}
+	}
+	fmt.Fprintln(w, strings.Join(texts, "\t"))
+}
 
-// row writes the cells of one line of a tabwriter.
-func row(w io.Writer, cells ...string) { fmt.Fprintln(w, strings.Join(cells, "\t")) }
+// anyOf makes cells of texts.
+func anyOf(texts []string) []any {
+	cells := make([]any, len(texts))
+	for i, t := range texts {
+		cells[i] = t
+	}
+	return cells
+}

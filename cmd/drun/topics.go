@@ -37,7 +37,6 @@ func helpTopics() []*cobra.Command {
     5  ranks disagreed (mismatch)
     6  a backend or plugin failed
     7  storage failed: the history or checkpoints cannot be read or written
-    8  a required metric was not reached
   130  interrupted`,
 	}, {
 		Use:   "environment",

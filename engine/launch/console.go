@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"drun/engine"
+	"drun/internal/terminal"
 
 	"github.com/schollz/progressbar/v3"
 )
@@ -32,14 +33,17 @@ func (c *console) line(rank int, stderr bool, text string) {
 	if stderr {
 		w = c.err
 	}
+	if terminal.Is(w) {
+		text = terminal.Line(text) // whoever reads a pipe gets the bytes
+	}
 	if c.prefix {
 		text = fmt.Sprintf("[%d] %s", rank, text)
 	}
 	c.write(w, text)
 }
 
-// note shows a line of the agent's own.
-func (c *console) note(text string) { c.write(c.err, text) }
+// note shows lines of the agent's own.
+func (c *console) note(text string) { c.write(c.err, terminal.Lines(text)) }
 
 func (c *console) write(w io.Writer, text string) {
 	c.mu.Lock()
@@ -63,7 +67,7 @@ func (c *console) progress(p *engine.Progress) {
 		c.label = p.Label
 		c.bar = progressbar.NewOptions64(p.Total,
 			progressbar.OptionSetWriter(c.err),
-			progressbar.OptionSetDescription(p.Label),
+			progressbar.OptionSetDescription(terminal.Escape(p.Label)),
 			progressbar.OptionShowCount(),
 			progressbar.OptionShowIts(),
 			progressbar.OptionSetWidth(30),

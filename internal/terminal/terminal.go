@@ -1,0 +1,101 @@
+// Package terminal makes texts of others safe to show: what a recipe prints, names,
+// notes, messages of other hosts. A terminal obeys control characters, which may
+// forge lines, retitle windows or fill the clipboard. The history keeps such texts
+// as they are; whatever prints them for people goes through here.
+package terminal
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// Is reports whether w is a terminal.
+func Is(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// Escape shows a text on one line: control characters, bytes that are not UTF-8, and
+// what reorders a line are written as \n, \x1b, \u202e.
+func Escape(text string) string { return escape(text, "") }
+
+// Line is Escape, but keeps tabs: for a line that somebody else laid out.
+func Line(text string) string { return escape(text, "\t") }
+
+// Lines is Escape, but keeps tabs and the ends of lines: for a message of several.
+func Lines(text string) string { return escape(text, "\t\n") }
+
+func escape(text, kept string) string {
+	harmless := func(r rune) bool { return !hidden(r) || strings.ContainsRune(kept, r) }
+	if utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return !harmless(r) }) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, text[i])
+		case harmless(r):
+			b.WriteString(text[i : i+size])
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case r < 0x80:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+		i += size
+	}
+	return b.String()
+}
+
+// JSON writes the characters that encoding/json leaves as they are in the way that
+// JSON has for them; they stand within strings only.
+func JSON(text string) string {
+	if strings.IndexFunc(text, func(r rune) bool { return r >= 0x7f && hidden(r) }) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if r >= 0x7f && hidden(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// hidden reports whether a character does something to a terminal, or to the order of
+// others, instead of being seen.
+func hidden(r rune) bool {
+	switch {
+	case r < 0x20, 0x7f <= r && r < 0xa0: // C0, DEL, C1
+		return true
+	case r == 0x061c, r == 0x200e, r == 0x200f, 0x202a <= r && r <= 0x202e, 0x2066 <= r && r <= 0x2069: // order
+		return true
+	case r == 0x2028, r == 0x2029: // ends of lines
+		return true
+	}
+	return false
+}
+
+// Cell makes a text safe as a cell of CSV, which a spreadsheet would take for a
+// formula: it gets an apostrophe, as spreadsheets write texts. Numbers do not go
+// through here: -0.5 is one.
+func Cell(text string) string {
+	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+		return "'" + text
+	}
+	return text
+}
