@@ -213,3 +213,31 @@ func TestWhatIsLoggedIsKept(t *testing.T) {
 		t.Errorf("%+v, %v", d.Metrics, err)
 	}
 }
+
+// What is logged is in the history soon after, whatever follows.
+func TestRecordsAreKeptInTime(t *testing.T) {
+	var home string
+	seen := make(chan time.Duration, 1)
+	runSource(t, "def main():\n    run.log(x = 1)\n    print('logged')\n    t = run.elapsed()\n    while run.elapsed() < t + 4: pass\n", func(o *launch.Options) {
+		home = o.Home
+		o.Stdout = &onLine{text: "logged", do: func() {
+			start := time.Now()
+			go func() {
+				for time.Since(start) < 3*time.Second {
+					if db, err := history.OpenReadOnly(home); err == nil {
+						points, err := db.Points(1)
+						db.Close()
+						if err == nil && len(points) == 1 {
+							break
+						}
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				seen <- time.Since(start)
+			}()
+		}}
+	})
+	if took := <-seen; took > 2*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}

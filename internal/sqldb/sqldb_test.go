@@ -226,3 +226,47 @@ func TestWrap(t *testing.T) {
 		t.Errorf("missing file: %v", Wrap("p", err))
 	}
 }
+
+// A crash of the machine may cost the last moments, never the file.
+func TestDurability(t *testing.T) {
+	db, err := Open(testFile(t, versions(1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var mode, level string
+	if err := db.QueryRow("SELECT (SELECT journal_mode FROM pragma_journal_mode), (SELECT synchronous FROM pragma_synchronous)").Scan(&mode, &level); err != nil || mode != "wal" || level != "1" {
+		t.Errorf("journal mode %s, synchronous %s, %v", mode, level, err)
+	}
+}
+
+// A new file does not take the -wal and -shm of one that was deleted for its own,
+// and is its owner's alone.
+func TestNewFile(t *testing.T) {
+	f := testFile(t, versions(1))
+	old, err := Open(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	if err := os.Remove(f.Path); err != nil {
+		t.Fatal(err)
+	}
+	wal, err := os.Stat(f.Path + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := Open(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if now, err := os.Stat(f.Path + "-wal"); err != nil || os.SameFile(wal, now) {
+		t.Errorf("it has the old WAL, %v", err)
+	}
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if info, err := os.Stat(f.Path + suffix); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", suffix, info, err)
+		}
+	}
+}
