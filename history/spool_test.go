@@ -222,6 +222,17 @@ func TestFullDiskHasRoomForTheEnd(t *testing.T) {
 	ok(t, r.BeginAttempt(0))
 	_, err := fill(t, r)
 	storage(t, err, "disk is full")
+	ok(t, os.WriteFile(filepath.Join(home, "more"), nil, 0o600))
+	junk, err := os.OpenFile(filepath.Join(home, "more"), os.O_WRONLY, 0)
+	ok(t, err)
+	for err == nil {
+		_, err = junk.Write(make([]byte, 4096))
+	}
+	junk.Close()
+	for err = nil; err == nil; { // what is left where records that failed have been
+		err = r.Logs([]LogLine{{Stream: "stdout", Time: time.Now(), Text: "x"}})
+	}
+	storage(t, err, "disk is full")
 	ok(t, r.Finish(Failed, 7, "the disk is full"))
 	if d, err := reader(t, home).Get(r.ID); err != nil || d.Status != Failed || *d.ExitCode != 7 || d.Attempts[0].Status != Failed {
 		t.Errorf("%+v, %v", d, err)

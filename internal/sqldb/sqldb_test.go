@@ -252,7 +252,7 @@ func TestNewFile(t *testing.T) {
 	if err := os.Remove(f.Path); err != nil {
 		t.Fatal(err)
 	}
-	wal, err := os.Stat(f.Path + "-wal")
+	shared, err := os.Stat(f.Path + "-shm")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,8 +261,8 @@ func TestNewFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if now, err := os.Stat(f.Path + "-wal"); err != nil || os.SameFile(wal, now) {
-		t.Errorf("it has the old WAL, %v", err)
+	if now, err := os.Stat(f.Path + "-shm"); err != nil || os.SameFile(shared, now) {
+		t.Errorf("it shares the old one's memory, %v", err)
 	}
 	for _, suffix := range []string{"", "-wal", "-shm"} {
 		if info, err := os.Stat(f.Path + suffix); err != nil || info.Mode().Perm() != 0o600 {
