@@ -150,8 +150,24 @@ func (p *process) listen(events chan<- event, await func()) {
 		events <- event{rank: p.rank, msg: msg}
 		await()
 	}
+	p.sweep()
 	_ = p.cmd.Wait() // its state says how it ended
 	events <- event{rank: p.rank, exit: how(p.cmd.ProcessState)}
+}
+
+// sweep waits for the worker's end and kills what it has started and left. The
+// worker is not reaped yet, so that the group's number is still its own.
+func (p *process) sweep() {
+	pid := p.cmd.Process.Pid
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err == nil {
+			_ = unix.Kill(-pid, unix.SIGKILL)
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
 }
 
 // drain waits until all the worker's output has been read. Something that it

@@ -131,7 +131,7 @@ func TestGrace(t *testing.T) {
 	}
 }
 
-// What a rank has started ends with it, when it is killed.
+// What a rank has started ends with it.
 func TestKillReachesTheProcessGroup(t *testing.T) {
 	dir := t.TempDir()
 	exe, note := filepath.Join(dir, "worker.sh"), filepath.Join(dir, "pid")
@@ -168,7 +168,7 @@ func TestKillReachesTheProcessGroup(t *testing.T) {
 		}
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
-	if len(pids) != 2 || gone == 0 {
+	if len(pids) != 2 || gone != 2 {
 		t.Errorf("of %v, %d are gone", pids, gone)
 	}
 }
