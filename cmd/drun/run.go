@@ -30,7 +30,7 @@ func newRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run RECIPE.star",
 		Short: "Run a recipe",
-		Long:  "Runs a recipe, once per rank, and keeps what it logs in the history.\nWith --help after the recipe's name: what the recipe says of itself, and its parameters.",
+		Long:  "Runs a recipe, once per rank, and keeps what it logs in the history.\nSIGINT, SIGTERM and SIGHUP end a run: at once, or, if the recipe's sources name run.should_stop, when it has ended by\nitself, at the latest after --grace or on a second signal. SIGUSR1 only asks; SIGQUIT shows what every rank does.\nWith --json the last line on stdout is the run as drun show --json prints it.\nWith --help after the recipe's name: what the recipe says of itself, and its parameters.",
 		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := ranks(nproc)
@@ -58,7 +58,7 @@ func newRun() *cobra.Command {
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "longest wait in a collective")
 	f.IntVar(&o.Threads, "threads", 0, "kernel threads a rank (default: cores/ranks)")
 	f.StringArrayVar(&o.DataDirs, "data", nil, "`folder` that the recipe may read besides its own (repeatable)")
-	f.DurationVar(&o.Grace, "grace", 30*time.Second, "time to end by itself after a signal, for a recipe that asks run.should_stop()")
+	f.DurationVar(&o.Grace, "grace", 30*time.Second, "time to end by itself after a signal, for a recipe that names run.should_stop")
 	join.add(f)
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		switch name {
