@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # The engines whose headers are here, as build tags.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race busy faults mutants bench microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults mutants bench microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -65,6 +65,11 @@ neon:
 
 race:
 	go test -race ./...
+
+# The kernels without undefined behaviour: under GCC's and Clang's sanitizer, which ends a test at the first.
+ubsan:
+	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 CGO_CFLAGS="-g -fsanitize=undefined" CGO_LDFLAGS=-fsanitize=undefined \
+		go test -short -count 1 ./kernel ./tensor
 
 # The tests beside a program that takes every core, as on a busy machine.
 busy: build

@@ -4,7 +4,7 @@
 // 2^n x for integral n in [-300, 300], with one rounding where the result is subnormal.
 INLINE vf32 ldexp_f32(vf32 x, vi32 n) {
     vi32 half = n >> 1;
-    return x * (vf32)((half + 127) << 23) * (vf32)((n - half + 127) << 23);
+    return x * (vf32)((vu32)(half + 127) << 23) * (vf32)((vu32)(n - half + 127) << 23);
 }
 
 // x = n ln 2 + r with |r| <= ln 2 / 2: adding 1.5 * 2^23 rounds to the nearest integer and leaves it in the
@@ -12,7 +12,7 @@ INLINE vf32 ldexp_f32(vf32 x, vi32 n) {
 INLINE vf32 exp_reduce_f32(vf32 x, vi32 *n) {
     vf32 magic = set_f32(12582912.0f);
     vf32 t = fma_f32(x, set_f32(1.44269504f), magic);
-    *n = (vi32)t - (vi32)magic;
+    *n = (vi32)((vu32)t - (vu32)magic);
     t -= magic;
     vf32 r = fma_f32(t, set_f32(-6.93145752e-1f), x);
     return fma_f32(t, set_f32(-1.42860677e-6f), r);
@@ -54,8 +54,8 @@ INLINE vf32 expm1_f32(vf32 x) {
 INLINE vf32 log_f32(vf32 x) {
     vi32 tiny = (x < 1.17549435e-38f) & (x > 0.0f);
     vf32 a = sel_f32(tiny, x * 8388608.0f, x);
-    vi32 e = ((vi32)a - 0x3f2aaaab) & (int32_t)0xff800000;
-    vf32 f = (vf32)((vi32)a - e) - 1.0f, s = f * f;
+    vi32 e = (vi32)((vu32)a - 0x3f2aaaab) & (int32_t)0xff800000;
+    vf32 f = (vf32)((vu32)a - (vu32)e) - 1.0f, s = f * f;
     vf32 i = __builtin_convertvector(e, vf32) * 1.1920929e-7f + sel_f32(tiny, set_f32(-23.0f), set_f32(0));
     vf32 r = fma_f32(set_f32(-0.130310059f), s, set_f32(-0.121483520f));
     vf32 t = fma_f32(set_f32(0.140869141f), s, set_f32(0.139814854f));
@@ -117,7 +117,7 @@ INLINE vf32 round_even_f32(vf32 x) {
 INLINE vf32 sin_quadrant_f32(vf32 x, int quadrant) {
     vf32 big = set_f32(0x1.8p23f);
     vf32 t = fma_f32(x, set_f32(0.636619772f), big);
-    vi32 q = ((vi32)t - (vi32)big) + quadrant;
+    vu32 q = (vu32)t - (vu32)big + (uint32_t)quadrant;
     t -= big;
     vf32 r = fma_f32(t, set_f32(-1.57079601e+00f), x);
     r = fma_f32(t, set_f32(-3.13916473e-07f), r);
@@ -132,6 +132,6 @@ INLINE vf32 sin_quadrant_f32(vf32 x, int quadrant) {
     p = fma_f32(p, s, set_f32(-1.66666672e-1f));
     p = sign_of_f32(fma_f32(p * s, r, r), r); // of -0, too
     vf32 y = sel_f32((q & 1) != 0, c, p);
-    y = (vf32)((vi32)y ^ (((q >> 1) & 1) << 31));
+    y = (vf32)((vu32)y ^ (((q >> 1) & 1) << 31));
     return sel_f32(abs_f32(x) < __builtin_inff(), y, x - x);
 }

@@ -10,13 +10,13 @@ INLINE vf64 poly_f64(vf64 x, int n, const double *c) {
 // 2^n x for integral n in [-2200, 2200], with one rounding where the result is subnormal.
 INLINE vf64 ldexp_f64(vf64 x, vi64 n) {
     vi64 half = n >> 1;
-    return x * (vf64)((half + 1023) << 52) * (vf64)((n - half + 1023) << 52);
+    return x * (vf64)((vu64)(half + 1023) << 52) * (vf64)((vu64)(n - half + 1023) << 52);
 }
 
 INLINE vf64 exp_reduce_f64(vf64 x, vi64 *n) {
     vf64 magic = set_f64(0x1.8p52);
     vf64 t = fma_f64(x, set_f64(1.4426950408889634), magic);
-    *n = (vi64)t - (vi64)magic;
+    *n = (vi64)((vu64)t - (vu64)magic);
     t -= magic;
     vf64 r = fma_f64(t, set_f64(-6.93147180369123816490e-01), x);
     return fma_f64(t, set_f64(-1.90821492927058770002e-10), r);
@@ -53,8 +53,8 @@ INLINE vf64 expm1_f64(vf64 x) {
 INLINE vf64 log_f64(vf64 x) {
     vi64 tiny = (x < 0x1p-1022) & (x > 0.0);
     vf64 a = sel_f64(tiny, x * 0x1p54, x);
-    vi64 e = ((vi64)a - 0x3fe6a09e667f3bcd) & (int64_t)0xfff0000000000000;
-    vf64 f = (vf64)((vi64)a - e) - 1.0;
+    vi64 e = (vi64)((vu64)a - 0x3fe6a09e667f3bcd) & (int64_t)0xfff0000000000000;
+    vf64 f = (vf64)((vu64)a - (vu64)e) - 1.0;
     // e >> 52 lies in +-2200: adding it to 1.5 * 2^52 converts it exactly.
     vf64 k = (vf64)((e >> 52) + 0x4338000000000000) - 0x1.8p52 - sel_f64(tiny, set_f64(54.0), set_f64(0));
     vf64 s = f / (f + 2.0), z = s * s, half = 0.5 * f * f;
@@ -125,7 +125,7 @@ INLINE vf64 round_even_f64(vf64 x) {
 INLINE vf64 sin_quadrant_f64(vf64 x, int quadrant) {
     vf64 big = set_f64(0x1.8p52);
     vf64 t = fma_f64(x, set_f64(0.63661977236758134308), big);
-    vi64 q = ((vi64)t - (vi64)big) + quadrant;
+    vu64 q = (vu64)t - (vu64)big + (uint64_t)quadrant;
     t -= big;
     vf64 r = fma_f64(t, set_f64(-1.57079632679489655800e+00), x);
     r = fma_f64(t, set_f64(-6.12323399573676603587e-17), r);
@@ -139,6 +139,6 @@ INLINE vf64 sin_quadrant_f64(vf64 x, int quadrant) {
                   -1.98412698295895385996e-4, 8.33333333332211858878e-3, -1.66666666666666307295e-1);
     p = sign_of_f64(fma_f64(p * s, r, r), r); // of -0, too
     vf64 y = sel_f64((q & 1) != 0, c, p);
-    y = (vf64)((vi64)y ^ (((q >> 1) & 1) << 63));
+    y = (vf64)((vu64)y ^ (((q >> 1) & 1) << 63));
     return sel_f64(abs_f64(x) < __builtin_inf(), y, x - x);
 }

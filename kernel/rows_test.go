@@ -207,3 +207,29 @@ func TestIndexing(t *testing.T) {
 		t.Errorf("scatter add %v, want %v", back, want)
 	}
 }
+
+// Every NaN that a kernel of rows gives is the same one, whatever came in.
+func TestRowsNaN(t *testing.T) {
+	for _, bits := range []uint32{0x7fc00000, 0xffc00000, 0x7fc12345, 0xff800001} {
+		for _, where := range []int{0, 5, 20} {
+			x := real32(9, 2*21)
+			x[where] = math.Float32frombits(bits)
+			for _, got := range everywhere(t, func() []float32 {
+				y := make([]float32, 4+2*42)
+				CrossEntropy(Float32, 2, 21, ptr(y), ptr(y[2:]), ptr(x), []int64{int64(where), 1})
+				CrossEntropyGrad(Float32, 2, 21, ptr(y[4:]), ptr([]float32{1}), 0, 1, ptr(x), ptr(y[2:]), []int64{3, 1})
+				Softmax(Float32, false, 2, 21, ptr(y[46:]), ptr(x))
+				return y
+			}) {
+				if b := math.Float32bits(got); got != got && b != 0x7fc00000 {
+					t.Fatalf("NaN %x at %d became %x", bits, where, b)
+				}
+			}
+			y := make([]float32, 4)
+			CrossEntropy(Float32, 2, 21, ptr(y), ptr(y[2:]), ptr(x), []int64{int64(where), 1})
+			if y[0] == y[0] || y[2] == y[2] || y[1] != y[1] {
+				t.Fatalf("a NaN at %d gave the losses %v", where, y)
+			}
+		}
+	}
+}

@@ -4,6 +4,8 @@ typedef float vf32 __attribute__((vector_size(VB)));
 typedef double vf64 __attribute__((vector_size(VB)));
 typedef int32_t vi32 __attribute__((vector_size(VB)));
 typedef int64_t vi64 __attribute__((vector_size(VB)));
+typedef uint32_t vu32 __attribute__((vector_size(VB))); // arithmetic on bits may wrap around, which C
+typedef uint64_t vu64 __attribute__((vector_size(VB))); // leaves undefined of signed numbers
 
 #define INLINE static inline __attribute__((always_inline))
 

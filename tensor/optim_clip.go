@@ -53,16 +53,21 @@ func ScaleGrads(params []*Tensor, by float64) error {
 // most maxNorm, and gives the norm before. A norm that is not finite leaves
 // them as they are.
 func ClipGradNorm(params []*Tensor, maxNorm float64) (float64, error) {
-	if !(maxNorm > 0) {
-		return 0, fmt.Errorf("clip_grad_norm: the norm must be positive, not %v", maxNorm)
-	}
 	square, err := GradSquareSum(params)
 	if err != nil {
 		return 0, err
 	}
 	norm := math.Sqrt(square)
-	if by := maxNorm / (norm + 1e-6); by < 1 && !math.IsInf(norm, 1) {
-		err = ScaleGrads(params, by)
+	return norm, ClipGrads(params, norm, maxNorm)
+}
+
+// ClipGrads is ClipGradNorm where the norm is known already.
+func ClipGrads(params []*Tensor, norm, maxNorm float64) error {
+	if !(maxNorm > 0) {
+		return fmt.Errorf("clip_grad_norm: the norm must be positive, not %v", maxNorm)
 	}
-	return norm, err
+	if by := maxNorm / (norm + 1e-6); by < 1 && !math.IsInf(norm, 1) {
+		return ScaleGrads(params, by)
+	}
+	return nil
 }

@@ -78,7 +78,7 @@ func Module(ctx *tensor.Context, sum SumOver) *starlib.Module {
 			},
 			{
 				Sig: "clip_grad_norm(params: iterable, max_norm: number, sharded: iterable = [], group = None) -> float",
-				Doc: "Scales the gradients so that their 2-norm, all together, is at most max_norm, and returns the norm before. sharded are parameters of which each rank of the group holds another part.",
+				Doc: "Scales the gradients so that their 2-norm, all together, is at most max_norm, and returns the norm before. A norm that is infinite or NaN leaves them as they are. sharded are parameters of which each rank of the group holds another part.",
 				Fn:  func(c *starlib.Call) (starlark.Value, error) { return clip(c, sum) },
 			},
 		},
@@ -121,8 +121,8 @@ func clip(c *starlib.Call, sum SumOver) (starlark.Value, error) {
 		return nil, err
 	}
 	limit := c.Float(1)
-	if !(limit >= 0) {
-		return nil, fmt.Errorf("max_norm = %v: want 0 or more", limit)
+	if !(limit > 0) {
+		return nil, fmt.Errorf("max_norm = %v: want more than 0", limit)
 	}
 	if len(sharded) == 0 && c.IsNone(3) {
 		norm, err := tensor.ClipGradNorm(params, limit)
@@ -142,10 +142,7 @@ func clip(c *starlib.Call, sum SumOver) (starlark.Value, error) {
 		return nil, err
 	}
 	norm := math.Sqrt(square + whole)
-	if scale := limit / (norm + 1e-6); scale < 1 || math.IsNaN(scale) {
-		err = tensor.ScaleGrads(append(params, sharded...), scale)
-	}
-	return starlark.Float(norm), err
+	return starlark.Float(norm), tensor.ClipGrads(append(params, sharded...), norm, limit)
 }
 
 // tensorsOf reads a list of tensors, or a single one: going over its rows would

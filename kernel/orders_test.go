@@ -1,0 +1,251 @@
+package kernel
+
+import (
+	"fmt"
+	"hash/fnv"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// order is a computation whose bits depend on the order of its operations, in sizes beyond all the places
+// where that order is cut: rows of several cuts and parts, columns of several blocks, odd ends everywhere.
+type order[E float32 | float64] struct {
+	name string
+	run  func(dt DType, draw func(n int) []E) []E
+}
+
+func orders[E float32 | float64]() []order[E] {
+	var all []order[E]
+	add := func(name string, run func(dt DType, draw func(n int) []E) []E) {
+		all = append(all, order[E]{name, run})
+	}
+	for _, s := range [][3]int{{1, 4096 + 17, 1}, {3, 9001, 1}, {1, 300001, 1}, {1, 700, 37}, {2, 1030, 301}, {5, 301, 2}, {1, 70001, 3}} {
+		for name, op := range map[string]ReduceOp{"sum": Sum, "max": MaxOver, "min": MinOver} {
+			add(fmt.Sprint(name, s), func(dt DType, draw func(n int) []E) []E {
+				x, y := draw(s[0]*s[1]*s[2]), make([]E, s[0]*s[2])
+				Reduce(op, dt, s[0], s[1], s[2], ptr(y), ptr(x))
+				return y
+			})
+		}
+	}
+	add("cumsum", func(dt DType, draw func(n int) []E) []E {
+		x, y := draw(3*1001*5), make([]E, 3*1001*5)
+		CumSum(dt, 3, 1001, 5, ptr(y), ptr(x))
+		return y
+	})
+	add("square sum", func(dt DType, draw func(n int) []E) []E {
+		var y []E
+		for _, n := range []int{17, 4113, 9001, 300001} {
+			y = append(y, E(SquareSum(dt, n, ptr(draw(n)))))
+		}
+		return y
+	})
+	for _, l := range lineShapes {
+		add(fmt.Sprint("lines", l), func(dt DType, draw func(n int) []E) []E {
+			x, n := draw(l.size()), l.lines()
+			y := make([]E, 4*n)
+			Moments(dt, l, 1, ptr(y), ptr(y[n:]), ptr(y[2*n:]), ptr(x))
+			SquareSums(dt, l, ptr(y[3*n:]), ptr(x))
+			return y
+		})
+		if l.Outer != 1 {
+			continue
+		}
+		for _, training := range []bool{true, false} {
+			add(fmt.Sprint("batch norm", l, training), func(dt DType, draw func(n int) []E) []E {
+				n, c := l.size(), l.Side
+				x, dy, gamma, beta, mean, rstd := draw(n), draw(n), draw(c), draw(c), draw(c), draw(c)
+				a := Affine{Mean: ptr(mean), Low: ptr(make([]E, c)), Scale: ptr(rstd), Gamma: ptr(gamma), Beta: ptr(beta)}
+				y, sums := make([]E, 2*n+2*c), make([]E, 2*c)
+				ScaleLines(dt, l, a, ptr(y), ptr(x))
+				BatchNormGrad(dt, l, a, training, ptr(y[n:]), ptr(y[2*n:]), ptr(y[2*n+c:]), ptr(sums), ptr(dy), ptr(x))
+				return y
+			})
+		}
+	}
+	for _, s := range [][2]int{{3, 17}, {2, 9001}, {700, 37}} {
+		rows, n := s[0], s[1]
+		for _, logarithm := range []bool{false, true} {
+			add(fmt.Sprint("softmax", s, logarithm), func(dt DType, draw func(n int) []E) []E {
+				x, dy, y := draw(rows*n), draw(rows*n), make([]E, 2*rows*n)
+				Softmax(dt, logarithm, rows, n, ptr(y), ptr(x))
+				SoftmaxGrad(dt, logarithm, rows, n, ptr(y[rows*n:]), ptr(dy), ptr(y))
+				return y
+			})
+		}
+		add(fmt.Sprint("cross entropy", s), func(dt DType, draw func(n int) []E) []E {
+			x, d, y, target := draw(rows*n), draw(rows), make([]E, 2*rows+rows*n), make([]int64, rows)
+			for i := range target {
+				target[i] = int64(i % n)
+			}
+			CrossEntropy(dt, rows, n, ptr(y), ptr(y[rows:]), ptr(x), target)
+			CrossEntropyGrad(dt, rows, n, ptr(y[2*rows:]), ptr(d), 1, 1.0/3, ptr(x), ptr(y[rows:]), target)
+			return y
+		})
+		for _, mean := range []bool{true, false} {
+			add(fmt.Sprint("layer norm", s, mean), func(dt DType, draw func(n int) []E) []E {
+				x, dy, gamma, beta, m, rstd := draw(rows*n), draw(rows*n), draw(n), draw(n), make([]E, rows), make([]E, rows)
+				at := ptr(m)
+				if !mean {
+					at = nil
+				}
+				y := make([]E, 2*rows*n+2*n)
+				LayerNorm(dt, rows, n, 1e-5, ptr(y), at, ptr(rstd), ptr(x), ptr(gamma), ptr(beta))
+				LayerNormGrad(dt, rows, n, ptr(y[rows*n:]), ptr(y[2*rows*n:]), ptr(y[2*rows*n+n:]), ptr(dy), ptr(x), ptr(gamma), at, ptr(rstd))
+				return slices.Concat(y, m, rstd)
+			})
+		}
+	}
+	for _, s := range [][4]int{{1, 37, 45, 1027}, {3, 5, 300, 257}, {1, 1, 7, 5000}, {1, 130, 1, 770}, {1, 200, 190, 600}} {
+		batch, m, n, k := s[0], s[1], s[2], s[3]
+		for turned := range 4 {
+			add(fmt.Sprint("gemm", s, turned), func(dt DType, draw func(n int) []E) []E {
+				a, b, y := draw(batch*m*k), draw(batch*k*n), make([]E, batch*m*n)
+				left, right := Matrix{Data: ptr(a), Stride: k, Batch: m * k}, Matrix{Data: ptr(b), Stride: n, Batch: k * n}
+				if turned&1 != 0 {
+					left.Stride, left.Trans = m, true
+				}
+				if turned&2 != 0 {
+					right.Stride, right.Trans = k, true
+				}
+				_ = Gemm(dt, batch, m, n, k, Matrix{Data: ptr(y), Stride: n, Batch: m * n}, left, right, false, ptr(draw(n)))
+				return y
+			})
+		}
+	}
+	for _, w := range []Window{
+		{Batch: 2, Channels: 31, Height: 9, Width: 11, Filters: 13, KernelH: 3, KernelW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 1},
+		{Batch: 19, Channels: 33, Height: 7, Width: 6, Filters: 70, KernelH: 3, KernelW: 2, StrideH: 2, StrideW: 1, PadH: 0, PadW: 1},
+		{Batch: 3, Channels: 2, Height: 33, Width: 300, Filters: 5, KernelH: 5, KernelW: 7, StrideH: 1, StrideW: 3, PadH: 2, PadW: 3},
+	} {
+		add(fmt.Sprint("conv", w), func(dt DType, draw func(n int) []E) []E {
+			h, v := w.Out()
+			nx, ny, nw := w.Batch*w.Channels*w.Height*w.Width, w.Batch*w.Filters*h*v, w.Filters*w.Channels*w.KernelH*w.KernelW
+			x, weight, bias, dy := draw(nx), draw(nw), draw(w.Filters), draw(ny)
+			y, dx, sums := make([]E, ny), make([]E, nx), make([]E, nw+w.Filters)
+			_ = Conv2d(dt, w, ptr(y), ptr(x), ptr(weight), ptr(bias))
+			_ = Conv2dGradInput(dt, w, ptr(dx), ptr(dy), ptr(weight))
+			_ = Conv2dGradWeight(dt, w, ptr(sums), ptr(sums[nw:]), ptr(dy), ptr(x))
+			return slices.Concat(y, dx, sums)
+		})
+		add(fmt.Sprint("average pool", w), func(dt DType, draw func(n int) []E) []E {
+			h, v := w.Out()
+			nx, ny := w.Batch*w.Channels*w.Height*w.Width, w.Batch*w.Channels*h*v
+			y, dx := make([]E, ny), make([]E, nx)
+			AvgPool2d(dt, w, ptr(y), ptr(draw(nx)))
+			AvgPool2dGrad(dt, w, ptr(dx), ptr(draw(ny)))
+			return slices.Concat(y, dx)
+		})
+	}
+	for _, causal := range []bool{false, true} {
+		add(fmt.Sprint("attention ", causal), func(dt DType, draw func(n int) []E) []E {
+			const rows, cols, width, depth = 150, 301, 17, 19
+			a := Attention{Causal: causal, Rows: rows, Cols: cols, Width: width, Depth: depth, Scale: 0.25, Stride: [4]int{width, width, depth, depth},
+				At: [][4]int{{}, {rows * width, cols * width, cols * depth, rows * depth}}}
+			q, k, v, dy := draw(2*rows*width), draw(2*cols*width), draw(2*cols*depth), draw(2*rows*depth)
+			y, lse := make([]E, 2*rows*depth), make([]E, 2*rows)
+			dq, dk, dv := make([]E, len(q)), make([]E, len(k)), make([]E, len(v))
+			_ = a.Forward(dt, ptr(y), ptr(lse), ptr(q), ptr(k), ptr(v))
+			_ = a.Backward(dt, ptr(dq), ptr(dk), ptr(dv), ptr(dy), ptr(lse), ptr(q), ptr(k), ptr(v))
+			return slices.Concat(y, lse, dq, dk, dv)
+		})
+	}
+	add("rows", func(dt DType, draw func(n int) []E) []E {
+		const rows, n, into = 700, 37, 5
+		index := make([]int64, rows*n)
+		for i := range index {
+			index[i] = int64(i * i % into)
+		}
+		y := make([]E, 2*into*n)
+		AddRows(dt, n, ptr(y), ptr(draw(rows*n)), index[:rows])
+		ScatterAdd(dt, 1, rows, into, n, ptr(y[into*n:]), ptr(draw(rows*n)), index)
+		return y
+	})
+	for name, op := range map[string]RankOp{"sum": RankSum, "average": RankAvg, "product": RankProduct} {
+		add("ranks: "+name, func(dt DType, draw func(n int) []E) []E {
+			const n = 5001
+			y := make([]E, n)
+			ReduceRanks(op, dt, ptr(y), pointers(draw(n), draw(n), draw(n), draw(n), draw(n)), n)
+			return y
+		})
+	}
+	add("optimizers", func(dt DType, draw func(n int) []E) []E {
+		const n = 3001
+		var y []E
+		for _, nesterov := range []bool{false, true} {
+			p, m := draw(n), draw(n)
+			for step := range 3 {
+				SGD{LR: 0.1, Momentum: 0.9, WeightDecay: 0.03, Nesterov: nesterov, First: step == 0}.Step(dt, n, ptr(p), ptr(draw(n)), ptr(m))
+			}
+			y = append(append(y, p...), m...)
+		}
+		for _, decoupled := range []bool{false, true} {
+			p, m, v := draw(n), make([]E, n), make([]E, n)
+			for step := range 3 {
+				Adam{LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.03, Decoupled: decoupled, Count: step + 1}.Step(dt, n, ptr(p), ptr(draw(n)), ptr(m), ptr(v))
+			}
+			y = append(append(append(y, p...), m...), v...)
+		}
+		Scale(dt, len(y), ptr(y), 1.0/3)
+		return y
+	})
+	add("random", func(dt DType, draw func(n int) []E) []E {
+		const n = 3001
+		y := make([]E, 2*n)
+		Stream{Seed: 5, Stream: 6, At: 7}.Uniform(dt, n, ptr(y))
+		Stream{Seed: 5, Stream: 6, At: 8}.Dropout(dt, n, ptr(y[n:]), ptr(draw(n)), 0.7)
+		return y
+	})
+	return all
+}
+
+// The bits of each order, in float32 and float64, are those of testdata/orders.txt on every path with any
+// number of threads: they do not change from one version to the next unless somebody means it.
+func TestOrders(t *testing.T) {
+	const path = "testdata/orders.txt"
+	content, err := os.ReadFile(path)
+	if err != nil && !*update {
+		t.Fatal(err)
+	}
+	stated := map[string]bool{}
+	for line := range strings.Lines(string(content)) {
+		stated[strings.TrimSpace(line)] = true
+	}
+	var lines []string
+	digest := func(name, bits string) {
+		h := fnv.New64a()
+		h.Write([]byte(bits))
+		line := fmt.Sprintf("%s: %016x", name, h.Sum64())
+		lines = append(lines, line)
+		if !*update && !stated[line] {
+			t.Errorf("other bits than in %s: %s", path, line)
+		}
+	}
+	for _, o := range orders[float32]() {
+		digest("float32 "+o.name, bytesOf(everywhere(t, func() []float32 { return o.run(Float32, drawn[float32](Float32)) })))
+	}
+	for _, o := range orders[float64]() {
+		digest("float64 "+o.name, bytesOf(everywhere(t, func() []float64 { return o.run(Float64, drawn[float64](Float64)) })))
+	}
+	slices.Sort(lines)
+	if *update {
+		if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if len(lines) != len(stated) {
+		t.Errorf("%s has %d lines for %d orders", path, len(stated), len(lines))
+	}
+}
+
+// drawn gives normal numbers, each time others.
+func drawn[E float32 | float64](dt DType) func(n int) []E {
+	stream := uint64(20)
+	return func(n int) []E {
+		x := make([]E, n)
+		Stream{Seed: 2, Stream: stream}.Normal(dt, n, ptr(x))
+		stream++
+		return x
+	}
+}
