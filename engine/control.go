@@ -190,9 +190,10 @@ type Channel struct {
 }
 
 // wire decodes without the library's default bounds on element counts, which a
-// large checkpoint passes; the peer is our own process.
+// large checkpoint passes, and takes text as it is: a recipe's strings hold any
+// bytes. The peer is our own process.
 var wire = func() cbor.DecMode {
-	mode, err := cbor.DecOptions{MaxArrayElements: 1<<31 - 1}.DecMode()
+	mode, err := cbor.DecOptions{MaxArrayElements: 1<<31 - 1, UTF8: cbor.UTF8DecodeInvalid}.DecMode()
 	if err != nil {
 		panic(err)
 	}

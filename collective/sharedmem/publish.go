@@ -18,3 +18,10 @@ func Publish32(w *atomic.Uint32, v uint32)
 
 // Fence waits until all that was published can be seen.
 func Fence()
+
+// LoadFence lets no later load come before an earlier one: a reader that looks
+// at a version again, to see that what it read was whole, needs it in between.
+func LoadFence()
+
+// StoreFence lets no later store be seen before an earlier one.
+func StoreFence()

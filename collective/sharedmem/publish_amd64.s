@@ -24,3 +24,14 @@ TEXT ·Fence(SB), NOSPLIT, $0-0
 	LOCK
 	ADDL $0, 0(SP)
 	RET
+
+// Loads and stores are in order, each kind among themselves; the call keeps the
+// compiler from moving them.
+
+// func LoadFence()
+TEXT ·LoadFence(SB), NOSPLIT, $0-0
+	RET
+
+// func StoreFence()
+TEXT ·StoreFence(SB), NOSPLIT, $0-0
+	RET

@@ -20,3 +20,13 @@ TEXT ·Publish32(SB), NOSPLIT, $0-12
 TEXT ·Fence(SB), NOSPLIT, $0-0
 	DMB $11
 	RET
+
+// func LoadFence()
+TEXT ·LoadFence(SB), NOSPLIT, $0-0
+	DMB $9
+	RET
+
+// func StoreFence()
+TEXT ·StoreFence(SB), NOSPLIT, $0-0
+	DMB $10
+	RET

@@ -13,3 +13,9 @@ func Publish32(w *atomic.Uint32, v uint32) { w.Store(v) }
 
 // Fence has nothing to wait for here.
 func Fence() {}
+
+// LoadFence likewise: loads and stores are of sync/atomic.
+func LoadFence() {}
+
+// StoreFence likewise.
+func StoreFence() {}

@@ -59,7 +59,9 @@ func (w *window) entry(rank int, n uint64, world int) *entry {
 
 // write fills the entry of a call that begins.
 func (e *entry) write(c *collective.Call, file, builtin uint32, at int64) {
-	e.ver.Add(1)
+	ver := e.ver.Load()
+	sharedmem.Publish32(&e.ver, ver+1)
+	sharedmem.StoreFence()
 	data := c.Data()
 	e.kind, e.dtype, e.reduce = uint8(c.Kind), uint8(data.DType), uint8(c.Reduce)
 	e.seq, e.began, e.ended = c.Seq, at, 0
@@ -77,7 +79,7 @@ func (e *entry) write(c *collective.Call, file, builtin uint32, at int64) {
 	if c.Shape == nil {
 		e.dims = noShape
 	}
-	sharedmem.Publish32(&e.ver, e.ver.Load()+1)
+	sharedmem.Publish32(&e.ver, ver+2)
 }
 
 const noShape = 255 // a call without a shape has its count alone
@@ -103,6 +105,7 @@ func (b *Board) read(e *entry, rank int, group uint32) (d collective.Description
 			}
 		}
 		began, ended = e.began, e.ended
+		sharedmem.LoadFence()
 		if e.ver.Load() == ver {
 			return d, began, ended, true
 		}

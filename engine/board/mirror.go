@@ -144,6 +144,7 @@ func (b *Board) showGroup(rank int, id uint32, journal bool) (g MirroredGroup, o
 		for range 1000 {
 			ver := e.ver.Load()
 			copied = slices.Clone(bytesOf(e))
+			sharedmem.LoadFence()
 			if ver%2 == 0 && e.ver.Load() == ver {
 				break
 			}
@@ -214,6 +215,7 @@ func (b *Board) adoptGroup(rank int, g *MirroredGroup, shift int64) {
 		}
 		to := w.entry(rank, g.First+uint64(i), b.world)
 		to.ver.Add(1)
+		sharedmem.StoreFence()
 		const ver = unsafe.Sizeof(atomic.Uint32{})
 		copy(bytesOf(to)[ver:], bytesOf(from)[ver:])
 		to.ver.Add(1)

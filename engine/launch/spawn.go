@@ -3,6 +3,7 @@ package launch
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"drun/engine"
+	"drun/engine/board"
 	"drun/engine/nodes"
 
 	"golang.org/x/sys/unix"
@@ -144,7 +146,14 @@ func (p *process) serve(job *engine.Job, events chan<- event, await func()) {
 func (p *process) listen(events chan<- event, await func()) {
 	for {
 		msg := new(engine.ToAgent)
-		if err := p.channel.Receive(msg); err != nil {
+		err := p.channel.Receive(msg)
+		if err != nil && !errors.Is(err, io.EOF) {
+			// What it says cannot be understood, or answered: it would wait for ever.
+			events <- event{rank: p.rank, msg: &engine.ToAgent{Failure: &engine.Failure{Rank: p.rank, Code: engine.ExitRankLost, When: board.Now(),
+				Message: fmt.Sprintf("rank %d sent a message that cannot be read: %v (a fault in drun, not in the recipe: please report it)", p.rank, err)}}}
+			p.kill()
+		}
+		if err != nil {
 			break
 		}
 		events <- event{rank: p.rank, msg: msg}

@@ -148,9 +148,10 @@ func gone(err error) error {
 	return err
 }
 
-// decoding has no bounds on counts but the message's size.
+// decoding has no bounds on counts but the message's size, and takes text as it
+// is: a recipe's strings hold any bytes.
 var decoding = func() cbor.DecMode {
-	mode, err := cbor.DecOptions{MaxArrayElements: 1<<31 - 1}.DecMode()
+	mode, err := cbor.DecOptions{MaxArrayElements: 1<<31 - 1, UTF8: cbor.UTF8DecodeInvalid}.DecMode()
 	if err != nil {
 		panic(err) // the options are constants
 	}

@@ -51,6 +51,7 @@ func modes() (cbor.UserBufferEncMode, cbor.DecMode) {
 		BigIntDec:        cbor.BigIntDecodePointer,
 		MaxNestedLevels:  2*maxDepth + 10,
 		MaxArrayElements: 1<<31 - 1,
+		UTF8:             cbor.UTF8DecodeInvalid, // the names of a struct's fields
 	}.DecMode()
 	if err != nil {
 		panic(err)
