@@ -2,6 +2,8 @@ package dist_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -157,4 +159,27 @@ def main():
 	if quickest > 5*time.Millisecond {
 		t.Errorf("no bucket began within 5 ms, the quickest in %v", quickest)
 	}
+}
+
+// read_file reads on rank 0 alone, and gives all the same bytes.
+func TestReadFileOnRank0(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "data"), []byte("a\x00\xff"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files, err := starlib.OpenFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disttest.Run(t, 3, func(t *testing.T, rank int, comm collective.Comm) {
+		place := &starlib.Rank{Rank: rank, WorldSize: 3, LocalRank: rank, LocalSize: 3, NumNodes: 1}
+		if rank == 0 {
+			place.Files = files // the others have none
+		}
+		err := execute(place, comm, "def main():\n    if dist.read_file(\"data\") != b\"a\\x00\\xff\" or dist.all_gather(dist.read_file(\"data\"))[2] != b\"a\\x00\\xff\": fail(\"other bytes\")\n")
+		if err != nil {
+			t.Errorf("rank %d: %v", rank, err)
+			comm.Abort(err)
+		}
+	})
 }
