@@ -34,7 +34,7 @@ func operandOf(v starlark.Value) (*operand, error) {
 var noDims = []int{}
 
 func (o *operand) set(v starlark.Value) error {
-	o.value, o.t, o.shape, o.exact = v, nil, noDims, whole
+	o.value, o.t, o.data, o.shape, o.exact = v, nil, nil, noDims, whole
 	switch v := v.(type) {
 	case *startensor.Value:
 		o.t = v.Tensor()
@@ -119,6 +119,9 @@ func (o *operand) pin(async bool) {
 		tensor.Pin(o.data)
 	}
 }
+
+// copied tells whether the call works on a copy of the tensor.
+func (o *operand) copied() bool { return o.data != o.t }
 
 // result is the operand after the call: the tensor itself, changed in place, or
 // the new number.

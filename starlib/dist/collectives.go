@@ -132,6 +132,9 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 			return o.value, nil
 		})
 	}
+	if async && o.copied() {
+		return g.runAtOnce(c, ctx, call, then)
+	}
 	return g.run(c, ctx, call, async, then)
 }
 
@@ -199,6 +202,9 @@ func (w *World) broadcast(c *starlib.Call) (starlark.Value, error) {
 			return o.value, nil
 		})
 	}
+	if async && (o.copied() || graph && in.IsLeaf()) {
+		return g.runAtOnce(c, ctx, call, then)
+	}
 	return g.run(c, ctx, call, async, then)
 }
 
@@ -258,6 +264,9 @@ func (w *World) reduce(c *starlib.Call) (starlark.Value, error) {
 	if g.own != dst {
 		x := c.Args[0]
 		then = finish(func() (starlark.Value, error) { return x, nil })
+	}
+	if async && o.copied() {
+		return g.runAtOnce(c, ctx, call, then)
 	}
 	return g.run(c, ctx, call, async, then)
 }

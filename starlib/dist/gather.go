@@ -259,8 +259,12 @@ func (w *World) scatter(c *starlib.Call) (starlark.Value, error) {
 			return nil, fmt.Errorf("src passes %d values for %d ranks", len(list), g.Size())
 		}
 	}
-	if g.comm == nil {
-		return list[0], nil
+	if g.comm == nil { // a value of its own, as from another rank
+		values, err := g.gatherValues(c, ctx, list[0])
+		if err != nil {
+			return nil, err
+		}
+		return values[0], nil
 	}
 	return g.scatterValues(c, ctx, list, src)
 }

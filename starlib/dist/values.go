@@ -71,12 +71,12 @@ func (g *Group) broadcastBytes(ctx *collective.Patience, data []byte, src int, a
 
 // gatherValues gives every rank's plain value, in rank order.
 func (g *Group) gatherValues(c *starlib.Call, ctx *collective.Patience, v starlark.Value) ([]starlark.Value, error) {
-	if g.comm == nil {
-		return []starlark.Value{v}, nil
-	}
 	data, err := g.encode(v)
 	if err != nil {
 		return nil, err
+	}
+	if g.comm == nil { // a value of its own, as from other ranks
+		return g.decodeAll([][]byte{data})
 	}
 	all, err := g.gatherBytes(ctx, data, origin(c).In(collective.Plain))
 	if err != nil {
@@ -97,12 +97,12 @@ func (g *Group) decodeAll(all [][]byte) (values []starlark.Value, err error) {
 
 // gatherValuesAt gives them on rank dst only.
 func (g *Group) gatherValuesAt(c *starlib.Call, ctx *collective.Patience, v starlark.Value, dst int) ([]starlark.Value, error) {
-	if g.comm == nil {
-		return []starlark.Value{v}, nil
-	}
 	data, err := g.encode(v)
 	if err != nil {
 		return nil, err
+	}
+	if g.comm == nil { // a value of its own, as from other ranks
+		return g.decodeAll([][]byte{data})
 	}
 	at := origin(c).In(collective.Plain)
 	counts, _, err := g.counts(ctx, []int{len(data)}, collective.Uint8, at)

@@ -84,6 +84,17 @@ func finished(kind collective.Kind, value starlark.Value) *Work {
 		then: finish(func() (starlark.Value, error) { return value, nil })}
 }
 
+// runAtOnce is run for an asynchronous call whose result must be copied to where
+// it belongs, which nobody would do for a work that is dropped: it waits.
+func (g *Group) runAtOnce(c *starlib.Call, ctx *collective.Patience, call *collective.Call, then finisher) (starlark.Value, error) {
+	g.call = *call
+	value, err := g.run(c, ctx, &g.call, false, then)
+	if err != nil {
+		return nil, err
+	}
+	return finished(call.Kind, value), nil
+}
+
 // newCall gives a call to fill in. A synchronous one lives in the group, since
 // what is handed to the backend would be allocated anew each time.
 func (g *Group) newCall(async bool) *collective.Call {
