@@ -35,6 +35,8 @@ demo: build
 	bin/drun show last
 
 test: build
+	@command -v strace >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq strace >/dev/null; } || \
+		echo "the order of writes is not checked: it needs apt-get install strace"
 	@sh plugins/engines.sh -install
 	go vet ./...
 	go vet -tags "$(ENGINES)" ./plugins/...

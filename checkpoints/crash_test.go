@@ -21,8 +21,11 @@ func TestMain(m *testing.M) {
 	if home == "" {
 		os.Exit(m.Run())
 	}
-	fmt.Fprintln(os.Stderr, saveForever(home))
-	os.Exit(1)
+	most, _ := strconv.ParseInt(os.Getenv("DRUN_TEST_SAVES"), 10, 64)
+	if err := save(home, most); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
 const crashRanks = 2
@@ -36,7 +39,9 @@ func state(step int64, rank int) []Entry {
 	}
 }
 
-func saveForever(home string) error {
+// save saves so many checkpoints; 0: until it is killed, which also means without
+// closing the store.
+func save(home string, most int64) error {
 	s, err := Open(home)
 	if err != nil {
 		return err
@@ -56,6 +61,9 @@ func saveForever(home string) error {
 			return err
 		}
 		fmt.Println("saved", step)
+		if step == most {
+			return nil
+		}
 		if step > 3 {
 			if err := s.Delete("r", step-3); err != nil {
 				return err

@@ -117,12 +117,17 @@ func fromSlice[T any](c *Context, values []T, shape []int, from, to DType) (*Ten
 // FromBytes makes a tensor from the bytes of its elements in row-major
 // order and the machine's byte order.
 func FromBytes(c *Context, raw []byte, shape []int, dtype DType) (*Tensor, error) {
-	t, err := newTensor("tensor", c, shape, dtype)
+	// Before memory is taken: the shape may be anybody's word.
+	n, err := countElems("tensor", shape)
 	if err != nil {
 		return nil, err
 	}
-	if len(raw) != t.n*dtype.Size() {
-		return nil, fmt.Errorf("tensor: %d bytes do not make shape %s of %s, which takes %d", len(raw), shapeString(shape), dtype, t.n*dtype.Size())
+	if n > len(raw) || len(raw) != n*dtype.Size() {
+		return nil, fmt.Errorf("tensor: %d bytes do not make shape %s of %s", len(raw), shapeString(shape), dtype)
+	}
+	t, err := newTensor("tensor", c, shape, dtype)
+	if err != nil {
+		return nil, err
 	}
 	copy(t.Bytes(), raw)
 	return t, nil

@@ -1,0 +1,87 @@
+package checkpoints
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// calls are the system calls of a process that saves a checkpoint, in order: those
+// that write to, or synchronise, the files beneath its home.
+func calls(t *testing.T) []string {
+	t.Helper()
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		t.Skip("strace is not here: apt-get install strace")
+	}
+	home, trace := t.TempDir(), filepath.Join(t.TempDir(), "trace")
+	cmd := exec.Command(strace, "-f", "-y", "-qq", "-s", "0", "-o", trace, "-e", "trace=write,pwrite64,writev,pwritev,fsync,fdatasync,ftruncate",
+		os.Args[0])
+	cmd.Env = append(os.Environ(), "DRUN_TEST_SAVE="+home, "DRUN_TEST_SAVES=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		if strings.Contains(string(out), "ptrace") || strings.Contains(string(out), "PTRACE") {
+			t.Skipf("strace may not trace here: %s", out)
+		}
+		t.Fatalf("%v\n%s", err, out)
+	}
+	text, err := os.ReadFile(trace)
+	ok(t, err)
+	var list []string
+	// A call that another thread's interrupts is two lines: it counts when it has ended.
+	begun := map[string]string{}
+	line := regexp.MustCompile(`^(\d+) +(<\.\.\. )?(\w+)(?:\(\d+<([^>]*)>)?`)
+	for _, l := range strings.Split(string(text), "\n") {
+		m := line.FindStringSubmatch(l)
+		if m == nil {
+			continue
+		}
+		thread, resumed, call, path := m[1], m[2] != "", m[3], m[4]
+		if resumed {
+			path = begun[thread]
+		} else if begun[thread] = path; strings.Contains(l, "<unfinished") {
+			continue
+		}
+		name, beneath := strings.CutPrefix(path, home)
+		if !beneath {
+			continue
+		}
+		switch {
+		case name == "/checkpoints":
+			name = "folder"
+		case packName.MatchString(filepath.Base(name)):
+			name = "pack"
+		}
+		verb := "write "
+		if strings.Contains(call, "sync") {
+			verb = "sync "
+		}
+		if next := verb + strings.TrimPrefix(name, "/"); len(list) == 0 || list[len(list)-1] != next {
+			list = append(list, next)
+		}
+	}
+	return list
+}
+
+// A save is durable in this order: the pack, the folder that names it, then the
+// catalog that refers to it.
+func TestDurableInOrder(t *testing.T) {
+	list := calls(t)
+	last := func(want string) int {
+		for i := len(list) - 1; i >= 0; i-- {
+			if list[i] == want {
+				return i
+			}
+		}
+		t.Fatalf("there is no %q among\n%s", want, strings.Join(list, "\n"))
+		return 0
+	}
+	order := []string{"write pack", "sync pack", "sync folder", "write checkpoints.db-wal", "sync checkpoints.db-wal"}
+	for i := 1; i < len(order); i++ {
+		if last(order[i-1]) > last(order[i]) {
+			t.Errorf("the last %q comes after the last %q:\n%s", order[i-1], order[i], strings.Join(list, "\n"))
+		}
+	}
+}
