@@ -36,6 +36,8 @@ var layers = map[string][]string{
 	"history":          {"internal/sqldb", sqlite, "github.com/fxamacker/cbor", "golang.org/x/sys", "github.com/dustinkirkland/golang-petname"},
 	"checkpoints":      {"internal/sqldb", sqlite, "golang.org/x/sys"},
 
+	"backup": {"history", "checkpoints"},
+
 	// lang knows the language alone, not the modules of a recipe.
 	"starlib/lang": {starlark, "starlib/lang"},
 	"starlib":      {starlark, "starlib", "internal/secret", "tensor", "collective", "github.com/fxamacker/cbor/v2"},
@@ -71,7 +73,7 @@ var layers = map[string][]string{
 
 	// The only program that links gRPC on drun's side.
 	"cmd/drun-plugin-host": {"engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
-	"cmd": {"engine", "history", "checkpoints", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", sqlite, "golang.org/x/term",
+	"cmd": {"engine", "history", "checkpoints", "backup", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", sqlite, "golang.org/x/term",
 		"github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
 

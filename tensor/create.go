@@ -123,7 +123,7 @@ func FromBytes(c *Context, raw []byte, shape []int, dtype DType) (*Tensor, error
 		return nil, err
 	}
 	if n > len(raw) || len(raw) != n*dtype.Size() {
-		return nil, fmt.Errorf("tensor: %d bytes do not make shape %s of %s", len(raw), shapeString(shape), dtype)
+		return nil, fmt.Errorf("tensor: %d bytes do not make shape %s of %s, which takes %d", len(raw), shapeString(shape), dtype, uint64(n)*uint64(dtype.Size()))
 	}
 	t, err := newTensor("tensor", c, shape, dtype)
 	if err != nil {

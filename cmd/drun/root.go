@@ -39,7 +39,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Sprintf("see: %s --help", cmd.CommandPath()), "%v", err)
 	})
-	root.AddCommand(newRun(), newDoctor(), newCheck(), newDoc(), newRuns(), newShow(), newMetrics(), newLogs(), newSQL(), newBackends(), newVersion())
+	root.AddCommand(newRun(), newDoctor(), newCheck(), newDoc(), newRuns(), newShow(), newMetrics(), newLogs(), newSQL(), newBackends(), newBackup(), newVersion())
 	root.AddCommand(helpTopics()...)
 	root.SetHelpCommand(newHelp())
 	return root

@@ -1,0 +1,64 @@
+package checkpoints
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"drun/internal/sqldb"
+)
+
+// Copy writes a copy of the catalog to a new file at path and lists the packs that
+// it refers to, which OpenPack opens. Where nothing was ever saved the error is
+// *ErrNone.
+func Copy(home, path string) (packs []string, err error) {
+	err = sqldb.Copy(file(home), path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &ErrNone{"none was ever saved in " + home}
+	}
+	if err != nil {
+		return nil, err
+	}
+	copied := file(home)
+	copied.Path = path
+	reader, err := sqldb.OpenReadOnly(copied)
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	rows, err := reader.Query("SELECT file FROM packs ORDER BY id")
+	if err != nil {
+		return nil, sqldb.Wrap(path, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, damaged(copied.Path, err)
+		}
+		if !packName.MatchString(name) {
+			return nil, damaged(filepath.Join(home, "checkpoints.db"), fmt.Errorf("packs.file: %s is no name of a pack", quote(name)))
+		}
+		packs = append(packs, name)
+	}
+	return packs, sqldb.Wrap(path, rows.Err())
+}
+
+// OpenPack opens the file of a pack. It never changes, but may be gone: then the
+// error is fs.ErrNotExist.
+func OpenPack(home, name string) (*os.File, error) {
+	path := filepath.Join(home, "checkpoints", name)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, sqldb.Wrap(path, err)
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		f.Close()
+		return nil, damaged(path, errors.Join(err, errors.New("it is not a file of its own")))
+	}
+	return f, nil
+}
