@@ -32,6 +32,7 @@ func TestScript(t *testing.T) {
 			env.Setenv("NO_COLOR", "1")
 			env.Setenv("XDG_CONFIG_HOME", env.WorkDir+"/config")
 			env.Setenv("EVIL", "a\x1b]52;c;ZXZpbA==\x07\u009b31m\u202e\nb")
+			env.Values[relayKey{}] = new(relayed)
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
@@ -49,6 +50,7 @@ func TestScript(t *testing.T) {
 			"logged":     logged,
 			"freeport":   freePort,
 			"listen":     listen,
+			"relay":      relay,
 			"sleep":      pause,
 			"signal":     sendSignal,
 			"nothing":    nothingLeft,

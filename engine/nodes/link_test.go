@@ -133,3 +133,17 @@ func TestMachine(t *testing.T) {
 		t.Error(m)
 	}
 }
+
+// One who takes nothing is as good as gone: what is sent to him does not grow for ever.
+func TestQueueIsBounded(t *testing.T) {
+	a, _, _ := pair(t) // nobody receives
+	line := strings.Repeat("x", 1000)
+	for range 2 * mostQueued {
+		a.Send(&ToHead{Line: &Line{Text: line}})
+	}
+	select {
+	case <-a.Done():
+	case <-time.After(10 * time.Second):
+		t.Error("it keeps what nobody takes")
+	}
+}
