@@ -11,12 +11,12 @@ import (
 	"drun/engine/board"
 )
 
-// apart guards two ranks, each on a node of its own, and gives the boards of their
+// apart guards ranks, each on a node of its own, and gives the boards of their
 // agents: the first is the head's.
-func apart(t *testing.T, wrap func(collective.Comm) collective.Comm) (comms []collective.Comm, agents []*board.Board) {
+func apart(t *testing.T, n int, wrap func(collective.Comm) collective.Comm) (comms []collective.Comm, agents []*board.Board) {
 	t.Helper()
-	for rank, inner := range disttest.InProcess(t, 2) {
-		agent, ranks := nodeOf(t, 2, rank, rank+1)
+	for rank, inner := range disttest.InProcess(t, n) {
+		agent, ranks := nodeOf(t, n, rank, rank+1)
 		ranks[rank].SetState(collective.Running)
 		c, err := board.Guard(wrap(inner), ranks[rank])
 		if err != nil {
@@ -45,7 +45,7 @@ func (l lagging) Start(c *collective.Call) (collective.Work, error) {
 // they stay in the collective: the head, which has the words of both, knows.
 func TestOldWordsMakeNoCircle(t *testing.T) {
 	const long = 1500 * time.Millisecond
-	comms, agents := apart(t, func(c collective.Comm) collective.Comm { return plain{lagging{c, long}} })
+	comms, agents := apart(t, 3, func(c collective.Comm) collective.Comm { return plain{lagging{c, long}} })
 	over := make(chan struct{})
 	patrolled := make(chan struct{})
 	go func() {
@@ -58,6 +58,7 @@ func TestOldWordsMakeNoCircle(t *testing.T) {
 			case <-time.After(20 * time.Millisecond):
 			}
 			agents[0].Adopt(agents[1].Show(nil, false))
+			agents[0].Adopt(agents[2].Show(nil, false))
 			if circle := patrol.Look(agents[0]); circle != nil {
 				t.Errorf("a circle: %v", circle)
 			}
@@ -73,7 +74,7 @@ func TestOldWordsMakeNoCircle(t *testing.T) {
 // A circle over nodes ends its ranks' waits once the head has confirmed it, and not
 // before: what they know of each other may be old.
 func TestCircleIsConfirmed(t *testing.T) {
-	comms, agents := apart(t, func(c collective.Comm) collective.Comm { return c })
+	comms, agents := apart(t, 2, func(c collective.Comm) collective.Comm { return c })
 	stop := make(chan struct{})
 	confirmed := make(chan time.Time, 1)
 	go func() {

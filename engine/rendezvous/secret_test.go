@@ -47,6 +47,44 @@ func TestFalseServers(t *testing.T) {
 	}
 }
 
+// Who connects must know the secret: neither a made-up proof will do, nor one that
+// was right for another connection.
+func TestFalseClients(t *testing.T) {
+	s, _ := serve(t)
+	s.Agents("swordfish", func(conn net.Conn) { _, _ = conn.Write([]byte("welcome")) })
+	nonce := newNonce()
+	var old []byte // a proof that was right
+	for _, name := range []string{"honest", "made up", "of another purpose", "older"} {
+		k := newConn(connect(t, s))
+		var theirs, last handshake
+		end := time.Now().Add(5 * time.Second)
+		if err := k.send(&handshake{Version: version, Agent: true, Nonce: nonce}); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.receive(&theirs, maxHello, end); err != nil {
+			t.Fatal(err)
+		}
+		shown := old
+		switch name {
+		case "honest":
+			shown = proof("swordfish", clientLabel, true, nonce, theirs.Nonce)
+			old = shown
+		case "made up":
+			shown = newNonce()
+		case "of another purpose":
+			shown = proof("swordfish", clientLabel, false, nonce, theirs.Nonce)
+		}
+		if err := k.send(&handshake{Proof: shown}); err != nil {
+			t.Fatal(err)
+		}
+		err := k.receive(&last, maxHello, end)
+		if honest := name == "honest"; err != nil || honest != (last.Proof != nil) || honest == (last.Error != "") {
+			t.Errorf("%s: %+v %v", name, last, err)
+		}
+		k.Close()
+	}
+}
+
 // The secret does not go over the network, and each connection has other proofs.
 func TestSecretStaysHere(t *testing.T) {
 	const secret = "swordfish swordfish swordfish"
