@@ -103,7 +103,7 @@ var anyFields = map[string]bool{"Module": true, "": true}
 func (m *machine) instanceAttribute(e *syntax.DotExpr, x value, o *object) value {
 	name := e.Name.Name
 	c := m.held(o)
-	if v, ok := m.wellKnown(e, c.diff); ok {
+	if v, ok := m.wellKnown(e, m.st.count(of(o))); ok {
 		return v
 	}
 	t := m.ref.types[o.typ]

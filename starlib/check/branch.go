@@ -148,7 +148,9 @@ func (m *machine) either(cond syntax.Expr, at syntax.Position, why *reason, yes,
 	}
 	m.taint(yesWrites, before, why)
 	m.taint(noWrites, before, why)
-	yesExits, noExits = diverging(yesExits, why), diverging(noExits, why)
+	// Where ranks fail the run ends, and no rank waits for them.
+	yesFails, noFails := yesEnds && fails(yesExits), noEnds && fails(noExits)
+	yesExits, noExits = diverging(yesExits), diverging(noExits)
 	for _, e := range append(yesExits[:len(yesExits):len(yesExits)], noExits...) {
 		if e.verb == "return" {
 			m.act.differs = either(m.act.differs, why)
@@ -167,8 +169,12 @@ func (m *machine) either(cond syntax.Expr, at syntax.Position, why *reason, yes,
 		d.cond = unmet.cond
 	default:
 		onlyYes, onlyNo := differ(yesEvents, noEvents)
-		m.report(onlyYes, met)
-		m.report(onlyNo, unmet)
+		if !noFails {
+			m.report(onlyYes, met)
+		}
+		if !yesFails {
+			m.report(onlyNo, unmet)
+		}
 		if yesEnds && noEnds && sameExit(yesExits, noExits) {
 			return // all leave, to the same place
 		}
@@ -182,18 +188,20 @@ func (m *machine) either(cond syntax.Expr, at syntax.Position, why *reason, yes,
 	}
 }
 
-// diverging are the exits after which other ranks go on alone. After fail the
-// run ends on all ranks, with the message that the recipe gave: who asks its own
-// data may do so.
-func diverging(exits []exit, why *reason) []exit {
+// diverging are the exits after which other ranks go on alone: after fail the run
+// ends on all ranks, with the message that the recipe gave.
+func diverging(exits []exit) []exit {
 	var out []exit
 	for _, e := range exits {
-		if e.verb != "fail" || why.from == byRank {
+		if e.verb != "fail" {
 			out = append(out, e)
 		}
 	}
 	return out
 }
+
+// fails reports whether a way that ends does so in fail alone.
+func fails(exits []exit) bool { return len(exits) > 0 && len(diverging(exits)) == 0 }
 
 func sameExit(a, b []exit) bool {
 	for _, x := range a {

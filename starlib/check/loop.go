@@ -81,7 +81,7 @@ func (m *machine) comprehension(e *syntax.Comprehension, i int, body func()) (co
 	switch c := e.Clauses[i].(type) {
 	case *syntax.ForClause:
 		over := m.expr(c.X)
-		why := m.st.shallow(over)
+		why := m.st.count(over)
 		events, written := m.watch(func() {
 			m.bind(c.Vars, m.element(over, c))
 			rest()

@@ -16,6 +16,10 @@ func (m *machine) callMethod(o *object, c *call, certain bool) value {
 			return m.groupMethod(o.name, x, c)
 		case x.kind == container && x.typ != "struct":
 			return m.containerMethod(o, self, x, c)
+		case x.typ == "Generator" && o.def != nil && m.st.deep(c.all()...) == nil:
+			return m.shaped(m.made(c.node, o.def.Returns(), m.st.shallow(self)))
+		case x.typ == "Tensor" && o.name == "tolist" && m.held(x).shaped:
+			return of(m.alloc(c.node, "result", container, "list", &contents{elem: value{diff: m.st.deep(self)}}))
 		case x.typ == "Loader" && o.name == "epochs":
 			return of(m.alloc(c.node, "epochs", container, "list", &contents{
 				diff: m.st.deep(c.all()...), elem: value{typ: "int"}}))

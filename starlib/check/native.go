@@ -43,7 +43,7 @@ func (m *machine) callNative(o *object, c *call, certain bool) value {
 		why := m.st.deep(c.all()...)
 		return of(m.alloc(c.node, "range", container, "list", &contents{diff: why, elem: value{typ: "int"}}))
 	case "len":
-		return value{typ: "int", diff: m.st.shallow(arg)}
+		return value{typ: "int", diff: m.st.count(arg)}
 	case "bool":
 		return value{typ: "bool", diff: m.st.shallow(arg)}
 	case "type", "hasattr", "dir":
@@ -86,14 +86,14 @@ func (m *machine) copyOf(v value, name string, c *call) value {
 	if name == "sorted" || name == "reversed" {
 		typ = "list"
 	}
-	return of(m.alloc(c.node, "copy", container, typ, &contents{diff: m.st.shallow(v), elem: m.element(v, c.node)}))
+	return of(m.alloc(c.node, "copy", container, typ, &contents{diff: m.st.count(v), elem: m.element(v, c.node)}))
 }
 
 // zipped is an iterable of tuples, as long as the shortest argument.
 func (m *machine) zipped(c *call, parts ...value) value {
 	var why *reason
 	for _, v := range c.args {
-		why = either(why, m.st.shallow(v))
+		why = either(why, m.st.count(v))
 	}
 	fields := map[string]value{}
 	for i, part := range parts {

@@ -137,6 +137,18 @@ func differing(v value, why *reason) value {
 // plainTypes are the types of values that no object stands for.
 var plainTypes = map[string]bool{"int": true, "float": true, "number": true, "bool": true, "string": true, "bytes": true, "None": true}
 
+// shaped is a fresh value of which, if it is a tensor, the elements alone may differ.
+func (m *machine) shaped(v value) value {
+	for _, o := range v.refs {
+		if o.typ == "Tensor" {
+			c := m.held(o).clone()
+			c.shaped = true
+			m.hold(o, c)
+		}
+	}
+	return v
+}
+
 // made is the value of a declared type that an expression gives.
 func (m *machine) made(node any, typ string, why *reason) value {
 	switch {

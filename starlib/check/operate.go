@@ -23,9 +23,17 @@ func (m *machine) combined(node syntax.Node, op syntax.Token, x, y value) value 
 		return value{typ: "bool", diff: why}
 	}
 	why := m.st.deep(x, y)
+	shaped := func(v value) value {
+		for _, operand := range []value{x, y} {
+			if !plainTypes[operand.typ] && (!isTensor(operand) || m.st.count(operand) != nil) {
+				return v
+			}
+		}
+		return m.shaped(v)
+	}
 	switch {
 	case comparisons[op] && (isTensor(x) || isTensor(y)):
-		return m.made(node, "Tensor", why)
+		return shaped(m.made(node, "Tensor", why))
 	case comparisons[op] && plainTypes[x.typ] && plainTypes[y.typ]:
 		return value{typ: "bool", diff: m.membership(op, x, y, why)}
 	case op == syntax.PERCENT && x.typ == "string":
@@ -37,7 +45,7 @@ func (m *machine) combined(node syntax.Node, op syntax.Token, x, y value) value 
 		}
 		return value{typ: typ, diff: why}
 	case isTensor(x) || isTensor(y):
-		return m.made(node, "Tensor", why)
+		return shaped(m.made(node, "Tensor", why))
 	}
 	if a, b := x.only(), y.only(); a != nil && a.kind == container {
 		c := &contents{diff: either(x.diff, m.held(a).diff), elem: m.held(a).every()}
@@ -122,7 +130,11 @@ func (m *machine) slice(e *syntax.SliceExpr) value {
 	case plainTypes[x.typ]:
 		return value{typ: x.typ, diff: either(why, x.diff)}
 	case isTensor(x):
-		return m.carried(m.made(e, "Tensor", either(why, m.st.deep(x))), x)
+		out := m.made(e, "Tensor", either(why, m.st.deep(x)))
+		if why == nil && m.st.count(x) == nil {
+			out = m.shaped(out)
+		}
+		return m.carried(out, x)
 	case o != nil && o.kind == container:
 		c := m.held(o)
 		return of(m.alloc(e, "slice", container, o.typ, &contents{

@@ -82,6 +82,17 @@ func (s *state) shallow(v value) *reason {
 	return why
 }
 
+// count is why the number of rounds of a loop over a value differs.
+func (s *state) count(v value) *reason {
+	why := v.diff
+	for _, o := range v.refs {
+		if c := s.heap[o]; c != nil && !c.shaped {
+			why = either(why, c.diff)
+		}
+	}
+	return why
+}
+
 // deep is why anything in a value differs.
 func (s *state) deep(values ...value) *reason {
 	var why *reason

@@ -45,7 +45,7 @@ func (m *machine) stmt(s syntax.Stmt) {
 		}
 	case *syntax.ForStmt:
 		over := m.expr(s.X)
-		why := m.st.shallow(over)
+		why := m.st.count(over)
 		m.repeat(s.For, s.X, false, func() *reason {
 			m.bind(s.Vars, m.element(over, s))
 			return why

@@ -76,7 +76,7 @@ var traits = map[string]trait{
 	"run.should_stop":      {collective: true},
 	"run.params":           {equal: true},
 	"run.elapsed":          {own: true, origin: byData, why: "run.elapsed(), each rank's own clock"},
-	"optim.clip_grad_norm": {collective: true, with: []string{"sharded", "group"}},
+	"optim.clip_grad_norm": {with: []string{"sharded", "group"}},
 }
 
 // groupMakers are the builtins whose results are groups of ranks, or hold them.

@@ -87,6 +87,7 @@ func (v value) equal(w value) bool {
 // contents is what an object holds; it is replaced, never changed.
 type contents struct {
 	diff   *reason          // its length, or the elements of a tensor
+	shaped bool             // of a tensor: the elements only, the shape is the same
 	elem   value            // any element without a known place
 	fields map[string]value // attributes; elements by literal key or index
 	closed bool             // fields are all there are
@@ -114,6 +115,7 @@ func joinContents(a, b *contents) *contents {
 			out.fields[k] = v
 		}
 	}
+	out.shaped = a.shaped && b.shaped || a.shaped && b.diff == nil || b.shaped && a.diff == nil
 	out.closed = a.closed && b.closed && len(out.fields) == len(a.fields) && len(out.fields) == len(b.fields)
 	return out
 }
@@ -122,7 +124,7 @@ func (c *contents) equal(d *contents) bool {
 	if c == d {
 		return true
 	}
-	if c.diff != d.diff || c.closed != d.closed || len(c.fields) != len(d.fields) || !c.elem.equal(d.elem) {
+	if c.diff != d.diff || c.shaped != d.shaped || c.closed != d.closed || len(c.fields) != len(d.fields) || !c.elem.equal(d.elem) {
 		return false
 	}
 	for k, v := range c.fields {
