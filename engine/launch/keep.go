@@ -240,7 +240,7 @@ func (k *keeper) put(b *history.Batch) error {
 	first := k.run.Spooled() == ""
 	err := bounded(k.home, k.atMost, k.hurry, func() error { return k.run.Spool(b) })
 	if err == nil && first {
-		k.say(fmt.Sprintf("drun: another process has locked the history: what the run records is in %s until it is free", k.run.Spooled()))
+		k.say(fmt.Sprintf("drun: the history takes nothing now, locked by another process or on a slow disk: what the run records is in %s until it does", k.run.Spooled()))
 	}
 	return err
 }
@@ -269,7 +269,7 @@ func (k *keeper) next(w written) {
 	case w.err != nil || w.more || k.run.Spooled() != "":
 		k.unspool()
 	default:
-		k.say("drun: the history is free again, and has what the run recorded")
+		k.say("drun: the history is free again, and has all that the run recorded")
 	}
 }
 
