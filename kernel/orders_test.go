@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"hash/fnv"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -248,4 +249,84 @@ func drawn[E float32 | float64](dt DType) func(n int) []E {
 		stream++
 		return x
 	}
+}
+
+// The orders of sums as docs/numerics.md states them, written down once more.
+func TestStatedOrders(t *testing.T) {
+	same := func(what string, got, want []float64) {
+		t.Helper()
+		for i := range want {
+			if got[i] != want[i] {
+				t.Fatalf("%s: element %d is %v, in the stated order %v", what, i, got[i], want[i])
+			}
+		}
+	}
+	// Along adjacent elements: 16 lanes folded as a tree, cuts of 4,096 added in order, of a very long row
+	// parts first.
+	lanes := func(x []float64) float64 {
+		var lane [16]float64
+		for i, v := range x {
+			lane[i%16] += v
+		}
+		for w := 8; w > 0; w /= 2 {
+			for j := range w {
+				lane[j] += lane[j+w]
+			}
+		}
+		return lane[0]
+	}
+	cuts := func(x []float64, size int, sum func([]float64) float64) float64 {
+		total := 0.0
+		for i := 0; i < len(x); i += size {
+			total += sum(x[i:min(i+size, len(x))])
+		}
+		return total
+	}
+	row4096 := func(x []float64) float64 { return cuts(x, 4096, lanes) }
+	for _, n := range []int{1, 15, 16, 17, 4096, 4099, 65536, 65537, 200003} {
+		x, y := drawn[float64](Float64)(n), make([]float64, 1)
+		Reduce(Sum, Float64, 1, n, 1, ptr(y), ptr(x))
+		want := row4096(x)
+		if n > 65536 {
+			want = cuts(x, 65536, row4096)
+		}
+		same(fmt.Sprint("row of ", n), y, []float64{want})
+	}
+	// Over an outer dimension: row after row, in blocks of 256 that are added in order.
+	const rows, width = 1000, 37
+	x, y, want := drawn[float64](Float64)(rows*width), make([]float64, width), make([]float64, width)
+	Reduce(Sum, Float64, 1, rows, width, ptr(y), ptr(x))
+	for from := 0; from < rows; from += 256 {
+		block := make([]float64, width)
+		for i := from; i < min(from+256, rows); i++ {
+			for j := range block {
+				block[j] += x[i*width+j]
+			}
+		}
+		for j := range want {
+			want[j] += block[j]
+		}
+	}
+	same("columns", y, want)
+	// Matrix products: chains of fused multiply-adds of 256 values of k, added in order.
+	const m, n, k = 9, 33, 700
+	a, b, c := drawn[float64](Float64)(m*k), drawn[float64](Float64)(k*n), make([]float64, m*n)
+	_ = Gemm(Float64, 1, m, n, k, Matrix{Data: ptr(c), Stride: n}, Matrix{Data: ptr(a), Stride: k}, Matrix{Data: ptr(b), Stride: n}, false, nil)
+	want = make([]float64, m*n)
+	for i := range m {
+		for j := range n {
+			for from := 0; from < k; from += 256 {
+				chain := 0.0
+				for l := from; l < min(from+256, k); l++ {
+					chain = math.FMA(a[i*k+l], b[l*n+j], chain)
+				}
+				if from == 0 {
+					want[i*n+j] = chain
+				} else {
+					want[i*n+j] += chain
+				}
+			}
+		}
+	}
+	same("matrix product", c, want)
 }
