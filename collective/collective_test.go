@@ -138,3 +138,37 @@ func TestMessages(t *testing.T) {
 		}
 	}
 }
+
+// Everything that must be equal on all ranks is in the fingerprint.
+func TestFingerprint(t *testing.T) {
+	base := NewReduce(Of(make([]float32, 6)), Of(make([]float32, 6)), Sum, 0)
+	base.Shape, base.Builtin = []int{2, 3}, "dist.reduce"
+	changes := map[string]func(*Call){
+		"kind":    func(c *Call) { c.Kind = Broadcast },
+		"builtin": func(c *Call) { c.Builtin = "dist.redact" },
+		"length":  func(c *Call) { c.Builtin = "dist.reduce_dict" },
+		"form":    func(c *Call) { c.Form = Plain },
+		"as":      func(c *Call) { c.As = Int8 },
+		"dtype":   func(c *Call) { c.Send = Of(make([]int32, 6)) },
+		"op":      func(c *Call) { c.Reduce = Max },
+		"root":    func(c *Call) { c.Root = 1 },
+		"count":   func(c *Call) { c.Send = Of(make([]float32, 7)) },
+		"shape":   func(c *Call) { c.Shape = []int{3, 2} },
+		"counts":  func(c *Call) { c.Counts = []int{6, 1} },
+		"digest":  func(c *Call) { c.Digest = 9 },
+	}
+	seen := map[uint64]string{base.Hash(): "nothing"}
+	for what, change := range changes {
+		c := base
+		change(&c)
+		if other, known := seen[c.Hash()]; known {
+			t.Errorf("changing the %s gives the fingerprint of changing %s", what, other)
+		}
+		seen[c.Hash()] = what
+	}
+	same := base
+	same.Pos, same.Async, same.Tag = Position{File: "elsewhere", Line: 3}, true, 4
+	if same.Hash() != base.Hash() {
+		t.Error("the fingerprint holds what may differ")
+	}
+}
