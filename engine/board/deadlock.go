@@ -39,7 +39,7 @@ type needs struct {
 	outside atomic.Uint32 // the wait is no call: see Lookout
 	message atomic.Uint64 // what it waits for, if a message: see messageOf
 	group   atomic.Uint32 // of the collective that it waits for
-	_       uint32
+	joined  atomic.Uint32 // the rank has joined the others: see Muster
 	seq     atomic.Uint64 // its number; 0: it is none
 	// confirmed is the mark of the wait that the head found to be in a circle.
 	confirmed atomic.Uint64

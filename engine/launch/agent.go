@@ -208,6 +208,11 @@ func (a *agent) watch() {
 		defer tick.Stop()
 		watched = tick.C
 	}
+	var muster <-chan time.Time // until all ranks have joined
+	var mustered board.Muster
+	if a.world > 1 && a.board != nil {
+		muster = time.Tick(musterEvery)
+	}
 	for alive := len(a.procs); alive > 0; {
 		if deadline == nil && !a.ended.IsZero() {
 			deadline = time.After(killAfter)
@@ -239,6 +244,14 @@ func (a *agent) watch() {
 			}
 		case <-watched:
 			a.stalled()
+		case <-muster:
+			rank, all := mustered.Look(a.board, musterAfter(a.o.Timeout))
+			if rank >= 0 {
+				a.fail(absent(rank, a.o.Timeout))
+			}
+			if all || rank >= 0 {
+				muster = nil
+			}
 		case <-a.lookAround:
 			a.look()
 		case <-a.grace:

@@ -154,6 +154,11 @@ func (m *member) watch(s *nodes.Start, inbox <-chan *nodes.ToMember) (*Result, e
 	if !m.oneBoard {
 		look = time.Tick(lookEvery / 2)
 	}
+	var muster <-chan time.Time // until all ranks have joined
+	var mustered board.Muster
+	if !m.oneBoard && m.board != nil {
+		muster = time.Tick(musterEvery)
+	}
 	for {
 		if deadline == nil && !m.ended.IsZero() {
 			deadline = time.After(killAfter)
@@ -195,6 +200,15 @@ func (m *member) watch(s *nodes.Start, inbox <-chan *nodes.ToMember) (*Result, e
 			}
 			if n != 0 || m.board.Stuck(lookEvery) {
 				m.link.Send(&nodes.ToHead{Look: &nodes.Look{Ask: n}})
+			}
+		case <-muster:
+			rank, all := mustered.Look(m.board, musterAfter(m.o.Timeout))
+			if rank >= 0 {
+				m.link.Send(&nodes.ToHead{Rank: rank, Msg: &engine.ToAgent{Failure: absent(rank, m.o.Timeout)}})
+				m.ending()
+			}
+			if all || rank >= 0 {
+				muster = nil
 			}
 		case <-deadline:
 			m.killAll()

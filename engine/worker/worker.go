@@ -110,9 +110,11 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	}
 	w.board.Near(job.Near[0], job.Near[1])
 	go w.listen()
+	joined := w.board.Joining()
 	store := w.meet()
 	defer store.Close()
 	comm, err := w.join(store.In(backendKeys))
+	joined()
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,66 @@
+package board
+
+import (
+	"sync"
+	"time"
+)
+
+// lifeEvery is how often a rank that joins shows that it is alive.
+const lifeEvery = 100 * time.Millisecond
+
+// Joining says, until end is called, that this rank is about to join the others and
+// alive: one that is stopped meanwhile is found by [Muster].
+func (b *Board) Joining() (end func()) {
+	over := make(chan struct{})
+	var showing sync.WaitGroup
+	own := b.needsOf(b.rank)
+	own.looks.Add(1)
+	showing.Go(func() {
+		tick := time.NewTicker(lifeEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				own.looks.Add(1)
+			case <-over:
+				return
+			}
+		}
+	})
+	return func() {
+		close(over)
+		showing.Wait()
+		own.joined.Store(1)
+	}
+}
+
+// Muster is an agent's watch over its ranks until they have joined.
+type Muster struct {
+	looks []uint64
+	since []time.Time // when they last changed
+}
+
+// Look is called now and then. It gives a rank of this board that has not joined and
+// has shown no life for so long, or -1, and whether all have joined.
+func (m *Muster) Look(b *Board, long time.Duration) (rank int, all bool) {
+	if m.looks == nil {
+		m.looks, m.since = make([]uint64, b.world), make([]time.Time, b.world)
+		for r := range m.since {
+			m.since[r] = time.Now()
+		}
+	}
+	all = true
+	for r := range b.world {
+		n := b.needsOf(r)
+		if !b.isNear(r) || n.joined.Load() != 0 || b.State(r).Over() {
+			continue
+		}
+		all = false
+		if looks := n.looks.Load(); looks != m.looks[r] {
+			m.looks[r], m.since[r] = looks, time.Now()
+		} else if time.Since(m.since[r]) >= long {
+			return r, false
+		}
+	}
+	return -1, all
+}
