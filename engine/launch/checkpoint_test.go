@@ -125,3 +125,20 @@ func TestRunThatComesFromItself(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Before its first save a resumed run's last checkpoint is the one that it resumes
+// from; afterwards it is its own.
+func TestLastIsOwn(t *testing.T) {
+	dir := t.TempDir()
+	recipe := "def main():\n    s = {'x': 0}\n    checkpoint.restore(s)\n    s['x'] += 1\n    checkpoint.save(s, step = s['x'])\n" +
+		"    s['x'] = -1\n    checkpoint.restore(s)\n    print('has', s['x'])\n"
+	if r, out, err := start(t, dir, recipe); err != nil || r.Code != 0 || !strings.Contains(out, "has 1\n") {
+		t.Fatalf("%s %v %+v", out, err, r)
+	}
+	var out strings.Builder
+	r, err := launch.Run(launch.Options{Recipe: filepath.Join(dir, "recipe.star"), Nproc: 1, Home: filepath.Join(dir, "home"), Resume: "1",
+		Timeout: time.Minute, Threads: 1, Stdout: &out, Stderr: os.Stderr})
+	if err != nil || r.Code != 0 || !strings.Contains(out.String(), "has 2\n") {
+		t.Fatalf("%s %v %+v", out.String(), err, r)
+	}
+}
