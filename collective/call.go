@@ -185,11 +185,13 @@ func (c *Call) Hash() uint64 {
 		mix(uint64(name[0]) | uint64(name[1])<<8 | uint64(name[2])<<16 | uint64(name[3])<<24 |
 			uint64(name[4])<<32 | uint64(name[5])<<40 | uint64(name[6])<<48 | uint64(name[7])<<56) // one load
 	}
-	rest := uint64(0)
-	for i := range len(name) {
-		rest = rest<<8 | uint64(name[i])
+	if name != "" {
+		rest := uint64(0)
+		for i := range len(name) {
+			rest = rest<<8 | uint64(name[i])
+		}
+		mix(rest)
 	}
-	mix(rest)
 	if c.Kind == Barrier || c.Kind == NewGroup {
 		mix(uint64(c.Tag))
 		return h | 1
@@ -213,6 +215,8 @@ func (c *Call) Hash() uint64 {
 	for _, n := range c.Shape {
 		mix(uint64(n))
 	}
-	mix(c.Digest)
+	if c.Digest != 0 {
+		mix(c.Digest)
+	}
 	return h | 1
 }
