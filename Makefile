@@ -34,7 +34,7 @@ demo: build
 	bin/drun run examples/digits.star -n 2
 	bin/drun show last
 
-test: build
+test: build bin/mypy
 	@command -v strace >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq strace >/dev/null; } || \
 		echo "the order of writes is not checked: it needs apt-get install strace"
 	@sh plugins/engines.sh -install
@@ -43,6 +43,11 @@ test: build
 	go test -tags "$(ENGINES)" ./...
 	go test -race -short $(RACE)
 	$(MAKE) neon
+
+# Reads the stub for editors as Python would; tests without it leave that out.
+MYPY = mypy==2.4.1
+bin/mypy:
+	@python3 -m venv $@ && $@/bin/pip install -q $(MYPY) || { rm -rf $@; echo "The stub is not checked: python3 cannot install $(MYPY)"; }
 
 # The nccl backend on the real NCCL and the GPUs of this machine. Where there is no
 # Go, make bin/nccl.test elsewhere and run it there (docs/backends.md).

@@ -11,7 +11,7 @@ func newDoc() *cobra.Command {
 		Use:   "doc [NAME]",
 		Short: "The builtins' reference, also as a stub for editors",
 		Long: "Prints every builtin's signature and meaning as a Python stub, which editors understand: modules and\n" +
-			"types stand there as classes. NAME is a module (dist), a builtin (dist.all_reduce), a type (Tensor) or a method.",
+			"types stand there as classes. What Python has too, such as len, is left out of the whole. NAME is a module (dist), a builtin (dist.all_reduce), a type (Tensor) or a method.",
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""

@@ -36,6 +36,9 @@ func printStub(out io.Writer, entries []universe.Entry) error {
 	}
 	s.WriteString(stubHead)
 	for _, e := range entries {
+		if whole := len(entries) > 100; whole && e.Owner == "" && e.Kind == universe.KindBuiltin && e.Name != "fail" && e.Name != "struct" {
+			continue // Python has it, and the stub's own annotations need it
+		}
 		s.entry(e)
 	}
 	_, err := io.WriteString(out, s.String())
@@ -94,34 +97,123 @@ func (s *stub) class(name string) string {
 	return name
 }
 
-// annotated are a parameter's and the result's types: what stands between ":" and
-// a default, the next parameter or the end, and after "->".
-var (
-	annotated = regexp.MustCompile(`: *[A-Za-z_.]+(?: *\| *[A-Za-z_.]+)*|-> .*$`)
-	word      = regexp.MustCompile(`[A-Za-z_]+`)
-	pair      = regexp.MustCompile(`\(([^)]*)\)`)
-)
+var word = regexp.MustCompile(`[A-Za-z_]+`)
 
+// signature writes a declaration as Python does, with a type for every parameter and
+// the result: Any where the declaration has none.
 func (s *stub) signature(sig, owner string) string {
-	return annotated.ReplaceAllStringFunc(sig, func(types string) string { return s.annotation(types, owner) })
+	name, rest, _ := strings.Cut(sig, "(")
+	end := closing(rest)
+	var params []string
+	for _, p := range split(rest[:end], ',') {
+		params = append(params, s.parameter(p, owner))
+	}
+	result := "Any"
+	if _, types, ok := strings.Cut(rest[end:], "->"); ok {
+		result = s.annotation(types, owner)
+	}
+	return name + "(" + strings.Join(params, ", ") + ") -> " + result
+}
+
+func (s *stub) parameter(text, owner string) string {
+	if text == "*" {
+		return text
+	}
+	declared, value, optional := strings.Cut(text, "=")
+	name, types, typed := strings.Cut(declared, ":")
+	name, of := strings.TrimSpace(name), "Any"
+	if typed {
+		of = s.annotation(types, owner)
+	}
+	if !optional {
+		return name + ": " + of
+	}
+	value = strings.TrimSpace(value)
+	if value == "None" && of != "Any" && !slices.Contains(strings.Split(of, " | "), "None") {
+		of += " | None"
+	}
+	return name + ": " + of + " = " + value
+}
+
+// closing is where the parenthesis that is open at the beginning of text closes.
+func closing(text string) int {
+	depth := 0
+	for i, r := range text {
+		switch r {
+		case '(', '[':
+			depth++
+		case ')', ']':
+			if depth--; depth < 0 {
+				return i
+			}
+		}
+	}
+	return len(text)
+}
+
+// split cuts a text where at stands outside of parentheses.
+func split(text string, at rune) (parts []string) {
+	depth, from, quoted := 0, 0, false
+	for i, r := range text + string(at) {
+		if r == '"' {
+			quoted = !quoted
+		}
+		if quoted {
+			continue
+		}
+		switch r {
+		case '(', '[':
+			depth++
+		case ')', ']':
+			depth--
+		case at:
+			if part := strings.TrimSpace(text[from:min(i, len(text))]); depth == 0 {
+				if from = i + 1; part != "" {
+					parts = append(parts, part)
+				}
+			}
+		}
+	}
+	return parts
+}
+
+// generic are the types that Python wants arguments of.
+var generic = map[string]string{
+	"list": "[Any]", "dict": "[Any, Any]", "tuple": "[Any, ...]", "set": "[Any]", "Callable": "[..., Any]", "Iterable": "[Any]",
 }
 
 // pythonBuiltins are the types that Python has under the same names.
 var pythonBuiltins = []string{"int", "bool", "float", "str", "bytes", "list", "tuple", "dict", "set", "range"}
 
 // annotation writes types as Python does. A name that a member of the class hides
-// is spelled in full.
+// is spelled in full; (A, B) is a tuple.
 func (s *stub) annotation(types, owner string) string {
-	types = pair.ReplaceAllString(types, "tuple[$1]")
+	if alternatives := split(types, '|'); len(alternatives) > 1 {
+		for i, of := range alternatives {
+			alternatives[i] = s.annotation(of, owner)
+		}
+		if slices.Contains(alternatives, "Any") {
+			return "Any"
+		}
+		return strings.Join(alternatives, " | ")
+	}
+	types = strings.TrimSpace(types)
+	if strings.HasPrefix(types, "(") && strings.HasSuffix(types, ")") {
+		var of []string
+		for _, part := range split(types[1:len(types)-1], ',') {
+			of = append(of, s.annotation(part, owner))
+		}
+		return "tuple[" + strings.Join(of, ", ") + "]"
+	}
 	return word.ReplaceAllStringFunc(types, func(name string) string {
 		if python := pythonTypes[name]; python != "" {
 			name = python
 		}
 		switch {
 		case slices.Contains(pythonBuiltins, name) && slices.Contains(s.members[owner], name):
-			return "builtins." + name
+			return "builtins." + name + generic[name]
 		case slices.Contains(pythonBuiltins, name), s.classes[name], name == "None", name == "Callable", name == "Iterable":
-			return s.class(name)
+			return s.class(name) + generic[name]
 		}
 		return "Any"
 	})

@@ -2,99 +2,55 @@ package main
 
 import (
 	"bytes"
-	"regexp"
-	"slices"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
-	"drun/starlib"
 	"drun/starlib/universe"
 )
 
-var pythonKeywords = strings.Fields("False None True and as assert async await break class continue def del elif else except " +
-	"finally for from global if import in is lambda nonlocal not or pass raise return try while with yield")
-
-// The stub is read line by line, as Python would: every definition is parsed,
-// every type in it is one that the stub defines or Python has.
+// The stub is what mypy, at its strictest, takes for Python.
 func TestStubIsPython(t *testing.T) {
+	mypy, err := filepath.Abs("../../bin/mypy/bin/mypy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(mypy); err != nil {
+		t.Skip("mypy is not here: make bin/mypy")
+	}
 	var b bytes.Buffer
 	if err := printStub(&b, universe.Reference()); err != nil {
 		t.Fatal(err)
 	}
-	known := append([]string{"Any", "Callable", "Iterable", "None"}, pythonBuiltins...)
-	for _, m := range regexp.MustCompile(`(?m)^class (\w+):$`).FindAllStringSubmatch(b.String(), -1) {
-		known = append(known, m[1])
+	if n := strings.Count(b.String(), "\n    def ") + strings.Count(b.String(), "\ndef "); n < 200 {
+		t.Errorf("only %d definitions", n)
 	}
-	text := strings.TrimPrefix(b.String(), stubHead)
-	if text == b.String() {
-		t.Fatal("it does not begin with the imports")
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "drun.pyi"), b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
 	}
-	definitions, after := 0, false
-	for text != "" {
-		line, rest, _ := strings.Cut(text, "\n")
-		text = rest
-		code := strings.TrimSpace(line)
-		switch {
-		case code == "" || code == "@staticmethod":
-			continue
-		case strings.HasPrefix(code, `"""`):
-			if !after {
-				t.Errorf("a docstring that belongs to nothing: %s", line)
-			}
-			text = skipDocstring(t, line+"\n"+rest)
-		case strings.HasPrefix(code, "class "):
-			after = true
-			continue
-		case strings.HasPrefix(code, "def "):
-			definitions++
-			checkDefinition(t, strings.TrimSuffix(strings.TrimPrefix(code, "def "), ":"), known)
-			after = true
-			continue
-		default:
-			name, of, ok := strings.Cut(code, ": ")
-			if !ok || slices.Contains(pythonKeywords, name) || !slices.Contains(known, strings.TrimPrefix(of, "builtins.")) {
-				t.Errorf("neither a definition nor an attribute: %s", line)
-			}
-			after = true
-			continue
-		}
-		after = false
-	}
-	if definitions < 200 {
-		t.Errorf("only %d definitions", definitions)
+	cmd := exec.Command(mypy, "--strict", "--no-incremental", "--cache-dir", dir, "drun.pyi")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%.3000s", err, out)
 	}
 }
 
-func checkDefinition(t *testing.T, sig string, known []string) {
-	t.Helper()
-	params := (&starlib.Def{Sig: sig}).Params()
-	if params == nil {
-		t.Errorf("it does not parse: %s", sig)
-	}
-	name, _, _ := strings.Cut(sig, "(")
-	for _, word := range append(params, name) {
-		if slices.Contains(pythonKeywords, word) || !regexp.MustCompile(`^\w+$`).MatchString(word) {
-			t.Errorf("%s: %q is no name in Python", sig, word)
-		}
-	}
-	optional := false // Python wants what must be given first
-	_, list, _ := strings.Cut(sig, "(")
-	for _, p := range strings.Split(list, ", ") {
-		switch {
-		case strings.HasPrefix(p, "*"):
-			optional = false
-		case strings.Contains(p, "="):
-			optional = true
-		case optional && regexp.MustCompile(`^\w+(:.*)?$`).MatchString(p):
-			t.Errorf("%s: %s stands behind one with a default", sig, p)
-		}
-	}
-	for _, types := range annotated.FindAllString(sig, -1) {
-		for _, word := range regexp.MustCompile(`(builtins\.)?\w+`).FindAllString(types, -1) {
-			if !slices.Contains(known, strings.TrimPrefix(word, "builtins.")) {
-				t.Errorf("%s: the type %s is not defined", sig, word)
-			}
+func TestStubSignature(t *testing.T) {
+	s := stub{members: map[string][]string{"Owner": {"bool"}}, classes: map[string]bool{"Tensor": true}}
+	for sig, want := range map[string]string{
+		"f()":                                "f() -> Any",
+		"f(x, *, y = None) -> (Tensor, int)": "f(x: Any, *, y: Any = None) -> tuple[Tensor, int]",
+		"f(a: list | tuple = (1, 2)) -> Tensor | (Tensor, Tensor)": "f(a: list[Any] | tuple[Any, ...] = (1, 2)) -> Tensor | tuple[Tensor, Tensor]",
+		"f(*a, b: bool = None, **k) -> values":                     "f(*a: Any, b: builtins.bool | None = None, **k: Any) -> Tensor",
+		"f(g: callable, i: iterable = [])":                         "f(g: Callable[..., Any], i: Iterable[Any] = []) -> Any",
+		`f(s: string = ",") -> dict`:                               `f(s: str = ",") -> dict[Any, Any]`,
+	} {
+		if got := s.signature(sig, "Owner"); got != want {
+			t.Errorf("%s: %s, want %s", sig, got, want)
 		}
 	}
 }

@@ -1,6 +1,12 @@
 package universe
 
-import "testing"
+import (
+	"testing"
+	"unicode"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/starlarkstruct"
+)
 
 // Owners stand before what they own, everything is documented, and what a recipe
 // finds is in the reference.
@@ -23,6 +29,20 @@ func TestReferenceIsComplete(t *testing.T) {
 		}
 	}
 	env := Names()
+	for _, dict := range []starlark.StringDict{env, starlark.Universe} {
+		for name, v := range dict {
+			if _, callable := v.(*starlark.Builtin); callable && unicode.IsLetter(rune(name[0])) && !names["."+name] {
+				t.Errorf("the builtin %s is missing", name)
+			}
+			if m, ok := v.(*starlarkstruct.Module); ok {
+				for member := range m.Members {
+					if !names[name+"."+member] {
+						t.Errorf("%s.%s is missing", name, member)
+					}
+				}
+			}
+		}
+	}
 	for _, m := range Modules() {
 		if env[m.Name] == nil || !names["."+m.Name] {
 			t.Errorf("module %s is missing", m.Name)

@@ -29,10 +29,10 @@ type Entry struct {
 // Entries are a reference, owners before what they own.
 type Entries []Entry
 
-// Reference documents everything that recipes can call, read off the builtins'
-// own declarations.
+// Reference documents everything that recipes can call: the language's own names, and
+// the modules as their builtins' declarations say.
 func Reference() Entries {
-	var out Entries
+	out := languageEntries()
 	add := func(owner string, defs []*starlib.Def) {
 		for _, d := range defs {
 			out = append(out, Entry{Kind: KindBuiltin, Owner: owner, Name: d.Name(), Signature: d.Sig, Doc: d.Doc})
