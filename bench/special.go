@@ -51,7 +51,7 @@ func residentSize(args []string) func(context.Context) ([]figure, error) {
 			select {
 			case err := <-ended:
 				if err != nil || peak == 0 {
-					return nil, fmt.Errorf("%s: no worker was seen: %v: %s", strings.Join(args, " "), err, said.String())
+					return nil, fmt.Errorf("%s: no worker was seen: %v: %s", strings.Join(args, " "), err, said.String()) //nolint:errorlint // there may be no error
 				}
 				return []figure{{"resident size of a rank", peak, "MiB"}}, nil
 			case <-time.After(20 * time.Millisecond):

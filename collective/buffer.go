@@ -63,8 +63,3 @@ func (b Buffer) Part(from, to int) Buffer {
 	size := b.DType.Size()
 	return Buffer{DType: b.DType, Data: b.Data[from*size : to*size : to*size]}
 }
-
-// aliases reports whether both start at the same byte.
-func (b Buffer) aliases(other Buffer) bool {
-	return len(b.Data) > 0 && len(other.Data) > 0 && &b.Data[0] == &other.Data[0]
-}

@@ -21,9 +21,9 @@ import (
 type Stage uint8
 
 const (
-	// Loading: top-level statements run; what they make is frozen afterwards.
+	// Loading is while top-level statements run; what they make is frozen afterwards.
 	Loading Stage = iota
-	// Running: main() runs.
+	// Running is while main() runs.
 	Running
 )
 

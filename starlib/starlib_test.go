@@ -17,9 +17,7 @@ func eval(t *testing.T, r *Rank, expr string, defs ...*Def) (starlark.Value, err
 func echo(sig string) *Def {
 	return &Def{Sig: sig, Fn: func(c *Call) (starlark.Value, error) {
 		out := starlark.Tuple(append([]starlark.Value(nil), c.Args...))
-		for _, v := range c.Rest {
-			out = append(out, v)
-		}
+		out = append(out, c.Rest...)
 		for _, kv := range c.Named {
 			out = append(out, kv)
 		}

@@ -137,7 +137,8 @@ func (c *Context) deliverAll(n *node, out []*Tensor) error {
 
 // deliver adds g, which the caller holds, to where an edge leads.
 func (c *Context) deliver(e edge, g *Tensor) error {
-	shape, dtype := []int(nil), DType(0)
+	var shape []int
+	var dtype DType
 	if e.node != nil {
 		shape, dtype = e.node.shape, e.node.dtype
 	} else {

@@ -46,7 +46,7 @@ func groupFiles(root string) []string {
 		if len(part) < 3 {
 			continue
 		}
-		dir, name := "", ""
+		var dir, name string
 		switch {
 		case part[1] == "":
 			dir, name = "sys/fs/cgroup", "memory.max"

@@ -15,7 +15,7 @@ type Scalar struct {
 	i    int64
 }
 
-// Float, Int and BoolScalar make scalars.
+// Float makes a scalar, as do Int and BoolScalar.
 func Float(f float64) Scalar { return Scalar{kind: Float64, f: f, i: towardsZero(f)} }
 
 // towardsZero is f as the nearest integer not beyond it, NaN as 0: as in casts. Go's own

@@ -16,7 +16,7 @@ var halfTypes = map[DType]struct {
 // value is what 16 bits stand for, from the definition.
 func value(bits uint16, fraction, bias int) float64 {
 	exp, frac := int(bits&0x7fff)>>fraction, float64(int(bits)&(1<<fraction-1))
-	v := 0.0
+	var v float64
 	switch {
 	case exp == 1<<(15-fraction)-1 && frac != 0:
 		return math.NaN()

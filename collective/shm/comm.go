@@ -86,7 +86,7 @@ func (c *Comm) Rank() int { return c.rank }
 // Size is the number of ranks in the group.
 func (c *Comm) Size() int { return c.size }
 
-// VerifiesFingerprints: they are compared in the first round of every call.
+// VerifiesFingerprints tells that they are compared in the first round of every call.
 func (c *Comm) VerifiesFingerprints() {}
 
 // Start begins a call. A synchronous one is done by its Wait.

@@ -59,7 +59,7 @@ type arrival struct {
 	round       atomic.Uint64
 	fingerprint uint64 // of the call, in its first round
 	arena       uint64 // offset of the call's buffer in the arena + 1, 0 if it is elsewhere
-	inline      [inlineSize]byte
+	_           [inlineSize]byte // from inlineAt on
 }
 
 const (

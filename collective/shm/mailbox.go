@@ -93,7 +93,7 @@ type background struct {
 
 func (m *mailbox) background(call *collective.Call, run func(context.Context) error) *background {
 	b := &background{done: make(chan struct{})}
-	ctx := context.Context(context.Background())
+	ctx := context.Background()
 	if call.Limit > 0 {
 		ctx = collective.Within(ctx, call.Limit)
 	}

@@ -55,7 +55,7 @@ func Create(world int) (*os.File, error) {
 		_ = f.Close()
 		return nil, err
 	}
-	defer sharedmem.Unmap(mem)
+	defer func() { _ = sharedmem.Unmap(mem) }()
 	h := sharedmem.At[header](mem, 0)
 	h.magic, h.world = magic, uint32(world)
 	return f, nil

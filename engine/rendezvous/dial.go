@@ -48,11 +48,11 @@ func (c *client) do(ctx context.Context, q *request) (*reply, error) {
 }
 
 // during runs an exchange that ends when ctx does.
-func (k *conn) during(ctx context.Context, exchange func() error) error {
+func (c *conn) during(ctx context.Context, exchange func() error) error {
 	if ctx.Done() == nil {
 		return exchange()
 	}
-	stop := context.AfterFunc(ctx, func() { _ = k.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	err := exchange()
 	if !stop() && err == nil {
 		return context.Cause(ctx) // it is being closed

@@ -18,9 +18,6 @@ type memory struct {
 	free map[int64][]int64 // offsets, by class
 }
 
-// align keeps pieces apart as much as processors and engines like it.
-const align = 256
-
 func classOf(n int64) int64 {
 	step := int64(1) << max(bits.Len64(uint64(n-1))-3, 8)
 	return (n + step - 1) / step * step

@@ -78,11 +78,3 @@ var traits = map[string]trait{
 	"run.elapsed":          {own: true, origin: byData, why: "run.elapsed(), each rank's own clock"},
 	"optim.clip_grad_norm": {with: []string{"sharded", "group"}},
 }
-
-// groupMakers are the builtins whose results are groups of ranks, or hold them.
-var groupMakers = map[string]bool{
-	"dist.new_group": true, "dist.new_subgroups": true, "dist.local_group": true, "dist.init_parallelism": true,
-}
-
-// oneByOne are the builtins that call a function on one rank after another.
-var oneByOne = map[string]bool{"dist.master_first": true, "dist.local_master_first": true}
