@@ -57,8 +57,8 @@ const arrivalsAt = 4096
 // then a round moves a single cache line from rank to rank.
 type arrival struct {
 	round       atomic.Uint64
-	fingerprint uint64 // of the call, in its first round
-	arena       uint64 // offset of the call's buffer in the arena + 1, 0 if it is elsewhere
+	fingerprint uint64           // of the call, in its first round
+	arena       uint64           // offset of the call's buffer in the arena + 1, 0 if it is elsewhere
 	_           [inlineSize]byte // from inlineAt on
 }
 
