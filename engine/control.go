@@ -228,7 +228,7 @@ func (c *Channel) Send(msg any) error {
 // Receive reads the next message; io.EOF when the peer is gone.
 func (c *Channel) Receive(msg any) error {
 	err := c.dec.Decode(msg)
-	if err != nil && (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)) {
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, new(net.Error)) { // a peer that is killed resets the connection
 		return io.EOF
 	}
 	return err
