@@ -79,6 +79,10 @@ type Group struct {
 	ID     uint32
 	Ranks  []int
 	Origin // what in the recipe makes it
+
+	// Internal: the engine makes it, not the recipe, so it is none of the
+	// collectives that users count and see.
+	Internal bool
 }
 
 // Work is a call under way.

@@ -243,6 +243,13 @@ func (g *guard) Split(ctx context.Context, group collective.Group) (collective.C
 	if err := checkGroup(group, g.comm.Size()); err != nil {
 		return nil, err
 	}
+	if group.Internal {
+		comm, err := g.comm.Split(&collective.Patience{Context: ctx, Check: g.board.Aborted}, group)
+		if err != nil {
+			return nil, g.aborted(err)
+		}
+		return g.guardGroup(comm, group)
+	}
 	c := collective.Call{Kind: collective.NewGroup, Tag: int(group.ID), Origin: group.Origin}
 	w := &work{g: g}
 	g.number(&c)
@@ -257,6 +264,11 @@ func (g *guard) Split(ctx context.Context, group collective.Group) (collective.C
 	}
 	w.entry.ended = now()
 	g.board.running(w.entry.ended)
+	return g.guardGroup(comm, group)
+}
+
+// guardGroup guards this rank's place in a group; nil outside.
+func (g *guard) guardGroup(comm collective.Comm, group collective.Group) (collective.Comm, error) {
 	if comm == nil {
 		return nil, nil
 	}

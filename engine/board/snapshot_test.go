@@ -90,6 +90,39 @@ func TestSnapshotOfGroups(t *testing.T) {
 	}
 }
 
+// A group that the engine makes before the recipe starts is none of the recipe's
+// collectives: it has no number, and no line among the latest calls.
+func TestInternalGroup(t *testing.T) {
+	for _, hide := range []bool{false, true} {
+		comms, boards := guarded(t, 3, hide)
+		groups := make([]collective.Comm, 3)
+		disttest.Each(t, comms, func(rank int, comm collective.Comm) error {
+			group := collective.Group{ID: 1, Ranks: []int{0, 1}, Internal: true}
+			var err error
+			groups[rank], err = comm.Split(disttest.Context, group)
+			return err
+		})
+		if groups[2] != nil {
+			t.Error("rank 2 is in a group of ranks 0 and 1")
+		}
+		barrier := collective.NewBarrier()
+		for _, err := range results(groups[:2], barrier, barrier) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		x := collective.Of([]float32{1})
+		for _, err := range results(comms, barrier, barrier, collective.NewAllReduce(x, collective.Sum)) {
+			if e := (*collective.MismatchError)(nil); !errors.As(err, &e) || e.Seq != 1 {
+				t.Errorf("the first collective of the recipe: %v", err)
+			}
+		}
+		if text := boards[1].Snapshot().Calls(); strings.Contains(text, "new_group") {
+			t.Errorf("the latest calls have one that the recipe did not make:\n%s", text)
+		}
+	}
+}
+
 func TestSnapshotOfADeath(t *testing.T) {
 	_, boards := guarded(t, 2, false)
 	row := boards[0].Row(1)

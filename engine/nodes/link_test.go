@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"drun/engine"
@@ -146,4 +147,35 @@ func TestQueueIsBounded(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("it keeps what nobody takes")
 	}
+}
+
+// A link whose other side says nothing at all is given up, and called silent, not
+// ended; one of which the other side is there, but has nothing to say, is not.
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, other := net.Pipe()
+		go func() { _, _ = io.Copy(io.Discard, other) }() // takes what comes, as the kernel of a stopped process does
+		link := NewLink(conn)
+		start := time.Now()
+		err := link.Receive(new(int))
+		if err == nil || err.Error() != "nothing has come for 20s" {
+			t.Errorf("a silent link: %v", err)
+		}
+		if took := time.Since(start); took != 20*time.Second {
+			t.Errorf("it was given up after %v", took)
+		}
+		link.Close()
+		other.Close()
+
+		conn, other = net.Pipe()
+		a, b := NewLink(conn), NewLink(other)
+		time.AfterFunc(5*time.Minute, func() { b.Send(7) })
+		go func() { _ = b.Receive(new(int)) }() // ends with the link
+		var got int
+		if err := a.Receive(&got); err != nil || got != 7 {
+			t.Errorf("a link without messages for five minutes: %v, %v", got, err)
+		}
+		a.Close()
+		b.Close()
+	})
 }

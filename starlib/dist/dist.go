@@ -95,7 +95,7 @@ func (w *World) MeetNode(ctx context.Context) error {
 	peers := w.rank.Peers
 	w.local = &Group{world: w, id: w.groups, ranks: peers, own: slices.Index(peers, w.rank.Rank)}
 	var err error
-	w.local.comm, err = w.all.comm.Split(ctx, collective.Group{ID: w.local.id, Ranks: peers})
+	w.local.comm, err = w.all.comm.Split(ctx, collective.Group{ID: w.local.id, Ranks: peers, Internal: true})
 	return err
 }
 
