@@ -55,8 +55,9 @@ func (d DType) String() string {
 // ReduceOp says how the ranks' elements become one.
 type ReduceOp uint8
 
-// The reduce operations. Avg is the sum divided by the number of ranks; for
-// integers it truncates towards zero.
+// The reduce operations. Sums and products of integers wrap around. Avg is the
+// sum divided by the number of ranks; for integers that of the exact sum, which
+// does not wrap, truncated towards zero.
 const (
 	Sum ReduceOp = iota
 	Avg

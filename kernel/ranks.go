@@ -16,7 +16,7 @@ type RankOp int32
 
 const (
 	RankSum     RankOp = C.KSUM
-	RankAvg     RankOp = C.KAVG // the sum divided by the number of ranks; integers truncate
+	RankAvg     RankOp = C.KAVG // the sum divided by the number of ranks; that of integers is exact, and truncated toward zero
 	RankProduct RankOp = C.KPRODUCT
 	RankMin     RankOp = C.KMIN
 	RankMax     RankOp = C.KMAX

@@ -12,18 +12,30 @@ struct ranks {
 static const int rank_ops[] = {[KSUM] = ADD, [KAVG] = ADD, [KPRODUCT] = MUL, [KMIN] = MIN, [KMAX] = MAX,
                                [KBAND] = AND, [KBOR] = OR, [KBXOR] = XOR};
 
-// The average divides: a product with 1 / ranks would round twice. The number of ranks need not fit in the
-// elements' type, so integers are divided as ints.
+// The average divides: a product with 1 / ranks would round twice.
 static void divide_block(int dt, int64_t n, void *o, int by) {
-    switch (dt) {
-    case F32: for (int64_t i = 0; i < n; i++) ((float *)o)[i] /= (float)by; break;
-    case F64: for (int64_t i = 0; i < n; i++) ((double *)o)[i] /= (double)by; break;
-    case I64: for (int64_t i = 0; i < n; i++) ((int64_t *)o)[i] /= by; break;
-    case I32: for (int64_t i = 0; i < n; i++) ((int32_t *)o)[i] /= by; break;
-    case I8: for (int64_t i = 0; i < n; i++) ((int8_t *)o)[i] /= by; break;
-    default: for (int64_t i = 0; i < n; i++) ((uint8_t *)o)[i] /= by;
+    if (dt == F64) for (int64_t i = 0; i < n; i++) ((double *)o)[i] /= (double)by;
+    else for (int64_t i = 0; i < n; i++) ((float *)o)[i] /= (float)by;
+}
+
+// The average of integers is that of their exact sum, which their own type need not hold: WIDE does.
+#define AVERAGE(TYPE, WIDE)                                                             \
+    for (int64_t i = from; i < to; i++) {                                               \
+        WIDE sum = 0;                                                                   \
+        for (int k = 0; k < r->ranks; k++) sum += ((const TYPE *)r->src[k])[i];         \
+        ((TYPE *)r->o)[i] = (TYPE)(sum / r->ranks);                                     \
+    }                                                                                   \
+    break
+static void average_integers_range(void *ctx, int64_t from, int64_t to) {
+    const struct ranks *r = ctx;
+    switch (r->dt) {
+    case I64: AVERAGE(int64_t, __int128);
+    case I32: AVERAGE(int32_t, int64_t);
+    case I8: AVERAGE(int8_t, int64_t);
+    default: AVERAGE(uint8_t, int64_t);
     }
 }
+#undef AVERAGE
 
 // Blocks that stay in the first-level cache, so that memory is read and written once however many ranks. The
 // block is built aside: the output may be one of the sources.
@@ -55,5 +67,6 @@ static void k_reduce_ranks(int op, int dt, int64_t n, void *o, int ranks, const 
     // Complex numbers add, and are averaged, part by part.
     if (dt == C64) dt = F32, n *= 2;
     struct ranks r = {op, dt, ranks, o, src};
-    parallel_range(n, 1 << 18, reduce_ranks_range, &r);
+    int integer = dt == I64 || dt == I32 || dt == I8 || dt == U8;
+    parallel_range(n, 1 << 18, op == KAVG && integer ? average_integers_range : reduce_ranks_range, &r);
 }

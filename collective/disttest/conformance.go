@@ -36,6 +36,7 @@ func conformance(t *testing.T, factory Factory, s suite) {
 			RunWith(t, factory, n, s.everything)
 		}
 	})
+	t.Run("numbers", func(t *testing.T) { RunWith(t, factory, 3, s.numbers) })
 	t.Run("large", func(t *testing.T) {
 		RunWith(t, factory, 3, s.large)
 	})

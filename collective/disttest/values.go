@@ -1,6 +1,7 @@
 package disttest
 
 import (
+	"math/big"
 	"math/rand/v2"
 
 	"drun/collective"
@@ -83,6 +84,21 @@ func decodeHalf(dtype collective.DType, h uint16) int {
 	panic("disttest: not a small integer")
 }
 
+// integers is the model for integers: their average is that of the exact sum, truncated toward zero.
+func integers[T int64 | int32 | int8 | uint8](out collective.Buffer, inputs [][]byte, op collective.ReduceOp) {
+	if op != collective.Avg {
+		fold(out, inputs, integer[T](op), nil, op)
+		return
+	}
+	for i := range collective.Slice[T](out) {
+		sum := new(big.Int)
+		for _, in := range inputs {
+			sum.Add(sum, big.NewInt(int64(collective.Slice[T](collective.Buffer{DType: out.DType, Data: in})[i])))
+		}
+		collective.Slice[T](out)[i] = T(sum.Quo(sum, big.NewInt(int64(len(inputs)))).Int64())
+	}
+}
+
 // reduce is the model of a reduction: the ranks' values in their order.
 func reduce(inputs [][]byte, dtype collective.DType, op collective.ReduceOp) []byte {
 	out := collective.Buffer{DType: dtype, Data: make([]byte, len(inputs[0]))}
@@ -92,13 +108,13 @@ func reduce(inputs [][]byte, dtype collective.DType, op collective.ReduceOp) []b
 	case collective.Float64:
 		fold(out, inputs, number[float64](op), func(v float64) float64 { return v / float64(len(inputs)) }, op)
 	case collective.Int64:
-		fold(out, inputs, integer[int64](op), func(v int64) int64 { return v / int64(len(inputs)) }, op)
+		integers[int64](out, inputs, op)
 	case collective.Int32:
-		fold(out, inputs, integer[int32](op), func(v int32) int32 { return v / int32(len(inputs)) }, op)
+		integers[int32](out, inputs, op)
 	case collective.Int8:
-		fold(out, inputs, integer[int8](op), func(v int8) int8 { return int8(int(v) / len(inputs)) }, op)
+		integers[int8](out, inputs, op)
 	case collective.Uint8:
-		fold(out, inputs, integer[uint8](op), func(v uint8) uint8 { return uint8(int(v) / len(inputs)) }, op)
+		integers[uint8](out, inputs, op)
 	case collective.Bool:
 		out.DType = collective.Uint8
 		fold(out, inputs, integer[uint8](op), nil, op)

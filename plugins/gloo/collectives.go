@@ -88,7 +88,7 @@ func (e *engine) allReduce(send, recv collective.Buffer, op collective.ReduceOp)
 	if len(send.Data) == 0 {
 		return nil
 	}
-	if e.deterministic {
+	if e.deterministic || reduction.Exact(send.DType, op) {
 		return e.reducer.AllReduce(send, recv, op)
 	}
 	if half(send.DType) {
@@ -121,7 +121,7 @@ func (e *engine) reduce(send, recv collective.Buffer, op collective.ReduceOp, ro
 	if len(send.Data) == 0 {
 		return nil
 	}
-	if e.deterministic {
+	if e.deterministic || reduction.Exact(send.DType, op) {
 		return e.reducer.Reduce(send, recv, op, root)
 	}
 	n := send.Count()

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"regexp"
@@ -34,6 +35,29 @@ func TestConformance(t *testing.T) {
 
 func TestConformanceInRankOrder(t *testing.T) {
 	disttest.Conformance(t, factory(Options{Deterministic: true}))
+}
+
+// A NaN that Gloo's algorithms make has the bits of the kernels' (an x86 processor's own is negative).
+func TestNaNIsTheKernels(t *testing.T) {
+	disttest.RunWith(t, factory(Options{}), 2, func(t *testing.T, rank int, comm collective.Comm) {
+		for _, op := range []collective.ReduceOp{collective.Sum, collective.Avg, collective.Max} {
+			x := []float32{float32(math.Inf(1 - 2*rank)), math.Float32frombits(0xFFC12345)}
+			y := []float64{math.Inf(1 - 2*rank), math.Float64frombits(0xFFF8000000012345)}
+			if op == collective.Max {
+				x, y = x[1:], y[1:]
+			}
+			for _, b := range []collective.Buffer{collective.Of(x), collective.Of(y)} {
+				if err := disttest.Do(comm, collective.NewAllReduce(b, op)); err != nil {
+					t.Error(err)
+				}
+			}
+			for i := range x {
+				if a, b := math.Float32bits(x[i]), math.Float64bits(y[i]); a != 0x7FC00000 || b != 0x7FF8000000000000 {
+					t.Errorf("%v, element %d: %x and %x", op, i, a, b)
+				}
+			}
+		}
+	})
 }
 
 // In rank order the bits are those of shm, also where rounding shows.

@@ -6,7 +6,17 @@
 
 #include "reduce.h"
 
+#include <limits>
+#include <type_traits>
+
 namespace {
+
+// Every NaN that is computed is the same one, as in drun's kernels.
+template <typename T>
+T canonical(T x) {
+    if constexpr (std::is_floating_point<T>::value) return x != x ? std::numeric_limits<T>::quiet_NaN() : x;
+    return x;
+}
 
 template <typename T>
 struct Sum {
@@ -42,7 +52,7 @@ template <typename T, template <typename> class Op>
 void map(void *out, const void *a, const void *b, size_t n) {
     auto o = static_cast<T *>(out);
     auto x = static_cast<const T *>(a), y = static_cast<const T *>(b);
-    for (size_t i = 0; i < n; i++) o[i] = Op<T>::of(x[i], y[i]);
+    for (size_t i = 0; i < n; i++) o[i] = canonical(Op<T>::of(x[i], y[i]));
 }
 
 void complexSum(void *out, const void *a, const void *b, size_t n) { map<float, Sum>(out, a, b, 2 * n); }

@@ -18,9 +18,10 @@ var types = map[collective.DType]C.int{
 // native is how NCCL reduces, where its results are those of the contract. It
 // lacks bitwise operations, complex numbers and bool; its minimum and maximum
 // of floats lose NaNs; it rounds float16 and bfloat16 at every step. Its average
-// multiplies by the inverse: so it is asked for the sum.
+// multiplies by the inverse: so it is asked for the sum, but for integers, whose
+// sum would wrap around.
 func (e *engine) native(dtype collective.DType, op collective.ReduceOp) (t, o C.int, ok bool) {
-	if e.options.Deterministic && e.size > 2 {
+	if e.options.Deterministic && e.size > 2 || reduction.Exact(dtype, op) {
 		return 0, 0, false
 	}
 	t, ok = types[dtype]

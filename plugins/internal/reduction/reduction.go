@@ -49,8 +49,18 @@ func view(b collective.Buffer) kernel.View {
 	return kernel.View{Data: unsafe.Pointer(unsafe.SliceData(b.Data)), Strides: []int{1}}
 }
 
-// Divide makes a sum over ranks their average, with the rounding of
-// [Combine]'s Avg.
+// Exact reports whether d's elements are integers whose average must come of
+// [Combine]: it is that of their exact sum, and an engine's sum wraps around.
+func Exact(d collective.DType, op collective.ReduceOp) bool {
+	switch d {
+	case collective.Int64, collective.Int32, collective.Int8, collective.Uint8:
+		return op == collective.Avg
+	}
+	return false
+}
+
+// Divide makes a sum of floats or complex numbers over ranks their average, with
+// the rounding of [Combine]'s Avg.
 func Divide(b collective.Buffer, ranks int) {
 	if n := b.Count(); ranks&(ranks-1) == 0 && n > 0 && (b.DType == collective.Float32 || b.DType == collective.Float64) {
 		// The inverse of a power of two is exact, and a product is faster.
@@ -62,28 +72,15 @@ func Divide(b collective.Buffer, ranks int) {
 		divide(collective.Slice[float32](b), float32(ranks))
 	case collective.Float64:
 		divide(collective.Slice[float64](b), float64(ranks))
-	case collective.Int64:
-		divideIntegers(collective.Slice[int64](b), ranks)
-	case collective.Int32:
-		divideIntegers(collective.Slice[int32](b), ranks)
-	case collective.Int8:
-		divideIntegers(collective.Slice[int8](b), ranks)
-	case collective.Uint8:
-		divideIntegers(collective.Slice[uint8](b), ranks)
 	case collective.Complex64:
 		divide(collective.Slice[float32](collective.Buffer{DType: collective.Float32, Data: b.Data}), float32(ranks))
+	default:
+		panic("reduction: the average of " + b.DType.String() + " does not come of their sum")
 	}
 }
 
 func divide[T float32 | float64](x []T, by T) {
 	for i := range x {
 		x[i] /= by
-	}
-}
-
-// divideIntegers divides as int64: int8 and uint8 do not count to many ranks.
-func divideIntegers[T int64 | int32 | int8 | uint8](x []T, ranks int) {
-	for i, v := range x {
-		x[i] = T(int64(v) / int64(ranks))
 	}
 }

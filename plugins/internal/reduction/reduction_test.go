@@ -9,7 +9,7 @@ import (
 )
 
 // The number of ranks is no element: an average over more ranks than int8 and uint8 count to has
-// the values of Go's division of the sum, in both of the ways to it.
+// the values of Go's division of the sum.
 func TestAverageOfManyRanks(t *testing.T) {
 	for _, ranks := range []int{1, 3, 127, 128, 129, 255, 256, 257, 384, 1000} {
 		average(t, collective.Int8, ranks, []int8{0, 1, -1, 100, 127, -127, -128})
@@ -30,14 +30,13 @@ func average[T int8 | uint8 | int32 | int64](t *testing.T, dtype collective.DTyp
 		sources[i] = buffer(make([]T, len(sum))).Data
 	}
 	sources[ranks/2] = buffer(sum).Data
-	combined, divided := make([]T, len(sum)), append([]T{}, sum...)
+	combined := make([]T, len(sum))
 	Combine(buffer(combined), sources, collective.Avg)
-	Divide(buffer(divided), ranks)
 	want := make([]T, len(sum))
 	for i, v := range sum {
 		want[i] = T(int64(v) / int64(ranks))
 	}
-	if w := fmt.Sprint(want); fmt.Sprint(combined) != w || fmt.Sprint(divided) != w {
-		t.Errorf("%v over %d ranks: %v combined, %v divided, want %v", sum, ranks, combined, divided, want)
+	if fmt.Sprint(combined) != fmt.Sprint(want) {
+		t.Errorf("%v over %d ranks: %v, want %v", sum, ranks, combined, want)
 	}
 }
