@@ -4,8 +4,7 @@
 set -u
 
 have_gloo() {
-	# Later ones (2023) connect in another way: see plugins/gloo/transport.cc.
-	printf '%s\n' '#include <gloo/context.h>' '#if __has_include(<gloo/transport/tcp/listener.h>)' '#error' '#endif' | "${CXX:-g++}" -std=c++17 -fsyntax-only -x c++ - 2>/dev/null
+	printf '%s\n' '#include <gloo/transport/tcp/pair.h>' | "${CXX:-g++}" -std=c++17 "-I$(dirname "$0")/gloo/missing" -fsyntax-only -x c++ - 2>/dev/null
 }
 
 install_gloo() {
@@ -32,7 +31,7 @@ case "${1:-}" in
 	exit 0
 	;;
 -v)
-	have_gloo || echo 'gloo is left out: its headers, of before 2023, are not here (Debian, Ubuntu: apt-get install libgloo-dev g++)'
+	have_gloo || echo 'gloo is left out: its headers are not here (Debian, Ubuntu: apt-get install libgloo-dev g++)'
 	exit 0
 	;;
 esac

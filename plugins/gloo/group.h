@@ -71,11 +71,11 @@ struct Pair : gloo::transport::tcp::Pair {
         : gloo::transport::tcp::Pair(context, device, rank, timeout) {
         deafen();
     }
-    // adopt goes on with a connected socket.
+    // adopt goes on with a connected socket, which it owns from then on.
     void adopt(int socket);
 
   private:
-    // deafen stops listening, which every pair of Gloo's begins with.
+    // deafen stops listening, which every pair of Gloo's begins with until 2023.
     void deafen();
 };
 

@@ -9,8 +9,20 @@
 #include "group.h"
 
 #if __has_include(<gloo/transport/tcp/listener.h>)
-#error "this Gloo (of 2023 or later) connects in another way, which drun does not know: build with one before (Debian 12: libgloo-dev)"
-#endif
+
+// Since May 2023 a device listens for all of its pairs, and gives each its connection in this way.
+void Pair::deafen() {}
+
+void Pair::adopt(int socket) {
+    auto owned = std::make_shared<gloo::transport::tcp::Socket>(socket);
+    {
+        std::lock_guard<std::mutex> guard(m_);
+        if (state_ != INITIALIZING) throw std::runtime_error("interrupted");
+    }
+    connectCallback(std::move(owned), gloo::transport::tcp::Error());
+}
+
+#else
 
 void Pair::deafen() {
     std::lock_guard<std::mutex> guard(m_);
@@ -39,6 +51,8 @@ void Pair::adopt(int socket) {
         throw;
     }
 }
+
+#endif
 
 std::unique_ptr<gloo::transport::Pair> &Net::createPair(int rank) {
     pairs_[rank] = std::unique_ptr<gloo::transport::Pair>(new Pair(this, device_.get(), rank, getTimeout()));
