@@ -22,9 +22,8 @@ type Size struct {
 
 // Write makes a tar archive at path, which must not exist, of history.db,
 // checkpoints.db and the packs that hold the checkpoints' data: a home, once it is
-// unpacked. It appears when it is complete and durable. The history is copied
-// before the catalog, so each checkpoint that it lists is in the backup unless it
-// was replaced meanwhile. Without a history the error is *history.ErrNone.
+// unpacked. It appears when it is complete and durable. Without a history the error
+// is *history.ErrNone.
 func Write(home, path string) (size Size, err error) {
 	temp, err := os.MkdirTemp(filepath.Dir(path), ".drun-backup-")
 	if err != nil {
@@ -66,9 +65,9 @@ const attempts = 100
 
 func (w *writer) all() error {
 	for n := 1; ; n++ {
-		databases, err := w.once()
+		names, err := w.once()
 		if err == nil {
-			for _, name := range databases {
+			for _, name := range names {
 				if err := w.add(name, func() (*os.File, error) { return os.Open(filepath.Join(w.temp, name)) }); err != nil {
 					return err
 				}
@@ -81,20 +80,31 @@ func (w *writer) all() error {
 	}
 }
 
-// once copies the databases beside the archive, and the packs into it.
-func (w *writer) once() (databases []string, err error) {
-	for _, name := range []string{"history.db", "checkpoints.db"} {
-		if err := os.Remove(filepath.Join(w.temp, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// once copies what changes beside the archive, and the packs into it. The catalog
+// comes first: what was logged before a save is stored before it, and so is in the
+// history that is copied later. Then the history lists no other checkpoints.
+func (w *writer) once() (names []string, err error) {
+	for _, name := range []string{"history.db", "checkpoints.db", "spool"} {
+		if err := os.RemoveAll(filepath.Join(w.temp, name)); err != nil {
 			return nil, err
 		}
 	}
-	if err := history.Copy(w.home, filepath.Join(w.temp, "history.db")); err != nil {
-		return nil, err
-	}
 	packs, err := checkpoints.Copy(w.home, filepath.Join(w.temp, "checkpoints.db"))
 	if errors.As(err, new(*checkpoints.ErrNone)) {
-		return []string{"history.db"}, nil
+		return history.Copy(w.home, w.temp, func(string, int64) bool { return false })
 	}
+	if err != nil {
+		return nil, err
+	}
+	catalog, err := checkpoints.OpenReadOnly(w.temp)
+	if err != nil {
+		return nil, err
+	}
+	defer catalog.Close()
+	names, err = history.Copy(w.home, w.temp, func(uid string, step int64) bool {
+		_, err := catalog.Find(uid, checkpoints.Step(step))
+		return !errors.As(err, new(*checkpoints.ErrNone))
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +117,7 @@ func (w *writer) once() (databases []string, err error) {
 		}
 		w.done[name] = true
 	}
-	return []string{"checkpoints.db", "history.db"}, nil
+	return append(names, "checkpoints.db"), nil
 }
 
 // add puts a file into the archive.

@@ -1,18 +1,98 @@
 package history
 
 import (
+	"database/sql"
 	"errors"
+	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
 
 	"drun/internal/sqldb"
 )
 
-// Copy writes a copy of the history, as it is at one moment, to a new file at path.
+// Copy writes a copy of the history into folder, a home of its own, while runs go
+// on, and names the files. The spools come first: what is written from them to
+// the history meanwhile is in both, and batches are numbered. saved tells which
+// checkpoints of running runs there are; others are not listed in the copy.
 // Without a history the error is *ErrNone.
-func Copy(home, path string) error {
-	err := sqldb.Copy(file(home), path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return &ErrNone{home}
+func Copy(home, folder string, saved func(uid string, step int64) bool) (names []string, err error) {
+	spools, err := filepath.Glob(filepath.Join(globEscape(home), "spool", "*"+spoolSuffix))
+	if err != nil {
+		return nil, err
 	}
-	return err
+	for _, path := range spools {
+		name := filepath.Join("spool", filepath.Base(path))
+		err := copySpool(path, filepath.Join(folder, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // all of it is in the history by now
+		}
+		if err != nil {
+			return nil, sqldb.Wrap(path, err)
+		}
+		names = append(names, name)
+	}
+	to := file(folder)
+	err = sqldb.Copy(file(home), to.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &ErrNone{home}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return append(names, "history.db"), unlist(to, saved)
+}
+
+func copySpool(from, to string) error {
+	in, err := openSpool(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err := os.MkdirAll(filepath.Dir(to), sqldb.FolderMode); err != nil {
+		return err
+	}
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, sqldb.FileMode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// unlist takes those checkpoints of running runs from a history that are not saved.
+func unlist(f sqldb.File, saved func(uid string, step int64) bool) error {
+	db, err := sqldb.Open(f)
+	if err != nil {
+		return err
+	}
+	err = sqldb.Write(db, f.Path, func(tx *sql.Tx) error {
+		rows, err := tx.Query("SELECT r.id, r.uid, c.step FROM checkpoints c JOIN runs r ON r.id = c.run WHERE r.status = ?", Running)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		type row struct{ run, step int64 }
+		var gone []row
+		for rows.Next() {
+			var r row
+			var uid string
+			if err := rows.Scan(&r.run, &uid, &r.step); err != nil {
+				return err
+			}
+			if !saved(uid, r.step) {
+				gone = append(gone, r)
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		for _, r := range gone {
+			if _, err := tx.Exec("DELETE FROM checkpoints WHERE run = ? AND step = ?", r.run, r.step); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return errors.Join(err, db.Close())
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/fxamacker/cbor/v2"
+	"golang.org/x/sys/unix"
 
 	"drun/internal/sqldb"
 )
@@ -219,7 +220,7 @@ func (db *DB) unspool() error {
 		if r.ID == 0 || !db.agentGone(r.ID) {
 			continue // of another history, or its agent will
 		}
-		file, err := os.Open(path)
+		file, err := openSpool(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // another process did
 		}
@@ -243,6 +244,27 @@ func (db *DB) unspool() error {
 		}
 	}
 	return nil
+}
+
+// openSpool opens a spool that is there. A home may come from anywhere: what is no
+// plain file is none, fs.ErrNotExist.
+func openSpool(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
 }
 
 // globEscape makes a path a pattern that matches it alone.

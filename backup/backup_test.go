@@ -1,0 +1,127 @@
+package backup
+
+import (
+	"archive/tar"
+	"database/sql"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"drun/checkpoints"
+	"drun/history"
+)
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unpack makes a home of a backup.
+func unpack(t *testing.T, path string) string {
+	t.Helper()
+	home := t.TempDir()
+	file, err := os.Open(path)
+	ok(t, err)
+	defer file.Close()
+	for in := tar.NewReader(file); ; {
+		header, err := in.Next()
+		if err == io.EOF {
+			return home
+		}
+		ok(t, err)
+		name := filepath.Join(home, header.Name)
+		ok(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		data, err := io.ReadAll(in)
+		ok(t, err)
+		ok(t, os.WriteFile(name, data, 0o600))
+	}
+}
+
+// newest are the last step of the metric "x" and of the checkpoints of run 1, in
+// the catalog and as the history lists them.
+func newest(t *testing.T, home string) (logged, saved, listed int64) {
+	t.Helper()
+	db, err := history.Open(home)
+	ok(t, err)
+	defer db.Close()
+	d, err := db.Get(1)
+	ok(t, err)
+	store, err := checkpoints.OpenReadOnly(home)
+	ok(t, err)
+	defer store.Close()
+	info, _, err := store.Load(uid(t, home), checkpoints.Last, 0)
+	ok(t, err)
+	for _, c := range d.Checkpoints {
+		listed = max(listed, c.Step)
+	}
+	return int64(d.Metrics["x"].Last), info.Step, listed
+}
+
+func uid(t *testing.T, home string) (uid string) {
+	t.Helper()
+	db, err := sql.Open("sqlite3", filepath.Join(home, "history.db"))
+	ok(t, err)
+	defer db.Close()
+	ok(t, db.QueryRow("SELECT uid FROM runs WHERE id = 1").Scan(&uid))
+	return uid
+}
+
+// A run that is resumed from a backup has all that was logged before its
+// checkpoint, also what was still waiting for a locked history.
+func TestWhatIsLoggedBeforeASaveIsInTheBackup(t *testing.T) {
+	for _, locked := range []bool{false, true} {
+		home := t.TempDir()
+		db, err := history.Open(home)
+		ok(t, err)
+		defer db.Close()
+		store, err := checkpoints.Open(home)
+		ok(t, err)
+		defer store.Close()
+		r, err := db.Begin(history.RunInfo{Recipe: "x.star", WorldSize: 1})
+		ok(t, err)
+		step := func(i int64) {
+			b := &history.Batch{Points: []history.Point{{Name: "x", Step: i, Value: float64(i), Time: time.Now()}}}
+			if locked {
+				ok(t, r.Spool(b))
+			} else {
+				ok(t, r.Write(b))
+			}
+			_, err := store.Save(r.UID, i, nil, map[int][]checkpoints.Entry{0: {{Name: "w", Data: []byte{byte(i), byte(i >> 8)}}}})
+			ok(t, err)
+			if !locked {
+				ok(t, r.AddCheckpoint(i, 2, nil))
+			}
+		}
+		step(1)
+		stop, stopped := make(chan bool), make(chan bool)
+		go func() {
+			defer close(stopped)
+			for i := int64(2); ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+					step(i)
+				}
+			}
+		}()
+		var paths []string
+		for range 15 {
+			paths = append(paths, filepath.Join(t.TempDir(), "b.tar"))
+			_, err := Write(home, paths[len(paths)-1])
+			ok(t, err)
+		}
+		close(stop)
+		<-stopped
+		for _, path := range paths {
+			logged, saved, listed := newest(t, unpack(t, path))
+			if logged < saved || listed > saved {
+				t.Errorf("locked %v: logged to %d, saved to %d, listed to %d", locked, logged, saved, listed)
+			}
+		}
+	}
+}
