@@ -9,6 +9,7 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Param is a parameter of a run. Value is nil, bool, int, int64, *big.Int,
@@ -60,6 +61,10 @@ func encodeParam(v any) (kind, text string, err error) {
 		}
 		return "float", string(text), err
 	case string:
+		if !utf8.ValidString(v) { // JSON has no such strings
+			text, err := marshal([]byte(v))
+			return "bytes", string(text), err
+		}
 		text, err := marshal(v)
 		return "string", string(text), err
 	case Secret:
@@ -85,6 +90,10 @@ func decodeParam(kind, text string) (any, error) {
 		return strconv.ParseFloat(strings.Trim(text, `"`), 64)
 	case "secret":
 		return Secret{}, nil
+	case "bytes":
+		var b []byte
+		err := json.Unmarshal([]byte(text), &b)
+		return string(b), err
 	case "string":
 		var s string
 		err := json.Unmarshal([]byte(text), &s)
