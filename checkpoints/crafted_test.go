@@ -147,7 +147,11 @@ func FuzzCheckpoints(f *testing.F) {
 		f.Add(uint16(i), uint16(i+1), int64(1)<<60, "[1, 2]")
 		f.Add(uint16(i), uint16(0), int64(3), "\x00\xff")
 	}
-	for at := range uint16(200) {
+	flips := uint16(200)
+	if testing.Short() {
+		flips = 40
+	}
+	for at := range flips {
 		f.Add(^uint16(at%2), at*331, int64(at), "")
 	}
 	f.Fuzz(func(t *testing.T, what, row uint16, number int64, text string) {
