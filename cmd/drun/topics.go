@@ -25,6 +25,20 @@ func newHelp() *cobra.Command {
 // helpTopics are texts that "drun help TOPIC" prints.
 func helpTopics() []*cobra.Command {
 	return []*cobra.Command{{
+		Use:   "memory",
+		Short: "How much memory a recipe may take",
+		Long: `Memory:
+
+  The ranks of a machine share its memory, or that of their control group, less a
+  tenth: each may take an equal part for tensors. Plain values (lists, strings,
+  integers) of a rank may take a quarter of that part together, and one value half
+  of this quarter.
+
+  What one call would make beyond that, such as list(range(1 << 40)), is an error at
+  its line before it takes any memory; so are files that data.text, data.bytes and
+  data.csv would read, also packed ones. data.npy, npz, idx and safetensors read into
+  tensors' memory.`,
+	}, {
 		Use:   "exit-codes",
 		Short: "What drun's exit codes mean",
 		Long: `Exit codes:
