@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # The engines whose headers are here, as build tags.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults mutants bench microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults slurm mutants bench microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -86,6 +86,10 @@ busy: build
 # Ranks killed, stopped, paused and delayed at random moments, 200 rounds.
 faults:
 	DRUN_FAULT_ROUNDS=200 go test -count 1 -timeout 60m -run TestFaults ./engine/recipetest
+
+# Ranks that a real Slurm starts, with srun and with mpirun in an allocation: Debian's, in namespaces of its own.
+slurm: plugins
+	sh engine/launch/testdata/slurm.sh bin
 
 # Deliberate bugs, one at a time, each of which a test must notice; ARGS="kernel/ dist/shard" tries these only.
 mutants: build
