@@ -101,6 +101,8 @@ func ranks(text string) (int, error) {
 	return n, nil
 }
 
+const maxTag = 200 // bytes, as of run.tag
+
 // runRecipe runs it and prints the closing line.
 func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	if o.Timeout <= 0 {
@@ -111,6 +113,11 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	}
 	if o.Threads > launch.MaxThreads {
 		return usage("", "--threads %d: a rank has at most %d threads", o.Threads, launch.MaxThreads)
+	}
+	for _, tag := range o.Tags {
+		if len(tag) > maxTag {
+			return usage("", "--tag %q…: a label has at most %d bytes", tag[:40], maxTag)
+		}
 	}
 	// A reader of our output that goes away must not end the run.
 	signal.Ignore(syscall.SIGPIPE)
