@@ -29,7 +29,7 @@ type ddp struct {
 	ctx     *collective.Patience
 	names   []string
 	params  []*tensor.Tensor
-	buffers []*tensor.Tensor // given to all by the first rank before a forward pass in training
+	buffers []*tensor.Tensor // given to all by the first rank before forward and after backward, in training
 	buckets []*bucket
 	next    int // the bucket that starts next: the order is the same on all ranks
 	thread  *starlark.Thread
@@ -67,9 +67,10 @@ func (w *World) wrappers() []*starlib.Def {
 			Sig: `ddp(module: Module, group: Group = None, timeout: number = None, broadcast_buffers: bool = True) -> DDP`,
 			Doc: "The module with its gradients averaged over the ranks during backward, in buckets that overlap with\n" +
 				"it. Its parameters and buffers are first made those of the group's first rank. In training, before\n" +
-				"each forward pass that records gradients, the first rank's buffers (batch_norm's running statistics)\n" +
-				"go to all again, unless broadcast_buffers = False: such a pass is a collective. After eval(), within\n" +
-				"tensor.no_grad and after .set_sync(False), which accumulates gradients without averaging, it is none.",
+				"each forward pass that records gradients and after each backward, the first rank's buffers\n" +
+				"(batch_norm's running statistics) go to all again, unless broadcast_buffers = False: such a pass is a\n" +
+				"collective. After eval(), within tensor.no_grad and after .set_sync(False), which accumulates\n" +
+				"gradients without averaging, it is none. So all ranks evaluate and save the same model.",
 			Fn: w.ddp,
 		},
 		{
@@ -233,8 +234,10 @@ func (d *ddp) finish() error {
 			return err
 		}
 	}
-	_, err := d.g.agreeOnGrads(d.ctx, d.params, d.names, d.origin())
-	return err
+	if _, err := d.g.agreeOnGrads(d.ctx, d.params, d.names, d.origin()); err != nil || len(d.buffers) == 0 || !d.Training() {
+		return err
+	}
+	return d.spreadBuffers("dist.ddp in backward")
 }
 
 // Type is the name that signatures use.
@@ -246,7 +249,7 @@ func (d *ddp) String() string { return "ddp(" + d.Model.String() + ")" }
 func (d *ddp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	d.thread = thread
 	if d.on && d.g.comm != nil && len(d.buffers) > 0 && d.Training() && d.world.tensors.Recording() {
-		if err := d.spreadBuffers(); err != nil {
+		if err := d.spreadBuffers("dist.ddp in forward"); err != nil {
 			return nil, fmt.Errorf("ddp: %w", err)
 		}
 	}
@@ -255,7 +258,7 @@ func (d *ddp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs 
 
 // spreadBuffers gives the first rank's buffers to all. What is equal already is
 // not written: the graph of an earlier pass may stand on it.
-func (d *ddp) spreadBuffers() error {
+func (d *ddp) spreadBuffers(builtin string) error {
 	size := 0
 	for _, t := range d.buffers {
 		size += t.Len() * t.DType().Size()
@@ -269,7 +272,7 @@ func (d *ddp) spreadBuffers() error {
 		rest += copy(all[rest:], data.Bytes())
 	}
 	call := collective.NewBroadcast(collective.Of(all), 0)
-	call.Origin = originOf("dist.ddp in forward", starlib.Position(d.thread)).In(collective.Step)
+	call.Origin = originOf(builtin, starlib.Position(d.thread)).In(collective.Step)
 	if err := d.g.do(d.ctx, call); err != nil {
 		return err
 	}
