@@ -152,7 +152,7 @@ func FuzzCheckpoints(f *testing.F) {
 		flips = 40
 	}
 	for at := range flips {
-		f.Add(^uint16(at%2), at*331, int64(at), "")
+		f.Add(^(at % 2), at*331, int64(at), "")
 	}
 	f.Fuzz(func(t *testing.T, what, row uint16, number int64, text string) {
 		copied := t.TempDir()

@@ -175,7 +175,7 @@ func (t *Tensor) Item() (Scalar, error) {
 
 func fromHalf(h uint16) float32 {
 	exp, frac := int(h>>10&31), float64(h&0x3ff)
-	v := 0.0
+	var v float64
 	switch exp {
 	case 31:
 		v = math.Inf(1)

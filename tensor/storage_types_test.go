@@ -207,7 +207,7 @@ func TestComplexStorage(t *testing.T) {
 		for i := range x.shape[0] {
 			for j := range x.shape[1] {
 				a, b := pick(i, j)
-				if got, want := at(x, i, j), at(z, a, b); got != want && got == got && want == want {
+				if got, want := at(x, i, j), at(z, a, b); got != want && got == got && want == want { //nolint:staticcheck // not a NaN
 					t.Fatalf("%s: element %d, %d is %v, want %v", what, i, j, got, want)
 				}
 			}

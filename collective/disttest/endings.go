@@ -72,7 +72,7 @@ func endings(t *testing.T, factory Factory) {
 			timer := time.After(Bound)
 			for range 2 {
 				select {
-				case <-ended:
+				case _ = <-ended:
 				case <-timer:
 					t.Fatalf("new_group went on for %v after the abort", Bound)
 				}
@@ -102,7 +102,7 @@ func Disorder(t *testing.T, factory Factory) {
 		timer := time.After(Bound)
 		for range 2 {
 			select {
-			case <-ended:
+			case _ = <-ended:
 			case <-timer:
 				t.Fatalf("new_group and close went on for %v", Bound)
 			}

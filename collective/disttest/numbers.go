@@ -38,7 +38,7 @@ func of[T any](dtype collective.DType, op collective.ReduceOp, a, b, c, want T) 
 
 // ofIntegers are the reductions of a type's extremes. Sums and products wrap around, the average does not.
 func ofIntegers[T int64 | int32 | int8 | uint8](dtype collective.DType, lowest, highest T) []sum {
-	third := T(0) // of lowest + highest + highest
+	var third T // of lowest + highest + highest
 	if lowest == 0 {
 		third = highest/3*2 + highest%3*2/3
 	} else {

@@ -174,7 +174,7 @@ func Read(db *sql.DB, path string, fn func(*sql.Conn) error) error {
 	if err := retry(func() error { _, err := conn.ExecContext(ctx, "BEGIN DEFERRED"); return err }); err != nil {
 		return Wrap(path, err)
 	}
-	defer conn.ExecContext(ctx, "ROLLBACK")
+	defer func() { _, _ = conn.ExecContext(ctx, "ROLLBACK") }()
 	return Wrap(path, fn(conn))
 }
 

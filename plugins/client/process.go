@@ -122,7 +122,7 @@ func (x *process) launch(ctx context.Context, program, theirs *os.File) error {
 	case err = <-began:
 	case <-ctx.Done():
 		x.kill()
-		<-began
+		_ = <-began // as late as the context
 		return context.Cause(ctx)
 	}
 	theirs.Close() // else the end of the process would not be seen

@@ -18,7 +18,8 @@ func TestGuarded(t *testing.T) {
 	}{
 		{func() error { return errors.New("no cable") }, wire.Broken, "no cable"},
 		{func() error { panic("oh dear") }, wire.Panicked, "oh dear"},
-		{func() error { var m map[string]int; m["x"] = 1; return nil }, wire.Panicked, "assignment to entry in nil map"},
+		{func() error { var m map[string]int; m["x"] = 1; return nil }, wire.Panicked, //nolint:staticcheck // the panic is wanted
+			"assignment to entry in nil map"},
 		{func() error { return &collective.CallError{Kind: collective.Send, Problem: "too long"} }, wire.BadCall, "too long"},
 		{func() error { return collective.ErrTimeout }, wire.TimedOut, ""},
 	} {

@@ -178,12 +178,12 @@ func (m *mailbox) close() {
 
 // lost tells why no message can come for a receive, and whether that is
 // because a connection broke.
-func (m *mailbox) lost(r *receive) (reason error, broken bool) {
+func (m *mailbox) lost(r *receive) (broken bool, reason error) {
 	m.mu.Lock()
 	posted := slices.Contains(m.posted, r)
 	m.mu.Unlock()
 	if !posted {
-		return nil, false
+		return false, nil
 	}
 	left, others := 0, m.comm.size-1
 	for rank := range m.comm.size {
@@ -192,19 +192,19 @@ func (m *mailbox) lost(r *receive) (reason error, broken bool) {
 		}
 		gone, err := m.comm.peer(rank)
 		if err != nil {
-			return m.comm.wrap(err), true
+			return true, m.comm.wrap(err)
 		}
 		if gone {
 			left++
 		}
 		if gone && rank == r.asked {
-			return m.comm.wrap(fmt.Errorf("rank %d has left the group", rank)), false
+			return false, m.comm.wrap(fmt.Errorf("rank %d has left the group", rank))
 		}
 	}
 	if left == others {
-		return m.comm.wrap(errors.New("all other ranks have left the group")), false
+		return false, m.comm.wrap(errors.New("all other ranks have left the group"))
 	}
-	return nil, false
+	return false, nil
 }
 
 // background is an asynchronous call's wait.

@@ -76,7 +76,7 @@ func (r *receive) run(ctx context.Context) error {
 	}
 	var noticed time.Time
 	check := func() error {
-		err, broken := r.box.lost(r)
+		broken, err := r.box.lost(r)
 		if err == nil {
 			noticed = time.Time{}
 			return nil
