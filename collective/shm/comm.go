@@ -131,7 +131,7 @@ type work struct {
 }
 
 func (w *work) background() {
-	var ctx context.Context = context.Background()
+	ctx := context.Background()
 	if w.call.Limit > 0 {
 		ctx = collective.Within(ctx, w.call.Limit)
 	}

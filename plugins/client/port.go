@@ -132,7 +132,7 @@ func (p *port) close() {
 	p.shut()
 	p.end()
 	// Works of all groups end, and with them their Waits.
-	err := error(collective.ErrClosed)
+	err := collective.ErrClosed
 	p.dead.CompareAndSwap(nil, &err)
 	p.arena.Ended.Open()
 	p.mapping.Lock()

@@ -80,7 +80,7 @@ func (c *comm) Start(call *collective.Call) (collective.Work, error) {
 		}
 	}
 	if call.Async {
-		var ctx context.Context = context.Background()
+		ctx := context.Background()
 		if call.Limit > 0 {
 			ctx = collective.Within(ctx, call.Limit)
 		}
