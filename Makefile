@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # The engines whose headers are here, as build tags.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults slurm mutants bench microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults agents slurm mutants bench microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -90,6 +90,10 @@ faults:
 # Ranks that a real Slurm starts, with srun and with mpirun in an allocation: Debian's, in namespaces of its own.
 slurm: plugins
 	sh engine/launch/testdata/slurm.sh bin
+
+# Sixteen agents of one rank, which compute in turn while the others wait: five times, with what goes to the head.
+agents: plugins
+	DRUN_TEST_AGENTS=16 go test -count 1 -timeout 20m -v -run TestManyAgents ./cmd/drun
 
 # Deliberate bugs, one at a time, each of which a test must notice; ARGS="kernel/ dist/shard" tries these only.
 mutants: build

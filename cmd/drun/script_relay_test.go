@@ -37,23 +37,26 @@ func relay(ts *testscript.TestScript, neg bool, args []string) {
 	count := ts.Value(relayKey{}).(*relayed)
 	l := listener(ts, neg, args[:1])
 	ts.Defer(func() { l.Close() })
-	go func() {
-		for {
-			from, err := l.Accept()
-			if err != nil {
-				return
-			}
-			to, err := net.Dial("tcp", "127.0.0.1:"+args[1])
-			if err != nil {
-				from.Close() // the head has not started; it is tried again
-				continue
-			}
-			for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
-				go func() {
-					_, _ = io.Copy(io.MultiWriter(way[0], count), way[1])
-					way[0].Close()
-				}()
-			}
+	go count.forward(l, "127.0.0.1:"+args[1])
+}
+
+// forward passes on what comes to a listener, until that is closed.
+func (r *relayed) forward(l net.Listener, address string) {
+	for {
+		from, err := l.Accept()
+		if err != nil {
+			return
 		}
-	}()
+		to, err := net.Dial("tcp", address)
+		if err != nil {
+			from.Close() // the head has not started; it is tried again
+			continue
+		}
+		for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
+			go func() {
+				_, _ = io.Copy(io.MultiWriter(way[0], r), way[1])
+				way[0].Close()
+			}()
+		}
+	}
 }
