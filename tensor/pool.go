@@ -57,12 +57,12 @@ func classBytes(n int) int {
 }
 
 func (p *Pool) get(op string, bytes int) (unsafe.Pointer, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if bytes > p.maxUsed {
 		return nil, p.refuse(op, bytes)
 	}
 	size := classBytes(bytes)
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if ptr := p.take(size); ptr != nil {
 		return ptr, nil
 	}
