@@ -37,6 +37,8 @@ demo: build
 test: build bin/mypy
 	@command -v strace >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq strace >/dev/null; } || \
 		echo "the order of writes is not checked: it needs apt-get install strace"
+	@command -v ip >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq iproute2 >/dev/null; } || \
+		echo "lost links are not checked: it needs apt-get install iproute2"
 	@sh plugins/engines.sh -install
 	go vet ./...
 	go vet -tags "$(ENGINES)" ./plugins/...

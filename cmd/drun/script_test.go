@@ -42,6 +42,12 @@ func TestScript(t *testing.T) {
 			if name == "mounts" {
 				return mounts(), nil
 			}
+			if name == "networks" {
+				return networks(), nil
+			}
+			if name == "resets" {
+				return resets(), nil
+			}
 			return false, fmt.Errorf("unknown condition %s", name)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -51,6 +57,9 @@ func TestScript(t *testing.T) {
 			"freeport":   freePort,
 			"listen":     listen,
 			"relay":      relay,
+			"machines":   machines,
+			"cut":        cutLink,
+			"reset":      resetLink,
 			"sleep":      pause,
 			"signal":     sendSignal,
 			"nothing":    nothingLeft,

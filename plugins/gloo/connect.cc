@@ -108,6 +108,8 @@ void group::look(int rank) {
         p.receive->abortWaitRecv();
         p.receive->waitRecv(nullptr, never);
         p.left = p.byte != 0;
+        if (!p.left && dynamic_cast<Pair &>(*transport->getPair(rank)).silent())
+            p.failed = "nothing came back for " + std::to_string(silence.count()) + " seconds";
     } catch (const std::exception &e) {
         p.failed = reason(e);
     }

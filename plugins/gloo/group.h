@@ -23,6 +23,9 @@
 // of the run; Gloo's own limit is out of the way.
 constexpr auto never = std::chrono::hours(24 * 365);
 
+// A peer whose kernel acknowledges nothing for this long is lost.
+constexpr auto silence = std::chrono::seconds(20);
+
 // Slots of our own messages, beside those of Gloo's collectives (types.h).
 enum : uint64_t { HEADER_SLOT = 0xD0ull << 56, DATA_SLOT = 0xD1ull << 56, PRESENCE_SLOT = 0xD2ull << 56 };
 
@@ -73,8 +76,14 @@ struct Pair : gloo::transport::tcp::Pair {
     }
     // adopt goes on with a connected socket, which it owns from then on.
     void adopt(int socket);
+    // silent tells whether data has been on its way to the peer for too long without any
+    // acknowledgement, which TCP itself would go on resending for a quarter of an hour.
+    bool silent();
 
   private:
+    using clock = std::chrono::steady_clock;
+    clock::time_point looked, since; // since when something has been unanswered
+
     // deafen stops listening, which every pair of Gloo's begins with until 2023.
     void deafen();
 };

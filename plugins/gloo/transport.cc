@@ -2,6 +2,8 @@
 
 // Connections that are given to Gloo, and buffers whose waits can be ended.
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <unistd.h>
 
 #include <stdexcept>
@@ -53,6 +55,24 @@ void Pair::adopt(int socket) {
 }
 
 #endif
+
+bool Pair::silent() {
+    auto now = clock::now();
+    if (now - looked < std::chrono::seconds(1)) return false;
+    // Whoever has the lock is busy with the connection; the next look will do.
+    std::unique_lock<std::mutex> guard(m_, std::try_to_lock);
+    if (!guard || state_ != CONNECTED) return false;
+    tcp_info t = {};
+    socklen_t size = sizeof t;
+    if (getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &t, &size) != 0) return false;
+    looked = now;
+    // A full window counts by its probes: the kernel of a process that is merely stopped answers them.
+    bool underway = t.tcpi_unacked > 0 || t.tcpi_probes > 0;
+    auto answered = now - std::chrono::milliseconds(t.tcpi_last_ack_recv);
+    // The kernel's clock is coarse.
+    if (!underway || since == clock::time_point() || answered > since - std::chrono::milliseconds(100)) since = now;
+    return now - since >= silence;
+}
 
 std::unique_ptr<gloo::transport::Pair> &Net::createPair(int rank) {
     pairs_[rank] = std::unique_ptr<gloo::transport::Pair>(new Pair(this, device_.get(), rank, getTimeout()));

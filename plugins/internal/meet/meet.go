@@ -35,6 +35,11 @@ const (
 	challengeBytes = 16
 )
 
+// probes end a connection whose peer has answered nothing for 20 seconds while
+// nothing was on its way to it: that of a rank that only waits to receive. A
+// process that is merely stopped answers, since its kernel does.
+var probes = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
+
 // A Peer is another rank, and the connection to it.
 type Peer struct {
 	Conn    *net.TCPConn
@@ -49,7 +54,7 @@ func Ranks(ctx context.Context, store collective.Store, prefix, host string, ran
 	if size == 1 {
 		return m.peers, nil
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	listener, err := (&net.ListenConfig{KeepAliveConfig: probes}).Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +209,7 @@ func (m *meeting) closeAll() {
 
 // call connects to a rank, and proves who calls.
 func (m *meeting) call(ctx context.Context, rank int) error {
-	dialer := net.Dialer{Timeout: 30 * time.Second}
+	dialer := net.Dialer{Timeout: 30 * time.Second, KeepAliveConfig: probes}
 	conn, err := dialer.DialContext(ctx, "tcp", m.peers[rank].Address)
 	if err != nil {
 		return err

@@ -33,6 +33,9 @@ func Encode(err error) (status uint8, text string) {
 	case errors.Is(err, collective.ErrClosed):
 		return Closed, ""
 	}
+	if failed, ok := err.(*collective.BackendError); ok {
+		return Broken, failed.Msg // Decode names the backend and the rank
+	}
 	return Broken, err.Error()
 }
 
