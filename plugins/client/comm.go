@@ -118,8 +118,8 @@ func (c *Comm) ask(ctx context.Context, request func(context.Context) (*wire.Ope
 		return nil, err
 	}
 	if err != nil {
-		if c.failed() == nil {
-			time.Sleep(10 * time.Millisecond) // its end may be noticed just now
+		for end := time.Now().Add(time.Second); c.failed() == nil && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond) // its end, which says more, may be noticed only now
 		}
 		if cause := c.failed(); cause != nil {
 			return nil, cause
