@@ -83,7 +83,7 @@ ubsan:
 # The tests beside a program that takes every core, as on a busy machine.
 busy: build
 	@hogs=; for core in $$(seq $$(nproc)); do timeout 3600 sh -c 'while :; do :; done' & hogs="$$hogs $$!"; done; \
-		trap "kill $$hogs" EXIT; go test -count 1 -tags "$(ENGINES)" ./...
+		trap "kill $$hogs" EXIT; go test -count 1 -timeout 30m -tags "$(ENGINES)" ./...
 
 # Ranks killed, stopped, paused and delayed at random moments, 200 rounds.
 faults:

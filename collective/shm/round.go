@@ -87,8 +87,7 @@ func (r *run) await(all []*arrival, next int, round uint64) (slept bool, err err
 		return aborted != nil
 	}
 	if r.spin == 0 { // ranks outnumber cores: one that is missing may be waiting for this one
-		for range yields {
-			sharedmem.Yield()
+		for yields := sharedmem.Yields(32); yields.Next(); {
 			if ready() {
 				return false, aborted
 			}
@@ -100,9 +99,6 @@ func (r *run) await(all []*arrival, next int, round uint64) (slept bool, err err
 	}
 	return looks > 1, aborted
 }
-
-// yields is how often a wait gives its core to others before it sleeps.
-const yields = 32
 
 // stage is where a rank publishes in the current round.
 func (r *run) stage(rank int) []byte {

@@ -199,11 +199,10 @@ func (w *work) look() bool {
 		}
 		sharedmem.Pause()
 	}
-	for range yields {
+	for yields := sharedmem.Yields(yields); yields.Next(); {
 		if w.over() {
 			return true
 		}
-		sharedmem.Yield()
 	}
 	return w.over()
 }

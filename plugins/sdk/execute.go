@@ -75,8 +75,7 @@ func (x *executor) idle() {
 			return
 		}
 	}
-	for range yields {
-		sharedmem.Yield()
+	for yields := sharedmem.Yields(yields); yields.Next(); {
 		if x.arena.Waiting() {
 			return
 		}
