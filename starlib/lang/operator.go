@@ -26,17 +26,17 @@ type Truther interface {
 // operators gives what rewritten expressions refer to.
 func operators(l limit) starlark.StringDict {
 	dict := starlark.StringDict{
-		"if": truth{},
-		"%":  &operator{apply: l.format},
-		"*":  &operator{apply: l.multiply},
-		"+":  operand{limit: l},
-		".":  method{limit: l},
+		predeclared + "if": truth{},
+		predeclared + "%":  &operator{apply: l.format},
+		predeclared + "*":  &operator{apply: l.multiply},
+		predeclared + "+":  operand{limit: l},
+		predeclared + ".":  method{limit: l},
 	}
 	for _, op := range []syntax.Token{syntax.EQL, syntax.NEQ, syntax.LT, syntax.LE, syntax.GT, syntax.GE} {
-		dict[op.String()] = &operator{apply: func(x, y starlark.Value) (starlark.Value, error) {
+		dict[predeclared+op.String()] = &operator{apply: func(x, y starlark.Value) (starlark.Value, error) {
 			return compare(op, x, y)
 		}}
-		dict["if "+op.String()] = &operator{apply: func(x, y starlark.Value) (starlark.Value, error) {
+		dict[predeclared+"if "+op.String()] = &operator{apply: func(x, y starlark.Value) (starlark.Value, error) {
 			z, err := compare(op, x, y)
 			if err != nil {
 				return nil, err

@@ -1,6 +1,11 @@
 package lang
 
-import "go.starlark.net/syntax"
+import (
+	"maps"
+	"slices"
+
+	"go.starlark.net/syntax"
+)
 
 // The rewriting replaces
 //
@@ -12,13 +17,37 @@ import "go.starlark.net/syntax"
 //	x + y              by  x + "+"[y]
 //	s.replace          by  "."[s.replace], and other methods that make large values
 //
-// where "<" stands for a predeclared value of that name, which no recipe can
-// write or shadow. Indexing rather than calling costs half as much, and puts
+// where "<" stands for a global of that name, which no recipe can write or shadow.
+// The file's first statements set those it uses to predeclared values: a global is
+// read by its index, a predeclared name by a search. Indexing rather than calling costs half as much, and puts
 // no frame of its own between the recipe's frames in a backtrace; an index
 // expression fails at its bracket, so the bracket takes the operator's place.
 
 // rewrite changes a tree that has not been resolved, in place.
-func rewrite(file *syntax.File) { statements(file.Stmts) }
+func rewrite(file *syntax.File) {
+	statements(file.Stmts)
+	used := map[string]bool{}
+	syntax.Walk(file, func(n syntax.Node) bool {
+		if id, ok := n.(*syntax.Ident); ok && (id.Name == "if" || !identifier.MatchString(id.Name)) {
+			used[id.Name] = true
+		}
+		return true
+	})
+	var set []syntax.Stmt
+	pos := syntax.MakePosition(&file.Path, 1, 1)
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		set = append(set, &syntax.AssignStmt{
+			OpPos: pos,
+			Op:    syntax.EQ,
+			LHS:   &syntax.Ident{NamePos: pos, Name: name},
+			RHS:   &syntax.Ident{NamePos: pos, Name: predeclared + name},
+		})
+	}
+	file.Stmts = append(set, file.Stmts...)
+}
+
+// predeclared begins the names of operators in the environment.
+const predeclared = "operator "
 
 func statements(stmts []syntax.Stmt) {
 	for _, stmt := range stmts {
