@@ -97,7 +97,7 @@ slurm: plugins
 agents: plugins
 	DRUN_TEST_AGENTS=16 go test -count 1 -timeout 20m -v -run TestManyAgents ./cmd/drun
 
-# Deliberate bugs, one at a time, each of which a test must notice; ARGS="kernel/ dist/shard" tries these only.
+# Deliberate bugs, one at a time, each of which a test must notice; ARGS="kernel/ distributed/shard" tries these only.
 mutants: build
 	@sh plugins/engines.sh -install
 	go run ./mutants $(ARGS)

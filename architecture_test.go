@@ -42,6 +42,8 @@ var layers = map[string][]string{
 	"starlib/lang": {starlark, "starlib/lang"},
 	"starlib":      {starlark, "starlib", "internal/secret", "tensor", "collective", "github.com/fxamacker/cbor/v2"},
 
+	"check": {"starlib", starlark},
+
 	"engine":            {"engine", "github.com/fxamacker/cbor/v2", "golang.org/x/sys"},
 	"engine/board":      {"engine/board", "collective", "golang.org/x/sys"},
 	"engine/recipe":     {"engine", "starlib", starlark},
@@ -73,7 +75,7 @@ var layers = map[string][]string{
 
 	// The only program that links gRPC on drun's side.
 	"cmd/drun-plugin-host": {"engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
-	"cmd": {"engine", "history", "checkpoints", "backup", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", sqlite, "golang.org/x/term",
+	"cmd": {"engine", "history", "checkpoints", "backup", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", sqlite, "golang.org/x/term",
 		"github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
 
@@ -126,9 +128,9 @@ func TestLayers(t *testing.T) {
 		{"collective/shm", "drun/kernel", true},
 		{"collective", "drun/kernel", false},
 		{"collective/disttest", "drun/engine/board", false},
-		{"starlib/dist", "drun/tensor", true},
-		{"starlib/dist", "drun/history", false},
-		{"starlib/dist", "drun/engine", false},
+		{"starlib/distributed", "drun/tensor", true},
+		{"starlib/distributed", "drun/history", false},
+		{"starlib/distributed", "drun/engine", false},
 		{"starlib/lang", "drun/tensor", false},
 		{"starlib/run", "github.com/mattn/go-sqlite3", false},
 		{"engine/worker", "drun/history", false},

@@ -1,7 +1,7 @@
 // Package collective is the contract between recipes and the engines that
 // move tensors between ranks.
 //
-// Whoever wants to communicate (starlib/dist, through the guard of
+// Whoever wants to communicate (starlib/distributed, through the guard of
 // engine/board) builds a [Call], gives it to a [Comm] and waits for the
 // [Work]. Whoever moves the bytes (collective/shm, the plugin host) implements
 // [Backend] and [Comm]. Abilities that not every engine has are interfaces of

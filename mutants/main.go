@@ -1,6 +1,6 @@
 // Command mutants puts deliberate bugs into a copy of the repository, one at a time, and reports those that no test
 // notices. `make mutants` runs it from the root; arguments select mutants by the beginning of their names (`kernel/`,
-// `dist/shard`).
+// `distributed/shard`).
 //
 // A mutant is a file NAME.patch beneath this folder: what the bug breaks, in words; a line `Test: ARGUMENTS` with the
 // arguments of the `go test` that must fail; a unified diff.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"drun/check"
 	"drun/engine"
 	"drun/engine/recipe"
 	"drun/internal/terminal"
-	"drun/starlib/check"
 	"drun/starlib/lang"
 	"drun/starlib/universe"
 )

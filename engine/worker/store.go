@@ -10,7 +10,7 @@ import (
 	"drun/collective"
 	"drun/engine/board"
 	"drun/engine/rendezvous"
-	"drun/starlib/dist"
+	"drun/starlib/distributed"
 )
 
 // The namespaces of a run's store.
@@ -39,7 +39,7 @@ type recipeStore struct {
 	limit time.Duration // of waits, unless the recipe says otherwise
 }
 
-var _ dist.Store = (*recipeStore)(nil)
+var _ distributed.Store = (*recipeStore)(nil)
 
 func (s *recipeStore) MultiGet(ctx context.Context, keys []string) (values [][]byte, err error) {
 	err = s.watch(ctx, keys, func(ctx context.Context) error {

@@ -21,7 +21,7 @@ import (
 	"drun/engine/board"
 	"drun/kernel"
 	"drun/starlib"
-	"drun/starlib/dist"
+	"drun/starlib/distributed"
 	"drun/starlib/run"
 	"drun/starlib/universe"
 	"drun/tensor"
@@ -156,7 +156,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 }
 
 // meetNode makes the group of this node's ranks.
-func (w *worker) meetNode(world *dist.World) error {
+func (w *worker) meetNode(world *distributed.World) error {
 	ctx, stop := context.WithTimeout(w.ctx, max(w.job.Timeout, joinLimit))
 	defer stop()
 	err := world.MeetNode(ctx)

@@ -11,7 +11,7 @@ import (
 	"drun/starlib"
 	"drun/starlib/checkpoint"
 	"drun/starlib/data"
-	"drun/starlib/dist"
+	"drun/starlib/distributed"
 	"drun/starlib/lang"
 	"drun/starlib/nn"
 	"drun/starlib/optim"
@@ -32,8 +32,8 @@ type Host struct {
 	Run      run.Info
 	Params   map[string]string // -p values
 	Recorder run.Recorder
-	Comm     collective.Comm // nil in a world of one
-	KeyValue dist.Store      // nil where a recipe is only checked
+	Comm     collective.Comm   // nil in a world of one
+	KeyValue distributed.Store // nil where a recipe is only checked
 	Backend  string
 	Timeout  time.Duration
 	Heap     int // bytes that plain values may take; 0: no limit
@@ -47,8 +47,8 @@ type Host struct {
 type Universe struct {
 	Env     starlark.StringDict
 	Params  *run.Params
-	Tensors *tensor.Context // what the rank's tensors share
-	Dist    *dist.World     // the rank's access to the others
+	Tensors *tensor.Context    // what the rank's tensors share
+	Dist    *distributed.World // the rank's access to the others
 }
 
 // New makes the environment of a rank.
@@ -90,9 +90,9 @@ func Modules() []*starlib.Module {
 	return list
 }
 
-func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Params, *dist.World) {
+func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Params, *distributed.World) {
 	streams := random.NewStreams(tensors, h.Rank.Seed, h.Rank.Rank)
-	world, distModule := dist.New(h.Context, dist.Config{
+	world, distModule := distributed.New(h.Context, distributed.Config{
 		Rank: h.Rank, Comm: h.Comm, Store: h.KeyValue, Backend: h.Backend, Tensors: tensors, Shared: streams.Shared.Stream,
 		Timeout: h.Timeout, Heap: h.Heap,
 	})

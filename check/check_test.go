@@ -1,0 +1,220 @@
+package check_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"drun/check"
+	"drun/starlib"
+	"drun/starlib/lang"
+	"drun/starlib/lang/chunk"
+	"drun/starlib/universe"
+)
+
+// reference is what recipes find, and those builtins of dist that the corpus
+// speaks of and this build does not have.
+func reference() *check.Reference {
+	modules := universe.Modules()
+	for _, m := range modules {
+		if m.Name != "dist" {
+			continue
+		}
+		known := map[string]bool{}
+		for _, d := range m.Defs {
+			known[d.Name()] = true
+		}
+		for _, sig := range []string{
+			"send(x, dst: int, tag: int = 0, group = None)", "recv(src: int, tag: int = 0, group = None)",
+			"new_group(ranks: list, backend = None) -> Group", "local_group() -> Group",
+			"init_parallelism(model: int = 1, pipeline: int = 1) -> struct", "gather(x, dst: int = 0, group = None)",
+			"scatter(list, src: int = 0, group = None)", "ddp(module)", "reduce_dict(d: dict, average: bool = True, group = None)",
+		} {
+			if d := (&starlib.Def{Sig: sig}); !known[d.Name()] {
+				m.Defs = append(m.Defs, d)
+			}
+		}
+	}
+	return check.NewReference(modules, universe.Names())
+}
+
+// examine checks a source whose load statements name files of testdata/lib.
+func examine(t testing.TB, ref *check.Reference, name string, source []byte) []check.Finding {
+	t.Helper()
+	files := []check.File{}
+	added := map[string]bool{}
+	var add func(path, display string, source []byte) []check.Finding
+	add = func(path, display string, source []byte) []check.Finding {
+		parsed, err := lang.Parse(display, source)
+		if err != nil {
+			return check.FromError(lang.Explain(nil, err))
+		}
+		files = append(files, check.File{Path: path, File: parsed})
+		var found []check.Finding
+		for _, l := range parsed.Loads {
+			if text, err := os.ReadFile(filepath.Join("testdata/lib", l.Module)); err == nil && !added[l.Module] {
+				added[l.Module] = true
+				found = append(found, add(l.Module, l.Module, text)...)
+			}
+		}
+		return found
+	}
+	found := add("main of the test", name, source)
+	resolve := func(_, module string) (string, error) { return module, nil }
+	return append(found, check.Check(ref, files, resolve)...)
+}
+
+func corpus(t testing.TB, name string) []chunk.Chunk {
+	t.Helper()
+	source, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chunks, err := chunk.Read(name, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return chunks
+}
+
+// Faulty recipes: a finding on every line marked, and on no other.
+func TestFaulty(t *testing.T) {
+	ref := reference()
+	total := 0
+	for _, name := range []string{"testdata/shape.star", "testdata/collective.star"} {
+		for _, c := range corpus(t, name) {
+			total++
+			t.Run(c.Name, func(t *testing.T) {
+				var faults []chunk.Fault
+				for _, f := range examine(t, ref, c.File, c.Source) {
+					if f.File != c.File {
+						t.Errorf("%s:%d: %s", f.File, f.Line, f.Message)
+						continue
+					}
+					faults = append(faults, chunk.Fault{Line: f.Line, Msg: string(f.Severity) + ": " + f.Message})
+				}
+				if len(c.Want) == 0 {
+					t.Error("the chunk expects nothing: it belongs to clean.star")
+				}
+				for _, wrong := range c.Check(faults) {
+					t.Error(wrong)
+				}
+			})
+		}
+	}
+	if total < 20 {
+		t.Errorf("only %d faulty recipes", total)
+	}
+}
+
+func TestClean(t *testing.T) {
+	ref := reference()
+	chunks := corpus(t, "testdata/clean.star")
+	if len(chunks) < 20 {
+		t.Errorf("only %d clean recipes", len(chunks))
+	}
+	for _, c := range chunks {
+		t.Run(c.Name, func(t *testing.T) {
+			for _, f := range examine(t, ref, c.File, c.Source) {
+				t.Errorf("%s:%d:%d: %s", f.File, f.Line, f.Col, f.Message)
+			}
+		})
+	}
+}
+
+// The examples, and the recipes of the documentation, are clean.
+func TestExamples(t *testing.T) {
+	ref := reference()
+	names, err := filepath.Glob("../../examples/*.star")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no examples: %v", err)
+	}
+	for _, name := range names {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range examine(t, ref, name, source) {
+			t.Errorf("%s:%d:%d: %s", f.File, f.Line, f.Col, f.Message)
+		}
+	}
+	fenced := regexp.MustCompile("(?s)```python\n(.*?)```")
+	docs, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(docs, "../../README.md") {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, m := range fenced.FindAllStringSubmatch(string(text), -1) {
+			if !strings.Contains(m[1], "def main(") {
+				continue
+			}
+			for _, f := range examine(t, ref, fmt.Sprintf("%s recipe %d", name, i+1), []byte(m[1])) {
+				if strings.HasPrefix(f.Message, "undefined: ") {
+					continue // a text may leave out what is beside the point
+				}
+				t.Errorf("%s:%d:%d: %s", f.File, f.Line, f.Col, f.Message)
+			}
+		}
+	}
+}
+
+// The recipes of the tests of builtins that run well have no finding, but what
+// they do on purpose: what is expected of them is in their comments.
+func TestRecipesThatRunWell(t *testing.T) {
+	testing := &starlib.Module{Name: "testing"}
+	for _, sig := range []string{"sleep(s)", "kill_self()", "exit(code)", "hide_file(path)", "eq(got, want)"} {
+		testing.Defs = append(testing.Defs, &starlib.Def{Sig: sig})
+	}
+	names := universe.Names()
+	names["testing"] = testing.Build(&starlib.Rank{WorldSize: 1})
+	ref := check.NewReference(append(universe.Modules(), testing), names)
+	files, err := filepath.Glob("../../engine/recipetest/testdata/*.star")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no recipes: %v", err)
+	}
+	more, err := filepath.Glob("../../engine/recipetest/testdata/*/*.star")
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for _, name := range append(files, more...) {
+		for _, c := range corpus(t, name) {
+			if len(c.Want) > 0 || c.Header["exit"] != "" {
+				continue
+			}
+			count++
+			for _, f := range examine(t, ref, c.File, c.Source) {
+				t.Errorf("%s: %s:%d:%d: %s", c.Name, f.File, f.Line, f.Col, f.Message)
+			}
+		}
+	}
+	if count < 100 {
+		t.Errorf("only %d recipes", count)
+	}
+}
+
+// The same recipe gives the same findings, in order.
+func TestSteady(t *testing.T) {
+	ref := reference()
+	source, err := os.ReadFile("testdata/collective.star")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := []byte(strings.ReplaceAll(string(source), "\n---\n", "\n\n"))
+	first := fmt.Sprint(examine(t, ref, "all.star", text))
+	if len(first) < 1000 {
+		t.Fatalf("found only %s", first)
+	}
+	for range 3 {
+		if again := fmt.Sprint(examine(t, ref, "all.star", text)); again != first {
+			t.Fatalf("first %s\nthen %s", first, again)
+		}
+	}
+}

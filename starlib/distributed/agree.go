@@ -1,0 +1,124 @@
+package distributed
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+
+	"drun/collective"
+	"drun/starlib"
+
+	"go.starlark.net/starlark"
+)
+
+// agree checks that all ranks call a helper with arguments that fit together:
+// key describes them. Where the keys differ, every rank gets all of them.
+// It costs one small collective when they agree.
+func (g *Group) agree(ctx *collective.Patience, key []byte, at collective.Origin) (keys [][]byte, same bool, err error) {
+	if g.comm == nil {
+		return nil, true, nil
+	}
+	h := fnv(key)
+	at = at.In(collective.Step)
+	sums, err := g.gatherInts(ctx, int64(h), at)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, s := range sums {
+		if uint64(s) != h {
+			place := append([]byte(at.Pos.String()), 0)
+			if keys, err = g.gatherBytes(ctx, append(place, key...), at); err == nil {
+				g.places = make([]string, len(keys))
+				for r, key := range keys {
+					place, rest, _ := bytes.Cut(key, []byte{0})
+					g.places[r], keys[r] = string(place), rest
+				}
+				// All ranks have the keys before one of them ends the run with
+				// what they say; how this ends says no more.
+				call := collective.NewBarrier()
+				call.Origin = at
+				_ = g.do(ctx, call)
+			}
+			return keys, false, err
+		}
+	}
+	return nil, true, nil
+}
+
+// disagree makes the error that every rank gets after agree has found a
+// difference: what differs, then a line a rank.
+func (g *Group) disagree(what string, lines []string) error {
+	var b strings.Builder
+	b.WriteString(what)
+	for i, line := range lines {
+		fmt.Fprintf(&b, "\n  rank %d: %s", g.ranks[i], line)
+		if len(slices.Compact(slices.Clone(g.places))) > 1 { // else the error's own place is everybody's
+			fmt.Fprintf(&b, ", at %s", g.places[i])
+		}
+	}
+	return &DisagreementError{b.String()}
+}
+
+// AgreeOnStep checks that all ranks save the same step, before any of them does.
+func (w *World) AgreeOnStep(c *starlib.Call, step int64) error {
+	g := w.all
+	keys, same, err := g.agree(w.patience, fmt.Appendf(nil, "step %d", step), origin(c))
+	if err != nil || same {
+		return err
+	}
+	lines := make([]string, len(keys))
+	for r, key := range keys {
+		lines[r] = string(key)
+	}
+	return g.disagree("the ranks save different steps", lines)
+}
+
+// Sum adds a number over the ranks of a group (None: the world), for builtins of
+// other modules.
+func (w *World) Sum(c *starlib.Call, group starlark.Value, x float64) (float64, error) {
+	g := w.all
+	if group != starlark.None {
+		var ok bool
+		if g, ok = group.(*Group); !ok || g.own < 0 {
+			return 0, fmt.Errorf("argument group: want a group that this rank is in, got %s", group)
+		}
+	}
+	if g.comm == nil {
+		return x, nil
+	}
+	sum := []float64{x}
+	call := collective.NewAllReduce(collective.Of(sum), collective.Sum)
+	call.Origin = origin(c).In(collective.Step)
+	err := g.do(w.patience, call)
+	return sum[0], err
+}
+
+// Any tells whether the flag is set on some rank, for builtins of other modules.
+func (w *World) Any(c *starlib.Call, flag bool) (bool, error) {
+	if w.all.comm == nil {
+		return flag, nil
+	}
+	set := []uint8{0}
+	if flag {
+		set[0] = 1
+	}
+	call := collective.NewAllReduce(collective.Of(set), collective.Max)
+	call.Origin = origin(c).In(collective.Step)
+	err := w.all.do(w.patience, call)
+	return set[0] != 0, err
+}
+
+// fnv is the FNV-1a hash, eight bytes at a time where it can.
+func fnv(data []byte) uint64 {
+	h := uint64(14695981039346656037)
+	for ; len(data) >= 8; data = data[8:] {
+		h = (h ^ binary.LittleEndian.Uint64(data)) * 1099511628211
+		h ^= h >> 32
+	}
+	for _, b := range data {
+		h = (h ^ uint64(b)) * 1099511628211
+	}
+	return h
+}

@@ -1,0 +1,40 @@
+package distributed
+
+import (
+	"unsafe"
+
+	"drun/collective"
+	"drun/tensor"
+)
+
+// A large tensor moves into the backend's arena when it is reduced again: there
+// it is reduced without a copy. How much of the arena is given to tensors, the
+// rest being for gradients, and from which size on a move pays, in bytes:
+const (
+	sharedMost = 1 << 30
+	movedBytes = 64 << 10
+)
+
+// useArena lets optimizers keep their gradients where the backend can reduce
+// them without a copy, if it has such memory.
+func (w *World) useArena() {
+	arena, ok := w.all.comm.(collective.Arena)
+	if !ok {
+		return
+	}
+	w.shared = tensor.NewPool(sharedMost, func(bytes int) []byte {
+		buf, err := arena.Alloc(collective.Uint8, bytes)
+		if err != nil {
+			return nil
+		}
+		return buf.Data
+	})
+	w.tensors.GradStorage = func(bytes int) (*tensor.Storage, error) {
+		buf, err := arena.Alloc(collective.Uint8, bytes)
+		if err != nil || bytes == 0 { // the arena is full: ordinary memory does as well, with a copy
+			words := make([]uint64, bytes/8+1)
+			return tensor.FromMemory(unsafe.Pointer(&words[0]), bytes, words), nil
+		}
+		return tensor.FromMemory(unsafe.Pointer(&buf.Data[0]), bytes, arena), nil
+	}
+}

@@ -1,0 +1,198 @@
+package distributed
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"drun/collective"
+	"drun/tensor"
+
+	startensor "drun/starlib/tensor"
+
+	"go.starlark.net/starlark"
+)
+
+// operand is what a collective works on: a tensor, or a number in its place.
+type operand struct {
+	value starlark.Value
+	t     *tensor.Tensor // nil for a number
+	data  *tensor.Tensor // t, or a contiguous copy of it
+	words [2]int64       // a number
+	exact integer        // how an integer lies in buf
+	buf   collective.Buffer
+	shape []int
+}
+
+// operandOf makes the operand of a tensor, an int or a float.
+func operandOf(v starlark.Value) (*operand, error) {
+	o := new(operand)
+	return o, o.set(v)
+}
+
+// noDims is the shape of a number.
+var noDims = []int{}
+
+func (o *operand) set(v starlark.Value) error {
+	o.value, o.t, o.data, o.shape, o.exact = v, nil, nil, noDims, whole
+	switch v := v.(type) {
+	case *startensor.Value:
+		o.t = v.Tensor()
+		data, err := tensor.Contiguous(o.t)
+		if err != nil {
+			return err
+		}
+		o.data, o.shape = data, o.t.Shape()
+		o.buf = bufferOf(data)
+	case starlark.Float:
+		o.words[0] = int64(math.Float64bits(float64(v)))
+		o.buf = collective.Of(o.words[:1])
+		o.buf.DType = collective.Float64
+	case starlark.Int:
+		n, ok := v.Int64()
+		if !ok {
+			return fmt.Errorf("the number %s does not fit into 64 bits", v)
+		}
+		o.words[0] = n
+		o.buf = collective.Of(o.words[:1])
+	default:
+		return fmt.Errorf("want a tensor or a number, got %s", v.Type())
+	}
+	return nil
+}
+
+// integer is how a recipe's integer, which has no limit, lies in a buffer of
+// int64 so that its reduction is exact.
+type integer uint8
+
+const (
+	whole   integer = iota // one element: no larger number can come of it
+	halves                 // for a sum: the upper bits, and the lower 32, are added by themselves
+	factors                // for a product: an element a rank, its own number at its own place among ones
+)
+
+// widen lays out an integer for an operation whose result may need more than 64 bits.
+func (o *operand) widen(op collective.ReduceOp, g *Group) {
+	if o.t != nil || o.buf.DType != collective.Int64 {
+		return
+	}
+	n := o.words[0]
+	switch op {
+	case collective.Sum:
+		o.exact, o.words = halves, [2]int64{n >> 32, n & math.MaxUint32}
+		o.buf = collective.Of(o.words[:])
+	case collective.Product:
+		all := slices.Repeat([]int64{1}, g.Size())
+		all[g.own] = n
+		o.exact, o.buf = factors, collective.Of(all)
+	}
+}
+
+// integer is the number that widen laid out, after the reduction.
+func (o *operand) integer() starlark.Value {
+	n := starlark.MakeInt64(o.words[0])
+	switch o.exact {
+	case halves:
+		return n.Lsh(32).Add(starlark.MakeInt64(o.words[1]))
+	case factors:
+		n = starlark.MakeInt(1)
+		for _, factor := range collective.Slice[int64](o.buf) {
+			n = n.Mul(starlark.MakeInt64(factor))
+		}
+	}
+	return n
+}
+
+// settle moves a large tensor that is reduced again and again to where the
+// backend needs no copy of it.
+func (o *operand) settle(w *World, async bool) {
+	if len(o.buf.Data) >= movedBytes && w.shared != nil && o.data != nil {
+		tensor.Move(o.data, w.shared)
+		o.buf = bufferOf(o.data)
+	}
+	o.pin(async)
+}
+
+// pin keeps a tensor where it is for as long as an asynchronous call may use it.
+func (o *operand) pin(async bool) {
+	if async && o.data != nil {
+		tensor.Pin(o.data)
+	}
+}
+
+// copied tells whether the call works on a copy of the tensor.
+func (o *operand) copied() bool { return o.data != o.t }
+
+// result is the operand after the call: the tensor itself, changed in place, or
+// the new number.
+func (o *operand) result() (starlark.Value, error) {
+	value, t, data := o.value, o.t, o.data
+	o.value, o.t, o.data = nil, nil, nil // keep no tensor's memory
+	if t == nil {
+		if o.buf.DType == collective.Float64 {
+			return starlark.Float(math.Float64frombits(uint64(o.words[0]))), nil
+		}
+		return o.integer(), nil
+	}
+	if data != t {
+		return value, writeRaw(t, data.Bytes())
+	}
+	t.Touched()
+	return value, nil
+}
+
+// bufferOf is a contiguous tensor's memory.
+func bufferOf(t *tensor.Tensor) collective.Buffer {
+	return collective.Buffer{DType: dtypeOf(t.DType()), Data: t.Bytes()}
+}
+
+// dtypes maps element types by their names, which are the same in both packages.
+// It is a table since every call looks here.
+var dtypes = func() (table [math.MaxUint8 + 1]collective.DType) {
+	for _, d := range collective.DTypes() {
+		if t, err := tensor.ParseDType(d.String()); err == nil {
+			table[t] = d
+		}
+	}
+	return table
+}()
+
+func dtypeOf(d tensor.DType) collective.DType { return dtypes[d] }
+
+// writeRaw sets a tensor's elements from bytes in row-major order. It is no part
+// of a graph.
+func writeRaw(t *tensor.Tensor, raw []byte) error {
+	if b := t.Bytes(); b != nil {
+		copy(b, raw)
+		t.Touched()
+		return nil
+	}
+	src, err := tensor.FromBytes(t.Context(), raw, t.Shape(), t.DType())
+	if err != nil {
+		return err
+	}
+	return tensor.CopyInto(t.Detach(), src)
+}
+
+// clone is a copy that is no part of a graph.
+func clone(t *tensor.Tensor) (*startensor.Value, error) {
+	out, err := tensor.Clone(t.Detach())
+	return (*startensor.Value)(out), err
+}
+
+// writable reports why a tensor cannot be changed in place.
+func writable(t *tensor.Tensor) error {
+	if t.Frozen() {
+		return fmt.Errorf("the tensor was made at top level and is frozen: make it in main()")
+	}
+	return nil
+}
+
+// recorded tells whether gradients flow through an operation on v.
+func recorded(v starlark.Value) (*tensor.Tensor, bool) {
+	if v, ok := v.(*startensor.Value); ok {
+		t := v.Tensor()
+		return t, t.RequiresGrad() && t.Context().Recording()
+	}
+	return nil, false
+}

@@ -1,0 +1,272 @@
+package distributed
+
+import (
+	"fmt"
+
+	"drun/collective"
+	"drun/starlib"
+	"drun/tensor"
+
+	startensor "drun/starlib/tensor"
+
+	"go.starlark.net/starlark"
+)
+
+func (w *World) collectives() []*starlib.Def {
+	return []*starlib.Def{
+		{
+			Sig: `barrier(group: Group = None, timeout: number = None)`,
+			Doc: "Waits until every rank has come here. On timeout the error names the missing ranks and where they\n" +
+				"are. Ranks outside of the group pass.",
+			Fn: w.barrier,
+		},
+		{
+			Sig: `all_reduce(t: Tensor | number, op: string = "sum", async_op: bool = False, group: Group = None, timeout: number = None) -> Tensor | number | Work`,
+			Doc: "Combines t of all ranks, in rank order, in place, and returns t; a number's result is returned, an\n" +
+				"integer's exactly (each rank's own has at most 64 bits).\n" +
+				"t has the same shape and dtype on all ranks. op: sum avg product min max, and band bor bxor for\n" +
+				"integers. The average of a tensor of integers is cut to integers, that of a number is a float.\n" +
+				"When gradients are recorded and t requires one, the result is a new tensor whose backward reduces\n" +
+				"the ranks' gradients likewise (op sum or avg).",
+			Fn: w.allReduce,
+		},
+		{
+			Sig: `broadcast(x, src: int = 0, async_op: bool = False, group: Group = None, timeout: number = None)`,
+			Doc: "Gives x of rank src to all: a tensor in place (same shape and dtype everywhere), a plain value\n" +
+				"as the result (what the others pass is ignored). Returns x of src. In backward, src gets the sum\n" +
+				"of the gradients, the others zeros. With async_op a plain value is waited for all the same, since\n" +
+				"its size must come first: the work is done.",
+			Fn: w.broadcast,
+		},
+		{
+			Sig: `reduce(t: Tensor | number, dst: int = 0, op: string = "sum", async_op: bool = False, group: Group = None, timeout: number = None) -> Tensor | number | Work`,
+			Doc: "Like all_reduce, with the result on rank dst only, in place; the others' tensors stay as they were.\n" +
+				"It has no gradient: an error for a tensor for which gradients are recorded.",
+			Fn: w.reduce,
+		},
+	}
+}
+
+func (w *World) barrier(c *starlib.Call) (starlark.Value, error) {
+	g, err := w.anyGroup(c, 0)
+	if err != nil {
+		return nil, err
+	}
+	ctx, err := w.until(c, 1)
+	if err != nil || g.comm == nil {
+		return nil, err
+	}
+	call := collective.NewBarrier()
+	call.Origin = origin(c)
+	return nil, g.do(ctx, call)
+}
+
+// reduction reads a reduce op that is defined for the operand.
+func reduction(name string, o *operand) (collective.ReduceOp, error) {
+	op, ok := collective.ParseReduceOp(name)
+	if !ok {
+		return 0, fmt.Errorf("unknown op %q: known are %v", name, collective.ReduceOps())
+	}
+	if !op.Valid(o.buf.DType) {
+		return 0, fmt.Errorf("op %v is not defined for %v", op, o.buf.DType)
+	}
+	return op, nil
+}
+
+// divisible makes an int that is averaged a float: the mean of 0 and 1 is 0.5.
+func divisible(x starlark.Value, op string) (starlark.Value, error) {
+	if n, ok := x.(starlark.Int); ok && op == "avg" {
+		f, err := starlib.AsNumber(n)
+		return starlark.Float(f), err
+	}
+	return x, nil
+}
+
+func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 3)
+	if err != nil {
+		return nil, err
+	}
+	x := c.Args[0]
+	in, graph := recorded(x)
+	if graph {
+		if x, err = clone(in); err != nil {
+			return nil, err
+		}
+	} else if in != nil {
+		if err := writable(in); err != nil {
+			return nil, err
+		}
+	}
+	async := c.Bool(2)
+	o := &g.operand
+	if async || graph { // it outlives this call
+		o = new(operand)
+	}
+	if x, err = divisible(x, c.String(1)); err != nil {
+		return nil, err
+	}
+	if err := o.set(x); err != nil {
+		return nil, err
+	}
+	op, err := reduction(c.String(1), o)
+	if err != nil {
+		return nil, err
+	}
+	o.widen(op, g)
+	if graph && op != collective.Sum && op != collective.Avg {
+		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or t.detach()", op)
+	}
+	o.settle(w, async)
+	call := g.newCall(async)
+	*call = collective.NewAllReduce(o.buf, op)
+	call.Shape = o.shape
+	var then finisher = o
+	if graph {
+		at := origin(c).Backward()
+		then = finish(func() (starlark.Value, error) {
+			tensor.Function("all_reduce", o.t, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
+				sum, err := g.reduced(w.patience, grad, op, at)
+				return []*tensor.Tensor{sum}, err
+			})
+			return o.value, nil
+		})
+	}
+	if async && o.copied() {
+		return g.runAtOnce(c, ctx, call, then)
+	}
+	return g.run(c, ctx, call, async, then)
+}
+
+// reduced is the all_reduce of a tensor, as a new one.
+func (g *Group) reduced(ctx *collective.Patience, t *tensor.Tensor, op collective.ReduceOp, at collective.Origin) (*tensor.Tensor, error) {
+	out, err := tensor.Clone(t)
+	if err != nil || g.comm == nil {
+		return out, err
+	}
+	call := collective.NewAllReduce(bufferOf(out), op)
+	call.Shape, call.Origin = out.Shape(), at
+	return out, g.do(ctx, call)
+}
+
+func (w *World) broadcast(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 3)
+	if err != nil {
+		return nil, err
+	}
+	src, err := g.member(c, 1, "src")
+	if err != nil {
+		return nil, err
+	}
+	v, ok := c.Args[0].(*startensor.Value)
+	if !ok {
+		value, err := g.broadcastValue(c, ctx, c.Args[0], src)
+		if err != nil || !c.Bool(2) {
+			return value, err
+		}
+		return finished(collective.Broadcast, value), nil
+	}
+	t := v.Tensor()
+	if err := writable(t); err != nil {
+		return nil, err
+	}
+	in, graph := recorded(v)
+	if graph {
+		// A leaf is changed in place as well: it may be a parameter.
+		if v, err = clone(t); err != nil {
+			return nil, err
+		}
+	}
+	o, err := operandOf(v)
+	if err != nil {
+		return nil, err
+	}
+	async := c.Bool(2)
+	o.pin(async)
+	call := g.newCall(async)
+	*call = collective.NewBroadcast(o.buf, src)
+	call.Shape = o.shape
+	var then finisher = o
+	if graph {
+		at := origin(c).Backward()
+		then = finish(func() (starlark.Value, error) {
+			if in.IsLeaf() && g.own != src {
+				if err := writeRaw(in.Detach(), o.t.Bytes()); err != nil {
+					return nil, err
+				}
+			}
+			tensor.Function("broadcast", o.t, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
+				sum, err := g.reducedAt(grad, src, at)
+				return []*tensor.Tensor{sum}, err
+			})
+			return o.value, nil
+		})
+	}
+	if async && (o.copied() || graph && in.IsLeaf()) {
+		return g.runAtOnce(c, ctx, call, then)
+	}
+	return g.run(c, ctx, call, async, then)
+}
+
+// reducedAt is the sum of a gradient on one rank, zeros on the others.
+func (g *Group) reducedAt(grad *tensor.Tensor, root int, at collective.Origin) (*tensor.Tensor, error) {
+	out, err := tensor.Clone(grad)
+	if err != nil || g.comm == nil {
+		return out, err
+	}
+	call := collective.NewReduce(bufferOf(out), bufferOf(out), collective.Sum, root)
+	call.Shape, call.Origin = out.Shape(), at
+	if err := g.do(g.world.patience, call); err != nil {
+		return nil, err
+	}
+	if g.own != root {
+		clear(out.Bytes())
+	}
+	return out, nil
+}
+
+func (w *World) reduce(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 4)
+	if err != nil {
+		return nil, err
+	}
+	dst, err := g.member(c, 1, "dst")
+	if err != nil {
+		return nil, err
+	}
+	if t, ok := c.Args[0].(*startensor.Value); ok {
+		if err := writable(t.Tensor()); err != nil {
+			return nil, err
+		}
+		if _, graph := recorded(t); graph {
+			return nil, fmt.Errorf("reduce changes the tensor in place, and gradients are recorded for it: use all_reduce, which has a gradient, or reduce t.detach().clone()")
+		}
+	}
+	x, err := divisible(c.Args[0], c.String(2))
+	if err != nil {
+		return nil, err
+	}
+	o, err := operandOf(x)
+	if err != nil {
+		return nil, err
+	}
+	op, err := reduction(c.String(2), o)
+	if err != nil {
+		return nil, err
+	}
+	o.widen(op, g)
+	async := c.Bool(3)
+	o.pin(async)
+	call := g.newCall(async)
+	*call = collective.NewReduce(o.buf, o.buf, op, dst)
+	call.Shape = o.shape
+	var then finisher = o
+	if g.own != dst {
+		x := c.Args[0]
+		then = finish(func() (starlark.Value, error) { return x, nil })
+	}
+	if async && o.copied() {
+		return g.runAtOnce(c, ctx, call, then)
+	}
+	return g.run(c, ctx, call, async, then)
+}

@@ -1,0 +1,302 @@
+package distributed
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"drun/collective"
+	"drun/starlib"
+	"drun/starlib/nn"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+
+	"go.starlark.net/starlark"
+)
+
+// bucketBytes is about how much one collective of ddp carries: enough that its
+// latency does not count, little enough that the first starts early.
+const bucketBytes = 1 << 20
+
+// ddp is a module whose gradients are averaged during backward: as soon as the
+// gradients of a bucket of parameters are there, an asynchronous all_reduce
+// starts, while backward computes the next (Li et al. 2020, PyTorch
+// Distributed). Buckets go from the last parameter to the first, as gradients do.
+type ddp struct {
+	*nn.Model
+	world   *World
+	g       *Group
+	ctx     *collective.Patience
+	names   []string
+	params  []*tensor.Tensor
+	buffers []*tensor.Tensor // given to all by the first rank before forward and after backward, in training
+	buckets []*bucket
+	next    int // the bucket that starts next: the order is the same on all ranks
+	thread  *starlark.Thread
+	on      bool // backward synchronises
+	seen    bool // this pass reached a parameter
+}
+
+type bucket struct {
+	params []*tensor.Tensor
+	ready  int
+	works  []collective.Work
+}
+
+var (
+	_ starlib.Stateful  = (*ddp)(nil)
+	_ starlark.Callable = (*ddp)(nil)
+)
+
+var ddpMethods = &starlib.Methods{
+	Type: "DDP",
+	Doc:  "A module whose gradients are averaged over the ranks during backward; otherwise it is as the module.",
+	Defs: []*starlib.Def{{
+		Sig: `set_sync(on: bool)`,
+		Doc: "Whether backward averages the gradients; without, they accumulate on each rank.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			c.Recv.(*ddp).on = c.Bool(0)
+			return nil, nil
+		},
+	}},
+}
+
+func (w *World) wrappers() []*starlib.Def {
+	return []*starlib.Def{
+		{
+			Sig: `ddp(module: Module, group: Group = None, timeout: number = None, broadcast_buffers: bool = True) -> DDP`,
+			Doc: "The module with its gradients averaged over the ranks during backward, in buckets that overlap with\n" +
+				"it. Its parameters and buffers are first made those of the group's first rank. In training, before\n" +
+				"each forward pass that records gradients and after each backward, the first rank's buffers\n" +
+				"(batch_norm's running statistics) go to all again, unless broadcast_buffers = False: such a pass is a\n" +
+				"collective. After eval(), within tensor.no_grad and after .set_sync(False), which accumulates\n" +
+				"gradients without averaging, it is none. So all ranks evaluate and save the same model.",
+			Fn: w.ddp,
+		},
+		{
+			Sig: `unwrap(module: Module | DDP) -> Module`,
+			Doc: "The module inside of ddp, or the module itself.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				if d, ok := c.Args[0].(*ddp); ok {
+					return d.Model, nil
+				}
+				return c.Args[0], nil
+			},
+		},
+	}
+}
+
+func (w *World) ddp(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 1)
+	if err != nil {
+		return nil, err
+	}
+	m := c.Args[0].(*nn.Model)
+	d := &ddp{Model: m, world: w, g: g, ctx: ctx, on: true, thread: c.Thread}
+	d.names, d.params = m.Parameters()
+	var all []*tensor.Tensor // parameters and buffers
+	for _, e := range m.State() {
+		t := e.Value.(*startensor.Value).Tensor()
+		if all = append(all, t); c.Bool(3) && !slices.Contains(d.params, t) {
+			d.buffers = append(d.buffers, t)
+		}
+	}
+	if err := g.agreeOnTensors(ctx, all, origin(c)); err != nil {
+		return nil, err
+	}
+	err = g.spread(c, ctx, all, func(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) },
+		func(collective.DType) bool { return true })
+	if err != nil || g.comm == nil {
+		return d, err
+	}
+	d.divide()
+	for _, b := range d.buckets {
+		for _, p := range b.params {
+			p.OnGradReady(func(*tensor.Tensor) error { return d.ready(b) })
+		}
+	}
+	w.wrapped = append(w.wrapped, d)
+	w.tensors.BackwardDone = w.backwardDone
+	return d, nil
+}
+
+// divide puts the parameters into buckets, last first.
+func (d *ddp) divide() {
+	size := 0
+	for _, p := range slices.Backward(d.params) {
+		n := p.Len() * p.DType().Size()
+		if len(d.buckets) == 0 || size+n > bucketBytes {
+			d.buckets = append(d.buckets, &bucket{})
+			size = 0
+		}
+		b := d.buckets[len(d.buckets)-1]
+		b.params = append(b.params, p)
+		size += n
+	}
+	for _, b := range d.buckets {
+		slices.Reverse(b.params) // in memory's order, so that they can be one buffer
+	}
+}
+
+// ready notes that one more gradient of a bucket is complete.
+func (d *ddp) ready(b *bucket) error {
+	if !d.on {
+		return nil
+	}
+	d.seen = true
+	b.ready++
+	for d.next < len(d.buckets) && d.buckets[d.next].ready >= len(d.buckets[d.next].params) {
+		if err := d.start(d.buckets[d.next]); err != nil {
+			return err
+		}
+		d.next++
+	}
+	return nil
+}
+
+// origin is the backward pass that the recipe makes just now.
+func (d *ddp) origin() collective.Origin {
+	return originOf("dist.ddp in backward", starlib.Position(d.thread))
+}
+
+// start begins the averaging of a bucket's gradients.
+func (d *ddp) start(b *bucket) error {
+	grads := make([]*tensor.Tensor, len(b.params))
+	for i, p := range b.params {
+		grads[i] = p.Grad()
+	}
+	at := d.origin()
+	for _, t := range tensor.Coalesce(grads) {
+		tensor.Pin(t)
+		call := collective.NewAllReduce(bufferOf(t), collective.Avg)
+		call.Async, call.Limit = true, d.ctx.Limit
+		call.Origin = at
+		work, err := d.g.comm.Start(&call)
+		if err != nil {
+			return err
+		}
+		b.works = append(b.works, work)
+	}
+	return nil
+}
+
+// backwardDone ends the pass of every wrapped module.
+func (w *World) backwardDone() error {
+	for _, d := range w.wrapped {
+		if err := d.finish(); err != nil {
+			return fmt.Errorf("ddp: %w", err)
+		}
+	}
+	return nil
+}
+
+// finish starts what is left, where parameters took no part in the pass, and
+// waits for everything. Ranks do not know of each other which parameters these
+// are, so zeros stand in for their gradients, and all make the same calls; then
+// they compare.
+func (d *ddp) finish() error {
+	if !d.seen {
+		return nil
+	}
+	var unused []*tensor.Tensor
+	for _, b := range d.buckets[d.next:] {
+		for _, p := range b.params {
+			if p.Grad() != nil {
+				continue
+			}
+			zeros, err := tensor.Zeros(p.Context(), p.Shape(), p.DType())
+			if err == nil {
+				err = p.SetGrad(zeros)
+			}
+			if err != nil {
+				return err
+			}
+			unused = append(unused, p)
+		}
+		if err := d.start(b); err != nil {
+			return err
+		}
+	}
+	for _, b := range d.buckets {
+		for _, work := range b.works {
+			if err := work.Wait(d.ctx); err != nil {
+				return err
+			}
+		}
+		for _, p := range b.params {
+			p.Grad().Touched()
+		}
+		b.ready, b.works = 0, nil
+	}
+	d.next, d.seen = 0, false
+	for _, p := range unused {
+		if err := p.SetGrad(nil); err != nil {
+			return err
+		}
+	}
+	if _, err := d.g.agreeOnGrads(d.ctx, d.params, d.names, d.origin()); err != nil || len(d.buffers) == 0 || !d.Training() {
+		return err
+	}
+	return d.spreadBuffers("dist.ddp in backward")
+}
+
+// Type is the name that signatures use.
+func (d *ddp) Type() string { return "DDP" }
+
+func (d *ddp) String() string { return "ddp(" + d.Model.String() + ")" }
+
+// CallInternal computes the module's output.
+func (d *ddp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	d.thread = thread
+	if d.on && d.g.comm != nil && len(d.buffers) > 0 && d.Training() && d.world.tensors.Recording() {
+		if err := d.spreadBuffers("dist.ddp in forward"); err != nil {
+			return nil, fmt.Errorf("ddp: %w", err)
+		}
+	}
+	return d.Model.CallInternal(thread, args, kwargs)
+}
+
+// spreadBuffers gives the first rank's buffers to all. What is equal already is
+// not written: the graph of an earlier pass may stand on it.
+func (d *ddp) spreadBuffers(builtin string) error {
+	size := 0
+	for _, t := range d.buffers {
+		size += t.Len() * t.DType().Size()
+	}
+	all, rest := d.world.stage(size), 0
+	for _, t := range d.buffers {
+		data, err := tensor.Contiguous(t)
+		if err != nil {
+			return err
+		}
+		rest += copy(all[rest:], data.Bytes())
+	}
+	call := collective.NewBroadcast(collective.Of(all), 0)
+	call.Origin = originOf(builtin, starlib.Position(d.thread)).In(collective.Step)
+	if err := d.g.do(d.ctx, call); err != nil {
+		return err
+	}
+	for _, t := range d.buffers {
+		n := t.Len() * t.DType().Size()
+		data, err := tensor.Contiguous(t)
+		if err == nil && !bytes.Equal(data.Bytes(), all[:n]) {
+			err = writeRaw(t, all[:n])
+		}
+		if err != nil {
+			return err
+		}
+		all = all[n:]
+	}
+	return nil
+}
+
+// Attr gives set_sync, and what the module has.
+func (d *ddp) Attr(name string) (starlark.Value, error) {
+	if v, err := ddpMethods.Attr(d, name); v != nil || err != nil {
+		return v, err
+	}
+	return d.Model.Attr(name)
+}
+
+// AttrNames lists both.
+func (d *ddp) AttrNames() []string { return append(d.Model.AttrNames(), ddpMethods.AttrNames()...) }

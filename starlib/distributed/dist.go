@@ -1,0 +1,148 @@
+// Package distributed is what a recipe knows of the other ranks: who it is among them,
+// the collectives, messages, groups, and helpers built on them. Names and
+// meanings follow torch.distributed, detectron2's comm and flashy's distrib. The
+// ranks are reached through a collective.Comm, which engine/worker provides;
+// in a group of one rank there is none, and every collective is the identity.
+package distributed
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"slices"
+	"time"
+
+	"drun/collective"
+	"drun/starlib"
+	"drun/tensor"
+
+	"go.starlark.net/starlark"
+)
+
+// World is one rank's access to the others.
+type World struct {
+	rank    *starlib.Rank
+	all     *Group // the group of all ranks
+	local   *Group // that of the ranks of this rank's node
+	backend string
+	ctx     context.Context // ends when the run is aborted
+	tensors *tensor.Context
+	random  *tensor.Generator // the stream that all ranks share
+	largest int               // bytes of plain values in one call
+
+	patience *collective.Patience // of calls without a timeout of their own
+	forever  *collective.Patience // of receives
+	groups   uint32               // made so far: the next one's id is one more
+	parallel bool                 // init_parallelism was called
+	shared   *tensor.Pool         // memory for tensors in the backend's arena; nil where it has none
+	staging  []byte               // where scattered gradients meet; kept for the next step
+	pending  []*Work              // asynchronous calls that may be under way
+	wrapped  []*ddp               // modules that synchronise in backward
+	receives map[route][]*receive // irecvs that wait for their message, oldest first
+}
+
+// Config is what a World is made of.
+type Config struct {
+	Rank    *starlib.Rank
+	Comm    collective.Comm // nil in a world of one rank
+	Store   Store           // nil where a recipe is only checked
+	Backend string
+	Timeout time.Duration // of a call that has none of its own
+	Heap    int           // bytes that this rank's plain values may take; 0: no limit
+	Tensors *tensor.Context
+	Shared  *tensor.Generator // the stream that shared_random_seed draws from
+}
+
+// New makes the dist module. Waits end with ctx.
+func New(ctx context.Context, c Config) (*World, *starlib.Module) {
+	w := &World{
+		rank: c.Rank, backend: c.Backend, ctx: ctx, tensors: c.Tensors, random: c.Shared,
+		patience: collective.Within(ctx, c.Timeout), forever: collective.Within(ctx, 0),
+		receives: map[route][]*receive{}, largest: math.MaxInt,
+	}
+	if c.Heap > 0 { // the receiver holds the bytes and the value
+		w.largest = c.Heap / 5 * 2
+	}
+	ranks := make([]int, c.Rank.WorldSize)
+	for r := range ranks {
+		ranks[r] = r
+	}
+	w.all = &Group{world: w, ranks: ranks, own: c.Rank.Rank, comm: c.Comm}
+	w.local = w.all
+	w.useArena()
+	m := &starlib.Module{
+		Name: "dist",
+		Doc: "The other ranks. Every collective is called by all ranks of the group in the same order; where they\n" +
+			"disagree, all of them get an error with a table of who called what, and where. Roots and peers\n" +
+			"are ranks of the world. group defaults to all ranks, timeout, in seconds, to the run's (--timeout).",
+		Types:  []*starlib.Methods{groupMethods, workMethods, ddpMethods, storeMethods},
+		Values: starlark.StringDict{"store": &storeValue{w, c.Store}},
+	}
+	for _, defs := range [][]*starlib.Def{w.identity(), w.collectives(), w.exchanges(), w.messages(), w.helpers(), w.grouping(), w.wrappers()} {
+		m.Defs = append(m.Defs, defs...)
+	}
+	return w, m
+}
+
+// MeetNode makes the group of the ranks of this rank's node, where there are
+// several nodes. All ranks call it before the recipe starts, so that nothing
+// which is a node's own waits for another node later.
+func (w *World) MeetNode(ctx context.Context) error {
+	if w.rank.NumNodes < 2 {
+		return nil
+	}
+	w.groups++
+	peers := w.rank.Peers
+	w.local = &Group{world: w, id: w.groups, ranks: peers, own: slices.Index(peers, w.rank.Rank)}
+	var err error
+	w.local.comm, err = w.all.comm.Split(ctx, collective.Group{ID: w.local.id, Ranks: peers, Internal: true})
+	return err
+}
+
+// identity declares who this rank is.
+func (w *World) identity() []*starlib.Def {
+	constant := func(sig, doc string, v starlark.Value) *starlib.Def {
+		return &starlib.Def{Sig: sig, Doc: doc, TopLevel: true,
+			Fn: func(*starlib.Call) (starlark.Value, error) { return v, nil }}
+	}
+	ofGroup := func(sig, doc string, get func(*Group) int) *starlib.Def {
+		return &starlib.Def{Sig: sig, Doc: doc, TopLevel: true,
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				g, err := w.anyGroup(c, 0)
+				if err != nil {
+					return nil, err
+				}
+				return starlark.MakeInt(get(g)), nil
+			}}
+	}
+	r := w.rank
+	return []*starlib.Def{
+		ofGroup(`rank(group: Group = None) -> int`, "This rank's number, from 0; in a group its place there, or -1 outside.", (*Group).Rank),
+		ofGroup(`world_size(group: Group = None) -> int`, "How many ranks there are.", (*Group).Size),
+		constant(`local_rank() -> int`, "This rank's number on its node.", starlark.MakeInt(r.LocalRank)),
+		constant(`local_size() -> int`, "How many ranks its node has.", starlark.MakeInt(r.LocalSize)),
+		constant(`node_rank() -> int`, "The number of its node.", starlark.MakeInt(r.NodeRank)),
+		constant(`num_nodes() -> int`, "How many nodes there are.", starlark.MakeInt(r.NumNodes)),
+		constant(`is_distributed() -> bool`, "Whether there is more than one rank.", starlark.Bool(r.WorldSize > 1)),
+		constant(`is_main() -> bool`, "Whether this is rank 0.", starlark.Bool(r.Rank == 0)),
+		constant(`backend() -> string`, "The engine that carries the collectives: \"shm\", ….", starlark.String(w.backend)),
+	}
+}
+
+// drawSeed draws from the stream that all ranks share.
+func (w *World) drawSeed() int64 {
+	n, err := w.random.RandInt(w.tensors, 0, 1<<31, []int{1}, tensor.Int64)
+	if err != nil {
+		return 0 // one element can always be had
+	}
+	return int64(binary.NativeEndian.Uint64(n.Bytes()))
+}
+
+// A DisagreementError says that ranks called a helper with arguments that do not
+// fit together. All ranks get the same.
+type DisagreementError struct{ Msg string }
+
+func (e *DisagreementError) Error() string { return e.Msg }
+
+// ExitCode is that of a mismatch between ranks.
+func (e *DisagreementError) ExitCode() int { return 5 }

@@ -1,0 +1,451 @@
+package distributed
+
+import (
+	"fmt"
+	"slices"
+
+	"drun/collective"
+	"drun/starlib"
+	"drun/tensor"
+
+	startensor "drun/starlib/tensor"
+
+	"go.starlark.net/starlark"
+)
+
+func (w *World) exchanges() []*starlib.Def {
+	return []*starlib.Def{
+		{
+			Sig: `all_gather(x, group: Group = None, timeout: number = None) -> list`,
+			Doc: "A list of every rank's x in rank order: tensors, whose first dimensions may differ, or plain values.",
+			Fn:  w.allGather,
+		},
+		{
+			Sig: `gather(x, dst: int = 0, group: Group = None, timeout: number = None) -> list`,
+			Doc: "Like all_gather, on rank dst only; the others get [].",
+			Fn:  w.gather,
+		},
+		{
+			Sig: `scatter(values: iterable = None, src: int = 0, group: Group = None, timeout: number = None)`,
+			Doc: "Gives each rank its entry of src's list: tensors of one shape and dtype, or plain values. src passes\n" +
+				"exactly one entry a rank, the others None.",
+			Fn: w.scatter,
+		},
+		{
+			Sig: `reduce_scatter(tensors: iterable, op: string = "sum", group: Group = None, timeout: number = None) -> Tensor`,
+			Doc: "Combines the ranks' lists entry by entry and gives each rank its own: one tensor a rank, whose sizes\n" +
+				"may differ. In backward the gradients are gathered.",
+			Fn: w.reduceScatter,
+		},
+		{
+			Sig: `all_to_all(t: Tensor, out_splits: iterable = None, in_splits: iterable = None, group: Group = None, timeout: number = None) -> Tensor`,
+			Doc: "Along dimension 0, sends each rank its part of t and returns the parts received, in rank order.\n" +
+				"in_splits are the rows sent to each rank, out_splits those received; by default all are equal.",
+			Fn: w.allToAll,
+		},
+	}
+}
+
+// rows is how many elements stand behind one index of dimension 0.
+func rows(shape []int) int {
+	n := 1
+	for _, d := range shape[min(1, len(shape)):] {
+		n *= d
+	}
+	return n
+}
+
+// uneven gives the counts if they differ. Equal ones go without saying, and let
+// engines use what they have for parts of one size.
+func uneven(counts []int) []int {
+	for _, n := range counts {
+		if n != counts[0] {
+			return counts
+		}
+	}
+	return nil
+}
+
+// ragged is a shape as the board compares it where dimension 0 may differ.
+func ragged(shape []int) []int {
+	out := slices.Clone(shape)
+	if len(out) > 0 {
+		out[0] = -1
+	}
+	return out
+}
+
+// counts gives the ranks' sizes of dimension 0 and, as far as their other
+// dimensions agree, numbers of elements.
+func (g *Group) counts(ctx *collective.Patience, shape []int, dtype collective.DType, at collective.Origin) (first, counts []int, err error) {
+	own := 1
+	if len(shape) > 0 {
+		own = shape[0]
+	}
+	all := []int64{int64(own)}
+	if g.comm != nil {
+		if all, err = g.gatherSizes(ctx, int64(own), ragged(shape), dtype, at); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, n := range all {
+		first, counts = append(first, int(n)), append(counts, int(n)*rows(shape))
+	}
+	return first, counts, nil
+}
+
+func sum(counts []int) int {
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	return total
+}
+
+func (w *World) allGather(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 1)
+	if err != nil {
+		return nil, err
+	}
+	v, ok := c.Args[0].(*startensor.Value)
+	if !ok {
+		values, err := g.gatherValues(c, ctx, c.Args[0])
+		return starlark.NewList(values), err
+	}
+	o, err := operandOf(v)
+	if err != nil {
+		return nil, err
+	}
+	at := origin(c)
+	first, counts, err := g.counts(ctx, o.shape, o.buf.DType, at)
+	if err != nil {
+		return nil, err
+	}
+	total := sum(counts)
+	flat, err := tensor.Empty(w.tensors, []int{total}, o.t.DType())
+	if err != nil {
+		return nil, err
+	}
+	if g.comm == nil {
+		copy(flat.Bytes(), o.buf.Data)
+	} else {
+		call := collective.NewAllGather(o.buf, bufferOf(flat))
+		call.Counts, call.Shape, call.Origin = uneven(counts), ragged(o.shape), at
+		if err := g.do(ctx, call); err != nil {
+			return nil, err
+		}
+	}
+	if in, graph := recorded(v); graph {
+		at := at.Backward()
+		tensor.Function("all_gather", flat, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
+			own, err := g.scattered(w.patience, grad, nil, collective.Sum, counts, in.Shape(), at)
+			return []*tensor.Tensor{own}, err
+		})
+	}
+	return parts(flat, first, o.shape)
+}
+
+// parts cuts a flat tensor into one a rank, of the shape that a rank passed but
+// for dimension 0, whose sizes are in first. They are views, so gradients flow
+// through them.
+func parts(flat *tensor.Tensor, first, like []int) (starlark.Value, error) {
+	list := make([]starlark.Value, len(first))
+	from := 0
+	for r, n := range first {
+		shape := slices.Clone(like)
+		if len(shape) > 0 {
+			shape[0] = n
+		}
+		part, err := tensor.Narrow(flat, 0, from, n*rows(like))
+		if err != nil {
+			return nil, err
+		}
+		from += n * rows(like)
+		if part, err = tensor.Reshape(part, shape); err != nil {
+			return nil, err
+		}
+		list[r] = (*startensor.Value)(part)
+	}
+	return starlark.NewList(list), nil
+}
+
+// scattered reduces a flat tensor of all parts and gives this rank's. The ranks'
+// lists of parts, if there are any, must be alike.
+func (g *Group) scattered(ctx *collective.Patience, flat *tensor.Tensor, list []*tensor.Tensor, op collective.ReduceOp, counts, shape []int, at collective.Origin) (*tensor.Tensor, error) {
+	all, err := tensor.Contiguous(flat)
+	if err != nil {
+		return nil, err
+	}
+	out, err := tensor.Empty(g.world.tensors, shape, flat.DType())
+	if err != nil {
+		return nil, err
+	}
+	if g.comm == nil {
+		copy(out.Bytes(), all.Bytes())
+		return out, nil
+	}
+	call := collective.NewReduceScatter(bufferOf(all), bufferOf(out), op)
+	call.Counts, call.Origin = uneven(counts), at
+	if list != nil {
+		call.Digest = fnv(appendShapes(nil, list))
+		call.Detail = func() string { return describeShapes(appendShapes(nil, list)) }
+	}
+	return out, g.do(ctx, call)
+}
+
+func (w *World) gather(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 2)
+	if err != nil {
+		return nil, err
+	}
+	dst, err := g.member(c, 1, "dst")
+	if err != nil {
+		return nil, err
+	}
+	v, ok := c.Args[0].(*startensor.Value)
+	if !ok {
+		values, err := g.gatherValuesAt(c, ctx, c.Args[0], dst)
+		return starlark.NewList(values), err
+	}
+	o, err := operandOf(v)
+	if err != nil {
+		return nil, err
+	}
+	first, counts, err := g.counts(ctx, o.shape, o.buf.DType, origin(c))
+	if err != nil {
+		return nil, err
+	}
+	total := sum(counts)
+	if g.own != dst {
+		total = 0
+	}
+	flat, err := tensor.Empty(w.tensors, []int{total}, o.t.DType())
+	if err != nil {
+		return nil, err
+	}
+	if g.comm == nil {
+		copy(flat.Bytes(), o.buf.Data)
+	} else {
+		call := collective.NewGather(o.buf, bufferOf(flat), dst)
+		call.Counts, call.Shape, call.Origin = uneven(counts), ragged(o.shape), origin(c)
+		if err := g.do(ctx, call); err != nil {
+			return nil, err
+		}
+	}
+	if g.own != dst {
+		return starlark.NewList(nil), nil
+	}
+	return parts(flat, first, o.shape)
+}
+
+func (w *World) scatter(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 2)
+	if err != nil {
+		return nil, err
+	}
+	src, err := g.member(c, 1, "src")
+	if err != nil {
+		return nil, err
+	}
+	var list []starlark.Value
+	switch {
+	case g.own != src && !c.IsNone(0):
+		return nil, fmt.Errorf("only src, rank %d, passes values; the others pass None", g.ranks[src])
+	case g.own == src && c.IsNone(0):
+		return nil, fmt.Errorf("src passes a list of %d values, one a rank, not None", g.Size())
+	case g.own == src:
+		list = slices.Collect(starlark.Elements(c.Args[0].(starlark.Iterable)))
+		if len(list) != g.Size() {
+			return nil, fmt.Errorf("src passes %d values for %d ranks", len(list), g.Size())
+		}
+	}
+	if g.comm == nil { // a value of its own, as from another rank
+		values, err := g.gatherValues(c, ctx, list[0])
+		if err != nil {
+			return nil, err
+		}
+		return values[0], nil
+	}
+	return g.scatterValues(c, ctx, list, src)
+}
+
+func (w *World) reduceScatter(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 2)
+	if err != nil {
+		return nil, err
+	}
+	list, err := startensor.List(c.Args[0])
+	if err != nil {
+		return nil, err
+	}
+	if len(list) != g.Size() {
+		return nil, fmt.Errorf("%d tensors for %d ranks: want one a rank", len(list), g.Size())
+	}
+	counts := make([]int, len(list))
+	flats := make([]*tensor.Tensor, len(list))
+	for i, t := range list {
+		if t.DType() != list[0].DType() {
+			return nil, fmt.Errorf("tensor %d is %s, tensor 0 is %s", i, t.DType(), list[0].DType())
+		}
+		counts[i] = t.Len()
+		if flats[i], err = tensor.Reshape(t, []int{t.Len()}); err != nil {
+			return nil, err
+		}
+	}
+	all, err := tensor.Cat(flats, 0)
+	if err != nil {
+		return nil, err
+	}
+	o, err := operandOf((*startensor.Value)(all))
+	if err != nil {
+		return nil, err
+	}
+	op, err := reduction(c.String(1), o)
+	if err != nil {
+		return nil, err
+	}
+	graph := all.RequiresGrad() && all.Context().Recording()
+	if graph && op != collective.Sum && op != collective.Avg {
+		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or detach the tensors", op)
+	}
+	at := origin(c)
+	out, err := g.scattered(ctx, all.Detach(), list, op, counts, list[g.own].Shape(), at)
+	if err != nil {
+		return nil, err
+	}
+	if graph {
+		at := at.Backward()
+		tensor.Function("reduce_scatter", out, []*tensor.Tensor{all}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
+			joined, err := g.joined(grad, counts, at)
+			if err == nil && op == collective.Avg {
+				err = tensor.BinaryScalarInPlace(tensor.OpDiv, joined, tensor.Float(float64(g.Size())))
+			}
+			return []*tensor.Tensor{joined}, err
+		})
+	}
+	return (*startensor.Value)(out), nil
+}
+
+// joined gathers the ranks' gradients into a flat one.
+func (g *Group) joined(grad *tensor.Tensor, counts []int, at collective.Origin) (*tensor.Tensor, error) {
+	own, err := tensor.Contiguous(grad)
+	if err != nil {
+		return nil, err
+	}
+	out, err := tensor.Empty(grad.Context(), []int{sum(counts)}, grad.DType())
+	if err != nil {
+		return nil, err
+	}
+	if g.comm == nil {
+		copy(out.Bytes(), own.Bytes())
+		return out, nil
+	}
+	call := collective.NewAllGather(bufferOf(own), bufferOf(out))
+	call.Counts, call.Origin = uneven(counts), at
+	return out, g.do(g.world.patience, call)
+}
+
+func (w *World) allToAll(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 3)
+	if err != nil {
+		return nil, err
+	}
+	in := startensor.Arg(c, 0)
+	if in.Dim() == 0 {
+		return nil, fmt.Errorf("the tensor has no dimension 0 to divide")
+	}
+	sent, err := g.splits(c, 2, "in_splits", in.Shape()[0])
+	if err != nil {
+		return nil, err
+	}
+	received := sent
+	if !c.IsNone(1) {
+		if received, err = g.splits(c, 1, "out_splits", -1); err != nil {
+			return nil, err
+		}
+	} else if !c.IsNone(2) {
+		return nil, fmt.Errorf("in_splits need out_splits: the rows received from each rank")
+	}
+	at := origin(c)
+	out, err := g.exchanged(ctx, in, sent, received, at)
+	if err != nil {
+		return nil, err
+	}
+	if _, graph := recorded(c.Args[0]); graph {
+		at := at.Backward()
+		tensor.Function("all_to_all", out, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
+			back, err := g.exchanged(w.patience, grad, received, sent, at)
+			return []*tensor.Tensor{back}, err
+		})
+	}
+	return (*startensor.Value)(out), nil
+}
+
+// splits reads argument i, the rows for each rank, which add up to total unless
+// that is negative; None divides it evenly.
+func (g *Group) splits(c *starlib.Call, i int, name string, total int) ([]int, error) {
+	if c.IsNone(i) {
+		if total%g.Size() != 0 {
+			return nil, fmt.Errorf("%d rows cannot be divided evenly among %d ranks: give in_splits and out_splits", total, g.Size())
+		}
+		even := make([]int, g.Size())
+		for r := range even {
+			even[r] = total / g.Size()
+		}
+		return even, nil
+	}
+	list, err := startensor.Ints(c.Args[i].(starlark.Iterable))
+	if err != nil {
+		return nil, fmt.Errorf("argument %s: %w", name, err)
+	}
+	if len(list) != g.Size() {
+		return nil, fmt.Errorf("argument %s: %d entries for %d ranks", name, len(list), g.Size())
+	}
+	sum := 0
+	for _, n := range list {
+		if n < 0 {
+			return nil, fmt.Errorf("argument %s: a negative number of rows, %d", name, n)
+		}
+		sum += n
+	}
+	if total >= 0 && sum != total {
+		return nil, fmt.Errorf("argument %s: %v adds up to %d, but the tensor has %d rows", name, list, sum, total)
+	}
+	return list, nil
+}
+
+// exchanged sends rows of in and gives those received.
+func (g *Group) exchanged(ctx *collective.Patience, in *tensor.Tensor, sent, received []int, at collective.Origin) (*tensor.Tensor, error) {
+	data, err := tensor.Contiguous(in)
+	if err != nil {
+		return nil, err
+	}
+	per, total := rows(in.Shape()), 0
+	scale := func(rows []int) []int {
+		out := make([]int, len(rows))
+		for r, n := range rows {
+			out[r] = n * per
+		}
+		return out
+	}
+	for _, n := range received {
+		total += n
+	}
+	shape := slices.Clone(in.Shape())
+	shape[0] = total
+	out, err := tensor.Empty(in.Context(), shape, in.DType())
+	if err != nil {
+		return nil, err
+	}
+	if g.comm == nil {
+		if total != in.Shape()[0] {
+			return nil, fmt.Errorf("out_splits %v do not match the %d rows sent", received, in.Shape()[0])
+		}
+		copy(out.Bytes(), data.Bytes())
+		return out, nil
+	}
+	call := collective.NewAllToAll(bufferOf(data), bufferOf(out), scale(sent), scale(received))
+	call.Shape, call.Origin = ragged(in.Shape()), at
+	call.Detail = func() string { return fmt.Sprintf("in_splits %v, out_splits %v", sent, received) }
+	return out, g.do(ctx, call)
+}

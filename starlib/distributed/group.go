@@ -1,0 +1,255 @@
+package distributed
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"drun/collective"
+	"drun/starlib"
+
+	startensor "drun/starlib/tensor"
+
+	"go.starlark.net/starlark"
+)
+
+// Group is some ranks of the world, in order.
+type Group struct {
+	world *World
+	id    uint32
+	ranks []int           // of the world
+	own   int             // this rank's place among them, -1 outside
+	comm  collective.Comm // nil for a group of one, and outside
+
+	// Of the synchronous call under way.
+	call    collective.Call
+	operand operand
+
+	places []string // where the ranks were when agree found a difference
+}
+
+var _ starlark.HasAttrs = (*Group)(nil)
+
+func (g *Group) String() string {
+	return "group(" + strings.ReplaceAll(fmt.Sprint(g.ranks), " ", ", ") + ")"
+}
+
+// Type is the name that signatures use.
+func (g *Group) Type() string { return "Group" }
+
+// Freeze does nothing: a group does not change.
+func (g *Group) Freeze() {}
+
+// Truth is always true.
+func (g *Group) Truth() starlark.Bool { return true }
+
+// Hash is by identity's number.
+func (g *Group) Hash() (uint32, error) { return g.id, nil }
+
+// Rank is this rank's place in the group, -1 outside.
+func (g *Group) Rank() int { return g.own }
+
+// Size is the number of ranks.
+func (g *Group) Size() int { return len(g.ranks) }
+
+// Ranks lists the ranks of the world that are in the group, in its order.
+func (g *Group) Ranks() []int { return g.ranks }
+
+// Attr gives ranks and the methods.
+func (g *Group) Attr(name string) (starlark.Value, error) {
+	if name == "ranks" {
+		return intList(g.ranks), nil
+	}
+	return groupMethods.Attr(g, name)
+}
+
+// AttrNames lists them.
+func (g *Group) AttrNames() []string { return groupMethods.AttrNames() }
+
+var groupMethods = &starlib.Methods{
+	Type:  "Group",
+	Doc:   "Some ranks of the world.",
+	Attrs: [][2]string{{"ranks", "its ranks of the world, a list in order"}},
+	Defs: []*starlib.Def{
+		{Sig: `rank() -> int`, Doc: "This rank's place in the group, or -1 outside.", Fn: func(c *starlib.Call) (starlark.Value, error) {
+			return starlark.MakeInt(c.Recv.(*Group).own), nil
+		}},
+		{Sig: `size() -> int`, Doc: "How many ranks it has.", Fn: func(c *starlib.Call) (starlark.Value, error) {
+			return starlark.MakeInt(len(c.Recv.(*Group).ranks)), nil
+		}},
+	},
+}
+
+// anyGroup reads argument i, a group or None for the world.
+func (w *World) anyGroup(c *starlib.Call, i int) (*Group, error) {
+	if c.IsNone(i) {
+		return w.all, nil
+	}
+	g, ok := c.Args[i].(*Group)
+	if !ok {
+		return nil, fmt.Errorf("argument group: want a Group, got %s", c.Args[i].Type())
+	}
+	return g, nil
+}
+
+// group reads argument i, a group that this rank is in.
+func (w *World) group(c *starlib.Call, i int) (*Group, error) {
+	g, err := w.anyGroup(c, i)
+	if err == nil && g.own < 0 {
+		return nil, fmt.Errorf("rank %d is not a member of the group of ranks %v", w.rank.Rank, g.ranks)
+	}
+	return g, err
+}
+
+// member reads argument i, a rank of the world, as a place in the group.
+func (g *Group) member(c *starlib.Call, i int, what string) (int, error) {
+	n, err := c.Int(i)
+	if err != nil {
+		return 0, err
+	}
+	if n < 0 || n >= g.world.rank.WorldSize {
+		return 0, fmt.Errorf("%s %d is not a rank: valid are 0 to %d", what, n, g.world.rank.WorldSize-1)
+	}
+	at := slices.Index(g.ranks, n)
+	if at < 0 {
+		return 0, fmt.Errorf("%s %d is not in the group of ranks %v", what, n, g.ranks)
+	}
+	return at, nil
+}
+
+func (w *World) grouping() []*starlib.Def {
+	return []*starlib.Def{
+		{
+			Sig: `new_group(ranks: iterable, backend: string = None, timeout: number = None) -> Group`,
+			Doc: "A group of these ranks of the world, in this order. Every rank of the world calls it, with the same\n" +
+				"ranks; those outside get the group too, with rank -1. Groups may overlap.",
+			Fn: w.newGroup,
+		},
+		{
+			Sig: `new_subgroups(size: int, timeout: number = None) -> Group`,
+			Doc: "Divides the world into groups of size neighbouring ranks and returns this rank's. size must divide\n" +
+				"the world's.",
+			Fn: w.newSubgroups,
+		},
+		{
+			Sig: `local_group(timeout: number = None) -> Group`,
+			Doc: "The group of the ranks of this rank's node, in the order of their local ranks. It waits for nobody.",
+			Fn:  func(*starlib.Call) (starlark.Value, error) { return w.local, nil },
+		},
+		{
+			Sig: `init_parallelism(model: int = 1, pipeline: int = 1, timeout: number = None) -> struct`,
+			Doc: "This rank's groups for tensor (mp), pipeline (pp) and data parallelism (dp), as a struct. The model\n" +
+				"dimension varies fastest, then pipeline, then data. Called once; model · pipeline must divide the\n" +
+				"world's size.",
+			Fn: w.initParallelism,
+		},
+		{
+			Sig: `copy_to_group(x: Tensor, group: Group = None, timeout: number = None) -> Tensor`,
+			Doc: "Tensor parallelism: x itself, whose gradient is summed over the group in backward.",
+			Fn:  w.copyToGroup,
+		},
+		{
+			Sig: `reduce_from_group(x: Tensor, group: Group = None, timeout: number = None) -> Tensor`,
+			Doc: "Tensor parallelism: the sum of x over the group, whose gradient goes to every rank as it is.",
+			Fn:  w.reduceFromGroup,
+		},
+		{
+			Sig: `shard(t: Tensor, dim: int, group: Group = None) -> Tensor`,
+			Doc: "This rank's part of t along a dimension, whose size the group's must divide: a copy.",
+			Fn:  w.shard,
+		},
+	}
+}
+
+func (w *World) newGroup(c *starlib.Call) (starlark.Value, error) {
+	ranks, err := startensor.Ints(c.Args[0].(starlark.Iterable))
+	if err != nil {
+		return nil, err
+	}
+	if len(ranks) == 0 {
+		return nil, fmt.Errorf("a group has at least one rank")
+	}
+	for i, r := range ranks {
+		if r < 0 || r >= w.rank.WorldSize {
+			return nil, fmt.Errorf("%d is not a rank: valid are 0 to %d", r, w.rank.WorldSize-1)
+		}
+		if slices.Contains(ranks[:i], r) {
+			return nil, fmt.Errorf("duplicate rank %d in %v", r, ranks)
+		}
+	}
+	if !c.IsNone(1) && c.String(1) != w.backend {
+		return nil, fmt.Errorf("argument backend: this run has %q only", w.backend)
+	}
+	return w.split(c, 2, [][]int{ranks})
+}
+
+func (w *World) newSubgroups(c *starlib.Call) (starlark.Value, error) {
+	size, err := c.Int(0)
+	if err != nil {
+		return nil, err
+	}
+	if size < 1 || w.rank.WorldSize%size != 0 {
+		return nil, fmt.Errorf("the size of the subgroups, %d, must divide the world's, %d", size, w.rank.WorldSize)
+	}
+	return w.subgroups(c, 1, size)
+}
+
+// subgroups divides the world into groups of neighbours.
+func (w *World) subgroups(c *starlib.Call, timeoutArg, size int) (starlark.Value, error) {
+	var parts [][]int
+	for part := range slices.Chunk(w.all.ranks, size) {
+		parts = append(parts, part)
+	}
+	return w.split(c, timeoutArg, parts)
+}
+
+// split makes disjoint groups at once and returns this rank's, or the first
+// where it is in none. Argument timeoutArg is the call's timeout.
+func (w *World) split(c *starlib.Call, timeoutArg int, parts [][]int) (starlark.Value, error) {
+	ctx, err := w.until(c, timeoutArg)
+	if err != nil {
+		return nil, err
+	}
+	w.groups++
+	mine := parts[0]
+	for _, part := range parts {
+		if slices.Contains(part, w.rank.Rank) {
+			mine = part
+		}
+	}
+	g := &Group{world: w, id: w.groups, ranks: mine, own: slices.Index(mine, w.rank.Rank)}
+	if w.all.comm == nil {
+		return g, nil
+	}
+	if err := w.agreeOnParts(ctx, parts, origin(c)); err != nil {
+		return nil, err
+	}
+	g.comm, err = w.all.comm.Split(ctx, collective.Group{ID: g.id, Ranks: mine, Origin: origin(c)})
+	if err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// agreeOnParts checks that all ranks of the world make the same groups: a rank
+// that takes another for a member would wait for it in vain.
+func (w *World) agreeOnParts(ctx *collective.Patience, parts [][]int, at collective.Origin) error {
+	keys, same, err := w.all.agree(ctx, fmt.Append(nil, parts), at)
+	if err != nil || same {
+		return err
+	}
+	lines := make([]string, len(keys))
+	for r, key := range keys {
+		lines[r] = strings.Trim(string(key), "[]")
+		lines[r] = "[" + strings.ReplaceAll(lines[r], "] [", "], [") + "]"
+	}
+	return w.all.disagree("the ranks make different groups", lines)
+}
+
+func intList(ns []int) *starlark.List {
+	values := make([]starlark.Value, len(ns))
+	for i, n := range ns {
+		values[i] = starlark.MakeInt(n)
+	}
+	return starlark.NewList(values)
+}

@@ -1,0 +1,299 @@
+package distributed
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"drun/collective"
+	"drun/starlib"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+)
+
+func (w *World) helpers() []*starlib.Def {
+	return []*starlib.Def{
+		{
+			Sig: `broadcast_tensors(tensors: iterable, src: int = 0, group: Group = None, timeout: number = None)`,
+			Doc: "Gives src's float and complex tensors to all, in place; others are left alone. Count, dtypes and\n" +
+				"shapes are compared first: where they differ, every rank gets an error.",
+			Fn: w.broadcastTensors,
+		},
+		{
+			Sig: `sync_grad(params: iterable, group: Group = None, timeout: number = None)`,
+			Doc: "Averages the .grad of every parameter, of any float dtype or complex64, over the ranks. A grad that\n" +
+				"is None on all ranks stays None; None on some ranks is an error that names the parameter.",
+			Fn: w.syncGrad,
+		},
+		{
+			Sig: `sync_buffer(buffers: iterable, average: bool = True, group: Group = None, timeout: number = None)`,
+			Doc: "Averages float and complex buffers over the ranks, or gives the first rank's to all; integer buffers\n" +
+				"are left alone.",
+			Fn: w.syncBuffer,
+		},
+		{
+			Sig: `average_metrics(metrics: dict, count: number = 1.0, group: Group = None, timeout: number = None) -> dict`,
+			Doc: "The mean of every metric over the ranks, weighted by each rank's count, in float64. The keys are\n" +
+				"the same on all ranks; a total count of 0 is an error.",
+			Fn: w.averageMetrics,
+		},
+		{
+			Sig: `reduce_dict(d: dict, average: bool = True, group: Group = None, timeout: number = None) -> dict`,
+			Doc: "The mean (or sum) of every number over the ranks, with the keys sorted: on rank 0 (the group's\n" +
+				"first), None elsewhere. Floats are added in float64; a sum of integers is an integer, and exact. The\n" +
+				"keys are the same on all ranks.",
+			Fn: w.reduceDict,
+		},
+		{
+			Sig: `shared_random_seed(group: Group = None, timeout: number = None) -> int`,
+			Doc: "An integer from 0 to 2³¹ - 1, the same on all ranks and another on each call. It follows from the\n" +
+				"run's seed.",
+			Fn: w.sharedRandomSeed,
+		},
+		{
+			Sig: `master_first(fn: callable, timeout: number = None)`,
+			Doc: "Calls fn() on rank 0, then, when it has returned there, on the others; returns fn's value.\n" +
+				"If it fails on rank 0, the others get that error.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) { return w.masterFirst(c, w.all) },
+		},
+		{
+			Sig: `local_master_first(fn: callable, timeout: number = None)`,
+			Doc: "Like master_first, for the first rank of each node, whose other ranks alone wait for it: for what is\n" +
+				"kept once a node.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) { return w.masterFirst(c, w.local) },
+		},
+		{
+			Sig: `read_file(path: string, timeout: number = None) -> bytes`,
+			Doc: "A file's bytes, opened once on rank 0 and given to all. Where it cannot be read, every rank gets the\n" +
+				"same error.",
+			Fn: w.readFile,
+		},
+	}
+}
+
+// masterFirst runs the function of argument 0, on the group's first rank before
+// the others.
+// When it fails there the run is aborted with that error, which ends the
+// others' wait.
+func (w *World) masterFirst(c *starlib.Call, g *Group) (starlark.Value, error) {
+	fn := c.Callable(0)
+	ctx, err := w.until(c, 1)
+	if err != nil {
+		return nil, err
+	}
+	if g.comm == nil {
+		return starlark.Call(c.Thread, fn, nil, nil)
+	}
+	at, leader := origin(c), g.own == 0
+	result := starlark.Value(starlark.None)
+	if leader {
+		if result, err = starlark.Call(c.Thread, fn, nil, nil); err != nil {
+			return nil, err
+		}
+	}
+	// Not a barrier: one that fn itself called would be taken for this.
+	call := collective.NewBroadcast(collective.Of([]bool{true}), 0)
+	call.Origin = at.In(collective.Step)
+	if err := g.do(ctx, call); err != nil || leader {
+		return result, err
+	}
+	return starlark.Call(c.Thread, fn, nil, nil)
+}
+
+// readings are a dict's numbers, Ints and Floats, under its sorted names.
+type readings struct {
+	names  []string
+	values starlark.Tuple
+}
+
+// readingsOf reads argument 0 and checks that all ranks have the same names.
+func (g *Group) readingsOf(c *starlib.Call, ctx *collective.Patience) (*readings, error) {
+	numbers := map[string]starlark.Value{}
+	for _, kv := range c.Args[0].(*starlark.Dict).Items() {
+		name, ok := starlark.AsString(kv[0])
+		if !ok {
+			return nil, fmt.Errorf("a key is a string, not %s", kv[0].Type())
+		}
+		x, err := starlib.AsPlain(kv[1])
+		if err == nil {
+			_, err = starlib.AsNumber(x)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		numbers[name] = x
+	}
+	r := &readings{names: slices.Sorted(maps.Keys(numbers))} // ranks may have filled their dicts in another order
+	for _, name := range r.names {
+		r.values = append(r.values, numbers[name])
+	}
+	return r, g.agreeOnNames(ctx, r.names, origin(c))
+}
+
+// sum adds numbers over the ranks, in place.
+func (g *Group) sum(c *starlib.Call, ctx *collective.Patience, numbers []float64) error {
+	if g.comm == nil {
+		return nil
+	}
+	call := collective.NewAllReduce(collective.Of(numbers), collective.Sum)
+	call.Origin = origin(c).In(collective.Step)
+	return g.do(ctx, call)
+}
+
+func (w *World) averageMetrics(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 2)
+	if err != nil {
+		return nil, err
+	}
+	count := c.Float(1)
+	if !(count >= 0) || math.IsInf(count, 0) {
+		return nil, fmt.Errorf("argument count: want a number from 0 on, got %v", c.Args[1])
+	}
+	r, err := g.readingsOf(c, ctx)
+	if err != nil || len(r.names) == 0 {
+		return starlark.NewDict(0), err
+	}
+	sums := make([]float64, len(r.names)+1)
+	for i, x := range r.values {
+		if count > 0 { // a rank without samples adds nothing, whatever its mean is
+			sums[i] = starlib.Number(x) * count
+		}
+	}
+	sums[len(r.names)] = count
+	if err := g.sum(c, ctx, sums); err != nil {
+		return nil, err
+	}
+	total := sums[len(r.names)]
+	if total == 0 {
+		return nil, errors.New("the total count over all ranks is 0: there is nothing to average")
+	}
+	if math.IsInf(total, 0) {
+		return nil, errors.New("the total count over all ranks is too large for a float")
+	}
+	out := starlark.NewDict(len(r.names))
+	for _, k := range c.Args[0].(*starlark.Dict).Keys() {
+		i, _ := slices.BinarySearch(r.names, string(k.(starlark.String)))
+		if err := out.SetKey(k, starlark.Float(sums[i]/total)); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (w *World) reduceDict(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 2)
+	if err != nil {
+		return nil, err
+	}
+	r, err := g.readingsOf(c, ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := g.gatherValuesAt(c, ctx, r.values, 0)
+	if err != nil || g.own != 0 {
+		return starlark.None, err
+	}
+	out := starlark.NewDict(len(r.names))
+	for i, name := range r.names {
+		// In rank order; integers stay integers, and exact.
+		total := all[0].(starlark.Tuple)[i]
+		for _, values := range all[1:] {
+			if total, err = starlark.Binary(syntax.PLUS, total, values.(starlark.Tuple)[i]); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		if c.Bool(1) {
+			if total, err = starlark.Binary(syntax.SLASH, total, starlark.MakeInt(g.Size())); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		if err := out.SetKey(starlark.String(name), total); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (w *World) sharedRandomSeed(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 0)
+	if err != nil {
+		return nil, err
+	}
+	// The first rank draws: ranks outside of the group have not drawn as often.
+	seed := []int64{w.drawSeed()}
+	if g.comm != nil {
+		call := collective.NewBroadcast(collective.Of(seed), 0)
+		call.Origin = origin(c).In(collective.Step)
+		if err := g.do(ctx, call); err != nil {
+			return nil, err
+		}
+	}
+	return starlark.MakeInt64(seed[0]), nil
+}
+
+func (w *World) readFile(c *starlib.Call) (starlark.Value, error) {
+	ctx, err := w.until(c, 1)
+	if err != nil {
+		return nil, err
+	}
+	g := w.all
+	var data []byte
+	var failed error
+	if g.own == 0 {
+		data, failed = w.readAll(c.String(0))
+	}
+	if g.comm == nil {
+		return starlark.Bytes(data), failed
+	}
+	// The first byte tells an error's text from a file's content.
+	message := append([]byte{0}, data...)
+	if failed != nil {
+		message = append([]byte{1}, failed.Error()...)
+	}
+	if message, err = g.broadcastBytes(ctx, message, 0, origin(c).In(collective.Step)); err != nil {
+		return nil, err
+	}
+	if message[0] != 0 {
+		return nil, errors.New(string(message[1:]))
+	}
+	return starlark.Bytes(message[1:]), nil
+}
+
+func (w *World) readAll(name string) ([]byte, error) {
+	f, err := w.rank.Files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// agreeOnNames checks that all ranks have the same sorted names.
+func (g *Group) agreeOnNames(ctx *collective.Patience, names []string, at collective.Origin) error {
+	var key []byte
+	for _, name := range names {
+		key = binary.AppendUvarint(key, uint64(len(name)))
+		key = append(key, name...)
+	}
+	keys, same, err := g.agree(ctx, key, at)
+	if err != nil || same {
+		return err
+	}
+	lists := make([]string, len(keys))
+	for r, key := range keys {
+		var quoted []string
+		for len(key) > 0 {
+			n, k := binary.Uvarint(key)
+			quoted, key = append(quoted, strconv.Quote(string(key[k:k+int(n)]))), key[k+int(n):]
+		}
+		lists[r] = "[" + strings.Join(quoted, ", ") + "]"
+	}
+	return g.disagree("the ranks' keys differ", lists)
+}

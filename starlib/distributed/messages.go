@@ -1,0 +1,270 @@
+package distributed
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"drun/collective"
+	"drun/starlib"
+
+	"go.starlark.net/starlark"
+)
+
+// A message is two sends of the contract, since a receiver must know the size:
+// the length, then the bytes. They go under tags of their own, so that
+// receives of lengths and bytes keep their order.
+
+func (w *World) messages() []*starlib.Def {
+	return []*starlib.Def{
+		{
+			Sig: `send(x, dst: int, tag: int = 0, group: Group = None, timeout: number = None)`,
+			Doc: "Sends a tensor or plain value to rank dst. Messages are matched by sender and tag, in any order of\n" +
+				"tags; it waits until the receiver takes it.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) { return w.send(c, false) },
+		},
+		{
+			Sig: `isend(x, dst: int, tag: int = 0, group: Group = None, timeout: number = None) -> Work`,
+			Doc: "Like send, but does not wait: x is copied, and the result's wait() waits.",
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return w.send(c, true) },
+		},
+		{
+			Sig: `recv(src: int, tag: int = 0, group: Group = None, timeout: number = None)`,
+			Doc: "The next message of rank src with this tag. It waits as long as the sender lives, or for timeout.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				r, err := w.receive(c, false)
+				if err != nil {
+					return nil, err
+				}
+				v, _, err := r.wait()
+				return v, err
+			},
+		},
+		{
+			Sig: `irecv(src: int, tag: int = 0, group: Group = None, timeout: number = None) -> Work`,
+			Doc: "Like recv, but does not wait: the result's wait() gives the message.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				r, err := w.receive(c, false)
+				if err != nil {
+					return nil, err
+				}
+				work := &Work{what: "irecv", ctx: r.ctx, done: r.ready}
+				work.then = finish(func() (starlark.Value, error) {
+					v, _, err := r.wait()
+					return v, err
+				})
+				return work, nil
+			},
+		},
+		{
+			Sig: `recv_any(tag: int = 0, group: Group = None, timeout: number = None) -> tuple`,
+			Doc: "The next message with this tag from any rank, as (value, src).",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				r, err := w.receive(c, true)
+				if err != nil {
+					return nil, err
+				}
+				v, src, err := r.wait()
+				if err != nil {
+					return nil, err
+				}
+				return starlark.Tuple{v, starlark.MakeInt(r.g.ranks[src])}, nil
+			},
+		},
+	}
+}
+
+const maxTag = collective.Body - 1
+
+// tag reads argument i.
+func tag(c *starlib.Call, i int) (int, error) {
+	n, err := c.Int(i)
+	if err == nil && (n < 0 || n > maxTag) {
+		err = fmt.Errorf("tag %d: valid are 0 to %d", n, maxTag)
+	}
+	return n, err
+}
+
+func (w *World) send(c *starlib.Call, async bool) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 3)
+	if err != nil {
+		return nil, err
+	}
+	dst, err := g.member(c, 1, "dst")
+	if err != nil {
+		return nil, err
+	}
+	if dst == g.own {
+		return nil, fmt.Errorf("rank %d sends to itself: keep the value in a variable", w.rank.Rank)
+	}
+	t, err := tag(c, 2)
+	if err != nil {
+		return nil, err
+	}
+	data, err := g.encode(c.Args[0])
+	if err != nil {
+		return nil, err
+	}
+	size := binary.NativeEndian.AppendUint64(nil, uint64(len(data)))
+	var works [2]collective.Work
+	for i, part := range [2][]byte{size, data} {
+		call := collective.NewSend(collective.Of(part), dst, t+i*collective.Body)
+		call.Origin, call.Async, call.Limit = origin(c).In(collective.Plain), async, ctx.Limit
+		if works[i], err = g.comm.Start(&call); err != nil {
+			return nil, err
+		}
+		if !async {
+			if err := works[i].Wait(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if !async {
+		return nil, nil
+	}
+	work := &Work{what: "isend", ctx: ctx, at: origin(c).Pos}
+	work.wait = func(ctx *collective.Patience) error {
+		for _, part := range works {
+			if err := part.Wait(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	work.done = func() bool { return works[0].Done() && works[1].Done() }
+	work.then = finish(func() (starlark.Value, error) { return starlark.None, nil })
+	w.keep(work)
+	return work, nil
+}
+
+// route is what messages are matched by.
+type route struct {
+	group    *Group
+	src, tag int
+}
+
+// receive is a receive that was begun. Receives of one route take their messages
+// in the order in which they were begun, whatever order they are waited for.
+type receive struct {
+	g     *Group
+	ctx   *collective.Patience
+	at    collective.Origin
+	src   int // in the group; AnySource until the message has come
+	route route
+	size  [8]byte
+	head  collective.Work // the length
+	body  collective.Work // the bytes
+	data  []byte
+	over  bool
+	err   error
+}
+
+func (w *World) receive(c *starlib.Call, any bool) (*receive, error) {
+	first := 1 // of the arguments after src
+	if any {
+		first = 0
+	}
+	g, err := w.group(c, first+1)
+	if err != nil {
+		return nil, err
+	}
+	ctx := w.forever
+	if !c.IsNone(first + 2) {
+		if ctx, err = w.until(c, first+2); err != nil {
+			return nil, err
+		}
+	}
+	t, err := tag(c, first)
+	if err != nil {
+		return nil, err
+	}
+	src := collective.AnySource
+	if !any {
+		if src, err = g.member(c, 0, "src"); err != nil {
+			return nil, err
+		}
+		if src == g.own {
+			return nil, fmt.Errorf("rank %d receives from itself: keep the value in a variable", w.rank.Rank)
+		}
+	}
+	if g.comm == nil {
+		return nil, fmt.Errorf("there is no other rank to receive from")
+	}
+	r := &receive{g: g, ctx: ctx, at: origin(c).In(collective.Plain), src: src, route: route{g, src, t}}
+	r.head, err = r.start(r.size[:], t)
+	if err != nil {
+		return nil, err
+	}
+	w.receives[r.route] = append(w.receives[r.route], r)
+	return r, nil
+}
+
+func (r *receive) start(into []byte, tag int) (collective.Work, error) {
+	call := collective.NewRecv(collective.Of(into), r.src, tag)
+	call.Origin, call.Async = r.at, true
+	return r.g.comm.Start(&call)
+}
+
+// ready moves this receive and those before it on as far as they come without
+// waiting, and tells whether its message is here.
+func (r *receive) ready() bool {
+	for _, other := range r.g.world.receives[r.route] {
+		if other.body == nil && other.err == nil && other.head.Done() {
+			other.receiveBody()
+		}
+		if other.body == nil && other.err == nil {
+			break
+		}
+		if other == r {
+			break
+		}
+	}
+	return r.over || r.err != nil || r.body != nil && r.body.Done()
+}
+
+// receiveBody begins the second part once the first is here.
+func (r *receive) receiveBody() {
+	if r.err = r.head.Wait(r.ctx); r.err != nil {
+		return
+	}
+	if receipt, ok := r.head.(collective.Receipt); ok && r.src == collective.AnySource {
+		r.src = receipt.Source()
+	}
+	size := binary.NativeEndian.Uint64(r.size[:])
+	if r.err = r.g.receivable(int(size)); r.err != nil {
+		return
+	}
+	r.data = make([]byte, size)
+	r.body, r.err = r.start(r.data, r.route.tag+collective.Body)
+}
+
+// wait gives the message and who sent it, a place in the group.
+func (r *receive) wait() (starlark.Value, int, error) {
+	w := r.g.world
+	for _, other := range w.receives[r.route] { // those before it come first
+		if other.body == nil && other.err == nil {
+			other.receiveBody()
+		}
+		if other == r {
+			break
+		}
+	}
+	if r.err == nil {
+		r.err = r.body.Wait(r.ctx)
+	}
+	r.over = true
+	// Waited-for receives at the front are done with.
+	queue := w.receives[r.route]
+	for len(queue) > 0 && queue[0].over {
+		queue = queue[1:]
+	}
+	if len(queue) == 0 {
+		delete(w.receives, r.route)
+	} else {
+		w.receives[r.route] = queue
+	}
+	if r.err != nil {
+		return nil, 0, r.err
+	}
+	v, err := r.g.decode(r.data)
+	return v, r.src, err
+}

@@ -1,0 +1,121 @@
+package distributed
+
+import (
+	"errors"
+	"fmt"
+
+	"drun/collective"
+	"drun/starlib"
+	"drun/tensor"
+
+	startensor "drun/starlib/tensor"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/starlarkstruct"
+)
+
+func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
+	model, err := c.Int(0)
+	if err != nil {
+		return nil, err
+	}
+	pipeline, err := c.Int(1)
+	if err != nil {
+		return nil, err
+	}
+	size := w.rank.WorldSize
+	if model < 1 || pipeline < 1 || model > size || pipeline > size || size%(model*pipeline) != 0 {
+		return nil, fmt.Errorf("the world's size %d is not divisible by model %d · pipeline %d", size, model, pipeline)
+	}
+	if w.parallel {
+		return nil, errors.New("it was called before: keep its result")
+	}
+	fields := starlark.StringDict{}
+	// A dimension's groups are the ranks that differ in it alone: stride apart,
+	// extent of them.
+	for _, dim := range []struct {
+		name           string
+		stride, extent int
+	}{{"mp", 1, model}, {"pp", model, pipeline}, {"dp", model * pipeline, size / (model * pipeline)}} {
+		var parts [][]int
+		for r := range size {
+			if r/dim.stride%dim.extent == 0 {
+				part := make([]int, dim.extent)
+				for i := range part {
+					part[i] = r + i*dim.stride
+				}
+				parts = append(parts, part)
+			}
+		}
+		if fields[dim.name], err = w.split(c, 2, parts); err != nil {
+			return nil, err
+		}
+	}
+	w.parallel = true
+	return starlarkstruct.FromStringDict(starlarkstruct.Default, fields), nil
+}
+
+func (w *World) copyToGroup(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 1)
+	if err != nil {
+		return nil, err
+	}
+	in, at := startensor.Arg(c, 0), origin(c).Backward()
+	out, err := tensor.Clone(in.Detach())
+	if err != nil {
+		return nil, err
+	}
+	tensor.Function("copy_to_group", out, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
+		sum, err := g.reduced(ctx, grad, collective.Sum, at)
+		return []*tensor.Tensor{sum}, err
+	})
+	return (*startensor.Value)(out), nil
+}
+
+func (w *World) reduceFromGroup(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 1)
+	if err != nil {
+		return nil, err
+	}
+	in := startensor.Arg(c, 0)
+	out, err := g.reduced(ctx, in.Detach(), collective.Sum, origin(c))
+	if err != nil {
+		return nil, err
+	}
+	tensor.Function("reduce_from_group", out, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
+		same, err := tensor.Clone(grad)
+		return []*tensor.Tensor{same}, err
+	})
+	return (*startensor.Value)(out), nil
+}
+
+func (w *World) shard(c *starlib.Call) (starlark.Value, error) {
+	g, err := w.group(c, 2)
+	if err != nil {
+		return nil, err
+	}
+	dim, err := c.Int(1)
+	if err != nil {
+		return nil, err
+	}
+	t := startensor.Arg(c, 0)
+	if dim < -t.Dim() || dim >= t.Dim() {
+		return nil, fmt.Errorf("dimension %d of a tensor with %d: valid are %d to %d", dim, t.Dim(), -t.Dim(), t.Dim()-1)
+	}
+	if dim < 0 {
+		dim += t.Dim()
+	}
+	n := t.Shape()[dim]
+	if n%g.Size() != 0 {
+		return nil, fmt.Errorf("dimension %d has %d, which %d ranks cannot divide", dim, n, g.Size())
+	}
+	per := n / g.Size()
+	part, err := tensor.Narrow(t, dim, g.own*per, per)
+	if err != nil {
+		return nil, err
+	}
+	if part, err = tensor.Clone(part.Detach()); err != nil {
+		return nil, err
+	}
+	return (*startensor.Value)(part), nil
+}

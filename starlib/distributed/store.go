@@ -1,0 +1,190 @@
+package distributed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"drun/starlib"
+
+	"go.starlark.net/starlark"
+)
+
+// Store is the recipe's part of the key-value store of its run. Get, MultiGet
+// and Wait wait until the keys exist, within the Patience that they are given.
+type Store interface {
+	MultiSet(ctx context.Context, keys []string, values [][]byte) error
+	MultiGet(ctx context.Context, keys []string) ([][]byte, error)
+	Add(ctx context.Context, key string, amount int64) (int64, error)
+	CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error)
+	Append(ctx context.Context, key string, value []byte) error
+	Wait(ctx context.Context, keys []string) error
+	Check(ctx context.Context, keys []string) (bool, error)
+	Delete(ctx context.Context, key string) (bool, error)
+	NumKeys(ctx context.Context) (int, error)
+}
+
+// storeValue is dist.store.
+type storeValue struct {
+	world *World
+	store Store // nil where a recipe is only checked
+}
+
+var _ starlark.HasAttrs = (*storeValue)(nil)
+
+func (s *storeValue) String() string        { return "<store>" }
+func (s *storeValue) Type() string          { return "store" }
+func (s *storeValue) Truth() starlark.Bool  { return true }
+func (s *storeValue) Hash() (uint32, error) { return 0, errors.New("unhashable: store") }
+func (s *storeValue) Freeze()               {} // the store is the run's, not the recipe's
+func (s *storeValue) AttrNames() []string   { return storeMethods.AttrNames() }
+func (s *storeValue) Attr(name string) (starlark.Value, error) {
+	return storeMethods.Attr(s, name)
+}
+
+var storeMethods = &starlib.Methods{
+	Type: "store",
+	Doc: "A key-value store of strings that all ranks share, as dist.store. Its calls are no collectives: each\n" +
+		"rank makes its own, when it likes. A wait ends with an error when a key is not set within timeout,\n" +
+		"in seconds, by default the run's (--timeout). A key may have 4 KiB, a value 16 MiB.",
+	Defs: []*starlib.Def{
+		storeMethod(`set(key: string, value: string)`, "Gives a key a value.",
+			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
+				return nil, s.MultiSet(ctx, []string{c.String(0)}, [][]byte{[]byte(c.String(1))})
+			}),
+		storeMethod(`get(key: string, timeout: number = None) -> string`, "Waits until a key is set, and gives its value.",
+			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
+				values, err := s.MultiGet(ctx, []string{c.String(0)})
+				if err != nil {
+					return nil, err
+				}
+				return starlark.String(values[0]), nil
+			}),
+		storeMethod(`add(key: string, amount: int = 1) -> int`, "Adds to a counter, which is 0 at first, and gives the sum. get gives it as text.",
+			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
+				n, err := c.Int(1)
+				if err != nil {
+					return nil, err
+				}
+				sum, err := s.Add(ctx, c.String(0), int64(n))
+				return starlark.MakeInt64(sum), err
+			}),
+		storeMethod(`compare_set(key: string, expected: string, desired: string) -> string`,
+			"Changes a key's value from expected to desired, and makes a key that is not set when expected is \"\".\n"+
+				"Gives the value that holds afterwards: desired if it was changed, \"\" if the key is still not set.",
+			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
+				value, err := s.CompareSet(ctx, c.String(0), []byte(c.String(1)), []byte(c.String(2)))
+				return starlark.String(value), err
+			}),
+		storeMethod(`append(key: string, value: string)`, "Adds to the end of a key's value, which is \"\" at first.",
+			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
+				return nil, s.Append(ctx, c.String(0), []byte(c.String(1)))
+			}),
+		storeMethod(`wait(keys: iterable, timeout: number = None)`, "Waits until all keys are set. The error names those that are not.",
+			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
+				keys, err := texts(c, 0, "keys")
+				if err != nil {
+					return nil, err
+				}
+				return nil, s.Wait(ctx, keys)
+			}),
+		storeMethod(`check(keys: iterable) -> bool`, "Whether all keys are set.",
+			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
+				keys, err := texts(c, 0, "keys")
+				if err != nil {
+					return nil, err
+				}
+				all, err := s.Check(ctx, keys)
+				return starlark.Bool(all), err
+			}),
+		storeMethod(`delete(key: string) -> bool`, "Removes a key, and tells whether it was set.",
+			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
+				existed, err := s.Delete(ctx, c.String(0))
+				return starlark.Bool(existed), err
+			}),
+		storeMethod(`num_keys() -> int`, "How many keys are set.",
+			func(ctx context.Context, _ *starlib.Call, s Store) (starlark.Value, error) {
+				n, err := s.NumKeys(ctx)
+				return starlark.MakeInt(n), err
+			}),
+		storeMethod(`multi_get(keys: iterable, timeout: number = None) -> list`, "Waits until all keys are set, and gives their values at one moment.",
+			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
+				keys, err := texts(c, 0, "keys")
+				if err != nil {
+					return nil, err
+				}
+				values, err := s.MultiGet(ctx, keys)
+				if err != nil {
+					return nil, err
+				}
+				out := make([]starlark.Value, len(values))
+				for i, v := range values {
+					out[i] = starlark.String(v)
+				}
+				return starlark.NewList(out), nil
+			}),
+		storeMethod(`multi_set(keys: iterable, values: iterable)`, "Gives every key its value, all at once.",
+			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
+				keys, err := texts(c, 0, "keys")
+				if err != nil {
+					return nil, err
+				}
+				values, err := texts(c, 1, "values")
+				if err != nil {
+					return nil, err
+				}
+				if len(keys) != len(values) {
+					return nil, fmt.Errorf("%d keys, but %d values", len(keys), len(values))
+				}
+				data := make([][]byte, len(values))
+				for i, v := range values {
+					data[i] = []byte(v)
+				}
+				return nil, s.MultiSet(ctx, keys, data)
+			}),
+	},
+}
+
+type storeCall func(context.Context, *starlib.Call, Store) (starlark.Value, error)
+
+// storeMethod declares a method of dist.store. A parameter timeout is its second.
+func storeMethod(sig, doc string, fn storeCall) *starlib.Def {
+	timed := strings.Contains(sig, "timeout: number")
+	return &starlib.Def{Sig: sig, Doc: doc, Fn: func(c *starlib.Call) (_ starlark.Value, err error) {
+		s := c.Recv.(*storeValue)
+		w := s.world
+		if w.rank.Stage == starlib.Loading {
+			return nil, errors.New("the store cannot be used at top level: call it in main()")
+		}
+		if w.rank.At != nil {
+			w.rank.At(c.Thread)
+		}
+		if s.store == nil {
+			return nil, errors.New("there is no store here")
+		}
+		ctx := w.patience
+		if timed {
+			if ctx, err = w.until(c, 1); err != nil {
+				return nil, err
+			}
+		}
+		return fn(ctx, c, s.store)
+	}}
+}
+
+// texts reads argument i, a list of strings.
+func texts(c *starlib.Call, i int, what string) ([]string, error) {
+	iter := c.Args[i].(starlark.Iterable).Iterate()
+	defer iter.Done()
+	var out []string
+	var v starlark.Value
+	for iter.Next(&v) {
+		s, ok := starlark.AsString(v)
+		if !ok {
+			return nil, fmt.Errorf("argument %s: want strings, got %s", what, v.Type())
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}

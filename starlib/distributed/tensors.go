@@ -1,0 +1,292 @@
+package distributed
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"drun/collective"
+	"drun/starlib"
+	"drun/tensor"
+
+	startensor "drun/starlib/tensor"
+
+	"go.starlark.net/starlark"
+)
+
+func (w *World) broadcastTensors(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 2)
+	if err != nil {
+		return nil, err
+	}
+	src, err := g.member(c, 1, "src")
+	if err != nil {
+		return nil, err
+	}
+	all, err := startensor.List(c.Args[0])
+	if err != nil {
+		return nil, err
+	}
+	if err := g.agreeOnTensors(ctx, all, origin(c)); err != nil {
+		return nil, err
+	}
+	return nil, g.spread(c, ctx, all, func(b collective.Buffer) collective.Call {
+		return collective.NewBroadcast(b, src)
+	}, isInexact)
+}
+
+func (w *World) syncBuffer(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 2)
+	if err != nil {
+		return nil, err
+	}
+	all, err := startensor.List(c.Args[0])
+	if err != nil {
+		return nil, err
+	}
+	if err := g.agreeOnTensors(ctx, all, origin(c)); err != nil {
+		return nil, err
+	}
+	if !c.Bool(1) {
+		return nil, g.spread(c, ctx, all, func(b collective.Buffer) collective.Call {
+			return collective.NewBroadcast(b, 0)
+		}, isInexact)
+	}
+	return nil, g.spread(c, ctx, all, average, isInexact)
+}
+
+func average(b collective.Buffer) collective.Call { return collective.NewAllReduce(b, collective.Avg) }
+
+func (w *World) syncGrad(c *starlib.Call) (starlark.Value, error) {
+	g, ctx, err := w.scope(c, 1)
+	if err != nil {
+		return nil, err
+	}
+	params, err := startensor.List(c.Args[0])
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(params))
+	for i, p := range params {
+		names[i] = strconv.Itoa(i)
+		if grad := p.Grad(); grad != nil {
+			if err := writable(grad); err != nil {
+				return nil, err
+			}
+			if !isInexact(dtypeOf(grad.DType())) {
+				return nil, fmt.Errorf("the gradient of parameter %d is %v%v, which cannot be averaged: convert it to a float dtype", i, grad.DType(), grad.Shape())
+			}
+		}
+	}
+	grads, err := g.agreeOnGrads(ctx, params, names, origin(c))
+	if err != nil {
+		return nil, err
+	}
+	return nil, g.spread(c, ctx, grads, average, isInexact)
+}
+
+// agreeOnGrads gives the gradients that are there, which are the same on all
+// ranks, or it is an error that says which parameters are to blame.
+func (g *Group) agreeOnGrads(ctx *collective.Patience, params []*tensor.Tensor, names []string, at collective.Origin) ([]*tensor.Tensor, error) {
+	grads := make([]*tensor.Tensor, 0, len(params))
+	key := binary.AppendUvarint(nil, uint64(len(params)))
+	for _, p := range params {
+		if grad := p.Grad(); grad != nil {
+			grads, key = append(grads, grad), append(key, 1)
+		} else {
+			key = append(key, 0)
+		}
+	}
+	keys, same, err := g.agree(ctx, appendShapes(key, grads), at)
+	if err == nil && !same {
+		err = g.gradMismatch(params, names, keys)
+	}
+	return grads, err
+}
+
+// gradMismatch names the parameters that have a gradient on some ranks only.
+func (g *Group) gradMismatch(params []*tensor.Tensor, names []string, keys [][]byte) error {
+	counts, shapes, equal := make([]string, len(keys)), make([]string, len(keys)), true
+	for r, key := range keys {
+		n, k := binary.Uvarint(key)
+		counts[r] = fmt.Sprintf("%d parameters", n)
+		keys[r], shapes[r] = key[k:][:n], describeShapes(key[k:][n:])
+		equal = equal && int(n) == len(params)
+	}
+	if !equal {
+		return g.disagree("the ranks pass different numbers of parameters", counts)
+	}
+	var odd []string
+	for i, p := range params {
+		var with, without []string
+		for r, key := range keys {
+			if rank := fmt.Sprint(g.ranks[r]); key[i] == 1 {
+				with = append(with, rank)
+			} else {
+				without = append(without, rank)
+			}
+		}
+		if len(with) > 0 && len(without) > 0 {
+			odd = append(odd, fmt.Sprintf("parameter %s of shape %v has a gradient on rank %s, but none on rank %s",
+				names[i], p.Shape(), strings.Join(with, ", "), strings.Join(without, ", ")))
+		}
+	}
+	if len(odd) == 0 {
+		return g.disagree("the ranks' gradients differ in dtype or shape", shapes)
+	}
+	return &DisagreementError{strings.Join(odd, "\n")}
+}
+
+// agreeOnTensors checks that all ranks pass as many tensors, of the same dtypes
+// and shapes.
+func (g *Group) agreeOnTensors(ctx *collective.Patience, all []*tensor.Tensor, at collective.Origin) error {
+	for _, t := range all {
+		if err := writable(t); err != nil {
+			return err
+		}
+	}
+	keys, same, err := g.agree(ctx, appendShapes(nil, all), at)
+	if err != nil || same {
+		return err
+	}
+	lines := make([]string, len(keys))
+	for r, key := range keys {
+		lines[r] = describeShapes(key)
+	}
+	return g.disagree("the ranks' tensors differ in number, dtype or shape", lines)
+}
+
+// appendShapes adds to a key what must be equal of tensors on all ranks.
+func appendShapes(key []byte, all []*tensor.Tensor) []byte {
+	for _, t := range all {
+		key = append(key, byte(t.DType()), byte(t.Dim()))
+		for _, n := range t.Shape() {
+			key = binary.AppendUvarint(key, uint64(n))
+		}
+	}
+	return key
+}
+
+// describeShapes writes in words what appendShapes added.
+func describeShapes(key []byte) string {
+	const shown = 6
+	var parts []string
+	n := 0
+	for ; len(key) >= 2; n++ {
+		dtype, dims := tensor.DType(key[0]), int(key[1])
+		key = key[2:]
+		shape := make([]string, dims)
+		for i := range shape {
+			size, k := binary.Uvarint(key)
+			shape[i], key = fmt.Sprint(size), key[k:]
+		}
+		if n < shown {
+			parts = append(parts, dtype.String()+"["+strings.Join(shape, ",")+"]")
+		}
+	}
+	if n > shown {
+		parts = append(parts, "…")
+	}
+	return strings.TrimSpace(fmt.Sprintf("%d tensors %s", n, strings.Join(parts, " ")))
+}
+
+func isInexact(d collective.DType) bool {
+	switch d {
+	case collective.Float32, collective.Float64, collective.Float16, collective.BFloat16, collective.Complex64:
+		return true
+	}
+	return false
+}
+
+// spread makes the same in-place call on all tensors whose dtype is wanted, in
+// as few collectives as it can: tensors that lie side by side in an optimizer's
+// buffer are one, others are copied into one.
+func (g *Group) spread(c *starlib.Call, ctx *collective.Patience, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call, wanted func(collective.DType) bool) error {
+	if g.comm == nil {
+		return nil
+	}
+	for _, d := range collective.DTypes() {
+		if !wanted(d) {
+			continue
+		}
+		var same []*tensor.Tensor
+		for _, t := range all {
+			if dtypeOf(t.DType()) == d && t.Len() > 0 {
+				same = append(same, t)
+			}
+		}
+		if len(same) == 0 {
+			continue
+		}
+		if err := g.spreadOne(c, ctx, d, same, newCall); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// direct is how many collectives in place are made rather than one on a copy.
+const direct = 4
+
+func (g *Group) spreadOne(c *starlib.Call, ctx *collective.Patience, d collective.DType, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call) error {
+	contiguous := !slices.ContainsFunc(all, func(t *tensor.Tensor) bool { return !t.IsContiguous() })
+	if contiguous {
+		if joined := tensor.Coalesce(all); len(joined) <= direct {
+			for _, t := range joined {
+				call := newCall(bufferOf(t))
+				call.Origin = origin(c).In(collective.Step)
+				if err := g.do(ctx, call); err != nil {
+					return err
+				}
+				t.Touched()
+			}
+			return nil
+		}
+	}
+	// Gathered into one buffer: the order is the caller's, the same on all ranks.
+	size := 0
+	for _, t := range all {
+		size += t.Len() * d.Size()
+	}
+	buf := g.world.stage(size)
+	at := 0
+	for _, t := range all {
+		data, err := tensor.Contiguous(t)
+		if err != nil {
+			return err
+		}
+		at += copy(buf[at:], data.Bytes())
+	}
+	call := newCall(collective.Buffer{DType: d, Data: buf})
+	call.Origin = origin(c).In(collective.Step)
+	if err := g.do(ctx, call); err != nil {
+		return err
+	}
+	at = 0
+	for _, t := range all {
+		n := t.Len() * d.Size()
+		if err := writeRaw(t, buf[at:at+n]); err != nil {
+			return err
+		}
+		at += n
+	}
+	return nil
+}
+
+// stage gives memory for a call, on a boundary that any element type may stand at.
+func (w *World) stage(size int) []byte {
+	if cap(w.staging) < size {
+		w.staging = nil
+		if w.shared != nil {
+			w.staging = w.shared.Bytes(size)
+		}
+		if w.staging == nil {
+			words := make([]uint64, (size+7)/8)
+			w.staging = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 8*len(words))
+		}
+	}
+	return w.staging[:size]
+}

@@ -1,0 +1,212 @@
+package distributed
+
+import (
+	"errors"
+	"fmt"
+
+	"drun/collective"
+	"drun/starlib"
+	"drun/starlib/plain"
+
+	startensor "drun/starlib/tensor"
+
+	"go.starlark.net/starlark"
+)
+
+// broadcastValue gives src's plain value to all ranks.
+func (g *Group) broadcastValue(c *starlib.Call, ctx *collective.Patience, v starlark.Value, src int) (starlark.Value, error) {
+	if g.comm == nil {
+		return v, nil
+	}
+	var data []byte
+	if g.own == src {
+		var err error
+		if data, err = g.encode(v); err != nil {
+			return nil, err
+		}
+	}
+	data, err := g.broadcastBytes(ctx, data, src, origin(c).In(collective.Plain))
+	if err != nil || g.own == src {
+		return v, err
+	}
+	return g.decode(data)
+}
+
+// encode gives the bytes of a value, if this rank's memory can hold what becomes
+// of it: the bytes, and the value made of them.
+func (g *Group) encode(v starlark.Value) ([]byte, error) {
+	return plain.Append(nil, v, g.world.largest)
+}
+
+// receivable reports why this rank cannot receive so many bytes of plain values.
+func (g *Group) receivable(bytes int) error {
+	if bytes > g.world.largest {
+		return &plain.TooLargeError{Most: g.world.largest}
+	}
+	return nil
+}
+
+func (g *Group) decode(data []byte) (starlark.Value, error) {
+	return (&plain.Decoder{Tensors: g.world.tensors}).Decode(data)
+}
+
+// broadcastBytes gives src's bytes to all ranks.
+func (g *Group) broadcastBytes(ctx *collective.Patience, data []byte, src int, at collective.Origin) ([]byte, error) {
+	size := []int64{int64(len(data))}
+	call := collective.NewBroadcast(collective.Of(size), src)
+	call.Origin = at
+	if err := g.do(ctx, call); err != nil {
+		return nil, err
+	}
+	if g.own != src {
+		if err := g.receivable(int(size[0])); err != nil {
+			return nil, err
+		}
+		data = make([]byte, size[0])
+	}
+	call = collective.NewBroadcast(collective.Of(data), src)
+	call.Origin = at
+	return data, g.do(ctx, call)
+}
+
+// gatherValues gives every rank's plain value, in rank order.
+func (g *Group) gatherValues(c *starlib.Call, ctx *collective.Patience, v starlark.Value) ([]starlark.Value, error) {
+	data, err := g.encode(v)
+	if err != nil {
+		return nil, err
+	}
+	if g.comm == nil { // a value of its own, as from other ranks
+		return g.decodeAll([][]byte{data})
+	}
+	all, err := g.gatherBytes(ctx, data, origin(c).In(collective.Plain))
+	if err != nil {
+		return nil, err
+	}
+	return g.decodeAll(all)
+}
+
+func (g *Group) decodeAll(all [][]byte) (values []starlark.Value, err error) {
+	values = make([]starlark.Value, len(all))
+	for r, data := range all {
+		if values[r], err = g.decode(data); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+// gatherValuesAt gives them on rank dst only.
+func (g *Group) gatherValuesAt(c *starlib.Call, ctx *collective.Patience, v starlark.Value, dst int) ([]starlark.Value, error) {
+	data, err := g.encode(v)
+	if err != nil {
+		return nil, err
+	}
+	if g.comm == nil { // a value of its own, as from other ranks
+		return g.decodeAll([][]byte{data})
+	}
+	at := origin(c).In(collective.Plain)
+	counts, _, err := g.counts(ctx, []int{len(data)}, collective.Uint8, at)
+	if err != nil {
+		return nil, err
+	}
+	var joined []byte
+	if g.own == dst {
+		if err := g.receivable(sum(counts)); err != nil {
+			return nil, err
+		}
+		joined = make([]byte, sum(counts))
+	}
+	call := collective.NewGather(collective.Of(data), collective.Of(joined), dst)
+	call.Counts, call.Origin = uneven(counts), at
+	if err := g.do(ctx, call); err != nil || g.own != dst {
+		return nil, err
+	}
+	return g.decodeAll(cut(joined, counts))
+}
+
+// scatterValues gives each rank its value of src's list. Tensors must agree in
+// shape and dtype, as in torch.distributed.
+func (g *Group) scatterValues(c *starlib.Call, ctx *collective.Patience, list []starlark.Value, src int) (starlark.Value, error) {
+	var all []byte
+	counts := make([]int64, g.Size())
+	var like *operand
+	for r, v := range list {
+		if _, ok := v.(*startensor.Value); ok {
+			o, err := operandOf(v)
+			if err != nil {
+				return nil, err
+			}
+			if like != nil && (fmt.Sprint(like.shape) != fmt.Sprint(o.shape) || like.buf.DType != o.buf.DType) {
+				return nil, fmt.Errorf("value %d is %v%v, value 0 is %v%v: tensors of a scatter are alike", r, o.buf.DType, o.shape, like.buf.DType, like.shape)
+			}
+			like = o
+		}
+		before := len(all)
+		var err error
+		all, err = plain.Append(all, v, g.world.largest-before)
+		if errors.As(err, new(*plain.TooLargeError)) { // with those before it
+			return nil, &plain.TooLargeError{Most: g.world.largest}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("value %d: %w", r, err)
+		}
+		counts[r] = int64(len(all) - before)
+	}
+	at := origin(c).In(collective.Step) // only src knows what the list holds
+	call := collective.NewBroadcast(collective.Of(counts), src)
+	call.Origin = at
+	if err := g.do(ctx, call); err != nil {
+		return nil, err
+	}
+	sizes := make([]int, len(counts))
+	for r, n := range counts {
+		sizes[r] = int(n)
+	}
+	if err := g.receivable(sizes[g.own]); err != nil {
+		return nil, err
+	}
+	own := make([]byte, sizes[g.own])
+	call = collective.NewScatter(collective.Of(all), collective.Of(own), src)
+	call.Counts, call.Origin = uneven(sizes), at
+	if err := g.do(ctx, call); err != nil {
+		return nil, err
+	}
+	return g.decode(own)
+}
+
+// gatherBytes gives every rank's bytes, in rank order.
+func (g *Group) gatherBytes(ctx *collective.Patience, data []byte, at collective.Origin) ([][]byte, error) {
+	counts, _, err := g.counts(ctx, []int{len(data)}, collective.Uint8, at)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.receivable(sum(counts)); err != nil {
+		return nil, err
+	}
+	joined := make([]byte, sum(counts))
+	call := collective.NewAllGather(collective.Of(data), collective.Of(joined))
+	call.Counts, call.Origin = uneven(counts), at
+	return cut(joined, counts), g.do(ctx, call)
+}
+
+// cut divides bytes into parts of these sizes.
+func cut(joined []byte, counts []int) [][]byte {
+	all := make([][]byte, len(counts))
+	for r, n := range counts {
+		all[r], joined = joined[:n:n], joined[n:]
+	}
+	return all
+}
+
+// gatherInts gives every rank's number, in rank order.
+func (g *Group) gatherInts(ctx *collective.Patience, n int64, at collective.Origin) ([]int64, error) {
+	return g.gatherSizes(ctx, n, nil, collective.NoDType, at)
+}
+
+// gatherSizes gives every rank's size of a tensor of this shape and type.
+func (g *Group) gatherSizes(ctx *collective.Patience, n int64, shape []int, dtype collective.DType, at collective.Origin) ([]int64, error) {
+	all := make([]int64, g.Size())
+	call := collective.NewAllGather(collective.Of([]int64{n}), collective.Of(all))
+	call.Shape, call.As, call.Origin = shape, dtype, at
+	return all, g.do(ctx, call)
+}

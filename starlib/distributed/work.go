@@ -1,0 +1,154 @@
+package distributed
+
+import (
+	"fmt"
+	"slices"
+
+	"drun/collective"
+	"drun/starlib"
+
+	"go.starlark.net/starlark"
+)
+
+// Work is a call under way, as a recipe holds it.
+type Work struct {
+	what string
+	wait func(ctx *collective.Patience) error // nil: nothing to wait for
+	done func() bool
+	then finisher // gives the result, once the call is done
+	ctx  *collective.Patience
+	at   collective.Position
+	over bool
+}
+
+var _ starlark.HasAttrs = (*Work)(nil)
+
+func (w *Work) String() string        { return "<work of " + w.what + ">" }
+func (w *Work) Type() string          { return "Work" }
+func (w *Work) Freeze()               {}
+func (w *Work) Truth() starlark.Bool  { return true }
+func (w *Work) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Work") }
+
+// Attr gives the methods.
+func (w *Work) Attr(name string) (starlark.Value, error) { return workMethods.Attr(w, name) }
+
+// AttrNames lists them.
+func (w *Work) AttrNames() []string { return workMethods.AttrNames() }
+
+var workMethods = &starlib.Methods{
+	Type: "Work",
+	Doc: "A call under way. One that is dropped still completes. Its tensor is in use until the call is done: it may be\n" +
+		"read and dropped, but what is written to it meanwhile is lost, or part of the result.",
+	Defs: []*starlib.Def{
+		{
+			Sig: `wait()`,
+			Doc: "Waits until the call is done, and gives its result. It is waited for once.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				w := c.Recv.(*Work)
+				if w.over {
+					return nil, fmt.Errorf("the work of %s has been waited for already", w.what)
+				}
+				w.over = true
+				if w.wait != nil {
+					if err := w.wait(w.ctx); err != nil {
+						return nil, err
+					}
+				}
+				return w.then.result()
+			},
+		},
+		{
+			Sig: `done() -> bool`,
+			Doc: "Whether wait() would return at once.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				w := c.Recv.(*Work)
+				return starlark.Bool(w.over || w.done()), nil
+			},
+		},
+	},
+}
+
+// finisher makes the result of a call that is done.
+type finisher interface {
+	result() (starlark.Value, error)
+}
+
+// finish is a finisher that is a function.
+type finish func() (starlark.Value, error)
+
+func (f finish) result() (starlark.Value, error) { return f() }
+
+// finished is the work of a call that is done.
+func finished(kind collective.Kind, value starlark.Value) *Work {
+	return &Work{what: kind.String(), done: func() bool { return true },
+		then: finish(func() (starlark.Value, error) { return value, nil })}
+}
+
+// runAtOnce is run for an asynchronous call whose result must be copied to where
+// it belongs, which nobody would do for a work that is dropped: it waits.
+func (g *Group) runAtOnce(c *starlib.Call, ctx *collective.Patience, call *collective.Call, then finisher) (starlark.Value, error) {
+	g.call = *call
+	value, err := g.run(c, ctx, &g.call, false, then)
+	if err != nil {
+		return nil, err
+	}
+	return finished(call.Kind, value), nil
+}
+
+// newCall gives a call to fill in. A synchronous one lives in the group, since
+// what is handed to the backend would be allocated anew each time.
+func (g *Group) newCall(async bool) *collective.Call {
+	if async {
+		return new(collective.Call)
+	}
+	return &g.call
+}
+
+// run makes the call and gives what then makes of it: at once, or, for an
+// asynchronous call, as a Work. A group of one has nothing to call.
+func (g *Group) run(c *starlib.Call, ctx *collective.Patience, call *collective.Call, async bool, then finisher) (starlark.Value, error) {
+	if !async {
+		if g.comm != nil {
+			call.Origin = origin(c)
+			if err := g.carryOut(ctx); err != nil {
+				return nil, err
+			}
+		}
+		return then.result()
+	}
+	w := &Work{what: call.Kind.String(), ctx: ctx, then: then, done: func() bool { return true }}
+	if g.comm == nil {
+		return w, nil
+	}
+	call.Origin, call.Async, call.Limit = origin(c), true, ctx.Limit
+	w.at = call.Pos
+	inner, err := g.comm.Start(call)
+	if err != nil {
+		return nil, err
+	}
+	w.wait = func(ctx *collective.Patience) error { return inner.Wait(ctx) }
+	w.done = inner.Done
+	g.world.keep(w)
+	return w, nil
+}
+
+// keep holds on to a work, and so to the tensors that it uses, until it is done,
+// though the recipe may drop it.
+func (w *World) keep(work *Work) {
+	w.pending = append(slices.DeleteFunc(w.pending, func(p *Work) bool { return p.over || p.done() }), work)
+}
+
+// Finish waits for the calls under way that the recipe has dropped: they
+// complete all the same. It is called when main has returned.
+func (w *World) Finish() error {
+	for _, work := range w.pending {
+		if work.over {
+			continue
+		}
+		work.over = true
+		if err := work.wait(work.ctx); err != nil {
+			return fmt.Errorf("%s: %s, which main did not wait for: %w", work.at, work.what, err)
+		}
+	}
+	return nil
+}
