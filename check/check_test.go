@@ -128,7 +128,7 @@ func TestClean(t *testing.T) {
 // The examples, and the recipes of the documentation, are clean.
 func TestExamples(t *testing.T) {
 	ref := reference()
-	names, err := filepath.Glob("../../examples/*.star")
+	names, err := filepath.Glob("../examples/*.star")
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no examples: %v", err)
 	}
@@ -142,11 +142,11 @@ func TestExamples(t *testing.T) {
 		}
 	}
 	fenced := regexp.MustCompile("(?s)```python\n(.*?)```")
-	docs, err := filepath.Glob("../../docs/*.md")
+	docs, err := filepath.Glob("../docs/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range append(docs, "../../README.md") {
+	for _, name := range append(docs, "../README.md") {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -175,11 +175,11 @@ func TestRecipesThatRunWell(t *testing.T) {
 	names := universe.Names()
 	names["testing"] = testing.Build(&starlib.Rank{WorldSize: 1})
 	ref := check.NewReference(append(universe.Modules(), testing), names)
-	files, err := filepath.Glob("../../engine/recipetest/testdata/*.star")
+	files, err := filepath.Glob("../engine/recipetest/testdata/*.star")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no recipes: %v", err)
 	}
-	more, err := filepath.Glob("../../engine/recipetest/testdata/*/*.star")
+	more, err := filepath.Glob("../engine/recipetest/testdata/*/*.star")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,8 +81,11 @@ func Promote(a, b DType) DType {
 // tensor without dimensions does not widen one with dimensions unless its
 // category is higher; a plain number (wrapped) does not widen either.
 func promoteOperands(a, b *Tensor) DType {
+	if a.dtype == b.dtype {
+		return a.dtype
+	}
 	pa, pb := a.priority(), b.priority()
-	if a.dtype == b.dtype || pa == pb {
+	if pa == pb {
 		return Promote(a.dtype, b.dtype)
 	}
 	strong, weak := a.dtype, b.dtype

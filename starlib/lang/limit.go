@@ -3,6 +3,7 @@ package lang
 import (
 	"fmt"
 	"math/bits"
+	"reflect"
 	"strings"
 	"unicode"
 
@@ -68,11 +69,21 @@ func (l limit) operand(v starlark.Value) error {
 	case starlark.Tuple:
 		return l.refuse(len(v), elementBytes, "a sum with this tuple takes more than")
 	}
-	if v.Type() == "range" {
+	if reflect.TypeOf(v) == rangeType {
 		return l.refuse(starlark.Len(v), elementBytes, fmt.Sprintf("the %d numbers of a range take", starlark.Len(v)))
 	}
 	return nil
 }
+
+// rangeType has no name outside Starlark. Asking a value for the name of its type costs
+// more than the rest of a sum of small tensors allows.
+var rangeType = func() reflect.Type {
+	empty, err := starlark.Call(new(starlark.Thread), starlark.Universe["range"], starlark.Tuple{starlark.MakeInt(0)}, nil)
+	if err != nil {
+		panic(err) // range(0) is right
+	}
+	return reflect.TypeOf(empty)
+}()
 
 // multiply is x * y.
 func (l limit) multiply(x, y starlark.Value) (starlark.Value, error) {
