@@ -35,7 +35,7 @@ type Yielding struct {
 
 // yieldTime bounds such a wait. Beside a program that computes, each turn costs a
 // time slice of the scheduler, and a process that sleeps is woken sooner.
-const yieldTime = 200 * time.Microsecond
+const yieldTime = 2 * time.Millisecond
 
 // Yields makes a wait of at most n turns.
 func Yields(n int) Yielding { return Yielding{left: n, start: time.Now()} }
