@@ -184,11 +184,11 @@ func ranksOf(rows []Row) string {
 	for i, r := range rows {
 		ranks[i] = r.Rank
 	}
-	return rankList(ranks)
+	return RankList(ranks)
 }
 
-// rankList names ranks: "rank 3", "ranks 0, 2, 3".
-func rankList(ranks []int) string {
+// RankList names ranks for a message: "rank 3", "ranks 0, 2, 3".
+func RankList(ranks []int) string {
 	switch len(ranks) {
 	case 0:
 		return "none"

@@ -59,7 +59,7 @@ func (e *TimeoutError) Error() string {
 	case len(e.Missing) == 0:
 		b.WriteString(": every rank arrived, but one of them is stopped, or too slow")
 	default:
-		fmt.Fprintf(&b, ": waiting for %s; arrived: %s", ranksOf(e.Missing), rankList(e.Arrived))
+		fmt.Fprintf(&b, ": waiting for %s; arrived: %s", ranksOf(e.Missing), RankList(e.Arrived))
 	}
 	if rows := append(e.Missing, e.Present...); len(rows) > 0 {
 		b.WriteString("\n" + Table(rows))

@@ -96,10 +96,10 @@ func (j *joinFlags) joining(cmd *cobra.Command, nproc *int) (*launch.Joining, er
 
 func (j *joinFlags) byHand(f *pflag.FlagSet) (*launch.Joining, error) {
 	if j.nodes < 1 || j.nodes > launch.MaxRanks {
-		return nil, usage("", "--nnodes %d: want a number of nodes from 1 to %d", j.nodes, launch.MaxRanks)
+		return nil, usage("", "--nnodes %d: the number of nodes must be from 1 to %d", j.nodes, launch.MaxRanks)
 	}
 	if j.node < 0 || j.node >= j.nodes {
-		return nil, usage("", "--node-rank %d: of %d nodes, want one from 0 to %d", j.node, j.nodes, j.nodes-1)
+		return nil, usage("", "--node-rank %d: with --nnodes %d it must be from 0 to %d", j.node, j.nodes, j.nodes-1)
 	}
 	if j.nodes == 1 {
 		return nil, nil
@@ -121,7 +121,7 @@ func (j *joinFlags) byHand(f *pflag.FlagSet) (*launch.Joining, error) {
 		host, port = address, strconv.Itoa(j.port)
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-		return nil, usage("for example --rdzv 10.0.0.1:29500", "port %s: want a number from 1 to 65535", port)
+		return nil, usage("for example --rdzv 10.0.0.1:29500", "port %s: it must be a number from 1 to 65535", port)
 	}
 	if host == "" {
 		return nil, usage("for example --rdzv 10.0.0.1:29500", "--rdzv %s: the host is missing", address)

@@ -49,7 +49,9 @@ func recorded(t *testing.T) string {
 	}))
 	ok(t, r.Logs([]history.LogLine{{Rank: 0, Stream: "stdout", Time: when, Text: "hello <from> 0"},
 		{Rank: 1, Stream: "stderr", Time: when, Text: "hello from 1"}, {Rank: -1, Stream: "stderr", Time: when, Text: "saved"}}))
-	ok(t, r.Tag("base"))
+	for _, tag := range []string{"base", "first-try", "on-the-small-machine", "warm"} {
+		ok(t, r.Tag(tag))
+	}
 	ok(t, r.AddCheckpoint(7, 2048, nil))
 	ok(t, r.Finish(history.Done, 0, ""))
 	r, err = db.Begin(history.RunInfo{Name: "wild-goose", Recipe: "bad.star", WorldSize: 1, Backend: "shm"})
@@ -96,7 +98,7 @@ func TestOutput(t *testing.T) {
 		args string
 		want []string // all on stdout; one starting with "=" is the whole of it
 	}{
-		{"runs", []string{"ID  NAME", "wild-goose", "failed", "calm-otter", "done", "TAGS", " base ", "acc=0.3 loss=NaN"}},
+		{"runs", []string{"ID  NAME", "wild-goose", "failed", "calm-otter", "done", "TAGS", " base,first-try,on-the-small-machine,warm ", "acc=0.3 loss=NaN"}},
 		{"runs --limit 1", []string{"wild-goose"}},
 		{"show 1", []string{"run 1 calm-otter: done", "2, backend shm, 1 threads each", "tags", "base", "hidden     128", "lr         0.1",
 			"whole      1.0", "2.0 KiB", "ATTEMPT", "examples/digits.star"}},
@@ -168,7 +170,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		"runs --nope":               "unknown flag: --nope",
 		"runs 1":                    "wrong number of arguments: 1",
 		"runs --limit 0":            "must be at least 1",
-		"runs --limit x":            "invalid argument",
+		"runs --limit x":            `--limit wants a whole number, not "x"`,
 		"runs --limit 3 --all":      "exclude each other",
 		"show":                      "usage: drun show RUN",
 		"show 3":                    "nearest: ",

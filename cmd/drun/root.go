@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"drun/history"
 	"drun/internal/terminal"
@@ -37,7 +39,7 @@ func newRoot() *cobra.Command {
 	root.PersistentFlags().String("home", home, "folder of the history and checkpoints ($DRUN_HOME)")
 	root.PersistentFlags().Bool("json", false, "print data as JSON")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage(fmt.Sprintf("see: %s --help", cmd.CommandPath()), "%v", err)
+		return usage("see: "+cmd.CommandPath()+" --help", "%s", flagProblem(err))
 	})
 	root.AddCommand(newRun(), newDoctor(), newCheck(), newDoc(), newRuns(), newShow(), newMetrics(), newLogs(), newSQL(), newBackends(), newBackup(), newVersion())
 	root.AddCommand(helpTopics()...)
@@ -88,6 +90,24 @@ func usage(hint, format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...), hint}
 }
 
+// flagProblem says what is wrong with a flag, without the words of strconv.
+func flagProblem(err error) string {
+	invalid := (*pflag.InvalidValueError)(nil)
+	if !errors.As(err, &invalid) {
+		return err.Error()
+	}
+	flag, given := "--"+invalid.GetFlag().Name, invalid.GetValue()
+	wants := map[string]string{"int": "a whole number", "int64": "a whole number", "bool": "true or false",
+		"duration": "a time such as 30s or 5m"}[invalid.GetFlag().Value.Type()]
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return fmt.Sprintf("%s %s: the number is too large", flag, given)
+	case wants == "":
+		return err.Error()
+	}
+	return fmt.Sprintf("%s wants %s, not %q", flag, wants, given)
+}
+
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -101,7 +121,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return usage(hint, "unknown command %q", args[0])
 }
 
-// arguments requires between least and most of them; most < 0: any number.
+// arguments requires from least to most arguments; most < 0 sets no upper limit.
 func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if n := len(args); n < least || most >= 0 && n > most {

@@ -92,7 +92,7 @@ func ranks(text string) (int, error) {
 	n, err := strconv.Atoi(text)
 	switch {
 	case err != nil:
-		return 0, usage("give a number, or auto for one rank a core", "-n %s: not a number of ranks", text)
+		return 0, usage("auto starts one rank for each core", "-n wants a number of ranks or auto, not %q", text)
 	case n < 1:
 		return 0, usage("", "-n %d: a run has at least 1 rank", n)
 	case n > launch.MaxRanks:
@@ -106,10 +106,10 @@ const maxTag = 200 // bytes, as of run.tag
 // runRecipe runs it and prints the closing line.
 func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	if o.Timeout <= 0 {
-		return usage("for example --timeout 30s", "--timeout %s: want a time above 0", o.Timeout)
+		return usage("for example --timeout 30s", "--timeout %s: the time must be above 0", o.Timeout)
 	}
 	if o.Threads < 0 {
-		return usage("", "--threads %d: want a number of threads", o.Threads)
+		return usage("", "--threads %d: the number of threads cannot be negative", o.Threads)
 	}
 	if o.Threads > launch.MaxThreads {
 		return usage("", "--threads %d: a rank has at most %d threads", o.Threads, launch.MaxThreads)

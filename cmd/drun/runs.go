@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,7 +70,10 @@ func printRuns(cmd *cobra.Command, list []history.Summary) error {
 	}
 	out := cmd.OutOrStdout()
 	paint := painterFor(out)
-	room := width(out) - 90 // what the fixed columns take
+	room := math.MaxInt // a pipe or file gets all metrics
+	if terminal.Is(out) {
+		room = width(out) - 90 // what the fixed columns take
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row(w, "ID", "NAME", paint.pad("STATUS"), "RECIPE", "RANKS", "STARTED", "SECONDS", "TAGS", "METRICS")
 	for _, r := range list {
@@ -77,8 +81,9 @@ func printRuns(cmd *cobra.Command, list []history.Summary) error {
 		if r.Seconds != nil {
 			seconds = strconv.FormatFloat(*r.Seconds, 'f', 1, 64)
 		}
+		tags := strings.Join(r.Tags, ",")
 		row(w, strconv.FormatInt(r.ID, 10), r.Name, paint.status(r.Status), r.Recipe,
-			strconv.Itoa(r.WorldSize), humanize.Time(r.Started), seconds, strings.Join(r.Tags, ","), lastMetrics(r.Metrics, room-8*len(r.Tags)))
+			strconv.Itoa(r.WorldSize), humanize.Time(r.Started), seconds, tags, lastMetrics(r.Metrics, room-len(tags)))
 	}
 	return w.Flush()
 }

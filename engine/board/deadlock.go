@@ -354,7 +354,7 @@ func (b *Board) confirmed() (circle []int) {
 // circleError ends a wait in a circle of waiting ranks.
 type circleError struct{ ranks []int }
 
-func (e *circleError) Error() string { return fmt.Sprintf("ranks %v wait for each other", e.ranks) }
+func (e *circleError) Error() string { return collective.RankList(e.ranks) + " wait for each other" }
 
 // stalemate is the error that all ranks get for a circle.
 func (g *guard) stalemate(circle []int) error {

@@ -45,7 +45,11 @@ func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (*origin,
 	o := &origin{}
 	if o.info, err = store.Find(show.UID, ref); err != nil {
 		if none := (*checkpoints.ErrNone)(nil); errors.As(err, &none) {
-			return nil, &engine.Error{Code: engine.ExitUsage, Msg: "--resume " + spec + ": the run has no such checkpoint",
+			problem := "the run has no such checkpoint"
+			if _, err := store.Find(show.UID, checkpoints.Last); err == nil && step == "best" {
+				problem = "none of the run's checkpoints has a score"
+			}
+			return nil, &engine.Error{Code: engine.ExitUsage, Msg: "--resume " + spec + ": " + problem,
 				Hint: "drun show " + name + " lists its checkpoints"}
 		}
 		return nil, err

@@ -95,13 +95,13 @@ func TestSettle(t *testing.T) {
 		{name: "a container a rank", told: []told{{0, 2, u, u}, {1, 2, u, u}, {0, 1, u, u}}, machines: "abc", want: "0.0 0.1 1.0"},
 		{name: "one machine as several nodes", told: []told{{0, 1, u, u}, {0, 1, u, u}}, machines: "aa", want: "0.0 1.0"},
 		{name: "who knows", told: []told{{0, 2, u, u}, {0, 2, u, u}, {1, 2, u, u}, {1, 2, u, u}}, machines: "aaaa",
-			fault: "GROUP_RANK is not set, and which ranks share a node does not follow from the rest: LOCAL_WORLD_SIZE is 2 for rank 0, but its node has 4: ranks [0 1 2 3]"},
+			fault: "GROUP_RANK is not set, and which ranks share a node does not follow from the rest: LOCAL_WORLD_SIZE is 2 for rank 0, but its node has 4: ranks 0, 1, 2, 3"},
 		{name: "one does not say", told: []told{{u, u, u, u}, {u, u, 0, u}}, machines: "aa", fault: "GROUP_RANK is set for rank 1, but not for rank 0"},
 		{name: "a gap", told: []told{{u, u, 0, u}, {u, u, 2, u}}, machines: "aa", fault: "GROUP_RANK goes up to 2, but no rank has 1"},
 		{name: "another number of nodes", told: []told{{u, u, 0, 2}, {u, u, 0, 2}}, machines: "aa", fault: "GROUP_WORLD_SIZE is 2 for rank 0, but the ranks are on 1 nodes"},
-		{name: "another size", told: []told{{0, 2, 0, u}, {1, 2, 0, u}, {1, 2, 0, u}}, machines: "aaa", fault: "LOCAL_WORLD_SIZE is 2 for rank 0, but its node has 3: ranks [0 1 2]"},
+		{name: "another size", told: []told{{0, 2, 0, u}, {1, 2, 0, u}, {1, 2, 0, u}}, machines: "aaa", fault: "LOCAL_WORLD_SIZE is 2 for rank 0, but its node has 3: ranks 0, 1, 2"},
 		{name: "one local rank twice", told: []told{{0, 2, 0, u}, {0, 2, 0, u}}, machines: "aa", fault: "LOCAL_RANK is 0 for ranks 0 and 1, which are on one node"},
-		{name: "a local rank of another node", told: []told{{0, u, 0, u}, {1, u, 1, u}}, machines: "aa", fault: "LOCAL_RANK is 1 for rank 1, but its node has 1: ranks [1]"},
+		{name: "a local rank of another node", told: []told{{0, u, 0, u}, {1, u, 1, u}}, machines: "aa", fault: "LOCAL_RANK is 1 for rank 1, but its node has 1: rank 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var places []Place

@@ -3,6 +3,8 @@ package rendezvous
 import (
 	"fmt"
 	"slices"
+
+	"drun/collective"
 )
 
 // Settle completes the places of all ranks of a world, which are in rank order,
@@ -78,13 +80,13 @@ func settle(places []Place, node []int) error {
 				return &EnvironError{"GROUP_WORLD_SIZE", fmt.Sprintf("is %d for rank %d, but the ranks are on %d nodes", p.Nodes, r, count)}
 			}
 			if p.LocalSize != Unknown && p.LocalSize != len(here) {
-				return &EnvironError{"LOCAL_WORLD_SIZE", fmt.Sprintf("is %d for rank %d, but its node has %d: ranks %v", p.LocalSize, r, len(here), here)}
+				return &EnvironError{"LOCAL_WORLD_SIZE", fmt.Sprintf("is %d for rank %d, but its node has %d: %s", p.LocalSize, r, len(here), collective.RankList(here))}
 			}
 			if p.LocalRank == Unknown {
 				continue
 			}
 			if p.LocalRank >= len(here) {
-				return &EnvironError{"LOCAL_RANK", fmt.Sprintf("is %d for rank %d, but its node has %d: ranks %v", p.LocalRank, r, len(here), here)}
+				return &EnvironError{"LOCAL_RANK", fmt.Sprintf("is %d for rank %d, but its node has %d: %s", p.LocalRank, r, len(here), collective.RankList(here))}
 			}
 			if other, is := taken[p.LocalRank]; is {
 				return &EnvironError{"LOCAL_RANK", fmt.Sprintf("is %d for ranks %d and %d, which are on one node", p.LocalRank, other, r)}

@@ -160,7 +160,7 @@ func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Co
 	rank := slices.Index(group.Ranks, c.rank)
 	if rank < 0 {
 		if !opened.None {
-			return nil, c.broken(fmt.Sprintf("it made rank %d a member of the group of ranks %v", c.rank, group.Ranks))
+			return nil, c.broken(fmt.Sprintf("it made rank %d a member of the group of %s", c.rank, collective.RankList(group.Ranks)))
 		}
 		return nil, nil
 	}

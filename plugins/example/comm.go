@@ -150,7 +150,7 @@ func (c *comm) Split(_ context.Context, group collective.Group) (collective.Comm
 	var ranks []int
 	for i, r := range group.Ranks {
 		if r < 0 || r >= len(c.ranks) || slices.Contains(group.Ranks[:i], r) {
-			return nil, fmt.Errorf("cannot make a group of the ranks %v out of %d", group.Ranks, len(c.ranks))
+			return nil, fmt.Errorf("cannot make a group of %s out of %d ranks", collective.RankList(group.Ranks), len(c.ranks))
 		}
 		ranks = append(ranks, c.ranks[r])
 	}

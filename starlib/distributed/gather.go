@@ -3,6 +3,7 @@ package distributed
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"drun/collective"
 	"drun/starlib"
@@ -409,10 +410,13 @@ func (g *Group) splits(c *starlib.Call, i int, name string, total int) ([]int, e
 		sum += n
 	}
 	if total >= 0 && sum != total {
-		return nil, fmt.Errorf("argument %s: %v adds up to %d, but the tensor has %d rows", name, list, sum, total)
+		return nil, fmt.Errorf("argument %s: %s adds up to %d, but the tensor has %d rows", name, listText(list), sum, total)
 	}
 	return list, nil
 }
+
+// listText writes a list as a recipe does: [1, 2].
+func listText(list []int) string { return strings.ReplaceAll(fmt.Sprint(list), " ", ", ") }
 
 // exchanged sends rows of in and gives those received.
 func (g *Group) exchanged(ctx *collective.Patience, in *tensor.Tensor, sent, received []int, at collective.Origin) (*tensor.Tensor, error) {
@@ -439,13 +443,13 @@ func (g *Group) exchanged(ctx *collective.Patience, in *tensor.Tensor, sent, rec
 	}
 	if g.comm == nil {
 		if total != in.Shape()[0] {
-			return nil, fmt.Errorf("out_splits %v do not match the %d rows sent", received, in.Shape()[0])
+			return nil, fmt.Errorf("out_splits %s do not match the %d rows sent", listText(received), in.Shape()[0])
 		}
 		copy(out.Bytes(), data.Bytes())
 		return out, nil
 	}
 	call := collective.NewAllToAll(bufferOf(data), bufferOf(out), scale(sent), scale(received))
 	call.Shape, call.Origin = ragged(in.Shape()), at
-	call.Detail = func() string { return fmt.Sprintf("in_splits %v, out_splits %v", sent, received) }
+	call.Detail = func() string { return fmt.Sprintf("in_splits %s, out_splits %s", listText(sent), listText(received)) }
 	return out, g.do(ctx, call)
 }

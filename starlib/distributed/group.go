@@ -96,7 +96,7 @@ func (w *World) anyGroup(c *starlib.Call, i int) (*Group, error) {
 func (w *World) group(c *starlib.Call, i int) (*Group, error) {
 	g, err := w.anyGroup(c, i)
 	if err == nil && g.own < 0 {
-		return nil, fmt.Errorf("rank %d is not a member of the group of ranks %v", w.rank.Rank, g.ranks)
+		return nil, fmt.Errorf("rank %d is not a member of the group of %s", w.rank.Rank, collective.RankList(g.ranks))
 	}
 	return g, err
 }
@@ -112,7 +112,7 @@ func (g *Group) member(c *starlib.Call, i int, what string) (int, error) {
 	}
 	at := slices.Index(g.ranks, n)
 	if at < 0 {
-		return 0, fmt.Errorf("%s %d is not in the group of ranks %v", what, n, g.ranks)
+		return 0, fmt.Errorf("%s %d is not in the group of %s", what, n, collective.RankList(g.ranks))
 	}
 	return at, nil
 }
@@ -174,7 +174,7 @@ func (w *World) newGroup(c *starlib.Call) (starlark.Value, error) {
 			return nil, fmt.Errorf("%d is not a rank: valid are 0 to %d", r, w.rank.WorldSize-1)
 		}
 		if slices.Contains(ranks[:i], r) {
-			return nil, fmt.Errorf("duplicate rank %d in %v", r, ranks)
+			return nil, fmt.Errorf("duplicate rank %d in %s", r, collective.RankList(ranks))
 		}
 	}
 	if !c.IsNone(1) && c.String(1) != w.backend {
