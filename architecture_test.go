@@ -23,36 +23,38 @@ import (
 var layers = map[string][]string{
 	"kernel":               {},
 	"tensor":               {"kernel"},
-	"collective":           {"golang.org/x/sys"},
+	"collective":           {"internal/exit", "golang.org/x/sys"},
 	"collective/sharedmem": {"collective", "golang.org/x/sys"},
 	"collective/shm":       {"collective", "kernel", "golang.org/x/sys"},
 	"collective/disttest":  {"collective", "golang.org/x/sys"},
 
 	"internal/terminal": {"golang.org/x/term"},
 
-	"internal/sqldb":   {sqlite, "internal/scratch", "golang.org/x/sys"},
+	"internal/sqldb":   {"internal/exit", sqlite, "internal/scratch", "golang.org/x/sys"},
 	"internal/scratch": {"golang.org/x/sys"},
 	"internal/secret":  {},
-	"history":          {"internal/sqldb", sqlite, "github.com/fxamacker/cbor", "golang.org/x/sys", "github.com/dustinkirkland/golang-petname"},
-	"checkpoints":      {"internal/sqldb", sqlite, "golang.org/x/sys"},
+	// exit is the one vocabulary of exit codes and hints, so that everything may use it.
+	"internal/exit": {},
+	"history":       {"internal/exit", "internal/sqldb", sqlite, "github.com/fxamacker/cbor", "golang.org/x/sys", "github.com/dustinkirkland/golang-petname"},
+	"checkpoints":   {"internal/exit", "internal/sqldb", sqlite, "golang.org/x/sys"},
 
 	"backup": {"history", "checkpoints"},
 
 	// lang knows the language alone, not the modules of a recipe.
 	"starlib/lang": {starlark, "starlib/lang"},
-	"starlib":      {starlark, "starlib", "internal/secret", "tensor", "collective", "github.com/fxamacker/cbor/v2"},
+	"starlib":      {"internal/exit", starlark, "starlib", "internal/secret", "tensor", "collective", "github.com/fxamacker/cbor/v2"},
 
 	"check": {"starlib", starlark},
 
-	"engine":            {"engine", "github.com/fxamacker/cbor/v2", "golang.org/x/sys"},
+	"engine":            {"internal/exit", "engine", "github.com/fxamacker/cbor/v2", "golang.org/x/sys"},
 	"engine/board":      {"engine/board", "collective", "golang.org/x/sys"},
-	"engine/recipe":     {"engine", "starlib", starlark},
-	"engine/rendezvous": {"collective", "github.com/fxamacker/cbor/v2"},
-	"engine/worker":     {"engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys"},
-	"engine/launch":     {"engine", "history", "checkpoints", "collective", "tensor", "plugins/host", "internal/terminal", "internal/scratch", "internal/secret", "golang.org/x/sys", "github.com/schollz/progressbar/v3"},
+	"engine/recipe":     {"internal/exit", "engine", "starlib", starlark},
+	"engine/rendezvous": {"internal/exit", "collective", "github.com/fxamacker/cbor/v2"},
+	"engine/worker":     {"internal/exit", "engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys"},
+	"engine/launch":     {"internal/exit", "engine", "history", "checkpoints", "collective", "tensor", "plugins/host", "internal/terminal", "internal/scratch", "internal/secret", "golang.org/x/sys", "github.com/schollz/progressbar/v3"},
 	"engine/doctor":     {"engine", "kernel", "internal/scratch"},
 	// recipetest runs recipes on every backend, so it sees what the engine sees.
-	"engine/recipetest": {"engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},
+	"engine/recipetest": {"internal/exit", "engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},
 
 	// bench measures drun as its users do; only the kernels are called directly.
 	"bench": {"kernel"},
@@ -60,7 +62,7 @@ var layers = map[string][]string{
 	"mutants": {},
 
 	"plugins/sdk":    {"collective", "plugins/internal", goPlugin, "github.com/hashicorp/go-hclog", "golang.org/x/sys"},
-	"plugins/host":   {"golang.org/x/sys"},
+	"plugins/host":   {"internal/exit", "golang.org/x/sys"},
 	"plugins/client": {"collective", "plugins/host", "plugins/internal/wire", "internal/scratch", goPlugin, "github.com/hashicorp/go-hclog", "google.golang.org", "golang.org/x/sys"},
 	"plugins":        {"collective", "plugins/sdk"},
 	"plugins/gloo":   {"collective", "plugins/gloo", "plugins/sdk", "plugins/internal", "golang.org/x/sys"},
@@ -74,8 +76,8 @@ var layers = map[string][]string{
 	"plugins/internal/enginetest": {"collective"},
 
 	// The only program that links gRPC on drun's side.
-	"cmd/drun-plugin-host": {"engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
-	"cmd": {"engine", "history", "checkpoints", "backup", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", sqlite, "golang.org/x/term",
+	"cmd/drun-plugin-host": {"internal/exit", "engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
+	"cmd": {"internal/exit", "engine", "history", "checkpoints", "backup", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", sqlite, "golang.org/x/term",
 		"github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
 
@@ -127,6 +129,8 @@ func TestLayers(t *testing.T) {
 		{"tensor", "go.starlark.net/starlark", false},
 		{"collective/shm", "drun/kernel", true},
 		{"collective", "drun/kernel", false},
+		{"collective", "drun/internal/exit", true},
+		{"internal/exit", "drun/collective", false},
 		{"collective/disttest", "drun/engine/board", false},
 		{"starlib/distributed", "drun/tensor", true},
 		{"starlib/distributed", "drun/history", false},

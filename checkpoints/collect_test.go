@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"drun/internal/exit"
 	"drun/internal/sqldb"
 )
 
@@ -123,7 +124,7 @@ func TestLinkedFolderIsRefused(t *testing.T) {
 	ok(t, os.Symlink(filepath.Join(other, "checkpoints"), filepath.Join(home, "checkpoints")))
 	_, err := Open(home)
 	var failure *sqldb.Error
-	if !errors.As(err, &failure) || !strings.Contains(err.Error(), "is not a folder of its own but a link") || !strings.Contains(failure.Hint, "--home") {
+	if !errors.As(err, &failure) || !strings.Contains(err.Error(), "is not a folder of its own but a link") || !strings.Contains(exit.HintOf(err), "--home") {
 		t.Errorf("opened a linked folder: %v", err)
 	}
 	if after := tree(t, filepath.Join(other, "checkpoints")); !maps.Equal(before, after) {

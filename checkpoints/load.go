@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"drun/internal/exit"
 	"drun/internal/sqldb"
 )
 
@@ -222,7 +223,7 @@ func (s *Store) Differing(run string, ref Ref) ([]string, error) {
 }
 
 func damaged(path string, err error) error {
-	return &sqldb.Error{Path: path, What: "is damaged", Hint: "resume from another checkpoint of the run", Err: err}
+	return exit.WithHint(&sqldb.Error{Path: path, What: "is damaged", Err: err}, "resume from another checkpoint of the run")
 }
 
 // quote shows a text that may come from anywhere.

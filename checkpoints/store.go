@@ -28,6 +28,7 @@ import (
 	"strconv"
 	"time"
 
+	"drun/internal/exit"
 	"drun/internal/sqldb"
 )
 
@@ -161,8 +162,8 @@ func (s *Store) openFolder() error {
 		s.root.Close()
 		s.root = nil
 	}
-	return &sqldb.Error{Path: s.packs, What: "is not a folder of its own but a link or a file, in which drun does not keep checkpoints",
-		Hint: "put the whole home elsewhere, with --home DIR or $DRUN_HOME"}
+	return exit.WithHint(&sqldb.Error{Path: s.packs, What: "is not a folder of its own but a link or a file, in which drun does not keep checkpoints"},
+		"put the whole home elsewhere, with --home DIR or $DRUN_HOME")
 }
 
 // Close releases the catalog.

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"drun/internal/exit"
 	"drun/internal/sqldb"
 )
 
@@ -211,7 +212,7 @@ func TestDamageIsNoticed(t *testing.T) {
 		t.Errorf("one bit changed: %v", err)
 	}
 	ok(t, os.Remove(path))
-	if _, _, err := s.Load("r", Last, 0); !errors.As(err, &failure) || failure.ExitCode() != 7 {
+	if _, _, err := s.Load("r", Last, 0); !errors.As(err, &failure) || failure.ExitCode() != exit.Storage {
 		t.Errorf("pack missing: %v", err)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"drun/internal/exit"
 )
 
 // ErrFingerprint is what a [Verifier] ends a call with when ranks of the group
@@ -81,7 +83,7 @@ func (e *AbortError) Unwrap() error { return e.Cause }
 type FailedError struct {
 	Rank int
 	Msg  string // with position
-	Code int    // the exit code it stands for
+	Code exit.Code
 }
 
 func (e *FailedError) Error() string { return fmt.Sprintf("rank %d failed: %s", e.Rank, e.Msg) }
@@ -116,3 +118,11 @@ func (e *BackendError) Error() string {
 type StoppedError struct{ By string }
 
 func (e *StoppedError) Error() string { return "stopped by " + e.By }
+
+// What drun ends with, when these end a run.
+
+func (e *MismatchError) ExitCode() exit.Code { return exit.Mismatch }
+func (e *TimeoutError) ExitCode() exit.Code  { return exit.Timeout }
+func (e *PeerLostError) ExitCode() exit.Code { return exit.RankLost }
+func (e *BackendError) ExitCode() exit.Code  { return exit.Backend }
+func (e *StoppedError) ExitCode() exit.Code  { return exit.Interrupted }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"drun/engine/rendezvous"
+	"drun/internal/exit"
 
 	"github.com/fxamacker/cbor/v2"
 )
@@ -176,7 +177,7 @@ type Restored struct {
 	Differ    []string
 	First     bool // no other rank has been told of this checkpoint yet
 	Error     string
-	Code      ExitCode // of the error
+	Code      exit.Code // of the error
 }
 
 // Channel carries messages between the agent and one worker, in order, over a

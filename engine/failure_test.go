@@ -26,14 +26,3 @@ func TestFirstIsTheEarliestCauseOfItsOwn(t *testing.T) {
 		}
 	}
 }
-
-func TestStatusOfExitCodes(t *testing.T) {
-	for code, want := range map[engine.ExitCode]string{
-		engine.ExitDone: "done", engine.ExitRecipe: "failed", engine.ExitRankLost: "killed", engine.ExitTimeout: "failed",
-		engine.ExitMismatch: "failed", engine.ExitStorage: "failed", engine.ExitInterrupted: "interrupted",
-	} {
-		if got := code.Status(); got != want {
-			t.Errorf("exit code %d is %q, want %q", code, got, want)
-		}
-	}
-}

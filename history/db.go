@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"drun/internal/exit"
 	"drun/internal/sqldb"
 )
 
@@ -80,13 +81,13 @@ type ErrNone struct{ Home string }
 
 func (e *ErrNone) Error() string { return fmt.Sprintf("no history in %s", e.Home) }
 
-// Advice says what to do.
-func (e *ErrNone) Advice() string {
+// Hint says what to do.
+func (e *ErrNone) Hint() string {
 	return "nothing was run here yet; is this the right folder? (--home DIR, $DRUN_HOME)"
 }
 
 // ExitCode is that of a usage error.
-func (e *ErrNone) ExitCode() int { return 2 }
+func (e *ErrNone) ExitCode() exit.Code { return exit.Usage }
 
 // OpenReadOnly opens the history for reading, also where nothing can be
 // written. Runs whose agent is gone are marked lost if the file is writable,

@@ -6,6 +6,8 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"drun/internal/exit"
 )
 
 // NotFound says that a reference names no run, or a name no metric (a usage
@@ -14,11 +16,11 @@ type NotFound struct{ What, Near string }
 
 func (e *NotFound) Error() string { return e.What }
 
-// Advice lists what was probably meant.
-func (e *NotFound) Advice() string { return e.Near }
+// Hint lists what was probably meant.
+func (e *NotFound) Hint() string { return e.Near }
 
 // ExitCode is that of a usage error.
-func (e *NotFound) ExitCode() int { return 2 }
+func (e *NotFound) ExitCode() exit.Code { return exit.Usage }
 
 func ref(id int64) string { return strconv.FormatInt(id, 10) }
 

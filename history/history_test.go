@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"drun/internal/exit"
 )
 
 func open(t testing.TB, home string) *DB {
@@ -225,7 +227,7 @@ func TestFind(t *testing.T) {
 	for ref, near := range map[string]string{"calm-oter": "nearest: 1 calm-otter", "goose": "nearest: 2 wild-goose", "3": "nearest", "": "nearest"} {
 		_, err := db.Find(ref)
 		var missing *NotFound
-		if !errors.As(err, &missing) || !strings.Contains(missing.Near, near) || missing.ExitCode() != 2 {
+		if !errors.As(err, &missing) || !strings.Contains(missing.Near, near) || missing.ExitCode() != exit.Usage {
 			t.Errorf("Find(%q): %v (%+v)", ref, err, missing)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"drun/internal/exit"
 	"drun/internal/sqldb"
 )
 
@@ -35,8 +36,8 @@ func (db *DB) lockRun(id int64) (*os.File, error) {
 	}
 	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		file.Close()
-		return nil, &sqldb.Error{Path: path, What: "could not be locked", Err: err,
-			Hint: "the home folder must be on a file system with file locks"}
+		return nil, exit.WithHint(&sqldb.Error{Path: path, What: "could not be locked", Err: err},
+			"the home folder must be on a file system with file locks")
 	}
 	// Not every file system can; then a full disk leaves the run to be found lost.
 	_ = unix.Fallocate(int(file.Fd()), 0, 0, reserve)

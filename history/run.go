@@ -16,6 +16,8 @@ import (
 	"time"
 
 	petname "github.com/dustinkirkland/golang-petname"
+
+	"drun/internal/exit"
 )
 
 // Status says what became of a run or an attempt.
@@ -74,7 +76,7 @@ type NameError struct{ Name, Why string }
 func (e *NameError) Error() string { return fmt.Sprintf("run name %q %s", e.Name, e.Why) }
 
 // ExitCode is that of a usage error.
-func (e *NameError) ExitCode() int { return 2 }
+func (e *NameError) ExitCode() exit.Code { return exit.Usage }
 
 // A name must not look like an id, a step ("RUN@STEP") or a flag.
 var nameForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]{0,99}$`)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mattn/go-sqlite3"
 
+	"drun/internal/exit"
 	"drun/internal/sqldb"
 )
 
@@ -17,13 +18,13 @@ type SQLError struct{ Err error }
 func (e *SQLError) Error() string { return "sql: " + e.Err.Error() }
 func (e *SQLError) Unwrap() error { return e.Err }
 
-// Advice says where the tables are described.
-func (e *SQLError) Advice() string {
+// Hint says where the tables are described.
+func (e *SQLError) Hint() string {
 	return `queries only read; the tables: drun sql "select sql from sqlite_master", or docs/history.md`
 }
 
 // ExitCode is that of a usage error.
-func (e *SQLError) ExitCode() int { return 2 }
+func (e *SQLError) ExitCode() exit.Code { return exit.Usage }
 
 // Table is the result of a query. A cell is nil, int64, float64, string or
 // []byte.

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"drun/internal/exit"
 	"drun/internal/sqldb"
 )
 
@@ -24,8 +25,8 @@ func storage(t *testing.T, err error, want string) {
 	if !errors.As(err, &failure) {
 		t.Fatalf("want a storage error about %q, got %v", want, err)
 	}
-	if !strings.Contains(failure.Error(), want) || failure.Hint == "" || failure.ExitCode() != 7 {
-		t.Errorf("want %q and a hint, got %v (hint %q)", want, failure, failure.Hint)
+	if hint := exit.HintOf(err); !strings.Contains(failure.Error(), want) || hint == "" || exit.CodeOf(err) != exit.Storage {
+		t.Errorf("want %q and a hint, got %v (hint %q)", want, failure, hint)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"drun/collective"
 	"drun/engine"
 	"drun/engine/worker"
+	"drun/internal/exit"
 	"drun/internal/scratch"
 	"drun/plugins/client"
 	"drun/plugins/host"
@@ -29,11 +30,11 @@ func main() {
 		signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 		<-signals
 		scratch.RemoveOwn()
-		os.Exit(int(engine.ExitInterrupted))
+		os.Exit(int(exit.Interrupted))
 	}()
 	if err := command(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(int(engine.ExitBackend))
+		os.Exit(int(exit.Backend))
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"drun/engine"
+	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/plugins/host"
 )
@@ -233,7 +233,7 @@ func inspect(ctx context.Context, home string, p *host.Plugin) backendInfo {
 		err = probe(ctx, p, &b)
 	}
 	if changed := new(host.ChangedError); errors.As(err, &changed) {
-		err = fmt.Errorf("%w; %s", err, changed.Advice())
+		err = fmt.Errorf("%w; %s", err, changed.Hint())
 	}
 	if err != nil {
 		b.Problem = err.Error()
@@ -289,7 +289,7 @@ func newTest(dirs *[]string) *cobra.Command {
 				return err
 			}
 			if b := inspect(cmd.Context(), homeOf(cmd), p); !b.Usable { // pinned by Verify, so it is asked
-				return engine.Errorf(engine.ExitBackend, "%s cannot run here: %s", p.Name, b.Problem)
+				return exit.Errorf(exit.Backend, "%s cannot run here: %s", p.Name, b.Problem)
 			}
 			program, err := host.FindProgram()
 			if err != nil {
@@ -301,7 +301,7 @@ func newTest(dirs *[]string) *cobra.Command {
 			}
 			suite.Stdout, suite.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			if err := suite.Run(); errors.As(err, new(*exec.ExitError)) {
-				return exitStatus(engine.ExitBackend) // it has said why
+				return exitStatus(exit.Backend) // it has said why
 			} else if err != nil {
 				return err
 			}

@@ -19,8 +19,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/collective"
-	"drun/engine"
 	"drun/engine/launch"
+	"drun/internal/exit"
 	"drun/internal/scratch"
 	"drun/plugins/host"
 )
@@ -135,9 +135,9 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 		return err
 	}
 	if f := result.Failure; f != nil {
-		return &engine.Error{Code: result.Code, Msg: launch.Message(f, n), Hint: f.Hint}
+		return exit.WithHint(exit.Errorf(result.Code, "%s", launch.Message(f, n)), f.Hint)
 	}
-	if result.Code != engine.ExitDone { // a signal
+	if result.Code != exit.Done { // a signal
 		return exitStatus(result.Code)
 	}
 	if err := b.print(cmd, backend, n, out.String()); err != nil {
@@ -218,7 +218,7 @@ func (b *benchFlags) print(cmd *cobra.Command, backend string, n int, printed st
 		err = printBench(out, list)
 	}
 	if err == nil && failed > 0 {
-		return engine.Errorf(engine.ExitBackend, "%d elements of the results are wrong", failed)
+		return exit.Errorf(exit.Backend, "%d elements of the results are wrong", failed)
 	}
 	return err
 }

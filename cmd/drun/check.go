@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/check"
-	"drun/engine"
 	"drun/engine/recipe"
+	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/starlib/lang"
 	"drun/starlib/universe"
@@ -47,7 +47,7 @@ func newCheck() *cobra.Command {
 				return err
 			}
 			if len(found) > 0 {
-				return exitStatus(engine.ExitRecipe)
+				return exitStatus(exit.Recipe)
 			}
 			return nil
 		},

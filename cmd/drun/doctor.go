@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"drun/engine"
 	"drun/engine/doctor"
+	"drun/internal/exit"
 	"drun/internal/terminal"
 )
 
@@ -51,7 +51,7 @@ func newDoctor() *cobra.Command {
 				}
 			}
 			if len(r.Problems) > 0 {
-				return exitStatus(engine.ExitRecipe)
+				return exitStatus(exit.Recipe)
 			}
 			return nil
 		},

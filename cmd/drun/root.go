@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"drun/history"
+	"drun/internal/exit"
 	"drun/internal/terminal"
 )
 
@@ -56,38 +57,26 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return report(stderr, root.ExecuteContext(ctx))
 }
 
-// report prints an error with the advice it carries and returns the exit code
-// that it asks for: errors tell both through the methods Advice and ExitCode.
+// report prints an error with its hint and returns its exit code.
 func report(stderr io.Writer, err error) int {
 	if err == nil {
-		return 0
+		return int(exit.Done)
 	}
 	if text := err.Error(); text != "" {
 		fmt.Fprintf(stderr, "drun: %s\n", terminal.Lines(text))
 	}
-	var advising interface{ Advice() string }
-	if errors.As(err, &advising) && advising.Advice() != "" {
-		fmt.Fprintf(stderr, "  hint: %s\n", terminal.Lines(advising.Advice()))
+	if hint := exit.HintOf(err); hint != "" {
+		fmt.Fprintf(stderr, "  hint: %s\n", terminal.Lines(hint))
 	}
-	var coded interface{ ExitCode() int }
-	switch {
-	case errors.As(err, &coded):
-		return coded.ExitCode()
-	case errors.Is(err, context.Canceled):
-		return 130
+	if errors.Is(err, context.Canceled) {
+		err = exit.WithCode(err, exit.Interrupted)
 	}
-	return 1
+	return int(exit.CodeOf(err))
 }
 
-// usageError is a mistake on the command line.
-type usageError struct{ message, hint string }
-
-func (e *usageError) Error() string  { return e.message }
-func (e *usageError) Advice() string { return e.hint }
-func (e *usageError) ExitCode() int  { return 2 }
-
+// usage is the error of a mistake on the command line.
 func usage(hint, format string, args ...any) error {
-	return &usageError{fmt.Sprintf(format, args...), hint}
+	return exit.WithHint(exit.Errorf(exit.Usage, format, args...), hint)
 }
 
 // flagProblem says what is wrong with a flag, without the words of strconv.

@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"drun/engine"
 	"drun/engine/launch"
 	"drun/history"
+	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/plugins/host"
 )
@@ -162,7 +162,7 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 		}
 	}
 	fmt.Fprintf(out, "run %d %s: %s in %.1fs\n", result.ID, terminal.Escape(result.Name), result.Code.Status(), result.Seconds)
-	if result.Code != engine.ExitDone {
+	if result.Code != exit.Done {
 		return exitStatus(result.Code)
 	}
 	return nil
@@ -191,10 +191,10 @@ func printResult(cmd *cobra.Command, r *launch.Result) error {
 }
 
 // exitStatus is an exit code whose reason has been printed.
-type exitStatus engine.ExitCode
+type exitStatus exit.Code
 
-func (e exitStatus) Error() string { return "" }
-func (e exitStatus) ExitCode() int { return int(e) }
+func (e exitStatus) Error() string       { return "" }
+func (e exitStatus) ExitCode() exit.Code { return exit.Code(e) }
 
 // describe prints a recipe's docstring and parameters.
 func describe(cmd *cobra.Command, recipe string) error {

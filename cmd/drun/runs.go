@@ -38,7 +38,7 @@ func newRuns() *cobra.Command {
 			var none *history.ErrNone
 			if errors.As(err, &none) {
 				// An empty list is a fine answer to this question.
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", terminal.Lines(none.Error()), none.Advice())
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", terminal.Lines(none.Error()), none.Hint())
 				err = nil
 			}
 			if err != nil {

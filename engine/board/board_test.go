@@ -9,6 +9,7 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/engine/board"
+	"drun/internal/exit"
 )
 
 func TestObserverSeesEveryRank(t *testing.T) {
@@ -75,7 +76,7 @@ func TestCausesKeepTheirType(t *testing.T) {
 	for _, cause := range []error{
 		&collective.MismatchError{Reason: "r", Seq: 3, Rows: []collective.Row{row}},
 		&collective.TimeoutError{Missing: []collective.Row{row}},
-		&collective.FailedError{Rank: 1, Msg: "m", Code: 7},
+		&collective.FailedError{Rank: 1, Msg: "m", Code: exit.Storage},
 		&collective.PeerLostError{Rank: 1, How: "killed by SIGKILL", Last: row},
 		&collective.BackendError{Backend: "gloo", Msg: "m"},
 		&collective.StoppedError{By: "SIGINT"},

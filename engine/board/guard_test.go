@@ -13,6 +13,7 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/engine/board"
+	"drun/internal/exit"
 )
 
 // plain hides what a Comm can do beyond the required, as a backend of which
@@ -260,7 +261,7 @@ func TestAbortTellsTheFirstCause(t *testing.T) {
 		comms, boards := guarded(t, 3, hide)
 		start := time.Now()
 		time.AfterFunc(50*time.Millisecond, func() {
-			first := boards[2].Abort(2, &collective.FailedError{Rank: 2, Msg: "recipe.star:41:9: division by zero", Code: 1})
+			first := boards[2].Abort(2, &collective.FailedError{Rank: 2, Msg: "recipe.star:41:9: division by zero", Code: exit.Recipe})
 			if second := boards[1].Abort(1, errors.New("a consequence")); !first || second {
 				t.Errorf("first %v, second %v", first, second)
 			}
@@ -268,7 +269,7 @@ func TestAbortTellsTheFirstCause(t *testing.T) {
 		for rank, err := range results(comms, collective.NewBarrier(), collective.NewBarrier()) {
 			var aborted *collective.AbortError
 			var failed *collective.FailedError
-			if !errors.As(err, &aborted) || !errors.As(err, &failed) || aborted.Rank != 2 || failed.Code != 1 {
+			if !errors.As(err, &aborted) || !errors.As(err, &failed) || aborted.Rank != 2 || failed.Code != exit.Recipe {
 				t.Errorf("rank %d: %v", rank, err)
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"drun/engine/nodes"
 	"drun/engine/rendezvous"
 	"drun/history"
+	"drun/internal/exit"
 	"drun/internal/secret"
 )
 
@@ -42,7 +43,7 @@ func (a *agent) execute() (*Result, error) {
 		err = engine.Errorf(engine.ExitInterrupted, "interrupted by %s before the run was in the history, which another process may have locked", signalName(*sig))
 	}
 	if err != nil {
-		a.dismiss(&Result{Code: codeOf(err), Failure: &engine.Failure{Rank: board.Observer, Code: codeOf(err), Message: err.Error()}})
+		a.dismiss(&Result{Code: exit.CodeOf(err), Failure: engine.NewFailure(board.Observer, err, 0)})
 		return nil, err
 	}
 	runtime.LockOSThread() // see spawn
@@ -50,7 +51,7 @@ func (a *agent) execute() (*Result, error) {
 	if *sig != nil {
 		a.interrupt(*sig)
 	} else if err := a.start(); err != nil {
-		a.fail(&engine.Failure{Rank: board.Observer, Code: codeOf(err), Message: err.Error(), When: board.Now()})
+		a.fail(engine.NewFailure(board.Observer, err, board.Now()))
 	}
 	a.watch()
 	return a.finish()
@@ -340,7 +341,7 @@ func (a *agent) exited(rank int, exit *nodes.Exit) {
 // fail notes why a rank, or the run, failed, and ends all ranks.
 func (a *agent) fail(f *engine.Failure) {
 	a.failures = append(a.failures, f)
-	a.end(f.Rank, &collective.FailedError{Rank: f.Rank, Msg: f.Message, Code: int(f.Code)}, f)
+	a.end(f.Rank, &collective.FailedError{Rank: f.Rank, Msg: f.Message, Code: f.Code}, f)
 }
 
 // end tells all ranks to end. Those that wait for each other learn it from the

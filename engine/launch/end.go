@@ -9,6 +9,7 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/history"
+	"drun/internal/exit"
 )
 
 // finish closes the run's record once all workers have ended, and tells the
@@ -143,18 +144,7 @@ func usage(f *engine.Failure) error {
 }
 
 func (a *agent) storageFailure(err error) *engine.Failure {
-	f := &engine.Failure{Rank: board.Observer, Code: engine.ExitStorage, Message: err.Error(), When: board.Now()}
-	var advising interface{ Advice() string }
-	if errors.As(err, &advising) {
-		f.Hint = advising.Advice()
-	}
+	f := engine.NewFailure(board.Observer, err, board.Now())
+	f.Code = exit.Storage
 	return f
-}
-
-func codeOf(err error) engine.ExitCode {
-	var coded interface{ ExitCode() int }
-	if errors.As(err, &coded) {
-		return engine.ExitCode(coded.ExitCode())
-	}
-	return engine.ExitRecipe
 }

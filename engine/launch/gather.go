@@ -13,6 +13,7 @@ import (
 	"drun/engine"
 	"drun/engine/nodes"
 	"drun/engine/rendezvous"
+	"drun/internal/exit"
 )
 
 // node is another agent of the run, as the head sees it.
@@ -106,7 +107,7 @@ func (a *agent) gather() error {
 	door.err = err
 	close(door.shut)
 	if err != nil {
-		if codeOf(err) == engine.ExitUsage && len(came) < j.Count-1 {
+		if exit.CodeOf(err) == engine.ExitUsage && len(came) < j.Count-1 {
 			time.Sleep(latecomers)
 		}
 		for _, n := range came {

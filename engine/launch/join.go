@@ -149,9 +149,5 @@ func ipOf(a net.Addr) string {
 
 // refusal makes an error one that the other side can print and end with.
 func refusal(err error) *engine.Failure {
-	f := &engine.Failure{Rank: -1, Code: codeOf(err), Message: err.Error()}
-	if advising, ok := err.(interface{ Advice() string }); ok {
-		f.Hint = advising.Advice()
-	}
-	return f
+	return engine.NewFailure(-1, err, 0)
 }

@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -131,11 +130,7 @@ func (m *member) complete(job *engine.Job) *engine.Job {
 
 // refuse tells the head that the ranks cannot start.
 func (m *member) refuse(s *nodes.Start, err error) {
-	f := &engine.Failure{Code: codeOf(err), Message: err.Error(), When: board.Now()}
-	var advising interface{ Advice() string }
-	if errors.As(err, &advising) {
-		f.Hint = advising.Advice()
-	}
+	f := engine.NewFailure(board.Observer, err, board.Now())
 	for i := range s.Jobs {
 		rank := s.Jobs[i].Place.Rank
 		if m.procs[rank] != nil {

@@ -8,6 +8,7 @@ import (
 
 	"drun/checkpoints"
 	"drun/engine"
+	"drun/internal/exit"
 )
 
 // restores answers the ranks' questions for checkpoints. A question that a rank
@@ -41,7 +42,7 @@ func (a *agent) restore(rank int, r *engine.Restore) {
 	a.pending.Go(func() {
 		state, err := a.restored(rank, q)
 		if err != nil {
-			state = &engine.Restored{Error: err.Error(), Code: codeOf(err)}
+			state = &engine.Restored{Error: err.Error(), Code: exit.CodeOf(err)}
 		}
 		p.send(&engine.ToWorker{State: state})
 	})

@@ -5,7 +5,7 @@ import (
 	"os"
 	"time"
 
-	"drun/engine"
+	"drun/internal/exit"
 )
 
 // patience is how long the agent waits for the disk: longer than a history that
@@ -26,9 +26,9 @@ func (e *hungError) Error() string {
 	return fmt.Sprintf("%s has not answered for %s: what the run recorded last is lost", e.where, e.after)
 }
 
-func (e *hungError) ExitCode() int { return int(engine.ExitStorage) }
+func (e *hungError) ExitCode() exit.Code { return exit.Storage }
 
-func (e *hungError) Advice() string {
+func (e *hungError) Hint() string {
 	return "look after the disk beneath it (dmesg, df), or choose another place with --home DIR or $DRUN_HOME"
 }
 

@@ -8,6 +8,7 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/rendezvous"
+	"drun/internal/exit"
 )
 
 // Hello is what a member says of itself.
@@ -63,14 +64,13 @@ func Differ(a, b *Hello) error {
 			other = "nothing"
 		}
 		if other != s.Value {
-			return &engine.Error{Code: engine.ExitUsage,
-				Msg:  fmt.Sprintf("%s differs: %s has %s, %s has %s", s.Name, a.Who(), s.Value, b.Who(), other),
-				Hint: "every process of a run is started with the same recipe and the same flags"}
+			return exit.WithHint(exit.Errorf(exit.Usage, "%s differs: %s has %s, %s has %s", s.Name, a.Who(), s.Value, b.Who(), other),
+				"every process of a run is started with the same recipe and the same flags")
 		}
 		delete(theirs, s.Name)
 	}
 	for name, value := range theirs {
-		return &engine.Error{Code: engine.ExitUsage, Msg: fmt.Sprintf("%s differs: %s has %s, %s has nothing", name, b.Who(), value, a.Who())}
+		return exit.Errorf(exit.Usage, "%s differs: %s has %s, %s has nothing", name, b.Who(), value, a.Who())
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ type Abort struct {
 type End struct {
 	ID      int64
 	Name    string
-	Code    engine.ExitCode
+	Code    exit.Code
 	Failure *engine.Failure `cbor:",omitempty"`
 	Seconds float64
 }

@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"drun/engine"
+	"drun/internal/exit"
 	"drun/starlib/lang"
 	"drun/starlib/universe"
 
@@ -63,7 +64,7 @@ func ReadAll(name string) (*Bundle, []error) {
 func open(name string) (*Bundle, *os.Root, error) {
 	abs, err := filepath.Abs(name)
 	if err != nil {
-		return nil, nil, engine.Errorf(engine.ExitUsage, "%s: %w", name, err)
+		return nil, nil, exit.Errorf(exit.Usage, "%s: %w", name, err)
 	}
 	b := &Bundle{Name: filepath.Clean(name), Dir: filepath.Dir(abs), Main: filepath.Base(abs)}
 	root, err := os.OpenRoot(b.Dir)
@@ -75,7 +76,7 @@ func open(name string) (*Bundle, *os.Root, error) {
 	case err != nil:
 		err = unreadable(name, err)
 	case info.IsDir():
-		err = &engine.Error{Code: engine.ExitUsage, Msg: name + " is a folder", Hint: "name the recipe in it, a .star file"}
+		err = exit.WithHint(exit.Errorf(exit.Usage, "%s is a folder", name), "name the recipe in it, a .star file")
 	default:
 		return b, root, nil
 	}
@@ -194,13 +195,13 @@ func readFile(root *os.Root, file string) ([]byte, error) {
 }
 
 func unreadable(name string, err error) error {
-	e := &engine.Error{Code: engine.ExitUsage, Msg: fmt.Sprintf("cannot read the recipe %s: %s", name, reason(err)), Err: err}
+	hint := ""
 	if errors.Is(err, fs.ErrNotExist) && !strings.HasSuffix(name, ".star") {
 		if _, err := os.Stat(name + ".star"); err == nil {
-			e.Hint = "did you mean " + name + ".star?"
+			hint = "did you mean " + name + ".star?"
 		}
 	}
-	return e
+	return exit.WithHint(exit.Errorf(exit.Usage, "cannot read the recipe %s: %s", name, reason(err)), hint)
 }
 
 // reason is the bare cause of an error of the file system.

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"drun/collective/disttest"
-	"drun/engine"
 	"drun/engine/launch"
+	"drun/internal/exit"
 )
 
 // A round is one run of random collectives, and what is done to one of its ranks.
@@ -141,14 +141,14 @@ func (r round) strike(pid int) {
 
 // check names what is wrong with the end of the run.
 func (r round) check(result *launch.Result, took time.Duration) (problems []string) {
-	want, limit, cause := engine.ExitDone, 20*time.Second, ""
+	want, limit, cause := exit.Done, 20*time.Second, ""
 	switch r.fault {
 	case "kill":
-		want, limit, cause = engine.ExitRankLost, bound, fmt.Sprintf("rank %d was lost: killed by signal 9 (SIGKILL)", r.victim)
+		want, limit, cause = exit.RankLost, bound, fmt.Sprintf("rank %d was lost: killed by signal 9 (SIGKILL)", r.victim)
 	case "stop":
 		// The others' timeout, the agent's bound for ranks that do not end, and
 		// what came before the wait.
-		want, limit, cause = engine.ExitTimeout, stopTimeout+2*bound, "timed out after "
+		want, limit, cause = exit.Timeout, stopTimeout+2*bound, "timed out after "
 	}
 	if result.Code != want {
 		problems = append(problems, fmt.Sprintf("exit code %d, want %d", result.Code, want))

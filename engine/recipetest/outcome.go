@@ -1,14 +1,13 @@
 package recipetest
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
 
-	"drun/engine"
 	"drun/engine/launch"
+	"drun/internal/exit"
 	"drun/starlib/lang/chunk"
 )
 
@@ -39,18 +38,14 @@ type fault struct {
 
 // check compares the outcome with what the chunk says.
 func (o outcome) check(c chunk.Chunk, s setting) (problems []string) {
-	code, faults := engine.ExitCode(1), []fault(nil)
+	code, faults := exit.CodeOf(o.err), []fault(nil)
 	if o.err != nil {
-		var coded interface{ ExitCode() int }
-		if errors.As(o.err, &coded) {
-			code = engine.ExitCode(coded.ExitCode())
-		}
 		faults = []fault{{text: o.err.Error(), line: lineOf(o.err.Error(), c.File)}}
 	} else {
 		code = o.result.Code
 		for _, f := range o.result.Failures {
 			text := f.Message + "\n" + f.Traceback
-			faults = append(faults, fault{f.Rank, lineOf(text, c.File), text, f.Secondary || f.Code == engine.ExitRankLost})
+			faults = append(faults, fault{f.Rank, lineOf(text, c.File), text, f.Secondary || f.Code == exit.RankLost})
 		}
 	}
 	if int(code) != s.exit {

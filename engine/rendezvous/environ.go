@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+
+	"drun/internal/exit"
 )
 
 // An EnvironError says which variable keeps a process from joining a world.
@@ -12,7 +14,7 @@ type EnvironError struct{ Name, Problem string }
 func (e *EnvironError) Error() string { return e.Name + " " + e.Problem }
 
 // ExitCode is that of wrong usage.
-func (e *EnvironError) ExitCode() int { return 2 }
+func (e *EnvironError) ExitCode() exit.Code { return exit.Usage }
 
 // FromEnviron reads a rank's place, and the address (host:port) where the ranks
 // meet, from the variables that torchrun and its like set: RANK, WORLD_SIZE,

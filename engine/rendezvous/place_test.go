@@ -6,6 +6,8 @@ import (
 	"maps"
 	"strings"
 	"testing"
+
+	"drun/internal/exit"
 )
 
 func TestFromEnviron(t *testing.T) {
@@ -52,7 +54,7 @@ func TestFromEnviron(t *testing.T) {
 				return
 			}
 			var fault *EnvironError
-			if !errors.As(err, &fault) || fault.Name != c.fault || fault.ExitCode() != 2 {
+			if !errors.As(err, &fault) || fault.Name != c.fault || fault.ExitCode() != exit.Usage {
 				t.Fatalf("%v, want an error of %s", err, c.fault)
 			}
 			wantErr(t, err, c.fault, c.text)

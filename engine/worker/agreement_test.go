@@ -18,6 +18,7 @@ import (
 	"drun/collective/shm"
 	"drun/engine"
 	"drun/engine/board"
+	"drun/internal/exit"
 	"drun/starlib"
 	"drun/starlib/checkpoint"
 	"drun/starlib/lang"
@@ -176,7 +177,7 @@ func disagree(t *testing.T, n int, dir, a, b string) {
 				problem += fmt.Sprintf(" no row of rank %d with %q and line %d;", i, calls[call][0], lines[i])
 			}
 		}
-		if f.Code != engine.ExitMismatch {
+		if f.Code != exit.Mismatch {
 			problem += fmt.Sprintf(" exit code %d;", f.Code)
 		}
 		if strings.Contains(text, "internal error") || strings.Contains(text, "goroutine") {

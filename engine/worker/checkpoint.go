@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"drun/engine"
+	"drun/internal/exit"
 	"drun/starlib/checkpoint"
 )
 
@@ -23,7 +24,7 @@ func (w *worker) Save(step int64, score *float64, part []checkpoint.Item) error 
 		return err
 	}
 	if reply.Saved != nil && reply.Saved.Error != "" {
-		return &engine.Error{Code: engine.ExitStorage, Msg: reply.Saved.Error}
+		return exit.Errorf(exit.Storage, "%s", reply.Saved.Error)
 	}
 	return nil
 }
@@ -37,7 +38,7 @@ func (w *worker) Restore(step string) (*checkpoint.Restored, error) {
 	case reply.State == nil:
 		return nil, errors.New("the agent sent no checkpoint")
 	case reply.State.Error != "":
-		return nil, &engine.Error{Code: reply.State.Code, Msg: reply.State.Error}
+		return nil, exit.Errorf(reply.State.Code, "%s", reply.State.Error)
 	case !reply.State.Found:
 		return nil, nil
 	}

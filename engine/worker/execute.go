@@ -10,6 +10,7 @@ import (
 	"drun/collective"
 	"drun/engine"
 	"drun/engine/recipe"
+	"drun/internal/exit"
 	"drun/starlib"
 	"drun/starlib/lang"
 	"drun/starlib/run"
@@ -53,9 +54,8 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 	}
 	main, ok := globals["main"].(starlark.Callable)
 	if !ok {
-		return &engine.Error{Code: engine.ExitRecipe,
-			Msg:  fmt.Sprintf("%s: there is no function main()", w.job.Recipe),
-			Hint: "a recipe defines main(), which drun calls on every rank: def main(): …"}
+		return exit.WithHint(exit.Errorf(exit.Recipe, "%s: there is no function main()", w.job.Recipe),
+			"a recipe defines main(), which drun calls on every rank: def main(): …")
 	}
 	rank.Stage = starlib.Running
 	if _, err := starlark.Call(thread, main, nil, nil); err != nil {
@@ -121,7 +121,7 @@ func (w *worker) stop(cause error) {
 func (w *worker) abort(err error) {
 	w.board.SetState(collective.Failed)
 	if f := w.failure(err); !f.Secondary {
-		w.board.Abort(w.job.Place.Rank, &collective.FailedError{Rank: w.job.Place.Rank, Msg: f.Message, Code: int(f.Code)})
+		w.board.Abort(w.job.Place.Rank, &collective.FailedError{Rank: w.job.Place.Rank, Msg: f.Message, Code: f.Code})
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"drun/collective/shm"
 	"drun/engine"
 	"drun/engine/board"
+	"drun/internal/exit"
 	"drun/kernel"
 	"drun/starlib"
 	"drun/starlib/distributed"
@@ -48,11 +49,11 @@ func Main(plugins ...Starter) int {
 	channel, err := engine.NewChannel(os.NewFile(engine.ControlFD, "control"))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "drun: a worker is started by drun run, not by hand:", err)
-		return int(engine.ExitUsage)
+		return int(exit.Usage)
 	}
 	var first engine.ToWorker
 	if err := channel.Receive(&first); err != nil || first.Job == nil {
-		return int(engine.ExitRankLost) // the agent is gone
+		return int(exit.RankLost) // the agent is gone
 	}
 	w := &worker{job: first.Job, channel: channel, replies: make(chan engine.ToWorker, 1)}
 	if len(plugins) > 0 {
@@ -85,7 +86,7 @@ func (w *worker) run() int {
 	rec.close()
 	if err == nil {
 		_ = w.channel.Send(&engine.ToAgent{Done: true})
-		return int(engine.ExitDone)
+		return int(exit.Done)
 	}
 	f := w.failure(err)
 	_ = w.channel.Send(&engine.ToAgent{Failure: f})
@@ -177,8 +178,8 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	switch {
 	case job.Plugin != nil:
 		if w.plugins == nil {
-			return nil, &engine.Error{Code: engine.ExitBackend, Msg: "this program cannot start plugins: drun-plugin-host, which can, was not found",
-				Hint: "it belongs beside drun, or into $PATH: make build puts it there"}
+			return nil, exit.WithHint(exit.Errorf(exit.Backend, "this program cannot start plugins: drun-plugin-host, which can, was not found"),
+				"it belongs beside drun, or into $PATH: make build puts it there")
 		}
 		backend = w.plugins(job.Plugin, w.stop)
 	case job.Place.WorldSize == 1:
@@ -202,7 +203,7 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 		}
 	}
 	if err != nil {
-		return nil, &engine.Error{Code: engine.ExitBackend, Msg: fmt.Sprintf("backend %s: %v", job.Backend, err), Err: err}
+		return nil, exit.WithCode(fmt.Errorf("backend %s: %w", job.Backend, err), exit.Backend)
 	}
 	if p, ok := comm.(interface{ Version() string }); ok && job.Place.Rank == 0 {
 		version := p.Version()
@@ -229,14 +230,14 @@ func (w *worker) listen() {
 			if !errors.Is(err, io.EOF) {
 				fmt.Fprintln(os.Stderr, "drun:", err)
 			}
-			os.Exit(int(engine.ExitRankLost))
+			os.Exit(int(exit.RankLost))
 		}
 		if msg.Cancel != nil {
 			// The agent wrote the cause on the board before. Whatever it is, this
 			// rank was not in it.
 			cause := w.board.Aborted()
 			if cause == nil {
-				cause = &collective.FailedError{Rank: msg.Cancel.Rank, Msg: msg.Cancel.Message, Code: int(msg.Cancel.Code)}
+				cause = &collective.FailedError{Rank: msg.Cancel.Rank, Msg: msg.Cancel.Message, Code: msg.Cancel.Code}
 			}
 			if !errors.As(cause, new(*collective.AbortError)) {
 				cause = &collective.AbortError{Rank: msg.Cancel.Rank, Cause: cause}

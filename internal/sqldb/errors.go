@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/mattn/go-sqlite3"
+
+	"drun/internal/exit"
 )
 
 // Error is a failure of the storage beneath drun (exit code 7), as opposed to
@@ -18,7 +20,6 @@ import (
 type Error struct {
 	Path string // the file or folder concerned
 	What string // what happened
-	Hint string // what to do
 	Err  error  // the cause; may be nil
 }
 
@@ -32,10 +33,7 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // ExitCode is that of a storage failure, see "drun help exit-codes".
-func (e *Error) ExitCode() int { return 7 }
-
-// Advice is the hint that the command line prints beneath the message.
-func (e *Error) Advice() string { return e.Hint }
+func (e *Error) ExitCode() exit.Code { return exit.Storage }
 
 const hintElsewhere = "choose another place with --home DIR or $DRUN_HOME"
 
@@ -54,7 +52,7 @@ func Wrap(path string, err error) error {
 		return err
 	}
 	what, hint := explain(lite, errno)
-	return &Error{Path: path, What: what, Hint: hint, Err: err}
+	return exit.WithHint(&Error{Path: path, What: what, Err: err}, hint)
 }
 
 func explain(lite sqlite3.Error, errno syscall.Errno) (what, hint string) {

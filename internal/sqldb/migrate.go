@@ -7,6 +7,8 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"drun/internal/exit"
 )
 
 // schemaState is what a file says of itself.
@@ -27,12 +29,12 @@ func readState(db *sql.DB) (s schemaState, err error) {
 func (f File) check(s schemaState, latest int) error {
 	switch {
 	case s.application != f.ApplicationID && (s.application != 0 || s.objects > 0):
-		return &Error{Path: f.Path, What: "is a SQLite database, but not drun's " + f.What,
-			Hint: "move the file away, or " + hintElsewhere}
+		return exit.WithHint(&Error{Path: f.Path, What: "is a SQLite database, but not drun's " + f.What},
+			"move the file away, or "+hintElsewhere)
 	case s.version > latest:
-		return &Error{Path: f.Path,
-			What: fmt.Sprintf("was written by a newer drun: its schema is version %d, this drun knows up to %d", s.version, latest),
-			Hint: "use the newer drun, or " + hintElsewhere + "; the file was left as it is"}
+		return exit.WithHint(&Error{Path: f.Path,
+			What: fmt.Sprintf("was written by a newer drun: its schema is version %d, this drun knows up to %d", s.version, latest)},
+			"use the newer drun, or "+hintElsewhere+"; the file was left as it is")
 	}
 	return nil
 }
@@ -118,8 +120,8 @@ func (f File) checkExact(db *sql.DB) error {
 		return err
 	}
 	if got != want {
-		return &Error{Path: f.Path, What: "does not have the tables of drun's " + f.What + ": it was changed, or made by something else",
-			Hint: "move the file away, or " + hintElsewhere}
+		return exit.WithHint(&Error{Path: f.Path, What: "does not have the tables of drun's " + f.What + ": it was changed, or made by something else"},
+			"move the file away, or "+hintElsewhere)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mattn/go-sqlite3"
 
+	"drun/internal/exit"
 	"drun/internal/scratch"
 )
 
@@ -91,8 +92,8 @@ func (f File) older(version, latest int) error {
 	if version == 0 {
 		return &fs.PathError{Op: "open", Path: f.Path, Err: fs.ErrNotExist}
 	}
-	return &Error{Path: f.Path, What: "was written by an older drun and cannot be updated here", Err: ErrOldSchema,
-		Hint: "make the file and its folder writable once, or copy the folder and use --home COPY"}
+	return exit.WithHint(&Error{Path: f.Path, What: "was written by an older drun and cannot be updated here", Err: ErrOldSchema},
+		"make the file and its folder writable once, or copy the folder and use --home COPY")
 }
 
 // ErrOldSchema says that the file must be opened for writing once.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/mattn/go-sqlite3"
+
+	"drun/internal/exit"
 )
 
 func versions(n int) fstest.MapFS {
@@ -214,7 +216,7 @@ func TestWrap(t *testing.T) {
 	} {
 		err := Wrap("p", c.err)
 		var failure *Error
-		if !errors.As(err, &failure) || failure.Advice() == "" || failure.ExitCode() != 7 ||
+		if !errors.As(err, &failure) || exit.HintOf(err) == "" || failure.ExitCode() != exit.Storage ||
 			!strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "p ") {
 			t.Errorf("%v became %v, want %q", c.err, err, c.want)
 		}

@@ -17,6 +17,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"drun/internal/exit"
 )
 
 // Prefix begins the name of every plugin's program.
@@ -83,8 +85,8 @@ func (e *NotFoundError) Error() string {
 	return s
 }
 
-// Advice says where it was looked for.
-func (e *NotFoundError) Advice() string {
+// Hint says where it was looked for.
+func (e *NotFoundError) Hint() string {
 	if e.Problem != "" {
 		return ""
 	}
@@ -97,7 +99,7 @@ func (e *NotFoundError) Advice() string {
 }
 
 // ExitCode is that of a backend that failed.
-func (e *NotFoundError) ExitCode() int { return 6 }
+func (e *NotFoundError) ExitCode() exit.Code { return exit.Backend }
 
 // Find gives the first plugin of that name.
 func Find(name string, dirs []Dir) (*Plugin, error) {

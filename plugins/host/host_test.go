@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"drun/internal/exit"
 )
 
 func write(t *testing.T, path, content string, mode os.FileMode) {
@@ -40,10 +42,10 @@ func TestFind(t *testing.T) {
 		"../two": "was found", "": "was found",
 	} {
 		var missing *NotFoundError
-		if _, err := Find(name, dirs); !errors.As(err, &missing) || !strings.Contains(err.Error(), want) || missing.ExitCode() != 6 {
+		if _, err := Find(name, dirs); !errors.As(err, &missing) || !strings.Contains(err.Error(), want) || missing.ExitCode() != exit.Backend {
 			t.Errorf("%s: %v", name, err)
-		} else if name == "none" && !strings.Contains(missing.Advice(), b) {
-			t.Errorf("it does not say where it looked: %s", missing.Advice())
+		} else if name == "none" && !strings.Contains(missing.Hint(), b) {
+			t.Errorf("it does not say where it looked: %s", missing.Hint())
 		}
 	}
 	hidden := map[string]bool{}
@@ -70,7 +72,7 @@ func TestTrust(t *testing.T) {
 		t.Error("a change after the checksum is not seen")
 	}
 	var changed *ChangedError
-	if err := Verify(home, p); !errors.As(err, &changed) || changed.Pinned != first || !strings.Contains(changed.Advice(), "trust x") {
+	if err := Verify(home, p); !errors.As(err, &changed) || changed.Pinned != first || !strings.Contains(changed.Hint(), "trust x") {
 		t.Fatalf("%v", err)
 	}
 	if err := Trust(home, p); err != nil {

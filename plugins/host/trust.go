@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"drun/internal/exit"
 )
 
 // LockFile is where the checksums of the plugins that were used are kept, in
@@ -36,13 +38,13 @@ func (e *ChangedError) Error() string {
 		e.Plugin.Name, e.Plugin.Path, e.Plugin.SHA256, e.Pinned)
 }
 
-// Advice says how it becomes trusted.
-func (e *ChangedError) Advice() string {
+// Hint says how it becomes trusted.
+func (e *ChangedError) Hint() string {
 	return "if you changed it yourself: drun backends trust " + e.Plugin.Name
 }
 
 // ExitCode is that of a backend that failed.
-func (e *ChangedError) ExitCode() int { return 6 }
+func (e *ChangedError) ExitCode() exit.Code { return exit.Backend }
 
 // Verify takes the plugin's checksum and compares it with the one pinned in
 // home, which it sets when the plugin is used for the first time.
@@ -150,10 +152,10 @@ type LockError struct {
 func (e *LockError) Error() string { return e.Path + " cannot be read: " + e.Err.Error() }
 func (e *LockError) Unwrap() error { return e.Err }
 
-// Advice says what to do.
-func (e *LockError) Advice() string {
+// Hint says what to do.
+func (e *LockError) Hint() string {
 	return "put it right, or remove it: then each plugin is trusted as it is when it is next used"
 }
 
 // ExitCode is that of storage that failed.
-func (e *LockError) ExitCode() int { return 7 }
+func (e *LockError) ExitCode() exit.Code { return exit.Storage }

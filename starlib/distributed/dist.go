@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/internal/exit"
 	"drun/starlib"
 	"drun/tensor"
 
@@ -145,4 +146,4 @@ type DisagreementError struct{ Msg string }
 func (e *DisagreementError) Error() string { return e.Msg }
 
 // ExitCode is that of a mismatch between ranks.
-func (e *DisagreementError) ExitCode() int { return 5 }
+func (e *DisagreementError) ExitCode() exit.Code { return exit.Mismatch }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"drun/internal/exit"
 	"drun/internal/secret"
 
 	"go.starlark.net/starlark"
@@ -18,6 +19,9 @@ import (
 type UsageError struct{ Msg string }
 
 func (e *UsageError) Error() string { return e.Msg }
+
+// ExitCode is that of a usage error.
+func (e *UsageError) ExitCode() exit.Code { return exit.Usage }
 
 // Params are a recipe's declared parameters and the values given for them.
 type Params struct {
