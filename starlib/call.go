@@ -10,24 +10,25 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// Call is one call of a builtin: its arguments in the order of the signature's
+// Call is one call of a builtin: its arguments by the names of the signature's
 // parameters, defaults filled in, types checked. It is valid until Fn returns.
 type Call struct {
 	Name   string         // "dist.all_reduce"
 	Recv   starlark.Value // a method's receiver
 	Thread *starlark.Thread
-	Args   []starlark.Value // one a parameter
 	Rest   starlark.Tuple   // *args
 	Named  []starlark.Tuple // **kwargs
 
-	store [8]starlark.Value // behind Args for the usual short signature
+	sig   *signature
+	args  []starlark.Value  // one a parameter of the signature
+	store [8]starlark.Value // behind args for the usual short signature
 }
 
 // reset forgets what the call held. It clears what was used rather than all: a
 // write to memory that Go's collector watches costs.
 func (c *Call) reset() {
-	clear(c.Args)
-	c.Recv, c.Thread, c.Args = nil, nil, nil
+	clear(c.args)
+	c.Recv, c.Thread, c.args = nil, nil, nil
 	if c.Rest != nil || c.Named != nil {
 		c.Rest, c.Named = nil, nil
 	}
@@ -36,29 +37,38 @@ func (c *Call) reset() {
 // Position of the call in the recipe.
 func (c *Call) Position() syntax.Position { return Position(c.Thread) }
 
-// IsNone tells that argument i was left out or is None.
-func (c *Call) IsNone(i int) bool { return c.Args[i] == starlark.None }
+// Arg is the argument of that name, which must be a parameter of the signature.
+func (c *Call) Arg(name string) starlark.Value {
+	if i := c.sig.index(name); i >= 0 {
+		return c.args[i]
+	}
+	panic(fmt.Sprintf("%s has no parameter %s", c.Name, name))
+}
 
-// String is argument i, declared string.
-func (c *Call) String(i int) string { return string(c.Args[i].(starlark.String)) }
+// IsNone tells that the argument was left out or is None.
+func (c *Call) IsNone(name string) bool { return c.Arg(name) == starlark.None }
 
-// Bool is argument i, declared bool.
-func (c *Call) Bool(i int) bool { return bool(c.Args[i].(starlark.Bool)) }
+// String is an argument declared string.
+func (c *Call) String(name string) string { return string(c.Arg(name).(starlark.String)) }
 
-// Callable is argument i, declared callable.
-func (c *Call) Callable(i int) starlark.Callable { return c.Args[i].(starlark.Callable) }
+// Bool is an argument declared bool.
+func (c *Call) Bool(name string) bool { return bool(c.Arg(name).(starlark.Bool)) }
 
-// Int is argument i, declared int; an error when it does not fit 64 bits.
-func (c *Call) Int(i int) (int, error) {
-	n, ok := c.Args[i].(starlark.Int).Int64()
+// Callable is an argument declared callable.
+func (c *Call) Callable(name string) starlark.Callable { return c.Arg(name).(starlark.Callable) }
+
+// Int is an argument declared int; an error when it does not fit into 64 bits.
+func (c *Call) Int(name string) (int, error) {
+	v := c.Arg(name).(starlark.Int)
+	n, ok := v.Int64()
 	if !ok {
-		return 0, fmt.Errorf("argument %d: %s does not fit into 64 bits", i+1, c.Args[i])
+		return 0, fmt.Errorf("argument %s: %s does not fit into 64 bits", name, v)
 	}
 	return int(n), nil
 }
 
-// Float is argument i, declared float or number.
-func (c *Call) Float(i int) float64 { return Number(c.Args[i]) }
+// Float is an argument declared float or number.
+func (c *Call) Float(name string) float64 { return Number(c.Arg(name)) }
 
 // Number converts an int or float.
 func Number(v starlark.Value) float64 {
@@ -106,14 +116,15 @@ func AsNumber(v starlark.Value) (float64, error) {
 
 // bind matches arguments with parameters, as a Starlark function would.
 func (c *Call) bind(sig *signature, args starlark.Tuple, kwargs []starlark.Tuple) error {
+	c.sig = sig
 	n := len(sig.params)
 	if n <= len(c.store) {
-		c.Args = c.store[:n]
+		c.args = c.store[:n]
 	} else {
-		c.Args = make([]starlark.Value, n)
+		c.args = make([]starlark.Value, n)
 	}
 	given := min(len(args), sig.positional)
-	copy(c.Args, args[:given])
+	copy(c.args, args[:given])
 	if len(args) > given {
 		if !sig.rest {
 			return fmt.Errorf("got %d arguments, want at most %d: %s", len(args), sig.positional, sig.text)
@@ -128,19 +139,19 @@ func (c *Call) bind(sig *signature, args starlark.Tuple, kwargs []starlark.Tuple
 			c.Named = append(c.Named, kv)
 		case i < 0:
 			return fmt.Errorf("unexpected argument %s: %s", name, sig.text)
-		case c.Args[i] != nil:
+		case c.args[i] != nil:
 			return fmt.Errorf("argument %s is given twice", name)
 		default:
-			c.Args[i] = kv[1]
+			c.args[i] = kv[1]
 		}
 	}
 	for i := range sig.params {
 		p := &sig.params[i]
-		switch v := c.Args[i]; {
+		switch v := c.args[i]; {
 		case v == nil && p.value == nil:
 			return fmt.Errorf("missing argument %s: %s", p.name, sig.text)
 		case v == nil:
-			c.Args[i] = p.value
+			c.args[i] = p.value
 		case !p.accepts(v):
 			return fmt.Errorf("argument %s: want %s, got %s", p.name, strings.Join(p.types, " or "), describe(v))
 		}

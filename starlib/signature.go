@@ -2,7 +2,6 @@ package starlib
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"go.starlark.net/starlark"
@@ -26,7 +25,12 @@ type param struct {
 }
 
 func (s *signature) index(name string) int {
-	return slices.IndexFunc(s.params, func(p param) bool { return p.name == name })
+	for i := range s.params {
+		if s.params[i].name == name {
+			return i
+		}
+	}
+	return -1
 }
 
 // accepts tells whether v is of one of the declared types. A default is accepted

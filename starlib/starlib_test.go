@@ -16,7 +16,7 @@ func eval(t *testing.T, r *Rank, expr string, defs ...*Def) (starlark.Value, err
 
 func echo(sig string) *Def {
 	return &Def{Sig: sig, Fn: func(c *Call) (starlark.Value, error) {
-		out := starlark.Tuple(append([]starlark.Value(nil), c.Args...))
+		out := starlark.Tuple(append([]starlark.Value(nil), c.args...))
 		out = append(out, c.Rest...)
 		for _, kv := range c.Named {
 			out = append(out, kv)
@@ -93,7 +93,7 @@ func TestPositionIsTheRecipes(t *testing.T) {
 }
 
 func BenchmarkCall(b *testing.B) {
-	f := (&Module{Name: "m", Defs: []*Def{{Sig: `f(t, op: string = "sum", group = None)`, Fn: func(c *Call) (starlark.Value, error) { return c.Args[0], nil }}}}).Build(&Rank{Stage: Running})
+	f := (&Module{Name: "m", Defs: []*Def{{Sig: `f(t, op: string = "sum", group = None)`, Fn: func(c *Call) (starlark.Value, error) { return c.Arg("t"), nil }}}}).Build(&Rank{Stage: Running})
 	fn, _ := f.(starlark.HasAttrs).Attr("f")
 	thread, args := new(starlark.Thread), starlark.Tuple{starlark.MakeInt(1)}
 	b.ReportAllocs()

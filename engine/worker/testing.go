@@ -22,7 +22,7 @@ func testModule(dir string) *starlib.Module {
 				Sig: `sleep(s: number)`,
 				Doc: "Waits for s seconds.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					time.Sleep(time.Duration(c.Float(0) * float64(time.Second)))
+					time.Sleep(time.Duration(c.Float("s") * float64(time.Second)))
 					return nil, nil
 				},
 			},
@@ -40,7 +40,7 @@ func testModule(dir string) *starlib.Module {
 				Sig: `exit(code: int)`,
 				Doc: "Ends this rank's process with a status, without a word to the agent.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					code, err := c.Int(0)
+					code, err := c.Int("code")
 					if err != nil {
 						return nil, err
 					}
@@ -57,14 +57,14 @@ func testModule(dir string) *starlib.Module {
 						return nil, err
 					}
 					defer root.Close()
-					return nil, root.Remove(filepath.FromSlash(c.String(0)))
+					return nil, root.Remove(filepath.FromSlash(c.String("path")))
 				},
 			},
 			{
 				Sig: `eq(got, want)`,
 				Doc: "An error unless both are equal, in type and as they print.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					got, want := c.Args[0], c.Args[1]
+					got, want := c.Arg("got"), c.Arg("want")
 					if got.Type() != want.Type() || got.String() != want.String() {
 						return nil, fmt.Errorf("got %s, want %s", got, want)
 					}

@@ -52,16 +52,16 @@ func Module(ctx *tensor.Context, store Store, always []Named, agree func(c *star
 					"values. Every rank calls it, with the same step. The checkpoint is there once all ranks' parts\n" +
 					"are durable; a crash before leaves the one before. score is what step = \"best\" compares.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					step, err := c.Int(1)
+					step, err := c.Int("step")
 					if err != nil {
 						return nil, err
 					}
 					var score *float64
-					if !c.IsNone(2) {
-						s := c.Float(2)
+					if !c.IsNone("score") {
+						s := c.Float("score")
 						score = &s
 					}
-					part, err := collect(c.Args[0].(*starlark.Dict), always)
+					part, err := collect(c.Arg("state").(*starlark.Dict), always)
 					if err != nil {
 						return nil, err
 					}
@@ -84,8 +84,8 @@ func Module(ctx *tensor.Context, store Store, always []Named, agree func(c *star
 					"of the epoch, streams of random numbers that are a rank's own begin anew (the line says so), and\n" +
 					"other values that differed are an error.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					step := c.Args[1].String()
-					if s, ok := starlark.AsString(c.Args[1]); ok {
+					step := c.Arg("step").String()
+					if s, ok := starlark.AsString(c.Arg("step")); ok {
 						if step = s; step != "last" && step != "best" {
 							return nil, fmt.Errorf("argument step: want a number, \"last\" or \"best\", got %q", s)
 						}
@@ -94,7 +94,7 @@ func Module(ctx *tensor.Context, store Store, always []Named, agree func(c *star
 					if err != nil || found == nil {
 						return nil, err
 					}
-					notes, err := apply(ctx, c.Args[0].(*starlark.Dict), always, found, c.Bool(2))
+					notes, err := apply(ctx, c.Arg("state").(*starlark.Dict), always, found, c.Bool("strict"))
 					if err != nil {
 						return nil, fmt.Errorf("step %d: %w", found.Step, err)
 					}

@@ -37,14 +37,14 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 				Sig: "text(path: string) -> string",
 				Doc: "A file of UTF-8 text.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					return readText(r.Files, c.String(0))
+					return readText(r.Files, c.String("path"))
 				},
 			},
 			{
 				Sig: "bytes(path: string) -> bytes",
 				Doc: "A file as it is (unpacked, if it is gzip). tensor(data.bytes(path)) makes a uint8 tensor of it.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					b, err := readAll(r.Files, c.String(0))
+					b, err := readAll(r.Files, c.String("path"))
 					return starlark.Bytes(textOf(b)), err
 				},
 			},
@@ -52,19 +52,19 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 				Sig: "dataset(x: Tensor, y: Tensor = None) -> Dataset",
 				Doc: "Samples of two tensors with equal first dimensions: row i of x belongs to row i of y.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					return newDataset(startensor.Arg(c, 0), startensor.Optional(c, 1))
+					return newDataset(startensor.Arg(c, "x"), startensor.Optional(c, "y"))
 				},
 			},
 			{
 				Sig: "split(ds: Dataset, fraction: number) -> (Dataset, Dataset)",
 				Doc: "Two datasets, of a fraction of the samples (rounded to whole ones) and of the others, after a shuffle by the run's seed: the same on all ranks and in each call.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					ds := c.Args[0].(*Dataset)
+					ds := c.Arg("ds").(*Dataset)
 					order, err := random.New(ctx, r.Seed, random.Split).Permutation(ds.Len())
 					if err != nil {
 						return nil, err
 					}
-					a, b, err := ds.split(order, c.Float(1))
+					a, b, err := ds.split(order, c.Float("fraction"))
 					return starlark.Tuple{a, b}, err
 				},
 			},
@@ -82,7 +82,7 @@ shard = False gives every rank all samples; group shares them among the ranks of
 // reader declares a builtin that reads a file.
 func reader(sig, doc string, read func(path string) (starlark.Value, error)) *starlib.Def {
 	return &starlib.Def{Sig: sig, Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
-		return read(c.String(0))
+		return read(c.String("path"))
 	}}
 }
 
@@ -95,14 +95,14 @@ func value(t *tensor.Tensor, err error) (starlark.Value, error) {
 
 func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 	var label *int
-	if !c.IsNone(1) {
-		n, err := c.Int(1)
+	if !c.IsNone("label") {
+		n, err := c.Int("label")
 		if err != nil {
 			return nil, err
 		}
 		label = &n
 	}
-	path := c.String(0)
+	path := c.String("path")
 	in, _, file, err := open(r.Files, path)
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (t *table) dataset(ctx *tensor.Context) (*Dataset, error) {
 }
 
 func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
-	batch, err := c.Int(1)
+	batch, err := c.Int("batch")
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 		return nil, fmt.Errorf("batch = %d: want at least 1 sample", batch)
 	}
 	rank, size := r.Rank, r.WorldSize
-	switch g := c.Args[5].(type) {
+	switch g := c.Arg("group").(type) {
 	case starlark.NoneType:
 	case Group:
 		if rank, size = g.Rank(), g.Size(); rank < 0 {
@@ -148,14 +148,14 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 	default:
 		return nil, fmt.Errorf("argument group: want a group of ranks, got %s", g.Type())
 	}
-	if !c.Bool(4) {
+	if !c.Bool("shard") {
 		rank, size = 0, 1
 	}
-	ds := c.Args[0].(*Dataset)
-	l := &Loader{ds: ds, size: batch, shuffle: c.Bool(2), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank}
-	l.share = newShare(ds.Len(), batch, rank, size, l.shuffle, c.Bool(3))
-	if !c.IsNone(6) {
-		l.transform = c.Callable(6)
+	ds := c.Arg("ds").(*Dataset)
+	l := &Loader{ds: ds, size: batch, shuffle: c.Bool("shuffle"), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank}
+	l.share = newShare(ds.Len(), batch, rank, size, l.shuffle, c.Bool("drop_last"))
+	if !c.IsNone("transform") {
+		l.transform = c.Callable("transform")
 	}
 	return l, nil
 }

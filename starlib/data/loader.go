@@ -214,7 +214,7 @@ var loaderMethods = &starlib.Methods{
 		Sig: "epochs(n: int) -> iterable",
 		Doc: "The numbers of the epochs that are left of n: 0 to n - 1 in a fresh run; after checkpoint.restore from the epoch on in which the checkpoint was saved, whose first loop over the loader goes on after the last batch.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			n, err := c.Int(0)
+			n, err := c.Int("n")
 			if err != nil {
 				return nil, err
 			}

@@ -159,7 +159,7 @@ def go(stop):
 		source := strings.ReplaceAll(head+loop, "return", "snapshot(l)\n                return")
 		source = strings.ReplaceAll(source, "== stop:\n            snapshot(l)\n                return", "== stop:\n            snapshot(l)\n            return")
 		before.Predeclare("snapshot", &starlib.Def{Sig: "snapshot(l)", Fn: func(c *starlib.Call) (starlark.Value, error) {
-			state = c.Args[0].(starlib.Stateful).State()
+			state = c.Arg("l").(starlib.Stateful).State()
 			return nil, nil
 		}})
 		if _, err := before.Exec("l.star", source+fmt.Sprintf("go(%d)", stop)); err != nil {

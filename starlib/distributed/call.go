@@ -18,9 +18,9 @@ func originOf(builtin string, pos syntax.Position) collective.Origin {
 	return collective.Origin{Builtin: builtin, Pos: collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col}}
 }
 
-// until reads argument i, a timeout, as the context of a wait.
-func (w *World) until(c *starlib.Call, i int) (*collective.Patience, error) {
-	limit, err := timeout(c, i)
+// until reads the argument timeout as the context of a wait.
+func (w *World) until(c *starlib.Call) (*collective.Patience, error) {
+	limit, err := timeout(c)
 	if err != nil || limit == 0 {
 		return w.patience, err
 	}
@@ -30,25 +30,25 @@ func (w *World) until(c *starlib.Call, i int) (*collective.Patience, error) {
 // maxTimeout is 30 years.
 const maxTimeout = 1e9
 
-// timeout reads argument i: seconds, 0 when it is left out.
-func timeout(c *starlib.Call, i int) (time.Duration, error) {
-	if c.IsNone(i) {
+// timeout reads the argument timeout, in seconds: 0 when it is left out.
+func timeout(c *starlib.Call) (time.Duration, error) {
+	if c.IsNone("timeout") {
 		return 0, nil
 	}
-	s := c.Float(i)
+	s := c.Float("timeout")
 	if !(s > 0) || s > maxTimeout {
-		return 0, fmt.Errorf("argument timeout: want seconds above 0 and at most %g, got %v", float64(maxTimeout), c.Args[i])
+		return 0, fmt.Errorf("argument timeout: want seconds above 0 and at most %g, got %v", float64(maxTimeout), c.Arg("timeout"))
 	}
 	return max(1, time.Duration(s*float64(time.Second))), nil // 0 would be left out
 }
 
-// scope reads a call's group, argument i, and its timeout, the one after.
-func (w *World) scope(c *starlib.Call, i int) (*Group, *collective.Patience, error) {
-	g, err := w.group(c, i)
+// scope reads the arguments group and timeout.
+func (w *World) scope(c *starlib.Call) (*Group, *collective.Patience, error) {
+	g, err := w.group(c)
 	if err != nil {
 		return nil, nil, err
 	}
-	ctx, err := w.until(c, i+1)
+	ctx, err := w.until(c)
 	return g, ctx, err
 }
 

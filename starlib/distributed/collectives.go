@@ -48,11 +48,11 @@ func (w *World) collectives() []*starlib.Def {
 }
 
 func (w *World) barrier(c *starlib.Call) (starlark.Value, error) {
-	g, err := w.anyGroup(c, 0)
+	g, err := w.anyGroup(c)
 	if err != nil {
 		return nil, err
 	}
-	ctx, err := w.until(c, 1)
+	ctx, err := w.until(c)
 	if err != nil || g.comm == nil {
 		return nil, err
 	}
@@ -83,11 +83,11 @@ func divisible(x starlark.Value, op string) (starlark.Value, error) {
 }
 
 func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c, 3)
+	g, ctx, err := w.scope(c)
 	if err != nil {
 		return nil, err
 	}
-	x := c.Args[0]
+	x := c.Arg("t")
 	in, graph := recorded(x)
 	if graph {
 		if x, err = clone(in); err != nil {
@@ -98,18 +98,18 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 			return nil, err
 		}
 	}
-	async := c.Bool(2)
+	async := c.Bool("async_op")
 	o := &g.operand
 	if async || graph { // it outlives this call
 		o = new(operand)
 	}
-	if x, err = divisible(x, c.String(1)); err != nil {
+	if x, err = divisible(x, c.String("op")); err != nil {
 		return nil, err
 	}
 	if err := o.set(x); err != nil {
 		return nil, err
 	}
-	op, err := reduction(c.String(1), o)
+	op, err := reduction(c.String("op"), o)
 	if err != nil {
 		return nil, err
 	}
@@ -150,18 +150,18 @@ func (g *Group) reduced(ctx *collective.Patience, t *tensor.Tensor, op collectiv
 }
 
 func (w *World) broadcast(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c, 3)
+	g, ctx, err := w.scope(c)
 	if err != nil {
 		return nil, err
 	}
-	src, err := g.member(c, 1, "src")
+	src, err := g.member(c, "src")
 	if err != nil {
 		return nil, err
 	}
-	v, ok := c.Args[0].(*startensor.Value)
+	v, ok := c.Arg("x").(*startensor.Value)
 	if !ok {
-		value, err := g.broadcastValue(c, ctx, c.Args[0], src)
-		if err != nil || !c.Bool(2) {
+		value, err := g.broadcastValue(c, ctx, c.Arg("x"), src)
+		if err != nil || !c.Bool("async_op") {
 			return value, err
 		}
 		return finished(collective.Broadcast, value), nil
@@ -181,7 +181,7 @@ func (w *World) broadcast(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	async := c.Bool(2)
+	async := c.Bool("async_op")
 	o.pin(async)
 	call := g.newCall(async)
 	*call = collective.NewBroadcast(o.buf, src)
@@ -226,15 +226,15 @@ func (g *Group) reducedAt(grad *tensor.Tensor, root int, at collective.Origin) (
 }
 
 func (w *World) reduce(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c, 4)
+	g, ctx, err := w.scope(c)
 	if err != nil {
 		return nil, err
 	}
-	dst, err := g.member(c, 1, "dst")
+	dst, err := g.member(c, "dst")
 	if err != nil {
 		return nil, err
 	}
-	if t, ok := c.Args[0].(*startensor.Value); ok {
+	if t, ok := c.Arg("t").(*startensor.Value); ok {
 		if err := writable(t.Tensor()); err != nil {
 			return nil, err
 		}
@@ -242,7 +242,7 @@ func (w *World) reduce(c *starlib.Call) (starlark.Value, error) {
 			return nil, fmt.Errorf("reduce changes the tensor in place, and gradients are recorded for it: use all_reduce, which has a gradient, or reduce t.detach().clone()")
 		}
 	}
-	x, err := divisible(c.Args[0], c.String(2))
+	x, err := divisible(c.Arg("t"), c.String("op"))
 	if err != nil {
 		return nil, err
 	}
@@ -250,19 +250,19 @@ func (w *World) reduce(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	op, err := reduction(c.String(2), o)
+	op, err := reduction(c.String("op"), o)
 	if err != nil {
 		return nil, err
 	}
 	o.widen(op, g)
-	async := c.Bool(3)
+	async := c.Bool("async_op")
 	o.pin(async)
 	call := g.newCall(async)
 	*call = collective.NewReduce(o.buf, o.buf, op, dst)
 	call.Shape = o.shape
 	var then finisher = o
 	if g.own != dst {
-		x := c.Args[0]
+		x := c.Arg("t")
 		then = finish(func() (starlark.Value, error) { return x, nil })
 	}
 	if async && o.copied() {

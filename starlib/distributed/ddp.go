@@ -55,7 +55,7 @@ var ddpMethods = &starlib.Methods{
 		Sig: `set_sync(on: bool)`,
 		Doc: "Whether backward averages the gradients; without, they accumulate on each rank.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			c.Recv.(*ddp).on = c.Bool(0)
+			c.Recv.(*ddp).on = c.Bool("on")
 			return nil, nil
 		},
 	}},
@@ -77,27 +77,27 @@ func (w *World) wrappers() []*starlib.Def {
 			Sig: `unwrap(module: Module | DDP) -> Module`,
 			Doc: "The module inside of ddp, or the module itself.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				if d, ok := c.Args[0].(*ddp); ok {
+				if d, ok := c.Arg("module").(*ddp); ok {
 					return d.Model, nil
 				}
-				return c.Args[0], nil
+				return c.Arg("module"), nil
 			},
 		},
 	}
 }
 
 func (w *World) ddp(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c, 1)
+	g, ctx, err := w.scope(c)
 	if err != nil {
 		return nil, err
 	}
-	m := c.Args[0].(*nn.Model)
+	m := c.Arg("module").(*nn.Model)
 	d := &ddp{Model: m, world: w, g: g, ctx: ctx, on: true, thread: c.Thread}
 	d.names, d.params = m.Parameters()
 	var all []*tensor.Tensor // parameters and buffers
 	for _, e := range m.State() {
 		t := e.Value.(*startensor.Value).Tensor()
-		if all = append(all, t); c.Bool(3) && !slices.Contains(d.params, t) {
+		if all = append(all, t); c.Bool("broadcast_buffers") && !slices.Contains(d.params, t) {
 			d.buffers = append(d.buffers, t)
 		}
 	}

@@ -109,7 +109,7 @@ func (w *World) identity() []*starlib.Def {
 	ofGroup := func(sig, doc string, get func(*Group) int) *starlib.Def {
 		return &starlib.Def{Sig: sig, Doc: doc, TopLevel: true,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				g, err := w.anyGroup(c, 0)
+				g, err := w.anyGroup(c)
 				if err != nil {
 					return nil, err
 				}

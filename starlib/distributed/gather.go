@@ -104,13 +104,13 @@ func sum(counts []int) int {
 }
 
 func (w *World) allGather(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c, 1)
+	g, ctx, err := w.scope(c)
 	if err != nil {
 		return nil, err
 	}
-	v, ok := c.Args[0].(*startensor.Value)
+	v, ok := c.Arg("x").(*startensor.Value)
 	if !ok {
-		values, err := g.gatherValues(c, ctx, c.Args[0])
+		values, err := g.gatherValues(c, ctx, c.Arg("x"))
 		return starlark.NewList(values), err
 	}
 	o, err := operandOf(v)
@@ -195,17 +195,17 @@ func (g *Group) scattered(ctx *collective.Patience, flat *tensor.Tensor, list []
 }
 
 func (w *World) gather(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c, 2)
+	g, ctx, err := w.scope(c)
 	if err != nil {
 		return nil, err
 	}
-	dst, err := g.member(c, 1, "dst")
+	dst, err := g.member(c, "dst")
 	if err != nil {
 		return nil, err
 	}
-	v, ok := c.Args[0].(*startensor.Value)
+	v, ok := c.Arg("x").(*startensor.Value)
 	if !ok {
-		values, err := g.gatherValuesAt(c, ctx, c.Args[0], dst)
+		values, err := g.gatherValuesAt(c, ctx, c.Arg("x"), dst)
 		return starlark.NewList(values), err
 	}
 	o, err := operandOf(v)
@@ -240,22 +240,22 @@ func (w *World) gather(c *starlib.Call) (starlark.Value, error) {
 }
 
 func (w *World) scatter(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c, 2)
+	g, ctx, err := w.scope(c)
 	if err != nil {
 		return nil, err
 	}
-	src, err := g.member(c, 1, "src")
+	src, err := g.member(c, "src")
 	if err != nil {
 		return nil, err
 	}
 	var list []starlark.Value
 	switch {
-	case g.own != src && !c.IsNone(0):
+	case g.own != src && !c.IsNone("values"):
 		return nil, fmt.Errorf("only src, rank %d, passes values; the others pass None", g.ranks[src])
-	case g.own == src && c.IsNone(0):
+	case g.own == src && c.IsNone("values"):
 		return nil, fmt.Errorf("src passes a list of %d values, one a rank, not None", g.Size())
 	case g.own == src:
-		list = slices.Collect(starlark.Elements(c.Args[0].(starlark.Iterable)))
+		list = slices.Collect(starlark.Elements(c.Arg("values").(starlark.Iterable)))
 		if len(list) != g.Size() {
 			return nil, fmt.Errorf("src passes %d values for %d ranks", len(list), g.Size())
 		}
@@ -271,11 +271,11 @@ func (w *World) scatter(c *starlib.Call) (starlark.Value, error) {
 }
 
 func (w *World) reduceScatter(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c, 2)
+	g, ctx, err := w.scope(c)
 	if err != nil {
 		return nil, err
 	}
-	list, err := startensor.List(c.Args[0])
+	list, err := startensor.List(c.Arg("tensors"))
 	if err != nil {
 		return nil, err
 	}
@@ -301,7 +301,7 @@ func (w *World) reduceScatter(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	op, err := reduction(c.String(1), o)
+	op, err := reduction(c.String("op"), o)
 	if err != nil {
 		return nil, err
 	}
@@ -347,24 +347,24 @@ func (g *Group) joined(grad *tensor.Tensor, counts []int, at collective.Origin) 
 }
 
 func (w *World) allToAll(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c, 3)
+	g, ctx, err := w.scope(c)
 	if err != nil {
 		return nil, err
 	}
-	in := startensor.Arg(c, 0)
+	in := startensor.Arg(c, "t")
 	if in.Dim() == 0 {
 		return nil, fmt.Errorf("the tensor has no dimension 0 to divide")
 	}
-	sent, err := g.splits(c, 2, "in_splits", in.Shape()[0])
+	sent, err := g.splits(c, "in_splits", in.Shape()[0])
 	if err != nil {
 		return nil, err
 	}
 	received := sent
-	if !c.IsNone(1) {
-		if received, err = g.splits(c, 1, "out_splits", -1); err != nil {
+	if !c.IsNone("out_splits") {
+		if received, err = g.splits(c, "out_splits", -1); err != nil {
 			return nil, err
 		}
-	} else if !c.IsNone(2) {
+	} else if !c.IsNone("in_splits") {
 		return nil, fmt.Errorf("in_splits need out_splits: the rows received from each rank")
 	}
 	at := origin(c)
@@ -372,7 +372,7 @@ func (w *World) allToAll(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, graph := recorded(c.Args[0]); graph {
+	if _, graph := recorded(c.Arg("t")); graph {
 		at := at.Backward()
 		tensor.Function("all_to_all", out, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
 			back, err := g.exchanged(w.patience, grad, received, sent, at)
@@ -382,10 +382,10 @@ func (w *World) allToAll(c *starlib.Call) (starlark.Value, error) {
 	return (*startensor.Value)(out), nil
 }
 
-// splits reads argument i, the rows for each rank, which add up to total unless
+// splits reads an argument that lists the rows for each rank, which add up to total unless
 // that is negative; None divides it evenly.
-func (g *Group) splits(c *starlib.Call, i int, name string, total int) ([]int, error) {
-	if c.IsNone(i) {
+func (g *Group) splits(c *starlib.Call, name string, total int) ([]int, error) {
+	if c.IsNone(name) {
 		if total%g.Size() != 0 {
 			return nil, fmt.Errorf("%d rows cannot be divided evenly among %d ranks: give in_splits and out_splits", total, g.Size())
 		}
@@ -395,7 +395,7 @@ func (g *Group) splits(c *starlib.Call, i int, name string, total int) ([]int, e
 		}
 		return even, nil
 	}
-	list, err := startensor.Ints(c.Args[i].(starlark.Iterable))
+	list, err := startensor.Ints(c.Arg(name).(starlark.Iterable))
 	if err != nil {
 		return nil, fmt.Errorf("argument %s: %w", name, err)
 	}

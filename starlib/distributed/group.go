@@ -81,38 +81,38 @@ var groupMethods = &starlib.Methods{
 }
 
 // anyGroup reads argument i, a group or None for the world.
-func (w *World) anyGroup(c *starlib.Call, i int) (*Group, error) {
-	if c.IsNone(i) {
+func (w *World) anyGroup(c *starlib.Call) (*Group, error) {
+	if c.IsNone("group") {
 		return w.all, nil
 	}
-	g, ok := c.Args[i].(*Group)
+	g, ok := c.Arg("group").(*Group)
 	if !ok {
-		return nil, fmt.Errorf("argument group: want a Group, got %s", c.Args[i].Type())
+		return nil, fmt.Errorf("argument group: want a Group, got %s", c.Arg("group").Type())
 	}
 	return g, nil
 }
 
-// group reads argument i, a group that this rank is in.
-func (w *World) group(c *starlib.Call, i int) (*Group, error) {
-	g, err := w.anyGroup(c, i)
+// group reads the argument group, of which this rank must be a member.
+func (w *World) group(c *starlib.Call) (*Group, error) {
+	g, err := w.anyGroup(c)
 	if err == nil && g.own < 0 {
 		return nil, fmt.Errorf("rank %d is not a member of the group of %s", w.rank.Rank, collective.RankList(g.ranks))
 	}
 	return g, err
 }
 
-// member reads argument i, a rank of the world, as a place in the group.
-func (g *Group) member(c *starlib.Call, i int, what string) (int, error) {
-	n, err := c.Int(i)
+// member reads an argument that is a rank of the world as a place in the group.
+func (g *Group) member(c *starlib.Call, name string) (int, error) {
+	n, err := c.Int(name)
 	if err != nil {
 		return 0, err
 	}
 	if n < 0 || n >= g.world.rank.WorldSize {
-		return 0, fmt.Errorf("%s %d is not a rank: valid are 0 to %d", what, n, g.world.rank.WorldSize-1)
+		return 0, fmt.Errorf("%s %d is not a rank: valid are 0 to %d", name, n, g.world.rank.WorldSize-1)
 	}
 	at := slices.Index(g.ranks, n)
 	if at < 0 {
-		return 0, fmt.Errorf("%s %d is not in the group of %s", what, n, collective.RankList(g.ranks))
+		return 0, fmt.Errorf("%s %d is not in the group of %s", name, n, collective.RankList(g.ranks))
 	}
 	return at, nil
 }
@@ -162,7 +162,7 @@ func (w *World) grouping() []*starlib.Def {
 }
 
 func (w *World) newGroup(c *starlib.Call) (starlark.Value, error) {
-	ranks, err := startensor.Ints(c.Args[0].(starlark.Iterable))
+	ranks, err := startensor.Ints(c.Arg("ranks").(starlark.Iterable))
 	if err != nil {
 		return nil, err
 	}
@@ -177,36 +177,36 @@ func (w *World) newGroup(c *starlib.Call) (starlark.Value, error) {
 			return nil, fmt.Errorf("duplicate rank %d in %s", r, collective.RankList(ranks))
 		}
 	}
-	if !c.IsNone(1) && c.String(1) != w.backend {
+	if !c.IsNone("backend") && c.String("backend") != w.backend {
 		return nil, fmt.Errorf("argument backend: this run has %q only", w.backend)
 	}
-	return w.split(c, 2, [][]int{ranks})
+	return w.split(c, [][]int{ranks})
 }
 
 func (w *World) newSubgroups(c *starlib.Call) (starlark.Value, error) {
-	size, err := c.Int(0)
+	size, err := c.Int("size")
 	if err != nil {
 		return nil, err
 	}
 	if size < 1 || w.rank.WorldSize%size != 0 {
 		return nil, fmt.Errorf("the size of the subgroups, %d, must divide the world's, %d", size, w.rank.WorldSize)
 	}
-	return w.subgroups(c, 1, size)
+	return w.subgroups(c, size)
 }
 
 // subgroups divides the world into groups of neighbours.
-func (w *World) subgroups(c *starlib.Call, timeoutArg, size int) (starlark.Value, error) {
+func (w *World) subgroups(c *starlib.Call, size int) (starlark.Value, error) {
 	var parts [][]int
 	for part := range slices.Chunk(w.all.ranks, size) {
 		parts = append(parts, part)
 	}
-	return w.split(c, timeoutArg, parts)
+	return w.split(c, parts)
 }
 
 // split makes disjoint groups at once and returns this rank's, or the first
-// where it is in none. Argument timeoutArg is the call's timeout.
-func (w *World) split(c *starlib.Call, timeoutArg int, parts [][]int) (starlark.Value, error) {
-	ctx, err := w.until(c, timeoutArg)
+// where it is in none.
+func (w *World) split(c *starlib.Call, parts [][]int) (starlark.Value, error) {
+	ctx, err := w.until(c)
 	if err != nil {
 		return nil, err
 	}

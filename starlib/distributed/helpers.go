@@ -78,13 +78,13 @@ func (w *World) helpers() []*starlib.Def {
 	}
 }
 
-// masterFirst runs the function of argument 0, on the group's first rank before
+// masterFirst runs fn, on the group's first rank before
 // the others.
 // When it fails there the run is aborted with that error, which ends the
 // others' wait.
 func (w *World) masterFirst(c *starlib.Call, g *Group) (starlark.Value, error) {
-	fn := c.Callable(0)
-	ctx, err := w.until(c, 1)
+	fn := c.Callable("fn")
+	ctx, err := w.until(c)
 	if err != nil {
 		return nil, err
 	}
@@ -113,10 +113,10 @@ type readings struct {
 	values starlark.Tuple
 }
 
-// readingsOf reads argument 0 and checks that all ranks have the same names.
-func (g *Group) readingsOf(c *starlib.Call, ctx *collective.Patience) (*readings, error) {
+// readingsOf reads an argument that is a dict, and checks that all ranks have the same names.
+func (g *Group) readingsOf(c *starlib.Call, dict string, ctx *collective.Patience) (*readings, error) {
 	numbers := map[string]starlark.Value{}
-	for _, kv := range c.Args[0].(*starlark.Dict).Items() {
+	for _, kv := range c.Arg(dict).(*starlark.Dict).Items() {
 		name, ok := starlark.AsString(kv[0])
 		if !ok {
 			return nil, fmt.Errorf("a key is a string, not %s", kv[0].Type())
@@ -148,15 +148,15 @@ func (g *Group) sum(c *starlib.Call, ctx *collective.Patience, numbers []float64
 }
 
 func (w *World) averageMetrics(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c, 2)
+	g, ctx, err := w.scope(c)
 	if err != nil {
 		return nil, err
 	}
-	count := c.Float(1)
+	count := c.Float("count")
 	if !(count >= 0) || math.IsInf(count, 0) {
-		return nil, fmt.Errorf("argument count: want a number from 0 on, got %v", c.Args[1])
+		return nil, fmt.Errorf("argument count: want a number from 0 on, got %v", c.Arg("count"))
 	}
-	r, err := g.readingsOf(c, ctx)
+	r, err := g.readingsOf(c, "metrics", ctx)
 	if err != nil || len(r.names) == 0 {
 		return starlark.NewDict(0), err
 	}
@@ -178,7 +178,7 @@ func (w *World) averageMetrics(c *starlib.Call) (starlark.Value, error) {
 		return nil, errors.New("the total count over all ranks is too large for a float")
 	}
 	out := starlark.NewDict(len(r.names))
-	for _, k := range c.Args[0].(*starlark.Dict).Keys() {
+	for _, k := range c.Arg("metrics").(*starlark.Dict).Keys() {
 		i, _ := slices.BinarySearch(r.names, string(k.(starlark.String)))
 		if err := out.SetKey(k, starlark.Float(sums[i]/total)); err != nil {
 			return nil, err
@@ -188,11 +188,11 @@ func (w *World) averageMetrics(c *starlib.Call) (starlark.Value, error) {
 }
 
 func (w *World) reduceDict(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c, 2)
+	g, ctx, err := w.scope(c)
 	if err != nil {
 		return nil, err
 	}
-	r, err := g.readingsOf(c, ctx)
+	r, err := g.readingsOf(c, "d", ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +209,7 @@ func (w *World) reduceDict(c *starlib.Call) (starlark.Value, error) {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		if c.Bool(1) {
+		if c.Bool("average") {
 			if total, err = starlark.Binary(syntax.SLASH, total, starlark.MakeInt(g.Size())); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
@@ -222,7 +222,7 @@ func (w *World) reduceDict(c *starlib.Call) (starlark.Value, error) {
 }
 
 func (w *World) sharedRandomSeed(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c, 0)
+	g, ctx, err := w.scope(c)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +239,7 @@ func (w *World) sharedRandomSeed(c *starlib.Call) (starlark.Value, error) {
 }
 
 func (w *World) readFile(c *starlib.Call) (starlark.Value, error) {
-	ctx, err := w.until(c, 1)
+	ctx, err := w.until(c)
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +247,7 @@ func (w *World) readFile(c *starlib.Call) (starlark.Value, error) {
 	var data []byte
 	var failed error
 	if g.own == 0 {
-		data, failed = w.readAll(c.String(0))
+		data, failed = w.readAll(c.String("path"))
 	}
 	if g.comm == nil {
 		return starlark.Bytes(data), failed

@@ -31,7 +31,7 @@ func (w *World) messages() []*starlib.Def {
 			Sig: `recv(src: int, tag: int = 0, group: Group = None, timeout: number = None)`,
 			Doc: "The next message of rank src with this tag. It waits as long as the sender lives, or for timeout.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				r, err := w.receive(c, false)
+				r, err := w.receiveFrom(c)
 				if err != nil {
 					return nil, err
 				}
@@ -43,7 +43,7 @@ func (w *World) messages() []*starlib.Def {
 			Sig: `irecv(src: int, tag: int = 0, group: Group = None, timeout: number = None) -> Work`,
 			Doc: "Like recv, but does not wait: the result's wait() gives the message.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				r, err := w.receive(c, false)
+				r, err := w.receiveFrom(c)
 				if err != nil {
 					return nil, err
 				}
@@ -59,7 +59,11 @@ func (w *World) messages() []*starlib.Def {
 			Sig: `recv_any(tag: int = 0, group: Group = None, timeout: number = None) -> tuple`,
 			Doc: "The next message with this tag from any rank, as (value, src).",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				r, err := w.receive(c, true)
+				g, err := w.group(c)
+				if err != nil {
+					return nil, err
+				}
+				r, err := w.receive(c, g, collective.AnySource)
 				if err != nil {
 					return nil, err
 				}
@@ -75,9 +79,9 @@ func (w *World) messages() []*starlib.Def {
 
 const maxTag = collective.Body - 1
 
-// tag reads argument i.
-func tag(c *starlib.Call, i int) (int, error) {
-	n, err := c.Int(i)
+// tag reads the argument tag.
+func tag(c *starlib.Call) (int, error) {
+	n, err := c.Int("tag")
 	if err == nil && (n < 0 || n > maxTag) {
 		err = fmt.Errorf("tag %d: valid are 0 to %d", n, maxTag)
 	}
@@ -85,22 +89,22 @@ func tag(c *starlib.Call, i int) (int, error) {
 }
 
 func (w *World) send(c *starlib.Call, async bool) (starlark.Value, error) {
-	g, ctx, err := w.scope(c, 3)
+	g, ctx, err := w.scope(c)
 	if err != nil {
 		return nil, err
 	}
-	dst, err := g.member(c, 1, "dst")
+	dst, err := g.member(c, "dst")
 	if err != nil {
 		return nil, err
 	}
 	if dst == g.own {
 		return nil, fmt.Errorf("rank %d sends to itself: keep the value in a variable", w.rank.Rank)
 	}
-	t, err := tag(c, 2)
+	t, err := tag(c)
 	if err != nil {
 		return nil, err
 	}
-	data, err := g.encode(c.Args[0])
+	data, err := g.encode(c.Arg("x"))
 	if err != nil {
 		return nil, err
 	}
@@ -158,33 +162,33 @@ type receive struct {
 	err   error
 }
 
-func (w *World) receive(c *starlib.Call, any bool) (*receive, error) {
-	first := 1 // of the arguments after src
-	if any {
-		first = 0
-	}
-	g, err := w.group(c, first+1)
+// receiveFrom begins to receive from the rank that the argument src names.
+func (w *World) receiveFrom(c *starlib.Call) (*receive, error) {
+	g, err := w.group(c)
 	if err != nil {
 		return nil, err
 	}
+	src, err := g.member(c, "src")
+	if err != nil {
+		return nil, err
+	}
+	if src == g.own {
+		return nil, fmt.Errorf("rank %d receives from itself: keep the value in a variable", w.rank.Rank)
+	}
+	return w.receive(c, g, src)
+}
+
+// receive begins to receive from a place in the group.
+func (w *World) receive(c *starlib.Call, g *Group, src int) (_ *receive, err error) {
 	ctx := w.forever
-	if !c.IsNone(first + 2) {
-		if ctx, err = w.until(c, first+2); err != nil {
+	if !c.IsNone("timeout") {
+		if ctx, err = w.until(c); err != nil {
 			return nil, err
 		}
 	}
-	t, err := tag(c, first)
+	t, err := tag(c)
 	if err != nil {
 		return nil, err
-	}
-	src := collective.AnySource
-	if !any {
-		if src, err = g.member(c, 0, "src"); err != nil {
-			return nil, err
-		}
-		if src == g.own {
-			return nil, fmt.Errorf("rank %d receives from itself: keep the value in a variable", w.rank.Rank)
-		}
 	}
 	if g.comm == nil {
 		return nil, fmt.Errorf("there is no other rank to receive from")

@@ -15,11 +15,11 @@ import (
 )
 
 func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
-	model, err := c.Int(0)
+	model, err := c.Int("model")
 	if err != nil {
 		return nil, err
 	}
-	pipeline, err := c.Int(1)
+	pipeline, err := c.Int("pipeline")
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
 				parts = append(parts, part)
 			}
 		}
-		if fields[dim.name], err = w.split(c, 2, parts); err != nil {
+		if fields[dim.name], err = w.split(c, parts); err != nil {
 			return nil, err
 		}
 	}
@@ -56,11 +56,11 @@ func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
 }
 
 func (w *World) copyToGroup(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c, 1)
+	g, ctx, err := w.scope(c)
 	if err != nil {
 		return nil, err
 	}
-	in, at := startensor.Arg(c, 0), origin(c).Backward()
+	in, at := startensor.Arg(c, "x"), origin(c).Backward()
 	out, err := tensor.Clone(in.Detach())
 	if err != nil {
 		return nil, err
@@ -73,11 +73,11 @@ func (w *World) copyToGroup(c *starlib.Call) (starlark.Value, error) {
 }
 
 func (w *World) reduceFromGroup(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c, 1)
+	g, ctx, err := w.scope(c)
 	if err != nil {
 		return nil, err
 	}
-	in := startensor.Arg(c, 0)
+	in := startensor.Arg(c, "x")
 	out, err := g.reduced(ctx, in.Detach(), collective.Sum, origin(c))
 	if err != nil {
 		return nil, err
@@ -90,15 +90,15 @@ func (w *World) reduceFromGroup(c *starlib.Call) (starlark.Value, error) {
 }
 
 func (w *World) shard(c *starlib.Call) (starlark.Value, error) {
-	g, err := w.group(c, 2)
+	g, err := w.group(c)
 	if err != nil {
 		return nil, err
 	}
-	dim, err := c.Int(1)
+	dim, err := c.Int("dim")
 	if err != nil {
 		return nil, err
 	}
-	t := startensor.Arg(c, 0)
+	t := startensor.Arg(c, "t")
 	if dim < -t.Dim() || dim >= t.Dim() {
 		return nil, fmt.Errorf("dimension %d of a tensor with %d: valid are %d to %d", dim, t.Dim(), -t.Dim(), t.Dim()-1)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"drun/starlib"
 
@@ -51,47 +50,47 @@ var storeMethods = &starlib.Methods{
 	Defs: []*starlib.Def{
 		storeMethod(`set(key: string, value: string)`, "Gives a key a value.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				return nil, s.MultiSet(ctx, []string{c.String(0)}, [][]byte{[]byte(c.String(1))})
+				return nil, s.MultiSet(ctx, []string{c.String("key")}, [][]byte{[]byte(c.String("value"))})
 			}),
 		storeMethod(`get(key: string, timeout: number = None) -> string`, "Waits until a key is set, and gives its value.",
-			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				values, err := s.MultiGet(ctx, []string{c.String(0)})
+			timed(func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
+				values, err := s.MultiGet(ctx, []string{c.String("key")})
 				if err != nil {
 					return nil, err
 				}
 				return starlark.String(values[0]), nil
-			}),
+			})),
 		storeMethod(`add(key: string, amount: int = 1) -> int`, "Adds to a counter, which is 0 at first, and gives the sum. get gives it as text.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				n, err := c.Int(1)
+				n, err := c.Int("amount")
 				if err != nil {
 					return nil, err
 				}
-				sum, err := s.Add(ctx, c.String(0), int64(n))
+				sum, err := s.Add(ctx, c.String("key"), int64(n))
 				return starlark.MakeInt64(sum), err
 			}),
 		storeMethod(`compare_set(key: string, expected: string, desired: string) -> string`,
 			"Changes a key's value from expected to desired, and makes a key that is not set when expected is \"\".\n"+
 				"Gives the value that holds afterwards: desired if it was changed, \"\" if the key is still not set.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				value, err := s.CompareSet(ctx, c.String(0), []byte(c.String(1)), []byte(c.String(2)))
+				value, err := s.CompareSet(ctx, c.String("key"), []byte(c.String("expected")), []byte(c.String("desired")))
 				return starlark.String(value), err
 			}),
 		storeMethod(`append(key: string, value: string)`, "Adds to the end of a key's value, which is \"\" at first.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				return nil, s.Append(ctx, c.String(0), []byte(c.String(1)))
+				return nil, s.Append(ctx, c.String("key"), []byte(c.String("value")))
 			}),
 		storeMethod(`wait(keys: iterable, timeout: number = None)`, "Waits until all keys are set. The error names those that are not.",
-			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				keys, err := texts(c, 0, "keys")
+			timed(func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
+				keys, err := texts(c, "keys")
 				if err != nil {
 					return nil, err
 				}
 				return nil, s.Wait(ctx, keys)
-			}),
+			})),
 		storeMethod(`check(keys: iterable) -> bool`, "Whether all keys are set.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				keys, err := texts(c, 0, "keys")
+				keys, err := texts(c, "keys")
 				if err != nil {
 					return nil, err
 				}
@@ -100,7 +99,7 @@ var storeMethods = &starlib.Methods{
 			}),
 		storeMethod(`delete(key: string) -> bool`, "Removes a key, and tells whether it was set.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				existed, err := s.Delete(ctx, c.String(0))
+				existed, err := s.Delete(ctx, c.String("key"))
 				return starlark.Bool(existed), err
 			}),
 		storeMethod(`num_keys() -> int`, "How many keys are set.",
@@ -109,8 +108,8 @@ var storeMethods = &starlib.Methods{
 				return starlark.MakeInt(n), err
 			}),
 		storeMethod(`multi_get(keys: iterable, timeout: number = None) -> list`, "Waits until all keys are set, and gives their values at one moment.",
-			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				keys, err := texts(c, 0, "keys")
+			timed(func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
+				keys, err := texts(c, "keys")
 				if err != nil {
 					return nil, err
 				}
@@ -123,14 +122,14 @@ var storeMethods = &starlib.Methods{
 					out[i] = starlark.String(v)
 				}
 				return starlark.NewList(out), nil
-			}),
+			})),
 		storeMethod(`multi_set(keys: iterable, values: iterable)`, "Gives every key its value, all at once.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				keys, err := texts(c, 0, "keys")
+				keys, err := texts(c, "keys")
 				if err != nil {
 					return nil, err
 				}
-				values, err := texts(c, 1, "values")
+				values, err := texts(c, "values")
 				if err != nil {
 					return nil, err
 				}
@@ -148,10 +147,9 @@ var storeMethods = &starlib.Methods{
 
 type storeCall func(context.Context, *starlib.Call, Store) (starlark.Value, error)
 
-// storeMethod declares a method of dist.store. A parameter timeout is its second.
+// storeMethod declares a method of dist.store.
 func storeMethod(sig, doc string, fn storeCall) *starlib.Def {
-	timed := strings.Contains(sig, "timeout: number")
-	return &starlib.Def{Sig: sig, Doc: doc, Fn: func(c *starlib.Call) (_ starlark.Value, err error) {
+	return &starlib.Def{Sig: sig, Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
 		s := c.Recv.(*storeValue)
 		w := s.world
 		if w.rank.Stage == starlib.Loading {
@@ -163,26 +161,31 @@ func storeMethod(sig, doc string, fn storeCall) *starlib.Def {
 		if s.store == nil {
 			return nil, errors.New("there is no store here")
 		}
-		ctx := w.patience
-		if timed {
-			if ctx, err = w.until(c, 1); err != nil {
-				return nil, err
-			}
-		}
-		return fn(ctx, c, s.store)
+		return fn(w.patience, c, s.store)
 	}}
 }
 
-// texts reads argument i, a list of strings.
-func texts(c *starlib.Call, i int, what string) ([]string, error) {
-	iter := c.Args[i].(starlark.Iterable).Iterate()
+// timed makes a call end after its argument timeout.
+func timed(fn storeCall) storeCall {
+	return func(_ context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
+		ctx, err := c.Recv.(*storeValue).world.until(c)
+		if err != nil {
+			return nil, err
+		}
+		return fn(ctx, c, s)
+	}
+}
+
+// texts reads an argument that lists strings.
+func texts(c *starlib.Call, name string) ([]string, error) {
+	iter := c.Arg(name).(starlark.Iterable).Iterate()
 	defer iter.Done()
 	var out []string
 	var v starlark.Value
 	for iter.Next(&v) {
 		s, ok := starlark.AsString(v)
 		if !ok {
-			return nil, fmt.Errorf("argument %s: want strings, got %s", what, v.Type())
+			return nil, fmt.Errorf("argument %s: want strings, got %s", name, v.Type())
 		}
 		out = append(out, s)
 	}

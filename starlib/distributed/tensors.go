@@ -18,15 +18,15 @@ import (
 )
 
 func (w *World) broadcastTensors(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c, 2)
+	g, ctx, err := w.scope(c)
 	if err != nil {
 		return nil, err
 	}
-	src, err := g.member(c, 1, "src")
+	src, err := g.member(c, "src")
 	if err != nil {
 		return nil, err
 	}
-	all, err := startensor.List(c.Args[0])
+	all, err := startensor.List(c.Arg("tensors"))
 	if err != nil {
 		return nil, err
 	}
@@ -39,18 +39,18 @@ func (w *World) broadcastTensors(c *starlib.Call) (starlark.Value, error) {
 }
 
 func (w *World) syncBuffer(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c, 2)
+	g, ctx, err := w.scope(c)
 	if err != nil {
 		return nil, err
 	}
-	all, err := startensor.List(c.Args[0])
+	all, err := startensor.List(c.Arg("buffers"))
 	if err != nil {
 		return nil, err
 	}
 	if err := g.agreeOnTensors(ctx, all, origin(c)); err != nil {
 		return nil, err
 	}
-	if !c.Bool(1) {
+	if !c.Bool("average") {
 		return nil, g.spread(c, ctx, all, func(b collective.Buffer) collective.Call {
 			return collective.NewBroadcast(b, 0)
 		}, isInexact)
@@ -61,11 +61,11 @@ func (w *World) syncBuffer(c *starlib.Call) (starlark.Value, error) {
 func average(b collective.Buffer) collective.Call { return collective.NewAllReduce(b, collective.Avg) }
 
 func (w *World) syncGrad(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c, 1)
+	g, ctx, err := w.scope(c)
 	if err != nil {
 		return nil, err
 	}
-	params, err := startensor.List(c.Args[0])
+	params, err := startensor.List(c.Arg("params"))
 	if err != nil {
 		return nil, err
 	}

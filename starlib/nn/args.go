@@ -9,18 +9,13 @@ import (
 	startensor "drun/starlib/tensor"
 )
 
-// positive reads two sizes.
-func positive(c *starlib.Call, i, j int) (a, b int, err error) {
-	if a, err = c.Int(i); err != nil {
-		return 0, 0, err
+// size reads an argument that is a size.
+func size(c *starlib.Call, name string) (int, error) {
+	n, err := c.Int(name)
+	if err == nil && n < 1 {
+		err = fmt.Errorf("sizes must be at least 1, not %d", n)
 	}
-	if b, err = c.Int(j); err != nil {
-		return 0, 0, err
-	}
-	if a < 1 || b < 1 {
-		return 0, 0, fmt.Errorf("sizes must be at least 1, not %d", min(a, b))
-	}
-	return a, b, nil
+	return n, err
 }
 
 // sizes reads a size or several.
@@ -45,26 +40,34 @@ func sizes(v starlark.Value) ([]int, error) {
 }
 
 // window reads kernel, stride and padding, each a number or a pair (height, width).
-func window(c *starlib.Call, kernel, stride, padding int) (k, s, p [2]int, err error) {
-	for _, arg := range []struct {
-		name  string
-		i     int
-		least int
-		into  *[2]int
-	}{{"kernel", kernel, 1, &k}, {"stride", stride, 1, &s}, {"padding", padding, 0, &p}} {
-		v := c.Args[arg.i]
-		list, ok := v.(starlark.Iterable)
-		if !ok {
-			list = starlark.Tuple{v, v}
-		}
-		n, err := startensor.Ints(list)
-		if err == nil && (len(n) != 2 || min(n[0], n[1]) < arg.least) {
-			err = fmt.Errorf("want a number, or a pair for height and width, of at least %d; got %s", arg.least, v)
-		}
-		if err != nil {
-			return k, s, p, fmt.Errorf("argument %s: %w", arg.name, err)
-		}
-		*arg.into = [2]int{n[0], n[1]}
+// A stride that is left out is the kernel's size.
+func window(c *starlib.Call) (kernel, stride, padding [2]int, err error) {
+	if kernel, err = heightWidth(c, "kernel", 1); err != nil {
+		return
 	}
-	return k, s, p, nil
+	stride = kernel
+	if !c.IsNone("stride") {
+		if stride, err = heightWidth(c, "stride", 1); err != nil {
+			return
+		}
+	}
+	padding, err = heightWidth(c, "padding", 0)
+	return
+}
+
+// heightWidth reads a number, or a pair for height and width, each at least least.
+func heightWidth(c *starlib.Call, name string, least int) (pair [2]int, err error) {
+	v := c.Arg(name)
+	list, ok := v.(starlark.Iterable)
+	if !ok {
+		list = starlark.Tuple{v, v}
+	}
+	n, err := startensor.Ints(list)
+	if err == nil && (len(n) != 2 || min(n[0], n[1]) < least) {
+		err = fmt.Errorf("want a number, or a pair for height and width, of at least %d; got %s", least, v)
+	}
+	if err != nil {
+		return pair, fmt.Errorf("argument %s: %w", name, err)
+	}
+	return [2]int{n[0], n[1]}, nil
 }

@@ -21,7 +21,7 @@ type maker struct {
 func (k *maker) make(kind, detail string, fields []field, forward func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error)) *Model {
 	m := &Model{kind: kind, detail: detail, fields: fields, training: true, layer: true, ctx: k.ctx}
 	call := &starlib.Def{Sig: "nn." + kind + "(x: Tensor) -> Tensor", Fn: func(c *starlib.Call) (starlark.Value, error) {
-		t, err := forward(m, startensor.Arg(c, 0))
+		t, err := forward(m, startensor.Arg(c, "x"))
 		if err != nil {
 			return nil, err
 		}
@@ -69,11 +69,15 @@ func (k *maker) affine(shape []int, withBias bool) (weight, bias *tensor.Tensor,
 }
 
 func (k *maker) linear(c *starlib.Call) (starlark.Value, error) {
-	in, out, err := positive(c, 0, 1)
+	in, err := size(c, "i")
 	if err != nil {
 		return nil, err
 	}
-	weight, bias, err := k.affine([]int{out, in}, c.Bool(2))
+	out, err := size(c, "o")
+	if err != nil {
+		return nil, err
+	}
+	weight, bias, err := k.affine([]int{out, in}, c.Bool("bias"))
 	if err != nil {
 		return nil, err
 	}
@@ -87,15 +91,19 @@ func (k *maker) linear(c *starlib.Call) (starlark.Value, error) {
 }
 
 func (k *maker) conv2d(c *starlib.Call) (starlark.Value, error) {
-	in, out, err := positive(c, 0, 1)
+	in, err := size(c, "i")
 	if err != nil {
 		return nil, err
 	}
-	kernel, stride, padding, err := window(c, 2, 3, 4)
+	out, err := size(c, "o")
 	if err != nil {
 		return nil, err
 	}
-	weight, bias, err := k.affine([]int{out, in, kernel[0], kernel[1]}, c.Bool(5))
+	kernel, stride, padding, err := window(c)
+	if err != nil {
+		return nil, err
+	}
+	weight, bias, err := k.affine([]int{out, in, kernel[0], kernel[1]}, c.Bool("bias"))
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +117,11 @@ func (k *maker) conv2d(c *starlib.Call) (starlark.Value, error) {
 }
 
 func (k *maker) embedding(c *starlib.Call) (starlark.Value, error) {
-	n, dim, err := positive(c, 0, 1)
+	n, err := size(c, "n")
+	if err != nil {
+		return nil, err
+	}
+	dim, err := size(c, "dim")
 	if err != nil {
 		return nil, err
 	}
@@ -127,11 +139,11 @@ func (k *maker) embedding(c *starlib.Call) (starlark.Value, error) {
 }
 
 func (k *maker) layerNorm(c *starlib.Call) (starlark.Value, error) {
-	shape, err := sizes(c.Args[0])
+	shape, err := sizes(c.Arg("dim"))
 	if err != nil {
 		return nil, err
 	}
-	eps := c.Float(1)
+	eps := c.Float("eps")
 	weight, err := tensor.Ones(k.ctx, shape, tensor.Float32)
 	if err != nil {
 		return nil, tensor.As("weight", err)
@@ -144,17 +156,17 @@ func (k *maker) layerNorm(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return k.make("layer_norm", c.Args[0].String(), fields, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+	return k.make("layer_norm", c.Arg("dim").String(), fields, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
 		return tensor.LayerNorm(x, weight, bias, len(shape), eps)
 	}), nil
 }
 
 func (k *maker) rmsNorm(c *starlib.Call) (starlark.Value, error) {
-	dim, _, err := positive(c, 0, 0)
+	dim, err := size(c, "dim")
 	if err != nil {
 		return nil, err
 	}
-	eps := c.Float(1)
+	eps := c.Float("eps")
 	weight, err := tensor.Ones(k.ctx, []int{dim}, tensor.Float32)
 	if err != nil {
 		return nil, tensor.As("weight", err)
@@ -169,11 +181,11 @@ func (k *maker) rmsNorm(c *starlib.Call) (starlark.Value, error) {
 }
 
 func (k *maker) batchNorm(c *starlib.Call) (starlark.Value, error) {
-	n, _, err := positive(c, 0, 0)
+	n, err := size(c, "channels")
 	if err != nil {
 		return nil, err
 	}
-	momentum, eps := c.Float(1), c.Float(2)
+	momentum, eps := c.Float("momentum"), c.Float("eps")
 	var t [4]*tensor.Tensor // weight, bias, running mean and variance
 	for i, value := range []int64{1, 0, 0, 1} {
 		if t[i], err = tensor.Full(k.ctx, []int{n}, tensor.Int(value), tensor.Float32); err != nil {
@@ -198,12 +210,12 @@ type Group interface {
 }
 
 func (k *maker) dropout(c *starlib.Call) (starlark.Value, error) {
-	p := c.Float(0)
+	p := c.Float("p")
 	if !(p >= 0 && p <= 1) {
 		return nil, fmt.Errorf("p = %v is not a probability from 0 to 1", p)
 	}
 	stream := k.streams.PerRank
-	switch g := c.Args[1].(type) {
+	switch g := c.Arg("group").(type) {
 	case starlark.NoneType:
 	case Group:
 		if g.Rank() < 0 {
@@ -223,10 +235,7 @@ func (k *maker) dropout(c *starlib.Call) (starlark.Value, error) {
 
 func (k *maker) pool(kind string, pool func(x *tensor.Tensor, kernel, stride, padding [2]int) (*tensor.Tensor, error)) func(*starlib.Call) (starlark.Value, error) {
 	return func(c *starlib.Call) (starlark.Value, error) {
-		if c.IsNone(1) {
-			c.Args[1] = c.Args[0]
-		}
-		kernel, stride, padding, err := window(c, 0, 1, 2)
+		kernel, stride, padding, err := window(c)
 		if err != nil {
 			return nil, err
 		}
@@ -237,11 +246,11 @@ func (k *maker) pool(kind string, pool func(x *tensor.Tensor, kernel, stride, pa
 }
 
 func (k *maker) flatten(c *starlib.Call) (starlark.Value, error) {
-	start, err := c.Int(0)
+	start, err := c.Int("start_dim")
 	if err != nil {
 		return nil, err
 	}
-	end, err := c.Int(1)
+	end, err := c.Int("end_dim")
 	if err != nil {
 		return nil, err
 	}

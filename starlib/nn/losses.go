@@ -20,7 +20,7 @@ var losses = []*starlib.Def{
 		Sig: "accuracy(logits: Tensor, target: Tensor) -> float",
 		Doc: "The part of rows whose greatest logit is the target's: logits (n, classes), target (n,).",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			a, err := tensor.Accuracy(startensor.Arg(c, 0), startensor.Arg(c, 1))
+			a, err := tensor.Accuracy(startensor.Arg(c, "logits"), startensor.Arg(c, "target"))
 			return starlark.Float(a), err
 		},
 	},
@@ -28,7 +28,7 @@ var losses = []*starlib.Def{
 		Sig: "attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor",
 		Doc: "softmax(q·kᵀ/√d)·v, shapes (…, length, d); with causal, a position sees itself and those before it.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			t, err := tensor.Attention(startensor.Arg(c, 0), startensor.Arg(c, 1), startensor.Arg(c, 2), c.Bool(3))
+			t, err := tensor.Attention(startensor.Arg(c, "q"), startensor.Arg(c, "k"), startensor.Arg(c, "v"), c.Bool("causal"))
 			if err != nil {
 				return nil, err
 			}
@@ -43,7 +43,7 @@ func loss(name, input, doc string, fn func(x, y *tensor.Tensor, r tensor.Reducti
 		Doc: doc + ` reduction is "mean", "sum" or "none".`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			var r tensor.Reduction
-			switch c.String(2) {
+			switch c.String("reduction") {
 			case "mean":
 				r = tensor.ReduceMean
 			case "sum":
@@ -51,9 +51,9 @@ func loss(name, input, doc string, fn func(x, y *tensor.Tensor, r tensor.Reducti
 			case "none":
 				r = tensor.ReduceNone
 			default:
-				return nil, fmt.Errorf(`reduction = %s: want "mean", "sum" or "none"`, c.Args[2])
+				return nil, fmt.Errorf(`reduction = %s: want "mean", "sum" or "none"`, c.Arg("reduction"))
 			}
-			t, err := fn(startensor.Arg(c, 0), startensor.Arg(c, 1), r)
+			t, err := fn(startensor.Arg(c, input), startensor.Arg(c, "target"), r)
 			if err != nil {
 				return nil, err
 			}

@@ -121,7 +121,7 @@ func call(thread *starlark.Thread, fn starlark.Value, args starlark.Tuple, kwarg
 }
 
 func (k *maker) custom(c *starlib.Call) (starlark.Value, error) {
-	forward := c.Callable(0)
+	forward := c.Callable("forward")
 	m := &Model{kind: "module", detail: forward.Name(), training: true, self: true, forward: forward, ctx: k.ctx}
 	for _, kv := range c.Named {
 		name := string(kv[0].(starlark.String))
@@ -134,7 +134,7 @@ func (k *maker) custom(c *starlib.Call) (starlark.Value, error) {
 }
 
 func newParameter(c *starlib.Call) (starlark.Value, error) {
-	t, err := tensor.Clone(startensor.Arg(c, 0).Detach())
+	t, err := tensor.Clone(startensor.Arg(c, "t").Detach())
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func newParameter(c *starlib.Call) (starlark.Value, error) {
 }
 
 func newBuffer(c *starlib.Call) (starlark.Value, error) {
-	t := startensor.Arg(c, 0)
+	t := startensor.Arg(c, "t")
 	if t.RequiresGrad() {
 		return nil, fmt.Errorf("the tensor requires gradients: a buffer is not trained, use t.detach() or nn.parameter")
 	}

@@ -28,11 +28,11 @@ func Module(ctx *tensor.Context, sum SumOver) *starlib.Module {
 				Sig: "sgd(params: iterable, lr = None, momentum: number = 0, nesterov: bool = False, weight_decay: number = 0) -> Optimizer",
 				Doc: "Stochastic gradient descent with PyTorch's momentum: v = momentum·v + g, p -= lr·v; g includes weight_decay·p.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					momentum, nesterov := c.Float(2), c.Bool(3)
+					momentum, nesterov := c.Float("momentum"), c.Bool("nesterov")
 					if !(momentum >= 0) || nesterov && momentum == 0 {
 						return nil, fmt.Errorf("momentum = %v: want 0 or more, and more than 0 with nesterov", momentum)
 					}
-					return newOptimizer(c, ctx, "sgd", c.Args[1], c.Args[4], func(g []tensor.ParamGroup) (*tensor.Optimizer, error) {
+					return newOptimizer(c, ctx, "sgd", c.Arg("lr"), c.Arg("weight_decay"), func(g []tensor.ParamGroup) (*tensor.Optimizer, error) {
 						return tensor.NewSGD(g, tensor.SGDOptions{Momentum: momentum, Nesterov: nesterov})
 					})
 				},
@@ -43,18 +43,18 @@ func Module(ctx *tensor.Context, sum SumOver) *starlib.Module {
 				Sig: "cosine(lr: number, steps: int, warmup: int = 0, end: number = 0) -> Schedule",
 				Doc: "Rises linearly to lr over warmup steps, then falls along half a cosine to end at step steps.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					steps, err := c.Int(1)
+					steps, err := c.Int("steps")
 					if err != nil {
 						return nil, err
 					}
-					warmup, err := c.Int(2)
+					warmup, err := c.Int("warmup")
 					if err != nil {
 						return nil, err
 					}
 					if steps < 1 || warmup < 0 || warmup > steps {
 						return nil, fmt.Errorf("steps = %d, warmup = %d: want at least 1 step, and 0 to %d of them as warmup", steps, warmup, max(steps, 0))
 					}
-					lr, end := c.Float(0), c.Float(3)
+					lr, end := c.Float("lr"), c.Float("end")
 					if err := checkRate(lr); err != nil {
 						return nil, err
 					}
@@ -65,15 +65,15 @@ func Module(ctx *tensor.Context, sum SumOver) *starlib.Module {
 				Sig: "step_decay(lr: number, every: int, gamma: number = 0.1) -> Schedule",
 				Doc: "lr times gamma to the power of the number of whole every steps done.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					every, err := c.Int(1)
+					every, err := c.Int("every")
 					if err != nil {
 						return nil, err
 					}
 					if every < 1 {
 						return nil, fmt.Errorf("every = %d: want at least 1 step", every)
 					}
-					lr := c.Float(0)
-					return &schedule{"step_decay", stepDecay(lr, every, c.Float(2))}, checkRate(lr)
+					lr := c.Float("lr")
+					return &schedule{"step_decay", stepDecay(lr, every, c.Float("gamma"))}, checkRate(lr)
 				},
 			},
 			{
@@ -90,21 +90,21 @@ func adam(ctx *tensor.Context, name string, decoupled bool, doc string) *starlib
 		Sig: name + "(params: iterable, lr = None, betas: tuple | list = (0.9, 0.999), eps: number = 1e-8, weight_decay: number = 0) -> Optimizer",
 		Doc: doc,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			o := tensor.AdamOptions{Eps: c.Float(3), Decoupled: decoupled}
-			betas := c.Args[2].(starlark.Indexable)
+			o := tensor.AdamOptions{Eps: c.Float("eps"), Decoupled: decoupled}
+			betas := c.Arg("betas").(starlark.Indexable)
 			if betas.Len() != 2 {
-				return nil, fmt.Errorf("betas = %s: want two numbers from 0 to below 1", c.Args[2])
+				return nil, fmt.Errorf("betas = %s: want two numbers from 0 to below 1", c.Arg("betas"))
 			}
 			o.Beta1, o.Beta2 = starlib.Number(betas.Index(0)), starlib.Number(betas.Index(1))
 			for _, b := range []float64{o.Beta1, o.Beta2} {
 				if !(b >= 0 && b < 1) {
-					return nil, fmt.Errorf("betas = %s: want two numbers from 0 to below 1", c.Args[2])
+					return nil, fmt.Errorf("betas = %s: want two numbers from 0 to below 1", c.Arg("betas"))
 				}
 			}
 			if !(o.Eps >= 0) {
 				return nil, fmt.Errorf("eps = %v: want 0 or more", o.Eps)
 			}
-			return newOptimizer(c, ctx, name, c.Args[1], c.Args[4], func(g []tensor.ParamGroup) (*tensor.Optimizer, error) {
+			return newOptimizer(c, ctx, name, c.Arg("lr"), c.Arg("weight_decay"), func(g []tensor.ParamGroup) (*tensor.Optimizer, error) {
 				return tensor.NewAdam(g, o)
 			})
 		},
@@ -112,19 +112,19 @@ func adam(ctx *tensor.Context, name string, decoupled bool, doc string) *starlib
 }
 
 func clip(c *starlib.Call, sum SumOver) (starlark.Value, error) {
-	params, err := tensorsOf(c.Args[0])
+	params, err := tensorsOf(c.Arg("params"))
 	if err != nil {
 		return nil, err
 	}
-	sharded, err := tensorsOf(c.Args[2])
+	sharded, err := tensorsOf(c.Arg("sharded"))
 	if err != nil {
 		return nil, err
 	}
-	limit := c.Float(1)
+	limit := c.Float("max_norm")
 	if !(limit > 0) {
 		return nil, fmt.Errorf("max_norm = %v: want more than 0", limit)
 	}
-	if len(sharded) == 0 && c.IsNone(3) {
+	if len(sharded) == 0 && c.IsNone("group") {
 		norm, err := tensor.ClipGradNorm(params, limit)
 		return starlark.Float(norm), err
 	}
@@ -133,7 +133,7 @@ func clip(c *starlib.Call, sum SumOver) (starlark.Value, error) {
 		return nil, err
 	}
 	if sum != nil {
-		if square, err = sum(c, c.Args[3], square); err != nil {
+		if square, err = sum(c, c.Arg("group"), square); err != nil {
 			return nil, err
 		}
 	}

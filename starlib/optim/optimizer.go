@@ -31,7 +31,7 @@ func newOptimizer(c *starlib.Call, ctx *tensor.Context, kind string, lr starlark
 	if err != nil {
 		return nil, err
 	}
-	groups, err := parameters(c.Args[0], lr, decay)
+	groups, err := parameters(c.Arg("params"), lr, decay)
 	if err != nil {
 		return nil, err
 	}

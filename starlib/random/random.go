@@ -20,7 +20,7 @@ func Module(ctx *tensor.Context) *starlib.Module {
 			Sig: "generator(seed: int) -> Generator",
 			Doc: "A generator whose numbers depend on the seed alone, an integer from -2^63 to 2^64 - 1. Its position can be part of a checkpoint.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				seed, err := seedOf(c.Args[0].(starlark.Int))
+				seed, err := seedOf(c.Arg("seed").(starlark.Int))
 				if err != nil {
 					return nil, err
 				}
@@ -46,16 +46,16 @@ var methods = &starlib.Methods{
 	Defs: []*starlib.Def{
 		method("rand(*shape, dtype: string = None) -> Tensor", "Uniform numbers from [0, 1): rand(2, 3) or rand((2, 3)).",
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) {
-				return startensor.Random(g.ctx, c.Rest, c.Args[0], g.Stream.Rand)
+				return startensor.Random(g.ctx, c.Rest, c.Arg("dtype"), g.Stream.Rand)
 			}),
 		method("randn(*shape, dtype: string = None) -> Tensor", "Normal numbers of mean 0 and standard deviation 1.",
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) {
-				return startensor.Random(g.ctx, c.Rest, c.Args[0], g.Stream.Randn)
+				return startensor.Random(g.ctx, c.Rest, c.Arg("dtype"), g.Stream.Randn)
 			}),
 		method("randint(low: int, high: int, shape: tuple | list | int = (), dtype: string = None) -> Tensor | int", "Integers from [low, high), int64 by default; a plain integer without a shape.",
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) {
 				v, err := startensor.RandomInts(g.ctx, c, g.Stream)
-				if shape, ok := c.Args[2].(starlark.Tuple); err != nil || !ok || len(shape) > 0 || !c.IsNone(3) {
+				if shape, ok := c.Arg("shape").(starlark.Tuple); err != nil || !ok || len(shape) > 0 || !c.IsNone("dtype") {
 					return v, err
 				}
 				s, err := v.(*startensor.Value).Tensor().Item()
@@ -63,7 +63,7 @@ var methods = &starlib.Methods{
 			}),
 		method("choice(items: list | tuple | range | Tensor | string) -> any", "One of the items.",
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) {
-				items := c.Args[0].(starlark.Indexable)
+				items := c.Arg("items").(starlark.Indexable)
 				if items.Len() <= 0 {
 					return nil, fmt.Errorf("there are no items to choose from")
 				}
@@ -78,10 +78,10 @@ var methods = &starlib.Methods{
 				return items.Index(int(i.Int())), nil
 			}),
 		method("shuffle(items: list | Tensor) -> list | Tensor", "Puts a list, or a tensor's rows, into random order in place, and returns it.",
-			func(c *starlib.Call, g *Generator) (starlark.Value, error) { return g.shuffle(c.Args[0]) }),
+			func(c *starlib.Call, g *Generator) (starlark.Value, error) { return g.shuffle(c.Arg("items")) }),
 		method("permutation(n: int) -> Tensor", "The integers 0 … n - 1 in random order, int64.",
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) {
-				n, err := c.Int(0)
+				n, err := c.Int("n")
 				if err != nil {
 					return nil, err
 				}

@@ -12,11 +12,11 @@ import (
 const progressEvery = 50 * time.Millisecond
 
 func (r *Run) progress(c *starlib.Call) (starlark.Value, error) {
-	items := c.Args[0].(starlark.Iterable)
+	items := c.Arg("items").(starlark.Iterable)
 	if r.rank.Rank != 0 {
 		return items, nil
 	}
-	return &progress{Iterable: items, run: r, label: c.String(1)}, nil
+	return &progress{Iterable: items, run: r, label: c.String("label")}, nil
 }
 
 // progress is an iterable that reports how far a loop over it has come.

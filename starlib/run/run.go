@@ -86,11 +86,11 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 				Sig: `note(text: string)`,
 				Doc: "Keeps a remark with the run, of at most 1 MiB.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					if n := len(c.String(0)); n > maxNote {
+					if n := len(c.String("text")); n > maxNote {
 						return nil, fmt.Errorf("a note of %d bytes: at most %d", n, maxNote)
 					}
 					if rank.Rank == 0 {
-						recorder.Note(c.String(0))
+						recorder.Note(c.String("text"))
 					}
 					return nil, nil
 				},
@@ -143,10 +143,10 @@ func checkName(what, name string) error {
 }
 
 func (r *Run) log(c *starlib.Call) (starlark.Value, error) {
-	record := r.rank.Rank == 0 || c.Bool(2)
-	step, hasStep := int64(0), !c.IsNone(1)
+	record := r.rank.Rank == 0 || c.Bool("all_ranks")
+	step, hasStep := int64(0), !c.IsNone("step")
 	if hasStep {
-		n, err := c.Int(1)
+		n, err := c.Int("step")
 		if err != nil {
 			return nil, err
 		}
@@ -173,12 +173,12 @@ func (r *Run) log(c *starlib.Call) (starlark.Value, error) {
 			r.steps[key] = at + 1
 		}
 		if record {
-			r.recorder.Log(key, at, x, c.Bool(3))
+			r.recorder.Log(key, at, x, c.Bool("exact"))
 		}
 		return nil
 	}
-	if !c.IsNone(0) {
-		for _, kv := range c.Args[0].(*starlark.Dict).Items() {
+	if !c.IsNone("metrics") {
+		for _, kv := range c.Arg("metrics").(*starlark.Dict).Items() {
 			if err := one(kv[0], kv[1]); err != nil {
 				return nil, err
 			}

@@ -145,7 +145,8 @@ var testingModule = &starlib.Module{
 			Sig: "eq(got, want)",
 			Doc: "An error unless the two print alike; of tensors, compare tolist(), shape and dtype.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				if got, want := c.Args[0].String(), c.Args[1].String(); got != want || c.Args[0].Type() != c.Args[1].Type() {
+				got, want := c.Arg("got"), c.Arg("want")
+				if got.String() != want.String() || got.Type() != want.Type() {
 					return nil, fmt.Errorf("got %s, want %s", got, want)
 				}
 				return nil, nil
@@ -155,8 +156,8 @@ var testingModule = &starlib.Module{
 			Sig: "check(ok: bool, message: string = \"check failed\")",
 			Doc: "An error unless ok.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				if !c.Bool(0) {
-					return nil, fmt.Errorf("%s", c.String(1))
+				if !c.Bool("ok") {
+					return nil, fmt.Errorf("%s", c.String("message"))
 				}
 				return nil, nil
 			},

@@ -20,7 +20,7 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 				if err != nil {
 					return nil, err
 				}
-				d, err := dtypeOf(c.Args[0], tensor.Float32)
+				d, err := dtypeOf(c.Arg("dtype"), tensor.Float32)
 				if err != nil {
 					return nil, err
 				}
@@ -36,15 +36,15 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 			Sig: "full(shape: tuple | list | int, value: number | bool, dtype: string = None) -> Tensor",
 			Doc: "A tensor whose elements are all value; without a dtype as tensor(value) would have it.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				shape, err := shapeOf(starlark.Tuple{c.Args[0]})
+				shape, err := shapeOf(starlark.Tuple{c.Arg("shape")})
 				if err != nil {
 					return nil, err
 				}
-				s, _, err := scalar(c.Args[1])
+				s, _, err := scalar(c.Arg("value"))
 				if err != nil {
 					return nil, err
 				}
-				d, err := dtypeOf(c.Args[2], byDefault(s))
+				d, err := dtypeOf(c.Arg("dtype"), byDefault(s))
 				if err != nil {
 					return nil, err
 				}
@@ -55,17 +55,17 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 			Sig: "eye(n: int, m: int = None, dtype: string = None) -> Tensor",
 			Doc: "An n×m matrix (n×n by default) with ones on the diagonal.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				n, err := c.Int(0)
+				n, err := c.Int("n")
 				if err != nil {
 					return nil, err
 				}
 				m := n
-				if !c.IsNone(1) {
-					if m, err = c.Int(1); err != nil {
+				if !c.IsNone("m") {
+					if m, err = c.Int("m"); err != nil {
 						return nil, err
 					}
 				}
-				d, err := dtypeOf(c.Args[2], tensor.Float32)
+				d, err := dtypeOf(c.Arg("dtype"), tensor.Float32)
 				if err != nil {
 					return nil, err
 				}
@@ -79,10 +79,10 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 				args := [3]tensor.Scalar{tensor.Int(0)}
 				kind := tensor.Int64
 				first := 0
-				if c.IsNone(1) {
+				if c.IsNone("end") {
 					first = 1 // the only bound is the end
 				}
-				for i, v := range c.Args[:3] {
+				for i, v := range [3]starlark.Value{c.Arg("start"), c.Arg("end"), c.Arg("step")} {
 					if v == starlark.None {
 						continue
 					}
@@ -99,7 +99,7 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 						kind = tensor.Float32
 					}
 				}
-				d, err := dtypeOf(c.Args[3], kind)
+				d, err := dtypeOf(c.Arg("dtype"), kind)
 				if err != nil {
 					return nil, err
 				}
@@ -110,15 +110,15 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 			Sig: "linspace(start: number, end: number, steps: int, dtype: string = None) -> Tensor",
 			Doc: "steps values at equal distances from start to end, both included.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				n, err := c.Int(2)
+				n, err := c.Int("steps")
 				if err != nil {
 					return nil, err
 				}
-				d, err := dtypeOf(c.Args[3], tensor.Float32)
+				d, err := dtypeOf(c.Arg("dtype"), tensor.Float32)
 				if err != nil {
 					return nil, err
 				}
-				return result(tensor.Linspace(ctx, c.Float(0), c.Float(1), n, d))
+				return result(tensor.Linspace(ctx, c.Float("start"), c.Float("end"), n, d))
 			},
 		},
 	}
@@ -131,7 +131,7 @@ func fromData(ctx *tensor.Context) *starlib.Def {
 		Doc: `A tensor of data: a number, a bool, lists or tuples of these nested to equal lengths, bytes (as uint8), or a tensor (copied). Without a dtype, floats make float32, integers int64, bools bool.
 dtypes: float32 float64 int64 int32 int8 uint8 bool compute; float16 bfloat16 complex64 are for storage and communication.`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			return result(FromData(ctx, c.Args[0], c.Args[1]))
+			return result(FromData(ctx, c.Arg("data"), c.Arg("dtype")))
 		},
 	}
 }
@@ -151,14 +151,14 @@ func randoms(ctx *tensor.Context, shared *tensor.Generator) []*starlib.Def {
 			Sig: "rand(*shape, dtype: string = None) -> Tensor",
 			Doc: "Uniform numbers from [0, 1), the same on all ranks.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return Random(ctx, c.Rest, c.Args[0], shared.Rand)
+				return Random(ctx, c.Rest, c.Arg("dtype"), shared.Rand)
 			},
 		},
 		{
 			Sig: "randn(*shape, dtype: string = None) -> Tensor",
 			Doc: "Normal numbers of mean 0 and standard deviation 1, the same on all ranks.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return Random(ctx, c.Rest, c.Args[0], shared.Randn)
+				return Random(ctx, c.Rest, c.Arg("dtype"), shared.Randn)
 			},
 		},
 		{
@@ -170,11 +170,11 @@ func randoms(ctx *tensor.Context, shared *tensor.Generator) []*starlib.Def {
 			Sig: "multinomial(p: Tensor, n: int, replacement: bool = False) -> Tensor",
 			Doc: "n indices drawn with the probabilities p (shape (k,) or (rows, k); they need not sum to 1), the same on all ranks. Shape (n,) or (rows, n), int64.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				n, err := c.Int(1)
+				n, err := c.Int("n")
 				if err != nil {
 					return nil, err
 				}
-				return result(shared.Multinomial(ctx, Arg(c, 0), n, c.Bool(2)))
+				return result(shared.Multinomial(ctx, Arg(c, "p"), n, c.Bool("replacement")))
 			},
 		},
 	}
@@ -195,19 +195,19 @@ func Random(ctx *tensor.Context, shape starlark.Tuple, dtype starlark.Value, dra
 
 // RandomInts is randint on behalf of a builtin (low, high, shape, dtype).
 func RandomInts(ctx *tensor.Context, c *starlib.Call, g *tensor.Generator) (starlark.Value, error) {
-	low, err := c.Int(0)
+	low, err := c.Int("low")
 	if err != nil {
 		return nil, err
 	}
-	high, err := c.Int(1)
+	high, err := c.Int("high")
 	if err != nil {
 		return nil, err
 	}
-	shape, err := shapeOf(starlark.Tuple{c.Args[2]})
+	shape, err := shapeOf(starlark.Tuple{c.Arg("shape")})
 	if err != nil {
 		return nil, err
 	}
-	d, err := dtypeOf(c.Args[3], tensor.Int64)
+	d, err := dtypeOf(c.Arg("dtype"), tensor.Int64)
 	if err != nil {
 		return nil, err
 	}

@@ -176,12 +176,12 @@ func Ints(list starlark.Iterable) ([]int, error) {
 	return sizes, nil
 }
 
-// Arg is argument i, declared Tensor.
-func Arg(c *starlib.Call, i int) *tensor.Tensor { return c.Args[i].(*Value).Tensor() }
+// Arg is an argument declared Tensor.
+func Arg(c *starlib.Call, name string) *tensor.Tensor { return c.Arg(name).(*Value).Tensor() }
 
-// Optional is argument i, declared Tensor = None; nil for None.
-func Optional(c *starlib.Call, i int) *tensor.Tensor {
-	if v, ok := c.Args[i].(*Value); ok {
+// Optional is an argument declared Tensor = None; nil for None.
+func Optional(c *starlib.Call, name string) *tensor.Tensor {
+	if v, ok := c.Arg(name).(*Value); ok {
 		return v.Tensor()
 	}
 	return nil

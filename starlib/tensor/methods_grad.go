@@ -13,7 +13,7 @@ import (
 var gradDefs = []*starlib.Def{
 	method("backward(retain_graph: bool = False, gradient: Tensor = None)", "Adds the gradient of this tensor, which has one element unless a gradient of its shape is given, to .grad of the tensors it was computed from. The graph is freed unless retain_graph.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			return nil, t.Backward(Optional(c, 1), c.Bool(0))
+			return nil, t.Backward(Optional(c, "gradient"), c.Bool("retain_graph"))
 		}),
 	method("detach() -> Tensor", "A view through which no gradient flows.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return (*Value)(t.Detach()), nil }),
@@ -21,7 +21,7 @@ var gradDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return result(tensor.Clone(t)) }),
 	method("to(dtype: string) -> Tensor", "The tensor with elements of another type; itself if it has that type.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			d, err := tensor.ParseDType(c.String(0))
+			d, err := tensor.ParseDType(c.String("dtype"))
 			if err != nil {
 				return nil, err
 			}
@@ -36,7 +36,7 @@ var gradDefs = []*starlib.Def{
 var inPlaceDefs = []*starlib.Def{
 	inPlace("copy_(src: Tensor | number | list | tuple) -> Tensor", "Takes the values of src, broadcast, cast to this tensor's type.",
 		func(c *starlib.Call, t *tensor.Tensor) error {
-			src, err := source(t, c.Args[0])
+			src, err := source(t, c.Arg("src"))
 			if err != nil {
 				return tensor.As("copy_", err)
 			}
@@ -50,7 +50,7 @@ var inPlaceDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) error { return t.Fill(tensor.Int(0)) }),
 	inPlace("fill_(value: number | bool) -> Tensor", "Sets all elements to value.",
 		func(c *starlib.Call, t *tensor.Tensor) error {
-			s, _, err := scalar(c.Args[0])
+			s, _, err := scalar(c.Arg("value"))
 			if err != nil {
 				return err
 			}
@@ -70,10 +70,10 @@ func inPlace(sig, doc string, fn func(*starlib.Call, *tensor.Tensor) error) *sta
 
 func arithmetic(name, doc string, op tensor.BinaryOp) *starlib.Def {
 	return inPlace(name+"(other: Tensor | number) -> Tensor", doc, func(c *starlib.Call, t *tensor.Tensor) error {
-		if b, ok := c.Args[0].(*Value); ok {
+		if b, ok := c.Arg("other").(*Value); ok {
 			return tensor.BinaryInPlace(op, t, b.Tensor())
 		}
-		s, _, err := scalar(c.Args[0])
+		s, _, err := scalar(c.Arg("other"))
 		if err != nil {
 			return err
 		}

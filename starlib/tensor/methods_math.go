@@ -30,14 +30,14 @@ var mathDefs = []*starlib.Def{
 	elementwise("round", "Each element rounded to the nearest integer, half to even.", tensor.OpRound),
 	method("matmul(other: Tensor) -> Tensor", "The matrix product, (…, n, k) by (…, k, m) to (…, n, m); leading dimensions are broadcast, and one-dimensional operands are vectors, as in NumPy.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			return result(tensor.MatMul(t, Arg(c, 0)))
+			return result(tensor.MatMul(t, Arg(c, "other")))
 		}),
 	method("pow(exponent: Tensor | number) -> Tensor", "Each element to the power of the exponent. Integers to negative powers are an error.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			if p, ok := c.Args[0].(*Value); ok {
+			if p, ok := c.Arg("exponent").(*Value); ok {
 				return result(tensor.Binary(tensor.OpPow, t, p.Tensor()))
 			}
-			s, _, err := scalar(c.Args[0])
+			s, _, err := scalar(c.Arg("exponent"))
 			if err != nil {
 				return nil, err
 			}
@@ -46,8 +46,8 @@ var mathDefs = []*starlib.Def{
 	method("clamp(min: number = None, max: number = None) -> Tensor", "Each element, at least min and at most max.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			var bounds [2]*tensor.Scalar
-			for i := range bounds {
-				s, ok, err := scalar(c.Args[i])
+			for i, v := range [2]starlark.Value{c.Arg("min"), c.Arg("max")} {
+				s, ok, err := scalar(v)
 				if err != nil {
 					return nil, err
 				}
@@ -60,8 +60,8 @@ var mathDefs = []*starlib.Def{
 			}
 			return result(tensor.Clamp(t, bounds[0], bounds[1]))
 		}),
-	method("softmax(dim: int) -> Tensor", "exp(x) over its sum along dim.", oneInt(tensor.Softmax)),
-	method("log_softmax(dim: int) -> Tensor", "The logarithm of softmax along dim, computed without overflow.", oneInt(tensor.LogSoftmax)),
+	method("softmax(dim: int) -> Tensor", "exp(x) over its sum along dim.", alongDim(tensor.Softmax)),
+	method("log_softmax(dim: int) -> Tensor", "The logarithm of softmax along dim, computed without overflow.", alongDim(tensor.LogSoftmax)),
 }
 
 func elementwise(name, doc string, op tensor.UnaryOp) *starlib.Def {
@@ -80,47 +80,47 @@ var reduceDefs = []*starlib.Def{
 	spread("std", "The standard deviation", tensor.Std),
 	method("norm(p: number = 2, dim: int | tuple | list = None, keepdim: bool = False) -> Tensor", "The p-norm of all elements or along dimensions; p may be infinite, and 0 counts what is not 0.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			dims, err := dimsOf(c.Args[1])
+			dims, err := dimsOf(c.Arg("dim"))
 			if err != nil {
 				return nil, err
 			}
-			return result(tensor.Norm(t, c.Float(0), dims, c.Bool(2)))
+			return result(tensor.Norm(t, c.Float("p"), dims, c.Bool("keepdim")))
 		}),
 	extreme("max", "greatest", tensor.Max, tensor.MaxDim),
 	extreme("min", "least", tensor.Min, tensor.MinDim),
 	argument("argmax", "greatest", tensor.ArgMax),
 	argument("argmin", "least", tensor.ArgMin),
-	method("cumsum(dim: int) -> Tensor", "The sums of the elements up to each along dim.", oneInt(tensor.CumSum)),
+	method("cumsum(dim: int) -> Tensor", "The sums of the elements up to each along dim.", alongDim(tensor.CumSum)),
 	method("sort(dim: int = -1, descending: bool = False) -> (values, indices)", "The elements in order along dim, equal ones in their old order, and where they were.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			dim, err := c.Int(0)
+			dim, err := c.Int("dim")
 			if err != nil {
 				return nil, err
 			}
-			return pair(tensor.Sort(t, dim, c.Bool(1)))
+			return pair(tensor.Sort(t, dim, c.Bool("descending")))
 		}),
 	method("topk(k: int, dim: int = -1, largest: bool = True) -> (values, indices)", "The k greatest (or least) elements along dim in order, and where they were.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			k, err := c.Int(0)
+			k, err := c.Int("k")
 			if err != nil {
 				return nil, err
 			}
-			dim, err := c.Int(1)
+			dim, err := c.Int("dim")
 			if err != nil {
 				return nil, err
 			}
-			return pair(tensor.TopK(t, k, dim, c.Bool(2)))
+			return pair(tensor.TopK(t, k, dim, c.Bool("largest")))
 		}),
 }
 
 func reducer(name, doc string, fn func(*tensor.Tensor, []int, bool) (*tensor.Tensor, error)) *starlib.Def {
 	return method(name+"(dim: int | tuple | list = None, keepdim: bool = False) -> Tensor", doc+" of all elements, or along dimensions; keepdim leaves them with size 1.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			dims, err := dimsOf(c.Args[0])
+			dims, err := dimsOf(c.Arg("dim"))
 			if err != nil {
 				return nil, err
 			}
-			return result(fn(t, dims, c.Bool(1)))
+			return result(fn(t, dims, c.Bool("keepdim")))
 		})
 }
 
@@ -128,39 +128,39 @@ func spread(name, doc string, fn func(*tensor.Tensor, []int, bool, bool) (*tenso
 	return method(name+"(dim: int | tuple | list = None, unbiased: bool = True, keepdim: bool = False) -> Tensor",
 		doc+" of all elements, or along dimensions: over n - 1, or n if not unbiased.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			dims, err := dimsOf(c.Args[0])
+			dims, err := dimsOf(c.Arg("dim"))
 			if err != nil {
 				return nil, err
 			}
-			return result(fn(t, dims, c.Bool(1), c.Bool(2)))
+			return result(fn(t, dims, c.Bool("unbiased"), c.Bool("keepdim")))
 		})
 }
 
 func extreme(name, word string, all func(*tensor.Tensor) (*tensor.Tensor, error), along func(*tensor.Tensor, int, bool) (*tensor.Tensor, *tensor.Tensor, error)) *starlib.Def {
 	return method(name+"(dim: int = None, keepdim: bool = False) -> Tensor | (values, indices)", "The "+word+" element; with a dim, the "+word+" ones along it and where they are.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			if c.IsNone(0) {
+			if c.IsNone("dim") {
 				return result(all(t))
 			}
-			dim, err := c.Int(0)
+			dim, err := c.Int("dim")
 			if err != nil {
 				return nil, err
 			}
-			return pair(along(t, dim, c.Bool(1)))
+			return pair(along(t, dim, c.Bool("keepdim")))
 		})
 }
 
 func argument(name, word string, fn func(*tensor.Tensor, *int, bool) (*tensor.Tensor, error)) *starlib.Def {
 	return method(name+"(dim: int = None, keepdim: bool = False) -> Tensor", "The index of the first "+word+" element along dim; of all elements, flattened, by default. int64.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			if c.IsNone(0) {
-				return result(fn(t, nil, c.Bool(1)))
+			if c.IsNone("dim") {
+				return result(fn(t, nil, c.Bool("keepdim")))
 			}
-			dim, err := c.Int(0)
+			dim, err := c.Int("dim")
 			if err != nil {
 				return nil, err
 			}
-			return result(fn(t, &dim, c.Bool(1)))
+			return result(fn(t, &dim, c.Bool("keepdim")))
 		})
 }
 

@@ -22,45 +22,50 @@ var shapeDefs = []*starlib.Def{
 	sized("expand(*sizes)", "A view with sizes of 1 stretched; -1 keeps a size.", tensor.Expand),
 	sized("permute(*dims)", "A view with the dimensions in the given order.", tensor.Permute),
 	sized("flip(*dims)", "The elements in reverse order along the given dimensions.", tensor.Flip),
-	method("transpose(dim0: int, dim1: int) -> Tensor", "A view with two dimensions swapped.", twoInts(tensor.Transpose)),
-	method("flatten(start_dim: int = 0, end_dim: int = -1) -> Tensor", "Dimensions start_dim to end_dim as one.", twoInts(tensor.Flatten)),
-	method("select(dim: int, index: int) -> Tensor", "A view at an index of a dimension, which goes.", twoInts(tensor.Select)),
+	method("transpose(dim0: int, dim1: int) -> Tensor", "A view with two dimensions swapped.", twoInts("dim0", "dim1", tensor.Transpose)),
+	method("flatten(start_dim: int = 0, end_dim: int = -1) -> Tensor", "Dimensions start_dim to end_dim as one.", twoInts("start_dim", "end_dim", tensor.Flatten)),
+	method("select(dim: int, index: int) -> Tensor", "A view at an index of a dimension, which goes.", twoInts("dim", "index", tensor.Select)),
 	method("squeeze(dim: int = None) -> Tensor", "A view without the dimension, if its size is 1; without all of size 1 by default.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			if c.IsNone(0) {
+			if c.IsNone("dim") {
 				return (*Value)(tensor.SqueezeAll(t)), nil
 			}
-			return oneInt(tensor.Squeeze)(c, t)
+			return alongDim(tensor.Squeeze)(c, t)
 		}),
-	method("unsqueeze(dim: int) -> Tensor", "A view with a further dimension of size 1 at dim.", oneInt(tensor.Unsqueeze)),
+	method("unsqueeze(dim: int) -> Tensor", "A view with a further dimension of size 1 at dim.", alongDim(tensor.Unsqueeze)),
 	method("narrow(dim: int, start: int, length: int) -> Tensor", "A view of length elements of a dimension from start on.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			var n [3]int
-			for i := range n {
-				var err error
-				if n[i], err = c.Int(i); err != nil {
-					return nil, err
-				}
+			dim, err := c.Int("dim")
+			if err != nil {
+				return nil, err
 			}
-			return result(tensor.Narrow(t, n[0], n[1], n[2]))
+			start, err := c.Int("start")
+			if err != nil {
+				return nil, err
+			}
+			length, err := c.Int("length")
+			if err != nil {
+				return nil, err
+			}
+			return result(tensor.Narrow(t, dim, start, length))
 		}),
 	method("gather(dim: int, index: Tensor) -> Tensor", "Elements at index along dim: out[i][j] = t[index[i][j]][j] for dim 0. Shape of index.", dimIndex(tensor.Gather)),
 	method("index_select(dim: int, index: Tensor) -> Tensor", "The slices at the indices, shape (k,), of a dimension.", dimIndex(tensor.IndexSelect)),
 	method("scatter_add(dim: int, index: Tensor, src: Tensor) -> Tensor", "A copy with the elements of src added at index along dim, the reverse of gather.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			dim, err := c.Int(0)
+			dim, err := c.Int("dim")
 			if err != nil {
 				return nil, err
 			}
-			return result(tensor.ScatterAdd(t, dim, Arg(c, 1), Arg(c, 2)))
+			return result(tensor.ScatterAdd(t, dim, Arg(c, "index"), Arg(c, "src")))
 		}),
 	method("masked_fill(mask: Tensor, value: number) -> Tensor", "A copy with value where mask (bool, broadcast) is true.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			s, _, err := scalar(c.Args[1])
+			s, _, err := scalar(c.Arg("value"))
 			if err != nil {
 				return nil, err
 			}
-			return result(tensor.MaskedFill(t, Arg(c, 0), s))
+			return result(tensor.MaskedFill(t, Arg(c, "mask"), s))
 		}),
 }
 
@@ -83,23 +88,23 @@ func sized(call, doc string, fn func(*tensor.Tensor, []int) (*tensor.Tensor, err
 	})
 }
 
-func oneInt(fn func(*tensor.Tensor, int) (*tensor.Tensor, error)) func(*starlib.Call, *tensor.Tensor) (starlark.Value, error) {
+func alongDim(fn func(*tensor.Tensor, int) (*tensor.Tensor, error)) func(*starlib.Call, *tensor.Tensor) (starlark.Value, error) {
 	return func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-		n, err := c.Int(0)
+		dim, err := c.Int("dim")
 		if err != nil {
 			return nil, err
 		}
-		return result(fn(t, n))
+		return result(fn(t, dim))
 	}
 }
 
-func twoInts(fn func(*tensor.Tensor, int, int) (*tensor.Tensor, error)) func(*starlib.Call, *tensor.Tensor) (starlark.Value, error) {
+func twoInts(first, second string, fn func(*tensor.Tensor, int, int) (*tensor.Tensor, error)) func(*starlib.Call, *tensor.Tensor) (starlark.Value, error) {
 	return func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-		a, err := c.Int(0)
+		a, err := c.Int(first)
 		if err != nil {
 			return nil, err
 		}
-		b, err := c.Int(1)
+		b, err := c.Int(second)
 		if err != nil {
 			return nil, err
 		}
@@ -109,10 +114,10 @@ func twoInts(fn func(*tensor.Tensor, int, int) (*tensor.Tensor, error)) func(*st
 
 func dimIndex(fn func(*tensor.Tensor, int, *tensor.Tensor) (*tensor.Tensor, error)) func(*starlib.Call, *tensor.Tensor) (starlark.Value, error) {
 	return func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-		dim, err := c.Int(0)
+		dim, err := c.Int("dim")
 		if err != nil {
 			return nil, err
 		}
-		return result(fn(t, dim, Arg(c, 1)))
+		return result(fn(t, dim, Arg(c, "index")))
 	}
 }

@@ -51,26 +51,27 @@ var functions = []*starlib.Def{
 		Sig: "where(cond: Tensor, a: Tensor | number, b: Tensor | number) -> Tensor",
 		Doc: "Elements of a where cond (bool) is true, of b elsewhere; all are broadcast.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			var ab [2]*tensor.Tensor
-			for i := range ab {
-				t, err := operand(c.Args[i+1], c.Args[2-i], Arg(c, 0))
-				if err != nil {
-					return nil, err
-				}
-				ab[i] = t
+			cond := Arg(c, "cond")
+			a, err := operand(c.Arg("a"), c.Arg("b"), cond)
+			if err != nil {
+				return nil, err
 			}
-			return result(tensor.Where(Arg(c, 0), ab[0], ab[1]))
+			b, err := operand(c.Arg("b"), c.Arg("a"), cond)
+			if err != nil {
+				return nil, err
+			}
+			return result(tensor.Where(cond, a, b))
 		},
 	},
 	{
 		Sig: "one_hot(t: Tensor, classes: int = -1) -> Tensor",
 		Doc: "A further dimension of size classes with 1 at the class and 0 elsewhere, int64; -1: the greatest class + 1.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			n, err := c.Int(1)
+			n, err := c.Int("classes")
 			if err != nil {
 				return nil, err
 			}
-			return result(tensor.OneHot(Arg(c, 0), n))
+			return result(tensor.OneHot(Arg(c, "t"), n))
 		},
 	},
 	triangle("tril", "The lower triangle of the last two dimensions, zeros above the diagonal.", tensor.Tril),
@@ -79,32 +80,32 @@ var functions = []*starlib.Def{
 		Sig: "pad(t: Tensor, pad: tuple | list, value: number = 0) -> Tensor",
 		Doc: "Puts value around t: pad = (left, right) for the last dimension, then (top, bottom) for the one before it, and so on.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			sizes, err := Ints(c.Args[1].(starlark.Iterable))
+			sizes, err := Ints(c.Arg("pad").(starlark.Iterable))
 			if err != nil {
 				return nil, err
 			}
-			s, _, err := scalar(c.Args[2])
+			s, _, err := scalar(c.Arg("value"))
 			if err != nil {
 				return nil, err
 			}
-			return result(tensor.Pad(Arg(c, 0), sizes, s))
+			return result(tensor.Pad(Arg(c, "t"), sizes, s))
 		},
 	},
 	{
 		Sig: "bincount(t: Tensor, weights: Tensor = None, minlength: int = 0) -> Tensor",
 		Doc: "How often each integer 0, 1, … occurs in t, or the sums of its weights; shape (max(t) + 1,), at least minlength.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			n, err := c.Int(2)
+			n, err := c.Int("minlength")
 			if err != nil {
 				return nil, err
 			}
-			return result(tensor.BinCount(Arg(c, 0), Optional(c, 1), n))
+			return result(tensor.BinCount(Arg(c, "t"), Optional(c, "weights"), n))
 		},
 	},
 	{
 		Sig: "is_nan(t: Tensor) -> Tensor",
 		Doc: "Where t is not a number, bool.",
-		Fn:  func(c *starlib.Call) (starlark.Value, error) { return result(tensor.IsNaN(Arg(c, 0))) },
+		Fn:  func(c *starlib.Call) (starlark.Value, error) { return result(tensor.IsNaN(Arg(c, "t"))) },
 	},
 }
 
@@ -113,14 +114,14 @@ func joiner(name, doc string, join func([]*tensor.Tensor, int) (*tensor.Tensor, 
 		Sig: name + "(tensors: iterable, dim: int = 0) -> Tensor",
 		Doc: doc,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			list, err := List(c.Args[0])
+			list, err := List(c.Arg("tensors"))
 			if err != nil {
 				return nil, err
 			}
 			if len(list) == 0 {
 				return nil, fmt.Errorf("the list of tensors is empty")
 			}
-			dim, err := c.Int(1)
+			dim, err := c.Int("dim")
 			if err != nil {
 				return nil, err
 			}
@@ -134,11 +135,11 @@ func triangle(name, doc string, cut func(*tensor.Tensor, int) (*tensor.Tensor, e
 		Sig: name + "(t: Tensor, diagonal: int = 0) -> Tensor",
 		Doc: doc,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			n, err := c.Int(1)
+			n, err := c.Int("diagonal")
 			if err != nil {
 				return nil, err
 			}
-			return result(cut(Arg(c, 0), n))
+			return result(cut(Arg(c, "t"), n))
 		},
 	}
 }

@@ -17,7 +17,7 @@ func noGrad(ctx *tensor.Context) *starlib.Def {
 	for x, y in tensor.no_grad(loader): …
 no_grad(fn, *args, **kwargs): calls fn so and returns its result.`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			if fn, ok := c.Args[0].(starlark.Callable); ok {
+			if fn, ok := c.Arg("iterable_or_fn").(starlark.Callable); ok {
 				args, named, thread := c.Rest, c.Named, c.Thread
 				ctx.BeginNoGrad()
 				defer ctx.EndNoGrad()
@@ -26,7 +26,7 @@ no_grad(fn, *args, **kwargs): calls fn so and returns its result.`,
 			if len(c.Rest) > 0 || len(c.Named) > 0 {
 				return nil, fmt.Errorf("got further arguments with an iterable: they are for a function")
 			}
-			loop := noGradLoop{c.Args[0].(starlark.Iterable), ctx}
+			loop := noGradLoop{c.Arg("iterable_or_fn").(starlark.Iterable), ctx}
 			if _, ok := loop.Iterable.(starlark.Sequence); ok {
 				return noGradSequence{loop}, nil
 			}
