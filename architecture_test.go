@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -180,6 +181,35 @@ func TestArchitecture(t *testing.T) {
 	for pkg, ok := range documented {
 		if !ok {
 			t.Errorf("%s: no file has a comment that says what the package is for and who calls it", pkg)
+		}
+	}
+}
+
+// The architecture page has a row for every package, and the paths that it names are there.
+func TestArchitecturePage(t *testing.T) {
+	raw, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(raw)
+	for _, m := range regexp.MustCompile("`([a-z/]+){([a-z,]+)}/`").FindAllStringSubmatch(page, -1) {
+		for name := range strings.SplitSeq(m[2], ",") {
+			page += "`" + m[1] + name + "/`"
+		}
+	}
+	packages := map[string]bool{}
+	walk(t, func(file, pkg string, _ []byte) {
+		packages[pkg] = packages[pkg] || !strings.HasSuffix(file, "_test.go")
+	})
+	for pkg, real := range packages {
+		folder := path.Dir(pkg) // one row may stand for the packages of a folder
+		if real && pkg != "." && !strings.Contains(page, "`"+pkg+"/`") && (packages[folder] || !strings.Contains(page, "`"+folder+"/`")) {
+			t.Errorf("docs/architecture.md has no row for %s/", pkg)
+		}
+	}
+	for _, m := range regexp.MustCompile("`((cmd|engine|starlib|check|tensor|kernel|collective|plugins|history|checkpoints|docs|internal)/[a-z0-9_./-]*)`").FindAllStringSubmatch(page, -1) {
+		if _, err := os.Stat(m[1]); err != nil {
+			t.Errorf("docs/architecture.md names what is not there: %v", err)
 		}
 	}
 }
