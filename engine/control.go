@@ -99,7 +99,9 @@ type ToWorker struct {
 
 // ToAgent is a message from a worker; fields that are set are handled in order.
 type ToAgent struct {
+	Machine  *Machine         `cbor:",omitempty"`
 	Declared *Declared        `cbor:",omitempty"`
+	Files    []DataFile       `cbor:",omitempty"`
 	Points   []Point          `cbor:",omitempty"`
 	Tags     []string         `cbor:",omitempty"`
 	Notes    []string         `cbor:",omitempty"`
@@ -110,6 +112,20 @@ type ToAgent struct {
 	Counts   map[string]int64 `cbor:",omitempty"` // what the plugin has done
 	Failure  *Failure         `cbor:",omitempty"`
 	Done     bool             `cbor:",omitempty"` // main returned and everything was sent
+}
+
+// Machine is where a rank runs, and with what it computes.
+type Machine struct {
+	Host    string
+	Threads int
+	Kernels string // the kernels' path, as drun doctor names it
+}
+
+// DataFile is a file that the recipe has read.
+type DataFile struct {
+	Path   string // beneath the recipe's folder, with slashes; absolute in a --data folder
+	SHA256 string
+	Bytes  int64
 }
 
 // Declared says that the top level ran, and with which parameters.

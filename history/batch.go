@@ -13,6 +13,8 @@ type Batch struct {
 	Number      int64 // from 1; 0: not numbered yet
 	Params      []Param
 	Plugins     []Plugin
+	Ranks       []RankPlace
+	DataFiles   []DataFile
 	Tags        []string
 	Notes       []Note
 	Snapshots   []Snapshot
@@ -74,7 +76,7 @@ func (r *Run) put(tx *sql.Tx, b *Batch) error {
 		return err
 	}
 	for _, write := range []func(*sql.Tx, *Batch) error{
-		r.putParams, r.putPlugins, r.putTags, r.putNotes, r.putSnapshots, r.putPoints, r.putLines, r.putCheckpoints, r.putEnd,
+		r.putParams, r.putPlugins, r.putRanks, r.putDataFiles, r.putTags, r.putNotes, r.putSnapshots, r.putPoints, r.putLines, r.putCheckpoints, r.putEnd,
 	} {
 		if err := write(tx, b); err != nil {
 			return err

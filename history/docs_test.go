@@ -20,7 +20,7 @@ func TestDocumentedQueriesAndTables(t *testing.T) {
 	text, err := os.ReadFile("../docs/history.md")
 	ok(t, err)
 	queries := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllSubmatch(text, -1)
-	if len(queries) != 3 {
+	if len(queries) != 4 {
 		t.Fatalf("%d queries", len(queries))
 	}
 	run := func(query string) *Table {
@@ -29,7 +29,7 @@ func TestDocumentedQueriesAndTables(t *testing.T) {
 		ok(t, err)
 		return table
 	}
-	compare := string(queries[1][1])
+	compare := string(queries[2][1])
 	for second, want := range map[string]int{"1": 0, "2": 2, "3": 2} {
 		if table := run(strings.Replace(compare, "run = 2", "run = "+second, 1)); len(table.Rows) != want {
 			t.Errorf("runs 1 and %s: %v", second, table.Rows)
@@ -38,13 +38,19 @@ func TestDocumentedQueriesAndTables(t *testing.T) {
 	if table := run(strings.Replace(compare, "run = 1", "run = 3", 1)); len(table.Rows) != 2 {
 		t.Errorf("0.0 and -0.0 do not differ: %v", table.Rows)
 	}
-	if table := run(string(queries[2][1])); len(table.Rows) != 3 || table.Rows[0][1] != 0.03 {
+	if table := run(string(queries[3][1])); len(table.Rows) != 3 || table.Rows[0][1] != 0.03 {
 		t.Errorf("by accuracy: %v", table.Rows)
 	}
 	snapshot := Snapshot{Reason: "failed", Ranks: []RankState{{Rank: 0, State: "waiting"}, {Rank: 1, State: "gone"}}}
 	ok(t, begin(t, db, RunInfo{}).AddSnapshot(snapshot))
 	if table := run(strings.Replace(string(queries[0][1]), "= 7", "= 4", 1)); len(table.Rows) != 2 || table.Rows[1][1] != "gone" {
 		t.Errorf("where the ranks were: %v", table.Rows)
+	}
+	for i, files := range [][]DataFile{{{"a.csv", "1", 9}, {"b.csv", "2", 9}}, {{"a.csv", "1", 9}, {"b.csv", "3", 9}}} {
+		ok(t, (&Run{ID: int64(i + 1), db: db}).Write(&Batch{Number: 9, DataFiles: files}))
+	}
+	if table := run(string(queries[1][1])); len(table.Rows) != 1 || table.Rows[0][0] != "b.csv" || table.Rows[0][1] != "3" {
+		t.Errorf("other data: %v", table.Rows)
 	}
 	// Every table and column has its line.
 	for _, row := range run(`SELECT m.name, p.name FROM sqlite_master m, pragma_table_info(m.name) p

@@ -4,15 +4,19 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"math"
 	"math/big"
 	"reflect"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"drun/internal/exit"
+	"drun/internal/sqldb"
 )
 
 func open(t testing.TB, home string) *DB {
@@ -57,7 +61,7 @@ func ok(t testing.TB, err error) {
 func TestARunInFull(t *testing.T) {
 	home := t.TempDir() + "/a b?c#d%20é"
 	db := open(t, home)
-	r := begin(t, db, RunInfo{Recipe: "digits.star", WorldSize: 4, Backend: "shm", Seed: -7, Threads: 2,
+	r := begin(t, db, RunInfo{Recipe: "digits.star", WorldSize: 4, Backend: "shm", Seed: -7, Threads: 2, Deterministic: true,
 		Version: "v1", Command: []string{"drun", "run", "digits.star"}})
 	huge, _ := new(big.Int).SetString("123456789012345678901234567890", 10)
 	ok(t, r.SetParams([]Param{{"lr", 0.1}, {"whole", 1.0}, {"batch", 64}, {"huge", huge}, {"act", "re\"lu"},
@@ -79,7 +83,7 @@ func TestARunInFull(t *testing.T) {
 	d, err := ro.Get(r.ID)
 	ok(t, err)
 	if d.Name != r.Name || d.UID != r.UID || d.Status != Done || d.WorldSize != 4 || d.Seed != -7 || d.Threads != 2 ||
-		d.Version != "v1" || !reflect.DeepEqual(d.Command, []string{"drun", "run", "digits.star"}) ||
+		!*d.Deterministic || !strings.HasPrefix(*d.GoVersion, runtime.Version()+" ") || d.Version != "v1" || !reflect.DeepEqual(d.Command, []string{"drun", "run", "digits.star"}) ||
 		*d.ExitCode != 0 || *d.Seconds < 0 || *d.Seconds > 60 || time.Since(d.Started) > time.Minute {
 		t.Errorf("run = %+v", d)
 	}
@@ -362,5 +366,46 @@ func TestQueryOnlyReads(t *testing.T) {
 	text, err := json.Marshal(table)
 	if want := `[{"name":"here","z":1,"z_2":1,"a":null,"b":"/w==","c":"q"}]`; err != nil || string(text) != want {
 		t.Errorf("JSON = %s, %v, want %s", text, err, want)
+	}
+}
+
+// A history of drun as it was before the inputs of a run were kept opens, and its
+// runs are as they were.
+func TestPreviousSchema(t *testing.T) {
+	home := t.TempDir()
+	previous := file(home)
+	old := fstest.MapFS{}
+	names, err := fs.Glob(previous.Migrations, "000[1-4]_*.sql")
+	ok(t, err)
+	for _, name := range names {
+		text, err := fs.ReadFile(previous.Migrations, name)
+		ok(t, err)
+		old[name] = &fstest.MapFile{Data: text}
+	}
+	previous.Migrations = old
+	made, err := sqldb.Open(previous)
+	ok(t, err)
+	_, err = made.Exec(`INSERT INTO runs (id, uid, name, recipe, status, world_size, backend, seed, threads, started, seconds, exit_code, version, host, pid, dir, command, batch)
+		VALUES (7, 'u', 'old', 'a.star', 'done', 2, 'shm', 3, 4, '2026-01-02T03:04:05.000000Z', 1.5, 0, 'v1', 'h', 1, '/', '["drun"]', 9);
+		INSERT INTO metrics VALUES (7, 1, 'acc', 0, 0, 0.5, NULL, 1, '2026-01-02T03:04:05.000000Z');
+		INSERT INTO metric_summaries VALUES (7, 'acc', 0.5, 0.5, 0.5, 0.5, 1)`)
+	ok(t, err)
+	ok(t, made.Close())
+
+	d, err := reader(t, home).Get(7) // which updates the file
+	ok(t, err)
+	if d.Deterministic != nil || d.GoVersion != nil || len(d.Ranks) != 0 || len(d.DataFiles) != 0 || d.Name != "old" || d.Threads != 4 || d.Metrics["acc"].Last != 0.5 {
+		t.Errorf("the old run is %+v", d)
+	}
+	text, err := json.Marshal(d)
+	if want := `"deterministic":null,"ranks":[],"data_files":[],`; err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("as JSON it is %s, %v; want %s", text, err, want)
+	}
+	r := begin(t, open(t, home), RunInfo{Recipe: "a.star"})
+	ok(t, r.Write(everything()))
+	d, err = reader(t, home).Get(r.ID)
+	ok(t, err)
+	if r.ID != 8 || *d.Deterministic || len(d.Ranks) != 1 || len(d.DataFiles) != 2 || d.DataFiles[1] != (DataFile{"x.csv", "abd", 9}) {
+		t.Errorf("a new run is %+v", d)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -41,10 +42,12 @@ type RunInfo struct {
 	Backend   string
 	Seed      int64
 	Threads   int // kernel threads a rank
-	Version   string
-	Command   []string
-	Started   time.Time // zero: now
-	Parent    *Parent   // nil: it begins anew
+	// Deterministic is whether reductions add in rank order, whatever the backend.
+	Deterministic bool
+	Version       string
+	Command       []string
+	Started       time.Time // zero: now
+	Parent        *Parent   // nil: it begins anew
 }
 
 // Parent is the checkpoint that a run was resumed from.
@@ -124,9 +127,11 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 			return err
 		}
 		result, err := tx.Exec(`INSERT INTO runs (uid, name, recipe, status, world_size, backend, seed, threads,
-			started, version, host, pid, dir, command, parent, parent_step) VALUES (?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			started, version, host, pid, dir, command, parent, parent_step, deterministic, go_version)
+			VALUES (?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			r.UID, r.Name, info.Recipe, info.WorldSize, info.Backend, info.Seed, info.Threads,
-			formatTime(info.Started), info.Version, host, os.Getpid(), dir, string(command), parent, step)
+			formatTime(info.Started), info.Version, host, os.Getpid(), dir, string(command), parent, step,
+			info.Deterministic, runtime.Version()+" "+runtime.GOOS+"/"+runtime.GOARCH)
 		if err != nil {
 			return err
 		}

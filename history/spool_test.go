@@ -19,6 +19,8 @@ func everything() *Batch {
 	return &Batch{
 		Params:      []Param{{"lr", 0.1}, {"n", int64(7)}, {"huge", huge}, {"none", nil}, {"on", true}, {"text", "a é"}, {"api_key", Secret{}}},
 		Plugins:     []Plugin{{"gloo", "1", "/x", "abc"}},
+		Ranks:       []RankPlace{{1, 2, 3, "host", 4, "avx2"}},
+		DataFiles:   []DataFile{{"x.csv", "abc", 9}, {"x.csv", "abd", 9}, {"x.csv", "abc", 9}},
 		Tags:        []string{"b", "a"},
 		Notes:       []Note{{when, "note"}},
 		Snapshots:   []Snapshot{{when, "failed", []RankState{{Rank: 1, State: "waiting", Recent: []PastCall{{Call: "c", Seconds: &took}}}}}},
@@ -36,7 +38,7 @@ func content(t *testing.T, db *DB, id int64) string {
 	ok(t, err)
 	points, err := db.Points(id)
 	ok(t, err)
-	text := fmt.Sprintf("%s %s %v %q %d %v %v %v %v %v %v %v", d.Name, d.Status, *d.ExitCode, d.Error, len(d.Sources), d.Params, d.Plugins, d.Tags, d.Notes, d.Metrics, d.Attempts[0].Status, *d.Seconds)
+	text := fmt.Sprintf("%s %s %v %q %d %v %v %v %v %v %v %v %v %v", d.Name, d.Status, *d.ExitCode, d.Error, len(d.Sources), d.Params, d.Plugins, d.Ranks, d.DataFiles, d.Tags, d.Notes, d.Metrics, d.Attempts[0].Status, *d.Seconds)
 	for _, s := range d.Snapshots {
 		for _, k := range s.Ranks {
 			for _, c := range k.Recent {
@@ -149,6 +151,7 @@ func TestMovedHistory(t *testing.T) {
 			said := ""
 			r.OnMove(func(what string) { said += what })
 			ok(t, r.Metrics([]Point{{Name: "x", Step: 0, Value: 1, Time: time.Unix(1, 0)}}))
+			ok(t, r.Write(&Batch{Ranks: []RankPlace{{Rank: 0, Host: "h"}}, DataFiles: []DataFile{{"y.csv", "abc", 1}}}))
 			path, id := filepath.Join(home, "history.db"), int64(2)
 			switch how {
 			case "deleted":
@@ -193,7 +196,8 @@ func TestMovedHistory(t *testing.T) {
 			points, err := now.Points(r.ID)
 			ok(t, err)
 			if len(points) != 5 || points[0].Step != 0 || points[1].Step != 1 || d.Metrics["x"].Count != 5 || d.Metrics["x"].First != 1 ||
-				d.Status != Failed || len(d.Sources) != 1 || len(d.Snapshots) != 1 || len(d.Attempts) != 1 || len(d.Notes) != 1 || len(d.Params) != 7 {
+				d.Status != Failed || len(d.Sources) != 1 || len(d.Snapshots) != 1 || len(d.Attempts) != 1 || len(d.Notes) != 1 || len(d.Params) != 7 ||
+				len(d.Ranks) != 2 || len(d.DataFiles) != 3 {
 				t.Errorf("the run is %+v, its points %+v", d, points)
 			}
 			if (d.Parent != nil) != (how == "restored") {

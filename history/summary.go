@@ -200,17 +200,21 @@ func (db *DB) attach(index map[int64]*Summary, ids []int64) error {
 // Detail is one run in full.
 type Detail struct {
 	Summary
-	Attempts  []Attempt   `json:"attempts"`
-	Sources   []SourceRef `json:"sources"`
-	Plugins   []Plugin    `json:"plugins"`
-	Notes     []Note      `json:"notes"`
-	Snapshots []Snapshot  `json:"snapshots"` // oldest first
-	Threads   int         `json:"threads"`
-	Version   string      `json:"version"`
-	Host      string      `json:"host"`
-	PID       int         `json:"pid"`
-	Dir       string      `json:"dir"`
-	Command   []string    `json:"command"`
+	Deterministic *bool       `json:"deterministic"` // nil: from before that was kept
+	Ranks         []RankPlace `json:"ranks"`         // those that have said so
+	DataFiles     []DataFile  `json:"data_files"`
+	Attempts      []Attempt   `json:"attempts"`
+	Sources       []SourceRef `json:"sources"`
+	Plugins       []Plugin    `json:"plugins"`
+	Notes         []Note      `json:"notes"`
+	Snapshots     []Snapshot  `json:"snapshots"` // oldest first
+	Threads       int         `json:"threads"`
+	Version       string      `json:"version"`
+	GoVersion     *string     `json:"go_version"` // nil likewise
+	Host          string      `json:"host"`
+	PID           int         `json:"pid"`
+	Dir           string      `json:"dir"`
+	Command       []string    `json:"command"`
 }
 
 // Attempt is one start of the ranks.
@@ -247,11 +251,11 @@ func (db *DB) Get(id int64) (*Detail, error) {
 	d := &Detail{Summary: list[0], Attempts: []Attempt{}, Sources: []SourceRef{}, Notes: []Note{}}
 	err = db.read(func(rows *sql.Rows) error {
 		var command string
-		if err := rows.Scan(&d.Threads, &d.Version, &d.Host, &d.PID, &d.Dir, &command); err != nil {
+		if err := rows.Scan(&d.Threads, &d.Deterministic, &d.Version, &d.GoVersion, &d.Host, &d.PID, &d.Dir, &command); err != nil {
 			return err
 		}
 		return json.Unmarshal([]byte(command), &d.Command)
-	}, "SELECT threads, version, host, pid, dir, command FROM runs WHERE id = ?", id)
+	}, "SELECT threads, deterministic, version, go_version, host, pid, dir, command FROM runs WHERE id = ?", id)
 	if err != nil {
 		return nil, err
 	}
@@ -281,6 +285,12 @@ func (db *DB) Get(id int64) (*Detail, error) {
 		return nil, err
 	}
 	if d.Plugins, err = db.plugins(id); err != nil {
+		return nil, err
+	}
+	if d.Ranks, err = db.ranks(id); err != nil {
+		return nil, err
+	}
+	if d.DataFiles, err = db.dataFiles(id); err != nil {
 		return nil, err
 	}
 	if d.Snapshots, err = db.snapshots(id); err != nil {

@@ -1,13 +1,19 @@
 package starlib
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 )
 
 // Files are what a recipe may read: the files beneath its own folder and beneath
@@ -18,6 +24,13 @@ type Files struct {
 
 	// Largest is how many bytes a reader may make a plain value of; 0 for any number.
 	Largest int
+	// OnRead, where it is set, is told of each file that was read to its end: its path
+	// beneath the recipe's folder, or absolute in a --data folder. A file that is read
+	// again without a change is told once.
+	OnRead func(path, sha256 string, bytes int64)
+
+	mu   sync.Mutex
+	told map[string]fileState // by path
 }
 
 // OpenFiles opens the folders that a recipe may read.
@@ -39,7 +52,7 @@ func OpenFiles(recipeDir string, dataDirs ...string) (*Files, error) {
 
 // Open opens a file for reading. A relative name is looked for in the recipe's
 // folder, then in the --data folders.
-func (f *Files) Open(name string) (*os.File, error) {
+func (f *Files) Open(name string) (*File, error) {
 	if f == nil {
 		return nil, fmt.Errorf("%s: no folder to read from", name)
 	}
@@ -54,7 +67,11 @@ func (f *Files) Open(name string) (*os.File, error) {
 		}
 		file, err := open(root, rel)
 		if err == nil {
-			return file, nil
+			path := filepath.ToSlash(filepath.Clean(rel))
+			if i > 0 {
+				path = filepath.Join(f.dirs[i], rel)
+			}
+			return f.follow(file, path)
 		}
 		if first == nil || errors.Is(first, fs.ErrNotExist) && !errors.Is(err, fs.ErrNotExist) {
 			first = err
@@ -67,6 +84,77 @@ func (f *Files) Open(name string) (*os.File, error) {
 		return nil, fmt.Errorf("%s: no such file (looked in %s)", name, strings.Join(f.dirs, ", "))
 	}
 	return nil, fmt.Errorf("%s: %w", name, cause(first))
+}
+
+// File is a file that a recipe reads.
+type File struct {
+	file  *os.File
+	files *Files
+	path  string
+	state fileState
+	size  int64
+	sum   hash.Hash // of what was read; nil: nobody wants it
+	read  int64
+}
+
+// fileState changes with a file's content.
+type fileState struct {
+	device, inode    uint64
+	size             int64
+	written, changed syscall.Timespec
+}
+
+// settled is how old a change must be before another one is sure to have another
+// time: clocks of file systems tick coarsely.
+const settled = 2 * time.Second
+
+// follow sums up what is read of a file, unless OnRead has been told of it.
+func (f *Files) follow(file *os.File, path string) (*File, error) {
+	info, err := file.Stat()
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("%s: %w", path, cause(err))
+	}
+	out := &File{file: file, files: f, path: path, size: info.Size()}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		out.state = fileState{uint64(s.Dev), s.Ino, s.Size, s.Mtim, s.Ctim}
+	}
+	f.mu.Lock()
+	told, known := f.told[path]
+	f.mu.Unlock()
+	if f.OnRead != nil && (!known || told != out.state) {
+		out.sum = sha256.New()
+	}
+	return out, nil
+}
+
+// Size is how many bytes the file had when it was opened.
+func (f *File) Size() int64 { return f.size }
+
+// Close closes the file.
+func (f *File) Close() error { return f.file.Close() }
+
+// Read reads on. At the end of the file OnRead is told of it.
+func (f *File) Read(p []byte) (int, error) {
+	n, err := f.file.Read(p)
+	if f.sum == nil {
+		return n, err
+	}
+	f.sum.Write(p[:n])
+	f.read += int64(n)
+	if err == io.EOF {
+		f.files.OnRead(f.path, hex.EncodeToString(f.sum.Sum(nil)), f.read)
+		f.sum = nil
+		if time.Since(time.Unix(f.state.changed.Unix())) > settled {
+			f.files.mu.Lock()
+			defer f.files.mu.Unlock()
+			if f.files.told == nil {
+				f.files.told = map[string]fileState{}
+			}
+			f.files.told[f.path] = f.state
+		}
+	}
+	return n, err
 }
 
 // open refuses what is no regular file: opening a pipe would wait for its writer,

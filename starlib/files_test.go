@@ -1,11 +1,14 @@
 package starlib
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestFilesStayBeneathTheirFolders(t *testing.T) {
@@ -52,4 +55,61 @@ func TestFilesStayBeneathTheirFolders(t *testing.T) {
 			t.Errorf("%s: got error %v, want %q", name, err, want)
 		}
 	}
+}
+
+// What is read to its end is told with its checksum: once, and again when it has
+// changed.
+func TestFilesThatWereReadAreTold(t *testing.T) {
+	top := t.TempDir()
+	recipe, data := filepath.Join(top, "recipe"), filepath.Join(top, "data")
+	for _, dir := range []string{recipe, data} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(path, content string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own, extra := filepath.Join(recipe, "own.txt"), filepath.Join(data, "extra.txt")
+	write(own, "abc")
+	write(extra, "")
+	files, err := OpenFiles(recipe, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	files.OnRead = func(path, sha256 string, bytes int64) {
+		told = append(told, fmt.Sprint(path, " ", sha256[:8], " ", bytes))
+	}
+	read := func(name string, most int64, want ...string) {
+		t.Helper()
+		f, err := files.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := io.ReadAll(io.LimitReader(f, most)); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(told, want) {
+			t.Errorf("of %s: told %q, want %q", name, told, want)
+		}
+		told = nil
+	}
+	read("./own.txt", 2) // not to its end
+	read("./own.txt", 9, "own.txt ba7816bf 3")
+	write(own, "abd") // at once: the file's time may not have moved
+	read(own, 9, "own.txt a52d159f 3")
+	read("extra.txt", 9, extra+" e3b0c442 0")
+	for start := time.Now(); time.Since(start) < settled+100*time.Millisecond; {
+		time.Sleep(100 * time.Millisecond)
+	}
+	read("own.txt", 9, "own.txt a52d159f 3")
+	read("own.txt", 9)
+	read(own, 9)
+	write(own, "abcd")
+	read("own.txt", 9, "own.txt 88d4266f 4")
 }

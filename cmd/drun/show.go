@@ -20,7 +20,7 @@ func newShow() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show RUN",
 		Short: "Show one run in full",
-		Long:  "Show one run in full: parameters, metrics, attempts, sources and checkpoints.\nRUN is an id, a name, or last.",
+		Long:  "Show one run in full: parameters, metrics, attempts, sources, data files and checkpoints.\nRUN is an id, a name, or last.",
 		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withRun(cmd, args[0], func(db *history.DB, id int64) error {
@@ -49,7 +49,14 @@ func printDetail(out io.Writer, d *history.Detail) error {
 	if p := d.Parent; p != nil {
 		field("resumed", fmt.Sprintf("run %d %s at step %d", p.ID, p.Name, p.Step))
 	}
-	field("ranks", fmt.Sprintf("%d, backend %s, %d threads each", d.WorldSize, d.Backend, d.Threads))
+	ranks := fmt.Sprintf("%d, backend %s, %d threads each", d.WorldSize, d.Backend, d.Threads)
+	if d.Deterministic != nil && *d.Deterministic {
+		ranks += ", deterministic"
+	}
+	if len(d.Ranks) > 0 && !severalNodes(d) {
+		ranks += ", kernels " + d.Ranks[0].Kernels
+	}
+	field("ranks", ranks)
 	field("seed", strconv.FormatInt(d.Seed, 10))
 	field("started", fmt.Sprintf("%s (%s)", localTime(d.Started), humanize.Time(d.Started)))
 	field("took", duration(d.Seconds))
@@ -103,6 +110,12 @@ func printTables(out io.Writer, d *history.Detail) error {
 	for _, p := range d.Plugins {
 		row(w, p.Name, p.Version, p.SHA256, p.Path)
 	}
+	if severalNodes(d) {
+		heading(len(d.Ranks), "RANK", "NODE", "HOST", "LOCAL RANK", "THREADS", "KERNELS")
+		for _, r := range d.Ranks {
+			row(w, strconv.Itoa(r.Rank), strconv.Itoa(r.Node), r.Host, strconv.Itoa(r.LocalRank), strconv.Itoa(r.Threads), r.Kernels)
+		}
+	}
 	for _, snapshot := range d.Snapshots {
 		w.Flush()
 		printSnapshot(out, snapshot)
@@ -111,7 +124,16 @@ func printTables(out io.Writer, d *history.Detail) error {
 	for _, s := range d.Sources {
 		row(w, s.Path, s.SHA256, s.Role)
 	}
+	heading(len(d.DataFiles), "DATA FILE", "SHA-256", "BYTES")
+	for _, f := range d.DataFiles {
+		row(w, f.Path, f.SHA256, strconv.FormatInt(f.Bytes, 10))
+	}
 	return w.Flush()
+}
+
+// severalNodes tells a run whose ranks were not all on one machine.
+func severalNodes(d *history.Detail) bool {
+	return slices.ContainsFunc(d.Ranks, func(r history.RankPlace) bool { return r.Node != d.Ranks[0].Node })
 }
 
 // firstLine is what a row of a table holds of a text.

@@ -87,7 +87,7 @@ func (a *agent) enter() (err error) {
 	}
 	a.record, err = a.db.Begin(history.RunInfo{
 		Name: a.o.Name, Recipe: a.bundle.Name, WorldSize: a.world, Backend: a.o.Backend, Seed: a.o.Seed,
-		Threads: a.o.Threads, Version: a.o.Version, Command: a.o.Command, Started: a.started, Parent: parent,
+		Threads: a.o.Threads, Deterministic: a.o.Deterministic, Version: a.o.Version, Command: a.o.Command, Started: a.started, Parent: parent,
 	})
 	if err != nil {
 		return err
@@ -277,6 +277,15 @@ func (a *agent) message(rank int, m *engine.ToAgent) {
 		a.keeper.add(len(d.Params), 0, func(b *history.Batch) { b.Params = append(b.Params, values(d.Params, a.o.KeepSecrets)...) })
 	}
 	a.keeper.metrics(rank, m.Points)
+	if c := m.Machine; c != nil {
+		place := a.places[rank]
+		a.keeper.add(1, len(c.Host), func(b *history.Batch) {
+			b.Ranks = append(b.Ranks, history.RankPlace{Rank: rank, Node: place.NodeRank, LocalRank: place.LocalRank, Host: c.Host, Threads: c.Threads, Kernels: c.Kernels})
+		})
+	}
+	for _, f := range m.Files {
+		a.keeper.add(1, len(f.Path), func(b *history.Batch) { b.DataFiles = append(b.DataFiles, history.DataFile(f)) })
+	}
 	if len(m.Tags) > 0 {
 		a.keeper.add(len(m.Tags), textOf(m.Tags), func(b *history.Batch) { b.Tags = append(b.Tags, m.Tags...) })
 	}

@@ -2,10 +2,12 @@ package worker
 
 import (
 	"context"
+	"os"
 	"sync"
 	"time"
 
 	"drun/engine"
+	"drun/kernel"
 	"drun/starlib/run"
 )
 
@@ -75,6 +77,23 @@ func (r *recorder) Note(text string) {
 	r.mu.Unlock()
 }
 
+// Machine records where the rank runs.
+func (r *recorder) Machine() {
+	host, _ := os.Hostname()
+	r.mu.Lock()
+	r.reserve(recordSize + len(host))
+	r.pending.Machine = &engine.Machine{Host: host, Threads: kernel.Threads(), Kernels: kernel.Path()}
+	r.mu.Unlock()
+}
+
+// DataFile records a file that the recipe has read.
+func (r *recorder) DataFile(path, sha256 string, bytes int64) {
+	r.mu.Lock()
+	r.reserve(recordSize + len(path) + len(sha256))
+	r.pending.Files = append(r.pending.Files, engine.DataFile{Path: path, SHA256: sha256, Bytes: bytes})
+	r.mu.Unlock()
+}
+
 // reserve waits for room, and has the record that follows sent in time.
 func (r *recorder) reserve(bytes int) {
 	for r.bytes >= backlog && !r.closed && r.ctx.Err() == nil {
@@ -126,11 +145,12 @@ func (r *recorder) flush() (closed bool) {
 	defer r.sending.Unlock()
 	r.mu.Lock()
 	msg := r.pending
+	empty := r.bytes == 0 && msg.Progress == nil
 	r.pending, r.bytes = engine.ToAgent{}, 0
 	closed = r.closed
 	r.room.Broadcast()
 	r.mu.Unlock()
-	if len(msg.Points) > 0 || len(msg.Tags) > 0 || len(msg.Notes) > 0 || msg.Progress != nil {
+	if !empty {
 		_ = r.channel.Send(&msg)
 	}
 	return closed

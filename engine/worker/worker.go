@@ -97,6 +97,7 @@ func (w *worker) run() int {
 func (w *worker) recipe(rec *recorder) (err error) {
 	job := w.job
 	kernel.SetThreads(job.Threads)
+	rec.Machine()
 	tensor.ShareMemory(job.Place.LocalSize)
 	rank := &starlib.Rank{
 		Rank: job.Place.Rank, WorldSize: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
@@ -105,7 +106,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	if rank.Files, err = starlib.OpenFiles(job.Dir, job.DataDirs...); err != nil {
 		return err
 	}
-	rank.Files.Largest = int(w.heap() / 2)
+	rank.Files.Largest, rank.Files.OnRead = int(w.heap()/2), rec.DataFile
 	if w.board, err = board.Open(os.NewFile(engine.BoardFD, "board"), job.Place.Rank); err != nil {
 		return err
 	}

@@ -27,11 +27,7 @@ func open(files *starlib.Files, name string) (in io.Reader, size int64, closer i
 	buffered := bufio.NewReaderSize(f, 64<<10)
 	magic, _ := buffered.Peek(2)
 	if string(magic) != "\x1f\x8b" {
-		size = -1
-		if info, err := f.Stat(); err == nil {
-			size = info.Size()
-		}
-		return buffered, size, f, nil
+		return buffered, f.Size(), f, nil
 	}
 	unpacked, err := gzip.NewReader(buffered)
 	if err != nil {
