@@ -271,8 +271,9 @@ type guardedIterator struct {
 func (it *guardedIterator) Next(p *starlark.Value) bool {
 	const often = 1024
 	if it.n++; it.n%often == 0 {
-		if Cancelled(it.thread) != nil {
-			return false // the thread ends before it sees what was made of a part
+		if err := Cancelled(it.thread); err != nil {
+			it.thread.Cancel(err.Error()) // Cancel may be about to: the thread must end before it sees what was made of a part
+			return false
 		}
 		if err := it.refuse(it.n, it.each, fmt.Sprintf("more than %d elements take at least", it.n)); err != nil {
 			it.err = err
