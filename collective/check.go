@@ -1,6 +1,9 @@
 package collective
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Check reports what is wrong with the call as rank makes it in a group of
 // size ranks, as a *CallError. Backends call it first, so that all of them
@@ -142,4 +145,31 @@ func (c *Call) checkPeer(rank, size int) error {
 
 func (c *Call) errorf(format string, args ...any) error {
 	return &CallError{Kind: c.Kind, Problem: fmt.Sprintf(format, args...)}
+}
+
+// CheckRanks finds what is wrong with the ranks of a group that is made from size
+// ranks, as a *CallError.
+func CheckRanks(ranks []int, size int) error {
+	for i, r := range ranks {
+		if r < 0 || r >= size {
+			return &CallError{NewGroup, fmt.Sprintf("%d is not a rank: valid are 0 to %d", r, size-1)}
+		}
+		if slices.Contains(ranks[:i], r) {
+			return &CallError{NewGroup, fmt.Sprintf("duplicate rank %d in %s", r, RankList(ranks))}
+		}
+	}
+	return nil
+}
+
+// Evenly gives the counts of n elements, one a rank, or the equal ones that nil
+// stands for, where ranks must divide n.
+func Evenly(counts []int, n, ranks int) []int {
+	if counts != nil {
+		return counts
+	}
+	counts = make([]int, ranks)
+	for i := range counts {
+		counts[i] = n / ranks
+	}
+	return counts
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
-	"strconv"
 
 	"drun/collective"
 )
@@ -15,13 +14,8 @@ import (
 // where their groups are.
 func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
 	rank := slices.Index(group.Ranks, c.rank)
-	for i, r := range group.Ranks {
-		if r < 0 || r >= c.size {
-			return nil, &collective.CallError{Problem: "a group names rank " + strconv.Itoa(r) + ", which is not in the group that it is made from"}
-		}
-		if slices.Contains(group.Ranks[:i], r) {
-			return nil, &collective.CallError{Problem: "a group names rank " + strconv.Itoa(r) + " twice"}
-		}
+	if err := collective.CheckRanks(group.Ranks, c.size); err != nil {
+		return nil, err
 	}
 	if err := c.failed(); err != nil {
 		return nil, err

@@ -147,11 +147,11 @@ func (c *comm) Split(_ context.Context, group collective.Group) (collective.Comm
 	if err := c.mesh.failed(c.group); err != nil {
 		return nil, err
 	}
+	if err := collective.CheckRanks(group.Ranks, len(c.ranks)); err != nil {
+		return nil, err
+	}
 	var ranks []int
-	for i, r := range group.Ranks {
-		if r < 0 || r >= len(c.ranks) || slices.Contains(group.Ranks[:i], r) {
-			return nil, fmt.Errorf("cannot make a group of %s out of %d ranks", collective.RankList(group.Ranks), len(c.ranks))
-		}
+	for _, r := range group.Ranks {
 		ranks = append(ranks, c.ranks[r])
 	}
 	rank := slices.Index(group.Ranks, c.rank)

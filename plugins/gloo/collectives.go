@@ -9,7 +9,6 @@ import (
 	"fmt"
 
 	"drun/collective"
-	"drun/plugins/internal/ordered"
 	"drun/plugins/internal/reduction"
 )
 
@@ -61,8 +60,8 @@ func (e *engine) Do(call *collective.Call) error {
 			rc = C.drun_gloo_alltoall(e.group, pointer(send.Data), pointer(recv.Data), C.size_t(len(send.Data)), err)
 			break
 		}
-		rc = C.drun_gloo_alltoallv(e.group, pointer(send.Data), sizes(ordered.Evenly(call.Counts, send, e.size), send.DType.Size()),
-			pointer(recv.Data), sizes(ordered.Evenly(call.RecvCounts, recv, e.size), recv.DType.Size()), err)
+		rc = C.drun_gloo_alltoallv(e.group, pointer(send.Data), sizes(collective.Evenly(call.Counts, send.Count(), e.size), send.DType.Size()),
+			pointer(recv.Data), sizes(collective.Evenly(call.RecvCounts, recv.Count(), e.size), recv.DType.Size()), err)
 	default:
 		return fmt.Errorf("unknown operation %v", call.Kind)
 	}

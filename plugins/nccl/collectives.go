@@ -46,8 +46,8 @@ func (e *engine) Do(call *collective.Call) error {
 		if call.Counts == nil && call.RecvCounts == nil {
 			return e.allToAll(send.Data, recv.Data)
 		}
-		return e.allToAllV(send.Data, ordered.Bytes(ordered.Evenly(call.Counts, send, e.size), send),
-			recv.Data, ordered.Bytes(ordered.Evenly(call.RecvCounts, recv, e.size), recv))
+		return e.allToAllV(send.Data, ordered.Bytes(collective.Evenly(call.Counts, send.Count(), e.size), send),
+			recv.Data, ordered.Bytes(collective.Evenly(call.RecvCounts, recv.Count(), e.size), recv))
 	}
 	return fmt.Errorf("unknown operation %v", call.Kind)
 }

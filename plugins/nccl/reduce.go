@@ -122,7 +122,7 @@ func (e *engine) reduceScatter(send, recv collective.Buffer, counts []int, op co
 	if !ok {
 		return e.reducer.ReduceScatter(send, recv, counts, op)
 	}
-	sizes := ordered.Bytes(ordered.Evenly(counts, send, e.size), send)
+	sizes := ordered.Bytes(collective.Evenly(counts, send.Count(), e.size), send)
 	parts := cut(send.Data, sizes)
 	fit := e.fit(e.size)
 	err := e.lane.run(chunks(largest(sizes), fit), func(r *round, i int) {

@@ -389,11 +389,7 @@ func (g *Group) splits(c *starlib.Call, name string, total int) ([]int, error) {
 		if total%g.Size() != 0 {
 			return nil, fmt.Errorf("%d rows cannot be divided evenly among %d ranks: give in_splits and out_splits", total, g.Size())
 		}
-		even := make([]int, g.Size())
-		for r := range even {
-			even[r] = total / g.Size()
-		}
-		return even, nil
+		return collective.Evenly(nil, total, g.Size()), nil
 	}
 	list, err := startensor.Ints(c.Arg(name).(starlark.Iterable))
 	if err != nil {

@@ -169,13 +169,8 @@ func (w *World) newGroup(c *starlib.Call) (starlark.Value, error) {
 	if len(ranks) == 0 {
 		return nil, fmt.Errorf("a group has at least one rank")
 	}
-	for i, r := range ranks {
-		if r < 0 || r >= w.rank.WorldSize {
-			return nil, fmt.Errorf("%d is not a rank: valid are 0 to %d", r, w.rank.WorldSize-1)
-		}
-		if slices.Contains(ranks[:i], r) {
-			return nil, fmt.Errorf("duplicate rank %d in %s", r, collective.RankList(ranks))
-		}
+	if err := collective.CheckRanks(ranks, w.rank.WorldSize); err != nil {
+		return nil, err
 	}
 	if !c.IsNone("backend") && c.String("backend") != w.backend {
 		return nil, fmt.Errorf("argument backend: this run has %q only", w.backend)

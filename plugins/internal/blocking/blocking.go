@@ -160,14 +160,8 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 
 // Split makes a group. Only those who are in it meet for that.
 func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
-	for i, r := range group.Ranks {
-		if r < 0 || r >= c.size {
-			return nil, &collective.CallError{Kind: collective.NewGroup, Problem: fmt.Sprintf(
-				"a group names rank %d, which is not in the group that it is made from", r)}
-		}
-		if slices.Contains(group.Ranks[:i], r) {
-			return nil, &collective.CallError{Kind: collective.NewGroup, Problem: fmt.Sprintf("a group names rank %d twice", r)}
-		}
+	if err := collective.CheckRanks(group.Ranks, c.size); err != nil {
+		return nil, err
 	}
 	if !c.enter() {
 		return nil, c.failed()

@@ -36,18 +36,6 @@ func (r *Reducer) Room(n int) []byte {
 	return r.scratch[:n]
 }
 
-// Evenly gives the counts, or the equal ones that nil stands for.
-func Evenly(counts []int, b collective.Buffer, ranks int) []int {
-	if counts != nil {
-		return counts
-	}
-	counts = make([]int, ranks)
-	for i := range counts {
-		counts[i] = b.Count() / ranks
-	}
-	return counts
-}
-
 // Bytes makes counts of elements of b's type counts of bytes.
 func Bytes(counts []int, b collective.Buffer) []int {
 	sizes := make([]int, len(counts))
@@ -59,7 +47,7 @@ func Bytes(counts []int, b collective.Buffer) []int {
 
 // ReduceScatter sends all parts but its own once, as any reduce_scatter does.
 func (r *Reducer) ReduceScatter(send, recv collective.Buffer, counts []int, op collective.ReduceOp) error {
-	sizes := Bytes(Evenly(counts, send, r.Size), send)
+	sizes := Bytes(collective.Evenly(counts, send.Count(), r.Size), send)
 	parts := r.Room(r.Size * sizes[r.Rank])
 	if err := r.exchange(send, sizes, parts); err != nil {
 		return err
