@@ -22,12 +22,14 @@ import (
 // it too. The longest name that fits a package is its rule; a package without a
 // rule is an error, so that nothing joins the layout by accident.
 var layers = map[string][]string{
-	"kernel":               {},
-	"tensor":               {"kernel"},
-	"collective":           {"internal/exit", "golang.org/x/sys"},
+	// element is the vocabulary of all who handle tensors' memory.
+	"element":              {},
+	"kernel":               {"element"},
+	"tensor":               {"element", "kernel"},
+	"collective":           {"element", "internal/exit", "golang.org/x/sys"},
 	"collective/sharedmem": {"collective", "golang.org/x/sys"},
-	"collective/shm":       {"collective", "kernel", "golang.org/x/sys"},
-	"collective/disttest":  {"collective", "golang.org/x/sys"},
+	"collective/shm":       {"element", "collective", "kernel", "golang.org/x/sys"},
+	"collective/disttest":  {"element", "collective", "golang.org/x/sys"},
 
 	"internal/terminal": {"golang.org/x/term"},
 
@@ -43,42 +45,42 @@ var layers = map[string][]string{
 
 	// lang knows the language alone, not the modules of a recipe.
 	"starlib/lang": {starlark, "starlib/lang"},
-	"starlib":      {"internal/exit", starlark, "starlib", "internal/secret", "tensor", "collective", "github.com/fxamacker/cbor/v2"},
+	"starlib":      {"internal/exit", starlark, "starlib", "internal/secret", "element", "tensor", "collective", "github.com/fxamacker/cbor/v2"},
 
 	"check": {"starlib", starlark},
 
 	"engine":            {"internal/exit", "engine", "github.com/fxamacker/cbor/v2", "golang.org/x/sys"},
-	"engine/board":      {"engine/board", "collective", "golang.org/x/sys"},
+	"engine/board":      {"element", "engine/board", "collective", "golang.org/x/sys"},
 	"engine/recipe":     {"internal/exit", "engine", "starlib", starlark},
 	"engine/rendezvous": {"internal/exit", "collective", "github.com/fxamacker/cbor/v2"},
-	"engine/worker":     {"internal/exit", "engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys"},
+	"engine/worker":     {"element", "internal/exit", "engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys"},
 	"engine/launch":     {"internal/exit", "engine", "history", "checkpoints", "collective", "tensor", "plugins/host", "internal/terminal", "internal/scratch", "internal/secret", "golang.org/x/sys", "github.com/schollz/progressbar/v3"},
 	"engine/doctor":     {"engine", "kernel", "internal/scratch"},
 	// recipetest runs recipes on every backend, so it sees what the engine sees.
 	"engine/recipetest": {"internal/exit", "engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},
 
 	// bench measures drun as its users do; only the kernels are called directly.
-	"bench": {"kernel"},
+	"bench": {"element", "kernel"},
 	// mutants runs the tests of others.
 	"mutants": {},
 
-	"plugins/sdk":    {"collective", "plugins/internal", goPlugin, "github.com/hashicorp/go-hclog", "golang.org/x/sys"},
+	"plugins/sdk":    {"element", "collective", "plugins/internal", goPlugin, "github.com/hashicorp/go-hclog", "golang.org/x/sys"},
 	"plugins/host":   {"internal/exit", "golang.org/x/sys"},
-	"plugins/client": {"collective", "plugins/host", "plugins/internal/wire", "internal/scratch", goPlugin, "github.com/hashicorp/go-hclog", "google.golang.org", "golang.org/x/sys"},
-	"plugins":        {"collective", "plugins/sdk"},
-	"plugins/gloo":   {"collective", "plugins/gloo", "plugins/sdk", "plugins/internal", "golang.org/x/sys"},
-	"plugins/nccl":   {"collective", "plugins/nccl", "plugins/sdk", "plugins/internal"},
+	"plugins/client": {"element", "collective", "plugins/host", "plugins/internal/wire", "internal/scratch", goPlugin, "github.com/hashicorp/go-hclog", "google.golang.org", "golang.org/x/sys"},
+	"plugins":        {"element", "collective", "plugins/sdk"},
+	"plugins/gloo":   {"element", "collective", "plugins/gloo", "plugins/sdk", "plugins/internal", "golang.org/x/sys"},
+	"plugins/nccl":   {"element", "collective", "plugins/nccl", "plugins/sdk", "plugins/internal"},
 
-	"plugins/internal/wire":       {"collective", goPlugin, "google.golang.org", "golang.org/x/sys"},
-	"plugins/internal/reduction":  {"collective", "kernel"},
-	"plugins/internal/blocking":   {"collective"},
-	"plugins/internal/ordered":    {"collective", "plugins/internal/reduction"},
+	"plugins/internal/wire":       {"element", "collective", goPlugin, "google.golang.org", "golang.org/x/sys"},
+	"plugins/internal/reduction":  {"element", "collective", "kernel"},
+	"plugins/internal/blocking":   {"element", "collective"},
+	"plugins/internal/ordered":    {"element", "collective", "plugins/internal/reduction"},
 	"plugins/internal/meet":       {"collective"},
 	"plugins/internal/enginetest": {"collective"},
 
 	// The only program that links gRPC on drun's side.
 	"cmd/drun-plugin-host": {"internal/exit", "engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
-	"cmd": {"internal/exit", "engine", "history", "checkpoints", "backup", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", sqlite, "golang.org/x/term",
+	"cmd": {"element", "internal/exit", "engine", "history", "checkpoints", "backup", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", sqlite, "golang.org/x/term",
 		"github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
 
@@ -124,6 +126,7 @@ func TestLayers(t *testing.T) {
 		{"kernel", "C", true},
 		{"kernel", "drun/collective", false},
 		{"kernel", "unsafe", true},
+		{"element", "drun/kernel", false},
 		{"tensor", "drun/kernel", true},
 		{"tensor", "C", false},
 		{"tensor", "drun/starlib", false},

@@ -6,6 +6,7 @@ import (
 	"time"
 	"unsafe"
 
+	"drun/element"
 	"drun/kernel"
 )
 
@@ -30,7 +31,7 @@ const (
 	elements   = 4 << 20
 	rowCount   = 4096
 	rowLength  = elements / rowCount
-	f32        = kernel.Float32
+	f32        = element.Float32
 	kernelRuns = 10
 )
 

@@ -1,11 +1,15 @@
 package collective
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"drun/element"
+)
 
 // A Buffer is typed memory: Data holds whole elements of DType, contiguous and
 // aligned to the element.
 type Buffer struct {
-	DType DType
+	DType element.Type
 	Data  []byte
 }
 
@@ -24,24 +28,24 @@ func Of[T Element](s []T) Buffer {
 	return b
 }
 
-func dtypeOf(v any) DType {
+func dtypeOf(v any) element.Type {
 	switch v.(type) {
 	case float32:
-		return Float32
+		return element.Float32
 	case float64:
-		return Float64
+		return element.Float64
 	case int64:
-		return Int64
+		return element.Int64
 	case int32:
-		return Int32
+		return element.Int32
 	case int8:
-		return Int8
+		return element.Int8
 	case uint8:
-		return Uint8
+		return element.Uint8
 	case bool:
-		return Bool
+		return element.Bool
 	}
-	return Complex64
+	return element.Complex64
 }
 
 // Slice gives the elements of b as a Go slice over the same memory; T must be

@@ -3,6 +3,8 @@ package collective
 import (
 	"strconv"
 	"time"
+
+	"drun/element"
 )
 
 // Kind is which operation a call is.
@@ -67,7 +69,7 @@ const AnySource = -1
 // A Call describes one operation of one rank.
 type Call struct {
 	Kind   Kind
-	Reduce ReduceOp
+	Reduce element.ReduceOp
 	Root   int
 	Peer   int // Send: destination; Recv: source or AnySource
 	Tag    int
@@ -90,7 +92,7 @@ type Call struct {
 	Origin       // which builtin of the recipe made the call, and where
 	// As is the element type of what the recipe passed, where the call itself
 	// carries something else: its size.
-	As DType
+	As element.Type
 	// Detail gives, when ranks disagree, what Shape cannot hold; may be nil.
 	Detail func() string
 	// Digest is a hash of what Detail gives, as far as it must be equal on
@@ -166,7 +168,7 @@ func (c *Call) Data() Buffer {
 	case ReduceScatter:
 		return c.Recv
 	case Broadcast:
-		if c.Send.DType == NoDType {
+		if c.Send.DType == element.None {
 			return c.Recv
 		}
 	}

@@ -11,7 +11,11 @@
 // combined in rank order, and every rank gets the same bits.
 package collective
 
-import "context"
+import (
+	"context"
+
+	"drun/element"
+)
 
 // A Backend is a communication engine that can join a world of ranks.
 type Backend interface {
@@ -109,7 +113,7 @@ type Arena interface {
 	// Alloc gives zeroed memory for count elements. Calls on it need no copy
 	// where all ranks' buffers are such memory. It is valid until the Comm is
 	// closed.
-	Alloc(dtype DType, count int) (Buffer, error)
+	Alloc(dtype element.Type, count int) (Buffer, error)
 }
 
 // A Verifier is a Comm that compares [Call.Fingerprint] among the ranks before

@@ -1,7 +1,9 @@
 package collective
 
+import "drun/element"
+
 // NewAllReduce combines b of all ranks and leaves the result in b of all ranks.
-func NewAllReduce(b Buffer, op ReduceOp) Call {
+func NewAllReduce(b Buffer, op element.ReduceOp) Call {
 	return Call{Kind: AllReduce, Reduce: op, Send: b, Recv: b}
 }
 
@@ -12,7 +14,7 @@ func NewBroadcast(b Buffer, root int) Call {
 
 // NewReduce combines send of all ranks into recv of the root; other ranks'
 // recv is ignored.
-func NewReduce(send, recv Buffer, op ReduceOp, root int) Call {
+func NewReduce(send, recv Buffer, op element.ReduceOp, root int) Call {
 	return Call{Kind: Reduce, Reduce: op, Root: root, Send: send, Recv: recv}
 }
 
@@ -32,7 +34,7 @@ func NewScatter(send, recv Buffer, root int) Call {
 }
 
 // NewReduceScatter combines send of all ranks and gives each rank its part.
-func NewReduceScatter(send, recv Buffer, op ReduceOp) Call {
+func NewReduceScatter(send, recv Buffer, op element.ReduceOp) Call {
 	return Call{Kind: ReduceScatter, Reduce: op, Send: send, Recv: recv}
 }
 

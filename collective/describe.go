@@ -6,13 +6,15 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"drun/element"
 )
 
 // A Description is a call as the status board shows it, without its data.
 type Description struct {
 	Kind   Kind
-	DType  DType
-	Reduce ReduceOp
+	DType  element.Type
+	Reduce element.ReduceOp
 	Root   int
 	Peer   int
 	Tag    int

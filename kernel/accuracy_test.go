@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"drun/element"
 )
 
 var update = cmd.Bool("update", false, "write the table of docs/numerics.md anew")
@@ -15,7 +17,7 @@ var update = cmd.Bool("update", false, "write the table of docs/numerics.md anew
 // function is a row of the table. Arguments are normal numbers times spread, and numbers of all magnitudes.
 type function struct {
 	name    string
-	run     func(dt DType, n int, out, in View)
+	run     func(dt element.Type, n int, out, in View)
 	exact   func(exact) exact
 	bounds  [2]float64 // in ULP of float32 and of float64
 	spread  float64
@@ -46,32 +48,32 @@ var measured = []function{
 
 func positive(x float64) bool { return x > 0 }
 
-func unary(op UnaryOp) func(DType, int, View, View) {
-	return func(dt DType, n int, out, in View) { Unary(op, dt, []int{n}, out, in) }
+func unary(op UnaryOp) func(element.Type, int, View, View) {
+	return func(dt element.Type, n int, out, in View) { Unary(op, dt, []int{n}, out, in) }
 }
 
 // constant is one number seen as many.
-func constant(dt DType, x float64) View {
+func constant(dt element.Type, x float64) View {
 	number := make([]float64, 1)
 	Fill(dt, 1, ptr(number), x)
 	return View{ptr(number), []int{0}}
 }
 
-func raise(y float64) func(DType, int, View, View) {
-	return func(dt DType, n int, out, in View) { Binary(Pow, dt, []int{n}, out, in, constant(dt, y)) }
+func raise(y float64) func(element.Type, int, View, View) {
+	return func(dt element.Type, n int, out, in View) { Binary(Pow, dt, []int{n}, out, in, constant(dt, y)) }
 }
 
-func base(x float64) func(DType, int, View, View) {
-	return func(dt DType, n int, out, in View) { Binary(Pow, dt, []int{n}, out, constant(dt, x), in) }
+func base(x float64) func(element.Type, int, View, View) {
+	return func(dt element.Type, n int, out, in View) { Binary(Pow, dt, []int{n}, out, constant(dt, x), in) }
 }
 
 // arguments are the same on every machine: normal numbers from this package's generator, and bit patterns.
-func arguments(spread float64, dt DType) []float64 {
+func arguments(spread float64, dt element.Type) []float64 {
 	x := make([]float64, 1500)
-	Stream{Seed: 11}.Normal(Float64, len(x), ptr(x))
+	Stream{Seed: 11}.Normal(element.Float64, len(x), ptr(x))
 	for i := range x {
 		x[i] *= spread
-		if dt == Float32 {
+		if dt == element.Float32 {
 			x[i] = float64(float32(x[i]))
 		}
 	}
@@ -81,7 +83,7 @@ func arguments(spread float64, dt DType) []float64 {
 	for i := range 1000 {
 		bits := make([]int64, 1)
 		Stream{Seed: 12, At: uint64(i)}.Bounded(bits, 0, 0)
-		if dt == Float32 {
+		if dt == element.Float32 {
 			x = append(x, float64(math.Float32frombits(uint32(bits[0]))))
 		} else {
 			x = append(x, math.Float64frombits(uint64(bits[0])))
@@ -113,7 +115,7 @@ func errorOf(got float64, want, unit exact, bits, low int) float64 {
 
 // worst is the largest error in float32 or float64, and where it is.
 func (m *function) worst(t *testing.T, which int) (ulp, at float64) {
-	dt, bits, low := []DType{Float32, Float64}[which], []int{24, 53}[which], []int{-149, -1074}[which]
+	dt, bits, low := []element.Type{element.Float32, element.Float64}[which], []int{24, 53}[which], []int{-149, -1074}[which]
 	var in []float64
 	for _, x := range arguments(m.spread, dt) {
 		if x == x && !math.IsInf(x, 0) && x != 0 && (m.domain == nil || m.domain(x)) {
@@ -123,14 +125,14 @@ func (m *function) worst(t *testing.T, which int) (ulp, at float64) {
 	n := len(in)
 	got := everywhere(t, func() []float64 {
 		out := make([]float64, n)
-		if dt == Float64 {
+		if dt == element.Float64 {
 			m.run(dt, n, row(out), row(in))
 			return out
 		}
 		x, y := make([]float32, n), make([]float32, n)
-		Cast(Float32, Float64, []int{n}, row(x), row(in))
+		Cast(element.Float32, element.Float64, []int{n}, row(x), row(in))
 		m.run(dt, n, row(y), row(x))
-		Cast(Float64, Float32, []int{n}, row(out), row(y))
+		Cast(element.Float64, element.Float32, []int{n}, row(out), row(y))
 		return out
 	})
 	for i, x := range in {
@@ -155,7 +157,7 @@ func TestAccuracy(t *testing.T) {
 		for which, bound := range m.bounds {
 			ulp, at := m.worst(t, which)
 			if ulp > bound {
-				t.Errorf("%s in %v: %.2f ULP at %v (%x), above %v", m.name, []DType{Float32, Float64}[which], ulp, at, at, bound)
+				t.Errorf("%s in %v: %.2f ULP at %v (%x), above %v", m.name, []element.Type{element.Float32, element.Float64}[which], ulp, at, at, bound)
 			}
 			fmt.Fprintf(&table, " %.2f | %v |", ulp, bound)
 		}

@@ -8,7 +8,11 @@ package kernel
 // #cgo nocallback drun_attention_grad
 import "C"
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"drun/element"
+)
 
 // Attention describes softmax(Scale q kᵀ) v for several products: q [Rows, Width], k [Cols, Width] and v
 // [Cols, Depth], of rows of adjacent elements. At holds, for each product, the elements before q, k, v and the
@@ -26,13 +30,13 @@ func (a *Attention) at() *C.int64_t { return (*C.int64_t)(unsafe.Pointer(unsafe.
 // Forward computes out [len(At), Rows, Depth] and, if lse is not nil, the logarithm of each row's sum
 // [len(At), Rows], which the gradient needs. Cols is at least 1. The error of this and of Backward is
 // an OutOfMemory.
-func (a *Attention) Forward(dt DType, out, lse, q, k, v unsafe.Pointer) error {
+func (a *Attention) Forward(dt element.Type, out, lse, q, k, v unsafe.Pointer) error {
 	return had(C.drun_attention(C.int(dt), flag(a.Causal), long(len(a.At)), long(a.Rows), long(a.Cols), long(a.Width), long(a.Depth),
 		C.double(a.Scale), mem(out), mem(lse), mem(q), mem(k), mem(v), a.at(), ints(a.Stride[:])))
 }
 
 // Backward computes dq, dk and dv, contiguous and of the shapes of Forward, from the result's gradient dy.
-func (a *Attention) Backward(dt DType, dq, dk, dv, dy, lse, q, k, v unsafe.Pointer) error {
+func (a *Attention) Backward(dt element.Type, dq, dk, dv, dy, lse, q, k, v unsafe.Pointer) error {
 	return had(C.drun_attention_grad(C.int(dt), flag(a.Causal), long(len(a.At)), long(a.Rows), long(a.Cols), long(a.Width),
 		long(a.Depth), C.double(a.Scale), mem(dq), mem(dk), mem(dv), mem(dy), mem(lse), mem(q), mem(k), mem(v), a.at(),
 		ints(a.Stride[:])))

@@ -3,6 +3,8 @@ package kernel
 import (
 	"fmt"
 	"testing"
+
+	"drun/element"
 )
 
 // Each benchmark reports what bounds it: GFLOPS of products, GB/s of memory read and written by the rest.
@@ -13,7 +15,7 @@ func BenchmarkGemm(b *testing.B) {
 		x, y, c := real32(1, m*k), real32(2, k*n), make([]float32, m*n)
 		b.Run(fmt.Sprintf("%dx%dx%d", m, n, k), func(b *testing.B) {
 			for b.Loop() {
-				_ = Gemm(Float32, 1, m, n, k, Matrix{Data: ptr(c), Stride: n}, Matrix{Data: ptr(x), Stride: k},
+				_ = Gemm(element.Float32, 1, m, n, k, Matrix{Data: ptr(c), Stride: n}, Matrix{Data: ptr(x), Stride: k},
 					Matrix{Data: ptr(y), Stride: k, Trans: true}, false, nil)
 			}
 			b.ReportMetric(2*float64(m*n*k)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOPS")
@@ -32,33 +34,33 @@ func BenchmarkElementwise(b *testing.B) {
 		m := make([]bool, n)
 		b.Run(fmt.Sprintf("add_%d", n), func(b *testing.B) {
 			for b.Loop() {
-				Binary(Add, Float32, shape, row(z), row(x), row(y))
+				Binary(Add, element.Float32, shape, row(z), row(x), row(y))
 			}
 			rate(b, 12*n)
 		})
 		b.Run(fmt.Sprintf("scalar_%d", n), func(b *testing.B) {
 			for b.Loop() {
-				Binary(Mul, Float32, shape, row(z), row(x), View{ptr(y), []int{0}})
+				Binary(Mul, element.Float32, shape, row(z), row(x), View{ptr(y), []int{0}})
 			}
 			rate(b, 8*n)
 		})
 		b.Run(fmt.Sprintf("less_%d", n), func(b *testing.B) {
 			for b.Loop() {
-				Compare(Lt, Float32, shape, row(m), row(x), row(y))
+				Compare(Lt, element.Float32, shape, row(m), row(x), row(y))
 			}
 			rate(b, 9*n)
 		})
 		for name, op := range map[string]UnaryOp{"relu": Relu, "exp": Exp, "tanh": Tanh, "gelu": Gelu, "log": Log, "sigmoid": Sigmoid} {
 			b.Run(fmt.Sprintf("%s_%d", name, n), func(b *testing.B) {
 				for b.Loop() {
-					Unary(op, Float32, shape, row(z), row(x))
+					Unary(op, element.Float32, shape, row(z), row(x))
 				}
 				rate(b, 8*n)
 			})
 		}
 		b.Run(fmt.Sprintf("gelu_grad_%d", n), func(b *testing.B) {
 			for b.Loop() {
-				UnaryGrad(Gelu, Float32, shape, row(z), row(x), row(y))
+				UnaryGrad(Gelu, element.Float32, shape, row(z), row(x), row(y))
 			}
 			rate(b, 12*n)
 		})
@@ -71,19 +73,19 @@ func BenchmarkStrided(b *testing.B) {
 	shape := []int{rows, n}
 	b.Run("bias", func(b *testing.B) {
 		for b.Loop() {
-			Binary(Add, Float32, shape, View{ptr(z), []int{n, 1}}, View{ptr(x), []int{n, 1}}, View{ptr(bias), []int{0, 1}})
+			Binary(Add, element.Float32, shape, View{ptr(z), []int{n, 1}}, View{ptr(x), []int{n, 1}}, View{ptr(bias), []int{0, 1}})
 		}
 		rate(b, 8*rows*n)
 	})
 	b.Run("transpose", func(b *testing.B) {
 		for b.Loop() {
-			Copy(Float32, shape, View{ptr(z), []int{n, 1}}, View{ptr(x), []int{1, n}})
+			Copy(element.Float32, shape, View{ptr(z), []int{n, 1}}, View{ptr(x), []int{1, n}})
 		}
 		rate(b, 8*rows*n)
 	})
 	b.Run("fill", func(b *testing.B) {
 		for b.Loop() {
-			Fill(Float32, rows*n, ptr(z), 1)
+			Fill(element.Float32, rows*n, ptr(z), 1)
 		}
 		rate(b, 4*rows*n)
 	})
@@ -95,20 +97,20 @@ func BenchmarkReduce(b *testing.B) {
 	for name, s := range map[string][3]int{"all": {1, rows * n, 1}, "rows": {rows, n, 1}, "columns": {1, rows, n}} {
 		b.Run("sum_"+name, func(b *testing.B) {
 			for b.Loop() {
-				Reduce(Sum, Float32, s[0], s[1], s[2], ptr(z), ptr(x))
+				Reduce(Sum, element.Float32, s[0], s[1], s[2], ptr(z), ptr(x))
 			}
 			rate(b, 4*rows*n)
 		})
 	}
 	b.Run("max_rows", func(b *testing.B) {
 		for b.Loop() {
-			Reduce(MaxOver, Float32, rows, n, 1, ptr(z), ptr(x))
+			Reduce(MaxOver, element.Float32, rows, n, 1, ptr(z), ptr(x))
 		}
 		rate(b, 4*rows*n)
 	})
 	b.Run("square_sum", func(b *testing.B) {
 		for b.Loop() {
-			SquareSum(Float32, rows*n, ptr(x))
+			SquareSum(element.Float32, rows*n, ptr(x))
 		}
 		rate(b, 4*rows*n)
 	})
@@ -121,31 +123,31 @@ func BenchmarkRows(b *testing.B) {
 	target := make([]int64, rows)
 	b.Run("softmax", func(b *testing.B) {
 		for b.Loop() {
-			Softmax(Float32, false, rows, n, ptr(z), ptr(x))
+			Softmax(element.Float32, false, rows, n, ptr(z), ptr(x))
 		}
 		rate(b, 8*rows*n)
 	})
 	b.Run("softmax_65", func(b *testing.B) {
 		for b.Loop() {
-			Softmax(Float32, false, rows, 65, ptr(z), ptr(x))
+			Softmax(element.Float32, false, rows, 65, ptr(z), ptr(x))
 		}
 		rate(b, 8*rows*65)
 	})
 	b.Run("cross_entropy", func(b *testing.B) {
 		for b.Loop() {
-			CrossEntropy(Float32, rows, n, ptr(mean), ptr(rstd), ptr(x), target)
+			CrossEntropy(element.Float32, rows, n, ptr(mean), ptr(rstd), ptr(x), target)
 		}
 		rate(b, 4*rows*n)
 	})
 	b.Run("layer_norm", func(b *testing.B) {
 		for b.Loop() {
-			LayerNorm(Float32, rows, n, 1e-5, ptr(z), ptr(mean), ptr(rstd), ptr(x), ptr(g), ptr(g))
+			LayerNorm(element.Float32, rows, n, 1e-5, ptr(z), ptr(mean), ptr(rstd), ptr(x), ptr(g), ptr(g))
 		}
 		rate(b, 8*rows*n)
 	})
 	b.Run("layer_norm_grad", func(b *testing.B) {
 		for b.Loop() {
-			LayerNormGrad(Float32, rows, n, ptr(z), ptr(dg), ptr(db), ptr(y), ptr(x), ptr(g), ptr(mean), ptr(rstd))
+			LayerNormGrad(element.Float32, rows, n, ptr(z), ptr(dg), ptr(db), ptr(y), ptr(x), ptr(g), ptr(mean), ptr(rstd))
 		}
 		rate(b, 12*rows*n)
 	})
@@ -166,20 +168,20 @@ func BenchmarkConv(b *testing.B) {
 		name := fmt.Sprintf("%dto%d_", w.Channels, w.Filters)
 		b.Run(name+"forward", func(b *testing.B) {
 			for b.Loop() {
-				_ = Conv2d(Float32, w, ptr(y), ptr(x), ptr(k), ptr(bias))
+				_ = Conv2d(element.Float32, w, ptr(y), ptr(x), ptr(k), ptr(bias))
 			}
 			report(b)
 		})
 		b.Run(name+"grad_input", func(b *testing.B) {
 			for b.Loop() {
-				_ = Conv2dGradInput(Float32, w, ptr(dx), ptr(y), ptr(k))
+				_ = Conv2dGradInput(element.Float32, w, ptr(dx), ptr(y), ptr(k))
 			}
 			report(b)
 		})
 		b.Run(name+"grad_weight", func(b *testing.B) {
 			for b.Loop() {
 				clear(dk)
-				_ = Conv2dGradWeight(Float32, w, ptr(dk), ptr(bias), ptr(y), ptr(x))
+				_ = Conv2dGradWeight(element.Float32, w, ptr(dk), ptr(bias), ptr(y), ptr(x))
 			}
 			report(b)
 		})
@@ -188,13 +190,13 @@ func BenchmarkConv(b *testing.B) {
 		out := make([]float32, len(y)/4)
 		b.Run(name+"max_pool", func(b *testing.B) {
 			for b.Loop() {
-				MaxPool2d(Float32, pool, ptr(out), index, ptr(y))
+				MaxPool2d(element.Float32, pool, ptr(out), index, ptr(y))
 			}
 			rate(b, 4*len(y)+8*len(out))
 		})
 		b.Run(name+"max_pool_grad", func(b *testing.B) {
 			for b.Loop() {
-				MaxPool2dGrad(Float32, pool, ptr(y), ptr(out), index)
+				MaxPool2dGrad(element.Float32, pool, ptr(y), ptr(out), index)
 			}
 			rate(b, 4*len(y)+8*len(out))
 		})
@@ -206,13 +208,13 @@ func BenchmarkOptimizer(b *testing.B) {
 	p, g, m, v := real32(1, n), real32(2, n), make([]float32, n), make([]float32, n)
 	b.Run("sgd", func(b *testing.B) {
 		for b.Loop() {
-			SGD{LR: 1e-9, Momentum: 0.9}.Step(Float32, n, ptr(p), ptr(g), ptr(m))
+			SGD{LR: 1e-9, Momentum: 0.9}.Step(element.Float32, n, ptr(p), ptr(g), ptr(m))
 		}
 		rate(b, 20*n)
 	})
 	b.Run("adam", func(b *testing.B) {
 		for b.Loop() {
-			Adam{LR: 1e-9, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Count: 3}.Step(Float32, n, ptr(p), ptr(g), ptr(m), ptr(v))
+			Adam{LR: 1e-9, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Count: 3}.Step(element.Float32, n, ptr(p), ptr(g), ptr(m), ptr(v))
 		}
 		rate(b, 28*n)
 	})
@@ -223,13 +225,13 @@ func BenchmarkRandom(b *testing.B) {
 	z := make([]float32, n)
 	b.Run("uniform", func(b *testing.B) {
 		for b.Loop() {
-			Stream{1, 2, 3}.Uniform(Float32, n, ptr(z))
+			Stream{1, 2, 3}.Uniform(element.Float32, n, ptr(z))
 		}
 		rate(b, 4*n)
 	})
 	b.Run("normal", func(b *testing.B) {
 		for b.Loop() {
-			Stream{1, 2, 3}.Normal(Float32, n, ptr(z))
+			Stream{1, 2, 3}.Normal(element.Float32, n, ptr(z))
 		}
 		rate(b, 4*n)
 	})
@@ -241,7 +243,7 @@ func BenchmarkRanks(b *testing.B) {
 		z := make([]float32, n)
 		b.Run(fmt.Sprintf("sum_2_%d", n), func(b *testing.B) {
 			for b.Loop() {
-				ReduceRanks(RankSum, Float32, ptr(z), pointers(x, y), n)
+				ReduceRanks(element.Sum, element.Float32, ptr(z), pointers(x, y), n)
 			}
 			rate(b, 12*n)
 		})

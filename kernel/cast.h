@@ -143,11 +143,12 @@ FROM_STORED(f16, uint16_t, widen_f16, widen_f16)
 FROM_STORED(bf16, uint16_t, widen_bf16, widen_bf16)
 FROM_STORED(c64, struct complex64, REAL_PART, EITHER_PART)
 
-#define ROW(s)                                                                                                  \
-    {cast_f32_##s, cast_f64_##s, cast_i64_##s, cast_i32_##s, cast_i8_##s, cast_u8_##s, cast_bool_##s, cast_f16_##s, \
-     cast_bf16_##s, cast_c64_##s}
-static const map1 casts[10][10] = {ROW(f32), ROW(f64), ROW(i64), ROW(i32), ROW(i8),
-                                   ROW(u8),  ROW(u8),  ROW(f16), ROW(bf16), ROW(c64)};
+#define ROW(s)                                                                                                       \
+    {[F32] = cast_f32_##s, [F64] = cast_f64_##s, [I64] = cast_i64_##s, [I32] = cast_i32_##s, [I8] = cast_i8_##s,      \
+     [U8] = cast_u8_##s, [BOOL] = cast_bool_##s, [F16] = cast_f16_##s, [BF16] = cast_bf16_##s, [C64] = cast_c64_##s}
+static const map1 casts[C64 + 1][C64 + 1] = {[F32] = ROW(f32), [F64] = ROW(f64), [I64] = ROW(i64), [I32] = ROW(i32),
+                                             [I8] = ROW(i8), [U8] = ROW(u8), [BOOL] = ROW(u8), [F16] = ROW(f16),
+                                             [BF16] = ROW(bf16), [C64] = ROW(c64)};
 
 static void k_cast(int to, int from, int nd, const int64_t *shape, void *o, const int64_t *so, const void *a,
                    const int64_t *sa) {

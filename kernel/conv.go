@@ -18,7 +18,11 @@ package kernel
 // #cgo nocallback drun_avg_pool2d_grad
 import "C"
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"drun/element"
+)
 
 // Window is the geometry of a convolution or pooling over contiguous [Batch, Channels, Height, Width] images.
 // Filters is the number of output channels of a convolution; pooling ignores it.
@@ -47,44 +51,44 @@ func (w Window) geometry() [13]int {
 // Conv2d computes y [Batch, Filters, out height, out width] from x and weight [Filters, Channels, KernelH,
 // KernelW]; bias [Filters] may be nil. The
 // error of this and the gradients is an OutOfMemory.
-func Conv2d(dt DType, w Window, y, x, weight, bias unsafe.Pointer) error {
+func Conv2d(dt element.Type, w Window, y, x, weight, bias unsafe.Pointer) error {
 	g := w.geometry()
 	return had(C.drun_conv2d(C.int(dt), ints(g[:]), mem(y), mem(x), mem(weight), mem(bias)))
 }
 
 // Conv2dGradInput computes dx from dy.
-func Conv2dGradInput(dt DType, w Window, dx, dy, weight unsafe.Pointer) error {
+func Conv2dGradInput(dt element.Type, w Window, dx, dy, weight unsafe.Pointer) error {
 	g := w.geometry()
 	return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), mem(weight)))
 }
 
 // Conv2dGradWeight adds to dweight and dbias; either may be nil.
-func Conv2dGradWeight(dt DType, w Window, dweight, dbias, dy, x unsafe.Pointer) error {
+func Conv2dGradWeight(dt element.Type, w Window, dweight, dbias, dy, x unsafe.Pointer) error {
 	g := w.geometry()
 	return had(C.drun_conv2d_grad_weight(C.int(dt), ints(g[:]), mem(dweight), mem(dbias), mem(dy), mem(x)))
 }
 
 // MaxPool2d computes y [Batch, Channels, out height, out width] and where in its plane each maximum was
 // found, which the gradient needs. PadH <= KernelH/2, PadW <= KernelW/2.
-func MaxPool2d(dt DType, w Window, y unsafe.Pointer, indices []int32, x unsafe.Pointer) {
+func MaxPool2d(dt element.Type, w Window, y unsafe.Pointer, indices []int32, x unsafe.Pointer) {
 	g := w.geometry()
 	C.drun_max_pool2d(C.int(dt), ints(g[:]), mem(y), (*C.int32_t)(unsafe.SliceData(indices)), mem(x))
 }
 
 // MaxPool2dGrad computes dx from dy.
-func MaxPool2dGrad(dt DType, w Window, dx, dy unsafe.Pointer, indices []int32) {
+func MaxPool2dGrad(dt element.Type, w Window, dx, dy unsafe.Pointer, indices []int32) {
 	g := w.geometry()
 	C.drun_max_pool2d_grad(C.int(dt), ints(g[:]), mem(dx), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)))
 }
 
 // AvgPool2d averages over the kernel's cells, padding counted as zeros.
-func AvgPool2d(dt DType, w Window, y, x unsafe.Pointer) {
+func AvgPool2d(dt element.Type, w Window, y, x unsafe.Pointer) {
 	g := w.geometry()
 	C.drun_avg_pool2d(C.int(dt), ints(g[:]), mem(y), mem(x))
 }
 
 // AvgPool2dGrad computes dx from dy.
-func AvgPool2dGrad(dt DType, w Window, dx, dy unsafe.Pointer) {
+func AvgPool2dGrad(dt element.Type, w Window, dx, dy unsafe.Pointer) {
 	g := w.geometry()
 	C.drun_avg_pool2d_grad(C.int(dt), ints(g[:]), mem(dx), mem(dy))
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"unsafe"
+
+	"drun/element"
 )
 
 func TestConv(t *testing.T) {
@@ -49,17 +51,17 @@ func TestConv(t *testing.T) {
 		}
 		near(t, "convolution", everywhere(t, func() []float32 {
 			out := make([]float32, ys)
-			_ = Conv2d(Float32, w, ptr(out), ptr(x), ptr(k), ptr(bias))
+			_ = Conv2d(element.Float32, w, ptr(out), ptr(x), ptr(k), ptr(bias))
 			return out
 		}), y, 3e-5)
 		near(t, "input gradient", everywhere(t, func() []float32 {
 			out := make([]float32, xs)
-			_ = Conv2dGradInput(Float32, w, ptr(out), ptr(dy), ptr(k))
+			_ = Conv2dGradInput(element.Float32, w, ptr(out), ptr(dy), ptr(k))
 			return out
 		}), dx, 3e-5)
 		near(t, "weight gradient", everywhere(t, func() []float32 {
 			out := make([]float32, ks+w.Filters)
-			_ = Conv2dGradWeight(Float32, w, ptr(out), ptr(out[ks:]), ptr(dy), ptr(x))
+			_ = Conv2dGradWeight(element.Float32, w, ptr(out), ptr(out[ks:]), ptr(dy), ptr(x))
 			return out
 		}), append(dk, db...), 1e-4)
 	}
@@ -99,7 +101,7 @@ func TestPool(t *testing.T) {
 		indices := make([]int32, len(top))
 		near(t, "max pool", everywhere(t, func() []float32 {
 			out := make([]float32, len(top))
-			MaxPool2d(Float32, w, ptr(out), indices, ptr(x))
+			MaxPool2d(element.Float32, w, ptr(out), indices, ptr(x))
 			return out
 		}), top, 0)
 		call := func(run func(out unsafe.Pointer), n int) []float32 {
@@ -109,8 +111,8 @@ func TestPool(t *testing.T) {
 				return out
 			})
 		}
-		near(t, "max pool gradient", call(func(out unsafe.Pointer) { MaxPool2dGrad(Float32, w, out, ptr(dy), indices) }, len(x)), back, 1e-6)
-		near(t, "average pool", call(func(out unsafe.Pointer) { AvgPool2d(Float32, w, out, ptr(x)) }, len(top)), mean, 1e-6)
-		near(t, "average pool gradient", call(func(out unsafe.Pointer) { AvgPool2dGrad(Float32, w, out, ptr(dy)) }, len(x)), backMean, 1e-6)
+		near(t, "max pool gradient", call(func(out unsafe.Pointer) { MaxPool2dGrad(element.Float32, w, out, ptr(dy), indices) }, len(x)), back, 1e-6)
+		near(t, "average pool", call(func(out unsafe.Pointer) { AvgPool2d(element.Float32, w, out, ptr(x)) }, len(top)), mean, 1e-6)
+		near(t, "average pool gradient", call(func(out unsafe.Pointer) { AvgPool2dGrad(element.Float32, w, out, ptr(dy)) }, len(x)), backMean, 1e-6)
 	}
 }

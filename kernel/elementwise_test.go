@@ -3,6 +3,8 @@ package kernel
 import (
 	"math"
 	"testing"
+
+	"drun/element"
 )
 
 var (
@@ -61,12 +63,12 @@ func TestSpecialValues(t *testing.T) {
 		}
 		n := []int{len(in)}
 		x, y := make([]float32, len(in)), make([]float32, len(in))
-		Cast(Float32, Float64, n, row(x), row(in))
+		Cast(element.Float32, element.Float64, n, row(x), row(in))
 		got := everywhere(t, func() []float64 {
 			out := make([]float64, 2*len(in))
-			Unary(op, Float64, n, row(out), row(in))
-			Unary(op, Float32, n, row(y), row(x))
-			Cast(Float64, Float32, n, row(out[len(in):]), row(y))
+			Unary(op, element.Float64, n, row(out), row(in))
+			Unary(op, element.Float32, n, row(y), row(x))
+			Cast(element.Float64, element.Float32, n, row(out[len(in):]), row(y))
 			return out
 		})
 		for i, g := range got {
@@ -85,12 +87,12 @@ func TestDenormals(t *testing.T) {
 		a, b := []float32{small32, 0x1p-126, small32}, []float32{small32, 0.25, 0x1p20}
 		c, d := []float64{small64, 0x1p-1022, small64}, []float64{small64, 0.25, 0x1p20}
 		x, out := make([]float32, 3), make([]float64, 12)
-		Binary(Add, Float32, []int{3}, row(x), row(a), row(b))
-		Cast(Float64, Float32, []int{3}, row(out), row(x))
-		Binary(Mul, Float32, []int{3}, row(x), row(a), row(b))
-		Cast(Float64, Float32, []int{3}, row(out[3:]), row(x))
-		Binary(Add, Float64, []int{3}, row(out[6:]), row(c), row(d))
-		Binary(Mul, Float64, []int{3}, row(out[9:]), row(c), row(d))
+		Binary(Add, element.Float32, []int{3}, row(x), row(a), row(b))
+		Cast(element.Float64, element.Float32, []int{3}, row(out), row(x))
+		Binary(Mul, element.Float32, []int{3}, row(x), row(a), row(b))
+		Cast(element.Float64, element.Float32, []int{3}, row(out[3:]), row(x))
+		Binary(Add, element.Float64, []int{3}, row(out[6:]), row(c), row(d))
+		Binary(Mul, element.Float64, []int{3}, row(out[9:]), row(c), row(d))
 		return out
 	})
 	near(t, "denormal sums", got[:3], []float64{2 * small32, 0.25, 0x1p20}, 0)
@@ -130,7 +132,7 @@ func TestPowers(t *testing.T) {
 	}
 	got := everywhere(t, func() []float64 {
 		out := make([]float64, len(as))
-		Binary(Pow, Float64, []int{len(as)}, row(out), row(as), row(bs))
+		Binary(Pow, element.Float64, []int{len(as)}, row(out), row(as), row(bs))
 		return out
 	})
 	for i, g := range got {

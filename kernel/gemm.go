@@ -6,7 +6,11 @@ package kernel
 // #cgo nocallback drun_gemm
 import "C"
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"drun/element"
+)
 
 // Matrix is a row-major matrix operand: element (i, j) of the stored matrix at i*Stride + j. Trans means that
 // the product takes its transpose. Batch is the distance in elements to the next product's matrix, 0 to use
@@ -21,7 +25,7 @@ type Matrix struct {
 // Gemm computes c = a b for each of batch products, where a is m x k and b is k x n after transposition and
 // c m x n (not transposed). accumulate adds to c; bias, if not nil, holds n elements added to every row.
 // Reals and integers; k = 0 gives zeros (or the bias). The error is an OutOfMemory.
-func Gemm(dt DType, batch, m, n, k int, c, a, b Matrix, accumulate bool, bias unsafe.Pointer) error {
+func Gemm(dt element.Type, batch, m, n, k int, c, a, b Matrix, accumulate bool, bias unsafe.Pointer) error {
 	return had(C.drun_gemm(C.int(dt), flag(a.Trans), flag(b.Trans), long(m), long(n), long(k), mem(a.Data), long(a.Stride),
 		mem(b.Data), long(b.Stride), mem(c.Data), long(c.Stride), mem(bias), flag(accumulate), long(batch),
 		long(a.Batch), long(b.Batch), long(c.Batch)))

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"testing"
+
+	"drun/element"
 )
 
 // product is the reference: element (i, j) of a k-deep product in float64.
@@ -47,14 +49,14 @@ func TestGemm(t *testing.T) {
 				b.Stride = k + 1
 			}
 			t.Run(fmt.Sprintf("%dx%dx%d_mode%d", m, n, k, mode), func(t *testing.T) {
-				testGemm(t, Float32, m, n, k, a, b, mode&4 != 0, real32, 2e-5)
-				testGemm(t, Float64, m, n, k, a, b, mode&4 != 0, real64, 1e-13)
+				testGemm(t, element.Float32, m, n, k, a, b, mode&4 != 0, real32, 2e-5)
+				testGemm(t, element.Float64, m, n, k, a, b, mode&4 != 0, real64, 1e-13)
 			})
 		}
 	}
 }
 
-func testGemm[E float32 | float64](t *testing.T, dt DType, m, n, k int, a, b Matrix, accumulate bool,
+func testGemm[E float32 | float64](t *testing.T, dt element.Type, m, n, k int, a, b Matrix, accumulate bool,
 	random func(uint64, int) []E, tolerance float64) {
 	t.Helper()
 	as, bs := random(1, (m+k+3)*(a.Stride)), random(2, (n+k+3)*(b.Stride))

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"testing"
+
+	"drun/element"
 )
 
 // golden are hashes of results computed once; a change to any kernel's order of operations changes them, on
@@ -37,7 +39,7 @@ func TestGolden(t *testing.T) {
 	const m, n, k = 37, 45, 301
 	draw := func(stream uint64, n int) []float32 {
 		x := make([]float32, n)
-		Stream{Seed: 1, Stream: stream}.Normal(Float32, n, ptr(x))
+		Stream{Seed: 1, Stream: stream}.Normal(element.Float32, n, ptr(x))
 		return x
 	}
 	out := func(n int, run func(y []float32)) func() []float32 {
@@ -51,39 +53,39 @@ func TestGolden(t *testing.T) {
 	cases := map[string]func() []float32{
 		"normal": func() []float32 { return x },
 		"gemm": out(m*n, func(y []float32) {
-			_ = Gemm(Float32, 1, m, n, k, Matrix{Data: ptr(y), Stride: n}, Matrix{Data: ptr(x), Stride: k},
+			_ = Gemm(element.Float32, 1, m, n, k, Matrix{Data: ptr(y), Stride: n}, Matrix{Data: ptr(x), Stride: k},
 				Matrix{Data: ptr(w), Stride: n}, false, nil)
 		}),
-		"sum":     out(m, func(y []float32) { Reduce(Sum, Float32, m, k, 1, ptr(y), ptr(x)) }),
-		"columns": out(k, func(y []float32) { Reduce(Sum, Float32, 1, m, k, ptr(y), ptr(x)) }),
-		"softmax": out(m*k, func(y []float32) { Softmax(Float32, false, m, k, ptr(y), ptr(x)) }),
+		"sum":     out(m, func(y []float32) { Reduce(Sum, element.Float32, m, k, 1, ptr(y), ptr(x)) }),
+		"columns": out(k, func(y []float32) { Reduce(Sum, element.Float32, 1, m, k, ptr(y), ptr(x)) }),
+		"softmax": out(m*k, func(y []float32) { Softmax(element.Float32, false, m, k, ptr(y), ptr(x)) }),
 		"norm": out(m*k+2*m, func(y []float32) {
-			LayerNorm(Float32, m, k, 1e-5, ptr(y), ptr(y[m*k:]), ptr(y[m*k+m:]), ptr(x), ptr(w), ptr(d))
+			LayerNorm(element.Float32, m, k, 1e-5, ptr(y), ptr(y[m*k:]), ptr(y[m*k+m:]), ptr(x), ptr(w), ptr(d))
 		}),
 		"pow": out(m*k, func(y []float32) {
-			Unary(Abs, Float32, []int{m * k}, row(y), row(x))
-			Binary(Pow, Float32, []int{m * k}, row(y), row(y), row(d))
+			Unary(Abs, element.Float32, []int{m * k}, row(y), row(x))
+			Binary(Pow, element.Float32, []int{m * k}, row(y), row(y), row(d))
 		}),
 		"conv": out(2*5*9*9, func(y []float32) {
-			_ = Conv2d(Float32, Window{Batch: 2, Channels: 3, Height: 9, Width: 9, Filters: 5, KernelH: 3, KernelW: 3, StrideH: 1, StrideW: 1,
+			_ = Conv2d(element.Float32, Window{Batch: 2, Channels: 3, Height: 9, Width: 9, Filters: 5, KernelH: 3, KernelW: 3, StrideH: 1, StrideW: 1,
 				PadH: 1, PadW: 1}, ptr(y), ptr(x), ptr(w), ptr(d))
 		}),
 		"adam": func() []float32 {
 			p, first, second := append([]float32{}, x...), make([]float32, m*k), make([]float32, m*k)
 			for step := 1; step <= 3; step++ {
-				Adam{LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, Decoupled: true, Count: step}.Step(Float32, m*k,
+				Adam{LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, Decoupled: true, Count: step}.Step(element.Float32, m*k,
 					ptr(p), ptr(d), ptr(first), ptr(second))
 			}
 			return p
 		},
 	}
 	for name, op := range map[string]UnaryOp{"exp": Exp, "log1p": Log1p, "tanh": Tanh, "gelu": Gelu, "sin": Sin, "sigmoid": Sigmoid} {
-		cases[name] = out(m*k, func(y []float32) { Unary(op, Float32, []int{m * k}, row(y), row(x)) })
+		cases[name] = out(m*k, func(y []float32) { Unary(op, element.Float32, []int{m * k}, row(y), row(x)) })
 		cases[name+"64"] = func() []float32 {
 			a, b, y := make([]float64, m*k), make([]float64, m*k), make([]float32, m*k)
-			Cast(Float64, Float32, []int{m * k}, row(a), row(x))
-			Unary(op, Float64, []int{m * k}, row(b), row(a))
-			Cast(Float32, Float64, []int{m * k}, row(y), row(b))
+			Cast(element.Float64, element.Float32, []int{m * k}, row(a), row(x))
+			Unary(op, element.Float64, []int{m * k}, row(b), row(a))
+			Cast(element.Float32, element.Float64, []int{m * k}, row(y), row(b))
 			return y
 		}
 	}

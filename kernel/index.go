@@ -14,29 +14,33 @@ package kernel
 // #cgo nocallback drun_memcpy
 import "C"
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"drun/element"
+)
 
 // Take selects along the middle dimension: out [outer, len(indices), inner] from in [outer, n, inner]. With
 // outer = 1 it is an embedding. Any element type.
-func Take(dt DType, outer, n, inner int, out, in unsafe.Pointer, indices []int64) {
+func Take(dt element.Type, outer, n, inner int, out, in unsafe.Pointer, indices []int64) {
 	C.drun_take(C.int(dt.Size()), long(outer), long(len(indices)), long(n), long(inner), mem(out), mem(in), index(indices))
 }
 
 // AddRows adds row r of in [len(indices), n] to row indices[r] of out, in increasing r: the gradient of an
 // embedding. Reals.
-func AddRows(dt DType, n int, out, in unsafe.Pointer, indices []int64) {
+func AddRows(dt element.Type, n int, out, in unsafe.Pointer, indices []int64) {
 	C.drun_add_rows(C.int(dt), long(len(indices)), long(n), mem(out), index(indices), mem(in))
 }
 
 // Gather computes out[p][i][j] = in[p][indices[p][i][j]][j] for out and indices [outer, to, inner] and in
 // [outer, from, inner]. Any element type.
-func Gather(dt DType, outer, to, from, inner int, out, in unsafe.Pointer, indices []int64) {
+func Gather(dt element.Type, outer, to, from, inner int, out, in unsafe.Pointer, indices []int64) {
 	C.drun_gather(C.int(dt.Size()), long(outer), long(to), long(from), long(inner), mem(out), mem(in), index(indices))
 }
 
 // ScatterAdd computes out[p][indices[p][i][j]][j] += in[p][i][j] for in and indices [outer, from, inner] and
 // out [outer, to, inner], in increasing i.
-func ScatterAdd(dt DType, outer, from, to, inner int, out, in unsafe.Pointer, indices []int64) {
+func ScatterAdd(dt element.Type, outer, from, to, inner int, out, in unsafe.Pointer, indices []int64) {
 	C.drun_scatter_add(C.int(dt), long(outer), long(from), long(to), long(inner), mem(out), index(indices), mem(in))
 }
 

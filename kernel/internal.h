@@ -42,7 +42,8 @@ void gather_elements(int size, int64_t n, void *to, const char *from, int64_t st
 void scatter_elements(int size, int64_t n, char *to, int64_t stride, const void *from);
 
 static inline int dtype_size(int dt) {
-    static const char size[] = {4, 8, 8, 4, 1, 1, 1, 2, 2, 8};
+    static const char size[] = {[F32] = 4, [F64] = 8, [I64] = 8, [I32] = 4, [I8] = 1, [U8] = 1, [BOOL] = 1, [F16] = 2,
+                                [BF16] = 2, [C64] = 8};
     return size[dt];
 }
 

@@ -10,40 +10,17 @@ import (
 	"fmt"
 	"os"
 	"unsafe"
+
+	"drun/element"
 )
 
-// DType is an element type. Float32 to Bool compute; the others are only copied, cast and reduced over ranks.
-type DType int32
-
-const (
-	Float32   DType = C.F32
-	Float64   DType = C.F64
-	Int64     DType = C.I64
-	Int32     DType = C.I32
-	Int8      DType = C.I8
-	Uint8     DType = C.U8
-	Bool      DType = C.BOOL // one byte, 0 or 1
-	Float16   DType = C.F16
-	BFloat16  DType = C.BF16
-	Complex64 DType = C.C64
-)
-
-var dtypes = [...]struct {
-	size int
-	name string
-}{
-	Float32: {4, "float32"}, Float64: {8, "float64"}, Int64: {8, "int64"}, Int32: {4, "int32"}, Int8: {1, "int8"},
-	Uint8: {1, "uint8"}, Bool: {1, "bool"}, Float16: {2, "float16"}, BFloat16: {2, "bfloat16"}, Complex64: {8, "complex64"},
-}
-
-// Size returns the bytes of one element.
-func (d DType) Size() int { return dtypes[d].size }
-
-// String returns the type's name as recipes write it.
-func (d DType) String() string { return dtypes[d].name }
-
-// Real reports whether d is Float32 or Float64, the types of the kernels for real numbers.
-func (d DType) Real() bool { return d == Float32 || d == Float64 }
+// The C side numbers types and operations as package element does: this does not
+// compile where they differ, as a map has a key but once.
+var _ = map[bool]string{false: "", C.F32 == element.Float32 && C.F64 == element.Float64 && C.I64 == element.Int64 &&
+	C.I32 == element.Int32 && C.I8 == element.Int8 && C.U8 == element.Uint8 && C.BOOL == element.Bool &&
+	C.F16 == element.Float16 && C.BF16 == element.BFloat16 && C.C64 == element.Complex64 &&
+	C.RANK_SUM == element.Sum && C.RANK_AVG == element.Avg && C.RANK_PRODUCT == element.Product && C.RANK_MIN == element.Min &&
+	C.RANK_MAX == element.Max && C.RANK_BAND == element.BAnd && C.RANK_BOR == element.BOr && C.RANK_BXOR == element.BXor: "agree"}
 
 // MaxDims is the largest number of dimensions a View may have.
 const MaxDims = 32

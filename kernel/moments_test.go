@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"testing"
+
+	"drun/element"
 )
 
 // The shapes of lines: rows, columns, channels, long and short ones, and one that threads share.
@@ -58,7 +60,7 @@ func TestMoments(t *testing.T) {
 			}
 			got := everywhere(t, func() []float64 {
 				mean, variance := make([]float64, lines), make([]float64, lines)
-				Moments(Float64, l, 1, ptr(mean), nil, ptr(variance), ptr(x))
+				Moments(element.Float64, l, 1, ptr(mean), nil, ptr(variance), ptr(x))
 				var both []float64
 				for i := range mean {
 					both = append(both, mean[i], variance[i])
@@ -80,7 +82,7 @@ func TestMomentsOfOffsets(t *testing.T) {
 				x[i] = x[i]*4 + offset
 			}
 			mean, low, variance := make([]float32, l.lines()), make([]float32, l.lines()), make([]float32, l.lines())
-			Moments(Float32, l, 0, ptr(mean), ptr(low), ptr(variance), ptr(x))
+			Moments(element.Float32, l, 0, ptr(mean), ptr(low), ptr(variance), ptr(x))
 			for line := range l.lines() {
 				m, v, _ := moments(l, x, line)
 				v /= float64(l.count())
@@ -108,7 +110,7 @@ func TestSquareSums(t *testing.T) {
 		}
 		got := everywhere(t, func() []float32 {
 			out := make([]float32, l.lines())
-			SquareSums(Float32, l, ptr(out), ptr(x))
+			SquareSums(element.Float32, l, ptr(out), ptr(x))
 			return out
 		})
 		for i := range want {
@@ -157,7 +159,7 @@ func TestBatchNorm(t *testing.T) {
 				a := Affine{Mean: ptr(mean), Low: ptr(make([]float64, c)), Scale: ptr(rstd), Gamma: ptr(gamma), Beta: ptr(beta)}
 				near(t, "y", everywhere(t, func() []float64 {
 					y := make([]float64, l.size())
-					ScaleLines(Float64, l, a, ptr(y), ptr(x))
+					ScaleLines(element.Float64, l, a, ptr(y), ptr(x))
 					return y
 				}), wantY, 1e-12)
 				got := everywhere(t, func() []float64 {
@@ -165,7 +167,7 @@ func TestBatchNorm(t *testing.T) {
 					for i := range c {
 						out[l.size()+i], out[l.size()+c+i] = 7, 8 // is added to
 					}
-					BatchNormGrad(Float64, l, a, training, ptr(out), ptr(out[l.size():]), ptr(out[l.size()+c:]), ptr(sums), ptr(dy), ptr(x))
+					BatchNormGrad(element.Float64, l, a, training, ptr(out), ptr(out[l.size():]), ptr(out[l.size()+c:]), ptr(sums), ptr(dy), ptr(x))
 					return out
 				})
 				near(t, "dx", got[:l.size()], wantX, 1e-11)

@@ -5,6 +5,8 @@ import (
 	"math/big"
 	"slices"
 	"testing"
+
+	"drun/element"
 )
 
 // floorMod is Python's % on floats.
@@ -47,17 +49,17 @@ func TestBinaryReal(t *testing.T) {
 	}
 	n := []int{len(as)}
 	a32, b32 := make([]float32, len(as)), make([]float32, len(as))
-	Cast(Float32, Float64, n, row(a32), row(as))
-	Cast(Float32, Float64, n, row(b32), row(bs))
+	Cast(element.Float32, element.Float64, n, row(a32), row(as))
+	Cast(element.Float32, element.Float64, n, row(b32), row(bs))
 	for op, exact := range ops {
 		got := everywhere(t, func() []float64 {
 			out := make([]float64, len(as))
-			Binary(op, Float64, n, row(out), row(as), row(bs))
+			Binary(op, element.Float64, n, row(out), row(as), row(bs))
 			return out
 		})
 		got32 := everywhere(t, func() []float32 {
 			out := make([]float32, len(as))
-			Binary(op, Float32, n, row(out), row(a32), row(b32))
+			Binary(op, element.Float32, n, row(out), row(a32), row(b32))
 			return out
 		})
 		for i := range as {
@@ -81,13 +83,13 @@ func TestBinaryReal(t *testing.T) {
 }
 
 func TestBinaryInt(t *testing.T) {
-	testInts(t, Int64, []int64{0, 1, -1, 2, 7, -7, math.MaxInt64, math.MinInt64, 1 << 40})
-	testInts(t, Int32, []int32{0, 1, -1, 2, 7, -7, math.MaxInt32, math.MinInt32, 1 << 20})
-	testInts(t, Int8, []int8{0, 1, -1, 2, 7, -7, 127, -128, 100})
-	testInts(t, Uint8, []uint8{0, 1, 2, 7, 100, 200, 255})
+	testInts(t, element.Int64, []int64{0, 1, -1, 2, 7, -7, math.MaxInt64, math.MinInt64, 1 << 40})
+	testInts(t, element.Int32, []int32{0, 1, -1, 2, 7, -7, math.MaxInt32, math.MinInt32, 1 << 20})
+	testInts(t, element.Int8, []int8{0, 1, -1, 2, 7, -7, 127, -128, 100})
+	testInts(t, element.Uint8, []uint8{0, 1, 2, 7, 100, 200, 255})
 }
 
-func testInts[E int64 | int32 | int8 | uint8](t *testing.T, dt DType, values []E) {
+func testInts[E int64 | int32 | int8 | uint8](t *testing.T, dt element.Type, values []E) {
 	var as, bs []E
 	for _, x := range values {
 		for _, y := range values {
@@ -149,7 +151,7 @@ func TestCompare(t *testing.T) {
 	} {
 		got := everywhere(t, func() []uint8 {
 			out := make([]uint8, len(a))
-			Compare(op, Float32, []int{len(a)}, row(out), row(a), row(b))
+			Compare(op, element.Float32, []int{len(a)}, row(out), row(a), row(b))
 			return out
 		})
 		if !slices.Equal(got, want) {
@@ -173,7 +175,7 @@ func TestUnaryGrad(t *testing.T) {
 			for i := range x {
 				in[i] = x[i] + shift
 			}
-			Unary(op, Float64, []int{len(x)}, row(out), row(in))
+			Unary(op, element.Float64, []int{len(x)}, row(out), row(in))
 			return out
 		}
 		up, down, dy, want := forward(1e-6), forward(-1e-6), real64(6, len(x)), make([]float64, len(x))
@@ -186,7 +188,7 @@ func TestUnaryGrad(t *testing.T) {
 		}
 		got := everywhere(t, func() []float64 {
 			out := make([]float64, len(x))
-			UnaryGrad(op, Float64, []int{len(x)}, row(out), row(dy), row(saved))
+			UnaryGrad(op, element.Float64, []int{len(x)}, row(out), row(dy), row(saved))
 			return out
 		})
 		near(t, "gradient", got, want, 1e-7)
@@ -200,7 +202,7 @@ func TestCanonicalNaN(t *testing.T) {
 	for _, op := range []BinaryOp{Add, Sub, Div, Min, Pow, Mod} {
 		out := everywhere(t, func() []float32 {
 			out := make([]float32, len(x))
-			Binary(op, Float32, []int{len(x)}, row(out), row(x), row(y))
+			Binary(op, element.Float32, []int{len(x)}, row(out), row(x), row(y))
 			return out
 		})
 		for i, v := range out {

@@ -10,7 +10,11 @@ package kernel
 // #cgo nocallback drun_scale
 import "C"
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"drun/element"
+)
 
 // SGD describes one update of stochastic gradient descent, with PyTorch's formulas.
 type SGD struct {
@@ -20,7 +24,7 @@ type SGD struct {
 }
 
 // Step updates n parameters p from gradients g; m is the momentum buffer, nil without momentum.
-func (s SGD) Step(dt DType, n int, p, g, m unsafe.Pointer) {
+func (s SGD) Step(dt element.Type, n int, p, g, m unsafe.Pointer) {
 	C.drun_sgd(C.int(dt), long(n), mem(p), mem(g), mem(m), C.double(s.LR), C.double(s.Momentum), C.double(s.WeightDecay),
 		flag(s.Nesterov), flag(s.First))
 }
@@ -33,12 +37,12 @@ type Adam struct {
 }
 
 // Step updates n parameters p from gradients g and the two moments m and v.
-func (a Adam) Step(dt DType, n int, p, g, m, v unsafe.Pointer) {
+func (a Adam) Step(dt element.Type, n int, p, g, m, v unsafe.Pointer) {
 	C.drun_adam(C.int(dt), long(n), mem(p), mem(g), mem(m), mem(v), C.double(a.LR), C.double(a.Beta1), C.double(a.Beta2),
 		C.double(a.Eps), C.double(a.WeightDecay), flag(a.Decoupled), long(a.Count))
 }
 
 // Scale multiplies n reals in place.
-func Scale(dt DType, n int, x unsafe.Pointer, by float64) {
+func Scale(dt element.Type, n int, x unsafe.Pointer, by float64) {
 	C.drun_scale(C.int(dt), long(n), mem(x), C.double(by))
 }

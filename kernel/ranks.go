@@ -9,25 +9,13 @@ import "C"
 import (
 	"runtime"
 	"unsafe"
-)
 
-// RankOp is an operation over ranks.
-type RankOp int32
-
-const (
-	RankSum     RankOp = C.KSUM
-	RankAvg     RankOp = C.KAVG // the sum divided by the number of ranks; that of integers is exact, and truncated toward zero
-	RankProduct RankOp = C.KPRODUCT
-	RankMin     RankOp = C.KMIN
-	RankMax     RankOp = C.KMAX
-	RankBand    RankOp = C.KBAND // RankBand, RankBor, RankBxor: integers and Bool
-	RankBor     RankOp = C.KBOR
-	RankBxor    RankOp = C.KBXOR
+	"drun/element"
 )
 
 // ReduceRanks computes out[i] = (srcs[0][i] op srcs[1][i]) op ... for n elements of any type (Complex64 only
 // sums and averages). Float16 and BFloat16 are reduced in float32 and rounded once. out may be one of srcs.
-func ReduceRanks(op RankOp, dt DType, out unsafe.Pointer, srcs []unsafe.Pointer, n int) {
+func ReduceRanks(op element.ReduceOp, dt element.Type, out unsafe.Pointer, srcs []unsafe.Pointer, n int) {
 	// As numbers, since C memory must not hold Go pointers; the sources stay alive and in place until the end.
 	var few [64]C.uintptr_t
 	addresses := few[:0]

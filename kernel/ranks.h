@@ -9,8 +9,8 @@ struct ranks {
     const uintptr_t *src;
 };
 
-static const int rank_ops[] = {[KSUM] = ADD, [KAVG] = ADD, [KPRODUCT] = MUL, [KMIN] = MIN, [KMAX] = MAX,
-                               [KBAND] = AND, [KBOR] = OR, [KBXOR] = XOR};
+static const int rank_ops[] = {[RANK_SUM] = ADD, [RANK_AVG] = ADD, [RANK_PRODUCT] = MUL, [RANK_MIN] = MIN, [RANK_MAX] = MAX,
+                               [RANK_BAND] = AND, [RANK_BOR] = OR, [RANK_BXOR] = XOR};
 
 // The average divides: a product with 1 / ranks would round twice.
 static void divide_block(int dt, int64_t n, void *o, int by) {
@@ -48,7 +48,7 @@ static void reduce_ranks_range(void *ctx, int64_t from, int64_t to) {
         int64_t n = to - i < RANK_BLOCK ? to - i : RANK_BLOCK;
         const char *first = (const char *)r->src[0] + i * size;
         char *o = r->o + i * size;
-        int direct = !half && r->op != KAVG && r->ranks == 2;
+        int direct = !half && r->op != RANK_AVG && r->ranks == 2;
         if (half) casts[r->dt][F32](n, acc, first);
         for (int k = 1; k < r->ranks; k++) {
             const void *next = (const char *)r->src[k] + i * size;
@@ -57,7 +57,7 @@ static void reduce_ranks_range(void *ctx, int64_t from, int64_t to) {
         }
         if (direct) continue;
         if (r->ranks == 1 && !half) memcpy(acc, first, n * size);
-        if (r->op == KAVG) divide_block(dt, n, acc, r->ranks);
+        if (r->op == RANK_AVG) divide_block(dt, n, acc, r->ranks);
         if (half) casts[F32][r->dt](n, o, acc);
         else memcpy(o, acc, n * size);
     }
@@ -68,5 +68,5 @@ static void k_reduce_ranks(int op, int dt, int64_t n, void *o, int ranks, const 
     if (dt == C64) dt = F32, n *= 2;
     struct ranks r = {op, dt, ranks, o, src};
     int integer = dt == I64 || dt == I32 || dt == I8 || dt == U8;
-    parallel_range(n, 1 << 18, op == KAVG && integer ? average_integers_range : reduce_ranks_range, &r);
+    parallel_range(n, 1 << 18, op == RANK_AVG && integer ? average_integers_range : reduce_ranks_range, &r);
 }

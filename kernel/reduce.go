@@ -12,7 +12,11 @@ package kernel
 // #cgo nocallback drun_square_sum
 import "C"
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"drun/element"
+)
 
 // ReduceOp is an operation of Reduce.
 type ReduceOp int32
@@ -26,24 +30,24 @@ const (
 )
 
 // Reduce folds the middle dimension of a contiguous [outer, n, inner] array into out [outer, inner].
-func Reduce(op ReduceOp, dt DType, outer, n, inner int, out, in unsafe.Pointer) {
+func Reduce(op ReduceOp, dt element.Type, outer, n, inner int, out, in unsafe.Pointer) {
 	C.drun_reduce(C.int(op), C.int(dt), long(outer), long(n), long(inner), mem(out), mem(in))
 }
 
 // ArgReduce finds along the middle dimension the first position of the largest (MaxOver) or smallest
 // (MinOver) element, a NaN counting as more extreme than any number; n > 0. index [outer, inner] or
 // values [outer, inner] may be nil.
-func ArgReduce(op ReduceOp, dt DType, outer, n, inner int, indices []int64, values, in unsafe.Pointer) {
+func ArgReduce(op ReduceOp, dt element.Type, outer, n, inner int, indices []int64, values, in unsafe.Pointer) {
 	C.drun_arg_reduce(C.int(op), C.int(dt), long(outer), long(n), long(inner), index(indices), mem(values), mem(in))
 }
 
 // CumSum adds along the middle dimension; integers and Bool into Int64.
-func CumSum(dt DType, outer, n, inner int, out, in unsafe.Pointer) {
+func CumSum(dt element.Type, outer, n, inner int, out, in unsafe.Pointer) {
 	C.drun_cumsum(C.int(dt), long(outer), long(n), long(inner), mem(out), mem(in))
 }
 
 // SquareSum returns the sum of the squares of n reals.
-func SquareSum(dt DType, n int, in unsafe.Pointer) float64 {
+func SquareSum(dt element.Type, n int, in unsafe.Pointer) float64 {
 	var s C.double
 	C.drun_square_sum(C.int(dt), long(n), mem(in), &s)
 	return float64(s)

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"drun/element"
 )
 
 func TestReduce(t *testing.T) {
@@ -29,7 +31,7 @@ func TestReduce(t *testing.T) {
 				}
 				got := everywhere(t, func() []float32 {
 					out := make([]float32, outer*inner)
-					Reduce(op, Float32, outer, n, inner, ptr(out), ptr(x))
+					Reduce(op, element.Float32, outer, n, inner, ptr(out), ptr(x))
 					return out
 				})
 				near(t, "reduction", got, want, 1e-5*math.Sqrt(float64(n+1)))
@@ -45,13 +47,13 @@ func TestReduceSpecial(t *testing.T) {
 		x[at] = nan
 		for _, op := range []ReduceOp{Sum, MaxOver, MinOver} {
 			out := make([]float32, 1)
-			Reduce(op, Float32, 1, 40, 1, ptr(out), ptr(x))
+			Reduce(op, element.Float32, 1, 40, 1, ptr(out), ptr(x))
 			if math.Float32bits(out[0]) != 0x7fc00000 {
 				t.Fatalf("op %d with a NaN at %d: %v", op, at, out[0])
 			}
 		}
 		index := make([]int64, 1)
-		ArgReduce(MaxOver, Float32, 1, 40, 1, index, nil, ptr(x))
+		ArgReduce(MaxOver, element.Float32, 1, 40, 1, index, nil, ptr(x))
 		if index[0] != int64(at) {
 			t.Fatalf("argmax with a NaN at %d: %d", at, index[0])
 		}
@@ -61,27 +63,27 @@ func TestReduceSpecial(t *testing.T) {
 func TestReduceInts(t *testing.T) {
 	x := []int32{5, -3, 5, math.MaxInt32, 0, 2}
 	out := make([]int64, 3)
-	Reduce(Sum, Int32, 1, 2, 3, ptr(out), ptr(x))
+	Reduce(Sum, element.Int32, 1, 2, 3, ptr(out), ptr(x))
 	if !slices.Equal(out, []int64{5 + math.MaxInt32, -3, 7}) {
 		t.Errorf("sum %v", out)
 	}
 	truth := make([]uint8, 3)
-	Reduce(All, Int32, 3, 2, 1, ptr(truth), ptr(x))
+	Reduce(All, element.Int32, 3, 2, 1, ptr(truth), ptr(x))
 	if !slices.Equal(truth, []uint8{1, 1, 0}) {
 		t.Errorf("all %v", truth)
 	}
-	Reduce(Any, Int32, 3, 0, 1, ptr(truth), ptr(x))
+	Reduce(Any, element.Int32, 3, 0, 1, ptr(truth), ptr(x))
 	if !slices.Equal(truth, []uint8{0, 0, 0}) {
 		t.Errorf("any of nothing %v", truth)
 	}
 	index, values := make([]int64, 3), make([]int32, 3)
-	ArgReduce(MaxOver, Int32, 1, 2, 3, index, ptr(values), ptr(x))
+	ArgReduce(MaxOver, element.Int32, 1, 2, 3, index, ptr(values), ptr(x))
 	if !slices.Equal(index, []int64{1, 1, 0}) || !slices.Equal(values, []int32{math.MaxInt32, 0, 5}) {
 		t.Errorf("max %v %v", values, index)
 	}
-	CumSum(Int32, 1, 6, 1, ptr(make([]int64, 6)), ptr(x))
+	CumSum(element.Int32, 1, 6, 1, ptr(make([]int64, 6)), ptr(x))
 	sums := make([]int64, 6)
-	CumSum(Int32, 1, 3, 2, ptr(sums), ptr(x))
+	CumSum(element.Int32, 1, 3, 2, ptr(sums), ptr(x))
 	if !slices.Equal(sums, []int64{5, -3, 10, math.MaxInt32 - 3, 10, math.MaxInt32 - 1}) {
 		t.Errorf("cumulative %v", sums)
 	}
@@ -93,6 +95,6 @@ func TestSquareSum(t *testing.T) {
 	for _, v := range x {
 		want += float64(v) * float64(v)
 	}
-	got := everywhere(t, func() []float64 { return []float64{SquareSum(Float32, len(x), ptr(x))} })
+	got := everywhere(t, func() []float64 { return []float64{SquareSum(element.Float32, len(x), ptr(x))} })
 	near(t, "square sum", got, []float64{want}, 1e-5)
 }

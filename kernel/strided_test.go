@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"drun/element"
 )
 
 // layout is a random view: a shape, and for each operand strides into a buffer of its own, some dimensions
@@ -78,31 +80,33 @@ func TestStrided(t *testing.T) {
 				t.Fatalf("%s, shape %v, strides %v: %v, want %v", what, l.shape, l.strides, got, want)
 			}
 		}
-		check("sub", func(out View) { Binary(Sub, Float32, l.shape, out, view(1, a), view(2, b)) },
+		check("sub", func(out View) { Binary(Sub, element.Float32, l.shape, out, view(1, a), view(2, b)) },
 			func(at []int) float32 { return a[at[1]] - b[at[2]] })
-		check("neg", func(out View) { Unary(Neg, Float32, l.shape, out, view(1, a)) }, func(at []int) float32 { return -a[at[1]] })
-		check("copy", func(out View) { Copy(Float32, l.shape, out, view(2, b)) }, func(at []int) float32 { return b[at[2]] })
-		check("where", func(out View) { Where(Float32, l.shape, out, View{ptr(cond), l.strides[3]}, view(1, a), view(2, b)) },
+		check("neg", func(out View) { Unary(Neg, element.Float32, l.shape, out, view(1, a)) }, func(at []int) float32 { return -a[at[1]] })
+		check("copy", func(out View) { Copy(element.Float32, l.shape, out, view(2, b)) }, func(at []int) float32 { return b[at[2]] })
+		check("where", func(out View) {
+			Where(element.Float32, l.shape, out, View{ptr(cond), l.strides[3]}, view(1, a), view(2, b))
+		},
 			func(at []int) float32 {
 				if cond[at[3]] != 0 {
 					return a[at[1]]
 				}
 				return b[at[2]]
 			})
-		check("cast", func(out View) { Cast(Float32, Uint8, l.shape, out, View{ptr(cond), l.strides[3]}) },
+		check("cast", func(out View) { Cast(element.Float32, element.Uint8, l.shape, out, View{ptr(cond), l.strides[3]}) },
 			func(at []int) float32 { return float32(cond[at[3]]) })
 	}
 }
 
 func TestCopySizes(t *testing.T) {
-	testCopySize[uint8](t, Uint8)
-	testCopySize[uint16](t, Float16)
-	testCopySize[int32](t, Int32)
-	testCopySize[int64](t, Complex64)
+	testCopySize[uint8](t, element.Uint8)
+	testCopySize[uint16](t, element.Float16)
+	testCopySize[int32](t, element.Int32)
+	testCopySize[int64](t, element.Complex64)
 }
 
 // Transposes big enough for tiles, with odd edges.
-func testCopySize[E number](t *testing.T, dt DType) {
+func testCopySize[E number](t *testing.T, dt element.Type) {
 	for _, s := range [][2]int{{1, 1}, {3, 50}, {64, 64}, {131, 77}} {
 		in := make([]E, s[0]*s[1])
 		for i := range in {
@@ -132,7 +136,7 @@ func TestInPlaceAndReverse(t *testing.T) {
 	got := everywhere(t, func() []float32 {
 		y := append([]float32{}, x...)
 		backwards := View{ptr(x[len(x)-1:]), []int{-1}}
-		Binary(Add, Float32, []int{len(y)}, row(y), row(y), backwards)
+		Binary(Add, element.Float32, []int{len(y)}, row(y), row(y), backwards)
 		return y
 	})
 	near(t, "x + reversed x", got, want, 0)
@@ -140,16 +144,16 @@ func TestInPlaceAndReverse(t *testing.T) {
 
 func TestFillArange(t *testing.T) {
 	x := make([]float32, 100)
-	Fill(Float32, 99, ptr(x), 1.5)
+	Fill(element.Float32, 99, ptr(x), 1.5)
 	if x[0] != 1.5 || x[98] != 1.5 || x[99] != 0 {
 		t.Errorf("filled %v", x)
 	}
 	y := make([]int64, 5)
-	Arange(Int64, 5, ptr(y), 3, -2)
+	Arange(element.Int64, 5, ptr(y), 3, -2)
 	if !slices.Equal(y, []int64{3, 1, -1, -3, -5}) {
 		t.Errorf("arange %v", y)
 	}
-	Arange(Float32, 100, ptr(x), 0.5, 0.25)
+	Arange(element.Float32, 100, ptr(x), 0.5, 0.25)
 	if x[99] != 0.5+99*0.25 {
 		t.Errorf("arange ends at %v", x[99])
 	}
@@ -177,15 +181,15 @@ func TestCast(t *testing.T) {
 	}
 	n := []int{len(in)}
 	i8, i64, f16, bf16 := make([]int8, len(in)), make([]int64, len(in)), make([]uint16, len(in)), make([]uint16, len(in))
-	Cast(Int8, Float64, n, row(i8), row(in))
+	Cast(element.Int8, element.Float64, n, row(i8), row(in))
 	check("int8", i8, []int8{0, 1, -1, 1, -2, 127, -128, 127, -128, 0, 127, 127, 127, 0, 0, 1, 1, 0, 127, 127})
-	Cast(Int64, Float64, n, row(i64), row(in))
+	Cast(element.Int64, element.Float64, n, row(i64), row(in))
 	check("int64", i64, []int64{0, 1, -1, 1, -2, 300, -300, math.MaxInt64, math.MinInt64, 0, math.MaxInt64, 65504, 65520, 0, 0, 1, 1,
 		0, math.MaxInt64, math.MaxInt64})
-	Cast(Float16, Float64, n, row(f16), row(in))
+	Cast(element.Float16, element.Float64, n, row(f16), row(in))
 	check("float16", f16, []uint16{0, 0x3c00, 0xbc00, 0x3e00, 0xc166, 0x5cb0, 0xdcb0, 0x7c00, 0xfc00, 0x7e00, 0x7c00, 0x7bff, 0x7c00,
 		0, 1, 0x3c00, 0x3c02, 0x2e66, 0x7c00, 0x7c00})
-	Cast(BFloat16, Float64, n, row(bf16), row(in))
+	Cast(element.BFloat16, element.Float64, n, row(bf16), row(in))
 	check("bfloat16", bf16, []uint16{0, 0x3f80, 0xbf80, 0x3fc0, 0xc02d, 0x4396, 0xc396, 0x60ad, 0xe0ad, 0x7fc0, 0x7f80, 0x4780, 0x4780,
 		0x322c, 0x3381, 0x3f80, 0x3f80, 0x3dcd, 0x7f80, 0x7f80})
 
@@ -194,10 +198,10 @@ func TestCast(t *testing.T) {
 	for i := range halves {
 		halves[i] = uint16(i)
 	}
-	for dt, infinity := range map[DType]uint16{Float16: 0x7c00, BFloat16: 0x7f80} {
+	for dt, infinity := range map[element.Type]uint16{element.Float16: 0x7c00, element.BFloat16: 0x7f80} {
 		back := make([]uint16, 1<<16)
-		Cast(Float32, dt, []int{1 << 16}, row(wide), row(halves))
-		Cast(dt, Float32, []int{1 << 16}, row(back), row(wide))
+		Cast(element.Float32, dt, []int{1 << 16}, row(wide), row(halves))
+		Cast(dt, element.Float32, []int{1 << 16}, row(back), row(wide))
 		for i, h := range halves {
 			if back[i] != h && h&0x7fff <= infinity {
 				t.Fatalf("%v %04x came back as %04x", dt, h, back[i])

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"drun/element"
 )
 
 func TestSGD(t *testing.T) {
@@ -38,7 +40,7 @@ func TestSGD(t *testing.T) {
 			for step := range 3 {
 				u := s
 				u.First = step == 0
-				u.Step(Float64, n, ptr(q), ptr(g), ptr(buffer))
+				u.Step(element.Float64, n, ptr(q), ptr(g), ptr(buffer))
 			}
 			return q
 		})
@@ -71,7 +73,7 @@ func TestAdam(t *testing.T) {
 			for step := 1; step <= 4; step++ {
 				u := a
 				u.Count = step
-				u.Step(Float64, n, ptr(q), ptr(g), ptr(m), ptr(v))
+				u.Step(element.Float64, n, ptr(q), ptr(g), ptr(m), ptr(v))
 			}
 			return q
 		})
@@ -83,7 +85,7 @@ func TestScale(t *testing.T) {
 	x := real32(1, 100001)
 	got := everywhere(t, func() []float32 {
 		y := append([]float32{}, x...)
-		Scale(Float32, len(y), ptr(y), 0.3)
+		Scale(element.Float32, len(y), ptr(y), 0.3)
 		return y
 	})
 	for i := range x {
@@ -116,24 +118,24 @@ func TestDraws(t *testing.T) {
 	kinds := map[string]func(s Stream, n int) []float64{
 		"uniform": func(s Stream, n int) []float64 {
 			x := make([]float64, n)
-			s.Uniform(Float64, n, ptr(x))
+			s.Uniform(element.Float64, n, ptr(x))
 			return x
 		},
 		"uniform32": func(s Stream, n int) []float64 {
 			x, y := make([]float32, n), make([]float64, n)
-			s.Uniform(Float32, n, ptr(x))
-			Cast(Float64, Float32, []int{n}, row(y), row(x))
+			s.Uniform(element.Float32, n, ptr(x))
+			Cast(element.Float64, element.Float32, []int{n}, row(y), row(x))
 			return y
 		},
 		"normal": func(s Stream, n int) []float64 {
 			x := make([]float64, n)
-			s.Normal(Float64, n, ptr(x))
+			s.Normal(element.Float64, n, ptr(x))
 			return x
 		},
 		"bounded": func(s Stream, n int) []float64 {
 			x, y := make([]int64, n), make([]float64, n)
 			s.Bounded(x, -2, 5)
-			Cast(Float64, Int64, []int{n}, row(y), row(x))
+			Cast(element.Float64, element.Int64, []int{n}, row(y), row(x))
 			return y
 		},
 	}
@@ -172,7 +174,7 @@ func TestDropout(t *testing.T) {
 	x := real32(1, n)
 	y := everywhere(t, func() []float32 {
 		y := make([]float32, n)
-		Stream{Seed: 1}.Dropout(Float32, n, ptr(y), ptr(x), keep)
+		Stream{Seed: 1}.Dropout(element.Float32, n, ptr(y), ptr(x), keep)
 		return y
 	})
 	kept := 0
@@ -190,12 +192,12 @@ func TestDropout(t *testing.T) {
 func TestReduceRanks(t *testing.T) {
 	const n = 5000
 	a, b, c := real32(1, n), real32(2, n), real32(3, n)
-	for op, exact := range map[RankOp]func(a, b, c float32) float32{
-		RankSum:     func(a, b, c float32) float32 { return a + b + c },
-		RankAvg:     func(a, b, c float32) float32 { return (a + b + c) / 3 },
-		RankProduct: func(a, b, c float32) float32 { return a * b * c },
-		RankMin:     func(a, b, c float32) float32 { return min(a, b, c) },
-		RankMax:     func(a, b, c float32) float32 { return max(a, b, c) },
+	for op, exact := range map[element.ReduceOp]func(a, b, c float32) float32{
+		element.Sum:     func(a, b, c float32) float32 { return a + b + c },
+		element.Avg:     func(a, b, c float32) float32 { return (a + b + c) / 3 },
+		element.Product: func(a, b, c float32) float32 { return a * b * c },
+		element.Min:     func(a, b, c float32) float32 { return min(a, b, c) },
+		element.Max:     func(a, b, c float32) float32 { return max(a, b, c) },
 	} {
 		want := make([]float32, n)
 		for i := range want {
@@ -203,28 +205,28 @@ func TestReduceRanks(t *testing.T) {
 		}
 		near(t, "ranks", everywhere(t, func() []float32 {
 			out := append([]float32{}, b...) // the output is a source
-			ReduceRanks(op, Float32, ptr(out), pointers(a, out, c), n)
+			ReduceRanks(op, element.Float32, ptr(out), pointers(a, out, c), n)
 			return out
 		}), want, 0)
 	}
 	out := make([]float32, n)
-	ReduceRanks(RankAvg, Float32, ptr(out), pointers(a), n)
+	ReduceRanks(element.Avg, element.Float32, ptr(out), pointers(a), n)
 	near(t, "one rank", out, a, 0)
 
 	// Half precision is rounded once, at the end: 1 + 2^-9 + 2^-9 is 1 + 2^-8 + nothing lost.
 	h := make([]uint16, 1)
-	ReduceRanks(RankSum, BFloat16, ptr(h), pointers([]uint16{0x3f80}, []uint16{0x3b00}, []uint16{0x3b80}, []uint16{0x3b00}), 1)
+	ReduceRanks(element.Sum, element.BFloat16, ptr(h), pointers([]uint16{0x3f80}, []uint16{0x3b00}, []uint16{0x3b80}, []uint16{0x3b00}), 1)
 	if h[0] != 0x3f81 {
 		t.Errorf("bfloat16 sum %04x", h[0])
 	}
 	z := make([]float32, 4)
-	ReduceRanks(RankSum, Complex64, ptr(z), pointers([]float32{1, 2, 3, 4}, []float32{10, 20, 30, 40}), 2)
+	ReduceRanks(element.Sum, element.Complex64, ptr(z), pointers([]float32{1, 2, 3, 4}, []float32{10, 20, 30, 40}), 2)
 	if !slices.Equal(z, []float32{11, 22, 33, 44}) {
 		t.Errorf("complex sum %v", z)
 	}
 	bits := make([]uint8, 2)
-	for op, want := range map[RankOp][]uint8{RankBand: {0, 4}, RankBor: {7, 6}, RankBxor: {7, 2}} {
-		ReduceRanks(op, Uint8, ptr(bits), pointers([]uint8{1, 6}, []uint8{6, 4}), 2)
+	for op, want := range map[element.ReduceOp][]uint8{element.BAnd: {0, 4}, element.BOr: {7, 6}, element.BXor: {7, 2}} {
+		ReduceRanks(op, element.Uint8, ptr(bits), pointers([]uint8{1, 6}, []uint8{6, 4}), 2)
 		if !slices.Equal(bits, want) {
 			t.Errorf("op %d: %v, want %v", op, bits, want)
 		}
@@ -252,7 +254,7 @@ func TestConcurrentCalls(t *testing.T) {
 	defer SetThreads(1)
 	SetThreads(1)
 	x, want := real32(1, 300000), make([]float32, 300000)
-	Unary(Exp, Float32, []int{len(x)}, row(want), row(x))
+	Unary(Exp, element.Float32, []int{len(x)}, row(want), row(x))
 	for _, threads := range []int{2, 8} {
 		SetThreads(threads)
 		if Threads() != threads {
@@ -263,7 +265,7 @@ func TestConcurrentCalls(t *testing.T) {
 			group.Go(func() {
 				for range 20 {
 					out := make([]float32, len(x))
-					Unary(Exp, Float32, []int{len(x)}, row(out), row(x))
+					Unary(Exp, element.Float32, []int{len(x)}, row(out), row(x))
 					if !slices.Equal(out, want) {
 						t.Error("a concurrent call gave something else")
 						return

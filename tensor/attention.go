@@ -55,7 +55,7 @@ func Attention(q, k, v *Tensor, causal bool) (*Tensor, error) {
 		}
 	}
 	if out.n > 0 {
-		if err := starved(op, a.Forward(q.dtype.kernel(), out.ptr(), ptrOr(lse), in[0].ptr(), in[1].ptr(), in[2].ptr())); err != nil {
+		if err := starved(op, a.Forward(q.dtype, out.ptr(), ptrOr(lse), in[0].ptr(), in[1].ptr(), in[2].ptr())); err != nil {
 			return nil, err
 		}
 	}
@@ -106,7 +106,7 @@ func backAttention(n *node, g *Tensor, out []*Tensor, a kernel.Attention, batch 
 			return err
 		}
 	}
-	err = a.Backward(g.dtype.kernel(), out[0].ptr(), out[1].ptr(), out[2].ptr(), dy.ptr(), lse.ptr(), q.ptr(), k.ptr(), v.ptr())
+	err = a.Backward(g.dtype, out[0].ptr(), out[1].ptr(), out[2].ptr(), dy.ptr(), lse.ptr(), q.ptr(), k.ptr(), v.ptr())
 	runtime.KeepAlive(dy)
 	runtime.KeepAlive(n)
 	return starved(n.op, err)

@@ -1,6 +1,10 @@
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+
+	"drun/element"
+)
 
 // A node is one recorded operation. Nodes are numbered in the order they are
 // made, which is an order in which every node follows its inputs: the
@@ -10,7 +14,7 @@ type node struct {
 	op    string
 	seq   uint64
 	shape []int // of the result
-	dtype DType
+	dtype element.Type
 	ctx   *Context
 	in    []edge
 	saved []savedTensor
@@ -53,7 +57,7 @@ func (t *Tensor) SetRequiresGrad(on bool) error {
 	switch {
 	case t.node != nil && !on:
 		return fmt.Errorf("requires_grad: only a leaf can stop requiring a gradient; use detach()")
-	case on && t.dtype != Float32 && t.dtype != Float64:
+	case on && t.dtype != element.Float32 && t.dtype != element.Float64:
 		return fmt.Errorf("requires_grad: only float32 and float64 tensors can require gradients, not %s; cast with .to(\"float32\")", t.dtype)
 	case on && t.ctx == nil:
 		return fmt.Errorf("requires_grad: the tensor has no context")

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"drun/element"
 )
 
 // Backward computes the gradient of t with respect to the leaves it was
@@ -138,14 +140,14 @@ func (c *Context) deliverAll(n *node, out []*Tensor) error {
 // deliver adds g, which the caller holds, to where an edge leads.
 func (c *Context) deliver(e edge, g *Tensor) error {
 	var shape []int
-	var dtype DType
+	var dtype element.Type
 	if e.node != nil {
 		shape, dtype = e.node.shape, e.node.dtype
 	} else {
 		shape, dtype = e.leaf.shape, e.leaf.dtype
 	}
-	if dtype == Float16 || dtype == BFloat16 {
-		dtype = Float32 // gradients of storage types stay computable
+	if dtype == element.Float16 || dtype == element.BFloat16 {
+		dtype = element.Float32 // gradients of storage types stay computable
 	}
 	fit := g
 	if !sameShape(g.shape, shape) {

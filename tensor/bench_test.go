@@ -1,10 +1,14 @@
 package tensor
 
-import "testing"
+import (
+	"testing"
+
+	"drun/element"
+)
 
 func BenchmarkAdd16(b *testing.B) {
 	c := NewContext()
-	x, y := must(Ones(c, []int{16}, Float32)), must(Ones(c, []int{16}, Float32))
+	x, y := must(Ones(c, []int{16}, element.Float32)), must(Ones(c, []int{16}, element.Float32))
 	b.ReportAllocs()
 	for b.Loop() {
 		must(Add(x, y))
@@ -12,7 +16,7 @@ func BenchmarkAdd16(b *testing.B) {
 }
 
 func BenchmarkAddScalar16(b *testing.B) {
-	x := must(Ones(NewContext(), []int{16}, Float32))
+	x := must(Ones(NewContext(), []int{16}, element.Float32))
 	b.ReportAllocs()
 	for b.Loop() {
 		must(BinaryScalar(OpAdd, x, Float(1), false))
@@ -21,7 +25,7 @@ func BenchmarkAddScalar16(b *testing.B) {
 
 func BenchmarkMul16Backward(b *testing.B) {
 	c := NewContext()
-	x, y := must(Ones(c, []int{16}, Float32)), must(Ones(c, []int{16}, Float32))
+	x, y := must(Ones(c, []int{16}, element.Float32)), must(Ones(c, []int{16}, element.Float32))
 	x.requiresGrad = true
 	b.ReportAllocs()
 	for b.Loop() {
@@ -36,7 +40,7 @@ func BenchmarkMul16Backward(b *testing.B) {
 func BenchmarkMLPStep(b *testing.B) {
 	c, g := NewContext(), NewGenerator(1, 0)
 	layer := func(in, out int) (w, bias *Tensor) {
-		w, bias = must(Zeros(c, []int{out, in}, Float32)), must(Zeros(c, []int{out}, Float32))
+		w, bias = must(Zeros(c, []int{out, in}, element.Float32)), must(Zeros(c, []int{out}, element.Float32))
 		must(0, g.InitLinear(w, bias))
 		w.requiresGrad, bias.requiresGrad = true, true
 		return w, bias
@@ -44,7 +48,7 @@ func BenchmarkMLPStep(b *testing.B) {
 	w1, b1 := layer(64, 128)
 	w2, b2 := layer(128, 10)
 	opt := must(NewSGD([]ParamGroup{{Params: []*Tensor{w1, b1, w2, b2}, LR: 0.1}}, SGDOptions{Momentum: 0.9}))
-	x, y := must(g.Rand(c, []int{64, 64}, Float32)), must(g.RandInt(c, 0, 10, []int{64}, Int64))
+	x, y := must(g.Rand(c, []int{64, 64}, element.Float32)), must(g.RandInt(c, 0, 10, []int{64}, element.Int64))
 	b.ReportAllocs()
 	for b.Loop() {
 		h := must(Unary(OpRelu, must(Linear(x, w1, b1))))
@@ -56,7 +60,7 @@ func BenchmarkMLPStep(b *testing.B) {
 }
 
 func BenchmarkTranspose1M(b *testing.B) {
-	x := must(Transpose(must(Ones(NewContext(), []int{1024, 1024}, Float32)), 0, 1))
+	x := must(Transpose(must(Ones(NewContext(), []int{1024, 1024}, element.Float32)), 0, 1))
 	b.SetBytes(8 << 20)
 	for b.Loop() {
 		Discard(must(Clone(x)))

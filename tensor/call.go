@@ -12,16 +12,13 @@ import (
 // tensors reachable until it is done: pooled memory is not Go's, and would
 // be reused.
 
-// The two packages number types and operations alike.
+// The two packages number operations alike.
 var (
-	_ = [1]int{}[int(kernel.Complex64)-int(Complex64)]
 	_ = [1]int{}[int(kernel.Xor)-int(OpXor)]
 	_ = [1]int{}[int(kernel.Ge)-int(OpGe-OpEq)]
 	_ = [1]int{}[int(kernel.Not)-int(OpNot)]
 	_ = [1]int{}[int(kernel.All)-int(reduceAll)]
 )
-
-func (d DType) kernel() kernel.DType { return kernel.DType(d) }
 
 func (t *Tensor) kview() kernel.View { return kernel.View{Data: t.ptr(), Strides: t.strides} }
 
@@ -46,9 +43,9 @@ func kBinary(op BinaryOp, out, a, b *Tensor) {
 func kBinaryViews(op BinaryOp, out, a, b *Tensor, x, y kernel.View) {
 	o := out.kview()
 	if op.compares() {
-		kernel.Compare(kernel.CompareOp(op-OpEq), a.dtype.kernel(), out.shape, o, x, y)
+		kernel.Compare(kernel.CompareOp(op-OpEq), a.dtype, out.shape, o, x, y)
 	} else {
-		kernel.Binary(kernel.BinaryOp(op), a.dtype.kernel(), out.shape, o, x, y)
+		kernel.Binary(kernel.BinaryOp(op), a.dtype, out.shape, o, x, y)
 	}
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(b)
@@ -68,16 +65,16 @@ func kBinaryNumber(op BinaryOp, out, a *Tensor, s Scalar, swapped bool) {
 		x, y = y, x
 	}
 	if op.compares() {
-		kernel.Compare(kernel.CompareOp(op-OpEq), a.dtype.kernel(), out.shape, out.kview(), x, y)
+		kernel.Compare(kernel.CompareOp(op-OpEq), a.dtype, out.shape, out.kview(), x, y)
 	} else {
-		kernel.Binary(kernel.BinaryOp(op), a.dtype.kernel(), out.shape, out.kview(), x, y)
+		kernel.Binary(kernel.BinaryOp(op), a.dtype, out.shape, out.kview(), x, y)
 	}
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(out)
 }
 
 func kUnary(op UnaryOp, out, a *Tensor) {
-	kernel.Unary(kernel.UnaryOp(op), a.dtype.kernel(), out.shape, out.kview(), a.kview())
+	kernel.Unary(kernel.UnaryOp(op), a.dtype, out.shape, out.kview(), a.kview())
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(out)
 }
@@ -85,7 +82,7 @@ func kUnary(op UnaryOp, out, a *Tensor) {
 // kUnaryGrad writes g times the derivative of op; v is what op saved, its
 // input or its result.
 func kUnaryGrad(op UnaryOp, out, g, v *Tensor) {
-	kernel.UnaryGrad(kernel.UnaryOp(op), g.dtype.kernel(), out.shape, out.kview(), g.kview(), v.kview())
+	kernel.UnaryGrad(kernel.UnaryOp(op), g.dtype, out.shape, out.kview(), g.kview(), v.kview())
 	runtime.KeepAlive(g)
 	runtime.KeepAlive(v)
 	runtime.KeepAlive(out)
@@ -93,20 +90,20 @@ func kUnaryGrad(op UnaryOp, out, g, v *Tensor) {
 
 // kCopy copies elements of the same type and shape.
 func kCopy(out, a *Tensor) {
-	kernel.Copy(out.dtype.kernel(), out.shape, out.kview(), a.kview())
+	kernel.Copy(out.dtype, out.shape, out.kview(), a.kview())
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(out)
 }
 
 func kCast(out, a *Tensor) {
-	kernel.Cast(out.dtype.kernel(), a.dtype.kernel(), out.shape, out.kview(), a.kview())
+	kernel.Cast(out.dtype, a.dtype, out.shape, out.kview(), a.kview())
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(out)
 }
 
 func kWhere(out, cond, a, b *Tensor) {
 	var bufC, bufA, bufB [MaxDims]int
-	kernel.Where(out.dtype.kernel(), out.shape, out.kview(), cond.stretched(out.shape, &bufC),
+	kernel.Where(out.dtype, out.shape, out.kview(), cond.stretched(out.shape, &bufC),
 		a.stretched(out.shape, &bufA), b.stretched(out.shape, &bufB))
 	runtime.KeepAlive(cond)
 	runtime.KeepAlive(a)
@@ -118,26 +115,26 @@ func kWhere(out, cond, a, b *Tensor) {
 
 // kReduce reduces the middle of (outer, n, inner).
 func kReduce(kind reduction, out, a *Tensor, outer, n, inner int) {
-	kernel.Reduce(kernel.ReduceOp(kind), a.dtype.kernel(), outer, n, inner, out.ptr(), a.ptr())
+	kernel.Reduce(kernel.ReduceOp(kind), a.dtype, outer, n, inner, out.ptr(), a.ptr())
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(out)
 }
 
 func kArgReduce(kind reduction, index, a *Tensor, outer, n, inner int) {
-	kernel.ArgReduce(kernel.ReduceOp(kind), a.dtype.kernel(), outer, n, inner, elems[int64](index), nil, a.ptr())
+	kernel.ArgReduce(kernel.ReduceOp(kind), a.dtype, outer, n, inner, elems[int64](index), nil, a.ptr())
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(index)
 }
 
 func kCumSum(out, a *Tensor, outer, n, inner int) {
-	kernel.CumSum(a.dtype.kernel(), outer, n, inner, out.ptr(), a.ptr())
+	kernel.CumSum(a.dtype, outer, n, inner, out.ptr(), a.ptr())
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(out)
 }
 
 // kTake picks entries of the middle of (outer, n, inner).
 func kTake(out, a, index *Tensor, outer, n, inner int) {
-	kernel.Take(a.dtype.kernel(), outer, n, inner, out.ptr(), a.ptr(), elems[int64](index))
+	kernel.Take(a.dtype, outer, n, inner, out.ptr(), a.ptr(), elems[int64](index))
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(index)
 	runtime.KeepAlive(out)
@@ -146,21 +143,21 @@ func kTake(out, a, index *Tensor, outer, n, inner int) {
 // kAddRows adds the rows of a to those of out, from an element offset on,
 // that index names.
 func kAddRows(out, a, index *Tensor, offOut, offA, n int) {
-	kernel.AddRows(a.dtype.kernel(), n, out.ptrAt(offOut), a.ptrAt(offA), elems[int64](index))
+	kernel.AddRows(a.dtype, n, out.ptrAt(offOut), a.ptrAt(offA), elems[int64](index))
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(index)
 	runtime.KeepAlive(out)
 }
 
 func kGather(out, a, index *Tensor, outer, to, from, inner int) {
-	kernel.Gather(a.dtype.kernel(), outer, to, from, inner, out.ptr(), a.ptr(), elems[int64](index))
+	kernel.Gather(a.dtype, outer, to, from, inner, out.ptr(), a.ptr(), elems[int64](index))
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(index)
 	runtime.KeepAlive(out)
 }
 
 func kScatterAdd(out, a, index *Tensor, outer, from, to, inner int) {
-	kernel.ScatterAdd(a.dtype.kernel(), outer, from, to, inner, out.ptr(), a.ptr(), elems[int64](index))
+	kernel.ScatterAdd(a.dtype, outer, from, to, inner, out.ptr(), a.ptr(), elems[int64](index))
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(index)
 	runtime.KeepAlive(out)
@@ -181,7 +178,7 @@ func (f factor) kernel() kernel.Matrix {
 
 func kGemm(op string, out, a, b factor, batch, m, n, k int, bias *Tensor) error {
 	c := out.kernel()
-	err := kernel.Gemm(out.t.dtype.kernel(), batch, m, n, k, c, a.kernel(), b.kernel(), false, ptrOr(bias))
+	err := kernel.Gemm(out.t.dtype, batch, m, n, k, c, a.kernel(), b.kernel(), false, ptrOr(bias))
 	runtime.KeepAlive(a.t)
 	runtime.KeepAlive(b.t)
 	runtime.KeepAlive(out.t)

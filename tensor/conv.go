@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"unsafe"
 
+	"drun/element"
 	"drun/kernel"
 )
 
@@ -34,7 +35,7 @@ func window(op string, x *Tensor, size, stride, padding [2]int) (kernel.Window, 
 }
 
 // padded checks that the working memory holds an image with its padding.
-func padded(op string, w kernel.Window, dtype DType) error {
+func padded(op string, w kernel.Window, dtype element.Type) error {
 	h, v := w.Out()
 	n, err := countElems(op, []int{w.Channels, w.StrideH, w.StrideW, h + (w.KernelH-1)/w.StrideH, v + (w.KernelW-1)/w.StrideW})
 	if err != nil || n > pool.maxUsed/dtype.Size() {
@@ -84,7 +85,7 @@ func Conv2d(x, weight, bias *Tensor, stride, padding [2]int) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = kernel.Conv2d(x.dtype.kernel(), w, out.ptr(), in.ptr(), filters.ptr(), ptrOr(b))
+	err = kernel.Conv2d(x.dtype, w, out.ptr(), in.ptr(), filters.ptr(), ptrOr(b))
 	runtime.KeepAlive(in)
 	runtime.KeepAlive(filters)
 	runtime.KeepAlive(b)
@@ -108,7 +109,7 @@ func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window) error {
 		if out[0], err = newTensor("conv2d", g.ctx, x.shape, g.dtype); err != nil {
 			return err
 		}
-		if err := kernel.Conv2dGradInput(g.dtype.kernel(), w, out[0].ptr(), dy.ptr(), weight.ptr()); err != nil {
+		if err := kernel.Conv2dGradInput(g.dtype, w, out[0].ptr(), dy.ptr(), weight.ptr()); err != nil {
 			return starved(n.op, err)
 		}
 	}
@@ -121,7 +122,7 @@ func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window) error {
 		}
 	}
 	if n.needs(1) || n.needs(2) {
-		err = kernel.Conv2dGradWeight(g.dtype.kernel(), w, ptrOr(sums[1]), ptrOr(sums[2]), dy.ptr(), x.ptr())
+		err = kernel.Conv2dGradWeight(g.dtype, w, ptrOr(sums[1]), ptrOr(sums[2]), dy.ptr(), x.ptr())
 	}
 	runtime.KeepAlive(dy)
 	runtime.KeepAlive(n)
@@ -138,11 +139,11 @@ func MaxPool2d(x *Tensor, size, stride, padding [2]int) (*Tensor, error) {
 	if w.Height*w.Width > math.MaxInt32 {
 		return nil, fmt.Errorf("%s: an image of %d×%d has more elements than the indices of the maxima count to", op, w.Height, w.Width)
 	}
-	at, err := newTensor(op, x.ctx, out.shape, Int32)
+	at, err := newTensor(op, x.ctx, out.shape, element.Int32)
 	if err != nil {
 		return nil, err
 	}
-	kernel.MaxPool2d(x.dtype.kernel(), w, out.ptr(), elems[int32](at), in.ptr())
+	kernel.MaxPool2d(x.dtype, w, out.ptr(), elems[int32](at), in.ptr())
 	runtime.KeepAlive(in)
 	runtime.KeepAlive(at)
 	if records(x, nil) {
@@ -150,7 +151,7 @@ func MaxPool2d(x *Tensor, size, stride, padding [2]int) (*Tensor, error) {
 			at := n.val(0)
 			defer runtime.KeepAlive(at)
 			return backPool(n, g, out, func(dx, dy unsafe.Pointer) {
-				kernel.MaxPool2dGrad(g.dtype.kernel(), w, dx, dy, elems[int32](at))
+				kernel.MaxPool2dGrad(g.dtype, w, dx, dy, elems[int32](at))
 			})
 		}, x).save(at)
 	}
@@ -165,11 +166,11 @@ func AvgPool2d(x *Tensor, size, stride, padding [2]int) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	kernel.AvgPool2d(x.dtype.kernel(), w, out.ptr(), in.ptr())
+	kernel.AvgPool2d(x.dtype, w, out.ptr(), in.ptr())
 	runtime.KeepAlive(in)
 	if records(x, nil) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
-			return backPool(n, g, out, func(dx, dy unsafe.Pointer) { kernel.AvgPool2dGrad(g.dtype.kernel(), w, dx, dy) })
+			return backPool(n, g, out, func(dx, dy unsafe.Pointer) { kernel.AvgPool2dGrad(g.dtype, w, dx, dy) })
 		}, x)
 	}
 	return out, nil

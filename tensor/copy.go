@@ -1,6 +1,10 @@
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+
+	"drun/element"
+)
 
 // Clone copies t into fresh contiguous memory; gradients flow through.
 func Clone(t *Tensor) (*Tensor, error) {
@@ -22,7 +26,7 @@ func backPass(_ *node, g *Tensor, out []*Tensor) error {
 
 // Cast converts to another type. A tensor that has it already is returned
 // itself. Floats become integers by rounding towards zero.
-func Cast(t *Tensor, dtype DType) (*Tensor, error) {
+func Cast(t *Tensor, dtype element.Type) (*Tensor, error) {
 	if t.dtype == dtype {
 		return t, nil
 	}
@@ -37,7 +41,7 @@ func Cast(t *Tensor, dtype DType) (*Tensor, error) {
 }
 
 // cast converts without recording.
-func cast(op string, t *Tensor, dtype DType) (*Tensor, error) {
+func cast(op string, t *Tensor, dtype element.Type) (*Tensor, error) {
 	if t.dtype == dtype {
 		return t, nil
 	}

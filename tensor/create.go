@@ -4,15 +4,17 @@ import (
 	"fmt"
 	"math"
 	"unsafe"
+
+	"drun/element"
 )
 
 // Zeros makes a tensor of zeros.
-func Zeros(c *Context, shape []int, dtype DType) (*Tensor, error) {
+func Zeros(c *Context, shape []int, dtype element.Type) (*Tensor, error) {
 	return zeros("zeros", c, shape, dtype)
 }
 
 // zeros is Zeros on behalf of an operation.
-func zeros(op string, c *Context, shape []int, dtype DType) (*Tensor, error) {
+func zeros(op string, c *Context, shape []int, dtype element.Type) (*Tensor, error) {
 	t, err := newTensor(op, c, shape, dtype)
 	if err != nil {
 		return nil, err
@@ -22,17 +24,17 @@ func zeros(op string, c *Context, shape []int, dtype DType) (*Tensor, error) {
 }
 
 // Ones makes a tensor of ones.
-func Ones(c *Context, shape []int, dtype DType) (*Tensor, error) {
+func Ones(c *Context, shape []int, dtype element.Type) (*Tensor, error) {
 	return full("ones", c, shape, Int(1), dtype)
 }
 
 // Full makes a tensor whose elements are all value.
-func Full(c *Context, shape []int, value Scalar, dtype DType) (*Tensor, error) {
+func Full(c *Context, shape []int, value Scalar, dtype element.Type) (*Tensor, error) {
 	return full("full", c, shape, value, dtype)
 }
 
 // full is Full on behalf of an operation.
-func full(op string, c *Context, shape []int, value Scalar, dtype DType) (*Tensor, error) {
+func full(op string, c *Context, shape []int, value Scalar, dtype element.Type) (*Tensor, error) {
 	if err := value.fits(op, dtype); err != nil {
 		return nil, err
 	}
@@ -58,7 +60,7 @@ func fill(t *Tensor, value Scalar) {
 }
 
 // newNumber makes a tensor without dimensions that counts as a plain number.
-func newNumber(c *Context, s Scalar, dtype DType) *Tensor {
+func newNumber(c *Context, s Scalar, dtype element.Type) *Tensor {
 	b := new(inlineTensor)
 	t := &b.Tensor
 	t.st = &b.Storage
@@ -71,7 +73,7 @@ func newNumber(c *Context, s Scalar, dtype DType) *Tensor {
 
 // FromScalars makes a tensor of the given elements in row-major order; each
 // must fit the type.
-func FromScalars(c *Context, values []Scalar, shape []int, dtype DType) (*Tensor, error) {
+func FromScalars(c *Context, values []Scalar, shape []int, dtype element.Type) (*Tensor, error) {
 	t, err := newTensor("tensor", c, shape, dtype)
 	if err != nil {
 		return nil, err
@@ -90,16 +92,16 @@ func FromScalars(c *Context, values []Scalar, shape []int, dtype DType) (*Tensor
 }
 
 // FromFloats makes a tensor of the given elements in row-major order.
-func FromFloats(c *Context, values []float64, shape []int, dtype DType) (*Tensor, error) {
-	return fromSlice(c, values, shape, Float64, dtype)
+func FromFloats(c *Context, values []float64, shape []int, dtype element.Type) (*Tensor, error) {
+	return fromSlice(c, values, shape, element.Float64, dtype)
 }
 
 // FromInts makes a tensor of the given elements in row-major order.
-func FromInts(c *Context, values []int64, shape []int, dtype DType) (*Tensor, error) {
-	return fromSlice(c, values, shape, Int64, dtype)
+func FromInts(c *Context, values []int64, shape []int, dtype element.Type) (*Tensor, error) {
+	return fromSlice(c, values, shape, element.Int64, dtype)
 }
 
-func fromSlice[T any](c *Context, values []T, shape []int, from, to DType) (*Tensor, error) {
+func fromSlice[T any](c *Context, values []T, shape []int, from, to element.Type) (*Tensor, error) {
 	t, err := newTensor("tensor", c, shape, from)
 	if err != nil {
 		return nil, err
@@ -116,7 +118,7 @@ func fromSlice[T any](c *Context, values []T, shape []int, from, to DType) (*Ten
 
 // FromBytes makes a tensor from the bytes of its elements in row-major
 // order and the machine's byte order.
-func FromBytes(c *Context, raw []byte, shape []int, dtype DType) (*Tensor, error) {
+func FromBytes(c *Context, raw []byte, shape []int, dtype element.Type) (*Tensor, error) {
 	// Before memory is taken: the shape may be anybody's word.
 	n, err := countElems("tensor", shape)
 	if err != nil {
@@ -134,7 +136,7 @@ func FromBytes(c *Context, raw []byte, shape []int, dtype DType) (*Tensor, error
 }
 
 // Arange gives start, start+step, … before stop.
-func Arange(c *Context, start, stop, step Scalar, dtype DType) (*Tensor, error) {
+func Arange(c *Context, start, stop, step Scalar, dtype element.Type) (*Tensor, error) {
 	if step.f == 0 || math.IsNaN(step.f) {
 		return nil, fmt.Errorf("arange: the step must not be %v", step)
 	}
@@ -151,7 +153,7 @@ func Arange(c *Context, start, stop, step Scalar, dtype DType) (*Tensor, error) 
 // steps is how many steps lead from start to just before stop, of integers exactly; negative if
 // they are more than a tensor has elements.
 func steps(start, stop, step Scalar) int {
-	if start.kind == Float64 || stop.kind == Float64 || step.kind == Float64 {
+	if start.kind == element.Float64 || stop.kind == element.Float64 || step.kind == element.Float64 {
 		if n := math.Ceil((stop.f - start.f) / step.f); n < maxElems {
 			return int(n)
 		}
@@ -171,16 +173,16 @@ func steps(start, stop, step Scalar) int {
 }
 
 // sequence gives start + i·step, i < n.
-func sequence(op string, c *Context, start Scalar, n int, step Scalar, dtype DType) (*Tensor, error) {
-	compute := Float64
-	if start.kind != Float64 && step.kind != Float64 {
-		compute = Int64
+func sequence(op string, c *Context, start Scalar, n int, step Scalar, dtype element.Type) (*Tensor, error) {
+	compute := element.Float64
+	if start.kind != element.Float64 && step.kind != element.Float64 {
+		compute = element.Int64
 	}
 	t, err := newTensor(op, c, []int{n}, compute)
 	if err != nil {
 		return nil, err
 	}
-	if compute == Int64 {
+	if compute == element.Int64 {
 		for i, v := 0, elems[int64](t); i < n; i++ {
 			v[i] = start.i + int64(i)*step.i
 		}
@@ -201,7 +203,7 @@ func sequence(op string, c *Context, start Scalar, n int, step Scalar, dtype DTy
 }
 
 // Linspace gives n values from start to stop, both included.
-func Linspace(c *Context, start, stop float64, n int, dtype DType) (*Tensor, error) {
+func Linspace(c *Context, start, stop float64, n int, dtype element.Type) (*Tensor, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("linspace: the number of steps must not be negative, not %d", n)
 	}
@@ -214,7 +216,7 @@ func Linspace(c *Context, start, stop float64, n int, dtype DType) (*Tensor, err
 	if err := Float(start).fits("linspace", dtype); err != nil {
 		return nil, err
 	}
-	t, err := sequence("linspace", c, Float(start), n, Float(step), Float64)
+	t, err := sequence("linspace", c, Float(start), n, Float(step), element.Float64)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +230,7 @@ func Linspace(c *Context, start, stop float64, n int, dtype DType) (*Tensor, err
 }
 
 // Eye makes an n×m matrix with ones on the diagonal.
-func Eye(c *Context, n, m int, dtype DType) (*Tensor, error) {
+func Eye(c *Context, n, m int, dtype element.Type) (*Tensor, error) {
 	t, err := zeros("eye", c, []int{n, m}, dtype)
 	if err != nil {
 		return nil, err

@@ -1,17 +1,19 @@
 package tensor
 
+import "drun/element"
+
 // CumSum adds along dim: out[i] is the sum of the elements up to i.
 func CumSum(t *Tensor, dim int) (*Tensor, error) {
 	a, err := axis("cumsum", dim, len(t.shape))
 	if err != nil {
 		return nil, err
 	}
-	dtype, err := t.dtype.computing("cumsum")
+	dtype, err := computing(t.dtype, "cumsum")
 	if err != nil {
 		return nil, err
 	}
 	if !dtype.IsFloat() {
-		dtype = Int64
+		dtype = element.Int64
 	}
 	x, err := contiguous(t)
 	if err != nil {

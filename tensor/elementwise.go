@@ -3,6 +3,8 @@ package tensor
 import (
 	"fmt"
 	"slices"
+
+	"drun/element"
 )
 
 // A BinaryOp is an elementwise operation on two operands.
@@ -80,7 +82,7 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (*Tensor, erro
 	if op.compares() && compute.IsInt() {
 		// An integer out of the type's range compares as it should in int64.
 		if s.fits(op.String(), compute) != nil {
-			compute = Int64
+			compute = element.Int64
 		}
 	} else if err := s.fits(op.String(), compute); err != nil {
 		return nil, err
@@ -100,7 +102,7 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (*Tensor, erro
 	}
 	result := compute
 	if op.compares() {
-		result = Bool
+		result = element.Bool
 	}
 	out, err := newTensor(op.String(), a.ctx, a.shape, result)
 	if err != nil {
@@ -118,29 +120,29 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (*Tensor, erro
 }
 
 // computeType gives the type in which op is done on operands promoted to d.
-func (op BinaryOp) computeType(d DType) (DType, error) {
+func (op BinaryOp) computeType(d element.Type) (element.Type, error) {
 	switch {
-	case d == Complex64 || d == Float16 || d == BFloat16:
+	case d == element.Complex64 || d == element.Float16 || d == element.BFloat16:
 		return 0, storageOnly(op.String(), d)
 	case op == OpDiv && !d.IsFloat():
-		return Float32, nil
-	case d == Bool && op == OpSub:
+		return element.Float32, nil
+	case d == element.Bool && op == OpSub:
 		return 0, fmt.Errorf("sub: bool tensors cannot be subtracted; compare them with != or cast with .to()")
-	case d == Bool && (op == OpFloorDiv || op == OpMod || op == OpPow):
+	case d == element.Bool && (op == OpFloorDiv || op == OpMod || op == OpPow):
 		return 0, fmt.Errorf("%s: not defined for bool tensors; cast with .to()", op)
-	case d == Bool && op == OpAdd:
-		return Bool, nil
+	case d == element.Bool && op == OpAdd:
+		return element.Bool, nil
 	case d.IsFloat() && op >= OpAnd && op <= OpXor:
 		return 0, fmt.Errorf("%s: not defined for %s tensors; it needs bool or integers", op, d)
 	}
 	return d, nil
 }
 
-func storageOnly(op string, d DType) error {
+func storageOnly(op string, d element.Type) error {
 	return fmt.Errorf("%s: %s tensors are for storage and communication; cast with .to(\"float32\") to compute", op, d)
 }
 
-func binary(op BinaryOp, a, b *Tensor, compute DType) (*Tensor, error) {
+func binary(op BinaryOp, a, b *Tensor, compute element.Type) (*Tensor, error) {
 	var shapeArr [8]int
 	shape := a.shape
 	if !sameShape(a.shape, b.shape) {
@@ -164,7 +166,7 @@ func binary(op BinaryOp, a, b *Tensor, compute DType) (*Tensor, error) {
 	}
 	result := compute
 	if op.compares() {
-		result = Bool
+		result = element.Bool
 	}
 	c := a.ctx
 	if c == nil {
@@ -195,7 +197,7 @@ func checkIntegers(op BinaryOp, y *Tensor) error {
 	if op == OpPow {
 		bad = OpLt
 	}
-	found, err := newTensor(op.String(), y.ctx, y.shape, Bool)
+	found, err := newTensor(op.String(), y.ctx, y.shape, element.Bool)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,14 @@
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+
+	"drun/element"
+)
 
 // extreme reduces all of t to its largest or smallest element. A NaN wins.
 func extreme(op string, kind reduction, t *Tensor) (*Tensor, error) {
-	if _, err := t.dtype.computing(op); err != nil {
+	if _, err := computing(t.dtype, op); err != nil {
 		return nil, err
 	}
 	if t.n == 0 {
@@ -48,7 +52,7 @@ func Min(t *Tensor) (*Tensor, error) { return extreme("min", reduceMin, t) }
 
 // argExtreme gives int64 indices along dimension a, which is kept as size 1.
 func argExtreme(op string, kind reduction, t *Tensor, a int) (*Tensor, error) {
-	if _, err := t.dtype.computing(op); err != nil {
+	if _, err := computing(t.dtype, op); err != nil {
 		return nil, err
 	}
 	x, err := contiguous(t)
@@ -64,7 +68,7 @@ func argExtreme(op string, kind reduction, t *Tensor, a int) (*Tensor, error) {
 	if n == 0 {
 		return nil, fmt.Errorf("%s: dimension %d of shape %s is empty", op, a, shapeString(t.shape))
 	}
-	out, err := newTensor(op, t.ctx, shape, Int64)
+	out, err := newTensor(op, t.ctx, shape, element.Int64)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +154,7 @@ func logical(op string, kind reduction, t *Tensor, dims []int, keepdim bool) (*T
 	if err != nil {
 		return nil, err
 	}
-	x, err := cast(op, t, Bool)
+	x, err := cast(op, t, element.Bool)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,8 @@ package tensor
 import (
 	"math/rand/v2"
 	"testing"
+
+	"drun/element"
 )
 
 // naive is a tensor as a function of its index: the reference for layouts.
@@ -41,7 +43,7 @@ func randomView(r *rand.Rand, c *Context) (*Tensor, naive) {
 	for i := range values {
 		values[i] = float64(r.IntN(199) - 99)
 	}
-	t := must(FromFloats(c, values, shape, Float32))
+	t := must(FromFloats(c, values, shape, element.Float32))
 	n := naive{shape, func(ix []int) float64 {
 		o := 0
 		for d, i := range ix {
@@ -195,7 +197,7 @@ func compareAll(t *testing.T, seed uint64) {
 	}
 
 	// Assigning to a view changes these elements and no others.
-	base := must(Zeros(c, []int{3, 4}, Float32))
+	base := must(Zeros(c, []int{3, 4}, element.Float32))
 	v, nv := viewStep(r, base, naive{[]int{3, 4}, func(ix []int) float64 { return float64(ix[0]*4 + ix[1]) }})
 	if SharesStorage(v, base) && len(v.shape) <= 2 {
 		check(t, v.Fill(Int(1)))
@@ -225,7 +227,7 @@ func FuzzParseIndex(f *testing.F) {
 	for _, s := range []string{":, 0", "..., 2:5, None", "::2", "-1", "1,", ""} {
 		f.Add(s)
 	}
-	x := must(Zeros(NewContext(), []int{3, 4, 5}, Float32))
+	x := must(Zeros(NewContext(), []int{3, 4, 5}, element.Float32))
 	f.Fuzz(func(t *testing.T, s string) {
 		items, err := ParseIndex(s)
 		if err != nil {

@@ -1,6 +1,10 @@
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+
+	"drun/element"
+)
 
 // checkedIndex gives contiguous int64 indices, negative ones counted from the
 // end, after checking each against size.
@@ -8,7 +12,7 @@ func checkedIndex(op string, idx *Tensor, size, dim int) (*Tensor, error) {
 	if !idx.dtype.IsInt() {
 		return nil, fmt.Errorf("%s: indices must be integers, not %s", op, idx.dtype)
 	}
-	x, err := cast(op, idx, Int64)
+	x, err := cast(op, idx, element.Int64)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +192,7 @@ func ScatterAdd(t *Tensor, dim int, idx, src *Tensor) (*Tensor, error) {
 	if t.dtype != src.dtype {
 		return nil, fmt.Errorf("%s: dtypes %s and %s differ", op, t.dtype, src.dtype)
 	}
-	if _, err := t.dtype.computing(op); err != nil {
+	if _, err := computing(t.dtype, op); err != nil {
 		return nil, err
 	}
 	if err := aligned(op, src, idx, a); err != nil || len(idx.shape) > 0 && idx.shape[a] > src.shape[a] {
@@ -233,8 +237,8 @@ func ScatterAdd(t *Tensor, dim int, idx, src *Tensor) (*Tensor, error) {
 }
 
 // computing is d if operations work on it; the storage types do not compute.
-func (d DType) computing(op string) (DType, error) {
-	if d == Float16 || d == BFloat16 || d == Complex64 {
+func computing(d element.Type, op string) (element.Type, error) {
+	if d == element.Float16 || d == element.BFloat16 || d == element.Complex64 {
 		return d, storageOnly(op, d)
 	}
 	return d, nil

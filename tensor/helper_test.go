@@ -4,6 +4,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"drun/element"
 )
 
 // must unwraps a result or fails the test by panicking with its error.
@@ -22,17 +24,17 @@ func check(t *testing.T, err error) {
 }
 
 // floats makes a tensor from values in row-major order.
-func floats(c *Context, dtype DType, shape []int, values ...float64) *Tensor {
+func floats(c *Context, dtype element.Type, shape []int, values ...float64) *Tensor {
 	return must(FromFloats(c, values, shape, dtype))
 }
 
 func ints(c *Context, shape []int, values ...int64) *Tensor {
-	return must(FromInts(c, values, shape, Int64))
+	return must(FromInts(c, values, shape, element.Int64))
 }
 
 // list gives all elements in row-major order.
 func list(t *Tensor) []float64 {
-	x := must(cast("list", must(contiguous(t.Detach())), Float64))
+	x := must(cast("list", must(contiguous(t.Detach())), element.Float64))
 	return append([]float64{}, elems[float64](x)...)
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"drun/element"
 )
 
 // An IndexKind says what one entry of an index is.
@@ -83,7 +85,7 @@ func Index(t *Tensor, items []IndexItem) (*Tensor, error) {
 	if err != nil || pick == nil {
 		return v, err
 	}
-	if pick.dtype == Bool {
+	if pick.dtype == element.Bool {
 		return maskSelect(v, dim, pick)
 	}
 	return takeAt(v, dim, pick)
@@ -98,7 +100,7 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, dim int, pick *Tensor, 
 		case IndexInt, IndexSlice:
 			uses++
 		case IndexTensor:
-			if it.T.dtype == Bool {
+			if it.T.dtype == element.Bool {
 				uses += max(len(it.T.shape), 1)
 			} else {
 				uses++
@@ -147,11 +149,11 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, dim int, pick *Tensor, 
 			if pick != nil {
 				return nil, 0, nil, fmt.Errorf("index: only one tensor may be part of an index; use gather or index_select in turn")
 			}
-			if it.T.dtype != Bool && !it.T.dtype.IsInt() {
+			if it.T.dtype != element.Bool && !it.T.dtype.IsInt() {
 				return nil, 0, nil, fmt.Errorf("index: a tensor of %s cannot be an index; use an integer or bool tensor", it.T.dtype)
 			}
 			pick, dim = it.T, d
-			if pick.dtype == Bool {
+			if pick.dtype == element.Bool {
 				d += max(len(pick.shape), 1)
 				orig += max(len(pick.shape), 1)
 			} else {

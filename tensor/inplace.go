@@ -34,7 +34,7 @@ func (t *Tensor) checkInPlace(op string, src *Tensor) error {
 // promotesInto forbids in-place results of a higher category: float values
 // do not go into integers by arithmetic.
 func promotesInto(t, src *Tensor) bool {
-	return dtypeInfo[src.dtype].rank <= dtypeInfo[t.dtype].rank
+	return src.dtype.Kind() <= t.dtype.Kind()
 }
 
 // CopyInto is copy_: t takes src's values, broadcast and cast to its type.
@@ -123,7 +123,7 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) error {
 
 // BinaryScalarInPlace is add_ and the like with a number.
 func BinaryScalarInPlace(op BinaryOp, t *Tensor, s Scalar) error {
-	if dtypeInfo[s.kind].rank > dtypeInfo[t.dtype].rank {
+	if s.kind.Kind() > t.dtype.Kind() {
 		return fmt.Errorf("%s_: %v does not go into a %s tensor", op, s, t.dtype)
 	}
 	if err := s.fits(op.String()+"_", t.dtype); err != nil {

@@ -3,6 +3,8 @@ package tensor
 import (
 	"fmt"
 	"slices"
+
+	"drun/element"
 )
 
 // Cat joins tensors along dim; their other sizes must agree.
@@ -99,7 +101,7 @@ func Flip(t *Tensor, dims []int) (*Tensor, error) {
 	out := t
 	for _, d := range dims {
 		n := t.shape[d]
-		rev, err := sequence("flip", t.ctx, Int(int64(n-1)), n, Int(-1), Int64)
+		rev, err := sequence("flip", t.ctx, Int(int64(n-1)), n, Int(-1), element.Int64)
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,8 @@ package tensor
 import (
 	"fmt"
 	"runtime"
+
+	"drun/element"
 )
 
 // Embedding takes rows of weight (n, dim) by an integer index of any shape.
@@ -22,7 +24,7 @@ func checkRows(idx *Tensor, rows int) error {
 	if !idx.dtype.IsInt() {
 		return fmt.Errorf("embedding: indices must be integers, not %s", idx.dtype)
 	}
-	x, err := cast("embedding", idx, Int64)
+	x, err := cast("embedding", idx, element.Int64)
 	if err != nil {
 		return err
 	}
@@ -64,7 +66,7 @@ func Dropout(x *Tensor, p float64, g *Generator) (*Tensor, error) {
 		if err != nil {
 			return nil, err
 		}
-		at.Dropout(t.dtype.kernel(), t.n, out.ptr(), in.ptr(), keep)
+		at.Dropout(t.dtype, t.n, out.ptr(), in.ptr(), keep)
 		runtime.KeepAlive(in)
 		return out, nil
 	}
@@ -97,7 +99,7 @@ func OneHot(t *Tensor, classes int) (*Tensor, error) {
 		}
 		classes = int(top.at(0).i) + 1
 	}
-	ix, err := cast("one_hot", t, Int64)
+	ix, err := cast("one_hot", t, element.Int64)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +107,7 @@ func OneHot(t *Tensor, classes int) (*Tensor, error) {
 		return nil, err
 	}
 	shape := append(append([]int(nil), t.shape...), classes)
-	out, err := zeros("one_hot", t.ctx, shape, Int64)
+	out, err := zeros("one_hot", t.ctx, shape, element.Int64)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +128,7 @@ func BinCount(t, weights *Tensor, minlength int) (*Tensor, error) {
 	if len(t.shape) != 1 || !t.dtype.IsInt() {
 		return nil, fmt.Errorf("%s: needs a one-dimensional integer tensor, not %s of shape %s", op, t.dtype, shapeString(t.shape))
 	}
-	ix, err := cast(op, t, Int64)
+	ix, err := cast(op, t, element.Int64)
 	if err != nil {
 		return nil, err
 	}
@@ -144,14 +146,14 @@ func BinCount(t, weights *Tensor, minlength int) (*Tensor, error) {
 		n = max(n, int(k)+1)
 	}
 	if weights == nil {
-		if weights, err = Ones(t.ctx, t.shape, Int64); err != nil {
+		if weights, err = Ones(t.ctx, t.shape, element.Int64); err != nil {
 			return nil, err
 		}
 	}
 	if !sameShape(weights.shape, t.shape) {
 		return nil, fmt.Errorf("%s: weights of shape %s do not fit shape %s", op, shapeString(weights.shape), shapeString(t.shape))
 	}
-	if _, err := weights.dtype.computing(op); err != nil {
+	if _, err := computing(weights.dtype, op); err != nil {
 		return nil, err
 	}
 	out, err := zeros(op, t.ctx, []int{n}, weights.dtype)

@@ -76,7 +76,7 @@ func backLinear(n *node, g *Tensor, out []*Tensor) error {
 			}
 			out[1] = dw
 		}
-		if err := starved("linear", kernel.Gemm(g.dtype.kernel(), 1, wide, k, rows, kernel.Matrix{Data: dw.ptr(), Stride: max(k, 1)},
+		if err := starved("linear", kernel.Gemm(g.dtype, 1, wide, k, rows, kernel.Matrix{Data: dw.ptr(), Stride: max(k, 1)},
 			kernel.Matrix{Data: g.ptr(), Stride: max(wide, 1), Trans: true}, kernel.Matrix{Data: x.ptr(), Stride: max(k, 1)}, add, nil)); err != nil {
 			return err
 		}

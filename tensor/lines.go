@@ -81,7 +81,7 @@ func (l *lined) scaled(op string, mean, low, scale *Tensor) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	kernel.ScaleLines(l.t.dtype.kernel(), l.lines, kernel.Affine{Mean: ptrOr(mean), Low: ptrOr(low), Scale: scale.ptr()}, out.ptr(), l.t.ptr())
+	kernel.ScaleLines(l.t.dtype, l.lines, kernel.Affine{Mean: ptrOr(mean), Low: ptrOr(low), Scale: scale.ptr()}, out.ptr(), l.t.ptr())
 	runtime.KeepAlive(l.t)
 	runtime.KeepAlive(mean)
 	runtime.KeepAlive(low)

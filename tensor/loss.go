@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 
+	"drun/element"
 	"drun/kernel"
 )
 
@@ -57,7 +58,7 @@ func classes(op string, x, target *Tensor) (rows, ix *Tensor, err error) {
 	if rows, err = Reshape(rows, []int{target.n, x.shape[d]}); err != nil {
 		return nil, nil, err
 	}
-	if ix, err = cast(op, target, Int64); err != nil {
+	if ix, err = cast(op, target, element.Int64); err != nil {
 		return nil, nil, err
 	}
 	if ix, err = contiguous(ix); err != nil {
@@ -106,7 +107,7 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	kernel.CrossEntropy(x.dtype.kernel(), rows, n, loss.ptr(), lse.ptr(), x.ptr(), elems[int64](ix))
+	kernel.CrossEntropy(x.dtype, rows, n, loss.ptr(), lse.ptr(), x.ptr(), elems[int64](ix))
 	runtime.KeepAlive(x)
 	out, scale := loss, 1.0
 	switch r {
@@ -140,7 +141,7 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 				step = 1
 			}
 			x, lse, ix := nd.val(0), nd.val(1), nd.val(2)
-			kernel.CrossEntropyGrad(g.dtype.kernel(), rows, n, dx.ptr(), g.ptr(), step, scale, x.ptr(), lse.ptr(), elems[int64](ix))
+			kernel.CrossEntropyGrad(g.dtype, rows, n, dx.ptr(), g.ptr(), step, scale, x.ptr(), lse.ptr(), elems[int64](ix))
 			runtime.KeepAlive(g)
 			runtime.KeepAlive(x)
 			runtime.KeepAlive(lse)

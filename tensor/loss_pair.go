@@ -8,7 +8,7 @@ func pairLoss(op string, x, y *Tensor) error {
 	if !sameShape(x.shape, y.shape) {
 		return fmt.Errorf("%s: shapes %s and %s differ", op, shapeString(x.shape), shapeString(y.shape))
 	}
-	if _, err := y.dtype.computing(op); err != nil {
+	if _, err := computing(y.dtype, op); err != nil {
 		return err
 	}
 	return needFloat(op, x)

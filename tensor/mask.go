@@ -1,11 +1,15 @@
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+
+	"drun/element"
+)
 
 // Where takes a's elements where cond is true and b's where it is false;
 // all three broadcast.
 func Where(cond, a, b *Tensor) (*Tensor, error) {
-	if cond.dtype != Bool {
+	if cond.dtype != element.Bool {
 		return nil, fmt.Errorf("where: the condition must be a bool tensor, not %s", cond.dtype)
 	}
 	compute := promoteOperands(a, b)
@@ -55,7 +59,7 @@ func backWhere(n *node, g *Tensor, out []*Tensor) (err error) {
 
 // MaskedFill is t with value where mask is true.
 func MaskedFill(t, mask *Tensor, value Scalar) (*Tensor, error) {
-	if mask.dtype != Bool {
+	if mask.dtype != element.Bool {
 		return nil, fmt.Errorf("masked_fill: the mask must be a bool tensor, not %s", mask.dtype)
 	}
 	if err := value.fits("masked_fill", t.dtype); err != nil {
@@ -101,7 +105,7 @@ func Clamp(t *Tensor, lo, hi *Scalar) (*Tensor, error) {
 // IsNaN tells which elements are not a number.
 func IsNaN(t *Tensor) (*Tensor, error) {
 	if !t.dtype.IsFloat() {
-		return Zeros(t.ctx, t.shape, Bool)
+		return Zeros(t.ctx, t.shape, element.Bool)
 	}
 	out, err := Binary(OpNe, t.Detach(), t.Detach())
 	return out, As("is_nan", err)
@@ -115,11 +119,11 @@ func triangle(op string, compare BinaryOp, t *Tensor, diagonal int) (*Tensor, er
 		return nil, fmt.Errorf("%s: needs at least two dimensions, not shape %s", op, shapeString(t.shape))
 	}
 	rows, cols := t.shape[nd-2], t.shape[nd-1]
-	row, err := sequence(op, t.ctx, Int(int64(diagonal)), rows, Int(1), Int64)
+	row, err := sequence(op, t.ctx, Int(int64(diagonal)), rows, Int(1), element.Int64)
 	if err != nil {
 		return nil, err
 	}
-	col, err := sequence(op, t.ctx, Int(0), cols, Int(1), Int64)
+	col, err := sequence(op, t.ctx, Int(0), cols, Int(1), element.Int64)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +155,7 @@ func nonzero(op string, mask *Tensor) (*Tensor, error) {
 			count++
 		}
 	}
-	out, err := newTensor(op, mask.ctx, []int{count}, Int64)
+	out, err := newTensor(op, mask.ctx, []int{count}, element.Int64)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +194,7 @@ func maskMismatch(t *Tensor, dim int, mask *Tensor) error {
 
 // setPicked assigns v where a tensor index picks elements of place.
 func setPicked(op string, place *Tensor, dim int, pick, v *Tensor) error {
-	if pick.dtype == Bool {
+	if pick.dtype == element.Bool {
 		k := len(pick.shape)
 		if k == 0 || dim+k > len(place.shape) || !sameShape(pick.shape, place.shape[dim:dim+k]) {
 			return maskMismatch(place, dim, pick)

@@ -21,7 +21,7 @@ func MatMul(a, b *Tensor) (*Tensor, error) {
 	if a.dtype != b.dtype {
 		return nil, fmt.Errorf("matmul: dtypes %s and %s differ; cast one with .to()", a.dtype, b.dtype)
 	}
-	if _, err := a.dtype.computing("matmul"); err != nil {
+	if _, err := computing(a.dtype, "matmul"); err != nil {
 		return nil, err
 	}
 	if na == 2 && nb == 2 {

@@ -67,7 +67,7 @@ func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center 
 			return nil, err
 		}
 	}
-	kernel.LayerNorm(x.dtype.kernel(), rows, n, eps, out.ptr(), ptrOr(mean), rstd.ptr(), in.ptr(), ptrOr(gamma), ptrOr(beta))
+	kernel.LayerNorm(x.dtype, rows, n, eps, out.ptr(), ptrOr(mean), rstd.ptr(), in.ptr(), ptrOr(gamma), ptrOr(beta))
 	runtime.KeepAlive(in)
 	runtime.KeepAlive(gamma)
 	runtime.KeepAlive(beta)
@@ -98,7 +98,7 @@ func backNormRows(nd *node, g *Tensor, out []*Tensor, rows, n int) error {
 			}
 		}
 	}
-	kernel.LayerNormGrad(g.dtype.kernel(), rows, n, ptrOr(out[0]), ptrOr(sums[1]), ptrOr(sums[2]), dy.ptr(), x.ptr(),
+	kernel.LayerNormGrad(g.dtype, rows, n, ptrOr(out[0]), ptrOr(sums[1]), ptrOr(sums[2]), dy.ptr(), x.ptr(),
 		ptrOr(gamma), ptrOr(mean), rstd.ptr())
 	runtime.KeepAlive(dy)
 	runtime.KeepAlive(nd)

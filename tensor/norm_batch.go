@@ -61,7 +61,7 @@ func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum,
 	if out.n > 0 {
 		affine := a.affine(gamma)
 		affine.Beta = ptrOr(beta)
-		kernel.ScaleLines(x.dtype.kernel(), l, affine, out.ptr(), in.ptr())
+		kernel.ScaleLines(x.dtype, l, affine, out.ptr(), in.ptr())
 	}
 	runtime.KeepAlive(in)
 	runtime.KeepAlive(gamma)
@@ -94,7 +94,7 @@ func (a *batchStats) measure(op string, l kernel.Lines, x, mean, variance *Tenso
 		}
 	}
 	va := own[2]
-	kernel.Moments(x.dtype.kernel(), l, 0, own[0].ptr(), own[1].ptr(), va.ptr(), x.ptr())
+	kernel.Moments(x.dtype, l, 0, own[0].ptr(), own[1].ptr(), va.ptr(), x.ptr())
 	runtime.KeepAlive(own)
 	if err := moveTowards(mean, own[0], momentum, 1); err != nil {
 		return err
@@ -148,7 +148,7 @@ func backBatchNorm(nd *node, g *Tensor, out []*Tensor, l kernel.Lines, training 
 	if err != nil {
 		return err
 	}
-	kernel.BatchNormGrad(g.dtype.kernel(), l, a.affine(gamma), training, ptrOr(out[0]), ptrOr(sums[1]), ptrOr(sums[2]), room.ptr(),
+	kernel.BatchNormGrad(g.dtype, l, a.affine(gamma), training, ptrOr(out[0]), ptrOr(sums[1]), ptrOr(sums[2]), room.ptr(),
 		dy.ptr(), x.ptr())
 	runtime.KeepAlive(dy)
 	runtime.KeepAlive(room)

@@ -23,7 +23,7 @@ func GradSquareSum(params []*Tensor) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		total += kernel.SquareSum(g.dtype.kernel(), g.n, g.ptr())
+		total += kernel.SquareSum(g.dtype, g.n, g.ptr())
 		runtime.KeepAlive(g)
 	}
 	return total, nil
@@ -39,7 +39,7 @@ func ScaleGrads(params []*Tensor, by float64) error {
 			return err
 		}
 		if p.grad.contiguous {
-			kernel.Scale(p.grad.dtype.kernel(), p.grad.n, p.grad.ptr(), by)
+			kernel.Scale(p.grad.dtype, p.grad.n, p.grad.ptr(), by)
 			runtime.KeepAlive(p.grad)
 		} else {
 			kBinary(OpMul, p.grad, p.grad, newNumber(p.ctx, Float(by), p.grad.dtype))

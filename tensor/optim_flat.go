@@ -3,6 +3,8 @@ package tensor
 import (
 	"fmt"
 	"unsafe"
+
+	"drun/element"
 )
 
 // A ParamGroup is parameters that share a learning rate. LR and WeightDecay
@@ -31,7 +33,7 @@ type updateRule interface {
 	// buffers names the state kept for each element.
 	buffers() []string
 	// update changes n elements. step counts from 1 for these parameters.
-	update(dtype DType, n int, g *ParamGroup, step int64, p, grad unsafe.Pointer, state []unsafe.Pointer)
+	update(dtype element.Type, n int, g *ParamGroup, step int64, p, grad unsafe.Pointer, state []unsafe.Pointer)
 }
 
 // flat is the parameters of one group and type, in one buffer.
@@ -90,7 +92,7 @@ func newOptimizer(groups []ParamGroup, rule updateRule) (*Optimizer, error) {
 		}
 	}
 	var err error
-	if o.steps, err = Zeros(groups[0].Params[0].ctx, []int{o.params}, Int64); err != nil {
+	if o.steps, err = Zeros(groups[0].Params[0].ctx, []int{o.params}, element.Int64); err != nil {
 		return nil, err
 	}
 	o.state["step"] = o.steps

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"drun/element"
 	"drun/kernel"
 )
 
@@ -33,13 +34,13 @@ func (o SGDOptions) buffers() []string {
 	return []string{"momentum"}
 }
 
-func (o SGDOptions) update(dtype DType, n int, g *ParamGroup, step int64, p, grad unsafe.Pointer, state []unsafe.Pointer) {
+func (o SGDOptions) update(dtype element.Type, n int, g *ParamGroup, step int64, p, grad unsafe.Pointer, state []unsafe.Pointer) {
 	var m unsafe.Pointer
 	if len(state) > 0 {
 		m = state[0]
 	}
 	kernel.SGD{LR: g.LR, Momentum: o.Momentum, WeightDecay: g.WeightDecay, Nesterov: o.Nesterov, First: step == 1}.
-		Step(dtype.kernel(), n, p, grad, m)
+		Step(dtype, n, p, grad, m)
 }
 
 // AdamOptions are the settings of NewAdam.
@@ -64,7 +65,7 @@ func NewAdam(groups []ParamGroup, o AdamOptions) (*Optimizer, error) {
 
 func (o AdamOptions) buffers() []string { return []string{"exp_avg", "exp_avg_sq"} }
 
-func (o AdamOptions) update(dtype DType, n int, g *ParamGroup, step int64, p, grad unsafe.Pointer, state []unsafe.Pointer) {
+func (o AdamOptions) update(dtype element.Type, n int, g *ParamGroup, step int64, p, grad unsafe.Pointer, state []unsafe.Pointer) {
 	kernel.Adam{LR: g.LR, Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, WeightDecay: g.WeightDecay, Decoupled: o.Decoupled,
-		Count: int(step)}.Step(dtype.kernel(), n, p, grad, state[0], state[1])
+		Count: int(step)}.Step(dtype, n, p, grad, state[0], state[1])
 }

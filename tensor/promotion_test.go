@@ -4,14 +4,16 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"drun/element"
 )
 
 // promotions reads the table of docs/numerics.md.
-func promotions(t *testing.T) map[[2]DType]DType {
+func promotions(t *testing.T) map[[2]element.Type]element.Type {
 	raw, err := os.ReadFile("../docs/numerics.md")
 	check(t, err)
-	table := map[[2]DType]DType{}
-	var columns []DType
+	table := map[[2]element.Type]element.Type{}
+	var columns []element.Type
 	for line := range strings.Lines(string(raw)) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
 		for i := range cells {
@@ -22,16 +24,16 @@ func promotions(t *testing.T) map[[2]DType]DType {
 		}
 		if cells[0] == "" {
 			for _, name := range cells[1:] {
-				columns = append(columns, must(ParseDType(name)))
+				columns = append(columns, must(element.Parse(name)))
 			}
 			continue
 		}
-		row, err := ParseDType(cells[0])
+		row, err := element.Parse(cells[0])
 		if err != nil {
 			continue
 		}
 		for i, name := range cells[1:] {
-			table[[2]DType{row, columns[i]}] = must(ParseDType(name))
+			table[[2]element.Type{row, columns[i]}] = must(element.Parse(name))
 		}
 	}
 	if len(table) != 49 {
@@ -43,14 +45,14 @@ func promotions(t *testing.T) map[[2]DType]DType {
 // Every pair of types, as tensors with and without dimensions, and with numbers.
 func TestPromotionTable(t *testing.T) {
 	c := NewContext()
-	rank := func(d DType) int { return dtypeInfo[d].rank }
+	rank := element.Type.Kind
 	for pair, want := range promotions(t) {
 		a, b := pair[0], pair[1]
 		if got := Promote(a, b); got != want || Promote(b, a) != want {
 			t.Errorf("%s and %s meet in %s, want %s", a, b, got, want)
 		}
-		wide := func(d DType) *Tensor { return must(Zeros(c, []int{2}, d)) }
-		flat := func(d DType) *Tensor { return must(Zeros(c, nil, d)) }
+		wide := func(d element.Type) *Tensor { return must(Zeros(c, []int{2}, d)) }
+		flat := func(d element.Type) *Tensor { return must(Zeros(c, nil, d)) }
 		if got := must(Binary(OpMul, wide(a), wide(b))); got.dtype != want {
 			t.Errorf("%s · %s is %s, want %s", a, b, got.dtype, want)
 		}
@@ -66,17 +68,17 @@ func TestPromotionTable(t *testing.T) {
 				t.Errorf("%s with dimensions and %s without make %s, want %s", a, b, x.dtype, weak)
 			}
 		}
-		if got := must(Binary(OpEq, wide(a), wide(b))); got.dtype != Bool {
+		if got := must(Binary(OpEq, wide(a), wide(b))); got.dtype != element.Bool {
 			t.Errorf("%s == %s is %s", a, b, got.dtype)
 		}
 		quotient := want
 		if !want.IsFloat() {
-			quotient = Float32
+			quotient = element.Float32
 		}
 		if got := must(Div(wide(a), must(Ones(c, []int{2}, b)))); got.dtype != quotient {
 			t.Errorf("%s / %s is %s, want %s", a, b, got.dtype, quotient)
 		}
-		if got := must(Where(must(Zeros(c, []int{2}, Bool)), wide(a), wide(b))); got.dtype != want {
+		if got := must(Where(must(Zeros(c, []int{2}, element.Bool)), wide(a), wide(b))); got.dtype != want {
 			t.Errorf("where of %s and %s is %s, want %s", a, b, got.dtype, want)
 		}
 		if got := must(Cat([]*Tensor{wide(a), wide(b)}, 0)); got.dtype != want {
@@ -85,9 +87,9 @@ func TestPromotionTable(t *testing.T) {
 	}
 	for _, n := range []struct {
 		number Scalar
-		kind   DType
-	}{{Float(0.5), Float32}, {Int(1), Int64}, {Truth(true), Bool}} {
-		for d := Float32; d <= Bool; d++ {
+		kind   element.Type
+	}{{Float(0.5), element.Float32}, {Int(1), element.Int64}, {Truth(true), element.Bool}} {
+		for d := element.Float32; d <= element.Bool; d++ {
 			want := d
 			if rank(n.kind) > rank(d) {
 				want = n.kind
@@ -104,22 +106,22 @@ func TestPromotionTable(t *testing.T) {
 // The types for storage join the others by the same rule, and compute nothing.
 func TestPromotionOfStorageTypes(t *testing.T) {
 	c := NewContext()
-	for _, s := range []DType{Float16, BFloat16, Complex64} {
-		for d := Float32; d < numDTypes; d++ {
+	for _, s := range []element.Type{element.Float16, element.BFloat16, element.Complex64} {
+		for _, d := range element.Types() {
 			want := s
 			switch {
 			case d == s:
-			case s != Complex64 && (d == Float32 || d == Float64 || d == Complex64):
+			case s != element.Complex64 && (d == element.Float32 || d == element.Float64 || d == element.Complex64):
 				want = d
-			case s != Complex64 && (d == Float16 || d == BFloat16):
-				want = Float32
+			case s != element.Complex64 && (d == element.Float16 || d == element.BFloat16):
+				want = element.Float32
 			}
 			if got := Promote(s, d); got != want || Promote(d, s) != want {
 				t.Errorf("%s and %s meet in %s, want %s", s, d, got, want)
 			}
 			x, y := must(Zeros(c, []int{2}, s)), must(Zeros(c, []int{2}, d))
 			out, err := Add(x, y)
-			if want == Float16 || want == BFloat16 || want == Complex64 {
+			if want == element.Float16 || want == element.BFloat16 || want == element.Complex64 {
 				fails(t, err, "add", "storage", "cast with .to")
 			} else if err != nil || out.dtype != want {
 				t.Errorf("%s + %s: %v, %v", s, d, out, err)

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"runtime"
 
+	"drun/element"
 	"drun/kernel"
 )
 
@@ -20,8 +21,8 @@ func NewGenerator(seed, stream uint64) *Generator { return &Generator{Seed: seed
 // draw reserves n elements. Position counts pairs of 32-bit words: a draw of
 // float32 uniforms takes one word an element, all others take two, so that
 // no word serves twice.
-func (g *Generator) draw(dtype DType, n int) kernel.Stream {
-	if dtype == Float32 {
+func (g *Generator) draw(dtype element.Type, n int) kernel.Stream {
+	if dtype == element.Float32 {
 		at := kernel.Stream{Seed: g.Seed, Stream: g.Stream, At: 2 * g.Position}
 		g.Position += uint64(n+1) / 2
 		return at
@@ -36,22 +37,22 @@ func (g *Generator) drawPairs(n int) kernel.Stream {
 }
 
 // Rand draws from the uniform distribution on [0, 1).
-func (g *Generator) Rand(c *Context, shape []int, dtype DType) (*Tensor, error) {
+func (g *Generator) Rand(c *Context, shape []int, dtype element.Type) (*Tensor, error) {
 	return g.fresh("rand", c, shape, dtype, g.uniform)
 }
 
 // Randn draws from the standard normal distribution.
-func (g *Generator) Randn(c *Context, shape []int, dtype DType) (*Tensor, error) {
+func (g *Generator) Randn(c *Context, shape []int, dtype element.Type) (*Tensor, error) {
 	return g.fresh("randn", c, shape, dtype, g.normal)
 }
 
-func (g *Generator) fresh(op string, c *Context, shape []int, dtype DType, fill func(*Tensor)) (*Tensor, error) {
+func (g *Generator) fresh(op string, c *Context, shape []int, dtype element.Type, fill func(*Tensor)) (*Tensor, error) {
 	if !dtype.IsFloat() {
 		return nil, fmt.Errorf("%s: needs a floating-point dtype, not %s", op, dtype)
 	}
 	compute := dtype
-	if dtype != Float64 {
-		compute = Float32
+	if dtype != element.Float64 {
+		compute = element.Float32
 	}
 	t, err := newTensor(op, c, shape, compute)
 	if err != nil {
@@ -62,17 +63,17 @@ func (g *Generator) fresh(op string, c *Context, shape []int, dtype DType, fill 
 }
 
 func (g *Generator) uniform(t *Tensor) {
-	g.draw(t.dtype, t.n).Uniform(t.dtype.kernel(), t.n, t.ptr())
+	g.draw(t.dtype, t.n).Uniform(t.dtype, t.n, t.ptr())
 	runtime.KeepAlive(t)
 }
 
 func (g *Generator) normal(t *Tensor) {
-	g.drawPairs(t.n).Normal(t.dtype.kernel(), t.n, t.ptr())
+	g.drawPairs(t.n).Normal(t.dtype, t.n, t.ptr())
 	runtime.KeepAlive(t)
 }
 
 // RandInt draws integers from low up to, not including, high.
-func (g *Generator) RandInt(c *Context, low, high int64, shape []int, dtype DType) (*Tensor, error) {
+func (g *Generator) RandInt(c *Context, low, high int64, shape []int, dtype element.Type) (*Tensor, error) {
 	if low >= high {
 		return nil, fmt.Errorf("randint: low %d must be less than high %d", low, high)
 	}
@@ -81,7 +82,7 @@ func (g *Generator) RandInt(c *Context, low, high int64, shape []int, dtype DTyp
 			return nil, err
 		}
 	}
-	t, err := newTensor("randint", c, shape, Int64)
+	t, err := newTensor("randint", c, shape, element.Int64)
 	if err != nil {
 		return nil, err
 	}
@@ -164,18 +165,18 @@ func (g *Generator) Multinomial(c *Context, p *Tensor, n int, replacement bool) 
 	if nd < 1 || nd > 2 || n < 1 {
 		return nil, fmt.Errorf("%s: needs probabilities (N) or (B, N) and at least one sample, not shape %s and %d", op, shapeString(p.shape), n)
 	}
-	wide, err := cast(op, p, Float64)
+	wide, err := cast(op, p, element.Float64)
 	if err != nil {
 		return nil, err
 	}
 	if wide, err = Clone(wide.Detach()); err != nil {
 		return nil, err
 	}
-	out, err := newTensor(op, c, append(append([]int(nil), p.shape[:nd-1]...), n), Int64)
+	out, err := newTensor(op, c, append(append([]int(nil), p.shape[:nd-1]...), n), element.Int64)
 	if err != nil {
 		return nil, err
 	}
-	u, err := g.Rand(c, []int{max(out.n, 1)}, Float64)
+	u, err := g.Rand(c, []int{max(out.n, 1)}, element.Float64)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,8 @@ package tensor
 import (
 	"fmt"
 	"slices"
+
+	"drun/element"
 )
 
 // What a reduction over dimensions computes.
@@ -90,7 +92,7 @@ func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (*T
 		}
 		dtype := x.dtype
 		if kind == reduceSum && !dtype.IsFloat() {
-			dtype = Int64
+			dtype = element.Int64
 		}
 		out, err := newTensor(op, t.ctx, become, dtype)
 		if err != nil {
@@ -104,8 +106,8 @@ func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (*T
 	}
 	if len(dims) == 0 { // a tensor without dimensions
 		x = x.Detach()
-		if kind == reduceSum && !t.dtype.IsFloat() && t.dtype != Int64 {
-			return cast(op, x, Int64)
+		if kind == reduceSum && !t.dtype.IsFloat() && t.dtype != element.Int64 {
+			return cast(op, x, element.Int64)
 		}
 		return Clone(x)
 	}
@@ -150,7 +152,7 @@ func Sum(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := t.dtype.computing("sum"); err != nil {
+	if _, err := computing(t.dtype, "sum"); err != nil {
 		return nil, err
 	}
 	out, err := reduceDims("sum", reduceSum, t, dims, keepdim)
@@ -205,9 +207,9 @@ func emptyReduction(op string, t *Tensor) error {
 // needFloat checks for a type that computes with fractions.
 func needFloat(op string, t *Tensor) error {
 	switch {
-	case t.dtype == Float32 || t.dtype == Float64:
+	case t.dtype == element.Float32 || t.dtype == element.Float64:
 		return nil
-	case t.dtype.IsFloat() || t.dtype == Complex64:
+	case t.dtype.IsFloat() || t.dtype == element.Complex64:
 		return storageOnly(op, t.dtype)
 	}
 	return fmt.Errorf("%s: needs a floating-point tensor, not %s; cast with .to(\"float32\")", op, t.dtype)

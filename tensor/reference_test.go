@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"drun/element"
 )
 
 // Values against loops written from the definitions, in float64, on random
@@ -15,7 +17,7 @@ func randomTensor(r *rand.Rand, c *Context, shape ...int) (*Tensor, func(ix ...i
 	for i := range values {
 		values[i] = r.NormFloat64()
 	}
-	t := floats(c, Float64, shape, values...)
+	t := floats(c, element.Float64, shape, values...)
 	if r.IntN(2) == 0 {
 		t = strided(c, t)
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"drun/element"
 )
 
 // randomAny is a tensor of any type, with up to four dimensions, empty ones
@@ -17,9 +19,9 @@ func randomAny(r *rand.Rand, c *Context) *Tensor {
 	for i := range values {
 		values[i] = float64(r.IntN(9) - 4)
 	}
-	dtype := []DType{Float32, Float32, Float64, Int64, Int64, Int32, Int8, Uint8, Bool, Float16, BFloat16, Complex64}[r.IntN(12)]
+	dtype := []element.Type{element.Float32, element.Float32, element.Float64, element.Int64, element.Int64, element.Int32, element.Int8, element.Uint8, element.Bool, element.Float16, element.BFloat16, element.Complex64}[r.IntN(12)]
 	t := must(FromFloats(c, values, shape, dtype))
-	if (dtype == Float32 || dtype == Float64) && r.IntN(2) == 0 {
+	if (dtype == element.Float32 || dtype == element.Float64) && r.IntN(2) == 0 {
 		t.requiresGrad = true
 	}
 	if nd := len(shape); nd > 1 && r.IntN(2) == 0 {
@@ -99,7 +101,7 @@ func attempts(r *rand.Rand, a, b, d *Tensor) []func() (*Tensor, error) {
 		func() (*Tensor, error) { return OneHot(a, n) },
 		func() (*Tensor, error) { return BinCount(a, b, n) },
 		func() (*Tensor, error) { return g.Multinomial(a.ctx, a, n, keep) },
-		func() (*Tensor, error) { return Cast(a, DType(r.IntN(int(numDTypes)))) },
+		func() (*Tensor, error) { return Cast(a, element.Types()[r.IntN(len(element.Types()))]) },
 		func() (*Tensor, error) { return a, CopyInto(must(Clone(a)), b) },
 		func() (*Tensor, error) { return a, must(Clone(a)).Fill(s) },
 		func() (*Tensor, error) {
@@ -130,7 +132,7 @@ func TestNothingPanics(t *testing.T) {
 		c := NewContext()
 		a, b, d := randomAny(r, c), randomAny(r, c), randomAny(r, c)
 		if r.IntN(3) == 0 {
-			b = must(Cast(must(Clone(a)), []DType{Float32, Int64, Bool}[r.IntN(3)]))
+			b = must(Cast(must(Clone(a)), []element.Type{element.Float32, element.Int64, element.Bool}[r.IntN(3)]))
 		}
 		for i, f := range attempts(r, a, b, d) {
 			func() {

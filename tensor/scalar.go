@@ -5,18 +5,19 @@ import (
 	"math"
 	"unsafe"
 
+	"drun/element"
 	"drun/kernel"
 )
 
 // A Scalar is a plain number or truth value.
 type Scalar struct {
-	kind DType // Float64, Int64 or Bool
+	kind element.Type // Float64, Int64 or Bool
 	f    float64
 	i    int64
 }
 
 // Float makes a scalar, as do Int and BoolScalar.
-func Float(f float64) Scalar { return Scalar{kind: Float64, f: f, i: towardsZero(f)} }
+func Float(f float64) Scalar { return Scalar{kind: element.Float64, f: f, i: towardsZero(f)} }
 
 // towardsZero is f as the nearest integer not beyond it, NaN as 0: as in casts. Go's own
 // conversion depends on the processor where f is out of range.
@@ -33,18 +34,18 @@ func towardsZero(f float64) int64 {
 }
 
 // Int makes an integer scalar.
-func Int(i int64) Scalar { return Scalar{kind: Int64, f: float64(i), i: i} }
+func Int(i int64) Scalar { return Scalar{kind: element.Int64, f: float64(i), i: i} }
 
 // Truth makes a truth value.
 func Truth(b bool) Scalar {
 	if b {
-		return Scalar{kind: Bool, f: 1, i: 1}
+		return Scalar{kind: element.Bool, f: 1, i: 1}
 	}
-	return Scalar{kind: Bool}
+	return Scalar{kind: element.Bool}
 }
 
 // Kind is Float64, Int64 or Bool.
-func (s Scalar) Kind() DType { return s.kind }
+func (s Scalar) Kind() element.Type { return s.kind }
 
 // Float is the value as a float64.
 func (s Scalar) Float() float64 { return s.f }
@@ -53,7 +54,7 @@ func (s Scalar) Float() float64 { return s.f }
 func (s Scalar) Int() int64 { return s.i }
 
 func (s Scalar) String() string {
-	if s.kind == Float64 {
+	if s.kind == element.Float64 {
 		return fmt.Sprint(s.f)
 	}
 	return fmt.Sprint(s.i)
@@ -61,52 +62,52 @@ func (s Scalar) String() string {
 
 // less compares integers exactly, others as float64.
 func (s Scalar) less(o Scalar) bool {
-	if s.kind == Float64 || o.kind == Float64 {
+	if s.kind == element.Float64 || o.kind == element.Float64 {
 		return s.f < o.f
 	}
 	return s.i < o.i
 }
 
 // fits checks that an integer type can hold s.
-func (s Scalar) fits(op string, d DType) error {
+func (s Scalar) fits(op string, d element.Type) error {
 	lo, hi := int64(math.MinInt64), int64(math.MaxInt64)
 	switch d {
-	case Int32:
+	case element.Int32:
 		lo, hi = math.MinInt32, math.MaxInt32
-	case Int8:
+	case element.Int8:
 		lo, hi = math.MinInt8, math.MaxInt8
-	case Uint8:
+	case element.Uint8:
 		lo, hi = 0, math.MaxUint8
-	case Int64:
+	case element.Int64:
 	default:
 		return nil
 	}
-	if s.i < lo || s.i > hi || s.kind == Float64 && (math.IsNaN(s.f) || s.f < -0x1p63 || s.f >= 0x1p63) {
+	if s.i < lo || s.i > hi || s.kind == element.Float64 && (math.IsNaN(s.f) || s.f < -0x1p63 || s.f >= 0x1p63) {
 		return fmt.Errorf("%s: %v does not fit in %s", op, s, d)
 	}
 	return nil
 }
 
 // put stores s, which fits, as an element of type d.
-func (s Scalar) put(p unsafe.Pointer, d DType) {
+func (s Scalar) put(p unsafe.Pointer, d element.Type) {
 	switch d {
-	case Float32:
-		if s.kind == Float64 {
+	case element.Float32:
+		if s.kind == element.Float64 {
 			*(*float32)(p) = float32(s.f)
 		} else {
 			*(*float32)(p) = float32(s.i)
 		}
-	case Float64:
+	case element.Float64:
 		*(*float64)(p) = s.f
-	case Int64:
+	case element.Int64:
 		*(*int64)(p) = s.i
-	case Int32:
+	case element.Int32:
 		*(*int32)(p) = int32(s.i)
-	case Int8:
+	case element.Int8:
 		*(*int8)(p) = int8(s.i)
-	case Uint8:
+	case element.Uint8:
 		*(*uint8)(p) = uint8(s.i)
-	case Bool:
+	case element.Bool:
 		*(*bool)(p) = s.f != 0
 	default:
 		s.cast(p, d)
@@ -114,36 +115,36 @@ func (s Scalar) put(p unsafe.Pointer, d DType) {
 }
 
 // cast is put for the types that Go does not round to.
-func (s Scalar) cast(p unsafe.Pointer, d DType) {
+func (s Scalar) cast(p unsafe.Pointer, d element.Type) {
 	from := kernel.View{Data: unsafe.Pointer(&s.f)}
-	kind := Float64
-	if s.kind != Float64 {
-		from.Data, kind = unsafe.Pointer(&s.i), Int64
+	kind := element.Float64
+	if s.kind != element.Float64 {
+		from.Data, kind = unsafe.Pointer(&s.i), element.Int64
 	}
-	kernel.Cast(d.kernel(), kind.kernel(), nil, kernel.View{Data: p}, from)
+	kernel.Cast(d, kind, nil, kernel.View{Data: p}, from)
 }
 
 // at reads element i of t's memory, counted from its first.
 func (t *Tensor) at(i int) Scalar {
 	p := unsafe.Add(t.ptr(), i*t.dtype.Size())
 	switch t.dtype {
-	case Float32:
+	case element.Float32:
 		return Float(float64(*(*float32)(p)))
-	case Float64:
+	case element.Float64:
 		return Float(*(*float64)(p))
-	case Int64:
+	case element.Int64:
 		return Int(*(*int64)(p))
-	case Int32:
+	case element.Int32:
 		return Int(int64(*(*int32)(p)))
-	case Int8:
+	case element.Int8:
 		return Int(int64(*(*int8)(p)))
-	case Uint8:
+	case element.Uint8:
 		return Int(int64(*(*uint8)(p)))
-	case Bool:
+	case element.Bool:
 		return Truth(*(*bool)(p))
-	case Float16:
+	case element.Float16:
 		return Float(float64(fromHalf(*(*uint16)(p))))
-	case BFloat16:
+	case element.BFloat16:
 		return Float(float64(math.Float32frombits(uint32(*(*uint16)(p)) << 16)))
 	}
 	return Float(float64(real(*(*complex64)(p))))

@@ -40,7 +40,7 @@ func softmax(op string, t *Tensor, dim int, logarithm bool) (*Tensor, error) {
 		return nil, err
 	}
 	rows, n := matrixSize(t)
-	kernel.Softmax(t.dtype.kernel(), logarithm, rows, n, out.ptr(), x.ptr())
+	kernel.Softmax(t.dtype, logarithm, rows, n, out.ptr(), x.ptr())
 	runtime.KeepAlive(x)
 	if records(t, nil) {
 		record(out, op, func(nd *node, g *Tensor, out []*Tensor) error {
@@ -53,7 +53,7 @@ func softmax(op string, t *Tensor, dim int, logarithm bool) (*Tensor, error) {
 				return err
 			}
 			y := nd.val(0)
-			kernel.SoftmaxGrad(g.dtype.kernel(), logarithm, rows, n, dx.ptr(), dy.ptr(), y.ptr())
+			kernel.SoftmaxGrad(g.dtype, logarithm, rows, n, dx.ptr(), dy.ptr(), y.ptr())
 			runtime.KeepAlive(dy)
 			runtime.KeepAlive(y)
 			out[0] = dx

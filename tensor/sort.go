@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"drun/element"
 )
 
 // Sort orders along dim and gives the values and where they were. Equal
@@ -33,14 +35,14 @@ func ordered(op string, t *Tensor, dim, k int, descending bool) (values, indices
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := t.dtype.computing(op); err != nil {
+	if _, err := computing(t.dtype, op); err != nil {
 		return nil, nil, err
 	}
 	if len(t.shape) == 0 {
 		if values, err = Clone(t); err != nil {
 			return nil, nil, err
 		}
-		indices, err = Zeros(t.ctx, nil, Int64)
+		indices, err = Zeros(t.ctx, nil, element.Int64)
 		return values, indices, err
 	}
 	last := len(t.shape) - 1
@@ -51,21 +53,21 @@ func ordered(op string, t *Tensor, dim, k int, descending bool) (values, indices
 	if rows, err = contiguous(rows); err != nil {
 		return nil, nil, err
 	}
-	order, err := newTensor(op, t.ctx, rows.shape, Int64)
+	order, err := newTensor(op, t.ctx, rows.shape, element.Int64)
 	if err != nil {
 		return nil, nil, err
 	}
 	n := t.shape[a]
 	switch t.dtype {
-	case Float32:
+	case element.Float32:
 		orderRows(elems[float32](rows), elems[int64](order), n, descending)
-	case Float64:
+	case element.Float64:
 		orderRows(elems[float64](rows), elems[int64](order), n, descending)
-	case Int64:
+	case element.Int64:
 		orderRows(elems[int64](rows), elems[int64](order), n, descending)
-	case Int32:
+	case element.Int32:
 		orderRows(elems[int32](rows), elems[int64](order), n, descending)
-	case Int8:
+	case element.Int8:
 		orderRows(elems[int8](rows), elems[int64](order), n, descending)
 	default: // uint8 and bool
 		orderRows(elems[uint8](rows), elems[int64](order), n, descending)

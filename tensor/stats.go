@@ -57,7 +57,7 @@ func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (*
 			return nil, err
 		}
 	}
-	kernel.Moments(t.dtype.kernel(), l.lines, correction, ptrOr(mean), ptrOr(low), out.ptr(), l.t.ptr())
+	kernel.Moments(t.dtype, l.lines, correction, ptrOr(mean), ptrOr(low), out.ptr(), l.t.ptr())
 	runtime.KeepAlive(l.t)
 	if root {
 		kUnary(OpSqrt, out, out)
@@ -167,7 +167,7 @@ func norm2(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
 		}
 		return out, nil
 	}
-	kernel.SquareSums(t.dtype.kernel(), l.lines, out.ptr(), l.t.ptr())
+	kernel.SquareSums(t.dtype, l.lines, out.ptr(), l.t.ptr())
 	runtime.KeepAlive(l.t)
 	kUnary(OpSqrt, out, out)
 	if records(t, nil) {

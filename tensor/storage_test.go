@@ -3,6 +3,8 @@ package tensor
 import (
 	"bytes"
 	"testing"
+
+	"drun/element"
 )
 
 // A moved tensor and its views go on as before, and the memory goes back to
@@ -11,7 +13,7 @@ func TestMove(t *testing.T) {
 	c := NewContext()
 	source := 0
 	p := NewPool(64<<20, func(n int) []byte { source += n; return make([]byte, n) })
-	x := must(Full(c, []int{300, 100}, Float(3), Float32))
+	x := must(Full(c, []int{300, 100}, Float(3), element.Float32))
 	view := must(Select(x, 0, 7))
 	before := bytes.Clone(x.Bytes())
 	Move(x, p)
@@ -35,10 +37,10 @@ func TestMove(t *testing.T) {
 		t.Error("the memory did not go back")
 	}
 
-	pinned := must(Full(c, []int{300, 100}, Float(3), Float32))
+	pinned := must(Full(c, []int{300, 100}, Float(3), element.Float32))
 	Pin(pinned)
-	small := must(Full(c, []int{3}, Float(3), Float32))
-	part := must(Select(must(Full(c, []int{300, 1000}, Float(3), Float32)), 0, 1))
+	small := must(Full(c, []int{3}, Float(3), element.Float32))
+	part := must(Select(must(Full(c, []int{300, 1000}, Float(3), element.Float32)), 0, 1))
 	for _, x := range []*Tensor{pinned, small, part} {
 		Move(x, p)
 		if Move(x, p); x.st.pool == p {

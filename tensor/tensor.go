@@ -9,6 +9,8 @@ package tensor
 import (
 	"fmt"
 	"unsafe"
+
+	"drun/element"
 )
 
 // A Tensor is a view of a Storage: shape, strides and an offset, both in
@@ -23,7 +25,7 @@ type Tensor struct {
 	node    *node   // how it was computed, if gradients flow through it
 	grad    *Tensor // of a leaf
 	leaf    *leafState
-	dtype   DType
+	dtype   element.Type
 
 	contiguous   bool
 	requiresGrad bool
@@ -54,7 +56,7 @@ func (t *Tensor) setDims(nd int) {
 }
 
 // newTensor allocates a contiguous tensor whose content is undefined.
-func newTensor(op string, c *Context, shape []int, dtype DType) (*Tensor, error) {
+func newTensor(op string, c *Context, shape []int, dtype element.Type) (*Tensor, error) {
 	n, err := countElems(op, shape)
 	if err != nil {
 		return nil, err
@@ -99,12 +101,12 @@ func (t *Tensor) seal() *Tensor {
 }
 
 // Empty makes a tensor with undefined content.
-func Empty(c *Context, shape []int, dtype DType) (*Tensor, error) {
+func Empty(c *Context, shape []int, dtype element.Type) (*Tensor, error) {
 	return newTensor("empty", c, shape, dtype)
 }
 
 // OnStorage makes a contiguous tensor on existing memory, offset elements in.
-func OnStorage(c *Context, s *Storage, offset int, shape []int, dtype DType) (*Tensor, error) {
+func OnStorage(c *Context, s *Storage, offset int, shape []int, dtype element.Type) (*Tensor, error) {
 	n, err := countElems("tensor", shape)
 	if err != nil {
 		return nil, err
@@ -132,7 +134,7 @@ func (t *Tensor) Dim() int { return len(t.shape) }
 func (t *Tensor) Len() int { return t.n }
 
 // DType is the element type.
-func (t *Tensor) DType() DType { return t.dtype }
+func (t *Tensor) DType() element.Type { return t.dtype }
 
 // Context is the context the tensor belongs to.
 func (t *Tensor) Context() *Context { return t.ctx }

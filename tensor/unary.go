@@ -1,6 +1,10 @@
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+
+	"drun/element"
+)
 
 // A UnaryOp is an elementwise function.
 type UnaryOp uint8
@@ -70,14 +74,14 @@ func Unary(op UnaryOp, a *Tensor) (*Tensor, error) {
 	info := &unaryOps[op]
 	compute := a.dtype
 	switch {
-	case compute == Complex64 || compute == Float16 || compute == BFloat16:
+	case compute == element.Complex64 || compute == element.Float16 || compute == element.BFloat16:
 		return nil, storageOnly(info.name, compute)
 	case op == OpNot:
-		compute = Bool
-	case compute == Bool && (op == OpNeg || op == OpAbs || op == OpSign || op == OpSquare):
+		compute = element.Bool
+	case compute == element.Bool && (op == OpNeg || op == OpAbs || op == OpSign || op == OpSquare):
 		return nil, fmt.Errorf("%s: not defined for bool tensors; cast with .to()", info.name)
 	case !compute.IsFloat() && !info.ints:
-		compute = Float32
+		compute = element.Float32
 	case !compute.IsFloat() && op >= OpFloor && op <= OpRound:
 		return Clone(a)
 	}

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"drun/element"
 )
 
 // anyView is viewStep with the views that it lacks.
@@ -80,7 +82,7 @@ func viewsOfViews(t *testing.T, seed uint64) {
 	for i := range places {
 		places[i] = float64(i)
 	}
-	base := floats(c, Float32, shape, places...)
+	base := floats(c, element.Float32, shape, places...)
 	check(t, base.SetRequiresGrad(true))
 	v, n := base, numbered(shape)
 	for range r.IntN(6) + 1 {
@@ -97,7 +99,7 @@ func viewsOfViews(t *testing.T, seed uint64) {
 		want[int(place)] += weights[i]
 	}
 	if v.n > 0 && v != base {
-		check(t, v.Backward(floats(c, Float32, n.shape, weights...), false))
+		check(t, v.Backward(floats(c, element.Float32, n.shape, weights...), false))
 		equal(t, base.Grad(), shape, want...)
 	}
 
@@ -114,13 +116,13 @@ func viewsOfViews(t *testing.T, seed uint64) {
 		after[int(place)] = after[int(place)]*2 + weights[i]
 	}
 	plain := v.Detach()
-	err := BinaryInPlace(OpMul, plain, floats(c, Float32, nil, 2))
+	err := BinaryInPlace(OpMul, plain, floats(c, element.Float32, nil, 2))
 	if twice {
 		fails(t, err, "expanded", "clone()")
 		return
 	}
 	check(t, err)
-	check(t, BinaryInPlace(OpAdd, plain, floats(c, Float32, n.shape, weights...)))
+	check(t, BinaryInPlace(OpAdd, plain, floats(c, element.Float32, n.shape, weights...)))
 	equal(t, base.Detach(), shape, after...)
 }
 
@@ -234,7 +236,7 @@ func indexing(t *testing.T, seed uint64) {
 		}
 	}
 	value = value[r.IntN(len(value)+1):]
-	leaf := must(Full(c, value, Float(1000), Float32))
+	leaf := must(Full(c, value, Float(1000), element.Float32))
 	y := must(Clone(x.Detach()))
 	check(t, y.SetRequiresGrad(true))
 	z := must(BinaryScalar(OpMul, y, Int(1), false))

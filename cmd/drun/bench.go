@@ -18,7 +18,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"drun/collective"
+	"drun/element"
 	"drun/engine/launch"
 	"drun/internal/exit"
 	"drun/internal/scratch"
@@ -151,7 +151,7 @@ func (b *benchFlags) sizes() (list []string, width int, err error) {
 	if traffic[b.op] == nil {
 		return nil, 0, usage("it is one of all_reduce, broadcast, reduce, all_gather, gather, scatter, reduce_scatter, all_to_all, barrier", "--op %s: no such collective", b.op)
 	}
-	for _, d := range collective.DTypes() {
+	for _, d := range element.Types() {
 		if d.String() == b.dtype {
 			width = d.Size()
 		}

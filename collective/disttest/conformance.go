@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/element"
 )
 
 // Conformance is what every backend must pass: every operation, element type,
@@ -81,9 +82,9 @@ func Seed(t *testing.T) uint64 {
 func (s suite) everything(t *testing.T, rank int, comm collective.Comm) {
 	seed := uint64(0)
 	for _, kind := range kindsOfCollective {
-		for _, dtype := range collective.DTypes() {
-			for _, op := range collective.ReduceOps() {
-				if kind.Reduces() && !modelled(dtype, op) || !kind.Reduces() && op != collective.Sum {
+		for _, dtype := range element.Types() {
+			for _, op := range element.ReduceOps() {
+				if kind.Reduces() && !modelled(dtype, op) || !kind.Reduces() && op != element.Sum {
 					continue
 				}
 				for _, count := range []int{0, 1, 15, 17, 1111} { // 15: engines have paths of their own for few
@@ -111,7 +112,7 @@ func equal(ranks, count int) []int {
 // large tries each kind with more data than any one buffer will hold.
 func (s suite) large(t *testing.T, rank int, comm collective.Comm) {
 	for i, kind := range kindsOfCollective {
-		for _, dtype := range []collective.DType{collective.Float32, collective.Int8} {
+		for _, dtype := range []element.Type{element.Float32, element.Int8} {
 			tr := trial{kind: kind, dtype: dtype, seed: uint64(i), exact: s.exact, counts: []int{300_001, 600_003, 5}}
 			if kind == collective.AllReduce || kind == collective.Reduce || kind == collective.Broadcast {
 				tr.counts = equal(3, 600_003)
@@ -140,11 +141,11 @@ func (s suite) sequence(t *testing.T, comm collective.Comm, seed uint64, n, most
 // draw makes up a trial.
 func (s suite) draw(rng *rand.Rand, ranks, most int) trial {
 	tr := trial{
-		kind: kindsOfCollective[rng.IntN(len(kindsOfCollective))], dtype: collective.DTypes()[rng.IntN(10)],
+		kind: kindsOfCollective[rng.IntN(len(kindsOfCollective))], dtype: element.Types()[rng.IntN(10)],
 		root: rng.IntN(ranks), seed: rng.Uint64() >> 40, uneven: rng.IntN(2) == 0, exact: s.exact,
 	}
-	for tr.op = collective.ReduceOps()[rng.IntN(8)]; !modelled(tr.dtype, tr.op); {
-		tr.op = collective.ReduceOps()[rng.IntN(8)]
+	for tr.op = element.ReduceOps()[rng.IntN(8)]; !modelled(tr.dtype, tr.op); {
+		tr.op = element.ReduceOps()[rng.IntN(8)]
 	}
 	// As many small ones as large ones.
 	count := func() int { return rng.IntN(1 + rng.IntN(1+rng.IntN(most))) }
@@ -217,7 +218,7 @@ func patient(t *testing.T, rank int, comm collective.Comm) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	x := []float32{float32(rank)}
-	call := collective.NewAllReduce(collective.Of(x), collective.Sum)
+	call := collective.NewAllReduce(collective.Of(x), element.Sum)
 	call.Async = true
 	start := time.Now()
 	w, err := comm.Start(&call)
@@ -246,7 +247,7 @@ func badCalls(t *testing.T, rank int, comm collective.Comm) {
 		{},
 		collective.NewBroadcast(three, 2),
 		collective.NewBroadcast(three, -1),
-		collective.NewAllReduce(three, collective.BXor),
+		collective.NewAllReduce(three, element.BXor),
 		collective.NewAllGather(three, four),
 		collective.NewScatter(four, three, rank),
 		{Kind: collective.AllReduce, Send: three, Recv: four},

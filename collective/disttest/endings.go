@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/element"
 )
 
 // endings aborts and closes in all orders, and at the same time as calls and
@@ -227,7 +228,7 @@ func use(comm collective.Comm, seed uint64) {
 			go group.Abort(errors.New("this group only"))
 		}
 		for range 4 {
-			call := collective.NewAllReduce(collective.Of(make([]float32, 1+rng.IntN(5000))), collective.Sum)
+			call := collective.NewAllReduce(collective.Of(make([]float32, 1+rng.IntN(5000))), element.Sum)
 			if call.Async = rng.IntN(2) == 0; call.Async {
 				if _, err := comm.Start(&call); err != nil {
 					return

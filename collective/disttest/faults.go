@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/element"
 )
 
 // Bound is how soon a wait must end after an abort.
@@ -27,7 +28,7 @@ func faults(t *testing.T, factory Factory) {
 						ended <- Do(comms[rank], collective.NewRecv(collective.Of(make([]float32, 4)), 2, 0))
 						return
 					}
-					call, _ := trial{kind: kind, dtype: collective.Float32, root: 2, counts: equal(3, 3000)}.call(rank)
+					call, _ := trial{kind: kind, dtype: element.Float32, root: 2, counts: equal(3, 3000)}.call(rank)
 					ended <- Do(comms[rank], call)
 				}()
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"drun/collective"
+	"drun/element"
 )
 
 // A plan is a random sequence of calls in random groups, which every rank works
@@ -192,7 +193,7 @@ func (a *actor) inArena(c *collective.Call) {
 	}
 	shared := len(c.Send.Data) > 0 && len(c.Recv.Data) > 0 && &c.Send.Data[0] == &c.Recv.Data[0]
 	for _, b := range []*collective.Buffer{&c.Send, &c.Recv} {
-		if b.DType == collective.NoDType {
+		if b.DType == element.None {
 			continue
 		}
 		in, err := arena.Alloc(b.DType, b.Count())

@@ -6,14 +6,15 @@ import (
 	"math/rand/v2"
 
 	"drun/collective"
+	"drun/element"
 )
 
 // A trial is a collective with random data, which every rank can work out
 // alone from the seed, all ranks' inputs and its own result included.
 type trial struct {
 	kind   collective.Kind
-	dtype  collective.DType
-	op     collective.ReduceOp
+	dtype  element.Type
+	op     element.ReduceOp
 	root   int
 	counts []int // elements of each rank's part
 	uneven bool  // whether the call says so, or takes them as equal
@@ -41,7 +42,7 @@ func (tr trial) input(rank int) []byte {
 		n = total(tr.splits(rank))
 	}
 	rng := rand.New(rand.NewPCG(tr.seed, uint64(rank)))
-	if tr.exact && (tr.dtype == collective.Float32 || tr.dtype == collective.Float64) {
+	if tr.exact && (tr.dtype == element.Float32 || tr.dtype == element.Float64) {
 		return powers(rng, tr.dtype, n)
 	}
 	return random(rng, tr.dtype, n)

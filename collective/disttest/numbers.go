@@ -9,12 +9,13 @@ import (
 	"unsafe"
 
 	"drun/collective"
+	"drun/element"
 )
 
 // A sum is a reduction of one element from each of three ranks, with its result written down.
 type sum struct {
-	dtype collective.DType
-	op    collective.ReduceOp
+	dtype element.Type
+	op    element.ReduceOp
 	in    [3][]byte
 	want  []byte
 	// Zeros of both signs are equal: which of them is the smallest, or the largest, is a matter of the order.
@@ -28,16 +29,16 @@ func (s sum) String() string {
 // half is the bits of a float16 or bfloat16.
 type half uint16
 
-func element[T any](v T) []byte {
+func bytesOf[T any](v T) []byte {
 	return bytes.Clone(unsafe.Slice((*byte)(unsafe.Pointer(&v)), unsafe.Sizeof(v)))
 }
 
-func of[T any](dtype collective.DType, op collective.ReduceOp, a, b, c, want T) sum {
-	return sum{dtype: dtype, op: op, in: [3][]byte{element(a), element(b), element(c)}, want: element(want)}
+func of[T any](dtype element.Type, op element.ReduceOp, a, b, c, want T) sum {
+	return sum{dtype: dtype, op: op, in: [3][]byte{bytesOf(a), bytesOf(b), bytesOf(c)}, want: bytesOf(want)}
 }
 
 // ofIntegers are the reductions of a type's extremes. Sums and products wrap around, the average does not.
-func ofIntegers[T int64 | int32 | int8 | uint8](dtype collective.DType, lowest, highest T) []sum {
+func ofIntegers[T int64 | int32 | int8 | uint8](dtype element.Type, lowest, highest T) []sum {
 	var third T // of lowest + highest + highest
 	if lowest == 0 {
 		third = highest/3*2 + highest%3*2/3
@@ -45,62 +46,62 @@ func ofIntegers[T int64 | int32 | int8 | uint8](dtype collective.DType, lowest, 
 		third = (highest - 1) / 3
 	}
 	return []sum{
-		of(dtype, collective.Avg, highest, highest, highest, highest),
-		of(dtype, collective.Avg, lowest, lowest, lowest, lowest),
-		of(dtype, collective.Avg, lowest, highest, highest, third),
-		of(dtype, collective.Avg, highest, highest-1, highest-2, highest-1),
-		of(dtype, collective.Avg, highest, highest, highest-1, highest-1), // a third less than highest, truncated
-		of(dtype, collective.Avg, lowest, lowest+1, lowest+2, lowest+1),
-		of(dtype, collective.Sum, highest, 1, 0, lowest),
-		of(dtype, collective.Sum, highest, 1, highest, highest+lowest),
-		of(dtype, collective.Product, highest, highest, 1, 1),
-		of(dtype, collective.Product, highest, 2, 1, highest+highest),
-		of(dtype, collective.Min, highest, lowest, 1, lowest),
-		of(dtype, collective.Max, lowest, highest, 1, highest),
-		of(dtype, collective.BXor, lowest, highest, lowest, highest),
-		of(dtype, collective.BAnd, highest, 5, 6, 4),
-		of(dtype, collective.BOr, lowest, 5, 6, lowest|7),
+		of(dtype, element.Avg, highest, highest, highest, highest),
+		of(dtype, element.Avg, lowest, lowest, lowest, lowest),
+		of(dtype, element.Avg, lowest, highest, highest, third),
+		of(dtype, element.Avg, highest, highest-1, highest-2, highest-1),
+		of(dtype, element.Avg, highest, highest, highest-1, highest-1), // a third less than highest, truncated
+		of(dtype, element.Avg, lowest, lowest+1, lowest+2, lowest+1),
+		of(dtype, element.Sum, highest, 1, 0, lowest),
+		of(dtype, element.Sum, highest, 1, highest, highest+lowest),
+		of(dtype, element.Product, highest, highest, 1, 1),
+		of(dtype, element.Product, highest, 2, 1, highest+highest),
+		of(dtype, element.Min, highest, lowest, 1, lowest),
+		of(dtype, element.Max, lowest, highest, 1, highest),
+		of(dtype, element.BXor, lowest, highest, lowest, highest),
+		of(dtype, element.BAnd, highest, 5, 6, 4),
+		of(dtype, element.BOr, lowest, 5, 6, lowest|7),
 	}
 }
 
 // ofFloats are the reductions of what rounding, NaN, infinity and the signs of zero leave.
-func ofFloats[T any](dtype collective.DType, float func(float64) T, highest, lowest float64) []sum {
+func ofFloats[T any](dtype element.Type, float func(float64) T, highest, lowest float64) []sum {
 	var all []sum
-	add := func(op collective.ReduceOp, a, b, c, want float64) *sum {
+	add := func(op element.ReduceOp, a, b, c, want float64) *sum {
 		all = append(all, of(dtype, op, float(a), float(b), float(c), float(want)))
 		return &all[len(all)-1]
 	}
 	nan, inf, zero := math.NaN(), math.Inf(1), math.Copysign(0, -1)
-	for _, op := range []collective.ReduceOp{collective.Sum, collective.Avg, collective.Product, collective.Min, collective.Max} {
+	for _, op := range []element.ReduceOp{element.Sum, element.Avg, element.Product, element.Min, element.Max} {
 		add(op, nan, 1, 2, nan)
 		add(op, 1, nan, 2, nan)
 		add(op, 1, 2, nan, nan)
 	}
-	add(collective.Sum, inf, -inf, 1, nan)
-	add(collective.Avg, -inf, 1, inf, nan)
-	add(collective.Product, 0, inf, 1, nan)
-	add(collective.Min, inf, -inf, 1, -inf)
-	add(collective.Max, inf, -inf, 1, inf)
-	add(collective.Sum, zero, zero, zero, zero)
-	add(collective.Avg, zero, zero, zero, zero)
-	add(collective.Sum, zero, 0, zero, 0)
-	add(collective.Product, zero, 1, 1, zero)
-	add(collective.Min, zero, zero, 1, zero)
-	add(collective.Max, zero, zero, -1, zero)
+	add(element.Sum, inf, -inf, 1, nan)
+	add(element.Avg, -inf, 1, inf, nan)
+	add(element.Product, 0, inf, 1, nan)
+	add(element.Min, inf, -inf, 1, -inf)
+	add(element.Max, inf, -inf, 1, inf)
+	add(element.Sum, zero, zero, zero, zero)
+	add(element.Avg, zero, zero, zero, zero)
+	add(element.Sum, zero, 0, zero, 0)
+	add(element.Product, zero, 1, 1, zero)
+	add(element.Min, zero, zero, 1, zero)
+	add(element.Max, zero, zero, -1, zero)
 	// Of equal ones the last rank's is taken.
-	add(collective.Min, zero, 0, 0, 0).zeros = true
-	add(collective.Min, 0, 0, zero, zero).zeros = true
-	add(collective.Max, 0, 0, zero, zero).zeros = true
+	add(element.Min, zero, 0, 0, 0).zeros = true
+	add(element.Min, 0, 0, zero, zero).zeros = true
+	add(element.Max, 0, 0, zero, zero).zeros = true
 	// Nothing is flushed to zero.
-	add(collective.Sum, lowest, lowest, 0, 2*lowest)
-	add(collective.Avg, 3*lowest, 0, 0, lowest)
-	add(collective.Max, lowest, 0, 0, lowest)
+	add(element.Sum, lowest, lowest, 0, 2*lowest)
+	add(element.Avg, 3*lowest, 0, 0, lowest)
+	add(element.Max, lowest, 0, 0, lowest)
 	if highest < 1e6 { // float16, whose sums are float32's
-		add(collective.Sum, highest, highest, -highest, highest)
-		add(collective.Avg, highest, highest, highest, highest)
+		add(element.Sum, highest, highest, -highest, highest)
+		add(element.Avg, highest, highest, highest, highest)
 	} else {
-		add(collective.Sum, highest, highest, highest, inf)
-		add(collective.Avg, highest, highest, highest, inf)
+		add(element.Sum, highest, highest, highest, inf)
+		add(element.Avg, highest, highest, highest, inf)
 	}
 	return all
 }
@@ -126,32 +127,32 @@ func narrow(v float64, bits, bias int) half {
 }
 
 var sums = slices.Concat(
-	ofIntegers[int64](collective.Int64, math.MinInt64, math.MaxInt64),
-	ofIntegers[int32](collective.Int32, math.MinInt32, math.MaxInt32),
-	ofIntegers[int8](collective.Int8, math.MinInt8, math.MaxInt8),
-	ofIntegers[uint8](collective.Uint8, 0, math.MaxUint8),
+	ofIntegers[int64](element.Int64, math.MinInt64, math.MaxInt64),
+	ofIntegers[int32](element.Int32, math.MinInt32, math.MaxInt32),
+	ofIntegers[int8](element.Int8, math.MinInt8, math.MaxInt8),
+	ofIntegers[uint8](element.Uint8, 0, math.MaxUint8),
 	[]sum{
-		of[int8](collective.Int8, collective.Avg, 100, 100, 100, 100),
-		of[int8](collective.Int8, collective.Avg, -1, 0, -1, 0), // truncated toward zero
-		of[int8](collective.Int8, collective.Sum, 100, 100, 0, -56),
-		of[uint8](collective.Uint8, collective.Sum, 200, 100, 0, 44),
-		of[uint8](collective.Bool, collective.BXor, 1, 1, 1, 1),
-		of[uint8](collective.Bool, collective.BXor, 1, 0, 1, 0),
-		of[uint8](collective.Bool, collective.BOr, 0, 0, 1, 1),
-		of[uint8](collective.Bool, collective.BAnd, 1, 1, 0, 0),
-		of[complex64](collective.Complex64, collective.Sum, complex(math.MaxFloat32, 1), complex(math.MaxFloat32, 2), 0,
+		of[int8](element.Int8, element.Avg, 100, 100, 100, 100),
+		of[int8](element.Int8, element.Avg, -1, 0, -1, 0), // truncated toward zero
+		of[int8](element.Int8, element.Sum, 100, 100, 0, -56),
+		of[uint8](element.Uint8, element.Sum, 200, 100, 0, 44),
+		of[uint8](element.Bool, element.BXor, 1, 1, 1, 1),
+		of[uint8](element.Bool, element.BXor, 1, 0, 1, 0),
+		of[uint8](element.Bool, element.BOr, 0, 0, 1, 1),
+		of[uint8](element.Bool, element.BAnd, 1, 1, 0, 0),
+		of[complex64](element.Complex64, element.Sum, complex(math.MaxFloat32, 1), complex(math.MaxFloat32, 2), 0,
 			complex(float32(math.Inf(1)), 3)), // part by part
-		of[complex64](collective.Complex64, collective.Avg, complex(1, -3), complex(2, -3), 3, complex(2, -2)),
+		of[complex64](element.Complex64, element.Avg, complex(1, -3), complex(2, -3), 3, complex(2, -2)),
 	},
-	ofFloats(collective.Float64, func(v float64) float64 { return v }, math.MaxFloat64, math.SmallestNonzeroFloat64),
-	ofFloats(collective.Float32, func(v float64) float32 { return float32(v) }, math.MaxFloat32, math.SmallestNonzeroFloat32),
-	ofFloats(collective.Float16, float16, 65504, 0x1p-24),
-	ofFloats(collective.BFloat16, bfloat16, 0x1.FEp127, 0x1p-133),
+	ofFloats(element.Float64, func(v float64) float64 { return v }, math.MaxFloat64, math.SmallestNonzeroFloat64),
+	ofFloats(element.Float32, func(v float64) float32 { return float32(v) }, math.MaxFloat32, math.SmallestNonzeroFloat32),
+	ofFloats(element.Float16, float16, 65504, 0x1p-24),
+	ofFloats(element.BFloat16, bfloat16, 0x1.FEp127, 0x1p-133),
 	[]sum{
 		// In their own type 2048 + 1 and 256 + 1 would be 2048 and 256.
-		of(collective.Float16, collective.Sum, float16(2048), float16(1), float16(1), float16(2050)),
-		of(collective.BFloat16, collective.Sum, bfloat16(256), bfloat16(1), bfloat16(1), bfloat16(258)),
-		of(collective.Float16, collective.Product, float16(256), float16(256), float16(0x1p-8), float16(256)),
+		of(element.Float16, element.Sum, float16(2048), float16(1), float16(1), float16(2050)),
+		of(element.BFloat16, element.Sum, bfloat16(256), bfloat16(1), bfloat16(1), bfloat16(258)),
+		of(element.Float16, element.Product, float16(256), float16(256), float16(0x1p-8), float16(256)),
 	},
 )
 
@@ -196,9 +197,9 @@ func (s suite) equal(tr sum, got []byte) bool {
 }
 
 // isNaN reports whether b is one, whatever its payload: an engine on a GPU has its own.
-func isNaN(dtype collective.DType, b []byte) bool {
-	infinity := map[collective.DType]uint64{collective.Float64: 0x7FF << 52, collective.Float32: 0xFF << 23,
-		collective.Float16: 0x1F << 10, collective.BFloat16: 0xFF << 7}[dtype]
+func isNaN(dtype element.Type, b []byte) bool {
+	infinity := map[element.Type]uint64{element.Float64: 0x7FF << 52, element.Float32: 0xFF << 23,
+		element.Float16: 0x1F << 10, element.BFloat16: 0xFF << 7}[dtype]
 	return infinity != 0 && bits(b)&(1<<(8*len(b)-1)-1) > infinity
 }
 

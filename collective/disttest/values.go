@@ -5,33 +5,34 @@ import (
 	"math/rand/v2"
 
 	"drun/collective"
+	"drun/element"
 )
 
 // random fills n elements. Floats have fractions, so that sums depend on
 // their order; half precisions and complex numbers hold small integers, whose
 // sums are exact.
-func random(rng *rand.Rand, dtype collective.DType, n int) []byte {
+func random(rng *rand.Rand, dtype element.Type, n int) []byte {
 	b := make([]byte, n*dtype.Size())
 	buffer := collective.Buffer{DType: dtype, Data: b}
 	switch dtype {
-	case collective.Float32:
+	case element.Float32:
 		for i, s := 0, collective.Slice[float32](buffer); i < len(s); i++ {
 			s[i] = rng.Float32()*4 - 2
 		}
-	case collective.Float64:
+	case element.Float64:
 		for i, s := 0, collective.Slice[float64](buffer); i < len(s); i++ {
 			s[i] = rng.Float64()*4 - 2
 		}
-	case collective.Complex64:
+	case element.Complex64:
 		for i, s := 0, collective.Slice[complex64](buffer); i < len(s); i++ {
 			s[i] = complex(float32(rng.IntN(9)-4), float32(rng.IntN(9)-4))
 		}
-	case collective.Float16, collective.BFloat16:
+	case element.Float16, element.BFloat16:
 		for i := range n {
 			v := encodeHalf(dtype, rng.IntN(8))
 			b[2*i], b[2*i+1] = byte(v), byte(v>>8)
 		}
-	case collective.Bool:
+	case element.Bool:
 		for i := range b {
 			b[i] = byte(rng.IntN(2))
 		}
@@ -44,12 +45,12 @@ func random(rng *rand.Rand, dtype collective.DType, n int) []byte {
 }
 
 // powers fills n floats with 1, -1, 2 and -2.
-func powers(rng *rand.Rand, dtype collective.DType, n int) []byte {
+func powers(rng *rand.Rand, dtype element.Type, n int) []byte {
 	values := [...]float64{1, -1, 2, -2}
 	b := make([]byte, n*dtype.Size())
 	buffer := collective.Buffer{DType: dtype, Data: b}
 	for i := range n {
-		if v := values[rng.IntN(len(values))]; dtype == collective.Float32 {
+		if v := values[rng.IntN(len(values))]; dtype == element.Float32 {
 			collective.Slice[float32](buffer)[i] = float32(v)
 		} else {
 			collective.Slice[float64](buffer)[i] = v
@@ -59,7 +60,7 @@ func powers(rng *rand.Rand, dtype collective.DType, n int) []byte {
 }
 
 // encodeHalf gives the bits of a small non-negative integer.
-func encodeHalf(dtype collective.DType, v int) uint16 {
+func encodeHalf(dtype element.Type, v int) uint16 {
 	if v == 0 {
 		return 0
 	}
@@ -68,14 +69,14 @@ func encodeHalf(dtype collective.DType, v int) uint16 {
 		exponent++
 	}
 	bits, bias := 10, 15
-	if dtype == collective.BFloat16 {
+	if dtype == element.BFloat16 {
 		bits, bias = 7, 127
 	}
 	fraction := v<<bits>>exponent - 1<<bits
 	return uint16((exponent+bias)<<bits | fraction)
 }
 
-func decodeHalf(dtype collective.DType, h uint16) int {
+func decodeHalf(dtype element.Type, h uint16) int {
 	for v := range 1 << 10 {
 		if encodeHalf(dtype, v) == h {
 			return v
@@ -85,8 +86,8 @@ func decodeHalf(dtype collective.DType, h uint16) int {
 }
 
 // integers is the model for integers: their average is that of the exact sum, truncated toward zero.
-func integers[T int64 | int32 | int8 | uint8](out collective.Buffer, inputs [][]byte, op collective.ReduceOp) {
-	if op != collective.Avg {
+func integers[T int64 | int32 | int8 | uint8](out collective.Buffer, inputs [][]byte, op element.ReduceOp) {
+	if op != element.Avg {
 		fold(out, inputs, integer[T](op), nil, op)
 		return
 	}
@@ -100,25 +101,25 @@ func integers[T int64 | int32 | int8 | uint8](out collective.Buffer, inputs [][]
 }
 
 // reduce is the model of a reduction: the ranks' values in their order.
-func reduce(inputs [][]byte, dtype collective.DType, op collective.ReduceOp) []byte {
+func reduce(inputs [][]byte, dtype element.Type, op element.ReduceOp) []byte {
 	out := collective.Buffer{DType: dtype, Data: make([]byte, len(inputs[0]))}
 	switch dtype {
-	case collective.Float32:
+	case element.Float32:
 		fold(out, inputs, number[float32](op), func(v float32) float32 { return v / float32(len(inputs)) }, op)
-	case collective.Float64:
+	case element.Float64:
 		fold(out, inputs, number[float64](op), func(v float64) float64 { return v / float64(len(inputs)) }, op)
-	case collective.Int64:
+	case element.Int64:
 		integers[int64](out, inputs, op)
-	case collective.Int32:
+	case element.Int32:
 		integers[int32](out, inputs, op)
-	case collective.Int8:
+	case element.Int8:
 		integers[int8](out, inputs, op)
-	case collective.Uint8:
+	case element.Uint8:
 		integers[uint8](out, inputs, op)
-	case collective.Bool:
-		out.DType = collective.Uint8
+	case element.Bool:
+		out.DType = element.Uint8
 		fold(out, inputs, integer[uint8](op), nil, op)
-	case collective.Complex64:
+	case element.Complex64:
 		fold(out, inputs, func(a, b complex64) complex64 { return a + b },
 			func(v complex64) complex64 { n := float32(len(inputs)); return complex(real(v)/n, imag(v)/n) }, op)
 	default:
@@ -136,7 +137,7 @@ func reduce(inputs [][]byte, dtype collective.DType, op collective.ReduceOp) []b
 	return out.Data
 }
 
-func fold[T collective.Element](out collective.Buffer, inputs [][]byte, f func(a, b T) T, mean func(T) T, op collective.ReduceOp) {
+func fold[T collective.Element](out collective.Buffer, inputs [][]byte, f func(a, b T) T, mean func(T) T, op element.ReduceOp) {
 	dst := collective.Slice[T](out)
 	for k, in := range inputs {
 		for i, v := range collective.Slice[T](collective.Buffer{DType: out.DType, Data: in}) {
@@ -146,32 +147,32 @@ func fold[T collective.Element](out collective.Buffer, inputs [][]byte, f func(a
 			dst[i] = v
 		}
 	}
-	if op == collective.Avg {
+	if op == element.Avg {
 		for i, v := range dst {
 			dst[i] = mean(v)
 		}
 	}
 }
 
-func number[T float32 | float64 | int64 | int32 | int8 | uint8 | int](op collective.ReduceOp) func(a, b T) T {
+func number[T float32 | float64 | int64 | int32 | int8 | uint8 | int](op element.ReduceOp) func(a, b T) T {
 	switch op {
-	case collective.Product:
+	case element.Product:
 		return func(a, b T) T { return a * b }
-	case collective.Min:
+	case element.Min:
 		return func(a, b T) T { return min(a, b) }
-	case collective.Max:
+	case element.Max:
 		return func(a, b T) T { return max(a, b) }
 	}
 	return func(a, b T) T { return a + b }
 }
 
-func integer[T int64 | int32 | int8 | uint8](op collective.ReduceOp) func(a, b T) T {
+func integer[T int64 | int32 | int8 | uint8](op element.ReduceOp) func(a, b T) T {
 	switch op {
-	case collective.BAnd:
+	case element.BAnd:
 		return func(a, b T) T { return a & b }
-	case collective.BOr:
+	case element.BOr:
 		return func(a, b T) T { return a | b }
-	case collective.BXor:
+	case element.BXor:
 		return func(a, b T) T { return a ^ b }
 	}
 	return number[T](op)
@@ -179,9 +180,9 @@ func integer[T int64 | int32 | int8 | uint8](op collective.ReduceOp) func(a, b T
 
 // modelled reports whether the model of the reduction is exact: of half
 // precisions only where the result is again a small integer.
-func modelled(dtype collective.DType, op collective.ReduceOp) bool {
-	if dtype == collective.Float16 || dtype == collective.BFloat16 {
-		return op == collective.Sum || op == collective.Min || op == collective.Max
+func modelled(dtype element.Type, op element.ReduceOp) bool {
+	if dtype == element.Float16 || dtype == element.BFloat16 {
+		return op == element.Sum || op == element.Min || op == element.Max
 	}
 	return op.Valid(dtype)
 }

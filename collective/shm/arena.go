@@ -8,6 +8,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
+	"drun/element"
 )
 
 // arena is memory of this rank that the others have mapped too, so that
@@ -32,7 +33,7 @@ func newArena(file *os.File, rank, size int) *arena {
 }
 
 // Alloc gives zeroed memory from this rank's arena.
-func (c *Comm) Alloc(dtype collective.DType, count int) (collective.Buffer, error) {
+func (c *Comm) Alloc(dtype element.Type, count int) (collective.Buffer, error) {
 	if !dtype.Valid() || count < 0 || count > arenaSize/dtype.Size() {
 		return collective.Buffer{}, fmt.Errorf("shm: cannot allocate %d elements of %v in the arena", count, dtype)
 	}

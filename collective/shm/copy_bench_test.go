@@ -10,6 +10,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
+	"drun/element"
 )
 
 // moving is one rank of BenchmarkMoving: kind, bytes of the larger of its buffers,
@@ -30,12 +31,12 @@ func moving(comm collective.Comm, args []string) error {
 	whole, other, part := of(bytes), of(bytes), of(bytes/n)
 	call, ok := map[string]collective.Call{
 		"broadcast":      collective.NewBroadcast(whole, 0),
-		"reduce":         collective.NewReduce(whole, other, collective.Sum, 0),
-		"all_reduce":     collective.NewAllReduce(whole, collective.Max),
+		"reduce":         collective.NewReduce(whole, other, element.Sum, 0),
+		"all_reduce":     collective.NewAllReduce(whole, element.Max),
 		"all_gather":     collective.NewAllGather(part, whole),
 		"gather":         collective.NewGather(part, whole, 0),
 		"scatter":        collective.NewScatter(whole, part, 0),
-		"reduce_scatter": collective.NewReduceScatter(whole, part, collective.Sum),
+		"reduce_scatter": collective.NewReduceScatter(whole, part, element.Sum),
 		"all_to_all":     collective.NewAllToAll(whole, other, nil, nil),
 	}[args[0]]
 	if !ok {

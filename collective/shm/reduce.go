@@ -3,22 +3,9 @@ package shm
 import (
 	"unsafe"
 
-	"drun/collective"
+	"drun/element"
 	"drun/kernel"
 )
-
-var kernelDTypes = [...]kernel.DType{
-	collective.Float32: kernel.Float32, collective.Float64: kernel.Float64, collective.Int64: kernel.Int64,
-	collective.Int32: kernel.Int32, collective.Int8: kernel.Int8, collective.Uint8: kernel.Uint8,
-	collective.Bool: kernel.Bool, collective.Float16: kernel.Float16, collective.BFloat16: kernel.BFloat16,
-	collective.Complex64: kernel.Complex64,
-}
-
-var kernelOps = [...]kernel.RankOp{
-	collective.Sum: kernel.RankSum, collective.Avg: kernel.RankAvg, collective.Product: kernel.RankProduct,
-	collective.Min: kernel.RankMin, collective.Max: kernel.RankMax, collective.BAnd: kernel.RankBand,
-	collective.BOr: kernel.RankBor, collective.BXor: kernel.RankBxor,
-}
 
 // few is how many elements are added here: for so few the way into C takes
 // longer than the sum.
@@ -30,20 +17,20 @@ type reducer struct{ addresses []unsafe.Pointer }
 
 // combine reduces the sources, all as long as dst, in their order. dst may be
 // one of them.
-func (r *reducer) combine(dst []byte, sources [][]byte, dtype collective.DType, op collective.ReduceOp) {
+func (r *reducer) combine(dst []byte, sources [][]byte, dtype element.Type, op element.ReduceOp) {
 	n := len(dst) / dtype.Size()
 	if n == 0 {
 		return
 	}
-	if n <= few && op == collective.Sum {
+	if n <= few && op == element.Sum {
 		switch dtype {
-		case collective.Float32:
+		case element.Float32:
 			sum[float32](dst, sources)
 			return
-		case collective.Float64:
+		case element.Float64:
 			sum[float64](dst, sources)
 			return
-		case collective.Int64:
+		case element.Int64:
 			sum[int64](dst, sources)
 			return
 		}
@@ -52,7 +39,7 @@ func (r *reducer) combine(dst []byte, sources [][]byte, dtype collective.DType, 
 	for _, s := range sources {
 		r.addresses = append(r.addresses, unsafe.Pointer(unsafe.SliceData(s)))
 	}
-	kernel.ReduceRanks(kernelOps[op], kernelDTypes[dtype], unsafe.Pointer(unsafe.SliceData(dst)), r.addresses, n)
+	kernel.ReduceRanks(op, dtype, unsafe.Pointer(unsafe.SliceData(dst)), r.addresses, n)
 }
 
 // sum gives the same bits as the kernel.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"drun/collective"
+	"drun/element"
 )
 
 // A few elements are added in Go, many by the kernel: both give the same bits.
@@ -24,18 +25,18 @@ func TestFewAndManyGiveTheSameBits(t *testing.T) {
 		sources32[k], sources64[k] = collective.Of(a).Data, collective.Of(b).Data
 	}
 	for _, c := range []struct {
-		dtype   collective.DType
+		dtype   element.Type
 		sources [][]byte
-	}{{collective.Float32, sources32}, {collective.Float64, sources64}} {
+	}{{element.Float32, sources32}, {element.Float64, sources64}} {
 		var r reducer
 		many, size := make([]byte, len(c.sources[0])), c.dtype.Size()
-		r.combine(many, c.sources, c.dtype, collective.Sum)
+		r.combine(many, c.sources, c.dtype, element.Sum)
 		for i := range n {
 			one, parts := make([]byte, size), make([][]byte, 3)
 			for k := range parts {
 				parts[k] = c.sources[k][i*size:][:size]
 			}
-			r.combine(one, parts, c.dtype, collective.Sum)
+			r.combine(one, parts, c.dtype, element.Sum)
 			if string(one) != string(many[i*size:][:size]) {
 				t.Errorf("%v, element %d: %x alone, %x among many", c.dtype, i, one, many[i*size:][:size])
 			}

@@ -3,8 +3,8 @@ package shm
 import (
 	"sync/atomic"
 
-	"drun/collective"
 	"drun/collective/sharedmem"
+	"drun/element"
 )
 
 // A ring carries the messages of one rank to one other: a header, then the
@@ -33,7 +33,7 @@ func (c *Comm) ring(from, to int) ring {
 type header struct {
 	tag   int64
 	bytes uint64
-	dtype collective.DType
+	dtype element.Type
 	_     [7]byte
 }
 

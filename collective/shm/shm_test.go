@@ -5,6 +5,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
+	"drun/element"
 )
 
 func TestAllReduceSmallAndLarge(t *testing.T) {
@@ -15,7 +16,7 @@ func TestAllReduceSmallAndLarge(t *testing.T) {
 				for i := range x {
 					x[i] = float32(rank + 1 + i%7)
 				}
-				if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), collective.Sum)); err != nil {
+				if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), element.Sum)); err != nil {
 					t.Fatal(err)
 				}
 				for i := range x {

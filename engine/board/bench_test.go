@@ -10,6 +10,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
+	"drun/element"
 	"drun/engine/board"
 )
 
@@ -18,7 +19,7 @@ func TestMain(m *testing.M) { disttest.Main(m, map[string]disttest.Worker{"bench
 // benched are the calls that are measured, as a recipe makes them.
 var benched = map[string]func(x []float32) collective.Call{
 	"barrier":    func([]float32) collective.Call { return collective.NewBarrier() },
-	"all_reduce": func(x []float32) collective.Call { return collective.NewAllReduce(collective.Of(x), collective.Sum) },
+	"all_reduce": func(x []float32) collective.Call { return collective.NewAllReduce(collective.Of(x), element.Sum) },
 }
 
 // measure gives the nanoseconds of a call with the guard and without, those of

@@ -8,6 +8,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
+	"drun/element"
 	"drun/engine/board"
 	"drun/internal/exit"
 )
@@ -17,7 +18,7 @@ func TestObserverSeesEveryRank(t *testing.T) {
 	observer := boards[0]
 	for i := range 40 { // more than a journal holds
 		call := func() collective.Call {
-			return collective.NewAllReduce(collective.Of(make([]float32, i)), collective.Sum)
+			return collective.NewAllReduce(collective.Of(make([]float32, i)), element.Sum)
 		}
 		results(comms, call(), call())
 	}

@@ -12,6 +12,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
+	"drun/element"
 	"drun/engine/board"
 	"drun/internal/exit"
 )
@@ -105,7 +106,7 @@ func results(comms []collective.Comm, calls ...collective.Call) []error {
 func TestMismatch(t *testing.T) {
 	f32 := func(n int) collective.Buffer { return collective.Of(make([]float32, n)) }
 	shaped := func(shape ...int) collective.Call {
-		c := collective.NewAllReduce(f32(shape[0]*shape[1]), collective.Sum)
+		c := collective.NewAllReduce(f32(shape[0]*shape[1]), element.Sum)
 		c.Shape = shape
 		return c
 	}
@@ -114,17 +115,17 @@ func TestMismatch(t *testing.T) {
 		a, b collective.Call
 		want []string // in both ranks' table
 	}{
-		{"operation", collective.NewAllReduce(f32(1), collective.Sum), collective.NewReduce(f32(1), f32(1), collective.Sum, 0),
+		{"operation", collective.NewAllReduce(f32(1), element.Sum), collective.NewReduce(f32(1), f32(1), element.Sum, 0),
 			[]string{"all_reduce(float32[1], sum)", "reduce(float32[1], sum, root 0)"}},
 		{"shape", shaped(20, 2), shaped(20, 10), []string{"float32[20,2]", "float32[20,10]"}},
 		{"shape of equal size", shaped(4, 5), shaped(5, 4), []string{"float32[4,5]", "float32[5,4]"}},
 		{"large", shaped(2000, 1000), shaped(2000, 999), []string{"float32[2000,1000]"}},
 		{"dtype", collective.NewBroadcast(f32(3), 0), collective.NewBroadcast(collective.Of(make([]int32, 3)), 0),
 			[]string{"broadcast(float32[3], root 0)", "broadcast(int32[3], root 0)"}},
-		{"reduce op", collective.NewAllReduce(f32(1), collective.Sum), collective.NewAllReduce(f32(1), collective.Max),
+		{"reduce op", collective.NewAllReduce(f32(1), element.Sum), collective.NewAllReduce(f32(1), element.Max),
 			[]string{"sum", "max"}},
 		{"root", collective.NewBroadcast(f32(1), 0), collective.NewBroadcast(f32(1), 1), []string{"root 0", "root 1"}},
-		{"barrier", collective.NewBarrier(), collective.NewAllReduce(f32(1), collective.Sum), []string{"barrier", "all_reduce"}},
+		{"barrier", collective.NewBarrier(), collective.NewAllReduce(f32(1), element.Sum), []string{"barrier", "all_reduce"}},
 		{"parts", collective.Call{Kind: collective.AllGather, Send: f32(1), Recv: f32(3), Counts: []int{1, 2}},
 			collective.Call{Kind: collective.AllGather, Send: f32(1), Recv: f32(2), Counts: []int{1, 1}}, []string{"all_gather"}},
 		{"splits", collective.NewAllToAll(f32(3), f32(2), []int{1, 2}, []int{1, 1}),
@@ -171,10 +172,10 @@ func TestMismatch(t *testing.T) {
 func TestMismatchAmongMany(t *testing.T) {
 	comms, _ := guarded(t, 5, false)
 	x := collective.Of(make([]float32, 2))
-	sum, product := collective.NewAllReduce(x, collective.Sum), collective.NewAllReduce(x, collective.Product)
+	sum, product := collective.NewAllReduce(x, element.Sum), collective.NewAllReduce(x, element.Product)
 	for rank, err := range results(comms, sum, sum, sum, product, sum) {
 		var e *collective.MismatchError
-		if !errors.As(err, &e) || len(e.Rows) != 5 || e.Rows[3].Call.Reduce != collective.Product || e.Rows[3].Pos != at(13) {
+		if !errors.As(err, &e) || len(e.Rows) != 5 || e.Rows[3].Call.Reduce != element.Product || e.Rows[3].Pos != at(13) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
 	}
@@ -224,7 +225,7 @@ func TestTimeoutNamesTheMissing(t *testing.T) {
 		}
 		boards[1].At(at(77))
 		boards[1].Note("saving a checkpoint")
-		call := collective.NewAllReduce(collective.Of(make([]float32, 8)), collective.Sum)
+		call := collective.NewAllReduce(collective.Of(make([]float32, 8)), element.Sum)
 		call.Pos = at(20)
 		errs := make(chan error, 2)
 		for _, rank := range []int{0, 2} {

@@ -5,6 +5,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
+	"drun/element"
 )
 
 // window is a group's part of the board.
@@ -69,7 +70,7 @@ func (e *entry) write(c *collective.Call, file, builtin uint32, at int64) {
 	e.root, e.peer, e.tag = int32(c.Root), int32(c.Peer), int32(c.Tag)
 	e.file, e.line, e.col = file, c.Pos.Line, c.Pos.Col
 	e.async, e.waited, e.form, e.builtin = c.Async, false, uint8(c.Form), builtin
-	if c.As != collective.NoDType {
+	if c.As != element.None {
 		e.dtype = uint8(c.As)
 	}
 	e.dims = uint8(min(len(c.Shape), len(e.shape)))
@@ -93,7 +94,7 @@ func (b *Board) read(e *entry, rank int, group uint32) (d collective.Description
 			continue
 		}
 		d = collective.Description{
-			Kind: collective.Kind(e.kind), DType: collective.DType(e.dtype), Reduce: collective.ReduceOp(e.reduce),
+			Kind: collective.Kind(e.kind), DType: element.Type(e.dtype), Reduce: element.ReduceOp(e.reduce),
 			Root: int(e.root), Peer: int(e.peer), Tag: int(e.tag), Count: int(e.count), Group: group, Seq: e.seq,
 			Origin: collective.Origin{Builtin: b.name(rank, e.builtin), Form: collective.Form(e.form),
 				Pos: collective.Position{File: b.name(rank, e.file), Line: e.line, Col: e.col}},

@@ -8,6 +8,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
+	"drun/element"
 	"drun/engine/board"
 )
 
@@ -17,7 +18,7 @@ func TestSnapshotOfAMismatch(t *testing.T) {
 		t.Fatal("there is a snapshot of an abort that was not")
 	}
 	call := func(n int) collective.Call {
-		return collective.NewAllReduce(collective.Of(make([]float32, n)), collective.Sum)
+		return collective.NewAllReduce(collective.Of(make([]float32, n)), element.Sum)
 	}
 	for i := range 10 {
 		results(comms, call(i), call(i), call(i))
@@ -112,7 +113,7 @@ func TestInternalGroup(t *testing.T) {
 			}
 		}
 		x := collective.Of([]float32{1})
-		for _, err := range results(comms, barrier, barrier, collective.NewAllReduce(x, collective.Sum)) {
+		for _, err := range results(comms, barrier, barrier, collective.NewAllReduce(x, element.Sum)) {
 			if e := (*collective.MismatchError)(nil); !errors.As(err, &e) || e.Seq != 1 {
 				t.Errorf("the first collective of the recipe: %v", err)
 			}

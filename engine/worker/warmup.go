@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/element"
 )
 
 // warmUpLimit is long for a few bytes, whatever the network.
@@ -18,7 +19,7 @@ func warmUp(ctx context.Context, comm collective.Comm) error {
 	// Each rank's own elements, so that what is missing or twice has a name.
 	given := make([]int64, comm.Size())
 	given[comm.Rank()] = int64(comm.Rank()) + 1
-	call := collective.NewAllReduce(collective.Of(given), collective.Sum)
+	call := collective.NewAllReduce(collective.Of(given), element.Sum)
 	work, err := comm.Start(&call)
 	if err == nil {
 		err = work.Wait(collective.Within(ctx, warmUpLimit))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/element"
 	"drun/plugins/internal/wire"
 )
 
@@ -74,7 +75,7 @@ func (c *Comm) finish(err error) {
 }
 
 // Alloc gives zeroed memory that the plugin has mapped too.
-func (c *Comm) Alloc(dtype collective.DType, count int) (collective.Buffer, error) {
+func (c *Comm) Alloc(dtype element.Type, count int) (collective.Buffer, error) {
 	if !dtype.Valid() || count < 0 || count > len(c.arena.Mem)/dtype.Size() {
 		return collective.Buffer{}, fmt.Errorf("cannot allocate %d elements of %v in the arena", count, dtype)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
+	"drun/element"
 	"drun/internal/scratch"
 	"drun/plugins/host"
 
@@ -129,7 +130,7 @@ func TestPluginsThatFailInACall(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer comm.Close()
-			call := collective.NewAllReduce(collective.Of(make([]float32, 4)), collective.Sum)
+			call := collective.NewAllReduce(collective.Of(make([]float32, 4)), element.Sum)
 			if c.name == "nameless" {
 				call = collective.NewRecv(collective.Of(make([]float32, 4)), collective.AnySource, 0)
 			}
@@ -182,7 +183,7 @@ func TestAbortReachesABlockedPlugin(t *testing.T) {
 			cause := errors.New("enough")
 			time.AfterFunc(50*time.Millisecond, func() { comm.Abort(cause) })
 			start := time.Now()
-			err = disttest.Do(comm, collective.NewAllReduce(collective.Of(make([]float32, 4)), collective.Sum))
+			err = disttest.Do(comm, collective.NewAllReduce(collective.Of(make([]float32, 4)), element.Sum))
 			if !errors.Is(err, cause) || time.Since(start) > time.Second {
 				t.Errorf("%v after %v", err, time.Since(start))
 			}
@@ -233,7 +234,7 @@ func TestArenaIsPrivateAndNotCopied(t *testing.T) {
 	if err := c.arena.File.Truncate(0); err == nil {
 		t.Error("the arena can be shrunk")
 	}
-	b, err := c.Alloc(collective.Float32, 1000)
+	b, err := c.Alloc(element.Float32, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}

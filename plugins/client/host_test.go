@@ -9,6 +9,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
+	"drun/element"
 	"drun/engine/rendezvous"
 	"drun/plugins/host"
 )
@@ -84,7 +85,7 @@ func TestStatistics(t *testing.T) {
 	done := make(chan error, 2)
 	for _, c := range comms {
 		go func() {
-			err := disttest.Do(c, collective.NewAllReduce(collective.Of(make([]float32, 100)), collective.Sum))
+			err := disttest.Do(c, collective.NewAllReduce(collective.Of(make([]float32, 100)), element.Sum))
 			if err == nil {
 				err = disttest.Do(c, collective.NewBarrier())
 			}

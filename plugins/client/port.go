@@ -7,6 +7,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
+	"drun/element"
 	"drun/plugins/internal/wire"
 )
 
@@ -99,11 +100,11 @@ func (p *port) underWay(number uint32) string {
 		if s.State.Load() != wire.Submitted || number != 0 && s.Comm != number {
 			continue
 		}
-		dtype, bytes := collective.DType(s.SendType), s.Send.Bytes
+		dtype, bytes := element.Type(s.SendType), s.Send.Bytes
 		if bytes == 0 {
-			dtype, bytes = collective.DType(s.RecvType), s.Recv.Bytes
+			dtype, bytes = element.Type(s.RecvType), s.Recv.Bytes
 		}
-		d := collective.Description{Kind: collective.Kind(s.Kind), DType: dtype, Reduce: collective.ReduceOp(s.Reduce),
+		d := collective.Description{Kind: collective.Kind(s.Kind), DType: dtype, Reduce: element.ReduceOp(s.Reduce),
 			Root: int(s.Root), Peer: int(s.Peer), Tag: int(s.Tag), Count: int(bytes) / dtype.Size()}
 		return d.String()
 	}

@@ -8,6 +8,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
+	"drun/element"
 	"drun/plugins/internal/wire"
 )
 
@@ -112,7 +113,7 @@ func (w *work) writeCounts(call *collective.Call) (err error) {
 	if w.staged[2], err = w.c.memory.get(int64(8 * n)); err != nil {
 		return err
 	}
-	all := collective.Slice[int64](collective.Buffer{DType: collective.Int64, Data: w.c.at(w.staged[2])})
+	all := collective.Slice[int64](collective.Buffer{DType: element.Int64, Data: w.c.at(w.staged[2])})
 	for i, v := range call.Counts {
 		all[i] = int64(v)
 	}

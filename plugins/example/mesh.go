@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/element"
 )
 
 // mesh connects this rank with every other. A goroutine for each connection
@@ -42,7 +43,7 @@ type header struct {
 	Abort bool   // the data says why
 	Seq   uint64 // of a collective, from 1; 0 for a message with a tag
 	Tag   int64
-	DType collective.DType
+	DType element.Type
 	Bytes int64
 }
 

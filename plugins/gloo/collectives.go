@@ -9,8 +9,17 @@ import (
 	"fmt"
 
 	"drun/collective"
+	"drun/element"
 	"drun/plugins/internal/reduction"
 )
+
+// The shim numbers types and operations as package element does: this does not
+// compile where they differ, as a map has a key but once.
+var _ = map[bool]string{false: "", C.FLOAT32 == element.Float32 && C.FLOAT64 == element.Float64 && C.INT64 == element.Int64 &&
+	C.INT32 == element.Int32 && C.INT8 == element.Int8 && C.UINT8 == element.Uint8 && C.BOOL == element.Bool &&
+	C.FLOAT16 == element.Float16 && C.BFLOAT16 == element.BFloat16 && C.COMPLEX64 == element.Complex64 &&
+	C.SUM == element.Sum && C.AVG == element.Avg && C.PRODUCT == element.Product && C.MIN == element.Min &&
+	C.MAX == element.Max && C.BAND == element.BAnd && C.BOR == element.BOr && C.BXOR == element.BXor: "agree"}
 
 // Do carries out a collective with Gloo's function of that name, where it has one.
 func (e *engine) Do(call *collective.Call) error {
@@ -81,9 +90,9 @@ func sizes(counts []int, elem int) *C.int64_t {
 }
 
 // half reports whether d is reduced in float32 and rounded once at the end.
-func half(d collective.DType) bool { return d == collective.Float16 || d == collective.BFloat16 }
+func half(d element.Type) bool { return d == element.Float16 || d == element.BFloat16 }
 
-func (e *engine) allReduce(send, recv collective.Buffer, op collective.ReduceOp) error {
+func (e *engine) allReduce(send, recv collective.Buffer, op element.ReduceOp) error {
 	if len(send.Data) == 0 {
 		return nil
 	}
@@ -91,7 +100,7 @@ func (e *engine) allReduce(send, recv collective.Buffer, op collective.ReduceOp)
 		return e.reducer.AllReduce(send, recv, op)
 	}
 	if half(send.DType) {
-		wide := collective.Buffer{DType: collective.Float32, Data: e.reducer.Room(4 * send.Count())}
+		wide := collective.Buffer{DType: element.Float32, Data: e.reducer.Room(4 * send.Count())}
 		reduction.Convert(wide, send)
 		if err := e.allReduce(wide, wide, op); err != nil {
 			return err
@@ -102,21 +111,21 @@ func (e *engine) allReduce(send, recv collective.Buffer, op collective.ReduceOp)
 	var failure [C.ERR_SIZE]C.char
 	rc := C.drun_gloo_allreduce(e.group, C.int(send.DType), C.int(step(op)), C.size_t(send.DType.Size()),
 		pointer(send.Data), pointer(recv.Data), C.size_t(send.Count()), &failure[0])
-	if rc == 0 && op == collective.Avg {
+	if rc == 0 && op == element.Avg {
 		reduction.Divide(recv, e.size)
 	}
 	return failed(rc, &failure)
 }
 
 // step is the operation between two contributions.
-func step(op collective.ReduceOp) collective.ReduceOp {
-	if op == collective.Avg {
-		return collective.Sum
+func step(op element.ReduceOp) element.ReduceOp {
+	if op == element.Avg {
+		return element.Sum
 	}
 	return op
 }
 
-func (e *engine) reduce(send, recv collective.Buffer, op collective.ReduceOp, root int) error {
+func (e *engine) reduce(send, recv collective.Buffer, op element.ReduceOp, root int) error {
 	if len(send.Data) == 0 {
 		return nil
 	}
@@ -129,9 +138,9 @@ func (e *engine) reduce(send, recv collective.Buffer, op collective.ReduceOp, ro
 	switch {
 	case half(send.DType):
 		both := e.reducer.Room(8 * n)
-		wide := collective.Buffer{DType: collective.Float32, Data: both[:4*n]}
+		wide := collective.Buffer{DType: element.Float32, Data: both[:4*n]}
 		reduction.Convert(wide, send)
-		send, out = wide, collective.Buffer{DType: collective.Float32, Data: both[4*n:]}
+		send, out = wide, collective.Buffer{DType: element.Float32, Data: both[4*n:]}
 	case e.rank != root:
 		out = collective.Buffer{DType: send.DType, Data: e.reducer.Room(len(send.Data))}
 	}
@@ -141,7 +150,7 @@ func (e *engine) reduce(send, recv collective.Buffer, op collective.ReduceOp, ro
 	if rc != 0 || e.rank != root {
 		return failed(rc, &failure)
 	}
-	if op == collective.Avg {
+	if op == element.Avg {
 		reduction.Divide(out, e.size)
 	}
 	if out.DType != recv.DType {

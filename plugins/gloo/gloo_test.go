@@ -17,6 +17,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
+	"drun/element"
 	"drun/plugins/internal/enginetest"
 )
 
@@ -40,10 +41,10 @@ func TestConformanceInRankOrder(t *testing.T) {
 // A NaN that Gloo's algorithms make has the bits of the kernels' (an x86 processor's own is negative).
 func TestNaNIsTheKernels(t *testing.T) {
 	disttest.RunWith(t, factory(Options{}), 2, func(t *testing.T, rank int, comm collective.Comm) {
-		for _, op := range []collective.ReduceOp{collective.Sum, collective.Avg, collective.Max} {
+		for _, op := range []element.ReduceOp{element.Sum, element.Avg, element.Max} {
 			x := []float32{float32(math.Inf(1 - 2*rank)), math.Float32frombits(0xFFC12345)}
 			y := []float64{math.Inf(1 - 2*rank), math.Float64frombits(0xFFF8000000012345)}
-			if op == collective.Max {
+			if op == element.Max {
 				x, y = x[1:], y[1:]
 			}
 			for _, b := range []collective.Buffer{collective.Of(x), collective.Of(y)} {
@@ -68,7 +69,7 @@ func TestSameBitsAsSharedMemory(t *testing.T) {
 }
 
 func sameBits(t *testing.T, ranks int) {
-	sum := func(factory disttest.Factory, dtype collective.DType, kind collective.Kind, op collective.ReduceOp, n int) []byte {
+	sum := func(factory disttest.Factory, dtype element.Type, kind collective.Kind, op element.ReduceOp, n int) []byte {
 		var result []byte
 		disttest.RunWith(t, factory, ranks, func(t *testing.T, rank int, comm collective.Comm) {
 			rng := rand.New(rand.NewPCG(uint64(n), uint64(rank)))
@@ -87,8 +88,8 @@ func sameBits(t *testing.T, ranks int) {
 		})
 		return result
 	}
-	for _, dtype := range []collective.DType{collective.Float32, collective.Float64, collective.Float16, collective.BFloat16, collective.Complex64} {
-		for _, op := range []collective.ReduceOp{collective.Sum, collective.Avg, collective.Product, collective.Max} {
+	for _, dtype := range []element.Type{element.Float32, element.Float64, element.Float16, element.BFloat16, element.Complex64} {
+		for _, op := range []element.ReduceOp{element.Sum, element.Avg, element.Product, element.Max} {
 			for _, kind := range []collective.Kind{collective.AllReduce, collective.Reduce} {
 				for _, n := range []int{100, 60_000} { // gathered, and cut into parts
 					if !op.Valid(dtype) {
@@ -114,9 +115,9 @@ func TestEachCollectiveIsGloosOwn(t *testing.T) {
 			want string
 			call collective.Call
 		}{
-			{"allreduce", collective.NewAllReduce(f(5), collective.Sum)},
+			{"allreduce", collective.NewAllReduce(f(5), element.Sum)},
 			{"broadcast", collective.NewBroadcast(f(5), 1)},
-			{"reduce", collective.NewReduce(f(5), f(5), collective.Max, 2)},
+			{"reduce", collective.NewReduce(f(5), f(5), element.Max, 2)},
 			{"allgather", collective.NewAllGather(f(2), f(6))},
 			{"allgatherv", own(collective.NewAllGather(f(rank+1), f(6)))},
 			{"gather", collective.NewGather(f(2), f(6), 0)},
@@ -125,7 +126,7 @@ func TestEachCollectiveIsGloosOwn(t *testing.T) {
 			{"scatterv", own(collective.NewScatter(f(6), f(rank+1), 0))},
 			{"alltoall", collective.NewAllToAll(f(6), f(6), nil, nil)},
 			{"alltoallv", collective.NewAllToAll(f(6), f(6), []int{2, 2, 2}, []int{2, 2, 2})},
-			{"alltoallv", collective.NewReduceScatter(f(6), f(2), collective.Sum)},
+			{"alltoallv", collective.NewReduceScatter(f(6), f(2), element.Sum)},
 			{"barrier", collective.NewBarrier()},
 		} {
 			before := statistics(comm)
@@ -156,7 +157,7 @@ func statistics(comm collective.Comm) map[string]int64 {
 func endless(comm collective.Comm, _ []string) error {
 	x := make([]float32, 1<<16)
 	for {
-		if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), collective.Max)); err != nil {
+		if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), element.Max)); err != nil {
 			return err
 		}
 	}
@@ -262,7 +263,7 @@ func timing(comm collective.Comm, args []string) error {
 		x := make([]float32, bytes/4)
 		times := max(20, min(2000, (64<<20)/bytes))
 		ns, err := disttest.Timing(times, func() error {
-			return disttest.Do(comm, collective.NewAllReduce(collective.Of(x), collective.Sum))
+			return disttest.Do(comm, collective.NewAllReduce(collective.Of(x), element.Sum))
 		})
 		if err != nil {
 			return err

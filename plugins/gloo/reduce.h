@@ -5,9 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// As in package collective.
-enum { FLOAT32 = 1, FLOAT64, INT64, INT32, INT8, UINT8, BOOL, FLOAT16, BFLOAT16, COMPLEX64 };
-enum { SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR };
+#include "shim.h"
 
 // out[i] = a[i] op b[i]; out may be a.
 using Combine = void (*)(void *out, const void *a, const void *b, size_t n);

@@ -11,6 +11,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
+	"drun/element"
 	"drun/plugins/internal/enginetest"
 )
 
@@ -23,7 +24,7 @@ func init() {
 func endless(comm collective.Comm, _ []string) error {
 	x := make([]float32, 1<<16)
 	for {
-		if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), collective.Sum)); err != nil {
+		if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), element.Sum)); err != nil {
 			return err
 		}
 	}
@@ -39,10 +40,10 @@ func tour(comm collective.Comm, _ []string) error {
 	}
 	calls := []collective.Call{
 		collective.NewBarrier(),
-		collective.NewAllReduce(f(part), collective.Sum), collective.NewAllReduce(f(part), collective.Max),
-		collective.NewBroadcast(f(part), 0), collective.NewReduce(f(5), f(5), collective.Sum, 0),
+		collective.NewAllReduce(f(part), element.Sum), collective.NewAllReduce(f(part), element.Max),
+		collective.NewBroadcast(f(part), 0), collective.NewReduce(f(5), f(5), element.Sum, 0),
 		collective.NewAllGather(f(2), f(2*n)), collective.NewGather(f(2), f(2*n), 0), collective.NewScatter(f(2*n), f(2), 0),
-		collective.NewReduceScatter(f(2*n), f(2), collective.Sum), collective.NewAllToAll(f(2*n), f(2*n), nil, nil),
+		collective.NewReduceScatter(f(2*n), f(2), element.Sum), collective.NewAllToAll(f(2*n), f(2*n), nil, nil),
 	}
 	for _, c := range calls {
 		if err := disttest.Do(comm, c); err != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"drun/collective"
+	"drun/element"
 	"drun/plugins/internal/blocking"
 )
 
@@ -207,5 +208,5 @@ func (q *queue) take() (arrival, error) {
 }
 
 func (a *arrival) header() blocking.Header {
-	return blocking.Header{Tag: a.Tag, Bytes: a.Bytes, DType: collective.DType(a.DType), Key: a.Key}
+	return blocking.Header{Tag: a.Tag, Bytes: a.Bytes, DType: element.Type(a.DType), Key: a.Key}
 }

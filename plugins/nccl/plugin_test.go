@@ -13,6 +13,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
+	"drun/element"
 	"drun/plugins/client"
 	"drun/plugins/host"
 	"drun/plugins/internal/enginetest"
@@ -123,7 +124,7 @@ func TestNothingLeftBehind(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), collective.Max)); err != nil {
+			if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), element.Max)); err != nil {
 				t.Error(err)
 			}
 		})

@@ -5,14 +5,15 @@ import "C"
 
 import (
 	"drun/collective"
+	"drun/element"
 	"drun/plugins/internal/ordered"
 	"drun/plugins/internal/reduction"
 )
 
-var types = map[collective.DType]C.int{
-	collective.Float32: C.ncclFloat32, collective.Float64: C.ncclFloat64, collective.Int64: C.ncclInt64,
-	collective.Int32: C.ncclInt32, collective.Int8: C.ncclInt8, collective.Uint8: C.ncclUint8,
-	collective.Complex64: C.ncclFloat32, // a pair of them, for sums
+var types = map[element.Type]C.int{
+	element.Float32: C.ncclFloat32, element.Float64: C.ncclFloat64, element.Int64: C.ncclInt64,
+	element.Int32: C.ncclInt32, element.Int8: C.ncclInt8, element.Uint8: C.ncclUint8,
+	element.Complex64: C.ncclFloat32, // a pair of them, for sums
 }
 
 // native is how NCCL reduces, where its results are those of the contract. It
@@ -20,20 +21,20 @@ var types = map[collective.DType]C.int{
 // of floats lose NaNs; it rounds float16 and bfloat16 at every step. Its average
 // multiplies by the inverse: so it is asked for the sum, but for integers, whose
 // sum would wrap around.
-func (e *engine) native(dtype collective.DType, op collective.ReduceOp) (t, o C.int, ok bool) {
+func (e *engine) native(dtype element.Type, op element.ReduceOp) (t, o C.int, ok bool) {
 	if e.options.Deterministic && e.size > 2 || reduction.Exact(dtype, op) {
 		return 0, 0, false
 	}
 	t, ok = types[dtype]
-	float := dtype == collective.Float32 || dtype == collective.Float64
+	float := dtype == element.Float32 || dtype == element.Float64
 	switch op {
-	case collective.Sum, collective.Avg:
+	case element.Sum, element.Avg:
 		return t, C.ncclSum, ok
-	case collective.Product:
+	case element.Product:
 		return t, C.ncclProd, ok
-	case collective.Min:
+	case element.Min:
 		return t, C.ncclMin, ok && !float
-	case collective.Max:
+	case element.Max:
 		return t, C.ncclMax, ok && !float
 	}
 	return 0, 0, false
@@ -42,13 +43,13 @@ func (e *engine) native(dtype collective.DType, op collective.ReduceOp) (t, o C.
 var typeSizes = map[C.int]int{C.ncclFloat32: 4, C.ncclFloat64: 8, C.ncclInt64: 8, C.ncclInt32: 4, C.ncclInt8: 1, C.ncclUint8: 1}
 
 // average finishes what NCCL has summed.
-func (e *engine) average(b collective.Buffer, op collective.ReduceOp) {
-	if op == collective.Avg {
+func (e *engine) average(b collective.Buffer, op element.ReduceOp) {
+	if op == element.Avg {
 		reduction.Divide(b, e.size)
 	}
 }
 
-func (e *engine) allReduce(send, recv collective.Buffer, op collective.ReduceOp) error {
+func (e *engine) allReduce(send, recv collective.Buffer, op element.ReduceOp) error {
 	if len(send.Data) == 0 {
 		return nil
 	}
@@ -77,7 +78,7 @@ func (e *engine) allReduce(send, recv collective.Buffer, op collective.ReduceOp)
 	return err
 }
 
-func (e *engine) reduce(send, recv collective.Buffer, op collective.ReduceOp, root int) error {
+func (e *engine) reduce(send, recv collective.Buffer, op element.ReduceOp, root int) error {
 	if len(send.Data) == 0 {
 		return nil
 	}
@@ -117,7 +118,7 @@ func (e *engine) reaches(buffers ...[]byte) bool {
 
 // reduceScatter of parts of different sizes is a group of reduces, one to each
 // rank.
-func (e *engine) reduceScatter(send, recv collective.Buffer, counts []int, op collective.ReduceOp) error {
+func (e *engine) reduceScatter(send, recv collective.Buffer, counts []int, op element.ReduceOp) error {
 	t, o, ok := e.native(send.DType, op)
 	if !ok {
 		return e.reducer.ReduceScatter(send, recv, counts, op)

@@ -2,12 +2,13 @@ package sdk
 
 import (
 	"drun/collective"
+	"drun/element"
 	"drun/plugins/internal/reduction"
 )
 
 // Reduce combines the ranks' contributions, given in the order of the ranks and
 // each as long as out, which may be one of them. It has every dtype and
 // operation of the contract, and gives the same bits as drun's own backend.
-func Reduce(out collective.Buffer, parts [][]byte, op collective.ReduceOp) {
+func Reduce(out collective.Buffer, parts [][]byte, op element.ReduceOp) {
 	reduction.Combine(out, parts, op)
 }

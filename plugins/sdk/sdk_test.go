@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/element"
 	"drun/plugins/internal/wire"
 )
 
@@ -38,7 +39,7 @@ func (counting) Statistics() map[string]int64 { return map[string]int64{"packets
 
 func TestStatistics(t *testing.T) {
 	c := &comm{Comm: counting{}}
-	call := collective.NewAllReduce(collective.Of(make([]float64, 10)), collective.Sum)
+	call := collective.NewAllReduce(collective.Of(make([]float64, 10)), element.Sum)
 	for range 3 {
 		c.done.add(&call, 5*time.Microsecond)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"drun/element"
 	"drun/starlib"
 	"drun/starlib/plain"
 	"drun/tensor"
@@ -92,7 +93,7 @@ func (it *Item) value(ctx *tensor.Context) (starlark.Value, error) {
 	if it.DType == "" {
 		return (&plain.Decoder{Tensors: ctx}).Decode(it.Data)
 	}
-	dtype, err := tensor.ParseDType(it.DType)
+	dtype, err := element.Parse(it.DType)
 	if err != nil {
 		return nil, err
 	}

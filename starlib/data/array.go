@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"drun/element"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -15,26 +16,26 @@ import (
 // array is an array as a file holds it: its elements lie at the start of data, in
 // row-major order, or column-major with columns.
 type array struct {
-	kind    element
+	kind    fileType
 	shape   []int
 	columns bool
 	swapped bool // the elements' bytes are big-endian
 	data    []byte
 }
 
-// element is a type of elements in files. Types that tensors lack are widened.
-type element struct {
+// fileType is a type of elements in files. Types that tensors lack are widened.
+type fileType struct {
 	name string // as NumPy calls it
 	size int
-	as   tensor.DType
+	as   element.Type
 }
 
 // elements are the types that can be read, by NumPy's codes: kind and size.
-var elements = map[string]element{
-	"f2": {"float16", 2, tensor.Float16}, "f4": {"float32", 4, tensor.Float32}, "f8": {"float64", 8, tensor.Float64},
-	"i1": {"int8", 1, tensor.Int8}, "i2": {"int16", 2, tensor.Int32}, "i4": {"int32", 4, tensor.Int32}, "i8": {"int64", 8, tensor.Int64},
-	"u1": {"uint8", 1, tensor.Uint8}, "u2": {"uint16", 2, tensor.Int32}, "u4": {"uint32", 4, tensor.Int64}, "u8": {"uint64", 8, tensor.Int64},
-	"b1": {"bool", 1, tensor.Bool}, "c8": {"complex64", 8, tensor.Complex64}, "bf": {"bfloat16", 2, tensor.BFloat16},
+var elements = map[string]fileType{
+	"f2": {"float16", 2, element.Float16}, "f4": {"float32", 4, element.Float32}, "f8": {"float64", 8, element.Float64},
+	"i1": {"int8", 1, element.Int8}, "i2": {"int16", 2, element.Int32}, "i4": {"int32", 4, element.Int32}, "i8": {"int64", 8, element.Int64},
+	"u1": {"uint8", 1, element.Uint8}, "u2": {"uint16", 2, element.Int32}, "u4": {"uint32", 4, element.Int64}, "u8": {"uint64", 8, element.Int64},
+	"b1": {"bool", 1, element.Bool}, "c8": {"complex64", 8, element.Complex64}, "bf": {"bfloat16", 2, element.BFloat16},
 }
 
 func (a *array) String() string {
@@ -93,7 +94,7 @@ func (a *array) tensor(ctx *tensor.Context) (*tensor.Tensor, error) {
 
 // word is the number of bytes that the machine's order applies to.
 func (a *array) word() int {
-	if a.kind.as == tensor.Complex64 {
+	if a.kind.as == element.Complex64 {
 		return 4
 	}
 	return a.kind.size

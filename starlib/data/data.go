@@ -7,6 +7,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/element"
 	"drun/starlib"
 	"drun/starlib/random"
 	startensor "drun/starlib/tensor"
@@ -119,14 +120,14 @@ func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Va
 func (t *table) dataset(ctx *tensor.Context) (*Dataset, error) {
 	d := &Dataset{}
 	var err error
-	if d.x, err = tensor.FromBytes(ctx, bytesOf(t.features), []int{t.rows, t.cols}, tensor.Float32); err != nil || t.labels == nil {
+	if d.x, err = tensor.FromBytes(ctx, bytesOf(t.features), []int{t.rows, t.cols}, element.Float32); err != nil || t.labels == nil {
 		return d, err
 	}
 	if t.classes {
-		d.y, err = tensor.FromBytes(ctx, bytesOf(t.integers), []int{t.rows}, tensor.Int64)
+		d.y, err = tensor.FromBytes(ctx, bytesOf(t.integers), []int{t.rows}, element.Int64)
 		return d, err
 	}
-	d.y, err = tensor.FromFloats(ctx, t.labels, []int{t.rows}, tensor.Float32)
+	d.y, err = tensor.FromFloats(ctx, t.labels, []int{t.rows}, element.Float32)
 	return d, err
 }
 

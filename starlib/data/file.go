@@ -13,6 +13,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/element"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -107,7 +108,7 @@ func buffered(ctx *tensor.Context, in io.Reader, size int64, use func(content []
 	var buffer *tensor.Tensor
 	for {
 		// A byte more than there should be: a file may have grown.
-		next, err := tensor.Empty(ctx, []int{int(min(size, math.MaxInt64-1)) + 1}, tensor.Uint8)
+		next, err := tensor.Empty(ctx, []int{int(min(size, math.MaxInt64-1)) + 1}, element.Uint8)
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"drun/element"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -169,7 +170,7 @@ func TestArrayLayouts(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if x, err = tensor.Cast(x, tensor.Float64); err != nil {
+				if x, err = tensor.Cast(x, element.Float64); err != nil {
 					t.Fatal(err)
 				}
 				if got := view[float64](x.Bytes()); !slices.Equal(got, want) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"drun/collective"
+	"drun/element"
 	"drun/starlib"
 
 	"go.starlark.net/starlark"
@@ -89,7 +90,7 @@ func (w *World) Sum(c *starlib.Call, group starlark.Value, x float64) (float64, 
 		return x, nil
 	}
 	sum := []float64{x}
-	call := collective.NewAllReduce(collective.Of(sum), collective.Sum)
+	call := collective.NewAllReduce(collective.Of(sum), element.Sum)
 	call.Origin = origin(c).In(collective.Step)
 	err := g.do(w.patience, call)
 	return sum[0], err
@@ -104,7 +105,7 @@ func (w *World) Any(c *starlib.Call, flag bool) (bool, error) {
 	if flag {
 		set[0] = 1
 	}
-	call := collective.NewAllReduce(collective.Of(set), collective.Max)
+	call := collective.NewAllReduce(collective.Of(set), element.Max)
 	call.Origin = origin(c).In(collective.Step)
 	err := w.all.do(w.patience, call)
 	return set[0] != 0, err

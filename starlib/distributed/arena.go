@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
+	"drun/element"
 	"drun/tensor"
 )
 
@@ -23,14 +24,14 @@ func (w *World) useArena() {
 		return
 	}
 	w.shared = tensor.NewPool(sharedMost, func(bytes int) []byte {
-		buf, err := arena.Alloc(collective.Uint8, bytes)
+		buf, err := arena.Alloc(element.Uint8, bytes)
 		if err != nil {
 			return nil
 		}
 		return buf.Data
 	})
 	w.tensors.GradStorage = func(bytes int) (*tensor.Storage, error) {
-		buf, err := arena.Alloc(collective.Uint8, bytes)
+		buf, err := arena.Alloc(element.Uint8, bytes)
 		if err != nil || bytes == 0 { // the arena is full: ordinary memory does as well, with a copy
 			words := make([]uint64, bytes/8+1)
 			return tensor.FromMemory(unsafe.Pointer(&words[0]), bytes, words), nil

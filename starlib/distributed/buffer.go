@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"drun/collective"
+	"drun/element"
 	"drun/tensor"
 
 	startensor "drun/starlib/tensor"
@@ -47,7 +48,7 @@ func (o *operand) set(v starlark.Value) error {
 	case starlark.Float:
 		o.words[0] = int64(math.Float64bits(float64(v)))
 		o.buf = collective.Of(o.words[:1])
-		o.buf.DType = collective.Float64
+		o.buf.DType = element.Float64
 	case starlark.Int:
 		n, ok := v.Int64()
 		if !ok {
@@ -72,16 +73,16 @@ const (
 )
 
 // widen lays out an integer for an operation whose result may need more than 64 bits.
-func (o *operand) widen(op collective.ReduceOp, g *Group) {
-	if o.t != nil || o.buf.DType != collective.Int64 {
+func (o *operand) widen(op element.ReduceOp, g *Group) {
+	if o.t != nil || o.buf.DType != element.Int64 {
 		return
 	}
 	n := o.words[0]
 	switch op {
-	case collective.Sum:
+	case element.Sum:
 		o.exact, o.words = halves, [2]int64{n >> 32, n & math.MaxUint32}
 		o.buf = collective.Of(o.words[:])
-	case collective.Product:
+	case element.Product:
 		all := slices.Repeat([]int64{1}, g.Size())
 		all[g.own] = n
 		o.exact, o.buf = factors, collective.Of(all)
@@ -129,7 +130,7 @@ func (o *operand) result() (starlark.Value, error) {
 	value, t, data := o.value, o.t, o.data
 	o.value, o.t, o.data = nil, nil, nil // keep no tensor's memory
 	if t == nil {
-		if o.buf.DType == collective.Float64 {
+		if o.buf.DType == element.Float64 {
 			return starlark.Float(math.Float64frombits(uint64(o.words[0]))), nil
 		}
 		return o.integer(), nil
@@ -143,21 +144,8 @@ func (o *operand) result() (starlark.Value, error) {
 
 // bufferOf is a contiguous tensor's memory.
 func bufferOf(t *tensor.Tensor) collective.Buffer {
-	return collective.Buffer{DType: dtypeOf(t.DType()), Data: t.Bytes()}
+	return collective.Buffer{DType: t.DType(), Data: t.Bytes()}
 }
-
-// dtypes maps element types by their names, which are the same in both packages.
-// It is a table since every call looks here.
-var dtypes = func() (table [math.MaxUint8 + 1]collective.DType) {
-	for _, d := range collective.DTypes() {
-		if t, err := tensor.ParseDType(d.String()); err == nil {
-			table[t] = d
-		}
-	}
-	return table
-}()
-
-func dtypeOf(d tensor.DType) collective.DType { return dtypes[d] }
 
 // writeRaw sets a tensor's elements from bytes in row-major order. It is no part
 // of a graph.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"drun/collective"
+	"drun/element"
 	"drun/starlib"
 	"drun/tensor"
 
@@ -62,10 +63,10 @@ func (w *World) barrier(c *starlib.Call) (starlark.Value, error) {
 }
 
 // reduction reads a reduce op that is defined for the operand.
-func reduction(name string, o *operand) (collective.ReduceOp, error) {
-	op, ok := collective.ParseReduceOp(name)
+func reduction(name string, o *operand) (element.ReduceOp, error) {
+	op, ok := element.ParseReduceOp(name)
 	if !ok {
-		return 0, fmt.Errorf("unknown op %q: known are %v", name, collective.ReduceOps())
+		return 0, fmt.Errorf("unknown op %q: known are %v", name, element.ReduceOps())
 	}
 	if !op.Valid(o.buf.DType) {
 		return 0, fmt.Errorf("op %v is not defined for %v", op, o.buf.DType)
@@ -114,7 +115,7 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	o.widen(op, g)
-	if graph && op != collective.Sum && op != collective.Avg {
+	if graph && op != element.Sum && op != element.Avg {
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or t.detach()", op)
 	}
 	o.settle(w, async)
@@ -139,7 +140,7 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 }
 
 // reduced is the all_reduce of a tensor, as a new one.
-func (g *Group) reduced(ctx *collective.Patience, t *tensor.Tensor, op collective.ReduceOp, at collective.Origin) (*tensor.Tensor, error) {
+func (g *Group) reduced(ctx *collective.Patience, t *tensor.Tensor, op element.ReduceOp, at collective.Origin) (*tensor.Tensor, error) {
 	out, err := tensor.Clone(t)
 	if err != nil || g.comm == nil {
 		return out, err
@@ -214,7 +215,7 @@ func (g *Group) reducedAt(grad *tensor.Tensor, root int, at collective.Origin) (
 	if err != nil || g.comm == nil {
 		return out, err
 	}
-	call := collective.NewReduce(bufferOf(out), bufferOf(out), collective.Sum, root)
+	call := collective.NewReduce(bufferOf(out), bufferOf(out), element.Sum, root)
 	call.Shape, call.Origin = out.Shape(), at
 	if err := g.do(g.world.patience, call); err != nil {
 		return nil, err

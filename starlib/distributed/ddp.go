@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"drun/collective"
+	"drun/element"
 	"drun/starlib"
 	"drun/starlib/nn"
 	startensor "drun/starlib/tensor"
@@ -105,7 +106,7 @@ func (w *World) ddp(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	err = g.spread(c, ctx, all, func(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) },
-		func(collective.DType) bool { return true })
+		func(element.Type) bool { return true })
 	if err != nil || g.comm == nil {
 		return d, err
 	}
@@ -168,7 +169,7 @@ func (d *ddp) start(b *bucket) error {
 	at := d.origin()
 	for _, t := range tensor.Coalesce(grads) {
 		tensor.Pin(t)
-		call := collective.NewAllReduce(bufferOf(t), collective.Avg)
+		call := collective.NewAllReduce(bufferOf(t), element.Avg)
 		call.Async, call.Limit = true, d.ctx.Limit
 		call.Origin = at
 		work, err := d.g.comm.Start(&call)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/element"
 	"drun/internal/exit"
 	"drun/starlib"
 	"drun/tensor"
@@ -132,7 +133,7 @@ func (w *World) identity() []*starlib.Def {
 
 // drawSeed draws from the stream that all ranks share.
 func (w *World) drawSeed() int64 {
-	n, err := w.random.RandInt(w.tensors, 0, 1<<31, []int{1}, tensor.Int64)
+	n, err := w.random.RandInt(w.tensors, 0, 1<<31, []int{1}, element.Int64)
 	if err != nil {
 		return 0 // one element can always be had
 	}

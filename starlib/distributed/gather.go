@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"drun/collective"
+	"drun/element"
 	"drun/starlib"
 	"drun/tensor"
 
@@ -78,7 +79,7 @@ func ragged(shape []int) []int {
 
 // counts gives the ranks' sizes of dimension 0 and, as far as their other
 // dimensions agree, numbers of elements.
-func (g *Group) counts(ctx *collective.Patience, shape []int, dtype collective.DType, at collective.Origin) (first, counts []int, err error) {
+func (g *Group) counts(ctx *collective.Patience, shape []int, dtype element.Type, at collective.Origin) (first, counts []int, err error) {
 	own := 1
 	if len(shape) > 0 {
 		own = shape[0]
@@ -139,7 +140,7 @@ func (w *World) allGather(c *starlib.Call) (starlark.Value, error) {
 	if in, graph := recorded(v); graph {
 		at := at.Backward()
 		tensor.Function("all_gather", flat, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
-			own, err := g.scattered(w.patience, grad, nil, collective.Sum, counts, in.Shape(), at)
+			own, err := g.scattered(w.patience, grad, nil, element.Sum, counts, in.Shape(), at)
 			return []*tensor.Tensor{own}, err
 		})
 	}
@@ -172,7 +173,7 @@ func parts(flat *tensor.Tensor, first, like []int) (starlark.Value, error) {
 
 // scattered reduces a flat tensor of all parts and gives this rank's. The ranks'
 // lists of parts, if there are any, must be alike.
-func (g *Group) scattered(ctx *collective.Patience, flat *tensor.Tensor, list []*tensor.Tensor, op collective.ReduceOp, counts, shape []int, at collective.Origin) (*tensor.Tensor, error) {
+func (g *Group) scattered(ctx *collective.Patience, flat *tensor.Tensor, list []*tensor.Tensor, op element.ReduceOp, counts, shape []int, at collective.Origin) (*tensor.Tensor, error) {
 	all, err := tensor.Contiguous(flat)
 	if err != nil {
 		return nil, err
@@ -306,7 +307,7 @@ func (w *World) reduceScatter(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	graph := all.RequiresGrad() && all.Context().Recording()
-	if graph && op != collective.Sum && op != collective.Avg {
+	if graph && op != element.Sum && op != element.Avg {
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or detach the tensors", op)
 	}
 	at := origin(c)
@@ -318,7 +319,7 @@ func (w *World) reduceScatter(c *starlib.Call) (starlark.Value, error) {
 		at := at.Backward()
 		tensor.Function("reduce_scatter", out, []*tensor.Tensor{all}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
 			joined, err := g.joined(grad, counts, at)
-			if err == nil && op == collective.Avg {
+			if err == nil && op == element.Avg {
 				err = tensor.BinaryScalarInPlace(tensor.OpDiv, joined, tensor.Float(float64(g.Size())))
 			}
 			return []*tensor.Tensor{joined}, err

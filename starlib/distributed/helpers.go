@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"drun/collective"
+	"drun/element"
 	"drun/starlib"
 
 	"go.starlark.net/starlark"
@@ -142,7 +143,7 @@ func (g *Group) sum(c *starlib.Call, ctx *collective.Patience, numbers []float64
 	if g.comm == nil {
 		return nil
 	}
-	call := collective.NewAllReduce(collective.Of(numbers), collective.Sum)
+	call := collective.NewAllReduce(collective.Of(numbers), element.Sum)
 	call.Origin = origin(c).In(collective.Step)
 	return g.do(ctx, call)
 }

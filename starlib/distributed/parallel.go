@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"drun/collective"
+	"drun/element"
 	"drun/starlib"
 	"drun/tensor"
 
@@ -66,7 +66,7 @@ func (w *World) copyToGroup(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	tensor.Function("copy_to_group", out, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
-		sum, err := g.reduced(ctx, grad, collective.Sum, at)
+		sum, err := g.reduced(ctx, grad, element.Sum, at)
 		return []*tensor.Tensor{sum}, err
 	})
 	return (*startensor.Value)(out), nil
@@ -78,7 +78,7 @@ func (w *World) reduceFromGroup(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	in := startensor.Arg(c, "x")
-	out, err := g.reduced(ctx, in.Detach(), collective.Sum, origin(c))
+	out, err := g.reduced(ctx, in.Detach(), element.Sum, origin(c))
 	if err != nil {
 		return nil, err
 	}

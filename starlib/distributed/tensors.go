@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
+	"drun/element"
 	"drun/starlib"
 	"drun/tensor"
 
@@ -58,7 +59,7 @@ func (w *World) syncBuffer(c *starlib.Call) (starlark.Value, error) {
 	return nil, g.spread(c, ctx, all, average, isInexact)
 }
 
-func average(b collective.Buffer) collective.Call { return collective.NewAllReduce(b, collective.Avg) }
+func average(b collective.Buffer) collective.Call { return collective.NewAllReduce(b, element.Avg) }
 
 func (w *World) syncGrad(c *starlib.Call) (starlark.Value, error) {
 	g, ctx, err := w.scope(c)
@@ -76,7 +77,7 @@ func (w *World) syncGrad(c *starlib.Call) (starlark.Value, error) {
 			if err := writable(grad); err != nil {
 				return nil, err
 			}
-			if !isInexact(dtypeOf(grad.DType())) {
+			if !isInexact(grad.DType()) {
 				return nil, fmt.Errorf("the gradient of parameter %d is %v%v, which cannot be averaged: convert it to a float dtype", i, grad.DType(), grad.Shape())
 			}
 		}
@@ -176,7 +177,7 @@ func describeShapes(key []byte) string {
 	var parts []string
 	n := 0
 	for ; len(key) >= 2; n++ {
-		dtype, dims := tensor.DType(key[0]), int(key[1])
+		dtype, dims := element.Type(key[0]), int(key[1])
 		key = key[2:]
 		shape := make([]string, dims)
 		for i := range shape {
@@ -193,9 +194,9 @@ func describeShapes(key []byte) string {
 	return strings.TrimSpace(fmt.Sprintf("%d tensors %s", n, strings.Join(parts, " ")))
 }
 
-func isInexact(d collective.DType) bool {
+func isInexact(d element.Type) bool {
 	switch d {
-	case collective.Float32, collective.Float64, collective.Float16, collective.BFloat16, collective.Complex64:
+	case element.Float32, element.Float64, element.Float16, element.BFloat16, element.Complex64:
 		return true
 	}
 	return false
@@ -204,17 +205,17 @@ func isInexact(d collective.DType) bool {
 // spread makes the same in-place call on all tensors whose dtype is wanted, in
 // as few collectives as it can: tensors that lie side by side in an optimizer's
 // buffer are one, others are copied into one.
-func (g *Group) spread(c *starlib.Call, ctx *collective.Patience, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call, wanted func(collective.DType) bool) error {
+func (g *Group) spread(c *starlib.Call, ctx *collective.Patience, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call, wanted func(element.Type) bool) error {
 	if g.comm == nil {
 		return nil
 	}
-	for _, d := range collective.DTypes() {
+	for _, d := range element.Types() {
 		if !wanted(d) {
 			continue
 		}
 		var same []*tensor.Tensor
 		for _, t := range all {
-			if dtypeOf(t.DType()) == d && t.Len() > 0 {
+			if t.DType() == d && t.Len() > 0 {
 				same = append(same, t)
 			}
 		}
@@ -231,7 +232,7 @@ func (g *Group) spread(c *starlib.Call, ctx *collective.Patience, all []*tensor.
 // direct is how many collectives in place are made rather than one on a copy.
 const direct = 4
 
-func (g *Group) spreadOne(c *starlib.Call, ctx *collective.Patience, d collective.DType, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call) error {
+func (g *Group) spreadOne(c *starlib.Call, ctx *collective.Patience, d element.Type, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call) error {
 	contiguous := !slices.ContainsFunc(all, func(t *tensor.Tensor) bool { return !t.IsContiguous() })
 	if contiguous {
 		if joined := tensor.Coalesce(all); len(joined) <= direct {

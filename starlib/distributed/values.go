@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"drun/collective"
+	"drun/element"
 	"drun/starlib"
 	"drun/starlib/plain"
 
@@ -105,7 +106,7 @@ func (g *Group) gatherValuesAt(c *starlib.Call, ctx *collective.Patience, v star
 		return g.decodeAll([][]byte{data})
 	}
 	at := origin(c).In(collective.Plain)
-	counts, _, err := g.counts(ctx, []int{len(data)}, collective.Uint8, at)
+	counts, _, err := g.counts(ctx, []int{len(data)}, element.Uint8, at)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +177,7 @@ func (g *Group) scatterValues(c *starlib.Call, ctx *collective.Patience, list []
 
 // gatherBytes gives every rank's bytes, in rank order.
 func (g *Group) gatherBytes(ctx *collective.Patience, data []byte, at collective.Origin) ([][]byte, error) {
-	counts, _, err := g.counts(ctx, []int{len(data)}, collective.Uint8, at)
+	counts, _, err := g.counts(ctx, []int{len(data)}, element.Uint8, at)
 	if err != nil {
 		return nil, err
 	}
@@ -200,11 +201,11 @@ func cut(joined []byte, counts []int) [][]byte {
 
 // gatherInts gives every rank's number, in rank order.
 func (g *Group) gatherInts(ctx *collective.Patience, n int64, at collective.Origin) ([]int64, error) {
-	return g.gatherSizes(ctx, n, nil, collective.NoDType, at)
+	return g.gatherSizes(ctx, n, nil, element.None, at)
 }
 
 // gatherSizes gives every rank's size of a tensor of this shape and type.
-func (g *Group) gatherSizes(ctx *collective.Patience, n int64, shape []int, dtype collective.DType, at collective.Origin) ([]int64, error) {
+func (g *Group) gatherSizes(ctx *collective.Patience, n int64, shape []int, dtype element.Type, at collective.Origin) ([]int64, error) {
 	all := make([]int64, g.Size())
 	call := collective.NewAllGather(collective.Of([]int64{n}), collective.Of(all))
 	call.Shape, call.As, call.Origin = shape, dtype, at

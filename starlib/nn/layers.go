@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/element"
 	"drun/starlib"
 	"drun/starlib/random"
 	startensor "drun/starlib/tensor"
@@ -57,11 +58,11 @@ func weights(weight, bias *tensor.Tensor) ([]field, error) {
 // affine makes weight and bias of a linear map, drawn from ±1/√fan_in: PyTorch's
 // Kaiming-uniform with a = √5.
 func (k *maker) affine(shape []int, withBias bool) (weight, bias *tensor.Tensor, err error) {
-	if weight, err = tensor.Empty(k.ctx, shape, tensor.Float32); err != nil {
+	if weight, err = tensor.Empty(k.ctx, shape, element.Float32); err != nil {
 		return nil, nil, tensor.As("weight", err)
 	}
 	if withBias {
-		if bias, err = tensor.Empty(k.ctx, shape[:1], tensor.Float32); err != nil {
+		if bias, err = tensor.Empty(k.ctx, shape[:1], element.Float32); err != nil {
 			return nil, nil, tensor.As("bias", err)
 		}
 	}
@@ -125,7 +126,7 @@ func (k *maker) embedding(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	weight, err := k.streams.Shared.Stream.Randn(k.ctx, []int{n, dim}, tensor.Float32)
+	weight, err := k.streams.Shared.Stream.Randn(k.ctx, []int{n, dim}, element.Float32)
 	if err != nil {
 		return nil, tensor.As("weight", err)
 	}
@@ -144,11 +145,11 @@ func (k *maker) layerNorm(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	eps := c.Float("eps")
-	weight, err := tensor.Ones(k.ctx, shape, tensor.Float32)
+	weight, err := tensor.Ones(k.ctx, shape, element.Float32)
 	if err != nil {
 		return nil, tensor.As("weight", err)
 	}
-	bias, err := tensor.Zeros(k.ctx, shape, tensor.Float32)
+	bias, err := tensor.Zeros(k.ctx, shape, element.Float32)
 	if err != nil {
 		return nil, tensor.As("bias", err)
 	}
@@ -167,7 +168,7 @@ func (k *maker) rmsNorm(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	eps := c.Float("eps")
-	weight, err := tensor.Ones(k.ctx, []int{dim}, tensor.Float32)
+	weight, err := tensor.Ones(k.ctx, []int{dim}, element.Float32)
 	if err != nil {
 		return nil, tensor.As("weight", err)
 	}
@@ -188,7 +189,7 @@ func (k *maker) batchNorm(c *starlib.Call) (starlark.Value, error) {
 	momentum, eps := c.Float("momentum"), c.Float("eps")
 	var t [4]*tensor.Tensor // weight, bias, running mean and variance
 	for i, value := range []int64{1, 0, 0, 1} {
-		if t[i], err = tensor.Full(k.ctx, []int{n}, tensor.Int(value), tensor.Float32); err != nil {
+		if t[i], err = tensor.Full(k.ctx, []int{n}, tensor.Int(value), element.Float32); err != nil {
 			return nil, tensor.As("weight", err)
 		}
 	}

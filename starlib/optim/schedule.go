@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/element"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 )
@@ -111,7 +112,7 @@ func cosine(lr float64, steps, warmup int, end float64) func(int) (float64, erro
 		}
 		// The cosine is the tensors' own: math.Cos may differ between processors.
 		angle := math.Pi * float64(step-warmup) / float64(steps-warmup)
-		t, err := tensor.Full(nil, nil, tensor.Float(angle), tensor.Float64)
+		t, err := tensor.Full(nil, nil, tensor.Float(angle), element.Float64)
 		if err == nil {
 			t, err = tensor.Unary(tensor.OpCos, t)
 		}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"testing"
 
+	"drun/element"
 	"drun/tensor"
 
 	startensor "drun/starlib/tensor"
@@ -113,7 +114,7 @@ func (m maker) text() string {
 
 func (m maker) tensor() starlark.Value {
 	names := []string{"float32", "float64", "int64", "int32", "int8", "uint8", "bool", "float16", "bfloat16", "complex64"}
-	dtype, err := tensor.ParseDType(names[m.IntN(len(names))])
+	dtype, err := element.Parse(names[m.IntN(len(names))])
 	if err != nil {
 		panic(err)
 	}

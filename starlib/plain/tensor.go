@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"drun/element"
 	"drun/tensor"
 
 	startensor "drun/starlib/tensor"
@@ -35,7 +36,7 @@ func (d *Decoder) tensor(content []any) (starlark.Value, error) {
 	if !isName || !isList || !isBytes {
 		return nil, damaged
 	}
-	dtype, err := tensor.ParseDType(name)
+	dtype, err := element.Parse(name)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", damaged, err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/element"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -67,7 +68,7 @@ var methods = &starlib.Methods{
 				if items.Len() <= 0 {
 					return nil, fmt.Errorf("there are no items to choose from")
 				}
-				t, err := g.Stream.RandInt(g.ctx, 0, int64(items.Len()), nil, tensor.Int64)
+				t, err := g.Stream.RandInt(g.ctx, 0, int64(items.Len()), nil, element.Int64)
 				if err != nil {
 					return nil, err
 				}
@@ -103,7 +104,7 @@ func (g *Generator) Permutation(n int) (*tensor.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tensor.FromInts(g.ctx, order, []int{n}, tensor.Int64)
+	return tensor.FromInts(g.ctx, order, []int{n}, element.Int64)
 }
 
 func (g *Generator) shuffle(items starlark.Value) (starlark.Value, error) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"drun/element"
 	"drun/starlib"
 	"drun/starlib/starlibtest"
 	startensor "drun/starlib/tensor"
@@ -40,7 +41,7 @@ func (a *array) tensor(ctx *tensor.Context) (starlark.Value, error) {
 	for i, v := range a.Values {
 		values[i] = float64(v)
 	}
-	dtype, err := tensor.ParseDType(a.DType)
+	dtype, err := element.Parse(a.DType)
 	if err != nil {
 		return nil, err
 	}

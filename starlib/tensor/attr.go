@@ -7,6 +7,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/element"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -85,8 +86,8 @@ func (v *Value) SetField(name string, value starlark.Value) error {
 
 // dtypes are the types, and dtypeNames their names as recipes write them.
 var (
-	dtypes = []tensor.DType{tensor.Float32, tensor.Float64, tensor.Int64, tensor.Int32, tensor.Int8, tensor.Uint8,
-		tensor.Bool, tensor.Float16, tensor.BFloat16, tensor.Complex64}
+	dtypes = []element.Type{element.Float32, element.Float64, element.Int64, element.Int32, element.Int8, element.Uint8,
+		element.Bool, element.Float16, element.BFloat16, element.Complex64}
 	dtypeNames = func() (names [256]starlark.Value) {
 		for _, d := range dtypes {
 			names[d] = starlark.String(d.String())

@@ -5,13 +5,14 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/element"
 	"drun/starlib"
 	"drun/tensor"
 )
 
 // constructors make tensors without chance, so they may stand at top level.
 func constructors(ctx *tensor.Context) []*starlib.Def {
-	filled := func(name string, make func(*tensor.Context, []int, tensor.DType) (*tensor.Tensor, error)) *starlib.Def {
+	filled := func(name string, make func(*tensor.Context, []int, element.Type) (*tensor.Tensor, error)) *starlib.Def {
 		return &starlib.Def{
 			Sig: name + "(*shape, dtype: string = None) -> Tensor",
 			Doc: fmt.Sprintf("A tensor of %s: %s(2, 3) or %s((2, 3)). float32 by default.", name, name, name),
@@ -20,7 +21,7 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 				if err != nil {
 					return nil, err
 				}
-				d, err := dtypeOf(c.Arg("dtype"), tensor.Float32)
+				d, err := dtypeOf(c.Arg("dtype"), element.Float32)
 				if err != nil {
 					return nil, err
 				}
@@ -65,7 +66,7 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 						return nil, err
 					}
 				}
-				d, err := dtypeOf(c.Arg("dtype"), tensor.Float32)
+				d, err := dtypeOf(c.Arg("dtype"), element.Float32)
 				if err != nil {
 					return nil, err
 				}
@@ -77,7 +78,7 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 			Doc: "start, start + step, … below end; arange(n) is 0 … n - 1. int64 if all arguments are integers, else float32.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				args := [3]tensor.Scalar{tensor.Int(0)}
-				kind := tensor.Int64
+				kind := element.Int64
 				first := 0
 				if c.IsNone("end") {
 					first = 1 // the only bound is the end
@@ -95,8 +96,8 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 					} else {
 						args[i] = s
 					}
-					if s.Kind() == tensor.Float64 {
-						kind = tensor.Float32
+					if s.Kind() == element.Float64 {
+						kind = element.Float32
 					}
 				}
 				d, err := dtypeOf(c.Arg("dtype"), kind)
@@ -114,7 +115,7 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 				if err != nil {
 					return nil, err
 				}
-				d, err := dtypeOf(c.Arg("dtype"), tensor.Float32)
+				d, err := dtypeOf(c.Arg("dtype"), element.Float32)
 				if err != nil {
 					return nil, err
 				}
@@ -137,9 +138,9 @@ dtypes: float32 float64 int64 int32 int8 uint8 bool compute; float16 bfloat16 co
 }
 
 // byDefault is the type of a tensor made of a number without a dtype.
-func byDefault(s tensor.Scalar) tensor.DType {
-	if s.Kind() == tensor.Float64 {
-		return tensor.Float32
+func byDefault(s tensor.Scalar) element.Type {
+	if s.Kind() == element.Float64 {
+		return element.Float32
 	}
 	return s.Kind()
 }
@@ -181,12 +182,12 @@ func randoms(ctx *tensor.Context, shared *tensor.Generator) []*starlib.Def {
 }
 
 // Random is rand or randn on behalf of a builtin (*shape, dtype).
-func Random(ctx *tensor.Context, shape starlark.Tuple, dtype starlark.Value, draw func(*tensor.Context, []int, tensor.DType) (*tensor.Tensor, error)) (starlark.Value, error) {
+func Random(ctx *tensor.Context, shape starlark.Tuple, dtype starlark.Value, draw func(*tensor.Context, []int, element.Type) (*tensor.Tensor, error)) (starlark.Value, error) {
 	sizes, err := shapeOf(shape)
 	if err != nil {
 		return nil, err
 	}
-	d, err := dtypeOf(dtype, tensor.Float32)
+	d, err := dtypeOf(dtype, element.Float32)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +208,7 @@ func RandomInts(ctx *tensor.Context, c *starlib.Call, g *tensor.Generator) (star
 	if err != nil {
 		return nil, err
 	}
-	d, err := dtypeOf(c.Arg("dtype"), tensor.Int64)
+	d, err := dtypeOf(c.Arg("dtype"), element.Int64)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/element"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -26,26 +27,26 @@ func FromData(ctx *tensor.Context, data starlark.Value, dtype starlark.Value) (*
 		}
 		return tensor.Cast(t, d)
 	case starlark.Bytes:
-		t, err := tensor.FromBytes(ctx, []byte(data), []int{len(data)}, tensor.Uint8)
+		t, err := tensor.FromBytes(ctx, []byte(data), []int{len(data)}, element.Uint8)
 		if err != nil || dtype == starlark.None {
 			return t, err
 		}
-		d, err := dtypeOf(dtype, tensor.Uint8)
+		d, err := dtypeOf(dtype, element.Uint8)
 		if err != nil {
 			return nil, err
 		}
 		return tensor.Cast(t, d)
 	}
-	c := collector{kind: tensor.Bool}
+	c := collector{kind: element.Bool}
 	if err := c.add(data, 0); err != nil {
 		return nil, err
 	}
 	if len(c.values) == 0 {
-		c.kind = tensor.Float64
+		c.kind = element.Float64
 	}
 	kind := c.kind
-	if kind == tensor.Float64 && !c.double {
-		kind = tensor.Float32
+	if kind == element.Float64 && !c.double {
+		kind = element.Float32
 	}
 	d, err := dtypeOf(dtype, kind)
 	if err != nil {
@@ -60,7 +61,7 @@ type collector struct {
 	rows   int  // the elements of shape, or of the lists in it
 	known  bool // the shape is complete: a number was reached
 	values []tensor.Scalar
-	kind   tensor.DType // the widest seen: Bool, Int64, Float64
+	kind   element.Type // the widest seen: Bool, Int64, Float64
 	double bool         // float64 tensors are among the data
 }
 
@@ -75,10 +76,10 @@ func (c *collector) add(v starlark.Value, depth int) error {
 		if v.Tensor().Dim() > 0 {
 			list = v
 		} else {
-			if v.Tensor().DType() == tensor.Complex64 {
+			if v.Tensor().DType() == element.Complex64 {
 				return fmt.Errorf("a complex64 Tensor stands where a number was expected: use tensor.stack")
 			}
-			c.double = c.double || v.Tensor().DType() == tensor.Float64
+			c.double = c.double || v.Tensor().DType() == element.Float64
 			s, err := v.Tensor().Item()
 			if err != nil {
 				return err
@@ -131,7 +132,7 @@ func (c *collector) number(s tensor.Scalar, depth int) error {
 	}
 	c.known = true
 	switch k := s.Kind(); {
-	case k == tensor.Float64, k == tensor.Int64 && c.kind == tensor.Bool:
+	case k == element.Float64, k == element.Int64 && c.kind == element.Bool:
 		c.kind = k
 	}
 	c.values = append(c.values, s)
@@ -139,12 +140,12 @@ func (c *collector) number(s tensor.Scalar, depth int) error {
 }
 
 // dtypeOf reads a dtype argument; None gives the default.
-func dtypeOf(v starlark.Value, byDefault tensor.DType) (tensor.DType, error) {
+func dtypeOf(v starlark.Value, byDefault element.Type) (element.Type, error) {
 	s, ok := v.(starlark.String)
 	if !ok {
 		return byDefault, nil
 	}
-	return tensor.ParseDType(string(s))
+	return element.Parse(string(s))
 }
 
 // shapeOf reads sizes given one by one, (2, 3), or as one tuple or list, ((2, 3)).
@@ -212,9 +213,9 @@ func List(v starlark.Value) ([]*tensor.Tensor, error) {
 // number makes a plain value of a tensor's element.
 func number(s tensor.Scalar) starlark.Value {
 	switch s.Kind() {
-	case tensor.Bool:
+	case element.Bool:
 		return starlark.Bool(s.Int() != 0)
-	case tensor.Int64:
+	case element.Int64:
 		return starlark.MakeInt64(s.Int())
 	}
 	return starlark.Float(s.Float())
@@ -225,8 +226,8 @@ func reader(t *tensor.Tensor) (func(i int) starlark.Value, error) {
 	var err error
 	t = t.Detach()
 	switch t.DType() {
-	case tensor.Float16, tensor.BFloat16:
-		t, err = tensor.Cast(t, tensor.Float32)
+	case element.Float16, element.BFloat16:
+		t, err = tensor.Cast(t, element.Float32)
 	}
 	if err == nil {
 		t, err = tensor.Contiguous(t)
@@ -236,19 +237,19 @@ func reader(t *tensor.Tensor) (func(i int) starlark.Value, error) {
 	}
 	raw := t.Bytes()
 	switch t.DType() {
-	case tensor.Float32:
+	case element.Float32:
 		return func(i int) starlark.Value { return starlark.Float(at[float32](raw, i)) }, nil
-	case tensor.Float64:
+	case element.Float64:
 		return func(i int) starlark.Value { return starlark.Float(at[float64](raw, i)) }, nil
-	case tensor.Int64:
+	case element.Int64:
 		return func(i int) starlark.Value { return starlark.MakeInt64(at[int64](raw, i)) }, nil
-	case tensor.Int32:
+	case element.Int32:
 		return func(i int) starlark.Value { return starlark.MakeInt64(int64(at[int32](raw, i))) }, nil
-	case tensor.Int8:
+	case element.Int8:
 		return func(i int) starlark.Value { return starlark.MakeInt(int(int8(raw[i]))) }, nil
-	case tensor.Uint8:
+	case element.Uint8:
 		return func(i int) starlark.Value { return starlark.MakeInt(int(raw[i])) }, nil
-	case tensor.Bool:
+	case element.Bool:
 		return func(i int) starlark.Value { return starlark.Bool(raw[i] != 0) }, nil
 	}
 	return func(i int) starlark.Value { // complex64

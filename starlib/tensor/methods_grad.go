@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/element"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -21,7 +22,7 @@ var gradDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return result(tensor.Clone(t)) }),
 	method("to(dtype: string) -> Tensor", "The tensor with elements of another type; itself if it has that type.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			d, err := tensor.ParseDType(c.String("dtype"))
+			d, err := element.Parse(c.String("dtype"))
 			if err != nil {
 				return nil, err
 			}

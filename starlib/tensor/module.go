@@ -8,6 +8,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/element"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -157,11 +158,11 @@ func operand(v, other starlark.Value, near *tensor.Tensor) (*tensor.Tensor, erro
 	d := byDefault(s)
 	switch o := other.(type) {
 	case *Value:
-		if t := o.Tensor(); t.DType().IsFloat() || s.Kind() != tensor.Float64 {
+		if t := o.Tensor(); t.DType().IsFloat() || s.Kind() != element.Float64 {
 			d = t.DType()
 		}
 	case starlark.Float:
-		d = tensor.Float32
+		d = element.Float32
 	}
 	return tensor.Full(near.Context(), nil, s, d)
 }

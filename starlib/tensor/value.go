@@ -6,6 +6,7 @@ import (
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 
+	"drun/element"
 	"drun/starlib"
 	"drun/starlib/lang"
 	"drun/tensor"
@@ -68,9 +69,9 @@ func (v *Value) TruthValue() (bool, error) {
 	if t.Len() != 1 {
 		return false, fmt.Errorf("a Tensor of shape %s has no single truth: reduce it, for instance with (t != 0).sum() > 0, or compare one element", ShapeString(t.Shape()))
 	}
-	if t.DType() == tensor.Complex64 { // true by either part
+	if t.DType() == element.Complex64 { // true by either part
 		var err error
-		if t, err = tensor.Cast(t.Detach(), tensor.Bool); err != nil {
+		if t, err = tensor.Cast(t.Detach(), element.Bool); err != nil {
 			return false, err
 		}
 	}
@@ -84,7 +85,7 @@ func (v *Value) Item() (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.Tensor().DType() == tensor.Complex64 {
+	if v.Tensor().DType() == element.Complex64 {
 		read, err := reader(v.Tensor())
 		if err != nil {
 			return nil, err
@@ -206,7 +207,7 @@ func (v *Value) Unary(op syntax.Token) (starlark.Value, error) {
 	case syntax.PLUS:
 		return v, nil
 	case syntax.TILDE:
-		if v.Tensor().DType() != tensor.Bool {
+		if v.Tensor().DType() != element.Bool {
 			return nil, fmt.Errorf("~ needs a bool Tensor, not %s", v.Tensor().DType())
 		}
 		return result(tensor.Unary(tensor.OpNot, v.Tensor()))

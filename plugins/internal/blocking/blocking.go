@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/element"
 )
 
 // An Engine carries out calls for one rank of a group. Do is called by one
@@ -53,7 +54,7 @@ type Engine interface {
 type Header struct {
 	Tag   int64
 	Bytes uint64
-	DType collective.DType
+	DType element.Type
 	Key   uint64 // the engine's own
 }
 

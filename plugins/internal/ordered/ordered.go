@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
+	"drun/element"
 	"drun/plugins/internal/reduction"
 )
 
@@ -46,7 +47,7 @@ func Bytes(counts []int, b collective.Buffer) []int {
 }
 
 // ReduceScatter sends all parts but its own once, as any reduce_scatter does.
-func (r *Reducer) ReduceScatter(send, recv collective.Buffer, counts []int, op collective.ReduceOp) error {
+func (r *Reducer) ReduceScatter(send, recv collective.Buffer, counts []int, op element.ReduceOp) error {
 	sizes := Bytes(collective.Evenly(counts, send.Count(), r.Size), send)
 	parts := r.Room(r.Size * sizes[r.Rank])
 	if err := r.exchange(send, sizes, parts); err != nil {
@@ -66,7 +67,7 @@ func (r *Reducer) exchange(send collective.Buffer, sizes []int, parts []byte) er
 	return r.Mover.AllToAllV(send.Data, sizes, parts, received)
 }
 
-func (r *Reducer) combine(out collective.Buffer, parts []byte, op collective.ReduceOp) {
+func (r *Reducer) combine(out collective.Buffer, parts []byte, op element.ReduceOp) {
 	n := len(out.Data)
 	sources := make([][]byte, r.Size)
 	for i := range sources {
@@ -80,7 +81,7 @@ func (r *Reducer) combine(out collective.Buffer, parts []byte, op collective.Red
 const gatherLimit = 64 << 10
 
 // AllReduce is a reduce_scatter of even parts and an all_gather.
-func (r *Reducer) AllReduce(send, recv collective.Buffer, op collective.ReduceOp) error {
+func (r *Reducer) AllReduce(send, recv collective.Buffer, op element.ReduceOp) error {
 	if n := len(send.Data); n*r.Size <= gatherLimit {
 		all := r.Room(n * r.Size)
 		if err := r.Mover.AllGather(send.Data, all); err != nil {
@@ -97,7 +98,7 @@ func (r *Reducer) AllReduce(send, recv collective.Buffer, op collective.ReduceOp
 }
 
 // Reduce is a reduce_scatter of even parts and a gather.
-func (r *Reducer) Reduce(send, recv collective.Buffer, op collective.ReduceOp, root int) error {
+func (r *Reducer) Reduce(send, recv collective.Buffer, op element.ReduceOp, root int) error {
 	mine, sizes, err := r.part(send, op)
 	if err != nil {
 		return err
@@ -107,7 +108,7 @@ func (r *Reducer) Reduce(send, recv collective.Buffer, op collective.ReduceOp, r
 
 // part reduces this rank's part of the ranks' equal buffers, and tells how
 // many bytes each rank's part has.
-func (r *Reducer) part(send collective.Buffer, op collective.ReduceOp) (mine collective.Buffer, sizes []int, err error) {
+func (r *Reducer) part(send collective.Buffer, op element.ReduceOp) (mine collective.Buffer, sizes []int, err error) {
 	elem := send.DType.Size()
 	for rank := range r.Size {
 		from, to := cut(send.Count(), elem, rank, r.Size)

@@ -10,6 +10,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
+	"drun/element"
 
 	"golang.org/x/sys/unix"
 )
@@ -219,7 +220,7 @@ func (a *Arena) Ints(s Span) ([]int, error) {
 		return nil, err
 	}
 	counts := make([]int, len(raw)/8)
-	for i, n := range collective.Slice[int64](collective.Buffer{DType: collective.Int64, Data: raw}) {
+	for i, n := range collective.Slice[int64](collective.Buffer{DType: element.Int64, Data: raw}) {
 		counts[i] = int(n)
 	}
 	return counts, nil

@@ -1,56 +1,9 @@
-package collective
+package element
 
-import "fmt"
-
-// DType is the type of a buffer's elements.
-type DType uint8
-
-// The element types. All can be moved; which can be reduced says [ReduceOp.Valid].
-const (
-	NoDType DType = iota // a call without data: barrier
-	Float32
-	Float64
-	Int64
-	Int32
-	Int8
-	Uint8
-	Bool
-	Float16
-	BFloat16
-	Complex64
-	numDTypes
+import (
+	"fmt"
+	"slices"
 )
-
-var dtypes = [numDTypes]struct {
-	name string
-	size int
-}{
-	{"-", 1}, {"float32", 4}, {"float64", 8}, {"int64", 8}, {"int32", 4}, {"int8", 1},
-	{"uint8", 1}, {"bool", 1}, {"float16", 2}, {"bfloat16", 2}, {"complex64", 8},
-}
-
-// DTypes lists every element type.
-func DTypes() []DType {
-	return []DType{Float32, Float64, Int64, Int32, Int8, Uint8, Bool, Float16, BFloat16, Complex64}
-}
-
-// Valid reports whether d is an element type.
-func (d DType) Valid() bool { return d > NoDType && d < numDTypes }
-
-// Size is the size of an element in bytes.
-func (d DType) Size() int {
-	if d >= numDTypes {
-		return 1
-	}
-	return dtypes[d].size
-}
-
-func (d DType) String() string {
-	if d >= numDTypes {
-		return fmt.Sprintf("dtype(%d)", uint8(d))
-	}
-	return dtypes[d].name
-}
 
 // ReduceOp says how the ranks' elements become one.
 type ReduceOp uint8
@@ -77,12 +30,8 @@ func ReduceOps() []ReduceOp { return []ReduceOp{Sum, Avg, Product, Min, Max, BAn
 
 // ParseReduceOp gives the operation of that name.
 func ParseReduceOp(name string) (ReduceOp, bool) {
-	for i, s := range reduceOps {
-		if s == name {
-			return ReduceOp(i), true
-		}
-	}
-	return 0, false
+	i := slices.Index(reduceOps[:], name)
+	return ReduceOp(max(i, 0)), i >= 0
 }
 
 func (op ReduceOp) String() string {
@@ -96,7 +45,7 @@ func (op ReduceOp) String() string {
 // sum, avg, product, min and max; integers these and band, bor and bxor; bool
 // only the latter; complex numbers sum and avg. float16 and bfloat16 are
 // reduced in float32 and rounded once.
-func (op ReduceOp) Valid(d DType) bool {
+func (op ReduceOp) Valid(d Type) bool {
 	switch d {
 	case Float32, Float64, Float16, BFloat16:
 		return op <= Max

@@ -1,0 +1,69 @@
+package tensor
+
+import "drun/element"
+
+// Promote gives the common type of two tensors, as PyTorch does: the higher
+// category of bool < integer < float < complex wins; inside a category the
+// wider type. uint8 with int8 gives int32's narrower neighbour int32 (there
+// is no int16), float16 with bfloat16 gives float32.
+func Promote(a, b element.Type) element.Type {
+	if a == b {
+		return a
+	}
+	ra, rb := a.Kind(), b.Kind()
+	switch {
+	case ra > rb:
+		return a
+	case rb > ra:
+		return b
+	case a.Size() > b.Size():
+		return a
+	case b.Size() > a.Size():
+		return b
+	case a.IsFloat(): // float16 and bfloat16
+		return element.Float32
+	}
+	return element.Int32 // int8 and uint8
+}
+
+// promoteOperands gives the type in which two operands are computed. A
+// tensor without dimensions does not widen one with dimensions unless its
+// category is higher; a plain number (wrapped) does not widen either.
+func promoteOperands(a, b *Tensor) element.Type {
+	if a.dtype == b.dtype {
+		return a.dtype
+	}
+	pa, pb := a.priority(), b.priority()
+	if pa == pb {
+		return Promote(a.dtype, b.dtype)
+	}
+	strong, weak := a.dtype, b.dtype
+	if pb > pa {
+		strong, weak = weak, strong
+	}
+	return promoteWeak(strong, weak, min(pa, pb) == 0)
+}
+
+// promoteWeak is strong unless weak's category is higher; then weak's type,
+// which for a plain number is the default of its category.
+func promoteWeak(strong, weak element.Type, number bool) element.Type {
+	if weak.Kind() <= strong.Kind() {
+		return strong
+	}
+	if number && weak == element.Float64 {
+		return element.Float32
+	}
+	return weak
+}
+
+// priority ranks operands for promotion: 2 with dimensions, 1 without, 0 a
+// plain number.
+func (t *Tensor) priority() int {
+	switch {
+	case t.number:
+		return 0
+	case len(t.shape) == 0:
+		return 1
+	}
+	return 2
+}
