@@ -48,7 +48,7 @@ func (b *Board) Aborted() error {
 	if b.head.aborting.Load() == notAborted {
 		return nil
 	}
-	// Whoever claimed it is writing; it may also have been killed just then.
+	// The process that claimed it is writing the cause, or was killed while it did.
 	for end := time.Now().Add(100 * time.Millisecond); b.head.aborting.Load() == abortClaimed; {
 		if time.Now().After(end) {
 			return &collective.AbortError{Rank: Observer, Cause: errors.New("a rank was killed while it reported an error")}

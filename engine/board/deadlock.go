@@ -14,16 +14,16 @@ import (
 )
 
 // Ranks that wait for each other in a circle would wait for ever. Each rank that
-// sleeps in a wait writes on the board which ranks it needs; the ranks that are
-// left when all that can go on are crossed out are in a deadlock, if the picture
-// stays the same for a while, in which each of them has looked again: a message
-// may be on its way, and a rank that is stopped, or does not get a core, may have
-// what it needs without knowing. A message of which both ends have been called
-// for moves by itself, however long it takes: its ends do not wait for each other.
+// sleeps in a wait writes on the board which ranks it needs. The ranks that remain
+// when all that can go on are removed are in a deadlock, provided that this stays
+// the same while each of them checks again: a message may be on its way, and a rank
+// that is stopped, or does not get a core, may have received what it needs without
+// having seen it. A message whose send and receive were both called moves by itself,
+// however long it takes: its two ranks do not wait for each other.
 
 const (
-	// looks at the needs are this far apart, and deadlockAfter the same ones in
-	// a row make a deadlock.
+	// The needs are checked this often, and deadlockAfter equal results in a row
+	// make a deadlock.
 	deadlockEvery = 100 * time.Millisecond
 	deadlockAfter = 4
 	// messageAfter is how long a message may be on its way between two nodes when
@@ -36,15 +36,15 @@ type needs struct {
 	mark    atomic.Uint64 // counts the waits, so that a new one looks new
 	looks   atomic.Uint64 // counts how often the rank wrote this
 	any     atomic.Uint32 // one of the ranks will do
-	outside atomic.Uint32 // the wait is no call: see Lookout
-	message atomic.Uint64 // what it waits for, if a message: see messageOf
+	outside atomic.Uint32 // the wait is no call: see Watchdog
+	message atomic.Uint64 // the message that it waits for, 0: none; see messageOf
 	group   atomic.Uint32 // of the collective that it waits for
 	joined  atomic.Uint32 // the rank has joined the others: see Muster
 	seq     atomic.Uint64 // its number; 0: it is none
 	// confirmed is the mark of the wait that the head found to be in a circle.
 	confirmed atomic.Uint64
 	ranks     rankSet
-	moving    rankSet // ranks that wait for a message of which this one has called the other end
+	moving    rankSet // ranks that wait for a message whose other end this rank has called
 }
 
 type rankSet [maxWorld / 64]atomic.Uint64
@@ -79,7 +79,7 @@ func messageOf(kind collective.Kind, group uint32, tag int) uint64 {
 
 // answers tells whether this call of a rank is the other end of the message that
 // the rank of number peer in its group waits for.
-func (w *work) answers(message uint64, peer int) bool {
+func (w *guardedWork) answers(message uint64, peer int) bool {
 	other := collective.Send
 	if w.kind == collective.Send {
 		other = collective.Recv
@@ -91,21 +91,21 @@ func (b *Board) needsOf(rank int) *needs {
 	return sharedmem.At[needs](b.mem, needsAt+rank*needsSize)
 }
 
-// picket is the watch for deadlocks during one wait.
-type picket struct {
+// deadlockWatch looks for deadlocks during one wait.
+type deadlockWatch struct {
 	next  time.Time
 	seen  []uint64 // the marks of the ranks in the circle, as last seen
 	looks []uint64 // their looks when these marks were first seen
 	same  int      // looks in a row that saw these
 }
 
-// deadlock writes what this wait needs, and looks for a circle.
+// deadlock writes the needs of this wait on the board, and looks for a circle.
 func (g *guard) deadlock() error {
 	t := time.Now()
-	if t.Before(g.picket.next) {
+	if t.Before(g.watch.next) {
 		return nil
 	}
-	g.picket.next = t.Add(deadlockEvery)
+	g.watch.next = t.Add(deadlockEvery)
 	any := g.waiting.seq == 0 && g.waiting.peer < 0
 	g.board.need(messageOf(g.waiting.kind, g.group, g.waiting.tag), any, g.group, g.waiting.seq, func(yield func(int) bool) {
 		for i, r := range g.ranks {
@@ -122,7 +122,7 @@ func (g *guard) deadlock() error {
 		}
 	})
 	g.board.move(g)
-	if circle := g.picket.look(g.board); circle != nil {
+	if circle := g.watch.detect(g.board); circle != nil {
 		return &circleError{circle}
 	}
 	return nil
@@ -150,7 +150,7 @@ func (b *Board) need(message uint64, any bool, group uint32, seq uint64, ranks i
 	own.looks.Add(1)
 }
 
-// move writes which ranks wait for messages that are on their way from this rank
+// move writes which ranks wait for messages that are under way from this rank
 // or to it. g is the guard whose call waits; nil: the wait is no call.
 func (b *Board) move(g *guard) {
 	own := b.needsOf(b.rank)
@@ -170,9 +170,9 @@ func (b *Board) move(g *guard) {
 }
 
 // called notes a send or receive that goes on by itself.
-func (g *guard) called(w *work) {
+func (g *guard) called(w *guardedWork) {
 	if len(g.messages) == cap(g.messages) {
-		g.messages = slices.DeleteFunc(g.messages, func(w *work) bool { return w.inner.Done() })
+		g.messages = slices.DeleteFunc(g.messages, func(w *guardedWork) bool { return w.inner.Done() })
 		g.messages = slices.Grow(g.messages, len(g.messages)+1)
 	}
 	g.messages = append(g.messages, w)
@@ -180,14 +180,14 @@ func (g *guard) called(w *work) {
 
 // calledFor tells whether an asynchronous call under way is the other end.
 func (g *guard) calledFor(message uint64, peer int) bool {
-	return peer >= 0 && slices.ContainsFunc(g.messages, func(w *work) bool { return w.answers(message, peer) && !w.inner.Done() })
+	return peer >= 0 && slices.ContainsFunc(g.messages, func(w *guardedWork) bool { return w.answers(message, peer) && !w.inner.Done() })
 }
 
-// look gives the circle that this rank waits in for good; nil: none.
-func (p *picket) look(b *Board) []int {
+// detect gives the circle in which this rank waits for ever; nil: none.
+func (d *deadlockWatch) detect(b *Board) []int {
 	circle := b.circle()
 	if !slices.ContainsFunc(circle, func(r int) bool { return !b.isNear(r) }) {
-		if !p.steady(b, circle) {
+		if !d.steady(b, circle) {
 			return nil
 		}
 		return circle
@@ -201,9 +201,9 @@ func (p *picket) look(b *Board) []int {
 
 // steady tells whether this rank is in the circle, and the circle has been the
 // same for a while.
-func (p *picket) steady(b *Board, circle []int) bool {
+func (d *deadlockWatch) steady(b *Board, circle []int) bool {
 	if !slices.Contains(circle, b.rank) {
-		p.same = 0
+		d.same = 0
 		return false
 	}
 	var marks, looks []uint64
@@ -211,23 +211,23 @@ func (p *picket) steady(b *Board, circle []int) bool {
 		marks = append(marks, uint64(r), b.needsOf(r).mark.Load())
 		looks = append(looks, b.needsOf(r).looks.Load())
 	}
-	if !slices.Equal(marks, p.seen) {
-		p.seen, p.looks, p.same = marks, looks, 0
+	if !slices.Equal(marks, d.seen) {
+		d.seen, d.looks, d.same = marks, looks, 0
 	}
-	p.same++
+	d.same++
 	for i := range looks {
-		if looks[i] < p.looks[i]+deadlockAfter/2 {
+		if looks[i] < d.looks[i]+deadlockAfter/2 {
 			return false
 		}
 	}
-	return p.same >= deadlockAfter
+	return d.same >= deadlockAfter
 }
 
-// awake takes the needs back when a wait ends.
-func (g *guard) awake() {
-	if !g.picket.next.IsZero() {
+// clearNeeds takes the needs back when a wait ends.
+func (g *guard) clearNeeds() {
+	if !g.watch.next.IsZero() {
 		g.board.needsOf(g.board.rank).mark.Store(0)
-		g.picket = picket{}
+		g.watch = deadlockWatch{}
 	}
 }
 
@@ -265,8 +265,8 @@ func (b *Board) stuck(rank int, waiting []int) bool {
 	return unmet > 0
 }
 
-// unmet yields the ranks that a rank waits for, without those that have come to the
-// collective meanwhile: it may not know yet.
+// unmet yields the ranks that a rank waits for, without those that have meanwhile
+// entered the collective: the waiting rank may not have seen it yet.
 func (b *Board) unmet(rank int) iter.Seq[int] {
 	n := b.needsOf(rank)
 	seq := n.seq.Load()
@@ -292,7 +292,7 @@ type Wait struct {
 // Patrol is the head's watch for circles that go over nodes.
 type Patrol struct {
 	seen  []Wait
-	looks []uint64 // of those ranks, once their nodes had what the ranks before wrote
+	looks []uint64 // of those ranks, once their nodes had the needs of the others
 	same  int      // rounds in a row that saw these
 	since time.Time
 }
@@ -340,7 +340,7 @@ func (b *Board) Confirm(circle []Wait) {
 	}
 }
 
-// confirmed lists the ranks whose present wait the head found to be in a circle.
+// confirmed lists the ranks whose current wait the head found to be in a circle.
 func (b *Board) confirmed() (circle []int) {
 	for r := range b.world {
 		n := b.needsOf(r)
@@ -356,8 +356,8 @@ type circleError struct{ ranks []int }
 
 func (e *circleError) Error() string { return collective.RankList(e.ranks) + " wait for each other" }
 
-// stalemate is the error that all ranks get for a circle.
-func (g *guard) stalemate(circle []int) error {
+// deadlocked is the error that all ranks get for a circle.
+func (g *guard) deadlocked(circle []int) error {
 	var who []string
 	rows := make([]collective.Row, 0, g.board.world)
 	for _, r := range circle {

@@ -6,8 +6,8 @@ import (
 	"drun/collective/sharedmem"
 )
 
-// detail is what a rank tells of its latest call in a disagreement, in which the
-// journal's few words may look alike. It lies at the end of the rank's names.
+// detail is a rank's full description of its latest call, for a disagreement in which
+// the short entries of the journal look alike. It lies at the end of the rank's names.
 type detail struct {
 	seq   atomic.Uint64 // of the call, once the rest is written
 	group uint32
@@ -19,8 +19,8 @@ func (b *Board) detailOf(rank int) *detail {
 	return sharedmem.At[detail](b.mem, namesAt+(rank+1)*tableSize-detailSize)
 }
 
-// tell writes what there is to tell of a call, be it nothing.
-func (g *guard) tell(w *work) {
+// tell writes the details of a call, which may be empty.
+func (g *guard) tell(w *guardedWork) {
 	d, text := g.board.detailOf(g.board.rank), ""
 	if w.detail != nil {
 		text = w.detail()
@@ -33,13 +33,13 @@ func (g *guard) tell(w *work) {
 	d.seq.Store(w.seq)
 }
 
-// told reports whether a rank has told what there is of a call.
+// told reports whether a rank has written the details of a call.
 func (b *Board) told(rank int, group uint32, seq uint64) bool {
 	d := b.detailOf(rank)
 	return d.seq.Load() == seq && d.group == group
 }
 
-// detail is what it told.
+// detail gives these details.
 func (b *Board) detail(rank int, group uint32, seq uint64) string {
 	if d := b.detailOf(rank); b.told(rank, group, seq) {
 		return string(d.text[:min(int(d.size), len(d.text))])

@@ -76,8 +76,8 @@ func (x *exchanger) Start(c *collective.Call) (collective.Work, error) {
 type exchanged struct {
 	x      *exchanger
 	call   collective.Call
-	before chan struct{} // collectives happen in order
-	done   chan struct{} // nil: whoever waits does the work
+	before chan struct{} // collectives run in order
+	done   chan struct{} // nil: Wait makes the call
 	err    error
 }
 
@@ -100,8 +100,8 @@ func (w *exchanged) Done() bool {
 	}
 }
 
-// settle waits until the collectives before have ended, then compares.
-func (x *exchanger) settle(ctx context.Context, c *collective.Call) error {
+// compareInTurn waits until the collectives before have ended, then compares.
+func (x *exchanger) compareInTurn(ctx context.Context, c *collective.Call) error {
 	if x.last != nil {
 		if err := collective.Wait(ctx, x.last); err != nil {
 			return err
@@ -166,7 +166,7 @@ func (x *exchanger) compare(ctx context.Context, seq, fingerprint uint64) error 
 }
 
 // compareCounts tells every rank how many elements each other sends and receives,
-// which no fingerprint can hold: the engine would find out in the midst of it.
+// which no fingerprint can hold: the engine would notice only during the call.
 func (x *exchanger) compareCounts(ctx context.Context, c *collective.Call) error {
 	n := x.Size()
 	own := slices.Concat(evenly(c.Counts, c.Send.Count(), n), evenly(c.RecvCounts, c.Recv.Count(), n))

@@ -11,8 +11,8 @@ import (
 )
 
 // How long a report waits for the other ranks to arrive, so that its table is
-// complete, and how long the agent has to say why a rank died before its peers
-// report it themselves.
+// complete, and how long the agent has to report why a rank died before the
+// rank's peers report it.
 const (
 	tableGrace = 250 * time.Millisecond
 	agentGrace = 2 * time.Second
@@ -40,15 +40,15 @@ func (g *guard) check() error {
 		if !state.Over() {
 			continue
 		}
-		// Looked at after the state: what it did before it ended counts.
+		// Read after the state: a call that the rank made before it ended counts.
 		if w.seq > 0 && g.win.line(g.ranks[i]).arrived.Load() >= w.seq {
 			continue
 		}
 		if state != collective.Returned && since(g.board.slot(rank).since) < agentGrace {
 			continue // the agent knows more, and is about to tell
 		}
-		// Its last message may be on its way still, in the hands of a goroutine
-		// that has not had its turn.
+		// The rank's last message may still be under way, in a goroutine that
+		// has not been scheduled yet.
 		if w.seq == 0 {
 			if g.over.IsZero() {
 				g.over = time.Now()
@@ -63,15 +63,15 @@ func (g *guard) check() error {
 }
 
 // needed yields the group's ranks that the current wait is for.
-func (g *guard) needed() func(yield func(int, *work) bool) {
+func (g *guard) needed() func(yield func(int, *guardedWork) bool) {
 	w := g.waiting
-	return func(yield func(int, *work) bool) {
+	return func(yield func(int, *guardedWork) bool) {
 		if w.seq == 0 && w.peer >= 0 {
 			yield(w.peer, w)
 			return
 		}
 		if w.seq == 0 && !g.allOver() {
-			return // any source: someone is left who may send
+			return // any source: at least one rank is left that may send
 		}
 		for i := range g.comm.Size() {
 			if i != g.comm.Rank() && !yield(i, w) {
@@ -90,9 +90,9 @@ func (g *guard) allOver() bool {
 	return true
 }
 
-// explain turns what ended a wait into the error that the recipe gets, and
-// makes it the end of the run where that is what it means.
-func (g *guard) explain(w *work, err error) error {
+// explain turns the error that ended a wait into the one that the recipe gets,
+// and aborts the run where it means that the run cannot go on.
+func (g *guard) explain(w *guardedWork, err error) error {
 	var over *overError
 	var bad *collective.CallError
 	var circle *circleError
@@ -103,33 +103,33 @@ func (g *guard) explain(w *work, err error) error {
 		return g.fail(err)
 	case errors.Is(err, collective.ErrFingerprint):
 		g.tell(w)
-		g.await(w)
+		g.waitForOthers(w)
 		return g.fail(g.mismatch(w, "the ranks disagree"))
 	case errors.As(err, &over):
 		if state := g.board.State(over.rank); state != collective.Returned {
 			return g.fail(&collective.PeerLostError{Rank: over.rank, How: state.String(), Last: g.board.Row(over.rank)})
 		}
-		g.await(w)
+		g.waitForOthers(w)
 		return g.fail(g.mismatch(w, fmt.Sprintf("rank %d has returned from main while others wait for it", over.rank)))
 	case errors.As(err, &circle):
-		return g.fail(g.stalemate(circle.ranks))
+		return g.fail(g.deadlocked(circle.ranks))
 	case errors.Is(err, collective.ErrTimeout):
 		return g.fail(g.timeout(w))
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		// The caller gave up, which is no failure of the run; but the call
-		// was cut in the middle, so this group is of no further use.
+		// The caller gave up, which is no failure of the run; but the call was
+		// interrupted halfway, so this group cannot be used any more.
 		g.broken = fmt.Errorf("group %d: an earlier call was given up: %w", g.group, err)
 		g.comm.Abort(g.broken)
 		return err
 	}
 	// Another rank of a circle may have ended it, and the backend's group, first.
 	if circle := g.board.confirmed(); slices.Contains(circle, g.board.rank) {
-		return g.fail(g.stalemate(circle))
+		return g.fail(g.deadlocked(circle))
 	}
 	if errors.As(err, new(*collective.BackendError)) {
 		// An engine notices that a rank has left before the board is looked at.
 		if rank := g.returned(w); rank >= 0 {
-			g.await(w)
+			g.waitForOthers(w)
 			return g.fail(g.mismatch(w, fmt.Sprintf("rank %d has returned from main while others wait for it", rank)))
 		}
 	}
@@ -137,7 +137,7 @@ func (g *guard) explain(w *work, err error) error {
 }
 
 // returned gives a rank that the call needs and that has returned; -1: none.
-func (g *guard) returned(w *work) int {
+func (g *guard) returned(w *guardedWork) int {
 	for i := range g.needed() {
 		rank := g.ranks[i]
 		if g.board.State(rank) == collective.Returned && (w.seq == 0 || g.win.line(rank).arrived.Load() < w.seq) {
@@ -147,8 +147,8 @@ func (g *guard) returned(w *work) int {
 	return -1
 }
 
-// fail makes err the end of this group and of the run, unless the run has
-// ended before for another reason; it returns the first cause.
+// fail aborts the run and this group with err, unless the run was aborted
+// before for another reason; it returns the first cause.
 func (g *guard) fail(err error) error {
 	if g.board.Abort(g.board.rank, err) {
 		g.broken = err
@@ -159,9 +159,9 @@ func (g *guard) fail(err error) error {
 	return g.broken
 }
 
-// await gives the other ranks a moment to make their collective of that number,
-// and to tell more of it where this one did.
-func (g *guard) await(w *work) {
+// waitForOthers gives the other ranks a moment to make their collective of that
+// number, and to write its details where this rank did.
+func (g *guard) waitForOthers(w *guardedWork) {
 	for end := time.Now().Add(tableGrace); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		missing := false
 		for i := range g.comm.Size() {
@@ -177,8 +177,8 @@ func (g *guard) await(w *work) {
 	}
 }
 
-func (g *guard) mismatch(w *work, reason string) error {
-	g.meet()
+func (g *guard) mismatch(w *guardedWork, reason string) error {
+	g.fetchFar()
 	e := &collective.MismatchError{Group: g.group, Seq: w.seq, Reason: reason}
 	for i := range g.comm.Size() {
 		e.Rows = append(e.Rows, g.board.rowAt(g.win, g.ranks[i], g.group, w.seq))
@@ -186,10 +186,10 @@ func (g *guard) mismatch(w *work, reason string) error {
 	return e
 }
 
-func (g *guard) timeout(w *work) error {
+func (g *guard) timeout(w *guardedWork) error {
 	call, began, _, _ := g.board.read(w.entry, g.board.rank, g.group)
 	e := &collective.TimeoutError{Call: call, After: since(began)}
-	g.meet()
+	g.fetchFar()
 	for i := range g.comm.Size() {
 		rank := g.ranks[i]
 		switch {

@@ -21,17 +21,17 @@ type guard struct {
 	seq    uint64 // of the latest collective
 	broken error  // why no further call can be made
 
-	// The patience of the latest context, with the guard's check: contexts
-	// are made once for many waits.
+	// The latest context, and the same with the guard's check: a context
+	// serves many waits.
 	from     *collective.Patience
 	patience *collective.Patience
 
-	sync     work      // the synchronous call under way; there is at most one
-	waiting  *work     // what the rank waits for just now
-	slept    bool      // the wait has taken longer than a wait that spins
-	messages []*work   // asynchronous sends and receives that may be under way
-	over     time.Time // since when the peer is over, see check
-	picket   picket
+	sync     guardedWork    // the synchronous call under way; there is at most one
+	waiting  *guardedWork   // the call that the rank waits for
+	slept    bool           // the wait has taken longer than a wait that spins
+	messages []*guardedWork // asynchronous sends and receives that may be under way
+	over     time.Time      // since when the peer is over, see check
+	watch    deadlockWatch
 }
 
 // Guard wraps the world's communicator of this rank: its calls, and those of
@@ -89,7 +89,7 @@ func (g *guard) Start(c *collective.Call) (collective.Work, error) {
 	g.number(c)
 	w := &g.sync
 	if c.Async || w.busy {
-		w = &work{g: g}
+		w = &guardedWork{g: g}
 	}
 	w.begin(c)
 	if c.Kind == collective.Send && g.board.State(g.ranks[c.Peer]) == collective.Returned {
@@ -126,7 +126,7 @@ func (g *guard) ready() error {
 	return g.board.Aborted()
 }
 
-// aborted prefers the first cause to what a torn-down backend says.
+// aborted prefers the first cause of an abort to the error of a backend that it tore down.
 func (g *guard) aborted(err error) error {
 	if cause := g.board.Aborted(); cause != nil {
 		return cause
@@ -134,8 +134,8 @@ func (g *guard) aborted(err error) error {
 	return err
 }
 
-// work is a call on the board.
-type work struct {
+// guardedWork is a call on the board.
+type guardedWork struct {
 	g     *guard
 	inner collective.Work
 	entry *entry
@@ -152,7 +152,7 @@ type work struct {
 
 // begin writes the call in the journal and, if the rank is about to wait for
 // it, in the rank's slot.
-func (w *work) begin(c *collective.Call) {
+func (w *guardedWork) begin(c *collective.Call) {
 	b, l := w.g.board, w.g.line
 	n := l.calls.Load()
 	e := w.g.win.entry(b.rank, n, b.world)
@@ -175,13 +175,13 @@ func (w *work) begin(c *collective.Call) {
 // reading the clock for again.
 const brief = 64 << 10
 
-// running says that the rank is in its recipe again, since then.
+// running notes that the rank is back in its recipe, since that time.
 func (b *Board) running(since int64) {
 	b.own.since = since
 	sharedmem.Publish32(&b.own.state, uint32(collective.Running))
 }
 
-func (w *work) Wait(ctx context.Context) error {
+func (w *guardedWork) Wait(ctx context.Context) error {
 	g := w.g
 	if !w.busy {
 		return &collective.CallError{Kind: w.kind, Problem: "this work has been waited for already"}
@@ -205,15 +205,15 @@ func (w *work) Wait(ctx context.Context) error {
 	} else if w.entry.seq == w.seq { // not yet overwritten by later calls
 		w.entry.ended = end
 	}
-	g.awake()
+	g.clearNeeds()
 	g.board.running(end)
 	return err
 }
 
-func (w *work) Done() bool { return w.inner.Done() }
+func (w *guardedWork) Done() bool { return w.inner.Done() }
 
 // Source is the sender of a received message.
-func (w *work) Source() int {
+func (w *guardedWork) Source() int {
 	if r, ok := w.inner.(collective.Receipt); ok {
 		return r.Source()
 	}
@@ -234,8 +234,8 @@ func (g *guard) bounded(ctx context.Context) *collective.Patience {
 	return g.patience
 }
 
-// Split makes the group with the backend and puts it on the board. It is a
-// collective like any other: written down, compared, explained.
+// Split makes the group with the backend and puts it on the board. Like any other
+// collective it is recorded, compared and, if it fails, explained.
 func (g *guard) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
 	if err := g.ready(); err != nil {
 		return nil, err
@@ -251,11 +251,11 @@ func (g *guard) Split(ctx context.Context, group collective.Group) (collective.C
 		return g.guardGroup(comm, group)
 	}
 	c := collective.Call{Kind: collective.NewGroup, Tag: int(group.ID), Origin: group.Origin}
-	w := &work{g: g}
+	w := &guardedWork{g: g}
 	g.number(&c)
 	w.begin(&c)
 	g.waiting, g.over = w, time.Time{}
-	defer g.awake()
+	defer g.clearNeeds()
 	comm, err := g.split(g.bounded(ctx), group, &c)
 	if err != nil {
 		err = g.explain(w, err)
@@ -281,7 +281,7 @@ func (g *guard) guardGroup(comm collective.Comm, group collective.Group) (collec
 
 func (g *guard) split(ctx context.Context, group collective.Group, c *collective.Call) (collective.Comm, error) {
 	if x, ok := g.comm.(*exchanger); ok {
-		if err := x.settle(ctx, c); err != nil {
+		if err := x.compareInTurn(ctx, c); err != nil {
 			return nil, err
 		}
 	}

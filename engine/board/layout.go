@@ -12,7 +12,7 @@ import (
 //	cause      the first cause of an abort, as JSON
 //	slots      one per rank: what it is doing
 //	names      one table per rank: files, builtins and its note, to which slots and journals refer
-//	needs      one per rank: whom it waits for
+//	needs      one per rank: the ranks it waits for
 //	snapshot   what every rank did when the run was aborted, as JSON
 //	groups     one window per group number, at groupsAt + number*groupStride:
 //	             a gate, then a line and a journal per rank of the world, since
@@ -58,14 +58,14 @@ type header struct {
 	abortAt  int64
 	stop     atomic.Uint32
 	asked    atomic.Uint32
-	asks     atomic.Uint32 // for the words of other nodes, see mirror.go
+	asks     atomic.Uint32 // for copies of other nodes' boards, see mirror.go
 	told     atomic.Uint32 // up to which they were answered
 
 	groups      atomic.Uint32 // group numbers in use are below this
 	snapshotLen uint32
 }
 
-// slot is what a rank does.
+// slot holds what a rank is doing.
 type slot struct {
 	state atomic.Uint32
 	group uint32        // of the latest call
@@ -101,7 +101,7 @@ type entry struct {
 	file                      uint32 // name + 1
 	line, col                 int32
 	shape                     [7]int64
-	async, waited             bool // waited: somebody waits for it, or has
+	async, waited             bool // waited: the rank waits for it, or has
 	form                      uint8
 	_                         byte
 	builtin                   uint32 // name + 1

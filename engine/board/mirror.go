@@ -11,13 +11,13 @@ import (
 )
 
 // A run on several nodes has a board on each, on which only that node's ranks
-// write. While some of them wait, the head has the other agents show what is on
-// theirs, in rounds, and writes it into its own board, which so has all ranks: as
-// old as the last round. The other boards have of far ranks what their own need to
-// know: who has ended, and who waits for a message of theirs. All of it they get
-// when a report is to be made: see meet.
+// write. While some ranks wait, the head asks the other agents in rounds for copies
+// of their boards and writes them into its own, which so shows all ranks as of the
+// last round. Of the ranks of other nodes, the other boards hold only what their own
+// ranks need to know: which have ended, and which wait for a message from here. They
+// get the rest when a rank is about to make a report: see fetchFar.
 
-// Mirror is what ranks have on a board.
+// Mirror is a copy of ranks' parts of a board.
 type Mirror struct {
 	Now   int64 // the clock of the board
 	Ranks []MirroredRank
@@ -30,7 +30,7 @@ type MirroredRank struct {
 	Groups             []MirroredGroup
 }
 
-// MirroredGroup is what a rank has written of one group: of its journal only where
+// MirroredGroup is a rank's part of one group; its journal is in it only where
 // that was asked for.
 type MirroredGroup struct {
 	ID      uint32
@@ -39,7 +39,7 @@ type MirroredGroup struct {
 	First   uint64 `cbor:",omitempty"` // number of the oldest
 }
 
-// shown is how many of a rank's latest calls of a group are.
+// shown is how many of a rank's latest calls of a group a mirror has.
 const shown = RecentCalls + 3
 
 // Near says which ranks write on this board, of those from 0 to World: without
@@ -51,9 +51,9 @@ func (b *Board) isNear(rank int) bool {
 	return b.near == [2]int{} || rank >= b.near[0] && rank < b.near[1]
 }
 
-// meet has the agents show this board what is on the others, before a report is
-// made of it.
-func (g *guard) meet() {
+// fetchFar has the agents copy the other nodes' boards to this one, before a rank
+// makes a report from it.
+func (g *guard) fetchFar() {
 	if !slices.ContainsFunc(g.ranks, func(r int) bool { return !g.board.isNear(r) }) {
 		return
 	}
@@ -64,17 +64,17 @@ func (g *guard) meet() {
 	}
 }
 
-// Asks counts how often a rank of this board has asked for what is on the others;
-// wanted is false if it has all been told. See [Board.Tell].
+// Asks counts how often ranks of this board have asked for the other boards; wanted
+// is false once all these asks were answered. See [Board.Tell].
 func (b *Board) Asks() (n uint32, wanted bool) {
 	n = b.head.asks.Load()
 	return n, n != b.head.told.Load()
 }
 
-// Tell says that the asks up to that one were answered.
+// Tell notes that the asks up to that one were answered.
 func (b *Board) Tell(n uint32) { b.head.told.Store(n) }
 
-// Stuck reports whether ranks of this node have waited for so long.
+// Stuck reports whether a rank of this node has waited that long.
 func (b *Board) Stuck(long time.Duration) bool {
 	for rank := range b.world {
 		if !b.isNear(rank) {
@@ -97,8 +97,8 @@ func (b *Board) Awaits(rank int, from []int) uint64 {
 	return n.mark.Load()
 }
 
-// Show copies what ranks have on the board; nil: those that write on it. All: the
-// journals of all their groups, not just of the latest.
+// Show copies these ranks' parts of the board; nil stands for the ranks of this
+// node. all includes the journals of all their groups, not just of the latest.
 func (b *Board) Show(ranks []int, all bool) *Mirror {
 	m := &Mirror{Now: now()}
 	for rank := range b.world {
@@ -155,8 +155,8 @@ func (b *Board) showGroup(rank int, id uint32, journal bool) (g MirroredGroup, o
 	return g, true
 }
 
-// Adopt writes what another node's ranks have on theirs. What does not fit this
-// board is left out.
+// Adopt writes a copy of another node's board into this one. Parts that do not fit
+// this board are left out.
 func (b *Board) Adopt(m *Mirror) {
 	shift := now() - m.Now
 	for i := range m.Ranks {
@@ -193,7 +193,7 @@ func (b *Board) Adopt(m *Mirror) {
 }
 
 // isOver reports whether the agent knows that the rank has ended otherwise than
-// by returning: what it wrote before is older.
+// by returning: a copy of its part is then out of date.
 func (b *Board) isOver(rank int) bool {
 	state := b.State(rank)
 	return state.Over() && state != collective.Returned
@@ -228,8 +228,8 @@ func (b *Board) adoptGroup(rank int, g *MirroredGroup, shift int64) {
 	to.arrived.Store(g.Arrived)
 }
 
-// Cause gives what the board was aborted with, for boards of other nodes; ok is
-// false while it was not.
+// Cause gives the cause with which the board was aborted, for boards of other nodes;
+// ok is false while it was not.
 func (b *Board) Cause() (by int, cause []byte, ok bool) {
 	if b.head.aborting.Load() != abortReady {
 		return 0, nil, false
@@ -237,7 +237,7 @@ func (b *Board) Cause() (by int, cause []byte, ok bool) {
 	return int(b.head.abortBy), slices.Clone(b.mem[causeAt:][:min(int(b.head.causeLen), causeSize)]), true
 }
 
-// AbortAs aborts the board with what [Board.Cause] gave on another.
+// AbortAs aborts the board with the cause that [Board.Cause] gave on another.
 func (b *Board) AbortAs(by int, cause []byte) bool { return b.Abort(by, decode(cause)) }
 
 func bytesOf[T any](p *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p)) }

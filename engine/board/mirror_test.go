@@ -107,8 +107,8 @@ func TestStuck(t *testing.T) {
 	if here.Stuck(0) {
 		t.Error("nobody waits")
 	}
-	look := near[1].Lookout("waiting for store key \"k\"")
-	_ = look.Look()
+	look := near[1].Watch("waiting for store key \"k\"")
+	_ = look.Check()
 	if !here.Stuck(time.Hour) {
 		t.Error("a rank that waits outside of calls is not seen")
 	}

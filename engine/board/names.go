@@ -7,12 +7,12 @@ import (
 )
 
 // names is a rank's table of files and builtins: slots and journals hold its
-// indexes plus one, since text is too dear to write at every call. An entry near
-// its end is the rank's note, which is written anew each time.
+// indexes plus one, since writing text at every call would cost too much. An entry near
+// its end is the rank's note, which is overwritten each time.
 type names struct {
 	table []byte
 	known map[string]uint32
-	// What was looked up lately, by address: names are mostly the same strings.
+	// The latest lookups, by address: names are mostly the same strings.
 	recent [16]struct {
 		text  string
 		index uint32
@@ -20,7 +20,7 @@ type names struct {
 }
 
 // index gives the number of s, 0 for "". Text that no longer fits in the table
-// is filed under the last entry before the note.
+// shares the last entry before the note.
 func (n *names) index(s string) uint32 {
 	if s == "" {
 		return 0

@@ -34,10 +34,10 @@ type Past struct {
 	Ended bool          // and the rank knows: it has waited
 	Took  time.Duration // of one that has ended
 	Async bool
-	Waits bool // of an asynchronous one: somebody waits for it, or has
+	Waits bool // of an asynchronous one: the rank waits for it, or has
 }
 
-// Snapshot looks at the board now.
+// Snapshot reads the whole board now.
 func (b *Board) Snapshot() *Snapshot {
 	s := &Snapshot{At: time.Now(), Ranks: make([]Sight, b.world)}
 	for rank := range b.world {
@@ -69,7 +69,7 @@ func (b *Board) past(rank, n int) (calls []Past) {
 	return calls[:min(n, len(calls))]
 }
 
-// keep stores what the ranks do while the run is aborted: they go on at once. The
+// keep stores a snapshot when the run is aborted, since the ranks go on at once. The
 // rows of the error, which were read when it was found, are preferred.
 func (b *Board) keep(err *cause) {
 	s := b.Snapshot()
@@ -109,7 +109,7 @@ func (b *Board) Last() *Snapshot {
 	return s
 }
 
-// Table shows who does what, and since when.
+// Table shows what each rank does, and since when.
 func (s *Snapshot) Table() string {
 	rows := make([]collective.Row, len(s.Ranks))
 	for i, r := range s.Ranks {

@@ -55,14 +55,14 @@ func (s *recipeStore) Wait(ctx context.Context, keys []string) error {
 
 // watch waits in the sight of the other ranks.
 func (s *recipeStore) watch(ctx context.Context, keys []string, wait func(context.Context) error) error {
-	lookout := s.board.Lookout(note(keys))
-	defer lookout.Close()
+	watchdog := s.board.Watch(note(keys))
+	defer watchdog.Close()
 	p, ok := ctx.(*collective.Patience)
 	switch {
 	case !ok:
-		p = &collective.Patience{Context: ctx, Check: lookout.Look}
+		p = &collective.Patience{Context: ctx, Check: watchdog.Check}
 	case p.Limit == s.limit: // a time that the recipe itself gave is waited for in full
-		p = &collective.Patience{Context: p.Context, Limit: p.Limit, Check: lookout.Look}
+		p = &collective.Patience{Context: p.Context, Limit: p.Limit, Check: watchdog.Check}
 	}
 	return wait(p)
 }

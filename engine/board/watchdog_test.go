@@ -11,10 +11,10 @@ import (
 )
 
 // looks calls Look on all at the same pace until one gives an error, at most n times.
-func looks(n int, lookouts ...*board.Lookout) error {
+func looks(n int, watchdogs ...*board.Watchdog) error {
 	for range n {
-		for _, l := range lookouts {
-			if err := l.Look(); err != nil {
+		for _, l := range watchdogs {
+			if err := l.Check(); err != nil {
 				return err
 			}
 		}
@@ -32,16 +32,16 @@ func running(t *testing.T, world int) []*board.Board {
 	return boards
 }
 
-func TestLookoutForBusyRanks(t *testing.T) {
+func TestWatchdogForBusyRanks(t *testing.T) {
 	boards := running(t, 3)
-	a, b := boards[0].Lookout("waiting for a"), boards[1].Lookout("waiting for b")
+	a, b := boards[0].Watch("waiting for a"), boards[1].Watch("waiting for b")
 	if err := looks(20, a, b); err != nil {
 		t.Errorf("rank 2 may still do something, but: %v", err)
 	}
 	if row := boards[2].Row(1); row.Note != "waiting for b" {
 		t.Errorf("the board shows %+v", row)
 	}
-	c := boards[2].Lookout("waiting for c")
+	c := boards[2].Watch("waiting for c")
 	err := looks(20, a, b, c)
 	if err == nil || !strings.Contains(err.Error(), "rank 0 is waiting for a, rank 1 is waiting for b, rank 2 is waiting for c") {
 		t.Errorf("a circle: %v", err)
@@ -56,7 +56,7 @@ func TestLookoutForBusyRanks(t *testing.T) {
 	}
 	// A new wait looks new, so that what happened in between counts.
 	for range 20 {
-		b, c = boards[1].Lookout("b"), boards[2].Lookout("c")
+		b, c = boards[1].Watch("b"), boards[2].Watch("c")
 		if err := looks(1, a, b, c); err != nil {
 			t.Fatalf("the ranks go on, but: %v", err)
 		}
@@ -65,9 +65,9 @@ func TestLookoutForBusyRanks(t *testing.T) {
 	}
 }
 
-func TestLookoutForEndedRanks(t *testing.T) {
+func TestWatchdogForEndedRanks(t *testing.T) {
 	boards := running(t, 3)
-	a := boards[0].Lookout("waiting")
+	a := boards[0].Watch("waiting")
 	boards[1].SetState(collective.Returned)
 	if err := looks(5, a); err != nil {
 		t.Error(err)
@@ -82,8 +82,8 @@ func TestLookoutForEndedRanks(t *testing.T) {
 	}
 }
 
-func TestLookoutAlone(t *testing.T) {
-	if err := looks(1, running(t, 1)[0].Lookout("waiting")); err == nil {
+func TestWatchdogAlone(t *testing.T) {
+	if err := looks(1, running(t, 1)[0].Watch("waiting")); err == nil {
 		t.Error("one rank waits for others")
 	}
 }

@@ -9,26 +9,25 @@ import (
 	"drun/collective"
 )
 
-// Lookout is the watch of a wait that is no call: for something that any other
-// rank may do in its recipe, such as setting a key. It belongs to the recipe's
-// goroutine.
-type Lookout struct {
-	board  *Board
-	picket picket
+// Watchdog guards a wait that is not a call: for something that any other rank
+// may do in its recipe, such as setting a key. It belongs to the recipe's goroutine.
+type Watchdog struct {
+	board *Board
+	watch deadlockWatch
 }
 
-// Lookout begins such a wait; the note says what for, as [Board.Note] does.
-func (b *Board) Lookout(note string) *Lookout {
+// Watch begins such a wait; the note says what for, as [Board.Note] does.
+func (b *Board) Watch(note string) *Watchdog {
 	b.Note(note)
-	return &Lookout{board: b}
+	return &Watchdog{board: b}
 }
 
-// Look is called now and then while the wait lasts, at least deadlockEvery
+// Check is called now and then while the wait lasts, at least deadlockEvery
 // apart. Its error says that no rank is left that could end the wait. Ranks that
 // have failed or are gone, and circles in which a rank waits in a call, are
-// reported by others.
-func (l *Lookout) Look() error {
-	b := l.board
+// reported elsewhere.
+func (w *Watchdog) Check() error {
+	b := w.board
 	if b.world == 1 {
 		return errors.New("there is no other rank")
 	}
@@ -48,7 +47,7 @@ func (l *Lookout) Look() error {
 	b.need(0, true, 0, 0, slices.Values(others))
 	b.needsOf(b.rank).outside.Store(1)
 	b.move(nil)
-	circle := l.picket.look(b)
+	circle := w.watch.detect(b)
 	if circle == nil {
 		return nil
 	}
@@ -65,9 +64,9 @@ func (l *Lookout) Look() error {
 }
 
 // Close ends the wait.
-func (l *Lookout) Close() {
-	own := l.board.needsOf(l.board.rank)
+func (w *Watchdog) Close() {
+	own := w.board.needsOf(w.board.rank)
 	own.mark.Store(0)
 	own.outside.Store(0)
-	l.board.Note("")
+	w.board.Note("")
 }
