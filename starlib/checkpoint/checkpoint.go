@@ -48,9 +48,10 @@ func Module(ctx *tensor.Context, store Store, always []Named, agree func(c *star
 		Defs: []*starlib.Def{
 			{
 				Sig: `save(state: dict, step: int, score: number = None)`,
-				Doc: "Saves a state: a dict of names to modules, optimizers, loaders, generators, tensors or plain\n" +
-					"values. Every rank calls it, with the same step. The checkpoint is there once all ranks' parts\n" +
-					"are durable; a crash before leaves the one before. score is what step = \"best\" compares.",
+				Doc: "Saves a state: a dict from names to modules, optimizers, loaders, generators, tensors or plain\n" +
+					"values. Every rank calls it with the same step. The checkpoint exists once the parts of all ranks\n" +
+					"are durable; after a crash before that, the previous one is the newest. score is what step = \"best\"\n" +
+					"compares.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					step, err := c.Int("step")
 					if err != nil {
@@ -74,15 +75,16 @@ func Module(ctx *tensor.Context, store Store, always []Named, agree func(c *star
 			{
 				Sig: `restore(state: dict, step: int | string = "last", strict: bool = True) -> int`,
 				Doc: "Restores a state in place: tensors, also those in lists, dicts, tuples and structs, get the saved\n" +
-					"values, lists and dicts the saved items; other plain values are put back into the dict. Returns the\n" +
-					"step, or None when there is nothing to restore.\n" +
-					"step = \"last\" is this run's newest checkpoint or, before it has saved one, that of --resume; a number\n" +
-					"is that step of this run, else of the runs that it came from; \"best\" has the highest score of all\n" +
-					"of these. A line on stderr says which it was. Tensors that are missing or have another shape or\n" +
-					"dtype are an error that lists them all; strict = False restores what matches.\n" +
-					"In another world size what was equal on all ranks goes to all, loaders go on after the same part\n" +
-					"of the epoch, streams of random numbers that are a rank's own begin anew (the line says so), and\n" +
-					"other values that differed are an error.",
+					"values; lists and dicts get the saved items; other plain values are put back into the dict. Returns\n" +
+					"the step, or None when there is nothing to restore.\n" +
+					"step = \"last\" is this run's newest checkpoint or, before it has saved one, that of --resume; a\n" +
+					"number is that step of this run, else of the runs it was resumed from; \"best\" is the checkpoint with\n" +
+					"the highest score of all of these. A line on stderr says which one was restored. Tensors that are\n" +
+					"missing or have another shape or dtype are an error that lists them all; strict = False restores\n" +
+					"what matches.\n" +
+					"With another world size, values that were equal on all ranks go to every rank, loaders continue\n" +
+					"after the same part of the epoch, random streams that belong to one rank start afresh (the line says\n" +
+					"so), and other values that differed are an error.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					step := c.Arg("step").String()
 					if s, ok := starlark.AsString(c.Arg("step")); ok {

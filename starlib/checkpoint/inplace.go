@@ -51,7 +51,7 @@ func (r *restoring) fit(name string, live, saved starlark.Value) starlark.Value 
 		}
 	}
 	if holdsTensors(live) {
-		r.wrong = append(r.wrong, fmt.Sprintf("%s: the state has %s, the checkpoint %s", name, describe(live), describe(saved)))
+		r.mismatch(name, "the state has %s, the checkpoint %s", describe(live), describe(saved))
 		return live
 	}
 	return saved
@@ -107,7 +107,7 @@ func (r *restoring) missing(name string, live starlark.Value, items []starlark.V
 	if !holdsTensors(live) {
 		return items
 	}
-	r.wrong = append(r.wrong, name+": not in the checkpoint")
+	r.mismatch(name, "not in the checkpoint")
 	return append(items, live)
 }
 

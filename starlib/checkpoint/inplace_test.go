@@ -108,7 +108,7 @@ checkpoint.save({"w": 1, "same": 2, "m": m}, step = 1)
 		t.Fatal(err)
 	}
 	_, err := r.Exec("restore.star", `checkpoint.restore({"w": 0, "same": 0, "m": m})`)
-	for _, want := range []string{"w: the 2 ranks that saved it had different values, so there is none for each of 1 ranks",
+	for _, want := range []string{"w: the 2 ranks that saved it had different values, so only 2 ranks can restore it",
 		"m/weight: the 2 ranks", "only/there: in the checkpoint, but not in the state"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v lacks %q", err, want)

@@ -56,13 +56,13 @@ func apply(ctx *tensor.Context, state *starlark.Dict, always []Named, found *Res
 	}
 	for i := range found.Part {
 		if name := found.Part[i].Name; r.saved[name] != nil {
-			r.wrong = append(r.wrong, name+": in the checkpoint, but not in the state")
+			r.mismatch(name, "in the checkpoint, but not in the state")
 			delete(r.differ, name)
 		}
 	}
 	for _, name := range found.Differ {
 		if r.differ[name] {
-			r.wrong = append(r.wrong, name+": in the checkpoint, but not in the state")
+			r.mismatch(name, "in the checkpoint, but not in the state")
 		}
 	}
 	if strict && len(r.wrong) > 0 {
@@ -79,16 +79,39 @@ func apply(ctx *tensor.Context, state *starlark.Dict, always []Named, found *Res
 // notes are what is worth saying of a restore.
 func (r *restoring) notes() (notes []string) {
 	if r.found.Saved != r.found.World {
-		text := fmt.Sprintf("saved by %d ranks, restored by %d: what was equal on all goes to all", r.found.Saved, r.found.World)
+		by := "1 rank"
+		if r.found.Saved > 1 {
+			by = fmt.Sprintf("%d ranks", r.found.Saved)
+		}
+		text := fmt.Sprintf("saved by %s, restored by %d: values equal on all ranks go to every rank", by, r.found.World)
 		if len(r.derived) > 0 {
-			text += ", and streams of random numbers that are a rank's own begin anew (" + strings.Join(r.derived, ", ") + ")"
+			text += ", and random streams that belong to one rank start afresh (" + strings.Join(r.derived, ", ") + ")"
 		}
 		notes = append(notes, text)
 	}
 	if len(r.wrong) > 0 {
-		notes = append(notes, "what does not match was left as it is:\n  "+strings.Join(some(r.wrong), "\n  "))
+		notes = append(notes, "what does not match was left unchanged:\n  "+strings.Join(some(r.wrong), "\n  "))
 	}
 	return notes
+}
+
+// mismatch notes what does not fit.
+func (r *restoring) mismatch(name, format string, args ...any) {
+	r.wrong = append(r.wrong, label(name)+": "+fmt.Sprintf(format, args...))
+}
+
+// label names an entry for the user; drun's own begin with a slash.
+func label(name string) string {
+	switch own, is := strings.CutPrefix(name, separator); {
+	case !is:
+		return name
+	case own == "random/shared":
+		return "the shared generator"
+	case own == "random" || strings.HasPrefix(own, "random/"):
+		return "the run's other generators"
+	default:
+		return "the run's " + strings.TrimPrefix(own, "run/")
+	}
 }
 
 // take gives the saved value of a name; nil if there is none that is this rank's.
@@ -98,16 +121,15 @@ func (r *restoring) take(name string) starlark.Value {
 	delete(r.differ, name)
 	switch {
 	case differs:
-		r.wrong = append(r.wrong, fmt.Sprintf("%s: the %d ranks that saved it had different values, so there is none for each of %d ranks",
-			name, r.found.Saved, r.found.World))
+		r.mismatch(name, "the %d ranks that saved it had different values, so only %d ranks can restore it", r.found.Saved, r.found.Saved)
 		return nil
 	case it == nil:
-		r.wrong = append(r.wrong, name+": not in the checkpoint")
+		r.mismatch(name, "not in the checkpoint")
 		return nil
 	}
 	v, err := it.value(r.ctx)
 	if err != nil {
-		r.wrong = append(r.wrong, name+": "+err.Error())
+		r.mismatch(name, "%v", err)
 		return nil
 	}
 	return v
@@ -169,7 +191,7 @@ func (r *restoring) resize(prefix string, value starlib.Resizable) map[string]st
 	entries, derived := value.Resize(slices.Clone(saved), starlib.Resized{World: r.found.World, Step: r.found.Step,
 		Differ: func(name string) bool { return differ[name] }})
 	if derived {
-		r.derived = append(r.derived, strings.TrimSuffix(prefix, separator))
+		r.derived = append(r.derived, label(strings.TrimSuffix(prefix, separator)))
 	}
 	settled := make(map[string]starlark.Value, len(entries))
 	for _, e := range entries {
@@ -199,7 +221,7 @@ func (r *restoring) resize(prefix string, value starlib.Resizable) map[string]st
 func (r *restoring) same(name string, live *startensor.Value, saved starlark.Value) bool {
 	want, got := describe(live), describe(saved)
 	if want != got {
-		r.wrong = append(r.wrong, fmt.Sprintf("%s: the state has %s, the checkpoint %s", name, want, got))
+		r.mismatch(name, "the state has %s, the checkpoint %s", want, got)
 	}
 	return want == got
 }

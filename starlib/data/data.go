@@ -18,32 +18,32 @@ import (
 func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 	return &starlib.Module{
 		Name:  "data",
-		Doc:   "Readers, datasets and loaders. Files are looked for in the recipe's folder, then in the --data folders; gzip is seen through, whatever the name.",
+		Doc:   "Readers, datasets and loaders. Files are looked up in the recipe's folder, then in the --data folders; gzip files are decompressed, whatever their name.",
 		Types: []*starlib.Methods{datasetMethods, loaderMethods},
 		Defs: []*starlib.Def{
 			{
 				Sig: "csv(path: string, label: int = None) -> Dataset",
-				Doc: "A file of comma-separated numbers, one sample a line; a first line without numbers is a header and is skipped. label is the column of the labels, negative from the end. x: float32, shape (lines, columns); y: int64, or float32 if a label is no integer, shape (lines,), or None. A line of another length and a field that is no number are errors that name file, line and column.",
+				Doc: "A file of comma-separated numbers, one sample a line; a first line without numbers is a header and is skipped. label is the column of the labels; negative numbers count from the end. x: float32, shape (lines, columns); y: int64, or float32 if a label is not an integer, shape (lines,); None without label. A line of another length or a field that is not a number is an error that names file, line and column.",
 				Fn:  func(c *starlib.Call) (starlark.Value, error) { return readCSV(r, ctx, c) },
 			},
-			reader("npy(path: string) -> Tensor", "An array in NumPy's format. int16 and uint16 become int32, uint32 and uint64 int64.",
+			reader("npy(path: string) -> Tensor", "An array in NumPy's format. int16 and uint16 become int32, uint32 and uint64 become int64.",
 				func(path string) (starlark.Value, error) { return value(read(r.Files, ctx, path, parseNPY)) }),
-			reader("npz(path: string) -> dict", "The arrays of a .npz file, name to tensor, with the types as npy has them.",
+			reader("npz(path: string) -> dict", "The arrays of an .npz file, as a dict from names to tensors. Types are converted as by npy.",
 				func(path string) (starlark.Value, error) { return readNPZ(r.Files, ctx, path) }),
 			reader("idx(path: string) -> Tensor", "An array in the format of MNIST's files; images are uint8, shape (images, height, width).",
 				func(path string) (starlark.Value, error) { return value(read(r.Files, ctx, path, parseIDX)) }),
-			reader("safetensors(path: string) -> dict", "The tensors of a safetensors file, name to tensor, with the types as npy has them.",
+			reader("safetensors(path: string) -> dict", "The tensors of a safetensors file, as a dict from names to tensors. Types are converted as by npy.",
 				func(path string) (starlark.Value, error) { return readSafetensors(r.Files, ctx, path) }),
 			{
 				Sig: "text(path: string) -> string",
-				Doc: "A file of UTF-8 text.",
+				Doc: "The contents of a UTF-8 text file.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					return readText(r.Files, c.String("path"))
 				},
 			},
 			{
 				Sig: "bytes(path: string) -> bytes",
-				Doc: "A file as it is (unpacked, if it is gzip). tensor(data.bytes(path)) makes a uint8 tensor of it.",
+				Doc: "The bytes of a file (decompressed, if it is gzip). tensor(data.bytes(path)) makes a uint8 tensor of it.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					b, err := readAll(r.Files, c.String("path"))
 					return starlark.Bytes(textOf(b)), err
@@ -58,7 +58,7 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 			},
 			{
 				Sig: "split(ds: Dataset, fraction: number) -> (Dataset, Dataset)",
-				Doc: "Two datasets, of a fraction of the samples (rounded to whole ones) and of the others, after a shuffle by the run's seed: the same on all ranks and in each call.",
+				Doc: "Two datasets: a fraction of the samples (rounded to a whole number) and the rest, after a shuffle seeded by the run's seed. The same on all ranks and in every call.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					ds := c.Arg("ds").(*Dataset)
 					order, err := random.New(ctx, r.Seed, random.Split).Permutation(ds.Len())
@@ -71,9 +71,9 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 			},
 			{
 				Sig: "loader(ds: Dataset, batch: int, shuffle: bool = False, drop_last: bool = False, shard: bool = True, group = None, transform: callable = None) -> Loader",
-				Doc: `This rank's batches of batch samples each; a loop over the loader gives (x, y), or x alone without labels.
-With shuffle, the order depends on the run's seed and the epoch only, and every rank gets equally many batches: the rest that fills no batch on every rank is shared to within one sample, or dropped where it is smaller than the group. Without, each sample comes exactly once, and the ranks' counts of batches may differ by one. drop_last drops batches that are not full.
-shard = False gives every rank all samples; group shares them among the ranks of a group instead of the world. transform(x, y, generator) gives what a batch is replaced by; the generator depends on seed, rank, epoch and batch.`,
+				Doc: `This rank's batches, of batch samples each; a loop over the loader gives (x, y), or x alone without labels.
+With shuffle, the order depends only on the run's seed and the epoch, and every rank gets the same number of batches: samples left over after the last full batch of every rank are divided as evenly as possible, or dropped if there are fewer than ranks in the group. Without shuffle, each sample comes exactly once, and the ranks' numbers of batches may differ by one. drop_last drops batches that are not full.
+shard = False gives every rank all samples; group divides them among the ranks of a group instead of the world. transform(x, y, generator) returns what replaces a batch; the generator depends on seed, rank, epoch and batch.`,
 				Fn: func(c *starlib.Call) (starlark.Value, error) { return newLoader(r, ctx, c) },
 			},
 		},

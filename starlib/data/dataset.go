@@ -74,7 +74,7 @@ func (it *sampleIterator) Done() {}
 
 var datasetMethods = &starlib.Methods{
 	Type: "Dataset",
-	Doc:  "Samples: row i of x belongs to row i of y. len(ds) is their number; a loop gives (x, y) sample by sample, or x alone without labels.",
+	Doc:  "Samples: row i of x belongs to row i of y. len(ds) is the number of samples; a loop gives (x, y) sample by sample, or x alone without labels.",
 	Attrs: [][2]string{
 		{"x", "the inputs, shape (samples, ...)"},
 		{"y", "the labels, shape (samples, ...), or None"},

@@ -212,7 +212,7 @@ var loaderMethods = &starlib.Methods{
 	Doc:  "This rank's batches of a dataset. A loop over it is one epoch and gives (x, y), or x alone without labels; len(loader) is the number of batches in an epoch. Its position is part of a checkpoint.",
 	Defs: []*starlib.Def{{
 		Sig: "epochs(n: int) -> iterable",
-		Doc: "The numbers of the epochs that are left of n: 0 to n - 1 in a fresh run; after checkpoint.restore from the epoch on in which the checkpoint was saved, whose first loop over the loader goes on after the last batch.",
+		Doc: "The numbers of the epochs, out of n, that are still to do: 0 to n - 1 in a fresh run; after checkpoint.restore they begin with the epoch in which the checkpoint was saved, where the first loop over the loader continues after the last batch.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			n, err := c.Int("n")
 			if err != nil {

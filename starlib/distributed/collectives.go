@@ -17,32 +17,33 @@ func (w *World) collectives() []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `barrier(group: Group = None, timeout: number = None)`,
-			Doc: "Waits until every rank has come here. On timeout the error names the missing ranks and where they\n" +
-				"are. Ranks outside of the group pass.",
+			Doc: "Waits until every rank of the group has called it. On timeout the error names the missing ranks and\n" +
+				"where they are. Ranks outside the group do not wait.",
 			Fn: w.barrier,
 		},
 		{
 			Sig: `all_reduce(t: Tensor | number, op: string = "sum", async_op: bool = False, group: Group = None, timeout: number = None) -> Tensor | number | Work`,
-			Doc: "Combines t of all ranks, in rank order, in place, and returns t; a number's result is returned, an\n" +
-				"integer's exactly (each rank's own has at most 64 bits).\n" +
-				"t has the same shape and dtype on all ranks. op: sum avg product min max, and band bor bxor for\n" +
-				"integers. The average of a tensor of integers is cut to integers, that of a number is a float.\n" +
-				"When gradients are recorded and t requires one, the result is a new tensor whose backward reduces\n" +
-				"the ranks' gradients likewise (op sum or avg).",
+			Doc: "Combines t over all ranks, in rank order, in place, and returns t. A number is not changed: the\n" +
+				"result is returned, exact for integers (each rank's own must fit into 64 bits).\n" +
+				"t has the same shape and dtype on all ranks. op is sum, avg, product, min or max, and for integers\n" +
+				"also band, bor or bxor. The average of an integer tensor is truncated to integers; that of a number\n" +
+				"is a float.\n" +
+				"Where gradients are recorded and t requires one, the result is a new tensor, and backward reduces\n" +
+				"the ranks' gradients in the same way (op sum or avg).",
 			Fn: w.allReduce,
 		},
 		{
 			Sig: `broadcast(x, src: int = 0, async_op: bool = False, group: Group = None, timeout: number = None)`,
-			Doc: "Gives x of rank src to all: a tensor in place (same shape and dtype everywhere), a plain value\n" +
-				"as the result (what the others pass is ignored). Returns x of src. In backward, src gets the sum\n" +
-				"of the gradients, the others zeros. With async_op a plain value is waited for all the same, since\n" +
-				"its size must come first: the work is done.",
+			Doc: "Gives rank src's x to all ranks: a tensor in place (same shape and dtype everywhere), a plain value\n" +
+				"as the result (what the other ranks pass is ignored). Returns src's x. In backward, src gets the sum\n" +
+				"of the gradients and the others zeros. A plain value is waited for even with async_op, because its\n" +
+				"size must arrive first: the Work returned is already done.",
 			Fn: w.broadcast,
 		},
 		{
 			Sig: `reduce(t: Tensor | number, dst: int = 0, op: string = "sum", async_op: bool = False, group: Group = None, timeout: number = None) -> Tensor | number | Work`,
-			Doc: "Like all_reduce, with the result on rank dst only, in place; the others' tensors stay as they were.\n" +
-				"It has no gradient: an error for a tensor for which gradients are recorded.",
+			Doc: "Like all_reduce, but only rank dst gets the result, in place; the tensors of the other ranks keep\n" +
+				"their values. It has no gradient: a tensor for which gradients are recorded is an error.",
 			Fn: w.reduce,
 		},
 	}

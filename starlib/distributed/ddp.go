@@ -51,10 +51,10 @@ var (
 
 var ddpMethods = &starlib.Methods{
 	Type: "DDP",
-	Doc:  "A module whose gradients are averaged over the ranks during backward; otherwise it is as the module.",
+	Doc:  "A module whose gradients are averaged over the ranks during backward; otherwise it behaves like the module.",
 	Defs: []*starlib.Def{{
 		Sig: `set_sync(on: bool)`,
-		Doc: "Whether backward averages the gradients; without, they accumulate on each rank.",
+		Doc: "Sets whether backward averages the gradients; if not, they accumulate on each rank.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			c.Recv.(*ddp).on = c.Bool("on")
 			return nil, nil
@@ -66,17 +66,18 @@ func (w *World) wrappers() []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `ddp(module: Module, group: Group = None, timeout: number = None, broadcast_buffers: bool = True) -> DDP`,
-			Doc: "The module with its gradients averaged over the ranks during backward, in buckets that overlap with\n" +
-				"it. Its parameters and buffers are first made those of the group's first rank. In training, before\n" +
-				"each forward pass that records gradients and after each backward, the first rank's buffers\n" +
-				"(batch_norm's running statistics) go to all again, unless broadcast_buffers = False: such a pass is a\n" +
-				"collective. After eval(), within tensor.no_grad and after .set_sync(False), which accumulates\n" +
-				"gradients without averaging, it is none. So all ranks evaluate and save the same model.",
+			Doc: "The module with its gradients averaged over the ranks during backward, in buckets, while backward\n" +
+				"computes the next gradients. First its parameters and buffers are set to those of the group's first\n" +
+				"rank. In training, the first rank's buffers (batch_norm's running statistics) are sent to all ranks\n" +
+				"again before each forward pass that records gradients and after each backward, unless\n" +
+				"broadcast_buffers = False: such a forward pass is a collective. After eval(), inside tensor.no_grad\n" +
+				"and after .set_sync(False), which accumulates gradients without averaging them, it is not. So all\n" +
+				"ranks evaluate and save the same model.",
 			Fn: w.ddp,
 		},
 		{
 			Sig: `unwrap(module: Module | DDP) -> Module`,
-			Doc: "The module inside of ddp, or the module itself.",
+			Doc: "The module inside a DDP, or the module itself.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				if d, ok := c.Arg("module").(*ddp); ok {
 					return d.Model, nil

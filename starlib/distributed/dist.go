@@ -119,15 +119,15 @@ func (w *World) identity() []*starlib.Def {
 	}
 	r := w.rank
 	return []*starlib.Def{
-		ofGroup(`rank(group: Group = None) -> int`, "This rank's number, from 0; in a group its place there, or -1 outside.", (*Group).Rank),
+		ofGroup(`rank(group: Group = None) -> int`, "This rank's number, from 0; in a group its place in it, or -1 outside.", (*Group).Rank),
 		ofGroup(`world_size(group: Group = None) -> int`, "How many ranks there are.", (*Group).Size),
 		constant(`local_rank() -> int`, "This rank's number on its node.", starlark.MakeInt(r.LocalRank)),
-		constant(`local_size() -> int`, "How many ranks its node has.", starlark.MakeInt(r.LocalSize)),
-		constant(`node_rank() -> int`, "The number of its node.", starlark.MakeInt(r.NodeRank)),
+		constant(`local_size() -> int`, "How many ranks this node has.", starlark.MakeInt(r.LocalSize)),
+		constant(`node_rank() -> int`, "This node's number.", starlark.MakeInt(r.NodeRank)),
 		constant(`num_nodes() -> int`, "How many nodes there are.", starlark.MakeInt(r.NumNodes)),
 		constant(`is_distributed() -> bool`, "Whether there is more than one rank.", starlark.Bool(r.WorldSize > 1)),
 		constant(`is_main() -> bool`, "Whether this is rank 0.", starlark.Bool(r.Rank == 0)),
-		constant(`backend() -> string`, "The engine that carries the collectives: \"shm\", ….", starlark.String(w.backend)),
+		constant(`backend() -> string`, "The name of the backend: \"shm\", \"gloo\", ….", starlark.String(w.backend)),
 	}
 }
 

@@ -24,25 +24,26 @@ func (w *World) exchanges() []*starlib.Def {
 		},
 		{
 			Sig: `gather(x, dst: int = 0, group: Group = None, timeout: number = None) -> list`,
-			Doc: "Like all_gather, on rank dst only; the others get [].",
+			Doc: "Like all_gather, but only on rank dst; the other ranks get [].",
 			Fn:  w.gather,
 		},
 		{
 			Sig: `scatter(values: iterable = None, src: int = 0, group: Group = None, timeout: number = None)`,
 			Doc: "Gives each rank its entry of src's list: tensors of one shape and dtype, or plain values. src passes\n" +
-				"exactly one entry a rank, the others None.",
+				"exactly one entry per rank, the others None.",
 			Fn: w.scatter,
 		},
 		{
 			Sig: `reduce_scatter(tensors: iterable, op: string = "sum", group: Group = None, timeout: number = None) -> Tensor`,
-			Doc: "Combines the ranks' lists entry by entry and gives each rank its own: one tensor a rank, whose sizes\n" +
-				"may differ. In backward the gradients are gathered.",
+			Doc: "Combines the ranks' lists entry by entry and gives each rank its own entry. A list has one tensor\n" +
+				"per rank; their sizes may differ. In backward the gradients are gathered.",
 			Fn: w.reduceScatter,
 		},
 		{
 			Sig: `all_to_all(t: Tensor, out_splits: iterable = None, in_splits: iterable = None, group: Group = None, timeout: number = None) -> Tensor`,
-			Doc: "Along dimension 0, sends each rank its part of t and returns the parts received, in rank order.\n" +
-				"in_splits are the rows sent to each rank, out_splits those received; by default all are equal.",
+			Doc: "Splits t along dimension 0, sends each rank its part and returns the parts received, in rank order.\n" +
+				"in_splits lists the rows sent to each rank, out_splits those received from each; by default they are\n" +
+				"all equal.",
 			Fn: w.allToAll,
 		},
 	}

@@ -69,7 +69,7 @@ func (g *Group) AttrNames() []string { return groupMethods.AttrNames() }
 var groupMethods = &starlib.Methods{
 	Type:  "Group",
 	Doc:   "Some ranks of the world.",
-	Attrs: [][2]string{{"ranks", "its ranks of the world, a list in order"}},
+	Attrs: [][2]string{{"ranks", "the ranks of the world that are in it, a list in order"}},
 	Defs: []*starlib.Def{
 		{Sig: `rank() -> int`, Doc: "This rank's place in the group, or -1 outside.", Fn: func(c *starlib.Call) (starlark.Value, error) {
 			return starlark.MakeInt(c.Recv.(*Group).own), nil
@@ -121,42 +121,45 @@ func (w *World) grouping() []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `new_group(ranks: iterable, backend: string = None, timeout: number = None) -> Group`,
-			Doc: "A group of these ranks of the world, in this order. Every rank of the world calls it, with the same\n" +
-				"ranks; those outside get the group too, with rank -1. Groups may overlap.",
+			Doc: "A group of these ranks of the world, in this order. Every rank of the world calls it with the same\n" +
+				"ranks; those outside the group get it too, and their rank in it is -1. Groups may overlap.",
 			Fn: w.newGroup,
 		},
 		{
 			Sig: `new_subgroups(size: int, timeout: number = None) -> Group`,
-			Doc: "Divides the world into groups of size neighbouring ranks and returns this rank's. size must divide\n" +
-				"the world's.",
+			Doc: "Divides the world into groups of size consecutive ranks and returns this rank's. size must divide\n" +
+				"the world size.",
 			Fn: w.newSubgroups,
 		},
 		{
 			Sig: `local_group(timeout: number = None) -> Group`,
-			Doc: "The group of the ranks of this rank's node, in the order of their local ranks. It waits for nobody.",
-			Fn:  func(*starlib.Call) (starlark.Value, error) { return w.local, nil },
+			Doc: "The group of the ranks on this rank's node, in the order of their local ranks. It does not wait for\n" +
+				"other ranks.",
+			Fn: func(*starlib.Call) (starlark.Value, error) { return w.local, nil },
 		},
 		{
 			Sig: `init_parallelism(model: int = 1, pipeline: int = 1, timeout: number = None) -> struct`,
 			Doc: "This rank's groups for tensor (mp), pipeline (pp) and data parallelism (dp), as a struct. The model\n" +
-				"dimension varies fastest, then pipeline, then data. Called once; model · pipeline must divide the\n" +
-				"world's size.",
+				"dimension varies fastest, then pipeline, then data. Call it once; model · pipeline must divide the\n" +
+				"world size.",
 			Fn: w.initParallelism,
 		},
 		{
 			Sig: `copy_to_group(x: Tensor, group: Group = None, timeout: number = None) -> Tensor`,
-			Doc: "Tensor parallelism: x itself, whose gradient is summed over the group in backward.",
+			Doc: "Tensor parallelism: x itself; in backward its gradient is summed over the group.",
 			Fn:  w.copyToGroup,
 		},
 		{
 			Sig: `reduce_from_group(x: Tensor, group: Group = None, timeout: number = None) -> Tensor`,
-			Doc: "Tensor parallelism: the sum of x over the group, whose gradient goes to every rank as it is.",
-			Fn:  w.reduceFromGroup,
+			Doc: "Tensor parallelism: the sum of x over the group. In backward its gradient is passed to every rank\n" +
+				"unchanged.",
+			Fn: w.reduceFromGroup,
 		},
 		{
 			Sig: `shard(t: Tensor, dim: int, group: Group = None) -> Tensor`,
-			Doc: "This rank's part of t along a dimension, whose size the group's must divide: a copy.",
-			Fn:  w.shard,
+			Doc: "This rank's part of t along dimension dim, as a copy. The group's size must divide the size of that\n" +
+				"dimension.",
+			Fn: w.shard,
 		},
 	}
 }

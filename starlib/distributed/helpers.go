@@ -23,57 +23,58 @@ func (w *World) helpers() []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `broadcast_tensors(tensors: iterable, src: int = 0, group: Group = None, timeout: number = None)`,
-			Doc: "Gives src's float and complex tensors to all, in place; others are left alone. Count, dtypes and\n" +
-				"shapes are compared first: where they differ, every rank gets an error.",
+			Doc: "Gives src's float and complex tensors to all ranks, in place; other tensors are left alone. Number,\n" +
+				"dtypes and shapes are compared first: where they differ, every rank gets an error.",
 			Fn: w.broadcastTensors,
 		},
 		{
 			Sig: `sync_grad(params: iterable, group: Group = None, timeout: number = None)`,
 			Doc: "Averages the .grad of every parameter, of any float dtype or complex64, over the ranks. A grad that\n" +
-				"is None on all ranks stays None; None on some ranks is an error that names the parameter.",
+				"is None on all ranks stays None; one that is None on some ranks only is an error that names the\n" +
+				"parameter.",
 			Fn: w.syncGrad,
 		},
 		{
 			Sig: `sync_buffer(buffers: iterable, average: bool = True, group: Group = None, timeout: number = None)`,
-			Doc: "Averages float and complex buffers over the ranks, or gives the first rank's to all; integer buffers\n" +
-				"are left alone.",
+			Doc: "Averages float and complex buffers over the ranks or, with average = False, gives the first rank's\n" +
+				"to all; integer buffers are left alone.",
 			Fn: w.syncBuffer,
 		},
 		{
 			Sig: `average_metrics(metrics: dict, count: number = 1.0, group: Group = None, timeout: number = None) -> dict`,
-			Doc: "The mean of every metric over the ranks, weighted by each rank's count, in float64. The keys are\n" +
-				"the same on all ranks; a total count of 0 is an error.",
+			Doc: "The mean of every metric over the ranks, weighted by each rank's count, in float64. All ranks pass\n" +
+				"the same keys; a total count of 0 is an error.",
 			Fn: w.averageMetrics,
 		},
 		{
 			Sig: `reduce_dict(d: dict, average: bool = True, group: Group = None, timeout: number = None) -> dict`,
-			Doc: "The mean (or sum) of every number over the ranks, with the keys sorted: on rank 0 (the group's\n" +
-				"first), None elsewhere. Floats are added in float64; a sum of integers is an integer, and exact. The\n" +
-				"keys are the same on all ranks.",
+			Doc: "The mean (or sum) of every number over the ranks, with sorted keys, on the group's first rank; the\n" +
+				"other ranks get None. Floats are added in float64; a sum of integers is an exact integer. All ranks\n" +
+				"pass the same keys.",
 			Fn: w.reduceDict,
 		},
 		{
 			Sig: `shared_random_seed(group: Group = None, timeout: number = None) -> int`,
-			Doc: "An integer from 0 to 2³¹ - 1, the same on all ranks and another on each call. It follows from the\n" +
-				"run's seed.",
+			Doc: "An integer from 0 to 2³¹ - 1, the same on all ranks and different in each call. It is derived from\n" +
+				"the run's seed.",
 			Fn: w.sharedRandomSeed,
 		},
 		{
 			Sig: `master_first(fn: callable, timeout: number = None)`,
-			Doc: "Calls fn() on rank 0, then, when it has returned there, on the others; returns fn's value.\n" +
-				"If it fails on rank 0, the others get that error.",
+			Doc: "Calls fn() on rank 0 and, once it has returned there, on the other ranks; returns fn's value. If it\n" +
+				"fails on rank 0, the other ranks get that error.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) { return w.masterFirst(c, w.all) },
 		},
 		{
 			Sig: `local_master_first(fn: callable, timeout: number = None)`,
-			Doc: "Like master_first, for the first rank of each node, whose other ranks alone wait for it: for what is\n" +
-				"kept once a node.",
+			Doc: "Like master_first, but for the first rank of each node; only the other ranks of that node wait for\n" +
+				"it. For work that is done once per node, such as filling a cache.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) { return w.masterFirst(c, w.local) },
 		},
 		{
 			Sig: `read_file(path: string, timeout: number = None) -> bytes`,
-			Doc: "A file's bytes, opened once on rank 0 and given to all. Where it cannot be read, every rank gets the\n" +
-				"same error.",
+			Doc: "A file's contents, read once on rank 0 and given to all ranks. If it cannot be read, every rank gets\n" +
+				"the same error.",
 			Fn: w.readFile,
 		},
 	}

@@ -18,18 +18,19 @@ func (w *World) messages() []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `send(x, dst: int, tag: int = 0, group: Group = None, timeout: number = None)`,
-			Doc: "Sends a tensor or plain value to rank dst. Messages are matched by sender and tag, in any order of\n" +
-				"tags; it waits until the receiver takes it.",
+			Doc: "Sends a tensor or plain value to rank dst, and waits until dst receives it. Messages are matched by\n" +
+				"sender and tag; different tags may be received in any order.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) { return w.send(c, false) },
 		},
 		{
 			Sig: `isend(x, dst: int, tag: int = 0, group: Group = None, timeout: number = None) -> Work`,
-			Doc: "Like send, but does not wait: x is copied, and the result's wait() waits.",
+			Doc: "Like send, but does not wait: x is copied, and the returned Work's wait() waits.",
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return w.send(c, true) },
 		},
 		{
 			Sig: `recv(src: int, tag: int = 0, group: Group = None, timeout: number = None)`,
-			Doc: "The next message of rank src with this tag. It waits as long as the sender lives, or for timeout.",
+			Doc: "The next message from rank src with this tag. It waits as long as the sender is alive, or for\n" +
+				"timeout.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				r, err := w.receiveFrom(c)
 				if err != nil {
@@ -41,7 +42,7 @@ func (w *World) messages() []*starlib.Def {
 		},
 		{
 			Sig: `irecv(src: int, tag: int = 0, group: Group = None, timeout: number = None) -> Work`,
-			Doc: "Like recv, but does not wait: the result's wait() gives the message.",
+			Doc: "Like recv, but does not wait: the returned Work's wait() returns the message.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				r, err := w.receiveFrom(c)
 				if err != nil {

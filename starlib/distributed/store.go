@@ -44,15 +44,15 @@ func (s *storeValue) Attr(name string) (starlark.Value, error) {
 
 var storeMethods = &starlib.Methods{
 	Type: "store",
-	Doc: "A key-value store of strings that all ranks share, as dist.store. Its calls are no collectives: each\n" +
-		"rank makes its own, when it likes. A wait ends with an error when a key is not set within timeout,\n" +
-		"in seconds, by default the run's (--timeout). A key may have 4 KiB, a value 16 MiB.",
+	Doc: "A key-value store of strings that all ranks share, as dist.store. Its calls are not collectives: each\n" +
+		"rank calls it when it likes. A wait fails if a key is not set within timeout, in seconds, by default\n" +
+		"the run's (--timeout). A key may have up to 4 KiB, a value up to 16 MiB.",
 	Defs: []*starlib.Def{
-		storeMethod(`set(key: string, value: string)`, "Gives a key a value.",
+		storeMethod(`set(key: string, value: string)`, "Sets a key to a value.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
 				return nil, s.MultiSet(ctx, []string{c.String("key")}, [][]byte{[]byte(c.String("value"))})
 			}),
-		storeMethod(`get(key: string, timeout: number = None) -> string`, "Waits until a key is set, and gives its value.",
+		storeMethod(`get(key: string, timeout: number = None) -> string`, "Waits until a key is set, and returns its value.",
 			timed(func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
 				values, err := s.MultiGet(ctx, []string{c.String("key")})
 				if err != nil {
@@ -60,7 +60,7 @@ var storeMethods = &starlib.Methods{
 				}
 				return starlark.String(values[0]), nil
 			})),
-		storeMethod(`add(key: string, amount: int = 1) -> int`, "Adds to a counter, which is 0 at first, and gives the sum. get gives it as text.",
+		storeMethod(`add(key: string, amount: int = 1) -> int`, "Adds to a counter, which starts at 0, and returns the sum. get returns it as text.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
 				n, err := c.Int("amount")
 				if err != nil {
@@ -71,12 +71,12 @@ var storeMethods = &starlib.Methods{
 			}),
 		storeMethod(`compare_set(key: string, expected: string, desired: string) -> string`,
 			"Changes a key's value from expected to desired, and makes a key that is not set when expected is \"\".\n"+
-				"Gives the value that holds afterwards: desired if it was changed, \"\" if the key is still not set.",
+				"Returns the value afterwards: desired if it was changed, \"\" if the key is still not set.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
 				value, err := s.CompareSet(ctx, c.String("key"), []byte(c.String("expected")), []byte(c.String("desired")))
 				return starlark.String(value), err
 			}),
-		storeMethod(`append(key: string, value: string)`, "Adds to the end of a key's value, which is \"\" at first.",
+		storeMethod(`append(key: string, value: string)`, "Appends to a key's value, which starts as \"\".",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
 				return nil, s.Append(ctx, c.String("key"), []byte(c.String("value")))
 			}),
@@ -97,7 +97,7 @@ var storeMethods = &starlib.Methods{
 				all, err := s.Check(ctx, keys)
 				return starlark.Bool(all), err
 			}),
-		storeMethod(`delete(key: string) -> bool`, "Removes a key, and tells whether it was set.",
+		storeMethod(`delete(key: string) -> bool`, "Removes a key, and returns whether it was set.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
 				existed, err := s.Delete(ctx, c.String("key"))
 				return starlark.Bool(existed), err
@@ -107,7 +107,7 @@ var storeMethods = &starlib.Methods{
 				n, err := s.NumKeys(ctx)
 				return starlark.MakeInt(n), err
 			}),
-		storeMethod(`multi_get(keys: iterable, timeout: number = None) -> list`, "Waits until all keys are set, and gives their values at one moment.",
+		storeMethod(`multi_get(keys: iterable, timeout: number = None) -> list`, "Waits until all keys are set, and returns their values, read in one step.",
 			timed(func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
 				keys, err := texts(c, "keys")
 				if err != nil {
@@ -123,7 +123,7 @@ var storeMethods = &starlib.Methods{
 				}
 				return starlark.NewList(out), nil
 			})),
-		storeMethod(`multi_set(keys: iterable, values: iterable)`, "Gives every key its value, all at once.",
+		storeMethod(`multi_set(keys: iterable, values: iterable)`, "Sets every key to its value, all in one step.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
 				keys, err := texts(c, "keys")
 				if err != nil {

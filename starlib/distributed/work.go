@@ -42,7 +42,7 @@ var workMethods = &starlib.Methods{
 	Defs: []*starlib.Def{
 		{
 			Sig: `wait()`,
-			Doc: "Waits until the call is done, and gives its result. It is waited for once.",
+			Doc: "Waits until the call is done, and returns its result. It can be called once.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				w := c.Recv.(*Work)
 				if w.over {

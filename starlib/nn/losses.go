@@ -12,13 +12,13 @@ import (
 
 var losses = []*starlib.Def{
 	loss("cross_entropy", "logits", "The negative logarithm of the target class's softmax: logits (n, classes), target (n,) of class numbers, int64.", tensor.CrossEntropy),
-	loss("nll_loss", "log_probabilities", "Minus the target class's log-probability, as from log_softmax: (n, classes), target (n,) of class numbers.", tensor.NLLLoss),
+	loss("nll_loss", "log_probabilities", "The negative log-probability of the target class, as log_softmax computes it: (n, classes), target (n,) of class numbers.", tensor.NLLLoss),
 	loss("mse_loss", "input", "The squared difference of two tensors of one shape.", tensor.MSELoss),
 	loss("l1_loss", "input", "The absolute difference of two tensors of one shape.", tensor.L1Loss),
 	loss("bce_with_logits", "logits", "Binary cross-entropy of sigmoid(logits) with targets from 0 to 1, of one shape, computed without overflow.", tensor.BCEWithLogits),
 	{
 		Sig: "accuracy(logits: Tensor, target: Tensor) -> float",
-		Doc: "The part of rows whose greatest logit is the target's: logits (n, classes), target (n,).",
+		Doc: "The fraction of rows whose largest logit is the target's: logits (n, classes), target (n,).",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			a, err := tensor.Accuracy(startensor.Arg(c, "logits"), startensor.Arg(c, "target"))
 			return starlark.Float(a), err
@@ -26,7 +26,7 @@ var losses = []*starlib.Def{
 	},
 	{
 		Sig: "attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor",
-		Doc: "softmax(q·kᵀ/√d)·v, shapes (…, length, d); with causal, a position sees itself and those before it.",
+		Doc: "softmax(q·kᵀ/√d)·v, shapes (…, length, d); with causal, a position attends only to itself and earlier positions.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			t, err := tensor.Attention(startensor.Arg(c, "q"), startensor.Arg(c, "k"), startensor.Arg(c, "v"), c.Bool("causal"))
 			if err != nil {

@@ -28,21 +28,21 @@ var methods = &starlib.Methods{
 					return starlark.Tuple{starlark.String(l.name), (*startensor.Value)(l.Tensor)}
 				}), nil
 			}),
-		method("buffers() -> list", "The tensors that belong to the model's state but are not trained, such as running means.",
+		method("buffers() -> list", "The tensors that are part of the model's state but are not trained, such as running means.",
 			func(m *Model) (starlark.Value, error) {
 				return m.list(true, func(l leaf) starlark.Value { return (*startensor.Value)(l.Tensor) }), nil
 			}),
-		method("train() -> Module", "Sets training for the module and all within: dropout drops, batch_norm uses the batch's statistics. Returns the module.",
+		method("train() -> Module", "Puts the module and all modules in it into training mode: dropout drops, batch_norm uses the batch's statistics. Returns the module.",
 			func(m *Model) (starlark.Value, error) {
 				m.setTraining(true, make(map[*Model]bool))
 				return m, nil
 			}),
-		method("eval() -> Module", "Ends training for the module and all within. Returns the module.",
+		method("eval() -> Module", "Puts the module and all modules in it into evaluation mode. Returns the module.",
 			func(m *Model) (starlark.Value, error) {
 				m.setTraining(false, make(map[*Model]bool))
 				return m, nil
 			}),
-		method("state() -> dict", "Names and tensors of all parameters and buffers, the live ones.",
+		method("state() -> dict", "A dict from names to all parameters and buffers: the tensors themselves, not copies.",
 			func(m *Model) (starlark.Value, error) {
 				d := new(starlark.Dict)
 				for _, l := range m.leaves() {

@@ -41,7 +41,7 @@ func Module(ctx *tensor.Context, sum SumOver) *starlib.Module {
 			adam(ctx, "adamw", true, "Adam with decoupled weight decay (Loshchilov, Hutter 2019): p -= lr·weight_decay·p before each step."),
 			{
 				Sig: "cosine(lr: number, steps: int, warmup: int = 0, end: number = 0) -> Schedule",
-				Doc: "Rises linearly to lr over warmup steps, then falls along half a cosine to end at step steps.",
+				Doc: "Rises linearly to lr over warmup steps, then falls along half a cosine to end after steps steps.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					steps, err := c.Int("steps")
 					if err != nil {
@@ -63,7 +63,7 @@ func Module(ctx *tensor.Context, sum SumOver) *starlib.Module {
 			},
 			{
 				Sig: "step_decay(lr: number, every: int, gamma: number = 0.1) -> Schedule",
-				Doc: "lr times gamma to the power of the number of whole every steps done.",
+				Doc: "lr, multiplied by gamma after each every steps.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					every, err := c.Int("every")
 					if err != nil {
@@ -78,7 +78,7 @@ func Module(ctx *tensor.Context, sum SumOver) *starlib.Module {
 			},
 			{
 				Sig: "clip_grad_norm(params: iterable, max_norm: number, sharded: iterable = [], group = None) -> float",
-				Doc: "Scales the gradients so that their 2-norm, all together, is at most max_norm, and returns the norm before. A norm that is infinite or NaN leaves them as they are. sharded are parameters of which each rank of the group holds another part.",
+				Doc: "Scales the gradients so that their total 2-norm is at most max_norm, and returns the norm before scaling. If that is infinite or NaN, the gradients stay as they are. sharded lists parameters of which each rank of the group holds a different part.",
 				Fn:  func(c *starlib.Call) (starlark.Value, error) { return clip(c, sum) },
 			},
 		},

@@ -83,13 +83,13 @@ var methods = &starlib.Methods{
 	Type: "Optimizer",
 	Doc:  "Updates parameters from their gradients. Its state is part of a checkpoint.",
 	Attrs: [][2]string{
-		{"lr", "the learning rate of the last step, at first that of the first one, of the first group; assigning a number sets a constant rate for all groups"},
+		{"lr", "the first group's learning rate in the last step (before any step, in the first); assigning a number sets a constant rate for all groups"},
 		{"steps", "the number of steps done"},
 	},
 	Defs: []*starlib.Def{
 		{
 			Sig: "step()",
-			Doc: "Updates the parameters that have a gradient, and advances the learning rate.",
+			Doc: "Updates the parameters that have a gradient, and advances the schedule of the learning rate.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return nil, c.Recv.(*Optimizer).update(c.Thread)
 			},

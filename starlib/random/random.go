@@ -15,11 +15,11 @@ import (
 func Module(ctx *tensor.Context) *starlib.Module {
 	return &starlib.Module{
 		Name:  "random",
-		Doc:   "Generators of random numbers with a seed of their own. tensor.rand and its like draw from the run's stream instead, which is the same on all ranks.",
+		Doc:   "Random number generators with their own seeds. tensor.rand and the like draw from the run's stream instead, which is the same on all ranks.",
 		Types: []*starlib.Methods{methods},
 		Defs: []*starlib.Def{{
 			Sig: "generator(seed: int) -> Generator",
-			Doc: "A generator whose numbers depend on the seed alone, an integer from -2^63 to 2^64 - 1. Its position can be part of a checkpoint.",
+			Doc: "A generator whose numbers depend only on the seed, an integer from -2^63 to 2^64 - 1. Its position can be part of a checkpoint.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				seed, err := seedOf(c.Arg("seed").(starlark.Int))
 				if err != nil {
@@ -45,11 +45,11 @@ var methods = &starlib.Methods{
 	Type: "Generator",
 	Doc:  "A stream of random numbers.",
 	Defs: []*starlib.Def{
-		method("rand(*shape, dtype: string = None) -> Tensor", "Uniform numbers from [0, 1): rand(2, 3) or rand((2, 3)).",
+		method("rand(*shape, dtype: string = None) -> Tensor", "Uniformly distributed numbers from [0, 1): rand(2, 3) or rand((2, 3)).",
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) {
 				return startensor.Random(g.ctx, c.Rest, c.Arg("dtype"), g.Stream.Rand)
 			}),
-		method("randn(*shape, dtype: string = None) -> Tensor", "Normal numbers of mean 0 and standard deviation 1.",
+		method("randn(*shape, dtype: string = None) -> Tensor", "Normally distributed numbers of mean 0 and standard deviation 1.",
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) {
 				return startensor.Random(g.ctx, c.Rest, c.Arg("dtype"), g.Stream.Randn)
 			}),

@@ -62,9 +62,9 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 			{
 				Sig: `params(**defaults) -> struct`,
 				Doc: "Declares the recipe's parameters with their defaults and returns their values as a struct.\n" +
-					"`-p name=value` on the command line overrides a default and is read as the default's type\n" +
+					"`-p name=value` on the command line overrides a default and is parsed as the default's type\n" +
 					"(int, float, bool, string; None takes anything). Parameters are declared at the top level;\n" +
-					"a name has at most 200 bytes. One whose name has the word key, token, password or secret is\n" +
+					"a name has at most 200 bytes. One whose name contains the word key, token, password or secret is\n" +
 					"redacted in the history and in what is shown, unless `drun run --keep-secrets`.",
 				TopLevel: true,
 				Fn:       r.params,
@@ -74,7 +74,7 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 				Doc: "Records metrics: numbers or one-element tensors, NaN and infinities included.\n" +
 					"step defaults to a counter for each name. Only rank 0 records, unless all_ranks.\n" +
 					"A name has at most 200 bytes.\n" +
-					"exact = False marks values that a repetition will not give again, such as timings.",
+					"exact = False marks values that will differ when the run is repeated, such as timings.",
 				Fn: r.log,
 			},
 			{
@@ -84,7 +84,7 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 			},
 			{
 				Sig: `note(text: string)`,
-				Doc: "Keeps a remark with the run, of at most 1 MiB.",
+				Doc: "Adds a note of at most 1 MiB to the run.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					if n := len(c.String("text")); n > maxNote {
 						return nil, fmt.Errorf("a note of %d bytes: at most %d", n, maxNote)
@@ -103,8 +103,8 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 			},
 			{
 				Sig: `should_stop() -> bool`,
-				Doc: "Whether a signal asked the run to end: the same answer on all ranks, so all of them call it. A\n" +
-					"recipe that asks has --grace to end by itself; any other is ended at once.",
+				Doc: "Whether a signal asked the run to stop: a collective, with the same answer on all ranks. A recipe\n" +
+					"that calls it gets --grace to end by itself; any other is ended at once.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					asked, err := stop(c)
 					return starlark.Bool(asked), err
@@ -112,7 +112,7 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 			},
 			{
 				Sig:      `elapsed() -> float`,
-				Doc:      "Seconds since this rank began, for display and benchmarks: never the same twice.",
+				Doc:      "Seconds since this rank started, for display and benchmarks: different in every run.",
 				TopLevel: true,
 				Fn: func(*starlib.Call) (starlark.Value, error) {
 					return starlark.Float(time.Since(r.started).Seconds()), nil

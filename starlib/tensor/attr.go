@@ -22,7 +22,7 @@ Methods that end in _ work in place, others never. Names, arguments and results 
 		{"shape", "the sizes, a tuple"},
 		{"dtype", `the type of the elements, a string such as "float32"`},
 		{"grad", "the gradient, a tensor of the same shape, or None; assignable"},
-		{"requires_grad", "whether backward computes a gradient for it; settable on what was not computed from others"},
+		{"requires_grad", "whether backward computes a gradient for it; can be set only on tensors that were not computed from others"},
 	},
 	Defs: concat(shapeDefs, mathDefs, reduceDefs, gradDefs, inPlaceDefs),
 }

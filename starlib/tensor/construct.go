@@ -35,7 +35,7 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 		filled("ones", tensor.Ones),
 		{
 			Sig: "full(shape: tuple | list | int, value: number | bool, dtype: string = None) -> Tensor",
-			Doc: "A tensor whose elements are all value; without a dtype as tensor(value) would have it.",
+			Doc: "A tensor whose elements are all value; without a dtype, with that of tensor(value).",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				shape, err := shapeOf(starlark.Tuple{c.Arg("shape")})
 				if err != nil {
@@ -109,7 +109,7 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 		},
 		{
 			Sig: "linspace(start: number, end: number, steps: int, dtype: string = None) -> Tensor",
-			Doc: "steps values at equal distances from start to end, both included.",
+			Doc: "steps evenly spaced values from start to end, both included.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				n, err := c.Int("steps")
 				if err != nil {
@@ -150,14 +150,14 @@ func randoms(ctx *tensor.Context, shared *tensor.Generator) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: "rand(*shape, dtype: string = None) -> Tensor",
-			Doc: "Uniform numbers from [0, 1), the same on all ranks.",
+			Doc: "Uniformly distributed numbers from [0, 1), the same on all ranks.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return Random(ctx, c.Rest, c.Arg("dtype"), shared.Rand)
 			},
 		},
 		{
 			Sig: "randn(*shape, dtype: string = None) -> Tensor",
-			Doc: "Normal numbers of mean 0 and standard deviation 1, the same on all ranks.",
+			Doc: "Normally distributed numbers of mean 0 and standard deviation 1, the same on all ranks.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return Random(ctx, c.Rest, c.Arg("dtype"), shared.Randn)
 			},

@@ -21,7 +21,7 @@ var mathDefs = []*starlib.Def{
 	elementwise("cos", "The cosine of each element.", tensor.OpCos),
 	elementwise("sigmoid", "1 / (1 + exp(-x)) of each element x.", tensor.OpSigmoid),
 	elementwise("relu", "max(x, 0) of each element x.", tensor.OpRelu),
-	elementwise("gelu", "x·Φ(x) of each element x, with the exact normal distribution Φ.", tensor.OpGelu),
+	elementwise("gelu", "x·Φ(x) of each element x, where Φ is the exact normal distribution function.", tensor.OpGelu),
 	elementwise("silu", "x·sigmoid(x) of each element x.", tensor.OpSilu),
 	elementwise("abs", "The magnitude of each element.", tensor.OpAbs),
 	elementwise("sign", "-1, 0 or 1 for each element.", tensor.OpSign),
@@ -43,7 +43,7 @@ var mathDefs = []*starlib.Def{
 			}
 			return result(tensor.BinaryScalar(tensor.OpPow, t, s, false))
 		}),
-	method("clamp(min: number = None, max: number = None) -> Tensor", "Each element, at least min and at most max.",
+	method("clamp(min: number = None, max: number = None) -> Tensor", "Each element limited to at least min and at most max.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			var bounds [2]*tensor.Scalar
 			for i, v := range [2]starlark.Value{c.Arg("min"), c.Arg("max")} {
@@ -60,7 +60,7 @@ var mathDefs = []*starlib.Def{
 			}
 			return result(tensor.Clamp(t, bounds[0], bounds[1]))
 		}),
-	method("softmax(dim: int) -> Tensor", "exp(x) over its sum along dim.", alongDim(tensor.Softmax)),
+	method("softmax(dim: int) -> Tensor", "exp(x) divided by its sum along dim.", alongDim(tensor.Softmax)),
 	method("log_softmax(dim: int) -> Tensor", "The logarithm of softmax along dim, computed without overflow.", alongDim(tensor.LogSoftmax)),
 }
 
@@ -74,11 +74,11 @@ func elementwise(name, doc string, op tensor.UnaryOp) *starlib.Def {
 var reduceDefs = []*starlib.Def{
 	reducer("sum", "The sum", tensor.Sum),
 	reducer("mean", "The mean", tensor.Mean),
-	reducer("any", "Whether an element is not zero", tensor.Any),
-	reducer("all", "Whether no element is zero", tensor.All),
+	reducer("any", "Whether any element is nonzero", tensor.Any),
+	reducer("all", "Whether all elements are nonzero", tensor.All),
 	spread("var", "The variance", tensor.Var),
 	spread("std", "The standard deviation", tensor.Std),
-	method("norm(p: number = 2, dim: int | tuple | list = None, keepdim: bool = False) -> Tensor", "The p-norm of all elements or along dimensions; p may be infinite, and 0 counts what is not 0.",
+	method("norm(p: number = 2, dim: int | tuple | list = None, keepdim: bool = False) -> Tensor", "The p-norm of all elements or along dimensions; p may be infinite, and 0 counts the elements that are not 0.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			dims, err := dimsOf(c.Arg("dim"))
 			if err != nil {
@@ -90,8 +90,8 @@ var reduceDefs = []*starlib.Def{
 	extreme("min", "least", tensor.Min, tensor.MinDim),
 	argument("argmax", "greatest", tensor.ArgMax),
 	argument("argmin", "least", tensor.ArgMin),
-	method("cumsum(dim: int) -> Tensor", "The sums of the elements up to each along dim.", alongDim(tensor.CumSum)),
-	method("sort(dim: int = -1, descending: bool = False) -> (values, indices)", "The elements in order along dim, equal ones in their old order, and where they were.",
+	method("cumsum(dim: int) -> Tensor", "The running sum of the elements along dim.", alongDim(tensor.CumSum)),
+	method("sort(dim: int = -1, descending: bool = False) -> (values, indices)", "The elements in ascending order along dim, and their indices before. Equal elements keep their order.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			dim, err := c.Int("dim")
 			if err != nil {
@@ -99,7 +99,7 @@ var reduceDefs = []*starlib.Def{
 			}
 			return pair(tensor.Sort(t, dim, c.Bool("descending")))
 		}),
-	method("topk(k: int, dim: int = -1, largest: bool = True) -> (values, indices)", "The k greatest (or least) elements along dim in order, and where they were.",
+	method("topk(k: int, dim: int = -1, largest: bool = True) -> (values, indices)", "The k greatest (or least) elements along dim in order, and their indices.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			k, err := c.Int("k")
 			if err != nil {
@@ -114,7 +114,7 @@ var reduceDefs = []*starlib.Def{
 }
 
 func reducer(name, doc string, fn func(*tensor.Tensor, []int, bool) (*tensor.Tensor, error)) *starlib.Def {
-	return method(name+"(dim: int | tuple | list = None, keepdim: bool = False) -> Tensor", doc+" of all elements, or along dimensions; keepdim leaves them with size 1.",
+	return method(name+"(dim: int | tuple | list = None, keepdim: bool = False) -> Tensor", doc+", over all elements or along dimensions; keepdim keeps those with size 1.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			dims, err := dimsOf(c.Arg("dim"))
 			if err != nil {
@@ -126,7 +126,7 @@ func reducer(name, doc string, fn func(*tensor.Tensor, []int, bool) (*tensor.Ten
 
 func spread(name, doc string, fn func(*tensor.Tensor, []int, bool, bool) (*tensor.Tensor, error)) *starlib.Def {
 	return method(name+"(dim: int | tuple | list = None, unbiased: bool = True, keepdim: bool = False) -> Tensor",
-		doc+" of all elements, or along dimensions: over n - 1, or n if not unbiased.",
+		doc+", over all elements or along dimensions; divides by n - 1, or by n if not unbiased.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			dims, err := dimsOf(c.Arg("dim"))
 			if err != nil {
@@ -137,7 +137,7 @@ func spread(name, doc string, fn func(*tensor.Tensor, []int, bool, bool) (*tenso
 }
 
 func extreme(name, word string, all func(*tensor.Tensor) (*tensor.Tensor, error), along func(*tensor.Tensor, int, bool) (*tensor.Tensor, *tensor.Tensor, error)) *starlib.Def {
-	return method(name+"(dim: int = None, keepdim: bool = False) -> Tensor | (values, indices)", "The "+word+" element; with a dim, the "+word+" ones along it and where they are.",
+	return method(name+"(dim: int = None, keepdim: bool = False) -> Tensor | (values, indices)", "The "+word+" element; with a dim, the "+word+" ones along it and their indices.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			if c.IsNone("dim") {
 				return result(all(t))

@@ -9,7 +9,7 @@ import (
 
 // shapeDefs are the methods that move or pick elements.
 var shapeDefs = []*starlib.Def{
-	method("item() -> number", "The only element as a plain number; an error for several.",
+	method("item() -> number", "The only element as a plain number; an error if there are several.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return (*Value)(t).Item() }),
 	method("tolist() -> list | number", "The elements as nested lists; a number for a tensor without dimensions.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return toList(t) }),
@@ -17,23 +17,23 @@ var shapeDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return starlark.MakeInt(t.Len()), nil
 		}),
-	sized("reshape(*shape)", "The elements in another shape; one size may be -1. A view where it can be, else a copy.", tensor.Reshape),
-	sized("view(*shape)", "The same memory in another shape; one size may be -1. An error where that needs a copy.", tensor.View),
+	sized("reshape(*shape)", "The elements in another shape; one size may be -1. A view where possible, else a copy.", tensor.Reshape),
+	sized("view(*shape)", "The same memory in another shape; one size may be -1. An error if that would need a copy.", tensor.View),
 	sized("expand(*sizes)", "A view with sizes of 1 stretched; -1 keeps a size.", tensor.Expand),
 	sized("permute(*dims)", "A view with the dimensions in the given order.", tensor.Permute),
 	sized("flip(*dims)", "The elements in reverse order along the given dimensions.", tensor.Flip),
 	method("transpose(dim0: int, dim1: int) -> Tensor", "A view with two dimensions swapped.", twoInts("dim0", "dim1", tensor.Transpose)),
 	method("flatten(start_dim: int = 0, end_dim: int = -1) -> Tensor", "Dimensions start_dim to end_dim as one.", twoInts("start_dim", "end_dim", tensor.Flatten)),
-	method("select(dim: int, index: int) -> Tensor", "A view at an index of a dimension, which goes.", twoInts("dim", "index", tensor.Select)),
-	method("squeeze(dim: int = None) -> Tensor", "A view without the dimension, if its size is 1; without all of size 1 by default.",
+	method("select(dim: int, index: int) -> Tensor", "A view at one index of a dimension, which is removed.", twoInts("dim", "index", tensor.Select)),
+	method("squeeze(dim: int = None) -> Tensor", "A view without dimension dim if its size is 1; by default, without all dimensions of size 1.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			if c.IsNone("dim") {
 				return (*Value)(tensor.SqueezeAll(t)), nil
 			}
 			return alongDim(tensor.Squeeze)(c, t)
 		}),
-	method("unsqueeze(dim: int) -> Tensor", "A view with a further dimension of size 1 at dim.", alongDim(tensor.Unsqueeze)),
-	method("narrow(dim: int, start: int, length: int) -> Tensor", "A view of length elements of a dimension from start on.",
+	method("unsqueeze(dim: int) -> Tensor", "A view with a new dimension of size 1 at dim.", alongDim(tensor.Unsqueeze)),
+	method("narrow(dim: int, start: int, length: int) -> Tensor", "A view of length elements of a dimension, beginning at start.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			dim, err := c.Int("dim")
 			if err != nil {
@@ -49,8 +49,8 @@ var shapeDefs = []*starlib.Def{
 			}
 			return result(tensor.Narrow(t, dim, start, length))
 		}),
-	method("gather(dim: int, index: Tensor) -> Tensor", "Elements at index along dim: out[i][j] = t[index[i][j]][j] for dim 0. Shape of index.", dimIndex(tensor.Gather)),
-	method("index_select(dim: int, index: Tensor) -> Tensor", "The slices at the indices, shape (k,), of a dimension.", dimIndex(tensor.IndexSelect)),
+	method("gather(dim: int, index: Tensor) -> Tensor", "The elements at index along dim, in the shape of index: out[i][j] = t[index[i][j]][j] for dim 0.", dimIndex(tensor.Gather)),
+	method("index_select(dim: int, index: Tensor) -> Tensor", "The slices of dimension dim at the indices, shape (k,).", dimIndex(tensor.IndexSelect)),
 	method("scatter_add(dim: int, index: Tensor, src: Tensor) -> Tensor", "A copy with the elements of src added at index along dim, the reverse of gather.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			dim, err := c.Int("dim")

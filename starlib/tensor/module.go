@@ -46,8 +46,8 @@ func init() { // once for all ranks of the process
 // functions are the builtins that combine or transform tensors. Most of what
 // tensors do is a method.
 var functions = []*starlib.Def{
-	joiner("cat", "The tensors joined along an existing dimension; their other sizes are equal.", tensor.Cat),
-	joiner("stack", "The tensors, of one shape, joined along a new dimension.", tensor.Stack),
+	joiner("cat", "The tensors joined along an existing dimension; their other sizes must be equal.", tensor.Cat),
+	joiner("stack", "The tensors, which have the same shape, joined along a new dimension.", tensor.Stack),
 	{
 		Sig: "where(cond: Tensor, a: Tensor | number, b: Tensor | number) -> Tensor",
 		Doc: "Elements of a where cond (bool) is true, of b elsewhere; all are broadcast.",
@@ -66,7 +66,7 @@ var functions = []*starlib.Def{
 	},
 	{
 		Sig: "one_hot(t: Tensor, classes: int = -1) -> Tensor",
-		Doc: "A further dimension of size classes with 1 at the class and 0 elsewhere, int64; -1: the greatest class + 1.",
+		Doc: "A new last dimension of size classes, with 1 at the class and 0 elsewhere, int64. By default classes is the greatest class + 1.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			n, err := c.Int("classes")
 			if err != nil {
@@ -105,7 +105,7 @@ var functions = []*starlib.Def{
 	},
 	{
 		Sig: "is_nan(t: Tensor) -> Tensor",
-		Doc: "Where t is not a number, bool.",
+		Doc: "Where t is NaN, as bools.",
 		Fn:  func(c *starlib.Call) (starlark.Value, error) { return result(tensor.IsNaN(Arg(c, "t"))) },
 	},
 }

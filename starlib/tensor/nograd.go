@@ -15,7 +15,7 @@ func noGrad(ctx *tensor.Context) *starlib.Def {
 		Sig: "no_grad(iterable_or_fn: iterable | callable, *args, **kwargs)",
 		Doc: `Computes without recording gradients. no_grad(iterable): the same elements; nothing is recorded in a loop over it, until it ends, also by break or return:
 	for x, y in tensor.no_grad(loader): …
-no_grad(fn, *args, **kwargs): calls fn so and returns its result.`,
+no_grad(fn, *args, **kwargs): calls fn with these arguments and returns its result.`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			if fn, ok := c.Arg("iterable_or_fn").(starlark.Callable); ok {
 				args, named, thread := c.Rest, c.Named, c.Thread

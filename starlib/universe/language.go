@@ -9,30 +9,30 @@ const language = `
 abs(x: number) -> number: The absolute value.
 all(items: iterable) -> bool: Whether every item is true.
 any(items: iterable) -> bool: Whether some item is true.
-bool(x: any = False) -> bool: The truth of a value.
+bool(x: any = False) -> bool: Whether a value is true.
 bytes(x: any) -> bytes: The bytes of a string in UTF-8, or of integers from 0 to 255.
 chr(i: int) -> string: The character of a Unicode code point.
 dict(pairs: any = (), **entries: any) -> dict: A dict of a mapping or of pairs, with entries added.
 dir(x: any) -> list: The names of a value's attributes.
 enumerate(items: iterable, start: int = 0) -> list: The pairs (start, first item), (start + 1, second item), …
-fail(*args: any, sep: string = " ") -> None: Ends the run on all ranks, with the arguments as its message.
-float(x: any = 0) -> float: A number, or a string that writes one, as a float.
+fail(*args: any, sep: string = " ") -> None: Fails the run on all ranks, with the arguments as the message.
+float(x: any = 0) -> float: A number, or a string that holds one, as a float.
 getattr(x: any, name: string, default: any = None) -> any: The attribute of that name; without a default it must exist.
 hasattr(x: any, name: string) -> bool: Whether there is an attribute of that name.
 hash(x: string | bytes) -> int: A hash of a string or bytes, the same in each run.
-int(x: any = 0, base: int = 10) -> int: A number cut towards zero, or a string that writes an integer. Integers have any size.
+int(x: any = 0, base: int = 10) -> int: A number truncated towards zero, or a string that holds an integer. Integers have any size.
 len(x: any) -> int: The number of elements.
 list(items: iterable = ()) -> list: A list of the items.
-max(*items: any, key: callable = None) -> any: The greatest of the items, or of the items of one iterable; key gives what is compared.
-min(*items: any, key: callable = None) -> any: The least of the items, or of the items of one iterable; key gives what is compared.
+max(*items: any, key: callable = None) -> any: The greatest of the items, or of the items of one iterable; key(item) is what is compared.
+min(*items: any, key: callable = None) -> any: The least of the items, or of the items of one iterable; key(item) is what is compared.
 ord(s: string) -> int: The Unicode code point of a string of one character.
 print(*args: any, sep: string = " ") -> None: Prints a line, which the history keeps.
-range(start: int, stop: int = None, step: int = 1) -> range: The integers from start up to stop, which is not among them; range(n) begins at 0.
+range(start: int, stop: int = None, step: int = 1) -> range: The integers from start up to, but not including, stop; range(n) starts at 0.
 repr(x: any) -> string: A value as a recipe would write it.
 reversed(items: iterable) -> list: The items, last first.
-round(x: number, ndigits: int = None) -> number: The nearest integer, or number of so many digits; a half goes to the even one.
+round(x: number, ndigits: int = None) -> number: Rounds to the nearest integer, or to ndigits decimal places; halves go to the even neighbor.
 set(items: iterable = ()) -> set: A set of the items.
-sorted(items: iterable, key: callable = None, reverse: bool = False) -> list: The items in ascending order; key gives what is compared. Equal items stay in order.
+sorted(items: iterable, key: callable = None, reverse: bool = False) -> list: The items in ascending order; key(item) is what is compared. Equal items stay in order.
 str(x: any) -> string: A value as text.
 struct(**fields: any) -> struct: A value with these attributes, which cannot be changed.
 sum(items: iterable, start: any = 0) -> any: start + first item + second item + …
