@@ -1,7 +1,7 @@
-// Command drun-plugin-host is drun's worker with what it takes to start plugins.
-// `drun run` runs it for the ranks of a run whose backend is a plugin, and
-// `drun backends` to probe and test plugins. It is a program of its own because
-// gRPC would make every run start later.
+// Command drun-plugin-host is drun's worker, with the code that starts plugins.
+// `drun run` starts it for the ranks of a run whose backend is a plugin, and
+// `drun backends` uses it to probe and test plugins. It is a separate program
+// because linking gRPC into drun would slow the start of every run.
 package main
 
 import (
@@ -25,7 +25,7 @@ func main() {
 	if worker.Invoked() {
 		os.Exit(worker.Main(start))
 	}
-	go func() { // a plugin that is starting has a folder
+	go func() { // a plugin that is starting has a temporary folder
 		signals := make(chan os.Signal, 1)
 		signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 		<-signals
@@ -38,7 +38,7 @@ func main() {
 	}
 }
 
-// start is the worker's way to a plugin.
+// start makes the backend that runs a plugin; the worker calls it.
 func start(p *engine.Plugin, onDeath func(error)) collective.Backend {
 	return &client.Backend{
 		Plugin:  &host.Plugin{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Mark: p.Mark},
@@ -47,10 +47,10 @@ func start(p *engine.Plugin, onDeath func(error)) collective.Backend {
 	}
 }
 
-// command carries out what `drun backends` asks for.
+// command carries out a request of `drun backends`.
 func command(args []string) error {
 	if len(args) != 5 {
-		return fmt.Errorf("drun starts this program: see drun backends --help")
+		return fmt.Errorf("this program is started by drun: see drun backends --help")
 	}
 	p := &host.Plugin{Name: args[1], Path: args[2], SHA256: args[3], Mark: args[4]}
 	switch args[0] {

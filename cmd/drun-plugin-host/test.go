@@ -14,8 +14,8 @@ import (
 	"drun/plugins/host"
 )
 
-// test runs the conformance suite against the plugin, a process for each rank,
-// and ends this process with status 1 if something fails.
+// test runs the conformance suite against the plugin, with one process for each
+// rank; if something fails it ends this process with status 1.
 func test(p *host.Plugin) error {
 	testing.Init()
 	if err := flag.CommandLine.Parse([]string{"-test.v"}); err != nil {

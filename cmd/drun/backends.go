@@ -23,7 +23,7 @@ import (
 	"drun/plugins/host"
 )
 
-// defaultBackend is what the environment asks for; "": drun chooses.
+// defaultBackend is the environment's choice; "" leaves the choice to drun.
 func defaultBackend() string {
 	if name := os.Getenv("DRUN_BACKEND"); name != "" {
 		return name
@@ -45,11 +45,10 @@ func newBackends() *cobra.Command {
 	var dirs []string
 	cmd := &cobra.Command{
 		Use:   "backends [NAME]",
-		Short: "List the engines of collectives; test, measure and trust them",
-		Long: "Lists the engines of collectives: the built-in one, and the plugins that were found, in the order in\n" +
-			"which they are looked for; with NAME all that is known of one. Each plugin is started for a moment and\n" +
-			"asked whether it can run here, but for those that are just somewhere in $PATH, and were neither used by a\n" +
-			"run nor trusted before: these are listed, and not started.",
+		Short: "List the backends of collectives; test, measure and trust them",
+		Long: "Lists the backends: the built-in one and the plugins that were found, in search order; with NAME, everything\n" +
+			"about one. Each plugin is started briefly and asked whether it can run here. A plugin that is only in $PATH,\n" +
+			"and was neither used by a run nor trusted before, is listed but not started.",
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list := append([]backendInfo{{Name: "shm", BuiltIn: true, Version: version(), Trusted: true, Usable: true}}, findPlugins(cmd, dirs, args...)...)
@@ -59,7 +58,7 @@ func newBackends() *cobra.Command {
 			return listBackends(cmd, list)
 		},
 	}
-	cmd.PersistentFlags().StringArrayVar(&dirs, "plugin-dir", nil, "`folder` to look for plugins in first (repeatable)")
+	cmd.PersistentFlags().StringArrayVar(&dirs, "plugin-dir", nil, "`folder` in which to look for plugins first (repeatable)")
 	cmd.AddCommand(newTest(&dirs), newBench(&dirs), newTrust(&dirs))
 	return cmd
 }
@@ -71,19 +70,19 @@ type backendInfo struct {
 	Version string `json:"version"`
 	Path    string `json:"path,omitempty"`
 	SHA256  string `json:"sha256,omitempty"`
-	Trusted bool   `json:"trusted"` // built in, or used or trusted before as it is
+	Trusted bool   `json:"trusted"` // built in, or this program was used or trusted before
 	Usable  bool   `json:"usable"`
 	Problem string `json:"problem,omitempty"`
 
-	asked bool // it was started, or is known not to be what it was
+	asked bool // it was started, or is known to have changed
 }
 
-// probeLimit is longer than what a plugin may take to start, so that the message
-// is that of the program which started it.
+// probeLimit is longer than the limit of a plugin's start, so that drun-plugin-host
+// reports it first.
 const probeLimit = 15 * time.Second
 
-// listBackends shows a table that fits the terminal, and beneath it why some do
-// not run here.
+// listBackends shows a table that fits the terminal, and beneath it why some
+// backends do not run here.
 func listBackends(cmd *cobra.Command, list []backendInfo) error {
 	out := cmd.OutOrStdout()
 	if wantsJSON(cmd) {
@@ -108,7 +107,7 @@ func listBackends(cmd *cobra.Command, list []backendInfo) error {
 	return err
 }
 
-// describeBackend shows all that is known of the backends of a name.
+// describeBackend shows everything about the backends of a name.
 func describeBackend(cmd *cobra.Command, list []backendInfo, name string, dirs []string) error {
 	list = slices.DeleteFunc(list, func(b backendInfo) bool { return b.Name != name })
 	if len(list) == 0 {
@@ -169,8 +168,7 @@ func dashed(s string) string {
 	return terminal.Escape(s)
 }
 
-// cut keeps the end of a text, which tells more of a path, and as much of its
-// beginning as fits.
+// cut shortens a text at its beginning: the end of a path tells more.
 func cut(text string, columns int) string {
 	r := []rune(text)
 	if columns = max(columns, 12); len(r) <= columns {
@@ -213,8 +211,8 @@ func findPlugins(cmd *cobra.Command, dirs []string, names ...string) []backendIn
 	return list
 }
 
-// inspect asks a plugin. One that has changed since it was trusted is not run,
-// and one that is just in $PATH not before it is trusted.
+// inspect asks a plugin whether it can run. One that has changed since it was
+// trusted is not started, and one that is only in $PATH not before it is trusted.
 func inspect(ctx context.Context, home string, p *host.Plugin) backendInfo {
 	b := backendInfo{Name: p.Name, Path: p.Path}
 	if p.Hidden {
@@ -226,7 +224,7 @@ func inspect(ctx context.Context, home string, p *host.Plugin) backendInfo {
 	trusted, err := host.Check(home, p)
 	b.SHA256, b.Trusted = p.SHA256, trusted
 	if err == nil && !trusted && !p.Named {
-		b.Problem = fmt.Sprintf("it is only in $PATH, and was not used or trusted before, so it was not started: drun backends trust %s", p.Name)
+		b.Problem = fmt.Sprintf("it is only in $PATH and was not used or trusted before, so it was not started; to trust it: drun backends trust %s", p.Name)
 		return b
 	}
 	if err == nil {
@@ -242,7 +240,7 @@ func inspect(ctx context.Context, home string, p *host.Plugin) backendInfo {
 	return b
 }
 
-// probe has the plugin started and asked.
+// probe has drun-plugin-host start the plugin and ask it.
 func probe(ctx context.Context, p *host.Plugin, b *backendInfo) error {
 	program, err := host.FindProgram()
 	if err != nil {
@@ -251,7 +249,7 @@ func probe(ctx context.Context, p *host.Plugin, b *backendInfo) error {
 	var out, words bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, "probe", p.Name, p.Path, p.SHA256, p.Mark)
 	cmd.Stdout, cmd.Stderr = &out, &words
-	// It ends its plugin and removes what it has made.
+	// On SIGTERM it ends its plugin and removes its files.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 2 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
@@ -267,7 +265,7 @@ func probe(ctx context.Context, p *host.Plugin, b *backendInfo) error {
 // findPlugin finds the plugin of that name.
 func findPlugin(name string, dirs []string) (*host.Plugin, error) {
 	if name == "shm" {
-		return nil, usage("drun's own tests prove it", "shm is built in, and no plugin")
+		return nil, usage("drun's own tests cover it", "shm is built in, not a plugin")
 	}
 	return host.Find(name, host.Dirs(dirs...))
 }
@@ -277,8 +275,8 @@ func newTest(dirs *[]string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test NAME",
 		Short: "Run the conformance suite against a plugin",
-		Long: "Runs the suite that every backend must pass, with a process of the plugin for each rank. An engine may add\n" +
-			"numbers in an order of its own; with --deterministic it must give the bits of shm.",
+		Long: "Runs the suite that every backend must pass, with one process of the plugin for each rank. A backend may add\n" +
+			"numbers in its own order; with --deterministic its results must have the same bits as shm's.",
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := findPlugin(args[0], *dirs)
@@ -288,7 +286,7 @@ func newTest(dirs *[]string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if b := inspect(cmd.Context(), homeOf(cmd), p); !b.Usable { // pinned by Verify, so it is asked
+			if b := inspect(cmd.Context(), homeOf(cmd), p); !b.Usable { // Verify has pinned it, so inspect asks it
 				return exit.Errorf(exit.Backend, "%s cannot run here: %s", p.Name, b.Problem)
 			}
 			program, err := host.FindProgram()
@@ -308,7 +306,7 @@ func newTest(dirs *[]string) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&deterministic, "deterministic", false, "reductions in the order of the ranks: the bits of shm")
+	cmd.Flags().BoolVar(&deterministic, "deterministic", false, "require the same bits as shm, which adds in the order of the ranks")
 	return cmd
 }
 

@@ -17,8 +17,8 @@ func newBackup() *cobra.Command {
 		Use:   "backup FILE",
 		Short: "Write the history and all checkpoints into one file",
 		Long: `Writes the history and all checkpoints into FILE, a tar archive, as they are at one
-moment. Runs may go on meanwhile; those that do are lost in the backup, and can be
-resumed from their checkpoints there.
+moment. Runs may go on meanwhile; in the backup they have the status lost, and can be
+resumed from their checkpoints.
 
 To restore it, unpack it into a new folder and use that as the home:
 
@@ -28,7 +28,7 @@ To restore it, unpack it into a new folder and use that as the home:
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := args[0]
 			if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-				return usage("give the name of a new file", "%s is there already", path)
+				return usage("give the name of a new file", "%s already exists", path)
 			}
 			size, err := backup.Write(homeOf(cmd), path)
 			if err != nil {

@@ -28,8 +28,8 @@ import (
 //go:embed bench.star
 var benchRecipe []byte
 
-// benchRow is one size, as nccl-tests shows it: the slowest rank's mean time of
-// a call; algbw is bytes by time, busbw that times the traffic that the op needs.
+// benchRow is one size, as nccl-tests shows it: the slowest rank's mean time per
+// call; algbw is bytes / time, and busbw is algbw times the traffic factor of the op.
 type benchRow struct {
 	Op      string  `json:"op"`
 	Backend string  `json:"backend"`
@@ -39,7 +39,7 @@ type benchRow struct {
 	Micros  float64 `json:"us"`
 	AlgBW   float64 `json:"algbw"` // GB/s
 	BusBW   float64 `json:"busbw"`
-	Wrong   *int    `json:"wrong,omitempty"` // elements of the results; with --check
+	Wrong   *int    `json:"wrong,omitempty"` // wrong elements in the results; with --check
 }
 
 type benchFlags struct {
@@ -53,8 +53,8 @@ func newBench(dirs *[]string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench NAME",
 		Short: "Measure a backend's collectives",
-		Long: "Times a collective at several sizes, through the path that a recipe takes, and prints the slowest rank's\n" +
-			"mean in the habit of nccl-tests.",
+		Long: "Times a collective at several sizes, called as from a recipe, and prints the slowest rank's mean in the\n" +
+			"columns of nccl-tests.",
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd, args[0], *dirs) },
 	}
@@ -63,15 +63,15 @@ func newBench(dirs *[]string) *cobra.Command {
 	f.StringVar(&b.op, "op", "all_reduce", "`collective` to time")
 	f.StringVarP(&b.from, "begin", "b", "4", "smallest `size` in bytes, as in 64K or 1M")
 	f.StringVarP(&b.to, "end", "e", "64M", "largest `size`")
-	f.IntVarP(&b.factor, "factor", "f", 4, "each size is so many times the one before")
+	f.IntVarP(&b.factor, "factor", "f", 4, "each size is this many times the size before")
 	f.StringVar(&b.dtype, "dtype", "float32", "type of the elements")
-	f.IntVar(&b.iters, "iters", 20, "calls that are timed")
-	f.IntVar(&b.warmup, "warmup", 5, "calls before them")
+	f.IntVar(&b.iters, "iters", 20, "number of timed calls")
+	f.IntVar(&b.warmup, "warmup", 5, "number of calls before the timed ones")
 	f.BoolVar(&b.check, "check", true, "count wrong elements in the results")
 	return cmd
 }
 
-// traffic is busbw by algbw: see nccl-tests' PERFORMANCE.md.
+// traffic is busbw / algbw: see nccl-tests' PERFORMANCE.md.
 var traffic = map[string]func(n float64) float64{
 	"all_reduce":     func(n float64) float64 { return 2 * (n - 1) / n },
 	"broadcast":      func(float64) float64 { return 1 },
@@ -149,7 +149,7 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 // sizes lists the sizes to measure.
 func (b *benchFlags) sizes() (list []string, width int, err error) {
 	if traffic[b.op] == nil {
-		return nil, 0, usage("it is one of all_reduce, broadcast, reduce, all_gather, gather, scatter, reduce_scatter, all_to_all, barrier", "--op %s: no such collective", b.op)
+		return nil, 0, usage("want one of all_reduce, broadcast, reduce, all_gather, gather, scatter, reduce_scatter, all_to_all, barrier", "--op %s: no such collective", b.op)
 	}
 	for _, d := range element.Types() {
 		if d.String() == b.dtype {
@@ -171,7 +171,7 @@ func (b *benchFlags) sizes() (list []string, width int, err error) {
 		return nil, 0, usage("", "want -f above 1, --iters above 0, --warmup not below 0, and -b above 0 and not above -e")
 	}
 	if to > mostBytes {
-		return nil, 0, usage("", "-e %s: at most 4G are measured", b.to)
+		return nil, 0, usage("", "-e %s: the largest size is 4G", b.to)
 	}
 	for size := from; size <= to; size *= uint64(b.factor) {
 		list = append(list, strconv.FormatUint(size, 10))
@@ -236,8 +236,8 @@ func printBench(out io.Writer, list []benchRow) error {
 	return w.Flush()
 }
 
-// printCounts shows what the plugin has counted, of all calls on all ranks: the
-// measured ones, and those around them.
+// printCounts shows the plugin's counters, over all ranks and all calls, not only
+// the timed ones.
 func printCounts(out io.Writer, counts map[string]int64) error {
 	if len(counts) == 0 {
 		return nil

@@ -19,12 +19,12 @@ import (
 func newCheck() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check RECIPE.star...",
-		Short: "Find faults of recipes without running them",
+		Short: "Find faults in recipes without running them",
 		Long: "Reads recipes and the files they load, and runs nothing. Errors are unknown names and attributes,\n" +
-			"calls whose arguments do not fit, and what a recipe cannot do at its top level. Warnings are\n" +
+			"calls whose arguments do not fit, and calls that are not allowed at top level. Warnings are\n" +
 			"collectives under a branch or loop that depends on the rank, where some ranks would wait for\n" +
-			"others that never come, and parameters that are rebound instead of changed.\n\n" +
-			"Exit code: 0 nothing was found, 1 something was, 2 usage (also a recipe that cannot be read).\n" +
+			"ranks that never come, and parameters that are rebound instead of changed.\n\n" +
+			"Exit code: 0 no findings, 1 findings, 2 usage (also a recipe that cannot be read).\n" +
 			"--json prints a list of {\"file\", \"line\", \"col\", \"severity\", \"message\"}.",
 		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -54,8 +54,8 @@ func newCheck() *cobra.Command {
 	}
 }
 
-// checkRecipe checks one recipe and keeps its files' texts. Its error is of a
-// recipe that cannot be read.
+// checkRecipe checks one recipe and adds the contents of its files to sources. It
+// returns an error if the recipe cannot be read.
 func checkRecipe(ref *check.Reference, name string, sources map[string][]byte) ([]check.Finding, error) {
 	bundle, faults := recipe.ReadAll(name)
 	var found []check.Finding
@@ -78,7 +78,7 @@ func checkRecipe(ref *check.Reference, name string, sources map[string][]byte) (
 	return append(found, check.Check(ref, files, recipe.Resolve)...), nil
 }
 
-// printFindings prints a line for each, and the line of source that it is about.
+// printFindings prints each finding and its line of source.
 func printFindings(out io.Writer, found []check.Finding, sources map[string][]byte) error {
 	var b strings.Builder
 	for _, f := range found {

@@ -9,9 +9,10 @@ import (
 func newDoc() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doc [NAME]",
-		Short: "The builtins' reference, also as a stub for editors",
-		Long: "Prints every builtin's signature and meaning as a Python stub, which editors understand: modules and\n" +
-			"types stand there as classes. What Python has too, such as len, is left out of the whole. NAME is a module (dist), a builtin (dist.all_reduce), a type (Tensor) or a method.",
+		Short: "Print the reference of the builtins, also as a stub for editors",
+		Long: "Prints every builtin's signature and docstring as a Python stub, which editors understand. Modules and\n" +
+			"types are classes there; builtins that Python has too, such as len, are left out unless you name them.\n" +
+			"NAME is a module (dist), a builtin (dist.all_reduce), a type (Tensor) or a method.",
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""

@@ -16,7 +16,7 @@ func newDoctor() *cobra.Command {
 	var dirs []string
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "What this machine can run: cores, instruction sets, backends, a two-rank self-test",
+		Short: "Show what this machine can run: cores, instruction sets, backends, a two-rank self-test",
 		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r := struct {
@@ -31,7 +31,7 @@ func newDoctor() *cobra.Command {
 			} else {
 				w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 				row(w, "machine", fmt.Sprintf("%s/%s, %d cores", r.OS, r.Arch, r.Cores))
-				row(w, "kernels", fmt.Sprintf("%s (it can run %s; DRUN_KERNEL forces one)", r.Kernels, strings.Join(r.Paths, ", ")))
+				row(w, "kernels", fmt.Sprintf("%s (available: %s; DRUN_KERNEL forces one)", r.Kernels, strings.Join(r.Paths, ", ")))
 				row(w, "backends", strings.Join(r.Backends, ", ")+" (built in)")
 				for _, p := range r.Plugins {
 					verdict := p.verdict()
@@ -56,6 +56,6 @@ func newDoctor() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringArrayVar(&dirs, "plugin-dir", nil, "`folder` to look for plugins in first (repeatable)")
+	cmd.Flags().StringArrayVar(&dirs, "plugin-dir", nil, "`folder` in which to look for plugins first (repeatable)")
 	return cmd
 }

@@ -14,7 +14,7 @@ import (
 	"drun/engine/rendezvous"
 )
 
-// joinFlags say by hand which of several nodes this is.
+// joinFlags are the flags that say which of several nodes this is.
 type joinFlags struct {
 	nodes, node, port int
 	meet, host        string
@@ -22,20 +22,20 @@ type joinFlags struct {
 	insecure          bool
 }
 
-// masterPort is where nodes meet unless a port is given: torchrun's.
+// masterPort is the default port of the rendezvous, as torchrun's.
 const masterPort = 29500
 
 func (j *joinFlags) add(f *pflag.FlagSet) {
-	f.IntVar(&j.nodes, "nnodes", 1, "nodes that run the recipe together; drun run is started on each")
-	f.IntVar(&j.node, "node-rank", 0, "which of the nodes this is, from 0")
-	f.StringVar(&j.meet, "rdzv", "", "`host:port` where the nodes meet: node 0's")
+	f.IntVar(&j.nodes, "nnodes", 1, "number of nodes; start drun run on each of them")
+	f.IntVar(&j.node, "node-rank", 0, "number of this node, from 0")
+	f.StringVar(&j.meet, "rdzv", "", "`host:port` on which node 0 listens")
 	f.StringVar(&j.host, "master-addr", "", "the `host` of --rdzv")
 	f.IntVar(&j.port, "master-port", masterPort, "the `port` of --rdzv")
-	f.StringVar(&j.secretFile, "rdzv-secret-file", "", "`file` with the secret that all processes of a run know; default DRUN_RDZV_SECRET, or drun/secret in the configuration folder, which is made")
-	f.BoolVar(&j.insecure, "insecure", false, "several processes need no secret: only for closed networks")
+	f.StringVar(&j.secretFile, "rdzv-secret-file", "", "`file` with the secret that all processes of a run share (default: $DRUN_RDZV_SECRET, or drun/secret in the configuration folder, made at first use)")
+	f.BoolVar(&j.insecure, "insecure", false, "let processes join without a secret; only for closed networks")
 }
 
-// normalizeJoin knows torchrun's spellings.
+// normalizeJoin accepts torchrun's spellings.
 func normalizeJoin(name string) string {
 	switch name {
 	case "rdzv-endpoint", "rdzv_endpoint":
@@ -87,7 +87,7 @@ func (j *joinFlags) joining(cmd *cobra.Command, nproc *int) (*launch.Joining, er
 	}
 	if f.Changed("nproc") {
 		rank, size := l.Name("RANK"), l.Name("WORLD_SIZE")
-		return nil, usage("leave out -n, since every rank is started by itself; or start one process a node, with --nnodes, --node-rank and --rdzv",
+		return nil, usage("leave out -n, because every rank is started separately; or start one process on each node, with --nnodes, --node-rank and --rdzv",
 			"-n says how many ranks to start, but %s and %s say that this process is rank %d of %d", rank, size, place.Rank, place.WorldSize)
 	}
 	secret, err := j.secret(place.WorldSize)
@@ -105,14 +105,14 @@ func (j *joinFlags) byHand(f *pflag.FlagSet) (*launch.Joining, error) {
 		return nil, nil
 	}
 	if !f.Changed("node-rank") {
-		return nil, usage("--node-rank 0 on the first node, 1 on the next, …", "--nnodes %d: which of them is this?", j.nodes)
+		return nil, usage("--node-rank 0 on the first node, 1 on the next, …", "--nnodes %d needs --node-rank: the number of this node", j.nodes)
 	}
 	address := j.meet
 	switch {
 	case address != "" && j.host != "":
-		return nil, usage("give one of them", "--rdzv and --master-addr both say where the nodes meet")
+		return nil, usage("give one of them", "--rdzv and --master-addr both give the address of node 0")
 	case address == "" && j.host == "":
-		return nil, usage("for example --rdzv 10.0.0.1:29500, with an address of node 0", "--nnodes %d: where do the nodes meet?", j.nodes)
+		return nil, usage("for example --rdzv 10.0.0.1:29500, with an address of node 0", "--nnodes %d needs --rdzv: the address on which node 0 listens", j.nodes)
 	case address == "":
 		address = net.JoinHostPort(j.host, strconv.Itoa(j.port))
 	}
@@ -130,7 +130,7 @@ func (j *joinFlags) byHand(f *pflag.FlagSet) (*launch.Joining, error) {
 	return &launch.Joining{Address: net.JoinHostPort(host, port), Secret: secret, Index: j.node, Count: j.nodes}, err
 }
 
-// secret is what the processes of the run know, and nobody else.
+// secret is what only the processes of the run know.
 func (j *joinFlags) secret(processes int) (text string, err error) {
 	switch {
 	case j.insecure && j.secretFile != "":
@@ -140,7 +140,7 @@ func (j *joinFlags) secret(processes int) (text string, err error) {
 	case j.secretFile != "":
 		text, err = rendezvous.ReadSecret(j.secretFile)
 	case processes == 1:
-		return rendezvous.NewToken(), nil // nobody is to come
+		return rendezvous.NewToken(), nil // no other process will join
 	case os.Getenv("DRUN_RDZV_SECRET") != "":
 		return os.Getenv("DRUN_RDZV_SECRET"), nil
 	default:

@@ -19,10 +19,10 @@ func newLogs() *cobra.Command {
 		Use:   "logs RUN",
 		Short: "Print what the ranks of a run printed",
 		Long: `Print what the ranks of a run printed. With more than one rank each line begins
-with its rank, "[0] "; "[drun] " is the agent that runs them. A terminal shows
-control characters in a visible form, \x1b; a pipe or file gets them as they
-were printed. With --json: a list
-of {"rank", "stream", "time", "text"}; with --follow too, one such object a line.`,
+with its rank, "[0] "; lines of drun itself begin with "[drun] ". On a terminal,
+control characters are made visible, as \x1b; a pipe or file gets them as they
+were printed. --json prints a list of {"rank", "stream", "time", "text"}; with
+--follow as well, one such object per line.`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			filter := history.LogFilter{}
@@ -32,7 +32,7 @@ of {"rank", "stream", "time", "text"}; with --follow too, one such object a line
 			if grep != "" {
 				re, err := regexp.Compile(grep)
 				if err != nil {
-					return usage("the syntax is that of Go and RE2", "--grep: %v", err)
+					return usage("the syntax is RE2's, as in Go", "--grep: %v", err)
 				}
 				filter.Grep = re
 			}
@@ -41,9 +41,9 @@ of {"rank", "stream", "time", "text"}; with --follow too, one such object a line
 			})
 		},
 	}
-	cmd.Flags().IntVar(&rank, "rank", 0, "only lines of rank `N` (-1: the agent)")
+	cmd.Flags().IntVar(&rank, "rank", 0, "only lines of rank `N` (-1: drun's own)")
 	cmd.Flags().StringVar(&grep, "grep", "", "only lines that match the regular expression `RE`")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run has ended")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing new lines until the run has ended")
 	return cmd
 }
 
@@ -65,7 +65,7 @@ func printLogs(cmd *cobra.Command, db *history.DB, id int64, filter history.LogF
 		}
 		return printJSON(out, lines)
 	}
-	show := func(text string) string { return text } // whoever reads a pipe gets the bytes
+	show := func(text string) string { return text } // a pipe gets the bytes
 	if terminal.Is(cmd.OutOrStdout()) {
 		show = terminal.Line
 	}
@@ -84,7 +84,7 @@ func printLogs(cmd *cobra.Command, db *history.DB, id int64, filter history.LogF
 		if err := printLine(l); err != nil {
 			return err
 		}
-		return out.Flush() // whoever follows waits for it
+		return out.Flush() // the reader waits for this line
 	})
 }
 

@@ -21,8 +21,7 @@ func newMetrics() *cobra.Command {
 		Short: "Print the points of a run's metrics",
 		Long: `Print the points of a run's metrics, all of them or those named, in the order
 in which they were recorded. Values are exact: they read back to the same bits.
-JSON has no NaN and infinities; they are the strings "NaN", "Infinity" and
-"-Infinity" there.`,
+In JSON, NaN and infinities are the strings "NaN", "Infinity" and "-Infinity".`,
 		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if asCSV && wantsJSON(cmd) {
@@ -51,7 +50,7 @@ JSON has no NaN and infinities; they are the strings "NaN", "Infinity" and
 		},
 	}
 	cmd.Flags().BoolVar(&asCSV, "csv", false, "print as CSV")
-	cmd.Flags().IntVar(&points, "points", 0, "print at most `N` points a metric and rank; spikes are kept")
+	cmd.Flags().IntVar(&points, "points", 0, "print at most `N` points per metric and rank; spikes are kept")
 	return cmd
 }
 
@@ -67,7 +66,7 @@ func printPointsCSV(out io.Writer, list []history.Point) error {
 	}
 	for _, p := range list {
 		line := cells(p)
-		line[0] = terminal.Cell(line[0]) // the only text: numbers stay as they are
+		line[0] = terminal.Cell(line[0]) // the only text column
 		if terminal.Is(out) {
 			line[0] = terminal.Escape(line[0])
 		}

@@ -1,6 +1,6 @@
-// Command drun runs experiments written as Starlark recipes and answers what
-// was run and what came of it. Each subcommand has a file of its own that
-// parses flags and prints; what it prints comes from the packages beneath.
+// Command drun runs experiments written as Starlark recipes, and shows what was
+// run and what came of it. Each subcommand has its own file, which parses flags
+// and prints; the work is done in other packages.
 package main
 
 import (

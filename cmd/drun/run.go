@@ -30,7 +30,7 @@ func newRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run RECIPE.star",
 		Short: "Run a recipe",
-		Long:  "Runs a recipe, once per rank, and keeps what it logs in the history.\nSIGINT, SIGTERM and SIGHUP end a run: at once, or, if the recipe's sources name run.should_stop, when it has ended by\nitself, at the latest after --grace or on a second signal. SIGUSR1 only asks; SIGQUIT shows what every rank does.\nWith --json the last line on stdout is the run as drun show --json prints it.\nWith --help after the recipe's name: what the recipe says of itself, and its parameters.",
+		Long:  "Runs a recipe once per rank, and records what it logs in the history.\nSIGINT, SIGTERM and SIGHUP end a run at once. A recipe that calls run.should_stop may end by itself first: it has\nuntil --grace is over or a second signal comes. SIGUSR1 only sets run.should_stop; SIGQUIT shows what every rank is\ndoing, and the run goes on.\nWith --json the last line on stdout is the run as drun show --json prints it.\nWith --help after the recipe's name: the recipe's docstring and parameters.",
 		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := ranks(nproc)
@@ -45,20 +45,20 @@ func newRun() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&nproc, "nproc", "n", "1", "ranks on this machine, or auto: one a core")
-	f.StringVar(&o.Backend, "backend", defaultBackend(), "engine of the collectives: shm or a plugin's `name` ($DRUN_BACKEND, $TORCH_DISTRIBUTED_BACKEND; default shm, over several nodes gloo or nccl)")
-	f.BoolVar(&o.Deterministic, "deterministic", false, "reductions in the order of the ranks, whatever the backend: the bits of shm")
-	f.StringArrayVar(&o.Plugins, "plugin-dir", nil, "`folder` to look for plugins in first (repeatable)")
+	f.StringVarP(&nproc, "nproc", "n", "1", "ranks on this machine; auto: one for each core")
+	f.StringVar(&o.Backend, "backend", defaultBackend(), "backend of the collectives: shm or the `name` of a plugin ($DRUN_BACKEND, $TORCH_DISTRIBUTED_BACKEND; default shm, on several nodes gloo or nccl)")
+	f.BoolVar(&o.Deterministic, "deterministic", false, "add in the order of the ranks on every backend, for the same bits as shm")
+	f.StringArrayVar(&o.Plugins, "plugin-dir", nil, "`folder` in which to look for plugins first (repeatable)")
 	f.StringArrayVarP(&o.Params, "param", "p", nil, "set a parameter of the recipe, as `name=value` (repeatable)")
-	f.BoolVar(&o.KeepSecrets, "keep-secrets", false, "keep the values of parameters whose names have the word key, token, password or secret")
+	f.BoolVar(&o.KeepSecrets, "keep-secrets", false, "record the values of parameters whose names have the word key, token, password or secret")
 	f.Int64Var(&o.Seed, "seed", 0, "seed of all random numbers")
 	f.StringVar(&o.Name, "name", "", "name of the run (default: two words)")
 	f.StringArrayVar(&o.Tags, "tag", nil, "label of the run (repeatable)")
-	f.StringVar(&o.Resume, "resume", "", "continue from a checkpoint of `RUN[@STEP or @best]`")
+	f.StringVar(&o.Resume, "resume", "", "continue from a checkpoint: `RUN[@STEP or @best]`")
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "longest wait in a collective")
-	f.IntVar(&o.Threads, "threads", 0, "kernel threads a rank (default: cores/ranks)")
-	f.StringArrayVar(&o.DataDirs, "data", nil, "`folder` that the recipe may read besides its own (repeatable)")
-	f.DurationVar(&o.Grace, "grace", 30*time.Second, "time to end by itself after a signal, for a recipe that names run.should_stop")
+	f.IntVar(&o.Threads, "threads", 0, "kernel threads per rank (default: cores/ranks)")
+	f.StringArrayVar(&o.DataDirs, "data", nil, "another `folder` that the recipe may read, besides its own (repeatable)")
+	f.DurationVar(&o.Grace, "grace", 30*time.Second, "time that a recipe with run.should_stop has to end by itself after a signal")
 	join.add(f)
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		switch name {
@@ -119,7 +119,7 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 			return usage("", "--tag %q…: a label has at most %d bytes", tag[:40], maxTag)
 		}
 	}
-	// A reader of our output that goes away must not end the run.
+	// A run goes on when the reader of its output goes away.
 	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 2)
 	for _, sig := range launch.Signals {
@@ -135,9 +135,9 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	if o.Backend != "shm" && (o.Backend != "" || o.Join != nil) {
 		program, err := host.FindProgram()
 		if err != nil && program != "" {
-			return err // it is there, but not this drun's
+			return err // found, but built from another version
 		}
-		o.PluginHost = program // looked for before the backend, whose absence says more
+		o.PluginHost = program // may be "": the error of a missing backend says more
 	}
 	result, err := launch.Run(o)
 	if err != nil {
@@ -168,8 +168,8 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	return nil
 }
 
-// printResult prints the run as drun show --json does, on one line. How it ended
-// is known here, though the history may be locked and not know it yet.
+// printResult prints the run as drun show --json does, on one line. The outcome
+// comes from the result, as a locked history may not have it yet.
 func printResult(cmd *cobra.Command, r *launch.Result) error {
 	db, err := history.OpenReadOnly(homeOf(cmd))
 	if err != nil {

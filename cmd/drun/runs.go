@@ -37,7 +37,7 @@ func newRuns() *cobra.Command {
 			list, err := listRuns(homeOf(cmd), limit)
 			var none *history.ErrNone
 			if errors.As(err, &none) {
-				// An empty list is a fine answer to this question.
+				// Without a history the answer is an empty list, not an error.
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", terminal.Lines(none.Error()), none.Hint())
 				err = nil
 			}

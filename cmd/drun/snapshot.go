@@ -11,7 +11,7 @@ import (
 	"drun/internal/terminal"
 )
 
-// printSnapshot shows what every rank was doing, and its latest calls.
+// printSnapshot shows what every rank was doing, and each rank's latest calls.
 func printSnapshot(out io.Writer, s history.Snapshot) {
 	fmt.Fprintf(out, "\nRANKS AT %s (%s)\n", localTime(s.Time), terminal.Escape(s.Reason))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -49,7 +49,7 @@ func dash(text string) string {
 	return text
 }
 
-// ordinal is a number that counts from 1.
+// ordinal shows a number that counts from 1; 0 means none.
 func ordinal(n uint64) string {
 	if n == 0 {
 		return "-"

@@ -10,7 +10,7 @@ import (
 	"drun/starlib/universe"
 )
 
-// stubHead gives Python's meaning to the names of types that signatures use.
+// stubHead imports the Python types that signatures use.
 const stubHead = `from __future__ import annotations
 
 import builtins
@@ -25,7 +25,7 @@ var pythonTypes = map[string]string{
 }
 
 // printStub writes entries as a Python stub. Modules and types are classes; a
-// module's builtins are static methods, as it is never made.
+// module's builtins are static methods, as modules have no instances.
 func printStub(out io.Writer, entries []universe.Entry) error {
 	s := stub{members: map[string][]string{}, classes: map[string]bool{}}
 	for _, e := range universe.Reference() {
@@ -88,8 +88,8 @@ func (s *stub) entry(e universe.Entry) {
 	s.doc(e.Doc, indent+"    ")
 }
 
-// class is a type's name in the stub: that of a value's type, which recipes never
-// write, must not hide the module's attribute.
+// class is a type's name in the stub. A lower-case name gets an underscore, so that
+// it does not hide the module's attribute of that name.
 func (s *stub) class(name string) string {
 	if s.classes[name] && name == strings.ToLower(name) {
 		return "_" + name
@@ -135,7 +135,7 @@ func (s *stub) parameter(text, owner string) string {
 	return name + ": " + of + " = " + value
 }
 
-// closing is where the parenthesis that is open at the beginning of text closes.
+// closing finds the parenthesis that closes the one opened before text.
 func closing(text string) int {
 	depth := 0
 	for i, r := range text {
@@ -151,7 +151,7 @@ func closing(text string) int {
 	return len(text)
 }
 
-// split cuts a text where at stands outside of parentheses.
+// split cuts a text at each separator that is outside parentheses and quotes.
 func split(text string, at rune) (parts []string) {
 	depth, from, quoted := 0, 0, false
 	for i, r := range text + string(at) {
@@ -177,7 +177,7 @@ func split(text string, at rune) (parts []string) {
 	return parts
 }
 
-// generic are the types that Python wants arguments of.
+// generic are the types that take type arguments in Python.
 var generic = map[string]string{
 	"list": "[Any]", "dict": "[Any, Any]", "tuple": "[Any, ...]", "set": "[Any]", "Callable": "[..., Any]", "Iterable": "[Any]",
 }
@@ -185,8 +185,8 @@ var generic = map[string]string{
 // pythonBuiltins are the types that Python has under the same names.
 var pythonBuiltins = []string{"int", "bool", "float", "str", "bytes", "list", "tuple", "dict", "set", "range"}
 
-// annotation writes types as Python does. A name that a member of the class hides
-// is spelled in full; (A, B) is a tuple.
+// annotation writes types as Python does. A builtin type that a member of the class
+// hides is written as builtins.NAME; (A, B) is a tuple.
 func (s *stub) annotation(types, owner string) string {
 	if alternatives := split(types, '|'); len(alternatives) > 1 {
 		for i, of := range alternatives {

@@ -21,7 +21,7 @@ func painterFor(out io.Writer) painter {
 	return painter(os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && terminal.Is(out))
 }
 
-// painted is a text that a table shows as it is.
+// painted is text that a table prints without escaping.
 type painted string
 
 func (p painter) status(s history.Status) painted {
@@ -33,8 +33,8 @@ func (p painter) status(s history.Status) painted {
 	return painted(fmt.Sprintf("\x1b[%dm%s\x1b[0m", colour, terminal.Escape(string(s))))
 }
 
-// pad makes a heading as long in bytes as the coloured words beneath it, so
-// that a tabwriter aligns them.
+// pad gives a heading as many invisible bytes as the coloured words beneath it
+// have, so that a tabwriter aligns them.
 func (p painter) pad(heading string) painted {
 	if !p {
 		return painted(heading)
@@ -77,8 +77,8 @@ func number(f history.Float) string {
 
 func localTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
 
-// row writes the cells of one line of a tabwriter: texts, which may be anybody's and
-// are escaped, and what is painted.
+// row writes one line of a tabwriter: strings, which are escaped because they may
+// come from anywhere, and painted text.
 func row(w io.Writer, cells ...any) {
 	texts := make([]string, len(cells))
 	for i, c := range cells {
@@ -91,7 +91,7 @@ func row(w io.Writer, cells ...any) {
 	fmt.Fprintln(w, strings.Join(texts, "\t"))
 }
 
-// anyOf makes cells of texts.
+// anyOf turns strings into cells.
 func anyOf(texts []string) []any {
 	cells := make([]any, len(texts))
 	for i, t := range texts {

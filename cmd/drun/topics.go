@@ -26,18 +26,17 @@ func newHelp() *cobra.Command {
 func helpTopics() []*cobra.Command {
 	return []*cobra.Command{{
 		Use:   "memory",
-		Short: "How much memory a recipe may take",
+		Short: "How much memory a recipe may use",
 		Long: `Memory:
 
-  The ranks of a machine share its memory, or that of their control group, less a
-  tenth: each may take an equal part for tensors. Plain values (lists, strings,
-  integers) of a rank may take a quarter of that part together, and one value half
-  of this quarter.
+  The ranks of a machine share nine tenths of its memory, or of their control group's
+  limit, in equal parts: a rank may use its part for tensors. All plain values (lists,
+  strings, integers) of a rank may use a quarter of its part, and one value an eighth.
 
-  What one call would make beyond that, such as list(range(1 << 40)), is an error at
-  its line before it takes any memory; so are files that data.text, data.bytes and
-  data.csv would read, also packed ones. data.npy, npz, idx and safetensors read into
-  tensors' memory.`,
+  A call that would make more, such as list(range(1 << 40)), is an error at its line
+  before it allocates anything. So is a file that is too large for data.text, data.bytes
+  or data.csv, also after decompression. data.npy, npz, idx and safetensors read into
+  the memory of tensors.`,
 	}, {
 		Use:   "exit-codes",
 		Short: "What drun's exit codes mean",
@@ -57,42 +56,43 @@ func helpTopics() []*cobra.Command {
 		Short: "Environment variables that drun reads",
 		Long: `Environment:
 
-  DRUN_HOME            folder of the history and checkpoints, default .drun; --home wins
-  DRUN_BACKEND         backend of collectives; --backend wins
+  DRUN_HOME            folder of the history and checkpoints, default .drun; --home overrides it
+  DRUN_BACKEND         backend of the collectives; --backend overrides it
   TORCH_DISTRIBUTED_BACKEND  the same, after DRUN_BACKEND
-  DRUN_PLUGIN_PATH     folders of plugins, with colons between them; --plugin-dir comes first
+  DRUN_PLUGIN_PATH     folders of plugins, separated by colons; --plugin-dir comes first
   PATH                 where plugins are looked for last
-  DRUN_KERNEL          forces a path of the kernels: portable, avx2, avx512 or neon
+  DRUN_KERNEL          forces one form of the kernels: portable, avx2, avx512 or neon
   NO_COLOR             when set, no colours and no progress bars
-  TERM, XDG_CONFIG_HOME, HOME  as everywhere
-  GOGC                 of Go's collector, in workers
+  TERM, XDG_CONFIG_HOME, HOME  with their usual meaning
+  GOGC                 Go's garbage collector, in workers
 
-Several processes (docs/nodes.md); flags win:
+Several processes (docs/nodes.md); flags override these:
 
-  DRUN_RDZV_SECRET     the secret that the processes of a run prove to each other
+  DRUN_RDZV_SECRET     the secret that the processes of a run share
   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT  this process is one rank, as torchrun starts it;
-  LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE  where they are set
+  LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE  optional, with the above
   PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE, PET_MASTER_ADDR, PET_MASTER_PORT,
   PET_RDZV_ENDPOINT    this process is one node, as PyTorchJob tells torchrun
-  JOB_COMPLETION_INDEX  of Kubernetes' indexed jobs: the rank, with WORLD_SIZE
+  JOB_COMPLETION_INDEX  the rank, in an indexed job of Kubernetes, with WORLD_SIZE
   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK,
   OMPI_COMM_WORLD_LOCAL_SIZE, OMPI_COMM_WORLD_NODE_RANK, OMPI_MCA_ess_base_jobid,
-  OMPI_MCA_orte_hnp_uri, PMIX_NAMESPACE  of Open MPI's mpirun
+  OMPI_MCA_orte_hnp_uri, PMIX_NAMESPACE  set by Open MPI's mpirun
   PMI_RANK, PMI_SIZE, PMI_JOBID, PMI_PORT, HYDI_CONTROL_FD, MPI_LOCALRANKID,
-  MPI_LOCALNRANKS      of MPICH's mpiexec and others that speak PMI
+  MPI_LOCALNRANKS      set by MPICH's mpiexec and other launchers that speak PMI
   SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_NODEID, SLURM_JOB_ID,
-  SLURM_STEP_ID, SLURM_STEP_NODELIST, SLURM_JOB_NODELIST  of Slurm's srun
+  SLURM_STEP_ID, SLURM_STEP_NODELIST, SLURM_JOB_NODELIST  set by Slurm's srun
 
 Backends:
 
   DRUN_GLOO_INTERFACE  network interface of gloo; GLOO_SOCKET_IFNAME after it
-  DRUN_NCCL_LIB, DRUN_CUDA_LIB  the libraries of nccl; else they are looked for, also in
-  CONDA_PREFIX, VIRTUAL_ENV  and CUDA_VISIBLE_DEVICES counts
+  DRUN_NCCL_LIB, DRUN_CUDA_LIB  where nccl's libraries are; unset, drun searches for them, also in
+  CONDA_PREFIX, VIRTUAL_ENV
+  CUDA_VISIBLE_DEVICES  the GPUs that nccl sees
   DRUN_NCCL_DEVICES    numbers of the GPUs that nccl uses, as in 0,1
   DRUN_NCCL_SHARE_GPU  1: ranks may share a GPU
-  DRUN_NCCL_ZERO_COPY  1: GPUs work on drun's memory, without a copy
+  DRUN_NCCL_ZERO_COPY  1: GPUs read and write drun's memory directly
 
-Set by drun, for workers and plugins: the first two lines of several processes, and
+Set by drun for workers and plugins: RANK and the variables on its two lines, and
   DRUN_RUN_ID, DRUN_RESTART_COUNT, DRUN_NODE_ADDRESS, DRUN_DETERMINISTIC, DRUN_BACKEND_PLUGIN`,
 	}}
 }

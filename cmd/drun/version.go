@@ -27,7 +27,7 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// version is the module's version, or the commit that was built.
+// version is the module's version, or the commit from which drun was built.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
