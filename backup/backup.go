@@ -46,7 +46,7 @@ func Write(home, path string) (size Size, err error) {
 	if err != nil {
 		return size, err
 	}
-	// A link, unlike a rename, does not replace what is there by now.
+	// A link, unlike a rename, does not replace a file that appeared meanwhile.
 	if err := os.Link(out.Name(), path); err != nil {
 		return size, err
 	}
@@ -80,9 +80,10 @@ func (w *writer) all() error {
 	}
 }
 
-// once copies what changes beside the archive, and the packs into it. The catalog
-// comes first: what was logged before a save is stored before it, and so is in the
-// history that is copied later. Then the history lists no other checkpoints.
+// once copies the databases to files beside the archive, and the packs into it. The
+// catalog comes first: records logged before a save are stored before it, and so are
+// in the history, which is copied later. Checkpoints that are not in the copy of the
+// catalog are then removed from that of the history.
 func (w *writer) once() (names []string, err error) {
 	for _, name := range []string{"history.db", "checkpoints.db", "spool"} {
 		if err := os.RemoveAll(filepath.Join(w.temp, name)); err != nil {

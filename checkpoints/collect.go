@@ -20,7 +20,7 @@ import (
 // catalog does not know.
 const quarantine = "quarantine"
 
-// What becomes of a file in the folder of packs.
+// What is done with a file in the folder of packs.
 type verdict int
 
 const (
@@ -30,12 +30,12 @@ const (
 	younger                 // a pack of a later state of this catalog
 )
 
-// collect takes away what crashes left. A pack that is not in the catalog may
-// be missing there for another reason: the catalog was moved away, or an older
-// one put back. So packs of another catalog, or of a later state of this one, stay
-// where they are, and whole packs are moved into the quarantine, not deleted. A
-// catalog that finds packs of its own future calls itself another one from then
-// on: its next generations are not those that the packs mean.
+// collect removes what crashes left. A pack may be missing in the catalog for
+// another reason: the catalog was moved away, or an older one was put back. So packs
+// of another catalog, or of a later state of this one, stay where they are, and whole
+// packs are moved into the quarantine, not deleted. A catalog that finds packs of a
+// later state of itself takes a new identity, since its next generations will not be
+// those that the packs belong to.
 func (s *Store) collect() error {
 	folder, err := s.root.Open(".")
 	if err != nil {
@@ -73,14 +73,14 @@ func (s *Store) collect() error {
 				err = s.root.Rename(name, quarantine+"/"+name)
 			}
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // another process was faster
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // another process may have removed it
 			return err
 		}
 	}
 	return nil
 }
 
-// judge says what is to become of a file.
+// judge decides what to do with a file.
 func (s *Store) judge(name string) (verdict, error) {
 	if !packName.MatchString(name) {
 		return leave, nil
@@ -129,19 +129,19 @@ func (s *Store) judge(name string) (verdict, error) {
 	return setAside, nil
 }
 
-// knows tells whether the catalog lists a pack.
+// knows reports whether the catalog lists a pack.
 func (s *Store) knows(name string) (known bool, err error) {
 	err = s.sql.QueryRow("SELECT EXISTS (SELECT 1 FROM packs WHERE file = ?)", name).Scan(&known)
 	return known, s.wrap(err)
 }
 
-// generation reads which catalog this is.
+// generation reads the identity of the catalog and the number of its latest commit.
 func (s *Store) generation(from rower) (store string, generation int64, err error) {
 	err = from.QueryRowContext(context.Background(), "SELECT store, generation FROM catalog").Scan(&store, &generation)
 	return store, generation, s.wrap(err)
 }
 
-// packHeader is what the first bytes of a SQLite file say of it.
+// packHeader is the part of a SQLite file's header that tells what it is.
 type packHeader struct {
 	empty                bool // there are none yet
 	application, version uint32
@@ -171,7 +171,7 @@ func (s *Store) openOwn(name string) (*os.File, packHeader) {
 }
 
 // remove deletes packs that left the catalog. The catalog may come from anywhere,
-// so they must be packs. What fails here is garbage for a later Open.
+// so they must be packs. A later Open removes what could not be removed here.
 func (s *Store) remove(files []string) {
 	for _, name := range files {
 		if !packName.MatchString(name) {

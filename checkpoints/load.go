@@ -40,7 +40,7 @@ func (s *Store) Load(run string, ref Ref, rank int) (Info, []Entry, error) {
 	}
 }
 
-// planned is an entry, and where its bytes are.
+// planned is an entry and the places of its bytes.
 type planned struct {
 	Entry
 	id, bytes int64
@@ -52,7 +52,7 @@ type place struct {
 	row, bytes int64
 }
 
-// plan reads from the catalog, all at one moment, what a rank saved.
+// plan reads from the catalog, all at one moment, which entries a rank saved.
 func (s *Store) plan(run string, ref Ref, rank int) (info Info, plan []planned, generation int64, err error) {
 	err = sqldb.Read(s.sql, s.path, func(conn *sql.Conn) (err error) {
 		if info, err = s.find(conn, run, ref); err != nil {
@@ -74,7 +74,7 @@ func (s *Store) plan(run string, ref Ref, rank int) (info Info, plan []planned, 
 	return info, plan, generation, err
 }
 
-// entries lists what a rank saved, without the data.
+// entries lists the entries that a rank saved, without their data.
 func (s *Store) entries(conn *sql.Conn, checkpoint int64, rank int) (plan []planned, err error) {
 	rows, err := conn.QueryContext(context.Background(), `SELECT id, name, kind, dtype, shape, bytes FROM entries
 		WHERE checkpoint = ? AND rank = ? ORDER BY id`, checkpoint, rank)
@@ -96,7 +96,7 @@ func (s *Store) entries(conn *sql.Conn, checkpoint int64, rank int) (plan []plan
 	return plan, rows.Err()
 }
 
-// places adds where the entries' bytes are.
+// places adds the places of the entries' bytes.
 func (s *Store) places(conn *sql.Conn, checkpoint int64, rank int, plan []planned) error {
 	rows, err := conn.QueryContext(context.Background(), `SELECT e.id, c.sha256, c.row, c.bytes, p.file FROM entries e
 		JOIN entry_chunks ec ON ec.entry = e.id JOIN chunks c ON c.sha256 = ec.sha256 JOIN packs p ON p.id = c.pack
@@ -123,8 +123,8 @@ func (s *Store) places(conn *sql.Conn, checkpoint int64, rank int, plan []planne
 	return rows.Err()
 }
 
-// checkSizes compares what the catalog says of sizes before memory is taken for
-// them.
+// checkSizes compares the sizes that the catalog gives before memory is allocated
+// for them.
 func (s *Store) checkSizes(plan []planned) error {
 	memory := int64(1 << 62)
 	var machine unix.Sysinfo_t
@@ -226,7 +226,7 @@ func damaged(path string, err error) error {
 	return exit.WithHint(&sqldb.Error{Path: path, What: "is damaged", Err: err}, "resume from another checkpoint of the run")
 }
 
-// quote shows a text that may come from anywhere.
+// quote shows a text that cannot be trusted.
 func quote(text string) string {
 	if len(text) > 100 {
 		text = text[:100] + "…"

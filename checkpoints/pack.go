@@ -20,7 +20,7 @@ import (
 // packID is "drcp" in ASCII: the application id of packs.
 const packID = 0x64726370
 
-// packName is how packs are called.
+// packName is the form of the names of packs.
 var packName = regexp.MustCompile(`^[a-z0-9]{26}\.db$`)
 
 // The tables of a pack. PRAGMA user_version is 1 once all chunks are in it.
@@ -66,7 +66,7 @@ func (s *Store) writePack(chunks map[string][]byte, from origin) (*pack, error) 
 		err = s.syncFolder()
 	}
 	if err != nil {
-		p.settle(false)
+		p.close(false)
 		return nil, sqldb.Wrap(p.path, err)
 	}
 	return p, nil
@@ -80,7 +80,7 @@ func (s *Store) newPack() (*pack, error) {
 		if err != nil {
 			return nil, sqldb.Wrap(path, err)
 		}
-		// Between these two another process may take it for garbage.
+		// Between these two calls another process may take the file for garbage.
 		locked := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 		if _, err := s.root.Lstat(name); locked && err == nil {
 			return &pack{store: s, name: name, path: path, lock: lock}, nil
@@ -154,13 +154,13 @@ func (p *pack) enter(tx *sql.Tx) error {
 	return nil
 }
 
-// settle ends the writing: the file stays if it is in the catalog now.
-func (p *pack) settle(entered bool) {
+// close ends the writing of a pack, and removes its file unless the catalog lists it.
+func (p *pack) close(entered bool) {
 	if p.lock == nil {
 		return
 	}
 	if !entered {
-		_ = p.store.root.Remove(p.name) // else it is garbage for a later Open
+		_ = p.store.root.Remove(p.name) // a later Open removes what stays
 	}
 	p.lock.Close()
 }

@@ -14,8 +14,8 @@ import (
 	"drun/internal/sqldb"
 )
 
-// chunkSize is how the data of an entry is cut. The cuts are at fixed places,
-// so equal tensors give equal chunks.
+// chunkSize is the size of the chunks that the data of an entry is cut into. The
+// cuts are at fixed places, so equal tensors give equal chunks.
 const chunkSize = 1 << 20
 
 type chunk struct {
@@ -63,8 +63,8 @@ func (s *Store) Save(run string, step int64, score *float64, parts map[int][]Ent
 	}
 }
 
-// count begins the next generation of a catalog; errChunkGone if it is another one
-// meanwhile, which would not know the pack for its own.
+// count begins the next generation of a catalog. The error is errChunkGone if another
+// catalog has taken its place, which would not recognise the pack as its own.
 func count(tx *sql.Tx, store string) error {
 	result, err := tx.Exec("UPDATE catalog SET generation = generation + 1 WHERE store = ?", store)
 	if err != nil {
@@ -110,14 +110,14 @@ func (s *Store) trySave(info Info, parts map[int][]Entry, cut map[int][][]chunk)
 		}
 		return err
 	})
-	p.settle(err == nil)
+	p.close(err == nil)
 	if err == nil {
 		s.remove(unused)
 	}
 	return err
 }
 
-// forgetKnown leaves in fresh the chunks that the catalog has not.
+// forgetKnown leaves in fresh only the chunks that the catalog does not have.
 func (s *Store) forgetKnown(fresh map[string][]byte) error {
 	wanted, err := json.Marshal(slices.Collect(maps.Keys(fresh)))
 	if err != nil {

@@ -8,12 +8,12 @@
 // never changes afterwards. Saving is: write the pack without any journal,
 // fsync it and its folder, then enter it into the catalog,
 // <home>/checkpoints.db, in one durable transaction. So bytes are written
-// once, a checkpoint is visible only when all of it is durable, and what a
-// crash leaves is a pack that the catalog does not know: garbage, which a
-// later Open takes away (see collect).
+// once, a checkpoint is visible only when all of it is durable, and a crash
+// leaves at most a pack that the catalog does not list: garbage, which a later
+// Open removes (see collect).
 //
-// A home may come from anywhere: what is read from it is bounded and checked
-// before it is used, and nothing is removed that is not a pack of this store.
+// A home may come from anywhere: all that is read from it is bounded and checked
+// before it is used, and only packs of this store are removed.
 package checkpoints
 
 import (
@@ -105,7 +105,7 @@ func file(home string) sqldb.File {
 }
 
 // Open opens the store beneath home for writing, creates what is missing and
-// takes away what unfinished saves left. Errors of the storage are *sqldb.Error.
+// removes what unfinished saves left. Errors of the storage are *sqldb.Error.
 func Open(home string) (*Store, error) {
 	f := file(home)
 	handle, err := sqldb.Open(f)
@@ -174,8 +174,8 @@ func (s *Store) Close() error {
 	return sqldb.Wrap(s.path, s.close())
 }
 
-// wrap turns an error of reading the catalog into a *sqldb.Error: what cannot be
-// scanned has another type than it should have, and the error names the column.
+// wrap turns an error of reading the catalog into a *sqldb.Error: a value that
+// cannot be scanned has the wrong type, and the error names its column.
 func (s *Store) wrap(err error) error {
 	if err == nil || errors.As(err, new(*ErrNone)) {
 		return err
@@ -231,7 +231,7 @@ func scanInfo(row interface{ Scan(...any) error }) (info Info, err error) {
 	return info, err
 }
 
-// Find returns what is known of a checkpoint, *ErrNone where there is none.
+// Find returns the catalog's record of a checkpoint, *ErrNone where there is none.
 func (s *Store) Find(run string, ref Ref) (Info, error) { return s.find(s.sql, run, ref) }
 
 // rower is a handle, a connection of it or a transaction.

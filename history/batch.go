@@ -6,9 +6,9 @@ import (
 	"drun/internal/sqldb"
 )
 
-// Batch is what is recorded of a run at once: one transaction, in the order of
-// the fields. Batches of a run are numbered, and each is written once, however
-// often it is tried: see Write.
+// Batch is a group of records of a run that are written in one transaction, in the
+// order of the fields. Batches of a run are numbered, and each is written once,
+// however often it is tried: see Write.
 type Batch struct {
 	Number      int64 // from 1; 0: not numbered yet
 	Params      []Param
@@ -61,9 +61,8 @@ func (r *Run) Write(b *Batch) error {
 	return err
 }
 
-// Leave releases the run's lock though its end could not be written: what is in
-// its spool is written by the next process that opens the history, and without
-// that the run is lost.
+// Leave releases the run's lock though its end could not be written. The next
+// process that opens the history writes the spool; if there is none, the run is lost.
 func (r *Run) Leave() { r.unlock() }
 
 // put writes a batch unless it is in.

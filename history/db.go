@@ -1,4 +1,4 @@
-// Package history keeps what was run and what came of it: runs, parameters,
+// Package history records runs and their results: parameters,
 // metrics, logs, captured sources, attempts, tags and the catalog of
 // checkpoints, in one SQLite file, <home>/history.db. The agent of a run
 // (engine/launch) writes it through Open, Begin and the methods of Run; the
@@ -124,10 +124,6 @@ func OpenReadOnly(home string) (*DB, error) {
 
 // Close releases the file.
 func (db *DB) Close() error { return sqldb.Wrap(db.path, db.close()) }
-
-// Live tells whether records that others write now become visible here; they
-// do not where a read-only folder forced a copy.
-func (db *DB) Live() bool { return db.live }
 
 func (db *DB) write(fn func(*sql.Tx) error) error { return sqldb.Write(db.sql, db.path, fn) }
 

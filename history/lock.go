@@ -39,7 +39,7 @@ func (db *DB) lockRun(id int64) (*os.File, error) {
 		return nil, exit.WithHint(&sqldb.Error{Path: path, What: "could not be locked", Err: err},
 			"the home folder must be on a file system with file locks")
 	}
-	// Not every file system can; then a full disk leaves the run to be found lost.
+	// Where the file system cannot do this, a run on a full disk will be found lost.
 	_ = unix.Fallocate(int(file.Fd()), 0, 0, reserve)
 	return file, nil
 }
@@ -57,7 +57,7 @@ func dropLock(lock *os.File) {
 // reserve is how much of the disk a run keeps for the record of its end.
 const reserve = 64 << 10
 
-// giveReserve frees it, and reports whether there was any.
+// giveReserve frees that space, and reports whether there was any.
 func (r *Run) giveReserve() bool {
 	info, err := r.lock.Stat()
 	return err == nil && info.Size() > 0 && r.lock.Truncate(0) == nil
@@ -108,8 +108,8 @@ func (db *DB) running() (ids []int64, err error) {
 	return ids, err
 }
 
-// markLost writes the truth about lost runs down. It always updates, if no
-// row: SQLite tells only then that a file cannot be written.
+// markLost sets the status of lost runs. It runs an update even where there are
+// none, as only then SQLite reports that the file cannot be written.
 func (db *DB) markLost() error {
 	lost, err := db.findLost()
 	if err != nil {

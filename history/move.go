@@ -14,17 +14,17 @@ import (
 )
 
 // A history may be deleted, or another put in its place, while a run is on.
-// SQLite goes on with the file that it has open, which nobody can see any more.
-// The run notices after each batch, and copies all that it has from there into
-// the file that has its name now, or into a new one.
+// SQLite goes on with the file that it has open, which has no name any more. The
+// run checks this after each batch, and copies all its rows from there into the
+// file that has the name now, or into a new one.
 
 // OnMove has fn told when that happened; from within Write.
 func (r *Run) OnMove(fn func(what string)) { r.moved = fn }
 
-// follow goes on in the file that is called history.db now.
+// follow continues in the file that is named history.db now.
 func (r *Run) follow() error {
 	if r.lock == nil {
-		return nil // not ours: see unspool
+		return nil // another agent's run, see unspool
 	}
 	now, err := os.Stat(r.db.path)
 	what := "was replaced by another file"
@@ -164,7 +164,7 @@ func (r *Run) nameIn(tx *sql.Tx) (string, error) {
 	}
 }
 
-// columnsOf lists a table's columns but some, for SQL.
+// columnsOf lists a table's columns except some, for SQL.
 func columnsOf(tx *sql.Tx, table string, but ...string) (string, error) {
 	rows, err := tx.Query("SELECT name FROM pragma_table_info(?)", table)
 	if err != nil {

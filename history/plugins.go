@@ -5,7 +5,7 @@ import "database/sql"
 // Plugin is a program that a run used besides drun.
 type Plugin struct {
 	Name    string `json:"name"`
-	Version string `json:"version"` // "" until it has said so
+	Version string `json:"version"` // "" until the plugin has started
 	Path    string `json:"path"`
 	SHA256  string `json:"sha256"`
 }

@@ -24,7 +24,7 @@ import (
 // Status says what became of a run or an attempt.
 type Status string
 
-// Lost is never set by the agent: others conclude it when the agent is gone.
+// Lost is never set by the agent: other processes set it when the agent is gone.
 const (
 	Running     Status = "running"
 	Done        Status = "done"
@@ -58,7 +58,7 @@ type Parent struct {
 }
 
 // Run writes the records of one run. Each method is one short transaction and
-// may be called from any goroutine; for speed hand over batches.
+// may be called from any goroutine; batches are faster.
 type Run struct {
 	ID   int64
 	UID  string // names the run outside of this file, as for its checkpoints

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Snapshot is what every rank was doing when the run failed, or when somebody asked.
+// Snapshot is what every rank was doing when the run failed, or when a signal asked.
 type Snapshot struct {
 	Time   time.Time   `json:"time"`
 	Reason string      `json:"reason"` // the run's status, or the signal that asked
@@ -31,11 +31,11 @@ type PastCall struct {
 	Group    uint32   `json:"group"`
 	Position string   `json:"position"`
 	Ago      float64  `json:"ago"`     // seconds from its start to the snapshot
-	Seconds  *float64 `json:"seconds"` // how long it took; nil: it had not ended, or nobody had waited for it
+	Seconds  *float64 `json:"seconds"` // how long it took; nil: it had not ended, or had not been waited for
 	Async    bool     `json:"async"`
 }
 
-// AddSnapshot records what the ranks do.
+// AddSnapshot records a snapshot.
 func (r *Run) AddSnapshot(s Snapshot) error {
 	return r.Write(&Batch{Snapshots: []Snapshot{s}})
 }

@@ -21,8 +21,8 @@ import (
 
 // The spool holds the batches of a run that could not be written because another
 // process had the history locked: <home>/spool/UID.batches. Each is framed by its
-// length and checksum, so that the torn end of an agent that was killed is told
-// apart. The run writes them as soon as the lock is free; after the agent's end
+// length and checksum, so that a batch that an agent was killed in the midst of
+// writing is recognised. The run writes them as soon as the lock is free; after the agent's end
 // it is the next process that opens the history. Batches are numbered, so that
 // none is written twice.
 
@@ -161,7 +161,7 @@ func (s *spool) oldest() (b *Batch, next int64, err error) {
 	return b, next, err
 }
 
-// drop forgets what is before next, and the file with the last batch. It reports
+// drop removes the batches before next, and with the last one the file. It reports
 // whether there are more.
 func (s *spool) drop(next int64) (more bool) {
 	s.mu.Lock()
@@ -205,7 +205,7 @@ func (r *Run) Unspool() (more bool, err error) {
 	return r.queue.drop(next), nil
 }
 
-// unspool writes what agents that are gone have left in their spools.
+// unspool writes the batches that agents which are gone left in their spools.
 func (db *DB) unspool() error {
 	left, err := filepath.Glob(filepath.Join(globEscape(db.home), "spool", "*"+spoolSuffix))
 	if err != nil {
@@ -222,7 +222,7 @@ func (db *DB) unspool() error {
 		}
 		file, err := openSpool(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // another process did
+			continue // another process has written it
 		}
 		if err != nil {
 			return sqldb.Wrap(path, err)
@@ -239,15 +239,15 @@ func (db *DB) unspool() error {
 				return err
 			}
 		}
-		if r.queue.file != nil { // what is torn at its end
+		if r.queue.file != nil { // with a torn batch at its end
 			r.queue.remove()
 		}
 	}
 	return nil
 }
 
-// openSpool opens a spool that is there. A home may come from anywhere: what is no
-// plain file is none, fs.ErrNotExist.
+// openSpool opens an existing spool. A home may come from anywhere: anything but a
+// plain file is treated as missing, fs.ErrNotExist.
 func openSpool(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) {

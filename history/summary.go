@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// MetricSummary is a metric at a glance. Min and max leave NaN out; they are
-// NaN where there is nothing else.
+// MetricSummary sums up a metric. Min and max leave NaN out, and are NaN where
+// all values are.
 type MetricSummary struct {
 	First Float `json:"first"`
 	Last  Float `json:"last"` // the value recorded last
@@ -200,8 +200,8 @@ func (db *DB) attach(index map[int64]*Summary, ids []int64) error {
 // Detail is one run in full.
 type Detail struct {
 	Summary
-	Deterministic *bool       `json:"deterministic"` // nil: from before that was kept
-	Ranks         []RankPlace `json:"ranks"`         // those that have said so
+	Deterministic *bool       `json:"deterministic"` // nil: an older drun ran it
+	Ranks         []RankPlace `json:"ranks"`         // that have started
 	DataFiles     []DataFile  `json:"data_files"`
 	Attempts      []Attempt   `json:"attempts"`
 	Sources       []SourceRef `json:"sources"`

@@ -9,8 +9,8 @@ import (
 	"drun/internal/sqldb"
 )
 
-// Sync makes durable what was written of a run, also against a crash of the
-// machine: its commits alone outlive only the end of a process.
+// Sync makes the records of a run durable against a crash of the machine, which
+// commits alone are not.
 func Sync(home, uid string) error {
 	path := filepath.Join(home, "history.db")
 	spool := filepath.Join(home, "spool", uid+spoolSuffix)

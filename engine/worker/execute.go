@@ -66,8 +66,8 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 
 // heap is how many bytes the recipe's plain values may take; tensors have a
 // bound of their own. By default it is a quarter of the rank's share of the
-// machine: what grows holds twice its size while it is copied, and the limit is
-// noticed some time after it was passed.
+// machine's memory: a value that grows takes twice its size while it is copied, and
+// exceeding the limit is noticed only some time later.
 func (w *worker) heap() uint64 {
 	if w.job.Heap > 0 {
 		return uint64(w.job.Heap)
@@ -137,7 +137,7 @@ type module struct {
 	err     error
 }
 
-// load is a load statement's meaning: module is relative to the file it stands in.
+// load executes a load statement; module is relative to the file that has it.
 func (l *loader) load(thread *starlark.Thread, name string) (starlark.StringDict, error) {
 	from := starlib.Position(thread).Filename()
 	for _, s := range l.job.Sources {

@@ -16,19 +16,19 @@ const (
 	flushAt    = 64 << 10              // bytes that are sent at once
 	// backlog bounds what a recipe may record ahead of its agent; then it waits.
 	backlog = 4 << 20 // bytes
-	// recordSize is about what a record takes beside its text.
+	// recordSize is roughly the size of a record without its text.
 	recordSize = 64
 )
 
-// recorder collects a rank's records and sends them in batches behind the
-// recipe's back. It is a run.Recorder. A recipe that records more than the agent
-// takes waits, until the run is aborted.
+// recorder collects a rank's records and sends them in batches in the background.
+// It is a run.Recorder. A recipe that records faster than the agent writes waits,
+// at the longest until the run is aborted.
 type recorder struct {
 	ctx     context.Context
 	channel *engine.Channel
-	quiet   bool // nobody watches the progress bar
+	quiet   bool // there is no progress bar
 
-	sending sync.Mutex // held from taking what is pending until it is sent: in order
+	sending sync.Mutex // held from taking the pending records until they are sent, to keep the order
 	mu      sync.Mutex
 	room    sync.Cond
 	pending engine.ToAgent
@@ -94,7 +94,7 @@ func (r *recorder) DataFile(path, sha256 string, bytes int64) {
 	r.mu.Unlock()
 }
 
-// reserve waits for room, and has the record that follows sent in time.
+// reserve waits for room for a record, and starts the timer that sends it.
 func (r *recorder) reserve(bytes int) {
 	for r.bytes >= backlog && !r.closed && r.ctx.Err() == nil {
 		r.room.Wait()
@@ -138,7 +138,7 @@ func (r *recorder) loop() {
 	}
 }
 
-// flush sends what is pending and reports whether the recorder was closed. An
+// flush sends the pending records and reports whether the recorder was closed. An
 // error of the channel means that the agent is gone, which ends the worker.
 func (r *recorder) flush() (closed bool) {
 	r.sending.Lock()

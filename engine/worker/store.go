@@ -19,7 +19,7 @@ const (
 	backendKeys = "backend"
 )
 
-// meet gives access to the run's store, which is reached when it is first used.
+// meet gives access to the run's store, to which it connects at the first use.
 func (w *worker) meet() *rendezvous.Store {
 	switch at := w.job.Store; {
 	case w.job.Place.WorldSize == 1:
@@ -31,8 +31,8 @@ func (w *worker) meet() *rendezvous.Store {
 	}
 }
 
-// recipeStore is the store as the recipe sees it. What it waits for is on the
-// board, and it does not wait for ranks that will set no more keys.
+// recipeStore is the store as the recipe sees it. Its waits are on the board, and end
+// when no rank is left that could set the key.
 type recipeStore struct {
 	*rendezvous.Store
 	board *board.Board
@@ -53,7 +53,7 @@ func (s *recipeStore) Wait(ctx context.Context, keys []string) error {
 	return s.watch(ctx, keys, func(ctx context.Context) error { return s.Store.Wait(ctx, keys) })
 }
 
-// watch waits in the sight of the other ranks.
+// watch notes a wait on the board.
 func (s *recipeStore) watch(ctx context.Context, keys []string, wait func(context.Context) error) error {
 	watchdog := s.board.Watch(note(keys))
 	defer watchdog.Close()
@@ -61,7 +61,7 @@ func (s *recipeStore) watch(ctx context.Context, keys []string, wait func(contex
 	switch {
 	case !ok:
 		p = &collective.Patience{Context: ctx, Check: watchdog.Check}
-	case p.Limit == s.limit: // a time that the recipe itself gave is waited for in full
+	case p.Limit == s.limit: // a timeout that the recipe gave holds in full
 		p = &collective.Patience{Context: p.Context, Limit: p.Limit, Check: watchdog.Check}
 	}
 	return wait(p)

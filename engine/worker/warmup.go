@@ -16,7 +16,7 @@ const warmUpLimit = 30 * time.Second
 // warmUp proves with a small all_reduce that the backend reaches every rank, and
 // adds, before the recipe counts on it.
 func warmUp(ctx context.Context, comm collective.Comm) error {
-	// Each rank's own elements, so that what is missing or twice has a name.
+	// Each rank adds elements of its own, so that an error can name the rank.
 	given := make([]int64, comm.Size())
 	given[comm.Rank()] = int64(comm.Rank()) + 1
 	call := collective.NewAllReduce(collective.Of(given), element.Sum)

@@ -35,15 +35,15 @@ func Invoked() bool {
 	return len(os.Args) > 1 && os.Args[1] == engine.WorkerArg && os.Getenv("DRUN_RUN_ID") != ""
 }
 
-// Main runs the rank and returns the process's exit status. What went wrong has
-// been reported to the agent by then. A program that can start plugins says how.
+// Main runs the rank and returns the process's exit status, after reporting a failure
+// to the agent. A program that can start plugins passes a Starter.
 func Main(plugins ...Starter) int {
 	signal.Ignore(engine.WorkerIgnores...)
-	// A deep recursion is stopped by the recipe's own bound; this is room for it.
+	// The recipe's own limit stops a deep recursion; this leaves room for it.
 	debug.SetMaxStack(1 << 30)
 	if os.Getenv("GOGC") == "" {
-		// What a recipe makes is mostly small and soon garbage, and a collector that is at work slows down every
-		// write of a pointer: half as many collections, for a few MiB.
+		// A recipe's values are mostly small and soon garbage, and every write of a pointer is slower during a
+		// collection: this halves their number, for a few MiB.
 		debug.SetGCPercent(200)
 	}
 	channel, err := engine.NewChannel(os.NewFile(engine.ControlFD, "control"))
@@ -218,8 +218,8 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	return board.Guard(comm, w.board)
 }
 
-// A Starter gives the backend of a plugin. What the plugin writes to stderr goes
-// to the worker's; onDeath is called if the plugin ends by itself.
+// A Starter gives the backend of a plugin. The plugin's stderr is the worker's;
+// onDeath is called if the plugin ends by itself.
 type Starter func(p *engine.Plugin, onDeath func(error)) collective.Backend
 
 // listen takes the agent's messages. When the channel ends the agent is gone,
@@ -234,8 +234,7 @@ func (w *worker) listen() {
 			os.Exit(int(exit.RankLost))
 		}
 		if msg.Cancel != nil {
-			// The agent wrote the cause on the board before. Whatever it is, this
-			// rank was not in it.
+			// The agent has written the cause on the board. This rank is not its cause.
 			cause := w.board.Aborted()
 			if cause == nil {
 				cause = &collective.FailedError{Rank: msg.Cancel.Rank, Msg: msg.Cancel.Message, Code: msg.Cancel.Code}

@@ -1,6 +1,6 @@
-// Package scratch makes folders in the temporary folder that do not stay: each
-// is locked by the process that made it, so that others can tell which were left
-// by one that was killed, and remove them.
+// Package scratch makes temporary folders. Each is locked by the process that made
+// it, so that other processes of drun can tell which were left by a process that was
+// killed, and remove them.
 package scratch
 
 import (
@@ -42,8 +42,8 @@ func Parent() string {
 	return "/tmp"
 }
 
-// Make removes what was left by others, and makes a folder whose name begins
-// with Prefix and name.
+// Make removes the folders of processes that are gone, and makes one whose name
+// begins with Prefix and name.
 func Make(name string) (*Dir, error) {
 	Sweep()
 	path, err := os.MkdirTemp(Parent(), Prefix+name)
@@ -51,7 +51,7 @@ func Make(name string) (*Dir, error) {
 		return nil, err
 	}
 	d := &Dir{Path: path}
-	// The marker has its name when it is locked, or somebody could take it first.
+	// The marker gets its name once it is locked, or another process could lock it first.
 	fresh := filepath.Join(path, marker+".new")
 	d.lock, err = os.OpenFile(fresh, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err == nil {
@@ -78,7 +78,7 @@ func (d *Dir) Remove() {
 	own.Lock()
 	delete(own.dirs, d)
 	own.Unlock()
-	_ = os.RemoveAll(d.Path) // what stays is swept by the next
+	_ = os.RemoveAll(d.Path) // a later Make removes what stays
 	if d.lock != nil {
 		_ = d.lock.Close()
 	}
@@ -129,7 +129,7 @@ func sweep(path string) {
 	if errors.Is(unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
 		return // its owner lives
 	}
-	// Others of this user could put another folder in its place, nobody else: the
+	// Only processes of this user could put another folder in its place, as the
 	// temporary folder is sticky.
 	_ = os.RemoveAll(path)
 }

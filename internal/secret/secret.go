@@ -9,7 +9,7 @@ import (
 // Redacted is shown in the place of a value.
 const Redacted = "[redacted]"
 
-// Withheld is, as a parameter's type, that of a value which was not kept.
+// Withheld is the type of a parameter whose value was not kept.
 const Withheld = "secret"
 
 // Named reports whether a parameter's name says that its value is a secret: one

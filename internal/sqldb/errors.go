@@ -73,7 +73,7 @@ func explain(lite sqlite3.Error, errno syscall.Errno) (what, hint string) {
 		return "cannot be opened or written: no permission, or a read-only file system",
 			"change the permissions of the file and its folder, or " + hintElsewhere
 	case lite.Code == sqlite3.ErrBusy, lite.Code == sqlite3.ErrLocked:
-		return fmt.Sprintf("stayed locked by another process for %v", patience),
+		return fmt.Sprintf("stayed locked by another process for %v", lockTimeout),
 			"end the program that holds it (an open sqlite3 shell?) and try again"
 	case lite.Code == sqlite3.ErrCantOpen:
 		return "cannot be opened", "check that the folder exists and may be read and written, or " + hintElsewhere

@@ -11,9 +11,9 @@ import (
 	"drun/internal/exit"
 )
 
-// schemaState is what a file says of itself.
+// schemaState identifies a file and its schema.
 type schemaState struct {
-	application int32 // PRAGMA application_id; 0: nobody's
+	application int32 // PRAGMA application_id; 0: not set
 	version     int   // PRAGMA user_version: number of the last migration
 	objects     int   // tables, views and indexes
 }
@@ -110,7 +110,7 @@ func (f File) checkExact(db *sql.DB) error {
 			return fmt.Errorf("migration %s: %w", name, err)
 		}
 	}
-	// What SQLite adds by itself, such as statistics, is named so; nothing else can be.
+	// SQLite names its own tables so, such as statistics, and reserves such names.
 	const query = "SELECT group_concat(json_array(type, name, tbl_name, sql), char(10) ORDER BY name) FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'"
 	var want, got string
 	if err := fresh.QueryRow(query).Scan(&want); err != nil {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds every wait for another process.
-const patience = 30 * time.Second
+// lockTimeout bounds every wait for another process.
+const lockTimeout = 30 * time.Second
 
 // File describes one of drun's databases.
 type File struct {
@@ -28,7 +28,7 @@ type File struct {
 	Exact bool
 }
 
-// What drun keeps is its user's alone. Files and folders that exist keep their
+// Only the user may read what drun keeps. Files and folders that exist keep their
 // modes, which the user may have changed.
 const (
 	FileMode   = 0o600
@@ -75,7 +75,7 @@ func Open(f File) (*sql.DB, error) {
 // file must not take them for its own.
 func (f File) create() error {
 	if _, err := os.Lstat(f.Path); !errors.Is(err, fs.ErrNotExist) {
-		return nil // Open says more
+		return nil // Open gives the better error
 	}
 	dir, err := os.Open(filepath.Dir(f.Path))
 	if err != nil {
@@ -181,7 +181,7 @@ func Read(db *sql.DB, path string, fn func(*sql.Conn) error) error {
 // retry repeats fn while the database is busy in one of the ways for which
 // SQLite's own busy timeout does not wait (recovery, a change of mode).
 func retry(fn func() error) error {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(lockTimeout)
 	for {
 		err := fn()
 		if !isBusy(err) || time.Now().After(deadline) {

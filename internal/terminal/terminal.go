@@ -1,7 +1,7 @@
-// Package terminal makes texts of others safe to show: what a recipe prints, names,
-// notes, messages of other hosts. A terminal obeys control characters, which may
+// Package terminal makes text from outside drun safe to show: the output of recipes,
+// names, notes, messages of other hosts. A terminal obeys control characters, which may
 // forge lines, retitle windows or fill the clipboard. The history keeps such texts
-// as they are; whatever prints them for people goes through here.
+// as they are; all that prints them for people uses this package.
 package terminal
 
 import (
@@ -21,10 +21,10 @@ func Is(w io.Writer) bool {
 }
 
 // Escape shows a text on one line: control characters, bytes that are not UTF-8, and
-// what reorders a line are written as \n, \x1b, \u202e.
+// characters that reorder a line are written as \n, \x1b, \u202e.
 func Escape(text string) string { return escape(text, "") }
 
-// Line is Escape, but keeps tabs: for a line that somebody else laid out.
+// Line is Escape, but keeps tabs: for a line that is laid out already.
 func Line(text string) string { return escape(text, "\t") }
 
 // Lines is Escape, but keeps tabs and the ends of lines: for a message of several.
@@ -76,8 +76,8 @@ func JSON(text string) string {
 	return b.String()
 }
 
-// hidden reports whether a character does something to a terminal, or to the order of
-// others, instead of being seen.
+// hidden reports whether a character controls the terminal, or the order of other
+// characters, instead of being shown.
 func hidden(r rune) bool {
 	switch {
 	case r < 0x20, 0x7f <= r && r < 0xa0: // C0, DEL, C1
