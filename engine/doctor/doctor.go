@@ -1,5 +1,5 @@
-// Package doctor finds out what this machine can run: cores, the paths of the
-// kernels, backends, and whether two ranks really reach each other. `drun doctor`
+// Package doctor finds out what this machine can run: cores, kernel paths,
+// backends, and whether two ranks can reach each other. `drun doctor`
 // prints it.
 package doctor
 
@@ -42,7 +42,7 @@ const recipe = `def main():
         fail("1 + 2 gave %r" % total.item())
 `
 
-// Examine makes the report. It writes nothing but in a temporary folder.
+// Examine makes the report. It writes to a temporary folder only.
 func Examine() *Report {
 	r := &Report{
 		OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(),

@@ -1,5 +1,5 @@
 // Package recipe reads a recipe and every file it loads, once, before any rank
-// starts: all ranks run the same bytes, and these are what the history keeps.
+// starts, so that all ranks run the same bytes and the history keeps exactly these.
 // The agent reads the bundle; a worker compiles it.
 package recipe
 
@@ -49,8 +49,8 @@ func Read(name string) (*Bundle, error) {
 	return b, nil
 }
 
-// ReadAll is Read that goes on after a fault of one file, and gives what could be
-// read with all faults.
+// ReadAll is Read that goes on after an error in one file; it returns what could be
+// read, and all errors.
 func ReadAll(name string) (*Bundle, []error) {
 	b, root, err := open(name)
 	if err != nil {
@@ -175,7 +175,7 @@ func Resolve(from, module string) (string, error) {
 	return target, nil
 }
 
-// maxFile bounds what is read of a file; lang refuses large ones with a position.
+// maxFile bounds how much of a file is read; lang reports larger ones with a position.
 const maxFile = 16 << 20
 
 func readFile(root *os.Root, file string) ([]byte, error) {
@@ -226,7 +226,7 @@ func (b *Bundle) Names(attribute string) bool {
 	for _, s := range b.Sources {
 		parsed, err := (&syntax.FileOptions{Set: true, While: true, TopLevelControl: true, GlobalReassign: true, Recursion: true}).Parse(s.Path, s.Content, 0)
 		if err != nil {
-			return true // it was read before; then rather grace than none
+			return true // unreadable now: assume that it asks for the time to end by itself
 		}
 		syntax.Walk(parsed, func(n syntax.Node) bool {
 			if dot, ok := n.(*syntax.DotExpr); ok && dot.Name.Name == attribute {

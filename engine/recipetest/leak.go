@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// state is what a run must leave as it was.
+// state is what must be the same before and after a run.
 type state struct {
 	files  int // open in this process
 	shared map[string]bool
@@ -38,8 +38,8 @@ func list(t *testing.T, dir string) []string {
 	return names
 }
 
-// leaks names what a run with these processes left behind: processes, shared
-// memory (which has no name but where it is mapped), files and sockets.
+// leaks lists what a run with these processes left behind: processes, shared memory
+// (which has no name, only mappings), files and sockets.
 func (s state) leaks(t *testing.T, pids []int) (problems []string) {
 	t.Helper()
 	for _, pid := range pids {
@@ -73,7 +73,7 @@ func (s state) leaks(t *testing.T, pids []int) (problems []string) {
 	return problems
 }
 
-// children are the processes that this one has started and that are left.
+// children are the child processes of this one that still exist.
 func children(t *testing.T) (pids []int) {
 	t.Helper()
 	for _, thread := range list(t, "/proc/self/task") {

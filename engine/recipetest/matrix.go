@@ -10,12 +10,12 @@ import (
 	"drun/starlib/lang/chunk"
 )
 
-// matrix is what ran: a row a case, a column a backend and world size.
+// matrix records what ran: one row per case, one column per backend and world size.
 type matrix struct {
 	rows    []string
 	columns []string
 	cells   map[[2]string]string
-	partial bool // -run picks some cells: the others are not missed
+	partial bool // -run selects some cells: the others are not required
 }
 
 func newMatrix(t *testing.T) *matrix {
@@ -27,7 +27,7 @@ func cell(c chunk.Chunk, backend string, ranks int) [2]string {
 	return [2]string{c.File + ": " + c.Name, fmt.Sprintf("%s %d", backend, ranks)}
 }
 
-// want notes a cell that is to run.
+// want adds a cell that must run.
 func (m *matrix) want(c chunk.Chunk, backend string, ranks int) {
 	at := cell(c, backend, ranks)
 	for i, list := range []*[]string{&m.rows, &m.columns} {

@@ -13,7 +13,7 @@ import (
 
 // outcome is how a run ended.
 type outcome struct {
-	err    error // it did not begin
+	err    error // why the run did not start
 	result *launch.Result
 }
 
@@ -36,7 +36,7 @@ type fault struct {
 	secondary bool // another rank's error ended this one
 }
 
-// check compares the outcome with what the chunk says.
+// check compares the outcome with the chunk's expectations.
 func (o outcome) check(c chunk.Chunk, s setting) (problems []string) {
 	code, faults := exit.CodeOf(o.err), []fault(nil)
 	if o.err != nil {
@@ -82,7 +82,7 @@ func (o outcome) check(c chunk.Chunk, s setting) (problems []string) {
 }
 
 // lineOf finds the line of "file.star:12:3: …" in a message or, for an error in
-// another file, that of the outermost frame; 0 without.
+// another file, the line of the outermost frame; 0 if there is none.
 func lineOf(text, file string) int {
 	m := regexp.MustCompile(`/` + regexp.QuoteMeta(file) + `:(\d+)`).FindStringSubmatch(text)
 	if m == nil {

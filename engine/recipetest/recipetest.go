@@ -1,9 +1,9 @@
 // Package recipetest runs chunked recipe files on real ranks, each chunk on every
-// backend and world size that it names, and shows the outcome as a matrix in
-// which a cell that did not run is a failure. A test of a builtin is one file
-// beneath testdata.
+// backend and at every world size that it names, and prints the outcomes as a
+// matrix, in which a cell that did not run is a failure. The tests of a builtin are
+// one file in testdata.
 //
-// The head of a chunk says how it is run:
+// Comments at the beginning of a chunk say how it is run:
 //
 //	# name: barrier waits     its row of the matrix
 //	# ranks: 1 2 4            world sizes; default 1
@@ -32,9 +32,9 @@ import (
 	"drun/starlib/lang/chunk"
 )
 
-// Main is the TestMain of a package that runs recipes: the test's own program
-// serves as the workers' too. With a way to start plugins these can be among the
-// backends; they are looked for as drun does.
+// Main is the TestMain of a package that runs recipes: the test program is also the
+// workers' program. With a way to start plugins, backends may be plugins, which are
+// found as drun finds them.
 func Main(m *testing.M, plugins ...worker.Starter) {
 	if worker.Invoked() {
 		os.Exit(worker.Main(plugins...))
@@ -44,8 +44,9 @@ func Main(m *testing.M, plugins ...worker.Starter) {
 
 var allSizes = flag.Bool("all-sizes", false, "run recipes on plugins at every world size that they name, not only at one")
 
-// sizes are the world sizes at which a chunk runs on a backend. A plugin is a
-// process more for each rank, so it gets one: of 4 ranks or else the largest, but none of one.
+// sizes are the world sizes at which a chunk runs on a backend. Plugins need one more
+// process for each rank, so a plugin runs at one size only: 4 ranks or else the
+// largest, but never 1.
 func sizes(s setting, backend string) []int {
 	largest := slices.Max(s.ranks)
 	switch {
@@ -95,10 +96,10 @@ func Run(t *testing.T, dir string, backends ...string) {
 	m.print(t)
 }
 
-// startsAtMost is what a backend's processes may take to start on a busy machine.
+// startsAtMost is how long a backend's processes may take to start on a busy machine.
 const startsAtMost = 3 * time.Second
 
-// runCell runs a chunk once and reports whether it went as the chunk says.
+// runCell runs a chunk once and reports whether it met the chunk's expectations.
 func runCell(t *testing.T, dir string, c chunk.Chunk, s setting, backend string, ranks int) bool {
 	before := snapshot(t)
 	folder := t.TempDir()

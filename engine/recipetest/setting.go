@@ -9,7 +9,7 @@ import (
 	"drun/starlib/lang/chunk"
 )
 
-// setting is how a chunk is run, from its head.
+// setting is how a chunk is run, from the comments at its beginning.
 type setting struct {
 	ranks      []int
 	exit       int

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Agents lets the agents of a run's other nodes in, at the store's own port:
-// take gets the connection of each that proves the secret, in a goroutine of its
-// own, and the connection is closed when take returns.
+// Agents accepts the agents of a run's other nodes on the store's own port. For
+// each agent that proves the secret, take is called with its connection in a new
+// goroutine; the connection is closed when take returns.
 func (s *Server) Agents(secret string, take func(net.Conn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,10 +25,10 @@ func (s *Server) forAgents() (take func(net.Conn), secret string) {
 	return s.agents, s.secret
 }
 
-// A RefusedError is what the other side said instead of letting this one in.
+// A RefusedError is the other side's reason for refusing this one.
 type RefusedError struct{ Address, Reason string }
 
-// A SecretError says that the two sides do not know the same secret.
+// A SecretError says that the two sides have different secrets.
 type SecretError struct{ Address string }
 
 func (e *SecretError) Error() string {
@@ -37,14 +37,14 @@ func (e *SecretError) Error() string {
 
 func (e *RefusedError) Error() string { return fmt.Sprintf("%s refused: %s", e.Address, e.Reason) }
 
-// DialAgent connects an agent with that of the first node, at the address of its
-// store. It tries until ctx ends, since the first node may start later.
+// DialAgent connects an agent to that of the first node, at the address of its
+// store. It retries until ctx ends, because the first node may start later.
 func DialAgent(ctx context.Context, address, secret string) (net.Conn, error) {
 	const retry, most = 50 * time.Millisecond, 10
 	for refused := 0; ; {
 		conn, err := dialAgent(ctx, address, secret)
 		if errors.As(err, new(*RefusedError)) {
-			refused++ // one that is flooded with connections may take the next
+			refused++ // a server flooded with connections may accept the next one
 		}
 		if err == nil || refused == most || errors.As(err, new(*SecretError)) {
 			return conn, err
@@ -64,7 +64,7 @@ func dialAgent(ctx context.Context, address, secret string) (net.Conn, error) {
 		return nil, err
 	}
 	if socket.LocalAddr().String() == socket.RemoteAddr().String() {
-		// Nobody listens there, and the port that this side was given is that very one.
+		// Nobody listened: the kernel gave this side the very port that it was dialling.
 		socket.Close()
 		return nil, errors.New("nobody listens there")
 	}

@@ -17,8 +17,8 @@ func Dial(address, token string) *Store {
 	return &Store{link: &client{address: address, token: token}}
 }
 
-// client is the link over TCP. A connection is used by one call at a time, so
-// that a wait does not hold up other calls and is ended by closing it.
+// client is the link over TCP. Each connection serves one call at a time, so a
+// wait does not delay other calls, and closing the connection ends it.
 type client struct {
 	address, token string
 
@@ -47,7 +47,7 @@ func (c *client) do(ctx context.Context, q *request) (*reply, error) {
 	return &r, nil
 }
 
-// during runs an exchange that ends when ctx does.
+// during runs an exchange on a connection, which is ended when ctx ends.
 func (c *conn) during(ctx context.Context, exchange func() error) error {
 	if ctx.Done() == nil {
 		return exchange()
@@ -60,7 +60,7 @@ func (c *conn) during(ctx context.Context, exchange func() error) error {
 	return err
 }
 
-// explain prefers why ctx ended to what the connection says.
+// explain returns why ctx ended if it has, otherwise the connection's error.
 func (c *client) explain(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -73,7 +73,7 @@ func (c *client) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("the key-value store at %s: %w", c.address, err)
 }
 
-// take gives a connection that nobody uses.
+// take returns an idle connection, or a new one.
 func (c *client) take(ctx context.Context) (*conn, error) {
 	c.mu.Lock()
 	if c.closed {
@@ -118,7 +118,7 @@ func (c *client) connect(ctx context.Context) (*conn, error) {
 	return k, nil
 }
 
-// Close ends the connections that are not in use, and the others after their call.
+// Close closes idle connections at once, and the others when their call is done.
 func (c *client) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Nodes is a node's place among several that each start ranks of their own.
+// Nodes is a node's place among several nodes that each start their own ranks.
 type Nodes struct {
 	Count, Index int
 	Procs        int    // ranks that this node starts
-	Address      string // host:port where they meet; "" for one node
+	Address      string // host:port of the rendezvous; "" for one node
 }
 
 // PET reads the variables that stand for torchrun's flags, as PyTorchJob sets them:

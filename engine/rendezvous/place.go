@@ -1,8 +1,8 @@
-// Package rendezvous is where ranks meet: where a rank's place in the world comes
-// from, and the key-value store in which ranks find each other. The agent gives
-// each worker its place and serves the store ([Listen]); workers use it ([Dial])
-// for recipes and backends. Tools that know torchrun's variables read the place
-// from the environment.
+// Package rendezvous lets processes that were started separately find each other:
+// it determines a rank's place in the world, and has the key-value store through
+// which ranks exchange addresses. The agent gives each worker its place and serves
+// the store ([Listen]); workers use the store ([Dial]) for recipes and backends.
+// Where a launcher started the ranks, the place comes from its variables.
 package rendezvous
 
 import "strconv"
@@ -15,7 +15,7 @@ type Place struct {
 	NodeRank, Nodes      int
 }
 
-// Unknown is what a rank's environment does not tell.
+// Unknown stands for what a rank's environment does not say.
 const Unknown = -1
 
 // Local is the place of a rank in a world that is one node.
@@ -23,7 +23,7 @@ func Local(rank, world int) Place {
 	return Place{Rank: rank, WorldSize: world, LocalRank: rank, LocalSize: world, Nodes: 1}
 }
 
-// Environ names the place as torchrun does: NAME=value.
+// Environ writes the place as torchrun's variables: NAME=value.
 func (p Place) Environ() []string {
 	vars := []struct {
 		name  string

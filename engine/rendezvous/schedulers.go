@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Lookup is os.LookupEnv, or what stands for it.
+// Lookup is os.LookupEnv, or a substitute for it.
 type Lookup = func(string) (string, bool)
 
-// Launcher is what has started this process as one rank of a world. Env has its
-// variables by torchrun's names, for [FromEnviron].
+// Launcher is the program that started this process as one rank of a world. Env
+// has its variables under torchrun's names, for [FromEnviron].
 type Launcher struct {
 	Env   Lookup
 	names map[string]string // by torchrun's
 }
 
-// Name is the variable that a launcher really sets for one of torchrun's.
+// Name is the variable that the launcher sets in place of one of torchrun's.
 func (l *Launcher) Name(name string) string {
 	if own := l.names[name]; own != "" {
 		return own
@@ -24,9 +24,9 @@ func (l *Launcher) Name(name string) string {
 	return name
 }
 
-// Found tells what has started this process as one rank of a world; nil: nothing.
-// RANK or WORLD_SIZE come first. Of schedulers inside of each other, as mpirun in an
-// allocation of Slurm, the inner one counts.
+// Found detects the launcher that started this process as one rank of a world; nil
+// if there is none. RANK or WORLD_SIZE come first. When one launcher runs inside
+// another, as mpirun in an allocation of Slurm, the inner one counts.
 func Found(env Lookup) *Launcher {
 	has := func(name string) bool { v, _ := env(name); return v != "" }
 	if has("WORLD_SIZE") && !has("RANK") && has("JOB_COMPLETION_INDEX") { // a pod of an indexed job
@@ -52,7 +52,7 @@ func Found(env Lookup) *Launcher {
 	return nil
 }
 
-// renamed looks variables up by other names too.
+// renamed looks variables up under other names too.
 func renamed(env Lookup, names map[string]string) Lookup {
 	return func(name string) (string, bool) {
 		if v, ok := env(name); ok && v != "" || names[name] == "" {
@@ -65,20 +65,20 @@ func renamed(env Lookup, names map[string]string) Lookup {
 // scheduler names the variables of a program that starts tasks.
 type scheduler struct {
 	rank, size, localRank, localSize, node string
-	job                                    []string                // what is the same for all tasks of one start only
+	job                                    []string                // variables that together identify one start of tasks
 	master                                 func(env Lookup) string // where the first task is; "" if that is unknown
 }
 
-// schedulers are the inner ones first.
+// schedulers lists the launchers, those that run inside others first.
 var schedulers = []scheduler{
 	{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
 		"OMPI_COMM_WORLD_NODE_RANK", []string{"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"}, nil},
 	{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "", []string{"PMI_JOBID", "HYDI_CONTROL_FD", "PMI_PORT"}, nil},
-	// A batch script has SLURM_PROCID too, but is no task; only srun counts the tasks of a step.
+	// A batch script has SLURM_PROCID too, but is not a task; only srun sets a step's number of tasks.
 	{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "", "SLURM_NODEID", []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, slurmMaster},
 }
 
-// names are its variables by torchrun's.
+// names maps torchrun's variables to the scheduler's.
 func (s *scheduler) names() map[string]string {
 	names := map[string]string{"RANK": s.rank, "WORLD_SIZE": s.size, "LOCAL_RANK": s.localRank, "LOCAL_WORLD_SIZE": s.localSize}
 	if s.localSize == "" { // then its rank among the node's cannot be checked either
@@ -88,7 +88,7 @@ func (s *scheduler) names() map[string]string {
 	return names
 }
 
-// translate gives torchrun's variables; what is set under these names comes first.
+// translate returns torchrun's variables; those that are set themselves come first.
 func (s *scheduler) translate(env Lookup) Lookup {
 	own := renamed(env, s.names())
 	return func(name string) (string, bool) {
@@ -110,7 +110,8 @@ func (s *scheduler) translate(env Lookup) Lookup {
 	}
 }
 
-// port is one that the tasks of one start, and hardly others, agree on.
+// port derives a port from what identifies the start: the same for all its tasks, and
+// most likely another for other starts.
 func (s *scheduler) port(env Lookup) string {
 	h := fnv.New32a()
 	for _, name := range s.job {
@@ -127,7 +128,7 @@ func slurmMaster(env Lookup) string {
 	return firstHost(list)
 }
 
-// firstHost gives the first name of a list as Slurm writes it: "gpu[007-012,20],login1".
+// firstHost returns the first name of a list in Slurm's notation: "gpu[007-012,20],login1".
 func firstHost(list string) string {
 	end := strings.IndexAny(list, "[,")
 	if end < 0 || list[end] == ',' {

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Both sides of a connection prove that they know the same secret, which does not
-// go over the network: each sends random bytes, and the HMAC-SHA256 of both sides'
-// with the secret as the key, whose label says which side speaks, and to what end.
-// What follows is neither encrypted nor signed.
+// Both sides of a connection prove that they know the same secret without sending
+// it: each sends random bytes, and an HMAC-SHA256 over both sides' random bytes with
+// the secret as the key. A label in it says which side speaks, and for what purpose.
+// What follows the handshake is neither encrypted nor signed.
 
 const nonceSize = 32
 
-// labels are what proofs begin with: one proof is none for another purpose.
+// A proof begins with a label, so that it is not valid for another purpose.
 const (
 	clientLabel = "drun: who connects"
 	serverLabel = "drun: who listens"
@@ -28,7 +28,7 @@ const (
 	forAgents   = " for an agent"
 )
 
-// handshake is a message before the other side is known.
+// handshake is a message that is sent before the other side has proven the secret.
 type handshake struct {
 	Version int    `cbor:"1,keyasint,omitempty"`
 	Agent   bool   `cbor:"3,keyasint,omitempty"` // the connection is not for the store: see Server.Agents
@@ -55,7 +55,7 @@ func proof(secret, label string, agent bool, client, server []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// errSecret says that the other side knows another secret.
+// errSecret says that the other side has another secret.
 var errSecret = errors.New("the secret there is another one")
 
 // introduce is the handshake of the side that connected.
@@ -92,13 +92,13 @@ func (c *conn) introduce(secret string, agent bool) error {
 	return nil
 }
 
-// saidError is what the other side said instead of its proof.
+// saidError is an error that the other side sent instead of its proof.
 type saidError struct{ text string }
 
 func (e *saidError) Error() string { return e.text }
 
-// meet is the handshake of the side that listens. secretOf gives the secret; false:
-// nobody is expected.
+// meet is the handshake of the side that listens. secretOf returns the secret, or
+// false where no such connection is expected.
 func (c *conn) meet(secretOf func(agent bool) (string, bool)) (agent, ok bool) {
 	end := time.Now().Add(helloTimeout)
 	var first, second handshake
@@ -121,13 +121,13 @@ func (c *conn) meet(secretOf func(agent bool) (string, bool)) (agent, ok bool) {
 		return false, false
 	}
 	if !hmac.Equal(second.Proof, proof(secret, clientLabel, first.Agent, first.Nonce, own)) {
-		_ = c.send(&handshake{Error: errSecret.Error()}) // a person may wait there
+		_ = c.send(&handshake{Error: errSecret.Error()}) // for the user on the other side
 		return false, false
 	}
 	return first.Agent, c.send(&handshake{Proof: proof(secret, serverLabel, first.Agent, first.Nonce, own)}) == nil
 }
 
-// ReadSecret gives the secret in a file: its text, without white space around it.
+// ReadSecret reads the secret in a file: its text, without surrounding white space.
 func ReadSecret(file string) (string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -139,7 +139,7 @@ func ReadSecret(file string) (string, error) {
 	return "", fmt.Errorf("%s holds no secret: it is empty", file)
 }
 
-// SecretFile is where a user's secret is unless another file is named.
+// SecretFile is the default file of a user's secret.
 func SecretFile() (string, error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
@@ -148,8 +148,8 @@ func SecretFile() (string, error) {
 	return filepath.Join(dir, "drun", "secret"), nil
 }
 
-// OwnSecret gives the secret of [SecretFile], which is made when there is none: by
-// one of those who look at the same time.
+// OwnSecret returns the secret of [SecretFile]. If there is none it is made, by only
+// one of several processes that look at the same time.
 func OwnSecret() (string, error) {
 	file, err := SecretFile()
 	if err != nil {

@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// maxConns is far more than a world has ranks; maxGuests those that have not
-	// proven the secret yet: one more ends the oldest of them.
+	// maxConns is far more than a world has ranks. maxGuests bounds the connections
+	// that have not proven the secret yet: one more closes the oldest of them.
 	maxConns  = 8192
 	maxGuests = 1024
-	// helloTimeout bounds how long a connection may stay without a proof.
+	// helloTimeout is the deadline for a connection's proof.
 	helloTimeout = 5 * time.Second
 )
 
 // NewToken makes the secret that the ranks of a run share.
 func NewToken() string { return rand.Text() }
 
-// Server keeps a run's store and serves it to ranks over TCP. A connection must
-// begin with the handshake of secret.go, and changes nothing before.
+// Server holds a run's store and serves it to ranks over TCP. A connection must
+// begin with the handshake of secret.go; before that it can change nothing.
 type Server struct {
 	listener net.Listener
 	token    string
@@ -34,14 +34,13 @@ type Server struct {
 
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
-	guests []*conn        // of them, those that have proven nothing yet, the oldest first
+	guests []*conn        // the connections that have not proven the secret, oldest first
 	agents func(net.Conn) // nil: there are none
-	secret string         // that agents prove instead of the token
+	secret string         // agents prove this instead of the token
 	closed bool
 }
 
-// Listen starts a server. An address with port 0 has one chosen that is free:
-// see Addr.
+// Listen starts a server. With port 0 it chooses a free port: see Addr.
 func Listen(address, token string) (*Server, error) {
 	listener, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -83,7 +82,7 @@ func (s *Server) accept() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // out of descriptors, or the peer gave up: it passes
+		if err != nil { // out of descriptors, or the peer gave up: try again
 			select {
 			case <-s.done:
 				return
@@ -100,7 +99,7 @@ func (s *Server) accept() {
 	}
 }
 
-// welcome takes a connection in, if there is room for it.
+// welcome accepts a connection if there is room for it.
 func (s *Server) welcome(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +107,7 @@ func (s *Server) welcome(c *conn) bool {
 		return false
 	}
 	if len(s.guests) >= maxGuests {
-		s.guests[0].Close() // its goroutine forgets it
+		s.guests[0].Close() // its goroutine removes it from the list
 		s.guests = s.guests[1:]
 	}
 	s.conns[c] = struct{}{}
@@ -116,7 +115,7 @@ func (s *Server) welcome(c *conn) bool {
 	return true
 }
 
-// known says that a connection has proven that it knows the secret.
+// known marks a connection as having proven the secret.
 func (s *Server) known(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +131,7 @@ func (s *Server) forget(c *conn) {
 }
 
 // serve answers a connection's requests, one after the other. A client waits in
-// slices of pollAtMost, so that one that is gone is noticed then.
+// slices of pollAtMost, so its loss is noticed after one slice.
 func (s *Server) serve(c *conn) {
 	defer s.forget(c)
 	late := time.AfterFunc(helloTimeout, func() { c.Close() })

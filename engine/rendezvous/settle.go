@@ -7,12 +7,12 @@ import (
 	"drun/collective"
 )
 
-// Settle completes the places of all ranks of a world, which are in rank order,
-// from what each was told. A rank's node is what GROUP_RANK says; where that is
-// not set, the machine it runs on, whose names are in the same order; and where
-// the ranks share a machine, or a container is a machine of its own, the node's
-// ranks follow each other, LOCAL_WORLD_SIZE of them. The error says which
-// variables contradict each other, or are missing.
+// Settle fills in the unknown parts of the places of all ranks, in rank order.
+// machines names the machine of each rank. A rank's node is its GROUP_RANK; where
+// that is not set, the ranks of one machine are a node. Where that contradicts the
+// other variables (several nodes on one machine, or containers), a node is
+// LOCAL_WORLD_SIZE consecutive ranks. The error says which variables contradict each
+// other, or are missing.
 func Settle(places []Place, machines []string) error {
 	told := func(p Place) bool { return p.NodeRank != Unknown }
 	if slices.ContainsFunc(places, told) {
@@ -23,14 +23,14 @@ func Settle(places []Place, machines []string) error {
 			}
 			node[r] = p.NodeRank
 		}
-		return settle(places, node)
+		return assign(places, node)
 	}
-	// Not taken, a guess leaves the places as they were.
-	err := settle(places, byMachine(machines))
+	// A guess that contradicts the variables leaves the places unchanged.
+	err := assign(places, byMachine(machines))
 	if err == nil {
 		return nil
 	}
-	if settle(places, byNeighbours(places)) == nil {
+	if assign(places, byNeighbours(places)) == nil {
 		return nil
 	}
 	return &EnvironError{"GROUP_RANK", fmt.Sprintf("is not set, and which ranks share a node does not follow from the rest: %v", err)}
@@ -48,7 +48,8 @@ func byMachine(machines []string) []int {
 	return node
 }
 
-// byNeighbours takes each node's first rank's LOCAL_WORLD_SIZE at its word.
+// byNeighbours makes nodes of consecutive ranks, as many as LOCAL_WORLD_SIZE of the
+// node's first rank says.
 func byNeighbours(places []Place) []int {
 	node := make([]int, len(places))
 	for from, number := 0, 0; from < len(places); number++ {
@@ -61,8 +62,8 @@ func byNeighbours(places []Place) []int {
 	return node
 }
 
-// settle places the ranks on these nodes, if that is what all were told.
-func settle(places []Place, node []int) error {
+// assign places the ranks on these nodes, unless a rank's variables contradict that.
+func assign(places []Place, node []int) error {
 	count := slices.Max(node) + 1
 	ranks := make([][]int, count)
 	for r, n := range node {

@@ -11,13 +11,13 @@ import (
 	"drun/collective"
 )
 
-// pollAtMost is how long one request waits for its keys. Longer waits are
-// repeated, so that each side soon notices when the other is gone, and a rank
-// looks at the others meanwhile.
+// pollAtMost is how long one request waits for its keys. Longer waits repeat the
+// request, so that each side soon notices when the other is gone, and a rank checks
+// the other ranks in between.
 const pollAtMost = 150 * time.Millisecond
 
-// Store is a rank's access to the run's store: keys with values, of any bytes.
-// Its keys are those of one namespace. The methods are PyTorch's TCPStore's, and
+// Store is a rank's access to the run's key-value store, within one namespace. Keys
+// and values are any bytes. The methods are PyTorch's TCPStore's, and
 // may be called from several goroutines. Each ends when ctx does; a
 // [collective.Patience] bounds the waits and is looked at while they last.
 type Store struct {
@@ -36,7 +36,7 @@ type link interface {
 // Memory makes a store of this process alone, for a world of one rank.
 func Memory() *Store { return &Store{link: memory{newTable()}} }
 
-// Unavailable is a store of which every call fails with err.
+// Unavailable makes a store whose every call fails with err.
 func Unavailable(err error) *Store { return &Store{link: unavailable{err}} }
 
 type unavailable struct{ err error }
@@ -44,7 +44,7 @@ type unavailable struct{ err error }
 func (u unavailable) do(context.Context, *request) (*reply, error) { return nil, u.err }
 func (u unavailable) Close() error                                 { return nil }
 
-// In gives the keys of another namespace of the same store. Close ends both.
+// In returns another namespace of the same store. Close closes both.
 func (s *Store) In(space string) *Store { return &Store{space: space, link: s.link} }
 
 // A MissingError ends a wait for keys that nobody has set.
@@ -77,18 +77,18 @@ func (e *MissingError) Error() string {
 
 func (e *MissingError) Unwrap() error { return e.Cause }
 
-// Set gives a key a value.
+// Set sets a key to a value.
 func (s *Store) Set(ctx context.Context, key string, value []byte) error {
 	return s.MultiSet(ctx, []string{key}, [][]byte{value})
 }
 
-// MultiSet gives every key its value, all at once.
+// MultiSet sets all keys at once.
 func (s *Store) MultiSet(ctx context.Context, keys []string, values [][]byte) error {
 	_, err := s.ask(ctx, &request{Op: opSet, Keys: keys, Values: values})
 	return err
 }
 
-// Get waits until a key exists and gives its value.
+// Get waits until a key exists and returns its value.
 func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	values, err := s.MultiGet(ctx, []string{key})
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	return values[0], nil
 }
 
-// MultiGet waits until all keys exist and gives their values at one moment.
+// MultiGet waits until all keys exist and returns their values at one moment.
 func (s *Store) MultiGet(ctx context.Context, keys []string) ([][]byte, error) {
 	r, err := s.ask(ctx, &request{Op: opGet, Keys: keys})
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *Store) MultiGet(ctx context.Context, keys []string) ([][]byte, error) {
 	return r.Values, nil
 }
 
-// Add adds to a counter, 0 at first, and gives the sum. Its value is decimal text.
+// Add adds to a counter, which starts at 0, and returns the sum. Its value is decimal text.
 func (s *Store) Add(ctx context.Context, key string, amount int64) (int64, error) {
 	r, err := s.ask(ctx, &request{Op: opAdd, Keys: []string{key}, Amount: amount})
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *Store) Add(ctx context.Context, key string, amount int64) (int64, error
 }
 
 // CompareSet changes a key's value from expected to desired; a key that does not
-// exist is made when expected is empty. It gives the value that holds afterwards,
+// exist is created when expected is empty. It returns the value that holds afterwards,
 // empty when the key still does not exist.
 func (s *Store) CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
 	r, err := s.ask(ctx, &request{Op: opCompareSet, Keys: []string{key}, Values: [][]byte{expected, desired}})
@@ -171,7 +171,7 @@ func (s *Store) NumKeys(ctx context.Context) (int, error) {
 	return int(r.Number), nil
 }
 
-// ask makes a request, and repeats it while it waits in vain.
+// ask makes a request, and repeats it until its keys exist or its time is over.
 func (s *Store) ask(ctx context.Context, q *request) (*reply, error) {
 	q.Space = s.space
 	if err := q.check(); err != nil {

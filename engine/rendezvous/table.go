@@ -10,7 +10,7 @@ import (
 // name is a key in its namespace.
 type name struct{ space, key string }
 
-// table is the store's contents and their meaning. It knows no connections.
+// table holds the store's contents and carries out requests; connections are not its concern.
 type table struct {
 	mu      sync.Mutex
 	values  map[name][]byte
@@ -19,9 +19,9 @@ type table struct {
 	awaited map[name]*bell
 }
 
-// bell wakes those who wait for a key.
+// bell wakes the goroutines that wait for a key.
 type bell struct {
-	rung    chan struct{} // closed when the key comes to exist
+	rung    chan struct{} // closed when the key is created
 	waiting int
 }
 
@@ -29,8 +29,8 @@ func newTable() *table {
 	return &table{values: map[name][]byte{}, counts: map[string]int{}, awaited: map[name]*bell{}}
 }
 
-// do carries out a request. One that waits ends without its keys when stop is
-// closed. Values that it is given and that it gives must not be changed.
+// do carries out a request. A waiting request ends without its keys when stop is
+// closed. Callers must not change values that they pass or get.
 func (t *table) do(q *request, stop <-chan struct{}) *reply {
 	if err := q.check(); err != nil {
 		return &reply{Error: err.Error()}
@@ -98,8 +98,8 @@ func (t *table) apply(q *request) (*reply, error) {
 		if n := len(old) + len(q.Values[0]); n > MaxValue {
 			return nil, fmt.Errorf("key %s: a value of %d bytes: at most %d are possible", quote(at.key), n, MaxValue)
 		}
-		// Only the newest slice of a value is ever appended to, so those who
-		// hold an older one do not see it.
+		// Only the newest slice of a value is ever appended to, so holders of an
+		// older slice do not see the change.
 		return r, t.put(at, append(old, q.Values[0]...))
 	case opCheck:
 		if len(t.missing(q)) == 0 {
@@ -118,7 +118,7 @@ func (t *table) apply(q *request) (*reply, error) {
 	return r, nil
 }
 
-// put sets a value and wakes those who wait for its key.
+// put sets a value and wakes the goroutines that wait for its key.
 func (t *table) put(at name, value []byte) error {
 	old, exists := t.values[at]
 	grown := t.bytes + len(value) - len(old)
@@ -193,7 +193,7 @@ func (t *table) await(q *request, stop <-chan struct{}) []string {
 	return nil
 }
 
-// sleep waits until a key exists, and reports whether it came to be.
+// sleep waits until a key exists, and reports whether it does.
 func (t *table) sleep(at name, over <-chan time.Time, stop <-chan struct{}) bool {
 	if _, exists := t.values[at]; exists {
 		return true

@@ -11,9 +11,9 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// The bounds of what the store takes. They keep a faulty recipe, or a stranger,
-// from filling the memory of the agent, and are the same on both sides of the
-// connection, so that an error names the key instead of a lost connection.
+// Limits of the store. They keep a faulty recipe, or an unknown process, from
+// filling the agent's memory. Both sides of a connection check them, so that an
+// error names the key instead of a lost connection.
 const (
 	MaxKey     = 4 << 10  // bytes of a key
 	MaxValue   = 16 << 20 // bytes of a value
@@ -45,7 +45,7 @@ const (
 // waits tells whether the answer waits until all the keys exist.
 func (o op) waits() bool { return o == opGet || o == opWait }
 
-// version is of the handshake, see secret.go, and what follows.
+// version is that of the handshake (see secret.go) and of the requests.
 const version = 2
 
 // request is one operation. Values belong to Keys one to one, but for
@@ -67,7 +67,7 @@ type reply struct {
 	Error   string   `cbor:"4,keyasint,omitempty"`
 }
 
-// check finds what is wrong with a request by itself.
+// check validates a request without looking at the table.
 func (q *request) check() error {
 	if q.Op == 0 || q.Op >= opEnd {
 		return fmt.Errorf("unknown operation %d", q.Op)
@@ -167,8 +167,9 @@ func (c *conn) send(msg any) error {
 	return c.enc.Encode(msg)
 }
 
-// receive reads a message of at most that many bytes. It waits for its
-// beginning until start (zero: for ever), and bounds the time of the rest.
+// receive reads a message of at most that many bytes. It waits for the beginning
+// of the message until start (zero: without a deadline), then at most ioTimeout for
+// the rest.
 func (c *conn) receive(msg any, most int, start time.Time) error {
 	if err := c.SetReadDeadline(start); err != nil {
 		return err
@@ -176,7 +177,7 @@ func (c *conn) receive(msg any, most int, start time.Time) error {
 	c.in.left, c.in.begun = most, false
 	err := c.dec.Decode(msg)
 	if most-c.in.left > 1<<16 {
-		// The decoder would keep a buffer of the largest message there was.
+		// The decoder would keep a buffer as large as the largest message.
 		c.dec = decoding.NewDecoder(&c.in)
 	}
 	return err
