@@ -29,8 +29,12 @@ type Backend interface {
 // World says which rank of how many this process is.
 type World struct {
 	Rank, Size           int
-	LocalRank, LocalSize int   // among the ranks of this machine
-	Store                Store // where ranks that share no memory find each other; may be nil
+	LocalRank, LocalSize int    // among the ranks of this machine
+	Store                Store  // where ranks that share no memory find each other; may be nil
+	NodeAddress          string // of this machine, as the other nodes of the run reach it; "" with one node
+	// Deterministic asks for reductions in the order of the ranks, with the bits of
+	// collective/shm. A backend that cannot do that returns an error from Open.
+	Deterministic bool
 }
 
 // A Store is the little of a key-value store that backends need to meet.

@@ -60,8 +60,8 @@ func command(args []string) error {
 			return err
 		}
 		return json.NewEncoder(os.Stdout).Encode(about)
-	case "test":
-		return test(p)
+	case "test", "test-deterministic":
+		return test(p, args[0] == "test-deterministic")
 	}
 	return fmt.Errorf("unknown command %s", args[0])
 }

@@ -16,7 +16,7 @@ import (
 
 // test runs the conformance suite against the plugin, with one process for each
 // rank; if something fails it ends this process with status 1.
-func test(p *host.Plugin) error {
+func test(p *host.Plugin, deterministic bool) error {
 	testing.Init()
 	if err := flag.CommandLine.Parse([]string{"-test.v"}); err != nil {
 		return err
@@ -25,17 +25,17 @@ func test(p *host.Plugin) error {
 		Name: p.Name,
 		F: func(t *testing.T) {
 			suite := disttest.ConformanceInAnyOrder
-			if os.Getenv("DRUN_DETERMINISTIC") == "1" {
+			if deterministic {
 				suite = disttest.Conformance // to the bit
 			}
-			suite(t, func(t testing.TB, n int) []collective.Comm { return open(t, p, n) })
+			suite(t, func(t testing.TB, n int) []collective.Comm { return open(t, p, n, deterministic) })
 		},
 	}}, nil, nil)
 	return nil
 }
 
 // open makes a world of n ranks.
-func open(t testing.TB, p *host.Plugin, n int) []collective.Comm {
+func open(t testing.TB, p *host.Plugin, n int, deterministic bool) []collective.Comm {
 	store := rendezvous.Memory()
 	comms, errs := make([]collective.Comm, n), make([]error, n)
 	var all sync.WaitGroup
@@ -43,7 +43,7 @@ func open(t testing.TB, p *host.Plugin, n int) []collective.Comm {
 		all.Go(func() {
 			b := &client.Backend{Plugin: p, Stderr: os.Stderr}
 			comms[rank], errs[rank] = b.Open(disttest.Context, collective.World{
-				Rank: rank, Size: n, LocalRank: rank, LocalSize: n, Store: store})
+				Rank: rank, Size: n, LocalRank: rank, LocalSize: n, Store: store, Deterministic: deterministic})
 		})
 	}
 	all.Wait()

@@ -293,10 +293,11 @@ func newTest(dirs *[]string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			suite := exec.CommandContext(cmd.Context(), program, "test", p.Name, p.Path, p.SHA256, p.Mark)
+			which := "test"
 			if deterministic {
-				suite.Env = append(os.Environ(), "DRUN_DETERMINISTIC=1")
+				which = "test-deterministic"
 			}
+			suite := exec.CommandContext(cmd.Context(), program, which, p.Name, p.Path, p.SHA256, p.Mark)
 			suite.Stdout, suite.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			if err := suite.Run(); errors.As(err, new(*exec.ExitError)) {
 				return exitStatus(exit.Backend) // it has said why

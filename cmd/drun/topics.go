@@ -93,6 +93,6 @@ Backends:
   DRUN_NCCL_ZERO_COPY  1: GPUs read and write drun's memory directly
 
 Set by drun for workers and plugins: RANK and the variables on its two lines, and
-  DRUN_RUN_ID, DRUN_RESTART_COUNT, DRUN_NODE_ADDRESS, DRUN_DETERMINISTIC, DRUN_BACKEND_PLUGIN`,
+  DRUN_RUN_ID, DRUN_RESTART_COUNT, DRUN_BACKEND_PLUGIN`,
 	}}
 }

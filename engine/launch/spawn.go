@@ -85,12 +85,6 @@ func spawn(exe string, job *engine.Job, shared []*os.File, onLine func(rank int,
 // environment tells a worker its place and its run, for tools that look.
 func environment(job *engine.Job) []string {
 	env := job.Place.Environ()
-	if job.Deterministic {
-		env = append(env, "DRUN_DETERMINISTIC=1")
-	}
-	if job.NodeAddress != "" {
-		env = append(env, "DRUN_NODE_ADDRESS="+job.NodeAddress)
-	}
 	if host, port, err := net.SplitHostPort(job.Store.Address); err == nil {
 		env = append(env, "MASTER_ADDR="+host, "MASTER_PORT="+port)
 	}

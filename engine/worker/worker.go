@@ -192,7 +192,7 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	defer stop()
 	comm, err := backend.Open(ctx, collective.World{
 		Rank: job.Place.Rank, Size: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
-		Store: store,
+		Store: store, NodeAddress: job.NodeAddress, Deterministic: job.Deterministic,
 	})
 	if cause := context.Cause(w.ctx); cause != nil {
 		return nil, cause // another rank has failed already

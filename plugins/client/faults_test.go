@@ -19,8 +19,10 @@ import (
 	"drun/element"
 	"drun/internal/scratch"
 	"drun/plugins/host"
+	"drun/plugins/internal/wire"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 )
 
 // program makes a plugin of that name: a script, or this program that acts.
@@ -344,6 +346,37 @@ func TestPluginStopsWhileItOpens(t *testing.T) {
 		}
 		if took := time.Since(start); took > 5*time.Second {
 			t.Errorf("%s: it took %v", name, took)
+		}
+	}
+}
+
+// older answers as a plugin does that was built before the request had the field.
+type older struct{ wire.ControlClient }
+
+func (o older) Open(ctx context.Context, q *wire.OpenRequest, options ...grpc.CallOption) (*wire.Opened, error) {
+	q.Deterministic = false
+	return o.ControlClient.Open(ctx, q, options...)
+}
+
+func TestDeterministicReachesThePlugin(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		for _, deterministic := range []bool{false, true} {
+			b := &Backend{Plugin: example(t)}
+			x, err := start(t.Context(), b.Plugin, 0, t.Output())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if old {
+				x.control = older{x.control}
+			}
+			world := alone
+			world.Deterministic = deterministic
+			_, err = b.join(t.Context(), x, world)
+			if refused := err != nil && strings.Contains(err.Error(), "does not know --deterministic"); refused != (old && deterministic) || err != nil && !refused {
+				t.Errorf("an older plugin: %v, deterministic: %v: %v", old, deterministic, err)
+			}
+			x.kill()
+			x.release()
 		}
 	}
 }

@@ -18,15 +18,12 @@ type Options struct {
 	// machine, else the one through which the agents of the nodes have met, or
 	// that of the route to MASTER_ADDR.
 	Interface string
-	// Deterministic gathers contributions and adds them in rank order, as the
-	// shm backend does, so that a recipe gives the same bits on both.
-	Deterministic bool
 }
 
 // FromEnvironment reads DRUN_GLOO_INTERFACE, or GLOO_SOCKET_IFNAME as PyTorch
-// has it, and DRUN_DETERMINISTIC.
+// has it.
 func FromEnvironment() Options {
-	o := Options{Interface: os.Getenv("DRUN_GLOO_INTERFACE"), Deterministic: os.Getenv("DRUN_DETERMINISTIC") == "1"}
+	o := Options{Interface: os.Getenv("DRUN_GLOO_INTERFACE")}
 	if o.Interface == "" {
 		o.Interface = os.Getenv("GLOO_SOCKET_IFNAME")
 	}

@@ -22,8 +22,8 @@ func (o Options) place(world collective.World) (name, address string, err error)
 		return o.Interface, "", nil
 	case world.LocalSize == world.Size:
 		return "", "127.0.0.1", nil
-	case os.Getenv("DRUN_NODE_ADDRESS") != "": // the one through which the agents have met
-		return "", os.Getenv("DRUN_NODE_ADDRESS"), nil
+	case world.NodeAddress != "": // the one through which the agents have met
+		return "", world.NodeAddress, nil
 	}
 	address, err = route(os.Getenv("MASTER_ADDR"))
 	return "", address, err

@@ -46,7 +46,7 @@ func (b *Backend) Open(ctx context.Context, world collective.World) (collective.
 		C.drun_gloo_device_free(d)
 		return nil, err
 	}
-	e := &engine{device: d, host: host, store: world.Store, prefix: "gloo", deterministic: b.options.Deterministic, rank: world.Rank, size: world.Size}
+	e := &engine{device: d, host: host, store: world.Store, prefix: "gloo", deterministic: world.Deterministic, rank: world.Rank, size: world.Size}
 	if err := e.connect(ctx); err != nil {
 		e.free()
 		return nil, err

@@ -51,7 +51,8 @@ func TestGPUConformance(t *testing.T) {
 
 func TestGPUConformanceInRankOrder(t *testing.T) {
 	_, factory := onGPU(t)
-	t.Setenv("DRUN_DETERMINISTIC", "1")
+	inRankOrder = true
+	defer func() { inRankOrder = false }()
 	disttest.Conformance(t, factory)
 }
 

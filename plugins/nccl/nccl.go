@@ -28,22 +28,19 @@ type Options struct {
 	// ZeroCopy lets NCCL's all_reduce reach into the host's memory where it can,
 	// instead of staging.
 	ZeroCopy bool
-	// Deterministic gathers contributions and adds them in rank order, as the
-	// shm backend does, so that a recipe gives the same bits on both.
-	Deterministic bool
 	// Log gets what NCCL prints. Nil: it goes where NCCL sends it.
 	Log *os.File
 
-	problem error // of the environment
+	problem       error // of the environment
+	deterministic bool  // contributions are gathered and combined in rank order: the World's wish
 }
 
 // FromEnvironment reads DRUN_NCCL_LIB, DRUN_CUDA_LIB, DRUN_NCCL_DEVICES ("2,3"),
-// DRUN_NCCL_SHARE_GPU, DRUN_NCCL_ZERO_COPY and DRUN_DETERMINISTIC.
+// DRUN_NCCL_SHARE_GPU and DRUN_NCCL_ZERO_COPY.
 func FromEnvironment() Options {
 	o := Options{
 		NCCL: os.Getenv("DRUN_NCCL_LIB"), CUDA: os.Getenv("DRUN_CUDA_LIB"),
 		ShareGPU: os.Getenv("DRUN_NCCL_SHARE_GPU") == "1", ZeroCopy: os.Getenv("DRUN_NCCL_ZERO_COPY") == "1",
-		Deterministic: os.Getenv("DRUN_DETERMINISTIC") == "1",
 	}
 	if list := os.Getenv("DRUN_NCCL_DEVICES"); list != "" {
 		for s := range strings.SplitSeq(list, ",") {

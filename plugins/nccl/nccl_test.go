@@ -15,7 +15,9 @@ import (
 func inProcess(deterministic bool) disttest.Factory {
 	return enginetest.InProcess(func(int) collective.Backend {
 		o := FromEnvironment()
-		o.Deterministic = deterministic
+		if deterministic {
+			return enginetest.InRankOrder{Backend: New(o)}
+		}
 		return New(o)
 	})
 }

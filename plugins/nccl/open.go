@@ -38,7 +38,9 @@ func (b *Backend) Open(ctx context.Context, world collective.World) (collective.
 	if err != nil {
 		return nil, err
 	}
-	e := newEngine(gpu, world.Store, "nccl", b.options, world.Rank, world.Size)
+	options := b.options
+	options.deterministic = world.Deterministic
+	e := newEngine(gpu, world.Store, "nccl", options, world.Rank, world.Size)
 	e.local = world.LocalSize == world.Size
 	if err := e.connect(ctx, e.meet); err != nil {
 		e.free()

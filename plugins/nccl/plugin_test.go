@@ -19,6 +19,9 @@ import (
 	"drun/plugins/internal/enginetest"
 )
 
+// inRankOrder has asPlugin's worlds asked for deterministic reductions.
+var inRankOrder bool
+
 // asPlugin makes worlds in which each rank is a plugin's process, as in a run.
 func asPlugin(log io.Writer) disttest.Factory {
 	program, err := os.Executable()
@@ -26,7 +29,11 @@ func asPlugin(log io.Writer) disttest.Factory {
 		if err != nil {
 			panic(err)
 		}
-		return &client.Backend{Plugin: &host.Plugin{Name: "nccl", Path: program}, Stderr: log}
+		b := &client.Backend{Plugin: &host.Plugin{Name: "nccl", Path: program}, Stderr: log}
+		if inRankOrder {
+			return enginetest.InRankOrder{Backend: b}
+		}
+		return b
 	})
 }
 

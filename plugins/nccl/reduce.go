@@ -22,7 +22,7 @@ var types = map[element.Type]C.int{
 // multiplies by the inverse: so it is asked for the sum, but for integers, whose
 // sum would wrap around.
 func (e *engine) native(dtype element.Type, op element.ReduceOp) (t, o C.int, ok bool) {
-	if e.options.Deterministic && e.size > 2 || reduction.Exact(dtype, op) {
+	if e.options.deterministic && e.size > 2 || reduction.Exact(dtype, op) {
 		return 0, 0, false
 	}
 	t, ok = types[dtype]

@@ -54,7 +54,8 @@ func (s *server) Describe(ctx context.Context, _ *wire.DescribeRequest) (*wire.D
 
 // Open joins the world and begins to take calls.
 func (s *server) Open(ctx context.Context, q *wire.OpenRequest) (*wire.Opened, error) {
-	world := collective.World{Rank: int(q.Rank), Size: int(q.Size), LocalRank: int(q.LocalRank), LocalSize: int(q.LocalSize)}
+	world := collective.World{Rank: int(q.Rank), Size: int(q.Size), LocalRank: int(q.LocalRank), LocalSize: int(q.LocalSize),
+		NodeAddress: q.NodeAddress, Deterministic: q.Deterministic}
 	if q.Store {
 		world.Store = s.store
 	}
@@ -62,6 +63,7 @@ func (s *server) Open(ctx context.Context, q *wire.OpenRequest) (*wire.Opened, e
 		m.Map(s.arena.Mem)
 	}
 	reply := s.opened(func() (collective.Comm, error) { return s.backend.Open(ctx, world) })
+	reply.Deterministic = q.Deterministic
 	if reply.Failure == nil && !reply.None {
 		s.execute(world.LocalSize)
 	}

@@ -55,6 +55,15 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	return s.Get(ctx, key)
 }
 
+// InRankOrder is a backend that is asked for deterministic reductions.
+type InRankOrder struct{ collective.Backend }
+
+// Open passes the wish on.
+func (b InRankOrder) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
+	world.Deterministic = true
+	return b.Backend.Open(ctx, world)
+}
+
 // InProcess is the [disttest.Factory] of worlds in this process. open gives
 // each rank its backend.
 func InProcess(backend func(rank int) collective.Backend) disttest.Factory {
