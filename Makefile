@@ -1,18 +1,18 @@
 # Needs Go, a C compiler and make; `make lint` also the network.
 
 export CGO_ENABLED = 1
-# The same flags everywhere: what is compiled for one target serves the others.
+# The same flags everywhere, so that targets share the build cache.
 export GOFLAGS += -trimpath
 
-# The linter runs by version, so that it need not be installed.
+# go run fetches this version of the linter, so it need not be installed.
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-# Where goroutines or shared memory meet in one process.
+# Packages with goroutines or shared memory, for the race detector.
 RACE  = ./checkpoints/... ./collective/... ./engine/board ./engine/launch ./engine/rendezvous ./engine/worker ./history/... ./plugins/client ./plugins/example ./plugins/internal/... ./plugins/sdk ./starlib/...
-# Where time is spent.
+# Packages with benchmarks.
 BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/... ./starlib/... ./tensor/...
 
-# The engines whose headers are here, as build tags.
+# Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
 .PHONY: build plugins demo test test-gpu neon race ubsan busy faults agents slurm mutants bench microbench lint fmt clean
@@ -21,7 +21,7 @@ build:
 	@mkdir -p bin
 	go build -o bin/ ./cmd/drun ./cmd/drun-plugin-host
 
-# The backends that stand on libraries, as far as those are here.
+# The plugin backends; gloo only if its headers are installed.
 plugins: build
 	@mkdir -p bin/plugins
 	@sh plugins/engines.sh -v
@@ -46,13 +46,13 @@ test: build bin/mypy
 	go test -race -short $(RACE)
 	$(MAKE) neon
 
-# Reads the stub for editors as Python would; tests without it leave that out.
+# Checks the stub for editors; the tests skip that if it is not installed.
 MYPY = mypy==2.4.1
 bin/mypy:
 	@python3 -m venv $@ && $@/bin/pip install -q $(MYPY) || { rm -rf $@; echo "The stub is not checked: python3 cannot install $(MYPY)"; }
 
-# The nccl backend on the real NCCL and the GPUs of this machine. Where there is no
-# Go, make bin/nccl.test elsewhere and run it there (docs/backends.md).
+# The nccl backend with the real NCCL, on the GPUs of this machine. If it has no Go, make
+# bin/nccl.test elsewhere and copy it (docs/backends.md).
 test-gpu: bin/nccl.test
 	DRUN_TEST_GPU=1 bin/nccl.test -test.v -test.timeout 20m
 
@@ -60,8 +60,8 @@ test-gpu: bin/nccl.test
 bin/nccl.test:
 	go test -c -o bin/nccl.test ./plugins/nccl
 
-# The NEON path gives the bits of the others, kernel by kernel and in trained models: built by a cross
-# compiler, run under emulation.
+# Checks that the NEON path has the same bits as the others, in each kernel and in trained models; cross-compiled, and
+# run under emulation.
 CROSS = gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 neon:
 	@if ! command -v qemu-aarch64 >/dev/null || ! command -v aarch64-linux-gnu-gcc >/dev/null; then \
@@ -75,12 +75,12 @@ neon:
 race:
 	go test -race ./...
 
-# The kernels without undefined behaviour: under GCC's and Clang's sanitizer, which ends a test at the first.
+# The kernels under the sanitizer for undefined behaviour (GCC, Clang), which ends a test at the first finding.
 ubsan:
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 CGO_CFLAGS="-g -fsanitize=undefined" CGO_LDFLAGS=-fsanitize=undefined \
 		go test -short -count 1 ./kernel ./tensor
 
-# The tests beside a program that takes every core, as on a busy machine.
+# The tests beside a program that uses every core, as on a busy machine.
 busy: build
 	@hogs=; for core in $$(seq $$(nproc)); do timeout 3600 sh -c 'while :; do :; done' & hogs="$$hogs $$!"; done; \
 		trap "kill $$hogs" EXIT; go test -count 1 -timeout 30m -tags "$(ENGINES)" ./...
@@ -89,24 +89,25 @@ busy: build
 faults:
 	DRUN_FAULT_ROUNDS=200 go test -count 1 -timeout 60m -run TestFaults ./engine/recipetest
 
-# Ranks that a real Slurm starts, with srun and with mpirun in an allocation: Debian's, in namespaces of its own.
+# Ranks started by a real Slurm, with srun and with mpirun in an allocation: Debian's Slurm, in its own namespaces.
 slurm: plugins
 	sh engine/launch/testdata/slurm.sh bin
 
-# Sixteen agents of one rank, which compute in turn while the others wait: five times, with what goes to the head.
+# Sixteen agents with one rank each, which compute in turn while the others wait; five times. Prints the traffic to the
+# head.
 agents: plugins
 	DRUN_TEST_AGENTS=16 go test -count 1 -timeout 20m -v -run TestManyAgents ./cmd/drun
 
-# Deliberate bugs, one at a time, each of which a test must notice; ARGS="kernel/ distributed/shard" tries these only.
+# Applies deliberate bugs one at a time; a test must notice each. ARGS="kernel/ distributed/shard" selects some.
 mutants: build
 	@sh plugins/engines.sh -install
 	go run ./mutants $(ARGS)
 
-# Beside the peers in bench/peers, where they are installed; ARGS="-only start,train -rounds 3" measures less.
+# Measures drun beside the peers in bench/peers that are installed; ARGS="-only start,train -rounds 3" measures less.
 bench: build
 	go run ./bench $(ARGS)
 
-# Go's own benchmarks, package by package.
+# The Go benchmarks, package by package.
 microbench:
 	go test -run '^$$' -bench . -benchmem -benchtime 200ms $(BENCH)
 

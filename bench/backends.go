@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// backendProbes measure plugins: Gloo's beside raw Gloo, and what lies between a recipe and a plugin. make plugins
-// builds them; those that are not there are left out.
+// backendProbes measure plugins: gloo beside raw Gloo, and the way from a recipe to a plugin and back. make plugins
+// builds the plugins; missing ones are skipped.
 func backendProbes(drun string, p *peers, recipe func(path string, ranks, threads int, more ...string) []string) (all []probe) {
 	has := func(name string) bool {
 		_, err := os.Stat(filepath.Join(filepath.Dir(drun), "plugins", "drun-backend-"+name))
@@ -19,7 +19,7 @@ func backendProbes(drun string, p *peers, recipe func(path string, ranks, thread
 			break
 		}
 		suffix := fmt.Sprintf(", %d ranks", ranks)
-		scale := "-p=scale=0.05" // raw Gloo's own numbers of calls, about
+		scale := "-p=scale=0.05" // about as many calls as the raw Gloo benchmark makes
 		all = append(all,
 			probe{groupBackends, drunName, suffix, prefixed("gloo plugin, ", printed(recipe("bench/allreduce.star", ranks, 1, "--backend", "gloo", scale), 0))},
 			probe{groupBackends, glooName, suffix, gloo(p, ranks)},
@@ -38,7 +38,7 @@ func backendProbes(drun string, p *peers, recipe func(path string, ranks, thread
 	return all
 }
 
-// prefixed names figures anew.
+// prefixed puts a prefix before the names of figures.
 func prefixed(prefix string, run func(context.Context) ([]figure, error)) func(context.Context) ([]figure, error) {
 	return func(ctx context.Context) ([]figure, error) {
 		figures, err := run(ctx)

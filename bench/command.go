@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// command is a program to run: once, or once a rank with the environment that torchrun gives (env://).
+// command is a program to run: once, or once per rank with the environment that torchrun sets (env://).
 type command struct {
 	args  []string
 	ranks int // 0: once, without that environment
 }
 
-// patience bounds a measurement: a peer that hangs must not hang the benchmark.
-const patience = 5 * time.Minute
+// timeLimit bounds a measurement: a peer that hangs must not hang the benchmark.
+const timeLimit = 5 * time.Minute
 
-// run gives what the program printed and the seconds from its start to the exit of the last rank.
+// run returns what the program printed, and the seconds from its start to the exit of the last rank.
 func (c command) run(ctx context.Context) (output string, seconds float64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
 	environment := append(os.Environ(), "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "PYTHONWARNINGS=ignore",
 		"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
@@ -46,7 +46,7 @@ func (c command) run(ctx context.Context) (output string, seconds float64, err e
 		p.Stdout, p.Stderr = &outputs[rank], &outputs[rank]
 		if startError := p.Start(); startError != nil {
 			err = startError
-			cancel() // ends the ranks that run
+			cancel() // ends the other ranks
 			break
 		}
 		processes[rank] = p

@@ -15,7 +15,7 @@ type figure struct {
 	unit  string
 }
 
-// scales turns the units that programs print into those that figures have.
+// scales converts the units that programs print to those of figures.
 var scales = map[string]struct {
 	unit string
 	by   float64
@@ -27,7 +27,7 @@ var scales = map[string]struct {
 	rate:  {rate, 1},
 }
 
-// rate is the only unit of which more is better.
+// rate is the only unit for which more is better.
 const rate = "GFLOPS"
 
 var figureLine = regexp.MustCompile(`(?m)^(?:\[\d+\] )?(.+): ([0-9.e+-]+) (\w+)$`)
@@ -45,7 +45,7 @@ func parseFigures(output string) []figure {
 	return found
 }
 
-// String gives a value with three digits and a unit that suits its size.
+// String shows a value with three digits and a suitable unit.
 func (f figure) String() string {
 	value, unit := f.value, f.unit
 	if unit == "s" {
@@ -63,7 +63,7 @@ func (f figure) String() string {
 	return text + " " + unit
 }
 
-// digits gives a number three significant digits, more only before the point.
+// digits shows a number with three significant digits, and all digits before the point.
 func digits(value float64) string {
 	if value == 0 || math.IsInf(value, 0) || math.IsNaN(value) {
 		return fmt.Sprint(value)
@@ -83,7 +83,7 @@ func (s samples) add(who string, f figure) {
 	s[key] = append(s[key], f)
 }
 
-// medians gives each figure's median.
+// medians returns each figure's median.
 func (s samples) medians() map[measured]figure {
 	medians := make(map[measured]figure, len(s))
 	for key, figures := range s {
@@ -92,7 +92,7 @@ func (s samples) medians() map[measured]figure {
 	return medians
 }
 
-// median is the middle one, or the mean of the two in the middle.
+// median is the middle value, or the mean of the two middle values.
 func median(figures []figure) figure {
 	sorted := slices.SortedFunc(slices.Values(figures), func(a, b figure) int {
 		switch {

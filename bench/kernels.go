@@ -10,10 +10,10 @@ import (
 	"drun/kernel"
 )
 
-// kernelsCommand makes the program measure the kernels in a process of its own, as the peers are.
+// kernelsCommand makes this program measure the kernels, in a separate process as for the peers.
 const kernelsCommand = "measure-kernels"
 
-// gemmShape is a product of an m×k and a k×n matrix, and the least ratio to OpenBLAS's speed.
+// gemmShape is a product of an m×k and a k×n matrix, and the required ratio to OpenBLAS's speed.
 type gemmShape struct {
 	m, n, k int
 	least   float64
@@ -77,7 +77,7 @@ func measureKernels(w io.Writer) {
 	}
 }
 
-// filled gives n values between 0 and 1.
+// filled returns n values between 0 and 1.
 func filled(n int) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -86,7 +86,7 @@ func filled(n int) []float32 {
 	return x
 }
 
-// perCall gives the mean of a call in seconds, after warm-up.
+// perCall returns the mean time of a call in seconds, after warm-up.
 func perCall(calls int, call func()) float64 {
 	for range calls/10 + 2 {
 		call()

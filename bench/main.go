@@ -1,5 +1,4 @@
-// Command bench measures what drun promises of its speed, beside the programs that users would take instead, on the
-// machine at hand: start, collectives, helpers, operators, training steps and kernels. `make bench` runs it from the
+// Command bench measures drun's speed beside the programs that users would use instead, on the machine at hand: start, collectives, helpers, operators, training steps and kernels. `make bench` runs it from the
 // root of the repository. Every round measures everything once, drun and its peers in turn, and the table holds the
 // medians over the rounds: machines are noisy, so only ratios within one run mean much.
 package main
@@ -29,7 +28,7 @@ func main() {
 
 func bench(ctx context.Context) error {
 	drun := flag.String("drun", "bin/drun", "the drun to measure")
-	rounds := flag.Int("rounds", 3, "how often everything is measured")
+	rounds := flag.Int("rounds", 3, "how many times to measure everything")
 	only := flag.String("only", "", "the groups to measure, separated by commas: "+strings.Join(groups, ", "))
 	flag.Parse()
 	chosen := groups
@@ -68,7 +67,7 @@ func bench(ctx context.Context) error {
 	return nil
 }
 
-// measure runs the probes round by round, each once a round. An interrupt ends it early, with what was measured.
+// measure runs each probe once per round. After an interrupt it returns what was measured so far.
 func measure(ctx context.Context, plan []probe, rounds int) (samples, error) {
 	all := samples{}
 	for round := 1; round <= rounds; round++ {
@@ -76,12 +75,12 @@ func measure(ctx context.Context, plan []probe, rounds int) (samples, error) {
 			fmt.Fprintf(os.Stderr, "round %d of %d: %s, %s\n", round, rounds, p.group, p.who)
 			figures, err := p.run(ctx)
 			if ctx.Err() != nil {
-				return all, nil // interrupted: what there is
+				return all, nil // interrupted
 			}
 			if err != nil && p.who == drunName {
 				return nil, err
 			}
-			if err != nil { // a peer that fails must not hide what drun does
+			if err != nil { // a failing peer must not hide drun's figures
 				fmt.Fprintln(os.Stderr, "bench:", err)
 				continue
 			}

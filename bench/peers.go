@@ -17,8 +17,8 @@ const (
 	glooName     = "Gloo"
 	openBLASName = "OpenBLAS"
 
-	// The same libraries, told to use their AVX-512 kernels: OpenBLAS does not know every processor that has them,
-	// and PyTorch takes its AVX2 kernels unless told.
+	// The same libraries, told to use their AVX-512 kernels: OpenBLAS does not recognise every processor that has them,
+	// and PyTorch uses its AVX2 kernels unless told otherwise.
 	openBLASWideName = "OpenBLAS for AVX-512"
 	torchWideName    = "PyTorch for AVX-512"
 )
@@ -31,7 +31,7 @@ var variants = map[string][]string{
 	openBLASName: {openBLASName, openBLASWideName},
 }
 
-// install says how Debian and Ubuntu provide a peer.
+// install says how to install a peer on Debian and Ubuntu.
 var install = map[string]string{
 	torchName:    "python3-torch python3-numpy",
 	mpiName:      "openmpi-bin libopenmpi-dev",
@@ -42,16 +42,16 @@ var install = map[string]string{
 	torchWideName:    "python3-torch python3-numpy",
 }
 
-// peers are the programs that this machine has; those that are missing with the reason.
+// peers are the programs that this machine has, and for missing ones the reason.
 type peers struct {
-	folder string // holds the compiled ones
+	folder string // of the compiled peers
 	python string
 	lacks  map[string]error
 }
 
 const peerSources = "bench/peers"
 
-// findPeers looks for each peer, and compiles those that need it into folder.
+// findPeers looks for each peer, and compiles into folder those that need it.
 func findPeers(ctx context.Context, folder string) *peers {
 	p := &peers{folder: folder, lacks: map[string]error{}}
 	build := func(who string, args ...string) {
@@ -85,7 +85,7 @@ func (p *peers) built(name string) string { return filepath.Join(p.folder, name)
 
 func (p *peers) has(who string) bool { return p.lacks[who] == nil }
 
-// missing tells of each peer that is not here how to get it.
+// missing says for each missing peer how to install it.
 func (p *peers) missing() []string {
 	var lines []string
 	for _, who := range peerNames {
@@ -96,7 +96,7 @@ func (p *peers) missing() []string {
 	return lines
 }
 
-// quietly runs a program; the error is the last line that it printed.
+// quietly runs a program without showing its output; the error is the last line that it printed.
 func quietly(ctx context.Context, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

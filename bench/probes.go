@@ -10,7 +10,7 @@ import (
 // probe measures some figures of one program. Programs of the same group are measured in turn.
 type probe struct {
 	group, who string
-	suffix     string // what tells this measurement's figures from others: ", 2 ranks"
+	suffix     string // distinguishes this measurement's figures: ", 2 ranks"
 	run        func(context.Context) ([]figure, error)
 }
 
@@ -22,7 +22,7 @@ func printed(args []string, ranks int) func(context.Context) ([]figure, error) {
 	}
 }
 
-// timed runs a command a number of times; the figure is its time from start to exit, beside what it prints.
+// timed runs a command several times; besides what it prints, the figure is its time from start to exit.
 func timed(name string, times int, args []string, ranks int) func(context.Context) ([]figure, error) {
 	return func(ctx context.Context) ([]figure, error) {
 		var figures []figure
@@ -51,7 +51,7 @@ func probes(drun, folder string, p *peers) []probe {
 	python := func(script string, args ...string) []string {
 		return append([]string{p.python, filepath.Join(peerSources, script)}, args...)
 	}
-	// PyTorch's kernels, on one core: as it comes, and told to use AVX-512.
+	// PyTorch's kernels, on one core: by default, and told to use AVX-512.
 	torch := func(group, suffix string, ranks int, script string, args ...string) []probe {
 		line := python(script, args...)
 		return []probe{
@@ -78,7 +78,7 @@ func probes(drun, folder string, p *peers) []probe {
 			probe{groupAllReduce, mpiName, suffix, printed(mpirun(ranks, "allreduce_mpi"), 0)},
 		)
 	}
-	// Four ranks of these take minutes on two cores, and no bar is set by them.
+	// Four ranks of these take minutes on two cores, and set no bar.
 	all = append(all,
 		probe{groupAllReduce, glooName, ", 2 ranks", gloo(p, 2)},
 		probe{groupAllReduce, torchName, ", 2 ranks", printed(python("collectives_torch.py", "all_reduce"), 2)},
@@ -109,7 +109,7 @@ func probes(drun, folder string, p *peers) []probe {
 	return available(all, p)
 }
 
-// available leaves out the probes of peers that are not installed.
+// available returns the probes whose programs are installed.
 func available(all []probe, p *peers) []probe {
 	var can []probe
 	for _, each := range all {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestRecipes runs every probe of drun with hardly any repetitions and checks that the rows of the table and the
-// figures that are printed are the same: a row that nothing fills would go unnoticed.
+// TestRecipes runs every probe of drun with very few repetitions, and checks that the printed figures are the
+// rows of the table: a row without a figure would go unnoticed.
 func TestRecipes(t *testing.T) {
 	t.Chdir("..")
 	folder := t.TempDir()
@@ -87,7 +87,7 @@ func TestDifferenceQuery(t *testing.T) {
 	}
 }
 
-// TestMissingPeers: without any peer there is a table all the same, and a line for each that says how to get it.
+// TestMissingPeers: without any peer there is still a table, and a line for each that says how to install it.
 func TestMissingPeers(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	if err := os.Chdir(".."); err != nil {

@@ -22,7 +22,7 @@ const (
 	mib = 1 << 20
 )
 
-// rows is the table: every figure of drun, with what it must reach.
+// rows is the table: every figure of drun, with its bars.
 var rows = buildRows()
 
 func buildRows() []row {
@@ -89,7 +89,7 @@ func buildRows() []row {
 	return all
 }
 
-// overGloo names the figure of raw Gloo that a row of the gloo plugin stands beside.
+// overGloo names the figure of raw Gloo with which a row of the gloo plugin is compared.
 func overGloo(size, ranks int) string { return fmt.Sprintf("all_reduce %d B, %d ranks", size, ranks) }
 
 func allReduceBars(size, ranks int) []bar {
@@ -109,7 +109,7 @@ func allReduceBars(size, ranks int) []bar {
 	return append(bars, atMostOf(mpiName, 1))
 }
 
-// models are the reference models: steps a measurement takes, and the bars to PyTorch's time for one rank and two.
+// models are the reference models: steps per measurement, and the bars relative to PyTorch's time on one rank and on two.
 var models = []struct {
 	name     string
 	steps    int

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// ownKernels measures drun's kernels in a process of their own.
+// ownKernels measures drun's kernels in a separate process.
 func ownKernels(ctx context.Context) ([]figure, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -22,7 +22,7 @@ func ownKernels(ctx context.Context) ([]figure, error) {
 	return printed([]string{self, kernelsCommand}, 0)(ctx)
 }
 
-// gloo runs the raw Gloo benchmark; its ranks meet in a folder that must be new each time.
+// gloo runs the raw Gloo benchmark; its ranks find each other through a folder that must be new each time.
 func gloo(p *peers, ranks int) func(context.Context) ([]figure, error) {
 	return func(ctx context.Context) ([]figure, error) {
 		meet, err := os.MkdirTemp(p.folder, "gloo-")
@@ -33,10 +33,10 @@ func gloo(p *peers, ranks int) func(context.Context) ([]figure, error) {
 	}
 }
 
-// residentSize watches the children of an agent, its workers, and gives the peak of the largest.
+// residentSize watches an agent's workers, and returns the peak size of the largest.
 func residentSize(args []string) func(context.Context) ([]figure, error) {
 	return func(ctx context.Context) ([]figure, error) {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, timeLimit)
 		defer cancel()
 		var said bytes.Buffer
 		agent := exec.CommandContext(ctx, args[0], args[1:]...)
@@ -61,14 +61,14 @@ func residentSize(args []string) func(context.Context) ([]figure, error) {
 	}
 }
 
-// largestChild gives the largest peak, in MiB, of a process's children.
+// largestChild returns the largest peak, in MiB, of a process's children.
 func largestChild(parent int) float64 {
 	largest := 0.0
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
 	for _, path := range threads {
 		children, _ := os.ReadFile(path)
 		for _, child := range strings.Fields(string(children)) {
-			status, _ := os.ReadFile("/proc/" + child + "/status") // gone by now: nothing to add
+			status, _ := os.ReadFile("/proc/" + child + "/status") // the child may have ended
 			largest = max(largest, peakResident(string(status)))
 		}
 	}
@@ -86,8 +86,8 @@ func peakResident(status string) float64 {
 	return 0
 }
 
-// digitsHistory trains digits.star three times into a new history: as it is, again, and with another number of
-// threads. What was reached, and whether the metrics are the same, is read from the history.
+// digitsHistory trains digits.star three times into a new history: twice the same, and with another number of
+// threads. The accuracy, and whether the metrics are equal, are read from the history.
 func digitsHistory(drun, folder string) func(context.Context) ([]figure, error) {
 	return func(ctx context.Context) ([]figure, error) {
 		home, err := os.MkdirTemp(folder, "digits-")
@@ -132,7 +132,7 @@ func digitsHistory(drun, folder string) func(context.Context) ([]figure, error) 
 	}
 }
 
-// differenceQuery counts the metric rows that two runs do not have in common, bit for bit, of all rows of the first.
+// differenceQuery counts the metric rows in which two runs differ by any bit, and all rows of the first.
 func differenceQuery(a, b int) string {
 	const rows = "select name, step, rank, value, bits from metrics where exact and run = %d"
 	one, other := fmt.Sprintf(rows, a), fmt.Sprintf(rows, b)

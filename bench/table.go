@@ -7,23 +7,24 @@ import (
 	"unicode/utf8"
 )
 
-// row is a line of the table: a figure of drun, and what it must reach.
+// row is a line of the table: a figure of drun, and its bars.
 type row struct {
 	group, name string
 	bars        []bar
 }
 
-// newTensors marks a row that stands beside the peers' figures of the row without it: they know no such difference.
+// newTensors marks a row that is compared with the peers' figures of the row without the mark, since for peers there is
+// no such difference.
 const newTensors = ", new tensors"
 
-// peerName is the name of the peers' figures that a row stands beside.
+// peerName is the name of the peers' figures with which a row is compared.
 func peerName(name string) string { return strings.Replace(name, newTensors, "", 1) }
 
-// bar is a limit that a figure must keep: a value of its own or, with of, a multiple of the figure of that program.
+// bar is a limit for a figure: a value or, if of is set, a multiple of that program's figure.
 type bar struct {
 	limit float64
 	of    string // a program, whose figure the limit multiplies
-	name  string // of which figure; the row's own unless set
+	name  string // of that program's figure; by default the row's own
 	least bool   // the limit is a lower one
 	over  bool   // the limit is added to the other figure, not multiplied with it
 }
@@ -38,7 +39,7 @@ func atLeastOf(of string, limit float64) bar {
 	return bar{limit: limit, of: of, least: true}
 }
 
-// reached tells whether a figure keeps the bar; known is false where the peer's figure is missing.
+// reached tells whether a figure meets the bar; known is false where the peer's figure is missing.
 func (b bar) reached(f figure, medians map[measured]figure) (reached, known bool) {
 	limit := b.limit
 	if b.of != "" {
@@ -62,7 +63,7 @@ func (b bar) reached(f figure, medians map[measured]figure) (reached, known bool
 	return f.value <= limit, true
 }
 
-// best gives the better figure of a program's variants: the larger rate, or the smaller of anything else.
+// best returns the better figure of a program's variants: the larger rate, or the smaller value of other units.
 func best(of, name, unit string, medians map[measured]figure) (found figure, ok bool) {
 	names := variants[of]
 	if names == nil {
@@ -77,7 +78,7 @@ func best(of, name, unit string, medians map[measured]figure) (found figure, ok 
 	return found, ok
 }
 
-// describe says the bar in the unit of its row's figure.
+// describe writes the bar in the unit of its row's figure.
 func (b bar) describe(unit string) string {
 	sign := "≤ "
 	if b.least {
@@ -96,7 +97,7 @@ func (b bar) describe(unit string) string {
 	return sign + figure{value: b.limit, unit: unit}.String()
 }
 
-// cells are the row's columns: what, drun, peers, ratio, bar, reached. The ratio is that to the first peer at its best.
+// cells are the row's columns: what, drun, peers, ratio, bar, reached. The ratio is to the first peer's best variant.
 func (r row) cells(medians map[measured]figure) []string {
 	own, ok := medians[measured{drunName, r.name}]
 	if !ok {
@@ -139,7 +140,7 @@ func (r row) beside(who string) string {
 	return peerName(r.name)
 }
 
-// peers gives the programs to show beside drun: first that of the row's bar.
+// peers lists the programs to show beside drun: first the one of the row's bar.
 func (r row) peers() []string {
 	first := ""
 	for _, b := range r.bars {
@@ -184,7 +185,7 @@ func printTable(w io.Writer, rows []row, medians map[measured]figure) {
 	}
 }
 
-// beside is what the limit is added to.
+// beside is the figure to which the limit is added.
 func (b bar) beside() string {
 	if b.of == drunName {
 		return b.name

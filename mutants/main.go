@@ -2,8 +2,8 @@
 // notices. `make mutants` runs it from the root; arguments select mutants by the beginning of their names (`kernel/`,
 // `distributed/shard`).
 //
-// A mutant is a file NAME.patch beneath this folder: what the bug breaks, in words; a line `Test: ARGUMENTS` with the
-// arguments of the `go test` that must fail; a unified diff.
+// A mutant is a file NAME.patch beneath this folder: a sentence that says what the bug breaks, a line `Test: ARGUMENTS`
+// with the arguments of the `go test` that must fail, and a unified diff.
 package main
 
 import (
@@ -54,7 +54,7 @@ func run(ctx context.Context, limit time.Duration, chosen []string) error {
 		return err
 	}
 
-	// A test that fails anyway notices nothing.
+	// A test that fails without the mutant proves nothing.
 	sound := map[string]bool{}
 	for _, m := range mutants {
 		if _, known := sound[m.test]; known {
@@ -133,7 +133,7 @@ func readMutants(root string) ([]mutant, error) {
 	return all, nil
 }
 
-// parseMutant reads the words above a patch.
+// parseMutant reads the text above a patch.
 func parseMutant(text string) (mutant, error) {
 	var m mutant
 	head, _, ok := strings.Cut(text, "diff --git ")
@@ -160,7 +160,7 @@ func parseMutant(text string) (mutant, error) {
 	return m, nil
 }
 
-// copyTree copies what git knows or does not ignore, as it is on disk, so that nothing is ever broken in place.
+// copyTree copies all files that git does not ignore, so that mutants never touch the working tree.
 func copyTree(ctx context.Context, to string) error {
 	list, err := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
 	if err != nil {
@@ -195,7 +195,7 @@ func copyFile(from, to string) error {
 	return errors.Join(err, target.Close())
 }
 
-// What came of a test, and of a mutant.
+// The outcomes of a test, and of a mutant.
 const (
 	passed    = "passed"
 	noticed   = "noticed"
@@ -204,7 +204,7 @@ const (
 	unpatched = "DOES NOT APPLY"
 )
 
-// try applies a mutant to the tree, tests, and takes it back.
+// try applies a mutant to the tree, runs its test, and reverts it.
 func try(ctx context.Context, tree string, m mutant, limit time.Duration) (verdict, detail string, err error) {
 	if out, err := apply(ctx, tree, m.patch); err != nil {
 		return unpatched, strings.TrimSpace(out), nil
@@ -234,7 +234,7 @@ func apply(ctx context.Context, tree string, arguments ...string) (string, error
 	return string(out), err
 }
 
-// result is what came of one `go test`.
+// result is the outcome of one `go test`.
 type result struct {
 	verdict string // passed, noticed, or unbuilt
 	first   string // the first test that failed
@@ -277,7 +277,7 @@ func test(ctx context.Context, tree, arguments string, limit time.Duration) resu
 	return r
 }
 
-// ran takes a success for one only if a test ran: a pattern that matches none passes too.
+// ran reports whether a test ran at all: go test also passes when a pattern matches nothing.
 func ran(out string) result {
 	for line := range strings.Lines(out) {
 		var e event

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestMutantsApply keeps the mutants beside the code that they break.
+// TestMutantsApply checks that every mutant still applies to the code.
 func TestMutantsApply(t *testing.T) {
 	mutants, err := readMutants(".")
 	if err != nil {
