@@ -103,19 +103,19 @@ func (d *departure) left() fork {
 func (m *machine) afterwards(departures []*departure, rest []syntax.Stmt) {
 	departures = append([]*departure{}, departures...)
 	if m.st == nil {
-		m.settle(departures, nil)
+		m.reportDepartures(departures, nil)
 		return
 	}
 	before := m.branch()
 	events, written := m.watch(func() { m.block(rest) })
-	m.settle(departures, events)
+	m.reportDepartures(departures, events)
 	for _, d := range departures {
 		m.taint(written, before, d.why)
 	}
 	m.emit(events)
 }
 
-func (m *machine) settle(departures []*departure, events []*event) {
+func (m *machine) reportDepartures(departures []*departure, events []*event) {
 	for _, d := range departures {
 		if d.open {
 			d.open = false

@@ -29,7 +29,7 @@ func window(op string, x *Tensor, size, stride, padding [2]int) (kernel.Window, 
 	w = kernel.Window{Batch: x.shape[0], Channels: x.shape[1], Height: x.shape[2], Width: x.shape[3],
 		KernelH: size[0], KernelW: size[1], StrideH: stride[0], StrideW: stride[1], PadH: padding[0], PadW: padding[1]}
 	if h, v := w.Out(); h < 1 || v < 1 {
-		return w, fmt.Errorf("%s: a kernel of %d×%d does not fit an input of shape %s with padding %v", op, size[0], size[1], shapeString(x.shape), padding)
+		return w, fmt.Errorf("%s: a kernel of %d×%d does not fit an input of shape %s with padding %d×%d", op, size[0], size[1], shapeString(x.shape), padding[0], padding[1])
 	}
 	return w, nil
 }

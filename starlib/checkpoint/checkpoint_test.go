@@ -74,7 +74,7 @@ testing.eq((t.tolist(), state["n"], state["gone"].tolist()), ([1.0, 2.0], 5, [1.
 	}
 	for source, want := range map[string]string{
 		`checkpoint.restore({}, step = "first")`:  `argument step: want a number, "last" or "best", got "first"`,
-		`checkpoint.save({"": 1}, step = 1)`:      "a state's keys are strings that are not empty",
+		`checkpoint.save({"": 1}, step = 1)`:      "a state's keys must be non-empty strings",
 		`checkpoint.save({"f": len}, step = 1)`:   "checkpoint.save: f: ",
 		`checkpoint.save({"a": 1}, step = "one")`: "argument step: want int, got string",
 	} {

@@ -138,14 +138,14 @@ func (r *restoring) take(name string) starlark.Value {
 // stateful compares a value that has a state of its own. open: it takes entries
 // of which it does not know yet.
 func (r *restoring) stateful(prefix string, s starlib.Stateful, open bool) {
-	settled := map[string]starlark.Value{}
+	resolved := map[string]starlark.Value{}
 	if value, ok := s.(starlib.Resizable); ok && r.found.Saved != r.found.World {
-		settled = r.resize(prefix, value)
+		resolved = r.resize(prefix, value)
 	}
 	var entries []starlib.Entry
 	add := func(name string, live starlark.Value) {
-		v, ok := settled[name]
-		if delete(settled, name); !ok {
+		v, ok := resolved[name]
+		if delete(resolved, name); !ok {
 			v = r.take(prefix + name)
 		}
 		if v == nil {
@@ -193,9 +193,9 @@ func (r *restoring) resize(prefix string, value starlib.Resizable) map[string]st
 	if derived {
 		r.derived = append(r.derived, label(strings.TrimSuffix(prefix, separator)))
 	}
-	settled := make(map[string]starlark.Value, len(entries))
+	resolved := make(map[string]starlark.Value, len(entries))
 	for _, e := range entries {
-		settled[e.Name] = e.Value
+		resolved[e.Name] = e.Value
 	}
 	// What is left of the saved entries is to be missed only where the value has it.
 	live := map[string]bool{}
@@ -203,7 +203,7 @@ func (r *restoring) resize(prefix string, value starlib.Resizable) map[string]st
 		live[e.Name] = true
 	}
 	forget := func(full string) {
-		if name, ok := strings.CutPrefix(full, prefix); ok && (settled[name] != nil || !live[name]) {
+		if name, ok := strings.CutPrefix(full, prefix); ok && (resolved[name] != nil || !live[name]) {
 			delete(r.saved, full)
 			delete(r.differ, full)
 		}
@@ -214,7 +214,7 @@ func (r *restoring) resize(prefix string, value starlib.Resizable) map[string]st
 	for _, name := range r.found.Differ {
 		forget(name)
 	}
-	return settled
+	return resolved
 }
 
 // same tells whether a saved value is a tensor like the live one.
@@ -228,7 +228,7 @@ func (r *restoring) same(name string, live *startensor.Value, saved starlark.Val
 
 func describe(v starlark.Value) string {
 	if t, ok := v.(*startensor.Value); ok {
-		return fmt.Sprintf("%s%v", t.Tensor().DType(), t.Tensor().Shape())
+		return fmt.Sprintf("%s%s", t.Tensor().DType(), strings.ReplaceAll(fmt.Sprint(t.Tensor().Shape()), " ", ","))
 	}
 	if holdsTensors(v) {
 		return "a " + v.Type() + " with tensors"

@@ -71,7 +71,7 @@ func add(items []Item, prefix string, s starlib.Stateful) ([]Item, error) {
 func key(v starlark.Value) (string, error) {
 	name, ok := starlark.AsString(v)
 	if !ok || name == "" {
-		return "", fmt.Errorf("a state's keys are strings that are not empty, not %s", v)
+		return "", fmt.Errorf("a state's keys must be non-empty strings, not %s", v)
 	}
 	return name, nil
 }

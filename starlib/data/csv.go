@@ -154,7 +154,7 @@ func labelColumn(label *int, width int) (int, error) {
 		at += width
 	}
 	if at < 0 || at >= width {
-		return 0, fmt.Errorf("label = %d, but there are %d columns: expected %d to %d", *label, width, -width, width-1)
+		return 0, fmt.Errorf("label = %d, but there are %d columns: valid are %d to %d", *label, width, -width, width-1)
 	}
 	return at, nil
 }

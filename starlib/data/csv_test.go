@@ -61,7 +61,7 @@ func TestBadCSVIsLocated(t *testing.T) {
 			t.Errorf("%q: got error %v, want %s", text, err, want)
 		}
 	}
-	if _, err := parseCSV("f.csv", strings.NewReader("1,2\n"), &five, 0); err == nil || err.Error() != "f.csv: label = 5, but there are 2 columns: expected -2 to 1" {
+	if _, err := parseCSV("f.csv", strings.NewReader("1,2\n"), &five, 0); err == nil || err.Error() != "f.csv: label = 5, but there are 2 columns: valid are -2 to 1" {
 		t.Errorf("label out of range: got error %v", err)
 	}
 }

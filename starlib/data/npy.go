@@ -66,14 +66,14 @@ func parseNPYHeader(text string) (*array, error) {
 	}
 	dict, _ := expr.(*syntax.DictExpr)
 	if dict == nil {
-		return nil, fmt.Errorf("the header is no dict: %q", shorten(text))
+		return nil, fmt.Errorf("the header is not a dict: %q", shorten(text))
 	}
 	for _, e := range dict.List {
 		entry := e.(*syntax.DictEntry)
 		name, _ := literal(entry.Key).(string)
 		set := want[name]
 		if set == nil {
-			return nil, fmt.Errorf("the header has an unknown or doubled key %q", shorten(name))
+			return nil, fmt.Errorf("the header has an unknown or repeated key %q", shorten(name))
 		}
 		delete(want, name)
 		if !set(entry.Value) {

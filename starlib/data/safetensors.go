@@ -95,7 +95,7 @@ func parseEntry(text []byte) (named, error) {
 		return named{}, fmt.Errorf("unknown dtype %q", entry.DType)
 	}
 	if entry.Shape == nil {
-		return named{}, errors.New("it lacks a shape")
+		return named{}, errors.New("it has no shape")
 	}
 	a := named{array: array{kind: elements[code], shape: entry.Shape}}
 	size, err := a.bytes()

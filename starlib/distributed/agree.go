@@ -36,8 +36,8 @@ func (g *Group) agree(ctx *collective.Patience, key []byte, at collective.Origin
 					place, rest, _ := bytes.Cut(key, []byte{0})
 					g.places[r], keys[r] = string(place), rest
 				}
-				// All ranks have the keys before one of them ends the run with
-				// what they say; how this ends says no more.
+				// All ranks have the keys before one of them ends the run because
+				// of them; an error of this step would add nothing.
 				call := collective.NewBarrier()
 				call.Origin = at
 				_ = g.do(ctx, call)

@@ -62,8 +62,8 @@ func (o *operand) set(v starlark.Value) error {
 	return nil
 }
 
-// integer is how a recipe's integer, which has no limit, lies in a buffer of
-// int64 so that its reduction is exact.
+// integer is a recipe's integer, which has no limit, in a buffer of int64 whose
+// reduction is exact.
 type integer uint8
 
 const (
@@ -104,9 +104,9 @@ func (o *operand) integer() starlark.Value {
 	return n
 }
 
-// settle moves a large tensor that is reduced again and again to where the
-// backend needs no copy of it.
-func (o *operand) settle(w *World, async bool) {
+// moveToArena moves a large tensor that is reduced repeatedly to memory from which
+// the backend reduces without a copy.
+func (o *operand) moveToArena(w *World, async bool) {
 	if len(o.buf.Data) >= movedBytes && w.shared != nil && o.data != nil {
 		tensor.Move(o.data, w.shared)
 		o.buf = bufferOf(o.data)
@@ -147,8 +147,8 @@ func bufferOf(t *tensor.Tensor) collective.Buffer {
 	return collective.Buffer{DType: t.DType(), Data: t.Bytes()}
 }
 
-// writeRaw sets a tensor's elements from bytes in row-major order. It is no part
-// of a graph.
+// writeRaw sets a tensor's elements from bytes in row-major order. It is not
+// recorded in the graph.
 func writeRaw(t *tensor.Tensor, raw []byte) error {
 	if b := t.Bytes(); b != nil {
 		copy(b, raw)
@@ -162,7 +162,7 @@ func writeRaw(t *tensor.Tensor, raw []byte) error {
 	return tensor.CopyInto(t.Detach(), src)
 }
 
-// clone is a copy that is no part of a graph.
+// clone is a copy that is not recorded in the graph.
 func clone(t *tensor.Tensor) (*startensor.Value, error) {
 	out, err := tensor.Clone(t.Detach())
 	return (*startensor.Value)(out), err

@@ -2,6 +2,7 @@ package distributed
 
 import (
 	"fmt"
+	"strings"
 
 	"drun/collective"
 	"drun/element"
@@ -67,7 +68,7 @@ func (w *World) barrier(c *starlib.Call) (starlark.Value, error) {
 func reduction(name string, o *operand) (element.ReduceOp, error) {
 	op, ok := element.ParseReduceOp(name)
 	if !ok {
-		return 0, fmt.Errorf("unknown op %q: known are %v", name, element.ReduceOps())
+		return 0, fmt.Errorf("unknown op %q: known are %s", name, strings.Trim(listText(element.ReduceOps()), "[]"))
 	}
 	if !op.Valid(o.buf.DType) {
 		return 0, fmt.Errorf("op %v is not defined for %v", op, o.buf.DType)
@@ -75,7 +76,7 @@ func reduction(name string, o *operand) (element.ReduceOp, error) {
 	return op, nil
 }
 
-// divisible makes an int that is averaged a float: the mean of 0 and 1 is 0.5.
+// divisible converts an int that is to be averaged to a float: the mean of 0 and 1 is 0.5.
 func divisible(x starlark.Value, op string) (starlark.Value, error) {
 	if n, ok := x.(starlark.Int); ok && op == "avg" {
 		f, err := starlib.AsNumber(n)
@@ -119,7 +120,7 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 	if graph && op != element.Sum && op != element.Avg {
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or t.detach()", op)
 	}
-	o.settle(w, async)
+	o.moveToArena(w, async)
 	call := g.newCall(async)
 	*call = collective.NewAllReduce(o.buf, op)
 	call.Shape = o.shape
@@ -140,7 +141,7 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 	return g.run(c, ctx, call, async, then)
 }
 
-// reduced is the all_reduce of a tensor, as a new one.
+// reduced is the all_reduce of a tensor, as a new tensor.
 func (g *Group) reduced(ctx *collective.Patience, t *tensor.Tensor, op element.ReduceOp, at collective.Origin) (*tensor.Tensor, error) {
 	out, err := tensor.Clone(t)
 	if err != nil || g.comm == nil {

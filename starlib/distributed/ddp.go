@@ -15,8 +15,8 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// bucketBytes is about how much one collective of ddp carries: enough that its
-// latency does not count, little enough that the first starts early.
+// bucketBytes is about how much one collective of ddp carries: enough to hide its
+// latency, little enough that the first one starts early.
 const bucketBytes = 1 << 20
 
 // ddp is a module whose gradients are averaged during backward: as soon as the
@@ -140,7 +140,7 @@ func (d *ddp) divide() {
 	}
 }
 
-// ready notes that one more gradient of a bucket is complete.
+// ready counts one more complete gradient of a bucket.
 func (d *ddp) ready(b *bucket) error {
 	if !d.on {
 		return nil
@@ -156,12 +156,12 @@ func (d *ddp) ready(b *bucket) error {
 	return nil
 }
 
-// origin is the backward pass that the recipe makes just now.
+// origin is the backward pass that the recipe is making.
 func (d *ddp) origin() collective.Origin {
 	return originOf("dist.ddp in backward", starlib.Position(d.thread))
 }
 
-// start begins the averaging of a bucket's gradients.
+// start starts averaging a bucket's gradients.
 func (d *ddp) start(b *bucket) error {
 	grads := make([]*tensor.Tensor, len(b.params))
 	for i, p := range b.params {
@@ -192,10 +192,10 @@ func (w *World) backwardDone() error {
 	return nil
 }
 
-// finish starts what is left, where parameters took no part in the pass, and
-// waits for everything. Ranks do not know of each other which parameters these
-// are, so zeros stand in for their gradients, and all make the same calls; then
-// they compare.
+// finish starts the buckets that are left, where parameters took no part in the
+// pass, and waits for all of them. A rank does not know which parameters those are
+// on other ranks, so zeros stand in for their gradients and all ranks make the same
+// calls; then they compare.
 func (d *ddp) finish() error {
 	if !d.seen {
 		return nil
@@ -258,8 +258,8 @@ func (d *ddp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs 
 	return d.Model.CallInternal(thread, args, kwargs)
 }
 
-// spreadBuffers gives the first rank's buffers to all. What is equal already is
-// not written: the graph of an earlier pass may stand on it.
+// spreadBuffers gives the first rank's buffers to all ranks. Buffers that are equal
+// already are not written: the graph of an earlier pass may refer to them.
 func (d *ddp) spreadBuffers(builtin string) error {
 	size := 0
 	for _, t := range d.buffers {

@@ -1,5 +1,5 @@
-// Package distributed is what a recipe knows of the other ranks: who it is among them,
-// the collectives, messages, groups, and helpers built on them. Names and
+// Package distributed connects a recipe with the other ranks: which rank it is, the
+// collectives, messages, groups, and helpers built on them. Names and
 // meanings follow torch.distributed, detectron2's comm and flashy's distrib. The
 // ranks are reached through a collective.Comm, which engine/worker provides;
 // in a group of one rank there is none, and every collective is the identity.
@@ -87,8 +87,8 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 }
 
 // MeetNode makes the group of the ranks of this rank's node, where there are
-// several nodes. All ranks call it before the recipe starts, so that nothing
-// which is a node's own waits for another node later.
+// several nodes. All ranks call it before the recipe starts, so that what concerns
+// one node never waits for another later.
 func (w *World) MeetNode(ctx context.Context) error {
 	if w.rank.NumNodes < 2 {
 		return nil
@@ -141,7 +141,7 @@ func (w *World) drawSeed() int64 {
 }
 
 // A DisagreementError says that ranks called a helper with arguments that do not
-// fit together. All ranks get the same.
+// fit together. All ranks get the same one.
 type DisagreementError struct{ Msg string }
 
 func (e *DisagreementError) Error() string { return e.Msg }

@@ -49,7 +49,7 @@ func (w *World) exchanges() []*starlib.Def {
 	}
 }
 
-// rows is how many elements stand behind one index of dimension 0.
+// rows is the number of elements per index of dimension 0.
 func rows(shape []int) int {
 	n := 1
 	for _, d := range shape[min(1, len(shape)):] {
@@ -58,8 +58,8 @@ func rows(shape []int) int {
 	return n
 }
 
-// uneven gives the counts if they differ. Equal ones go without saying, and let
-// engines use what they have for parts of one size.
+// uneven gives the counts if they differ. Equal counts are left out, so that
+// backends can use their operations for parts of one size.
 func uneven(counts []int) []int {
 	for _, n := range counts {
 		if n != counts[0] {
@@ -69,7 +69,7 @@ func uneven(counts []int) []int {
 	return nil
 }
 
-// ragged is a shape as the board compares it where dimension 0 may differ.
+// ragged is a shape in the form that the board compares where dimension 0 may differ.
 func ragged(shape []int) []int {
 	out := slices.Clone(shape)
 	if len(out) > 0 {
@@ -253,9 +253,9 @@ func (w *World) scatter(c *starlib.Call) (starlark.Value, error) {
 	var list []starlark.Value
 	switch {
 	case g.own != src && !c.IsNone("values"):
-		return nil, fmt.Errorf("only src, rank %d, passes values; the others pass None", g.ranks[src])
+		return nil, fmt.Errorf("only src, rank %d, passes values; the other ranks pass None", g.ranks[src])
 	case g.own == src && c.IsNone("values"):
-		return nil, fmt.Errorf("src passes a list of %d values, one a rank, not None", g.Size())
+		return nil, fmt.Errorf("src passes a list of %d values, one per rank, not None", g.Size())
 	case g.own == src:
 		list = slices.Collect(starlark.Elements(c.Arg("values").(starlark.Iterable)))
 		if len(list) != g.Size() {
@@ -282,7 +282,7 @@ func (w *World) reduceScatter(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	if len(list) != g.Size() {
-		return nil, fmt.Errorf("%d tensors for %d ranks: want one a rank", len(list), g.Size())
+		return nil, fmt.Errorf("%d tensors for %d ranks: want one per rank", len(list), g.Size())
 	}
 	counts := make([]int, len(list))
 	flats := make([]*tensor.Tensor, len(list))
@@ -367,7 +367,7 @@ func (w *World) allToAll(c *starlib.Call) (starlark.Value, error) {
 			return nil, err
 		}
 	} else if !c.IsNone("in_splits") {
-		return nil, fmt.Errorf("in_splits need out_splits: the rows received from each rank")
+		return nil, fmt.Errorf("in_splits needs out_splits, the rows received from each rank")
 	}
 	at := origin(c)
 	out, err := g.exchanged(ctx, in, sent, received, at)
@@ -384,8 +384,8 @@ func (w *World) allToAll(c *starlib.Call) (starlark.Value, error) {
 	return (*startensor.Value)(out), nil
 }
 
-// splits reads an argument that lists the rows for each rank, which add up to total unless
-// that is negative; None divides it evenly.
+// splits reads an argument that lists the rows for each rank, which add up to total
+// unless that is negative; None divides total evenly.
 func (g *Group) splits(c *starlib.Call, name string, total int) ([]int, error) {
 	if c.IsNone(name) {
 		if total%g.Size() != 0 {
@@ -414,7 +414,7 @@ func (g *Group) splits(c *starlib.Call, name string, total int) ([]int, error) {
 }
 
 // listText writes a list as a recipe does: [1, 2].
-func listText(list []int) string { return strings.ReplaceAll(fmt.Sprint(list), " ", ", ") }
+func listText[T any](list []T) string { return strings.ReplaceAll(fmt.Sprint(list), " ", ", ") }
 
 // exchanged sends rows of in and gives those received.
 func (g *Group) exchanged(ctx *collective.Patience, in *tensor.Tensor, sent, received []int, at collective.Origin) (*tensor.Tensor, error) {

@@ -21,7 +21,7 @@ type Group struct {
 	own   int             // this rank's place among them, -1 outside
 	comm  collective.Comm // nil for a group of one, and outside
 
-	// Of the synchronous call under way.
+	// The synchronous call in progress uses these.
 	call    collective.Call
 	operand operand
 
@@ -43,7 +43,7 @@ func (g *Group) Freeze() {}
 // Truth is always true.
 func (g *Group) Truth() starlark.Bool { return true }
 
-// Hash is by identity's number.
+// Hash is the group's number.
 func (g *Group) Hash() (uint32, error) { return g.id, nil }
 
 // Rank is this rank's place in the group, -1 outside.
@@ -80,7 +80,7 @@ var groupMethods = &starlib.Methods{
 	},
 }
 
-// anyGroup reads argument i, a group or None for the world.
+// anyGroup reads the argument group, where None is the world.
 func (w *World) anyGroup(c *starlib.Call) (*Group, error) {
 	if c.IsNone("group") {
 		return w.all, nil
@@ -170,7 +170,7 @@ func (w *World) newGroup(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	if len(ranks) == 0 {
-		return nil, fmt.Errorf("a group has at least one rank")
+		return nil, fmt.Errorf("a group needs at least one rank")
 	}
 	if err := collective.CheckRanks(ranks, w.rank.WorldSize); err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func (w *World) newSubgroups(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	if size < 1 || w.rank.WorldSize%size != 0 {
-		return nil, fmt.Errorf("the size of the subgroups, %d, must divide the world's, %d", size, w.rank.WorldSize)
+		return nil, fmt.Errorf("the size of the subgroups, %d, must divide the world size, %d", size, w.rank.WorldSize)
 	}
 	return w.subgroups(c, size)
 }
@@ -230,7 +230,7 @@ func (w *World) split(c *starlib.Call, parts [][]int) (starlark.Value, error) {
 }
 
 // agreeOnParts checks that all ranks of the world make the same groups: a rank
-// that takes another for a member would wait for it in vain.
+// that took another for a member would wait for it until the timeout.
 func (w *World) agreeOnParts(ctx *collective.Patience, parts [][]int, at collective.Origin) error {
 	keys, same, err := w.all.agree(ctx, fmt.Append(nil, parts), at)
 	if err != nil || same {

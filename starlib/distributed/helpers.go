@@ -80,10 +80,8 @@ func (w *World) helpers() []*starlib.Def {
 	}
 }
 
-// masterFirst runs fn, on the group's first rank before
-// the others.
-// When it fails there the run is aborted with that error, which ends the
-// others' wait.
+// masterFirst runs fn on the group's first rank, then on the others. If it fails
+// there, the run is aborted with that error, which ends the others' wait.
 func (w *World) masterFirst(c *starlib.Call, g *Group) (starlark.Value, error) {
 	fn := c.Callable("fn")
 	ctx, err := w.until(c)
@@ -100,7 +98,7 @@ func (w *World) masterFirst(c *starlib.Call, g *Group) (starlark.Value, error) {
 			return nil, err
 		}
 	}
-	// Not a barrier: one that fn itself called would be taken for this.
+	// Not a barrier: a barrier that fn calls would be mistaken for this one.
 	call := collective.NewBroadcast(collective.Of([]bool{true}), 0)
 	call.Origin = at.In(collective.Step)
 	if err := g.do(ctx, call); err != nil || leader {
@@ -121,7 +119,7 @@ func (g *Group) readingsOf(c *starlib.Call, dict string, ctx *collective.Patienc
 	for _, kv := range c.Arg(dict).(*starlark.Dict).Items() {
 		name, ok := starlark.AsString(kv[0])
 		if !ok {
-			return nil, fmt.Errorf("a key is a string, not %s", kv[0].Type())
+			return nil, fmt.Errorf("keys must be strings, not %s", kv[0].Type())
 		}
 		x, err := starlib.AsPlain(kv[1])
 		if err == nil {
@@ -156,7 +154,7 @@ func (w *World) averageMetrics(c *starlib.Call) (starlark.Value, error) {
 	}
 	count := c.Float("count")
 	if !(count >= 0) || math.IsInf(count, 0) {
-		return nil, fmt.Errorf("argument count: want a number from 0 on, got %v", c.Arg("count"))
+		return nil, fmt.Errorf("argument count: want a number of at least 0, got %v", c.Arg("count"))
 	}
 	r, err := g.readingsOf(c, "metrics", ctx)
 	if err != nil || len(r.names) == 0 {
@@ -228,7 +226,7 @@ func (w *World) sharedRandomSeed(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The first rank draws: ranks outside of the group have not drawn as often.
+	// The first rank draws: ranks in different groups have drawn different numbers of seeds.
 	seed := []int64{w.drawSeed()}
 	if g.comm != nil {
 		call := collective.NewBroadcast(collective.Of(seed), 0)
@@ -254,7 +252,7 @@ func (w *World) readFile(c *starlib.Call) (starlark.Value, error) {
 	if g.comm == nil {
 		return starlark.Bytes(data), failed
 	}
-	// The first byte tells an error's text from a file's content.
+	// The first byte says whether the text of an error follows or the file's content.
 	message := append([]byte{0}, data...)
 	if failed != nil {
 		message = append([]byte{1}, failed.Error()...)

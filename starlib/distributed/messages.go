@@ -10,9 +10,9 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// A message is two sends of the contract, since a receiver must know the size:
-// the length, then the bytes. They go under tags of their own, so that
-// receives of lengths and bytes keep their order.
+// A message is sent as two calls of collective, its length and its bytes, because a
+// receiver must know the size. The two have different tags, so that receives of
+// lengths and of bytes keep their order.
 
 func (w *World) messages() []*starlib.Def {
 	return []*starlib.Def{
@@ -141,14 +141,14 @@ func (w *World) send(c *starlib.Call, async bool) (starlark.Value, error) {
 	return work, nil
 }
 
-// route is what messages are matched by.
+// route identifies a queue of messages: they are matched by group, source and tag.
 type route struct {
 	group    *Group
 	src, tag int
 }
 
-// receive is a receive that was begun. Receives of one route take their messages
-// in the order in which they were begun, whatever order they are waited for.
+// receive is a receive that has started. Receives of one route take their messages
+// in the order in which they were started, whatever order they are waited for in.
 type receive struct {
 	g     *Group
 	ctx   *collective.Patience
@@ -163,7 +163,7 @@ type receive struct {
 	err   error
 }
 
-// receiveFrom begins to receive from the rank that the argument src names.
+// receiveFrom starts to receive from the rank that the argument src names.
 func (w *World) receiveFrom(c *starlib.Call) (*receive, error) {
 	g, err := w.group(c)
 	if err != nil {
@@ -179,7 +179,7 @@ func (w *World) receiveFrom(c *starlib.Call) (*receive, error) {
 	return w.receive(c, g, src)
 }
 
-// receive begins to receive from a place in the group.
+// receive starts to receive from a rank of the group.
 func (w *World) receive(c *starlib.Call, g *Group, src int) (_ *receive, err error) {
 	ctx := w.forever
 	if !c.IsNone("timeout") {
@@ -209,8 +209,8 @@ func (r *receive) start(into []byte, tag int) (collective.Work, error) {
 	return r.g.comm.Start(&call)
 }
 
-// ready moves this receive and those before it on as far as they come without
-// waiting, and tells whether its message is here.
+// ready advances this receive and those before it as far as possible without
+// waiting, and tells whether its message has arrived.
 func (r *receive) ready() bool {
 	for _, other := range r.g.world.receives[r.route] {
 		if other.body == nil && other.err == nil && other.head.Done() {
@@ -226,7 +226,7 @@ func (r *receive) ready() bool {
 	return r.over || r.err != nil || r.body != nil && r.body.Done()
 }
 
-// receiveBody begins the second part once the first is here.
+// receiveBody starts to receive the bytes once the length has arrived.
 func (r *receive) receiveBody() {
 	if r.err = r.head.Wait(r.ctx); r.err != nil {
 		return
@@ -242,7 +242,7 @@ func (r *receive) receiveBody() {
 	r.body, r.err = r.start(r.data, r.route.tag+collective.Body)
 }
 
-// wait gives the message and who sent it, a place in the group.
+// wait returns the message and the sender's rank in the group.
 func (r *receive) wait() (starlark.Value, int, error) {
 	w := r.g.world
 	for _, other := range w.receives[r.route] { // those before it come first
@@ -257,7 +257,7 @@ func (r *receive) wait() (starlark.Value, int, error) {
 		r.err = r.body.Wait(r.ctx)
 	}
 	r.over = true
-	// Waited-for receives at the front are done with.
+	// Receives at the front that were waited for leave the queue.
 	queue := w.receives[r.route]
 	for len(queue) > 0 && queue[0].over {
 		queue = queue[1:]

@@ -28,7 +28,7 @@ func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
 		return nil, fmt.Errorf("the world's size %d is not divisible by model %d · pipeline %d", size, model, pipeline)
 	}
 	if w.parallel {
-		return nil, errors.New("it was called before: keep its result")
+		return nil, errors.New("it was called already: keep its result")
 	}
 	fields := starlark.StringDict{}
 	// A dimension's groups are the ranks that differ in it alone: stride apart,
@@ -107,7 +107,7 @@ func (w *World) shard(c *starlib.Call) (starlark.Value, error) {
 	}
 	n := t.Shape()[dim]
 	if n%g.Size() != 0 {
-		return nil, fmt.Errorf("dimension %d has %d, which %d ranks cannot divide", dim, n, g.Size())
+		return nil, fmt.Errorf("dimension %d has size %d, which is not divisible by %d ranks", dim, n, g.Size())
 	}
 	per := n / g.Size()
 	part, err := tensor.Narrow(t, dim, g.own*per, per)

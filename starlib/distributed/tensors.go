@@ -78,7 +78,7 @@ func (w *World) syncGrad(c *starlib.Call) (starlark.Value, error) {
 				return nil, err
 			}
 			if !isInexact(grad.DType()) {
-				return nil, fmt.Errorf("the gradient of parameter %d is %v%v, which cannot be averaged: convert it to a float dtype", i, grad.DType(), grad.Shape())
+				return nil, fmt.Errorf("the gradient of parameter %d is %v, which cannot be averaged: convert it to a float dtype", i, grad.DType())
 			}
 		}
 	}
@@ -89,8 +89,8 @@ func (w *World) syncGrad(c *starlib.Call) (starlark.Value, error) {
 	return nil, g.spread(c, ctx, grads, average, isInexact)
 }
 
-// agreeOnGrads gives the gradients that are there, which are the same on all
-// ranks, or it is an error that says which parameters are to blame.
+// agreeOnGrads gives the gradients that exist, if the same ones do on all ranks;
+// else an error names the parameters.
 func (g *Group) agreeOnGrads(ctx *collective.Patience, params []*tensor.Tensor, names []string, at collective.Origin) ([]*tensor.Tensor, error) {
 	grads := make([]*tensor.Tensor, 0, len(params))
 	key := binary.AppendUvarint(nil, uint64(len(params)))
@@ -131,8 +131,8 @@ func (g *Group) gradMismatch(params []*tensor.Tensor, names []string, keys [][]b
 			}
 		}
 		if len(with) > 0 && len(without) > 0 {
-			odd = append(odd, fmt.Sprintf("parameter %s of shape %v has a gradient on rank %s, but none on rank %s",
-				names[i], p.Shape(), strings.Join(with, ", "), strings.Join(without, ", ")))
+			odd = append(odd, fmt.Sprintf("parameter %s of shape %s has a gradient on rank %s, but none on rank %s",
+				names[i], startensor.Shape(p), strings.Join(with, ", "), strings.Join(without, ", ")))
 		}
 	}
 	if len(odd) == 0 {
@@ -160,7 +160,7 @@ func (g *Group) agreeOnTensors(ctx *collective.Patience, all []*tensor.Tensor, a
 	return g.disagree("the ranks' tensors differ in number, dtype or shape", lines)
 }
 
-// appendShapes adds to a key what must be equal of tensors on all ranks.
+// appendShapes adds to a key what must be equal for the tensors of all ranks.
 func appendShapes(key []byte, all []*tensor.Tensor) []byte {
 	for _, t := range all {
 		key = append(key, byte(t.DType()), byte(t.Dim()))

@@ -33,8 +33,8 @@ func (g *Group) broadcastValue(c *starlib.Call, ctx *collective.Patience, v star
 	return g.decode(data)
 }
 
-// encode gives the bytes of a value, if this rank's memory can hold what becomes
-// of it: the bytes, and the value made of them.
+// encode gives the bytes of a value, if this rank's memory can hold both the bytes
+// and the value decoded from them.
 func (g *Group) encode(v starlark.Value) ([]byte, error) {
 	return plain.Append(nil, v, g.world.largest)
 }
@@ -138,7 +138,8 @@ func (g *Group) scatterValues(c *starlib.Call, ctx *collective.Patience, list []
 				return nil, err
 			}
 			if like != nil && (fmt.Sprint(like.shape) != fmt.Sprint(o.shape) || like.buf.DType != o.buf.DType) {
-				return nil, fmt.Errorf("value %d is %v%v, value 0 is %v%v: tensors of a scatter are alike", r, o.buf.DType, o.shape, like.buf.DType, like.shape)
+				return nil, fmt.Errorf("value %d is %v of shape %s, value 0 is %v of shape %s: scatter wants tensors of one dtype and shape",
+					r, o.buf.DType, startensor.ShapeString(o.shape), like.buf.DType, startensor.ShapeString(like.shape))
 			}
 			like = o
 		}

@@ -46,7 +46,7 @@ var workMethods = &starlib.Methods{
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				w := c.Recv.(*Work)
 				if w.over {
-					return nil, fmt.Errorf("the work of %s has been waited for already", w.what)
+					return nil, fmt.Errorf("this Work of %s was waited for already", w.what)
 				}
 				w.over = true
 				if w.wait != nil {
@@ -78,14 +78,14 @@ type finish func() (starlark.Value, error)
 
 func (f finish) result() (starlark.Value, error) { return f() }
 
-// finished is the work of a call that is done.
+// finished is the Work of a call that is done.
 func finished(kind collective.Kind, value starlark.Value) *Work {
 	return &Work{what: kind.String(), done: func() bool { return true },
 		then: finish(func() (starlark.Value, error) { return value, nil })}
 }
 
-// runAtOnce is run for an asynchronous call whose result must be copied to where
-// it belongs, which nobody would do for a work that is dropped: it waits.
+// runAtOnce is run for an asynchronous call whose result must be copied into place.
+// It waits, because nothing would copy the result of a Work that is dropped.
 func (g *Group) runAtOnce(c *starlib.Call, ctx *collective.Patience, call *collective.Call, then finisher) (starlark.Value, error) {
 	g.call = *call
 	value, err := g.run(c, ctx, &g.call, false, then)
@@ -95,8 +95,8 @@ func (g *Group) runAtOnce(c *starlib.Call, ctx *collective.Patience, call *colle
 	return finished(call.Kind, value), nil
 }
 
-// newCall gives a call to fill in. A synchronous one lives in the group, since
-// what is handed to the backend would be allocated anew each time.
+// newCall gives a call to fill in. A synchronous one is kept in the group, since
+// a new one would be allocated for the backend each time.
 func (g *Group) newCall(async bool) *collective.Call {
 	if async {
 		return new(collective.Call)
@@ -104,8 +104,8 @@ func (g *Group) newCall(async bool) *collective.Call {
 	return &g.call
 }
 
-// run makes the call and gives what then makes of it: at once, or, for an
-// asynchronous call, as a Work. A group of one has nothing to call.
+// run makes the call and returns what then makes of it: at once or, for an
+// asynchronous call, as a Work. In a group of one rank there is nothing to call.
 func (g *Group) run(c *starlib.Call, ctx *collective.Patience, call *collective.Call, async bool, then finisher) (starlark.Value, error) {
 	if !async {
 		if g.comm != nil {
@@ -132,14 +132,14 @@ func (g *Group) run(c *starlib.Call, ctx *collective.Patience, call *collective.
 	return w, nil
 }
 
-// keep holds on to a work, and so to the tensors that it uses, until it is done,
-// though the recipe may drop it.
+// keep holds on to a Work, and so to the tensors that it uses, until it is done,
+// even if the recipe drops it.
 func (w *World) keep(work *Work) {
 	w.pending = append(slices.DeleteFunc(w.pending, func(p *Work) bool { return p.over || p.done() }), work)
 }
 
-// Finish waits for the calls under way that the recipe has dropped: they
-// complete all the same. It is called when main has returned.
+// Finish waits for the calls in progress that the recipe has dropped, so that they
+// complete. It is called when main has returned.
 func (w *World) Finish() error {
 	for _, work := range w.pending {
 		if work.over {

@@ -106,12 +106,12 @@ func recursive(thread *starlark.Thread) string {
 		}
 	}
 	if len(names) == 1 {
-		return names[0] + " calls itself without an end?"
+		return names[0] + " calls itself forever?"
 	}
 	if len(names) > 4 {
 		names = append(names[:4], "…")
 	}
-	return strings.Join(names, ", ") + " call each other without an end?"
+	return strings.Join(names, ", ") + " call each other forever?"
 }
 
 // Cancel makes a thread under Watch fail soon with an error that wraps err; the

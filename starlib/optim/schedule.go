@@ -56,7 +56,7 @@ func (f function) at(thread *starlark.Thread, step int) (float64, error) {
 	}
 	lr, ok := starlark.AsFloat(v)
 	if _, isBool := v.(starlark.Bool); !ok || isBool {
-		return 0, fmt.Errorf("lr: the function %s gave a %s for step %d, not a number", f.fn.Name(), v.Type(), step)
+		return 0, fmt.Errorf("lr: the function %s returned a %s for step %d, not a number", f.fn.Name(), v.Type(), step)
 	}
 	return lr, checkRate(lr)
 }

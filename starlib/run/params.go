@@ -121,7 +121,7 @@ func checkKind(v starlark.Value) error {
 	case starlark.NoneType, starlark.Bool, starlark.Int, starlark.Float, starlark.String:
 		return nil
 	}
-	return fmt.Errorf("a default is a number, bool, string or None, not a %s", v.Type())
+	return fmt.Errorf("a default must be a number, bool, string or None, not a %s", v.Type())
 }
 
 // parse reads text as a value of the default's type.

@@ -87,7 +87,7 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 				Doc: "Adds a note of at most 1 MiB to the run.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					if n := len(c.String("text")); n > maxNote {
-						return nil, fmt.Errorf("a note of %d bytes: at most %d", n, maxNote)
+						return nil, fmt.Errorf("the note has %d bytes, more than %d", n, maxNote)
 					}
 					if rank.Rank == 0 {
 						recorder.Note(c.String("text"))
@@ -155,7 +155,7 @@ func (r *Run) log(c *starlib.Call) (starlark.Value, error) {
 	one := func(name, v starlark.Value) error {
 		key, ok := starlark.AsString(name)
 		if !ok {
-			return fmt.Errorf("a metric's name is a string, not %s", name.Type())
+			return fmt.Errorf("a metric's name must be a string, not %s", name.Type())
 		}
 		if key == "" {
 			return fmt.Errorf("a metric's name is empty")
@@ -197,7 +197,7 @@ func (r *Run) tag(c *starlib.Call) (starlark.Value, error) {
 	for i, v := range c.Rest {
 		s, ok := starlark.AsString(v)
 		if !ok || s == "" {
-			return nil, fmt.Errorf("a tag is a string that is not empty, not %s", v)
+			return nil, fmt.Errorf("a tag must be a non-empty string, not %s", v)
 		}
 		if err := checkName("a tag", s); err != nil {
 			return nil, err

@@ -71,7 +71,7 @@ func TestBadParameters(t *testing.T) {
 		{"run.params(p = 3)", "", "want an int"},
 		{"run.params(p = 0.5)", "fast", "-p p=fast: want a float (the default is 0.5)"},
 		{"run.params(p = True)", "maybe", "want a bool (true or false)"},
-		{"run.params(p = [1])", "2", "parameter p: a default is a number, bool, string or None, not a list"},
+		{"run.params(p = [1])", "2", "parameter p: a default must be a number, bool, string or None, not a list"},
 		{"run.params(p = 1); run.params(p = 2)", "2", "parameter p is declared twice"},
 	} {
 		_, _, err := exec(t, 0, map[string]string{"p": c.text}, c.source)
@@ -170,7 +170,7 @@ func TestLongNames(t *testing.T) {
 	if _, _, err := exec(t, 0, nil, `run.note("x" * (1 << 20))`); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := exec(t, 0, nil, `run.note("x" * ((1 << 20) + 1))`); err == nil || !strings.Contains(err.Error(), "at most 1048576") {
+	if _, _, err := exec(t, 0, nil, `run.note("x" * ((1 << 20) + 1))`); err == nil || !strings.Contains(err.Error(), "more than 1048576") {
 		t.Errorf("a long note: %v", err)
 	}
 }

@@ -67,7 +67,7 @@ func (v *Value) Truth() starlark.Bool {
 func (v *Value) TruthValue() (bool, error) {
 	t := v.Tensor()
 	if t.Len() != 1 {
-		return false, fmt.Errorf("a Tensor of shape %s has no single truth: reduce it, for instance with (t != 0).sum() > 0, or compare one element", ShapeString(t.Shape()))
+		return false, fmt.Errorf("a Tensor of shape %s has no single truth value: reduce it, for instance with (t != 0).sum() > 0, or compare one element", ShapeString(t.Shape()))
 	}
 	if t.DType() == element.Complex64 { // true by either part
 		var err error
