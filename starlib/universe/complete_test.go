@@ -1,6 +1,7 @@
 package universe
 
 import (
+	"slices"
 	"testing"
 	"unicode"
 
@@ -46,6 +47,15 @@ func TestReferenceIsComplete(t *testing.T) {
 	for _, m := range Modules() {
 		if env[m.Name] == nil || !names["."+m.Name] {
 			t.Errorf("module %s is missing", m.Name)
+		}
+		defs := slices.Clone(m.Defs)
+		for _, methods := range m.Types {
+			defs = append(defs, methods.Defs...)
+		}
+		for _, d := range defs {
+			if err := d.Fits(0, nil, true); err != nil { // its signature cannot be read
+				t.Errorf("%s: %v", m.Name, err)
+			}
 		}
 	}
 }
