@@ -8,7 +8,7 @@ export GOFLAGS += -trimpath
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # Packages with goroutines or shared memory, for the race detector.
-RACE  = ./checkpoints/... ./collective/... ./engine/board ./engine/launch ./engine/rendezvous ./engine/worker ./history/... ./plugins/client ./plugins/example ./plugins/internal/... ./plugins/sdk ./starlib/...
+RACE  = ./checkpoints/... ./collective/... ./engine/board ./engine/cluster ./engine/node ./engine/record ./engine/run ./engine/rendezvous ./engine/worker ./history/... ./plugins/client ./plugins/example ./plugins/internal/... ./plugins/sdk ./starlib/...
 # Packages with benchmarks.
 BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/... ./starlib/... ./tensor/...
 
@@ -91,7 +91,7 @@ faults:
 
 # Ranks started by a real Slurm, with srun and with mpirun in an allocation: Debian's Slurm, in its own namespaces.
 slurm: plugins
-	sh engine/launch/testdata/slurm.sh bin
+	sh engine/run/testdata/slurm.sh bin
 
 # Sixteen agents with one rank each, which compute in turn while the others wait; five times. Prints the traffic to the
 # head.

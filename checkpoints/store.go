@@ -1,5 +1,5 @@
 // Package checkpoints keeps the states that runs can be resumed from: the
-// agent of a run (engine/launch) saves and loads them, the command line lists
+// agent of a run (engine/run) saves and loads them, the command line lists
 // them.
 //
 // Data is cut into chunks that are addressed by their SHA-256 and stored once

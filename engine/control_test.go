@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"drun/engine"
-	"drun/engine/nodes"
+	"drun/engine/cluster"
 
 	"golang.org/x/sys/unix"
 )
@@ -116,12 +116,23 @@ func TestMessagesOfAnyBytes(t *testing.T) {
 	roundTrips[engine.ToWorker](t, send, ends[1].Receive)
 	roundTrips[engine.ToAgent](t, send, ends[1].Receive)
 
+	overLink[cluster.Hello](t)
+	overLink[cluster.ToNode](t)
+	overLink[cluster.ToCoordinator](t)
+}
+
+// overLink sends messages of that type from one node to another.
+func overLink[M any](t *testing.T) {
 	a, b := net.Pipe()
-	from, to := nodes.NewLink(a), nodes.NewLink(b)
+	from, to := cluster.NewConn[M, M](a), cluster.NewConn[M, M](b)
 	defer to.Close()
 	defer from.Close()
 	to.Trust()
-	roundTrips[nodes.Hello](t, from.Send, to.Receive)
-	roundTrips[nodes.ToMember](t, from.Send, to.Receive)
-	roundTrips[nodes.ToHead](t, from.Send, to.Receive)
+	roundTrips[M](t, func(msg any) { from.Send(msg.(*M)) }, func(msg any) error {
+		received, err := to.Receive()
+		if err == nil {
+			*msg.(*M) = *received
+		}
+		return err
+	})
 }

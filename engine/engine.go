@@ -1,10 +1,16 @@
 // Package engine holds the words that a run's processes share: how a run can end
 // (Failure) and what the agent and its workers say to each other over
-// their control channel. The agent is engine/launch, a worker engine/worker.
+// their control channel. The agent is engine/run, a worker engine/worker.
 package engine
 
 import (
+	"fmt"
+	"os"
+	"syscall"
+
 	"drun/internal/exit"
+
+	"golang.org/x/sys/unix"
 )
 
 // Failure is why a rank ended, as it reports it to its agent.
@@ -28,6 +34,27 @@ func NewFailure(rank int, err error, when int64) *Failure {
 // Err is the failure as an error that the command line can end with.
 func (f *Failure) Err() error {
 	return exit.WithHint(exit.Errorf(f.Code, "%s", f.Message), f.Hint)
+}
+
+// Text is the failure as the user reads it: who, where and what, then the recipe's
+// frames. world is the number of ranks.
+func (f *Failure) Text(world int) string {
+	text := f.Message
+	if world > 1 && f.Rank >= 0 {
+		text = fmt.Sprintf("rank %d: %s", f.Rank, text)
+	}
+	if f.Traceback != "" {
+		text += "\n" + f.Traceback
+	}
+	return text
+}
+
+// SignalName is a signal's name, such as SIGINT.
+func SignalName(sig os.Signal) string {
+	if n, ok := sig.(syscall.Signal); ok {
+		return unix.SignalName(n)
+	}
+	return sig.String()
 }
 
 // First picks the cause of a run's end: the earliest failure that no other

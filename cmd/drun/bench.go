@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/element"
-	"drun/engine/launch"
+	"drun/engine/run"
 	"drun/internal/exit"
 	"drun/internal/scratch"
 	"drun/plugins/host"
@@ -121,10 +121,10 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 		truth = "True"
 	}
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, launch.Signals...)
+	signal.Notify(signals, run.Signals...)
 	defer signal.Stop(signals)
 	var out bytes.Buffer
-	result, err := launch.Run(launch.Options{
+	result, err := run.Run(run.Options{
 		Signals: signals,
 		Recipe:  recipe, Nproc: n, Backend: backend, Plugins: dirs, PluginHost: program, Home: filepath.Join(dir, ".drun"), Counted: true,
 		Timeout: 5 * time.Minute, Stdout: &out, Stderr: cmd.ErrOrStderr(), Version: version(),
@@ -135,7 +135,7 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 		return err
 	}
 	if f := result.Failure; f != nil {
-		return exit.WithHint(exit.Errorf(result.Code, "%s", launch.Message(f, n)), f.Hint)
+		return exit.WithHint(exit.Errorf(result.Code, "%s", f.Text(n)), f.Hint)
 	}
 	if result.Code != exit.Done { // a signal
 		return exitStatus(result.Code)

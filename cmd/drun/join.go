@@ -10,8 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"drun/engine/launch"
+	"drun/engine/cluster"
 	"drun/engine/rendezvous"
+	"drun/engine/run"
 )
 
 // joinFlags are the flags that say which of several nodes this is.
@@ -48,7 +49,7 @@ func normalizeJoin(name string) string {
 
 // joining tells whether this process is one of several of a run: by flags, or by
 // the variables of torchrun, srun or mpirun. Flags win. Variables may change nproc.
-func (j *joinFlags) joining(cmd *cobra.Command, nproc *int) (*launch.Joining, error) {
+func (j *joinFlags) joining(cmd *cobra.Command, nproc *int) (*cluster.Joining, error) {
 	f := cmd.Flags()
 	byHand := false
 	for _, name := range []string{"nnodes", "node-rank", "rdzv", "master-addr", "master-port"} {
@@ -69,7 +70,7 @@ func (j *joinFlags) joining(cmd *cobra.Command, nproc *int) (*launch.Joining, er
 			return nil, nil
 		}
 		secret, err := j.secret(n.Count)
-		return &launch.Joining{Address: n.Address, Secret: secret, Index: n.Index, Count: n.Count}, err
+		return &cluster.Joining{Address: n.Address, Secret: secret, Index: n.Index, Count: n.Count}, err
 	}
 	l := rendezvous.Found(os.LookupEnv)
 	if l == nil {
@@ -91,12 +92,12 @@ func (j *joinFlags) joining(cmd *cobra.Command, nproc *int) (*launch.Joining, er
 			"-n says how many ranks to start, but %s and %s say that this process is rank %d of %d", rank, size, place.Rank, place.WorldSize)
 	}
 	secret, err := j.secret(place.WorldSize)
-	return &launch.Joining{Address: address, Secret: secret, Index: place.Rank, Count: place.WorldSize, Place: &place}, err
+	return &cluster.Joining{Address: address, Secret: secret, Index: place.Rank, Count: place.WorldSize, Place: &place}, err
 }
 
-func (j *joinFlags) byHand(f *pflag.FlagSet) (*launch.Joining, error) {
-	if j.nodes < 1 || j.nodes > launch.MaxRanks {
-		return nil, usage("", "--nnodes %d: the number of nodes must be from 1 to %d", j.nodes, launch.MaxRanks)
+func (j *joinFlags) byHand(f *pflag.FlagSet) (*cluster.Joining, error) {
+	if j.nodes < 1 || j.nodes > run.MaxRanks {
+		return nil, usage("", "--nnodes %d: the number of nodes must be from 1 to %d", j.nodes, run.MaxRanks)
 	}
 	if j.node < 0 || j.node >= j.nodes {
 		return nil, usage("", "--node-rank %d: with --nnodes %d it must be from 0 to %d", j.node, j.nodes, j.nodes-1)
@@ -127,7 +128,7 @@ func (j *joinFlags) byHand(f *pflag.FlagSet) (*launch.Joining, error) {
 		return nil, usage("for example --rdzv 10.0.0.1:29500", "--rdzv %s: the host is missing", address)
 	}
 	secret, err := j.secret(j.nodes)
-	return &launch.Joining{Address: net.JoinHostPort(host, port), Secret: secret, Index: j.node, Count: j.nodes}, err
+	return &cluster.Joining{Address: net.JoinHostPort(host, port), Secret: secret, Index: j.node, Count: j.nodes}, err
 }
 
 // secret is what only the processes of the run know.
@@ -147,7 +148,7 @@ func (j *joinFlags) secret(processes int) (text string, err error) {
 		text, err = rendezvous.OwnSecret()
 	}
 	if err != nil {
-		return "", usage(launch.SecretHint, "the secret that the processes of a run share: %v", err)
+		return "", usage(cluster.SecretHint, "the secret that the processes of a run share: %v", err)
 	}
 	return text, nil
 }

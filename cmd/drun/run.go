@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"drun/engine/launch"
+	"drun/engine/run"
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
@@ -24,7 +24,7 @@ import (
 )
 
 func newRun() *cobra.Command {
-	var o launch.Options
+	var o run.Options
 	var nproc string
 	var join joinFlags
 	cmd := &cobra.Command{
@@ -95,8 +95,8 @@ func ranks(text string) (int, error) {
 		return 0, usage("auto starts one rank for each core", "-n wants a number of ranks or auto, not %q", text)
 	case n < 1:
 		return 0, usage("", "-n %d: a run has at least 1 rank", n)
-	case n > launch.MaxRanks:
-		return 0, usage("", "-n %d: at most %d ranks fit on one machine", n, launch.MaxRanks)
+	case n > run.MaxRanks:
+		return 0, usage("", "-n %d: at most %d ranks fit on one machine", n, run.MaxRanks)
 	}
 	return n, nil
 }
@@ -104,15 +104,15 @@ func ranks(text string) (int, error) {
 const maxTag = 200 // bytes, as of run.tag
 
 // runRecipe runs it and prints the closing line.
-func runRecipe(cmd *cobra.Command, o launch.Options) error {
+func runRecipe(cmd *cobra.Command, o run.Options) error {
 	if o.Timeout <= 0 {
 		return usage("for example --timeout 30s", "--timeout %s: the time must be above 0", o.Timeout)
 	}
 	if o.Threads < 0 {
 		return usage("", "--threads %d: the number of threads cannot be negative", o.Threads)
 	}
-	if o.Threads > launch.MaxThreads {
-		return usage("", "--threads %d: a rank has at most %d threads", o.Threads, launch.MaxThreads)
+	if o.Threads > run.MaxThreads {
+		return usage("", "--threads %d: a rank has at most %d threads", o.Threads, run.MaxThreads)
 	}
 	for _, tag := range o.Tags {
 		if len(tag) > maxTag {
@@ -122,7 +122,7 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 	// A run goes on when the reader of its output goes away.
 	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 2)
-	for _, sig := range launch.Signals {
+	for _, sig := range run.Signals {
 		if sig != syscall.SIGHUP || !signal.Ignored(sig) { // nohup
 			signal.Notify(signals, sig)
 		}
@@ -139,13 +139,13 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 		}
 		o.PluginHost = program // may be "": the error of a missing backend says more
 	}
-	result, err := launch.Run(o)
+	result, err := run.Run(o)
 	if err != nil {
 		return err
 	}
 	out := cmd.ErrOrStderr()
 	if f := result.Failure; f != nil {
-		fmt.Fprintf(out, "drun: %s\n", terminal.Lines(launch.Message(f, result.Ranks)))
+		fmt.Fprintf(out, "drun: %s\n", terminal.Lines(f.Text(result.Ranks)))
 		if text := result.Standing(); text != "" {
 			fmt.Fprintln(out, terminal.Lines(text))
 		}
@@ -170,7 +170,7 @@ func runRecipe(cmd *cobra.Command, o launch.Options) error {
 
 // printResult prints the run as drun show --json does, on one line. The outcome
 // comes from the result, as a locked history may not have it yet.
-func printResult(cmd *cobra.Command, r *launch.Result) error {
+func printResult(cmd *cobra.Command, r *run.Result) error {
 	db, err := history.OpenReadOnly(homeOf(cmd))
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ func printResult(cmd *cobra.Command, r *launch.Result) error {
 	code := int(r.Code)
 	d.Status, d.ExitCode, d.Seconds = history.Status(r.Code.Status()), &code, &r.Seconds
 	if r.Failure != nil {
-		d.Error = strings.TrimRight(launch.Message(r.Failure, r.Ranks), "\n")
+		d.Error = strings.TrimRight(r.Failure.Text(r.Ranks), "\n")
 	}
 	encoder := json.NewEncoder(cmd.OutOrStdout())
 	encoder.SetEscapeHTML(false)
@@ -198,7 +198,7 @@ func (e exitStatus) ExitCode() exit.Code { return exit.Code(e) }
 
 // describe prints a recipe's docstring and parameters.
 func describe(cmd *cobra.Command, recipe string) error {
-	about, err := launch.Describe(recipe)
+	about, err := run.Describe(recipe)
 	if err != nil {
 		return err
 	}

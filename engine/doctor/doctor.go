@@ -12,7 +12,7 @@ import (
 	"runtime"
 	"time"
 
-	"drun/engine/launch"
+	"drun/engine/run"
 	"drun/internal/scratch"
 	"drun/kernel"
 )
@@ -46,7 +46,7 @@ const recipe = `def main():
 func Examine() *Report {
 	r := &Report{
 		OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(),
-		Kernels: kernel.Path(), Paths: kernel.Paths(), Backends: launch.Backends(), Problems: []string{},
+		Kernels: kernel.Path(), Paths: kernel.Paths(), Backends: run.Backends(), Problems: []string{},
 	}
 	if err := kernel.CheckPath(); err != nil {
 		r.Problems = append(r.Problems, err.Error())
@@ -74,9 +74,9 @@ func selfTest() error {
 	}
 	var out bytes.Buffer
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, launch.Signals...)
+	signal.Notify(signals, run.Signals...)
 	defer signal.Stop(signals)
-	result, err := launch.Run(launch.Options{
+	result, err := run.Run(run.Options{
 		Recipe: path, Nproc: 2, Home: filepath.Join(dir, "home"), Timeout: 10 * time.Second, Signals: signals,
 		Stdout: &out, Stderr: &out,
 	})
@@ -84,7 +84,7 @@ func selfTest() error {
 		return err
 	}
 	if result.Failure != nil {
-		return fmt.Errorf("%s", launch.Message(result.Failure, 2))
+		return fmt.Errorf("%s", result.Failure.Text(2))
 	}
 	return nil
 }

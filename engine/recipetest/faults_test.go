@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"drun/collective/disttest"
-	"drun/engine/launch"
+	"drun/engine/run"
 	"drun/internal/exit"
 )
 
@@ -77,7 +77,7 @@ func (r round) run(t *testing.T) time.Duration {
 	before := snapshot(t)
 	var errs bytes.Buffer
 	pids := make([]int, r.ranks)
-	o := launch.Options{
+	o := run.Options{
 		Recipe: "testdata/faults/random.star", Nproc: r.ranks, Home: filepath.Join(folder, ".drun"), Timeout: 20 * time.Second,
 		Params: []string{fmt.Sprintf("seed=%d", r.seed)}, Threads: 1, Testing: true, Stderr: &errs,
 		OnSpawn: func(rank, pid int) { pids[rank] = pid },
@@ -99,7 +99,7 @@ func (r round) run(t *testing.T) time.Duration {
 	if r.fault == "delay" {
 		o.Params = append(o.Params, "late=0.03")
 	}
-	result, err := launch.Run(o)
+	result, err := run.Run(o)
 	ended := time.Now()
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func (r round) strike(pid int) {
 }
 
 // check names what is wrong with the end of the run.
-func (r round) check(result *launch.Result, took time.Duration) (problems []string) {
+func (r round) check(result *run.Result, took time.Duration) (problems []string) {
 	want, limit, cause := exit.Done, 20*time.Second, ""
 	switch r.fault {
 	case "kill":

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"drun/engine/launch"
+	"drun/engine/run"
 	"drun/internal/exit"
 	"drun/starlib/lang/chunk"
 )
@@ -14,7 +14,7 @@ import (
 // outcome is how a run ended.
 type outcome struct {
 	err    error // why the run did not start
-	result *launch.Result
+	result *run.Result
 }
 
 func (o outcome) String() string {

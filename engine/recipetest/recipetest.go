@@ -27,7 +27,7 @@ import (
 	"testing"
 	"time"
 
-	"drun/engine/launch"
+	"drun/engine/run"
 	"drun/engine/worker"
 	"drun/starlib/lang/chunk"
 )
@@ -113,7 +113,7 @@ func runCell(t *testing.T, dir string, c chunk.Chunk, s setting, backend string,
 	var out, errs bytes.Buffer
 	var pids []int
 	start := time.Now()
-	result, err := launch.Run(launch.Options{
+	result, err := run.Run(run.Options{
 		Recipe: recipe, Nproc: ranks, Backend: backend, Home: filepath.Join(folder, ".drun"), Params: s.params,
 		Timeout: s.timeout, Threads: 1, Heap: 256 << 20, Testing: true, Deterministic: s.ordered, Stdout: &out, Stderr: &errs,
 		OnSpawn: func(_, pid int) { pids = append(pids, pid) },

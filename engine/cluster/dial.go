@@ -1,0 +1,132 @@
+package cluster
+
+import (
+	"context"
+	"drun/internal/exit"
+	"errors"
+	"os"
+	"time"
+
+	"drun/engine/rendezvous"
+)
+
+// Joined is a node's place in a run that has started.
+type Joined struct {
+	Start *Start
+	Link  Link[ToNode, ToCoordinator]
+	Inbox <-chan *ToNode // closed when the coordinator is gone
+	// Address is that of this machine, as the coordinator's reaches it.
+	Address string
+}
+
+// Join finds the coordinator, and waits until it starts the run.
+func Join(j *Joining, own *Hello, timeout time.Duration, signals <-chan os.Signal) (*Joined, error) {
+	link, err := dial(j, timeout, &signals)
+	if err != nil {
+		return nil, err
+	}
+	link.Trust()
+	link.Send(&ToCoordinator{Hello: own})
+	inbox := Inbox(link)
+	start, err := awaitStart(j, inbox, &signals)
+	if err != nil {
+		go func() {
+			for range inbox { // lets its reader go
+				continue
+			}
+		}()
+		link.Close()
+		return nil, err
+	}
+	return &Joined{start, link, inbox, addressOf(link.Local())}, nil
+}
+
+// Inbox receives a link's messages. It must be read until it is closed.
+func Inbox[In, Out any](link Link[In, Out]) <-chan *In {
+	inbox := make(chan *In)
+	go func() {
+		defer close(inbox)
+		for {
+			msg, err := link.Receive()
+			if err != nil {
+				return
+			}
+			inbox <- msg
+		}
+	}()
+	return inbox
+}
+
+// dial connects to the coordinator, however late that listens.
+func dial(j *Joining, timeout time.Duration, signals *<-chan os.Signal) (*Conn[ToNode, ToCoordinator], error) {
+	ctx, stop := context.WithTimeout(context.Background(), timeout)
+	defer stop()
+	type outcome struct {
+		link *Conn[ToNode, ToCoordinator]
+		err  error
+	}
+	dialed := make(chan outcome, 1)
+	go func() {
+		conn, err := rendezvous.DialAgent(ctx, j.Address, j.Secret)
+		if err != nil {
+			dialed <- outcome{err: notJoined(j, timeout, err)}
+			return
+		}
+		dialed <- outcome{link: NewConn[ToNode, ToCoordinator](conn)}
+	}()
+	for {
+		select {
+		case o := <-dialed:
+			return o.link, o.err
+		case sig, ok := <-*signals:
+			if ok {
+				return nil, interrupted(sig)
+			}
+			*signals = nil
+		}
+	}
+}
+
+// SecretHint says how the processes of a run come to know one secret.
+const SecretHint = "give all processes the same one: DRUN_RDZV_SECRET, --rdzv-secret-file FILE, or the same drun/secret in the user's configuration folder (~/.config); on a closed network --insecure does without"
+
+func notJoined(j *Joining, timeout time.Duration, err error) error {
+	first := "node 0"
+	if j.Place != nil {
+		first = "rank 0"
+	}
+	if refused := (*rendezvous.RefusedError)(nil); errors.As(err, &refused) {
+		return exit.WithHint(exit.Errorf(exit.Usage, "%w", refused),
+			"is it "+first+" of the same run that listens there?")
+	}
+	if errors.As(err, new(*rendezvous.SecretError)) {
+		return exit.WithHint(exit.Errorf(exit.Usage, "%w", err),
+			SecretHint)
+	}
+	return exit.WithHint(exit.Errorf(exit.Timeout, "%s was not found at %s within %v: %v", first, j.Address, timeout, err),
+		"it must have been started, and its port must be reachable from here")
+}
+
+// awaitStart waits for the run to start.
+func awaitStart(j *Joining, inbox <-chan *ToNode, signals *<-chan os.Signal) (*Start, error) {
+	for {
+		select {
+		case msg, more := <-inbox:
+			switch {
+			case !more:
+				return nil, exit.Errorf(exit.RankLost, "the process at %s ended before the run began", j.Address)
+			case msg.Refused != nil:
+				return nil, msg.Refused.Err()
+			case msg.End != nil && msg.End.Failure != nil:
+				return nil, msg.End.Failure.Err()
+			case msg.Start != nil:
+				return msg.Start, nil
+			}
+		case sig, ok := <-*signals:
+			if ok {
+				return nil, interrupted(sig)
+			}
+			*signals = nil
+		}
+	}
+}

@@ -1,0 +1,215 @@
+// Package cluster makes one run of several processes: it gathers them, assigns the
+// ranks' places, and carries messages between the coordinator and the nodes. A node is
+// one process that starts ranks: one a machine, or one a rank that was started by
+// itself. engine/run is the coordinator, engine/node a node, also on the coordinator's
+// own machine, which it reaches over a link within the process.
+package cluster
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"drun/internal/queue"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+// Link carries messages between the coordinator and a node.
+type Link[In, Out any] interface {
+	// Send queues a message. It never waits; a producer of many calls Wait.
+	Send(*Out)
+	// Wait waits while many messages are queued.
+	Wait()
+	// Receive waits for the next message. io.EOF: the other side is gone.
+	Receive() (*In, error)
+	// Close sends what is queued, as far as the other side takes it soon, and ends the link.
+	Close()
+	// Traffic is how many bytes of messages have come and gone.
+	Traffic() int64
+}
+
+const (
+	beatEvery = 2 * time.Second
+	// goneAfter is how long nothing at all may come from the other side.
+	goneAfter = 20 * time.Second
+	// greeting bounds a message of a process that has not joined, and mostBytes every
+	// other: a rank's part of a checkpoint is one.
+	greeting  = 1 << 20
+	mostBytes = 64 << 30
+	// queued bounds the messages that Wait lets be queued, and mostQueued all of them:
+	// a peer that reads so little is treated as lost.
+	queued     = 1000
+	mostQueued = 100 * queued
+)
+
+// Conn is a Link over a connection between two machines.
+type Conn[In, Out any] struct {
+	conn    net.Conn
+	in      *bufio.Reader
+	most    uint64
+	queue   *queue.Queue[[]*Out]
+	done    chan struct{}
+	traffic atomic.Int64
+}
+
+// NewConn makes a link of a connection, which it closes.
+func NewConn[In, Out any](conn net.Conn) *Conn[In, Out] {
+	l := &Conn[In, Out]{conn: conn, most: greeting, queue: queue.New[[]*Out](queue.Limits{Full: queued}), done: make(chan struct{})}
+	l.in = bufio.NewReaderSize(watched{conn}, 1<<16)
+	go l.write()
+	return l
+}
+
+// watched bounds the time in which nothing comes.
+type watched struct{ net.Conn }
+
+func (w watched) Read(p []byte) (int, error) {
+	if err := w.SetReadDeadline(time.Now().Add(goneAfter)); err != nil {
+		return 0, err
+	}
+	return w.Conn.Read(p)
+}
+
+// Trust lets large messages through: the other side belongs to the run.
+func (l *Conn[In, Out]) Trust() { l.most = mostBytes }
+
+// Local is the address of this side.
+func (l *Conn[In, Out]) Local() net.Addr { return l.conn.LocalAddr() }
+
+// Send queues a message.
+func (l *Conn[In, Out]) Send(msg *Out) {
+	if l.queue.Add(1, func(b *[]*Out) { *b = append(*b, msg) }) > mostQueued {
+		l.fail()
+	}
+}
+
+// fail ends the link, which Receive tells.
+func (l *Conn[In, Out]) fail() {
+	l.conn.Close()
+	l.queue.Close()
+}
+
+// Traffic is how many bytes of messages have come and gone.
+func (l *Conn[In, Out]) Traffic() int64 { return l.traffic.Load() }
+
+// Done is closed when nothing is sent any more: the link was closed, or broke.
+func (l *Conn[In, Out]) Done() <-chan struct{} { return l.done }
+
+// Wait waits while many messages are queued.
+func (l *Conn[In, Out]) Wait() { l.queue.Wait() }
+
+// Receive reads the next message. io.EOF: the other side is gone.
+func (l *Conn[In, Out]) Receive() (*In, error) {
+	for {
+		var head [8]byte
+		if _, err := io.ReadFull(l.in, head[:]); err != nil {
+			return nil, gone(err)
+		}
+		n := binary.LittleEndian.Uint64(head[:])
+		if n == 0 {
+			continue // a heartbeat
+		}
+		if n > l.most {
+			return nil, fmt.Errorf("a message of %d bytes: at most %d are possible", n, l.most)
+		}
+		l.traffic.Add(int64(n))
+		msg, body := new(In), &io.LimitedReader{R: l.in, N: int64(n)}
+		if err := decoding.NewDecoder(body).Decode(msg); err != nil {
+			return nil, gone(err)
+		}
+		if _, err := io.Copy(io.Discard, body); err != nil {
+			return nil, gone(err)
+		}
+		return msg, nil
+	}
+}
+
+func gone(err error) error {
+	var timeout net.Error
+	switch {
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Errorf("nothing has come for %v", goneAfter)
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, new(*net.OpError)):
+		return io.EOF
+	}
+	return err
+}
+
+// decoding has no bounds on counts but the message's size, and takes text as it
+// is: a recipe's strings hold any bytes.
+var decoding = func() cbor.DecMode {
+	mode, err := cbor.DecOptions{MaxArrayElements: 1<<31 - 1, UTF8: cbor.UTF8DecodeInvalid}.DecMode()
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return mode
+}()
+
+// write sends what is queued, and heartbeats meanwhile.
+func (l *Conn[In, Out]) write() {
+	defer close(l.done)
+	beat := time.NewTicker(beatEvery)
+	defer beat.Stop()
+	for {
+		batch, _, closed := l.queue.Take()
+		for _, msg := range batch {
+			if l.put(msg) != nil {
+				l.fail()
+				return
+			}
+		}
+		if closed {
+			return
+		}
+		select {
+		case <-l.queue.Ready():
+		case <-beat.C:
+			if l.put(nil) != nil {
+				l.fail()
+				return
+			}
+		}
+	}
+}
+
+// put writes one message; nil is a heartbeat.
+func (l *Conn[In, Out]) put(msg *Out) error {
+	var head [8]byte
+	var body []byte
+	if msg != nil {
+		var err error
+		if body, err = cbor.Marshal(msg); err != nil {
+			return err
+		}
+		binary.LittleEndian.PutUint64(head[:], uint64(len(body)))
+		l.traffic.Add(int64(len(body)))
+	}
+	const piece = 1 << 20 // so that the deadline is one of progress
+	for data := append(head[:], body[:min(len(body), piece)]...); ; data = body[:min(len(body), piece)] {
+		if err := l.conn.SetWriteDeadline(time.Now().Add(goneAfter)); err != nil {
+			return err
+		}
+		if _, err := l.conn.Write(data); err != nil {
+			return err
+		}
+		if body = body[min(len(body), piece):]; len(body) == 0 {
+			return nil
+		}
+	}
+}
+
+// Close sends what is queued, as far as the other side takes it soon, and ends the link.
+func (l *Conn[In, Out]) Close() {
+	l.queue.Close()
+	select {
+	case <-l.done:
+	case <-time.After(2 * time.Second):
+	}
+	l.conn.Close()
+}

@@ -1,0 +1,168 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"drun/engine"
+	"drun/engine/board"
+	"drun/engine/rendezvous"
+	"drun/internal/exit"
+)
+
+// Hello is what a node says of itself.
+type Hello struct {
+	Version string // of drun
+	Index   int    // of this agent: its node's rank, or its only rank's
+	Count   int    // of agents
+	// Place is that of the one rank, where it was started by itself; else nil,
+	// and Procs is how many ranks the node has.
+	Place *rendezvous.Place
+	Procs int
+	Host  string
+	PID   int
+	// Machine is the same for processes that can share memory.
+	Machine string
+	// Settings must be the same for all agents.
+	Settings []Setting
+}
+
+// Setting is a value by the name under which the user knows it.
+type Setting struct{ Name, Value string }
+
+// Noun is what the agent is called: "node 1", or "rank 1".
+func (h *Hello) Noun() string {
+	return fmt.Sprintf("%s %d", h.kind(), h.Index)
+}
+
+// kind is the noun without a number.
+func (h *Hello) kind() string {
+	if h.Place != nil {
+		return "rank"
+	}
+	return "node"
+}
+
+// Who tells a person which process it is.
+func (h *Hello) Who() string { return fmt.Sprintf("%s (process %d on %s)", h.Noun(), h.PID, h.Host) }
+
+// Machine identifies this machine, or container, for this user.
+func Machine() string {
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it no two are the same
+	pids, _ := os.Readlink("/proc/self/ns/pid")
+	if len(boot) == 0 || pids == "" {
+		return fmt.Sprintf("process %d", os.Getpid())
+	}
+	return fmt.Sprintf("%s %s %d", strings.TrimSpace(string(boot)), pids, os.Getuid())
+}
+
+// Differ finds the first setting in which two agents differ.
+func Differ(a, b *Hello) error {
+	theirs := map[string]string{}
+	for _, s := range b.Settings {
+		theirs[s.Name] = s.Value
+	}
+	for _, s := range a.Settings {
+		other, known := theirs[s.Name]
+		if !known {
+			other = "nothing"
+		}
+		if other != s.Value {
+			return exit.WithHint(exit.Errorf(exit.Usage, "%s differs: %s has %s, %s has %s", s.Name, a.Who(), s.Value, b.Who(), other),
+				"every process of a run is started with the same recipe and the same flags")
+		}
+		delete(theirs, s.Name)
+	}
+	for name, value := range theirs {
+		return exit.Errorf(exit.Usage, "%s differs: %s has %s, %s has nothing", name, b.Who(), value, a.Who())
+	}
+	return nil
+}
+
+// ToNode is a message from the coordinator; one field is set, Rank and Msg together.
+type ToNode struct {
+	Refused *engine.Failure  `cbor:",omitempty"` // this agent cannot take part
+	Start   *Start           `cbor:",omitempty"`
+	Rank    int              `cbor:",omitempty"`
+	Msg     *engine.ToWorker `cbor:",omitempty"` // for that rank
+	Abort   *Abort           `cbor:",omitempty"`
+	Kill    bool             `cbor:",omitempty"` // all ranks that are left
+	Show    *Show            `cbor:",omitempty"` // a mirror is wanted
+	Mirror  *Mirror          `cbor:",omitempty"`
+	End     *End             `cbor:",omitempty"`
+}
+
+// Start begins the run.
+type Start struct {
+	World   int
+	Backend string
+	Jobs    []engine.Job // of this agent's ranks
+	Now     int64        // the coordinator's clock
+	// Shared is where the memory files of the run are, for agents of one
+	// machine: paths that this agent can open. Empty: it makes its own board.
+	Shared []string
+}
+
+// Abort passes on why a board's waits have ended.
+type Abort struct {
+	By    int
+	Cause []byte
+}
+
+// End is how the run ended.
+type End struct {
+	ID      int64
+	Name    string
+	Code    exit.Code
+	Failure *engine.Failure `cbor:",omitempty"`
+	Seconds float64
+}
+
+// ToCoordinator is a message from a node; one field is set, Rank and another.
+type ToCoordinator struct {
+	Hello  *Hello          `cbor:",omitempty"`
+	Rank   int             `cbor:",omitempty"`
+	Msg    *engine.ToAgent `cbor:",omitempty"` // of that rank
+	Line   *Line           `cbor:",omitempty"` // of that rank
+	Exit   *Exit           `cbor:",omitempty"` // of that rank
+	Abort  *Abort          `cbor:",omitempty"`
+	Signal int             `cbor:",omitempty"` // that the node got
+	Look   *Look           `cbor:",omitempty"`
+	Mirror *Mirror         `cbor:",omitempty"`
+}
+
+// Look says that ranks wait: a round is wanted, in which all agents show their
+// boards.
+type Look struct {
+	Ask uint32 `cbor:",omitempty"` // of a rank that makes a report: see board.Board.Asks
+}
+
+// Show asks a node for its ranks' part of the board, in that round. All: with the
+// journals of all their groups.
+type Show struct {
+	Round uint64
+	All   bool `cbor:",omitempty"`
+}
+
+// Mirror is what is on another board.
+type Mirror struct {
+	Words  *board.Mirror
+	Round  uint64       `cbor:",omitempty"` // that the coordinator asked in; 0: it did not ask
+	Told   uint32       `cbor:",omitempty"` // of this node's asks, which are answered with it
+	Circle []board.Wait `cbor:",omitempty"` // that the coordinator has confirmed
+}
+
+// Line is one that a rank printed.
+type Line struct {
+	Stderr bool
+	Text   string
+}
+
+// Exit is how a rank's process ended.
+type Exit struct {
+	Text   string
+	Clean  bool
+	Killed bool
+	Signal int // that killed it
+}

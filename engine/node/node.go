@@ -1,0 +1,307 @@
+// Package node runs some of a run's ranks on one machine: it starts their processes,
+// watches them, and passes on what they say to the coordinator and what that says to
+// them. The coordinator's own machine is a node as well. engine/run calls it.
+package node
+
+import (
+	"drun/internal/exit"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+
+	"drun/collective"
+	"drun/engine"
+	"drun/engine/board"
+	"drun/engine/cluster"
+	"drun/engine/console"
+	"drun/engine/recipe"
+	"drun/plugins/host"
+)
+
+const (
+	// killAfter is how long ranks that were told to end may take.
+	killAfter = 500 * time.Millisecond
+	// lookEvery is how often a node with a board of its own looks whether ranks have
+	// been waiting for so long that boards should be compared.
+	lookEvery = 100 * time.Millisecond
+)
+
+// Config is what a node knows of its machine, and of the run before it starts.
+type Config struct {
+	Bundle   *recipe.Bundle
+	DataDirs []string
+	Threads  int           // kernel threads of a rank
+	Timeout  time.Duration // of collectives, and of joining
+	Console  *console.Console
+	Watched  bool // somebody watches the progress bar
+
+	Exe        string // the program that workers run; "": this one
+	PluginHost string // the program that workers run instead when the backend is a plugin
+	// Backend finds the plugin of a backend, nil for one that is built in.
+	Backend func(name string) (*host.Plugin, error)
+
+	Store   string // address of the key-value store
+	Address string // of this machine, as other nodes reach it; "": there are none
+	Signals <-chan os.Signal
+	OnSpawn func(rank, pid int)
+}
+
+// node is the state of one.
+type node struct {
+	Config
+	start *cluster.Start
+	link  cluster.Link[cluster.ToNode, cluster.ToCoordinator]
+
+	plugin *host.Plugin
+	board  *board.Board
+	shared bool // the board is the coordinator's: nothing on it has to be sent
+	procs  map[int]*process
+	events chan event
+	asked  uint32    // of the ranks' asks, what the coordinator was told
+	ended  time.Time // when the ranks were told to end; zero: not yet
+	left   int       // processes that have not ended
+}
+
+// Run starts the ranks and returns when the coordinator says how the run ended, with
+// every process gone. It returns nil when the coordinator itself is gone.
+func Run(c Config, start *cluster.Start, link cluster.Link[cluster.ToNode, cluster.ToCoordinator], inbox <-chan *cluster.ToNode) *cluster.End {
+	runtime.LockOSThread() // see spawn
+	defer runtime.UnlockOSThread()
+	n := &node{Config: c, start: start, link: link, shared: len(start.Shared) > 0, procs: map[int]*process{}, events: make(chan event, 64)}
+	if err := n.spawnAll(); err != nil {
+		n.refuse(err)
+	}
+	end := n.watch(inbox)
+	n.clean()
+	return end
+}
+
+// spawnAll makes the board, or opens the coordinator's, and starts the ranks.
+func (n *node) spawnAll() (err error) {
+	if n.plugin, err = n.Backend(n.start.Backend); err != nil {
+		return err
+	}
+	files, err := n.files()
+	if err != nil {
+		return err
+	}
+	for _, f := range files[1:] {
+		defer f.Close()
+	}
+	if n.board, err = board.Open(files[0], board.Observer); err != nil {
+		return err
+	}
+	jobs := n.start.Jobs
+	n.board.Near(jobs[0].Place.Rank, jobs[len(jobs)-1].Place.Rank+1)
+	exe := n.Exe
+	if n.plugin != nil && n.PluginHost != "" {
+		exe = n.PluginHost
+	}
+	if exe == "" {
+		exe = "/proc/self/exe" // the program that runs, also if the file was replaced
+	}
+	for i := range jobs {
+		job := n.complete(&jobs[i])
+		p, err := spawn(exe, job, files, func(rank int, stderr bool, text string) {
+			n.Console.Line(rank, stderr, text)
+			n.link.Send(&cluster.ToCoordinator{Rank: rank, Line: &cluster.Line{Stderr: stderr, Text: text}})
+			n.link.Wait()
+		})
+		if err != nil {
+			return err
+		}
+		n.procs[p.rank] = p
+		n.left++
+		if n.OnSpawn != nil {
+			n.OnSpawn(p.rank, p.cmd.Process.Pid)
+		}
+		go p.serve(job, n.events, n.link.Wait)
+	}
+	return nil
+}
+
+// files are those that ranks inherit.
+func (n *node) files() (files []*os.File, err error) {
+	if !n.shared {
+		f, err := board.Create(n.start.World)
+		return []*os.File{f}, err
+	}
+	for _, path := range n.start.Shared {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			return nil, exit.WithHint(exit.Errorf(exit.Backend, "the memory of rank 0 cannot be shared: %v", err),
+				"use --backend gloo")
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// complete adds to a job what is this machine's own.
+func (n *node) complete(job *engine.Job) *engine.Job {
+	job.Sources, job.Dir = n.Bundle.Sources, n.Bundle.Dir
+	job.DataDirs = n.DataDirs
+	job.Threads = n.Threads
+	job.Watched = n.Watched
+	job.Store.Address = n.Store
+	job.NodeAddress = n.Address
+	if p := n.plugin; p != nil {
+		job.Plugin = &engine.Plugin{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Mark: p.Mark}
+	}
+	return job
+}
+
+// refuse says that the ranks that have not started cannot start.
+func (n *node) refuse(err error) {
+	for i := range n.start.Jobs {
+		rank := n.start.Jobs[i].Place.Rank
+		if n.procs[rank] != nil {
+			continue
+		}
+		n.link.Send(&cluster.ToCoordinator{Rank: rank, Msg: &engine.ToAgent{Failure: engine.NewFailure(rank, err, board.Now())}})
+		n.link.Send(&cluster.ToCoordinator{Rank: rank, Exit: &cluster.Exit{Text: "not started"}})
+	}
+}
+
+// watch passes everything on until the coordinator says how the run ended, or is gone.
+func (n *node) watch(inbox <-chan *cluster.ToNode) *cluster.End {
+	var deadline, look <-chan time.Time
+	joining := n.watchJoining()
+	if n.board != nil && !n.shared {
+		look = time.Tick(lookEvery / 2)
+	}
+	for {
+		if deadline == nil && !n.ended.IsZero() {
+			deadline = time.After(killAfter)
+		}
+		select {
+		case ev := <-n.events:
+			n.tell(ev)
+		case msg, more := <-inbox:
+			if !more {
+				return nil
+			}
+			if msg.End != nil {
+				return msg.End
+			}
+			n.obey(msg)
+		case sig, ok := <-n.Signals:
+			if number, is := sig.(syscall.Signal); ok && is {
+				n.link.Send(&cluster.ToCoordinator{Signal: int(number)})
+			} else if !ok {
+				n.Signals = nil
+			}
+		case <-look:
+			asks, asked := n.board.Asks()
+			if !asked || asks == n.asked {
+				asks = 0
+			} else {
+				n.asked = asks
+			}
+			if asks != 0 || n.board.Stuck(lookEvery) {
+				n.link.Send(&cluster.ToCoordinator{Look: &cluster.Look{Ask: asks}})
+			}
+		case <-joining.C:
+			if f := joining.look(); f != nil {
+				n.link.Send(&cluster.ToCoordinator{Rank: f.Rank, Msg: &engine.ToAgent{Failure: f}})
+				n.ending()
+			}
+		case <-deadline:
+			n.kill()
+			deadline = time.After(killAfter)
+		}
+	}
+}
+
+// tell passes on what a rank says, or its end.
+func (n *node) tell(ev event) {
+	p := n.procs[ev.rank]
+	if ev.msg != nil {
+		if ev.msg.Failure != nil || ev.msg.Done {
+			p.reported = true
+		}
+		if ev.msg.Failure != nil {
+			n.ending()
+			if by, cause, ok := n.board.Cause(); ok && !n.shared {
+				n.link.Send(&cluster.ToCoordinator{Abort: &cluster.Abort{By: by, Cause: cause}})
+			}
+		}
+		n.link.Send(&cluster.ToCoordinator{Rank: ev.rank, Msg: ev.msg})
+		return
+	}
+	p.exited = true
+	n.left--
+	if !n.shared { // what it did last
+		n.link.Send(&cluster.ToCoordinator{Mirror: &cluster.Mirror{Words: n.board.Show(nil, true)}})
+	}
+	if !p.reported {
+		if !n.shared { // else the coordinator does, which first reads what the rank did last
+			n.board.SetRankState(ev.rank, collective.Gone)
+		}
+		n.ending()
+	}
+	n.link.Send(&cluster.ToCoordinator{Rank: ev.rank, Exit: ev.exit})
+}
+
+// ending begins to count the time that the ranks have left.
+func (n *node) ending() {
+	if n.ended.IsZero() {
+		n.ended = time.Now()
+	}
+}
+
+// obey does what the coordinator says.
+func (n *node) obey(msg *cluster.ToNode) {
+	switch p := n.procs[msg.Rank]; {
+	case msg.Msg != nil && p != nil:
+		if msg.Msg.Cancel != nil {
+			n.ending()
+		}
+		if !p.exited {
+			p.send(msg.Msg)
+		}
+	case msg.Abort != nil && n.board != nil:
+		n.board.AbortAs(msg.Abort.By, msg.Abort.Cause)
+		n.ending()
+	case msg.Kill:
+		n.kill()
+	case msg.Show != nil && n.board != nil:
+		n.link.Send(&cluster.ToCoordinator{Mirror: &cluster.Mirror{Words: n.board.Show(nil, msg.Show.All), Round: msg.Show.Round}})
+	case msg.Mirror != nil && msg.Mirror.Words != nil && n.board != nil:
+		n.board.Adopt(msg.Mirror.Words)
+		n.board.Confirm(msg.Mirror.Circle)
+		if msg.Mirror.Told != 0 {
+			n.board.Tell(msg.Mirror.Told)
+		}
+	}
+}
+
+// kill ends the processes that are left.
+func (n *node) kill() {
+	for _, p := range n.procs {
+		if !p.exited {
+			p.kill()
+		}
+	}
+}
+
+// clean waits for the processes, which have ended or are killed.
+func (n *node) clean() {
+	n.kill()
+	limit := time.After(2 * time.Second)
+	for n.left > 0 {
+		select {
+		case ev := <-n.events:
+			if ev.exit != nil {
+				n.procs[ev.rank].exited = true
+				n.left--
+			}
+		case <-limit:
+			return // the board stays open
+		}
+	}
+	if n.board != nil {
+		n.board.Close()
+	}
+}

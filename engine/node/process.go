@@ -1,0 +1,224 @@
+package node
+
+import (
+	"drun/internal/exit"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"drun/engine"
+	"drun/engine/board"
+	"drun/engine/cluster"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is one worker.
+type process struct {
+	rank     int
+	cmd      *exec.Cmd
+	channel  *engine.Channel
+	outbox   chan *engine.ToWorker
+	output   sync.WaitGroup // its stdout and stderr are being read
+	pipes    []*os.File
+	reported bool // it said how its rank ended
+	exited   bool
+}
+
+// spawn starts a worker. It inherits its end of the control channel as
+// descriptor 3 and the shared files after it. The channel is its lifeline: a worker
+// whose node is gone ends. One that is stopped, and cannot read the channel, the
+// kernel kills when the thread that started it ends; the caller is therefore locked
+// to its thread.
+func spawn(exe string, job *engine.Job, shared []*os.File, onLine func(rank int, stderr bool, text string)) (*process, error) {
+	ours, theirs, err := socketpair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	p := &process{rank: job.Place.Rank, outbox: make(chan *engine.ToWorker, outboxSize)}
+	if p.channel, err = engine.NewChannel(ours); err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(exe)
+	cmd.Args = []string{"drun", engine.WorkerArg, "rank", strconv.Itoa(job.Place.Rank)}
+	cmd.Env = append(os.Environ(), environment(job)...)
+	cmd.ExtraFiles = append([]*os.File{theirs}, shared...)
+	// A group of its own: a signal from the terminal reaches the node alone, and
+	// what a worker may have started can be killed with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	var ends [2]*os.File
+	for i := range ends {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		ends[i], p.pipes = w, append(p.pipes, r)
+	}
+	cmd.Stdout, cmd.Stderr = ends[0], ends[1]
+	p.cmd = cmd
+	err = cmd.Start()
+	for _, w := range ends {
+		w.Close()
+	}
+	if err != nil {
+		p.channel.Close()
+		return nil, fmt.Errorf("cannot start rank %d: %w", job.Place.Rank, err)
+	}
+	for i, r := range p.pipes {
+		p.output.Go(func() {
+			lines(r, func(text string) { onLine(job.Place.Rank, i == 1, text) })
+			r.Close()
+		})
+	}
+	return p, nil
+}
+
+// environment tells a worker its place and its run, for tools that look.
+func environment(job *engine.Job) []string {
+	env := job.Place.Environ()
+	if host, port, err := net.SplitHostPort(job.Store.Address); err == nil {
+		env = append(env, "MASTER_ADDR="+host, "MASTER_PORT="+port)
+	}
+	return append(env,
+		"DRUN_RUN_ID="+strconv.FormatInt(job.RunID, 10),
+		"DRUN_RESTART_COUNT="+strconv.Itoa(job.RestartCount),
+		// The recipe's thread, the collector's and the control channel's: more would
+		// only cost memory where many ranks share a large machine.
+		"GOMAXPROCS="+strconv.Itoa(max(2, job.Threads)),
+	)
+}
+
+// outboxSize is more than a worker can be sent before it has read some: its job,
+// a reply to the one question that it may have open, and the cancellation.
+const outboxSize = 16
+
+// send queues a message. They are sent in order by one goroutine, since a worker
+// that is stopped or busy may take its time.
+func (p *process) send(msg *engine.ToWorker) {
+	select {
+	case p.outbox <- msg:
+	default: // it reads nothing any more
+	}
+}
+
+// event is what a process said, or its end.
+type event struct {
+	rank int
+	msg  *engine.ToAgent
+	exit *cluster.Exit
+}
+
+// serve sends the worker its job and what is queued after it, and passes on what
+// it says, then its end. wait holds up a worker that says more than can be stored.
+func (p *process) serve(job *engine.Job, events chan<- event, wait func()) {
+	p.send(&engine.ToWorker{Job: job})
+	ended := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case msg := <-p.outbox:
+				if p.channel.Send(msg) != nil {
+					return // it is dead, which listen notices
+				}
+			case <-ended:
+				return
+			}
+		}
+	}()
+	p.listen(events, wait)
+	close(ended)
+}
+
+// listen passes on what the worker says, then, once its output has been read, its end.
+func (p *process) listen(events chan<- event, wait func()) {
+	for {
+		msg := new(engine.ToAgent)
+		err := p.channel.Receive(msg)
+		if err != nil && !errors.Is(err, io.EOF) {
+			// What it says cannot be understood, or answered: it would wait for ever.
+			events <- event{rank: p.rank, msg: &engine.ToAgent{Failure: &engine.Failure{Rank: p.rank, Code: exit.RankLost, When: board.Now(),
+				Message: fmt.Sprintf("rank %d sent a message that cannot be read: %v (a fault in drun, not in the recipe: please report it)", p.rank, err)}}}
+			p.kill()
+		}
+		if err != nil {
+			break
+		}
+		events <- event{rank: p.rank, msg: msg}
+		wait()
+	}
+	p.sweep()
+	_ = p.cmd.Wait() // its state says how it ended
+	p.drain()
+	events <- event{rank: p.rank, exit: how(p.cmd.ProcessState)}
+}
+
+// sweep waits for the worker's end and kills what it has started and left. The
+// worker is not reaped yet, so that the group's number is still its own.
+func (p *process) sweep() {
+	pid := p.cmd.Process.Pid
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err == nil {
+			_ = unix.Kill(-pid, unix.SIGKILL)
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// drain waits until all the worker's output has been read. Something that it
+// started may hold the pipes open: that is not waited for.
+func (p *process) drain() {
+	defer p.channel.Close()
+	read := make(chan struct{})
+	go func() {
+		p.output.Wait()
+		close(read)
+	}()
+	select {
+	case <-read:
+	case <-time.After(drainAtMost):
+		for _, pipe := range p.pipes {
+			pipe.Close()
+		}
+		<-read
+	}
+}
+
+const drainAtMost = time.Second
+
+// kill ends the worker and whatever it started.
+func (p *process) kill() {
+	if err := unix.Kill(-p.cmd.Process.Pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		_ = p.cmd.Process.Kill()
+	}
+}
+
+// how says how the process ended.
+func how(state *os.ProcessState) *cluster.Exit {
+	status, ok := state.Sys().(syscall.WaitStatus)
+	switch {
+	case ok && status.Signaled():
+		return &cluster.Exit{Text: fmt.Sprintf("killed by signal %d (%s)", status.Signal(), unix.SignalName(status.Signal())), Killed: true, Signal: int(status.Signal())}
+	case state.ExitCode() == 0:
+		return &cluster.Exit{Text: "exited", Clean: true}
+	}
+	return &cluster.Exit{Text: fmt.Sprintf("exited with status %d", state.ExitCode())}
+}
+
+func socketpair() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("control channel: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control"), nil
+}

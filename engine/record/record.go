@@ -1,0 +1,288 @@
+// Package record is what a run leaves behind: its rows in the history, written in
+// batches while it goes on, and its checkpoints. It alone knows the databases; engine/run
+// calls it. A disk that is locked, slow or hangs never holds a run up for longer than it
+// has been given.
+package record
+
+import (
+	"drun/internal/exit"
+	"math/big"
+	"strconv"
+	"sync"
+	"time"
+
+	"drun/checkpoints"
+	"drun/engine"
+	"drun/engine/recipe"
+	"drun/engine/rendezvous"
+	"drun/history"
+	"drun/internal/secret"
+	"drun/plugins/host"
+)
+
+// Config is what a run's record begins with.
+type Config struct {
+	Home          string
+	Name          string // of the run; "" to have one made up
+	Recipe        *recipe.Bundle
+	Places        []rendezvous.Place // by rank
+	Backend       string
+	Plugin        *host.Plugin // of the backend; nil: built in
+	Seed          int64
+	Threads       int
+	Deterministic bool
+	Version       string
+	Command       []string
+	Started       time.Time
+	Tags          []string
+
+	Resume      string         // RUN[@STEP or @best]; "": the run is a new one
+	Params      []engine.Param // as given
+	KeepSecrets bool           // keep the values of parameters whose names say that they are secrets
+	DiskTimeout time.Duration
+	Say         func(text string) // tells a person what happens to the record, which is kept as well
+}
+
+// Record is that of one run.
+type Record struct {
+	// Params are those given, with those of the run that is resumed.
+	Params []engine.Param
+
+	home     string
+	atMost   time.Duration // a disk may take
+	keep     bool          // the values of secrets
+	places   []rendezvous.Place
+	plugin   *host.Plugin
+	db       *history.DB
+	run      *history.Run
+	writer   *writer
+	store    *checkpoints.Store
+	from     *origin        // of --resume
+	pending  sync.WaitGroup // saves and restores under way
+	parts    map[int64]map[int]*engine.Part
+	restores restores
+}
+
+// Open enters a run in the history. Its error says why there is no run; hurry ends the
+// wait for the disk.
+func Open(c Config, hurry <-chan struct{}) (*Record, error) {
+	var r *Record
+	err := bounded(c.Home, c.DiskTimeout, hurry, func() error {
+		opened, err := open(c)
+		r = opened
+		return err
+	})
+	if err != nil {
+		return nil, err // r belongs to work that was left behind
+	}
+	return r, nil
+}
+
+func open(c Config) (_ *Record, err error) {
+	r := &Record{home: c.Home, atMost: c.DiskTimeout, keep: c.KeepSecrets, places: c.Places, plugin: c.Plugin, Params: c.Params, parts: map[int64]map[int]*engine.Part{}}
+	if r.db, err = history.Open(c.Home); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			if r.run != nil {
+				_ = r.run.Discard()
+			}
+			if r.store != nil {
+				r.store.Close()
+			}
+			r.db.Close()
+		}
+	}()
+	info := history.RunInfo{Name: c.Name, Recipe: c.Recipe.Name, WorldSize: len(c.Places), Backend: c.Backend, Seed: c.Seed,
+		Threads: c.Threads, Deterministic: c.Deterministic, Version: c.Version, Command: c.Command, Started: c.Started}
+	if c.Resume != "" {
+		if r.store, err = checkpoints.Open(c.Home); err != nil {
+			return nil, err
+		}
+		if r.from, err = findOrigin(r.db, r.store, c.Resume); err != nil {
+			return nil, err
+		}
+		r.Params = r.from.inherit(c.Params)
+		info.Parent = &history.Parent{ID: r.from.line[0].id, Step: r.from.info.Step}
+	}
+	if r.run, err = r.db.Begin(info); err != nil {
+		return nil, err
+	}
+	sources := make([]history.Source, len(c.Recipe.Sources))
+	for i, s := range c.Recipe.Sources {
+		sources[i] = history.Source{Path: s.Path, Role: "load", Content: s.Content}
+		if s.Path == c.Recipe.Main {
+			sources[i].Role = "recipe"
+		}
+	}
+	if err = r.run.AddSources(sources); err == nil {
+		err = r.run.BeginAttempt(0)
+	}
+	if err == nil && len(c.Tags) > 0 {
+		err = r.run.Tag(c.Tags...)
+	}
+	if err == nil && c.Plugin != nil {
+		err = r.run.AddPlugin(r.pluginRow(""))
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.writer = newWriter(r.run, c.Home, c.DiskTimeout, func(text string) {
+		c.Say(text)
+		r.Line(-1, true, text)
+	})
+	return r, nil
+}
+
+// ID is the run's number, which another history may have changed.
+func (r *Record) ID() int64 { return r.run.ID }
+
+// Name is the run's name.
+func (r *Record) Name() string { return r.run.Name }
+
+// Faults gets the first error of writing.
+func (r *Record) Faults() <-chan error { return r.writer.faults }
+
+// Wait waits while too much is waiting for the disk. Those call it that read from a
+// rank, so that the rank waits and the coordinator does not.
+func (r *Record) Wait() { r.writer.queue.Wait() }
+
+// Release ends all waits for room: the run is ending, and its ranks' ends must be seen.
+func (r *Record) Release() { r.writer.queue.Release() }
+
+// Hasten makes the end of the record wait for nothing any more.
+func (r *Record) Hasten() { r.writer.hasten() }
+
+// Line adds a line that a rank printed; rank -1 is drun itself.
+func (r *Record) Line(rank int, stderr bool, text string) {
+	stream := "stdout"
+	if stderr {
+		stream = "stderr"
+	}
+	l := history.LogLine{Rank: rank, Stream: stream, Time: time.Now(), Text: text}
+	r.writer.add(1, len(text), func(b *history.Batch) { b.Lines = append(b.Lines, l) })
+}
+
+// Add adds what a worker's message records.
+func (r *Record) Add(rank int, m *engine.ToAgent) {
+	if d := m.Declared; d != nil {
+		r.writer.add(len(d.Params), 0, func(b *history.Batch) { b.Params = append(b.Params, values(d.Params, r.keep)...) })
+	}
+	if len(m.Points) > 0 {
+		text := 0
+		for _, p := range m.Points {
+			text += len(p.Name)
+		}
+		r.writer.add(len(m.Points), text, func(b *history.Batch) {
+			for _, p := range m.Points {
+				b.Points = append(b.Points, history.Point{
+					Name: p.Name, Step: p.Step, Rank: rank, Value: p.Value, Exact: p.Exact, Time: time.Unix(0, p.Time),
+				})
+			}
+		})
+	}
+	if len(m.Tags) > 0 {
+		r.writer.add(len(m.Tags), textOf(m.Tags), func(b *history.Batch) { b.Tags = append(b.Tags, m.Tags...) })
+	}
+	if len(m.Notes) > 0 {
+		r.writer.add(len(m.Notes), textOf(m.Notes), func(b *history.Batch) {
+			for _, text := range m.Notes {
+				b.Notes = append(b.Notes, history.Note{Time: time.Now(), Text: text})
+			}
+		})
+	}
+	if m.Machine != nil {
+		place := r.places[rank]
+		r.writer.add(1, len(m.Machine.Host), func(b *history.Batch) {
+			b.Ranks = append(b.Ranks, history.RankPlace{Rank: rank, Node: place.NodeRank, LocalRank: place.LocalRank, Host: m.Machine.Host, Threads: m.Machine.Threads, Kernels: m.Machine.Kernels})
+		})
+	}
+	for _, f := range m.Files {
+		r.writer.add(1, len(f.Path), func(b *history.Batch) { b.DataFiles = append(b.DataFiles, history.DataFile(f)) })
+	}
+	if m.Version != nil && r.plugin != nil {
+		r.writer.add(1, 0, func(b *history.Batch) { b.Plugins = append(b.Plugins, r.pluginRow(*m.Version)) })
+	}
+}
+
+func (r *Record) pluginRow(version string) history.Plugin {
+	return history.Plugin{Name: r.plugin.Name, Version: version, Path: r.plugin.Path, SHA256: r.plugin.SHA256}
+}
+
+// Drain waits for the saves and restores under way, and until everything is stored.
+// The first error says why not all of the record is, the second that the disk does not
+// answer: then the stores stay open.
+func (r *Record) Drain() (fault, hung error) {
+	hung = bounded(r.home, saveFactor*r.atMost, r.writer.hurry, func() error { r.pending.Wait(); return nil })
+	_ = r.writer.sync() // its error is among the faults
+	select {
+	case fault = <-r.writer.faults:
+	default:
+	}
+	return fault, hung
+}
+
+// Finish writes the run's end. spool is where that waits for the next process that
+// opens the history; the error says why the end is not recorded.
+func (r *Record) Finish(code exit.Code, text string, seconds float64) (spool string, err error) {
+	spool, err = r.writer.close(&history.End{Status: history.Status(code.Status()), ExitCode: int(code), Error: text, Seconds: seconds})
+	if spool != "" || err != nil {
+		r.run.Leave()
+	}
+	return spool, err
+}
+
+// Discard takes the run out of the history.
+func (r *Record) Discard() error {
+	if _, err := r.writer.close(nil); err != nil {
+		return err
+	}
+	return bounded(r.home, r.atMost, r.writer.hurry, r.run.Discard)
+}
+
+// Close closes the databases; without the checkpoints when saves still use them.
+func (r *Record) Close(hung bool) error {
+	return bounded(r.home, r.atMost, r.writer.hurry, func() error {
+		if r.store != nil && !hung {
+			r.store.Close()
+		}
+		return r.db.Close()
+	})
+}
+
+func textOf(list []string) (bytes int) {
+	for _, s := range list {
+		bytes += len(s)
+	}
+	return bytes
+}
+
+// values are a recipe's parameters as the history keeps them. A secret that is
+// the recipe's default is none: the history has the recipe.
+func values(params []engine.Value, keepSecrets bool) []history.Param {
+	out := make([]history.Param, len(params))
+	for i, p := range params {
+		out[i] = history.Param{Name: p.Name, Value: plain(p)}
+		if p.Changed && p.Kind != "bool" && secret.Named(p.Name) && !keepSecrets {
+			out[i].Value = history.Secret{}
+		}
+	}
+	return out
+}
+
+func plain(p engine.Value) any {
+	switch p.Kind {
+	case "bool":
+		return p.Text == "True"
+	case "int":
+		n, _ := new(big.Int).SetString(p.Text, 10)
+		return n
+	case "float":
+		x, _ := strconv.ParseFloat(p.Text, 64) // written by strconv
+		return x
+	case "string":
+		return p.Text
+	}
+	return nil
+}

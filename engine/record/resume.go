@@ -1,0 +1,134 @@
+package record
+
+import (
+	"drun/internal/exit"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"drun/checkpoints"
+	"drun/engine"
+	"drun/history"
+	"drun/internal/secret"
+)
+
+// origin is the checkpoint that --resume names: which one is decided once, though
+// its run may go on saving.
+type origin struct {
+	info   checkpoints.Info
+	line   []ancestor // its run, and those that this came from, the latest first
+	params []engine.Param
+}
+
+// ancestor is a run whose checkpoints a recipe may restore.
+type ancestor struct {
+	id        int64
+	uid, name string
+}
+
+// findOrigin reads RUN, RUN@STEP or RUN@best.
+func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (*origin, error) {
+	name, step, _ := strings.Cut(spec, "@")
+	id, err := db.Find(name)
+	if err != nil {
+		return nil, err
+	}
+	show, err := db.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	ref, err := parseRef(step)
+	if err != nil {
+		return nil, exit.Errorf(exit.Usage, "--resume %s: %w", spec, err)
+	}
+	o := &origin{}
+	if o.info, err = store.Find(show.UID, ref); err != nil {
+		if none := (*checkpoints.ErrNone)(nil); errors.As(err, &none) {
+			problem := "the run has no such checkpoint"
+			if _, err := store.Find(show.UID, checkpoints.Last); err == nil && step == "best" {
+				problem = "none of the run's checkpoints has a score"
+			}
+			return nil, exit.WithHint(exit.Errorf(exit.Usage, "%s", "--resume "+spec+": "+problem),
+				"drun show "+name+" lists its checkpoints")
+		}
+		return nil, err
+	}
+	if o.line, err = ancestors(db, show.Summary); err != nil {
+		return nil, err
+	}
+	for name, value := range show.Params {
+		if value == (history.Secret{}) {
+			o.params = append(o.params, engine.Param{Name: name, Inherited: secret.Withheld})
+			continue
+		}
+		if value != nil { // None is what the recipe has by itself
+			text, kind := paramText(value)
+			o.params = append(o.params, engine.Param{Name: name, Value: text, Inherited: kind})
+		}
+	}
+	return o, nil
+}
+
+// paramText writes a value as -p reads it, to the bit, and its type as a recipe
+// names it.
+func paramText(v any) (text, kind string) {
+	switch v := v.(type) {
+	case float64:
+		return strconv.FormatFloat(v, 'g', -1, 64), "float"
+	case bool:
+		return strconv.FormatBool(v), "bool"
+	case string:
+		return v, "string"
+	}
+	return fmt.Sprint(v), "int"
+}
+
+func parseRef(step string) (checkpoints.Ref, error) {
+	switch step {
+	case "", "last":
+		return checkpoints.Last, nil
+	case "best":
+		return checkpoints.Best, nil
+	}
+	n, err := strconv.ParseInt(step, 10, 64)
+	if err != nil {
+		return checkpoints.Ref{}, errors.New("want a step's number, last or best after the @")
+	}
+	return checkpoints.Step(n), nil
+}
+
+// inherit gives the parameters of the run that is resumed, overridden by given.
+func (o *origin) inherit(given []engine.Param) []engine.Param {
+	out := slices.Clone(o.params)
+	for _, p := range given {
+		i := slices.IndexFunc(out, func(q engine.Param) bool { return q.Name == p.Name })
+		if i < 0 {
+			out = append(out, p)
+		} else {
+			out[i] = p
+		}
+	}
+	return out
+}
+
+// ancestors lists a run and those that it came from.
+func ancestors(db *history.DB, run history.Summary) (line []ancestor, err error) {
+	seen := map[int64]bool{}
+	for {
+		if seen[run.ID] {
+			return nil, exit.Errorf(exit.Storage, "history.db is damaged: runs.parent of run %d: the run comes from itself", run.ID)
+		}
+		seen[run.ID] = true
+		line = append(line, ancestor{run.ID, run.UID, run.Name})
+		if run.Parent == nil {
+			return line, nil
+		}
+		show, err := db.Get(run.Parent.ID)
+		if err != nil {
+			return nil, err
+		}
+		run = show.Summary
+	}
+}

@@ -1,0 +1,47 @@
+package record
+
+import (
+	"slices"
+
+	"drun/collective"
+	"drun/engine/board"
+	"drun/history"
+)
+
+// Snapshot stores what the ranks were doing, and why it was asked for.
+func (r *Record) Snapshot(s *board.Snapshot, reason string) {
+	r.writer.add(len(s.Ranks), 0, func(b *history.Batch) { b.Snapshots = append(b.Snapshots, stored(s, reason)) })
+}
+
+// stored is a snapshot as the history keeps it.
+func stored(s *board.Snapshot, reason string) history.Snapshot {
+	out := history.Snapshot{Time: s.At, Reason: reason}
+	for _, r := range s.Ranks {
+		state := r.State.String()
+		if r.Note != "" && r.State == collective.Running {
+			state = r.Note
+		}
+		k := history.RankState{Rank: r.Rank, State: state, Position: place(r.Pos), Seconds: r.For.Seconds()}
+		if r.Call.Kind != collective.NoKind {
+			k.Call, k.Number, k.Group = r.Call.String(), r.Call.Seq, r.Call.Group
+		}
+		for _, c := range r.Recent {
+			p := history.PastCall{Call: c.Description.String(), Number: c.Seq, Group: c.Group, Position: place(c.Pos), Ago: c.Began.Seconds(), Async: c.Async}
+			if c.Ended {
+				took := c.Took.Seconds()
+				p.Seconds = &took
+			}
+			k.Recent = append(k.Recent, p)
+		}
+		out.Ranks = append(out.Ranks, k)
+	}
+	slices.SortFunc(out.Ranks, func(x, y history.RankState) int { return x.Rank - y.Rank })
+	return out
+}
+
+func place(p collective.Position) string {
+	if p.File == "" {
+		return ""
+	}
+	return p.String()
+}

@@ -1,0 +1,227 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"drun/history"
+	"drun/internal/queue"
+)
+
+const (
+	spoolAfter = 500 * time.Millisecond // a write takes before what comes goes to the spool
+	endWait    = 10 * time.Second       // the end of a run waits for a locked history
+	// recordSize is about what a record takes beside its text.
+	recordSize = 100
+)
+
+// limits are when a batch is written, and from how many bytes on the ranks wait for
+// the disk.
+var limits = queue.Limits{After: 50 * time.Millisecond, At: 2000 * recordSize, Full: 32 << 20}
+
+// writer writes a run's records to the history in batches: the only writer of the run
+// while it is on. While another process has the history locked, batches go to the
+// run's spool, and the run goes on. A disk may hang: what adds records never waits for
+// it, but in Wait.
+type writer struct {
+	run    *history.Run
+	home   string
+	atMost time.Duration // a disk may take
+	say    func(text string)
+	faults chan error    // gets the first error
+	hurry  chan struct{} // closed: the end waits for nothing any more
+	hasten func()        // closes it
+	queue  *queue.Queue[records]
+	done   chan struct{}
+
+	mu     sync.Mutex
+	failed error
+
+	late chan written // of a write that takes long: then the spool is in use; the loop's alone
+	end  error        // why the run's end is not in the history
+}
+
+// records are what is written together.
+type records struct {
+	history.Batch
+	count  int
+	stored []chan struct{} // closed when they are in the history, or in the spool
+}
+
+// written is how a write ended.
+type written struct {
+	more bool // in the spool
+	err  error
+}
+
+func newWriter(run *history.Run, home string, atMost time.Duration, say func(string)) *writer {
+	w := &writer{run: run, home: home, atMost: atMost, say: say, faults: make(chan error, 1), hurry: make(chan struct{}),
+		queue: queue.New[records](limits), done: make(chan struct{})}
+	w.hasten = sync.OnceFunc(func() { close(w.hurry) })
+	run.OnMove(func(what string) { say("drun: " + what) })
+	go w.loop()
+	return w
+}
+
+// add puts n records with so many bytes of text into the batch that is written next.
+func (w *writer) add(n, text int, put func(b *history.Batch)) {
+	w.queue.Add(n*recordSize+text, func(r *records) {
+		put(&r.Batch)
+		r.count += n
+	})
+}
+
+// sync waits until all that was added is in the history, or in the spool while
+// that is locked. It ends when the disk does not answer.
+func (w *writer) sync() error {
+	stored := make(chan struct{})
+	w.queue.Add(0, func(r *records) { r.stored = append(r.stored, stored) })
+	w.queue.Flush()
+	select {
+	case <-stored:
+	case <-w.done:
+	}
+	return w.failure()
+}
+
+func (w *writer) loop() {
+	defer close(w.done)
+	for {
+		select {
+		case <-w.queue.Ready():
+		case end := <-w.late:
+			w.next(end)
+		}
+		if w.write() {
+			break
+		}
+	}
+	giveUp := time.After(endWait)
+	for w.late != nil && !w.hung() {
+		select {
+		case end := <-w.late:
+			w.next(end)
+		case <-w.hurry:
+			return
+		case <-giveUp:
+			return
+		}
+	}
+}
+
+// write hands what is waiting to the history and reports whether the writer was
+// closed. After a failure nothing is written but the run's end.
+func (w *writer) write() (closed bool) {
+	r, _, closed := w.queue.Take()
+	defer func() {
+		for _, stored := range r.stored {
+			close(stored)
+		}
+	}()
+	b := &r.Batch
+	if w.failure() != nil {
+		if b.End == nil || w.hung() {
+			return closed
+		}
+		b = &history.Batch{End: b.End}
+	}
+	if r.count > 0 {
+		err := w.put(b)
+		if err != nil && b.End != nil {
+			w.end = err
+		}
+		w.fail(err)
+	}
+	return closed
+}
+
+func (w *writer) failure() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failed
+}
+
+// hung reports whether the disk has not answered.
+func (w *writer) hung() bool { return errors.As(w.failure(), new(*hungError)) }
+
+func (w *writer) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil && w.failed == nil {
+		w.failed = err
+		w.faults <- err
+		w.queue.Release()
+	}
+}
+
+// put writes a batch to the history, or to the spool when that takes long.
+func (w *writer) put(b *history.Batch) error {
+	w.run.Number(b)
+	if w.late == nil {
+		w.start(func() written { return written{true, w.run.Write(b)} })
+		slow := time.NewTimer(min(spoolAfter, w.atMost/2))
+		defer slow.Stop()
+		select {
+		case end := <-w.late:
+			if w.late = nil; !history.IsLocked(end.err) {
+				return end.err
+			}
+			w.unspool()
+		case <-slow.C:
+		}
+	}
+	first := w.run.Spooled() == ""
+	err := bounded(w.home, w.atMost, w.hurry, func() error { return w.run.Spool(b) })
+	if err == nil && first {
+		w.say(fmt.Sprintf("drun: the history takes nothing now, locked by another process or on a slow disk: what the run records is in %s until it does", w.run.Spooled()))
+	}
+	return err
+}
+
+// start does in the background what may have to wait for the history's lock.
+func (w *writer) start(write func() written) {
+	late := make(chan written, 1)
+	w.late = late
+	go func() { late <- write() }()
+}
+
+// unspool brings the oldest batch of the spool into the history.
+func (w *writer) unspool() {
+	w.start(func() written {
+		more, err := w.run.Unspool()
+		return written{more, err}
+	})
+}
+
+// next goes on after a write that took long.
+func (w *writer) next(end written) {
+	w.late = nil
+	switch {
+	case end.err != nil && !history.IsLocked(end.err):
+		w.fail(end.err)
+	case end.err != nil || end.more || w.run.Spooled() != "":
+		w.unspool()
+	default:
+		w.say("drun: the history is free again, and has all that the run recorded")
+	}
+}
+
+// close writes the rest, with the run's end unless there is none to be kept. The
+// error says why the end is not recorded; spool is where it waits for the next
+// process that opens the history.
+func (w *writer) close(end *history.End) (spool string, err error) {
+	if end != nil {
+		w.add(1, len(end.Error), func(b *history.Batch) { b.End = end })
+	}
+	w.queue.Close()
+	<-w.done
+	if w.end == nil && w.hung() {
+		w.end = w.failure()
+	}
+	if w.end == nil {
+		spool = w.run.Spooled()
+	}
+	return spool, w.end
+}

@@ -1,0 +1,94 @@
+package run
+
+import (
+	"drun/internal/exit"
+	"errors"
+
+	"drun/engine/cluster"
+	"drun/plugins/host"
+)
+
+// Backends lists what is built in for --backend.
+func Backends() []string { return []string{builtIn} }
+
+const builtIn = "shm"
+
+// overNetworks are the backends that are taken by default where ranks are on
+// several machines, the first that is found.
+var overNetworks = []string{"gloo", "nccl"}
+
+// chooseBackend settles what a run uses, and finds and verifies its plugin. For
+// ranks that were started by themselves it stays open ("") until they have joined,
+// unless the user named one: see [plan.decideBackend].
+func (p *plan) chooseBackend() (err error) {
+	several := p.Join != nil && p.Join.Several()
+	switch {
+	case p.Backend == builtIn && several:
+		return exit.WithHint(exit.Errorf(exit.Backend, "the backend shm reaches the ranks of one machine only, and this run has several nodes"),
+			"use --backend gloo, or leave the choice to drun")
+	case p.Backend == "" && several:
+		return p.overNetwork()
+	case p.Backend == "" && p.Join == nil:
+		p.Backend = builtIn
+	}
+	p.plugin, err = p.findBackend(p.Backend)
+	return err
+}
+
+// decideBackend chooses what is still open when all processes have joined: shm where
+// ranks that were started by themselves turn out to be on one machine.
+func (p *plan) decideBackend(c *cluster.Cluster) error {
+	switch {
+	case c.OneMachine && p.Backend == "":
+		p.Backend = builtIn
+	case c.OneMachine:
+	case p.Backend == "":
+		return p.overNetwork()
+	case p.Backend == builtIn:
+		for _, m := range c.Members {
+			if m.Machine != cluster.Machine() {
+				return exit.WithHint(exit.Errorf(exit.Backend, "the backend shm reaches the ranks of one machine only: %s and %s are on different ones, or cannot share memory", p.hello().Who(), m.Who()),
+					"use --backend gloo, or leave the choice to drun")
+			}
+		}
+		return exit.WithHint(exit.Errorf(exit.Backend, "the backend shm reaches the ranks of one machine only, and LOCAL_WORLD_SIZE says that there are several"),
+			"use --backend gloo")
+	}
+	return nil
+}
+
+// overNetwork takes the first backend that is found for several machines. What
+// is just somewhere in $PATH is not taken unasked.
+func (p *plan) overNetwork() error {
+	for _, name := range overNetworks {
+		found, err := host.Find(name, host.Dirs(p.Plugins...))
+		if errors.As(err, new(*host.NotFoundError)) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if trusted, err := host.Check(p.Home, found); err != nil {
+			return err
+		} else if !trusted && !found.Named {
+			return exit.WithHint(exit.Errorf(exit.Backend, "%s", "ranks on several nodes need a backend for networks, and the plugin "+name+" was found only in $PATH ("+found.Path+"), from where none is taken unasked"),
+				"use --backend "+name+", or once: drun backends trust "+name)
+		}
+		p.Backend, p.plugin = name, found
+		return host.Verify(p.Home, found)
+	}
+	return exit.WithHint(exit.Errorf(exit.Backend, "ranks on several nodes need a backend for networks, and the plugin gloo was not found (nor nccl)"),
+		"make plugins builds it, where libgloo-dev is installed (Debian, Ubuntu: apt-get install libgloo-dev g++); drun backends lists what is found, and --plugin-dir adds a folder")
+}
+
+// findBackend finds the plugin of a backend that is not built in, and verifies it.
+func (p *plan) findBackend(name string) (*host.Plugin, error) {
+	if name == builtIn || name == "" {
+		return nil, nil
+	}
+	found, err := host.Find(name, host.Dirs(p.Plugins...))
+	if err != nil {
+		return nil, err
+	}
+	return found, host.Verify(p.Home, found)
+}

@@ -1,0 +1,334 @@
+package run
+
+import (
+	"drun/internal/exit"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"drun/collective"
+	"drun/collective/shm"
+	"drun/engine"
+	"drun/engine/board"
+	"drun/engine/cluster"
+	"drun/engine/node"
+	"drun/engine/record"
+	"drun/engine/rendezvous"
+)
+
+// killAfter is how long ranks that were told to end may take.
+const killAfter = 500 * time.Millisecond
+
+// coordinator is the state of one run.
+type coordinator struct {
+	*plan
+	record  *record.Record
+	cluster *cluster.Cluster
+	board   *board.Board // of all ranks: those of other machines are mirrored
+	shared  []*os.File   // the memory of this machine's ranks
+	store   engine.Meeting
+	peers   []*peer // the nodes, this machine's first
+	ranks   []rankState
+	started time.Time
+
+	events chan event
+	over   chan struct{}  // closed when nobody reads events any more
+	local  sync.WaitGroup // this machine's node
+
+	failures []*engine.Failure
+	ended    time.Time // when the ranks were told to end; zero: not yet
+	stop     stop
+	stall    stall
+	rounds   rounds
+	lookTick <-chan time.Time // when to look which ranks wait; nil: all are on this board
+	saves    int              // that have ended
+	counts   map[string]int64 // see Result
+}
+
+// rankState is what became of a rank.
+type rankState struct {
+	peer     *peer
+	reported bool // it said how it ended
+	exited   bool
+}
+
+// event is what a goroutine beside the coordinator's saw.
+type event struct {
+	from  *peer
+	msg   *cluster.ToCoordinator // nil: the node is gone
+	saved *saved
+}
+
+// saved is how a save ended.
+type saved struct {
+	step int64
+	err  error
+}
+
+// coordinate runs the recipe on this process's ranks and those of all that join it.
+func (p *plan) coordinate() (*Result, error) {
+	c := &coordinator{plan: p, started: time.Now(), events: make(chan event, 64), over: make(chan struct{}), cluster: &cluster.Cluster{}}
+	for rank := range p.Nproc {
+		c.cluster.Places = append(c.cluster.Places, rendezvous.Local(rank, p.Nproc))
+	}
+	if p.Join != nil {
+		var err error
+		waiting := cluster.Waiting{Timeout: p.Timeout, Signals: p.Signals, Note: p.console.Note, MaxRanks: MaxRanks}
+		if c.cluster, err = cluster.Form(p.Join, p.hello(), waiting, p.decideBackend); err != nil {
+			return nil, err
+		}
+		c.started = time.Now()
+	}
+	link := c.addPeers()
+	sig, err := c.enter()
+	if err != nil {
+		f := engine.NewFailure(board.Observer, err, 0)
+		c.dismiss(&Result{Code: f.Code, Failure: f})
+		return nil, err
+	}
+	if sig != nil {
+		c.interrupt(sig)
+	} else if err := c.start(link); err != nil {
+		c.fail(engine.NewFailure(board.Observer, err, board.Now()))
+	}
+	c.watch()
+	return c.finish()
+}
+
+func (c *coordinator) world() int { return len(c.cluster.Places) }
+
+// enter begins the run's record. sig is a signal that came meanwhile.
+func (c *coordinator) enter() (sig os.Signal, err error) {
+	hurry, came, done := c.hurried()
+	c.record, err = record.Open(record.Config{
+		Home: c.Home, Name: c.Name, Recipe: c.bundle, Backend: c.Backend, Plugin: c.plugin, Seed: c.Seed,
+		Threads: c.Threads, Deterministic: c.Deterministic, Places: c.cluster.Places, Version: c.Version, Command: c.Command, Started: c.started, Tags: c.Tags,
+		Resume: c.Resume, Params: c.params, KeepSecrets: c.KeepSecrets, DiskTimeout: c.DiskTimeout, Say: c.console.Note,
+	}, hurry)
+	done()
+	if err != nil && *came != nil {
+		err = exit.Errorf(exit.Interrupted, "interrupted by %s before the run was in the history, which another process may have locked", engine.SignalName(*came))
+	}
+	return *came, err
+}
+
+// start makes the shared memory and starts every rank. link is that of this machine's
+// node.
+func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordinator]) error {
+	file, err := board.Create(c.world())
+	if err != nil {
+		return err
+	}
+	c.shared = append(c.shared, file)
+	if c.board, err = board.Open(file, board.Observer); err != nil {
+		return err
+	}
+	if near := c.near(0); len(c.peers) > 1 {
+		c.board.Near(near[0], near[1])
+	}
+	if c.world() > 1 && c.plugin == nil {
+		region, err := shm.Create(c.world())
+		if err != nil {
+			return err
+		}
+		c.shared = append(c.shared, region)
+	}
+	c.meet()
+	for rank := range c.world() {
+		c.ranks = append(c.ranks, rankState{peer: c.peerOf(rank)})
+	}
+	for _, p := range c.peers[1:] {
+		p.Link.Send(&cluster.ToNode{Start: c.startOf(p)})
+	}
+	own := c.node()
+	own.Store, own.Address, own.Watched = c.store.Address, c.cluster.NodeAddress, c.Terminal
+	c.local.Go(func() { node.Run(own, c.startOf(c.peers[0]), link, cluster.Inbox(link)) })
+	for _, p := range c.peers {
+		go c.hear(p)
+	}
+	return nil
+}
+
+// meet starts the run's key-value store, where there is none yet. A machine on which
+// that is not possible still runs recipes that do not use it.
+func (c *coordinator) meet() {
+	if c.world() == 1 || c.cluster.Server != nil {
+		c.store = engine.Meeting{Address: c.cluster.Address, Token: c.cluster.Token}
+		return
+	}
+	c.store.Token = rendezvous.NewToken()
+	server, err := rendezvous.Listen("127.0.0.1:0", c.store.Token)
+	if err != nil {
+		c.store.Problem = err.Error()
+		return
+	}
+	c.cluster.Server, c.store.Address = server, server.Addr()
+}
+
+// job is that of a rank, less what its node knows itself.
+func (c *coordinator) job(rank int) engine.Job {
+	return engine.Job{
+		RunID: c.record.ID(), RunName: c.record.Name(), Place: c.cluster.Places[rank], Peers: rendezvous.Peers(c.cluster.Places, rank), Near: c.near(rank), Deterministic: c.Deterministic,
+		Seed: uint64(c.Seed), Backend: c.Backend, Recipe: c.bundle.Name, Main: c.bundle.Main, Params: c.record.Params, Timeout: c.Timeout,
+		Heap: c.Heap, Testing: c.Testing, Counted: c.Counted, Store: engine.Meeting{Token: c.store.Token, Problem: c.store.Problem},
+	}
+}
+
+// watch handles events until every worker has ended.
+func (c *coordinator) watch() {
+	var deadline <-chan time.Time // of the ranks that were told to end
+	var watched <-chan time.Time  // somebody looks on
+	if c.Terminal && c.world() > 1 {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		watched = tick.C
+	}
+	for slices.ContainsFunc(c.ranks, func(r rankState) bool { return !r.exited }) {
+		if deadline == nil && !c.ended.IsZero() {
+			deadline = time.After(killAfter)
+		}
+		select {
+		case ev := <-c.events:
+			c.handle(ev)
+		case err := <-c.record.Faults():
+			c.fail(storageFailure(err))
+		case sig, ok := <-c.Signals:
+			if ok {
+				c.signal(sig, nil)
+			}
+		case <-watched:
+			c.stalled()
+		case <-c.lookTick:
+			c.look()
+		case <-c.stop.grace:
+			c.interrupt(c.stop.signal)
+		case <-deadline:
+			for _, p := range c.peers {
+				if len(c.left(p)) > 0 {
+					p.Link.Send(&cluster.ToNode{Kill: true})
+				}
+			}
+			deadline = time.After(killAfter)
+			c.giveUp()
+		}
+	}
+	c.endRounds()
+}
+
+func (c *coordinator) handle(ev event) {
+	switch m := ev.msg; {
+	case ev.saved != nil:
+		c.reply(ev.saved)
+	case m == nil:
+		c.lost(ev.from)
+	case m.Msg != nil:
+		c.message(m.Rank, m.Msg)
+	case m.Exit != nil:
+		c.exited(m.Rank, m.Exit)
+	case m.Signal != 0:
+		c.signal(syscall.Signal(m.Signal), ev.from)
+	default:
+		c.said(ev.from, m)
+	}
+}
+
+// message handles what a worker says.
+func (c *coordinator) message(rank int, m *engine.ToAgent) {
+	c.record.Add(rank, m)
+	for name, n := range m.Counts {
+		if c.counts == nil {
+			c.counts = map[string]int64{}
+		}
+		c.counts[name] += n
+	}
+	switch {
+	case m.Progress != nil:
+		c.console.Progress(m.Progress)
+	case m.Save != nil:
+		c.record.Save(rank, m.Save, func(step int64, err error) { c.put(event{saved: &saved{step, err}}) })
+	case m.Restore != nil:
+		c.record.Restore(rank, m.Restore.Step, c.saves, func(state *engine.Restored) { c.send(rank, &engine.ToWorker{State: state}) })
+	case m.Failure != nil:
+		c.ranks[rank].reported = true
+		c.fail(m.Failure)
+	case m.Done:
+		c.ranks[rank].reported = true
+	}
+}
+
+// reply tells every rank how its save ended.
+func (c *coordinator) reply(s *saved) {
+	c.saves++
+	msg := &engine.ToWorker{Saved: &engine.Saved{}}
+	if s.err != nil {
+		msg.Saved.Error = fmt.Sprintf("checkpoint of step %d: %v", s.step, s.err)
+	}
+	for rank, r := range c.ranks {
+		if !r.exited {
+			c.send(rank, msg)
+		}
+	}
+}
+
+// send passes a message to a rank.
+func (c *coordinator) send(rank int, msg *engine.ToWorker) {
+	c.ranks[rank].peer.Link.Send(&cluster.ToNode{Rank: rank, Msg: msg})
+}
+
+// exited handles the end of a worker's process.
+func (c *coordinator) exited(rank int, how *cluster.Exit) {
+	r := &c.ranks[rank]
+	if r.exited {
+		return
+	}
+	r.exited = true
+	if r.reported {
+		return // the board keeps saying how it ended
+	}
+	row := c.board.Row(rank)
+	c.board.SetRankState(rank, collective.Gone)
+	if sig := syscall.Signal(how.Signal); ends(sig) && c.ended.IsZero() {
+		c.interrupt(sig) // it was sent to all of the run's processes: ranks ignore it once they run
+	}
+	c.fresh(func() {
+		if !c.ended.IsZero() {
+			return
+		}
+		lost := &collective.PeerLostError{Rank: rank, How: how.Text, Last: row}
+		f := &engine.Failure{Rank: rank, Code: exit.RankLost, Message: how.Text, When: board.Now(),
+			Traceback: "it was last seen " + row.Doing()}
+		if how.Killed {
+			f.Hint = "if nobody killed it, the machine may have run out of memory: see dmesg"
+		}
+		c.failures = append(c.failures, f)
+		c.end(rank, lost, f)
+	})
+}
+
+// fail notes why a rank, or the run, failed, and ends all ranks.
+func (c *coordinator) fail(f *engine.Failure) {
+	c.failures = append(c.failures, f)
+	c.end(f.Rank, &collective.FailedError{Rank: f.Rank, Msg: f.Message, Code: f.Code}, f)
+}
+
+// end tells all ranks to end. Those that wait for each other learn it from the
+// board, those that compute from their control channel.
+func (c *coordinator) end(by int, cause error, f *engine.Failure) {
+	if !c.ended.IsZero() {
+		return
+	}
+	c.ended = time.Now()
+	c.record.Release()
+	if c.board != nil {
+		c.board.Abort(by, cause)
+		c.passOn(nil)
+	}
+	for rank, r := range c.ranks {
+		if !r.exited && !r.reported {
+			c.send(rank, &engine.ToWorker{Cancel: f})
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package run
+
+import (
+	"drun/internal/exit"
+	"os"
+	"time"
+
+	"drun/engine"
+	"drun/engine/board"
+	"drun/engine/cluster"
+	"drun/engine/console"
+	"drun/engine/node"
+	"drun/engine/recipe"
+	"drun/engine/rendezvous"
+	"drun/plugins/host"
+)
+
+// MaxThreads is how many kernel threads a rank has at most: each takes a stack, and
+// no machine has so many cores.
+const MaxThreads = 1024
+
+// MaxRanks is how many ranks one machine can hold.
+const MaxRanks = board.MaxWorld
+
+// About is what a recipe says of itself.
+type About struct {
+	Doc    string  `json:"doc"`
+	Params []Param `json:"params"`
+}
+
+// Param is a declared parameter; its default is written as Starlark does.
+type Param struct {
+	Name    string `json:"name"`
+	Type    string `json:"type"`
+	Default string `json:"default"`
+}
+
+// describeAtMost bounds the time that a recipe's top level may take.
+const describeAtMost = 30 * time.Second
+
+// Describe runs a recipe's top level in a worker, without main, and reports its
+// docstring and parameters. Nothing is kept in the history.
+func Describe(name string) (*About, error) {
+	bundle, err := recipe.Read(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := bundle.Check(); err != nil {
+		return nil, err
+	}
+	file, err := board.Create(1)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	start := &cluster.Start{World: 1, Backend: builtIn, Shared: paths(file), Jobs: []engine.Job{{
+		Place: rendezvous.Local(0, 1), Backend: builtIn, Recipe: bundle.Name, Main: bundle.Main, Timeout: describeAtMost, Describe: true,
+	}}}
+	link, theirs := cluster.Pipe()
+	defer link.Close()
+	inbox := cluster.Inbox(link)
+	go node.Run(node.Config{
+		Bundle: bundle, Threads: 1, Timeout: describeAtMost, Console: console.New(os.Stderr, os.Stderr, false, false),
+		Backend: func(string) (*host.Plugin, error) { return nil, nil },
+	}, start, theirs, cluster.Inbox(theirs))
+	about := &About{Doc: bundle.Doc, Params: []Param{}}
+	timeout := time.After(describeAtMost)
+	for {
+		select {
+		case <-timeout:
+			link.Send(&cluster.ToNode{Kill: true})
+			return nil, exit.Errorf(exit.Recipe, "%s: the top level did not end within %s", name, describeAtMost)
+		case m := <-inbox:
+			switch {
+			case m.Exit != nil && !m.Exit.Clean:
+				return nil, exit.Errorf(exit.RankLost, "%s: the worker was lost: %s", name, m.Exit.Text)
+			case m.Exit != nil:
+				return about, nil
+			case m.Msg == nil:
+			case m.Msg.Declared != nil:
+				for _, d := range m.Msg.Declared.Params {
+					about.Params = append(about.Params, Param{Name: d.Name, Type: d.Kind, Default: d.Default})
+				}
+			case m.Msg.Failure != nil:
+				f := m.Msg.Failure
+				return nil, exit.WithHint(exit.Errorf(f.Code, "%s", f.Text(1)),
+					f.Hint)
+			}
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package run
+
+import (
+	"drun/internal/exit"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"drun/engine"
+)
+
+// finish closes the run's record once all workers have ended, and tells the nodes.
+func (c *coordinator) finish() (*Result, error) {
+	r := &Result{Ranks: c.world(), Counts: c.counts}
+	err := c.close(r)
+	c.dismiss(r)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// close ends all that the run had open, and fills in how it ended.
+func (c *coordinator) close(r *Result) error {
+	close(c.over)
+	c.console.Close()
+	if c.board != nil {
+		if c.world() > 1 && len(c.failures) > 0 {
+			if r.Snapshot = c.board.Last(); r.Snapshot != nil {
+				c.record.Snapshot(r.Snapshot, engine.First(c.failures).Code.Status())
+			}
+		}
+		c.board.Close()
+	}
+	for _, f := range c.shared {
+		f.Close()
+	}
+	r.ID, r.Name = c.record.ID(), c.record.Name() // another history may have come, with another id
+	hurry, sig, done := c.hurried()
+	defer done()
+	recorded := make(chan struct{})
+	defer close(recorded)
+	go func() {
+		select {
+		case <-hurry:
+			c.record.Hasten()
+		case <-recorded:
+		}
+	}()
+	fault, hung := c.record.Drain()
+	if fault != nil {
+		c.failures = append(c.failures, storageFailure(fault))
+	}
+	if hung != nil {
+		c.stop.signal = *sig
+		if *sig == nil {
+			c.failures = append(c.failures, storageFailure(hung))
+		}
+	}
+	r.Seconds = time.Since(c.started).Seconds()
+	r.Failures, r.Failure = c.failures, engine.First(c.failures)
+	err := c.conclude(r)
+	if closing := c.record.Close(hung != nil); err == nil && closing != nil && *sig == nil {
+		c.unrecorded(r, closing)
+	}
+	return err
+}
+
+// conclude enters the end of the run in the history and in r. The error is one
+// that leaves no run behind.
+func (c *coordinator) conclude(r *Result) error {
+	text := ""
+	if f := r.Failure; f != nil {
+		r.Code = f.Code
+		text = strings.TrimRight(f.Text(c.world()), "\n")
+	} else if c.stop.signal != nil {
+		r.Code = exit.Interrupted
+	}
+	if r.Code == exit.Usage {
+		return errors.Join(r.Failure.Err(), c.record.Discard())
+	}
+	spool, err := c.record.Finish(r.Code, text, r.Seconds)
+	if spool != "" {
+		c.console.Note(fmt.Sprintf("drun: the history is still locked: what the run recorded last is in %s, and the next drun that can write the history puts it there", spool))
+	}
+	if err != nil {
+		c.unrecorded(r, err)
+	}
+	return nil
+}
+
+// unrecorded is how a run ends whose end the history does not have: with that,
+// and with what it would have said.
+func (c *coordinator) unrecorded(r *Result, err error) {
+	f := storageFailure(err)
+	if before := r.Failure; before != nil && before.Code != exit.Storage {
+		f.Traceback = "before that, " + before.Text(c.world())
+	}
+	r.Code, r.Failure = f.Code, f
+}

@@ -1,0 +1,223 @@
+package run
+
+import (
+	"drun/internal/exit"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"drun/collective"
+	"drun/engine"
+	"drun/engine/board"
+	"drun/engine/cluster"
+)
+
+// giveUpAfter is how long a node may take to end ranks that were killed.
+const giveUpAfter = 5 * time.Second
+
+// peer is a node of the run, as the coordinator sees it.
+type peer struct {
+	*cluster.Hello
+	Link  cluster.Link[cluster.ToCoordinator, cluster.ToNode]
+	Ranks []int
+	inbox <-chan *cluster.ToCoordinator // closed when the node is gone
+	err   func() error                  // why, then
+	shift atomic.Int64                  // from its clock to ours
+
+	lost          bool           // it is gone
+	wanted, shown uint64         // the latest round that it was asked in, and has answered
+	ask           uint32         // of reports on its board, see board.Board.Asks
+	asked, told   uint32         // of them before this round; those answered
+	knows         map[int]uint64 // marks of ranks that it was told of
+}
+
+// addPeers makes the node of this machine a peer, and the processes that have joined. It
+// returns this node's end of its link.
+func (c *coordinator) addPeers() cluster.Link[cluster.ToNode, cluster.ToCoordinator] {
+	ours, theirs := cluster.Pipe()
+	own := &peer{Hello: &cluster.Hello{PID: os.Getpid(), Machine: cluster.Machine()}, Link: ours, inbox: cluster.Inbox(ours), err: func() error { return nil }}
+	for rank := range c.Nproc {
+		own.Ranks = append(own.Ranks, rank)
+	}
+	c.peers = append(c.peers, own)
+	for _, m := range c.cluster.Members {
+		c.peers = append(c.peers, &peer{Hello: m.Hello, Link: m.Link, Ranks: m.Ranks, inbox: m.Inbox, err: func() error { return m.Err }})
+	}
+	if len(c.peers) > 1 && !c.cluster.OneMachine {
+		c.lookTick = time.Tick(lookEvery / 2)
+	}
+	return theirs
+}
+
+// peerOf gives the node of a rank.
+func (c *coordinator) peerOf(rank int) *peer {
+	return c.peers[slices.IndexFunc(c.peers, func(p *peer) bool { return slices.Contains(p.Ranks, rank) })]
+}
+
+// left lists a node's ranks that have not ended.
+func (c *coordinator) left(p *peer) (ranks []int) {
+	for _, rank := range p.Ranks {
+		if rank < len(c.ranks) && !c.ranks[rank].exited {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
+// near tells which ranks share a board with this one; both 0: all.
+func (c *coordinator) near(rank int) [2]int {
+	if len(c.peers) == 1 || c.cluster.OneMachine {
+		return [2]int{}
+	}
+	p := c.peerOf(rank)
+	return [2]int{p.Ranks[0], p.Ranks[0] + len(p.Ranks)}
+}
+
+// startOf tells a node to start its ranks, with our memory files where it can open them.
+func (c *coordinator) startOf(p *peer) *cluster.Start {
+	s := &cluster.Start{World: c.world(), Backend: c.Backend, Now: board.Now()}
+	if p == c.peers[0] || c.cluster.OneMachine {
+		s.Shared = paths(c.shared...)
+	}
+	for _, rank := range p.Ranks {
+		s.Jobs = append(s.Jobs, c.job(rank))
+	}
+	return s
+}
+
+// paths are where another process of this machine can open our files.
+func paths(files ...*os.File) (paths []string) {
+	for _, f := range files {
+		paths = append(paths, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()))
+	}
+	return paths
+}
+
+// hear passes on what a node says, to its end or the run's. It leaves the board to the
+// coordinator's own goroutine, which alone knows how long there is one.
+func (c *coordinator) hear(p *peer) {
+	for m := range p.inbox {
+		if (m.Msg != nil || m.Line != nil || m.Exit != nil) && !slices.Contains(p.Ranks, m.Rank) {
+			continue // not its own: it is not believed
+		}
+		if m.Line != nil {
+			c.record.Line(m.Rank, m.Line.Stderr, m.Line.Text)
+			c.record.Wait()
+			continue
+		}
+		if m.Msg != nil && m.Msg.Failure != nil {
+			m.Msg.Failure.When += p.shift.Load()
+		}
+		if !c.put(event{from: p, msg: m}) {
+			for range p.inbox { // lets its reader go
+				continue
+			}
+			return
+		}
+		if m.Msg != nil {
+			c.record.Wait()
+		}
+	}
+	c.put(event{from: p})
+}
+
+// put hands an event to the coordinator's goroutine; false: the run is over.
+func (c *coordinator) put(ev event) bool {
+	select {
+	case c.events <- ev:
+		return true
+	case <-c.over:
+		return false
+	}
+}
+
+// said handles what another node says of its board.
+func (c *coordinator) said(p *peer, m *cluster.ToCoordinator) {
+	switch {
+	case m.Abort != nil:
+		if c.board.AbortAs(m.Abort.By, m.Abort.Cause) {
+			c.passOn(p)
+		}
+	case m.Look != nil:
+		c.rounds.stuck = true
+		p.ask = max(p.ask, m.Look.Ask)
+		c.look()
+	case m.Mirror != nil && m.Mirror.Words != nil:
+		if p.Machine != cluster.Machine() {
+			p.shift.Store(board.Now() - m.Mirror.Words.Now)
+		}
+		c.board.Adopt(m.Mirror.Words)
+		if m.Mirror.Round != 0 {
+			p.shown = m.Mirror.Round
+			c.look()
+		}
+	}
+}
+
+// lost ends the ranks of a node that is gone, as far as they have not ended.
+func (c *coordinator) lost(p *peer) {
+	p.lost = true
+	left := c.left(p)
+	how := "the connection ended"
+	if err := p.err(); err != nil && err != io.EOF {
+		how = err.Error()
+	}
+	for i, rank := range left {
+		if i > 0 { // before the report of the first
+			c.board.SetRankState(rank, collective.Gone)
+		}
+	}
+	for _, rank := range left {
+		c.exited(rank, &cluster.Exit{Text: fmt.Sprintf("its drun (process %d on %s) is gone: %s", p.PID, p.Host, how)})
+	}
+}
+
+// passOn tells the nodes with boards of their own why the run ends; not the one that
+// said it.
+func (c *coordinator) passOn(from *peer) {
+	by, cause, ok := c.board.Cause()
+	if !ok {
+		return
+	}
+	for _, p := range c.peers[1:] {
+		if p != from {
+			p.Link.Send(&cluster.ToNode{Abort: &cluster.Abort{By: by, Cause: cause}})
+		}
+	}
+}
+
+// giveUp cuts the connection of nodes whose ranks do not end.
+func (c *coordinator) giveUp() {
+	if time.Since(c.ended) < giveUpAfter {
+		return
+	}
+	for _, p := range c.peers[1:] {
+		if len(c.left(p)) > 0 {
+			go p.Link.Close()
+		}
+	}
+}
+
+// dismiss tells the nodes how the run ended.
+func (c *coordinator) dismiss(r *Result) {
+	end := &cluster.End{ID: r.ID, Name: r.Name, Code: r.Code, Failure: r.Failure, Seconds: r.Seconds}
+	for _, p := range c.peers {
+		p.Link.Send(&cluster.ToNode{End: end})
+	}
+	c.local.Wait()
+	for _, p := range c.peers {
+		p.Link.Close()
+	}
+	if c.cluster.Server != nil {
+		c.cluster.Server.Close()
+	}
+}
+
+func storageFailure(err error) *engine.Failure {
+	f := engine.NewFailure(board.Observer, err, board.Now())
+	f.Code = exit.Storage
+	return f
+}

@@ -1,0 +1,276 @@
+// Package run runs a recipe: it makes a plan of the options, and coordinates the nodes
+// that run the ranks (engine/node, engine/cluster), what is recorded (engine/record) and
+// what a person sees (engine/console), until all ranks have ended. The command line's
+// `drun run` calls it, and so do the tests of recipes.
+package run
+
+import (
+	"crypto/sha256"
+	"drun/internal/exit"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"drun/engine"
+	"drun/engine/board"
+	"drun/engine/cluster"
+	"drun/engine/console"
+	"drun/engine/node"
+	"drun/engine/recipe"
+	"drun/engine/record"
+	"drun/engine/rendezvous"
+	"drun/internal/scratch"
+	"drun/internal/secret"
+	"drun/plugins/host"
+)
+
+// Options are what `drun run` is told.
+type Options struct {
+	Recipe   string
+	Nproc    int              // ranks that this process starts, at least 1
+	Join     *cluster.Joining // makes a world together with other processes; nil: alone
+	Params   []string         // name=value
+	Seed     int64
+	Name     string // of the run; "" to have one made up
+	Tags     []string
+	Backend  string        // "": shm on one machine, else a network's
+	Plugins  []string      // folders to look for plugins in before all others
+	Resume   string        // RUN[@STEP or @best]
+	Timeout  time.Duration // of collectives
+	Threads  int           // kernel threads a rank; 0: cores/ranks
+	Heap     int           // bytes for a rank's plain values; 0: a share of the machine's memory
+	DataDirs []string
+	// Deterministic: reductions in rank order, whatever the backend.
+	Deterministic bool
+	Home          string
+	Grace         time.Duration // between a signal and the end
+	DiskTimeout   time.Duration // for a disk that does not answer; 0: record.DiskTimeout
+	Command       []string      // as the user typed it, for the history
+	KeepSecrets   bool          // keep the values of parameters whose names say that they are secrets
+	Version       string
+
+	Exe string // the program that workers run; "": this one
+	// PluginHost is the program that workers run instead when the backend is a plugin.
+	PluginHost string
+	Stdout     io.Writer
+	Stderr     io.Writer
+	Terminal   bool             // Stderr is a terminal: show progress
+	Signals    <-chan os.Signal // of the kinds in Signals
+	Testing    bool             // give the recipe the testing module
+	Counted    bool             // gather the plugin's statistics
+	OnSpawn    func(rank, pid int)
+}
+
+// Result is how a run ended.
+type Result struct {
+	ID       int64
+	Name     string
+	Code     exit.Code
+	Ranks    int
+	Failure  *engine.Failure   // why, unless Code is 0
+	Failures []*engine.Failure // of every rank, Failure among them
+	Snapshot *board.Snapshot   // what the ranks did when the run failed; nil for one rank
+	Seconds  float64
+	// Counts are the plugin's statistics, summed over the ranks; with Options.Counted.
+	Counts map[string]int64
+}
+
+// Run runs a recipe to its end. The error is one that kept the run from being
+// entered in the history; what went wrong afterwards is in the Result.
+func Run(o Options) (*Result, error) {
+	p, err := newPlan(o)
+	if err != nil {
+		return nil, err
+	}
+	if p.plugin != nil {
+		defer scratch.Sweep() // what ranks left that were killed while their plugin started
+	}
+	if j := p.Join; j != nil && j.Index > 0 {
+		return p.runNode()
+	}
+	return p.coordinate()
+}
+
+// plan is what a run will be, once its options, its recipe and its backend are known
+// to be right.
+type plan struct {
+	Options
+	plugin  *host.Plugin // of the backend; nil: built in
+	bundle  *recipe.Bundle
+	params  []engine.Param
+	console *console.Console
+}
+
+func newPlan(o Options) (*plan, error) {
+	if o.Nproc < 1 {
+		return nil, exit.Errorf(exit.Usage, "a run has at least 1 rank, not %d", o.Nproc)
+	}
+	if o.Join != nil && o.Join.Count > MaxRanks {
+		return nil, exit.Errorf(exit.Usage, "%d processes: a run has at most %d ranks", o.Join.Count, MaxRanks)
+	}
+	p := &plan{Options: o}
+	err := p.chooseBackend()
+	if err != nil {
+		return nil, err
+	}
+	if p.params, err = parseParams(o.Params); err != nil {
+		return nil, err
+	}
+	if !o.KeepSecrets {
+		p.Command = redact(o.Command, p.params)
+	}
+	if p.bundle, err = recipe.Read(o.Recipe); err != nil {
+		return nil, err
+	}
+	var extra []string
+	if o.Testing {
+		extra = append(extra, "testing")
+	}
+	if err := p.bundle.Check(extra...); err != nil {
+		return nil, err
+	}
+	if o.DiskTimeout <= 0 {
+		p.DiskTimeout = record.DiskTimeout
+	}
+	if o.Threads < 1 {
+		p.Threads = max(1, runtime.NumCPU()/o.ranksHere())
+	}
+	p.console = console.New(o.Stdout, o.Stderr, o.Nproc > 1 || o.Join != nil, o.Terminal)
+	return p, nil
+}
+
+// ranksHere is how many ranks share this machine, as far as is known.
+func (o *Options) ranksHere() int {
+	switch {
+	case o.Join == nil || o.Join.Place == nil:
+		return o.Nproc
+	case o.Join.Place.LocalSize == rendezvous.Unknown:
+		return o.Join.Count
+	}
+	return o.Join.Place.LocalSize
+}
+
+// node configures the node of this process.
+func (p *plan) node() node.Config {
+	return node.Config{
+		Bundle: p.bundle, DataDirs: absolute(p.DataDirs), Threads: p.Threads, Timeout: p.Timeout, Console: p.console,
+		Exe: p.Exe, PluginHost: p.PluginHost, OnSpawn: p.OnSpawn,
+		Backend: func(name string) (*host.Plugin, error) {
+			if p.plugin != nil && p.plugin.Name == name {
+				return p.plugin, nil
+			}
+			return p.findBackend(name)
+		},
+	}
+}
+
+// runNode runs this process's ranks for the coordinator.
+func (p *plan) runNode() (*Result, error) {
+	joined, err := cluster.Join(p.Join, p.hello(), p.Timeout, p.Signals)
+	if err != nil {
+		return nil, err
+	}
+	defer joined.Link.Close()
+	defer p.console.Close()
+	c := p.node()
+	c.Store, c.Signals = p.Join.Address, p.Signals
+	if len(joined.Start.Shared) == 0 {
+		c.Address = joined.Address
+	}
+	end := node.Run(c, joined.Start, joined.Link, joined.Inbox)
+	if end == nil {
+		return nil, exit.Errorf(exit.RankLost, "the connection to the run's first process, at %s, ended: this process's ranks were killed", p.Join.Address)
+	}
+	if end.Code == exit.Usage && end.Failure != nil {
+		return nil, end.Failure.Err()
+	}
+	return &Result{ID: end.ID, Name: end.Name, Code: end.Code, Ranks: joined.Start.World, Failure: end.Failure, Seconds: end.Seconds}, nil
+}
+
+// hello is what this process says of itself to the coordinator.
+func (p *plan) hello() *cluster.Hello {
+	h := &cluster.Hello{Version: p.Version, Index: p.Join.Index, Count: p.Join.Count, Place: p.Join.Place, Procs: p.Nproc,
+		PID: os.Getpid(), Machine: cluster.Machine()}
+	h.Host, _ = os.Hostname() // only shown
+	add := func(name, value string) { h.Settings = append(h.Settings, cluster.Setting{Name: name, Value: value}) }
+	add("the version of drun", strconv.Quote(p.Version))
+	if p.Join.Place != nil {
+		add("WORLD_SIZE", strconv.Itoa(p.Join.Count))
+	} else {
+		add("--nnodes", strconv.Itoa(p.Join.Count))
+	}
+	add("the recipe", p.bundle.Main)
+	for _, s := range p.bundle.Sources {
+		sum := sha256.Sum256(s.Content)
+		add("the file "+s.Path, "one with SHA-256 "+hex.EncodeToString(sum[:6])+"…")
+	}
+	backend := p.Backend
+	if backend == "" {
+		backend = "none"
+	}
+	add("--backend", backend)
+	add("--seed", strconv.FormatInt(p.Seed, 10))
+	params := slices.Clone(p.Params)
+	for i, text := range params {
+		if name, value, _ := strings.Cut(text, "="); secret.Named(name) { // told apart, not told
+			sum := sha256.Sum256([]byte(value))
+			params[i] = name + "=" + secret.Redacted + hex.EncodeToString(sum[:4])
+		}
+	}
+	slices.Sort(params)
+	add("-p", fmt.Sprintf("%q", params))
+	add("--resume", strconv.Quote(p.Resume))
+	add("--deterministic", strconv.FormatBool(p.Deterministic))
+	return h
+}
+
+// redact takes the secrets among the parameters out of a command line.
+func redact(command []string, params []engine.Param) []string {
+	out := slices.Clone(command)
+	for i, arg := range out {
+		for _, p := range params {
+			if text := p.Name + "=" + p.Value; secret.Named(p.Name) && strings.HasSuffix(arg, text) {
+				out[i] = strings.TrimSuffix(arg, text) + p.Name + "=" + secret.Redacted
+			}
+		}
+	}
+	return out
+}
+
+func parseParams(given []string) ([]engine.Param, error) {
+	var out []engine.Param
+	at := map[string]int{}
+	for _, text := range given {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return nil, exit.Errorf(exit.Usage, "-p %s: want name=value", text)
+		}
+		p := engine.Param{Name: name, Value: value}
+		if i, again := at[name]; again { // the last one counts
+			out[i] = p
+			continue
+		}
+		at[name] = len(out)
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// absolute makes folders mean the same in another working directory.
+func absolute(dirs []string) []string {
+	out := make([]string, len(dirs))
+	for i, dir := range dirs {
+		out[i] = dir
+		if abs, err := filepath.Abs(dir); err == nil {
+			out[i] = abs
+		}
+	}
+	return out
+}

@@ -1,0 +1,79 @@
+package run
+
+import (
+	"drun/internal/exit"
+	"fmt"
+	"strings"
+	"time"
+
+	"drun/collective"
+	"drun/engine/board"
+)
+
+// show prints who waits where, since when, and what the ranks did before; the
+// history keeps it.
+func (c *coordinator) show(reason string) {
+	s := c.board.Snapshot()
+	c.print(s)
+	c.record.Snapshot(s, reason)
+}
+
+func (c *coordinator) print(s *board.Snapshot) {
+	for line := range strings.Lines(s.String()) {
+		c.console.Note(strings.TrimRight(line, "\n"))
+	}
+}
+
+// stalledAfter is when somebody at a terminal is told that ranks wait, and for
+// which; again after twice the time, and so on.
+const stalledAfter = 10 * time.Second
+
+// stall is the watch for ranks that wait long.
+type stall struct {
+	told time.Duration // of the longest wait when the user was told
+}
+
+// look tells whether it is time to tell the user: some rank has been waiting for
+// long, or for twice as long as when they were told.
+func (s *stall) look(rows []collective.Row) bool {
+	longest := time.Duration(0)
+	for _, r := range rows {
+		if r.State == collective.Waiting {
+			longest = max(longest, r.For)
+		}
+	}
+	switch {
+	case longest < s.told: // another wait
+		s.told = 0
+		return false
+	case longest < max(stalledAfter, 2*s.told):
+		return false
+	}
+	s.told = longest
+	return true
+}
+
+// stalled is called now and then when somebody watches.
+func (c *coordinator) stalled() {
+	if c.board == nil || !c.ended.IsZero() || !c.stall.look(c.board.Rows()) {
+		return
+	}
+	c.console.Note(fmt.Sprintf("ranks have been waiting for %s:", c.stall.told.Round(time.Second)))
+	c.fresh(func() { c.print(c.board.Snapshot()) })
+}
+
+// Standing tells what the ranks did when the run failed, as far as the failure's
+// message does not: their latest calls where the ranks disagreed or one did not
+// come, and where they were when one was lost.
+func (r *Result) Standing() string {
+	if r.Snapshot == nil {
+		return ""
+	}
+	switch r.Code {
+	case exit.Mismatch, exit.Timeout:
+		return r.Snapshot.Calls()
+	case exit.RankLost:
+		return r.Snapshot.String()
+	}
+	return ""
+}

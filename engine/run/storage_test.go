@@ -1,0 +1,316 @@
+package run_test
+
+import (
+	"bytes"
+	"database/sql"
+	"drun/internal/exit"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"drun/engine/run"
+	"drun/history"
+
+	"golang.org/x/sys/unix"
+)
+
+// locker locks a history when the first line comes by.
+type locker struct {
+	t      *testing.T
+	home   string
+	hang   bool          // what is beside the history hangs too, as a disk does
+	atMost time.Duration // 0: for good
+	once   sync.Once
+}
+
+func (l *locker) Write(p []byte) (int, error) {
+	l.once.Do(func() {
+		if l.hang {
+			l.block()
+		}
+		db, err := sql.Open("sqlite3", "file:"+filepath.Join(l.home, "history.db")+"?_txlock=exclusive&_busy_timeout=5000")
+		if err != nil {
+			l.t.Error(err)
+			return
+		}
+		tx, err := db.Begin()
+		if err != nil {
+			l.t.Error(err)
+			return
+		}
+		release := sync.OnceFunc(func() {
+			_ = tx.Rollback()
+			_ = db.Close()
+		})
+		l.t.Cleanup(release)
+		if l.atMost > 0 {
+			time.AfterFunc(l.atMost, release)
+		}
+	})
+	return len(p), nil
+}
+
+// block puts a pipe that nobody reads where the run's spool would be.
+func (l *locker) block() {
+	db, err := sql.Open("sqlite3", "file:"+filepath.Join(l.home, "history.db")+"?mode=ro")
+	if err != nil {
+		l.t.Error(err)
+		return
+	}
+	defer db.Close()
+	var uid string
+	if err := db.QueryRow("SELECT uid FROM runs ORDER BY id DESC").Scan(&uid); err != nil {
+		l.t.Error(err)
+	}
+	path := filepath.Join(l.home, "spool", uid+".batches")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		l.t.Error(err)
+	}
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		l.t.Error(err)
+	}
+	l.t.Cleanup(func() {
+		if f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0); err == nil { // lets go of who waits
+			f.Close()
+		}
+	})
+}
+
+// A disk that does not answer ends the run, whatever the recipe does.
+func TestHungDisk(t *testing.T) {
+	for name, body := range map[string]string{
+		"at the end":             "print('go')",
+		"while the recipe runs":  "print('go')\n    for i in range(1 << 50): str(i)",
+		"while the recipe talks": "while True: print('go')",
+		"at a failure":           "print('go')\n    fail('no luck')",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			file, home := filepath.Join(dir, "recipe.star"), filepath.Join(dir, "home")
+			if err := os.WriteFile(file, []byte("def main():\n    "+body+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			var errs bytes.Buffer
+			r, err := run.Run(run.Options{Recipe: file, Nproc: 2, Home: home, Timeout: time.Minute, Threads: 1,
+				Stdout: &locker{t: t, home: home, hang: true}, Stderr: &errs, DiskTimeout: time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(start); took > 8*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			f := r.Failure
+			if r.Code != exit.Storage || f == nil {
+				t.Fatalf("exit code %d, %+v", r.Code, f)
+			}
+			text := f.Text(r.Ranks)
+			if !strings.Contains(text, home) || !strings.Contains(text, "has not answered for 1") || !strings.Contains(f.Hint, "--home") {
+				t.Errorf("the failure is %+v", f)
+			}
+			if name == "at a failure" && !strings.Contains(text, "no luck") {
+				t.Errorf("the recipe's failure is lost: %s", text)
+			}
+		})
+	}
+}
+
+// output is what a run has shown.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// logging is a recipe that logs and prints for some seconds, and counts.
+const logging = `def main():
+    print("go")
+    n = 0
+    while run.elapsed() < 3:
+        run.log(n = n, step = n)
+        run.note("n%d" % n) if n % 1000 == 0 else None
+        n += 1
+        for i in range(2000): str(i)
+    run.tag("late")
+    print("made", n)
+`
+
+func runLogging(t *testing.T, stdout io.Writer, signals <-chan os.Signal, home string) (*run.Result, string, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "recipe.star")
+	if err := os.WriteFile(file, []byte(logging), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var errs output
+	r, err := run.Run(run.Options{Recipe: file, Nproc: 1, Home: home, Timeout: time.Minute, Threads: 1,
+		Stdout: stdout, Stderr: &errs, Signals: signals, Tags: []string{"early"}})
+	return r, errs.String(), err
+}
+
+// complete checks that the history has every step of the recipe once, in order.
+func complete(t *testing.T, home string) {
+	t.Helper()
+	db, err := history.OpenReadOnly(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	list, err := db.List(0)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%d runs, %v", len(list), err)
+	}
+	d, err := db.Get(list[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	points, err := db.Points(d.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range points {
+		if p.Step != int64(i) || p.Value != float64(i) {
+			t.Fatalf("point %d is step %d, value %v", i, p.Step, p.Value)
+		}
+	}
+	made := ""
+	if _, err := db.Logs(d.ID, history.LogFilter{}, func(l history.LogLine) error {
+		if n, ok := strings.CutPrefix(l.Text, "made "); ok {
+			made = n
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if made != strconv.Itoa(len(points)) || d.Status != history.Done || !slices.Equal(d.Tags, []string{"early", "late"}) ||
+		len(d.Notes) != (len(points)+999)/1000 || d.Metrics["n"].Count != int64(len(points)) || len(d.Attempts) != 1 || d.Attempts[0].Status != history.Done {
+		t.Errorf("%d points of %s, %s, tags %v, %d notes, %+v, attempts %+v", len(points), made, d.Status, d.Tags, len(d.Notes), d.Metrics, d.Attempts)
+	}
+	if left, _ := filepath.Glob(filepath.Join(home, "spool", "*")); len(left) > 0 {
+		t.Errorf("left in the spool: %v", left)
+	}
+}
+
+// A history that another process has locked does not hold a run up, and nothing
+// of the run is missing or twice in the end.
+func TestLockedHistory(t *testing.T) {
+	t.Run("for a while", func(t *testing.T) {
+		home := filepath.Join(t.TempDir(), "home")
+		r, errs, err := runLogging(t, &locker{t: t, home: home, atMost: 1500 * time.Millisecond}, nil, home)
+		if err != nil || r.Code != 0 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if !strings.Contains(errs, "locked by another process") || !strings.Contains(errs, "free again") {
+			t.Errorf("it said %q", errs)
+		}
+		complete(t, home)
+	})
+	t.Run("beyond the end", func(t *testing.T) {
+		home := filepath.Join(t.TempDir(), "home")
+		signals := make(chan os.Signal, 1)
+		time.AfterFunc(5*time.Second, func() { signals <- unix.SIGTERM })
+		var lock *locker
+		t.Run("run", func(t *testing.T) {
+			lock = &locker{t: t, home: home}
+			start := time.Now()
+			r, errs, err := runLogging(t, lock, signals, home)
+			if err != nil || r.Code != 0 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			if took := time.Since(start); took > 9*time.Second {
+				t.Errorf("a signal did not end the wait: %v", took)
+			}
+			if !strings.Contains(errs, "still locked") {
+				t.Errorf("it said %q", errs)
+			}
+		}) // the lock ends with it
+		complete(t, home)
+	})
+	t.Run("before the beginning", func(t *testing.T) {
+		home := filepath.Join(t.TempDir(), "home")
+		db, err := history.Open(home)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db.Close()
+		_, _ = (&locker{t: t, home: home}).Write(nil)
+		signals := make(chan os.Signal, 1)
+		time.AfterFunc(time.Second, func() { signals <- unix.SIGHUP })
+		start := time.Now()
+		_, _, err = runLogging(t, io.Discard, signals, home)
+		if took := time.Since(start); err == nil || took > 4*time.Second || !strings.Contains(err.Error(), "interrupted by SIGHUP") {
+			t.Errorf("after %v: %v", took, err)
+		}
+	})
+}
+
+// remover deletes a history when the first line comes by.
+type remover struct {
+	path string
+	once sync.Once
+}
+
+func (r *remover) Write(p []byte) (int, error) {
+	r.once.Do(func() { os.RemoveAll(r.path) })
+	return len(p), nil
+}
+
+func TestDeletedHistory(t *testing.T) {
+	for _, what := range []string{"history.db", ""} {
+		home := filepath.Join(t.TempDir(), "home")
+		r, errs, err := runLogging(t, &remover{path: filepath.Join(home, what)}, nil, home)
+		if err != nil || r.Code != 0 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if !strings.Contains(errs, "history.db was deleted while the run was on") {
+			t.Errorf("it said %q", errs)
+		}
+		complete(t, home)
+	}
+}
+
+// On a full disk a run ends with code 7, and its end is in the history.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	disk, file := filepath.Join(dir, "disk"), filepath.Join(dir, "recipe.star")
+	if err := os.Mkdir(disk, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=2m"); err != nil {
+		t.Skipf("no right to mount a small disk: %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(disk, unix.MNT_DETACH) })
+	if err := os.WriteFile(file, []byte("def main():\n    while True: print('x' * 1000)\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(disk, "home")
+	r, err := run.Run(run.Options{Recipe: file, Nproc: 2, Home: home, Timeout: time.Minute, Threads: 1, Stdout: io.Discard, Stderr: io.Discard})
+	if err != nil || r.Code != exit.Storage || !strings.Contains(r.Failure.Message, "disk is full") {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	db, err := history.OpenReadOnly(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	table, err := db.Query(t.Context(), "SELECT status, exit_code, error FROM runs") // as it is in the file
+	if err != nil || table.Rows[0][0] != "failed" || table.Rows[0][1] != int64(7) || !strings.Contains(table.Rows[0][2].(string), "disk is full") {
+		t.Errorf("%v, %v", table, err)
+	}
+}
