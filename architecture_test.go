@@ -19,8 +19,9 @@ import (
 
 // layers says what each package may import, other than the standard library:
 // packages of drun, and other modules. A name stands for the packages beneath
-// it too. The longest name that fits a package is its rule; a package without a
-// rule is an error, so that nothing joins the layout by accident.
+// it too, one after "=" for that package alone. The longest name that fits a package
+// is its rule; a package without a rule is an error, so that nothing joins the layout
+// by accident.
 var layers = map[string][]string{
 	// element is the vocabulary of all who handle tensors' memory.
 	"element":              {},
@@ -35,6 +36,7 @@ var layers = map[string][]string{
 
 	"internal/sqldb":   {"internal/exit", sqlite, "internal/scratch", "golang.org/x/sys"},
 	"internal/scratch": {"golang.org/x/sys"},
+	"internal/queue":   {},
 	"internal/secret":  {},
 	// exit is the one vocabulary of exit codes and hints, so that everything may use it.
 	"internal/exit": {},
@@ -54,8 +56,13 @@ var layers = map[string][]string{
 	"engine/recipe":     {"internal/exit", "engine", "starlib", starlark},
 	"engine/rendezvous": {"internal/exit", "collective", "github.com/fxamacker/cbor/v2"},
 	"engine/worker":     {"element", "internal/exit", "engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys"},
-	"engine/launch":     {"internal/exit", "engine", "history", "checkpoints", "collective", "tensor", "plugins/host", "internal/terminal", "internal/scratch", "internal/secret", "golang.org/x/sys", "github.com/schollz/progressbar/v3"},
-	"engine/doctor":     {"engine", "kernel", "internal/scratch"},
+	"engine/console":    {"=engine", "internal/terminal", "github.com/schollz/progressbar/v3"},
+	"engine/cluster":    {"internal/exit", "internal/queue", "=engine", "engine/board", "engine/rendezvous", "github.com/fxamacker/cbor/v2"},
+	"engine/node":       {"internal/exit", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/recipe", "collective", "plugins/host", "golang.org/x/sys"},
+	// record is the engine's only way to the databases.
+	"engine/record": {"internal/exit", "internal/queue", "internal/secret", "=engine", "engine/board", "engine/recipe", "engine/rendezvous", "history", "checkpoints", "collective", "plugins/host"},
+	"engine/run":    {"internal/exit", "internal/scratch", "internal/secret", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/node", "engine/recipe", "engine/record", "engine/rendezvous", "collective", "plugins/host"},
+	"engine/doctor": {"engine", "kernel", "internal/scratch"},
 	// recipetest runs recipes on every backend, so it sees what the engine sees.
 	"engine/recipetest": {"internal/exit", "engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},
 
@@ -115,7 +122,10 @@ func allowed(pkg, imported string) bool {
 		return true // the standard library
 	}
 	layer, ok := layerOf(pkg)
-	return ok && slices.ContainsFunc(layers[layer], func(dir string) bool { return beneath(name, dir) })
+	return ok && slices.ContainsFunc(layers[layer], func(dir string) bool {
+		exactly, only := strings.CutPrefix(dir, "=")
+		return only && name == exactly || beneath(name, dir)
+	})
 }
 
 func TestLayers(t *testing.T) {
@@ -142,7 +152,10 @@ func TestLayers(t *testing.T) {
 		{"starlib/lang", "drun/tensor", false},
 		{"starlib/run", "github.com/mattn/go-sqlite3", false},
 		{"engine/worker", "drun/history", false},
-		{"engine/launch", "drun/history", true},
+		{"engine/record", "drun/history", true},
+		{"engine/run", "drun/history", false},
+		{"engine/node", "drun/engine", true},
+		{"engine/node", "drun/engine/run", false},
 		{"plugins/gloo", "drun/engine", false},
 		{"unheard/of", "drun/tensor", false},
 		{"tensor", "drun/kernels", false},

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Ranks that a real Slurm starts: a cluster of three nodes on this machine, in
 # namespaces of its own, so that it meets no other and nothing of it stays.
-#   sh engine/launch/testdata/slurm.sh DRUN-FOLDER     (make slurm)
+#   sh engine/run/testdata/slurm.sh DRUN-FOLDER     (make slurm)
 set -eu
 
 if [ "${2-}" != inside ]; then
