@@ -3,7 +3,6 @@ package run_test
 import (
 	"bytes"
 	"database/sql"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"drun/engine/run"
 	"drun/engine/worker"
 	"drun/history"
+	"drun/internal/exit"
 )
 
 func TestMain(m *testing.M) {
@@ -89,8 +89,7 @@ func TestUsageErrorLeavesNoRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var coded interface{ ExitCode() int }
-	if _, _, err := start(t, dir, recipe, "lr=high"); !errors.As(err, &coded) || coded.ExitCode() != 2 {
+	if _, _, err := start(t, dir, recipe, "lr=high"); exit.CodeOf(err) != exit.Usage {
 		t.Fatalf("a bad parameter: %v", err)
 	}
 	next, _, err := start(t, dir, recipe)
