@@ -127,7 +127,7 @@ func (p plan) follow(t *testing.T, rank int, world collective.Comm) {
 			return
 		}
 	}
-	if err := a.settle(-1); err != nil {
+	if err := a.waitForDue(-1); err != nil {
 		t.Errorf("rank %d, DRUN_TEST_SEED=%d: %v", rank, p.seed, err)
 		world.Abort(err)
 	}
@@ -135,7 +135,7 @@ func (p plan) follow(t *testing.T, rank int, world collective.Comm) {
 
 // do makes the rank's call of a step.
 func (a *actor) do(number int, st step) error {
-	if err := a.settle(number); err != nil {
+	if err := a.waitForDue(number); err != nil {
 		return err
 	}
 	comm := a.comms[st.group]
@@ -209,9 +209,9 @@ func (a *actor) inArena(c *collective.Call) {
 	}
 }
 
-// settle waits for what is due before a step, at the end (-1) for everything:
+// waitForDue waits for what is due before a step, at the end (-1) for everything:
 // calls that were dropped are looked at after a barrier or, if messages, waited for.
-func (a *actor) settle(number int) error {
+func (a *actor) waitForDue(number int) error {
 	if number < 0 {
 		for _, comm := range a.comms {
 			if comm == nil {

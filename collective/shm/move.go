@@ -56,8 +56,8 @@ func (r *run) deliver(dst, src []byte) {
 const streamed = 8 << 20
 
 // gather is gather and, where every rank keeps the parts, all_gather: every
-// rank publishes a chunk of its part, one round, the keepers fetch all.
-// bytes out of each rank, size*bytes into each keeper.
+// rank publishes a chunk of its part, one round, and the ranks that keep the result fetch all:
+// bytes out of each rank, size*bytes into each of those.
 func (r *run) gather(keep bool) error {
 	send, recv := r.call.Send.Data, r.call.Recv.Data
 	parts := r.parts(r.call.Send)
@@ -134,7 +134,7 @@ func (r *run) reduceScatter() error {
 // it. bytes*(size-1)/size out of and into each rank.
 func (r *run) allToAll() error {
 	elem := r.call.Send.DType.Size()
-	sent, received := evenly(r.call.Counts, r.call.Send, r.size), evenly(r.call.RecvCounts, r.call.Recv, r.size)
+	sent, received := collective.Evenly(r.call.Counts, r.call.Send.Count(), r.size), collective.Evenly(r.call.RecvCounts, r.call.Recv.Count(), r.size)
 	r.begin()
 	table := 16 * r.size
 	mine := r.outbox(r.rank, table)

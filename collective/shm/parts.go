@@ -24,18 +24,6 @@ func cut(counts []int, elem int) parts {
 	return p
 }
 
-// evenly gives the counts, or the equal ones that nil stands for.
-func evenly(counts []int, b collective.Buffer, ranks int) []int {
-	if counts != nil {
-		return counts
-	}
-	counts = make([]int, ranks)
-	for i := range counts {
-		counts[i] = b.Count() / ranks
-	}
-	return counts
-}
-
 // of is rank's part of data.
 func (p parts) of(data []byte, rank int) []byte {
 	if p.bounds == nil {

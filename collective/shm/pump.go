@@ -1,30 +1,22 @@
 package shm
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"drun/collective/messages"
+)
 
 // post adds a receive: it takes the first message that fits, arrived or not.
 func (m *mailbox) post(r *receive) {
-	for i, msg := range m.arrived {
-		if msg.taker != nil || !r.matches(msg.source, msg.tag) {
-			continue
-		}
-		m.arrived = append(m.arrived[:i], m.arrived[i+1:]...)
-		msg.taker = r
-		r.take(msg.source, msg.header)
-		if msg.complete {
-			msg.deliver()
-		}
-		return
+	if msg := m.queue.Post(r); msg != nil && msg.Complete {
+		r.deliver(msg.Data)
 	}
-	m.posted = append(m.posted, r)
 }
 
-// deliver hands a complete message to its taker.
-func (msg *message) deliver() {
-	if msg.taker.err == nil {
-		copy(msg.taker.buffer.Data, msg.data)
-	}
-	msg.taker.complete = true
+// deliver hands over a message that has come completely.
+func (r *receive) deliver(data []byte) {
+	r.Take(data)
+	r.complete = true
 }
 
 // pump moves what has arrived out of the rings. The mailbox is locked.
@@ -44,7 +36,7 @@ func (m *mailbox) pumpFrom(source int) bool {
 			if ring.available() < headerBytes {
 				return moved
 			}
-			var h header
+			var h messages.Header
 			ring.fetch(unsafe.Slice((*byte)(unsafe.Pointer(&h)), headerBytes))
 			moved = true
 			m.open(in, source, h)
@@ -64,24 +56,14 @@ func (m *mailbox) pumpFrom(source int) bool {
 }
 
 // open decides where a message that begins will go.
-func (m *mailbox) open(in *incoming, source int, h header) {
+func (m *mailbox) open(in *incoming, source int, h messages.Header) {
 	in.active = true
-	for i, r := range m.posted {
-		if !r.matches(source, h.tag) {
-			continue
-		}
-		m.posted = append(m.posted[:i], m.posted[i+1:]...)
-		if r.take(source, h) {
-			in.receive, in.rest = r, r.buffer.Data
-			return
-		}
-		in.message = &message{header: h, source: source, data: make([]byte, h.bytes), taker: r}
-		in.rest = in.message.data
+	if in.receive, in.message = m.queue.Arrive(source, h); in.receive != nil {
+		in.rest = in.receive.Buffer.Data
 		return
 	}
-	in.message = &message{header: h, source: source, data: make([]byte, h.bytes)}
-	in.rest = in.message.data
-	m.arrived = append(m.arrived, in.message)
+	in.message.Data = make([]byte, h.Bytes)
+	in.rest = in.message.Data
 }
 
 // finish closes a message that has come completely.
@@ -89,10 +71,10 @@ func (m *mailbox) finish(in *incoming) {
 	switch {
 	case in.receive != nil:
 		in.receive.complete = true
-	case in.message.taker != nil:
-		in.message.deliver()
+	case in.message.Taker != nil:
+		in.message.Taker.deliver(in.message.Data)
 	default:
-		in.message.complete = true
+		in.message.Complete = true
 	}
 	*in = incoming{}
 }

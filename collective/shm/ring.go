@@ -2,9 +2,10 @@ package shm
 
 import (
 	"sync/atomic"
+	"unsafe"
 
+	"drun/collective/messages"
 	"drun/collective/sharedmem"
-	"drun/element"
 )
 
 // A ring carries the messages of one rank to one other: a header, then the
@@ -29,15 +30,8 @@ func (c *Comm) ring(from, to int) ring {
 	return ring{sharedmem.At[ringControl](c.mem, at), c.mem[at+2*sharedmem.CacheLine : at+ringSize]}
 }
 
-// header announces a message.
-type header struct {
-	tag   int64
-	bytes uint64
-	dtype element.Type
-	_     [7]byte
-}
-
-const headerBytes = 24
+// headerBytes is a header in a ring: whole words.
+const headerBytes = int(unsafe.Sizeof(messages.Header{}))
 
 func wordRound(n int) int { return (n + 7) &^ 7 }
 

@@ -41,13 +41,13 @@ func (r *run) arrive() error {
 	slept := false
 	if next < len(mine) {
 		var err error
-		if slept, err = r.await(mine, next, round); err != nil {
+		if slept, err = r.awaitArrivals(mine, next, round); err != nil {
 			return err
 		}
 	}
 	if !slept {
-		// Who never slept wakes the others: they may have looked before this
-		// rank's arrival could be seen.
+		// A rank that was still spinning wakes the sleepers: they may have looked before its
+		// arrival could be seen.
 		sharedmem.Fence()
 		r.control.gate.Open()
 	}
@@ -62,9 +62,9 @@ func (r *run) arrive() error {
 	return nil
 }
 
-// await waits until the ranks from next on have arrived, and tells whether it
+// awaitArrivals waits until the ranks from next on have arrived, and tells whether it
 // slept.
-func (r *run) await(all []*arrival, next int, round uint64) (slept bool, err error) {
+func (r *run) awaitArrivals(all []*arrival, next int, round uint64) (slept bool, err error) {
 	for range r.spin {
 		sharedmem.Pause()
 		for all[next].round.Load() == round {

@@ -66,7 +66,7 @@ func (c *Comm) fail(err error) {
 	}
 }
 
-// finish is fail for who has entered.
+// finish is fail for a caller that has entered.
 func (c *Comm) finish(err error) {
 	if c.cause.CompareAndSwap(nil, &err) {
 		close(c.ended)

@@ -44,8 +44,8 @@ func TestSlotsThatHoldGarbage(t *testing.T) {
 			_ = c.underWay(uint32(rng.IntN(2)))
 		}
 		w.slot.State.Store(wire.Ended)
-		if !w.settle() {
-			t.Fatal("a call that has ended is not settled")
+		if !w.collect() {
+			t.Fatal("a call that has ended is not collected")
 		}
 	}
 }

@@ -64,7 +64,7 @@ func (p *port) submit(w *work) {
 // take gives a free slot. The caller holds mu.
 func (p *port) take() (uint32, error) {
 	if len(p.slots) == 0 && p.fresh == wire.Slots {
-		p.harvest()
+		p.collectEnded()
 	}
 	if n := len(p.slots); n > 0 {
 		i := p.slots[n-1]
@@ -78,12 +78,12 @@ func (p *port) take() (uint32, error) {
 	return p.fresh - 1, nil
 }
 
-// harvest settles the pending calls that have ended, so that their results are
+// collectEnded collects the pending calls that have ended, so that their results are
 // where they belong also when nobody waits for them. The caller holds mu.
-func (p *port) harvest() {
+func (p *port) collectEnded() {
 	left := p.pending[:0]
 	for _, w := range p.pending {
-		if !w.settled.Load() && !w.settle() {
+		if !w.collected.Load() && !w.collect() {
 			left = append(left, w)
 		}
 	}

@@ -14,20 +14,20 @@ import (
 
 // work is a call that the plugin carries out.
 type work struct {
-	c       *Comm
-	index   uint32
-	slot    *wire.Slot
-	kind    collective.Kind
-	peer    int
-	async   bool
-	busy    bool         // a synchronous call that has not been waited for
-	out     []byte       // where the result belongs, if the plugin writes it elsewhere
-	result  wire.Span    // where the plugin writes it
-	staged  [3]wire.Span // what to give back
-	settled atomic.Bool
-	given   bool // given up: nobody wants the result
-	err     error
-	source  int
+	c         *Comm
+	index     uint32
+	slot      *wire.Slot
+	kind      collective.Kind
+	peer      int
+	async     bool
+	busy      bool         // a synchronous call that has not been waited for
+	out       []byte       // where the result belongs, if the plugin writes it elsewhere
+	result    wire.Span    // where the plugin writes it
+	staged    [3]wire.Span // what to give back
+	collected atomic.Bool
+	given     bool // given up: nobody wants the result
+	err       error
+	source    int
 }
 
 var _ collective.Receipt = (*work)(nil)
@@ -132,7 +132,7 @@ func (w *work) writeCounts(call *collective.Call) (err error) {
 
 // over reports whether Wait need not sleep any more.
 func (w *work) over() bool {
-	return w.settled.Load() || w.slot.State.Load() == wire.Ended || w.c.failed() != nil
+	return w.collected.Load() || w.slot.State.Load() == wire.Ended || w.c.failed() != nil
 }
 
 // Done reports that Wait would return at once.
@@ -154,7 +154,7 @@ func (w *work) Wait(ctx context.Context) error {
 		return &collective.CallError{Kind: w.kind, Problem: "this work has been waited for already"}
 	}
 	if !c.enter() {
-		if w.settled.Load() {
+		if w.collected.Load() {
 			return w.err
 		}
 		return c.failed()
@@ -174,7 +174,7 @@ func (w *work) end(ctx context.Context) (early error) {
 		early = c.arena.Ended.Wait(ctx, w.over)
 	}
 	c.mu.Lock()
-	if w.settled.Load() || w.settle() {
+	if w.collected.Load() || w.collect() {
 		w.busy = false
 	} else {
 		w.leave()
@@ -183,7 +183,7 @@ func (w *work) end(ctx context.Context) (early error) {
 		}
 	}
 	if len(c.pending) > 0 {
-		c.harvest()
+		c.collectEnded()
 	}
 	c.mu.Unlock()
 	return early
@@ -219,9 +219,9 @@ func (w *work) leave() {
 	w.busy = false
 }
 
-// settle takes the result of a call that has ended; false while it goes on. The
+// collect takes the result of a call that has ended; false while it goes on. The
 // caller holds mu.
-func (w *work) settle() bool {
+func (w *work) collect() bool {
 	if w.slot.State.Load() != wire.Ended {
 		return false
 	}
@@ -239,7 +239,7 @@ func (w *work) settle() bool {
 		w.c.blocked--
 	}
 	w.giveBack()
-	w.settled.Store(true)
+	w.collected.Store(true)
 	return true
 }
 

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
+	"drun/collective/messages"
 	"drun/element"
 	"drun/plugins/internal/blocking"
 	"drun/plugins/internal/ordered"
@@ -98,7 +99,8 @@ func (e *engine) Next() (from int, h blocking.Header, err error) {
 		return 0, h, collective.ErrClosed
 	case 1:
 		r := &e.received
-		return int(source), blocking.Header{Tag: int64(r.tag), Bytes: uint64(r.bytes), DType: element.Type(r.dtype), Key: uint64(r.slot)}, nil
+		return int(source), blocking.Header{Key: uint64(r.slot),
+			Header: messages.Header{Tag: int64(r.tag), Bytes: uint64(r.bytes), DType: element.Type(r.dtype)}}, nil
 	}
 	return 0, h, errors.New(C.GoString(&failure[0]))
 }

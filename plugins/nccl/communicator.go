@@ -49,7 +49,7 @@ func newCommunicator(ctx context.Context, d *C.device, id uniqueID, ranks, rank,
 	comm := *cell.at
 	err := errors.New(C.GoString(&why[0]))
 	if rc == C.DONE {
-		err = settle(ctx, comm, fmt.Sprintf("joining NCCL as rank %d of %d", rank, ranks), nil)
+		err = awaitDone(ctx, comm, fmt.Sprintf("joining NCCL as rank %d of %d", rank, ranks), nil)
 	}
 	if err != nil {
 		abandon(d, comm)
@@ -71,7 +71,7 @@ func (l *lane) split(ctx context.Context, color, key int) (C.ncclComm_t, error) 
 	}
 	if err == nil {
 		// The new communicator is there when the old one is ready.
-		err = settle(ctx, l.comm, "splitting the communicator", l.stopped)
+		err = awaitDone(ctx, l.comm, "splitting the communicator", l.stopped)
 	}
 	l.using.Unlock()
 	if err != nil {
@@ -90,8 +90,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// settle waits until a communicator has done what it was asked for.
-func settle(ctx context.Context, comm C.ncclComm_t, doing string, stopped <-chan struct{}) error {
+// awaitDone waits until a communicator has done what it was asked for.
+func awaitDone(ctx context.Context, comm C.ncclComm_t, doing string, stopped <-chan struct{}) error {
 	sleep := collective.NewSleep(ctx)
 	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
 		switch state, err := state(comm, doing); {
@@ -141,5 +141,5 @@ func finish(d *C.device, comm C.ncclComm_t) bool {
 		return false
 	}
 	ctx := collective.Within(context.Background(), finalizeLimit)
-	return settle(ctx, comm, "finalizing", nil) == nil && C.drun_comm_destroy(d, comm, &why[0]) == C.DONE
+	return awaitDone(ctx, comm, "finalizing", nil) == nil && C.drun_comm_destroy(d, comm, &why[0]) == C.DONE
 }

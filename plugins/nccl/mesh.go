@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"drun/collective"
+	"drun/collective/messages"
 	"drun/element"
 	"drun/plugins/internal/blocking"
 )
@@ -208,5 +209,5 @@ func (q *queue) take() (arrival, error) {
 }
 
 func (a *arrival) header() blocking.Header {
-	return blocking.Header{Tag: a.Tag, Bytes: a.Bytes, DType: element.Type(a.DType), Key: a.Key}
+	return blocking.Header{Header: messages.Header{Tag: a.Tag, Bytes: a.Bytes, DType: element.Type(a.DType)}, Key: a.Key}
 }

@@ -38,17 +38,17 @@ func (s *server) execute(localSize int) {
 	go x.standby()
 }
 
-// settle waits until every call that was submitted has been started: one that
+// awaitStarts waits until every call that was submitted has been started: one that
 // nobody waits for still counts.
-func (x *executor) settle() {
-	for end := time.Now().Add(settleLimit); x.arena.Waiting() && time.Now().Before(end); {
+func (x *executor) awaitStarts() {
+	for end := time.Now().Add(startLimit); x.arena.Waiting() && time.Now().Before(end); {
 		time.Sleep(50 * time.Microsecond)
 	}
 	x.order.Lock()
 	defer x.order.Unlock()
 }
 
-const settleLimit = 500 * time.Millisecond
+const startLimit = 500 * time.Millisecond
 
 // inline runs synchronous calls to their end.
 func (x *executor) inline() {

@@ -147,7 +147,7 @@ func (s *server) Statistics(_ context.Context, q *wire.CommRequest) (*wire.Count
 // Close closes a group; with the world, all groups that are open.
 func (s *server) Close(_ context.Context, q *wire.CommRequest) (*wire.Done, error) {
 	if x := s.executor.Load(); x != nil {
-		x.settle()
+		x.awaitStarts()
 	}
 	s.mu.Lock()
 	var closing []*comm

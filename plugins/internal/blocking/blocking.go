@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/element"
+	"drun/collective/messages"
 )
 
 // An Engine carries out calls for one rank of a group. Do is called by one
@@ -52,10 +52,8 @@ type Engine interface {
 
 // A Header announces a message.
 type Header struct {
-	Tag   int64
-	Bytes uint64
-	DType element.Type
-	Key   uint64 // the engine's own
+	messages.Header
+	Key uint64 // the engine's own
 }
 
 // Comm is a rank's end of a group over an Engine.

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"drun/collective"
+	"drun/collective/messages"
 )
 
 // mailbox is a rank's point-to-point side. A goroutine takes every message as
@@ -19,20 +19,9 @@ type mailbox struct {
 	wg   sync.WaitGroup
 
 	mu       sync.Mutex
-	posted   []*receive // in the order they were started
-	arrived  []*message // that no receive has asked for yet, in order of arrival
-	underway int        // asynchronous receives
+	queue    messages.Queue[*receive]
+	underway int // asynchronous receives
 	sends    []chan struct{}
-}
-
-// message is one that has come, or is coming, without a receive.
-type message struct {
-	Header
-	source   int
-	data     []byte
-	complete bool
-	err      error
-	taker    *receive // who asked for it meanwhile
 }
 
 func (m *mailbox) init(c *Comm) {
@@ -51,22 +40,17 @@ func (m *mailbox) pump() {
 			return
 		}
 		m.mu.Lock()
-		r := m.match(from, h.Tag)
-		if r != nil && r.claim(from, h) {
-			m.mu.Unlock()
-			r.finish(m.comm.engine.Fetch(from, h, r.buffer.Data))
+		r, msg := m.queue.Arrive(from, h.Header)
+		m.mu.Unlock()
+		if r != nil {
+			r.finish(m.comm.engine.Fetch(from, h, r.Buffer.Data))
 			continue
 		}
-		msg := &message{Header: h, source: from, taker: r}
-		if r == nil {
-			m.arrived = append(m.arrived, msg)
-		}
-		m.mu.Unlock()
 		data := make([]byte, h.Bytes)
 		err = m.comm.engine.Fetch(from, h, data)
 		m.mu.Lock()
-		msg.data, msg.complete, msg.err = data, true, err
-		taker := msg.taker
+		msg.Data, msg.Complete, msg.Err = data, true, err
+		taker := msg.Taker
 		m.mu.Unlock()
 		if taker != nil {
 			taker.deliver(msg)
@@ -74,53 +58,34 @@ func (m *mailbox) pump() {
 	}
 }
 
-// match finds the receive that has waited longest for such a message.
-func (m *mailbox) match(from int, tag int64) *receive {
-	for i, r := range m.posted {
-		if r.matches(from, tag) {
-			m.posted = slices.Delete(m.posted, i, i+1)
-			return r
-		}
-	}
-	return nil
-}
-
 // post adds a receive: it takes the first message that fits, arrived or not.
 func (m *mailbox) post(r *receive) {
 	m.mu.Lock()
-	for i, msg := range m.arrived {
-		if msg.taker != nil || !r.matches(msg.source, msg.Tag) {
-			continue
-		}
-		m.arrived = slices.Delete(m.arrived, i, i+1)
-		r.claim(msg.source, msg.Header)
-		msg.taker = r
-		complete := msg.complete
-		m.mu.Unlock()
-		if complete {
-			r.deliver(msg)
-		}
-		return
-	}
-	m.posted = append(m.posted, r)
+	msg := m.queue.Post(r)
+	complete := msg != nil && msg.Complete
 	m.mu.Unlock()
+	if complete {
+		r.deliver(msg)
+	}
 }
 
 // forget takes back a receive that nobody waits for any more.
 func (m *mailbox) forget(r *receive) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if i := slices.Index(m.posted, r); i >= 0 {
-		m.posted = slices.Delete(m.posted, i, i+1)
-	}
+	m.queue.Forget(r)
 }
 
 func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 	if call.Kind == collective.Recv {
-		r := &receive{box: m, asked: call.Peer, tag: int64(call.Tag), buffer: call.Recv, complete: make(chan struct{})}
+		r := &receive{Receive: messages.NewReceive(call), box: m, complete: make(chan struct{})}
 		m.post(r)
 		if call.Async {
-			r.background = m.background(call, r.run)
+			m.count(1)
+			r.background = messages.Go(&m.wg, call, func(ctx context.Context) error {
+				defer m.count(-1)
+				return r.run(ctx)
+			})
 		}
 		return r, nil
 	}
@@ -128,7 +93,7 @@ func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 	before := m.sends[call.Peer]
 	m.sends[call.Peer] = s.done
 	to, data := call.Peer, call.Send
-	h := Header{Tag: int64(call.Tag), Bytes: uint64(len(data.Data)), DType: data.DType}
+	h := Header{Header: messages.Header{Tag: int64(call.Tag), Bytes: uint64(len(data.Data)), DType: data.DType}}
 	m.wg.Go(func() {
 		defer close(s.done)
 		if before != nil { // messages to a rank keep their order
@@ -139,7 +104,7 @@ func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 		}
 	})
 	if call.Async {
-		s.background = m.background(call, s.run)
+		s.background = messages.Go(&m.wg, call, s.run)
 	}
 	return s, nil
 }
@@ -163,6 +128,13 @@ func (m *mailbox) flush(limit time.Duration) bool {
 	return true
 }
 
+// count adds to the receives that are under way.
+func (m *mailbox) count(by int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.underway += by
+}
+
 // pending reports whether a receive is under way that nobody waits for.
 func (m *mailbox) pending() bool {
 	m.mu.Lock()
@@ -180,7 +152,7 @@ func (m *mailbox) close() {
 // because a connection broke.
 func (m *mailbox) lost(r *receive) (broken bool, reason error) {
 	m.mu.Lock()
-	posted := slices.Contains(m.posted, r)
+	posted := m.queue.Waits(r)
 	m.mu.Unlock()
 	if !posted {
 		return false, nil
@@ -197,7 +169,7 @@ func (m *mailbox) lost(r *receive) (broken bool, reason error) {
 		if gone {
 			left++
 		}
-		if gone && rank == r.asked {
+		if gone && rank == r.Asked {
 			return false, m.comm.wrap(fmt.Errorf("rank %d has left the group", rank))
 		}
 	}
@@ -205,39 +177,4 @@ func (m *mailbox) lost(r *receive) (broken bool, reason error) {
 		return false, m.comm.wrap(errors.New("all other ranks have left the group"))
 	}
 	return false, nil
-}
-
-// background is an asynchronous call's wait.
-type background struct {
-	done chan struct{}
-	err  error
-}
-
-func (m *mailbox) background(call *collective.Call, run func(context.Context) error) *background {
-	b := &background{done: make(chan struct{})}
-	ctx := context.Background()
-	if call.Limit > 0 {
-		ctx = collective.Within(ctx, call.Limit)
-	}
-	count := func(by int) {
-		if call.Kind == collective.Recv {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			m.underway += by
-		}
-	}
-	count(1)
-	m.wg.Go(func() {
-		b.err = run(ctx)
-		count(-1)
-		close(b.done)
-	})
-	return b
-}
-
-func (b *background) wait(ctx context.Context) error {
-	if err := collective.Wait(ctx, b.done); err != nil {
-		return err
-	}
-	return b.err
 }

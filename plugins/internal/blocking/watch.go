@@ -72,9 +72,9 @@ func (w *watch) close() {
 	}
 }
 
-// await waits for done as [collective.Wait] does, and ends too when the Comm
+// waitFor waits for done as [collective.Wait] does, and ends too when the Comm
 // fails or check does.
-func (c *Comm) await(ctx context.Context, done <-chan struct{}, check func() error) error {
+func (c *Comm) waitFor(ctx context.Context, done <-chan struct{}, check func() error) error {
 	sleep := collective.NewSleep(ctx)
 	var timer *time.Timer
 	for {
