@@ -39,7 +39,7 @@ type needs struct {
 	outside atomic.Uint32 // the wait is no call: see Watchdog
 	message atomic.Uint64 // the message that it waits for, 0: none; see messageOf
 	group   atomic.Uint32 // of the collective that it waits for
-	joined  atomic.Uint32 // the rank has joined the others: see Muster
+	joined  atomic.Uint32 // the rank has joined the others: see JoinWatch
 	seq     atomic.Uint64 // its number; 0: it is none
 	// confirmed is the mark of the wait that the head found to be in a circle.
 	confirmed atomic.Uint64
@@ -289,20 +289,20 @@ type Wait struct {
 	Mark uint64
 }
 
-// Patrol is the head's watch for circles that go over nodes.
-type Patrol struct {
+// CircleWatch finds circles of ranks on several nodes, for the coordinator.
+type CircleWatch struct {
 	seen  []Wait
 	looks []uint64 // of those ranks, once their nodes had the needs of the others
 	same  int      // rounds in a row that saw these
 	since time.Time
 }
 
-// Look is called after each round in which all nodes have shown their ranks: all
+// Check is called after each round in which all nodes have shown their ranks: all
 // that a rank was shown to wait for in two rounds it waited for between them. It
 // gives the waits that will not end by themselves, once they have been the same for
 // a while, in which each of the ranks has looked for messages again with the others'
 // needs in sight.
-func (p *Patrol) Look(b *Board) []Wait {
+func (w *CircleWatch) Check(b *Board) []Wait {
 	var circle []Wait
 	var looks []uint64
 	after := time.Duration(0)
@@ -313,19 +313,19 @@ func (p *Patrol) Look(b *Board) []Wait {
 			after = messageAfter
 		}
 	}
-	if len(circle) == 0 || !slices.Equal(circle, p.seen) {
-		*p = Patrol{seen: circle, since: time.Now()}
+	if len(circle) == 0 || !slices.Equal(circle, w.seen) {
+		*w = CircleWatch{seen: circle, since: time.Now()}
 		return nil
 	}
-	if p.same++; p.same == 1 {
-		p.looks = looks
+	if w.same++; w.same == 1 {
+		w.looks = looks
 	}
 	for i := range looks {
-		if looks[i] < p.looks[i]+deadlockAfter/2 {
+		if looks[i] < w.looks[i]+deadlockAfter/2 {
 			return nil
 		}
 	}
-	if p.same < deadlockAfter || time.Since(p.since) < after {
+	if w.same < deadlockAfter || time.Since(w.since) < after {
 		return nil
 	}
 	return circle

@@ -23,7 +23,7 @@ type joining struct {
 	C     <-chan time.Time // when to look
 	board *board.Board
 	limit time.Duration
-	seen  board.Muster
+	seen  board.JoinWatch
 }
 
 func (n *node) watchJoining() *joining {
@@ -37,7 +37,7 @@ func (n *node) watchJoining() *joining {
 // look gives the failure of a rank that shows no life. Then, and when all ranks have
 // joined, the watch ends.
 func (j *joining) look() *engine.Failure {
-	rank, all := j.seen.Look(j.board, j.limit)
+	rank, all := j.seen.Check(j.board, j.limit)
 	if all || rank >= 0 {
 		j.C = nil
 	}

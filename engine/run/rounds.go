@@ -37,7 +37,7 @@ type rounds struct {
 	ask      uint32   // of the coordinator's own board: answered when it has ended
 	stuck    bool     // ranks wait, somewhere
 	traffic  int64    // on all links before it
-	patrol   board.Patrol
+	circles  board.CircleWatch
 	pause    time.Duration // until the next may begin
 	complete bool          // all nodes took part in it
 }
@@ -91,7 +91,7 @@ func (c *coordinator) endRound() {
 		r.complete = r.complete && n.shown == r.number
 	}
 	if r.complete {
-		circle = r.patrol.Look(c.board)
+		circle = r.circles.Check(c.board)
 	}
 	for _, n := range c.peers[1:] {
 		m := &cluster.Mirror{Circle: circle}

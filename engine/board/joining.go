@@ -9,7 +9,7 @@ import (
 const lifeEvery = 100 * time.Millisecond
 
 // Joining says, until end is called, that this rank is about to join the others and
-// alive: one that is stopped meanwhile is found by [Muster].
+// alive: one that is stopped meanwhile is found by [JoinWatch].
 func (b *Board) Joining() (end func()) {
 	over := make(chan struct{})
 	var showing sync.WaitGroup
@@ -34,19 +34,19 @@ func (b *Board) Joining() (end func()) {
 	}
 }
 
-// Muster is an agent's watch over its ranks until they have joined.
-type Muster struct {
+// JoinWatch finds a rank that stops while the ranks join.
+type JoinWatch struct {
 	looks []uint64
 	since []time.Time // when they last changed
 }
 
-// Look is called now and then. It gives a rank of this board that has not joined and
+// Check is called now and then. It gives a rank of this board that has not joined and
 // has shown no life for so long, or -1, and whether all have joined.
-func (m *Muster) Look(b *Board, long time.Duration) (rank int, all bool) {
-	if m.looks == nil {
-		m.looks, m.since = make([]uint64, b.world), make([]time.Time, b.world)
-		for r := range m.since {
-			m.since[r] = time.Now()
+func (w *JoinWatch) Check(b *Board, long time.Duration) (rank int, all bool) {
+	if w.looks == nil {
+		w.looks, w.since = make([]uint64, b.world), make([]time.Time, b.world)
+		for r := range w.since {
+			w.since[r] = time.Now()
 		}
 	}
 	all = true
@@ -56,9 +56,9 @@ func (m *Muster) Look(b *Board, long time.Duration) (rank int, all bool) {
 			continue
 		}
 		all = false
-		if looks := n.looks.Load(); looks != m.looks[r] {
-			m.looks[r], m.since[r] = looks, time.Now()
-		} else if time.Since(m.since[r]) >= long {
+		if looks := n.looks.Load(); looks != w.looks[r] {
+			w.looks[r], w.since[r] = looks, time.Now()
+		} else if time.Since(w.since[r]) >= long {
 			return r, false
 		}
 	}

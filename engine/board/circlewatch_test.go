@@ -47,10 +47,10 @@ func TestOldWordsMakeNoCircle(t *testing.T) {
 	const long = 1500 * time.Millisecond
 	comms, agents := apart(t, 3, func(c collective.Comm) collective.Comm { return plain{lagging{c, long}} })
 	over := make(chan struct{})
-	patrolled := make(chan struct{})
+	watched := make(chan struct{})
 	go func() {
-		defer close(patrolled)
-		var patrol board.Patrol
+		defer close(watched)
+		var watch board.CircleWatch
 		for {
 			select {
 			case <-over:
@@ -59,7 +59,7 @@ func TestOldWordsMakeNoCircle(t *testing.T) {
 			}
 			agents[0].Adopt(agents[1].Show(nil, false))
 			agents[0].Adopt(agents[2].Show(nil, false))
-			if circle := patrol.Look(agents[0]); circle != nil {
+			if circle := watch.Check(agents[0]); circle != nil {
 				t.Errorf("a circle: %v", circle)
 			}
 		}
@@ -68,7 +68,7 @@ func TestOldWordsMakeNoCircle(t *testing.T) {
 		return disttest.Do(comm, collective.NewBarrier())
 	})
 	close(over)
-	<-patrolled
+	<-watched
 }
 
 // A circle over nodes ends its ranks' waits once the head has confirmed it, and not
@@ -78,7 +78,7 @@ func TestCircleIsConfirmed(t *testing.T) {
 	stop := make(chan struct{})
 	confirmed := make(chan time.Time, 1)
 	go func() {
-		var patrol board.Patrol
+		var watch board.CircleWatch
 		start := time.Now()
 		for {
 			select {
@@ -91,7 +91,7 @@ func TestCircleIsConfirmed(t *testing.T) {
 			if time.Since(start) < 1500*time.Millisecond {
 				continue
 			}
-			if circle := patrol.Look(agents[0]); circle != nil {
+			if circle := watch.Check(agents[0]); circle != nil {
 				confirmed <- time.Now()
 				agents[0].Confirm(circle)
 				agents[1].Confirm(circle)
