@@ -7,7 +7,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// A fork is a place where ranks go different ways.
+// A fork is a place where ranks take different branches.
 type fork struct {
 	how   string // completes "dist.barrier is …"
 	why   *reason
@@ -20,7 +20,7 @@ func (m *machine) fork(how string, at syntax.Position, cond string, why *reason)
 	return fork{how, why, at, cond, len(m.stack)}
 }
 
-// where is a fork whose way is taken where a condition is met, or is not.
+// where is a fork whose branch is taken if a condition holds, or if it does not.
 func (m *machine) where(cond syntax.Expr, met bool, at syntax.Position, why *reason) fork {
 	text := m.text(cond)
 	if !met {
@@ -35,7 +35,7 @@ func (m *machine) where(cond syntax.Expr, met bool, at syntax.Position, why *rea
 	return m.fork("called only where ", at, text, why)
 }
 
-// report warns of every collective that only some ranks come to.
+// report warns of every collective that only some ranks reach.
 func (m *machine) report(events []*event, f fork) {
 	collectives(events, func(e *event) {
 		if e.group != nil && (f.why.group != e.group || f.why.member) {
@@ -75,8 +75,8 @@ func lineOf(pos, from syntax.Position) string {
 	return fmt.Sprintf("%s:%d", pos.Filename(), pos.Line)
 }
 
-// A departure is that some ranks leave a loop or function early. What follows is
-// called by the others only.
+// A departure is a place where some ranks leave a loop or function early. Only the
+// other ranks call what follows.
 type departure struct {
 	why   *reason
 	exits []exit
@@ -115,6 +115,8 @@ func (m *machine) afterwards(departures []*departure, rest []syntax.Stmt) {
 	m.emit(events)
 }
 
+// reportDepartures reports the collectives that only ranks that left, or only those
+// that stayed, reach; events are those after the departures.
 func (m *machine) reportDepartures(departures []*departure, events []*event) {
 	for _, d := range departures {
 		if d.open {
@@ -128,7 +130,7 @@ func (m *machine) reportDepartures(departures []*departure, events []*event) {
 	}
 }
 
-// either runs two ways on from a condition, and joins what comes of them.
+// either interprets the two branches of a condition, and joins their results.
 func (m *machine) either(cond syntax.Expr, at syntax.Position, why *reason, yes, no func()) {
 	before := m.st
 	run := func(way func()) (events []*event, written map[any]bool, after *state, exits []exit) {
@@ -148,7 +150,7 @@ func (m *machine) either(cond syntax.Expr, at syntax.Position, why *reason, yes,
 	}
 	m.taint(yesWrites, before, why)
 	m.taint(noWrites, before, why)
-	// Where ranks fail the run ends, and no rank waits for them.
+	// Where a rank fails the run ends, and no rank waits for it.
 	yesFails, noFails := yesEnds && fails(yesExits), noEnds && fails(noExits)
 	yesExits, noExits = diverging(yesExits), diverging(noExits)
 	for _, e := range append(yesExits[:len(yesExits):len(yesExits)], noExits...) {
@@ -188,7 +190,7 @@ func (m *machine) either(cond syntax.Expr, at syntax.Position, why *reason, yes,
 	}
 }
 
-// diverging are the exits after which other ranks go on alone: after fail the run
+// diverging are the exits after which other ranks continue alone: after fail the run
 // ends on all ranks, with the message that the recipe gave.
 func diverging(exits []exit) []exit {
 	var out []exit
@@ -200,7 +202,7 @@ func diverging(exits []exit) []exit {
 	return out
 }
 
-// fails reports whether a way that ends does so in fail alone.
+// fails reports whether a branch that ends does so only in fail.
 func fails(exits []exit) bool { return len(exits) > 0 && len(diverging(exits)) == 0 }
 
 func sameExit(a, b []exit) bool {

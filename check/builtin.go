@@ -48,7 +48,7 @@ func (m *machine) callBuiltin(o *object, c *call, certain bool) value {
 	return out
 }
 
-// resultDiffers says why a builtin's result does, nil if it does not.
+// resultDiffers says why a builtin's result differs between ranks, nil if it does not.
 func (m *machine) resultDiffers(name string, t trait, known bool, c *call, group *object) *reason {
 	switch {
 	case t.own:
@@ -98,7 +98,7 @@ func (m *machine) callbacks(c *call) {
 	}
 }
 
-// clean notes that the tensors of the first argument are the same on all ranks now.
+// clean notes that the tensors of the first argument are now equal on all ranks.
 func (m *machine) clean(c *call) {
 	if len(c.args) == 0 {
 		return

@@ -3,12 +3,12 @@
 // ranks would come to. `drun check` calls it with a recipe and the files it loads.
 //
 // Faults are found by an abstract interpretation. It takes every branch, follows
-// calls with what is known of their arguments, and knows of each value whether it
-// may differ between ranks: the rank itself, what was received, batches, the
-// clock, and all that is computed or chosen by these. Where a branch or loop
-// depends on such a value, the sequences of collectives on its ways are compared.
-// What a collective gives to all ranks is the same again. What is not known is
-// taken to be right: the check prefers a miss to a false alarm.
+// calls with what is known about their arguments, and tracks for each value whether
+// it may differ between ranks: the rank itself, received messages, batches, the
+// clock, and all that is computed or chosen from these. Where a branch or loop
+// depends on such a value, the sequences of collectives on its paths are compared.
+// What a collective returns on all ranks is equal again. What is not known is
+// assumed to be right: a missed fault is better than a false alarm.
 package check
 
 import (
@@ -22,8 +22,8 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// Severity of a finding: the recipe would fail at an Error, and may hang or do
-// something else than meant at a Warning.
+// Severity of a finding: at an Error the recipe would fail; at a Warning it may
+// hang, or do something that was not meant.
 type Severity string
 
 // The severities.
@@ -112,7 +112,7 @@ func (f *findings) add(pos syntax.Position, severity Severity, message string) {
 
 func (f *findings) sorted() []Finding { return Sort(f.list) }
 
-// A source is a file as the machine needs it.
+// A source is a file in the form that the machine needs.
 type source struct {
 	file      File
 	lines     []string

@@ -140,7 +140,7 @@ func (m *machine) unary(e *syntax.UnaryExpr) value {
 	return m.carried(m.unknown(e, m.st.deep(x)), x)
 }
 
-// unknown is a value of which only is known why it differs.
+// unknown is a value of which nothing is known but why it differs.
 func (m *machine) unknown(node any, why *reason) value {
 	if why == nil {
 		return same

@@ -6,8 +6,8 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// A graph is what is known of how a tensor was computed, as far as it matters to
-// its backward.
+// A graph is what is known about how a tensor was computed, as far as its backward
+// depends on it.
 type graph struct {
 	// calls is the collective that backward calls, "" for none: that of ddp, or
 	// the one that some collective has as its own backward.
@@ -16,10 +16,10 @@ type graph struct {
 	group *object // of ranks that call it; nil: the world
 }
 
-// learned is the graph of what was computed of parameters alone.
+// learned is the graph of a result computed from parameters alone.
 var learned = &graph{}
 
-// graph gives the one graph that is so.
+// graph returns the one graph with this content.
 func (m *machine) graph(g graph) *graph {
 	if known := m.graphs[g]; known != nil {
 		return known
@@ -28,7 +28,7 @@ func (m *machine) graph(g graph) *graph {
 	return &g
 }
 
-// merged is the graph of what was computed of both: the first collective counts.
+// merged is the graph of a result computed from both: the first collective counts.
 func merged(a, b *graph) *graph {
 	if a == nil || b != nil && a.calls == "" {
 		return b
@@ -49,7 +49,7 @@ func (m *machine) graphOf(values ...value) (g *graph) {
 	return g
 }
 
-// carried is a result whose graph has those of the operands.
+// carried is a result whose graph contains those of the operands.
 func (m *machine) carried(out value, from ...value) value {
 	if !plainTypes[out.typ] {
 		out.graph = merged(out.graph, m.graphOf(from...))
@@ -57,7 +57,7 @@ func (m *machine) carried(out value, from ...value) value {
 	return out
 }
 
-// ownGraph are methods whose results are no part of a graph.
+// ownGraph are methods whose results are not part of their operand's graph.
 var ownGraph = map[string]bool{"detach": true, "backward": true, "zero_": true}
 
 // backward is the method, which calls the collectives of the graph.
@@ -67,7 +67,7 @@ func (m *machine) backward(self value, c *call) {
 	}
 }
 
-// synced is a module wrapped by ddp, whose results' backward synchronises.
+// synced is a module wrapped by ddp, whose results' backward synchronizes.
 func (m *machine) synced(c *call) value {
 	if len(c.args) == 0 {
 		return same
@@ -86,8 +86,8 @@ func (m *machine) ofCollective(name string, out value, c *call, group *object) v
 	return out
 }
 
-// switchesSync tells whether a recipe turns ddp's synchronisation off somewhere:
-// then it is not known which backward has it.
+// switchesSync tells whether a recipe turns ddp's synchronization off somewhere:
+// then it is not known which backward synchronizes.
 func switchesSync(files map[string]*source) bool {
 	for _, s := range files {
 		if strings.Contains(string(s.file.Source), "set_sync") {

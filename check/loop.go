@@ -2,8 +2,8 @@ package check
 
 import "go.starlark.net/syntax"
 
-// repeat interprets a loop. head begins a round and tells why the number of
-// rounds may differ; endless loops end by break only.
+// repeat interprets a loop. head begins an iteration and tells why the number of
+// iterations may differ; endless loops end only at a break.
 func (m *machine) repeat(pos syntax.Position, over syntax.Expr, endless bool, head func() *reason, body []syntax.Stmt) {
 	l := &loop{}
 	before := m.st
@@ -40,7 +40,7 @@ func (m *machine) repeat(pos syntax.Position, over syntax.Expr, endless bool, he
 }
 
 // leaveLoop ends the departures that concern this loop only. Where ranks leave it,
-// the others go on alone with whole rounds.
+// the others continue alone with whole iterations.
 func (m *machine) leaveLoop(l *loop, pending, exits int, events []*event, written map[any]bool, before *state) {
 	kept := m.act.pending[:pending]
 	for _, d := range m.act.pending[pending:] {

@@ -17,8 +17,8 @@ const (
 )
 
 // A machine interprets a recipe abstractly: every branch is taken, loops are
-// repeated until nothing new is learned, and values are known by whether they
-// differ between ranks. Calls are followed with the arguments they are given.
+// repeated until nothing new is learned, and of each value it is known whether it
+// differs between ranks. Calls are followed with their arguments.
 type machine struct {
 	ref      *Reference
 	files    map[string]*source
@@ -82,7 +82,7 @@ func (m *machine) step(n int) {
 	}
 }
 
-// branch copies the state for one of several ways on.
+// branch copies the state for one of several branches.
 func (m *machine) branch() *state {
 	m.step((len(m.st.vars) + len(m.st.heap)) / 4)
 	return m.st.clone()
@@ -94,7 +94,7 @@ func (m *machine) touch(what any) {
 	}
 }
 
-// watch gives the collectives that fn calls, and what it writes.
+// watch returns the collectives that fn calls, and what it writes.
 func (m *machine) watch(fn func()) ([]*event, map[any]bool) {
 	outer := m.trace
 	m.trace = nil
@@ -128,7 +128,7 @@ func (m *machine) functionName() string {
 	return ""
 }
 
-// reason gives the one reason that is so.
+// reason returns the one reason with this content.
 func (m *machine) reason(r reason) *reason {
 	if known := m.reasons[r]; known != nil {
 		return known
@@ -139,8 +139,8 @@ func (m *machine) reason(r reason) *reason {
 	return &known
 }
 
-// taint marks what was written where only some ranks come: before is the state
-// from which they parted.
+// taint marks what was written where only some ranks go: before is the state
+// before the branches.
 func (m *machine) taint(written map[any]bool, before *state, why *reason) {
 	if m.st == nil {
 		return

@@ -57,7 +57,7 @@ func (m *machine) parameter(c *call) value {
 	return v
 }
 
-// inPlace is a tensor method that changes it.
+// inPlace is a method that changes its tensor.
 func (m *machine) inPlace(name string, self value, c *call) {
 	why := m.st.deep(c.all()...)
 	m.change(self, func(held *contents, certain bool) {

@@ -22,7 +22,7 @@ const (
 	native                // a builtin of the language, or a module that it comes with
 )
 
-// An object stands for all values that one expression makes in one activation of
+// An object represents all values that one expression makes in one activation of
 // its function.
 type object struct {
 	id   int
@@ -134,10 +134,10 @@ func differing(v value, why *reason) value {
 	return v
 }
 
-// plainTypes are the types of values that no object stands for.
+// plainTypes are the types of values that no object represents.
 var plainTypes = map[string]bool{"int": true, "float": true, "number": true, "bool": true, "string": true, "bytes": true, "None": true}
 
-// shaped is a fresh value of which, if it is a tensor, the elements alone may differ.
+// shaped is a fresh value; if it is a tensor, only its elements may differ.
 func (m *machine) shaped(v value) value {
 	for _, o := range v.refs {
 		if o.typ == "Tensor" {

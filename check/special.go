@@ -7,7 +7,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// special interprets the builtins whose results are made of their arguments.
+// special interprets the builtins whose results contain their arguments.
 func (m *machine) special(name string, c *call) (value, bool) {
 	arg := func(i int) value {
 		if i < len(c.args) {
@@ -74,8 +74,8 @@ func (m *machine) declare(c *call) value {
 	return of(m.alloc(c.node, "params", container, "struct", &contents{fields: fields, closed: !c.spread}))
 }
 
-// masterFirst calls a function in which no collective may be: the first rank
-// would wait for those that wait for it.
+// masterFirst calls a function that must call no collective: the first rank would
+// wait for ranks that wait for it.
 func (m *machine) masterFirst(name string, c *call) value {
 	result := same
 	if len(c.args) > 0 {
@@ -99,8 +99,8 @@ func (m *machine) masterFirst(name string, c *call) value {
 
 var loaderParams = []string{"ds", "batch", "shuffle", "drop_last", "shard", "group", "transform"}
 
-// loader gives batches that are each rank's own, unless it gives all to all
-// ranks; without shuffle the ranks' numbers of batches may differ by one.
+// loader gives each rank its own batches, unless every rank gets all samples;
+// without shuffle the ranks' numbers of batches may differ by one.
 func (m *machine) loader(c *call) value {
 	arg := func(name string) value { v, _ := c.arg(loaderParams, name); return v }
 	held := &contents{diff: m.st.shallow(arg("ds"))}

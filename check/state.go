@@ -9,7 +9,7 @@ type variable struct {
 	first *syntax.Ident
 }
 
-// A state is what is known at a point of the recipe.
+// A state is what is known at one point of the recipe.
 type state struct {
 	vars map[variable]value
 	heap map[*object]*contents

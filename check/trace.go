@@ -7,7 +7,7 @@ import (
 )
 
 // An event is a collective that is called, or a part of the recipe with
-// collectives in it that every rank takes alike: a loop, a choice.
+// collectives in it that every rank goes through alike: a loop or a choice.
 type event struct {
 	name  string   // "dist.barrier"; "loop", "choice"
 	group *object  // of a collective in a group of ranks, nil: the world's
@@ -65,7 +65,7 @@ func choice(ways ...[]*event) []*event {
 	return block("choice", inner)
 }
 
-// differ strips what two sequences have in common at both ends.
+// differ removes what two sequences have in common at both ends.
 func differ(a, b []*event) (onlyA, onlyB []*event) {
 	equal := func(x, y *event) bool { return signature([]*event{x}) == signature([]*event{y}) }
 	for len(a) > 0 && len(b) > 0 && equal(a[0], b[0]) {

@@ -1,7 +1,6 @@
 package check
 
-// A trait says what the check has to know of a builtin and its signature does
-// not tell.
+// A trait says what the check has to know about a builtin beyond its signature.
 type trait struct {
 	// collective: every rank has to call it.
 	collective bool
@@ -22,7 +21,7 @@ type trait struct {
 }
 
 // traits of the builtins that know of other ranks. A builtin that is not listed
-// calls no collective. Those of dist are all listed, which a test sees to.
+// calls no collective. Those of dist are all listed, which a test checks.
 var traits = map[string]trait{
 	"dist.rank":           {own: true},
 	"dist.local_rank":     {own: true},

@@ -32,7 +32,7 @@ func either(a, b *reason) *reason {
 	return a
 }
 
-// A value is what is known of a variable or an expression: whether it differs
+// A value is what is known about a variable or an expression: whether it differs
 // between ranks, and which objects it may be.
 type value struct {
 	diff  *reason   // the value itself differs; what objects hold is in the state
@@ -58,7 +58,8 @@ func (v value) only() *object {
 	return nil
 }
 
-// maybe is the type of a value that may also be what none of its objects stands for.
+// maybe is the type of a value that may also be something that none of its objects
+// represents.
 const maybe = "?"
 
 func join(a, b value) value {

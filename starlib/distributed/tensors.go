@@ -122,17 +122,17 @@ func (g *Group) gradMismatch(params []*tensor.Tensor, names []string, keys [][]b
 	}
 	var odd []string
 	for i, p := range params {
-		var with, without []string
+		var with, without []int
 		for r, key := range keys {
-			if rank := fmt.Sprint(g.ranks[r]); key[i] == 1 {
-				with = append(with, rank)
+			if key[i] == 1 {
+				with = append(with, g.ranks[r])
 			} else {
-				without = append(without, rank)
+				without = append(without, g.ranks[r])
 			}
 		}
 		if len(with) > 0 && len(without) > 0 {
-			odd = append(odd, fmt.Sprintf("parameter %s of shape %s has a gradient on rank %s, but none on rank %s",
-				names[i], startensor.Shape(p), strings.Join(with, ", "), strings.Join(without, ", ")))
+			odd = append(odd, fmt.Sprintf("parameter %s of shape %s has a gradient on %s, but none on %s",
+				names[i], startensor.Shape(p), collective.RankList(with), collective.RankList(without)))
 		}
 	}
 	if len(odd) == 0 {
