@@ -18,17 +18,17 @@ const RecentCalls = 5
 // A Snapshot is what every rank was doing at one moment, and what it did before.
 type Snapshot struct {
 	At    time.Time
-	Ranks []Sight
+	Ranks []RankState
 }
 
-// Sight is one rank of a snapshot.
-type Sight struct {
+// RankState is one rank of a snapshot.
+type RankState struct {
 	collective.Row
-	Recent []Past // its latest calls in all groups, newest first
+	Recent []PastCall // its latest calls in all groups, newest first
 }
 
-// Past is a call that a rank made.
-type Past struct {
+// PastCall is a call that a rank made.
+type PastCall struct {
 	collective.Description
 	Began time.Duration // before the snapshot
 	Ended bool          // and the rank knows: it has waited
@@ -39,15 +39,15 @@ type Past struct {
 
 // Snapshot reads the whole board now.
 func (b *Board) Snapshot() *Snapshot {
-	s := &Snapshot{At: time.Now(), Ranks: make([]Sight, b.world)}
+	s := &Snapshot{At: time.Now(), Ranks: make([]RankState, b.world)}
 	for rank := range b.world {
-		s.Ranks[rank] = Sight{Row: b.Row(rank), Recent: b.past(rank, RecentCalls)}
+		s.Ranks[rank] = RankState{Row: b.Row(rank), Recent: b.pastCalls(rank, RecentCalls)}
 	}
 	return s
 }
 
-// past gives a rank's latest n calls, newest first, over all groups.
-func (b *Board) past(rank, n int) (calls []Past) {
+// pastCalls gives a rank's latest n calls, newest first, over all groups.
+func (b *Board) pastCalls(rank, n int) (calls []PastCall) {
 	t := now()
 	for group := range b.head.groups.Load() {
 		w, err := b.window(group)
@@ -61,11 +61,11 @@ func (b *Board) past(rank, n int) (calls []Past) {
 			if !ok {
 				continue
 			}
-			calls = append(calls, Past{Description: d, Began: time.Duration(t - began), Ended: ended != 0,
+			calls = append(calls, PastCall{Description: d, Began: time.Duration(t - began), Ended: ended != 0,
 				Took: time.Duration(max(0, ended-began)), Async: e.async, Waits: e.waited})
 		}
 	}
-	slices.SortStableFunc(calls, func(x, y Past) int { return int(x.Began - y.Began) })
+	slices.SortStableFunc(calls, func(x, y PastCall) int { return int(x.Began - y.Began) })
 	return calls[:min(n, len(calls))]
 }
 
@@ -149,7 +149,7 @@ func (s *Snapshot) Calls() string {
 }
 
 // calls lists calls, each line after a line feed.
-func calls(list []Past) string {
+func calls(list []PastCall) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	for _, c := range list {
@@ -161,7 +161,7 @@ func calls(list []Past) string {
 			}
 		}
 		at := "at " + c.Pos.String()
-		if fate := c.Fate(); fate != "" {
+		if fate := c.Outcome(); fate != "" {
 			at += ", " + fate
 		}
 		fmt.Fprintf(w, "\n    %s\t%s\t%s", c.Description, number, at)
@@ -170,8 +170,8 @@ func calls(list []Past) string {
 	return b.String()
 }
 
-// Fate tells in words whether the call ended; "" if it did.
-func (c Past) Fate() string {
+// Outcome tells in words whether the call ended; "" if it did.
+func (c PastCall) Outcome() string {
 	switch {
 	case c.Ended:
 		return ""
