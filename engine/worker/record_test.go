@@ -83,13 +83,11 @@ func TestRecordsAreBounded(t *testing.T) {
 			stuck := func() bool {
 				for range 100 {
 					time.Sleep(50 * time.Millisecond)
-					r.mu.Lock()
-					before := r.bytes
-					r.mu.Unlock()
-					if before > 2*backlog {
+					before := r.queue.Size()
+					if before > 2*limits.Full {
 						t.Fatalf("%d bytes are waiting", before)
 					}
-					if before >= backlog {
+					if before >= limits.Full {
 						return true
 					}
 				}

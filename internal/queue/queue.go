@@ -69,6 +69,13 @@ func (q *Queue[B]) Wait() {
 	}
 }
 
+// Size is that of the batch that is being filled.
+func (q *Queue[B]) Size() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.size
+}
+
 // Release ends all waits, now and later.
 func (q *Queue[B]) Release() {
 	q.mu.Lock()
