@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// A Patience is a context that bounds each wait it is given to, by Limit from
+// A WaitLimit is a context that bounds each wait it is given to, by Limit from
 // the wait's own start. Unlike a context.WithTimeout it is made once and used
 // for many waits, and costs nothing until a wait has to sleep.
-type Patience struct {
+type WaitLimit struct {
 	context.Context
 	Limit time.Duration // of each wait; 0: none
 	// Check is called now and then while a wait sleeps; its error ends the
@@ -18,19 +18,19 @@ type Patience struct {
 }
 
 // Within gives a context that lets each wait last at most limit.
-func Within(parent context.Context, limit time.Duration) *Patience {
-	return &Patience{Context: parent, Limit: limit}
+func Within(parent context.Context, limit time.Duration) *WaitLimit {
+	return &WaitLimit{Context: parent, Limit: limit}
 }
 
-// Value finds the Patience itself, so that contexts derived from it keep its meaning.
-func (p *Patience) Value(key any) any {
-	if key == (patienceKey{}) {
+// Value finds the WaitLimit itself, so that contexts derived from it keep its meaning.
+func (p *WaitLimit) Value(key any) any {
+	if key == (waitLimitKey{}) {
 		return p
 	}
 	return p.Context.Value(key)
 }
 
-type patienceKey struct{}
+type waitLimitKey struct{}
 
 // ErrTimeout is the cause of a wait that its Limit ended.
 var ErrTimeout = errors.New("collective: timed out")
@@ -39,7 +39,7 @@ var ErrTimeout = errors.New("collective: timed out")
 // per wait, when the spinning ends.
 type Sleep struct {
 	ctx      context.Context
-	patience *Patience
+	limit    *WaitLimit
 	start    time.Time
 	deadline time.Time
 	slice    time.Duration
@@ -56,12 +56,12 @@ const (
 // NewSleep begins the sleeping part of a wait under ctx.
 func NewSleep(ctx context.Context) Sleep {
 	s := Sleep{ctx: ctx, start: time.Now(), slice: firstSlice}
-	s.patience, _ = ctx.(*Patience)
-	if s.patience == nil {
-		s.patience, _ = ctx.Value(patienceKey{}).(*Patience)
+	s.limit, _ = ctx.(*WaitLimit)
+	if s.limit == nil {
+		s.limit, _ = ctx.Value(waitLimitKey{}).(*WaitLimit)
 	}
-	if s.patience != nil && s.patience.Limit > 0 {
-		s.deadline = s.start.Add(s.patience.Limit)
+	if s.limit != nil && s.limit.Limit > 0 {
+		s.deadline = s.start.Add(s.limit.Limit)
 	}
 	return s
 }
@@ -72,8 +72,8 @@ func (s *Sleep) Next() (time.Duration, error) {
 	if err := s.ctx.Err(); err != nil {
 		return 0, context.Cause(s.ctx)
 	}
-	if s.patience != nil && s.patience.Check != nil {
-		if err := s.patience.Check(); err != nil {
+	if s.limit != nil && s.limit.Check != nil {
+		if err := s.limit.Check(); err != nil {
 			return 0, err
 		}
 	}
@@ -92,7 +92,7 @@ func (s *Sleep) Next() (time.Duration, error) {
 // Elapsed is how long the wait has slept.
 func (s *Sleep) Elapsed() time.Duration { return time.Since(s.start) }
 
-// Wait blocks until done is closed or ctx ends, keeping to a Patience in ctx.
+// Wait blocks until done is closed or ctx ends, keeping to a WaitLimit in ctx.
 // It is for waits on goroutines rather than on shared memory.
 func Wait(ctx context.Context, done <-chan struct{}) error {
 	select {

@@ -22,7 +22,7 @@ type exchanger struct {
 	last  chan struct{} // closed when the latest asynchronous collective is done; may be nil
 
 	// For the asynchronous calls: ended by Abort and Close.
-	background collective.Patience
+	background collective.WaitLimit
 	end        context.CancelCauseFunc
 	running    sync.WaitGroup
 }

@@ -23,8 +23,8 @@ type guard struct {
 
 	// The latest context, and the same with the guard's check: a context
 	// serves many waits.
-	from     *collective.Patience
-	patience *collective.Patience
+	from     *collective.WaitLimit
+	within *collective.WaitLimit
 
 	sync     guardedWork    // the synchronous call under way; there is at most one
 	waiting  *guardedWork   // the call that the rank waits for
@@ -221,17 +221,17 @@ func (w *guardedWork) Source() int {
 }
 
 // bounded gives ctx the guard's check.
-func (g *guard) bounded(ctx context.Context) *collective.Patience {
-	p, ok := ctx.(*collective.Patience)
+func (g *guard) bounded(ctx context.Context) *collective.WaitLimit {
+	p, ok := ctx.(*collective.WaitLimit)
 	if ok && p == g.from {
-		return g.patience
+		return g.within
 	}
 	if !ok {
-		return &collective.Patience{Context: ctx, Check: g.check}
+		return &collective.WaitLimit{Context: ctx, Check: g.check}
 	}
 	g.from = p
-	g.patience = &collective.Patience{Context: p.Context, Limit: p.Limit, Check: g.check}
-	return g.patience
+	g.within = &collective.WaitLimit{Context: p.Context, Limit: p.Limit, Check: g.check}
+	return g.within
 }
 
 // Split makes the group with the backend and puts it on the board. Like any other
@@ -244,7 +244,7 @@ func (g *guard) Split(ctx context.Context, group collective.Group) (collective.C
 		return nil, err
 	}
 	if group.Internal {
-		comm, err := g.comm.Split(&collective.Patience{Context: ctx, Check: g.board.Aborted}, group)
+		comm, err := g.comm.Split(&collective.WaitLimit{Context: ctx, Check: g.board.Aborted}, group)
 		if err != nil {
 			return nil, g.aborted(err)
 		}

@@ -31,7 +31,7 @@ func (c *Cluster) assignPlaces(own *Hello, maxRanks int) error {
 		for i, m := range all {
 			c.Places[i] = *m.Place
 		}
-		if err := rendezvous.Settle(c.Places, machines); err != nil {
+		if err := rendezvous.AssignPlaces(c.Places, machines); err != nil {
 			return err
 		}
 	}

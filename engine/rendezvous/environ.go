@@ -20,7 +20,7 @@ func (e *EnvironError) ExitCode() exit.Code { return exit.Usage }
 // from the variables that torchrun and other launchers set: RANK, WORLD_SIZE,
 // MASTER_ADDR and MASTER_PORT; and, where they are set, LOCAL_RANK,
 // LOCAL_WORLD_SIZE, GROUP_RANK and GROUP_WORLD_SIZE. Variables that are not set are
-// [Unknown] in the place until all ranks have joined and [Settle] fills them in.
+// [Unknown] in the place until all ranks have joined and [AssignPlaces] fills them in.
 // lookup is os.LookupEnv. Errors
 // are of type [EnvironError].
 func FromEnviron(lookup func(string) (string, bool)) (p Place, address string, err error) {

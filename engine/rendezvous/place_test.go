@@ -75,7 +75,7 @@ func TestEnvironRoundTrip(t *testing.T) {
 }
 
 // Places follow from what the ranks were told, whatever their order is.
-func TestSettle(t *testing.T) {
+func TestAssignPlaces(t *testing.T) {
 	const u = Unknown
 	type told struct{ local, size, node, nodes int }
 	nothing := told{u, u, u, u}
@@ -110,7 +110,7 @@ func TestSettle(t *testing.T) {
 			for r, p := range c.told {
 				places = append(places, Place{r, len(c.told), p.local, p.size, p.node, p.nodes})
 			}
-			err := Settle(places, strings.Split(c.machines, ""))
+			err := AssignPlaces(places, strings.Split(c.machines, ""))
 			if c.fault != "" {
 				if err == nil || err.Error() != c.fault {
 					t.Fatalf("%v\nwant %s", err, c.fault)

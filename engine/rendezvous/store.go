@@ -19,7 +19,7 @@ const pollAtMost = 150 * time.Millisecond
 // Store is a rank's access to the run's key-value store, within one namespace. Keys
 // and values are any bytes. The methods are PyTorch's TCPStore's, and
 // may be called from several goroutines. Each ends when ctx does; a
-// [collective.Patience] bounds the waits and is looked at while they last.
+// [collective.WaitLimit] bounds the waits and is looked at while they last.
 type Store struct {
 	space string
 	link
@@ -177,7 +177,7 @@ func (s *Store) ask(ctx context.Context, q *request) (*reply, error) {
 	if err := q.check(); err != nil {
 		return nil, err
 	}
-	patience, _ := ctx.(*collective.Patience)
+	within, _ := ctx.(*collective.WaitLimit)
 	start := time.Now()
 	for {
 		if ctx.Err() != nil {
@@ -185,8 +185,8 @@ func (s *Store) ask(ctx context.Context, q *request) (*reply, error) {
 		}
 		if q.Op.waits() {
 			q.Wait = pollAtMost
-			if patience != nil && patience.Limit > 0 {
-				q.Wait = max(0, min(q.Wait, patience.Limit-time.Since(start)))
+			if within != nil && within.Limit > 0 {
+				q.Wait = max(0, min(q.Wait, within.Limit-time.Since(start)))
 			}
 		}
 		r, err := s.do(ctx, q)
@@ -197,14 +197,14 @@ func (s *Store) ask(ctx context.Context, q *request) (*reply, error) {
 			return nil, errors.New(r.Error)
 		case len(r.Missing) == 0:
 			return r, nil
-		case patience == nil:
+		case within == nil:
 			continue
 		}
-		if patience.Limit > 0 && time.Since(start) >= patience.Limit {
-			return nil, &MissingError{Keys: r.Missing, After: patience.Limit, Cause: collective.ErrTimeout}
+		if within.Limit > 0 && time.Since(start) >= within.Limit {
+			return nil, &MissingError{Keys: r.Missing, After: within.Limit, Cause: collective.ErrTimeout}
 		}
-		if patience.Check != nil {
-			if err := patience.Check(); err != nil {
+		if within.Check != nil {
+			if err := within.Check(); err != nil {
 				return nil, &MissingError{Keys: r.Missing, After: time.Since(start), Cause: err}
 			}
 		}

@@ -293,7 +293,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 func TestWaitLooksAround(t *testing.T) {
 	both(t, func(t *testing.T, s *Store) {
 		nobody := errors.New("nobody is left")
-		p := &collective.Patience{Context: t.Context(), Check: func() error { return nobody }}
+		p := &collective.WaitLimit{Context: t.Context(), Check: func() error { return nobody }}
 		start := time.Now()
 		err := s.Wait(p, []string{"k"})
 		wantErr(t, err, `key "k" was not set within`, "nobody is left")

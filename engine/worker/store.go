@@ -57,12 +57,12 @@ func (s *recipeStore) Wait(ctx context.Context, keys []string) error {
 func (s *recipeStore) watch(ctx context.Context, keys []string, wait func(context.Context) error) error {
 	watchdog := s.board.Watch(note(keys))
 	defer watchdog.Close()
-	p, ok := ctx.(*collective.Patience)
+	p, ok := ctx.(*collective.WaitLimit)
 	switch {
 	case !ok:
-		p = &collective.Patience{Context: ctx, Check: watchdog.Check}
+		p = &collective.WaitLimit{Context: ctx, Check: watchdog.Check}
 	case p.Limit == s.limit: // a timeout that the recipe gave holds in full
-		p = &collective.Patience{Context: p.Context, Limit: p.Limit, Check: watchdog.Check}
+		p = &collective.WaitLimit{Context: p.Context, Limit: p.Limit, Check: watchdog.Check}
 	}
 	return wait(p)
 }

@@ -17,7 +17,7 @@ import (
 // agree checks that all ranks call a helper with arguments that fit together:
 // key describes them. Where the keys differ, every rank gets all of them.
 // It costs one small collective when they agree.
-func (g *Group) agree(ctx *collective.Patience, key []byte, at collective.Origin) (keys [][]byte, same bool, err error) {
+func (g *Group) agree(ctx *collective.WaitLimit, key []byte, at collective.Origin) (keys [][]byte, same bool, err error) {
 	if g.comm == nil {
 		return nil, true, nil
 	}
@@ -65,7 +65,7 @@ func (g *Group) disagree(what string, lines []string) error {
 // AgreeOnStep checks that all ranks save the same step, before any of them does.
 func (w *World) AgreeOnStep(c *starlib.Call, step int64) error {
 	g := w.all
-	keys, same, err := g.agree(w.patience, fmt.Appendf(nil, "step %d", step), origin(c))
+	keys, same, err := g.agree(w.within, fmt.Appendf(nil, "step %d", step), origin(c))
 	if err != nil || same {
 		return err
 	}
@@ -92,7 +92,7 @@ func (w *World) Sum(c *starlib.Call, group starlark.Value, x float64) (float64, 
 	sum := []float64{x}
 	call := collective.NewAllReduce(collective.Of(sum), element.Sum)
 	call.Origin = origin(c).In(collective.Step)
-	err := g.do(w.patience, call)
+	err := g.do(w.within, call)
 	return sum[0], err
 }
 
@@ -107,7 +107,7 @@ func (w *World) Any(c *starlib.Call, flag bool) (bool, error) {
 	}
 	call := collective.NewAllReduce(collective.Of(set), element.Max)
 	call.Origin = origin(c).In(collective.Step)
-	err := w.all.do(w.patience, call)
+	err := w.all.do(w.within, call)
 	return set[0] != 0, err
 }
 

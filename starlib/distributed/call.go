@@ -19,10 +19,10 @@ func originOf(builtin string, pos syntax.Position) collective.Origin {
 }
 
 // until reads the argument timeout as the context of a wait.
-func (w *World) until(c *starlib.Call) (*collective.Patience, error) {
+func (w *World) until(c *starlib.Call) (*collective.WaitLimit, error) {
 	limit, err := timeout(c)
 	if err != nil || limit == 0 {
-		return w.patience, err
+		return w.within, err
 	}
 	return collective.Within(w.ctx, limit), nil
 }
@@ -43,7 +43,7 @@ func timeout(c *starlib.Call) (time.Duration, error) {
 }
 
 // scope reads the arguments group and timeout.
-func (w *World) scope(c *starlib.Call) (*Group, *collective.Patience, error) {
+func (w *World) scope(c *starlib.Call) (*Group, *collective.WaitLimit, error) {
 	g, err := w.group(c)
 	if err != nil {
 		return nil, nil, err

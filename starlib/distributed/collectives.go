@@ -129,7 +129,7 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 		at := origin(c).Backward()
 		then = finish(func() (starlark.Value, error) {
 			tensor.Function("all_reduce", o.t, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
-				sum, err := g.reduced(w.patience, grad, op, at)
+				sum, err := g.reduced(w.within, grad, op, at)
 				return []*tensor.Tensor{sum}, err
 			})
 			return o.value, nil
@@ -142,7 +142,7 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 }
 
 // reduced is the all_reduce of a tensor, as a new tensor.
-func (g *Group) reduced(ctx *collective.Patience, t *tensor.Tensor, op element.ReduceOp, at collective.Origin) (*tensor.Tensor, error) {
+func (g *Group) reduced(ctx *collective.WaitLimit, t *tensor.Tensor, op element.ReduceOp, at collective.Origin) (*tensor.Tensor, error) {
 	out, err := tensor.Clone(t)
 	if err != nil || g.comm == nil {
 		return out, err
@@ -219,7 +219,7 @@ func (g *Group) reducedAt(grad *tensor.Tensor, root int, at collective.Origin) (
 	}
 	call := collective.NewReduce(bufferOf(out), bufferOf(out), element.Sum, root)
 	call.Shape, call.Origin = out.Shape(), at
-	if err := g.do(g.world.patience, call); err != nil {
+	if err := g.do(g.world.within, call); err != nil {
 		return nil, err
 	}
 	if g.own != root {

@@ -27,7 +27,7 @@ type ddp struct {
 	*nn.Model
 	world   *World
 	g       *Group
-	ctx     *collective.Patience
+	ctx     *collective.WaitLimit
 	names   []string
 	params  []*tensor.Tensor
 	buffers []*tensor.Tensor // given to all by the first rank before forward and after backward, in training

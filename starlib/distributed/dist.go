@@ -32,15 +32,15 @@ type World struct {
 	random  *tensor.Generator // the stream that all ranks share
 	largest int               // bytes of plain values in one call
 
-	patience *collective.Patience // of calls without a timeout of their own
-	forever  *collective.Patience // of receives
-	groups   uint32               // made so far: the next one's id is one more
-	parallel bool                 // init_parallelism was called
-	shared   *tensor.Pool         // memory for tensors in the backend's arena; nil where it has none
-	staging  []byte               // where scattered gradients meet; kept for the next step
-	pending  []*Work              // asynchronous calls that may be under way
-	wrapped  []*ddp               // modules that synchronise in backward
-	receives map[route][]*receive // irecvs that wait for their message, oldest first
+	within   *collective.WaitLimit // of calls without a timeout of their own
+	forever  *collective.WaitLimit // of receives
+	groups   uint32                // made so far: the next one's id is one more
+	parallel bool                  // init_parallelism was called
+	shared   *tensor.Pool          // memory for tensors in the backend's arena; nil where it has none
+	staging  []byte                // where scattered gradients meet; kept for the next step
+	pending  []*Work               // asynchronous calls that may be under way
+	wrapped  []*ddp                // modules that synchronise in backward
+	receives map[route][]*receive  // irecvs that wait for their message, oldest first
 }
 
 // Config is what a World is made of.
@@ -59,7 +59,7 @@ type Config struct {
 func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 	w := &World{
 		rank: c.Rank, backend: c.Backend, ctx: ctx, tensors: c.Tensors, random: c.Shared,
-		patience: collective.Within(ctx, c.Timeout), forever: collective.Within(ctx, 0),
+		within: collective.Within(ctx, c.Timeout), forever: collective.Within(ctx, 0),
 		receives: map[route][]*receive{}, largest: math.MaxInt,
 	}
 	if c.Heap > 0 { // the receiver holds the bytes and the value

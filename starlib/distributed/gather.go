@@ -80,7 +80,7 @@ func ragged(shape []int) []int {
 
 // counts gives the ranks' sizes of dimension 0 and, as far as their other
 // dimensions agree, numbers of elements.
-func (g *Group) counts(ctx *collective.Patience, shape []int, dtype element.Type, at collective.Origin) (first, counts []int, err error) {
+func (g *Group) counts(ctx *collective.WaitLimit, shape []int, dtype element.Type, at collective.Origin) (first, counts []int, err error) {
 	own := 1
 	if len(shape) > 0 {
 		own = shape[0]
@@ -141,7 +141,7 @@ func (w *World) allGather(c *starlib.Call) (starlark.Value, error) {
 	if in, graph := recorded(v); graph {
 		at := at.Backward()
 		tensor.Function("all_gather", flat, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
-			own, err := g.scattered(w.patience, grad, nil, element.Sum, counts, in.Shape(), at)
+			own, err := g.scattered(w.within, grad, nil, element.Sum, counts, in.Shape(), at)
 			return []*tensor.Tensor{own}, err
 		})
 	}
@@ -174,7 +174,7 @@ func parts(flat *tensor.Tensor, first, like []int) (starlark.Value, error) {
 
 // scattered reduces a flat tensor of all parts and gives this rank's. The ranks'
 // lists of parts, if there are any, must be alike.
-func (g *Group) scattered(ctx *collective.Patience, flat *tensor.Tensor, list []*tensor.Tensor, op element.ReduceOp, counts, shape []int, at collective.Origin) (*tensor.Tensor, error) {
+func (g *Group) scattered(ctx *collective.WaitLimit, flat *tensor.Tensor, list []*tensor.Tensor, op element.ReduceOp, counts, shape []int, at collective.Origin) (*tensor.Tensor, error) {
 	all, err := tensor.Contiguous(flat)
 	if err != nil {
 		return nil, err
@@ -345,7 +345,7 @@ func (g *Group) joined(grad *tensor.Tensor, counts []int, at collective.Origin) 
 	}
 	call := collective.NewAllGather(bufferOf(own), bufferOf(out))
 	call.Counts, call.Origin = uneven(counts), at
-	return out, g.do(g.world.patience, call)
+	return out, g.do(g.world.within, call)
 }
 
 func (w *World) allToAll(c *starlib.Call) (starlark.Value, error) {
@@ -377,7 +377,7 @@ func (w *World) allToAll(c *starlib.Call) (starlark.Value, error) {
 	if _, graph := recorded(c.Arg("t")); graph {
 		at := at.Backward()
 		tensor.Function("all_to_all", out, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
-			back, err := g.exchanged(w.patience, grad, received, sent, at)
+			back, err := g.exchanged(w.within, grad, received, sent, at)
 			return []*tensor.Tensor{back}, err
 		})
 	}
@@ -417,7 +417,7 @@ func (g *Group) splits(c *starlib.Call, name string, total int) ([]int, error) {
 func listText[T any](list []T) string { return strings.ReplaceAll(fmt.Sprint(list), " ", ", ") }
 
 // exchanged sends rows of in and gives those received.
-func (g *Group) exchanged(ctx *collective.Patience, in *tensor.Tensor, sent, received []int, at collective.Origin) (*tensor.Tensor, error) {
+func (g *Group) exchanged(ctx *collective.WaitLimit, in *tensor.Tensor, sent, received []int, at collective.Origin) (*tensor.Tensor, error) {
 	data, err := tensor.Contiguous(in)
 	if err != nil {
 		return nil, err

@@ -231,7 +231,7 @@ func (w *World) split(c *starlib.Call, parts [][]int) (starlark.Value, error) {
 
 // agreeOnParts checks that all ranks of the world make the same groups: a rank
 // that took another for a member would wait for it until the timeout.
-func (w *World) agreeOnParts(ctx *collective.Patience, parts [][]int, at collective.Origin) error {
+func (w *World) agreeOnParts(ctx *collective.WaitLimit, parts [][]int, at collective.Origin) error {
 	keys, same, err := w.all.agree(ctx, fmt.Append(nil, parts), at)
 	if err != nil || same {
 		return err

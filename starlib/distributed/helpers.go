@@ -114,7 +114,7 @@ type readings struct {
 }
 
 // readingsOf reads an argument that is a dict, and checks that all ranks have the same names.
-func (g *Group) readingsOf(c *starlib.Call, dict string, ctx *collective.Patience) (*readings, error) {
+func (g *Group) readingsOf(c *starlib.Call, dict string, ctx *collective.WaitLimit) (*readings, error) {
 	numbers := map[string]starlark.Value{}
 	for _, kv := range c.Arg(dict).(*starlark.Dict).Items() {
 		name, ok := starlark.AsString(kv[0])
@@ -138,7 +138,7 @@ func (g *Group) readingsOf(c *starlib.Call, dict string, ctx *collective.Patienc
 }
 
 // sum adds numbers over the ranks, in place.
-func (g *Group) sum(c *starlib.Call, ctx *collective.Patience, numbers []float64) error {
+func (g *Group) sum(c *starlib.Call, ctx *collective.WaitLimit, numbers []float64) error {
 	if g.comm == nil {
 		return nil
 	}
@@ -276,7 +276,7 @@ func (w *World) readAll(name string) ([]byte, error) {
 }
 
 // agreeOnNames checks that all ranks have the same sorted names.
-func (g *Group) agreeOnNames(ctx *collective.Patience, names []string, at collective.Origin) error {
+func (g *Group) agreeOnNames(ctx *collective.WaitLimit, names []string, at collective.Origin) error {
 	var key []byte
 	for _, name := range names {
 		key = binary.AppendUvarint(key, uint64(len(name)))

@@ -127,7 +127,7 @@ func (w *World) send(c *starlib.Call, async bool) (starlark.Value, error) {
 		return nil, nil
 	}
 	work := &Work{what: "isend", ctx: ctx, at: origin(c).Pos}
-	work.wait = func(ctx *collective.Patience) error {
+	work.wait = func(ctx *collective.WaitLimit) error {
 		for _, part := range works {
 			if err := part.Wait(ctx); err != nil {
 				return err
@@ -151,7 +151,7 @@ type route struct {
 // in the order in which they were started, whatever order they are waited for in.
 type receive struct {
 	g     *Group
-	ctx   *collective.Patience
+	ctx   *collective.WaitLimit
 	at    collective.Origin
 	src   int // in the group; AnySource until the message has come
 	route route

@@ -11,7 +11,7 @@ import (
 )
 
 // Store is the recipe's part of the key-value store of its run. Get, MultiGet
-// and Wait wait until the keys exist, within the Patience that they are given.
+// and Wait wait until the keys exist, within the WaitLimit that they are given.
 type Store interface {
 	MultiSet(ctx context.Context, keys []string, values [][]byte) error
 	MultiGet(ctx context.Context, keys []string) ([][]byte, error)
@@ -161,7 +161,7 @@ func storeMethod(sig, doc string, fn storeCall) *starlib.Def {
 		if s.store == nil {
 			return nil, errors.New("there is no store here")
 		}
-		return fn(w.patience, c, s.store)
+		return fn(w.within, c, s.store)
 	}}
 }
 

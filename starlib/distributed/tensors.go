@@ -91,7 +91,7 @@ func (w *World) syncGrad(c *starlib.Call) (starlark.Value, error) {
 
 // agreeOnGrads gives the gradients that exist, if the same ones do on all ranks;
 // else an error names the parameters.
-func (g *Group) agreeOnGrads(ctx *collective.Patience, params []*tensor.Tensor, names []string, at collective.Origin) ([]*tensor.Tensor, error) {
+func (g *Group) agreeOnGrads(ctx *collective.WaitLimit, params []*tensor.Tensor, names []string, at collective.Origin) ([]*tensor.Tensor, error) {
 	grads := make([]*tensor.Tensor, 0, len(params))
 	key := binary.AppendUvarint(nil, uint64(len(params)))
 	for _, p := range params {
@@ -143,7 +143,7 @@ func (g *Group) gradMismatch(params []*tensor.Tensor, names []string, keys [][]b
 
 // agreeOnTensors checks that all ranks pass as many tensors, of the same dtypes
 // and shapes.
-func (g *Group) agreeOnTensors(ctx *collective.Patience, all []*tensor.Tensor, at collective.Origin) error {
+func (g *Group) agreeOnTensors(ctx *collective.WaitLimit, all []*tensor.Tensor, at collective.Origin) error {
 	for _, t := range all {
 		if err := writable(t); err != nil {
 			return err
@@ -205,7 +205,7 @@ func isInexact(d element.Type) bool {
 // spread makes the same in-place call on all tensors whose dtype is wanted, in
 // as few collectives as it can: tensors that lie side by side in an optimizer's
 // buffer are one, others are copied into one.
-func (g *Group) spread(c *starlib.Call, ctx *collective.Patience, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call, wanted func(element.Type) bool) error {
+func (g *Group) spread(c *starlib.Call, ctx *collective.WaitLimit, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call, wanted func(element.Type) bool) error {
 	if g.comm == nil {
 		return nil
 	}
@@ -232,7 +232,7 @@ func (g *Group) spread(c *starlib.Call, ctx *collective.Patience, all []*tensor.
 // direct is how many collectives in place are made rather than one on a copy.
 const direct = 4
 
-func (g *Group) spreadOne(c *starlib.Call, ctx *collective.Patience, d element.Type, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call) error {
+func (g *Group) spreadOne(c *starlib.Call, ctx *collective.WaitLimit, d element.Type, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call) error {
 	contiguous := !slices.ContainsFunc(all, func(t *tensor.Tensor) bool { return !t.IsContiguous() })
 	if contiguous {
 		if joined := tensor.Coalesce(all); len(joined) <= direct {

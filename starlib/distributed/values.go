@@ -15,7 +15,7 @@ import (
 )
 
 // broadcastValue gives src's plain value to all ranks.
-func (g *Group) broadcastValue(c *starlib.Call, ctx *collective.Patience, v starlark.Value, src int) (starlark.Value, error) {
+func (g *Group) broadcastValue(c *starlib.Call, ctx *collective.WaitLimit, v starlark.Value, src int) (starlark.Value, error) {
 	if g.comm == nil {
 		return v, nil
 	}
@@ -52,7 +52,7 @@ func (g *Group) decode(data []byte) (starlark.Value, error) {
 }
 
 // broadcastBytes gives src's bytes to all ranks.
-func (g *Group) broadcastBytes(ctx *collective.Patience, data []byte, src int, at collective.Origin) ([]byte, error) {
+func (g *Group) broadcastBytes(ctx *collective.WaitLimit, data []byte, src int, at collective.Origin) ([]byte, error) {
 	size := []int64{int64(len(data))}
 	call := collective.NewBroadcast(collective.Of(size), src)
 	call.Origin = at
@@ -71,7 +71,7 @@ func (g *Group) broadcastBytes(ctx *collective.Patience, data []byte, src int, a
 }
 
 // gatherValues gives every rank's plain value, in rank order.
-func (g *Group) gatherValues(c *starlib.Call, ctx *collective.Patience, v starlark.Value) ([]starlark.Value, error) {
+func (g *Group) gatherValues(c *starlib.Call, ctx *collective.WaitLimit, v starlark.Value) ([]starlark.Value, error) {
 	data, err := g.encode(v)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (g *Group) decodeAll(all [][]byte) (values []starlark.Value, err error) {
 }
 
 // gatherValuesAt gives them on rank dst only.
-func (g *Group) gatherValuesAt(c *starlib.Call, ctx *collective.Patience, v starlark.Value, dst int) ([]starlark.Value, error) {
+func (g *Group) gatherValuesAt(c *starlib.Call, ctx *collective.WaitLimit, v starlark.Value, dst int) ([]starlark.Value, error) {
 	data, err := g.encode(v)
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (g *Group) gatherValuesAt(c *starlib.Call, ctx *collective.Patience, v star
 
 // scatterValues gives each rank its value of src's list. Tensors must agree in
 // shape and dtype, as in torch.distributed.
-func (g *Group) scatterValues(c *starlib.Call, ctx *collective.Patience, list []starlark.Value, src int) (starlark.Value, error) {
+func (g *Group) scatterValues(c *starlib.Call, ctx *collective.WaitLimit, list []starlark.Value, src int) (starlark.Value, error) {
 	var all []byte
 	counts := make([]int64, g.Size())
 	var like *operand
@@ -177,7 +177,7 @@ func (g *Group) scatterValues(c *starlib.Call, ctx *collective.Patience, list []
 }
 
 // gatherBytes gives every rank's bytes, in rank order.
-func (g *Group) gatherBytes(ctx *collective.Patience, data []byte, at collective.Origin) ([][]byte, error) {
+func (g *Group) gatherBytes(ctx *collective.WaitLimit, data []byte, at collective.Origin) ([][]byte, error) {
 	counts, _, err := g.counts(ctx, []int{len(data)}, element.Uint8, at)
 	if err != nil {
 		return nil, err
@@ -201,12 +201,12 @@ func cut(joined []byte, counts []int) [][]byte {
 }
 
 // gatherInts gives every rank's number, in rank order.
-func (g *Group) gatherInts(ctx *collective.Patience, n int64, at collective.Origin) ([]int64, error) {
+func (g *Group) gatherInts(ctx *collective.WaitLimit, n int64, at collective.Origin) ([]int64, error) {
 	return g.gatherSizes(ctx, n, nil, element.None, at)
 }
 
 // gatherSizes gives every rank's size of a tensor of this shape and type.
-func (g *Group) gatherSizes(ctx *collective.Patience, n int64, shape []int, dtype element.Type, at collective.Origin) ([]int64, error) {
+func (g *Group) gatherSizes(ctx *collective.WaitLimit, n int64, shape []int, dtype element.Type, at collective.Origin) ([]int64, error) {
 	all := make([]int64, g.Size())
 	call := collective.NewAllGather(collective.Of([]int64{n}), collective.Of(all))
 	call.Shape, call.As, call.Origin = shape, dtype, at

@@ -13,10 +13,10 @@ import (
 // Work is a call under way, as a recipe holds it.
 type Work struct {
 	what string
-	wait func(ctx *collective.Patience) error // nil: nothing to wait for
+	wait func(ctx *collective.WaitLimit) error // nil: nothing to wait for
 	done func() bool
 	then finisher // gives the result, once the call is done
-	ctx  *collective.Patience
+	ctx  *collective.WaitLimit
 	at   collective.Position
 	over bool
 }
@@ -86,7 +86,7 @@ func finished(kind collective.Kind, value starlark.Value) *Work {
 
 // runAtOnce is run for an asynchronous call whose result must be copied into place.
 // It waits, because nothing would copy the result of a Work that is dropped.
-func (g *Group) runAtOnce(c *starlib.Call, ctx *collective.Patience, call *collective.Call, then finisher) (starlark.Value, error) {
+func (g *Group) runAtOnce(c *starlib.Call, ctx *collective.WaitLimit, call *collective.Call, then finisher) (starlark.Value, error) {
 	g.call = *call
 	value, err := g.run(c, ctx, &g.call, false, then)
 	if err != nil {
@@ -106,7 +106,7 @@ func (g *Group) newCall(async bool) *collective.Call {
 
 // run makes the call and returns what then makes of it: at once or, for an
 // asynchronous call, as a Work. In a group of one rank there is nothing to call.
-func (g *Group) run(c *starlib.Call, ctx *collective.Patience, call *collective.Call, async bool, then finisher) (starlark.Value, error) {
+func (g *Group) run(c *starlib.Call, ctx *collective.WaitLimit, call *collective.Call, async bool, then finisher) (starlark.Value, error) {
 	if !async {
 		if g.comm != nil {
 			call.Origin = origin(c)
@@ -126,7 +126,7 @@ func (g *Group) run(c *starlib.Call, ctx *collective.Patience, call *collective.
 	if err != nil {
 		return nil, err
 	}
-	w.wait = func(ctx *collective.Patience) error { return inner.Wait(ctx) }
+	w.wait = func(ctx *collective.WaitLimit) error { return inner.Wait(ctx) }
 	w.done = inner.Done
 	g.world.keep(w)
 	return w, nil

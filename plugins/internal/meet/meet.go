@@ -58,7 +58,7 @@ func Ranks(ctx context.Context, store collective.Store, prefix, host string, ran
 	if err != nil {
 		return nil, err
 	}
-	// A Patience in ctx has no end that a connection would notice, so this waits apart.
+	// A WaitLimit in ctx has no end that a connection would notice, so this waits apart.
 	inner, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	done := make(chan struct{})

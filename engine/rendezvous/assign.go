@@ -7,13 +7,13 @@ import (
 	"drun/collective"
 )
 
-// Settle fills in the unknown parts of the places of all ranks, in rank order.
+// AssignPlaces fills in the unknown parts of the places of all ranks, in rank order.
 // machines names the machine of each rank. A rank's node is its GROUP_RANK; where
 // that is not set, the ranks of one machine are a node. Where that contradicts the
 // other variables (several nodes on one machine, or containers), a node is
 // LOCAL_WORLD_SIZE consecutive ranks. The error says which variables contradict each
 // other, or are missing.
-func Settle(places []Place, machines []string) error {
+func AssignPlaces(places []Place, machines []string) error {
 	told := func(p Place) bool { return p.NodeRank != Unknown }
 	if slices.ContainsFunc(places, told) {
 		node := make([]int, len(places))
