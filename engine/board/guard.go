@@ -23,7 +23,7 @@ type guard struct {
 
 	// The latest context, and the same with the guard's check: a context
 	// serves many waits.
-	from     *collective.WaitLimit
+	from   *collective.WaitLimit
 	within *collective.WaitLimit
 
 	sync     guardedWork    // the synchronous call under way; there is at most one
