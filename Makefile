@@ -94,7 +94,7 @@ slurm: plugins
 	sh engine/run/testdata/slurm.sh bin
 
 # Sixteen agents with one rank each, which compute in turn while the others wait; five times. Prints the traffic to the
-# head.
+# coordinator.
 agents: plugins
 	DRUN_TEST_AGENTS=16 go test -count 1 -timeout 20m -v -run TestManyAgents ./cmd/drun
 

@@ -11,7 +11,7 @@ import (
 )
 
 // A run on several nodes has a board on each, on which only that node's ranks
-// write. While some ranks wait, the head asks the other agents in rounds for copies
+// write. While some ranks wait, the coordinator asks the other nodes in rounds for copies
 // of their boards and writes them into its own, which so shows all ranks as of the
 // last round. Of the ranks of other nodes, the other boards hold only what their own
 // ranks need to know: which have ended, and which wait for a message from here. They

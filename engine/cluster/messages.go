@@ -14,8 +14,8 @@ import (
 // Hello is what a node says of itself.
 type Hello struct {
 	Version string // of drun
-	Index   int    // of this agent: its node's rank, or its only rank's
-	Count   int    // of agents
+	Index   int    // of this process: its node's rank, or its only rank's
+	Count   int    // of processes
 	// Place is that of the one rank, where it was started by itself; else nil,
 	// and Procs is how many ranks the node has.
 	Place *rendezvous.Place
@@ -24,14 +24,14 @@ type Hello struct {
 	PID   int
 	// Machine is the same for processes that can share memory.
 	Machine string
-	// Settings must be the same for all agents.
+	// Settings must be the same for all processes.
 	Settings []Setting
 }
 
 // Setting is a value by the name under which the user knows it.
 type Setting struct{ Name, Value string }
 
-// Noun is what the agent is called: "node 1", or "rank 1".
+// Noun is what the process is called: "node 1", or "rank 1".
 func (h *Hello) Noun() string {
 	return fmt.Sprintf("%s %d", h.kind(), h.Index)
 }
@@ -57,7 +57,7 @@ func Machine() string {
 	return fmt.Sprintf("%s %s %d", strings.TrimSpace(string(boot)), pids, os.Getuid())
 }
 
-// Differ finds the first setting in which two agents differ.
+// Differ finds the first setting in which two processes differ.
 func Differ(a, b *Hello) error {
 	theirs := map[string]string{}
 	for _, s := range b.Settings {
@@ -82,7 +82,7 @@ func Differ(a, b *Hello) error {
 
 // ToNode is a message from the coordinator; one field is set, Rank and Msg together.
 type ToNode struct {
-	Refused *engine.Failure  `cbor:",omitempty"` // this agent cannot take part
+	Refused *engine.Failure  `cbor:",omitempty"` // this process cannot take part
 	Start   *Start           `cbor:",omitempty"`
 	Rank    int              `cbor:",omitempty"`
 	Msg     *engine.ToWorker `cbor:",omitempty"` // for that rank
@@ -97,10 +97,10 @@ type ToNode struct {
 type Start struct {
 	World   int
 	Backend string
-	Jobs    []engine.Job // of this agent's ranks
+	Jobs    []engine.Job // of this node's ranks
 	Now     int64        // the coordinator's clock
-	// Shared is where the memory files of the run are, for agents of one
-	// machine: paths that this agent can open. Empty: it makes its own board.
+	// Shared is where the memory files of the run are, for nodes of one
+	// machine: paths that this node can open. Empty: it makes its own board.
 	Shared []string
 }
 
@@ -132,7 +132,7 @@ type ToCoordinator struct {
 	Mirror *Mirror         `cbor:",omitempty"`
 }
 
-// Look says that ranks wait: a round is wanted, in which all agents show their
+// Look says that ranks wait: a round is wanted, in which all nodes show their
 // boards.
 type Look struct {
 	Ask uint32 `cbor:",omitempty"` // of a rank that makes a report: see board.Board.Asks

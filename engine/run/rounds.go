@@ -9,12 +9,12 @@ import (
 	"drun/engine/cluster"
 )
 
-// In rounds, the coordinator has all agents show their ranks' part of the board, and tells
+// In rounds, the coordinator has all nodes show their ranks' part of the board, and tells
 // each what its own ranks need of it: see engine/board/mirror.go. There is one round
 // at a time, and one question to a node until it has answered, whoever wants them.
 
 const (
-	// lookEvery is how often agents look whether ranks wait for so long that boards
+	// lookEvery is how often nodes look whether ranks wait for so long that boards
 	// should be compared, and about how often they then are.
 	lookEvery = 100 * time.Millisecond
 	// seldom is how often they are in any case: of a node that is lost it is known
@@ -119,7 +119,7 @@ func (c *coordinator) endRound() {
 }
 
 // fresh calls then once the board has what the ranks of all nodes do now, as far as
-// their agents answer soon.
+// those answer soon.
 func (c *coordinator) fresh(then func()) {
 	if c.lookTick == nil || c.board == nil {
 		then()

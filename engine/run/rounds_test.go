@@ -9,7 +9,7 @@ import (
 	"drun/engine/cluster"
 )
 
-// answering lets a member answer the head's rounds, each after a while, and counts
+// answering lets a node answer the coordinator's rounds, each after a while, and counts
 // them.
 func answering(link cluster.Link[cluster.ToNode, cluster.ToCoordinator], words *cluster.ToCoordinator, after time.Duration) *atomic.Int64 {
 	shows := new(atomic.Int64)

@@ -52,6 +52,14 @@ func (w *World) scope(c *starlib.Call) (*Group, *collective.WaitLimit, error) {
 	return g, ctx, err
 }
 
+// scopeWith is scope with a rank of the group, which the argument of that name is.
+func (w *World) scopeWith(c *starlib.Call, name string) (g *Group, ctx *collective.WaitLimit, rank int, err error) {
+	if g, ctx, err = w.scope(c); err == nil {
+		rank, err = g.member(c, name)
+	}
+	return g, ctx, rank, err
+}
+
 // do makes one call and waits for it.
 func (g *Group) do(ctx context.Context, call collective.Call) error {
 	g.call = call

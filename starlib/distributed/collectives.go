@@ -153,11 +153,7 @@ func (g *Group) reduced(ctx *collective.WaitLimit, t *tensor.Tensor, op element.
 }
 
 func (w *World) broadcast(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c)
-	if err != nil {
-		return nil, err
-	}
-	src, err := g.member(c, "src")
+	g, ctx, src, err := w.scopeWith(c, "src")
 	if err != nil {
 		return nil, err
 	}
@@ -229,11 +225,7 @@ func (g *Group) reducedAt(grad *tensor.Tensor, root int, at collective.Origin) (
 }
 
 func (w *World) reduce(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c)
-	if err != nil {
-		return nil, err
-	}
-	dst, err := g.member(c, "dst")
+	g, ctx, dst, err := w.scopeWith(c, "dst")
 	if err != nil {
 		return nil, err
 	}

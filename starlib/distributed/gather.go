@@ -197,11 +197,7 @@ func (g *Group) scattered(ctx *collective.WaitLimit, flat *tensor.Tensor, list [
 }
 
 func (w *World) gather(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c)
-	if err != nil {
-		return nil, err
-	}
-	dst, err := g.member(c, "dst")
+	g, ctx, dst, err := w.scopeWith(c, "dst")
 	if err != nil {
 		return nil, err
 	}
@@ -242,11 +238,7 @@ func (w *World) gather(c *starlib.Call) (starlark.Value, error) {
 }
 
 func (w *World) scatter(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c)
-	if err != nil {
-		return nil, err
-	}
-	src, err := g.member(c, "src")
+	g, ctx, src, err := w.scopeWith(c, "src")
 	if err != nil {
 		return nil, err
 	}

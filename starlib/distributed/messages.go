@@ -90,11 +90,7 @@ func tag(c *starlib.Call) (int, error) {
 }
 
 func (w *World) send(c *starlib.Call, async bool) (starlark.Value, error) {
-	g, ctx, err := w.scope(c)
-	if err != nil {
-		return nil, err
-	}
-	dst, err := g.member(c, "dst")
+	g, ctx, dst, err := w.scopeWith(c, "dst")
 	if err != nil {
 		return nil, err
 	}

@@ -19,11 +19,7 @@ import (
 )
 
 func (w *World) broadcastTensors(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c)
-	if err != nil {
-		return nil, err
-	}
-	src, err := g.member(c, "src")
+	g, ctx, src, err := w.scopeWith(c, "src")
 	if err != nil {
 		return nil, err
 	}
