@@ -117,7 +117,7 @@ func (f *Files) follow(file *os.File, path string) (*File, error) {
 	}
 	out := &File{file: file, files: f, path: path, size: info.Size()}
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
-		out.state = fileState{uint64(s.Dev), s.Ino, s.Size, s.Mtim, s.Ctim}
+		out.state = fileState{s.Dev, s.Ino, s.Size, s.Mtim, s.Ctim}
 	}
 	f.mu.Lock()
 	told, known := f.told[path]

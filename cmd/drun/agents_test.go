@@ -82,7 +82,7 @@ def main():
 			t.Errorf("round %d: no %q in\n%s", round, want, outputs[0].String())
 		}
 		rate := float64(count.n.Load()) / took
-		t.Logf("round %d: %.0f kB/s to and from the head in %.0f s", round, rate/1e3, took)
+		t.Logf("round %d: %.0f kB/s to and from the coordinator in %.0f s", round, rate/1e3, took)
 		if rate > 1e6 {
 			t.Errorf("round %d: %.0f bytes a second", round, rate)
 		}
