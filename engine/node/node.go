@@ -90,6 +90,7 @@ func (n *node) spawnAll() (err error) {
 		defer f.Close()
 	}
 	if n.board, err = board.Open(files[0], board.Observer); err != nil {
+		files[0].Close()
 		return err
 	}
 	jobs := n.start.Jobs
@@ -130,6 +131,9 @@ func (n *node) files() (files []*os.File, err error) {
 	for _, path := range n.start.Shared {
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
 		if err != nil {
+			for _, f := range files {
+				f.Close()
+			}
 			return nil, exit.WithHint(exit.Errorf(exit.Backend, "the memory of rank 0 cannot be shared: %v", err),
 				"use --backend gloo")
 		}

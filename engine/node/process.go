@@ -155,8 +155,8 @@ func (p *process) listen(events chan<- event, wait func()) {
 		wait()
 	}
 	p.sweep()
+	p.drain()        // before the process is reaped: until then its group's number is its own
 	_ = p.cmd.Wait() // its state says how it ended
-	p.drain()
 	events <- event{rank: p.rank, exit: how(p.cmd.ProcessState)}
 }
 
@@ -190,7 +190,10 @@ func (p *process) drain() {
 		for _, pipe := range p.pipes {
 			pipe.Close()
 		}
-		<-read
+		select { // a reader may be held up by whoever reads our own output
+		case <-read:
+		case <-time.After(drainAtMost):
+		}
 	}
 }
 

@@ -244,7 +244,7 @@ func (r *Record) Discard() error {
 // Close closes the databases; without the checkpoints when saves still use them.
 func (r *Record) Close(hung bool) error {
 	return bounded(r.home, r.atMost, r.writer.hurry, func() error {
-		if r.store != nil && !hung {
+		if !hung && r.store != nil {
 			r.store.Close()
 		}
 		return r.db.Close()

@@ -145,7 +145,8 @@ func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 	}
 	own := c.node()
 	own.Store, own.Address, own.Watched = c.store.Address, c.cluster.NodeAddress, c.Terminal
-	c.local.Go(func() { node.Run(own, c.startOf(c.peers[0]), link, cluster.Inbox(link)) })
+	first := c.startOf(c.peers[0])
+	c.local.Go(func() { node.Run(own, first, link, cluster.Inbox(link)) })
 	for _, p := range c.peers {
 		go c.hear(p)
 	}

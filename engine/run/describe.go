@@ -57,8 +57,13 @@ func Describe(name string) (*About, error) {
 		Place: rendezvous.Local(0, 1), Backend: builtIn, Recipe: bundle.Name, Main: bundle.Main, Timeout: describeAtMost, Describe: true,
 	}}}
 	link, theirs := cluster.Pipe()
-	defer link.Close()
 	inbox := cluster.Inbox(link)
+	defer func() {
+		link.Close()
+		for range inbox { // lets its reader go
+			continue
+		}
+	}()
 	go node.Run(node.Config{
 		Bundle: bundle, Threads: 1, Timeout: describeAtMost, Console: console.New(os.Stderr, os.Stderr, false, false),
 		Backend: func(string) (*host.Plugin, error) { return nil, nil },

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -239,5 +240,52 @@ func TestRecordsAreKeptInTime(t *testing.T) {
 	})
 	if took := <-seen; took > 2*time.Second {
 		t.Errorf("it took %v", took)
+	}
+}
+
+// heldUp is an output that nobody reads until it is released.
+type heldUp struct {
+	full    chan struct{} // closed at the first line
+	release chan struct{}
+	once    sync.Once
+}
+
+func (h *heldUp) Write(p []byte) (int, error) {
+	h.once.Do(func() { close(h.full) })
+	<-h.release
+	return len(p), nil
+}
+
+// The end of a rank is seen, and ends the others, also while nobody reads what the
+// ranks print.
+func TestRankLostWhileOutputIsHeldUp(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "recipe.star")
+	if err := os.WriteFile(file, []byte("def main():\n    for i in range(1 << 40):\n        print('line', i)\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out := &heldUp{full: make(chan struct{}), release: make(chan struct{})}
+	pids, ended := make(chan int, 2), make(chan *run.Result, 1)
+	go func() {
+		r, err := run.Run(run.Options{Recipe: file, Nproc: 2, Home: filepath.Join(dir, "home"), Timeout: time.Minute, Threads: 1,
+			Stdout: out, Stderr: io.Discard, OnSpawn: func(_, pid int) { pids <- pid }})
+		if err != nil {
+			t.Error(err)
+		}
+		ended <- r
+	}()
+	survivor, victim := <-pids, <-pids
+	<-out.full
+	time.Sleep(500 * time.Millisecond) // so that both have printed what is held up
+	_ = syscall.Kill(victim, syscall.SIGKILL)
+	for start := time.Now(); syscall.Kill(survivor, 0) == nil; time.Sleep(10 * time.Millisecond) {
+		if time.Since(start) > 20*time.Second {
+			t.Error("the other rank goes on")
+			break
+		}
+	}
+	close(out.release)
+	if r := <-ended; r == nil || r.Code != exit.RankLost {
+		t.Errorf("%+v", r)
 	}
 }
