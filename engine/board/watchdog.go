@@ -12,8 +12,9 @@ import (
 // Watchdog guards a wait that is not a call: for something that any other rank
 // may do in its recipe, such as setting a key. It belongs to the recipe's goroutine.
 type Watchdog struct {
-	board *Board
-	watch deadlockWatch
+	board  *Board
+	watch  deadlockWatch
+	circle bool // one was reported
 }
 
 // Watch begins such a wait; the note says what for, as [Board.Note] does.
@@ -56,6 +57,7 @@ func (w *Watchdog) Check() error {
 			return nil
 		}
 	}
+	w.circle = true
 	who := make([]string, len(circle))
 	for i, r := range circle {
 		who[i] = fmt.Sprintf("rank %d is %s", r, b.Row(r).Note)
@@ -68,5 +70,7 @@ func (w *Watchdog) Close() {
 	own := w.board.needsOf(w.board.rank)
 	own.mark.Store(0)
 	own.outside.Store(0)
-	w.board.Note("")
+	if !w.circle { // else the others of the circle still read the note, for the same report
+		w.board.Note("")
+	}
 }
