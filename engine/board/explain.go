@@ -102,6 +102,7 @@ func (g *guard) explain(w *guardedWork, err error) error {
 	case g.board.Aborted() != nil:
 		return g.fail(err)
 	case errors.Is(err, collective.ErrFingerprint):
+		w = g.disagreed(w)
 		g.tell(w)
 		g.waitForOthers(w)
 		return g.fail(g.mismatch(w, "the ranks disagree"))

@@ -2,6 +2,7 @@ package board
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -30,6 +31,7 @@ type guard struct {
 	waiting  *guardedWork   // the call that the rank waits for
 	slept    bool           // the wait has taken longer than a wait that spins
 	messages []*guardedWork // asynchronous sends and receives that may be under way
+	calls    []*guardedWork // asynchronous collectives that may be under way, or have failed
 	over     time.Time      // since when the peer is over, see check
 	watch    deadlockWatch
 }
@@ -96,17 +98,44 @@ func (g *guard) Start(c *collective.Call) (collective.Work, error) {
 		w.busy = false
 		return nil, g.fail(g.mismatch(w, fmt.Sprintf("rank %d has returned from main, and takes no message", g.ranks[c.Peer])))
 	}
+	finished := g.finished()
 	inner, err := g.comm.Start(c)
 	if err != nil {
 		w.busy = false
+		if errors.Is(err, collective.ErrFingerprint) { // of an earlier call that nobody has waited for
+			err = g.explain(w, err)
+		}
 		g.board.running(now())
 		return nil, g.aborted(err)
 	}
 	w.inner = inner
+	g.calls = g.calls[finished:] // they have not failed: no call would start
+	if c.Async && c.Seq > 0 {
+		g.calls = append(g.calls, w)
+	}
 	if c.Async && c.Seq == 0 {
 		g.called(w)
 	}
 	return w, nil
+}
+
+// finished counts the first of the asynchronous collectives that have ended.
+func (g *guard) finished() (n int) {
+	for n < len(g.calls) && g.calls[n].Done() {
+		n++
+	}
+	return n
+}
+
+// disagreed gives the call on which the ranks disagreed when w failed: w itself, or an
+// asynchronous one before it.
+func (g *guard) disagreed(w *guardedWork) *guardedWork {
+	for _, earlier := range g.calls {
+		if earlier.seq < w.seq && errors.Is(earlier.inner.Wait(collective.Within(context.Background(), time.Second)), collective.ErrFingerprint) {
+			return earlier
+		}
+	}
+	return w
 }
 
 // number gives a call its place among the group's collectives.

@@ -169,6 +169,42 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
+// A call that starts after an asynchronous one has failed unseen reports what that one
+// disagreed on.
+func TestMismatchOfAnEarlierCall(t *testing.T) {
+	for _, async := range []bool{false, true} {
+		comms, _ := guarded(t, 2, false)
+		errs := make([]error, 2)
+		var wg sync.WaitGroup
+		for rank, op := range []element.ReduceOp{element.Sum, element.Max} {
+			wg.Go(func() {
+				first := collective.NewAllReduce(collective.Of(make([]float32, 2)), op)
+				first.Async, first.Pos = true, at(10+int32(rank))
+				work, err := comms[rank].Start(&first)
+				for err == nil && !work.Done() {
+					time.Sleep(time.Millisecond)
+				}
+				second := collective.NewAllReduce(collective.Of(make([]float32, 3)), element.Sum)
+				second.Async, second.Pos = async, at(20)
+				if err == nil {
+					work, err = comms[rank].Start(&second)
+				}
+				if err == nil {
+					err = work.Wait(disttest.Context)
+				}
+				errs[rank] = err
+			})
+		}
+		wg.Wait()
+		for rank, err := range errs {
+			var e *collective.MismatchError
+			if !errors.As(err, &e) || e.Seq != 1 || e.Rows[0].Pos != at(10) || e.Rows[1].Pos != at(11) {
+				t.Errorf("rank %d, async %v: %v", rank, async, err)
+			}
+		}
+	}
+}
+
 func TestMismatchAmongMany(t *testing.T) {
 	comms, _ := guarded(t, 5, false)
 	x := collective.Of(make([]float32, 2))
