@@ -170,8 +170,10 @@ func anyTime(t *testing.T, factory Factory, rng *rand.Rand, closes bool) {
 	seed := rng.Uint64()
 	for rank, comm := range comms {
 		pause := time.Duration(rng.IntN(20_000)) * time.Microsecond
+		used := make(chan struct{})
 		all.Go(func() {
 			use(comm, seed)
+			close(used)
 			if err := comm.Close(); err != nil {
 				t.Errorf("close of rank %d: %v", rank, err)
 			}
@@ -187,6 +189,9 @@ func anyTime(t *testing.T, factory Factory, rng *rand.Rand, closes bool) {
 			for range 3 {
 				comm.Abort(errors.New("enough"))
 				time.Sleep(pause / 10)
+			}
+			if !closes { // a rank's calls come from one goroutine, unlike Abort and a plugin's Close
+				<-used
 			}
 			refuses(t, comm)
 		})
