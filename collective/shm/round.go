@@ -87,10 +87,8 @@ func (r *run) awaitArrivals(all []*arrival, next int, round uint64) (slept bool,
 		return aborted != nil
 	}
 	if r.spin == 0 { // ranks outnumber cores: one that is missing may be waiting for this one
-		for yields := sharedmem.Yields(32); yields.Next(); {
-			if ready() {
-				return false, aborted
-			}
+		if (sharedmem.Poll{Yields: 32}).Until(ready) {
+			return false, aborted
 		}
 	}
 	looks = 0

@@ -15,7 +15,7 @@ import (
 type port struct {
 	*process
 	memory   memory
-	spin     int // looks for the end of a call before others may run
+	poll     sharedmem.Poll // for the end of a call
 	aborting sync.WaitGroup
 
 	// Held for reading by whoever touches the arena, but the goroutines of
@@ -30,18 +30,8 @@ type port struct {
 	blocked int      // synchronous calls under way, as far as is known
 }
 
-// How often a wait looks before it sleeps: see the same numbers in plugins/sdk.
-const (
-	spins  = 200
-	yields = 100
-)
-
 func newPort(x *process, world collective.World) *port {
-	p := &port{process: x, memory: memory{arena: x.arena}}
-	if 2*max(1, world.LocalSize) <= sharedmem.Cores() {
-		p.spin = spins
-	}
-	return p
+	return &port{process: x, memory: memory{arena: x.arena}, poll: sharedmem.PollBeside(2 * max(1, world.LocalSize))}
 }
 
 // submit hands a call to the plugin. The caller holds mu.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/collective/sharedmem"
 	"drun/element"
 	"drun/plugins/internal/wire"
 )
@@ -170,7 +169,7 @@ func (w *work) Wait(ctx context.Context) error {
 // end waits until the call has ended, or ctx or the group has, which is the error.
 func (w *work) end(ctx context.Context) (early error) {
 	c := w.c
-	if !w.look() {
+	if !w.over() && (w.async || !c.poll.Until(w.over)) {
 		early = c.arena.Ended.Wait(ctx, w.over)
 	}
 	c.mu.Lock()
@@ -187,25 +186,6 @@ func (w *work) end(ctx context.Context) (early error) {
 	}
 	c.mu.Unlock()
 	return early
-}
-
-// look spins for a while.
-func (w *work) look() bool {
-	if w.async {
-		return w.over()
-	}
-	for range w.c.spin {
-		if w.over() {
-			return true
-		}
-		sharedmem.Pause()
-	}
-	for yields := sharedmem.Yields(yields); yields.Next(); {
-		if w.over() {
-			return true
-		}
-	}
-	return w.over()
 }
 
 // leave gives up a synchronous call that goes on in the plugin: its memory is

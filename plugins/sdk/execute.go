@@ -16,24 +16,13 @@ import (
 // wakes for what is submitted while the first may be blocked.
 type executor struct {
 	*server
-	order sync.Mutex // taking a slot and starting its call are one step
-	spin  int        // looks for the next slot before it lets others run
+	order sync.Mutex     // taking a slot and starting its call are one step
+	poll  sharedmem.Poll // for the next slot
 }
 
-// How often an idle executor looks before it sleeps: first after pauses of some
-// 20 ns, if there are cores enough that drun can be at work meanwhile, then after
-// letting other processes run. Together that is about as long as being woken takes.
-const (
-	spins  = 200
-	yields = 100
-)
-
 func (s *server) execute(localSize int) {
-	x := &executor{server: s}
+	x := &executor{server: s, poll: sharedmem.PollBeside(2 * localSize)}
 	s.executor.Store(x)
-	if 2*localSize <= sharedmem.Cores() {
-		x.spin = spins
-	}
 	go x.inline()
 	go x.standby()
 }
@@ -53,8 +42,8 @@ const startLimit = 500 * time.Millisecond
 // inline runs synchronous calls to their end.
 func (x *executor) inline() {
 	for {
-		if !x.step(true) {
-			x.idle()
+		if !x.step(true) && !x.poll.Until(x.arena.Waiting) {
+			x.arena.Work.Sleep(x.arena.Waiting)
 		}
 	}
 }
@@ -67,21 +56,6 @@ func (x *executor) standby() {
 			continue
 		}
 	}
-}
-
-func (x *executor) idle() {
-	for range x.spin {
-		sharedmem.Pause()
-		if x.arena.Waiting() {
-			return
-		}
-	}
-	for yields := sharedmem.Yields(yields); yields.Next(); {
-		if x.arena.Waiting() {
-			return
-		}
-	}
-	x.arena.Work.Sleep(x.arena.Waiting)
 }
 
 // step starts the next call, and waits for it if that may block; false when
