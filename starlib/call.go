@@ -57,15 +57,27 @@ func (c *Call) Bool(name string) bool { return bool(c.Arg(name).(starlark.Bool))
 // Callable is an argument declared callable.
 func (c *Call) Callable(name string) starlark.Callable { return c.Arg(name).(starlark.Callable) }
 
-// Int is an argument declared int; an error when it does not fit into 64 bits.
-func (c *Call) Int(name string) (int, error) {
+// Int is an argument declared int. One that does not fit into 64 bits ends the call with an error.
+func (c *Call) Int(name string) int {
 	v := c.Arg(name).(starlark.Int)
 	n, ok := v.Int64()
 	if !ok {
-		return 0, fmt.Errorf("argument %s: %s does not fit into 64 bits", name, v)
+		panic(ended{fmt.Errorf("argument %s: %s does not fit into 64 bits", name, v)})
 	}
-	return int(n), nil
+	return int(n)
 }
+
+// Must gives v, or ends the call of the builtin with an error. It is for the steps before a call
+// changes anything, such as the reading of its arguments.
+func Must[T any](v T, err error) T {
+	if err != nil {
+		panic(ended{err})
+	}
+	return v
+}
+
+// ended is what Int and Must panic with to end a call.
+type ended struct{ error }
 
 // Float is an argument declared float or number.
 func (c *Call) Float(name string) float64 { return Number(c.Arg(name)) }

@@ -172,7 +172,11 @@ func (d *Def) call(name string, r *Rank, recv starlark.Value, thread *starlark.T
 	c := calls.Get().(*Call)
 	c.Name, c.Recv, c.Thread = name, recv, thread
 	defer func() {
-		if p := recover(); p != nil {
+		switch p := recover().(type) {
+		case nil:
+		case ended:
+			result, err = nil, &callError{name, p.error}
+		default:
 			result, err = nil, &PanicError{Builtin: name, Value: p, Stack: debug.Stack()}
 		}
 		c.reset()

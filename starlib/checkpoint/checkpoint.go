@@ -53,10 +53,7 @@ func Module(ctx *tensor.Context, store Store, always []Named, agree func(c *star
 					"are durable; after a crash before that, the previous one is the newest. score is what step = \"best\"\n" +
 					"compares.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					step, err := c.Int("step")
-					if err != nil {
-						return nil, err
-					}
+					step := c.Int("step")
 					var score *float64
 					if !c.IsNone("score") {
 						s := c.Float("score")

@@ -27,11 +27,15 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 				Fn:  func(c *starlib.Call) (starlark.Value, error) { return readCSV(r, ctx, c) },
 			},
 			reader("npy(path: string) -> Tensor", "An array in NumPy's format. int16 and uint16 become int32, uint32 and uint64 become int64.",
-				func(path string) (starlark.Value, error) { return value(read(r.Files, ctx, path, parseNPY)) }),
+				func(path string) (starlark.Value, error) {
+					return startensor.Result(read(r.Files, ctx, path, parseNPY))
+				}),
 			reader("npz(path: string) -> dict", "The arrays of an .npz file, as a dict from names to tensors. Types are converted as by npy.",
 				func(path string) (starlark.Value, error) { return readNPZ(r.Files, ctx, path) }),
 			reader("idx(path: string) -> Tensor", "An array in the format of MNIST's files; images are uint8, shape (images, height, width).",
-				func(path string) (starlark.Value, error) { return value(read(r.Files, ctx, path, parseIDX)) }),
+				func(path string) (starlark.Value, error) {
+					return startensor.Result(read(r.Files, ctx, path, parseIDX))
+				}),
 			reader("safetensors(path: string) -> dict", "The tensors of a safetensors file, as a dict from names to tensors. Types are converted as by npy.",
 				func(path string) (starlark.Value, error) { return readSafetensors(r.Files, ctx, path) }),
 			{
@@ -87,21 +91,10 @@ func reader(sig, doc string, read func(path string) (starlark.Value, error)) *st
 	}}
 }
 
-func value(t *tensor.Tensor, err error) (starlark.Value, error) {
-	if err != nil {
-		return nil, err
-	}
-	return (*startensor.Value)(t), nil
-}
-
 func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 	var label *int
 	if !c.IsNone("label") {
-		n, err := c.Int("label")
-		if err != nil {
-			return nil, err
-		}
-		label = &n
+		label = new(c.Int("label"))
 	}
 	path := c.String("path")
 	in, _, file, err := open(r.Files, path)
@@ -132,10 +125,7 @@ func (t *table) dataset(ctx *tensor.Context) (*Dataset, error) {
 }
 
 func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
-	batch, err := c.Int("batch")
-	if err != nil {
-		return nil, err
-	}
+	batch := c.Int("batch")
 	if batch < 1 {
 		return nil, fmt.Errorf("batch = %d: want at least 1 sample", batch)
 	}

@@ -214,10 +214,7 @@ var loaderMethods = &starlib.Methods{
 		Sig: "epochs(n: int) -> iterable",
 		Doc: "The numbers of the epochs, out of n, that are still to do: 0 to n - 1 in a fresh run; after checkpoint.restore they begin with the epoch in which the checkpoint was saved, where the first loop over the loader continues after the last batch.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			n, err := c.Int("n")
-			if err != nil {
-				return nil, err
-			}
+			n := c.Int("n")
 			return epochs{c.Recv.(*Loader), n}, nil
 		},
 	}},

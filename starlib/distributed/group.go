@@ -103,10 +103,7 @@ func (w *World) group(c *starlib.Call) (*Group, error) {
 
 // member reads an argument that is a rank of the world as a place in the group.
 func (g *Group) member(c *starlib.Call, name string) (int, error) {
-	n, err := c.Int(name)
-	if err != nil {
-		return 0, err
-	}
+	n := c.Int(name)
 	if n < 0 || n >= g.world.rank.WorldSize {
 		return 0, fmt.Errorf("%s %d is not a rank: valid are 0 to %d", name, n, g.world.rank.WorldSize-1)
 	}
@@ -182,10 +179,7 @@ func (w *World) newGroup(c *starlib.Call) (starlark.Value, error) {
 }
 
 func (w *World) newSubgroups(c *starlib.Call) (starlark.Value, error) {
-	size, err := c.Int("size")
-	if err != nil {
-		return nil, err
-	}
+	size := c.Int("size")
 	if size < 1 || w.rank.WorldSize%size != 0 {
 		return nil, fmt.Errorf("the size of the subgroups, %d, must divide the world size, %d", size, w.rank.WorldSize)
 	}

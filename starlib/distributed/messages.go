@@ -82,11 +82,11 @@ const maxTag = collective.Body - 1
 
 // tag reads the argument tag.
 func tag(c *starlib.Call) (int, error) {
-	n, err := c.Int("tag")
-	if err == nil && (n < 0 || n > maxTag) {
-		err = fmt.Errorf("tag %d: valid are 0 to %d", n, maxTag)
+	n := c.Int("tag")
+	if n < 0 || n > maxTag {
+		return 0, fmt.Errorf("tag %d: valid are 0 to %d", n, maxTag)
 	}
-	return n, err
+	return n, nil
 }
 
 func (w *World) send(c *starlib.Call, async bool) (starlark.Value, error) {

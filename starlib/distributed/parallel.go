@@ -15,14 +15,7 @@ import (
 )
 
 func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
-	model, err := c.Int("model")
-	if err != nil {
-		return nil, err
-	}
-	pipeline, err := c.Int("pipeline")
-	if err != nil {
-		return nil, err
-	}
+	model, pipeline := c.Int("model"), c.Int("pipeline")
 	size := w.rank.WorldSize
 	if model < 1 || pipeline < 1 || model > size || pipeline > size || size%(model*pipeline) != 0 {
 		return nil, fmt.Errorf("the world's size %d is not divisible by model %d · pipeline %d", size, model, pipeline)
@@ -47,9 +40,11 @@ func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
 				parts = append(parts, part)
 			}
 		}
-		if fields[dim.name], err = w.split(c, parts); err != nil {
+		g, err := w.split(c, parts)
+		if err != nil {
 			return nil, err
 		}
+		fields[dim.name] = g
 	}
 	w.parallel = true
 	return starlarkstruct.FromStringDict(starlarkstruct.Default, fields), nil
@@ -94,10 +89,7 @@ func (w *World) shard(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	dim, err := c.Int("dim")
-	if err != nil {
-		return nil, err
-	}
+	dim := c.Int("dim")
 	t := startensor.Arg(c, "t")
 	if dim < -t.Dim() || dim >= t.Dim() {
 		return nil, fmt.Errorf("dimension %d of a tensor with %d: valid are %d to %d", dim, t.Dim(), -t.Dim(), t.Dim()-1)

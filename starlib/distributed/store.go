@@ -62,10 +62,7 @@ var storeMethods = &starlib.Methods{
 			})),
 		storeMethod(`add(key: string, amount: int = 1) -> int`, "Adds to a counter, which starts at 0, and returns the sum. get returns it as text.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				n, err := c.Int("amount")
-				if err != nil {
-					return nil, err
-				}
+				n := c.Int("amount")
 				sum, err := s.Add(ctx, c.String("key"), int64(n))
 				return starlark.MakeInt64(sum), err
 			}),

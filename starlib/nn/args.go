@@ -2,6 +2,7 @@ package nn
 
 import (
 	"fmt"
+	"slices"
 
 	"go.starlark.net/starlark"
 
@@ -9,54 +10,38 @@ import (
 	startensor "drun/starlib/tensor"
 )
 
-// size reads an argument that is a size.
-func size(c *starlib.Call, name string) (int, error) {
-	n, err := c.Int(name)
-	if err == nil && n < 1 {
-		err = fmt.Errorf("sizes must be at least 1, not %d", n)
-	}
-	return n, err
-}
+// size is an argument that is a size.
+func size(c *starlib.Call, name string) int { return sizes(starlark.MakeInt(c.Int(name)))[0] }
 
-// sizes reads a size or several.
-func sizes(v starlark.Value) ([]int, error) {
+// sizes are those of an argument that is a size or several.
+func sizes(v starlark.Value) []int {
 	list, ok := v.(starlark.Iterable)
 	if !ok {
 		list = starlark.Tuple{v}
 	}
 	shape, err := startensor.Ints(list)
-	if err != nil {
-		return nil, err
+	switch {
+	case err != nil:
+	case len(shape) == 0:
+		err = fmt.Errorf("want at least one size")
+	case slices.Min(shape) < 1:
+		err = fmt.Errorf("sizes must be at least 1, not %d", slices.Min(shape))
 	}
-	for _, n := range shape {
-		if n < 1 {
-			return nil, fmt.Errorf("sizes must be at least 1, not %d", n)
-		}
-	}
-	if len(shape) == 0 {
-		return nil, fmt.Errorf("want at least one size")
-	}
-	return shape, nil
+	return starlib.Must(shape, err)
 }
 
-// window reads kernel, stride and padding, each a number or a pair (height, width).
-// A stride that is left out is the kernel's size.
-func window(c *starlib.Call) (kernel, stride, padding [2]int, err error) {
-	if kernel, err = heightWidth(c, "kernel", 1); err != nil {
-		return
+// window is the arguments kernel, stride and padding, each a number or a pair (height,
+// width). A stride that is left out is the kernel's size.
+func window(c *starlib.Call) (kernel, stride, padding [2]int) {
+	kernel, padding = heightWidth(c, "kernel", 1), heightWidth(c, "padding", 0)
+	if c.IsNone("stride") {
+		return kernel, kernel, padding
 	}
-	stride = kernel
-	if !c.IsNone("stride") {
-		if stride, err = heightWidth(c, "stride", 1); err != nil {
-			return
-		}
-	}
-	padding, err = heightWidth(c, "padding", 0)
-	return
+	return kernel, heightWidth(c, "stride", 1), padding
 }
 
-// heightWidth reads a number, or a pair for height and width, each at least least.
-func heightWidth(c *starlib.Call, name string, least int) (pair [2]int, err error) {
+// heightWidth is an argument that is a number, or a pair for height and width, each at least least.
+func heightWidth(c *starlib.Call, name string, least int) [2]int {
 	v := c.Arg(name)
 	list, ok := v.(starlark.Iterable)
 	if !ok {
@@ -67,7 +52,7 @@ func heightWidth(c *starlib.Call, name string, least int) (pair [2]int, err erro
 		err = fmt.Errorf("want a number, or a pair for height and width, of at least %d; got %s", least, v)
 	}
 	if err != nil {
-		return pair, fmt.Errorf("argument %s: %w", name, err)
+		err = fmt.Errorf("argument %s: %w", name, err)
 	}
-	return [2]int{n[0], n[1]}, nil
+	return [2]int(starlib.Must(n, err))
 }

@@ -2,6 +2,7 @@ package nn
 
 import (
 	"fmt"
+	"slices"
 
 	"go.starlark.net/starlark"
 
@@ -28,11 +29,8 @@ var losses = []*starlib.Def{
 		Sig: "attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor",
 		Doc: "softmax(q·kᵀ/√d)·v, shapes (…, length, d); with causal, a position attends only to itself and earlier positions.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			t, err := tensor.Attention(startensor.Arg(c, "q"), startensor.Arg(c, "k"), startensor.Arg(c, "v"), c.Bool("causal"))
-			if err != nil {
-				return nil, err
-			}
-			return (*startensor.Value)(t), nil
+			q, k, v := startensor.Arg(c, "q"), startensor.Arg(c, "k"), startensor.Arg(c, "v")
+			return startensor.Result(tensor.Attention(q, k, v, c.Bool("causal")))
 		},
 	},
 }
@@ -42,22 +40,11 @@ func loss(name, input, doc string, fn func(x, y *tensor.Tensor, r tensor.Reducti
 		Sig: name + "(" + input + `: Tensor, target: Tensor, reduction: string = "mean") -> Tensor`,
 		Doc: doc + ` reduction is "mean", "sum" or "none".`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			var r tensor.Reduction
-			switch c.String("reduction") {
-			case "mean":
-				r = tensor.ReduceMean
-			case "sum":
-				r = tensor.ReduceSum
-			case "none":
-				r = tensor.ReduceNone
-			default:
+			r := slices.Index([]string{"mean", "sum", "none"}, c.String("reduction"))
+			if r < 0 {
 				return nil, fmt.Errorf(`reduction = %s: want "mean", "sum" or "none"`, c.Arg("reduction"))
 			}
-			t, err := fn(startensor.Arg(c, input), startensor.Arg(c, "target"), r)
-			if err != nil {
-				return nil, err
-			}
-			return (*startensor.Value)(t), nil
+			return startensor.Result(fn(startensor.Arg(c, input), startensor.Arg(c, "target"), tensor.Reduction(r)))
 		},
 	}
 }

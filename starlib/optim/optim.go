@@ -43,14 +43,7 @@ func Module(ctx *tensor.Context, sum SumOver) *starlib.Module {
 				Sig: "cosine(lr: number, steps: int, warmup: int = 0, end: number = 0) -> Schedule",
 				Doc: "Rises linearly to lr over warmup steps, then falls along half a cosine to end after steps steps.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					steps, err := c.Int("steps")
-					if err != nil {
-						return nil, err
-					}
-					warmup, err := c.Int("warmup")
-					if err != nil {
-						return nil, err
-					}
+					steps, warmup := c.Int("steps"), c.Int("warmup")
 					if steps < 1 || warmup < 0 || warmup > steps {
 						return nil, fmt.Errorf("steps = %d, warmup = %d: want at least 1 step, and 0 to %d of them as warmup", steps, warmup, max(steps, 0))
 					}
@@ -65,10 +58,7 @@ func Module(ctx *tensor.Context, sum SumOver) *starlib.Module {
 				Sig: "step_decay(lr: number, every: int, gamma: number = 0.1) -> Schedule",
 				Doc: "lr, multiplied by gamma after each every steps.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					every, err := c.Int("every")
-					if err != nil {
-						return nil, err
-					}
+					every := c.Int("every")
 					if every < 1 {
 						return nil, fmt.Errorf("every = %d: want at least 1 step", every)
 					}
@@ -112,15 +102,7 @@ func adam(ctx *tensor.Context, name string, decoupled bool, doc string) *starlib
 }
 
 func clip(c *starlib.Call, sum SumOver) (starlark.Value, error) {
-	params, err := tensorsOf(c.Arg("params"))
-	if err != nil {
-		return nil, err
-	}
-	sharded, err := tensorsOf(c.Arg("sharded"))
-	if err != nil {
-		return nil, err
-	}
-	limit := c.Float("max_norm")
+	params, sharded, limit := tensors(c, "params"), tensors(c, "sharded"), c.Float("max_norm")
 	if !(limit > 0) {
 		return nil, fmt.Errorf("max_norm = %v: want more than 0", limit)
 	}
@@ -145,11 +127,11 @@ func clip(c *starlib.Call, sum SumOver) (starlark.Value, error) {
 	return starlark.Float(norm), tensor.ClipGrads(append(params, sharded...), norm, limit)
 }
 
-// tensorsOf reads a list of tensors, or a single one: going over its rows would
-// find views without gradients.
-func tensorsOf(v starlark.Value) ([]*tensor.Tensor, error) {
-	if t, ok := v.(*startensor.Value); ok {
-		return []*tensor.Tensor{t.Tensor()}, nil
+// tensors is an argument that is a list of tensors, or a single one: going over its
+// rows would find views without gradients.
+func tensors(c *starlib.Call, name string) []*tensor.Tensor {
+	if t, ok := c.Arg(name).(*startensor.Value); ok {
+		return []*tensor.Tensor{t.Tensor()}
 	}
-	return startensor.List(v)
+	return starlib.Must(startensor.List(c.Arg(name)))
 }

@@ -47,11 +47,11 @@ var methods = &starlib.Methods{
 	Defs: []*starlib.Def{
 		method("rand(*shape, dtype: string = None) -> Tensor", "Uniformly distributed numbers from [0, 1): rand(2, 3) or rand((2, 3)).",
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) {
-				return startensor.Random(g.ctx, c.Rest, c.Arg("dtype"), g.Stream.Rand)
+				return startensor.Shaped(g.ctx, c, g.Stream.Rand)
 			}),
 		method("randn(*shape, dtype: string = None) -> Tensor", "Normally distributed numbers of mean 0 and standard deviation 1.",
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) {
-				return startensor.Random(g.ctx, c.Rest, c.Arg("dtype"), g.Stream.Randn)
+				return startensor.Shaped(g.ctx, c, g.Stream.Randn)
 			}),
 		method("randint(low: int, high: int, shape: tuple | list | int = (), dtype: string = None) -> Tensor | int", "Integers from [low, high), int64 by default; a plain integer without a shape.",
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) {
@@ -82,12 +82,7 @@ var methods = &starlib.Methods{
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) { return g.shuffle(c.Arg("items")) }),
 		method("permutation(n: int) -> Tensor", "The integers 0 … n - 1 in random order, int64.",
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) {
-				n, err := c.Int("n")
-				if err != nil {
-					return nil, err
-				}
-				t, err := g.Permutation(n)
-				return (*startensor.Value)(t), err
+				return startensor.Result(g.Permutation(c.Int("n")))
 			}),
 	},
 }

@@ -146,11 +146,7 @@ func (r *Run) log(c *starlib.Call) (starlark.Value, error) {
 	record := r.rank.Rank == 0 || c.Bool("all_ranks")
 	step, hasStep := int64(0), !c.IsNone("step")
 	if hasStep {
-		n, err := c.Int("step")
-		if err != nil {
-			return nil, err
-		}
-		step = int64(n)
+		step = int64(c.Int("step"))
 	}
 	one := func(name, v starlark.Value) error {
 		key, ok := starlark.AsString(name)

@@ -15,37 +15,33 @@ import (
 // lists, tuples and ranges of these, nested to equal lengths. Without a dtype, floats make
 // float32 (float64 tensors float64), integers int64, bools bool and bytes uint8.
 func FromData(ctx *tensor.Context, data starlark.Value, dtype starlark.Value) (*tensor.Tensor, error) {
+	var t *tensor.Tensor
+	var err error
 	switch data := data.(type) {
 	case *Value:
-		t, err := tensor.Clone(data.Tensor().Detach())
-		if err != nil || dtype == starlark.None {
-			return t, err
-		}
-		d, err := dtypeOf(dtype, t.DType())
-		if err != nil {
-			return nil, err
-		}
-		return tensor.Cast(t, d)
+		t, err = tensor.Clone(data.Tensor().Detach())
 	case starlark.Bytes:
-		t, err := tensor.FromBytes(ctx, []byte(data), []int{len(data)}, element.Uint8)
-		if err != nil || dtype == starlark.None {
-			return t, err
-		}
-		d, err := dtypeOf(dtype, element.Uint8)
-		if err != nil {
-			return nil, err
-		}
-		return tensor.Cast(t, d)
+		t, err = tensor.FromBytes(ctx, []byte(data), []int{len(data)}, element.Uint8)
+	default:
+		return fromLists(ctx, data, dtype)
 	}
+	if err != nil {
+		return nil, err
+	}
+	d, err := dtypeOf(dtype, t.DType())
+	if err != nil {
+		return nil, err
+	}
+	return tensor.Cast(t, d)
+}
+
+func fromLists(ctx *tensor.Context, data, dtype starlark.Value) (*tensor.Tensor, error) {
 	c := collector{kind: element.Bool}
 	if err := c.add(data, 0); err != nil {
 		return nil, err
 	}
-	if len(c.values) == 0 {
-		c.kind = element.Float64
-	}
 	kind := c.kind
-	if kind == element.Float64 && !c.double {
+	if len(c.values) == 0 || kind == element.Float64 && !c.double {
 		kind = element.Float32
 	}
 	d, err := dtypeOf(dtype, kind)
@@ -148,14 +144,33 @@ func dtypeOf(v starlark.Value, byDefault element.Type) (element.Type, error) {
 	return element.Parse(string(s))
 }
 
-// shapeOf reads sizes given one by one, (2, 3), or as one tuple or list, ((2, 3)).
-func shapeOf(args starlark.Tuple) ([]int, error) {
-	if len(args) == 1 {
-		if list, ok := args[0].(starlark.Sequence); ok {
-			return Ints(list)
-		}
+// dtype is the argument of that name; byDefault if it is None.
+func dtype(c *starlib.Call, byDefault element.Type) element.Type {
+	return starlib.Must(dtypeOf(c.Arg("dtype"), byDefault))
+}
+
+// sizes are the arguments *shape, given one by one, (2, 3), or as one tuple or list, ((2, 3)).
+func sizes(c *starlib.Call) []int {
+	if len(c.Rest) == 1 {
+		return shapeOf(c.Rest[0])
 	}
-	return Ints(args)
+	return starlib.Must(Ints(c.Rest))
+}
+
+// shapeArg is the argument shape, a size or several.
+func shapeArg(c *starlib.Call) []int { return shapeOf(c.Arg("shape")) }
+
+func shapeOf(v starlark.Value) []int {
+	if list, ok := v.(starlark.Sequence); ok {
+		return starlib.Must(Ints(list))
+	}
+	return starlib.Must(Ints(starlark.Tuple{v}))
+}
+
+// number is an argument that is a number or a bool.
+func number(v starlark.Value) tensor.Scalar {
+	s, _, err := scalar(v)
+	return starlib.Must(s, err)
 }
 
 // Ints converts a sequence of integers, such as a shape.
@@ -210,8 +225,8 @@ func List(v starlark.Value) ([]*tensor.Tensor, error) {
 	return list, nil
 }
 
-// number makes a plain value of a tensor's element.
-func number(s tensor.Scalar) starlark.Value {
+// plain makes a plain value of a tensor's element.
+func plain(s tensor.Scalar) starlark.Value {
 	switch s.Kind() {
 	case element.Bool:
 		return starlark.Bool(s.Int() != 0)

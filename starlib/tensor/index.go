@@ -19,14 +19,14 @@ func (v *Value) Get(key starlark.Value) (starlark.Value, bool, error) {
 		if err != nil {
 			return nil, false, err
 		}
-		x, err := result(tensor.At(t, i))
+		x, err := Result(tensor.At(t, i))
 		return x, true, err
 	}
 	items, err := v.items(key)
 	if err != nil {
 		return nil, false, err
 	}
-	x, err := result(tensor.Index(t, items))
+	x, err := Result(tensor.Index(t, items))
 	return x, true, err
 }
 

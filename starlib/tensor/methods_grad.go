@@ -5,7 +5,6 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/element"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -19,17 +18,10 @@ var gradDefs = []*starlib.Def{
 	method("detach() -> Tensor", "A view through which no gradient flows.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return (*Value)(t.Detach()), nil }),
 	method("clone() -> Tensor", "A copy; gradients flow through it.",
-		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return result(tensor.Clone(t)) }),
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return Result(tensor.Clone(t)) }),
 	method("to(dtype: string) -> Tensor", "The tensor with elements of another type; itself if it has that type.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			d, err := element.Parse(c.String("dtype"))
-			if err != nil {
-				return nil, err
-			}
-			if d == t.DType() {
-				return c.Recv, nil
-			}
-			return result(tensor.Cast(t, d))
+			return Result(tensor.Cast(t, dtype(c, t.DType())))
 		}),
 }
 
@@ -51,11 +43,7 @@ var inPlaceDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) error { return t.Fill(tensor.Int(0)) }),
 	inPlace("fill_(value: number | bool) -> Tensor", "Sets all elements to value.",
 		func(c *starlib.Call, t *tensor.Tensor) error {
-			s, _, err := scalar(c.Arg("value"))
-			if err != nil {
-				return err
-			}
-			return t.Fill(s)
+			return t.Fill(number(c.Arg("value")))
 		}),
 }
 
@@ -74,10 +62,6 @@ func arithmetic(name, doc string, op tensor.BinaryOp) *starlib.Def {
 		if b, ok := c.Arg("other").(*Value); ok {
 			return tensor.BinaryInPlace(op, t, b.Tensor())
 		}
-		s, _, err := scalar(c.Arg("other"))
-		if err != nil {
-			return err
-		}
-		return tensor.BinaryScalarInPlace(op, t, s)
+		return tensor.BinaryScalarInPlace(op, t, number(c.Arg("other")))
 	})
 }

@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"fmt"
-	"math"
 
 	"go.starlark.net/starlark"
 
@@ -30,35 +29,27 @@ var mathDefs = []*starlib.Def{
 	elementwise("round", "Each element rounded to the nearest integer, half to even.", tensor.OpRound),
 	method("matmul(other: Tensor) -> Tensor", "The matrix product, (…, n, k) by (…, k, m) to (…, n, m); leading dimensions are broadcast, and one-dimensional operands are vectors, as in NumPy.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			return result(tensor.MatMul(t, Arg(c, "other")))
+			return Result(tensor.MatMul(t, Arg(c, "other")))
 		}),
 	method("pow(exponent: Tensor | number) -> Tensor", "Each element to the power of the exponent. Integers to negative powers are an error.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			if p, ok := c.Arg("exponent").(*Value); ok {
-				return result(tensor.Binary(tensor.OpPow, t, p.Tensor()))
+				return Result(tensor.Binary(tensor.OpPow, t, p.Tensor()))
 			}
-			s, _, err := scalar(c.Arg("exponent"))
-			if err != nil {
-				return nil, err
-			}
-			return result(tensor.BinaryScalar(tensor.OpPow, t, s, false))
+			return Result(tensor.BinaryScalar(tensor.OpPow, t, number(c.Arg("exponent")), false))
 		}),
 	method("clamp(min: number = None, max: number = None) -> Tensor", "Each element limited to at least min and at most max.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			var bounds [2]*tensor.Scalar
 			for i, v := range [2]starlark.Value{c.Arg("min"), c.Arg("max")} {
-				s, ok, err := scalar(v)
-				if err != nil {
-					return nil, err
-				}
-				if ok {
-					bounds[i] = &s
+				if v != starlark.None {
+					bounds[i] = new(number(v))
 				}
 			}
 			if bounds[0] == nil && bounds[1] == nil {
 				return nil, fmt.Errorf("min or max must be given")
 			}
-			return result(tensor.Clamp(t, bounds[0], bounds[1]))
+			return Result(tensor.Clamp(t, bounds[0], bounds[1]))
 		}),
 	method("softmax(dim: int) -> Tensor", "exp(x) divided by its sum along dim.", alongDim(tensor.Softmax)),
 	method("log_softmax(dim: int) -> Tensor", "The logarithm of softmax along dim, computed without overflow.", alongDim(tensor.LogSoftmax)),
@@ -66,7 +57,7 @@ var mathDefs = []*starlib.Def{
 
 func elementwise(name, doc string, op tensor.UnaryOp) *starlib.Def {
 	return method(name+"() -> Tensor", doc, func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-		return result(tensor.Unary(op, t))
+		return Result(tensor.Unary(op, t))
 	})
 }
 
@@ -80,11 +71,7 @@ var reduceDefs = []*starlib.Def{
 	spread("std", "The standard deviation", tensor.Std),
 	method("norm(p: number = 2, dim: int | tuple | list = None, keepdim: bool = False) -> Tensor", "The p-norm of all elements or along dimensions; p may be infinite, and 0 counts the elements that are not 0.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			dims, err := dimsOf(c.Arg("dim"))
-			if err != nil {
-				return nil, err
-			}
-			return result(tensor.Norm(t, c.Float("p"), dims, c.Bool("keepdim")))
+			return Result(tensor.Norm(t, c.Float("p"), dims(c), c.Bool("keepdim")))
 		}),
 	extreme("max", "greatest", tensor.Max, tensor.MaxDim),
 	extreme("min", "least", tensor.Min, tensor.MinDim),
@@ -93,34 +80,18 @@ var reduceDefs = []*starlib.Def{
 	method("cumsum(dim: int) -> Tensor", "The running sum of the elements along dim.", alongDim(tensor.CumSum)),
 	method("sort(dim: int = -1, descending: bool = False) -> (values, indices)", "The elements in ascending order along dim, and their indices before. Equal elements keep their order.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			dim, err := c.Int("dim")
-			if err != nil {
-				return nil, err
-			}
-			return pair(tensor.Sort(t, dim, c.Bool("descending")))
+			return pair(tensor.Sort(t, c.Int("dim"), c.Bool("descending")))
 		}),
 	method("topk(k: int, dim: int = -1, largest: bool = True) -> (values, indices)", "The k greatest (or least) elements along dim in order, and their indices.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			k, err := c.Int("k")
-			if err != nil {
-				return nil, err
-			}
-			dim, err := c.Int("dim")
-			if err != nil {
-				return nil, err
-			}
-			return pair(tensor.TopK(t, k, dim, c.Bool("largest")))
+			return pair(tensor.TopK(t, c.Int("k"), c.Int("dim"), c.Bool("largest")))
 		}),
 }
 
 func reducer(name, doc string, fn func(*tensor.Tensor, []int, bool) (*tensor.Tensor, error)) *starlib.Def {
 	return method(name+"(dim: int | tuple | list = None, keepdim: bool = False) -> Tensor", doc+", over all elements or along dimensions; keepdim keeps those with size 1.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			dims, err := dimsOf(c.Arg("dim"))
-			if err != nil {
-				return nil, err
-			}
-			return result(fn(t, dims, c.Bool("keepdim")))
+			return Result(fn(t, dims(c), c.Bool("keepdim")))
 		})
 }
 
@@ -128,11 +99,7 @@ func spread(name, doc string, fn func(*tensor.Tensor, []int, bool, bool) (*tenso
 	return method(name+"(dim: int | tuple | list = None, unbiased: bool = True, keepdim: bool = False) -> Tensor",
 		doc+", over all elements or along dimensions; divides by n - 1, or by n if not unbiased.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			dims, err := dimsOf(c.Arg("dim"))
-			if err != nil {
-				return nil, err
-			}
-			return result(fn(t, dims, c.Bool("unbiased"), c.Bool("keepdim")))
+			return Result(fn(t, dims(c), c.Bool("unbiased"), c.Bool("keepdim")))
 		})
 }
 
@@ -140,13 +107,9 @@ func extreme(name, word string, all func(*tensor.Tensor) (*tensor.Tensor, error)
 	return method(name+"(dim: int = None, keepdim: bool = False) -> Tensor | (values, indices)", "The "+word+" element; with a dim, the "+word+" ones along it and their indices.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			if c.IsNone("dim") {
-				return result(all(t))
+				return Result(all(t))
 			}
-			dim, err := c.Int("dim")
-			if err != nil {
-				return nil, err
-			}
-			return pair(along(t, dim, c.Bool("keepdim")))
+			return pair(along(t, c.Int("dim"), c.Bool("keepdim")))
 		})
 }
 
@@ -154,13 +117,10 @@ func argument(name, word string, fn func(*tensor.Tensor, *int, bool) (*tensor.Te
 	return method(name+"(dim: int = None, keepdim: bool = False) -> Tensor", "The index of the first "+word+" element along dim; of all elements, flattened, by default. int64.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			if c.IsNone("dim") {
-				return result(fn(t, nil, c.Bool("keepdim")))
+				return Result(fn(t, nil, c.Bool("keepdim")))
 			}
-			dim, err := c.Int("dim")
-			if err != nil {
-				return nil, err
-			}
-			return result(fn(t, &dim, c.Bool("keepdim")))
+			dim := c.Int("dim")
+			return Result(fn(t, &dim, c.Bool("keepdim")))
 		})
 }
 
@@ -171,21 +131,17 @@ func pair(values, indices *tensor.Tensor, err error) (starlark.Value, error) {
 	return starlark.Tuple{(*Value)(values), (*Value)(indices)}, nil
 }
 
-// dimsOf reads dim: None, a dimension, or several.
-func dimsOf(v starlark.Value) ([]int, error) {
-	switch v := v.(type) {
+// dims is the argument dim: None, a dimension, or several.
+func dims(c *starlib.Call) []int {
+	switch v := c.Arg("dim").(type) {
 	case starlark.NoneType:
-		return nil, nil
+		return nil
 	case starlark.Iterable:
 		dims, err := Ints(v)
 		if err == nil && len(dims) == 0 {
 			err = fmt.Errorf("dim is empty: leave it out to reduce over all dimensions")
 		}
-		return dims, err
+		return starlib.Must(dims, err)
 	}
-	i, ok := v.(starlark.Int).Int64()
-	if !ok || i != int64(int(i)) || i > math.MaxInt32 || i < math.MinInt32 {
-		return nil, fmt.Errorf("dim %s is out of range", v)
-	}
-	return []int{int(i)}, nil
+	return []int{c.Int("dim")}
 }

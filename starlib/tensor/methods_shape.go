@@ -35,37 +35,17 @@ var shapeDefs = []*starlib.Def{
 	method("unsqueeze(dim: int) -> Tensor", "A view with a new dimension of size 1 at dim.", alongDim(tensor.Unsqueeze)),
 	method("narrow(dim: int, start: int, length: int) -> Tensor", "A view of length elements of a dimension, beginning at start.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			dim, err := c.Int("dim")
-			if err != nil {
-				return nil, err
-			}
-			start, err := c.Int("start")
-			if err != nil {
-				return nil, err
-			}
-			length, err := c.Int("length")
-			if err != nil {
-				return nil, err
-			}
-			return result(tensor.Narrow(t, dim, start, length))
+			return Result(tensor.Narrow(t, c.Int("dim"), c.Int("start"), c.Int("length")))
 		}),
 	method("gather(dim: int, index: Tensor) -> Tensor", "The elements at index along dim, in the shape of index: out[i][j] = t[index[i][j]][j] for dim 0.", dimIndex(tensor.Gather)),
 	method("index_select(dim: int, index: Tensor) -> Tensor", "The slices of dimension dim at the indices, shape (k,).", dimIndex(tensor.IndexSelect)),
 	method("scatter_add(dim: int, index: Tensor, src: Tensor) -> Tensor", "A copy with the elements of src added at index along dim, the reverse of gather.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			dim, err := c.Int("dim")
-			if err != nil {
-				return nil, err
-			}
-			return result(tensor.ScatterAdd(t, dim, Arg(c, "index"), Arg(c, "src")))
+			return Result(tensor.ScatterAdd(t, c.Int("dim"), Arg(c, "index"), Arg(c, "src")))
 		}),
 	method("masked_fill(mask: Tensor, value: number) -> Tensor", "A copy with value where mask (bool, broadcast) is true.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			s, _, err := scalar(c.Arg("value"))
-			if err != nil {
-				return nil, err
-			}
-			return result(tensor.MaskedFill(t, Arg(c, "mask"), s))
+			return Result(tensor.MaskedFill(t, Arg(c, "mask"), number(c.Arg("value"))))
 		}),
 }
 
@@ -80,44 +60,22 @@ func method(sig, doc string, fn func(*starlib.Call, *tensor.Tensor) (starlark.Va
 // one or as one tuple.
 func sized(call, doc string, fn func(*tensor.Tensor, []int) (*tensor.Tensor, error)) *starlib.Def {
 	return method(call+" -> Tensor", doc, func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-		n, err := shapeOf(c.Rest)
-		if err != nil {
-			return nil, err
-		}
-		return result(fn(t, n))
+		return Result(fn(t, sizes(c)))
 	})
 }
 
 func alongDim(fn func(*tensor.Tensor, int) (*tensor.Tensor, error)) func(*starlib.Call, *tensor.Tensor) (starlark.Value, error) {
-	return func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-		dim, err := c.Int("dim")
-		if err != nil {
-			return nil, err
-		}
-		return result(fn(t, dim))
-	}
+	return func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return Result(fn(t, c.Int("dim"))) }
 }
 
 func twoInts(first, second string, fn func(*tensor.Tensor, int, int) (*tensor.Tensor, error)) func(*starlib.Call, *tensor.Tensor) (starlark.Value, error) {
 	return func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-		a, err := c.Int(first)
-		if err != nil {
-			return nil, err
-		}
-		b, err := c.Int(second)
-		if err != nil {
-			return nil, err
-		}
-		return result(fn(t, a, b))
+		return Result(fn(t, c.Int(first), c.Int(second)))
 	}
 }
 
 func dimIndex(fn func(*tensor.Tensor, int, *tensor.Tensor) (*tensor.Tensor, error)) func(*starlib.Call, *tensor.Tensor) (starlark.Value, error) {
 	return func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-		dim, err := c.Int("dim")
-		if err != nil {
-			return nil, err
-		}
-		return result(fn(t, dim, Arg(c, "index")))
+		return Result(fn(t, c.Int("dim"), Arg(c, "index")))
 	}
 }

@@ -4,8 +4,6 @@
 package tensor
 
 import (
-	"fmt"
-
 	"go.starlark.net/starlark"
 
 	"drun/element"
@@ -53,26 +51,15 @@ var functions = []*starlib.Def{
 		Doc: "Elements of a where cond (bool) is true, of b elsewhere; all are broadcast.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			cond := Arg(c, "cond")
-			a, err := operand(c.Arg("a"), c.Arg("b"), cond)
-			if err != nil {
-				return nil, err
-			}
-			b, err := operand(c.Arg("b"), c.Arg("a"), cond)
-			if err != nil {
-				return nil, err
-			}
-			return result(tensor.Where(cond, a, b))
+			a, b := operand(c.Arg("a"), c.Arg("b"), cond), operand(c.Arg("b"), c.Arg("a"), cond)
+			return Result(tensor.Where(cond, a, b))
 		},
 	},
 	{
 		Sig: "one_hot(t: Tensor, classes: int = -1) -> Tensor",
 		Doc: "A new last dimension of size classes, with 1 at the class and 0 elsewhere, int64. By default classes is the greatest class + 1.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			n, err := c.Int("classes")
-			if err != nil {
-				return nil, err
-			}
-			return result(tensor.OneHot(Arg(c, "t"), n))
+			return Result(tensor.OneHot(Arg(c, "t"), c.Int("classes")))
 		},
 	},
 	triangle("tril", "The lower triangle of the last two dimensions, zeros above the diagonal.", tensor.Tril),
@@ -81,32 +68,20 @@ var functions = []*starlib.Def{
 		Sig: "pad(t: Tensor, pad: tuple | list, value: number = 0) -> Tensor",
 		Doc: "Puts value around t: pad = (left, right) for the last dimension, then (top, bottom) for the one before it, and so on.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			sizes, err := Ints(c.Arg("pad").(starlark.Iterable))
-			if err != nil {
-				return nil, err
-			}
-			s, _, err := scalar(c.Arg("value"))
-			if err != nil {
-				return nil, err
-			}
-			return result(tensor.Pad(Arg(c, "t"), sizes, s))
+			return Result(tensor.Pad(Arg(c, "t"), shapeOf(c.Arg("pad")), number(c.Arg("value"))))
 		},
 	},
 	{
 		Sig: "bincount(t: Tensor, weights: Tensor = None, minlength: int = 0) -> Tensor",
 		Doc: "How often each integer 0, 1, … occurs in t, or the sums of its weights; shape (max(t) + 1,), at least minlength.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			n, err := c.Int("minlength")
-			if err != nil {
-				return nil, err
-			}
-			return result(tensor.BinCount(Arg(c, "t"), Optional(c, "weights"), n))
+			return Result(tensor.BinCount(Arg(c, "t"), Optional(c, "weights"), c.Int("minlength")))
 		},
 	},
 	{
 		Sig: "is_nan(t: Tensor) -> Tensor",
 		Doc: "Where t is NaN, as bools.",
-		Fn:  func(c *starlib.Call) (starlark.Value, error) { return result(tensor.IsNaN(Arg(c, "t"))) },
+		Fn:  func(c *starlib.Call) (starlark.Value, error) { return Result(tensor.IsNaN(Arg(c, "t"))) },
 	},
 }
 
@@ -115,18 +90,7 @@ func joiner(name, doc string, join func([]*tensor.Tensor, int) (*tensor.Tensor, 
 		Sig: name + "(tensors: iterable, dim: int = 0) -> Tensor",
 		Doc: doc,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			list, err := List(c.Arg("tensors"))
-			if err != nil {
-				return nil, err
-			}
-			if len(list) == 0 {
-				return nil, fmt.Errorf("the list of tensors is empty")
-			}
-			dim, err := c.Int("dim")
-			if err != nil {
-				return nil, err
-			}
-			return result(join(list, dim))
+			return Result(join(starlib.Must(List(c.Arg("tensors"))), c.Int("dim")))
 		},
 	}
 }
@@ -136,25 +100,18 @@ func triangle(name, doc string, cut func(*tensor.Tensor, int) (*tensor.Tensor, e
 		Sig: name + "(t: Tensor, diagonal: int = 0) -> Tensor",
 		Doc: doc,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			n, err := c.Int("diagonal")
-			if err != nil {
-				return nil, err
-			}
-			return result(cut(Arg(c, "t"), n))
+			return Result(cut(Arg(c, "t"), c.Int("diagonal")))
 		},
 	}
 }
 
 // operand makes a tensor of a number that meets other: of other's type, so that
 // the number does not widen the result.
-func operand(v, other starlark.Value, near *tensor.Tensor) (*tensor.Tensor, error) {
+func operand(v, other starlark.Value, near *tensor.Tensor) *tensor.Tensor {
 	if t, ok := v.(*Value); ok {
-		return t.Tensor(), nil
+		return t.Tensor()
 	}
-	s, _, err := scalar(v)
-	if err != nil {
-		return nil, err
-	}
+	s := number(v)
 	d := byDefault(s)
 	switch o := other.(type) {
 	case *Value:
@@ -164,5 +121,5 @@ func operand(v, other starlark.Value, near *tensor.Tensor) (*tensor.Tensor, erro
 	case starlark.Float:
 		d = element.Float32
 	}
-	return tensor.Full(near.Context(), nil, s, d)
+	return starlib.Must(tensor.Full(near.Context(), nil, s, d))
 }

@@ -34,8 +34,8 @@ var (
 // Tensor is v as the tensor package knows it.
 func (v *Value) Tensor() *tensor.Tensor { return (*tensor.Tensor)(v) }
 
-// result makes a builtin's results of an operation's.
-func result(t *tensor.Tensor, err error) (starlark.Value, error) {
+// Result makes a builtin's results of an operation's.
+func Result(t *tensor.Tensor, err error) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (v *Value) Item() (starlark.Value, error) {
 		}
 		return read(0), nil
 	}
-	return number(s), nil
+	return plain(s), nil
 }
 
 // CompareElementwise gives a bool tensor.
@@ -117,14 +117,14 @@ func (v *Value) CompareElementwise(op syntax.Token, y starlark.Value, reversed b
 		if reversed {
 			a, b = b, a
 		}
-		return result(tensor.Binary(o, a, b))
+		return Result(tensor.Binary(o, a, b))
 	}
 	s, ok, err := scalar(y)
 	if err != nil {
 		return nil, err
 	}
 	if ok {
-		return result(tensor.BinaryScalar(o, v.Tensor(), s, reversed))
+		return Result(tensor.BinaryScalar(o, v.Tensor(), s, reversed))
 	}
 	if op == syntax.EQL || op == syntax.NEQ {
 		return starlark.Bool(op == syntax.NEQ), nil // nothing else equals a tensor
@@ -190,27 +190,27 @@ func (v *Value) Binary(op syntax.Token, y starlark.Value, side starlark.Side) (s
 		return nil, nil
 	}
 	if y, ok := y.(*Value); ok {
-		return result(tensor.Binary(o, v.Tensor(), y.Tensor())) // side is Left: y had its turn otherwise
+		return Result(tensor.Binary(o, v.Tensor(), y.Tensor())) // side is Left: y had its turn otherwise
 	}
 	s, ok, err := scalar(y)
 	if err != nil || !ok {
 		return nil, err
 	}
-	return result(tensor.BinaryScalar(o, v.Tensor(), s, side == starlark.Right))
+	return Result(tensor.BinaryScalar(o, v.Tensor(), s, side == starlark.Right))
 }
 
 // Unary is -v, +v and ~v.
 func (v *Value) Unary(op syntax.Token) (starlark.Value, error) {
 	switch op {
 	case syntax.MINUS:
-		return result(tensor.Unary(tensor.OpNeg, v.Tensor()))
+		return Result(tensor.Unary(tensor.OpNeg, v.Tensor()))
 	case syntax.PLUS:
 		return v, nil
 	case syntax.TILDE:
 		if v.Tensor().DType() != element.Bool {
 			return nil, fmt.Errorf("~ needs a bool Tensor, not %s", v.Tensor().DType())
 		}
-		return result(tensor.Unary(tensor.OpNot, v.Tensor()))
+		return Result(tensor.Unary(tensor.OpNot, v.Tensor()))
 	}
 	return nil, nil
 }
