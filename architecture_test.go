@@ -84,7 +84,7 @@ var layers = map[string][]string{
 	"plugins/internal/blocking":   {"element", "collective"},
 	"plugins/internal/ordered":    {"element", "collective", "plugins/internal/reduction"},
 	"plugins/internal/meet":       {"collective"},
-	"plugins/internal/enginetest": {"collective"},
+	"plugins/internal/enginetest": {"collective", "engine/rendezvous"}, // for tests alone
 
 	// The only program that links gRPC on drun's side.
 	"cmd/drun-plugin-host": {"internal/exit", "engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"errors"
-	"flag"
+	"fmt"
 	"os"
-	"sync"
-	"testing"
 
 	"drun/collective"
 	"drun/collective/disttest"
@@ -15,50 +12,22 @@ import (
 )
 
 // test runs the conformance suite against the plugin, with one process for each
-// rank; if something fails it ends this process with status 1.
+// rank, and reports it to stdout.
 func test(p *host.Plugin, deterministic bool) error {
-	testing.Init()
-	if err := flag.CommandLine.Parse([]string{"-test.v"}); err != nil {
-		return err
-	}
-	testing.Main(func(string, string) (bool, error) { return true, nil }, []testing.InternalTest{{
-		Name: p.Name,
-		F: func(t *testing.T) {
-			suite := disttest.ConformanceInAnyOrder
-			if deterministic {
-				suite = disttest.Conformance // to the bit
-			}
-			suite(t, func(t testing.TB, n int) []collective.Comm { return open(t, p, n, deterministic) })
-		},
-	}}, nil, nil)
-	return nil
-}
-
-// open makes a world of n ranks.
-func open(t testing.TB, p *host.Plugin, n int, deterministic bool) []collective.Comm {
-	store := rendezvous.Memory()
-	comms, errs := make([]collective.Comm, n), make([]error, n)
-	var all sync.WaitGroup
-	for rank := range n {
-		all.Go(func() {
-			b := &client.Backend{Plugin: p, Stderr: os.Stderr}
-			comms[rank], errs[rank] = b.Open(disttest.Context, collective.World{
-				Rank: rank, Size: n, LocalRank: rank, LocalSize: n, Store: store, Deterministic: deterministic})
+	factory := func(t disttest.TB, n int) []collective.Comm {
+		return disttest.Open(t, n, rendezvous.Memory(), deterministic, func(int) collective.Backend {
+			return &client.Backend{Plugin: p, Stderr: os.Stderr}
 		})
 	}
-	all.Wait()
-	t.Cleanup(func() {
-		for rank, c := range comms {
-			if c == nil {
-				continue
-			}
-			if err := c.Close(); err != nil {
-				t.Errorf("close of rank %d: %v", rank, err)
-			}
+	passed := disttest.RunStandalone(os.Stdout, p.Name, func(t *disttest.Standalone) {
+		if deterministic {
+			disttest.Conformance(t, factory) // to the bit
+		} else {
+			disttest.ConformanceInAnyOrder(t, factory)
 		}
 	})
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
+	if !passed {
+		return fmt.Errorf("the backend %s does not pass the suite", p.Name)
 	}
-	return comms
+	return nil
 }

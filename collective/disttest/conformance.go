@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"drun/collective"
@@ -17,13 +16,13 @@ import (
 // Conformance is what every backend must pass: every operation, element type,
 // reduce operation and root, sizes from nothing to several chunks, groups,
 // messages, asynchronous calls, bad calls, and faults.
-func Conformance(t *testing.T, factory Factory) { conformance(t, factory, suite{}) }
+func Conformance[T subtests[T]](t T, factory Factory) { conformance(nested[T]{t, t}, factory, suite{}) }
 
 // ConformanceInAnyOrder is [Conformance] for a backend that combines
 // contributions in an order of its own: floats hold numbers whose sums and
 // products are exact, so that the order does not show.
-func ConformanceInAnyOrder(t *testing.T, factory Factory) {
-	conformance(t, factory, suite{exact: true})
+func ConformanceInAnyOrder[T subtests[T]](t T, factory Factory) {
+	conformance(nested[T]{t, t}, factory, suite{exact: true})
 }
 
 // suite makes the trials.
@@ -31,42 +30,42 @@ type suite struct {
 	exact bool // floats have sums and products without rounding
 }
 
-func conformance(t *testing.T, factory Factory, s suite) {
-	t.Run("collectives", func(t *testing.T) {
+func conformance(t test, factory Factory, s suite) {
+	t.Run("collectives", func(t test) {
 		for _, n := range []int{1, 2, 3, 4} {
 			RunWith(t, factory, n, s.everything)
 		}
 	})
-	t.Run("numbers", func(t *testing.T) { RunWith(t, factory, 3, s.numbers) })
-	t.Run("large", func(t *testing.T) {
+	t.Run("numbers", func(t test) { RunWith(t, factory, 3, s.numbers) })
+	t.Run("large", func(t test) {
 		RunWith(t, factory, 3, s.large)
 	})
-	t.Run("oversubscribed", func(t *testing.T) {
-		RunWith(t, factory, 16, func(t *testing.T, rank int, comm collective.Comm) {
+	t.Run("oversubscribed", func(t test) {
+		RunWith(t, factory, 16, func(t test, rank int, comm collective.Comm) {
 			s.sequence(t, comm, 1, 40, 3000)
 		})
 	})
-	t.Run("random", func(t *testing.T) {
+	t.Run("random", func(t test) {
 		seed := Seed(t)
 		for _, n := range []int{2, 3, 5} {
-			RunWith(t, factory, n, func(t *testing.T, rank int, comm collective.Comm) {
+			RunWith(t, factory, n, func(t test, rank int, comm collective.Comm) {
 				s.sequence(t, comm, seed, 100, 40_000)
 			})
 		}
 	})
-	t.Run("mixed", func(t *testing.T) { s.mixed(t, factory) })
-	t.Run("barrier", func(t *testing.T) { barriers(t, factory) })
-	t.Run("async", func(t *testing.T) { RunWith(t, factory, 3, s.outstanding) })
-	t.Run("async does not wait", func(t *testing.T) { RunWith(t, factory, 2, patient) })
-	t.Run("messages", func(t *testing.T) { messages(t, factory) })
-	t.Run("groups", func(t *testing.T) { groups(t, factory, s) })
-	t.Run("bad calls", func(t *testing.T) { RunWith(t, factory, 2, badCalls) })
-	t.Run("faults", func(t *testing.T) { faults(t, factory) })
-	t.Run("endings", func(t *testing.T) { endings(t, factory) })
+	t.Run("mixed", func(t test) { s.mixed(t, factory) })
+	t.Run("barrier", func(t test) { barriers(t, factory) })
+	t.Run("async", func(t test) { RunWith(t, factory, 3, s.outstanding) })
+	t.Run("async does not wait", func(t test) { RunWith(t, factory, 2, patient) })
+	t.Run("messages", func(t test) { messages(t, factory) })
+	t.Run("groups", func(t test) { groups(t, factory, s) })
+	t.Run("bad calls", func(t test) { RunWith(t, factory, 2, badCalls) })
+	t.Run("faults", func(t test) { faults(t, factory) })
+	t.Run("endings", func(t test) { endings(t, factory) })
 }
 
 // Seed gives a random seed, or the one in DRUN_TEST_SEED, and says which.
-func Seed(t *testing.T) uint64 {
+func Seed(t TB) uint64 {
 	seed := rand.Uint64() >> 32
 	if s := os.Getenv("DRUN_TEST_SEED"); s != "" {
 		var err error
@@ -79,7 +78,7 @@ func Seed(t *testing.T) uint64 {
 }
 
 // everything tries each kind with each type and each operation, small.
-func (s suite) everything(t *testing.T, rank int, comm collective.Comm) {
+func (s suite) everything(t test, rank int, comm collective.Comm) {
 	seed := uint64(0)
 	for _, kind := range kindsOfCollective {
 		for _, dtype := range element.Types() {
@@ -110,7 +109,7 @@ func equal(ranks, count int) []int {
 }
 
 // large tries each kind with more data than any one buffer will hold.
-func (s suite) large(t *testing.T, rank int, comm collective.Comm) {
+func (s suite) large(t test, rank int, comm collective.Comm) {
 	for i, kind := range kindsOfCollective {
 		for _, dtype := range []element.Type{element.Float32, element.Int8} {
 			tr := trial{kind: kind, dtype: dtype, seed: uint64(i), exact: s.exact, counts: []int{300_001, 600_003, 5}}
@@ -127,7 +126,7 @@ func (s suite) large(t *testing.T, rank int, comm collective.Comm) {
 }
 
 // sequence makes n random calls, the same on every rank.
-func (s suite) sequence(t *testing.T, comm collective.Comm, seed uint64, n, most int) {
+func (s suite) sequence(t test, comm collective.Comm, seed uint64, n, most int) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for i := range n {
 		tr := s.draw(rng, comm.Size(), most)
@@ -159,7 +158,7 @@ func (s suite) draw(rng *rand.Rand, ranks, most int) trial {
 }
 
 // outstanding starts many calls, keeps no work, and then counts on a barrier.
-func (s suite) outstanding(t *testing.T, rank int, comm collective.Comm) {
+func (s suite) outstanding(t test, rank int, comm collective.Comm) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	type pending struct {
 		tr   trial
@@ -189,7 +188,7 @@ func (s suite) outstanding(t *testing.T, rank int, comm collective.Comm) {
 }
 
 // barriers lets each rank in turn come late: no other may go on before it has come.
-func barriers(t *testing.T, factory Factory) {
+func barriers(t test, factory Factory) {
 	for _, n := range []int{2, 3, 5} {
 		came := make([]atomic.Bool, 2*n)
 		Each(t, factory(t, n), func(rank int, comm collective.Comm) error {
@@ -213,7 +212,7 @@ func barriers(t *testing.T, factory Factory) {
 }
 
 // patient starts a call for which the other rank comes late.
-func patient(t *testing.T, rank int, comm collective.Comm) {
+func patient(t test, rank int, comm collective.Comm) {
 	if rank == 1 {
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -241,7 +240,7 @@ func patient(t *testing.T, rank int, comm collective.Comm) {
 
 // badCalls must be refused with a CallError on the rank that makes them, and
 // leave the group usable.
-func badCalls(t *testing.T, rank int, comm collective.Comm) {
+func badCalls(t test, rank int, comm collective.Comm) {
 	three, four := collective.Of(make([]float32, 3)), collective.Of(make([]float32, 4))
 	for i, call := range []collective.Call{
 		{},

@@ -2,13 +2,12 @@ package disttest
 
 import (
 	"os"
-	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
 // Dup gives another descriptor of f, as an inheriting process has it.
-func Dup(t testing.TB, f *os.File) *os.File {
+func Dup(t TB, f *os.File) *os.File {
 	t.Helper()
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

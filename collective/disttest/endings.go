@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"testing"
 	"time"
 
 	"drun/collective"
@@ -15,15 +14,15 @@ import (
 
 // endings aborts and closes in all orders, and at the same time as calls and
 // splits: each ends with an error, soon, and nothing crashes.
-func endings(t *testing.T, factory Factory) {
-	t.Run("after close", func(t *testing.T) {
+func endings(t test, factory Factory) {
+	t.Run("after close", func(t test) {
 		comms := factory(t, 2)
 		Each(t, comms, func(_ int, comm collective.Comm) error { return comm.Close() })
 		for _, comm := range comms {
 			dead(t, comm)
 		}
 	})
-	t.Run("after abort and close", func(t *testing.T) {
+	t.Run("after abort and close", func(t test) {
 		comms := factory(t, 2)
 		for _, comm := range comms {
 			comm.Abort(errors.New("enough"))
@@ -33,7 +32,7 @@ func endings(t *testing.T, factory Factory) {
 			dead(t, comm)
 		}
 	})
-	t.Run("a group after its world", func(t *testing.T) {
+	t.Run("a group after its world", func(t test) {
 		comms := factory(t, 2)
 		groups := make([]collective.Comm, 2)
 		Each(t, comms, func(rank int, comm collective.Comm) (err error) {
@@ -54,7 +53,7 @@ func endings(t *testing.T, factory Factory) {
 		})
 	})
 	for _, who := range []string{"another rank", "the rank itself"} {
-		t.Run("abort of "+who+" in new_group", func(t *testing.T) {
+		t.Run("abort of "+who+" in new_group", func(t test) {
 			comms := factory(t, 3) // rank 2 never comes
 			ended := make(chan error, 2)
 			for rank := range 2 {
@@ -80,9 +79,9 @@ func endings(t *testing.T, factory Factory) {
 			}
 		})
 	}
-	t.Run("at any time", func(t *testing.T) {
+	t.Run("at any time", func(t test) {
 		rng := rand.New(rand.NewPCG(Seed(t), 1))
-		for range rounds(t) {
+		for range rounds() {
 			anyTime(t, factory, rng, false)
 		}
 	})
@@ -90,8 +89,10 @@ func endings(t *testing.T, factory Factory) {
 
 // Disorder is for backends of plugins, whose Close may come while a
 // synchronous call or a Split is under way: drun has given up its wait.
-func Disorder(t *testing.T, factory Factory) {
-	t.Run("close in new_group", func(t *testing.T) {
+func Disorder[T subtests[T]](t T, factory Factory) { disorder(nested[T]{t, t}, factory) }
+
+func disorder(t test, factory Factory) {
+	t.Run("close in new_group", func(t test) {
 		comms := factory(t, 2) // rank 1 never comes
 		ended := make(chan error, 2)
 		go func() {
@@ -110,28 +111,28 @@ func Disorder(t *testing.T, factory Factory) {
 		}
 		dead(t, comms[0])
 	})
-	t.Run("at any time", func(t *testing.T) {
+	t.Run("at any time", func(t test) {
 		rng := rand.New(rand.NewPCG(Seed(t), 2))
-		for range rounds(t) {
+		for range rounds() {
 			anyTime(t, factory, rng, true)
 		}
 	})
 }
 
 // rounds is how often what depends on chance is tried: DRUN_TEST_ROUNDS, or a few times.
-func rounds(t *testing.T) int {
+func rounds() int {
 	n, err := strconv.Atoi(os.Getenv("DRUN_TEST_ROUNDS"))
 	switch {
 	case err == nil:
 		return n
-	case testing.Short():
+	case short():
 		return 5
 	}
 	return 15
 }
 
 // dead expects nothing of a Comm that is closed but errors.
-func dead(t *testing.T, comm collective.Comm) {
+func dead(t TB, comm collective.Comm) {
 	t.Helper()
 	comm.Abort(errors.New("too late"))
 	comm.Abort(errors.New("far too late"))
@@ -142,7 +143,7 @@ func dead(t *testing.T, comm collective.Comm) {
 }
 
 // refuses expects that nothing can be started any more.
-func refuses(t *testing.T, comm collective.Comm) {
+func refuses(t TB, comm collective.Comm) {
 	t.Helper()
 	call := collective.NewBarrier()
 	if _, err := comm.Start(&call); err == nil {
@@ -162,7 +163,7 @@ func refuses(t *testing.T, comm collective.Comm) {
 
 // anyTime lets ranks call, split and close groups until they are aborted or
 // closed from elsewhere, at a time that nobody knows.
-func anyTime(t *testing.T, factory Factory, rng *rand.Rand, closes bool) {
+func anyTime(t TB, factory Factory, rng *rand.Rand, closes bool) {
 	t.Helper()
 	const ranks = 3
 	comms := factory(t, ranks)

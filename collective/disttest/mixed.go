@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"testing"
 
 	"drun/collective"
 	"drun/element"
@@ -110,7 +109,7 @@ type pendingStep struct {
 }
 
 // follow runs a plan on a rank.
-func (p plan) follow(t *testing.T, rank int, world collective.Comm) {
+func (p plan) follow(t test, rank int, world collective.Comm) {
 	a := &actor{plan: p, world: world, comms: []collective.Comm{world}}
 	for i, ranks := range p.groups {
 		comm, err := world.Split(Context, collective.Group{ID: uint32(i + 1), Ranks: ranks})
@@ -266,9 +265,9 @@ func (p *pendingStep) compare() error {
 // mixed follows random plans: collectives and messages of overlapping groups, some
 // of them asynchronous, some of those never waited for, with data on the heap and
 // in the arena, against the model.
-func (s suite) mixed(t *testing.T, factory Factory) {
+func (s suite) mixed(t test, factory Factory) {
 	seed, calls, most := Seed(t), 120, 70_000
-	if testing.Short() {
+	if short() {
 		calls, most = 60, 20_000
 	}
 	for _, n := range []int{1, 2, 3, 5} {

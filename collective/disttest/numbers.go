@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"testing"
 	"unsafe"
 
 	"drun/collective"
@@ -157,7 +156,7 @@ var sums = slices.Concat(
 )
 
 // numbers tries what rounds, wraps around or is no number, alone and among many.
-func (s suite) numbers(t *testing.T, rank int, comm collective.Comm) {
+func (s suite) numbers(t test, rank int, comm collective.Comm) {
 	for _, tr := range sums {
 		for _, kind := range []collective.Kind{collective.AllReduce, collective.Reduce, collective.ReduceScatter} {
 			for _, n := range []int{1, 40} {

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
 
 	"drun/collective"
@@ -20,34 +19,34 @@ import (
 // comes back to the test; an error is printed too, and its exit code is 1.
 type Worker func(comm collective.Comm, args []string) error
 
-// Main runs a package's tests, or, in a process that [Spawn] started, the
-// worker that it asked for. Call it from TestMain.
-func Main(m *testing.M, workers map[string]Worker) {
-	name, rank, size := os.Getenv("DISTTEST_WORKER"), os.Getenv("RANK"), os.Getenv("WORLD_SIZE")
-	if name == "" {
+// Main runs a package's tests or, in a process that [Spawn] started, the worker
+// that it asked for, on the Comm that open gives. Call it from TestMain.
+func Main(m interface{ Run() int }, open func(rank, size int) (collective.Comm, error), workers map[string]Worker) {
+	worker, ok := workers[os.Getenv("DISTTEST_WORKER")]
+	if !ok {
 		os.Exit(m.Run())
 	}
-	if err := work(workers[name], rank, size); err != nil {
+	if err := worker.run(open); err != nil {
 		fmt.Println("error:", err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-func work(worker Worker, rank, size string) error {
-	r, err := strconv.Atoi(rank)
+func (w Worker) run(open func(rank, size int) (collective.Comm, error)) error {
+	rank, err := strconv.Atoi(os.Getenv("RANK"))
 	if err != nil {
 		return err
 	}
-	n, err := strconv.Atoi(size)
+	size, err := strconv.Atoi(os.Getenv("WORLD_SIZE"))
 	if err != nil {
 		return err
 	}
-	comm, err := shm.Open(os.NewFile(3, "shm"), r, n)
+	comm, err := open(rank, size)
 	if err != nil {
 		return err
 	}
-	if err := worker(comm, os.Args[1:]); err != nil {
+	if err := w(comm, os.Args[1:]); err != nil {
 		return err
 	}
 	return comm.Close()
@@ -55,25 +54,21 @@ func work(worker Worker, rank, size string) error {
 
 // Processes are the ranks of a world, each a process.
 type Processes struct {
-	Shared *os.File // the shared memory, as the agent of a run holds it
 	ranks  []*exec.Cmd
 	output []*bytes.Buffer
 }
 
-// Spawn starts n processes of this test binary that run a worker given to
-// [Main]. They inherit files as descriptors 4 and up, after the shared memory,
-// and are killed when the test ends.
-func Spawn(t testing.TB, n int, worker string, files []*os.File, args ...string) *Processes {
+// Spawn starts n processes of this test binary that run a worker given to [Main].
+// They inherit files as descriptors 3 and up and, beside this process's environment,
+// env; they are killed when the test ends.
+func Spawn(t TB, n int, worker string, env []string, files []*os.File, args ...string) *Processes {
 	t.Helper()
-	shared, err := shm.Create(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &Processes{Shared: shared}
+	p := &Processes{}
 	for rank := range n {
 		cmd := exec.Command(os.Args[0], args...)
 		cmd.Env = append(os.Environ(), "DISTTEST_WORKER="+worker, fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", n))
-		cmd.ExtraFiles = append([]*os.File{shared}, files...)
+		cmd.Env = append(cmd.Env, env...)
+		cmd.ExtraFiles = files
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		out := new(bytes.Buffer)
 		cmd.Stdout, cmd.Stderr = out, out
@@ -81,15 +76,30 @@ func Spawn(t testing.TB, n int, worker string, files []*os.File, args ...string)
 			t.Fatal(err)
 		}
 		p.ranks, p.output = append(p.ranks, cmd), append(p.output, out)
-	}
-	t.Cleanup(func() {
-		for rank := range p.ranks {
+		t.Cleanup(func() {
 			p.Kill(rank)
-			_ = p.ranks[rank].Wait()
-		}
-		_ = shared.Close()
-	})
+			_ = cmd.Wait()
+		})
+	}
 	return p
+}
+
+// SpawnShared is [Spawn] for workers that [OpenShared] gives their Comm. It returns
+// the shared memory too, as the agent of a run holds it; files follow it as
+// descriptors 4 and up.
+func SpawnShared(t TB, n int, worker string, files []*os.File, args ...string) (*Processes, *os.File) {
+	t.Helper()
+	shared, err := shm.Create(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = shared.Close() })
+	return Spawn(t, n, worker, nil, append([]*os.File{shared}, files...), args...), shared
+}
+
+// OpenShared opens the shared memory that [SpawnShared] has given this process.
+func OpenShared(rank, size int) (collective.Comm, error) {
+	return shm.Open(os.NewFile(3, "shm"), rank, size)
 }
 
 // Kill sends SIGKILL to a rank.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"testing"
 	"time"
 
 	"drun/collective"
@@ -15,7 +14,7 @@ import (
 
 // A Factory makes the communicators of a world of n ranks, which may all be in
 // this process. It registers their closing with t.
-type Factory func(t testing.TB, n int) []collective.Comm
+type Factory func(t TB, n int) []collective.Comm
 
 // Limit bounds every wait of a test that should succeed.
 const Limit = 30 * time.Second
@@ -24,7 +23,7 @@ const Limit = 30 * time.Second
 var Context = collective.Within(context.Background(), Limit)
 
 // InProcess is the [Factory] of the shm backend.
-func InProcess(t testing.TB, n int) []collective.Comm {
+func InProcess(t TB, n int) []collective.Comm {
 	t.Helper()
 	f, err := shm.Create(n)
 	if err != nil {
@@ -37,27 +36,62 @@ func InProcess(t testing.TB, n int) []collective.Comm {
 			t.Fatal(err)
 		}
 		comms[rank] = c
-		t.Cleanup(func() {
-			if err := c.Close(); err != nil {
-				t.Errorf("close of rank %d: %v", rank, err)
-			}
-		})
 	}
+	closeAtEnd(t, comms)
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return comms
 }
 
+// Open makes a world of n ranks in this process, each of which opens its backend.
+func Open(t TB, n int, store collective.Store, deterministic bool, backend func(rank int) collective.Backend) []collective.Comm {
+	t.Helper()
+	comms, errs := make([]collective.Comm, n), make([]error, n)
+	var all sync.WaitGroup
+	for rank := range n {
+		all.Go(func() {
+			comms[rank], errs[rank] = backend(rank).Open(Context, collective.World{
+				Rank: rank, Size: n, LocalRank: rank, LocalSize: n, Store: store, Deterministic: deterministic})
+		})
+	}
+	all.Wait()
+	closeAtEnd(t, comms)
+	for rank, err := range errs {
+		if err != nil {
+			t.Fatalf("rank %d: %v", rank, err)
+		}
+	}
+	return comms
+}
+
+// closeAtEnd closes, when the test ends, what was opened.
+func closeAtEnd(t TB, comms []collective.Comm) {
+	t.Cleanup(func() {
+		var all sync.WaitGroup
+		for rank, c := range comms {
+			all.Go(func() {
+				if c == nil {
+					return
+				}
+				if err := c.Close(); err != nil {
+					t.Errorf("close of rank %d: %v", rank, err)
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
 // Run runs body once per rank, on n ranks over shared memory.
-func Run(t *testing.T, n int, body func(t *testing.T, rank int, comm collective.Comm)) {
+func Run[T TB](t T, n int, body func(t T, rank int, comm collective.Comm)) {
 	t.Helper()
 	RunWith(t, InProcess, n, body)
 }
 
 // RunWith runs body once per rank of the world that factory makes. A rank
 // whose body fails or panics aborts the others, so that none waits for it.
-func RunWith(t *testing.T, factory Factory, n int, body func(t *testing.T, rank int, comm collective.Comm)) {
+func RunWith[T TB](t T, factory Factory, n int, body func(t T, rank int, comm collective.Comm)) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for rank, comm := range factory(t, n) {
@@ -85,7 +119,7 @@ func Do(comm collective.Comm, call collective.Call) error {
 }
 
 // Each calls body once per rank at the same time, and fails the test on an error.
-func Each(t testing.TB, comms []collective.Comm, body func(rank int, comm collective.Comm) error) {
+func Each(t TB, comms []collective.Comm, body func(rank int, comm collective.Comm) error) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for rank, comm := range comms {

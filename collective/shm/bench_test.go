@@ -14,7 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	disttest.Main(m, map[string]disttest.Worker{"bench": bench, "moving": moving, "endless": endless, "sum": sumOnce})
+	disttest.Main(m, disttest.OpenShared, map[string]disttest.Worker{"bench": bench, "moving": moving, "endless": endless, "sum": sumOnce})
 }
 
 // bench is one rank of a benchmark: kind, bytes, repetitions, "arena" or
@@ -62,7 +62,7 @@ func BenchmarkProcesses(b *testing.B) {
 						continue
 					}
 					b.Run(fmt.Sprintf("%s/ranks=%d/bytes=%d/%s", kind, n, bytes, memory), func(b *testing.B) {
-						p := disttest.Spawn(b, n, "bench", nil, kind, strconv.Itoa(bytes), strconv.Itoa(max(b.N, 3)), memory)
+						p, _ := disttest.SpawnShared(b, n, "bench", nil, kind, strconv.Itoa(bytes), strconv.Itoa(max(b.N, 3)), memory)
 						slowest := 0.0
 						for rank := range n {
 							out, err := p.Wait(rank)

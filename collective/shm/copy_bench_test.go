@@ -3,7 +3,6 @@ package shm_test
 import (
 	"fmt"
 	"math"
-	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -80,7 +79,7 @@ func BenchmarkMoving(b *testing.B) {
 	for _, n := range []int{2, 4} {
 		for _, kind := range []string{"broadcast", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "reduce", "all_reduce"} {
 			b.Run(fmt.Sprintf("%s/ranks=%d", kind, n), func(b *testing.B) {
-				p := disttest.Spawn(b, n, "moving", []*os.File{}, kind, strconv.Itoa(bytes), strconv.Itoa(max(b.N, 3)))
+				p, _ := disttest.SpawnShared(b, n, "moving", nil, kind, strconv.Itoa(bytes), strconv.Itoa(max(b.N, 3)))
 				var calls, copies float64
 				for rank := range n {
 					out, err := p.Wait(rank)

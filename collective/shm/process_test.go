@@ -36,7 +36,7 @@ func sumOnce(comm collective.Comm, args []string) error {
 }
 
 func TestProcesses(t *testing.T) {
-	p := disttest.Spawn(t, 4, "sum", nil)
+	p, _ := disttest.SpawnShared(t, 4, "sum", nil)
 	for rank := range 4 {
 		if out, err := p.Wait(rank); err != nil || out != "10" {
 			t.Errorf("rank %d: %v: %s", rank, err, out)
@@ -46,8 +46,8 @@ func TestProcesses(t *testing.T) {
 
 func TestKilledRank(t *testing.T) {
 	const n = 3
-	p := disttest.Spawn(t, n, "endless", nil)
-	agent, err := shm.Open(disttest.Dup(t, p.Shared), 0, n)
+	p, shared := disttest.SpawnShared(t, n, "endless", nil)
+	agent, err := shm.Open(disttest.Dup(t, shared), 0, n)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,9 @@ import (
 	"drun/engine/board"
 )
 
-func TestMain(m *testing.M) { disttest.Main(m, map[string]disttest.Worker{"bench": bench}) }
+func TestMain(m *testing.M) {
+	disttest.Main(m, disttest.OpenShared, map[string]disttest.Worker{"bench": bench})
+}
 
 // benched are the calls that are measured, as a recipe makes them.
 var benched = map[string]func(x []float32) collective.Call{
@@ -93,7 +95,7 @@ func BenchmarkGuard(b *testing.B) {
 					b.Fatal(err)
 				}
 				defer f.Close()
-				p := disttest.Spawn(b, n, "bench", []*os.File{f}, strconv.Itoa(b.N), kind)
+				p, _ := disttest.SpawnShared(b, n, "bench", []*os.File{f}, strconv.Itoa(b.N), kind)
 				var with, without float64
 				for rank := range n {
 					out, err := p.Wait(rank)

@@ -39,34 +39,14 @@ func TestMain(m *testing.M) {
 }
 
 // world opens a plugin n times, as the ranks of a world.
-func world(t testing.TB, p *host.Plugin, n int) []collective.Comm {
+func world(t disttest.TB, p *host.Plugin, n int) []collective.Comm {
 	t.Helper()
-	store := rendezvous.Memory()
-	comms, errs := make([]collective.Comm, n), make(chan error, n)
-	for rank := range n {
-		go func() {
-			b := &Backend{Plugin: p, Stderr: t.Output()}
-			var err error
-			comms[rank], err = b.Open(disttest.Context, collective.World{Rank: rank, Size: n, LocalRank: rank, LocalSize: n, Store: store})
-			errs <- err
-		}()
-	}
-	for range n {
-		if err := <-errs; err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Cleanup(func() {
-		for rank, c := range comms {
-			if err := c.Close(); err != nil {
-				t.Errorf("close of rank %d: %v", rank, err)
-			}
-		}
+	return disttest.Open(t, n, rendezvous.Memory(), false, func(int) collective.Backend {
+		return &Backend{Plugin: p, Stderr: t.Output()}
 	})
-	return comms
 }
 
-func example(t testing.TB) *host.Plugin {
+func example(t disttest.TB) *host.Plugin {
 	t.Helper()
 	p, err := host.Find("example", []host.Dir{{Path: programs}})
 	if err != nil {
@@ -75,8 +55,10 @@ func example(t testing.TB) *host.Plugin {
 	return p
 }
 
+func examples(t disttest.TB, n int) []collective.Comm { return world(t, example(t), n) }
+
 func TestConformance(t *testing.T) {
-	disttest.Conformance(t, func(t testing.TB, n int) []collective.Comm { return world(t, example(t), n) })
+	disttest.Conformance(t, examples)
 }
 
 // What a plugin has done is counted without its doing.
@@ -106,5 +88,5 @@ func TestStatistics(t *testing.T) {
 }
 
 func TestCloseAtAnyTime(t *testing.T) {
-	disttest.Disorder(t, func(t testing.TB, n int) []collective.Comm { return world(t, example(t), n) })
+	disttest.Disorder(t, examples)
 }

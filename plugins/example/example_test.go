@@ -14,7 +14,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	disttest.Conformance(t, enginetest.InProcess(func(int) collective.Backend { return backend{} }))
+	disttest.Conformance(t, enginetest.InProcess(false, func(int) collective.Backend { return backend{} }))
 }
 
 // Somebody else on this machine who calls is not taken for a rank.
@@ -78,5 +78,5 @@ func TestRankThatNeverComes(t *testing.T) {
 }
 
 func TestCloseAtAnyTime(t *testing.T) {
-	disttest.Disorder(t, enginetest.InProcess(func(int) collective.Backend { return backend{} }))
+	disttest.Disorder(t, enginetest.InProcess(false, func(int) collective.Backend { return backend{} }))
 }

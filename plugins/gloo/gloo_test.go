@@ -18,19 +18,20 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/element"
+	"drun/engine/rendezvous"
 	"drun/plugins/internal/enginetest"
 )
 
 func TestMain(m *testing.M) {
 	backend := func() collective.Backend { return New(FromEnvironment()) }
-	enginetest.Main(m, backend, map[string]enginetest.Worker{"endless": endless, "timing": timing})
+	enginetest.Main(m, backend, map[string]disttest.Worker{"endless": endless, "timing": timing})
 }
 
 func factory(o Options) disttest.Factory {
-	return enginetest.InProcess(func(int) collective.Backend { return New(o) })
+	return enginetest.InProcess(false, func(int) collective.Backend { return New(o) })
 }
 
-var inRankOrder = enginetest.InProcess(func(int) collective.Backend { return enginetest.InRankOrder{Backend: New(Options{})} })
+var inRankOrder = enginetest.InProcess(true, func(int) collective.Backend { return New(Options{}) })
 
 func TestConformance(t *testing.T) {
 	disttest.ConformanceInAnyOrder(t, factory(Options{}))
@@ -166,7 +167,7 @@ func endless(comm collective.Comm, _ []string) error {
 }
 
 func TestKilledRank(t *testing.T) {
-	p := enginetest.Spawn(t, 3, "endless", nil)
+	p := enginetest.Spawn(t, 3, "endless")
 	time.Sleep(500 * time.Millisecond)
 	p.Kill(1)
 	start := time.Now()
@@ -188,7 +189,7 @@ func TestKilledRank(t *testing.T) {
 }
 
 func TestOpenWithoutAPeer(t *testing.T) {
-	store := enginetest.NewStore()
+	store := rendezvous.Memory()
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	start := time.Now()

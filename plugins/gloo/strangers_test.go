@@ -13,7 +13,7 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/element"
-	"drun/plugins/internal/enginetest"
+	"drun/engine/rendezvous"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,7 +44,7 @@ func listening(t *testing.T) (addresses []string) {
 // Strangers who call while the ranks connect, and say nothing, or anything, do
 // not take the place of a rank.
 func TestStrangersWhileConnecting(t *testing.T) {
-	store := enginetest.NewStore()
+	store := rendezvous.Memory()
 	comms, errs := make([]collective.Comm, 2), make(chan error, 2)
 	open := func(rank int) {
 		var err error

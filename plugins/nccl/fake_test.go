@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"drun/collective"
+	"drun/collective/disttest"
 	"drun/plugins/internal/enginetest"
 	"drun/plugins/sdk"
 )
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 		answer()
 		os.Exit(0)
 	}
-	if os.Getenv("ENGINETEST_WORKER") != "" {
+	if os.Getenv("DISTTEST_WORKER") != "" {
 		enginetest.Main(m, func() collective.Backend { return New(FromEnvironment()) }, workers)
 	}
 	if onRealGPU {
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(withFakes(m))
 }
 
-var workers = map[string]enginetest.Worker{}
+var workers = map[string]disttest.Worker{}
 
 // withFakes builds the fakes, points this process and those it starts to them,
 // and runs the tests.

@@ -12,6 +12,7 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/element"
+	"drun/engine/rendezvous"
 	"drun/plugins/internal/enginetest"
 )
 
@@ -82,7 +83,7 @@ func tour(comm collective.Comm, _ []string) error {
 
 func TestTour(t *testing.T) {
 	for _, n := range []int{1, 2, 3} {
-		p := enginetest.Spawn(t, n, "tour", []string{given(t)})
+		p := enginetest.Spawn(t, n, "tour", given(t))
 		for rank := range n {
 			if out, err := p.Wait(rank); err != nil || out != "" {
 				t.Errorf("rank %d of %d: %v: %s", rank, n, err, out)
@@ -126,7 +127,7 @@ func TestEveryError(t *testing.T) {
 		name := fmt.Sprintf("%s %d with %d of %d", f.function, f.call, f.code, f.ranks)
 		env := []string{fmt.Sprintf("FAKE_FAIL=%s:%d:%d", f.function, f.call, f.code), "NCCL_DEBUG=VERSION"}
 		start := time.Now()
-		p := enginetest.Spawn(t, f.ranks, "tour", env)
+		p := enginetest.Spawn(t, f.ranks, "tour", env...)
 		failed := 0
 		for rank := range f.ranks {
 			out, err := p.Wait(rank)
@@ -153,7 +154,7 @@ func TestEveryError(t *testing.T) {
 }
 
 func TestKilledRank(t *testing.T) {
-	p := enginetest.Spawn(t, 3, "endless", nil)
+	p := enginetest.Spawn(t, 3, "endless")
 	time.Sleep(time.Second)
 	p.Kill(1)
 	start := time.Now()
@@ -176,11 +177,11 @@ func TestKilledRank(t *testing.T) {
 
 // A rank that does not come is waited for as long as Open may take.
 func TestOpenWithoutAPeer(t *testing.T) {
-	for rank, says := range []string{"joining NCCL", "waiting for"} {
+	for rank, says := range []string{"joining NCCL", "the ranks cannot meet"} {
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		_, err := New(FromEnvironment()).Open(ctx, collective.World{Rank: rank, Size: 2, LocalRank: rank, LocalSize: 2, Store: enginetest.NewStore()})
+		_, err := New(FromEnvironment()).Open(ctx, collective.World{Rank: rank, Size: 2, LocalRank: rank, LocalSize: 2, Store: rendezvous.Memory()})
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), says) {
 			t.Errorf("rank %d opened alone: %v", rank, err)
 		}

@@ -13,7 +13,7 @@ import (
 
 // onGPU prepares a test on real GPUs: how many ranks it may use, and worlds of
 // plugin processes. Where there are fewer GPUs than two, two ranks share one.
-func onGPU(t *testing.T) (ranks int, factory disttest.Factory) {
+func onGPU(t *testing.T, deterministic bool) (ranks int, factory disttest.Factory) {
 	if !onRealGPU {
 		t.Skip("DRUN_TEST_GPU=1 runs it on real GPUs")
 	}
@@ -33,8 +33,8 @@ func onGPU(t *testing.T) (ranks int, factory disttest.Factory) {
 	if gpus < ranks {
 		t.Setenv("DRUN_NCCL_SHARE_GPU", "1")
 	}
-	worlds := asPlugin(os.Stderr)
-	return ranks, func(t testing.TB, n int) []collective.Comm {
+	worlds := asPlugin(deterministic, os.Stderr)
+	return ranks, func(t disttest.TB, n int) []collective.Comm {
 		t.Helper()
 		if n > ranks {
 			t.Skipf("no more than %d ranks", ranks)
@@ -45,20 +45,18 @@ func onGPU(t *testing.T) (ranks int, factory disttest.Factory) {
 
 // The suite skips what needs more ranks than there are, and goes on.
 func TestGPUConformance(t *testing.T) {
-	_, factory := onGPU(t)
+	_, factory := onGPU(t, false)
 	disttest.ConformanceInAnyOrder(t, factory)
 }
 
 func TestGPUConformanceInRankOrder(t *testing.T) {
-	_, factory := onGPU(t)
-	inRankOrder = true
-	defer func() { inRankOrder = false }()
+	_, factory := onGPU(t, true)
 	disttest.Conformance(t, factory)
 }
 
 // Groups and messages of two ranks, which the suite tries with more.
 func TestGPUPairs(t *testing.T) {
-	_, factory := onGPU(t)
+	_, factory := onGPU(t, false)
 	disttest.RunWith(t, factory, 2, func(t *testing.T, rank int, comm collective.Comm) {
 		group, err := comm.Split(disttest.Context, collective.Group{ID: 1, Ranks: []int{1, 0}})
 		if err != nil {
@@ -122,7 +120,7 @@ func exchange(comm collective.Comm) error {
 
 // Latency and bandwidth of all_reduce, staged and with zero copy.
 func TestGPUTiming(t *testing.T) {
-	ranks, factory := onGPU(t)
+	ranks, factory := onGPU(t, false)
 	fmt.Printf("%5s %12s %22s %22s\n", "ranks", "bytes", "staged", "zero copy")
 	for _, n := range []int{1, ranks} {
 		var rows [2]map[int]float64

@@ -151,8 +151,8 @@ func TestSharedGPU(t *testing.T) {
 		{ncclName, "1", ""},
 		{"nccl-2.29", "1", ""}, // by seeming to be on machines of their own
 	} {
-		p := enginetest.Spawn(t, 2, "tour", []string{"FAKE_CUDA_DEVICES=1", "DRUN_NCCL_SHARE_GPU=" + c.share,
-			"DRUN_NCCL_LIB=" + filepath.Join(fakes, c.lib)})
+		p := enginetest.Spawn(t, 2, "tour", "FAKE_CUDA_DEVICES=1", "DRUN_NCCL_SHARE_GPU="+c.share,
+			"DRUN_NCCL_LIB="+filepath.Join(fakes, c.lib))
 		for rank := range 2 {
 			out, err := p.Wait(rank)
 			if (err == nil) != (c.says == "") || !strings.Contains(out, c.says) || c.says == "" && out != "" {
@@ -161,7 +161,7 @@ func TestSharedGPU(t *testing.T) {
 		}
 	}
 	// Two ranks that are given one GPU: NCCL's own error comes through.
-	p := enginetest.Spawn(t, 2, "nothing", []string{"DRUN_NCCL_DEVICES=1,1"})
+	p := enginetest.Spawn(t, 2, "nothing", "DRUN_NCCL_DEVICES=1,1")
 	for rank := range 2 {
 		if out, err := p.Wait(rank); err == nil || !strings.Contains(out, "invalid usage") {
 			t.Errorf("one GPU for two ranks: rank %d: %v: %s", rank, err, out)

@@ -29,7 +29,7 @@ func inArenas(t *testing.T, ranks int, o Options) (disttest.Factory, [][]byte) {
 		}
 		arenas[i] = mem
 	}
-	return enginetest.InProcess(func(rank int) collective.Backend {
+	return enginetest.InProcess(false, func(rank int) collective.Backend {
 		b := New(o)
 		b.Map(arenas[rank])
 		return b
@@ -116,7 +116,7 @@ func TestMemoryThatCannotBeLocked(t *testing.T) {
 		{"cuMemHostAlloc:1:2,cuMemHostAlloc:2:2,cuMemHostAlloc:3:2,cuMemHostAlloc:4:2,cuMemHostRegister_v2:1:2", fmt.Sprint("by DMA: 0 through a buffer: ", all)},
 		{"cuMemHostAlloc:3:2,cuMemHostAlloc:4:2", fmt.Sprint("by DMA: ", all, " through a buffer: 0")},
 	} {
-		out, err := enginetest.Spawn(t, 1, "sum", []string{"FAKE_FAIL=" + c.fail, given(t)}).Wait(0)
+		out, err := enginetest.Spawn(t, 1, "sum", "FAKE_FAIL="+c.fail, given(t)).Wait(0)
 		if err != nil || !strings.Contains(out, c.says) || strings.Contains(out, "fake:") {
 			t.Errorf("%s: %v: %s", c.fail, err, out)
 		}

@@ -8,18 +8,13 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
+	"drun/engine/rendezvous"
 	"drun/plugins/internal/enginetest"
 )
 
 // inProcess makes worlds of ranks in this process, each with a device.
 func inProcess(deterministic bool) disttest.Factory {
-	return enginetest.InProcess(func(int) collective.Backend {
-		o := FromEnvironment()
-		if deterministic {
-			return enginetest.InRankOrder{Backend: New(o)}
-		}
-		return New(o)
-	})
+	return enginetest.InProcess(deterministic, func(int) collective.Backend { return New(FromEnvironment()) })
 }
 
 func TestConformance(t *testing.T) {
@@ -43,7 +38,7 @@ func TestAddress(t *testing.T) {
 	}
 	// Ranks that are not all on this machine meet too.
 	t.Setenv("MASTER_ADDR", "127.0.0.1")
-	store := enginetest.NewStore()
+	store := rendezvous.Memory()
 	var wg sync.WaitGroup
 	for rank := range 2 {
 		wg.Go(func() {

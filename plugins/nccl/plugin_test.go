@@ -19,21 +19,14 @@ import (
 	"drun/plugins/internal/enginetest"
 )
 
-// inRankOrder has asPlugin's worlds asked for deterministic reductions.
-var inRankOrder bool
-
 // asPlugin makes worlds in which each rank is a plugin's process, as in a run.
-func asPlugin(log io.Writer) disttest.Factory {
+func asPlugin(deterministic bool, log io.Writer) disttest.Factory {
 	program, err := os.Executable()
-	return enginetest.InProcess(func(int) collective.Backend {
+	return enginetest.InProcess(deterministic, func(int) collective.Backend {
 		if err != nil {
 			panic(err)
 		}
-		b := &client.Backend{Plugin: &host.Plugin{Name: "nccl", Path: program}, Stderr: log}
-		if inRankOrder {
-			return enginetest.InRankOrder{Backend: b}
-		}
-		return b
+		return &client.Backend{Plugin: &host.Plugin{Name: "nccl", Path: program}, Stderr: log}
 	})
 }
 
@@ -42,7 +35,7 @@ func TestLog(t *testing.T) {
 	t.Setenv("NCCLTEST_PLUGIN", "1")
 	t.Setenv("NCCL_DEBUG", "INFO")
 	var log locked
-	disttest.RunWith(t, asPlugin(&log), 2, func(t *testing.T, rank int, comm collective.Comm) {
+	disttest.RunWith(t, asPlugin(false, &log), 2, func(t *testing.T, rank int, comm collective.Comm) {
 		if err := disttest.Do(comm, collective.NewBarrier()); err != nil {
 			t.Error(err)
 		}
@@ -77,7 +70,7 @@ func TestAbortThatHangs(t *testing.T) {
 	t.Setenv("NCCLTEST_PLUGIN", "1")
 	t.Setenv("FAKE_FAIL", "ncclCommAbort:1:hang")
 	var log locked
-	comms := asPlugin(&log)(t, 2)
+	comms := asPlugin(false, &log)(t, 2)
 	ended := make(chan error)
 	go func() { ended <- disttest.Do(comms[0], collective.NewBarrier()) }()
 	time.Sleep(100 * time.Millisecond)
@@ -104,7 +97,7 @@ func TestNothingLeftBehind(t *testing.T) {
 	t.Setenv(name, value)
 	t.Setenv("FAKE_NCCL_DIR", t.TempDir())
 	var log locked
-	factory := asPlugin(&log)
+	factory := asPlugin(false, &log)
 	t.Run("world", func(t *testing.T) {
 		disttest.RunWith(t, factory, 3, func(t *testing.T, rank int, comm collective.Comm) {
 			group, err := comm.Split(disttest.Context, collective.Group{ID: 1, Ranks: []int{2, 0}})

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/plugins/internal/enginetest"
+	"drun/engine/rendezvous"
 )
 
 func ranks(t *testing.T, store collective.Store, n int) [][]Peer {
@@ -42,7 +42,7 @@ func ranks(t *testing.T, store collective.Store, n int) [][]Peer {
 
 // Each connection leads to the rank that it is said to.
 func TestRanks(t *testing.T) {
-	all := ranks(t, enginetest.NewStore(), 5)
+	all := ranks(t, rendezvous.Memory(), 5)
 	for rank, peers := range all {
 		for other, p := range peers {
 			if (p.Conn == nil) != (rank == other) {
@@ -71,7 +71,7 @@ func TestRanks(t *testing.T) {
 // Strangers, also many silent ones, hold up nobody; what a rank once said opens
 // no second door.
 func TestStrangers(t *testing.T) {
-	store := enginetest.NewStore()
+	store := rendezvous.Memory()
 	peers := make(chan []Peer, 1)
 	go func() {
 		p, err := Ranks(collective.Within(context.Background(), 10*time.Second), store, "g", "127.0.0.1", 0, 2)
@@ -132,7 +132,7 @@ func TestSomebodyElseAnswers(t *testing.T) {
 			}()
 		}
 	}()
-	store := enginetest.NewStore()
+	store := rendezvous.Memory()
 	for key, value := range map[string]string{"g/secret": "s", "g/rank/0": listener.Addr().String()} {
 		if err := store.Set(t.Context(), key, []byte(value)); err != nil {
 			t.Fatal(err)
@@ -146,7 +146,7 @@ func TestSomebodyElseAnswers(t *testing.T) {
 
 // A rank that does not come is named, within the limit.
 func TestRankThatDoesNotCome(t *testing.T) {
-	store := enginetest.NewStore()
+	store := rendezvous.Memory()
 	if err := store.Set(t.Context(), "g/rank/1", []byte("10.0.0.7:1")); err != nil {
 		t.Fatal(err)
 	}
