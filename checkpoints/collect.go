@@ -108,6 +108,12 @@ func (s *Store) judge(name string) (verdict, error) {
 	case header.version == 0:
 		return discard, nil
 	}
+	var dropped bool
+	if err := s.sql.QueryRow("SELECT EXISTS (SELECT 1 FROM dropped WHERE file = ?)", name).Scan(&dropped); err != nil {
+		return leave, s.wrap(err)
+	} else if dropped {
+		return discard, nil
+	}
 	db, err := s.openPack(name)
 	if err != nil {
 		return leave, nil // damaged
@@ -168,22 +174,4 @@ func (s *Store) openOwn(name string) (*os.File, packHeader) {
 	}
 	file.Close()
 	return nil, packHeader{}
-}
-
-// remove deletes packs that left the catalog. The catalog may come from anywhere,
-// so they must be packs. A later Open removes what could not be removed here.
-func (s *Store) remove(files []string) {
-	for _, name := range files {
-		if !packName.MatchString(name) {
-			continue
-		}
-		file, header := s.openOwn(name)
-		if file == nil {
-			continue
-		}
-		if header.application == packID || header.application == applicationID { // as packs once had
-			_ = s.root.Remove(name)
-		}
-		file.Close()
-	}
 }

@@ -104,7 +104,7 @@ func TestCraftedCatalogRemovesNothing(t *testing.T) {
 			_, err := s.sql.Exec("INSERT INTO packs (file) VALUES (?)", name)
 			ok(t, err)
 			saveOne(t, s, 2)
-			ok(t, s.Delete("r", 1))
+			ok(t, remove(s, "r", 1))
 			reopen(t, home)
 			if _, err := os.Stat(target); err != nil {
 				t.Error(err)

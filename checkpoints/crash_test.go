@@ -65,7 +65,7 @@ func save(home string, most int64) error {
 			return nil
 		}
 		if step > 3 {
-			if err := s.Delete("r", step-3); err != nil {
+			if err := remove(s, "r", step-3); err != nil {
 				return err
 			}
 		}

@@ -104,12 +104,19 @@ func (s *Store) trySave(info Info, parts map[int][]Entry, cut map[int][][]chunk)
 		}
 	}
 	var unused []string
+	var old int64
 	err = sqldb.Write(s.sql, s.path, func(tx *sql.Tx) (err error) {
 		if err = count(tx, from.store); err == nil {
-			unused, err = commit(tx, info, parts, cut, p)
+			old, err = s.replace(tx, info.Run, info.Step)
+		}
+		if err == nil {
+			unused, err = s.commit(tx, info, parts, cut, p)
 		}
 		return err
 	})
+	if old != 0 {
+		s.unlock(old)
+	}
 	p.close(err == nil)
 	if err == nil {
 		s.remove(unused)
@@ -140,10 +147,7 @@ func (s *Store) forgetKnown(fresh map[string][]byte) error {
 
 // commit enters the checkpoint into the catalog and returns the files of
 // packs that nothing refers to any more.
-func commit(tx *sql.Tx, info Info, parts map[int][]Entry, cut map[int][][]chunk, p *pack) ([]string, error) {
-	if err := drop(tx, info.Run, info.Step); err != nil {
-		return nil, err
-	}
+func (s *Store) commit(tx *sql.Tx, info Info, parts map[int][]Entry, cut map[int][][]chunk, p *pack) ([]string, error) {
 	if err := p.enter(tx); err != nil {
 		return nil, err
 	}
@@ -163,7 +167,7 @@ func commit(tx *sql.Tx, info Info, parts map[int][]Entry, cut map[int][][]chunk,
 			}
 		}
 	}
-	return purge(tx)
+	return s.purge(tx)
 }
 
 func enter(tx *sql.Tx, checkpoint int64, rank int, e Entry, chunks []chunk) error {
@@ -194,49 +198,4 @@ func enter(tx *sql.Tx, checkpoint int64, rank int, e Entry, chunks []chunk) erro
 		}
 	}
 	return nil
-}
-
-// Delete removes a checkpoint and the bytes that no other one needs.
-func (s *Store) Delete(run string, step int64) error {
-	var unused []string
-	err := sqldb.Write(s.sql, s.path, func(tx *sql.Tx) (err error) {
-		if _, err = tx.Exec("UPDATE catalog SET generation = generation + 1"); err != nil {
-			return err
-		}
-		if err = drop(tx, run, step); err == nil {
-			unused, err = purge(tx)
-		}
-		return err
-	})
-	if err == nil {
-		s.remove(unused)
-	}
-	return err
-}
-
-// drop removes a checkpoint from the catalog, if there is one.
-func drop(tx *sql.Tx, run string, step int64) error {
-	_, err := tx.Exec("DELETE FROM checkpoints WHERE run = ? AND step = ?", run, step)
-	return err
-}
-
-// purge removes chunks that no checkpoint refers to from the catalog, and the
-// packs that hold no others, whose files it returns.
-func purge(tx *sql.Tx) (unused []string, err error) {
-	if _, err := tx.Exec("DELETE FROM chunks WHERE sha256 NOT IN (SELECT sha256 FROM entry_chunks)"); err != nil {
-		return nil, err
-	}
-	rows, err := tx.Query("DELETE FROM packs WHERE id NOT IN (SELECT pack FROM chunks) RETURNING file")
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var file string
-		if err := rows.Scan(&file); err != nil {
-			return nil, err
-		}
-		unused = append(unused, file)
-	}
-	return unused, rows.Err()
 }

@@ -26,6 +26,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"drun/internal/exit"
@@ -46,6 +47,9 @@ type Store struct {
 	packs string   // folder
 	root  *os.Root // the same; nil: there is none
 	close func() error
+
+	holds sync.Mutex
+	held  *os.File // see Hold; nil: not open yet
 }
 
 // Entry is one named piece of a rank's state. Data is Shape times the size of
@@ -71,24 +75,42 @@ type Info struct {
 
 // Ref names exactly this checkpoint, also when its step is saved anew.
 func (i Info) Ref() Ref {
-	return Ref{"AND id = ?", "step " + strconv.FormatInt(i.Step, 10), []any{i.id}}
+	return Ref{"id = ?2", "step " + strconv.FormatInt(i.Step, 10), []any{i.id}}
 }
 
 // Ref names a checkpoint of a run: Step(n), Last or Best.
 type Ref struct {
-	clause, label string
+	clause, label string // ?1 is the run
 	args          []any
 }
 
 // Last is the one saved last, Best the one with the highest score (the last
 // of equals).
 var (
-	Last = Ref{"ORDER BY id DESC LIMIT 1", "last", nil}
-	Best = Ref{"AND score IS NOT NULL ORDER BY score DESC, id DESC LIMIT 1", "best", nil}
+	Last = Ref{"run = ?1 ORDER BY id DESC LIMIT 1", "last", nil}
+	Best = Ref{"run = ?1 AND score IS NOT NULL ORDER BY score DESC, id DESC LIMIT 1", "best", nil}
 )
 
 // Step is the checkpoint of one step.
-func Step(n int64) Ref { return Ref{"AND step = ?", "step " + strconv.FormatInt(n, 10), []any{n}} }
+func Step(n int64) Ref {
+	return Ref{"run = ?1 AND step = ?2", "step " + strconv.FormatInt(n, 10), []any{n}}
+}
+
+// ParseRef reads a step's number, last or best, as after the @ of RUN@STEP; nothing
+// is last.
+func ParseRef(text string) (Ref, error) {
+	switch text {
+	case "", "last":
+		return Last, nil
+	case "best":
+		return Best, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return Ref{}, errors.New("want a step's number, last or best after the @")
+	}
+	return Step(n), nil
+}
 
 // ErrNone says that there is no such checkpoint.
 type ErrNone struct{ Which string }
@@ -171,6 +193,9 @@ func (s *Store) Close() error {
 	if s.root != nil {
 		s.root.Close()
 	}
+	if s.held != nil {
+		s.held.Close()
+	}
 	return sqldb.Wrap(s.path, s.close())
 }
 
@@ -193,7 +218,7 @@ func (s *Store) damaged(field string, err error) error {
 
 // List returns the complete checkpoints of a run in the order of saving.
 func (s *Store) List(run string) ([]Info, error) {
-	rows, err := s.sql.Query(selectInfo+"ORDER BY id", run)
+	rows, err := s.sql.Query(selectInfo+"run = ? ORDER BY id", run)
 	if err != nil {
 		return nil, s.wrap(err)
 	}
@@ -209,7 +234,7 @@ func (s *Store) List(run string) ([]Info, error) {
 	return list, s.wrap(rows.Err())
 }
 
-const selectInfo = "SELECT id, run, step, score, world_size, bytes, time FROM checkpoints WHERE run = ? "
+const selectInfo = "SELECT id, run, step, score, world_size, bytes, time FROM checkpoints WHERE "
 
 // maxRanks bounds the world size of a checkpoint.
 const maxRanks = 1 << 20

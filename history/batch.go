@@ -20,6 +20,7 @@ type Batch struct {
 	Snapshots   []Snapshot
 	Points      []Point
 	Lines       []LogLine
+	Removed     []int64 // steps whose checkpoints are gone
 	Checkpoints []Checkpoint
 	End         *End
 }
@@ -103,6 +104,11 @@ func (r *Run) putNotes(tx *sql.Tx, b *Batch) error {
 }
 
 func (r *Run) putCheckpoints(tx *sql.Tx, b *Batch) error {
+	for _, step := range b.Removed {
+		if _, err := tx.Exec("DELETE FROM checkpoints WHERE run = ? AND step = ?", r.ID, step); err != nil {
+			return err
+		}
+	}
 	for _, c := range b.Checkpoints {
 		if _, err := tx.Exec("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?)", r.ID, c.Step, c.Score, c.Bytes, formatTime(c.Time)); err != nil {
 			return err

@@ -55,6 +55,7 @@ func newRun() *cobra.Command {
 	f.StringVar(&o.Name, "name", "", "name of the run (default: two words)")
 	f.StringArrayVar(&o.Tags, "tag", nil, "label of the run (repeatable)")
 	f.StringVar(&o.Resume, "resume", "", "continue from a checkpoint: `RUN[@STEP or @best]`")
+	f.IntVar(&o.Keep, "keep", 0, "keep the newest `N` checkpoints of the run and the best, and remove the others (default: keep all)")
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "longest wait in a collective")
 	f.IntVar(&o.Threads, "threads", 0, "kernel threads per rank (default: cores/ranks)")
 	f.StringArrayVar(&o.DataDirs, "data", nil, "another `folder` that the recipe may read, besides its own (repeatable)")
@@ -107,6 +108,9 @@ const maxTag = 200 // bytes, as of run.tag
 func runRecipe(cmd *cobra.Command, o run.Options) error {
 	if o.Timeout <= 0 {
 		return usage("for example --timeout 30s", "--timeout %s: the time must be above 0", o.Timeout)
+	}
+	if o.Keep < 1 && cmd.Flags().Changed("keep") {
+		return usage("without --keep all checkpoints stay", "--keep %d: at least 1 checkpoint has to stay", o.Keep)
 	}
 	if o.Threads < 0 {
 		return usage("", "--threads %d: the number of threads cannot be negative", o.Threads)

@@ -52,7 +52,14 @@ func (r *Record) storeParts(step int64, parts map[int]*engine.Part) (err error) 
 	if err != nil {
 		return err
 	}
+	var gone []int64
+	if r.newest > 0 {
+		if gone, err = r.store.Keep(r.run.UID, r.newest); err != nil {
+			return err
+		}
+	}
 	r.writer.add(1, 0, func(b *history.Batch) {
+		b.Removed = append(b.Removed, gone...)
 		b.Checkpoints = append(b.Checkpoints, history.Checkpoint{Step: step, Bytes: info.Bytes, Score: (*history.Float)(info.Score), Time: time.Now()})
 	})
 	return r.writer.sync()

@@ -38,6 +38,7 @@ type Config struct {
 
 	Resume      string         // RUN[@STEP or @best]; "": the run is a new one
 	Params      []engine.Param // as given
+	Keep        int            // checkpoints of the run to keep, the newest, besides the best; 0: all
 	KeepSecrets bool           // keep the values of parameters whose names say that they are secrets
 	DiskTimeout time.Duration
 	Say         func(text string) // tells a person what happens to the record, which is kept as well
@@ -51,6 +52,7 @@ type Record struct {
 	home     string
 	atMost   time.Duration // a disk may take
 	keep     bool          // the values of secrets
+	newest   int           // see Config.Keep
 	places   []rendezvous.Place
 	plugin   *host.Plugin
 	db       *history.DB
@@ -79,7 +81,7 @@ func Open(c Config, hurry <-chan struct{}) (*Record, error) {
 }
 
 func open(c Config) (_ *Record, err error) {
-	r := &Record{home: c.Home, atMost: c.DiskTimeout, keep: c.KeepSecrets, places: c.Places, plugin: c.Plugin, Params: c.Params, parts: map[int64]map[int]*engine.Part{}}
+	r := &Record{home: c.Home, atMost: c.DiskTimeout, keep: c.KeepSecrets, newest: c.Keep, places: c.Places, plugin: c.Plugin, Params: c.Params, parts: map[int64]map[int]*engine.Part{}}
 	if r.db, err = history.Open(c.Home); err != nil {
 		return nil, err
 	}

@@ -88,7 +88,7 @@ func (r *Record) find(step string, f *found) error {
 	if r.from != nil {
 		line = append(line, r.from.line...)
 	}
-	ref, err := parseRef(step)
+	ref, err := checkpoints.ParseRef(step)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (r *Record) find(step string, f *found) error {
 		for i := range line {
 			runs[i] = line[i].uid
 		}
-		f.info, err = r.store.FindAmong(runs, ref)
+		f.info, err = r.store.Hold(func() (checkpoints.Info, error) { return r.store.FindAmong(runs, ref) })
 		which = slices.Index(runs, f.info.Run)
 	}
 	if errors.As(err, new(*checkpoints.ErrNone)) {

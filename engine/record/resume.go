@@ -39,12 +39,12 @@ func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (*origin,
 	if err != nil {
 		return nil, err
 	}
-	ref, err := parseRef(step)
+	ref, err := checkpoints.ParseRef(step)
 	if err != nil {
 		return nil, exit.Errorf(exit.Usage, "--resume %s: %w", spec, err)
 	}
 	o := &origin{}
-	if o.info, err = store.Find(show.UID, ref); err != nil {
+	if o.info, err = store.Hold(func() (checkpoints.Info, error) { return store.Find(show.UID, ref) }); err != nil {
 		if none := (*checkpoints.ErrNone)(nil); errors.As(err, &none) {
 			problem := "the run has no such checkpoint"
 			if _, err := store.Find(show.UID, checkpoints.Last); err == nil && step == "best" {
@@ -83,20 +83,6 @@ func paramText(v any) (text, kind string) {
 		return v, "string"
 	}
 	return fmt.Sprint(v), "int"
-}
-
-func parseRef(step string) (checkpoints.Ref, error) {
-	switch step {
-	case "", "last":
-		return checkpoints.Last, nil
-	case "best":
-		return checkpoints.Best, nil
-	}
-	n, err := strconv.ParseInt(step, 10, 64)
-	if err != nil {
-		return checkpoints.Ref{}, errors.New("want a step's number, last or best after the @")
-	}
-	return checkpoints.Step(n), nil
 }
 
 // inherit gives the parameters of the run that is resumed, overridden by given.

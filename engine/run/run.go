@@ -43,6 +43,7 @@ type Options struct {
 	Backend  string        // "": shm on one machine, else a network's
 	Plugins  []string      // folders to look for plugins in before all others
 	Resume   string        // RUN[@STEP or @best]
+	Keep     int           // checkpoints to keep, the newest, besides the best; 0: all
 	Timeout  time.Duration // of collectives
 	Threads  int           // kernel threads a rank; 0: cores/ranks
 	Heap     int           // bytes for a rank's plain values; 0: a share of the machine's memory
@@ -227,6 +228,7 @@ func (p *plan) hello() *cluster.Hello {
 	slices.Sort(params)
 	add("-p", fmt.Sprintf("%q", params))
 	add("--resume", strconv.Quote(p.Resume))
+	add("--keep", strconv.Itoa(p.Keep))
 	add("--deterministic", strconv.FormatBool(p.Deterministic))
 	return h
 }

@@ -1,0 +1,170 @@
+package checkpoints
+
+import (
+	"database/sql"
+	"errors"
+	"io/fs"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"drun/internal/sqldb"
+)
+
+// Delete removes checkpoints, and the bytes that no other one needs. Those that
+// another store holds stay, and are returned.
+func (s *Store) Delete(list ...Info) (held []Info, err error) {
+	var unused []string
+	err = sqldb.Write(s.sql, s.path, func(tx *sql.Tx) (err error) {
+		if _, err = tx.Exec("UPDATE catalog SET generation = generation + 1"); err != nil {
+			return err
+		}
+		for _, info := range list {
+			dropped, err := s.drop(tx, info.id)
+			if err != nil {
+				return err
+			}
+			if !dropped {
+				held = append(held, info)
+			}
+		}
+		unused, err = s.purge(tx)
+		return err
+	})
+	for _, info := range list {
+		if !slices.ContainsFunc(held, func(h Info) bool { return h.id == info.id }) {
+			s.unlock(info.id)
+		}
+	}
+	if err == nil {
+		s.remove(unused)
+	}
+	return held, err
+}
+
+// Keep removes the checkpoints of a run except the newest n, the best, and those
+// that another store holds. It returns the steps that are gone.
+func (s *Store) Keep(run string, n int) (gone []int64, err error) {
+	list, err := s.List(run)
+	if err != nil || len(list) <= n {
+		return nil, err
+	}
+	best, err := s.Find(run, Best)
+	if err != nil && !errors.As(err, new(*ErrNone)) {
+		return nil, err
+	}
+	older := slices.DeleteFunc(list[:len(list)-n], func(i Info) bool { return i.id == best.id })
+	if len(older) == 0 {
+		return nil, nil
+	}
+	held, err := s.Delete(older...)
+	if err != nil {
+		return nil, err
+	}
+	for _, info := range older {
+		if !slices.ContainsFunc(held, func(h Info) bool { return h.id == info.id }) {
+			gone = append(gone, info.Step)
+		}
+	}
+	return gone, nil
+}
+
+// replace removes the run's checkpoint of a step from the catalog, if there is one,
+// and returns its id if it is locked now. If another store holds it, it loses its
+// place among the run's checkpoints instead, and stays until Free finds that nobody
+// holds it any more.
+func (s *Store) replace(tx *sql.Tx, run string, step int64) (locked int64, err error) {
+	var id int64
+	err = tx.QueryRow("SELECT id FROM checkpoints WHERE run = ? AND step = ?", run, step).Scan(&id)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if dropped, err := s.drop(tx, id); dropped || err != nil {
+		return id, err
+	}
+	_, err = tx.Exec("UPDATE checkpoints SET run = run || ? || id WHERE id = ?", replaced, id)
+	return 0, err
+}
+
+// replaced is in the name of the run of such a checkpoint, before its id.
+const replaced = " replaced "
+
+// drop removes a checkpoint from the catalog unless another store holds it. It stays
+// locked, so that nobody begins to hold it before the transaction ends.
+func (s *Store) drop(tx *sql.Tx, id int64) (bool, error) {
+	locked, err := s.lock(unix.F_WRLCK, id)
+	if !locked || err != nil {
+		return false, err
+	}
+	_, err = tx.Exec("DELETE FROM checkpoints WHERE id = ?", id)
+	return err == nil, err
+}
+
+// purge removes chunks that no checkpoint refers to from the catalog, and the packs
+// that hold no others. It returns the files that may be removed once that is durable;
+// those of earlier calls that still exist are among them.
+func (s *Store) purge(tx *sql.Tx) (unused []string, err error) {
+	if _, err := tx.Exec("DELETE FROM chunks WHERE sha256 NOT IN (SELECT sha256 FROM entry_chunks)"); err != nil {
+		return nil, err
+	}
+	earlier, err := files(tx, "SELECT file FROM dropped")
+	if err != nil {
+		return nil, err
+	}
+	now, err := files(tx, "DELETE FROM packs WHERE id NOT IN (SELECT pack FROM chunks) RETURNING file")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range earlier {
+		if _, lerr := s.root.Lstat(name); errors.Is(lerr, fs.ErrNotExist) {
+			if _, err := tx.Exec("DELETE FROM dropped WHERE file = ?", name); err != nil {
+				return nil, err
+			}
+		} else {
+			unused = append(unused, name)
+		}
+	}
+	for _, name := range now {
+		if _, err := tx.Exec("INSERT OR IGNORE INTO dropped VALUES (?)", name); err != nil {
+			return nil, err
+		}
+	}
+	return append(unused, now...), nil
+}
+
+func files(tx *sql.Tx, query string) (names []string, err error) {
+	rows, err := tx.Query(query)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, rows.Err()
+}
+
+// remove deletes packs that left the catalog. The catalog may come from anywhere,
+// so they must be packs. A later Open removes what could not be removed here.
+func (s *Store) remove(files []string) {
+	for _, name := range files {
+		if !packName.MatchString(name) {
+			continue
+		}
+		file, header := s.openOwn(name)
+		if file == nil {
+			continue
+		}
+		if header.application == packID || header.application == applicationID { // as packs once had
+			_ = s.root.Remove(name)
+		}
+		file.Close()
+	}
+}
