@@ -79,7 +79,7 @@ var layers = map[string][]string{
 	"plugins/gloo":   {"element", "collective", "plugins/gloo", "plugins/sdk", "plugins/internal", "golang.org/x/sys"},
 	"plugins/nccl":   {"element", "collective", "plugins/nccl", "plugins/sdk", "plugins/internal"},
 
-	"plugins/internal/wire":       {"element", "collective", goPlugin, "google.golang.org", "golang.org/x/sys"},
+	"plugins/internal/wire":       {"element", "collective", "github.com/fxamacker/cbor/v2", goPlugin, "google.golang.org", "golang.org/x/sys"},
 	"plugins/internal/reduction":  {"element", "collective", "kernel"},
 	"plugins/internal/blocking":   {"element", "collective"},
 	"plugins/internal/ordered":    {"element", "collective", "plugins/internal/reduction"},

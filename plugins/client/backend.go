@@ -57,8 +57,8 @@ func (b *Backend) join(ctx context.Context, x *process, world collective.World) 
 	}
 	c := newComm(newPort(x, world), 0, world.Rank, world.Size)
 	opened, err := c.ask(ctx, func(ctx context.Context) (*wire.Opened, error) {
-		return x.control.Open(ctx, &wire.OpenRequest{Rank: int32(world.Rank), Size: int32(world.Size),
-			LocalRank: int32(world.LocalRank), LocalSize: int32(world.LocalSize), Store: world.Store != nil,
+		return x.control.Open(ctx, &wire.OpenRequest{Rank: world.Rank, Size: world.Size,
+			LocalRank: world.LocalRank, LocalSize: world.LocalSize, Store: world.Store != nil,
 			Deterministic: world.Deterministic, NodeAddress: world.NodeAddress})
 	})
 	switch {
@@ -66,9 +66,6 @@ func (b *Backend) join(ctx context.Context, x *process, world collective.World) 
 		return nil, fmt.Errorf("the plugin did not join the world in time, and was killed%s", x.lastWords())
 	case err != nil:
 		return nil, err
-	}
-	if world.Deterministic && !opened.Deterministic {
-		return nil, fmt.Errorf("the plugin %s was built for an older drun, and does not know --deterministic: build it again", b.Plugin.Path)
 	}
 	return c, c.matches(opened)
 }

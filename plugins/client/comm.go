@@ -128,7 +128,7 @@ func (c *Comm) ask(ctx context.Context, request func(context.Context) (*wire.Ope
 		return nil, c.broken(err.Error())
 	}
 	if f := reply.Failure; f != nil {
-		return nil, wire.Decode(uint8(f.Status), f.Text, collective.NewGroup, c.plugin.Name, c.port.rank)
+		return nil, wire.Decode(f.Status, f.Text, collective.NewGroup, c.plugin.Name, c.port.rank)
 	}
 	return reply, nil
 }
@@ -139,7 +139,7 @@ func (p *port) broken(msg string) error {
 
 // matches reports whether the plugin's Comm is the one that was asked for.
 func (c *Comm) matches(o *wire.Opened) error {
-	if o.None || int(o.Rank) != c.rank || int(o.Size) != c.size {
+	if o.None || o.Rank != c.rank || o.Size != c.size {
 		return c.broken(fmt.Sprintf("asked to be rank %d of %d, it says that it is rank %d of %d", c.rank, c.size, o.Rank, o.Size))
 	}
 	return nil
@@ -150,10 +150,7 @@ func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Co
 	if err := c.failed(); err != nil {
 		return nil, err
 	}
-	q := &wire.SplitRequest{Comm: c.number, Id: group.ID}
-	for _, r := range group.Ranks {
-		q.Ranks = append(q.Ranks, int32(r))
-	}
+	q := &wire.SplitRequest{Comm: c.number, ID: group.ID, Ranks: group.Ranks}
 	opened, err := c.ask(ctx, func(ctx context.Context) (*wire.Opened, error) { return c.control.Split(ctx, q) })
 	if err != nil {
 		return nil, err
@@ -234,7 +231,7 @@ func (p *port) request(number uint32) error {
 	case err != nil:
 		return p.broken(err.Error())
 	case done.Failure != nil:
-		return wire.Decode(uint8(done.Failure.Status), done.Failure.Text, collective.NoKind, p.plugin.Name, p.rank)
+		return wire.Decode(done.Failure.Status, done.Failure.Text, collective.NoKind, p.plugin.Name, p.rank)
 	}
 	return nil
 }

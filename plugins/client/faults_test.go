@@ -19,10 +19,8 @@ import (
 	"drun/element"
 	"drun/internal/scratch"
 	"drun/plugins/host"
-	"drun/plugins/internal/wire"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
 )
 
 // program makes a plugin of that name: a script, or this program that acts.
@@ -61,8 +59,8 @@ func TestPluginsThatDoNotStart(t *testing.T) {
 		{"garbage", "echo 'Usage: garbage FILE'; exec sleep 5", `is no plugin of drun: it printed "Usage: garbage FILE"`},
 		{"leaver", "echo 'cannot find my library' >&2; exit 4", "it exited with status 4; its last words: cannot find my library"},
 		{"killed", "kill -9 $$", "it was killed by signal 9 (SIGKILL)"},
-		{"newer", "echo '1|99|unix|/tmp/none|grpc|'; exec sleep 5", "speaks version 99 of the plugin protocol, this drun version 1: use a newer drun"},
-		{"older", "echo '1|0|unix|/tmp/none|grpc|'; exec sleep 5", "speaks version 0 of the plugin protocol, this drun version 1: build the plugin"},
+		{"newer", "echo '1|99|unix|/tmp/none|grpc|'; exec sleep 5", "speaks version 99 of the plugin protocol, this drun version 2: use a newer drun"},
+		{"older", "echo '1|1|unix|/tmp/none|grpc|'; exec sleep 5", "speaks version 1 of the plugin protocol, this drun version 2: build the plugin"},
 		{"sleeper", "", "did not say within 1s that it has started, and was killed"},
 		{"unable", "", "it cannot run here: this machine has no such device"},
 		{"closed", "", "backend closed failed on rank 0: the door is closed"},
@@ -350,33 +348,13 @@ func TestPluginStopsWhileItOpens(t *testing.T) {
 	}
 }
 
-// older answers as a plugin does that was built before the request had the field.
-type older struct{ wire.ControlClient }
-
-func (o older) Open(ctx context.Context, q *wire.OpenRequest, options ...grpc.CallOption) (*wire.Opened, error) {
-	q.Deterministic = false
-	return o.ControlClient.Open(ctx, q, options...)
-}
-
-func TestDeterministicReachesThePlugin(t *testing.T) {
-	for _, old := range []bool{false, true} {
-		for _, deterministic := range []bool{false, true} {
-			b := &Backend{Plugin: example(t)}
-			x, err := start(t.Context(), b.Plugin, 0, t.Output())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if old {
-				x.control = older{x.control}
-			}
-			world := alone
-			world.Deterministic = deterministic
-			_, err = b.join(t.Context(), x, world)
-			if refused := err != nil && strings.Contains(err.Error(), "does not know --deterministic"); refused != (old && deterministic) || err != nil && !refused {
-				t.Errorf("an older plugin: %v, deterministic: %v: %v", old, deterministic, err)
-			}
-			x.kill()
-			x.release()
+// The plugin's Open gets the world as drun's was given it.
+func TestWorldReachesThePlugin(t *testing.T) {
+	for _, deterministic := range []bool{false, true} {
+		world := collective.World{Rank: 2, Size: 5, LocalRank: 1, LocalSize: 3, NodeAddress: "10.0.0.7", Deterministic: deterministic}
+		_, err := (&Backend{Plugin: program(t, "mirror", ""), Stderr: t.Output()}).Open(t.Context(), world)
+		if want := fmt.Sprintf("%+v", world); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
 		}
 	}
 }

@@ -44,12 +44,14 @@ func (f faulty) Probe(context.Context) error {
 	return nil
 }
 
-func (f faulty) Open(context.Context, collective.World) (collective.Comm, error) {
+func (f faulty) Open(_ context.Context, world collective.World) (collective.Comm, error) {
 	switch f {
 	case "stops-when-it-opens":
 		stopSelf()
 	case "closed":
 		return nil, errors.New("the door is closed")
+	case "mirror":
+		return nil, fmt.Errorf("%+v", world)
 	case "frantic":
 		panic("no way in")
 	}

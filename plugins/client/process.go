@@ -169,7 +169,7 @@ func (x *process) connect() error {
 	x.control = stub.(wire.ControlClient)
 	ctx, stop := context.WithTimeout(x.ctx, startTimeout)
 	defer stop()
-	if x.about, err = x.control.Describe(ctx, &wire.DescribeRequest{}); err != nil {
+	if x.about, err = x.control.Describe(ctx); err != nil {
 		return x.explain(err)
 	}
 	if x.about.Name != x.plugin.Name {

@@ -33,25 +33,25 @@ type storeServer struct {
 	running sync.WaitGroup
 
 	mu     sync.Mutex // guards sending too
-	stream wire.Control_StoreClient
+	stream wire.StoreClient
 	waits  map[uint64]context.CancelFunc
 }
 
 func (s *storeServer) handle(ctx context.Context, q *wire.StoreRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if q.Op == wire.StoreRequest_CANCEL {
-		if cancel := s.waits[q.Id]; cancel != nil {
+	if q.Op == wire.StoreCancel {
+		if cancel := s.waits[q.ID]; cancel != nil {
 			cancel()
 		}
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	s.waits[q.Id] = cancel
+	s.waits[q.ID] = cancel
 	s.running.Go(func() {
-		reply := &wire.StoreReply{Id: q.Id}
+		reply := &wire.StoreReply{ID: q.ID}
 		var err error
-		if q.Op == wire.StoreRequest_SET {
+		if q.Op == wire.StoreSet {
 			err = s.store.Set(ctx, q.Key, q.Value)
 		} else {
 			reply.Value, err = s.store.Get(ctx, q.Key)
@@ -62,7 +62,7 @@ func (s *storeServer) handle(ctx context.Context, q *wire.StoreRequest) {
 		cancel()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.waits, q.Id)
+		delete(s.waits, q.ID)
 		_ = s.stream.Send(reply) // the plugin is gone: nobody waits
 	})
 }

@@ -157,7 +157,7 @@ func (r *running) wait() {
 func (r *running) end(failure *wire.Failure) {
 	r.slot.Status = wire.OK
 	if failure != nil {
-		r.slot.Status = uint8(failure.Status)
+		r.slot.Status = failure.Status
 		r.slot.SetText(failure.Text)
 	}
 	if r.before != nil {

@@ -97,7 +97,7 @@ func guarded(f func() error) (failure *wire.Failure) {
 	if status == wire.OK {
 		return nil
 	}
-	return &wire.Failure{Status: uint32(status), Text: text}
+	return &wire.Failure{Status: status, Text: text}
 }
 
 // comm is one of the backend's Comms, as slots name it.

@@ -14,7 +14,7 @@ import (
 func TestGuarded(t *testing.T) {
 	for _, c := range []struct {
 		f      func() error
-		status uint32
+		status uint8
 		text   string
 	}{
 		{func() error { return errors.New("no cable") }, wire.Broken, "no cable"},

@@ -16,7 +16,6 @@ import (
 
 // server answers the control service, and runs the calls of the arena.
 type server struct {
-	wire.UnimplementedControlServer
 	backend collective.Backend
 	arena   *wire.Arena
 	store   *store
@@ -54,7 +53,7 @@ func (s *server) Describe(ctx context.Context, _ *wire.DescribeRequest) (*wire.D
 
 // Open joins the world and begins to take calls.
 func (s *server) Open(ctx context.Context, q *wire.OpenRequest) (*wire.Opened, error) {
-	world := collective.World{Rank: int(q.Rank), Size: int(q.Size), LocalRank: int(q.LocalRank), LocalSize: int(q.LocalSize),
+	world := collective.World{Rank: q.Rank, Size: q.Size, LocalRank: q.LocalRank, LocalSize: q.LocalSize,
 		NodeAddress: q.NodeAddress, Deterministic: q.Deterministic}
 	if q.Store {
 		world.Store = s.store
@@ -63,7 +62,6 @@ func (s *server) Open(ctx context.Context, q *wire.OpenRequest) (*wire.Opened, e
 		m.Map(s.arena.Mem)
 	}
 	reply := s.opened(func() (collective.Comm, error) { return s.backend.Open(ctx, world) })
-	reply.Deterministic = q.Deterministic
 	if reply.Failure == nil && !reply.None {
 		s.execute(world.LocalSize)
 	}
@@ -76,10 +74,7 @@ func (s *server) Split(ctx context.Context, q *wire.SplitRequest) (*wire.Opened,
 	if err != nil {
 		return &wire.Opened{Failure: &wire.Failure{Status: wire.Broken, Text: err.Error()}}, nil
 	}
-	group := collective.Group{ID: q.Id}
-	for _, r := range q.Ranks {
-		group.Ranks = append(group.Ranks, int(r))
-	}
+	group := collective.Group{ID: q.ID, Ranks: q.Ranks}
 	return s.opened(func() (collective.Comm, error) { return parent.Split(ctx, group) }), nil
 }
 
@@ -95,7 +90,7 @@ func (s *server) opened(open func() (collective.Comm, error)) *wire.Opened {
 			reply.None = true
 			return nil
 		}
-		reply.Rank, reply.Size = int32(c.Rank()), int32(c.Size())
+		reply.Rank, reply.Size = c.Rank(), c.Size()
 		reply.Comm = s.add(c)
 		return nil
 	})

@@ -15,7 +15,7 @@ type store struct {
 	ready chan struct{} // closed when there is a stream
 
 	mu      sync.Mutex
-	stream  wire.Control_StoreServer
+	stream  wire.StoreServer
 	last    uint64
 	waiting map[uint64]chan *wire.StoreReply
 	over    error
@@ -28,10 +28,10 @@ func newStore() *store {
 }
 
 // Store is the stream.
-func (s *server) Store(stream wire.Control_StoreServer) error { return s.store.serve(stream) }
+func (s *server) Store(stream wire.StoreServer) error { return s.store.serve(stream) }
 
 // serve hands replies to those who wait for them.
-func (s *store) serve(stream wire.Control_StoreServer) error {
+func (s *store) serve(stream wire.StoreServer) error {
 	s.mu.Lock()
 	if s.stream != nil {
 		s.mu.Unlock()
@@ -52,21 +52,21 @@ func (s *store) serve(stream wire.Control_StoreServer) error {
 			s.mu.Unlock()
 			return nil
 		}
-		if waiter := s.waiting[reply.Id]; waiter != nil {
+		if waiter := s.waiting[reply.ID]; waiter != nil {
 			waiter <- reply // has room
-			delete(s.waiting, reply.Id)
+			delete(s.waiting, reply.ID)
 		}
 		s.mu.Unlock()
 	}
 }
 
 func (s *store) Set(ctx context.Context, key string, value []byte) error {
-	_, err := s.ask(ctx, &wire.StoreRequest{Op: wire.StoreRequest_SET, Key: key, Value: value})
+	_, err := s.ask(ctx, &wire.StoreRequest{Op: wire.StoreSet, Key: key, Value: value})
 	return err
 }
 
 func (s *store) Get(ctx context.Context, key string) ([]byte, error) {
-	return s.ask(ctx, &wire.StoreRequest{Op: wire.StoreRequest_GET, Key: key})
+	return s.ask(ctx, &wire.StoreRequest{Op: wire.StoreGet, Key: key})
 }
 
 func (s *store) ask(ctx context.Context, q *wire.StoreRequest) ([]byte, error) {
@@ -84,7 +84,7 @@ func (s *store) ask(ctx context.Context, q *wire.StoreRequest) ([]byte, error) {
 		reply = <-waiter
 	}()
 	if err := collective.Wait(ctx, replied); err != nil {
-		s.cancel(q.Id)
+		s.cancel(q.ID)
 		return nil, err
 	}
 	switch {
@@ -103,9 +103,9 @@ func (s *store) send(q *wire.StoreRequest) (chan *wire.StoreReply, error) {
 		return nil, s.over
 	}
 	s.last++
-	q.Id = s.last
+	q.ID = s.last
 	waiter := make(chan *wire.StoreReply, 1)
-	s.waiting[q.Id] = waiter
+	s.waiting[q.ID] = waiter
 	return waiter, s.stream.Send(q)
 }
 
@@ -116,6 +116,6 @@ func (s *store) cancel(id uint64) {
 	if waiter := s.waiting[id]; waiter != nil {
 		close(waiter)
 		delete(s.waiting, id)
-		_ = s.stream.Send(&wire.StoreRequest{Id: id, Op: wire.StoreRequest_CANCEL})
+		_ = s.stream.Send(&wire.StoreRequest{ID: id, Op: wire.StoreCancel})
 	}
 }

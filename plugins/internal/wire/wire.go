@@ -1,5 +1,5 @@
 // Package wire is what drun and its plugins agree on: the handshake, the control
-// service (control.proto) and the layout of the arena through which calls go.
+// service (control.go) and the layout of the arena through which calls go.
 // plugins/sdk is the serving side, plugins/host the calling one.
 package wire
 
@@ -10,11 +10,9 @@ import (
 	"google.golang.org/grpc"
 )
 
-//go:generate protoc --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative control.proto
-
 // Version of the protocol: of the control service and the arena's layout. A new
 // one gets a number of its own; drun may speak several.
-const Version = 1
+const Version = 2
 
 // Handshake tells a plugin that drun started it.
 var Handshake = plugin.HandshakeConfig{MagicCookieKey: "DRUN_BACKEND_PLUGIN", MagicCookieValue: "f3a1c0b85d1e4a7e"}
@@ -39,11 +37,11 @@ var _ plugin.GRPCPlugin = (*Plugin)(nil)
 
 // GRPCServer registers the service.
 func (p *Plugin) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
-	RegisterControlServer(s, p.Service)
+	s.RegisterService(&service, p.Service)
 	return nil
 }
 
 // GRPCClient gives a ControlClient.
 func (p *Plugin) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
-	return NewControlClient(conn), nil
+	return ControlClient{conn}, nil
 }

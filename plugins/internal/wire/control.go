@@ -1,0 +1,178 @@
+package wire
+
+import (
+	"context"
+
+	"github.com/fxamacker/cbor/v2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+)
+
+// ControlServer is what drun asks of a plugin besides the calls, which go through
+// the arena.
+type ControlServer interface {
+	// Describe tells what the plugin is and whether it can run here.
+	Describe(context.Context, *DescribeRequest) (*Description, error)
+	// Open joins the world; it returns when all ranks have.
+	Open(context.Context, *OpenRequest) (*Opened, error)
+	// Split makes a group.
+	Split(context.Context, *SplitRequest) (*Opened, error)
+	// Abort ends the calls of a group. It is answered while calls are under way.
+	Abort(context.Context, *AbortRequest) (*Done, error)
+	// Statistics counts what a group has done.
+	Statistics(context.Context, *CommRequest) (*Counts, error)
+	// Close gives back what a group holds; the world's with all others.
+	Close(context.Context, *CommRequest) (*Done, error)
+	// Store carries the plugin's use of the key-value store: the plugin asks.
+	Store(StoreServer) error
+}
+
+type DescribeRequest struct{}
+
+type Description struct {
+	Name, Version string
+	Problem       string // why it cannot run here; "" if it can
+}
+
+// OpenRequest is a [collective.World]; Store says that there is one.
+type OpenRequest struct {
+	Rank, Size, LocalRank, LocalSize int
+	Store, Deterministic             bool
+	NodeAddress                      string
+}
+
+type SplitRequest struct {
+	Comm, ID uint32
+	Ranks    []int
+}
+
+type Opened struct {
+	Comm       uint32 // names it in slots; 0 for the world
+	None       bool   // this rank is not in the group
+	Rank, Size int    // as the plugin's Comm says
+	Failure    *Failure
+}
+
+type AbortRequest struct {
+	Comm  uint32
+	Cause string
+}
+
+type CommRequest struct{ Comm uint32 }
+
+type Done struct{ Failure *Failure }
+
+type Counts struct{ Counts map[string]int64 }
+
+type Failure struct {
+	Status uint8 // as in a slot
+	Text   string
+}
+
+type StoreRequest struct {
+	ID    uint64
+	Op    StoreOp
+	Key   string
+	Value []byte
+}
+
+type StoreOp uint8
+
+const (
+	StoreGet StoreOp = iota
+	StoreSet
+	StoreCancel // the plugin no longer waits for the reply to ID
+)
+
+type StoreReply struct {
+	ID    uint64
+	Value []byte
+	Error string
+}
+
+// The two ends of the stream of store requests.
+type (
+	StoreServer = grpc.BidiStreamingServer[StoreReply, StoreRequest]
+	StoreClient = grpc.BidiStreamingClient[StoreReply, StoreRequest]
+)
+
+const serviceName = "drun.plugin.Control"
+
+var service = grpc.ServiceDesc{
+	ServiceName: serviceName,
+	HandlerType: (*ControlServer)(nil),
+	Methods: []grpc.MethodDesc{
+		method("Describe", ControlServer.Describe), method("Open", ControlServer.Open), method("Split", ControlServer.Split),
+		method("Abort", ControlServer.Abort), method("Statistics", ControlServer.Statistics), method("Close", ControlServer.Close),
+	},
+	Streams: []grpc.StreamDesc{{StreamName: "Store", ServerStreams: true, ClientStreams: true,
+		Handler: func(server any, stream grpc.ServerStream) error {
+			return server.(ControlServer).Store(&grpc.GenericServerStream[StoreReply, StoreRequest]{ServerStream: stream})
+		}}},
+}
+
+// method serves requests of a name.
+func method[Q, R any](name string, serve func(ControlServer, context.Context, *Q) (*R, error)) grpc.MethodDesc {
+	return grpc.MethodDesc{MethodName: name,
+		Handler: func(server any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			request := new(Q)
+			if err := decode(request); err != nil {
+				return nil, err
+			}
+			return serve(server.(ControlServer), ctx, request)
+		}}
+}
+
+// ControlClient makes requests of a plugin, as [ControlServer] describes them.
+type ControlClient struct{ conn *grpc.ClientConn }
+
+func ask[R any](ctx context.Context, c ControlClient, method string, request any) (*R, error) {
+	reply := new(R)
+	if err := c.conn.Invoke(ctx, "/"+serviceName+"/"+method, request, reply, inCBOR); err != nil {
+		return nil, err
+	}
+	return reply, nil
+}
+
+func (c ControlClient) Describe(ctx context.Context) (*Description, error) {
+	return ask[Description](ctx, c, "Describe", &DescribeRequest{})
+}
+
+func (c ControlClient) Open(ctx context.Context, q *OpenRequest) (*Opened, error) {
+	return ask[Opened](ctx, c, "Open", q)
+}
+
+func (c ControlClient) Split(ctx context.Context, q *SplitRequest) (*Opened, error) {
+	return ask[Opened](ctx, c, "Split", q)
+}
+
+func (c ControlClient) Abort(ctx context.Context, q *AbortRequest) (*Done, error) {
+	return ask[Done](ctx, c, "Abort", q)
+}
+
+func (c ControlClient) Statistics(ctx context.Context, q *CommRequest) (*Counts, error) {
+	return ask[Counts](ctx, c, "Statistics", q)
+}
+
+func (c ControlClient) Close(ctx context.Context, q *CommRequest) (*Done, error) {
+	return ask[Done](ctx, c, "Close", q)
+}
+
+func (c ControlClient) Store(ctx context.Context) (StoreClient, error) {
+	stream, err := c.conn.NewStream(ctx, &service.Streams[0], "/"+serviceName+"/Store", inCBOR)
+	return &grpc.GenericClientStream[StoreReply, StoreRequest]{ClientStream: stream}, err
+}
+
+// inCBOR has a request, and its answer, encoded as drun encodes all its messages.
+var inCBOR = grpc.CallContentSubtype("cbor")
+
+func init() { encoding.RegisterCodec(codec{}) }
+
+type codec struct{}
+
+func (codec) Name() string                       { return "cbor" }
+func (codec) Marshal(v any) ([]byte, error)      { return cbor.Marshal(v) }
+func (codec) Unmarshal(data []byte, v any) error { return decoder.Unmarshal(data, v) }
+
+// Errors of libraries may hold any bytes.
+var decoder, _ = cbor.DecOptions{UTF8: cbor.UTF8DecodeInvalid}.DecMode()
