@@ -3,9 +3,12 @@ package data
 import (
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math"
 	"math/bits"
 	"slices"
+
+	"go.starlark.net/starlark"
 
 	"drun/element"
 	"drun/starlib"
@@ -70,6 +73,30 @@ func (a *array) tensor(ctx *tensor.Context) (*tensor.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
+	return a.make(ctx, func(to []byte) error { return a.copy(to, a.data[:size], 0) })
+}
+
+// from makes a tensor of the elements that a reader gives, through a small buffer.
+func (a *array) from(ctx *tensor.Context, in io.Reader) (*tensor.Tensor, error) {
+	return a.make(ctx, func(to []byte) error {
+		buffer := make([]byte, 64<<10/a.kind.size*a.kind.size)
+		for first := 0; len(to) > 0; {
+			raw := buffer[:min(len(buffer), len(to)/a.kind.as.Size()*a.kind.size)]
+			if _, err := io.ReadFull(in, raw); err != nil {
+				return err
+			}
+			n := len(raw) / a.kind.size
+			if err := a.copy(to[:n*a.kind.as.Size()], raw, first); err != nil {
+				return err
+			}
+			to, first = to[n*a.kind.as.Size():], first+n
+		}
+		return nil
+	})
+}
+
+// make makes a tensor whose memory fill gets, in the order of the file.
+func (a *array) make(ctx *tensor.Context, fill func(to []byte) error) (*tensor.Tensor, error) {
 	shape := a.shape
 	if a.columns {
 		shape = slices.Clone(shape)
@@ -77,7 +104,7 @@ func (a *array) tensor(ctx *tensor.Context) (*tensor.Tensor, error) {
 	}
 	t, err := tensor.Empty(ctx, shape, a.kind.as)
 	if err == nil {
-		err = a.copy(t.Bytes(), a.data[:size])
+		err = fill(t.Bytes())
 	}
 	if err != nil || !a.columns || len(shape) < 2 {
 		return t, err
@@ -100,9 +127,9 @@ func (a *array) word() int {
 	return a.kind.size
 }
 
-// copy puts the elements into a tensor's memory, in the machine's order and in the
-// type that tensors have for them.
-func (a *array) copy(to, raw []byte) error {
+// copy puts elements, of which the first has that number, into a tensor's memory, in the
+// machine's order and in the type that tensors have for them.
+func (a *array) copy(to, raw []byte, first int) error {
 	var order binary.ByteOrder = binary.LittleEndian
 	if a.swapped {
 		order = binary.BigEndian
@@ -134,13 +161,13 @@ func (a *array) copy(to, raw []byte) error {
 	case "uint64":
 		for i, v := range view[uint64](to) {
 			if v > math.MaxInt64 {
-				return fmt.Errorf("element %d is %d, which int64 cannot hold", i, v)
+				return fmt.Errorf("element %d is %d, which int64 cannot hold", first+i, v)
 			}
 		}
 	case "bool":
 		for i, v := range to {
 			if v > 1 {
-				return fmt.Errorf("element %d is %d, neither 0 nor 1 as a bool must be", i, v)
+				return fmt.Errorf("element %d is %d, neither 0 nor 1 as a bool must be", first+i, v)
 			}
 		}
 	}
@@ -159,18 +186,39 @@ func read(files *starlib.Files, ctx *tensor.Context, name string, parse func([]b
 	return t, err
 }
 
+// readTensors makes tensors of a whole file of several arrays.
+func readTensors(files *starlib.Files, ctx *tensor.Context, name string, parse func(*tensor.Context, []byte) (*starlark.Dict, error)) (tensors *starlark.Dict, err error) {
+	err = readArrays(files, ctx, name, func(content []byte) error {
+		tensors, err = parse(ctx, content)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tensors, nil
+}
+
 // fill takes the elements from what follows the header, which must be just them.
 func (a *array) fill(content []byte, at int) error {
+	if err := a.fits(uint64(len(content)), at); err != nil {
+		return err
+	}
+	a.data = content[at:]
+	return nil
+}
+
+// fits tells whether the elements and nothing else are in a file of that length from
+// byte at on.
+func (a *array) fits(length uint64, at int) error {
 	size, err := a.bytes()
 	if err != nil {
 		return err
 	}
-	switch rest := len(content) - at; {
-	case rest < size:
+	switch rest := length - uint64(at); {
+	case rest < uint64(size):
 		return fmt.Errorf("truncated: %s takes %d bytes from byte %d on, there are %d", a, size, at, rest)
-	case rest > size:
-		return fmt.Errorf("%d bytes too many: %s ends at byte %d", rest-size, a, at+size)
+	case rest > uint64(size):
+		return fmt.Errorf("%d bytes too many: %s ends at byte %d", rest-uint64(size), a, at+size)
 	}
-	a.data = content[at:]
 	return nil
 }

@@ -31,13 +31,15 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 					return startensor.Result(read(r.Files, ctx, path, parseNPY))
 				}),
 			reader("npz(path: string) -> dict", "The arrays of an .npz file, as a dict from names to tensors. Types are converted as by npy.",
-				func(path string) (starlark.Value, error) { return readNPZ(r.Files, ctx, path) }),
+				func(path string) (starlark.Value, error) { return readTensors(r.Files, ctx, path, parseNPZ) }),
 			reader("idx(path: string) -> Tensor", "An array in the format of MNIST's files; images are uint8, shape (images, height, width).",
 				func(path string) (starlark.Value, error) {
 					return startensor.Result(read(r.Files, ctx, path, parseIDX))
 				}),
 			reader("safetensors(path: string) -> dict", "The tensors of a safetensors file, as a dict from names to tensors. Types are converted as by npy.",
-				func(path string) (starlark.Value, error) { return readSafetensors(r.Files, ctx, path) }),
+				func(path string) (starlark.Value, error) {
+					return readTensors(r.Files, ctx, path, tensorsOfSafetensors)
+				}),
 			{
 				Sig: "text(path: string) -> string",
 				Doc: "The contents of a UTF-8 text file.",

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"runtime"
 	"unicode/utf8"
 
 	"go.starlark.net/starlark"
@@ -83,8 +82,8 @@ func readAll(files *starlib.Files, name string) ([]byte, error) {
 	return content.Bytes(), nil
 }
 
-// readArrays reads a whole file of arrays and gives its bytes to use. They lie
-// in tensors' memory, whose limit is theirs, and are gone afterwards.
+// readArrays reads a whole file of arrays, unpacked if it is gzip, and gives its bytes
+// to use. They lie in tensors' memory, whose limit is theirs, and are gone afterwards.
 func readArrays(files *starlib.Files, ctx *tensor.Context, name string, use func(content []byte) error) error {
 	in, size, closer, err := open(files, name)
 	if err != nil {
@@ -114,6 +113,7 @@ func buffered(ctx *tensor.Context, in io.Reader, size int64, use func(content []
 		}
 		if buffer != nil {
 			copy(next.Bytes(), buffer.Bytes()[:n])
+			tensor.Discard(buffer)
 		}
 		buffer = next
 		space := buffer.Bytes()
@@ -124,7 +124,7 @@ func buffered(ctx *tensor.Context, in io.Reader, size int64, use func(content []
 		}
 		if err == io.EOF {
 			err = use(space[:n:n])
-			runtime.KeepAlive(buffer)
+			tensor.Discard(buffer)
 			return err
 		}
 		if err != nil {

@@ -5,12 +5,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"strings"
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 
-	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 )
@@ -22,33 +22,40 @@ const maxHeader = 10000
 // parseNPY reads NumPy's format for one array, versions 1 to 3:
 // https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 func parseNPY(content []byte) (*array, error) {
+	a, end, err := parseNPYStart(content)
+	if err != nil {
+		return nil, err
+	}
+	return a, a.fill(content, end)
+}
+
+// parseNPYStart reads up to the elements, and tells at which byte they begin.
+func parseNPYStart(content []byte) (a *array, end int, err error) {
 	const magic = "\x93NUMPY"
 	if len(content) < 10 || string(content[:6]) != magic {
-		return nil, fmt.Errorf("byte 0: not a .npy file, which begins with %q", magic)
+		return nil, 0, fmt.Errorf("byte 0: not a .npy file, which begins with %q", magic)
 	}
 	at, size := 10, uint64(binary.LittleEndian.Uint16(content[8:]))
 	switch major := content[6]; major {
 	case 1:
 	case 2, 3:
 		if len(content) < 12 {
-			return nil, fmt.Errorf("truncated at byte %d, within the header", len(content))
+			return nil, 0, fmt.Errorf("truncated at byte %d, within the header", len(content))
 		}
 		at, size = 12, uint64(binary.LittleEndian.Uint32(content[8:]))
 	default:
-		return nil, fmt.Errorf("byte 6: version %d of the format is unknown", major)
+		return nil, 0, fmt.Errorf("byte 6: version %d of the format is unknown", major)
 	}
 	if size > maxHeader {
-		return nil, fmt.Errorf("byte 8: a header of %d bytes is longer than %d", size, maxHeader)
+		return nil, 0, fmt.Errorf("byte 8: a header of %d bytes is longer than %d", size, maxHeader)
 	}
-	end := at + int(size)
-	if end > len(content) {
-		return nil, fmt.Errorf("truncated at byte %d: the header ends at byte %d", len(content), end)
+	if end = at + int(size); end > len(content) {
+		return nil, 0, fmt.Errorf("truncated at byte %d: the header ends at byte %d", len(content), end)
 	}
-	a, err := parseNPYHeader(string(content[at:end]))
-	if err != nil {
-		return nil, fmt.Errorf("byte %d: %w", at, err)
+	if a, err = parseNPYHeader(string(content[at:end])); err != nil {
+		return nil, 0, fmt.Errorf("byte %d: %w", at, err)
 	}
-	return a, a.fill(content, end)
+	return a, end, nil
 }
 
 // parseNPYHeader reads a literal of Python, which is one of Starlark too:
@@ -129,48 +136,78 @@ func literal(e syntax.Expr) any {
 	return nil
 }
 
-// readNPZ reads NumPy's format for several arrays: a zip archive of .npy files.
-func readNPZ(files *starlib.Files, ctx *tensor.Context, name string) (*starlark.Dict, error) {
-	arrays := new(starlark.Dict)
-	err := readArrays(files, ctx, name, func(content []byte) error {
-		archive, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
-		if err != nil {
-			return fmt.Errorf("not a .npz file, or a truncated one: %w", err)
-		}
-		for _, f := range archive.File {
-			t, err := readMember(ctx, f)
-			if err != nil {
-				return fmt.Errorf("%s: %w", f.Name, err)
-			}
-			key := starlark.String(strings.TrimSuffix(f.Name, ".npy"))
-			if _, found, _ := arrays.Get(key); found {
-				return fmt.Errorf("there are two arrays named %s", key)
-			}
-			if err := arrays.SetKey(key, (*startensor.Value)(t)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+// parseNPZ reads NumPy's format for several arrays: a zip archive of .npy files. Their
+// names are names only: nothing is unpacked into files.
+func parseNPZ(ctx *tensor.Context, content []byte) (*starlark.Dict, error) {
+	archive, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("not a .npz file, or a truncated one: %w", err)
+	}
+	// Members that overlap would unpack to any size.
+	rest := uint64(len(content))
+	for _, f := range archive.File {
+		if f.CompressedSize64 > rest {
+			return nil, fmt.Errorf("%q overlaps another array, or goes beyond the end of the file", shorten(f.Name))
+		}
+		rest -= f.CompressedSize64
+	}
+	arrays := new(starlark.Dict)
+	for _, f := range archive.File {
+		name := starlark.String(strings.TrimSuffix(f.Name, ".npy"))
+		if _, found, _ := arrays.Get(name); found {
+			return nil, fmt.Errorf("there are two arrays named %q", shorten(string(name)))
+		}
+		t, err := readMember(ctx, f)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", shorten(f.Name), err)
+		}
+		if err := arrays.SetKey(name, (*startensor.Value)(t)); err != nil {
+			return nil, err
+		}
 	}
 	return arrays, nil
 }
 
-// readMember does not trust the size that the archive's directory gives.
-func readMember(ctx *tensor.Context, f *zip.File) (t *tensor.Tensor, err error) {
+// maxDeflate is more than what deflate makes of a byte.
+const maxDeflate = 1040
+
+// readMember reads an array straight into its tensor. The size that the archive's
+// directory gives and that of the array must agree, and be possible.
+func readMember(ctx *tensor.Context, f *zip.File) (*tensor.Tensor, error) {
+	if f.UncompressedSize64/maxDeflate > f.CompressedSize64 {
+		return nil, fmt.Errorf("%d bytes cannot unpack to %d", f.CompressedSize64, f.UncompressedSize64)
+	}
 	in, err := f.Open()
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	err = buffered(ctx, in, -1, func(content []byte) error {
-		a, err := parseNPY(content)
-		if err == nil {
-			t, err = a.tensor(ctx)
-		}
-		return err
-	})
-	return t, err
+	start := make([]byte, min(f.UncompressedSize64, 12+maxHeader))
+	if n, err := io.ReadFull(in, start); err == io.ErrUnexpectedEOF || err == io.EOF {
+		return nil, fmt.Errorf("truncated at byte %d of %d", n, f.UncompressedSize64)
+	} else if err != nil {
+		return nil, err
+	}
+	a, end, err := parseNPYStart(start)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.fits(f.UncompressedSize64, end); err != nil {
+		return nil, err
+	}
+	t, err := a.from(ctx, io.MultiReader(bytes.NewReader(start[end:]), in))
+	switch {
+	case err == io.ErrUnexpectedEOF || err == io.EOF:
+		return nil, fmt.Errorf("truncated: it has less than the %d bytes that the archive's directory says", f.UncompressedSize64)
+	case err != nil:
+		return nil, err
+	}
+	// The end has the checksum.
+	switch n, err := in.Read(make([]byte, 1)); {
+	case n > 0:
+		return nil, fmt.Errorf("it has more than the %d bytes that the archive's directory says", f.UncompressedSize64)
+	case err != io.EOF:
+		return nil, err
+	}
+	return t, nil
 }

@@ -1,0 +1,206 @@
+package data
+
+import (
+	"archive/zip"
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path"
+	"sort"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"go.starlark.net/starlark"
+
+	"drun/element"
+	"drun/starlib"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// Named is a tensor with the name that it has in a file.
+type Named struct {
+	Name   string
+	Tensor *tensor.Tensor
+}
+
+// A Format is one for files that hold several tensors by name.
+type Format struct {
+	suffix string
+	types  map[element.Type]string // what the file calls the types that it can hold
+	parse  func(ctx *tensor.Context, content []byte) (*starlark.Dict, error)
+	write  func(f *Format, w io.Writer, tensors []Named) error
+}
+
+var formats = []*Format{
+	{".safetensors", typeNames(safetensorsTypes), tensorsOfSafetensors, (*Format).writeSafetensors},
+	{".npz", numpyNames(), parseNPZ, (*Format).writeNPZ},
+}
+
+// typeNames turns names of types as codes in elements into the names of types that
+// tensors have.
+func typeNames(codes map[string]string) map[element.Type]string {
+	names := map[element.Type]string{}
+	for name, code := range codes {
+		if kind := elements[code]; kind.as.String() == kind.name {
+			names[kind.as] = name
+		}
+	}
+	return names
+}
+
+// numpyNames are NumPy's codes of types, with the order of bytes; it has no bfloat16.
+func numpyNames() map[element.Type]string {
+	codes := map[string]string{}
+	for code, kind := range elements {
+		order := "<"
+		if kind.size == 1 {
+			order = "|"
+		}
+		codes[order+code] = code
+	}
+	delete(codes, "<bf")
+	return typeNames(codes)
+}
+
+// FormatOf finds the format of a file by the end of its name.
+func FormatOf(name string) (*Format, error) {
+	for _, f := range formats {
+		if path.Ext(name) == f.suffix {
+			return f, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: a file of weights ends in .safetensors or .npz", shorten(name))
+}
+
+// Read gives the tensors of a file by name, in the order of the file. Besides them it
+// takes as much memory as the file has bytes.
+func (f *Format) Read(ctx *tensor.Context, in *starlib.File) (tensors *starlark.Dict, err error) {
+	err = buffered(ctx, in, in.Size(), func(content []byte) error {
+		tensors, err = f.parse(ctx, content)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tensors, nil
+}
+
+// Check says which tensors the format cannot hold; each name must be there once.
+func (f *Format) Check(tensors []Named) (faults []string) {
+	seen := make(map[string]bool, len(tensors))
+	for _, t := range tensors {
+		switch {
+		case seen[t.Name]:
+			faults = append(faults, fmt.Sprintf("%s: two tensors have this name", t.Name))
+		case t.Name == "" || t.Name == metadata || len(t.Name) > 60000 || !utf8.ValidString(t.Name) || strings.Contains(t.Name, "\x00"):
+			faults = append(faults, fmt.Sprintf("%q: a tensor in a %s file cannot have this name", shorten(t.Name), f.suffix))
+		case f.types[t.Tensor.DType()] == "":
+			faults = append(faults, fmt.Sprintf("%s: a %s file cannot hold %s", t.Name, f.suffix, t.Tensor.DType()))
+		}
+		seen[t.Name] = true
+	}
+	return faults
+}
+
+// Write writes a file of tensors that the format can hold. The same tensors give the
+// same bytes.
+func (f *Format) Write(w io.Writer, tensors []Named) error {
+	if faults := f.Check(tensors); faults != nil {
+		return fmt.Errorf("%s", strings.Join(faults, "; "))
+	}
+	buffer := bufio.NewWriterSize(w, 1<<20)
+	if err := f.write(f, buffer, tensors); err != nil {
+		return err
+	}
+	return buffer.Flush()
+}
+
+// writeSafetensors writes the tensors with the largest elements first, so that each is
+// aligned: some readers use the file's bytes where they lie.
+func (f *Format) writeSafetensors(w io.Writer, tensors []Named) error {
+	tensors = append([]Named(nil), tensors...)
+	sort.SliceStable(tensors, func(i, j int) bool {
+		return tensors[i].Tensor.DType().Size() > tensors[j].Tensor.DType().Size()
+	})
+	var header bytes.Buffer
+	end := 0
+	for i, t := range tensors {
+		name, err := json.Marshal(t.Name)
+		if err != nil {
+			return err
+		}
+		entry, err := json.Marshal(struct {
+			DType   string `json:"dtype"`
+			Shape   []int  `json:"shape"`
+			Offsets [2]int `json:"data_offsets"`
+		}{f.types[t.Tensor.DType()], append([]int{}, t.Tensor.Shape()...), [2]int{end, end + sizeOf(t.Tensor)}})
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			header.WriteByte(',')
+		}
+		header.Write(name)
+		header.WriteByte(':')
+		header.Write(entry)
+		end += sizeOf(t.Tensor)
+	}
+	text := "{" + header.String() + "}"
+	text += strings.Repeat(" ", (8-len(text)%8)%8)
+	if len(text) > maxSafetensorsHeader {
+		return fmt.Errorf("the names and shapes take %d bytes, and a .safetensors file has room for %d", len(text), maxSafetensorsHeader)
+	}
+	if _, err := w.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(w, text); err != nil {
+		return err
+	}
+	for _, t := range tensors {
+		if err := writeElements(w, t.Tensor); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Format) writeNPZ(w io.Writer, tensors []Named) error {
+	archive := zip.NewWriter(w)
+	for _, t := range tensors {
+		// Without a time, so that equal arrays give equal files; not compressed, as by numpy.savez.
+		member, err := archive.CreateHeader(&zip.FileHeader{Name: t.Name + ".npy", Method: zip.Store, Modified: time.Time{}})
+		if err != nil {
+			return err
+		}
+		header := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", f.types[t.Tensor.DType()], startensor.Shape(t.Tensor))
+		const before = 10                                                // bytes: magic, version, length
+		header += strings.Repeat(" ", 63-(before+len(header))%64) + "\n" // the elements begin at a multiple of 64
+		start := append([]byte("\x93NUMPY\x01\x00"), byte(len(header)), byte(len(header)>>8))
+		if _, err := member.Write(append(start, header...)); err != nil {
+			return err
+		}
+		if err := writeElements(member, t.Tensor); err != nil {
+			return err
+		}
+	}
+	return archive.Close()
+}
+
+func sizeOf(t *tensor.Tensor) int { return t.Len() * t.DType().Size() }
+
+func writeElements(w io.Writer, t *tensor.Tensor) error {
+	rows, err := tensor.Contiguous(t.Detach())
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(rows.Bytes())
+	if !tensor.SharesStorage(rows, t) {
+		tensor.Discard(rows)
+	}
+	return err
+}
