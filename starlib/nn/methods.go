@@ -52,6 +52,24 @@ var methods = &starlib.Methods{
 				}
 				return d, nil
 			}),
+		{
+			Sig: "load_state(dict: dict, strict: bool = True) -> list",
+			Doc: `Copies tensors into the parameters and buffers of their names, as state() and checkpoint.load_file give them. Names and layouts are PyTorch's: weight of linear is (o, i), of conv2d (o, i, kh, kw); num_batches_tracked of batch_norm is ignored. A tensor that stands in the module twice may come under each of its names, with equal values.
+Names that are missing or unexpected and other shapes and dtypes are an error that lists them all, and nothing is changed. strict = False loads what matches, and returns the list of the differences, a line each.`,
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				differences, err := c.Recv.(*Model).loadState(c.Arg("dict").(*starlark.Dict), c.Bool("strict"))
+				if err != nil {
+					return nil, err
+				}
+				list := new(starlark.List)
+				for _, d := range differences {
+					if err := list.Append(starlark.String(d)); err != nil {
+						return nil, err
+					}
+				}
+				return list, nil
+			},
+		},
 	},
 }
 

@@ -166,15 +166,22 @@ func (m *Model) leaves() []leaf {
 }
 
 type walker struct {
-	found []leaf
-	seen  map[any]bool
+	every    bool // what stands in several places is found in each
+	found    []leaf
+	counters []string // names of what PyTorch's modules have besides
+	seen     map[any]bool
 }
 
 func (w *walker) module(prefix string, m *Model) {
-	if w.seen[m] {
-		return
+	if !w.every {
+		if w.seen[m] {
+			return
+		}
+		w.seen[m] = true
 	}
-	w.seen[m] = true
+	if m.kind == "batch_norm" {
+		w.counters = append(w.counters, prefix+counter)
+	}
 	for _, f := range m.fields {
 		w.value(prefix+f.name, f.tree)
 	}
@@ -202,7 +209,9 @@ func (w *walker) value(name string, v starlark.Value) {
 }
 
 func (w *walker) leaf(l leaf) {
-	if !w.seen[l.Tensor] {
+	if w.every {
+		w.found = append(w.found, l)
+	} else if !w.seen[l.Tensor] {
 		w.seen[l.Tensor] = true
 		w.found = append(w.found, l)
 	}

@@ -34,7 +34,7 @@ var promised = map[string]string{
 		attention(q, k, v, causal = False) cross_entropy(logits, target) mse_loss(input, target) l1_loss(input, target)
 		bce_with_logits(logits, target) nll_loss(log_probabilities, target) accuracy(logits, target)
 		module(forward, **fields) parameter(t) buffer(t)`,
-	"Module": `parameters() named_parameters() buffers() train() eval() state() training`,
+	"Module": `parameters() named_parameters() buffers() train() eval() state() training load_state(dict, strict = True)`,
 	"optim": `sgd(params, lr, momentum = 0, nesterov = False, weight_decay = 0)
 		adam(params, lr, betas = (0.9, 0.999), eps = 1e-8, weight_decay = 0)
 		adamw(params, lr, betas = (0.9, 0.999), eps = 1e-8, weight_decay = 0)

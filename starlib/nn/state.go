@@ -1,0 +1,133 @@
+package nn
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// Weights is every parameter and buffer as PyTorch's state_dict has them: one that
+// stands in several places has an entry for each.
+func (m *Model) Weights() []starlib.Entry {
+	w := walker{every: true}
+	w.module("", m)
+	entries := make([]starlib.Entry, len(w.found))
+	for i, l := range w.found {
+		entries[i] = starlib.Entry{Name: l.name, Value: (*startensor.Value)(l.Tensor)}
+	}
+	return entries
+}
+
+// counter is a buffer of PyTorch's batch norm that nothing here depends on.
+const counter = "num_batches_tracked"
+
+// loadState copies tensors into the parameters and buffers of their names, and gives
+// the differences. If there are some, and strict is set, nothing is changed.
+func (m *Model) loadState(state *starlark.Dict, strict bool) (differences []string, err error) {
+	w := walker{every: true}
+	w.module("", m)
+	given := make(map[string]starlark.Value, state.Len())
+	for _, kv := range state.Items() {
+		name, ok := starlark.AsString(kv[0])
+		if !ok {
+			return nil, fmt.Errorf("a state's keys are names, not %s", kv[0])
+		}
+		given[name] = kv[1]
+	}
+	for _, name := range w.counters {
+		delete(given, name)
+	}
+	named := map[*tensor.Tensor]bool{} // has a value under one of its names
+	storages := map[*tensor.Storage]bool{}
+	for _, l := range w.found {
+		named[l.Tensor] = named[l.Tensor] || given[l.name] != nil
+		storages[l.Tensor.Storage()] = true
+	}
+	taken := map[*tensor.Tensor]*tensor.Tensor{} // what each gets
+	var order []leaf
+	differ := func(name, format string, args ...any) {
+		differences = append(differences, name+": "+fmt.Sprintf(format, args...))
+	}
+	for _, l := range w.found {
+		v := given[l.name]
+		delete(given, l.name)
+		value, isTensor := v.(*startensor.Value)
+		switch {
+		case v == nil && named[l.Tensor]:
+			// it comes by another name
+		case v == nil:
+			differ(l.name, "missing")
+		case !isTensor:
+			differ(l.name, "want a Tensor, got %s", v.Type())
+		case describeTensor(value.Tensor()) != describeTensor(l.Tensor):
+			differ(l.name, "want %s, got %s", describeTensor(l.Tensor), describeTensor(value.Tensor()))
+		case l.Frozen():
+			differ(l.name, "made at top level, so it cannot be changed")
+		case taken[l.Tensor] == nil:
+			src := value.Tensor().Detach()
+			if storages[src.Storage()] {
+				// It may be changed before its turn comes.
+				if src, err = tensor.Clone(src); err != nil {
+					return nil, err
+				}
+			}
+			taken[l.Tensor] = src
+			order = append(order, l)
+		default:
+			same, err := equal(taken[l.Tensor], value.Tensor())
+			if err != nil {
+				return nil, err
+			}
+			if !same {
+				differ(l.name, "the same tensor as %s here, but the state has other values for it", nameOf(order, l.Tensor))
+			}
+		}
+	}
+	for _, kv := range state.Items() {
+		if name, _ := starlark.AsString(kv[0]); given[name] != nil {
+			differ(name, "unexpected")
+		}
+	}
+	if strict && differences != nil {
+		return nil, fmt.Errorf("the state does not fit nn.%s (strict = False loads what matches):\n  %s", m.kind, strings.Join(differences, "\n  "))
+	}
+	m.ctx.BeginNoGrad()
+	defer m.ctx.EndNoGrad()
+	for _, l := range order {
+		if err := tensor.CopyInto(l.Tensor, taken[l.Tensor]); err != nil {
+			return nil, fmt.Errorf("%s: %w", l.name, err)
+		}
+	}
+	return differences, nil
+}
+
+func describeTensor(t *tensor.Tensor) string {
+	return fmt.Sprintf("%s of shape %s", t.DType(), startensor.Shape(t))
+}
+
+func nameOf(leaves []leaf, t *tensor.Tensor) string {
+	for _, l := range leaves {
+		if l.Tensor == t {
+			return l.name
+		}
+	}
+	return ""
+}
+
+// equal tells whether two tensors of one type and shape have the same bits.
+func equal(a, b *tensor.Tensor) (bool, error) {
+	a, err := tensor.Contiguous(a.Detach())
+	if err != nil {
+		return false, err
+	}
+	if b, err = tensor.Contiguous(b.Detach()); err != nil {
+		return false, err
+	}
+	return bytes.Equal(a.Bytes(), b.Bytes()), nil
+}
