@@ -16,16 +16,11 @@ func (m *machine) attribute(e *syntax.DotExpr, x value) value {
 		}
 		return m.methodOf(e, x)
 	}
-	var out value
-	for i, o := range x.refs {
-		v := m.attributeOf(e, x, o, name)
-		if i == 0 {
-			out = v
-		} else {
-			out = join(out, v)
-		}
+	var out union
+	for _, o := range x.refs {
+		out.add(m.attributeOf(e, x, o, name))
 	}
-	return differing(out, x.diff)
+	return differing(out.value, x.diff)
 }
 
 func (m *machine) attributeOf(e *syntax.DotExpr, x value, o *object, name string) value {
@@ -68,13 +63,7 @@ func (m *machine) moduleAttribute(e *syntax.DotExpr, o *object) value {
 	name := e.Name.Name
 	full := o.name + "." + name
 	if d := member(o.module.Defs, name); d != nil {
-		key := site{role: full}
-		b := m.objects[key]
-		if b == nil {
-			b = &object{id: len(m.objects) + 1, kind: builtin, name: full, def: d}
-			m.objects[key] = b
-		}
-		return of(b)
+		return of(m.object(site{role: full}, object{kind: builtin, name: full, def: d}))
 	}
 	if v, ok := o.module.Values[name]; ok {
 		if plainTypes[v.Type()] {
@@ -88,13 +77,7 @@ func (m *machine) moduleAttribute(e *syntax.DotExpr, o *object) value {
 
 // nativeValue is a value without a declaration, by its qualified name.
 func (m *machine) nativeValue(name string) value {
-	key := site{role: "native " + name}
-	o := m.objects[key]
-	if o == nil {
-		o = &object{id: len(m.objects) + 1, kind: native, name: name}
-		m.objects[key] = o
-	}
-	return of(o)
+	return of(m.object(site{role: "native " + name}, object{kind: native, name: name}))
 }
 
 // anyFields are types whose attributes the recipe chooses itself.

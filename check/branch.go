@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.starlark.net/syntax"
@@ -49,12 +50,7 @@ func (m *machine) report(events []*event, f fork) {
 		if last := e.chain[len(e.chain)-1]; f.depth < len(e.chain)-1 {
 			name += fmt.Sprintf(" (%s, in %s)", lineOf(last.pos, at.pos), last.fn)
 		}
-		if key := at.pos.String() + name; m.warned[key] {
-			return
-		} else {
-			m.warned[key] = true
-		}
-		m.warn(at.pos, "%s is %s%s (%s)%s: ranks that do not come here will hang the others",
+		m.warnOnce(at.pos, name, "%s is %s%s (%s)%s: ranks that do not come here will hang the others",
 			name, f.how, f.cond, lineOf(f.pos, at.pos), because(f, at.pos))
 	})
 }
@@ -101,7 +97,7 @@ func (d *departure) left() fork {
 
 // afterwards interprets what follows a departure in its block.
 func (m *machine) afterwards(departures []*departure, rest []syntax.Stmt) {
-	departures = append([]*departure{}, departures...)
+	departures = slices.Clone(departures)
 	if m.st == nil {
 		m.reportDepartures(departures, nil)
 		return
@@ -121,7 +117,7 @@ func (m *machine) reportDepartures(departures []*departure, events []*event) {
 	for _, d := range departures {
 		if d.open {
 			d.open = false
-			leaving, staying := differ(d.leaving, append(d.staying[:len(d.staying):len(d.staying)], events...))
+			leaving, staying := differ(d.leaving, slices.Concat(d.staying, events))
 			m.report(leaving, d.leaves)
 			m.report(staying, d.left())
 		} else {
@@ -153,10 +149,8 @@ func (m *machine) either(cond syntax.Expr, at syntax.Position, why *reason, yes,
 	// Where a rank fails the run ends, and no rank waits for it.
 	yesFails, noFails := yesEnds && fails(yesExits), noEnds && fails(noExits)
 	yesExits, noExits = diverging(yesExits), diverging(noExits)
-	for _, e := range append(yesExits[:len(yesExits):len(yesExits)], noExits...) {
-		if e.verb == "return" {
-			m.act.differs = either(m.act.differs, why)
-		}
+	if slices.ContainsFunc(slices.Concat(yesExits, noExits), func(e exit) bool { return e.verb == "return" }) {
+		m.act.differs = either(m.act.differs, why)
 	}
 	if len(yesEvents)+len(noEvents)+len(yesExits)+len(noExits) == 0 {
 		return
@@ -180,7 +174,7 @@ func (m *machine) either(cond syntax.Expr, at syntax.Position, why *reason, yes,
 		if yesEnds && noEnds && sameExit(yesExits, noExits) {
 			return // all leave, to the same place
 		}
-		d.exits = append(yesExits[:len(yesExits):len(yesExits)], noExits...)
+		d.exits = slices.Concat(yesExits, noExits)
 		if len(yesExits) == 0 {
 			d.cond = unmet.cond
 		}
@@ -193,13 +187,7 @@ func (m *machine) either(cond syntax.Expr, at syntax.Position, why *reason, yes,
 // diverging are the exits after which other ranks continue alone: after fail the run
 // ends on all ranks, with the message that the recipe gave.
 func diverging(exits []exit) []exit {
-	var out []exit
-	for _, e := range exits {
-		if e.verb != "fail" {
-			out = append(out, e)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(exits), func(e exit) bool { return e.verb == "fail" })
 }
 
 // fails reports whether a branch that ends does so only in fail.

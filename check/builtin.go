@@ -116,18 +116,16 @@ func (m *machine) clean(c *call) {
 				objects(held.fields[key])
 			}
 			objects(held.elem)
+			now := held.clone()
 			if o.kind == instance {
-				now := held.clone()
 				now.diff = nil
-				m.hold(o, now)
 			} else {
-				now := held.clone()
 				for key, v := range now.fields {
 					now.fields[key] = cleaned(v)
 				}
 				now.elem = cleaned(now.elem)
-				m.hold(o, now)
 			}
+			m.hold(o, now)
 		}
 	}
 	objects(c.args[0])

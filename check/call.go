@@ -1,6 +1,10 @@
 package check
 
-import "go.starlark.net/syntax"
+import (
+	"slices"
+
+	"go.starlark.net/syntax"
+)
 
 // A call is a call's arguments.
 type call struct {
@@ -29,12 +33,18 @@ func (c *call) arg(params []string, name string) (value, bool) {
 	if v, ok := c.named[name]; ok {
 		return v, true
 	}
-	for i, p := range params {
-		if p == name && i < len(c.args) {
-			return c.args[i], true
-		}
+	if i := slices.Index(params, name); 0 <= i && i < len(c.args) {
+		return c.args[i], true
 	}
 	return same, false
+}
+
+// first is the first positional argument.
+func (c *call) first() value {
+	if len(c.args) == 0 {
+		return same
+	}
+	return c.args[0]
 }
 
 func (m *machine) callExpr(e *syntax.CallExpr) value {

@@ -12,7 +12,8 @@
 package check
 
 import (
-	"sort"
+	"cmp"
+	"slices"
 	"strings"
 
 	"drun/starlib/lang"
@@ -65,30 +66,15 @@ func Check(ref *Reference, files []File, resolve func(from, module string) (stri
 	if len(files) > 0 {
 		newMachine(ref, sources, found).run(sources[files[0].Path])
 	}
-	return found.sorted()
+	return Sort(found.list)
 }
 
 // Sort orders findings by file, line and column, and drops repetitions.
 func Sort(list []Finding) []Finding {
-	sort.SliceStable(list, func(i, j int) bool {
-		a, b := list[i], list[j]
-		switch {
-		case a.File != b.File:
-			return a.File < b.File
-		case a.Line != b.Line:
-			return a.Line < b.Line
-		case a.Col != b.Col:
-			return a.Col < b.Col
-		}
-		return a.Message < b.Message
+	slices.SortStableFunc(list, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), a.Line-b.Line, a.Col-b.Col, cmp.Compare(a.Message, b.Message))
 	})
-	out := list[:0]
-	for i, f := range list {
-		if i == 0 || f != list[i-1] {
-			out = append(out, f)
-		}
-	}
-	return out
+	return slices.Compact(list)
 }
 
 // FromError gives the findings that an error of the language stands for.
@@ -109,8 +95,6 @@ func (f *findings) add(pos syntax.Position, severity Severity, message string) {
 	}
 	f.list = append(f.list, Finding{file, int(pos.Line), int(pos.Col), severity, message})
 }
-
-func (f *findings) sorted() []Finding { return Sort(f.list) }
 
 // A source is a file in the form that the machine needs.
 type source struct {

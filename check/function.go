@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -51,14 +52,11 @@ func (m *machine) enter(o *object, c *call) value {
 	if m.st != nil {
 		m.act.results = append(m.act.results, none)
 	}
-	out := same
-	for i, v := range m.act.results {
-		if i == 0 {
-			out = v
-		} else {
-			out = join(out, v)
-		}
+	var result union
+	for _, v := range m.act.results {
+		result.add(v)
 	}
+	out := result.value
 	if len(m.act.results) > 1 && (out.lit == "" || len(out.refs) > 0) {
 		out = differing(out, m.act.differs)
 	}
@@ -154,7 +152,7 @@ func misfit(fn *resolve.Function, c *call) string {
 		return fmt.Sprintf("got %d arguments, want at most %d: %s(%s)", len(c.args), positional, fn.Name, strings.Join(params, ", "))
 	}
 	for _, name := range c.names {
-		if !fn.HasKwargs && !has(params, name) {
+		if !fn.HasKwargs && !slices.Contains(params, name) {
 			return fmt.Sprintf("unexpected argument %s%s: %s(%s)", name, instead(name, "", params), fn.Name, strings.Join(params, ", "))
 		}
 	}
@@ -162,13 +160,4 @@ func misfit(fn *resolve.Function, c *call) string {
 		return fmt.Sprintf("missing argument %s: %s(%s)", strings.Join(missing, ", "), fn.Name, strings.Join(params, ", "))
 	}
 	return ""
-}
-
-func has(list []string, name string) bool {
-	for _, x := range list {
-		if x == name {
-			return true
-		}
-	}
-	return false
 }

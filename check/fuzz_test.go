@@ -1,14 +1,12 @@
 package check_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"drun/check"
 	"drun/starlib/lang"
-	"drun/starlib/lang/chunk"
 )
 
 // A recipe that would be interpreted for ever: calls that double in number, loops
@@ -44,15 +42,7 @@ var endless = []string{
 // FuzzCheck: whatever the source, a check ends, soon, and does not panic.
 func FuzzCheck(f *testing.F) {
 	for _, name := range []string{"testdata/shape.star", "testdata/collective.star", "testdata/clean.star"} {
-		source, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
-		chunks, err := chunk.Read(name, source)
-		if err != nil {
-			f.Fatal(err)
-		}
-		for _, c := range chunks {
+		for _, c := range corpus(f, name) {
 			f.Add(string(c.Source))
 		}
 	}

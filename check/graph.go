@@ -69,10 +69,7 @@ func (m *machine) backward(self value, c *call) {
 
 // synced is a module wrapped by ddp, whose results' backward synchronizes.
 func (m *machine) synced(c *call) value {
-	if len(c.args) == 0 {
-		return same
-	}
-	out := c.args[0]
+	out := c.first()
 	out.graph = m.graph(graph{calls: "the backward of dist.ddp", pos: c.pos, group: m.groupOf([]string{"module", "group"}, c)})
 	return out
 }
@@ -80,8 +77,8 @@ func (m *machine) synced(c *call) value {
 // ofCollective is the result of a collective of tensors that require gradients,
 // whose backward is one too.
 func (m *machine) ofCollective(name string, out value, c *call, group *object) value {
-	if len(c.args) > 0 && m.graphOf(c.args[0]) != nil && !plainTypes[out.typ] {
-		out.graph = merged(m.graphOf(c.args[0]), m.graph(graph{calls: "the backward of " + name, pos: c.pos, group: group}))
+	if g := m.graphOf(c.first()); g != nil && !plainTypes[out.typ] {
+		out.graph = merged(g, m.graph(graph{calls: "the backward of " + name, pos: c.pos, group: group}))
 	}
 	return out
 }

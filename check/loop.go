@@ -1,6 +1,10 @@
 package check
 
-import "go.starlark.net/syntax"
+import (
+	"slices"
+
+	"go.starlark.net/syntax"
+)
 
 // repeat interprets a loop. head begins an iteration and tells why the number of
 // iterations may differ; endless loops end only at a break.
@@ -42,32 +46,19 @@ func (m *machine) repeat(pos syntax.Position, over syntax.Expr, endless bool, he
 // leaveLoop ends the departures that concern this loop only. Where ranks leave it,
 // the others continue alone with whole iterations.
 func (m *machine) leaveLoop(l *loop, pending, exits int, events []*event, written map[any]bool, before *state) {
+	within := func(e exit) bool { return e.loop == l }
 	kept := m.act.pending[:pending]
 	for _, d := range m.act.pending[pending:] {
-		var outer []exit
-		ends := false
-		for _, e := range d.exits {
-			if e.loop != l {
-				outer = append(outer, e)
-			}
-			ends = ends || e.loop != l || e.verb == "break"
-		}
-		if ends {
+		if slices.ContainsFunc(d.exits, func(e exit) bool { return !within(e) || e.verb == "break" }) {
 			m.report(events, d.left())
 			m.taint(written, before, d.why)
 		}
-		if d.exits = outer; len(outer) > 0 {
+		if d.exits = slices.DeleteFunc(d.exits, within); len(d.exits) > 0 {
 			kept = append(kept, d)
 		}
 	}
 	m.act.pending = kept
-	left := m.act.exits[:exits]
-	for _, e := range m.act.exits[exits:] {
-		if e.loop != l {
-			left = append(left, e)
-		}
-	}
-	m.act.exits = left
+	m.act.exits = append(m.act.exits[:exits], slices.DeleteFunc(m.act.exits[exits:], within)...)
 }
 
 // comprehension interprets the clauses from i on, then the body.

@@ -191,6 +191,14 @@ func (m *machine) warn(pos syntax.Position, format string, args ...any) {
 	m.findings.add(pos, Warning, fmt.Sprintf(format, args...))
 }
 
+// warnOnce warns of a collective at a place once, whatever the ways there.
+func (m *machine) warnOnce(pos syntax.Position, name, format string, args ...any) {
+	if key := pos.String() + name; !m.warned[key] {
+		m.warned[key] = true
+		m.warn(pos, format, args...)
+	}
+}
+
 // text is the source of a node on one line, cut where it is long.
 func (m *machine) text(n syntax.Node) string {
 	start, end := n.Span()

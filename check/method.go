@@ -1,8 +1,6 @@
 package check
 
-import (
-	"strings"
-)
+import "strings"
 
 // callMethod calls a method of a value, known by its declaration, or by its name.
 func (m *machine) callMethod(o *object, c *call, certain bool) value {

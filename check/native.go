@@ -1,6 +1,7 @@
 package check
 
 import (
+	"maps"
 	"strconv"
 )
 
@@ -15,16 +16,10 @@ func (m *machine) callNative(o *object, c *call, certain bool) value {
 		}
 		return m.unknown(c.node, m.resultDiffers(o.name, t, true, c, nil))
 	}
-	arg := same
-	if len(c.args) > 0 {
-		arg = c.args[0]
-	}
+	arg := c.first()
 	switch o.name {
 	case "struct":
-		held := &contents{fields: map[string]value{}, closed: !c.spread, elem: value{diff: m.st.deep(c.rest)}}
-		for name, v := range c.named {
-			held.fields[name] = v
-		}
+		held := &contents{fields: maps.Clone(c.named), closed: !c.spread, elem: value{diff: m.st.deep(c.rest)}}
 		return of(m.alloc(c.node, "struct", container, "struct", held))
 	case "dict":
 		return m.newDict(arg, c)

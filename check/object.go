@@ -51,14 +51,20 @@ type site struct {
 	role  string
 }
 
-// alloc gives the object of an expression, and what it holds anew.
-func (m *machine) alloc(node any, role string, k kind, typ string, c *contents) *object {
-	key := site{node, m.frame, role}
+// object returns the one object of a site, which is as given where it is new.
+func (m *machine) object(key site, as object) *object {
 	o := m.objects[key]
 	if o == nil {
-		o = &object{id: len(m.objects) + 1, kind: k, typ: typ}
+		as.id = len(m.objects) + 1
+		o = &as
 		m.objects[key] = o
 	}
+	return o
+}
+
+// alloc returns the object of an expression, which now holds c.
+func (m *machine) alloc(node any, role string, k kind, typ string, c *contents) *object {
+	o := m.object(site{node, m.frame, role}, object{})
 	o.kind, o.typ = k, typ
 	if c.fields == nil {
 		c.fields = map[string]value{}
@@ -115,15 +121,11 @@ func set(c *contents, key string, v value, certain bool) {
 
 // every is any element that an object holds.
 func (c *contents) every() value {
-	out, first := c.elem, c.elem.equal(same)
+	out := union{c.elem, !c.elem.equal(same)}
 	for _, key := range sortedKeys(c.fields) {
-		if first {
-			out, first = c.fields[key], false
-		} else {
-			out = join(out, c.fields[key])
-		}
+		out.add(c.fields[key])
 	}
-	return out
+	return out.value
 }
 
 // differing is v, with a reason why it differs.

@@ -84,37 +84,27 @@ func isTensor(v value) bool {
 // at is x[i].
 func (m *machine) at(x, i value, node syntax.Node) value {
 	why := either(x.diff, m.st.deep(i))
-	var out value
-	first := true
-	add := func(v value) {
-		if first {
-			out, first = v, false
-		} else {
-			out = join(out, v)
-		}
-	}
+	var out union
 	for _, o := range x.refs {
 		c := m.held(o)
 		switch {
 		case isTensor(x):
 			return m.made(node, "Tensor", either(why, m.st.deep(x)))
 		case o.kind != container:
-			add(m.unknown(node, c.diff))
+			out.add(m.unknown(node, c.diff))
 		case i.lit != "":
 			if v, ok := c.fields[i.lit]; ok {
-				add(v)
-				continue
-			}
-			if i.lit[0] == '-' {
-				add(c.every())
+				out.add(v)
+			} else if i.lit[0] == '-' {
+				out.add(c.every())
 			} else {
-				add(c.elem)
+				out.add(c.elem)
 			}
 		default:
-			add(c.every())
+			out.add(c.every())
 		}
 	}
-	return differing(out, why)
+	return differing(out.value, why)
 }
 
 func (m *machine) slice(e *syntax.SliceExpr) value {
@@ -145,26 +135,19 @@ func (m *machine) slice(e *syntax.SliceExpr) value {
 
 // element is what a loop over v gives in each round.
 func (m *machine) element(v value, node syntax.Node) value {
-	var out value
-	first := true
+	var out union
 	for _, o := range v.refs {
 		c := m.held(o)
-		var x value
 		switch {
 		case o.typ == "dict": // its keys
-			x = value{diff: c.diff}
+			out.add(value{diff: c.diff})
 		case o.kind == container || o.typ == "Loader":
-			x = c.every()
+			out.add(c.every())
 		case o.typ == "Tensor":
-			x = m.made(node, "Tensor", c.diff)
+			out.add(m.made(node, "Tensor", c.diff))
 		default:
-			x = m.unknown(node, c.diff)
-		}
-		if first {
-			out, first = x, false
-		} else {
-			out = join(out, x)
+			out.add(m.unknown(node, c.diff))
 		}
 	}
-	return differing(out, v.diff)
+	return differing(out.value, v.diff)
 }

@@ -1,7 +1,8 @@
 package check
 
 import (
-	"sort"
+	"cmp"
+	"slices"
 
 	"go.starlark.net/resolve"
 	"go.starlark.net/syntax"
@@ -45,14 +46,10 @@ func (m *machine) uncalled() *object {
 	if len(list) == 0 {
 		return nil
 	}
-	sort.Slice(list, func(i, j int) bool {
-		a, b := list[i].pos, list[j].pos
-		if a.Filename() != b.Filename() {
-			return a.Filename() < b.Filename()
-		}
-		return a.Line < b.Line || a.Line == b.Line && a.Col < b.Col
+	return slices.MinFunc(list, func(a, b *object) int {
+		p, q := a.pos, b.pos
+		return cmp.Or(cmp.Compare(p.Filename(), q.Filename()), cmp.Compare(p.Line, q.Line), cmp.Compare(p.Col, q.Col))
 	})
-	return list[0]
 }
 
 // topLevel interprets the statements of a file, once.

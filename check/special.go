@@ -9,32 +9,26 @@ import (
 
 // special interprets the builtins whose results contain their arguments.
 func (m *machine) special(name string, c *call) (value, bool) {
-	arg := func(i int) value {
-		if i < len(c.args) {
-			return c.args[i]
-		}
-		return same
-	}
+	given := len(c.args) > 0
 	switch name {
 	case "run.params":
 		return m.declare(c), true
 	case "run.progress":
-		return arg(0), len(c.args) > 0
+		return c.first(), given
 	case "tensor.no_grad":
-		if o := arg(0).only(); o != nil && (o.kind == function || o.kind == builtin || o.kind == method) {
+		if o := c.first().only(); o != nil && (o.kind == function || o.kind == builtin || o.kind == method) {
 			inner := *c
 			inner.args, inner.exprs = c.args[1:], c.exprs[1:]
 			out := m.callObject(o, &inner, true)
 			out.graph = nil
 			return out, true
 		}
-		return arg(0), len(c.args) > 0
-	case "dist.ddp", "dist.unwrap":
-		if name == "dist.ddp" {
-			m.collective(name, c.pos, nil)
-			return m.synced(c), len(c.args) > 0
-		}
-		return arg(0), len(c.args) > 0
+		return c.first(), given
+	case "dist.ddp":
+		m.collective(name, c.pos, nil)
+		return m.synced(c), given
+	case "dist.unwrap":
+		return c.first(), given
 	case "dist.master_first", "dist.local_master_first":
 		return m.masterFirst(name, c), true
 	case "data.loader":
@@ -86,11 +80,8 @@ func (m *machine) masterFirst(name string, c *call) value {
 		})
 		collectives(events, func(e *event) {
 			inner := e.chain[min(depth+1, len(e.chain)-1)]
-			if key := inner.pos.String() + e.name; !m.warned[key] {
-				m.warned[key] = true
-				m.warn(inner.pos, "%s is called inside %s (%s), which runs its function on one rank before the others: they will hang each other",
-					e.name, name, lineOf(c.pos, inner.pos))
-			}
+			m.warnOnce(inner.pos, e.name, "%s is called inside %s (%s), which runs its function on one rank before the others: they will hang each other",
+				e.name, name, lineOf(c.pos, inner.pos))
 		})
 	}
 	m.collective(name, c.pos, nil)
@@ -146,10 +137,7 @@ func (m *machine) callInstance(o *object, c *call) value {
 		inner.text, inner.args, inner.exprs = "forward", append([]value{of(o)}, c.args...), append([]syntax.Expr{nil}, c.exprs...)
 		return m.call(forward, &inner)
 	case o.name == "nn.sequential":
-		out := same
-		if len(c.args) > 0 {
-			out = c.args[0]
-		}
+		out := c.first()
 		for i := 0; ; i++ {
 			layer, ok := held.fields[fmt.Sprintf("call %d", i)]
 			if !ok {

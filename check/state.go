@@ -1,6 +1,10 @@
 package check
 
-import "go.starlark.net/syntax"
+import (
+	"maps"
+
+	"go.starlark.net/syntax"
+)
 
 // A variable is a name in one activation of a function; first is the identifier
 // that binds it first, which the resolver shares among all its uses.
@@ -20,21 +24,20 @@ func newState() *state {
 }
 
 func (s *state) clone() *state {
-	out := &state{vars: make(map[variable]value, len(s.vars)), heap: make(map[*object]*contents, len(s.heap))}
-	for k, v := range s.vars {
-		out.vars[k] = v
-	}
-	for k, v := range s.heap {
-		out.heap[k] = v
-	}
-	return out
+	return &state{vars: maps.Clone(s.vars), heap: maps.Clone(s.heap)}
 }
 
-// merge makes s what holds after either s or other, and reports whether s
-// changed. A variable that only one of them has is as that one has it.
+// merge makes s what holds after either s or other, and reports whether s changed.
 func (s *state) merge(other *state) (changed bool) {
-	for k, w := range other.vars {
-		v, ok := s.vars[k]
+	vars, heap := mergeInto(s.vars, other.vars, join), mergeInto(s.heap, other.heap, joinContents)
+	return vars || heap
+}
+
+// mergeInto joins each entry of other with that of all, and reports whether all
+// changed. An entry that only one of them has is as that one has it.
+func mergeInto[K comparable, V interface{ equal(V) bool }](all, other map[K]V, join func(a, b V) V) (changed bool) {
+	for k, w := range other {
+		v, ok := all[k]
 		if ok && v.equal(w) {
 			continue
 		}
@@ -42,19 +45,7 @@ func (s *state) merge(other *state) (changed bool) {
 			w = join(v, w)
 		}
 		if !ok || !w.equal(v) {
-			s.vars[k], changed = w, true
-		}
-	}
-	for k, d := range other.heap {
-		c, ok := s.heap[k]
-		if ok && c.equal(d) {
-			continue
-		}
-		if ok {
-			d = joinContents(c, d)
-		}
-		if !ok || !d.equal(c) {
-			s.heap[k], changed = d, true
+			all[k], changed = w, true
 		}
 	}
 	return changed

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"maps"
 	"slices"
 
 	"go.starlark.net/syntax"
@@ -81,6 +82,19 @@ func join(a, b value) value {
 	return out
 }
 
+// A union is a value that may be any of those added.
+type union struct {
+	value
+	some bool // one was added
+}
+
+func (u *union) add(v value) {
+	if u.some {
+		v = join(u.value, v)
+	}
+	u.value, u.some = v, true
+}
+
 func (v value) equal(w value) bool {
 	return v.diff == w.diff && v.lit == w.lit && v.typ == w.typ && v.graph == w.graph && v.param == w.param && slices.Equal(v.refs, w.refs)
 }
@@ -96,42 +110,19 @@ type contents struct {
 
 func (c *contents) clone() *contents {
 	out := *c
-	out.fields = make(map[string]value, len(c.fields)+1)
-	for k, v := range c.fields {
-		out.fields[k] = v
-	}
+	out.fields = maps.Clone(c.fields)
 	return &out
 }
 
 func joinContents(a, b *contents) *contents {
-	out := &contents{diff: either(a.diff, b.diff), elem: join(a.elem, b.elem), fields: make(map[string]value, len(a.fields))}
-	for k, v := range a.fields {
-		if w, ok := b.fields[k]; ok {
-			v = join(v, w)
-		}
-		out.fields[k] = v
-	}
-	for k, v := range b.fields {
-		if _, ok := a.fields[k]; !ok {
-			out.fields[k] = v
-		}
-	}
+	out := &contents{diff: either(a.diff, b.diff), elem: join(a.elem, b.elem), fields: maps.Clone(a.fields)}
+	mergeInto(out.fields, b.fields, join)
 	out.shaped = a.shaped && b.shaped || a.shaped && b.diff == nil || b.shaped && a.diff == nil
 	out.closed = a.closed && b.closed && len(out.fields) == len(a.fields) && len(out.fields) == len(b.fields)
 	return out
 }
 
 func (c *contents) equal(d *contents) bool {
-	if c == d {
-		return true
-	}
-	if c.diff != d.diff || c.shaped != d.shaped || c.closed != d.closed || len(c.fields) != len(d.fields) || !c.elem.equal(d.elem) {
-		return false
-	}
-	for k, v := range c.fields {
-		if w, ok := d.fields[k]; !ok || !v.equal(w) {
-			return false
-		}
-	}
-	return true
+	return c == d || c.diff == d.diff && c.shaped == d.shaped && c.closed == d.closed &&
+		c.elem.equal(d.elem) && maps.EqualFunc(c.fields, d.fields, value.equal)
 }

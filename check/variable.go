@@ -51,14 +51,8 @@ func (m *machine) lookup(id *syntax.Ident) value {
 }
 
 func (m *machine) predeclared(name string) value {
-	key := site{role: "predeclared " + name}
-	o := m.objects[key]
-	if o == nil {
-		o = &object{id: len(m.objects) + 1, kind: native, name: name}
-		if mod := m.ref.modules[name]; mod != nil {
-			o.kind, o.module = module, mod
-		}
-		m.objects[key] = o
+	if mod := m.ref.modules[name]; mod != nil {
+		return of(m.object(site{role: "predeclared " + name}, object{kind: module, name: name, module: mod}))
 	}
-	return of(o)
+	return of(m.object(site{role: "predeclared " + name}, object{kind: native, name: name}))
 }
