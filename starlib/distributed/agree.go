@@ -14,23 +14,37 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// agree checks that all ranks call a helper with arguments that fit together:
-// key describes them. Where the keys differ, every rank gets all of them.
-// It costs one small collective when they agree.
-func (g *Group) agree(ctx *collective.WaitLimit, key []byte, at collective.Origin) (keys [][]byte, same bool, err error) {
+// agree checks that all ranks call a helper with arguments that fit together, which
+// key describes. Where they do not, every rank gets an error: what differs, then a
+// line a rank with the text of its key.
+func (g *Group) agree(ctx *collective.WaitLimit, key []byte, at collective.Origin, what string, text func(key []byte) string) error {
+	keys, err := g.compare(ctx, key, at)
+	if err != nil || keys == nil {
+		return err
+	}
+	lines := make([]string, len(keys))
+	for r, key := range keys {
+		lines[r] = text(key)
+	}
+	return g.disagree(what, lines)
+}
+
+// compare gives every rank all ranks' keys where they differ, else nil. It costs one
+// small collective when they are equal.
+func (g *Group) compare(ctx *collective.WaitLimit, key []byte, at collective.Origin) (keys [][]byte, err error) {
 	if g.comm == nil {
-		return nil, true, nil
+		return nil, nil
 	}
 	h := fnv(key)
 	at = at.In(collective.Step)
-	sums, err := g.gatherInts(ctx, int64(h), at)
+	sums, err := g.gatherSizes(ctx, int64(h), nil, element.None, at)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	for _, s := range sums {
 		if uint64(s) != h {
 			place := append([]byte(at.Pos.String()), 0)
-			if keys, err = g.gatherBytes(ctx, append(place, key...), at); err == nil {
+			if keys, err = g.gatherBytes(ctx, append(place, key...), everyone, at); err == nil {
 				g.places = make([]string, len(keys))
 				for r, key := range keys {
 					place, rest, _ := bytes.Cut(key, []byte{0})
@@ -38,17 +52,15 @@ func (g *Group) agree(ctx *collective.WaitLimit, key []byte, at collective.Origi
 				}
 				// All ranks have the keys before one of them ends the run because
 				// of them; an error of this step would add nothing.
-				call := collective.NewBarrier()
-				call.Origin = at
-				_ = g.do(ctx, call)
+				_ = g.do(ctx, collective.NewBarrier(), at)
 			}
-			return keys, false, err
+			return keys, err
 		}
 	}
-	return nil, true, nil
+	return nil, nil
 }
 
-// disagree makes the error that every rank gets after agree has found a
+// disagree makes the error that every rank gets after compare has found a
 // difference: what differs, then a line a rank.
 func (g *Group) disagree(what string, lines []string) error {
 	var b strings.Builder
@@ -64,16 +76,8 @@ func (g *Group) disagree(what string, lines []string) error {
 
 // AgreeOnStep checks that all ranks save the same step, before any of them does.
 func (w *World) AgreeOnStep(c *starlib.Call, step int64) error {
-	g := w.all
-	keys, same, err := g.agree(w.within, fmt.Appendf(nil, "step %d", step), origin(c))
-	if err != nil || same {
-		return err
-	}
-	lines := make([]string, len(keys))
-	for r, key := range keys {
-		lines[r] = string(key)
-	}
-	return g.disagree("the ranks save different steps", lines)
+	return w.all.agree(w.within, fmt.Appendf(nil, "step %d", step), origin(c), "the ranks save different steps",
+		func(key []byte) string { return string(key) })
 }
 
 // Sum adds a number over the ranks of a group (None: the world), for builtins of
@@ -86,13 +90,8 @@ func (w *World) Sum(c *starlib.Call, group starlark.Value, x float64) (float64, 
 			return 0, fmt.Errorf("argument group: want a group that this rank is in, got %s", group)
 		}
 	}
-	if g.comm == nil {
-		return x, nil
-	}
 	sum := []float64{x}
-	call := collective.NewAllReduce(collective.Of(sum), element.Sum)
-	call.Origin = origin(c).In(collective.Step)
-	err := g.do(w.within, call)
+	err := g.sum(c, w.within, sum)
 	return sum[0], err
 }
 
@@ -105,9 +104,7 @@ func (w *World) Any(c *starlib.Call, flag bool) (bool, error) {
 	if flag {
 		set[0] = 1
 	}
-	call := collective.NewAllReduce(collective.Of(set), element.Max)
-	call.Origin = origin(c).In(collective.Step)
-	err := w.all.do(w.within, call)
+	err := w.all.do(w.within, collective.NewAllReduce(collective.Of(set), element.Max), origin(c).In(collective.Step))
 	return set[0] != 0, err
 }
 

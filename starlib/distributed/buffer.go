@@ -176,6 +176,14 @@ func writable(t *tensor.Tensor) error {
 	return nil
 }
 
+// differentiable makes out a result of in, whose gradient backward makes of out's.
+func differentiable(name string, out, in *tensor.Tensor, backward func(grad *tensor.Tensor) (*tensor.Tensor, error)) {
+	tensor.Function(name, out, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
+		back, err := backward(grad)
+		return []*tensor.Tensor{back}, err
+	})
+}
+
 // recorded tells whether gradients flow through an operation on v.
 func recorded(v starlark.Value) (*tensor.Tensor, bool) {
 	if v, ok := v.(*startensor.Value); ok {

@@ -8,6 +8,7 @@ import (
 	"drun/collective"
 	"drun/starlib"
 
+	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 )
 
@@ -42,27 +43,39 @@ func timeout(c *starlib.Call) (time.Duration, error) {
 	return max(1, time.Duration(s*float64(time.Second))), nil // 0 would be left out
 }
 
-// scope reads the arguments group and timeout.
-func (w *World) scope(c *starlib.Call) (*Group, *collective.WaitLimit, error) {
-	g, err := w.group(c)
-	if err != nil {
-		return nil, nil, err
+type builtin = func(*starlib.Call) (starlark.Value, error)
+
+// inGroup is a builtin with the arguments group and timeout, which fn is given.
+func (w *World) inGroup(fn func(*starlib.Call, *Group, *collective.WaitLimit) (starlark.Value, error)) builtin {
+	return func(c *starlib.Call) (starlark.Value, error) {
+		g, err := w.group(c)
+		if err != nil {
+			return nil, err
+		}
+		ctx, err := w.until(c)
+		if err != nil {
+			return nil, err
+		}
+		return fn(c, g, ctx)
 	}
-	ctx, err := w.until(c)
-	return g, ctx, err
 }
 
-// scopeWith is scope with a rank of the group, which the argument of that name is.
-func (w *World) scopeWith(c *starlib.Call, name string) (g *Group, ctx *collective.WaitLimit, rank int, err error) {
-	if g, ctx, err = w.scope(c); err == nil {
-		rank, err = g.member(c, name)
-	}
-	return g, ctx, rank, err
+// withRank is inGroup for a builtin whose argument of that name is a rank of the
+// world; fn is given its place in the group.
+func (w *World) withRank(name string, fn func(*starlib.Call, *Group, *collective.WaitLimit, int) (starlark.Value, error)) builtin {
+	return w.inGroup(func(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+		rank, err := g.member(c, name)
+		if err != nil {
+			return nil, err
+		}
+		return fn(c, g, ctx, rank)
+	})
 }
 
-// do makes one call and waits for it.
-func (g *Group) do(ctx context.Context, call collective.Call) error {
+// do makes one call on behalf of the recipe's, and waits for it.
+func (g *Group) do(ctx context.Context, call collective.Call, at collective.Origin) error {
 	g.call = call
+	g.call.Origin = at
 	return g.carryOut(ctx)
 }
 

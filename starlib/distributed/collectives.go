@@ -31,7 +31,7 @@ func (w *World) collectives() []*starlib.Def {
 				"is a float.\n" +
 				"Where gradients are recorded and t requires one, the result is a new tensor, and backward reduces\n" +
 				"the ranks' gradients in the same way (op sum or avg).",
-			Fn: w.allReduce,
+			Fn: w.inGroup(w.allReduce),
 		},
 		{
 			Sig: `broadcast(x, src: int = 0, async_op: bool = False, group: Group = None, timeout: number = None)`,
@@ -39,13 +39,13 @@ func (w *World) collectives() []*starlib.Def {
 				"as the result (what the other ranks pass is ignored). Returns src's x. In backward, src gets the sum\n" +
 				"of the gradients and the others zeros. A plain value is waited for even with async_op, because its\n" +
 				"size must arrive first: the Work returned is already done.",
-			Fn: w.broadcast,
+			Fn: w.withRank("src", w.broadcast),
 		},
 		{
 			Sig: `reduce(t: Tensor | number, dst: int = 0, op: string = "sum", async_op: bool = False, group: Group = None, timeout: number = None) -> Tensor | number | Work`,
 			Doc: "Like all_reduce, but only rank dst gets the result, in place; the tensors of the other ranks keep\n" +
 				"their values. It has no gradient: a tensor for which gradients are recorded is an error.",
-			Fn: w.reduce,
+			Fn: w.withRank("dst", w.reduce),
 		},
 	}
 }
@@ -59,9 +59,7 @@ func (w *World) barrier(c *starlib.Call) (starlark.Value, error) {
 	if err != nil || g.comm == nil {
 		return nil, err
 	}
-	call := collective.NewBarrier()
-	call.Origin = origin(c)
-	return nil, g.do(ctx, call)
+	return nil, g.do(ctx, collective.NewBarrier(), origin(c))
 }
 
 // reduction reads a reduce op that is defined for the operand.
@@ -85,21 +83,17 @@ func divisible(x starlark.Value, op string) (starlark.Value, error) {
 	return x, nil
 }
 
-func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c)
-	if err != nil {
-		return nil, err
-	}
+func (w *World) allReduce(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 	x := c.Arg("t")
 	in, graph := recorded(x)
+	var err error
 	if graph {
-		if x, err = clone(in); err != nil {
-			return nil, err
-		}
+		x, err = clone(in)
 	} else if in != nil {
-		if err := writable(in); err != nil {
-			return nil, err
-		}
+		err = writable(in)
+	}
+	if err != nil {
+		return nil, err
 	}
 	async := c.Bool("async_op")
 	o := &g.operand
@@ -128,9 +122,8 @@ func (w *World) allReduce(c *starlib.Call) (starlark.Value, error) {
 	if graph {
 		at := origin(c).Backward()
 		then = finish(func() (starlark.Value, error) {
-			tensor.Function("all_reduce", o.t, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
-				sum, err := g.reduced(w.within, grad, op, at)
-				return []*tensor.Tensor{sum}, err
+			differentiable("all_reduce", o.t, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
+				return g.reduced(w.within, grad, op, at)
 			})
 			return o.value, nil
 		})
@@ -148,15 +141,11 @@ func (g *Group) reduced(ctx *collective.WaitLimit, t *tensor.Tensor, op element.
 		return out, err
 	}
 	call := collective.NewAllReduce(bufferOf(out), op)
-	call.Shape, call.Origin = out.Shape(), at
-	return out, g.do(ctx, call)
+	call.Shape = out.Shape()
+	return out, g.do(ctx, call, at)
 }
 
-func (w *World) broadcast(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, src, err := w.scopeWith(c, "src")
-	if err != nil {
-		return nil, err
-	}
+func (w *World) broadcast(c *starlib.Call, g *Group, ctx *collective.WaitLimit, src int) (starlark.Value, error) {
 	v, ok := c.Arg("x").(*startensor.Value)
 	if !ok {
 		value, err := g.broadcastValue(c, ctx, c.Arg("x"), src)
@@ -172,6 +161,7 @@ func (w *World) broadcast(c *starlib.Call) (starlark.Value, error) {
 	in, graph := recorded(v)
 	if graph {
 		// A leaf is changed in place as well: it may be a parameter.
+		var err error
 		if v, err = clone(t); err != nil {
 			return nil, err
 		}
@@ -194,9 +184,8 @@ func (w *World) broadcast(c *starlib.Call) (starlark.Value, error) {
 					return nil, err
 				}
 			}
-			tensor.Function("broadcast", o.t, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
-				sum, err := g.reducedAt(grad, src, at)
-				return []*tensor.Tensor{sum}, err
+			differentiable("broadcast", o.t, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
+				return g.reducedAt(grad, src, at)
 			})
 			return o.value, nil
 		})
@@ -214,8 +203,8 @@ func (g *Group) reducedAt(grad *tensor.Tensor, root int, at collective.Origin) (
 		return out, err
 	}
 	call := collective.NewReduce(bufferOf(out), bufferOf(out), element.Sum, root)
-	call.Shape, call.Origin = out.Shape(), at
-	if err := g.do(g.world.within, call); err != nil {
+	call.Shape = out.Shape()
+	if err := g.do(g.world.within, call, at); err != nil {
 		return nil, err
 	}
 	if g.own != root {
@@ -224,11 +213,7 @@ func (g *Group) reducedAt(grad *tensor.Tensor, root int, at collective.Origin) (
 	return out, nil
 }
 
-func (w *World) reduce(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, dst, err := w.scopeWith(c, "dst")
-	if err != nil {
-		return nil, err
-	}
+func (w *World) reduce(c *starlib.Call, g *Group, ctx *collective.WaitLimit, dst int) (starlark.Value, error) {
 	if t, ok := c.Arg("t").(*startensor.Value); ok {
 		if err := writable(t.Tensor()); err != nil {
 			return nil, err

@@ -73,7 +73,7 @@ func (w *World) wrappers() []*starlib.Def {
 				"broadcast_buffers = False: such a forward pass is a collective. After eval(), inside tensor.no_grad\n" +
 				"and after .set_sync(False), which accumulates gradients without averaging them, it is not. So all\n" +
 				"ranks evaluate and save the same model.",
-			Fn: w.ddp,
+			Fn: w.inGroup(w.ddp),
 		},
 		{
 			Sig: `unwrap(module: Module | DDP) -> Module`,
@@ -88,11 +88,7 @@ func (w *World) wrappers() []*starlib.Def {
 	}
 }
 
-func (w *World) ddp(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c)
-	if err != nil {
-		return nil, err
-	}
+func (w *World) ddp(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 	m := c.Arg("module").(*nn.Model)
 	d := &ddp{Model: m, world: w, g: g, ctx: ctx, on: true, thread: c.Thread}
 	d.names, d.params = m.Parameters()
@@ -106,7 +102,7 @@ func (w *World) ddp(c *starlib.Call) (starlark.Value, error) {
 	if err := g.agreeOnTensors(ctx, all, origin(c)); err != nil {
 		return nil, err
 	}
-	err = g.spread(c, ctx, all, func(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) },
+	err := g.spread(c, ctx, all, func(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) },
 		func(element.Type) bool { return true })
 	if err != nil || g.comm == nil {
 		return d, err
@@ -261,35 +257,15 @@ func (d *ddp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs 
 // spreadBuffers gives the first rank's buffers to all ranks. Buffers that are equal
 // already are not written: the graph of an earlier pass may refer to them.
 func (d *ddp) spreadBuffers(builtin string) error {
-	size := 0
-	for _, t := range d.buffers {
-		size += t.Len() * t.DType().Size()
-	}
-	all, rest := d.world.stage(size), 0
-	for _, t := range d.buffers {
+	at := originOf(builtin, starlib.Position(d.thread)).In(collective.Step)
+	call := func(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) }
+	return d.g.staged(d.ctx, element.Uint8, d.buffers, call, at, func(t *tensor.Tensor, raw []byte) error {
 		data, err := tensor.Contiguous(t)
-		if err != nil {
-			return err
+		if err == nil && !bytes.Equal(data.Bytes(), raw) {
+			err = writeRaw(t, raw)
 		}
-		rest += copy(all[rest:], data.Bytes())
-	}
-	call := collective.NewBroadcast(collective.Of(all), 0)
-	call.Origin = originOf(builtin, starlib.Position(d.thread)).In(collective.Step)
-	if err := d.g.do(d.ctx, call); err != nil {
 		return err
-	}
-	for _, t := range d.buffers {
-		n := t.Len() * t.DType().Size()
-		data, err := tensor.Contiguous(t)
-		if err == nil && !bytes.Equal(data.Bytes(), all[:n]) {
-			err = writeRaw(t, all[:n])
-		}
-		if err != nil {
-			return err
-		}
-		all = all[n:]
-	}
-	return nil
+	})
 }
 
 // Attr gives set_sync, and what the module has.

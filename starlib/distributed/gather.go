@@ -20,31 +20,35 @@ func (w *World) exchanges() []*starlib.Def {
 		{
 			Sig: `all_gather(x, group: Group = None, timeout: number = None) -> list`,
 			Doc: "A list of every rank's x in rank order: tensors, whose first dimensions may differ, or plain values.",
-			Fn:  w.allGather,
+			Fn: w.inGroup(func(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+				return g.gather(c, ctx, everyone)
+			}),
 		},
 		{
 			Sig: `gather(x, dst: int = 0, group: Group = None, timeout: number = None) -> list`,
 			Doc: "Like all_gather, but only on rank dst; the other ranks get [].",
-			Fn:  w.gather,
+			Fn: w.withRank("dst", func(c *starlib.Call, g *Group, ctx *collective.WaitLimit, dst int) (starlark.Value, error) {
+				return g.gather(c, ctx, dst)
+			}),
 		},
 		{
 			Sig: `scatter(values: iterable = None, src: int = 0, group: Group = None, timeout: number = None)`,
 			Doc: "Gives each rank its entry of src's list: tensors of one shape and dtype, or plain values. src passes\n" +
 				"exactly one entry per rank, the others None.",
-			Fn: w.scatter,
+			Fn: w.withRank("src", w.scatter),
 		},
 		{
 			Sig: `reduce_scatter(tensors: iterable, op: string = "sum", group: Group = None, timeout: number = None) -> Tensor`,
 			Doc: "Combines the ranks' lists entry by entry and gives each rank its own entry. A list has one tensor\n" +
 				"per rank; their sizes may differ. In backward the gradients are gathered.",
-			Fn: w.reduceScatter,
+			Fn: w.inGroup(w.reduceScatter),
 		},
 		{
 			Sig: `all_to_all(t: Tensor, out_splits: iterable = None, in_splits: iterable = None, group: Group = None, timeout: number = None) -> Tensor`,
 			Doc: "Splits t along dimension 0, sends each rank its part and returns the parts received, in rank order.\n" +
 				"in_splits lists the rows sent to each rank, out_splits those received from each; by default they are\n" +
 				"all equal.",
-			Fn: w.allToAll,
+			Fn: w.inGroup(w.allToAll),
 		},
 	}
 }
@@ -61,10 +65,8 @@ func rows(shape []int) int {
 // uneven gives the counts if they differ. Equal counts are left out, so that
 // backends can use their operations for parts of one size.
 func uneven(counts []int) []int {
-	for _, n := range counts {
-		if n != counts[0] {
-			return counts
-		}
+	if slices.ContainsFunc(counts, func(n int) bool { return n != counts[0] }) {
+		return counts
 	}
 	return nil
 }
@@ -105,14 +107,25 @@ func sum(counts []int) int {
 	return total
 }
 
-func (w *World) allGather(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c)
-	if err != nil {
-		return nil, err
+// everyone stands for a destination where all ranks are one.
+const everyone = -1
+
+// arrives tells whether this rank gets what is sent to dst.
+func (g *Group) arrives(dst int) bool { return dst == everyone || dst == g.own }
+
+// newGather is the call that gathers on rank dst.
+func newGather(send, recv collective.Buffer, dst int) collective.Call {
+	if dst == everyone {
+		return collective.NewAllGather(send, recv)
 	}
+	return collective.NewGather(send, recv, dst)
+}
+
+// gather makes a list of the ranks' x on rank dst; on the others it is empty.
+func (g *Group) gather(c *starlib.Call, ctx *collective.WaitLimit, dst int) (starlark.Value, error) {
 	v, ok := c.Arg("x").(*startensor.Value)
 	if !ok {
-		values, err := g.gatherValues(c, ctx, c.Arg("x"))
+		values, err := g.gatherValues(c, ctx, c.Arg("x"), dst)
 		return starlark.NewList(values), err
 	}
 	o, err := operandOf(v)
@@ -124,25 +137,30 @@ func (w *World) allGather(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	total := sum(counts)
-	flat, err := tensor.Empty(w.tensors, []int{total}, o.t.DType())
+	total := 0
+	if g.arrives(dst) {
+		total = sum(counts)
+	}
+	flat, err := tensor.Empty(g.world.tensors, []int{total}, o.t.DType())
 	if err != nil {
 		return nil, err
 	}
 	if g.comm == nil {
 		copy(flat.Bytes(), o.buf.Data)
 	} else {
-		call := collective.NewAllGather(o.buf, bufferOf(flat))
-		call.Counts, call.Shape, call.Origin = uneven(counts), ragged(o.shape), at
-		if err := g.do(ctx, call); err != nil {
+		call := newGather(o.buf, bufferOf(flat), dst)
+		call.Counts, call.Shape = uneven(counts), ragged(o.shape)
+		if err := g.do(ctx, call, at); err != nil {
 			return nil, err
 		}
 	}
-	if in, graph := recorded(v); graph {
+	if !g.arrives(dst) {
+		return starlark.NewList(nil), nil
+	}
+	if in, graph := recorded(v); graph && dst == everyone {
 		at := at.Backward()
-		tensor.Function("all_gather", flat, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
-			own, err := g.scattered(w.within, grad, nil, element.Sum, counts, in.Shape(), at)
-			return []*tensor.Tensor{own}, err
+		differentiable("all_gather", flat, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
+			return g.scattered(g.world.within, grad, nil, element.Sum, counts, in.Shape(), at)
 		})
 	}
 	return parts(flat, first, o.shape)
@@ -188,60 +206,15 @@ func (g *Group) scattered(ctx *collective.WaitLimit, flat *tensor.Tensor, list [
 		return out, nil
 	}
 	call := collective.NewReduceScatter(bufferOf(all), bufferOf(out), op)
-	call.Counts, call.Origin = uneven(counts), at
+	call.Counts = uneven(counts)
 	if list != nil {
 		call.Digest = fnv(appendShapes(nil, list))
 		call.Detail = func() string { return describeShapes(appendShapes(nil, list)) }
 	}
-	return out, g.do(ctx, call)
+	return out, g.do(ctx, call, at)
 }
 
-func (w *World) gather(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, dst, err := w.scopeWith(c, "dst")
-	if err != nil {
-		return nil, err
-	}
-	v, ok := c.Arg("x").(*startensor.Value)
-	if !ok {
-		values, err := g.gatherValuesAt(c, ctx, c.Arg("x"), dst)
-		return starlark.NewList(values), err
-	}
-	o, err := operandOf(v)
-	if err != nil {
-		return nil, err
-	}
-	first, counts, err := g.counts(ctx, o.shape, o.buf.DType, origin(c))
-	if err != nil {
-		return nil, err
-	}
-	total := sum(counts)
-	if g.own != dst {
-		total = 0
-	}
-	flat, err := tensor.Empty(w.tensors, []int{total}, o.t.DType())
-	if err != nil {
-		return nil, err
-	}
-	if g.comm == nil {
-		copy(flat.Bytes(), o.buf.Data)
-	} else {
-		call := collective.NewGather(o.buf, bufferOf(flat), dst)
-		call.Counts, call.Shape, call.Origin = uneven(counts), ragged(o.shape), origin(c)
-		if err := g.do(ctx, call); err != nil {
-			return nil, err
-		}
-	}
-	if g.own != dst {
-		return starlark.NewList(nil), nil
-	}
-	return parts(flat, first, o.shape)
-}
-
-func (w *World) scatter(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, src, err := w.scopeWith(c, "src")
-	if err != nil {
-		return nil, err
-	}
+func (w *World) scatter(c *starlib.Call, g *Group, ctx *collective.WaitLimit, src int) (starlark.Value, error) {
 	var list []starlark.Value
 	switch {
 	case g.own != src && !c.IsNone("values"):
@@ -255,7 +228,7 @@ func (w *World) scatter(c *starlib.Call) (starlark.Value, error) {
 		}
 	}
 	if g.comm == nil { // a value of its own, as from another rank
-		values, err := g.gatherValues(c, ctx, list[0])
+		values, err := g.gatherValues(c, ctx, list[0], everyone)
 		if err != nil {
 			return nil, err
 		}
@@ -264,11 +237,7 @@ func (w *World) scatter(c *starlib.Call) (starlark.Value, error) {
 	return g.scatterValues(c, ctx, list, src)
 }
 
-func (w *World) reduceScatter(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c)
-	if err != nil {
-		return nil, err
-	}
+func (w *World) reduceScatter(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 	list, err := startensor.List(c.Arg("tensors"))
 	if err != nil {
 		return nil, err
@@ -310,12 +279,12 @@ func (w *World) reduceScatter(c *starlib.Call) (starlark.Value, error) {
 	}
 	if graph {
 		at := at.Backward()
-		tensor.Function("reduce_scatter", out, []*tensor.Tensor{all}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
+		differentiable("reduce_scatter", out, all, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
 			joined, err := g.joined(grad, counts, at)
 			if err == nil && op == element.Avg {
 				err = tensor.BinaryScalarInPlace(tensor.OpDiv, joined, tensor.Float(float64(g.Size())))
 			}
-			return []*tensor.Tensor{joined}, err
+			return joined, err
 		})
 	}
 	return (*startensor.Value)(out), nil
@@ -336,15 +305,11 @@ func (g *Group) joined(grad *tensor.Tensor, counts []int, at collective.Origin) 
 		return out, nil
 	}
 	call := collective.NewAllGather(bufferOf(own), bufferOf(out))
-	call.Counts, call.Origin = uneven(counts), at
-	return out, g.do(g.world.within, call)
+	call.Counts = uneven(counts)
+	return out, g.do(g.world.within, call, at)
 }
 
-func (w *World) allToAll(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c)
-	if err != nil {
-		return nil, err
-	}
+func (w *World) allToAll(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 	in := startensor.Arg(c, "t")
 	if in.Dim() == 0 {
 		return nil, fmt.Errorf("the tensor has no dimension 0 to divide")
@@ -368,9 +333,8 @@ func (w *World) allToAll(c *starlib.Call) (starlark.Value, error) {
 	}
 	if _, graph := recorded(c.Arg("t")); graph {
 		at := at.Backward()
-		tensor.Function("all_to_all", out, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
-			back, err := g.exchanged(w.within, grad, received, sent, at)
-			return []*tensor.Tensor{back}, err
+		differentiable("all_to_all", out, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
+			return g.exchanged(w.within, grad, received, sent, at)
 		})
 	}
 	return (*startensor.Value)(out), nil
@@ -392,15 +356,13 @@ func (g *Group) splits(c *starlib.Call, name string, total int) ([]int, error) {
 	if len(list) != g.Size() {
 		return nil, fmt.Errorf("argument %s: %d entries for %d ranks", name, len(list), g.Size())
 	}
-	sum := 0
 	for _, n := range list {
 		if n < 0 {
 			return nil, fmt.Errorf("argument %s: a negative number of rows, %d", name, n)
 		}
-		sum += n
 	}
-	if total >= 0 && sum != total {
-		return nil, fmt.Errorf("argument %s: %s adds up to %d, but the tensor has %d rows", name, listText(list), sum, total)
+	if total >= 0 && sum(list) != total {
+		return nil, fmt.Errorf("argument %s: %s adds up to %d, but the tensor has %d rows", name, listText(list), sum(list), total)
 	}
 	return list, nil
 }
@@ -414,16 +376,13 @@ func (g *Group) exchanged(ctx *collective.WaitLimit, in *tensor.Tensor, sent, re
 	if err != nil {
 		return nil, err
 	}
-	per, total := rows(in.Shape()), 0
+	per, total := rows(in.Shape()), sum(received)
 	scale := func(rows []int) []int {
 		out := make([]int, len(rows))
 		for r, n := range rows {
 			out[r] = n * per
 		}
 		return out
-	}
-	for _, n := range received {
-		total += n
 	}
 	shape := slices.Clone(in.Shape())
 	shape[0] = total
@@ -439,7 +398,7 @@ func (g *Group) exchanged(ctx *collective.WaitLimit, in *tensor.Tensor, sent, re
 		return out, nil
 	}
 	call := collective.NewAllToAll(bufferOf(data), bufferOf(out), scale(sent), scale(received))
-	call.Shape, call.Origin = ragged(in.Shape()), at
+	call.Shape = ragged(in.Shape())
 	call.Detail = func() string { return fmt.Sprintf("in_splits %s, out_splits %s", listText(sent), listText(received)) }
-	return out, g.do(ctx, call)
+	return out, g.do(ctx, call, at)
 }

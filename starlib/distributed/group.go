@@ -31,7 +31,7 @@ type Group struct {
 var _ starlark.HasAttrs = (*Group)(nil)
 
 func (g *Group) String() string {
-	return "group(" + strings.ReplaceAll(fmt.Sprint(g.ranks), " ", ", ") + ")"
+	return "group(" + listText(g.ranks) + ")"
 }
 
 // Type is the name that signatures use.
@@ -144,13 +144,13 @@ func (w *World) grouping() []*starlib.Def {
 		{
 			Sig: `copy_to_group(x: Tensor, group: Group = None, timeout: number = None) -> Tensor`,
 			Doc: "Tensor parallelism: x itself; in backward its gradient is summed over the group.",
-			Fn:  w.copyToGroup,
+			Fn:  w.inGroup(w.copyToGroup),
 		},
 		{
 			Sig: `reduce_from_group(x: Tensor, group: Group = None, timeout: number = None) -> Tensor`,
 			Doc: "Tensor parallelism: the sum of x over the group. In backward its gradient is passed to every rank\n" +
 				"unchanged.",
-			Fn: w.reduceFromGroup,
+			Fn: w.inGroup(w.reduceFromGroup),
 		},
 		{
 			Sig: `shard(t: Tensor, dim: int, group: Group = None) -> Tensor`,
@@ -226,16 +226,9 @@ func (w *World) split(c *starlib.Call, parts [][]int) (starlark.Value, error) {
 // agreeOnParts checks that all ranks of the world make the same groups: a rank
 // that took another for a member would wait for it until the timeout.
 func (w *World) agreeOnParts(ctx *collective.WaitLimit, parts [][]int, at collective.Origin) error {
-	keys, same, err := w.all.agree(ctx, fmt.Append(nil, parts), at)
-	if err != nil || same {
-		return err
-	}
-	lines := make([]string, len(keys))
-	for r, key := range keys {
-		lines[r] = strings.Trim(string(key), "[]")
-		lines[r] = "[" + strings.ReplaceAll(lines[r], "] [", "], [") + "]"
-	}
-	return w.all.disagree("the ranks make different groups", lines)
+	return w.all.agree(ctx, fmt.Append(nil, parts), at, "the ranks make different groups", func(key []byte) string {
+		return "[" + strings.ReplaceAll(strings.Trim(string(key), "[]"), "] [", "], [") + "]"
+	})
 }
 
 func intList(ns []int) *starlark.List {

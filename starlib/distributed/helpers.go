@@ -25,39 +25,39 @@ func (w *World) helpers() []*starlib.Def {
 			Sig: `broadcast_tensors(tensors: iterable, src: int = 0, group: Group = None, timeout: number = None)`,
 			Doc: "Gives src's float and complex tensors to all ranks, in place; other tensors are left alone. Number,\n" +
 				"dtypes and shapes are compared first: where they differ, every rank gets an error.",
-			Fn: w.broadcastTensors,
+			Fn: w.withRank("src", w.broadcastTensors),
 		},
 		{
 			Sig: `sync_grad(params: iterable, group: Group = None, timeout: number = None)`,
 			Doc: "Averages the .grad of every parameter, of any float dtype or complex64, over the ranks. A grad that\n" +
 				"is None on all ranks stays None; one that is None on some ranks only is an error that names the\n" +
 				"parameter.",
-			Fn: w.syncGrad,
+			Fn: w.inGroup(w.syncGrad),
 		},
 		{
 			Sig: `sync_buffer(buffers: iterable, average: bool = True, group: Group = None, timeout: number = None)`,
 			Doc: "Averages float and complex buffers over the ranks or, with average = False, gives the first rank's\n" +
 				"to all; integer buffers are left alone.",
-			Fn: w.syncBuffer,
+			Fn: w.inGroup(w.syncBuffer),
 		},
 		{
 			Sig: `average_metrics(metrics: dict, count: number = 1.0, group: Group = None, timeout: number = None) -> dict`,
 			Doc: "The mean of every metric over the ranks, weighted by each rank's count, in float64. All ranks pass\n" +
 				"the same keys; a total count of 0 is an error.",
-			Fn: w.averageMetrics,
+			Fn: w.inGroup(w.averageMetrics),
 		},
 		{
 			Sig: `reduce_dict(d: dict, average: bool = True, group: Group = None, timeout: number = None) -> dict`,
 			Doc: "The mean (or sum) of every number over the ranks, with sorted keys, on the group's first rank; the\n" +
 				"other ranks get None. Floats are added in float64; a sum of integers is an exact integer. All ranks\n" +
 				"pass the same keys.",
-			Fn: w.reduceDict,
+			Fn: w.inGroup(w.reduceDict),
 		},
 		{
 			Sig: `shared_random_seed(group: Group = None, timeout: number = None) -> int`,
 			Doc: "An integer from 0 to 2³¹ - 1, the same on all ranks and different in each call. It is derived from\n" +
 				"the run's seed.",
-			Fn: w.sharedRandomSeed,
+			Fn: w.inGroup(w.sharedRandomSeed),
 		},
 		{
 			Sig: `master_first(fn: callable, timeout: number = None)`,
@@ -100,8 +100,7 @@ func (w *World) masterFirst(c *starlib.Call, g *Group) (starlark.Value, error) {
 	}
 	// Not a barrier: a barrier that fn calls would be mistaken for this one.
 	call := collective.NewBroadcast(collective.Of([]bool{true}), 0)
-	call.Origin = at.In(collective.Step)
-	if err := g.do(ctx, call); err != nil || leader {
+	if err := g.do(ctx, call, at.In(collective.Step)); err != nil || leader {
 		return result, err
 	}
 	return starlark.Call(c.Thread, fn, nil, nil)
@@ -142,16 +141,10 @@ func (g *Group) sum(c *starlib.Call, ctx *collective.WaitLimit, numbers []float6
 	if g.comm == nil {
 		return nil
 	}
-	call := collective.NewAllReduce(collective.Of(numbers), element.Sum)
-	call.Origin = origin(c).In(collective.Step)
-	return g.do(ctx, call)
+	return g.do(ctx, collective.NewAllReduce(collective.Of(numbers), element.Sum), origin(c).In(collective.Step))
 }
 
-func (w *World) averageMetrics(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c)
-	if err != nil {
-		return nil, err
-	}
+func (w *World) averageMetrics(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 	count := c.Float("count")
 	if !(count >= 0) || math.IsInf(count, 0) {
 		return nil, fmt.Errorf("argument count: want a number of at least 0, got %v", c.Arg("count"))
@@ -187,16 +180,12 @@ func (w *World) averageMetrics(c *starlib.Call) (starlark.Value, error) {
 	return out, nil
 }
 
-func (w *World) reduceDict(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c)
-	if err != nil {
-		return nil, err
-	}
+func (w *World) reduceDict(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 	r, err := g.readingsOf(c, "d", ctx)
 	if err != nil {
 		return nil, err
 	}
-	all, err := g.gatherValuesAt(c, ctx, r.values, 0)
+	all, err := g.gatherValues(c, ctx, r.values, 0)
 	if err != nil || g.own != 0 {
 		return starlark.None, err
 	}
@@ -221,17 +210,11 @@ func (w *World) reduceDict(c *starlib.Call) (starlark.Value, error) {
 	return out, nil
 }
 
-func (w *World) sharedRandomSeed(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c)
-	if err != nil {
-		return nil, err
-	}
+func (w *World) sharedRandomSeed(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 	// The first rank draws: ranks in different groups have drawn different numbers of seeds.
 	seed := []int64{w.drawSeed()}
 	if g.comm != nil {
-		call := collective.NewBroadcast(collective.Of(seed), 0)
-		call.Origin = origin(c).In(collective.Step)
-		if err := g.do(ctx, call); err != nil {
+		if err := g.do(ctx, collective.NewBroadcast(collective.Of(seed), 0), origin(c).In(collective.Step)); err != nil {
 			return nil, err
 		}
 	}
@@ -282,18 +265,12 @@ func (g *Group) agreeOnNames(ctx *collective.WaitLimit, names []string, at colle
 		key = binary.AppendUvarint(key, uint64(len(name)))
 		key = append(key, name...)
 	}
-	keys, same, err := g.agree(ctx, key, at)
-	if err != nil || same {
-		return err
-	}
-	lists := make([]string, len(keys))
-	for r, key := range keys {
+	return g.agree(ctx, key, at, "the ranks' keys differ", func(key []byte) string {
 		var quoted []string
 		for len(key) > 0 {
 			n, k := binary.Uvarint(key)
 			quoted, key = append(quoted, strconv.Quote(string(key[k:k+int(n)]))), key[k+int(n):]
 		}
-		lists[r] = "[" + strings.Join(quoted, ", ") + "]"
-	}
-	return g.disagree("the ranks' keys differ", lists)
+		return "[" + strings.Join(quoted, ", ") + "]"
+	})
 }

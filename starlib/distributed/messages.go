@@ -15,17 +15,22 @@ import (
 // lengths and of bytes keep their order.
 
 func (w *World) messages() []*starlib.Def {
+	send := func(async bool) builtin {
+		return w.withRank("dst", func(c *starlib.Call, g *Group, ctx *collective.WaitLimit, dst int) (starlark.Value, error) {
+			return g.send(c, ctx, dst, async)
+		})
+	}
 	return []*starlib.Def{
 		{
 			Sig: `send(x, dst: int, tag: int = 0, group: Group = None, timeout: number = None)`,
 			Doc: "Sends a tensor or plain value to rank dst, and waits until dst receives it. Messages are matched by\n" +
 				"sender and tag; different tags may be received in any order.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) { return w.send(c, false) },
+			Fn: send(false),
 		},
 		{
 			Sig: `isend(x, dst: int, tag: int = 0, group: Group = None, timeout: number = None) -> Work`,
 			Doc: "Like send, but does not wait: x is copied, and the returned Work's wait() waits.",
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return w.send(c, true) },
+			Fn:  send(true),
 		},
 		{
 			Sig: `recv(src: int, tag: int = 0, group: Group = None, timeout: number = None)`,
@@ -89,13 +94,9 @@ func tag(c *starlib.Call) (int, error) {
 	return n, nil
 }
 
-func (w *World) send(c *starlib.Call, async bool) (starlark.Value, error) {
-	g, ctx, dst, err := w.scopeWith(c, "dst")
-	if err != nil {
-		return nil, err
-	}
+func (g *Group) send(c *starlib.Call, ctx *collective.WaitLimit, dst int, async bool) (starlark.Value, error) {
 	if dst == g.own {
-		return nil, fmt.Errorf("rank %d sends to itself: keep the value in a variable", w.rank.Rank)
+		return nil, fmt.Errorf("rank %d sends to itself: keep the value in a variable", g.world.rank.Rank)
 	}
 	t, err := tag(c)
 	if err != nil {
@@ -133,7 +134,7 @@ func (w *World) send(c *starlib.Call, async bool) (starlark.Value, error) {
 	}
 	work.done = func() bool { return works[0].Done() && works[1].Done() }
 	work.then = finish(func() (starlark.Value, error) { return starlark.None, nil })
-	w.keep(work)
+	g.world.keep(work)
 	return work, nil
 }
 
@@ -208,18 +209,24 @@ func (r *receive) start(into []byte, tag int) (collective.Work, error) {
 // ready advances this receive and those before it as far as possible without
 // waiting, and tells whether its message has arrived.
 func (r *receive) ready() bool {
+	r.advance(false)
+	return r.over || r.err != nil || r.body != nil && r.body.Done()
+}
+
+// advance starts to receive the bytes of this receive's message, after those of the
+// receives before it. Unless it may wait, it stops where a length has not arrived.
+func (r *receive) advance(wait bool) {
 	for _, other := range r.g.world.receives[r.route] {
-		if other.body == nil && other.err == nil && other.head.Done() {
+		if other.body == nil && other.err == nil {
+			if !wait && !other.head.Done() {
+				return
+			}
 			other.receiveBody()
 		}
-		if other.body == nil && other.err == nil {
-			break
-		}
 		if other == r {
-			break
+			return
 		}
 	}
-	return r.over || r.err != nil || r.body != nil && r.body.Done()
 }
 
 // receiveBody starts to receive the bytes once the length has arrived.
@@ -241,14 +248,7 @@ func (r *receive) receiveBody() {
 // wait returns the message and the sender's rank in the group.
 func (r *receive) wait() (starlark.Value, int, error) {
 	w := r.g.world
-	for _, other := range w.receives[r.route] { // those before it come first
-		if other.body == nil && other.err == nil {
-			other.receiveBody()
-		}
-		if other == r {
-			break
-		}
-	}
+	r.advance(true)
 	if r.err == nil {
 		r.err = r.body.Wait(r.ctx)
 	}

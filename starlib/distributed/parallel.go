@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"drun/collective"
 	"drun/element"
 	"drun/starlib"
 	"drun/tensor"
@@ -50,37 +51,25 @@ func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
 	return starlarkstruct.FromStringDict(starlarkstruct.Default, fields), nil
 }
 
-func (w *World) copyToGroup(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c)
-	if err != nil {
-		return nil, err
-	}
+func (w *World) copyToGroup(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 	in, at := startensor.Arg(c, "x"), origin(c).Backward()
 	out, err := tensor.Clone(in.Detach())
 	if err != nil {
 		return nil, err
 	}
-	tensor.Function("copy_to_group", out, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
-		sum, err := g.reduced(ctx, grad, element.Sum, at)
-		return []*tensor.Tensor{sum}, err
+	differentiable("copy_to_group", out, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
+		return g.reduced(ctx, grad, element.Sum, at)
 	})
 	return (*startensor.Value)(out), nil
 }
 
-func (w *World) reduceFromGroup(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c)
-	if err != nil {
-		return nil, err
-	}
+func (w *World) reduceFromGroup(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 	in := startensor.Arg(c, "x")
 	out, err := g.reduced(ctx, in.Detach(), element.Sum, origin(c))
 	if err != nil {
 		return nil, err
 	}
-	tensor.Function("reduce_from_group", out, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
-		same, err := tensor.Clone(grad)
-		return []*tensor.Tensor{same}, err
-	})
+	differentiable("reduce_from_group", out, in, tensor.Clone)
 	return (*startensor.Value)(out), nil
 }
 

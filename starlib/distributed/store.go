@@ -175,11 +175,8 @@ func timed(fn storeCall) storeCall {
 
 // texts reads an argument that lists strings.
 func texts(c *starlib.Call, name string) ([]string, error) {
-	iter := c.Arg(name).(starlark.Iterable).Iterate()
-	defer iter.Done()
 	var out []string
-	var v starlark.Value
-	for iter.Next(&v) {
+	for v := range starlark.Elements(c.Arg(name).(starlark.Iterable)) {
 		s, ok := starlark.AsString(v)
 		if !ok {
 			return nil, fmt.Errorf("argument %s: want strings, got %s", name, v.Type())

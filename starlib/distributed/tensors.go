@@ -18,11 +18,7 @@ import (
 	"go.starlark.net/starlark"
 )
 
-func (w *World) broadcastTensors(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, src, err := w.scopeWith(c, "src")
-	if err != nil {
-		return nil, err
-	}
+func (w *World) broadcastTensors(c *starlib.Call, g *Group, ctx *collective.WaitLimit, src int) (starlark.Value, error) {
 	all, err := startensor.List(c.Arg("tensors"))
 	if err != nil {
 		return nil, err
@@ -35,11 +31,7 @@ func (w *World) broadcastTensors(c *starlib.Call) (starlark.Value, error) {
 	}, isInexact)
 }
 
-func (w *World) syncBuffer(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c)
-	if err != nil {
-		return nil, err
-	}
+func (w *World) syncBuffer(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 	all, err := startensor.List(c.Arg("buffers"))
 	if err != nil {
 		return nil, err
@@ -47,21 +39,16 @@ func (w *World) syncBuffer(c *starlib.Call) (starlark.Value, error) {
 	if err := g.agreeOnTensors(ctx, all, origin(c)); err != nil {
 		return nil, err
 	}
+	call := average
 	if !c.Bool("average") {
-		return nil, g.spread(c, ctx, all, func(b collective.Buffer) collective.Call {
-			return collective.NewBroadcast(b, 0)
-		}, isInexact)
+		call = func(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) }
 	}
-	return nil, g.spread(c, ctx, all, average, isInexact)
+	return nil, g.spread(c, ctx, all, call, isInexact)
 }
 
 func average(b collective.Buffer) collective.Call { return collective.NewAllReduce(b, element.Avg) }
 
-func (w *World) syncGrad(c *starlib.Call) (starlark.Value, error) {
-	g, ctx, err := w.scope(c)
-	if err != nil {
-		return nil, err
-	}
+func (w *World) syncGrad(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 	params, err := startensor.List(c.Arg("params"))
 	if err != nil {
 		return nil, err
@@ -97,8 +84,8 @@ func (g *Group) agreeOnGrads(ctx *collective.WaitLimit, params []*tensor.Tensor,
 			key = append(key, 0)
 		}
 	}
-	keys, same, err := g.agree(ctx, appendShapes(key, grads), at)
-	if err == nil && !same {
+	keys, err := g.compare(ctx, appendShapes(key, grads), at)
+	if err == nil && keys != nil {
 		err = g.gradMismatch(params, names, keys)
 	}
 	return grads, err
@@ -145,15 +132,7 @@ func (g *Group) agreeOnTensors(ctx *collective.WaitLimit, all []*tensor.Tensor, 
 			return err
 		}
 	}
-	keys, same, err := g.agree(ctx, appendShapes(nil, all), at)
-	if err != nil || same {
-		return err
-	}
-	lines := make([]string, len(keys))
-	for r, key := range keys {
-		lines[r] = describeShapes(key)
-	}
-	return g.disagree("the ranks' tensors differ in number, dtype or shape", lines)
+	return g.agree(ctx, appendShapes(nil, all), at, "the ranks' tensors differ in number, dtype or shape", describeShapes)
 }
 
 // appendShapes adds to a key what must be equal for the tensors of all ranks.
@@ -229,13 +208,11 @@ func (g *Group) spread(c *starlib.Call, ctx *collective.WaitLimit, all []*tensor
 const direct = 4
 
 func (g *Group) spreadOne(c *starlib.Call, ctx *collective.WaitLimit, d element.Type, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call) error {
-	contiguous := !slices.ContainsFunc(all, func(t *tensor.Tensor) bool { return !t.IsContiguous() })
-	if contiguous {
+	at := origin(c).In(collective.Step)
+	if !slices.ContainsFunc(all, func(t *tensor.Tensor) bool { return !t.IsContiguous() }) {
 		if joined := tensor.Coalesce(all); len(joined) <= direct {
 			for _, t := range joined {
-				call := newCall(bufferOf(t))
-				call.Origin = origin(c).In(collective.Step)
-				if err := g.do(ctx, call); err != nil {
+				if err := g.do(ctx, newCall(bufferOf(t)), at); err != nil {
 					return err
 				}
 				t.Touched()
@@ -243,32 +220,33 @@ func (g *Group) spreadOne(c *starlib.Call, ctx *collective.WaitLimit, d element.
 			return nil
 		}
 	}
-	// Gathered into one buffer: the order is the caller's, the same on all ranks.
+	return g.staged(ctx, d, all, newCall, at, writeRaw)
+}
+
+// staged makes a call, for elements of type d, on a copy of the tensors' memory in one
+// buffer, and has write put each part back. The order is the caller's, the same on all ranks.
+func (g *Group) staged(ctx *collective.WaitLimit, d element.Type, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call, at collective.Origin, write func(*tensor.Tensor, []byte) error) error {
 	size := 0
 	for _, t := range all {
-		size += t.Len() * d.Size()
+		size += t.Len() * t.DType().Size()
 	}
-	buf := g.world.stage(size)
-	at := 0
+	buf, rest := g.world.stage(size), 0
 	for _, t := range all {
 		data, err := tensor.Contiguous(t)
 		if err != nil {
 			return err
 		}
-		at += copy(buf[at:], data.Bytes())
+		rest += copy(buf[rest:], data.Bytes())
 	}
-	call := newCall(collective.Buffer{DType: d, Data: buf})
-	call.Origin = origin(c).In(collective.Step)
-	if err := g.do(ctx, call); err != nil {
+	if err := g.do(ctx, newCall(collective.Buffer{DType: d, Data: buf}), at); err != nil {
 		return err
 	}
-	at = 0
 	for _, t := range all {
-		n := t.Len() * d.Size()
-		if err := writeRaw(t, buf[at:at+n]); err != nil {
+		n := t.Len() * t.DType().Size()
+		if err := write(t, buf[:n]); err != nil {
 			return err
 		}
-		at += n
+		buf = buf[n:]
 	}
 	return nil
 }

@@ -54,9 +54,7 @@ func (g *Group) decode(data []byte) (starlark.Value, error) {
 // broadcastBytes gives src's bytes to all ranks.
 func (g *Group) broadcastBytes(ctx *collective.WaitLimit, data []byte, src int, at collective.Origin) ([]byte, error) {
 	size := []int64{int64(len(data))}
-	call := collective.NewBroadcast(collective.Of(size), src)
-	call.Origin = at
-	if err := g.do(ctx, call); err != nil {
+	if err := g.do(ctx, collective.NewBroadcast(collective.Of(size), src), at); err != nil {
 		return nil, err
 	}
 	if g.own != src {
@@ -65,64 +63,28 @@ func (g *Group) broadcastBytes(ctx *collective.WaitLimit, data []byte, src int, 
 		}
 		data = make([]byte, size[0])
 	}
-	call = collective.NewBroadcast(collective.Of(data), src)
-	call.Origin = at
-	return data, g.do(ctx, call)
+	return data, g.do(ctx, collective.NewBroadcast(collective.Of(data), src), at)
 }
 
-// gatherValues gives every rank's plain value, in rank order.
-func (g *Group) gatherValues(c *starlib.Call, ctx *collective.WaitLimit, v starlark.Value) ([]starlark.Value, error) {
+// gatherValues gives rank dst every rank's plain value, in rank order.
+func (g *Group) gatherValues(c *starlib.Call, ctx *collective.WaitLimit, v starlark.Value, dst int) ([]starlark.Value, error) {
 	data, err := g.encode(v)
 	if err != nil {
 		return nil, err
 	}
-	if g.comm == nil { // a value of its own, as from other ranks
-		return g.decodeAll([][]byte{data})
+	all := [][]byte{data} // for a group of one: a value of its own, as from other ranks
+	if g.comm != nil {
+		if all, err = g.gatherBytes(ctx, data, dst, origin(c).In(collective.Plain)); err != nil {
+			return nil, err
+		}
 	}
-	all, err := g.gatherBytes(ctx, data, origin(c).In(collective.Plain))
-	if err != nil {
-		return nil, err
-	}
-	return g.decodeAll(all)
-}
-
-func (g *Group) decodeAll(all [][]byte) (values []starlark.Value, err error) {
-	values = make([]starlark.Value, len(all))
+	values := make([]starlark.Value, len(all))
 	for r, data := range all {
 		if values[r], err = g.decode(data); err != nil {
 			return nil, err
 		}
 	}
 	return values, nil
-}
-
-// gatherValuesAt gives them on rank dst only.
-func (g *Group) gatherValuesAt(c *starlib.Call, ctx *collective.WaitLimit, v starlark.Value, dst int) ([]starlark.Value, error) {
-	data, err := g.encode(v)
-	if err != nil {
-		return nil, err
-	}
-	if g.comm == nil { // a value of its own, as from other ranks
-		return g.decodeAll([][]byte{data})
-	}
-	at := origin(c).In(collective.Plain)
-	counts, _, err := g.counts(ctx, []int{len(data)}, element.Uint8, at)
-	if err != nil {
-		return nil, err
-	}
-	var joined []byte
-	if g.own == dst {
-		if err := g.receivable(sum(counts)); err != nil {
-			return nil, err
-		}
-		joined = make([]byte, sum(counts))
-	}
-	call := collective.NewGather(collective.Of(data), collective.Of(joined), dst)
-	call.Counts, call.Origin = uneven(counts), at
-	if err := g.do(ctx, call); err != nil || g.own != dst {
-		return nil, err
-	}
-	return g.decodeAll(cut(joined, counts))
 }
 
 // scatterValues gives each rank its value of src's list. Tensors must agree in
@@ -155,9 +117,7 @@ func (g *Group) scatterValues(c *starlib.Call, ctx *collective.WaitLimit, list [
 		counts[r] = int64(len(all) - before)
 	}
 	at := origin(c).In(collective.Step) // only src knows what the list holds
-	call := collective.NewBroadcast(collective.Of(counts), src)
-	call.Origin = at
-	if err := g.do(ctx, call); err != nil {
+	if err := g.do(ctx, collective.NewBroadcast(collective.Of(counts), src), at); err != nil {
 		return nil, err
 	}
 	sizes := make([]int, len(counts))
@@ -168,47 +128,43 @@ func (g *Group) scatterValues(c *starlib.Call, ctx *collective.WaitLimit, list [
 		return nil, err
 	}
 	own := make([]byte, sizes[g.own])
-	call = collective.NewScatter(collective.Of(all), collective.Of(own), src)
-	call.Counts, call.Origin = uneven(sizes), at
-	if err := g.do(ctx, call); err != nil {
+	call := collective.NewScatter(collective.Of(all), collective.Of(own), src)
+	call.Counts = uneven(sizes)
+	if err := g.do(ctx, call, at); err != nil {
 		return nil, err
 	}
 	return g.decode(own)
 }
 
-// gatherBytes gives every rank's bytes, in rank order.
-func (g *Group) gatherBytes(ctx *collective.WaitLimit, data []byte, at collective.Origin) ([][]byte, error) {
+// gatherBytes gives rank dst every rank's bytes, in rank order.
+func (g *Group) gatherBytes(ctx *collective.WaitLimit, data []byte, dst int, at collective.Origin) ([][]byte, error) {
 	counts, _, err := g.counts(ctx, []int{len(data)}, element.Uint8, at)
 	if err != nil {
 		return nil, err
 	}
-	if err := g.receivable(sum(counts)); err != nil {
+	var joined []byte
+	if g.arrives(dst) {
+		if err := g.receivable(sum(counts)); err != nil {
+			return nil, err
+		}
+		joined = make([]byte, sum(counts))
+	}
+	call := newGather(collective.Of(data), collective.Of(joined), dst)
+	call.Counts = uneven(counts)
+	if err := g.do(ctx, call, at); err != nil || !g.arrives(dst) {
 		return nil, err
 	}
-	joined := make([]byte, sum(counts))
-	call := collective.NewAllGather(collective.Of(data), collective.Of(joined))
-	call.Counts, call.Origin = uneven(counts), at
-	return cut(joined, counts), g.do(ctx, call)
-}
-
-// cut divides bytes into parts of these sizes.
-func cut(joined []byte, counts []int) [][]byte {
 	all := make([][]byte, len(counts))
 	for r, n := range counts {
 		all[r], joined = joined[:n:n], joined[n:]
 	}
-	return all
-}
-
-// gatherInts gives every rank's number, in rank order.
-func (g *Group) gatherInts(ctx *collective.WaitLimit, n int64, at collective.Origin) ([]int64, error) {
-	return g.gatherSizes(ctx, n, nil, element.None, at)
+	return all, nil
 }
 
 // gatherSizes gives every rank's size of a tensor of this shape and type.
 func (g *Group) gatherSizes(ctx *collective.WaitLimit, n int64, shape []int, dtype element.Type, at collective.Origin) ([]int64, error) {
 	all := make([]int64, g.Size())
 	call := collective.NewAllGather(collective.Of([]int64{n}), collective.Of(all))
-	call.Shape, call.As, call.Origin = shape, dtype, at
-	return all, g.do(ctx, call)
+	call.Shape, call.As = shape, dtype
+	return all, g.do(ctx, call, at)
 }
