@@ -93,7 +93,7 @@ func TestWhatIsLoggedBeforeASaveIsInTheBackup(t *testing.T) {
 			_, err := store.Save(r.UID, i, nil, map[int][]checkpoints.Entry{0: {{Name: "w", Data: []byte{byte(i), byte(i >> 8)}}}})
 			ok(t, err)
 			if !locked {
-				ok(t, r.AddCheckpoint(i, 2, nil))
+				ok(t, r.Write(&history.Batch{Checkpoints: []history.Checkpoint{{Step: i, Bytes: 2, Time: time.Now()}}}))
 			}
 		}
 		step(1)

@@ -85,36 +85,42 @@ func (r *Run) put(tx *sql.Tx, b *Batch) error {
 	return nil
 }
 
-func (r *Run) putTags(tx *sql.Tx, b *Batch) error {
-	for _, tag := range b.Tags {
-		if _, err := tx.Exec("INSERT OR IGNORE INTO tags VALUES (?, ?)", r.ID, tag); err != nil {
+// execute executes a statement for each item, with the values of its columns.
+func execute[T any](tx *sql.Tx, statement string, items []T, values func(*T) []any) error {
+	if len(items) == 0 {
+		return nil
+	}
+	prepared, err := tx.Prepare(statement)
+	if err != nil {
+		return err
+	}
+	defer prepared.Close()
+	for i := range items {
+		if _, err := prepared.Exec(values(&items[i])...); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (r *Run) putTags(tx *sql.Tx, b *Batch) error {
+	return execute(tx, "INSERT OR IGNORE INTO tags VALUES (?, ?)", b.Tags,
+		func(tag *string) []any { return []any{r.ID, *tag} })
 }
 
 func (r *Run) putNotes(tx *sql.Tx, b *Batch) error {
-	for _, n := range b.Notes {
-		if _, err := tx.Exec("INSERT INTO notes (run, time, text) VALUES (?, ?, ?)", r.ID, formatTime(n.Time), n.Text); err != nil {
-			return err
-		}
-	}
-	return nil
+	return execute(tx, "INSERT INTO notes (run, time, text) VALUES (?, ?, ?)", b.Notes,
+		func(n *Note) []any { return []any{r.ID, formatTime(n.Time), n.Text} })
 }
 
 func (r *Run) putCheckpoints(tx *sql.Tx, b *Batch) error {
-	for _, step := range b.Removed {
-		if _, err := tx.Exec("DELETE FROM checkpoints WHERE run = ? AND step = ?", r.ID, step); err != nil {
-			return err
-		}
+	err := execute(tx, "DELETE FROM checkpoints WHERE run = ? AND step = ?", b.Removed,
+		func(step *int64) []any { return []any{r.ID, *step} })
+	if err != nil {
+		return err
 	}
-	for _, c := range b.Checkpoints {
-		if _, err := tx.Exec("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?)", r.ID, c.Step, c.Score, c.Bytes, formatTime(c.Time)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return execute(tx, "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?)", b.Checkpoints,
+		func(c *Checkpoint) []any { return []any{r.ID, c.Step, c.Score, c.Bytes, formatTime(c.Time)} })
 }
 
 // putEnd sets the final status. A running attempt ends with the run.

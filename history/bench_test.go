@@ -12,11 +12,11 @@ func BenchmarkShortRun(b *testing.B) {
 		db, err := Open(home)
 		ok(b, err)
 		r := begin(b, db, RunInfo{})
-		ok(b, r.SetParams([]Param{{"lr", 0.1}}))
+		ok(b, r.Write(&Batch{Params: []Param{{"lr", 0.1}}}))
 		ok(b, r.AddSources([]Source{{"hello.star", "recipe", []byte("x")}}))
 		ok(b, r.BeginAttempt(0))
-		ok(b, r.Logs([]LogLine{{Stream: "stdout", Time: time.Now(), Text: "hi"}}))
-		ok(b, r.Finish(Done, 0, ""))
+		ok(b, r.Write(&Batch{Lines: []LogLine{{Stream: "stdout", Time: time.Now(), Text: "hi"}}}))
+		ok(b, finish(r, Done, 0, ""))
 		ok(b, db.Close())
 	}
 }
@@ -34,9 +34,9 @@ func BenchmarkList1000Runs(b *testing.B) {
 	db := open(b, b.TempDir())
 	for range 1000 {
 		r := begin(b, db, RunInfo{})
-		ok(b, r.SetParams([]Param{{"lr", 0.1}, {"batch", 64}}))
-		ok(b, r.Metrics([]Point{{Name: "acc", Value: 0.5}, {Name: "loss", Value: 0.5}}))
-		ok(b, r.Finish(Done, 0, ""))
+		ok(b, r.Write(&Batch{Params: []Param{{"lr", 0.1}, {"batch", 64}}}))
+		ok(b, r.Write(&Batch{Points: []Point{{Name: "acc", Value: 0.5}, {Name: "loss", Value: 0.5}}}))
+		ok(b, finish(r, Done, 0, ""))
 	}
 	for b.Loop() {
 		if list, err := db.List(0); err != nil || len(list) != 1000 {
@@ -52,7 +52,7 @@ func BenchmarkMetrics(b *testing.B) {
 		batch[i] = Point{[]string{"loss", "acc"}[i%2], int64(i), 0, float64(i) * 0.37, true, time.Now()}
 	}
 	for b.Loop() {
-		if err := r.Metrics(batch); err != nil {
+		if err := r.Write(&Batch{Points: batch}); err != nil {
 			b.Fatal(err)
 		}
 	}

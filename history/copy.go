@@ -67,32 +67,21 @@ func unlist(f sqldb.File, saved func(uid string, step int64) bool) error {
 		return err
 	}
 	err = sqldb.Write(db, f.Path, func(tx *sql.Tx) error {
-		rows, err := tx.Query("SELECT r.id, r.uid, c.step FROM checkpoints c JOIN runs r ON r.id = c.run WHERE r.status = ?", Running)
+		type row struct{ run, step int64 }
+		var gone []row
+		err := each(tx, func(rows *sql.Rows) error {
+			var r row
+			var uid string
+			err := rows.Scan(&r.run, &uid, &r.step)
+			if err == nil && !saved(uid, r.step) {
+				gone = append(gone, r)
+			}
+			return err
+		}, "SELECT r.id, r.uid, c.step FROM checkpoints c JOIN runs r ON r.id = c.run WHERE r.status = ?", Running)
 		if err != nil {
 			return err
 		}
-		defer rows.Close()
-		type row struct{ run, step int64 }
-		var gone []row
-		for rows.Next() {
-			var r row
-			var uid string
-			if err := rows.Scan(&r.run, &uid, &r.step); err != nil {
-				return err
-			}
-			if !saved(uid, r.step) {
-				gone = append(gone, r)
-			}
-		}
-		if err := rows.Err(); err != nil {
-			return err
-		}
-		for _, r := range gone {
-			if _, err := tx.Exec("DELETE FROM checkpoints WHERE run = ? AND step = ?", r.run, r.step); err != nil {
-				return err
-			}
-		}
-		return nil
+		return execute(tx, "DELETE FROM checkpoints WHERE run = ? AND step = ?", gone, func(r *row) []any { return []any{r.run, r.step} })
 	})
 	return errors.Join(err, db.Close())
 }

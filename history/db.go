@@ -7,7 +7,6 @@
 package history
 
 import (
-	"context"
 	"database/sql"
 	"embed"
 	"errors"
@@ -41,12 +40,16 @@ type DB struct {
 }
 
 func file(home string) sqldb.File {
-	sub, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		panic(err) // the folder is embedded
-	}
 	return sqldb.File{Path: filepath.Join(home, "history.db"), What: "history",
-		ApplicationID: applicationID, Migrations: sub}
+		ApplicationID: applicationID, Migrations: must(fs.Sub(migrations, "migrations"))}
+}
+
+// must is for what is known to work when drun is built.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 // Open opens the history beneath home for writing and creates what is
@@ -129,17 +132,44 @@ func (db *DB) write(fn func(*sql.Tx) error) error { return sqldb.Write(db.sql, d
 
 // read runs a query and calls scan for each row.
 func (db *DB) read(scan func(*sql.Rows) error, query string, args ...any) error {
-	rows, err := db.sql.QueryContext(context.Background(), query, args...)
+	return sqldb.Wrap(db.path, each(db.sql, scan, query, args...))
+}
+
+func each(from interface {
+	Query(string, ...any) (*sql.Rows, error)
+}, scan func(*sql.Rows) error, query string, args ...any) error {
+	rows, err := from.Query(query, args...)
 	if err != nil {
-		return sqldb.Wrap(db.path, err)
+		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		if err := scan(rows); err != nil {
-			return sqldb.Wrap(db.path, err)
+			return err
 		}
 	}
-	return sqldb.Wrap(db.path, rows.Err())
+	return rows.Err()
+}
+
+// list reads the rows of a query, each into the columns of a new T; nil is never the result.
+func list[T any](db *DB, columns func(*T) []any, query string, args ...any) ([]T, error) {
+	all := []T{}
+	err := db.read(func(rows *sql.Rows) error {
+		var row T
+		err := rows.Scan(columns(&row)...)
+		all = append(all, row)
+		return err
+	}, query, args...)
+	return all, err
+}
+
+// column reads a time, which formatTime has written.
+type column struct{ *time.Time }
+
+func (c column) Scan(value any) (err error) {
+	text, _ := value.(string)
+	*c.Time, err = time.Parse(time.RFC3339, text)
+	return err
 }
 
 func formatTime(t time.Time) string { return t.UTC().Format(timeLayout) }

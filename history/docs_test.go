@@ -14,8 +14,8 @@ func TestDocumentedQueriesAndTables(t *testing.T) {
 	db := open(t, home)
 	for i, loss := range []float64{math.NaN(), math.Copysign(0, -1), 0} {
 		r := begin(t, db, RunInfo{})
-		ok(t, r.SetParams([]Param{{"lr", 0.01 * float64(i+1)}}))
-		ok(t, r.Metrics([]Point{{Name: "acc", Value: float64(i), Exact: true}, {Name: "loss", Value: loss, Exact: true}}))
+		ok(t, r.Write(&Batch{Params: []Param{{"lr", 0.01 * float64(i+1)}}}))
+		ok(t, r.Write(&Batch{Points: []Point{{Name: "acc", Value: float64(i), Exact: true}, {Name: "loss", Value: loss, Exact: true}}}))
 	}
 	text, err := os.ReadFile("../docs/history.md")
 	ok(t, err)
@@ -42,7 +42,7 @@ func TestDocumentedQueriesAndTables(t *testing.T) {
 		t.Errorf("by accuracy: %v", table.Rows)
 	}
 	snapshot := Snapshot{Reason: "failed", Ranks: []RankState{{Rank: 0, State: "waiting"}, {Rank: 1, State: "gone"}}}
-	ok(t, begin(t, db, RunInfo{}).AddSnapshot(snapshot))
+	ok(t, begin(t, db, RunInfo{}).Write(&Batch{Snapshots: []Snapshot{snapshot}}))
 	if table := run(strings.Replace(string(queries[0][1]), "= 7", "= 4", 1)); len(table.Rows) != 2 || table.Rows[1][1] != "gone" {
 		t.Errorf("where the ranks were: %v", table.Rows)
 	}

@@ -3,7 +3,7 @@ package history
 import (
 	"database/sql"
 	"fmt"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,8 +21,6 @@ func (e *NotFound) Hint() string { return e.Near }
 
 // ExitCode is that of a usage error.
 func (e *NotFound) ExitCode() exit.Code { return exit.Usage }
-
-func ref(id int64) string { return strconv.FormatInt(id, 10) }
 
 // Find resolves RUN as the command line takes it: an id, a name, or "last"
 // for the newest run. Otherwise the error is *NotFound with the nearest names.
@@ -43,27 +41,24 @@ func (db *DB) Find(run string) (int64, error) {
 
 func (db *DB) unknown(run string) error {
 	type candidate struct {
-		label    string
+		id       int64
+		name     string
 		distance int
 	}
-	var all []candidate
-	err := db.read(func(rows *sql.Rows) error {
-		var id int64
-		var name string
-		err := rows.Scan(&id, &name)
-		all = append(all, candidate{fmt.Sprintf("%d %s", id, name), nearness(run, name)})
-		return err
-	}, "SELECT id, name FROM runs ORDER BY id DESC LIMIT 10000")
+	all, err := list(db, func(c *candidate) []any { return []any{&c.id, &c.name} }, "SELECT id, name FROM runs ORDER BY id DESC LIMIT 10000")
 	if err != nil {
 		return err
 	}
 	if len(all) == 0 {
 		return &NotFound{fmt.Sprintf("there is no run %q: the history is empty", run), "start one with: drun run RECIPE.star"}
 	}
-	sort.SliceStable(all, func(i, j int) bool { return all[i].distance < all[j].distance })
+	for i, c := range all {
+		all[i].distance = nearness(run, c.name)
+	}
+	slices.SortStableFunc(all, func(a, b candidate) int { return a.distance - b.distance })
 	near := []string{}
 	for _, c := range all[:min(5, len(all))] {
-		near = append(near, c.label)
+		near = append(near, fmt.Sprintf("%d %s", c.id, c.name))
 	}
 	return &NotFound{fmt.Sprintf("there is no run %q", run), "nearest: " + strings.Join(near, ", ") + "; all: drun runs --all"}
 }

@@ -58,26 +58,31 @@ func ok(t testing.TB, err error) {
 	}
 }
 
+// finish writes the end of a run.
+func finish(r *Run, status Status, code int, text string) error {
+	return r.Write(&Batch{End: &End{status, code, text, 1.5}})
+}
+
 func TestARunInFull(t *testing.T) {
 	home := t.TempDir() + "/a b?c#d%20é"
 	db := open(t, home)
 	r := begin(t, db, RunInfo{Recipe: "digits.star", WorldSize: 4, Backend: "shm", Seed: -7, Threads: 2, Deterministic: true,
 		Version: "v1", Command: []string{"drun", "run", "digits.star"}})
 	huge, _ := new(big.Int).SetString("123456789012345678901234567890", 10)
-	ok(t, r.SetParams([]Param{{"lr", 0.1}, {"whole", 1.0}, {"batch", 64}, {"huge", huge}, {"act", "re\"lu"},
-		{"bias", true}, {"none", nil}, {"top", math.Inf(1)}, {"nan", math.NaN()}, {"big", 1e21}}))
+	ok(t, r.Write(&Batch{Params: []Param{{"lr", 0.1}, {"whole", 1.0}, {"batch", 64}, {"huge", huge}, {"act", "re\"lu"},
+		{"bias", true}, {"none", nil}, {"top", math.Inf(1)}, {"nan", math.NaN()}, {"big", 1e21}}}))
 	ok(t, r.AddSources([]Source{{"digits.star", "recipe", []byte("def main(): pass")}, {"lib.star", "load", []byte("x = 1")},
 		{"empty.star", "load", nil}}))
 	ok(t, r.BeginAttempt(0))
-	ok(t, r.Metrics([]Point{{"acc", 0, 0, 0.5, true, time.Now()}, {"acc", 1, 0, 0.25, true, time.Now()}}))
-	ok(t, r.Metrics([]Point{{"acc", 2, 0, 0.75, true, time.Now()}}))
+	ok(t, r.Write(&Batch{Points: []Point{{"acc", 0, 0, 0.5, true, time.Now()}, {"acc", 1, 0, 0.25, true, time.Now()}}}))
+	ok(t, r.Write(&Batch{Points: []Point{{"acc", 2, 0, 0.75, true, time.Now()}}}))
 	ok(t, r.Tag("b", "a", "b"))
-	ok(t, r.Note("went well"))
-	score := 0.75
-	ok(t, r.AddCheckpoint(7, 1000, &score))
+	ok(t, r.Write(&Batch{Notes: []Note{{time.Now(), "went well"}}}))
+	score := Float(0.75)
+	ok(t, r.Write(&Batch{Checkpoints: []Checkpoint{{7, 1000, &score, time.Now()}}}))
 	ok(t, r.EndAttempt(0, Failed, 1.5, "broke"))
 	ok(t, r.BeginAttempt(1))
-	ok(t, r.Finish(Done, 0, ""))
+	ok(t, finish(r, Done, 0, ""))
 
 	ro := reader(t, home)
 	d, err := ro.Get(r.ID)
@@ -111,9 +116,9 @@ func TestARunInFull(t *testing.T) {
 	if len(d.Sources) != 3 || d.Sources[0].Path != "digits.star" || d.Sources[0].Role != "recipe" {
 		t.Fatalf("sources = %+v", d.Sources)
 	}
-	content, err := ro.SourceText(d.Sources[0].SHA256)
-	if err != nil || string(content) != "def main(): pass" {
-		t.Errorf("source = %q, %v", content, err)
+	source, err := ro.Query(context.Background(), "SELECT content FROM sources WHERE sha256 = '"+d.Sources[0].SHA256+"'")
+	if err != nil || string(source.Rows[0][0].([]byte)) != "def main(): pass" {
+		t.Errorf("source = %v, %v", source, err)
 	}
 	if !reflect.DeepEqual(d.Tags, []string{"a", "b"}) || len(d.Notes) != 1 || d.Notes[0].Text != "went well" {
 		t.Errorf("tags = %v, notes = %v", d.Tags, d.Notes)
@@ -133,7 +138,7 @@ func TestValuesKeepTheirBits(t *testing.T) {
 	for i, v := range values {
 		points = append(points, Point{"v", int64(i), 1, v, i%2 == 0, time.Now()})
 	}
-	ok(t, r.Metrics(points))
+	ok(t, r.Write(&Batch{Points: points}))
 	got, err := reader(t, home).Points(r.ID, "v")
 	ok(t, err)
 	if len(got) != len(values) {
@@ -171,11 +176,11 @@ func TestSummaryLeavesNaNOut(t *testing.T) {
 	series := []float64{nan, 2, nan, 1, 3, nan}
 	var all []Point
 	for _, v := range series {
-		ok(t, r.Metrics([]Point{{Name: "one", Value: v}}))
+		ok(t, r.Write(&Batch{Points: []Point{{Name: "one", Value: v}}}))
 		all = append(all, Point{Name: "all", Value: v})
 	}
-	ok(t, r.Metrics(all))
-	ok(t, r.Metrics([]Point{{Name: "nan", Value: nan}}))
+	ok(t, r.Write(&Batch{Points: all}))
+	ok(t, r.Write(&Batch{Points: []Point{{Name: "nan", Value: nan}}}))
 	list, err := reader(t, home).List(1)
 	ok(t, err)
 	for _, name := range []string{"one", "all"} {
@@ -245,10 +250,10 @@ func TestDiscardLeavesNoTrace(t *testing.T) {
 	db := open(t, home)
 	begin(t, db, RunInfo{})
 	r := begin(t, db, RunInfo{})
-	ok(t, r.SetParams([]Param{{"lr", 1}}))
+	ok(t, r.Write(&Batch{Params: []Param{{"lr", 1}}}))
 	ok(t, r.AddSources([]Source{{"a.star", "recipe", []byte("x")}}))
-	ok(t, r.Logs([]LogLine{{Stream: "stdout", Text: "hi"}}))
-	ok(t, r.Metrics([]Point{{Name: "m"}}))
+	ok(t, r.Write(&Batch{Lines: []LogLine{{Stream: "stdout", Text: "hi"}}}))
+	ok(t, r.Write(&Batch{Points: []Point{{Name: "m"}}}))
 	ok(t, r.Discard())
 	for _, table := range []string{"params", "sources", "run_sources", "logs", "metrics", "metric_summaries"} {
 		result, err := reader(t, home).Query(context.Background(), "SELECT count(*) FROM "+table)
@@ -305,7 +310,7 @@ func TestLogsFilterAndFollow(t *testing.T) {
 	line := func(rank int, text string) LogLine {
 		return LogLine{Rank: rank, Stream: "stdout", Time: time.Now(), Text: text}
 	}
-	ok(t, r.Logs([]LogLine{line(0, "loss 1"), line(1, "loss 2"), line(-1, "starting")}))
+	ok(t, r.Write(&Batch{Lines: []LogLine{line(0, "loss 1"), line(1, "loss 2"), line(-1, "starting")}}))
 	ro := reader(t, home)
 	texts := func(f LogFilter) (list []string) {
 		_, err := ro.Logs(r.ID, f, func(l LogLine) error { list = append(list, l.Text); return nil })
@@ -327,7 +332,7 @@ func TestLogsFilterAndFollow(t *testing.T) {
 	for range 3 {
 		<-got
 	}
-	ok(t, r.Logs([]LogLine{line(0, "later")}))
+	ok(t, r.Write(&Batch{Lines: []LogLine{line(0, "later")}}))
 	select {
 	case text := <-got:
 		if text != "later" {
@@ -336,8 +341,8 @@ func TestLogsFilterAndFollow(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("the new line did not come")
 	}
-	ok(t, r.Logs([]LogLine{line(0, "the end")}))
-	ok(t, r.Finish(Done, 0, ""))
+	ok(t, r.Write(&Batch{Lines: []LogLine{line(0, "the end")}}))
+	ok(t, finish(r, Done, 0, ""))
 	select {
 	case err := <-ended:
 		if text := <-got; err != nil || text != "the end" {

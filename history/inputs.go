@@ -21,42 +21,24 @@ type DataFile struct {
 }
 
 func (r *Run) putRanks(tx *sql.Tx, b *Batch) error {
-	for _, p := range b.Ranks {
-		if _, err := tx.Exec("INSERT OR REPLACE INTO ranks (run, rank, node, local_rank, host, threads, kernels) VALUES (?, ?, ?, ?, ?, ?, ?)",
-			r.ID, p.Rank, p.Node, p.LocalRank, p.Host, p.Threads, p.Kernels); err != nil {
-			return err
-		}
-	}
-	return nil
+	return execute(tx, "INSERT OR REPLACE INTO ranks (run, rank, node, local_rank, host, threads, kernels) VALUES (?, ?, ?, ?, ?, ?, ?)", b.Ranks,
+		func(p *RankPlace) []any {
+			return []any{r.ID, p.Rank, p.Node, p.LocalRank, p.Host, p.Threads, p.Kernels}
+		})
 }
 
 func (r *Run) putDataFiles(tx *sql.Tx, b *Batch) error {
-	for _, f := range b.DataFiles {
-		if _, err := tx.Exec("INSERT OR IGNORE INTO data_files (run, path, sha256, bytes) VALUES (?, ?, ?, ?)", r.ID, f.Path, f.SHA256, f.Bytes); err != nil {
-			return err
-		}
-	}
-	return nil
+	return execute(tx, "INSERT OR IGNORE INTO data_files (run, path, sha256, bytes) VALUES (?, ?, ?, ?)", b.DataFiles,
+		func(f *DataFile) []any { return []any{r.ID, f.Path, f.SHA256, f.Bytes} })
 }
 
-func (db *DB) ranks(run int64) (list []RankPlace, err error) {
-	list = []RankPlace{}
-	err = db.read(func(rows *sql.Rows) error {
-		var p RankPlace
-		err := rows.Scan(&p.Rank, &p.Node, &p.LocalRank, &p.Host, &p.Threads, &p.Kernels)
-		list = append(list, p)
-		return err
+func (db *DB) ranks(run int64) ([]RankPlace, error) {
+	return list(db, func(p *RankPlace) []any {
+		return []any{&p.Rank, &p.Node, &p.LocalRank, &p.Host, &p.Threads, &p.Kernels}
 	}, "SELECT rank, node, local_rank, host, threads, kernels FROM ranks WHERE run = ? ORDER BY rank", run)
-	return list, err
 }
 
-func (db *DB) dataFiles(run int64) (list []DataFile, err error) {
-	list = []DataFile{}
-	err = db.read(func(rows *sql.Rows) error {
-		var f DataFile
-		err := rows.Scan(&f.Path, &f.SHA256, &f.Bytes)
-		list = append(list, f)
-		return err
-	}, "SELECT path, sha256, bytes FROM data_files WHERE run = ? ORDER BY path, sha256", run)
-	return list, err
+func (db *DB) dataFiles(run int64) ([]DataFile, error) {
+	return list(db, func(f *DataFile) []any { return []any{&f.Path, &f.SHA256, &f.Bytes} },
+		"SELECT path, sha256, bytes FROM data_files WHERE run = ? ORDER BY path, sha256", run)
 }

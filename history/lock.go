@@ -98,14 +98,8 @@ func (db *DB) findLost() ([]int64, error) {
 	return slices.DeleteFunc(gone, func(id int64) bool { return !slices.Contains(still, id) }), nil
 }
 
-func (db *DB) running() (ids []int64, err error) {
-	err = db.read(func(rows *sql.Rows) error {
-		var id int64
-		err := rows.Scan(&id)
-		ids = append(ids, id)
-		return err
-	}, "SELECT id FROM runs WHERE status = 'running'")
-	return ids, err
+func (db *DB) running() ([]int64, error) {
+	return list(db, func(id *int64) []any { return []any{id} }, "SELECT id FROM runs WHERE status = 'running'")
 }
 
 // markLost sets the status of lost runs. It runs an update even where there are

@@ -21,17 +21,12 @@ func (db *DB) Logs(run int64, filter LogFilter, fn func(LogLine) error) (int64, 
 	last := filter.After
 	err := db.read(func(rows *sql.Rows) error {
 		var l LogLine
-		var when string
-		if err := rows.Scan(&l.ID, &l.Rank, &l.Stream, &when, &l.Text); err != nil {
+		if err := rows.Scan(&l.ID, &l.Rank, &l.Stream, column{&l.Time}, &l.Text); err != nil {
 			return err
 		}
 		last = l.ID
 		if filter.Rank != nil && *filter.Rank != l.Rank || filter.Grep != nil && !filter.Grep.MatchString(l.Text) {
 			return nil
-		}
-		var err error
-		if l.Time, err = time.Parse(time.RFC3339, when); err != nil {
-			return err
 		}
 		return fn(l)
 	}, "SELECT id, rank, stream, time, text FROM logs WHERE run = ? AND id > ? ORDER BY id", run, filter.After)
@@ -64,12 +59,6 @@ func (db *DB) Follow(ctx context.Context, run int64, filter LogFilter, fn func(L
 func (db *DB) isRunning(run int64) (bool, error) {
 	status := ""
 	err := db.read(func(rows *sql.Rows) error { return rows.Scan(&status) }, "SELECT status FROM runs WHERE id = ?", run)
-	if err != nil || status != string(Running) {
-		return false, err
-	}
-	if !db.agentGone(run) {
-		return true, nil
-	}
-	// Free lock: finished just now, or lost; both are an end.
-	return false, nil
+	// A free lock: finished just now, or lost; both are an end.
+	return err == nil && status == string(Running) && !db.agentGone(run), err
 }

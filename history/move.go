@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -166,24 +167,14 @@ func (r *Run) nameIn(tx *sql.Tx) (string, error) {
 
 // columnsOf lists a table's columns except some, for SQL.
 func columnsOf(tx *sql.Tx, table string, but ...string) (string, error) {
-	rows, err := tx.Query("SELECT name FROM pragma_table_info(?)", table)
-	if err != nil {
-		return "", err
-	}
-	defer rows.Close()
 	var list []string
-next:
-	for rows.Next() {
+	err := each(tx, func(rows *sql.Rows) error {
 		var name string
-		if err := rows.Scan(&name); err != nil {
-			return "", err
+		err := rows.Scan(&name)
+		if !slices.Contains(but, name) {
+			list = append(list, `"`+name+`"`)
 		}
-		for _, b := range but {
-			if name == b {
-				continue next
-			}
-		}
-		list = append(list, `"`+name+`"`)
-	}
-	return strings.Join(list, ", "), rows.Err()
+		return err
+	}, "SELECT name FROM pragma_table_info(?)", table)
+	return strings.Join(list, ", "), err
 }

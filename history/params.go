@@ -23,23 +23,27 @@ type Param struct {
 // Secret stands for a value that is not kept.
 type Secret struct{}
 
-// SetParams records the parameters with which the recipe runs. Later calls
-// replace those of the same name.
-func (r *Run) SetParams(params []Param) error {
-	return r.Write(&Batch{Params: params})
+// paramColumns are a parameter as its columns.
+type paramColumns struct{ Name, Kind, Text string }
+
+func encodeParams(params []Param) (list []paramColumns, err error) {
+	for _, p := range params {
+		kind, text, err := encodeParam(p.Value)
+		if err != nil {
+			return nil, fmt.Errorf("parameter %s: %w", p.Name, err)
+		}
+		list = append(list, paramColumns{p.Name, kind, text})
+	}
+	return list, nil
 }
 
 func (r *Run) putParams(tx *sql.Tx, b *Batch) error {
-	for _, p := range b.Params {
-		kind, text, err := encodeParam(p.Value)
-		if err != nil {
-			return fmt.Errorf("parameter %s: %w", p.Name, err)
-		}
-		if _, err := tx.Exec("INSERT OR REPLACE INTO params VALUES (?, ?, ?, ?)", r.ID, p.Name, kind, text); err != nil {
-			return err
-		}
+	params, err := encodeParams(b.Params)
+	if err != nil {
+		return err
 	}
-	return nil
+	return execute(tx, "INSERT OR REPLACE INTO params VALUES (?, ?, ?, ?)", params,
+		func(p *paramColumns) []any { return []any{r.ID, p.Name, p.Kind, p.Text} })
 }
 
 func encodeParam(v any) (kind, text string, err error) {

@@ -11,27 +11,14 @@ type Plugin struct {
 }
 
 // AddPlugin records a plugin of the run, or its version once that is known.
-func (r *Run) AddPlugin(p Plugin) error {
-	return r.Write(&Batch{Plugins: []Plugin{p}})
-}
+func (r *Run) AddPlugin(p Plugin) error { return r.Write(&Batch{Plugins: []Plugin{p}}) }
 
 func (r *Run) putPlugins(tx *sql.Tx, b *Batch) error {
-	for _, p := range b.Plugins {
-		if _, err := tx.Exec("INSERT OR REPLACE INTO plugins (run, name, version, path, sha256) VALUES (?, ?, ?, ?, ?)",
-			r.ID, p.Name, p.Version, p.Path, p.SHA256); err != nil {
-			return err
-		}
-	}
-	return nil
+	return execute(tx, "INSERT OR REPLACE INTO plugins (run, name, version, path, sha256) VALUES (?, ?, ?, ?, ?)", b.Plugins,
+		func(p *Plugin) []any { return []any{r.ID, p.Name, p.Version, p.Path, p.SHA256} })
 }
 
-func (db *DB) plugins(run int64) (list []Plugin, err error) {
-	list = []Plugin{}
-	err = db.read(func(rows *sql.Rows) error {
-		var p Plugin
-		err := rows.Scan(&p.Name, &p.Version, &p.Path, &p.SHA256)
-		list = append(list, p)
-		return err
-	}, "SELECT name, version, path, sha256 FROM plugins WHERE run = ? ORDER BY name", run)
-	return list, err
+func (db *DB) plugins(run int64) ([]Plugin, error) {
+	return list(db, func(p *Plugin) []any { return []any{&p.Name, &p.Version, &p.Path, &p.SHA256} },
+		"SELECT name, version, path, sha256 FROM plugins WHERE run = ? ORDER BY name", run)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -24,21 +25,15 @@ func (p Point) MarshalJSON() ([]byte, error) {
 // metrics, or of those named. A name that the run has not is a *NotFound
 // error that lists the known ones.
 func (db *DB) Points(run int64, names ...string) ([]Point, error) {
-	known := map[string]bool{}
-	err := db.read(func(rows *sql.Rows) error {
-		var name string
-		err := rows.Scan(&name)
-		known[name] = true
-		return err
-	}, "SELECT name FROM metric_summaries WHERE run = ?", run)
+	known, err := list(db, func(name *string) []any { return []any{name} }, "SELECT name FROM metric_summaries WHERE run = ? ORDER BY name", run)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		if !known[name] {
+		if !slices.Contains(known, name) {
 			near := "it recorded none"
 			if len(known) > 0 {
-				near = "it has: " + strings.Join(sorted(known), ", ")
+				near = "it has: " + strings.Join(known, ", ")
 			}
 			return nil, &NotFound{fmt.Sprintf("run %d has no metric %q", run, name), near}
 		}
@@ -57,11 +52,7 @@ func (db *DB) Points(run int64, names ...string) ([]Point, error) {
 		var p Point
 		var value sql.NullFloat64
 		var bits sql.NullInt64
-		var when string
-		err := rows.Scan(&p.Name, &p.Step, &p.Rank, &value, &bits, &p.Exact, &when)
-		if err == nil {
-			p.Time, err = time.Parse(time.RFC3339, when)
-		}
+		err := rows.Scan(&p.Name, &p.Step, &p.Rank, &value, &bits, &p.Exact, column{&p.Time})
 		p.Value = decode(value, bits)
 		points = append(points, p)
 		return err

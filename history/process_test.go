@@ -65,14 +65,14 @@ func playAgent(home string) error {
 			for i := range points {
 				points[i] = Point{Name: "loss", Step: int64(batch*50 + i), Value: float64(i), Time: time.Now()}
 			}
-			if err := r.Metrics(points); err != nil {
+			if err := r.Write(&Batch{Points: points}); err != nil {
 				return err
 			}
-			if err := r.Logs([]LogLine{{Stream: "stdout", Time: time.Now(), Text: fmt.Sprint("batch ", batch)}}); err != nil {
+			if err := r.Write(&Batch{Lines: []LogLine{{Stream: "stdout", Time: time.Now(), Text: fmt.Sprint("batch ", batch)}}}); err != nil {
 				return err
 			}
 		}
-		if err := r.Finish(Done, 0, ""); err != nil {
+		if err := finish(r, Done, 0, ""); err != nil {
 			return err
 		}
 		if err := db.Close(); err != nil {
@@ -208,7 +208,7 @@ func TestStatusIsTheTruth(t *testing.T) {
 	if r.ID != 2 {
 		t.Errorf("the next run has id %d", r.ID)
 	}
-	ok(t, r.Finish(Failed, 1, "boom"))
+	ok(t, finish(r, Failed, 1, "boom"))
 	if list, err := before.List(0); err != nil || list[0].Status != Failed || list[1].Status != Lost {
 		t.Errorf("list = %+v, %v", list, err)
 	}

@@ -16,14 +16,6 @@ type Point struct {
 	Time  time.Time
 }
 
-// Metrics records points in the order given.
-func (r *Run) Metrics(points []Point) error {
-	if len(points) == 0 {
-		return nil
-	}
-	return r.Write(&Batch{Points: points})
-}
-
 func (r *Run) putPoints(tx *sql.Tx, b *Batch) error {
 	if len(b.Points) == 0 {
 		return nil
@@ -32,18 +24,16 @@ func (r *Run) putPoints(tx *sql.Tx, b *Batch) error {
 	if err := tx.QueryRow("SELECT coalesce(max(seq), 0) FROM metrics WHERE run = ?", r.ID).Scan(&seq); err != nil {
 		return err
 	}
-	insert, err := tx.Prepare("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")
+	err := execute(tx, "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", b.Points, func(p *Point) []any {
+		seq++
+		value, bits := encode(p.Value)
+		return []any{r.ID, seq, p.Name, p.Step, p.Rank, value, bits, p.Exact, formatTime(p.Time)}
+	})
 	if err != nil {
 		return err
 	}
-	defer insert.Close()
 	summaries := map[string]*MetricSummary{}
 	for _, p := range b.Points {
-		seq++
-		value, bits := encode(p.Value)
-		if _, err := insert.Exec(r.ID, seq, p.Name, p.Step, p.Rank, value, bits, p.Exact, formatTime(p.Time)); err != nil {
-			return err
-		}
 		if s := summaries[p.Name]; s != nil {
 			s.add(p.Value)
 		} else {
@@ -100,27 +90,7 @@ type LogLine struct {
 	Text   string    `json:"text"` // without its end of line
 }
 
-// Logs records lines in the order given.
-func (r *Run) Logs(lines []LogLine) error {
-	if len(lines) == 0 {
-		return nil
-	}
-	return r.Write(&Batch{Lines: lines})
-}
-
 func (r *Run) putLines(tx *sql.Tx, b *Batch) error {
-	if len(b.Lines) == 0 {
-		return nil
-	}
-	insert, err := tx.Prepare("INSERT INTO logs (run, rank, stream, time, text) VALUES (?, ?, ?, ?, ?)")
-	if err != nil {
-		return err
-	}
-	defer insert.Close()
-	for _, l := range b.Lines {
-		if _, err := insert.Exec(r.ID, l.Rank, l.Stream, formatTime(l.Time), l.Text); err != nil {
-			return err
-		}
-	}
-	return nil
+	return execute(tx, "INSERT INTO logs (run, rank, stream, time, text) VALUES (?, ?, ?, ?, ?)", b.Lines,
+		func(l *LogLine) []any { return []any{r.ID, l.Rank, l.Stream, formatTime(l.Time), l.Text} })
 }

@@ -66,7 +66,6 @@ type Run struct {
 
 	mu       sync.Mutex // guards what follows, and the order of batches
 	db       *DB
-	started  time.Time
 	lock     *os.File
 	numbered atomic.Int64 // batches
 	queue    spool
@@ -96,8 +95,8 @@ func CheckName(name string) error {
 }
 
 // Begin enters a new run with status running and takes its lock, which stays
-// with this process until Finish, Discard or the process's end. The files and
-// parameters follow by AddSources and SetParams. A name that is taken or
+// with this process until its end is written, Discard or the process's end. The files
+// follow by AddSources, all else by Write. A name that is taken or
 // malformed is a *NameError.
 func (db *DB) Begin(info RunInfo) (*Run, error) {
 	if info.Name != "" {
@@ -121,7 +120,7 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 	if info.Parent != nil {
 		parent, step = info.Parent.ID, info.Parent.Step
 	}
-	r := &Run{UID: rand.Text(), db: db, started: info.Started}
+	r := &Run{UID: rand.Text(), db: db}
 	err = db.write(func(tx *sql.Tx) error {
 		if r.Name, err = freeName(tx, info.Name); err != nil {
 			return err
@@ -174,14 +173,6 @@ func freeName(tx *sql.Tx, given string) (string, error) {
 			return "", &NameError{given, fmt.Sprintf("is taken by run %d", id)}
 		}
 	}
-}
-
-// Finish sets the final status and releases the lock. A running attempt ends
-// with it.
-func (r *Run) Finish(status Status, exitCode int, errText string) error {
-	err := r.Write(&Batch{End: &End{Status: status, ExitCode: exitCode, Error: errText, Seconds: time.Since(r.started).Seconds()}})
-	r.Leave()
-	return err
 }
 
 // Discard removes the run as if it had never begun: for a usage error that
@@ -253,17 +244,6 @@ func (r *Run) EndAttempt(attempt int, status Status, seconds float64, errText st
 
 // Tag adds labels; those that it has already are kept.
 func (r *Run) Tag(tags ...string) error { return r.Write(&Batch{Tags: tags}) }
-
-// Note adds a remark.
-func (r *Run) Note(text string) error {
-	return r.Write(&Batch{Notes: []Note{{time.Now(), text}}})
-}
-
-// AddCheckpoint enters a checkpoint that is complete and durable into the
-// catalog. bytes counts all ranks' tensors; score may be nil.
-func (r *Run) AddCheckpoint(step, bytes int64, score *float64) error {
-	return r.Write(&Batch{Checkpoints: []Checkpoint{{Step: step, Bytes: bytes, Score: (*Float)(score), Time: time.Now()}}})
-}
 
 func (r *Run) exec(query string, args ...any) error {
 	return r.db.write(func(tx *sql.Tx) error {

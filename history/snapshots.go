@@ -35,11 +35,6 @@ type PastCall struct {
 	Async    bool     `json:"async"`
 }
 
-// AddSnapshot records a snapshot.
-func (r *Run) AddSnapshot(s Snapshot) error {
-	return r.Write(&Batch{Snapshots: []Snapshot{s}})
-}
-
 func (r *Run) putSnapshots(tx *sql.Tx, b *Batch) error {
 	for _, s := range b.Snapshots {
 		result, err := tx.Exec("INSERT INTO snapshots (run, time, reason) VALUES (?, ?, ?)", r.ID, formatTime(s.Time), s.Reason)
@@ -50,16 +45,20 @@ func (r *Run) putSnapshots(tx *sql.Tx, b *Batch) error {
 		if err != nil {
 			return err
 		}
+		err = execute(tx, "INSERT INTO snapshot_ranks VALUES (?, ?, ?, ?, ?, ?, ?, ?)", s.Ranks, func(k *RankState) []any {
+			return []any{id, k.Rank, k.State, k.Call, k.Number, k.Group, k.Position, k.Seconds}
+		})
+		if err != nil {
+			return err
+		}
 		for _, k := range s.Ranks {
-			if _, err := tx.Exec("INSERT INTO snapshot_ranks VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-				id, k.Rank, k.State, k.Call, k.Number, k.Group, k.Position, k.Seconds); err != nil {
+			nth := 0
+			err := execute(tx, "INSERT INTO snapshot_calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", k.Recent, func(c *PastCall) []any {
+				nth++
+				return []any{id, k.Rank, nth, c.Call, c.Number, c.Group, c.Position, c.Ago, c.Seconds, c.Async}
+			})
+			if err != nil {
 				return err
-			}
-			for i, c := range k.Recent {
-				if _, err := tx.Exec("INSERT INTO snapshot_calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-					id, k.Rank, i+1, c.Call, c.Number, c.Group, c.Position, c.Ago, c.Seconds, c.Async); err != nil {
-					return err
-				}
 			}
 		}
 	}
@@ -73,11 +72,7 @@ func (db *DB) snapshots(run int64) (list []Snapshot, err error) {
 	err = db.read(func(rows *sql.Rows) error {
 		s := Snapshot{Ranks: []RankState{}}
 		var id int64
-		var when string
-		err := rows.Scan(&id, &when, &s.Reason)
-		if err == nil {
-			s.Time, err = time.Parse(time.RFC3339, when)
-		}
+		err := rows.Scan(&id, column{&s.Time}, &s.Reason)
 		at[id] = len(list)
 		list = append(list, s)
 		return err

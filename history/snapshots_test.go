@@ -19,9 +19,9 @@ func TestSnapshots(t *testing.T) {
 		{Rank: 1, State: "starting", Recent: []PastCall{}},
 	}}
 	second := Snapshot{Time: first.Time.Add(time.Second), Reason: "failed", Ranks: []RankState{{Rank: 0, State: "gone", Recent: []PastCall{}}}}
-	ok(t, r.AddSnapshot(first))
-	ok(t, r.AddSnapshot(second))
-	ok(t, other.AddSnapshot(second))
+	ok(t, r.Write(&Batch{Snapshots: []Snapshot{first}}))
+	ok(t, r.Write(&Batch{Snapshots: []Snapshot{second}}))
+	ok(t, other.Write(&Batch{Snapshots: []Snapshot{second}}))
 	d, err := reader(t, home).Get(r.ID)
 	ok(t, err)
 	if want := []Snapshot{first, second}; !reflect.DeepEqual(d.Snapshots, want) {

@@ -47,21 +47,10 @@ type spooled struct {
 	Params []paramColumns
 }
 
-type paramColumns struct{ Name, Kind, Text string }
-
-var spoolEncoder, spoolDecoder = spoolModes()
-
-func spoolModes() (cbor.EncMode, cbor.DecMode) {
-	enc, err := cbor.EncOptions{NaNConvert: cbor.NaNConvertNone, InfConvert: cbor.InfConvertNone, Time: cbor.TimeRFC3339NanoUTC}.EncMode()
-	if err != nil {
-		panic(err)
-	}
-	dec, err := cbor.DecOptions{MaxArrayElements: 1<<31 - 1, UTF8: cbor.UTF8DecodeInvalid}.DecMode()
-	if err != nil {
-		panic(err)
-	}
-	return enc, dec
-}
+var (
+	spoolEncoder = must(cbor.EncOptions{NaNConvert: cbor.NaNConvertNone, InfConvert: cbor.InfConvertNone, Time: cbor.TimeRFC3339NanoUTC}.EncMode())
+	spoolDecoder = must(cbor.DecOptions{MaxArrayElements: 1<<31 - 1, UTF8: cbor.UTF8DecodeInvalid}.DecMode())
+)
 
 func (db *DB) spoolPath(uid string) string { return filepath.Join(db.home, "spool", uid+spoolSuffix) }
 
@@ -78,15 +67,11 @@ func (r *Run) Spool(b *Batch) error {
 }
 
 func encodeBatch(b *Batch) ([]byte, error) {
-	s := spooled{Batch: *b}
-	for _, p := range b.Params {
-		kind, text, err := encodeParam(p.Value)
-		if err != nil {
-			return nil, err
-		}
-		s.Params = append(s.Params, paramColumns{p.Name, kind, text})
+	params, err := encodeParams(b.Params)
+	if err != nil {
+		return nil, err
 	}
-	body, err := spoolEncoder.Marshal(s)
+	body, err := spoolEncoder.Marshal(spooled{*b, params})
 	if err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func TestSpool(t *testing.T) {
 			make := func(home string) *Run {
 				r := begin(t, open(t, home), RunInfo{Name: "x"})
 				ok(t, r.BeginAttempt(0))
-				ok(t, r.Metrics([]Point{{Name: "x", Exact: true, Time: time.Unix(1, 0)}}))
+				ok(t, r.Write(&Batch{Points: []Point{{Name: "x", Exact: true, Time: time.Unix(1, 0)}}}))
 				return r
 			}
 			direct, r := make(want), make(got)
@@ -144,13 +144,13 @@ func TestMovedHistory(t *testing.T) {
 			home := filepath.Join(t.TempDir(), "home")
 			db := open(t, home)
 			parent := begin(t, db, RunInfo{Name: "parent"})
-			ok(t, parent.Finish(Done, 0, ""))
+			ok(t, finish(parent, Done, 0, ""))
 			r := begin(t, db, RunInfo{Name: "x", Parent: &Parent{ID: parent.ID, Step: 3}})
 			ok(t, r.BeginAttempt(0))
 			ok(t, r.AddSources([]Source{{"a.star", "recipe", []byte("a")}}))
 			said := ""
 			r.OnMove(func(what string) { said += what })
-			ok(t, r.Metrics([]Point{{Name: "x", Step: 0, Value: 1, Time: time.Unix(1, 0)}}))
+			ok(t, r.Write(&Batch{Points: []Point{{Name: "x", Step: 0, Value: 1, Time: time.Unix(1, 0)}}}))
 			ok(t, r.Write(&Batch{Ranks: []RankPlace{{Rank: 0, Host: "h"}}, DataFiles: []DataFile{{"y.csv", "abc", 1}}}))
 			path, id := filepath.Join(home, "history.db"), int64(2)
 			switch how {
@@ -166,7 +166,7 @@ func TestMovedHistory(t *testing.T) {
 				other := filepath.Join(t.TempDir(), "other")
 				made := open(t, other)
 				for _, name := range []string{"a", "x", "x-2"} { // its id and name are taken
-					ok(t, begin(t, made, RunInfo{Name: name}).Finish(Done, 0, ""))
+					ok(t, finish(begin(t, made, RunInfo{Name: name}), Done, 0, ""))
 				}
 				ok(t, made.Close())
 				ok(t, os.Rename(filepath.Join(other, "history.db"), path))
@@ -178,7 +178,7 @@ func TestMovedHistory(t *testing.T) {
 				ok(t, os.RemoveAll(home))
 				ok(t, os.Rename(copied, home))
 			}
-			ok(t, r.Metrics([]Point{{Name: "x", Step: 1, Value: 2, Time: time.Unix(2, 0)}}))
+			ok(t, r.Write(&Batch{Points: []Point{{Name: "x", Step: 1, Value: 2, Time: time.Unix(2, 0)}}}))
 			if said == "" {
 				t.Error("it said nothing")
 			}
@@ -210,7 +210,7 @@ func TestMovedHistory(t *testing.T) {
 			if next.ID != id+1 {
 				t.Errorf("the next run is %d", next.ID)
 			}
-			ok(t, next.Finish(Done, 0, ""))
+			ok(t, finish(next, Done, 0, ""))
 			if table, err := now.Query(t.Context(), "PRAGMA integrity_check"); err != nil || table.Rows[0][0] != "ok" {
 				t.Errorf("%v, %v", table, err)
 			}
@@ -234,10 +234,10 @@ func TestFullDiskHasRoomForTheEnd(t *testing.T) {
 	}
 	junk.Close()
 	for err = nil; err == nil; { // what is left where records that failed have been
-		err = r.Logs([]LogLine{{Stream: "stdout", Time: time.Now(), Text: "x"}})
+		err = r.Write(&Batch{Lines: []LogLine{{Stream: "stdout", Time: time.Now(), Text: "x"}}})
 	}
 	storage(t, err, "disk is full")
-	ok(t, r.Finish(Failed, 7, "the disk is full"))
+	ok(t, finish(r, Failed, 7, "the disk is full"))
 	if d, err := reader(t, home).Get(r.ID); err != nil || d.Status != Failed || *d.ExitCode != 7 || d.Attempts[0].Status != Failed {
 		t.Errorf("%+v, %v", d, err)
 	}

@@ -3,9 +3,8 @@ package history
 import (
 	"database/sql"
 	"encoding/json"
-	"maps"
 	"math"
-	"slices"
+	"strconv"
 	"time"
 )
 
@@ -102,16 +101,12 @@ func (db *DB) summaries(clause string, args ...any) ([]Summary, error) {
 	}
 	err = db.read(func(rows *sql.Rows) error {
 		s := Summary{Params: Params{}, Metrics: map[string]MetricSummary{}, Tags: []string{}, Checkpoints: []Checkpoint{}}
-		var started string
 		var parent, step sql.NullInt64
 		var parentName sql.NullString
-		err := rows.Scan(&s.ID, &s.UID, &s.Name, &s.Recipe, &s.Status, &s.WorldSize, &s.Backend, &s.Seed, &started,
+		err := rows.Scan(&s.ID, &s.UID, &s.Name, &s.Recipe, &s.Status, &s.WorldSize, &s.Backend, &s.Seed, column{&s.Started},
 			&s.Seconds, &s.ExitCode, &s.Error, &parent, &parentName, &step)
 		if parent.Valid {
 			s.Parent = &Parent{parent.Int64, parentName.String, step.Int64}
-		}
-		if err == nil {
-			s.Started, err = time.Parse(time.RFC3339, started)
 		}
 		list = append(list, s)
 		return err
@@ -146,8 +141,12 @@ func (db *DB) attach(index map[int64]*Summary, ids []int64) error {
 	if err != nil {
 		return err
 	}
-	chosen := " WHERE run IN (SELECT value FROM json_each(?)) "
-	err = db.read(func(rows *sql.Rows) error {
+	read := func(what, order string, scan func(*sql.Rows) error) {
+		if err == nil {
+			err = db.read(scan, "SELECT run, "+what+" WHERE run IN (SELECT value FROM json_each(?)) "+order, string(set))
+		}
+	}
+	read("name, type, value FROM params", "", func(rows *sql.Rows) error {
 		var run int64
 		var name, kind, text string
 		if err := rows.Scan(&run, &name, &kind, &text); err != nil {
@@ -156,11 +155,8 @@ func (db *DB) attach(index map[int64]*Summary, ids []int64) error {
 		value, err := decodeParam(kind, text)
 		index[run].Params[name] = value
 		return err
-	}, "SELECT run, name, type, value FROM params"+chosen, string(set))
-	if err != nil {
-		return err
-	}
-	err = db.read(func(rows *sql.Rows) error {
+	})
+	read("name, first, last, min, max, count FROM metric_summaries", "", func(rows *sql.Rows) error {
 		var run, count int64
 		var name string
 		var v [4]sql.NullFloat64
@@ -170,31 +166,22 @@ func (db *DB) attach(index map[int64]*Summary, ids []int64) error {
 		f := func(i int) Float { return Float(decode(v[i], sql.NullInt64{})) }
 		index[run].Metrics[name] = MetricSummary{f(0), f(1), f(2), f(3), count}
 		return nil
-	}, "SELECT run, name, first, last, min, max, count FROM metric_summaries"+chosen, string(set))
-	if err != nil {
-		return err
-	}
-	err = db.read(func(rows *sql.Rows) error {
+	})
+	read("tag FROM tags", "ORDER BY tag", func(rows *sql.Rows) error {
 		var run int64
 		var tag string
 		err := rows.Scan(&run, &tag)
 		index[run].Tags = append(index[run].Tags, tag)
 		return err
-	}, "SELECT run, tag FROM tags"+chosen+"ORDER BY tag", string(set))
-	if err != nil {
-		return err
-	}
-	return db.read(func(rows *sql.Rows) error {
+	})
+	read("step, bytes, score, time FROM checkpoints", "ORDER BY step", func(rows *sql.Rows) error {
 		var run int64
 		var c Checkpoint
-		var when string
-		err := rows.Scan(&run, &c.Step, &c.Bytes, &c.Score, &when)
-		if err == nil {
-			c.Time, err = time.Parse(time.RFC3339, when)
-		}
+		err := rows.Scan(&run, &c.Step, &c.Bytes, &c.Score, column{&c.Time})
 		index[run].Checkpoints = append(index[run].Checkpoints, c)
 		return err
-	}, "SELECT run, step, bytes, score, time FROM checkpoints"+chosen+"ORDER BY step", string(set))
+	})
+	return err
 }
 
 // Detail is one run in full.
@@ -241,14 +228,14 @@ type Note struct {
 
 // Get returns everything about the run with this id but its points and logs.
 func (db *DB) Get(id int64) (*Detail, error) {
-	list, err := db.summaries("WHERE id = ?", id)
+	found, err := db.summaries("WHERE id = ?", id)
 	if err != nil {
 		return nil, err
 	}
-	if len(list) == 0 {
-		return nil, db.unknown(ref(id))
+	if len(found) == 0 {
+		return nil, db.unknown(strconv.FormatInt(id, 10))
 	}
-	d := &Detail{Summary: list[0], Attempts: []Attempt{}, Sources: []SourceRef{}, Notes: []Note{}}
+	d := &Detail{Summary: found[0]}
 	err = db.read(func(rows *sql.Rows) error {
 		var command string
 		if err := rows.Scan(&d.Threads, &d.Deterministic, &d.Version, &d.GoVersion, &d.Host, &d.PID, &d.Dir, &command); err != nil {
@@ -259,28 +246,19 @@ func (db *DB) Get(id int64) (*Detail, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = db.read(func(rows *sql.Rows) error {
-		var a Attempt
-		var started string
-		err := rows.Scan(&a.Attempt, &a.Status, &started, &a.Seconds, &a.Error)
-		if err == nil {
-			a.Started, err = time.Parse(time.RFC3339, started)
-		}
-		if a.Status == Running {
-			a.Status = d.Status
-		}
-		d.Attempts = append(d.Attempts, a)
-		return err
+	d.Attempts, err = list(db, func(a *Attempt) []any {
+		return []any{&a.Attempt, &a.Status, column{&a.Started}, &a.Seconds, &a.Error}
 	}, "SELECT attempt, status, started, seconds, error FROM attempts WHERE run = ? ORDER BY attempt", id)
 	if err != nil {
 		return nil, err
 	}
-	err = db.read(func(rows *sql.Rows) error {
-		var s SourceRef
-		err := rows.Scan(&s.Path, &s.SHA256, &s.Role)
-		d.Sources = append(d.Sources, s)
-		return err
-	}, "SELECT path, sha256, role FROM run_sources WHERE run = ? ORDER BY role = 'load', path", id)
+	for i := range d.Attempts {
+		if d.Attempts[i].Status == Running {
+			d.Attempts[i].Status = d.Status
+		}
+	}
+	d.Sources, err = list(db, func(s *SourceRef) []any { return []any{&s.Path, &s.SHA256, &s.Role} },
+		"SELECT path, sha256, role FROM run_sources WHERE run = ? ORDER BY role = 'load', path", id)
 	if err != nil {
 		return nil, err
 	}
@@ -296,26 +274,6 @@ func (db *DB) Get(id int64) (*Detail, error) {
 	if d.Snapshots, err = db.snapshots(id); err != nil {
 		return nil, err
 	}
-	return d, db.read(func(rows *sql.Rows) error {
-		var n Note
-		var when string
-		err := rows.Scan(&when, &n.Text)
-		if err == nil {
-			n.Time, err = time.Parse(time.RFC3339, when)
-		}
-		d.Notes = append(d.Notes, n)
-		return err
-	}, "SELECT time, text FROM notes WHERE run = ? ORDER BY id", id)
-}
-
-// SourceText returns the content of a captured file.
-func (db *DB) SourceText(sha256 string) (content []byte, err error) {
-	err = db.read(func(rows *sql.Rows) error { return rows.Scan(&content) },
-		"SELECT content FROM sources WHERE sha256 = ?", sha256)
-	return content, err
-}
-
-// sorted returns the keys of m in order.
-func sorted[V any](m map[string]V) []string {
-	return slices.Sorted(maps.Keys(m))
+	d.Notes, err = list(db, func(n *Note) []any { return []any{column{&n.Time}, &n.Text} }, "SELECT time, text FROM notes WHERE run = ? ORDER BY id", id)
+	return d, err
 }

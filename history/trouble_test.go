@@ -139,8 +139,8 @@ func TestReadersNeedNoWriteAccess(t *testing.T) {
 			default:
 				db := open(t, home)
 				r := begin(t, db, RunInfo{Name: "kept"})
-				ok(t, r.Metrics([]Point{{Name: "m", Value: 1, Time: time.Now()}}))
-				ok(t, r.Finish(Done, 0, ""))
+				ok(t, r.Write(&Batch{Points: []Point{{Name: "m", Value: 1, Time: time.Now()}}}))
+				ok(t, finish(r, Done, 0, ""))
 				if left == "closed" {
 					ok(t, db.Close())
 				}
@@ -214,7 +214,7 @@ func fill(t *testing.T, r *Run) (int64, error) {
 		for i := range lines {
 			lines[i] = LogLine{Stream: "stdout", Time: time.Now(), Text: text}
 		}
-		if err := r.Logs(lines); err != nil {
+		if err := r.Write(&Batch{Lines: lines}); err != nil {
 			return n, err
 		}
 	}
@@ -243,7 +243,7 @@ func TestFullDatabase(t *testing.T) {
 	checkFilled(t, home, n)
 	_, err = db.sql.Exec("PRAGMA max_page_count = 100000")
 	ok(t, err)
-	ok(t, r.Finish(Failed, 7, "disk full")) // the handle still works
+	ok(t, finish(r, Failed, 7, "disk full")) // the handle still works
 }
 
 // smallDisk is a home on a disk of that size.

@@ -39,24 +39,24 @@ func recorded(t *testing.T) string {
 	r, err := db.Begin(history.RunInfo{Name: "calm-otter", Recipe: "examples/digits.star", WorldSize: 2, Backend: "shm",
 		Command: []string{"drun", "run", "examples/digits.star"}, Version: "v1", Threads: 1})
 	ok(t, err)
-	ok(t, r.SetParams([]history.Param{{Name: "lr", Value: 0.1}, {Name: "whole", Value: 1.0}, {Name: "hidden", Value: 128}}))
+	ok(t, r.Write(&history.Batch{Params: []history.Param{{Name: "lr", Value: 0.1}, {Name: "whole", Value: 1.0}, {Name: "hidden", Value: 128}}}))
 	ok(t, r.AddSources([]history.Source{{Path: "examples/digits.star", Role: "recipe", Content: []byte("def main(): pass\n")}}))
 	ok(t, r.BeginAttempt(0))
-	ok(t, r.Metrics([]history.Point{
+	ok(t, r.Write(&history.Batch{Points: []history.Point{
 		{Name: "acc", Step: 0, Value: 0.30000000000000004, Exact: true, Time: when},
 		{Name: "loss", Step: 0, Value: math.Inf(1), Exact: true, Time: when},
 		{Name: "loss", Step: 1, Value: math.NaN(), Rank: 1, Exact: true, Time: when.Add(time.Millisecond)},
-	}))
-	ok(t, r.Logs([]history.LogLine{{Rank: 0, Stream: "stdout", Time: when, Text: "hello <from> 0"},
-		{Rank: 1, Stream: "stderr", Time: when, Text: "hello from 1"}, {Rank: -1, Stream: "stderr", Time: when, Text: "saved"}}))
+	}}))
+	ok(t, r.Write(&history.Batch{Lines: []history.LogLine{{Rank: 0, Stream: "stdout", Time: when, Text: "hello <from> 0"},
+		{Rank: 1, Stream: "stderr", Time: when, Text: "hello from 1"}, {Rank: -1, Stream: "stderr", Time: when, Text: "saved"}}}))
 	for _, tag := range []string{"base", "first-try", "on-the-small-machine", "warm"} {
 		ok(t, r.Tag(tag))
 	}
-	ok(t, r.AddCheckpoint(7, 2048, nil))
-	ok(t, r.Finish(history.Done, 0, ""))
+	ok(t, r.Write(&history.Batch{Checkpoints: []history.Checkpoint{{Step: 7, Bytes: 2048, Time: when}}}))
+	ok(t, r.Write(&history.Batch{End: &history.End{Status: history.Done, Seconds: 1.5}}))
 	r, err = db.Begin(history.RunInfo{Name: "wild-goose", Recipe: "bad.star", WorldSize: 1, Backend: "shm"})
 	ok(t, err)
-	ok(t, r.Finish(history.Failed, 1, "bad.star:3:5: boom\n  in main"))
+	ok(t, r.Write(&history.Batch{End: &history.End{Status: history.Failed, ExitCode: 1, Error: "bad.star:3:5: boom\n  in main"}}))
 	return home
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"syscall"
 
 	"github.com/mattn/go-sqlite3"
@@ -86,9 +87,12 @@ func explain(lite sqlite3.Error, errno syscall.Errno) (what, hint string) {
 // IsSQL reports whether err is a complaint of SQLite about a statement's text
 // or its rights, not about the file.
 func IsSQL(err error) bool {
+	return isCode(err, sqlite3.ErrError, sqlite3.ErrAuth, sqlite3.ErrMismatch, sqlite3.ErrRange, sqlite3.ErrTooBig)
+}
+
+func isCode(err error, codes ...sqlite3.ErrNo) bool {
 	var lite sqlite3.Error
-	return errors.As(err, &lite) && (lite.Code == sqlite3.ErrError || lite.Code == sqlite3.ErrAuth ||
-		lite.Code == sqlite3.ErrMismatch || lite.Code == sqlite3.ErrRange || lite.Code == sqlite3.ErrTooBig)
+	return errors.As(err, &lite) && slices.Contains(codes, lite.Code)
 }
 
 // IsFull reports whether err says that the disk is full.
@@ -99,15 +103,9 @@ func IsFull(err error) bool {
 
 // IsLocked reports whether err says that another process held the lock for
 // longer than a writer waits.
-func IsLocked(err error) bool { return isBusy(err) }
-
-func isBusy(err error) bool {
-	var lite sqlite3.Error
-	return errors.As(err, &lite) && (lite.Code == sqlite3.ErrBusy || lite.Code == sqlite3.ErrLocked)
-}
+func IsLocked(err error) bool { return isCode(err, sqlite3.ErrBusy, sqlite3.ErrLocked) }
 
 // IsReadOnly reports whether err says that a handle may not write.
 func IsReadOnly(err error) bool {
-	var lite sqlite3.Error
-	return errors.As(err, &lite) && lite.Code == sqlite3.ErrReadonly
+	return isCode(err, sqlite3.ErrReadonly)
 }

@@ -4,7 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"io/fs"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,8 +18,10 @@ type schemaState struct {
 	objects     int   // tables, views and indexes
 }
 
-func readState(db *sql.DB) (s schemaState, err error) {
-	err = db.QueryRow(`SELECT (SELECT application_id FROM pragma_application_id),
+func readState(from interface {
+	QueryRow(string, ...any) *sql.Row
+}) (s schemaState, err error) {
+	err = from.QueryRow(`SELECT (SELECT application_id FROM pragma_application_id),
 		(SELECT user_version FROM pragma_user_version),
 		(SELECT count(*) FROM sqlite_master)`).Scan(&s.application, &s.version, &s.objects)
 	return s, err
@@ -41,31 +43,38 @@ func (f File) check(s schemaState, latest int) error {
 
 // migrate applies what is missing; tx holds the write lock.
 func (f File) migrate(tx *sql.Tx, latest int) error {
-	var s schemaState
-	err := tx.QueryRow(`SELECT (SELECT application_id FROM pragma_application_id),
-		(SELECT user_version FROM pragma_user_version), (SELECT count(*) FROM sqlite_master)`).
-		Scan(&s.application, &s.version, &s.objects)
+	s, err := readState(tx)
+	if err == nil {
+		err = f.check(s, latest)
+	}
+	if err == nil {
+		err = f.apply(tx, s.version)
+	}
 	if err != nil {
 		return err
 	}
-	if err := f.check(s, latest); err != nil {
-		return err
-	}
+	_, err = tx.Exec(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", f.ApplicationID, latest))
+	return err
+}
+
+// apply makes the migrations after a version.
+func (f File) apply(to interface {
+	Exec(string, ...any) (sql.Result, error)
+}, version int) error {
 	names, err := f.migrations()
 	if err != nil {
 		return err
 	}
-	for i := s.version; i < latest; i++ {
-		text, err := fs.ReadFile(f.Migrations, names[i])
-		if err != nil {
-			return err
+	for _, name := range names[version:] {
+		text, err := fs.ReadFile(f.Migrations, name)
+		if err == nil {
+			_, err = to.Exec(string(text))
 		}
-		if _, err := tx.Exec(string(text)); err != nil {
-			return fmt.Errorf("migration %s: %w", names[i], err)
+		if err != nil {
+			return fmt.Errorf("migration %s: %w", name, err)
 		}
 	}
-	_, err = tx.Exec(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", f.ApplicationID, latest))
-	return err
+	return nil
 }
 
 func (f File) latest() (int, error) {
@@ -79,7 +88,7 @@ func (f File) migrations() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	sort.Strings(names)
+	slices.Sort(names)
 	for i, name := range names {
 		number, _, _ := strings.Cut(name, "_")
 		if n, err := strconv.Atoi(number); err != nil || n != i+1 {
@@ -97,18 +106,8 @@ func (f File) checkExact(db *sql.DB) error {
 	}
 	defer fresh.Close()
 	fresh.SetMaxOpenConns(1)
-	names, err := f.migrations()
-	if err != nil {
+	if err := f.apply(fresh, 0); err != nil {
 		return err
-	}
-	for _, name := range names {
-		text, err := fs.ReadFile(f.Migrations, name)
-		if err == nil {
-			_, err = fresh.Exec(string(text))
-		}
-		if err != nil {
-			return fmt.Errorf("migration %s: %w", name, err)
-		}
 	}
 	// SQLite names its own tables so, such as statistics, and reserves such names.
 	const query = "SELECT group_concat(json_array(type, name, tbl_name, sql), char(10) ORDER BY name) FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'"

@@ -103,16 +103,9 @@ func (f File) create() error {
 // prepare brings a new or older file up to date. Several processes may try at
 // once: the write lock lets one of them migrate, the others find it done.
 func (f File) prepare(db *sql.DB) error {
-	latest, err := f.latest()
-	if err != nil {
+	state, latest, err := f.examine(db)
+	if err != nil || state.version == latest {
 		return err
-	}
-	var state schemaState
-	if err := retry(func() (err error) { state, err = readState(db); return }); err != nil {
-		return err
-	}
-	if f.check(state, latest) == nil && state.version == latest {
-		return nil
 	}
 	if err := retry(func() error { _, err := db.Exec("PRAGMA journal_mode = WAL"); return err }); err != nil {
 		return err
@@ -127,16 +120,20 @@ func (f File) probe() error {
 		return Wrap(f.Path, err)
 	}
 	defer db.Close()
-	var state schemaState
-	err = retry(func() (err error) { state, err = readState(db); return })
-	if err != nil {
-		return Wrap(f.Path, err)
+	_, _, err = f.examine(db)
+	return Wrap(f.Path, err)
+}
+
+// examine reads the state of a file, and refuses those that this binary must not
+// write to; latest is the version that this binary knows.
+func (f File) examine(db *sql.DB) (state schemaState, latest int, err error) {
+	if latest, err = f.latest(); err != nil {
+		return state, 0, err
 	}
-	latest, err := f.latest()
-	if err != nil {
-		return err
+	if err = retry(func() error { state, err = readState(db); return err }); err == nil {
+		err = f.check(state, latest)
 	}
-	return f.check(state, latest)
+	return state, latest, err
 }
 
 func (f File) dsn(params string) string {
@@ -184,7 +181,7 @@ func retry(fn func() error) error {
 	deadline := time.Now().Add(lockTimeout)
 	for {
 		err := fn()
-		if !isBusy(err) || time.Now().After(deadline) {
+		if !IsLocked(err) || time.Now().After(deadline) {
 			return err
 		}
 		time.Sleep(5 * time.Millisecond)

@@ -65,15 +65,7 @@ func (f File) openReader(mode string, live bool) (*Reader, error) {
 	if err != nil {
 		return nil, Wrap(f.Path, err)
 	}
-	var state schemaState
-	err = retry(func() (err error) { state, err = readState(db); return })
-	latest := 0
-	if err == nil {
-		latest, err = f.latest()
-	}
-	if err == nil {
-		err = f.check(state, latest)
-	}
+	state, latest, err := f.examine(db)
 	if err == nil && state.version < latest {
 		err = f.older(state.version, latest)
 	}
@@ -126,11 +118,7 @@ func (f File) openCopy() (*Reader, error) {
 // cannotShare tells the errors that SQLite gives when it finds no -shm file
 // and may not create one.
 func cannotShare(err error) bool {
-	var lite sqlite3.Error
-	if !errors.As(err, &lite) {
-		return false
-	}
-	return lite.Code == sqlite3.ErrCantOpen || lite.Code == sqlite3.ErrReadonly || lite.Code == sqlite3.ErrIoErr
+	return isCode(err, sqlite3.ErrCantOpen, sqlite3.ErrReadonly, sqlite3.ErrIoErr)
 }
 
 func size(path string) int64 {
