@@ -3,7 +3,6 @@ package tensor
 import (
 	"fmt"
 	"math"
-	"runtime"
 
 	"drun/kernel"
 )
@@ -43,23 +42,22 @@ func Attention(q, k, v *Tensor, causal bool) (*Tensor, error) {
 			return nil, err
 		}
 	}
-	out, err := newTensor(op, q.ctx, append(batch[:len(batch):len(batch)], a.Rows, a.Depth), q.dtype)
-	if err != nil {
-		return nil, err
-	}
-	recording := records(q, k) || records(v, nil)
+	b := build(op, q)
+	out := b.like(append(batch[:len(batch):len(batch)], a.Rows, a.Depth)...)
+	recording := recordsAny(q, k, v)
 	var lse *Tensor
 	if recording {
-		if lse, err = newTensor(op, q.ctx, []int{len(a.At), a.Rows}, q.dtype); err != nil {
-			return nil, err
-		}
+		lse = b.like(len(a.At), a.Rows)
+	}
+	if b.err != nil {
+		return nil, b.err
 	}
 	if out.n > 0 {
 		if err := starved(op, a.Forward(q.dtype, out.ptr(), ptrOr(lse), in[0].ptr(), in[1].ptr(), in[2].ptr())); err != nil {
 			return nil, err
 		}
 	}
-	runtime.KeepAlive(in)
+	alive(in[:]...)
 	if recording {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error { return backAttention(n, g, out, a, batch) },
 			q, k, v).save(in[0], in[1], in[2], lse)
@@ -100,14 +98,14 @@ func backAttention(n *node, g *Tensor, out []*Tensor, a kernel.Attention, batch 
 	if err != nil {
 		return err
 	}
-	lead := batch[:len(batch):len(batch)]
+	lead, b := batch[:len(batch):len(batch)], build(n.op, g)
 	for i, size := range [3][2]int{{a.Rows, a.Width}, {a.Cols, a.Width}, {a.Cols, a.Depth}} {
-		if out[i], err = newTensor(n.op, g.ctx, append(lead, size[0], size[1]), g.dtype); err != nil {
-			return err
-		}
+		out[i] = b.like(append(lead, size[0], size[1])...)
+	}
+	if b.err != nil {
+		return b.err
 	}
 	err = a.Backward(g.dtype, out[0].ptr(), out[1].ptr(), out[2].ptr(), dy.ptr(), lse.ptr(), q.ptr(), k.ptr(), v.ptr())
-	runtime.KeepAlive(dy)
-	runtime.KeepAlive(n)
+	alive(dy)
 	return starved(n.op, err)
 }

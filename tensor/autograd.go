@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"slices"
 
 	"drun/element"
 )
@@ -111,6 +112,10 @@ func records(a, b *Tensor) bool {
 	return (a.requiresGrad && a.ctx.Recording()) || (b != nil && b.requiresGrad && b.ctx.Recording())
 }
 
+func recordsAny(inputs ...*Tensor) bool {
+	return slices.ContainsFunc(inputs, func(t *Tensor) bool { return t != nil && records(t, nil) })
+}
+
 // record makes out the result of an operation on inputs. Call it only if
 // records is true of an input, and when out is complete.
 func record(out *Tensor, op string, back func(*node, *Tensor, []*Tensor) error, inputs ...*Tensor) *node {
@@ -194,11 +199,8 @@ func (n *node) check() error {
 // Detach gives a view of t that takes no part in t's gradients. It may itself be
 // changed in place, by values with gradients too: t sees the values alone.
 func (t *Tensor) Detach() *Tensor {
-	v := viewOf(t, len(t.shape))
-	copy(v.shape, t.shape)
-	copy(v.strides, t.strides)
-	v.seal()
-	v.view = false
+	v := alias(t)
+	v.n, v.contiguous, v.view = t.n, t.contiguous, false
 	return v
 }
 
@@ -206,11 +208,7 @@ func (t *Tensor) Detach() *Tensor {
 // gradients: backward gets the gradient of out and gives one for each input,
 // nil where there is none. Without recording it does nothing.
 func Function(op string, out *Tensor, inputs []*Tensor, backward func(g *Tensor) ([]*Tensor, error)) {
-	recording := false
-	for _, t := range inputs {
-		recording = recording || records(t, nil)
-	}
-	if !recording {
+	if !recordsAny(inputs...) {
 		return
 	}
 	record(out, op, func(n *node, g *Tensor, grads []*Tensor) error {

@@ -1,9 +1,9 @@
 package tensor
 
 import (
-	"runtime"
 	"unsafe"
 
+	"drun/element"
 	"drun/kernel"
 )
 
@@ -20,6 +20,11 @@ var (
 	_ = [1]int{}[int(kernel.All)-int(reduceAll)]
 )
 
+// alive keeps tensors reachable until here.
+//
+//go:noinline
+func alive(...*Tensor) {}
+
 func (t *Tensor) kview() kernel.View { return kernel.View{Data: t.ptr(), Strides: t.strides} }
 
 // stretched is t seen in shape; buf holds strides if it has to be broadcast.
@@ -33,23 +38,20 @@ func (t *Tensor) stretched(shape []int, buf *[MaxDims]int) kernel.View {
 
 func kBinary(op BinaryOp, out, a, b *Tensor) {
 	if sameShape(out.shape, a.shape) && sameShape(out.shape, b.shape) {
-		kBinaryViews(op, out, a, b, a.kview(), b.kview())
-		return
+		kBinaryViews(op, a.dtype, out, a.kview(), b.kview())
+	} else {
+		var bufA, bufB [MaxDims]int
+		kBinaryViews(op, a.dtype, out, a.stretched(out.shape, &bufA), b.stretched(out.shape, &bufB))
 	}
-	var bufA, bufB [MaxDims]int
-	kBinaryViews(op, out, a, b, a.stretched(out.shape, &bufA), b.stretched(out.shape, &bufB))
+	alive(a, b, out)
 }
 
-func kBinaryViews(op BinaryOp, out, a, b *Tensor, x, y kernel.View) {
-	o := out.kview()
+func kBinaryViews(op BinaryOp, dtype element.Type, out *Tensor, x, y kernel.View) {
 	if op.compares() {
-		kernel.Compare(kernel.CompareOp(op-OpEq), a.dtype, out.shape, o, x, y)
+		kernel.Compare(kernel.CompareOp(op-OpEq), dtype, out.shape, out.kview(), x, y)
 	} else {
-		kernel.Binary(kernel.BinaryOp(op), a.dtype, out.shape, o, x, y)
+		kernel.Binary(kernel.BinaryOp(op), dtype, out.shape, out.kview(), x, y)
 	}
-	runtime.KeepAlive(a)
-	runtime.KeepAlive(b)
-	runtime.KeepAlive(out)
 }
 
 // noStrides broadcasts a single element over any shape.
@@ -64,51 +66,38 @@ func kBinaryNumber(op BinaryOp, out, a *Tensor, s Scalar, swapped bool) {
 	if swapped {
 		x, y = y, x
 	}
-	if op.compares() {
-		kernel.Compare(kernel.CompareOp(op-OpEq), a.dtype, out.shape, out.kview(), x, y)
-	} else {
-		kernel.Binary(kernel.BinaryOp(op), a.dtype, out.shape, out.kview(), x, y)
-	}
-	runtime.KeepAlive(a)
-	runtime.KeepAlive(out)
+	kBinaryViews(op, a.dtype, out, x, y)
+	alive(a, out)
 }
 
 func kUnary(op UnaryOp, out, a *Tensor) {
 	kernel.Unary(kernel.UnaryOp(op), a.dtype, out.shape, out.kview(), a.kview())
-	runtime.KeepAlive(a)
-	runtime.KeepAlive(out)
+	alive(a, out)
 }
 
 // kUnaryGrad writes g times the derivative of op; v is what op saved, its
 // input or its result.
 func kUnaryGrad(op UnaryOp, out, g, v *Tensor) {
 	kernel.UnaryGrad(kernel.UnaryOp(op), g.dtype, out.shape, out.kview(), g.kview(), v.kview())
-	runtime.KeepAlive(g)
-	runtime.KeepAlive(v)
-	runtime.KeepAlive(out)
+	alive(g, v, out)
 }
 
 // kCopy copies elements of the same type and shape.
 func kCopy(out, a *Tensor) {
 	kernel.Copy(out.dtype, out.shape, out.kview(), a.kview())
-	runtime.KeepAlive(a)
-	runtime.KeepAlive(out)
+	alive(a, out)
 }
 
 func kCast(out, a *Tensor) {
 	kernel.Cast(out.dtype, a.dtype, out.shape, out.kview(), a.kview())
-	runtime.KeepAlive(a)
-	runtime.KeepAlive(out)
+	alive(a, out)
 }
 
 func kWhere(out, cond, a, b *Tensor) {
 	var bufC, bufA, bufB [MaxDims]int
 	kernel.Where(out.dtype, out.shape, out.kview(), cond.stretched(out.shape, &bufC),
 		a.stretched(out.shape, &bufA), b.stretched(out.shape, &bufB))
-	runtime.KeepAlive(cond)
-	runtime.KeepAlive(a)
-	runtime.KeepAlive(b)
-	runtime.KeepAlive(out)
+	alive(cond, a, b, out)
 }
 
 // From here on all tensors are contiguous.
@@ -116,51 +105,7 @@ func kWhere(out, cond, a, b *Tensor) {
 // kReduce reduces the middle of (outer, n, inner).
 func kReduce(kind reduction, out, a *Tensor, outer, n, inner int) {
 	kernel.Reduce(kernel.ReduceOp(kind), a.dtype, outer, n, inner, out.ptr(), a.ptr())
-	runtime.KeepAlive(a)
-	runtime.KeepAlive(out)
-}
-
-func kArgReduce(kind reduction, index, a *Tensor, outer, n, inner int) {
-	kernel.ArgReduce(kernel.ReduceOp(kind), a.dtype, outer, n, inner, elems[int64](index), nil, a.ptr())
-	runtime.KeepAlive(a)
-	runtime.KeepAlive(index)
-}
-
-func kCumSum(out, a *Tensor, outer, n, inner int) {
-	kernel.CumSum(a.dtype, outer, n, inner, out.ptr(), a.ptr())
-	runtime.KeepAlive(a)
-	runtime.KeepAlive(out)
-}
-
-// kTake picks entries of the middle of (outer, n, inner).
-func kTake(out, a, index *Tensor, outer, n, inner int) {
-	kernel.Take(a.dtype, outer, n, inner, out.ptr(), a.ptr(), elems[int64](index))
-	runtime.KeepAlive(a)
-	runtime.KeepAlive(index)
-	runtime.KeepAlive(out)
-}
-
-// kAddRows adds the rows of a to those of out, from an element offset on,
-// that index names.
-func kAddRows(out, a, index *Tensor, offOut, offA, n int) {
-	kernel.AddRows(a.dtype, n, out.ptrAt(offOut), a.ptrAt(offA), elems[int64](index))
-	runtime.KeepAlive(a)
-	runtime.KeepAlive(index)
-	runtime.KeepAlive(out)
-}
-
-func kGather(out, a, index *Tensor, outer, to, from, inner int) {
-	kernel.Gather(a.dtype, outer, to, from, inner, out.ptr(), a.ptr(), elems[int64](index))
-	runtime.KeepAlive(a)
-	runtime.KeepAlive(index)
-	runtime.KeepAlive(out)
-}
-
-func kScatterAdd(out, a, index *Tensor, outer, from, to, inner int) {
-	kernel.ScatterAdd(a.dtype, outer, from, to, inner, out.ptr(), a.ptr(), elems[int64](index))
-	runtime.KeepAlive(a)
-	runtime.KeepAlive(index)
-	runtime.KeepAlive(out)
+	alive(a, out)
 }
 
 // factor is an operand of a matrix product: rows of adjacent elements ld
@@ -179,9 +124,6 @@ func (f factor) kernel() kernel.Matrix {
 func kGemm(op string, out, a, b factor, batch, m, n, k int, bias *Tensor) error {
 	c := out.kernel()
 	err := kernel.Gemm(out.t.dtype, batch, m, n, k, c, a.kernel(), b.kernel(), false, ptrOr(bias))
-	runtime.KeepAlive(a.t)
-	runtime.KeepAlive(b.t)
-	runtime.KeepAlive(out.t)
-	runtime.KeepAlive(bias)
+	alive(a.t, b.t, out.t, bias)
 	return starved(op, err)
 }

@@ -3,6 +3,8 @@ package tensor
 import (
 	"fmt"
 	"strings"
+
+	"drun/element"
 )
 
 // As names an error of an operation's part for the operation that was called.
@@ -58,3 +60,61 @@ func (c chained) unary(op UnaryOp) chained {
 	return c.then(func(t *Tensor) (*Tensor, error) { return Unary(op, t) })
 }
 func (c chained) end() (*Tensor, error) { return c.t, c.err }
+
+// A builder makes the operands and results of one operation and keeps the first
+// error. What it gives after an error is not to be used.
+type builder struct {
+	op    string
+	ctx   *Context
+	dtype element.Type
+	err   error
+}
+
+// build makes tensors for op, of t's context and type where nothing else is said.
+func build(op string, t *Tensor) builder { return builder{op: op, ctx: t.ctx, dtype: t.dtype} }
+
+func (b *builder) keep(t *Tensor, err error) *Tensor {
+	if b.err == nil {
+		b.err = err
+	}
+	return t
+}
+
+// like is a new tensor of the builder's type.
+func (b *builder) like(shape ...int) *Tensor { return b.of(b.dtype, shape...) }
+
+// of is a new tensor of another type.
+func (b *builder) of(dtype element.Type, shape ...int) *Tensor {
+	if b.err != nil {
+		return nil
+	}
+	return b.keep(newTensor(b.op, b.ctx, shape, dtype))
+}
+
+// zeros is of, filled with zeros.
+func (b *builder) zeros(dtype element.Type, shape ...int) *Tensor {
+	t := b.of(dtype, shape...)
+	if t != nil {
+		clear(t.Bytes())
+	}
+	return t
+}
+
+// contiguous is t or a copy in row-major order; nil of nil.
+func (b *builder) contiguous(t *Tensor) *Tensor {
+	if t == nil || t.contiguous || b.err != nil {
+		return t
+	}
+	return b.keep(contiguous(t))
+}
+
+// cast is t in another type.
+func (b *builder) cast(t *Tensor, dtype element.Type) *Tensor {
+	if t.dtype == dtype || b.err != nil {
+		return t
+	}
+	return b.keep(cast(b.op, t, dtype))
+}
+
+// indices is the int64 elements of a tensor of integers, in row-major order.
+func (b *builder) indices(t *Tensor) *Tensor { return b.contiguous(b.cast(t, element.Int64)) }

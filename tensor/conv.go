@@ -3,7 +3,6 @@ package tensor
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"unsafe"
 
 	"drun/element"
@@ -66,33 +65,18 @@ func Conv2d(x, weight, bias *Tensor, stride, padding [2]int) (*Tensor, error) {
 		return nil, err
 	}
 	w.Filters = weight.shape[0]
-	in, err := contiguous(x)
-	if err != nil {
-		return nil, err
-	}
-	filters, err := contiguous(weight)
-	if err != nil {
-		return nil, err
-	}
-	b := bias
-	if b != nil {
-		if b, err = contiguous(b); err != nil {
-			return nil, err
-		}
-	}
 	h, v := w.Out()
-	out, err := newTensor(op, x.ctx, []int{w.Batch, w.Filters, h, v}, x.dtype)
-	if err != nil {
-		return nil, err
+	b := build(op, x)
+	in, filters, beta, out := b.contiguous(x), b.contiguous(weight), b.contiguous(bias), b.like(w.Batch, w.Filters, h, v)
+	if b.err != nil {
+		return nil, b.err
 	}
-	err = kernel.Conv2d(x.dtype, w, out.ptr(), in.ptr(), filters.ptr(), ptrOr(b))
-	runtime.KeepAlive(in)
-	runtime.KeepAlive(filters)
-	runtime.KeepAlive(b)
+	err = kernel.Conv2d(x.dtype, w, out.ptr(), in.ptr(), filters.ptr(), ptrOr(beta))
+	alive(in, filters, beta)
 	if err != nil {
 		return nil, starved(op, err)
 	}
-	if records(x, weight) || bias != nil && records(bias, nil) {
+	if recordsAny(x, weight, bias) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error { return backConv2d(n, g, out, w) },
 			x, weight, bias).save(in, filters)
 	}
@@ -101,31 +85,17 @@ func Conv2d(x, weight, bias *Tensor, stride, padding [2]int) (*Tensor, error) {
 
 func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window) error {
 	x, weight := n.val(0), n.val(1)
-	dy, err := contiguous(g)
+	dy, dweight, dbias, err := n.layerGrads(g, out)
 	if err != nil {
 		return err
 	}
 	if n.needs(0) {
-		if out[0], err = newTensor("conv2d", g.ctx, x.shape, g.dtype); err != nil {
-			return err
-		}
-		if err := kernel.Conv2dGradInput(g.dtype, w, out[0].ptr(), dy.ptr(), weight.ptr()); err != nil {
-			return starved(n.op, err)
-		}
+		err = kernel.Conv2dGradInput(g.dtype, w, out[0].ptr(), dy.ptr(), weight.ptr())
 	}
-	var sums [3]*Tensor
-	for i := 1; i < 3; i++ {
-		if n.needs(i) {
-			if sums[i], err = n.sumPlace(i, dy, out); err != nil {
-				return err
-			}
-		}
+	if err == nil && (n.needs(1) || n.needs(2)) {
+		err = kernel.Conv2dGradWeight(g.dtype, w, ptrOr(dweight), ptrOr(dbias), dy.ptr(), x.ptr())
 	}
-	if n.needs(1) || n.needs(2) {
-		err = kernel.Conv2dGradWeight(g.dtype, w, ptrOr(sums[1]), ptrOr(sums[2]), dy.ptr(), x.ptr())
-	}
-	runtime.KeepAlive(dy)
-	runtime.KeepAlive(n)
+	alive(dy)
 	return starved(n.op, err)
 }
 
@@ -144,14 +114,11 @@ func MaxPool2d(x *Tensor, size, stride, padding [2]int) (*Tensor, error) {
 		return nil, err
 	}
 	kernel.MaxPool2d(x.dtype, w, out.ptr(), elems[int32](at), in.ptr())
-	runtime.KeepAlive(in)
-	runtime.KeepAlive(at)
+	alive(in, at)
 	if records(x, nil) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
-			at := n.val(0)
-			defer runtime.KeepAlive(at)
 			return backPool(n, g, out, func(dx, dy unsafe.Pointer) {
-				kernel.MaxPool2dGrad(g.dtype, w, dx, dy, elems[int32](at))
+				kernel.MaxPool2dGrad(g.dtype, w, dx, dy, elems[int32](n.val(0)))
 			})
 		}, x).save(at)
 	}
@@ -167,7 +134,7 @@ func AvgPool2d(x *Tensor, size, stride, padding [2]int) (*Tensor, error) {
 		return nil, err
 	}
 	kernel.AvgPool2d(x.dtype, w, out.ptr(), in.ptr())
-	runtime.KeepAlive(in)
+	alive(in)
 	if records(x, nil) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
 			return backPool(n, g, out, func(dx, dy unsafe.Pointer) { kernel.AvgPool2dGrad(g.dtype, w, dx, dy) })
@@ -187,25 +154,18 @@ func pool2d(op string, x *Tensor, size, stride, padding [2]int) (w kernel.Window
 		err = fmt.Errorf("%s: padding %v is more than half the kernel %v", op, padding, size)
 		return
 	}
-	if in, err = contiguous(x); err != nil {
-		return
-	}
 	h, v := w.Out()
-	out, err = newTensor(op, x.ctx, []int{w.Batch, w.Channels, h, v}, x.dtype)
-	return
+	b := build(op, x)
+	in, out = b.contiguous(x), b.like(w.Batch, w.Channels, h, v)
+	return w, in, out, b.err
 }
 
 func backPool(n *node, g *Tensor, out []*Tensor, grad func(dx, dy unsafe.Pointer)) error {
-	dy, err := contiguous(g)
-	if err != nil {
-		return err
+	b := build(n.op, g)
+	dy := b.contiguous(g)
+	if out[0] = b.like(n.in[0].shape()...); b.err == nil {
+		grad(out[0].ptr(), dy.ptr())
 	}
-	dx, err := newTensor(n.op, g.ctx, n.in[0].shape(), g.dtype)
-	if err != nil {
-		return err
-	}
-	grad(dx.ptr(), dy.ptr())
-	runtime.KeepAlive(dy)
-	out[0] = dx
-	return nil
+	alive(dy)
+	return b.err
 }

@@ -15,12 +15,8 @@ func Zeros(c *Context, shape []int, dtype element.Type) (*Tensor, error) {
 
 // zeros is Zeros on behalf of an operation.
 func zeros(op string, c *Context, shape []int, dtype element.Type) (*Tensor, error) {
-	t, err := newTensor(op, c, shape, dtype)
-	if err != nil {
-		return nil, err
-	}
-	clear(t.Bytes())
-	return t, nil
+	b := builder{op: op, ctx: c}
+	return b.zeros(dtype, shape...), b.err
 }
 
 // Ones makes a tensor of ones.

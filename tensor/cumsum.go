@@ -1,6 +1,9 @@
 package tensor
 
-import "drun/element"
+import (
+	"drun/element"
+	"drun/kernel"
+)
 
 // CumSum adds along dim: out[i] is the sum of the elements up to i.
 func CumSum(t *Tensor, dim int) (*Tensor, error) {
@@ -15,21 +18,16 @@ func CumSum(t *Tensor, dim int) (*Tensor, error) {
 	if !dtype.IsFloat() {
 		dtype = element.Int64
 	}
-	x, err := contiguous(t)
-	if err != nil {
-		return nil, err
+	b := build("cumsum", t)
+	x, out := b.contiguous(t), b.of(dtype, t.shape...)
+	if b.err != nil {
+		return nil, b.err
 	}
-	out, err := newTensor("cumsum", t.ctx, t.shape, dtype)
-	if err != nil {
-		return nil, err
+	if t.n > 0 {
+		outer, n, inner := around(t.shape, a)
+		kernel.CumSum(t.dtype, outer, n, inner, out.ptr(), x.ptr())
+		alive(x)
 	}
-	outer, n, inner := 1, 1, 1
-	if t.n == 0 {
-		outer = 0
-	} else if len(t.shape) > 0 {
-		outer, n, inner = product(t.shape[:a]), t.shape[a], product(t.shape[a+1:])
-	}
-	kCumSum(out, x, outer, n, inner)
 	if records(t, nil) {
 		record(out, "cumsum", func(_ *node, g *Tensor, out []*Tensor) (err error) {
 			flip := func(x *Tensor) (*Tensor, error) { return Flip(x, []int{a}) }

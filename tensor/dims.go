@@ -12,17 +12,20 @@ func Transpose(t *Tensor, dim0, dim1 int) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := viewOf(t, len(t.shape))
-	copy(v.shape, t.shape)
-	copy(v.strides, t.strides)
+	return finishView("transpose", t, swapped(t, a, b), func(_ *node, g *Tensor, out []*Tensor) (err error) {
+		out[0], err = Transpose(g, a, b)
+		return err
+	}), nil
+}
+
+// swapped is Transpose without recording.
+func swapped(t *Tensor, a, b int) *Tensor {
+	v := alias(t)
 	if len(t.shape) > 0 {
 		v.shape[a], v.shape[b] = v.shape[b], v.shape[a]
 		v.strides[a], v.strides[b] = v.strides[b], v.strides[a]
 	}
-	return finishView("transpose", t, v, func(_ *node, g *Tensor, out []*Tensor) (err error) {
-		out[0], err = Transpose(g, a, b)
-		return err
-	}), nil
+	return v.seal()
 }
 
 // Permute orders the dimensions anew: result dimension i is t's dims[i].

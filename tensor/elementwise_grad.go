@@ -26,16 +26,15 @@ func backSub(n *node, g *Tensor, out []*Tensor) (err error) {
 	return err
 }
 
-func backMul(n *node, g *Tensor, out []*Tensor) (err error) {
+func backMul(n *node, g *Tensor, out []*Tensor) error {
+	b := build(n.op, g)
 	if n.needs(0) {
-		if out[0], err = Mul(g, n.val(1)); err != nil {
-			return err
-		}
+		out[0] = b.keep(Mul(g, n.val(1)))
 	}
 	if n.needs(1) {
-		out[1], err = Mul(g, n.val(0))
+		out[1] = b.keep(Mul(g, n.val(0)))
 	}
-	return err
+	return b.err
 }
 
 func backDiv(n *node, g *Tensor, out []*Tensor) error {
@@ -58,51 +57,44 @@ func backMod(n *node, g *Tensor, out []*Tensor) (err error) {
 	return err
 }
 
-func backPow(n *node, g *Tensor, out []*Tensor) (err error) {
+func backPow(n *node, g *Tensor, out []*Tensor) error {
 	a, b, y := n.val(0), n.val(1), n.val(2)
+	made := build(n.op, g)
 	if n.needs(0) { // b·a^(b-1), and 0 where b is 0
-		slope, err := chain(a).binary(OpPow, chain(b).scalar(OpSub, Float(1)).t).mul(b).mul(g).end()
-		if err != nil {
-			return err
+		less := made.keep(BinaryScalar(OpSub, b, Float(1), false))
+		if made.err != nil {
+			return made.err
 		}
-		if out[0], err = zeroWhere(OpEq, b, slope); err != nil {
-			return err
-		}
+		out[0] = made.keep(chain(a).binary(OpPow, less).mul(b).mul(g).zeroWhere(b).end())
 	}
 	if n.needs(1) { // a^b·log a, and 0 where a^b is 0 (log 0 has no value there)
-		slope, err := chain(a).unary(OpLog).mul(y).mul(g).end()
-		if err != nil {
-			return err
-		}
-		if out[1], err = zeroWhere(OpEq, y, slope); err != nil {
-			return err
-		}
+		out[1] = made.keep(chain(a).unary(OpLog).mul(y).mul(g).zeroWhere(y).end())
 	}
-	return nil
+	return made.err
 }
 
-// zeroWhere is v with zeros where "x op 0" holds.
-func zeroWhere(op BinaryOp, x, v *Tensor) (*Tensor, error) {
-	mask, err := BinaryScalar(op, x, Int(0), false)
-	if err != nil {
-		return nil, err
-	}
-	return Where(mask, newNumber(v.ctx, Int(0), v.dtype), v)
+// zeroWhere puts zeros where x is 0.
+func (c chained) zeroWhere(x *Tensor) chained {
+	return c.then(func(t *Tensor) (*Tensor, error) {
+		mask, err := BinaryScalar(OpEq, x, Int(0), false)
+		if err != nil {
+			return nil, err
+		}
+		return MaskedFill(t, mask, Int(0))
+	})
 }
 
 // backExtreme gives the gradient to the operand that was chosen, and half of
 // it to each where they are equal, as PyTorch does.
 func backExtreme(n *node, g *Tensor, out []*Tensor) error {
 	a, b, y := n.val(0), n.val(1), n.val(2)
-	tie, err := Binary(OpEq, a, b)
-	if err != nil {
-		return err
+	made := build(n.op, g)
+	tie, half := made.keep(Binary(OpEq, a, b)), made.keep(BinaryScalar(OpMul, g, Float(0.5), false))
+	if made.err != nil {
+		return made.err
 	}
-	half, err := BinaryScalar(OpMul, g, Float(0.5), false)
+	half, err := Where(tie, half, g)
 	if err != nil {
-		return err
-	}
-	if half, err = Where(tie, half, g); err != nil {
 		return err
 	}
 	zero := newNumber(g.ctx, Int(0), g.dtype)

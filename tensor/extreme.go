@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"drun/element"
+	"drun/kernel"
 )
 
 // extreme reduces all of t to its largest or smallest element. A NaN wins.
@@ -55,25 +56,17 @@ func argExtreme(op string, kind reduction, t *Tensor, a int) (*Tensor, error) {
 	if _, err := computing(t.dtype, op); err != nil {
 		return nil, err
 	}
-	x, err := contiguous(t)
-	if err != nil {
-		return nil, err
-	}
-	shape := append([]int(nil), t.shape...)
-	outer, n, inner := 1, 1, 1
-	if len(shape) > 0 {
-		outer, n, inner = product(shape[:a]), shape[a], product(shape[a+1:])
-		shape[a] = 1
-	}
+	outer, n, inner := around(t.shape, a)
 	if n == 0 {
 		return nil, fmt.Errorf("%s: dimension %d of shape %s is empty", op, a, shapeString(t.shape))
 	}
-	out, err := newTensor(op, t.ctx, shape, element.Int64)
-	if err != nil {
-		return nil, err
+	b := build(op, t)
+	x, out := b.contiguous(t), b.of(element.Int64, reducedShape(t.shape, []int{a}, true)...)
+	if b.err == nil {
+		kernel.ArgReduce(kernel.ReduceOp(kind), t.dtype, outer, n, inner, elems[int64](out), nil, x.ptr())
 	}
-	kArgReduce(kind, out, x, outer, n, inner)
-	return out, nil
+	alive(x)
+	return out, b.err
 }
 
 func extremeDim(op string, kind reduction, t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"drun/element"
+	"drun/kernel"
 )
 
 // checkedIndex gives contiguous int64 indices, negative ones counted from the
@@ -12,12 +13,10 @@ func checkedIndex(op string, idx *Tensor, size, dim int) (*Tensor, error) {
 	if !idx.dtype.IsInt() {
 		return nil, fmt.Errorf("%s: indices must be integers, not %s", op, idx.dtype)
 	}
-	x, err := cast(op, idx, element.Int64)
-	if err != nil {
-		return nil, err
-	}
-	if x, err = contiguous(x); err != nil {
-		return nil, err
+	b := build(op, idx)
+	x := b.indices(idx)
+	if b.err != nil {
+		return nil, b.err
 	}
 	owned := x != idx
 	v := elems[int64](x)
@@ -66,18 +65,15 @@ func takeNamed(op string, t *Tensor, a int, idx *Tensor) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := contiguous(t)
-	if err != nil {
-		return nil, err
-	}
 	var arr [8]int
-	shape := append(append(append(arr[:0], t.shape[:a]...), idx.shape...), t.shape[a+1:]...)
-	out, err := newTensor(op, t.ctx, shape, t.dtype)
-	if err != nil {
-		return nil, err
+	b := build(op, t)
+	x, out := b.contiguous(t), b.like(append(append(append(arr[:0], t.shape[:a]...), idx.shape...), t.shape[a+1:]...)...)
+	if b.err != nil {
+		return nil, b.err
 	}
-	outer, rows, inner := product(t.shape[:a]), t.shape[a], product(t.shape[a+1:])
-	kTake(out, x, ix, outer, rows, inner)
+	outer, rows, inner := around(t.shape, a)
+	kernel.Take(t.dtype, outer, rows, inner, out.ptr(), x.ptr(), elems[int64](ix))
+	alive(x, ix)
 	if t.dtype.IsFloat() && records(t, nil) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
 			g, err := contiguous(g)
@@ -89,8 +85,9 @@ func takeNamed(op string, t *Tensor, a int, idx *Tensor) (*Tensor, error) {
 				return err
 			}
 			for o := range outer {
-				kAddRows(z, g, n.val(0), o*rows*inner, o*ix.n*inner, inner)
+				kernel.AddRows(g.dtype, inner, z.ptrAt(o*rows*inner), g.ptrAt(o*ix.n*inner), elems[int64](n.val(0)))
 			}
+			alive(g, z)
 			return nil
 		}, t).save(ix)
 	}
@@ -138,16 +135,14 @@ func Gather(t *Tensor, dim int, idx *Tensor) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := contiguous(cut(t, idx.shape, a))
-	if err != nil {
-		return nil, err
+	b := build("gather", t)
+	x, out := b.contiguous(cut(t, idx.shape, a)), b.like(idx.shape...)
+	if b.err != nil {
+		return nil, b.err
 	}
-	out, err := newTensor("gather", t.ctx, idx.shape, t.dtype)
-	if err != nil {
-		return nil, err
-	}
-	outer, to, from, inner := product(idx.shape[:a]), idx.shape[a], t.shape[a], product(idx.shape[a+1:])
-	kGather(out, x, ix, outer, to, from, inner)
+	outer, to, inner := around(idx.shape, a)
+	kernel.Gather(t.dtype, outer, to, t.shape[a], inner, out.ptr(), x.ptr(), elems[int64](ix))
+	alive(x, ix)
 	if t.dtype.IsFloat() && records(t, nil) {
 		record(out, "gather", func(n *node, g *Tensor, out []*Tensor) error {
 			z, err := Zeros(g.ctx, n.in[0].shape(), g.dtype)
@@ -163,16 +158,14 @@ func Gather(t *Tensor, dim int, idx *Tensor) (*Tensor, error) {
 
 // scatterAdd adds src's elements to z at indices already checked.
 func scatterAdd(op string, z *Tensor, a int, ix, src *Tensor) error {
-	part := cut(z, ix.shape, a)
-	dst, err := contiguous(part)
-	if err != nil {
-		return err
+	part, b := cut(z, ix.shape, a), build(op, z)
+	dst, src := b.contiguous(part), b.contiguous(cut(src, ix.shape, a))
+	if b.err != nil {
+		return b.err
 	}
-	if src, err = contiguous(cut(src, ix.shape, a)); err != nil {
-		return err
-	}
-	outer, from, to, inner := product(ix.shape[:a]), ix.shape[a], z.shape[a], product(ix.shape[a+1:])
-	kScatterAdd(dst, src, ix, outer, from, to, inner)
+	outer, from, inner := around(ix.shape, a)
+	kernel.ScatterAdd(src.dtype, outer, from, z.shape[a], inner, dst.ptr(), src.ptr(), elems[int64](ix))
+	alive(dst, src, ix)
 	if dst != part {
 		return assign(op, part, dst)
 	}

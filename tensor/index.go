@@ -169,9 +169,7 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, dim int, pick *Tensor, 
 }
 
 func sliceAll(t *Tensor) *Tensor {
-	v := viewOf(t, len(t.shape))
-	copy(v.shape, t.shape)
-	copy(v.strides, t.strides)
+	v := alias(t)
 	return finishView("slice", t, v, backPass)
 }
 

@@ -2,7 +2,7 @@ package tensor
 
 import (
 	"fmt"
-	"runtime"
+	"slices"
 
 	"drun/element"
 )
@@ -24,12 +24,10 @@ func checkRows(idx *Tensor, rows int) error {
 	if !idx.dtype.IsInt() {
 		return fmt.Errorf("embedding: indices must be integers, not %s", idx.dtype)
 	}
-	x, err := cast("embedding", idx, element.Int64)
-	if err != nil {
-		return err
-	}
-	if x, err = contiguous(x); err != nil {
-		return err
+	b := build("embedding", idx)
+	x := b.indices(idx)
+	if b.err != nil {
+		return b.err
 	}
 	for _, k := range elems[int64](x) {
 		switch {
@@ -58,17 +56,13 @@ func Dropout(x *Tensor, p float64, g *Generator) (*Tensor, error) {
 		if keep == 0 {
 			return zeros(op, t.ctx, t.shape, t.dtype)
 		}
-		in, err := contiguous(t)
-		if err != nil {
-			return nil, err
+		b := build(op, t)
+		in, out := b.contiguous(t), b.like(t.shape...)
+		if b.err == nil {
+			at.Dropout(t.dtype, t.n, out.ptr(), in.ptr(), keep)
 		}
-		out, err := newTensor(op, t.ctx, t.shape, t.dtype)
-		if err != nil {
-			return nil, err
-		}
-		at.Dropout(t.dtype, t.n, out.ptr(), in.ptr(), keep)
-		runtime.KeepAlive(in)
-		return out, nil
+		alive(in)
+		return out, b.err
 	}
 	out, err := apply(x)
 	if err != nil {
@@ -99,17 +93,11 @@ func OneHot(t *Tensor, classes int) (*Tensor, error) {
 		}
 		classes = int(top.at(0).i) + 1
 	}
-	ix, err := cast("one_hot", t, element.Int64)
-	if err != nil {
-		return nil, err
-	}
-	if ix, err = contiguous(ix); err != nil {
-		return nil, err
-	}
-	shape := append(append([]int(nil), t.shape...), classes)
-	out, err := zeros("one_hot", t.ctx, shape, element.Int64)
-	if err != nil {
-		return nil, err
+	b := build("one_hot", t)
+	ix := b.indices(t)
+	out := b.zeros(element.Int64, append(slices.Clone(t.shape), classes)...)
+	if b.err != nil {
+		return nil, b.err
 	}
 	v := elems[int64](out)
 	for i, k := range elems[int64](ix) {
@@ -128,14 +116,11 @@ func BinCount(t, weights *Tensor, minlength int) (*Tensor, error) {
 	if len(t.shape) != 1 || !t.dtype.IsInt() {
 		return nil, fmt.Errorf("%s: needs a one-dimensional integer tensor, not %s of shape %s", op, t.dtype, shapeString(t.shape))
 	}
-	ix, err := cast(op, t, element.Int64)
-	if err != nil {
-		return nil, err
+	b := build(op, t)
+	ix, n := b.indices(t), minlength
+	if b.err != nil {
+		return nil, b.err
 	}
-	if ix, err = contiguous(ix); err != nil {
-		return nil, err
-	}
-	n := minlength
 	for _, k := range elems[int64](ix) {
 		if k < 0 {
 			return nil, fmt.Errorf("%s: the numbers must not be negative, and one is %d", op, k)
@@ -146,8 +131,8 @@ func BinCount(t, weights *Tensor, minlength int) (*Tensor, error) {
 		n = max(n, int(k)+1)
 	}
 	if weights == nil {
-		if weights, err = Ones(t.ctx, t.shape, element.Int64); err != nil {
-			return nil, err
+		if weights = b.keep(Ones(t.ctx, t.shape, element.Int64)); b.err != nil {
+			return nil, b.err
 		}
 	}
 	if !sameShape(weights.shape, t.shape) {
@@ -156,9 +141,9 @@ func BinCount(t, weights *Tensor, minlength int) (*Tensor, error) {
 	if _, err := computing(weights.dtype, op); err != nil {
 		return nil, err
 	}
-	out, err := zeros(op, t.ctx, []int{n}, weights.dtype)
-	if err != nil {
-		return nil, err
+	out := b.zeros(weights.dtype, n)
+	if b.err != nil {
+		return nil, b.err
 	}
 	return out, scatterAdd(op, out, 0, ix, weights.Detach())
 }

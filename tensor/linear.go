@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"fmt"
-	"runtime"
 
 	"drun/kernel"
 )
@@ -28,25 +27,16 @@ func Linear(x, weight, bias *Tensor) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := contiguous(weight)
-	if err != nil {
-		return nil, err
-	}
-	var b *Tensor
-	if bias != nil {
-		if b, err = contiguous(bias); err != nil {
-			return nil, err
-		}
-	}
 	var arr [8]int
-	out, err := newTensor("linear", x.ctx, append(append(arr[:0], x.shape[:nx-1]...), n), x.dtype)
-	if err != nil {
+	b := build("linear", x)
+	w, beta, out := b.contiguous(weight), b.contiguous(bias), b.like(append(append(arr[:0], x.shape[:nx-1]...), n)...)
+	if b.err != nil {
+		return nil, b.err
+	}
+	if err := kGemm("linear", factor{t: out, ld: n}, factor{t: flat, ld: max(k, 1)}, factor{t: w, ld: max(k, 1), trans: true}, 1, rows, n, k, beta); err != nil {
 		return nil, err
 	}
-	if err := kGemm("linear", factor{t: out, ld: n}, factor{t: flat, ld: max(k, 1)}, factor{t: w, ld: max(k, 1), trans: true}, 1, rows, n, k, b); err != nil {
-		return nil, err
-	}
-	if records(x, weight) || bias != nil && records(bias, nil) {
+	if recordsAny(x, weight, bias) {
 		record(out, "linear", backLinear, x, weight, bias).save(flat, w)
 	}
 	return out, nil
@@ -90,8 +80,7 @@ func backLinear(n *node, g *Tensor, out []*Tensor) error {
 		}
 		out[2], err = reduceDims("sum", reduceSum, g, []int{0}, false)
 	}
-	runtime.KeepAlive(g)
-	runtime.KeepAlive(n)
+	alive(g)
 	return err
 }
 

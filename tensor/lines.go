@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
 
 	"drun/kernel"
@@ -69,11 +68,6 @@ func lineShape(shape, dims []int) (kernel.Lines, bool) {
 	return kernel.Lines{Outer: l[0], N: l[1], Side: l[2], Run: l[3]}, true
 }
 
-// perLine allocates one value a line, of the given final shape.
-func (l *lined) perLine(op string, shape []int) (*Tensor, error) {
-	return newTensor(op, l.t.ctx, shape, l.t.dtype)
-}
-
 // scaled is (t - mean - low)·scale with one value of each a line, in the
 // dimensions' given order; mean and low may be nil.
 func (l *lined) scaled(op string, mean, low, scale *Tensor) (*Tensor, error) {
@@ -82,10 +76,7 @@ func (l *lined) scaled(op string, mean, low, scale *Tensor) (*Tensor, error) {
 		return nil, err
 	}
 	kernel.ScaleLines(l.t.dtype, l.lines, kernel.Affine{Mean: ptrOr(mean), Low: ptrOr(low), Scale: scale.ptr()}, out.ptr(), l.t.ptr())
-	runtime.KeepAlive(l.t)
-	runtime.KeepAlive(mean)
-	runtime.KeepAlive(low)
-	runtime.KeepAlive(scale)
+	alive(l.t, mean, low, scale)
 	if l.order == nil {
 		return out, nil
 	}

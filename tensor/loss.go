@@ -2,9 +2,7 @@ package tensor
 
 import (
 	"fmt"
-	"runtime"
 
-	"drun/element"
 	"drun/kernel"
 )
 
@@ -18,6 +16,7 @@ const (
 	ReduceNone
 )
 
+// apply joins the losses of the samples.
 func (r Reduction) apply(t *Tensor) (*Tensor, error) {
 	switch r {
 	case ReduceMean:
@@ -58,11 +57,9 @@ func classes(op string, x, target *Tensor) (rows, ix *Tensor, err error) {
 	if rows, err = Reshape(rows, []int{target.n, x.shape[d]}); err != nil {
 		return nil, nil, err
 	}
-	if ix, err = cast(op, target, element.Int64); err != nil {
-		return nil, nil, err
-	}
-	if ix, err = contiguous(ix); err != nil {
-		return nil, nil, err
+	b := build(op, target)
+	if ix = b.indices(target); b.err != nil {
+		return nil, nil, b.err
 	}
 	for i, c := range elems[int64](ix) {
 		if (c < 0 || c >= int64(x.shape[d])) && c != ignoreTarget {
@@ -99,16 +96,13 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 		return nil, err
 	}
 	rows, n := x.shape[0], x.shape[1]
-	loss, err := newTensor(op, x.ctx, []int{rows}, x.dtype)
-	if err != nil {
-		return nil, err
-	}
-	lse, err := newTensor(op, x.ctx, []int{rows}, x.dtype)
-	if err != nil {
-		return nil, err
+	b := build(op, x)
+	loss, lse := b.like(rows), b.like(rows)
+	if b.err != nil {
+		return nil, b.err
 	}
 	kernel.CrossEntropy(x.dtype, rows, n, loss.ptr(), lse.ptr(), x.ptr(), elems[int64](ix))
-	runtime.KeepAlive(x)
+	alive(x)
 	out, scale := loss, 1.0
 	switch r {
 	case ReduceMean, ReduceSum:
@@ -129,25 +123,17 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 	}
 	if records(x, nil) {
 		record(out, op, func(nd *node, g *Tensor, out []*Tensor) error {
-			dx, err := newTensor(op, g.ctx, nd.val(0).shape, g.dtype)
-			if err != nil {
-				return err
-			}
-			if g, err = contiguous(g); err != nil {
-				return err
-			}
-			step := 0
+			x, lse, ix, step := nd.val(0), nd.val(1), nd.val(2), 0
 			if r == ReduceNone {
 				step = 1
 			}
-			x, lse, ix := nd.val(0), nd.val(1), nd.val(2)
-			kernel.CrossEntropyGrad(g.dtype, rows, n, dx.ptr(), g.ptr(), step, scale, x.ptr(), lse.ptr(), elems[int64](ix))
-			runtime.KeepAlive(g)
-			runtime.KeepAlive(x)
-			runtime.KeepAlive(lse)
-			runtime.KeepAlive(ix)
-			out[0] = dx
-			return nil
+			b := build(op, g)
+			out[0], g = b.like(x.shape...), b.contiguous(g)
+			if b.err == nil {
+				kernel.CrossEntropyGrad(g.dtype, rows, n, out[0].ptr(), g.ptr(), step, scale, x.ptr(), lse.ptr(), elems[int64](ix))
+			}
+			alive(g)
+			return b.err
 		}, x).save(x, lse, ix)
 	}
 	return out, nil
@@ -162,12 +148,8 @@ func softCrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 		return nil, err
 	}
 	d := min(1, len(scores.shape)-1)
-	each, err := chain(scores).then(func(t *Tensor) (*Tensor, error) { return LogSoftmax(t, d) }).mul(target).
-		then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{d}, false) }).unary(OpNeg).end()
-	if err != nil {
-		return nil, err
-	}
-	return r.apply(each)
+	return chain(scores).then(func(t *Tensor) (*Tensor, error) { return LogSoftmax(t, d) }).mul(target).
+		then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{d}, false) }).unary(OpNeg).then(r.apply).end()
 }
 
 // NLLLoss is minus the score of the target class; scores are logarithms of
@@ -184,12 +166,8 @@ func NLLLoss(logp, target *Tensor, r Reduction) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	each, err := chain(x).then(func(t *Tensor) (*Tensor, error) { return Gather(t, 1, column) }).
-		then(func(t *Tensor) (*Tensor, error) { return Reshape(t, target.shape) }).unary(OpNeg).end()
-	if err != nil {
-		return nil, err
-	}
-	return r.apply(each)
+	return chain(x).then(func(t *Tensor) (*Tensor, error) { return Gather(t, 1, column) }).
+		then(func(t *Tensor) (*Tensor, error) { return Reshape(t, target.shape) }).unary(OpNeg).then(r.apply).end()
 }
 
 // Accuracy is the share of rows of scores (N, C) whose largest entry is the
@@ -202,18 +180,10 @@ func Accuracy(scores, target *Tensor) (float64, error) {
 	if target.n == 0 {
 		return 0, emptyReduction("accuracy", target)
 	}
-	one := 1
-	best, err := ArgMax(scores, &one, false)
+	hits, err := chain(scores).then(func(t *Tensor) (*Tensor, error) { return ArgMax(t, new(1), false) }).binary(OpEq, target).
+		then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).end()
 	if err != nil {
 		return 0, err
 	}
-	hits, err := Binary(OpEq, best, target)
-	if err != nil {
-		return 0, err
-	}
-	sum, err := Sum(hits, nil, false)
-	if err != nil {
-		return 0, err
-	}
-	return sum.at(0).f / float64(target.n), nil
+	return hits.at(0).f / float64(target.n), nil
 }

@@ -16,26 +16,19 @@ func pairLoss(op string, x, y *Tensor) error {
 
 // MSELoss is the squared difference.
 func MSELoss(x, y *Tensor, r Reduction) (*Tensor, error) {
-	if err := pairLoss("mse_loss", x, y); err != nil {
-		return nil, err
-	}
-	each, err := chain(x).binary(OpSub, y).unary(OpSquare).end()
-	if err != nil {
-		return nil, err
-	}
-	return r.apply(each)
+	return difference("mse_loss", x, y, OpSquare, r)
 }
 
 // L1Loss is the absolute difference.
 func L1Loss(x, y *Tensor, r Reduction) (*Tensor, error) {
-	if err := pairLoss("l1_loss", x, y); err != nil {
+	return difference("l1_loss", x, y, OpAbs, r)
+}
+
+func difference(op string, x, y *Tensor, of UnaryOp, r Reduction) (*Tensor, error) {
+	if err := pairLoss(op, x, y); err != nil {
 		return nil, err
 	}
-	each, err := chain(x).binary(OpSub, y).unary(OpAbs).end()
-	if err != nil {
-		return nil, err
-	}
-	return r.apply(each)
+	return chain(x).binary(OpSub, y).unary(of).then(r.apply).end()
 }
 
 // BCEWithLogits is the cross entropy of sigmoid(x) and y, as
@@ -46,30 +39,26 @@ func BCEWithLogits(x, y *Tensor, r Reduction) (*Tensor, error) {
 	}
 	const op = "bce_with_logits"
 	plain, target := x.Detach(), y.Detach()
-	soft, err := chain(plain).unary(OpAbs).unary(OpNeg).unary(OpExp).unary(OpLog1p).end()
-	if err != nil {
-		return nil, err
-	}
-	xy, err := Mul(plain, target)
-	if err != nil {
-		return nil, err
+	b := build(op, x)
+	soft := b.keep(chain(plain).unary(OpAbs).unary(OpNeg).unary(OpExp).unary(OpLog1p).end())
+	xy := b.keep(Mul(plain, target))
+	if b.err != nil {
+		return nil, b.err
 	}
 	each, err := chain(plain).unary(OpRelu).binary(OpSub, xy).binary(OpAdd, soft).end()
 	if err != nil {
 		return nil, err
 	}
 	if records(x, y) {
-		record(each, op, func(n *node, g *Tensor, out []*Tensor) (err error) {
-			x, y := n.val(0), n.val(1)
+		record(each, op, func(n *node, g *Tensor, out []*Tensor) error {
+			x, y, b := n.val(0), n.val(1), build(op, g)
 			if n.needs(0) {
-				if out[0], err = chain(x).unary(OpSigmoid).binary(OpSub, y).mul(g).end(); err != nil {
-					return err
-				}
+				out[0] = b.keep(chain(x).unary(OpSigmoid).binary(OpSub, y).mul(g).end())
 			}
 			if n.needs(1) {
-				out[1], err = chain(x).mul(g).unary(OpNeg).end()
+				out[1] = b.keep(chain(x).mul(g).unary(OpNeg).end())
 			}
-			return err
+			return b.err
 		}, x, y).save(x, y)
 	}
 	return r.apply(each)

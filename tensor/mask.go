@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"bytes"
 	"fmt"
 
 	"drun/element"
@@ -13,14 +14,6 @@ func Where(cond, a, b *Tensor) (*Tensor, error) {
 		return nil, fmt.Errorf("where: the condition must be a bool tensor, not %s", cond.dtype)
 	}
 	compute := promoteOperands(a, b)
-	x, err := cast("where", a, compute)
-	if err != nil {
-		return nil, err
-	}
-	y, err := cast("where", b, compute)
-	if err != nil {
-		return nil, err
-	}
 	var arr, arr2 [8]int
 	shape, err := broadcastShape("where", arr[:0], a.shape, b.shape)
 	if err != nil {
@@ -29,13 +22,13 @@ func Where(cond, a, b *Tensor) (*Tensor, error) {
 	if shape, err = broadcastShape("where", arr2[:0], cond.shape, shape); err != nil {
 		return nil, err
 	}
-	c := cond.ctx
-	if c == nil {
-		c = a.ctx
+	made := build("where", cond)
+	if made.ctx == nil {
+		made.ctx = a.ctx
 	}
-	out, err := newTensor("where", c, shape, compute)
-	if err != nil {
-		return nil, err
+	x, y, out := made.cast(a, compute), made.cast(b, compute), made.of(compute, shape...)
+	if made.err != nil {
+		return nil, made.err
 	}
 	kWhere(out, cond, x, y)
 	if compute.IsFloat() && records(a, b) {
@@ -44,17 +37,15 @@ func Where(cond, a, b *Tensor) (*Tensor, error) {
 	return out, nil
 }
 
-func backWhere(n *node, g *Tensor, out []*Tensor) (err error) {
-	zero := newNumber(g.ctx, Int(0), g.dtype)
+func backWhere(n *node, g *Tensor, out []*Tensor) error {
+	zero, b := newNumber(g.ctx, Int(0), g.dtype), build(n.op, g)
 	if n.needs(0) {
-		if out[0], err = Where(n.val(0), g, zero); err != nil {
-			return err
-		}
+		out[0] = b.keep(Where(n.val(0), g, zero))
 	}
 	if n.needs(1) {
-		out[1], err = Where(n.val(0), zero, g)
+		out[1] = b.keep(Where(n.val(0), zero, g))
 	}
-	return err
+	return b.err
 }
 
 // MaskedFill is t with value where mask is true.
@@ -75,17 +66,16 @@ func Clamp(t *Tensor, lo, hi *Scalar) (*Tensor, error) {
 		return nil, fmt.Errorf("clamp: at least one of min and max must be given")
 	}
 	plain := t.Detach()
-	out := plain
-	var err error
+	limited := chain(plain)
 	if lo != nil {
-		if out, err = BinaryScalar(OpMaximum, out, *lo, false); err != nil {
-			return nil, As("clamp", err)
-		}
+		limited = limited.scalar(OpMaximum, *lo)
 	}
 	if hi != nil {
-		if out, err = BinaryScalar(OpMinimum, out, *hi, false); err != nil {
-			return nil, As("clamp", err)
-		}
+		limited = limited.scalar(OpMinimum, *hi)
+	}
+	out, err := limited.end()
+	if err != nil {
+		return nil, As("clamp", err)
 	}
 	if !out.dtype.IsFloat() || !records(t, nil) {
 		return out, nil
@@ -119,20 +109,16 @@ func triangle(op string, compare BinaryOp, t *Tensor, diagonal int) (*Tensor, er
 		return nil, fmt.Errorf("%s: needs at least two dimensions, not shape %s", op, shapeString(t.shape))
 	}
 	rows, cols := t.shape[nd-2], t.shape[nd-1]
-	row, err := sequence(op, t.ctx, Int(int64(diagonal)), rows, Int(1), element.Int64)
-	if err != nil {
-		return nil, err
+	b := build(op, t)
+	row := b.keep(sequence(op, t.ctx, Int(int64(diagonal)), rows, Int(1), element.Int64))
+	col := b.keep(sequence(op, t.ctx, Int(0), cols, Int(1), element.Int64))
+	if b.err != nil {
+		return nil, b.err
 	}
-	col, err := sequence(op, t.ctx, Int(0), cols, Int(1), element.Int64)
-	if err != nil {
-		return nil, err
-	}
-	if row, err = View(row, []int{rows, 1}); err != nil {
-		return nil, err
-	}
-	keep, err := Binary(compare, col, row)
-	if err != nil {
-		return nil, err
+	row = b.keep(View(row, []int{rows, 1}))
+	keep := b.keep(Binary(compare, col, row))
+	if b.err != nil {
+		return nil, b.err
 	}
 	return Where(keep, t, newNumber(t.ctx, Int(0), t.dtype))
 }
@@ -145,19 +131,15 @@ func Triu(t *Tensor, diagonal int) (*Tensor, error) { return triangle("triu", Op
 
 // nonzero lists where a contiguous bool mask is true, as flat indices.
 func nonzero(op string, mask *Tensor) (*Tensor, error) {
-	m, err := contiguous(mask)
-	if err != nil {
-		return nil, err
+	b := build(op, mask)
+	m := b.contiguous(mask)
+	if b.err != nil {
+		return nil, b.err
 	}
-	count := 0
-	for _, on := range elems[bool](m) {
-		if on {
-			count++
-		}
-	}
-	out, err := newTensor(op, mask.ctx, []int{count}, element.Int64)
-	if err != nil {
-		return nil, err
+	count := m.n - bytes.Count(m.Bytes(), []byte{0})
+	out := b.of(element.Int64, count)
+	if b.err != nil {
+		return nil, b.err
 	}
 	v := elems[int64](out)
 	for i, on := range elems[bool](m) {

@@ -91,36 +91,19 @@ func matmul(a, b *Tensor) (*Tensor, error) {
 	return out, nil
 }
 
-func backMatMul(n *node, g *Tensor, out []*Tensor) (err error) {
+func backMatMul(n *node, g *Tensor, out []*Tensor) error {
+	b := build(n.op, g)
 	if n.needs(0) {
-		if out[0], err = productWith(g, n.val(1), false); err != nil {
-			return err
-		}
+		out[0] = b.keep(matmul(g, transposed(n.val(1))))
 	}
 	if n.needs(1) {
-		out[1], err = productWith(n.val(0), g, true)
+		out[1] = b.keep(matmul(transposed(n.val(0)), g))
 	}
-	return err
-}
-
-// productWith is x·yᵀ, or xᵀ·y if left.
-func productWith(x, y *Tensor, left bool) (*Tensor, error) {
-	if left {
-		return matmul(transposed(x), y)
-	}
-	return matmul(x, transposed(y))
+	return b.err
 }
 
 // transposed swaps the last two dimensions, never recorded.
-func transposed(t *Tensor) *Tensor {
-	nd := len(t.shape)
-	v := viewOf(t, nd)
-	copy(v.shape, t.shape)
-	copy(v.strides, t.strides)
-	v.shape[nd-2], v.shape[nd-1] = v.shape[nd-1], v.shape[nd-2]
-	v.strides[nd-2], v.strides[nd-1] = v.strides[nd-1], v.strides[nd-2]
-	return v.seal()
-}
+func transposed(t *Tensor) *Tensor { return swapped(t, len(t.shape)-2, len(t.shape)-1) }
 
 // multiply writes a·b into out, which is contiguous.
 func multiply(out, a, b *Tensor, batch []int, m, n, k int) error {

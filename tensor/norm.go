@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"fmt"
-	"runtime"
 
 	"drun/kernel"
 )
@@ -38,40 +37,19 @@ func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center 
 		return nil, emptyReduction(op, x)
 	}
 	rows := x.n / n
-	in, err := contiguous(x)
-	if err != nil {
-		return nil, err
-	}
-	gamma, beta := weight, bias
-	if gamma != nil {
-		if gamma, err = contiguous(gamma); err != nil {
-			return nil, err
-		}
-	}
-	if beta != nil {
-		if beta, err = contiguous(beta); err != nil {
-			return nil, err
-		}
-	}
-	out, err := newTensor(op, x.ctx, x.shape, x.dtype)
-	if err != nil {
-		return nil, err
-	}
-	rstd, err := newTensor(op, x.ctx, []int{rows}, x.dtype)
-	if err != nil {
-		return nil, err
-	}
+	b := build(op, x)
+	in, gamma, beta := b.contiguous(x), b.contiguous(weight), b.contiguous(bias)
+	out, rstd := b.like(x.shape...), b.like(rows)
 	var mean *Tensor
 	if center {
-		if mean, err = newTensor(op, x.ctx, []int{rows}, x.dtype); err != nil {
-			return nil, err
-		}
+		mean = b.like(rows)
+	}
+	if b.err != nil {
+		return nil, b.err
 	}
 	kernel.LayerNorm(x.dtype, rows, n, eps, out.ptr(), ptrOr(mean), rstd.ptr(), in.ptr(), ptrOr(gamma), ptrOr(beta))
-	runtime.KeepAlive(in)
-	runtime.KeepAlive(gamma)
-	runtime.KeepAlive(beta)
-	if records(x, weight) || bias != nil && records(bias, nil) {
+	alive(in, gamma, beta)
+	if recordsAny(x, weight, bias) {
 		record(out, op, func(nd *node, g *Tensor, out []*Tensor) error {
 			return backNormRows(nd, g, out, rows, n)
 		}, x, weight, bias).save(in, gamma, mean, rstd)
@@ -81,26 +59,12 @@ func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center 
 
 func backNormRows(nd *node, g *Tensor, out []*Tensor, rows, n int) error {
 	x, gamma, mean, rstd := nd.val(0), nd.val(1), nd.val(2), nd.val(3)
-	dy, err := contiguous(g)
+	dy, dgamma, dbeta, err := nd.layerGrads(g, out)
 	if err != nil {
 		return err
 	}
-	if nd.needs(0) {
-		if out[0], err = newTensor(nd.op, g.ctx, x.shape, g.dtype); err != nil {
-			return err
-		}
-	}
-	var sums [3]*Tensor
-	for i := 1; i < 3; i++ {
-		if nd.needs(i) {
-			if sums[i], err = nd.sumPlace(i, dy, out); err != nil {
-				return err
-			}
-		}
-	}
-	kernel.LayerNormGrad(g.dtype, rows, n, ptrOr(out[0]), ptrOr(sums[1]), ptrOr(sums[2]), dy.ptr(), x.ptr(),
+	kernel.LayerNormGrad(g.dtype, rows, n, ptrOr(out[0]), ptrOr(dgamma), ptrOr(dbeta), dy.ptr(), x.ptr(),
 		ptrOr(gamma), ptrOr(mean), rstd.ptr())
-	runtime.KeepAlive(dy)
-	runtime.KeepAlive(nd)
+	alive(dy)
 	return nil
 }

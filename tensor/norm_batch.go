@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"fmt"
-	"runtime"
 
 	"drun/kernel"
 )
@@ -28,33 +27,21 @@ func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum,
 		return nil, fmt.Errorf("%s: running statistics are needed outside training", op)
 	}
 	l := kernel.Lines{Outer: 1, N: x.shape[0], Side: x.shape[1], Run: product(x.shape[2:])}
-	in, err := contiguous(x)
-	if err != nil {
-		return nil, err
+	if training && l.N*l.Run < 2 {
+		return nil, fmt.Errorf("%s: training needs more than one value per channel, not an input of shape %s", op, shapeString(x.shape))
+	}
+	b := build(op, x)
+	in, gamma, beta, out := b.contiguous(x), b.contiguous(weight), b.contiguous(bias), b.like(x.shape...)
+	if b.err != nil {
+		return nil, b.err
 	}
 	var a batchStats
+	var err error
 	if training {
-		if l.N*l.Run < 2 {
-			return nil, fmt.Errorf("%s: training needs more than one value per channel, not an input of shape %s", op, shapeString(x.shape))
-		}
-		if err := a.measure(op, l, in, mean, variance, momentum, eps); err != nil {
-			return nil, err
-		}
-	} else if err := a.assume(mean, variance, eps); err != nil {
-		return nil, err
+		err = a.measure(op, l, in, mean, variance, momentum, eps)
+	} else {
+		err = a.assume(mean, variance, eps)
 	}
-	gamma, beta := weight, bias
-	if gamma != nil {
-		if gamma, err = contiguous(gamma); err != nil {
-			return nil, err
-		}
-	}
-	if beta != nil {
-		if beta, err = contiguous(beta); err != nil {
-			return nil, err
-		}
-	}
-	out, err := newTensor(op, x.ctx, x.shape, x.dtype)
 	if err != nil {
 		return nil, err
 	}
@@ -63,15 +50,13 @@ func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum,
 		affine.Beta = ptrOr(beta)
 		kernel.ScaleLines(x.dtype, l, affine, out.ptr(), in.ptr())
 	}
-	runtime.KeepAlive(in)
-	runtime.KeepAlive(gamma)
-	runtime.KeepAlive(beta)
-	if records(x, weight) || bias != nil && records(bias, nil) {
+	alive(in, gamma, beta)
+	if recordsAny(x, weight, bias) {
 		record(out, op, func(nd *node, g *Tensor, out []*Tensor) error {
 			return backBatchNorm(nd, g, out, l, training)
 		}, x, weight, bias).save(in, gamma, a.mean, a.low, a.rstd)
 	}
-	runtime.KeepAlive(a)
+	alive(a.mean, a.low, a.rstd)
 	return out, nil
 }
 
@@ -86,25 +71,21 @@ func (a *batchStats) affine(gamma *Tensor) kernel.Affine {
 
 // measure takes the statistics of a batch, and moves the running ones.
 func (a *batchStats) measure(op string, l kernel.Lines, x, mean, variance *Tensor, momentum, eps float64) error {
-	var own [3]*Tensor
-	for i := range own {
-		var err error
-		if own[i], err = newTensor(op, x.ctx, []int{l.Side}, x.dtype); err != nil {
-			return err
-		}
+	b := build(op, x)
+	a.mean, a.low = b.like(l.Side), b.like(l.Side)
+	own := b.like(l.Side)
+	if b.err != nil {
+		return b.err
 	}
-	va := own[2]
-	kernel.Moments(x.dtype, l, 0, own[0].ptr(), own[1].ptr(), va.ptr(), x.ptr())
-	runtime.KeepAlive(own)
-	if err := moveTowards(mean, own[0], momentum, 1); err != nil {
+	kernel.Moments(x.dtype, l, 0, a.mean.ptr(), a.low.ptr(), own.ptr(), x.ptr())
+	if err := moveTowards(mean, a.mean, momentum, 1); err != nil {
 		return err
 	}
 	count := float64(l.N * l.Run)
-	if err := moveTowards(variance, va, momentum, count/(count-1)); err != nil {
+	if err := moveTowards(variance, own, momentum, count/(count-1)); err != nil {
 		return err
 	}
-	a.mean, a.low = own[0], own[1]
-	return a.root(va, eps)
+	return a.root(own, eps)
 }
 
 // assume takes the running statistics: copies, since they may move on before
@@ -124,35 +105,17 @@ func (a *batchStats) root(variance *Tensor, eps float64) (err error) {
 func backBatchNorm(nd *node, g *Tensor, out []*Tensor, l kernel.Lines, training bool) error {
 	x, gamma := nd.val(0), nd.val(1)
 	a := batchStats{nd.val(2), nd.val(3), nd.val(4)}
-	dy, err := contiguous(g)
-	if err != nil {
+	dy, dgamma, dbeta, err := nd.layerGrads(g, out)
+	if err != nil || x.n == 0 {
 		return err
-	}
-	if nd.needs(0) {
-		if out[0], err = newTensor(nd.op, g.ctx, x.shape, g.dtype); err != nil {
-			return err
-		}
-	}
-	var sums [3]*Tensor
-	for i := 1; i < 3; i++ {
-		if nd.needs(i) {
-			if sums[i], err = nd.sumPlace(i, dy, out); err != nil {
-				return err
-			}
-		}
-	}
-	if x.n == 0 {
-		return nil
 	}
 	room, err := newTensor(nd.op, g.ctx, []int{2, l.Side}, g.dtype)
 	if err != nil {
 		return err
 	}
-	kernel.BatchNormGrad(g.dtype, l, a.affine(gamma), training, ptrOr(out[0]), ptrOr(sums[1]), ptrOr(sums[2]), room.ptr(),
+	kernel.BatchNormGrad(g.dtype, l, a.affine(gamma), training, ptrOr(out[0]), ptrOr(dgamma), ptrOr(dbeta), room.ptr(),
 		dy.ptr(), x.ptr())
-	runtime.KeepAlive(dy)
-	runtime.KeepAlive(room)
-	runtime.KeepAlive(nd)
+	alive(dy, room)
 	return nil
 }
 

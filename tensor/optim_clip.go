@@ -3,7 +3,6 @@ package tensor
 import (
 	"fmt"
 	"math"
-	"runtime"
 
 	"drun/kernel"
 )
@@ -24,7 +23,7 @@ func GradSquareSum(params []*Tensor) (float64, error) {
 			return 0, err
 		}
 		total += kernel.SquareSum(g.dtype, g.n, g.ptr())
-		runtime.KeepAlive(g)
+		alive(g)
 	}
 	return total, nil
 }
@@ -40,7 +39,7 @@ func ScaleGrads(params []*Tensor, by float64) error {
 		}
 		if p.grad.contiguous {
 			kernel.Scale(p.grad.dtype, p.grad.n, p.grad.ptr(), by)
-			runtime.KeepAlive(p.grad)
+			alive(p.grad)
 		} else {
 			kBinary(OpMul, p.grad, p.grad, newNumber(p.ctx, Float(by), p.grad.dtype))
 		}

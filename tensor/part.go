@@ -63,9 +63,7 @@ func Narrow(t *Tensor, dim, start, length int) (*Tensor, error) {
 
 // sliceDim takes count elements along dimension a, from start in steps.
 func sliceDim(t *Tensor, a, start, count, step int) *Tensor {
-	v := viewOf(t, len(t.shape))
-	copy(v.shape, t.shape)
-	copy(v.strides, t.strides)
+	v := alias(t)
 	v.shape[a] = count
 	v.strides[a] *= step
 	if count > 0 {
@@ -124,9 +122,7 @@ func backPart(n *node, g *Tensor, out []*Tensor, part func(*Tensor) *Tensor) err
 
 // part is count entries from start on along dimension a, never recorded.
 func part(t *Tensor, a, start, count int) *Tensor {
-	v := viewOf(t, len(t.shape))
-	copy(v.shape, t.shape)
-	copy(v.strides, t.strides)
+	v := alias(t)
 	v.shape[a] = count
 	if count > 0 {
 		v.off += start * t.strides[a]

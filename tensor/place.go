@@ -71,6 +71,24 @@ func (n *node) sumPlace(i int, g *Tensor, out []*Tensor) (*Tensor, error) {
 	return out[i], err
 }
 
+// layerGrads begins the backward pass of a layer of input, weight and bias: g in
+// row-major order, and the places for the gradients that are needed. That of the
+// input, out[0], is to be written, the others are to be added to.
+func (n *node) layerGrads(g *Tensor, out []*Tensor) (dy, dweight, dbias *Tensor, err error) {
+	b := build(n.op, g)
+	dy = b.contiguous(g)
+	if n.needs(0) {
+		out[0] = b.like(n.in[0].shape()...)
+	}
+	if b.err == nil && n.needs(1) {
+		dweight = b.keep(n.sumPlace(1, dy, out))
+	}
+	if b.err == nil && n.needs(2) {
+		dbias = b.keep(n.sumPlace(2, dy, out))
+	}
+	return dy, dweight, dbias, b.err
+}
+
 // addPart adds g to a part of the gradient of n's result.
 func (n *node) addPart(g *Tensor, part func(*Tensor) *Tensor) error {
 	first := n.grad == nil

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"runtime"
 
 	"drun/element"
 	"drun/kernel"
@@ -64,12 +63,12 @@ func (g *Generator) fresh(op string, c *Context, shape []int, dtype element.Type
 
 func (g *Generator) uniform(t *Tensor) {
 	g.draw(t.dtype, t.n).Uniform(t.dtype, t.n, t.ptr())
-	runtime.KeepAlive(t)
+	alive(t)
 }
 
 func (g *Generator) normal(t *Tensor) {
 	g.drawPairs(t.n).Normal(t.dtype, t.n, t.ptr())
-	runtime.KeepAlive(t)
+	alive(t)
 }
 
 // RandInt draws integers from low up to, not including, high.

@@ -66,6 +66,15 @@ func product(shape []int) int {
 	return n
 }
 
+// around is how many elements lie before, in and after dimension a; a tensor without
+// dimensions has one in each.
+func around(shape []int, a int) (outer, n, inner int) {
+	if len(shape) == 0 {
+		return 1, 1, 1
+	}
+	return product(shape[:a]), shape[a], product(shape[a+1:])
+}
+
 // reduceDims reduces over dims, which are in order, without recording. Runs
 // of neighbouring dimensions are reduced at once, the last first.
 func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (*Tensor, error) {

@@ -1,10 +1,6 @@
 package tensor
 
-import (
-	"runtime"
-
-	"drun/kernel"
-)
+import "drun/kernel"
 
 // Softmax is exp(x) divided by its sum along dim.
 func Softmax(t *Tensor, dim int) (*Tensor, error) { return softmax("softmax", t, dim, false) }
@@ -31,33 +27,23 @@ func softmax(op string, t *Tensor, dim int, logarithm bool) (*Tensor, error) {
 		}
 		return Transpose(out, a, last)
 	}
-	x, err := contiguous(t)
-	if err != nil {
-		return nil, err
-	}
-	out, err := newTensor(op, t.ctx, t.shape, t.dtype)
-	if err != nil {
-		return nil, err
+	b := build(op, t)
+	x, out := b.contiguous(t), b.like(t.shape...)
+	if b.err != nil {
+		return nil, b.err
 	}
 	rows, n := matrixSize(t)
 	kernel.Softmax(t.dtype, logarithm, rows, n, out.ptr(), x.ptr())
-	runtime.KeepAlive(x)
+	alive(x)
 	if records(t, nil) {
 		record(out, op, func(nd *node, g *Tensor, out []*Tensor) error {
-			dy, err := contiguous(g)
-			if err != nil {
-				return err
+			b := build(op, g)
+			dy := b.contiguous(g)
+			if out[0] = b.like(g.shape...); b.err == nil {
+				kernel.SoftmaxGrad(g.dtype, logarithm, rows, n, out[0].ptr(), dy.ptr(), nd.val(0).ptr())
 			}
-			dx, err := newTensor(op, g.ctx, g.shape, g.dtype)
-			if err != nil {
-				return err
-			}
-			y := nd.val(0)
-			kernel.SoftmaxGrad(g.dtype, logarithm, rows, n, dx.ptr(), dy.ptr(), y.ptr())
-			runtime.KeepAlive(dy)
-			runtime.KeepAlive(y)
-			out[0] = dx
-			return nil
+			alive(dy)
+			return b.err
 		}, t).save(out)
 	}
 	return out, nil

@@ -46,16 +46,11 @@ func ordered(op string, t *Tensor, dim, k int, descending bool) (values, indices
 		return values, indices, err
 	}
 	last := len(t.shape) - 1
-	rows, err := Transpose(t.Detach(), a, last)
-	if err != nil {
-		return nil, nil, err
-	}
-	if rows, err = contiguous(rows); err != nil {
-		return nil, nil, err
-	}
-	order, err := newTensor(op, t.ctx, rows.shape, element.Int64)
-	if err != nil {
-		return nil, nil, err
+	b := build(op, t)
+	rows := b.contiguous(swapped(t, a, last))
+	order := b.of(element.Int64, rows.shape...)
+	if b.err != nil {
+		return nil, nil, b.err
 	}
 	n := t.shape[a]
 	switch t.dtype {
@@ -75,10 +70,7 @@ func ordered(op string, t *Tensor, dim, k int, descending bool) (values, indices
 	if k >= 0 {
 		order = part(order, last, 0, k)
 	}
-	if order, err = Transpose(order, a, last); err != nil {
-		return nil, nil, err
-	}
-	if indices, err = contiguous(order); err != nil {
+	if indices, err = contiguous(swapped(order, a, last)); err != nil {
 		return nil, nil, err
 	}
 	values, err = Gather(t, a, indices)

@@ -3,7 +3,6 @@ package tensor
 import (
 	"fmt"
 	"math"
-	"runtime"
 
 	"drun/kernel"
 )
@@ -31,10 +30,10 @@ func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (*
 	if err != nil {
 		return nil, err
 	}
-	shape := reducedShape(t.shape, dims, keepdim)
-	out, err := l.perLine(op, shape)
-	if err != nil {
-		return nil, err
+	shape, b := reducedShape(t.shape, dims, keepdim), build(op, t)
+	out := b.like(shape...)
+	if b.err != nil {
+		return nil, b.err
 	}
 	count, correction := l.lines.N*l.lines.Run, 0
 	if unbiased {
@@ -50,15 +49,13 @@ func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (*
 	recording := records(t, nil)
 	var mean, low *Tensor
 	if recording {
-		if mean, err = l.perLine(op, shape); err != nil {
-			return nil, err
-		}
-		if low, err = l.perLine(op, shape); err != nil {
-			return nil, err
-		}
+		mean, low = b.like(shape...), b.like(shape...)
+	}
+	if b.err != nil {
+		return nil, b.err
 	}
 	kernel.Moments(t.dtype, l.lines, correction, ptrOr(mean), ptrOr(low), out.ptr(), l.t.ptr())
-	runtime.KeepAlive(l.t)
+	alive(l.t)
 	if root {
 		kUnary(OpSqrt, out, out)
 	}
@@ -91,11 +88,7 @@ func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (*
 
 // perRoot is g / (root·divisor), and 0 where the root is 0.
 func perRoot(g, root *Tensor, divisor float64) (*Tensor, error) {
-	q, err := chain(g).div(root).scalar(OpDiv, Float(divisor)).end()
-	if err != nil {
-		return nil, err
-	}
-	return zeroWhere(OpEq, root, q)
+	return chain(g).div(root).scalar(OpDiv, Float(divisor)).zeroWhere(root).end()
 }
 
 // backNothing is the gradient of an operation on an empty tensor.
@@ -156,7 +149,7 @@ func norm2(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := l.perLine(op, reducedShape(t.shape, dims, keepdim))
+	out, err := newTensor(op, t.ctx, reducedShape(t.shape, dims, keepdim), t.dtype)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +161,7 @@ func norm2(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
 		return out, nil
 	}
 	kernel.SquareSums(t.dtype, l.lines, out.ptr(), l.t.ptr())
-	runtime.KeepAlive(l.t)
+	alive(l.t)
 	kUnary(OpSqrt, out, out)
 	if records(t, nil) {
 		record(out, op, func(n *node, g *Tensor, grads []*Tensor) error {

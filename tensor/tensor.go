@@ -90,6 +90,14 @@ func viewOf(t *Tensor, nd int) *Tensor {
 	return v
 }
 
+// alias is viewOf with t's shape and strides.
+func alias(t *Tensor) *Tensor {
+	v := viewOf(t, len(t.shape))
+	copy(v.shape, t.shape)
+	copy(v.strides, t.strides)
+	return v
+}
+
 // seal computes what follows from a view's shape and strides.
 func (t *Tensor) seal() *Tensor {
 	t.n = 1
