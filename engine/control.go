@@ -163,6 +163,7 @@ type Progress struct {
 type Part struct {
 	Step    int64
 	Score   *float64
+	Memory  bool // it is kept in memory only
 	Entries []Entry
 }
 

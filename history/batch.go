@@ -19,10 +19,15 @@ type Batch struct {
 	Notes       []Note
 	Snapshots   []Snapshot
 	Points      []Point
-	Lines       []LogLine
-	Removed     []int64 // steps whose checkpoints are gone
-	Checkpoints []Checkpoint
-	End         *End
+	AttemptEnds []AttemptEnd
+	// AttemptBegins come before the others of their attempts, Supersedes and Repeats.
+	AttemptBegins []AttemptBegin
+	Supersedes    []Supersede
+	Repeats       []Repeat
+	Lines         []LogLine
+	Removed       []int64 // steps whose checkpoints are gone
+	Checkpoints   []Checkpoint
+	End           *End
 }
 
 // End is how a run ended.
@@ -76,7 +81,7 @@ func (r *Run) put(tx *sql.Tx, b *Batch) error {
 		return err
 	}
 	for _, write := range []func(*sql.Tx, *Batch) error{
-		r.putParams, r.putPlugins, r.putRanks, r.putDataFiles, r.putTags, r.putNotes, r.putSnapshots, r.putPoints, r.putLines, r.putCheckpoints, r.putEnd,
+		r.putParams, r.putPlugins, r.putRanks, r.putDataFiles, r.putTags, r.putNotes, r.putSnapshots, r.putPoints, r.putAttempts, r.putLines, r.putCheckpoints, r.putEnd,
 	} {
 		if err := write(tx, b); err != nil {
 			return err
@@ -119,8 +124,8 @@ func (r *Run) putCheckpoints(tx *sql.Tx, b *Batch) error {
 	if err != nil {
 		return err
 	}
-	return execute(tx, "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?)", b.Checkpoints,
-		func(c *Checkpoint) []any { return []any{r.ID, c.Step, c.Score, c.Bytes, formatTime(c.Time)} })
+	return execute(tx, "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?, ?)", b.Checkpoints,
+		func(c *Checkpoint) []any { return []any{r.ID, c.Step, c.Score, c.Bytes, formatTime(c.Time), c.Points} })
 }
 
 // putEnd sets the final status. A running attempt ends with the run.

@@ -14,7 +14,7 @@ func BenchmarkShortRun(b *testing.B) {
 		r := begin(b, db, RunInfo{})
 		ok(b, r.Write(&Batch{Params: []Param{{"lr", 0.1}}}))
 		ok(b, r.AddSources([]Source{{"hello.star", "recipe", []byte("x")}}))
-		ok(b, r.BeginAttempt(0))
+		ok(b, r.BeginAttempt())
 		ok(b, r.Write(&Batch{Lines: []LogLine{{Stream: "stdout", Time: time.Now(), Text: "hi"}}}))
 		ok(b, finish(r, Done, 0, ""))
 		ok(b, db.Close())

@@ -73,15 +73,14 @@ func TestARunInFull(t *testing.T) {
 		{"bias", true}, {"none", nil}, {"top", math.Inf(1)}, {"nan", math.NaN()}, {"big", 1e21}}}))
 	ok(t, r.AddSources([]Source{{"digits.star", "recipe", []byte("def main(): pass")}, {"lib.star", "load", []byte("x = 1")},
 		{"empty.star", "load", nil}}))
-	ok(t, r.BeginAttempt(0))
+	ok(t, r.BeginAttempt())
 	ok(t, r.Write(&Batch{Points: []Point{{"acc", 0, 0, 0.5, true, time.Now()}, {"acc", 1, 0, 0.25, true, time.Now()}}}))
 	ok(t, r.Write(&Batch{Points: []Point{{"acc", 2, 0, 0.75, true, time.Now()}}}))
 	ok(t, r.Tag("b", "a", "b"))
 	ok(t, r.Write(&Batch{Notes: []Note{{time.Now(), "went well"}}}))
 	score := Float(0.75)
-	ok(t, r.Write(&Batch{Checkpoints: []Checkpoint{{7, 1000, &score, time.Now()}}}))
-	ok(t, r.EndAttempt(0, Failed, 1.5, "broke"))
-	ok(t, r.BeginAttempt(1))
+	ok(t, r.Write(&Batch{Checkpoints: []Checkpoint{{7, 1000, &score, time.Now(), 3}}}))
+	ok(t, r.Write(&Batch{AttemptEnds: []AttemptEnd{{0, Failed, 1.5, "broke"}}, AttemptBegins: []AttemptBegin{{1, time.Now(), 3}}}))
 	ok(t, finish(r, Done, 0, ""))
 
 	ro := reader(t, home)

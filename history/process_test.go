@@ -113,7 +113,7 @@ func playHang(home string) error {
 	if err != nil {
 		return err
 	}
-	if err := r.BeginAttempt(0); err != nil {
+	if err := r.BeginAttempt(); err != nil {
 		return err
 	}
 	fmt.Println("running")

@@ -21,7 +21,7 @@ func (r *Run) putPoints(tx *sql.Tx, b *Batch) error {
 		return nil
 	}
 	var seq int64
-	if err := tx.QueryRow("SELECT coalesce(max(seq), 0) FROM metrics WHERE run = ?", r.ID).Scan(&seq); err != nil {
+	if err := tx.QueryRow("SELECT max(coalesce((SELECT max(seq) FROM metrics WHERE run = ?1), 0), coalesce((SELECT max(seq) FROM superseded_metrics WHERE run = ?1), 0))", r.ID).Scan(&seq); err != nil {
 		return err
 	}
 	err := execute(tx, "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", b.Points, func(p *Point) []any {

@@ -126,10 +126,10 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 			return err
 		}
 		result, err := tx.Exec(`INSERT INTO runs (uid, name, recipe, status, world_size, backend, seed, threads,
-			started, version, host, pid, dir, command, parent, parent_step, deterministic, go_version)
-			VALUES (?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			started, version, host, pid, dir, command, parent, parent_step, parent_points, deterministic, go_version)
+			VALUES (?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT points FROM checkpoints WHERE run = ? AND step = ?), ?, ?)`,
 			r.UID, r.Name, info.Recipe, info.WorldSize, info.Backend, info.Seed, info.Threads,
-			formatTime(info.Started), info.Version, host, os.Getpid(), dir, string(command), parent, step,
+			formatTime(info.Started), info.Version, host, os.Getpid(), dir, string(command), parent, step, parent, step,
 			info.Deterministic, runtime.Version()+" "+runtime.GOOS+"/"+runtime.GOARCH)
 		if err != nil {
 			return err
@@ -227,19 +227,6 @@ func (r *Run) AddSources(sources []Source) error {
 		}
 		return nil
 	})
-}
-
-// BeginAttempt records that the ranks are started for the attempt-th time,
-// from 0.
-func (r *Run) BeginAttempt(attempt int) error {
-	return r.exec("INSERT INTO attempts (run, attempt, started, status) VALUES (?, ?, ?, 'running')",
-		r.ID, attempt, formatTime(time.Now()))
-}
-
-// EndAttempt records how an attempt ended; seconds since its start.
-func (r *Run) EndAttempt(attempt int, status Status, seconds float64, errText string) error {
-	return r.exec("UPDATE attempts SET status = ?, seconds = ?, error = ? WHERE run = ? AND attempt = ?",
-		status, seconds, errText, r.ID, attempt)
 }
 
 // Tag adds labels; those that it has already are kept.

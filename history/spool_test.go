@@ -86,7 +86,7 @@ func TestSpool(t *testing.T) {
 			want, got := t.TempDir(), t.TempDir()
 			make := func(home string) *Run {
 				r := begin(t, open(t, home), RunInfo{Name: "x"})
-				ok(t, r.BeginAttempt(0))
+				ok(t, r.BeginAttempt())
 				ok(t, r.Write(&Batch{Points: []Point{{Name: "x", Exact: true, Time: time.Unix(1, 0)}}}))
 				return r
 			}
@@ -146,7 +146,7 @@ func TestMovedHistory(t *testing.T) {
 			parent := begin(t, db, RunInfo{Name: "parent"})
 			ok(t, finish(parent, Done, 0, ""))
 			r := begin(t, db, RunInfo{Name: "x", Parent: &Parent{ID: parent.ID, Step: 3}})
-			ok(t, r.BeginAttempt(0))
+			ok(t, r.BeginAttempt())
 			ok(t, r.AddSources([]Source{{"a.star", "recipe", []byte("a")}}))
 			said := ""
 			r.OnMove(func(what string) { said += what })
@@ -223,7 +223,7 @@ func TestFullDiskHasRoomForTheEnd(t *testing.T) {
 	home := smallDisk(t, "1m")
 	db := open(t, home)
 	r := begin(t, db, RunInfo{})
-	ok(t, r.BeginAttempt(0))
+	ok(t, r.BeginAttempt())
 	_, err := fill(t, r)
 	storage(t, err, "disk is full")
 	ok(t, os.WriteFile(filepath.Join(home, "more"), nil, 0o600))

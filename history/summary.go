@@ -80,6 +80,8 @@ type Checkpoint struct {
 	Bytes int64     `json:"bytes"`
 	Score *Float    `json:"score"`
 	Time  time.Time `json:"time"`
+	// Points is how many points of the run were recorded before it; written only.
+	Points int64 `json:"-"`
 }
 
 // List returns runs, newest first; at most limit of them, all where limit is
@@ -211,6 +213,8 @@ type Attempt struct {
 	Started time.Time `json:"started"`
 	Seconds *float64  `json:"seconds"`
 	Error   string    `json:"error"`
+	// FromStep is the step of the run's checkpoint that it went on from; nil: it began anew.
+	FromStep *int64 `json:"from_step"`
 }
 
 // SourceRef names a captured file.
@@ -247,8 +251,8 @@ func (db *DB) Get(id int64) (*Detail, error) {
 		return nil, err
 	}
 	d.Attempts, err = list(db, func(a *Attempt) []any {
-		return []any{&a.Attempt, &a.Status, column{&a.Started}, &a.Seconds, &a.Error}
-	}, "SELECT attempt, status, started, seconds, error FROM attempts WHERE run = ? ORDER BY attempt", id)
+		return []any{&a.Attempt, &a.Status, column{&a.Started}, &a.Seconds, &a.Error, &a.FromStep}
+	}, "SELECT attempt, status, started, seconds, error, from_step FROM attempts WHERE run = ? ORDER BY attempt", id)
 	if err != nil {
 		return nil, err
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 func newMetrics() *cobra.Command {
-	var asCSV bool
-	var points int
+	var asCSV, lineage bool
+	var points, attempt int
 	cmd := &cobra.Command{
 		Use:   "metrics RUN [NAME…]",
 		Short: "Print the points of a run's metrics",
@@ -30,8 +30,20 @@ In JSON, NaN and infinities are the strings "NaN", "Infinity" and "-Infinity".`,
 			if cmd.Flags().Changed("points") && points < history.MinDownsample {
 				return usage("without --points all are printed", "--points %d: must be at least %d", points, history.MinDownsample)
 			}
+			if lineage && cmd.Flags().Changed("attempt") {
+				return usage("", "--attempt and --lineage exclude each other")
+			}
 			return withRun(cmd, args[0], func(db *history.DB, id int64) error {
-				list, err := db.Points(id, args[1:]...)
+				var list []history.Point
+				var err error
+				switch names := args[1:]; {
+				case lineage:
+					list, err = db.LineagePoints(id, names...)
+				case attempt >= 0:
+					list, err = db.AttemptPoints(id, attempt, names...)
+				default:
+					list, err = db.Points(id, names...)
+				}
 				if err != nil {
 					return err
 				}
@@ -49,6 +61,8 @@ In JSON, NaN and infinities are the strings "NaN", "Infinity" and "-Infinity".`,
 			})
 		},
 	}
+	cmd.Flags().IntVar(&attempt, "attempt", -1, "print what the attempt with number `N` recorded, also what a later attempt recorded again")
+	cmd.Flags().BoolVar(&lineage, "lineage", false, "print the points of the runs that this one was resumed from, too, up to the checkpoint")
 	cmd.Flags().BoolVar(&asCSV, "csv", false, "print as CSV")
 	cmd.Flags().IntVar(&points, "points", 0, "print at most `N` points per metric and rank; spikes are kept")
 	return cmd

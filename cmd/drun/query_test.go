@@ -41,7 +41,7 @@ func recorded(t *testing.T) string {
 	ok(t, err)
 	ok(t, r.Write(&history.Batch{Params: []history.Param{{Name: "lr", Value: 0.1}, {Name: "whole", Value: 1.0}, {Name: "hidden", Value: 128}}}))
 	ok(t, r.AddSources([]history.Source{{Path: "examples/digits.star", Role: "recipe", Content: []byte("def main(): pass\n")}}))
-	ok(t, r.BeginAttempt(0))
+	ok(t, r.BeginAttempt())
 	ok(t, r.Write(&history.Batch{Points: []history.Point{
 		{Name: "acc", Step: 0, Value: 0.30000000000000004, Exact: true, Time: when},
 		{Name: "loss", Step: 0, Value: math.Inf(1), Exact: true, Time: when},

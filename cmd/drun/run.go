@@ -56,6 +56,7 @@ func newRun() *cobra.Command {
 	f.StringArrayVar(&o.Tags, "tag", nil, "label of the run (repeatable)")
 	f.StringVar(&o.Resume, "resume", "", "continue from a checkpoint: `RUN[@STEP or @best]`")
 	f.IntVar(&o.Keep, "keep", 0, "keep the newest `N` checkpoints of the run and the best, and remove the others (default: keep all)")
+	f.IntVar(&o.MaxRestarts, "max-restarts", 0, "how often all ranks start again, from the newest checkpoint, after one has failed or was lost")
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "longest wait in a collective")
 	f.IntVar(&o.Threads, "threads", 0, "kernel threads per rank (default: cores/ranks)")
 	f.StringArrayVar(&o.DataDirs, "data", nil, "another `folder` that the recipe may read, besides its own (repeatable)")
@@ -65,6 +66,8 @@ func newRun() *cobra.Command {
 		switch name {
 		case "nproc-per-node", "nproc_per_node": // torchrun's
 			name = "nproc"
+		case "max_restarts":
+			name = "max-restarts"
 		}
 		return pflag.NormalizedName(normalizeJoin(name))
 	})
@@ -117,6 +120,9 @@ func runRecipe(cmd *cobra.Command, o run.Options) error {
 	}
 	if o.Threads > run.MaxThreads {
 		return usage("", "--threads %d: a rank has at most %d threads", o.Threads, run.MaxThreads)
+	}
+	if o.MaxRestarts < 0 {
+		return usage("", "--max-restarts %d: the number cannot be negative", o.MaxRestarts)
 	}
 	for _, tag := range o.Tags {
 		if len(tag) > maxTag {

@@ -94,9 +94,13 @@ func printTables(out io.Writer, d *history.Detail) error {
 		m := d.Metrics[name]
 		row(w, name, number(m.Last), number(m.Min), number(m.Max), number(m.First), strconv.FormatInt(m.Count, 10))
 	}
-	heading(len(d.Attempts), "ATTEMPT", "STATUS", "STARTED", "TOOK", "ERROR")
+	heading(len(d.Attempts), "ATTEMPT", "STATUS", "FROM STEP", "STARTED", "TOOK", "ERROR")
 	for _, a := range d.Attempts {
-		row(w, strconv.Itoa(a.Attempt), string(a.Status), localTime(a.Started), duration(a.Seconds), firstLine(a.Error))
+		from := "-"
+		if a.FromStep != nil {
+			from = strconv.FormatInt(*a.FromStep, 10)
+		}
+		row(w, strconv.Itoa(a.Attempt), string(a.Status), from, localTime(a.Started), duration(a.Seconds), firstLine(a.Error))
 	}
 	heading(len(d.Checkpoints), "CHECKPOINT", "BYTES", "SCORE", "SAVED")
 	for _, c := range d.Checkpoints {

@@ -93,8 +93,10 @@ type ToNode struct {
 	End     *End             `cbor:",omitempty"`
 }
 
-// Start begins the run.
+// Start begins the run, or another attempt of it once all ranks of the one before have
+// ended.
 type Start struct {
+	Attempt int
 	World   int
 	Backend string
 	Jobs    []engine.Job // of this node's ranks
@@ -121,15 +123,16 @@ type End struct {
 
 // ToCoordinator is a message from a node; one field is set, Rank and another.
 type ToCoordinator struct {
-	Hello  *Hello          `cbor:",omitempty"`
-	Rank   int             `cbor:",omitempty"`
-	Msg    *engine.ToAgent `cbor:",omitempty"` // of that rank
-	Line   *Line           `cbor:",omitempty"` // of that rank
-	Exit   *Exit           `cbor:",omitempty"` // of that rank
-	Abort  *Abort          `cbor:",omitempty"`
-	Signal int             `cbor:",omitempty"` // that the node got
-	Look   *Look           `cbor:",omitempty"`
-	Mirror *Mirror         `cbor:",omitempty"`
+	Attempt int             `cbor:",omitempty"` // of which it speaks
+	Hello   *Hello          `cbor:",omitempty"`
+	Rank    int             `cbor:",omitempty"`
+	Msg     *engine.ToAgent `cbor:",omitempty"` // of that rank
+	Line    *Line           `cbor:",omitempty"` // of that rank
+	Exit    *Exit           `cbor:",omitempty"` // of that rank
+	Abort   *Abort          `cbor:",omitempty"`
+	Signal  int             `cbor:",omitempty"` // that the node got
+	Look    *Look           `cbor:",omitempty"`
+	Mirror  *Mirror         `cbor:",omitempty"`
 }
 
 // Look says that ranks wait: a round is wanted, in which all nodes show their

@@ -63,18 +63,29 @@ type node struct {
 	left   int       // processes that have not ended
 }
 
-// Run starts the ranks and returns when the coordinator says how the run ended, with
-// every process gone. It returns nil when the coordinator itself is gone.
+// Run starts the ranks, in each attempt, and returns when the coordinator says how the run
+// ended, with every process gone. It returns nil when the coordinator itself is gone.
 func Run(c Config, start *cluster.Start, link cluster.Link[cluster.ToNode, cluster.ToCoordinator], inbox <-chan *cluster.ToNode) *cluster.End {
 	runtime.LockOSThread() // see spawn
 	defer runtime.UnlockOSThread()
-	n := &node{Config: c, start: start, link: link, shared: len(start.Shared) > 0, procs: map[int]*process{}, events: make(chan event, 64)}
-	if err := n.spawnAll(); err != nil {
-		n.refuse(err)
+	for {
+		n := &node{Config: c, start: start, link: link, shared: len(start.Shared) > 0, procs: map[int]*process{}, events: make(chan event, 64)}
+		if err := n.spawnAll(); err != nil {
+			n.refuse(err)
+		}
+		next, end := n.watch(inbox)
+		n.clean()
+		if next == nil {
+			return end
+		}
+		start = next
 	}
-	end := n.watch(inbox)
-	n.clean()
-	return end
+}
+
+// send tells the coordinator something about this attempt.
+func (n *node) send(m *cluster.ToCoordinator) {
+	m.Attempt = n.start.Attempt
+	n.link.Send(m)
 }
 
 // spawnAll makes the board, or opens the coordinator's, and starts the ranks.
@@ -106,7 +117,7 @@ func (n *node) spawnAll() (err error) {
 		job := n.complete(&jobs[i])
 		p, err := spawn(exe, job, files, func(rank int, stderr bool, text string) {
 			n.Console.Line(rank, stderr, text)
-			n.link.Send(&cluster.ToCoordinator{Rank: rank, Line: &cluster.Line{Stderr: stderr, Text: text}})
+			n.send(&cluster.ToCoordinator{Rank: rank, Line: &cluster.Line{Stderr: stderr, Text: text}})
 			n.link.Wait()
 		})
 		if err != nil {
@@ -163,13 +174,14 @@ func (n *node) refuse(err error) {
 		if n.procs[rank] != nil {
 			continue
 		}
-		n.link.Send(&cluster.ToCoordinator{Rank: rank, Msg: &engine.ToAgent{Failure: engine.NewFailure(rank, err, board.Now())}})
-		n.link.Send(&cluster.ToCoordinator{Rank: rank, Exit: &cluster.Exit{Text: "not started"}})
+		n.send(&cluster.ToCoordinator{Rank: rank, Msg: &engine.ToAgent{Failure: engine.NewFailure(rank, err, board.Now())}})
+		n.send(&cluster.ToCoordinator{Rank: rank, Exit: &cluster.Exit{Text: "not started"}})
 	}
 }
 
-// watch passes everything on until the coordinator says how the run ended, or is gone.
-func (n *node) watch(inbox <-chan *cluster.ToNode) *cluster.End {
+// watch passes everything on until the coordinator starts the next attempt, says how the run
+// ended, or is gone.
+func (n *node) watch(inbox <-chan *cluster.ToNode) (next *cluster.Start, end *cluster.End) {
 	var deadline, look <-chan time.Time
 	joining := n.watchJoining()
 	if n.board != nil && !n.shared {
@@ -183,16 +195,16 @@ func (n *node) watch(inbox <-chan *cluster.ToNode) *cluster.End {
 		case ev := <-n.events:
 			n.tell(ev)
 		case msg, more := <-inbox:
-			if !more {
-				return nil
-			}
-			if msg.End != nil {
-				return msg.End
+			if !more || msg.End != nil || msg.Start != nil {
+				if more {
+					next, end = msg.Start, msg.End
+				}
+				return next, end
 			}
 			n.obey(msg)
 		case sig, ok := <-n.Signals:
 			if number, is := sig.(syscall.Signal); ok && is {
-				n.link.Send(&cluster.ToCoordinator{Signal: int(number)})
+				n.send(&cluster.ToCoordinator{Signal: int(number)})
 			} else if !ok {
 				n.Signals = nil
 			}
@@ -204,11 +216,11 @@ func (n *node) watch(inbox <-chan *cluster.ToNode) *cluster.End {
 				n.asked = asks
 			}
 			if asks != 0 || n.board.Stuck(lookEvery) {
-				n.link.Send(&cluster.ToCoordinator{Look: &cluster.Look{Ask: asks}})
+				n.send(&cluster.ToCoordinator{Look: &cluster.Look{Ask: asks}})
 			}
 		case <-joining.C:
 			if f := joining.look(); f != nil {
-				n.link.Send(&cluster.ToCoordinator{Rank: f.Rank, Msg: &engine.ToAgent{Failure: f}})
+				n.send(&cluster.ToCoordinator{Rank: f.Rank, Msg: &engine.ToAgent{Failure: f}})
 				n.ending()
 			}
 		case <-deadline:
@@ -228,16 +240,16 @@ func (n *node) tell(ev event) {
 		if ev.msg.Failure != nil {
 			n.ending()
 			if by, cause, ok := n.board.Cause(); ok && !n.shared {
-				n.link.Send(&cluster.ToCoordinator{Abort: &cluster.Abort{By: by, Cause: cause}})
+				n.send(&cluster.ToCoordinator{Abort: &cluster.Abort{By: by, Cause: cause}})
 			}
 		}
-		n.link.Send(&cluster.ToCoordinator{Rank: ev.rank, Msg: ev.msg})
+		n.send(&cluster.ToCoordinator{Rank: ev.rank, Msg: ev.msg})
 		return
 	}
 	p.exited = true
 	n.left--
 	if !n.shared { // what it did last
-		n.link.Send(&cluster.ToCoordinator{Mirror: &cluster.Mirror{Words: n.board.Show(nil, true)}})
+		n.send(&cluster.ToCoordinator{Mirror: &cluster.Mirror{Words: n.board.Show(nil, true)}})
 	}
 	if !p.reported {
 		if !n.shared { // else the coordinator does, which first reads what the rank did last
@@ -245,7 +257,7 @@ func (n *node) tell(ev event) {
 		}
 		n.ending()
 	}
-	n.link.Send(&cluster.ToCoordinator{Rank: ev.rank, Exit: ev.exit})
+	n.send(&cluster.ToCoordinator{Rank: ev.rank, Exit: ev.exit})
 }
 
 // ending begins to count the time that the ranks have left.
@@ -271,7 +283,7 @@ func (n *node) obey(msg *cluster.ToNode) {
 	case msg.Kill:
 		n.kill()
 	case msg.Show != nil && n.board != nil:
-		n.link.Send(&cluster.ToCoordinator{Mirror: &cluster.Mirror{Words: n.board.Show(nil, msg.Show.All), Round: msg.Show.Round}})
+		n.send(&cluster.ToCoordinator{Mirror: &cluster.Mirror{Words: n.board.Show(nil, msg.Show.All), Round: msg.Show.Round}})
 	case msg.Mirror != nil && msg.Mirror.Words != nil && n.board != nil:
 		n.board.Adopt(msg.Mirror.Words)
 		n.board.Confirm(msg.Mirror.Circle)

@@ -1,12 +1,36 @@
 package record
 
 import (
+	"bytes"
+	"sync"
 	"time"
 
 	"drun/checkpoints"
 	"drun/engine"
 	"drun/history"
 )
+
+// saved are the complete checkpoints that this process has of the run.
+type saved struct {
+	mu     sync.Mutex
+	points map[int64]int64 // by step, of the durable ones: points of the run before it
+	memory *snapshot       // the newest in memory, unless a durable one is newer
+}
+
+// snapshot is a checkpoint in memory.
+type snapshot struct {
+	step   int64
+	points int64 // of the run before it
+	parts  map[int]*engine.Part
+}
+
+// before is how many points the run had recorded before the durable checkpoint of a step, and
+// whether there are any.
+func (s *saved) before(step int64) (points int64, any bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.points[step], len(s.points) > 0
+}
 
 // Save collects the ranks' parts of a checkpoint. With the last part it is stored,
 // in the background, and done is told how that ended.
@@ -17,14 +41,41 @@ func (r *Record) Save(rank int, part *engine.Part, done func(step int64, err err
 		r.parts[part.Step] = parts
 	}
 	parts[rank] = part
+	r.beginsFrom(rank, nil, 0) // unless it has restored a state
 	if len(parts) < len(r.places) {
 		return
 	}
 	delete(r.parts, part.Step)
-	r.pending.Go(func() { done(part.Step, r.storeParts(part.Step, parts)) })
+	points := r.attempt.count() // every rank waits, so these were recorded before it
+	r.pending.Go(func() {
+		if part.Memory {
+			r.remember(&snapshot{part.Step, points, parts})
+			done(part.Step, nil)
+			return
+		}
+		done(part.Step, r.storeParts(part.Step, points, parts))
+	})
 }
 
-func (r *Record) storeParts(step int64, parts map[int]*engine.Part) (err error) {
+// remember replaces the checkpoint in memory. What several ranks have alike is kept once.
+func (r *Record) remember(s *snapshot) {
+	first := map[string][]byte{}
+	for _, e := range s.parts[0].Entries {
+		first[e.Name] = e.Data
+	}
+	for _, part := range s.parts {
+		for i := range part.Entries {
+			if e := &part.Entries[i]; bytes.Equal(e.Data, first[e.Name]) {
+				e.Data = first[e.Name]
+			}
+		}
+	}
+	r.saved.mu.Lock()
+	defer r.saved.mu.Unlock()
+	r.saved.memory = s
+}
+
+func (r *Record) storeParts(step, points int64, parts map[int]*engine.Part) (err error) {
 	if r.store == nil {
 		if r.store, err = checkpoints.Open(r.home); err != nil {
 			return err
@@ -58,9 +109,12 @@ func (r *Record) storeParts(step int64, parts map[int]*engine.Part) (err error) 
 			return err
 		}
 	}
+	r.saved.mu.Lock()
+	r.saved.points[step], r.saved.memory = points, nil
+	r.saved.mu.Unlock()
 	r.writer.add(1, 0, func(b *history.Batch) {
 		b.Removed = append(b.Removed, gone...)
-		b.Checkpoints = append(b.Checkpoints, history.Checkpoint{Step: step, Bytes: info.Bytes, Score: (*history.Float)(info.Score), Time: time.Now()})
+		b.Checkpoints = append(b.Checkpoints, history.Checkpoint{Step: step, Bytes: info.Bytes, Score: (*history.Float)(info.Score), Time: time.Now(), Points: points})
 	})
 	return r.writer.sync()
 }

@@ -58,11 +58,14 @@ type Record struct {
 	db       *history.DB
 	run      *history.Run
 	writer   *writer
+	say      func(text string)
 	store    *checkpoints.Store
 	from     *origin        // of --resume
 	pending  sync.WaitGroup // saves and restores under way
-	parts    map[int64]map[int]*engine.Part
-	restores restores
+	attempt  *attempt
+	parts    map[int64]map[int]*engine.Part // of saves that some ranks have not come to yet
+	saved    saved
+	restores *restores
 }
 
 // Open enters a run in the history. Its error says why there is no run; hurry ends the
@@ -81,7 +84,8 @@ func Open(c Config, hurry <-chan struct{}) (*Record, error) {
 }
 
 func open(c Config) (_ *Record, err error) {
-	r := &Record{home: c.Home, atMost: c.DiskTimeout, keep: c.KeepSecrets, newest: c.Keep, places: c.Places, plugin: c.Plugin, Params: c.Params, parts: map[int64]map[int]*engine.Part{}}
+	r := &Record{home: c.Home, atMost: c.DiskTimeout, keep: c.KeepSecrets, newest: c.Keep, say: c.Say, places: c.Places, plugin: c.Plugin, Params: c.Params, parts: map[int64]map[int]*engine.Part{},
+		attempt: &attempt{began: time.Now()}, saved: saved{points: map[int64]int64{}}, restores: newRestores()}
 	if r.db, err = history.Open(c.Home); err != nil {
 		return nil, err
 	}
@@ -119,7 +123,7 @@ func open(c Config) (_ *Record, err error) {
 		}
 	}
 	if err = r.run.AddSources(sources); err == nil {
-		err = r.run.BeginAttempt(0)
+		err = r.run.BeginAttempt()
 	}
 	if err == nil && len(c.Tags) > 0 {
 		err = r.run.Tag(c.Tags...)
@@ -130,10 +134,7 @@ func open(c Config) (_ *Record, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r.writer = newWriter(r.run, c.Home, c.DiskTimeout, func(text string) {
-		c.Say(text)
-		r.Line(-1, true, text)
-	})
+	r.writer = newWriter(r.run, c.Home, c.DiskTimeout, r.Say)
 	return r, nil
 }
 
@@ -176,6 +177,7 @@ func (r *Record) Add(rank int, m *engine.ToAgent) {
 		for _, p := range m.Points {
 			text += len(p.Name)
 		}
+		r.attempt.recorded(rank, len(m.Points))
 		r.writer.add(len(m.Points), text, func(b *history.Batch) {
 			for _, p := range m.Points {
 				b.Points = append(b.Points, history.Point{

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 
 	"drun/checkpoints"
@@ -18,6 +19,8 @@ type restores struct {
 	found map[question]*found
 }
 
+func newRestores() *restores { return &restores{found: map[question]*found{}} }
+
 type question struct {
 	step  string
 	saves int
@@ -30,15 +33,16 @@ type found struct {
 	differ []string // see engine.Restored
 	err    error
 	told   bool // a rank has got it
+
+	none   bool      // there is no checkpoint at all
+	own    bool      // it is this run's
+	points int64     // of the run before it, then
+	memory *snapshot // nil: it is durable
 }
 
 // Restore gives a rank its part of the checkpoint that it asks for, after so many
 // saves of this run, and sends it in the background.
 func (r *Record) Restore(rank int, step string, saves int, send func(*engine.Restored)) {
-	if r.store == nil { // neither resumed nor anything saved
-		send(&engine.Restored{})
-		return
-	}
 	r.pending.Go(func() {
 		state, err := r.restored(rank, question{step, saves})
 		if err != nil {
@@ -50,9 +54,6 @@ func (r *Record) Restore(rank int, step string, saves int, send func(*engine.Res
 
 func (r *Record) restored(rank int, q question) (*engine.Restored, error) {
 	r.restores.mu.Lock()
-	if r.restores.found == nil {
-		r.restores.found = map[question]*found{}
-	}
 	f := r.restores.found[q]
 	if f == nil {
 		f = &found{}
@@ -63,16 +64,29 @@ func (r *Record) restored(rank int, q question) (*engine.Restored, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
+	if f.none {
+		r.beginsFrom(rank, nil, 0)
+		return &engine.Restored{}, nil
+	}
 	out := &engine.Restored{Found: true, Step: f.info.Step, Run: f.run, Score: f.info.Score, WorldSize: f.info.WorldSize, Differ: f.differ}
 	if f.info.WorldSize != len(r.places) {
 		rank = 0
 	}
-	_, entries, err := r.store.Load(f.info.Run, f.info.Ref(), rank)
-	if err != nil {
-		return nil, err
+	if f.memory != nil {
+		out.Entries = f.memory.parts[rank].Entries
+	} else {
+		_, entries, err := r.store.Load(f.info.Run, f.info.Ref(), rank)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			out.Entries = append(out.Entries, engine.Entry{Name: e.Name, DType: e.DType, Shape: e.Shape, Data: e.Data})
+		}
 	}
-	for _, e := range entries {
-		out.Entries = append(out.Entries, engine.Entry{Name: e.Name, DType: e.DType, Shape: e.Shape, Data: e.Data})
+	if f.own {
+		r.beginsFrom(rank, &out.Step, f.points)
+	} else {
+		r.beginsFrom(rank, nil, 0)
 	}
 	r.restores.mu.Lock()
 	out.First, f.told = !f.told, true
@@ -92,6 +106,16 @@ func (r *Record) find(step string, f *found) error {
 	if err != nil {
 		return err
 	}
+	if f.memory = r.remembered(step); f.memory != nil {
+		f.own, f.points = true, f.memory.points
+		f.run = "this run, from memory"
+		f.info = checkpoints.Info{Step: f.memory.step, Score: f.memory.parts[0].Score, WorldSize: len(r.places)}
+		return nil
+	}
+	if r.store == nil { // neither resumed nor anything saved
+		f.none = true
+		return nil
+	}
 	which := 0
 	if step == "last" {
 		f.info, err = r.store.Find(line[0].uid, ref)
@@ -107,18 +131,34 @@ func (r *Record) find(step string, f *found) error {
 		which = slices.Index(runs, f.info.Run)
 	}
 	if errors.As(err, new(*checkpoints.ErrNone)) {
+		if _, any := r.saved.before(0); !any && r.from == nil { // the first save failed
+			f.none = true
+			return nil
+		}
 		return noSuch(step, len(line) > 1)
 	}
 	if err != nil {
 		return err
 	}
+	f.own = which == 0
 	if f.run = "this run"; which > 0 {
 		f.run = "run " + line[which].name
 	}
+	f.points, _ = r.saved.before(f.info.Step)
 	if f.info.WorldSize != len(r.places) {
 		f.differ, err = r.store.Differing(f.info.Run, f.info.Ref())
 	}
 	return err
+}
+
+// remembered is the checkpoint in memory, if that is what is asked for.
+func (r *Record) remembered(step string) *snapshot {
+	r.saved.mu.Lock()
+	defer r.saved.mu.Unlock()
+	if m := r.saved.memory; m != nil && (step == "last" || step == strconv.FormatInt(m.step, 10)) {
+		return m
+	}
+	return nil
 }
 
 func noSuch(step string, resumed bool) error {

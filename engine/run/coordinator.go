@@ -27,25 +27,33 @@ type coordinator struct {
 	*plan
 	record  *record.Record
 	cluster *cluster.Cluster
-	board   *board.Board // of all ranks: those of other machines are mirrored
-	shared  []*os.File   // the memory of this machine's ranks
 	store   engine.Meeting
 	peers   []*peer // the nodes, this machine's first
-	ranks   []rankState
 	started time.Time
 
 	events chan event
 	over   chan struct{}  // closed when nobody reads events any more
 	local  sync.WaitGroup // this machine's node
 
-	failures []*engine.Failure
-	ended    time.Time // when the ranks were told to end; zero: not yet
 	stop     stop
-	stall    stall
-	rounds   rounds
 	lookTick <-chan time.Time // when to look which ranks wait; nil: all are on this board
 	saves    int              // that have ended
 	counts   map[string]int64 // see Result
+	restarts int
+	idle     int // attempts in a row that saved nothing
+	attempt
+}
+
+// attempt is the state of one start of the ranks.
+type attempt struct {
+	board    *board.Board // of all ranks: those of other machines are mirrored
+	shared   []*os.File   // the memory of this machine's ranks
+	ranks    []rankState
+	failures []*engine.Failure
+	ended    time.Time // when the ranks were told to end; zero: not yet
+	stall    stall
+	rounds   rounds
+	saved    int // saves of the run before it
 }
 
 // rankState is what became of a rank.
@@ -94,7 +102,11 @@ func (p *plan) coordinate() (*Result, error) {
 	} else if err := c.start(link); err != nil {
 		c.fail(engine.NewFailure(board.Observer, err, board.Now()))
 	}
-	c.watch()
+	for c.watch(); c.again(); c.watch() {
+		if err := c.start(nil); err != nil {
+			c.fail(engine.NewFailure(board.Observer, err, board.Now()))
+		}
+	}
 	return c.finish()
 }
 
@@ -116,7 +128,7 @@ func (c *coordinator) enter() (sig os.Signal, err error) {
 }
 
 // start makes the shared memory and starts every rank. link is that of this machine's
-// node.
+// node, which is started with the first attempt.
 func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordinator]) error {
 	file, err := board.Create(c.world())
 	if err != nil {
@@ -140,8 +152,16 @@ func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 	for rank := range c.world() {
 		c.ranks = append(c.ranks, rankState{peer: c.peerOf(rank)})
 	}
-	for _, p := range c.peers[1:] {
-		p.Link.Send(&cluster.ToNode{Start: c.startOf(p)})
+	if c.stop.asked {
+		c.board.RequestStop()
+	}
+	for _, p := range c.peers {
+		if p.mirrored = (mirrored{}); p != c.peers[0] || c.restarts > 0 {
+			p.Link.Send(&cluster.ToNode{Start: c.startOf(p)})
+		}
+	}
+	if c.restarts > 0 {
+		return nil
 	}
 	own := c.node()
 	own.Store, own.Address, own.Watched = c.store.Address, c.cluster.NodeAddress, c.Terminal
@@ -172,7 +192,7 @@ func (c *coordinator) meet() {
 // job is that of a rank, less what its node knows itself.
 func (c *coordinator) job(rank int) engine.Job {
 	return engine.Job{
-		RunID: c.record.ID(), RunName: c.record.Name(), Place: c.cluster.Places[rank], Peers: rendezvous.Peers(c.cluster.Places, rank), Near: c.near(rank), Deterministic: c.Deterministic,
+		RunID: c.record.ID(), RunName: c.record.Name(), RestartCount: c.record.Attempt(), Place: c.cluster.Places[rank], Peers: rendezvous.Peers(c.cluster.Places, rank), Near: c.near(rank), Deterministic: c.Deterministic,
 		Seed: uint64(c.Seed), Backend: c.Backend, Recipe: c.bundle.Name, Main: c.bundle.Main, Params: c.record.Params, Timeout: c.Timeout,
 		Heap: c.Heap, Testing: c.Testing, Counted: c.Counted, Store: engine.Meeting{Token: c.store.Token, Problem: c.store.Problem},
 	}
@@ -225,12 +245,13 @@ func (c *coordinator) handle(ev event) {
 		c.reply(ev.saved)
 	case m == nil:
 		c.lost(ev.from)
+	case m.Signal != 0:
+		c.signal(syscall.Signal(m.Signal), ev.from)
+	case m.Attempt != c.restarts: // it has come late
 	case m.Msg != nil:
 		c.message(m.Rank, m.Msg)
 	case m.Exit != nil:
 		c.exited(m.Rank, m.Exit)
-	case m.Signal != 0:
-		c.signal(syscall.Signal(m.Signal), ev.from)
 	default:
 		c.said(ev.from, m)
 	}
@@ -266,6 +287,8 @@ func (c *coordinator) reply(s *saved) {
 	msg := &engine.ToWorker{Saved: &engine.Saved{}}
 	if s.err != nil {
 		msg.Saved.Error = fmt.Sprintf("checkpoint of step %d: %v", s.step, s.err)
+	} else if c.OnSaved != nil {
+		c.OnSaved(s.step)
 	}
 	for rank, r := range c.ranks {
 		if !r.exited {

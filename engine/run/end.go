@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"drun/engine"
+	"drun/engine/board"
 )
 
 // finish closes the run's record once all workers have ended, and tells the nodes.
 func (c *coordinator) finish() (*Result, error) {
-	r := &Result{Ranks: c.world(), Counts: c.counts}
+	r := &Result{Ranks: c.world(), Counts: c.counts, Restarts: c.restarts}
 	err := c.close(r)
 	c.dismiss(r)
 	if err != nil {
@@ -25,17 +26,7 @@ func (c *coordinator) finish() (*Result, error) {
 func (c *coordinator) close(r *Result) error {
 	close(c.over)
 	c.console.Close()
-	if c.board != nil {
-		if c.world() > 1 && len(c.failures) > 0 {
-			if r.Snapshot = c.board.Last(); r.Snapshot != nil {
-				c.record.Snapshot(r.Snapshot, engine.First(c.failures).Code.Status())
-			}
-		}
-		c.board.Close()
-	}
-	for _, f := range c.shared {
-		f.Close()
-	}
+	r.Snapshot = c.closeAttempt()
 	r.ID, r.Name = c.record.ID(), c.record.Name() // another history may have come, with another id
 	hurry, sig, done := c.hurried()
 	defer done()
@@ -67,6 +58,23 @@ func (c *coordinator) close(r *Result) error {
 	return err
 }
 
+// closeAttempt closes what the ranks have shared, and gives what they did when they failed.
+func (c *coordinator) closeAttempt() (last *board.Snapshot) {
+	if c.board != nil {
+		if c.world() > 1 && len(c.failures) > 0 {
+			if last = c.board.Last(); last != nil {
+				c.record.Snapshot(last, engine.First(c.failures).Code.Status())
+			}
+		}
+		c.board.Close()
+		c.board = nil
+	}
+	for _, f := range c.shared {
+		f.Close()
+	}
+	return last
+}
+
 // conclude enters the end of the run in the history and in r. The error is one
 // that leaves no run behind.
 func (c *coordinator) conclude(r *Result) error {
@@ -77,7 +85,7 @@ func (c *coordinator) conclude(r *Result) error {
 	} else if c.stop.signal != nil {
 		r.Code = exit.Interrupted
 	}
-	if r.Code == exit.Usage {
+	if r.Code == exit.Usage && c.restarts == 0 {
 		return errors.Join(r.Failure.Err(), c.record.Discard())
 	}
 	spool, err := c.record.Finish(r.Code, text, r.Seconds)

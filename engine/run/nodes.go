@@ -27,7 +27,12 @@ type peer struct {
 	err   func() error                  // why, then
 	shift atomic.Int64                  // from its clock to ours
 
-	lost          bool           // it is gone
+	lost bool // it is gone
+	mirrored
+}
+
+// mirrored is how far the coordinator is in comparing its board with a node's.
+type mirrored struct {
 	wanted, shown uint64         // the latest round that it was asked in, and has answered
 	ask           uint32         // of reports on its board, see board.Board.Asks
 	asked, told   uint32         // of them before this round; those answered
@@ -78,7 +83,7 @@ func (c *coordinator) near(rank int) [2]int {
 
 // startOf tells a node to start its ranks, with our memory files where it can open them.
 func (c *coordinator) startOf(p *peer) *cluster.Start {
-	s := &cluster.Start{World: c.world(), Backend: c.Backend, Now: board.Now()}
+	s := &cluster.Start{Attempt: c.restarts, World: c.world(), Backend: c.Backend, Now: board.Now()}
 	if p == c.peers[0] || c.cluster.OneMachine {
 		s.Shared = paths(c.shared...)
 	}
@@ -160,19 +165,24 @@ func (c *coordinator) said(p *peer, m *cluster.ToCoordinator) {
 // lost ends the ranks of a node that is gone, as far as they have not ended.
 func (c *coordinator) lost(p *peer) {
 	p.lost = true
-	left := c.left(p)
-	how := "the connection ended"
-	if err := p.err(); err != nil && err != io.EOF {
-		how = err.Error()
-	}
+	left, how := c.left(p), p.gone()
 	for i, rank := range left {
 		if i > 0 { // before the report of the first
 			c.board.SetRankState(rank, collective.Gone)
 		}
 	}
 	for _, rank := range left {
-		c.exited(rank, &cluster.Exit{Text: fmt.Sprintf("its drun (process %d on %s) is gone: %s", p.PID, p.Host, how)})
+		c.exited(rank, &cluster.Exit{Text: how})
 	}
+}
+
+// gone tells how the node's process was lost.
+func (p *peer) gone() string {
+	how := "the connection ended"
+	if err := p.err(); err != nil && err != io.EOF {
+		how = err.Error()
+	}
+	return fmt.Sprintf("its drun (process %d on %s) is gone: %s", p.PID, p.Host, how)
 }
 
 // passOn tells the nodes with boards of their own why the run ends; not the one that

@@ -33,21 +33,23 @@ import (
 
 // Options are what `drun run` is told.
 type Options struct {
-	Recipe   string
-	Nproc    int              // ranks that this process starts, at least 1
-	Join     *cluster.Joining // makes a world together with other processes; nil: alone
-	Params   []string         // name=value
-	Seed     int64
-	Name     string // of the run; "" to have one made up
-	Tags     []string
-	Backend  string        // "": shm on one machine, else a network's
-	Plugins  []string      // folders to look for plugins in before all others
-	Resume   string        // RUN[@STEP or @best]
-	Keep     int           // checkpoints to keep, the newest, besides the best; 0: all
-	Timeout  time.Duration // of collectives
-	Threads  int           // kernel threads a rank; 0: cores/ranks
-	Heap     int           // bytes for a rank's plain values; 0: a share of the machine's memory
-	DataDirs []string
+	Recipe  string
+	Nproc   int              // ranks that this process starts, at least 1
+	Join    *cluster.Joining // makes a world together with other processes; nil: alone
+	Params  []string         // name=value
+	Seed    int64
+	Name    string // of the run; "" to have one made up
+	Tags    []string
+	Backend string   // "": shm on one machine, else a network's
+	Plugins []string // folders to look for plugins in before all others
+	Resume  string   // RUN[@STEP or @best]
+	Keep    int      // checkpoints to keep, the newest, besides the best; 0: all
+	// MaxRestarts is how often the ranks start again after a failure that may pass.
+	MaxRestarts int
+	Timeout     time.Duration // of collectives
+	Threads     int           // kernel threads a rank; 0: cores/ranks
+	Heap        int           // bytes for a rank's plain values; 0: a share of the machine's memory
+	DataDirs    []string
 	// Deterministic: reductions in rank order, whatever the backend.
 	Deterministic bool
 	Home          string
@@ -67,6 +69,7 @@ type Options struct {
 	Testing    bool             // give the recipe the testing module
 	Counted    bool             // gather the plugin's statistics
 	OnSpawn    func(rank, pid int)
+	OnSaved    func(step int64) // a checkpoint is complete
 }
 
 // Result is how a run ended.
@@ -79,6 +82,7 @@ type Result struct {
 	Failures []*engine.Failure // of every rank, Failure among them
 	Snapshot *board.Snapshot   // what the ranks did when the run failed; nil for one rank
 	Seconds  float64
+	Restarts int
 	// Counts are the plugin's statistics, summed over the ranks; with Options.Counted.
 	Counts map[string]int64
 }

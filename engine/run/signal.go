@@ -25,13 +25,17 @@ func ends(sig os.Signal) bool {
 // should_stop, though it may not have come to that yet. A terminal sends one signal to
 // the processes of all nodes (from; nil: this one), which still counts as one.
 func (c *coordinator) signal(sig os.Signal, from *peer) {
-	switch {
-	case c.board == nil:
-	case sig == syscall.SIGQUIT:
-		c.fresh(func() { c.show("SIGQUIT") })
+	switch sig {
+	case syscall.SIGQUIT:
+		if c.board != nil {
+			c.fresh(func() { c.show("SIGQUIT") })
+		}
 		return
-	case sig == syscall.SIGUSR1:
-		c.board.RequestStop()
+	case syscall.SIGUSR1:
+		c.stop.asked = true
+		if c.board != nil {
+			c.board.RequestStop()
+		}
 		return
 	}
 	if c.stop.from[from] || c.board == nil || !(c.board.StopObserved() || c.bundle.Names("should_stop")) {
@@ -60,6 +64,7 @@ type stop struct {
 	signal os.Signal        // the latest that asks for the end
 	from   map[*peer]bool   // who has passed it on
 	grace  <-chan time.Time // its end, when the recipe asks run.should_stop
+	asked  bool             // run.should_stop was set by SIGUSR1
 }
 
 // hurried gives a channel that is closed when a signal asks for the end, and the

@@ -269,6 +269,6 @@ type silent struct{ run.Recorder }
 // nothing is an empty store of checkpoints.
 type nothing struct{}
 
-func (nothing) Save(int64, *float64, []checkpoint.Item) error { return nil }
-func (nothing) Restore(string) (*checkpoint.Restored, error)  { return nil, nil }
-func (nothing) Say(string)                                    {}
+func (nothing) Save(int64, *float64, bool, []checkpoint.Item) error { return nil }
+func (nothing) Restore(string) (*checkpoint.Restored, error)        { return nil, nil }
+func (nothing) Say(string)                                          {}

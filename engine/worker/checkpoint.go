@@ -13,8 +13,8 @@ var _ checkpoint.Store = (*worker)(nil)
 
 // Save hands the rank's part to the agent and waits until the checkpoint is
 // complete.
-func (w *worker) Save(step int64, score *float64, part []checkpoint.Item) error {
-	msg := &engine.Part{Step: step, Score: score}
+func (w *worker) Save(step int64, score *float64, memory bool, part []checkpoint.Item) error {
+	msg := &engine.Part{Step: step, Score: score, Memory: memory}
 	for _, it := range part {
 		msg.Entries = append(msg.Entries, engine.Entry(it))
 	}

@@ -76,12 +76,19 @@ func (q *Queue[B]) Size() int {
 	return q.size
 }
 
-// Release ends all waits, now and later.
+// Release ends all waits, now and until Hold is called.
 func (q *Queue[B]) Release() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.released = true
 	q.room.Broadcast()
+}
+
+// Hold makes Wait wait again.
+func (q *Queue[B]) Hold() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.released = false
 }
 
 // Close says that nothing is added any more, and makes the last batch ready.

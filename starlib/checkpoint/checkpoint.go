@@ -18,7 +18,10 @@ import (
 type Store interface {
 	// Save keeps this rank's part. It returns when the checkpoint is complete:
 	// when every rank's part is durable.
-	Save(step int64, score *float64, part []Item) error
+	//
+	// In memory it is kept by drun alone, for a restart of the run's ranks, until the
+	// next one replaces it.
+	Save(step int64, score *float64, memory bool, part []Item) error
 	// Restore gives this rank's part: step is a number, "last" or "best". It is
 	// nil, without an error, when there is nothing to restore.
 	Restore(step string) (*Restored, error)
@@ -40,18 +43,20 @@ type Restored struct {
 
 // Module makes the checkpoint module. always lists values that every checkpoint
 // holds besides the recipe's own, such as the streams of random numbers; agree
-// is called with each step, and is an error when the ranks' steps differ.
-func Module(ctx *tensor.Context, store Store, always []Named, agree func(c *starlib.Call, step int64) error) *starlib.Module {
+// is called for each save, and is an error when the ranks' steps or kinds differ.
+func Module(ctx *tensor.Context, store Store, always []Named, agree func(c *starlib.Call, step int64, memory bool) error) *starlib.Module {
 	return &starlib.Module{
 		Name: "checkpoint",
 		Doc:  "Saving and restoring a recipe's state.",
 		Defs: []*starlib.Def{
 			{
-				Sig: `save(state: dict, step: int, score: number = None)`,
+				Sig: `save(state: dict, step: int, score: number = None, memory: bool = False)`,
 				Doc: "Saves a state: a dict from names to modules, optimizers, loaders, generators, tensors or plain\n" +
 					"values. Every rank calls it with the same step. The checkpoint exists once the parts of all ranks\n" +
 					"are durable; after a crash before that, the previous one is the newest. score is what step = \"best\"\n" +
-					"compares.",
+					"compares.\n" +
+					"memory = True keeps it in drun's memory only, until the next one replaces it: it survives the death\n" +
+					"of any rank, for a restart (drun run --max-restarts), but not that of drun.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					step := c.Int("step")
 					var score *float64
@@ -63,10 +68,10 @@ func Module(ctx *tensor.Context, store Store, always []Named, agree func(c *star
 					if err != nil {
 						return nil, err
 					}
-					if err := agree(c, int64(step)); err != nil {
+					if err := agree(c, int64(step), c.Bool("memory")); err != nil {
 						return nil, err
 					}
-					return nil, store.Save(int64(step), score, part)
+					return nil, store.Save(int64(step), score, c.Bool("memory"), part)
 				},
 			},
 			{

@@ -74,10 +74,14 @@ func (g *Group) disagree(what string, lines []string) error {
 	return &DisagreementError{b.String()}
 }
 
-// AgreeOnStep checks that all ranks save the same step, before any of them does.
-func (w *World) AgreeOnStep(c *starlib.Call, step int64) error {
-	return w.all.agree(w.within, fmt.Appendf(nil, "step %d", step), origin(c), "the ranks save different steps",
-		func(key []byte) string { return string(key) })
+// AgreeOnSave checks that all ranks save the same step in the same way, before any of
+// them does.
+func (w *World) AgreeOnSave(c *starlib.Call, step int64, memory bool) error {
+	key := fmt.Appendf(nil, "step %d", step)
+	if memory {
+		key = append(key, " in memory"...)
+	}
+	return w.all.agree(w.within, key, origin(c), "the ranks save different steps", func(key []byte) string { return string(key) })
 }
 
 // Sum adds a number over the ranks of a group (None: the world), for builtins of

@@ -31,7 +31,7 @@ type store Recipe
 var _ checkpoint.Store = (*store)(nil)
 
 // Save keeps a part.
-func (r *store) Save(step int64, _ *float64, part []checkpoint.Item) error {
+func (r *store) Save(step int64, _ *float64, _ bool, part []checkpoint.Item) error {
 	s := r.Store
 	if s.parts == nil {
 		s.parts = make(map[int64][]checkpoint.Item)

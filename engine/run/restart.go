@@ -1,0 +1,100 @@
+package run
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"drun/engine"
+	"drun/engine/board"
+	"drun/internal/exit"
+)
+
+// restartable tells the failures after which another attempt may succeed. Usage,
+// disagreeing ranks, a full disk or a missed requirement are there again the next time.
+func restartable(code exit.Code) bool {
+	switch code {
+	case exit.Recipe, exit.RankLost, exit.Timeout, exit.Backend:
+		return true
+	}
+	return false
+}
+
+// backOff is how long to wait before the next attempt, after so many in a row that saved
+// nothing: what makes them fail may take a while to pass.
+func backOff(idle int) time.Duration {
+	const first, most = 100 * time.Millisecond, 30 * time.Second
+	if idle == 0 {
+		return 0
+	}
+	return min(first<<min(idle-1, 20), most)
+}
+
+// again ends an attempt that failed and prepares the next, if there is to be one. All ranks
+// have ended.
+func (c *coordinator) again() bool {
+	f := engine.First(c.failures)
+	if f == nil || c.restarts == c.MaxRestarts || c.stop.signal != nil || !c.repeatable(f) {
+		return false
+	}
+	text := strings.TrimRight(f.Text(c.world()), "\n")
+	c.closeAttempt()
+	if c.idle++; c.saves > c.saved {
+		c.idle = 0
+	}
+	for line := range strings.Lines("drun: " + text) {
+		c.console.Note(strings.TrimRight(line, "\n"))
+	}
+	wait, say := backOff(c.idle), fmt.Sprintf("drun: restart %d of %d", c.restarts+1, c.MaxRestarts)
+	if wait > 0 {
+		say += fmt.Sprintf(", in %v", wait)
+	}
+	c.record.Say(say)
+	c.restarts++ // what still comes from the attempt before is left out
+	c.attempt = attempt{}
+	ready := make(chan error, 1)
+	go func() { ready <- c.record.EndAttempt(f.Code, text) }()
+	if err := c.handleUntil(ready); err != nil {
+		c.fail(storageFailure(err))
+	}
+	c.saved = c.saves
+	time.AfterFunc(wait, func() { ready <- nil })
+	_ = c.handleUntil(ready)
+	if i := slices.IndexFunc(c.peers, func(p *peer) bool { return p.lost }); i >= 0 {
+		p := c.peers[i]
+		c.fail(&engine.Failure{Rank: p.Ranks[0], Code: exit.RankLost, Message: p.gone(), When: board.Now()})
+	}
+	if len(c.failures) > 0 {
+		return false
+	}
+	c.record.BeginAttempt()
+	return true
+}
+
+// repeatable tells whether every failure is worth another attempt, and every node is there for it.
+func (c *coordinator) repeatable(first *engine.Failure) bool {
+	if !restartable(first.Code) || slices.ContainsFunc(c.peers, func(p *peer) bool { return p.lost }) {
+		return false
+	}
+	return !slices.ContainsFunc(c.failures, func(f *engine.Failure) bool { return f.Code == exit.Storage || f.Code == exit.Interrupted })
+}
+
+// handleUntil handles what comes between two attempts.
+func (c *coordinator) handleUntil(ready <-chan error) error {
+	for len(c.failures) == 0 { // a signal ends the run
+		select {
+		case err := <-ready:
+			return err
+		case ev := <-c.events:
+			c.handle(ev)
+		case err := <-c.record.Faults():
+			return err
+		case sig, ok := <-c.Signals:
+			if ok {
+				c.signal(sig, nil)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package history
+
+import (
+	"database/sql"
+	"time"
+)
+
+// AttemptBegin is a start of a run's ranks. Attempts are numbered from 0.
+type AttemptBegin struct {
+	Attempt int
+	Started time.Time
+	Points  int64 // of the run, recorded before it
+}
+
+// AttemptEnd is how an attempt ended, when another follows. The last one ends with the run.
+type AttemptEnd struct {
+	Attempt int
+	Status  Status
+	Seconds float64 // since it began
+	Error   string
+}
+
+// Supersede says from which state an attempt goes on: the points between that and the attempt
+// leave the metrics for superseded_metrics.
+type Supersede struct {
+	Attempt  int
+	FromStep *int64 // of the checkpoint; nil: the attempt began anew
+	After    int64  // points of the run that belong to that state
+	Before   int64  // points of the run before the attempt
+}
+
+// Repeat says that a rank's points from After to Before, recorded ahead of the state
+// that it then restored, repeat older ones of the same name and step, which leave
+// the metrics likewise.
+type Repeat struct {
+	Rank          int
+	After, Before int64
+}
+
+const beginAttempt = "INSERT INTO attempts (run, attempt, started, status, points) VALUES (?, ?, ?, 'running', ?)"
+
+// BeginAttempt records that the ranks are started for the first time.
+func (r *Run) BeginAttempt() error { return r.exec(beginAttempt, r.ID, 0, formatTime(time.Now()), 0) }
+
+func (r *Run) putAttempts(tx *sql.Tx, b *Batch) error {
+	err := execute(tx, "UPDATE attempts SET status = ?, seconds = ?, error = ? WHERE run = ? AND attempt = ?", b.AttemptEnds,
+		func(e *AttemptEnd) []any { return []any{e.Status, e.Seconds, e.Error, r.ID, e.Attempt} })
+	if err == nil {
+		err = execute(tx, beginAttempt, b.AttemptBegins, func(a *AttemptBegin) []any { return []any{r.ID, a.Attempt, formatTime(a.Started), a.Points} })
+	}
+	if err == nil {
+		err = execute(tx, "UPDATE attempts SET from_step = ? WHERE run = ? AND attempt = ?", b.Supersedes,
+			func(s *Supersede) []any { return []any{s.FromStep, r.ID, s.Attempt} })
+	}
+	for _, s := range b.Supersedes {
+		if err == nil {
+			err = r.supersede(tx, "m.seq > ?2 AND m.seq <= ?3", s.After, s.Before)
+		}
+	}
+	for _, p := range b.Repeats {
+		if err == nil {
+			err = r.supersede(tx, `m.seq <= ?2 AND m.rank = ?4 AND EXISTS (SELECT 1 FROM metrics n
+				WHERE n.run = m.run AND n.seq > ?2 AND n.seq <= ?3 AND n.name = m.name AND n.step = m.step AND n.rank = m.rank)`,
+				p.After, p.Before, p.Rank)
+		}
+	}
+	return err
+}
+
+// supersede moves the points that a condition on metrics m selects, and corrects the
+// summaries of their metrics.
+func (r *Run) supersede(tx *sql.Tx, condition string, args ...any) error {
+	const (
+		summaries = "DELETE FROM metric_summaries WHERE run = ?1 AND name IN (SELECT name FROM metrics m WHERE m.run = ?1 AND "
+		copied    = "INSERT INTO superseded_metrics SELECT run, seq, name, step, rank, value, bits, exact, time FROM metrics m WHERE m.run = ?1 AND "
+		deleted   = "DELETE FROM metrics AS m WHERE m.run = ?1 AND "
+	)
+	args = append([]any{r.ID}, args...)
+	for _, statement := range []string{summaries + condition + ")", copied + condition, deleted + condition} {
+		if result, err := tx.Exec(statement, args...); err != nil {
+			return err
+		} else if n, err := result.RowsAffected(); err != nil || n == 0 {
+			return err
+		}
+	}
+	_, err := tx.Exec(`INSERT INTO metric_summaries
+		SELECT s.run, s.name, first.value, last.value, s.low, s.high, s.n FROM
+			(SELECT run, name, min(seq) AS first, max(seq) AS last, min(value) AS low, max(value) AS high, count(*) AS n FROM metrics
+			WHERE run = ?1 AND name NOT IN (SELECT name FROM metric_summaries WHERE run = ?1) GROUP BY name) s
+		JOIN metrics first ON first.run = s.run AND first.seq = s.first JOIN metrics last ON last.run = s.run AND last.seq = s.last`, r.ID)
+	return err
+}
