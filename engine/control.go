@@ -46,6 +46,7 @@ type Job struct {
 	Main          string   // the recipe's path beneath Dir
 	Sources       []Source // the recipe and every file it loads
 	DataDirs      []string
+	Home          string  // of the run, on the coordinator's machine; absolute
 	Params        []Param // -p name=value, as given
 	Timeout       time.Duration
 	Threads       int

@@ -37,6 +37,7 @@ type Rank struct {
 	Seed                 uint64
 	Stage                Stage
 	Files                *Files
+	Outputs              *Outputs
 	// At, if set, is told where the recipe calls each module's builtins.
 	At func(*starlark.Thread)
 }

@@ -4,6 +4,7 @@ import (
 	"drun/internal/exit"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -191,10 +192,14 @@ func (c *coordinator) meet() {
 
 // job is that of a rank, less what its node knows itself.
 func (c *coordinator) job(rank int) engine.Job {
+	home, err := filepath.Abs(c.Home)
+	if err != nil {
+		home = c.Home // the same on this machine
+	}
 	return engine.Job{
 		RunID: c.record.ID(), RunName: c.record.Name(), RestartCount: c.record.Attempt(), Place: c.cluster.Places[rank], Peers: rendezvous.Peers(c.cluster.Places, rank), Near: c.near(rank), Deterministic: c.Deterministic,
 		Seed: uint64(c.Seed), Backend: c.Backend, Recipe: c.bundle.Name, Main: c.bundle.Main, Params: c.record.Params, Timeout: c.Timeout,
-		Heap: c.Heap, Testing: c.Testing, Counted: c.Counted, Store: engine.Meeting{Token: c.store.Token, Problem: c.store.Problem},
+		Heap: c.Heap, Home: home, Testing: c.Testing, Counted: c.Counted, Store: engine.Meeting{Token: c.store.Token, Problem: c.store.Problem},
 	}
 }
 

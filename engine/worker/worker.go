@@ -106,6 +106,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	if rank.Files, err = starlib.OpenFiles(job.Dir, job.DataDirs...); err != nil {
 		return err
 	}
+	rank.Outputs = starlib.NewOutputs(job.Home, job.RunID)
 	rank.Files.Largest, rank.Files.OnRead = int(w.heap()/2), rec.DataFile
 	if w.board, err = board.Open(os.NewFile(engine.BoardFD, "board"), job.Place.Rank); err != nil {
 		return err

@@ -44,11 +44,11 @@ type Restored struct {
 // Module makes the checkpoint module. always lists values that every checkpoint
 // holds besides the recipe's own, such as the streams of random numbers; agree
 // is called for each save, and is an error when the ranks' steps or kinds differ.
-func Module(ctx *tensor.Context, store Store, always []Named, agree func(c *starlib.Call, step int64, memory bool) error) *starlib.Module {
+func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named, agree func(c *starlib.Call, step int64, memory bool) error) *starlib.Module {
 	return &starlib.Module{
 		Name: "checkpoint",
-		Doc:  "Saving and restoring a recipe's state.",
-		Defs: []*starlib.Def{
+		Doc:  "Saving and restoring a recipe's state, and files of weights.",
+		Defs: append([]*starlib.Def{
 			{
 				Sig: `save(state: dict, step: int, score: number = None, memory: bool = False)`,
 				Doc: "Saves a state: a dict from names to modules, optimizers, loaders, generators, tensors or plain\n" +
@@ -108,7 +108,7 @@ func Module(ctx *tensor.Context, store Store, always []Named, agree func(c *star
 					return starlark.MakeInt64(found.Step), nil
 				},
 			},
-		},
+		}, files(rank, ctx)...),
 	}
 }
 

@@ -44,7 +44,8 @@ var promised = map[string]string{
 	"data": `csv(path, label = None) npy(path) npz(path) idx(path) safetensors(path) text(path) bytes(path)
 		dataset(x, y) split(ds, fraction)
 		loader(ds, batch, shuffle = False, drop_last = False, shard = True, group = None, transform = None)`,
-	"Loader": `epochs(n)`,
+	"Loader":     `epochs(n)`,
+	"checkpoint": `save(state, step, score = None) restore(state, step = "last", strict = True) save_file(state, path) load_file(path)`,
 }
 
 var (

@@ -40,7 +40,7 @@ func New(t testing.TB, dir string, rank starlib.Rank, params map[string]string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	rank.Files = files
+	rank.Files, rank.Outputs = files, starlib.NewOutputs(t.TempDir(), 1)
 	rank.WorldSize, rank.LocalSize, rank.NumNodes = max(rank.WorldSize, 1), max(rank.LocalSize, 1), max(rank.NumNodes, 1)
 	r := &Recipe{Rank: &rank, Metrics: make(map[string][]float64), Store: new(Store)}
 	u := universe.New(universe.Host{

@@ -107,7 +107,7 @@ func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Params, *
 		nn.Module(tensors, streams),
 		optim.Module(tensors, world.Sum),
 		data.Module(h.Rank, tensors),
-		checkpoint.Module(tensors, h.Store, always, world.AgreeOnSave),
+		checkpoint.Module(h.Rank, tensors, h.Store, always, world.AgreeOnSave),
 		random.Module(tensors),
 	}
 	return append(list, h.Extra...), runState.Params, world

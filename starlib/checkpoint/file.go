@@ -1,0 +1,148 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"drun/starlib"
+	"drun/starlib/data"
+	"drun/tensor"
+
+	startensor "drun/starlib/tensor"
+
+	"go.starlark.net/starlark"
+)
+
+// files are the builtins that exchange weights with other programs.
+func files(rank *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
+	return []*starlib.Def{
+		{
+			Sig: `save_file(state: dict | Module | DDP, path: string) -> string`,
+			Doc: "Writes the tensors of a module, or of a dict of modules, tensors and such dicts, into a file that\n" +
+				"other programs read: path ends in .safetensors or .npz, and lies beneath the run's own folder\n" +
+				"<home>/outputs/<run id>. Returns the whole path. Names are those of PyTorch's state_dict: \"model.0.weight\"\n" +
+				"for the key \"model\"; a tensor that stands in several places has an entry for each. Rank 0 writes, the\n" +
+				"other ranks only check, and do not wait. The file is durable, and never there in part. What is no tensor,\n" +
+				"names that are there twice, and bfloat16 in .npz are an error that lists them all.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				name := c.String("path")
+				format, err := data.FormatOf(name)
+				if err != nil {
+					return nil, err
+				}
+				path, err := rank.Outputs.Path(name)
+				if err != nil {
+					return nil, err
+				}
+				var w weights
+				w.add("", c.Arg("state"), nil)
+				if faults := append(w.faults, format.Check(w.tensors)...); faults != nil {
+					return nil, fmt.Errorf("the state cannot be written to %s:\n  %s", name, strings.Join(faults, "\n  "))
+				}
+				if rank.Rank == 0 {
+					err = rank.Outputs.Write(name, func(out io.Writer) error { return format.Write(out, w.tensors) })
+				}
+				return starlark.String(path), err
+			},
+		},
+		{
+			Sig: `load_file(path: string) -> dict`,
+			Doc: "The tensors of a .safetensors or .npz file by name, in the order of the file, for load_state. The path is\n" +
+				"looked up beneath the run's own folder of outputs, the recipe's folder and the --data folders; a name that\n" +
+				"is in the first and in another is an error, and a whole path tells them apart. int16 and uint16 become int32,\n" +
+				"uint32 and uint64 become int64.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				name := c.String("path")
+				format, err := data.FormatOf(name)
+				if err != nil {
+					return nil, err
+				}
+				file, err := find(rank, name)
+				if err != nil {
+					return nil, err
+				}
+				defer file.Close()
+				tensors, err := format.Read(ctx, file)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", name, err)
+				}
+				return tensors, nil
+			},
+		},
+	}
+}
+
+// find opens a file of weights. A name that stands for the run's own file on this rank
+// could stand for another on one that is faster.
+func find(rank *starlib.Rank, name string) (*starlib.File, error) {
+	path, outside := rank.Outputs.Path(name)
+	if outside != nil {
+		return rank.Files.Open(name)
+	}
+	own, err := rank.Outputs.Open(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if own != nil && name == path {
+		return own, nil
+	}
+	other, notThere := rank.Files.Open(name)
+	switch {
+	case own == nil && notThere != nil:
+		return nil, fmt.Errorf("%w; nor is it among the run's outputs in %s", notThere, rank.Outputs.Dir())
+	case own == nil:
+		return other, nil
+	case notThere != nil:
+		return own, nil
+	}
+	own.Close()
+	other.Close()
+	return nil, fmt.Errorf("there are two files %s: the run's own, %s, and one in the recipe's folder or a --data folder; give a whole path", name, path)
+}
+
+// weights are the tensors of a state, by PyTorch's names.
+type weights struct {
+	tensors []data.Named
+	faults  []string
+}
+
+// module is what has weights of its own.
+type module interface {
+	Weights() []starlib.Entry
+}
+
+// add finds the tensors in a value; within are the dicts around it.
+func (w *weights) add(name string, v starlark.Value, within []*starlark.Dict) {
+	prefix := name
+	if name != "" {
+		prefix += "."
+	}
+	switch v := v.(type) {
+	case *startensor.Value:
+		w.tensors = append(w.tensors, data.Named{Name: name, Tensor: v.Tensor()})
+	case module:
+		for _, e := range v.Weights() {
+			w.add(prefix+e.Name, e.Value, within)
+		}
+	case *starlark.Dict:
+		for _, outer := range within {
+			if outer == v {
+				w.faults = append(w.faults, name+": the dict contains itself")
+				return
+			}
+		}
+		for _, kv := range v.Items() {
+			key, err := key(kv[0])
+			if err != nil {
+				w.faults = append(w.faults, strings.TrimPrefix(name+": ", ": ")+err.Error())
+				continue
+			}
+			w.add(prefix+key, kv[1], append(within, v))
+		}
+	default:
+		w.faults = append(w.faults, fmt.Sprintf("%s: want a tensor, a module or a dict of these, got %s", name, v.Type()))
+	}
+}

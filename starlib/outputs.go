@@ -1,0 +1,163 @@
+package starlib
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"drun/internal/exit"
+)
+
+// Outputs is the folder of the files that a run's recipe writes, beneath the home. It is
+// made when the first is written; nothing in it may be a symbolic link.
+type Outputs struct {
+	home string // absolute
+	dirs []string
+}
+
+// NewOutputs gives the folder of a run.
+func NewOutputs(home string, run int64) *Outputs {
+	return &Outputs{home, []string{"outputs", strconv.FormatInt(run, 10)}}
+}
+
+// Dir is the folder's path.
+func (o *Outputs) Dir() string { return filepath.Join(append([]string{o.home}, o.dirs...)...) }
+
+// Path gives the whole path of a file beneath the folder; an error if the name leads out
+// of it. A whole path is taken too.
+func (o *Outputs) Path(name string) (string, error) {
+	if o == nil {
+		return "", fmt.Errorf("%s: no folder to write to", name)
+	}
+	local := name
+	if filepath.IsAbs(name) {
+		local, _ = strings.CutPrefix(filepath.Clean(name), o.Dir()+string(filepath.Separator))
+	}
+	if !filepath.IsLocal(local) || filepath.Clean(local) == "." {
+		return "", fmt.Errorf("%s is outside the run's folder of outputs: want a path beneath it, such as weights/last.safetensors", name)
+	}
+	return filepath.Join(o.Dir(), local), nil
+}
+
+// Open opens a file beneath the folder for reading; fs.ErrNotExist if there is none.
+func (o *Outputs) Open(name string) (*File, error) {
+	path, err := o.Path(name)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := o.folder(filepath.Dir(path), false)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, cause(err))
+	}
+	defer dir.Close()
+	if err = regular(dir.Lstat(filepath.Base(path))); err == nil {
+		var file *os.File
+		if file, err = open(dir, filepath.Base(path)); err == nil {
+			info, err := file.Stat()
+			if err != nil {
+				file.Close()
+				return nil, fmt.Errorf("%s: %w", path, cause(err))
+			}
+			return &File{file: file, path: path, size: info.Size()}, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: %w", path, cause(err))
+}
+
+// Write writes a file beneath the folder, so that after a crash at any moment there is
+// the old file, the new one, or none; never a part of one.
+func (o *Outputs) Write(name string, write func(io.Writer) error) error {
+	path, err := o.Path(name)
+	if err != nil {
+		return err
+	}
+	dir, err := o.folder(filepath.Dir(path), true)
+	if err == nil {
+		err = replace(dir, filepath.Base(path), write)
+		dir.Close()
+	}
+	if err != nil {
+		return exit.WithCode(fmt.Errorf("%s: %w", path, cause(err)), exit.Storage)
+	}
+	return nil
+}
+
+// replace writes a file beside the one it takes the place of.
+func replace(dir *os.Root, name string, write func(io.Writer) error) (err error) {
+	if err := regular(dir.Lstat(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	part := "." + name + ".part"
+	_ = dir.Remove(part) // of a rank that was killed
+	file, err := dir.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err = write(file); err == nil {
+		err = file.Sync()
+	}
+	err = errors.Join(err, file.Close())
+	if err == nil {
+		err = dir.Rename(part, name)
+	}
+	if err != nil {
+		_ = dir.Remove(part)
+		return err
+	}
+	return syncFolder(dir)
+}
+
+// folder opens a folder beneath the home, step by step.
+func (o *Outputs) folder(path string, create bool) (*os.Root, error) {
+	rel, err := filepath.Rel(o.home, path)
+	if err != nil {
+		return nil, err
+	}
+	at, err := os.OpenRoot(o.home)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range strings.Split(rel, string(filepath.Separator)) {
+		next, err := step(at, name, create)
+		at.Close()
+		if err != nil {
+			return nil, err
+		}
+		at = next
+	}
+	return at, nil
+}
+
+func step(at *os.Root, name string, create bool) (*os.Root, error) {
+	info, err := at.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) && create {
+		if err := at.Mkdir(name, 0o700); err != nil {
+			return nil, err
+		}
+		if err := syncFolder(at); err != nil {
+			return nil, err
+		}
+		info, err = at.Lstat(name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("%s is not a folder (symbolic links are not followed)", name)
+	}
+	return at.OpenRoot(name)
+}
+
+func syncFolder(at *os.Root) error {
+	folder, err := at.Open(".")
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	return folder.Sync()
+}

@@ -1,0 +1,133 @@
+package starlib
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"drun/internal/exit"
+)
+
+func put(o *Outputs, name, content string) error {
+	return o.Write(name, func(w io.Writer) error {
+		_, err := io.WriteString(w, content)
+		return err
+	})
+}
+
+func TestOutputs(t *testing.T) {
+	home := t.TempDir()
+	o := NewOutputs(home, 7)
+	if _, err := o.Open("a/b.txt"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	for _, content := range []string{"one", "2"} {
+		if err := put(o, "a/b.txt", content); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"a/b.txt", filepath.Join(home, "outputs/7/a/b.txt")} {
+			f, err := o.Open(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, _ := io.ReadAll(f); string(got) != content || f.Size() != int64(len(content)) {
+				t.Errorf("%s: %q", name, got)
+			}
+			f.Close()
+		}
+	}
+	for name, want := range map[string]fs.FileMode{"outputs": 0o700, "outputs/7/a": 0o700, "outputs/7/a/b.txt": 0o600} {
+		info, err := os.Stat(filepath.Join(home, name))
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+	for _, name := range []string{"", ".", "..", "../x", "a/../../x", "/etc/x", home, filepath.Join(home, "outputs/70/x")} {
+		if err := put(o, name, "x"); err == nil || !strings.Contains(err.Error(), "is outside the run's folder of outputs") {
+			t.Errorf("%q: %v", name, err)
+		}
+		if _, err := o.Open(name); err == nil || errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+// Nothing leads out of the folder, and nothing but a file is replaced.
+func TestOutputsFollowNoLinks(t *testing.T) {
+	home, elsewhere := t.TempDir(), t.TempDir()
+	o := NewOutputs(home, 7)
+	if err := put(o, "file", "old"); err != nil {
+		t.Fatal(err)
+	}
+	dir := o.Dir()
+	if err := errors.Join(os.WriteFile(filepath.Join(elsewhere, "file"), []byte("theirs"), 0o600), os.Symlink(elsewhere, filepath.Join(dir, "out")), os.Symlink("file", filepath.Join(dir, "in")),
+		os.Symlink(".", filepath.Join(dir, "here")), os.Mkdir(filepath.Join(dir, "folder"), 0o700), syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600),
+		os.Symlink(filepath.Join(elsewhere, "file"), filepath.Join(dir, ".file.part"))); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"out/file": "out is not a folder", "here/file": "here is not a folder", "in": "in: it is not a regular file",
+		"folder": "it is a folder", "fifo": "it is not a regular file", "file/x": "file is not a folder",
+	} {
+		if err := put(o, name, "new"); err == nil || !strings.Contains(err.Error(), want) || exit.CodeOf(err) != exit.Storage {
+			t.Errorf("writing %s: %v", name, err)
+		}
+		if _, err := o.Open(name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("reading %s: %v", name, err)
+		}
+	}
+	if err := put(o, "file", "new"); err != nil { // over the link that is in its way
+		t.Error(err)
+	}
+	for path, want := range map[string]string{filepath.Join(dir, "file"): "new", filepath.Join(elsewhere, "file"): "theirs"} {
+		if got, err := os.ReadFile(path); string(got) != want {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+	if err := os.Rename(filepath.Join(home, "outputs"), filepath.Join(elsewhere, "outputs")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(elsewhere, "outputs"), filepath.Join(home, "outputs")); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(o, "file", "new"); err == nil || !strings.Contains(err.Error(), "outputs is not a folder (symbolic links are not followed)") {
+		t.Error(err)
+	}
+}
+
+// A write that fails leaves the old file, and nothing beside it; so does one that a kill
+// ended, for the next.
+func TestOutputsAreWhole(t *testing.T) {
+	o := NewOutputs(t.TempDir(), 7)
+	if err := put(o, "file", "old"); err != nil {
+		t.Fatal(err)
+	}
+	err := o.Write("file", func(w io.Writer) error {
+		if _, err := io.WriteString(w, "ne"); err != nil {
+			return err
+		}
+		if got, err := os.ReadFile(filepath.Join(o.Dir(), "file")); err != nil || string(got) != "old" {
+			t.Errorf("while the new file is written, the old one is %q, %v", got, err)
+		}
+		return fmt.Errorf("no more: %w", syscall.ENOSPC)
+	})
+	if err == nil || !errors.Is(err, syscall.ENOSPC) || exit.CodeOf(err) != exit.Storage {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(o.Dir(), ".file.part"), []byte("left by a kill"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(o, "file", "new"); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(o.Dir())
+	if err != nil || len(entries) != 1 || entries[0].Name() != "file" {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
