@@ -45,7 +45,7 @@ var promised = map[string]string{
 		dataset(x, y) split(ds, fraction)
 		loader(ds, batch, shuffle = False, drop_last = False, shard = True, group = None, transform = None)`,
 	"Loader":     `epochs(n)`,
-	"checkpoint": `save(state, step, score = None) restore(state, step = "last", strict = True) save_file(state, path) load_file(path)`,
+	"checkpoint": `save(state, step, score = None, memory = False) restore(state, step = "last", strict = True) save_file(state, path) load_file(path)`,
 }
 
 var (
