@@ -67,7 +67,10 @@ func (s *Store) collect() error {
 	for name, v := range verdicts {
 		switch v {
 		case discard:
-			err = s.root.Remove(name)
+			info, _ := s.root.Lstat(name)
+			if err = s.root.Remove(name); err == nil && info != nil {
+				s.freed.Add(info.Size())
+			}
 		case setAside:
 			if err = s.root.Mkdir(quarantine, sqldb.FolderMode); err == nil || errors.Is(err, fs.ErrExist) {
 				err = s.root.Rename(name, quarantine+"/"+name)

@@ -3,7 +3,6 @@ package checkpoints
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -16,11 +15,12 @@ import (
 // it refers to, which OpenPack opens. Where nothing was ever saved the error is
 // *ErrNone.
 func Copy(home, path string) (packs []string, err error) {
-	err = sqldb.Copy(file(home), path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &ErrNone{"none was ever saved in " + home}
-	}
+	current, err := openCatalog(home)
 	if err != nil {
+		return nil, err
+	}
+	defer current.Close()
+	if err := sqldb.Copy(file(home), path); err != nil {
 		return nil, err
 	}
 	copied := file(home)

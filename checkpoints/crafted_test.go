@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -26,17 +27,17 @@ func alter(path, statement string, args ...any) error {
 	return err
 }
 
+func craftedPart(rank int) []Entry {
+	return []Entry{{"w", "tensor", "float32", []int{10, 25}, noise(uint64(rank), 1000)}, {"n", "value", "", []int{}, []byte{5}}}
+}
+
 // crafted makes a home with a checkpoint of two ranks, and gives the path of its pack.
 func crafted(t testing.TB, home string) string {
 	t.Helper()
 	s, err := Open(home)
 	ok(t, err)
 	for step := range int64(2) {
-		parts := map[int][]Entry{}
-		for rank := range 2 {
-			parts[rank] = []Entry{{"w", "tensor", "float32", []int{10, 25}, noise(uint64(rank), 1000)}, {Name: "n", Kind: "value", Data: []byte{5}}}
-		}
-		_, err = s.Save("r", step, nil, parts)
+		_, err = s.Save("r", step, nil, map[int][]Entry{0: craftedPart(0), 1: craftedPart(1)})
 		ok(t, err)
 	}
 	ok(t, s.Close())
@@ -44,7 +45,8 @@ func crafted(t testing.TB, home string) string {
 	return filepath.Join(home, "checkpoints", names[0])
 }
 
-// readAll reads whatever there is to read, and gives the first error.
+// readAll reads whatever there is to read, and gives the first error. What is read
+// without one must be what was saved.
 func readAll(home string) error {
 	s, err := Open(home)
 	if err != nil {
@@ -59,8 +61,15 @@ func readAll(home string) error {
 			return err
 		}
 		for rank := range 2 {
-			if _, _, err := s.Load("r", ref, rank); err != nil && !errors.As(err, new(*ErrNone)) {
+			info, entries, err := s.Load("r", ref, rank)
+			if errors.As(err, new(*ErrNone)) {
+				continue
+			}
+			if err != nil {
 				return err
+			}
+			if !reflect.DeepEqual(entries, craftedPart(rank)) || info.WorldSize != 2 || ref.label == "step 0" && info.Step != 0 {
+				return fmt.Errorf("wrong weights: rank %d of %s is %+v, %+v", rank, ref.label, info, entries)
 			}
 		}
 	}
@@ -99,6 +108,12 @@ func TestCraftedCheckpoints(t *testing.T) {
 		{"UPDATE entries SET shape = '[1001]'", `entries.shape of "w": [1001] is more than 1000 bytes`},
 		{"UPDATE entries SET shape = 'round'", `entries.shape of "w"`},
 		{"UPDATE checkpoints SET world_size = 100000000", "checkpoints.db is damaged (checkpoints.world_size of step 0 is 100000000)"},
+		{"UPDATE entries SET name = 'v' WHERE name = 'w'", `entries of step 1: "v" of rank 0 is not as it was saved`},
+		{"UPDATE entries SET dtype = 'int32' WHERE name = 'w'", `entries of step 1: "w" of rank 0 is not as it was saved`},
+		{"UPDATE entries SET rank = 2 WHERE rank = 0; UPDATE entries SET rank = 0 WHERE rank = 1", `is not as it was saved`},
+		{"DELETE FROM entries WHERE name = 'n'", `"w" of rank 0 is not as it was saved`},
+		{"UPDATE checkpoints SET step = 5 WHERE step = 1", `entries of step 5: "w" of rank 0 is not as it was saved`},
+		{"UPDATE checkpoints SET score = 1", `"w" of rank 0 is not as it was saved`},
 		{"UPDATE checkpoints SET world_size = -1", "checkpoints.world_size of step 0 is -1"},
 		{"UPDATE checkpoints SET world_size = 1e300", `name "world_size"`},
 		{"UPDATE checkpoints SET bytes = -5", "checkpoints.bytes of step 0 is -5"},
@@ -113,7 +128,7 @@ func TestCraftedCheckpoints(t *testing.T) {
 			"does not have the tables of drun's checkpoint catalog"},
 		{"CREATE TRIGGER t AFTER INSERT ON packs BEGIN DELETE FROM checkpoints; END", "does not have the tables"},
 		{"PACK UPDATE chunks SET data = zeroblob(5000000)", "does not have 1000 bytes"},
-		{"PACK UPDATE chunks SET data = zeroblob(length(data))", `a chunk of "w" does not have its SHA-256`},
+		{"PACK UPDATE chunks SET data = zeroblob(length(data))", `chunk 0 of "w" does not have its SHA-256`},
 		{"PACK UPDATE chunks SET data = 'text'", "does not have"},
 		{"PACK DROP TABLE chunks; CREATE VIEW chunks AS " + endless + "SELECT i AS id, '' AS sha256, x'00' AS data FROM n WHERE i < 0", "its tables are not those of a pack"},
 	} {

@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"math/bits"
 	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -45,6 +47,7 @@ type planned struct {
 	Entry
 	id, bytes int64
 	chunks    []place
+	digest    string
 }
 
 type place struct {
@@ -71,12 +74,15 @@ func (s *Store) plan(run string, ref Ref, rank int) (info Info, plan []planned, 
 	if err == nil {
 		err = s.checkSizes(plan)
 	}
+	if err == nil {
+		err = s.checkDigests(info, rank, plan)
+	}
 	return info, plan, generation, err
 }
 
 // entries lists the entries that a rank saved, without their data.
 func (s *Store) entries(conn *sql.Conn, checkpoint int64, rank int) (plan []planned, err error) {
-	rows, err := conn.QueryContext(context.Background(), `SELECT id, name, kind, dtype, shape, bytes FROM entries
+	rows, err := conn.QueryContext(context.Background(), `SELECT id, name, kind, dtype, shape, bytes, digest FROM entries
 		WHERE checkpoint = ? AND rank = ? ORDER BY id`, checkpoint, rank)
 	if err != nil {
 		return nil, err
@@ -85,7 +91,7 @@ func (s *Store) entries(conn *sql.Conn, checkpoint int64, rank int) (plan []plan
 	for rows.Next() {
 		var e planned
 		var shape string
-		if err := rows.Scan(&e.id, &e.Name, &e.Kind, &e.DType, &shape, &e.bytes); err != nil {
+		if err := rows.Scan(&e.id, &e.Name, &e.Kind, &e.DType, &shape, &e.bytes, &e.digest); err != nil {
 			return nil, err
 		}
 		if err := json.Unmarshal([]byte(shape), &e.Shape); err != nil {
@@ -169,6 +175,39 @@ func (s *Store) checkSizes(plan []planned) error {
 	return nil
 }
 
+// spot is the place of an entry in its checkpoint: the rank, and the number among so
+// many of it.
+type spot struct{ rank, i, n int }
+
+// digest is the SHA-256 of what the catalog says of an entry, and of its checkpoint.
+func digest(info Info, at spot, e Entry, bytes int64, sums []string) string {
+	score := "none"
+	if info.Score != nil && !math.IsNaN(*info.Score) {
+		score = strconv.FormatFloat(*info.Score+0, 'g', -1, 64) // SQLite knows no -0
+	}
+	text := fmt.Sprintf("%d %d %s %d/%d/%d %q %q %q %d %d %s", info.Step, info.WorldSize, score, at.rank, at.i, at.n, e.Name, e.Kind, e.DType, e.Shape, bytes, sums)
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// checkDigests compares what the catalog says with what it said when it was written.
+func (s *Store) checkDigests(info Info, rank int, plan []planned) error {
+	where := "entries of step " + strconv.FormatInt(info.Step, 10)
+	if len(plan) == 0 && info.Bytes > 0 {
+		return s.damaged(where, fmt.Errorf("those of rank %d are missing", rank))
+	}
+	for i, e := range plan {
+		sums := make([]string, len(e.chunks))
+		for n, c := range e.chunks {
+			sums[n] = c.sha
+		}
+		if e.digest != "" && e.digest != digest(info, spot{rank, i, len(plan)}, e.Entry, e.bytes, sums) {
+			return s.damaged(where, fmt.Errorf("%s of rank %d is not as it was saved", quote(e.Name), rank))
+		}
+	}
+	return nil
+}
+
 func (s *Store) read(plan []planned) ([]Entry, error) {
 	packs := openPacks{store: s, open: map[string]*sql.DB{}}
 	defer packs.close()
@@ -176,13 +215,10 @@ func (s *Store) read(plan []planned) ([]Entry, error) {
 	for _, p := range plan {
 		e := p.Entry
 		e.Data = make([]byte, 0, p.bytes)
-		for _, c := range p.chunks {
-			data, err := packs.read(c)
+		for i, c := range p.chunks {
+			data, err := packs.read(c, fmt.Sprintf("chunk %d of %s", i, quote(e.Name)))
 			if err != nil {
 				return nil, err
-			}
-			if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != c.sha {
-				return nil, damaged(filepath.Join(s.packs, c.file), fmt.Errorf("a chunk of %s does not have its SHA-256", quote(e.Name)))
 			}
 			e.Data = append(e.Data, data...)
 		}
@@ -240,7 +276,8 @@ type openPacks struct {
 	open  map[string]*sql.DB
 }
 
-func (p openPacks) read(c place) ([]byte, error) {
+// read reads a chunk, called name in messages, and checks its SHA-256.
+func (p openPacks) read(c place, name string) ([]byte, error) {
 	path := filepath.Join(p.store.packs, c.file)
 	db := p.open[c.file]
 	if db == nil {
@@ -253,7 +290,10 @@ func (p openPacks) read(c place) ([]byte, error) {
 	var data []byte
 	err := db.QueryRow("SELECT CASE WHEN typeof(data) = 'blob' AND length(data) = ? THEN data END FROM chunks WHERE id = ?", c.bytes, c.row).Scan(&data)
 	if err == nil && int64(len(data)) != c.bytes {
-		err = fmt.Errorf("its chunk %d does not have %d bytes", c.row, c.bytes)
+		err = fmt.Errorf("%s does not have %d bytes", name, c.bytes)
+	}
+	if sum := sha256.Sum256(data); err == nil && hex.EncodeToString(sum[:]) != c.sha {
+		err = fmt.Errorf("%s does not have its SHA-256, %s", name, c.sha)
 	}
 	if err != nil {
 		return nil, damaged(path, err)

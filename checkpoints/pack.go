@@ -138,6 +138,17 @@ func (p *pack) enter(tx *sql.Tx) error {
 	if len(p.rows) == 0 {
 		return nil
 	}
+	return p.list(tx, "INSERT OR IGNORE INTO chunks (pack, row, bytes, sha256) VALUES (?1, ?2, ?3, ?4)")
+}
+
+// take puts the pack into the catalog, as the one that has its chunks from now on
+// instead of the pack file.
+func (p *pack) take(tx *sql.Tx, file string) error {
+	return p.list(tx, "UPDATE chunks SET pack = ?1, row = ?2 WHERE bytes = ?3 AND sha256 = ?4 AND pack = (SELECT id FROM packs WHERE file = ?5)", file)
+}
+
+// list adds the pack to the catalog, and executes a statement for each chunk.
+func (p *pack) list(tx *sql.Tx, statement string, more ...any) error {
 	result, err := tx.Exec("INSERT INTO packs (file) VALUES (?)", p.name)
 	if err != nil {
 		return err
@@ -147,7 +158,7 @@ func (p *pack) enter(tx *sql.Tx) error {
 		return err
 	}
 	for i, row := range p.rows {
-		if _, err := tx.Exec("INSERT OR IGNORE INTO chunks VALUES (?, ?, ?, ?)", row.sha, id, i+1, row.bytes); err != nil {
+		if _, err := tx.Exec(statement, append([]any{id, i + 1, row.bytes, row.sha}, more...)...); err != nil {
 			return err
 		}
 	}

@@ -32,12 +32,12 @@ func (s *Store) Delete(list ...Info) (held []Info, err error) {
 		return err
 	})
 	for _, info := range list {
-		if !slices.ContainsFunc(held, func(h Info) bool { return h.id == info.id }) {
+		if !slices.ContainsFunc(held, info.Same) {
 			s.unlock(info.id)
 		}
 	}
 	if err == nil {
-		s.remove(unused)
+		s.freed.Add(s.remove(unused))
 	}
 	return held, err
 }
@@ -62,11 +62,13 @@ func (s *Store) Keep(run string, n int) (gone []int64, err error) {
 		return nil, err
 	}
 	for _, info := range older {
-		if !slices.ContainsFunc(held, func(h Info) bool { return h.id == info.id }) {
+		if !slices.ContainsFunc(held, info.Same) {
 			gone = append(gone, info.Step)
 		}
 	}
-	return gone, nil
+	// What little is left of a pack is worth copying, or else a value that never
+	// changes would keep the whole of the first pack.
+	return gone, s.rewrite(func(p packUse) (bool, error) { return p.size > 4*p.live+256<<10, nil }, nil)
 }
 
 // replace removes the run's checkpoint of a step from the catalog, if there is one,
@@ -153,7 +155,7 @@ func files(tx *sql.Tx, query string) (names []string, err error) {
 
 // remove deletes packs that left the catalog. The catalog may come from anywhere,
 // so they must be packs. A later Open removes what could not be removed here.
-func (s *Store) remove(files []string) {
+func (s *Store) remove(files []string) (freed int64) {
 	for _, name := range files {
 		if !packName.MatchString(name) {
 			continue
@@ -163,8 +165,11 @@ func (s *Store) remove(files []string) {
 			continue
 		}
 		if header.application == packID || header.application == applicationID { // as packs once had
-			_ = s.root.Remove(name)
+			if info, err := file.Stat(); err == nil && s.root.Remove(name) == nil {
+				freed += info.Size()
+			}
 		}
 		file.Close()
 	}
+	return freed
 }

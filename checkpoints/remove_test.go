@@ -108,12 +108,25 @@ func TestHeldStays(t *testing.T) {
 func TestHoldAgainstKeep(t *testing.T) {
 	home := t.TempDir()
 	s, reader := open(t, home), open(t, home)
-	saveOne(t, s, 0)
+	saveOne(t, s, 1000)
+	asked := 0
+	info, err := reader.Hold(func() (Info, error) {
+		info, err := reader.Find("r", Last)
+		if asked++; asked == 1 { // and now it is removed
+			saveOne(t, s, 1001)
+			_, kerr := s.Keep("r", 1)
+			ok(t, kerr)
+		}
+		return info, err
+	})
+	if err != nil || info.Step != 1001 || asked != 2 {
+		t.Errorf("found step %d after asking %d times, %v", info.Step, asked, err)
+	}
 	var done atomic.Bool
 	var all sync.WaitGroup
 	all.Go(func() {
 		defer done.Store(true)
-		for step := range int64(150) {
+		for step := range int64(60) {
 			if _, err := s.Save("r", 1+step, nil, map[int][]Entry{0: {{Name: "w", Data: noise(uint64(1+step), 1000)}}}); err != nil {
 				t.Error(err)
 			}

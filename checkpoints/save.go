@@ -162,7 +162,7 @@ func (s *Store) commit(tx *sql.Tx, info Info, parts map[int][]Entry, cut map[int
 	}
 	for rank := range len(parts) {
 		for i, e := range parts[rank] {
-			if err := enter(tx, id, rank, e, cut[rank][i]); err != nil {
+			if err := enter(tx, id, info, spot{rank, i, len(parts[rank])}, e, cut[rank][i]); err != nil {
 				return nil, err
 			}
 		}
@@ -170,17 +170,20 @@ func (s *Store) commit(tx *sql.Tx, info Info, parts map[int][]Entry, cut map[int
 	return s.purge(tx)
 }
 
-func enter(tx *sql.Tx, checkpoint int64, rank int, e Entry, chunks []chunk) error {
-	shape := e.Shape
-	if shape == nil {
-		shape = []int{}
+func enter(tx *sql.Tx, checkpoint int64, info Info, at spot, e Entry, chunks []chunk) error {
+	if e.Shape == nil {
+		e.Shape = []int{}
 	}
-	text, err := json.Marshal(shape)
+	text, err := json.Marshal(e.Shape)
 	if err != nil {
 		return err
 	}
-	result, err := tx.Exec("INSERT INTO entries (checkpoint, rank, name, kind, dtype, shape, bytes) VALUES (?, ?, ?, ?, ?, ?, ?)",
-		checkpoint, rank, e.Name, e.Kind, e.DType, string(text), len(e.Data))
+	sums := make([]string, len(chunks))
+	for i, c := range chunks {
+		sums[i] = c.sha
+	}
+	result, err := tx.Exec("INSERT INTO entries (checkpoint, rank, name, kind, dtype, shape, bytes, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		checkpoint, at.rank, e.Name, e.Kind, e.DType, string(text), len(e.Data), digest(info, at, e, int64(len(e.Data)), sums))
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"drun/internal/exit"
@@ -48,6 +49,7 @@ type Store struct {
 	root  *os.Root // the same; nil: there is none
 	close func() error
 
+	freed atomic.Int64 // bytes of packs that this store has removed, less those that it has rewritten
 	holds sync.Mutex
 	held  *os.File // see Hold; nil: not open yet
 }
@@ -77,6 +79,9 @@ type Info struct {
 func (i Info) Ref() Ref {
 	return Ref{"id = ?2", "step " + strconv.FormatInt(i.Step, 10), []any{i.id}}
 }
+
+// Same tells whether this is the same checkpoint, not only of the same run and step.
+func (i Info) Same(other Info) bool { return i.id == other.id }
 
 // Ref names a checkpoint of a run: Step(n), Last or Best.
 type Ref struct {
@@ -152,10 +157,7 @@ func Open(home string) (*Store, error) {
 // written. Where nothing was ever saved the error is *ErrNone.
 func OpenReadOnly(home string) (*Store, error) {
 	f := file(home)
-	reader, err := sqldb.OpenReadOnly(f)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &ErrNone{"none was ever saved in " + home}
-	}
+	reader, err := openCatalog(home)
 	if err != nil {
 		return nil, err
 	}
@@ -165,6 +167,23 @@ func OpenReadOnly(home string) (*Store, error) {
 		return nil, sqldb.Wrap(s.packs, err)
 	}
 	return s, nil
+}
+
+// openCatalog opens the catalog for reading, and brings it up to date if that can be
+// done. Where there is none the error is *ErrNone.
+func openCatalog(home string) (*sqldb.Reader, error) {
+	f := file(home)
+	reader, err := sqldb.OpenReadOnly(f)
+	if errors.Is(err, sqldb.ErrOldSchema) {
+		if writer, werr := sqldb.Open(f); werr == nil {
+			writer.Close()
+			reader, err = sqldb.OpenReadOnly(f)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &ErrNone{"none was ever saved in " + home}
+	}
+	return reader, err
 }
 
 // openFolder opens the folder of packs. Files are removed there, so it must be
@@ -217,8 +236,10 @@ func (s *Store) damaged(field string, err error) error {
 }
 
 // List returns the complete checkpoints of a run in the order of saving.
-func (s *Store) List(run string) ([]Info, error) {
-	rows, err := s.sql.Query(selectInfo+"run = ? ORDER BY id", run)
+func (s *Store) List(run string) ([]Info, error) { return s.list("run = ?", run) }
+
+func (s *Store) list(where string, arg any) ([]Info, error) {
+	rows, err := s.sql.Query(selectInfo+where+" ORDER BY id", arg)
 	if err != nil {
 		return nil, s.wrap(err)
 	}

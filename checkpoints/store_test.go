@@ -222,7 +222,7 @@ func TestDamageIsNoticed(t *testing.T) {
 	content[at] ^= 1
 	ok(t, os.WriteFile(path, content, 0o666))
 	var failure *sqldb.Error
-	if _, _, err := s.Load("r", Last, 0); !errors.As(err, &failure) || !strings.Contains(err.Error(), `a chunk of "w" does not have its SHA-256`) {
+	if _, _, err := s.Load("r", Last, 0); !errors.As(err, &failure) || !strings.Contains(err.Error(), `chunk 0 of "w" does not have its SHA-256`) {
 		t.Errorf("one bit changed: %v", err)
 	}
 	ok(t, os.Remove(path))

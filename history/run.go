@@ -232,6 +232,18 @@ func (r *Run) AddSources(sources []Source) error {
 // Tag adds labels; those that it has already are kept.
 func (r *Run) Tag(tags ...string) error { return r.Write(&Batch{Tags: tags}) }
 
+// RemoveCheckpoints takes steps whose checkpoints are gone out of the catalog of a run.
+func (db *DB) RemoveCheckpoints(id int64, steps []int64) error {
+	set, err := json.Marshal(steps)
+	if err != nil {
+		return err
+	}
+	return db.write(func(tx *sql.Tx) error {
+		_, err := tx.Exec("DELETE FROM checkpoints WHERE run = ? AND step IN (SELECT value FROM json_each(?))", id, string(set))
+		return err
+	})
+}
+
 func (r *Run) exec(query string, args ...any) error {
 	return r.db.write(func(tx *sql.Tx) error {
 		_, err := tx.Exec(query, args...)

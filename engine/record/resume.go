@@ -51,7 +51,7 @@ func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (*origin,
 				problem = "none of the run's checkpoints has a score"
 			}
 			return nil, exit.WithHint(exit.Errorf(exit.Usage, "%s", "--resume "+spec+": "+problem),
-				"drun show "+name+" lists its checkpoints")
+				"drun checkpoints "+name+" lists them")
 		}
 		return nil, err
 	}

@@ -1,0 +1,216 @@
+package checkpoints
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"drun/internal/sqldb"
+)
+
+// Freed is what Free did.
+type Freed struct {
+	Bytes int64 // of packs that were removed, less those of packs that were written instead
+	// Quarantined are the packs that Open moved there, which Free does not touch.
+	Quarantined      int
+	QuarantinedBytes int64
+	// Damaged are the errors of packs that could not be rewritten, and stay.
+	Damaged []error
+}
+
+// Free removes what no checkpoint needs: packs, the parts of packs, and checkpoints
+// whose step was saved anew while a run held them. Others may save and load meanwhile.
+func (s *Store) Free() (f Freed, err error) {
+	lost, err := s.list("instr(run, ?) > 0", replaced)
+	if err != nil {
+		return f, err
+	}
+	if _, err := s.Delete(lost...); err != nil {
+		return f, err
+	}
+	f.Damaged = []error{}
+	err = s.rewrite(func(p packUse) (bool, error) {
+		db, err := s.openPack(p.file)
+		if err != nil {
+			return false, err
+		}
+		defer db.Close()
+		var chunks int64
+		if err := db.QueryRow("SELECT count(*) FROM chunks").Scan(&chunks); err != nil {
+			return false, damaged(filepath.Join(s.packs, p.file), err)
+		}
+		return chunks > p.chunks, nil
+	}, &f.Damaged)
+	f.Bytes = s.freed.Load()
+	if err != nil {
+		return f, err
+	}
+	f.Quarantined, f.QuarantinedBytes, err = s.quarantined()
+	return f, err
+}
+
+func (s *Store) quarantined() (packs int, bytes int64, err error) {
+	folder, err := s.root.Open(quarantine)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, 0, nil
+	}
+	if err != nil {
+		return 0, 0, sqldb.Wrap(s.packs, err)
+	}
+	defer folder.Close()
+	list, err := folder.Readdir(-1)
+	for _, info := range list {
+		if info.Mode().IsRegular() {
+			packs, bytes = packs+1, bytes+info.Size()
+		}
+	}
+	return packs, bytes, sqldb.Wrap(s.packs, err)
+}
+
+// packUse is how much of a pack the catalog refers to.
+type packUse struct {
+	file         string
+	size         int64 // of the file
+	chunks, live int64 // number, bytes
+}
+
+// rewriteBytes bounds the chunks that are in memory while a pack is rewritten.
+const rewriteBytes = 64 << 20
+
+// rewrite copies what is needed of the packs that are worth it into new packs, and
+// removes the old. Errors of reading a pack are added to unread, and the pack stays;
+// with nil they do not count.
+func (s *Store) rewrite(worth func(packUse) (bool, error), unread *[]error) error {
+	packs, err := s.uses()
+	if err != nil {
+		return err
+	}
+	for _, p := range packs {
+		yes, err := worth(p)
+		if err == nil && yes {
+			err = s.rewritePack(p.file)
+		}
+		var read *readError
+		switch {
+		case err == nil:
+		case errors.As(err, &read), !yes:
+			if known, kerr := s.knows(p.file); kerr != nil || !known {
+				err = kerr // another process has removed it meanwhile
+			} else if unread != nil {
+				*unread, err = append(*unread, err), nil
+			} else {
+				err = nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) uses() (list []packUse, err error) {
+	rows, err := s.sql.Query("SELECT p.file, count(*), sum(c.bytes) FROM packs p JOIN chunks c ON c.pack = p.id GROUP BY p.id")
+	if err != nil {
+		return nil, s.wrap(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var p packUse
+		if err := rows.Scan(&p.file, &p.chunks, &p.live); err != nil {
+			return nil, s.wrap(err)
+		}
+		if !packName.MatchString(p.file) {
+			return nil, s.damaged("packs.file", fmt.Errorf("%s is no name of a pack", quote(p.file)))
+		}
+		if info, err := s.root.Lstat(p.file); err == nil {
+			p.size = info.Size()
+		}
+		list = append(list, p)
+	}
+	return list, s.wrap(rows.Err())
+}
+
+// readError says that a pack cannot be read.
+type readError struct{ error }
+
+func (e *readError) Unwrap() error { return e.error }
+
+// rewritePack moves what the catalog refers to out of a pack, some at a time. A pack
+// from which all has been moved is removed.
+func (s *Store) rewritePack(file string) error {
+	rest, err := s.chunksOf(file)
+	if err != nil {
+		return err
+	}
+	reader := openPacks{store: s, open: map[string]*sql.DB{}}
+	defer reader.close()
+	for len(rest) > 0 {
+		chunks, bytes, n := map[string][]byte{}, int64(0), 0
+		for ; n < len(rest) && (n == 0 || bytes+rest[n].bytes <= rewriteBytes); n++ {
+			c := rest[n]
+			if c.bytes < 1 || c.bytes > chunkSize {
+				return s.damaged("chunks.bytes of "+quote(c.sha), fmt.Errorf("is %d", c.bytes))
+			}
+			if chunks[c.sha], err = reader.read(c, fmt.Sprintf("chunk %d", c.row)); err != nil {
+				return &readError{err}
+			}
+			bytes += c.bytes
+		}
+		if err := s.move(file, chunks); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
+
+func (s *Store) chunksOf(file string) (list []place, err error) {
+	rows, err := s.sql.Query("SELECT sha256, row, bytes FROM chunks WHERE pack = (SELECT id FROM packs WHERE file = ?) ORDER BY row", file)
+	if err != nil {
+		return nil, s.wrap(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		c := place{file: file}
+		if err := rows.Scan(&c.sha, &c.row, &c.bytes); err != nil {
+			return nil, s.wrap(err)
+		}
+		list = append(list, c)
+	}
+	return list, s.wrap(rows.Err())
+}
+
+// move writes chunks of a pack into a new one, which takes their place in the
+// catalog. Chunks that were removed or moved meanwhile stay as they are.
+func (s *Store) move(file string, chunks map[string][]byte) error {
+	store, generation, err := s.generation(s.sql)
+	if err != nil {
+		return err
+	}
+	p, err := s.writePack(chunks, origin{store, generation})
+	if err != nil {
+		return err
+	}
+	var unused []string
+	err = sqldb.Write(s.sql, s.path, func(tx *sql.Tx) (err error) {
+		if err = count(tx, store); err != nil {
+			return err
+		}
+		if err = p.take(tx, file); err == nil {
+			unused, err = s.purge(tx)
+		}
+		return err
+	})
+	if info, serr := os.Stat(p.path); err == nil && serr == nil {
+		s.freed.Add(-info.Size())
+	}
+	p.close(err == nil)
+	if err == nil {
+		s.freed.Add(s.remove(unused))
+	}
+	return err
+}

@@ -1,0 +1,65 @@
+package checkpoints
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+)
+
+// Fault is a chunk that is not what was saved, or cannot be read.
+type Fault struct {
+	Rank   int    // the first that needs it
+	Entry  string // likewise
+	Chunk  int    // its number in the entry, from 0
+	SHA256 string // that it should have
+	Err    error
+}
+
+// Verify reads every chunk of a checkpoint back and compares its SHA-256. It returns
+// those that are damaged, each once. The error says why it could not look.
+func (s *Store) Verify(run string, ref Ref) (info Info, faults []Fault, err error) {
+	for {
+		info, err := s.Find(run, ref)
+		if err != nil {
+			return info, nil, err
+		}
+		_, before, err := s.generation(s.sql)
+		if err != nil {
+			return info, nil, err
+		}
+		faults, err := s.verify(info)
+		gone := len(faults) > 0 && errors.Is(faults[0].Err, fs.ErrNotExist)
+		if gone || errors.As(err, new(*ErrNone)) {
+			// Another process may have moved the chunks, or removed the checkpoint.
+			if _, now, gerr := s.generation(s.sql); gerr == nil && now != before {
+				continue
+			}
+		}
+		return info, faults, err
+	}
+}
+
+func (s *Store) verify(info Info) (faults []Fault, err error) {
+	packs := openPacks{store: s, open: map[string]*sql.DB{}}
+	defer packs.close()
+	seen := map[string]bool{}
+	for rank := range info.WorldSize {
+		_, plan, _, err := s.plan(info.Run, info.Ref(), rank)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range plan {
+			for i, c := range e.chunks {
+				if seen[c.sha] {
+					continue
+				}
+				seen[c.sha] = true
+				if _, err := packs.read(c, fmt.Sprintf("chunk %d of %s, rank %d,", i, quote(e.Name), rank)); err != nil {
+					faults = append(faults, Fault{rank, e.Name, i, c.sha, err})
+				}
+			}
+		}
+	}
+	return faults, nil
+}

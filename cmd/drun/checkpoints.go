@@ -1,0 +1,298 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"drun/checkpoints"
+	"drun/history"
+	"drun/internal/exit"
+	"drun/internal/terminal"
+)
+
+func newCheckpoints() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "checkpoints RUN",
+		Short: "List, verify and remove the checkpoints of a run",
+		Long: `Lists the checkpoints of a run in the order of saving, and marks the one with the best score.
+RUN is an id, a name, or last; STEP a step's number, last or best.`,
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withCheckpoints(cmd, args[:1], true, func(_ *history.DB, _ *checkpoints.Store, list []kept) error {
+				return printCheckpoints(cmd, list)
+			})
+		},
+	}
+	cmd.AddCommand(newVerify(), newRemoveCheckpoints())
+	return cmd
+}
+
+func newVerify() *cobra.Command {
+	return &cobra.Command{
+		Use:   "verify RUN[@STEP]",
+		Short: "Read checkpoints back and compare the SHA-256 of every chunk",
+		Long: `Reads every chunk of the checkpoints back, of one step or of all, and compares its SHA-256.
+Names the chunks that are damaged and the tensors that they belong to; the exit code is then 7.`,
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withCheckpoints(cmd, args, true, func(_ *history.DB, store *checkpoints.Store, list []kept) error {
+				return verify(cmd, store, list)
+			})
+		},
+	}
+}
+
+func newRemoveCheckpoints() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "rm RUN@STEP…",
+		Short: "Remove checkpoints of runs that have ended",
+		Long: `Removes checkpoints of runs that have ended; drun gc then frees what is left of their bytes.
+A checkpoint stays if a run that goes on was resumed from it.`,
+		Args: arguments(1, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, arg := range args {
+				if named := strings.Contains(arg, "@"); named == all {
+					return usage("drun checkpoints rm RUN@STEP removes one checkpoint, rm --all RUN all of the run", "rm %s: say which checkpoints", arg)
+				}
+			}
+			return withCheckpoints(cmd, args, false, func(db *history.DB, store *checkpoints.Store, list []kept) error {
+				return removeCheckpoints(cmd, db, store, list)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "remove all checkpoints of each RUN")
+	return cmd
+}
+
+// kept is a checkpoint as it is listed.
+type kept struct {
+	Step     int64          `json:"step"`
+	Bytes    int64          `json:"bytes"`
+	Score    *history.Float `json:"score"`
+	Time     time.Time      `json:"time"`
+	Best     bool           `json:"best"`
+	Verified *bool          `json:"verified"` // nil: nobody has looked
+
+	run  history.Summary
+	info checkpoints.Info
+}
+
+func (k kept) String() string { return fmt.Sprintf("%s@%d", k.run.Name, k.Step) }
+
+// withCheckpoints finds the checkpoints that RUN or RUN@STEP name.
+func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*history.DB, *checkpoints.Store, []kept) error) error {
+	open, openStore := history.OpenReadOnly, checkpoints.OpenReadOnly
+	db, err := open(homeOf(cmd))
+	if err == nil && !readOnly { // there is a history to write to
+		db.Close()
+		open, openStore = history.Open, checkpoints.Open
+		db, err = open(homeOf(cmd))
+	}
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	store, err := openStore(homeOf(cmd))
+	if errors.As(err, new(*checkpoints.ErrNone)) {
+		store, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	if store != nil {
+		defer store.Close()
+	}
+	list := []kept{}
+	for _, ref := range refs {
+		found, err := findKept(db, store, ref)
+		if err != nil {
+			return err
+		}
+		for _, k := range found {
+			if !slices.ContainsFunc(list, func(l kept) bool { return l.info.Same(k.info) }) {
+				list = append(list, k)
+			}
+		}
+	}
+	return fn(db, store, list)
+}
+
+// findKept lists the checkpoints of a run, or the one that is named.
+func findKept(db *history.DB, store *checkpoints.Store, spec string) (list []kept, err error) {
+	name, step, one := strings.Cut(spec, "@")
+	id, err := db.Find(name)
+	if err != nil {
+		return nil, err
+	}
+	ref, err := checkpoints.ParseRef(step)
+	if err != nil {
+		return nil, usage("", "%s: %s", spec, err)
+	}
+	show, err := db.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	var infos []checkpoints.Info
+	var best, wanted checkpoints.Info
+	if store != nil {
+		if infos, err = store.List(show.UID); err == nil {
+			best, err = store.Find(show.UID, checkpoints.Best)
+		}
+		if err == nil || errors.As(err, new(*checkpoints.ErrNone)) {
+			wanted, err = store.Find(show.UID, ref)
+		}
+		if err != nil && !errors.As(err, new(*checkpoints.ErrNone)) {
+			return nil, err
+		}
+	}
+	for _, info := range infos {
+		if !one || info.Same(wanted) {
+			list = append(list, kept{Step: info.Step, Bytes: info.Bytes, Score: (*history.Float)(info.Score), Time: info.Time,
+				Best: info.Same(best), run: show.Summary, info: info})
+		}
+	}
+	if one && len(list) == 0 {
+		return nil, usage("drun checkpoints "+name+" lists them", "%s: the run has no such checkpoint", spec)
+	}
+	return list, nil
+}
+
+func printCheckpoints(cmd *cobra.Command, list []kept) error {
+	out := cmd.OutOrStdout()
+	if wantsJSON(cmd) {
+		return printJSON(out, list)
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "the run has no checkpoints")
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row(w, "STEP", "SIZE", "SCORE", "SAVED", "")
+	for _, k := range list {
+		score, mark := "-", ""
+		if k.Score != nil {
+			score = number(*k.Score)
+		}
+		if k.Best {
+			mark = "best"
+		}
+		row(w, strconv.FormatInt(k.Step, 10), humanize.IBytes(uint64(k.Bytes)), score, localTime(k.Time), mark)
+	}
+	return w.Flush()
+}
+
+// mostFaults bounds how many damaged chunks of a checkpoint are named.
+const mostFaults = 20
+
+func verify(cmd *cobra.Command, store *checkpoints.Store, list []kept) error {
+	out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
+	bad := 0
+	for i := range list {
+		k := &list[i]
+		_, faults, err := store.Verify(k.info.Run, k.info.Ref())
+		if err != nil {
+			return err
+		}
+		good := len(faults) == 0
+		if k.Verified = &good; !good {
+			bad++
+		}
+		if !wantsJSON(cmd) {
+			verdict := "whole, " + humanize.IBytes(uint64(k.Bytes))
+			if !good {
+				verdict = fmt.Sprintf("DAMAGED, %d chunks", len(faults))
+			}
+			fmt.Fprintf(out, "%s: %s\n", terminal.Escape(k.String()), verdict)
+		}
+		printFaults(errs, faults)
+	}
+	if wantsJSON(cmd) {
+		if err := printJSON(out, list); err != nil {
+			return err
+		}
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(errs, "the run has no checkpoints")
+	}
+	if bad > 0 {
+		return exit.WithHint(exit.Errorf(exit.Storage, "%d of %d checkpoints are damaged", bad, len(list)), "resume from one that is whole")
+	}
+	return nil
+}
+
+func printFaults(errs io.Writer, faults []checkpoints.Fault) {
+	for i, f := range faults {
+		if i == mostFaults {
+			fmt.Fprintf(errs, "  and %d more\n", len(faults)-i)
+			return
+		}
+		fmt.Fprintf(errs, "  %s\n", terminal.Lines(f.Err.Error()))
+	}
+}
+
+func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.Store, list []kept) error {
+	gone := map[int64][]int64{}
+	infos := make([]checkpoints.Info, len(list))
+	for i, k := range list {
+		if k.run.Status == history.Running {
+			return usage("wait for its end, or stop it; drun run --keep N keeps the newest N only", "%s: run %d %s goes on", k, k.run.ID, k.run.Name)
+		}
+		infos[i] = k.info
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "there are no checkpoints to remove")
+		return nil
+	}
+	held, err := store.Delete(infos...)
+	if err != nil {
+		return err
+	}
+	var problem error
+	removed := []kept{}
+	for _, k := range list {
+		if slices.ContainsFunc(held, k.info.Same) {
+			problem = usage("wait for its end, or stop it", "%s stays: %s", k, holder(db, k))
+			continue
+		}
+		gone[k.run.ID] = append(gone[k.run.ID], k.Step)
+		removed = append(removed, k)
+	}
+	for id, steps := range gone {
+		if err := db.RemoveCheckpoints(id, steps); err != nil {
+			return err
+		}
+	}
+	if wantsJSON(cmd) {
+		if err := printJSON(cmd.OutOrStdout(), removed); err != nil {
+			return err
+		}
+	} else {
+		for _, k := range removed {
+			fmt.Fprintf(cmd.OutOrStdout(), "removed %s\n", terminal.Escape(k.String()))
+		}
+	}
+	return problem
+}
+
+// holder says who holds a checkpoint.
+func holder(db *history.DB, k kept) string {
+	list, err := db.List(0)
+	if err == nil {
+		for _, r := range list {
+			if p := r.Parent; r.Status == history.Running && p != nil && p.ID == k.run.ID && p.Step == k.Step {
+				return fmt.Sprintf("run %d %s was resumed from it and goes on", r.ID, r.Name)
+			}
+		}
+	}
+	return "a run that goes on may still restore it"
+}
