@@ -69,6 +69,24 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// A value that never changes does not keep the whole of the first pack.
+func TestKeepFreesBytes(t *testing.T) {
+	home := t.TempDir()
+	s := open(t, home)
+	fixed := Entry{Name: "fixed", Data: noise(9, 1000)}
+	for step := range int64(5) {
+		_, err := s.Save("r", step, nil, map[int][]Entry{0: {fixed, {Name: "w", Data: noise(uint64(100+step), 1<<20)}}})
+		ok(t, err)
+		_, err = s.Keep("r", 2)
+		ok(t, err)
+	}
+	if names, bytes := packFiles(t, home); bytes > 2<<20+200_000 {
+		t.Errorf("two checkpoints of 1 MiB take %d bytes in %v", bytes, names)
+	}
+	load(t, s, "r", 4, fixed)
+	load(t, s, "r", 3, fixed)
+}
+
 // What another store holds stays as it is until that one is closed, also when its
 // step is saved anew.
 func TestHeldStays(t *testing.T) {
