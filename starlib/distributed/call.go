@@ -48,15 +48,7 @@ type builtin = func(*starlib.Call) (starlark.Value, error)
 // inGroup is a builtin with the arguments group and timeout, which fn is given.
 func (w *World) inGroup(fn func(*starlib.Call, *Group, *collective.WaitLimit) (starlark.Value, error)) builtin {
 	return func(c *starlib.Call) (starlark.Value, error) {
-		g, err := w.group(c)
-		if err != nil {
-			return nil, err
-		}
-		ctx, err := w.until(c)
-		if err != nil {
-			return nil, err
-		}
-		return fn(c, g, ctx)
+		return fn(c, starlib.Must(w.group(c)), starlib.Must(w.until(c)))
 	}
 }
 
@@ -64,11 +56,7 @@ func (w *World) inGroup(fn func(*starlib.Call, *Group, *collective.WaitLimit) (s
 // world; fn is given its place in the group.
 func (w *World) withRank(name string, fn func(*starlib.Call, *Group, *collective.WaitLimit, int) (starlark.Value, error)) builtin {
 	return w.inGroup(func(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
-		rank, err := g.member(c, name)
-		if err != nil {
-			return nil, err
-		}
-		return fn(c, g, ctx, rank)
+		return fn(c, g, ctx, starlib.Must(g.member(c, name)))
 	})
 }
 

@@ -51,10 +51,7 @@ func (w *World) collectives() []*starlib.Def {
 }
 
 func (w *World) barrier(c *starlib.Call) (starlark.Value, error) {
-	g, err := w.anyGroup(c)
-	if err != nil {
-		return nil, err
-	}
+	g := starlib.Must(w.anyGroup(c))
 	ctx, err := w.until(c)
 	if err != nil || g.comm == nil {
 		return nil, err
@@ -86,30 +83,22 @@ func divisible(x starlark.Value, op string) (starlark.Value, error) {
 func (w *World) allReduce(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 	x := c.Arg("t")
 	in, graph := recorded(x)
-	var err error
 	if graph {
-		x, err = clone(in)
+		x = starlib.Must(clone(in))
 	} else if in != nil {
-		err = writable(in)
-	}
-	if err != nil {
-		return nil, err
+		if err := writable(in); err != nil {
+			return nil, err
+		}
 	}
 	async := c.Bool("async_op")
 	o := &g.operand
 	if async || graph { // it outlives this call
 		o = new(operand)
 	}
-	if x, err = divisible(x, c.String("op")); err != nil {
+	if err := o.set(starlib.Must(divisible(x, c.String("op")))); err != nil {
 		return nil, err
 	}
-	if err := o.set(x); err != nil {
-		return nil, err
-	}
-	op, err := reduction(c.String("op"), o)
-	if err != nil {
-		return nil, err
-	}
+	op := starlib.Must(reduction(c.String("op"), o))
 	o.widen(op, g)
 	if graph && op != element.Sum && op != element.Avg {
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or t.detach()", op)
@@ -161,15 +150,9 @@ func (w *World) broadcast(c *starlib.Call, g *Group, ctx *collective.WaitLimit, 
 	in, graph := recorded(v)
 	if graph {
 		// A leaf is changed in place as well: it may be a parameter.
-		var err error
-		if v, err = clone(t); err != nil {
-			return nil, err
-		}
+		v = starlib.Must(clone(t))
 	}
-	o, err := operandOf(v)
-	if err != nil {
-		return nil, err
-	}
+	o := starlib.Must(operandOf(v))
 	async := c.Bool("async_op")
 	o.pin(async)
 	call := g.newCall(async)
@@ -222,18 +205,8 @@ func (w *World) reduce(c *starlib.Call, g *Group, ctx *collective.WaitLimit, dst
 			return nil, fmt.Errorf("reduce changes the tensor in place, and gradients are recorded for it: use all_reduce, which has a gradient, or reduce t.detach().clone()")
 		}
 	}
-	x, err := divisible(c.Arg("t"), c.String("op"))
-	if err != nil {
-		return nil, err
-	}
-	o, err := operandOf(x)
-	if err != nil {
-		return nil, err
-	}
-	op, err := reduction(c.String("op"), o)
-	if err != nil {
-		return nil, err
-	}
+	o := starlib.Must(operandOf(starlib.Must(divisible(c.Arg("t"), c.String("op")))))
+	op := starlib.Must(reduction(c.String("op"), o))
 	o.widen(op, g)
 	async := c.Bool("async_op")
 	o.pin(async)

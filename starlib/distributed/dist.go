@@ -110,10 +110,7 @@ func (w *World) identity() []*starlib.Def {
 	ofGroup := func(sig, doc string, get func(*Group) int) *starlib.Def {
 		return &starlib.Def{Sig: sig, Doc: doc, TopLevel: true,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				g, err := w.anyGroup(c)
-				if err != nil {
-					return nil, err
-				}
+				g := starlib.Must(w.anyGroup(c))
 				return starlark.MakeInt(get(g)), nil
 			}}
 	}

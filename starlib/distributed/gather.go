@@ -128,11 +128,7 @@ func (g *Group) gather(c *starlib.Call, ctx *collective.WaitLimit, dst int) (sta
 		values, err := g.gatherValues(c, ctx, c.Arg("x"), dst)
 		return starlark.NewList(values), err
 	}
-	o, err := operandOf(v)
-	if err != nil {
-		return nil, err
-	}
-	at := origin(c)
+	o, at := starlib.Must(operandOf(v)), origin(c)
 	first, counts, err := g.counts(ctx, o.shape, o.buf.DType, at)
 	if err != nil {
 		return nil, err
@@ -228,20 +224,13 @@ func (w *World) scatter(c *starlib.Call, g *Group, ctx *collective.WaitLimit, sr
 		}
 	}
 	if g.comm == nil { // a value of its own, as from another rank
-		values, err := g.gatherValues(c, ctx, list[0], everyone)
-		if err != nil {
-			return nil, err
-		}
-		return values[0], nil
+		return starlib.Must(g.gatherValues(c, ctx, list[0], everyone))[0], nil
 	}
 	return g.scatterValues(c, ctx, list, src)
 }
 
 func (w *World) reduceScatter(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
-	list, err := startensor.List(c.Arg("tensors"))
-	if err != nil {
-		return nil, err
-	}
+	list := starlib.Must(startensor.List(c.Arg("tensors")))
 	if len(list) != g.Size() {
 		return nil, fmt.Errorf("%d tensors for %d ranks: want one per rank", len(list), g.Size())
 	}
@@ -252,22 +241,11 @@ func (w *World) reduceScatter(c *starlib.Call, g *Group, ctx *collective.WaitLim
 			return nil, fmt.Errorf("tensor %d is %s, tensor 0 is %s", i, t.DType(), list[0].DType())
 		}
 		counts[i] = t.Len()
-		if flats[i], err = tensor.Reshape(t, []int{t.Len()}); err != nil {
-			return nil, err
-		}
+		flats[i] = starlib.Must(tensor.Reshape(t, []int{t.Len()}))
 	}
-	all, err := tensor.Cat(flats, 0)
-	if err != nil {
-		return nil, err
-	}
-	o, err := operandOf((*startensor.Value)(all))
-	if err != nil {
-		return nil, err
-	}
-	op, err := reduction(c.String("op"), o)
-	if err != nil {
-		return nil, err
-	}
+	all := starlib.Must(tensor.Cat(flats, 0))
+	o := starlib.Must(operandOf((*startensor.Value)(all)))
+	op := starlib.Must(reduction(c.String("op"), o))
 	graph := all.RequiresGrad() && all.Context().Recording()
 	if graph && op != element.Sum && op != element.Avg {
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or detach the tensors", op)
@@ -314,15 +292,10 @@ func (w *World) allToAll(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (
 	if in.Dim() == 0 {
 		return nil, fmt.Errorf("the tensor has no dimension 0 to divide")
 	}
-	sent, err := g.splits(c, "in_splits", in.Shape()[0])
-	if err != nil {
-		return nil, err
-	}
+	sent := starlib.Must(g.splits(c, "in_splits", in.Shape()[0]))
 	received := sent
 	if !c.IsNone("out_splits") {
-		if received, err = g.splits(c, "out_splits", -1); err != nil {
-			return nil, err
-		}
+		received = starlib.Must(g.splits(c, "out_splits", -1))
 	} else if !c.IsNone("in_splits") {
 		return nil, fmt.Errorf("in_splits needs out_splits, the rows received from each rank")
 	}

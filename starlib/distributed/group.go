@@ -162,10 +162,7 @@ func (w *World) grouping() []*starlib.Def {
 }
 
 func (w *World) newGroup(c *starlib.Call) (starlark.Value, error) {
-	ranks, err := startensor.Ints(c.Arg("ranks").(starlark.Iterable))
-	if err != nil {
-		return nil, err
-	}
+	ranks := starlib.Must(startensor.Ints(c.Arg("ranks").(starlark.Iterable)))
 	if len(ranks) == 0 {
 		return nil, fmt.Errorf("a group needs at least one rank")
 	}
@@ -198,10 +195,7 @@ func (w *World) subgroups(c *starlib.Call, size int) (starlark.Value, error) {
 // split makes disjoint groups at once and returns this rank's, or the first
 // where it is in none.
 func (w *World) split(c *starlib.Call, parts [][]int) (starlark.Value, error) {
-	ctx, err := w.until(c)
-	if err != nil {
-		return nil, err
-	}
+	ctx := starlib.Must(w.until(c))
 	w.groups++
 	mine := parts[0]
 	for _, part := range parts {
@@ -213,14 +207,11 @@ func (w *World) split(c *starlib.Call, parts [][]int) (starlark.Value, error) {
 	if w.all.comm == nil {
 		return g, nil
 	}
-	if err := w.agreeOnParts(ctx, parts, origin(c)); err != nil {
-		return nil, err
+	err := w.agreeOnParts(ctx, parts, origin(c))
+	if err == nil {
+		g.comm, err = w.all.comm.Split(ctx, collective.Group{ID: g.id, Ranks: mine, Origin: origin(c)})
 	}
-	g.comm, err = w.all.comm.Split(ctx, collective.Group{ID: g.id, Ranks: mine, Origin: origin(c)})
-	if err != nil {
-		return nil, err
-	}
-	return g, nil
+	return g, err
 }
 
 // agreeOnParts checks that all ranks of the world make the same groups: a rank

@@ -84,16 +84,14 @@ func (w *World) helpers() []*starlib.Def {
 // there, the run is aborted with that error, which ends the others' wait.
 func (w *World) masterFirst(c *starlib.Call, g *Group) (starlark.Value, error) {
 	fn := c.Callable("fn")
-	ctx, err := w.until(c)
-	if err != nil {
-		return nil, err
-	}
+	ctx := starlib.Must(w.until(c))
 	if g.comm == nil {
 		return starlark.Call(c.Thread, fn, nil, nil)
 	}
 	at, leader := origin(c), g.own == 0
 	result := starlark.Value(starlark.None)
 	if leader {
+		var err error
 		if result, err = starlark.Call(c.Thread, fn, nil, nil); err != nil {
 			return nil, err
 		}
@@ -222,10 +220,7 @@ func (w *World) sharedRandomSeed(c *starlib.Call, g *Group, ctx *collective.Wait
 }
 
 func (w *World) readFile(c *starlib.Call) (starlark.Value, error) {
-	ctx, err := w.until(c)
-	if err != nil {
-		return nil, err
-	}
+	ctx := starlib.Must(w.until(c))
 	g := w.all
 	var data []byte
 	var failed error
@@ -240,7 +235,8 @@ func (w *World) readFile(c *starlib.Call) (starlark.Value, error) {
 	if failed != nil {
 		message = append([]byte{1}, failed.Error()...)
 	}
-	if message, err = g.broadcastBytes(ctx, message, 0, origin(c).In(collective.Step)); err != nil {
+	message, err := g.broadcastBytes(ctx, message, 0, origin(c).In(collective.Step))
+	if err != nil {
 		return nil, err
 	}
 	if message[0] != 0 {

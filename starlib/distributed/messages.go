@@ -37,11 +37,7 @@ func (w *World) messages() []*starlib.Def {
 			Doc: "The next message from rank src with this tag. It waits as long as the sender is alive, or for\n" +
 				"timeout.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				r, err := w.receiveFrom(c)
-				if err != nil {
-					return nil, err
-				}
-				v, _, err := r.wait()
+				v, _, err := starlib.Must(w.receiveFrom(c)).wait()
 				return v, err
 			},
 		},
@@ -49,10 +45,7 @@ func (w *World) messages() []*starlib.Def {
 			Sig: `irecv(src: int, tag: int = 0, group: Group = None, timeout: number = None) -> Work`,
 			Doc: "Like recv, but does not wait: the returned Work's wait() returns the message.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				r, err := w.receiveFrom(c)
-				if err != nil {
-					return nil, err
-				}
+				r := starlib.Must(w.receiveFrom(c))
 				work := &Work{what: "irecv", ctx: r.ctx, done: r.ready}
 				work.then = finish(func() (starlark.Value, error) {
 					v, _, err := r.wait()
@@ -65,19 +58,9 @@ func (w *World) messages() []*starlib.Def {
 			Sig: `recv_any(tag: int = 0, group: Group = None, timeout: number = None) -> tuple`,
 			Doc: "The next message with this tag from any rank, as (value, src).",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				g, err := w.group(c)
-				if err != nil {
-					return nil, err
-				}
-				r, err := w.receive(c, g, collective.AnySource)
-				if err != nil {
-					return nil, err
-				}
+				r := starlib.Must(w.receive(c, starlib.Must(w.group(c)), collective.AnySource))
 				v, src, err := r.wait()
-				if err != nil {
-					return nil, err
-				}
-				return starlark.Tuple{v, starlark.MakeInt(r.g.ranks[src])}, nil
+				return starlark.Tuple{v, starlark.MakeInt(r.g.ranks[src])}, err
 			},
 		},
 	}
@@ -98,16 +81,11 @@ func (g *Group) send(c *starlib.Call, ctx *collective.WaitLimit, dst int, async 
 	if dst == g.own {
 		return nil, fmt.Errorf("rank %d sends to itself: keep the value in a variable", g.world.rank.Rank)
 	}
-	t, err := tag(c)
-	if err != nil {
-		return nil, err
-	}
-	data, err := g.encode(c.Arg("x"))
-	if err != nil {
-		return nil, err
-	}
+	t := starlib.Must(tag(c))
+	data := starlib.Must(g.encode(c.Arg("x")))
 	size := binary.NativeEndian.AppendUint64(nil, uint64(len(data)))
 	var works [2]collective.Work
+	var err error
 	for i, part := range [2][]byte{size, data} {
 		call := collective.NewSend(collective.Of(part), dst, t+i*collective.Body)
 		call.Origin, call.Async, call.Limit = origin(c).In(collective.Plain), async, ctx.Limit
@@ -162,14 +140,8 @@ type receive struct {
 
 // receiveFrom starts to receive from the rank that the argument src names.
 func (w *World) receiveFrom(c *starlib.Call) (*receive, error) {
-	g, err := w.group(c)
-	if err != nil {
-		return nil, err
-	}
-	src, err := g.member(c, "src")
-	if err != nil {
-		return nil, err
-	}
+	g := starlib.Must(w.group(c))
+	src := starlib.Must(g.member(c, "src"))
 	if src == g.own {
 		return nil, fmt.Errorf("rank %d receives from itself: keep the value in a variable", w.rank.Rank)
 	}
@@ -180,20 +152,14 @@ func (w *World) receiveFrom(c *starlib.Call) (*receive, error) {
 func (w *World) receive(c *starlib.Call, g *Group, src int) (_ *receive, err error) {
 	ctx := w.forever
 	if !c.IsNone("timeout") {
-		if ctx, err = w.until(c); err != nil {
-			return nil, err
-		}
+		ctx = starlib.Must(w.until(c))
 	}
-	t, err := tag(c)
-	if err != nil {
-		return nil, err
-	}
+	t := starlib.Must(tag(c))
 	if g.comm == nil {
 		return nil, fmt.Errorf("there is no other rank to receive from")
 	}
 	r := &receive{g: g, ctx: ctx, at: origin(c).In(collective.Plain), src: src, route: route{g, src, t}}
-	r.head, err = r.start(r.size[:], t)
-	if err != nil {
+	if r.head, err = r.start(r.size[:], t); err != nil {
 		return nil, err
 	}
 	w.receives[r.route] = append(w.receives[r.route], r)

@@ -53,10 +53,7 @@ func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
 
 func (w *World) copyToGroup(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 	in, at := startensor.Arg(c, "x"), origin(c).Backward()
-	out, err := tensor.Clone(in.Detach())
-	if err != nil {
-		return nil, err
-	}
+	out := starlib.Must(tensor.Clone(in.Detach()))
 	differentiable("copy_to_group", out, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
 		return g.reduced(ctx, grad, element.Sum, at)
 	})
@@ -74,10 +71,7 @@ func (w *World) reduceFromGroup(c *starlib.Call, g *Group, ctx *collective.WaitL
 }
 
 func (w *World) shard(c *starlib.Call) (starlark.Value, error) {
-	g, err := w.group(c)
-	if err != nil {
-		return nil, err
-	}
+	g := starlib.Must(w.group(c))
 	dim := c.Int("dim")
 	t := startensor.Arg(c, "t")
 	if dim < -t.Dim() || dim >= t.Dim() {
@@ -91,12 +85,6 @@ func (w *World) shard(c *starlib.Call) (starlark.Value, error) {
 		return nil, fmt.Errorf("dimension %d has size %d, which is not divisible by %d ranks", dim, n, g.Size())
 	}
 	per := n / g.Size()
-	part, err := tensor.Narrow(t, dim, g.own*per, per)
-	if err != nil {
-		return nil, err
-	}
-	if part, err = tensor.Clone(part.Detach()); err != nil {
-		return nil, err
-	}
-	return (*startensor.Value)(part), nil
+	part := starlib.Must(tensor.Narrow(t, dim, g.own*per, per))
+	return clone(part)
 }

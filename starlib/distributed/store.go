@@ -79,18 +79,12 @@ var storeMethods = &starlib.Methods{
 			}),
 		storeMethod(`wait(keys: iterable, timeout: number = None)`, "Waits until all keys are set. The error names those that are not.",
 			timed(func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				keys, err := texts(c, "keys")
-				if err != nil {
-					return nil, err
-				}
+				keys := starlib.Must(texts(c, "keys"))
 				return nil, s.Wait(ctx, keys)
 			})),
 		storeMethod(`check(keys: iterable) -> bool`, "Whether all keys are set.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				keys, err := texts(c, "keys")
-				if err != nil {
-					return nil, err
-				}
+				keys := starlib.Must(texts(c, "keys"))
 				all, err := s.Check(ctx, keys)
 				return starlark.Bool(all), err
 			}),
@@ -106,10 +100,7 @@ var storeMethods = &starlib.Methods{
 			}),
 		storeMethod(`multi_get(keys: iterable, timeout: number = None) -> list`, "Waits until all keys are set, and returns their values, read in one step.",
 			timed(func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				keys, err := texts(c, "keys")
-				if err != nil {
-					return nil, err
-				}
+				keys := starlib.Must(texts(c, "keys"))
 				values, err := s.MultiGet(ctx, keys)
 				if err != nil {
 					return nil, err
@@ -122,14 +113,8 @@ var storeMethods = &starlib.Methods{
 			})),
 		storeMethod(`multi_set(keys: iterable, values: iterable)`, "Sets every key to its value, all in one step.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				keys, err := texts(c, "keys")
-				if err != nil {
-					return nil, err
-				}
-				values, err := texts(c, "values")
-				if err != nil {
-					return nil, err
-				}
+				keys := starlib.Must(texts(c, "keys"))
+				values := starlib.Must(texts(c, "values"))
 				if len(keys) != len(values) {
 					return nil, fmt.Errorf("%d keys, but %d values", len(keys), len(values))
 				}
@@ -165,10 +150,7 @@ func storeMethod(sig, doc string, fn storeCall) *starlib.Def {
 // timed makes a call end after its argument timeout.
 func timed(fn storeCall) storeCall {
 	return func(_ context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-		ctx, err := c.Recv.(*storeValue).world.until(c)
-		if err != nil {
-			return nil, err
-		}
+		ctx := starlib.Must(c.Recv.(*storeValue).world.until(c))
 		return fn(ctx, c, s)
 	}
 }

@@ -19,10 +19,7 @@ import (
 )
 
 func (w *World) broadcastTensors(c *starlib.Call, g *Group, ctx *collective.WaitLimit, src int) (starlark.Value, error) {
-	all, err := startensor.List(c.Arg("tensors"))
-	if err != nil {
-		return nil, err
-	}
+	all := starlib.Must(startensor.List(c.Arg("tensors")))
 	if err := g.agreeOnTensors(ctx, all, origin(c)); err != nil {
 		return nil, err
 	}
@@ -32,10 +29,7 @@ func (w *World) broadcastTensors(c *starlib.Call, g *Group, ctx *collective.Wait
 }
 
 func (w *World) syncBuffer(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
-	all, err := startensor.List(c.Arg("buffers"))
-	if err != nil {
-		return nil, err
-	}
+	all := starlib.Must(startensor.List(c.Arg("buffers")))
 	if err := g.agreeOnTensors(ctx, all, origin(c)); err != nil {
 		return nil, err
 	}
@@ -49,10 +43,7 @@ func (w *World) syncBuffer(c *starlib.Call, g *Group, ctx *collective.WaitLimit)
 func average(b collective.Buffer) collective.Call { return collective.NewAllReduce(b, element.Avg) }
 
 func (w *World) syncGrad(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
-	params, err := startensor.List(c.Arg("params"))
-	if err != nil {
-		return nil, err
-	}
+	params := starlib.Must(startensor.List(c.Arg("params")))
 	names := make([]string, len(params))
 	for i, p := range params {
 		names[i] = strconv.Itoa(i)
