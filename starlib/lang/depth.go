@@ -104,17 +104,9 @@ func (n *nest) visit(v starlark.Value, depth int) (extent, bool) {
 func parts(v starlark.Value, yield func(starlark.Value) bool) {
 	switch v := v.(type) {
 	case *starlark.List:
-		for i := range v.Len() {
-			if !yield(v.Index(i)) {
-				return
-			}
-		}
+		v.Elements()(yield)
 	case starlark.Tuple:
-		for _, elem := range v {
-			if !yield(elem) {
-				return
-			}
-		}
+		v.Elements()(yield)
 	case *starlark.Set:
 		v.Elements()(yield)
 	case *starlark.Dict:

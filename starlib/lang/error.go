@@ -3,6 +3,7 @@ package lang
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.starlark.net/resolve"
@@ -115,8 +116,8 @@ func wrongArguments(msg, function string) bool {
 // around is inner, as err says it, within the calls that led to it.
 func around(err error, inner *Error, outer []Frame) *Error {
 	e := *inner
-	if !beginsWith(inner.Frames, outer) { // another thread's stack
-		e.Frames = append(outer[:len(outer):len(outer)], inner.Frames...)
+	if n := len(outer); len(inner.Frames) < n || !slices.Equal(inner.Frames[:n], outer) { // another thread's stack
+		e.Frames = slices.Concat(outer, inner.Frames)
 	}
 	// What a builtin says about a callback's error stays; what a load says, the
 	// position says already.
@@ -124,18 +125,6 @@ func around(err error, inner *Error, outer []Frame) *Error {
 		e.Msg = msg
 	}
 	return &e
-}
-
-func beginsWith(frames, prefix []Frame) bool {
-	if len(frames) < len(prefix) {
-		return false
-	}
-	for i := range prefix {
-		if frames[i] != prefix[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // located finds an error with a position of its own in the chain of err.

@@ -154,25 +154,22 @@ func (f *formatter) lookup() (starlark.Value, error) {
 // parse reads flags, width, precision and verb.
 func (f *formatter) parse() (c conversion, err error) {
 	c.prec = -1
+flags:
 	for ; f.rest != ""; f.rest = f.rest[1:] {
 		switch f.rest[0] {
 		case '-':
 			c.minus = true
-			continue
 		case '+':
 			c.plus = true
-			continue
 		case ' ':
 			c.space = true
-			continue
 		case '0':
 			c.zero = true
-			continue
 		case '#':
 			c.alt = true
-			continue
+		default:
+			break flags
 		}
-		break
 	}
 	if c.width, err = f.number(); err != nil {
 		return c, err
@@ -196,8 +193,7 @@ func (f *formatter) parse() (c conversion, err error) {
 		return c, fmt.Errorf("unknown conversion %%%c", r)
 	}
 	c.verb, f.rest = f.rest[0], f.rest[size:]
-	switch c.verb {
-	case 'i', 'u':
+	if c.verb == 'i' || c.verb == 'u' {
 		c.verb = 'd'
 	}
 	return c, nil

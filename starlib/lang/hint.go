@@ -3,6 +3,7 @@ package lang
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -43,10 +44,8 @@ var identifier = regexp.MustCompile(`^[\pL_][\pL\pN_]*$`)
 func moduleOf(name string, env starlark.StringDict) string {
 	for _, module := range env.Keys() {
 		if v, ok := env[module].(starlark.HasAttrs); ok && identifier.MatchString(module) {
-			for _, attr := range v.AttrNames() {
-				if attr == name {
-					return module
-				}
+			if slices.Contains(v.AttrNames(), name) {
+				return module
 			}
 		}
 	}

@@ -19,6 +19,7 @@ package lang
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"unicode/utf8"
 
 	"go.starlark.net/starlark"
@@ -109,9 +110,7 @@ func (f *File) Compile(env starlark.StringDict) (*starlark.Program, error) {
 func Environment(names starlark.StringDict, heap int) starlark.StringDict {
 	env := make(starlark.StringDict)
 	for _, dict := range []starlark.StringDict{operators(valueLimit(heap)), Builtins(heap), names} {
-		for name, value := range dict {
-			env[name] = value
-		}
+		maps.Copy(env, dict)
 	}
 	return env
 }

@@ -195,6 +195,16 @@ func wrap(b *starlark.Builtin, fn func(*starlark.Thread, starlark.Tuple, []starl
 	return w
 }
 
+// checked gives a builtin that is not called where check finds an error.
+func checked(b *starlark.Builtin, check func(args starlark.Tuple, kwargs []starlark.Tuple) error) *starlark.Builtin {
+	return wrap(b, func(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+		if err := check(args, kwargs); err != nil {
+			return nil, fmt.Errorf("%s: %w", b.Name(), err)
+		}
+		return b.CallInternal(thread, args, kwargs)
+	})
+}
+
 // A guard goes through iterables on behalf of a builtin.
 type guard struct {
 	limit
@@ -293,11 +303,8 @@ func (l limit) method(v starlark.Value) starlark.Value {
 	switch recv := b.Receiver().(type) {
 	case starlark.String:
 		if size := stringMethods[b.Name()]; size != nil {
-			return wrap(b, func(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
-				if err := l.refuse(size(string(recv), args, kwargs), 1, "the result takes up to"); err != nil {
-					return nil, fmt.Errorf("%s: %w", b.Name(), err)
-				}
-				return b.CallInternal(thread, args, kwargs)
+			return checked(b, func(args starlark.Tuple, kwargs []starlark.Tuple) error {
+				return l.refuse(size(string(recv), args, kwargs), 1, "the result takes up to")
 			})
 		}
 	case *starlark.List, *starlark.Dict, *starlark.Set:
@@ -348,13 +355,7 @@ func replaced(s string, args starlark.Tuple, _ []starlark.Tuple) int {
 	if !ok || !okToo || len(by) <= len(old) {
 		return 0
 	}
-	n := strings.Count(s, old)
-	if len(args) > 2 {
-		if most, err := starlark.AsInt32(args[2]); err == nil && most >= 0 {
-			n = min(n, most)
-		}
-	}
-	return product(n, len(by)-len(old)) + len(s)
+	return product(atMost(strings.Count(s, old), args, 2), len(by)-len(old)) + len(s)
 }
 
 func joined(s string, args starlark.Tuple, _ []starlark.Tuple) int {
@@ -403,12 +404,17 @@ func parted(s string, args starlark.Tuple) int {
 			}
 		}
 	}
-	if len(args) > 1 {
-		if most, err := starlark.AsInt32(args[1]); err == nil && most >= 0 {
-			n = min(n, most)
+	return partBytes * (atMost(n, args, 1) + 1)
+}
+
+// atMost is n, or the i-th argument where that is less.
+func atMost(n int, args starlark.Tuple, i int) int {
+	if i < len(args) {
+		if most, err := starlark.AsInt32(args[i]); err == nil && most >= 0 {
+			return min(n, most)
 		}
 	}
-	return partBytes * (n + 1)
+	return n
 }
 
 // product and total stop at the largest int.
@@ -425,7 +431,7 @@ func total(a, b int) int { return min(a+min(b, 1<<61), 1<<62) }
 // which it would make too long a text: a list that holds another twice, which holds
 // a third twice, is small, and long when it is printed.
 func (l limit) prints(b *starlark.Builtin) *starlark.Builtin {
-	return wrap(b, func(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	return checked(b, func(args starlark.Tuple, kwargs []starlark.Tuple) error {
 		size, sep := 0, 1
 		for _, kv := range kwargs {
 			args = append(args[:len(args):len(args)], kv[1])
@@ -433,17 +439,13 @@ func (l limit) prints(b *starlark.Builtin) *starlark.Builtin {
 				sep = max(sep, len(s))
 			}
 		}
-		given := args[:len(args)-len(kwargs)]
 		for _, arg := range args {
 			if err := CheckDepth(arg); err != nil {
-				return nil, fmt.Errorf("%s: %w", b.Name(), err)
+				return err
 			}
 			size = total(size, printedSize(arg))
 		}
-		if err := l.refuse(total(size, product(len(args), sep)), 1, "the text takes up to"); err != nil {
-			return nil, fmt.Errorf("%s: %w", b.Name(), err)
-		}
-		return b.CallInternal(thread, given, kwargs)
+		return l.refuse(total(size, product(len(args), sep)), 1, "the text takes up to")
 	})
 }
 
@@ -473,11 +475,11 @@ func flatSize(v starlark.Value) int {
 
 // number is int(x), which takes a time that grows with the square of the digits.
 func number(b *starlark.Builtin) *starlark.Builtin {
-	return wrap(b, func(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	return checked(b, func(args starlark.Tuple, _ []starlark.Tuple) error {
 		if s, ok := text(args, 0); ok && len(s) > maxIntDigits {
-			return nil, fmt.Errorf("int: a text of %d bytes: at most %d are read as an integer", len(s), maxIntDigits)
+			return fmt.Errorf("a text of %d bytes: at most %d are read as an integer", len(s), maxIntDigits)
 		}
-		return b.CallInternal(thread, args, kwargs)
+		return nil
 	})
 }
 
@@ -485,21 +487,16 @@ func number(b *starlark.Builtin) *starlark.Builtin {
 // json.encode, the bounds of the language's own; heap is as in Environment.
 func Bounded(b *starlark.Builtin, heap int) *starlark.Builtin {
 	l := valueLimit(heap)
-	prints := l.prints(b)
-	return wrap(b, func(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
-		var err error
+	return checked(l.prints(b), func(args starlark.Tuple, kwargs []starlark.Tuple) error {
 		s, _ := text(args, 0)
 		switch b.Name() {
 		case "json.decode":
 			n := strings.Count(s, ",")*elementBytes + strings.Count(s, "[")*entryBytes + strings.Count(s, "{")*2*entryBytes
-			err = l.refuse(n, 1, "the value takes")
+			return l.refuse(n, 1, "the value takes")
 		case "json.indent":
-			err = l.refuse(indented(s, kwargs), 1, "the text takes up to")
+			return l.refuse(indented(s, kwargs), 1, "the text takes up to")
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", b.Name(), err)
-		}
-		return prints.CallInternal(thread, args, kwargs)
+		return nil
 	})
 }
 

@@ -268,18 +268,7 @@ func condition(e syntax.Expr) syntax.Expr {
 }
 
 func operation(name string, x syntax.Expr, pos syntax.Position, y syntax.Expr) syntax.Expr {
-	start, end := syntax.Start(x), syntax.End(y)
-	return &syntax.IndexExpr{
-		X: &syntax.IndexExpr{
-			X:      &syntax.Ident{NamePos: start, Name: name},
-			Lbrack: pos,
-			Y:      x,
-			Rbrack: pos,
-		},
-		Lbrack: pos,
-		Y:      y,
-		Rbrack: end,
-	}
+	return &syntax.IndexExpr{X: index(name, pos, x), Lbrack: pos, Y: y, Rbrack: syntax.End(y)}
 }
 
 // addend is the right operand of a sum.

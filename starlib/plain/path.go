@@ -2,6 +2,7 @@ package plain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.starlark.net/starlark"
@@ -19,25 +20,20 @@ func (e *pathError) Error() string {
 	if len(e.path) == 0 {
 		return e.err.Error()
 	}
-	return "value" + e.text() + ": " + e.err.Error()
+	path := slices.Clone(e.path)
+	slices.Reverse(path)
+	return "value" + text(path) + ": " + e.err.Error()
 }
 
 func (e *pathError) Unwrap() error { return e.err }
 
-// text is the path as a recipe would write it, its middle left out where it is
-// long.
-func (e *pathError) text() string {
+// text is a path as a recipe would write it, its middle left out where it is long.
+func text(path []string) string {
 	const most = 12
-	var b strings.Builder
-	for i := len(e.path) - 1; i >= 0; i-- {
-		if at := len(e.path) - 1 - i; len(e.path) > 2*most && at == most {
-			b.WriteString("…")
-			i = most
-			continue
-		}
-		b.WriteString(e.path[i])
+	if n := len(path); n > 2*most {
+		path = slices.Concat(path[:most], []string{"…"}, path[n-most:])
 	}
-	return b.String()
+	return strings.Join(path, "")
 }
 
 // within adds a part to an error's path. A value that is too deep or large has
@@ -107,16 +103,13 @@ func tooDeep(v starlark.Value) error {
 		switch v.(type) {
 		case *starlark.List, *starlark.Dict:
 			if depth, again := above[v]; again {
-				what := &pathError{path: reversed(path)}
-				whole := &pathError{path: reversed(path[:depth])}
-				return fmt.Errorf("the value contains itself: value%s is value%s", what.text(), whole.text())
+				return fmt.Errorf("the value contains itself: value%s is value%s", text(path), text(path[:depth]))
 			}
 			above[v] = len(path)
 			defer delete(above, v)
 		}
 		if len(path) > maxDepth {
-			what := &pathError{path: reversed(path)}
-			return fmt.Errorf("the value is nested deeper than %d levels: value%s", maxDepth, what.text())
+			return fmt.Errorf("the value is nested deeper than %d levels: value%s", maxDepth, text(path))
 		}
 		for _, p := range parts(v) {
 			path = append(path, p.name)
@@ -128,12 +121,4 @@ func tooDeep(v starlark.Value) error {
 		return nil
 	}
 	return look(v)
-}
-
-func reversed(path []string) []string {
-	out := make([]string, len(path))
-	for i, p := range path {
-		out[len(path)-1-i] = p
-	}
-	return out
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"unicode/utf8"
 	"unsafe"
 
@@ -120,8 +121,8 @@ func (e *encoding) wire(v starlark.Value, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, errDepth
 	}
-	if e.size += itemSize + length(v); e.size > e.most {
-		return nil, errLarge
+	if err := e.add(itemSize); err != nil {
+		return nil, err
 	}
 	switch v := v.(type) {
 	case starlark.NoneType:
@@ -132,16 +133,16 @@ func (e *encoding) wire(v starlark.Value, depth int) (any, error) {
 		if n, ok := v.Int64(); ok {
 			return n, nil
 		}
-		return v.BigInt(), nil
+		return v.BigInt(), e.add(v.BigInt().BitLen()/8 + 1)
 	case starlark.Float:
 		return float64(v), nil
 	case starlark.String:
 		if s := string(v); utf8.ValidString(s) {
-			return s, nil
+			return s, e.add(len(s))
 		}
-		return cbor.Tag{Number: tagText, Content: raw(string(v))}, nil
+		return cbor.Tag{Number: tagText, Content: raw(string(v))}, e.add(len(v))
 	case starlark.Bytes:
-		return raw(string(v)), nil
+		return raw(string(v)), e.add(len(v))
 	case *starlark.List:
 		return e.items(v, depth)
 	case starlark.Tuple:
@@ -171,7 +172,9 @@ func (e *encoding) wire(v starlark.Value, depth int) (any, error) {
 			if err != nil {
 				return nil, within("."+name, err)
 			}
-			e.size += itemSize + len(name)
+			if err := e.add(itemSize + len(name)); err != nil {
+				return nil, err
+			}
 			fields = append(fields, name, w)
 		}
 		return cbor.Tag{Number: tagStruct, Content: fields}, nil
@@ -181,19 +184,12 @@ func (e *encoding) wire(v starlark.Value, depth int) (any, error) {
 	return nil, fmt.Errorf("a %s cannot be sent or saved: only None, bool, int, float, string, bytes, list, tuple, dict, set, struct and tensors can", v.Type())
 }
 
-// length is how many bytes of its own an item has beside its head.
-func length(v starlark.Value) int {
-	switch v := v.(type) {
-	case starlark.String:
-		return len(v)
-	case starlark.Bytes:
-		return len(v)
-	case starlark.Int:
-		if _, ok := v.Int64(); !ok {
-			return v.BigInt().BitLen()/8 + 1
-		}
+// add counts bytes; an error where they are too many.
+func (e *encoding) add(bytes int) error {
+	if e.size += bytes; e.size > e.most {
+		return errLarge
 	}
-	return 0
+	return nil
 }
 
 // raw is the memory of a string, to be read only.
@@ -282,13 +278,11 @@ func (d *Decoder) tagged(t cbor.Tag) (starlark.Value, error) {
 		return dict, nil
 	case t.Number == tagStruct && len(values)%2 == 0:
 		fields := make([]starlark.Tuple, 0, len(values)/2)
-		for i := 0; i < len(values); i += 2 {
-			fields = append(fields, starlark.Tuple{values[i], values[i+1]})
-		}
-		for _, kv := range fields {
+		for kv := range slices.Chunk(values, 2) {
 			if _, ok := kv[0].(starlark.String); !ok {
 				return nil, fmt.Errorf("damaged value: a struct's field name is a %s", kv[0].Type())
 			}
+			fields = append(fields, kv)
 		}
 		return starlarkstruct.FromKeywords(starlarkstruct.Default, fields), nil
 	}
@@ -298,11 +292,10 @@ func (d *Decoder) tagged(t cbor.Tag) (starlark.Value, error) {
 func (d *Decoder) items(w []any) ([]starlark.Value, error) {
 	values := make([]starlark.Value, len(w))
 	for i, x := range w {
-		v, err := d.value(x)
-		if err != nil {
+		var err error
+		if values[i], err = d.value(x); err != nil {
 			return nil, err
 		}
-		values[i] = v
 	}
 	return values, nil
 }

@@ -15,8 +15,8 @@ import (
 
 func (e *encoding) tensor(v *startensor.Value) (any, error) {
 	t := v.Tensor()
-	if e.size += (4+len(t.Shape()))*itemSize + t.Len()*t.DType().Size(); e.size > e.most {
-		return nil, errLarge
+	if err := e.add((4+len(t.Shape()))*itemSize + t.Len()*t.DType().Size()); err != nil {
+		return nil, err
 	}
 	data, err := tensor.Contiguous(t)
 	if err != nil {
