@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"regexp"
@@ -94,15 +95,7 @@ func (s samples) medians() map[measured]figure {
 
 // median is the middle value, or the mean of the two middle values.
 func median(figures []figure) figure {
-	sorted := slices.SortedFunc(slices.Values(figures), func(a, b figure) int {
-		switch {
-		case a.value < b.value:
-			return -1
-		case a.value > b.value:
-			return 1
-		}
-		return 0
-	})
+	sorted := slices.SortedFunc(slices.Values(figures), func(a, b figure) int { return cmp.Compare(a.value, b.value) })
 	middle := sorted[len(sorted)/2]
 	middle.value = (middle.value + sorted[(len(sorted)-1)/2].value) / 2
 	return middle

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 )
 
@@ -106,18 +107,7 @@ func probes(drun, folder string, p *peers) []probe {
 		probe{groupKernels, openBLASWideName, "", printed(append([]string{"env", "OPENBLAS_CORETYPE=SkylakeX"}, openBLAS(p)...), 0)},
 	)
 	all = append(all, torch(groupKernels, "", 0, "kernels_torch.py")...)
-	return available(all, p)
-}
-
-// available returns the probes whose programs are installed.
-func available(all []probe, p *peers) []probe {
-	var can []probe
-	for _, each := range all {
-		if each.who == drunName || p.has(each.who) {
-			can = append(can, each)
-		}
-	}
-	return can
+	return slices.DeleteFunc(all, func(each probe) bool { return each.who != drunName && !p.has(each.who) })
 }
 
 func openBLAS(p *peers) []string {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -87,12 +88,8 @@ func (b bar) describe(unit string) string {
 	switch {
 	case b.over:
 		return sign + b.beside() + " + " + figure{value: b.limit, unit: unit}.String()
-	case b.name != "" && b.of != drunName:
-		return sign + digits(b.limit) + " × " + b.of
-	case b.name != "":
-		return sign + digits(b.limit) + " × " + b.name
 	case b.of != "":
-		return sign + digits(b.limit) + " × " + b.of
+		return sign + digits(b.limit) + " × " + b.beside()
 	}
 	return sign + figure{value: b.limit, unit: unit}.String()
 }
@@ -142,20 +139,10 @@ func (r row) beside(who string) string {
 
 // peers lists the programs to show beside drun: first the one of the row's bar.
 func (r row) peers() []string {
-	first := ""
+	order := slices.Clone(peerNames)
 	for _, b := range r.bars {
-		if b.of != "" && b.of != drunName {
-			first = b.of
-			break
-		}
-	}
-	order := []string{}
-	if first != "" {
-		order = append(order, first)
-	}
-	for _, who := range peerNames {
-		if who != first {
-			order = append(order, who)
+		if i := slices.Index(order, b.of); i >= 0 {
+			return slices.Insert(slices.Delete(order, i, i+1), 0, b.of)
 		}
 	}
 	return order
@@ -185,7 +172,7 @@ func printTable(w io.Writer, rows []row, medians map[measured]figure) {
 	}
 }
 
-// beside is the figure to which the limit is added.
+// beside is what the bar compares with: a program, or another figure of drun.
 func (b bar) beside() string {
 	if b.of == drunName {
 		return b.name

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -175,24 +174,18 @@ func copyTree(ctx context.Context, to string) error {
 }
 
 func copyFile(from, to string) error {
-	source, err := os.Open(from)
+	info, err := os.Stat(from)
 	if err != nil {
 		return err
 	}
-	defer source.Close()
-	info, err := source.Stat()
+	content, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
-	target, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, info.Mode().Perm())
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(target, source)
-	return errors.Join(err, target.Close())
+	return os.WriteFile(to, content, info.Mode().Perm())
 }
 
 // The outcomes of a test, and of a mutant.
@@ -258,8 +251,8 @@ func test(ctx context.Context, tree, arguments string, limit time.Duration) resu
 	if err == nil {
 		return ran(string(out))
 	}
-	r := result{verdict: noticed, first: "(no test by name)"}
-	found := false
+	const nameless = "(no test by name)"
+	r := result{verdict: noticed, first: nameless}
 	for line := range strings.Lines(string(out)) {
 		var e event
 		if json.Unmarshal([]byte(line), &e) != nil {
@@ -270,8 +263,8 @@ func test(ctx context.Context, tree, arguments string, limit time.Duration) resu
 		switch {
 		case e.Action == "build-fail":
 			r.verdict = unbuilt
-		case e.Action == "fail" && e.Test != "" && !found:
-			r.first, found = e.Test, true
+		case e.Action == "fail" && e.Test != "" && r.first == nameless:
+			r.first = e.Test
 		}
 	}
 	return r

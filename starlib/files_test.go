@@ -11,21 +11,23 @@ import (
 	"time"
 )
 
+// write makes a file, and its folder.
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestFilesStayBeneathTheirFolders(t *testing.T) {
 	top := t.TempDir()
 	recipe, data := filepath.Join(top, "recipe"), filepath.Join(top, "data")
-	write := func(path string) {
-		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(filepath.Base(path)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	for _, path := range []string{filepath.Join(recipe, "sub", "own.txt"), filepath.Join(data, "extra.txt"), filepath.Join(top, "secret.txt")} {
+		write(t, path, filepath.Base(path))
 	}
-	write(filepath.Join(recipe, "sub", "own.txt"))
-	write(filepath.Join(data, "extra.txt"))
-	write(filepath.Join(top, "secret.txt"))
 	if err := os.Symlink("../secret.txt", filepath.Join(recipe, "link.txt")); err != nil {
 		t.Fatal(err)
 	}
@@ -62,20 +64,9 @@ func TestFilesStayBeneathTheirFolders(t *testing.T) {
 func TestFilesThatWereReadAreTold(t *testing.T) {
 	top := t.TempDir()
 	recipe, data := filepath.Join(top, "recipe"), filepath.Join(top, "data")
-	for _, dir := range []string{recipe, data} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write := func(path, content string) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
 	own, extra := filepath.Join(recipe, "own.txt"), filepath.Join(data, "extra.txt")
-	write(own, "abc")
-	write(extra, "")
+	write(t, own, "abc")
+	write(t, extra, "")
 	files, err := OpenFiles(recipe, data)
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +92,7 @@ func TestFilesThatWereReadAreTold(t *testing.T) {
 	}
 	read("./own.txt", 2) // not to its end
 	read("./own.txt", 9, "own.txt ba7816bf 3")
-	write(own, "abd") // at once: the file's time may not have moved
+	write(t, own, "abd") // at once: the file's time may not have moved
 	read(own, 9, "own.txt a52d159f 3")
 	read("extra.txt", 9, extra+" e3b0c442 0")
 	for start := time.Now(); time.Since(start) < settled+100*time.Millisecond; {
@@ -110,6 +101,6 @@ func TestFilesThatWereReadAreTold(t *testing.T) {
 	read("own.txt", 9, "own.txt a52d159f 3")
 	read("own.txt", 9)
 	read(own, 9)
-	write(own, "abcd")
+	write(t, own, "abcd")
 	read("own.txt", 9, "own.txt 88d4266f 4")
 }

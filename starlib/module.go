@@ -2,7 +2,6 @@ package starlib
 
 import (
 	"fmt"
-	"sort"
 
 	"go.starlark.net/starlark"
 )
@@ -26,11 +25,7 @@ func (m *moduleValue) Freeze() {}
 
 func (m *moduleValue) Attr(name string) (starlark.Value, error) { return m.members[name], nil }
 
-func (m *moduleValue) AttrNames() []string {
-	names := m.members.Keys()
-	sort.Strings(names)
-	return names
-}
+func (m *moduleValue) AttrNames() []string { return m.members.Keys() }
 
 // callableModule is a module that is a function too: tensor([1, 2]).
 type callableModule struct {

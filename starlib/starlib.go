@@ -8,8 +8,9 @@ package starlib
 
 import (
 	"fmt"
+	"maps"
 	"runtime/debug"
-	"sort"
+	"slices"
 	"strings"
 	"sync"
 
@@ -89,9 +90,7 @@ type Module struct {
 // Build makes the module's Starlark value for a rank.
 func (m *Module) Build(r *Rank) starlark.Value {
 	members := make(starlark.StringDict, len(m.Defs)+len(m.Values))
-	for name, v := range m.Values {
-		members[name] = v
-	}
+	maps.Copy(members, m.Values)
 	for _, d := range m.Defs {
 		members[d.Name()] = d.builtin(m.Name+"."+d.Name(), r)
 	}
@@ -145,7 +144,7 @@ func (m *Methods) load() {
 		for _, a := range m.Attrs {
 			m.names = append(m.names, a[0])
 		}
-		sort.Strings(m.names)
+		slices.Sort(m.names)
 	})
 }
 
@@ -227,7 +226,7 @@ func (e *PanicError) Error() string {
 
 // Position of the recipe statement that made the innermost call from a file.
 func Position(thread *starlark.Thread) syntax.Position {
-	for depth := 0; depth < thread.CallStackDepth(); depth++ {
+	for depth := range thread.CallStackDepth() {
 		if pos := thread.DebugFrame(depth).Position(); pos.Line > 0 {
 			return pos
 		}

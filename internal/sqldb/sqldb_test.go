@@ -31,21 +31,31 @@ func testFile(t *testing.T, migrations fs.FS) File {
 	return File{Path: filepath.Join(t.TempDir(), "sub", "x.db"), What: "test", ApplicationID: 7, Migrations: migrations}
 }
 
-func tables(t *testing.T, db *sql.DB) (names string) {
+func ok(t *testing.T, err error) {
 	t.Helper()
-	if err := db.QueryRow("SELECT group_concat(name, ' ' ORDER BY name) FROM sqlite_master").Scan(&names); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func open(t *testing.T, f File) *sql.DB {
+	t.Helper()
+	db, err := Open(f)
+	ok(t, err)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func tables(t *testing.T, db *sql.DB) (names string) {
+	t.Helper()
+	ok(t, db.QueryRow("SELECT group_concat(name, ' ' ORDER BY name) FROM sqlite_master").Scan(&names))
 	return names
 }
 
 func TestMigrationsAreAppliedOnce(t *testing.T) {
 	f := testFile(t, versions(1))
 	for range 2 {
-		db, err := Open(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		db := open(t, f)
 		if got := tables(t, db); got != "t1" {
 			t.Errorf("tables: %s", got)
 		}
@@ -55,13 +65,9 @@ func TestMigrationsAreAppliedOnce(t *testing.T) {
 	if _, err := OpenReadOnly(f); !errors.Is(err, ErrOldSchema) {
 		t.Errorf("a reader of an older schema: %v", err)
 	}
-	db, err := Open(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := open(t, f)
 	var n int
-	err = db.QueryRow("SELECT (SELECT count(*) FROM t1) + (SELECT count(*) FROM t2) + (SELECT count(*) FROM t3)").Scan(&n)
+	err := db.QueryRow("SELECT (SELECT count(*) FROM t1) + (SELECT count(*) FROM t2) + (SELECT count(*) FROM t3)").Scan(&n)
 	if err != nil || n != 3 {
 		t.Errorf("rows: %d, %v", n, err)
 	}
@@ -75,11 +81,7 @@ func TestMigrationsAreAppliedOnce(t *testing.T) {
 
 func TestAFailedMigrationChangesNothing(t *testing.T) {
 	f := testFile(t, versions(1))
-	db, err := Open(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db.Close()
+	open(t, f).Close()
 	broken := versions(2)
 	broken["0003_broken.sql"] = &fstest.MapFile{Data: []byte("CREATE TABLE t3 (x); SELEC")}
 	f.Migrations = broken
@@ -87,11 +89,7 @@ func TestAFailedMigrationChangesNothing(t *testing.T) {
 		t.Errorf("broken migration: %v", err)
 	}
 	f.Migrations = versions(1)
-	db, err = Open(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := open(t, f)
 	if got := tables(t, db); got != "t1" {
 		t.Errorf("tables: %s", got)
 	}
@@ -135,9 +133,7 @@ func TestWritersWaitForEachOther(t *testing.T) {
 	}
 	all.Wait()
 	r, err := OpenReadOnly(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	defer r.Close()
 	var n int
 	if err := r.QueryRow("SELECT max(x) FROM t1").Scan(&n); err != nil || n != 1+writers*rounds {
@@ -175,13 +171,9 @@ func TestCreatedByManyAtOnce(t *testing.T) {
 
 func TestFailedWriteIsRolledBack(t *testing.T) {
 	f := testFile(t, versions(1))
-	db, err := Open(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := open(t, f)
 	mine := errors.New("mine")
-	err = Write(db, f.Path, func(tx *sql.Tx) error {
+	err := Write(db, f.Path, func(tx *sql.Tx) error {
 		if _, err := tx.Exec("DELETE FROM t1"); err != nil {
 			return err
 		}
@@ -231,11 +223,7 @@ func TestWrap(t *testing.T) {
 
 // A crash of the machine may cost the last moments, never the file.
 func TestDurability(t *testing.T) {
-	db, err := Open(testFile(t, versions(1)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := open(t, testFile(t, versions(1)))
 	var mode, level string
 	if err := db.QueryRow("SELECT (SELECT journal_mode FROM pragma_journal_mode), (SELECT synchronous FROM pragma_synchronous)").Scan(&mode, &level); err != nil || mode != "wal" || level != "1" {
 		t.Errorf("journal mode %s, synchronous %s, %v", mode, level, err)
@@ -246,23 +234,11 @@ func TestDurability(t *testing.T) {
 // and is its owner's alone.
 func TestNewFile(t *testing.T) {
 	f := testFile(t, versions(1))
-	old, err := Open(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer old.Close()
-	if err := os.Remove(f.Path); err != nil {
-		t.Fatal(err)
-	}
+	open(t, f)
+	ok(t, os.Remove(f.Path))
 	shared, err := os.Stat(f.Path + "-shm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := Open(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	ok(t, err)
+	open(t, f)
 	if now, err := os.Stat(f.Path + "-shm"); err != nil || os.SameFile(shared, now) {
 		t.Errorf("it shares the old one's memory, %v", err)
 	}

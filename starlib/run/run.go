@@ -173,14 +173,11 @@ func (r *Run) log(c *starlib.Call) (starlark.Value, error) {
 		}
 		return nil
 	}
+	metrics := c.Named
 	if !c.IsNone("metrics") {
-		for _, kv := range c.Arg("metrics").(*starlark.Dict).Items() {
-			if err := one(kv[0], kv[1]); err != nil {
-				return nil, err
-			}
-		}
+		metrics = append(c.Arg("metrics").(*starlark.Dict).Items(), metrics...)
 	}
-	for _, kv := range c.Named {
+	for _, kv := range metrics {
 		if err := one(kv[0], kv[1]); err != nil {
 			return nil, err
 		}
