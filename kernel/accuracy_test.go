@@ -55,7 +55,7 @@ func unary(op UnaryOp) func(element.Type, int, View, View) {
 // constant is one number seen as many.
 func constant(dt element.Type, x float64) View {
 	number := make([]float64, 1)
-	Fill(dt, 1, ptr(number), x)
+	Cast(dt, element.Float64, nil, row(number), row([]float64{x}))
 	return View{ptr(number), []int{0}}
 }
 
@@ -123,17 +123,15 @@ func (m *function) worst(t *testing.T, which int) (ulp, at float64) {
 		}
 	}
 	n := len(in)
-	got := everywhere(t, func() []float64 {
-		out := make([]float64, n)
+	got := written(t, n, func(out []float64) {
 		if dt == element.Float64 {
 			m.run(dt, n, row(out), row(in))
-			return out
+			return
 		}
 		x, y := make([]float32, n), make([]float32, n)
 		Cast(element.Float32, element.Float64, []int{n}, row(x), row(in))
 		m.run(dt, n, row(y), row(x))
 		Cast(element.Float64, element.Float32, []int{n}, row(out), row(y))
-		return out
 	})
 	for i, x := range in {
 		want := m.exact(number64(x))

@@ -18,12 +18,11 @@ KERNEL(compare, (int op, int dt, ND, OUT, IN(a), IN(b)), (op, dt, nd, shape, o, 
 KERNEL(unary, (int op, int dt, ND, OUT, IN(a)), (op, dt, nd, shape, o, so, a, sa))
 KERNEL(unary_grad, (int op, int dt, ND, OUT, IN(a), IN(b)), (op, dt, nd, shape, o, so, a, sa, b, sb))
 KERNEL(cast, (int to, int from, ND, OUT, IN(a)), (to, from, nd, shape, o, so, a, sa))
-KERNEL(arange, (int dt, int64_t n, mem *o, double start, double step), (dt, n, o, start, step))
 
 KERNEL(reduce, (int op, int dt, int64_t outer, int64_t n, int64_t inner, mem *o, const mem *a),
        (op, dt, outer, n, inner, o, a))
-KERNEL(arg_reduce, (int op, int dt, int64_t outer, int64_t n, int64_t inner, int64_t *index, mem *value, const mem *a),
-       (op, dt, outer, n, inner, index, value, a))
+KERNEL(arg_reduce, (int op, int dt, int64_t outer, int64_t n, int64_t inner, int64_t *index, const mem *a),
+       (op, dt, outer, n, inner, index, a))
 KERNEL(cumsum, (int dt, int64_t outer, int64_t n, int64_t inner, mem *o, const mem *a), (dt, outer, n, inner, o, a))
 KERNEL(square_sum, (int dt, int64_t n, const mem *a, double *o), (dt, n, a, o))
 

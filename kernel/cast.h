@@ -156,18 +156,3 @@ static void k_cast(int to, int from, int nd, const int64_t *shape, void *o, cons
     if (to == from) drun_copy(m.in, nd, shape, o, so, a, sa);
     else walk_map(&m, nd, shape, o, so, a, sa, NULL, NULL);
 }
-
-// start + i step, each from i, so that no error builds up.
-static void k_arange(int dt, int64_t n, void *o, double start, double step) {
-    for (int64_t i = 0; i < n; i++) {
-        double v = start + (double)i * step;
-        switch (dt) {
-        case F32: ((float *)o)[i] = (float)v; break;
-        case F64: ((double *)o)[i] = v; break;
-        case I64: ((int64_t *)o)[i] = to_int64_t(start) + i * to_int64_t(step); break;
-        case I32: ((int32_t *)o)[i] = to_int32_t(v); break;
-        case I8: ((int8_t *)o)[i] = to_int8_t(v); break;
-        default: ((uint8_t *)o)[i] = to_uint8_t(v);
-        }
-    }
-}

@@ -49,20 +49,14 @@ func TestConv(t *testing.T) {
 				}
 			}
 		}
-		near(t, "convolution", everywhere(t, func() []float32 {
-			out := make([]float32, ys)
+		near(t, "convolution", written(t, ys, func(out []float32) {
 			_ = Conv2d(element.Float32, w, ptr(out), ptr(x), ptr(k), ptr(bias))
-			return out
 		}), y, 3e-5)
-		near(t, "input gradient", everywhere(t, func() []float32 {
-			out := make([]float32, xs)
+		near(t, "input gradient", written(t, xs, func(out []float32) {
 			_ = Conv2dGradInput(element.Float32, w, ptr(out), ptr(dy), ptr(k))
-			return out
 		}), dx, 3e-5)
-		near(t, "weight gradient", everywhere(t, func() []float32 {
-			out := make([]float32, ks+w.Filters)
+		near(t, "weight gradient", written(t, ks+w.Filters, func(out []float32) {
 			_ = Conv2dGradWeight(element.Float32, w, ptr(out), ptr(out[ks:]), ptr(dy), ptr(x))
-			return out
 		}), append(dk, db...), 1e-4)
 	}
 }
@@ -99,17 +93,11 @@ func TestPool(t *testing.T) {
 			back[at] += float64(dy[o])
 		}
 		indices := make([]int32, len(top))
-		near(t, "max pool", everywhere(t, func() []float32 {
-			out := make([]float32, len(top))
+		near(t, "max pool", written(t, len(top), func(out []float32) {
 			MaxPool2d(element.Float32, w, ptr(out), indices, ptr(x))
-			return out
 		}), top, 0)
 		call := func(run func(out unsafe.Pointer), n int) []float32 {
-			return everywhere(t, func() []float32 {
-				out := make([]float32, n)
-				run(ptr(out))
-				return out
-			})
+			return written(t, n, func(out []float32) { run(ptr(out)) })
 		}
 		near(t, "max pool gradient", call(func(out unsafe.Pointer) { MaxPool2dGrad(element.Float32, w, out, ptr(dy), indices) }, len(x)), back, 1e-6)
 		near(t, "average pool", call(func(out unsafe.Pointer) { AvgPool2d(element.Float32, w, out, ptr(x)) }, len(top)), mean, 1e-6)

@@ -125,18 +125,3 @@ void drun_gather(int size, int64_t outer, int64_t to, int64_t from, int64_t inne
             memcpy((char *)o + at * size, (const char *)a + ((p * from + index[at]) * inner + i % inner) * size, size);
         }
 }
-
-struct bytes {
-    char *to;
-    const char *from;
-};
-
-static void copy_bytes(void *ctx, int64_t from, int64_t to) {
-    struct bytes *b = ctx;
-    memcpy(b->to + from, b->from + from, to - from);
-}
-
-void drun_memcpy(void *to, const void *from, int64_t n) {
-    struct bytes b = {to, from};
-    parallel_range(n, 1 << 20, copy_bytes, &b);
-}

@@ -16,15 +16,9 @@ package kernel
 // #cgo nocallback drun_copy
 // #cgo noescape drun_cast
 // #cgo nocallback drun_cast
-// #cgo noescape drun_arange
-// #cgo nocallback drun_arange
 import "C"
 
-import (
-	"unsafe"
-
-	"drun/element"
-)
+import "drun/element"
 
 // BinaryOp is an operation of Binary.
 type BinaryOp int32
@@ -132,18 +126,4 @@ func Copy(dt element.Type, shape []int, out, a View) {
 // becomes Bool by being nonzero; Complex64 takes and gives real parts.
 func Cast(to, from element.Type, shape []int, out, a View) {
 	C.drun_cast(C.int(to), C.int(from), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
-}
-
-// Fill sets n elements to value, converted as by Cast.
-func Fill(dt element.Type, n int, out unsafe.Pointer, value float64) {
-	var filler [8]byte
-	shape, one, zero := [1]int{n}, [1]int{1}, [1]int{0}
-	single := [1]int{1}
-	Cast(dt, element.Float64, single[:], View{unsafe.Pointer(&filler), one[:]}, View{unsafe.Pointer(&value), one[:]})
-	Copy(dt, shape[:], View{out, one[:]}, View{unsafe.Pointer(&filler), zero[:]})
-}
-
-// Arange sets n elements to start + i step.
-func Arange(dt element.Type, n int, out unsafe.Pointer, start, step float64) {
-	C.drun_arange(C.int(dt), long(n), mem(out), C.double(start), C.double(step))
 }

@@ -64,12 +64,10 @@ func TestSpecialValues(t *testing.T) {
 		n := []int{len(in)}
 		x, y := make([]float32, len(in)), make([]float32, len(in))
 		Cast(element.Float32, element.Float64, n, row(x), row(in))
-		got := everywhere(t, func() []float64 {
-			out := make([]float64, 2*len(in))
+		got := written(t, 2*len(in), func(out []float64) {
 			Unary(op, element.Float64, n, row(out), row(in))
 			Unary(op, element.Float32, n, row(y), row(x))
 			Cast(element.Float64, element.Float32, n, row(out[len(in):]), row(y))
-			return out
 		})
 		for i, g := range got {
 			arg, w := in[i%len(in)], want[i%len(in)]
@@ -130,11 +128,7 @@ func TestPowers(t *testing.T) {
 		{-8, 1.0 / 3, nan}, {10, 400, inf}, {10, -400, 0}, {-10, 401, -inf}, {-2, 0x1p60, inf}, {0.5, 1e300, 0}} {
 		add(c[0], c[1], c[2])
 	}
-	got := everywhere(t, func() []float64 {
-		out := make([]float64, len(as))
-		Binary(Pow, element.Float64, []int{len(as)}, row(out), row(as), row(bs))
-		return out
-	})
+	got := written(t, len(as), func(out []float64) { Binary(Pow, element.Float64, []int{len(as)}, row(out), row(as), row(bs)) })
 	for i, g := range got {
 		if g != want[i] && !(g != g && want[i] != want[i]) || g == 0 && math.Signbit(g) != math.Signbit(want[i]) {
 			t.Errorf("%v to the power of %v is %v, want %v", as[i], bs[i], g, want[i])

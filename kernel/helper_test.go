@@ -79,6 +79,16 @@ func everywhere[E any](t *testing.T, compute func() []E) []E {
 	return result
 }
 
+// written is everywhere for a computation that writes n elements.
+func written[E any](t *testing.T, n int, compute func(out []E)) []E {
+	t.Helper()
+	return everywhere(t, func() []E {
+		out := make([]E, n)
+		compute(out)
+		return out
+	})
+}
+
 // near checks got against a reference to a relative or absolute tolerance.
 func near[A, B float32 | float64](t *testing.T, what string, got []A, want []B, tolerance float64) {
 	t.Helper()

@@ -10,8 +10,6 @@ package kernel
 // #cgo nocallback drun_add_rows
 // #cgo noescape drun_scatter_add
 // #cgo nocallback drun_scatter_add
-// #cgo noescape drun_memcpy
-// #cgo nocallback drun_memcpy
 import "C"
 
 import (
@@ -43,6 +41,3 @@ func Gather(dt element.Type, outer, to, from, inner int, out, in unsafe.Pointer,
 func ScatterAdd(dt element.Type, outer, from, to, inner int, out, in unsafe.Pointer, indices []int64) {
 	C.drun_scatter_add(C.int(dt), long(outer), long(from), long(to), long(inner), mem(out), index(indices), mem(in))
 }
-
-// Memcpy copies bytes between places that do not overlap, with several threads where that pays.
-func Memcpy(to, from unsafe.Pointer, bytes int) { C.drun_memcpy(mem(to), mem(from), long(bytes)) }

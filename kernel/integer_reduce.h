@@ -46,7 +46,7 @@ INT_REDUCE(u8, uint8_t)
     }                                                                                                         \
     /* The first position of the extreme value; a NaN counts as more extreme than any number. */              \
     static void arg_reduce_##suffix(int op, int64_t outer, int64_t n, int64_t inner, int64_t *index,          \
-                                    void *value, const void *a) {                                             \
+                                    const void *a) {                                                          \
         EACH_LINE(type, {                                                                                     \
             int64_t at = 0;                                                                                   \
             type best = x[0];                                                                                 \
@@ -54,8 +54,7 @@ INT_REDUCE(u8, uint8_t)
                 type y = x[i * inner];                                                                        \
                 if ((op == RMAX ? y > best : y < best) || y != y) best = y, at = i;                           \
             }                                                                                                 \
-            if (index) index[l] = at;                                                                         \
-            if (value) ((type *)value)[l] = best;                                                             \
+            index[l] = at;                                                                                    \
         })                                                                                                    \
     }
 TRUTH(f32, float)
@@ -80,9 +79,8 @@ static void k_reduce(int op, int dt, int64_t outer, int64_t n, int64_t inner, vo
     else BY_TYPE(reduce, op, outer, n, inner, o, a)
 }
 
-static void k_arg_reduce(int op, int dt, int64_t outer, int64_t n, int64_t inner, int64_t *index, void *value,
-                         const void *a) {
-    BY_TYPE(arg_reduce, op, outer, n, inner, index, value, a)
+static void k_arg_reduce(int op, int dt, int64_t outer, int64_t n, int64_t inner, int64_t *index, const void *a) {
+    BY_TYPE(arg_reduce, op, outer, n, inner, index, a)
 }
 
 #define CUMSUM(suffix, type, sum)                                                                         \

@@ -35,7 +35,6 @@ void drun_take(int size, int64_t outer, int64_t count, int64_t rows, int64_t inn
                const int64_t *index);
 void drun_gather(int size, int64_t outer, int64_t to, int64_t from, int64_t inner, mem *o, const mem *a,
                  const int64_t *index);
-void drun_memcpy(mem *to, const mem *from, int64_t bytes);
 
 // The instruction-set paths, in the order of dispatch.c.
 int drun_path_count(void);

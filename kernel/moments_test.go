@@ -108,11 +108,7 @@ func TestSquareSums(t *testing.T) {
 		for line := range want {
 			_, _, want[line] = moments(l, x, line)
 		}
-		got := everywhere(t, func() []float32 {
-			out := make([]float32, l.lines())
-			SquareSums(element.Float32, l, ptr(out), ptr(x))
-			return out
-		})
+		got := written(t, l.lines(), func(out []float32) { SquareSums(element.Float32, l, ptr(out), ptr(x)) })
 		for i := range want {
 			if math.Abs(float64(got[i])-want[i]) > 1e-6*want[i] {
 				t.Errorf("%v: line %d is %v, want %v", l, i, got[i], want[i])

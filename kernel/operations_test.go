@@ -52,16 +52,8 @@ func TestBinaryReal(t *testing.T) {
 	Cast(element.Float32, element.Float64, n, row(a32), row(as))
 	Cast(element.Float32, element.Float64, n, row(b32), row(bs))
 	for op, exact := range ops {
-		got := everywhere(t, func() []float64 {
-			out := make([]float64, len(as))
-			Binary(op, element.Float64, n, row(out), row(as), row(bs))
-			return out
-		})
-		got32 := everywhere(t, func() []float32 {
-			out := make([]float32, len(as))
-			Binary(op, element.Float32, n, row(out), row(a32), row(b32))
-			return out
-		})
+		got := written(t, len(as), func(out []float64) { Binary(op, element.Float64, n, row(out), row(as), row(bs)) })
+		got32 := written(t, len(as), func(out []float32) { Binary(op, element.Float32, n, row(out), row(a32), row(b32)) })
 		for i := range as {
 			// Infinite divisors: Python and C disagree; only finite ones are compared.
 			if (op == Mod || op == FloorDiv) && (math.IsInf(bs[i], 0) || math.IsInf(as[i], 0) || math.Abs(as[i]) < 1e-20 && as[i] != 0) {
@@ -124,11 +116,7 @@ func testInts[E int64 | int32 | int8 | uint8](t *testing.T, dt element.Type, val
 		And: func(x, y *big.Int) *big.Int { return new(big.Int).And(x, y) },
 		Xor: func(x, y *big.Int) *big.Int { return new(big.Int).Xor(x, y) },
 	} {
-		got := everywhere(t, func() []E {
-			out := make([]E, len(as))
-			Binary(op, dt, n, row(out), row(as), row(bs))
-			return out
-		})
+		got := written(t, len(as), func(out []E) { Binary(op, dt, n, row(out), row(as), row(bs)) })
 		for i := range as {
 			x, y := big.NewInt(int64(as[i])), big.NewInt(int64(bs[i]))
 			want := E(0)
@@ -149,11 +137,7 @@ func TestCompare(t *testing.T) {
 		Eq: {0, 0, 1, 0, 0, 1}, Ne: {1, 1, 0, 1, 1, 0}, Lt: {1, 0, 0, 0, 0, 0},
 		Le: {1, 0, 1, 0, 0, 1}, Gt: {0, 1, 0, 0, 0, 0}, Ge: {0, 1, 1, 0, 0, 1},
 	} {
-		got := everywhere(t, func() []uint8 {
-			out := make([]uint8, len(a))
-			Compare(op, element.Float32, []int{len(a)}, row(out), row(a), row(b))
-			return out
-		})
+		got := written(t, len(a), func(out []uint8) { Compare(op, element.Float32, []int{len(a)}, row(out), row(a), row(b)) })
 		if !slices.Equal(got, want) {
 			t.Errorf("op %d: %v, want %v", op, got, want)
 		}
@@ -186,10 +170,8 @@ func TestUnaryGrad(t *testing.T) {
 		if op.SavesOutput() {
 			saved = forward(0)
 		}
-		got := everywhere(t, func() []float64 {
-			out := make([]float64, len(x))
+		got := written(t, len(x), func(out []float64) {
 			UnaryGrad(op, element.Float64, []int{len(x)}, row(out), row(dy), row(saved))
-			return out
 		})
 		near(t, "gradient", got, want, 1e-7)
 	}
@@ -200,11 +182,7 @@ func TestCanonicalNaN(t *testing.T) {
 	odd := math.Float32frombits(0xffabcdef)
 	x, y := []float32{odd, 1, odd, 0, float32(math.Inf(1))}, []float32{1, odd, odd, 0, float32(math.Inf(1))}
 	for _, op := range []BinaryOp{Add, Sub, Div, Min, Pow, Mod} {
-		out := everywhere(t, func() []float32 {
-			out := make([]float32, len(x))
-			Binary(op, element.Float32, []int{len(x)}, row(out), row(x), row(y))
-			return out
-		})
+		out := written(t, len(x), func(out []float32) { Binary(op, element.Float32, []int{len(x)}, row(out), row(x), row(y)) })
 		for i, v := range out {
 			if v != v && math.Float32bits(v) != 0x7fc00000 {
 				t.Errorf("op %d, element %d: NaN %08x", op, i, math.Float32bits(v))

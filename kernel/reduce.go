@@ -10,9 +10,12 @@ package kernel
 // #cgo nocallback drun_cumsum
 // #cgo noescape drun_square_sum
 // #cgo nocallback drun_square_sum
+// #cgo noescape drun_reduce_ranks
+// #cgo nocallback drun_reduce_ranks
 import "C"
 
 import (
+	"runtime"
 	"unsafe"
 
 	"drun/element"
@@ -35,10 +38,9 @@ func Reduce(op ReduceOp, dt element.Type, outer, n, inner int, out, in unsafe.Po
 }
 
 // ArgReduce finds along the middle dimension the first position of the largest (MaxOver) or smallest
-// (MinOver) element, a NaN counting as more extreme than any number; n > 0. index [outer, inner] or
-// values [outer, inner] may be nil.
-func ArgReduce(op ReduceOp, dt element.Type, outer, n, inner int, indices []int64, values, in unsafe.Pointer) {
-	C.drun_arg_reduce(C.int(op), C.int(dt), long(outer), long(n), long(inner), index(indices), mem(values), mem(in))
+// (MinOver) element, a NaN counting as more extreme than any number; n > 0. indices are [outer, inner].
+func ArgReduce(op ReduceOp, dt element.Type, outer, n, inner int, indices []int64, in unsafe.Pointer) {
+	C.drun_arg_reduce(C.int(op), C.int(dt), long(outer), long(n), long(inner), index(indices), mem(in))
 }
 
 // CumSum adds along the middle dimension; integers and Bool into Int64.
@@ -51,4 +53,17 @@ func SquareSum(dt element.Type, n int, in unsafe.Pointer) float64 {
 	var s C.double
 	C.drun_square_sum(C.int(dt), long(n), mem(in), &s)
 	return float64(s)
+}
+
+// ReduceRanks computes out[i] = (srcs[0][i] op srcs[1][i]) op ... for n elements of any type (Complex64 only
+// sums and averages). Float16 and BFloat16 are reduced in float32 and rounded once. out may be one of srcs.
+func ReduceRanks(op element.ReduceOp, dt element.Type, out unsafe.Pointer, srcs []unsafe.Pointer, n int) {
+	// As numbers, since C memory must not hold Go pointers; the sources stay alive and in place until the end.
+	var few [64]C.uintptr_t
+	addresses := few[:0]
+	for _, p := range srcs {
+		addresses = append(addresses, C.uintptr_t(uintptr(p)))
+	}
+	C.drun_reduce_ranks(C.int(op), C.int(dt), long(n), mem(out), C.int(len(srcs)), unsafe.SliceData(addresses))
+	runtime.KeepAlive(srcs)
 }

@@ -29,10 +29,8 @@ func TestReduce(t *testing.T) {
 					}
 					want[l] = v
 				}
-				got := everywhere(t, func() []float32 {
-					out := make([]float32, outer*inner)
+				got := written(t, outer*inner, func(out []float32) {
 					Reduce(op, element.Float32, outer, n, inner, ptr(out), ptr(x))
-					return out
 				})
 				near(t, "reduction", got, want, 1e-5*math.Sqrt(float64(n+1)))
 			})
@@ -53,7 +51,7 @@ func TestReduceSpecial(t *testing.T) {
 			}
 		}
 		index := make([]int64, 1)
-		ArgReduce(MaxOver, element.Float32, 1, 40, 1, index, nil, ptr(x))
+		ArgReduce(MaxOver, element.Float32, 1, 40, 1, index, ptr(x))
 		if index[0] != int64(at) {
 			t.Fatalf("argmax with a NaN at %d: %d", at, index[0])
 		}
@@ -76,10 +74,10 @@ func TestReduceInts(t *testing.T) {
 	if !slices.Equal(truth, []uint8{0, 0, 0}) {
 		t.Errorf("any of nothing %v", truth)
 	}
-	index, values := make([]int64, 3), make([]int32, 3)
-	ArgReduce(MaxOver, element.Int32, 1, 2, 3, index, ptr(values), ptr(x))
-	if !slices.Equal(index, []int64{1, 1, 0}) || !slices.Equal(values, []int32{math.MaxInt32, 0, 5}) {
-		t.Errorf("max %v %v", values, index)
+	index := make([]int64, 3)
+	ArgReduce(MaxOver, element.Int32, 1, 2, 3, index, ptr(x))
+	if !slices.Equal(index, []int64{1, 1, 0}) {
+		t.Errorf("max at %v", index)
 	}
 	CumSum(element.Int32, 1, 6, 1, ptr(make([]int64, 6)), ptr(x))
 	sums := make([]int64, 6)

@@ -49,16 +49,10 @@ func TestSoftmax(t *testing.T) {
 					}
 				}
 			}
-			y := everywhere(t, func() []float32 {
-				out := make([]float32, rows*n)
-				Softmax(element.Float32, logarithm, rows, n, ptr(out), ptr(x))
-				return out
-			})
+			y := written(t, rows*n, func(out []float32) { Softmax(element.Float32, logarithm, rows, n, ptr(out), ptr(x)) })
 			near(t, "softmax", y, want, 3e-6)
-			dx := everywhere(t, func() []float32 {
-				out := make([]float32, rows*n)
+			dx := written(t, rows*n, func(out []float32) {
 				SoftmaxGrad(element.Float32, logarithm, rows, n, ptr(out), ptr(dy), ptr(y))
-				return out
 			})
 			near(t, "softmax gradient", dx, wantGrad, 1e-5)
 		}
@@ -87,17 +81,13 @@ func TestCrossEntropy(t *testing.T) {
 			wantGrad[r*n+int(target[r])] -= 0.25
 		}
 		lse := make([]float32, rows)
-		loss := everywhere(t, func() []float32 {
-			out := make([]float32, rows)
+		loss := written(t, rows, func(out []float32) {
 			CrossEntropy(element.Float32, rows, n, ptr(out), ptr(lse), ptr(x), target)
-			return out
 		})
 		near(t, "loss", loss, want, 3e-6)
 		one := []float32{0.5}
-		dx := everywhere(t, func() []float32 {
-			out := make([]float32, rows*n)
+		dx := written(t, rows*n, func(out []float32) {
 			CrossEntropyGrad(element.Float32, rows, n, ptr(out), ptr(one), 0, 0.5, ptr(x), ptr(lse), target)
-			return out
 		})
 		near(t, "loss gradient", dx, wantGrad, 3e-6)
 	}

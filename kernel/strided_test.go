@@ -70,11 +70,7 @@ func TestStrided(t *testing.T) {
 		view := func(k int, s []float32) View { return View{ptr(s), l.strides[k]} }
 		check := func(what string, run func(out View), exact func(at []int) float32) {
 			t.Helper()
-			got := everywhere(t, func() []float32 {
-				out := make([]float32, l.sizes[0])
-				run(view(0, out))
-				return out
-			})
+			got := written(t, l.sizes[0], func(out []float32) { run(view(0, out)) })
 			l.each(func(at []int) { want[at[0]] = exact(at) })
 			if !slices.Equal(got, want) {
 				t.Fatalf("%s, shape %v, strides %v: %v, want %v", what, l.shape, l.strides, got, want)
@@ -112,10 +108,8 @@ func testCopySize[E number](t *testing.T, dt element.Type) {
 		for i := range in {
 			in[i] = E(i * 7)
 		}
-		got := everywhere(t, func() []E {
-			out := make([]E, len(in))
+		got := written(t, len(in), func(out []E) {
 			Copy(dt, []int{s[1], s[0]}, View{ptr(out), []int{s[0], 1}}, View{ptr(in), []int{1, s[1]}})
-			return out
 		})
 		for i := range s[0] {
 			for j := range s[1] {
@@ -140,23 +134,6 @@ func TestInPlaceAndReverse(t *testing.T) {
 		return y
 	})
 	near(t, "x + reversed x", got, want, 0)
-}
-
-func TestFillArange(t *testing.T) {
-	x := make([]float32, 100)
-	Fill(element.Float32, 99, ptr(x), 1.5)
-	if x[0] != 1.5 || x[98] != 1.5 || x[99] != 0 {
-		t.Errorf("filled %v", x)
-	}
-	y := make([]int64, 5)
-	Arange(element.Int64, 5, ptr(y), 3, -2)
-	if !slices.Equal(y, []int64{3, 1, -1, -3, -5}) {
-		t.Errorf("arange %v", y)
-	}
-	Arange(element.Float32, 100, ptr(x), 0.5, 0.25)
-	if x[99] != 0.5+99*0.25 {
-		t.Errorf("arange ends at %v", x[99])
-	}
 }
 
 func TestCast(t *testing.T) {

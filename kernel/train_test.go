@@ -233,22 +233,6 @@ func TestReduceRanks(t *testing.T) {
 	}
 }
 
-func TestMemcpy(t *testing.T) {
-	for _, n := range []int{0, 1, 100, 5 << 20} {
-		from := make([]uint8, n)
-		for i := range from {
-			from[i] = uint8(i * 7)
-		}
-		if got := everywhere(t, func() []uint8 {
-			to := make([]uint8, n)
-			Memcpy(ptr(to), ptr(from), n)
-			return to
-		}); !slices.Equal(got, from) {
-			t.Errorf("%d bytes copied wrong", n)
-		}
-	}
-}
-
 // Many goroutines share one pool, more threads than cores included.
 func TestConcurrentCalls(t *testing.T) {
 	defer SetThreads(1)

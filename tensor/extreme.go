@@ -63,7 +63,7 @@ func argExtreme(op string, kind reduction, t *Tensor, a int) (*Tensor, error) {
 	b := build(op, t)
 	x, out := b.contiguous(t), b.of(element.Int64, reducedShape(t.shape, []int{a}, true)...)
 	if b.err == nil {
-		kernel.ArgReduce(kernel.ReduceOp(kind), t.dtype, outer, n, inner, elems[int64](out), nil, x.ptr())
+		kernel.ArgReduce(kernel.ReduceOp(kind), t.dtype, outer, n, inner, elems[int64](out), x.ptr())
 	}
 	alive(x)
 	return out, b.err
