@@ -34,7 +34,7 @@ demo: build
 	bin/drun run examples/digits.star -n 2
 	bin/drun show last
 
-test: build bin/mypy
+test: build bin/mypy bin/pytorch
 	@command -v strace >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq strace >/dev/null; } || \
 		echo "the order of writes is not checked: it needs apt-get install strace"
 	@command -v ip >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq iproute2 >/dev/null; } || \
@@ -50,6 +50,14 @@ test: build bin/mypy
 MYPY = mypy==2.4.1
 bin/mypy:
 	@python3 -m venv $@ && $@/bin/pip install -q $(MYPY) || { rm -rf $@; echo "The stub is not checked: python3 cannot install $(MYPY)"; }
+
+# Exchanges weights with drun; the tests skip that if it is not installed. Debian's PyTorch, and safetensors from PyPI.
+SAFETENSORS = safetensors==0.8.0
+bin/pytorch:
+	@/usr/bin/python3 -c "import torch, numpy, venv, ensurepip" 2>/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+		apt-get install -y -qq --no-install-recommends python3-torch python3-numpy python3-venv >/dev/null; } || true
+	@/usr/bin/python3 -m venv --system-site-packages $@ && $@/bin/pip install -q $(SAFETENSORS) && $@/bin/python -c "import torch, numpy, safetensors" || \
+		{ rm -rf $@; echo "Weights are not exchanged with PyTorch: it needs apt-get install python3-torch python3-numpy python3-venv, and $(SAFETENSORS) from PyPI"; }
 
 # The nccl backend with the real NCCL, on the GPUs of this machine. If it has no Go, make
 # bin/nccl.test elsewhere and copy it (docs/backends.md).
