@@ -35,19 +35,20 @@ var layers = map[string][]string{
 
 	"internal/terminal": {"golang.org/x/term"},
 
-	"internal/sqldb":   {"internal/exit", sqlite, "internal/scratch", "golang.org/x/sys"},
-	"internal/scratch": {"golang.org/x/sys"},
-	"internal/queue":   {},
-	"internal/secret":  {},
+	"internal/sqldb":    {"internal/exit", sqlite, "internal/scratch", "golang.org/x/sys"},
+	"internal/scratch":  {"golang.org/x/sys"},
+	"internal/queue":    {},
+	"internal/secret":   {},
+	"internal/spelling": {},
 	// exit is the one vocabulary of exit codes and hints, so that everything may use it.
 	"internal/exit": {},
-	"history":       {"internal/exit", "internal/sqldb", sqlite, "github.com/fxamacker/cbor", "golang.org/x/sys", "github.com/dustinkirkland/golang-petname"},
+	"history":       {"internal/exit", "internal/spelling", "internal/sqldb", sqlite, "github.com/fxamacker/cbor", "golang.org/x/sys", "github.com/dustinkirkland/golang-petname"},
 	"checkpoints":   {"internal/exit", "internal/sqldb", sqlite, "golang.org/x/sys"},
 
 	"backup": {"history", "checkpoints"},
 
 	// lang knows the language alone, not the modules of a recipe.
-	"starlib/lang": {starlark, "starlib/lang"},
+	"starlib/lang": {starlark, "starlib/lang", "internal/spelling"},
 	"starlib":      {"internal/exit", starlark, "starlib", "internal/secret", "element", "tensor", "collective", "github.com/fxamacker/cbor/v2"},
 
 	"check": {"starlib", starlark},

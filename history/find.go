@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"drun/internal/exit"
+	"drun/internal/spelling"
 )
 
 // NotFound says that a reference names no run, or a name no metric (a usage
@@ -63,31 +64,10 @@ func (db *DB) unknown(run string) error {
 	return &NotFound{fmt.Sprintf("there is no run %q", run), "nearest: " + strings.Join(near, ", ") + "; all: drun runs --all"}
 }
 
-// nearness is the edit distance (Levenshtein); a name that contains what was
-// typed is nearer still.
+// nearness is the edit distance; a name that contains what was typed is nearer still.
 func nearness(typed, name string) int {
 	if typed != "" && strings.Contains(name, typed) {
 		return 0
 	}
-	a, b := []rune(typed), []rune(name)
-	if len(a) > 100 {
-		a = a[:100]
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range a {
-		previous := row[0]
-		row[0] = i + 1
-		for j := range b {
-			cost := previous
-			if a[i] != b[j] {
-				cost++
-			}
-			previous = row[j+1]
-			row[j+1] = min(cost, row[j]+1, previous+1)
-		}
-	}
-	return row[len(b)]
+	return spelling.Distance(typed[:min(len(typed), 100)], name)
 }

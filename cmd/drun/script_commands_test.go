@@ -16,10 +16,7 @@ import (
 
 // exits CODE COMMAND…: runs a command that must end with that exit code. Its
 // output is there for stdout and stderr.
-func exits(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: exits CODE COMMAND [ARG…]")
-	}
+func exits(ts *testscript.TestScript, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	err = ts.Exec(args[1], args[2:]...)
@@ -79,10 +76,7 @@ func matching(ts *testscript.TestScript, words string, count int) []int {
 
 // logged RUN TEXT COUNT: waits until the ranks have printed so many lines that
 // hold the text.
-func logged(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 3 {
-		ts.Fatalf("usage: logged RUN TEXT COUNT")
-	}
+func logged(ts *testscript.TestScript, args []string) {
 	count, err := strconv.Atoi(args[2])
 	ts.Check(err)
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -94,10 +88,7 @@ func logged(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // sendSignal NAME WORDS: sends a signal to a process of the script's runs.
-func sendSignal(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: signal NAME WORDS")
-	}
+func sendSignal(ts *testscript.TestScript, args []string) {
 	sig := unix.SignalNum("SIG" + args[0])
 	if sig == 0 && args[0] != "0" { // none: the process need only be there
 		ts.Fatalf("unknown signal %s", args[0])
@@ -107,10 +98,7 @@ func sendSignal(ts *testscript.TestScript, neg bool, args []string) {
 
 // nothing left: no process of the script's runs is there within a second, and no
 // shared memory.
-func nothingLeft(ts *testscript.TestScript, neg bool, _ []string) {
-	if neg {
-		ts.Fatalf("usage: nothing left")
-	}
+func nothingLeft(ts *testscript.TestScript, _ []string) {
 	var left map[int]string
 	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if left = workersBeneath(ts); len(left) == 0 {
@@ -128,9 +116,6 @@ func nothingLeft(ts *testscript.TestScript, neg bool, _ []string) {
 }
 
 // badbytes FILE: writes a file that is not UTF-8.
-func badBytes(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: badbytes FILE")
-	}
+func badBytes(ts *testscript.TestScript, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte("def main():\n    print(\"\xff\xfe\")\n"), 0o644))
 }

@@ -15,16 +15,13 @@ import (
 
 // queries CODE HOME: every command that reads the history ends with that exit
 // code and says why.
-func queries(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: queries CODE HOME")
-	}
+func queries(ts *testscript.TestScript, args []string) {
 	for _, command := range []string{"runs", "show last", "metrics last", "logs last", "sql select+1"} {
 		words := strings.Fields(command + " --home " + args[1])
 		for i := range words {
 			words[i] = strings.ReplaceAll(words[i], "+", " ")
 		}
-		exits(ts, false, append([]string{args[0], "drun"}, words...))
+		exits(ts, append([]string{args[0], "drun"}, words...))
 		if ts.ReadFile("stderr") == "" {
 			ts.Fatalf("drun %s says nothing", command)
 		}
@@ -32,10 +29,7 @@ func queries(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // schema FILE N: writes another schema version into a database.
-func setSchema(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: schema FILE N")
-	}
+func setSchema(ts *testscript.TestScript, args []string) {
 	version, err := strconv.Atoi(args[1])
 	ts.Check(err)
 	db, err := sql.Open("sqlite3", ts.MkAbs(args[0]))
@@ -47,9 +41,9 @@ func setSchema(ts *testscript.TestScript, neg bool, args []string) {
 
 // json [PATH VALUE]…: the last command's stdout is JSON and has these values;
 // a path is keys and indexes joined by dots, and * stands for any value.
-func hasJSON(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args)%2 != 0 {
-		ts.Fatalf("usage: json [PATH VALUE]...")
+func hasJSON(ts *testscript.TestScript, args []string) {
+	if len(args)%2 != 0 {
+		ts.Fatalf("json: a path without a value")
 	}
 	var whole any
 	text := ts.ReadFile("stdout")
@@ -78,10 +72,7 @@ func hasJSON(ts *testscript.TestScript, neg bool, args []string) {
 
 // tmpfs DIR OPTIONS: mounts a small file system, or mounts it anew with other
 // options.
-func mountTmpfs(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: tmpfs DIR OPTIONS")
-	}
+func mountTmpfs(ts *testscript.TestScript, args []string) {
 	dir, flags := ts.MkAbs(args[0]), uintptr(0)
 	options := strings.Split(args[1], ",")
 	for i, o := range options {

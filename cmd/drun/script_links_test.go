@@ -29,10 +29,7 @@ func machine(ts *testscript.TestScript, i int) string {
 // machines N: makes N network namespaces, whose names the variables M0, M1, … are
 // set to, with the addresses 10.77.0.1, 10.77.0.2, … on one bridge. Nothing of this
 // machine's own network is used.
-func machines(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: machines N")
-	}
+func machines(ts *testscript.TestScript, args []string) {
 	n, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	middle := machine(ts, n)
@@ -57,16 +54,16 @@ func machines(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // cut I J: from now on no packet of these two machines reaches the other.
-func cutLink(ts *testscript.TestScript, neg bool, args []string) {
-	i, j := twoMachines(ts, neg, args)
+func cutLink(ts *testscript.TestScript, args []string) {
+	i, j := twoMachines(ts, args)
 	for _, way := range [][2]int{{i, j}, {j, i}} {
 		ip(ts, fmt.Sprintf("-n %s neigh replace 10.77.0.%d lladdr 02:00:00:00:00:99 nud permanent dev eth0", machine(ts, way[0]), way[1]+1))
 	}
 }
 
 // resetLink I J: ends the connections of machine I to machine J, on both sides.
-func resetLink(ts *testscript.TestScript, neg bool, args []string) {
-	i, j := twoMachines(ts, neg, args)
+func resetLink(ts *testscript.TestScript, args []string) {
+	i, j := twoMachines(ts, args)
 	out, err := exec.Command("ip", "netns", "exec", machine(ts, i), "ss", "-K", "dst", fmt.Sprintf("10.77.0.%d", j+1)).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "ESTAB") {
 		ts.Fatalf("ss -K: %v: %s", err, out)
@@ -94,10 +91,7 @@ func resets() bool {
 	return err != nil && !os.IsTimeout(err)
 }
 
-func twoMachines(ts *testscript.TestScript, neg bool, args []string) (i, j int) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: cut I J, reset I J")
-	}
+func twoMachines(ts *testscript.TestScript, args []string) (i, j int) {
 	i, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	j, err = strconv.Atoi(args[1])

@@ -11,15 +11,15 @@ import (
 )
 
 // freeport NAME: sets a variable to a port that nobody listens to.
-func freePort(ts *testscript.TestScript, neg bool, args []string) {
-	l := listener(ts, neg, args)
+func freePort(ts *testscript.TestScript, args []string) {
+	l := listener(ts, args)
 	ts.Check(l.Close())
 }
 
 // listen NAME: listens to a port, whose number it sets a variable to, and
 // closes every connection at once.
-func listen(ts *testscript.TestScript, neg bool, args []string) {
-	l := listener(ts, neg, args)
+func listen(ts *testscript.TestScript, args []string) {
+	l := listener(ts, args)
 	ts.Defer(func() { l.Close() })
 	go func() {
 		for {
@@ -32,10 +32,7 @@ func listen(ts *testscript.TestScript, neg bool, args []string) {
 	}()
 }
 
-func listener(ts *testscript.TestScript, neg bool, args []string) net.Listener {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: freeport NAME, listen NAME")
-	}
+func listener(ts *testscript.TestScript, args []string) net.Listener {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)
 	_, port, err := net.SplitHostPort(l.Addr().String())
@@ -45,10 +42,7 @@ func listener(ts *testscript.TestScript, neg bool, args []string) net.Listener {
 }
 
 // sleep SECONDS.
-func pause(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: sleep SECONDS")
-	}
+func pause(ts *testscript.TestScript, args []string) {
 	s, err := strconv.ParseFloat(args[0], 64)
 	ts.Check(err)
 	time.Sleep(time.Duration(s * float64(time.Second)))

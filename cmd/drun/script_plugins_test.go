@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,10 +25,7 @@ var built struct {
 
 // buildPlugins puts the example plugin and, where its library is, the one for
 // Gloo into a folder, and the program that starts plugins beside drun.
-func buildPlugins(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: plugins DIR")
-	}
+func buildPlugins(ts *testscript.TestScript, args []string) {
 	built.once.Do(func() {
 		drun, err := exec.LookPath("drun")
 		ts.Check(err)
@@ -51,29 +46,14 @@ func buildPlugins(ts *testscript.TestScript, neg bool, args []string) {
 	programs, err := os.ReadDir(built.dir)
 	ts.Check(err)
 	for _, p := range programs { // copies, since scripts change them
-		ts.Check(copyProgram(filepath.Join(built.dir, p.Name()), filepath.Join(ts.MkAbs(args[0]), p.Name())))
+		program, err := os.ReadFile(filepath.Join(built.dir, p.Name()))
+		ts.Check(err)
+		ts.Check(os.WriteFile(filepath.Join(ts.MkAbs(args[0]), p.Name()), program, 0o755))
 	}
-}
-
-func copyProgram(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
 }
 
 // folders N: soon there are so many of drun's folders in $TMPDIR.
-func scratchFolders(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: folders N")
-	}
+func scratchFolders(ts *testscript.TestScript, args []string) {
 	var found []string
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		var err error

@@ -20,10 +20,7 @@ func (r *relayed) Write(p []byte) (int, error) { r.n.Add(int64(len(p))); return 
 // relay NAME PORT: sets a variable to a port that leads to another one, and counts
 // what goes through it, either way. relay -atmost N: fails if that was more than N
 // bytes, or nothing.
-func relay(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: relay NAME PORT, relay -atmost BYTES")
-	}
+func relay(ts *testscript.TestScript, args []string) {
 	if args[0] == "-atmost" {
 		most, err := strconv.ParseInt(args[1], 10, 64)
 		ts.Check(err)
@@ -35,7 +32,7 @@ func relay(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	}
 	count := ts.Value(relayKey{}).(*relayed)
-	l := listener(ts, neg, args[:1])
+	l := listener(ts, args[:1])
 	ts.Defer(func() { l.Close() })
 	go count.forward(l, "127.0.0.1:"+args[1])
 }

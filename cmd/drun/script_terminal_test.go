@@ -17,17 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onTerminal COMMAND…: runs a command on a terminal of its own; what it shows there is
+// onterminal [-exit CODE] COMMAND…: runs a command on a terminal of its own; what it shows there is
 // in the file terminal.
-func onTerminal(ts *testscript.TestScript, neg bool, args []string) {
+func onTerminal(ts *testscript.TestScript, args []string) {
 	want := 0
 	if len(args) > 1 && args[0] == "-exit" {
 		_, err := fmt.Sscan(args[1], &want)
 		ts.Check(err)
 		args = args[2:]
-	}
-	if neg || len(args) == 0 {
-		ts.Fatalf("usage: onterminal [-exit CODE] COMMAND [ARG…]")
 	}
 	master, slave := openTerminal(ts)
 	defer master.Close()
@@ -75,7 +72,7 @@ func openTerminal(ts *testscript.TestScript) (master, slave *os.File) {
 }
 
 // harmless FILE…: nothing in what was shown does something to a terminal.
-func harmless(ts *testscript.TestScript, neg bool, args []string) {
+func harmless(ts *testscript.TestScript, args []string) {
 	for _, name := range args {
 		text := ts.ReadFile(name)
 		bad := func(r rune) bool {
@@ -84,7 +81,7 @@ func harmless(ts *testscript.TestScript, neg bool, args []string) {
 		if name == "terminal" {
 			text = strings.ReplaceAll(text, "\r\n", "\n") // as the terminal ends lines
 		}
-		if i := strings.IndexFunc(text, bad); i >= 0 || !utf8.ValidString(text) || neg {
+		if i := strings.IndexFunc(text, bad); i >= 0 || !utf8.ValidString(text) {
 			ts.Fatalf("%s has a control character at byte %d:\n%q", name, i, text)
 		}
 	}

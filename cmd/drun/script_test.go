@@ -3,7 +3,9 @@ package main
 import (
 	"flag"
 	"fmt"
+	"math"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -36,41 +38,53 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
-			if name == "gloo" {
-				return haveGloo(), nil
+			have, known := map[string]func() bool{"gloo": haveGloo, "mounts": mounts, "networks": networks, "resets": resets}[name]
+			if !known {
+				return false, fmt.Errorf("unknown condition %s", name)
 			}
-			if name == "mounts" {
-				return mounts(), nil
-			}
-			if name == "networks" {
-				return networks(), nil
-			}
-			if name == "resets" {
-				return resets(), nil
-			}
-			return false, fmt.Errorf("unknown condition %s", name)
+			return have(), nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":      exits,
-			"plugins":    buildPlugins,
-			"logged":     logged,
-			"freeport":   freePort,
-			"listen":     listen,
-			"relay":      relay,
-			"machines":   machines,
-			"cut":        cutLink,
-			"reset":      resetLink,
-			"sleep":      pause,
-			"signal":     sendSignal,
-			"nothing":    nothingLeft,
-			"folders":    scratchFolders,
-			"badbytes":   badBytes,
-			"queries":    queries,
-			"json":       hasJSON,
-			"schema":     setSchema,
-			"tmpfs":      mountTmpfs,
-			"onterminal": onTerminal,
-			"harmless":   harmless,
-		},
+		Cmds: commands(map[string]func(*testscript.TestScript, []string){
+			"exits CODE COMMAND [ARG…]":     exits,
+			"plugins DIR":                   buildPlugins,
+			"logged RUN TEXT COUNT":         logged,
+			"freeport NAME":                 freePort,
+			"listen NAME":                   listen,
+			"relay NAME|-atmost PORT|BYTES": relay,
+			"machines N":                    machines,
+			"cut I J":                       cutLink,
+			"reset I J":                     resetLink,
+			"sleep SECONDS":                 pause,
+			"signal NAME WORDS":             sendSignal,
+			"nothing left":                  nothingLeft,
+			"folders N":                     scratchFolders,
+			"badbytes FILE":                 badBytes,
+			"queries CODE HOME":             queries,
+			"json [PATH VALUE…]":            hasJSON,
+			"schema FILE N":                 setSchema,
+			"tmpfs DIR OPTIONS":             mountTmpfs,
+			"onterminal COMMAND [ARG…]":     onTerminal,
+			"harmless FILE…":                harmless,
+		}),
 	})
+}
+
+// commands checks the arguments of commands by their usage, and that none is negated.
+func commands(byUsage map[string]func(*testscript.TestScript, []string)) map[string]func(*testscript.TestScript, bool, []string) {
+	all := map[string]func(*testscript.TestScript, bool, []string){}
+	for usage, run := range byUsage {
+		name, arguments, _ := strings.Cut(usage, " ")
+		required, _, optional := strings.Cut(arguments, "[")
+		least, most := len(strings.Fields(required)), len(strings.Fields(required))
+		if optional || strings.HasSuffix(usage, "…") {
+			most = math.MaxInt
+		}
+		all[name] = func(ts *testscript.TestScript, neg bool, args []string) {
+			if neg || len(args) < least || len(args) > most {
+				ts.Fatalf("usage: %s", usage)
+			}
+			run(ts, args)
+		}
+	}
+	return all
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 
+	"drun/internal/spelling"
+
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 )
@@ -56,37 +58,11 @@ func moduleOf(name string, env starlark.StringDict) string {
 func Nearest(name string, names []string) string {
 	best, limit := "", (len(name)+2)/3+1
 	for _, candidate := range names {
-		if d := editDistance(strings.ToLower(name), strings.ToLower(candidate)); d < limit && d < len(name) {
+		if d := spelling.Distance(strings.ToLower(name), strings.ToLower(candidate)); d < limit && d < len(name) {
 			best, limit = candidate, d
 		}
 	}
 	return best
-}
-
-// editDistance counts insertions, deletions, substitutions and swaps of
-// neighbours that turn a into b (Damerau-Levenshtein, restricted).
-func editDistance(a, b string) int {
-	x, y := []rune(a), []rune(b)
-	before, above := make([]int, len(y)+1), make([]int, len(y)+1)
-	for j := range above {
-		above[j] = j
-	}
-	for i := range x {
-		row := make([]int, len(y)+1)
-		row[0] = i + 1
-		for j := range y {
-			cost := 1
-			if x[i] == y[j] {
-				cost = 0
-			}
-			row[j+1] = min(above[j]+cost, above[j+1]+1, row[j]+1)
-			if i > 0 && j > 0 && x[i] == y[j-1] && x[i-1] == y[j] {
-				row[j+1] = min(row[j+1], before[j-1]+1)
-			}
-		}
-		before, above = above, row
-	}
-	return above[len(y)]
 }
 
 // foreignNames are names of Python that have another form in a recipe.
