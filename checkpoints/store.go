@@ -172,14 +172,7 @@ func OpenReadOnly(home string) (*Store, error) {
 // openCatalog opens the catalog for reading, and brings it up to date if that can be
 // done. Where there is none the error is *ErrNone.
 func openCatalog(home string) (*sqldb.Reader, error) {
-	f := file(home)
-	reader, err := sqldb.OpenReadOnly(f)
-	if errors.Is(err, sqldb.ErrOldSchema) {
-		if writer, werr := sqldb.Open(f); werr == nil {
-			writer.Close()
-			reader, err = sqldb.OpenReadOnly(f)
-		}
-	}
+	reader, err := sqldb.OpenCurrent(file(home))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &ErrNone{"none was ever saved in " + home}
 	}

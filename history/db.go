@@ -97,13 +97,7 @@ func (e *ErrNone) ExitCode() exit.Code { return exit.Usage }
 // and shown as lost in any case. Without a history the error is *ErrNone.
 func OpenReadOnly(home string) (*DB, error) {
 	f := file(home)
-	reader, err := sqldb.OpenReadOnly(f)
-	if errors.Is(err, sqldb.ErrOldSchema) {
-		if writer, werr := sqldb.Open(f); werr == nil {
-			writer.Close()
-			reader, err = sqldb.OpenReadOnly(f)
-		}
-	}
+	reader, err := sqldb.OpenCurrent(f)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &ErrNone{home}
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,7 +56,7 @@ func newBackends() *cobra.Command {
 			if len(args) > 0 {
 				return describeBackend(cmd, list, args[0], dirs)
 			}
-			return listBackends(cmd, list)
+			return show(cmd, list, listBackends)
 		},
 	}
 	cmd.PersistentFlags().StringArrayVar(&dirs, "plugin-dir", nil, "`folder` in which to look for plugins first (repeatable)")
@@ -83,17 +84,13 @@ const probeLimit = 15 * time.Second
 
 // listBackends shows a table that fits the terminal, and beneath it why some
 // backends do not run here.
-func listBackends(cmd *cobra.Command, list []backendInfo) error {
-	out := cmd.OutOrStdout()
-	if wantsJSON(cmd) {
-		return printJSON(out, list)
-	}
+func listBackends(out io.Writer, list []backendInfo) error {
 	columns := width(out)
 	var table bytes.Buffer
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	row(w, "BACKEND", "VERSION", "RUNS HERE", "WHERE")
 	for _, b := range list {
-		row(w, cut(b.Name, columns/4), cut(dashed(b.Version), columns/4), b.verdict(), cut(b.where(), columns/4))
+		row(w, cut(b.Name, columns/4), cut(dash(b.Version), columns/4), b.verdict(), cut(b.where(), columns/4))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -114,17 +111,17 @@ func describeBackend(cmd *cobra.Command, list []backendInfo, name string, dirs [
 		_, err := findPlugin(name, dirs)
 		return err
 	}
-	out := cmd.OutOrStdout()
-	if wantsJSON(cmd) {
-		return printJSON(out, list)
-	}
+	return show(cmd, list, printBackends)
+}
+
+func printBackends(out io.Writer, list []backendInfo) error {
 	for i, b := range list {
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		row(w, "backend", b.Name)
-		row(w, "version", dashed(b.Version))
+		row(w, "version", dash(b.Version))
 		row(w, "runs here", b.verdict())
 		if b.Problem != "" {
 			row(w, "because", terminal.Escape(b.Problem))
@@ -133,7 +130,7 @@ func describeBackend(cmd *cobra.Command, list []backendInfo, name string, dirs [
 			row(w, "where", b.where())
 		} else {
 			row(w, "file", b.Path)
-			row(w, "SHA-256", dashed(b.SHA256))
+			row(w, "SHA-256", dash(b.SHA256))
 			row(w, "trusted", map[bool]string{true: "yes", false: "no"}[b.Trusted])
 		}
 		if err := w.Flush(); err != nil {
@@ -159,13 +156,6 @@ func (b *backendInfo) where() string {
 		return "built in"
 	}
 	return filepath.Dir(b.Path)
-}
-
-func dashed(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return terminal.Escape(s)
 }
 
 // cut shortens a text at its beginning: the end of a path tells more.
@@ -270,6 +260,18 @@ func findPlugin(name string, dirs []string) (*host.Plugin, error) {
 	return host.Find(name, host.Dirs(dirs...))
 }
 
+// verified finds a plugin that is unchanged since it was pinned, or pins it, and the
+// program that starts it.
+func verified(cmd *cobra.Command, name string, dirs []string) (p *host.Plugin, program string, err error) {
+	if p, err = findPlugin(name, dirs); err == nil {
+		err = host.Verify(homeOf(cmd), p)
+	}
+	if err == nil {
+		program, err = host.FindProgram()
+	}
+	return p, program, err
+}
+
 func newTest(dirs *[]string) *cobra.Command {
 	var deterministic bool
 	cmd := &cobra.Command{
@@ -279,19 +281,12 @@ func newTest(dirs *[]string) *cobra.Command {
 			"numbers in its own order; with --deterministic its results must have the same bits as shm's.",
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := findPlugin(args[0], *dirs)
-			if err == nil {
-				err = host.Verify(homeOf(cmd), p)
-			}
+			p, program, err := verified(cmd, args[0], *dirs)
 			if err != nil {
 				return err
 			}
 			if b := inspect(cmd.Context(), homeOf(cmd), p); !b.Usable { // Verify has pinned it, so inspect asks it
 				return exit.Errorf(exit.Backend, "%s cannot run here: %s", p.Name, b.Problem)
-			}
-			program, err := host.FindProgram()
-			if err != nil {
-				return err
 			}
 			which := "test"
 			if deterministic {
@@ -299,12 +294,11 @@ func newTest(dirs *[]string) *cobra.Command {
 			}
 			suite := exec.CommandContext(cmd.Context(), program, which, p.Name, p.Path, p.SHA256, p.Mark)
 			suite.Stdout, suite.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			if err := suite.Run(); errors.As(err, new(*exec.ExitError)) {
+			err = suite.Run()
+			if errors.As(err, new(*exec.ExitError)) {
 				return exitStatus(exit.Backend) // it has said why
-			} else if err != nil {
-				return err
 			}
-			return nil
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&deterministic, "deterministic", false, "require the same bits as shm, which adds in the order of the ranks")

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"github.com/spf13/cobra"
 )
 
 // The table fits whatever plugins and folders are called, and nothing of a
@@ -14,11 +12,8 @@ import (
 func TestBackendsFitTheTerminal(t *testing.T) {
 	long := strings.Repeat("a folder/", 30)
 	problem := "it is broken: " + strings.Repeat("reason after reason ", 40) + "end"
-	cmd := &cobra.Command{}
-	cmd.Flags().Bool("json", false, "")
 	var out bytes.Buffer
-	cmd.SetOut(&out)
-	err := listBackends(cmd, []backendInfo{
+	err := listBackends(&out, []backendInfo{
 		{Name: "shm", BuiltIn: true, Version: "devel-0123456789ab+dirty", Usable: true},
 		{Name: strings.Repeat("n", 100), Version: strings.Repeat("v", 300), Path: "/" + long + "drun-backend-x", Usable: true},
 		{Name: "gloo", Path: "/opt/" + long + "drun-backend-gloo", Problem: problem, asked: true},

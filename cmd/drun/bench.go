@@ -22,7 +22,6 @@ import (
 	"drun/engine/run"
 	"drun/internal/exit"
 	"drun/internal/scratch"
-	"drun/plugins/host"
 )
 
 //go:embed bench.star
@@ -105,14 +104,7 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 	}
 	program := ""
 	if backend != "shm" {
-		p, err := host.Find(backend, host.Dirs(dirs...))
-		if err == nil {
-			err = host.Verify(homeOf(cmd), p) // the run's own home is a new one
-		}
-		if err != nil {
-			return err
-		}
-		if program, err = host.FindProgram(); err != nil {
+		if _, program, err = verified(cmd, backend, dirs); err != nil { // the run's own home is a new one
 			return err
 		}
 	}
@@ -210,13 +202,7 @@ func (b *benchFlags) print(cmd *cobra.Command, backend string, n int, printed st
 		}
 		list = append(list, r)
 	}
-	out := cmd.OutOrStdout()
-	var err error
-	if wantsJSON(cmd) {
-		err = printJSON(out, list)
-	} else {
-		err = printBench(out, list)
-	}
+	err := show(cmd, list, printBench)
 	if err == nil && failed > 0 {
 		return exit.Errorf(exit.Backend, "%d elements of the results are wrong", failed)
 	}

@@ -39,17 +39,11 @@ func newCheck() *cobra.Command {
 				found = append(found, list...)
 			}
 			found = check.Sort(found)
-			if wantsJSON(cmd) {
-				if err := printJSON(cmd.OutOrStdout(), found); err != nil {
-					return err
-				}
-			} else if err := printFindings(cmd.OutOrStdout(), found, sources); err != nil {
-				return err
+			err := show(cmd, found, func(out io.Writer, found []check.Finding) error { return printFindings(out, found, sources) })
+			if err == nil && len(found) > 0 {
+				err = exitStatus(exit.Recipe)
 			}
-			if len(found) > 0 {
-				return exitStatus(exit.Recipe)
-			}
-			return nil
+			return err
 		},
 	}
 }

@@ -23,10 +23,7 @@ func newDoc() *cobra.Command {
 			if len(entries) == 0 {
 				return usage("drun doc lists them all", "there is no builtin %q", name)
 			}
-			if wantsJSON(cmd) {
-				return printJSON(cmd.OutOrStdout(), entries)
-			}
-			return printStub(cmd.OutOrStdout(), entries)
+			return show(cmd, entries, printStub)
 		},
 	}
 }

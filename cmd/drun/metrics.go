@@ -50,14 +50,10 @@ In JSON, NaN and infinities are the strings "NaN", "Infinity" and "-Infinity".`,
 				if points > 0 {
 					list = history.Downsample(list, points)
 				}
-				switch out := cmd.OutOrStdout(); {
-				case wantsJSON(cmd):
-					return printJSON(out, list)
-				case asCSV:
-					return printPointsCSV(out, list)
-				default:
-					return printPoints(out, list)
+				if asCSV {
+					return printPointsCSV(cmd.OutOrStdout(), list)
 				}
+				return show(cmd, list, printPoints)
 			})
 		},
 	}

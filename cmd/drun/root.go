@@ -133,6 +133,14 @@ func wantsJSON(cmd *cobra.Command) bool {
 	return err == nil && yes
 }
 
+// show prints a value as JSON, or as print does.
+func show[T any](cmd *cobra.Command, v T, print func(io.Writer, T) error) error {
+	if wantsJSON(cmd) {
+		return printJSON(cmd.OutOrStdout(), v)
+	}
+	return print(cmd.OutOrStdout(), v)
+}
+
 // printJSON writes one indented value and a line end.
 func printJSON(out io.Writer, v any) error {
 	return encodeJSON(out, v, "  ")

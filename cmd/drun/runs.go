@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"slices"
@@ -44,10 +45,7 @@ func newRuns() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if wantsJSON(cmd) {
-				return printJSON(cmd.OutOrStdout(), list)
-			}
-			return printRuns(cmd, list)
+			return show(cmd, list, printRuns)
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 20, "show at most `N` runs")
@@ -64,11 +62,10 @@ func listRuns(home string, limit int) ([]history.Summary, error) {
 	return db.List(limit)
 }
 
-func printRuns(cmd *cobra.Command, list []history.Summary) error {
+func printRuns(out io.Writer, list []history.Summary) error {
 	if len(list) == 0 {
 		return nil
 	}
-	out := cmd.OutOrStdout()
 	paint := painterFor(out)
 	room := math.MaxInt // a pipe or file gets all metrics
 	if terminal.Is(out) {

@@ -28,10 +28,7 @@ func newShow() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if wantsJSON(cmd) {
-					return printJSON(cmd.OutOrStdout(), d)
-				}
-				return printDetail(cmd.OutOrStdout(), d)
+				return show(cmd, d, printDetail)
 			})
 		},
 	}

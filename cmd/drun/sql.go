@@ -32,10 +32,7 @@ NaN and infinities as the strings "NaN", "Infinity" and "-Infinity".`,
 			if err != nil {
 				return err
 			}
-			if wantsJSON(cmd) {
-				return printJSON(cmd.OutOrStdout(), table)
-			}
-			return printTable(cmd.OutOrStdout(), table)
+			return show(cmd, table, printTable)
 		},
 	}
 }

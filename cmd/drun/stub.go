@@ -26,7 +26,7 @@ var pythonTypes = map[string]string{
 
 // printStub writes entries as a Python stub. Modules and types are classes; a
 // module's builtins are static methods, as modules have no instances.
-func printStub(out io.Writer, entries []universe.Entry) error {
+func printStub(out io.Writer, entries universe.Entries) error {
 	s := stub{members: map[string][]string{}, classes: map[string]bool{}}
 	for _, e := range universe.Reference() {
 		s.members[e.Owner] = append(s.members[e.Owner], e.Name)

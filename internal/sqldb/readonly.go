@@ -60,6 +60,18 @@ func OpenReadOnly(f File) (*Reader, error) {
 	return r, err
 }
 
+// OpenCurrent is OpenReadOnly that brings an older schema up to date, where it can.
+func OpenCurrent(f File) (*Reader, error) {
+	reader, err := OpenReadOnly(f)
+	if errors.Is(err, ErrOldSchema) {
+		if writer, werr := Open(f); werr == nil {
+			writer.Close()
+			reader, err = OpenReadOnly(f)
+		}
+	}
+	return reader, err
+}
+
 func (f File) openReader(mode string, live bool) (*Reader, error) {
 	db, err := sql.Open("sqlite3", f.dsn(mode+"&_query_only=1"))
 	if err != nil {

@@ -117,10 +117,7 @@ func (w *World) allReduce(c *starlib.Call, g *Group, ctx *collective.WaitLimit) 
 			return o.value, nil
 		})
 	}
-	if async && o.copied() {
-		return g.runAtOnce(c, ctx, call, then)
-	}
-	return g.run(c, ctx, call, async, then)
+	return g.run(c, ctx, call, async, o.copied(), then)
 }
 
 // reduced is the all_reduce of a tensor, as a new tensor.
@@ -173,10 +170,7 @@ func (w *World) broadcast(c *starlib.Call, g *Group, ctx *collective.WaitLimit, 
 			return o.value, nil
 		})
 	}
-	if async && (o.copied() || graph && in.IsLeaf()) {
-		return g.runAtOnce(c, ctx, call, then)
-	}
-	return g.run(c, ctx, call, async, then)
+	return g.run(c, ctx, call, async, o.copied() || graph && in.IsLeaf(), then)
 }
 
 // reducedAt is the sum of a gradient on one rank, zeros on the others.
@@ -218,8 +212,5 @@ func (w *World) reduce(c *starlib.Call, g *Group, ctx *collective.WaitLimit, dst
 		x := c.Arg("t")
 		then = finish(func() (starlark.Value, error) { return x, nil })
 	}
-	if async && o.copied() {
-		return g.runAtOnce(c, ctx, call, then)
-	}
-	return g.run(c, ctx, call, async, then)
+	return g.run(c, ctx, call, async, o.copied(), then)
 }

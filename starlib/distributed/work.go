@@ -84,17 +84,6 @@ func finished(kind collective.Kind, value starlark.Value) *Work {
 		then: finish(func() (starlark.Value, error) { return value, nil })}
 }
 
-// runAtOnce is run for an asynchronous call whose result must be copied into place.
-// It waits, because nothing would copy the result of a Work that is dropped.
-func (g *Group) runAtOnce(c *starlib.Call, ctx *collective.WaitLimit, call *collective.Call, then finisher) (starlark.Value, error) {
-	g.call = *call
-	value, err := g.run(c, ctx, &g.call, false, then)
-	if err != nil {
-		return nil, err
-	}
-	return finished(call.Kind, value), nil
-}
-
 // newCall gives a call to fill in. A synchronous one is kept in the group, since
 // a new one would be allocated for the backend each time.
 func (g *Group) newCall(async bool) *collective.Call {
@@ -105,8 +94,16 @@ func (g *Group) newCall(async bool) *collective.Call {
 }
 
 // run makes the call and returns what then makes of it: at once or, for an
-// asynchronous call, as a Work. In a group of one rank there is nothing to call.
-func (g *Group) run(c *starlib.Call, ctx *collective.WaitLimit, call *collective.Call, async bool, then finisher) (starlark.Value, error) {
+// asynchronous call, as a Work. In a group of one rank there is nothing to call. An
+// asynchronous call whose result must be copied into place waits all the same, because
+// nothing would copy the result of a Work that is dropped.
+func (g *Group) run(c *starlib.Call, ctx *collective.WaitLimit, call *collective.Call, async, copied bool, then finisher) (starlark.Value, error) {
+	if async && copied {
+		kind := call.Kind
+		g.call = *call
+		value, err := g.run(c, ctx, &g.call, false, false, then)
+		return finished(kind, value), err
+	}
 	if !async {
 		if g.comm != nil {
 			call.Origin = origin(c)
