@@ -85,6 +85,7 @@ var layers = map[string][]string{
 	"plugins/internal/blocking":   {"element", "collective"},
 	"plugins/internal/ordered":    {"element", "collective", "plugins/internal/reduction"},
 	"plugins/internal/meet":       {"collective"},
+	"plugins/internal/mesh":       {"element", "collective", "plugins/internal/blocking", "plugins/internal/meet"},
 	"plugins/internal/enginetest": {"collective", "engine/rendezvous"}, // for tests alone
 
 	// The only program that links gRPC on drun's side.

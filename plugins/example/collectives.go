@@ -1,16 +1,14 @@
 package main
 
 import (
-	"context"
-
 	"drun/collective"
 	"drun/plugins/sdk"
 )
 
-// collective carries out a call. Every one is the same: each rank sends some of
-// its bytes to some ranks, receives from some, and perhaps combines what came.
-func (c *comm) collective(ctx context.Context, call *collective.Call, seq uint64) error {
-	n := len(c.ranks)
+// Do carries out a collective. Every one is the same: each rank sends some of its
+// bytes to some ranks, receives from some, and perhaps combines what came.
+func (e *engine) Do(call *collective.Call) error {
+	n := e.size
 	send, recv := call.Send.Data, call.Recv.Data
 	out, in := make([][]byte, n), make([][]byte, n) // what goes to, and comes from, each rank
 	each := func(list [][]byte, data []byte) {
@@ -18,7 +16,7 @@ func (c *comm) collective(ctx context.Context, call *collective.Call, seq uint64
 			list[i] = data
 		}
 	}
-	root := c.rank == call.Root
+	root := e.rank == call.Root
 	// Where only the root gets something it tells the others that it is there.
 	receipt := func() {
 		if root {
@@ -65,10 +63,10 @@ func (c *comm) collective(ctx context.Context, call *collective.Call, seq uint64
 	case collective.AllToAll:
 		out, in = parts(call.Send, call.Counts, n), parts(call.Recv, call.RecvCounts, n)
 	}
-	if err := c.exchange(ctx, seq, out, in); err != nil {
+	if err := e.exchange(out, in); err != nil {
 		return err
 	}
-	if call.Kind.Reduces() && in[c.rank] != nil {
+	if call.Kind.Reduces() && in[e.rank] != nil {
 		sdk.Reduce(call.Recv, in, call.Reduce)
 	}
 	return nil
@@ -76,26 +74,26 @@ func (c *comm) collective(ctx context.Context, call *collective.Call, seq uint64
 
 // exchange sends out and fills in. Where there are no bytes no message is sent;
 // both sides know.
-func (c *comm) exchange(ctx context.Context, seq uint64, out, in [][]byte) error {
-	h := header{Group: c.group, Seq: seq}
-	for i, data := range out {
-		if i == c.rank {
-			copy(in[i], data)
+func (e *engine) exchange(out, in [][]byte) error {
+	number := uint64(e.calls.Add(1))
+	for rank, data := range out {
+		if rank == e.rank {
+			copy(in[rank], data)
 		} else if len(data) > 0 {
-			if err := c.mesh.send(c.ranks[i], h, data); err != nil {
+			if err := e.Give(rank, number, data); err != nil {
 				return err
 			}
 		}
 	}
-	for i, buffer := range in {
-		if i == c.rank || len(buffer) == 0 {
+	for rank, buffer := range in {
+		if rank == e.rank || len(buffer) == 0 {
 			continue
 		}
-		m, err := c.mesh.take(ctx, c.mesh.want(c.ranks[i], h))
+		data, err := e.Take(rank, number)
 		if err != nil {
 			return err
 		}
-		copy(buffer, m.data)
+		copy(buffer, data)
 	}
 	return nil
 }

@@ -5,9 +5,10 @@ package gloo
 import (
 	"fmt"
 	"net"
-	"os"
+	"strings"
 
 	"drun/collective"
+	"drun/plugins/internal/meet"
 )
 
 // place chooses the network interface: by name, or by an address of it.
@@ -25,8 +26,10 @@ func (o Options) place(world collective.World) (name, address string, err error)
 	case world.NodeAddress != "": // the one through which the agents have met
 		return "", world.NodeAddress, nil
 	}
-	address, err = route(os.Getenv("MASTER_ADDR"))
-	return "", address, err
+	if address, err = meet.Route(); err != nil {
+		return "", "", fmt.Errorf("%w; name one in DRUN_GLOO_INTERFACE: this machine has %s", err, interfaces())
+	}
+	return "", address, nil
 }
 
 // hostOf gives the address to listen on: the one that was chosen, or the first of
@@ -54,31 +57,14 @@ func hostOf(name, address string) (string, error) {
 	return "", fmt.Errorf("the network interface %s has no address", name)
 }
 
-// route gives the address from which this machine would reach another. No
-// packet is sent.
-func route(to string) (string, error) {
-	if to == "" {
-		to = "192.0.2.1" // of nobody: the default route
-	}
-	conn, err := net.Dial("udp", net.JoinHostPort(to, "9"))
-	if err != nil {
-		return "", fmt.Errorf("no network interface leads to %s (%w); name one in DRUN_GLOO_INTERFACE: this machine has %s", to, err, interfaces())
-	}
-	defer conn.Close()
-	return conn.LocalAddr().(*net.UDPAddr).IP.String(), nil
-}
-
 func interfaces() string {
 	all, err := net.Interfaces()
 	if err != nil || len(all) == 0 {
 		return "none"
 	}
-	s := ""
-	for i, f := range all {
-		if i > 0 {
-			s += ", "
-		}
-		s += f.Name
+	var names []string
+	for _, f := range all {
+		names = append(names, f.Name)
 	}
-	return s
+	return strings.Join(names, ", ")
 }

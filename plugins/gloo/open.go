@@ -30,9 +30,6 @@ func (b *Backend) Version() string { return "gloo " + C.GoString(C.drun_gloo_ver
 
 // Open connects this rank with every other.
 func (b *Backend) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
-	if world.Size > 1 && world.Store == nil {
-		return nil, errors.New("gloo needs a store in which the ranks find each other, and there is none")
-	}
 	name, address, err := b.options.place(world)
 	if err != nil {
 		return nil, err

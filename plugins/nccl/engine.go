@@ -10,12 +10,16 @@ import (
 	"sync/atomic"
 
 	"drun/collective"
+	"drun/plugins/internal/mesh"
 	"drun/plugins/internal/ordered"
 )
 
-// engine is a rank's end of a group in NCCL.
+// engine is a rank's end of a group in NCCL. The mesh does what NCCL does not:
+// announcing messages, for NCCL cannot receive from any rank, and noticing that a
+// rank has left, was lost or gave up.
 type engine struct {
 	*gpu
+	*mesh.Mesh
 	store      collective.Store
 	prefix     string // of its keys in the store
 	local      bool   // all ranks are on this machine
@@ -23,11 +27,8 @@ type engine struct {
 	rank, size int
 
 	lane    *lane // of the collectives
-	mesh    *mesh
 	reducer ordered.Reducer
 	counts  counters
-
-	fetching arrival // the message that Next announced
 
 	mu          sync.Mutex // of what follows
 	interrupted chan struct{}
@@ -82,7 +83,7 @@ func (e *engine) Interrupt() {
 	for _, l := range e.lanes() {
 		l.interrupt()
 	}
-	e.mesh.close()
+	e.Mesh.Interrupt()
 }
 
 // lanes are all that there are; the caller holds mu.
@@ -100,9 +101,6 @@ func (e *engine) lanes() []*lane {
 	return all
 }
 
-// Leave says goodbye to the peers.
-func (e *engine) Leave() { e.mesh.leave() }
-
 // Close ends the communicators.
 func (e *engine) Close() error {
 	e.free()
@@ -118,17 +116,11 @@ func (e *engine) free() {
 		wg.Go(l.close)
 	}
 	wg.Wait()
-	if e.mesh != nil {
-		e.mesh.close()
+	if e.Mesh != nil {
+		e.Mesh.Interrupt()
 	}
 	e.release()
 }
-
-// Peer tells what became of a rank.
-func (e *engine) Peer(rank int) (left bool, failed error) { return e.mesh.peer(rank) }
-
-// Stop ends Next.
-func (e *engine) Stop() { e.mesh.stop() }
 
 // openGPU takes the device for a local rank.
 func openGPU(o Options, devices int, world collective.World, arena []byte) (*gpu, error) {

@@ -27,35 +27,25 @@ var keys atomic.Uint64
 // that comes after it. Each direction between two ranks has a communicator of
 // its own, made with the first message, so that none waits for another.
 func (e *engine) Send(to int, h blocking.Header, data []byte) error {
-	p := e.mesh.peers[to]
-	f := frame{Kind: message, DType: uint8(h.DType), Tag: h.Tag, Bytes: h.Bytes}
 	if len(data) <= inlineSize {
-		return p.send(f, data)
+		return e.Mesh.Send(to, h, data)
 	}
-	f.Kind, f.Key = announce, keys.Add(1)
+	h.Key = keys.Add(1)
 	l := e.linked(e.outgoing, to)
 	var id uniqueID
-	var extra []byte
+	var announced []byte
 	if l == nil {
 		var err error
 		if id, err = newUniqueID(e.device); err != nil {
 			return err
 		}
-		extra = id[:]
+		announced = id[:]
 	}
-	granted := p.expect(f.Key)
-	if err := p.send(f, extra); err != nil {
+	if err := e.Mesh.Send(to, h, announced); err != nil {
 		return err
 	}
-	select {
-	case <-granted:
-	case <-e.interrupted:
-		return errInterrupted
-	case <-p.gone:
-		if _, failed := p.state(); failed != nil {
-			return failed
-		}
-		return fmt.Errorf("rank %d has left the group", to)
+	if _, err := e.Take(to, h.Key); err != nil { // until the data is awaited
+		return err
 	}
 	if l == nil {
 		var err error
@@ -70,28 +60,16 @@ func (e *engine) Send(to int, h blocking.Header, data []byte) error {
 	})
 }
 
-// Next waits for a message from any rank.
-func (e *engine) Next() (from int, h blocking.Header, err error) {
-	a, err := e.mesh.arrived.take()
-	if err != nil {
-		return 0, h, err
-	}
-	e.fetching = a
-	return a.from, a.header(), nil
-}
-
 // Fetch receives the data of the message that Next announced.
 func (e *engine) Fetch(from int, h blocking.Header, data []byte) error {
 	if h.Key == 0 {
-		copy(data, e.fetching.extra)
-		return nil
+		return e.Mesh.Fetch(from, h, data)
 	}
-	p := e.mesh.peers[from]
-	if err := p.send(frame{Kind: grant, Key: h.Key}, nil); err != nil {
+	if err := e.Give(from, h.Key, nil); err != nil {
 		return err
 	}
 	l := e.linked(e.incoming, from)
-	if id := e.fetching.extra; len(id) > 0 {
+	if id := e.Came(); len(id) > 0 {
 		if len(id) != C.ID_SIZE {
 			return errors.New("a message came with an id of another size than NCCL's")
 		}
@@ -125,7 +103,7 @@ func (e *engine) join(direction map[int]*lane, peer int, id uniqueID, rank int) 
 		select {
 		case <-e.interrupted:
 			end(errInterrupted)
-		case <-e.mesh.peers[peer].gone:
+		case <-e.Gone(peer):
 			end(fmt.Errorf("rank %d is gone", peer))
 		case <-ctx.Done():
 		}

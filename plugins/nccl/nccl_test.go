@@ -2,7 +2,6 @@ package nccl
 
 import (
 	"errors"
-	"strings"
 	"sync"
 	"testing"
 
@@ -25,18 +24,8 @@ func TestConformanceInRankOrder(t *testing.T) {
 	disttest.Conformance(t, inProcess(true))
 }
 
+// Ranks that are not all on this machine meet on the route to MASTER_ADDR.
 func TestAddress(t *testing.T) {
-	t.Setenv("MASTER_ADDR", "127.0.0.1")
-	for _, local := range []bool{true, false} {
-		if got, err := address(local); err != nil || got != "127.0.0.1" {
-			t.Errorf("all on this machine: %v: %q, %v", local, got, err)
-		}
-	}
-	t.Setenv("MASTER_ADDR", "no such name")
-	if _, err := address(false); err == nil || !strings.Contains(err.Error(), "no such name") {
-		t.Errorf("a name that cannot be: %v", err)
-	}
-	// Ranks that are not all on this machine meet too.
 	t.Setenv("MASTER_ADDR", "127.0.0.1")
 	store := rendezvous.Memory()
 	var wg sync.WaitGroup

@@ -12,6 +12,8 @@ import (
 
 	"drun/collective"
 	"drun/plugins/internal/blocking"
+	"drun/plugins/internal/meet"
+	"drun/plugins/internal/mesh"
 	"drun/plugins/internal/ordered"
 )
 
@@ -94,7 +96,14 @@ func (e *engine) connect(ctx context.Context, join func(context.Context) (C.nccl
 	if e.lane, err = newLane(e.device, e.memory, comm, collectiveRoom, &e.counts); err != nil {
 		return err
 	}
-	if e.mesh, err = newMesh(ctx, e.store, e.prefix, e.local, e.rank, e.size); err != nil {
+	host := "127.0.0.1"
+	if !e.local && e.size > 1 {
+		host, err = meet.Route()
+	}
+	if err == nil {
+		e.Mesh, err = mesh.Connect(ctx, e.store, e.prefix, host, e.rank, e.size)
+	}
+	if err != nil {
 		e.lane.interrupt() // the others may not come to end it in good order
 	}
 	return err

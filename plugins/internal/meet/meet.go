@@ -10,6 +10,7 @@
 package meet
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -19,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -54,6 +56,9 @@ func Ranks(ctx context.Context, store collective.Store, prefix, host string, ran
 	if size == 1 {
 		return m.peers, nil
 	}
+	if store == nil {
+		return nil, errors.New("there is no key-value store in which the ranks could find each other")
+	}
 	listener, err := (&net.ListenConfig{KeepAliveConfig: probes}).Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		return nil, err
@@ -85,6 +90,18 @@ func Ranks(ctx context.Context, store collective.Store, prefix, host string, ran
 		return nil, err
 	}
 	return m.peers, nil
+}
+
+// Route gives the address from which this machine reaches that of MASTER_ADDR; without
+// one, the default route's. No packet is sent.
+func Route() (string, error) {
+	to := cmp.Or(os.Getenv("MASTER_ADDR"), "192.0.2.1") // that of nobody
+	conn, err := net.Dial("udp", net.JoinHostPort(to, "9"))
+	if err != nil {
+		return "", fmt.Errorf("no network interface leads to %s (MASTER_ADDR): %w", to, err)
+	}
+	defer conn.Close()
+	return conn.LocalAddr().(*net.UDPAddr).IP.String(), nil
 }
 
 // meeting is one rank's part in it.

@@ -144,6 +144,17 @@ func TestSomebodyElseAnswers(t *testing.T) {
 	}
 }
 
+func TestRoute(t *testing.T) {
+	t.Setenv("MASTER_ADDR", "127.0.0.1")
+	if got, err := Route(); err != nil || got != "127.0.0.1" {
+		t.Errorf("%q, %v", got, err)
+	}
+	t.Setenv("MASTER_ADDR", "no such name")
+	if _, err := Route(); err == nil || !strings.Contains(err.Error(), "no such name") {
+		t.Errorf("a name that cannot be: %v", err)
+	}
+}
+
 // A rank that does not come is named, within the limit.
 func TestRankThatDoesNotCome(t *testing.T) {
 	store := rendezvous.Memory()
