@@ -6,7 +6,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -129,5 +132,40 @@ func TestOutputsAreWhole(t *testing.T) {
 	entries, err := os.ReadDir(o.Dir())
 	if err != nil || len(entries) != 1 || entries[0].Name() != "file" {
 		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+// The bytes are durable before the name stands for them, and the name before Write returns.
+func TestOutputsAreDurableInOrder(t *testing.T) {
+	if home := os.Getenv("DRUN_TEST_OUTPUTS"); home != "" {
+		if err := put(NewOutputs(home, 7), "file", "new"); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		t.Skip("strace is not here: apt-get install strace")
+	}
+	home, trace := t.TempDir(), filepath.Join(t.TempDir(), "trace")
+	cmd := exec.Command(strace, "-f", "-y", "-qq", "-o", trace, "-e", "trace=write,fsync,rename,renameat,renameat2,mkdirat", os.Args[0], "-test.run=^TestOutputsAreDurableInOrder$")
+	cmd.Env = append(os.Environ(), "DRUN_TEST_OUTPUTS="+home)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		if strings.Contains(strings.ToLower(string(out)), "ptrace") {
+			t.Skipf("strace may not trace here: %s", out)
+		}
+		t.Fatalf("%v\n%s", err, out)
+	}
+	text, err := os.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls []string
+	for _, m := range regexp.MustCompile(`(\w+)\(\d+<`+regexp.QuoteMeta(home)+`([^>]*)>`).FindAllStringSubmatch(string(text), -1) {
+		calls = append(calls, strings.TrimSuffix(m[1], "2")+" "+m[2])
+	}
+	want := []string{"mkdirat ", "fsync ", "mkdirat /outputs", "fsync /outputs", "write /outputs/7/.file.part", "fsync /outputs/7/.file.part", "renameat /outputs/7", "fsync /outputs/7"}
+	if !slices.Equal(calls, want) {
+		t.Errorf("the calls are\n%q, want\n%q", calls, want)
 	}
 }

@@ -91,6 +91,13 @@ func TestWrittenIsRead(t *testing.T) {
 			t.Fatalf("%s: %v", f.suffix, err)
 		}
 		same(t, got, tensors)
+		if arrays, err := parseSafetensors(content); err == nil {
+			for _, a := range arrays {
+				if start := len(content) - arrays[len(arrays)-1].to + a.from; start%a.kind.size != 0 {
+					t.Errorf("%s begins at byte %d, which is not aligned for its elements of %d bytes", a.name, start, a.kind.size)
+				}
+			}
+		}
 		if !bytes.Equal(written(t, f, tensors), content) {
 			t.Errorf("%s: the same tensors gave other bytes", f.suffix)
 		}
