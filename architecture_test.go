@@ -46,6 +46,7 @@ var layers = map[string][]string{
 	"checkpoints":   {"internal/exit", "internal/sqldb", sqlite, "golang.org/x/sys"},
 
 	"backup": {"history", "checkpoints"},
+	"verify": {"engine/run", "history", "checkpoints", "internal/exit", "internal/scratch", "golang.org/x/sys"},
 
 	// lang knows the language alone, not the modules of a recipe.
 	"starlib/lang": {starlark, "starlib/lang", "internal/spelling"},
@@ -90,7 +91,7 @@ var layers = map[string][]string{
 
 	// The only program that links gRPC on drun's side.
 	"cmd/drun-plugin-host": {"internal/exit", "engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
-	"cmd": {"element", "internal/exit", "engine", "history", "checkpoints", "backup", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", sqlite, "golang.org/x/term",
+	"cmd": {"element", "internal/exit", "engine", "history", "checkpoints", "backup", "verify", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", sqlite, "golang.org/x/term",
 		"github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
 

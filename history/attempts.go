@@ -2,6 +2,7 @@ package history
 
 import (
 	"database/sql"
+	"fmt"
 	"time"
 )
 
@@ -41,6 +42,68 @@ const beginAttempt = "INSERT INTO attempts (run, attempt, started, status, point
 
 // BeginAttempt records that the ranks are started for the first time.
 func (r *Run) BeginAttempt() error { return r.exec(beginAttempt, r.ID, 0, formatTime(time.Now()), 0) }
+
+// Past is what a run that is taken up again has recorded before.
+type Past struct {
+	Attempts int             // so many
+	Points   int64           // likewise
+	Saved    map[int64]int64 // by step of its checkpoints, the points before each
+	Started  time.Time
+}
+
+// Reopen takes up a run that has ended: its next attempt follows. The error of one that
+// has not is a usage error.
+func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
+	origin, err := originOf(info)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, p := &Run{ID: id, db: db}, &Past{Saved: map[int64]int64{}}
+	err = db.write(func(tx *sql.Tx) error {
+		var status Status
+		var batch int64
+		err := tx.QueryRow(`SELECT uid, name, status, batch, started, (SELECT count(*) FROM attempts WHERE run = ?1),
+			max(coalesce((SELECT max(seq) FROM metrics WHERE run = ?1), 0), coalesce((SELECT max(seq) FROM superseded_metrics WHERE run = ?1), 0))
+			FROM runs WHERE id = ?1`, id).Scan(&r.UID, &r.Name, &status, &batch, column{&p.Started}, &p.Attempts, &p.Points)
+		if err != nil {
+			return err
+		}
+		if status == Running {
+			return &NotFound{fmt.Sprintf("run %d %s is still running", id, r.Name), "it cannot be taken up by two processes at once"}
+		}
+		r.numbered.Store(batch)
+		if _, err := tx.Exec(`UPDATE runs SET status = 'running', seconds = NULL, exit_code = NULL, error = '', recipe = ?, world_size = ?, backend = ?, seed = ?,
+			threads = ?, version = ?, host = ?, pid = ?, dir = ?, command = ?, deterministic = ?, go_version = ? WHERE id = ?`,
+			append(origin, id)...); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(beginAttempt, id, p.Attempts, formatTime(time.Now()), p.Points); err != nil {
+			return err
+		}
+		rows, err := tx.Query("SELECT step, coalesce(points, ?) FROM checkpoints WHERE run = ?", p.Points, id)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var step, points int64
+			if err := rows.Scan(&step, &points); err != nil {
+				return err
+			}
+			p.Saved[step] = points
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		r.lock, err = db.lockRun(id)
+		return err
+	})
+	if err != nil {
+		r.unlock()
+		return nil, nil, err
+	}
+	return r, p, nil
+}
 
 func (r *Run) putAttempts(tx *sql.Tx, b *Batch) error {
 	err := execute(tx, "UPDATE attempts SET status = ?, seconds = ?, error = ? WHERE run = ? AND attempt = ?", b.AttemptEnds,

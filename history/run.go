@@ -107,12 +107,7 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 	if info.Started.IsZero() {
 		info.Started = time.Now()
 	}
-	host, _ := os.Hostname()
-	dir, _ := os.Getwd()
-	if info.Command == nil {
-		info.Command = []string{}
-	}
-	command, err := json.Marshal(info.Command)
+	origin, err := originOf(info)
 	if err != nil {
 		return nil, err
 	}
@@ -125,12 +120,10 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 		if r.Name, err = freeName(tx, info.Name); err != nil {
 			return err
 		}
-		result, err := tx.Exec(`INSERT INTO runs (uid, name, recipe, status, world_size, backend, seed, threads,
-			started, version, host, pid, dir, command, parent, parent_step, parent_points, deterministic, go_version)
-			VALUES (?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT points FROM checkpoints WHERE run = ? AND step = ?), ?, ?)`,
-			r.UID, r.Name, info.Recipe, info.WorldSize, info.Backend, info.Seed, info.Threads,
-			formatTime(info.Started), info.Version, host, os.Getpid(), dir, string(command), parent, step, parent, step,
-			info.Deterministic, runtime.Version()+" "+runtime.GOOS+"/"+runtime.GOARCH)
+		result, err := tx.Exec(`INSERT INTO runs (recipe, world_size, backend, seed, threads, version, host, pid, dir, command, deterministic, go_version,
+			uid, name, status, started, parent, parent_step, parent_points)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, ?, (SELECT points FROM checkpoints WHERE run = ? AND step = ?))`,
+			append(origin, r.UID, r.Name, formatTime(info.Started), parent, step, parent, step)...)
 		if err != nil {
 			return err
 		}
@@ -146,6 +139,18 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// originOf are the columns of what started a run.
+func originOf(info RunInfo) ([]any, error) {
+	host, _ := os.Hostname()
+	dir, _ := os.Getwd()
+	if info.Command == nil {
+		info.Command = []string{}
+	}
+	command, err := json.Marshal(info.Command)
+	return []any{info.Recipe, info.WorldSize, info.Backend, info.Seed, info.Threads, info.Version, host, os.Getpid(), dir, string(command),
+		info.Deterministic, runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH}, err
 }
 
 // freeName checks a given name, or makes one up: two words, with a number

@@ -45,7 +45,7 @@ Names the chunks that are damaged and the tensors that they belong to; the exit 
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withCheckpoints(cmd, args, true, func(_ *history.DB, store *checkpoints.Store, list []kept) error {
-				return verify(cmd, store, list)
+				return verifyStored(cmd, store, list)
 			})
 		},
 	}
@@ -194,7 +194,7 @@ func printCheckpoints(cmd *cobra.Command, list []kept) error {
 // mostFaults bounds how many damaged chunks of a checkpoint are named.
 const mostFaults = 20
 
-func verify(cmd *cobra.Command, store *checkpoints.Store, list []kept) error {
+func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []kept) error {
 	out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	bad := 0
 	for i := range list {

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"drun/engine/record"
 	"drun/engine/run"
 	"drun/history"
 	"drun/internal/exit"
@@ -45,21 +46,13 @@ func newRun() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&nproc, "nproc", "n", "1", "ranks on this machine; auto: one for each core")
-	f.StringVar(&o.Backend, "backend", defaultBackend(), "backend of the collectives: shm or the `name` of a plugin ($DRUN_BACKEND, $TORCH_DISTRIBUTED_BACKEND; default shm, on several nodes gloo or nccl)")
-	f.BoolVar(&o.Deterministic, "deterministic", false, "add in the order of the ranks on every backend, for the same bits as shm")
-	f.StringArrayVar(&o.Plugins, "plugin-dir", nil, "`folder` in which to look for plugins first (repeatable)")
-	f.StringArrayVarP(&o.Params, "param", "p", nil, "set a parameter of the recipe, as `name=value` (repeatable)")
+	addRecipeFlags(f, &o, &nproc)
 	f.BoolVar(&o.KeepSecrets, "keep-secrets", false, "record the values of parameters whose names have the word key, token, password or secret")
-	f.Int64Var(&o.Seed, "seed", 0, "seed of all random numbers")
 	f.StringVar(&o.Name, "name", "", "name of the run (default: two words)")
 	f.StringArrayVar(&o.Tags, "tag", nil, "label of the run (repeatable)")
-	f.StringVar(&o.Resume, "resume", "", "continue from a checkpoint: `RUN[@STEP or @best]`")
+	f.StringVar(&o.Resume, "resume", "", "continue from a checkpoint: `RUN[@STEP or @best]`; auto: continue the run that --name names, or begin it")
 	f.IntVar(&o.Keep, "keep", 0, "keep the newest `N` checkpoints of the run and the best, and remove the others (default: keep all)")
 	f.IntVar(&o.MaxRestarts, "max-restarts", 0, "how often all ranks start again, from the newest checkpoint, after one has failed or was lost")
-	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "longest wait in a collective")
-	f.IntVar(&o.Threads, "threads", 0, "kernel threads per rank (default: cores/ranks)")
-	f.StringArrayVar(&o.DataDirs, "data", nil, "another `folder` that the recipe may read, besides its own (repeatable)")
 	f.DurationVar(&o.Grace, "grace", 30*time.Second, "time that a recipe with run.should_stop has to end by itself after a signal")
 	join.add(f)
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -82,6 +75,19 @@ func newRun() *cobra.Command {
 		help(cmd, args)
 	})
 	return cmd
+}
+
+// addRecipeFlags adds the flags that decide what a recipe computes.
+func addRecipeFlags(f *pflag.FlagSet, o *run.Options, nproc *string) {
+	f.StringVarP(nproc, "nproc", "n", "1", "ranks on this machine; auto: one for each core")
+	f.StringVar(&o.Backend, "backend", defaultBackend(), "backend of the collectives: shm or the `name` of a plugin ($DRUN_BACKEND, $TORCH_DISTRIBUTED_BACKEND; default shm, on several nodes gloo or nccl)")
+	f.BoolVar(&o.Deterministic, "deterministic", false, "add in the order of the ranks on every backend, for the same bits as shm")
+	f.StringArrayVar(&o.Plugins, "plugin-dir", nil, "`folder` in which to look for plugins first (repeatable)")
+	f.StringArrayVarP(&o.Params, "param", "p", nil, "set a parameter of the recipe, as `name=value` (repeatable)")
+	f.Int64Var(&o.Seed, "seed", 0, "seed of all random numbers")
+	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "longest wait in a collective")
+	f.IntVar(&o.Threads, "threads", 0, "kernel threads per rank (default: cores/ranks)")
+	f.StringArrayVar(&o.DataDirs, "data", nil, "another `folder` that the recipe may read, besides its own (repeatable)")
 }
 
 // exitHelp ends the process from within a help function, which has no error to
@@ -109,18 +115,6 @@ const maxTag = 200 // bytes, as of run.tag
 
 // runRecipe runs it and prints the closing line.
 func runRecipe(cmd *cobra.Command, o run.Options) error {
-	if o.Timeout <= 0 {
-		return usage("for example --timeout 30s", "--timeout %s: the time must be above 0", o.Timeout)
-	}
-	if o.Keep < 1 && cmd.Flags().Changed("keep") {
-		return usage("without --keep all checkpoints stay", "--keep %d: at least 1 checkpoint has to stay", o.Keep)
-	}
-	if o.Threads < 0 {
-		return usage("", "--threads %d: the number of threads cannot be negative", o.Threads)
-	}
-	if o.Threads > run.MaxThreads {
-		return usage("", "--threads %d: a rank has at most %d threads", o.Threads, run.MaxThreads)
-	}
 	if o.MaxRestarts < 0 {
 		return usage("", "--max-restarts %d: the number cannot be negative", o.MaxRestarts)
 	}
@@ -129,26 +123,11 @@ func runRecipe(cmd *cobra.Command, o run.Options) error {
 			return usage("", "--tag %q…: a label has at most %d bytes", tag[:40], maxTag)
 		}
 	}
-	// A run goes on when the reader of its output goes away.
-	signal.Ignore(syscall.SIGPIPE)
-	signals := make(chan os.Signal, 2)
-	for _, sig := range run.Signals {
-		if sig != syscall.SIGHUP || !signal.Ignored(sig) { // nohup
-			signal.Notify(signals, sig)
-		}
+	stop, err := prepare(cmd, &o)
+	if err != nil {
+		return err
 	}
-	defer signal.Stop(signals)
-	o.Home, o.Version, o.Command = homeOf(cmd), version(), os.Args
-	o.Stdout, o.Stderr, o.Signals = cmd.OutOrStdout(), cmd.ErrOrStderr(), signals
-	o.Terminal = o.Stderr == os.Stderr && term.IsTerminal(int(os.Stderr.Fd()))
-
-	if o.Backend != "shm" && (o.Backend != "" || o.Join != nil) {
-		program, err := host.FindProgram()
-		if err != nil && program != "" {
-			return err // found, but built from another version
-		}
-		o.PluginHost = program // may be "": the error of a missing backend says more
-	}
+	defer stop()
 	result, err := run.Run(o)
 	if err != nil {
 		return err
@@ -171,11 +150,54 @@ func runRecipe(cmd *cobra.Command, o run.Options) error {
 			fmt.Fprintf(out, "drun: the run's summary cannot be read: %s\n", terminal.Lines(err.Error()))
 		}
 	}
-	fmt.Fprintf(out, "run %d %s: %s in %.1fs\n", result.ID, terminal.Escape(result.Name), result.Code.Status(), result.Seconds)
+	resume := ""
+	if result.Code == exit.Interrupted && result.Saved {
+		resume = fmt.Sprintf("; to continue: drun run %s --resume %s", terminal.Escape(o.Recipe), terminal.Escape(result.Name))
+		if o.Resume == record.Auto {
+			resume = "; the same command continues it"
+		}
+	}
+	fmt.Fprintf(out, "run %d %s: %s in %.1fs%s\n", result.ID, terminal.Escape(result.Name), result.Code.Status(), result.Seconds, resume)
 	if result.Code != exit.Done {
 		return exitStatus(result.Code)
 	}
 	return nil
+}
+
+// prepare checks the flags of a recipe and connects its run with this process. stop ends
+// the listening to signals.
+func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
+	if o.Timeout <= 0 {
+		return nil, usage("for example --timeout 30s", "--timeout %s: the time must be above 0", o.Timeout)
+	}
+	if o.Keep < 1 && cmd.Flags().Changed("keep") {
+		return nil, usage("without --keep all checkpoints stay", "--keep %d: at least 1 checkpoint has to stay", o.Keep)
+	}
+	if o.Threads < 0 {
+		return nil, usage("", "--threads %d: the number of threads cannot be negative", o.Threads)
+	}
+	if o.Threads > run.MaxThreads {
+		return nil, usage("", "--threads %d: a rank has at most %d threads", o.Threads, run.MaxThreads)
+	}
+	if o.Backend != "shm" && (o.Backend != "" || o.Join != nil) {
+		program, err := host.FindProgram()
+		if err != nil && program != "" {
+			return nil, err // found, but built from another version
+		}
+		o.PluginHost = program // may be "": the error of a missing backend says more
+	}
+	// A run goes on when the reader of its output goes away.
+	signal.Ignore(syscall.SIGPIPE)
+	signals := make(chan os.Signal, 2)
+	for _, sig := range run.Signals {
+		if sig != syscall.SIGHUP || !signal.Ignored(sig) { // nohup
+			signal.Notify(signals, sig)
+		}
+	}
+	o.Home, o.Version, o.Command = homeOf(cmd), version(), os.Args
+	o.Stdout, o.Stderr, o.Signals = cmd.OutOrStdout(), cmd.ErrOrStderr(), signals
+	o.Terminal = o.Stderr == os.Stderr && term.IsTerminal(int(os.Stderr.Fd()))
+	return func() { signal.Stop(signals) }, nil
 }
 
 // printResult prints the run as drun show --json does, on one line. The outcome

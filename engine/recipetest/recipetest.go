@@ -14,6 +14,7 @@
 //	# timeout: 1s             --timeout
 //	# params: a=1 b=2         -p
 //	# deterministic: yes      --deterministic
+//	# restarts: 1             --max-restarts
 package recipetest
 
 import (
@@ -115,7 +116,7 @@ func runCell(t *testing.T, dir string, c chunk.Chunk, s setting, backend string,
 	start := time.Now()
 	result, err := run.Run(run.Options{
 		Recipe: recipe, Nproc: ranks, Backend: backend, Home: filepath.Join(folder, ".drun"), Params: s.params,
-		Timeout: s.timeout, Threads: 1, Heap: 256 << 20, Testing: true, Deterministic: s.ordered, Stdout: &out, Stderr: &errs,
+		Timeout: s.timeout, Threads: 1, Heap: 256 << 20, Testing: true, Deterministic: s.ordered, MaxRestarts: s.restarts, Stdout: &out, Stderr: &errs,
 		OnSpawn: func(_, pid int) { pids = append(pids, pid) },
 	})
 	took := time.Since(start)

@@ -19,6 +19,7 @@ type setting struct {
 	prints     string
 	params     []string
 	ordered    bool
+	restarts   int
 }
 
 func settings(c chunk.Chunk) (s setting, err error) {
@@ -44,6 +45,8 @@ func settings(c chunk.Chunk) (s setting, err error) {
 			s.prints = value
 		case "deterministic":
 			s.ordered = value == "yes"
+		case "restarts":
+			s.restarts, err = strconv.Atoi(value)
 		case "params":
 			s.params = strings.Fields(value)
 		default:

@@ -32,6 +32,12 @@ func (s *saved) before(step int64) (points int64, any bool) {
 	return s.points[step], len(s.points) > 0
 }
 
+// Saved tells whether the run has a checkpoint on disk.
+func (r *Record) Saved() bool {
+	_, any := r.saved.before(0)
+	return any
+}
+
 // Save collects the ranks' parts of a checkpoint. With the last part it is stored,
 // in the background, and done is told how that ended.
 func (r *Record) Save(rank int, part *engine.Part, done func(step int64, err error)) {

@@ -36,7 +36,7 @@ type Config struct {
 	Started       time.Time
 	Tags          []string
 
-	Resume      string         // RUN[@STEP or @best]; "": the run is a new one
+	Resume      string         // RUN[@STEP or @best], or Auto; "": the run is a new one
 	Params      []engine.Param // as given
 	Keep        int            // checkpoints of the run to keep, the newest, besides the best; 0: all
 	KeepSecrets bool           // keep the values of parameters whose names say that they are secrets
@@ -62,6 +62,7 @@ type Record struct {
 	store    *checkpoints.Store
 	from     *origin        // of --resume
 	pending  sync.WaitGroup // saves and restores under way
+	earlier  time.Duration  // from the run's beginning to this process's
 	attempt  *attempt
 	parts    map[int64]map[int]*engine.Part // of saves that some ranks have not come to yet
 	saved    saved
@@ -91,8 +92,10 @@ func open(c Config) (_ *Record, err error) {
 	}
 	defer func() {
 		if err != nil {
-			if r.run != nil {
+			if r.run != nil && r.attempt.number == 0 {
 				_ = r.run.Discard()
+			} else if r.run != nil {
+				r.run.Leave() // it becomes lost again
 			}
 			if r.store != nil {
 				r.store.Close()
@@ -102,17 +105,27 @@ func open(c Config) (_ *Record, err error) {
 	}()
 	info := history.RunInfo{Name: c.Name, Recipe: c.Recipe.Name, WorldSize: len(c.Places), Backend: c.Backend, Seed: c.Seed,
 		Threads: c.Threads, Deterministic: c.Deterministic, Version: c.Version, Command: c.Command, Started: c.Started}
-	if c.Resume != "" {
+	var before *history.Detail // the run, if it is taken up again
+	if c.Resume == Auto {
+		if before, err = r.unfinished(c); err != nil {
+			return nil, err
+		}
+	} else if c.Resume != "" {
 		if r.store, err = checkpoints.Open(c.Home); err != nil {
 			return nil, err
 		}
 		if r.from, err = findOrigin(r.db, r.store, c.Resume); err != nil {
 			return nil, err
 		}
-		r.Params = r.from.inherit(c.Params)
+		r.Params = inherit(r.from.params, c.Params)
 		info.Parent = &history.Parent{ID: r.from.line[0].id, Step: r.from.info.Step}
 	}
-	if r.run, err = r.db.Begin(info); err != nil {
+	if before != nil {
+		err = r.reopen(before, info)
+	} else if r.run, err = r.db.Begin(info); err == nil {
+		err = r.run.BeginAttempt()
+	}
+	if err != nil {
 		return nil, err
 	}
 	sources := make([]history.Source, len(c.Recipe.Sources))
@@ -122,10 +135,7 @@ func open(c Config) (_ *Record, err error) {
 			sources[i].Role = "recipe"
 		}
 	}
-	if err = r.run.AddSources(sources); err == nil {
-		err = r.run.BeginAttempt()
-	}
-	if err == nil && len(c.Tags) > 0 {
+	if err = r.run.AddSources(sources); err == nil && len(c.Tags) > 0 {
 		err = r.run.Tag(c.Tags...)
 	}
 	if err == nil && c.Plugin != nil {
@@ -135,6 +145,9 @@ func open(c Config) (_ *Record, err error) {
 		return nil, err
 	}
 	r.writer = newWriter(r.run, c.Home, c.DiskTimeout, r.Say)
+	if before != nil {
+		r.sayChanges(before, sources)
+	}
 	return r, nil
 }
 
@@ -230,7 +243,7 @@ func (r *Record) Drain() (fault, hung error) {
 // Finish writes the run's end. spool is where that waits for the next process that
 // opens the history; the error says why the end is not recorded.
 func (r *Record) Finish(code exit.Code, text string, seconds float64) (spool string, err error) {
-	spool, err = r.writer.close(&history.End{Status: history.Status(code.Status()), ExitCode: int(code), Error: text, Seconds: seconds})
+	spool, err = r.writer.close(&history.End{Status: history.Status(code.Status()), ExitCode: int(code), Error: text, Seconds: seconds + r.earlier.Seconds()})
 	if spool != "" || err != nil {
 		r.run.Leave()
 	}

@@ -58,17 +58,23 @@ func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (*origin,
 	if o.line, err = ancestors(db, show.Summary); err != nil {
 		return nil, err
 	}
+	o.params = paramsOf(show)
+	return o, nil
+}
+
+// paramsOf are the parameters that a run had.
+func paramsOf(show *history.Detail) (params []engine.Param) {
 	for name, value := range show.Params {
 		if value == (history.Secret{}) {
-			o.params = append(o.params, engine.Param{Name: name, Inherited: secret.Withheld})
+			params = append(params, engine.Param{Name: name, Inherited: secret.Withheld})
 			continue
 		}
 		if value != nil { // None is what the recipe has by itself
 			text, kind := paramText(value)
-			o.params = append(o.params, engine.Param{Name: name, Value: text, Inherited: kind})
+			params = append(params, engine.Param{Name: name, Value: text, Inherited: kind})
 		}
 	}
-	return o, nil
+	return params
 }
 
 // paramText writes a value as -p reads it, to the bit, and its type as a recipe
@@ -86,8 +92,8 @@ func paramText(v any) (text, kind string) {
 }
 
 // inherit gives the parameters of the run that is resumed, overridden by given.
-func (o *origin) inherit(given []engine.Param) []engine.Param {
-	out := slices.Clone(o.params)
+func inherit(params, given []engine.Param) []engine.Param {
+	out := slices.Clone(params)
 	for _, p := range given {
 		i := slices.IndexFunc(out, func(q engine.Param) bool { return q.Name == p.Name })
 		if i < 0 {

@@ -2,6 +2,7 @@ package run
 
 import (
 	"drun/internal/exit"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -93,6 +94,13 @@ func (p *plan) coordinate() (*Result, error) {
 	}
 	link := c.addPeers()
 	sig, err := c.enter()
+	if done := (*record.DoneError)(nil); errors.As(err, &done) {
+		c.console.Note("drun: " + done.Error())
+		c.console.Close()
+		r := &Result{ID: done.ID, Name: done.Name, Seconds: done.Seconds, Ranks: c.world()}
+		c.dismiss(r)
+		return r, nil
+	}
 	if err != nil {
 		f := engine.NewFailure(board.Observer, err, 0)
 		c.dismiss(&Result{Code: f.Code, Failure: f})
@@ -149,7 +157,9 @@ func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 		}
 		c.shared = append(c.shared, region)
 	}
-	c.meet()
+	if c.restarts == 0 {
+		c.meet()
+	}
 	for rank := range c.world() {
 		c.ranks = append(c.ranks, rankState{peer: c.peerOf(rank)})
 	}

@@ -49,7 +49,7 @@ func (c *coordinator) close(r *Result) error {
 			c.failures = append(c.failures, storageFailure(hung))
 		}
 	}
-	r.Seconds = time.Since(c.started).Seconds()
+	r.Seconds, r.Saved = time.Since(c.started).Seconds(), c.record.Saved()
 	r.Failures, r.Failure = c.failures, engine.First(c.failures)
 	err := c.conclude(r)
 	if closing := c.record.Close(hung != nil); err == nil && closing != nil && *sig == nil {
@@ -85,7 +85,7 @@ func (c *coordinator) conclude(r *Result) error {
 	} else if c.stop.signal != nil {
 		r.Code = exit.Interrupted
 	}
-	if r.Code == exit.Usage && c.restarts == 0 {
+	if r.Code == exit.Usage && c.record.Attempt() == 0 {
 		return errors.Join(r.Failure.Err(), c.record.Discard())
 	}
 	spool, err := c.record.Finish(r.Code, text, r.Seconds)

@@ -42,7 +42,7 @@ type Options struct {
 	Tags    []string
 	Backend string   // "": shm on one machine, else a network's
 	Plugins []string // folders to look for plugins in before all others
-	Resume  string   // RUN[@STEP or @best]
+	Resume  string   // RUN[@STEP or @best], or record.Auto
 	Keep    int      // checkpoints to keep, the newest, besides the best; 0: all
 	// MaxRestarts is how often the ranks start again after a failure that may pass.
 	MaxRestarts int
@@ -83,6 +83,7 @@ type Result struct {
 	Snapshot *board.Snapshot   // what the ranks did when the run failed; nil for one rank
 	Seconds  float64
 	Restarts int
+	Saved    bool // there is a checkpoint on disk from which it can go on
 	// Counts are the plugin's statistics, summed over the ranks; with Options.Counted.
 	Counts map[string]int64
 }

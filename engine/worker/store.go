@@ -19,6 +19,14 @@ const (
 	backendKeys = "backend"
 )
 
+// keys is a namespace of this start of the ranks, which sees nothing of earlier ones.
+func (w *worker) keys(space string) string {
+	if n := w.job.RestartCount; n > 0 {
+		space += "." + strconv.Itoa(n)
+	}
+	return space
+}
+
 // meet gives access to the run's store, to which it connects at the first use.
 func (w *worker) meet() *rendezvous.Store {
 	switch at := w.job.Store; {

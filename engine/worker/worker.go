@@ -116,7 +116,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	joined := w.board.Joining()
 	store := w.meet()
 	defer store.Close()
-	comm, err := w.join(store.In(backendKeys))
+	comm, err := w.join(store.In(w.keys(backendKeys)))
 	joined()
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		defer comm.Close()
 	}
 	env := universe.Host{
-		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, KeyValue: &recipeStore{store.In(recipeKeys), w.board, job.Timeout}, Timeout: job.Timeout, Heap: int(w.heap()), Store: w, Context: w.ctx, Stop: w.board.StopRequested,
+		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, KeyValue: &recipeStore{store.In(w.keys(recipeKeys)), w.board, job.Timeout}, Timeout: job.Timeout, Heap: int(w.heap()), Store: w, Context: w.ctx, Stop: w.board.StopRequested,
 		Run:    run.Info{ID: job.RunID, Name: job.RunName, RestartCount: job.RestartCount},
 		Params: map[string]string{},
 	}

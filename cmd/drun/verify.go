@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"drun/engine/run"
+	"drun/internal/exit"
+	"drun/internal/terminal"
+	"drun/verify"
+)
+
+func newVerifyResume() *cobra.Command {
+	var o run.Options
+	var nproc string
+	var kills int
+	cmd := &cobra.Command{
+		Use:   "verify-resume RECIPE.star",
+		Short: "Prove that a recipe's run survives kills with the same bits",
+		Long: `Runs a recipe twice in a temporary home: undisturbed, and with ranks killed (SIGKILL) at
+random moments between the first checkpoint and the end, after each of which all ranks
+start again. Then compares all metrics that are exact, and the last checkpoint, bit for bit.
+A difference is named, and ends with exit code 1.`,
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			if o.Nproc, err = ranks(nproc); err != nil {
+				return err
+			}
+			if kills < 1 {
+				return usage("", "--kills %d: at least one is needed", kills)
+			}
+			stop, err := prepare(cmd, &o)
+			if err != nil {
+				return err
+			}
+			defer stop()
+			o.Recipe, o.Stdout, o.Stderr, o.Terminal = args[0], io.Discard, io.Discard, false
+			r, err := verify.Resume(o, kills, rand.New(rand.NewPCG(rand.Uint64(), 0)))
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			switch {
+			case wantsJSON(cmd):
+				err = printJSON(out, map[string]any{"same": r.Same, "kills": r.Kills})
+			case r.Same:
+				_, err = fmt.Fprintf(out, "the same bits after %d kills: %d metric points, %s of the last checkpoint\n", r.Kills, r.Points, humanize.Bytes(uint64(r.Bytes)))
+			default:
+				_, err = fmt.Fprintf(out, "different after %d kills: %s\n", r.Kills, terminal.Escape(r.First))
+			}
+			if err == nil && !r.Same {
+				err = exitStatus(exit.Recipe)
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	addRecipeFlags(f, &o, &nproc)
+	f.IntVar(&kills, "kills", 5, "how many kills the run must survive")
+	return cmd
+}

@@ -1,0 +1,89 @@
+package record
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"drun/checkpoints"
+	"drun/history"
+	"drun/internal/exit"
+)
+
+// Auto as Config.Resume takes up the run of the given name, or begins it if there is none: for
+// jobs that a scheduler starts again.
+const Auto = "auto"
+
+// DoneError says that the run which was to be taken up is done.
+type DoneError struct {
+	ID      int64
+	Name    string
+	Seconds float64
+}
+
+func (e *DoneError) Error() string { return fmt.Sprintf("run %d %s is done already", e.ID, e.Name) }
+
+// ExitCode is that of the run.
+func (e *DoneError) ExitCode() exit.Code { return exit.Done }
+
+// unfinished finds the run that is to be taken up; nil: it is to be begun.
+func (r *Record) unfinished(c Config) (*history.Detail, error) {
+	if c.Name == "" {
+		return nil, exit.Errorf(exit.Usage, "--resume auto needs --name, the run that it continues or begins")
+	}
+	id, err := r.db.Find(c.Name)
+	if errors.As(err, new(*history.NotFound)) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	d, err := r.db.Get(id)
+	switch {
+	case err != nil:
+		return nil, err
+	case d.Status == history.Done:
+		return nil, &DoneError{d.ID, d.Name, *d.Seconds}
+	case d.Seed != c.Seed:
+		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %s was begun with --seed %d, not %d", c.Name, d.Seed, c.Seed),
+			"another seed draws other numbers: give the same one, or the new run another name")
+	}
+	return d, nil
+}
+
+// reopen begins the next attempt of a run that another process has begun. It goes on from the
+// run's own checkpoints, or from the one that it was resumed from.
+func (r *Record) reopen(d *history.Detail, info history.RunInfo) error {
+	run, past, err := r.db.Reopen(d.ID, info)
+	if err != nil {
+		return err
+	}
+	r.run, r.earlier = run, info.Started.Sub(past.Started)
+	r.attempt = &attempt{number: past.Attempts, began: info.Started, points: past.Points, before: past.Points, early: map[int]int64{}}
+	r.saved.points = past.Saved
+	r.Params = inherit(paramsOf(d), r.Params)
+	if _, err := os.Stat(filepath.Join(r.home, "checkpoints.db")); err == nil {
+		if r.store, err = checkpoints.Open(r.home); err != nil {
+			return err
+		}
+	}
+	if d.Parent == nil || r.store == nil {
+		return nil
+	}
+	r.from, err = findOrigin(r.db, r.store, fmt.Sprintf("%d@%d", d.Parent.ID, d.Parent.Step))
+	return err
+}
+
+// sayChanges says which files of the recipe have changed since the run was begun.
+func (r *Record) sayChanges(d *history.Detail, now []history.Source) {
+	for _, old := range d.Sources {
+		for _, s := range now {
+			if sum := sha256.Sum256(s.Content); s.Path == old.Path && hex.EncodeToString(sum[:]) != old.SHA256 {
+				r.Say(fmt.Sprintf("drun: %s has changed since run %s was begun", s.Path, d.Name))
+			}
+		}
+	}
+}
