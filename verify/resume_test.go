@@ -2,6 +2,7 @@ package verify
 
 import (
 	"cmp"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -85,5 +86,63 @@ func TestStorm(t *testing.T) {
 				t.Errorf("%d points were recorded again after %d kills: more than a step was done twice", r.Again, r.Kills)
 			}
 		})
+	}
+}
+
+func recipe(t *testing.T, source string) run.Options {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "recipe.star")
+	if err := os.WriteFile(file, []byte(source), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return run.Options{Recipe: file, Nproc: 2, Timeout: time.Minute, Threads: 1, Stdout: io.Discard, Stderr: io.Discard}
+}
+
+// What a recipe does not restore is found, in metrics and in checkpoints.
+func TestResumeNoticesDifferences(t *testing.T) {
+	const loop = `
+def main():
+    state = {"x": 0, "n": 0}
+    checkpoint.restore(state)
+    forgotten = 0
+    for n in range(state["n"], 40):
+        forgotten += 1
+        %s
+        state["n"] = n + 1
+        checkpoint.save(state, step = n, memory = n %% 10 < 9)
+        for _ in range(100000):
+            pass
+`
+	rng := rand.New(rand.NewPCG(disttest.Seed(t), 3))
+	for _, c := range []struct{ step, want string }{
+		{`run.log(y = forgotten, step = n)`, "metric y at step "},
+		{`run.log(y = -0.0 if forgotten == n + 1 else 0.0, step = n, all_ranks = True)`, " is 0, was -0"},
+		{`run.log(m = 1, step = 0) if forgotten == 1 and n > 0 else None`, "metric m at step 0 of rank 0 was recorded only after kills"},
+		{`run.log(m = 1, step = 0) if forgotten == 40 else None`, "metric m at step 0 of rank 0 was not recorded"},
+		{`state["x"] = forgotten`, "x of rank 0 differs in the last checkpoint"},
+		{`run.log({"y": forgotten}, step = n, exact = False)`, ""}, // a timing
+	} {
+		r, err := Resume(recipe(t, fmt.Sprintf(loop, c.step)), 2, rng)
+		if err != nil {
+			t.Errorf("%s: %v", c.step, err)
+			continue
+		}
+		if r.Same != (c.want == "") || !strings.Contains(r.First, c.want) || c.want == "" && r.Kills < 2 {
+			t.Errorf("%s: %+v, want %q", c.step, r, c.want)
+		}
+	}
+}
+
+func TestResumeRefusals(t *testing.T) {
+	rng := rand.New(rand.NewPCG(disttest.Seed(t), 4))
+	for source, want := range map[string]string{
+		"def main():\n    pass":       "saves no checkpoint",
+		"def main():\n    fail('no')": "the undisturbed run failed: ",
+		"def main():\n    checkpoint.save({}, step = 1)\n    x = run.nothing": "recipe.star:3",
+	} {
+		_, err := Resume(recipe(t, source), 2, rng)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", source, err, want)
+		}
 	}
 }

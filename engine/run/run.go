@@ -234,6 +234,7 @@ func (p *plan) hello() *cluster.Hello {
 	add("-p", fmt.Sprintf("%q", params))
 	add("--resume", strconv.Quote(p.Resume))
 	add("--keep", strconv.Itoa(p.Keep))
+	add("--max-restarts", strconv.Itoa(p.MaxRestarts))
 	add("--deterministic", strconv.FormatBool(p.Deterministic))
 	return h
 }
