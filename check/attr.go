@@ -52,7 +52,7 @@ func (m *machine) attributeOf(e *syntax.DotExpr, x value, o *object, name string
 	return m.methodOf(e, itself(o, x))
 }
 
-// itself is the object as the value x, of which it is one.
+// itself is the value of one object alone of those that x may be.
 func itself(o *object, x value) value {
 	v := of(o)
 	v.graph = x.graph
@@ -115,12 +115,13 @@ func (m *machine) instanceAttribute(e *syntax.DotExpr, x value, o *object) value
 	return same
 }
 
-// wellKnown attributes tell less than the whole value: why it differs.
+// wellKnown gives the attributes that are equal on all ranks, or differ for the reason
+// why alone, whatever else of the value differs.
 func (m *machine) wellKnown(e *syntax.DotExpr, why *reason) (value, bool) {
 	switch e.Name.Name {
 	case "dtype", "requires_grad", "training":
 		return same, true
-	case "shape": // only the first dimension is one of samples
+	case "shape": // only the first dimension may count samples, of which ranks have their own
 		c := &contents{fields: map[string]value{"0": {typ: "int", diff: why}}}
 		return of(m.alloc(e, "shape", container, "tuple", c)), true
 	}

@@ -21,7 +21,7 @@ func (m *machine) fork(how string, at syntax.Position, cond string, why *reason)
 	return fork{how, why, at, cond, len(m.stack)}
 }
 
-// where is a fork whose branch is taken if a condition holds, or if it does not.
+// where is the fork of the branch that is taken if a condition is met, or if it is not.
 func (m *machine) where(cond syntax.Expr, met bool, at syntax.Position, why *reason) fork {
 	text := m.text(cond)
 	if !met {

@@ -67,7 +67,7 @@ func (m *machine) backward(self value, c *call) {
 	}
 }
 
-// synced is a module wrapped by ddp, whose results' backward synchronizes.
+// synced is a module wrapped by ddp, whose results' backward synchronises.
 func (m *machine) synced(c *call) value {
 	out := c.first()
 	out.graph = m.graph(graph{calls: "the backward of dist.ddp", pos: c.pos, group: m.groupOf([]string{"module", "group"}, c)})
@@ -83,8 +83,8 @@ func (m *machine) ofCollective(name string, out value, c *call, group *object) v
 	return out
 }
 
-// switchesSync tells whether a recipe turns ddp's synchronization off somewhere:
-// then it is not known which backward synchronizes.
+// switchesSync tells whether a recipe turns ddp's synchronisation off somewhere:
+// then it is not known which backward synchronises.
 func switchesSync(files map[string]*source) bool {
 	for _, s := range files {
 		if strings.Contains(string(s.file.Source), "set_sync") {

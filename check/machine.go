@@ -191,7 +191,7 @@ func (m *machine) warn(pos syntax.Position, format string, args ...any) {
 	m.findings.add(pos, Warning, fmt.Sprintf(format, args...))
 }
 
-// warnOnce warns of a collective at a place once, whatever the ways there.
+// warnOnce warns of a collective at a place, however many paths lead there, once.
 func (m *machine) warnOnce(pos syntax.Position, name, format string, args ...any) {
 	if key := pos.String() + name; !m.warned[key] {
 		m.warned[key] = true

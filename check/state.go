@@ -51,7 +51,8 @@ func mergeInto[K comparable, V interface{ equal(V) bool }](all, other map[K]V, j
 	return changed
 }
 
-// either of two states, where nil is a point that is never reached.
+// eitherState is what is known after one of two states; nil is a point that is never
+// reached.
 func eitherState(a, b *state) *state {
 	switch {
 	case a == nil:

@@ -70,7 +70,7 @@ func (m *machine) stmt(s syntax.Stmt) {
 	}
 }
 
-// exit ends the interpretation of this way.
+// exit ends the interpretation of this path.
 func (m *machine) exit(verb string, pos syntax.Position, l *loop) {
 	m.act.exits = append(m.act.exits, exit{verb, pos, l})
 	m.st = nil
@@ -152,7 +152,7 @@ func (m *machine) unpack(targets []syntax.Expr, v value) {
 	}
 }
 
-// load gives the names of another file, which is interpreted before.
+// load gives the names of another file, which is interpreted first.
 func (m *machine) load(s *syntax.LoadStmt) {
 	file := m.frame.file.loads[s.Module.TokenPos]
 	if file == nil {

@@ -38,8 +38,8 @@ type End struct {
 	Seconds  float64 // since the run began
 }
 
-// Number gives the batch its place in the order of the run's; Write and Spool do
-// where it has none.
+// Number gives the batch the run's next number. Write and Spool number a batch that
+// has none.
 func (r *Run) Number(b *Batch) {
 	if b.Number == 0 {
 		b.Number = r.numbered.Add(1)
@@ -71,7 +71,7 @@ func (r *Run) Write(b *Batch) error {
 // process that opens the history writes the spool; if there is none, the run is lost.
 func (r *Run) Leave() { r.unlock() }
 
-// put writes a batch unless it is in.
+// put writes a batch unless the history has it.
 func (r *Run) put(tx *sql.Tx, b *Batch) error {
 	result, err := tx.Exec("UPDATE runs SET batch = ? WHERE id = ? AND batch < ?", b.Number, r.ID, b.Number)
 	if err != nil {

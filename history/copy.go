@@ -60,7 +60,7 @@ func copySpool(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// unlist takes those checkpoints of running runs from a history that are not saved.
+// unlist removes from a history the checkpoints of running runs that were not saved.
 func unlist(f sqldb.File, saved func(uid string, step int64) bool) error {
 	db, err := sqldb.Open(f)
 	if err != nil {

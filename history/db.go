@@ -23,7 +23,7 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// applicationID is "drun" in ASCII; it tells drun's files from others'.
+// applicationID is "drun" in ASCII; it marks drun's files.
 const applicationID = 0x6472756e
 
 // timeLayout has a fixed width, so that times sort as text.
@@ -44,7 +44,7 @@ func file(home string) sqldb.File {
 		ApplicationID: applicationID, Migrations: must(fs.Sub(migrations, "migrations"))}
 }
 
-// must is for what is known to work when drun is built.
+// must returns v; an error would be a fault of the build.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -54,8 +54,7 @@ func must[T any](v T, err error) T {
 
 // Open opens the history beneath home for writing and creates what is
 // missing. Runs whose agent is gone are marked lost, after what they left in
-// their spools was written. Errors of the storage
-// are *sqldb.Error, exit code 7.
+// their spools was written. Errors of the storage are *sqldb.Error, exit code 7.
 func Open(home string) (*DB, error) {
 	f := file(home)
 	handle, err := sqldb.Open(f)
@@ -157,10 +156,10 @@ func list[T any](db *DB, columns func(*T) []any, query string, args ...any) ([]T
 	return all, err
 }
 
-// column reads a time, which formatTime has written.
-type column struct{ *time.Time }
+// timeColumn reads a time that formatTime has written.
+type timeColumn struct{ *time.Time }
 
-func (c column) Scan(value any) (err error) {
+func (c timeColumn) Scan(value any) (err error) {
 	text, _ := value.(string)
 	*c.Time, err = time.Parse(time.RFC3339, text)
 	return err

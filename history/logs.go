@@ -21,7 +21,7 @@ func (db *DB) Logs(run int64, filter LogFilter, fn func(LogLine) error) (int64, 
 	last := filter.After
 	err := db.read(func(rows *sql.Rows) error {
 		var l LogLine
-		if err := rows.Scan(&l.ID, &l.Rank, &l.Stream, column{&l.Time}, &l.Text); err != nil {
+		if err := rows.Scan(&l.ID, &l.Rank, &l.Stream, timeColumn{&l.Time}, &l.Text); err != nil {
 			return err
 		}
 		last = l.ID

@@ -97,7 +97,7 @@ func (db *DB) points(line []stretch, table string, names []string) ([]Point, err
 			var p Point
 			var value sql.NullFloat64
 			var bits sql.NullInt64
-			err := rows.Scan(&p.Name, &p.Step, &p.Rank, &value, &bits, &p.Exact, column{&p.Time})
+			err := rows.Scan(&p.Name, &p.Step, &p.Rank, &value, &bits, &p.Exact, timeColumn{&p.Time})
 			p.Value = decode(value, bits)
 			known[p.Name] = true
 			points = append(points, p)

@@ -72,7 +72,7 @@ func (db *DB) snapshots(run int64) (list []Snapshot, err error) {
 	err = db.read(func(rows *sql.Rows) error {
 		s := Snapshot{Ranks: []RankState{}}
 		var id int64
-		err := rows.Scan(&id, column{&s.Time}, &s.Reason)
+		err := rows.Scan(&id, timeColumn{&s.Time}, &s.Reason)
 		at[id] = len(list)
 		list = append(list, s)
 		return err

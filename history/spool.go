@@ -21,10 +21,10 @@ import (
 
 // The spool holds the batches of a run that could not be written because another
 // process had the history locked: <home>/spool/UID.batches. Each is framed by its
-// length and checksum, so that a batch that an agent was killed in the midst of
-// writing is recognised. The run writes them as soon as the lock is free; after the agent's end
-// it is the next process that opens the history. Batches are numbered, so that
-// none is written twice.
+// length and checksum, so that one that was cut short when its agent was killed is
+// recognised. The run writes them to the history as soon as the lock is free; after the
+// agent's end, the next process that opens the history does. Batches are numbered, so
+// that none is written twice.
 
 const spoolSuffix = ".batches"
 

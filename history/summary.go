@@ -105,7 +105,7 @@ func (db *DB) summaries(clause string, args ...any) ([]Summary, error) {
 		s := Summary{Params: Params{}, Metrics: map[string]MetricSummary{}, Tags: []string{}, Checkpoints: []Checkpoint{}}
 		var parent, step sql.NullInt64
 		var parentName sql.NullString
-		err := rows.Scan(&s.ID, &s.UID, &s.Name, &s.Recipe, &s.Status, &s.WorldSize, &s.Backend, &s.Seed, column{&s.Started},
+		err := rows.Scan(&s.ID, &s.UID, &s.Name, &s.Recipe, &s.Status, &s.WorldSize, &s.Backend, &s.Seed, timeColumn{&s.Started},
 			&s.Seconds, &s.ExitCode, &s.Error, &parent, &parentName, &step)
 		if parent.Valid {
 			s.Parent = &Parent{parent.Int64, parentName.String, step.Int64}
@@ -179,7 +179,7 @@ func (db *DB) attach(index map[int64]*Summary, ids []int64) error {
 	read("step, bytes, score, time FROM checkpoints", "ORDER BY step", func(rows *sql.Rows) error {
 		var run int64
 		var c Checkpoint
-		err := rows.Scan(&run, &c.Step, &c.Bytes, &c.Score, column{&c.Time})
+		err := rows.Scan(&run, &c.Step, &c.Bytes, &c.Score, timeColumn{&c.Time})
 		index[run].Checkpoints = append(index[run].Checkpoints, c)
 		return err
 	})
@@ -251,7 +251,7 @@ func (db *DB) Get(id int64) (*Detail, error) {
 		return nil, err
 	}
 	d.Attempts, err = list(db, func(a *Attempt) []any {
-		return []any{&a.Attempt, &a.Status, column{&a.Started}, &a.Seconds, &a.Error, &a.FromStep}
+		return []any{&a.Attempt, &a.Status, timeColumn{&a.Started}, &a.Seconds, &a.Error, &a.FromStep}
 	}, "SELECT attempt, status, started, seconds, error, from_step FROM attempts WHERE run = ? ORDER BY attempt", id)
 	if err != nil {
 		return nil, err
@@ -278,6 +278,6 @@ func (db *DB) Get(id int64) (*Detail, error) {
 	if d.Snapshots, err = db.snapshots(id); err != nil {
 		return nil, err
 	}
-	d.Notes, err = list(db, func(n *Note) []any { return []any{column{&n.Time}, &n.Text} }, "SELECT time, text FROM notes WHERE run = ? ORDER BY id", id)
+	d.Notes, err = list(db, func(n *Note) []any { return []any{timeColumn{&n.Time}, &n.Text} }, "SELECT time, text FROM notes WHERE run = ? ORDER BY id", id)
 	return d, err
 }

@@ -93,7 +93,7 @@ type File struct {
 	path  string
 	state fileState
 	size  int64
-	sum   hash.Hash // of what was read; nil: nobody wants it
+	sum   hash.Hash // of what was read; nil: OnRead need not be told
 	read  int64
 }
 
@@ -108,7 +108,7 @@ type fileState struct {
 // time: clocks of file systems tick coarsely.
 const settled = 2 * time.Second
 
-// follow sums up what is read of a file, unless OnRead has been told of it.
+// follow computes the checksum of what is read of a file, unless OnRead has been told of it.
 func (f *Files) follow(file *os.File, path string) (*File, error) {
 	info, err := file.Stat()
 	if err != nil {

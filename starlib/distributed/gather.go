@@ -107,7 +107,7 @@ func sum(counts []int) int {
 	return total
 }
 
-// everyone stands for a destination where all ranks are one.
+// everyone is the destination of what all ranks get.
 const everyone = -1
 
 // arrives tells whether this rank gets what is sent to dst.

@@ -25,7 +25,7 @@ type Group struct {
 	call    collective.Call
 	operand operand
 
-	places []string // where the ranks were when agree found a difference
+	places []string // where the ranks were when compare found a difference
 }
 
 var _ starlark.HasAttrs = (*Group)(nil)

@@ -195,7 +195,7 @@ func (g *Group) spread(c *starlib.Call, ctx *collective.WaitLimit, all []*tensor
 	return nil
 }
 
-// direct is how many collectives in place are made rather than one on a copy.
+// direct is the most collectives that are made in place, rather than one on a copy.
 const direct = 4
 
 func (g *Group) spreadOne(c *starlib.Call, ctx *collective.WaitLimit, d element.Type, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call) error {

@@ -66,7 +66,7 @@ type nest struct {
 // An extent is how high a value nests, and how many bytes it prints as at least.
 type extent struct{ height, size int }
 
-// visit measures v; false if it reaches below the limit.
+// visit measures v; false if it nests deeper than the limit.
 func (n *nest) visit(v starlark.Value, depth int) (extent, bool) {
 	if depth > n.limit {
 		return extent{}, false

@@ -113,14 +113,14 @@ func wrongArguments(msg, function string) bool {
 	return ok && (strings.HasPrefix(rest, "missing ") || strings.HasPrefix(rest, "accepts ") || strings.HasPrefix(rest, "got "))
 }
 
-// around is inner, as err says it, within the calls that led to it.
+// around is inner with the calls that led to it, in the words of err.
 func around(err error, inner *Error, outer []Frame) *Error {
 	e := *inner
 	if n := len(outer); len(inner.Frames) < n || !slices.Equal(inner.Frames[:n], outer) { // another thread's stack
 		e.Frames = slices.Concat(outer, inner.Frames)
 	}
-	// What a builtin says about a callback's error stays; what a load says, the
-	// position says already.
+	// What a builtin says about a callback's error stays; a load says no more than
+	// the position does.
 	if msg := err.Error(); strings.HasSuffix(msg, inner.Msg) && !strings.HasPrefix(msg, "cannot load ") {
 		e.Msg = msg
 	}

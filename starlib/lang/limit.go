@@ -33,8 +33,8 @@ const (
 	maxIntDigits = 1_200_000
 )
 
-// refuse is the error of n parts that take so many bytes each, nil if they may;
-// what says "… take".
+// refuse returns an error where n parts of so many bytes each are too much; it begins
+// with what, which ends in "take".
 func (l limit) refuse(n, each int, what string) error {
 	high, low := bits.Mul64(uint64(max(n, 0)), uint64(each))
 	if l <= 0 || high == 0 && low <= uint64(l) {
@@ -177,8 +177,8 @@ func (l limit) collects(b *starlark.Builtin, each int) *starlark.Builtin {
 	})
 }
 
-// iterates reports whether the first argument can be gone through: of the others
-// the builtin says itself what is wrong with them.
+// iterates reports whether the first argument is iterable; where it is not, the
+// builtin's own error says more.
 func iterates(args starlark.Tuple) bool {
 	_, ok := args[0].(starlark.Iterable)
 	return ok
@@ -379,7 +379,7 @@ func joined(s string, args starlark.Tuple, _ []starlark.Tuple) int {
 	return n
 }
 
-// formatted is what at most comes of it: every field the longest value.
+// formatted is the most that can come of it: every field as long as the longest value.
 func formatted(s string, args starlark.Tuple, kwargs []starlark.Tuple) int {
 	longest := 0
 	for _, arg := range args {

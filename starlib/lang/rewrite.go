@@ -18,10 +18,11 @@ import (
 //	s.replace          by  "."[s.replace], and other methods that make large values
 //
 // where "<" stands for a global of that name, which no recipe can write or shadow.
-// The file's first statements set those it uses to predeclared values: a global is
-// read by its index, a predeclared name by a search. Indexing rather than calling costs half as much, and puts
-// no frame of its own between the recipe's frames in a backtrace; an index
-// expression fails at its bracket, so the bracket takes the operator's place.
+// The file's first statements set the globals that it uses to predeclared values: a
+// global is read by its index, a predeclared name by a search. An index expression
+// costs half as much as a call, and puts no frame of its own between the recipe's
+// frames in a backtrace; it fails at its bracket, so the bracket takes the operator's
+// place.
 
 // rewrite changes a tree that has not been resolved, in place.
 func rewrite(file *syntax.File) {

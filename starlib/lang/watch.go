@@ -15,10 +15,10 @@ import (
 
 const (
 	// MaxCallDepth is how deep calls may nest. Each takes about 2 kB of Go's
-	// stack, so even what a recipe adds between two looks at it (a call takes at
+	// stack, so even what a recipe adds between two checks (a call takes at
 	// least five steps) stays far below the 512 MB at which a process dies.
 	MaxCallDepth = 5_000
-	stepsBetween = 9_973 // a prime: looks at a short loop fall on each of its steps
+	stepsBetween = 9_973 // a prime: the checks of a short loop fall on each of its steps
 
 	heapEvery = 50 * time.Millisecond
 
@@ -27,7 +27,7 @@ const (
 
 // A watch is what a thread under Watch carries.
 type watch struct {
-	each  func(*starlark.Thread) // called at every look; may be nil
+	each  func(*starlark.Thread) // called at every check; may be nil
 	cause atomic.Pointer[error]  // of the first Cancel
 }
 
@@ -39,7 +39,7 @@ func Watch(thread *starlark.Thread) {
 	thread.SetLocal(watchKey, w)
 	thread.OnMaxSteps = func(thread *starlark.Thread) {
 		thread.SetMaxExecutionSteps(thread.ExecutionSteps() + stepsBetween)
-		if err := w.look(thread); err != nil {
+		if err := w.check(thread); err != nil {
 			Cancel(thread, err)
 		}
 	}
@@ -47,9 +47,10 @@ func Watch(thread *starlark.Thread) {
 }
 
 // LimitHeap makes it an error of the recipe on a thread under Watch when the
-// process holds more than maxHeap bytes of Go's heap, until stop is called. It
-// looks from beside: a loop of a few steps can double a string until no memory
-// is left. What one builtin allocates in one call is seen only when it is done.
+// process holds more than maxHeap bytes of Go's heap, until stop is called. A
+// goroutine of its own checks this, since a loop of a few steps can double a string
+// until no memory is left. What one builtin allocates in one call is seen only when
+// it is done.
 func LimitHeap(thread *starlark.Thread, maxHeap uint64) (stop func()) {
 	done := make(chan struct{})
 	go func() {
@@ -85,7 +86,7 @@ func Observe(thread *starlark.Thread, fn func(*starlark.Thread)) {
 	thread.Local(watchKey).(*watch).each = fn
 }
 
-func (w *watch) look(thread *starlark.Thread) error {
+func (w *watch) check(thread *starlark.Thread) error {
 	if w.each != nil {
 		w.each(thread)
 	}

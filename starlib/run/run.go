@@ -16,8 +16,8 @@ import (
 )
 
 // Recorder takes what a rank wants kept or shown. Its methods return at once,
-// unless more is recorded than can be kept: records are sent in batches behind
-// the recipe's back.
+// unless more is recorded than can be kept: records are sent in batches while the
+// recipe goes on.
 type Recorder interface {
 	// Log records a metric; exact is false for values that no repetition will
 	// give again, such as timings.

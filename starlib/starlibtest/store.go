@@ -16,7 +16,7 @@ var ErrStopped = errors.New("stopped after a checkpoint")
 type Store struct {
 	StopAfter int      // the number of checkpoints after which the recipe ends with ErrStopped; 0: none
 	Said      []string // lines of restores
-	// SavedBy makes as if that many ranks had saved, with differing values of the names in Differ; 0: one.
+	// SavedBy pretends that so many ranks saved, with differing values of the names in Differ; 0: one.
 	SavedBy int
 	Differ  []string
 
