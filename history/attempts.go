@@ -64,7 +64,7 @@ func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
 		var batch int64
 		err := tx.QueryRow(`SELECT uid, name, status, batch, started, (SELECT count(*) FROM attempts WHERE run = ?1),
 			max(coalesce((SELECT max(seq) FROM metrics WHERE run = ?1), 0), coalesce((SELECT max(seq) FROM superseded_metrics WHERE run = ?1), 0))
-			FROM runs WHERE id = ?1`, id).Scan(&r.UID, &r.Name, &status, &batch, column{&p.Started}, &p.Attempts, &p.Points)
+			FROM runs WHERE id = ?1`, id).Scan(&r.UID, &r.Name, &status, &batch, timeColumn{&p.Started}, &p.Attempts, &p.Points)
 		if err != nil {
 			return err
 		}
