@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults agents slurm mutants bench microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults crash agents slurm mutants bench microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -37,6 +37,8 @@ demo: build
 test: build bin/mypy bin/pytorch
 	@command -v strace >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq strace >/dev/null; } || \
 		echo "the order of writes is not checked: it needs apt-get install strace"
+	@command -v bindfs >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq --no-install-recommends bindfs >/dev/null; } || \
+		echo "homes on FUSE are not checked: it needs apt-get install bindfs"
 	@command -v ip >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq iproute2 >/dev/null; } || \
 		echo "lost links are not checked: it needs apt-get install iproute2"
 	@sh plugins/engines.sh -install
@@ -100,6 +102,10 @@ faults:
 # Ranks started by a real Slurm, with srun and with mpirun in an allocation: Debian's Slurm, in its own namespaces.
 slurm: plugins
 	sh engine/run/testdata/slurm.sh bin
+
+# A process that saves, prunes and frees is killed at every single call that writes; about a minute.
+crash:
+	DRUN_TEST_WALK_ALL=1 go test -count 1 -timeout 20m -v -run TestKilledAtEveryWrite ./checkpoints
 
 # Sixteen agents with one rank each, which compute in turn while the others wait; five times. Prints the traffic to the
 # coordinator.

@@ -15,14 +15,20 @@ import (
 )
 
 // The test binary runs itself again as a process that saves until it is
-// killed.
+// killed, or that walks through the changes of TestKilledAtEveryWrite.
 func TestMain(m *testing.M) {
-	home := os.Getenv("DRUN_TEST_SAVE")
-	if home == "" {
+	home, walked := os.Getenv("DRUN_TEST_SAVE"), os.Getenv("DRUN_TEST_WALK")
+	if home == "" && walked == "" {
 		os.Exit(m.Run())
 	}
-	most, _ := strconv.ParseInt(os.Getenv("DRUN_TEST_SAVES"), 10, 64)
-	if err := save(home, most); err != nil {
+	var err error
+	if walked != "" {
+		err = walk(walked)
+	} else {
+		most, _ := strconv.ParseInt(os.Getenv("DRUN_TEST_SAVES"), 10, 64)
+		err = save(home, most)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

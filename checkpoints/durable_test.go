@@ -9,22 +9,27 @@ import (
 	"testing"
 )
 
+// strace skips a test where there is none, or it may not trace.
+func strace(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("strace"); err != nil {
+		t.Skip("strace is not here: apt-get install strace")
+	}
+	if out, err := exec.Command("strace", "-o", os.DevNull, "true").CombinedOutput(); err != nil {
+		t.Skipf("strace may not trace here: %s", out)
+	}
+}
+
 // calls are the system calls of a process that saves a checkpoint, in order: those
 // that write to, or synchronise, the files beneath its home.
 func calls(t *testing.T) []string {
 	t.Helper()
-	strace, err := exec.LookPath("strace")
-	if err != nil {
-		t.Skip("strace is not here: apt-get install strace")
-	}
+	strace(t)
 	home, trace := t.TempDir(), filepath.Join(t.TempDir(), "trace")
-	cmd := exec.Command(strace, "-f", "-y", "-qq", "-s", "0", "-o", trace, "-e", "trace=write,pwrite64,writev,pwritev,fsync,fdatasync,ftruncate",
+	cmd := exec.Command("strace", "-f", "-y", "-qq", "-s", "0", "-o", trace, "-e", "trace=write,pwrite64,writev,pwritev,fsync,fdatasync,ftruncate",
 		os.Args[0])
 	cmd.Env = append(os.Environ(), "DRUN_TEST_SAVE="+home, "DRUN_TEST_SAVES=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		if strings.Contains(string(out), "ptrace") || strings.Contains(string(out), "PTRACE") {
-			t.Skipf("strace may not trace here: %s", out)
-		}
 		t.Fatalf("%v\n%s", err, out)
 	}
 	text, err := os.ReadFile(trace)

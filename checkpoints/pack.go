@@ -126,10 +126,12 @@ func (p *pack) fill(chunks map[string][]byte, from origin) (err error) {
 			return err
 		}
 	}
-	if _, err := tx.Exec("PRAGMA user_version = 1"); err != nil {
+	if err := tx.Commit(); err != nil {
 		return err
 	}
-	return tx.Commit()
+	// Only now: a commit without a journal writes the header before the rest.
+	_, err = db.Exec("PRAGMA user_version = 1")
+	return err
 }
 
 // enter puts the pack into the catalog. Chunks that another process has

@@ -128,7 +128,7 @@ func file(home string) sqldb.File {
 		panic(err) // the folder is embedded
 	}
 	return sqldb.File{Path: filepath.Join(home, "checkpoints.db"), What: "checkpoint catalog",
-		ApplicationID: applicationID, Migrations: sub, Pragmas: "PRAGMA synchronous = FULL", Exact: true}
+		ApplicationID: applicationID, Migrations: sub, Pragmas: "PRAGMA synchronous = EXTRA", Exact: true}
 }
 
 // Open opens the store beneath home for writing, creates what is missing and

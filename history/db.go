@@ -167,6 +167,10 @@ func (c timeColumn) Scan(value any) (err error) {
 
 func formatTime(t time.Time) string { return t.UTC().Format(timeLayout) }
 
+// Journal tells whether the databases of a home have a write-ahead log; if not, on
+// which file system they are, where that would not be safe.
+func Journal(home string) (wal bool, fileSystem string) { return sqldb.Journal(home) }
+
 // IsLocked reports whether an error of Write says that another process had the
 // history locked.
 func IsLocked(err error) bool { return sqldb.IsLocked(err) }

@@ -8,9 +8,24 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/engine/doctor"
+	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 )
+
+// storage is where the history and the checkpoints are.
+type storage struct {
+	Path       string `json:"path"`
+	WAL        bool   `json:"wal"`
+	FileSystem string `json:"file_system,omitempty"` // where a write-ahead log is not safe
+}
+
+func (s storage) String() string {
+	if s.WAL {
+		return s.Path + ", databases with a write-ahead log"
+	}
+	return fmt.Sprintf("%s, databases with a rollback journal, which is slower: a write-ahead log is not safe on %s", s.Path, s.FileSystem)
+}
 
 func newDoctor() *cobra.Command {
 	var dirs []string
@@ -19,10 +34,13 @@ func newDoctor() *cobra.Command {
 		Short: "Show what this machine can run: cores, instruction sets, backends, a two-rank self-test",
 		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			home := storage{Path: homeOf(cmd)}
+			home.WAL, home.FileSystem = history.Journal(home.Path)
 			r := struct {
 				*doctor.Report
 				Plugins []backendInfo `json:"plugins"`
-			}{doctor.Examine(), findPlugins(cmd, dirs)}
+				Home    storage       `json:"home"`
+			}{doctor.Examine(), findPlugins(cmd, dirs), home}
 			out := cmd.OutOrStdout()
 			if wantsJSON(cmd) {
 				if err := printJSON(out, r); err != nil {
@@ -40,6 +58,7 @@ func newDoctor() *cobra.Command {
 					}
 					row(w, "plugin", fmt.Sprintf("%s, %s: %s", strings.TrimSpace(p.Name+" "+p.Version), p.Path, verdict))
 				}
+				row(w, "home", home.String())
 				outcome := fmt.Sprintf("ok, in %.2f s", r.SelfTest.Seconds)
 				if !r.SelfTest.OK {
 					outcome = "FAILED"

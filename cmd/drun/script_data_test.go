@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 
@@ -93,6 +94,21 @@ func mountTmpfs(ts *testscript.TestScript, args []string) {
 	if err := unix.Mount("drun-test", dir, "tmpfs", flags, strings.Trim(strings.Join(options, ","), ",")); err != nil {
 		ts.Fatalf("mounting %s: %v", dir, err)
 	}
+}
+
+// bindfs FOLDER DIR: shows a folder at DIR once more, through FUSE.
+func mountBindfs(ts *testscript.TestScript, args []string) {
+	from, dir := ts.MkAbs(args[0]), ts.MkAbs(args[1])
+	ts.Check(os.MkdirAll(from, 0o700))
+	ts.Check(os.MkdirAll(dir, 0o700))
+	ts.Defer(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	ts.Check(exec.Command("bindfs", from, dir).Run())
+}
+
+// fuse tells whether bindfs is here and may mount.
+func fuse() bool {
+	_, err := exec.LookPath("bindfs")
+	return err == nil && mounts() && unix.Access("/dev/fuse", unix.R_OK|unix.W_OK) == nil
 }
 
 // mounts tells whether this process may mount file systems.

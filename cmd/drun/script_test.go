@@ -38,7 +38,7 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
-			have, known := map[string]func() bool{"gloo": haveGloo, "mounts": mounts, "networks": networks, "resets": resets}[name]
+			have, known := map[string]func() bool{"gloo": haveGloo, "mounts": mounts, "fuse": fuse, "networks": networks, "resets": resets}[name]
 			if !known {
 				return false, fmt.Errorf("unknown condition %s", name)
 			}
@@ -63,6 +63,7 @@ func TestScript(t *testing.T) {
 			"json [PATH VALUE…]":            hasJSON,
 			"schema FILE N":                 setSchema,
 			"tmpfs DIR OPTIONS":             mountTmpfs,
+			"bindfs FOLDER DIR":             mountBindfs,
 			"onterminal COMMAND [ARG…]":     onTerminal,
 			"harmless FILE…":                harmless,
 		}),

@@ -45,18 +45,29 @@ func Open(f File) (*sql.DB, error) {
 	if err := f.create(); err != nil {
 		return nil, Wrap(f.Path, err)
 	}
+	journal, sync := "WAL", "NORMAL"
+	if wal, _ := Journal(filepath.Dir(f.Path)); !wal {
+		journal, sync = "DELETE", "FULL"
+		if err := f.leaveWAL(); err != nil {
+			return nil, Wrap(f.Path, err)
+		}
+	}
 	if info, err := os.Stat(f.Path); err == nil && info.Size() > 0 {
-		if err := f.probe(); err != nil {
+		err := f.probe("mode=ro")
+		if interrupted(err) {
+			err = f.probe("mode=rw")
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
-	db, err := sql.Open("sqlite3", f.dsn("mode=rw&_txlock=immediate&_synchronous=NORMAL&_foreign_keys=1"))
+	db, err := sql.Open("sqlite3", f.dsn("mode=rw&_txlock=immediate&_foreign_keys=1&_synchronous="+sync))
 	if err != nil {
 		return nil, Wrap(f.Path, err)
 	}
 	// One connection: SQLite has one writer, and the pragmas stay in force.
 	db.SetMaxOpenConns(1)
-	err = f.prepare(db)
+	err = f.prepare(db, journal)
 	if err == nil && f.Exact {
 		err = f.checkExact(db)
 	}
@@ -71,7 +82,7 @@ func Open(f File) (*sql.DB, error) {
 }
 
 // create makes the file where it is missing, for its owner alone. Of a file that
-// was deleted its -wal and -shm may still be there, and be open elsewhere: a new
+// was deleted its -wal, -shm and -journal may still be there, and be open elsewhere: a new
 // file must not take them for its own.
 func (f File) create() error {
 	if _, err := os.Lstat(f.Path); !errors.Is(err, fs.ErrNotExist) {
@@ -88,7 +99,7 @@ func (f File) create() error {
 	if _, err := os.Lstat(f.Path); !errors.Is(err, fs.ErrNotExist) {
 		return nil // another process has made it
 	}
-	for _, suffix := range []string{"-wal", "-shm"} {
+	for _, suffix := range []string{"-wal", "-shm", "-journal"} {
 		if err := os.Remove(f.Path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -102,20 +113,21 @@ func (f File) create() error {
 
 // prepare brings a new or older file up to date. Several processes may try at
 // once: the write lock lets one of them migrate, the others find it done.
-func (f File) prepare(db *sql.DB) error {
+func (f File) prepare(db *sql.DB, journal string) error {
 	state, latest, err := f.examine(db)
 	if err != nil || state.version == latest {
 		return err
 	}
-	if err := retry(func() error { _, err := db.Exec("PRAGMA journal_mode = WAL"); return err }); err != nil {
+	if err := retry(func() error { _, err := db.Exec("PRAGMA journal_mode = " + journal); return err }); err != nil {
 		return err
 	}
 	return Write(db, f.Path, func(tx *sql.Tx) error { return f.migrate(tx, latest) })
 }
 
-// probe looks at a file without changing a byte of it.
-func (f File) probe() error {
-	db, err := sql.Open("sqlite3", f.dsn("mode=ro&_query_only=1"))
+// probe looks at a file without changing a byte of it, unless it may write and a
+// writer was killed that left a rollback journal.
+func (f File) probe(mode string) error {
+	db, err := sql.Open("sqlite3", f.dsn(mode+"&_query_only=1"))
 	if err != nil {
 		return Wrap(f.Path, err)
 	}

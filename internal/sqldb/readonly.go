@@ -38,7 +38,8 @@ func (r *Reader) Close() error {
 // SQLite reads a WAL database only with the help of a -shm file beside it. On
 // a read-only folder without one there are two cases: no -wal file, then the
 // file itself is complete and can be read as immutable; or a -wal left behind,
-// whose transactions must not be lost, then both are read from a copy.
+// whose transactions must not be lost, then both are read from a copy. So is a
+// file with the rollback journal of a writer that was killed.
 func OpenReadOnly(f File) (*Reader, error) {
 	info, err := os.Stat(f.Path)
 	if err != nil {
@@ -50,8 +51,14 @@ func OpenReadOnly(f File) (*Reader, error) {
 	if info.Size() == 0 && size(f.Path+"-wal") == 0 {
 		return nil, &fs.PathError{Op: "open", Path: f.Path, Err: fs.ErrNotExist}
 	}
+	if wal, _ := Journal(filepath.Dir(f.Path)); !wal {
+		_ = f.leaveWAL() // where nothing can be written, the log is read as well as can be
+	}
 	r, err := f.openReader("mode=ro", true)
-	if cannotShare(err) && size(f.Path+"-wal") == 0 {
+	if interrupted(err) {
+		r, err = f.openReader("mode=rw", true)
+	}
+	if cannotShare(err) && size(f.Path+"-wal") == 0 && size(f.Path+"-journal") == 0 {
 		r, err = f.openReader("immutable=1", false)
 	}
 	if cannotShare(err) {
@@ -110,14 +117,18 @@ func (f File) openCopy() (*Reader, error) {
 	}
 	copied := f
 	copied.Path = filepath.Join(temp.Path, filepath.Base(f.Path))
-	for _, suffix := range []string{"", "-wal"} {
-		if err = copyFile(copied.Path+suffix, f.Path+suffix); err != nil {
+	for _, suffix := range []string{"", "-wal", "-journal"} {
+		err = copyFile(copied.Path+suffix, f.Path+suffix)
+		if suffix != "" && errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		if err != nil {
 			break
 		}
 	}
 	var r *Reader
 	if err == nil {
-		r, err = copied.openReader("mode=ro", false)
+		r, err = copied.openReader("mode=rw", false)
 	}
 	if err != nil {
 		temp.Remove()
