@@ -7,32 +7,27 @@ import (
 )
 
 func BenchmarkAdd16(b *testing.B) {
-	c := NewContext()
-	x, y := must(Ones(c, []int{16}, element.Float32)), must(Ones(c, []int{16}, element.Float32))
-	b.ReportAllocs()
-	for b.Loop() {
-		must(Add(x, y))
-	}
+	small(b, func(x, y *Tensor) { must(Add(x, y)) })
 }
 
 func BenchmarkAddScalar16(b *testing.B) {
-	x := must(Ones(NewContext(), []int{16}, element.Float32))
-	b.ReportAllocs()
-	for b.Loop() {
-		must(BinaryScalar(OpAdd, x, Float(1), false))
-	}
+	small(b, func(x, _ *Tensor) { must(BinaryScalar(OpAdd, x, Float(1), false)) })
 }
 
 func BenchmarkMul16Backward(b *testing.B) {
+	small(b, func(x, y *Tensor) {
+		x.requiresGrad = true
+		must(0, must(Mul(x, y)).Backward(y, false))
+		x.grad = nil
+	})
+}
+
+func small(b *testing.B, f func(x, y *Tensor)) {
 	c := NewContext()
 	x, y := must(Ones(c, []int{16}, element.Float32)), must(Ones(c, []int{16}, element.Float32))
-	x.requiresGrad = true
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := must(Mul(x, y)).Backward(y, false); err != nil {
-			b.Fatal(err)
-		}
-		x.grad = nil
+		f(x, y)
 	}
 }
 

@@ -64,9 +64,12 @@ func (b *bitNet) steps(n int, opt *Optimizer, loss func() *Tensor) []uint32 {
 		must(0, opt.Step())
 		opt.ZeroGrad()
 	}
-	var bits []uint32
-	for _, p := range b.ps {
-		for _, v := range elems[float32](p) {
+	return bitsOf(b.ps...)
+}
+
+func bitsOf(ts ...*Tensor) (bits []uint32) {
+	for _, t := range ts {
+		for _, v := range elems[float32](must(contiguous(t))) {
 			if v != v {
 				panic("a parameter became NaN")
 			}
@@ -237,10 +240,8 @@ func TestSameBits(t *testing.T) {
 					want = got
 					golden(t, m.name, got)
 				}
-				for i := range want {
-					if got[i] != want[i] {
-						t.Fatalf("%s: element %d is %#x, want %#x", where, i, got[i], want[i])
-					}
+				if !slices.Equal(got, want) {
+					t.Fatalf("%s: other bits", where)
 				}
 			})
 		})
@@ -302,11 +303,7 @@ func TestSameBitsNoticesOrder(t *testing.T) {
 		check(t, CopyInto(w.Detach(), must(Clone(turn(w)))))
 		x = turn(x)
 		b.steps(3, b.sgd(), func() *Tensor { return must(CrossEntropy(must(Linear(x, w, nil)), y, ReduceMean)) })
-		var bits []uint32
-		for _, v := range elems[float32](must(contiguous(turn(w)))) {
-			bits = append(bits, math.Float32bits(v))
-		}
-		return bits
+		return bitsOf(turn(w))
 	}
 	straight, turned := run(false), run(true)
 	differ := 0

@@ -28,6 +28,37 @@ func (n naive) list() []float64 {
 	return out
 }
 
+// numbered is a naive tensor whose elements are their places in row-major order.
+func numbered(shape []int) naive {
+	return naive{shape, func(ix []int) float64 {
+		o := 0
+		for d, i := range ix {
+			o = o*shape[d] + i
+		}
+		return float64(o)
+	}}
+}
+
+// listed has these elements in row-major order.
+func listed(shape []int, values []float64) naive {
+	n := numbered(shape)
+	return naive{shape, func(ix []int) float64 { return values[int(n.at(ix))] }}
+}
+
+// bounds are the ends of a slice as Python takes them, which may count from the end.
+func bounds(start, stop *int, size int) (from, to int) {
+	at := func(p *int, otherwise int) int {
+		switch {
+		case p == nil:
+			return otherwise
+		case *p < 0:
+			return max(*p+size, 0)
+		}
+		return min(*p, size)
+	}
+	return at(start, 0), at(stop, size)
+}
+
 func clone(ix []int) []int { return append([]int{}, ix...) }
 
 // randomView applies random views to a tensor and to its reference.
@@ -43,14 +74,7 @@ func randomView(r *rand.Rand, c *Context) (*Tensor, naive) {
 	for i := range values {
 		values[i] = float64(r.IntN(199) - 99)
 	}
-	t := must(FromFloats(c, values, shape, element.Float32))
-	n := naive{shape, func(ix []int) float64 {
-		o := 0
-		for d, i := range ix {
-			o = o*shape[d] + i
-		}
-		return values[o]
-	}}
+	t, n := must(FromFloats(c, values, shape, element.Float32)), listed(shape, values)
 	for range r.IntN(4) {
 		t, n = viewStep(r, t, n)
 	}
@@ -77,14 +101,8 @@ func viewStep(r *rand.Rand, t *Tensor, n naive) (*Tensor, naive) {
 		size := n.shape[d]
 		start, stop, step := r.IntN(2*size+3)-size-1, r.IntN(2*size+3)-size-1, r.IntN(3)+1
 		var picked []int
-		from, to := start, stop
-		if from < 0 {
-			from += size
-		}
-		if to < 0 {
-			to += size
-		}
-		for i := max(from, 0); i < min(max(to, 0), size); i += step {
+		from, to := bounds(&start, &stop, size)
+		for i := from; i < to; i += step {
 			picked = append(picked, i)
 		}
 		items := make([]IndexItem, d+1)
@@ -125,13 +143,7 @@ func viewStep(r *rand.Rand, t *Tensor, n naive) (*Tensor, naive) {
 	if len(flat)%2 == 0 {
 		shape = []int{2, len(flat) / 2}
 	}
-	return must(Reshape(t, shape)), naive{shape, func(ix []int) float64 {
-		o := 0
-		for d, i := range ix {
-			o = o*shape[d] + i
-		}
-		return flat[o]
-	}}
+	return must(Reshape(t, shape)), listed(shape, flat)
 }
 
 // broadcastNaive is the elementwise reference.
@@ -198,7 +210,7 @@ func compareAll(t *testing.T, seed uint64) {
 
 	// Assigning to a view changes these elements and no others.
 	base := must(Zeros(c, []int{3, 4}, element.Float32))
-	v, nv := viewStep(r, base, naive{[]int{3, 4}, func(ix []int) float64 { return float64(ix[0]*4 + ix[1]) }})
+	v, nv := viewStep(r, base, numbered([]int{3, 4}))
 	if SharesStorage(v, base) && len(v.shape) <= 2 {
 		check(t, v.Fill(Int(1)))
 		ones := make([]float64, 12)
@@ -209,18 +221,29 @@ func compareAll(t *testing.T, seed uint64) {
 	}
 }
 
-func TestLayouts(t *testing.T) {
-	for seed := range uint64(3000) {
-		compareAll(t, seed)
+func TestLayouts(t *testing.T) { seeds(t, 3000, compareAll) }
+func FuzzLayouts(f *testing.F) { fuzz(f, compareAll) }
+
+// seeds runs a randomised test so many times, and fuzz looks for seeds that fail it.
+func seeds(t *testing.T, n uint64, test func(*testing.T, uint64)) {
+	var seed uint64
+	defer func() {
 		if t.Failed() {
-			t.Fatalf("seed %d", seed)
+			t.Logf("seed %d", seed)
+		}
+	}()
+	for seed = range n {
+		if test(t, seed); t.Failed() {
+			return
 		}
 	}
 }
 
-func FuzzLayouts(f *testing.F) {
-	f.Add(uint64(1))
-	f.Fuzz(compareAll)
+func fuzz(f *testing.F, test func(*testing.T, uint64)) {
+	for seed := range uint64(8) {
+		f.Add(seed)
+	}
+	f.Fuzz(test)
 }
 
 func FuzzParseIndex(f *testing.F) {

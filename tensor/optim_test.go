@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"drun/element"
@@ -128,11 +129,8 @@ func TestOptimizerState(t *testing.T) {
 		}
 		return append(list(a), list(b)...)
 	}
-	x, y := run(false), run(true)
-	for i := range x {
-		if x[i] != y[i] {
-			t.Fatalf("element %d: %v without a restart, %v with one", i, x[i], y[i])
-		}
+	if x, y := run(false), run(true); !slices.Equal(x, y) {
+		t.Fatalf("%v without a restart, %v with one", x, y)
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"drun/element"
 )
 
-// grads trains nothing: it gives the gradients that loss leaves in ps, with
-// and without an optimizer that says where they go.
+// placed compares the gradients that loss leaves in ps with and without an
+// optimizer that says where they go.
 func placed(t *testing.T, build func(c *Context, g *Generator) (ps []*Tensor, loss func() *Tensor)) {
 	t.Helper()
 	run := func(flat bool, times int) [][]float64 {
@@ -45,30 +45,26 @@ func param(g *Generator, c *Context, shape ...int) *Tensor {
 func square(t *Tensor) *Tensor { return must(Sum(must(Mul(t, t)), nil, false)) }
 
 func TestGradientsGoToTheirPlace(t *testing.T) {
-	t.Run("linear, weight used twice", func(t *testing.T) {
-		placed(t, func(c *Context, g *Generator) ([]*Tensor, func() *Tensor) {
+	for name, build := range map[string]func(c *Context, g *Generator) ([]*Tensor, func() *Tensor){
+		"linear, weight used twice": func(c *Context, g *Generator) ([]*Tensor, func() *Tensor) {
 			w, b, x := param(g, c, 5, 5), param(g, c, 5), must(g.Randn(c, []int{3, 5}, element.Float32))
 			return []*Tensor{w, b}, func() *Tensor { return square(must(Linear(must(Linear(x, w, b)), w, b))) }
-		})
-	})
-	t.Run("norm, weight and bias the same", func(t *testing.T) {
-		placed(t, func(c *Context, g *Generator) ([]*Tensor, func() *Tensor) {
+		},
+		"norm, weight and bias the same": func(c *Context, g *Generator) ([]*Tensor, func() *Tensor) {
 			w, x := param(g, c, 5), must(g.Randn(c, []int{3, 5}, element.Float32))
 			return []*Tensor{w}, func() *Tensor { return square(must(LayerNorm(x, w, w, 1, 1e-5))) }
-		})
-	})
-	t.Run("embedding, and the table itself", func(t *testing.T) {
-		placed(t, func(c *Context, g *Generator) ([]*Tensor, func() *Tensor) {
+		},
+		"embedding, and the table itself": func(c *Context, g *Generator) ([]*Tensor, func() *Tensor) {
 			w, ix := param(g, c, 4, 3), ints(c, []int{5}, 0, 3, 3, 1, 0)
 			return []*Tensor{w}, func() *Tensor { return square(must(MatMul(must(Embedding(w, ix)), must(Transpose(w, 0, 1))))) }
-		})
-	})
-	t.Run("convolution", func(t *testing.T) {
-		placed(t, func(c *Context, g *Generator) ([]*Tensor, func() *Tensor) {
+		},
+		"convolution": func(c *Context, g *Generator) ([]*Tensor, func() *Tensor) {
 			w, b, x := param(g, c, 4, 2, 3, 3), param(g, c, 4), must(g.Randn(c, []int{2, 2, 5, 6}, element.Float32))
 			return []*Tensor{w, b}, func() *Tensor { return square(must(Conv2d(x, w, b, [2]int{1, 2}, [2]int{1, 1}))) }
-		})
-	})
+		},
+	} {
+		t.Run(name, func(t *testing.T) { placed(t, build) })
+	}
 }
 
 // A gradient that several operations get must not be written over by one.

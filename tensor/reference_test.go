@@ -21,13 +21,8 @@ func randomTensor(r *rand.Rand, c *Context, shape ...int) (*Tensor, func(ix ...i
 	if r.IntN(2) == 0 {
 		t = strided(c, t)
 	}
-	return t, func(ix ...int) float64 {
-		o := 0
-		for d, i := range ix {
-			o = o*shape[d] + i
-		}
-		return values[o]
-	}
+	n := listed(shape, values)
+	return t, func(ix ...int) float64 { return n.at(ix) }
 }
 
 func eachSeed(t *testing.T, n uint64, f func(t *testing.T, r *rand.Rand, c *Context)) {

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"drun/element"
@@ -22,6 +23,19 @@ func TestFromScalars(t *testing.T) {
 	fail[*Tensor](t, "-1 does not fit in uint8")(FromScalars(c, []Scalar{Int(-1)}, nil, element.Uint8))
 	fail[*Tensor](t, "2 values", "(3,)")(FromScalars(c, make([]Scalar, 2), []int{3}, element.Float32))
 	fail[*Tensor](t, "3 bytes", "takes 4")(FromBytes(c, make([]byte, 3), []int{1}, element.Float32))
+}
+
+// A shape that the bytes do not make takes no memory.
+func TestFromBytesOfAnyShape(t *testing.T) {
+	for _, shape := range [][]int{{1 << 40}, {1 << 62}, {1 << 32, 1 << 32}, {3}, {-1}} {
+		_, err := FromBytes(NewContext(), make([]byte, 8), shape, element.Float32)
+		if err == nil || strings.Contains(err.Error(), "memory") {
+			t.Errorf("%v: %v", shape, err)
+		}
+	}
+	if _, err := FromBytes(NewContext(), make([]byte, 8), []int{2, 1}, element.Float32); err != nil {
+		t.Error(err)
+	}
 }
 
 // Who writes through Bytes and says so is found out by the backward pass.

@@ -58,17 +58,6 @@ func anyView(r *rand.Rand, t *Tensor, n naive) (*Tensor, naive) {
 	return viewStep(r, t, n)
 }
 
-// numbered is a naive tensor whose elements are their places in memory.
-func numbered(shape []int) naive {
-	return naive{shape, func(ix []int) float64 {
-		o := 0
-		for d, i := range ix {
-			o = o*shape[d] + i
-		}
-		return float64(o)
-	}}
-}
-
 // viewsOfViews goes through a chain of views: what it shows, what changing it in
 // place changes, and where its gradient goes.
 func viewsOfViews(t *testing.T, seed uint64) {
@@ -126,20 +115,8 @@ func viewsOfViews(t *testing.T, seed uint64) {
 	equal(t, base.Detach(), shape, after...)
 }
 
-func TestViewsOfViews(t *testing.T) {
-	for seed := range uint64(4000) {
-		if viewsOfViews(t, seed); t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
-	}
-}
-
-func FuzzViewsOfViews(f *testing.F) {
-	for seed := range uint64(8) {
-		f.Add(seed)
-	}
-	f.Fuzz(viewsOfViews)
-}
+func TestViewsOfViews(t *testing.T) { seeds(t, 4000, viewsOfViews) }
+func FuzzViewsOfViews(f *testing.F) { fuzz(f, viewsOfViews) }
 
 // randomIndex makes an index for a shape, and what it picks: for each dimension
 // of the result its entries of the source's dimension, -1 for a new one.
@@ -173,28 +150,20 @@ func randomIndex(r *rand.Rand, shape []int) (items []IndexItem, dims []int, pick
 			items = append(items, IndexItem{Kind: IndexInt, I: i - size*r.IntN(2)})
 			continue
 		}
-		it := IndexItem{Kind: IndexSlice}
-		from, to, step := 0, size, 1
+		it, step := IndexItem{Kind: IndexSlice}, 1
 		if r.IntN(2) == 0 {
-			v := r.IntN(2*size+3) - size - 1
-			it.Start = &v
-			if from = v; v < 0 {
-				from += size
-			}
+			it.Start = new(r.IntN(2*size+3) - size - 1)
 		}
 		if r.IntN(2) == 0 {
-			v := r.IntN(2*size+3) - size - 1
-			it.Stop = &v
-			if to = v; v < 0 {
-				to += size
-			}
+			it.Stop = new(r.IntN(2*size+3) - size - 1)
 		}
 		if r.IntN(2) == 0 {
 			step = r.IntN(3) + 1
 			it.Step = &step
 		}
 		var p []int
-		for i := max(from, 0); i < min(to, size); i += step {
+		from, to := bounds(it.Start, it.Stop, size)
+		for i := from; i < to; i += step {
 			p = append(p, i)
 		}
 		items, dims, picks = append(items, it), append(dims, d), append(picks, p)
@@ -274,17 +243,5 @@ func indexing(t *testing.T, seed uint64) {
 	}
 }
 
-func TestIndexing(t *testing.T) {
-	for seed := range uint64(4000) {
-		if indexing(t, seed); t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
-	}
-}
-
-func FuzzIndexing(f *testing.F) {
-	for seed := range uint64(8) {
-		f.Add(seed)
-	}
-	f.Fuzz(indexing)
-}
+func TestIndexing(t *testing.T) { seeds(t, 4000, indexing) }
+func FuzzIndexing(f *testing.F) { fuzz(f, indexing) }
