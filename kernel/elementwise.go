@@ -98,7 +98,7 @@ func Unary(op UnaryOp, dt element.Type, shape []int, out, a View) {
 // SavesOutput reports whether UnaryGrad of op wants the forward's output rather than its input.
 func (op UnaryOp) SavesOutput() bool {
 	switch op {
-	case Sqrt, Reciprocal, Exp, Expm1, Tanh, Sigmoid:
+	case Sqrt, Reciprocal, Exp, Expm1, Tanh, Sigmoid, Relu:
 		return true
 	}
 	return false

@@ -18,11 +18,11 @@ func Attention(q, k, v *Tensor, causal bool) (*Tensor, error) {
 	nq, nk, nv := len(q.shape), len(k.shape), len(v.shape)
 	if nq < 2 || nk < 2 || nv < 2 || q.shape[nq-1] != k.shape[nk-1] || k.shape[nk-2] != v.shape[nv-2] {
 		return nil, fmt.Errorf("%s: shapes %s, %s and %s of query, key and value do not fit: expected (…, L, D), (…, S, D) and (…, S, E)",
-			op, shapeString(q.shape), shapeString(k.shape), shapeString(v.shape))
+			op, ShapeString(q.shape), ShapeString(k.shape), ShapeString(v.shape))
 	}
 	a := kernel.Attention{Causal: causal, Rows: q.shape[nq-2], Cols: k.shape[nk-2], Width: q.shape[nq-1], Depth: v.shape[nv-1]}
 	if a.Cols == 0 {
-		return nil, fmt.Errorf("%s: there is nothing to attend to: the keys' shape is %s", op, shapeString(k.shape))
+		return nil, fmt.Errorf("%s: there is nothing to attend to: the keys' shape is %s", op, ShapeString(k.shape))
 	}
 	a.Scale = 1 / math.Sqrt(float64(max(a.Width, 1)))
 	batch, err := broadcastShape(op, nil, q.shape[:nq-2], k.shape[:nk-2])
@@ -30,10 +30,10 @@ func Attention(q, k, v *Tensor, causal bool) (*Tensor, error) {
 		batch, err = broadcastShape(op, nil, batch, v.shape[:nv-2])
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: the batches of shapes %s, %s and %s do not broadcast", op, shapeString(q.shape), shapeString(k.shape), shapeString(v.shape))
+		return nil, fmt.Errorf("%s: the batches of shapes %s, %s and %s do not broadcast", op, ShapeString(q.shape), ShapeString(k.shape), ShapeString(v.shape))
 	}
 	if product(batch) > MaxValues() {
-		return nil, fmt.Errorf("%s: the batch %s is more than this machine's memory holds", op, shapeString(batch))
+		return nil, fmt.Errorf("%s: the batch %s is more than this machine's memory holds", op, ShapeString(batch))
 	}
 	a.At = make([][4]int, product(batch))
 	in := [3]*Tensor{q, k, v}

@@ -81,7 +81,7 @@ func (t *Tensor) SetGrad(g *Tensor) error {
 		return nil
 	}
 	if !sameShape(g.shape, t.shape) {
-		return fmt.Errorf("grad: shape %s does not fit a tensor of shape %s", shapeString(g.shape), shapeString(t.shape))
+		return fmt.Errorf("grad: shape %s does not fit a tensor of shape %s", ShapeString(g.shape), ShapeString(t.shape))
 	}
 	if g.dtype != t.dtype {
 		return fmt.Errorf("grad: dtype %s does not fit a tensor of dtype %s", g.dtype, t.dtype)
@@ -190,7 +190,7 @@ func (n *node) check() error {
 	for _, s := range n.saved {
 		if s.t != nil && s.t.st.version != s.version {
 			return fmt.Errorf("backward: a tensor of shape %s was modified in place after %s saved it for the backward pass; clone() it first, or use the form that is not in place",
-				shapeString(s.t.shape), n.op)
+				ShapeString(s.t.shape), n.op)
 		}
 	}
 	return nil

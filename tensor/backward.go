@@ -17,14 +17,14 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 	}
 	if seed == nil {
 		if t.n != 1 {
-			return fmt.Errorf("backward: only a tensor of one element can start a backward pass, not one of shape %s; reduce it first, e.g. with .mean() or .sum()", shapeString(t.shape))
+			return fmt.Errorf("backward: only a tensor of one element can start a backward pass, not one of shape %s; reduce it first, e.g. with .mean() or .sum()", ShapeString(t.shape))
 		}
 		var err error
 		if seed, err = Full(t.ctx, t.shape, Float(1), t.dtype); err != nil {
 			return err
 		}
 	} else if !sameShape(seed.shape, t.shape) {
-		return fmt.Errorf("backward: a gradient of shape %s does not fit a tensor of shape %s", shapeString(seed.shape), shapeString(t.shape))
+		return fmt.Errorf("backward: a gradient of shape %s does not fit a tensor of shape %s", ShapeString(seed.shape), ShapeString(t.shape))
 	}
 	c := t.ctx
 	c.BeginNoGrad()

@@ -13,7 +13,7 @@ import (
 func window(op string, x *Tensor, size, stride, padding [2]int) (kernel.Window, error) {
 	var w kernel.Window
 	if len(x.shape) != 4 {
-		return w, fmt.Errorf("%s: needs an input (N, C, H, W), not shape %s", op, shapeString(x.shape))
+		return w, fmt.Errorf("%s: needs an input (N, C, H, W), not shape %s", op, ShapeString(x.shape))
 	}
 	for i := range 2 {
 		if padding[i] >= maxElems {
@@ -28,7 +28,7 @@ func window(op string, x *Tensor, size, stride, padding [2]int) (kernel.Window, 
 	w = kernel.Window{Batch: x.shape[0], Channels: x.shape[1], Height: x.shape[2], Width: x.shape[3],
 		KernelH: size[0], KernelW: size[1], StrideH: stride[0], StrideW: stride[1], PadH: padding[0], PadW: padding[1]}
 	if h, v := w.Out(); h < 1 || v < 1 {
-		return w, fmt.Errorf("%s: a kernel of %d×%d does not fit an input of shape %s with padding %d×%d", op, size[0], size[1], shapeString(x.shape), padding[0], padding[1])
+		return w, fmt.Errorf("%s: a kernel of %d×%d does not fit an input of shape %s with padding %d×%d", op, size[0], size[1], ShapeString(x.shape), padding[0], padding[1])
 	}
 	return w, nil
 }
@@ -52,10 +52,10 @@ func Conv2d(x, weight, bias *Tensor, stride, padding [2]int) (*Tensor, error) {
 	}
 	if len(x.shape) != 4 || len(weight.shape) != 4 || weight.shape[1] != x.shape[1] {
 		return nil, fmt.Errorf("%s: an input of shape %s does not fit a weight of shape %s: expected (N, C, H, W) and (F, C, KH, KW)",
-			op, shapeString(x.shape), shapeString(weight.shape))
+			op, ShapeString(x.shape), ShapeString(weight.shape))
 	}
 	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != weight.shape[0]) {
-		return nil, fmt.Errorf("%s: a bias of shape %s does not fit a weight of shape %s", op, shapeString(bias.shape), shapeString(weight.shape))
+		return nil, fmt.Errorf("%s: a bias of shape %s does not fit a weight of shape %s", op, ShapeString(bias.shape), ShapeString(weight.shape))
 	}
 	w, err := window(op, x, [2]int{weight.shape[2], weight.shape[3]}, stride, padding)
 	if err != nil {

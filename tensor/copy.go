@@ -60,7 +60,7 @@ func assign(op string, dst, src *Tensor) error {
 	var arr [8]int
 	shape, err := broadcastShape(op, arr[:0], dst.shape, src.shape)
 	if err != nil || !sameShape(shape, dst.shape) {
-		return fmt.Errorf("%s: shape %s does not broadcast to %s", op, shapeString(src.shape), shapeString(dst.shape))
+		return fmt.Errorf("%s: shape %s does not broadcast to %s", op, ShapeString(src.shape), ShapeString(dst.shape))
 	}
 	if src, err = cast(op, src, dst.dtype); err != nil {
 		return err

@@ -75,7 +75,7 @@ func FromScalars(c *Context, values []Scalar, shape []int, dtype element.Type) (
 		return nil, err
 	}
 	if len(values) != t.n {
-		return nil, fmt.Errorf("tensor: %d values for shape %s", len(values), shapeString(shape))
+		return nil, fmt.Errorf("tensor: %d values for shape %s", len(values), ShapeString(shape))
 	}
 	p, size := t.ptr(), dtype.Size()
 	for i, v := range values {
@@ -103,7 +103,7 @@ func fromSlice[T any](c *Context, values []T, shape []int, from, to element.Type
 		return nil, err
 	}
 	if len(values) != t.n {
-		return nil, fmt.Errorf("tensor: %d values for shape %s", len(values), shapeString(shape))
+		return nil, fmt.Errorf("tensor: %d values for shape %s", len(values), ShapeString(shape))
 	}
 	copy(elems[T](t), values)
 	if from == to {
@@ -121,7 +121,7 @@ func FromBytes(c *Context, raw []byte, shape []int, dtype element.Type) (*Tensor
 		return nil, err
 	}
 	if n > len(raw) || len(raw) != n*dtype.Size() {
-		return nil, fmt.Errorf("tensor: %d bytes do not make shape %s of %s, which takes %d", len(raw), shapeString(shape), dtype, uint64(n)*uint64(dtype.Size()))
+		return nil, fmt.Errorf("tensor: %d bytes do not make shape %s of %s, which takes %d", len(raw), ShapeString(shape), dtype, uint64(n)*uint64(dtype.Size()))
 	}
 	t, err := newTensor("tensor", c, shape, dtype)
 	if err != nil {

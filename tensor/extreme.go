@@ -58,7 +58,7 @@ func argExtreme(op string, kind reduction, t *Tensor, a int) (*Tensor, error) {
 	}
 	outer, n, inner := around(t.shape, a)
 	if n == 0 {
-		return nil, fmt.Errorf("%s: dimension %d of shape %s is empty", op, a, shapeString(t.shape))
+		return nil, fmt.Errorf("%s: dimension %d of shape %s is empty", op, a, ShapeString(t.shape))
 	}
 	b := build(op, t)
 	x, out := b.contiguous(t), b.of(element.Int64, reducedShape(t.shape, []int{a}, true)...)

@@ -19,7 +19,7 @@ const (
 // dtype where it is not the default of such values.
 func (t *Tensor) String() string {
 	if t.cells() > 10*maxPrinted {
-		return "tensor(<" + shapeString(t.shape) + " " + t.dtype.String() + ">)"
+		return "tensor(<" + ShapeString(t.shape) + " " + t.dtype.String() + ">)"
 	}
 	var values, imaginary []Scalar
 	t.eachPrinted(nil, func(off int) {
@@ -50,7 +50,7 @@ func (t *Tensor) String() string {
 		b.WriteString("[]")
 	}
 	if t.n == 0 && len(t.shape) > 1 {
-		b.WriteString(", size=" + shapeString(t.shape))
+		b.WriteString(", size=" + ShapeString(t.shape))
 	}
 	if t.dtype != element.Float32 && t.dtype != element.Int64 && t.dtype != element.Bool && t.dtype != element.Complex64 || t.n == 0 && t.dtype != element.Float32 {
 		b.WriteString(", dtype=" + t.dtype.String())

@@ -47,7 +47,7 @@ func IndexSelect(t *Tensor, dim int, idx *Tensor) (*Tensor, error) {
 	}
 	if len(t.shape) == 0 || len(idx.shape) > 1 {
 		return nil, fmt.Errorf("index_select: needs a tensor with dimensions and a one-dimensional index, not shapes %s and %s",
-			shapeString(t.shape), shapeString(idx.shape))
+			ShapeString(t.shape), ShapeString(idx.shape))
 	}
 	if len(idx.shape) == 0 {
 		if idx, err = Unsqueeze(idx, 0); err != nil {
@@ -103,7 +103,7 @@ func aligned(op string, t, idx *Tensor, a int) error {
 	}
 	if !ok {
 		return fmt.Errorf("%s: an index of shape %s does not fit shape %s in the dimensions other than %d",
-			op, shapeString(idx.shape), shapeString(t.shape), a)
+			op, ShapeString(idx.shape), ShapeString(t.shape), a)
 	}
 	return nil
 }
@@ -189,7 +189,7 @@ func ScatterAdd(t *Tensor, dim int, idx, src *Tensor) (*Tensor, error) {
 		return nil, err
 	}
 	if err := aligned(op, src, idx, a); err != nil || len(idx.shape) > 0 && idx.shape[a] > src.shape[a] {
-		return nil, fmt.Errorf("%s: an index of shape %s does not fit a source of shape %s", op, shapeString(idx.shape), shapeString(src.shape))
+		return nil, fmt.Errorf("%s: an index of shape %s does not fit a source of shape %s", op, ShapeString(idx.shape), ShapeString(src.shape))
 	}
 	if len(t.shape) == 0 {
 		return Add(t, src)

@@ -113,7 +113,7 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, dim int, pick *Tensor, 
 		}
 	}
 	if uses > len(t.shape) {
-		return nil, 0, nil, fmt.Errorf("index: %d indices for a tensor of %d dimensions (shape %s)", uses, len(t.shape), shapeString(t.shape))
+		return nil, 0, nil, fmt.Errorf("index: %d indices for a tensor of %d dimensions (shape %s)", uses, len(t.shape), ShapeString(t.shape))
 	}
 	v = t
 	d := 0    // dimension of v that comes next

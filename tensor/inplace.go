@@ -91,7 +91,7 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) error {
 	var arr [8]int
 	shape, err := broadcastShape(name, arr[:0], t.shape, b.shape)
 	if err != nil || !sameShape(shape, t.shape) {
-		return fmt.Errorf("%s: shape %s does not broadcast to %s in place", name, shapeString(b.shape), shapeString(t.shape))
+		return fmt.Errorf("%s: shape %s does not broadcast to %s in place", name, ShapeString(b.shape), ShapeString(t.shape))
 	}
 	y, err := cast(name, b, t.dtype)
 	if err != nil {

@@ -33,7 +33,7 @@ func join(op string, ts []*Tensor, dim int) (*Tensor, error) {
 		}
 		if !same {
 			return nil, fmt.Errorf("%s: shapes %s and %s (tensor %d) do not match: all sizes but that of dimension %d must agree",
-				op, shapeString(first.shape), shapeString(t.shape), i, a)
+				op, ShapeString(first.shape), ShapeString(t.shape), i, a)
 		}
 		dtype = Promote(dtype, t.dtype)
 		total += t.shape[a]
@@ -83,7 +83,7 @@ func Stack(ts []*Tensor, dim int) (*Tensor, error) {
 	wide := make([]*Tensor, len(ts))
 	for i, t := range ts {
 		if !sameShape(t.shape, ts[0].shape) {
-			return nil, fmt.Errorf("stack: shapes %s and %s (tensor %d) differ", shapeString(ts[0].shape), shapeString(t.shape), i)
+			return nil, fmt.Errorf("stack: shapes %s and %s (tensor %d) differ", ShapeString(ts[0].shape), ShapeString(t.shape), i)
 		}
 		if wide[i], err = Unsqueeze(t, dim); err != nil {
 			return nil, err
@@ -125,10 +125,10 @@ func Pad(t *Tensor, pad []int, value Scalar) (*Tensor, error) {
 	for i := 0; i < len(pad); i += 2 {
 		d := len(shape) - 1 - i/2
 		if pad[i] < 0 || pad[i+1] < 0 {
-			return nil, fmt.Errorf("pad: sizes must not be negative: %s", shapeString(pad))
+			return nil, fmt.Errorf("pad: sizes must not be negative: %s", ShapeString(pad))
 		}
 		if pad[i] >= maxElems || pad[i+1] >= maxElems {
-			return nil, fmt.Errorf("pad: sizes %s make too many elements", shapeString(pad))
+			return nil, fmt.Errorf("pad: sizes %s make too many elements", ShapeString(pad))
 		}
 		shape[d] += pad[i] + pad[i+1]
 		start[d] = pad[i]

@@ -10,7 +10,7 @@ import (
 // Embedding takes rows of weight (n, dim) by an integer index of any shape.
 func Embedding(weight, idx *Tensor) (*Tensor, error) {
 	if len(weight.shape) != 2 {
-		return nil, fmt.Errorf("embedding: the weight must be (n, dim), not shape %s", shapeString(weight.shape))
+		return nil, fmt.Errorf("embedding: the weight must be (n, dim), not shape %s", ShapeString(weight.shape))
 	}
 	if err := checkRows(idx, weight.shape[0]); err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func OneHot(t *Tensor, classes int) (*Tensor, error) {
 func BinCount(t, weights *Tensor, minlength int) (*Tensor, error) {
 	const op = "bincount"
 	if len(t.shape) != 1 || !t.dtype.IsInt() {
-		return nil, fmt.Errorf("%s: needs a one-dimensional integer tensor, not %s of shape %s", op, t.dtype, shapeString(t.shape))
+		return nil, fmt.Errorf("%s: needs a one-dimensional integer tensor, not %s of shape %s", op, t.dtype, ShapeString(t.shape))
 	}
 	b := build(op, t)
 	ix, n := b.indices(t), minlength
@@ -136,7 +136,7 @@ func BinCount(t, weights *Tensor, minlength int) (*Tensor, error) {
 		}
 	}
 	if !sameShape(weights.shape, t.shape) {
-		return nil, fmt.Errorf("%s: weights of shape %s do not fit shape %s", op, shapeString(weights.shape), shapeString(t.shape))
+		return nil, fmt.Errorf("%s: weights of shape %s do not fit shape %s", op, ShapeString(weights.shape), ShapeString(t.shape))
 	}
 	if _, err := computing(weights.dtype, op); err != nil {
 		return nil, err

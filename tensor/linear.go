@@ -12,11 +12,11 @@ func Linear(x, weight, bias *Tensor) (*Tensor, error) {
 	nx := len(x.shape)
 	if nx == 0 || len(weight.shape) != 2 || x.shape[nx-1] != weight.shape[1] {
 		return nil, fmt.Errorf("linear: an input of shape %s does not fit a weight of shape %s: its last size must be the weight's second",
-			shapeString(x.shape), shapeString(weight.shape))
+			ShapeString(x.shape), ShapeString(weight.shape))
 	}
 	n := weight.shape[0]
 	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != n) {
-		return nil, fmt.Errorf("linear: a bias of shape %s does not fit a weight of shape %s", shapeString(bias.shape), shapeString(weight.shape))
+		return nil, fmt.Errorf("linear: a bias of shape %s does not fit a weight of shape %s", ShapeString(bias.shape), ShapeString(weight.shape))
 	}
 	if err := sameFloat("linear", x, weight, bias); err != nil {
 		return nil, err

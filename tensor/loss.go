@@ -42,7 +42,7 @@ func classes(op string, x, target *Tensor) (rows, ix *Tensor, err error) {
 	}
 	if len(x.shape) == 0 || !sameShape(target.shape, reducedShape(x.shape, []int{d}, false)) {
 		return nil, nil, fmt.Errorf("%s: targets of shape %s do not fit scores of shape %s: expected (N, C) and (N,)",
-			op, shapeString(target.shape), shapeString(x.shape))
+			op, ShapeString(target.shape), ShapeString(x.shape))
 	}
 	rows = x
 	if len(x.shape) > 2 {
@@ -142,7 +142,7 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 // softCrossEntropy takes probabilities as targets.
 func softCrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 	if !sameShape(scores.shape, target.shape) || len(scores.shape) == 0 {
-		return nil, fmt.Errorf("cross_entropy: probabilities of shape %s do not fit scores of shape %s", shapeString(target.shape), shapeString(scores.shape))
+		return nil, fmt.Errorf("cross_entropy: probabilities of shape %s do not fit scores of shape %s", ShapeString(target.shape), ShapeString(scores.shape))
 	}
 	if err := sameFloat("cross_entropy", scores, target); err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func NLLLoss(logp, target *Tensor, r Reduction) (*Tensor, error) {
 func Accuracy(scores, target *Tensor) (float64, error) {
 	if len(scores.shape) != 2 || len(target.shape) != 1 || target.shape[0] != scores.shape[0] {
 		return 0, fmt.Errorf("accuracy: targets of shape %s do not fit scores of shape %s: expected (N, C) and (N,)",
-			shapeString(target.shape), shapeString(scores.shape))
+			ShapeString(target.shape), ShapeString(scores.shape))
 	}
 	if target.n == 0 {
 		return 0, emptyReduction("accuracy", target)

@@ -6,7 +6,7 @@ import "fmt"
 // broadcasting here is nearly always a mistake.
 func pairLoss(op string, x, y *Tensor) error {
 	if !sameShape(x.shape, y.shape) {
-		return fmt.Errorf("%s: shapes %s and %s differ", op, shapeString(x.shape), shapeString(y.shape))
+		return fmt.Errorf("%s: shapes %s and %s differ", op, ShapeString(x.shape), ShapeString(y.shape))
 	}
 	if _, err := computing(y.dtype, op); err != nil {
 		return err

@@ -106,7 +106,7 @@ func IsNaN(t *Tensor) (*Tensor, error) {
 func triangle(op string, compare BinaryOp, t *Tensor, diagonal int) (*Tensor, error) {
 	nd := len(t.shape)
 	if nd < 2 {
-		return nil, fmt.Errorf("%s: needs at least two dimensions, not shape %s", op, shapeString(t.shape))
+		return nil, fmt.Errorf("%s: needs at least two dimensions, not shape %s", op, ShapeString(t.shape))
 	}
 	rows, cols := t.shape[nd-2], t.shape[nd-1]
 	b := build(op, t)
@@ -171,7 +171,7 @@ func maskSelect(t *Tensor, dim int, mask *Tensor) (*Tensor, error) {
 
 func maskMismatch(t *Tensor, dim int, mask *Tensor) error {
 	return fmt.Errorf("index: a mask of shape %s does not fit shape %s from dimension %d on",
-		shapeString(mask.shape), shapeString(t.shape), dim)
+		ShapeString(mask.shape), ShapeString(t.shape), dim)
 }
 
 // setPicked assigns v where a tensor index picks elements of place.
@@ -205,7 +205,7 @@ func setPicked(op string, place *Tensor, dim int, pick, v *Tensor) error {
 	shape := append(append(append([]int(nil), place.shape[:dim]...), pick.shape...), place.shape[dim+1:]...)
 	var arr [8]int
 	if got, err := broadcastShape(op, arr[:0], shape, v.shape); err != nil || !sameShape(got, shape) {
-		return fmt.Errorf("%s: shape %s does not broadcast to %s", op, shapeString(v.shape), shapeString(shape))
+		return fmt.Errorf("%s: shape %s does not broadcast to %s", op, ShapeString(v.shape), ShapeString(shape))
 	}
 	from := expanded(v.Detach(), shape)
 	if from, err = Reshape(from, append(append(append([]int(nil), place.shape[:dim]...), pick.n), place.shape[dim+1:]...)); err != nil {

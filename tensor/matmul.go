@@ -11,12 +11,12 @@ import (
 func MatMul(a, b *Tensor) (*Tensor, error) {
 	na, nb := len(a.shape), len(b.shape)
 	if na == 0 || nb == 0 {
-		return nil, fmt.Errorf("matmul: shapes %s and %s: both need at least one dimension", shapeString(a.shape), shapeString(b.shape))
+		return nil, fmt.Errorf("matmul: shapes %s and %s: both need at least one dimension", ShapeString(a.shape), ShapeString(b.shape))
 	}
 	ka, kb := a.shape[na-1], b.shape[max(nb-2, 0)]
 	if ka != kb {
 		return nil, fmt.Errorf("matmul: shapes %s and %s do not match: %d columns on the left, %d rows on the right",
-			shapeString(a.shape), shapeString(b.shape), ka, kb)
+			ShapeString(a.shape), ShapeString(b.shape), ka, kb)
 	}
 	if a.dtype != b.dtype {
 		return nil, fmt.Errorf("matmul: dtypes %s and %s differ; cast one with .to()", a.dtype, b.dtype)
@@ -76,7 +76,7 @@ func matmul(a, b *Tensor) (*Tensor, error) {
 	var arr, arr2 [8]int
 	batch, err := broadcastShape("matmul", arr[:0], a.shape[:na-2], b.shape[:nb-2])
 	if err != nil {
-		return nil, fmt.Errorf("matmul: the batches of shapes %s and %s do not broadcast", shapeString(a.shape), shapeString(b.shape))
+		return nil, fmt.Errorf("matmul: the batches of shapes %s and %s do not broadcast", ShapeString(a.shape), ShapeString(b.shape))
 	}
 	out, err := newTensor("matmul", a.ctx, append(append(arr2[:0], batch...), m, n), a.dtype)
 	if err != nil {

@@ -24,12 +24,12 @@ func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center 
 		return nil, err
 	}
 	if dims < 1 || dims > len(x.shape) {
-		return nil, fmt.Errorf("%s: an input of shape %s has no %d dimensions to normalise", op, shapeString(x.shape), dims)
+		return nil, fmt.Errorf("%s: an input of shape %s has no %d dimensions to normalise", op, ShapeString(x.shape), dims)
 	}
 	shape := x.shape[len(x.shape)-dims:]
 	for _, w := range []*Tensor{weight, bias} {
 		if w != nil && !sameShape(w.shape, shape) {
-			return nil, fmt.Errorf("%s: a weight of shape %s does not fit an input of shape %s", op, shapeString(w.shape), shapeString(x.shape))
+			return nil, fmt.Errorf("%s: a weight of shape %s does not fit an input of shape %s", op, ShapeString(w.shape), ShapeString(x.shape))
 		}
 	}
 	n := product(shape)

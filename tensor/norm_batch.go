@@ -16,11 +16,11 @@ func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum,
 		return nil, err
 	}
 	if len(x.shape) < 2 {
-		return nil, fmt.Errorf("%s: needs an input (N, C, …), not shape %s", op, shapeString(x.shape))
+		return nil, fmt.Errorf("%s: needs an input (N, C, …), not shape %s", op, ShapeString(x.shape))
 	}
 	for _, t := range []*Tensor{weight, bias, mean, variance} {
 		if t != nil && (len(t.shape) != 1 || t.shape[0] != x.shape[1]) {
-			return nil, fmt.Errorf("%s: shape %s does not fit the %d channels of an input of shape %s", op, shapeString(t.shape), x.shape[1], shapeString(x.shape))
+			return nil, fmt.Errorf("%s: shape %s does not fit the %d channels of an input of shape %s", op, ShapeString(t.shape), x.shape[1], ShapeString(x.shape))
 		}
 	}
 	if !training && (mean == nil || variance == nil) {
@@ -28,7 +28,7 @@ func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum,
 	}
 	l := kernel.Lines{Outer: 1, N: x.shape[0], Side: x.shape[1], Run: product(x.shape[2:])}
 	if training && l.N*l.Run < 2 {
-		return nil, fmt.Errorf("%s: training needs more than one value per channel, not an input of shape %s", op, shapeString(x.shape))
+		return nil, fmt.Errorf("%s: training needs more than one value per channel, not an input of shape %s", op, ShapeString(x.shape))
 	}
 	b := build(op, x)
 	in, gamma, beta, out := b.contiguous(x), b.contiguous(weight), b.contiguous(bias), b.like(x.shape...)

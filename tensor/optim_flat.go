@@ -104,9 +104,9 @@ func checkParam(p *Tensor, i int) error {
 	case p.frozen:
 		return fmt.Errorf("parameter %d is frozen, as all values made at top level are; make it in main()", i)
 	case !p.requiresGrad:
-		return fmt.Errorf("parameter %d (shape %s) does not require a gradient", i, shapeString(p.shape))
+		return fmt.Errorf("parameter %d (shape %s) does not require a gradient", i, ShapeString(p.shape))
 	case p.node != nil:
-		return fmt.Errorf("parameter %d (shape %s) is the result of an operation, not a leaf", i, shapeString(p.shape))
+		return fmt.Errorf("parameter %d (shape %s) is the result of an operation, not a leaf", i, ShapeString(p.shape))
 	}
 	return needFloat("parameters", p)
 }

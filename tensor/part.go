@@ -10,7 +10,7 @@ import (
 func Expand(t *Tensor, shape []int) (*Tensor, error) {
 	pad := len(shape) - len(t.shape)
 	if pad < 0 {
-		return nil, fmt.Errorf("expand: shape %s has fewer dimensions than the tensor's %s", shapeString(shape), shapeString(t.shape))
+		return nil, fmt.Errorf("expand: shape %s has fewer dimensions than the tensor's %s", ShapeString(shape), ShapeString(t.shape))
 	}
 	want := slices.Clone(shape)
 	for i, d := range shape {
@@ -19,7 +19,7 @@ func Expand(t *Tensor, shape []int) (*Tensor, error) {
 		}
 		if i >= pad && want[i] != t.shape[i-pad] && t.shape[i-pad] != 1 {
 			return nil, fmt.Errorf("expand: shape %s does not stretch to %s: dimension %d has size %d, not 1",
-				shapeString(t.shape), shapeString(shape), i, t.shape[i-pad])
+				ShapeString(t.shape), ShapeString(shape), i, t.shape[i-pad])
 		}
 	}
 	if _, err := countElems("expand", want); err != nil {

@@ -140,7 +140,7 @@ func (g *Generator) refill(op string, t *Tensor, fill func(*Tensor), scale, shif
 // the product of all sizes but the first. bias may be nil.
 func (g *Generator) InitLinear(weight, bias *Tensor) error {
 	if len(weight.shape) < 2 {
-		return fmt.Errorf("init: a weight needs at least two dimensions, not shape %s", shapeString(weight.shape))
+		return fmt.Errorf("init: a weight needs at least two dimensions, not shape %s", ShapeString(weight.shape))
 	}
 	bound := 0.0
 	if fan := product(weight.shape[1:]); fan > 0 {
@@ -162,7 +162,7 @@ func (g *Generator) Multinomial(c *Context, p *Tensor, n int, replacement bool) 
 	}
 	nd := len(p.shape)
 	if nd < 1 || nd > 2 || n < 1 {
-		return nil, fmt.Errorf("%s: needs probabilities (N) or (B, N) and at least one sample, not shape %s and %d", op, shapeString(p.shape), n)
+		return nil, fmt.Errorf("%s: needs probabilities (N) or (B, N) and at least one sample, not shape %s and %d", op, ShapeString(p.shape), n)
 	}
 	wide, err := cast(op, p, element.Float64)
 	if err != nil {

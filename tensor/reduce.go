@@ -210,7 +210,7 @@ func Mean(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
 }
 
 func emptyReduction(op string, t *Tensor) error {
-	return fmt.Errorf("%s: nothing to reduce in a tensor of shape %s", op, shapeString(t.shape))
+	return fmt.Errorf("%s: nothing to reduce in a tensor of shape %s", op, ShapeString(t.shape))
 }
 
 // needFloat checks for a type that computes with fractions.

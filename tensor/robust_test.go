@@ -163,4 +163,4 @@ func TestNothingPanics(t *testing.T) {
 	}
 }
 
-func describe(t *Tensor) string { return fmt.Sprintf("%s%s", t.dtype, shapeString(t.shape)) }
+func describe(t *Tensor) string { return fmt.Sprintf("%s%s", t.dtype, ShapeString(t.shape)) }

@@ -142,12 +142,10 @@ func (t *Tensor) at(i int) Scalar {
 		return Int(int64(*(*uint8)(p)))
 	case element.Bool:
 		return Truth(*(*bool)(p))
-	case element.Float16:
-		return Float(float64(fromHalf(*(*uint16)(p))))
-	case element.BFloat16:
-		return Float(float64(math.Float32frombits(uint32(*(*uint16)(p)) << 16)))
 	}
-	return Float(float64(real(*(*complex64)(p))))
+	var f float64
+	kernel.Cast(element.Float64, t.dtype, nil, kernel.View{Data: unsafe.Pointer(&f)}, kernel.View{Data: p})
+	return Float(f)
 }
 
 // Scalars gives all elements in row-major order.
@@ -169,27 +167,7 @@ func (t *Tensor) Scalars() ([]Scalar, error) {
 // Item is the value of a tensor of one element.
 func (t *Tensor) Item() (Scalar, error) {
 	if t.n != 1 {
-		return Scalar{}, fmt.Errorf("item: the tensor has %d elements (shape %s), not one", t.n, shapeString(t.shape))
+		return Scalar{}, fmt.Errorf("item: the tensor has %d elements (shape %s), not one", t.n, ShapeString(t.shape))
 	}
 	return t.at(0), nil
-}
-
-func fromHalf(h uint16) float32 {
-	exp, frac := int(h>>10&31), float64(h&0x3ff)
-	var v float64
-	switch exp {
-	case 31:
-		v = math.Inf(1)
-		if frac != 0 {
-			return float32(math.NaN())
-		}
-	case 0:
-		v = math.Ldexp(frac, -24)
-	default:
-		v = math.Ldexp(1024+frac, exp-25)
-	}
-	if h>>15 != 0 {
-		v = -v
-	}
-	return float32(v)
 }

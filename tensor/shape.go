@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -22,7 +23,7 @@ func countElems(op string, shape []int) (int, error) {
 	n, empty := 1, false
 	for _, d := range shape {
 		if d < 0 {
-			return 0, fmt.Errorf("%s: negative size in shape %s", op, shapeString(shape))
+			return 0, fmt.Errorf("%s: negative size in shape %s", op, ShapeString(shape))
 		}
 		if d == 0 {
 			empty = true
@@ -30,7 +31,7 @@ func countElems(op string, shape []int) (int, error) {
 		}
 		hi, lo := bits.Mul64(uint64(n), uint64(d))
 		if hi != 0 || lo >= maxElems {
-			return 0, fmt.Errorf("%s: shape %s has too many elements", op, shapeString(shape))
+			return 0, fmt.Errorf("%s: shape %s has too many elements", op, ShapeString(shape))
 		}
 		n = int(lo)
 	}
@@ -40,21 +41,16 @@ func countElems(op string, shape []int) (int, error) {
 	return n, nil
 }
 
-// shapeString writes a shape as Python writes a tuple: (), (3,), (2, 3).
-func shapeString(shape []int) string {
+// ShapeString writes a shape as Python writes a tuple: (), (3,), (2, 3).
+func ShapeString(shape []int) string {
 	if len(shape) == 1 {
 		return "(" + strconv.Itoa(shape[0]) + ",)"
 	}
-	var b strings.Builder
-	b.WriteByte('(')
-	for i, d := range shape {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(strconv.Itoa(d))
+	sizes := make([]string, len(shape))
+	for i, n := range shape {
+		sizes[i] = strconv.Itoa(n)
 	}
-	b.WriteByte(')')
-	return b.String()
+	return "(" + strings.Join(sizes, ", ") + ")"
 }
 
 // setContiguous fills strides for row-major order.
@@ -80,17 +76,7 @@ func isContiguous(shape, strides []int) bool {
 	return true
 }
 
-func sameShape(a, b []int) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i, d := range a {
-		if b[i] != d {
-			return false
-		}
-	}
-	return true
-}
+func sameShape(a, b []int) bool { return slices.Equal(a, b) }
 
 // broadcastShape gives the common shape of a and b by NumPy's rule, appended
 // to dst: sizes are aligned at the right, and 1 stretches.
@@ -109,7 +95,7 @@ func broadcastShape(op string, dst, a, b []int) ([]int, error) {
 			dst = append(dst, y)
 		default:
 			return nil, fmt.Errorf("%s: shapes %s and %s do not broadcast: sizes %d and %d differ in dimension %d",
-				op, shapeString(a), shapeString(b), x, y, pad+i)
+				op, ShapeString(a), ShapeString(b), x, y, pad+i)
 		}
 	}
 	return dst, nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"drun/element"
+	"drun/kernel"
 )
 
 // A UnaryOp is an elementwise function.
@@ -36,26 +37,19 @@ const (
 	OpNot
 )
 
-// What a function's gradient is computed from.
-const (
-	fromNothing = iota // no gradient
-	fromInput
-	fromOutput
-)
-
 var unaryOps = [...]struct {
-	name string
-	from int
-	ints bool // works on integers as it is; others compute in float32
+	name    string
+	gradual bool // has a gradient
+	ints    bool // works on integers as it is; others compute in float32
 }{
-	OpNeg: {"neg", fromInput, true}, OpAbs: {"abs", fromInput, true}, OpSign: {"sign", fromNothing, true},
-	OpSquare: {"square", fromInput, true}, OpSqrt: {"sqrt", fromOutput, false},
-	OpReciprocal: {"reciprocal", fromOutput, false}, OpExp: {"exp", fromOutput, false},
-	OpExpm1: {"expm1", fromOutput, false}, OpLog: {"log", fromInput, false}, OpLog1p: {"log1p", fromInput, false},
-	OpTanh: {"tanh", fromOutput, false}, OpSigmoid: {"sigmoid", fromOutput, false}, OpErf: {"erf", fromInput, false},
-	OpSin: {"sin", fromInput, false}, OpCos: {"cos", fromInput, false}, OpRelu: {"relu", fromOutput, true},
-	OpGelu: {"gelu", fromInput, false}, OpSilu: {"silu", fromInput, false}, OpFloor: {"floor", fromNothing, true},
-	OpCeil: {"ceil", fromNothing, true}, OpRound: {"round", fromNothing, true}, OpNot: {"logical_not", fromNothing, true},
+	OpNeg: {"neg", true, true}, OpAbs: {"abs", true, true}, OpSign: {"sign", false, true},
+	OpSquare: {"square", true, true}, OpSqrt: {"sqrt", true, false},
+	OpReciprocal: {"reciprocal", true, false}, OpExp: {"exp", true, false},
+	OpExpm1: {"expm1", true, false}, OpLog: {"log", true, false}, OpLog1p: {"log1p", true, false},
+	OpTanh: {"tanh", true, false}, OpSigmoid: {"sigmoid", true, false}, OpErf: {"erf", true, false},
+	OpSin: {"sin", true, false}, OpCos: {"cos", true, false}, OpRelu: {"relu", true, true},
+	OpGelu: {"gelu", true, false}, OpSilu: {"silu", true, false}, OpFloor: {"floor", false, true},
+	OpCeil: {"ceil", false, true}, OpRound: {"round", false, true}, OpNot: {"logical_not", false, true},
 }
 
 func (op UnaryOp) String() string { return unaryOps[op].name }
@@ -94,14 +88,14 @@ func Unary(op UnaryOp, a *Tensor) (*Tensor, error) {
 		return nil, err
 	}
 	kUnary(op, out, x)
-	if info.from != fromNothing && records(a, nil) && compute.IsFloat() {
+	if info.gradual && records(a, nil) && compute.IsFloat() {
 		n := record(out, info.name, unaryBacks[op], a)
 		switch {
 		case op == OpNeg:
-		case info.from == fromInput:
-			n.save(x)
-		default:
+		case kernel.UnaryOp(op).SavesOutput():
 			n.save(out)
+		default:
+			n.save(x)
 		}
 	}
 	return out, nil

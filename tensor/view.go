@@ -21,7 +21,7 @@ func inferShape(op string, n int, from, shape []int) ([]int, error) {
 	for i, d := range shape {
 		switch {
 		case d == -1 && unknown >= 0:
-			return nil, fmt.Errorf("%s: only one size can be -1 in %s", op, shapeString(shape))
+			return nil, fmt.Errorf("%s: only one size can be -1 in %s", op, ShapeString(shape))
 		case d == -1:
 			unknown = i
 		default:
@@ -33,7 +33,7 @@ func inferShape(op string, n int, from, shape []int) ([]int, error) {
 	}
 	if unknown >= 0 {
 		if known == 0 || n%known != 0 {
-			return nil, fmt.Errorf("%s: shape %s (%d elements) cannot become %s", op, shapeString(from), n, shapeString(shape))
+			return nil, fmt.Errorf("%s: shape %s (%d elements) cannot become %s", op, ShapeString(from), n, ShapeString(shape))
 		}
 		out[unknown] = n / known
 		return out, nil
@@ -42,7 +42,7 @@ func inferShape(op string, n int, from, shape []int) ([]int, error) {
 		return nil, err
 	}
 	if known != n {
-		return nil, fmt.Errorf("%s: shape %s (%d elements) cannot become %s (%d elements)", op, shapeString(from), n, shapeString(shape), known)
+		return nil, fmt.Errorf("%s: shape %s (%d elements) cannot become %s (%d elements)", op, ShapeString(from), n, ShapeString(shape), known)
 	}
 	return out, nil
 }
@@ -90,7 +90,7 @@ func View(t *Tensor, shape []int) (*Tensor, error) {
 	copy(v.shape, shape)
 	if !viewStrides(t, shape, v.strides) {
 		return nil, fmt.Errorf("view: a tensor of shape %s and strides %s cannot be seen as %s without a copy; use reshape",
-			shapeString(t.shape), shapeString(t.strides), shapeString(shape))
+			ShapeString(t.shape), ShapeString(t.strides), ShapeString(shape))
 	}
 	return finishView("view", t, v, backReshape), nil
 }

@@ -12,7 +12,6 @@ import (
 
 	"drun/element"
 	"drun/starlib"
-	startensor "drun/starlib/tensor"
 	"drun/tensor"
 )
 
@@ -42,7 +41,7 @@ var elements = map[string]fileType{
 }
 
 func (a *array) String() string {
-	return fmt.Sprintf("%s of shape %s", a.kind.name, startensor.ShapeString(a.shape))
+	return fmt.Sprintf("%s of shape %s", a.kind.name, tensor.ShapeString(a.shape))
 }
 
 // bytes is the size of the elements; an error if no memory could hold them.

@@ -33,7 +33,7 @@ func newDataset(x, y *tensor.Tensor) (*Dataset, error) {
 }
 
 func (d *Dataset) String() string {
-	return fmt.Sprintf("<dataset of %d samples, %s each>", d.Len(), startensor.ShapeString(d.x.Shape()[1:]))
+	return fmt.Sprintf("<dataset of %d samples, %s each>", d.Len(), tensor.ShapeString(d.x.Shape()[1:]))
 }
 func (d *Dataset) Type() string          { return "Dataset" }
 func (d *Dataset) Truth() starlark.Bool  { return d.Len() > 0 }

@@ -10,6 +10,7 @@ import (
 	"drun/starlib/plain"
 
 	startensor "drun/starlib/tensor"
+	"drun/tensor"
 
 	"go.starlark.net/starlark"
 )
@@ -101,7 +102,7 @@ func (g *Group) scatterValues(c *starlib.Call, ctx *collective.WaitLimit, list [
 			}
 			if like != nil && (fmt.Sprint(like.shape) != fmt.Sprint(o.shape) || like.buf.DType != o.buf.DType) {
 				return nil, fmt.Errorf("value %d is %v of shape %s, value 0 is %v of shape %s: scatter wants tensors of one dtype and shape",
-					r, o.buf.DType, startensor.ShapeString(o.shape), like.buf.DType, startensor.ShapeString(like.shape))
+					r, o.buf.DType, tensor.ShapeString(o.shape), like.buf.DType, tensor.ShapeString(like.shape))
 			}
 			like = o
 		}

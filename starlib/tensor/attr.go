@@ -2,8 +2,6 @@ package tensor
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 
 	"go.starlark.net/starlark"
 
@@ -84,32 +82,16 @@ func (v *Value) SetField(name string, value starlark.Value) error {
 	return starlark.NoSuchAttrError(fmt.Sprintf("Tensor has no field %s to assign; it has grad and requires_grad", name))
 }
 
-// dtypes are the types, and dtypeNames their names as recipes write them.
-var (
-	dtypes = []element.Type{element.Float32, element.Float64, element.Int64, element.Int32, element.Int8, element.Uint8,
-		element.Bool, element.Float16, element.BFloat16, element.Complex64}
-	dtypeNames = func() (names [256]starlark.Value) {
-		for _, d := range dtypes {
-			names[d] = starlark.String(d.String())
-		}
-		return names
-	}()
-)
+// dtypeNames are the names of the types as recipes write them.
+var dtypeNames = func() (names [256]starlark.Value) {
+	for _, d := range element.Types() {
+		names[d] = starlark.String(d.String())
+	}
+	return names
+}()
 
 // Shape writes t's shape as Python would: (2, 3).
-func Shape(t *tensor.Tensor) string { return ShapeString(t.Shape()) }
-
-// ShapeString writes a shape as Python would: (), (3,), (2, 3).
-func ShapeString(shape []int) string {
-	if len(shape) == 1 {
-		return "(" + strconv.Itoa(shape[0]) + ",)"
-	}
-	sizes := make([]string, len(shape))
-	for i, n := range shape {
-		sizes[i] = strconv.Itoa(n)
-	}
-	return "(" + strings.Join(sizes, ", ") + ")"
-}
+func Shape(t *tensor.Tensor) string { return tensor.ShapeString(t.Shape()) }
 
 func shapeTuple(shape []int) starlark.Tuple {
 	t := make(starlark.Tuple, len(shape))

@@ -103,7 +103,7 @@ func (c *collector) add(v starlark.Value, depth int) error {
 	case depth == len(c.shape) && !c.known:
 		c.shape = append(c.shape, n)
 		if c.rows = max(c.rows, 1); n > tensor.MaxValues()/c.rows {
-			return fmt.Errorf("lists of shape %s and more have too many elements", ShapeString(c.shape))
+			return fmt.Errorf("lists of shape %s and more have too many elements", tensor.ShapeString(c.shape))
 		}
 		c.rows *= max(n, 1)
 	case depth >= len(c.shape):

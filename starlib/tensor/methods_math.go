@@ -33,10 +33,7 @@ var mathDefs = []*starlib.Def{
 		}),
 	method("pow(exponent: Tensor | number) -> Tensor", "Each element to the power of the exponent. Integers to negative powers are an error.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			if p, ok := c.Arg("exponent").(*Value); ok {
-				return Result(tensor.Binary(tensor.OpPow, t, p.Tensor()))
-			}
-			return Result(tensor.BinaryScalar(tensor.OpPow, t, number(c.Arg("exponent")), false))
+			return (*Value)(t).compute(tensor.OpPow, c.Arg("exponent"), false)
 		}),
 	method("clamp(min: number = None, max: number = None) -> Tensor", "Each element limited to at least min and at most max.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {

@@ -29,7 +29,7 @@ Attributes float32, float64, … are the names of the dtypes.`,
 		Call:   fromData(ctx),
 	}
 	m.Call.TopLevel = true
-	for _, d := range dtypes {
+	for _, d := range element.Types() {
 		m.Values[d.String()] = dtypeNames[d]
 	}
 	return m

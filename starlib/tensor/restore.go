@@ -21,7 +21,7 @@ func Restore(ctx *tensor.Context, owner string, live map[string]*tensor.Tensor, 
 			faults = append(faults, fmt.Sprintf("there is no %s", e.Name))
 		case !ok:
 			faults = append(faults, fmt.Sprintf("%s: want a Tensor, got %s", e.Name, e.Value.Type()))
-		case ShapeString(t.Shape()) != Shape(v.Tensor()) || t.DType() != v.Tensor().DType():
+		case Shape(t) != Shape(v.Tensor()) || t.DType() != v.Tensor().DType():
 			faults = append(faults, fmt.Sprintf("%s: want %s of shape %s, got %s of shape %s",
 				e.Name, t.DType(), Shape(t), v.Tensor().DType(), Shape(v.Tensor())))
 		}

@@ -67,7 +67,7 @@ func (v *Value) Truth() starlark.Bool {
 func (v *Value) TruthValue() (bool, error) {
 	t := v.Tensor()
 	if t.Len() != 1 {
-		return false, fmt.Errorf("a Tensor of shape %s has no single truth value: reduce it, for instance with (t != 0).sum() > 0, or compare one element", ShapeString(t.Shape()))
+		return false, fmt.Errorf("a Tensor of shape %s has no single truth value: reduce it, for instance with (t != 0).sum() > 0, or compare one element", Shape(t))
 	}
 	if t.DType() == element.Complex64 { // true by either part
 		var err error
@@ -95,38 +95,38 @@ func (v *Value) Item() (starlark.Value, error) {
 	return plain(s), nil
 }
 
-// CompareElementwise gives a bool tensor.
-func (v *Value) CompareElementwise(op syntax.Token, y starlark.Value, reversed bool) (starlark.Value, error) {
-	var o tensor.BinaryOp
-	switch op {
-	case syntax.EQL:
-		o = tensor.OpEq
-	case syntax.NEQ:
-		o = tensor.OpNe
-	case syntax.LT:
-		o = tensor.OpLt
-	case syntax.LE:
-		o = tensor.OpLe
-	case syntax.GT:
-		o = tensor.OpGt
-	case syntax.GE:
-		o = tensor.OpGe
-	}
+// operations are what the operators compute of tensors.
+var operations = [...]tensor.BinaryOp{
+	syntax.PLUS: tensor.OpAdd, syntax.MINUS: tensor.OpSub, syntax.STAR: tensor.OpMul, syntax.SLASH: tensor.OpDiv,
+	syntax.SLASHSLASH: tensor.OpFloorDiv, syntax.PERCENT: tensor.OpMod,
+	syntax.AMP: tensor.OpAnd, syntax.PIPE: tensor.OpOr, syntax.CIRCUMFLEX: tensor.OpXor,
+	syntax.EQL: tensor.OpEq, syntax.NEQ: tensor.OpNe, syntax.LT: tensor.OpLt, syntax.LE: tensor.OpLe,
+	syntax.GT: tensor.OpGt, syntax.GE: tensor.OpGe,
+}
+
+// compute is v op y for a tensor or number y, or y op v if swapped; nil for other values.
+func (v *Value) compute(op tensor.BinaryOp, y starlark.Value, swapped bool) (starlark.Value, error) {
 	if y, ok := y.(*Value); ok {
 		a, b := v.Tensor(), y.Tensor()
-		if reversed {
+		if swapped {
 			a, b = b, a
 		}
-		return Result(tensor.Binary(o, a, b))
+		return Result(tensor.Binary(op, a, b))
 	}
 	s, ok, err := scalar(y)
-	if err != nil {
+	if err != nil || !ok {
 		return nil, err
 	}
-	if ok {
-		return Result(tensor.BinaryScalar(o, v.Tensor(), s, reversed))
-	}
-	if op == syntax.EQL || op == syntax.NEQ {
+	return Result(tensor.BinaryScalar(op, v.Tensor(), s, swapped))
+}
+
+// CompareElementwise gives a bool tensor.
+func (v *Value) CompareElementwise(op syntax.Token, y starlark.Value, reversed bool) (starlark.Value, error) {
+	z, err := v.compute(operations[op], y, reversed)
+	switch {
+	case z != nil || err != nil:
+		return z, err
+	case op == syntax.EQL || op == syntax.NEQ:
 		return starlark.Bool(op == syntax.NEQ), nil // nothing else equals a tensor
 	}
 	return nil, fmt.Errorf("Tensor %s %s not implemented", op, y.Type())
@@ -166,37 +166,10 @@ func (v *Value) Has(x starlark.Value) (bool, error) {
 
 // Binary is v op y, or y op v on the right side.
 func (v *Value) Binary(op syntax.Token, y starlark.Value, side starlark.Side) (starlark.Value, error) {
-	var o tensor.BinaryOp
-	switch op {
-	case syntax.PLUS:
-		o = tensor.OpAdd
-	case syntax.MINUS:
-		o = tensor.OpSub
-	case syntax.STAR:
-		o = tensor.OpMul
-	case syntax.SLASH:
-		o = tensor.OpDiv
-	case syntax.SLASHSLASH:
-		o = tensor.OpFloorDiv
-	case syntax.PERCENT:
-		o = tensor.OpMod
-	case syntax.AMP:
-		o = tensor.OpAnd
-	case syntax.PIPE:
-		o = tensor.OpOr
-	case syntax.CIRCUMFLEX:
-		o = tensor.OpXor
-	default:
+	if int(op) >= len(operations) || operations[op] == 0 && op != syntax.PLUS {
 		return nil, nil
 	}
-	if y, ok := y.(*Value); ok {
-		return Result(tensor.Binary(o, v.Tensor(), y.Tensor())) // side is Left: y had its turn otherwise
-	}
-	s, ok, err := scalar(y)
-	if err != nil || !ok {
-		return nil, err
-	}
-	return Result(tensor.BinaryScalar(o, v.Tensor(), s, side == starlark.Right))
+	return v.compute(operations[op], y, side == starlark.Right)
 }
 
 // Unary is -v, +v and ~v.
