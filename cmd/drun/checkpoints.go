@@ -196,10 +196,12 @@ const mostFaults = 20
 
 func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []kept) error {
 	out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
-	bad := 0
-	for i := range list {
-		k := &list[i]
+	bad, read := 0, []kept{}
+	for _, k := range list {
 		_, faults, err := store.Verify(k.info.Run, k.info.Ref())
+		if errors.As(err, new(*checkpoints.ErrNone)) {
+			continue // a run that goes on has removed it
+		}
 		if err != nil {
 			return err
 		}
@@ -207,6 +209,7 @@ func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []kept) err
 		if k.Verified = &good; !good {
 			bad++
 		}
+		read = append(read, k)
 		if !wantsJSON(cmd) {
 			verdict := "whole, " + humanize.IBytes(uint64(k.Bytes))
 			if !good {
@@ -217,7 +220,7 @@ func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []kept) err
 		printFaults(errs, faults)
 	}
 	if wantsJSON(cmd) {
-		if err := printJSON(out, list); err != nil {
+		if err := printJSON(out, read); err != nil {
 			return err
 		}
 	}
@@ -225,7 +228,7 @@ func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []kept) err
 		fmt.Fprintln(errs, "the run has no checkpoints")
 	}
 	if bad > 0 {
-		return exit.WithHint(exit.Errorf(exit.Storage, "%d of %d checkpoints are damaged", bad, len(list)), "resume from one that is whole")
+		return exit.WithHint(exit.Errorf(exit.Storage, "%d of %d checkpoints are damaged", bad, len(read)), "resume from one that is whole")
 	}
 	return nil
 }
