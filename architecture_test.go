@@ -60,7 +60,7 @@ var layers = map[string][]string{
 	"engine/rendezvous": {"internal/exit", "collective", "github.com/fxamacker/cbor/v2"},
 	"engine/worker":     {"element", "internal/exit", "internal/queue", "engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys"},
 	"engine/console":    {"=engine", "internal/terminal", "github.com/schollz/progressbar/v3"},
-	"engine/cluster":    {"internal/exit", "internal/queue", "=engine", "engine/board", "engine/rendezvous", "github.com/fxamacker/cbor/v2"},
+	"engine/cluster":    {"internal/exit", "internal/queue", "=engine", "engine/board", "engine/rendezvous", "collective", "github.com/fxamacker/cbor/v2"},
 	"engine/node":       {"internal/exit", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/recipe", "collective", "plugins/host", "golang.org/x/sys"},
 	// record is the engine's only way to the databases.
 	"engine/record": {"internal/exit", "internal/queue", "internal/secret", "=engine", "engine/board", "engine/recipe", "engine/rendezvous", "history", "checkpoints", "collective", "plugins/host"},
@@ -87,7 +87,7 @@ var layers = map[string][]string{
 	"plugins/internal/ordered":    {"element", "collective", "plugins/internal/reduction"},
 	"plugins/internal/meet":       {"collective"},
 	"plugins/internal/mesh":       {"element", "collective", "plugins/internal/blocking", "plugins/internal/meet"},
-	"plugins/internal/enginetest": {"collective", "engine/rendezvous"}, // for tests alone
+	"plugins/internal/enginetest": {"element", "collective", "engine/rendezvous"}, // for tests alone
 
 	// The only program that links gRPC on drun's side.
 	"cmd/drun-plugin-host": {"internal/exit", "engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},

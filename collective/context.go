@@ -92,13 +92,21 @@ func (s *Sleep) Next() (time.Duration, error) {
 // Elapsed is how long the wait has slept.
 func (s *Sleep) Elapsed() time.Duration { return time.Since(s.start) }
 
+// IsClosed reports whether done is closed, without waiting for it.
+func IsClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Wait blocks until done is closed or ctx ends, keeping to a WaitLimit in ctx.
 // It is for waits on goroutines rather than on shared memory.
 func Wait(ctx context.Context, done <-chan struct{}) error {
-	select {
-	case <-done:
+	if IsClosed(done) {
 		return nil
-	default:
 	}
 	sleep := NewSleep(ctx)
 	timer := time.NewTimer(0)

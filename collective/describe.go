@@ -190,18 +190,21 @@ func ranksOf(rows []Row) string {
 }
 
 // RankList names ranks for a message: "rank 3", "ranks 0, 2, 3".
-func RankList(ranks []int) string {
-	switch len(ranks) {
+func RankList(ranks []int) string { return NumberList("rank", ranks) }
+
+// NumberList names things that have numbers, as [RankList] does.
+func NumberList(noun string, numbers []int) string {
+	switch len(numbers) {
 	case 0:
 		return "none"
 	case 1:
-		return "rank " + strconv.Itoa(ranks[0])
+		return noun + " " + strconv.Itoa(numbers[0])
 	}
-	s := make([]string, len(ranks))
-	for i, r := range ranks {
-		s[i] = strconv.Itoa(r)
+	s := make([]string, len(numbers))
+	for i, n := range numbers {
+		s[i] = strconv.Itoa(n)
 	}
-	return "ranks " + strings.Join(s, ", ")
+	return noun + "s " + strings.Join(s, ", ")
 }
 
 // round shortens a duration for people.

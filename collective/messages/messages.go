@@ -130,7 +130,8 @@ func (q *Queue[R]) Forget(r R) {
 	}
 }
 
-// Background is an asynchronous call.
+// Background is an asynchronous call; a synchronous one, which its Wait carries out,
+// has none: nil.
 type Background struct {
 	done chan struct{}
 	err  error
@@ -153,8 +154,14 @@ func Go(wg *sync.WaitGroup, call *collective.Call, run func(context.Context) err
 // Ended is closed when the call is over.
 func (b *Background) Ended() chan struct{} { return b.done }
 
-// Wait waits for the call's end, and gives its error.
-func (b *Background) Wait(ctx context.Context) error {
+// Done reports that an asynchronous call is over.
+func (b *Background) Done() bool { return b != nil && collective.IsClosed(b.done) }
+
+// WaitOr waits for the call's end, and gives its error; a synchronous call is run.
+func (b *Background) WaitOr(ctx context.Context, run func(context.Context) error) error {
+	if b == nil {
+		return run(ctx)
+	}
 	if err := collective.Wait(ctx, b.done); err != nil {
 		return err
 	}

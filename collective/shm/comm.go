@@ -28,8 +28,8 @@ type Comm struct {
 	sources [][]byte // what is reduced, in rank order
 	reducer
 
-	sync    work          // the synchronous call under way
-	last    chan struct{} // closed when the latest asynchronous collective is done
+	sync    collectiveCall // the synchronous call under way
+	last    chan struct{}  // closed when the latest asynchronous collective is done
 	mailbox mailbox
 
 	cause  atomic.Pointer[error] // why no call is possible any more
@@ -104,7 +104,7 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	}
 	w := &c.sync
 	if call.Async || w.busy {
-		w = &work{comm: c}
+		w = &collectiveCall{comm: c}
 	}
 	w.call, w.before, w.busy, w.err = call, c.last, true, nil
 	if w.fingerprint = call.Fingerprint; w.fingerprint == 0 {
@@ -118,8 +118,8 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	return w, nil
 }
 
-// work is a collective call.
-type work struct {
+// collectiveCall is a collective call.
+type collectiveCall struct {
 	comm   *Comm
 	call   *collective.Call
 	before chan struct{} // collectives happen in the order they were started
@@ -130,7 +130,7 @@ type work struct {
 	fingerprint uint64
 }
 
-func (w *work) background() {
+func (w *collectiveCall) background() {
 	ctx := context.Background()
 	if w.call.Limit > 0 {
 		ctx = collective.Within(ctx, w.call.Limit)
@@ -140,7 +140,7 @@ func (w *work) background() {
 }
 
 // Wait does a synchronous call's work, or waits for an asynchronous one.
-func (w *work) Wait(ctx context.Context) error {
+func (w *collectiveCall) Wait(ctx context.Context) error {
 	if w.done == nil {
 		err := w.run(ctx, w.comm.spin)
 		w.busy = false
@@ -153,16 +153,9 @@ func (w *work) Wait(ctx context.Context) error {
 }
 
 // Done reports that an asynchronous call has finished.
-func (w *work) Done() bool {
-	select {
-	case <-w.done:
-		return true
-	default:
-		return false
-	}
-}
+func (w *collectiveCall) Done() bool { return collective.IsClosed(w.done) }
 
-func (w *work) run(ctx context.Context, spin int) error {
+func (w *collectiveCall) run(ctx context.Context, spin int) error {
 	if w.before != nil {
 		if err := collective.Wait(ctx, w.before); err != nil {
 			return err
@@ -209,7 +202,7 @@ func (c *Comm) Abort(cause error) {
 func (c *Comm) Close() error {
 	c.close.Do(func() {
 		err := collective.ErrClosed
-		pending := c.last != nil && !isClosed(c.last)
+		pending := c.last != nil && !collective.IsClosed(c.last)
 		c.cause.CompareAndSwap(nil, &err)
 		if pending {
 			c.Abort(err)
@@ -228,13 +221,4 @@ func (c *Comm) Close() error {
 		}
 	})
 	return c.closed
-}
-
-func isClosed(done chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
 }

@@ -63,14 +63,14 @@ func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 		m.post(r)
 		m.mu.Unlock()
 		if call.Async {
-			r.background = messages.Go(&m.wg, call, r.run)
+			r.Background = messages.Go(&m.wg, call, r.run)
 		}
 		return r, nil
 	}
 	s := &send{box: m, to: call.Peer, before: m.sends[call.Peer], buffer: call.Send, tag: int64(call.Tag)}
 	if call.Async {
-		s.background = messages.Go(&m.wg, call, s.run)
-		m.sends[call.Peer] = s.background.Ended()
+		s.Background = messages.Go(&m.wg, call, s.run)
+		m.sends[call.Peer] = s.Ended()
 	}
 	return s, nil
 }
@@ -102,22 +102,15 @@ func (m *mailbox) pumpUntil(ctx context.Context, done func() bool) error {
 
 // send is a message on its way out.
 type send struct {
-	box        *mailbox
-	to         int
-	tag        int64
-	buffer     collective.Buffer
-	before     chan struct{}
-	background *messages.Background
+	*messages.Background
+	box    *mailbox
+	to     int
+	tag    int64
+	buffer collective.Buffer
+	before chan struct{}
 }
 
-func (s *send) Wait(ctx context.Context) error {
-	if s.background != nil {
-		return s.background.Wait(ctx)
-	}
-	return s.run(ctx)
-}
-
-func (s *send) Done() bool { return s.background != nil && isClosed(s.background.Ended()) }
+func (s *send) Wait(ctx context.Context) error { return s.WaitOr(ctx, s.run) }
 
 func (s *send) run(ctx context.Context) error {
 	if s.before != nil { // messages to a rank keep their order
@@ -149,24 +142,12 @@ func (s *send) run(ctx context.Context) error {
 // receive is a message that is waited for.
 type receive struct {
 	messages.Receive
-	box        *mailbox
-	complete   bool
-	background *messages.Background
+	*messages.Background
+	box      *mailbox
+	complete bool
 }
 
-func (r *receive) Wait(ctx context.Context) error {
-	if r.background != nil {
-		return r.background.Wait(ctx)
-	}
-	return r.run(ctx)
-}
-
-func (r *receive) Done() bool {
-	if r.background != nil {
-		return isClosed(r.background.Ended())
-	}
-	return false
-}
+func (r *receive) Wait(ctx context.Context) error { return r.WaitOr(ctx, r.run) }
 
 func (r *receive) run(ctx context.Context) error {
 	if err := r.box.pumpUntil(ctx, func() bool { return r.complete }); err != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"drun/collective"
 	"drun/engine"
 	"drun/engine/rendezvous"
 )
@@ -199,7 +200,12 @@ func awaitMembers(j *Joining, own *Hello, w Waiting, l *listener) (joined []*Mem
 				list = append(list, i)
 			}
 		}
-		return fmt.Sprintf("%s of %d", listed(own.kind(), list), j.Count)
+		const most = 8
+		names := collective.NumberList(own.kind(), list[:min(len(list), most)])
+		if more := len(list) - most; more > 0 {
+			names += fmt.Sprintf(" and %d more", more)
+		}
+		return fmt.Sprintf("%s of %d", names, j.Count)
 	}
 	look := time.NewTicker(50 * time.Millisecond)
 	defer look.Stop()

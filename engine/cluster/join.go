@@ -1,11 +1,8 @@
 package cluster
 
 import (
-	"fmt"
 	"net"
 	"slices"
-	"strconv"
-	"strings"
 
 	"drun/engine/rendezvous"
 )
@@ -56,22 +53,6 @@ func ownAddress(host string) bool {
 		n, ok := a.(*net.IPNet)
 		return ok && n.IP.Equal(ip)
 	})
-}
-
-// listed names ranks or nodes: "ranks 1, 2 and 3".
-func listed(noun string, numbers []int) string {
-	words := make([]string, len(numbers))
-	for i, n := range numbers {
-		words[i] = strconv.Itoa(n)
-	}
-	switch n := len(words); {
-	case n == 1:
-		return noun + " " + words[0]
-	case n > 8:
-		return fmt.Sprintf("%ss %s and %d more", noun, strings.Join(words[:8], ", "), n-8)
-	default:
-		return noun + "s " + strings.Join(words[:n-1], ", ") + " and " + words[n-1]
-	}
 }
 
 // addressOf is an address without its port.

@@ -19,7 +19,7 @@ type Comm struct {
 	*port
 	number     uint32 // of the plugin's Comm
 	rank, size int
-	sync       *work // the synchronous call under way, or one to use again
+	sync       *pluginCall // the synchronous call under way, or one to use again
 	cause      atomic.Pointer[error]
 	ended      chan struct{} // closed with cause
 	abort      sync.Once
@@ -34,7 +34,7 @@ var (
 
 func newComm(p *port, number uint32, rank, size int) *Comm {
 	c := &Comm{port: p, number: number, rank: rank, size: size, ended: make(chan struct{})}
-	c.sync = &work{c: c}
+	c.sync = &pluginCall{c: c}
 	return c
 }
 

@@ -27,7 +27,7 @@ func TestSlotsThatHoldGarbage(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			call = collective.NewRecv(collective.Of(make([]float32, 4)), collective.AnySource, 0)
 		}
-		w := &work{c: c}
+		w := &pluginCall{c: c}
 		if w.index, err = c.take(); err != nil {
 			t.Fatal(err)
 		}

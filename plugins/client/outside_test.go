@@ -10,6 +10,7 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/plugins/host"
+	"drun/plugins/internal/enginetest"
 )
 
 // TestOutsideModule builds the example as somebody else would: as a module of
@@ -26,10 +27,10 @@ func TestOutsideModule(t *testing.T) {
 	}
 	for _, file := range files {
 		if !strings.HasSuffix(file, "_test.go") {
-			copyFile(t, file, filepath.Join(dir, filepath.Base(file)))
+			enginetest.Copy(t, file, filepath.Join(dir, filepath.Base(file)), 0o644)
 		}
 	}
-	copyFile(t, filepath.Join(root, "go.sum"), filepath.Join(dir, "go.sum"))
+	enginetest.Copy(t, filepath.Join(root, "go.sum"), filepath.Join(dir, "go.sum"), 0o644)
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
 		t.Fatal(err)
@@ -55,16 +56,5 @@ func TestOutsideModule(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	data, err := os.ReadFile(from)
-	if err == nil {
-		err = os.WriteFile(to, data, 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }

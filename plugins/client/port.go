@@ -24,10 +24,10 @@ type port struct {
 	over    bool // the arena is not to be touched any more
 
 	mu      sync.Mutex
-	slots   []uint32 // free ones that were used before
-	fresh   uint32   // those from here on were not
-	pending []*work  // asynchronous ones, and those that were given up, oldest first
-	blocked int      // synchronous calls under way, as far as is known
+	slots   []uint32      // free ones that were used before
+	fresh   uint32        // those from here on were not
+	pending []*pluginCall // asynchronous ones, and those that were given up, oldest first
+	blocked int           // synchronous calls under way, as far as is known
 }
 
 func newPort(x *process, world collective.World) *port {
@@ -35,7 +35,7 @@ func newPort(x *process, world collective.World) *port {
 }
 
 // submit hands a call to the plugin. The caller holds mu.
-func (p *port) submit(w *work) {
+func (p *port) submit(w *pluginCall) {
 	before := p.blocked
 	if w.async {
 		p.pending = append(p.pending, w)

@@ -11,8 +11,8 @@ import (
 	"drun/plugins/internal/wire"
 )
 
-// work is a call that the plugin carries out.
-type work struct {
+// pluginCall is a call that the plugin carries out.
+type pluginCall struct {
 	c         *Comm
 	index     uint32
 	slot      *wire.Slot
@@ -29,7 +29,7 @@ type work struct {
 	source    int
 }
 
-var _ collective.Receipt = (*work)(nil)
+var _ collective.Receipt = (*pluginCall)(nil)
 
 // Start hands the call to the plugin.
 func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
@@ -47,9 +47,9 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	defer c.mu.Unlock()
 	w := c.sync
 	if call.Async || w.busy {
-		w = &work{c: c}
+		w = &pluginCall{c: c}
 	} else {
-		*w = work{c: c}
+		*w = pluginCall{c: c}
 	}
 	index, err := c.take()
 	if err != nil {
@@ -66,7 +66,7 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 }
 
 // write puts the call into the slot, and its data where the plugin can read it.
-func (w *work) write(call *collective.Call) (err error) {
+func (w *pluginCall) write(call *collective.Call) (err error) {
 	c, s := w.c, w.slot
 	s.Comm, s.Kind, s.Reduce = c.number, uint8(call.Kind), uint8(call.Reduce)
 	s.SendType, s.RecvType = uint8(call.Send.DType), uint8(call.Recv.DType)
@@ -104,7 +104,7 @@ func (w *work) write(call *collective.Call) (err error) {
 	return w.writeCounts(call)
 }
 
-func (w *work) writeCounts(call *collective.Call) (err error) {
+func (w *pluginCall) writeCounts(call *collective.Call) (err error) {
 	n := len(call.Counts) + len(call.RecvCounts)
 	if n == 0 {
 		return nil
@@ -130,12 +130,12 @@ func (w *work) writeCounts(call *collective.Call) (err error) {
 }
 
 // over reports whether Wait need not sleep any more.
-func (w *work) over() bool {
+func (w *pluginCall) over() bool {
 	return w.collected.Load() || w.slot.State.Load() == wire.Ended || w.c.failed() != nil
 }
 
 // Done reports that Wait would return at once.
-func (w *work) Done() bool {
+func (w *pluginCall) Done() bool {
 	if !w.c.enter() {
 		return true
 	}
@@ -144,10 +144,10 @@ func (w *work) Done() bool {
 }
 
 // Source is the sender of a received message.
-func (w *work) Source() int { return w.source }
+func (w *pluginCall) Source() int { return w.source }
 
 // Wait returns when the plugin has ended the call.
-func (w *work) Wait(ctx context.Context) error {
+func (w *pluginCall) Wait(ctx context.Context) error {
 	c := w.c
 	if !w.async && !w.busy {
 		return &collective.CallError{Kind: w.kind, Problem: "this work has been waited for already"}
@@ -167,7 +167,7 @@ func (w *work) Wait(ctx context.Context) error {
 }
 
 // end waits until the call has ended, or ctx or the group has, which is the error.
-func (w *work) end(ctx context.Context) (early error) {
+func (w *pluginCall) end(ctx context.Context) (early error) {
 	c := w.c
 	if !w.over() && (w.async || !c.poll.Until(w.over)) {
 		early = c.arena.Ended.Wait(ctx, w.over)
@@ -190,18 +190,18 @@ func (w *work) end(ctx context.Context) (early error) {
 
 // leave gives up a synchronous call that goes on in the plugin: its memory is
 // free when it ends. The caller holds mu.
-func (w *work) leave() {
+func (w *pluginCall) leave() {
 	if w.async {
 		return // it can be waited for again
 	}
-	rest := &work{c: w.c, index: w.index, slot: w.slot, kind: w.kind, staged: w.staged, given: true}
+	rest := &pluginCall{c: w.c, index: w.index, slot: w.slot, kind: w.kind, staged: w.staged, given: true}
 	w.c.pending = append(w.c.pending, rest)
 	w.busy = false
 }
 
 // collect takes the result of a call that has ended; false while it goes on. The
 // caller holds mu.
-func (w *work) collect() bool {
+func (w *pluginCall) collect() bool {
 	if w.slot.State.Load() != wire.Ended {
 		return false
 	}
@@ -224,7 +224,7 @@ func (w *work) collect() bool {
 }
 
 // received takes the source of a message.
-func (w *work) received(source int) error {
+func (w *pluginCall) received(source int) error {
 	w.source = w.peer
 	if w.kind != collective.Recv || w.peer != collective.AnySource {
 		return nil
@@ -237,7 +237,7 @@ func (w *work) received(source int) error {
 }
 
 // giveBack frees the slot and what the call used of the arena. The caller holds mu.
-func (w *work) giveBack() {
+func (w *pluginCall) giveBack() {
 	for i, s := range w.staged {
 		w.c.memory.put(s)
 		w.staged[i] = wire.Span{}
@@ -252,7 +252,7 @@ func (w *work) giveBack() {
 const linger = 200 * time.Millisecond
 
 // explain prefers why the plugin, or the run, has ended to what the engine says.
-func (w *work) explain(ctx context.Context, err error) error {
+func (w *pluginCall) explain(ctx context.Context, err error) error {
 	if !errors.As(err, new(*collective.BackendError)) {
 		return err
 	}

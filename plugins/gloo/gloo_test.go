@@ -10,7 +10,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	backend := func() collective.Backend { return New(FromEnvironment()) }
-	enginetest.Main(m, backend, map[string]disttest.Worker{"endless": endless, "timing": timing})
+	enginetest.Main(m, backend, map[string]disttest.Worker{"endless": enginetest.Endless, "timing": timing})
 }
 
 func factory(o Options) disttest.Factory {
@@ -156,37 +155,7 @@ func statistics(comm collective.Comm) map[string]int64 {
 	return comm.(interface{ Statistics() map[string]int64 }).Statistics()
 }
 
-// endless reduces until it fails.
-func endless(comm collective.Comm, _ []string) error {
-	x := make([]float32, 1<<16)
-	for {
-		if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), element.Max)); err != nil {
-			return err
-		}
-	}
-}
-
-func TestKilledRank(t *testing.T) {
-	p := enginetest.Spawn(t, 3, "endless")
-	time.Sleep(500 * time.Millisecond)
-	p.Kill(1)
-	start := time.Now()
-	names := regexp.MustCompile(`rank 1 at \[?127\.0\.0\.1\]?:\d+`)
-	said := false
-	for _, rank := range []int{0, 2} {
-		out, err := p.Wait(rank)
-		if err == nil || !strings.Contains(out, "backend gloo failed on rank") {
-			t.Errorf("rank %d ended with %v: %s", rank, err, out)
-		}
-		said = said || names.MatchString(out)
-	}
-	if !said {
-		t.Error("nobody named the rank and address that was lost")
-	}
-	if took := time.Since(start); took > disttest.Bound {
-		t.Errorf("the survivors ended after %v", took)
-	}
-}
+func TestKilledRank(t *testing.T) { enginetest.Killed(t, "gloo") }
 
 func TestOpenWithoutAPeer(t *testing.T) {
 	store := rendezvous.Memory()

@@ -66,7 +66,7 @@ func (l *lane) split(ctx context.Context, color, key int) (C.ncclComm_t, error) 
 	cell := newCell()
 	var why [C.ERR_SIZE]C.char
 	err := errInterrupted
-	if !isClosed(l.stopped) {
+	if !collective.IsClosed(l.stopped) {
 		err = l.result(C.drun_comm_split(l.device, l.comm, C.int(color), C.int(key), cell.at, &why[0]), &why)
 	}
 	if err == nil {
@@ -81,15 +81,6 @@ func (l *lane) split(ctx context.Context, color, key int) (C.ncclComm_t, error) 
 	return cell.take(), nil
 }
 
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
 // awaitDone waits until a communicator has done what it was asked for.
 func awaitDone(ctx context.Context, comm C.ncclComm_t, doing string, stopped <-chan struct{}) error {
 	sleep := collective.NewSleep(ctx)
@@ -100,7 +91,7 @@ func awaitDone(ctx context.Context, comm C.ncclComm_t, doing string, stopped <-c
 		case state == C.DONE:
 			return nil
 		}
-		if isClosed(stopped) {
+		if collective.IsClosed(stopped) {
 			return errInterrupted
 		}
 		slice, err := sleep.Next()

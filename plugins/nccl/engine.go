@@ -76,7 +76,7 @@ func (e *engine) Statistics() map[string]int64 {
 func (e *engine) Interrupt() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if isClosed(e.interrupted) {
+	if collective.IsClosed(e.interrupted) {
 		return
 	}
 	close(e.interrupted)

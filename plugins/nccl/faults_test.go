@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -17,18 +16,8 @@ import (
 )
 
 func init() {
-	workers["endless"] = endless
+	workers["endless"] = enginetest.Endless
 	workers["tour"] = tour
-}
-
-// endless reduces until it fails.
-func endless(comm collective.Comm, _ []string) error {
-	x := make([]float32, 1<<16)
-	for {
-		if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), element.Sum)); err != nil {
-			return err
-		}
-	}
 }
 
 // tour uses all that the backend has, once; a rank's failure ends its part.
@@ -153,27 +142,7 @@ func TestEveryError(t *testing.T) {
 	}
 }
 
-func TestKilledRank(t *testing.T) {
-	p := enginetest.Spawn(t, 3, "endless")
-	time.Sleep(time.Second)
-	p.Kill(1)
-	start := time.Now()
-	names := regexp.MustCompile(`rank 1 at 127\.0\.0\.1:\d+`)
-	said := false
-	for _, rank := range []int{0, 2} {
-		out, err := p.Wait(rank)
-		if err == nil || !strings.Contains(out, "backend nccl failed on rank") || strings.Contains(out, "fake:") {
-			t.Errorf("rank %d ended with %v: %s", rank, err, out)
-		}
-		said = said || names.MatchString(out)
-	}
-	if !said {
-		t.Error("nobody named the rank that was lost")
-	}
-	if took := time.Since(start); took > disttest.Bound {
-		t.Errorf("the survivors ended after %v", took)
-	}
-}
+func TestKilledRank(t *testing.T) { enginetest.Killed(t, "nccl") }
 
 // A rank that does not come is waited for as long as Open may take.
 func TestOpenWithoutAPeer(t *testing.T) {

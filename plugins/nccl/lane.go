@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 	"unsafe"
+
+	"drun/collective"
 )
 
 // lane is a communicator with what its calls need: streams, and two slots of
@@ -216,10 +218,10 @@ func (l *lane) interrupt() {
 
 // close ends the lane; nobody uses it any more.
 func (l *lane) close() {
-	if !isClosed(l.stopped) && !finish(l.device, l.comm) {
+	if !collective.IsClosed(l.stopped) && !finish(l.device, l.comm) {
 		l.interrupt()
 	}
-	if isClosed(l.stopped) {
+	if collective.IsClosed(l.stopped) {
 		<-l.aborted
 	}
 	C.drun_lane_free(l.c)

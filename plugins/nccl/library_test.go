@@ -77,7 +77,7 @@ func TestSearchOrder(t *testing.T) {
 	if err := os.MkdirAll(pip, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	copyFile(t, filepath.Join(fakes, "nccl-2.18"), filepath.Join(pip, ncclName))
+	enginetest.Copy(t, filepath.Join(fakes, "nccl-2.18"), filepath.Join(pip, ncclName), 0o700)
 	// A program in the path that is a link into another such folder.
 	bin, other := t.TempDir(), t.TempDir()
 	pip = filepath.Join(other, "lib", "python3.12", "site-packages", "nvidia", "nccl", "lib")
@@ -86,9 +86,9 @@ func TestSearchOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	copyFile(t, filepath.Join(fakes, "nccl-2.14"), filepath.Join(pip, ncclName))
+	enginetest.Copy(t, filepath.Join(fakes, "nccl-2.14"), filepath.Join(pip, ncclName), 0o700)
 	loader := t.TempDir()
-	copyFile(t, filepath.Join(fakes, "nccl-2.29"), filepath.Join(loader, ncclName))
+	enginetest.Copy(t, filepath.Join(fakes, "nccl-2.29"), filepath.Join(loader, ncclName), 0o700)
 	for _, c := range []struct {
 		env  []string
 		want string
@@ -102,17 +102,6 @@ func TestSearchOrder(t *testing.T) {
 		if got := probe(t, c.env...); got != c.want {
 			t.Errorf("%v: it says %q, not %q", c.env, got, c.want)
 		}
-	}
-}
-
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	data, err := os.ReadFile(from)
-	if err == nil {
-		err = os.WriteFile(to, data, 0o700)
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

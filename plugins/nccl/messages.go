@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"drun/collective"
 	"drun/plugins/internal/blocking"
 )
 
@@ -118,7 +119,7 @@ func (e *engine) join(direction map[int]*lane, peer int, id uniqueID, rank int) 
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if isClosed(e.interrupted) {
+	if collective.IsClosed(e.interrupted) {
 		l.interrupt()
 	}
 	direction[peer] = l

@@ -66,9 +66,9 @@ type Comm struct {
 	watch watch
 	box   mailbox
 
-	starting sync.Mutex    // held while a call is started
-	sync     work          // the synchronous call under way
-	last     chan struct{} // closed when the latest asynchronous collective is done
+	starting sync.Mutex     // held while a call is started
+	sync     collectiveCall // the synchronous call under way
+	last     chan struct{}  // closed when the latest asynchronous collective is done
 
 	// Held for reading by whoever uses the engine without being waited for by
 	// Close in another way; Close holds it alone when it ends the engine.
@@ -145,7 +145,7 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	}
 	w := &c.sync
 	if call.Async || w.busy.Load() {
-		w = &work{comm: c}
+		w = &collectiveCall{comm: c}
 	}
 	w.call, w.before, w.err = *call, c.last, nil
 	w.busy.Store(true)
@@ -311,7 +311,7 @@ func (c *Comm) Close() error {
 		c.starting.Lock()
 		last := c.last
 		c.starting.Unlock()
-		pending := !c.box.flush(flushLimit) || last != nil && !isClosed(last) || c.box.pending()
+		pending := !c.box.flush(flushLimit) || last != nil && !collective.IsClosed(last) || c.box.pending()
 		if c.doing.TryLock() {
 			c.doing.Unlock()
 		} else {
@@ -344,13 +344,4 @@ func (c *Comm) Close() error {
 		c.closed = c.engine.Close()
 	})
 	return c.closed
-}
-
-func isClosed(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
 }

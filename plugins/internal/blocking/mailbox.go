@@ -82,7 +82,7 @@ func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 		m.post(r)
 		if call.Async {
 			m.count(1)
-			r.background = messages.Go(&m.wg, call, func(ctx context.Context) error {
+			r.Background = messages.Go(&m.wg, call, func(ctx context.Context) error {
 				defer m.count(-1)
 				return r.run(ctx)
 			})
@@ -104,7 +104,7 @@ func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 		}
 	})
 	if call.Async {
-		s.background = messages.Go(&m.wg, call, s.run)
+		s.Background = messages.Go(&m.wg, call, s.run)
 	}
 	return s, nil
 }

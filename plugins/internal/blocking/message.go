@@ -4,29 +4,22 @@ import (
 	"context"
 	"time"
 
+	"drun/collective"
 	"drun/collective/messages"
 )
 
 // send is a message on its way out.
 type send struct {
-	comm       *Comm
-	done       chan struct{}
-	err        error
-	background *messages.Background
+	*messages.Background
+	comm *Comm
+	done chan struct{}
+	err  error
 }
 
-func (s *send) Wait(ctx context.Context) error {
-	if s.background != nil {
-		return s.background.Wait(ctx)
-	}
-	return s.run(ctx)
-}
+func (s *send) Wait(ctx context.Context) error { return s.WaitOr(ctx, s.run) }
 
 func (s *send) Done() bool {
-	if s.background != nil {
-		return isClosed(s.background.Ended())
-	}
-	return isClosed(s.done)
+	return s.Background.Done() || s.Background == nil && collective.IsClosed(s.done)
 }
 
 func (s *send) run(ctx context.Context) error {
@@ -43,27 +36,19 @@ const lastMessage = 100 * time.Millisecond
 // receive is a message that is waited for.
 type receive struct {
 	messages.Receive
-	box        *mailbox
-	complete   chan struct{}
-	background *messages.Background
+	*messages.Background
+	box      *mailbox
+	complete chan struct{}
 }
 
-func (r *receive) Wait(ctx context.Context) error {
-	if r.background != nil {
-		return r.background.Wait(ctx)
-	}
-	return r.run(ctx)
-}
+func (r *receive) Wait(ctx context.Context) error { return r.WaitOr(ctx, r.run) }
 
 func (r *receive) Done() bool {
-	if r.background != nil {
-		return isClosed(r.background.Ended())
-	}
-	return isClosed(r.complete)
+	return r.Background.Done() || r.Background == nil && collective.IsClosed(r.complete)
 }
 
 func (r *receive) run(ctx context.Context) error {
-	if isClosed(r.complete) {
+	if collective.IsClosed(r.complete) {
 		return r.Err
 	}
 	var noticed time.Time

@@ -92,18 +92,16 @@ func (c *Comm) waitFor(ctx context.Context, done <-chan struct{}, check func() e
 		case <-done:
 			return nil
 		case <-c.ended:
-			select {
-			case <-done:
+			if collective.IsClosed(done) {
 				return nil
-			default:
-				return c.failed()
 			}
+			return c.failed()
 		case <-ctx.Done():
 		case <-timer.C:
 			if check == nil {
 				break
 			}
-			if err := check(); err != nil && !isClosed(done) {
+			if err := check(); err != nil && !collective.IsClosed(done) {
 				return err
 			}
 		}

@@ -7,8 +7,8 @@ import (
 	"drun/collective"
 )
 
-// work is a collective call.
-type work struct {
+// collectiveCall is a collective call.
+type collectiveCall struct {
 	comm   *Comm
 	call   collective.Call
 	before chan struct{} // collectives happen in the order they were started
@@ -17,7 +17,7 @@ type work struct {
 	err    error
 }
 
-func (w *work) background() {
+func (w *collectiveCall) background() {
 	ctx := context.Background()
 	if w.call.Limit > 0 {
 		ctx = collective.Within(ctx, w.call.Limit)
@@ -27,7 +27,7 @@ func (w *work) background() {
 }
 
 // Wait does a synchronous call's work, or waits for an asynchronous one.
-func (w *work) Wait(ctx context.Context) error {
+func (w *collectiveCall) Wait(ctx context.Context) error {
 	if w.done == nil {
 		err := w.run(ctx)
 		w.busy.Store(false)
@@ -40,9 +40,9 @@ func (w *work) Wait(ctx context.Context) error {
 }
 
 // Done reports that an asynchronous call has finished.
-func (w *work) Done() bool { return w.done != nil && isClosed(w.done) }
+func (w *collectiveCall) Done() bool { return w.done != nil && collective.IsClosed(w.done) }
 
-func (w *work) run(ctx context.Context) error {
+func (w *collectiveCall) run(ctx context.Context) error {
 	c := w.comm
 	if w.before != nil {
 		if err := collective.Wait(ctx, w.before); err != nil {

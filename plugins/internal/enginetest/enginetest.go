@@ -9,11 +9,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
 	"drun/collective"
 	"drun/collective/disttest"
+	"drun/element"
 	"drun/engine/rendezvous"
 )
 
@@ -23,6 +26,52 @@ func InProcess(deterministic bool, backend func(rank int) collective.Backend) di
 	return func(t disttest.TB, n int) []collective.Comm {
 		t.Helper()
 		return disttest.Open(t, n, rendezvous.Memory(), deterministic, backend)
+	}
+}
+
+// Copy copies a file.
+func Copy(t testing.TB, from, to string, mode fs.FileMode) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, mode)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Killed starts three processes that run the worker "endless", and kills rank 1: soon
+// the others must end with an error of the backend, and name the rank that was lost.
+func Killed(t *testing.T, backend string) {
+	p := Spawn(t, 3, "endless")
+	time.Sleep(time.Second)
+	p.Kill(1)
+	start := time.Now()
+	names := regexp.MustCompile(`rank 1 at \[?127\.0\.0\.1\]?:\d+`)
+	said := false
+	for _, rank := range []int{0, 2} {
+		out, err := p.Wait(rank)
+		if err == nil || !strings.Contains(out, "backend "+backend+" failed on rank") || strings.Contains(out, "fake:") {
+			t.Errorf("rank %d ended with %v: %s", rank, err, out)
+		}
+		said = said || names.MatchString(out)
+	}
+	if !said {
+		t.Error("nobody named the rank and address that was lost")
+	}
+	if took := time.Since(start); took > disttest.Bound {
+		t.Errorf("the survivors ended after %v", took)
+	}
+}
+
+// Endless is a worker that reduces until it fails.
+func Endless(comm collective.Comm, _ []string) error {
+	x := make([]float32, 1<<16)
+	for {
+		if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), element.Sum)); err != nil {
+			return err
+		}
 	}
 }
 
