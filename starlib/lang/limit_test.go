@@ -156,6 +156,7 @@ func TestBelowTheLimit(t *testing.T) {
 		"eq(hasattr('', 'replace'), True); eq(getattr('aXa', 'replace')('X', 'b'), 'aba'); eq(getattr(1, 'f', 2), 2)",
 		"def f(*a): return a\n    eq(f(*[1, 2]), (1, 2)); eq(f(*range(2)), (0, 1))",
 		"eq(len('x' * 30000000), 30000000)",
+		"s = 'x' * 20000000; eq(len(s.replace('x', 'xxxx', 1)), 20000003); eq(len(s.split('x', 1)), 2)",
 	} {
 		if e := limited(t, body); e != nil {
 			t.Errorf("%s: %v", body, e)

@@ -78,9 +78,10 @@ func TestWhatIsNotPlainIsRefused(t *testing.T) {
 	}
 	shared := eval(t, `[1]`) // held twice, which is no circle
 	for want, v := range map[string]starlark.Value{
-		`the value contains itself: value[1]["a"][1][0] is value`:        loop,
-		`the value contains itself: value[0]["self"] is value[0]`:        starlark.NewList([]starlark.Value{dict}),
-		`the value is nested deeper than 200 levels: value[0][0][0]`:     deep,
+		`the value contains itself: value[1]["a"][1][0] is value`: loop,
+		`the value contains itself: value[0]["self"] is value[0]`: starlark.NewList([]starlark.Value{dict}),
+		`the value is nested deeper than 200 levels: value` +
+			strings.Repeat("[0]", 12) + "…" + strings.Repeat("[0]", 12): deep,
 		"a function cannot be sent or saved: only None, bool":            eval(t, `lambda: 1`),
 		`value[1]["k"].x[0]: a function cannot be`:                       eval(t, `[1, {"k": struct(x = ((lambda: 1),))}]`),
 		`value[("a", 1)]: a builtin_function_or_method cannot be`:        eval(t, `{("a", 1): struct}`),

@@ -1,0 +1,17 @@
+package spelling
+
+import "testing"
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{
+		{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"kitten", "sitting", 3},
+		{"ab", "ba", 1}, {"calm-otetr", "calm-otter", 1}, {"né", "ne", 1}, {"abcd", "acbd", 1},
+	} {
+		if got := Distance(c.a, c.b); got != c.want {
+			t.Errorf("from %q to %q: %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
