@@ -32,7 +32,7 @@ RUN is an id, a name, or last; STEP a step's number, last or best.`,
 			})
 		},
 	}
-	cmd.AddCommand(newVerify(), newRemoveCheckpoints())
+	cmd.AddCommand(newVerify(), newExport(), newRemoveCheckpoints())
 	return cmd
 }
 

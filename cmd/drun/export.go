@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"drun/checkpoints"
+	"drun/history"
+	"drun/internal/exit"
+	"drun/internal/terminal"
+	"drun/starlib/checkpoint"
+)
+
+func newExport() *cobra.Command {
+	var rank int
+	cmd := &cobra.Command{
+		Use:   "export RUN@STEP FILE.safetensors",
+		Short: "Write the tensors of a checkpoint into a .safetensors or .npz file",
+		Long: `Writes the tensors of a checkpoint into a new .safetensors or .npz file, with PyTorch's names.
+What is no tensor, such as a number, is left out. Tensors that differ between the ranks need --rank.`,
+		Args: arguments(2, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !strings.Contains(args[0], "@") {
+				args[0] += "@last"
+			}
+			if _, err := os.Lstat(args[1]); !errors.Is(err, fs.ErrNotExist) {
+				return usage("give the name of a new file", "%s already exists", args[1])
+			}
+			return withCheckpoints(cmd, args[:1], true, func(_ *history.DB, store *checkpoints.Store, list []kept) error {
+				return export(cmd, store, list[0], rank, args[1])
+			})
+		},
+	}
+	cmd.Flags().IntVar(&rank, "rank", 0, "the rank whose tensors are written")
+	return cmd
+}
+
+func export(cmd *cobra.Command, store *checkpoints.Store, k kept, rank int, path string) error {
+	if rank < 0 || rank >= k.info.WorldSize {
+		return usage("", "--rank %d: %s has the ranks 0 to %d", rank, k, k.info.WorldSize-1)
+	}
+	_, entries, err := store.Load(k.info.Run, k.info.Ref(), rank)
+	if err != nil {
+		return err
+	}
+	differ, err := store.Differing(k.info.Run, k.info.Ref())
+	if err != nil {
+		return err
+	}
+	items := make([]checkpoint.Item, len(entries))
+	for i, e := range entries {
+		if e.DType != "" && slices.Contains(differ, e.Name) && !strings.HasPrefix(e.Name, "/") && !cmd.Flags().Changed("rank") {
+			return usage("--rank 0 writes those of rank 0", "%s: the ranks have different tensors %s", k, e.Name)
+		}
+		items[i] = checkpoint.Item{Name: e.Name, DType: e.DType, Shape: e.Shape, Data: e.Data}
+	}
+	var left []string
+	written, err := create(path, func(w io.Writer) (err error) {
+		left, err = checkpoint.Export(w, path, items)
+		return err
+	})
+	if errors.As(err, new(*fs.PathError)) {
+		return exit.Errorf(exit.Storage, "%s could not be written: %w", path, err)
+	}
+	if err != nil {
+		return usage("", "%s: %s", path, err)
+	}
+	if len(left) > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "left out, as they are no tensors: %s\n", terminal.Escape(strings.Join(left, ", ")))
+	}
+	if wantsJSON(cmd) {
+		return printJSON(cmd.OutOrStdout(), map[string]any{"file": path, "bytes": written, "step": k.Step, "left_out": append([]string{}, left...)})
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of %s\n", terminal.Escape(path), humanize.IBytes(uint64(written)), terminal.Escape(k.String()))
+	return err
+}
+
+// create writes a file so that it is never there in part.
+func create(path string, write func(io.Writer) error) (size int64, err error) {
+	var content bytes.Buffer // an error of the format leaves no file
+	if err := write(&content); err != nil {
+		return 0, err
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), ".export-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(file.Name()) // has another name by then, unless there was an error
+	if _, err = file.Write(content.Bytes()); err == nil {
+		err = file.Sync()
+	}
+	err = errors.Join(err, file.Close())
+	if err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	return int64(content.Len()), err
+}

@@ -1,0 +1,41 @@
+package checkpoint
+
+import (
+	"io"
+	"strings"
+
+	"drun/element"
+	"drun/starlib/data"
+	"drun/tensor"
+)
+
+// Export writes the tensors of a state into a file of the format that its name ends in,
+// under the names that save_file gives them. It returns the names of what is no tensor,
+// which the file cannot hold.
+func Export(w io.Writer, file string, items []Item) (left []string, err error) {
+	format, err := data.FormatOf(file)
+	if err != nil {
+		return nil, err
+	}
+	ctx := tensor.NewContext()
+	var tensors []data.Named
+	for _, it := range items {
+		if strings.HasPrefix(it.Name, separator) {
+			continue // not the recipe's
+		}
+		if it.DType == "" {
+			left = append(left, it.Name)
+			continue
+		}
+		dtype, err := element.Parse(it.DType)
+		if err != nil {
+			return nil, err
+		}
+		t, err := tensor.FromBytes(ctx, it.Data, it.Shape, dtype)
+		if err != nil {
+			return nil, err
+		}
+		tensors = append(tensors, data.Named{Name: strings.ReplaceAll(it.Name, separator, "."), Tensor: t})
+	}
+	return left, format.Write(w, tensors)
+}
