@@ -4,7 +4,7 @@
 //	func main() { sdk.Serve(backend) }
 //
 // built as drun-backend-NAME. drun starts one such process beside every rank
-// (plugins/host is the other end). The buffers of the calls lie in memory that
+// (plugins/client is the other end). The buffers of the calls lie in memory that
 // both processes map, so that a call is neither copied nor encoded.
 package sdk
 

@@ -259,7 +259,7 @@ func (m *Mesh) Gone(rank int) <-chan struct{} { return m.peers[rank].gone }
 func (m *Mesh) Leave() {
 	for rank, p := range m.peers {
 		if p != nil {
-			_ = m.send(rank, frame{Kind: goodbye}, nil) // who is gone need not know
+			_ = m.send(rank, frame{Kind: goodbye}, nil) // a rank that is gone need not know
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // Package wire is what drun and its plugins agree on: the handshake, the control
 // service (control.go) and the layout of the arena through which calls go.
-// plugins/sdk is the serving side, plugins/host the calling one.
+// plugins/sdk is the serving side, plugins/client the calling one.
 package wire
 
 import (
