@@ -106,10 +106,10 @@ func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
 }
 
 func (r *Run) putAttempts(tx *sql.Tx, b *Batch) error {
-	err := execute(tx, "UPDATE attempts SET status = ?, seconds = ?, error = ? WHERE run = ? AND attempt = ?", b.AttemptEnds,
-		func(e *AttemptEnd) []any { return []any{e.Status, e.Seconds, e.Error, r.ID, e.Attempt} })
-	if err == nil {
-		err = execute(tx, beginAttempt, b.AttemptBegins, func(a *AttemptBegin) []any { return []any{r.ID, a.Attempt, formatTime(a.Started), a.Points} })
+	err := execute(tx, beginAttempt, b.AttemptBegins, func(a *AttemptBegin) []any { return []any{r.ID, a.Attempt, formatTime(a.Started), a.Points} })
+	if err == nil { // after the beginnings: an attempt may be over before it was written
+		err = execute(tx, "UPDATE attempts SET status = ?, seconds = ?, error = ? WHERE run = ? AND attempt = ?", b.AttemptEnds,
+			func(e *AttemptEnd) []any { return []any{e.Status, e.Seconds, e.Error, r.ID, e.Attempt} })
 	}
 	if err == nil {
 		err = execute(tx, "UPDATE attempts SET from_step = ? WHERE run = ? AND attempt = ?", b.Supersedes,

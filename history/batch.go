@@ -10,18 +10,18 @@ import (
 // order of the fields. Batches of a run are numbered, and each is written once,
 // however often it is tried: see Write.
 type Batch struct {
-	Number      int64 // from 1; 0: not numbered yet
-	Params      []Param
-	Plugins     []Plugin
-	Ranks       []RankPlace
-	DataFiles   []DataFile
-	Tags        []string
-	Notes       []Note
-	Snapshots   []Snapshot
-	Points      []Point
-	AttemptEnds []AttemptEnd
-	// AttemptBegins come before the others of their attempts, Supersedes and Repeats.
+	Number    int64 // from 1; 0: not numbered yet
+	Params    []Param
+	Plugins   []Plugin
+	Ranks     []RankPlace
+	DataFiles []DataFile
+	Tags      []string
+	Notes     []Note
+	Snapshots []Snapshot
+	Points    []Point
+	// In the order in which they are written.
 	AttemptBegins []AttemptBegin
+	AttemptEnds   []AttemptEnd
 	Supersedes    []Supersede
 	Repeats       []Repeat
 	Lines         []LogLine

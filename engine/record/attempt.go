@@ -18,8 +18,7 @@ type attempt struct {
 	began  time.Time
 	points int64         // of the run, so far
 	before int64         // of them, before the attempt
-	from   *int64        // the step that it goes on from
-	known  bool          // from is
+	known  bool          // the state that it goes on from is
 	early  map[int]int64 // by rank, points of the attempt before the rank restored; -1: it has
 }
 
@@ -40,8 +39,9 @@ func (a *attempt) count() int64 {
 	return a.points
 }
 
-// beginsFrom notes the state that a rank has of this attempt: of the run's own checkpoint of a step, which was
-// saved after so many points, or nil, 0: none of the run's own.
+// beginsFrom notes from which state a rank begins: the run's own checkpoint of a step, which was
+// saved after so many points, or nil, 0: none of the run's own. The first rank that knows decides
+// for all. What the rank has recorded already repeats older points.
 func (r *Record) beginsFrom(rank int, step *int64, points int64) {
 	a := r.attempt
 	a.mu.Lock()
@@ -49,26 +49,56 @@ func (r *Record) beginsFrom(rank int, step *int64, points int64) {
 	if a.number == 0 || a.early[rank] < 0 {
 		return
 	}
-	early := a.early[rank]
+	r.decide(step, points)
+	r.repeats(rank)
 	a.early[rank] = -1
-	first := !a.known
-	a.known = true
-	if first {
-		a.from = step
-	}
-	if !first && early == 0 {
+}
+
+// decide says which points an attempt supersedes, unless that has been said.
+func (r *Record) decide(step *int64, points int64) {
+	a := r.attempt
+	if a.known {
 		return
 	}
-	supersede := history.Supersede{Attempt: a.number, FromStep: step, After: points, Before: a.before}
+	a.known = true
+	s := history.Supersede{Attempt: a.number, FromStep: step, After: points, Before: a.before}
+	r.writer.add(1, 0, func(b *history.Batch) { b.Supersedes = append(b.Supersedes, s) })
+}
+
+// repeats says that a rank's points of this attempt so far repeat older ones.
+func (r *Record) repeats(rank int) {
+	a := r.attempt
+	if a.early[rank] <= 0 {
+		return
+	}
 	repeat := history.Repeat{Rank: rank, After: a.before, Before: a.points}
-	r.writer.add(1, 0, func(b *history.Batch) {
-		if first {
-			b.Supersedes = append(b.Supersedes, supersede)
+	r.writer.add(1, 0, func(b *history.Batch) { b.Repeats = append(b.Repeats, repeat) })
+}
+
+// beginAnew decides at the beginning of an attempt where there is no checkpoint to go on from.
+func (r *Record) beginAnew() {
+	if a := r.attempt; a.number > 0 && !r.saved.any() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		r.decide(nil, 0)
+	}
+}
+
+// endUndecided decides at the end of an attempt in which no rank restored or saved anything: one
+// that is done began anew, and of one that is not, the points that it repeats count.
+func (r *Record) endUndecided(code exit.Code) {
+	a := r.attempt
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.number == 0:
+	case code == exit.Done:
+		r.decide(nil, 0)
+	default:
+		for rank := range r.places {
+			r.repeats(rank)
 		}
-		if early > 0 {
-			b.Repeats = append(b.Repeats, repeat)
-		}
-	})
+	}
 }
 
 // Attempt is the number of this start of the ranks, from 0.
@@ -95,6 +125,7 @@ func (r *Record) BeginAttempt() {
 	r.writer.add(1, 0, func(b *history.Batch) {
 		b.AttemptBegins = append(b.AttemptBegins, history.AttemptBegin{Attempt: n.number, Started: n.began, Points: n.before})
 	})
+	r.beginAnew()
 	r.writer.queue.Hold()
 }
 

@@ -24,6 +24,13 @@ type snapshot struct {
 	parts  map[int]*engine.Part
 }
 
+// any tells whether there is one.
+func (s *saved) any() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.memory != nil || len(s.points) > 0
+}
+
 // before is how many points the run had recorded before the durable checkpoint of a step, and
 // whether there are any.
 func (s *saved) before(step int64) (points int64, any bool) {

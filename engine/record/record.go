@@ -146,6 +146,7 @@ func open(c Config) (_ *Record, err error) {
 	}
 	r.writer = newWriter(r.run, c.Home, c.DiskTimeout, r.Say)
 	if before != nil {
+		r.beginAnew()
 		r.sayChanges(before, sources)
 	}
 	return r, nil
@@ -243,6 +244,7 @@ func (r *Record) Drain() (fault, hung error) {
 // Finish writes the run's end. spool is where that waits for the next process that
 // opens the history; the error says why the end is not recorded.
 func (r *Record) Finish(code exit.Code, text string, seconds float64) (spool string, err error) {
+	r.endUndecided(code)
 	spool, err = r.writer.close(&history.End{Status: history.Status(code.Status()), ExitCode: int(code), Error: text, Seconds: seconds + r.earlier.Seconds()})
 	if spool != "" || err != nil {
 		r.run.Leave()

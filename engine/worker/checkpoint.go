@@ -31,6 +31,7 @@ func (w *worker) Save(step int64, score *float64, memory bool, part []checkpoint
 
 // Restore asks the agent for the rank's part.
 func (w *worker) Restore(step string) (*checkpoint.Restored, error) {
+	w.record.flush() // what was logged before is known before
 	reply, err := w.ask("restoring a checkpoint", &engine.ToAgent{Restore: &engine.Restore{Step: step}})
 	switch {
 	case err != nil:

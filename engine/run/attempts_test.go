@@ -1,0 +1,211 @@
+package run_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"drun/engine/record"
+	"drun/engine/run"
+	"drun/history"
+	"drun/internal/exit"
+)
+
+// attempts runs a recipe with restarts and gives what the history has of it.
+func attempts(t *testing.T, home, source string, change func(*run.Options)) (*run.Result, string, *history.Detail, []history.Point) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "recipe.star")
+	if err := os.WriteFile(file, []byte(source), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	o := run.Options{Recipe: file, Nproc: 2, Home: home, Timeout: time.Minute, Threads: 1, Stdout: &out, Stderr: &out, MaxRestarts: 3, Testing: true, Grace: time.Minute}
+	change(&o)
+	r, err := run.Run(o)
+	if err != nil {
+		t.Fatal(err, out.String())
+	}
+	db, err := history.OpenReadOnly(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	d, err := db.Get(r.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	points, err := db.Points(r.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, out.String(), d, points
+}
+
+func listed(points []history.Point) string {
+	var out []string
+	for _, p := range points {
+		out = append(out, fmt.Sprintf("%s.%d.%d=%v", p.Name, p.Step, p.Rank, p.Value))
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// Each point is there once, also of ranks that record before they restore, and whichever rank
+// restores first.
+func TestPointsOfAttempts(t *testing.T) {
+	r, out, d, points := attempts(t, t.TempDir(), `
+def main():
+    run.log(early = 1, all_ranks = True)
+    if dist.rank() == 1:
+        testing.sleep(0.05)
+        run.log(late = 1, all_ranks = True)
+    state = {"n": 0}
+    checkpoint.restore(state)
+    for n in range(state["n"], 6):
+        run.log(x = 10 * run.restart_count + n, all_ranks = True)
+        if n == 2 + run.restart_count and run.restart_count < 2:
+            dist.barrier()
+            if dist.rank() == run.restart_count:
+                testing.kill_self()
+            dist.barrier()
+        state["n"] = n + 1
+        checkpoint.save(state, step = n, memory = n % 2 == 0)
+`, func(*run.Options) {})
+	if r.Code != exit.Done || r.Restarts != 2 || len(d.Attempts) != 3 || *d.Attempts[1].FromStep != 1 || *d.Attempts[2].FromStep != 2 || !r.Saved {
+		t.Fatalf("%+v, attempts %+v\n%s", r, d.Attempts, out)
+	}
+	want := "early.0.0=1 early.0.1=1 late.0.1=1 x.0.0=0 x.0.1=0 x.1.0=1 x.1.1=1 x.2.0=12 x.2.1=12 x.3.0=23 x.3.1=23 x.4.0=24 x.4.1=24 x.5.0=25 x.5.1=25"
+	if got := listed(points); got != want {
+		t.Errorf("points\n%s, want\n%s", got, want)
+	}
+}
+
+// A recipe that restores nothing begins anew, and so do its metrics.
+func TestAttemptsThatBeginAnew(t *testing.T) {
+	r, _, d, points := attempts(t, t.TempDir(), `
+def main():
+    for n in range(3):
+        run.log(x = n + 10 * run.restart_count)
+    dist.barrier()
+    if run.restart_count < 2:
+        fail("again")
+`, func(*run.Options) {})
+	if r.Code != exit.Done || len(d.Attempts) != 3 || d.Attempts[0].Status != history.Failed || d.Attempts[2].FromStep != nil || !strings.Contains(d.Attempts[1].Error, "again") {
+		t.Fatalf("%+v, attempts %+v", r, d.Attempts)
+	}
+	if got, want := listed(points), "x.0.0=20 x.1.0=21 x.2.0=22"; got != want {
+		t.Errorf("points %s, want %s", got, want)
+	}
+}
+
+// A signal ends the pause before the next attempt, and no attempt follows a stop that was asked for.
+func TestSignalsBetweenAttempts(t *testing.T) {
+	signals := make(chan os.Signal, 1)
+	start := time.Now()
+	r, out, d, _ := attempts(t, t.TempDir(), `
+def main():
+    fail("always")
+`, func(o *run.Options) {
+		o.MaxRestarts, o.Signals = 1000, signals
+		time.AfterFunc(time.Second, func() { signals <- syscall.SIGINT })
+	})
+	if took := time.Since(start); r.Code != exit.Interrupted && r.Code != exit.Recipe || took > 10*time.Second || string(d.Status) != r.Code.Status() || r.Restarts < 1 || len(d.Attempts) < 2 {
+		t.Errorf("%+v after %v, %s\n%s", r, took, d.Status, out)
+	}
+	signals = make(chan os.Signal, 1)
+	r, out, d, _ = attempts(t, t.TempDir(), `
+def main():
+    run.log(x = 1)
+    print("ready")
+    for _ in range(1000):
+        if run.should_stop():
+            fail("while it was stopping")
+        testing.sleep(0.01)
+`, func(o *run.Options) {
+		o.Signals = signals
+		time.AfterFunc(time.Second, func() { signals <- syscall.SIGTERM })
+	})
+	if r.Restarts != 0 || len(d.Attempts) != 1 || r.Code != exit.Recipe {
+		t.Errorf("%+v, attempts %+v\n%s", r, d.Attempts, out)
+	}
+}
+
+// What SIGUSR1 asks for holds for later attempts.
+func TestShouldStopAfterARestart(t *testing.T) {
+	signals := make(chan os.Signal, 1)
+	r, out, _, _ := attempts(t, t.TempDir(), `
+def main():
+    for _ in range(2000):
+        if run.should_stop():
+            if run.restart_count == 0:
+                fail("once")
+            return
+        testing.sleep(0.01)
+    fail("nobody asked")
+`, func(o *run.Options) {
+		o.Signals = signals
+		time.AfterFunc(time.Second, func() { signals <- syscall.SIGUSR1 })
+	})
+	if r.Code != exit.Done || r.Restarts != 1 {
+		t.Errorf("%+v\n%s", r, out)
+	}
+}
+
+// A run is taken up by name, as often as it is needed, and left alone once it is done.
+func TestResumeAuto(t *testing.T) {
+	home := t.TempDir()
+	const recipe = `
+p = run.params(last = 9)
+def main():
+    state = {"n": 0}
+    checkpoint.restore(state)
+    for n in range(state["n"], 9):
+        run.log(x = n)
+        if n == 4 * (run.restart_count + 1) - 1:
+            fail("in attempt", run.restart_count)
+        state["n"] = n + 1
+        checkpoint.save(state, step = n)
+    print("params", p.last)
+`
+	auto := func(o *run.Options) { o.Resume, o.Name, o.MaxRestarts, o.Seed = record.Auto, "job", 0, 7 }
+	for want := range 3 {
+		r, out, d, points := attempts(t, home, recipe, func(o *run.Options) {
+			auto(o)
+			if want == 0 {
+				o.Params = []string{"last=5"}
+			}
+		})
+		if done := want == 2; (r.Code == exit.Done) != done || len(d.Attempts) != want+1 || d.Name != "job" || done != strings.Contains(out, "params 5") {
+			t.Fatalf("start %d: %+v, %+v\n%s", want, r, d.Attempts, out)
+		}
+		if want == 2 && (listed(points) != "x.0.0=0 x.1.0=1 x.2.0=2 x.3.0=3 x.4.0=4 x.5.0=5 x.6.0=6 x.7.0=7 x.8.0=8" || *d.Attempts[2].FromStep != 6) {
+			t.Errorf("points %s, from step %d", listed(points), *d.Attempts[2].FromStep)
+		}
+	}
+	r, out, d, _ := attempts(t, home, recipe, auto)
+	if r.Code != exit.Done || len(d.Attempts) != 3 || !strings.Contains(out, "job is done already") {
+		t.Errorf("a run that was done: %+v, %d attempts\n%s", r, len(d.Attempts), out)
+	}
+	file := filepath.Join(t.TempDir(), "recipe.star")
+	if err := os.WriteFile(file, []byte("def main():\n    fail('no')"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o := run.Options{Recipe: file, Nproc: 1, Home: home, Resume: record.Auto, Name: "other", Seed: 1, Timeout: time.Minute, Threads: 1, Stdout: new(bytes.Buffer), Stderr: new(bytes.Buffer)}
+	if _, err := run.Run(o); err != nil {
+		t.Fatal(err)
+	}
+	o.Seed = 2
+	if _, err := run.Run(o); err == nil || exit.CodeOf(err) != exit.Usage || !strings.Contains(err.Error(), "--seed 1, not 2") {
+		t.Errorf("another seed: %v", err)
+	}
+	o.Name = ""
+	if _, err := run.Run(o); err == nil || exit.CodeOf(err) != exit.Usage {
+		t.Errorf("no name: %v", err)
+	}
+}
