@@ -97,18 +97,25 @@ struct complex64 {
 #define REAL_PART(x) ((x).re)
 #define EITHER_PART(x) ((x).re != 0 || (x).im != 0)
 
-// From a real type.
-#define FROM_REAL(s, from, read)                                 \
+// From reals, and from the storage types, which are read as reals. any reads what is zero only where the element
+// is, and wide what is rounded once to 16 bits.
+#define FROM_REAL(s, from, read, any, wide)                      \
     CAST(f32_##s, float, from, NAN32, read)                      \
     CAST(f64_##s, double, from, NAN64, read)                     \
     CAST(i64_##s, int64_t, from, to_int64_t, read)               \
     CAST(i32_##s, int32_t, from, to_int32_t, read)               \
     CAST(i8_##s, int8_t, from, to_int8_t, read)                  \
     CAST(u8_##s, uint8_t, from, to_uint8_t, read)                \
-    CAST(bool_##s, uint8_t, from, TRUE, read)                    \
-    CAST(f16_##s, uint16_t, from, narrow_f16, round_to_odd)           \
-    CAST(bf16_##s, uint16_t, from, narrow_bf16, round_to_odd)         \
+    CAST(bool_##s, uint8_t, from, TRUE, any)                     \
+    CAST(f16_##s, uint16_t, from, narrow_f16, wide)              \
+    CAST(bf16_##s, uint16_t, from, narrow_bf16, wide)            \
     CAST(c64_##s, struct complex64, from, PAIR, read)
+FROM_REAL(f32, float, SAME, SAME, round_to_odd)
+FROM_REAL(f64, double, SAME, SAME, round_to_odd)
+FROM_REAL(f16, uint16_t, widen_f16, widen_f16, widen_f16)
+FROM_REAL(bf16, uint16_t, widen_bf16, widen_bf16, widen_bf16)
+FROM_REAL(c64, struct complex64, REAL_PART, EITHER_PART, REAL_PART)
+
 #define FROM_INT(s, from)                                        \
     CAST(f32_##s, float, from, (float), SAME)                    \
     CAST(f64_##s, double, from, (double), SAME)                  \
@@ -120,28 +127,10 @@ struct complex64 {
     CAST(f16_##s, uint16_t, from, narrow_f16, int_to_odd)           \
     CAST(bf16_##s, uint16_t, from, narrow_bf16, int_to_odd)         \
     CAST(c64_##s, struct complex64, from, PAIR, SAME)
-FROM_REAL(f32, float, SAME)
-FROM_REAL(f64, double, SAME)
 FROM_INT(i64, int64_t)
 FROM_INT(i32, int32_t)
 FROM_INT(i8, int8_t)
 FROM_INT(u8, uint8_t)
-
-// From the storage types everything goes through float.
-#define FROM_STORED(s, from, read, any)                          \
-    CAST(f32_##s, float, from, NAN32, read)                      \
-    CAST(f64_##s, double, from, NAN64, read)                     \
-    CAST(i64_##s, int64_t, from, to_int64_t, read)               \
-    CAST(i32_##s, int32_t, from, to_int32_t, read)               \
-    CAST(i8_##s, int8_t, from, to_int8_t, read)                  \
-    CAST(u8_##s, uint8_t, from, to_uint8_t, read)                \
-    CAST(bool_##s, uint8_t, from, TRUE, any)                     \
-    CAST(f16_##s, uint16_t, from, narrow_f16, read)              \
-    CAST(bf16_##s, uint16_t, from, narrow_bf16, read)            \
-    CAST(c64_##s, struct complex64, from, PAIR, read)
-FROM_STORED(f16, uint16_t, widen_f16, widen_f16)
-FROM_STORED(bf16, uint16_t, widen_bf16, widen_bf16)
-FROM_STORED(c64, struct complex64, REAL_PART, EITHER_PART)
 
 #define ROW(s)                                                                                                       \
     {[F32] = cast_f32_##s, [F64] = cast_f64_##s, [I64] = cast_i64_##s, [I32] = cast_i32_##s, [I8] = cast_i8_##s,      \

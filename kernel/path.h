@@ -25,12 +25,6 @@ static void map_pow_f64(int64_t n, void *o, const void *a, const void *b);
 #define S(name) name##_f32
 #define N (VB / 4)
 #include "templates.h"
-#undef T
-#undef V
-#undef I
-#undef INT
-#undef S
-#undef N
 #define T double
 #define V vf64
 #define I vi64
@@ -38,12 +32,6 @@ static void map_pow_f64(int64_t n, void *o, const void *a, const void *b);
 #define S(name) name##_f64
 #define N (VB / 8)
 #include "templates.h"
-#undef T
-#undef V
-#undef I
-#undef INT
-#undef S
-#undef N
 
 #include "power.h"
 #include "entry.h"

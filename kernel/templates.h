@@ -1,4 +1,4 @@
-// The kernels over real numbers, once for float and once for double.
+// The kernels over real numbers, once for float and once for double: path.h defines T and the rest before each.
 #include "elementwise.h"
 #include "reduce.h"
 #include "gemm.h"
@@ -12,3 +12,10 @@
 #include "pooling.h"
 #include "optim.h"
 #include "scatter.h"
+
+#undef T
+#undef V
+#undef I
+#undef INT
+#undef S
+#undef N
