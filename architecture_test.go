@@ -58,7 +58,7 @@ var layers = map[string][]string{
 	"engine/board":      {"element", "engine/board", "collective", "golang.org/x/sys"},
 	"engine/recipe":     {"internal/exit", "engine", "starlib", starlark},
 	"engine/rendezvous": {"internal/exit", "collective", "github.com/fxamacker/cbor/v2"},
-	"engine/worker":     {"element", "internal/exit", "internal/queue", "engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys"},
+	"engine/worker":     {"element", "internal/exit", "internal/queue", "engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys", "github.com/zeebo/xxh3"},
 	"engine/console":    {"=engine", "internal/terminal", "github.com/schollz/progressbar/v3"},
 	"engine/cluster":    {"internal/exit", "internal/queue", "=engine", "engine/board", "engine/rendezvous", "collective", "github.com/fxamacker/cbor/v2"},
 	"engine/node":       {"internal/exit", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/recipe", "collective", "plugins/host", "golang.org/x/sys"},

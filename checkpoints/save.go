@@ -8,8 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"drun/internal/sqldb"
 )
@@ -23,13 +27,43 @@ type chunk struct {
 	data []byte
 }
 
-func split(data []byte) []chunk {
-	var chunks []chunk
-	for part := range slices.Chunk(data, chunkSize) {
-		sum := sha256.Sum256(part)
-		chunks = append(chunks, chunk{hex.EncodeToString(sum[:]), part})
+// cut cuts the data of entries into chunks, on all cores. Data at the same place in memory is
+// read once.
+func cut(parts map[int][]Entry) map[int][][]chunk {
+	type place struct {
+		data  *byte
+		bytes int
 	}
-	return chunks
+	known := map[place][]chunk{}
+	all := map[int][][]chunk{}
+	var work []*chunk
+	for rank, entries := range parts {
+		for _, e := range entries {
+			at := place{unsafe.SliceData(e.Data), len(e.Data)}
+			chunks, ok := known[at]
+			if !ok {
+				chunks = make([]chunk, 0, (len(e.Data)+chunkSize-1)/chunkSize)
+				for part := range slices.Chunk(e.Data, chunkSize) {
+					chunks = append(chunks, chunk{data: part})
+					work = append(work, &chunks[len(chunks)-1])
+				}
+				known[at] = chunks
+			}
+			all[rank] = append(all[rank], chunks)
+		}
+	}
+	var next atomic.Int64
+	var hashers sync.WaitGroup
+	for range min(len(work), runtime.GOMAXPROCS(0)) {
+		hashers.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(work)); i = next.Add(1) - 1 {
+				sum := sha256.Sum256(work[i].data)
+				work[i].sha = hex.EncodeToString(sum[:])
+			}
+		})
+	}
+	hashers.Wait()
+	return all
 }
 
 // Save stores the parts of all ranks as one checkpoint. When it returns nil
@@ -39,7 +73,6 @@ func split(data []byte) []chunk {
 // nil. Names are unique within a rank.
 func (s *Store) Save(run string, step int64, score *float64, parts map[int][]Entry) (Info, error) {
 	info := Info{Run: run, Step: step, Score: score, WorldSize: len(parts), Time: time.Now().UTC()}
-	cut := map[int][][]chunk{}
 	for rank := range len(parts) {
 		entries, ok := parts[rank]
 		if !ok {
@@ -52,11 +85,11 @@ func (s *Store) Save(run string, step int64, score *float64, parts map[int][]Ent
 			}
 			names[e.Name] = true
 			info.Bytes += int64(len(e.Data))
-			cut[rank] = append(cut[rank], split(e.Data))
 		}
 	}
+	chunks := cut(parts)
 	for tries := 1; ; tries++ {
-		err := s.trySave(info, parts, cut)
+		err := s.trySave(info, parts, chunks)
 		if !errors.Is(err, errChunkGone) || tries == 10 {
 			return info, err
 		}

@@ -92,10 +92,11 @@ type Param struct {
 
 // ToWorker is a message from the agent; one field is set.
 type ToWorker struct {
-	Job    *Job      `cbor:",omitempty"`
-	Cancel *Failure  `cbor:",omitempty"` // another rank failed, or the user interrupted
-	Saved  *Saved    `cbor:",omitempty"`
-	State  *Restored `cbor:",omitempty"`
+	Job      *Job      `cbor:",omitempty"`
+	Cancel   *Failure  `cbor:",omitempty"` // another rank failed, or the user interrupted
+	HandOver *HandOver `cbor:",omitempty"`
+	Saved    *Saved    `cbor:",omitempty"`
+	State    *Restored `cbor:",omitempty"`
 }
 
 // ToAgent is a message from a worker; fields that are set are handled in order.
@@ -108,6 +109,7 @@ type ToAgent struct {
 	Notes    []string         `cbor:",omitempty"`
 	Progress *Progress        `cbor:",omitempty"`
 	Save     *Part            `cbor:",omitempty"`
+	Handed   *Handed          `cbor:",omitempty"`
 	Restore  *Restore         `cbor:",omitempty"`
 	Version  *string          `cbor:",omitempty"` // of the backend's plugin, which has started
 	Counts   map[string]int64 `cbor:",omitempty"` // what the plugin has done
@@ -165,6 +167,7 @@ type Part struct {
 	Step    int64
 	Score   *float64
 	Memory  bool // it is kept in memory only
+	Apart   bool // the entries come without their data, which HandOver asks for
 	Entries []Entry
 }
 
@@ -174,9 +177,33 @@ type Entry struct {
 	DType string
 	Shape []int
 	Data  []byte
+	Bytes int64  `cbor:",omitempty"` // of data that comes apart
+	Sum   []byte `cbor:",omitempty"` // of data that comes apart: equal for equal data; empty: not known
 }
 
-// Saved answers a Part.
+// StateMemory is the name of the memory files in which ranks hand over their states.
+const StateMemory = "drun-state"
+
+// HandOver answers a Part whose data comes apart: of the ranks that have the same data,
+// one hands it over.
+type HandOver struct {
+	File  string // a memory file that the rank can open; "": it is on another machine, and sends the data
+	Spans []Span
+}
+
+// Span is where the data of an entry, by its number in the Part, goes in the file.
+type Span struct {
+	Entry  int
+	Offset int64
+}
+
+// Handed answers HandOver: the data is in the file.
+type Handed struct {
+	Error string
+	Data  [][]byte `cbor:",omitempty"` // of the spans, where the rank cannot write to the file
+}
+
+// Saved answers a Part, or Handed: the checkpoint is complete.
 type Saved struct{ Error string }
 
 // Restore asks for this rank's part of a checkpoint: Step is a number, "last" or "best".

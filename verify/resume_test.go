@@ -146,3 +146,39 @@ func TestResumeRefusals(t *testing.T) {
 		}
 	}
 }
+
+// States that are handed over in memory files survive kills as small ones do: what is equal on
+// all ranks, and what is each rank's own.
+func TestStormOfLargeStates(t *testing.T) {
+	kills, err := strconv.Atoi(cmp.Or(os.Getenv("DRUN_STORM_KILLS"), "5"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := recipe(t, `
+def main():
+    r = dist.rank()
+    state = {"w": tensor.zeros(1 << 18), "own": tensor.full((1 << 17,), r), "n": 0}
+    checkpoint.restore(state)
+    for n in range(state["n"], 60):
+        x = dist.all_reduce(tensor.full((1 << 18,), n + r))
+        state["w"].add_(x)
+        state["own"].add_(x[0] * r)
+        run.log(w = state["w"].sum().item(), own = state["own"].sum().item(), step = n, all_ranks = True)
+        state["n"] = n + 1
+        checkpoint.save(state, step = n, memory = n % 10 > 0)
+`)
+	o.Nproc = 4
+	r, err := Resume(o, kills, rand.New(rand.NewPCG(disttest.Seed(t), 5)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Same {
+		t.Errorf("after kills: %s", r.First)
+	}
+	if r.Kills < kills {
+		t.Errorf("%d kills, want %d", r.Kills, kills)
+	}
+	if most := 8 * r.Kills; r.Again > most { // a step records two points of each rank
+		t.Errorf("%d points were recorded again after %d kills: more than a step was done twice", r.Again, r.Kills)
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"drun/engine"
 	"drun/history"
 	"drun/internal/exit"
 )
@@ -118,7 +117,7 @@ func (r *Record) EndAttempt(code exit.Code, text string) error {
 
 // BeginAttempt begins the next.
 func (r *Record) BeginAttempt() {
-	r.parts = map[int64]map[int]*engine.Part{}
+	r.abandon()
 	r.restores = newRestores()
 	n := &attempt{number: r.attempt.number + 1, began: time.Now(), points: r.attempt.points, before: r.attempt.points, early: map[int]int64{}}
 	r.attempt = n

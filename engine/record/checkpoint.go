@@ -2,6 +2,8 @@ package record
 
 import (
 	"bytes"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +24,23 @@ type snapshot struct {
 	step   int64
 	points int64 // of the run before it
 	parts  map[int]*engine.Part
+	region *region // the parts' data
+}
+
+// part gives a copy of a rank's part.
+func (s *snapshot) part(rank int) ([]engine.Entry, error) {
+	if s.region != nil {
+		s.region.mu.RLock()
+		defer s.region.mu.RUnlock()
+		if s.region.mem == nil {
+			return nil, fmt.Errorf("the checkpoint of step %d is no longer in memory", s.step)
+		}
+	}
+	entries := slices.Clone(s.parts[rank].Entries)
+	for i := range entries {
+		entries[i].Data = bytes.Clone(entries[i].Data)
+	}
+	return entries, nil
 }
 
 // any tells whether there is one.
@@ -46,28 +65,86 @@ func (r *Record) Saved() bool {
 }
 
 // Save collects the ranks' parts of a checkpoint. With the last part it is stored,
-// in the background, and done is told how that ended.
-func (r *Record) Save(rank int, part *engine.Part, done func(step int64, err error)) {
-	parts := r.parts[part.Step]
-	if parts == nil {
-		parts = map[int]*engine.Part{}
-		r.parts[part.Step] = parts
+// in the background, once all data has been handed over.
+func (r *Record) Save(rank int, part *engine.Part, ranks Ranks) {
+	s := r.saving
+	if s == nil {
+		s = newSaving()
+		r.saving = s
 	}
-	parts[rank] = part
+	s.parts[rank] = part
 	r.beginsFrom(rank, nil, 0) // unless it has restored a state
-	if len(parts) < len(r.places) {
+	if len(s.parts) < len(r.places) {
 		return
 	}
-	delete(r.parts, part.Step)
-	points := r.attempt.count() // every rank waits, so these were recorded before it
+	s.points = r.attempt.count() // every rank waits, so these were recorded before it
+	size, err := s.share(ranks.Near)
+	if err == nil && size > 0 {
+		s.region, err = newRegion(int(size))
+	}
+	if err != nil {
+		r.saving = nil
+		r.failed(part.Step, err, ranks)
+		return
+	}
+	for rank, spans := range s.asked {
+		ask := &engine.HandOver{Spans: spans}
+		if s.region != nil && ranks.Near(rank) {
+			ask.File = s.region.path()
+		}
+		ranks.Ask(rank, ask)
+	}
+	r.complete(ranks)
+}
+
+// Handed takes what a rank has handed over.
+func (r *Record) Handed(rank int, m *engine.Handed, ranks Ranks) {
+	if r.saving == nil {
+		return
+	}
+	if _, asked := r.saving.asked[rank]; asked {
+		r.saving.take(rank, m)
+		r.complete(ranks)
+	}
+}
+
+// complete stores the checkpoint if all its data is there.
+func (r *Record) complete(ranks Ranks) {
+	s := r.saving
+	if len(s.asked) > 0 {
+		return
+	}
+	r.saving = nil
+	step := s.parts[0].Step
+	if s.err != nil {
+		s.region.close()
+		r.failed(step, s.err, ranks)
+		return
+	}
+	s.fill()
 	r.pending.Go(func() {
-		if part.Memory {
-			r.remember(&snapshot{part.Step, points, parts})
-			done(part.Step, nil)
+		if s.parts[0].Memory {
+			r.remember(&snapshot{step, s.points, s.parts, s.region})
+			ranks.Saved(step, nil)
 			return
 		}
-		done(part.Step, r.storeParts(part.Step, points, parts))
+		err := r.storeParts(step, s.points, s.parts)
+		s.region.close()
+		ranks.Saved(step, err)
 	})
+}
+
+// failed tells of a save that could not begin.
+func (r *Record) failed(step int64, err error, ranks Ranks) {
+	r.pending.Go(func() { ranks.Saved(step, err) })
+}
+
+// abandon lets go of a checkpoint that not all ranks have come to.
+func (r *Record) abandon() {
+	if r.saving != nil {
+		r.saving.region.close()
+		r.saving = nil
+	}
 }
 
 // remember replaces the checkpoint in memory. What several ranks have alike is kept once.
@@ -83,9 +160,18 @@ func (r *Record) remember(s *snapshot) {
 			}
 		}
 	}
-	r.saved.mu.Lock()
-	defer r.saved.mu.Unlock()
-	r.saved.memory = s
+	r.saved.replace(s)
+}
+
+// replace puts a checkpoint in memory, or none, in place of the one before.
+func (s *saved) replace(by *snapshot) {
+	s.mu.Lock()
+	old := s.memory
+	s.memory = by
+	s.mu.Unlock()
+	if old != nil {
+		old.region.close()
+	}
 }
 
 func (r *Record) storeParts(step, points int64, parts map[int]*engine.Part) (err error) {
@@ -123,8 +209,9 @@ func (r *Record) storeParts(step, points int64, parts map[int]*engine.Part) (err
 		}
 	}
 	r.saved.mu.Lock()
-	r.saved.points[step], r.saved.memory = points, nil
+	r.saved.points[step] = points
 	r.saved.mu.Unlock()
+	r.saved.replace(nil)
 	r.writer.add(1, 0, func(b *history.Batch) {
 		b.Removed = append(b.Removed, gone...)
 		b.Checkpoints = append(b.Checkpoints, history.Checkpoint{Step: step, Bytes: info.Bytes, Score: (*history.Float)(info.Score), Time: time.Now(), Points: points})

@@ -64,7 +64,7 @@ type Record struct {
 	pending  sync.WaitGroup // saves and restores under way
 	earlier  time.Duration  // from the run's beginning to this process's
 	attempt  *attempt
-	parts    map[int64]map[int]*engine.Part // of saves that some ranks have not come to yet
+	saving   *saving // that some ranks have not come to yet, or have not handed over
 	saved    saved
 	restores *restores
 }
@@ -85,7 +85,7 @@ func Open(c Config, hurry <-chan struct{}) (*Record, error) {
 }
 
 func open(c Config) (_ *Record, err error) {
-	r := &Record{home: c.Home, atMost: c.DiskTimeout, keep: c.KeepSecrets, newest: c.Keep, say: c.Say, places: c.Places, plugin: c.Plugin, Params: c.Params, parts: map[int64]map[int]*engine.Part{},
+	r := &Record{home: c.Home, atMost: c.DiskTimeout, keep: c.KeepSecrets, newest: c.Keep, say: c.Say, places: c.Places, plugin: c.Plugin, Params: c.Params,
 		attempt: &attempt{began: time.Now()}, saved: saved{points: map[int64]int64{}}, restores: newRestores()}
 	if r.db, err = history.Open(c.Home); err != nil {
 		return nil, err
@@ -262,6 +262,10 @@ func (r *Record) Discard() error {
 
 // Close closes the databases; without the checkpoints when saves still use them.
 func (r *Record) Close(hung bool) error {
+	r.abandon()
+	if !hung {
+		r.saved.replace(nil)
+	}
 	return bounded(r.home, r.atMost, r.writer.hurry, func() error {
 		if !hung && r.store != nil {
 			r.store.Close()

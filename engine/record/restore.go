@@ -73,7 +73,11 @@ func (r *Record) restored(rank int, q question) (*engine.Restored, error) {
 		rank = 0
 	}
 	if f.memory != nil {
-		out.Entries = f.memory.parts[rank].Entries
+		entries, err := f.memory.part(rank)
+		if err != nil {
+			return nil, err
+		}
+		out.Entries = entries
 	} else {
 		_, entries, err := r.store.Load(f.info.Run, f.info.Ref(), rank)
 		if err != nil {

@@ -74,8 +74,9 @@ type event struct {
 
 // saved is how a save ended.
 type saved struct {
-	step int64
-	err  error
+	attempt int // in which it began
+	step    int64
+	err     error
 }
 
 // coordinate runs the recipe on this process's ranks and those of all that join it.
@@ -285,7 +286,9 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	case m.Progress != nil:
 		c.console.Progress(m.Progress)
 	case m.Save != nil:
-		c.record.Save(rank, m.Save, func(step int64, err error) { c.put(event{saved: &saved{step, err}}) })
+		c.record.Save(rank, m.Save, c.saving())
+	case m.Handed != nil:
+		c.record.Handed(rank, m.Handed, c.saving())
 	case m.Restore != nil:
 		c.record.Restore(rank, m.Restore.Step, c.saves, func(state *engine.Restored) { c.send(rank, &engine.ToWorker{State: state}) })
 	case m.Failure != nil:
@@ -293,6 +296,16 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 		c.fail(m.Failure)
 	case m.Done:
 		c.ranks[rank].reported = true
+	}
+}
+
+// saving is how a save of this attempt reaches the ranks.
+func (c *coordinator) saving() record.Ranks {
+	attempt := c.restarts
+	return record.Ranks{
+		Near:  func(rank int) bool { return c.ranks[rank].peer == c.peers[0] || c.cluster.OneMachine },
+		Ask:   func(rank int, what *engine.HandOver) { c.send(rank, &engine.ToWorker{HandOver: what}) },
+		Saved: func(step int64, err error) { c.put(event{saved: &saved{attempt, step, err}}) },
 	}
 }
 
@@ -304,6 +317,9 @@ func (c *coordinator) reply(s *saved) {
 		msg.Saved.Error = fmt.Sprintf("checkpoint of step %d: %v", s.step, s.err)
 	} else if c.OnSaved != nil {
 		c.OnSaved(s.step)
+	}
+	if s.attempt != c.restarts {
+		return // those that asked are gone
 	}
 	for rank, r := range c.ranks {
 		if !r.exited {

@@ -2,31 +2,103 @@ package worker
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"strings"
 
 	"drun/engine"
 	"drun/internal/exit"
 	"drun/starlib/checkpoint"
+	"drun/tensor"
+
+	"github.com/zeebo/xxh3"
 )
 
 var _ checkpoint.Store = (*worker)(nil)
+
+// apartFrom is the size of a part from which on its data does not travel over the control
+// channel: below, another message costs more than copying the data.
+const apartFrom = 1 << 20
 
 // Save hands the rank's part to the agent and waits until the checkpoint is
 // complete.
 func (w *worker) Save(step int64, score *float64, memory bool, part []checkpoint.Item) error {
 	msg := &engine.Part{Step: step, Score: score, Memory: memory}
-	for _, it := range part {
-		msg.Entries = append(msg.Entries, engine.Entry(it))
+	bytes := 0
+	for i := range part {
+		bytes += len(part[i].Data)
+	}
+	msg.Apart = bytes >= apartFrom
+	for i := range part {
+		it := &part[i]
+		e := engine.Entry{Name: it.Name, DType: it.DType, Shape: it.Shape}
+		if !msg.Apart {
+			e.Data = it.Data
+		} else if e.Bytes = int64(len(it.Data)); w.job.Place.WorldSize > 1 {
+			sum := xxh3.Hash128(it.Data).Bytes()
+			e.Sum = sum[:]
+		}
+		msg.Entries = append(msg.Entries, e)
 	}
 	w.record.flush() // what was logged before is stored before
 	reply, err := w.ask("saving a checkpoint", &engine.ToAgent{Save: msg})
 	if err != nil {
 		return err
 	}
+	if reply.HandOver != nil {
+		if reply, err = w.ask("saving a checkpoint", &engine.ToAgent{Handed: handOver(reply.HandOver, part)}); err != nil {
+			return err
+		}
+	}
 	if reply.Saved != nil && reply.Saved.Error != "" {
 		return exit.Errorf(exit.Storage, "%s", reply.Saved.Error)
 	}
 	return nil
+}
+
+// handOver copies what the agent asks for into its memory, or gives it to be sent.
+func handOver(to *engine.HandOver, part []checkpoint.Item) *engine.Handed {
+	file, err := openMemory(to.File)
+	if err != nil {
+		handed := &engine.Handed{}
+		for _, s := range to.Spans {
+			handed.Data = append(handed.Data, part[s.Entry].Data)
+		}
+		return handed
+	}
+	defer file.Close()
+	bytes := 0
+	for _, s := range to.Spans {
+		bytes += len(part[s.Entry].Data)
+	}
+	if m := tensor.Memory(); bytes > m.Limit-m.InUse {
+		return &engine.Handed{Error: fmt.Sprintf("cannot copy %d bytes of the state: %d bytes are in use and this rank may use %d of this machine", bytes, m.InUse, m.Limit)}
+	}
+	for _, s := range to.Spans {
+		// Not into a mapping, in which a lack of memory would be the end of the process.
+		if _, err := file.WriteAt(part[s.Entry].Data, s.Offset); err != nil {
+			return &engine.Handed{Error: fmt.Sprintf("cannot copy %d bytes of the state into memory: %v", bytes, err)}
+		}
+	}
+	return &engine.Handed{}
+}
+
+// openMemory opens a memory file of the agent. The path tells a process by its number, which
+// another process may have got: a file that is not drun's is not written to.
+func openMemory(path string) (*os.File, error) {
+	if path == "" {
+		return nil, errors.New("it is on another machine")
+	}
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
+	if err != nil || !strings.HasPrefix(name, "/memfd:"+engine.StateMemory) {
+		file.Close()
+		return nil, errors.Join(err, errors.New("it is not drun's memory"))
+	}
+	return file, nil
 }
 
 // Restore asks the agent for the rank's part.
@@ -47,7 +119,7 @@ func (w *worker) Restore(step string) (*checkpoint.Restored, error) {
 	out := &checkpoint.Restored{Step: state.Step, Run: state.Run, Score: state.Score, Saved: state.WorldSize, World: w.job.Place.WorldSize,
 		Differ: state.Differ, First: state.First}
 	for _, e := range state.Entries {
-		out.Part = append(out.Part, checkpoint.Item(e))
+		out.Part = append(out.Part, checkpoint.Item{Name: e.Name, DType: e.DType, Shape: e.Shape, Data: e.Data})
 	}
 	return out, nil
 }

@@ -6,6 +6,7 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 
 	"drun/starlib"
@@ -20,7 +21,7 @@ type Store interface {
 	// when every rank's part is durable.
 	//
 	// In memory it is kept by drun alone, for a restart of the run's ranks, until the
-	// next one replaces it.
+	// next one replaces it. The data of the part is not used after Save has returned.
 	Save(step int64, score *float64, memory bool, part []Item) error
 	// Restore gives this rank's part: step is a number, "last" or "best". It is
 	// nil, without an error, when there is nothing to restore.
@@ -71,7 +72,9 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 					if err := agree(c, int64(step), c.Bool("memory")); err != nil {
 						return nil, err
 					}
-					return nil, store.Save(int64(step), score, c.Bool("memory"), part)
+					err = store.Save(int64(step), score, c.Bool("memory"), part)
+					runtime.KeepAlive(part) // and with it the memory of its tensors
+					return nil, err
 				},
 			},
 			{

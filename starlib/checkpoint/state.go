@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"fmt"
-	"slices"
 
 	"drun/element"
 	"drun/starlib"
@@ -20,7 +19,9 @@ type Item struct {
 	Name  string
 	DType string
 	Shape []int
-	Data  []byte
+	Data  []byte // of a tensor: its memory, not a copy
+
+	keeps *tensor.Tensor // Data's memory
 }
 
 // Names of entries: the dict's key, then, for a value with several pieces, a
@@ -28,7 +29,7 @@ type Item struct {
 // a key that starts with a slash.
 const separator = "/"
 
-// collect copies a state into items.
+// collect lists the items of a state. Data of tensors is theirs while the items are reachable.
 func collect(state *starlark.Dict, always []Named) ([]Item, error) {
 	var items []Item
 	for _, kv := range state.Items() {
@@ -82,7 +83,7 @@ func itemOf(name string, v starlark.Value) (Item, error) {
 		if err != nil {
 			return Item{}, err
 		}
-		return Item{Name: name, DType: data.DType().String(), Shape: data.Shape(), Data: slices.Clone(data.Bytes())}, nil
+		return Item{Name: name, DType: data.DType().String(), Shape: data.Shape(), Data: data.Bytes(), keeps: data}, nil
 	}
 	data, err := plain.Encode(v)
 	return Item{Name: name, Data: data}, err

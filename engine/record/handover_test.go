@@ -1,0 +1,136 @@
+package record
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"drun/engine"
+)
+
+// header is the part of a rank whose entries come apart: each word is dtype:bytes:sum.
+func header(entries ...string) *engine.Part {
+	p := &engine.Part{Apart: true}
+	for _, text := range entries {
+		f := strings.Split(text, ":")
+		e := engine.Entry{DType: f[0], Sum: []byte(f[2])}
+		fmt.Sscan(f[1], &e.Bytes)
+		p.Entries = append(p.Entries, e)
+	}
+	return p
+}
+
+// Equal data is handed over once, by ranks that are near, in even shares; what differs in
+// size, type or sum, or has no sum, is handed over by each.
+func TestEqualDataIsHandedOverOnce(t *testing.T) {
+	s := newSaving()
+	for rank := range 4 {
+		s.parts[rank] = header("float32:400:a", "float32:300:b", "float32:200:c", "float32:100:d", fmt.Sprintf("float32:80:own%d", rank), "int32:80:own0", "float32:0:", "float32:64:", "float32:88:own0")
+	}
+	size, err := s.share(func(rank int) bool { return rank < 2 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	load, count := map[int]int64{}, map[string]int{}
+	var used []engine.Span
+	for rank, spans := range s.asked {
+		for _, span := range spans {
+			e := s.parts[rank].Entries[span.Entry]
+			load[rank] += e.Bytes
+			count[fmt.Sprint(e.DType, e.Bytes, string(e.Sum))]++
+			used = append(used, engine.Span{Entry: int(e.Bytes), Offset: span.Offset})
+		}
+	}
+	want := map[string]int{"float32400a": 1, "float32300b": 1, "float32200c": 1, "float32100d": 1, "float3280own0": 1, "float3280own1": 1, "float3280own2": 1, "float3280own3": 1,
+		"int3280own0": 1, "float3264": 4, "float3288own0": 1}
+	if fmt.Sprint(count) != fmt.Sprint(want) {
+		t.Errorf("handed over: %v\nwant %v", count, want)
+	}
+	if load[2] != 144 || load[3] != 144 {
+		t.Errorf("the ranks that are not near hand over %d and %d bytes, want what is theirs alone: 144", load[2], load[3])
+	}
+	if d := load[0] - load[1]; d < -100 || d > 100 {
+		t.Errorf("uneven shares: %v", load)
+	}
+	slices.SortFunc(used, func(a, b engine.Span) int { return int(a.Offset - b.Offset) })
+	for i, span := range used {
+		end := size
+		if i+1 < len(used) {
+			end = used[i+1].Offset
+		}
+		if span.Offset%align != 0 || span.Offset+int64(span.Entry) > end {
+			t.Errorf("%d bytes at %d reach into what is at %d", span.Entry, span.Offset, end)
+		}
+	}
+	for e, from := range s.same {
+		a, b := s.parts[e.rank].Entries[e.i], s.parts[from.rank].Entries[from.i]
+		if a.DType != b.DType || a.Bytes != b.Bytes || !bytes.Equal(a.Sum, b.Sum) || len(a.Sum) == 0 {
+			t.Errorf("%v is taken for %v", a, b)
+		}
+	}
+}
+
+// What a rank says wrongly, or could not do, is an error of the save.
+func TestBadHandOver(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		part *engine.Part
+		says *engine.Handed
+		want string
+	}{
+		{"negative", header("int8:-1:x"), nil, "has -1 bytes"},
+		{"huge", header("int8:1099511627776:", "int8:1:"), nil, "larger than"},
+		{"failed", header("int8:8:x"), &engine.Handed{Error: "no memory"}, "rank 0: no memory"},
+		{"too few", header("int8:8:x", "int8:8:y"), &engine.Handed{Data: [][]byte{make([]byte, 8)}}, "1 of 2 entries"},
+		{"too short", header("int8:8:x"), &engine.Handed{Data: [][]byte{make([]byte, 7)}}, "has 7 bytes, not 8"},
+		{"no region", header("int8:8:x"), &engine.Handed{}, "0 of 1 entries"},
+	} {
+		s := newSaving()
+		s.parts[0] = c.part
+		_, err := s.share(func(int) bool { return true })
+		if err == nil && c.says != nil {
+			s.take(0, c.says)
+			err = s.err
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// A checkpoint in memory gives copies, and an error once it has been replaced.
+func TestSnapshotGivesItsMemoryBack(t *testing.T) {
+	var r saved
+	open := func() int { list, _ := os.ReadDir("/proc/self/fd"); return len(list) }
+	before := open()
+	var last *snapshot
+	var kept []engine.Entry
+	for step := range 5 {
+		g, err := newRegion(1 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.mem[0] = byte(step)
+		last = &snapshot{int64(step), 0, map[int]*engine.Part{0: {Entries: []engine.Entry{{Data: g.mem[:1<<20]}}}}, g}
+		r.replace(last)
+		if kept, err = last.part(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := open(); n != before+1 {
+		t.Errorf("%d files are open, want those before and one: %d", n, before+1)
+	}
+	r.replace(nil)
+	if n := open(); n != before {
+		t.Errorf("%d files are open, want %d", n, before)
+	}
+	if kept[0].Data[0] != 4 {
+		t.Errorf("the copy has changed: %d", kept[0].Data[0])
+	}
+	if _, err := last.part(0); err == nil {
+		t.Error("a checkpoint that has been replaced is still given")
+	}
+}

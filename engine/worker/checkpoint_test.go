@@ -1,0 +1,55 @@
+package worker
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"drun/collective/sharedmem"
+	"drun/engine"
+	"drun/starlib/checkpoint"
+	"drun/tensor"
+)
+
+// A rank writes what it is asked for where it is asked to, sends it where it cannot write, and
+// says so where its memory does not suffice.
+func TestHandOver(t *testing.T) {
+	part := []checkpoint.Item{{Data: []byte("first")}, {Data: []byte("second")}}
+	spans := []engine.Span{{Entry: 1, Offset: 128}, {Entry: 0, Offset: 64}}
+	memory, err := sharedmem.Create(engine.StateMemory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), memory.Fd())
+	if h := handOver(&engine.HandOver{File: path, Spans: spans}, part); h.Error != "" || h.Data != nil {
+		t.Fatalf("got %+v", h)
+	}
+	got := make([]byte, 134)
+	if _, err := memory.ReadAt(got, 0); err != nil || !bytes.Equal(got[64:69], part[0].Data) || !bytes.Equal(got[128:], part[1].Data) {
+		t.Errorf("the memory has %q (%v)", got, err)
+	}
+
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, []byte("not drun's"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"", other, "/proc/1/fd/999"} {
+		h := handOver(&engine.HandOver{File: file, Spans: spans}, part)
+		if len(h.Data) != 2 || string(h.Data[0]) != "second" || string(h.Data[1]) != "first" {
+			t.Errorf("%q: got %+v", file, h)
+		}
+	}
+	if now, err := os.ReadFile(other); err != nil || string(now) != "not drun's" {
+		t.Errorf("a file that is not drun's was changed: %q (%v)", now, err)
+	}
+
+	tensor.ShareMemory(1 << 40)
+	defer tensor.ShareMemory(1)
+	if h := handOver(&engine.HandOver{File: path, Spans: spans}, part); !strings.Contains(h.Error, "cannot copy 11 bytes of the state") {
+		t.Errorf("without memory: got %+v", h)
+	}
+}
