@@ -116,12 +116,14 @@ func (r *Record) complete(ranks Ranks) {
 	}
 	r.saving = nil
 	step := s.parts[0].Step
+	if s.err == nil {
+		s.err = s.fill()
+	}
 	if s.err != nil {
 		s.region.close()
 		r.failed(step, s.err, ranks)
 		return
 	}
-	s.fill()
 	r.pending.Go(func() {
 		if s.parts[0].Memory {
 			r.remember(&snapshot{step, s.points, s.parts, s.region})

@@ -173,9 +173,17 @@ func (s *saving) take(rank int, m *engine.Handed) {
 	}
 }
 
-// fill gives the entries that have the data of others that.
-func (s *saving) fill() {
+// fill gives the entries that have the data of others that. The error says which has none.
+func (s *saving) fill() error {
 	for e, from := range s.same {
 		s.parts[e.rank].Entries[e.i].Data = s.parts[from.rank].Entries[from.i].Data
 	}
+	for rank, part := range s.parts {
+		for _, e := range part.Entries {
+			if part.Apart && int64(len(e.Data)) != e.Bytes {
+				return fmt.Errorf("%q of rank %d was not handed over", e.Name, rank)
+			}
+		}
+	}
+	return nil
 }
