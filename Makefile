@@ -8,14 +8,14 @@ export GOFLAGS += -trimpath
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # Packages with goroutines or shared memory, for the race detector.
-RACE  = ./checkpoints/... ./collective/... ./engine/board ./engine/cluster ./engine/node ./engine/record ./engine/run ./engine/rendezvous ./engine/worker ./history/... ./plugins/client ./plugins/example ./plugins/internal/... ./plugins/sdk ./starlib/...
+RACE  = ./checkpoints/... ./collective/... ./engine/board ./engine/cluster ./engine/node ./engine/record ./engine/run ./engine/rendezvous ./engine/worker ./history/... ./plugins/client ./plugins/example ./plugins/internal/... ./plugins/sdk ./starlib/... ./verify
 # Packages with benchmarks.
 BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/... ./starlib/... ./tensor/...
 
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults crash agents slurm mutants bench microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents slurm mutants bench microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -94,6 +94,10 @@ ubsan:
 busy: build
 	@hogs=; for core in $$(seq $$(nproc)); do timeout 3600 sh -c 'while :; do :; done' & hogs="$$hogs $$!"; done; \
 		trap "kill $$hogs" EXIT; go test -count 1 -timeout 30m -tags "$(ENGINES)" ./...
+
+# Kills random ranks of three models 200 times each, with restarts, and compares the bits.
+storm:
+	DRUN_STORM_KILLS=200 go test -count 1 -timeout 30m -v -run '^TestStorm$$' ./verify
 
 # Ranks killed, stopped, paused and delayed at random moments, 200 rounds.
 faults:

@@ -102,6 +102,14 @@ def main():
 	if got, want := listed(points), "x.0.0=20 x.1.0=21 x.2.0=22"; got != want {
 		t.Errorf("points %s, want %s", got, want)
 	}
+	_, _, _, points = attempts(t, t.TempDir(), `
+def main():
+    run.log({"attempt %d" % run.restart_count: 1})
+    fail("always")
+`, func(*run.Options) {})
+	if got, want := listed(points), "attempt 3.0.0=1"; got != want {
+		t.Errorf("points of a run that failed %s, want %s", got, want)
+	}
 }
 
 // A signal ends the pause before the next attempt, and no attempt follows a stop that was asked for.
@@ -204,7 +212,20 @@ def main():
 	if _, err := run.Run(o); err == nil || exit.CodeOf(err) != exit.Usage || !strings.Contains(err.Error(), "--seed 1, not 2") {
 		t.Errorf("another seed: %v", err)
 	}
-	o.Name = ""
+	// A mistake in the command leaves the run as it was.
+	o.Seed, o.Params = 1, []string{"unknown=1"}
+	if _, err := run.Run(o); err != nil && exit.CodeOf(err) != exit.Usage {
+		t.Error(err)
+	}
+	db, err := history.OpenReadOnly(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if id, err := db.Find("other"); err != nil || id != 2 {
+		t.Errorf("the run was removed: %d, %v", id, err)
+	}
+	o.Name, o.Params = "", nil
 	if _, err := run.Run(o); err == nil || exit.CodeOf(err) != exit.Usage {
 		t.Errorf("no name: %v", err)
 	}
