@@ -197,13 +197,13 @@ type Span struct {
 	Offset int64
 }
 
-// Handed answers HandOver: the data is in the file.
+// Handed answers HandOver: the data is in the file, and the rank goes on.
 type Handed struct {
 	Error string
 	Data  [][]byte `cbor:",omitempty"` // of the spans, where the rank cannot write to the file
 }
 
-// Saved answers a Part, or Handed: the checkpoint is complete.
+// Saved answers a Part that has its data: the rank goes on. The error may be that of the save before.
 type Saved struct{ Error string }
 
 // Restore asks for this rank's part of a checkpoint: Step is a number, "last" or "best".

@@ -117,7 +117,6 @@ func (r *Record) EndAttempt(code exit.Code, text string) error {
 
 // BeginAttempt begins the next.
 func (r *Record) BeginAttempt() {
-	r.abandon()
 	r.restores = newRestores()
 	n := &attempt{number: r.attempt.number + 1, began: time.Now(), points: r.attempt.points, before: r.attempt.points, early: map[int]int64{}}
 	r.attempt = n

@@ -10,12 +10,14 @@ import (
 	"drun/checkpoints"
 	"drun/engine"
 	"drun/history"
+	"drun/internal/exit"
 )
 
 // saved are the complete checkpoints that this process has of the run.
 type saved struct {
 	mu     sync.Mutex
 	points map[int64]int64 // by step, of the durable ones: points of the run before it
+	failed error           // why one is not stored
 	memory *snapshot       // the newest in memory, unless a durable one is newer
 }
 
@@ -64,30 +66,45 @@ func (r *Record) Saved() bool {
 	return any
 }
 
-// Save collects the ranks' parts of a checkpoint. With the last part it is stored,
-// in the background, once all data has been handed over.
+// Save collects the ranks' parts of a checkpoint. With the last part the ranks hand over their
+// data, once the save before has ended, and go on; then it is stored in the background.
 func (r *Record) Save(rank int, part *engine.Part, ranks Ranks) {
-	s := r.saving
-	if s == nil {
-		s = newSaving()
-		r.saving = s
+	if r.next == nil {
+		r.next = newSaving()
 	}
-	s.parts[rank] = part
+	r.next.parts[rank] = part
 	r.beginsFrom(rank, nil, 0) // unless it has restored a state
-	if len(s.parts) < len(r.places) {
+	if len(r.next.parts) == len(r.places) {
+		r.next.points = r.attempt.count() // every rank waits, so these were recorded before it
+		r.begin(ranks)
+	}
+}
+
+// begin has the ranks hand over the next checkpoint, if all have come to it and none is in flight.
+func (r *Record) begin(ranks Ranks) {
+	s := r.next
+	if s == nil || len(s.parts) < len(r.places) || r.flight != nil {
 		return
 	}
-	s.points = r.attempt.count() // every rank waits, so these were recorded before it
-	size, err := s.share(ranks.Near)
-	if err == nil && size > 0 {
-		s.region, err = newRegion(int(size))
+	r.next = nil
+	err := r.Unsaved()
+	if err == nil {
+		err = s.prepare(ranks.Near)
 	}
 	if err != nil {
-		r.saving = nil
-		r.failed(part.Step, err, ranks)
+		for rank := range r.places {
+			ranks.Taken(rank, err)
+		}
 		return
 	}
-	for rank, spans := range s.asked {
+	r.flight = s
+	r.begun++
+	for rank := range r.places {
+		spans, asked := s.asked[rank]
+		if !asked {
+			ranks.Taken(rank, nil)
+			continue
+		}
 		ask := &engine.HandOver{Spans: spans}
 		if s.region != nil && ranks.Near(rank) {
 			ask.File = s.region.path()
@@ -99,53 +116,77 @@ func (r *Record) Save(rank int, part *engine.Part, ranks Ranks) {
 
 // Handed takes what a rank has handed over.
 func (r *Record) Handed(rank int, m *engine.Handed, ranks Ranks) {
-	if r.saving == nil {
+	if r.flight == nil {
 		return
 	}
-	if _, asked := r.saving.asked[rank]; asked {
-		r.saving.take(rank, m)
+	if _, asked := r.flight.asked[rank]; asked {
+		r.flight.take(rank, m)
 		r.complete(ranks)
 	}
 }
 
-// complete stores the checkpoint if all its data is there.
+// complete stores the checkpoint in flight if all its data is there.
 func (r *Record) complete(ranks Ranks) {
-	s := r.saving
+	s := r.flight
 	if len(s.asked) > 0 {
 		return
 	}
-	r.saving = nil
-	step := s.parts[0].Step
-	if s.err == nil {
-		s.err = s.fill()
-	}
-	if s.err != nil {
-		s.region.close()
-		r.failed(step, s.err, ranks)
-		return
-	}
+	r.saves++
 	r.pending.Go(func() {
-		if s.parts[0].Memory {
-			r.remember(&snapshot{step, s.points, s.parts, s.region})
-			ranks.Saved(step, nil)
-			return
+		step := s.parts[0].Step
+		err := s.err
+		if err == nil {
+			err = s.fill()
 		}
-		err := r.storeParts(step, s.points, s.parts)
-		s.region.close()
+		switch {
+		case err != nil:
+			s.region.close()
+		case s.parts[0].Memory:
+			r.remember(&snapshot{step, s.points, s.parts, s.region})
+		default:
+			err = r.storeParts(step, s.points, s.parts)
+			s.region.close()
+		}
+		if err != nil {
+			r.saved.fail(exit.WithCode(fmt.Errorf("checkpoint of step %d: %w", step, err), exit.Storage))
+		}
+		close(s.ended)
 		ranks.Saved(step, err)
 	})
 }
 
-// failed tells of a save that could not begin.
-func (r *Record) failed(step int64, err error, ranks Ranks) {
-	r.pending.Go(func() { ranks.Saved(step, err) })
+// Saves counts the checkpoints that all ranks have handed over.
+func (r *Record) Saves() int { return r.saves }
+
+// Landed is told that the save in flight has ended: the next may begin.
+func (r *Record) Landed(ranks Ranks) {
+	r.flight = nil
+	r.begin(ranks)
 }
 
-// abandon lets go of a checkpoint that not all ranks have come to.
-func (r *Record) abandon() {
-	if r.saving != nil {
-		r.saving.region.close()
-		r.saving = nil
+// Abandon lets go of checkpoints that ranks which are gone have not handed over.
+func (r *Record) Abandon() {
+	r.next = nil
+	if s := r.flight; s != nil && len(s.asked) > 0 {
+		s.region.close()
+		close(s.ended)
+	}
+	r.flight = nil
+}
+
+// Unsaved is why a checkpoint that ranks have handed over is not stored; nil: all are.
+func (r *Record) Unsaved() error {
+	r.saved.mu.Lock()
+	defer r.saved.mu.Unlock()
+	return r.saved.failed
+}
+
+// fail notes the first failure.
+func (s *saved) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed == nil {
+		s.failed = err
 	}
 }
 

@@ -15,7 +15,8 @@ import (
 type Ranks struct {
 	Near  func(rank int) bool // it can open this process's files
 	Ask   func(rank int, what *engine.HandOver)
-	Saved func(step int64, err error) // every rank's part is in, and this became of them
+	Taken func(rank int, err error)   // it has nothing to hand over, and goes on
+	Saved func(step int64, err error) // all was handed over, and this became of it
 }
 
 // saving is a checkpoint whose parts come in: first what they consist of, of all ranks, then
@@ -28,10 +29,11 @@ type saving struct {
 	region *region               // nil: no rank was asked, or all send their data
 	points int64                 // of the run before it
 	err    error
+	ended  chan struct{} // closed when it is stored, or will not be
 }
 
 func newSaving() *saving {
-	return &saving{parts: map[int]*engine.Part{}, asked: map[int][]engine.Span{}, same: map[entry]entry{}}
+	return &saving{parts: map[int]*engine.Part{}, asked: map[int][]engine.Span{}, same: map[entry]entry{}, ended: make(chan struct{})}
 }
 
 // entry is one of a rank's.
@@ -149,6 +151,15 @@ func (s *saving) share(near func(rank int) bool) (size int64, err error) {
 		}
 	}
 	return size, nil
+}
+
+// prepare decides what the ranks hand over, and makes room for it.
+func (s *saving) prepare(near func(rank int) bool) error {
+	size, err := s.share(near)
+	if err == nil && size > 0 {
+		s.region, err = newRegion(int(size))
+	}
+	return err
 }
 
 // take puts in a rank's data.

@@ -64,7 +64,10 @@ type Record struct {
 	pending  sync.WaitGroup // saves and restores under way
 	earlier  time.Duration  // from the run's beginning to this process's
 	attempt  *attempt
-	saving   *saving // that some ranks have not come to yet, or have not handed over
+	next     *saving // that not all ranks have come to yet, or that waits for the one in flight
+	flight   *saving // that is handed over, or stored
+	begun    int     // saves that were handed over, or are
+	saves    int     // that were handed over
 	saved    saved
 	restores *restores
 }
@@ -262,7 +265,7 @@ func (r *Record) Discard() error {
 
 // Close closes the databases; without the checkpoints when saves still use them.
 func (r *Record) Close(hung bool) error {
-	r.abandon()
+	r.Abandon()
 	if !hung {
 		r.saved.replace(nil)
 	}

@@ -40,11 +40,18 @@ type found struct {
 	memory *snapshot // nil: it is durable
 }
 
-// Restore gives a rank its part of the checkpoint that it asks for, after so many
-// saves of this run, and sends it in the background.
-func (r *Record) Restore(rank int, step string, saves int, send func(*engine.Restored)) {
+// Restore gives a rank its part of the checkpoint that it asks for, once the save in flight
+// has ended, and sends it in the background.
+func (r *Record) Restore(rank int, step string, send func(*engine.Restored)) {
+	q, flight := question{step, r.begun}, r.flight
 	r.pending.Go(func() {
-		state, err := r.restored(rank, question{step, saves})
+		if flight != nil {
+			<-flight.ended
+		}
+		state, err := (*engine.Restored)(nil), r.Unsaved()
+		if err == nil {
+			state, err = r.restored(rank, q)
+		}
 		if err != nil {
 			state = &engine.Restored{Error: err.Error(), Code: exit.CodeOf(err)}
 		}

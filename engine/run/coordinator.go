@@ -3,7 +3,6 @@ package run
 import (
 	"drun/internal/exit"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,7 +38,6 @@ type coordinator struct {
 
 	stop     stop
 	lookTick <-chan time.Time // when to look which ranks wait; nil: all are on this board
-	saves    int              // that have ended
 	counts   map[string]int64 // see Result
 	restarts int
 	idle     int // attempts in a row that saved nothing
@@ -73,11 +71,7 @@ type event struct {
 }
 
 // saved is how a save ended.
-type saved struct {
-	attempt int // in which it began
-	step    int64
-	err     error
-}
+type saved struct{ attempt int } // in which it began
 
 // coordinate runs the recipe on this process's ranks and those of all that join it.
 func (p *plan) coordinate() (*Result, error) {
@@ -258,7 +252,7 @@ func (c *coordinator) watch() {
 func (c *coordinator) handle(ev event) {
 	switch m := ev.msg; {
 	case ev.saved != nil:
-		c.reply(ev.saved)
+		c.landed(ev.saved)
 	case m == nil:
 		c.lost(ev.from)
 	case m.Signal != 0:
@@ -290,7 +284,10 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	case m.Handed != nil:
 		c.record.Handed(rank, m.Handed, c.saving())
 	case m.Restore != nil:
-		c.record.Restore(rank, m.Restore.Step, c.saves, func(state *engine.Restored) { c.send(rank, &engine.ToWorker{State: state}) })
+		link := c.ranks[rank].peer.Link // of this attempt: the answer may come after it
+		c.record.Restore(rank, m.Restore.Step, func(state *engine.Restored) {
+			link.Send(&cluster.ToNode{Rank: rank, Msg: &engine.ToWorker{State: state}})
+		})
 	case m.Failure != nil:
 		c.ranks[rank].reported = true
 		c.fail(m.Failure)
@@ -303,28 +300,28 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 func (c *coordinator) saving() record.Ranks {
 	attempt := c.restarts
 	return record.Ranks{
-		Near:  func(rank int) bool { return c.ranks[rank].peer == c.peers[0] || c.cluster.OneMachine },
-		Ask:   func(rank int, what *engine.HandOver) { c.send(rank, &engine.ToWorker{HandOver: what}) },
-		Saved: func(step int64, err error) { c.put(event{saved: &saved{attempt, step, err}}) },
+		Near: func(rank int) bool { return c.ranks[rank].peer == c.peers[0] || c.cluster.OneMachine },
+		Ask:  func(rank int, what *engine.HandOver) { c.send(rank, &engine.ToWorker{HandOver: what}) },
+		Taken: func(rank int, err error) {
+			msg := &engine.Saved{}
+			if err != nil {
+				msg.Error = err.Error()
+			}
+			c.send(rank, &engine.ToWorker{Saved: msg})
+		},
+		Saved: func(step int64, err error) {
+			if err == nil && c.OnSaved != nil {
+				c.OnSaved(step)
+			}
+			c.put(event{saved: &saved{attempt}})
+		},
 	}
 }
 
-// reply tells every rank how its save ended.
-func (c *coordinator) reply(s *saved) {
-	c.saves++
-	msg := &engine.ToWorker{Saved: &engine.Saved{}}
-	if s.err != nil {
-		msg.Saved.Error = fmt.Sprintf("checkpoint of step %d: %v", s.step, s.err)
-	} else if c.OnSaved != nil {
-		c.OnSaved(s.step)
-	}
-	if s.attempt != c.restarts {
-		return // those that asked are gone
-	}
-	for rank, r := range c.ranks {
-		if !r.exited {
-			c.send(rank, msg)
-		}
+// landed handles the end of a save, which is no longer in flight.
+func (c *coordinator) landed(s *saved) {
+	if s.attempt == c.restarts {
+		c.record.Landed(c.saving())
 	}
 }
 

@@ -39,7 +39,11 @@ func (c *coordinator) close(r *Result) error {
 		case <-recorded:
 		}
 	}()
+	c.record.Abandon()
 	fault, hung := c.record.Drain()
+	if err := c.record.Unsaved(); err != nil && len(c.failures) == 0 {
+		c.failures = append(c.failures, storageFailure(err))
+	}
 	if fault != nil {
 		c.failures = append(c.failures, storageFailure(fault))
 	}

@@ -11,6 +11,7 @@ import (
 	"drun/checkpoints"
 	"drun/engine/run"
 	"drun/history"
+	"drun/internal/exit"
 )
 
 // The states of these ranks are too large to travel over the control channel: what is equal
@@ -109,6 +110,51 @@ func checkStored(t *testing.T, home string, ranks int) {
 		}
 		if len(data["own"]) != 4<<19 || (data["own"] == data["equal"]) != (rank == 0) || data["tied"] != data["equal"] {
 			t.Errorf("rank %d: %d entries are not as they were saved", rank, len(entries))
+		}
+	}
+}
+
+// A checkpoint that cannot be stored is an error of the next call, or of the run's end.
+func TestUnsavedIsToldLater(t *testing.T) {
+	for _, c := range []struct{ name, then, want string }{
+		{"at the end", "", "checkpoint of step 5: "},
+		{"by the next save", "    checkpoint.save({'x': 2}, step = 6)\n", "recipe.star:3:20: checkpoint.save: checkpoint of step 5: "},
+		{"by a restore", "    checkpoint.restore({'x': 2})\n", "recipe.star:3:23: checkpoint.restore: checkpoint of step 5: "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.MkdirAll(filepath.Join(dir, "home"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "home", "checkpoints"), nil, 0o600); err != nil { // where the folder would be
+				t.Fatal(err)
+			}
+			r, out, err := start(t, dir, "def main():\n    checkpoint.save({'x': 1}, step = 5)\n"+c.then)
+			if err != nil || r.Code != exit.Storage || !strings.Contains(r.Failure.Text(1), c.want) {
+				t.Fatalf("%v %v\n%s\nwant %q", err, r, out, c.want)
+			}
+		})
+	}
+}
+
+// A rank that dies after it has handed over its state takes no checkpoint with it.
+func TestDeathAfterHandingOver(t *testing.T) {
+	for _, memory := range []string{"True", "False"} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "recipe.star")
+		source := "def main():\n    state = {'t': tensor.full((1 << 20,), dist.rank()), 'u': tensor.ones(1 << 21)}\n    at = checkpoint.restore(state)\n    if at == None:\n" +
+			"        state['t'].add_(10)\n        checkpoint.save(state, step = 1, memory = " + memory + ")\n        dist.barrier()\n        testing.kill_self()\n" +
+			"    print('has', at, state['t'].sum().item() / (1 << 20) - dist.rank(), state['u'].sum().item())\n"
+		if err := os.WriteFile(file, []byte(source), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		r, err := run.Run(run.Options{Recipe: file, Nproc: 3, Home: filepath.Join(dir, "home"), Timeout: time.Minute, Threads: 1, MaxRestarts: 1, Testing: true, Stdout: &out, Stderr: &out})
+		if err != nil || r.Code != 0 || strings.Count(out.String(), "has 1 10.0 2.097152e+06\n") != 3 {
+			t.Errorf("memory = %s: %v %+v\n%s", memory, err, r, out.String())
+		}
+		if n := memoryFiles(t); n != 0 {
+			t.Errorf("%d memory files are left", n)
 		}
 	}
 }

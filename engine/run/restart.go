@@ -40,7 +40,9 @@ func (c *coordinator) again() bool {
 	}
 	text := strings.TrimRight(f.Text(c.world()), "\n")
 	c.closeAttempt()
-	if c.idle++; c.saves > c.saved {
+	c.record.Abandon()
+	saves := c.record.Saves()
+	if c.idle++; saves > c.saved {
 		c.idle = 0
 	}
 	for line := range strings.Lines("drun: " + text) {
@@ -58,7 +60,7 @@ func (c *coordinator) again() bool {
 	if err := c.handleUntil(ready); err != nil {
 		c.fail(storageFailure(err))
 	}
-	c.saved = c.saves
+	c.saved = saves
 	time.AfterFunc(wait, func() { ready <- nil })
 	_ = c.handleUntil(ready)
 	if i := slices.IndexFunc(c.peers, func(p *peer) bool { return p.lost }); i >= 0 {

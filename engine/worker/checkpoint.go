@@ -20,8 +20,7 @@ var _ checkpoint.Store = (*worker)(nil)
 // channel: below, another message costs more than copying the data.
 const apartFrom = 1 << 20
 
-// Save hands the rank's part to the agent and waits until the checkpoint is
-// complete.
+// Save hands the rank's part to the agent, which then stores it.
 func (w *worker) Save(step int64, score *float64, memory bool, part []checkpoint.Item) error {
 	msg := &engine.Part{Step: step, Score: score, Memory: memory}
 	bytes := 0
@@ -46,8 +45,12 @@ func (w *worker) Save(step int64, score *float64, memory bool, part []checkpoint
 		return err
 	}
 	if reply.HandOver != nil {
-		if reply, err = w.ask("saving a checkpoint", &engine.ToAgent{Handed: handOver(reply.HandOver, part)}); err != nil {
+		handed := handOver(reply.HandOver, part)
+		if err := w.channel.Send(&engine.ToAgent{Handed: handed}); err != nil {
 			return err
+		}
+		if handed.Error != "" {
+			return exit.Errorf(exit.Storage, "checkpoint of step %d: %s", step, handed.Error)
 		}
 	}
 	if reply.Saved != nil && reply.Saved.Error != "" {

@@ -17,8 +17,8 @@ import (
 
 // Store keeps the ranks' parts of checkpoints.
 type Store interface {
-	// Save keeps this rank's part. It returns when the checkpoint is complete:
-	// when every rank's part is durable.
+	// Save takes a copy of this rank's part. The checkpoint is complete once every rank's
+	// part is durable; an error of that is given by a later call, or ends the run.
 	//
 	// In memory it is kept by drun alone, for a restart of the run's ranks, until the
 	// next one replaces it. The data of the part is not used after Save has returned.
@@ -54,8 +54,9 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 				Sig: `save(state: dict, step: int, score: number = None, memory: bool = False)`,
 				Doc: "Saves a state: a dict from names to modules, optimizers, loaders, generators, tensors or plain\n" +
 					"values. Every rank calls it with the same step. The checkpoint exists once the parts of all ranks\n" +
-					"are durable; after a crash before that, the previous one is the newest. score is what step = \"best\"\n" +
-					"compares.\n" +
+					"are durable; after a crash before that, the previous one is the newest. save returns as soon as the\n" +
+					"state is copied; the next save, a restore and the end of the run wait until it is durable, and an\n" +
+					"error of writing it is raised there. score is what step = \"best\" compares.\n" +
 					"memory = True keeps it in drun's memory only, until the next one replaces it: it survives the death\n" +
 					"of any rank, for a restart (drun run --max-restarts), but not that of drun.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
