@@ -105,6 +105,7 @@ def main():
 	_, _, _, points = attempts(t, t.TempDir(), `
 def main():
     run.log({"attempt %d" % run.restart_count: 1})
+    dist.barrier() # rank 0 has logged before rank 1 fails
     fail("always")
 `, func(*run.Options) {})
 	if got, want := listed(points), "attempt 3.0.0=1"; got != want {
