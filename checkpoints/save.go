@@ -72,7 +72,13 @@ func cut(parts map[int][]Entry) map[int][][]chunk {
 // run is identified by its UID; parts holds the ranks 0 to n-1; score may be
 // nil. Names are unique within a rank.
 func (s *Store) Save(run string, step int64, score *float64, parts map[int][]Entry) (Info, error) {
-	info := Info{Run: run, Step: step, Score: score, WorldSize: len(parts), Time: time.Now().UTC()}
+	return s.SaveAfter(-1, run, step, score, parts)
+}
+
+// SaveAfter is Save, and keeps with the checkpoint how many points the run has recorded
+// before it.
+func (s *Store) SaveAfter(points int64, run string, step int64, score *float64, parts map[int][]Entry) (Info, error) {
+	info := Info{Run: run, Step: step, Score: score, WorldSize: len(parts), Time: time.Now().UTC(), Points: points}
 	for rank := range len(parts) {
 		entries, ok := parts[rank]
 		if !ok {
@@ -184,8 +190,8 @@ func (s *Store) commit(tx *sql.Tx, info Info, parts map[int][]Entry, cut map[int
 	if err := p.enter(tx); err != nil {
 		return nil, err
 	}
-	result, err := tx.Exec("INSERT INTO checkpoints (run, step, score, world_size, bytes, time) VALUES (?, ?, ?, ?, ?, ?)",
-		info.Run, info.Step, info.Score, info.WorldSize, info.Bytes, info.Time.Format("2006-01-02T15:04:05.000000Z"))
+	result, err := tx.Exec("INSERT INTO checkpoints (run, step, score, world_size, bytes, time, points) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		info.Run, info.Step, info.Score, info.WorldSize, info.Bytes, info.Time.Format("2006-01-02T15:04:05.000000Z"), info.Points)
 	if err != nil {
 		return nil, err
 	}

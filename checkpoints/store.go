@@ -72,6 +72,7 @@ type Info struct {
 	WorldSize int
 	Bytes     int64 // of all ranks' entries, before equal ones are stored once
 	Time      time.Time
+	Points    int64 // of the run's metrics, recorded before it; -1: not known
 	id        int64
 }
 
@@ -248,14 +249,14 @@ func (s *Store) list(where string, arg any) ([]Info, error) {
 	return list, s.wrap(rows.Err())
 }
 
-const selectInfo = "SELECT id, run, step, score, world_size, bytes, time FROM checkpoints WHERE "
+const selectInfo = "SELECT id, run, step, score, world_size, bytes, time, points FROM checkpoints WHERE "
 
 // maxRanks bounds the world size of a checkpoint.
 const maxRanks = 1 << 20
 
 func scanInfo(row interface{ Scan(...any) error }) (info Info, err error) {
 	var when string
-	if err := row.Scan(&info.id, &info.Run, &info.Step, &info.Score, &info.WorldSize, &info.Bytes, &when); err != nil {
+	if err := row.Scan(&info.id, &info.Run, &info.Step, &info.Score, &info.WorldSize, &info.Bytes, &when, &info.Points); err != nil {
 		return info, err
 	}
 	info.Time, err = time.Parse(time.RFC3339, when)

@@ -45,9 +45,8 @@ func (r *Run) BeginAttempt() error { return r.exec(beginAttempt, r.ID, 0, format
 
 // Past is what a run that is taken up again has recorded before.
 type Past struct {
-	Attempts int             // so many
-	Points   int64           // likewise
-	Saved    map[int64]int64 // by step of its checkpoints, the points before each
+	Attempts int   // so many
+	Points   int64 // likewise
 	Started  time.Time
 }
 
@@ -58,7 +57,7 @@ func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	r, p := &Run{ID: id, db: db}, &Past{Saved: map[int64]int64{}}
+	r, p := &Run{ID: id, db: db}, &Past{}
 	err = db.write(func(tx *sql.Tx) error {
 		var status Status
 		var batch int64
@@ -68,8 +67,8 @@ func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
 		if err != nil {
 			return err
 		}
-		if status == Running {
-			return &NotFound{fmt.Sprintf("run %d %s is still running", id, r.Name), "it cannot be taken up by two processes at once"}
+		if status == Running || status == Done {
+			return &NotFound{fmt.Sprintf("run %d %s is %s", id, r.Name, status), "another process has taken it up"}
 		}
 		r.numbered.Store(batch)
 		if _, err := tx.Exec(`UPDATE runs SET status = 'running', seconds = NULL, exit_code = NULL, error = '', recipe = ?, world_size = ?, backend = ?, seed = ?,
@@ -78,21 +77,6 @@ func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
 			return err
 		}
 		if _, err := tx.Exec(beginAttempt, id, p.Attempts, formatTime(time.Now()), p.Points); err != nil {
-			return err
-		}
-		rows, err := tx.Query("SELECT step, coalesce(points, ?) FROM checkpoints WHERE run = ?", p.Points, id)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			var step, points int64
-			if err := rows.Scan(&step, &points); err != nil {
-				return err
-			}
-			p.Saved[step] = points
-		}
-		if err := rows.Err(); err != nil {
 			return err
 		}
 		r.lock, err = db.lockRun(id)

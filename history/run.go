@@ -85,8 +85,11 @@ var nameForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]{0,99}$`)
 
 // CheckName reports whether a user may give a run this name.
 func CheckName(name string) error {
-	if name == "last" {
+	switch name {
+	case "last":
 		return &NameError{name, "is reserved: it means the newest run"}
+	case "auto":
+		return &NameError{name, "is reserved: --resume auto continues the run that --name names"}
 	}
 	if !nameForm.MatchString(name) {
 		return &NameError{name, "must begin with a letter and hold only letters, digits and . _ - (at most 100)"}

@@ -5,9 +5,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -72,7 +74,7 @@ func Resume(o run.Options, kills int, rng *rand.Rand) (*Report, error) {
 		}
 		o.Home = filepath.Join(dir.Path, fmt.Sprintf("killed-%d", round))
 		k := newKiller(rng, every, kills-r.Kills)
-		o.MaxRestarts, o.OnSpawn, o.OnSaved = math.MaxInt32, k.spawned, k.saved
+		o.MaxRestarts, o.OnSpawn, o.OnSaved = kills-r.Kills, k.spawned, k.saved // a failure of the recipe is not to be tried again
 		stormy, err := run.Run(o)
 		k.stop()
 		if err != nil {
@@ -196,7 +198,7 @@ func (o *outcome) differs(other *outcome) string {
 			return fmt.Sprintf("the last checkpoint has %d entries of rank %d, had %d", len(other.parts[rank]), rank, len(part))
 		}
 		for i, e := range part {
-			if got := other.parts[rank][i]; got.Name != e.Name || got.DType != e.DType || !bytes.Equal(got.Data, e.Data) {
+			if got := other.parts[rank][i]; got.Name != e.Name || got.DType != e.DType || !slices.Equal(got.Shape, e.Shape) || !bytes.Equal(got.Data, e.Data) {
 				return fmt.Sprintf("%s of rank %d differs in the last checkpoint", e.Name, rank)
 			}
 		}
@@ -238,7 +240,10 @@ func (k *killer) loop() {
 			f()
 		case <-k.timer.C:
 			k.armed = false
-			rank := k.rng.IntN(len(k.ranks))
+			if len(k.ranks) == 0 {
+				continue
+			}
+			rank := slices.Sorted(maps.Keys(k.ranks))[k.rng.IntN(len(k.ranks))]
 			if unix.PidfdSendSignal(k.ranks[rank], unix.SIGKILL, nil, 0) == nil {
 				k.killed, k.next = time.Now(), false
 				k.left--

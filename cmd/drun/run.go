@@ -84,7 +84,7 @@ func addRecipeFlags(f *pflag.FlagSet, o *run.Options, nproc *string) {
 	f.BoolVar(&o.Deterministic, "deterministic", false, "add in the order of the ranks on every backend, for the same bits as shm")
 	f.StringArrayVar(&o.Plugins, "plugin-dir", nil, "`folder` in which to look for plugins first (repeatable)")
 	f.StringArrayVarP(&o.Params, "param", "p", nil, "set a parameter of the recipe, as `name=value` (repeatable)")
-	f.Int64Var(&o.Seed, "seed", 0, "seed of all random numbers")
+	f.Int64Var(&o.Seed, "seed", 0, "seed of all random numbers (default: that of the run that is resumed, or 0)")
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "longest wait in a collective")
 	f.IntVar(&o.Threads, "threads", 0, "kernel threads per rank (default: cores/ranks)")
 	f.StringArrayVar(&o.DataDirs, "data", nil, "another `folder` that the recipe may read, besides its own (repeatable)")
@@ -152,7 +152,14 @@ func runRecipe(cmd *cobra.Command, o run.Options) error {
 	}
 	resume := ""
 	if result.Code == exit.Interrupted && result.Saved {
-		resume = fmt.Sprintf("; to continue: drun run %s --resume %s", terminal.Escape(o.Recipe), terminal.Escape(result.Name))
+		resume = "; to continue: drun run " + terminal.Escape(o.Recipe)
+		if o.Nproc > 1 {
+			resume += fmt.Sprintf(" -n %d", o.Nproc)
+		}
+		if home := cmd.Flags().Lookup("home"); home.Changed {
+			resume += " --home " + terminal.Escape(home.Value.String())
+		}
+		resume += " --resume " + terminal.Escape(result.Name)
 		if o.Resume == record.Auto {
 			resume = "; the same command continues it"
 		}
@@ -194,6 +201,7 @@ func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
 			signal.Notify(signals, sig)
 		}
 	}
+	o.SeedGiven = cmd.Flags().Changed("seed")
 	o.Home, o.Version, o.Command = homeOf(cmd), version(), os.Args
 	o.Stdout, o.Stderr, o.Signals = cmd.OutOrStdout(), cmd.ErrOrStderr(), signals
 	o.Terminal = o.Stderr == os.Stderr && term.IsTerminal(int(os.Stderr.Fd()))

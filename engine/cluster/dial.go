@@ -13,6 +13,7 @@ import (
 // Joined is a node's place in a run that has started.
 type Joined struct {
 	Start *Start
+	End   *End // the run is over, and has none
 	Link  Link[ToNode, ToCoordinator]
 	Inbox <-chan *ToNode // closed when the coordinator is gone
 	// Address is that of this machine, as the coordinator's reaches it.
@@ -28,7 +29,7 @@ func Join(j *Joining, own *Hello, timeout time.Duration, signals <-chan os.Signa
 	link.Trust()
 	link.Send(&ToCoordinator{Hello: own})
 	inbox := Inbox(link)
-	start, err := awaitStart(j, inbox, &signals)
+	start, end, err := awaitStart(j, inbox, &signals)
 	if err != nil {
 		go func() {
 			for range inbox { // lets its reader go
@@ -38,7 +39,7 @@ func Join(j *Joining, own *Hello, timeout time.Duration, signals <-chan os.Signa
 		link.Close()
 		return nil, err
 	}
-	return &Joined{start, link, inbox, addressOf(link.Local())}, nil
+	return &Joined{start, end, link, inbox, addressOf(link.Local())}, nil
 }
 
 // Inbox receives a link's messages. It must be read until it is closed.
@@ -108,23 +109,25 @@ func notJoined(j *Joining, timeout time.Duration, err error) error {
 }
 
 // awaitStart waits for the run to start.
-func awaitStart(j *Joining, inbox <-chan *ToNode, signals *<-chan os.Signal) (*Start, error) {
+func awaitStart(j *Joining, inbox <-chan *ToNode, signals *<-chan os.Signal) (*Start, *End, error) {
 	for {
 		select {
 		case msg, more := <-inbox:
 			switch {
 			case !more:
-				return nil, exit.Errorf(exit.RankLost, "the process at %s ended before the run began", j.Address)
+				return nil, nil, exit.Errorf(exit.RankLost, "the process at %s ended before the run began", j.Address)
 			case msg.Refused != nil:
-				return nil, msg.Refused.Err()
+				return nil, nil, msg.Refused.Err()
 			case msg.End != nil && msg.End.Failure != nil:
-				return nil, msg.End.Failure.Err()
+				return nil, nil, msg.End.Failure.Err()
+			case msg.End != nil:
+				return nil, msg.End, nil
 			case msg.Start != nil:
-				return msg.Start, nil
+				return msg.Start, nil, nil
 			}
 		case sig, ok := <-*signals:
 			if ok {
-				return nil, interrupted(sig)
+				return nil, nil, interrupted(sig)
 			}
 			*signals = nil
 		}

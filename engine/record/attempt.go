@@ -9,24 +9,36 @@ import (
 )
 
 // attempt is one start of the ranks. What the run recorded after the state that an attempt
-// goes on from is superseded by what that records; which state that is shows when
-// a rank first restores one, or saves or ends without.
+// goes on from is superseded by what that records. The state is what the first rank that restores
+// has restored last when it goes on to record points, when all save, or when the attempt ends.
 type attempt struct {
 	mu     sync.Mutex
 	number int
 	began  time.Time
-	points int64         // of the run, so far
-	before int64         // of them, before the attempt
-	known  bool          // the state that it goes on from is
-	early  map[int]int64 // by rank, points of the attempt before the rank restored; -1: it has
+	points int64 // of the run, so far
+	before int64 // of them, before the attempt
+
+	known    bool          // the state is
+	restorer int           // the first rank that has restored; -1: none has
+	from     *int64        // the step of the run's own checkpoint that it restored; nil: another's, or none
+	after    int64         // points of the run before that checkpoint
+	early    map[int]int64 // by rank, points of the attempt before the rank restored; -1: it has
 }
 
-// recorded counts points.
-func (a *attempt) recorded(rank, n int) {
+func newAttempt(number int, began time.Time, points int64) *attempt {
+	return &attempt{number: number, began: began, points: points, before: points, restorer: -1, early: map[int]int64{}}
+}
+
+// recorded counts points, which come.
+func (r *Record) recorded(rank, n int) {
+	a := r.attempt
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if rank == a.restorer {
+		r.decide()
+	}
 	a.points += int64(n)
-	if a.number > 0 && a.early[rank] >= 0 {
+	if a.early[rank] >= 0 {
 		a.early[rank] += int64(n)
 	}
 }
@@ -38,36 +50,47 @@ func (a *attempt) count() int64 {
 	return a.points
 }
 
-// beginsFrom notes from which state a rank begins: the run's own checkpoint of a step, which was
-// saved after so many points, or nil, 0: none of the run's own. The first rank that knows decides
-// for all. What the rank has recorded already repeats older points.
-func (r *Record) beginsFrom(rank int, step *int64, points int64) {
+// restored notes what a rank has restored: the run's own checkpoint of a step, before which there
+// were so many points, or nil, 0: another's. What the rank has recorded before that repeats older points.
+func (r *Record) restored(rank int, step *int64, points int64) {
 	a := r.attempt
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.number == 0 || a.early[rank] < 0 {
-		return
+	if a.restorer < 0 {
+		a.restorer = rank
 	}
-	r.decide(step, points)
+	if a.restorer == rank && !a.known {
+		a.from, a.after = step, points
+	}
+	r.repeats(rank)
+	a.early[rank] = -1
+}
+
+// decideBySaving notes that a rank saves: what it has not restored by now, it does not go on from.
+func (r *Record) decideBySaving(rank int) {
+	a := r.attempt
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r.decide()
 	r.repeats(rank)
 	a.early[rank] = -1
 }
 
 // decide says which points an attempt supersedes, unless that has been said.
-func (r *Record) decide(step *int64, points int64) {
+func (r *Record) decide() {
 	a := r.attempt
-	if a.known {
+	if a.known || a.number == 0 {
 		return
 	}
 	a.known = true
-	s := history.Supersede{Attempt: a.number, FromStep: step, After: points, Before: a.before}
+	s := history.Supersede{Attempt: a.number, FromStep: a.from, After: a.after, Before: a.before}
 	r.writer.add(1, 0, func(b *history.Batch) { b.Supersedes = append(b.Supersedes, s) })
 }
 
 // repeats says that a rank's points of this attempt so far repeat older ones.
 func (r *Record) repeats(rank int) {
 	a := r.attempt
-	if a.early[rank] <= 0 {
+	if a.number == 0 || a.early[rank] <= 0 {
 		return
 	}
 	repeat := history.Repeat{Rank: rank, After: a.before, Before: a.points}
@@ -76,27 +99,24 @@ func (r *Record) repeats(rank int) {
 
 // beginAnew decides at the beginning of an attempt where there is no checkpoint to go on from.
 func (r *Record) beginAnew() {
-	if a := r.attempt; a.number > 0 && !r.saved.any() {
+	if a := r.attempt; !r.saved.any() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		r.decide(nil, 0)
+		r.decide()
 	}
 }
 
-// endUndecided decides at the end of an attempt in which no rank restored or saved anything: one
-// that is done began anew, and of one that is not, the points that it repeats count.
+// endUndecided decides at the end of an attempt, if no rank saved or recorded anything after
+// it restored: one that is done without began anew; of one that is not, only what it repeats counts.
 func (r *Record) endUndecided(code exit.Code) {
 	a := r.attempt
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch {
-	case a.number == 0:
-	case code == exit.Done:
-		r.decide(nil, 0)
-	default:
-		for rank := range r.places {
-			r.repeats(rank)
-		}
+	if code == exit.Done || a.restorer >= 0 {
+		r.decide()
+	}
+	for rank := range r.places {
+		r.repeats(rank)
 	}
 }
 
@@ -109,6 +129,7 @@ func (r *Record) EndAttempt(code exit.Code, text string) error {
 	if err := bounded(r.home, saveFactor*r.atMost, r.writer.hurry, func() error { r.pending.Wait(); return nil }); err != nil {
 		return err
 	}
+	r.endUndecided(code)
 	a := r.attempt
 	end := history.AttemptEnd{Attempt: a.number, Status: history.Status(code.Status()), Seconds: time.Since(a.began).Seconds(), Error: text}
 	r.writer.add(1, len(text), func(b *history.Batch) { b.AttemptEnds = append(b.AttemptEnds, end) })
@@ -118,7 +139,7 @@ func (r *Record) EndAttempt(code exit.Code, text string) error {
 // BeginAttempt begins the next.
 func (r *Record) BeginAttempt() {
 	r.restores = newRestores()
-	n := &attempt{number: r.attempt.number + 1, began: time.Now(), points: r.attempt.points, before: r.attempt.points, early: map[int]int64{}}
+	n := newAttempt(r.attempt.number+1, time.Now(), r.attempt.points)
 	r.attempt = n
 	r.writer.add(1, 0, func(b *history.Batch) {
 		b.AttemptBegins = append(b.AttemptBegins, history.AttemptBegin{Attempt: n.number, Started: n.began, Points: n.before})

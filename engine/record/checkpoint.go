@@ -15,10 +15,10 @@ import (
 
 // saved are the complete checkpoints that this process has of the run.
 type saved struct {
-	mu     sync.Mutex
-	points map[int64]int64 // by step, of the durable ones: points of the run before it
-	failed error           // why one is not stored
-	memory *snapshot       // the newest in memory, unless a durable one is newer
+	mu      sync.Mutex
+	durable bool      // there are some on disk
+	failed  error     // why one is not stored
+	memory  *snapshot // the newest in memory, unless a durable one is newer
 }
 
 // snapshot is a checkpoint in memory.
@@ -49,21 +49,14 @@ func (s *snapshot) part(rank int) ([]engine.Entry, error) {
 func (s *saved) any() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.memory != nil || len(s.points) > 0
-}
-
-// before is how many points the run had recorded before the durable checkpoint of a step, and
-// whether there are any.
-func (s *saved) before(step int64) (points int64, any bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.points[step], len(s.points) > 0
+	return s.memory != nil || s.durable
 }
 
 // Saved tells whether the run has a checkpoint on disk.
 func (r *Record) Saved() bool {
-	_, any := r.saved.before(0)
-	return any
+	r.saved.mu.Lock()
+	defer r.saved.mu.Unlock()
+	return r.saved.durable
 }
 
 // Save collects the ranks' parts of a checkpoint. With the last part the ranks hand over their
@@ -73,7 +66,7 @@ func (r *Record) Save(rank int, part *engine.Part, ranks Ranks) {
 		r.next = newSaving()
 	}
 	r.next.parts[rank] = part
-	r.beginsFrom(rank, nil, 0) // unless it has restored a state
+	r.decideBySaving(rank)
 	if len(r.next.parts) == len(r.places) {
 		r.next.points = r.attempt.count() // every rank waits, so these were recorded before it
 		r.begin(ranks)
@@ -241,23 +234,23 @@ func (r *Record) storeParts(step, points int64, parts map[int]*engine.Part) (err
 	if err := history.Sync(r.home, r.run.UID); err != nil {
 		return err
 	}
-	info, err := r.store.Save(r.run.UID, step, parts[0].Score, byRank)
+	info, err := r.store.SaveAfter(points, r.run.UID, step, parts[0].Score, byRank)
 	if err != nil {
 		return err
 	}
-	var gone []int64
-	if r.newest > 0 {
-		if gone, err = r.store.Keep(r.run.UID, r.newest); err != nil {
-			return err
-		}
-	}
 	r.saved.mu.Lock()
-	r.saved.points[step] = points
+	r.saved.durable = true
 	r.saved.mu.Unlock()
 	r.saved.replace(nil)
 	r.writer.add(1, 0, func(b *history.Batch) {
-		b.Removed = append(b.Removed, gone...)
 		b.Checkpoints = append(b.Checkpoints, history.Checkpoint{Step: step, Bytes: info.Bytes, Score: (*history.Float)(info.Score), Time: time.Now(), Points: points})
 	})
+	if r.newest > 0 {
+		gone, err := r.store.Keep(r.run.UID, r.newest)
+		if err != nil {
+			return err
+		}
+		r.writer.add(len(gone), 0, func(b *history.Batch) { b.Removed = append(b.Removed, gone...) })
+	}
 	return r.writer.sync()
 }

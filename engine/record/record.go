@@ -29,6 +29,7 @@ type Config struct {
 	Backend       string
 	Plugin        *host.Plugin // of the backend; nil: built in
 	Seed          int64
+	SeedGiven     bool // else the seed of a run that is resumed counts
 	Threads       int
 	Deterministic bool
 	Version       string
@@ -48,6 +49,8 @@ type Config struct {
 type Record struct {
 	// Params are those given, with those of the run that is resumed.
 	Params []engine.Param
+	// Seed is the one given or, if none was, that of the run that is resumed.
+	Seed int64
 
 	home     string
 	atMost   time.Duration // a disk may take
@@ -88,8 +91,8 @@ func Open(c Config, hurry <-chan struct{}) (*Record, error) {
 }
 
 func open(c Config) (_ *Record, err error) {
-	r := &Record{home: c.Home, atMost: c.DiskTimeout, keep: c.KeepSecrets, newest: c.Keep, say: c.Say, places: c.Places, plugin: c.Plugin, Params: c.Params,
-		attempt: &attempt{began: time.Now()}, saved: saved{points: map[int64]int64{}}, restores: newRestores()}
+	r := &Record{home: c.Home, atMost: c.DiskTimeout, keep: c.KeepSecrets, newest: c.Keep, say: c.Say, Seed: c.Seed, places: c.Places, plugin: c.Plugin, Params: c.Params,
+		attempt: newAttempt(0, time.Now(), 0), restores: newRestores()}
 	if r.db, err = history.Open(c.Home); err != nil {
 		return nil, err
 	}
@@ -113,6 +116,7 @@ func open(c Config) (_ *Record, err error) {
 		if before, err = r.unfinished(c); err != nil {
 			return nil, err
 		}
+		info.Seed = r.Seed
 	} else if c.Resume != "" {
 		if r.store, err = checkpoints.Open(c.Home); err != nil {
 			return nil, err
@@ -121,6 +125,9 @@ func open(c Config) (_ *Record, err error) {
 			return nil, err
 		}
 		r.Params = inherit(r.from.params, c.Params)
+		if !c.SeedGiven {
+			r.Seed, info.Seed = r.from.seed, r.from.seed
+		}
 		info.Parent = &history.Parent{ID: r.from.line[0].id, Step: r.from.info.Step}
 	}
 	if before != nil {
@@ -150,7 +157,7 @@ func open(c Config) (_ *Record, err error) {
 	r.writer = newWriter(r.run, c.Home, c.DiskTimeout, r.Say)
 	if before != nil {
 		r.beginAnew()
-		r.sayChanges(before, sources)
+		r.sayChanges(before, sources, c.Recipe.Name)
 	}
 	return r, nil
 }
@@ -194,7 +201,7 @@ func (r *Record) Add(rank int, m *engine.ToAgent) {
 		for _, p := range m.Points {
 			text += len(p.Name)
 		}
-		r.attempt.recorded(rank, len(m.Points))
+		r.recorded(rank, len(m.Points))
 		r.writer.add(len(m.Points), text, func(b *history.Batch) {
 			for _, p := range m.Points {
 				b.Points = append(b.Points, history.Point{

@@ -47,38 +47,53 @@ func (r *Record) unfinished(c Config) (*history.Detail, error) {
 		return nil, err
 	case d.Status == history.Done:
 		return nil, &DoneError{d.ID, d.Name, *d.Seconds}
-	case d.Seed != c.Seed:
+	case c.SeedGiven && d.Seed != c.Seed:
 		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %s was begun with --seed %d, not %d", c.Name, d.Seed, c.Seed),
 			"another seed draws other numbers: give the same one, or the new run another name")
 	}
+	r.Seed = d.Seed
 	return d, nil
 }
 
 // reopen begins the next attempt of a run that another process has begun. It goes on from the
 // run's own checkpoints, or from the one that it was resumed from.
 func (r *Record) reopen(d *history.Detail, info history.RunInfo) error {
-	run, past, err := r.db.Reopen(d.ID, info)
-	if err != nil {
-		return err
-	}
-	r.run, r.earlier = run, info.Started.Sub(past.Started)
-	r.attempt = &attempt{number: past.Attempts, began: info.Started, points: past.Points, before: past.Points, early: map[int]int64{}}
-	r.saved.points = past.Saved
 	r.Params = inherit(paramsOf(d), r.Params)
 	if _, err := os.Stat(filepath.Join(r.home, "checkpoints.db")); err == nil {
 		if r.store, err = checkpoints.Open(r.home); err != nil {
 			return err
 		}
+		list, err := r.store.List(d.UID)
+		if err != nil {
+			return err
+		}
+		r.saved.durable = len(list) > 0
 	}
-	if d.Parent == nil || r.store == nil {
-		return nil
+	if len(d.Checkpoints) > 0 && !r.saved.durable {
+		return exit.WithHint(exit.Errorf(exit.Storage, "run %s has saved %d checkpoints, and %s has none of them", d.Name, len(d.Checkpoints), filepath.Join(r.home, "checkpoints.db")),
+			"put the right file back, or begin a new run with another --name")
 	}
-	r.from, err = findOrigin(r.db, r.store, fmt.Sprintf("%d@%d", d.Parent.ID, d.Parent.Step))
-	return err
+	if d.Parent != nil && r.store != nil {
+		from, err := findOrigin(r.db, r.store, fmt.Sprintf("%d@%d", d.Parent.ID, d.Parent.Step))
+		if err != nil && !r.saved.durable {
+			return err // its own are enough otherwise
+		}
+		r.from = from
+	}
+	run, past, err := r.db.Reopen(d.ID, info)
+	if err != nil {
+		return err
+	}
+	r.run, r.earlier = run, info.Started.Sub(past.Started)
+	r.attempt = newAttempt(past.Attempts, info.Started, past.Points)
+	return nil
 }
 
 // sayChanges says which files of the recipe have changed since the run was begun.
-func (r *Record) sayChanges(d *history.Detail, now []history.Source) {
+func (r *Record) sayChanges(d *history.Detail, now []history.Source, recipe string) {
+	if recipe != d.Recipe {
+		r.Say(fmt.Sprintf("drun: run %s was begun with the recipe %s, not %s", d.Name, d.Recipe, recipe))
+	}
 	for _, old := range d.Sources {
 		for _, s := range now {
 			if sum := sha256.Sum256(s.Content); s.Path == old.Path && hex.EncodeToString(sum[:]) != old.SHA256 {

@@ -50,7 +50,7 @@ func (r *Record) Restore(rank int, step string, send func(*engine.Restored)) {
 		}
 		state, err := (*engine.Restored)(nil), r.Unsaved()
 		if err == nil {
-			state, err = r.restored(rank, q)
+			state, err = r.load(rank, q)
 		}
 		if err != nil {
 			state = &engine.Restored{Error: err.Error(), Code: exit.CodeOf(err)}
@@ -59,7 +59,7 @@ func (r *Record) Restore(rank int, step string, send func(*engine.Restored)) {
 	})
 }
 
-func (r *Record) restored(rank int, q question) (*engine.Restored, error) {
+func (r *Record) load(rank int, q question) (*engine.Restored, error) {
 	r.restores.mu.Lock()
 	f := r.restores.found[q]
 	if f == nil {
@@ -72,21 +72,21 @@ func (r *Record) restored(rank int, q question) (*engine.Restored, error) {
 		return nil, f.err
 	}
 	if f.none {
-		r.beginsFrom(rank, nil, 0)
 		return &engine.Restored{}, nil
 	}
 	out := &engine.Restored{Found: true, Step: f.info.Step, Run: f.run, Score: f.info.Score, WorldSize: f.info.WorldSize, Differ: f.differ}
+	part := rank
 	if f.info.WorldSize != len(r.places) {
-		rank = 0
+		part = 0
 	}
 	if f.memory != nil {
-		entries, err := f.memory.part(rank)
+		entries, err := f.memory.part(part)
 		if err != nil {
 			return nil, err
 		}
 		out.Entries = entries
 	} else {
-		_, entries, err := r.store.Load(f.info.Run, f.info.Ref(), rank)
+		_, entries, err := r.store.Load(f.info.Run, f.info.Ref(), part)
 		if err != nil {
 			return nil, err
 		}
@@ -95,9 +95,9 @@ func (r *Record) restored(rank int, q question) (*engine.Restored, error) {
 		}
 	}
 	if f.own {
-		r.beginsFrom(rank, &out.Step, f.points)
+		r.restored(rank, &out.Step, f.points)
 	} else {
-		r.beginsFrom(rank, nil, 0)
+		r.restored(rank, nil, 0)
 	}
 	r.restores.mu.Lock()
 	out.First, f.told = !f.told, true
@@ -123,8 +123,11 @@ func (r *Record) find(step string, f *found) error {
 		f.info = checkpoints.Info{Step: f.memory.step, Score: f.memory.parts[0].Score, WorldSize: len(r.places)}
 		return nil
 	}
-	if r.store == nil { // neither resumed nor anything saved
-		f.none = true
+	if r.store == nil {
+		if r.saved.any() { // in memory, but not this one
+			return noSuch(step, false)
+		}
+		f.none = true // neither resumed nor anything saved
 		return nil
 	}
 	which := 0
@@ -142,7 +145,7 @@ func (r *Record) find(step string, f *found) error {
 		which = slices.Index(runs, f.info.Run)
 	}
 	if errors.As(err, new(*checkpoints.ErrNone)) {
-		if _, any := r.saved.before(0); !any && r.from == nil { // the first save failed
+		if !r.saved.any() && r.from == nil { // the first save failed
 			f.none = true
 			return nil
 		}
@@ -155,7 +158,9 @@ func (r *Record) find(step string, f *found) error {
 	if f.run = "this run"; which > 0 {
 		f.run = "run " + line[which].name
 	}
-	f.points, _ = r.saved.before(f.info.Step)
+	if f.points = f.info.Points; f.points < 0 { // an older drun saved it
+		f.points = r.attempt.before
+	}
 	if f.info.WorldSize != len(r.places) {
 		f.differ, err = r.store.Differing(f.info.Run, f.info.Ref())
 	}

@@ -20,6 +20,7 @@ type origin struct {
 	info   checkpoints.Info
 	line   []ancestor // its run, and those that this came from, the latest first
 	params []engine.Param
+	seed   int64
 }
 
 // ancestor is a run whose checkpoints a recipe may restore.
@@ -43,7 +44,7 @@ func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (*origin,
 	if err != nil {
 		return nil, exit.Errorf(exit.Usage, "--resume %s: %w", spec, err)
 	}
-	o := &origin{}
+	o := &origin{seed: show.Seed}
 	if o.info, err = store.Hold(func() (checkpoints.Info, error) { return store.Find(show.UID, ref) }); err != nil {
 		if none := (*checkpoints.ErrNone)(nil); errors.As(err, &none) {
 			problem := "the run has no such checkpoint"

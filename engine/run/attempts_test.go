@@ -2,8 +2,11 @@ package run_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"drun/checkpoints"
 	"drun/engine/record"
 	"drun/engine/run"
 	"drun/history"
@@ -209,7 +213,7 @@ def main():
 	if _, err := run.Run(o); err != nil {
 		t.Fatal(err)
 	}
-	o.Seed = 2
+	o.Seed, o.SeedGiven = 2, true
 	if _, err := run.Run(o); err == nil || exit.CodeOf(err) != exit.Usage || !strings.Contains(err.Error(), "--seed 1, not 2") {
 		t.Errorf("another seed: %v", err)
 	}
@@ -229,5 +233,194 @@ def main():
 	o.Name, o.Params = "", nil
 	if _, err := run.Run(o); err == nil || exit.CodeOf(err) != exit.Usage {
 		t.Errorf("no name: %v", err)
+	}
+}
+
+// Which of several checkpoints an attempt goes on from is the one restored last before it records or saves.
+func TestSeveralRestores(t *testing.T) {
+	for restores, want := range map[string]string{
+		`at = checkpoint.restore(state, step = "best"); at = checkpoint.restore(state)`: "x.0.0=0 x.1.0=1 x.2.0=2 x.3.0=103",
+		`at = checkpoint.restore(state); at = checkpoint.restore(state, step = "best")`: "x.0.0=0 x.1.0=101 x.2.0=102 x.3.0=103",
+	} {
+		_, out, d, points := attempts(t, t.TempDir(), `
+def main():
+    state = {"n": 0}
+    at = None
+    if run.restart_count > 0:
+        `+restores+`
+    for n in range(state["n"], 4):
+        run.log(x = n + 100 * run.restart_count, step = n)
+        state["n"] = n + 1
+        if n == 3 and run.restart_count == 0:
+            fail("once")
+        checkpoint.save(state, step = n, score = -n)
+`, func(o *run.Options) { o.Nproc = 1 })
+		if got := listed(points); got != want || d.Status != history.Done {
+			t.Errorf("%s: points %s, want %s\n%s", restores, got, want, out)
+		}
+	}
+}
+
+// A rank that records before it restores, in an attempt of another world size, and in one that ends before it
+// restores, leaves no point twice.
+func TestEarlyPointsOfOtherAttempts(t *testing.T) {
+	home := t.TempDir()
+	const recipe = `
+def main():
+    run.log(early = 1, step = 0, all_ranks = True)
+    if run.restart_count == 1:
+        dist.barrier()
+        fail("before it restores")
+    state = {"n": 0}
+    checkpoint.restore(state)
+    if run.restart_count < 3:
+        state["n"] += 1
+        checkpoint.save(state, step = state["n"])
+        dist.barrier()
+        fail("after it saved")
+`
+	for start, ranks := range []int{3, 3, 4, 2} {
+		r, out, _, points := attempts(t, home, recipe, func(o *run.Options) {
+			o.Nproc, o.Resume, o.Name, o.MaxRestarts = ranks, record.Auto, "job", 0
+		})
+		want := []string{"early.0.0=1 early.0.1=1 early.0.2=1", "early.0.0=1 early.0.1=1 early.0.2=1",
+			"early.0.0=1 early.0.1=1 early.0.2=1 early.0.3=1", "early.0.0=1 early.0.1=1 early.0.2=1 early.0.3=1"}[start]
+		if got := listed(points); got != want || (r.Code == exit.Done) != (start == 3) {
+			t.Errorf("start %d: %+v, points %s, want %s\n%s", start, r, got, want, out)
+		}
+	}
+}
+
+// A run that is taken up goes on from its own checkpoints though its parent's are gone, is told when its own are,
+// and keeps the seed.
+func TestResumeAutoWithoutTheCatalog(t *testing.T) {
+	home := t.TempDir()
+	const recipe = `
+def main():
+    state = {"n": 0}
+    at = checkpoint.restore(state)
+    print("from", at, run.seed)
+    state["n"] += 1
+    checkpoint.save(state, step = state["n"])
+    fail("again")
+`
+	attempts(t, home, recipe, func(o *run.Options) { o.Name, o.MaxRestarts, o.Seed, o.SeedGiven = "parent", 0, 5, true })
+	attempts(t, home, recipe, func(o *run.Options) { o.Name, o.Resume, o.MaxRestarts = "child", "parent", 0 })
+	store, err := checkpoints.Open(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := store.List(uid(t, home, "parent"))
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	if _, err := store.Delete(list...); err != nil {
+		t.Fatal(err)
+	}
+	store.Close()
+	auto := func(o *run.Options) { o.Name, o.Resume, o.MaxRestarts = "child", record.Auto, 0 }
+	if _, out, d, _ := attempts(t, home, recipe, auto); !strings.Contains(out, "from 2 5") || len(d.Attempts) != 2 {
+		t.Errorf("attempts %+v\n%s", d.Attempts, out)
+	}
+	for _, name := range []string{"checkpoints.db", "checkpoints.db-wal", "checkpoints.db-shm"} {
+		_ = os.Remove(filepath.Join(home, name))
+	}
+	file := filepath.Join(t.TempDir(), "recipe.star")
+	if err := os.WriteFile(file, []byte(recipe), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o := run.Options{Recipe: file, Nproc: 2, Home: home, Timeout: time.Minute, Threads: 1, Stdout: new(bytes.Buffer), Stderr: new(bytes.Buffer)}
+	auto(&o)
+	if _, err := run.Run(o); err == nil || exit.CodeOf(err) != exit.Storage || !strings.Contains(err.Error(), "has saved 2 checkpoints") {
+		t.Errorf("without its checkpoints: %v", err)
+	}
+}
+
+func uid(t *testing.T, home, name string) string {
+	t.Helper()
+	db, err := history.OpenReadOnly(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	id, err := db.Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := db.Get(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.UID
+}
+
+// However often drun itself is killed, the run that is taken up has each point once in the end.
+func TestKilledAndTakenUp(t *testing.T) {
+	rounds := 6
+	if testing.Short() {
+		rounds = 2
+	}
+	for range rounds {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "recipe.star"), []byte(`
+def main():
+    state = {"n": 0}
+    checkpoint.restore(state)
+    for n in range(state["n"], 150):
+        run.log(x = n, step = n, all_ranks = True)
+        state["n"] = n + 1
+        checkpoint.save(state, step = n, memory = n % 3 == 2)
+`), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for kill := range 5 {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			cmd := exec.CommandContext(ctx, os.Args[0])
+			cmd.Env = append(os.Environ(), "DRUN_TEST_AGENT="+dir, "DRUN_TEST_RESUME=auto")
+			cmd.Stderr = os.Stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if kill < 4 {
+				time.AfterFunc(80*time.Millisecond+rand.N(200*time.Millisecond), func() { _ = cmd.Process.Kill() })
+			}
+			err := cmd.Wait()
+			cancel()
+			if kill == 4 && err != nil {
+				t.Fatal(err)
+			}
+		}
+		home := filepath.Join(dir, "home")
+		db, err := history.OpenReadOnly(home)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := db.Find("job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := db.Get(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		points, err := db.Points(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db.Close()
+		seen := map[string]int{}
+		for _, p := range points {
+			seen[fmt.Sprintf("%d of rank %d", p.Step, p.Rank)]++
+		}
+		for n := range 150 {
+			for rank := range 2 {
+				if key := fmt.Sprintf("%d of rank %d", n, rank); seen[key] != 1 {
+					t.Errorf("after %d attempts, point %s is there %d times", len(d.Attempts), key, seen[key])
+				}
+			}
+		}
+		if t.Failed() {
+			t.Fatalf("attempts %+v", d.Attempts)
+		}
 	}
 }

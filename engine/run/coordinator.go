@@ -51,6 +51,7 @@ type attempt struct {
 	ranks    []rankState
 	failures []*engine.Failure
 	ended    time.Time // when the ranks were told to end; zero: not yet
+	last     bool      // no attempt follows it
 	stall    stall
 	rounds   rounds
 	saved    int // saves of the run before it
@@ -103,13 +104,11 @@ func (p *plan) coordinate() (*Result, error) {
 	}
 	if sig != nil {
 		c.interrupt(sig)
-	} else if err := c.start(link); err != nil {
-		c.fail(engine.NewFailure(board.Observer, err, board.Now()))
+	} else {
+		c.begin(link)
 	}
 	for c.watch(); c.again(); c.watch() {
-		if err := c.start(nil); err != nil {
-			c.fail(engine.NewFailure(board.Observer, err, board.Now()))
-		}
+		c.begin(nil)
 	}
 	return c.finish()
 }
@@ -120,7 +119,7 @@ func (c *coordinator) world() int { return len(c.cluster.Places) }
 func (c *coordinator) enter() (sig os.Signal, err error) {
 	hurry, came, done := c.hurried()
 	c.record, err = record.Open(record.Config{
-		Home: c.Home, Name: c.Name, Recipe: c.bundle, Backend: c.Backend, Plugin: c.plugin, Seed: c.Seed,
+		Home: c.Home, Name: c.Name, Recipe: c.bundle, Backend: c.Backend, Plugin: c.plugin, Seed: c.Seed, SeedGiven: c.SeedGiven,
 		Threads: c.Threads, Deterministic: c.Deterministic, Places: c.cluster.Places, Version: c.Version, Command: c.Command, Started: c.started, Tags: c.Tags,
 		Resume: c.Resume, Keep: c.Keep, Params: c.params, KeepSecrets: c.KeepSecrets, DiskTimeout: c.DiskTimeout, Say: c.console.Note,
 	}, hurry)
@@ -129,6 +128,14 @@ func (c *coordinator) enter() (sig os.Signal, err error) {
 		err = exit.Errorf(exit.Interrupted, "interrupted by %s before the run was in the history, which another process may have locked", engine.SignalName(*came))
 	}
 	return *came, err
+}
+
+// begin begins an attempt. If that cannot be, the run ends.
+func (c *coordinator) begin(link cluster.Link[cluster.ToNode, cluster.ToCoordinator]) {
+	if err := c.start(link); err != nil {
+		c.last = true
+		c.fail(engine.NewFailure(board.Observer, err, board.Now()))
+	}
 }
 
 // start makes the shared memory and starts every rank. link is that of this machine's
@@ -203,7 +210,7 @@ func (c *coordinator) job(rank int) engine.Job {
 	}
 	return engine.Job{
 		RunID: c.record.ID(), RunName: c.record.Name(), RestartCount: c.record.Attempt(), Place: c.cluster.Places[rank], Peers: rendezvous.Peers(c.cluster.Places, rank), Near: c.near(rank), Deterministic: c.Deterministic,
-		Seed: uint64(c.Seed), Backend: c.Backend, Recipe: c.bundle.Name, Main: c.bundle.Main, Params: c.record.Params, Timeout: c.Timeout,
+		Seed: uint64(c.record.Seed), Backend: c.Backend, Recipe: c.bundle.Name, Main: c.bundle.Main, Params: c.record.Params, Timeout: c.Timeout,
 		Heap: c.Heap, Home: home, Testing: c.Testing, Counted: c.Counted, Store: engine.Meeting{Token: c.store.Token, Problem: c.store.Problem},
 	}
 }

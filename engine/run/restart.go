@@ -35,7 +35,7 @@ func backOff(idle int) time.Duration {
 // have ended.
 func (c *coordinator) again() bool {
 	f := engine.First(c.failures)
-	if f == nil || c.restarts == c.MaxRestarts || c.stop.signal != nil || !c.repeatable(f) {
+	if f == nil || c.last || c.restarts == c.MaxRestarts || c.stop.signal != nil || !c.repeatable(f) {
 		return false
 	}
 	text := strings.TrimRight(f.Text(c.world()), "\n")
@@ -55,14 +55,16 @@ func (c *coordinator) again() bool {
 	c.record.Say(say)
 	c.restarts++ // what still comes from the attempt before is left out
 	c.attempt = attempt{}
-	ready := make(chan error, 1)
+	ready := make(chan error, 2)
 	go func() { ready <- c.record.EndAttempt(f.Code, text) }()
 	if err := c.handleUntil(ready); err != nil {
 		c.fail(storageFailure(err))
 	}
 	c.saved = saves
 	time.AfterFunc(wait, func() { ready <- nil })
-	_ = c.handleUntil(ready)
+	if err := c.handleUntil(ready); err != nil {
+		c.fail(storageFailure(err))
+	}
 	if i := slices.IndexFunc(c.peers, func(p *peer) bool { return p.lost }); i >= 0 {
 		p := c.peers[i]
 		c.fail(&engine.Failure{Rank: p.Ranks[0], Code: exit.RankLost, Message: p.gone(), When: board.Now()})
@@ -84,7 +86,7 @@ func (c *coordinator) repeatable(first *engine.Failure) bool {
 
 // handleUntil handles what comes between two attempts.
 func (c *coordinator) handleUntil(ready <-chan error) error {
-	for len(c.failures) == 0 { // a signal ends the run
+	for len(c.failures) == 0 && !slices.ContainsFunc(c.peers, func(p *peer) bool { return p.lost }) { // a signal ends the run
 		select {
 		case err := <-ready:
 			return err
@@ -93,9 +95,11 @@ func (c *coordinator) handleUntil(ready <-chan error) error {
 		case err := <-c.record.Faults():
 			return err
 		case sig, ok := <-c.Signals:
-			if ok {
-				c.signal(sig, nil)
+			if !ok {
+				c.Signals = nil
+				continue
 			}
+			c.signal(sig, nil)
 		}
 	}
 	return nil

@@ -33,17 +33,18 @@ import (
 
 // Options are what `drun run` is told.
 type Options struct {
-	Recipe  string
-	Nproc   int              // ranks that this process starts, at least 1
-	Join    *cluster.Joining // makes a world together with other processes; nil: alone
-	Params  []string         // name=value
-	Seed    int64
-	Name    string // of the run; "" to have one made up
-	Tags    []string
-	Backend string   // "": shm on one machine, else a network's
-	Plugins []string // folders to look for plugins in before all others
-	Resume  string   // RUN[@STEP or @best], or record.Auto
-	Keep    int      // checkpoints to keep, the newest, besides the best; 0: all
+	Recipe    string
+	Nproc     int              // ranks that this process starts, at least 1
+	Join      *cluster.Joining // makes a world together with other processes; nil: alone
+	Params    []string         // name=value
+	Seed      int64
+	SeedGiven bool   // else that of a run that is resumed counts
+	Name      string // of the run; "" to have one made up
+	Tags      []string
+	Backend   string   // "": shm on one machine, else a network's
+	Plugins   []string // folders to look for plugins in before all others
+	Resume    string   // RUN[@STEP or @best], or record.Auto
+	Keep      int      // checkpoints to keep, the newest, besides the best; 0: all
 	// MaxRestarts is how often the ranks start again after a failure that may pass.
 	MaxRestarts int
 	Timeout     time.Duration // of collectives
@@ -185,6 +186,9 @@ func (p *plan) runNode() (*Result, error) {
 	}
 	defer joined.Link.Close()
 	defer p.console.Close()
+	if end := joined.End; end != nil { // it was done already
+		return &Result{ID: end.ID, Name: end.Name, Code: end.Code, Ranks: p.Join.Count, Seconds: end.Seconds}, nil
+	}
 	c := p.node()
 	c.Store, c.Signals = p.Join.Address, p.Signals
 	if len(joined.Start.Shared) == 0 {
