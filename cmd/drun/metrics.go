@@ -30,6 +30,9 @@ In JSON, NaN and infinities are the strings "NaN", "Infinity" and "-Infinity".`,
 			if cmd.Flags().Changed("points") && points < history.MinDownsample {
 				return usage("without --points all are printed", "--points %d: must be at least %d", points, history.MinDownsample)
 			}
+			if cmd.Flags().Changed("attempt") && attempt < 0 {
+				return usage("attempts are numbered from 0", "--attempt %d: there is none", attempt)
+			}
 			if lineage && cmd.Flags().Changed("attempt") {
 				return usage("", "--attempt and --lineage exclude each other")
 			}

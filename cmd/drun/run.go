@@ -115,6 +115,9 @@ const maxTag = 200 // bytes, as of run.tag
 
 // runRecipe runs it and prints the closing line.
 func runRecipe(cmd *cobra.Command, o run.Options) error {
+	if cmd.Flags().Changed("resume") && o.Resume == "" {
+		return usage("is a variable of the shell not set?", "--resume is empty: want RUN[@STEP or @best], or auto")
+	}
 	if o.MaxRestarts < 0 {
 		return usage("", "--max-restarts %d: the number cannot be negative", o.MaxRestarts)
 	}
