@@ -129,6 +129,9 @@ type DataFile struct {
 	Path   string // beneath the recipe's folder, with slashes; absolute in a --data folder
 	SHA256 string
 	Bytes  int64
+	// Modified is when it was changed last, in nanoseconds since 1970.
+	Modified int64
+	Position string // of the call in the recipe that read it
 }
 
 // Declared says that the top level ran, and with which parameters.

@@ -12,6 +12,8 @@ import (
 type Batch struct {
 	Number    int64 // from 1; 0: not numbered yet
 	Params    []Param
+	Inputs    *string // key of the inputs; "": there is none
+	Git       *Git
 	Plugins   []Plugin
 	Ranks     []RankPlace
 	DataFiles []DataFile
@@ -81,7 +83,7 @@ func (r *Run) put(tx *sql.Tx, b *Batch) error {
 		return err
 	}
 	for _, write := range []func(*sql.Tx, *Batch) error{
-		r.putParams, r.putPlugins, r.putRanks, r.putDataFiles, r.putTags, r.putNotes, r.putSnapshots, r.putPoints, r.putAttempts, r.putLines, r.putCheckpoints, r.putEnd,
+		r.putParams, r.putPlugins, r.putRanks, r.putDataFiles, r.putTags, r.putNotes, r.putSnapshots, r.putPoints, r.putAttempts, r.putLines, r.putCheckpoints, r.putEnd, r.putKeys,
 	} {
 		if err := write(tx, b); err != nil {
 			return err

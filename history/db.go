@@ -165,6 +165,17 @@ func (c timeColumn) Scan(value any) (err error) {
 	return err
 }
 
+// timeOrNone reads a time that may be NULL.
+type timeOrNone struct{ to **time.Time }
+
+func (c timeOrNone) Scan(value any) error {
+	if value == nil {
+		return nil
+	}
+	*c.to = new(time.Time)
+	return timeColumn{*c.to}.Scan(value)
+}
+
 func formatTime(t time.Time) string { return t.UTC().Format(timeLayout) }
 
 // Journal tells whether the databases of a home have a write-ahead log; if not, on

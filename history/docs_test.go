@@ -46,7 +46,7 @@ func TestDocumentedQueriesAndTables(t *testing.T) {
 	if table := run(strings.Replace(string(queries[0][1]), "= 7", "= 4", 1)); len(table.Rows) != 2 || table.Rows[1][1] != "gone" {
 		t.Errorf("where the ranks were: %v", table.Rows)
 	}
-	for i, files := range [][]DataFile{{{"a.csv", "1", 9}, {"b.csv", "2", 9}}, {{"a.csv", "1", 9}, {"b.csv", "3", 9}}} {
+	for i, files := range [][]DataFile{{{Path: "a.csv", SHA256: "1", Bytes: 9}, {Path: "b.csv", SHA256: "2", Bytes: 9}}, {{Path: "a.csv", SHA256: "1", Bytes: 9}, {Path: "b.csv", SHA256: "3", Bytes: 9}}} {
 		ok(t, (&Run{ID: int64(i + 1), db: db}).Write(&Batch{Number: 9, DataFiles: files}))
 	}
 	if table := run(string(queries[1][1])); len(table.Rows) != 1 || table.Rows[0][0] != "b.csv" || table.Rows[0][1] != "3" {

@@ -409,7 +409,7 @@ func TestPreviousSchema(t *testing.T) {
 	ok(t, r.Write(everything()))
 	d, err = reader(t, home).Get(r.ID)
 	ok(t, err)
-	if r.ID != 8 || *d.Deterministic || len(d.Ranks) != 1 || len(d.DataFiles) != 2 || d.DataFiles[1] != (DataFile{"x.csv", "abd", 9}) {
+	if r.ID != 8 || *d.Deterministic || len(d.Ranks) != 1 || len(d.DataFiles) != 2 || d.DataFiles[1] != (DataFile{Path: "x.csv", SHA256: "abd", Bytes: 9}) {
 		t.Errorf("a new run is %+v", d)
 	}
 }

@@ -1,6 +1,9 @@
 package history
 
-import "database/sql"
+import (
+	"database/sql"
+	"time"
+)
 
 // RankPlace is where a rank ran, and with what it computed.
 type RankPlace struct {
@@ -18,6 +21,9 @@ type DataFile struct {
 	Path   string `json:"path"` // beneath the recipe's folder; absolute in a --data folder
 	SHA256 string `json:"sha256"`
 	Bytes  int64  `json:"bytes"`
+	// Modified is when it was changed last before it was read; nil: not known.
+	Modified *time.Time `json:"modified"`
+	Position string     `json:"position"` // of the call in the recipe that read it first; "": not known
 }
 
 func (r *Run) putRanks(tx *sql.Tx, b *Batch) error {
@@ -28,8 +34,14 @@ func (r *Run) putRanks(tx *sql.Tx, b *Batch) error {
 }
 
 func (r *Run) putDataFiles(tx *sql.Tx, b *Batch) error {
-	return execute(tx, "INSERT OR IGNORE INTO data_files (run, path, sha256, bytes) VALUES (?, ?, ?, ?)", b.DataFiles,
-		func(f *DataFile) []any { return []any{r.ID, f.Path, f.SHA256, f.Bytes} })
+	return execute(tx, "INSERT OR IGNORE INTO data_files (run, path, sha256, bytes, modified, position) VALUES (?, ?, ?, ?, ?, ?)", b.DataFiles,
+		func(f *DataFile) []any {
+			var modified any // NULL: not known
+			if f.Modified != nil {
+				modified = formatTime(*f.Modified)
+			}
+			return []any{r.ID, f.Path, f.SHA256, f.Bytes, modified, f.Position}
+		})
 }
 
 func (db *DB) ranks(run int64) ([]RankPlace, error) {
@@ -39,6 +51,8 @@ func (db *DB) ranks(run int64) ([]RankPlace, error) {
 }
 
 func (db *DB) dataFiles(run int64) ([]DataFile, error) {
-	return list(db, func(f *DataFile) []any { return []any{&f.Path, &f.SHA256, &f.Bytes} },
-		"SELECT path, sha256, bytes FROM data_files WHERE run = ? ORDER BY path, sha256", run)
+	return list(db, func(f *DataFile) []any {
+		return []any{&f.Path, &f.SHA256, &f.Bytes, timeOrNone{&f.Modified}, &f.Position}
+	},
+		"SELECT path, sha256, bytes, modified, coalesce(position, '') FROM data_files WHERE run = ? ORDER BY path, sha256", run)
 }

@@ -46,6 +46,8 @@ type RunInfo struct {
 	Deterministic bool
 	Version       string
 	Command       []string
+	Numerics      int       // version of drun's arithmetic
+	DataDirs      []string  // of --data, absolute
 	Started       time.Time // zero: now
 	Parent        *Parent   // nil: it begins anew
 }
@@ -123,9 +125,9 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 		if r.Name, err = freeName(tx, info.Name); err != nil {
 			return err
 		}
-		result, err := tx.Exec(`INSERT INTO runs (recipe, world_size, backend, seed, threads, version, host, pid, dir, command, deterministic, go_version,
+		result, err := tx.Exec(`INSERT INTO runs (recipe, world_size, backend, seed, threads, version, host, pid, dir, command, deterministic, go_version, numerics, data_dirs,
 			uid, name, status, started, parent, parent_step, parent_points)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, ?, (SELECT points FROM checkpoints WHERE run = ? AND step = ?))`,
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, ?, (SELECT points FROM checkpoints WHERE run = ? AND step = ?))`,
 			append(origin, r.UID, r.Name, formatTime(info.Started), parent, step, parent, step)...)
 		if err != nil {
 			return err
@@ -151,9 +153,16 @@ func originOf(info RunInfo) ([]any, error) {
 	if info.Command == nil {
 		info.Command = []string{}
 	}
+	if info.DataDirs == nil {
+		info.DataDirs = []string{}
+	}
+	dirs, err := json.Marshal(info.DataDirs)
+	if err != nil {
+		return nil, err
+	}
 	command, err := json.Marshal(info.Command)
 	return []any{info.Recipe, info.WorldSize, info.Backend, info.Seed, info.Threads, info.Version, host, os.Getpid(), dir, string(command),
-		info.Deterministic, runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH}, err
+		info.Deterministic, runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, info.Numerics, string(dirs)}, err
 }
 
 // freeName checks a given name, or makes one up: two words, with a number

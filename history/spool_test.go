@@ -20,7 +20,7 @@ func everything() *Batch {
 		Params:      []Param{{"lr", 0.1}, {"n", int64(7)}, {"huge", huge}, {"none", nil}, {"on", true}, {"text", "a é"}, {"api_key", Secret{}}},
 		Plugins:     []Plugin{{"gloo", "1", "/x", "abc"}},
 		Ranks:       []RankPlace{{1, 2, 3, "host", 4, "avx2"}},
-		DataFiles:   []DataFile{{"x.csv", "abc", 9}, {"x.csv", "abd", 9}, {"x.csv", "abc", 9}},
+		DataFiles:   []DataFile{{Path: "x.csv", SHA256: "abc", Bytes: 9}, {Path: "x.csv", SHA256: "abd", Bytes: 9}, {Path: "x.csv", SHA256: "abc", Bytes: 9}},
 		Tags:        []string{"b", "a"},
 		Notes:       []Note{{when, "note"}},
 		Snapshots:   []Snapshot{{when, "failed", []RankState{{Rank: 1, State: "waiting", Recent: []PastCall{{Call: "c", Seconds: &took}}}}}},
@@ -151,7 +151,7 @@ func TestMovedHistory(t *testing.T) {
 			said := ""
 			r.OnMove(func(what string) { said += what })
 			ok(t, r.Write(&Batch{Points: []Point{{Name: "x", Step: 0, Value: 1, Time: time.Unix(1, 0)}}}))
-			ok(t, r.Write(&Batch{Ranks: []RankPlace{{Rank: 0, Host: "h"}}, DataFiles: []DataFile{{"y.csv", "abc", 1}}}))
+			ok(t, r.Write(&Batch{Ranks: []RankPlace{{Rank: 0, Host: "h"}}, DataFiles: []DataFile{{Path: "y.csv", SHA256: "abc", Bytes: 1}}}))
 			path, id := filepath.Join(home, "history.db"), int64(2)
 			switch how {
 			case "deleted":

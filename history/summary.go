@@ -200,6 +200,11 @@ type Detail struct {
 	Threads       int         `json:"threads"`
 	Version       string      `json:"version"`
 	GoVersion     *string     `json:"go_version"` // nil likewise
+	Numerics      *int        `json:"numerics"`   // version of drun's arithmetic; nil likewise
+	Inputs        string      `json:"inputs"`     // key of what decides the bits, less the data; "": not known
+	Key           string      `json:"key"`        // of what decides the bits; "": not known, or not yet
+	Git           *Git        `json:"git"`        // of the recipe's folder; nil: none
+	DataDirs      []string    `json:"data_dirs"`  // of --data; nil: not known
 	Host          string      `json:"host"`
 	PID           int         `json:"pid"`
 	Dir           string      `json:"dir"`
@@ -242,11 +247,23 @@ func (db *DB) Get(id int64) (*Detail, error) {
 	d := &Detail{Summary: found[0]}
 	err = db.read(func(rows *sql.Rows) error {
 		var command string
-		if err := rows.Scan(&d.Threads, &d.Deterministic, &d.Version, &d.GoVersion, &d.Host, &d.PID, &d.Dir, &command); err != nil {
+		var dirs, commit sql.NullString
+		var dirty sql.NullBool
+		if err := rows.Scan(&d.Threads, &d.Deterministic, &d.Version, &d.GoVersion, &d.Host, &d.PID, &d.Dir, &command,
+			&d.Numerics, &d.Inputs, &d.Key, &commit, &dirty, &dirs); err != nil {
 			return err
 		}
+		if commit.Valid {
+			d.Git = &Git{commit.String, dirty.Bool}
+		}
+		if dirs.Valid {
+			if err := json.Unmarshal([]byte(dirs.String), &d.DataDirs); err != nil {
+				return err
+			}
+		}
 		return json.Unmarshal([]byte(command), &d.Command)
-	}, "SELECT threads, deterministic, version, go_version, host, pid, dir, command FROM runs WHERE id = ?", id)
+	}, `SELECT threads, deterministic, version, go_version, host, pid, dir, command, numerics,
+		coalesce(inputs, ''), coalesce(bits_key, ''), git_commit, git_dirty, data_dirs FROM runs WHERE id = ?`, id)
 	if err != nil {
 		return nil, err
 	}

@@ -26,8 +26,8 @@ type Files struct {
 	Largest int
 	// OnRead, where it is set, is told of each file that was read to its end: its path
 	// beneath the recipe's folder, or absolute in a --data folder. A file that is read
-	// again without a change is told once.
-	OnRead func(path, sha256 string, bytes int64)
+	// again without a change is told once. modified is when the file was changed last.
+	OnRead func(path, sha256 string, bytes int64, modified time.Time)
 
 	mu   sync.Mutex
 	told map[string]fileState // by path
@@ -143,7 +143,7 @@ func (f *File) Read(p []byte) (int, error) {
 	f.sum.Write(p[:n])
 	f.read += int64(n)
 	if err == io.EOF {
-		f.files.OnRead(f.path, hex.EncodeToString(f.sum.Sum(nil)), f.read)
+		f.files.OnRead(f.path, hex.EncodeToString(f.sum.Sum(nil)), f.read, time.Unix(f.state.written.Unix()))
 		f.sum = nil
 		if time.Since(time.Unix(f.state.changed.Unix())) > settled {
 			f.files.mu.Lock()

@@ -72,7 +72,7 @@ func TestFilesThatWereReadAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	var told []string
-	files.OnRead = func(path, sha256 string, bytes int64) {
+	files.OnRead = func(path, sha256 string, bytes int64, _ time.Time) {
 		told = append(told, fmt.Sprint(path, " ", sha256[:8], " ", bytes))
 	}
 	read := func(name string, most int64, want ...string) {

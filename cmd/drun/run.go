@@ -51,6 +51,7 @@ func newRun() *cobra.Command {
 	f.StringVar(&o.Name, "name", "", "name of the run (default: two words)")
 	f.StringArrayVar(&o.Tags, "tag", nil, "label of the run (repeatable)")
 	f.StringVar(&o.Resume, "resume", "", "continue from a checkpoint: `RUN[@STEP or @best]`; auto: continue the run that --name names, or begin it")
+	f.BoolVar(&o.Reuse, "reuse", false, "if a finished run has the same recipe, parameters, seed, ranks and data, give that instead of running again")
 	f.IntVar(&o.Keep, "keep", 0, "keep the newest `N` checkpoints of the run and the best, and remove the others (default: keep all)")
 	f.IntVar(&o.MaxRestarts, "max-restarts", 0, "how often all ranks start again, from the newest checkpoint, after one has failed or was lost")
 	f.DurationVar(&o.Grace, "grace", 30*time.Second, "time that a recipe with run.should_stop has to end by itself after a signal")
@@ -166,6 +167,10 @@ func runRecipe(cmd *cobra.Command, o run.Options) error {
 		if o.Resume == record.Auto {
 			resume = "; the same command continues it"
 		}
+	}
+	if result.Reused {
+		fmt.Fprintf(out, "run %d %s has the same recipe, parameters, seed, ranks and data, and is done: nothing was run\n", result.ID, terminal.Escape(result.Name))
+		return nil
 	}
 	fmt.Fprintf(out, "run %d %s: %s in %.1fs%s\n", result.ID, terminal.Escape(result.Name), result.Code.Status(), result.Seconds, resume)
 	if result.Code != exit.Done {

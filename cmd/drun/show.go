@@ -61,6 +61,16 @@ func printDetail(out io.Writer, d *history.Detail) error {
 		field("exit code", strconv.Itoa(*d.ExitCode))
 	}
 	field("on", fmt.Sprintf("%s (pid %d) in %s, drun %s", d.Host, d.PID, d.Dir, d.Version))
+	if g := d.Git; g != nil {
+		commit := g.Commit
+		if g.Dirty {
+			commit += ", with changes"
+		}
+		field("git commit", commit)
+	}
+	if d.Key != "" {
+		field("key", d.Key)
+	}
 	if len(d.Tags) > 0 {
 		field("tags", strings.Join(d.Tags, ", "))
 	}
@@ -125,9 +135,13 @@ func printTables(out io.Writer, d *history.Detail) error {
 	for _, s := range d.Sources {
 		row(w, s.Path, s.SHA256, s.Role)
 	}
-	heading(len(d.DataFiles), "DATA FILE", "SHA-256", "BYTES")
+	heading(len(d.DataFiles), "DATA FILE", "SHA-256", "BYTES", "MODIFIED", "READ AT")
 	for _, f := range d.DataFiles {
-		row(w, f.Path, f.SHA256, strconv.FormatInt(f.Bytes, 10))
+		modified := "-"
+		if f.Modified != nil {
+			modified = localTime(*f.Modified)
+		}
+		row(w, f.Path, f.SHA256, strconv.FormatInt(f.Bytes, 10), modified, f.Position)
 	}
 	return w.Flush()
 }

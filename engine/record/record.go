@@ -5,7 +5,7 @@
 package record
 
 import (
-	"drun/internal/exit"
+	"fmt"
 	"math/big"
 	"strconv"
 	"sync"
@@ -16,6 +16,7 @@ import (
 	"drun/engine/recipe"
 	"drun/engine/rendezvous"
 	"drun/history"
+	"drun/internal/exit"
 	"drun/internal/secret"
 	"drun/plugins/host"
 )
@@ -32,6 +33,7 @@ type Config struct {
 	SeedGiven     bool // else the seed of a run that is resumed counts
 	Threads       int
 	Deterministic bool
+	DataDirs      []string // absolute
 	Version       string
 	Command       []string
 	Started       time.Time
@@ -61,6 +63,8 @@ type Record struct {
 	db       *history.DB
 	run      *history.Run
 	writer   *writer
+	identity *history.Inputs // but the parameters, which the recipe declares
+	git      sync.WaitGroup  // asks for the state of the recipe's repository
 	say      func(text string)
 	store    *checkpoints.Store
 	from     *origin        // of --resume
@@ -110,7 +114,7 @@ func open(c Config) (_ *Record, err error) {
 		}
 	}()
 	info := history.RunInfo{Name: c.Name, Recipe: c.Recipe.Name, WorldSize: len(c.Places), Backend: c.Backend, Seed: c.Seed,
-		Threads: c.Threads, Deterministic: c.Deterministic, Version: c.Version, Command: c.Command, Started: c.Started}
+		Threads: c.Threads, Deterministic: c.Deterministic, Numerics: engine.Numerics, DataDirs: c.DataDirs, Version: c.Version, Command: c.Command, Started: c.Started}
 	var before *history.Detail // the run, if it is taken up again
 	if c.Resume == Auto {
 		if before, err = r.unfinished(c); err != nil {
@@ -154,7 +158,12 @@ func open(c Config) (_ *Record, err error) {
 	if err != nil {
 		return nil, err
 	}
+	r.identity = inputsOf(c, r.Seed)
+	if r.from != nil {
+		r.identity.Parent = fmt.Sprintf("%s@%d", r.from.line[0].uid, r.from.info.Step)
+	}
 	r.writer = newWriter(r.run, c.Home, c.DiskTimeout, r.Say)
+	r.askGit(c.Recipe.Dir)
 	if before != nil {
 		r.beginAnew()
 		r.sayChanges(before, sources, c.Recipe.Name)
@@ -194,7 +203,13 @@ func (r *Record) Line(rank int, stderr bool, text string) {
 // Add adds what a worker's message records.
 func (r *Record) Add(rank int, m *engine.ToAgent) {
 	if d := m.Declared; d != nil {
-		r.writer.add(len(d.Params), 0, func(b *history.Batch) { b.Params = append(b.Params, values(d.Params, r.keep)...) })
+		params := values(d.Params, r.keep)
+		r.identity.Params = params
+		inputs, err := r.identity.Key()
+		if err != nil {
+			inputs = "" // the parameters cannot be recorded either
+		}
+		r.writer.add(len(d.Params), 0, func(b *history.Batch) { b.Params, b.Inputs = append(b.Params, params...), &inputs })
 	}
 	if len(m.Points) > 0 {
 		text := 0
@@ -227,7 +242,9 @@ func (r *Record) Add(rank int, m *engine.ToAgent) {
 		})
 	}
 	for _, f := range m.Files {
-		r.writer.add(1, len(f.Path), func(b *history.Batch) { b.DataFiles = append(b.DataFiles, history.DataFile(f)) })
+		modified := time.Unix(0, f.Modified)
+		row := history.DataFile{Path: f.Path, SHA256: f.SHA256, Bytes: f.Bytes, Modified: &modified, Position: f.Position}
+		r.writer.add(1, len(f.Path), func(b *history.Batch) { b.DataFiles = append(b.DataFiles, row) })
 	}
 	if m.Version != nil && r.plugin != nil {
 		r.writer.add(1, 0, func(b *history.Batch) { b.Plugins = append(b.Plugins, r.pluginRow(*m.Version)) })
@@ -255,6 +272,7 @@ func (r *Record) Drain() (fault, hung error) {
 // opens the history; the error says why the end is not recorded.
 func (r *Record) Finish(code exit.Code, text string, seconds float64) (spool string, err error) {
 	r.endUndecided(code)
+	r.git.Wait() // it has a deadline
 	spool, err = r.writer.close(&history.End{Status: history.Status(code.Status()), ExitCode: int(code), Error: text, Seconds: seconds + r.earlier.Seconds()})
 	if spool != "" || err != nil {
 		r.run.Leave()

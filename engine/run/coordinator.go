@@ -120,7 +120,7 @@ func (c *coordinator) enter() (sig os.Signal, err error) {
 	hurry, came, done := c.hurried()
 	c.record, err = record.Open(record.Config{
 		Home: c.Home, Name: c.Name, Recipe: c.bundle, Backend: c.Backend, Plugin: c.plugin, Seed: c.Seed, SeedGiven: c.SeedGiven,
-		Threads: c.Threads, Deterministic: c.Deterministic, Places: c.cluster.Places, Version: c.Version, Command: c.Command, Started: c.started, Tags: c.Tags,
+		Threads: c.Threads, Deterministic: c.Deterministic, DataDirs: absolute(c.DataDirs), Places: c.cluster.Places, Version: c.Version, Command: c.Command, Started: c.started, Tags: c.Tags,
 		Resume: c.Resume, Keep: c.Keep, Params: c.params, KeepSecrets: c.KeepSecrets, DiskTimeout: c.DiskTimeout, Say: c.console.Note,
 	}, hurry)
 	done()

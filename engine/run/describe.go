@@ -48,13 +48,26 @@ func Describe(name string) (*About, error) {
 	if err := bundle.Check(); err != nil {
 		return nil, err
 	}
+	declared, err := declare(bundle, nil)
+	if err != nil {
+		return nil, err
+	}
+	about := &About{Doc: bundle.Doc, Params: []Param{}}
+	for _, d := range declared.Params {
+		about.Params = append(about.Params, Param{Name: d.Name, Type: d.Kind, Default: d.Default})
+	}
+	return about, nil
+}
+
+// declare runs a recipe's top level in a worker, and gives the parameters that it declares.
+func declare(bundle *recipe.Bundle, params []engine.Param) (*engine.Declared, error) {
 	file, err := board.Create(1)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
 	start := &cluster.Start{World: 1, Backend: builtIn, Shared: paths(file), Jobs: []engine.Job{{
-		Place: rendezvous.Local(0, 1), Backend: builtIn, Recipe: bundle.Name, Main: bundle.Main, Timeout: describeAtMost, Describe: true,
+		Place: rendezvous.Local(0, 1), Backend: builtIn, Recipe: bundle.Name, Main: bundle.Main, Params: params, Timeout: describeAtMost, Describe: true,
 	}}}
 	link, theirs := cluster.Pipe()
 	inbox := cluster.Inbox(link)
@@ -68,24 +81,22 @@ func Describe(name string) (*About, error) {
 		Bundle: bundle, Threads: 1, Timeout: describeAtMost, Console: console.New(os.Stderr, os.Stderr, false, false),
 		Backend: func(string) (*host.Plugin, error) { return nil, nil },
 	}, start, theirs, cluster.Inbox(theirs))
-	about := &About{Doc: bundle.Doc, Params: []Param{}}
+	declared := &engine.Declared{}
 	timeout := time.After(describeAtMost)
 	for {
 		select {
 		case <-timeout:
 			link.Send(&cluster.ToNode{Kill: true})
-			return nil, exit.Errorf(exit.Recipe, "%s: the top level did not end within %s", name, describeAtMost)
+			return nil, exit.Errorf(exit.Recipe, "%s: the top level did not end within %s", bundle.Name, describeAtMost)
 		case m := <-inbox:
 			switch {
 			case m.Exit != nil && !m.Exit.Clean:
-				return nil, exit.Errorf(exit.RankLost, "%s: the worker was lost: %s", name, m.Exit.Text)
+				return nil, exit.Errorf(exit.RankLost, "%s: the worker was lost: %s", bundle.Name, m.Exit.Text)
 			case m.Exit != nil:
-				return about, nil
+				return declared, nil
 			case m.Msg == nil:
 			case m.Msg.Declared != nil:
-				for _, d := range m.Msg.Declared.Params {
-					about.Params = append(about.Params, Param{Name: d.Name, Type: d.Kind, Default: d.Default})
-				}
+				declared = m.Msg.Declared
 			case m.Msg.Failure != nil:
 				f := m.Msg.Failure
 				return nil, exit.WithHint(exit.Errorf(f.Code, "%s", f.Text(1)),

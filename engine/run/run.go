@@ -56,6 +56,7 @@ type Options struct {
 	Home          string
 	Grace         time.Duration // between a signal and the end
 	DiskTimeout   time.Duration // for a disk that does not answer; 0: record.DiskTimeout
+	Reuse         bool          // give the finished run that has the same bits, if there is one
 	Command       []string      // as the user typed it, for the history
 	KeepSecrets   bool          // keep the values of parameters whose names say that they are secrets
 	Version       string
@@ -84,6 +85,7 @@ type Result struct {
 	Snapshot *board.Snapshot   // what the ranks did when the run failed; nil for one rank
 	Seconds  float64
 	Restarts int
+	Reused   bool // it is an earlier run, and nothing has run now
 	Saved    bool // there is a checkpoint on disk from which it can go on
 	// Counts are the plugin's statistics, summed over the ranks; with Options.Counted.
 	Counts map[string]int64
@@ -96,6 +98,11 @@ func Run(o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.Reuse {
+		if r, err := p.reusable(); r != nil || err != nil {
+			return r, err
+		}
+	}
 	if p.plugin != nil {
 		defer scratch.Sweep() // what ranks left that were killed while their plugin started
 	}
@@ -103,6 +110,34 @@ func Run(o Options) (*Result, error) {
 		return p.runNode()
 	}
 	return p.coordinate()
+}
+
+// Reusable gives the newest finished run that has the bits of a run with these options: the recipe and what it
+// loads, parameters, seed, world size and drun's arithmetic are the same, and the files that the run has read have
+// the same content now, which is read for that. nil: there is none.
+func Reusable(o Options) (*Result, error) {
+	p, err := newPlan(o)
+	if err != nil {
+		return nil, err
+	}
+	return p.reusable()
+}
+
+func (p *plan) reusable() (*Result, error) {
+	if p.Join != nil || p.Resume != "" {
+		return nil, exit.Errorf(exit.Usage, "--reuse is for runs on one machine that begin anew, without --resume")
+	}
+	declared, err := declare(p.bundle, p.params)
+	if err != nil {
+		return nil, err
+	}
+	places := make([]rendezvous.Place, p.Nproc)
+	found, err := record.Reusable(record.Config{Home: p.Home, Recipe: p.bundle, Places: places, Backend: p.Backend, Plugin: p.plugin,
+		Seed: p.Seed, Deterministic: p.Deterministic, KeepSecrets: p.KeepSecrets}, declared)
+	if found == nil || err != nil {
+		return nil, err
+	}
+	return &Result{ID: found.ID, Name: found.Name, Ranks: p.Nproc, Seconds: found.Seconds, Reused: true}, nil
 }
 
 // plan is what a run will be, once its options, its recipe and its backend are known

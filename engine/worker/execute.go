@@ -78,6 +78,7 @@ func (w *worker) heap() uint64 {
 // at notes on the board where the recipe is, for ranks that wait for this one.
 func (w *worker) at(thread *starlark.Thread) {
 	pos := starlib.Position(thread)
+	w.position = pos
 	w.board.At(collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col})
 }
 

@@ -69,9 +69,9 @@ func (r *recorder) Machine() {
 }
 
 // DataFile records a file that the recipe has read.
-func (r *recorder) DataFile(path, sha256 string, bytes int64) {
-	r.add(len(path)+len(sha256), func(m *engine.ToAgent) {
-		m.Files = append(m.Files, engine.DataFile{Path: path, SHA256: sha256, Bytes: bytes})
+func (r *recorder) DataFile(f engine.DataFile) {
+	r.add(len(f.Path)+len(f.SHA256)+len(f.Position), func(m *engine.ToAgent) {
+		m.Files = append(m.Files, f)
 	})
 }
 

@@ -28,6 +28,7 @@ import (
 	"drun/tensor"
 
 	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
 )
 
 // Invoked tells whether this process was started as a worker.
@@ -75,8 +76,10 @@ type worker struct {
 	record *recorder
 	board  *board.Board
 	thread *starlark.Thread
-	counts func() map[string]int64 // of the backend; nil: it does not count
-	mu     sync.Mutex              // guards thread against a cancel that comes early
+	// position is of the latest call of a module's builtin.
+	position syntax.Position
+	counts   func() map[string]int64 // of the backend; nil: it does not count
+	mu       sync.Mutex              // guards thread against a cancel that comes early
 }
 
 func (w *worker) run() int {
@@ -107,7 +110,10 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		return err
 	}
 	rank.Outputs = starlib.NewOutputs(job.Home, job.RunID)
-	rank.Files.Largest, rank.Files.OnRead = int(w.heap()/2), rec.DataFile
+	rank.Files.Largest = int(w.heap() / 2)
+	rank.Files.OnRead = func(path, sha256 string, bytes int64, modified time.Time) {
+		rec.DataFile(engine.DataFile{Path: path, SHA256: sha256, Bytes: bytes, Modified: modified.UnixNano(), Position: w.position.String()})
+	}
 	if w.board, err = board.Open(os.NewFile(engine.BoardFD, "board"), job.Place.Rank); err != nil {
 		return err
 	}

@@ -1,0 +1,170 @@
+package record
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"drun/engine"
+	"drun/engine/recipe"
+	"drun/history"
+)
+
+// inputsOf are what decides the bits of a run, but its parameters and the checkpoint that it goes on from.
+func inputsOf(c Config, seed int64) *history.Inputs {
+	in := &history.Inputs{Main: c.Recipe.Main, Seed: seed, WorldSize: len(c.Places), Order: "ranks", Numerics: engine.Numerics}
+	for _, s := range c.Recipe.Sources {
+		in.Sources = append(in.Sources, history.SourceRef{Path: s.Path, SHA256: s.SHA256})
+	}
+	if c.Plugin != nil && in.WorldSize > 1 && !c.Deterministic {
+		in.Order = c.Backend + " " + c.Plugin.SHA256 // it adds in an order of its own
+	}
+	return in
+}
+
+// gitAtMost is how long the state of the recipe's repository may take. The run goes on meanwhile.
+const gitAtMost = 2 * time.Second
+
+// askGit records the commit that the recipe's folder is at, if it is in a repository and git is there.
+func (r *Record) askGit(dir string) {
+	if !inRepository(dir) {
+		return
+	}
+	r.git.Go(func() {
+		ctx, stop := context.WithTimeout(context.Background(), gitAtMost)
+		defer stop()
+		cmd := exec.CommandContext(ctx, "git", "-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch", "--untracked-files=no", "--", ".")
+		cmd.Dir, cmd.WaitDelay = dir, 100*time.Millisecond
+		cmd.Env = append(os.Environ(), "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0")
+		out, err := cmd.Output()
+		if err != nil {
+			return
+		}
+		git := &history.Git{}
+		for line := range strings.Lines(string(out)) {
+			if commit, is := strings.CutPrefix(line, "# branch.oid "); is {
+				git.Commit = strings.TrimSpace(commit)
+			} else if !strings.HasPrefix(line, "#") {
+				git.Dirty = true
+			}
+		}
+		if git.Commit != "" && git.Commit != "(initial)" {
+			r.writer.add(1, 0, func(b *history.Batch) { b.Git = git })
+		}
+	})
+}
+
+// inRepository tells whether a folder, or one above it, has git's folder.
+func inRepository(dir string) bool {
+	for {
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+			return true
+		}
+		above := filepath.Dir(dir)
+		if above == dir {
+			return false
+		}
+		dir = above
+	}
+}
+
+// Earlier is a run that is done.
+type Earlier struct {
+	ID      int64
+	Name    string
+	Seconds float64
+}
+
+// Reusable finds the newest run that is done and whose bits the run would repeat: recipe, parameters, seed,
+// world size, arithmetic and order of reductions are the same, and the files that it read
+// have the same content now. nil: there is none.
+func Reusable(c Config, declared *engine.Declared) (*Earlier, error) {
+	in := inputsOf(c, c.Seed)
+	in.Params = values(declared.Params, c.KeepSecrets)
+	key, err := in.Key()
+	if err != nil || key == "" {
+		return nil, err
+	}
+	db, err := history.OpenReadOnly(c.Home)
+	if errors.As(err, new(*history.ErrNone)) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	list, err := db.WithInputs(key)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range list {
+		d, err := db.Get(s.ID)
+		if err != nil {
+			return nil, err
+		}
+		if len(Changed(c.Recipe, d.DataFiles)) == 0 && s.Seconds != nil {
+			return &Earlier{s.ID, s.Name, *s.Seconds}, nil
+		}
+	}
+	return nil, nil
+}
+
+// Changed are those of the files that a run has read which are not the same now, with why.
+func Changed(bundle *recipe.Bundle, files []history.DataFile) (list []DataChange) {
+	contents := map[string]string{}
+	for _, f := range files {
+		path, why := f.Path, ""
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(bundle.Dir, filepath.FromSlash(path))
+		}
+		sum, err := contents[path], error(nil)
+		if sum == "" {
+			sum, err = sumOf(path, f.Bytes)
+			contents[path] = sum
+		}
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			why = "it is gone"
+		case err != nil:
+			why = err.Error()
+		case sum != f.SHA256:
+			why = "its content has changed"
+		}
+		if why != "" {
+			list = append(list, DataChange{f, why})
+		}
+	}
+	return list
+}
+
+// DataChange is a file that is not as a run has read it.
+type DataChange struct {
+	File history.DataFile
+	Why  string
+}
+
+// sumOf is the SHA-256 of a file of so many bytes; of another size it is none.
+func sumOf(path string, bytes int64) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() || info.Size() != bytes {
+		return "another", nil
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	sum := sha256.New()
+	_, err = io.Copy(sum, file)
+	return hex.EncodeToString(sum.Sum(nil)), err
+}

@@ -1,0 +1,108 @@
+package history
+
+import (
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// Inputs are what decides the bits of a run, besides the data that it reads.
+type Inputs struct {
+	Main      string      // the recipe's path beneath its folder
+	Sources   []SourceRef // the recipe and what it loads
+	Params    []Param     // as declared, with their values
+	Seed      int64
+	WorldSize int
+	Order     string // in which reductions add: "ranks", or whose order it is
+	Numerics  int    // version of drun's arithmetic
+	Parent    string // the run's uid and step of the checkpoint that it was resumed from; "": none
+}
+
+// Key is the SHA-256 of the inputs; "" where a parameter is a secret, whose value is not kept.
+func (in *Inputs) Key() (string, error) {
+	params, err := encodeParams(in.Params)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range params {
+		if p.Kind == "secret" {
+			return "", nil
+		}
+	}
+	slices.SortFunc(params, func(a, b paramColumns) int { return strings.Compare(a.Name, b.Name) })
+	sources := slices.Clone(in.Sources)
+	slices.SortFunc(sources, func(a, b SourceRef) int { return strings.Compare(a.Path, b.Path) })
+	return digest(in.Main, sources, params, in.Seed, in.WorldSize, in.Order, in.Numerics, in.Parent)
+}
+
+// bitsKey joins the inputs' key and the data.
+func bitsKey(inputs string, files []DataFile) (string, error) {
+	parts := []any{inputs}
+	for _, f := range files { // in the order of their paths
+		parts = append(parts, f.Path, f.SHA256)
+	}
+	return digest(parts...)
+}
+
+func digest(parts ...any) (string, error) {
+	text, err := json.Marshal(parts)
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), err
+}
+
+// Git is the state of the repository that a recipe is in.
+type Git struct {
+	Commit string `json:"commit"`
+	Dirty  bool   `json:"dirty"` // files of the recipe's folder differ from the commit
+}
+
+func (r *Run) putKeys(tx *sql.Tx, b *Batch) error {
+	if b.Inputs != nil {
+		// A run that another recipe or other parameters took up again has no key.
+		if _, err := tx.Exec("UPDATE runs SET inputs = CASE WHEN ?1 = '' OR inputs <> ?1 THEN '' ELSE ?1 END WHERE id = ?2", *b.Inputs, r.ID); err != nil {
+			return err
+		}
+	}
+	if b.Git != nil {
+		if _, err := tx.Exec("UPDATE runs SET git_commit = ?, git_dirty = ? WHERE id = ?", b.Git.Commit, b.Git.Dirty, r.ID); err != nil {
+			return err
+		}
+	}
+	if b.End == nil {
+		return nil
+	}
+	var inputs sql.NullString
+	if err := tx.QueryRow("SELECT inputs FROM runs WHERE id = ?", r.ID).Scan(&inputs); err != nil {
+		return err
+	}
+	key := any(nil)
+	if inputs.String != "" {
+		var files []DataFile
+		err := each(tx, func(rows *sql.Rows) error {
+			var f DataFile
+			err := rows.Scan(&f.Path, &f.SHA256)
+			files = append(files, f)
+			return err
+		}, "SELECT path, sha256 FROM data_files WHERE run = ? ORDER BY path, sha256", r.ID)
+		if err != nil {
+			return err
+		}
+		if key, err = bitsKey(inputs.String, files); err != nil {
+			return err
+		}
+	}
+	_, err := tx.Exec("UPDATE runs SET bits_key = ? WHERE id = ?", key, r.ID)
+	return err
+}
+
+// WithInputs lists the runs that are done and had inputs with this key, newest first. Whether
+// their data is the same, DataFiles of each tell.
+func (db *DB) WithInputs(key string) ([]Summary, error) {
+	if key == "" {
+		return []Summary{}, nil
+	}
+	return db.summaries("WHERE inputs = ? AND status = 'done' ORDER BY id DESC", key)
+}
