@@ -43,6 +43,7 @@ var layers = map[string][]string{
 	// exit is the one vocabulary of exit codes and hints, so that everything may use it.
 	"internal/exit": {},
 	"history":       {"internal/exit", "internal/spelling", "internal/sqldb", sqlite, "github.com/fxamacker/cbor", "golang.org/x/sys", "github.com/dustinkirkland/golang-petname"},
+	"history/query": {"history", "internal/exit", "internal/spelling", starlark},
 	"checkpoints":   {"internal/exit", "internal/sqldb", sqlite, "golang.org/x/sys"},
 
 	"backup": {"history", "checkpoints"},

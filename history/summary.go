@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -84,18 +85,76 @@ type Checkpoint struct {
 	Points int64 `json:"-"`
 }
 
+// Names chooses parameters or metrics; the zero value chooses none.
+type Names struct {
+	All  bool
+	Some []string // unless All
+}
+
+// Selection says what Select reads of which runs.
+type Selection struct {
+	IDs             []int64 // nil: of all runs
+	Limit           int     // so many of the newest; 0: all
+	Params, Metrics Names
+	Tags            bool
+	Checkpoints     bool
+}
+
+// fully selects what a Summary can hold.
+var fully = Selection{Params: Names{All: true}, Metrics: Names{All: true}, Tags: true, Checkpoints: true}
+
 // List returns runs, newest first; at most limit of them, all where limit is
 // not positive.
 func (db *DB) List(limit int) ([]Summary, error) {
-	if limit <= 0 {
-		limit = math.MaxInt
+	s := fully
+	s.Limit = max(limit, 0)
+	return db.Select(s)
+}
+
+// Summaries returns the runs with these ids, in their order; an id that no run has is left out.
+func (db *DB) Summaries(ids []int64) ([]Summary, error) {
+	s := fully
+	s.IDs = ids
+	found, err := db.Select(s)
+	at := make(map[int64]int, len(ids))
+	for i, id := range ids {
+		at[id] = i
 	}
-	return db.summaries("ORDER BY id DESC LIMIT ?", limit)
+	slices.SortStableFunc(found, func(a, b Summary) int { return at[a.ID] - at[b.ID] })
+	return found, err
+}
+
+// Select returns runs, newest first, with as much of them as the selection says: a few
+// queries, however many runs there are, that read no parameter or metric beside those chosen.
+func (db *DB) Select(s Selection) ([]Summary, error) {
+	clause, args := "", []any(nil)
+	if s.IDs != nil {
+		set, err := json.Marshal(s.IDs)
+		if err != nil {
+			return nil, err
+		}
+		clause, args = "WHERE id IN (SELECT value FROM json_each(?)) ", []any{string(set)}
+	}
+	clause += "ORDER BY id DESC"
+	if s.Limit > 0 {
+		clause, args = clause+" LIMIT ?", append(args, s.Limit)
+	}
+	return db.summaries(&s, clause, args...)
+}
+
+// ParamNames lists the names of all parameters that a run has.
+func (db *DB) ParamNames() ([]string, error) {
+	return list(db, func(name *string) []any { return []any{name} }, "SELECT DISTINCT name FROM params ORDER BY name")
+}
+
+// MetricNames lists the names of all metrics that a run has.
+func (db *DB) MetricNames() ([]string, error) {
+	return list(db, func(name *string) []any { return []any{name} }, "SELECT DISTINCT name FROM metric_summaries ORDER BY name")
 }
 
 // summaries reads the runs that the clause selects with a fixed number of
 // queries, however many they are.
-func (db *DB) summaries(clause string, args ...any) ([]Summary, error) {
+func (db *DB) summaries(what *Selection, clause string, args ...any) ([]Summary, error) {
 	list := []Summary{}
 	lost, err := db.findLost()
 	if err != nil {
@@ -134,21 +193,34 @@ func (db *DB) summaries(clause string, args ...any) ([]Summary, error) {
 			s.Seconds = &elapsed
 		}
 	}
-	return list, db.attach(index, ids)
+	return list, db.attach(what, index, ids)
 }
 
 // attach fills in what other tables hold about the runs.
-func (db *DB) attach(index map[int64]*Summary, ids []int64) error {
+func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) error {
 	set, err := json.Marshal(ids)
 	if err != nil {
 		return err
 	}
-	read := func(what, order string, scan func(*sql.Rows) error) {
+	read := func(columns, order string, scan func(*sql.Rows) error, args ...any) {
 		if err == nil {
-			err = db.read(scan, "SELECT run, "+what+" WHERE run IN (SELECT value FROM json_each(?)) "+order, string(set))
+			err = db.read(scan, "SELECT run, "+columns+" WHERE run IN (SELECT value FROM json_each(?)) "+order, append([]any{string(set)}, args...)...)
 		}
 	}
-	read("name, type, value FROM params", "", func(rows *sql.Rows) error {
+	named := func(columns string, names Names, scan func(*sql.Rows) error) {
+		if names.All {
+			read(columns, "", scan)
+			return
+		}
+		if len(names.Some) == 0 || err != nil {
+			return
+		}
+		var chosen []byte
+		if chosen, err = json.Marshal(names.Some); err == nil {
+			read(columns, "AND name IN (SELECT value FROM json_each(?))", scan, string(chosen))
+		}
+	}
+	named("name, type, value FROM params", what.Params, func(rows *sql.Rows) error {
 		var run int64
 		var name, kind, text string
 		if err := rows.Scan(&run, &name, &kind, &text); err != nil {
@@ -158,7 +230,7 @@ func (db *DB) attach(index map[int64]*Summary, ids []int64) error {
 		index[run].Params[name] = value
 		return err
 	})
-	read("name, first, last, min, max, count FROM metric_summaries", "", func(rows *sql.Rows) error {
+	named("name, first, last, min, max, count FROM metric_summaries", what.Metrics, func(rows *sql.Rows) error {
 		var run, count int64
 		var name string
 		var v [4]sql.NullFloat64
@@ -169,20 +241,24 @@ func (db *DB) attach(index map[int64]*Summary, ids []int64) error {
 		index[run].Metrics[name] = MetricSummary{f(0), f(1), f(2), f(3), count}
 		return nil
 	})
-	read("tag FROM tags", "ORDER BY tag", func(rows *sql.Rows) error {
-		var run int64
-		var tag string
-		err := rows.Scan(&run, &tag)
-		index[run].Tags = append(index[run].Tags, tag)
-		return err
-	})
-	read("step, bytes, score, time FROM checkpoints", "ORDER BY step", func(rows *sql.Rows) error {
-		var run int64
-		var c Checkpoint
-		err := rows.Scan(&run, &c.Step, &c.Bytes, &c.Score, timeColumn{&c.Time})
-		index[run].Checkpoints = append(index[run].Checkpoints, c)
-		return err
-	})
+	if what.Tags {
+		read("tag FROM tags", "ORDER BY tag", func(rows *sql.Rows) error {
+			var run int64
+			var tag string
+			err := rows.Scan(&run, &tag)
+			index[run].Tags = append(index[run].Tags, tag)
+			return err
+		})
+	}
+	if what.Checkpoints {
+		read("step, bytes, score, time FROM checkpoints", "ORDER BY step", func(rows *sql.Rows) error {
+			var run int64
+			var c Checkpoint
+			err := rows.Scan(&run, &c.Step, &c.Bytes, &c.Score, timeColumn{&c.Time})
+			index[run].Checkpoints = append(index[run].Checkpoints, c)
+			return err
+		})
+	}
 	return err
 }
 
@@ -235,9 +311,9 @@ type Note struct {
 	Text string    `json:"text"`
 }
 
-// Get returns everything about the run with this id but its points and logs.
+// Get returns fully about the run with this id but its points and logs.
 func (db *DB) Get(id int64) (*Detail, error) {
-	found, err := db.summaries("WHERE id = ?", id)
+	found, err := db.summaries(&fully, "WHERE id = ?", id)
 	if err != nil {
 		return nil, err
 	}

@@ -15,74 +15,219 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/history"
+	"drun/history/query"
 	"drun/internal/terminal"
 )
 
+// choice is how the user chooses runs; other commands may take it too.
+type choice struct {
+	where, sort, tags []string
+	limit             int
+	all               bool
+}
+
 func newRuns() *cobra.Command {
-	var limit int
-	var all bool
+	var c choice
+	var columns string
 	cmd := &cobra.Command{
 		Use:   "runs",
 		Short: "List the runs, newest first",
-		Args:  arguments(0, 0),
+		Long: `List the runs, newest first, or those that --where and --tag choose.
+
+--where takes a Starlark expression over id name status recipe started seconds world_size
+backend seed tags error parent params.X metrics.X. A metric has .last .min .max .first .count;
+a name with other characters is written metrics["val/acc"]. started is UTC as text, such as
+"2026-01-02T15:04:05.000000Z", which compares as text. A part of the expression whose name a
+run has not is neither true nor false, and a comparison with NaN is false, except !=.
+
+--sort takes such an expression, too: the smallest comes first, and with a minus before it the
+largest. Runs without a value come last. --columns takes several, separated by commas.`,
+		Example: `  drun runs --where 'params.lr < 0.1 and metrics.acc.last > 0.95'
+  drun runs --where 'status == "failed" and "nan" in error' --all
+  drun runs --tag baseline --sort -metrics.acc.max --limit 5
+  drun runs --sort metrics.loss.last --columns 'id, name, params.lr, metrics.loss.last'
+  drun runs --where '"warm" in tags and started > "2026-03"' --json`,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if all && cmd.Flags().Changed("limit") {
+			if c.all && cmd.Flags().Changed("limit") {
 				return usage("", "--limit and --all exclude each other")
 			}
-			if limit < 1 {
-				return usage("all runs: --all", "--limit %d: must be at least 1", limit)
+			if c.limit < 1 {
+				return usage("all runs: --all", "--limit %d: must be at least 1", c.limit)
 			}
-			if all {
-				limit = 0
-			}
-			list, err := listRuns(homeOf(cmd), limit)
-			var none *history.ErrNone
-			if errors.As(err, &none) {
-				// Without a history the answer is an empty list, not an error.
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", terminal.Lines(none.Error()), none.Hint())
-				err = nil
-			}
-			if err != nil {
-				return err
-			}
-			return show(cmd, list, printRuns)
+			return listRuns(cmd, &c, columns)
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 20, "show at most `N` runs")
-	cmd.Flags().BoolVar(&all, "all", false, "show all runs")
+	f := cmd.Flags()
+	f.StringArrayVarP(&c.where, "where", "w", nil, "only runs of which the expression `EXPR` is true (repeatable: all of them)")
+	f.StringArrayVarP(&c.sort, "sort", "s", nil, "sort by the expression `KEY`; -KEY: the largest first (repeatable)")
+	f.StringArrayVar(&c.tags, "tag", nil, "only runs with this label (repeatable: all of them)")
+	f.IntVar(&c.limit, "limit", 20, "show at most `N` runs")
+	f.BoolVar(&c.all, "all", false, "show all runs")
+	f.StringVar(&columns, "columns", "", "show the values of these `expressions`, separated by commas")
 	return cmd
 }
 
-func listRuns(home string, limit int) ([]history.Summary, error) {
-	db, err := history.OpenReadOnly(home)
+// choose returns the ids of the runs that the user wants to see, and how many there were
+// before --limit.
+func (c *choice) choose(cmd *cobra.Command, db *history.DB) (ids []int64, found int, err error) {
+	where := []*query.Expr{}
+	for _, text := range c.where {
+		e, err := query.Parse("--where", text)
+		if err != nil {
+			return nil, 0, err
+		}
+		where = append(where, e)
+	}
+	for _, tag := range c.tags {
+		e, err := query.Tagged(tag)
+		if err != nil {
+			return nil, 0, err
+		}
+		where = append(where, e)
+	}
+	keys := []query.Key{}
+	for _, text := range c.sort {
+		key, err := query.ParseKey(text)
+		if err != nil {
+			return nil, 0, err
+		}
+		keys = append(keys, key)
+	}
+	ids, unknown, err := query.Choose(db, where, keys)
+	for _, note := range unknown {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s\n", terminal.Escape(note))
+	}
+	found = len(ids)
+	if !c.all {
+		ids = ids[:min(found, c.limit)]
+	}
+	return ids, found, err
+}
+
+func listRuns(cmd *cobra.Command, c *choice, columns string) error {
+	shown := []*query.Expr(nil)
+	if columns != "" {
+		var err error
+		if shown, err = query.ParseList("--columns", columns); err != nil {
+			return err
+		}
+	}
+	db, err := history.OpenReadOnly(homeOf(cmd))
+	var none *history.ErrNone
+	if errors.As(err, &none) {
+		// Without a history the answer is an empty list, not an error.
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", terminal.Lines(none.Error()), none.Hint())
+		return show(cmd, []history.Summary{}, printRuns)
+	}
 	if err != nil {
-		return []history.Summary{}, err
+		return err
 	}
 	defer db.Close()
-	return db.List(limit)
+	ids, found, err := c.choose(cmd, db)
+	if err != nil {
+		return err
+	}
+	if len(ids) < found && len(c.where)+len(c.tags) > 0 && !cmd.Flags().Changed("limit") {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d runs; all of them: --all\n", len(ids), found)
+	}
+	if shown != nil {
+		table, err := query.Table(db, ids, shown)
+		if err != nil {
+			return err
+		}
+		return show(cmd, table, printColumns)
+	}
+	list, err := db.Summaries(ids)
+	if err != nil {
+		return err
+	}
+	return show(cmd, list, printRuns)
+}
+
+// printColumns prints what --columns chose.
+func printColumns(out io.Writer, table *history.Table) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row(w, anyOf(table.Columns)...)
+	for _, values := range table.Rows {
+		texts := make([]string, len(values))
+		for i, v := range values {
+			switch v := v.(type) {
+			case nil:
+				texts[i] = "-"
+			case history.Float:
+				texts[i] = number(v)
+			case []any:
+				parts := make([]string, len(v))
+				for j := range v {
+					parts[j] = fmt.Sprint(v[j])
+				}
+				texts[i] = strings.Join(parts, ",")
+			default:
+				texts[i] = fmt.Sprint(v)
+			}
+		}
+		row(w, anyOf(texts)...)
+	}
+	return w.Flush()
 }
 
 func printRuns(out io.Writer, list []history.Summary) error {
 	if len(list) == 0 {
 		return nil
 	}
+	has := func(what func(history.Summary) bool) bool { return slices.ContainsFunc(list, what) }
+	parents, errors := has(func(r history.Summary) bool { return r.Parent != nil }), has(func(r history.Summary) bool { return r.Error != "" })
 	paint := painterFor(out)
-	room := math.MaxInt // a pipe or file gets all metrics
+	room, errorRoom := math.MaxInt, math.MaxInt // a pipe or file gets all of it
 	if terminal.Is(out) {
 		room = width(out) - 90 // what the fixed columns take
+		if errors {
+			errorRoom = 40
+			room -= errorRoom
+		}
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	row(w, "ID", "NAME", paint.pad("STATUS"), "RECIPE", "RANKS", "STARTED", "SECONDS", "TAGS", "METRICS")
+	cells := []any{"ID", "NAME", paint.pad("STATUS"), "RECIPE", "RANKS", "STARTED", "SECONDS", "TAGS"}
+	if parents {
+		cells = append(cells, "PARENT")
+	}
+	cells = append(cells, "METRICS")
+	if errors {
+		cells = append(cells, "ERROR")
+	}
+	row(w, cells...)
 	for _, r := range list {
 		seconds := "-"
 		if r.Seconds != nil {
 			seconds = strconv.FormatFloat(*r.Seconds, 'f', 1, 64)
 		}
 		tags := strings.Join(r.Tags, ",")
-		row(w, strconv.FormatInt(r.ID, 10), r.Name, paint.status(r.Status), r.Recipe,
-			strconv.Itoa(r.WorldSize), humanize.Time(r.Started), seconds, tags, lastMetrics(r.Metrics, room-len(tags)))
+		cells := []any{strconv.FormatInt(r.ID, 10), r.Name, paint.status(r.Status), r.Recipe,
+			strconv.Itoa(r.WorldSize), humanize.Time(r.Started), seconds, tags}
+		if parents {
+			parent := ""
+			if p := r.Parent; p != nil {
+				parent = fmt.Sprintf("%d@%d", p.ID, p.Step)
+			}
+			cells = append(cells, parent)
+		}
+		cells = append(cells, lastMetrics(r.Metrics, room-len(tags)))
+		if errors {
+			cells = append(cells, painted(shorten(firstLine(r.Error), errorRoom)))
+		}
+		row(w, cells...)
 	}
 	return w.Flush()
+}
+
+// shorten cuts a text at its end to so many characters.
+func shorten(text string, most int) string {
+	runes := []rune(text)
+	if len(runes) <= most {
+		return text
+	}
+	return string(runes[:most-1]) + "…"
 }
 
 // lastMetrics lists as many of the last values as there is room for.

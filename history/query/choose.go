@@ -1,0 +1,168 @@
+package query
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+
+	"drun/history"
+)
+
+// Key is what runs are sorted by.
+type Key struct {
+	*Expr
+	Descending bool
+}
+
+// ParseKey reads the argument of --sort: an expression, which a minus before it turns round.
+func ParseKey(text string) (Key, error) {
+	rest, descending := strings.CutPrefix(strings.TrimSpace(text), "-")
+	list, err := ParseList("--sort", rest)
+	if err == nil && len(list) != 1 {
+		err = &Error{What: "--sort", Text: rest, Msg: "want one key; --sort can be given several times"}
+	}
+	if err != nil {
+		return Key{}, err
+	}
+	return Key{list[0], descending}, nil
+}
+
+// Tagged is the condition that a run has a tag.
+func Tagged(tag string) (*Expr, error) { return Parse("--tag", syntax.Quote(tag, false)+" in tags") }
+
+// Load reads runs with all that the expressions mention, newest first: those with the ids, or
+// all where ids is nil.
+func Load(db *history.DB, ids []int64, exprs ...*Expr) ([]history.Summary, error) {
+	s := history.Selection{IDs: ids}
+	for _, e := range exprs {
+		s.Params.All = s.Params.All || e.params.All
+		s.Params.Some = append(s.Params.Some, e.params.Some...)
+		s.Metrics.All = s.Metrics.All || e.metrics.All
+		s.Metrics.Some = append(s.Metrics.Some, e.metrics.Some...)
+		s.Tags = s.Tags || e.names["tags"]
+	}
+	return db.Select(s)
+}
+
+// Choose returns the ids of the runs that all conditions match, sorted by the keys, and newest
+// first where those are equal. unknown says which parameters and metrics no run has at all.
+func Choose(db *history.DB, where []*Expr, keys []Key) (ids []int64, unknown []string, err error) {
+	exprs := slices.Clone(where)
+	for _, k := range keys {
+		exprs = append(exprs, k.Expr)
+	}
+	runs, err := Load(db, nil, exprs...)
+	if err != nil {
+		return nil, nil, err
+	}
+	type sortable struct {
+		id     int64
+		values []starlark.Value
+	}
+	ev := NewEvaluator()
+	chosen := []sortable{}
+next:
+	for i := range runs {
+		for _, e := range where {
+			matches, err := ev.Match(e, &runs[i])
+			if err != nil {
+				return nil, nil, err
+			}
+			if !matches {
+				continue next
+			}
+		}
+		s := sortable{id: runs[i].ID}
+		for _, k := range keys {
+			v, err := ev.Value(k.Expr, &runs[i])
+			if err != nil {
+				return nil, nil, err
+			}
+			s.values = append(s.values, v)
+		}
+		chosen = append(chosen, s)
+	}
+	slices.SortStableFunc(chosen, func(a, b sortable) int {
+		for i, k := range keys {
+			if c := Order(a.values[i], b.values[i], k.Descending); c != 0 {
+				return c
+			}
+		}
+		return 0
+	})
+	ids = make([]int64, len(chosen))
+	for i, s := range chosen {
+		ids[i] = s.id
+	}
+	unknown, err = unknownNames(db, exprs, runs)
+	return ids, unknown, err
+}
+
+// unknownNames says which parameters and metrics of the expressions none of the runs has.
+func unknownNames(db *history.DB, exprs []*Expr, runs []history.Summary) ([]string, error) {
+	var notes []string
+	check := func(kind string, wanted history.Names, has func(*history.Summary, string) bool, known func() ([]string, error)) error {
+		for _, name := range wanted.Some {
+			if len(runs) == 0 || slices.ContainsFunc(runs, func(r history.Summary) bool { return has(&r, name) }) {
+				continue
+			}
+			names, err := known()
+			if err != nil {
+				return err
+			}
+			note := fmt.Sprintf("no run has a %s %q", kind, name)
+			if near := nearest(name, names); near != "" {
+				note += fmt.Sprintf(": did you mean %q?", near)
+			}
+			if !slices.Contains(notes, note) {
+				notes = append(notes, note)
+			}
+		}
+		return nil
+	}
+	for _, e := range exprs {
+		err := check("parameter", e.params, func(r *history.Summary, name string) bool { _, ok := r.Params[name]; return ok }, db.ParamNames)
+		if err == nil {
+			err = check("metric", e.metrics, func(r *history.Summary, name string) bool { _, ok := r.Metrics[name]; return ok }, db.MetricNames)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return notes, nil
+}
+
+// Table evaluates expressions for the runs with these ids, in their order.
+func Table(db *history.DB, ids []int64, columns []*Expr) (*history.Table, error) {
+	runs, err := Load(db, ids, columns...)
+	if err != nil {
+		return nil, err
+	}
+	index := make(map[int64]*history.Summary, len(runs))
+	for i := range runs {
+		index[runs[i].ID] = &runs[i]
+	}
+	table := &history.Table{Rows: [][]any{}}
+	for _, c := range columns {
+		table.Columns = append(table.Columns, c.String())
+	}
+	ev := NewEvaluator()
+	for _, id := range ids {
+		if index[id] == nil {
+			continue // removed since
+		}
+		row := make([]any, len(columns))
+		for i, c := range columns {
+			v, err := ev.Value(c, index[id])
+			if err != nil {
+				return nil, err
+			}
+			row[i] = Plain(v)
+		}
+		table.Rows = append(table.Rows, row)
+	}
+	return table, nil
+}

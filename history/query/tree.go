@@ -1,0 +1,216 @@
+package query
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+
+	"drun/history"
+)
+
+// A condition has three values, as in SQL: a part whose name the run has not is unknown, and
+// so are `not` of it, and `and` and `or` unless the other part decides. Starlark knows two
+// values, so its and, or and not stand here as nodes, and what is between them is Starlark.
+
+type truth int
+
+const (
+	unknown truth = iota
+	no
+	yes
+)
+
+type node interface {
+	truth(*Evaluator, *history.Summary) (truth, error)
+}
+
+type (
+	inverse struct{ x node }
+	both    struct{ x, y node }
+	either  struct{ x, y node }
+	// leaf is an expression of Starlark's as a function of the fields that it names.
+	leaf struct {
+		fn    *starlark.Function
+		names []string
+	}
+)
+
+func (n inverse) truth(ev *Evaluator, run *history.Summary) (truth, error) {
+	v, err := n.x.truth(ev, run)
+	switch v {
+	case yes:
+		v = no
+	case no:
+		v = yes
+	}
+	return v, err
+}
+
+func (n both) truth(ev *Evaluator, run *history.Summary) (truth, error) {
+	return decide(no, n.x, n.y, ev, run)
+}
+
+func (n either) truth(ev *Evaluator, run *history.Summary) (truth, error) {
+	return decide(yes, n.x, n.y, ev, run)
+}
+
+// decide returns the truth that one part decides alone, unknown where one is, or the other.
+func decide(alone truth, x, y node, ev *Evaluator, run *history.Summary) (truth, error) {
+	v, err := x.truth(ev, run)
+	if err != nil || v == alone {
+		return v, err
+	}
+	w, err := y.truth(ev, run)
+	if err != nil || w == alone || v != unknown {
+		return w, err
+	}
+	return unknown, nil
+}
+
+func (l *leaf) truth(ev *Evaluator, run *history.Summary) (truth, error) {
+	v, err := l.eval(ev, run)
+	if errors.Is(err, errMissing) {
+		return unknown, nil
+	}
+	if err != nil {
+		return unknown, err
+	}
+	switch v := v.(type) {
+	case starlark.Bool, starlark.Int, starlark.Float, starlark.String, *starlark.List, starlark.NoneType:
+		if v.Truth() {
+			return yes, nil
+		}
+		return no, nil
+	}
+	return unknown, fmt.Errorf("a condition is true or false, not a %s", v.Type())
+}
+
+func (l *leaf) eval(ev *Evaluator, run *history.Summary) (starlark.Value, error) {
+	args := make(starlark.Tuple, len(l.names))
+	for i, name := range l.names {
+		v, err := field(run, name)
+		if err != nil {
+			return nil, err
+		}
+		args[i] = v
+	}
+	return starlark.Call(&ev.thread, l.fn, args, nil)
+}
+
+// branch makes a condition of a tree.
+func branch(tree syntax.Expr) (node, error) {
+	switch e := tree.(type) {
+	case *syntax.ParenExpr:
+		return branch(e.X)
+	case *syntax.UnaryExpr:
+		if e.Op == syntax.NOT {
+			x, err := branch(e.X)
+			return inverse{x}, err
+		}
+	case *syntax.BinaryExpr:
+		if e.Op == syntax.AND || e.Op == syntax.OR {
+			x, err := branch(e.X)
+			if err != nil {
+				return nil, err
+			}
+			y, err := branch(e.Y)
+			if e.Op == syntax.AND {
+				return both{x, y}, err
+			}
+			return either{x, y}, err
+		}
+	}
+	return newLeaf(tree)
+}
+
+// newLeaf compiles a tree as the body of a function, so that positions stay what they are.
+func newLeaf(tree syntax.Expr) (*leaf, error) {
+	l := &leaf{}
+	mentioned := map[string]bool{}
+	syntax.Walk(tree, func(n syntax.Node) bool {
+		if id, ok := n.(*syntax.Ident); ok {
+			mentioned[id.Name] = true
+		}
+		return true
+	})
+	start, _ := tree.Span()
+	lambda := &syntax.LambdaExpr{Lambda: start, Body: tree}
+	for _, name := range append([]string{"params", "metrics"}, fieldNames...) {
+		if mentioned[name] {
+			l.names = append(l.names, name)
+			lambda.Params = append(lambda.Params, &syntax.Ident{NamePos: start, Name: name})
+		}
+	}
+	v, err := starlark.EvalExprOptions(options, new(starlark.Thread), lambda, comparisons)
+	if err != nil {
+		return nil, err
+	}
+	l.fn = v.(*starlark.Function)
+	return l, nil
+}
+
+// order makes comparisons follow IEEE 754, as in a recipe: Starlark orders NaN above all
+// numbers, so that a run whose loss is NaN would be one with a loss above 1. It turns x < y
+// into (LESS | x) | y, where LESS is a value that compares.
+func order(tree syntax.Expr) {
+	syntax.Walk(tree, func(n syntax.Node) bool {
+		e, ok := n.(*syntax.BinaryExpr)
+		if !ok {
+			return true
+		}
+		if name := e.Op.String(); comparisons[name] != nil {
+			e.X = &syntax.BinaryExpr{X: &syntax.Ident{NamePos: e.OpPos, Name: name}, OpPos: e.OpPos, Op: syntax.PIPE, Y: e.X}
+			e.Op = syntax.PIPE
+		}
+		return true
+	})
+}
+
+// comparisons are the values that compare, by the name of their operator, which no expression can write.
+var comparisons = starlark.StringDict{}
+
+func init() {
+	for _, op := range []syntax.Token{syntax.LT, syntax.LE, syntax.GT, syntax.GE, syntax.EQL, syntax.NEQ} {
+		comparisons[op.String()] = comparison{op: op}
+	}
+}
+
+// comparison compares its left side, once it has one, with what follows.
+type comparison struct {
+	op   syntax.Token
+	left starlark.Value
+}
+
+func (c comparison) Binary(_ syntax.Token, y starlark.Value, side starlark.Side) (starlark.Value, error) {
+	if side == starlark.Right {
+		return nil, nil
+	}
+	if c.left == nil {
+		return comparison{c.op, y}, nil
+	}
+	if isNaN(c.left) || isNaN(y) {
+		return starlark.Bool(c.op == syntax.NEQ), nil
+	}
+	if isObject(c.left) || isObject(y) {
+		return nil, fmt.Errorf("%s cannot be compared with %s", c.left.Type(), y.Type())
+	}
+	result, err := starlark.Compare(c.op, c.left, y)
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be compared with %s (%s)", c.left.Type(), y.Type(), c.op)
+	}
+	return starlark.Bool(result), nil
+}
+
+func isNaN(v starlark.Value) bool {
+	f, ok := v.(starlark.Float)
+	return ok && math.IsNaN(float64(f))
+}
+
+func (comparison) String() string        { return "comparison" }
+func (comparison) Type() string          { return "comparison" }
+func (comparison) Freeze()               {}
+func (comparison) Truth() starlark.Bool  { return true }
+func (comparison) Hash() (uint32, error) { return 0, errors.New("unhashable: comparison") }
