@@ -1,0 +1,259 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/aymanbagabas/go-udiff"
+	"github.com/spf13/cobra"
+
+	"drun/history"
+	"drun/internal/terminal"
+)
+
+func newCompare() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "compare RUN RUN…",
+		Short: "Show how runs differ",
+		Long: `Show how runs differ: parameters, seed and ranks, metrics, recipe, data files, backend, machine
+and versions. What differs is printed, and how much is the same. Two runs are shown with the lines of their
+recipes that differ. A RUN is an id, a name, or last.`,
+		Example: `  drun compare 3 7
+  drun compare calm-otter last --all
+  drun compare $(drun runs --where 'metrics.acc.last > 0.9' --columns id --json | jq .[].id)`,
+		Args: arguments(2, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withRuns(cmd, args, func(db *history.DB, ids []int64) error {
+				c, err := db.Compare(ids)
+				if err != nil {
+					return err
+				}
+				diff := ""
+				if len(ids) == 2 {
+					if diff, err = sourceDiff(db, ids[0], ids[1]); err != nil {
+						return err
+					}
+				}
+				if wantsJSON(cmd) {
+					return printJSON(cmd.OutOrStdout(), struct {
+						*history.Comparison
+						Diff string `json:"recipe_diff"`
+					}{c, diff})
+				}
+				return printComparison(cmd.OutOrStdout(), c, diff, all)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "print also what is the same")
+	return cmd
+}
+
+// withRuns opens the history and finds the runs that the arguments name.
+func withRuns(cmd *cobra.Command, refs []string, fn func(db *history.DB, ids []int64) error) error {
+	db, err := history.OpenReadOnly(homeOf(cmd))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	ids := make([]int64, len(refs))
+	for i, ref := range refs {
+		if ids[i], err = db.Find(ref); err != nil {
+			return err
+		}
+	}
+	return fn(db, ids)
+}
+
+// sourceDiff is a unified diff of the files that two runs were made of. Recipes are taken for the
+// same file, whatever their paths.
+func sourceDiff(db *history.DB, a, b int64) (string, error) {
+	old, err := db.Sources(a)
+	if err != nil {
+		return "", err
+	}
+	now, err := db.Sources(b)
+	if err != nil {
+		return "", err
+	}
+	key := func(s history.Source) string {
+		if s.Role == "recipe" {
+			return "recipe"
+		}
+		return s.Path
+	}
+	var keys []string
+	sides := [2]map[string]history.Source{{}, {}}
+	for i, list := range [][]history.Source{old, now} {
+		for _, s := range list {
+			if _, known := sides[0][key(s)]; !known || i == 0 {
+				keys = append(keys, key(s))
+			}
+			sides[i][key(s)] = s
+		}
+	}
+	var out strings.Builder
+	for _, k := range keys {
+		names, contents := [2]string{}, [2]string{}
+		for i, id := range []int64{a, b} {
+			s, has := sides[i][k]
+			names[i], contents[i] = fmt.Sprintf("run %d: %s", id, s.Path), string(s.Content)
+			if !has {
+				names[i] = "/dev/null"
+			}
+		}
+		out.WriteString(udiff.Unified(names[0], names[1], contents[0], contents[1]))
+	}
+	return out.String(), nil
+}
+
+// sideBySide is how many runs have a column each; more have a row each.
+const sideBySide = 6
+
+func printComparison(out io.Writer, c *history.Comparison, diff string, all bool) error {
+	rows := c.Differences
+	if all {
+		rows = append(append([]history.Difference{}, rows...), c.Same...)
+	}
+	if len(c.Runs) <= sideBySide {
+		beside(out, c.Runs, rows)
+	} else {
+		beneath(out, c.Runs, rows)
+	}
+	if len(c.Differences) == 0 {
+		fmt.Fprintln(out, "nothing differs")
+	}
+	if len(c.Same) > 0 && !all {
+		fmt.Fprintf(out, "\nthe rest, %d values, is the same; --all shows it\n", len(c.Same))
+	}
+	if diff != "" {
+		fmt.Fprintf(out, "\n%s", paintDiff(out, diff))
+	}
+	return nil
+}
+
+func title(r history.RunName) string { return fmt.Sprintf("%d %s", r.ID, r.Name) }
+
+// beside prints a column for each run, with the rows of a kind together.
+func beside(out io.Writer, runs []history.RunName, rows []history.Difference) {
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	heading := []string{""}
+	for _, r := range runs {
+		heading = append(heading, title(r))
+	}
+	for i, d := range rows {
+		if i == 0 || rows[i-1].Kind != d.Kind {
+			if i > 0 {
+				row(w, anyOf(make([]string, len(heading)))...)
+			}
+			heading[0] = strings.ToUpper(d.Kind)
+			row(w, anyOf(heading)...)
+		}
+		cells := []string{d.Name}
+		for _, v := range d.Values {
+			cells = append(cells, comparedText(d.Kind, v))
+		}
+		row(w, anyOf(cells)...)
+	}
+	w.Flush()
+	for line := range strings.Lines(text.String()) {
+		fmt.Fprintln(out, strings.TrimRight(line, " \n")) // empty cells leave spaces
+	}
+}
+
+// beneath prints a row for each run with what is short, and below that who has which of the rest.
+func beneath(out io.Writer, runs []history.RunName, rows []history.Difference) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	room := math.MaxInt
+	if terminal.Is(out) {
+		room = width(out) - 30
+	}
+	var columns, rest []history.Difference
+	for _, d := range rows {
+		short := d.Kind == "parameter" || d.Kind == "run" || d.Kind == "metric" && strings.HasSuffix(d.Name, ".last")
+		if short && room > 0 {
+			columns = append(columns, d)
+			room -= max(len(d.Name), 10) + 2
+		} else if d.Kind != "metric" {
+			rest = append(rest, d)
+		}
+	}
+	cells := []string{"ID", "NAME"}
+	for _, d := range columns {
+		cells = append(cells, d.Name)
+	}
+	row(w, anyOf(cells)...)
+	for i, r := range runs {
+		cells := []string{strconv.FormatInt(r.ID, 10), r.Name}
+		for _, d := range columns {
+			cells = append(cells, comparedText(d.Kind, d.Values[i]))
+		}
+		row(w, anyOf(cells)...)
+	}
+	w.Flush()
+	for _, d := range rest {
+		fmt.Fprintf(out, "\n%s %s\n", strings.ToUpper(d.Kind), terminal.Escape(d.Name))
+		var values []string
+		who := map[string][]string{}
+		for i, v := range d.Values {
+			text := comparedText(d.Kind, v)
+			if who[text] == nil {
+				values = append(values, text)
+			}
+			who[text] = append(who[text], strconv.FormatInt(runs[i].ID, 10))
+		}
+		for _, text := range values {
+			row(w, "  "+text, "runs "+strings.Join(who[text], " "))
+		}
+		w.Flush()
+	}
+}
+
+func comparedText(kind string, v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "-"
+	case history.Float:
+		return number(v)
+	case json.RawMessage:
+		return string(v)
+	case string:
+		if kind == "recipe" && len(v) == 64 || kind == "data" && len(v) > 64 {
+			return v[:12] + strings.TrimPrefix(v[64:], ",") // of a SHA-256, that tells them apart
+		}
+		return v
+	}
+	return fmt.Sprint(v)
+}
+
+// paintDiff makes a diff safe to print, and colours it on a terminal.
+func paintDiff(out io.Writer, diff string) string {
+	diff = terminal.Lines(diff)
+	if !painterFor(out) {
+		return diff
+	}
+	lines := strings.SplitAfter(diff, "\n")
+	for i, line := range lines {
+		colour := 0
+		switch {
+		case strings.HasPrefix(line, "+++"), strings.HasPrefix(line, "---"):
+			colour = 1
+		case strings.HasPrefix(line, "@@"):
+			colour = 36
+		case strings.HasPrefix(line, "+"):
+			colour = 32
+		case strings.HasPrefix(line, "-"):
+			colour = 31
+		default:
+			continue
+		}
+		lines[i] = fmt.Sprintf("\x1b[%dm%s\x1b[0m\n", colour, strings.TrimSuffix(line, "\n"))
+	}
+	return strings.Join(lines, "")
+}

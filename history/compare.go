@@ -1,0 +1,159 @@
+package history
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Comparison is how runs differ. Its JSON form is documented in docs/history.md.
+type Comparison struct {
+	Runs []RunName `json:"runs"`
+	// Differences are in the order of Kinds, and of their names within a kind.
+	Differences []Difference `json:"differences"`
+	Same        []Difference `json:"same"`
+}
+
+// RunName is a run as it is called.
+type RunName struct {
+	ID   int64  `json:"id"`
+	Name string `json:"name"`
+}
+
+// Kinds are the kinds of Difference, most telling first.
+var Kinds = []string{"parameter", "run", "metric", "recipe", "data", "backend", "machine", "version"}
+
+// Difference is something of which each run has a value, in the order of the runs; nil: none.
+// A value is a json.RawMessage of a parameter, a Float or a string.
+type Difference struct {
+	Kind   string `json:"kind"`
+	Name   string `json:"name"`
+	Values []any  `json:"values"`
+}
+
+// Compare finds what differs between the runs with these ids, and what does not.
+func (db *DB) Compare(ids []int64) (*Comparison, error) {
+	c := &Comparison{Differences: []Difference{}, Same: []Difference{}}
+	found := map[[2]string][]any{}
+	for i, id := range ids {
+		d, err := db.Get(id)
+		if err != nil {
+			return nil, err
+		}
+		c.Runs = append(c.Runs, RunName{id, d.Name})
+		d.describe(func(kind, name string, value any) {
+			key := [2]string{kind, name}
+			if found[key] == nil {
+				found[key] = make([]any, len(ids))
+			}
+			found[key][i] = value
+		})
+	}
+	order := func(a, b [2]string) int {
+		if k := slices.Index(Kinds, a[0]) - slices.Index(Kinds, b[0]); k != 0 {
+			return k
+		}
+		return strings.Compare(a[1], b[1])
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(found), order) {
+		d := Difference{key[0], key[1], found[key]}
+		same := true
+		for _, v := range d.Values[1:] {
+			same = same && canonical(v) == canonical(d.Values[0])
+		}
+		if same {
+			c.Same = append(c.Same, d)
+		} else {
+			c.Differences = append(c.Differences, d)
+		}
+	}
+	return c, nil
+}
+
+// canonical is the form of a value in which equal ones are equal: NaN is NaN, and 0 is not -0.
+func canonical(v any) string {
+	if v == nil {
+		return "" // a parameter that is None is null
+	}
+	text, err := marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(text)
+}
+
+// describe names all of a run that can be compared.
+func (d *Detail) describe(add func(kind, name string, value any)) {
+	for name := range d.Params {
+		add("parameter", name, json.RawMessage(d.Params.Text(name)))
+	}
+	add("run", "seed", strconv.FormatInt(d.Seed, 10))
+	add("run", "ranks", strconv.Itoa(d.WorldSize))
+	add("run", "status", string(d.Status))
+	add("run", "tags", strings.Join(d.Tags, ","))
+	if p := d.Parent; p != nil {
+		add("run", "resumed from", fmt.Sprintf("%d@%d", p.ID, p.Step))
+	}
+	for name, m := range d.Metrics {
+		add("metric", name+".last", m.Last)
+		add("metric", name+".min", m.Min)
+		add("metric", name+".max", m.Max)
+		add("metric", name+".count", Float(m.Count))
+	}
+	for _, s := range d.Sources {
+		name := s.Path
+		if s.Role == "recipe" {
+			name = "recipe" // the same file may have been named in several ways
+			add("recipe", "path", d.Recipe)
+		}
+		add("recipe", name, s.SHA256)
+	}
+	data := map[string][]string{}
+	for _, f := range d.DataFiles {
+		data[f.Path] = append(data[f.Path], fmt.Sprintf("%s (%d bytes)", f.SHA256, f.Bytes))
+	}
+	for path, contents := range data {
+		add("data", path, strings.Join(contents, ", "))
+	}
+	add("backend", "backend", d.Backend)
+	for _, p := range d.Plugins {
+		add("backend", "plugin "+p.Name, strings.TrimSpace(p.Version+" "+p.SHA256))
+	}
+	if d.Deterministic != nil {
+		add("backend", "deterministic", strconv.FormatBool(*d.Deterministic))
+	}
+	hosts, kernels := []string{}, []string{}
+	for _, r := range d.Ranks {
+		hosts, kernels = append(hosts, r.Host), append(kernels, r.Kernels)
+	}
+	if len(hosts) == 0 {
+		hosts = append(hosts, d.Host)
+	}
+	several := func(list []string) string { slices.Sort(list); return strings.Join(slices.Compact(list), ", ") }
+	add("machine", "host", several(hosts))
+	add("machine", "kernels", several(kernels))
+	add("machine", "threads a rank", strconv.Itoa(d.Threads))
+	add("version", "drun", d.Version)
+	if d.GoVersion != nil {
+		add("version", "go", *d.GoVersion)
+	}
+	if d.Numerics != nil {
+		add("version", "numerics", strconv.Itoa(*d.Numerics))
+	}
+	if d.Git != nil {
+		commit := d.Git.Commit
+		if d.Git.Dirty {
+			commit += " and changes"
+		}
+		add("version", "git commit", commit)
+	}
+}
+
+// Sources returns the captured files of a run, the recipe first.
+func (db *DB) Sources(run int64) ([]Source, error) {
+	return list(db, func(s *Source) []any { return []any{&s.Path, &s.Role, &s.Content} },
+		`SELECT path, role, content FROM run_sources JOIN sources USING (sha256) WHERE run = ? ORDER BY role = 'load', path`, run)
+}

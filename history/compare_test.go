@@ -1,0 +1,50 @@
+package history
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+)
+
+func TestCompare(t *testing.T) {
+	db := open(t, t.TempDir())
+	for i := range 3 {
+		r := begin(t, db, RunInfo{Name: fmt.Sprint("run-", i), Seed: int64(i / 2), Recipe: fmt.Sprintf("dir%d/a.star", i), Threads: 1 + i})
+		ok(t, r.AddSources([]Source{{fmt.Sprintf("dir%d/a.star", i), "recipe", []byte("x")}, {"b.star", "load", fmt.Append(nil, i/2)}}))
+		b := &Batch{Params: []Param{{"lr", []any{0.5, 0.5, "0.5"}[i]}, {"same", 1}},
+			Points:    []Point{{Name: "nan", Value: math.NaN()}, {Name: "zero", Value: math.Copysign(0, float64(1-i))}},
+			DataFiles: []DataFile{{Path: "a.csv", SHA256: fmt.Sprint(i % 2), Bytes: 3}},
+			Ranks:     []RankPlace{{Rank: 0, Host: "a", Kernels: "avx2"}, {Rank: 1, Host: "b", Kernels: []string{"avx2", "avx512", "avx2"}[i]}},
+			Plugins:   []Plugin{{Name: "gloo", Version: "1", SHA256: fmt.Sprint(i)}}}
+		if i == 0 {
+			b.Params = append(b.Params, Param{"only", nil})
+		}
+		ok(t, r.Write(b))
+		ok(t, finish(r, Done, 0, ""))
+	}
+	c, err := db.Compare([]int64{1, 2, 3})
+	ok(t, err)
+	got := []string{}
+	for _, d := range c.Differences {
+		texts := []string{}
+		for _, v := range d.Values {
+			texts = append(texts, canonical(v))
+		}
+		got = append(got, fmt.Sprint(d.Kind, " ", d.Name, " ", strings.Join(texts, "|")))
+	}
+	sums := []string{`"5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"`, `"6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"`}
+	want := []string{`parameter lr 0.5|0.5|"0.5"`, `parameter only null||`, `run seed "0"|"0"|"1"`,
+		`recipe b.star ` + sums[0] + "|" + sums[0] + "|" + sums[1], `recipe path "dir0/a.star"|"dir1/a.star"|"dir2/a.star"`,
+		`data a.csv "0 (3 bytes)"|"1 (3 bytes)"|"0 (3 bytes)"`, `backend plugin gloo "1 0"|"1 1"|"1 2"`,
+		`machine kernels "avx2"|"avx2, avx512"|"avx2"`, `machine threads a rank "1"|"2"|"3"`}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	same := fmt.Sprint(c.Same)
+	for _, name := range []string{"{parameter same", "{metric nan.last", "{recipe recipe", "{machine host", "{run status"} {
+		if !strings.Contains(same, name) {
+			t.Errorf("%s is not the same: %s", name, same)
+		}
+	}
+}
