@@ -1,6 +1,7 @@
 package checkpoints
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -8,11 +9,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"math/bits"
 	"path/filepath"
+	"runtime"
 	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -25,12 +31,48 @@ import (
 // *sqldb.Error, never a result. Without such a checkpoint the error is
 // *ErrNone.
 func (s *Store) Load(run string, ref Ref, rank int) (Info, []Entry, error) {
+	var data slab
+	info, parts, err := s.LoadInto(run, ref, []int{rank}, func(size int64) (io.WriterAt, error) {
+		data = make(slab, size)
+		return data, nil
+	})
+	if err != nil {
+		return info, nil, err
+	}
+	entries := make([]Entry, len(parts[0]))
+	for i, e := range parts[0] {
+		entries[i] = e.Entry
+		entries[i].Data = data[e.Offset:][:e.Bytes:e.Bytes]
+	}
+	return info, entries, nil
+}
+
+// slab is memory that is written to at offsets.
+type slab []byte
+
+func (s slab) WriteAt(data []byte, offset int64) (int, error) { return copy(s[offset:], data), nil }
+
+// Located is an entry whose data is in memory at an offset.
+type Located struct {
+	Entry         // without Data
+	Offset, Bytes int64
+}
+
+// LoadInto is Load for several ranks, whose entries it gives in the same order: the data goes into
+// the memory that room gives, on all cores. What several ranks have alike is read once. The data of an
+// entry begins at a multiple of 64 bytes.
+func (s *Store) LoadInto(run string, ref Ref, ranks []int, room func(size int64) (io.WriterAt, error)) (Info, [][]Located, error) {
 	for {
-		info, plan, generation, err := s.plan(run, ref, rank)
+		info, plans, generation, err := s.plan(run, ref, ranks)
 		if err != nil {
 			return info, nil, err
 		}
-		entries, err := s.read(plan)
+		parts, reads, size := arrange(plans)
+		to, err := room(size)
+		if err != nil {
+			return info, nil, err
+		}
+		err = s.read(reads, to)
 		if errors.Is(err, fs.ErrNotExist) {
 			// Another process may have removed the pack with its checkpoint: then the
 			// catalog has changed.
@@ -38,7 +80,10 @@ func (s *Store) Load(run string, ref Ref, rank int) (Info, []Entry, error) {
 				continue
 			}
 		}
-		return info, entries, err
+		if err != nil {
+			return info, nil, err
+		}
+		return info, parts, nil
 	}
 }
 
@@ -55,29 +100,77 @@ type place struct {
 	row, bytes int64
 }
 
-// plan reads from the catalog, all at one moment, which entries a rank saved.
-func (s *Store) plan(run string, ref Ref, rank int) (info Info, plan []planned, generation int64, err error) {
+// plan reads from the catalog, all at one moment, which entries ranks saved.
+func (s *Store) plan(run string, ref Ref, ranks []int) (info Info, plans [][]planned, generation int64, err error) {
 	err = sqldb.Read(s.sql, s.path, func(conn *sql.Conn) (err error) {
 		if info, err = s.find(conn, run, ref); err != nil {
 			return err
 		}
-		if rank < 0 || rank >= info.WorldSize {
-			return fmt.Errorf("checkpoint of step %d has ranks 0 to %d, not %d", info.Step, info.WorldSize-1, rank)
+		if _, generation, err = s.generation(conn); err != nil {
+			return s.wrap(err)
 		}
-		if _, generation, err = s.generation(conn); err == nil {
-			if plan, err = s.entries(conn, info.id, rank); err == nil {
+		plans = nil
+		for _, rank := range ranks {
+			if rank < 0 || rank >= info.WorldSize {
+				return fmt.Errorf("checkpoint of step %d has ranks 0 to %d, not %d", info.Step, info.WorldSize-1, rank)
+			}
+			plan, err := s.entries(conn, info.id, rank)
+			if err == nil {
 				err = s.places(conn, info.id, rank, plan)
 			}
+			if err != nil {
+				return s.wrap(err)
+			}
+			plans = append(plans, plan)
 		}
-		return s.wrap(err)
+		return nil
 	})
-	if err == nil {
-		err = s.checkSizes(plan)
+	for i, plan := range plans {
+		if err == nil {
+			err = s.checkSizes(plan)
+		}
+		if err == nil {
+			err = s.checkDigests(info, ranks[i], plan)
+		}
 	}
-	if err == nil {
-		err = s.checkDigests(info, rank, plan)
+	return info, plans, generation, err
+}
+
+// reading is a chunk that is to be read to an offset.
+type reading struct {
+	place
+	offset int64
+	name   string // for messages
+}
+
+// arrange gives each entry its place, entries with the same chunks the same.
+func arrange(plans [][]planned) (parts [][]Located, reads []reading, size int64) {
+	const align = 64
+	known := map[string]int64{}
+	for _, plan := range plans {
+		part := make([]Located, len(plan))
+		for i, p := range plan {
+			sums := make([]string, len(p.chunks))
+			for n, c := range p.chunks {
+				sums[n] = c.sha
+			}
+			is := strings.Join(sums, " ")
+			offset, ok := known[is]
+			if !ok {
+				offset = size
+				known[is] = offset
+				at := offset
+				for n, c := range p.chunks {
+					reads = append(reads, reading{c, at, fmt.Sprintf("chunk %d of %s", n, quote(p.Name))})
+					at += c.bytes
+				}
+				size = (at + align - 1) / align * align
+			}
+			part[i] = Located{p.Entry, offset, p.bytes}
+		}
+		parts = append(parts, part)
 	}
-	return info, plan, generation, err
+	return parts, reads, size
 }
 
 // entries lists the entries that a rank saved, without their data.
@@ -208,23 +301,34 @@ func (s *Store) checkDigests(info Info, rank int, plan []planned) error {
 	return nil
 }
 
-func (s *Store) read(plan []planned) ([]Entry, error) {
-	packs := openPacks{store: s, open: map[string]*sql.DB{}}
-	defer packs.close()
-	var entries []Entry
-	for _, p := range plan {
-		e := p.Entry
-		e.Data = make([]byte, 0, p.bytes)
-		for i, c := range p.chunks {
-			data, err := packs.read(c, fmt.Sprintf("chunk %d of %s", i, quote(e.Name)))
-			if err != nil {
-				return nil, err
+// read reads chunks, on all cores. Of several errors it gives that of the first chunk.
+func (s *Store) read(reads []reading, to io.WriterAt) error {
+	var next atomic.Int64
+	errs := make([]error, len(reads))
+	var readers sync.WaitGroup
+	for range min(len(reads), runtime.GOMAXPROCS(0)) {
+		readers.Go(func() {
+			packs := openPacks{store: s, open: map[string]*sql.DB{}}
+			defer packs.close()
+			for i := next.Add(1) - 1; i < int64(len(reads)); i = next.Add(1) - 1 {
+				r := &reads[i]
+				errs[i] = packs.use(r.place, r.name, func(data []byte) error {
+					_, err := to.WriteAt(data, r.offset)
+					return err
+				})
+				if errs[i] != nil {
+					next.Store(int64(len(reads)))
+				}
 			}
-			e.Data = append(e.Data, data...)
-		}
-		entries = append(entries, e)
+		})
 	}
-	return entries, nil
+	readers.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Differing lists the names of entries that were not the same on all ranks, also
@@ -277,18 +381,36 @@ type openPacks struct {
 }
 
 // read reads a chunk, called name in messages, and checks its SHA-256.
-func (p openPacks) read(c place, name string) ([]byte, error) {
+func (p openPacks) read(c place, name string) (data []byte, err error) {
+	err = p.use(c, name, func(b []byte) error {
+		data = bytes.Clone(b)
+		return nil
+	})
+	return data, err
+}
+
+// use is read for data that is not kept.
+func (p openPacks) use(c place, name string, do func(data []byte) error) error {
 	path := filepath.Join(p.store.packs, c.file)
 	db := p.open[c.file]
 	if db == nil {
 		var err error
 		if db, err = p.store.openPack(c.file); err != nil {
-			return nil, err
+			return err
 		}
 		p.open[c.file] = db
 	}
-	var data []byte
-	err := db.QueryRow("SELECT CASE WHEN typeof(data) = 'blob' AND length(data) = ? THEN data END FROM chunks WHERE id = ?", c.bytes, c.row).Scan(&data)
+	rows, err := db.Query("SELECT CASE WHEN typeof(data) = 'blob' AND length(data) = ? THEN data END FROM chunks WHERE id = ?", c.bytes, c.row)
+	if err != nil {
+		return damaged(path, err)
+	}
+	defer rows.Close()
+	var data sql.RawBytes // SQLite's own, until rows is closed
+	if rows.Next() {
+		err = rows.Scan(&data)
+	} else if err = rows.Err(); err == nil {
+		err = sql.ErrNoRows
+	}
 	if err == nil && int64(len(data)) != c.bytes {
 		err = fmt.Errorf("%s does not have %d bytes", name, c.bytes)
 	}
@@ -296,9 +418,9 @@ func (p openPacks) read(c place, name string) ([]byte, error) {
 		err = fmt.Errorf("%s does not have its SHA-256, %s", name, c.sha)
 	}
 	if err != nil {
-		return nil, damaged(path, err)
+		return damaged(path, err)
 	}
-	return data, nil
+	return do(data)
 }
 
 func (p openPacks) close() {

@@ -45,11 +45,11 @@ func (s *Store) verify(info Info) (faults []Fault, err error) {
 	defer packs.close()
 	seen := map[string]bool{}
 	for rank := range info.WorldSize {
-		_, plan, _, err := s.plan(info.Run, info.Ref(), rank)
+		_, plans, _, err := s.plan(info.Run, info.Ref(), []int{rank})
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range plan {
+		for _, e := range plans[0] {
 			for i, c := range e.chunks {
 				if seen[c.sha] {
 					continue
