@@ -193,18 +193,24 @@ func TestGarbage(t *testing.T) {
 	s := open(t, home)
 	store, generation, err := s.generation(s.sql)
 	ok(t, err)
-	whole, err := s.writePack(map[string][]byte{"00": []byte("x")}, origin{store, generation})
-	ok(t, err)
+	write := func(sha string) *pack {
+		p := s.newPack(origin{store, generation})
+		ok(t, p.add(map[string][]byte{sha: []byte("x")}))
+		ok(t, p.sync())
+		return p
+	}
+	whole := write("00")
 	reopen(t, home)
 	if _, err := os.Stat(whole.path); err != nil {
 		t.Errorf("another process took a pack that is being written: %v", err)
 	}
 	whole.lock.Close() // as if its writer had died
-	part, err := s.newPack()
-	ok(t, err)
+	part := s.newPack(origin{store, generation})
+	ok(t, part.create())
+	ok(t, part.tx.Rollback())
+	ok(t, part.db.Close())
 	part.lock.Close()
-	half, err := s.writePack(map[string][]byte{"01": []byte("y")}, origin{store, generation})
-	ok(t, err)
+	half := write("01")
 	half.lock.Close()
 	db, err := sql.Open("sqlite3", half.path)
 	ok(t, err)
@@ -229,8 +235,10 @@ func TestRemovedMeanwhile(t *testing.T) {
 	home := t.TempDir()
 	s := open(t, home)
 	for range 40 {
-		p, err := s.newPack()
-		ok(t, err)
+		p := s.newPack(origin{})
+		ok(t, p.create())
+		ok(t, p.tx.Rollback())
+		ok(t, p.db.Close())
 		ok(t, p.lock.Close())
 	}
 	errs := make(chan error)

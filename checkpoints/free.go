@@ -186,12 +186,16 @@ func (s *Store) chunksOf(file string) (list []place, err error) {
 
 // move writes chunks of a pack into a new one, which takes their place in the
 // catalog. Chunks that were removed or moved meanwhile stay as they are.
-func (s *Store) move(file string, chunks map[string][]byte) error {
+func (s *Store) move(file string, chunks map[string][]byte) (err error) {
 	store, generation, err := s.generation(s.sql)
 	if err != nil {
 		return err
 	}
-	p, err := s.writePack(chunks, origin{store, generation})
+	p := s.newPack(origin{store, generation})
+	defer func() { p.close(err == nil) }()
+	if err = p.add(chunks); err == nil {
+		err = p.sync()
+	}
 	if err != nil {
 		return err
 	}
@@ -208,7 +212,6 @@ func (s *Store) move(file string, chunks map[string][]byte) error {
 	if info, serr := os.Stat(p.path); err == nil && serr == nil {
 		s.freed.Add(-info.Size())
 	}
-	p.close(err == nil)
 	if err == nil {
 		s.freed.Add(s.remove(unused))
 	}

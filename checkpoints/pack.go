@@ -29,14 +29,18 @@ const (
 	packOrigin = "CREATE TABLE origin (store TEXT NOT NULL, generation INTEGER NOT NULL)"
 )
 
-// pack is a file of chunks that is being saved. Until it is in the catalog,
-// its writer holds a lock on it: others then know that it is not garbage.
+// pack is a file of chunks that is being saved; it has no file as long as it has no chunks. Until it
+// is in the catalog, its writer holds a lock on it: others then know that it is not garbage.
 type pack struct {
-	store *Store
-	name  string
-	path  string
-	lock  *os.File
-	rows  []packRow
+	store  *Store
+	from   origin
+	name   string
+	path   string
+	lock   *os.File // nil: no file
+	db     *sql.DB  // nil: it is not written to
+	tx     *sql.Tx
+	rows   []packRow
+	behind int // bytes that are perhaps not on their way to the disk
 }
 
 type packRow struct {
@@ -50,43 +54,103 @@ type origin struct {
 	generation int64
 }
 
-// writePack writes the chunks into a new file and makes it durable. Neither
-// journal nor sync is needed on the way: nobody reads the file before it is
-// in the catalog, and a crash just leaves it unknown.
-func (s *Store) writePack(chunks map[string][]byte, from origin) (*pack, error) {
-	p, err := s.newPack()
-	if err != nil {
-		return nil, err
+func (s *Store) newPack(from origin) *pack { return &pack{store: s, from: from} }
+
+// add writes chunks. Neither journal nor sync is needed on the way: nobody reads the file before
+// it is in the catalog, and a crash just leaves it unknown.
+func (p *pack) add(chunks map[string][]byte) error {
+	if len(chunks) == 0 {
+		return nil
 	}
-	err = p.fill(chunks, from)
+	if p.lock == nil {
+		if err := p.create(); err != nil {
+			return err
+		}
+	}
+	return sqldb.Wrap(p.path, p.insert(chunks))
+}
+
+// flushEvery is after how many bytes the kernel is told to begin writing: else all of it waits
+// for the sync at the end.
+const flushEvery = 8 << 20
+
+func (p *pack) insert(chunks map[string][]byte) error {
+	for _, sha := range slices.Sorted(maps.Keys(chunks)) {
+		data := chunks[sha]
+		p.rows = append(p.rows, packRow{sha, len(data)})
+		if _, err := p.tx.Exec("INSERT INTO chunks VALUES (?, ?, ?)", len(p.rows), sha, data); err != nil {
+			return err
+		}
+		if p.behind += len(data); p.behind >= flushEvery {
+			_ = unix.SyncFileRange(int(p.lock.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE) // a hint: some file systems do not know it
+			p.behind = 0
+		}
+	}
+	return nil
+}
+
+// sync ends the writing and makes the file durable.
+func (p *pack) sync() error {
+	if p.lock == nil {
+		return nil
+	}
+	err := p.finish()
 	if err == nil {
 		err = p.lock.Sync()
 	}
 	if err == nil {
-		err = s.syncFolder()
+		err = p.store.syncFolder()
 	}
-	if err != nil {
-		p.close(false)
-		return nil, sqldb.Wrap(p.path, err)
-	}
-	return p, nil
+	return sqldb.Wrap(p.path, err)
 }
 
-func (s *Store) newPack() (*pack, error) {
-	for {
+func (p *pack) finish() error {
+	if err := p.tx.Commit(); err != nil {
+		return err
+	}
+	// Only now: a commit without a journal writes the header before the rest.
+	_, err := p.db.Exec("PRAGMA user_version = 1")
+	if cerr := p.db.Close(); err == nil {
+		err = cerr
+	}
+	p.db = nil
+	return err
+}
+
+// create makes the file, locked, and its tables.
+func (p *pack) create() error {
+	for p.lock == nil {
 		name := strings.ToLower(rand.Text()) + ".db"
-		path := filepath.Join(s.packs, name)
-		lock, err := s.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, sqldb.FileMode)
+		path := filepath.Join(p.store.packs, name)
+		lock, err := p.store.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, sqldb.FileMode)
 		if err != nil {
-			return nil, sqldb.Wrap(path, err)
+			return sqldb.Wrap(path, err)
 		}
 		// Between these two calls another process may take the file for garbage.
 		locked := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
-		if _, err := s.root.Lstat(name); locked && err == nil {
-			return &pack{store: s, name: name, path: path, lock: lock}, nil
+		if _, err := p.store.root.Lstat(name); locked && err == nil {
+			p.name, p.path, p.lock = name, path, lock
+		} else {
+			lock.Close()
 		}
-		lock.Close()
 	}
+	return sqldb.Wrap(p.path, p.begin())
+}
+
+func (p *pack) begin() (err error) {
+	if p.db, err = sql.Open("sqlite3", packURI(p.path, "_journal_mode=OFF&_synchronous=OFF&_locking_mode=EXCLUSIVE")); err != nil {
+		return err
+	}
+	p.db.SetMaxOpenConns(1)
+	_, err = p.db.Exec(fmt.Sprintf("PRAGMA page_size = 16384; PRAGMA application_id = %d; %s; %s", packID, packChunks, packOrigin))
+	if err != nil {
+		return err
+	}
+	if p.tx, err = p.db.Begin(); err != nil {
+		return err
+	}
+	_, err = p.tx.Exec("INSERT INTO origin VALUES (?, ?)", p.from.store, p.from.generation)
+	return err
 }
 
 func packURI(path, params string) string {
@@ -95,43 +159,6 @@ func packURI(path, params string) string {
 		abs = path
 	}
 	return "file:" + (&url.URL{Path: abs}).EscapedPath() + "?" + params
-}
-
-func (p *pack) fill(chunks map[string][]byte, from origin) (err error) {
-	db, err := sql.Open("sqlite3", packURI(p.path, "_journal_mode=OFF&_synchronous=OFF&_locking_mode=EXCLUSIVE"))
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if cerr := db.Close(); err == nil {
-			err = cerr
-		}
-	}()
-	db.SetMaxOpenConns(1)
-	_, err = db.Exec(fmt.Sprintf("PRAGMA page_size = 16384; PRAGMA application_id = %d; %s; %s", packID, packChunks, packOrigin))
-	if err != nil {
-		return err
-	}
-	tx, err := db.Begin()
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	if _, err := tx.Exec("INSERT INTO origin VALUES (?, ?)", from.store, from.generation); err != nil {
-		return err
-	}
-	for _, sha := range slices.Sorted(maps.Keys(chunks)) {
-		p.rows = append(p.rows, packRow{sha, len(chunks[sha])})
-		if _, err := tx.Exec("INSERT INTO chunks VALUES (?, ?, ?)", len(p.rows), sha, chunks[sha]); err != nil {
-			return err
-		}
-	}
-	if err := tx.Commit(); err != nil {
-		return err
-	}
-	// Only now: a commit without a journal writes the header before the rest.
-	_, err = db.Exec("PRAGMA user_version = 1")
-	return err
 }
 
 // enter puts the pack into the catalog. Chunks that another process has
@@ -171,6 +198,12 @@ func (p *pack) list(tx *sql.Tx, statement string, more ...any) error {
 func (p *pack) close(entered bool) {
 	if p.lock == nil {
 		return
+	}
+	if p.tx != nil {
+		_ = p.tx.Rollback()
+	}
+	if p.db != nil {
+		p.db.Close()
 	}
 	if !entered {
 		_ = p.store.root.Remove(p.name) // a later Open removes what stays

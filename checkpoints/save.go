@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"runtime"
 	"slices"
@@ -27,43 +28,83 @@ type chunk struct {
 	data []byte
 }
 
-// cut cuts the data of entries into chunks, on all cores. Data at the same place in memory is
-// read once.
-func cut(parts map[int][]Entry) map[int][][]chunk {
+// cutting is the data of entries, cut into chunks, whose SHA-256 is computed on all cores.
+type cutting struct {
+	chunks  map[int][][]chunk // by rank and entry; complete after wait
+	work    []*chunk          // each once
+	next    atomic.Int64
+	hashers sync.WaitGroup
+	hashed  chan *chunk // closed after the last
+}
+
+// cut begins to cut. Data at the same place in memory is read once.
+func cut(parts map[int][]Entry) *cutting {
 	type place struct {
 		data  *byte
 		bytes int
 	}
 	known := map[place][]chunk{}
-	all := map[int][][]chunk{}
-	var work []*chunk
-	for rank, entries := range parts {
-		for _, e := range entries {
+	c := &cutting{chunks: map[int][][]chunk{}}
+	for rank := range len(parts) {
+		for _, e := range parts[rank] {
 			at := place{unsafe.SliceData(e.Data), len(e.Data)}
 			chunks, ok := known[at]
 			if !ok {
 				chunks = make([]chunk, 0, (len(e.Data)+chunkSize-1)/chunkSize)
 				for part := range slices.Chunk(e.Data, chunkSize) {
 					chunks = append(chunks, chunk{data: part})
-					work = append(work, &chunks[len(chunks)-1])
+					c.work = append(c.work, &chunks[len(chunks)-1])
 				}
 				known[at] = chunks
 			}
-			all[rank] = append(all[rank], chunks)
+			c.chunks[rank] = append(c.chunks[rank], chunks)
 		}
 	}
-	var next atomic.Int64
-	var hashers sync.WaitGroup
-	for range min(len(work), runtime.GOMAXPROCS(0)) {
-		hashers.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(work)); i = next.Add(1) - 1 {
-				sum := sha256.Sum256(work[i].data)
-				work[i].sha = hex.EncodeToString(sum[:])
+	c.hashed = make(chan *chunk, len(c.work))
+	for range min(len(c.work), runtime.GOMAXPROCS(0)) {
+		c.hashers.Go(func() {
+			for i := c.next.Add(1) - 1; i < int64(len(c.work)); i = c.next.Add(1) - 1 {
+				sum := sha256.Sum256(c.work[i].data)
+				c.work[i].sha = hex.EncodeToString(sum[:])
+				c.hashed <- c.work[i]
 			}
 		})
 	}
-	hashers.Wait()
-	return all
+	go func() {
+		c.hashers.Wait()
+		close(c.hashed)
+	}()
+	return c
+}
+
+// batches gives the chunks as their SHA-256 becomes known, by it.
+func (c *cutting) batches(yield func(map[string][]byte) bool) {
+	for first := range c.hashed {
+		batch := map[string][]byte{first.sha: first.data}
+		for range len(c.hashed) {
+			more := <-c.hashed
+			batch[more.sha] = more.data
+		}
+		if !yield(batch) {
+			return
+		}
+	}
+}
+
+// again gives all chunks, when batches has given them before.
+func (c *cutting) again(yield func(map[string][]byte) bool) {
+	c.hashers.Wait()
+	batch := map[string][]byte{}
+	for _, w := range c.work {
+		batch[w.sha] = w.data
+	}
+	yield(batch)
+}
+
+// end waits until nothing reads the data any more.
+func (c *cutting) end() {
+	c.next.Store(int64(len(c.work)))
+	c.hashers.Wait()
 }
 
 // Save stores the parts of all ranks as one checkpoint. When it returns nil
@@ -93,13 +134,13 @@ func (s *Store) SaveAfter(points int64, run string, step int64, score *float64, 
 			info.Bytes += int64(len(e.Data))
 		}
 	}
-	chunks := cut(parts)
-	for tries := 1; ; tries++ {
-		err := s.trySave(info, parts, chunks)
-		if !errors.Is(err, errChunkGone) || tries == 10 {
-			return info, err
-		}
+	c := cut(parts)
+	defer c.end()
+	err := s.trySave(info, parts, c, c.batches)
+	for tries := 1; errors.Is(err, errChunkGone) && tries < 10; tries++ {
+		err = s.trySave(info, parts, c, c.again)
 	}
+	return info, err
 }
 
 // count begins the next generation of a catalog. The error is errChunkGone if another
@@ -119,28 +160,24 @@ func count(tx *sql.Tx, store string) error {
 // has been deleted meanwhile by another process; saving is then begun again.
 var errChunkGone = errors.New("chunk is gone")
 
-func (s *Store) trySave(info Info, parts map[int][]Entry, cut map[int][][]chunk) error {
-	fresh := map[string][]byte{}
-	for _, entries := range cut {
-		for _, chunks := range entries {
-			for _, c := range chunks {
-				fresh[c.sha] = c.data
-			}
+func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches iter.Seq[map[string][]byte]) error {
+	store, generation, err := s.generation(s.sql)
+	if err != nil {
+		return err
+	}
+	from := origin{store, generation}
+	p := s.newPack(from)
+	defer func() { p.close(err == nil) }()
+	for batch := range batches {
+		if err = s.forgetKnown(batch); err == nil {
+			err = p.add(batch)
 		}
-	}
-	if err := s.forgetKnown(fresh); err != nil {
-		return err
-	}
-	var from origin
-	var err error
-	if from.store, from.generation, err = s.generation(s.sql); err != nil {
-		return err
-	}
-	p := &pack{}
-	if len(fresh) > 0 {
-		if p, err = s.writePack(fresh, from); err != nil {
+		if err != nil {
 			return err
 		}
+	}
+	if err = p.sync(); err != nil {
+		return err
 	}
 	var unused []string
 	var old int64
@@ -149,14 +186,13 @@ func (s *Store) trySave(info Info, parts map[int][]Entry, cut map[int][][]chunk)
 			old, err = s.replace(tx, info.Run, info.Step)
 		}
 		if err == nil {
-			unused, err = s.commit(tx, info, parts, cut, p)
+			unused, err = s.commit(tx, info, parts, c.chunks, p)
 		}
 		return err
 	})
 	if old != 0 {
 		s.unlock(old)
 	}
-	p.close(err == nil)
 	if err == nil {
 		s.remove(unused)
 	}

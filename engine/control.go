@@ -111,6 +111,7 @@ type ToAgent struct {
 	Save     *Part            `cbor:",omitempty"`
 	Handed   *Handed          `cbor:",omitempty"`
 	Restore  *Restore         `cbor:",omitempty"`
+	Taken    bool             `cbor:",omitempty"` // what Restored gave has been read
 	Version  *string          `cbor:",omitempty"` // of the backend's plugin, which has started
 	Counts   map[string]int64 `cbor:",omitempty"` // what the plugin has done
 	Failure  *Failure         `cbor:",omitempty"`
@@ -180,11 +181,13 @@ type Entry struct {
 	DType string
 	Shape []int
 	Data  []byte
-	Bytes int64  `cbor:",omitempty"` // of data that comes apart
-	Sum   []byte `cbor:",omitempty"` // of data that comes apart: equal for equal data; empty: not known
+	// Of data that comes apart:
+	Bytes  int64  `cbor:",omitempty"`
+	Sum    []byte `cbor:",omitempty"` // equal for equal data; empty: not known
+	Offset int64  `cbor:",omitempty"` // in the memory file
 }
 
-// StateMemory is the name of the memory files in which ranks hand over their states.
+// StateMemory is the name of the memory files in which states go to ranks and from them.
 const StateMemory = "drun-state"
 
 // HandOver answers a Part whose data comes apart: of the ranks that have the same data,
@@ -210,7 +213,10 @@ type Handed struct {
 type Saved struct{ Error string }
 
 // Restore asks for this rank's part of a checkpoint: Step is a number, "last" or "best".
-type Restore struct{ Step string }
+type Restore struct {
+	Step string
+	Send bool `cbor:",omitempty"` // the data, since the rank cannot open the file
+}
 
 // Restored answers it; Found is false when there is no such checkpoint. In another
 // world size the entries are rank 0's, and Differ lists those of which the ranks had
@@ -222,6 +228,8 @@ type Restored struct {
 	Score     *float64
 	WorldSize int
 	Entries   []Entry
+	File      string `cbor:",omitempty"` // a memory file with the entries' data, until the rank says Taken; "": they have it
+	Size      int64  `cbor:",omitempty"` // of the file
 	Differ    []string
 	First     bool // no other rank has been told of this checkpoint yet
 	Error     string

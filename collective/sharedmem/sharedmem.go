@@ -7,6 +7,7 @@
 package sharedmem
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -52,6 +53,21 @@ func Map(f *os.File, offset int64, size int) ([]byte, error) {
 		err = rawErr
 	}
 	if err != nil {
+		return nil, fmt.Errorf("cannot map %d bytes of shared memory: %w", size, err)
+	}
+	return mem, nil
+}
+
+// View maps the first bytes of a region, all of which have been written, for reading only.
+func View(f *os.File, size int) (mem []byte, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("cannot map shared memory: %w", err)
+	}
+	rawErr := raw.Control(func(fd uintptr) {
+		mem, err = unix.Mmap(int(fd), 0, size, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
+	})
+	if err = errors.Join(err, rawErr); err != nil {
 		return nil, fmt.Errorf("cannot map %d bytes of shared memory: %w", size, err)
 	}
 	return mem, nil

@@ -138,7 +138,7 @@ func (r *Record) EndAttempt(code exit.Code, text string) error {
 
 // BeginAttempt begins the next.
 func (r *Record) BeginAttempt() {
-	r.restores = newRestores()
+	r.forgetRestores()
 	n := newAttempt(r.attempt.number+1, time.Now(), r.attempt.points)
 	r.attempt = n
 	r.writer.add(1, 0, func(b *history.Batch) {

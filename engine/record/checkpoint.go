@@ -29,20 +29,21 @@ type snapshot struct {
 	region *region // the parts' data
 }
 
-// part gives a copy of a rank's part.
-func (s *snapshot) part(rank int) ([]engine.Entry, error) {
-	if s.region != nil {
-		s.region.mu.RLock()
-		defer s.region.mu.RUnlock()
-		if s.region.mem == nil {
-			return nil, fmt.Errorf("the checkpoint of step %d is no longer in memory", s.step)
+// part gives a rank's part: to one that is near as places in the region, to others as a copy.
+func (s *snapshot) part(rank int, near bool) *engine.Restored {
+	out := &engine.Restored{Entries: slices.Clone(s.parts[rank].Entries)}
+	in := near && s.region != nil && s.parts[rank].Apart
+	if in {
+		out.File, out.Size = s.region.path(), s.region.used
+	}
+	for i := range out.Entries {
+		if e := &out.Entries[i]; in {
+			e.Data = nil
+		} else {
+			e.Data = bytes.Clone(e.Data)
 		}
 	}
-	entries := slices.Clone(s.parts[rank].Entries)
-	for i := range entries {
-		entries[i].Data = bytes.Clone(entries[i].Data)
-	}
-	return entries, nil
+	return out
 }
 
 // any tells whether there is one.
@@ -80,9 +81,10 @@ func (r *Record) begin(ranks Ranks) {
 		return
 	}
 	r.next = nil
+	r.forgetRestores() // no rank is reading
 	err := r.Unsaved()
 	if err == nil {
-		err = s.prepare(ranks.Near)
+		err = s.prepare(ranks.Near, &r.regions)
 	}
 	if err != nil {
 		for rank := range r.places {
@@ -99,7 +101,7 @@ func (r *Record) begin(ranks Ranks) {
 			continue
 		}
 		ask := &engine.HandOver{Spans: spans}
-		if s.region != nil && ranks.Near(rank) {
+		if s.sends[rank] = !ranks.Near(rank); !s.sends[rank] && s.region != nil {
 			ask.File = s.region.path()
 		}
 		ranks.Ask(rank, ask)
@@ -133,12 +135,12 @@ func (r *Record) complete(ranks Ranks) {
 		}
 		switch {
 		case err != nil:
-			s.region.close()
+			r.regions.give(s.region)
 		case s.parts[0].Memory:
 			r.remember(&snapshot{step, s.points, s.parts, s.region})
 		default:
 			err = r.storeParts(step, s.points, s.parts)
-			s.region.close()
+			r.regions.give(s.region)
 		}
 		if err != nil {
 			r.saved.fail(exit.WithCode(fmt.Errorf("checkpoint of step %d: %w", step, err), exit.Storage))
@@ -161,7 +163,9 @@ func (r *Record) Landed(ranks Ranks) {
 func (r *Record) Abandon() {
 	r.next = nil
 	if s := r.flight; s != nil && len(s.asked) > 0 {
-		s.region.close()
+		if s.region != nil {
+			s.region.close() // a rank may still write to it
+		}
 		close(s.ended)
 	}
 	r.flight = nil
@@ -183,30 +187,14 @@ func (s *saved) fail(err error) {
 	}
 }
 
-// remember replaces the checkpoint in memory. What several ranks have alike is kept once.
+// remember puts a checkpoint in memory, or none, in place of the one before.
 func (r *Record) remember(s *snapshot) {
-	first := map[string][]byte{}
-	for _, e := range s.parts[0].Entries {
-		first[e.Name] = e.Data
-	}
-	for _, part := range s.parts {
-		for i := range part.Entries {
-			if e := &part.Entries[i]; bytes.Equal(e.Data, first[e.Name]) {
-				e.Data = first[e.Name]
-			}
-		}
-	}
-	r.saved.replace(s)
-}
-
-// replace puts a checkpoint in memory, or none, in place of the one before.
-func (s *saved) replace(by *snapshot) {
-	s.mu.Lock()
-	old := s.memory
-	s.memory = by
-	s.mu.Unlock()
+	r.saved.mu.Lock()
+	old := r.saved.memory
+	r.saved.memory = s
+	r.saved.mu.Unlock()
 	if old != nil {
-		old.region.close()
+		r.regions.give(old.region)
 	}
 }
 
@@ -241,7 +229,7 @@ func (r *Record) storeParts(step, points int64, parts map[int]*engine.Part) (err
 	r.saved.mu.Lock()
 	r.saved.durable = true
 	r.saved.mu.Unlock()
-	r.saved.replace(nil)
+	r.remember(nil)
 	r.writer.add(1, 0, func(b *history.Batch) {
 		b.Checkpoints = append(b.Checkpoints, history.Checkpoint{Step: step, Bytes: info.Bytes, Score: (*history.Float)(info.Score), Time: time.Now(), Points: points})
 	})

@@ -3,11 +3,8 @@ package record
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"sync"
 
-	"drun/collective/sharedmem"
 	"drun/engine"
 )
 
@@ -25,57 +22,20 @@ type Ranks struct {
 type saving struct {
 	parts  map[int]*engine.Part
 	asked  map[int][]engine.Span // of ranks whose data is not there yet
+	sends  map[int]bool          // ranks that cannot write to the region
 	same   map[entry]entry       // whose data is another's
-	region *region               // nil: no rank was asked, or all send their data
+	region *region               // nil: no rank was asked
 	points int64                 // of the run before it
 	err    error
 	ended  chan struct{} // closed when it is stored, or will not be
 }
 
 func newSaving() *saving {
-	return &saving{parts: map[int]*engine.Part{}, asked: map[int][]engine.Span{}, same: map[entry]entry{}, ended: make(chan struct{})}
+	return &saving{parts: map[int]*engine.Part{}, asked: map[int][]engine.Span{}, sends: map[int]bool{}, same: map[entry]entry{}, ended: make(chan struct{})}
 }
 
 // entry is one of a rank's.
 type entry struct{ rank, i int }
-
-// region is memory in which ranks hand over their data. It has no name outside of this
-// process, and ends with it.
-type region struct {
-	file *os.File
-	mu   sync.RWMutex // held for writing while mem is unmapped
-	mem  []byte
-}
-
-func newRegion(bytes int) (*region, error) {
-	file, err := sharedmem.Create(engine.StateMemory)
-	if err != nil {
-		return nil, err
-	}
-	mem, err := sharedmem.Map(file, 0, sharedmem.PageRound(bytes))
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	return &region{file: file, mem: mem}, nil
-}
-
-// close gives the memory back. Nothing that refers to it is used any more.
-func (g *region) close() {
-	if g == nil {
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.mem != nil {
-		_ = sharedmem.Unmap(g.mem)
-		g.mem = nil
-		g.file.Close()
-	}
-}
-
-// path is where the ranks of this machine can open it.
-func (g *region) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), g.file.Fd()) }
 
 // align keeps data of different entries in different cache lines.
 const align = 64
@@ -154,10 +114,10 @@ func (s *saving) share(near func(rank int) bool) (size int64, err error) {
 }
 
 // prepare decides what the ranks hand over, and makes room for it.
-func (s *saving) prepare(near func(rank int) bool) error {
+func (s *saving) prepare(near func(rank int) bool, from *regions) error {
 	size, err := s.share(near)
 	if err == nil && size > 0 {
-		s.region, err = newRegion(int(size))
+		s.region, err = from.take(size)
 	}
 	return err
 }
@@ -170,24 +130,32 @@ func (s *saving) take(rank int, m *engine.Handed) {
 	case m.Error != "":
 		s.err = errors.Join(s.err, fmt.Errorf("rank %d: %s", rank, m.Error))
 		return
-	case len(m.Data) != 0 && len(m.Data) != len(spans), len(m.Data) == 0 && len(spans) > 0 && s.region == nil:
+	case len(m.Data) != len(spans) && (len(m.Data) > 0 || s.sends[rank]):
 		s.err = errors.Join(s.err, fmt.Errorf("rank %d has handed over %d of %d entries", rank, len(m.Data), len(spans)))
 		return
 	}
 	for n, span := range spans {
 		e := &s.parts[rank].Entries[span.Entry]
-		if len(m.Data) == 0 {
-			e.Data = s.region.mem[span.Offset:][:e.Bytes:e.Bytes]
-		} else if e.Data = m.Data[n]; int64(len(e.Data)) != e.Bytes {
-			s.err = errors.Join(s.err, fmt.Errorf("%q of rank %d has %d bytes, not %d", e.Name, rank, len(e.Data), e.Bytes))
+		if len(m.Data) > 0 {
+			if int64(len(m.Data[n])) != e.Bytes {
+				s.err = errors.Join(s.err, fmt.Errorf("%q of rank %d has %d bytes, not %d", e.Name, rank, len(m.Data[n]), e.Bytes))
+				continue
+			}
+			if _, err := s.region.WriteAt(m.Data[n], span.Offset); err != nil {
+				s.err = errors.Join(s.err, err)
+				continue
+			}
 		}
+		e.Offset = span.Offset
+		e.Data = s.region.mem[span.Offset:][:e.Bytes:e.Bytes]
 	}
 }
 
 // fill gives the entries that have the data of others that. The error says which has none.
 func (s *saving) fill() error {
 	for e, from := range s.same {
-		s.parts[e.rank].Entries[e.i].Data = s.parts[from.rank].Entries[from.i].Data
+		to, from := &s.parts[e.rank].Entries[e.i], &s.parts[from.rank].Entries[from.i]
+		to.Data, to.Offset = from.Data, from.Offset
 	}
 	for rank, part := range s.parts {
 		for _, e := range part.Entries {

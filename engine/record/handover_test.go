@@ -86,10 +86,11 @@ func TestBadHandOver(t *testing.T) {
 		{"failed", header("int8:8:x"), &engine.Handed{Error: "no memory"}, "rank 0: no memory"},
 		{"too few", header("int8:8:x", "int8:8:y"), &engine.Handed{Data: [][]byte{make([]byte, 8)}}, "1 of 2 entries"},
 		{"too short", header("int8:8:x"), &engine.Handed{Data: [][]byte{make([]byte, 7)}}, "has 7 bytes, not 8"},
-		{"no region", header("int8:8:x"), &engine.Handed{}, "0 of 1 entries"},
+		{"nothing from another machine", header("int8:8:x"), &engine.Handed{}, "0 of 1 entries"},
 	} {
 		s := newSaving()
 		s.parts[0] = c.part
+		s.sends[0] = true
 		_, err := s.share(func(int) bool { return true })
 		if err == nil && c.says != nil {
 			s.take(0, c.says)
@@ -101,36 +102,65 @@ func TestBadHandOver(t *testing.T) {
 	}
 }
 
-// A checkpoint in memory gives copies, and an error once it has been replaced.
+// A checkpoint in memory is given to ranks of this machine as places in its memory file, to others as
+// a copy. Besides the newest there is at most one more such file, for the next.
 func TestSnapshotGivesItsMemoryBack(t *testing.T) {
-	var r saved
+	var r Record
 	open := func() int { list, _ := os.ReadDir("/proc/self/fd"); return len(list) }
 	before := open()
-	var last *snapshot
-	var kept []engine.Entry
+	var sent []engine.Entry
 	for step := range 5 {
-		g, err := newRegion(1 << 20)
+		g, err := r.regions.take(1 << 20)
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.mem[0] = byte(step)
-		last = &snapshot{int64(step), 0, map[int]*engine.Part{0: {Entries: []engine.Entry{{Data: g.mem[:1<<20]}}}}, g}
-		r.replace(last)
-		if kept, err = last.part(0); err != nil {
+		if _, err := g.WriteAt(bytes.Repeat([]byte{byte(step)}, 1<<20), 0); err != nil {
 			t.Fatal(err)
 		}
+		last := &snapshot{int64(step), 0, map[int]*engine.Part{0: {Apart: true, Entries: []engine.Entry{{Data: g.mem[64 : 1<<20], Bytes: 1<<20 - 64, Offset: 64}}}}, g}
+		r.remember(last)
+		near := last.part(0, true)
+		file, err := os.Open(near.File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := make([]byte, 1)
+		if e := near.Entries[0]; e.Data != nil || near.Size != 1<<20 {
+			t.Fatalf("step %d: %+v", step, near)
+		} else if _, err := file.ReadAt(data, e.Offset); err != nil || data[0] != byte(step) {
+			t.Fatalf("step %d: %v, got %v", step, err, data)
+		}
+		file.Close()
+		sent = last.part(0, false).Entries
+		if n := open(); n > before+2 {
+			t.Fatalf("%d files are open, want those before, %d, and two", n, before)
+		}
 	}
-	if n := open(); n != before+1 {
-		t.Errorf("%d files are open, want those before and one: %d", n, before+1)
-	}
-	r.replace(nil)
+	r.remember(nil)
+	r.regions.close()
 	if n := open(); n != before {
 		t.Errorf("%d files are open, want %d", n, before)
 	}
-	if kept[0].Data[0] != 4 {
-		t.Errorf("the copy has changed: %d", kept[0].Data[0])
+	if sent[0].Data[0] != 4 {
+		t.Errorf("the copy has changed: %d", sent[0].Data[0])
 	}
-	if _, err := last.part(0); err == nil {
-		t.Error("a checkpoint that has been replaced is still given")
+}
+
+// A spare region is used again, unless it is too small or far too large.
+func TestRegionsAreUsedAgain(t *testing.T) {
+	var p regions
+	defer p.close()
+	first, _ := p.take(10 << 20)
+	p.give(first)
+	for _, c := range []struct {
+		bytes int64
+		again bool
+	}{{10 << 20, true}, {9 << 20, true}, {11 << 20, false}, {1 << 20, false}, {1, false}} {
+		old := p.spare
+		g, err := p.take(c.bytes)
+		if err != nil || (g == old) != c.again || g.used != c.bytes || int64(len(g.mem)) < c.bytes {
+			t.Errorf("%d bytes: %v, used again: %v", c.bytes, err, g == old)
+		}
+		p.give(g)
 	}
 }

@@ -76,6 +76,7 @@ type Record struct {
 	begun    int     // saves that were handed over, or are
 	saves    int     // that were handed over
 	saved    saved
+	regions  regions
 	restores *restores
 }
 
@@ -292,7 +293,9 @@ func (r *Record) Discard() error {
 func (r *Record) Close(hung bool) error {
 	r.Abandon()
 	if !hung {
-		r.saved.replace(nil)
+		r.remember(nil)
+		r.forgetRestores()
+		r.regions.close()
 	}
 	return bounded(r.home, r.atMost, r.writer.hurry, func() error {
 		if !hung && r.store != nil {

@@ -1,25 +1,41 @@
 package record
 
 import (
-	"drun/internal/exit"
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"sync"
 
 	"drun/checkpoints"
 	"drun/engine"
+	"drun/internal/exit"
 )
 
 // restores answers the ranks' questions for checkpoints. A question that a rank
 // asks after as many saves of the run as another gets the same answer.
 type restores struct {
-	mu    sync.Mutex
-	found map[question]*found
+	mu      sync.Mutex
+	found   map[question]*found
+	loaded  *loaded         // the checkpoint that was asked for last
+	reading map[int]*loaded // by rank
 }
 
-func newRestores() *restores { return &restores{found: map[question]*found{}} }
+func newRestores() *restores {
+	return &restores{found: map[question]*found{}, reading: map[int]*loaded{}}
+}
+
+// loaded is the data of a checkpoint, in memory for the ranks that read it.
+type loaded struct {
+	of      *found
+	once    sync.Once
+	parts   [][]checkpoints.Located
+	region  *region // nil: there is no data
+	err     error
+	readers int
+}
 
 type question struct {
 	step  string
@@ -41,8 +57,9 @@ type found struct {
 }
 
 // Restore gives a rank its part of the checkpoint that it asks for, once the save in flight
-// has ended, and sends it in the background.
-func (r *Record) Restore(rank int, step string, send func(*engine.Restored)) {
+// has ended, and sends it in the background. The data is not sent to a rank that is near, but
+// lies in a memory file until Taken.
+func (r *Record) Restore(rank int, step string, near bool, send func(*engine.Restored)) {
 	q, flight := question{step, r.begun}, r.flight
 	r.pending.Go(func() {
 		if flight != nil {
@@ -50,7 +67,7 @@ func (r *Record) Restore(rank int, step string, send func(*engine.Restored)) {
 		}
 		state, err := (*engine.Restored)(nil), r.Unsaved()
 		if err == nil {
-			state, err = r.load(rank, q)
+			state, err = r.restore(rank, q, near)
 		}
 		if err != nil {
 			state = &engine.Restored{Error: err.Error(), Code: exit.CodeOf(err)}
@@ -59,7 +76,29 @@ func (r *Record) Restore(rank int, step string, send func(*engine.Restored)) {
 	})
 }
 
-func (r *Record) load(rank int, q question) (*engine.Restored, error) {
+// Taken is told that a rank has read what Restore gave it.
+func (r *Record) Taken(rank int) {
+	r.restores.mu.Lock()
+	defer r.restores.mu.Unlock()
+	if l := r.restores.reading[rank]; l != nil {
+		delete(r.restores.reading, rank)
+		if l.readers--; l.readers == 0 && l != r.restores.loaded {
+			r.regions.give(l.region)
+		}
+	}
+}
+
+// forgetRestores lets go of what ranks have restored; none is reading.
+func (r *Record) forgetRestores() {
+	r.restores.mu.Lock()
+	defer r.restores.mu.Unlock()
+	if l := r.restores.loaded; l != nil {
+		r.regions.give(l.region)
+	}
+	r.restores.found, r.restores.loaded, r.restores.reading = map[question]*found{}, nil, map[int]*loaded{}
+}
+
+func (r *Record) restore(rank int, q question, near bool) (*engine.Restored, error) {
 	r.restores.mu.Lock()
 	f := r.restores.found[q]
 	if f == nil {
@@ -74,26 +113,24 @@ func (r *Record) load(rank int, q question) (*engine.Restored, error) {
 	if f.none {
 		return &engine.Restored{}, nil
 	}
-	out := &engine.Restored{Found: true, Step: f.info.Step, Run: f.run, Score: f.info.Score, WorldSize: f.info.WorldSize, Differ: f.differ}
 	part := rank
 	if f.info.WorldSize != len(r.places) {
 		part = 0
 	}
+	var out *engine.Restored
 	if f.memory != nil {
-		entries, err := f.memory.part(part)
-		if err != nil {
-			return nil, err
-		}
-		out.Entries = entries
+		out = f.memory.part(part, near)
 	} else {
-		_, entries, err := r.store.Load(f.info.Run, f.info.Ref(), part)
-		if err != nil {
-			return nil, err
+		l := r.load(rank, f)
+		if l.err != nil {
+			return nil, l.err
 		}
-		for _, e := range entries {
-			out.Entries = append(out.Entries, engine.Entry{Name: e.Name, DType: e.DType, Shape: e.Shape, Data: e.Data})
+		out = l.part(part, near)
+		if !near {
+			r.Taken(rank)
 		}
 	}
+	out.Found, out.Step, out.Run, out.Score, out.WorldSize, out.Differ = true, f.info.Step, f.run, f.info.Score, f.info.WorldSize, f.differ
 	if f.own {
 		r.restored(rank, &out.Step, f.points)
 	} else {
@@ -103,6 +140,55 @@ func (r *Record) load(rank int, q question) (*engine.Restored, error) {
 	out.First, f.told = !f.told, true
 	r.restores.mu.Unlock()
 	return out, nil
+}
+
+// load reads the parts of all ranks, if no other rank has had them read, for a rank that says
+// with Taken that it needs them no more.
+func (r *Record) load(rank int, f *found) *loaded {
+	r.restores.mu.Lock()
+	l := r.restores.loaded
+	if l == nil || l.of != f {
+		if l != nil && l.readers == 0 {
+			r.regions.give(l.region)
+		}
+		l = &loaded{of: f}
+		r.restores.loaded = l
+	}
+	l.readers++
+	r.restores.reading[rank] = l
+	r.restores.mu.Unlock()
+	l.once.Do(func() {
+		ranks := []int{0}
+		if f.info.WorldSize == len(r.places) {
+			for rank := 1; rank < f.info.WorldSize; rank++ {
+				ranks = append(ranks, rank)
+			}
+		}
+		_, l.parts, l.err = r.store.LoadInto(f.info.Run, f.info.Ref(), ranks, func(size int64) (to io.WriterAt, err error) {
+			r.regions.give(l.region) // of a try before
+			if l.region = nil; size > 0 {
+				l.region, err = r.regions.take(size)
+			}
+			return l.region, err
+		})
+	})
+	return l
+}
+
+// part gives a rank's part: to one that is near as places in the region, to others as a copy.
+func (l *loaded) part(rank int, near bool) *engine.Restored {
+	out := &engine.Restored{}
+	if near && l.region != nil {
+		out.File, out.Size = l.region.path(), l.region.used
+	}
+	for _, e := range l.parts[rank] {
+		entry := engine.Entry{Name: e.Name, DType: e.DType, Shape: e.Shape, Bytes: e.Bytes, Offset: e.Offset}
+		if !near && e.Bytes > 0 {
+			entry.Data = bytes.Clone(l.region.mem[e.Offset:][:e.Bytes])
+		}
+		out.Entries = append(out.Entries, entry)
+	}
+	return out
 }
 
 // find decides which checkpoint is meant: "last" is this run's own or, before it

@@ -292,9 +292,11 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 		c.record.Handed(rank, m.Handed, c.saving())
 	case m.Restore != nil:
 		link := c.ranks[rank].peer.Link // of this attempt: the answer may come after it
-		c.record.Restore(rank, m.Restore.Step, func(state *engine.Restored) {
+		c.record.Restore(rank, m.Restore.Step, c.opens(rank) && !m.Restore.Send, func(state *engine.Restored) {
 			link.Send(&cluster.ToNode{Rank: rank, Msg: &engine.ToWorker{State: state}})
 		})
+	case m.Taken:
+		c.record.Taken(rank)
 	case m.Failure != nil:
 		c.ranks[rank].reported = true
 		c.fail(m.Failure)
@@ -303,11 +305,16 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	}
 }
 
+// opens tells whether a rank can open this process's files.
+func (c *coordinator) opens(rank int) bool {
+	return c.ranks[rank].peer == c.peers[0] || c.cluster.OneMachine
+}
+
 // saving is how a save of this attempt reaches the ranks.
 func (c *coordinator) saving() record.Ranks {
 	attempt := c.restarts
 	return record.Ranks{
-		Near: func(rank int) bool { return c.ranks[rank].peer == c.peers[0] || c.cluster.OneMachine },
+		Near: c.opens,
 		Ask:  func(rank int, what *engine.HandOver) { c.send(rank, &engine.ToWorker{HandOver: what}) },
 		Taken: func(rank int, err error) {
 			msg := &engine.Saved{}

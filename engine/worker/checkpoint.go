@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	"drun/collective/sharedmem"
 	"drun/engine"
 	"drun/internal/exit"
 	"drun/starlib/checkpoint"
@@ -107,7 +108,35 @@ func openMemory(path string) (*os.File, error) {
 // Restore asks the agent for the rank's part.
 func (w *worker) Restore(step string) (*checkpoint.Restored, error) {
 	w.record.flush() // what was logged before is known before
-	reply, err := w.ask("restoring a checkpoint", &engine.ToAgent{Restore: &engine.Restore{Step: step}})
+	state, err := w.askState(&engine.Restore{Step: step})
+	if err != nil || state == nil {
+		return nil, err
+	}
+	mem, err := viewMemory(state.File, state.Size)
+	if err != nil { // the agent sends it instead
+		if state, err = w.askState(&engine.Restore{Step: step, Send: true}); err != nil || state == nil {
+			return nil, err
+		}
+	}
+	out := &checkpoint.Restored{Step: state.Step, Run: state.Run, Score: state.Score, Saved: state.WorldSize, World: w.job.Place.WorldSize,
+		Differ: state.Differ, First: state.First}
+	for _, e := range state.Entries {
+		if state.File != "" && e.Bytes > 0 {
+			e.Data = mem[e.Offset:][:e.Bytes:e.Bytes]
+		}
+		out.Part = append(out.Part, checkpoint.Item{Name: e.Name, DType: e.DType, Shape: e.Shape, Data: e.Data})
+	}
+	if mem != nil {
+		out.Release = func() error {
+			return errors.Join(sharedmem.Unmap(mem), w.channel.Send(&engine.ToAgent{Taken: true}))
+		}
+	}
+	return out, nil
+}
+
+// askState gives nil where there is nothing to restore.
+func (w *worker) askState(what *engine.Restore) (*engine.Restored, error) {
+	reply, err := w.ask("restoring a checkpoint", &engine.ToAgent{Restore: what})
 	switch {
 	case err != nil:
 		return nil, err
@@ -118,13 +147,20 @@ func (w *worker) Restore(step string) (*checkpoint.Restored, error) {
 	case !reply.State.Found:
 		return nil, nil
 	}
-	state := reply.State
-	out := &checkpoint.Restored{Step: state.Step, Run: state.Run, Score: state.Score, Saved: state.WorldSize, World: w.job.Place.WorldSize,
-		Differ: state.Differ, First: state.First}
-	for _, e := range state.Entries {
-		out.Part = append(out.Part, checkpoint.Item{Name: e.Name, DType: e.DType, Shape: e.Shape, Data: e.Data})
+	return reply.State, nil
+}
+
+// viewMemory maps a memory file of the agent for reading; no path is no memory.
+func viewMemory(path string, size int64) ([]byte, error) {
+	if path == "" {
+		return nil, nil
 	}
-	return out, nil
+	file, err := openMemory(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return sharedmem.View(file, int(size))
 }
 
 // Say writes a line to stderr, which the agent shows and keeps.

@@ -40,6 +40,8 @@ type Restored struct {
 	Part   []Item   // this rank's; rank 0's where Saved and World differ
 	Differ []string // names under which the ranks had different values; only where Saved and World differ
 	First  bool     // this rank is the first that restores it
+
+	Release func() error // gives back the memory of Part's data, which is not used any more; nil: there is none
 }
 
 // Module makes the checkpoint module. always lists values that every checkpoint
@@ -104,7 +106,13 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 					}
 					notes, err := apply(ctx, c.Arg("state").(*starlark.Dict), always, found, c.Bool("strict"))
 					if err != nil {
-						return nil, fmt.Errorf("step %d: %w", found.Step, err)
+						err = fmt.Errorf("step %d: %w", found.Step, err)
+					}
+					if found.Release != nil {
+						err = errors.Join(err, found.Release())
+					}
+					if err != nil {
+						return nil, err
 					}
 					if found.First {
 						store.Say(found.line(step, notes))

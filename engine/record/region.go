@@ -1,0 +1,91 @@
+package record
+
+import (
+	"fmt"
+	"os"
+	"sync"
+
+	"drun/collective/sharedmem"
+	"drun/engine"
+)
+
+// region is memory through which a checkpoint's data goes to the ranks of this machine and from
+// them. It has no name outside of this process, and ends with it.
+type region struct {
+	file *os.File
+	mem  []byte
+	used int64 // bytes, from its beginning
+}
+
+// WriteAt does not write into the mapping, in which a lack of memory would be the end of the process.
+func (g *region) WriteAt(data []byte, offset int64) (int, error) {
+	n, err := g.file.WriteAt(data, offset)
+	if err != nil {
+		err = fmt.Errorf("cannot hold %d bytes of a checkpoint in memory: %w", len(data), err)
+	}
+	return n, err
+}
+
+// path is where the ranks of this machine can open it.
+func (g *region) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), g.file.Fd()) }
+
+func (g *region) close() {
+	_ = sharedmem.Unmap(g.mem)
+	g.file.Close()
+}
+
+// regions keeps one that is not in use for the next checkpoint: memory that the kernel has already
+// given is written to several times faster.
+type regions struct {
+	mu    sync.Mutex
+	spare *region
+}
+
+// take gives a region of so many bytes.
+func (p *regions) take(bytes int64) (*region, error) {
+	p.mu.Lock()
+	g := p.spare
+	p.spare = nil
+	p.mu.Unlock()
+	size := sharedmem.PageRound(int(bytes))
+	if g != nil && size <= len(g.mem) && len(g.mem) <= 2*size {
+		g.used = bytes
+		return g, nil
+	}
+	if g != nil {
+		g.close()
+	}
+	file, err := sharedmem.Create(engine.StateMemory)
+	if err != nil {
+		return nil, err
+	}
+	mem, err := sharedmem.Map(file, 0, size)
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return &region{file, mem, bytes}, nil
+}
+
+// give takes back a region that nobody writes to any more; nil is none.
+func (p *regions) give(g *region) {
+	if g == nil {
+		return
+	}
+	p.mu.Lock()
+	g, p.spare = p.spare, g
+	p.mu.Unlock()
+	if g != nil {
+		g.close()
+	}
+}
+
+// close gives the spare region's memory back.
+func (p *regions) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.spare != nil {
+		p.spare.close()
+		p.spare = nil
+	}
+}
