@@ -61,12 +61,16 @@ func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
 	err = db.write(func(tx *sql.Tx) error {
 		var status Status
 		var batch int64
-		err := tx.QueryRow(`SELECT uid, name, status, batch, started, (SELECT count(*) FROM attempts WHERE run = ?1),
-			max(coalesce((SELECT max(seq) FROM metrics WHERE run = ?1), 0), coalesce((SELECT max(seq) FROM superseded_metrics WHERE run = ?1), 0))
-			FROM runs WHERE id = ?1`, id).Scan(&r.UID, &r.Name, &status, &batch, timeColumn{&p.Started}, &p.Attempts, &p.Points)
+		err := tx.QueryRow("SELECT uid, name, status, batch, started, (SELECT count(*) FROM attempts WHERE run = ?1) FROM runs WHERE id = ?1", id).
+			Scan(&r.UID, &r.Name, &status, &batch, timeColumn{&p.Started}, &p.Attempts)
 		if err != nil {
 			return err
 		}
+		next, _, err := blocks{tx, "main", id}.next()
+		if err != nil {
+			return err
+		}
+		p.Points = next - 1
 		if status == Running || status == Done {
 			return &NotFound{fmt.Sprintf("run %d %s is %s", id, r.Name, status), "another process has taken it up"}
 		}
@@ -99,41 +103,31 @@ func (r *Run) putAttempts(tx *sql.Tx, b *Batch) error {
 		err = execute(tx, "UPDATE attempts SET from_step = ? WHERE run = ? AND attempt = ?", b.Supersedes,
 			func(s *Supersede) []any { return []any{s.FromStep, r.ID, s.Attempt} })
 	}
+	t := blocks{tx, "main", r.ID}
 	for _, s := range b.Supersedes {
 		if err == nil {
-			err = r.supersede(tx, "m.seq > ?2 AND m.seq <= ?3", s.After, s.Before)
+			err = t.supersede(tx, s.After, s.Before, func(*numbered) bool { return true })
 		}
 	}
 	for _, p := range b.Repeats {
 		if err == nil {
-			err = r.supersede(tx, `m.seq <= ?2 AND m.rank = ?4 AND EXISTS (SELECT 1 FROM metrics n
-				WHERE n.run = m.run AND n.seq > ?2 AND n.seq <= ?3 AND n.name = m.name AND n.step = m.step AND n.rank = m.rank)`,
-				p.After, p.Before, p.Rank)
+			err = t.supersedeRepeated(tx, p)
 		}
 	}
 	return err
 }
 
-// supersede moves the points that a condition on metrics m selects, and corrects the
-// summaries of their metrics.
-func (r *Run) supersede(tx *sql.Tx, condition string, args ...any) error {
-	const (
-		summaries = "DELETE FROM metric_summaries WHERE run = ?1 AND name IN (SELECT name FROM metrics m WHERE m.run = ?1 AND "
-		copied    = "INSERT INTO superseded_metrics SELECT run, seq, name, step, rank, value, bits, exact, time FROM metrics m WHERE m.run = ?1 AND "
-		deleted   = "DELETE FROM metrics AS m WHERE m.run = ?1 AND "
-	)
-	args = append([]any{r.ID}, args...)
-	for _, statement := range []string{summaries + condition + ")", copied + condition, deleted + condition} {
-		if result, err := tx.Exec(statement, args...); err != nil {
-			return err
-		} else if n, err := result.RowsAffected(); err != nil || n == 0 {
-			return err
+// supersedeRepeated takes the older points that some of a rank's repeat.
+func (t blocks) supersedeRepeated(tx *sql.Tx, r Repeat) error {
+	type at struct{ metric, step int64 }
+	repeated := map[at]bool{}
+	err := t.points(!superseded, r.After, r.Before, func(p *numbered) {
+		if p.rank == int64(r.Rank) {
+			repeated[at{p.metric, p.step}] = true
 		}
+	})
+	if err != nil {
+		return err
 	}
-	_, err := tx.Exec(`INSERT INTO metric_summaries
-		SELECT s.run, s.name, first.value, last.value, s.low, s.high, s.n FROM
-			(SELECT run, name, min(seq) AS first, max(seq) AS last, min(value) AS low, max(value) AS high, count(*) AS n FROM metrics
-			WHERE run = ?1 AND name NOT IN (SELECT name FROM metric_summaries WHERE run = ?1) GROUP BY name) s
-		JOIN metrics first ON first.run = s.run AND first.seq = s.first JOIN metrics last ON last.run = s.run AND last.seq = s.last`, r.ID)
-	return err
+	return t.supersede(tx, 0, r.After, func(p *numbered) bool { return p.rank == int64(r.Rank) && repeated[at{p.metric, p.step}] })
 }

@@ -41,7 +41,8 @@ type DB struct {
 
 func file(home string) sqldb.File {
 	return sqldb.File{Path: filepath.Join(home, "history.db"), What: "history",
-		ApplicationID: applicationID, Migrations: must(fs.Sub(migrations, "migrations"))}
+		ApplicationID: applicationID, Migrations: must(fs.Sub(migrations, "migrations")),
+		After: map[string]func(*sql.Tx) error{"0008_points.sql": packPoints}}
 }
 
 // must returns v; an error would be a fault of the build.

@@ -118,7 +118,7 @@ func (r *Run) copyRows(tx *sql.Tx) (id int64, err error) {
 	if _, err := tx.Exec("INSERT OR IGNORE INTO fresh.sources SELECT * FROM main.sources WHERE sha256 IN (SELECT sha256 FROM main.run_sources WHERE run = ?)", r.ID); err != nil {
 		return 0, err
 	}
-	for _, table := range []string{"params", "metrics", "superseded_metrics", "metric_summaries", "run_sources", "plugins", "ranks", "data_files", "updates", "step_marks", "attempts", "tags", "checkpoints", "logs", "notes"} {
+	for _, table := range []string{"params", "run_sources", "plugins", "ranks", "data_files", "updates", "step_marks", "attempts", "tags", "checkpoints", "logs", "notes"} {
 		columns, err := columnsOf(tx, table, "run", "id")
 		if err != nil {
 			return 0, err
@@ -130,6 +130,9 @@ func (r *Run) copyRows(tx *sql.Tx) (id int64, err error) {
 		if _, err := tx.Exec(fmt.Sprintf("INSERT INTO fresh.%s (run, %s) SELECT ?, %s FROM main.%s WHERE run = ?%s", table, columns, columns, table, order), id, r.ID); err != nil {
 			return 0, err
 		}
+	}
+	if err := r.copyPoints(tx, id); err != nil {
+		return 0, err
 	}
 	var shift int64 // of the snapshots' ids
 	if err := tx.QueryRow("SELECT coalesce(max(id), 0) FROM fresh.snapshots").Scan(&shift); err != nil {
@@ -149,6 +152,50 @@ func (r *Run) copyRows(tx *sql.Tx) (id int64, err error) {
 		}
 	}
 	return id, nil
+}
+
+// copyPoints copies the points and their summaries: metrics have other numbers in the other history.
+func (r *Run) copyPoints(tx *sql.Tx, id int64) error {
+	from, to := blocks{tx, "main", r.ID}, blocks{tx, "fresh", id}
+	numbers, err := newMetricNumbers(tx, to.schema)
+	if err != nil {
+		return err
+	}
+	defer numbers.close()
+	next, _, err := from.next()
+	if err != nil {
+		return err
+	}
+	names := map[int64]string{}
+	err = each(tx, func(rows *sql.Rows) error {
+		var metric int64
+		var name string
+		err := rows.Scan(&metric, &name)
+		names[metric] = name
+		return err
+	}, "SELECT id, name FROM main.metric_names")
+	if err != nil {
+		return err
+	}
+	for _, kind := range []bool{!superseded, superseded} {
+		for at := int64(0); at < next; at += window {
+			var part []numbered
+			if err := from.points(kind, at, at+window, func(p *numbered) { part = append(part, *p) }); err != nil {
+				return err
+			}
+			for i := range part {
+				if part[i].metric, err = numbers.of(names[part[i].metric]); err != nil {
+					return err
+				}
+			}
+			if err := to.put(tx, kind, part); err != nil {
+				return err
+			}
+		}
+	}
+	_, err = tx.Exec(`INSERT INTO fresh.run_metrics SELECT ?, f.id, s.first, s.last, s.min, s.max, s.count
+		FROM main.run_metrics s JOIN main.metric_names m ON m.id = s.metric JOIN fresh.metric_names f ON f.name = m.name WHERE s.run = ?`, id, r.ID)
+	return err
 }
 
 // nameIn is the run's name, with a number where the other history has that name.

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"database/sql"
 	"encoding/json"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"drun/internal/sqldb"
 )
 
 // MarshalJSON gives the form of "drun metrics --json".
@@ -25,7 +28,7 @@ func (p Point) MarshalJSON() ([]byte, error) {
 // metrics, or of those named. A name that the run has not is a *NotFound
 // error that lists the known ones.
 func (db *DB) Points(run int64, names ...string) ([]Point, error) {
-	return db.points([]stretch{{run, 0, math.MaxInt64}}, "metrics", names)
+	return db.points([]stretch{{run, 0, math.MaxInt64}}, names)
 }
 
 // AttemptPoints returns what one attempt of a run recorded, whether or not a later one
@@ -54,7 +57,22 @@ func (db *DB) AttemptPoints(run int64, attempt int, names ...string) ([]Point, e
 	if err != nil {
 		return nil, err
 	}
-	return db.points([]stretch{s}, "(SELECT * FROM metrics UNION ALL SELECT * FROM superseded_metrics)", names)
+	type at struct {
+		seq int64
+		Point
+	}
+	var both []at
+	for _, kind := range []bool{!superseded, superseded} {
+		if err := db.eachPoint(s, kind, names, func(seq int64, p *Point) { both = append(both, at{seq, *p}) }); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(both, func(a, b at) int { return cmp.Compare(a.seq, b.seq) })
+	points := make([]Point, len(both))
+	for i, p := range both {
+		points[i] = p.Point
+	}
+	return points, db.checkNames(run, points, names)
 }
 
 // LineagePoints returns the points of a run after those of the runs that it came from, of each
@@ -75,44 +93,68 @@ func (db *DB) LineagePoints(run int64, names ...string) ([]Point, error) {
 		}
 	}
 	slices.Reverse(line)
-	return db.points(line, "metrics", names)
+	return db.points(line, names)
 }
 
 // stretch is the points of a run by their numbers, after from and up to to.
 type stretch struct{ run, from, to int64 }
 
-func (db *DB) points(line []stretch, table string, names []string) ([]Point, error) {
-	query, args := "SELECT name, step, rank, value, bits, exact, time FROM "+table+" WHERE run = ? AND seq > ? AND seq <= ?", []any(nil)
+func (db *DB) points(line []stretch, names []string) ([]Point, error) {
+	points := []Point{}
+	for _, s := range line {
+		if err := db.eachPoint(s, !superseded, names, func(_ int64, p *Point) { points = append(points, *p) }); err != nil {
+			return nil, err
+		}
+	}
+	return points, db.checkNames(line[len(line)-1].run, points, names)
+}
+
+// eachPoint calls fn with the points of a stretch, of all metrics or of those named.
+func (db *DB) eachPoint(s stretch, superseded bool, names []string, fn func(seq int64, p *Point)) error {
+	query, args := "SELECT id, name FROM metric_names", []any(nil)
 	if len(names) > 0 {
 		set, err := json.Marshal(names)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		query += " AND name IN (SELECT value FROM json_each(?))"
+		query += " WHERE name IN (SELECT value FROM json_each(?))"
 		args = append(args, string(set))
 	}
-	points, known := []Point{}, map[string]bool{}
-	for _, s := range line {
-		err := db.read(func(rows *sql.Rows) error {
-			var p Point
-			var value sql.NullFloat64
-			var bits sql.NullInt64
-			err := rows.Scan(&p.Name, &p.Step, &p.Rank, &value, &bits, &p.Exact, timeColumn{&p.Time})
-			p.Value = decode(value, bits)
-			known[p.Name] = true
-			points = append(points, p)
-			return err
-		}, query+" ORDER BY seq", append([]any{s.run, s.from, s.to}, args...)...)
-		if err != nil {
-			return nil, err
+	wanted := map[int64]string{}
+	err := db.read(func(rows *sql.Rows) error {
+		var id int64
+		var name string
+		err := rows.Scan(&id, &name)
+		wanted[id] = name
+		return err
+	}, query, args...)
+	if err != nil || len(wanted) == 0 {
+		return err
+	}
+	p := &Point{}
+	return sqldb.Wrap(db.path, blocks{db.sql, "main", s.run}.points(superseded, s.from, s.to, func(n *numbered) {
+		if name, ok := wanted[n.metric]; ok {
+			*p = Point{name, n.step, int(n.rank), n.value, n.exact, time.UnixMicro(n.time).UTC()}
+			fn(n.seq, p)
 		}
+	}))
+}
+
+// checkNames reports the first name that none of the points has.
+func (db *DB) checkNames(run int64, points []Point, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	known := map[string]bool{}
+	for i := range points {
+		known[points[i].Name] = true
 	}
 	for _, name := range names {
 		if !known[name] {
-			return nil, db.noMetric(line[len(line)-1].run, name)
+			return db.noMetric(run, name)
 		}
 	}
-	return points, nil
+	return nil
 }
 
 // noMetric is the error for a name that a run has no points of.

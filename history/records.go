@@ -20,43 +20,30 @@ func (r *Run) putPoints(tx *sql.Tx, b *Batch) error {
 	if len(b.Points) == 0 {
 		return nil
 	}
-	var seq int64
-	if err := tx.QueryRow("SELECT max(coalesce((SELECT max(seq) FROM metrics WHERE run = ?1), 0), coalesce((SELECT max(seq) FROM superseded_metrics WHERE run = ?1), 0))", r.ID).Scan(&seq); err != nil {
-		return err
-	}
-	err := execute(tx, "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", b.Points, func(p *Point) []any {
-		seq++
-		value, bits := encode(p.Value)
-		return []any{r.ID, seq, p.Name, p.Step, p.Rank, value, bits, p.Exact, formatTime(p.Time)}
-	})
+	t := blocks{tx, "main", r.ID}
+	seq, last, err := t.next()
 	if err != nil {
 		return err
 	}
-	summaries := map[string]*MetricSummary{}
-	for _, p := range b.Points {
-		if s := summaries[p.Name]; s != nil {
-			s.add(p.Value)
-		} else {
-			v := Float(p.Value)
-			summaries[p.Name] = &MetricSummary{First: v, Last: v, Min: v, Max: v, Count: 1}
-		}
+	numbers, err := newMetricNumbers(tx, "main")
+	if err != nil {
+		return err
 	}
-	for name, s := range summaries {
-		if err := mergeSummary(tx, r.ID, name, s); err != nil {
+	defer numbers.close()
+	points, summaries := make([]numbered, len(b.Points)), map[int64]*MetricSummary{}
+	for i := range b.Points {
+		p := &b.Points[i]
+		metric, err := numbers.of(p.Name)
+		if err != nil {
 			return err
 		}
+		points[i] = numbered{seq + int64(i), metric, p.Step, int64(p.Rank), p.Time.UnixMicro(), p.Value, p.Exact}
+		add(summaries, metric, p.Value)
 	}
-	return nil
-}
-
-func mergeSummary(tx *sql.Tx, run int64, name string, s *MetricSummary) error {
-	column := func(v Float) any { value, _ := encode(float64(v)); return value }
-	_, err := tx.Exec(`INSERT INTO metric_summaries VALUES (?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT DO UPDATE SET last = excluded.last, count = count + excluded.count,
-		min = min(coalesce(min, excluded.min), coalesce(excluded.min, min)),
-		max = max(coalesce(max, excluded.max), coalesce(excluded.max, max))`,
-		run, name, column(s.First), column(s.Last), column(s.Min), column(s.Max), s.Count)
-	return err
+	if err := t.append(tx, last, points); err != nil {
+		return err
+	}
+	return t.merge(tx, summaries)
 }
 
 // encode gives the columns value and bits. SQLite stores NaN as NULL and may

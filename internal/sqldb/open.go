@@ -22,7 +22,9 @@ type File struct {
 	What          string // "history", for messages
 	ApplicationID int32  // marks the file as drun's (PRAGMA application_id)
 	Migrations    fs.FS  // 0001_name.sql, 0002_…, applied in order
-	Pragmas       string // further settings of every writing connection
+	// After has what a migration does that SQL cannot, by the name of its file, which comes first.
+	After   map[string]func(*sql.Tx) error
+	Pragmas string // further settings of every writing connection
 	// Exact refuses files whose schema is not to the letter what the migrations make:
 	// with views, triggers or expressions in it a query may have no end.
 	Exact bool

@@ -1,0 +1,464 @@
+package history
+
+import (
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"math"
+	"math/bits"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Points are kept in blocks of up to 32, the rows of metric_blocks; the migration that makes the
+// table explains its columns. A block has a pair of columns for each point: the value, a REAL of
+// SQLite's, so that it is exact and any SQLite tool can read it through the view metrics, and an
+// integer that packs all else. The newest block of a run is filled up by later batches. Blocks
+// are in the order of recording, not by metric: a batch then changes one place of the file.
+const slots = 32
+
+// numbered is a point with its number in the run, from 1, and its metric's number in the file in
+// place of its name.
+type numbered struct {
+	seq    int64
+	metric int64
+	step   int64
+	rank   int64
+	time   int64 // microseconds since 1970
+	value  float64
+	exact  bool
+}
+
+// blocks are the points of a run as a connection sees them.
+type blocks struct {
+	in interface {
+		Query(string, ...any) (*sql.Rows, error)
+	}
+	schema string // main, or that of an attached file
+	run    int64
+}
+
+// block is a row of metric_blocks.
+type block struct {
+	start  int64 // number of the point in slot 0, which is never empty
+	points []numbered
+}
+
+const superseded = true
+
+var blockColumns = func() string {
+	var pairs [2][]string
+	for k := range slots {
+		pairs[0], pairs[1] = append(pairs[0], "p"+strconv.Itoa(k)), append(pairs[1], "v"+strconv.Itoa(k))
+	}
+	return "seq, metric, metrics, rank, ranks, step, steps, time, bits, " + strings.Join(pairs[0], ", ") + ", " + strings.Join(pairs[1], ", ")
+}()
+
+// The places of blockColumns.
+const (
+	firstBase = 1 // of metric, metrics, rank, ranks, step, steps, time
+	bitsAt    = 8
+	firstP    = 9
+	firstV    = firstP + slots
+	columns   = firstV + slots
+)
+
+var errDamagedBlock = errors.New("a row of metric_blocks is damaged")
+
+// each calls fn with the blocks that begin after a number and up to another, in order. What
+// fn is given is used again.
+func (t blocks) each(superseded bool, after, upTo int64, fn func(*block) error) error {
+	var row, into [columns]any
+	for i := range row {
+		into[i] = &row[i]
+	}
+	b := &block{}
+	return each(t.in, func(rows *sql.Rows) error {
+		if err := rows.Scan(into[:]...); err != nil {
+			return err
+		}
+		if err := b.decode(&row); err != nil {
+			return err
+		}
+		return fn(b)
+	}, "SELECT "+blockColumns+" FROM "+t.schema+".metric_blocks WHERE run = ? AND superseded = ? AND seq > ? AND seq <= ? ORDER BY seq",
+		t.run, superseded, after, upTo)
+}
+
+// points calls fn with the points after a number and up to another.
+func (t blocks) points(superseded bool, after, upTo int64, fn func(*numbered)) error {
+	return t.each(superseded, max(after-slots, 0), upTo, func(b *block) error {
+		for i := range b.points {
+			if p := &b.points[i]; p.seq > after && p.seq <= upTo {
+				fn(p)
+			}
+		}
+		return nil
+	})
+}
+
+func (b *block) decode(row *[columns]any) error {
+	var base [bitsAt]int64
+	for i := range base {
+		n, ok := row[i].(int64)
+		if !ok {
+			return errDamagedBlock
+		}
+		base[i] = n
+	}
+	b.start, b.points = base[0], b.points[:0]
+	metric, metrics, rank, ranks, step, steps, at := base[1], base[2], base[3], base[4], base[5], base[6], base[7]
+	if metrics < 1 || ranks < 1 || steps < 1 {
+		return errDamagedBlock
+	}
+	var special map[int]int64
+	if text, ok := row[bitsAt].(string); ok {
+		if err := json.Unmarshal([]byte(text), &special); err != nil {
+			return errDamagedBlock
+		}
+	}
+	for k := range slots {
+		if row[firstP+k] == nil {
+			continue
+		}
+		p, ok := row[firstP+k].(int64)
+		if !ok || p < 0 {
+			return errDamagedBlock
+		}
+		n := numbered{seq: b.start + int64(k), exact: p&1 == 1}
+		p >>= 1
+		n.metric, p = metric+p%metrics, p/metrics
+		n.rank, p = rank+p%ranks, p/ranks
+		n.step, n.time = step+p%steps, at+p/steps
+		switch v := row[firstV+k].(type) {
+		case float64:
+			n.value = v
+		case nil:
+			n.value = math.NaN()
+		default:
+			return errDamagedBlock
+		}
+		if exact, ok := special[k]; ok {
+			n.value = math.Float64frombits(uint64(exact))
+		}
+		b.points = append(b.points, n)
+	}
+	return nil
+}
+
+// span is the smallest and the largest of some numbers.
+type span struct{ low, high int64 }
+
+func (s span) with(n int64) span { return span{min(s.low, n), max(s.high, n)} }
+
+// count is how many numbers it spans; 0: 2^64.
+func (s span) count() uint64 { return uint64(s.high) - uint64(s.low) + 1 }
+
+// bounds are the spans of a block's points.
+type bounds struct{ metric, rank, step, time span }
+
+func boundsOf(p *numbered) bounds {
+	return bounds{span{p.metric, p.metric}, span{p.rank, p.rank}, span{p.step, p.step}, span{p.time, p.time}}
+}
+
+func (b bounds) with(p *numbered) bounds {
+	return bounds{b.metric.with(p.metric), b.rank.with(p.rank), b.step.with(p.step), b.time.with(p.time)}
+}
+
+// fit reports whether points within the bounds can be packed into positive integers.
+func (b bounds) fit() bool {
+	product := uint64(2)
+	for _, s := range []span{b.metric, b.rank, b.step, b.time} {
+		high, low := bits.Mul64(product, s.count())
+		if high != 0 || low == 0 || low > 1<<63 {
+			return false
+		}
+		product = low
+	}
+	return true
+}
+
+// pack makes the columns of the first block of points, and says how many are in it.
+func pack(points []numbered) (row [columns]any, n int) {
+	start, b := points[0].seq, boundsOf(&points[0])
+	for n = 1; n < len(points) && points[n].seq-start < slots; n++ {
+		wider := b.with(&points[n])
+		if !wider.fit() {
+			break
+		}
+		b = wider
+	}
+	metrics, ranks, steps := b.metric.count(), b.rank.count(), b.step.count()
+	row[0] = start
+	for i, v := range []int64{b.metric.low, int64(metrics), b.rank.low, int64(ranks), b.step.low, int64(steps), b.time.low} {
+		row[firstBase+i] = v
+	}
+	var special map[int]int64
+	for i := range points[:n] {
+		p := &points[i]
+		k := int(p.seq - start)
+		packed := uint64(p.time) - uint64(b.time.low)
+		packed = packed*steps + uint64(p.step) - uint64(b.step.low)
+		packed = packed*ranks + uint64(p.rank-b.rank.low)
+		packed = packed*metrics + uint64(p.metric-b.metric.low)
+		packed <<= 1
+		if p.exact {
+			packed |= 1
+		}
+		value, exact := encode(p.value)
+		if exact != nil {
+			if special == nil {
+				special = map[int]int64{}
+			}
+			special[k] = exact.(int64)
+		}
+		row[firstP+k], row[firstV+k] = int64(packed), value
+	}
+	if special != nil {
+		text, _ := json.Marshal(special) // numbers
+		row[bitsAt] = string(text)
+	}
+	return row, n
+}
+
+// put writes blocks of points, which are in order.
+func (t blocks) put(tx *sql.Tx, superseded bool, points []numbered) error {
+	if len(points) == 0 {
+		return nil
+	}
+	insert, err := tx.Prepare("INSERT OR REPLACE INTO " + t.schema + ".metric_blocks (run, superseded, " + blockColumns + ") VALUES (" +
+		strings.TrimSuffix(strings.Repeat("?,", columns+2), ",") + ")")
+	if err != nil {
+		return err
+	}
+	defer insert.Close()
+	args := make([]any, columns+2)
+	args[0], args[1] = t.run, superseded
+	for len(points) > 0 {
+		row, n := pack(points)
+		copy(args[2:], row[:])
+		if _, err := insert.Exec(args...); err != nil {
+			return err
+		}
+		points = points[n:]
+	}
+	return nil
+}
+
+// next is the number of the run's next point; last is the block that has the newest of the
+// points that count.
+func (t blocks) next() (next int64, last *block, err error) {
+	for _, kind := range []bool{superseded, !superseded} {
+		var newest sql.NullInt64
+		err := each(t.in, func(rows *sql.Rows) error { return rows.Scan(&newest) },
+			"SELECT max(seq) FROM "+t.schema+".metric_blocks WHERE run = ? AND superseded = ?", t.run, kind)
+		if err != nil {
+			return 0, nil, err
+		}
+		if !newest.Valid {
+			continue
+		}
+		// Superseded points come in any order, so an earlier block may have a later one.
+		err = t.each(kind, newest.Int64-slots, newest.Int64, func(b *block) error {
+			next = max(next, b.points[len(b.points)-1].seq)
+			last = b
+			return nil
+		})
+		if err != nil {
+			return 0, nil, err
+		}
+		if kind == superseded {
+			last = nil
+		}
+	}
+	return next + 1, last, nil
+}
+
+// append adds points, whose numbers follow those that the run has.
+func (t blocks) append(tx *sql.Tx, last *block, points []numbered) error {
+	if last != nil && len(points) > 0 && points[0].seq-last.start < slots {
+		points = append(last.points, points...)
+	}
+	return t.put(tx, !superseded, points)
+}
+
+// window bounds the memory for moving points.
+const window = 1 << 16
+
+// supersede takes the points of some numbers that a function chooses from those that count, and
+// corrects the summaries of their metrics.
+func (t blocks) supersede(tx *sql.Tx, after, upTo int64, chosen func(*numbered) bool) error {
+	metrics := map[int64]bool{}
+	for from := max(after-slots, 0); from < upTo; from += window {
+		var gone []numbered
+		var left []block // of the blocks that lose points
+		err := t.each(!superseded, from, min(from+window, upTo), func(b *block) error {
+			n := len(gone)
+			kept := block{start: b.start}
+			for _, p := range b.points {
+				if p.seq > after && p.seq <= upTo && chosen(&p) {
+					gone = append(gone, p)
+					metrics[p.metric] = true
+				} else {
+					kept.points = append(kept.points, p)
+				}
+			}
+			if len(gone) > n {
+				left = append(left, kept)
+			}
+			return nil
+		})
+		for _, b := range left {
+			if err == nil {
+				_, err = tx.Exec("DELETE FROM "+t.schema+".metric_blocks WHERE run = ? AND superseded = 0 AND seq = ?", t.run, b.start)
+			}
+			if err == nil {
+				err = t.put(tx, !superseded, b.points)
+			}
+		}
+		if err == nil {
+			err = t.put(tx, superseded, gone)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(metrics) == 0 {
+		return nil
+	}
+	return t.summarise(tx, metrics)
+}
+
+// summarise makes the summaries of some metrics anew.
+func (t blocks) summarise(tx *sql.Tx, metrics map[int64]bool) error {
+	summaries := map[int64]*MetricSummary{}
+	err := t.points(!superseded, 0, math.MaxInt64, func(p *numbered) {
+		if metrics[p.metric] {
+			add(summaries, p.metric, p.value)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for metric := range metrics {
+		if _, err := tx.Exec("DELETE FROM "+t.schema+".run_metrics WHERE run = ? AND metric = ?", t.run, metric); err != nil {
+			return err
+		}
+	}
+	return t.merge(tx, summaries)
+}
+
+// add adds a value to a metric's summary.
+func add(summaries map[int64]*MetricSummary, metric int64, value float64) {
+	if s := summaries[metric]; s != nil {
+		s.add(value)
+		return
+	}
+	v := Float(value)
+	summaries[metric] = &MetricSummary{First: v, Last: v, Min: v, Max: v, Count: 1}
+}
+
+// merge adds what came later to the run's summaries.
+func (t blocks) merge(tx *sql.Tx, summaries map[int64]*MetricSummary) error {
+	column := func(v Float) any { value, _ := encode(float64(v)); return value }
+	merge, err := tx.Prepare(`INSERT INTO ` + t.schema + `.run_metrics VALUES (?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT DO UPDATE SET last = excluded.last, count = count + excluded.count,
+		min = min(coalesce(min, excluded.min), coalesce(excluded.min, min)),
+		max = max(coalesce(max, excluded.max), coalesce(excluded.max, max))`)
+	if err != nil {
+		return err
+	}
+	defer merge.Close()
+	for metric, s := range summaries {
+		if _, err := merge.Exec(t.run, metric, column(s.First), column(s.Last), column(s.Min), column(s.Max), s.Count); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// metricNumbers gives the numbers of names in the file; those that are new get one.
+type metricNumbers struct {
+	find, enter *sql.Stmt
+	known       map[string]int64
+}
+
+func newMetricNumbers(tx *sql.Tx, schema string) (*metricNumbers, error) {
+	find, err := tx.Prepare("SELECT id FROM " + schema + ".metric_names WHERE name = ?")
+	if err != nil {
+		return nil, err
+	}
+	enter, err := tx.Prepare("INSERT INTO " + schema + ".metric_names (name) VALUES (?) RETURNING id")
+	if err != nil {
+		find.Close()
+		return nil, err
+	}
+	return &metricNumbers{find, enter, map[string]int64{}}, nil
+}
+
+func (m *metricNumbers) of(name string) (int64, error) {
+	id, ok := m.known[name]
+	if ok {
+		return id, nil
+	}
+	err := m.find.QueryRow(name).Scan(&id)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = m.enter.QueryRow(name).Scan(&id)
+	}
+	m.known[name] = id
+	return id, err
+}
+
+func (m *metricNumbers) close() {
+	m.find.Close()
+	m.enter.Close()
+}
+
+// packPoints brings the points of a history in which each was a row into blocks.
+func packPoints(tx *sql.Tx) error {
+	numbers, err := newMetricNumbers(tx, "main")
+	if err != nil {
+		return err
+	}
+	defer numbers.close()
+	for _, from := range []struct {
+		table      string
+		superseded bool
+	}{{"metrics_as_rows", !superseded}, {"superseded_as_rows", superseded}} {
+		var run, seq int64
+		for {
+			points, n := map[int64][]numbered{}, 0
+			err := each(tx, func(rows *sql.Rows) error {
+				var p numbered
+				var name string
+				var value sql.NullFloat64
+				var bits sql.NullInt64
+				var at time.Time
+				if err := rows.Scan(&run, &seq, &name, &p.step, &p.rank, &value, &bits, &p.exact, timeColumn{&at}); err != nil {
+					return err
+				}
+				p.seq, p.value, p.time = seq, decode(value, bits), at.UnixMicro()
+				p.metric, err = numbers.of(name)
+				points[run] = append(points[run], p)
+				n++
+				return err
+			}, "SELECT run, seq, name, step, rank, value, bits, exact, time FROM "+from.table+" WHERE (run, seq) > (?, ?) ORDER BY run, seq LIMIT ?", run, seq, window)
+			if err != nil {
+				return err
+			}
+			for id, list := range points {
+				if err := (blocks{tx, "main", id}).put(tx, from.superseded, list); err != nil {
+					return err
+				}
+			}
+			if n < window {
+				break
+			}
+		}
+	}
+	_, err = tx.Exec(`INSERT OR IGNORE INTO metric_names (name) SELECT DISTINCT name FROM summaries_with_names;
+		INSERT INTO run_metrics SELECT s.run, n.id, s.first, s.last, s.min, s.max, s.count FROM summaries_with_names s JOIN metric_names n ON n.name = s.name;
+		DROP TABLE metrics_as_rows; DROP TABLE superseded_as_rows; DROP TABLE summaries_with_names`)
+	return err
+}

@@ -1,0 +1,63 @@
+package history
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+)
+
+// pointSize records the points of a recipe and gives the bytes of database that each takes.
+func pointSize(t testing.TB, runs, batch int, point func(i int) Point) float64 {
+	n := 200 * batch
+	home := t.TempDir()
+	db := open(t, home)
+	all := make([]*Run, runs)
+	for i := range all {
+		all[i] = begin(t, db, RunInfo{})
+	}
+	size := func() int64 {
+		_, err := db.sql.Exec("PRAGMA wal_checkpoint(TRUNCATE)")
+		ok(t, err)
+		info, err := os.Stat(db.path)
+		ok(t, err)
+		return info.Size()
+	}
+	before := size()
+	for at := 0; at < n; at += batch {
+		points := make([]Point, batch)
+		for i := range points {
+			points[i] = point(at + i)
+		}
+		for _, r := range all {
+			ok(t, r.Write(&Batch{Points: points}))
+		}
+	}
+	return float64(size()-before) / float64(n*runs)
+}
+
+// A point takes at most 24 bytes, however many runs record at once, and however fast they are.
+func TestSizeOfAPoint(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	start := time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC)
+	for _, c := range []struct {
+		name  string
+		every time.Duration // a step
+		batch int           // points
+	}{{"fast", 50 * time.Microsecond, 100}, {"slow", time.Second, 5}, {"very slow", time.Minute, 5}} {
+		for _, runs := range []int{1, 3} {
+			steady := pointSize(t, runs, c.batch, func(i int) Point {
+				at := start.Add(time.Duration(i/5)*c.every + time.Duration(random.IntN(9000))*time.Nanosecond)
+				return Point{fmt.Sprint("metric", i%5), int64(i / 5), 0, random.NormFloat64(), true, at}
+			})
+			inTurn := pointSize(t, runs, c.batch, func(i int) Point {
+				return Point{fmt.Sprint("metric", i%50), int64(i / 50), 0, random.NormFloat64(), true, start.Add(time.Duration(i) * c.every)}
+			})
+			t.Logf("%s, %d runs: steady steps with 5 metrics %.1f bytes, 50 names in turn %.1f", c.name, runs, steady, inTurn)
+			if max(steady, inTurn) > 24 {
+				t.Error("that is more than 24")
+			}
+		}
+	}
+}
