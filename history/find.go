@@ -26,16 +26,22 @@ func (e *NotFound) ExitCode() exit.Code { return exit.Usage }
 // Find resolves RUN as the command line takes it: an id, a name, or "last"
 // for the newest run. Otherwise the error is *NotFound with the nearest names.
 func (db *DB) Find(run string) (int64, error) {
-	query, arg := "SELECT id FROM runs WHERE name = ?", any(run)
+	const columns = "SELECT id, name, trashed IS NOT NULL FROM runs "
+	query, arg := columns+"WHERE name = ?", any(run)
 	if run == "last" {
-		query, arg = "SELECT max(id) FROM runs WHERE ? = 'last' HAVING count(*) > 0", run
+		query, arg = columns+"WHERE ? = 'last' AND trashed IS NULL ORDER BY id DESC LIMIT 1", run
 	} else if id, err := strconv.ParseInt(run, 10, 64); err == nil {
-		query, arg = "SELECT id FROM runs WHERE id = ?", id
+		query, arg = columns+"WHERE id = ?", id
 	}
 	var id int64
-	err := db.read(func(rows *sql.Rows) error { return rows.Scan(&id) }, query, arg)
-	if err == nil && id == 0 {
+	var name string
+	var trashed bool
+	err := db.read(func(rows *sql.Rows) error { return rows.Scan(&id, &name, &trashed) }, query, arg)
+	switch {
+	case err == nil && id == 0:
 		err = db.unknown(run)
+	case trashed:
+		err = &NotFound{fmt.Sprintf("run %d %s is in the trash", id, name), fmt.Sprintf("to take it out: drun rm --undo %d", id)}
 	}
 	return id, err
 }
@@ -46,7 +52,7 @@ func (db *DB) unknown(run string) error {
 		name     string
 		distance int
 	}
-	all, err := list(db, func(c *candidate) []any { return []any{&c.id, &c.name} }, "SELECT id, name FROM runs ORDER BY id DESC LIMIT 10000")
+	all, err := list(db, func(c *candidate) []any { return []any{&c.id, &c.name} }, "SELECT id, name FROM runs WHERE trashed IS NULL ORDER BY id DESC LIMIT 10000")
 	if err != nil {
 		return err
 	}

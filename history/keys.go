@@ -104,5 +104,5 @@ func (db *DB) WithInputs(key string) ([]Summary, error) {
 	if key == "" {
 		return []Summary{}, nil
 	}
-	return db.summaries(&fully, "WHERE inputs = ? AND status = 'done' ORDER BY id DESC", key)
+	return db.summaries(&fully, "WHERE inputs = ? AND status = 'done' AND trashed IS NULL ORDER BY id DESC", key)
 }

@@ -179,7 +179,8 @@ func freeName(tx *sql.Tx, given string) (string, error) {
 			}
 		}
 		var id int64
-		err := tx.QueryRow("SELECT id FROM runs WHERE name = ?", name).Scan(&id)
+		var trashed bool
+		err := tx.QueryRow("SELECT id, trashed IS NOT NULL FROM runs WHERE name = ?", name).Scan(&id, &trashed)
 		if errors.Is(err, sql.ErrNoRows) {
 			return name, nil
 		}
@@ -187,7 +188,11 @@ func freeName(tx *sql.Tx, given string) (string, error) {
 			return "", err
 		}
 		if given != "" {
-			return "", &NameError{given, fmt.Sprintf("is taken by run %d", id)}
+			where := ""
+			if trashed {
+				where = ", which is in the trash (drun gc removes it)"
+			}
+			return "", &NameError{given, fmt.Sprintf("is taken by run %d%s", id, where)}
 		}
 	}
 }
@@ -199,7 +204,7 @@ func (r *Run) Discard() error {
 		if _, err := tx.Exec("DELETE FROM runs WHERE id = ?", r.ID); err != nil {
 			return err
 		}
-		if _, err := tx.Exec("DELETE FROM sources WHERE sha256 NOT IN (SELECT sha256 FROM run_sources)"); err != nil {
+		if err := removeUnusedSources(tx); err != nil {
 			return err
 		}
 		_, err := tx.Exec("UPDATE sqlite_sequence SET seq = seq - 1 WHERE name = 'runs' AND seq = ?", r.ID)

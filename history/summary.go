@@ -71,7 +71,8 @@ type Summary struct {
 	Error       string                   `json:"error"`
 	Tags        []string                 `json:"tags"`
 	Checkpoints []Checkpoint             `json:"checkpoints"`
-	Parent      *Parent                  `json:"parent"` // nil: not resumed
+	Parent      *Parent                  `json:"parent"`            // nil: not resumed
+	Trashed     *time.Time               `json:"trashed,omitempty"` // nil: not in the trash
 	UID         string                   `json:"-"`
 }
 
@@ -95,6 +96,7 @@ type Names struct {
 type Selection struct {
 	IDs             []int64 // nil: of all runs
 	Limit           int     // so many of the newest; 0: all
+	Trashed         bool    // of those in the trash, instead of the others
 	Params, Metrics Names
 	Tags            bool
 	Checkpoints     bool
@@ -135,6 +137,11 @@ func (db *DB) Select(s Selection) ([]Summary, error) {
 		}
 		clause, args = "WHERE id IN (SELECT value FROM json_each(?)) ", []any{string(set)}
 	}
+	if s.IDs == nil && s.Trashed {
+		clause = "WHERE trashed IS NOT NULL "
+	} else if s.IDs == nil {
+		clause = "WHERE trashed IS NULL "
+	}
 	clause += "ORDER BY id DESC"
 	if s.Limit > 0 {
 		clause, args = clause+" LIMIT ?", append(args, s.Limit)
@@ -165,14 +172,14 @@ func (db *DB) summaries(what *Selection, clause string, args ...any) ([]Summary,
 		var parent, step sql.NullInt64
 		var parentName sql.NullString
 		err := rows.Scan(&s.ID, &s.UID, &s.Name, &s.Recipe, &s.Status, &s.WorldSize, &s.Backend, &s.Seed, timeColumn{&s.Started},
-			&s.Seconds, &s.ExitCode, &s.Error, &parent, &parentName, &step)
+			&s.Seconds, &s.ExitCode, &s.Error, &parent, &parentName, &step, timeOrNone{&s.Trashed})
 		if parent.Valid {
 			s.Parent = &Parent{parent.Int64, parentName.String, step.Int64}
 		}
 		list = append(list, s)
 		return err
 	}, `SELECT id, uid, name, recipe, status, world_size, backend, seed, started, seconds, exit_code, error,
-		parent, (SELECT name FROM runs p WHERE p.id = runs.parent), parent_step
+		parent, (SELECT name FROM runs p WHERE p.id = runs.parent), parent_step, trashed
 		FROM runs `+clause, args...)
 	if err != nil || len(list) == 0 {
 		return list, err

@@ -3,7 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
@@ -17,26 +21,30 @@ import (
 func newGC() *cobra.Command {
 	return &cobra.Command{
 		Use:   "gc",
-		Short: "Free the bytes that no checkpoint needs",
-		Long: `Removes what no checkpoint needs from the packs in which checkpoints are kept, and says how
-many bytes that freed. Runs may go on meanwhile. Packs in the quarantine stay.`,
+		Short: "Free the bytes of runs in the trash, and those that no checkpoint needs",
+		Long: `Removes the runs in the trash for good, with their checkpoints and the files that they wrote, and what no checkpoint
+needs from the packs in which checkpoints are kept, and says how many bytes that freed. Runs may go on meanwhile; a
+checkpoint that one of them may still restore stays, and its run stays in the trash. Packs in the quarantine stay.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			home := homeOf(cmd)
-			freed, err := collectGarbage(home)
+			out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
+			freed, err := collectGarbage(home, errs)
 			if err != nil {
 				return err
 			}
-			out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
 			if wantsJSON(cmd) {
 				texts := []string{}
 				for _, err := range freed.Damaged {
 					texts = append(texts, err.Error())
 				}
-				err = printJSON(out, map[string]any{"freed": freed.Bytes, "quarantined": freed.Quarantined,
+				err = printJSON(out, map[string]any{"freed": freed.Bytes, "removed": freed.Removed, "quarantined": freed.Quarantined,
 					"quarantined_bytes": freed.QuarantinedBytes, "damaged": texts})
 			} else {
-				_, err = fmt.Fprintf(out, "freed %s (%d bytes)\n", humanize.IBytes(uint64(max(freed.Bytes, 0))), freed.Bytes)
+				for _, r := range freed.Removed {
+					fmt.Fprintf(out, "removed run %d %s\n", r.ID, terminal.Escape(r.Name))
+				}
+				_, err = fmt.Fprintf(out, "freed %s (%d bytes)\n", humanize.IBytes(uint64(freed.Bytes)), freed.Bytes)
 			}
 			if err != nil {
 				return err
@@ -54,33 +62,134 @@ many bytes that freed. Runs may go on meanwhile. Packs in the quarantine stay.`,
 	}
 }
 
+// garbage is what gc has removed.
+type garbage struct {
+	checkpoints.Freed
+	Removed []history.RunName // from the trash
+}
+
 // collectGarbage frees what it can, and takes checkpoints that are gone out of the
 // history, where a kill has left them.
-func collectGarbage(home string) (freed checkpoints.Freed, err error) {
+func collectGarbage(home string, errs io.Writer) (g garbage, err error) {
+	g.Removed = []history.RunName{}
+	store, err := openStore(home)
+	if err != nil {
+		return g, err
+	}
+	if store != nil {
+		defer store.Close()
+	}
+	bytes, err := g.emptyTrash(home, store, errs)
+	if err != nil || store == nil {
+		g.Bytes = bytes
+		return g, err
+	}
+	g.Freed, err = store.Free()
+	g.Bytes = max(g.Bytes, 0) + bytes
+	if err != nil {
+		return g, err
+	}
+	return g, forgetCheckpoints(home, store)
+}
+
+// openStore opens the checkpoints of a home; nil: there are none.
+func openStore(home string) (*checkpoints.Store, error) {
 	found, err := checkpoints.OpenReadOnly(home) // creates nothing
 	if errors.As(err, new(*checkpoints.ErrNone)) {
-		return freed, nil
+		return nil, nil
 	}
 	if err != nil {
-		return freed, err
+		return nil, err
 	}
 	found.Close()
-	store, err := checkpoints.Open(home)
-	if err != nil {
-		return freed, err
+	return checkpoints.Open(home)
+}
+
+// emptyTrash removes the runs in the trash, and returns how many bytes that freed beside the
+// checkpoints' packs.
+func (g *garbage) emptyTrash(home string, store *checkpoints.Store, errs io.Writer) (freed int64, err error) {
+	reader, err := history.OpenReadOnly(home) // creates nothing
+	if errors.As(err, new(*history.ErrNone)) {
+		return 0, nil
 	}
-	defer store.Close()
-	if freed, err = store.Free(); err != nil {
-		return freed, err
+	if err != nil {
+		return 0, err
+	}
+	there, err := reader.Select(history.Selection{Trashed: true})
+	reader.Close()
+	if err != nil || len(there) == 0 {
+		return 0, err
 	}
 	db, err := history.Open(home)
 	if err != nil {
-		return freed, err
+		return 0, err
 	}
 	defer db.Close()
-	runs, err := db.List(0)
+	for _, r := range there {
+		name := fmt.Sprintf("run %d %s", r.ID, terminal.Escape(r.Name))
+		if held, err := dropCheckpoints(store, r.UID); err != nil {
+			return freed, err
+		} else if held > 0 {
+			fmt.Fprintf(errs, "%s stays in the trash: a run that goes on may still restore %d of its checkpoints\n", name, held)
+			continue
+		}
+		gone, err := db.Purge(r.ID)
+		if err != nil {
+			return freed, err
+		}
+		if !gone {
+			fmt.Fprintf(errs, "%s was taken out of the trash while its checkpoints were removed\n", name)
+			continue
+		}
+		g.Removed = append(g.Removed, history.RunName{ID: r.ID, Name: r.Name})
+		outputs := filepath.Join(home, "outputs", strconv.FormatInt(r.ID, 10))
+		freed += folderSize(outputs)
+		if err := os.RemoveAll(outputs); err != nil {
+			return freed, exit.Errorf(exit.Storage, "%s could not be removed: %w", outputs, err)
+		}
+	}
+	if len(g.Removed) == 0 {
+		return 0, nil
+	}
+	shrunk, err := db.Shrink()
+	return freed + shrunk, err
+}
+
+// dropCheckpoints removes those of a run, and returns how many stay because a run that goes on holds them.
+func dropCheckpoints(store *checkpoints.Store, uid string) (held int, err error) {
+	if store == nil {
+		return 0, nil
+	}
+	list, err := store.List(uid)
+	if err != nil || len(list) == 0 {
+		return 0, err
+	}
+	stay, err := store.Delete(list...)
+	return len(stay), err
+}
+
+func folderSize(dir string) (n int64) {
+	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() {
+			if info, err := entry.Info(); err == nil {
+				n += info.Size()
+			}
+		}
+		return nil
+	})
+	return n
+}
+
+// forgetCheckpoints takes those that are gone out of the history.
+func forgetCheckpoints(home string, store *checkpoints.Store) error {
+	db, err := history.Open(home)
 	if err != nil {
-		return freed, err
+		return err
+	}
+	defer db.Close()
+	runs, err := db.Select(history.Selection{Checkpoints: true})
+	if err != nil {
+		return err
 	}
 	for _, r := range runs {
 		if r.Status == history.Running {
@@ -92,14 +201,14 @@ func collectGarbage(home string) (freed checkpoints.Freed, err error) {
 			if errors.As(err, new(*checkpoints.ErrNone)) {
 				gone = append(gone, c.Step)
 			} else if err != nil {
-				return freed, err
+				return err
 			}
 		}
 		if len(gone) > 0 {
 			if err := db.RemoveCheckpoints(r.ID, gone); err != nil {
-				return freed, err
+				return err
 			}
 		}
 	}
-	return freed, nil
+	return nil
 }

@@ -23,7 +23,7 @@ import (
 type choice struct {
 	where, sort, tags []string
 	limit             int
-	all               bool
+	all, trash        bool
 }
 
 func newRuns() *cobra.Command {
@@ -64,6 +64,7 @@ largest. Runs without a value come last. --columns takes several, separated by c
 	f.StringArrayVar(&c.tags, "tag", nil, "only runs with this label (repeatable: all of them)")
 	f.IntVar(&c.limit, "limit", 20, "show at most `N` runs")
 	f.BoolVar(&c.all, "all", false, "show all runs")
+	f.BoolVar(&c.trash, "trash", false, "the runs in the trash instead of the others")
 	f.StringVar(&columns, "columns", "", "show the values of these `expressions`, separated by commas")
 	return cmd
 }
@@ -94,7 +95,7 @@ func (c *choice) choose(cmd *cobra.Command, db *history.DB) (ids []int64, found 
 		}
 		keys = append(keys, key)
 	}
-	ids, unknown, err := query.Choose(db, where, keys)
+	ids, unknown, err := query.Choose(db, c.trash, where, keys)
 	for _, note := range unknown {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s\n", terminal.Escape(note))
 	}

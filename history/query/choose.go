@@ -33,10 +33,8 @@ func ParseKey(text string) (Key, error) {
 // Tagged is the condition that a run has a tag.
 func Tagged(tag string) (*Expr, error) { return Parse("--tag", syntax.Quote(tag, false)+" in tags") }
 
-// Load reads runs with all that the expressions mention, newest first: those with the ids, or
-// all where ids is nil.
-func Load(db *history.DB, ids []int64, exprs ...*Expr) ([]history.Summary, error) {
-	s := history.Selection{IDs: ids}
+// Load reads the selected runs with all that the expressions mention, newest first.
+func Load(db *history.DB, s history.Selection, exprs ...*Expr) ([]history.Summary, error) {
 	for _, e := range exprs {
 		s.Params.All = s.Params.All || e.params.All
 		s.Params.Some = append(s.Params.Some, e.params.Some...)
@@ -48,13 +46,13 @@ func Load(db *history.DB, ids []int64, exprs ...*Expr) ([]history.Summary, error
 }
 
 // Choose returns the ids of the runs that all conditions match, sorted by the keys, and newest
-// first where those are equal. unknown says which parameters and metrics no run has at all.
-func Choose(db *history.DB, where []*Expr, keys []Key) (ids []int64, unknown []string, err error) {
+// first where those are equal: among those in the trash or the others. unknown says which parameters and metrics no run has at all.
+func Choose(db *history.DB, trash bool, where []*Expr, keys []Key) (ids []int64, unknown []string, err error) {
 	exprs := slices.Clone(where)
 	for _, k := range keys {
 		exprs = append(exprs, k.Expr)
 	}
-	runs, err := Load(db, nil, exprs...)
+	runs, err := Load(db, history.Selection{Trashed: trash}, exprs...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -137,7 +135,7 @@ func unknownNames(db *history.DB, exprs []*Expr, runs []history.Summary) ([]stri
 
 // Table evaluates expressions for the runs with these ids, in their order.
 func Table(db *history.DB, ids []int64, columns []*Expr) (*history.Table, error) {
-	runs, err := Load(db, ids, columns...)
+	runs, err := Load(db, history.Selection{IDs: ids}, columns...)
 	if err != nil {
 		return nil, err
 	}

@@ -64,7 +64,7 @@ func choose(db *history.DB, where string, sort ...string) ([]int64, []string, er
 		}
 		keys = append(keys, k)
 	}
-	return Choose(db, []*Expr{e}, keys)
+	return Choose(db, false, []*Expr{e}, keys)
 }
 
 func TestWhere(t *testing.T) {
@@ -134,7 +134,7 @@ func TestSort(t *testing.T) {
 	}
 	tagged, err := Tagged("quote\"1\n")
 	ok(t, err)
-	if ids, _, err := Choose(db, []*Expr{tagged}, nil); err != nil || fmt.Sprint(ids) != "[2]" {
+	if ids, _, err := Choose(db, false, []*Expr{tagged}, nil); err != nil || fmt.Sprint(ids) != "[2]" {
 		t.Errorf("tagged: %v, %v", ids, err)
 	}
 }
@@ -205,7 +205,7 @@ func TestLoadsWhatIsMentioned(t *testing.T) {
 	} {
 		list, err := ParseList("--columns", text)
 		ok(t, err)
-		runs, err := Load(db, []int64{1}, list...)
+		runs, err := Load(db, history.Selection{IDs: []int64{1}}, list...)
 		ok(t, err)
 		names := []string{}
 		for name := range runs[0].Metrics {

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"drun/history"
+	"drun/internal/terminal"
+)
+
+func newRm() *cobra.Command {
+	var undo bool
+	cmd := &cobra.Command{
+		Use:   "rm RUN…",
+		Short: "Move runs to the trash, or out of it",
+		Long: `Moves runs to the trash: no command shows them any more, except drun runs --trash and drun sql. They keep their
+checkpoints and their names until drun gc, which removes them for good. --undo takes runs out of the trash.
+A run that is running is refused.`,
+		Example: `  drun rm 7 calm-otter
+  drun runs --trash
+  drun rm --undo calm-otter
+  drun rm $(drun runs --all --where 'status == "failed"' --columns id --json | jq .[].id) && drun gc`,
+		Args: arguments(1, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			find, act := (*history.DB).Find, (*history.DB).Trash
+			if undo {
+				find, act = (*history.DB).FindTrashed, (*history.DB).Restore
+			}
+			return change(cmd, args, find, func(db *history.DB, ids []int64) error {
+				if err := act(db, ids); err != nil {
+					return err
+				}
+				runs, err := db.Select(history.Selection{IDs: ids})
+				if err != nil {
+					return err
+				}
+				names := []history.RunName{}
+				for _, r := range runs {
+					names = append(names, history.RunName{ID: r.ID, Name: r.Name})
+				}
+				if wantsJSON(cmd) {
+					return printJSON(cmd.OutOrStdout(), names)
+				}
+				for _, r := range names {
+					what := fmt.Sprintf("is in the trash; to take it out: drun rm --undo %d", r.ID)
+					if undo {
+						what = "is out of the trash"
+					}
+					fmt.Fprintf(cmd.OutOrStdout(), "run %d %s %s\n", r.ID, terminal.Escape(r.Name), what)
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&undo, "undo", false, "take the runs out of the trash")
+	return cmd
+}
+
+// change finds runs, and opens the history for writing. Where there is none, none is made.
+func change(cmd *cobra.Command, refs []string, find func(*history.DB, string) (int64, error), fn func(*history.DB, []int64) error) error {
+	reader, err := history.OpenReadOnly(homeOf(cmd))
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	ids := make([]int64, len(refs))
+	for i, ref := range refs {
+		if ids[i], err = find(reader, ref); err != nil {
+			return err
+		}
+	}
+	db, err := history.Open(homeOf(cmd))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return fn(db, ids)
+}
+
+func newTag() *cobra.Command {
+	var remove []string
+	cmd := &cobra.Command{
+		Use:   "tag RUN [TAG…]",
+		Short: "Label a run, or take labels away",
+		Example: `  drun tag last baseline
+  drun tag 7 good --remove baseline
+  drun runs --tag good`,
+		Args: arguments(1, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args)+len(remove) < 2 {
+				return usage("usage: "+cmd.UseLine(), "no label was given")
+			}
+			for _, tag := range args[1:] {
+				if tag == "" || len(tag) > maxTag {
+					return usage("", "a label has 1 to %d bytes: %.40q has %d", maxTag, tag, len(tag))
+				}
+			}
+			return change(cmd, args[:1], (*history.DB).Find, func(db *history.DB, ids []int64) error {
+				if err := db.Label(ids[0], args[1:], remove); err != nil {
+					return err
+				}
+				return printLabels(cmd, db, ids[0])
+			})
+		},
+	}
+	cmd.Flags().StringArrayVar(&remove, "remove", nil, "take this `label` away (repeatable)")
+	return cmd
+}
+
+func printLabels(cmd *cobra.Command, db *history.DB, id int64) error {
+	runs, err := db.Select(history.Selection{IDs: []int64{id}, Tags: true})
+	if err != nil || len(runs) == 0 {
+		return err
+	}
+	r := runs[0]
+	if wantsJSON(cmd) {
+		return printJSON(cmd.OutOrStdout(), map[string]any{"id": r.ID, "name": r.Name, "tags": r.Tags})
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "run %d %s: %s\n", r.ID, terminal.Escape(r.Name), terminal.Escape(strings.Join(r.Tags, ", ")))
+	return err
+}
+
+const maxNote = 1 << 20 // bytes, as of run.note
+
+func newNote() *cobra.Command {
+	return &cobra.Command{
+		Use:     "note RUN TEXT",
+		Short:   "Add a remark to a run",
+		Example: `  drun note last "the loss rises after epoch 3: try a smaller lr"`,
+		Args:    arguments(2, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if text := args[1]; text == "" || len(text) > maxNote {
+				return usage("", "a note has 1 to %d bytes, not %d", maxNote, len(text))
+			}
+			return change(cmd, args[:1], (*history.DB).Find, func(db *history.DB, ids []int64) error {
+				if err := db.AddNote(ids[0], args[1]); err != nil {
+					return err
+				}
+				if wantsJSON(cmd) {
+					d, err := db.Get(ids[0])
+					if err != nil {
+						return err
+					}
+					return printJSON(cmd.OutOrStdout(), d.Notes)
+				}
+				return nil
+			})
+		},
+	}
+}

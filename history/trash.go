@@ -1,0 +1,144 @@
+package history
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"drun/internal/exit"
+	"drun/internal/sqldb"
+)
+
+// A run in the trash is no run to List, Select and Find, but keeps all that it has, its name
+// too, until Purge.
+
+// Trash moves runs to the trash; those that are there stay. Where one is running, the error is a
+// usage error, and nothing is moved.
+func (db *DB) Trash(ids []int64) error {
+	set, err := json.Marshal(ids)
+	if err != nil {
+		return err
+	}
+	return db.write(func(tx *sql.Tx) error {
+		var id int64
+		var name string
+		err := tx.QueryRow("SELECT id, name FROM runs WHERE status = 'running' AND id IN (SELECT value FROM json_each(?)) LIMIT 1", string(set)).Scan(&id, &name)
+		if err == nil {
+			return exit.WithHint(exit.Errorf(exit.Usage, "run %d %s is running", id, name), "wait for its end, or stop it; nothing was moved to the trash")
+		}
+		if err != sql.ErrNoRows {
+			return err
+		}
+		_, err = tx.Exec("UPDATE runs SET trashed = ? WHERE trashed IS NULL AND id IN (SELECT value FROM json_each(?))", formatTime(time.Now()), string(set))
+		return err
+	})
+}
+
+// Restore takes runs out of the trash.
+func (db *DB) Restore(ids []int64) error {
+	set, err := json.Marshal(ids)
+	if err != nil {
+		return err
+	}
+	return db.write(func(tx *sql.Tx) error {
+		_, err := tx.Exec("UPDATE runs SET trashed = NULL WHERE id IN (SELECT value FROM json_each(?))", string(set))
+		return err
+	})
+}
+
+// FindTrashed is Find among the runs in the trash; "last" is the one that came there last.
+func (db *DB) FindTrashed(run string) (int64, error) {
+	var id int64
+	err := db.read(func(rows *sql.Rows) error { return rows.Scan(&id) },
+		`SELECT id FROM runs WHERE trashed IS NOT NULL AND (CAST(id AS TEXT) = ?1 OR name = ?1 OR ?1 = 'last') ORDER BY trashed, id`, run)
+	if err != nil || id != 0 {
+		return id, err
+	}
+	there, err := db.Select(Selection{Trashed: true, Limit: 5})
+	if err != nil {
+		return 0, err
+	}
+	near := []string{}
+	for _, r := range there {
+		near = append(near, fmt.Sprintf("%d %s", r.ID, r.Name))
+	}
+	hint := "the trash is empty"
+	if len(near) > 0 {
+		hint = "there are: " + strings.Join(near, ", ") + "; all: drun runs --trash --all"
+	}
+	return 0, &NotFound{fmt.Sprintf("there is no run %q in the trash", run), hint}
+}
+
+// Purge removes a run in the trash with all that the history has of it, and reports whether it was
+// there.
+func (db *DB) Purge(id int64) (bool, error) {
+	var n int64
+	err := db.write(func(tx *sql.Tx) error {
+		result, err := tx.Exec("DELETE FROM runs WHERE id = ? AND trashed IS NOT NULL AND status <> 'running'", id)
+		if err != nil {
+			return err
+		}
+		if n, err = result.RowsAffected(); err != nil || n == 0 {
+			return err
+		}
+		return removeUnusedSources(tx)
+	})
+	return n > 0, err
+}
+
+func removeUnusedSources(tx *sql.Tx) error {
+	_, err := tx.Exec("DELETE FROM sources WHERE sha256 NOT IN (SELECT sha256 FROM run_sources)")
+	return err
+}
+
+// Shrink gives the file system back what purged runs leave free in the file, and returns how many bytes.
+// While a run is on, whose records would have to wait, it does nothing.
+func (db *DB) Shrink() (freed int64, err error) {
+	if on, err := db.running(); err != nil || len(on) > 0 {
+		return 0, err
+	}
+	before, err := db.bytes()
+	if err != nil {
+		return 0, err
+	}
+	for _, statement := range []string{"VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"} {
+		if _, err := db.sql.Exec(statement); err != nil && !sqldb.IsLocked(err) {
+			return 0, sqldb.Wrap(db.path, err)
+		}
+	}
+	after, err := db.bytes()
+	return max(before-after, 0), err
+}
+
+func (db *DB) bytes() (n int64, err error) {
+	for _, suffix := range []string{"", "-wal"} {
+		if info, err := os.Stat(db.path + suffix); err == nil {
+			n += info.Size()
+		} else if suffix == "" {
+			return 0, sqldb.Wrap(db.path, err)
+		}
+	}
+	return n, nil
+}
+
+// Label adds labels to a run and takes others away.
+func (db *DB) Label(id int64, add, remove []string) error {
+	return db.write(func(tx *sql.Tx) error {
+		err := execute(tx, "DELETE FROM tags WHERE run = ? AND tag = ?", remove, func(tag *string) []any { return []any{id, *tag} })
+		if err != nil {
+			return err
+		}
+		return execute(tx, "INSERT OR IGNORE INTO tags VALUES (?, ?)", add, func(tag *string) []any { return []any{id, *tag} })
+	})
+}
+
+// AddNote adds a remark to a run.
+func (db *DB) AddNote(id int64, text string) error {
+	return db.write(func(tx *sql.Tx) error {
+		_, err := tx.Exec("INSERT INTO notes (run, time, text) VALUES (?, ?, ?)", id, formatTime(time.Now()), text)
+		return err
+	})
+}
