@@ -77,7 +77,7 @@ var layers = map[string][]string{
 
 	"plugins/sdk":    {"element", "collective", "plugins/internal", goPlugin, "github.com/hashicorp/go-hclog", "golang.org/x/sys"},
 	"plugins/host":   {"internal/exit", "golang.org/x/sys"},
-	"plugins/client": {"element", "collective", "plugins/host", "plugins/internal/wire", "internal/scratch", goPlugin, "github.com/hashicorp/go-hclog", "google.golang.org", "golang.org/x/sys"},
+	"plugins/client": {"element", "collective", "plugins/host", "plugins/internal/wire", "internal/exit", "internal/scratch", goPlugin, "github.com/hashicorp/go-hclog", "google.golang.org", "golang.org/x/sys"},
 	"plugins":        {"element", "collective", "plugins/sdk"},
 	"plugins/gloo":   {"element", "collective", "plugins/gloo", "plugins/sdk", "plugins/internal", "golang.org/x/sys"},
 	"plugins/nccl":   {"element", "collective", "plugins/nccl", "plugins/sdk", "plugins/internal"},

@@ -119,6 +119,9 @@ type StoppedError struct{ By string }
 
 func (e *StoppedError) Error() string { return "stopped by " + e.By }
 
+// Lasts says that the same call is as wrong the next time.
+func (e *CallError) Lasts() bool { return true }
+
 // What drun ends with, when these end a run.
 
 func (e *MismatchError) ExitCode() exit.Code { return exit.Mismatch }

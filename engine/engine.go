@@ -25,6 +25,7 @@ type Failure struct {
 	Traceback string // the recipe's frames, or a table by rank
 	Hint      string
 	When      int64 // CLOCK_MONOTONIC, nanoseconds: comparable between processes of a machine
+	Lasts     bool  // it would come again in another attempt
 	// Secondary is set when the rank ended because another one did: it is never
 	// the cause that the run names.
 	Secondary bool
@@ -32,7 +33,7 @@ type Failure struct {
 
 // NewFailure is the failure of a rank (-1: of none) by an error, now.
 func NewFailure(rank int, err error, when int64) *Failure {
-	return &Failure{Rank: rank, Code: exit.CodeOf(err), Message: err.Error(), Hint: exit.HintOf(err), When: when}
+	return &Failure{Rank: rank, Code: exit.CodeOf(err), Message: err.Error(), Hint: exit.HintOf(err), Lasts: exit.Lasts(err), When: when}
 }
 
 // Err is the failure as an error that the command line can end with.

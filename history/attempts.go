@@ -31,11 +31,22 @@ type Supersede struct {
 }
 
 // Repeat says that a rank's points from After to Before, recorded ahead of the state
-// that it then restored, repeat older ones of the same name and step, which leave
-// the metrics likewise.
+// that it restores, repeat those of the same name and step among the first Older of the run,
+// which leave the metrics likewise.
 type Repeat struct {
-	Rank          int
-	After, Before int64
+	Rank                 int
+	Older, After, Before int64
+}
+
+// Repeat adds what a rank repeats to what it has repeated just before.
+func (b *Batch) Repeat(p Repeat) {
+	for i := range b.Repeats {
+		if last := &b.Repeats[i]; last.Rank == p.Rank && last.Older == p.Older {
+			last.Before = p.Before // the points of others between are no matter
+			return
+		}
+	}
+	b.Repeats = append(b.Repeats, p)
 }
 
 const beginAttempt = "INSERT INTO attempts (run, attempt, started, status, points) VALUES (?, ?, ?, 'running', ?)"
@@ -129,5 +140,5 @@ func (t blocks) supersedeRepeated(tx *sql.Tx, r Repeat) error {
 	if err != nil {
 		return err
 	}
-	return t.supersede(tx, 0, r.After, func(p *numbered) bool { return p.rank == int64(r.Rank) && repeated[at{p.metric, p.step}] })
+	return t.supersede(tx, 0, r.Older, func(p *numbered) bool { return p.rank == int64(r.Rank) && repeated[at{p.metric, p.step}] })
 }

@@ -170,8 +170,9 @@ func TestSupersededAtRandom(t *testing.T) {
 				attempt++
 			case 1:
 				after, rank := random.IntN(n+1), random.IntN(2)
-				ok(t, r.Write(&Batch{Repeats: []Repeat{{rank, int64(after), int64(n)}}}))
-				for i := range after {
+				older := random.IntN(after + 1)
+				ok(t, r.Write(&Batch{Repeats: []Repeat{{rank, int64(older), int64(after), int64(n)}}}))
+				for i := range older {
 					for _, later := range model[after:] {
 						p := &model[i]
 						if !later.superseded && later.Rank == rank && p.Rank == rank && p.Name == later.Name && p.Step == later.Step {

@@ -145,8 +145,8 @@ func (n *node) files() (files []*os.File, err error) {
 			for _, f := range files {
 				f.Close()
 			}
-			return nil, exit.WithHint(exit.Errorf(exit.Backend, "the memory of rank 0 cannot be shared: %v", err),
-				"use --backend gloo")
+			return nil, exit.Last(exit.WithHint(exit.Errorf(exit.Backend, "the memory of rank 0 cannot be shared: %v", err),
+				"use --backend gloo"))
 		}
 		files = append(files, f)
 	}

@@ -9,8 +9,10 @@ import (
 )
 
 // attempt is one start of the ranks. What the run recorded after the state that an attempt
-// goes on from is superseded by what that records. The state is what the first rank that restores
-// has restored last when it goes on to record points, when all save, or when the attempt ends.
+// goes on from is superseded by what that records. The state is what a rank has restored last when
+// it is the first to go on and record points or save, or what was restored last of all when the
+// attempt ends before that. What a rank records before it restores supersedes at once what older
+// attempts recorded under the same name and step: drun may be killed before more is known.
 type attempt struct {
 	mu     sync.Mutex
 	number int
@@ -18,15 +20,19 @@ type attempt struct {
 	points int64 // of the run, so far
 	before int64 // of them, before the attempt
 
-	known    bool          // the state is
-	restorer int           // the first rank that has restored; -1: none has
-	from     *int64        // the step of the run's own checkpoint that it restored; nil: another's, or none
-	after    int64         // points of the run before that checkpoint
-	early    map[int]int64 // by rank, points of the attempt before the rank restored; -1: it has
+	known  bool          // the state is
+	states map[int]state // by rank, what it has restored last, or saves without
+	last   *state        // that any rank has restored; nil: none has
+}
+
+// state is one that an attempt may go on from.
+type state struct {
+	step  *int64 // of the run's own checkpoint; nil: another's, or none
+	after int64  // points of the run before that checkpoint
 }
 
 func newAttempt(number int, began time.Time, points int64) *attempt {
-	return &attempt{number: number, began: began, points: points, before: points, restorer: -1, early: map[int]int64{}}
+	return &attempt{number: number, began: began, points: points, before: points, states: map[int]state{}}
 }
 
 // recorded counts points, which come.
@@ -34,13 +40,13 @@ func (r *Record) recorded(rank, n int) {
 	a := r.attempt
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if rank == a.restorer {
-		r.decide()
+	if s, ok := a.states[rank]; ok {
+		r.decide(s)
+	} else if a.number > 0 {
+		repeat := history.Repeat{Rank: rank, Older: a.before, After: a.points, Before: a.points + int64(n)}
+		r.writer.add(1, 0, func(b *history.Batch) { b.Repeat(repeat) })
 	}
 	a.points += int64(n)
-	if a.early[rank] >= 0 {
-		a.early[rank] += int64(n)
-	}
 }
 
 // count is how many points the run has recorded.
@@ -51,19 +57,13 @@ func (a *attempt) count() int64 {
 }
 
 // restored notes what a rank has restored: the run's own checkpoint of a step, before which there
-// were so many points, or nil, 0: another's. What the rank has recorded before that repeats older points.
+// were so many points, or nil, 0: another's.
 func (r *Record) restored(rank int, step *int64, points int64) {
 	a := r.attempt
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.restorer < 0 {
-		a.restorer = rank
-	}
-	if a.restorer == rank && !a.known {
-		a.from, a.after = step, points
-	}
-	r.repeats(rank)
-	a.early[rank] = -1
+	s := state{step, points}
+	a.states[rank], a.last = s, &s
 }
 
 // decideBySaving notes that a rank saves: what it has not restored by now, it does not go on from.
@@ -71,30 +71,29 @@ func (r *Record) decideBySaving(rank int) {
 	a := r.attempt
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r.decide()
-	r.repeats(rank)
-	a.early[rank] = -1
+	if _, ok := a.states[rank]; !ok {
+		a.states[rank] = a.latest()
+	}
+	r.decide(a.states[rank])
+}
+
+// latest is what was restored last; the beginning, if nothing was.
+func (a *attempt) latest() state {
+	if a.last == nil {
+		return state{}
+	}
+	return *a.last
 }
 
 // decide says which points an attempt supersedes, unless that has been said.
-func (r *Record) decide() {
+func (r *Record) decide(from state) {
 	a := r.attempt
 	if a.known || a.number == 0 {
 		return
 	}
 	a.known = true
-	s := history.Supersede{Attempt: a.number, FromStep: a.from, After: a.after, Before: a.before}
+	s := history.Supersede{Attempt: a.number, FromStep: from.step, After: from.after, Before: a.before}
 	r.writer.add(1, 0, func(b *history.Batch) { b.Supersedes = append(b.Supersedes, s) })
-}
-
-// repeats says that a rank's points of this attempt so far repeat older ones.
-func (r *Record) repeats(rank int) {
-	a := r.attempt
-	if a.number == 0 || a.early[rank] <= 0 {
-		return
-	}
-	repeat := history.Repeat{Rank: rank, After: a.before, Before: a.points}
-	r.writer.add(1, 0, func(b *history.Batch) { b.Repeats = append(b.Repeats, repeat) })
 }
 
 // beginAnew decides at the beginning of an attempt where there is no checkpoint to go on from.
@@ -102,7 +101,7 @@ func (r *Record) beginAnew() {
 	if a := r.attempt; !r.saved.any() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		r.decide()
+		r.decide(state{})
 	}
 }
 
@@ -112,11 +111,8 @@ func (r *Record) endUndecided(code exit.Code) {
 	a := r.attempt
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if code == exit.Done || a.restorer >= 0 {
-		r.decide()
-	}
-	for rank := range r.places {
-		r.repeats(rank)
+	if code == exit.Done || a.last != nil {
+		r.decide(a.latest())
 	}
 }
 

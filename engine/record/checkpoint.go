@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -64,11 +65,21 @@ func (r *Record) Saved() bool {
 // data, once the save before has ended, and go on; then it is stored in the background.
 func (r *Record) Save(rank int, part *engine.Part, ranks Ranks) {
 	if r.next == nil {
-		r.next = newSaving()
+		s := newSaving()
+		r.next = s
+		s.await(ranks, part.Step, "to save it", func() (missing []int) {
+			for rank := range r.places {
+				if s.parts[rank] == nil {
+					missing = append(missing, rank)
+				}
+			}
+			return missing
+		})
 	}
 	r.next.parts[rank] = part
 	r.decideBySaving(rank)
 	if len(r.next.parts) == len(r.places) {
+		r.next.come()
 		r.next.points = r.attempt.count() // every rank waits, so these were recorded before it
 		r.begin(ranks)
 	}
@@ -106,6 +117,9 @@ func (r *Record) begin(ranks Ranks) {
 		}
 		ranks.Ask(rank, ask)
 	}
+	if len(s.asked) > 0 {
+		s.await(ranks, s.parts[0].Step, "to hand over its state", func() []int { return slices.Collect(maps.Keys(s.asked)) })
+	}
 	r.complete(ranks)
 }
 
@@ -126,6 +140,7 @@ func (r *Record) complete(ranks Ranks) {
 	if len(s.asked) > 0 {
 		return
 	}
+	s.come()
 	r.saves++
 	r.pending.Go(func() {
 		step := s.parts[0].Step
@@ -161,8 +176,12 @@ func (r *Record) Landed(ranks Ranks) {
 
 // Abandon lets go of checkpoints that ranks which are gone have not handed over.
 func (r *Record) Abandon() {
-	r.next = nil
+	if r.next != nil {
+		r.next.come()
+		r.next = nil
+	}
 	if s := r.flight; s != nil && len(s.asked) > 0 {
+		s.come()
 		if s.region != nil {
 			s.region.close() // a rank may still write to it
 		}

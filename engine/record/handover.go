@@ -14,6 +14,9 @@ type Ranks struct {
 	Ask   func(rank int, what *engine.HandOver)
 	Taken func(rank int, err error)   // it has nothing to hand over, and goes on
 	Saved func(step int64, err error) // all was handed over, and this became of it
+	// Await is called when a save begins to wait for ranks: missing lists those that have not come yet, and
+	// done ends the watching.
+	Await func(step int64, doing string, missing func() []int) (done func())
 }
 
 // saving is a checkpoint whose parts come in: first what they consist of, of all ranks, then
@@ -27,11 +30,21 @@ type saving struct {
 	region *region               // nil: no rank was asked
 	points int64                 // of the run before it
 	err    error
+	come   func()        // ends the watching for ranks that it waits for
 	ended  chan struct{} // closed when it is stored, or will not be
 }
 
 func newSaving() *saving {
-	return &saving{parts: map[int]*engine.Part{}, asked: map[int][]engine.Span{}, sends: map[int]bool{}, same: map[entry]entry{}, ended: make(chan struct{})}
+	return &saving{come: func() {}, parts: map[int]*engine.Part{}, asked: map[int][]engine.Span{}, sends: map[int]bool{}, same: map[entry]entry{}, ended: make(chan struct{})}
+}
+
+// await watches for ranks that the save waits for.
+func (s *saving) await(ranks Ranks, step int64, doing string, missing func() []int) {
+	s.come = ranks.Await(step, doing, func() []int {
+		list := missing()
+		slices.Sort(list)
+		return list
+	})
 }
 
 // entry is one of a rank's.

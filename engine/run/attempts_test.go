@@ -128,7 +128,7 @@ def main():
 		o.MaxRestarts, o.Signals = 1000, signals
 		time.AfterFunc(time.Second, func() { signals <- syscall.SIGINT })
 	})
-	if took := time.Since(start); r.Code != exit.Interrupted && r.Code != exit.Recipe || took > 10*time.Second || string(d.Status) != r.Code.Status() || r.Restarts < 1 || len(d.Attempts) < 2 {
+	if took := time.Since(start); r.Code != exit.Interrupted && r.Code != exit.Recipe || took > 10*time.Second || string(d.Status) != r.Code.Status() || r.Restarts < 1 || len(d.Attempts) != r.Restarts+1 {
 		t.Errorf("%+v after %v, %s\n%s", r, took, d.Status, out)
 	}
 	signals = make(chan os.Signal, 1)
@@ -422,5 +422,59 @@ def main():
 		if t.Failed() {
 			t.Fatalf("attempts %+v", d.Attempts)
 		}
+	}
+}
+
+// When drun is killed before a rank has restored, what the rank has recorded by then is there once.
+func TestKilledBeforeRestoring(t *testing.T) {
+	dir := t.TempDir()
+	home := filepath.Join(dir, "home")
+	const recipe = `
+def main():
+    run.log(early = 1, step = 0, all_ranks = True)
+    if run.restart_count > 0:
+        testing.sleep(60)
+    for n in range(3):
+        run.log(x = n, step = n, all_ranks = True)
+    checkpoint.save({"n": 3}, step = 3)
+    dist.barrier()
+    fail("in the first attempt")
+`
+	if err := os.WriteFile(filepath.Join(dir, "recipe.star"), []byte(recipe), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, out, d, points := attempts(t, home, recipe, func(o *run.Options) { o.Name, o.Resume, o.MaxRestarts = "job", record.Auto, 0 })
+	want := listed(points)
+	if len(points) != 8 || len(d.Checkpoints) != 1 {
+		t.Fatal(want, out)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = append(os.Environ(), "DRUN_TEST_AGENT="+dir, "DRUN_TEST_RESUME=auto")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	db, err := history.OpenReadOnly(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for {
+		recorded, err := db.AttemptPoints(1, 1)
+		if err == nil && len(recorded) == 2 {
+			break
+		}
+		if time.Sleep(5 * time.Millisecond); ctx.Err() != nil {
+			t.Fatal(recorded, err)
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if points, err = db.Points(1); err != nil || listed(points) != want {
+		t.Errorf("points %s, want %s (%v)", listed(points), want, err)
 	}
 }

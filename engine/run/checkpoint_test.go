@@ -29,7 +29,7 @@ def main():
 // agent runs a recipe in a process that can be killed; TestMain comes here.
 func agent(dir string) int {
 	r, err := run.Run(run.Options{Recipe: filepath.Join(dir, "recipe.star"), Nproc: 2, Home: filepath.Join(dir, "home"),
-		Timeout: time.Minute, Threads: 1, Stdout: os.Stdout, Stderr: os.Stderr, Name: "job", Resume: os.Getenv("DRUN_TEST_RESUME"), Keep: 2})
+		Timeout: time.Minute, Threads: 1, Stdout: os.Stdout, Stderr: os.Stderr, Name: "job", Resume: os.Getenv("DRUN_TEST_RESUME"), Keep: 2, Testing: true})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

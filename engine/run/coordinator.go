@@ -3,6 +3,7 @@ package run
 import (
 	"drun/internal/exit"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,8 +40,10 @@ type coordinator struct {
 	stop     stop
 	lookTick <-chan time.Time // when to look which ranks wait; nil: all are on this board
 	counts   map[string]int64 // see Result
-	restarts int
-	idle     int // attempts in a row that saved nothing
+	restarts int              // decided on so far, which tells attempts apart
+	begun    int              // of them: a signal may end the pause before one
+	idle     int              // attempts in a row that saved nothing
+	saved    int              // saves of the run before this attempt
 	attempt
 }
 
@@ -54,7 +57,6 @@ type attempt struct {
 	last     bool      // no attempt follows it
 	stall    stall
 	rounds   rounds
-	saved    int // saves of the run before it
 }
 
 // rankState is what became of a rank.
@@ -69,10 +71,19 @@ type event struct {
 	from  *peer
 	msg   *cluster.ToCoordinator // nil: the node is gone
 	saved *saved
+	late  *late
 }
 
 // saved is how a save ended.
 type saved struct{ attempt int } // in which it began
+
+// late is a save that has waited for ranks for as long as it may.
+type late struct {
+	attempt int
+	step    int64
+	doing   string // what they should do
+	missing func() []int
+}
 
 // coordinate runs the recipe on this process's ranks and those of all that join it.
 func (p *plan) coordinate() (*Result, error) {
@@ -260,6 +271,8 @@ func (c *coordinator) handle(ev event) {
 	switch m := ev.msg; {
 	case ev.saved != nil:
 		c.landed(ev.saved)
+	case ev.late != nil:
+		c.overdue(ev.late)
 	case m == nil:
 		c.lost(ev.from)
 	case m.Signal != 0:
@@ -329,7 +342,28 @@ func (c *coordinator) saving() record.Ranks {
 			}
 			c.put(event{saved: &saved{attempt}})
 		},
+		Await: func(step int64, doing string, missing func() []int) func() {
+			timer := time.AfterFunc(c.Timeout, func() { c.put(event{late: &late{attempt, step, doing, missing}}) })
+			return func() { timer.Stop() }
+		},
 	}
+}
+
+// overdue ends an attempt in which a rank does not do its part of a save: it is stopped, or hangs.
+func (c *coordinator) overdue(l *late) {
+	if l.attempt != c.restarts || !c.ended.IsZero() {
+		return
+	}
+	missing := l.missing()
+	if len(missing) == 0 {
+		return
+	}
+	var rows []collective.Row
+	for _, rank := range missing {
+		rows = append(rows, c.board.Row(rank))
+	}
+	c.fail(&engine.Failure{Rank: board.Observer, Code: exit.Timeout, When: board.Now(), Traceback: collective.Table(rows),
+		Message: fmt.Sprintf("the checkpoint of step %d has waited %s for %s %s", l.step, c.Timeout, collective.RankList(missing), l.doing)})
 }
 
 // landed handles the end of a save, which is no longer in flight.

@@ -13,7 +13,7 @@ import (
 
 // finish closes the run's record once all workers have ended, and tells the nodes.
 func (c *coordinator) finish() (*Result, error) {
-	r := &Result{Ranks: c.world(), Counts: c.counts, Restarts: c.restarts}
+	r := &Result{Ranks: c.world(), Counts: c.counts, Restarts: c.begun}
 	err := c.close(r)
 	c.dismiss(r)
 	if err != nil {

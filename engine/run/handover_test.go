@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -156,5 +157,49 @@ func TestDeathAfterHandingOver(t *testing.T) {
 		if n := memoryFiles(t); n != 0 {
 			t.Errorf("%d memory files are left", n)
 		}
+	}
+}
+
+// A rank that is stopped while it hands over its state is waited for as long as for a collective, also by ranks that
+// have nothing more to do, and the run goes on without what it has not handed over.
+func TestStoppedWhileHandingOver(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "recipe.star")
+	source := `
+def main():
+    state = {"t": tensor.full((1 << (26 if dist.rank() == 1 else 18),), dist.rank()), "n": 0}
+    at = checkpoint.restore(state, strict = False)
+    if at == None:
+        checkpoint.save({"t": tensor.zeros(2), "n": 0}, step = 0)
+        checkpoint.save(state, step = 1)
+    else:
+        print("restored", at)
+`
+	if err := os.WriteFile(file, []byte(source), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	pids := make(chan int, 4)
+	go func() { // stops rank 1 as soon as there is memory for the states
+		pid := <-pids
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			if memoryFiles(t) > 0 {
+				_ = syscall.Kill(pid, syscall.SIGSTOP)
+				return
+			}
+		}
+	}()
+	var out strings.Builder
+	r, err := run.Run(run.Options{Recipe: file, Nproc: 2, Home: filepath.Join(dir, "home"), Timeout: 5 * time.Second, Threads: 1, MaxRestarts: 1, Stdout: &out, Stderr: &out,
+		OnSpawn: func(rank, pid int) {
+			if rank == 1 {
+				pids <- pid
+			}
+		}})
+	if err != nil || r.Code != 0 || r.Restarts != 1 || strings.Count(out.String(), "restored 0\n") != 2 ||
+		!strings.Contains(out.String(), "the checkpoint of step 1 has waited 5s for rank 1 to hand over its state") {
+		t.Errorf("%v %+v\n%s", err, r, out.String())
+	}
+	if n := memoryFiles(t); n != 0 {
+		t.Errorf("%d memory files are left", n)
 	}
 }

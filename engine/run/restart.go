@@ -11,14 +11,30 @@ import (
 	"drun/internal/exit"
 )
 
-// restartable tells the failures after which another attempt may succeed. Usage,
-// disagreeing ranks, a full disk or a missed requirement are there again the next time.
-func restartable(code exit.Code) bool {
-	switch code {
+// restartable tells whether another attempt may succeed after failures of which the first is the
+// run's. Usage, disagreeing ranks, a full disk, a missed requirement or a backend that cannot run
+// are there again the next time.
+func restartable(failures []*engine.Failure) bool {
+	first := engine.First(failures)
+	if first == nil || slices.ContainsFunc(failures, func(f *engine.Failure) bool {
+		return f.Code == exit.Storage || f.Code == exit.Interrupted || f.Lasts && !f.Secondary
+	}) {
+		return false
+	}
+	switch first.Code {
 	case exit.Recipe, exit.RankLost, exit.Timeout, exit.Backend:
 		return true
 	}
 	return false
+}
+
+// idleAfter counts the attempts in a row that saved nothing, after one before which the run had
+// made so many saves and after which it has.
+func idleAfter(idle, before, after int) int {
+	if after > before {
+		return 0
+	}
+	return idle + 1
 }
 
 // backOff is how long to wait before the next attempt, after so many in a row that saved
@@ -34,17 +50,15 @@ func backOff(idle int) time.Duration {
 // again ends an attempt that failed and prepares the next, if there is to be one. All ranks
 // have ended.
 func (c *coordinator) again() bool {
-	f := engine.First(c.failures)
-	if f == nil || c.last || c.restarts == c.MaxRestarts || c.stop.signal != nil || !c.repeatable(f) {
+	if c.last || c.restarts == c.MaxRestarts || c.stop.signal != nil || slices.ContainsFunc(c.peers, func(p *peer) bool { return p.lost }) || !restartable(c.failures) {
 		return false
 	}
+	f := engine.First(c.failures)
 	text := strings.TrimRight(f.Text(c.world()), "\n")
 	c.closeAttempt()
 	c.record.Abandon()
 	saves := c.record.Saves()
-	if c.idle++; saves > c.saved {
-		c.idle = 0
-	}
+	c.idle, c.saved = idleAfter(c.idle, c.saved, saves), saves
 	for line := range strings.Lines("drun: " + text) {
 		c.console.Note(strings.TrimRight(line, "\n"))
 	}
@@ -60,7 +74,6 @@ func (c *coordinator) again() bool {
 	if err := c.handleUntil(ready); err != nil {
 		c.fail(storageFailure(err))
 	}
-	c.saved = saves
 	time.AfterFunc(wait, func() { ready <- nil })
 	if err := c.handleUntil(ready); err != nil {
 		c.fail(storageFailure(err))
@@ -73,15 +86,8 @@ func (c *coordinator) again() bool {
 		return false
 	}
 	c.record.BeginAttempt()
+	c.begun++
 	return true
-}
-
-// repeatable tells whether every failure is worth another attempt, and every node is there for it.
-func (c *coordinator) repeatable(first *engine.Failure) bool {
-	if !restartable(first.Code) || slices.ContainsFunc(c.peers, func(p *peer) bool { return p.lost }) {
-		return false
-	}
-	return !slices.ContainsFunc(c.failures, func(f *engine.Failure) bool { return f.Code == exit.Storage || f.Code == exit.Interrupted })
 }
 
 // handleUntil handles what comes between two attempts.

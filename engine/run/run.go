@@ -84,7 +84,7 @@ type Result struct {
 	Failures []*engine.Failure // of every rank, Failure among them
 	Snapshot *board.Snapshot   // what the ranks did when the run failed; nil for one rank
 	Seconds  float64
-	Restarts int
+	Restarts int  // of the ranks, by this process
 	Reused   bool // it is an earlier run, and nothing has run now
 	Saved    bool // there is a checkpoint on disk from which it can go on
 	// Counts are the plugin's statistics, summed over the ranks; with Options.Counted.

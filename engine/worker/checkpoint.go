@@ -46,7 +46,9 @@ func (w *worker) Save(step int64, score *float64, memory bool, part []checkpoint
 		return err
 	}
 	if reply.HandOver != nil {
+		w.board.Note("handing over its state")
 		handed := handOver(reply.HandOver, part)
+		w.board.Note("")
 		if err := w.channel.Send(&engine.ToAgent{Handed: handed}); err != nil {
 			return err
 		}

@@ -186,8 +186,8 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	switch {
 	case job.Plugin != nil:
 		if w.plugins == nil {
-			return nil, exit.WithHint(exit.Errorf(exit.Backend, "this program cannot start plugins: drun-plugin-host, which can, was not found"),
-				"it belongs beside drun, or into $PATH: make build puts it there")
+			return nil, exit.Last(exit.WithHint(exit.Errorf(exit.Backend, "this program cannot start plugins: drun-plugin-host, which can, was not found"),
+				"it belongs beside drun, or into $PATH: make build puts it there"))
 		}
 		backend = w.plugins(job.Plugin, w.stop)
 	case job.Place.WorldSize == 1:

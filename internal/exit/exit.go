@@ -51,6 +51,27 @@ type Hinted interface {
 	Hint() string
 }
 
+// Lasting is an error that comes again whenever the same is tried again, if it says so. A type of
+// errors that always do has this method; [Last] is for others.
+type Lasting interface {
+	error
+	Lasts() bool
+}
+
+// Last says that err would come again. nil stays nil.
+func Last(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &lasting{err}
+}
+
+// Lasts tells whether an error in err's chain says that it would come again.
+func Lasts(err error) bool {
+	var l Lasting
+	return errors.As(err, &l) && l.Lasts()
+}
+
 // CodeOf is the exit code of the outermost error in err's chain that has one:
 // [Recipe] if none has, and [Done] for nil.
 func CodeOf(err error) Code {
@@ -109,6 +130,11 @@ type withCode struct {
 
 func (e *withCode) Unwrap() error  { return e.error }
 func (e *withCode) ExitCode() Code { return e.code }
+
+type lasting struct{ error }
+
+func (e *lasting) Unwrap() error { return e.error }
+func (e *lasting) Lasts() bool   { return true }
 
 type withHint struct {
 	error

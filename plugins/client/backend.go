@@ -11,6 +11,7 @@ import (
 	"io"
 
 	"drun/collective"
+	"drun/internal/exit"
 	"drun/plugins/host"
 	"drun/plugins/internal/wire"
 )
@@ -48,7 +49,7 @@ func (b *Backend) Open(ctx context.Context, world collective.World) (collective.
 
 func (b *Backend) join(ctx context.Context, x *process, world collective.World) (*Comm, error) {
 	if x.about.Problem != "" {
-		return nil, fmt.Errorf("it cannot run here: %s", x.about.Problem)
+		return nil, exit.Last(fmt.Errorf("it cannot run here: %s", x.about.Problem))
 	}
 	if world.Store != nil {
 		if err := x.serveStore(world.Store); err != nil {

@@ -17,6 +17,7 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/element"
+	"drun/internal/exit"
 	"drun/internal/scratch"
 	"drun/plugins/host"
 
@@ -55,17 +56,20 @@ func TestPluginsThatDoNotStart(t *testing.T) {
 	}
 	defer os.RemoveAll(tmp)
 	t.Setenv("TMPDIR", tmp)
-	for _, c := range []struct{ name, script, want string }{
-		{"garbage", "echo 'Usage: garbage FILE'; exec sleep 5", `is no plugin of drun: it printed "Usage: garbage FILE"`},
-		{"leaver", "echo 'cannot find my library' >&2; exit 4", "it exited with status 4; its last words: cannot find my library"},
-		{"killed", "kill -9 $$", "it was killed by signal 9 (SIGKILL)"},
-		{"newer", "echo '1|99|unix|/tmp/none|grpc|'; exec sleep 5", "speaks version 99 of the plugin protocol, this drun version 2: use a newer drun"},
-		{"older", "echo '1|1|unix|/tmp/none|grpc|'; exec sleep 5", "speaks version 1 of the plugin protocol, this drun version 2: build the plugin"},
-		{"sleeper", "", "did not say within 1s that it has started, and was killed"},
-		{"unable", "", "it cannot run here: this machine has no such device"},
-		{"closed", "", "backend closed failed on rank 0: the door is closed"},
-		{"frantic", "", "backend frantic failed on rank 0: it panicked: no way in"},
-		{"boaster", "", "asked to be rank 0 of 1, it says that it is rank 0 of 7"},
+	for _, c := range []struct {
+		name, script, want string
+		lasts              bool // another attempt would end in the same way
+	}{
+		{"garbage", "echo 'Usage: garbage FILE'; exec sleep 5", `is no plugin of drun: it printed "Usage: garbage FILE"`, true},
+		{"leaver", "echo 'cannot find my library' >&2; exit 4", "it exited with status 4; its last words: cannot find my library", true},
+		{"killed", "kill -9 $$", "it was killed by signal 9 (SIGKILL)", false},
+		{"newer", "echo '1|99|unix|/tmp/none|grpc|'; exec sleep 5", "speaks version 99 of the plugin protocol, this drun version 2: use a newer drun", true},
+		{"older", "echo '1|1|unix|/tmp/none|grpc|'; exec sleep 5", "speaks version 1 of the plugin protocol, this drun version 2: build the plugin", true},
+		{"sleeper", "", "did not say within 1s that it has started, and was killed", false},
+		{"unable", "", "it cannot run here: this machine has no such device", true},
+		{"closed", "", "backend closed failed on rank 0: the door is closed", false},
+		{"frantic", "", "backend frantic failed on rank 0: it panicked: no way in", false},
+		{"boaster", "", "asked to be rank 0 of 1, it says that it is rank 0 of 7", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := sockets(t)
@@ -73,6 +77,9 @@ func TestPluginsThatDoNotStart(t *testing.T) {
 			_, err := (&Backend{Plugin: program(t, c.name, c.script), Stderr: t.Output()}).Open(context.Background(), alone)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
+			}
+			if exit.Lasts(err) != c.lasts {
+				t.Errorf("tried again: %v", c.lasts)
 			}
 			if took := time.Since(start); took > 5*time.Second {
 				t.Errorf("it took %v", took)

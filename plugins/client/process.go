@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/internal/exit"
 	"drun/internal/scratch"
 	"drun/plugins/host"
 	"drun/plugins/internal/wire"
@@ -62,7 +63,7 @@ var startTimeout = startLimit
 func start(ctx context.Context, p *host.Plugin, rank int, stderr io.Writer) (*process, error) {
 	program, err := p.Open()
 	if err != nil {
-		return nil, err
+		return nil, exit.Last(err)
 	}
 	defer program.Close()
 	arena, err := wire.Create()
@@ -127,7 +128,7 @@ func (x *process) launch(ctx context.Context, program, theirs *os.File) error {
 	}
 	theirs.Close() // else the end of the process would not be seen
 	if err == nil {
-		err = x.plugin.Unchanged(program)
+		err = exit.Last(x.plugin.Unchanged(program))
 	}
 	if err != nil {
 		return err
@@ -173,8 +174,8 @@ func (x *process) connect() error {
 		return x.explain(err)
 	}
 	if x.about.Name != x.plugin.Name {
-		return fmt.Errorf("%s says that it is the backend %q: its file should be named %s%s",
-			x.plugin.Path, x.about.Name, host.Prefix, x.about.Name)
+		return exit.Last(fmt.Errorf("%s says that it is the backend %q: its file should be named %s%s",
+			x.plugin.Path, x.about.Name, host.Prefix, x.about.Name))
 	}
 	return nil
 }
@@ -185,14 +186,15 @@ var (
 	otherAPI    = regexp.MustCompile(`Plugin version: (\d+), Client versions`)
 )
 
-// explain says in our words why a plugin did not start.
+// explain says in our words why a plugin did not start, and whether it would not the next time: a machine
+// may be busy, or have killed it.
 func (x *process) explain(err error) error {
 	text := err.Error()
 	if m := otherAPI.FindStringSubmatch(text); m != nil {
 		if n, _ := strconv.Atoi(m[1]); n > wire.Version {
-			return fmt.Errorf("%s speaks version %d of the plugin protocol, this drun version %d: use a newer drun", x.plugin.Path, n, wire.Version)
+			return exit.Last(fmt.Errorf("%s speaks version %d of the plugin protocol, this drun version %d: use a newer drun", x.plugin.Path, n, wire.Version))
 		}
-		return fmt.Errorf("%s speaks version %s of the plugin protocol, this drun version %d: build the plugin with this drun's plugins/sdk", x.plugin.Path, m[1], wire.Version)
+		return exit.Last(fmt.Errorf("%s speaks version %s of the plugin protocol, this drun version %d: build the plugin with this drun's plugins/sdk", x.plugin.Path, m[1], wire.Version))
 	}
 	if strings.Contains(text, "timeout while waiting") || errors.Is(err, context.DeadlineExceeded) || strings.Contains(text, "DeadlineExceeded") {
 		return fmt.Errorf("%s did not say within %v that it has started, and was killed%s", x.plugin.Path, startTimeout, x.lastWords())
@@ -201,15 +203,20 @@ func (x *process) explain(err error) error {
 	what := x.state()
 	if m := unknownLine.FindStringSubmatch(text); m != nil && m[1] != "" {
 		const most = 80
-		return fmt.Errorf("%s is no plugin of drun: it printed %q%s", x.plugin.Path, m[1][:min(len(m[1]), most)], x.lastWords())
+		return exit.Last(fmt.Errorf("%s is no plugin of drun: it printed %q%s", x.plugin.Path, m[1][:min(len(m[1]), most)], x.lastWords()))
 	}
+	lasts := what != "" && x.cmd.ProcessState.Exited()
 	if what == "" && strings.Contains(text, "exec format error") {
-		what = "it is no program that this machine can run"
+		what, lasts = "it is no program that this machine can run", true
 	}
 	if what == "" {
 		what = text
 	}
-	return fmt.Errorf("%s did not start: %s%s", x.plugin.Path, what, x.lastWords())
+	err = fmt.Errorf("%s did not start: %s%s", x.plugin.Path, what, x.lastWords())
+	if lasts {
+		return exit.Last(err)
+	}
+	return err
 }
 
 func (x *process) lastWords() string {

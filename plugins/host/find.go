@@ -101,6 +101,9 @@ func (e *NotFoundError) Hint() string {
 // ExitCode is that of a backend that failed.
 func (e *NotFoundError) ExitCode() exit.Code { return exit.Backend }
 
+// Lasts says that it is not found the next time either.
+func (e *NotFoundError) Lasts() bool { return true }
+
 // Find gives the first plugin of that name.
 func Find(name string, dirs []Dir) (*Plugin, error) {
 	missing := &NotFoundError{Name: name, Dirs: dirs}

@@ -43,6 +43,9 @@ func (e *ChangedError) Hint() string {
 	return "if you changed it yourself: drun backends trust " + e.Plugin.Name
 }
 
+// Lasts says that somebody has to decide first.
+func (e *ChangedError) Lasts() bool { return true }
+
 // ExitCode is that of a backend that failed.
 func (e *ChangedError) ExitCode() exit.Code { return exit.Backend }
 
