@@ -1,6 +1,7 @@
 package record
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -30,6 +31,9 @@ func (e *hungError) ExitCode() exit.Code { return exit.Storage }
 func (e *hungError) Hint() string {
 	return "look after the disk beneath it (dmesg, df), or choose another place with --home DIR or $DRUN_HOME"
 }
+
+// IsHung tells whether an error says that a disk does not answer: work for it may still be under way.
+func IsHung(err error) bool { return errors.As(err, new(*hungError)) }
 
 // bounded does what waits for the disk beneath a folder, unless it is told to
 // hurry. A disk may hang for ever: then the work is left behind.

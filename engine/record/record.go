@@ -269,6 +269,23 @@ func (r *Record) Drain() (fault, hung error) {
 	return fault, hung
 }
 
+// Preserve stores the newest checkpoint where it is in memory alone: what goes on from a run that has
+// not ended well begins there.
+func (r *Record) Preserve() error {
+	r.saved.mu.Lock()
+	m, failed := r.saved.memory, r.saved.failed
+	r.saved.mu.Unlock()
+	if m == nil || failed != nil {
+		return nil
+	}
+	err := bounded(r.home, saveFactor*r.atMost, r.writer.hurry, func() error { return r.storeParts(m.step, m.points, m.parts) })
+	if err != nil {
+		return fmt.Errorf("the checkpoint of step %d, which was in memory, could not be stored: %w", m.step, err)
+	}
+	r.Say(fmt.Sprintf("drun: the checkpoint of step %d was in memory, and is on disk now", m.step))
+	return nil
+}
+
 // Finish writes the run's end. spool is where that waits for the next process that
 // opens the history; the error says why the end is not recorded.
 func (r *Record) Finish(code exit.Code, text string, seconds float64) (spool string, err error) {

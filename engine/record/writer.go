@@ -1,7 +1,6 @@
 package record
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -144,7 +143,7 @@ func (w *writer) failure() error {
 }
 
 // hung reports whether the disk has not answered.
-func (w *writer) hung() bool { return errors.As(w.failure(), new(*hungError)) }
+func (w *writer) hung() bool { return IsHung(w.failure()) }
 
 func (w *writer) fail(err error) {
 	w.mu.Lock()

@@ -478,3 +478,32 @@ def main():
 		t.Errorf("points %s, want %s (%v)", listed(points), want, err)
 	}
 }
+
+// The newest checkpoint of a run that does not end well is on disk afterwards, though it was saved in memory.
+func TestMemoryOfAFailedRun(t *testing.T) {
+	home := t.TempDir()
+	const recipe = `
+def main():
+    state = {"n": 0, "t": tensor.zeros(1 << 19)}
+    at = checkpoint.restore(state)
+    print("from", at, state["n"], state["t"].sum().item())
+    for n in range(state["n"], 8):
+        state["n"] = n + 1
+        state["t"].add_(1)
+        checkpoint.save(state, step = n, memory = n != 1)
+        if n == 5 and at == None:
+            dist.barrier()
+            if dist.rank() == 1:
+                testing.kill_self()
+            dist.barrier()
+`
+	auto := func(o *run.Options) { o.Name, o.Resume, o.MaxRestarts = "job", record.Auto, 0 }
+	r, out, d, _ := attempts(t, home, recipe, auto)
+	if r.Code != exit.RankLost || !r.Saved || len(d.Checkpoints) != 2 || !strings.Contains(out, "the checkpoint of step 5 was in memory, and is on disk now") {
+		t.Fatalf("%+v, checkpoints %+v\n%s", r, d.Checkpoints, out)
+	}
+	r, out, d, _ = attempts(t, home, recipe, auto)
+	if r.Code != exit.Done || strings.Count(out, "from 5 6 3.145728e+06\n") != 2 || len(d.Checkpoints) != 2 {
+		t.Fatalf("%+v, checkpoints %+v\n%s", r, d.Checkpoints, out)
+	}
+}

@@ -4,11 +4,13 @@ import (
 	"drun/internal/exit"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"drun/engine"
 	"drun/engine/board"
+	"drun/engine/record"
 )
 
 // finish closes the run's record once all workers have ended, and tells the nodes.
@@ -53,6 +55,14 @@ func (c *coordinator) close(r *Result) error {
 			c.failures = append(c.failures, storageFailure(hung))
 		}
 	}
+	if hung == nil && fault == nil && !c.succeeded() && !slices.ContainsFunc(c.failures, func(f *engine.Failure) bool { return f.Code == exit.Storage }) {
+		if err := c.record.Preserve(); err != nil {
+			c.record.Say("drun: " + err.Error())
+			if record.IsHung(err) {
+				hung = err
+			}
+		}
+	}
 	r.Seconds, r.Saved = time.Since(c.started).Seconds(), c.record.Saved()
 	r.Failures, r.Failure = c.failures, engine.First(c.failures)
 	err := c.conclude(r)
@@ -61,6 +71,9 @@ func (c *coordinator) close(r *Result) error {
 	}
 	return err
 }
+
+// succeeded tells whether the run has come to its end.
+func (c *coordinator) succeeded() bool { return len(c.failures) == 0 && c.stop.signal == nil }
 
 // closeAttempt closes what the ranks have shared, and gives what they did when they failed.
 func (c *coordinator) closeAttempt() (last *board.Snapshot) {
