@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents slurm mutants bench microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents slurm mutants bench history microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -124,6 +124,10 @@ mutants: build
 # Measures drun beside the peers in bench/peers that are installed; ARGS="-only start,train -rounds 3" measures less.
 bench: build
 	go run ./bench $(ARGS)
+
+# Measures queries of a history of 10,000 runs and 10 million points, and 16 runs that log at once for a minute.
+history: build
+	go run ./bench -only queries,logging -logging 1m $(ARGS)
 
 # The Go benchmarks, package by package.
 microbench:

@@ -41,10 +41,11 @@ var layers = map[string][]string{
 	"internal/secret":   {},
 	"internal/spelling": {},
 	// exit is the one vocabulary of exit codes and hints, so that everything may use it.
-	"internal/exit": {},
-	"history":       {"internal/exit", "internal/spelling", "internal/sqldb", sqlite, "github.com/fxamacker/cbor", "golang.org/x/sys", "github.com/dustinkirkland/golang-petname"},
-	"history/query": {"history", "internal/exit", "internal/spelling", starlark},
-	"checkpoints":   {"internal/exit", "internal/sqldb", sqlite, "golang.org/x/sys"},
+	"internal/exit":       {},
+	"history":             {"internal/exit", "internal/spelling", "internal/sqldb", sqlite, "github.com/fxamacker/cbor", "golang.org/x/sys", "github.com/dustinkirkland/golang-petname"},
+	"history/historytest": {"history"},
+	"history/query":       {"history", "internal/exit", "internal/spelling", starlark},
+	"checkpoints":         {"internal/exit", "internal/sqldb", sqlite, "golang.org/x/sys"},
 
 	"backup": {"history", "checkpoints"},
 	"verify": {"engine/run", "history", "checkpoints", "internal/exit", "internal/scratch", "golang.org/x/sys"},
@@ -71,7 +72,7 @@ var layers = map[string][]string{
 	"engine/recipetest": {"internal/exit", "engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},
 
 	// bench measures drun as its users do; only the kernels are called directly.
-	"bench": {"element", "kernel"},
+	"bench": {"element", "kernel", "history/historytest"},
 	// mutants runs the tests of others.
 	"mutants": {},
 

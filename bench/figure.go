@@ -28,8 +28,11 @@ var scales = map[string]struct {
 	rate:  {rate, 1},
 }
 
-// rate is the only unit for which more is better.
-const rate = "GFLOPS"
+// Of these units more is better.
+const (
+	rate      = "GFLOPS"
+	perSecond = "a second"
+)
 
 var figureLine = regexp.MustCompile(`(?m)^(?:\[\d+\] )?(.+): ([0-9.e+-]+) (\w+)$`)
 

@@ -1,4 +1,4 @@
-// Command bench measures drun's speed beside the programs that users would use instead, on the machine at hand: start, collectives, helpers, operators, training steps and kernels. `make bench` runs it from the
+// Command bench measures drun's speed beside the programs that users would use instead, on the machine at hand: start, the history, collectives, helpers, operators, training steps and kernels. `make bench` runs it from the
 // root of the repository. Every round measures everything once, drun and its peers in turn, and the table holds the
 // medians over the rounds: machines are noisy, so only ratios within one run mean much.
 package main
@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"time"
 )
 
 func main() {
@@ -30,6 +31,7 @@ func bench(ctx context.Context) error {
 	drun := flag.String("drun", "bin/drun", "the drun to measure")
 	rounds := flag.Int("rounds", 3, "how many times to measure everything")
 	only := flag.String("only", "", "the groups to measure, separated by commas: "+strings.Join(groups, ", "))
+	lasting := flag.Duration("logging", 10*time.Second, "how long 16 runs log at once")
 	flag.Parse()
 	chosen := groups
 	if *only != "" {
@@ -50,7 +52,7 @@ func bench(ctx context.Context) error {
 	}
 	defer os.RemoveAll(folder)
 	peers := findPeers(ctx, folder)
-	plan := slices.DeleteFunc(probes(*drun, folder, peers), func(p probe) bool { return !slices.Contains(chosen, p.group) })
+	plan := slices.DeleteFunc(probes(*drun, folder, peers, *lasting), func(p probe) bool { return !slices.Contains(chosen, p.group) })
 	samples, err := measure(ctx, plan, *rounds)
 	if err != nil {
 		return err

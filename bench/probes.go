@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
+
+	"drun/history/historytest"
 )
 
 // probe measures some figures of one program. Programs of the same group are measured in turn.
@@ -40,7 +43,7 @@ func timed(name string, times int, args []string, ranks int) func(context.Contex
 }
 
 // probes lists all measurements that this machine can make.
-func probes(drun, folder string, p *peers) []probe {
+func probes(drun, folder string, p *peers, lasting time.Duration) []probe {
 	home := filepath.Join(folder, "home")
 	recipe := func(path string, ranks, threads int, more ...string) []string {
 		args := []string{drun, "run", path, "--home", home, "-n", strconv.Itoa(ranks)}
@@ -71,6 +74,10 @@ func probes(drun, folder string, p *peers) []probe {
 		{groupStart, torchName, "", timed("hello.star, 2 ranks, start to exit", 1, python("hello_torch.py"), 2)},
 		{groupStart, mpiName, "", timed("hello.star, 2 ranks, start to exit", 2, mpirun(2, "hello_mpi"), 0)},
 		{groupHistory, drunName, "", digitsHistory(drun, folder)},
+		{groupQueries, drunName, "", queries(drun, folder, historytest.Large)},
+		{groupLogging, drunName, "", printed(recipe("bench/log.star", 1, 0, "-p", "steps=20000"), 0)},
+		{groupLogging, drunName, "", logging(drun, folder, 16, lasting)},
+		{groupLogging, drunName, "", logging(drun, folder, 64, 0)},
 	}
 	for _, ranks := range []int{2, 4} {
 		suffix := fmt.Sprintf(", %d ranks", ranks)

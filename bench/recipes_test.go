@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"drun/history/historytest"
 )
 
 // TestRecipes runs every probe of drun with very few repetitions, and checks that the printed figures are the
@@ -41,12 +44,19 @@ func TestRecipes(t *testing.T) {
 	run(", 2 ranks", "bench/allreduce.star", "-p", "scale=0", "-n", "2")
 	run(", 2 ranks", "bench/helpers.star", "-p", "scale=0", "-n", "2")
 	run("", "bench/operators.star", "-p", "scale=0")
+	run("", "bench/log.star", "-p", "steps=100")
 
 	for _, special := range []func() ([]figure, error){
 		func() ([]figure, error) {
 			return residentSize([]string{drun, "run", "--home", home, "bench/resident.star", "-n", "2"})(t.Context())
 		},
 		func() ([]figure, error) { return digitsHistory(drun, folder)(t.Context()) },
+		func() ([]figure, error) {
+			figures, err := queries(drun, folder, historytest.Shape{Runs: 100, Params: 5, Metrics: 5, Points: 5})(t.Context())
+			return slices.CompactFunc(figures, func(a, b figure) bool { return a.name == b.name }), err
+		},
+		func() ([]figure, error) { return logging(drun, folder, 16, time.Second)(t.Context()) },
+		func() ([]figure, error) { return logging(drun, folder, 64, 0)(t.Context()) },
 	} {
 		figures, err := special()
 		if err != nil {
@@ -54,7 +64,7 @@ func TestRecipes(t *testing.T) {
 		}
 		for _, f := range figures {
 			got = append(got, f.name)
-			if strings.Contains(f.name, "differ") && f.value != 0 {
+			if (strings.Contains(f.name, "differ") || strings.Contains(f.name, "lost")) && f.value != 0 {
 				t.Errorf("%s: %v", f.name, f.value)
 			}
 		}
@@ -98,7 +108,7 @@ func TestMissingPeers(t *testing.T) {
 	for _, who := range peerNames {
 		p.lacks[who] = exec.ErrNotFound
 	}
-	for _, each := range probes("drun", p.folder, p) {
+	for _, each := range probes("drun", p.folder, p, time.Second) {
 		if each.who != drunName {
 			t.Errorf("%s would be measured though it is missing", each.who)
 		}

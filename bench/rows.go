@@ -6,6 +6,8 @@ import "fmt"
 const (
 	groupStart     = "start"
 	groupHistory   = "history"
+	groupQueries   = "queries"
+	groupLogging   = "logging"
 	groupAllReduce = "allreduce"
 	groupBackends  = "backends"
 	groupHelpers   = "helpers"
@@ -14,7 +16,7 @@ const (
 	groupKernels   = "kernels"
 )
 
-var groups = []string{groupStart, groupHistory, groupAllReduce, groupBackends, groupHelpers, groupOperators, groupTrain, groupKernels}
+var groups = []string{groupStart, groupHistory, groupQueries, groupLogging, groupAllReduce, groupBackends, groupHelpers, groupOperators, groupTrain, groupKernels}
 
 const (
 	us  = 1e-6
@@ -36,6 +38,19 @@ func buildRows() []row {
 		{groupHistory, "digits.star, rows that differ when repeated", []bar{atMost(0)}},
 		{groupHistory, "digits.star, rows that differ with 2 threads", []bar{atMost(0)}},
 	}
+	for _, q := range []struct {
+		name  string
+		limit float64
+	}{{"runs", 0.3}, {"runs --where --sort", 0.3}, {"show", 0.1}, {"metrics of a run", 0.1}, {"compare of 100 runs", 0.5}} {
+		all = append(all, row{groupQueries, "large history, " + q.name, []bar{atMost(q.limit)}})
+	}
+	all = append(all,
+		row{groupLogging, "run.log, a value of five", []bar{atMost(2 * us)}},
+		row{groupLogging, "16 runs at once, rows", []bar{atLeast(150_000)}},
+		row{groupLogging, "16 runs at once, rows lost", []bar{atMost(0)}},
+		row{groupLogging, "64 runs at once, rows", nil},
+		row{groupLogging, "64 runs at once, rows lost", []bar{atMost(0)}},
+	)
 	for _, ranks := range []int{2, 4} {
 		for _, size := range []int{4, 256, 4096, 65536, 1 << 20, 16 << 20, 64 << 20} {
 			all = append(all, row{groupAllReduce, fmt.Sprintf("all_reduce %d B, %d ranks", size, ranks), allReduceBars(size, ranks)})

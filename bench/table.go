@@ -72,7 +72,7 @@ func best(of, name, unit string, medians map[measured]figure) (found figure, ok 
 	}
 	for _, who := range names {
 		f, measured := medians[measured{who, name}]
-		if measured && (!ok || (f.value < found.value) != (unit == rate)) {
+		if measured && (!ok || (f.value < found.value) != (unit == rate || unit == perSecond)) {
 			found, ok = f, true
 		}
 	}

@@ -152,6 +152,7 @@ type Value struct {
 
 // Point is one logged metric.
 type Point struct {
+	_     struct{} `cbor:",toarray"` // without the fields' names: there may be millions
 	Name  string
 	Step  int64
 	Value float64

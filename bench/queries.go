@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"drun/history/historytest"
+)
+
+// queries times commands over a large history, which the first of them makes.
+func queries(drun, folder string, shape historytest.Shape) func(context.Context) ([]figure, error) {
+	home := filepath.Join(folder, "large")
+	made := sync.OnceValue(func() error { return historytest.Fill(home, shape) })
+	middle := strconv.Itoa(shape.Runs / 2)
+	return func(ctx context.Context) ([]figure, error) {
+		if err := made(); err != nil {
+			return nil, err
+		}
+		all := []string{"compare"}
+		for i := range 100 {
+			all = append(all, strconv.Itoa(1+i*shape.Runs/100))
+		}
+		var figures []figure
+		for _, q := range []struct {
+			name string
+			args []string
+		}{
+			{"runs", []string{"runs"}},
+			{"runs --where --sort", []string{"runs", "--where", "params.lr < 0.01 and metrics.acc.last > 0.9", "--sort", "-metrics.acc.last"}},
+			{"show", []string{"show", middle}},
+			{"metrics of a run", []string{"metrics", middle}},
+			{"compare of 100 runs", all},
+		} {
+			measured, err := timed("large history, "+q.name, 3, append(append([]string{drun}, q.args...), "--home", home), 0)(ctx)
+			if err != nil {
+				return nil, err
+			}
+			figures = append(figures, measured...)
+		}
+		return figures, nil
+	}
+}
+
+// logging has runs log at once into one history for some time, and counts the rows that are there in the end.
+func logging(drun, folder string, runs int, lasting time.Duration) func(context.Context) ([]figure, error) {
+	return func(ctx context.Context) ([]figure, error) {
+		home := filepath.Join(folder, fmt.Sprint("logging-", runs, "-", time.Now().UnixNano()))
+		said, faults := make([]string, runs), make([]error, runs)
+		var all sync.WaitGroup
+		start := time.Now()
+		for i := range runs {
+			all.Go(func() {
+				line := []string{drun, "run", "bench/log.star", "--home", home, "-p", fmt.Sprintf("seconds=%.1f", lasting.Seconds())}
+				said[i], _, faults[i] = command{line, 0}.run(ctx)
+			})
+		}
+		all.Wait()
+		took := time.Since(start)
+		logged := int64(0)
+		for i := range runs {
+			if faults[i] != nil {
+				return nil, faults[i]
+			}
+			if strings.Contains(said[i], "database is locked") {
+				return nil, fmt.Errorf("%d runs: %s", runs, said[i])
+			}
+			for line := range strings.Lines(said[i]) {
+				if text, ok := strings.CutPrefix(strings.TrimSpace(line), "values: "); ok {
+					n, err := strconv.ParseInt(text, 10, 64)
+					if err != nil {
+						return nil, err
+					}
+					logged += n
+				}
+			}
+		}
+		output, err := exec.CommandContext(ctx, drun, "sql", "select count(*) n from metrics", "--json", "--home", home).Output()
+		if err != nil {
+			return nil, err
+		}
+		var kept []struct{ N int64 }
+		if err := json.Unmarshal(output, &kept); err != nil {
+			return nil, err
+		}
+		of := fmt.Sprintf("%d runs at once", runs)
+		return []figure{
+			{of + ", rows", float64(kept[0].N) / took.Seconds(), perSecond},
+			{of + ", rows lost", float64(logged - kept[0].N), ""},
+		}, nil
+	}
+}
