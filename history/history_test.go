@@ -326,7 +326,7 @@ func TestLogsFilterAndFollow(t *testing.T) {
 	got := make(chan string, 100)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- ro.Follow(context.Background(), r.ID, LogFilter{}, func(l LogLine) error { got <- l.Text; return nil })
+		ended <- ro.Follow(context.Background(), []int64{r.ID}, LogFilter{}, func(_ int64, l LogLine) error { got <- l.Text; return nil })
 	}()
 	for range 3 {
 		<-got

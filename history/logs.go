@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"regexp"
+	"slices"
 	"time"
 )
 
@@ -33,17 +34,44 @@ func (db *DB) Logs(run int64, filter LogFilter, fn func(LogLine) error) (int64, 
 	return last, err
 }
 
-// Follow is Logs that goes on with new lines until the run has ended, or ctx.
-func (db *DB) Follow(ctx context.Context, run int64, filter LogFilter, fn func(LogLine) error) error {
+// Follow is Logs of several runs at once that goes on with new lines until all have ended, or ctx. Lines that are
+// found together come in the order of their time.
+func (db *DB) Follow(ctx context.Context, runs []int64, filter LogFilter, fn func(run int64, l LogLine) error) error {
 	const interval = 100 * time.Millisecond
+	after := make([]int64, len(runs))
+	for i := range after {
+		after[i] = filter.After
+	}
 	for {
-		// The status first: lines written before the end are then all seen.
-		running, err := db.isRunning(run)
-		if err != nil {
-			return err
+		type line struct {
+			run int64
+			LogLine
 		}
-		if filter.After, err = db.Logs(run, filter, fn); err != nil {
-			return err
+		var found []line
+		running := false
+		for i, run := range runs {
+			// The status first: lines written before the end are then all seen.
+			on, err := db.isRunning(run)
+			if err != nil {
+				return err
+			}
+			running = running || on
+			filter.After = after[i]
+			if after[i], err = db.Logs(run, filter, func(l LogLine) error {
+				if len(runs) == 1 {
+					return fn(run, l)
+				}
+				found = append(found, line{run, l})
+				return nil
+			}); err != nil {
+				return err
+			}
+		}
+		slices.SortStableFunc(found, func(a, b line) int { return a.Time.Compare(b.Time) })
+		for _, l := range found {
+			if err := fn(l.run, l.LogLine); err != nil {
+				return err
+			}
 		}
 		if !running || !db.live {
 			return nil

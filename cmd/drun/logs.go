@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"fmt"
 	"regexp"
+	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -16,14 +18,17 @@ func newLogs() *cobra.Command {
 	var grep string
 	var follow bool
 	cmd := &cobra.Command{
-		Use:   "logs RUN",
-		Short: "Print what the ranks of a run printed",
+		Use:   "logs RUN…",
+		Short: "Print what the ranks of runs printed",
 		Long: `Print what the ranks of a run printed. With more than one rank each line begins
-with its rank, "[0] "; lines of drun itself begin with "[drun] ". On a terminal,
+with its rank, "[0] "; lines of drun itself begin with "[drun] ". The lines of several
+runs come in the order of their time, and each begins with its run, "7[0] ". On a terminal,
 control characters are made visible, as \x1b; a pipe or file gets them as they
-were printed. --json prints a list of {"rank", "stream", "time", "text"}; with
---follow as well, one such object per line.`,
-		Args: arguments(1, 1),
+were printed. --json prints a list of {"rank", "stream", "time", "text"}, of several
+runs with "run"; with --follow as well, one such object per line.`,
+		Example: `  drun logs last --rank 1 --grep 'epoch (10|20)'
+  drun logs 7 8 9 --follow`,
+		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			filter := history.LogFilter{}
 			if cmd.Flags().Changed("rank") {
@@ -36,8 +41,8 @@ were printed. --json prints a list of {"rank", "stream", "time", "text"}; with
 				}
 				filter.Grep = re
 			}
-			return withRun(cmd, args[0], func(db *history.DB, id int64) error {
-				return printLogs(cmd, db, id, filter, follow)
+			return withRuns(cmd, args, func(db *history.DB, ids []int64) error {
+				return printLogs(cmd, db, ids, filter, follow)
 			})
 		},
 	}
@@ -47,45 +52,82 @@ were printed. --json prints a list of {"rank", "stream", "time", "text"}; with
 	return cmd
 }
 
-func printLogs(cmd *cobra.Command, db *history.DB, id int64, filter history.LogFilter, follow bool) error {
-	run, err := db.Get(id)
+// loggedLine is a line of one of several runs.
+type loggedLine struct {
+	Run int64 `json:"run,omitempty"` // 0: there is only one
+	history.LogLine
+}
+
+func printLogs(cmd *cobra.Command, db *history.DB, ids []int64, filter history.LogFilter, follow bool) error {
+	runs, err := db.Select(history.Selection{IDs: ids})
 	if err != nil {
 		return err
 	}
-	if filter.Rank != nil && (*filter.Rank < -1 || *filter.Rank >= run.WorldSize) {
-		return usage("", "--rank %d: the run's ranks are 0 to %d", *filter.Rank, run.WorldSize-1)
+	ranks, most := map[int64]int{}, 0
+	for _, r := range runs {
+		ranks[r.ID], most = r.WorldSize, max(most, r.WorldSize)
+	}
+	if filter.Rank != nil && (*filter.Rank < -1 || *filter.Rank >= most) {
+		whose := "the run's"
+		if len(ids) > 1 {
+			whose = "the runs'"
+		}
+		return usage("", "--rank %d: %s ranks are 0 to %d", *filter.Rank, whose, most-1)
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
 	defer out.Flush()
-	if wantsJSON(cmd) && !follow {
-		lines := []history.LogLine{}
-		_, err := db.Logs(id, filter, func(l history.LogLine) error { lines = append(lines, l); return nil })
-		if err != nil {
-			return err
-		}
-		return printJSON(out, lines)
-	}
 	show := func(text string) string { return text } // a pipe gets the bytes
 	if terminal.Is(cmd.OutOrStdout()) {
 		show = terminal.Line
 	}
-	printLine := func(l history.LogLine) error {
+	several := len(ids) > 1
+	printLine := func(l loggedLine) error {
 		if wantsJSON(cmd) {
 			return encodeJSON(out, l, "")
 		}
-		_, err := fmt.Fprintln(out, prefix(l.Rank, run.WorldSize)+show(l.Text))
+		before := prefix(l.Rank, ranks[ids[0]])
+		if several {
+			before = strconv.FormatInt(l.Run, 10) + prefix(l.Rank, max(ranks[l.Run], 2))
+		}
+		_, err := fmt.Fprintln(out, before+show(l.Text))
 		return err
 	}
-	if !follow {
-		_, err := db.Logs(id, filter, printLine)
+	tell := func(run int64, l history.LogLine) loggedLine {
+		if several {
+			return loggedLine{run, l}
+		}
+		return loggedLine{0, l}
+	}
+	if follow {
+		return db.Follow(cmd.Context(), ids, filter, func(run int64, l history.LogLine) error {
+			if err := printLine(tell(run, l)); err != nil {
+				return err
+			}
+			return out.Flush() // the reader waits for this line
+		})
+	}
+	if !several && !wantsJSON(cmd) {
+		_, err := db.Logs(ids[0], filter, func(l history.LogLine) error { return printLine(tell(ids[0], l)) })
 		return err
 	}
-	return db.Follow(cmd.Context(), id, filter, func(l history.LogLine) error {
+	lines := []loggedLine{}
+	for _, id := range ids {
+		if _, err := db.Logs(id, filter, func(l history.LogLine) error { lines = append(lines, tell(id, l)); return nil }); err != nil {
+			return err
+		}
+	}
+	if several {
+		slices.SortStableFunc(lines, func(a, b loggedLine) int { return a.Time.Compare(b.Time) })
+	}
+	if wantsJSON(cmd) {
+		return printJSON(out, lines)
+	}
+	for _, l := range lines {
 		if err := printLine(l); err != nil {
 			return err
 		}
-		return out.Flush() // the reader waits for this line
-	})
+	}
+	return nil
 }
 
 func prefix(rank, worldSize int) string {
