@@ -50,16 +50,26 @@ type Job struct {
 	Params        []Param // -p name=value, as given
 	Timeout       time.Duration
 	Threads       int
-	Heap          int    // bytes that plain values may take; 0: a share of the memory
-	Testing       bool   // the testing module is there
-	Describe      bool   // run the top level only, and report the parameters
-	Watched       bool   // somebody watches the progress bar
-	Deterministic bool   // reductions in rank order, whatever the backend
-	Near          [2]int // the ranks on this node's board, from and to; both 0: all
-	Counted       bool   // the plugin's statistics are wanted
-	NodeAddress   string // of this machine, as the other nodes reach it; "": there is one node
+	Heap          int     // bytes that plain values may take; 0: a share of the memory
+	Testing       bool    // the testing module is there
+	Describe      bool    // run the top level only, and report the parameters
+	Watched       bool    // somebody watches the progress bar
+	Deterministic bool    // reductions in rank order, whatever the backend
+	Near          [2]int  // the ranks on this node's board, from and to; both 0: all
+	Counted       bool    // the plugin's statistics are wanted
+	Target        *Target `cbor:",omitempty"` // the run ends there; nil: at its end
+	NodeAddress   string  // of this machine, as the other nodes reach it; "": there is one node
 	Store         Meeting
 }
+
+// Target is where a replay hands over the state of every rank, and ends.
+type Target struct {
+	Updates int64  // so many that the rank has made
+	Save    *int64 // at the call of checkpoint.save for this step; nil: as soon as the recipe decides whether to save
+}
+
+// TargetStep is the step under which it does.
+const TargetStep = -1 << 62
 
 // Plugin is the program of a backend, as the agent found it.
 type Plugin struct {
@@ -105,6 +115,8 @@ type ToAgent struct {
 	Declared *Declared        `cbor:",omitempty"`
 	Files    []DataFile       `cbor:",omitempty"`
 	Points   []Point          `cbor:",omitempty"`
+	Updates  []Updates        `cbor:",omitempty"`
+	Marks    map[int]Mark     `cbor:",omitempty"` // by their order within the attempt
 	Tags     []string         `cbor:",omitempty"`
 	Notes    []string         `cbor:",omitempty"`
 	Progress *Progress        `cbor:",omitempty"`
@@ -158,6 +170,24 @@ type Point struct {
 	Value float64
 	Exact bool
 	Time  int64 // nanoseconds since 1970
+}
+
+// Updates are digests of the rank's parameters after each of some updates in a row.
+type Updates struct {
+	First   int64  // number of the first, from 1
+	Digests []byte // DigestSize bytes each
+}
+
+// DigestSize is how many bytes a digest of the parameters has.
+const DigestSize = 8
+
+// Mark says how many updates a rank had made when it saved or recorded a step, for Count points at equal
+// distances.
+type Mark struct {
+	Name              string // of the metric; "": checkpoint.save
+	Step, Updates     int64
+	StepBy, UpdatesBy int64
+	Count             int64
 }
 
 // Progress moves the progress bar; Total is -1 when unknown.

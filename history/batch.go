@@ -21,6 +21,8 @@ type Batch struct {
 	Notes     []Note
 	Snapshots []Snapshot
 	Points    []Point
+	Updates   []Updates
+	Marks     []Mark
 	// In the order in which they are written.
 	AttemptBegins []AttemptBegin
 	AttemptEnds   []AttemptEnd
@@ -83,7 +85,7 @@ func (r *Run) put(tx *sql.Tx, b *Batch) error {
 		return err
 	}
 	for _, write := range []func(*sql.Tx, *Batch) error{
-		r.putParams, r.putPlugins, r.putRanks, r.putDataFiles, r.putTags, r.putNotes, r.putSnapshots, r.putPoints, r.putAttempts, r.putLines, r.putCheckpoints, r.putEnd, r.putKeys,
+		r.putParams, r.putPlugins, r.putRanks, r.putDataFiles, r.putTags, r.putNotes, r.putSnapshots, r.putPoints, r.putUpdates, r.putAttempts, r.putLines, r.putCheckpoints, r.putEnd, r.putKeys,
 	} {
 		if err := write(tx, b); err != nil {
 			return err

@@ -39,6 +39,15 @@ type Rank struct {
 	Stage                Stage
 	Files                *Files
 	Outputs              *Outputs
+	// Updates counts the updates of the rank's parameters: the steps of its optimizers. In a recipe without an
+	// optimizer they are the steps that it logs.
+	Updates int64
+	// OnUpdate, if set, is told of an optimizer's step: the parameters' memory, in a fixed order.
+	OnUpdate func(thread *starlark.Thread, params [][]byte) error
+	// OnLog, if set, is told of each call of run.log, before it records, with the step of its first metric.
+	OnLog func(thread *starlark.Thread, step int64) error
+	// OnBatch, if set, is told that a loader is asked for a batch.
+	OnBatch func() error
 	// At, if set, is told where the recipe calls each module's builtins.
 	At func(*starlark.Thread)
 }

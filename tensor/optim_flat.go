@@ -226,6 +226,16 @@ func (o *Optimizer) Groups() []ParamGroup { return o.groups }
 // parameter. They are the optimizer's own: CopyInto restores them.
 func (o *Optimizer) State() map[string]*Tensor { return o.state }
 
+// Bytes gives the memory of the parameters, one part for each group and type: the same
+// for the same values, wherever they lie.
+func (o *Optimizer) Bytes() [][]byte {
+	parts := make([][]byte, len(o.flats))
+	for i, f := range o.flats {
+		parts[i] = f.data.Bytes()
+	}
+	return parts
+}
+
 // Coalesce joins tensors that lie side by side in an optimizer's buffer, so
 // that one call can work on many. The results are flat and cover the same
 // elements, and gaps of zeros between them; other contiguous tensors are

@@ -104,19 +104,11 @@ func Resume(o run.Options, kills int, rng *rand.Rand) (*Report, error) {
 
 // outcome is what a run has left behind.
 type outcome struct {
-	points map[point]float64
-	order  []point // of recording
-	step   int64   // of the last checkpoint
-	parts  [][]checkpoints.Entry
-	bytes  int64
-	again  int
-}
-
-type point struct {
-	name string
-	step int64
-	rank int
-	nth  int // of the points with the same name, step and rank
+	*series
+	step  int64 // of the last checkpoint
+	parts [][]checkpoints.Entry
+	bytes int64
+	again int
 }
 
 func outcomeOf(home string, r *run.Result) (*outcome, error) {
@@ -133,18 +125,7 @@ func outcomeOf(home string, r *run.Result) (*outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &outcome{points: map[point]float64{}}
-	for _, p := range list {
-		if !p.Exact {
-			continue
-		}
-		key := point{p.Name, p.Step, p.Rank, 0}
-		for _, again := o.points[key]; again; _, again = o.points[key] {
-			key.nth++
-		}
-		o.points[key] = p.Value
-		o.order = append(o.order, key)
-	}
+	o := &outcome{series: newSeries(list)}
 	for attempt := range d.Attempts {
 		all, err := db.AttemptPoints(r.ID, attempt)
 		if err != nil {
@@ -176,19 +157,15 @@ func outcomeOf(home string, r *run.Result) (*outcome, error) {
 
 // differs gives the first difference.
 func (o *outcome) differs(other *outcome) string {
-	for _, p := range o.order {
-		got, is := other.points[p]
-		switch want := o.points[p]; {
-		case !is:
-			return fmt.Sprintf("metric %s at step %d of rank %d was not recorded", p.name, p.step, p.rank)
-		case math.Float64bits(want) != math.Float64bits(got):
-			return fmt.Sprintf("metric %s at step %d of rank %d is %v, was %v", p.name, p.step, p.rank, got, want)
+	if d := o.series.first(other.series, true); d != nil {
+		at := fmt.Sprintf("metric %s at step %d of rank %d", d.Metric, d.Step, d.Rank)
+		switch {
+		case d.B == nil:
+			return at + " was not recorded"
+		case d.A == nil:
+			return at + " was recorded only after kills"
 		}
-	}
-	for _, p := range other.order {
-		if _, is := o.points[p]; !is {
-			return fmt.Sprintf("metric %s at step %d of rank %d was recorded only after kills", p.name, p.step, p.rank)
-		}
+		return fmt.Sprintf("%s is %v, was %v", at, d.B, d.A)
 	}
 	if o.step != other.step || len(o.parts) != len(other.parts) {
 		return fmt.Sprintf("the last checkpoint is of step %d, was of step %d", other.step, o.step)

@@ -33,8 +33,8 @@ What is no tensor, such as a number, is left out. Tensors that differ between th
 			if !strings.Contains(args[0], "@") {
 				args[0] += "@last"
 			}
-			if _, err := os.Lstat(args[1]); !errors.Is(err, fs.ErrNotExist) {
-				return usage("give the name of a new file", "%s already exists", args[1])
+			if err := newFile(args[1]); err != nil {
+				return err
 			}
 			return withCheckpoints(cmd, args[:1], true, func(_ *history.DB, store *checkpoints.Store, list []kept) error {
 				return export(cmd, store, list[0], rank, args[1])
@@ -45,44 +45,62 @@ What is no tensor, such as a number, is left out. Tensors that differ between th
 	return cmd
 }
 
+// newFile refuses a path at which there is something.
+func newFile(path string) error {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return usage("give the name of a new file", "%s already exists", path)
+	}
+	return nil
+}
+
 func export(cmd *cobra.Command, store *checkpoints.Store, k kept, rank int, path string) error {
+	size, left, err := writeTensors(cmd, store, k, rank, path)
+	if err != nil {
+		return err
+	}
+	if wantsJSON(cmd) {
+		return printJSON(cmd.OutOrStdout(), map[string]any{"file": path, "bytes": size, "step": k.Step, "left_out": left})
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of %s\n", terminal.Escape(path), humanize.IBytes(uint64(size)), terminal.Escape(k.String()))
+	return err
+}
+
+// writeTensors writes those of a checkpoint into a file, and says what it leaves out.
+func writeTensors(cmd *cobra.Command, store *checkpoints.Store, k kept, rank int, path string) (size int64, left []string, err error) {
 	if rank < 0 || rank >= k.info.WorldSize {
-		return usage("", "--rank %d: %s has the ranks 0 to %d", rank, k, k.info.WorldSize-1)
+		return 0, nil, usage("", "--rank %d: %s has the ranks 0 to %d", rank, k, k.info.WorldSize-1)
 	}
 	_, entries, err := store.Load(k.info.Run, k.info.Ref(), rank)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	differ, err := store.Differing(k.info.Run, k.info.Ref())
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	items := make([]checkpoint.Item, len(entries))
 	for i, e := range entries {
 		if e.DType != "" && slices.Contains(differ, e.Name) && !strings.HasPrefix(e.Name, "/") && !cmd.Flags().Changed("rank") {
-			return usage("--rank 0 writes those of rank 0", "%s: the ranks have different tensors %s", k, e.Name)
+			return 0, nil, usage("--rank 0 writes those of rank 0", "%s: the ranks have different tensors %s", k, e.Name)
 		}
 		items[i] = checkpoint.Item{Name: e.Name, DType: e.DType, Shape: e.Shape, Data: e.Data}
 	}
-	var left []string
+	left = []string{}
 	written, err := create(path, func(w io.Writer) (err error) {
-		left, err = checkpoint.Export(w, path, items)
+		names, err := checkpoint.Export(w, path, items)
+		left = append(left, names...)
 		return err
 	})
 	if errors.As(err, new(*fs.PathError)) {
-		return exit.Errorf(exit.Storage, "%s could not be written: %w", path, err)
+		return 0, nil, exit.Errorf(exit.Storage, "%s could not be written: %w", path, err)
 	}
 	if err != nil {
-		return usage("", "%s: %s", path, err)
+		return 0, nil, usage("", "%s: %s", path, err)
 	}
 	if len(left) > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "left out, as they are no tensors: %s\n", terminal.Escape(strings.Join(left, ", ")))
 	}
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), map[string]any{"file": path, "bytes": written, "step": k.Step, "left_out": append([]string{}, left...)})
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of %s\n", terminal.Escape(path), humanize.IBytes(uint64(written)), terminal.Escape(k.String()))
-	return err
+	return written, left, nil
 }
 
 // create writes a file so that it is never there in part.

@@ -41,6 +41,7 @@ type Config struct {
 
 	Resume      string         // RUN[@STEP or @best], or Auto; "": the run is a new one
 	Params      []engine.Param // as given
+	Replay      *Replay        // nil: the run repeats none
 	Keep        int            // checkpoints of the run to keep, the newest, besides the best; 0: all
 	KeepSecrets bool           // keep the values of parameters whose names say that they are secrets
 	DiskTimeout time.Duration
@@ -111,6 +112,9 @@ func open(c Config) (_ *Record, err error) {
 			if r.store != nil {
 				r.store.Close()
 			}
+			if r.from != nil && r.from.store != nil {
+				r.from.store.Close()
+			}
 			r.db.Close()
 		}
 	}()
@@ -134,6 +138,11 @@ func open(c Config) (_ *Record, err error) {
 			r.Seed, info.Seed = r.from.seed, r.from.seed
 		}
 		info.Parent = &history.Parent{ID: r.from.line[0].id, Step: r.from.info.Step}
+	}
+	if c.Replay != nil && c.Replay.From != "" {
+		if err = r.goOnFrom(c.Replay); err != nil {
+			return nil, err
+		}
 	}
 	if before != nil {
 		err = r.reopen(before, info)
@@ -160,7 +169,7 @@ func open(c Config) (_ *Record, err error) {
 		return nil, err
 	}
 	r.identity = inputsOf(c, r.Seed)
-	if r.from != nil {
+	if c.Replay == nil && r.from != nil {
 		r.identity.Parent = fmt.Sprintf("%s@%d", r.from.line[0].uid, r.from.info.Step)
 	}
 	r.writer = newWriter(r.run, c.Home, c.DiskTimeout, r.Say)
@@ -225,6 +234,14 @@ func (r *Record) Add(rank int, m *engine.ToAgent) {
 				})
 			}
 		})
+	}
+	for _, u := range m.Updates {
+		row := history.Updates{Attempt: r.attempt.number, Rank: rank, First: u.First, Digests: u.Digests}
+		r.writer.add(1, len(u.Digests), func(b *history.Batch) { b.Updates = append(b.Updates, row) })
+	}
+	for seq, k := range m.Marks {
+		row := history.Mark{Attempt: r.attempt.number, Seq: seq, Name: k.Name, Step: k.Step, Updates: k.Updates, StepBy: k.StepBy, UpdatesBy: k.UpdatesBy, Count: k.Count}
+		r.writer.add(1, len(k.Name), func(b *history.Batch) { b.Marks = append(b.Marks, row) })
 	}
 	if len(m.Tags) > 0 {
 		r.writer.add(len(m.Tags), textOf(m.Tags), func(b *history.Batch) { b.Tags = append(b.Tags, m.Tags...) })
@@ -317,6 +334,9 @@ func (r *Record) Close(hung bool) error {
 	return bounded(r.home, r.atMost, r.writer.hurry, func() error {
 		if !hung && r.store != nil {
 			r.store.Close()
+		}
+		if r.from != nil && r.from.store != nil {
+			r.from.store.Close()
 		}
 		return r.db.Close()
 	})

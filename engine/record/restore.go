@@ -50,10 +50,11 @@ type found struct {
 	err    error
 	told   bool // a rank has got it
 
-	none   bool      // there is no checkpoint at all
-	own    bool      // it is this run's
-	points int64     // of the run before it, then
-	memory *snapshot // nil: it is durable
+	none   bool               // there is no checkpoint at all
+	own    bool               // it is this run's
+	points int64              // of the run before it, then
+	memory *snapshot          // nil: it is durable
+	store  *checkpoints.Store // in which it is
 }
 
 // Restore gives a rank its part of the checkpoint that it asks for, once the save in flight
@@ -164,7 +165,7 @@ func (r *Record) load(rank int, f *found) *loaded {
 				ranks = append(ranks, rank)
 			}
 		}
-		_, l.parts, l.err = r.store.LoadInto(f.info.Run, f.info.Ref(), ranks, func(size int64) (to io.WriterAt, err error) {
+		_, l.parts, l.err = f.store.LoadInto(f.info.Run, f.info.Ref(), ranks, func(size int64) (to io.WriterAt, err error) {
 			r.regions.give(l.region) // of a try before
 			if l.region = nil; size > 0 {
 				l.region, err = r.regions.take(size)
@@ -209,6 +210,10 @@ func (r *Record) find(step string, f *found) error {
 		f.info = checkpoints.Info{Step: f.memory.step, Score: f.memory.parts[0].Score, WorldSize: len(r.places)}
 		return nil
 	}
+	if r.from != nil && r.from.store != nil {
+		return r.findReplayed(step, ref, f)
+	}
+	f.store = r.store
 	if r.store == nil {
 		if r.saved.any() { // in memory, but not this one
 			return noSuch(step, false)

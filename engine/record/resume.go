@@ -21,6 +21,9 @@ type origin struct {
 	line   []ancestor // its run, and those that this came from, the latest first
 	params []engine.Param
 	seed   int64
+
+	store *checkpoints.Store // of another home, for a replay; nil: this home's
+	own   bool               // the replay goes on from a checkpoint of the run that it repeats
 }
 
 // ancestor is a run whose checkpoints a recipe may restore.

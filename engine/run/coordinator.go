@@ -132,7 +132,7 @@ func (c *coordinator) enter() (sig os.Signal, err error) {
 	c.record, err = record.Open(record.Config{
 		Home: c.Home, Name: c.Name, Recipe: c.bundle, Backend: c.Backend, Plugin: c.plugin, Seed: c.Seed, SeedGiven: c.SeedGiven,
 		Threads: c.Threads, Deterministic: c.Deterministic, DataDirs: absolute(c.DataDirs), Places: c.cluster.Places, Version: c.Version, Command: c.Command, Started: c.started, Tags: c.Tags,
-		Resume: c.Resume, Keep: c.Keep, Params: c.params, KeepSecrets: c.KeepSecrets, DiskTimeout: c.DiskTimeout, Say: c.console.Note,
+		Resume: c.Resume, Replay: c.Replay, Keep: c.Keep, Params: c.params, KeepSecrets: c.KeepSecrets, DiskTimeout: c.DiskTimeout, Say: c.console.Note,
 	}, hurry)
 	done()
 	if err != nil && *came != nil {
@@ -219,11 +219,15 @@ func (c *coordinator) job(rank int) engine.Job {
 	if err != nil {
 		home = c.Home // the same on this machine
 	}
-	return engine.Job{
+	job := engine.Job{
 		RunID: c.record.ID(), RunName: c.record.Name(), RestartCount: c.record.Attempt(), Place: c.cluster.Places[rank], Peers: rendezvous.Peers(c.cluster.Places, rank), Near: c.near(rank), Deterministic: c.Deterministic,
 		Seed: uint64(c.record.Seed), Backend: c.Backend, Recipe: c.bundle.Name, Main: c.bundle.Main, Params: c.record.Params, Timeout: c.Timeout,
 		Heap: c.Heap, Home: home, Testing: c.Testing, Counted: c.Counted, Store: engine.Meeting{Token: c.store.Token, Problem: c.store.Problem},
 	}
+	if r := c.Replay; r != nil {
+		job.RunID, job.RunName, job.Target = r.ID, r.Name, r.Target
+	}
+	return job
 }
 
 // watch handles events until every worker has ended.

@@ -54,11 +54,12 @@ type Options struct {
 	// Deterministic: reductions in rank order, whatever the backend.
 	Deterministic bool
 	Home          string
-	Grace         time.Duration // between a signal and the end
-	DiskTimeout   time.Duration // for a disk that does not answer; 0: record.DiskTimeout
-	Reuse         bool          // give the finished run that has the same bits, if there is one
-	Command       []string      // as the user typed it, for the history
-	KeepSecrets   bool          // keep the values of parameters whose names say that they are secrets
+	Grace         time.Duration  // between a signal and the end
+	DiskTimeout   time.Duration  // for a disk that does not answer; 0: record.DiskTimeout
+	Reuse         bool           // give the finished run that has the same bits, if there is one
+	Replay        *record.Replay // repeats a run; nil: it is a new one. Recipe, Params and Resume are ignored
+	Command       []string       // as the user typed it, for the history
+	KeepSecrets   bool           // keep the values of parameters whose names say that they are secrets
 	Version       string
 
 	Exe string // the program that workers run; "": this one
@@ -168,7 +169,9 @@ func newPlan(o Options) (*plan, error) {
 	if !o.KeepSecrets {
 		p.Command = redact(o.Command, p.params)
 	}
-	if p.bundle, err = recipe.Read(o.Recipe); err != nil {
+	if r := o.Replay; r != nil {
+		p.bundle, p.params = r.Bundle, r.Params
+	} else if p.bundle, err = recipe.Read(o.Recipe); err != nil {
 		return nil, err
 	}
 	var extra []string

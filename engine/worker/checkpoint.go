@@ -23,6 +23,16 @@ const apartFrom = 1 << 20
 
 // Save hands the rank's part to the agent, which then stores it.
 func (w *worker) Save(step int64, score *float64, memory bool, part []checkpoint.Item) error {
+	if w.digests.target != nil {
+		if err := w.digests.saving(step, part); err != nil {
+			return err
+		}
+	}
+	w.record.queue.Add(0, func(m *engine.ToAgent) { w.record.mark(m, "", step) })
+	return w.save(step, score, memory, part)
+}
+
+func (w *worker) save(step int64, score *float64, memory bool, part []checkpoint.Item) error {
 	msg := &engine.Part{Step: step, Score: score, Memory: memory}
 	bytes := 0
 	for i := range part {

@@ -171,6 +171,7 @@ func (l *loader) exec(parent *starlark.Thread, file string) (starlark.StringDict
 	if err != nil {
 		return nil, err
 	}
+	parsed.Moments = l.job.Target != nil
 	program, err := parsed.Compile(l.env)
 	if err != nil {
 		return nil, err

@@ -26,6 +26,7 @@ type recorder struct {
 	channel *engine.Channel
 	quiet   bool // there is no progress bar
 	queue   *queue.Queue[engine.ToAgent]
+	digests *digests   // of the parameters; nil: none are recorded
 	sending sync.Mutex // held from taking a batch until it is sent, to keep the order
 	done    chan struct{}
 }
@@ -47,7 +48,10 @@ func (r *recorder) add(text int, put func(m *engine.ToAgent)) {
 
 func (r *recorder) Log(name string, step int64, value float64, exact bool) {
 	p := engine.Point{Name: name, Step: step, Value: value, Exact: exact, Time: time.Now().UnixNano()}
-	r.add(len(name), func(m *engine.ToAgent) { m.Points = append(m.Points, p) })
+	r.add(len(name), func(m *engine.ToAgent) {
+		m.Points = append(m.Points, p)
+		r.mark(m, name, step)
+	})
 }
 
 func (r *recorder) Tag(names []string) {

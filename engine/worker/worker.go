@@ -23,6 +23,7 @@ import (
 	"drun/kernel"
 	"drun/starlib"
 	"drun/starlib/distributed"
+	"drun/starlib/lang"
 	"drun/starlib/run"
 	"drun/starlib/universe"
 	"drun/tensor"
@@ -73,9 +74,10 @@ type worker struct {
 	replies chan engine.ToWorker
 	plugins Starter // nil: there are none
 
-	record *recorder
-	board  *board.Board
-	thread *starlark.Thread
+	record  *recorder
+	board   *board.Board
+	digests *digests
+	thread  *starlark.Thread
 	// position is of the latest call of a module's builtin.
 	position syntax.Position
 	counts   func() map[string]int64 // of the backend; nil: it does not count
@@ -114,6 +116,9 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	rank.Files.OnRead = func(path, sha256 string, bytes int64, modified time.Time) {
 		rec.DataFile(engine.DataFile{Path: path, SHA256: sha256, Bytes: bytes, Modified: modified.UnixNano(), Position: w.position.String()})
 	}
+	w.digests = &digests{worker: w, rank: rank, open: map[string]int{}}
+	rec.digests = w.digests
+	rank.OnUpdate, rank.OnLog = w.digests.updated, w.digests.logged
 	if w.board, err = board.Open(os.NewFile(engine.BoardFD, "board"), job.Place.Rank); err != nil {
 		return err
 	}
@@ -152,7 +157,15 @@ func (w *worker) recipe(rec *recorder) (err error) {
 			u.Params.Inherited[p.Name] = p.Inherited
 		}
 	}
+	if t := job.Target; t != nil {
+		w.digests.target = &target{Target: *t}
+		rank.OnBatch = w.digests.asked
+		u.Env[lang.Moment] = starlark.NewBuiltin("checkpoint.save", w.digests.deciding)
+	}
 	err = w.execute(rank, u)
+	if t := w.digests.target; t != nil {
+		err = t.end(err)
+	}
 	if err != nil {
 		w.abort(err)
 		return err

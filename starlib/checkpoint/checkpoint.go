@@ -30,6 +30,12 @@ type Store interface {
 	Say(line string)
 }
 
+// Keeper is a Store that wants to know which state the recipe has: collect reads what it is by then. It is
+// told by each save and restore.
+type Keeper interface {
+	Holds(collect func() ([]Item, error))
+}
+
 // Restored is a rank's part of a checkpoint.
 type Restored struct {
 	Step   int64
@@ -68,10 +74,12 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 						s := c.Float("score")
 						score = &s
 					}
-					part, err := collect(c.Arg("state").(*starlark.Dict), always)
+					state := c.Arg("state").(*starlark.Dict)
+					part, err := collect(state, always)
 					if err != nil {
 						return nil, err
 					}
+					holds(store, state, always)
 					if err := agree(c, int64(step), c.Bool("memory")); err != nil {
 						return nil, err
 					}
@@ -100,11 +108,13 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 							return nil, fmt.Errorf("argument step: want a number, \"last\" or \"best\", got %q", s)
 						}
 					}
+					state := c.Arg("state").(*starlark.Dict)
 					found, err := store.Restore(step)
 					if err != nil || found == nil {
+						holds(store, state, always)
 						return nil, err
 					}
-					notes, err := apply(ctx, c.Arg("state").(*starlark.Dict), always, found, c.Bool("strict"))
+					notes, err := apply(ctx, state, always, found, c.Bool("strict"))
 					if err != nil {
 						err = fmt.Errorf("step %d: %w", found.Step, err)
 					}
@@ -114,6 +124,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 					if err != nil {
 						return nil, err
 					}
+					holds(store, state, always)
 					if found.First {
 						store.Say(found.line(step, notes))
 					}
@@ -121,6 +132,13 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 				},
 			},
 		}, files(rank, ctx)...),
+	}
+}
+
+// holds tells the store of a state.
+func holds(store Store, state *starlark.Dict, always []Named) {
+	if k, is := store.(Keeper); is {
+		k.Holds(func() ([]Item, error) { return collect(state, always) })
 	}
 }
 

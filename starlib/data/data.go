@@ -145,7 +145,7 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 		rank, size = 0, 1
 	}
 	ds := c.Arg("ds").(*Dataset)
-	l := &Loader{ds: ds, size: batch, shuffle: c.Bool("shuffle"), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank}
+	l := &Loader{ds: ds, size: batch, shuffle: c.Bool("shuffle"), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank, asked: r}
 	l.share = newShare(ds.Len(), batch, rank, size, l.shuffle, c.Bool("drop_last"))
 	if !c.IsNone("transform") {
 		l.transform = c.Callable("transform")

@@ -35,6 +35,7 @@ type Loader struct {
 	ctx       *tensor.Context
 	seed      uint64
 	rank      int // in the group
+	asked     *starlib.Rank
 
 	epoch, batch int
 	active       *batchIterator // the loop that moves the position
@@ -77,6 +78,12 @@ type batchIterator struct {
 
 func (it *batchIterator) Next(p *starlark.Value) bool {
 	l := it.l
+	if l.asked.OnBatch != nil {
+		if err := l.asked.OnBatch(); err != nil {
+			lang.Cancel(l.thread, err)
+			return false
+		}
+	}
 	if it.next >= l.Len() {
 		return false
 	}

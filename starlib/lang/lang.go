@@ -52,6 +52,8 @@ type File struct {
 	Syntax *syntax.File // as written; Compile works on a tree of its own
 	Doc    string       // the docstring, "" without
 	Loads  []Load       // in the order of the file
+	// Moments makes Compile add calls of Moment.
+	Moments bool
 }
 
 // A Load is a load statement.
@@ -94,6 +96,9 @@ func (f *File) Compile(env starlark.StringDict) (*starlark.Program, error) {
 	tree, err := parseTree(f.Name, f.Source)
 	if err != nil {
 		return nil, err
+	}
+	if f.Moments {
+		tree.Stmts = insertMoments(tree.Stmts)
 	}
 	rewrite(tree)
 	prog, err := starlark.FileProgram(tree, env.Has)

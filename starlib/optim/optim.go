@@ -18,7 +18,7 @@ import (
 type SumOver func(c *starlib.Call, group starlark.Value, x float64) (float64, error)
 
 // Module makes the module for a rank.
-func Module(ctx *tensor.Context, sum SumOver) *starlib.Module {
+func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Module {
 	return &starlib.Module{
 		Name:  "optim",
 		Doc:   "Optimizers. params are tensors, or dicts with params and their own lr and weight_decay. lr is a number, a schedule, or a function of the step, which counts from 0.",
@@ -32,13 +32,13 @@ func Module(ctx *tensor.Context, sum SumOver) *starlib.Module {
 					if !(momentum >= 0) || nesterov && momentum == 0 {
 						return nil, fmt.Errorf("momentum = %v: want 0 or more, and more than 0 with nesterov", momentum)
 					}
-					return newOptimizer(c, ctx, "sgd", c.Arg("lr"), c.Arg("weight_decay"), func(g []tensor.ParamGroup) (*tensor.Optimizer, error) {
+					return newOptimizer(c, rank, ctx, "sgd", c.Arg("lr"), c.Arg("weight_decay"), func(g []tensor.ParamGroup) (*tensor.Optimizer, error) {
 						return tensor.NewSGD(g, tensor.SGDOptions{Momentum: momentum, Nesterov: nesterov})
 					})
 				},
 			},
-			adam(ctx, "adam", false, "Adam (Kingma, Ba 2015); weight_decay·p is added to the gradient."),
-			adam(ctx, "adamw", true, "Adam with decoupled weight decay (Loshchilov, Hutter 2019): p -= lr·weight_decay·p before each step."),
+			adam(rank, ctx, "adam", false, "Adam (Kingma, Ba 2015); weight_decay·p is added to the gradient."),
+			adam(rank, ctx, "adamw", true, "Adam with decoupled weight decay (Loshchilov, Hutter 2019): p -= lr·weight_decay·p before each step."),
 			{
 				Sig: "cosine(lr: number, steps: int, warmup: int = 0, end: number = 0) -> Schedule",
 				Doc: "Rises linearly to lr over warmup steps, then falls along half a cosine to end after steps steps.",
@@ -75,7 +75,7 @@ func Module(ctx *tensor.Context, sum SumOver) *starlib.Module {
 	}
 }
 
-func adam(ctx *tensor.Context, name string, decoupled bool, doc string) *starlib.Def {
+func adam(rank *starlib.Rank, ctx *tensor.Context, name string, decoupled bool, doc string) *starlib.Def {
 	return &starlib.Def{
 		Sig: name + "(params: iterable, lr = None, betas: tuple | list = (0.9, 0.999), eps: number = 1e-8, weight_decay: number = 0) -> Optimizer",
 		Doc: doc,
@@ -94,7 +94,7 @@ func adam(ctx *tensor.Context, name string, decoupled bool, doc string) *starlib
 			if !(o.Eps >= 0) {
 				return nil, fmt.Errorf("eps = %v: want 0 or more", o.Eps)
 			}
-			return newOptimizer(c, ctx, name, c.Arg("lr"), c.Arg("weight_decay"), func(g []tensor.ParamGroup) (*tensor.Optimizer, error) {
+			return newOptimizer(c, rank, ctx, name, c.Arg("lr"), c.Arg("weight_decay"), func(g []tensor.ParamGroup) (*tensor.Optimizer, error) {
 				return tensor.NewAdam(g, o)
 			})
 		},

@@ -18,6 +18,7 @@ type Optimizer struct {
 	groups []group
 	step   int // steps done
 	ctx    *tensor.Context
+	rank   *starlib.Rank
 }
 
 var (
@@ -26,7 +27,7 @@ var (
 )
 
 // newOptimizer finishes an optimizer: make gets the groups with their first rates.
-func newOptimizer(c *starlib.Call, ctx *tensor.Context, kind string, lr starlark.Value, weightDecay starlark.Value, build func([]tensor.ParamGroup) (*tensor.Optimizer, error)) (starlark.Value, error) {
+func newOptimizer(c *starlib.Call, rank *starlib.Rank, ctx *tensor.Context, kind string, lr starlark.Value, weightDecay starlark.Value, build func([]tensor.ParamGroup) (*tensor.Optimizer, error)) (starlark.Value, error) {
 	decay, err := decayOf(weightDecay)
 	if err != nil {
 		return nil, err
@@ -35,7 +36,7 @@ func newOptimizer(c *starlib.Call, ctx *tensor.Context, kind string, lr starlark
 	if err != nil {
 		return nil, err
 	}
-	o := &Optimizer{kind: kind, groups: groups, ctx: ctx}
+	o := &Optimizer{kind: kind, groups: groups, ctx: ctx, rank: rank}
 	thread := c.Thread
 	flat := make([]tensor.ParamGroup, len(groups))
 	for i := range groups {
@@ -72,6 +73,9 @@ func (o *Optimizer) update(thread *starlark.Thread) error {
 		return err
 	}
 	o.step++
+	if o.rank.OnUpdate != nil {
+		return o.rank.OnUpdate(thread, o.opt.Bytes())
+	}
 	return nil
 }
 

@@ -177,6 +177,15 @@ func (r *Run) log(c *starlib.Call) (starlark.Value, error) {
 	if !c.IsNone("metrics") {
 		metrics = append(c.Arg("metrics").(*starlark.Dict).Items(), metrics...)
 	}
+	if r.rank.OnLog != nil && len(metrics) > 0 {
+		first := step
+		if name, ok := starlark.AsString(metrics[0][0]); ok && !hasStep {
+			first = r.steps[name]
+		}
+		if err := r.rank.OnLog(c.Thread, first); err != nil {
+			return nil, err
+		}
+	}
 	for _, kv := range metrics {
 		if err := one(kv[0], kv[1]); err != nil {
 			return nil, err
@@ -203,12 +212,18 @@ func (r *Run) tag(c *starlib.Call) (starlark.Value, error) {
 	return nil, nil
 }
 
-// State makes the counters of run.log part of a checkpoint, so that a resumed
+// updates is under which name, that no metric can have, a checkpoint has the number of updates.
+const updates = ""
+
+// State makes the counters of run.log, and that of updates, part of a checkpoint, so that a resumed
 // run counts on.
 func (r *Run) State() []starlib.Entry {
 	steps := starlark.NewDict(len(r.steps))
 	for _, name := range slices.Sorted(maps.Keys(r.steps)) {
 		_ = steps.SetKey(starlark.String(name), starlark.MakeInt64(r.steps[name])) // a new dict takes any string
+	}
+	if r.rank.Updates > 0 {
+		_ = steps.SetKey(starlark.String(updates), starlark.MakeInt64(r.rank.Updates))
 	}
 	return []starlib.Entry{{Name: "steps", Value: steps}}
 }
@@ -230,6 +245,8 @@ func (r *Run) SetState(entries []starlib.Entry) error {
 			}
 			steps[name] = step
 		}
+		r.rank.Updates = steps[updates]
+		delete(steps, updates)
 		clear(r.steps)
 		maps.Copy(r.steps, steps)
 	}

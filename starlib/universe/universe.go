@@ -105,7 +105,7 @@ func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Params, *
 		distModule,
 		startensor.Module(tensors, streams.Shared.Stream),
 		nn.Module(tensors, streams),
-		optim.Module(tensors, world.Sum),
+		optim.Module(h.Rank, tensors, world.Sum),
 		data.Module(h.Rank, tensors),
 		checkpoint.Module(h.Rank, tensors, h.Store, always, world.AgreeOnSave),
 		random.Module(tensors),

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"drun/engine"
+	"drun/engine/record"
+	"drun/engine/run"
+	"drun/history"
+	"drun/internal/exit"
+	"drun/internal/terminal"
+	"drun/verify"
+)
+
+func newReplay() *cobra.Command {
+	var again againFlags
+	cmd := &cobra.Command{
+		Use:   "replay RUN",
+		Short: "Run a recorded run again, and compare the bits",
+		Long: `Runs the recipe that the history has captured with RUN again, in a temporary home, with the
+same parameters, seed, ranks and backend, and compares all metrics that are exact, and the digests of the
+parameters after each update, bit for bit. Data files that have changed since are named before it starts.
+The first difference is printed with its step, metric and both values, and the exit code is 1.
+RUN is an id, a name, or last. Of a run that did not end well, what it recorded is compared.`,
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return again.with(cmd, args[0], func(o run.Options, db *history.DB, id int64) error {
+				r, err := verify.Replay(o, db, homeOf(cmd), id, again.params, tellChange(cmd))
+				if err != nil {
+					return err
+				}
+				out := cmd.OutOrStdout()
+				switch {
+				case wantsJSON(cmd):
+					err = printJSON(out, r)
+				case r.Same:
+					_, err = fmt.Fprintf(out, "the same bits: %d metric points\n", r.Compared)
+				default:
+					_, err = fmt.Fprintf(out, "different: %s\n", difference(r.First, "recorded", "now"))
+				}
+				if err == nil && !r.Same {
+					err = exitStatus(exit.Recipe)
+				}
+				return err
+			})
+		},
+	}
+	again.add(cmd.Flags())
+	return cmd
+}
+
+// difference is the first point in which two runs differ, in words. a and b name the runs.
+func difference(d *verify.Divergence, a, b string) string {
+	what := fmt.Sprintf("%s at step %d", d.Metric, d.Step)
+	if d.Metric == verify.Parameters {
+		what = fmt.Sprintf("the parameters after %d updates", d.Step)
+	}
+	if d.Rank > 0 {
+		what += fmt.Sprintf(" of rank %d", d.Rank)
+	}
+	value := func(v any) string {
+		if v == nil {
+			return "nothing"
+		}
+		return fmt.Sprint(v)
+	}
+	return terminal.Escape(fmt.Sprintf("%s: %s %s, %s %s", what, a, value(d.A), b, value(d.B)))
+}
+
+// tellChange names a data file that has changed.
+func tellChange(cmd *cobra.Command) func(record.DataChange) {
+	return func(c record.DataChange) {
+		at := ""
+		if c.File.Position != "" {
+			at = ", which is read at " + c.File.Position
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "drun: %s%s: %s since the run\n", terminal.Escape(c.File.Path), terminal.Escape(at), c.Why)
+	}
+}
+
+// againFlags are those of commands that do a recorded run again.
+type againFlags struct {
+	given   []string
+	params  []engine.Param
+	options run.Options
+}
+
+func (a *againFlags) add(f *pflag.FlagSet) {
+	f.StringArrayVarP(&a.given, "param", "p", nil, "the value of a secret parameter, as `name=value` (repeatable)")
+	f.StringArrayVar(&a.options.Plugins, "plugin-dir", nil, "`folder` in which to look for the run's plugin first (repeatable)")
+	f.DurationVar(&a.options.Timeout, "timeout", 5*time.Minute, "longest wait in a collective")
+	f.IntVar(&a.options.Threads, "threads", 0, "kernel threads per rank (default: cores/ranks)")
+}
+
+// with finds the run, and prepares the options of its replay.
+func (a *againFlags) with(cmd *cobra.Command, ref string, fn func(o run.Options, db *history.DB, id int64) error) error {
+	for _, text := range a.given {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return usage("", "-p %s: want name=value", text)
+		}
+		a.params = append(a.params, engine.Param{Name: name, Value: value})
+	}
+	return withRun(cmd, ref, func(db *history.DB, id int64) error {
+		d, err := db.Get(id)
+		if err != nil {
+			return err
+		}
+		o := a.options
+		o.Backend = d.Backend
+		stop, err := prepare(cmd, &o)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		o.Stdout, o.Stderr, o.Terminal = io.Discard, io.Discard, false
+		return fn(o, db, id)
+	})
+}

@@ -1,0 +1,123 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"drun/checkpoints"
+	"drun/engine"
+	"drun/engine/recipe"
+	"drun/history"
+	"drun/internal/exit"
+	"drun/internal/secret"
+)
+
+// Replay is a run that is done again, in another home, with what the history has of it.
+type Replay struct {
+	Bundle *recipe.Bundle
+	Params []engine.Param
+	ID     int64  // that the recipe sees, as its name
+	Name   string // likewise
+
+	Home   string         // in which the run is
+	From   string         // RUN@STEP there, whose checkpoint the ranks restore; "": none
+	Own    bool           // it is the run's own, not one that it was resumed from
+	Target *engine.Target // at which it ends; nil: at the recipe's end
+}
+
+// NewReplay prepares the replay of a run from its beginning. given are values of secret parameters,
+// which the history does not have.
+func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Param) (*Replay, error) {
+	path := d.Recipe
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(d.Dir, path)
+	}
+	r := &Replay{Bundle: &recipe.Bundle{Name: d.Recipe, Dir: filepath.Dir(path)}, Params: paramsOf(d), ID: d.ID, Name: d.Name, Home: home}
+	sources, err := db.SourceFiles(d.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range sources {
+		if s.Role == "recipe" {
+			r.Bundle.Main = s.Path
+		}
+		r.Bundle.Sources = append(r.Bundle.Sources, engine.Source{Path: s.Path, SHA256: s.SHA256, Content: s.Content})
+	}
+	if r.Bundle.Main == "" {
+		return nil, exit.Errorf(exit.Storage, "history.db is damaged: run %d %s has no recipe", d.ID, d.Name)
+	}
+	for _, p := range given {
+		if value, is := d.Params[p.Name]; !is || value != (history.Secret{}) {
+			return nil, exit.Errorf(exit.Usage, "-p %s: only the values of secret parameters are given again, and the run has no such secret", p.Name)
+		}
+	}
+	r.Params = inherit(r.Params, given)
+	for _, p := range r.Params {
+		if p.Inherited == secret.Withheld {
+			return nil, exit.Errorf(exit.Usage, "the history did not keep the value of parameter %s, as the name says that it is a secret: give it again with -p %s=VALUE", p.Name, p.Name)
+		}
+	}
+	if d.Parent != nil {
+		r.From = fmt.Sprintf("%d@%d", d.Parent.ID, d.Parent.Step)
+	}
+	return r, nil
+}
+
+// goOnFrom finds the checkpoint that a replay begins with.
+func (r *Record) goOnFrom(p *Replay) error {
+	db, err := history.OpenReadOnly(p.Home)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	store, err := checkpoints.OpenReadOnly(p.Home)
+	if err != nil {
+		return err
+	}
+	if r.from, err = findOrigin(db, store, p.From); err != nil {
+		store.Close()
+		return fmt.Errorf("the checkpoint from which the replay would go on: %w", err)
+	}
+	r.from.store, r.from.own = store, p.Own
+	return nil
+}
+
+// findReplayed is find in a replay that goes on from a checkpoint of another home.
+func (r *Record) findReplayed(step string, ref checkpoints.Ref, f *found) error {
+	o, err := r.from, error(&checkpoints.ErrNone{Which: step})
+	if r.store != nil {
+		f.store = r.store
+		f.info, err = r.store.Find(r.run.UID, ref)
+	}
+	none := errors.As(err, new(*checkpoints.ErrNone))
+	if err != nil && !none {
+		return err
+	}
+	if step != "last" && o.own {
+		return fmt.Errorf("the recipe restores step %s, and the replay began in its middle", step)
+	}
+	if f.run = "this run"; none || step == "best" {
+		theirs := o.info
+		if err = nil; step != "last" {
+			runs := make([]string, len(o.line))
+			for i := range o.line {
+				runs[i] = o.line[i].uid
+			}
+			theirs, err = o.store.FindAmong(runs, ref)
+		}
+		switch {
+		case err == nil && (none || *theirs.Score > *f.info.Score):
+			f.store, f.info, f.run = o.store, theirs, "run "+o.line[0].name
+		case err != nil && !errors.As(err, new(*checkpoints.ErrNone)):
+			return err
+		case err != nil && none:
+			return noSuch(step, true)
+		}
+	}
+	if f.info.WorldSize != len(r.places) {
+		f.differ, err = f.store.Differing(f.info.Run, f.info.Ref())
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package worker
+
+import (
+	"encoding/binary"
+
+	"drun/engine"
+	"drun/starlib"
+	"drun/starlib/checkpoint"
+
+	"github.com/zeebo/xxh3"
+	"go.starlark.net/starlark"
+)
+
+// digests records, for each update of the rank's parameters, a digest of what they are then, and
+// at how many updates the recipe saves and logs its steps: so that `drun at` can rebuild the state of any
+// step, and prove it. An update is a step of an optimizer, whose parameters the digest covers. In a recipe that
+// has made no step of an optimizer, it is the first call of run.log for a step, and the digest covers the tensors of
+// the state that checkpoint.save or restore was called with last.
+type digests struct {
+	worker *worker
+	rank   *starlib.Rank
+
+	optimizer bool // has made a step
+	step      *int64
+	state     func() ([]checkpoint.Item, error)
+
+	target *target // of a replay; nil: there is none
+
+	marks []engine.Mark // guarded by the recorder's queue
+	open  map[string]int
+}
+
+const (
+	// maxMarks bounds the marks of a recipe whose steps have no order.
+	maxMarks = 10000
+	// maxLogged bounds the state that is digested when a step is logged: a recipe may log often.
+	maxLogged = 4 << 20
+	// digestedAtOnce bounds what an update costs, to some 5 µs.
+	digestedAtOnce = 64 << 10
+)
+
+// Holds notes which state the recipe has.
+func (w *worker) Holds(collect func() ([]checkpoint.Item, error)) { w.digests.state = collect }
+
+var _ checkpoint.Keeper = (*worker)(nil)
+
+// updated is told of an optimizer's step.
+func (d *digests) updated(thread *starlark.Thread, params [][]byte) error {
+	d.optimizer = true
+	return d.add(params)
+}
+
+// logged is told of a call of run.log.
+func (d *digests) logged(thread *starlark.Thread, step int64) error {
+	if d.optimizer || d.state == nil || d.step != nil && *d.step == step {
+		return nil
+	}
+	d.step = &step
+	items, err := d.state()
+	if err != nil {
+		return nil // the next save says so
+	}
+	var parts [][]byte
+	bytes := 0
+	for _, it := range items {
+		if it.DType != "" && it.Name[0] != '/' {
+			parts = append(parts, it.Data)
+			bytes += len(it.Data)
+		}
+	}
+	if bytes == 0 || bytes > maxLogged {
+		return nil
+	}
+	return d.add(parts)
+}
+
+func (d *digests) add(parts [][]byte) error {
+	if err := d.passing(); err != nil {
+		return err
+	}
+	d.rank.Updates++
+	n := d.rank.Updates
+	var sum [engine.DigestSize]byte
+	binary.BigEndian.PutUint64(sum[:], digestOf(parts, n))
+	rec := d.worker.record
+	rec.queue.Wait()
+	rec.queue.Add(len(sum), func(m *engine.ToAgent) {
+		if last := len(m.Updates) - 1; last >= 0 && m.Updates[last].First+int64(len(m.Updates[last].Digests)/len(sum)) == n {
+			m.Updates[last].Digests = append(m.Updates[last].Digests, sum[:]...)
+			return
+		}
+		m.Updates = append(m.Updates, engine.Updates{First: n, Digests: append(make([]byte, 0, 64*len(sum)), sum[:]...)})
+	})
+	return d.reached()
+}
+
+// digestOf is XXH3 of the parts after the update with number n: of all of them or, where they have more bytes than
+// digestedAtOnce, of so many, the next ones after each update.
+func digestOf(parts [][]byte, n int64) uint64 {
+	total := 0
+	for _, p := range parts {
+		total += len(p)
+	}
+	from, to := 0, total
+	if windows := (total + digestedAtOnce - 1) / digestedAtOnce; windows > 1 {
+		from = int(n%int64(windows)) * digestedAtOnce
+		to = min(total, from+digestedAtOnce)
+	}
+	sum, at := uint64(total), 0
+	for _, p := range parts {
+		if lo, hi := max(from-at, 0), min(to-at, len(p)); lo < hi {
+			sum = xxh3.HashSeed(p[lo:hi], sum)
+		}
+		at += len(p)
+	}
+	return sum
+}
+
+// mark notes in a message to the agent that the rank saves (no name) or records a step now.
+func (r *recorder) mark(m *engine.ToAgent, name string, step int64) {
+	d := r.digests
+	if d == nil || d.rank.Rank != 0 {
+		return
+	}
+	updates := d.rank.Updates
+	at, known := d.open[name]
+	if known {
+		k := &d.marks[at]
+		last, lastUpdates := k.Step+(k.Count-1)*k.StepBy, k.Updates+(k.Count-1)*k.UpdatesBy
+		if k.Count == 1 {
+			k.StepBy, k.UpdatesBy = step-last, updates-lastUpdates
+		}
+		known = last+k.StepBy == step && lastUpdates+k.UpdatesBy == updates
+		if known {
+			k.Count++
+		}
+	}
+	if !known {
+		if len(d.marks) == maxMarks {
+			return
+		}
+		at = len(d.marks)
+		d.marks = append(d.marks, engine.Mark{Name: name, Step: step, Updates: updates, Count: 1})
+		d.open[name] = at
+	}
+	if m.Marks == nil {
+		m.Marks = map[int]engine.Mark{}
+	}
+	m.Marks[at] = d.marks[at]
+}

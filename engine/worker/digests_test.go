@@ -1,0 +1,92 @@
+package worker
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"drun/engine"
+	"drun/starlib"
+)
+
+// Every byte of the parameters is in the digest of some update, of small ones in each.
+func TestDigestOfParameters(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, sizes := range [][]int{{4}, {64, 0, 4}, {digestedAtOnce}, {digestedAtOnce + 4}, {5*digestedAtOnce + 12, 8}, {8, 2 * digestedAtOnce, 70000}} {
+		var parts [][]byte
+		total := 0
+		for _, n := range sizes {
+			part := make([]byte, n)
+			for i := range part {
+				part[i] = byte(rng.Uint32())
+			}
+			parts = append(parts, part)
+			total += n
+		}
+		windows := (total + digestedAtOnce - 1) / digestedAtOnce
+		all := func() (list []uint64) {
+			for n := range windows {
+				list = append(list, digestOf(parts, int64(n+7*windows)))
+			}
+			return list
+		}
+		want := all()
+		for i, part := range parts {
+			for range min(len(part), 50) {
+				at, bit := rng.IntN(len(part)), byte(1)<<rng.IntN(8)
+				part[at] ^= bit
+				differ := 0
+				for n, sum := range all() {
+					if sum != want[n] {
+						differ++
+					}
+				}
+				if differ != 1 {
+					t.Errorf("%v: byte %d of part %d is in %d digests, want 1", sizes, at, i, differ)
+				}
+				part[at] ^= bit
+			}
+		}
+	}
+}
+
+// Marks hold points at equal distances in one row, and give back each step's updates.
+func TestMarks(t *testing.T) {
+	d := &digests{rank: &starlib.Rank{}, open: map[string]int{}}
+	r := &recorder{digests: d}
+	var m engine.ToAgent
+	log := func(name string, step, updates int64) {
+		d.rank.Updates = updates
+		r.mark(&m, name, step)
+	}
+	for i := range int64(100) {
+		log("loss", i, i+1)
+		if i%10 == 9 {
+			log("acc", i/10, i+1)
+			log("", i, i+1)
+		}
+	}
+	log("odd", 7, 100)
+	log("odd", 7, 100)
+	log("odd", 3, 100)
+	for seq, want := range []engine.Mark{{Name: "loss", Step: 0, Updates: 1, StepBy: 1, UpdatesBy: 1, Count: 100}, {Name: "acc", Step: 0, Updates: 10, StepBy: 1, UpdatesBy: 10, Count: 10},
+		{Step: 9, Updates: 10, StepBy: 10, UpdatesBy: 10, Count: 10}, {Name: "odd", Step: 7, Updates: 100, Count: 2}, {Name: "odd", Step: 3, Updates: 100, Count: 1}} {
+		if m.Marks[seq] != want {
+			t.Errorf("mark %d is %+v, want %+v", seq, m.Marks[seq], want)
+		}
+	}
+	if len(m.Marks) != 5 {
+		t.Errorf("there are %d marks, want 5", len(m.Marks))
+	}
+}
+
+func BenchmarkDigest(b *testing.B) {
+	for _, n := range []int{38 << 10, 420 << 10, 64 << 20} {
+		b.Run(fmt.Sprintf("%dKiB", n>>10), func(b *testing.B) {
+			part := make([]byte, n)
+			for b.Loop() {
+				digestOf([][]byte{part}, int64(b.N))
+			}
+		})
+	}
+}

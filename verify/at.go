@@ -1,0 +1,319 @@
+package verify
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"drun/checkpoints"
+	"drun/engine"
+	"drun/engine/record"
+	"drun/engine/run"
+	"drun/history"
+	"drun/internal/exit"
+	"drun/internal/scratch"
+)
+
+// Point is the state of a run at a step, rebuilt and proven.
+type Point struct {
+	Run     string  `json:"run"`
+	Step    int64   `json:"step"`
+	Updates int64   `json:"updates"`   // of the parameters, made by then
+	Digest  *string `json:"digest"`    // of rank 0's parameters after them; nil: of a checkpoint whose SHA-256 proves it
+	From    *int64  `json:"from_step"` // of the checkpoint that it was replayed from; nil: from the beginning
+	Again   int64   `json:"replayed"`  // updates that were compared with the recorded ones; 0: the run has the checkpoint itself
+
+	// Store has the state, as the checkpoint Info.
+	Store *checkpoints.Store `json:"-"`
+	Info  checkpoints.Info   `json:"-"`
+	free  func()
+}
+
+// Close removes what was rebuilt.
+func (p *Point) Close() { p.free() }
+
+// At gives the state of a run at a step, which is a step of checkpoint.save as far as one can tell, or else of run.log;
+// with the name of a metric, a step of that. If the run has no such checkpoint, the run is repeated from the nearest
+// one before it, up to that step, and the digests of the parameters are compared with those that the run
+// recorded. o has what does not decide what is computed.
+func At(o run.Options, db *history.DB, home string, id, step int64, metric string, given []engine.Param, changed func(record.DataChange)) (*Point, error) {
+	p, err := newPast(db, home, id, given)
+	if err != nil {
+		return nil, err
+	}
+	marks, err := db.Marks(id)
+	if err != nil {
+		return nil, err
+	}
+	store, err := checkpoints.OpenReadOnly(home)
+	if err != nil && !errors.As(err, new(*checkpoints.ErrNone)) {
+		return nil, err
+	}
+	a := &attempt{past: p, options: o, step: step, steps: savedSteps(marks)}
+	if err == nil {
+		if a.kept, err = store.List(p.detail.UID); err != nil {
+			store.Close()
+			return nil, err
+		}
+		if i := slices.IndexFunc(a.kept, func(c checkpoints.Info) bool { return c.Step == step }); i >= 0 && metric == "" {
+			for rank := range a.kept[i].WorldSize { // which compares the SHA-256 of everything
+				if _, _, err := store.Load(p.detail.UID, a.kept[i].Ref(), rank); err != nil {
+					store.Close()
+					return nil, err
+				}
+			}
+			at := &Point{Run: p.detail.Name, Step: step, From: &step, Store: store, Info: a.kept[i], free: func() { store.Close() }}
+			if s := slices.IndexFunc(a.steps, func(s saved) bool { return s.step == step }); s >= 0 {
+				at.Updates = a.steps[s].updates
+			}
+			return at, nil
+		}
+		store.Close()
+	}
+	if a.target, err = targetOf(p.detail, marks, a.steps, step, metric); err != nil {
+		return nil, err
+	}
+	if a.want, err = db.Digests(id); err != nil {
+		return nil, err
+	}
+	if past := a.pastEnd(); past {
+		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %s did not come to step %d", p.detail.Name, step), steppingOf(p.detail, marks, a.steps))
+	}
+	if rank, _, missing := missingUpdate(a.want, p.detail.WorldSize, a.target.Updates-1, a.target.Updates); missing || a.target.Updates == 0 {
+		what := fmt.Sprintf("rank %d recorded no digest of its parameters after %d updates", rank, a.target.Updates)
+		if a.target.Updates == 0 {
+			what = "no update had been made by then that has a digest"
+		}
+		return nil, exit.WithHint(exit.Errorf(exit.Usage, "the state of run %s at step %d cannot be proven: %s", p.detail.Name, step, what),
+			"digests are recorded by a step of an optimizer, or by run.log for tensors of the state that a recipe without optimizers saves")
+	}
+	for _, c := range p.changed() {
+		changed(c)
+	}
+	return a.prove()
+}
+
+// attempt is one to rebuild a state.
+type attempt struct {
+	*past
+	options run.Options
+	step    int64
+	steps   []saved
+	kept    []checkpoints.Info
+	target  *engine.Target
+	want    []map[int64][history.DigestSize]byte
+}
+
+// pastEnd tells that the run has made fewer updates than the target has.
+func (a *attempt) pastEnd() bool {
+	if len(a.want) == 0 || len(a.want[0]) == 0 {
+		return false
+	}
+	for n := range a.want[0] {
+		if n >= a.target.Updates {
+			return false
+		}
+	}
+	return true
+}
+
+// prove replays from the nearest checkpoint before the target. If the recipe does not get there
+// with the same digests from that, it replays from the beginning.
+func (a *attempt) prove() (*Point, error) {
+	a.replay.Target = a.target
+	var best *saved
+	for i, s := range a.steps {
+		kept := slices.ContainsFunc(a.kept, func(c checkpoints.Info) bool { return c.Step == s.step })
+		if kept && s.updates < a.target.Updates && (best == nil || s.updates >= best.updates) {
+			best = &a.steps[i]
+		}
+	}
+	if best != nil && a.replay.Bundle.Names("restore") {
+		begin := a.replay.From
+		a.replay.From, a.replay.Own = fmt.Sprintf("%d@%d", a.detail.ID, best.step), true
+		at, err := a.rebuild(best.updates)
+		if err == nil {
+			at.From = &best.step
+			return at, nil
+		}
+		if exit.CodeOf(err) == exit.Interrupted || exit.CodeOf(err) == exit.Usage {
+			return nil, err
+		}
+		a.replay.From, a.replay.Own = begin, false
+	}
+	after := int64(0)
+	if a.replay.From != "" { // a run that was resumed counts on
+		after = -1
+	}
+	return a.rebuild(after)
+}
+
+// rebuild replays, after so many updates; -1: as many as the checkpoint says.
+func (a *attempt) rebuild(after int64) (_ *Point, err error) {
+	dir, err := scratch.Make("at-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			dir.Remove()
+		}
+	}()
+	result, err := a.run(a.options, dir.Path)
+	if err != nil {
+		return nil, err
+	}
+	if result.Failure != nil {
+		return nil, a.failed(result)
+	}
+	again, err := history.OpenReadOnly(dir.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer again.Close()
+	got, err := again.Digests(result.ID)
+	if err != nil {
+		return nil, err
+	}
+	until := a.target.Updates
+	if after < 0 {
+		after = until
+		for _, digests := range got {
+			for n := range digests {
+				after = min(after, n-1)
+			}
+		}
+	}
+	if rank, n, missing := missingUpdate(got, a.detail.WorldSize, after, until); missing {
+		return nil, exit.Errorf(exit.Recipe, "the replay of run %s has no digest of rank %d's parameters after %d updates", a.detail.Name, rank, n)
+	}
+	if d := differentUpdate(a.want, got, after); d != nil {
+		return nil, exit.WithHint(exit.Errorf(exit.Recipe, "the replay of run %s came to other parameters: after update %d, rank %d has digest %s, recorded was %s", a.detail.Name, d.Step, d.Rank, d.B, d.A),
+			"drun replay says in which metric they differ, drun show which versions and data the run had")
+	}
+	store, err := checkpoints.OpenReadOnly(dir.Path)
+	if err != nil {
+		return nil, err
+	}
+	d, err := again.Get(result.ID)
+	if err != nil {
+		store.Close()
+		return nil, err
+	}
+	info, err := store.Find(d.UID, checkpoints.Step(engine.TargetStep))
+	if err != nil {
+		store.Close()
+		return nil, err
+	}
+	sum := a.want[0][until]
+	digest := hex.EncodeToString(sum[:])
+	return &Point{Run: a.detail.Name, Step: a.step, Updates: until, Digest: &digest, Again: until - after, Store: store, Info: info,
+		free: func() { store.Close(); dir.Remove() }}, nil
+}
+
+// targetOf says after how many updates the state of a step is meant.
+func targetOf(d *history.Detail, marks []history.Mark, steps []saved, step int64, metric string) (*engine.Target, error) {
+	if metric == "" {
+		if i := slices.IndexFunc(steps, func(s saved) bool { return s.step == step }); i >= 0 {
+			return &engine.Target{Updates: steps[i].updates, Save: &step}, nil
+		}
+		if updates, is := between(steps, step); is {
+			return &engine.Target{Updates: updates}, nil
+		}
+	}
+	found := map[string]int64{} // updates by metric
+	logged := map[string]bool{}
+	for _, m := range marks {
+		if m.Name == "" {
+			continue
+		}
+		logged[m.Name] = true
+		if updates, is := m.At(step); is && (metric == "" || m.Name == metric) {
+			found[m.Name] = updates + lag(marks, steps, m.Name)
+		}
+	}
+	names := slices.Sorted(maps.Keys(found))
+	switch {
+	case metric != "" && !logged[metric]:
+		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %s has no metric %q with steps that rank 0 recorded", d.Name, metric), "metrics: "+strings.Join(slices.Sorted(maps.Keys(logged)), ", "))
+	case len(names) == 0:
+		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %s has no step %d", d.Name, step), steppingOf(d, marks, steps))
+	}
+	for _, name := range names[1:] {
+		if found[name] != found[names[0]] {
+			return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %s has several steps %d: %s after %d updates, %s after %d", d.Name, step, names[0], found[names[0]], name, found[name]),
+				"say which with --metric NAME")
+		}
+	}
+	return &engine.Target{Updates: found[names[0]]}, nil
+}
+
+// between gives the updates of a step that was not saved, where the saves around it are as many updates apart as steps
+// or, for a step before or after all saves, where all are.
+func between(steps []saved, step int64) (int64, bool) {
+	if len(steps) < 2 {
+		return 0, false
+	}
+	i, _ := slices.BinarySearchFunc(steps, step, func(s saved, step int64) int { return compare(s.step, step) })
+	from, to := steps[max(i-1, 0)], steps[min(i, len(steps)-1)]
+	if i == 0 || i == len(steps) {
+		from, to = steps[0], steps[len(steps)-1]
+		for _, s := range steps {
+			if s.step-from.step != s.updates-from.updates {
+				return 0, false
+			}
+		}
+	}
+	if to.step-from.step != to.updates-from.updates {
+		return 0, false
+	}
+	return from.updates + step - from.step, true
+}
+
+// lag is how many updates the recipe makes between recording a step of a metric and saving the same step: a recipe
+// that logs a loss before it makes the step of the optimizer has 1.
+func lag(marks []history.Mark, steps []saved, metric string) (updates int64) {
+	first := true
+	for _, s := range steps {
+		for _, m := range marks {
+			at, is := m.At(s.step)
+			if m.Name != metric || !is {
+				continue
+			}
+			if by := s.updates - at; by < 0 || by > 1 || !first && by != updates {
+				return 0 // steps of another kind
+			} else {
+				updates, first = by, false
+			}
+		}
+	}
+	return updates
+}
+
+// steppingOf says which steps a run has.
+func steppingOf(d *history.Detail, marks []history.Mark, steps []saved) string {
+	var parts []string
+	if len(steps) > 0 {
+		parts = append(parts, fmt.Sprintf("checkpoint.save has the steps %d to %d", steps[0].step, steps[len(steps)-1].step))
+	}
+	ends := map[string][2]int64{}
+	for _, m := range marks {
+		last := m.Step + (m.Count-1)*m.StepBy
+		e, is := ends[m.Name]
+		if !is {
+			e = [2]int64{m.Step, m.Step}
+		}
+		ends[m.Name] = [2]int64{min(e[0], m.Step, last), max(e[1], m.Step, last)}
+	}
+	delete(ends, "")
+	for _, name := range slices.Sorted(maps.Keys(ends)) {
+		parts = append(parts, fmt.Sprintf("%s %d to %d", name, ends[name][0], ends[name][1]))
+	}
+	if len(parts) == 0 {
+		return "an older drun ran it, or it recorded no step"
+	}
+	return strings.Join(parts, ", ")
+}

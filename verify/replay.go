@@ -1,0 +1,191 @@
+package verify
+
+import (
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"drun/engine"
+	"drun/engine/record"
+	"drun/engine/run"
+	"drun/history"
+	"drun/internal/exit"
+	"drun/internal/scratch"
+)
+
+// Replayed is what Replay has found.
+type Replayed struct {
+	Same     bool        `json:"same"`
+	Compared int         `json:"compared"` // points
+	First    *Divergence `json:"first"`
+}
+
+// past is a run of the history, ready to be done again.
+type past struct {
+	db     *history.DB
+	detail *history.Detail
+	replay *record.Replay
+}
+
+// newPast opens it. given are values of secret parameters.
+func newPast(db *history.DB, home string, id int64, given []engine.Param) (*past, error) {
+	d, err := db.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	r, err := record.NewReplay(db, home, d, given)
+	return &past{db, d, r}, err
+}
+
+// changed are the data files that are not what the run has read.
+func (p *past) changed() []record.DataChange {
+	return record.Changed(p.replay.Bundle, p.detail.DataFiles)
+}
+
+// options are those of a replay in another home. o has what does not decide what is computed.
+func (p *past) options(o run.Options, home string) run.Options {
+	d := p.detail
+	o.Recipe, o.Home, o.Name, o.Replay, o.Resume, o.Reuse = d.Recipe, home, "", p.replay, "", false
+	o.Nproc, o.Backend, o.Seed, o.SeedGiven, o.DataDirs = d.WorldSize, d.Backend, d.Seed, true, d.DataDirs
+	o.Deterministic = d.Deterministic != nil && *d.Deterministic
+	o.MaxRestarts = len(d.Attempts) - 1
+	for _, plugin := range d.Plugins {
+		o.Plugins = append(o.Plugins, filepath.Dir(plugin.Path))
+	}
+	return o
+}
+
+// run does it again. How it ended is to be judged by the caller, unless it was interrupted.
+func (p *past) run(o run.Options, home string) (*run.Result, error) {
+	r, err := run.Run(p.options(o, home))
+	if err != nil {
+		return nil, fmt.Errorf("the replay of run %s: %w", p.detail.Name, err)
+	}
+	if r.Code == exit.Interrupted {
+		return nil, exit.Errorf(exit.Interrupted, "the replay of run %s was interrupted", p.detail.Name)
+	}
+	return r, nil
+}
+
+// failed is the error of a replay that did not end as it should.
+func (p *past) failed(r *run.Result) error {
+	return exit.WithHint(exit.WithCode(fmt.Errorf("the replay of run %s failed: %w", p.detail.Name, r.Failure.Err()), r.Code), r.Failure.Hint)
+}
+
+// Replay runs the recipe that the history has captured with a run again, with the same parameters, seed and
+// ranks, in a temporary home, and compares all exact metrics and the digests of the parameters, bit for
+// bit. o has what does not decide what is computed. changed is told of data files that are not what the
+// run has read, before anything starts. Of a run that did not end well, what it has recorded is compared.
+func Replay(o run.Options, db *history.DB, home string, id int64, given []engine.Param, changed func(record.DataChange)) (*Replayed, error) {
+	p, err := newPast(db, home, id, given)
+	if err != nil {
+		return nil, err
+	}
+	if p.detail.Status == history.Running {
+		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %d %s is still running", id, p.detail.Name), "wait for its end")
+	}
+	for _, c := range p.changed() {
+		changed(c)
+	}
+	dir, err := scratch.Make("replay-")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Remove()
+	result, err := p.run(o, dir.Path)
+	if err != nil {
+		return nil, err
+	}
+	whole := p.detail.Status == history.Done
+	if whole && result.Failure != nil {
+		return nil, p.failed(result)
+	}
+	list, err := db.Points(id)
+	if err != nil {
+		return nil, err
+	}
+	digests, err := db.Digests(id)
+	if err != nil {
+		return nil, err
+	}
+	again, err := history.OpenReadOnly(dir.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer again.Close()
+	theirs, err := again.Points(result.ID)
+	if err != nil {
+		return nil, err
+	}
+	theirDigests, err := again.Digests(result.ID)
+	if err != nil {
+		return nil, err
+	}
+	want := newSeries(list)
+	r := &Replayed{Compared: len(want.order), First: want.first(newSeries(theirs), whole)}
+	if r.First == nil {
+		r.First = differentUpdate(digests, theirDigests, 0)
+	}
+	r.Same = r.First == nil
+	return r, nil
+}
+
+// differentUpdate gives the first update after a number at which digests are not those of another run, where both
+// have one.
+func differentUpdate(a, b []map[int64][history.DigestSize]byte, after int64) (first *Divergence) {
+	for rank := range min(len(a), len(b)) {
+		for n, want := range a[rank] {
+			got, is := b[rank][n]
+			if n > after && is && got != want && (first == nil || n < first.Step) {
+				first = &Divergence{n, Parameters, rank, hex.EncodeToString(want[:]), hex.EncodeToString(got[:])}
+			}
+		}
+	}
+	return first
+}
+
+// missingUpdate gives a rank and an update up to a number for which one of two runs has no digest.
+func missingUpdate(digests []map[int64][history.DigestSize]byte, ranks int, after, until int64) (rank int, update int64, missing bool) {
+	for rank := range ranks {
+		for n := until; n > after; n-- {
+			if len(digests) <= rank {
+				return rank, n, true
+			}
+			if _, is := digests[rank][n]; !is {
+				return rank, n, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// steps lists the saved steps of marks in the order of the steps, the latest mark of each.
+func savedSteps(marks []history.Mark) []saved {
+	byStep := map[int64]saved{}
+	for _, m := range marks {
+		for i := range m.Count {
+			if s := m.Step + i*m.StepBy; m.Name == "" {
+				byStep[s] = saved{s, m.Updates + i*m.UpdatesBy}
+			}
+		}
+	}
+	list := make([]saved, 0, len(byStep))
+	for _, s := range byStep {
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b saved) int { return compare(a.step, b.step) })
+	return list
+}
+
+type saved struct{ step, updates int64 }
+
+func compare(a, b int64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,69 @@
+package verify
+
+import (
+	"math"
+
+	"drun/history"
+)
+
+// Divergence is the first point in which two runs differ. Of parameters, Step is the number of the update.
+type Divergence struct {
+	Step   int64  `json:"step"`
+	Metric string `json:"metric"` // or Parameters
+	Rank   int    `json:"rank"`
+	A      any    `json:"a"` // nil: not recorded; a history.Float, or a digest
+	B      any    `json:"b"`
+}
+
+// Parameters stands for a metric where the digests of the parameters differ.
+const Parameters = "(parameters)"
+
+// series is the exact points of a run.
+type series struct {
+	points map[point]float64
+	order  []point // of recording
+}
+
+type point struct {
+	name string
+	step int64
+	rank int
+	nth  int // of the points with the same name, step and rank
+}
+
+func newSeries(list []history.Point) *series {
+	s := &series{points: map[point]float64{}}
+	for _, p := range list {
+		if !p.Exact {
+			continue
+		}
+		key := point{p.Name, p.Step, p.Rank, 0}
+		for _, again := s.points[key]; again; _, again = s.points[key] {
+			key.nth++
+		}
+		s.points[key] = p.Value
+		s.order = append(s.order, key)
+	}
+	return s
+}
+
+// first gives the first point that another series does not have with the same bits or, if whole, that
+// only the other has.
+func (s *series) first(other *series, whole bool) *Divergence {
+	for _, p := range s.order {
+		got, is := other.points[p]
+		want := s.points[p]
+		switch {
+		case !is:
+			return &Divergence{p.step, p.name, p.rank, history.Float(want), nil}
+		case math.Float64bits(want) != math.Float64bits(got):
+			return &Divergence{p.step, p.name, p.rank, history.Float(want), history.Float(got)}
+		}
+	}
+	for _, p := range other.order {
+		if _, is := s.points[p]; whole && !is {
+			return &Divergence{p.step, p.name, p.rank, nil, history.Float(other.points[p])}
+		}
+	}
+	return nil
+}
