@@ -48,7 +48,7 @@ var layers = map[string][]string{
 	"checkpoints":         {"internal/exit", "internal/sqldb", sqlite, "golang.org/x/sys"},
 
 	"backup": {"history", "checkpoints"},
-	"verify": {"engine/run", "history", "checkpoints", "internal/exit", "internal/scratch", "golang.org/x/sys"},
+	"verify": {"=engine", "engine/record", "engine/run", "history", "checkpoints", "internal/exit", "internal/scratch", "golang.org/x/sys"},
 
 	// lang knows the language alone, not the modules of a recipe.
 	"starlib/lang": {starlark, "starlib/lang", "internal/spelling"},
