@@ -214,7 +214,7 @@ func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) err
 			err = db.read(scan, "SELECT run, "+columns+" WHERE run IN (SELECT value FROM json_each(?)) "+order, append([]any{string(set)}, args...)...)
 		}
 	}
-	named := func(columns string, names Names, scan func(*sql.Rows) error) {
+	named := func(columns, chosenBy string, names Names, scan func(*sql.Rows) error) {
 		if names.All {
 			read(columns, "", scan)
 			return
@@ -224,10 +224,11 @@ func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) err
 		}
 		var chosen []byte
 		if chosen, err = json.Marshal(names.Some); err == nil {
-			read(columns, "AND name IN (SELECT value FROM json_each(?))", scan, string(chosen))
+			read(columns, "AND "+chosenBy, scan, string(chosen))
 		}
 	}
-	named("name, type, value FROM params", what.Params, func(rows *sql.Rows) error {
+	const these = "(SELECT value FROM json_each(?))"
+	named("name, type, value FROM params", "name IN "+these, what.Params, func(rows *sql.Rows) error {
 		var run int64
 		var name, kind, text string
 		if err := rows.Scan(&run, &name, &kind, &text); err != nil {
@@ -237,7 +238,8 @@ func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) err
 		index[run].Params[name] = value
 		return err
 	})
-	named("name, first, last, min, max, count FROM metric_summaries", what.Metrics, func(rows *sql.Rows) error {
+	named("(SELECT name FROM metric_names WHERE id = metric), first, last, min, max, count FROM run_metrics",
+		"metric IN (SELECT id FROM metric_names WHERE name IN "+these+")", what.Metrics, func(rows *sql.Rows) error {
 		var run, count int64
 		var name string
 		var v [4]sql.NullFloat64
