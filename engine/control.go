@@ -190,6 +190,14 @@ type Mark struct {
 	Count             int64
 }
 
+// Usage is what a rank's process has used so far.
+type Usage struct {
+	Time                 int64 // microseconds since 1970
+	CPU                  time.Duration
+	Resident, Peak       int64 // bytes; Resident is 0 at the end
+	Collectives, Waiting time.Duration
+}
+
 // Progress moves the progress bar; Total is -1 when unknown.
 type Progress struct {
 	Label          string

@@ -20,6 +20,7 @@ func everything() *Batch {
 		Params:      []Param{{"lr", 0.1}, {"n", int64(7)}, {"huge", huge}, {"none", nil}, {"on", true}, {"text", "a é"}, {"api_key", Secret{}}},
 		Plugins:     []Plugin{{"gloo", "1", "/x", "abc"}},
 		Ranks:       []RankPlace{{1, 2, 3, "host", 4, "avx2"}},
+		Usage:       []Usage{{1, 2, when, 3.5, 0, 5, 6.5, 7.5}, {0, 2, when, 3.5, 4, 5, 6.5, 7.5}},
 		DataFiles:   []DataFile{{Path: "x.csv", SHA256: "abc", Bytes: 9}, {Path: "x.csv", SHA256: "abd", Bytes: 9}, {Path: "x.csv", SHA256: "abc", Bytes: 9}},
 		Tags:        []string{"b", "a"},
 		Notes:       []Note{{when, "note"}},
@@ -38,7 +39,7 @@ func content(t *testing.T, db *DB, id int64) string {
 	ok(t, err)
 	points, err := db.Points(id)
 	ok(t, err)
-	text := fmt.Sprintf("%s %s %v %q %d %v %v %v %v %v %v %v %v %v", d.Name, d.Status, *d.ExitCode, d.Error, len(d.Sources), d.Params, d.Plugins, d.Ranks, d.DataFiles, d.Tags, d.Notes, d.Metrics, d.Attempts[0].Status, *d.Seconds)
+	text := fmt.Sprintf("%s %s %v %q %d %v %v %v %v %v %v %v %v %v %v", d.Name, d.Status, *d.ExitCode, d.Error, len(d.Sources), d.Params, d.Plugins, d.Ranks, d.Usage, d.DataFiles, d.Tags, d.Notes, d.Metrics, d.Attempts[0].Status, *d.Seconds)
 	for _, s := range d.Snapshots {
 		for _, k := range s.Ranks {
 			for _, c := range k.Recent {

@@ -240,16 +240,16 @@ func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) err
 	})
 	named("(SELECT name FROM metric_names WHERE id = metric), first, last, min, max, count FROM run_metrics",
 		"metric IN (SELECT id FROM metric_names WHERE name IN "+these+")", what.Metrics, func(rows *sql.Rows) error {
-		var run, count int64
-		var name string
-		var v [4]sql.NullFloat64
-		if err := rows.Scan(&run, &name, &v[0], &v[1], &v[2], &v[3], &count); err != nil {
-			return err
-		}
-		f := func(i int) Float { return Float(decode(v[i], sql.NullInt64{})) }
-		index[run].Metrics[name] = MetricSummary{f(0), f(1), f(2), f(3), count}
-		return nil
-	})
+			var run, count int64
+			var name string
+			var v [4]sql.NullFloat64
+			if err := rows.Scan(&run, &name, &v[0], &v[1], &v[2], &v[3], &count); err != nil {
+				return err
+			}
+			f := func(i int) Float { return Float(decode(v[i], sql.NullInt64{})) }
+			index[run].Metrics[name] = MetricSummary{f(0), f(1), f(2), f(3), count}
+			return nil
+		})
 	if what.Tags {
 		read("tag FROM tags", "ORDER BY tag", func(rows *sql.Rows) error {
 			var run int64
@@ -281,6 +281,7 @@ type Detail struct {
 	Sources       []SourceRef `json:"sources"`
 	Plugins       []Plugin    `json:"plugins"`
 	Notes         []Note      `json:"notes"`
+	Usage         []RankUsage `json:"usage"`     // by rank
 	Snapshots     []Snapshot  `json:"snapshots"` // oldest first
 	Threads       int         `json:"threads"`
 	Version       string      `json:"version"`
@@ -375,6 +376,9 @@ func (db *DB) Get(id int64) (*Detail, error) {
 		return nil, err
 	}
 	if d.DataFiles, err = db.dataFiles(id); err != nil {
+		return nil, err
+	}
+	if d.Usage, err = db.rankUsage(id); err != nil {
 		return nil, err
 	}
 	if d.Snapshots, err = db.snapshots(id); err != nil {

@@ -127,6 +127,10 @@ func printTables(out io.Writer, d *history.Detail) error {
 			row(w, strconv.Itoa(r.Rank), strconv.Itoa(r.Node), r.Host, strconv.Itoa(r.LocalRank), strconv.Itoa(r.Threads), r.Kernels)
 		}
 	}
+	heading(len(d.Usage), "RANK", "CPU", "PEAK MEMORY", "IN COLLECTIVES", "OF IT WAITING")
+	for _, u := range d.Usage {
+		row(w, strconv.Itoa(u.Rank), duration(&u.CPU), humanize.IBytes(uint64(u.Peak)), duration(&u.Collectives), duration(&u.Waiting))
+	}
 	for _, snapshot := range d.Snapshots {
 		w.Flush()
 		printSnapshot(out, snapshot)

@@ -117,6 +117,28 @@ func (b *Board) State(rank int) collective.State {
 	return collective.State(b.slot(rank).state.Load())
 }
 
+// spend adds a call that ended to the time that the rank has spent in calls; slept is when
+// it went to sleep in it, or 0.
+func (b *Board) spend(end, slept int64) {
+	b.own.spent.Store(b.own.spent.Load() + end - b.own.entered)
+	if slept != 0 {
+		b.own.slept.Store(b.own.slept.Load() + end - slept)
+	}
+}
+
+// Spent tells how long a rank has been in calls, those left out that took no time worth
+// reading the clock for, and how long of that it slept since others were not there. The call
+// that it is in counts.
+func (b *Board) Spent(rank int) (calls, waiting time.Duration) {
+	s := b.slot(rank)
+	calls, waiting = time.Duration(s.spent.Load()), time.Duration(s.slept.Load())
+	if collective.State(s.state.Load()) == collective.Waiting {
+		so := since(s.entered)
+		calls, waiting = calls+so, waiting+so
+	}
+	return calls, waiting
+}
+
 // At notes where the recipe is, outside of calls. It takes a few nanoseconds.
 func (b *Board) At(pos collective.Position) {
 	b.own.file = b.names.index(pos.File)

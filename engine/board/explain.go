@@ -27,7 +27,9 @@ func (e *overError) Error() string { return fmt.Sprintf("rank %d will not come",
 // check ends a sleeping wait that has become pointless: the run was aborted, or
 // a rank that it needs makes no further call.
 func (g *guard) check() error {
-	g.slept = true
+	if g.slept == 0 {
+		g.slept = now()
+	}
 	if w := g.waiting; w.detail != nil && !g.board.told(g.board.rank, g.group, w.seq) {
 		g.tell(w) // another rank may notice a disagreement first
 	}

@@ -29,7 +29,7 @@ type guard struct {
 
 	sync     guardedWork    // the synchronous call under way; there is at most one
 	waiting  *guardedWork   // the call that the rank waits for
-	slept    bool           // the wait has taken longer than a wait that spins
+	slept    int64          // when the wait had taken longer than a wait that spins; 0: it has not
 	messages []*guardedWork // asynchronous sends and receives that may be under way
 	calls    []*guardedWork // asynchronous collectives that may be under way, or have failed
 	over     time.Time      // since when the peer is over, see check
@@ -193,6 +193,7 @@ func (w *guardedWork) begin(c *collective.Call) {
 	b.own.group = w.g.group
 	sharedmem.Publish(&b.own.calls, n+1)
 	if !c.Async {
+		b.own.entered = e.began
 		sharedmem.Publish32(&b.own.state, uint32(collective.Waiting))
 	}
 	w.entry, w.seq, w.kind, w.peer, w.tag = e, c.Seq, c.Kind, c.Peer, c.Tag
@@ -219,14 +220,16 @@ func (w *guardedWork) Wait(ctx context.Context) error {
 		if w.entry.seq == w.seq {
 			w.entry.waited = true
 		}
+		g.board.own.entered = now()
 		g.board.own.state.Store(uint32(collective.Waiting))
 	}
-	g.waiting, g.over, g.slept = w, time.Time{}, false
+	g.waiting, g.over, g.slept = w, time.Time{}, 0
 	err := w.inner.Wait(g.bounded(ctx))
 	w.busy = false
 	end := w.entry.began
-	if err != nil || g.slept || w.async || !w.brief {
+	if err != nil || g.slept != 0 || w.async || !w.brief {
 		end = now()
+		g.board.spend(end, g.slept)
 	}
 	if err != nil {
 		err = g.explain(w, err)

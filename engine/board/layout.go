@@ -75,6 +75,10 @@ type slot struct {
 	col   int32
 	note  uint32 // name + 1
 	since int64  // CLOCK_MONOTONIC of the latest change of state
+
+	entered int64 // the call that the rank waits for
+	// Nanoseconds in calls that ended, and of these after the rank went to sleep.
+	spent, slept atomic.Int64
 }
 
 // line is a rank's progress in a group.

@@ -133,6 +133,7 @@ type ToCoordinator struct {
 	Signal  int             `cbor:",omitempty"` // that the node got
 	Look    *Look           `cbor:",omitempty"`
 	Mirror  *Mirror         `cbor:",omitempty"`
+	Usage   *engine.Usage   `cbor:",omitempty"` // of that rank
 }
 
 // Look says that ranks wait: a round is wanted, in which all nodes show their

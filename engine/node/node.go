@@ -184,6 +184,9 @@ func (n *node) refuse(err error) {
 func (n *node) watch(inbox <-chan *cluster.ToNode) (next *cluster.Start, end *cluster.End) {
 	var deadline, look <-chan time.Time
 	joining := n.watchJoining()
+	began := time.Now()
+	sample := time.NewTimer(nextSample(0))
+	defer sample.Stop()
 	if n.board != nil && !n.shared {
 		look = time.Tick(lookEvery / 2)
 	}
@@ -218,6 +221,9 @@ func (n *node) watch(inbox <-chan *cluster.ToNode) (next *cluster.Start, end *cl
 			if asks != 0 || n.board.Stuck(lookEvery) {
 				n.send(&cluster.ToCoordinator{Look: &cluster.Look{Ask: asks}})
 			}
+		case <-sample.C:
+			n.sample()
+			sample.Reset(nextSample(time.Since(began)))
 		case <-joining.C:
 			if f := joining.look(); f != nil {
 				n.send(&cluster.ToCoordinator{Rank: f.Rank, Msg: &engine.ToAgent{Failure: f}})
@@ -248,6 +254,7 @@ func (n *node) tell(ev event) {
 	}
 	p.exited = true
 	n.left--
+	n.sampleEnd(p)
 	if !n.shared { // what it did last
 		n.send(&cluster.ToCoordinator{Mirror: &cluster.Mirror{Words: n.board.Show(nil, true)}})
 	}

@@ -210,6 +210,13 @@ func (r *Record) Line(rank int, stderr bool, text string) {
 	r.writer.add(1, len(text), func(b *history.Batch) { b.Lines = append(b.Lines, l) })
 }
 
+// Usage adds what a rank has used.
+func (r *Record) Usage(rank int, u *engine.Usage) {
+	sample := history.Usage{Attempt: r.attempt.number, Rank: rank, Time: time.UnixMicro(u.Time), CPU: u.CPU.Seconds(), Resident: u.Resident, Peak: u.Peak,
+		Collectives: u.Collectives.Seconds(), Waiting: u.Waiting.Seconds()}
+	r.writer.add(1, 0, func(b *history.Batch) { b.Usage = append(b.Usage, sample) })
+}
+
 // Add adds what a worker's message records.
 func (r *Record) Add(rank int, m *engine.ToAgent) {
 	if d := m.Declared; d != nil {

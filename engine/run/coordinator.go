@@ -284,6 +284,8 @@ func (c *coordinator) handle(ev event) {
 	case m.Attempt != c.restarts: // it has come late
 	case m.Msg != nil:
 		c.message(m.Rank, m.Msg)
+	case m.Usage != nil:
+		c.record.Usage(m.Rank, m.Usage)
 	case m.Exit != nil:
 		c.exited(m.Rank, m.Exit)
 	default:

@@ -105,7 +105,7 @@ func paths(files ...*os.File) (paths []string) {
 // coordinator's own goroutine, which alone knows how long there is one.
 func (c *coordinator) hear(p *peer) {
 	for m := range p.inbox {
-		if (m.Msg != nil || m.Line != nil || m.Exit != nil) && !slices.Contains(p.Ranks, m.Rank) {
+		if (m.Msg != nil || m.Line != nil || m.Usage != nil || m.Exit != nil) && !slices.Contains(p.Ranks, m.Rank) {
 			continue // not its own: it is not believed
 		}
 		if m.Line != nil {

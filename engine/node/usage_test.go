@@ -1,0 +1,49 @@
+package node
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+func TestUsageOfAProcess(t *testing.T) {
+	before, err := usageOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := make([]byte, 64<<20)
+	for start := time.Now(); time.Since(start) < 200*time.Millisecond; {
+		for i := 0; i < len(memory); i += 4096 {
+			memory[i]++
+		}
+	}
+	after, err := usageOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used := after.CPU - before.CPU; used < 10*time.Millisecond || used > time.Minute {
+		t.Errorf("it used %v of a core", used)
+	}
+	if grown := after.Resident - before.Resident; grown < 32<<20 || after.Peak < after.Resident-(1<<20) {
+		t.Errorf("it has %d bytes, and %d more than before; the peak is %d", after.Resident, grown, after.Peak)
+	}
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if u, err := usageOf(gone.Process.Pid); err == nil {
+		t.Errorf("a process that has ended uses %+v", u)
+	}
+}
+
+// Samples become rarer as a run goes on.
+func TestSamplesOfAWeek(t *testing.T) {
+	n := 0
+	for at := time.Duration(0); at < 7*24*time.Hour; at += nextSample(at) {
+		n++
+	}
+	if n < 1000 || n > 5000 {
+		t.Errorf("%d samples", n)
+	}
+}
