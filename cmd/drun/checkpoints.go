@@ -22,7 +22,7 @@ import (
 func newCheckpoints() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "checkpoints RUN",
-		Short: "List, verify and remove the checkpoints of a run",
+		Short: "List, verify, export, import and remove checkpoints",
 		Long: `Lists the checkpoints of a run in the order of saving, and marks the one with the best score.
 RUN is an id, a name, or last; STEP a step's number, last or best.`,
 		Args: arguments(1, 1),
@@ -32,7 +32,7 @@ RUN is an id, a name, or last; STEP a step's number, last or best.`,
 			})
 		},
 	}
-	cmd.AddCommand(newVerify(), newExport(), newRemoveCheckpoints())
+	cmd.AddCommand(newVerify(), newExport(), newImport(), newRemoveCheckpoints())
 	return cmd
 }
 

@@ -50,7 +50,7 @@ func newRun() *cobra.Command {
 	f.BoolVar(&o.KeepSecrets, "keep-secrets", false, "record the values of parameters whose names have the word key, token, password or secret")
 	f.StringVar(&o.Name, "name", "", "name of the run (default: two words)")
 	f.StringArrayVar(&o.Tags, "tag", nil, "label of the run (repeatable)")
-	f.StringVar(&o.Resume, "resume", "", "continue from a checkpoint: `RUN[@STEP or @best]`; auto: continue the run that --name names, or begin it")
+	f.StringVar(&o.Resume, "resume", "", "continue from a checkpoint, `RUN[@STEP or @best]`, or with weights from FILE.safetensors or .npz; auto: continue the run that --name names, or begin it")
 	f.BoolVar(&o.Reuse, "reuse", false, "if a finished run has the same recipe, parameters, seed, ranks and data, give that instead of running again")
 	f.IntVar(&o.Keep, "keep", 0, "keep the newest `N` checkpoints of the run and the best, and remove the others (default: keep all)")
 	f.IntVar(&o.MaxRestarts, "max-restarts", 0, "how often all ranks start again, from the newest checkpoint, after one has failed or was lost")
@@ -117,7 +117,7 @@ const maxTag = 200 // bytes, as of run.tag
 // runRecipe runs it and prints the closing line.
 func runRecipe(cmd *cobra.Command, o run.Options) error {
 	if cmd.Flags().Changed("resume") && o.Resume == "" {
-		return usage("is a variable of the shell not set?", "--resume is empty: want RUN[@STEP or @best], or auto")
+		return usage("is a variable of the shell not set?", "--resume is empty: want RUN[@STEP or @best], a file of weights, or auto")
 	}
 	if o.MaxRestarts < 0 {
 		return usage("", "--max-restarts %d: the number cannot be negative", o.MaxRestarts)
@@ -126,6 +126,13 @@ func runRecipe(cmd *cobra.Command, o run.Options) error {
 		if len(tag) > maxTag {
 			return usage("", "--tag %q…: a label has at most %d bytes", tag[:40], maxTag)
 		}
+	}
+	o.Import = func(file string) (string, error) {
+		made, err := importFile(homeOf(cmd), file, "", 0, true)
+		if err != nil {
+			return "", fmt.Errorf("--resume %s: %w", file, err)
+		}
+		return made.Run, nil
 	}
 	stop, err := prepare(cmd, &o)
 	if err != nil {

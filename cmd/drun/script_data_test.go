@@ -123,3 +123,9 @@ func mounts() bool {
 	}
 	return unix.Unmount(dir, unix.MNT_DETACH) == nil
 }
+
+// havePyTorch tells whether PyTorch with safetensors is here, and where.
+func havePyTorch() bool {
+	_, err := os.Stat("../../bin/pytorch/bin/python")
+	return err == nil
+}

@@ -31,6 +31,7 @@ func TestScript(t *testing.T) {
 				return err
 			}
 			env.Setenv("EXAMPLES", root+"/../../examples")
+			env.Setenv("PYTORCH", root+"/../../bin/pytorch/bin/python")
 			env.Setenv("NO_COLOR", "1")
 			env.Setenv("XDG_CONFIG_HOME", env.WorkDir+"/config")
 			env.Setenv("EVIL", "a\x1b]52;c;ZXZpbA==\x07\u009b31m\u202e\nb")
@@ -38,7 +39,7 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
-			have, known := map[string]func() bool{"gloo": haveGloo, "mounts": mounts, "fuse": fuse, "networks": networks, "resets": resets}[name]
+			have, known := map[string]func() bool{"gloo": haveGloo, "pytorch": havePyTorch, "mounts": mounts, "fuse": fuse, "networks": networks, "resets": resets}[name]
 			if !known {
 				return false, fmt.Errorf("unknown condition %s", name)
 			}

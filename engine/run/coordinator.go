@@ -128,11 +128,17 @@ func (c *coordinator) world() int { return len(c.cluster.Places) }
 
 // enter begins the run's record. sig is a signal that came meanwhile.
 func (c *coordinator) enter() (sig os.Signal, err error) {
+	resume := c.Resume
+	if ext := filepath.Ext(resume); c.Import != nil && (ext == ".safetensors" || ext == ".npz") {
+		if resume, err = c.Import(resume); err != nil {
+			return nil, err
+		}
+	}
 	hurry, came, done := c.hurried()
 	c.record, err = record.Open(record.Config{
 		Home: c.Home, Name: c.Name, Recipe: c.bundle, Backend: c.Backend, Plugin: c.plugin, Seed: c.Seed, SeedGiven: c.SeedGiven,
 		Threads: c.Threads, Deterministic: c.Deterministic, DataDirs: absolute(c.DataDirs), Places: c.cluster.Places, Version: c.Version, Command: c.Command, Started: c.started, Tags: c.Tags,
-		Resume: c.Resume, Replay: c.Replay, Keep: c.Keep, Params: c.params, KeepSecrets: c.KeepSecrets, DiskTimeout: c.DiskTimeout, Say: c.console.Note,
+		Resume: resume, Replay: c.Replay, Keep: c.Keep, Params: c.params, KeepSecrets: c.KeepSecrets, DiskTimeout: c.DiskTimeout, Say: c.console.Note,
 	}, hurry)
 	done()
 	if err != nil && *came != nil {

@@ -43,8 +43,10 @@ type Options struct {
 	Tags      []string
 	Backend   string   // "": shm on one machine, else a network's
 	Plugins   []string // folders to look for plugins in before all others
-	Resume    string   // RUN[@STEP or @best], or record.Auto
-	Keep      int      // checkpoints to keep, the newest, besides the best; 0: all
+	Resume    string   // RUN[@STEP or @best], a file of weights, or record.Auto
+	// Import makes a run with a checkpoint of the file of weights that Resume names, and gives its name.
+	Import func(file string) (run string, err error)
+	Keep   int // checkpoints to keep, the newest, besides the best; 0: all
 	// MaxRestarts is how often the ranks start again after a failure that may pass.
 	MaxRestarts int
 	Timeout     time.Duration // of collectives

@@ -97,7 +97,8 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 					"number is that step of this run, else of the runs it was resumed from; \"best\" is the checkpoint with\n" +
 					"the highest score of all of these. A line on stderr says which one was restored. Tensors that are\n" +
 					"missing or have another shape or dtype are an error that lists them all; strict = False restores\n" +
-					"what matches.\n" +
+					"what matches. From a file of weights (--resume FILE.safetensors) come modules and tensors, by the names\n" +
+					"of save_file; the rest of the state stays as it is.\n" +
 					"With another world size, values that were equal on all ranks go to every rank, loaders continue\n" +
 					"after the same part of the epoch, random streams that belong to one rank start afresh (the line says\n" +
 					"so), and other values that differed are an error.",

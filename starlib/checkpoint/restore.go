@@ -36,6 +36,13 @@ func apply(ctx *tensor.Context, state *starlark.Dict, always []Named, found *Res
 	for _, name := range found.Differ {
 		r.differ[name] = true
 	}
+	if r.saved[fromFile] != nil {
+		left, err := r.file(state)
+		if err == nil {
+			err = r.change(strict)
+		}
+		return r.notesOfFile(left), err
+	}
 	for _, kv := range state.Items() {
 		name, err := key(kv[0])
 		if err != nil {
@@ -65,15 +72,31 @@ func apply(ctx *tensor.Context, state *starlark.Dict, always []Named, found *Res
 			r.mismatch(name, "in the checkpoint, but not in the state")
 		}
 	}
+	if err := r.change(strict); err != nil {
+		return nil, err
+	}
+	return r.notes(), nil
+}
+
+// change puts in what fits, after all has been compared.
+func (r *restoring) change(strict bool) error {
 	if strict && len(r.wrong) > 0 {
-		return nil, differences(r.wrong)
+		return differences(r.wrong)
 	}
 	for _, change := range r.changes {
 		if err := change(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return r.notes(), nil
+	return nil
+}
+
+// notesOfFile are what is worth saying of a restore from a file of weights.
+func (r *restoring) notesOfFile(left []string) (notes []string) {
+	if left != nil {
+		notes = append(notes, "a file of weights has nothing for: "+strings.Join(left, ", "))
+	}
+	return append(notes, r.unmatched()...)
 }
 
 // notes are what is worth saying of a restore.
@@ -89,10 +112,15 @@ func (r *restoring) notes() (notes []string) {
 		}
 		notes = append(notes, text)
 	}
-	if len(r.wrong) > 0 {
-		notes = append(notes, "what does not match was left unchanged:\n  "+strings.Join(some(r.wrong), "\n  "))
+	return append(notes, r.unmatched()...)
+}
+
+// unmatched says what was not restored.
+func (r *restoring) unmatched() []string {
+	if len(r.wrong) == 0 {
+		return nil
 	}
-	return notes
+	return []string{"what does not match was left unchanged:\n  " + strings.Join(some(r.wrong), "\n  ")}
 }
 
 // mismatch notes what does not fit.

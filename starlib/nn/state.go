@@ -30,13 +30,26 @@ const counter = "num_batches_tracked"
 // loadState copies tensors into the parameters and buffers of their names, and gives
 // the differences. If there are some, and strict is set, nothing is changed.
 func (m *Model) loadState(state *starlark.Dict, strict bool) (differences []string, err error) {
+	differences, change, err := m.Fit(state)
+	if err != nil {
+		return nil, err
+	}
+	if strict && differences != nil {
+		return nil, fmt.Errorf("the state does not fit nn.%s (strict = False loads what matches):\n  %s", m.kind, strings.Join(differences, "\n  "))
+	}
+	return differences, change()
+}
+
+// Fit compares tensors with the parameters and buffers of their names: it gives the differences,
+// and what copies those that fit. Nothing is changed before that is called.
+func (m *Model) Fit(state *starlark.Dict) (differences []string, change func() error, err error) {
 	w := walker{every: true}
 	w.module("", m)
 	given := make(map[string]starlark.Value, state.Len())
 	for _, kv := range state.Items() {
 		name, ok := starlark.AsString(kv[0])
 		if !ok {
-			return nil, fmt.Errorf("a state's keys are names, not %s", kv[0])
+			return nil, nil, fmt.Errorf("a state's keys are names, not %s", kv[0])
 		}
 		given[name] = kv[1]
 	}
@@ -74,7 +87,7 @@ func (m *Model) loadState(state *starlark.Dict, strict bool) (differences []stri
 			if storages[src.Storage()] {
 				// It may be changed before its turn comes.
 				if src, err = tensor.Clone(src); err != nil {
-					return nil, err
+					return nil, nil, err
 				}
 			}
 			taken[l.Tensor] = src
@@ -82,7 +95,7 @@ func (m *Model) loadState(state *starlark.Dict, strict bool) (differences []stri
 		default:
 			same, err := equal(taken[l.Tensor], value.Tensor())
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			if !same {
 				differ(l.name, "the same tensor as %s here, but the state has other values for it", nameOf(order, l.Tensor))
@@ -94,17 +107,16 @@ func (m *Model) loadState(state *starlark.Dict, strict bool) (differences []stri
 			differ(name, "unexpected")
 		}
 	}
-	if strict && differences != nil {
-		return nil, fmt.Errorf("the state does not fit nn.%s (strict = False loads what matches):\n  %s", m.kind, strings.Join(differences, "\n  "))
-	}
-	m.ctx.BeginNoGrad()
-	defer m.ctx.EndNoGrad()
-	for _, l := range order {
-		if err := tensor.CopyInto(l.Tensor, taken[l.Tensor]); err != nil {
-			return nil, fmt.Errorf("%s: %w", l.name, err)
+	return differences, func() error {
+		m.ctx.BeginNoGrad()
+		defer m.ctx.EndNoGrad()
+		for _, l := range order {
+			if err := tensor.CopyInto(l.Tensor, taken[l.Tensor]); err != nil {
+				return fmt.Errorf("%s: %w", l.name, err)
+			}
 		}
-	}
-	return differences, nil
+		return nil
+	}, nil
 }
 
 func describeTensor(t *tensor.Tensor) string {

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"drun/checkpoints"
+	"drun/history"
+	"drun/internal/exit"
+	"drun/internal/terminal"
+	"drun/starlib"
+	"drun/starlib/checkpoint"
+	"drun/starlib/data"
+)
+
+func newImport() *cobra.Command {
+	var name string
+	var step int64
+	cmd := &cobra.Command{
+		Use:   "import FILE",
+		Short: "Make a checkpoint of a .safetensors or .npz file",
+		Long: `Makes a run that is done and has one checkpoint: the tensors of a .safetensors or .npz file, under the names
+that they have there. drun run --resume RUN then starts with these weights: checkpoint.restore puts them into the
+modules and tensors of its state, and leaves the rest as it is.`,
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			made, err := importFile(homeOf(cmd), args[0], name, step, false)
+			if err != nil {
+				return err
+			}
+			if wantsJSON(cmd) {
+				return printJSON(cmd.OutOrStdout(), made)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s@%d: %d tensors of %s, %s\n", terminal.Escape(made.Run), made.Step, made.Tensors,
+				terminal.Escape(args[0]), humanize.IBytes(uint64(made.Bytes)))
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "name of the run (default: two words)")
+	cmd.Flags().Int64Var(&step, "step", 0, "step of the checkpoint")
+	return cmd
+}
+
+// imported is a checkpoint that was made of a file.
+type imported struct {
+	ID      int64  `json:"id"`
+	Run     string `json:"run"`
+	Step    int64  `json:"step"`
+	Tensors int    `json:"tensors"`
+	Bytes   int64  `json:"bytes"`
+}
+
+// importFile makes a run with one checkpoint of a file's tensors. again: one that was made of the same file
+// with the same content will do.
+func importFile(home, path, name string, step int64, again bool) (*imported, error) {
+	if name != "" {
+		if err := history.CheckName(name); err != nil {
+			return nil, err
+		}
+	}
+	began := time.Now()
+	items, file, err := readWeights(path)
+	if err != nil {
+		return nil, err
+	}
+	made := &imported{Step: step, Tensors: len(items) - 1}
+	entries := make([]checkpoints.Entry, len(items))
+	for i, it := range items {
+		kind := "tensor"
+		if it.DType == "" {
+			kind = "value"
+		}
+		entries[i] = checkpoints.Entry{Name: it.Name, Kind: kind, DType: it.DType, Shape: it.Shape, Data: it.Data}
+	}
+	db, err := history.Open(home)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	store, err := checkpoints.Open(home)
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	if again {
+		if old, err := importedBefore(db, store, file, step); old != nil || err != nil {
+			return old, err
+		}
+	}
+	r, err := db.Begin(history.RunInfo{Name: name, Recipe: file.Path, WorldSize: 1, Backend: "none", Version: version(),
+		Command: []string{"drun", "checkpoints", "import", path}, Started: began})
+	if err != nil {
+		return nil, err
+	}
+	made.ID, made.Run = r.ID, r.Name
+	var info checkpoints.Info
+	if err = r.BeginAttempt(); err == nil {
+		info, err = store.SaveAfter(0, r.UID, step, nil, map[int][]checkpoints.Entry{0: entries})
+	}
+	if err == nil {
+		made.Bytes = info.Bytes
+		err = r.Write(&history.Batch{DataFiles: []history.DataFile{*file}, Checkpoints: []history.Checkpoint{{Step: step, Bytes: info.Bytes, Time: time.Now()}},
+			End: &history.End{Status: history.Done, Seconds: time.Since(began).Seconds()}})
+	}
+	if err != nil {
+		_ = r.Discard()
+		return nil, err
+	}
+	return made, nil
+}
+
+// importedBefore finds the newest run that importFile has made of a file, and that still has its checkpoint.
+func importedBefore(db *history.DB, store *checkpoints.Store, file *history.DataFile, step int64) (*imported, error) {
+	list, err := db.List(0)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range list {
+		if r.Recipe != file.Path || r.Status != history.Done {
+			continue
+		}
+		d, err := db.Get(r.ID)
+		if err != nil {
+			return nil, err
+		}
+		if len(d.DataFiles) != 1 || d.DataFiles[0].SHA256 != file.SHA256 {
+			continue
+		}
+		if info, err := store.Find(r.UID, checkpoints.Last); err == nil && info.Step == step {
+			return &imported{ID: r.ID, Run: r.Name, Step: info.Step, Bytes: info.Bytes}, nil
+		}
+	}
+	return nil, nil
+}
+
+// readWeights reads a file of weights as the items of a checkpoint.
+func readWeights(path string) ([]checkpoint.Item, *history.DataFile, error) {
+	if _, err := data.FormatOf(path); err != nil {
+		return nil, nil, exit.WithCode(err, exit.Usage)
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	real, err := filepath.EvalSymlinks(abs) // the user has named it, wherever it lies
+	if err != nil {
+		return nil, nil, usage("", "%s: %s", path, cause(err))
+	}
+	files, err := starlib.OpenFiles(filepath.Dir(real))
+	if err != nil {
+		return nil, nil, exit.WithCode(err, exit.Usage)
+	}
+	out := &history.DataFile{Path: abs}
+	files.OnRead = func(_, sum string, bytes int64, modified time.Time) {
+		out.SHA256, out.Bytes, out.Modified = sum, bytes, &modified
+	}
+	file, err := files.Open(filepath.Base(real))
+	if err != nil {
+		return nil, nil, exit.WithCode(err, exit.Usage)
+	}
+	defer file.Close()
+	items, err := checkpoint.Import(file, filepath.Base(path))
+	if err != nil {
+		return nil, nil, exit.WithCode(fmt.Errorf("%s: %w", path, err), exit.Usage)
+	}
+	if _, err := io.Copy(io.Discard, file); err != nil { // to its end, for the checksum
+		return nil, nil, err
+	}
+	return items, out, nil
+}
+
+// cause is an error without the operation and the path that os adds.
+func cause(err error) error {
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}

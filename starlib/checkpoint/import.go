@@ -1,0 +1,139 @@
+package checkpoint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"drun/starlib"
+	"drun/starlib/data"
+	"drun/starlib/plain"
+	"drun/tensor"
+
+	startensor "drun/starlib/tensor"
+
+	"go.starlark.net/starlark"
+)
+
+// fromFile marks a checkpoint that was made of a file of weights: it is the name of an entry with
+// the file's name. The other entries are the file's tensors, under the names that they have there.
+const fromFile = separator + "file"
+
+// Import gives the checkpoint that a file of weights makes.
+func Import(file *starlib.File, name string) ([]Item, error) {
+	format, err := data.FormatOf(name)
+	if err != nil {
+		return nil, err
+	}
+	tensors, err := format.Read(tensor.NewContext(), file)
+	if err != nil {
+		return nil, err
+	}
+	mark, err := plain.Encode(starlark.String(name))
+	if err != nil {
+		return nil, err
+	}
+	items := []Item{{Name: fromFile, Data: mark}}
+	for _, kv := range tensors.Items() {
+		name, err := key(kv[0])
+		if err == nil && strings.HasPrefix(name, separator) {
+			err = fmt.Errorf("%q: a tensor's name cannot begin with a slash", name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		item, err := itemOf(name, kv[1])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		items = append(items, item)
+	}
+	return items, nil
+}
+
+// fitter is a module, which knows PyTorch's names of its tensors.
+type fitter interface {
+	module
+	Fit(state *starlark.Dict) (differences []string, change func() error, err error)
+}
+
+// file puts the tensors of a file into the modules and tensors of a state. Names are those of
+// save_file; those of the only module may come without its key, as model.state_dict() has them.
+// The rest of the state is no matter of weights, and stays as it is.
+func (r *restoring) file(state *starlark.Dict) (left []string, err error) {
+	delete(r.saved, fromFile)
+	keys := map[string]starlark.Value{}
+	var order, modules []string
+	for _, kv := range state.Items() {
+		name, err := key(kv[0])
+		if err != nil {
+			return nil, err
+		}
+		keys[name], order = kv[1], append(order, name)
+		if _, ok := kv[1].(fitter); ok {
+			modules = append(modules, name)
+		}
+	}
+	bare := len(modules) == 1 && slices.ContainsFunc(keys[modules[0]].(fitter).Weights(), func(e starlib.Entry) bool { return r.saved[e.Name] != nil })
+	for name := range r.saved {
+		head, _, _ := strings.Cut(name, ".")
+		if keys[head] != nil || keys[name] != nil {
+			bare = false
+		}
+	}
+	for _, name := range order {
+		prefix := name + "."
+		if bare && name == modules[0] {
+			prefix = ""
+		}
+		switch v := keys[name].(type) {
+		case fitter:
+			err = r.module(prefix, v)
+		case *startensor.Value:
+			if saved := r.take(name); saved != nil {
+				r.fit(name, v, saved)
+			}
+		default:
+			left = append(left, name)
+			for _, it := range r.found.Part { // of an optimizer, say
+				if it.Name == name || strings.HasPrefix(it.Name, prefix) {
+					delete(r.saved, it.Name)
+				}
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	for _, it := range r.found.Part {
+		if r.saved[it.Name] != nil {
+			r.mismatch(it.Name, "in the file, but not in the state")
+		}
+	}
+	return left, nil
+}
+
+// module compares a module with the tensors of a prefix.
+func (r *restoring) module(prefix string, m fitter) error {
+	given := new(starlark.Dict)
+	for _, it := range r.found.Part {
+		name, ok := strings.CutPrefix(it.Name, prefix)
+		if !ok || r.saved[it.Name] == nil {
+			continue
+		}
+		v, err := it.value(r.ctx)
+		if err != nil {
+			return err
+		}
+		delete(r.saved, it.Name)
+		if err := given.SetKey(starlark.String(name), v); err != nil {
+			return err
+		}
+	}
+	differences, change, err := m.Fit(given)
+	for _, d := range differences {
+		r.wrong = append(r.wrong, prefix+d)
+	}
+	r.changes = append(r.changes, change)
+	return err
+}
