@@ -3,6 +3,7 @@ package run_test
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -63,16 +64,39 @@ func TestLoggedBeforeSaved(t *testing.T) {
 		last := fmt.Sprintf("[%d] saved %d", rand.IntN(2), 1+rand.IntN(3)) // then the one before is complete
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			if lines.Text() == last {
-				if round%2 == 1 { // else at once
-					time.Sleep(rand.N(20 * time.Millisecond))
-				}
 				break
 			}
 		}
+		unlock := func() {}
+		switch round % 3 { // 0: at once
+		case 1:
+			time.Sleep(rand.N(20 * time.Millisecond))
+		case 2: // the points have to wait, and with them the checkpoint
+			unlock = lockHistory(t, filepath.Join(dir, "home"))
+			time.Sleep(100 * time.Millisecond)
+		}
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+		unlock()
 		cancel()
 		checkLogged(t, filepath.Join(dir, "home"))
+	}
+}
+
+// lockHistory keeps others from writing to the history.
+func lockHistory(t *testing.T, home string) (unlock func()) {
+	t.Helper()
+	db, err := sql.Open("sqlite3", "file:"+filepath.Join(home, "history.db")+"?_txlock=immediate&_busy_timeout=10000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		_ = tx.Rollback()
+		db.Close()
 	}
 }
 
