@@ -16,6 +16,7 @@ const (
 	mpiName      = "Open MPI"
 	glooName     = "Gloo"
 	openBLASName = "OpenBLAS"
+	plainName    = "plain file" // written and synchronised
 
 	// The same libraries, told to use their AVX-512 kernels: OpenBLAS does not recognise every processor that has them,
 	// and PyTorch uses its AVX2 kernels unless told otherwise.
@@ -23,7 +24,7 @@ const (
 	torchWideName    = "PyTorch for AVX-512"
 )
 
-var peerNames = []string{torchName, torchWideName, mpiName, glooName, openBLASName, openBLASWideName}
+var peerNames = []string{torchName, torchWideName, mpiName, glooName, openBLASName, openBLASWideName, plainName}
 
 // variants are a peer run in several ways. A bar is set by the best of them.
 var variants = map[string][]string{

@@ -45,10 +45,14 @@ func TestRecipes(t *testing.T) {
 	run(", 2 ranks", "bench/helpers.star", "-p", "scale=0", "-n", "2")
 	run("", "bench/operators.star", "-p", "scale=0")
 	run("", "bench/log.star", "-p", "steps=100")
+	run(", 1 rank", "bench/checkpoints.star", "-p", "rounds=1")
 
 	for _, special := range []func() ([]figure, error){
 		func() ([]figure, error) {
-			return residentSize([]string{drun, "run", "--home", home, "bench/resident.star", "-n", "2"})(t.Context())
+			return residentSize("resident size of a rank", []string{drun, "run", "--home", home, "bench/resident.star", "-n", "2"}, largestChild)(t.Context())
+		},
+		func() ([]figure, error) {
+			return residentSize("agent beside 4 ranks of 256 MiB", []string{drun, "run", "--home", home, "bench/checkpoints.star", "-n", "4", "-p", "rounds=1"}, ownSize)(t.Context())
 		},
 		func() ([]figure, error) { return digitsHistory(drun, folder)(t.Context()) },
 		func() ([]figure, error) {

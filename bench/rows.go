@@ -8,6 +8,7 @@ const (
 	groupHistory   = "history"
 	groupQueries   = "queries"
 	groupLogging   = "logging"
+	groupStates    = "checkpoints"
 	groupAllReduce = "allreduce"
 	groupBackends  = "backends"
 	groupHelpers   = "helpers"
@@ -16,7 +17,7 @@ const (
 	groupKernels   = "kernels"
 )
 
-var groups = []string{groupStart, groupHistory, groupQueries, groupLogging, groupAllReduce, groupBackends, groupHelpers, groupOperators, groupTrain, groupKernels}
+var groups = []string{groupStart, groupHistory, groupQueries, groupLogging, groupStates, groupAllReduce, groupBackends, groupHelpers, groupOperators, groupTrain, groupKernels}
 
 const (
 	us  = 1e-6
@@ -51,6 +52,17 @@ func buildRows() []row {
 		row{groupLogging, "64 runs at once, rows", nil},
 		row{groupLogging, "64 runs at once, rows lost", []bar{atMost(0)}},
 	)
+	for _, ranks := range []string{", 1 rank", ", 4 ranks"} {
+		copied := bar{limit: 1.2, of: drunName, name: "copy of 256 MiB" + ranks}
+		plain := bar{limit: 1 / 0.8, of: plainName, name: "durable save of 256 MiB"}
+		all = append(all,
+			row{groupStates, "durable save of 256 MiB" + ranks, []bar{plain}},
+			row{groupStates, "wait for a save of 256 MiB" + ranks, []bar{copied}},
+			row{groupStates, "copy of 256 MiB" + ranks, nil},
+			row{groupStates, "restore of 256 MiB" + ranks, []bar{atMost(0.256 * 1.048576)}}, // 1 GB/s
+		)
+	}
+	all = append(all, row{groupStates, "agent beside 4 ranks of 256 MiB", []bar{atMost(1.2 * 256)}})
 	for _, ranks := range []int{2, 4} {
 		for _, size := range []int{4, 256, 4096, 65536, 1 << 20, 16 << 20, 64 << 20} {
 			all = append(all, row{groupAllReduce, fmt.Sprintf("all_reduce %d B, %d ranks", size, ranks), allReduceBars(size, ranks)})

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,8 +35,8 @@ func gloo(p *peers, ranks int) func(context.Context) ([]figure, error) {
 	}
 }
 
-// residentSize watches an agent's workers, and returns the peak size of the largest.
-func residentSize(args []string) func(context.Context) ([]figure, error) {
+// residentSize watches an agent, and returns the largest size that of gave while it ran.
+func residentSize(name string, args []string, of func(agent int) float64) func(context.Context) ([]figure, error) {
 	return func(ctx context.Context) ([]figure, error) {
 		ctx, cancel := context.WithTimeout(ctx, timeLimit)
 		defer cancel()
@@ -51,14 +53,20 @@ func residentSize(args []string) func(context.Context) ([]figure, error) {
 			select {
 			case err := <-ended:
 				if err != nil || peak == 0 {
-					return nil, fmt.Errorf("%s: no worker was seen: %v: %s", strings.Join(args, " "), err, said.String()) //nolint:errorlint // there may be no error
+					return nil, fmt.Errorf("%s: no process was seen: %v: %s", strings.Join(args, " "), err, said.String()) //nolint:errorlint // there may be no error
 				}
-				return []figure{{"resident size of a rank", peak, "MiB"}}, nil
+				return []figure{{name, peak, "MiB"}}, nil
 			case <-time.After(20 * time.Millisecond):
-				peak = max(peak, largestChild(agent.Process.Pid))
+				peak = max(peak, of(agent.Process.Pid))
 			}
 		}
 	}
+}
+
+// ownSize returns the peak size, in MiB, of a process.
+func ownSize(pid int) float64 {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // it may have ended
+	return peakResident(string(status))
 }
 
 // largestChild returns the largest peak, in MiB, of a process's children.
@@ -68,11 +76,42 @@ func largestChild(parent int) float64 {
 	for _, path := range threads {
 		children, _ := os.ReadFile(path)
 		for _, child := range strings.Fields(string(children)) {
-			status, _ := os.ReadFile("/proc/" + child + "/status") // the child may have ended
-			largest = max(largest, peakResident(string(status)))
+			pid, _ := strconv.Atoi(child)
+			largest = max(largest, ownSize(pid))
 		}
 	}
 	return largest
+}
+
+// plainFile writes the bytes of a state into a file, and synchronises it.
+func plainFile(folder string) func(context.Context) ([]figure, error) {
+	return func(context.Context) ([]figure, error) {
+		path := filepath.Join(folder, "plain")
+		defer os.Remove(path)
+		data := make([]byte, mib)
+		figures := []figure{}
+		for range 4 {
+			started := time.Now()
+			f, err := os.Create(path)
+			if err != nil {
+				return nil, err
+			}
+			for i := range 256 {
+				for at := 0; at < mib; at += 4096 { // another page each
+					binary.LittleEndian.PutUint64(data[at:], uint64(started.UnixNano())+uint64(i))
+				}
+				if _, err := f.Write(data); err != nil {
+					return nil, err
+				}
+			}
+			if err := errors.Join(f.Sync(), f.Close()); err != nil {
+				return nil, err
+			}
+			figures = append(figures, figure{"durable save of 256 MiB", time.Since(started).Seconds(), "s"})
+			os.Remove(path)
+		}
+		return figures, nil
+	}
 }
 
 // peakResident reads VmHWM, in MiB, from a process's status.
