@@ -123,7 +123,7 @@ type ToAgent struct {
 	Save     *Part            `cbor:",omitempty"`
 	Handed   *Handed          `cbor:",omitempty"`
 	Restore  *Restore         `cbor:",omitempty"`
-	Taken    bool             `cbor:",omitempty"` // what Restored gave has been read
+	Taken    bool             `cbor:",omitempty"` // the file that Restored named is open
 	Version  *string          `cbor:",omitempty"` // of the backend's plugin, which has started
 	Counts   map[string]int64 `cbor:",omitempty"` // what the plugin has done
 	Failure  *Failure         `cbor:",omitempty"`

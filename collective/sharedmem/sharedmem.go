@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"unsafe"
 
@@ -58,19 +59,27 @@ func Map(f *os.File, offset int64, size int) ([]byte, error) {
 	return mem, nil
 }
 
-// View maps the first bytes of a region, all of which have been written, for reading only.
-func View(f *os.File, size int) (mem []byte, err error) {
+// A View is a private copy of the beginning of a region: what is written to it is the process's own, and
+// what is not costs no memory of its own. It ends with the last reference to it. The region must not be
+// changed any more.
+type View struct{ Mem []byte }
+
+// NewView makes a view of the first bytes of a region, all of which have been written.
+func NewView(f *os.File, size int) (*View, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return nil, fmt.Errorf("cannot map shared memory: %w", err)
 	}
+	v := &View{}
 	rawErr := raw.Control(func(fd uintptr) {
-		mem, err = unix.Mmap(int(fd), 0, size, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
+		v.Mem, err = unix.Mmap(int(fd), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
 	})
 	if err = errors.Join(err, rawErr); err != nil {
 		return nil, fmt.Errorf("cannot map %d bytes of shared memory: %w", size, err)
 	}
-	return mem, nil
+	_ = unix.Madvise(v.Mem, unix.MADV_POPULATE_READ) // a hint, of newer kernels
+	runtime.AddCleanup(v, func(mem []byte) { _ = unix.Munmap(mem) }, v.Mem)
+	return v, nil
 }
 
 // Unmap gives a window back. No pointer into it may be used any more.

@@ -35,7 +35,7 @@ func (s *snapshot) part(rank int, near bool) *engine.Restored {
 	out := &engine.Restored{Entries: slices.Clone(s.parts[rank].Entries)}
 	in := near && s.region != nil && s.parts[rank].Apart
 	if in {
-		out.File, out.Size = s.region.path(), s.region.used
+		s.region.lend(out)
 	}
 	for i := range out.Entries {
 		if e := &out.Entries[i]; in {

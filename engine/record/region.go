@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"drun/collective/sharedmem"
 	"drun/engine"
@@ -14,7 +15,8 @@ import (
 type region struct {
 	file *os.File
 	mem  []byte
-	used int64 // bytes, from its beginning
+	used int64       // bytes, from its beginning
+	lent atomic.Bool // ranks may read it for as long as they live
 }
 
 // WriteAt does not write into the mapping, in which a lack of memory would be the end of the process.
@@ -24,6 +26,12 @@ func (g *region) WriteAt(data []byte, offset int64) (int, error) {
 		err = fmt.Errorf("cannot hold %d bytes of a checkpoint in memory: %w", len(data), err)
 	}
 	return n, err
+}
+
+// lend is for a rank of this machine that restores its part of a checkpoint from the file.
+func (g *region) lend(to *engine.Restored) {
+	g.lent.Store(true)
+	to.File, to.Size = g.path(), g.used
 }
 
 // path is where the ranks of this machine can open it.
@@ -64,12 +72,16 @@ func (p *regions) take(bytes int64) (*region, error) {
 		file.Close()
 		return nil, err
 	}
-	return &region{file, mem, bytes}, nil
+	return &region{file: file, mem: mem, used: bytes}, nil
 }
 
-// give takes back a region that nobody writes to any more; nil is none.
+// give takes back a region that no rank writes to or opens any more; nil is none.
 func (p *regions) give(g *region) {
 	if g == nil {
+		return
+	}
+	if g.lent.Load() {
+		g.close()
 		return
 	}
 	p.mu.Lock()

@@ -59,7 +59,7 @@ type found struct {
 
 // Restore gives a rank its part of the checkpoint that it asks for, once the save in flight
 // has ended, and sends it in the background. The data is not sent to a rank that is near, but
-// lies in a memory file until Taken.
+// lies in a memory file, which can be opened until Taken.
 func (r *Record) Restore(rank int, step string, near bool, send func(*engine.Restored)) {
 	q, flight := question{step, r.begun}, r.flight
 	r.pending.Go(func() {
@@ -77,7 +77,7 @@ func (r *Record) Restore(rank int, step string, near bool, send func(*engine.Res
 	})
 }
 
-// Taken is told that a rank has read what Restore gave it.
+// Taken is told that a rank has opened the file that Restore named.
 func (r *Record) Taken(rank int) {
 	r.restores.mu.Lock()
 	defer r.restores.mu.Unlock()
@@ -144,7 +144,7 @@ func (r *Record) restore(rank int, q question, near bool) (*engine.Restored, err
 }
 
 // load reads the parts of all ranks, if no other rank has had them read, for a rank that says
-// with Taken that it needs them no more.
+// with Taken when it has opened the file.
 func (r *Record) load(rank int, f *found) *loaded {
 	r.restores.mu.Lock()
 	l := r.restores.loaded
@@ -180,7 +180,7 @@ func (r *Record) load(rank int, f *found) *loaded {
 func (l *loaded) part(rank int, near bool) *engine.Restored {
 	out := &engine.Restored{}
 	if near && l.region != nil {
-		out.File, out.Size = l.region.path(), l.region.used
+		l.region.lend(out)
 	}
 	for _, e := range l.parts[rank] {
 		entry := engine.Entry{Name: e.Name, DType: e.DType, Shape: e.Shape, Bytes: e.Bytes, Offset: e.Offset}

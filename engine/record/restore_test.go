@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,5 +84,11 @@ func TestLoadedForSeveralRanks(t *testing.T) {
 	r.regions.close()
 	if len(r.restores.reading) > 0 || r.restores.loaded != nil {
 		t.Error("something is still being read")
+	}
+	list, _ := os.ReadDir("/proc/self/fd")
+	for _, f := range list {
+		if name, _ := os.Readlink("/proc/self/fd/" + f.Name()); strings.Contains(name, engine.StateMemory) {
+			t.Errorf("a memory file is left: %s", name)
+		}
 	}
 }

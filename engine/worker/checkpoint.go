@@ -124,7 +124,7 @@ func (w *worker) Restore(step string) (*checkpoint.Restored, error) {
 	if err != nil || state == nil {
 		return nil, err
 	}
-	mem, err := viewMemory(state.File, state.Size)
+	view, err := viewMemory(state.File, state.Size)
 	if err != nil { // the agent sends it instead
 		if state, err = w.askState(&engine.Restore{Step: step, Send: true}); err != nil || state == nil {
 			return nil, err
@@ -133,15 +133,14 @@ func (w *worker) Restore(step string) (*checkpoint.Restored, error) {
 	out := &checkpoint.Restored{Step: state.Step, Run: state.Run, Score: state.Score, Saved: state.WorldSize, World: w.job.Place.WorldSize,
 		Differ: state.Differ, First: state.First}
 	for _, e := range state.Entries {
-		if state.File != "" && e.Bytes > 0 {
-			e.Data = mem[e.Offset:][:e.Bytes:e.Bytes]
+		it := checkpoint.Item{Name: e.Name, DType: e.DType, Shape: e.Shape, Data: e.Data}
+		if view != nil && e.Bytes > 0 {
+			it.Data, it.Owner = view.Mem[e.Offset:][:e.Bytes:e.Bytes], view
 		}
-		out.Part = append(out.Part, checkpoint.Item{Name: e.Name, DType: e.DType, Shape: e.Shape, Data: e.Data})
+		out.Part = append(out.Part, it)
 	}
-	if mem != nil {
-		out.Release = func() error {
-			return errors.Join(sharedmem.Unmap(mem), w.channel.Send(&engine.ToAgent{Taken: true}))
-		}
+	if view != nil {
+		return out, w.channel.Send(&engine.ToAgent{Taken: true})
 	}
 	return out, nil
 }
@@ -162,8 +161,8 @@ func (w *worker) askState(what *engine.Restore) (*engine.Restored, error) {
 	return reply.State, nil
 }
 
-// viewMemory maps a memory file of the agent for reading; no path is no memory.
-func viewMemory(path string, size int64) ([]byte, error) {
+// viewMemory maps a memory file of the agent; no path is no memory.
+func viewMemory(path string, size int64) (*sharedmem.View, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -172,7 +171,7 @@ func viewMemory(path string, size int64) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	return sharedmem.View(file, int(size))
+	return sharedmem.NewView(file, int(size))
 }
 
 // Say writes a line to stderr, which the agent shows and keeps.

@@ -46,8 +46,6 @@ type Restored struct {
 	Part   []Item   // this rank's; rank 0's where Saved and World differ
 	Differ []string // names under which the ranks had different values; only where Saved and World differ
 	First  bool     // this rank is the first that restores it
-
-	Release func() error // gives back the memory of Part's data, which is not used any more; nil: there is none
 }
 
 // Module makes the checkpoint module. always lists values that every checkpoint
@@ -117,15 +115,11 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 					}
 					notes, err := apply(ctx, state, always, found, c.Bool("strict"))
 					if err != nil {
-						err = fmt.Errorf("step %d: %w", found.Step, err)
-					}
-					if found.Release != nil {
-						err = errors.Join(err, found.Release())
-					}
-					if err != nil {
-						return nil, err
+						return nil, fmt.Errorf("step %d: %w", found.Step, err)
 					}
 					holds(store, state, always)
+					found.Part = nil
+					runtime.GC() // no tensor may need the checkpoint's memory any more, of which Go does not know
 					if found.First {
 						store.Say(found.line(step, notes))
 					}

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"unsafe"
 
 	"drun/element"
 	"drun/starlib"
@@ -21,7 +22,10 @@ type Item struct {
 	Shape []int
 	Data  []byte // of a tensor: its memory, not a copy
 
-	keeps *tensor.Tensor // Data's memory
+	// Owner has Data's memory, of an item that is restored: the tensor may keep it. Without, it gets a copy.
+	Owner any
+
+	keeps *tensor.Tensor // Data's memory, of an item that is saved
 }
 
 // Names of entries: the dict's key, then, for a value with several pieces, a
@@ -98,7 +102,15 @@ func (it *Item) value(ctx *tensor.Context) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := tensor.FromBytes(ctx, it.Data, it.Shape, dtype)
+	var t *tensor.Tensor
+	if it.Owner != nil && len(it.Data) > 0 {
+		t, err = tensor.OnStorage(ctx, tensor.FromMemory(unsafe.Pointer(&it.Data[0]), len(it.Data), it.Owner), 0, it.Shape, dtype)
+		if err == nil && t.Len()*dtype.Size() != len(it.Data) {
+			err = fmt.Errorf("%d bytes do not make shape %v of %s", len(it.Data), it.Shape, dtype)
+		}
+	} else {
+		t, err = tensor.FromBytes(ctx, it.Data, it.Shape, dtype)
+	}
 	if err != nil {
 		return nil, err
 	}
