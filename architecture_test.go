@@ -45,7 +45,7 @@ var layers = map[string][]string{
 	"history":             {"internal/exit", "internal/spelling", "internal/sqldb", sqlite, "github.com/fxamacker/cbor", "golang.org/x/sys", "github.com/dustinkirkland/golang-petname"},
 	"history/historytest": {"history"},
 	"history/query":       {"history", "internal/exit", "internal/spelling", starlark},
-	"checkpoints":         {"internal/exit", "internal/sqldb", sqlite, "golang.org/x/sys"},
+	"checkpoints":         {"internal/exit", "internal/sqldb", sqlite, "golang.org/x/sys", "github.com/zeebo/xxh3"},
 
 	"backup": {"history", "checkpoints"},
 	"verify": {"=engine", "engine/record", "engine/run", "history", "checkpoints", "internal/exit", "internal/scratch", "golang.org/x/sys"},

@@ -20,6 +20,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
 	"drun/internal/exit"
@@ -27,7 +28,7 @@ import (
 )
 
 // Load returns the entries of one rank in the order in which they were saved.
-// Every chunk is checked against its SHA-256: bytes that have changed are a
+// Every chunk is checked against its sum: bytes that have changed are a
 // *sqldb.Error, never a result. Without such a checkpoint the error is
 // *ErrNone.
 func (s *Store) Load(run string, ref Ref, rank int) (Info, []Entry, error) {
@@ -98,6 +99,7 @@ type planned struct {
 type place struct {
 	sha, file  string
 	row, bytes int64
+	sum        []byte // XXH3-128; empty: not known
 }
 
 // plan reads from the catalog, all at one moment, which entries ranks saved.
@@ -197,7 +199,7 @@ func (s *Store) entries(conn *sql.Conn, checkpoint int64, rank int) (plan []plan
 
 // places adds the places of the entries' bytes.
 func (s *Store) places(conn *sql.Conn, checkpoint int64, rank int, plan []planned) error {
-	rows, err := conn.QueryContext(context.Background(), `SELECT e.id, c.sha256, c.row, c.bytes, p.file FROM entries e
+	rows, err := conn.QueryContext(context.Background(), `SELECT e.id, c.sha256, c.row, c.bytes, c.sum, p.file FROM entries e
 		JOIN entry_chunks ec ON ec.entry = e.id JOIN chunks c ON c.sha256 = ec.sha256 JOIN packs p ON p.id = c.pack
 		WHERE e.checkpoint = ? AND e.rank = ? ORDER BY e.id, ec.n`, checkpoint, rank)
 	if err != nil {
@@ -208,7 +210,7 @@ func (s *Store) places(conn *sql.Conn, checkpoint int64, rank int, plan []planne
 	for rows.Next() {
 		var id int64
 		var p place
-		if err := rows.Scan(&id, &p.sha, &p.row, &p.bytes, &p.file); err != nil {
+		if err := rows.Scan(&id, &p.sha, &p.row, &p.bytes, &p.sum, &p.file); err != nil {
 			return err
 		}
 		for i < len(plan) && plan[i].id != id {
@@ -312,7 +314,7 @@ func (s *Store) read(reads []reading, to io.WriterAt) error {
 			defer packs.close()
 			for i := next.Add(1) - 1; i < int64(len(reads)); i = next.Add(1) - 1 {
 				r := &reads[i]
-				errs[i] = packs.use(r.place, r.name, func(data []byte) error {
+				errs[i] = packs.use(r.place, r.name, quickly, func(data []byte) error {
 					_, err := to.WriteAt(data, r.offset)
 					return err
 				})
@@ -382,15 +384,22 @@ type openPacks struct {
 
 // read reads a chunk, called name in messages, and checks its SHA-256.
 func (p openPacks) read(c place, name string) (data []byte, err error) {
-	err = p.use(c, name, func(b []byte) error {
+	err = p.use(c, name, thoroughly, func(b []byte) error {
 		data = bytes.Clone(b)
 		return nil
 	})
 	return data, err
 }
 
+// How a chunk is checked: quickly is by its XXH3 if that is known, which finds all that happens by chance,
+// and thoroughly by its SHA-256.
+const (
+	quickly    = true
+	thoroughly = false
+)
+
 // use is read for data that is not kept.
-func (p openPacks) use(c place, name string, do func(data []byte) error) error {
+func (p openPacks) use(c place, name string, quick bool, do func(data []byte) error) error {
 	path := filepath.Join(p.store.packs, c.file)
 	db := p.open[c.file]
 	if db == nil {
@@ -414,8 +423,10 @@ func (p openPacks) use(c place, name string, do func(data []byte) error) error {
 	if err == nil && int64(len(data)) != c.bytes {
 		err = fmt.Errorf("%s does not have %d bytes", name, c.bytes)
 	}
-	if sum := sha256.Sum256(data); err == nil && hex.EncodeToString(sum[:]) != c.sha {
-		err = fmt.Errorf("%s does not have its SHA-256, %s", name, c.sha)
+	if known := xxh3.Hash128(data).Bytes(); err == nil && !(quick && bytes.Equal(known[:], c.sum)) {
+		if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != c.sha {
+			err = fmt.Errorf("%s does not have its SHA-256, %s", name, c.sha)
+		}
 	}
 	if err != nil {
 		return damaged(path, err)

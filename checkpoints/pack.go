@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
 	"drun/internal/sqldb"
@@ -46,6 +47,7 @@ type pack struct {
 type packRow struct {
 	sha   string
 	bytes int
+	sum   []byte
 }
 
 // origin is the catalog for which a pack is written, and its generation then.
@@ -77,7 +79,8 @@ const flushEvery = 8 << 20
 func (p *pack) insert(chunks map[string][]byte) error {
 	for _, sha := range slices.Sorted(maps.Keys(chunks)) {
 		data := chunks[sha]
-		p.rows = append(p.rows, packRow{sha, len(data)})
+		sum := xxh3.Hash128(data).Bytes()
+		p.rows = append(p.rows, packRow{sha, len(data), sum[:]})
 		if _, err := p.tx.Exec("INSERT INTO chunks VALUES (?, ?, ?)", len(p.rows), sha, data); err != nil {
 			return err
 		}
@@ -167,13 +170,13 @@ func (p *pack) enter(tx *sql.Tx) error {
 	if len(p.rows) == 0 {
 		return nil
 	}
-	return p.list(tx, "INSERT OR IGNORE INTO chunks (pack, row, bytes, sha256) VALUES (?1, ?2, ?3, ?4)")
+	return p.list(tx, "INSERT OR IGNORE INTO chunks (pack, row, bytes, sha256, sum) VALUES (?1, ?2, ?3, ?4, ?5)")
 }
 
 // take puts the pack into the catalog, as the one that has its chunks from now on
 // instead of the pack file.
 func (p *pack) take(tx *sql.Tx, file string) error {
-	return p.list(tx, "UPDATE chunks SET pack = ?1, row = ?2 WHERE bytes = ?3 AND sha256 = ?4 AND pack = (SELECT id FROM packs WHERE file = ?5)", file)
+	return p.list(tx, "UPDATE chunks SET pack = ?1, row = ?2, sum = ?5 WHERE bytes = ?3 AND sha256 = ?4 AND pack = (SELECT id FROM packs WHERE file = ?6)", file)
 }
 
 // list adds the pack to the catalog, and executes a statement for each chunk.
@@ -187,7 +190,7 @@ func (p *pack) list(tx *sql.Tx, statement string, more ...any) error {
 		return err
 	}
 	for i, row := range p.rows {
-		if _, err := tx.Exec(statement, append([]any{id, i + 1, row.bytes, row.sha}, more...)...); err != nil {
+		if _, err := tx.Exec(statement, append([]any{id, i + 1, row.bytes, row.sha, row.sum}, more...)...); err != nil {
 			return err
 		}
 	}

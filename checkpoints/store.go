@@ -12,6 +12,9 @@
 // leaves at most a pack that the catalog does not list: garbage, which a later
 // Open removes (see collect).
 //
+// A pack is a SQLite file too, with pages of 16 KiB: measured, it is as fast as a plain file, because
+// hashing, writing and the disk go on at the same time (see cutting and flushEvery).
+//
 // A home may come from anywhere: all that is read from it is bounded and checked
 // before it is used, and only packs of this store are removed.
 package checkpoints
