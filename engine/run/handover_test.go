@@ -83,6 +83,29 @@ func TestLargeStates(t *testing.T) {
 	}
 }
 
+// A restored tensor that was none before keeps its values whatever is saved later, and is the rank's own.
+func TestRestoredTensorsAreTheRanksOwn(t *testing.T) {
+	for _, memory := range []string{"True", "False"} {
+		dir := t.TempDir()
+		r, out, err := startOn(t, dir, 2, `
+def main():
+    checkpoint.save({"t": tensor.full((1 << 19,), 7.0), "u": tensor.ones(1 << 18)}, step = 1, memory = `+memory+`)
+    state = {"t": None, "u": None}
+    checkpoint.restore(state)
+    if dist.rank() == 0:
+        state["u"].add_(1.0)
+    for step in range(2, 6):
+        checkpoint.save({"t": tensor.full((1 << 19,), float(step)), "u": tensor.zeros(1 << 18)}, step = step, memory = `+memory+`)
+    checkpoint.restore({"t": None, "u": None})
+    dist.barrier()
+    print("has", state["t"].min().item(), state["t"].max().item(), state["u"].sum().item() / (1 << 18))
+`)
+		if err != nil || r.Code != 0 || !strings.Contains(out, "[0] has 7.0 7.0 2.0\n") || !strings.Contains(out, "[1] has 7.0 7.0 1.0\n") {
+			t.Errorf("memory = %s: %v %+v\n%s", memory, err, r, out)
+		}
+	}
+}
+
 // checkStored reads each rank's part of the newest checkpoint.
 func checkStored(t *testing.T, home string, ranks int) {
 	t.Helper()

@@ -38,12 +38,17 @@ func edit(t *testing.T, path, statement string) {
 // start runs a recipe in a folder and gives what it printed.
 func start(t *testing.T, dir, source string, params ...string) (*run.Result, string, error) {
 	t.Helper()
+	return startOn(t, dir, 1, source, params...)
+}
+
+func startOn(t *testing.T, dir string, ranks int, source string, params ...string) (*run.Result, string, error) {
+	t.Helper()
 	file := filepath.Join(dir, "recipe.star")
 	if err := os.WriteFile(file, []byte(source), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	r, err := run.Run(run.Options{Recipe: file, Nproc: 1, Home: filepath.Join(dir, "home"), Params: params,
+	r, err := run.Run(run.Options{Recipe: file, Nproc: ranks, Home: filepath.Join(dir, "home"), Params: params,
 		Timeout: 5e9, Threads: 1, Stdout: &out, Stderr: &out})
 	return r, out.String(), err
 }
