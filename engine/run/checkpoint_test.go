@@ -100,13 +100,14 @@ func lockHistory(t *testing.T, home string) (unlock func()) {
 	}
 }
 
-func checkLogged(t *testing.T, home string) {
+// left opens what a run left in a home: the history, its first run's uid, and the checkpoints.
+func left(t *testing.T, home string) (*history.DB, string, *checkpoints.Store) {
 	t.Helper()
 	db, err := history.OpenReadOnly(home)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
+	t.Cleanup(func() { db.Close() })
 	show, err := db.Get(1)
 	if err != nil {
 		t.Fatal(err)
@@ -115,8 +116,14 @@ func checkLogged(t *testing.T, home string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
-	info, err := store.Find(show.UID, checkpoints.Last)
+	t.Cleanup(func() { store.Close() })
+	return db, show.UID, store
+}
+
+func checkLogged(t *testing.T, home string) {
+	t.Helper()
+	db, uid, store := left(t, home)
+	info, err := store.Find(uid, checkpoints.Last)
 	if err != nil {
 		t.Fatal(err)
 	}

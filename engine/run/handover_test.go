@@ -11,7 +11,6 @@ import (
 
 	"drun/checkpoints"
 	"drun/engine/run"
-	"drun/history"
 	"drun/internal/exit"
 )
 
@@ -109,22 +108,9 @@ def main():
 // checkStored reads each rank's part of the newest checkpoint.
 func checkStored(t *testing.T, home string, ranks int) {
 	t.Helper()
-	db, err := history.OpenReadOnly(home)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	show, err := db.Get(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := checkpoints.OpenReadOnly(home)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
+	_, uid, store := left(t, home)
 	for rank := range ranks {
-		_, entries, err := store.Load(show.UID, checkpoints.Last, rank)
+		_, entries, err := store.Load(uid, checkpoints.Last, rank)
 		if err != nil {
 			t.Fatal(err)
 		}

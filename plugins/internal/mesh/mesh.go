@@ -5,11 +5,13 @@
 package mesh
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"sync"
 
@@ -100,8 +102,7 @@ func (m *Mesh) read(p *peer) {
 		}
 		var data []byte
 		if err == nil {
-			data = make([]byte, f.Extra)
-			_, err = io.ReadFull(p.conn, data)
+			data, err = readExtra(p.conn, f.Extra)
 		}
 		if err != nil {
 			p.lost(err)
@@ -122,6 +123,22 @@ func (m *Mesh) read(p *peer) {
 			p.mu.Unlock()
 		}
 	}
+}
+
+// readExtra takes memory for much data only as it comes: the length is the other's word.
+func readExtra(from io.Reader, n uint64) ([]byte, error) {
+	const most = 64 << 20
+	if n <= most {
+		data := make([]byte, n)
+		_, err := io.ReadFull(from, data)
+		return data, err
+	}
+	if n > math.MaxInt64 {
+		return nil, errors.New("it sent what is no frame")
+	}
+	var data bytes.Buffer
+	_, err := io.CopyN(&data, from, int64(n))
+	return data.Bytes(), err
 }
 
 // lost notes how the connection ended.
