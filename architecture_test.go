@@ -48,6 +48,7 @@ var layers = map[string][]string{
 	"checkpoints":         {"internal/exit", "internal/sqldb", sqlite, "golang.org/x/sys", "github.com/zeebo/xxh3"},
 
 	"backup": {"history", "checkpoints"},
+	"sweep":  {"engine/run", "internal/exit"},
 	"verify": {"=engine", "engine/record", "engine/run", "history", "checkpoints", "internal/exit", "internal/scratch", "golang.org/x/sys"},
 
 	// lang knows the language alone, not the modules of a recipe.
@@ -93,7 +94,7 @@ var layers = map[string][]string{
 
 	// The only program that links gRPC on drun's side.
 	"cmd/drun-plugin-host": {"internal/exit", "engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
-	"cmd": {"element", "internal/exit", "engine", "history", "checkpoints", "backup", "verify", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", sqlite, "golang.org/x/term",
+	"cmd": {"element", "internal/exit", "engine", "history", "checkpoints", "backup", "sweep", "verify", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", sqlite, "golang.org/x/term",
 		"github.com/aymanbagabas/go-udiff", "github.com/guptarohit/asciigraph", "github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
 

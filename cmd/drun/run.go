@@ -54,7 +54,7 @@ func newRun() *cobra.Command {
 	f.BoolVar(&o.Reuse, "reuse", false, "if a finished run has the same recipe, parameters, seed, ranks and data, give that instead of running again")
 	f.IntVar(&o.Keep, "keep", 0, "keep the newest `N` checkpoints of the run and the best, and remove the others (default: keep all)")
 	f.IntVar(&o.MaxRestarts, "max-restarts", 0, "how often all ranks start again, from the newest checkpoint, after one has failed or was lost")
-	f.DurationVar(&o.Grace, "grace", 30*time.Second, "time that a recipe with run.should_stop has to end by itself after a signal")
+	f.DurationVar(&o.Grace, "grace", defaultGrace, "time that a recipe with run.should_stop has to end by itself after a signal")
 	join.add(f)
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		switch name {
@@ -111,6 +111,8 @@ func ranks(text string) (int, error) {
 	}
 	return n, nil
 }
+
+const defaultGrace = 30 * time.Second
 
 const maxTag = 200 // bytes, as of run.tag
 

@@ -402,7 +402,7 @@ func (c *coordinator) exited(rank int, how *cluster.Exit) {
 	}
 	row := c.board.Row(rank)
 	c.board.SetRankState(rank, collective.Gone)
-	if sig := syscall.Signal(how.Signal); ends(sig) && c.ended.IsZero() {
+	if sig := syscall.Signal(how.Signal); Ends(sig) && c.ended.IsZero() {
 		c.interrupt(sig) // it was sent to all of the run's processes: ranks ignore it once they run
 	}
 	c.fresh(func() {

@@ -13,8 +13,8 @@ import (
 // Signals are those that Options.Signals may bring.
 var Signals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1}
 
-// ends tells the signals that ask for the end of a run.
-func ends(sig os.Signal) bool {
+// Ends tells the signals that ask for the end of a run.
+func Ends(sig os.Signal) bool {
 	return sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP
 }
 
@@ -80,7 +80,7 @@ func (p *plan) hurried() (hurry chan struct{}, sig *os.Signal, done func()) {
 				if !ok {
 					return
 				}
-				if ends(s) {
+				if Ends(s) {
 					*sig = s
 					close(hurry)
 					return

@@ -1,0 +1,290 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"drun/engine/run"
+	"drun/history"
+	"drun/history/query"
+	"drun/internal/exit"
+	"drun/internal/terminal"
+	"drun/sweep"
+)
+
+func newSweep() *cobra.Command {
+	var o run.Options
+	var s sweepFlags
+	var nproc string
+	cmd := &cobra.Command{
+		Use:   "sweep RECIPE.star",
+		Short: "Run a recipe with many combinations of parameters",
+		Long: `Runs a recipe once for each combination of the values that -p gives, as -p lr=0.1,0.01 -p batch=32,64, and prints a
+table of all at the end. With --random N it draws N combinations, from lists and from ranges: -p lr=1e-4..1e-1:log
+draws floats evenly on a logarithmic scale, -p layers=1..8 whole numbers. A comma within a value is written \,.
+
+A combination that has a finished run with the same recipe, seed, ranks and data is not run again, so a sweep that was
+interrupted goes on with the same command. One that fails does not stop the others. What the ranks print is in
+drun logs. --plan only says what would run.`,
+		Example: `  drun sweep train.star -p lr=0.1,0.01 -p batch=32,64 -n 2 --jobs 2
+  drun sweep train.star -p lr=1e-4..1e-1:log -p layers=1..8 --random 20 --seed 3
+  drun sweep train.star -p lr=0.1,0.01 --sort -metrics.acc.last`,
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := ranks(nproc)
+			if err != nil {
+				return err
+			}
+			o.Recipe, o.Nproc = args[0], n
+			return s.sweep(cmd, o)
+		},
+	}
+	f := cmd.Flags()
+	addRecipeFlags(f, &o, &nproc)
+	f.Lookup("param").Usage = "values of a parameter, as `name=value,value…`, or a range for --random (repeatable)"
+	f.Lookup("seed").Usage = "seed of all runs, and of the draws of --random"
+	f.StringArrayVar(&o.Tags, "tag", nil, "label of the runs (repeatable)")
+	f.IntVar(&o.Keep, "keep", 0, "keep the newest `N` checkpoints of each run and the best (default: keep all)")
+	f.IntVar(&o.MaxRestarts, "max-restarts", 0, "how often all ranks of a run start again, after one has failed or was lost")
+	f.DurationVar(&o.Grace, "grace", defaultGrace, "time that a recipe with run.should_stop has to end by itself after a signal")
+	f.IntVar(&s.random, "random", 0, "draw `N` combinations instead of running all")
+	f.IntVar(&s.jobs, "jobs", 1, "runs at a time")
+	f.BoolVar(&s.plan, "plan", false, "say what would run, and run nothing")
+	f.StringVar(&s.sort, "sort", "", "sort the table by the expression `KEY`, as drun runs does")
+	return cmd
+}
+
+type sweepFlags struct {
+	random, jobs int
+	plan         bool
+	sort         string
+}
+
+func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
+	if f.jobs < 1 || f.jobs > run.MaxRanks {
+		return usage("", "--jobs %d: want 1 to %d", f.jobs, run.MaxRanks)
+	}
+	for _, tag := range o.Tags {
+		if len(tag) > maxTag {
+			return usage("", "--tag %q…: a label has at most %d bytes", tag[:40], maxTag)
+		}
+	}
+	var key *query.Key
+	if f.sort != "" {
+		k, err := query.ParseKey(f.sort)
+		if err != nil {
+			return err
+		}
+		key = &k
+	}
+	cells, err := f.cells(cmd, o)
+	if err != nil {
+		return err
+	}
+	o.Params = nil
+	stop, err := prepare(cmd, &o)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	// Each run is recorded as if it had been started alone.
+	o.Command = []string{"drun", "run", o.Recipe, "-n", strconv.Itoa(o.Nproc), "--seed", strconv.FormatInt(o.Seed, 10)}
+	if o.Backend != "" {
+		o.Command = append(o.Command, "--backend", o.Backend)
+	}
+	if o.Deterministic {
+		o.Command = append(o.Command, "--deterministic")
+	}
+	s := &sweep.Sweep{Options: o, Cells: cells, Jobs: f.jobs}
+	plan, err := s.Plan()
+	if err != nil {
+		return err
+	}
+	errs := cmd.ErrOrStderr()
+	there := 0
+	for i := range plan {
+		if plan[i].Done() {
+			there++
+		}
+	}
+	if f.plan {
+		return printPlan(cmd, plan)
+	}
+	fmt.Fprintf(errs, "%d cells", len(plan))
+	if there > 0 {
+		fmt.Fprintf(errs, ", %d of them finished before", there)
+	}
+	fmt.Fprintln(errs)
+	count := there
+	interrupted := s.Run(plan, func(i int) {
+		count++
+		sayEnded(errs, &plan[i], count, len(plan))
+	})
+	if err := f.table(cmd, plan, key); err != nil {
+		return err
+	}
+	failed, open := 0, 0
+	for i := range plan {
+		switch {
+		case plan[i].Result == nil && plan[i].Err == nil:
+			open++
+		case !plan[i].Done():
+			failed++
+		}
+	}
+	if interrupted {
+		fmt.Fprintf(errs, "interrupted with %d cells to run: the same command goes on\n", open+failed)
+		return exitStatus(exit.Interrupted)
+	}
+	if failed > 0 {
+		fmt.Fprintf(errs, "%d of %d cells failed; the same command runs them again\n", failed, len(plan))
+		return exitStatus(exit.Recipe)
+	}
+	return nil
+}
+
+func (f *sweepFlags) cells(cmd *cobra.Command, o run.Options) ([]sweep.Cell, error) {
+	var axes []sweep.Axis
+	for _, text := range o.Params {
+		a, err := sweep.ParseAxis(text)
+		if err != nil {
+			return nil, err
+		}
+		axes = append(axes, a)
+	}
+	if cmd.Flags().Changed("random") {
+		cells, err := sweep.Random(axes, f.random, o.Seed)
+		if err == nil && len(cells) < f.random {
+			fmt.Fprintf(cmd.ErrOrStderr(), "there are only %d combinations to draw\n", len(cells))
+		}
+		return cells, err
+	}
+	return sweep.Grid(axes)
+}
+
+// sayEnded prints a line for a cell that has ended.
+func sayEnded(errs io.Writer, o *sweep.Outcome, nth, all int) {
+	switch r := o.Result; {
+	case r == nil:
+		first, _, _ := strings.Cut(o.Err.Error(), "\n")
+		fmt.Fprintf(errs, "[%d/%d] %s: %s\n", nth, all, terminal.Escape(o.Cell.String()), terminal.Escape(first))
+	case r.Failure != nil:
+		first, _, _ := strings.Cut(r.Failure.Text(r.Ranks), "\n")
+		fmt.Fprintf(errs, "[%d/%d] run %d %s: %s in %.1fs, %s: %s\n", nth, all, r.ID, terminal.Escape(r.Name), r.Code.Status(), r.Seconds,
+			terminal.Escape(o.Cell.String()), terminal.Escape(first))
+	default:
+		fmt.Fprintf(errs, "[%d/%d] run %d %s: %s in %.1fs, %s\n", nth, all, r.ID, terminal.Escape(r.Name), r.Code.Status(), r.Seconds, terminal.Escape(o.Cell.String()))
+	}
+}
+
+func printPlan(cmd *cobra.Command, plan []sweep.Outcome) error {
+	type cell struct {
+		Params []string `json:"params"`
+		Run    *int64   `json:"run"` // that has finished; null: it would run
+	}
+	list := []cell{}
+	for i := range plan {
+		c := cell{Params: plan[i].Cell}
+		if r := plan[i].Result; r != nil {
+			c.Run = &r.ID
+		}
+		list = append(list, c)
+	}
+	return show(cmd, list, func(out io.Writer, list []cell) error {
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		for _, c := range list {
+			what := "would run"
+			if c.Run != nil {
+				what = "run " + strconv.FormatInt(*c.Run, 10)
+			}
+			row(w, anyOf(append(append([]string{}, c.Params...), what))...)
+		}
+		return w.Flush()
+	})
+}
+
+// table prints the runs of the sweep, in the order of the cells or as --sort says.
+func (f *sweepFlags) table(cmd *cobra.Command, plan []sweep.Outcome, key *query.Key) error {
+	ids := []int64{}
+	swept := []string{}
+	for i := range plan {
+		if r := plan[i].Result; r != nil {
+			ids = append(ids, r.ID)
+		}
+		for _, p := range plan[i].Cell {
+			if name, _, _ := strings.Cut(p, "="); !slices.Contains(swept, name) {
+				swept = append(swept, name)
+			}
+		}
+	}
+	db, err := history.OpenReadOnly(homeOf(cmd))
+	if errors.As(err, new(*history.ErrNone)) {
+		return show(cmd, []history.Summary{}, func(io.Writer, []history.Summary) error { return nil })
+	}
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if key != nil {
+		sorted, unknown, err := query.Choose(db, false, nil, []query.Key{*key})
+		if err != nil {
+			return err
+		}
+		for _, note := range unknown {
+			fmt.Fprintln(cmd.ErrOrStderr(), terminal.Escape(note))
+		}
+		ids = slices.DeleteFunc(sorted, func(id int64) bool { return !slices.Contains(ids, id) })
+	}
+	runs, err := db.Summaries(ids)
+	if err != nil {
+		return err
+	}
+	return show(cmd, runs, func(out io.Writer, runs []history.Summary) error { return printSweep(out, runs, swept) })
+}
+
+func printSweep(out io.Writer, runs []history.Summary, swept []string) error {
+	if len(runs) == 0 {
+		return nil
+	}
+	paint := painterFor(out)
+	metrics := map[string]bool{}
+	for _, r := range runs {
+		for name := range r.Metrics {
+			metrics[name] = true
+		}
+	}
+	names := slices.Sorted(maps.Keys(metrics))
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row(w, append(append([]any{"ID", "NAME", paint.pad("STATUS")}, anyOf(append(append([]string{}, swept...), names...))...), "SECONDS")...)
+	for _, r := range runs {
+		cells := []any{strconv.FormatInt(r.ID, 10), r.Name, paint.status(r.Status)}
+		for _, name := range swept {
+			text := "-"
+			if _, has := r.Params[name]; has {
+				text = r.Params.Text(name)
+			}
+			cells = append(cells, text)
+		}
+		for _, name := range names {
+			text := "-"
+			if m, has := r.Metrics[name]; has {
+				text = number(m.Last)
+			}
+			cells = append(cells, text)
+		}
+		seconds := "-"
+		if r.Seconds != nil {
+			seconds = strconv.FormatFloat(*r.Seconds, 'f', 1, 64)
+		}
+		row(w, append(cells, seconds)...)
+	}
+	return w.Flush()
+}

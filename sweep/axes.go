@@ -1,0 +1,187 @@
+// Package sweep runs a recipe once for each combination of parameters (a cell): a grid, or random
+// draws. `drun sweep` calls it. What has finished before with the same bits is not run again, so a
+// sweep that was interrupted goes on when it is started anew.
+package sweep
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+
+	"drun/internal/exit"
+)
+
+// Axis is a parameter with the values that it takes: a list, or a range to draw from.
+type Axis struct {
+	Name   string
+	Values []string // nil: a range
+	low    float64
+	high   float64
+	log    bool
+	whole  bool // ends that are whole numbers give whole numbers
+}
+
+// ParseAxis reads NAME=VALUE,VALUE… or NAME=LOW..HIGH[:log]. A comma within a value is written \, and two dots that
+// are no range \.. .
+func ParseAxis(text string) (Axis, error) {
+	name, rest, ok := strings.Cut(text, "=")
+	if !ok || name == "" {
+		return Axis{}, problem("for example -p lr=0.1,0.01", "-p %s: want name=value,value…", text)
+	}
+	if low, high, is := strings.Cut(rest, ".."); is && !strings.HasSuffix(low, `\`) {
+		return parseRange(name, low, high)
+	}
+	a := Axis{Name: name}
+	value := strings.Builder{}
+	for i := 0; i < len(rest); i++ {
+		switch {
+		case rest[i] == '\\' && i+1 < len(rest) && strings.ContainsRune(`,\.`, rune(rest[i+1])):
+			i++
+			value.WriteByte(rest[i])
+		case rest[i] == ',':
+			a.Values = append(a.Values, value.String())
+			value.Reset()
+		default:
+			value.WriteByte(rest[i])
+		}
+	}
+	a.Values = append(a.Values, value.String())
+	for i, v := range a.Values {
+		if slices.Contains(a.Values[:i], v) {
+			return a, problem("", "-p %s: the value %q is there twice", text, v)
+		}
+	}
+	return a, nil
+}
+
+func parseRange(name, low, high string) (Axis, error) {
+	a := Axis{Name: name}
+	high, scale, scaled := strings.Cut(high, ":")
+	fault := func(why string) (Axis, error) {
+		return a, problem("for example -p lr=1e-4..1e-1:log or -p layers=1..8", "-p %s: %s", name, why)
+	}
+	if scaled && scale != "log" {
+		return fault(fmt.Sprintf("the scale of a range is log, not %q", scale))
+	}
+	a.log = scaled
+	for i, text := range []string{low, high} {
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
+			return fault(fmt.Sprintf("the ends of a range are numbers, not %q", text))
+		}
+		*[]*float64{&a.low, &a.high}[i] = v
+	}
+	_, lowErr := strconv.ParseInt(low, 10, 64)
+	_, highErr := strconv.ParseInt(high, 10, 64)
+	a.whole = lowErr == nil && highErr == nil
+	switch {
+	case a.low >= a.high:
+		return fault("a range goes from a smaller number to a larger one")
+	case a.log && a.low <= 0:
+		return fault("a logarithmic range is above 0")
+	case math.IsInf(a.high-a.low, 0) || a.whole && a.high-a.low > 1<<53:
+		return fault("the range is too large")
+	}
+	return a, nil
+}
+
+// draw takes one value.
+func (a *Axis) draw(from *rand.Rand) string {
+	u := from.Float64()
+	switch {
+	case a.Values != nil:
+		return a.Values[int(u*float64(len(a.Values)))]
+	case a.whole && a.log:
+		// Each whole number owns the stretch up to the next one.
+		v := math.Floor(math.Exp(math.Log(a.low) + u*(math.Log(a.high+1)-math.Log(a.low))))
+		return strconv.FormatFloat(min(max(v, a.low), a.high), 'f', 0, 64)
+	case a.whole:
+		return strconv.FormatFloat(min(a.low+math.Floor(u*(a.high-a.low+1)), a.high), 'f', 0, 64)
+	}
+	v := a.low + u*(a.high-a.low)
+	if a.log {
+		v = math.Exp(math.Log(a.low) + u*(math.Log(a.high)-math.Log(a.low)))
+	}
+	// Six digits, which are the same wherever the logarithm was taken.
+	text := strconv.FormatFloat(v, 'g', 6, 64)
+	if !strings.ContainsAny(text, ".e") {
+		text += ".0" // a float, also where the recipe gives the parameter no type
+	}
+	return text
+}
+
+// Cell is one combination, as name=value in the order of the axes.
+type Cell []string
+
+func (c Cell) String() string { return strings.Join(c, " ") }
+
+// maxCells bounds a sweep: more is a slip of the pen.
+const maxCells = 100_000
+
+// Grid is all combinations; the last axis changes fastest.
+func Grid(axes []Axis) ([]Cell, error) {
+	if err := checkNames(axes); err != nil {
+		return nil, err
+	}
+	cells := []Cell{{}}
+	for _, a := range axes {
+		if a.Values == nil {
+			return nil, problem("--random N draws N combinations from ranges and lists", "-p %s is a range", a.Name)
+		}
+		if len(cells)*len(a.Values) > maxCells {
+			return nil, problem("--random N draws some of them", "the grid has more than %d cells", maxCells)
+		}
+		var next []Cell
+		for _, c := range cells {
+			for _, v := range a.Values {
+				next = append(next, append(slices.Clone(c), a.Name+"="+v))
+			}
+		}
+		cells = next
+	}
+	return cells, nil
+}
+
+// Random is n combinations, each drawn by itself; the same seed draws the same, and a larger n draws the same first.
+// A combination that was drawn before is drawn again, unless there are no others.
+func Random(axes []Axis, n int, seed int64) ([]Cell, error) {
+	if err := checkNames(axes); err != nil {
+		return nil, err
+	}
+	if n < 1 || n > maxCells {
+		return nil, problem("", "--random %d: want 1 to %d", n, maxCells)
+	}
+	from := rand.New(rand.NewPCG(uint64(seed), 0x73776565)) // "swee"
+	var cells []Cell
+	known := map[string]bool{}
+	for misses := 0; len(cells) < n && misses < 1000; {
+		c := Cell{}
+		for i := range axes {
+			c = append(c, axes[i].Name+"="+axes[i].draw(from))
+		}
+		key := strings.Join(c, "\x00")
+		if known[key] {
+			misses++
+			continue
+		}
+		known[key], misses = true, 0
+		cells = append(cells, c)
+	}
+	return cells, nil
+}
+
+func checkNames(axes []Axis) error {
+	for i, a := range axes {
+		if slices.ContainsFunc(axes[:i], func(b Axis) bool { return b.Name == a.Name }) {
+			return problem("give all values in one -p, with commas between them", "-p %s is there twice", a.Name)
+		}
+	}
+	return nil
+}
+
+func problem(hint, format string, args ...any) error {
+	return exit.WithHint(exit.Errorf(exit.Usage, format, args...), hint)
+}

@@ -1,0 +1,144 @@
+package sweep
+
+import (
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+
+	"drun/engine/run"
+	"drun/internal/exit"
+)
+
+// Sweep is cells to run.
+type Sweep struct {
+	// Options are those of every cell, less what the cell adds to Params and, as -p, to Command. Signals
+	// go to all cells that are running; those that end a run also keep further cells from being started.
+	Options run.Options
+	Cells   []Cell
+	Jobs    int // cells at a time, at least 1
+}
+
+// Outcome is what became of a cell.
+type Outcome struct {
+	Cell   Cell
+	Result *run.Result // nil: it was not run
+	Err    error       // what kept it from being run
+}
+
+// Done reports whether the cell has a finished run.
+func (o *Outcome) Done() bool { return o.Result != nil && o.Result.Code == exit.Done }
+
+// Plan finds the cells that have a finished run with the same bits; the others have no Result. The error is
+// one of the recipe or its parameters, for the first cell that has one: nothing was started then.
+func (s *Sweep) Plan() ([]Outcome, error) {
+	outcomes := make([]Outcome, len(s.Cells))
+	s.each(func(i int) {
+		o := s.options(i)
+		outcomes[i].Cell = s.Cells[i]
+		outcomes[i].Result, outcomes[i].Err = run.Reusable(o)
+	}, runtime.NumCPU(), nil)
+	for i := range outcomes {
+		if outcomes[i].Err != nil {
+			return nil, outcomes[i].Err
+		}
+	}
+	return outcomes, nil
+}
+
+// options are those of a cell.
+func (s *Sweep) options(i int) run.Options {
+	o := s.Options
+	o.Params = append(append([]string{}, o.Params...), s.Cells[i]...)
+	o.Command = slices.Clone(o.Command)
+	for _, p := range o.Params {
+		o.Command = append(o.Command, "-p", p)
+	}
+	o.Stdout, o.Stderr, o.Signals, o.SeedGiven = io.Discard, io.Discard, nil, true
+	if o.Threads == 0 {
+		o.Threads = max(1, runtime.NumCPU()/(o.Nproc*max(s.Jobs, 1)))
+	}
+	return o
+}
+
+// each calls fn with the number of each cell, at most jobs at a time, in their order, until stop is closed.
+func (s *Sweep) each(fn func(i int), jobs int, stop <-chan struct{}) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, max(jobs, 1))
+	defer wg.Wait()
+	for i := range s.Cells {
+		select {
+		case <-stop:
+			return
+		case slots <- struct{}{}:
+		}
+		select {
+		case <-stop: // both were possible
+			return
+		default:
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			fn(i)
+		})
+	}
+}
+
+// Run runs the cells of a plan that have no result, and fills these in. ended is told of each cell that has
+// ended, one at a time. interrupted is whether a signal ended the sweep.
+func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
+	stop, over := make(chan struct{}), make(chan struct{})
+	var mu sync.Mutex // guards running, and ended
+	running := map[int]chan os.Signal{}
+	var passing sync.WaitGroup
+	passing.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case sig, ok := <-s.Options.Signals:
+				if !ok {
+					return
+				}
+				mu.Lock()
+				if run.Ends(sig) && !interrupted {
+					interrupted = true
+					close(stop)
+				}
+				for _, to := range running {
+					select {
+					case to <- sig:
+					default: // it has two already, and ends
+					}
+				}
+				mu.Unlock()
+			}
+		}
+	})
+	s.each(func(i int) {
+		if plan[i].Result != nil {
+			return
+		}
+		o := s.options(i)
+		signals := make(chan os.Signal, 2)
+		mu.Lock()
+		if interrupted {
+			mu.Unlock()
+			return
+		}
+		running[i] = signals
+		mu.Unlock()
+		o.Signals = signals
+		o.Reuse = true // another process may have run it meanwhile
+		result, err := run.Run(o)
+		mu.Lock()
+		defer mu.Unlock()
+		delete(running, i)
+		plan[i].Result, plan[i].Err = result, err
+		ended(i)
+	}, s.Jobs, stop)
+	close(over)
+	passing.Wait()
+	return interrupted
+}
