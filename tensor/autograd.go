@@ -147,6 +147,9 @@ func record(out *Tensor, op string, back func(*node, *Tensor, []*Tensor) error, 
 	n.ctx.seq++
 	n.seq = n.ctx.seq
 	out.node, out.requiresGrad, out.ctx = n, true, n.ctx
+	if n.ctx.Watch != nil {
+		n.ctx.watch(op, out, inputs...)
+	}
 	return n
 }
 

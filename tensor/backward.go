@@ -62,6 +62,14 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 		if err := n.back(n, n.grad, out); err != nil {
 			return fmt.Errorf("backward of %w", err)
 		}
+		if c.Watch != nil {
+			for i, g := range out {
+				if l := n.in[i].leaf; g == nil && l != nil && n.placed&(1<<i) != 0 {
+					g = l.leaf.slot
+				}
+				c.watch("backward of "+n.op, g, n.grad)
+			}
+		}
 		if err := c.deliverAll(n, out); err != nil {
 			return err
 		}

@@ -17,6 +17,10 @@ type Context struct {
 	// gradients; its error becomes the pass's.
 	BackwardDone func() error
 
+	// Watch, if set, is shown the result of each operation that records gradients, of each
+	// step of a backward pass and of each optimizer's, with what it was computed from.
+	Watch func(op string, out *Tensor, inputs []*Tensor)
+
 	// Fail, if set, ends the program that uses the tensors, with an error
 	// that came up where its language lets none be returned.
 	Fail func(error)

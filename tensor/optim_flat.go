@@ -194,6 +194,9 @@ func (o *Optimizer) Step() error {
 			i = j
 		}
 		f.data.st.version++
+		if c := f.params[0].ctx; c != nil && c.Watch != nil {
+			c.watch("the optimizer's step", f.data, f.grads)
+		}
 	}
 	o.steps.st.version++
 	return nil

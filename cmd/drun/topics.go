@@ -50,6 +50,7 @@ func helpTopics() []*cobra.Command {
     5  ranks disagreed (mismatch)
     6  a backend or plugin failed
     7  storage failed: the history or checkpoints cannot be read or written
+    8  a requirement was missed (run.require, run.watch_nan)
   130  interrupted`,
 	}, {
 		Use:   "environment",

@@ -61,7 +61,10 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 	if _, err := starlark.Call(thread, main, nil, nil); err != nil {
 		return lang.Explain(thread, err)
 	}
-	return u.Dist.Finish()
+	if err := u.Dist.Finish(); err != nil {
+		return err
+	}
+	return u.Run.Finish()
 }
 
 // heap is how many bytes the recipe's plain values may take; tensors have a

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"drun/starlib"
+	"drun/tensor"
 
 	"go.starlark.net/starlark"
 )
@@ -38,17 +39,21 @@ type Info struct {
 // Run is the module's state for one rank.
 type Run struct {
 	Params *Params
+	// Tensors is the context of the rank's tensors, for watch_nan; nil: there are none.
+	Tensors *tensor.Context
 
 	rank     *starlib.Rank
 	recorder Recorder
 	started  time.Time
 	steps    map[string]int64 // the next step of a metric that is logged without one
+	last     map[string]*logged
+	required []requirement
 }
 
 // New makes the state of the run module; given are the -p values. stop tells,
 // the same on all ranks, whether the run was asked to end.
 func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]string, stop func(*starlib.Call) (bool, error)) (*Run, *starlib.Module) {
-	r := &Run{Params: NewParams(given), rank: rank, recorder: recorder, started: time.Now(), steps: map[string]int64{}}
+	r := &Run{Params: NewParams(given), rank: rank, recorder: recorder, started: time.Now(), steps: map[string]int64{}, last: map[string]*logged{}}
 	return r, &starlib.Module{
 		Name: "run",
 		Doc:  "The run itself: parameters, metrics, progress.",
@@ -76,6 +81,22 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 					"A name has at most 200 bytes.\n" +
 					"exact = False marks values that will differ when the run is repeated, such as timings.",
 				Fn: r.log,
+			},
+			{
+				Sig: `require(metric: string, op: string, value: number, abort: bool = False)`,
+				Doc: "Demands that the last recorded value of a metric compares so with a number when the recipe ends:\n" +
+					"op is one of < <= > >= == !=. If it does not, or is NaN, or was never recorded, the run fails with\n" +
+					"exit code 8; its results are kept. abort = True demands it of the value that the metric has now and of\n" +
+					"each that is logged from now on, and ends the run at the first that fails.",
+				Fn: r.require,
+			},
+			{
+				Sig: `watch_nan(abort: bool = True)`,
+				Doc: "From now on looks for NaN in the results of operations that record gradients, of the steps of their\n" +
+					"backward passes and of optimizers, and for infinities that are made of finite values. The first ends\n" +
+					"the run with exit code 8 and is named with its line in the recipe; abort = False makes a note instead.\n" +
+					"It takes about as long as reading each result once more; without the call there is no cost.",
+				Fn: r.watchNaN,
 			},
 			{
 				Sig: `tag(*names)`,
@@ -144,7 +165,7 @@ func checkName(what, name string) error {
 
 func (r *Run) log(c *starlib.Call) (starlark.Value, error) {
 	record := r.rank.Rank == 0 || c.Bool("all_ranks")
-	step, hasStep := int64(0), !c.IsNone("step")
+	step, hasStep, exact := int64(0), !c.IsNone("step"), c.Bool("exact")
 	if hasStep {
 		step = int64(c.Int("step"))
 	}
@@ -169,7 +190,8 @@ func (r *Run) log(c *starlib.Call) (starlark.Value, error) {
 			r.steps[key] = at + 1
 		}
 		if record {
-			r.recorder.Log(key, at, x, c.Bool("exact"))
+			r.recorder.Log(key, at, x, exact)
+			return r.logged(key, at, x)
 		}
 		return nil
 	}
@@ -225,13 +247,20 @@ func (r *Run) State() []starlib.Entry {
 	if r.rank.Updates > 0 {
 		_ = steps.SetKey(starlark.String(updates), starlark.MakeInt64(r.rank.Updates))
 	}
-	return []starlib.Entry{{Name: "steps", Value: steps}}
+	entries := []starlib.Entry{{Name: "steps", Value: steps}}
+	if last := r.lastState(); last != nil {
+		entries = append(entries, starlib.Entry{Name: "last", Value: last})
+	}
+	return entries
 }
 
 // SetState takes the counters back.
 func (r *Run) SetState(entries []starlib.Entry) error {
 	for _, e := range entries {
 		saved, ok := e.Value.(*starlark.Dict)
+		if ok && e.Name == "last" && r.setLast(saved) {
+			continue
+		}
 		if !ok || e.Name != "steps" {
 			return fmt.Errorf("run: damaged state of %s", e.Name)
 		}

@@ -47,6 +47,7 @@ type Host struct {
 type Universe struct {
 	Env     starlark.StringDict
 	Params  *run.Params
+	Run     *run.Run
 	Tensors *tensor.Context    // what the rank's tensors share
 	Dist    *distributed.World // the rank's access to the others
 }
@@ -54,7 +55,7 @@ type Universe struct {
 // New makes the environment of a rank.
 func New(h Host) *Universe {
 	tensors := tensor.NewContext()
-	modules, params, world := modules(h, tensors)
+	modules, state, world := modules(h, tensors)
 	env := starlark.StringDict{
 		"struct": starlark.NewBuiltin("struct", starlarkstruct.Make),
 		"math":   math.Module,
@@ -63,7 +64,7 @@ func New(h Host) *Universe {
 	for _, m := range modules {
 		env[m.Name] = m.Build(h.Rank)
 	}
-	return &Universe{Env: lang.Environment(env, h.Heap), Params: params, Tensors: tensors, Dist: world}
+	return &Universe{Env: lang.Environment(env, h.Heap), Params: state.Params, Run: state, Tensors: tensors, Dist: world}
 }
 
 // bounded bounds what a module's functions take and make: encoders recurse.
@@ -90,7 +91,7 @@ func Modules() []*starlib.Module {
 	return list
 }
 
-func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Params, *distributed.World) {
+func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Run, *distributed.World) {
 	streams := random.NewStreams(tensors, h.Rank.Seed, h.Rank.Rank)
 	world, distModule := distributed.New(h.Context, distributed.Config{
 		Rank: h.Rank, Comm: h.Comm, Store: h.KeyValue, Backend: h.Backend, Tensors: tensors, Shared: streams.Shared.Stream,
@@ -99,6 +100,7 @@ func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Params, *
 	runState, runModule := run.New(h.Rank, h.Run, h.Recorder, h.Params, func(c *starlib.Call) (bool, error) {
 		return world.Any(c, h.Stop())
 	})
+	runState.Tensors = tensors
 	always := []checkpoint.Named{{Name: "random", Value: streams}, {Name: "run", Value: runState}}
 	list := []*starlib.Module{
 		runModule,
@@ -110,5 +112,5 @@ func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Params, *
 		checkpoint.Module(h.Rank, tensors, h.Store, always, world.AgreeOnSave),
 		random.Module(tensors),
 	}
-	return append(list, h.Extra...), runState.Params, world
+	return append(list, h.Extra...), runState, world
 }

@@ -1,0 +1,187 @@
+package run
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"drun/internal/exit"
+	"drun/starlib"
+	"drun/tensor"
+
+	"go.starlark.net/starlark"
+)
+
+// logged is the latest value of a metric that this rank has recorded.
+type logged struct {
+	step  int64
+	value float64
+}
+
+// requirement is a call of run.require.
+type requirement struct {
+	metric, op string
+	limit      float64
+	abort      bool
+	at         string // position of the call
+}
+
+// comparisons are false for NaN, so that it fails.
+var comparisons = map[string]func(a, b float64) bool{
+	"<":  func(a, b float64) bool { return a < b },
+	"<=": func(a, b float64) bool { return a <= b },
+	">":  func(a, b float64) bool { return a > b },
+	">=": func(a, b float64) bool { return a >= b },
+	"==": func(a, b float64) bool { return a == b },
+	"!=": func(a, b float64) bool { return a < b || a > b },
+}
+
+// RequirementError says that a metric is not as run.require wants it.
+type RequirementError struct{ What string }
+
+func (e *RequirementError) Error() string { return e.What }
+
+// ExitCode is that of a missed requirement.
+func (e *RequirementError) ExitCode() exit.Code { return exit.Requirement }
+
+// Lasts is true: the recipe would miss it again.
+func (e *RequirementError) Lasts() bool { return true }
+
+func (r *Run) require(c *starlib.Call) (starlark.Value, error) {
+	q := requirement{metric: c.String("metric"), op: c.String("op"), limit: c.Float("value"), abort: c.Bool("abort"), at: c.Position().String()}
+	if err := checkName("a metric's name", q.metric); err != nil {
+		return nil, err
+	}
+	if comparisons[q.op] == nil {
+		return nil, fmt.Errorf("op must be one of < <= > >= == !=, not %q", q.op)
+	}
+	if math.IsNaN(q.limit) {
+		return nil, fmt.Errorf("the value is nan, with which nothing compares")
+	}
+	r.required = append(r.required, q)
+	if last := r.last[q.metric]; last != nil && q.abort {
+		return nil, q.check(last)
+	}
+	return nil, nil
+}
+
+func (q *requirement) check(l *logged) error {
+	if comparisons[q.op](l.value, q.limit) {
+		return nil
+	}
+	return &RequirementError{fmt.Sprintf("metric %s is %v at step %d, but must be %s %v (%s)", q.metric, l.value, l.step, q.op, q.limit, q.at)}
+}
+
+// logged notes a value, and ends the recipe if that must not be at any time.
+func (r *Run) logged(metric string, step int64, value float64) error {
+	l := r.last[metric]
+	if l == nil {
+		l = &logged{}
+		r.last[metric] = l
+	}
+	*l = logged{step, value}
+	for i := range r.required {
+		if q := &r.required[i]; q.abort && q.metric == metric {
+			if err := q.check(l); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lastState are the latest values of the metrics of which something is required, for checkpoints: a
+// run that is resumed at its end may log no more. nil: there are none.
+func (r *Run) lastState() *starlark.Dict {
+	var state *starlark.Dict
+	for _, q := range r.required {
+		if l := r.last[q.metric]; l != nil {
+			if state == nil {
+				state = starlark.NewDict(len(r.required))
+			}
+			_ = state.SetKey(starlark.String(q.metric), starlark.Tuple{starlark.MakeInt64(l.step), starlark.Float(l.value)}) // it is ours alone
+		}
+	}
+	return state
+}
+
+// setLast takes them back; false: the state is damaged.
+func (r *Run) setLast(state *starlark.Dict) bool {
+	for _, kv := range state.Items() {
+		name, isName := starlark.AsString(kv[0])
+		pair, isPair := kv[1].(starlark.Tuple)
+		if !isName || !isPair || len(pair) != 2 {
+			return false
+		}
+		number, isInt := pair[0].(starlark.Int)
+		step, fits := number.Int64()
+		value, isFloat := pair[1].(starlark.Float)
+		if !isInt || !fits || !isFloat {
+			return false
+		}
+		r.last[name] = &logged{step, float64(value)}
+	}
+	return true
+}
+
+// Finish checks, when main has returned, what the recipe requires of the last values that this
+// rank has recorded.
+func (r *Run) Finish() error {
+	var missed []string
+	for i := range r.required {
+		q := &r.required[i]
+		if last := r.last[q.metric]; last != nil {
+			if err := q.check(last); err != nil {
+				missed = append(missed, err.Error())
+			}
+		} else if r.rank.Rank == 0 {
+			missed = append(missed, fmt.Sprintf("metric %s was never logged, but must be %s %v (%s)", q.metric, q.op, q.limit, q.at))
+		}
+	}
+	if len(missed) == 0 {
+		return nil
+	}
+	return &RequirementError{strings.Join(missed, "\n")}
+}
+
+func (r *Run) watchNaN(c *starlib.Call) (starlark.Value, error) {
+	if r.Tensors == nil {
+		return nil, nil
+	}
+	thread, abort := c.Thread, c.Bool("abort")
+	r.Tensors.Watch = func(op string, out *tensor.Tensor, inputs []*tensor.Tensor) {
+		nan, inf := tensor.Finite(out)
+		if !nan && !inf {
+			return
+		}
+		given := ""
+		for _, t := range inputs {
+			if t == nil {
+				continue
+			}
+			hadNaN, hadInf := tensor.Finite(t)
+			inf = inf && !hadInf // such as a mask
+			if nan && hadNaN {
+				given = ", as is what it was given"
+			}
+		}
+		if !nan && (!inf || op == "where" || op == "masked_fill") { // these put infinities in on purpose
+			return
+		}
+		what := "nan"
+		if !nan {
+			what = "infinite"
+		}
+		r.Tensors.Watch = nil // the first says it all
+		text := fmt.Sprintf("%s: the result of %s on rank %d is %s%s", starlib.Position(thread), op, r.rank.Rank, what, given)
+		if abort && r.Tensors.Fail != nil {
+			r.Tensors.Fail(&RequirementError{text})
+			return
+		}
+		r.recorder.Note(text)
+		if thread.Print != nil {
+			thread.Print(thread, text)
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,41 @@
+package tensor
+
+import (
+	"math"
+
+	"drun/element"
+)
+
+// Finite tells whether a tensor holds NaN, and whether it holds infinities.
+func Finite(t *Tensor) (nan, inf bool) {
+	switch t.dtype {
+	case element.Float32, element.Float64, element.Float16, element.BFloat16:
+	default:
+		return false, false
+	}
+	whole, err := contiguous(t.Detach())
+	if err == nil && (t.dtype == element.Float16 || t.dtype == element.BFloat16) {
+		whole, err = Cast(whole, element.Float32)
+	}
+	if err != nil {
+		return false, false // memory for a copy is missing: the operation after it will say so
+	}
+	if whole.dtype == element.Float64 {
+		for _, v := range elems[float64](whole)[:whole.n] {
+			nan, inf = nan || v != v, inf || math.IsInf(v, 0)
+		}
+	} else {
+		for _, v := range elems[float32](whole)[:whole.n] {
+			nan, inf = nan || v != v, inf || v > math.MaxFloat32 || v < -math.MaxFloat32
+		}
+	}
+	alive(whole)
+	return nan, inf
+}
+
+// watch shows Watch what an operation, or a step of the backward pass, has made.
+func (c *Context) watch(op string, out *Tensor, inputs ...*Tensor) {
+	if c != nil && c.Watch != nil && out != nil {
+		c.Watch(op, out, inputs)
+	}
+}
