@@ -48,7 +48,7 @@ var layers = map[string][]string{
 	"checkpoints":         {"internal/exit", "internal/sqldb", sqlite, "golang.org/x/sys", "github.com/zeebo/xxh3"},
 
 	"backup": {"history", "checkpoints"},
-	"sweep":  {"engine/run", "internal/exit"},
+	"sweep":  {"engine/run", "history", "internal/exit"},
 	"verify": {"=engine", "engine/record", "engine/run", "history", "checkpoints", "internal/exit", "internal/scratch", "golang.org/x/sys"},
 
 	// lang knows the language alone, not the modules of a recipe.

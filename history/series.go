@@ -16,6 +16,17 @@ func (db *DB) EachPoint(run int64, name string, fn func(*Point)) error {
 	return err
 }
 
+// PointsAfter calls fn with the points of one metric of a run that were recorded after the one with a number, 0 for
+// all, and returns the number of the last; there may be none.
+func (db *DB) PointsAfter(run int64, name string, after int64, fn func(*Point)) (last int64, err error) {
+	last = after
+	err = db.eachPoint(stretch{run, after, math.MaxInt64}, !superseded, []string{name}, func(seq int64, p *Point) {
+		last = seq
+		fn(p)
+	})
+	return last, err
+}
+
 // XY is a point of a curve.
 type XY struct{ X, Y float64 }
 

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 
 	"drun/engine/run"
 	"drun/internal/exit"
@@ -18,6 +19,8 @@ type Sweep struct {
 	Options run.Options
 	Cells   []Cell
 	Jobs    int // cells at a time, at least 1
+	// Halving ends cells early that are worse than others; nil: all run to their ends.
+	Halving *Halving
 }
 
 // Outcome is what became of a cell.
@@ -25,6 +28,9 @@ type Outcome struct {
 	Cell   Cell
 	Result *run.Result // nil: it was not run
 	Err    error       // what kept it from being run
+	// Stopped is after how many points of the metric the cell was found worse than others, and ended if it
+	// still ran; 0: it was not.
+	Stopped int
 }
 
 // Done reports whether the cell has a finished run.
@@ -91,6 +97,13 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 	stop, over := make(chan struct{}), make(chan struct{})
 	var mu sync.Mutex // guards running, and ended
 	running := map[int]chan os.Signal{}
+	judge := newJudge(s, plan)
+	tell := func(i int, sig os.Signal) { // mu is held
+		select {
+		case running[i] <- sig:
+		default: // it has two already, and ends; or it is not running
+		}
+	}
 	var passing sync.WaitGroup
 	passing.Go(func() {
 		for {
@@ -106,15 +119,19 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 					interrupted = true
 					close(stop)
 				}
-				for _, to := range running {
-					select {
-					case to <- sig:
-					default: // it has two already, and ends
-					}
+				for i := range running {
+					tell(i, sig)
 				}
 				mu.Unlock()
 			}
 		}
+	})
+	passing.Go(func() {
+		judge.watch(over, func(i int) {
+			mu.Lock()
+			defer mu.Unlock()
+			tell(i, syscall.SIGINT)
+		})
 	})
 	s.each(func(i int) {
 		if plan[i].Result != nil {
@@ -131,11 +148,13 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 		mu.Unlock()
 		o.Signals = signals
 		o.Reuse = true // another process may have run it meanwhile
+		o.OnEntered = func(id int64) { judge.began(i, id) }
 		result, err := run.Run(o)
+		stopped := judge.ended(i, result)
 		mu.Lock()
 		defer mu.Unlock()
 		delete(running, i)
-		plan[i].Result, plan[i].Err = result, err
+		plan[i].Result, plan[i].Err, plan[i].Stopped = result, err, stopped
 		ended(i)
 	}, s.Jobs, stop)
 	close(over)

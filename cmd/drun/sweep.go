@@ -33,10 +33,16 @@ draws floats evenly on a logarithmic scale, -p layers=1..8 whole numbers. A comm
 
 A combination that has a finished run with the same recipe, seed, ranks and data is not run again, so a sweep that was
 interrupted goes on with the same command. One that fails does not stop the others. What the ranks print is in
-drun logs. --plan only says what would run.`,
+drun logs. --plan only says what would run.
+
+With --early-stop METRIC a run that has logged some points of the metric is compared with those of the combinations before
+it at the same number of points, and ended unless it is among the best third; then at 3 times as many points, and so on
+(successive halving). Which runs are ended depends on their values alone, not on which was faster. Runs that were
+ended early are interrupted ones, and run again with the next sweep.`,
 		Example: `  drun sweep train.star -p lr=0.1,0.01 -p batch=32,64 -n 2 --jobs 2
   drun sweep train.star -p lr=1e-4..1e-1:log -p layers=1..8 --random 20 --seed 3
-  drun sweep train.star -p lr=0.1,0.01 --sort -metrics.acc.last`,
+  drun sweep train.star -p lr=0.1,0.01 --sort -metrics.acc.last
+  drun sweep train.star -p lr=1e-5..1:log --random 50 --jobs 4 --early-stop loss --early-stop-after 100`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := ranks(nproc)
@@ -57,6 +63,8 @@ drun logs. --plan only says what would run.`,
 	f.DurationVar(&o.Grace, "grace", defaultGrace, "time that a recipe with run.should_stop has to end by itself after a signal")
 	f.IntVar(&s.random, "random", 0, "draw `N` combinations instead of running all")
 	f.IntVar(&s.jobs, "jobs", 1, "runs at a time")
+	f.StringVar(&s.early, "early-stop", "", "end runs early whose `METRIC` is large beside that of others; -METRIC: small")
+	f.IntVar(&s.first, "early-stop-after", 1, "points of the metric of rank 0 at which runs are compared first; then after 3, 9, 27, … times as many")
 	f.BoolVar(&s.plan, "plan", false, "say what would run, and run nothing")
 	f.StringVar(&s.sort, "sort", "", "sort the table by the expression `KEY`, as drun runs does")
 	return cmd
@@ -66,6 +74,8 @@ type sweepFlags struct {
 	random, jobs int
 	plan         bool
 	sort         string
+	early        string
+	first        int
 }
 
 func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
@@ -76,6 +86,9 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 		if len(tag) > maxTag {
 			return usage("", "--tag %q…: a label has at most %d bytes", tag[:40], maxTag)
 		}
+	}
+	if f.first < 1 || cmd.Flags().Changed("early-stop") && strings.TrimPrefix(f.early, "-") == "" {
+		return usage("for example --early-stop loss --early-stop-after 3, or --early-stop -acc", "--early-stop wants a metric, and --early-stop-after at least 1 point")
 	}
 	var key *query.Key
 	if f.sort != "" {
@@ -104,6 +117,10 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 		o.Command = append(o.Command, "--deterministic")
 	}
 	s := &sweep.Sweep{Options: o, Cells: cells, Jobs: f.jobs}
+	if f.early != "" {
+		metric, largest := strings.CutPrefix(f.early, "-")
+		s.Halving = &sweep.Halving{Metric: metric, Largest: largest, First: f.first, Factor: 3}
+	}
 	plan, err := s.Plan()
 	if err != nil {
 		return err
@@ -134,6 +151,7 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	failed, open := 0, 0
 	for i := range plan {
 		switch {
+		case plan[i].Stopped > 0:
 		case plan[i].Result == nil && plan[i].Err == nil:
 			open++
 		case !plan[i].Done():
@@ -176,6 +194,9 @@ func sayEnded(errs io.Writer, o *sweep.Outcome, nth, all int) {
 	case r == nil:
 		first, _, _ := strings.Cut(o.Err.Error(), "\n")
 		fmt.Fprintf(errs, "[%d/%d] %s: %s\n", nth, all, terminal.Escape(o.Cell.String()), terminal.Escape(first))
+	case o.Stopped > 0:
+		fmt.Fprintf(errs, "[%d/%d] run %d %s: ended early in %.1fs, %s: worse than others after %d points\n", nth, all, r.ID, terminal.Escape(r.Name), r.Seconds,
+			terminal.Escape(o.Cell.String()), o.Stopped)
 	case r.Failure != nil:
 		first, _, _ := strings.Cut(r.Failure.Text(r.Ranks), "\n")
 		fmt.Fprintf(errs, "[%d/%d] run %d %s: %s in %.1fs, %s: %s\n", nth, all, r.ID, terminal.Escape(r.Name), r.Code.Status(), r.Seconds,

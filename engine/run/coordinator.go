@@ -144,6 +144,9 @@ func (c *coordinator) enter() (sig os.Signal, err error) {
 	if err != nil && *came != nil {
 		err = exit.Errorf(exit.Interrupted, "interrupted by %s before the run was in the history, which another process may have locked", engine.SignalName(*came))
 	}
+	if err == nil && c.OnEntered != nil {
+		c.OnEntered(c.record.ID())
+	}
 	return *came, err
 }
 

@@ -75,6 +75,7 @@ type Options struct {
 	Counted    bool             // gather the plugin's statistics
 	OnSpawn    func(rank, pid int)
 	OnSaved    func(step int64) // a checkpoint is complete
+	OnEntered  func(id int64)   // the run is in the history
 }
 
 // Result is how a run ended.

@@ -1,0 +1,200 @@
+package sweep
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"drun/engine/run"
+	"drun/history"
+	"drun/internal/exit"
+)
+
+// Halving is successive halving without waiting (ASHA): when a cell has logged First points of a metric, then
+// Factor times as many, and so on, its value there is compared with those of the cells before it, in the order of
+// the sweep, that came so far. It goes on if it is among the best of them, one in Factor; else it is ended.
+//
+// Which cells are ended depends on their values alone: a cell is judged only when all before it have come to that
+// point or will not come, while it runs on. So the decisions are the same whichever cells were faster.
+type Halving struct {
+	Metric  string // of rank 0
+	Largest bool   // the largest value is the best, else the smallest
+	First   int
+	Factor  int // at least 2
+}
+
+// better reports whether a is better than b. NaN is worse than all else.
+func (h *Halving) better(a, b float64) bool {
+	if math.IsNaN(a) || math.IsNaN(b) {
+		return math.IsNaN(b) && !math.IsNaN(a)
+	}
+	return h.Largest && a > b || !h.Largest && a < b
+}
+
+// contender is what is known of a cell.
+type contender struct {
+	run      int64 // 0: not begun
+	over     bool  // no further values come
+	ended    bool  // the run has ended, and its last points are to be read
+	after    int64 // number of the last point that was read
+	step     int64 // of that; a rank that starts again logs its steps once more
+	points   int
+	values   []float64 // at the rungs that it came to
+	judged   int       // rungs at which it may go on
+	stopped  int       // points at the rung where it may not; 0: none
+	reported bool
+}
+
+// judge decides which cells end early.
+type judge struct {
+	h    *Halving
+	home string
+
+	mu    sync.Mutex
+	cells []contender
+}
+
+func newJudge(s *Sweep, plan []Outcome) *judge {
+	j := &judge{h: s.Halving, home: s.Options.Home, cells: make([]contender, len(plan))}
+	for i := range plan {
+		if r := plan[i].Result; r != nil {
+			j.cells[i] = contender{run: r.ID, ended: true}
+		}
+	}
+	return j
+}
+
+func (j *judge) began(i int, id int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.cells[i].run = id
+}
+
+// ended notes the end of a cell's run, and returns where it was stopped if that ended it.
+func (j *judge) ended(i int, r *run.Result) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	c := &j.cells[i]
+	c.ended = true
+	if r != nil {
+		c.run = r.ID
+	}
+	if r != nil && r.Code == exit.Interrupted && c.reported {
+		return c.stopped
+	}
+	return 0
+}
+
+// watch reads what the cells log and calls stop for those that are to end, until over is closed.
+func (j *judge) watch(over <-chan struct{}, stop func(i int)) {
+	if j.h == nil {
+		return
+	}
+	var db *history.DB
+	defer func() {
+		if db != nil {
+			db.Close()
+		}
+	}()
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-over:
+			return
+		case <-ticker.C:
+		}
+		if db == nil {
+			db, _ = history.OpenReadOnly(j.home) // the first run makes it
+		}
+		if db == nil {
+			continue
+		}
+		for _, i := range j.look(db) {
+			stop(i)
+		}
+	}
+}
+
+// look reads new points, and returns the cells that are to be ended now.
+func (j *judge) look(db *history.DB) (stop []int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i := range j.cells {
+		c := &j.cells[i]
+		if c.over || c.run == 0 {
+			c.over = c.over || c.ended
+			continue
+		}
+		ended := c.ended // before the points are read: then these are all
+		after, err := db.PointsAfter(c.run, j.h.Metric, c.after, func(p *history.Point) { j.add(c, p) })
+		if err != nil {
+			continue // read again the next time
+		}
+		c.after, c.over = after, ended
+	}
+	j.decide()
+	for i := range j.cells {
+		if c := &j.cells[i]; c.stopped > 0 && !c.reported && !c.ended {
+			c.reported = true
+			stop = append(stop, i)
+		}
+	}
+	return stop
+}
+
+func (j *judge) add(c *contender, p *history.Point) {
+	if p.Rank != 0 || c.points > 0 && p.Step <= c.step {
+		return
+	}
+	c.points++
+	c.step = p.Step
+	if c.points == j.rung(len(c.values)) {
+		c.values = append(c.values, p.Value)
+	}
+}
+
+// rung is after how many points the cells are compared for the time k, from 0.
+func (j *judge) rung(k int) int {
+	n := j.h.First
+	for range k {
+		if n > math.MaxInt/j.h.Factor {
+			return math.MaxInt
+		}
+		n *= j.h.Factor
+	}
+	return n
+}
+
+// decide judges the cells whose predecessors are known.
+func (j *judge) decide() {
+	for i := range j.cells {
+		c := &j.cells[i]
+		for c.stopped == 0 && c.judged < len(c.values) {
+			k := c.judged
+			better, all, known := 0, 1, true
+			for p := range j.cells[:i] {
+				before := &j.cells[p]
+				switch {
+				case before.stopped > 0 && len(before.values) <= k, before.stopped > 0 && j.rung(k) > before.stopped:
+				case before.judged >= k && len(before.values) > k:
+					all++
+					if j.h.better(before.values[k], c.values[k]) {
+						better++
+					}
+				case before.over && before.judged == len(before.values):
+				default:
+					known = false
+				}
+			}
+			if !known {
+				break
+			}
+			if better < (all+j.h.Factor-1)/j.h.Factor {
+				c.judged++
+			} else {
+				c.stopped = j.rung(k)
+			}
+		}
+	}
+}
