@@ -232,8 +232,11 @@ const StateMemory = "drun-state"
 // HandOver answers a Part whose data comes apart: of the ranks that have the same data,
 // one hands it over.
 type HandOver struct {
-	File  string // a memory file that the rank can open; "": it is on another machine, and sends the data
-	Spans []Span
+	File    string // a memory file that the rank can open; "": it is on another machine, and sends the data
+	Region  uint64 `cbor:",omitempty"` // the file's number
+	Size    int64  `cbor:",omitempty"` // of the file
+	Written bool   `cbor:",omitempty"` // all of the file has been written before
+	Spans   []Span
 }
 
 // Span is where the data of an entry, by its number in the Part, goes in the file.

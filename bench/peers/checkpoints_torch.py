@@ -8,7 +8,7 @@ import torch
 
 from figures import report
 
-mib, tensors, rounds = 256, 64, 4
+mib, tensors, rounds = 256, 64, 7
 n = mib * (1 << 20) // 4 // tensors
 state = {f"t{i}": torch.arange(n, dtype=torch.float32) * (i + 1.5) for i in range(tensors)}
 saves, restores = [], []

@@ -113,7 +113,7 @@ func (r *Record) begin(ranks Ranks) {
 		}
 		ask := &engine.HandOver{Spans: spans}
 		if s.sends[rank] = !ranks.Near(rank); !s.sends[rank] && s.region != nil {
-			ask.File = s.region.path()
+			ask = s.region.ask(spans)
 		}
 		ranks.Ask(rank, ask)
 	}
@@ -147,6 +147,9 @@ func (r *Record) complete(ranks Ranks) {
 		err := s.err
 		if err == nil {
 			err = s.fill()
+		}
+		if err == nil && s.region != nil {
+			s.region.written = max(s.region.written, s.region.used)
 		}
 		switch {
 		case err != nil:

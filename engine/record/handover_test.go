@@ -161,6 +161,18 @@ func TestRegionsAreUsedAgain(t *testing.T) {
 		if err != nil || (g == old) != c.again || g.used != c.bytes || int64(len(g.mem)) < c.bytes {
 			t.Errorf("%d bytes: %v, used again: %v", c.bytes, err, g == old)
 		}
+		if ask := g.ask(nil); ask.Written {
+			t.Errorf("%d bytes: the region is said to be written", c.bytes)
+		}
 		p.give(g)
 	}
+	g, _ := p.take(1)
+	g.written = 100
+	for bytes, written := range map[int64]bool{1: true, 100: true, 101: false} {
+		g.used = bytes
+		if ask := g.ask(nil); ask.Written != written {
+			t.Errorf("of 100 bytes that are written %d are asked for as %v", bytes, ask.Written)
+		}
+	}
+	p.give(g)
 }

@@ -13,10 +13,12 @@ import (
 // region is memory through which a checkpoint's data goes to the ranks of this machine and from
 // them. It has no name outside of this process, and ends with it.
 type region struct {
-	file *os.File
-	mem  []byte
-	used int64       // bytes, from its beginning
-	lent atomic.Bool // ranks may read it for as long as they live
+	file    *os.File
+	number  uint64
+	mem     []byte
+	used    int64       // bytes, from its beginning
+	written int64       // bytes from its beginning that have their memory
+	lent    atomic.Bool // ranks may read it for as long as they live
 }
 
 // WriteAt does not write into the mapping, in which a lack of memory would be the end of the process.
@@ -34,6 +36,11 @@ func (g *region) lend(to *engine.Restored) {
 	to.File, to.Size = g.path(), g.used
 }
 
+// ask is for a rank of this machine that hands over its part of a checkpoint.
+func (g *region) ask(spans []engine.Span) *engine.HandOver {
+	return &engine.HandOver{File: g.path(), Region: g.number, Size: g.used, Written: g.used <= g.written, Spans: spans}
+}
+
 // path is where the ranks of this machine can open it.
 func (g *region) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), g.file.Fd()) }
 
@@ -41,6 +48,8 @@ func (g *region) close() {
 	_ = sharedmem.Unmap(g.mem)
 	g.file.Close()
 }
+
+var regionNumber atomic.Uint64
 
 // regions keeps one that is not in use for the next checkpoint: memory that the kernel has already
 // given is written to several times faster.
@@ -72,7 +81,7 @@ func (p *regions) take(bytes int64) (*region, error) {
 		file.Close()
 		return nil, err
 	}
-	return &region{file: file, mem: mem, used: bytes}, nil
+	return &region{file: file, number: regionNumber.Add(1), mem: mem, used: bytes}, nil
 }
 
 // give takes back a region that no rank writes to or opens any more; nil is none.

@@ -29,11 +29,11 @@ def state(step):
     }
 
 def main():
-    for step in range(3):
+    for step in range(6):  # both memory files are used again
         checkpoint.save(state(step), step = step, memory = p.memory)
     got = state(100)
     at = checkpoint.restore(got)
-    for name, want in state(2).items():
+    for name, want in state(5).items():
         have = got[name]
         if have != want if type(want) == "int" else not (have == want).all().item():
             fail(name, "of rank", dist.rank(), "is not what was saved")
@@ -68,7 +68,7 @@ func TestLargeStates(t *testing.T) {
 				var out strings.Builder
 				home := filepath.Join(dir, "home")
 				r, err := run.Run(run.Options{Recipe: file, Nproc: ranks, Home: home, Params: []string{memory}, Timeout: time.Minute, Threads: 1, Stdout: &out, Stderr: &out})
-				if err != nil || r.Code != 0 || strings.Count(out.String(), "restored 2\n") != ranks {
+				if err != nil || r.Code != 0 || strings.Count(out.String(), "restored 5\n") != ranks {
 					t.Fatalf("%v %v\n%s", err, r.Failure.Text(ranks), out.String())
 				}
 				if n := memoryFiles(t); n != 0 {

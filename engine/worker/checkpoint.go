@@ -2,15 +2,12 @@ package worker
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"strings"
 
 	"drun/collective/sharedmem"
 	"drun/engine"
 	"drun/internal/exit"
 	"drun/starlib/checkpoint"
-	"drun/tensor"
 
 	"github.com/zeebo/xxh3"
 )
@@ -57,7 +54,7 @@ func (w *worker) save(step int64, score *float64, memory bool, part []checkpoint
 	}
 	if reply.HandOver != nil {
 		w.board.Note("handing over its state")
-		handed := handOver(reply.HandOver, part)
+		handed := w.regions.handOver(reply.HandOver, part)
 		w.board.Note("")
 		if err := w.channel.Send(&engine.ToAgent{Handed: handed}); err != nil {
 			return err
@@ -70,51 +67,6 @@ func (w *worker) save(step int64, score *float64, memory bool, part []checkpoint
 		return exit.Errorf(exit.Storage, "%s", reply.Saved.Error)
 	}
 	return nil
-}
-
-// handOver copies what the agent asks for into its memory, or gives it to be sent.
-func handOver(to *engine.HandOver, part []checkpoint.Item) *engine.Handed {
-	file, err := openMemory(to.File)
-	if err != nil {
-		handed := &engine.Handed{}
-		for _, s := range to.Spans {
-			handed.Data = append(handed.Data, part[s.Entry].Data)
-		}
-		return handed
-	}
-	defer file.Close()
-	bytes := 0
-	for _, s := range to.Spans {
-		bytes += len(part[s.Entry].Data)
-	}
-	if m := tensor.Memory(); bytes > m.Limit-m.InUse {
-		return &engine.Handed{Error: fmt.Sprintf("cannot copy %d bytes of the state: %d bytes are in use and this rank may use %d of this machine", bytes, m.InUse, m.Limit)}
-	}
-	for _, s := range to.Spans {
-		// Not into a mapping, in which a lack of memory would be the end of the process.
-		if _, err := file.WriteAt(part[s.Entry].Data, s.Offset); err != nil {
-			return &engine.Handed{Error: fmt.Sprintf("cannot copy %d bytes of the state into memory: %v", bytes, err)}
-		}
-	}
-	return &engine.Handed{}
-}
-
-// openMemory opens a memory file of the agent. The path tells a process by its number, which
-// another process may have got: a file that is not drun's is not written to.
-func openMemory(path string) (*os.File, error) {
-	if path == "" {
-		return nil, errors.New("it is on another machine")
-	}
-	file, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
-	if err != nil || !strings.HasPrefix(name, "/memfd:"+engine.StateMemory) {
-		file.Close()
-		return nil, errors.Join(err, errors.New("it is not drun's memory"))
-	}
-	return file, nil
 }
 
 // Restore asks the agent for the rank's part.

@@ -25,7 +25,7 @@ func TestHandOver(t *testing.T) {
 	}
 	defer memory.Close()
 	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), memory.Fd())
-	if h := handOver(&engine.HandOver{File: path, Spans: spans}, part); h.Error != "" || h.Data != nil {
+	if h := new(regions).handOver(&engine.HandOver{File: path, Spans: spans}, part); h.Error != "" || h.Data != nil {
 		t.Fatalf("got %+v", h)
 	}
 	got := make([]byte, 134)
@@ -38,7 +38,7 @@ func TestHandOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range []string{"", other, "/proc/1/fd/999"} {
-		h := handOver(&engine.HandOver{File: file, Spans: spans}, part)
+		h := new(regions).handOver(&engine.HandOver{File: file, Spans: spans}, part)
 		if len(h.Data) != 2 || string(h.Data[0]) != "second" || string(h.Data[1]) != "first" {
 			t.Errorf("%q: got %+v", file, h)
 		}
@@ -47,9 +47,26 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("a file that is not drun's was changed: %q (%v)", now, err)
 	}
 
+	// Memory that has been written before is written through a mapping, of the latest two regions.
+	var r regions
+	for n := range uint64(3) {
+		part[0].Data = []byte(fmt.Sprintf("n = %d", n))
+		for range 2 {
+			if h := r.handOver(&engine.HandOver{File: path, Region: n, Size: 134, Written: true, Spans: spans}, part); h.Error != "" || h.Data != nil {
+				t.Fatalf("got %+v", h)
+			}
+		}
+		if _, err := memory.ReadAt(got, 0); err != nil || !bytes.Equal(got[64:69], part[0].Data) || !bytes.Equal(got[128:], part[1].Data) {
+			t.Errorf("the memory has %q (%v)", got, err)
+		}
+	}
+	if len(r) != 2 {
+		t.Errorf("%d regions are mapped, want 2", len(r))
+	}
+
 	tensor.ShareMemory(1 << 40)
 	defer tensor.ShareMemory(1)
-	if h := handOver(&engine.HandOver{File: path, Spans: spans}, part); !strings.Contains(h.Error, "cannot copy 11 bytes of the state") {
+	if h := new(regions).handOver(&engine.HandOver{File: path, Spans: spans}, part); !strings.Contains(h.Error, "cannot copy 11 bytes of the state") {
 		t.Errorf("without memory: got %+v", h)
 	}
 }

@@ -77,6 +77,7 @@ type worker struct {
 	record  *recorder
 	board   *board.Board
 	digests *digests
+	regions regions
 	thread  *starlark.Thread
 	// position is of the latest call of a module's builtin.
 	position syntax.Position

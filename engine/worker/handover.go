@@ -1,0 +1,93 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"drun/collective/sharedmem"
+	"drun/engine"
+	"drun/starlib/checkpoint"
+	"drun/tensor"
+)
+
+// regions are the agent's memory files that the rank keeps mapped, the latest last: one is in use while the
+// other is the next, for checkpoints in memory.
+type regions []mapped
+
+type mapped struct {
+	number uint64
+	mem    []byte
+}
+
+// handOver copies what the agent asks for into its memory, or gives it to be sent.
+func (r *regions) handOver(to *engine.HandOver, part []checkpoint.Item) *engine.Handed {
+	file, err := openMemory(to.File)
+	if err != nil {
+		handed := &engine.Handed{}
+		for _, s := range to.Spans {
+			handed.Data = append(handed.Data, part[s.Entry].Data)
+		}
+		return handed
+	}
+	defer file.Close()
+	bytes := 0
+	for _, s := range to.Spans {
+		bytes += len(part[s.Entry].Data)
+	}
+	if m := tensor.Memory(); bytes > m.Limit-m.InUse {
+		return &engine.Handed{Error: fmt.Sprintf("cannot copy %d bytes of the state: %d bytes are in use and this rank may use %d of this machine", bytes, m.InUse, m.Limit)}
+	}
+	if to.Written {
+		if mem, err := r.of(file, to); err == nil {
+			for _, s := range to.Spans {
+				copy(mem[s.Offset:], part[s.Entry].Data)
+			}
+			return &engine.Handed{}
+		}
+	}
+	for _, s := range to.Spans {
+		// Not into a mapping, in which a lack of memory would be the end of the process.
+		if _, err := file.WriteAt(part[s.Entry].Data, s.Offset); err != nil {
+			return &engine.Handed{Error: fmt.Sprintf("cannot copy %d bytes of the state into memory: %v", bytes, err)}
+		}
+	}
+	return &engine.Handed{}
+}
+
+// of gives the mapping of a region that has been written before, and so has its memory.
+func (r *regions) of(file *os.File, to *engine.HandOver) ([]byte, error) {
+	for _, m := range *r {
+		if m.number == to.Region && int64(len(m.mem)) >= to.Size {
+			return m.mem, nil
+		}
+	}
+	mem, err := sharedmem.Map(file, 0, sharedmem.PageRound(int(to.Size)))
+	if err != nil {
+		return nil, err
+	}
+	if *r = append(*r, mapped{to.Region, mem}); len(*r) > 2 {
+		_ = sharedmem.Unmap((*r)[0].mem)
+		*r = (*r)[1:]
+	}
+	return mem, nil
+}
+
+// openMemory opens a memory file of the agent. The path tells a process by its number, which
+// another process may have got: a file that is not drun's is not written to.
+func openMemory(path string) (*os.File, error) {
+	if path == "" {
+		return nil, errors.New("it is on another machine")
+	}
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
+	if err != nil || !strings.HasPrefix(name, "/memfd:"+engine.StateMemory) {
+		file.Close()
+		return nil, errors.Join(err, errors.New("it is not drun's memory"))
+	}
+	return file, nil
+}
