@@ -58,6 +58,7 @@ type Job struct {
 	Near          [2]int  // the ranks on this node's board, from and to; both 0: all
 	Counted       bool    // the plugin's statistics are wanted
 	Target        *Target `cbor:",omitempty"` // the run ends there; nil: at its end
+	Trace         string  // folder in which each rank writes a digest of every value that the recipe computes; "": none
 	NodeAddress   string  // of this machine, as the other nodes reach it; "": there is one node
 	Store         Meeting
 }
@@ -65,8 +66,14 @@ type Job struct {
 // Target is where a replay hands over the state of every rank, and ends.
 type Target struct {
 	Updates int64  // so many that the rank has made
+	Quit    bool   // it only ends, before it counts another one
 	Save    *int64 // at the call of checkpoint.save for this step; nil: as soon as the recipe decides whether to save
 }
+
+// TraceFile is the name of a rank's file in the folder Job.Trace. Each value that the recipe computes is a record in it: the
+// number of the place (uvarint), where that is the next new number also its text (length as uvarint, then the operation, a
+// zero byte and the position), and the digest of the value (8 bytes).
+func TraceFile(rank int) string { return fmt.Sprintf("%d.trace", rank) }
 
 // TargetStep is the step under which it does.
 const TargetStep = -1 << 62

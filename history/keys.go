@@ -106,15 +106,3 @@ func (db *DB) WithInputs(key string) ([]Summary, error) {
 	}
 	return db.summaries(&fully, "WHERE inputs = ? AND status = 'done' AND trashed IS NULL ORDER BY id DESC", key)
 }
-
-// SourceFile is a captured file with its content.
-type SourceFile struct {
-	SourceRef
-	Content []byte
-}
-
-// SourceFiles lists the files that a run was made of, the recipe first.
-func (db *DB) SourceFiles(run int64) ([]SourceFile, error) {
-	return list(db, func(s *SourceFile) []any { return []any{&s.Path, &s.SHA256, &s.Role, &s.Content} },
-		"SELECT r.path, r.sha256, r.role, s.content FROM run_sources r JOIN sources s ON s.sha256 = r.sha256 WHERE r.run = ? ORDER BY r.role = 'load', r.path", run)
-}

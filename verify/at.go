@@ -40,7 +40,7 @@ func (p *Point) Close() { p.free() }
 // one before it, up to that step, and the digests of the parameters are compared with those that the run
 // recorded. o has what does not decide what is computed.
 func At(o run.Options, db *history.DB, home string, id, step int64, metric string, given []engine.Param, changed func(record.DataChange)) (*Point, error) {
-	p, err := newPast(db, home, id, given)
+	p, err := newPast(db, home, id, given, false)
 	if err != nil {
 		return nil, err
 	}

@@ -28,11 +28,14 @@ type past struct {
 	replay *record.Replay
 }
 
-// newPast opens it. given are values of secret parameters.
-func newPast(db *history.DB, home string, id int64, given []engine.Param) (*past, error) {
+// newPast opens it. given are values of secret parameters, which a run that is only looked at does not need.
+func newPast(db *history.DB, home string, id int64, given []engine.Param, look bool) (*past, error) {
 	d, err := db.Get(id)
 	if err != nil {
 		return nil, err
+	}
+	if look {
+		return &past{db, d, nil}, nil
 	}
 	r, err := record.NewReplay(db, home, d, given)
 	return &past{db, d, r}, err
@@ -78,7 +81,7 @@ func (p *past) failed(r *run.Result) error {
 // bit. o has what does not decide what is computed. changed is told of data files that are not what the
 // run has read, before anything starts. Of a run that did not end well, what it has recorded is compared.
 func Replay(o run.Options, db *history.DB, home string, id int64, given []engine.Param, changed func(record.DataChange)) (*Replayed, error) {
-	p, err := newPast(db, home, id, given)
+	p, err := newPast(db, home, id, given, false)
 	if err != nil {
 		return nil, err
 	}

@@ -237,3 +237,24 @@ func (b *Bundle) Names(attribute string) bool {
 	}
 	return found
 }
+
+// Operation names what the recipe does at a position, as its files are shown: the name of what it calls, or an operator;
+// "" where it does nothing there.
+func (b *Bundle) Operation(position string) string {
+	for _, s := range b.Sources {
+		parsed, err := lang.Parse(Display(b.Name, s.Path), s.Content)
+		if err != nil {
+			continue
+		}
+		sites, err := lang.Sites(parsed)
+		if err != nil {
+			continue
+		}
+		for _, site := range sites {
+			if site.Pos.String() == position {
+				return site.Op
+			}
+		}
+	}
+	return ""
+}

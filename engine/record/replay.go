@@ -1,6 +1,8 @@
 package record
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -23,6 +25,7 @@ type Replay struct {
 	Home   string         // in which the run is
 	From   string         // RUN@STEP there, whose checkpoint the ranks restore; "": none
 	Own    bool           // it is the run's own, not one that it was resumed from
+	Trace  string         // see engine.Job
 	Target *engine.Target // at which it ends; nil: at the recipe's end
 }
 
@@ -34,7 +37,7 @@ func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Pa
 		path = filepath.Join(d.Dir, path)
 	}
 	r := &Replay{Bundle: &recipe.Bundle{Name: d.Recipe, Dir: filepath.Dir(path)}, Params: paramsOf(d), ID: d.ID, Name: d.Name, Home: home}
-	sources, err := db.SourceFiles(d.ID)
+	sources, err := db.Sources(d.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +45,8 @@ func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Pa
 		if s.Role == "recipe" {
 			r.Bundle.Main = s.Path
 		}
-		r.Bundle.Sources = append(r.Bundle.Sources, engine.Source{Path: s.Path, SHA256: s.SHA256, Content: s.Content})
+		sum := sha256.Sum256(s.Content)
+		r.Bundle.Sources = append(r.Bundle.Sources, engine.Source{Path: s.Path, SHA256: hex.EncodeToString(sum[:]), Content: s.Content})
 	}
 	if r.Bundle.Main == "" {
 		return nil, exit.Errorf(exit.Storage, "history.db is damaged: run %d %s has no recipe", d.ID, d.Name)

@@ -234,7 +234,7 @@ func (c *coordinator) job(rank int) engine.Job {
 		Heap: c.Heap, Home: home, Testing: c.Testing, Counted: c.Counted, Store: engine.Meeting{Token: c.store.Token, Problem: c.store.Problem},
 	}
 	if r := c.Replay; r != nil {
-		job.RunID, job.RunName, job.Target = r.ID, r.Name, r.Target
+		job.RunID, job.RunName, job.Target, job.Trace = r.ID, r.Name, r.Target, r.Trace
 	}
 	return job
 }

@@ -47,6 +47,9 @@ var _ checkpoint.Keeper = (*worker)(nil)
 // updated is told of an optimizer's step.
 func (d *digests) updated(thread *starlark.Thread, params [][]byte) error {
 	d.optimizer = true
+	if t := d.worker.trace; t != nil {
+		t.updated(thread, params)
+	}
 	return d.add(params)
 }
 

@@ -175,6 +175,9 @@ func (l *loader) exec(parent *starlark.Thread, file string) (starlark.StringDict
 		return nil, err
 	}
 	parsed.Moments = l.job.Target != nil
+	if l.trace != nil {
+		parsed.Tracer = &l.trace.Tracer
+	}
 	program, err := parsed.Compile(l.env)
 	if err != nil {
 		return nil, err

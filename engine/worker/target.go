@@ -28,7 +28,7 @@ var errHandedOver = errors.New("the state has been handed over")
 
 // reached is told that an update has been made.
 func (d *digests) reached() (err error) {
-	if t := d.target; t != nil && t.Save == nil && t.Updates == d.rank.Updates {
+	if t := d.target; t != nil && t.Save == nil && !t.Quit && t.Updates == d.rank.Updates {
 		t.taken, err = d.take()
 	}
 	return err
@@ -36,7 +36,12 @@ func (d *digests) reached() (err error) {
 
 // passing is told that the next update has been made, and is not counted yet.
 func (d *digests) passing() error {
-	if t := d.target; t != nil && t.taken != nil {
+	switch t := d.target; {
+	case t == nil:
+	case t.Quit && t.Updates == d.rank.Updates:
+		t.done = true
+		return errHandedOver
+	case t.taken != nil:
 		return d.handOver(t.taken)
 	}
 	return nil
@@ -99,7 +104,7 @@ func (t *target) end(err error) error {
 	if t.done {
 		return nil
 	}
-	if err == nil {
+	if err == nil && !t.Quit {
 		err = exit.Errorf(exit.Recipe, "the recipe came to its end before the state could be taken")
 		if t.taken != nil {
 			err = fmt.Errorf("%w: it made exactly %d updates", err, t.Updates)

@@ -78,6 +78,7 @@ type worker struct {
 	board   *board.Board
 	digests *digests
 	regions regions
+	trace   *tracer // nil: none is wanted
 	thread  *starlark.Thread
 	// position is of the latest call of a module's builtin.
 	position syntax.Position
@@ -157,6 +158,13 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		if p.Inherited != "" {
 			u.Params.Inherited[p.Name] = p.Inherited
 		}
+	}
+	if job.Trace != "" {
+		if w.trace, err = newTracer(job.Trace, job.Place.Rank); err != nil {
+			return err
+		}
+		defer w.trace.close()
+		u.Env[lang.Trace] = w.trace.Value()
 	}
 	if t := job.Target; t != nil {
 		w.digests.target = &target{Target: *t}

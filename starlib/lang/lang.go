@@ -54,6 +54,8 @@ type File struct {
 	Loads  []Load       // in the order of the file
 	// Moments makes Compile add calls of Moment.
 	Moments bool
+	// Tracer, where it is set, is told of the values that the file computes.
+	Tracer *Tracer
 }
 
 // A Load is a load statement.
@@ -96,6 +98,9 @@ func (f *File) Compile(env starlark.StringDict) (*starlark.Program, error) {
 	tree, err := parseTree(f.Name, f.Source)
 	if err != nil {
 		return nil, err
+	}
+	if f.Tracer != nil {
+		tree.Stmts = f.Tracer.statements(tree.Stmts)
 	}
 	if f.Moments {
 		tree.Stmts = insertMoments(tree.Stmts)

@@ -1,0 +1,209 @@
+package lang
+
+import (
+	"fmt"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+)
+
+// A Site is a place in a file where the recipe computes a value.
+type Site struct {
+	Op  string // the name of what is called, an operator, [] of an index, or for: what a loop goes over
+	Pos syntax.Position
+}
+
+// A Tracer is told of each value that a file compiled for it computes. In the environment it stands as Trace.
+type Tracer struct {
+	Values func(site Site, v starlark.Value)
+	sites  []Site
+}
+
+// Trace is the predeclared name of the tracer's value.
+const Trace = predeclared + trace
+
+const trace = "trace?" // no recipe can write it
+
+// Value is what stands in the environment under the name Trace.
+func (t *Tracer) Value() starlark.Value { return tracing{t, -1} }
+
+// tracing is the tracer; indexed by a number, that site; and indexed by a value, that value, of which the
+// tracer is told.
+type tracing struct {
+	*Tracer
+	site int
+}
+
+func (t tracing) String() string        { return "trace" }
+func (t tracing) Type() string          { return "trace" }
+func (t tracing) Freeze()               {}
+func (t tracing) Truth() starlark.Bool  { return true }
+func (t tracing) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: trace") }
+
+func (t tracing) Get(v starlark.Value) (starlark.Value, bool, error) {
+	if t.site < 0 {
+		site, err := starlark.AsInt32(v)
+		return tracing{t.Tracer, site}, err == nil, err
+	}
+	t.Values(t.sites[t.site], v)
+	return v, true, nil
+}
+
+// Sites lists those of a file.
+func Sites(f *File) ([]Site, error) {
+	tree, err := parseTree(f.Name, f.Source)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tracer{}
+	t.statements(tree.Stmts)
+	return t.sites, nil
+}
+
+// site wraps an expression.
+func (t *Tracer) site(op string, pos syntax.Position, e syntax.Expr) syntax.Expr {
+	start, end := e.Span()
+	number := &syntax.Literal{Token: syntax.INT, TokenPos: start, Raw: fmt.Sprint(len(t.sites)), Value: int64(len(t.sites))}
+	t.sites = append(t.sites, Site{op, pos})
+	of := &syntax.IndexExpr{X: &syntax.Ident{NamePos: start, Name: trace}, Lbrack: pos, Y: number, Rbrack: end}
+	return &syntax.IndexExpr{X: of, Lbrack: pos, Y: e, Rbrack: end}
+}
+
+// statements adds the sites to a tree that has not been rewritten.
+func (t *Tracer) statements(stmts []syntax.Stmt) []syntax.Stmt {
+	var out []syntax.Stmt
+	for _, stmt := range stmts {
+		out = append(out, stmt)
+		switch s := stmt.(type) {
+		case *syntax.AssignStmt:
+			s.RHS = t.expr(s.RHS)
+			if id, is := s.LHS.(*syntax.Ident); is && s.Op != syntax.EQ {
+				out = append(out, &syntax.ExprStmt{X: t.site(s.Op.String(), s.OpPos, &syntax.Ident{NamePos: id.NamePos, Name: id.Name})})
+			}
+		case *syntax.DefStmt:
+			t.parameters(s.Params)
+			s.Body = t.statements(s.Body)
+		case *syntax.ExprStmt:
+			s.X = t.expr(s.X)
+		case *syntax.ForStmt:
+			s.X = t.expr(s.X)
+			first := &syntax.ExprStmt{X: t.site("for", s.For, variables(s.Vars))}
+			s.Body = append([]syntax.Stmt{first}, t.statements(s.Body)...)
+		case *syntax.WhileStmt:
+			s.Cond = t.expr(s.Cond)
+			s.Body = t.statements(s.Body)
+		case *syntax.IfStmt:
+			s.Cond = t.expr(s.Cond)
+			s.True, s.False = t.statements(s.True), t.statements(s.False)
+		case *syntax.ReturnStmt:
+			s.Result = t.expr(s.Result)
+		}
+	}
+	return out
+}
+
+// variables reads the variables of a loop.
+func variables(e syntax.Expr) syntax.Expr {
+	switch e := unparen(e).(type) {
+	case *syntax.TupleExpr:
+		list := make([]syntax.Expr, len(e.List))
+		for i := range list {
+			list[i] = variables(e.List[i])
+		}
+		start, end := e.Span()
+		return &syntax.ParenExpr{Lparen: start, X: &syntax.TupleExpr{List: list}, Rparen: end}
+	case *syntax.Ident:
+		return &syntax.Ident{NamePos: e.NamePos, Name: e.Name}
+	default:
+		start, _ := e.Span()
+		return &syntax.Ident{NamePos: start, Name: "None"} // a list or an index
+	}
+}
+
+func (t *Tracer) parameters(params []syntax.Expr) {
+	for _, p := range params {
+		if p, is := p.(*syntax.BinaryExpr); is { // name = default
+			p.Y = t.expr(p.Y)
+		}
+	}
+}
+
+func (t *Tracer) exprs(list []syntax.Expr) {
+	for i := range list {
+		list[i] = t.expr(list[i])
+	}
+}
+
+func (t *Tracer) expr(e syntax.Expr) syntax.Expr {
+	switch e := e.(type) {
+	case *syntax.BinaryExpr:
+		switch e.Op {
+		case syntax.EQ: // name = value, in a call
+			e.Y = t.expr(e.Y)
+		case syntax.PLUS, syntax.MINUS, syntax.STAR, syntax.SLASH, syntax.SLASHSLASH, syntax.PERCENT, syntax.AMP, syntax.PIPE, syntax.CIRCUMFLEX:
+			e.X, e.Y = t.expr(e.X), t.expr(e.Y)
+			return t.site(e.Op.String(), e.OpPos, e)
+		default:
+			e.X, e.Y = t.expr(e.X), t.expr(e.Y)
+		}
+	case *syntax.CallExpr:
+		name := "call"
+		switch fn := unparen(e.Fn).(type) {
+		case *syntax.DotExpr:
+			fn.X = t.expr(fn.X)
+			name = fn.Name.Name
+		case *syntax.Ident:
+			name = fn.Name
+		default:
+			e.Fn = t.expr(e.Fn)
+		}
+		t.exprs(e.Args)
+		return t.site(name, e.Lparen, e)
+	case *syntax.Comprehension:
+		e.Body = t.expr(e.Body)
+		for _, clause := range e.Clauses {
+			switch c := clause.(type) {
+			case *syntax.ForClause:
+				c.X = t.expr(c.X)
+			case *syntax.IfClause:
+				c.Cond = t.expr(c.Cond)
+			}
+		}
+	case *syntax.CondExpr:
+		e.Cond, e.True, e.False = t.expr(e.Cond), t.expr(e.True), t.expr(e.False)
+	case *syntax.DictEntry:
+		e.Key, e.Value = t.expr(e.Key), t.expr(e.Value)
+	case *syntax.DictExpr:
+		t.exprs(e.List)
+	case *syntax.DotExpr:
+		e.X = t.expr(e.X)
+	case *syntax.IndexExpr:
+		e.X, e.Y = t.expr(e.X), t.expr(e.Y)
+		return t.site("[]", e.Lbrack, e)
+	case *syntax.LambdaExpr:
+		t.parameters(e.Params)
+		e.Body = t.expr(e.Body)
+	case *syntax.ListExpr:
+		t.exprs(e.List)
+	case *syntax.ParenExpr:
+		e.X = t.expr(e.X)
+	case *syntax.SliceExpr:
+		e.X = t.expr(e.X)
+		for _, part := range []*syntax.Expr{&e.Lo, &e.Hi, &e.Step} {
+			if *part != nil {
+				*part = t.expr(*part)
+			}
+		}
+		return t.site("[]", e.Lbrack, e)
+	case *syntax.TupleExpr:
+		t.exprs(e.List)
+	case *syntax.UnaryExpr:
+		if e.X != nil {
+			e.X = t.expr(e.X)
+		}
+		if e.Op == syntax.MINUS || e.Op == syntax.TILDE {
+			return t.site(e.Op.String(), e.OpPos, e)
+		}
+	}
+	return e
+}
