@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,6 +30,7 @@ A run that is running is refused.`,
 				find, act = (*history.DB).FindTrashed, (*history.DB).Restore
 			}
 			return change(cmd, args, find, func(db *history.DB, ids []int64) error {
+				ids = unique(ids)
 				if err := act(db, ids); err != nil {
 					return err
 				}
@@ -36,9 +38,13 @@ A run that is running is refused.`,
 				if err != nil {
 					return err
 				}
-				names := []history.RunName{}
+				names := make([]history.RunName, len(ids))
 				for _, r := range runs {
-					names = append(names, history.RunName{ID: r.ID, Name: r.Name})
+					for i, id := range ids {
+						if id == r.ID {
+							names[i] = history.RunName{ID: id, Name: r.Name}
+						}
+					}
 				}
 				if wantsJSON(cmd) {
 					return printJSON(cmd.OutOrStdout(), names)
@@ -56,6 +62,15 @@ A run that is running is refused.`,
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "take the runs out of the trash")
 	return cmd
+}
+
+func unique(ids []int64) (list []int64) {
+	for _, id := range ids {
+		if !slices.Contains(list, id) {
+			list = append(list, id)
+		}
+	}
+	return list
 }
 
 // change finds runs, and opens the history for writing. Where there is none, none is made.

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// Documents with ```console blocks: their commands are run one after the other in one folder, and print
+// what the documents show, but for names, times and spaces.
+func TestConsoleDocuments(t *testing.T) {
+	scripts := t.TempDir()
+	for _, name := range []string{"README", "docs/history-for-mlflow-users"} {
+		content, err := os.ReadFile("../../" + name + ".md")
+		ok(t, err)
+		commands, files, n := "exec cp -r $EXAMPLES examples\n", "", 0
+		for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(string(content), -1) {
+			for _, part := range strings.Split("\n"+block[1], "\n$ ")[1:] {
+				command, want, _ := strings.Cut(part, "\n")
+				n++
+				commands += fmt.Sprintf("exec sh %d.sh\nlooks %d.want\n", n, n)
+				files += fmt.Sprintf("-- %d.sh --\nexec 2>&1\n%s\nexit 0\n-- %d.want --\n%s\n", n, command, n, want)
+			}
+		}
+		if n < 3 {
+			t.Fatalf("%s.md: %d commands", name, n)
+		}
+		ok(t, os.WriteFile(filepath.Join(scripts, filepath.Base(name)+".txtar"), []byte(commands+files), 0o600))
+	}
+	testscript.Run(t, testscript.Params{Dir: scripts, Setup: func(env *testscript.Env) error {
+		root, err := os.Getwd()
+		env.Setenv("EXAMPLES", root+"/../../examples")
+		env.Setenv("NO_COLOR", "1")
+		return err
+	}, Cmds: commands(map[string]func(*testscript.TestScript, []string){"looks FILE": func(ts *testscript.TestScript, args []string) {
+		if got, want := shape(ts.ReadFile("stdout")), shape(ts.ReadFile(args[0])); got != want {
+			ts.Fatalf("printed\n%s\nwant\n%s", got, want)
+		}
+	}})})
+}
+
+// shape is a command's output without what differs from run to run.
+func shape(text string) string {
+	for _, r := range []struct{ of, to string }{
+		{`[a-z]+-[a-z]+(-\d+)?`, "NAME"},
+		{`\d+\.\ds`, "TIME"},
+		{`(now|\d+ \w+ ago) +\d+\.\d`, "WHEN"},
+		{`(?m) +\d+\.\d$`, " SECONDS"},
+		{`[ \t]+`, " "},
+		{` ?\n`, "\n"},
+	} {
+		text = regexp.MustCompile(r.of).ReplaceAllString(text, r.to)
+	}
+	return strings.TrimSpace(text)
+}
