@@ -18,6 +18,14 @@ import (
 type Size struct {
 	Packs int
 	Bytes int64
+	// Damaged are the checkpoints that the backup has as they are: of which chunks are not what was saved.
+	Damaged []Damaged
+}
+
+// Damaged is a checkpoint with the first of its faults.
+type Damaged struct {
+	Checkpoint checkpoints.Info
+	Fault      error
 }
 
 // Write makes a tar archive at path, which must not exist, of history.db,
@@ -50,7 +58,44 @@ func Write(home, path string) (size Size, err error) {
 	if err := os.Link(out.Name(), path); err != nil {
 		return size, err
 	}
-	return Size{len(w.done), info.Size()}, syncFolder(filepath.Dir(path))
+	size = Size{Packs: len(w.done), Bytes: info.Size()}
+	if err := syncFolder(filepath.Dir(path)); err != nil {
+		return size, err
+	}
+	size.Damaged, err = w.damaged()
+	return size, err
+}
+
+// damaged reads the checkpoints that were copied, where they came from.
+func (w *writer) damaged() (found []Damaged, err error) {
+	copied, err := checkpoints.OpenReadOnly(w.temp)
+	if errors.As(err, new(*checkpoints.ErrNone)) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer copied.Close()
+	list, err := copied.All()
+	if err != nil {
+		return nil, err
+	}
+	store, err := checkpoints.OpenReadOnly(w.home)
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	for _, info := range list {
+		_, faults, err := store.Verify(info.Run, info.Ref())
+		switch {
+		case errors.As(err, new(*checkpoints.ErrNone)): // a run that goes on has removed it
+		case err != nil:
+			found = append(found, Damaged{info, err})
+		case len(faults) > 0:
+			found = append(found, Damaged{info, faults[0].Err})
+		}
+	}
+	return found, nil
 }
 
 type writer struct {

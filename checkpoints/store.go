@@ -204,6 +204,35 @@ func (s *Store) openFolder() error {
 		"put the whole home elsewhere, with --home DIR or $DRUN_HOME")
 }
 
+// Path is that of the catalog.
+func (s *Store) Path() string { return s.path }
+
+// checkedSize bounds the catalogs that Check reads whole.
+const checkedSize = 16 << 20
+
+// Check notices a catalog that is damaged, before anything depends on it: all of a small one is read.
+func Check(home string) error {
+	s, err := OpenReadOnly(home)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if _, _, err := s.generation(s.sql); err != nil {
+		return s.wrap(err)
+	}
+	if info, err := os.Stat(s.path); err != nil || info.Size() > checkedSize {
+		return sqldb.Wrap(s.path, err)
+	}
+	var verdict string
+	if err := s.sql.QueryRow("PRAGMA quick_check(1)").Scan(&verdict); err != nil {
+		return s.wrap(err)
+	}
+	if verdict != "ok" {
+		return damaged(s.path, errors.New(verdict))
+	}
+	return nil
+}
+
 // Close releases the catalog.
 func (s *Store) Close() error {
 	if s.root != nil {
@@ -234,6 +263,9 @@ func (s *Store) damaged(field string, err error) error {
 
 // List returns the complete checkpoints of a run in the order of saving.
 func (s *Store) List(run string) ([]Info, error) { return s.list("run = ?", run) }
+
+// All returns the complete checkpoints of all runs.
+func (s *Store) All() ([]Info, error) { return s.list("? IS NOT NULL", 1) }
 
 func (s *Store) list(where string, arg any) ([]Info, error) {
 	rows, err := s.sql.Query(selectInfo+where+" ORDER BY id", arg)

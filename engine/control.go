@@ -283,6 +283,7 @@ type Restored struct {
 	First     bool // no other rank has been told of this checkpoint yet
 	Error     string
 	Code      exit.Code // of the error
+	Hint      string    // likewise
 }
 
 // Channel carries messages between the agent and one worker, in order, over a

@@ -63,11 +63,16 @@ func (db *DB) unknown(run string) error {
 		all[i].distance = nearness(run, c.name)
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int { return a.distance - b.distance })
+	all = slices.DeleteFunc(all, func(c candidate) bool { return c.distance > min(3, len(run)/2) }) // what is farther was not meant
 	near := []string{}
 	for _, c := range all[:min(5, len(all))] {
 		near = append(near, fmt.Sprintf("%d %s", c.id, c.name))
 	}
-	return &NotFound{fmt.Sprintf("there is no run %q", run), "nearest: " + strings.Join(near, ", ") + "; all: drun runs --all"}
+	hint := "all: drun runs --all"
+	if len(near) > 0 {
+		hint = "nearest: " + strings.Join(near, ", ") + "; " + hint
+	}
+	return &NotFound{fmt.Sprintf("there is no run %q", run), hint}
 }
 
 // nearness is the edit distance; a name that contains what was typed is nearer still.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -135,6 +136,9 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 		if r.ID, err = result.LastInsertId(); err != nil {
 			return err
 		}
+		if err := r.passOutputs(tx); err != nil {
+			return err
+		}
 		// Before the commit: a running run is never seen without its lock.
 		r.lock, err = db.lockRun(r.ID)
 		return err
@@ -144,6 +148,33 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// passOutputs gives the first run of a history an id after those of runs whose outputs are still
+// in the home, though their history is gone: its files would lie among theirs.
+func (r *Run) passOutputs(tx *sql.Tx) error {
+	if r.ID != 1 {
+		return nil
+	}
+	folders, err := os.ReadDir(filepath.Join(r.db.home, "outputs"))
+	if err != nil {
+		return nil // there are none
+	}
+	last := int64(0)
+	for _, f := range folders {
+		if id, err := strconv.ParseInt(f.Name(), 10, 32); err == nil {
+			last = max(last, id)
+		}
+	}
+	if last == 0 {
+		return nil
+	}
+	r.ID = last + 1
+	if _, err := tx.Exec("UPDATE runs SET id = ? WHERE id = 1", r.ID); err != nil {
+		return err
+	}
+	_, err = tx.Exec("UPDATE sqlite_sequence SET seq = ? WHERE name = 'runs'", r.ID)
+	return err
 }
 
 // originOf are the columns of what started a run.

@@ -38,8 +38,8 @@ type Report struct {
 // Resume runs a recipe undisturbed, and then with ranks killed at random moments after its first
 // checkpoint, each kill followed by a restart, until there were so many kills; and compares
 // all exact metrics and the last checkpoint, bit for bit. The options' home, name and limit of restarts
-// are ignored: nothing is left behind.
-func Resume(o run.Options, kills int, rng *rand.Rand) (*Report, error) {
+// are ignored: nothing is left behind. say is told how far it is.
+func Resume(o run.Options, kills int, rng *rand.Rand, say func(text string)) (*Report, error) {
 	dir, err := scratch.Make("verify-")
 	if err != nil {
 		return nil, err
@@ -48,6 +48,7 @@ func Resume(o run.Options, kills int, rng *rand.Rand) (*Report, error) {
 	o.Home, o.Name, o.MaxRestarts = filepath.Join(dir.Path, "undisturbed"), "", 0
 	var saves []time.Time
 	o.OnSaved = func(int64) { saves = append(saves, time.Now()) }
+	say("running undisturbed")
 	calm, err := run.Run(o)
 	if err != nil {
 		return nil, err
@@ -65,6 +66,7 @@ func Resume(o run.Options, kills int, rng *rand.Rand) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	say(fmt.Sprintf("the undisturbed run took %.1fs and saved %d times; running with kills", calm.Seconds, len(saves)))
 	r := &Report{Same: true, Points: len(want.points), Bytes: want.bytes}
 	// Twice the time that the kills would take at even distances leaves room for those that hit nothing.
 	every := max(time.Millisecond, 2*time.Since(saves[0])/time.Duration(kills+1))
@@ -91,6 +93,7 @@ func Resume(o run.Options, kills int, rng *rand.Rand) (*Report, error) {
 			return nil, err
 		}
 		r.Kills += stormy.Restarts
+		say(fmt.Sprintf("%d of %d kills", r.Kills, kills))
 		r.Again += got.again
 		r.Recovery = append(r.Recovery, k.recovery...)
 		if r.First = want.differs(got); r.First != "" {

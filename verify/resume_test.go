@@ -69,7 +69,7 @@ func TestStorm(t *testing.T) {
 				t.Skip("one model is enough for the race detector")
 			}
 			r, err := Resume(run.Options{Recipe: stormy(t, name), Nproc: 4, Params: params, Timeout: time.Minute, Threads: 1,
-				Stdout: io.Discard, Stderr: io.Discard}, kills, rng)
+				Stdout: io.Discard, Stderr: io.Discard}, kills, rng, func(string) {})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +122,7 @@ def main():
 		{`state["x"] = forgotten`, "x of rank 0 differs in the last checkpoint"},
 		{`run.log({"y": forgotten}, step = n, exact = False)`, ""}, // a timing
 	} {
-		r, err := Resume(recipe(t, fmt.Sprintf(loop, c.step)), 2, rng)
+		r, err := Resume(recipe(t, fmt.Sprintf(loop, c.step)), 2, rng, func(string) {})
 		if err != nil {
 			t.Errorf("%s: %v", c.step, err)
 			continue
@@ -140,7 +140,7 @@ func TestResumeRefusals(t *testing.T) {
 		"def main():\n    fail('no')": "the undisturbed run failed: ",
 		"def main():\n    checkpoint.save({}, step = 1)\n    x = run.nothing": "recipe.star:3",
 	} {
-		_, err := Resume(recipe(t, source), 2, rng)
+		_, err := Resume(recipe(t, source), 2, rng, func(string) {})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", source, err, want)
 		}
@@ -168,7 +168,7 @@ def main():
         checkpoint.save(state, step = n, memory = n % 10 > 0)
 `)
 	o.Nproc = 4
-	r, err := Resume(o, kills, rand.New(rand.NewPCG(disttest.Seed(t), 5)))
+	r, err := Resume(o, kills, rand.New(rand.NewPCG(disttest.Seed(t), 5)), func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,11 +5,17 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"drun/backup"
+	"drun/checkpoints"
+	"drun/engine/record"
+	"drun/history"
+	"drun/internal/exit"
+	"drun/internal/terminal"
 )
 
 func newBackup() *cobra.Command {
@@ -31,15 +37,70 @@ To restore it, unpack it into a new folder and use that as the home:
 				return usage("give the name of a new file", "%s already exists", path)
 			}
 			size, err := backup.Write(homeOf(cmd), path)
+			if !errors.As(err, new(exit.Coded)) && (errors.As(err, new(*fs.PathError)) || errors.As(err, new(*os.LinkError))) {
+				err = exit.WithCode(fmt.Errorf("%s could not be written: %w", path, cause(err)), exit.Storage)
+			}
 			if err != nil {
 				return err
 			}
 			if wantsJSON(cmd) {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"file": path, "bytes": size.Bytes, "packs": size.Packs})
+				err = printJSON(cmd.OutOrStdout(), map[string]any{"file": path, "bytes": size.Bytes, "packs": size.Packs, "damaged": len(size.Damaged)})
+			} else {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s. To restore it: mkdir -m 700 NEW && tar -xf %s -C NEW, then --home NEW\n",
+					path, humanize.Bytes(uint64(size.Bytes)), path)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: %s. To restore it: mkdir -m 700 NEW && tar -xf %s -C NEW, then --home NEW\n",
-				path, humanize.Bytes(uint64(size.Bytes)), path)
-			return nil
+			if err != nil {
+				return err
+			}
+			return tellDamaged(cmd, size.Damaged)
 		},
 	}
+}
+
+// tellDamaged names the checkpoints that a backup has, but not as they were saved, and those that were
+// not there to be copied.
+func tellDamaged(cmd *cobra.Command, damaged []backup.Damaged) error {
+	home, errs := homeOf(cmd), cmd.ErrOrStderr()
+	db, err := history.OpenReadOnly(home)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	runs, err := db.Select(history.Selection{Checkpoints: true})
+	if err != nil {
+		return err
+	}
+	store, err := checkpoints.OpenReadOnly(home)
+	if err != nil && !errors.As(err, new(*checkpoints.ErrNone)) {
+		return err
+	}
+	if store != nil {
+		defer store.Close()
+	}
+	bad := len(damaged)
+	for _, r := range runs {
+		for _, d := range damaged {
+			if d.Checkpoint.Run == r.UID {
+				fmt.Fprintf(errs, "%s@%d: DAMAGED: %s\n", terminal.Escape(r.Name), d.Checkpoint.Step, terminal.Lines(d.Fault.Error()))
+			}
+		}
+		var list []checkpoints.Info
+		if store != nil {
+			if list, err = store.List(r.UID); err != nil {
+				return err
+			}
+		}
+		if r.Status == history.Running {
+			continue // it may be removing some at this moment
+		}
+		for _, c := range record.Missing(r.Checkpoints, list) {
+			bad++
+			fmt.Fprintf(errs, "%s@%d: MISSING in %s\n", terminal.Escape(r.Name), c.Step, filepath.Join(home, "checkpoints.db"))
+		}
+	}
+	if bad == 0 {
+		return nil
+	}
+	return exit.WithHint(exit.Errorf(exit.Storage, "the backup is complete, but %s in it cannot be resumed from", counted(bad, "checkpoint")),
+		"drun checkpoints verify RUN says what is damaged; keep an older backup that has them whole")
 }

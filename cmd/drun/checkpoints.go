@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/checkpoints"
+	"drun/engine/record"
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
@@ -81,7 +83,8 @@ type kept struct {
 	Score    *history.Float `json:"score"`
 	Time     time.Time      `json:"time"`
 	Best     bool           `json:"best"`
-	Verified *bool          `json:"verified"` // nil: nobody has looked
+	Verified *bool          `json:"verified"`          // nil: nobody has looked
+	Missing  bool           `json:"missing,omitempty"` // the history alone has it
 
 	run  history.Summary
 	info checkpoints.Info
@@ -119,7 +122,7 @@ func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*
 			return err
 		}
 		for _, k := range found {
-			if !slices.ContainsFunc(list, func(l kept) bool { return l.info.Same(k.info) }) {
+			if !slices.ContainsFunc(list, func(l kept) bool { return l.run.ID == k.run.ID && l.Step == k.Step }) {
 				list = append(list, k)
 			}
 		}
@@ -155,11 +158,24 @@ func findKept(db *history.DB, store *checkpoints.Store, spec string) (list []kep
 			return nil, err
 		}
 	}
+	missing := record.Missing(show.Checkpoints, infos)
+	if one {
+		missing = nil
+		if c := record.MissingAt(show.Checkpoints, infos, step); c != nil {
+			missing, infos = []history.Checkpoint{*c}, nil
+		}
+	}
+	if show.Status == history.Running {
+		missing = nil // it may be removing some at this moment
+	}
 	for _, info := range infos {
 		if !one || info.Same(wanted) {
 			list = append(list, kept{Step: info.Step, Bytes: info.Bytes, Score: (*history.Float)(info.Score), Time: info.Time,
 				Best: info.Same(best), run: show.Summary, info: info})
 		}
+	}
+	for _, c := range missing {
+		list = append(list, kept{Step: c.Step, Bytes: c.Bytes, Score: c.Score, Time: c.Time, Missing: true, run: show.Summary})
 	}
 	if one && len(list) == 0 {
 		return nil, usage("drun checkpoints "+name+" lists them", "%s: the run has no such checkpoint", spec)
@@ -169,6 +185,7 @@ func findKept(db *history.DB, store *checkpoints.Store, spec string) (list []kep
 
 func printCheckpoints(cmd *cobra.Command, list []kept) error {
 	out := cmd.OutOrStdout()
+	tellMissing(cmd, list)
 	if wantsJSON(cmd) {
 		return printJSON(out, list)
 	}
@@ -186,38 +203,63 @@ func printCheckpoints(cmd *cobra.Command, list []kept) error {
 		if k.Best {
 			mark = "best"
 		}
+		if k.Missing {
+			mark = "MISSING"
+		}
 		row(w, strconv.FormatInt(k.Step, 10), humanize.IBytes(uint64(k.Bytes)), score, localTime(k.Time), mark)
 	}
 	return w.Flush()
 }
 
-// mostFaults bounds how many damaged chunks of a checkpoint are named.
+// tellMissing says which checkpoints the history alone has, and what to do.
+func tellMissing(cmd *cobra.Command, list []kept) {
+	for _, k := range list {
+		if k.Missing {
+			err := record.MissingError(homeOf(cmd), k.run.Name, k.Step)
+			fmt.Fprintf(cmd.ErrOrStderr(), "drun: %s\n  hint: %s\n", terminal.Lines(err.Error()), terminal.Lines(exit.HintOf(err)))
+			return // one says what happened; the list has all
+		}
+	}
+}
+
+// mostFaults bounds how many damaged tensors of a checkpoint are named.
 const mostFaults = 20
 
 func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []kept) error {
 	out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
-	bad, read := 0, []kept{}
+	details := out
+	if wantsJSON(cmd) {
+		details = errs
+	}
+	bad, read, hint := 0, []kept{}, ""
 	for _, k := range list {
-		_, faults, err := store.Verify(k.info.Run, k.info.Ref())
-		if errors.As(err, new(*checkpoints.ErrNone)) {
-			continue // a run that goes on has removed it
+		good, verdict := true, "whole, "+humanize.IBytes(uint64(k.Bytes))
+		var faults []checkpoints.Fault
+		if k.Missing {
+			good, verdict = false, "MISSING in "+filepath.Join(homeOf(cmd), "checkpoints.db")
+			hint = "put the right checkpoints.db back, or let drun gc take what is missing out of the history"
+		} else {
+			var err error
+			_, faults, err = store.Verify(k.info.Run, k.info.Ref())
+			if errors.As(err, new(*checkpoints.ErrNone)) {
+				continue // a run that goes on has removed it
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", k, err)
+			}
+			if len(faults) > 0 {
+				good, verdict = false, "DAMAGED, "+counted(len(faults), "chunk")
+				hint = fmt.Sprintf("resume from one that is whole; drun checkpoints rm %s removes this one", k)
+			}
 		}
-		if err != nil {
-			return err
-		}
-		good := len(faults) == 0
 		if k.Verified = &good; !good {
 			bad++
 		}
 		read = append(read, k)
 		if !wantsJSON(cmd) {
-			verdict := "whole, " + humanize.IBytes(uint64(k.Bytes))
-			if !good {
-				verdict = fmt.Sprintf("DAMAGED, %d chunks", len(faults))
-			}
 			fmt.Fprintf(out, "%s: %s\n", terminal.Escape(k.String()), verdict)
 		}
-		printFaults(errs, faults)
+		printFaults(details, faults)
 	}
 	if wantsJSON(cmd) {
 		if err := printJSON(out, read); err != nil {
@@ -228,42 +270,70 @@ func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []kept) err
 		fmt.Fprintln(errs, "the run has no checkpoints")
 	}
 	if bad > 0 {
-		return exit.WithHint(exit.Errorf(exit.Storage, "%d of %d checkpoints are damaged", bad, len(read)), "resume from one that is whole")
+		are := "are"
+		if bad == 1 {
+			are = "is"
+		}
+		return exit.WithHint(exit.Errorf(exit.Storage, "%d of %s %s damaged or missing", bad, counted(len(read), "checkpoint"), are), hint)
 	}
 	return nil
 }
 
-func printFaults(errs io.Writer, faults []checkpoints.Fault) {
-	for i, f := range faults {
-		if i == mostFaults {
-			fmt.Fprintf(errs, "  and %d more\n", len(faults)-i)
+// printFaults names the tensors that damaged chunks belong to, each once.
+func printFaults(out io.Writer, faults []checkpoints.Fault) {
+	lines := 0
+	for len(faults) > 0 {
+		first := faults[0]
+		same := func(f checkpoints.Fault) bool { return f.Rank == first.Rank && f.Entry == first.Entry }
+		n := len(faults)
+		faults = slices.DeleteFunc(faults, same)
+		if n -= len(faults); lines == mostFaults {
+			fmt.Fprintf(out, "  and more, of %s\n", counted(n+len(faults), "chunk"))
 			return
 		}
-		fmt.Fprintf(errs, "  %s\n", terminal.Lines(f.Err.Error()))
+		lines++
+		text := first.Err.Error()
+		if n > 1 {
+			text += fmt.Sprintf(", and %s more of it", counted(n-1, "chunk"))
+		}
+		fmt.Fprintf(out, "  %s\n", terminal.Lines(text))
 	}
+}
+
+// counted is a number of things.
+func counted(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
 }
 
 func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.Store, list []kept) error {
 	gone := map[int64][]int64{}
-	infos := make([]checkpoints.Info, len(list))
-	for i, k := range list {
+	var infos []checkpoints.Info
+	for _, k := range list {
 		if k.run.Status == history.Running {
 			return usage("wait for its end, or stop it; drun run --keep N keeps the newest N only", "%s: run %d %s goes on", k, k.run.ID, k.run.Name)
 		}
-		infos[i] = k.info
+		if !k.Missing {
+			infos = append(infos, k.info)
+		}
 	}
 	if len(list) == 0 {
 		fmt.Fprintln(cmd.ErrOrStderr(), "there are no checkpoints to remove")
 		return nil
 	}
-	held, err := store.Delete(infos...)
-	if err != nil {
-		return err
+	var held []checkpoints.Info
+	if len(infos) > 0 {
+		var err error
+		if held, err = store.Delete(infos...); err != nil {
+			return err
+		}
 	}
 	var problem error
 	removed := []kept{}
 	for _, k := range list {
-		if slices.ContainsFunc(held, k.info.Same) {
+		if !k.Missing && slices.ContainsFunc(held, k.info.Same) {
 			problem = usage("wait for its end, or stop it", "%s stays: %s", k, holder(db, k))
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/checkpoints"
+	"drun/engine/record"
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
@@ -24,10 +25,12 @@ import (
 func newExport() *cobra.Command {
 	var rank int
 	cmd := &cobra.Command{
-		Use:   "export RUN@STEP FILE.safetensors",
+		Use:   "export RUN[@STEP] FILE",
 		Short: "Write the tensors of a checkpoint into a .safetensors or .npz file",
-		Long: `Writes the tensors of a checkpoint into a new .safetensors or .npz file, with PyTorch's names.
-What is no tensor, such as a number, is left out. Tensors that differ between the ranks need --rank.`,
+		Long: `Writes the tensors of a checkpoint, the newest or that of STEP (a number, last or best), into a new file, whose
+name ends in .safetensors or .npz. A tensor is called by the state's key and PyTorch's name in the module, such as
+model.0.weight; those of optimizers are written, too. What is no tensor, such as a number, is left out, and a
+line says what. Tensors that differ between the ranks need --rank.`,
 		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !strings.Contains(args[0], "@") {
@@ -54,6 +57,9 @@ func newFile(path string) error {
 }
 
 func export(cmd *cobra.Command, store *checkpoints.Store, k kept, rank int, path string) error {
+	if k.Missing {
+		return record.MissingError(homeOf(cmd), k.run.Name, k.Step)
+	}
 	size, left, err := writeTensors(cmd, store, k, rank, path)
 	if err != nil {
 		return err

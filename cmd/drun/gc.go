@@ -29,6 +29,9 @@ checkpoint that one of them may still restore stays, and its run stays in the tr
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			home := homeOf(cmd)
 			out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
+			if err := used(home); err != nil {
+				return err
+			}
 			freed, err := collectGarbage(home, errs)
 			if err != nil {
 				return err
@@ -50,16 +53,26 @@ checkpoint that one of them may still restore stays, and its run stays in the tr
 				return err
 			}
 			if freed.Quarantined > 0 {
-				fmt.Fprintf(errs, "%s holds %d packs, %s, that the catalog does not list: delete them once every run can be resumed\n",
-					terminal.Escape(filepath.Join(home, "checkpoints", "quarantine")), freed.Quarantined, humanize.IBytes(uint64(freed.QuarantinedBytes)))
+				fmt.Fprintf(errs, "%s holds %s, %s, that the catalog does not list: delete them once every run can be resumed\n",
+					terminal.Escape(filepath.Join(home, "checkpoints", "quarantine")), counted(freed.Quarantined, "pack"), humanize.IBytes(uint64(freed.QuarantinedBytes)))
 			}
 			if len(freed.Damaged) > 0 {
-				return exit.WithHint(exit.Errorf(exit.Storage, "%d packs stay as they are: %w", len(freed.Damaged), errors.Join(freed.Damaged...)),
+				return exit.WithHint(exit.Errorf(exit.Storage, "damaged packs stay as they are (%d): %w", len(freed.Damaged), errors.Join(freed.Damaged...)),
 					"drun checkpoints verify RUN says which checkpoints are damaged, drun checkpoints rm removes them")
 			}
 			return nil
 		},
 	}
+}
+
+// used is an error unless drun has kept something in a home.
+func used(home string) error {
+	for _, name := range []string{"history.db", "checkpoints.db", "checkpoints"} {
+		if _, err := os.Lstat(filepath.Join(home, name)); !errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	return usage("--home or $DRUN_HOME names another one", "nothing of drun's is in %s", home)
 }
 
 // garbage is what gc has removed.
@@ -89,7 +102,7 @@ func collectGarbage(home string, errs io.Writer) (g garbage, err error) {
 	if err != nil {
 		return g, err
 	}
-	return g, forgetCheckpoints(home, store)
+	return g, forgetCheckpoints(home, store, errs)
 }
 
 // openStore opens the checkpoints of a home; nil: there are none.
@@ -181,7 +194,7 @@ func folderSize(dir string) (n int64) {
 }
 
 // forgetCheckpoints takes those that are gone out of the history.
-func forgetCheckpoints(home string, store *checkpoints.Store) error {
+func forgetCheckpoints(home string, store *checkpoints.Store, errs io.Writer) error {
 	db, err := history.Open(home)
 	if err != nil {
 		return err
@@ -200,6 +213,7 @@ func forgetCheckpoints(home string, store *checkpoints.Store) error {
 			_, err := store.Find(r.UID, checkpoints.Step(c.Step))
 			if errors.As(err, new(*checkpoints.ErrNone)) {
 				gone = append(gone, c.Step)
+				fmt.Fprintf(errs, "%s@%d was not in %s, and is now taken out of the history\n", terminal.Escape(r.Name), c.Step, filepath.Join(home, "checkpoints.db"))
 			} else if err != nil {
 				return err
 			}

@@ -40,6 +40,15 @@ func setSchema(ts *testscript.TestScript, args []string) {
 	ts.Check(err)
 }
 
+// edit FILE STATEMENT: changes a database behind drun's back.
+func editDatabase(ts *testscript.TestScript, args []string) {
+	db, err := sql.Open("sqlite3", ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer db.Close()
+	_, err = db.Exec(args[1])
+	ts.Check(err)
+}
+
 // json [PATH VALUE]…: the last command's stdout is JSON and has these values;
 // a path is keys and indexes joined by dots, and * stands for any value.
 func hasJSON(ts *testscript.TestScript, args []string) {

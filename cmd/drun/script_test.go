@@ -63,6 +63,7 @@ func TestScript(t *testing.T) {
 			"queries CODE HOME":             queries,
 			"json [PATH VALUE…]":            hasJSON,
 			"schema FILE N":                 setSchema,
+			"edit FILE STATEMENT":           editDatabase,
 			"tmpfs DIR OPTIONS":             mountTmpfs,
 			"bindfs FOLDER DIR":             mountBindfs,
 			"onterminal COMMAND [ARG…]":     onTerminal,

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
@@ -131,9 +132,17 @@ func printTables(out io.Writer, d *history.Detail) error {
 	for _, u := range d.Usage {
 		row(w, strconv.Itoa(u.Rank), duration(&u.CPU), humanize.IBytes(uint64(u.Peak)), duration(&u.Collectives), duration(&u.Waiting))
 	}
-	for _, snapshot := range d.Snapshots {
-		w.Flush()
-		printSnapshot(out, snapshot)
+	if w.Flush(); len(d.Snapshots) > 0 {
+		shown := d.Snapshots
+		if len(d.Attempts) > 1 { // each that failed has left one
+			shown = shown[len(shown)-1:]
+		}
+		for _, snapshot := range shown {
+			printSnapshot(out, snapshot, attemptAt(d, snapshot.Time))
+		}
+		if n := len(d.Snapshots) - len(shown); n > 0 {
+			fmt.Fprintf(out, "\nwith --json: %s of earlier attempts\n", counted(n, "snapshot"))
+		}
 	}
 	heading(len(d.Sources), "SOURCE", "SHA-256", "ROLE")
 	for _, s := range d.Sources {
@@ -159,4 +168,14 @@ func severalNodes(d *history.Detail) bool {
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	return terminal.Escape(line)
+}
+
+// attemptAt names the attempt of a run that was on at a time; "" if there is only one.
+func attemptAt(d *history.Detail, at time.Time) (name string) {
+	for _, a := range d.Attempts {
+		if len(d.Attempts) > 1 && !a.Started.After(at) {
+			name = fmt.Sprintf(", attempt %d", a.Attempt)
+		}
+	}
+	return name
 }

@@ -11,9 +11,9 @@ import (
 	"drun/internal/terminal"
 )
 
-// printSnapshot shows what every rank was doing, and each rank's latest calls.
-func printSnapshot(out io.Writer, s history.Snapshot) {
-	fmt.Fprintf(out, "\nRANKS AT %s (%s)\n", localTime(s.Time), terminal.Escape(s.Reason))
+// printSnapshot shows, of a moment in an attempt, what every rank was doing, and each rank's latest calls.
+func printSnapshot(out io.Writer, s history.Snapshot, attempt string) {
+	fmt.Fprintf(out, "\nRANKS AT %s (%s%s)\n", localTime(s.Time), terminal.Escape(s.Reason), attempt)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row(w, "RANK", "STATE", "CALL", "NUMBER", "GROUP", "POSITION", "SINCE")
 	calls := 0

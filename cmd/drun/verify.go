@@ -40,7 +40,7 @@ A difference is named, and ends with exit code 1.`,
 			}
 			defer stop()
 			o.Recipe, o.Stdout, o.Stderr, o.Terminal = args[0], io.Discard, io.Discard, false
-			r, err := verify.Resume(o, kills, rand.New(rand.NewPCG(rand.Uint64(), 0)))
+			r, err := verify.Resume(o, kills, rand.New(rand.NewPCG(rand.Uint64(), 0)), func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "verify-resume: %s\n", text) })
 			if err != nil {
 				return err
 			}
@@ -49,9 +49,9 @@ A difference is named, and ends with exit code 1.`,
 			case wantsJSON(cmd):
 				err = printJSON(out, map[string]any{"same": r.Same, "kills": r.Kills})
 			case r.Same:
-				_, err = fmt.Fprintf(out, "the same bits after %d kills: %d metric points, %s of the last checkpoint\n", r.Kills, r.Points, humanize.Bytes(uint64(r.Bytes)))
+				_, err = fmt.Fprintf(out, "the same bits after %s: %s, %s of the last checkpoint\n", counted(r.Kills, "kill"), counted(r.Points, "metric point"), humanize.Bytes(uint64(r.Bytes)))
 			default:
-				_, err = fmt.Fprintf(out, "different after %d kills: %s\n", r.Kills, terminal.Escape(r.First))
+				_, err = fmt.Fprintf(out, "different after %s: %s\n", counted(r.Kills, "kill"), terminal.Escape(r.First))
 			}
 			if err == nil && !r.Same {
 				err = exitStatus(exit.Recipe)

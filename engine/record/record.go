@@ -5,6 +5,7 @@
 package record
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"strconv"
@@ -118,6 +119,11 @@ func open(c Config) (_ *Record, err error) {
 			r.db.Close()
 		}
 	}()
+	if c.Resume == "" && c.Recipe.Names("checkpoint") {
+		if err = checkpoints.Check(c.Home); err != nil && !errors.As(err, new(*checkpoints.ErrNone)) {
+			return nil, err
+		}
+	}
 	info := history.RunInfo{Name: c.Name, Recipe: c.Recipe.Name, WorldSize: len(c.Places), Backend: c.Backend, Seed: c.Seed,
 		Threads: c.Threads, Deterministic: c.Deterministic, Numerics: engine.Numerics, DataDirs: c.DataDirs, Version: c.Version, Command: c.Command, Started: c.Started}
 	var before *history.Detail // the run, if it is taken up again
@@ -176,6 +182,11 @@ func open(c Config) (_ *Record, err error) {
 	r.askGit(c.Recipe.Dir)
 	if before != nil {
 		r.beginAnew()
+		if r.store != nil {
+			if err = r.sayMissing(before); err != nil {
+				return nil, err
+			}
+		}
 		r.sayChanges(before, sources, c.Recipe.Name)
 	}
 	return r, nil

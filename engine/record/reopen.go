@@ -102,3 +102,16 @@ func (r *Record) sayChanges(d *history.Detail, now []history.Source, recipe stri
 		}
 	}
 }
+
+// sayMissing says that the run does not go on from the newest of its checkpoints.
+func (r *Record) sayMissing(d *history.Detail) error {
+	list, err := r.store.List(d.UID)
+	if err != nil {
+		return err
+	}
+	if c := newestMissing(d.Checkpoints, list); c != nil {
+		err := MissingError(r.home, d.Name, c.Step)
+		r.Say(fmt.Sprintf("drun: %v; the run goes on from the one before", err))
+	}
+	return nil
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"drun/checkpoints"
@@ -71,7 +72,7 @@ func (r *Record) Restore(rank int, step string, near bool, send func(*engine.Res
 			state, err = r.restore(rank, q, near)
 		}
 		if err != nil {
-			state = &engine.Restored{Error: err.Error(), Code: exit.CodeOf(err)}
+			state = &engine.Restored{Error: err.Error(), Code: exit.CodeOf(err), Hint: exit.HintOf(err)}
 		}
 		send(state)
 	})
@@ -124,7 +125,12 @@ func (r *Record) restore(rank int, q question, near bool) (*engine.Restored, err
 	} else {
 		l := r.load(rank, f)
 		if l.err != nil {
-			return nil, l.err
+			name := strings.TrimPrefix(f.run, "run ")
+			if f.own {
+				name = r.run.Name
+			}
+			return nil, exit.WithHint(fmt.Errorf("step %d of run %s: %w", f.info.Step, name, l.err),
+				fmt.Sprintf("drun checkpoints verify %s says what is damaged; drun checkpoints rm %s@%d removes this one, so that the one before it counts", name, name, f.info.Step))
 		}
 		out = l.part(part, near)
 		if !near {

@@ -4,6 +4,7 @@ import (
 	"drun/internal/exit"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,6 +47,17 @@ func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (*origin,
 	ref, err := checkpoints.ParseRef(step)
 	if err != nil {
 		return nil, exit.Errorf(exit.Usage, "--resume %s: %w", spec, err)
+	}
+	list, err := store.List(show.UID)
+	if err != nil {
+		return nil, err
+	}
+	if missing := MissingAt(show.Checkpoints, list, step); missing != nil {
+		err := MissingError(filepath.Dir(store.Path()), name, missing.Step)
+		if len(list) > 0 {
+			err = exit.WithHint(err, exit.HintOf(err)+fmt.Sprintf("; --resume %s@%d goes on from the newest that is there", name, list[len(list)-1].Step))
+		}
+		return nil, err
 	}
 	o := &origin{seed: show.Seed}
 	if o.info, err = store.Hold(func() (checkpoints.Info, error) { return store.Find(show.UID, ref) }); err != nil {

@@ -106,7 +106,7 @@ func (w *worker) askState(what *engine.Restore) (*engine.Restored, error) {
 	case reply.State == nil:
 		return nil, errors.New("the agent sent no checkpoint")
 	case reply.State.Error != "":
-		return nil, exit.Errorf(reply.State.Code, "%s", reply.State.Error)
+		return nil, exit.WithHint(exit.Errorf(reply.State.Code, "%s", reply.State.Error), reply.State.Hint)
 	case !reply.State.Found:
 		return nil, nil
 	}

@@ -62,7 +62,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 					"values. Every rank calls it with the same step. The checkpoint exists once the parts of all ranks\n" +
 					"are durable; after a crash before that, the previous one is the newest. save returns as soon as the\n" +
 					"state is copied; the next save, a restore and the end of the run wait until it is durable, and an\n" +
-					"error of writing it is raised there. score is what step = \"best\" compares.\n" +
+					"error of writing it is raised there. score is what step = \"best\" compares; NaN is none.\n" +
 					"memory = True keeps it in drun's memory only, until the next one replaces it: it survives the death\n" +
 					"of any rank, for a restart (drun run --max-restarts), but not that of drun.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {

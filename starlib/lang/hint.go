@@ -102,6 +102,7 @@ var foreignSyntax = []struct {
 var (
 	gotToken   = regexp.MustCompile(`^got (.+), want (.+)$`)
 	fstring    = regexp.MustCompile(`(^|[^\pL\pN_])[fF]$`)
+	loading    = regexp.MustCompile(`\.\s*load\s*$`)
 	assertion  = regexp.MustCompile(`^\s*assert $`)
 	annotation = regexp.MustCompile(`^\s*def\s[^:]*$`)
 	subscript  = regexp.MustCompile(`[\pL\pN_)\]]\[[^\[\]]*$`)
@@ -130,6 +131,8 @@ func hintAt(before, rest string) string {
 		if fstring.MatchString(before) {
 			return `there are no f-strings: write "%s" % x, or "{}".format(x)`
 		}
+	case loading.MatchString(before):
+		return "load is a word of the language: checkpoint.restore takes a state back, checkpoint.load_file and the readers of data read files"
 	case assertion.MatchString(before):
 		return "there is no assert: use if and fail(message)"
 	case annotation.MatchString(before) && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, "->")):

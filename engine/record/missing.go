@@ -1,0 +1,77 @@
+package record
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"drun/checkpoints"
+	"drun/history"
+	"drun/internal/exit"
+)
+
+// Missing lists the checkpoints that the history has of a run and the catalog has not, in the order
+// of saving. They were removed by a process that was killed before the history had it, or the
+// catalog is damaged, or an older one.
+func Missing(had []history.Checkpoint, list []checkpoints.Info) (missing []history.Checkpoint) {
+	for _, c := range had {
+		if !slices.ContainsFunc(list, func(i checkpoints.Info) bool { return i.Step == c.Step }) {
+			missing = append(missing, c)
+		}
+	}
+	slices.SortFunc(missing, func(a, b history.Checkpoint) int { return a.Time.Compare(b.Time) })
+	return missing
+}
+
+// MissingError says that a checkpoint is missing.
+func MissingError(home, run string, step int64) error {
+	return exit.WithHint(exit.Errorf(exit.Storage, "%s@%d is in the history, but not in %s: that is damaged or another one, or a removal was cut short", run, step, filepath.Join(home, "checkpoints.db")),
+		"put the right checkpoints.db back, or let drun gc take what is missing out of the history")
+}
+
+// MissingAt is the checkpoint that a step's number, last (or nothing) or best would have named, if that is missing.
+func MissingAt(had []history.Checkpoint, list []checkpoints.Info, step string) *history.Checkpoint {
+	switch step {
+	case "", "last":
+		return newestMissing(had, list)
+	case "best":
+		return bestMissing(had, list)
+	}
+	for _, c := range Missing(had, list) {
+		if strconv.FormatInt(c.Step, 10) == step {
+			return &c
+		}
+	}
+	return nil
+}
+
+// newestMissing is what would have been the newest, if that is missing.
+func newestMissing(had []history.Checkpoint, list []checkpoints.Info) *history.Checkpoint {
+	missing := Missing(had, list)
+	if len(missing) == 0 {
+		return nil
+	}
+	last := missing[len(missing)-1]
+	for _, c := range had {
+		if c.Time.After(last.Time) {
+			return nil
+		}
+	}
+	return &last
+}
+
+// bestMissing is what would have been the best by score, if that is missing.
+func bestMissing(had []history.Checkpoint, list []checkpoints.Info) *history.Checkpoint {
+	var best *history.Checkpoint
+	for _, c := range Missing(had, list) {
+		if c.Score != nil && (best == nil || *c.Score >= *best.Score) {
+			best = &c
+		}
+	}
+	for _, i := range list {
+		if best != nil && i.Score != nil && history.Float(*i.Score) > *best.Score {
+			return nil
+		}
+	}
+	return best
+}
