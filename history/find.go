@@ -62,17 +62,17 @@ func (db *DB) unknown(run string) error {
 	for i, c := range all {
 		all[i].distance = nearness(run, c.name)
 	}
-	slices.SortStableFunc(all, func(a, b candidate) int { return a.distance - b.distance })
-	all = slices.DeleteFunc(all, func(c candidate) bool { return c.distance > min(3, len(run)/2) }) // what is farther was not meant
-	near := []string{}
-	for _, c := range all[:min(5, len(all))] {
-		near = append(near, fmt.Sprintf("%d %s", c.id, c.name))
+	what, shown := "nearest", slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.distance > min(3, len(run)/2) })
+	if run == "" || len(shown) == 0 { // none can have been meant
+		what, shown = "the newest", all
+	} else {
+		slices.SortStableFunc(shown, func(a, b candidate) int { return a.distance - b.distance })
 	}
-	hint := "all: drun runs --all"
-	if len(near) > 0 {
-		hint = "nearest: " + strings.Join(near, ", ") + "; " + hint
+	names := []string{}
+	for _, c := range shown[:min(5, len(shown))] {
+		names = append(names, fmt.Sprintf("%d %s", c.id, c.name))
 	}
-	return &NotFound{fmt.Sprintf("there is no run %q", run), hint}
+	return &NotFound{fmt.Sprintf("there is no run %q", run), what + ": " + strings.Join(names, ", ") + "; all: drun runs --all"}
 }
 
 // nearness is the edit distance; a name that contains what was typed is nearer still.

@@ -232,7 +232,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("Find(%q) = %d, %v, want %d", ref, id, err, want)
 		}
 	}
-	for ref, near := range map[string]string{"calm-oter": "nearest: 1 calm-otter", "goose": "nearest: 2 wild-goose", "3": "nearest", "": "nearest"} {
+	for ref, near := range map[string]string{"calm-oter": "nearest: 1 calm-otter", "goose": "nearest: 2 wild-goose", "3": "the newest: 2 wild-goose, 1 calm-otter", "": "the newest", "zzzzzz": "the newest"} {
 		_, err := db.Find(ref)
 		var missing *NotFound
 		if !errors.As(err, &missing) || !strings.Contains(missing.Near, near) || missing.ExitCode() != exit.Usage {
