@@ -16,6 +16,7 @@ type Batch struct {
 	Git       *Git
 	Plugins   []Plugin
 	Usage     []Usage
+	Progress  *Progress // replaces the one before
 	Ranks     []RankPlace
 	DataFiles []DataFile
 	Tags      []string
@@ -86,7 +87,7 @@ func (r *Run) put(tx *sql.Tx, b *Batch) error {
 		return err
 	}
 	for _, write := range []func(*sql.Tx, *Batch) error{
-		r.putParams, r.putPlugins, r.putUsage, r.putRanks, r.putDataFiles, r.putTags, r.putNotes, r.putSnapshots, r.putPoints, r.putUpdates, r.putAttempts, r.putLines, r.putCheckpoints, r.putEnd, r.putKeys,
+		r.putParams, r.putPlugins, r.putUsage, r.putProgress, r.putRanks, r.putDataFiles, r.putTags, r.putNotes, r.putSnapshots, r.putPoints, r.putUpdates, r.putAttempts, r.putLines, r.putCheckpoints, r.putEnd, r.putKeys,
 	} {
 		if err := write(tx, b); err != nil {
 			return err

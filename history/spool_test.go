@@ -20,6 +20,7 @@ func everything() *Batch {
 		Params:      []Param{{"lr", 0.1}, {"n", int64(7)}, {"huge", huge}, {"none", nil}, {"on", true}, {"text", "a é"}, {"api_key", Secret{}}},
 		Plugins:     []Plugin{{"gloo", "1", "/x", "abc"}},
 		Ranks:       []RankPlace{{1, 2, 3, "host", 4, "avx2"}},
+		Progress:    &Progress{"epoch", 3, 9, when, when.Add(time.Second)},
 		Usage:       []Usage{{1, 2, when, 3.5, 0, 5, 6.5, 7.5}, {0, 2, when, 3.5, 4, 5, 6.5, 7.5}},
 		DataFiles:   []DataFile{{Path: "x.csv", SHA256: "abc", Bytes: 9}, {Path: "x.csv", SHA256: "abd", Bytes: 9}, {Path: "x.csv", SHA256: "abc", Bytes: 9}},
 		Tags:        []string{"b", "a"},

@@ -283,6 +283,7 @@ type Detail struct {
 	Notes         []Note      `json:"notes"`
 	Usage         []RankUsage `json:"usage"`     // by rank
 	Snapshots     []Snapshot  `json:"snapshots"` // oldest first
+	Progress      *Progress   `json:"progress"`  // of a running run; nil: none
 	Threads       int         `json:"threads"`
 	Version       string      `json:"version"`
 	GoVersion     *string     `json:"go_version"` // nil likewise
@@ -380,6 +381,11 @@ func (db *DB) Get(id int64) (*Detail, error) {
 	}
 	if d.Usage, err = db.rankUsage(id); err != nil {
 		return nil, err
+	}
+	if d.Status == Running {
+		if d.Progress, err = db.progress(id); err != nil {
+			return nil, err
+		}
 	}
 	if d.Snapshots, err = db.snapshots(id); err != nil {
 		return nil, err

@@ -85,7 +85,7 @@ const probeLimit = 15 * time.Second
 // listBackends shows a table that fits the terminal, and beneath it why some
 // backends do not run here.
 func listBackends(out io.Writer, list []backendInfo) error {
-	columns := width(out)
+	columns := terminal.Width(out)
 	var table bytes.Buffer
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	row(w, "BACKEND", "VERSION", "RUNS HERE", "WHERE")

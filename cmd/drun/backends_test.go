@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"drun/internal/terminal"
 )
 
 // The table fits whatever plugins and folders are called, and nothing of a
@@ -23,7 +25,7 @@ func TestBackendsFitTheTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(out.String()) {
-		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > width(&out) {
+		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > terminal.Width(&out) {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}

@@ -172,7 +172,7 @@ func beneath(out io.Writer, runs []history.RunName, rows []history.Difference) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	room := math.MaxInt
 	if terminal.Is(out) {
-		room = width(out) - 30
+		room = terminal.Width(out) - 30
 	}
 	var columns, rest []history.Difference
 	for _, d := range rows {

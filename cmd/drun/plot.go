@@ -49,7 +49,7 @@ largest value of their points, so that no spike is lost; values that are not fin
 				return usage("", "a chart is at least 20 columns wide and 3 rows high, and at most 10000 and 1000")
 			}
 			if c.width == 0 {
-				c.width = width(cmd.OutOrStdout()) - 12 // for the numbers on the left
+				c.width = terminal.Width(cmd.OutOrStdout()) - 12 // for the numbers on the left
 			}
 			c.metric = args[len(args)-1]
 			return withRuns(cmd, args[:len(args)-1], func(db *history.DB, ids []int64) error {

@@ -182,7 +182,7 @@ func printRuns(out io.Writer, list []history.Summary) error {
 	paint := painterFor(out)
 	room, errorRoom := math.MaxInt, math.MaxInt // a pipe or file gets all of it
 	if terminal.Is(out) {
-		room = width(out) - 90 // what the fixed columns take
+		room = terminal.Width(out) - 90 // what the fixed columns take
 		if errors {
 			errorRoom = 40
 			room -= errorRoom

@@ -58,6 +58,9 @@ func printDetail(out io.Writer, d *history.Detail) error {
 	field("seed", strconv.FormatInt(d.Seed, 10))
 	field("started", fmt.Sprintf("%s (%s)", localTime(d.Started), humanize.Time(d.Started)))
 	field("took", duration(d.Seconds))
+	if p := d.Progress; p != nil {
+		field("progress", progressText(p))
+	}
 	if d.ExitCode != nil {
 		field("exit code", strconv.Itoa(*d.ExitCode))
 	}
@@ -82,6 +85,24 @@ func printDetail(out io.Writer, d *history.Detail) error {
 		return err
 	}
 	return printTables(out, d)
+}
+
+// progressText says how far a loop has come.
+func progressText(p *history.Progress) string {
+	text := strconv.FormatInt(p.Current, 10)
+	if p.Total >= 0 {
+		text += fmt.Sprintf(" of %d", p.Total)
+	}
+	if rate := p.Rate(); rate > 0 {
+		text += fmt.Sprintf(", %.4g a second", rate)
+	}
+	if left, known := p.Left(); known {
+		text += ", " + duration(&left) + " left"
+	}
+	if p.Label != "" {
+		text = terminal.Escape(p.Label) + ": " + text
+	}
+	return text
 }
 
 func printTables(out io.Writer, d *history.Detail) error {

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/term"
-
 	"drun/history"
 	"drun/internal/terminal"
 )
@@ -40,16 +38,6 @@ func (p painter) pad(heading string) painted {
 		return painted(heading)
 	}
 	return painted("\x1b[39m" + heading + "\x1b[0m")
-}
-
-// width is the number of columns of the terminal, or a wide default.
-func width(out io.Writer) int {
-	if file, ok := out.(*os.File); ok {
-		if columns, _, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 {
-			return columns
-		}
-	}
-	return 120
 }
 
 // duration shows seconds for people: 2.3s, 4m05s, 1h02m.

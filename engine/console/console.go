@@ -5,8 +5,10 @@ package console
 import (
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"drun/engine"
 	"drun/internal/terminal"
@@ -20,20 +22,40 @@ type Console struct {
 	prefix   bool
 	terminal bool
 
-	mu    sync.Mutex
-	bar   *progressbar.ProgressBar
-	label string
+	shows func(rank int) bool
+
+	mu      sync.Mutex
+	bar     *progressbar.ProgressBar
+	label   string
+	status  bool // the bar is that of a recipe without run.progress: it has no end
+	metrics []metric
+	drawn   time.Time // the metrics
 }
 
+// metric is one with its latest value.
+type metric struct {
+	name  string
+	value float64
+}
+
+const (
+	drawEvery = 50 * time.Millisecond
+	barWidth  = 30
+	barRoom   = barWidth + 45 // columns, with its numbers
+)
+
 // New makes a console. prefix: there is more than one rank, each line names its own.
-// terminal: err is one, and shows the bar.
-func New(out, err io.Writer, prefix, terminal bool) *Console {
-	return &Console{out: out, err: err, prefix: prefix, terminal: terminal}
+// terminal: err is one, and shows the bar. shows tells whose lines are shown; nil: all ranks'.
+func New(out, err io.Writer, prefix, terminal bool, shows func(rank int) bool) *Console {
+	return &Console{out: out, err: err, prefix: prefix, terminal: terminal, shows: shows}
 }
 
 // Line shows one line of a rank. Errors of writing are ignored: a run goes on
 // though nobody reads its output any more.
 func (c *Console) Line(rank int, stderr bool, text string) {
+	if c.shows != nil && !c.shows(rank) {
+		return
+	}
 	w := c.out
 	if stderr {
 		w = c.err
@@ -67,18 +89,8 @@ func (c *Console) Progress(p *engine.Progress) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.bar == nil || c.label != p.Label || c.bar.GetMax64() != p.Total {
-		c.clear()
-		c.label = p.Label
-		c.bar = progressbar.NewOptions64(p.Total,
-			progressbar.OptionSetWriter(c.err),
-			progressbar.OptionSetDescription(terminal.Escape(p.Label)),
-			progressbar.OptionShowCount(),
-			progressbar.OptionShowIts(),
-			progressbar.OptionSetWidth(30),
-			progressbar.OptionThrottle(50*time.Millisecond),
-			progressbar.OptionClearOnFinish(),
-		)
+	if c.bar == nil || c.status || c.label != p.Label || c.bar.GetMax64() != p.Total {
+		c.begin(p.Label, p.Total)
 	}
 	_ = c.bar.Set64(p.Current)
 	if p.Finished {
@@ -86,11 +98,79 @@ func (c *Console) Progress(p *engine.Progress) {
 	}
 }
 
+// Metrics shows the latest values beside the bar. A recipe that has none gets one that counts
+// the steps that it logs.
+func (c *Console) Metrics(points []engine.Point) {
+	if !c.terminal || len(points) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range points {
+		i := slices.IndexFunc(c.metrics, func(m metric) bool { return m.name == p.Name })
+		if i < 0 {
+			if len(c.metrics) == mostMetrics {
+				continue
+			}
+			i = len(c.metrics)
+			c.metrics = append(c.metrics, metric{name: p.Name})
+		}
+		c.metrics[i].value = p.Value
+	}
+	if time.Since(c.drawn) < drawEvery {
+		return
+	}
+	c.drawn = time.Now()
+	if c.bar == nil {
+		c.begin("", -1)
+		c.status = true
+	}
+	if c.status {
+		_ = c.bar.Set64(points[len(points)-1].Step + 1)
+	}
+	c.bar.Describe(c.description())
+}
+
+// mostMetrics is more than fit in a line.
+const mostMetrics = 50
+
+// begin shows another bar; total is -1 when it is not known.
+func (c *Console) begin(label string, total int64) {
+	c.clear()
+	c.label = label
+	c.bar = progressbar.NewOptions64(total,
+		progressbar.OptionSetWriter(c.err),
+		progressbar.OptionSetDescription(c.description()),
+		progressbar.OptionShowCount(),
+		progressbar.OptionShowIts(),
+		progressbar.OptionSetWidth(barWidth),
+		progressbar.OptionThrottle(drawEvery),
+		progressbar.OptionClearOnFinish(),
+	)
+}
+
+// description is the label, and as many metrics as there is room for.
+func (c *Console) description() string {
+	text := terminal.Escape(c.label)
+	room := terminal.Width(c.err) - barRoom - utf8.RuneCountInString(text)
+	for _, m := range c.metrics {
+		one := fmt.Sprintf("%s %.4g", terminal.Escape(m.name), m.value)
+		if text != "" {
+			one = "  " + one
+		}
+		if room -= utf8.RuneCountInString(one); room < 0 {
+			break
+		}
+		text += one
+	}
+	return text
+}
+
 // clear takes the bar away.
 func (c *Console) clear() {
 	if c.bar != nil {
 		_ = c.bar.Clear()
-		c.bar = nil
+		c.bar, c.status = nil, false
 	}
 }
 

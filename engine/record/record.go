@@ -80,6 +80,7 @@ type Record struct {
 	saved    saved
 	regions  regions
 	restores *restores
+	progress history.Progress // kept last
 }
 
 // Open enters a run in the history. Its error says why there is no run; hurry ends the
@@ -219,6 +220,22 @@ func (r *Record) Line(rank int, stderr bool, text string) {
 	}
 	l := history.LogLine{Rank: rank, Stream: stream, Time: time.Now(), Text: text}
 	r.writer.add(1, len(text), func(b *history.Batch) { b.Lines = append(b.Lines, l) })
+}
+
+// progressEvery is how often the history is told how far a loop has come.
+const progressEvery = 500 * time.Millisecond
+
+// Progress keeps how far a loop has come. The coordinator alone calls it.
+func (r *Record) Progress(p *engine.Progress) {
+	now, last := time.Now(), &r.progress
+	if last.Label != p.Label || last.Total != p.Total || p.Current < last.Current {
+		*last = history.Progress{Began: now}
+	} else if now.Sub(last.Time) < progressEvery {
+		return
+	}
+	last.Label, last.Current, last.Total, last.Time = p.Label, p.Current, p.Total, now
+	b := *last
+	r.writer.add(1, len(b.Label), func(batch *history.Batch) { batch.Progress = &b })
 }
 
 // Usage adds what a rank has used.

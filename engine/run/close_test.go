@@ -33,7 +33,7 @@ func coordinatorOf(t *testing.T, members int) (c *coordinator, theirs []*cluster
 		t.Fatal(err)
 	}
 	c = &coordinator{plan: &plan{Options: Options{Home: filepath.Join(dir, "home"), Nproc: 1, DiskTimeout: record.DiskTimeout, Backend: "gloo"}, bundle: bundle,
-		console: console.New(io.Discard, io.Discard, true, false)}, cluster: &cluster.Cluster{}, started: time.Now(), events: make(chan event, 64), over: make(chan struct{})}
+		console: console.New(io.Discard, io.Discard, true, false, nil)}, cluster: &cluster.Cluster{}, started: time.Now(), events: make(chan event, 64), over: make(chan struct{})}
 	c.cluster.Places = make([]rendezvous.Place, 1+members)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -305,6 +305,7 @@ func (c *coordinator) handle(ev event) {
 // message handles what a worker says.
 func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	c.record.Add(rank, m)
+	c.console.Metrics(m.Points)
 	for name, n := range m.Counts {
 		if c.counts == nil {
 			c.counts = map[string]int64{}
@@ -314,6 +315,7 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	switch {
 	case m.Progress != nil:
 		c.console.Progress(m.Progress)
+		c.record.Progress(m.Progress)
 	case m.Save != nil:
 		c.record.Save(rank, m.Save, c.saving())
 	case m.Handed != nil:

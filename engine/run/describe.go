@@ -78,7 +78,7 @@ func declare(bundle *recipe.Bundle, params []engine.Param) (*engine.Declared, er
 		}
 	}()
 	go node.Run(node.Config{
-		Bundle: bundle, Threads: 1, Timeout: describeAtMost, Console: console.New(os.Stderr, os.Stderr, false, false),
+		Bundle: bundle, Threads: 1, Timeout: describeAtMost, Console: console.New(os.Stderr, os.Stderr, false, false, nil),
 		Backend: func(string) (*host.Plugin, error) { return nil, nil },
 	}, start, theirs, cluster.Inbox(theirs))
 	declared := &engine.Declared{}

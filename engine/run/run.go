@@ -70,6 +70,7 @@ type Options struct {
 	Stdout     io.Writer
 	Stderr     io.Writer
 	Terminal   bool             // Stderr is a terminal: show progress
+	RankOutput string           // whose lines are shown, see console.Ranks
 	Signals    <-chan os.Signal // of the kinds in Signals
 	Testing    bool             // give the recipe the testing module
 	Counted    bool             // gather the plugin's statistics
@@ -190,7 +191,15 @@ func newPlan(o Options) (*plan, error) {
 	if o.Threads < 1 {
 		p.Threads = max(1, runtime.NumCPU()/o.ranksHere())
 	}
-	p.console = console.New(o.Stdout, o.Stderr, o.Nproc > 1 || o.Join != nil, o.Terminal)
+	world := 0
+	if o.Join == nil {
+		world = o.Nproc
+	}
+	shows, err := console.Ranks(o.RankOutput, world)
+	if err != nil {
+		return nil, exit.Errorf(exit.Usage, "--rank-output: %w", err)
+	}
+	p.console = console.New(o.Stdout, o.Stderr, o.Nproc > 1 || o.Join != nil, o.Terminal, shows)
 	return p, nil
 }
 

@@ -24,7 +24,8 @@ var limits = queue.Limits{After: 50 * time.Millisecond, At: 64 << 10, Full: 4 <<
 // at the longest until the run is aborted.
 type recorder struct {
 	channel *engine.Channel
-	quiet   bool // there is no progress bar
+	quiet   bool      // there is no progress bar
+	told    time.Time // of progress, if there is none
 	queue   *queue.Queue[engine.ToAgent]
 	digests *digests   // of the parameters; nil: none are recorded
 	sending sync.Mutex // held from taking a batch until it is sent, to keep the order
@@ -80,13 +81,25 @@ func (r *recorder) DataFile(f engine.DataFile) {
 }
 
 func (r *recorder) Progress(label string, current, total int64, finished bool) {
-	if r.quiet {
+	if r.quiet && !r.due() { // for the history alone
 		return
 	}
 	r.queue.Add(0, func(m *engine.ToAgent) {
 		m.Progress = &engine.Progress{Label: label, Current: current, Total: total, Finished: finished}
 	})
 	r.queue.Flush()
+}
+
+// quietEvery is how often progress is sent that nobody watches.
+const quietEvery = 500 * time.Millisecond
+
+// due tells whether it is time for that again. The recipe's goroutine alone calls it.
+func (r *recorder) due() bool {
+	if time.Since(r.told) < quietEvery {
+		return false
+	}
+	r.told = time.Now()
+	return true
 }
 
 func (r *recorder) loop() {

@@ -20,6 +20,16 @@ func Is(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
+// Width is the number of columns of a terminal, or a wide default.
+func Width(w io.Writer) int {
+	if file, ok := w.(*os.File); ok {
+		if columns, _, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 {
+			return columns
+		}
+	}
+	return 120
+}
+
 // Escape shows a text on one line: control characters, bytes that are not UTF-8, and
 // characters that reorder a line are written as \n, \x1b, \u202e.
 func Escape(text string) string { return escape(text, "") }

@@ -1,0 +1,78 @@
+package console
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"drun/engine"
+)
+
+func TestRanks(t *testing.T) {
+	for text, want := range map[string]string{"": "0123", "all": "0123", "none": "", "0": "0", "1,3": "13", "0-2": "012", "3,0-1": "013"} {
+		shows, err := Ranks(text, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		c := New(&out, &out, false, false, shows)
+		for rank := range 4 {
+			c.Line(rank, rank%2 == 1, fmt.Sprint(rank))
+		}
+		if got := strings.ReplaceAll(out.String(), "\n", ""); got != want {
+			t.Errorf("%q shows ranks %s, want %s", text, got, want)
+		}
+	}
+	for _, text := range []string{"4", "0-4", "x", "1,", "-1", "2-1", "0 1", "All"} {
+		if _, err := Ranks(text, 4); err == nil {
+			t.Errorf("%q was taken", text)
+		}
+	}
+	if _, err := Ranks("7", 0); err != nil {
+		t.Errorf("a rank of a world that is not known: %v", err)
+	}
+}
+
+// A terminal shows the step, the latest metrics and, where the end is known, the time left.
+func TestBar(t *testing.T) {
+	var out, err bytes.Buffer
+	c := New(&out, &err, false, true, nil)
+	c.Metrics([]engine.Point{{Name: "loss", Step: 7, Value: 0.123456}, {Name: "\x1b[31mred", Step: 7, Value: math.NaN()}})
+	if got := err.String(); !strings.Contains(got, "loss 0.1235") || !strings.Contains(got, "8/-") || strings.Contains(got, "\x1b[31m") {
+		t.Errorf("without a bar of the recipe: %q", got)
+	}
+	err.Reset()
+	c.Progress(&engine.Progress{Label: "epoch 1", Current: 3, Total: 9})
+	if got := err.String(); !strings.Contains(got, "epoch 1  loss 0.1235") || !strings.Contains(got, "3/9") {
+		t.Errorf("with one: %q", got)
+	}
+	err.Reset()
+	c.drawn = time.Time{}
+	var many []engine.Point
+	for i := range 1000 {
+		many = append(many, engine.Point{Name: fmt.Sprint("metric", i), Value: float64(i)})
+	}
+	c.Metrics(many)
+	if n := utf8.RuneCountInString(c.description()); n > 120-barRoom {
+		t.Errorf("the description takes %d columns", n)
+	}
+	c.Line(0, false, "text")
+	if out.String() != "text\n" {
+		t.Errorf("a line is %q", out.String())
+	}
+	c.Progress(&engine.Progress{Label: "epoch 1", Current: 9, Total: 9, Finished: true})
+	c.Close()
+
+	// Nobody watches: nothing but lines.
+	err.Reset()
+	c = New(&out, &err, false, false, nil)
+	c.Metrics(many)
+	c.Progress(&engine.Progress{Label: "epoch 1", Current: 3, Total: 9})
+	if err.Len() > 0 {
+		t.Errorf("a pipe gets %q", err.String())
+	}
+}

@@ -1,0 +1,43 @@
+package console
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Ranks reads whose output is shown: "all", "none", or ranks and ranges of them such as "0,4-7". world
+// is how many ranks there are; 0: not known yet.
+func Ranks(text string, world int) (shows func(rank int) bool, err error) {
+	switch text {
+	case "", "all":
+		return nil, nil
+	case "none":
+		return func(int) bool { return false }, nil
+	}
+	type span struct{ first, last int }
+	var chosen []span
+	for part := range strings.SplitSeq(text, ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		if !isRange {
+			high = low
+		}
+		first, err := strconv.Atoi(low)
+		last, lastErr := strconv.Atoi(high)
+		if err != nil || lastErr != nil || first < 0 || first > last {
+			return nil, fmt.Errorf("want all, none, or ranks such as 0 or 0,4-7, not %q", text)
+		}
+		if world > 0 && last >= world {
+			return nil, fmt.Errorf("there is no rank %d: the run has %d", last, world)
+		}
+		chosen = append(chosen, span{first, last})
+	}
+	return func(rank int) bool {
+		for _, s := range chosen {
+			if rank >= s.first && rank <= s.last {
+				return true
+			}
+		}
+		return false
+	}, nil
+}
