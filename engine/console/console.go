@@ -23,6 +23,7 @@ type Console struct {
 	terminal bool
 
 	shows func(rank int) bool
+	began time.Time
 
 	mu      sync.Mutex
 	bar     *progressbar.ProgressBar
@@ -40,6 +41,7 @@ type metric struct {
 
 const (
 	drawEvery = 50 * time.Millisecond
+	barAfter  = time.Second // a recipe that is done by then needs none of ours
 	barWidth  = 30
 	barRoom   = barWidth + 45 // columns, with its numbers
 )
@@ -47,7 +49,7 @@ const (
 // New makes a console. prefix: there is more than one rank, each line names its own.
 // terminal: err is one, and shows the bar. shows tells whose lines are shown; nil: all ranks'.
 func New(out, err io.Writer, prefix, terminal bool, shows func(rank int) bool) *Console {
-	return &Console{out: out, err: err, prefix: prefix, terminal: terminal, shows: shows}
+	return &Console{out: out, err: err, prefix: prefix, terminal: terminal, shows: shows, began: time.Now()}
 }
 
 // Line shows one line of a rank. Errors of writing are ignored: a run goes on
@@ -122,6 +124,9 @@ func (c *Console) Metrics(points []engine.Point) {
 	}
 	c.drawn = time.Now()
 	if c.bar == nil {
+		if time.Since(c.began) < barAfter {
+			return
+		}
 		c.begin("", -1)
 		c.status = true
 	}

@@ -41,6 +41,11 @@ func TestRanks(t *testing.T) {
 func TestBar(t *testing.T) {
 	var out, err bytes.Buffer
 	c := New(&out, &err, false, true, nil)
+	c.Metrics([]engine.Point{{Name: "loss"}})
+	if err.Len() > 0 {
+		t.Errorf("a run that may be over in a moment has a bar: %q", err.String())
+	}
+	c.began, c.drawn = time.Time{}, time.Time{}
 	c.Metrics([]engine.Point{{Name: "loss", Step: 7, Value: 0.123456}, {Name: "\x1b[31mred", Step: 7, Value: math.NaN()}})
 	if got := err.String(); !strings.Contains(got, "loss 0.1235") || !strings.Contains(got, "8/-") || strings.Contains(got, "\x1b[31m") {
 		t.Errorf("without a bar of the recipe: %q", got)
