@@ -42,6 +42,8 @@ type Rank struct {
 	// Updates counts the updates of the rank's parameters: the steps of its optimizers. In a recipe without an
 	// optimizer they are the steps that it logs.
 	Updates int64
+	// Optimizer is set once the recipe has made an optimizer.
+	Optimizer bool
 	// OnUpdate, if set, is told of an optimizer's step: the parameters' memory, in a fixed order.
 	OnUpdate func(thread *starlark.Thread, params [][]byte) error
 	// OnLog, if set, is told of each call of run.log, before it records, with the step of its first metric.

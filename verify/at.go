@@ -73,14 +73,11 @@ func At(o run.Options, db *history.DB, home string, id, step int64, metric strin
 		}
 		store.Close()
 	}
-	if a.target, err = targetOf(p.detail, marks, a.steps, step, metric); err != nil {
-		return nil, err
-	}
 	if a.want, err = db.Digests(id); err != nil {
 		return nil, err
 	}
-	if past := a.pastEnd(); past {
-		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %s did not come to step %d", p.detail.Name, step), steppingOf(p.detail, marks, a.steps))
+	if a.target, err = targetOf(p.detail, marks, a.steps, a.made(), step, metric); err != nil {
+		return nil, err
 	}
 	if rank, _, missing := missingUpdate(a.want, p.detail.WorldSize, a.target.Updates-1, a.target.Updates); missing || a.target.Updates == 0 {
 		what := fmt.Sprintf("rank %d recorded no digest of its parameters after %d updates", rank, a.target.Updates)
@@ -107,17 +104,14 @@ type attempt struct {
 	want    []map[int64][history.DigestSize]byte
 }
 
-// pastEnd tells that the run has made fewer updates than the target has.
-func (a *attempt) pastEnd() bool {
-	if len(a.want) == 0 || len(a.want[0]) == 0 {
-		return false
-	}
-	for n := range a.want[0] {
-		if n >= a.target.Updates {
-			return false
+// made is how many updates rank 0 has made.
+func (a *attempt) made() (updates int64) {
+	if len(a.want) > 0 {
+		for n := range a.want[0] {
+			updates = max(updates, n)
 		}
 	}
-	return true
+	return updates
 }
 
 // prove replays from the nearest checkpoint before the target. If the recipe does not get there
@@ -214,13 +208,13 @@ func (a *attempt) rebuild(after int64) (_ *Point, err error) {
 		free: func() { store.Close(); dir.Remove() }}, nil
 }
 
-// targetOf says after how many updates the state of a step is meant.
-func targetOf(d *history.Detail, marks []history.Mark, steps []saved, step int64, metric string) (*engine.Target, error) {
+// targetOf says after how many updates, of those that the run has made, the state of a step is meant.
+func targetOf(d *history.Detail, marks []history.Mark, steps []saved, made, step int64, metric string) (*engine.Target, error) {
 	if metric == "" {
 		if i := slices.IndexFunc(steps, func(s saved) bool { return s.step == step }); i >= 0 {
 			return &engine.Target{Updates: steps[i].updates, Save: &step}, nil
 		}
-		if updates, is := between(steps, step); is {
+		if updates, is := between(steps, step); is && updates <= made {
 			return &engine.Target{Updates: updates}, nil
 		}
 	}
@@ -248,29 +242,53 @@ func targetOf(d *history.Detail, marks []history.Mark, steps []saved, step int64
 				"say which with --metric NAME")
 		}
 	}
+	if earlier, is := stepBefore(marks, names[0], step); is && found[names[0]] > 0 {
+		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %s recorded %s at step %d after the same update as at step %d: which state is that of step %d cannot be told", d.Name, names[0], step, earlier, step),
+			"the state of the first of these steps can be rebuilt")
+	}
 	return &engine.Target{Updates: found[names[0]]}, nil
 }
 
-// between gives the updates of a step that was not saved, where the saves around it are as many updates apart as steps
-// or, for a step before or after all saves, where all are.
+// stepBefore gives an earlier step at which a metric was recorded after as many updates as at a step.
+func stepBefore(marks []history.Mark, metric string, step int64) (earlier int64, is bool) {
+	var updates int64
+	for _, m := range marks {
+		if n, has := m.At(step); has && m.Name == metric {
+			updates = n
+		}
+	}
+	for _, m := range marks {
+		if m.Name != metric {
+			continue
+		}
+		for i := range m.Count {
+			if s := m.Step + i*m.StepBy; s < step && m.Updates+i*m.UpdatesBy == updates {
+				return s, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// between gives the updates of a step that was not saved, where each step from the save before it to the one after has equally
+// many updates or, for a step before or after all saves, each step from the first save to the last.
 func between(steps []saved, step int64) (int64, bool) {
 	if len(steps) < 2 {
 		return 0, false
 	}
 	i, _ := slices.BinarySearchFunc(steps, step, func(s saved, step int64) int { return compare(s.step, step) })
-	from, to := steps[max(i-1, 0)], steps[min(i, len(steps)-1)]
-	if i == 0 || i == len(steps) {
-		from, to = steps[0], steps[len(steps)-1]
-		for _, s := range steps {
-			if s.step-from.step != s.updates-from.updates {
-				return 0, false
-			}
+	within := steps[max(i-1, 0):min(i+1, len(steps))]
+	if len(within) < 2 {
+		within = steps
+	}
+	from, next := within[0], within[1]
+	each := (next.updates - from.updates) / (next.step - from.step)
+	for _, s := range within {
+		if each < 1 || s.updates != from.updates+each*(s.step-from.step) {
+			return 0, false
 		}
 	}
-	if to.step-from.step != to.updates-from.updates {
-		return 0, false
-	}
-	return from.updates + step - from.step, true
+	return from.updates + each*(step-from.step), true
 }
 
 // lag is how many updates the recipe makes between recording a step of a metric and saving the same step: a recipe
@@ -283,11 +301,15 @@ func lag(marks []history.Mark, steps []saved, metric string) (updates int64) {
 			if m.Name != metric || !is {
 				continue
 			}
-			if by := s.updates - at; by < 0 || by > 1 || !first && by != updates {
-				return 0 // steps of another kind
-			} else {
-				updates, first = by, false
+			each := int64(1)
+			if m.StepBy > 0 {
+				each = max(each, m.UpdatesBy/m.StepBy)
 			}
+			by := s.updates - at
+			if by < 0 || by > each || !first && by != updates {
+				return 0 // steps of another kind
+			}
+			updates, first = by, false
 		}
 	}
 	return updates

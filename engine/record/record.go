@@ -66,6 +66,7 @@ type Record struct {
 	run      *history.Run
 	writer   *writer
 	identity *history.Inputs // but the parameters, which the recipe declares
+	unkeyed  bool            // the run was begun by a drun that kept no key
 	git      sync.WaitGroup  // asks for the state of the recipe's repository
 	say      func(text string)
 	store    *checkpoints.Store
@@ -181,6 +182,7 @@ func open(c Config) (_ *Record, err error) {
 	}
 	r.writer = newWriter(r.run, c.Home, c.DiskTimeout, r.Say)
 	r.askGit(c.Recipe.Dir)
+	r.unkeyed = before != nil && before.Inputs == ""
 	if before != nil {
 		r.beginAnew()
 		if r.store != nil {
@@ -251,7 +253,7 @@ func (r *Record) Add(rank int, m *engine.ToAgent) {
 		params := values(d.Params, r.keep)
 		r.identity.Params = params
 		inputs, err := r.identity.Key()
-		if err != nil {
+		if err != nil || r.unkeyed {
 			inputs = "" // the parameters cannot be recorded either
 		}
 		r.writer.add(len(d.Params), 0, func(b *history.Batch) { b.Params, b.Inputs = append(b.Params, params...), &inputs })

@@ -14,15 +14,14 @@ import (
 // digests records, for each update of the rank's parameters, a digest of what they are then, and
 // at how many updates the recipe saves and logs its steps: so that `drun at` can rebuild the state of any
 // step, and prove it. An update is a step of an optimizer, whose parameters the digest covers. In a recipe that
-// has made no step of an optimizer, it is the first call of run.log for a step, and the digest covers the tensors of
+// has made no optimizer, it is the first call of run.log for a step, and the digest covers the tensors of
 // the state that checkpoint.save or restore was called with last.
 type digests struct {
 	worker *worker
 	rank   *starlib.Rank
 
-	optimizer bool // has made a step
-	step      *int64
-	state     func() ([]checkpoint.Item, error)
+	step  *int64
+	state *checkpoint.State // nil: not known
 
 	target *target // of a replay; nil: there is none
 
@@ -33,20 +32,24 @@ type digests struct {
 const (
 	// maxMarks bounds the marks of a recipe whose steps have no order.
 	maxMarks = 10000
-	// maxLogged bounds the state that is digested when a step is logged: a recipe may log often.
-	maxLogged = 4 << 20
 	// digestedAtOnce bounds what an update costs, to some 5 µs.
 	digestedAtOnce = 64 << 10
 )
 
 // Holds notes which state the recipe has.
-func (w *worker) Holds(collect func() ([]checkpoint.Item, error)) { w.digests.state = collect }
+func (w *worker) Holds(state checkpoint.State) {
+	if d := w.digests; !d.rank.Optimizer || d.target != nil { // else the state may go
+		d.state = &state
+	}
+}
 
 var _ checkpoint.Keeper = (*worker)(nil)
 
 // updated is told of an optimizer's step.
 func (d *digests) updated(thread *starlark.Thread, params [][]byte) error {
-	d.optimizer = true
+	if d.target == nil {
+		d.state = nil // needed no more
+	}
 	if t := d.worker.trace; t != nil {
 		t.updated(thread, params)
 	}
@@ -55,23 +58,12 @@ func (d *digests) updated(thread *starlark.Thread, params [][]byte) error {
 
 // logged is told of a call of run.log.
 func (d *digests) logged(thread *starlark.Thread, step int64) error {
-	if d.optimizer || d.state == nil || d.step != nil && *d.step == step {
+	if d.rank.Optimizer || d.state == nil || d.step != nil && *d.step == step {
 		return nil
 	}
 	d.step = &step
-	items, err := d.state()
-	if err != nil {
-		return nil // the next save says so
-	}
-	var parts [][]byte
-	bytes := 0
-	for _, it := range items {
-		if it.DType != "" && it.Name[0] != '/' {
-			parts = append(parts, it.Data)
-			bytes += len(it.Data)
-		}
-	}
-	if bytes == 0 || bytes > maxLogged {
+	parts := d.state.Tensors()
+	if len(parts) == 0 {
 		return nil
 	}
 	return d.add(parts)

@@ -83,7 +83,7 @@ func (d *digests) take() ([]checkpoint.Item, error) {
 		return nil, exit.WithHint(exit.Errorf(exit.Usage, "the recipe had passed no state to checkpoint.save or checkpoint.restore after %d updates", d.rank.Updates),
 			"without one, drun does not know what belongs to the state: checkpoint.restore(state) before the first step is enough")
 	}
-	items, err := d.state()
+	items, err := d.state.Items()
 	for i := range items {
 		items[i].Data = bytes.Clone(items[i].Data)
 	}

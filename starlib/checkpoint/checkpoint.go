@@ -12,6 +12,8 @@ import (
 	"drun/starlib"
 	"drun/tensor"
 
+	startensor "drun/starlib/tensor"
+
 	"go.starlark.net/starlark"
 )
 
@@ -30,10 +32,64 @@ type Store interface {
 	Say(line string)
 }
 
-// Keeper is a Store that wants to know which state the recipe has: collect reads what it is by then. It is
-// told by each save and restore.
+// Keeper is a Store that wants to know which state the recipe has. It is told by each save and restore.
 type Keeper interface {
-	Holds(collect func() ([]Item, error))
+	Holds(State)
+}
+
+// State is the state of a recipe, whose values change.
+type State struct {
+	dict   *starlark.Dict
+	always []Named
+}
+
+// Items are the values of the state now; the data of tensors is their memory.
+func (s State) Items() ([]Item, error) { return collect(s.dict, s.always) }
+
+// Tensors gives the memory of the state's tensors, in a fixed order: those within the first lists and dicts too, but
+// of long ones not all, so that this costs little. What cannot be saved is left out.
+func (s State) Tensors() [][]byte {
+	w := &walk{left: maxWalk}
+	for _, kv := range s.dict.Items() {
+		w.add(kv[1], 0)
+	}
+	return w.parts
+}
+
+// maxWalk bounds the values that Tensors looks at.
+const maxWalk = 1000
+
+type walk struct {
+	parts [][]byte
+	left  int
+}
+
+func (w *walk) add(v starlark.Value, depth int) {
+	if w.left--; w.left < 0 || depth > 10 {
+		return
+	}
+	switch v := v.(type) {
+	case *startensor.Value:
+		if data, err := tensor.Contiguous(v.Tensor()); err == nil {
+			w.parts = append(w.parts, data.Bytes())
+		}
+	case starlib.Stateful:
+		for _, e := range v.State() {
+			w.add(e.Value, depth+1)
+		}
+	case *starlark.Dict:
+		keys := v.Iterate()
+		defer keys.Done()
+		for key := starlark.Value(nil); w.left >= 0 && keys.Next(&key); {
+			if x, found, err := v.Get(key); found && err == nil {
+				w.add(x, depth+1)
+			}
+		}
+	case starlark.Indexable: // a list or tuple
+		for i := 0; i < v.Len() && w.left >= 0; i++ {
+			w.add(v.Index(i), depth+1)
+		}
+	}
 }
 
 // Restored is a rank's part of a checkpoint.
@@ -133,7 +189,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 // holds tells the store of a state.
 func holds(store Store, state *starlark.Dict, always []Named) {
 	if k, is := store.(Keeper); is {
-		k.Holds(func() ([]Item, error) { return collect(state, always) })
+		k.Holds(State{state, always})
 	}
 }
 

@@ -49,6 +49,7 @@ func newOptimizer(c *starlib.Call, rank *starlib.Rank, ctx *tensor.Context, kind
 	if o.opt, err = build(flat); err != nil {
 		return nil, err
 	}
+	rank.Optimizer = true
 	return o, nil
 }
 
