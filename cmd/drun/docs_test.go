@@ -18,8 +18,8 @@ func TestCheckpointsDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := regexp.MustCompile("(?s)```(python|sh|text)\n(.*?)```").FindAllStringSubmatch(string(content), -1)
-	if len(blocks) != 15 {
-		t.Fatalf("%d blocks make no five examples", len(blocks))
+	if len(blocks) != 18 {
+		t.Fatalf("%d blocks make no six examples", len(blocks))
 	}
 	dir := t.TempDir()
 	for ; len(blocks) > 0; blocks = blocks[3:] {
