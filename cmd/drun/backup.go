@@ -93,7 +93,7 @@ func tellDamaged(cmd *cobra.Command, damaged []backup.Damaged) error {
 		if r.Status == history.Running {
 			continue // it may be removing some at this moment
 		}
-		for _, c := range record.Missing(r.Checkpoints, list) {
+		for _, c := range record.Missing(&r, list) {
 			bad++
 			fmt.Fprintf(errs, "%s@%d: MISSING in %s\n", terminal.Escape(r.Name), c.Step, filepath.Join(home, "checkpoints.db"))
 		}

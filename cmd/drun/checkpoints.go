@@ -158,10 +158,10 @@ func findKept(db *history.DB, store *checkpoints.Store, spec string) (list []kep
 			return nil, err
 		}
 	}
-	missing := record.Missing(show.Checkpoints, infos)
+	missing := record.Missing(&show.Summary, infos)
 	if one {
 		missing = nil
-		if c := record.MissingAt(show.Checkpoints, infos, step); c != nil {
+		if c := record.MissingAt(&show.Summary, infos, step); c != nil {
 			missing, infos = []history.Checkpoint{*c}, nil
 		}
 	}

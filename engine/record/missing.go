@@ -11,9 +11,20 @@ import (
 )
 
 // Missing lists the checkpoints that the history has of a run and the catalog has not, in the order
-// of saving. They were removed by a process that was killed before the history had it, or the
-// catalog is damaged, or an older one.
-func Missing(had []history.Checkpoint, list []checkpoints.Info) (missing []history.Checkpoint) {
+// of saving: the catalog is damaged, or an older one, or a removal was cut short. Of a run whose drun was
+// killed, which --keep may have removed others of, that are the newest and the best.
+func Missing(run *history.Summary, list []checkpoints.Info) (missing []history.Checkpoint) {
+	missing = unlisted(run.Checkpoints, list)
+	if run.Status != history.Lost {
+		return missing
+	}
+	newest, best := newestMissing(run.Checkpoints, list), bestMissing(run.Checkpoints, list)
+	return slices.DeleteFunc(missing, func(c history.Checkpoint) bool {
+		return (newest == nil || newest.Step != c.Step) && (best == nil || best.Step != c.Step)
+	})
+}
+
+func unlisted(had []history.Checkpoint, list []checkpoints.Info) (missing []history.Checkpoint) {
 	for _, c := range had {
 		if !slices.ContainsFunc(list, func(i checkpoints.Info) bool { return i.Step == c.Step }) {
 			missing = append(missing, c)
@@ -30,14 +41,14 @@ func MissingError(home, run string, step int64) error {
 }
 
 // MissingAt is the checkpoint that a step's number, last (or nothing) or best would have named, if that is missing.
-func MissingAt(had []history.Checkpoint, list []checkpoints.Info, step string) *history.Checkpoint {
+func MissingAt(run *history.Summary, list []checkpoints.Info, step string) *history.Checkpoint {
 	switch step {
 	case "", "last":
-		return newestMissing(had, list)
+		return newestMissing(run.Checkpoints, list)
 	case "best":
-		return bestMissing(had, list)
+		return bestMissing(run.Checkpoints, list)
 	}
-	for _, c := range Missing(had, list) {
+	for _, c := range unlisted(run.Checkpoints, list) {
 		if strconv.FormatInt(c.Step, 10) == step {
 			return &c
 		}
@@ -47,7 +58,7 @@ func MissingAt(had []history.Checkpoint, list []checkpoints.Info, step string) *
 
 // newestMissing is what would have been the newest, if that is missing.
 func newestMissing(had []history.Checkpoint, list []checkpoints.Info) *history.Checkpoint {
-	missing := Missing(had, list)
+	missing := unlisted(had, list)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -63,7 +74,7 @@ func newestMissing(had []history.Checkpoint, list []checkpoints.Info) *history.C
 // bestMissing is what would have been the best by score, if that is missing.
 func bestMissing(had []history.Checkpoint, list []checkpoints.Info) *history.Checkpoint {
 	var best *history.Checkpoint
-	for _, c := range Missing(had, list) {
+	for _, c := range unlisted(had, list) {
 		if c.Score != nil && (best == nil || *c.Score >= *best.Score) {
 			best = &c
 		}

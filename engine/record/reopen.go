@@ -103,15 +103,22 @@ func (r *Record) sayChanges(d *history.Detail, now []history.Source, recipe stri
 	}
 }
 
-// sayMissing says that the run does not go on from the newest of its checkpoints.
+// sayMissing says that the run does not go on from the newest of its checkpoints, and takes those
+// that are not there out of the history.
 func (r *Record) sayMissing(d *history.Detail) error {
 	list, err := r.store.List(d.UID)
 	if err != nil {
 		return err
 	}
-	if c := newestMissing(d.Checkpoints, list); c != nil {
-		err := MissingError(r.home, d.Name, c.Step)
-		r.Say(fmt.Sprintf("drun: %v; the run goes on from the one before", err))
+	for _, c := range Missing(&d.Summary, list) {
+		text := fmt.Sprintf("drun: %v", MissingError(r.home, d.Name, c.Step))
+		if newest := newestMissing(d.Checkpoints, list); newest != nil && newest.Step == c.Step {
+			text += "; the run goes on from the one before"
+		}
+		r.Say(text)
+	}
+	for _, c := range unlisted(d.Checkpoints, list) {
+		r.writer.add(1, 0, func(b *history.Batch) { b.Removed = append(b.Removed, c.Step) })
 	}
 	return nil
 }

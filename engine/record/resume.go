@@ -52,7 +52,7 @@ func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (*origin,
 	if err != nil {
 		return nil, err
 	}
-	if missing := MissingAt(show.Checkpoints, list, step); missing != nil {
+	if missing := MissingAt(&show.Summary, list, step); missing != nil {
 		err := MissingError(filepath.Dir(store.Path()), name, missing.Step)
 		if len(list) > 0 {
 			err = exit.WithHint(err, exit.HintOf(err)+fmt.Sprintf("; --resume %s@%d goes on from the newest that is there", name, list[len(list)-1].Step))
