@@ -34,7 +34,7 @@ demo: build
 	bin/drun run examples/digits.star -n 2
 	bin/drun show last
 
-test: build bin/mypy bin/pytorch
+test: build bin/mypy bin/pytorch bin/exchange
 	@command -v strace >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq strace >/dev/null; } || \
 		echo "the order of writes is not checked: it needs apt-get install strace"
 	@command -v bindfs >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq --no-install-recommends bindfs >/dev/null; } || \
@@ -52,6 +52,11 @@ test: build bin/mypy bin/pytorch
 MYPY = mypy==2.4.1
 bin/mypy:
 	@python3 -m venv $@ && $@/bin/pip install -q $(MYPY) || { rm -rf $@; echo "The stub is not checked: python3 cannot install $(MYPY)"; }
+
+# Reads what drun export writes; the tests skip that if it is not installed.
+EXCHANGE = pyarrow==25.0.1
+bin/exchange:
+	@python3 -m venv $@ && $@/bin/pip install -q $(EXCHANGE) || { rm -rf $@; echo "What drun exports is not read by others: python3 cannot install $(EXCHANGE)"; }
 
 # Exchanges weights with drun; the tests skip that if it is not installed. Debian's PyTorch, and safetensors from PyPI.
 SAFETENSORS = safetensors==0.8.0

@@ -47,9 +47,11 @@ var layers = map[string][]string{
 	"history/query":       {"history", "internal/exit", "internal/spelling", starlark},
 	"checkpoints":         {"internal/exit", "internal/sqldb", sqlite, "golang.org/x/sys", "github.com/zeebo/xxh3"},
 
-	"backup": {"history", "checkpoints"},
-	"sweep":  {"engine/run", "history", "internal/exit"},
-	"verify": {"=engine", "engine/record", "engine/run", "history", "checkpoints", "internal/exit", "internal/scratch", "golang.org/x/sys"},
+	"backup":            {"history", "checkpoints"},
+	"exchange":          {"history", "internal/exit", "internal/terminal", "plugins/host"},
+	"exchange/columnar": {"github.com/parquet-go/parquet-go"},
+	"sweep":             {"engine/run", "history", "internal/exit"},
+	"verify":            {"=engine", "engine/record", "engine/run", "history", "checkpoints", "internal/exit", "internal/scratch", "golang.org/x/sys"},
 
 	// lang knows the language alone, not the modules of a recipe.
 	"starlib/lang": {starlark, "starlib/lang", "internal/spelling"},
@@ -93,8 +95,8 @@ var layers = map[string][]string{
 	"plugins/internal/enginetest": {"element", "collective", "engine/rendezvous"}, // for tests alone
 
 	// The only program that links gRPC on drun's side.
-	"cmd/drun-plugin-host": {"internal/exit", "engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
-	"cmd": {"element", "internal/exit", "engine", "history", "checkpoints", "backup", "sweep", "verify", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", sqlite, "golang.org/x/term",
+	"cmd/drun-plugin-host": {"exchange/columnar", "internal/exit", "engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
+	"cmd": {"element", "internal/exit", "engine", "history", "checkpoints", "backup", "=exchange", "sweep", "verify", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", sqlite, "golang.org/x/term",
 		"github.com/aymanbagabas/go-udiff", "github.com/guptarohit/asciigraph", "github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
 

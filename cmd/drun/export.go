@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bytes"
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -111,21 +111,24 @@ func writeTensors(cmd *cobra.Command, store *checkpoints.Store, k kept, rank int
 
 // create writes a file so that it is never there in part.
 func create(path string, write func(io.Writer) error) (size int64, err error) {
-	var content bytes.Buffer // an error of the format leaves no file
-	if err := write(&content); err != nil {
-		return 0, err
-	}
 	file, err := os.CreateTemp(filepath.Dir(path), ".export-")
 	if err != nil {
 		return 0, err
 	}
 	defer os.Remove(file.Name()) // has another name by then, unless there was an error
-	if _, err = file.Write(content.Bytes()); err == nil {
+	out := bufio.NewWriterSize(file, 1<<20)
+	if err = write(out); err == nil {
+		err = out.Flush()
+	}
+	if err == nil {
 		err = file.Sync()
+	}
+	if info, serr := file.Stat(); serr == nil {
+		size = info.Size()
 	}
 	err = errors.Join(err, file.Close())
 	if err == nil {
 		err = os.Rename(file.Name(), path)
 	}
-	return int64(content.Len()), err
+	return size, err
 }
