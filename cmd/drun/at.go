@@ -25,6 +25,9 @@ the captured recipe again from the nearest checkpoint before it, in a temporary 
 the parameters after each update on the way must be the one that the run recorded; if one is not, the exit code is
 1. --export writes the tensors into a .safetensors or .npz file, as drun checkpoints export does.
 STEP is a step of checkpoint.save, also one that the recipe would have saved between two others; else a step of run.log.`,
+		Example: `  drun at 7 1200
+  drun at calm-otter 17 --export weights.safetensors
+  drun at last 40 --metric loss`,
 		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			step, err := strconv.ParseInt(args[1], 10, 64)

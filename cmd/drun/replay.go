@@ -28,6 +28,8 @@ same parameters, seed, ranks and backend, and compares all metrics that are exac
 parameters after each update, bit for bit. Data files that have changed since are named before it starts.
 The first difference is printed with its step, metric and both values, and the exit code is 1.
 RUN is an id, a name, or last. Of a run that did not end well, what it recorded is compared.`,
+		Example: `  drun replay last
+  drun replay 7 --json`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return again.with(cmd, args[0], func(o run.Options, db *history.DB, id int64) error {

@@ -20,7 +20,8 @@ type digests struct {
 	worker *worker
 	rank   *starlib.Rank
 
-	step  *int64
+	seen  bool              // a step was logged
+	step  int64             // which
 	state *checkpoint.State // nil: not known
 
 	target *target // of a replay; nil: there is none
@@ -58,10 +59,10 @@ func (d *digests) updated(thread *starlark.Thread, params [][]byte) error {
 
 // logged is told of a call of run.log.
 func (d *digests) logged(thread *starlark.Thread, step int64) error {
-	if d.rank.Optimizer || d.state == nil || d.step != nil && *d.step == step {
+	if d.rank.Optimizer || d.state == nil || d.seen && d.step == step {
 		return nil
 	}
-	d.step = &step
+	d.seen, d.step = true, step
 	parts := d.state.Tensors()
 	if len(parts) == 0 {
 		return nil
