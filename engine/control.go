@@ -280,7 +280,8 @@ type Restored struct {
 	File      string `cbor:",omitempty"` // a memory file with the entries' data, until the rank says Taken; "": they have it
 	Size      int64  `cbor:",omitempty"` // of the file
 	Differ    []string
-	First     bool // no other rank has been told of this checkpoint yet
+	Cut       []Entry `cbor:",omitempty"` // of Differ, tensors taken for rows of larger ones: this rank's share of them
+	First     bool    // no other rank has been told of this checkpoint yet
 	Error     string
 	Code      exit.Code // of the error
 	Hint      string    // likewise

@@ -133,6 +133,9 @@ func (r *Record) restore(rank int, q question, near bool) (*engine.Restored, err
 				fmt.Sprintf("drun checkpoints verify %s says what is damaged; drun checkpoints rm %s@%d removes this one, so that the one before it counts", name, name, f.info.Step))
 		}
 		out = l.part(part, near)
+		if f.info.WorldSize != len(r.places) {
+			out.Cut = l.cut(f.differ, rank, len(r.places))
+		}
 		if !near {
 			r.Taken(rank)
 		}
@@ -166,7 +169,7 @@ func (r *Record) load(rank int, f *found) *loaded {
 	r.restores.mu.Unlock()
 	l.once.Do(func() {
 		ranks := []int{0}
-		if f.info.WorldSize == len(r.places) {
+		if f.info.WorldSize == len(r.places) || len(f.differ) > 0 {
 			for rank := 1; rank < f.info.WorldSize; rank++ {
 				ranks = append(ranks, rank)
 			}
@@ -196,6 +199,39 @@ func (l *loaded) part(rank int, near bool) *engine.Restored {
 		out.Entries = append(out.Entries, entry)
 	}
 	return out
+}
+
+// cut gives a rank of another world size its share of tensors that differ between the ranks that saved
+// them: of the rows of all, one rank's after the other's, the new ranks have equally many each.
+func (l *loaded) cut(differ []string, rank, world int) (cut []engine.Entry) {
+	for _, name := range differ {
+		var from []checkpoints.Located
+		for _, part := range l.parts {
+			i := slices.IndexFunc(part, func(e checkpoints.Located) bool { return e.Name == name })
+			if i < 0 || part[i].DType == "" || len(part[i].Shape) == 0 {
+				break
+			}
+			from = append(from, part[i])
+		}
+		if len(from) < len(l.parts) || slices.ContainsFunc(from, func(e checkpoints.Located) bool {
+			return e.DType != from[0].DType || !slices.Equal(e.Shape, from[0].Shape)
+		}) {
+			continue
+		}
+		rows := from[0].Shape[0]
+		if rows == 0 || rows*len(from)%world != 0 {
+			continue
+		}
+		share, size := rows*len(from)/world, from[0].Bytes/int64(rows)
+		e := engine.Entry{Name: name, DType: from[0].DType, Shape: append([]int{share}, from[0].Shape[1:]...)}
+		for at, end := rank*share, (rank+1)*share; at < end && size > 0; {
+			part, n := from[at/rows], min(rows-at%rows, end-at)
+			e.Data = append(e.Data, l.region.mem[part.Offset+int64(at%rows)*size:][:int64(n)*size]...)
+			at += n
+		}
+		cut = append(cut, e)
+	}
+	return cut
 }
 
 // find decides which checkpoint is meant: "last" is this run's own or, before it

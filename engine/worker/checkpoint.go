@@ -91,6 +91,9 @@ func (w *worker) Restore(step string) (*checkpoint.Restored, error) {
 		}
 		out.Part = append(out.Part, it)
 	}
+	for _, e := range state.Cut {
+		out.Cut = append(out.Cut, checkpoint.Item{Name: e.Name, DType: e.DType, Shape: e.Shape, Data: e.Data})
+	}
 	if view != nil {
 		return out, w.channel.Send(&engine.ToAgent{Taken: true})
 	}

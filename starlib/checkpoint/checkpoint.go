@@ -101,6 +101,7 @@ type Restored struct {
 	World  int      // ranks of this run
 	Part   []Item   // this rank's; rank 0's where Saved and World differ
 	Differ []string // names under which the ranks had different values; only where Saved and World differ
+	Cut    []Item   // of Differ, tensors whose rows were cut anew: what this rank has of them if they are shards
 	First  bool     // this rank is the first that restores it
 }
 
@@ -154,8 +155,9 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 					"what matches. From a file of weights (--resume FILE.safetensors) come modules and tensors, by the names\n" +
 					"of save_file; the rest of the state stays as it is.\n" +
 					"With another world size, values that were equal on all ranks go to every rank, loaders continue\n" +
-					"after the same part of the epoch, random streams that belong to one rank start afresh (the line says\n" +
-					"so), and other values that differed are an error.",
+					"after the same part of the epoch, random streams that belong to one rank start afresh, tensors of which\n" +
+					"each rank has its rows (dist.shard(t, 0)) are cut anew (the line says so), and other values that differed\n" +
+					"are an error.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					step := c.Arg("step").String()
 					if s, ok := starlark.AsString(c.Arg("step")); ok {

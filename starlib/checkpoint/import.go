@@ -90,7 +90,7 @@ func (r *restoring) file(state *starlark.Dict) (left []string, err error) {
 		case fitter:
 			err = r.module(prefix, v)
 		case *startensor.Value:
-			if saved := r.take(name); saved != nil {
+			if saved := r.take(name, v); saved != nil {
 				r.fit(name, v, saved)
 			}
 		default:

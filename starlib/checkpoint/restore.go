@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ type restoring struct {
 	wrong   []string         // what does not fit
 	changes []func() error
 	derived []string // whose streams of random numbers begin anew
+	cut     []string // shards that were cut anew
 	filled  map[starlark.Value]bool
 }
 
@@ -52,7 +54,7 @@ func apply(ctx *tensor.Context, state *starlark.Dict, always []Named, found *Res
 			r.stateful(name+separator, s, false)
 			continue
 		}
-		if saved := r.take(name); saved != nil {
+		if saved := r.take(name, kv[1]); saved != nil {
 			if v := r.fit(name, kv[1], saved); !isKept(kv[1], v) {
 				r.changes = append(r.changes, func() error { return state.SetKey(kv[0], v) })
 			}
@@ -110,6 +112,9 @@ func (r *restoring) notes() (notes []string) {
 		if len(r.derived) > 0 {
 			text += ", and random streams that belong to one rank start afresh (" + strings.Join(r.derived, ", ") + ")"
 		}
+		if len(r.cut) > 0 {
+			text += ", and shards by rows are cut anew (" + strings.Join(some(r.cut), ", ") + ")"
+		}
 		notes = append(notes, text)
 	}
 	return append(notes, r.unmatched()...)
@@ -142,11 +147,15 @@ func label(name string) string {
 	}
 }
 
-// take gives the saved value of a name; nil if there is none that is this rank's.
-func (r *restoring) take(name string) starlark.Value {
+// take gives the saved value of a name for a live one; nil if there is none that is this rank's.
+func (r *restoring) take(name string, live starlark.Value) starlark.Value {
 	it, differs := r.saved[name], r.differ[name]
 	delete(r.saved, name)
 	delete(r.differ, name)
+	if rows := r.rows(name, live, it, differs); rows != nil {
+		r.cut = append(r.cut, label(name))
+		return rows
+	}
 	switch {
 	case differs:
 		r.mismatch(name, "the %d ranks that saved it had different values, so only %d ranks can restore it", r.found.Saved, r.found.Saved)
@@ -163,6 +172,38 @@ func (r *restoring) take(name string) starlark.Value {
 	return v
 }
 
+// rows gives what this rank has of a tensor of which each rank holds as many rows, in another world
+// size; nil if it is no such tensor. That it is one shows by the live one's shape: with the ranks that there
+// are now it has as many rows in all as the saved one had with those that saved it. Where all saved the same it is
+// taken for one only if others are, and if all its rows are the same.
+func (r *restoring) rows(name string, live starlark.Value, saved *Item, differs bool) starlark.Value {
+	t, ok := live.(*startensor.Value)
+	if !ok || len(r.found.Cut) == 0 {
+		return nil
+	}
+	var item *Item
+	if differs {
+		i := slices.IndexFunc(r.found.Cut, func(it Item) bool { return it.Name == name })
+		if i >= 0 {
+			item = &r.found.Cut[i]
+		}
+	} else if shape := t.Tensor().Shape(); saved != nil && len(shape) > 0 && len(saved.Shape) == len(shape) && saved.Shape[0] > 0 &&
+		shape[0] != saved.Shape[0] && shape[0]*r.found.World == saved.Shape[0]*r.found.Saved {
+		size := len(saved.Data) / saved.Shape[0]
+		if row := saved.Data[:size]; bytes.Equal(saved.Data, bytes.Repeat(row, saved.Shape[0])) {
+			item = &Item{Name: name, DType: saved.DType, Shape: append([]int{shape[0]}, saved.Shape[1:]...), Data: bytes.Repeat(row, shape[0])}
+		}
+	}
+	if item == nil {
+		return nil
+	}
+	v, err := item.value(r.ctx)
+	if err != nil || describe(v) != describe(live) {
+		return nil
+	}
+	return v
+}
+
 // stateful compares a value that has a state of its own. open: it takes entries
 // of which it does not know yet.
 func (r *restoring) stateful(prefix string, s starlib.Stateful, open bool) {
@@ -174,7 +215,7 @@ func (r *restoring) stateful(prefix string, s starlib.Stateful, open bool) {
 	add := func(name string, live starlark.Value) {
 		v, ok := resolved[name]
 		if delete(resolved, name); !ok {
-			v = r.take(prefix + name)
+			v = r.take(prefix+name, live)
 		}
 		if v == nil {
 			return
