@@ -118,23 +118,24 @@ type ToWorker struct {
 
 // ToAgent is a message from a worker; fields that are set are handled in order.
 type ToAgent struct {
-	Machine  *Machine         `cbor:",omitempty"`
-	Declared *Declared        `cbor:",omitempty"`
-	Files    []DataFile       `cbor:",omitempty"`
-	Points   []Point          `cbor:",omitempty"`
-	Updates  []Updates        `cbor:",omitempty"`
-	Marks    map[int]Mark     `cbor:",omitempty"` // by their order within the attempt
-	Tags     []string         `cbor:",omitempty"`
-	Notes    []string         `cbor:",omitempty"`
-	Progress *Progress        `cbor:",omitempty"`
-	Save     *Part            `cbor:",omitempty"`
-	Handed   *Handed          `cbor:",omitempty"`
-	Restore  *Restore         `cbor:",omitempty"`
-	Taken    bool             `cbor:",omitempty"` // the file that Restored named is open
-	Version  *string          `cbor:",omitempty"` // of the backend's plugin, which has started
-	Counts   map[string]int64 `cbor:",omitempty"` // what the plugin has done
-	Failure  *Failure         `cbor:",omitempty"`
-	Done     bool             `cbor:",omitempty"` // main returned and everything was sent
+	Machine   *Machine         `cbor:",omitempty"`
+	Declared  *Declared        `cbor:",omitempty"`
+	Files     []DataFile       `cbor:",omitempty"`
+	Points    []Point          `cbor:",omitempty"`
+	Updates   []Updates        `cbor:",omitempty"`
+	Marks     map[int]Mark     `cbor:",omitempty"` // by their order within the attempt
+	Tags      []string         `cbor:",omitempty"`
+	Notes     []string         `cbor:",omitempty"`
+	Artifacts []Artifact       `cbor:",omitempty"`
+	Progress  *Progress        `cbor:",omitempty"`
+	Save      *Part            `cbor:",omitempty"`
+	Handed    *Handed          `cbor:",omitempty"`
+	Restore   *Restore         `cbor:",omitempty"`
+	Taken     bool             `cbor:",omitempty"` // the file that Restored named is open
+	Version   *string          `cbor:",omitempty"` // of the backend's plugin, which has started
+	Counts    map[string]int64 `cbor:",omitempty"` // what the plugin has done
+	Failure   *Failure         `cbor:",omitempty"`
+	Done      bool             `cbor:",omitempty"` // main returned and everything was sent
 }
 
 // Machine is where a rank runs, and with what it computes.
@@ -195,6 +196,15 @@ type Mark struct {
 	Step, Updates     int64
 	StepBy, UpdatesBy int64
 	Count             int64
+}
+
+// Artifact is something that a recipe keeps.
+type Artifact struct {
+	Name string
+	Step int64 // -1: none
+	Kind string
+	Data []byte
+	Time int64 // nanoseconds since 1970
 }
 
 // Usage is what a rank's process has used so far.

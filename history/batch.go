@@ -21,6 +21,7 @@ type Batch struct {
 	DataFiles []DataFile
 	Tags      []string
 	Notes     []Note
+	Artifacts []Artifact
 	Snapshots []Snapshot
 	Points    []Point
 	Updates   []Updates
@@ -87,7 +88,7 @@ func (r *Run) put(tx *sql.Tx, b *Batch) error {
 		return err
 	}
 	for _, write := range []func(*sql.Tx, *Batch) error{
-		r.putParams, r.putPlugins, r.putUsage, r.putProgress, r.putRanks, r.putDataFiles, r.putTags, r.putNotes, r.putSnapshots, r.putPoints, r.putUpdates, r.putAttempts, r.putLines, r.putCheckpoints, r.putEnd, r.putKeys,
+		r.putParams, r.putPlugins, r.putUsage, r.putProgress, r.putRanks, r.putDataFiles, r.putTags, r.putNotes, r.putArtifacts, r.putSnapshots, r.putPoints, r.putUpdates, r.putAttempts, r.putLines, r.putCheckpoints, r.putEnd, r.putKeys,
 	} {
 		if err := write(tx, b); err != nil {
 			return err

@@ -118,7 +118,10 @@ func (r *Run) copyRows(tx *sql.Tx) (id int64, err error) {
 	if _, err := tx.Exec("INSERT OR IGNORE INTO fresh.sources SELECT * FROM main.sources WHERE sha256 IN (SELECT sha256 FROM main.run_sources WHERE run = ?)", r.ID); err != nil {
 		return 0, err
 	}
-	for _, table := range []string{"params", "run_sources", "plugins", "rank_usage", "progress", "ranks", "data_files", "updates", "step_marks", "attempts", "tags", "checkpoints", "logs", "notes"} {
+	if _, err := tx.Exec("INSERT OR IGNORE INTO fresh.contents SELECT * FROM main.contents WHERE sha256 IN (SELECT sha256 FROM main.artifacts WHERE run = ?)", r.ID); err != nil {
+		return 0, err
+	}
+	for _, table := range []string{"params", "artifacts", "run_sources", "plugins", "rank_usage", "progress", "ranks", "data_files", "updates", "step_marks", "attempts", "tags", "checkpoints", "logs", "notes"} {
 		columns, err := columnsOf(tx, table, "run", "id")
 		if err != nil {
 			return 0, err

@@ -235,7 +235,7 @@ func (r *Run) Discard() error {
 		if _, err := tx.Exec("DELETE FROM runs WHERE id = ?", r.ID); err != nil {
 			return err
 		}
-		if err := removeUnusedSources(tx); err != nil {
+		if err := removeUnused(tx); err != nil {
 			return err
 		}
 		_, err := tx.Exec("UPDATE sqlite_sequence SET seq = seq - 1 WHERE name = 'runs' AND seq = ?", r.ID)

@@ -24,11 +24,12 @@ func everything() *Batch {
 		Usage:       []Usage{{1, 2, when, 3.5, 0, 5, 6.5, 7.5}, {0, 2, when, 3.5, 4, 5, 6.5, 7.5}},
 		DataFiles:   []DataFile{{Path: "x.csv", SHA256: "abc", Bytes: 9}, {Path: "x.csv", SHA256: "abd", Bytes: 9}, {Path: "x.csv", SHA256: "abc", Bytes: 9}},
 		Tags:        []string{"b", "a"},
+		Artifacts:   []Artifact{{Name: "a", Kind: "text", Data: []byte("x"), Time: when}, {Name: "b", Step: new(int64), Kind: "text", Data: []byte("x"), Time: when}, {Name: "a", Kind: "bytes", Data: []byte("y"), Time: when}},
 		Notes:       []Note{{when, "note"}},
 		Snapshots:   []Snapshot{{when, "failed", []RankState{{Rank: 1, State: "waiting", Recent: []PastCall{{Call: "c", Seconds: &took}}}}}},
 		Points:      []Point{{"x", 1, 2, math.Float64frombits(0x7ff8000000000123), false, when}, {"x", 2, 2, math.Copysign(0, -1), true, when}, {"x", 3, 0, math.Inf(-1), true, when}},
 		Lines:       []LogLine{{0, 1, "stderr", when, "bytes \xff"}},
-		Checkpoints: []Checkpoint{{Step: 3, Bytes: 9, Score: &score, Time: when}},
+		Checkpoints: []Checkpoint{{Step: 3, Bytes: 9, Score: &score, Time: when, Points: 2}},
 		End:         &End{Failed, 5, "why", 2.5},
 	}
 }
@@ -53,6 +54,16 @@ func content(t *testing.T, db *DB, id int64) string {
 	}
 	for _, p := range points {
 		text += fmt.Sprintf(" %s %d %d %x %v %v", p.Name, p.Step, p.Rank, math.Float64bits(p.Value), p.Exact, p.Time)
+	}
+	counted, err := allRows(db.sql, fmt.Sprint("SELECT step, points FROM checkpoints WHERE run = ", id))
+	ok(t, err)
+	text += fmt.Sprint(counted)
+	kept, err := db.Artifacts(id)
+	ok(t, err)
+	for _, a := range kept {
+		data, err := db.Content(&a)
+		ok(t, err)
+		text += fmt.Sprintf(" %s %d %s %d %s", a.Name, a.step(), a.Kind, a.Bytes, data)
 	}
 	_, err = db.Logs(id, LogFilter{}, func(l LogLine) error {
 		text += fmt.Sprintf(" %d %s %v %q", l.Rank, l.Stream, l.Time, l.Text)

@@ -83,7 +83,7 @@ type Checkpoint struct {
 	Score *Float    `json:"score"`
 	Time  time.Time `json:"time"`
 	// Points is how many points of the run were recorded before it; written only.
-	Points int64 `json:"-"`
+	Points int64 `json:"-" cbor:"points"`
 }
 
 // Names chooses parameters or metrics; the zero value chooses none.

@@ -84,13 +84,14 @@ func (db *DB) Purge(id int64) (bool, error) {
 		if n, err = result.RowsAffected(); err != nil || n == 0 {
 			return err
 		}
-		return removeUnusedSources(tx)
+		return removeUnused(tx)
 	})
 	return n > 0, err
 }
 
-func removeUnusedSources(tx *sql.Tx) error {
-	_, err := tx.Exec("DELETE FROM sources WHERE sha256 NOT IN (SELECT sha256 FROM run_sources)")
+func removeUnused(tx *sql.Tx) error {
+	_, err := tx.Exec(`DELETE FROM sources WHERE sha256 NOT IN (SELECT sha256 FROM run_sources);
+		DELETE FROM contents WHERE sha256 NOT IN (SELECT sha256 FROM artifacts)`)
 	return err
 }
 

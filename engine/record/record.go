@@ -290,6 +290,13 @@ func (r *Record) Add(rank int, m *engine.ToAgent) {
 			}
 		})
 	}
+	for _, a := range m.Artifacts {
+		kept := history.Artifact{Name: a.Name, Rank: rank, Kind: a.Kind, Data: a.Data, Time: time.Unix(0, a.Time)}
+		if a.Step >= 0 {
+			kept.Step = &a.Step
+		}
+		r.writer.add(1, len(a.Data), func(b *history.Batch) { b.Artifacts = append(b.Artifacts, kept) })
+	}
 	if m.Machine != nil {
 		place := r.places[rank]
 		r.writer.add(1, len(m.Machine.Host), func(b *history.Batch) {

@@ -65,6 +65,11 @@ func (r *recorder) Note(text string) {
 	r.add(len(text), func(m *engine.ToAgent) { m.Notes = append(m.Notes, text) })
 }
 
+func (r *recorder) Artifact(a *run.Artifact) {
+	made := engine.Artifact{Name: a.Name, Step: a.Step, Kind: a.Kind, Data: a.Data, Time: time.Now().UnixNano()}
+	r.add(len(a.Name)+len(a.Data), func(m *engine.ToAgent) { m.Artifacts = append(m.Artifacts, made) })
+}
+
 // Machine records where the rank runs.
 func (r *recorder) Machine() {
 	host, _ := os.Hostname()

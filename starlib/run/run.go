@@ -25,6 +25,7 @@ type Recorder interface {
 	Log(name string, step int64, value float64, exact bool)
 	Tag(names []string)
 	Note(text string)
+	Artifact(a *Artifact)
 	// Progress moves the bar; total is -1 when unknown.
 	Progress(label string, current, total int64, finished bool)
 }
@@ -48,13 +49,14 @@ type Run struct {
 	steps    map[string]int64 // the next step of a metric that is logged without one
 	last     map[string]*logged
 	required []requirement
+	kept     int64 // bytes of artifacts
 }
 
 // New makes the state of the run module; given are the -p values. stop tells,
 // the same on all ranks, whether the run was asked to end.
 func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]string, stop func(*starlib.Call) (bool, error)) (*Run, *starlib.Module) {
 	r := &Run{Params: NewParams(given), rank: rank, recorder: recorder, started: time.Now(), steps: map[string]int64{}, last: map[string]*logged{}}
-	return r, &starlib.Module{
+	m := &starlib.Module{
 		Name: "run",
 		Doc:  "The run itself: parameters, metrics, progress.",
 		Values: starlark.StringDict{
@@ -141,6 +143,8 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 			},
 		},
 	}
+	m.Defs = append(m.Defs, r.artifacts()...)
+	return r, m
 }
 
 func (r *Run) params(c *starlib.Call) (starlark.Value, error) {

@@ -21,6 +21,9 @@ func (r *records) Log(name string, step int64, value float64, exact bool) {
 }
 func (r *records) Tag(names []string) { r.lines = append(r.lines, "tag "+strings.Join(names, ",")) }
 func (r *records) Note(text string)   { r.lines = append(r.lines, "note "+text) }
+func (r *records) Artifact(a *run.Artifact) {
+	r.lines = append(r.lines, fmt.Sprintf("artifact %q@%d %s %s", a.Name, a.Step, a.Kind, a.Data))
+}
 func (r *records) Progress(label string, current, total int64, finished bool) {
 	r.lines = append(r.lines, fmt.Sprintf("%s %d/%d %v", label, current, total, finished))
 }

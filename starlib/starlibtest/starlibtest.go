@@ -175,6 +175,7 @@ func (r *recorder) Log(name string, _ int64, value float64, _ bool) {
 }
 func (r *recorder) Tag([]string)                        {}
 func (r *recorder) Note(string)                         {}
+func (r *recorder) Artifact(*run.Artifact)              {}
 func (r *recorder) Progress(string, int64, int64, bool) {}
 
 // Set gives the recipe a further name.

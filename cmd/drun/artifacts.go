@@ -1,0 +1,216 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"drun/history"
+	"drun/internal/exit"
+	"drun/internal/terminal"
+)
+
+// listed is an artifact, or a file that the run wrote beside the history.
+type listed struct {
+	history.Artifact
+	Path string `json:"path,omitempty"` // of the file
+}
+
+func newArtifacts() *cobra.Command {
+	var step int64
+	var output, save string
+	cmd := &cobra.Command{
+		Use:   "artifacts RUN [NAME]",
+		Short: "List and save what a run has kept",
+		Long: `Lists what a recipe has kept with run.artifact, image, histogram and table, and the files that it wrote with
+checkpoint.save_file. --save DIR writes all that was kept into a folder, under names that are safe there; with NAME, --output
+writes one to a file, or to stdout with --output -.`,
+		Example: `  drun artifacts last
+  drun artifacts last samples --step 9 --output samples.png
+  drun artifacts last --save kept`,
+		Args: arguments(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			chosen := cmd.Flags().Changed("step")
+			switch {
+			case len(args) == 1 && (output != "" || chosen):
+				return usage("drun artifacts RUN NAME --output FILE", "--output and --step want the name of one artifact")
+			case len(args) == 2 && save != "":
+				return usage("", "--save writes all that was kept: give no name")
+			case len(args) == 2 && output == "":
+				return usage("--output - writes to stdout", "where to? give --output FILE")
+			}
+			return withRun(cmd, args[0], func(db *history.DB, id int64) error {
+				all, err := db.Artifacts(id)
+				if err != nil {
+					return err
+				}
+				switch {
+				case save != "":
+					return saveArtifacts(cmd, db, all, save)
+				case len(args) == 2:
+					var found *history.Artifact // the newest, or that of the step
+					for i := range all {
+						a := &all[i]
+						if a.Name == args[1] && (!chosen || a.Step != nil && *a.Step == step) {
+							found = a
+						}
+					}
+					if found == nil {
+						return usage("drun artifacts "+args[0]+" lists them", "run %d has kept no %q%s", id, args[1], atStep(chosen, step))
+					}
+					return writeArtifact(cmd, db, found, output)
+				}
+				out := make([]listed, len(all))
+				for i := range all {
+					out[i].Artifact = all[i]
+				}
+				files, err := outputFiles(filepath.Join(homeOf(cmd), "outputs", strconv.FormatInt(id, 10)))
+				if err != nil {
+					return err
+				}
+				return show(cmd, append(out, files...), printArtifacts)
+			})
+		},
+	}
+	cmd.Flags().Int64Var(&step, "step", 0, "the artifact of step `N` (default: the newest)")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "write the artifact to a `file`; -: to stdout")
+	cmd.Flags().StringVar(&save, "save", "", "write all artifacts into a `folder`")
+	return cmd
+}
+
+func atStep(chosen bool, step int64) string {
+	if !chosen {
+		return ""
+	}
+	return fmt.Sprintf(" at step %d", step)
+}
+
+// outputFiles lists the files that a run has written.
+func outputFiles(folder string) (files []listed, err error) {
+	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(folder, path)
+		files = append(files, listed{history.Artifact{Name: name, Kind: "file", Bytes: info.Size(), Time: info.ModTime().UTC()}, path})
+		return err
+	})
+	return files, err
+}
+
+func printArtifacts(out io.Writer, list []listed) error {
+	if len(list) == 0 {
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row(w, "NAME", "STEP", "KIND", "BYTES", "KEPT", "SHA-256, OR FILE")
+	for _, a := range list {
+		step, where := "-", a.SHA256
+		if a.Step != nil {
+			step = strconv.FormatInt(*a.Step, 10)
+		}
+		if a.Path != "" {
+			where = a.Path
+		}
+		row(w, a.Name, step, a.Kind, humanize.IBytes(uint64(a.Bytes)), localTime(a.Time), where)
+	}
+	return w.Flush()
+}
+
+func writeArtifact(cmd *cobra.Command, db *history.DB, a *history.Artifact, output string) error {
+	data, err := db.Content(a)
+	if err != nil {
+		return exit.WithCode(err, exit.Storage)
+	}
+	if output == "-" {
+		if out := cmd.OutOrStdout(); terminal.Is(out) {
+			if a.Kind != "text" && a.Kind != "table" && a.Kind != "histogram" {
+				return usage("--output FILE, or a pipe", "%s is %s, and stdout is a terminal", a.Name, a.Kind)
+			}
+			data = []byte(terminal.Lines(string(data)))
+		}
+		_, err = cmd.OutOrStdout().Write(data)
+		return err
+	}
+	return exit.WithCode(os.WriteFile(output, data, 0o666), exit.Storage)
+}
+
+// saveArtifacts writes all into a folder, and never over a file that is there.
+func saveArtifacts(cmd *cobra.Command, db *history.DB, all []history.Artifact, folder string) error {
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		return exit.WithCode(err, exit.Storage)
+	}
+	for i := range all {
+		a := &all[i]
+		data, err := db.Content(a)
+		if err != nil {
+			return exit.WithCode(err, exit.Storage)
+		}
+		path, err := createNew(filepath.Join(folder, fileName(a)), data)
+		if err != nil {
+			return exit.WithCode(err, exit.Storage)
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), terminal.Line(path))
+	}
+	return nil
+}
+
+// createNew writes a new file, with a number in its name where there is one.
+func createNew(path string, data []byte) (string, error) {
+	suffix := filepath.Ext(path)
+	for n := 1; ; n++ {
+		name := path
+		if n > 1 {
+			name = strings.TrimSuffix(path, suffix) + "-" + strconv.Itoa(n) + suffix
+		}
+		file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		_, err = file.Write(data)
+		return name, errors.Join(err, file.Close())
+	}
+}
+
+var suffixes = map[string]string{"text": ".txt", "tensor": ".safetensors", "image": ".png", "histogram": ".json", "table": ".json"}
+
+// fileName is a name for an artifact that leads nowhere else, whatever the recipe called it.
+func fileName(a *history.Artifact) string {
+	plain := strings.Map(func(c rune) rune {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '-', c == '_':
+			return c
+		}
+		return '_'
+	}, a.Name)
+	if plain = strings.TrimLeft(plain, ".-"); plain == "" {
+		plain = "_"
+	}
+	if a.Step != nil {
+		suffix := filepath.Ext(plain)
+		plain = fmt.Sprintf("%s-%d%s", strings.TrimSuffix(plain, suffix), *a.Step, suffix)
+	}
+	if suffix := suffixes[a.Kind]; filepath.Ext(plain) == "" || suffix != "" && a.Kind != "text" && filepath.Ext(plain) != suffix {
+		plain += suffix
+	}
+	return plain
+}

@@ -1,0 +1,92 @@
+package history
+
+import (
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Artifact is something that a run has kept. Of the same name and step there is one.
+type Artifact struct {
+	Name   string    `json:"name"`
+	Step   *int64    `json:"step"` // nil: none
+	Rank   int       `json:"rank"`
+	Kind   string    `json:"kind"` // bytes, text, tensor, image, histogram, table
+	Bytes  int64     `json:"bytes"`
+	SHA256 string    `json:"sha256"`
+	Time   time.Time `json:"time"`
+	Data   []byte    `json:"-" cbor:"data"` // written only; Content reads it
+}
+
+func (a *Artifact) step() int64 {
+	if a.Step == nil {
+		return -1
+	}
+	return *a.Step
+}
+
+func (r *Run) putArtifacts(tx *sql.Tx, b *Batch) error {
+	for i := range b.Artifacts {
+		a := &b.Artifacts[i]
+		sum := sha256.Sum256(a.Data)
+		sha := hex.EncodeToString(sum[:])
+		data := a.Data
+		if data == nil {
+			data = []byte{}
+		}
+		var before string
+		err := tx.QueryRow("SELECT sha256 FROM artifacts WHERE run = ? AND name = ? AND step = ?", r.ID, a.Name, a.step()).Scan(&before)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		if _, err := tx.Exec("INSERT OR IGNORE INTO contents VALUES (?, ?)", sha, data); err != nil {
+			return err
+		}
+		if _, err := tx.Exec("INSERT OR REPLACE INTO artifacts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+			r.ID, a.Name, a.step(), a.Rank, a.Kind, len(a.Data), sha, formatTime(a.Time)); err != nil {
+			return err
+		}
+		if before != "" && before != sha {
+			if _, err := tx.Exec("DELETE FROM contents WHERE sha256 = ?1 AND NOT EXISTS (SELECT 1 FROM artifacts WHERE sha256 = ?1)", before); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Artifacts lists what a run has kept, by name and step.
+func (db *DB) Artifacts(run int64) ([]Artifact, error) {
+	all := []Artifact{}
+	err := db.read(func(rows *sql.Rows) error {
+		var a Artifact
+		var step int64
+		err := rows.Scan(&a.Name, &step, &a.Rank, &a.Kind, &a.Bytes, &a.SHA256, timeColumn{&a.Time})
+		if step >= 0 {
+			a.Step = &step
+		}
+		all = append(all, a)
+		return err
+	}, "SELECT name, step, rank, kind, bytes, sha256, time FROM artifacts WHERE run = ? ORDER BY name, step", run)
+	return all, err
+}
+
+// Content reads what an artifact holds, and checks that it is what was kept.
+func (db *DB) Content(a *Artifact) ([]byte, error) {
+	var data []byte
+	found := false
+	err := db.read(func(rows *sql.Rows) error {
+		found = true
+		return rows.Scan(&data)
+	}, "SELECT data FROM contents WHERE sha256 = ?", a.SHA256)
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(data); !found || hex.EncodeToString(sum[:]) != a.SHA256 {
+		return nil, fmt.Errorf("the content of %q is damaged", a.Name)
+	}
+	return data, nil
+}
