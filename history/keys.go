@@ -41,7 +41,8 @@ func (in *Inputs) Key() (string, error) {
 // bitsKey joins the inputs' key and the data.
 func bitsKey(inputs string, files []DataFile) (string, error) {
 	parts := []any{inputs}
-	for _, f := range files { // in the order of their paths
+	slices.SortFunc(files, func(a, b DataFile) int { return strings.Compare(a.Path+"\x00"+a.SHA256, b.Path+"\x00"+b.SHA256) })
+	for _, f := range files {
 		parts = append(parts, f.Path, f.SHA256)
 	}
 	return digest(parts...)
@@ -74,9 +75,15 @@ func (r *Run) putKeys(tx *sql.Tx, b *Batch) error {
 	if b.End == nil {
 		return nil
 	}
-	var inputs sql.NullString
-	if err := tx.QueryRow("SELECT inputs FROM runs WHERE id = ?", r.ID).Scan(&inputs); err != nil {
+	var inputs, folders sql.NullString
+	if err := tx.QueryRow("SELECT inputs, data_dirs FROM runs WHERE id = ?", r.ID).Scan(&inputs, &folders); err != nil {
 		return err
+	}
+	var dirs []string
+	if folders.Valid {
+		if err := json.Unmarshal([]byte(folders.String), &dirs); err != nil {
+			return err
+		}
 	}
 	key := any(nil)
 	if inputs.String != "" {
@@ -84,6 +91,9 @@ func (r *Run) putKeys(tx *sql.Tx, b *Batch) error {
 		err := each(tx, func(rows *sql.Rows) error {
 			var f DataFile
 			err := rows.Scan(&f.Path, &f.SHA256)
+			for _, dir := range dirs { // wherever the folder is
+				f.Path = strings.TrimPrefix(f.Path, strings.TrimSuffix(dir, "/")+"/")
+			}
 			files = append(files, f)
 			return err
 		}, "SELECT path, sha256 FROM data_files WHERE run = ? ORDER BY path, sha256", r.ID)

@@ -43,7 +43,7 @@ func newPast(db *history.DB, home string, id int64, given []engine.Param, look b
 
 // changed are the data files that are not what the run has read.
 func (p *past) changed() []record.DataChange {
-	return record.Changed(p.replay.Bundle, p.detail.DataFiles)
+	return record.Changed(p.replay.Bundle, p.detail.DataDirs, p.detail.DataFiles)
 }
 
 // options are those of a replay in another home. o has what does not decide what is computed.

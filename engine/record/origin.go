@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -109,15 +110,15 @@ func Reusable(c Config, declared *engine.Declared) (*Earlier, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(Changed(c.Recipe, d.DataFiles)) == 0 && s.Seconds != nil {
+		if slices.Equal(d.DataDirs, c.DataDirs) && len(Changed(c.Recipe, c.DataDirs, d.DataFiles)) == 0 && s.Seconds != nil {
 			return &Earlier{s.ID, s.Name, *s.Seconds}, nil
 		}
 	}
 	return nil, nil
 }
 
-// Changed are those of the files that a run has read which are not the same now, with why.
-func Changed(bundle *recipe.Bundle, files []history.DataFile) (list []DataChange) {
+// Changed are those of the files that a run has read which are not the same now, with why. dirs are its --data folders.
+func Changed(bundle *recipe.Bundle, dirs []string, files []history.DataFile) (list []DataChange) {
 	contents := map[string]string{}
 	for _, f := range files {
 		path, why := f.Path, ""
@@ -136,12 +137,34 @@ func Changed(bundle *recipe.Bundle, files []history.DataFile) (list []DataChange
 			why = err.Error()
 		case sum != f.SHA256:
 			why = "its content has changed"
+		case filepath.IsAbs(f.Path):
+			why = hidden(bundle.Dir, dirs, f.Path)
 		}
 		if why != "" {
 			list = append(list, DataChange{f, why})
 		}
 	}
 	return list
+}
+
+// hidden says that a file of a --data folder is not the one that its name means now: a recipe looks in its own folder
+// first, and then in the --data folders in their order.
+func hidden(own string, dirs []string, path string) string {
+	for i, dir := range dirs {
+		rel, is := strings.CutPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+		if !is {
+			continue
+		}
+		for _, before := range append([]string{own}, dirs[:i]...) {
+			if other := filepath.Join(before, rel); other != path {
+				if _, err := os.Lstat(other); err == nil {
+					return "there is " + other + " before it"
+				}
+			}
+		}
+		return ""
+	}
+	return ""
 }
 
 // DataChange is a file that is not as a run has read it.

@@ -138,7 +138,7 @@ func (p *plan) reusable() (*Result, error) {
 	}
 	places := make([]rendezvous.Place, p.Nproc)
 	found, err := record.Reusable(record.Config{Home: p.Home, Recipe: p.bundle, Places: places, Backend: p.Backend, Plugin: p.plugin,
-		Seed: p.Seed, Deterministic: p.Deterministic, KeepSecrets: p.KeepSecrets}, declared)
+		Seed: p.Seed, Deterministic: p.Deterministic, DataDirs: absolute(p.DataDirs), KeepSecrets: p.KeepSecrets}, declared)
 	if found == nil || err != nil {
 		return nil, err
 	}
