@@ -8,7 +8,7 @@ export GOFLAGS += -trimpath
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # Packages with goroutines or shared memory, for the race detector.
-RACE  = ./checkpoints/... ./collective/... ./engine/board ./engine/cluster ./engine/node ./engine/record ./engine/run ./engine/rendezvous ./engine/worker ./history/... ./plugins/client ./plugins/example ./plugins/internal/... ./plugins/sdk ./starlib/... ./verify
+RACE  = ./checkpoints/... ./collective/... ./engine/board ./engine/cluster ./engine/node ./engine/record ./engine/run ./engine/rendezvous ./engine/worker ./history/... ./plugins/client ./plugins/example ./plugins/internal/... ./plugins/sdk ./starlib/... ./ui ./verify
 # Packages with benchmarks.
 BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/... ./starlib/... ./tensor/...
 
@@ -41,6 +41,8 @@ test: build bin/mypy bin/pytorch bin/exchange
 		echo "homes on FUSE are not checked: it needs apt-get install bindfs"
 	@command -v ip >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq iproute2 >/dev/null; } || \
 		echo "lost links are not checked: it needs apt-get install iproute2"
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || \
+		echo "the pages of drun ui are not checked: it needs apt-get install chromium"
 	@sh plugins/engines.sh -install
 	go vet ./...
 	go vet -tags "$(ENGINES)" ./plugins/...

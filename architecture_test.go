@@ -47,6 +47,11 @@ var layers = map[string][]string{
 	"history/query":       {"history", "internal/exit", "internal/spelling", starlark},
 	"checkpoints":         {"internal/exit", "internal/sqldb", sqlite, "golang.org/x/sys", "github.com/zeebo/xxh3"},
 
+	// views asks engine/record which checkpoints the history has and the store has not.
+	"views": {"history", "checkpoints", "engine/record", "internal/exit", "internal/terminal", "starlib/checkpoint", "github.com/aymanbagabas/go-udiff"},
+	// ui only reads; starlib/checkpoint writes tensors as a file.
+	"ui": {"history", "checkpoints", "views", "internal/exit", "starlib/checkpoint"},
+
 	"backup":            {"history", "checkpoints"},
 	"exchange":          {"history", "internal/exit", "internal/terminal", "plugins/host"},
 	"exchange/columnar": {"github.com/parquet-go/parquet-go"},
@@ -96,7 +101,7 @@ var layers = map[string][]string{
 
 	// The only program that links gRPC on drun's side.
 	"cmd/drun-plugin-host": {"exchange/columnar", "internal/exit", "engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
-	"cmd": {"element", "internal/exit", "engine", "history", "checkpoints", "backup", "=exchange", "sweep", "verify", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", sqlite, "golang.org/x/term",
+	"cmd": {"element", "internal/exit", "engine", "history", "checkpoints", "backup", "=exchange", "sweep", "verify", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", "ui", "views", sqlite, "golang.org/x/term",
 		"github.com/aymanbagabas/go-udiff", "github.com/guptarohit/asciigraph", "github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
 

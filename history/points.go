@@ -189,22 +189,9 @@ func Downsample(points []Point, n int) []Point {
 	}
 	keep := make([]bool, len(points))
 	for _, at := range bySeries {
-		buckets := max(n/4, 1)
-		if len(at) <= n {
-			buckets = len(at)
-		}
-		for b := range buckets {
-			part := at[b*len(at)/buckets : (b+1)*len(at)/buckets]
-			low, high := part[0], part[0]
-			for _, i := range part {
-				if less(points[i].Value, points[low].Value) {
-					low = i
-				}
-				if less(points[high].Value, points[i].Value) {
-					high = i
-				}
-			}
-			keep[part[0]], keep[part[len(part)-1]], keep[low], keep[high] = true, true, true, true
+		value := func(i int) float64 { return points[at[i]].Value }
+		for _, i := range Extremes(len(at), n, value, value) {
+			keep[at[i]] = true
 		}
 	}
 	kept := []Point{}
@@ -212,6 +199,32 @@ func Downsample(points []Point, n int) []Point {
 		if keep[i] {
 			kept = append(kept, p)
 		}
+	}
+	return kept
+}
+
+// Extremes chooses at most n of count values (n at least MinDownsample), in their order, as Downsample does; a
+// value may reach from low to high.
+func Extremes(count, n int, low, high func(i int) float64) []int {
+	kept := []int{}
+	buckets := max(n/4, 1)
+	if count <= n {
+		buckets = count
+	}
+	for b := range buckets {
+		first, last := b*count/buckets, (b+1)*count/buckets-1
+		lowest, highest := first, first
+		for i := first + 1; i <= last; i++ {
+			if less(low(i), low(lowest)) {
+				lowest = i
+			}
+			if less(high(highest), high(i)) {
+				highest = i
+			}
+		}
+		four := []int{first, lowest, highest, last}
+		slices.Sort(four)
+		kept = append(kept, slices.Compact(four)...)
 	}
 	return kept
 }

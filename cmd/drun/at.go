@@ -11,6 +11,7 @@ import (
 	"drun/history"
 	"drun/internal/terminal"
 	"drun/verify"
+	"drun/views"
 )
 
 func newAt() *cobra.Command {
@@ -66,7 +67,7 @@ func tellAt(cmd *cobra.Command, p *verify.Point, rank int, file string) error {
 		LeftOut []string `json:"left_out"`
 	}{Point: p, LeftOut: []string{}}
 	if file != "" {
-		k := kept{Step: p.Step, run: history.Summary{Name: p.Run}, info: p.Info}
+		k := views.Kept{Step: p.Step, Run: history.Summary{Name: p.Run}, Info: p.Info}
 		var err error
 		if result.Bytes, result.LeftOut, err = writeTensors(cmd, p.Store, k, rank, file); err != nil {
 			return err

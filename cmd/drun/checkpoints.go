@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
@@ -19,6 +18,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/views"
 )
 
 func newCheckpoints() *cobra.Command {
@@ -29,7 +29,7 @@ func newCheckpoints() *cobra.Command {
 RUN is an id, a name, or last; STEP a step's number, last or best.`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withCheckpoints(cmd, args[:1], true, func(_ *history.DB, _ *checkpoints.Store, list []kept) error {
+			return withCheckpoints(cmd, args[:1], true, func(_ *history.DB, _ *checkpoints.Store, list []views.Kept) error {
 				return printCheckpoints(cmd, list)
 			})
 		},
@@ -46,7 +46,7 @@ func newVerify() *cobra.Command {
 Names the chunks that are damaged and the tensors that they belong to; the exit code is then 7.`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withCheckpoints(cmd, args, true, func(_ *history.DB, store *checkpoints.Store, list []kept) error {
+			return withCheckpoints(cmd, args, true, func(_ *history.DB, store *checkpoints.Store, list []views.Kept) error {
 				return verifyStored(cmd, store, list)
 			})
 		},
@@ -67,7 +67,7 @@ A checkpoint stays if a run that goes on was resumed from it.`,
 					return usage("drun checkpoints rm RUN@STEP removes one checkpoint, rm --all RUN all of the run", "rm %s: say which checkpoints", arg)
 				}
 			}
-			return withCheckpoints(cmd, args, false, func(db *history.DB, store *checkpoints.Store, list []kept) error {
+			return withCheckpoints(cmd, args, false, func(db *history.DB, store *checkpoints.Store, list []views.Kept) error {
 				return removeCheckpoints(cmd, db, store, list)
 			})
 		},
@@ -76,24 +76,8 @@ A checkpoint stays if a run that goes on was resumed from it.`,
 	return cmd
 }
 
-// kept is a checkpoint as it is listed.
-type kept struct {
-	Step     int64          `json:"step"`
-	Bytes    int64          `json:"bytes"`
-	Score    *history.Float `json:"score"`
-	Time     time.Time      `json:"time"`
-	Best     bool           `json:"best"`
-	Verified *bool          `json:"verified"`          // nil: nobody has looked
-	Missing  bool           `json:"missing,omitempty"` // the history alone has it
-
-	run  history.Summary
-	info checkpoints.Info
-}
-
-func (k kept) String() string { return fmt.Sprintf("%s@%d", k.run.Name, k.Step) }
-
 // withCheckpoints finds the checkpoints that RUN or RUN@STEP name.
-func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*history.DB, *checkpoints.Store, []kept) error) error {
+func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*history.DB, *checkpoints.Store, []views.Kept) error) error {
 	open, openStore := history.OpenReadOnly, checkpoints.OpenReadOnly
 	db, err := open(homeOf(cmd))
 	if err == nil && !readOnly { // there is a history to write to
@@ -115,14 +99,14 @@ func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*
 	if store != nil {
 		defer store.Close()
 	}
-	list := []kept{}
+	list := []views.Kept{}
 	for _, ref := range refs {
-		found, err := findKept(db, store, ref)
+		found, err := views.Checkpoints(db, store, ref)
 		if err != nil {
 			return err
 		}
 		for _, k := range found {
-			if !slices.ContainsFunc(list, func(l kept) bool { return l.run.ID == k.run.ID && l.Step == k.Step }) {
+			if !slices.ContainsFunc(list, func(l views.Kept) bool { return l.Run.ID == k.Run.ID && l.Step == k.Step }) {
 				list = append(list, k)
 			}
 		}
@@ -130,60 +114,7 @@ func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*
 	return fn(db, store, list)
 }
 
-// findKept lists the checkpoints of a run, or the one that is named.
-func findKept(db *history.DB, store *checkpoints.Store, spec string) (list []kept, err error) {
-	name, step, one := strings.Cut(spec, "@")
-	id, err := db.Find(name)
-	if err != nil {
-		return nil, err
-	}
-	ref, err := checkpoints.ParseRef(step)
-	if err != nil {
-		return nil, usage("", "%s: %s", spec, err)
-	}
-	show, err := db.Get(id)
-	if err != nil {
-		return nil, err
-	}
-	var infos []checkpoints.Info
-	var best, wanted checkpoints.Info
-	if store != nil {
-		if infos, err = store.List(show.UID); err == nil {
-			best, err = store.Find(show.UID, checkpoints.Best)
-		}
-		if err == nil || errors.As(err, new(*checkpoints.ErrNone)) {
-			wanted, err = store.Find(show.UID, ref)
-		}
-		if err != nil && !errors.As(err, new(*checkpoints.ErrNone)) {
-			return nil, err
-		}
-	}
-	missing := record.Missing(&show.Summary, infos)
-	if one {
-		missing = nil
-		if c := record.MissingAt(&show.Summary, infos, step); c != nil {
-			missing, infos = []history.Checkpoint{*c}, nil
-		}
-	}
-	if show.Status == history.Running {
-		missing = nil // it may be removing some at this moment
-	}
-	for _, info := range infos {
-		if !one || info.Same(wanted) {
-			list = append(list, kept{Step: info.Step, Bytes: info.Bytes, Score: (*history.Float)(info.Score), Time: info.Time,
-				Best: info.Same(best), run: show.Summary, info: info})
-		}
-	}
-	for _, c := range missing {
-		list = append(list, kept{Step: c.Step, Bytes: c.Bytes, Score: c.Score, Time: c.Time, Missing: true, run: show.Summary})
-	}
-	if one && len(list) == 0 {
-		return nil, usage("drun checkpoints "+name+" lists them", "%s: the run has no such checkpoint", spec)
-	}
-	return list, nil
-}
-
-func printCheckpoints(cmd *cobra.Command, list []kept) error {
+func printCheckpoints(cmd *cobra.Command, list []views.Kept) error {
 	out := cmd.OutOrStdout()
 	tellMissing(cmd, list)
 	if wantsJSON(cmd) {
@@ -212,10 +143,10 @@ func printCheckpoints(cmd *cobra.Command, list []kept) error {
 }
 
 // tellMissing says which checkpoints the history alone has, and what to do.
-func tellMissing(cmd *cobra.Command, list []kept) {
+func tellMissing(cmd *cobra.Command, list []views.Kept) {
 	for _, k := range list {
 		if k.Missing {
-			err := record.MissingError(homeOf(cmd), k.run.Name, k.Step)
+			err := record.MissingError(homeOf(cmd), k.Run.Name, k.Step)
 			fmt.Fprintf(cmd.ErrOrStderr(), "drun: %s\n  hint: %s\n", terminal.Lines(err.Error()), terminal.Lines(exit.HintOf(err)))
 			return // one says what happened; the list has all
 		}
@@ -225,13 +156,13 @@ func tellMissing(cmd *cobra.Command, list []kept) {
 // mostFaults bounds how many damaged tensors of a checkpoint are named.
 const mostFaults = 20
 
-func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []kept) error {
+func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []views.Kept) error {
 	out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	details := out
 	if wantsJSON(cmd) {
 		details = errs
 	}
-	bad, read, hint := 0, []kept{}, ""
+	bad, read, hint := 0, []views.Kept{}, ""
 	for _, k := range list {
 		good, verdict := true, "whole, "+humanize.IBytes(uint64(k.Bytes))
 		var faults []checkpoints.Fault
@@ -240,7 +171,7 @@ func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []kept) err
 			hint = "put the right checkpoints.db back, or let drun gc take what is missing out of the history"
 		} else {
 			var err error
-			_, faults, err = store.Verify(k.info.Run, k.info.Ref())
+			_, faults, err = store.Verify(k.Info.Run, k.Info.Ref())
 			if errors.As(err, new(*checkpoints.ErrNone)) {
 				continue // a run that goes on has removed it
 			}
@@ -308,15 +239,15 @@ func counted(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.Store, list []kept) error {
+func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.Store, list []views.Kept) error {
 	gone := map[int64][]int64{}
 	var infos []checkpoints.Info
 	for _, k := range list {
-		if k.run.Status == history.Running {
-			return usage("wait for its end, or stop it; drun run --keep N keeps the newest N only", "%s: run %d %s goes on", k, k.run.ID, k.run.Name)
+		if k.Run.Status == history.Running {
+			return usage("wait for its end, or stop it; drun run --keep N keeps the newest N only", "%s: run %d %s goes on", k, k.Run.ID, k.Run.Name)
 		}
 		if !k.Missing {
-			infos = append(infos, k.info)
+			infos = append(infos, k.Info)
 		}
 	}
 	if len(list) == 0 {
@@ -331,13 +262,13 @@ func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.St
 		}
 	}
 	var problem error
-	removed := []kept{}
+	removed := []views.Kept{}
 	for _, k := range list {
-		if !k.Missing && slices.ContainsFunc(held, k.info.Same) {
+		if !k.Missing && slices.ContainsFunc(held, k.Info.Same) {
 			problem = usage("wait for its end, or stop it", "%s stays: %s", k, holder(db, k))
 			continue
 		}
-		gone[k.run.ID] = append(gone[k.run.ID], k.Step)
+		gone[k.Run.ID] = append(gone[k.Run.ID], k.Step)
 		removed = append(removed, k)
 	}
 	for id, steps := range gone {
@@ -358,11 +289,11 @@ func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.St
 }
 
 // holder says who holds a checkpoint.
-func holder(db *history.DB, k kept) string {
+func holder(db *history.DB, k views.Kept) string {
 	list, err := db.List(0)
 	if err == nil {
 		for _, r := range list {
-			if p := r.Parent; r.Status == history.Running && p != nil && p.ID == k.run.ID && p.Step == k.Step {
+			if p := r.Parent; r.Status == history.Running && p != nil && p.ID == k.Run.ID && p.Step == k.Step {
 				return fmt.Sprintf("run %d %s was resumed from it and goes on", r.ID, r.Name)
 			}
 		}

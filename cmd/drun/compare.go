@@ -9,11 +9,11 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/aymanbagabas/go-udiff"
 	"github.com/spf13/cobra"
 
 	"drun/history"
 	"drun/internal/terminal"
+	"drun/views"
 )
 
 func newCompare() *cobra.Command {
@@ -30,23 +30,14 @@ recipes that differ. A RUN is an id, a name, or last.`,
 		Args: arguments(2, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withRuns(cmd, args, func(db *history.DB, ids []int64) error {
-				c, err := db.Compare(ids)
+				c, err := views.Compare(db, ids)
 				if err != nil {
 					return err
 				}
-				diff := ""
-				if len(ids) == 2 {
-					if diff, err = sourceDiff(db, ids[0], ids[1]); err != nil {
-						return err
-					}
-				}
 				if wantsJSON(cmd) {
-					return printJSON(cmd.OutOrStdout(), struct {
-						*history.Comparison
-						Diff string `json:"recipe_diff"`
-					}{c, diff})
+					return printJSON(cmd.OutOrStdout(), c)
 				}
-				return printComparison(cmd.OutOrStdout(), c, diff, all)
+				return printComparison(cmd.OutOrStdout(), c.Comparison, c.Diff, all)
 			})
 		},
 	}
@@ -68,48 +59,6 @@ func withRuns(cmd *cobra.Command, refs []string, fn func(db *history.DB, ids []i
 		}
 	}
 	return fn(db, ids)
-}
-
-// sourceDiff is a unified diff of the files that two runs were made of. Recipes are taken for the
-// same file, whatever their paths.
-func sourceDiff(db *history.DB, a, b int64) (string, error) {
-	old, err := db.Sources(a)
-	if err != nil {
-		return "", err
-	}
-	now, err := db.Sources(b)
-	if err != nil {
-		return "", err
-	}
-	key := func(s history.Source) string {
-		if s.Role == "recipe" {
-			return "recipe"
-		}
-		return s.Path
-	}
-	var keys []string
-	sides := [2]map[string]history.Source{{}, {}}
-	for i, list := range [][]history.Source{old, now} {
-		for _, s := range list {
-			if _, known := sides[0][key(s)]; !known || i == 0 {
-				keys = append(keys, key(s))
-			}
-			sides[i][key(s)] = s
-		}
-	}
-	var out strings.Builder
-	for _, k := range keys {
-		names, contents := [2]string{}, [2]string{}
-		for i, id := range []int64{a, b} {
-			s, has := sides[i][k]
-			names[i], contents[i] = fmt.Sprintf("run %d: %s", id, s.Path), string(s.Content)
-			if !has {
-				names[i] = "/dev/null"
-			}
-		}
-		out.WriteString(udiff.Unified(names[0], names[1], contents[0], contents[1]))
-	}
-	return out.String(), nil
 }
 
 // sideBySide is how many runs have a column each; more have a row each.

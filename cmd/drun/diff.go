@@ -13,6 +13,7 @@ import (
 	"drun/history"
 	"drun/internal/terminal"
 	"drun/verify"
+	"drun/views"
 )
 
 func newDiff() *cobra.Command {
@@ -42,7 +43,7 @@ same is named with its line and rank. A RUN is an id, a name, or last.`,
 					return errors.Join(printJSON(cmd.OutOrStdout(), d), err)
 				}
 				untraced := err
-				source, err := sourceDiff(db, a, b)
+				source, err := views.SourceDiff(db, a, b)
 				if err != nil {
 					return err
 				}

@@ -8,18 +8,17 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"drun/checkpoints"
-	"drun/engine/record"
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/starlib/checkpoint"
+	"drun/views"
 )
 
 func newExport() *cobra.Command {
@@ -39,7 +38,7 @@ line says what. Tensors that differ between the ranks need --rank.`,
 			if err := newFile(args[1]); err != nil {
 				return err
 			}
-			return withCheckpoints(cmd, args[:1], true, func(_ *history.DB, store *checkpoints.Store, list []kept) error {
+			return withCheckpoints(cmd, args[:1], true, func(_ *history.DB, store *checkpoints.Store, list []views.Kept) error {
 				return export(cmd, store, list[0], rank, args[1])
 			})
 		},
@@ -56,9 +55,9 @@ func newFile(path string) error {
 	return nil
 }
 
-func export(cmd *cobra.Command, store *checkpoints.Store, k kept, rank int, path string) error {
-	if k.Missing {
-		return record.MissingError(homeOf(cmd), k.run.Name, k.Step)
+func export(cmd *cobra.Command, store *checkpoints.Store, k views.Kept, rank int, path string) error {
+	if err := k.Gone(homeOf(cmd)); err != nil {
+		return err
 	}
 	size, left, err := writeTensors(cmd, store, k, rank, path)
 	if err != nil {
@@ -72,28 +71,14 @@ func export(cmd *cobra.Command, store *checkpoints.Store, k kept, rank int, path
 }
 
 // writeTensors writes those of a checkpoint into a file, and says what it leaves out.
-func writeTensors(cmd *cobra.Command, store *checkpoints.Store, k kept, rank int, path string) (size int64, left []string, err error) {
-	if rank < 0 || rank >= k.info.WorldSize {
-		return 0, nil, usage("", "--rank %d: %s has the ranks 0 to %d", rank, k, k.info.WorldSize-1)
-	}
-	_, entries, err := store.Load(k.info.Run, k.info.Ref(), rank)
+func writeTensors(cmd *cobra.Command, store *checkpoints.Store, k views.Kept, rank int, path string) (size int64, left []string, err error) {
+	tensors, err := views.Tensors(store, k, rank, cmd.Flags().Changed("rank"))
 	if err != nil {
 		return 0, nil, err
-	}
-	differ, err := store.Differing(k.info.Run, k.info.Ref())
-	if err != nil {
-		return 0, nil, err
-	}
-	items := make([]checkpoint.Item, len(entries))
-	for i, e := range entries {
-		if e.DType != "" && slices.Contains(differ, e.Name) && !strings.HasPrefix(e.Name, "/") && !cmd.Flags().Changed("rank") {
-			return 0, nil, usage("--rank 0 writes those of rank 0", "%s: the ranks have different tensors %s", k, e.Name)
-		}
-		items[i] = checkpoint.Item{Name: e.Name, DType: e.DType, Shape: e.Shape, Data: e.Data}
 	}
 	left = []string{}
 	written, err := create(path, func(w io.Writer) (err error) {
-		names, err := checkpoint.Export(w, path, items)
+		names, err := checkpoint.Export(w, path, tensors)
 		left = append(left, names...)
 		return err
 	})

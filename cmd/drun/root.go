@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +18,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/views"
 )
 
 // newRoot builds the whole command line.
@@ -42,7 +42,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("see: "+cmd.CommandPath()+" --help", "%s", flagProblem(err))
 	})
-	root.AddCommand(newRun(), newSweep(), newDoctor(), newCheck(), newDoc(), newRuns(), newShow(), newCompare(), newMetrics(), newPlot(), newSource(), newArtifacts(), newLogs(), newSQL(), newBackends(), newCheckpoints(), newTag(), newNote(), newRm(), newExportRuns(), newGC(), newBackup(), newVerifyResume(), newReplay(), newAt(), newDiff(), newVersion())
+	root.AddCommand(newRun(), newSweep(), newDoctor(), newCheck(), newDoc(), newRuns(), newShow(), newCompare(), newMetrics(), newPlot(), newSource(), newArtifacts(), newLogs(), newSQL(), newBackends(), newCheckpoints(), newTag(), newNote(), newRm(), newExportRuns(), newGC(), newBackup(), newVerifyResume(), newReplay(), newAt(), newDiff(), newUI(), newVersion())
 	root.AddCommand(helpTopics()...)
 	root.SetHelpCommand(newHelp())
 	return root
@@ -147,17 +147,7 @@ func printJSON(out io.Writer, v any) error {
 }
 
 // encodeJSON writes a value, on one line where indent is empty.
-func encodeJSON(out io.Writer, v any, indent string) error {
-	var b strings.Builder
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", indent)
-	if err := encoder.Encode(v); err != nil {
-		return err
-	}
-	_, err := io.WriteString(out, terminal.JSON(b.String()))
-	return err
-}
+func encodeJSON(out io.Writer, v any, indent string) error { return views.JSON(out, v, indent) }
 
 // withRun opens the history and finds the run that the first argument names.
 func withRun(cmd *cobra.Command, ref string, fn func(db *history.DB, id int64) error) error {

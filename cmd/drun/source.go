@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"slices"
@@ -11,6 +9,7 @@ import (
 
 	"drun/history"
 	"drun/internal/terminal"
+	"drun/views"
 )
 
 func newSource() *cobra.Command {
@@ -37,7 +36,7 @@ a terminal is shown control characters as \x1b. --diff RUN prints the lines in w
 				if len(ids) == 1 {
 					return printSources(cmd, db, ids[0], args[1:])
 				}
-				text, err := sourceDiff(db, ids[0], ids[1])
+				text, err := views.SourceDiff(db, ids[0], ids[1])
 				if err != nil {
 					return err
 				}
@@ -78,16 +77,7 @@ func printSources(cmd *cobra.Command, db *history.DB, id int64, names []string) 
 	}
 	out := cmd.OutOrStdout()
 	if wantsJSON(cmd) {
-		type file struct {
-			history.SourceRef
-			Content string `json:"content"`
-		}
-		files := []file{}
-		for _, s := range list {
-			sum := sha256.Sum256(s.Content)
-			files = append(files, file{history.SourceRef{Path: s.Path, SHA256: hex.EncodeToString(sum[:]), Role: s.Role}, string(s.Content)})
-		}
-		return printJSON(out, files)
+		return printJSON(out, views.Files(list))
 	}
 	for i, s := range list {
 		if len(list) > 1 {

@@ -313,3 +313,9 @@ func (e *Expr) explain(err error, run *history.Summary) error {
 	found.Msg += fmt.Sprintf(" (run %d)", run.ID)
 	return found
 }
+
+// Fields are the names of an expression besides params and metrics.
+func Fields() []string { return slices.Clone(fieldNames) }
+
+// MetricValues are the names of what a metric has.
+func MetricValues() []string { return slices.Clone(metricAttrs) }

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"drun/internal/exit"
+	"drun/internal/terminal"
+	"drun/ui"
+)
+
+func newUI() *cobra.Command {
+	var host string
+	var port int
+	var open bool
+	cmd := &cobra.Command{
+		Use:   "ui",
+		Short: "Show the history as pages for a browser",
+		Long: `Serves pages that show the history, live while runs go on, until SIGINT or SIGTERM. It prints an address with a
+token, which lets one browser in; once it is used, the address for the next one is printed. The pages only read, and fetch
+nothing from elsewhere. Other machines can reach them only with --host; the connection is then not encrypted.`,
+		Example: `  drun ui
+  drun ui --port 8080 --open`,
+		Args: arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if port < 0 || port > 65535 {
+				return usage("0 takes a free one", "--port %d: ports are 0 to 65535", port)
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			return serveUI(ctx, cmd, host, port, open)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&host, "host", "127.0.0.1", "name or address to listen on; 0.0.0.0: all")
+	f.IntVar(&port, "port", 0, "port to listen on; 0: a free one")
+	f.BoolVar(&open, "open", false, "open the address in the browser")
+	return cmd
+}
+
+func serveUI(ctx context.Context, cmd *cobra.Command, host string, port int, open bool) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if err != nil {
+		return exit.WithHint(exit.Errorf(exit.Usage, "%v", err), "another --port, or 0 for a free one")
+	}
+	if ip := listener.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() {
+		fmt.Fprintln(cmd.ErrOrStderr(), "the pages are open to other machines that know the token, and the connection is not encrypted")
+	}
+	server := ui.New(homeOf(cmd))
+	first := true
+	err = server.Serve(ctx, listener, host, func(address string) {
+		if first {
+			_ = show(cmd, map[string]string{"address": address}, func(out io.Writer, _ map[string]string) error {
+				_, err := fmt.Fprintln(out, address)
+				return err
+			})
+			if first = false; open {
+				openBrowser(cmd, address)
+			}
+			return
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "for another browser: %s\n", address)
+	})
+	return errors.Join(err, server.Close())
+}
+
+// openBrowser asks the desktop to show an address.
+func openBrowser(cmd *cobra.Command, address string) {
+	command := exec.Command("xdg-open", address)
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C ends the server, not the browser
+	if err := command.Start(); err != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "no browser could be opened: %s\n", terminal.Escape(err.Error()))
+		return
+	}
+	go func() { _ = command.Wait() }()
+}

@@ -1,0 +1,96 @@
+package history
+
+import (
+	"context"
+	"database/sql"
+	"math"
+	"os"
+	"time"
+
+	"drun/internal/sqldb"
+)
+
+// Cursor is how far a reader of a run's points has come; the zero value is at their beginning.
+type Cursor struct {
+	uid        string
+	superseded int64
+	seq        int64
+}
+
+// Tail calls fn with the points of some metrics, or of all, that were recorded after the cursor, and returns a cursor
+// behind the last of them. If what was read before no longer holds, as a later attempt has recorded it again,
+// it calls anew first, and fn with all points. All that it reads is of one moment.
+func (db *DB) Tail(run int64, from Cursor, names Names, anew func(), fn func(*Point)) (to Cursor, err error) {
+	err = sqldb.Read(db.sql, db.path, func(conn *sql.Conn) error {
+		at := onConn{conn}
+		to = Cursor{}
+		err := each(at, func(rows *sql.Rows) error { return rows.Scan(&to.uid, &to.superseded) },
+			"SELECT uid, (SELECT count(*) FROM metric_blocks WHERE run = id AND superseded = 1) FROM runs WHERE id = ?", run)
+		if err != nil {
+			return err
+		}
+		if to.seq = from.seq; to.uid != from.uid || to.superseded != from.superseded {
+			to.seq = 0
+			anew()
+		}
+		wanted := map[int64]string{}
+		chosen := map[string]bool{}
+		for _, name := range names.Some {
+			chosen[name] = true
+		}
+		err = each(at, func(rows *sql.Rows) error {
+			var id int64
+			var name string
+			err := rows.Scan(&id, &name)
+			if names.All || chosen[name] {
+				wanted[id] = name
+			}
+			return err
+		}, "SELECT n.id, n.name FROM run_metrics m JOIN metric_names n ON n.id = m.metric WHERE m.run = ?", run)
+		if err != nil {
+			return err
+		}
+		p := &Point{}
+		return blocks{at, "main", run}.points(!superseded, to.seq, math.MaxInt64, func(n *numbered) {
+			to.seq = n.seq
+			if name, ok := wanted[n.metric]; ok {
+				*p = Point{name, n.step, int(n.rank), n.value, n.exact, time.UnixMicro(n.time)}
+				fn(p)
+			}
+		})
+	})
+	return to, err
+}
+
+// onConn queries one connection.
+type onConn struct{ *sql.Conn }
+
+func (c onConn) Query(query string, args ...any) (*sql.Rows, error) {
+	return c.QueryContext(context.Background(), query, args...)
+}
+
+// Stamp is how the files of a history looked at a moment; a write changes it.
+type Stamp struct {
+	sizes  [2]int64
+	times  [2]time.Time
+	latest time.Time
+}
+
+// StampOf looks at the files of the history beneath home, which disturbs no writer. Two writes within a tick
+// of the file system's clock can leave the same stamp: see Settled.
+func StampOf(home string) Stamp {
+	var s Stamp
+	path := file(home).Path
+	for i, name := range []string{path, path + "-wal"} {
+		if info, err := os.Stat(name); err == nil {
+			s.sizes[i], s.times[i] = info.Size(), info.ModTime()
+			if s.times[i].After(s.latest) {
+				s.latest = s.times[i]
+			}
+		}
+	}
+	return s
+}
+
+// Settled reports whether a write since the stamp was taken at a moment would have changed it.
+func (s Stamp) Settled(taken time.Time) bool { return taken.Sub(s.latest) > 50*time.Millisecond }

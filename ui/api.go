@@ -1,0 +1,487 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"drun/history"
+	"drun/history/query"
+	"drun/internal/exit"
+	"drun/starlib/checkpoint"
+	"drun/views"
+)
+
+// answer computes what a request asks for: a value whose JSON form is the answer.
+type answer func(db *history.DB, r *http.Request) (any, error)
+
+// routes adds the requests of the API; docs/ui.md describes them.
+func (s *Server) routes(mux *http.ServeMux) {
+	const api = "GET /api/v1/"
+	for path, a := range map[string]answer{
+		"runs":                    s.runs,
+		"names":                   names,
+		"compare":                 compare,
+		"curves":                  s.curves,
+		"runs/{run}":              withRun(func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Get(id) }),
+		"runs/{run}/metrics":      withRun(metrics),
+		"runs/{run}/logs":         withRun(logs),
+		"runs/{run}/sources":      withRun(sources),
+		"runs/{run}/sources/diff": withRun(sourceDiff),
+		"runs/{run}/usage":        withRun(func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Usage(id) }),
+		"runs/{run}/checkpoints":  withRun(s.kept),
+	} {
+		mux.Handle(api+path, s.reads(func(w http.ResponseWriter, r *http.Request) error {
+			db, err := s.history()
+			var v any
+			if err == nil {
+				v, err = a(db, r)
+			} else if none[path] != nil && errors.As(err, new(*history.ErrNone)) {
+				v, err = none[path], nil // nothing was run yet
+			}
+			if err != nil {
+				return err
+			}
+			var out bytes.Buffer // an error of encoding is no half answer
+			if err := views.JSON(&out, v, ""); err != nil {
+				return err
+			}
+			w.Header().Set("Content-Type", "application/json; charset=utf-8")
+			_, _ = w.Write(out.Bytes())
+			return nil
+		}))
+	}
+	mux.Handle(api+"runs/{run}/checkpoints/{step}/safetensors", s.reads(s.safetensors))
+	mux.HandleFunc(api+"events", s.follow)
+	mux.HandleFunc("GET /api/", func(w http.ResponseWriter, r *http.Request) {
+		fail(w, http.StatusNotFound, exit.WithHint(fmt.Errorf("there is no %s", r.URL.Path), "docs/ui.md lists the requests"))
+	})
+}
+
+// none are the answers where there is no history.
+var none = map[string]any{
+	"runs":  &listing{Runs: []any{}, Notes: []string{}},
+	"names": &known{Fields: query.Fields(), Params: []string{}, Metrics: []string{}, Metric: query.MetricValues(), RecentParams: []string{}, RecentMetrics: []string{}},
+}
+
+// reads bounds how many requests read at once, and answers with their errors; a panic is one.
+func (s *Server) reads(fn func(http.ResponseWriter, *http.Request) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case s.busy <- struct{}{}:
+			defer func() { <-s.busy }()
+		case <-r.Context().Done():
+			return
+		case <-time.After(answerWithin):
+			fail(w, http.StatusServiceUnavailable, exit.WithHint(fmt.Errorf("the server answers other requests"), "try again"))
+			return
+		}
+		defer func() {
+			if p := recover(); p != nil {
+				fail(w, http.StatusInternalServerError, fmt.Errorf("a fault of drun: %v\n%s", p, debug.Stack()))
+			}
+		}()
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerWithin))
+		if err := fn(w, r); err != nil {
+			fail(w, statusOf(err), err)
+		}
+	})
+}
+
+// withRun finds the run that the path names.
+func withRun(fn func(db *history.DB, id int64, values url.Values) (any, error)) answer {
+	return func(db *history.DB, r *http.Request) (any, error) {
+		id, err := db.Find(r.PathValue("run"))
+		if err != nil {
+			return nil, err
+		}
+		values, err := parameters(r)
+		if err != nil {
+			return nil, err
+		}
+		return fn(db, id, values)
+	}
+}
+
+func parameters(r *http.Request) (url.Values, error) {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, exit.Errorf(exit.Usage, "the address: %v", err)
+	}
+	return values, nil
+}
+
+// number is a parameter that is a whole number from least to most.
+func number(values url.Values, name string, otherwise, least, most int64) (int64, error) {
+	text := values.Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, exit.Errorf(exit.Usage, "%s=%s: want a whole number from %d to %d", name, text, least, most)
+	}
+	return n, nil
+}
+
+// maxRuns is how many runs one request may name.
+const maxRuns = 500
+
+func findRuns(db *history.DB, values url.Values) ([]int64, error) {
+	refs := values["run"]
+	if len(refs) == 0 || len(refs) > maxRuns {
+		return nil, exit.Errorf(exit.Usage, "want 1 to %d runs, as run=ID&run=ID", maxRuns)
+	}
+	ids := make([]int64, len(refs))
+	for i, ref := range refs {
+		var err error
+		if ids[i], err = db.Find(ref); err != nil {
+			return nil, err
+		}
+	}
+	return ids, nil
+}
+
+// listing is a part of the runs that were chosen.
+type listing struct {
+	Runs  any      `json:"runs"`
+	Total int      `json:"total"` // that were chosen, in all
+	Notes []string `json:"notes"` // names that no run has
+}
+
+// chosen remembers the latest choice of runs, of which a page shows one part after another.
+type chosen struct {
+	by    string
+	at    history.Stamp
+	taken time.Time
+	ids   []int64
+	notes []string
+}
+
+func (s *Server) runs(db *history.DB, r *http.Request) (any, error) {
+	values, err := parameters(r)
+	if err != nil {
+		return nil, err
+	}
+	limit, err := number(values, "limit", 20, 1, 1_000_000)
+	if err != nil {
+		return nil, err
+	}
+	offset, err := number(values, "offset", 0, 0, 1<<53)
+	if err != nil {
+		return nil, err
+	}
+	columns := []*query.Expr(nil)
+	if text := values.Get("columns"); text != "" {
+		if columns, err = query.ParseList("columns", text); err != nil {
+			return nil, err
+		}
+	}
+	ids, notes, err := s.choose(db, values)
+	if err != nil {
+		return nil, err
+	}
+	list := &listing{Total: len(ids), Notes: notes}
+	ids = ids[min(offset, int64(len(ids))):]
+	ids = ids[:min(limit, int64(len(ids)))]
+	if columns != nil {
+		list.Runs, err = query.Table(db, ids, columns)
+	} else {
+		list.Runs, err = db.Summaries(ids)
+	}
+	return list, err
+}
+
+// choose returns the ids of the runs that a request chooses.
+func (s *Server) choose(db *history.DB, values url.Values) ([]int64, []string, error) {
+	by := url.Values{"where": values["where"], "tag": values["tag"], "sort": values["sort"], "trash": values["trash"]}.Encode()
+	now, taken := history.StampOf(s.home), time.Now()
+	s.mu.Lock()
+	latest := s.chosen
+	s.mu.Unlock()
+	if latest.by == by && latest.at == now && now.Settled(latest.taken) && taken.Sub(latest.taken) < time.Minute {
+		return latest.ids, latest.notes, nil
+	}
+	where := []*query.Expr{}
+	for _, text := range values["where"] {
+		if strings.TrimSpace(text) == "" {
+			continue // an empty box
+		}
+		e, err := query.Parse("where", text)
+		if err != nil {
+			return nil, nil, err
+		}
+		where = append(where, e)
+	}
+	for _, tag := range values["tag"] {
+		e, err := query.Tagged(tag)
+		if err != nil {
+			return nil, nil, err
+		}
+		where = append(where, e)
+	}
+	keys := []query.Key{}
+	for _, text := range values["sort"] {
+		if strings.TrimSpace(text) == "" {
+			continue
+		}
+		key, err := query.ParseKey(text)
+		if err != nil {
+			return nil, nil, err
+		}
+		keys = append(keys, key)
+	}
+	ids, notes, err := query.Choose(db, values.Get("trash") != "", where, keys)
+	if err != nil {
+		return nil, nil, err
+	}
+	if notes == nil {
+		notes = []string{}
+	}
+	s.mu.Lock()
+	s.chosen = chosen{by, now, taken, ids, notes}
+	s.mu.Unlock()
+	return ids, notes, nil
+}
+
+// known are the names that expressions may hold, and those that the newest runs have.
+type known struct {
+	Fields        []string `json:"fields"`
+	Params        []string `json:"params"`
+	Metrics       []string `json:"metrics"`
+	Metric        []string `json:"metric"` // what each metric has
+	RecentParams  []string `json:"recent_params"`
+	RecentMetrics []string `json:"recent_metrics"`
+}
+
+func names(db *history.DB, _ *http.Request) (any, error) {
+	k := &known{Fields: query.Fields(), Metric: query.MetricValues()}
+	var err error
+	if k.Params, err = db.ParamNames(); err != nil {
+		return nil, err
+	}
+	if k.Metrics, err = db.MetricNames(); err != nil {
+		return nil, err
+	}
+	newest, err := db.List(20)
+	params, metrics := map[string]bool{}, map[string]bool{}
+	for _, r := range newest {
+		for name := range r.Params {
+			params[name] = true
+		}
+		for name := range r.Metrics {
+			metrics[name] = true
+		}
+	}
+	k.RecentParams, k.RecentMetrics = append([]string{}, slices.Sorted(maps.Keys(params))...), append([]string{}, slices.Sorted(maps.Keys(metrics))...)
+	return k, err
+}
+
+func compare(db *history.DB, r *http.Request) (any, error) {
+	values, err := parameters(r)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := findRuns(db, values)
+	if err != nil {
+		return nil, err
+	}
+	return views.Compare(db, ids)
+}
+
+func metrics(db *history.DB, id int64, values url.Values) (any, error) {
+	most, err := number(values, "points", 0, history.MinDownsample, 1_000_000_000)
+	if err != nil {
+		return nil, err
+	}
+	attempt, err := number(values, "attempt", -1, 0, 1<<31)
+	if err != nil {
+		return nil, err
+	}
+	var list []history.Point
+	switch names := values["name"]; {
+	case values.Get("lineage") != "":
+		list, err = db.LineagePoints(id, names...)
+	case attempt >= 0:
+		list, err = db.AttemptPoints(id, int(attempt), names...)
+	default:
+		list, err = db.Points(id, names...)
+	}
+	if most > 0 {
+		list = history.Downsample(list, int(most))
+	}
+	return list, err
+}
+
+// logTail is the end of what a run printed.
+type logTail struct {
+	Lines   []history.LogLine `json:"lines"`
+	Last    int64             `json:"last"`    // for after, to get what follows
+	Skipped int64             `json:"skipped"` // earlier lines that the filter takes, too
+}
+
+func logs(db *history.DB, id int64, values url.Values) (any, error) {
+	limit, err := number(values, "limit", 1000, 1, 100_000)
+	if err != nil {
+		return nil, err
+	}
+	f := history.LogFilter{}
+	if f.After, err = number(values, "after", 0, 0, 1<<62); err != nil {
+		return nil, err
+	}
+	if values.Get("rank") != "" {
+		rank, err := number(values, "rank", 0, -1, 1<<31)
+		if err != nil {
+			return nil, err
+		}
+		whole := int(rank)
+		f.Rank = &whole
+	}
+	if text := values.Get("grep"); text != "" {
+		if f.Grep, err = regexp.Compile(text); err != nil {
+			return nil, exit.WithHint(exit.Errorf(exit.Usage, "the filter: %v", err), "the syntax is RE2's, as in Go")
+		}
+	}
+	tail := &logTail{Lines: []history.LogLine{}}
+	tail.Last, err = db.Logs(id, f, func(l history.LogLine) error {
+		if tail.Lines = append(tail.Lines, l); int64(len(tail.Lines)) >= 2*limit {
+			n := copy(tail.Lines, tail.Lines[limit:])
+			tail.Lines, tail.Skipped = tail.Lines[:n], tail.Skipped+limit
+		}
+		return nil
+	})
+	if more := int64(len(tail.Lines)) - limit; more > 0 {
+		tail.Lines, tail.Skipped = tail.Lines[more:], tail.Skipped+more
+	}
+	return tail, err
+}
+
+func sources(db *history.DB, id int64, _ url.Values) (any, error) {
+	list, err := db.Sources(id)
+	return views.Files(list), err
+}
+
+func sourceDiff(db *history.DB, id int64, values url.Values) (any, error) {
+	other, err := db.Find(values.Get("with"))
+	if err != nil {
+		return nil, err
+	}
+	text, err := views.SourceDiff(db, id, other)
+	return map[string]string{"diff": text}, err
+}
+
+func (s *Server) kept(db *history.DB, id int64, _ url.Values) (any, error) {
+	store, err := s.checkpoints()
+	if err != nil {
+		return nil, err
+	}
+	return views.Checkpoints(db, store, strconv.FormatInt(id, 10))
+}
+
+// safetensors sends the tensors of a checkpoint as a file.
+func (s *Server) safetensors(w http.ResponseWriter, r *http.Request) error {
+	db, err := s.history()
+	if err != nil {
+		return err
+	}
+	values, err := parameters(r)
+	if err != nil {
+		return err
+	}
+	rank, err := number(values, "rank", 0, 0, 1<<31)
+	if err != nil {
+		return err
+	}
+	id, err := db.Find(r.PathValue("run"))
+	if err != nil {
+		return err
+	}
+	store, err := s.checkpoints()
+	if err != nil {
+		return err
+	}
+	list, err := views.Checkpoints(db, store, fmt.Sprintf("%d@%s", id, r.PathValue("step")))
+	if err != nil {
+		return err
+	}
+	if err := list[0].Gone(s.home); err != nil {
+		return err
+	}
+	tensors, err := views.Tensors(store, list[0], int(rank), values.Has("rank"))
+	if err != nil {
+		return err
+	}
+	var file bytes.Buffer // an error is no half file
+	if _, err := checkpoint.Export(&file, ".safetensors", tensors); err != nil {
+		return err
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(downloadWithin))
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.Itoa(file.Len()))
+	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="run-%d-step-%d.safetensors"`, id, list[0].Step))
+	_, _ = w.Write(file.Bytes())
+	return nil
+}
+
+// downloadWithin bounds how long a client may take to receive a checkpoint.
+const downloadWithin = 30 * time.Minute
+
+// How often the history is looked at while a page is open, and how often pages look again though nothing
+// was written: the end of an agent that was killed writes nothing.
+const (
+	lookEvery  = 200 * time.Millisecond
+	againAfter = 5 * time.Second
+)
+
+// follow tells a page when the history has changed, until the page or the server goes.
+func (s *Server) follow(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.events <- struct{}{}:
+		defer func() { <-s.events }()
+	default:
+		fail(w, http.StatusServiceUnavailable, exit.WithHint(fmt.Errorf("%d pages are open", eventsAtMost), "close some"))
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	control := http.NewResponseController(w)
+	send := func() error {
+		_ = control.SetWriteDeadline(time.Now().Add(answerWithin))
+		if _, err := fmt.Fprint(w, "event: change\ndata: {}\n\n"); err != nil {
+			return err
+		}
+		return control.Flush()
+	}
+	_ = s.watch(r.Context(), send)
+}
+
+// watch calls changed after each change of the history, and now and then without one, until ctx ends or it fails.
+func (s *Server) watch(ctx context.Context, changed func() error) error {
+	last, taken := history.StampOf(s.home), time.Now()
+	told := time.Time{}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		now := history.StampOf(s.home)
+		if at := time.Now(); now != last || !last.Settled(taken) || at.Sub(told) > againAfter {
+			last, taken, told = now, at, at
+			if err := changed(); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

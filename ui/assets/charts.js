@@ -1,0 +1,201 @@
+// Curves: one chart a metric, each with the runs that have it.
+"use strict";
+
+const colours = ["#1f77d0", "#d9541e", "#2a9d3a", "#9350c8", "#b8860b", "#0f9aa8", "#d1328b", "#6b7d1e", "#8a5a44", "#7080a0"];
+const dashes = [[], [6, 4], [2, 3], [10, 4, 2, 4]];
+const colourOf = i => colours[i % colours.length];
+const dashOf = i => dashes[Math.floor(i / colours.length) % dashes.length];
+const faint = colour => colour + "48";
+const themed = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// A Chart shows a metric of some runs; settings are common to all charts of a page.
+class Chart {
+  constructor(metric, runs, settings) {
+    Object.assign(this, { metric, runs, settings, plot: null, shape: "", zoom: null, loaded: false, visible: false, turn: 0 });
+    const button = (label, title, onclick) => el("button", { type: "button", "aria-label": `${title}: ${clean(metric)}`, title, onclick }, label);
+    this.note = el("small");
+    this.place = el("div", { class: "plot", tabindex: 0, role: "img", "aria-label": clean(metric), onkeydown: e => this.key(e) });
+    this.figure = el("figure", null, el("figcaption", null, el("span", null, metric), this.note, el("span", { class: "tools" },
+      button("+", "zoom in", () => this.scale(0.5)), button("−", "zoom out", () => this.scale(2)),
+      button("◂", "to the left", () => this.pan(-0.25)), button("▸", "to the right", () => this.pan(0.25)), button("⟲", "show all", () => this.reset()))), this.place);
+  }
+
+  async load() {
+    const mine = ++this.turn, s = this.settings;
+    const points = Math.max(200, Math.min(2000, Math.round(this.place.clientWidth * 1.5) || 800));
+    const ask = { run: this.runs.map(r => r.id), metric: this.metric, x: s.axis, smooth: s.smooth || "", points };
+    if (this.zoom) Object.assign(ask, { from: this.zoom[0], to: this.zoom[1] });
+    let curves;
+    try {
+      curves = await api("curves", ask);
+    } catch (e) {
+      if (mine === this.turn) this.note.textContent = e.text ?? String(e);
+      return;
+    }
+    if (mine !== this.turn) return;
+    this.loaded = true;
+    this.draw(curves);
+  }
+
+  draw(curves) {
+    const log = this.settings.log;
+    let notFinite = 0, notAbove = 0;
+    const shown = ys => log ? ys.map(y => y !== null && y <= 0 ? (notAbove++, null) : y) : ys;
+    const series = [{ label: this.settings.axis === "step" ? "step" : this.settings.axis === "time" ? "time" : "seconds", value: (u, v) => v === null ? "" :
+      this.settings.axis === "time" ? new Date(v * 1000).toLocaleString() : number(v) }];
+    const bands = [], tables = [];
+    for (const c of curves) {
+      const i = this.runs.findIndex(r => r.id === c.run), colour = colourOf(i), dash = dashOf(i);
+      const label = clean(`${c.run} ${c.name}`), value = (u, v) => number(v);
+      notFinite += c.not_finite;
+      const table = [c.x, shown(c.y)];
+      const smooth = c.smooth && c.smooth.length > 0;
+      series.push({ label: smooth ? label + " raw" : label, stroke: smooth ? faint(colour) : colour, width: smooth ? 1 : 1.5, dash, value, points: { show: c.x.length < 60 } });
+      if (c.low && c.low.length) {
+        table.push(shown(c.high), shown(c.low));
+        bands.push({ series: [series.length, series.length + 1], fill: faint(colour) });
+        for (const end of ["max", "min"]) series.push({ label: `${label} ${end}`, stroke: faint(colour), width: 0.5, value, points: { show: false } });
+      }
+      if (smooth) {
+        table.push(shown(c.smooth));
+        series.push({ label, stroke: colour, width: 2, dash, value, points: { show: false } });
+      }
+      tables.push(table);
+    }
+    const data = tables.length ? uPlot.join(tables) : [[]];
+    const notes = [];
+    if (notFinite) notes.push(`${notFinite} not finite`);
+    if (notAbove) notes.push(`${notAbove} not above 0 are left out`);
+    this.note.textContent = notes.join(", ");
+    this.place.setAttribute("aria-label", clean(`${this.metric}: ` + curves.map(c => {
+      const ys = c.y.filter(y => y !== null);
+      return `run ${c.run} ${c.name}: ${c.points} points, last ${number(ys.at(-1))}, from ${number(ys.reduce((a, b) => Math.min(a, b), Infinity))} to ${number(ys.reduce((a, b) => Math.max(a, b), -Infinity))}`;
+    }).join("; ")));
+    const shape = JSON.stringify([series.map(s => s.label), log, this.settings.axis, series.map(s => s.points?.show)]);
+    if (this.plot && this.shape === shape) {
+      this.plot.setData(data, !this.zoom);
+      if (this.zoom) this.plot.setScale("x", { min: this.zoom[0], max: this.zoom[1] });
+    } else {
+      this.build(series, bands, data, shape);
+    }
+    document.documentElement.dataset.drawn = Number(document.documentElement.dataset.drawn ?? 0) + 1;
+  }
+
+  build(series, bands, data, shape) {
+    this.plot?.destroy();
+    this.shape = shape;
+    const axis = { stroke: themed("--soft"), grid: { stroke: themed("--line"), width: 1 }, ticks: { stroke: themed("--line") } };
+    const chart = this;
+    this.plot = new uPlot({
+      width: Math.max(this.place.clientWidth, 200), height: 240, series, bands,
+      scales: { x: { time: this.settings.axis === "time" }, y: this.settings.log ? { distr: 3 } : {} },
+      axes: [axis, { ...axis, size: 64, values: (u, ticks) => ticks.map(v => v === null ? null : Number(v.toPrecision(5)).toString()) }],
+      cursor: { focus: { prox: 24 }, drag: { x: true, y: false, setScale: false }, sync: { key: this.settings.sync }, bind: { dblclick: () => () => { chart.reset(); } } },
+      focus: { alpha: 0.35 },
+      hooks: { setSelect: [u => {
+        if (u.select.width < 4) return;
+        chart.zoom = [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")];
+        u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+        chart.show();
+      }] },
+    }, data, this.place);
+    if (this.zoom) this.plot.setScale("x", { min: this.zoom[0], max: this.zoom[1] });
+    // Bands need no switches of their own, and their values follow from the others.
+    this.plot.root.querySelectorAll(".u-legend th").forEach(th => th.tabIndex = -1);
+  }
+
+  // show shows the zoomed part at once, and then with the points that it leaves room for.
+  show() {
+    if (this.zoom) this.plot?.setScale("x", { min: this.zoom[0], max: this.zoom[1] });
+    this.load();
+  }
+  bounds() {
+    const x = this.plot?.scales.x;
+    return x && x.min !== null ? [x.min, x.max] : null;
+  }
+  scale(by) {
+    const b = this.bounds();
+    if (!b) return;
+    const middle = (b[0] + b[1]) / 2, half = (b[1] - b[0]) / 2 * by;
+    this.zoom = [middle - half, middle + half];
+    this.show();
+  }
+  pan(by) {
+    const b = this.bounds();
+    if (!b) return;
+    const move = (b[1] - b[0]) * by;
+    this.zoom = [b[0] + move, b[1] + move];
+    this.show();
+  }
+  reset() { this.zoom = null; this.load(); }
+
+  // key moves the crosshair with the arrows, and the chart with Shift, + and -.
+  key(e) {
+    if (!this.plot || e.ctrlKey || e.altKey || e.metaKey) return;
+    const move = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
+    if (move && e.shiftKey) this.pan(0.25 * move);
+    else if (move) {
+      const last = this.plot.data[0].length - 1, now = this.plot.cursor.idx;
+      const i = now === null || now === undefined ? (move > 0 ? 0 : last) : Math.max(0, Math.min(last, now + move));
+      this.plot.setCursor({ left: this.plot.valToPos(this.plot.data[0][i], "x"), top: this.plot.bbox.height / devicePixelRatio / 2 });
+    } else if (e.key === "+" || e.key === "=") this.scale(0.5);
+    else if (e.key === "-") this.scale(2);
+    else if (e.key === "0") this.reset();
+    else return;
+    e.preventDefault();
+  }
+}
+
+// charts fills a place with controls and the charts of metrics; runs have an id each. Those that cannot be seen are
+// not loaded.
+function charts(place, runs) {
+  const settings = { axis: "step", log: false, smooth: 0, sync: place.id };
+  const all = new Map(), grid = el("div", { class: "chartset" });
+  const watcher = new IntersectionObserver(entries => {
+    for (const e of entries) {
+      const chart = e.target.chart;
+      chart.visible = e.isIntersecting;
+      if (chart.visible && (!chart.loaded || chart.stale)) { chart.stale = false; chart.load(); }
+    }
+  }, { rootMargin: "200px" });
+  const every = () => {
+    for (const c of all.values()) if (c.visible) c.load(); else c.stale = true;
+  };
+  const axis = el("select", { onchange: e => { settings.axis = e.target.value; for (const c of all.values()) c.zoom = null; every(); } },
+    ...[["step", "step"], ["relative", "time since the start"], ["time", "time of day"]].map(([v, t]) => el("option", { value: v }, t)));
+  const log = el("input", { type: "checkbox", onchange: e => { settings.log = e.target.checked; every(); } });
+  const amount = el("output", null, "0");
+  const smooth = el("input", { type: "range", min: 0, max: 99, value: 0, oninput: e => {
+    const part = Number(e.target.value) / 100;
+    settings.smooth = part && 1 - (1 - part) ** 2;
+    amount.textContent = settings.smooth ? settings.smooth.toFixed(4) : "0";
+    clearTimeout(smooth.later);
+    smooth.later = setTimeout(every, 60);
+  } });
+  const filter = el("input", { type: "search", size: 16, spellcheck: "false", oninput: () => choose() });
+  const choose = () => { for (const [name, c] of all) c.figure.hidden = !name.toLowerCase().includes(filter.value.toLowerCase()); };
+  place.append(el("div", { class: "controls" }, el("label", null, "Metrics with ", filter), el("label", null, "Over ", axis), el("label", null, log, " logarithmic"),
+    ...(window.exported ? [] : [el("label", null, "Smoothing ", smooth, " ", amount)])), grid);
+  let resizing;
+  new ResizeObserver(() => {
+    clearTimeout(resizing);
+    resizing = setTimeout(() => { for (const c of all.values()) c.plot?.setSize({ width: c.place.clientWidth, height: 240 }); }, 50);
+  }).observe(grid);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { for (const c of all.values()) c.shape = ""; every(); });
+  return {
+    // metrics makes charts for names that have none yet.
+    metrics(names) {
+      for (const name of names) {
+        if (all.has(name)) continue;
+        const c = new Chart(name, runs, settings);
+        all.set(name, c);
+        c.figure.chart = c;
+        const after = [...all.keys()].filter(n => n > name).sort()[0];
+        grid.insertBefore(c.figure, after === undefined ? null : all.get(after).figure);
+        watcher.observe(c.figure);
+      }
+      choose();
+    },
+    refresh: () => Promise.all([...all.values()].map(c => c.visible ? c.load() : (c.stale = true))),
+  };
+}

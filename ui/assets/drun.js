@@ -1,0 +1,125 @@
+// What all pages share. Texts of runs are shown as text nodes alone, never as HTML.
+"use strict";
+
+// hidden are the characters that would reorder or overwrite other text; they are shown as escapes.
+const hidden = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+function clean(text) {
+  return String(text).replace(hidden, c => {
+    const n = c.charCodeAt(0);
+    return n < 0x80 ? "\\x" + n.toString(16).padStart(2, "0") : "\\u" + n.toString(16).padStart(4, "0");
+  });
+}
+
+// el makes an element: attributes that begin with "on" are listeners, children are nodes or texts.
+function el(name, attributes, ...children) {
+  const e = document.createElement(name);
+  for (const [k, v] of Object.entries(attributes || {})) {
+    if (k.startsWith("on")) e.addEventListener(k.slice(2), v);
+    else if (v === true) e.setAttribute(k, "");
+    else if (v !== false && v !== null && v !== undefined) e.setAttribute(k, v);
+  }
+  e.append(...children.flat().map(c => c instanceof Node ? c : clean(c ?? "")));
+  return e;
+}
+const $ = id => document.getElementById(id);
+
+class Fault extends Error {
+  constructor(message, hint) { super(message); this.hint = hint; }
+  get text() { return clean(this.message) + (this.hint ? "\nhint: " + clean(this.hint) : ""); }
+}
+
+// path names a request; lists in the parameters are repeated.
+function path(what, parameters) {
+  const q = new URLSearchParams();
+  for (const [k, v] of Object.entries(parameters || {}))
+    for (const one of Array.isArray(v) ? v : [v]) if (one !== "" && one !== null && one !== undefined) q.append(k, one);
+  const text = q.toString();
+  return text ? what + "?" + text : what;
+}
+
+// api asks the server; an exported page asks its files instead.
+async function api(what, parameters, signal) {
+  if (window.exported) return window.exported(what, parameters || {});
+  let answer;
+  try {
+    answer = await fetch("/api/v1/" + path(what, parameters), { signal, credentials: "same-origin" });
+  } catch (e) {
+    if (e.name === "AbortError") throw e;
+    throw new Fault("the server does not answer", "is drun ui still running?");
+  }
+  const value = await answer.json().catch(() => null);
+  if (!answer.ok) throw new Fault(value?.error ?? `the server answered ${answer.status}`, value?.hint);
+  return value;
+}
+
+// live calls refresh after changes of the history, one call at a time. A call that took long is followed by a long pause,
+// so that watching slows no run down.
+function live(refresh) {
+  if (window.exported) { $("live").textContent = "exported"; return; }
+  let source = null, busy = false, again = false;
+  const run = async () => {
+    if (busy) { again = true; return; }
+    busy = true;
+    const start = performance.now();
+    try { await refresh(); } catch (e) { if (e.name !== "AbortError") console.error(e); }
+    const took = performance.now() - start;
+    setTimeout(() => { busy = false; if (again) { again = false; run(); } }, Math.max(200, 20 * took));
+  };
+  const open = () => {
+    if (source || document.hidden) return;
+    source = new EventSource("/api/v1/events");
+    source.addEventListener("open", () => { $("live").textContent = "live"; });
+    source.addEventListener("error", () => { $("live").textContent = "not connected"; });
+    source.addEventListener("change", run);
+  };
+  // A browser opens few connections to one server, so pages that are not seen give theirs back.
+  const close = () => { source?.close(); source = null; };
+  document.addEventListener("visibilitychange", () => document.hidden ? close() : open());
+  window.addEventListener("pagehide", close);
+  open();
+}
+
+// number shows a value to six digits.
+function number(v) {
+  if (v === null || v === undefined) return "-";
+  if (typeof v !== "number") return clean(v);
+  return Number.isInteger(v) && Math.abs(v) < 1e15 ? String(v) : String(Number(v.toPrecision(6)));
+}
+function duration(s) {
+  if (s === null || s === undefined) return "-";
+  if (s < 60) return s.toFixed(1) + "s";
+  const m = Math.floor(s / 60), two = n => String(n).padStart(2, "0");
+  return s < 3600 ? `${m}m${two(Math.floor(s % 60))}s` : `${Math.floor(m / 60)}h${two(m % 60)}m`;
+}
+function bytes(n) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let i = 0;
+  for (; n >= 1024 && i < units.length - 1; i++) n /= 1024;
+  return (i ? n.toFixed(1) : n) + " " + units[i];
+}
+const when = t => new Date(t).toLocaleString();
+const status = s => el("span", { class: "s-" + String(s).replace(/\W/g, "") }, s);
+const isNumeric = v => typeof v === "number" || v === "NaN" || v === "Infinity" || v === "-Infinity";
+
+// text shows any JSON value.
+function text(v) {
+  if (v === null || v === undefined) return "-";
+  if (typeof v === "number") return number(v);
+  if (Array.isArray(v)) return v.map(text).join(", ");
+  return typeof v === "object" ? JSON.stringify(v) : String(v);
+}
+
+// fill makes a table of heads and rows; cells are texts, numbers or nodes.
+function fill(table, heads, rows) {
+  const cell = (v, i) => i === 0 ? el("th", { scope: "row" }, v instanceof Node ? v : text(v))
+    : el("td", { class: isNumeric(v) ? "n" : null }, v instanceof Node ? v : text(v));
+  table.replaceChildren(el("thead", null, el("tr", null, heads.map(h => el("th", { scope: "col" }, h)))),
+    el("tbody", null, rows.map(r => el("tr", null, r.map(cell)))));
+  return rows.length > 0;
+}
+
+// diffLines shows a unified diff.
+function diffLines(pre, diff) {
+  pre.replaceChildren(...(diff ? diff.replace(/\n$/, "").split("\n") : ["the files are the same"]).map(line =>
+    el("div", { class: /^(\+\+\+|---)/.test(line) ? "soft" : line[0] === "+" ? "add" : line[0] === "-" ? "del" : line[0] === "@" ? "soft" : null }, line || " ")));
+}

@@ -1,0 +1,169 @@
+// One run in full.
+"use strict";
+
+const id = new URLSearchParams(location.search).get("id") ?? "last";
+let run = null, drawn = null, files = null, last = 0, lines = 0;
+const of = what => `runs/${encodeURIComponent(id)}` + (what ? "/" + what : "");
+const most = 2000; // lines of the log in the page
+
+function about() {
+  $("title").replaceChildren(clean(`Run ${run.id} ${run.name}: `), status(run.status));
+  document.title = `${clean(run.name)} · drun`;
+  $("error").hidden = !run.error;
+  $("error").textContent = clean(run.error);
+  const ranks = `${run.world_size}, backend ${run.backend}, ${run.threads} threads each` + (run.deterministic ? ", deterministic" : "");
+  const rows = [["recipe", run.recipe], ["command", run.command.join(" ")], ["ranks", ranks], ["seed", run.seed], ["started", when(run.started)],
+    ["took", duration(run.seconds)], ["tags", run.tags.join(", ")], ["notes", run.notes.map(n => n.text).join("\n")], ["machine", run.host],
+    ["drun", run.version], ["git", run.git ? run.git.commit + (run.git.dirty ? " and changes" : "") : ""], ["plugins", run.plugins.map(p => `${p.name} ${p.version}`).join(", ")],
+    ["data files", run.data_files.map(f => f.path).join(", ")]];
+  $("about").replaceChildren(...rows.filter(r => r[1] !== "" && r[1] !== null).flatMap(([k, v]) => [el("dt", null, k), el("dd", null, k === "seed" ? String(v) : v)]));
+  fill($("params"), ["name", "value"], Object.entries(run.params).map(([k, v]) => [k, v === null ? "None" : v]));
+  fill($("metrics"), ["name", "last", "min", "max", "first", "points"], Object.entries(run.metrics).map(([k, m]) => [k, m.last, m.min, m.max, m.first, m.count]));
+  fill($("attempts"), ["attempt", "status", "started", "took", "from step", "error"], run.attempts.map(a => [a.attempt, status(a.status), when(a.started), duration(a.seconds), a.from_step, a.error]));
+  $("lineage").replaceChildren(...(run.parent ? ["resumed from ", el("a", { href: "run.html?id=" + run.parent.id }, `run ${run.parent.id} ${run.parent.name}`), ` at step ${run.parent.step}`] : ["begun anew"]));
+  fill($("usage"), ["rank", "CPU", "peak of memory", "in collectives", "of it waiting"], run.usage.map(u => [u.rank, duration(u.cpu), bytes(u.peak), duration(u.collectives), duration(u.waiting)]));
+}
+
+// ranks shows the latest snapshot, and its positions in the recipe.
+function ranks() {
+  const s = run.snapshots.at(-1);
+  $("ranks").hidden = !s;
+  if (!s) return;
+  $("when").textContent = clean(`At ${when(s.time)} (${s.reason}).`);
+  const dash = v => v === "" || v === 0 ? "-" : v;
+  fill($("doing"), ["rank", "state", "call", "number", "group", "position", "since", "calls before"], s.ranks.map(k => [k.rank, k.state, dash(k.call), dash(k.number), dash(k.group), dash(k.position), duration(k.seconds),
+    k.recent.slice(0, 3).map(c => `${c.call} ${c.position}`).join("; ")]));
+  const marks = new Map();
+  for (const k of s.ranks) {
+    const m = /^(.*?):(\d+)(:\d+)?$/.exec(k.position);
+    if (m) marks.set(m[1] + ":" + m[2], [...(marks.get(m[1] + ":" + m[2]) ?? []), k.rank]);
+  }
+  $("marked").replaceChildren(...(files ?? []).flatMap(f => {
+    const base = p => p.split("/").pop();
+    const lines = f.content.split("\n"), who = lines.map((_, i) => [...marks].filter(([at]) => base(at.slice(0, at.lastIndexOf(":"))) === base(f.path) && Number(at.slice(at.lastIndexOf(":") + 1)) === i + 1).flatMap(([, r]) => r));
+    if (!who.some(w => w.length)) return [];
+    const near = i => who.slice(Math.max(0, i - 4), i + 5).some(w => w.length);
+    return [el("h3", null, f.path), el("pre", { tabindex: 0 }, numbered(lines, near, who))];
+  }));
+}
+
+// numbered are lines with their numbers; marked are those at which ranks are.
+function numbered(lines, shown, who) {
+  const grid = el("span", { class: "src" });
+  let gap = false;
+  lines.forEach((line, i) => {
+    if (!shown(i)) { gap = true; return; }
+    if (gap && grid.firstChild) grid.append(el("span", { class: "no" }, "…"), el("span"));
+    gap = false;
+    const at = who?.[i] ?? [];
+    grid.append(el("span", { class: "no" }, String(i + 1)), el("span", { class: at.length ? "at" : null }, line, ...(at.length ? [el("span", { class: "who" }, `  ◂ rank ${at.join(", ")}`)] : [])));
+  });
+  return grid;
+}
+
+async function checkpoints() {
+  const list = await api(of("checkpoints"));
+  $("checknote").textContent = list.length ? "" : "none are kept";
+  fill($("checkpoints"), ["step", "size", "score", "saved", "", ""], list.map(c => [c.step, bytes(c.bytes), c.score, when(c.time), c.best ? "best" : "",
+    window.exported ? "" : el("a", { href: `/api/v1/${of("checkpoints")}/${c.step}/safetensors` + (run.world_size > 1 ? "?rank=0" : ""), download: "" }, run.world_size > 1 ? "safetensors of rank 0" : "safetensors")]));
+}
+
+async function sources() {
+  files = await api(of("sources"));
+  $("sources").replaceChildren(...files.flatMap(f => [el("h3", null, f.path), el("pre", { tabindex: 0, "aria-label": clean(f.path) }, numbered(f.content.replace(/\n$/, "").split("\n"), () => true))]));
+}
+
+// Log lines are added at the end; older ones leave the page.
+let filtered = 0;
+async function log(fresh) {
+  const mine = fresh ? ++filtered : filtered;
+  let answer;
+  try {
+    answer = await api(of("logs"), { rank: $("rank").value, grep: $("grep").value, after: fresh ? "" : last, limit: most });
+  } catch (e) {
+    if (mine === filtered) $("grepfault").textContent = e.text ?? String(e);
+    return;
+  }
+  if (mine !== filtered) return;
+  $("grepfault").textContent = "";
+  if (fresh) { $("log").replaceChildren(); lines = 0; }
+  last = answer.last;
+  lines += answer.lines.length + answer.skipped;
+  $("log").append(...answer.lines.map(l => el("div", { class: l.stream === "stderr" ? "e" : null }, el("span", { class: "r" }, l.rank < 0 ? "[drun] " : run.world_size > 1 ? `[${l.rank}] ` : ""), l.text)));
+  while ($("log").childElementCount > most) $("log").firstChild.remove();
+  const left = lines - $("log").childElementCount;
+  $("skipped").textContent = left > 0 ? `the newest ${$("log").childElementCount} of ${lines} lines` : `${lines} lines`;
+  if ($("tail").checked && (answer.lines.length || fresh)) $("log").scrollTop = $("log").scrollHeight;
+}
+
+// system draws what the ranks used over time.
+let system = null;
+async function usage() {
+  const samples = await api(of("usage"));
+  if (samples.length < 2) return;
+  const ranks = [...new Set(samples.map(u => u.rank))].sort((a, b) => a - b).slice(0, 16);
+  const tables = (value) => uPlot.join(ranks.map(r => {
+    const mine = samples.filter(u => u.rank === r), xs = [], ys = [];
+    mine.forEach((u, i) => { const v = value(u, mine[i - 1]); if (v !== null) { xs.push(Date.parse(u.time) / 1000); ys.push(v); } });
+    return [xs, ys];
+  }));
+  const rate = name => (u, before) => {
+    if (!before || before.attempt !== u.attempt) return null;
+    const took = (Date.parse(u.time) - Date.parse(before.time)) / 1000;
+    return took > 0 ? (u[name] - before[name]) / took : null;
+  };
+  const all = [["cores in use", tables(rate("cpu"))], ["memory in MiB", tables(u => u.resident ? u.resident / 2 ** 20 : null)], ["part of the time waiting for other ranks", tables(rate("waiting"))]];
+  if (system) { system.forEach((p, i) => p.setData(all[i][1])); return; }
+  const set = el("div", { class: "chartset" });
+  $("system").append(set);
+  const axis = { stroke: themed("--soft"), grid: { stroke: themed("--line"), width: 1 }, ticks: { stroke: themed("--line") } };
+  system = all.map(([title, data]) => {
+    const place = el("div", { class: "plot", role: "img", "aria-label": title });
+    set.append(el("figure", null, el("figcaption", null, title), place));
+    return new uPlot({ width: Math.max(place.clientWidth, 200), height: 180, series: [{}, ...ranks.map((r, i) => ({ label: "rank " + r, stroke: colourOf(i), dash: dashOf(i), width: 1.5, value: (u, v) => number(v) }))], axes: [axis, { ...axis, size: 56 }] }, data, place);
+  });
+}
+
+// refresh gets what may have changed; sources never do.
+async function refresh() {
+  run = await api(of());
+  const text = JSON.stringify(run);
+  if (text !== refresh.text) {
+    refresh.text = text;
+    about();
+    ranks();
+    if (!drawn) {
+      drawn = charts($("charts"), [run]);
+      for (let r = -1; r < Math.min(run.world_size, 1024); r++) $("rank").append(el("option", { value: r }, r < 0 ? "drun itself" : String(r)));
+    }
+  }
+  drawn.metrics(Object.keys(run.metrics).sort());
+  await Promise.all([drawn.refresh(), log(!log.begun), checkpoints(), usage()]);
+  log.begun = true;
+}
+
+let typing;
+$("grep").addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(() => log(true), 150); });
+$("rank").addEventListener("change", () => log(true));
+$("filter").addEventListener("submit", e => { e.preventDefault(); log(true); });
+$("log").addEventListener("scroll", () => { if ($("log").scrollTop + $("log").clientHeight < $("log").scrollHeight - 40) $("tail").checked = false; }, { passive: true });
+$("tail").addEventListener("change", () => { if ($("tail").checked) $("log").scrollTop = $("log").scrollHeight; });
+$("against").addEventListener("submit", async e => {
+  e.preventDefault();
+  try {
+    diffLines($("diff"), (await api(of("sources/diff"), { with: $("other").value })).diff);
+    $("diff").hidden = false;
+    $("difffault").textContent = "";
+  } catch (fault) {
+    $("difffault").textContent = fault.text ?? String(fault);
+  }
+});
+
+(async () => {
+  const first = refresh(), source = sources();
+  try { await first; await source; ranks(); } catch (e) { $("fault").textContent = e.text ?? String(e); return; }
+  document.documentElement.dataset.ready = "";
+  live(async () => {
+    try { await refresh(); $("fault").textContent = ""; } catch (e) { $("fault").textContent = e.text ?? String(e); }
+  });
+})();

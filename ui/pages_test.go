@@ -1,0 +1,77 @@
+package ui
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"drun/history/historytest"
+)
+
+func TestRunsPage(t *testing.T) {
+	home := t.TempDir()
+	if err := historytest.Fill(home, historytest.Shape{Runs: 1000, Params: 6, Metrics: 4, Points: 10}); err != nil {
+		t.Fatal(err)
+	}
+	p := browse(t, serve(t, home))
+	p.until("document.documentElement.dataset.ready !== undefined")
+	if got := p.text("#count"); got != "1000 runs" {
+		t.Errorf("%q", got)
+	}
+	if rows := eval[int](p, "document.querySelectorAll('#rows tr').length"); rows < 20 || rows > 80 {
+		t.Errorf("%d rows are in the page", rows)
+	}
+	p.shot("runs")
+
+	// To the end of the table: its rows are fetched.
+	p.run("document.getElementById('scroll').scrollTop = 1e9")
+	p.until("document.querySelector('#rows tr:last-child th')?.innerText === 'run-0'")
+
+	// A filter, with a name completed by the keyboard.
+	p.do(chromedp.Focus("#where"), chromedp.SendKeys("#where", "params.hid"))
+	p.until("document.querySelector('#where-names li')?.innerText === 'params.hidden'")
+	p.do(chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter), chromedp.SendKeys("#where", " == 32 and metrics.acc.last > 0.9"), chromedp.KeyEvent(kb.Enter))
+	p.until("document.getElementById('count').innerText !== '1000 runs'")
+	for _, line := range strings.Split(p.text("#rows tr"), "\n") {
+		if !strings.Contains(line, "\t32\t") {
+			t.Errorf("%q is not chosen by the filter", line)
+		}
+	}
+
+	// The command line's errors are shown in place.
+	for text, want := range map[string]string{
+		"params.lr < ":           "column",
+		"metrics.acc.lst > 0":    "did you mean .last?",
+		"paramss.lr > 0":         "did you mean params?",
+		"params.hiden == 32":     `no run has a parameter "hiden": did you mean "hidden"?`,
+		"params.act < 3":         "string cannot be compared with int",
+		"<script>alert(1)</scri": "column",
+	} {
+		p.do(chromedp.SetValue("#where", text), chromedp.Click("#choose button[type=submit]"))
+		p.until("document.getElementById('fault').innerText.includes(" + quote(want) + ")")
+	}
+
+	// Sorting by the head of a column, the largest first and the other way.
+	p.do(chromedp.Click("#reset"))
+	p.until("document.getElementById('count').innerText === '1000 runs'")
+	head := `[...document.querySelectorAll('#heads button')].find(b => b.title === 'metrics.acc.last')`
+	p.run(head + ".click()")
+	p.until(head + "?.closest('th').getAttribute('aria-sort') === 'descending'")
+	const values = `[...document.querySelectorAll('#rows tr')].map(r => Number(r.cells[1 + [...document.querySelectorAll('#heads button')].findIndex(b => b.title === 'metrics.acc.last')].innerText))`
+	p.until("((v) => v.length > 20 && v.every((x, i) => !i || v[i - 1] >= x) && v[0] > 0.98)(" + values + ")")
+	p.run(head + ".click()")
+	p.until("((v) => v.length > 20 && v.every((x, i) => !i || v[i - 1] <= x) && v[0] < 0.6)(" + values + ")")
+
+	// Two runs are compared.
+	p.run("document.querySelectorAll('#rows input')[0].click(); document.querySelectorAll('#rows input')[3].click()")
+	p.do(chromedp.Click("#compare"))
+	p.until("document.querySelectorAll('#charts canvas').length >= 2 && document.querySelectorAll('#table tbody tr').length > 3")
+	p.shot("compare")
+	if got := p.text("#table"); !strings.Contains(got, "lr") || strings.Contains(got, "parameter\tseed") {
+		t.Errorf("the table of what differs:\n%s", got)
+	}
+}
+
+func quote(text string) string { return "`" + strings.ReplaceAll(text, "`", "\\`") + "`" }

@@ -1,0 +1,285 @@
+package ui
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"drun/history"
+)
+
+// A history keeps the points of all metrics of a run in the order of recording, so that reading one metric reads
+// all of them. The server therefore keeps the latest that were shown in memory, and reads only what follows.
+const (
+	pointsInMemory = 2_500_000 // 24 bytes each
+	fewPoints      = 500_000   // of a run with more, only the metrics that are shown are kept
+)
+
+// series is a metric of a run, in the order of recording.
+type series struct {
+	step, at []int64 // at: microseconds since 1970
+	rank     []int32 // nil: all are of rank 0
+	value    []float64
+}
+
+func (s *series) add(p *history.Point) {
+	if p.Rank != 0 && s.rank == nil {
+		s.rank = make([]int32, len(s.step), cap(s.step))
+	}
+	s.step, s.at, s.value = append(s.step, p.Step), append(s.at, p.Time.UnixMicro()), append(s.value, p.Value)
+	if s.rank != nil {
+		s.rank = append(s.rank, int32(p.Rank))
+	}
+}
+
+// held is what is kept of a run.
+type held struct {
+	mu     sync.Mutex
+	names  history.Names
+	cursor history.Cursor
+	stamp  history.Stamp
+	taken  time.Time
+	read   bool
+	series map[string]*series
+	points int
+
+	used int64 // guarded by the cache's mutex
+	size int   // likewise: points, when it was last used
+}
+
+// key is of a run, or of one metric of a run with many points.
+type key struct {
+	run    int64
+	metric string
+}
+
+type cache struct {
+	mu   sync.Mutex
+	most int // points
+	held map[key]*held
+	uses int64
+}
+
+func newCache(most int) *cache { return &cache{most: most, held: map[key]*held{}} }
+
+// with calls fn with a metric as it is now; nil: the run has it not.
+func (c *cache) with(db *history.DB, home string, run int64, metric string, fn func(*series)) error {
+	k, h := c.find(run, metric)
+	if h == nil {
+		var err error
+		if k, h, err = c.enter(db, run, metric); err != nil {
+			return err
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now, taken := history.StampOf(home), time.Now()
+	if !h.read || h.stamp != now || !h.stamp.Settled(h.taken) {
+		cursor, err := db.Tail(run, h.cursor, h.names, func() { h.series, h.points = map[string]*series{}, 0 }, func(p *history.Point) {
+			s := h.series[p.Name]
+			if s == nil {
+				s = &series{}
+				h.series[p.Name] = s
+			}
+			s.add(p)
+			h.points++
+		})
+		if err != nil {
+			h.cursor = history.Cursor{} // what was read in part is read again
+			return err
+		}
+		h.cursor, h.stamp, h.taken, h.read = cursor, now, taken, true
+	}
+	c.drop(k, h, h.points)
+	fn(h.series[metric])
+	return nil
+}
+
+func (c *cache) find(run int64, metric string) (key, *held) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range []key{{run, ""}, {run, metric}} {
+		if h := c.held[k]; h != nil {
+			return k, h
+		}
+	}
+	return key{}, nil
+}
+
+// enter makes a place for a run, or for one of its metrics where it has many points.
+func (c *cache) enter(db *history.DB, run int64, metric string) (key, *held, error) {
+	found, err := db.Select(history.Selection{IDs: []int64{run}, Metrics: history.Names{All: true}})
+	if err != nil {
+		return key{}, nil, err
+	}
+	points := int64(0)
+	for _, r := range found {
+		for _, m := range r.Metrics {
+			points += m.Count
+		}
+	}
+	k, names := key{run, ""}, history.Names{All: true}
+	if points > fewPoints && metric != "" {
+		k, names = key{run, metric}, history.Names{Some: []string{metric}}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.held[k]
+	if h == nil {
+		h = &held{names: names, series: map[string]*series{}}
+		c.held[k] = h
+	}
+	return k, h, nil
+}
+
+// drop notes that h was used, and forgets what was not used for the longest time while there is too much.
+func (c *cache) drop(k key, h *held, points int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.uses++
+	h.used, h.size = c.uses, points
+	if c.held[k] == nil {
+		c.held[k] = h // another request had to make room while this one read
+	}
+	for {
+		sum, oldest := 0, key{}
+		for k, o := range c.held {
+			sum += o.size
+			if o != h && o.size > 0 && (c.held[oldest] == nil || o.used < c.held[oldest].used) {
+				oldest = k
+			}
+		}
+		if sum <= c.most || c.held[oldest] == nil {
+			return
+		}
+		delete(c.held, oldest)
+	}
+}
+
+// line is a metric of one run along an axis: where several ranks, or one several times, logged a step, their mean
+// with the smallest and the largest.
+type line struct {
+	x, y, low, high []float64 // low and high: nil where each step has one value
+}
+
+// along lays a series along an axis: "step", "time" in seconds since 1970, or "relative" in seconds since the start.
+func (s *series) along(axis string, started time.Time) *line {
+	n := len(s.step)
+	x := make([]float64, n)
+	for i := range x {
+		switch axis {
+		case "time":
+			x[i] = float64(s.at[i]) / 1e6
+		case "relative":
+			x[i] = float64(s.at[i]-started.UnixMicro()) / 1e6
+		default:
+			x[i] = float64(s.step[i])
+		}
+	}
+	l := &line{x: x, y: s.value}
+	if axis == "step" || s.rank != nil {
+		l = s.merged(x)
+	}
+	if !slices.IsSorted(l.x) {
+		l.sort()
+	}
+	return l
+}
+
+// merged makes one point of those of the same step, at the first of their places.
+func (s *series) merged(x []float64) *line {
+	order := []int(nil) // nil: as they are
+	if !slices.IsSorted(s.step) {
+		order = make([]int, len(s.step))
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.step[a], s.step[b]) })
+	}
+	at := func(i int) int {
+		if order == nil {
+			return i
+		}
+		return order[i]
+	}
+	l := &line{}
+	if order == nil && !repeats(s.step) {
+		l.x, l.y = x, s.value
+		return l
+	}
+	for i := 0; i < len(s.step); {
+		first := at(i)
+		place, sum, low, high, n := x[first], 0.0, math.Inf(1), math.Inf(-1), 0
+		for ; i < len(s.step) && s.step[at(i)] == s.step[first]; i++ {
+			v := s.value[at(i)]
+			place, sum, n = min(place, x[at(i)]), sum+v, n+1
+			low, high = min(low, v), max(high, v) // NaN if any is
+		}
+		l.x, l.y = append(l.x, place), append(l.y, sum/float64(n))
+		l.low, l.high = append(l.low, low), append(l.high, high)
+	}
+	return l
+}
+
+func repeats(steps []int64) bool {
+	for i := 1; i < len(steps); i++ {
+		if steps[i] == steps[i-1] {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *line) sort() {
+	order := make([]int, len(l.x))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(l.x[a], l.x[b]) })
+	*l = *l.choose(order)
+}
+
+// choose keeps the points at some places.
+func (l *line) choose(at []int) *line {
+	pick := func(from []float64) []float64 {
+		if from == nil {
+			return nil
+		}
+		to := make([]float64, len(at))
+		for i, k := range at {
+			to[i] = from[k]
+		}
+		return to
+	}
+	return &line{pick(l.x), pick(l.y), pick(l.low), pick(l.high)}
+}
+
+// smoothed is the mean of the points up to each, where the weight of one falls by the factor w with each that
+// follows. Values that are not finite stay as they are and weigh nothing.
+func smoothed(y []float64, w float64) []float64 {
+	to := make([]float64, len(y))
+	mean, weight := 0.0, 0.0
+	for i, v := range y {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			to[i] = v
+			continue
+		}
+		mean, weight = w*mean+(1-w)*v, w*weight+(1-w)
+		to[i] = mean / weight
+	}
+	return to
+}
+
+// within is the part of the places from and to, with one more on each side, which a line leads to.
+func (l *line) within(from, to float64) (first, end int) {
+	first, _ = slices.BinarySearch(l.x, from)
+	end, _ = slices.BinarySearchFunc(l.x, to, func(x, to float64) int {
+		if x <= to {
+			return -1
+		}
+		return 1
+	})
+	return max(first-1, 0), max(min(end+1, len(l.x)), max(first-1, 0))
+}
