@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/checkpoints"
+	"drun/engine/record"
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
@@ -94,7 +95,7 @@ func importFile(home, path, name string, step int64, again bool) (*imported, err
 			return old, err
 		}
 	}
-	r, err := db.Begin(history.RunInfo{Name: name, Recipe: file.Path, WorldSize: 1, Backend: "none", Version: version(),
+	r, err := db.Begin(history.RunInfo{Name: name, Recipe: file.Path, WorldSize: 1, Backend: record.FileBackend, Version: version(),
 		Command: []string{"drun", "checkpoints", "import", path}, Started: began})
 	if err != nil {
 		return nil, err

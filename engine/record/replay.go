@@ -29,6 +29,9 @@ type Replay struct {
 	Target *engine.Target // at which it ends; nil: at the recipe's end
 }
 
+// FileBackend stands as the backend of runs that were made of a file of weights, whose ranks none has started.
+const FileBackend = "none"
+
 // NewReplay prepares the replay of a run from its beginning. given are values of secret parameters,
 // which the history does not have.
 func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Param) (*Replay, error) {
@@ -47,6 +50,9 @@ func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Pa
 		}
 		sum := sha256.Sum256(s.Content)
 		r.Bundle.Sources = append(r.Bundle.Sources, engine.Source{Path: s.Path, SHA256: hex.EncodeToString(sum[:]), Content: s.Content})
+	}
+	if d.Backend == FileBackend {
+		return nil, exit.Errorf(exit.Usage, "run %d %s was made of a file of weights, and has no recipe", d.ID, d.Name)
 	}
 	if r.Bundle.Main == "" {
 		return nil, exit.Errorf(exit.Storage, "history.db is damaged: run %d %s has no recipe", d.ID, d.Name)
