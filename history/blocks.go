@@ -4,11 +4,14 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"math/bits"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/mattn/go-sqlite3"
 )
 
 // Points are kept in blocks of up to 32, the rows of metric_blocks; the migration that makes the
@@ -64,7 +67,7 @@ const (
 	columns   = firstV + slots
 )
 
-var errDamagedBlock = errors.New("a row of metric_blocks is damaged")
+var errDamagedBlock = fmt.Errorf("a row of metric_blocks: %w", sqlite3.Error{Code: sqlite3.ErrCorrupt})
 
 // each calls fn with the blocks that begin after a number and up to another, in order. What
 // fn is given is used again.

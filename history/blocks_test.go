@@ -15,6 +15,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"drun/internal/exit"
 	"drun/internal/sqldb"
 )
 
@@ -329,8 +330,8 @@ func TestDamagedBlocks(t *testing.T) {
 			}
 			t.Fatal(err)
 		}
-		if got, err := db.Points(r.ID); err == nil {
-			t.Errorf("%s: %d points", change, len(got))
+		if got, err := db.Points(r.ID); err == nil || exit.CodeOf(err) != exit.Storage || !strings.Contains(err.Error(), "history.db is damaged") {
+			t.Errorf("%s: %d points, %v", change, len(got), err)
 		}
 	}
 }

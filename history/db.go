@@ -110,7 +110,7 @@ func OpenReadOnly(home string) (*DB, error) {
 		db.Close()
 		return nil, err
 	}
-	if len(lost) > 0 && db.live {
+	if len(lost) > 0 && db.live && !sqldb.Busy(f) {
 		// Best effort: so that plain SQL sees it too.
 		if writer, err := Open(home); err == nil {
 			writer.Close()

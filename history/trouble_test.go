@@ -128,7 +128,7 @@ func asNobody(t *testing.T, fn func()) {
 }
 
 func TestReadersNeedNoWriteAccess(t *testing.T) {
-	for _, left := range []string{"closed", "wal", "running", "lost"} {
+	for _, left := range []string{"closed", "wal", "running", "lost", "old"} {
 		t.Run(left, func(t *testing.T) {
 			home := filepath.Join(t.TempDir(), "home")
 			switch left {
@@ -136,6 +136,14 @@ func TestReadersNeedNoWriteAccess(t *testing.T) {
 				hang(t, home)()
 			case "running":
 				hang(t, home)
+			case "old": // which cannot be brought up to date where it is
+				old := oldHistory(t, home, 6)
+				_, err := old.Exec(`INSERT INTO runs (id, uid, name, recipe, status, world_size, backend, seed, threads, started, version, host, pid, dir, command)
+					VALUES (1, 'u', 'kept', 'a.star', 'done', 1, 'shm', 0, 1, '2026-01-02T03:04:05.000000Z', 'v1', 'h', 1, '/', '[]');
+					INSERT INTO metrics VALUES (1, 1, 'm', 0, 0, 1, NULL, 1, '2026-01-02T03:04:05.000000Z');
+					INSERT INTO metric_summaries VALUES (1, 'm', 1, 1, 1, 1, 1)`)
+				ok(t, err)
+				ok(t, old.Close())
 			default:
 				db := open(t, home)
 				r := begin(t, db, RunInfo{Name: "kept"})
@@ -229,6 +237,30 @@ func checkFilled(t *testing.T, home string, batches int64) {
 	_, err := ro.Logs(1, LogFilter{}, func(LogLine) error { count++; return nil })
 	if err != nil || count != batches*10 {
 		t.Errorf("%d lines are readable, %d were accepted, %v", count, batches*10, err)
+	}
+}
+
+// Readers wait for no writer, not even to note that a run is lost.
+func TestReadersDoNotWait(t *testing.T) {
+	home := filepath.Join(t.TempDir(), "home")
+	hang(t, home)()
+	holder := open(t, t.TempDir())
+	_, err := holder.sql.Exec("ATTACH ? AS held", filepath.Join(home, "history.db"))
+	ok(t, err)
+	tx, err := holder.sql.Begin()
+	ok(t, err)
+	defer tx.Rollback()
+	_, err = tx.Exec("UPDATE held.runs SET name = 'x'")
+	ok(t, err)
+	start := time.Now()
+	db := reader(t, home)
+	list, err := db.List(0)
+	ok(t, err)
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if len(list) != 1 || list[0].Status != Lost {
+		t.Errorf("list = %+v", list)
 	}
 }
 

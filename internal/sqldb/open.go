@@ -173,6 +173,25 @@ func Write(db *sql.DB, path string, fn func(*sql.Tx) error) error {
 	return Wrap(path, tx.Commit())
 }
 
+// Busy tells whether another process is writing at this moment, or nothing can be written.
+func Busy(f File) bool {
+	db, err := sql.Open("sqlite3", f.dsn("mode=rw&_txlock=immediate"))
+	if err != nil {
+		return true
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	if _, err := db.Exec("PRAGMA busy_timeout = 0"); err != nil {
+		return true
+	}
+	tx, err := db.Begin()
+	if err != nil {
+		return true
+	}
+	_ = tx.Rollback()
+	return false
+}
+
 // Read runs fn on one connection in a transaction that sees the database at one
 // moment, and keeps no writer waiting.
 func Read(db *sql.DB, path string, fn func(*sql.Conn) error) error {

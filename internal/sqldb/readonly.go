@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/mattn/go-sqlite3"
 
@@ -62,21 +63,29 @@ func OpenReadOnly(f File) (*Reader, error) {
 		r, err = f.openReader("immutable=1", false)
 	}
 	if cannotShare(err) {
-		r, err = f.openCopy()
+		r, err = f.openCopy(false)
 	}
 	return r, err
 }
 
-// OpenCurrent is OpenReadOnly that brings an older schema up to date, where it can.
+// OpenCurrent is OpenReadOnly that brings an older schema up to date: in a copy, where nothing
+// can be written.
 func OpenCurrent(f File) (*Reader, error) {
 	reader, err := OpenReadOnly(f)
-	if errors.Is(err, ErrOldSchema) {
-		if writer, werr := Open(f); werr == nil {
-			writer.Close()
-			reader, err = OpenReadOnly(f)
-		}
+	if !errors.Is(err, ErrOldSchema) {
+		return reader, err
 	}
-	return reader, err
+	writer, werr := Open(f)
+	switch {
+	case werr == nil:
+		writer.Close()
+		return OpenReadOnly(f)
+	case IsReadOnly(werr), errors.Is(werr, fs.ErrPermission), errors.Is(werr, syscall.EROFS):
+		return f.openCopy(true)
+	case IsLocked(werr):
+		return nil, werr
+	}
+	return nil, err
 }
 
 func (f File) openReader(mode string, live bool) (*Reader, error) {
@@ -110,7 +119,8 @@ func (f File) older(version, latest int) error {
 // ErrOldSchema says that the file must be opened for writing once.
 var ErrOldSchema = errors.New("older schema")
 
-func (f File) openCopy() (*Reader, error) {
+// openCopy reads a copy, whose schema it may bring up to date.
+func (f File) openCopy(update bool) (*Reader, error) {
 	temp, err := scratch.Make("read-")
 	if err != nil {
 		return nil, Wrap(os.TempDir(), err)
@@ -124,6 +134,12 @@ func (f File) openCopy() (*Reader, error) {
 		}
 		if err != nil {
 			break
+		}
+	}
+	if err == nil && update {
+		var db *sql.DB
+		if db, err = Open(copied); err == nil {
+			err = db.Close()
 		}
 	}
 	var r *Reader
