@@ -55,10 +55,10 @@ MYPY = mypy==2.4.1
 bin/mypy:
 	@python3 -m venv $@ && $@/bin/pip install -q $(MYPY) || { rm -rf $@; echo "The stub is not checked: python3 cannot install $(MYPY)"; }
 
-# Reads what drun export writes; the tests skip that if it is not installed.
-EXCHANGE = pyarrow==25.0.1
+# Reads what drun export writes, and writes what drun import reads; the tests skip that if it is not installed.
+EXCHANGE = pyarrow==25.0.1 tensorboard==2.21.0 mlflow==3.17.2
 bin/exchange:
-	@python3 -m venv $@ && $@/bin/pip install -q $(EXCHANGE) || { rm -rf $@; echo "What drun exports is not read by others: python3 cannot install $(EXCHANGE)"; }
+	@python3 -m venv $@ && $@/bin/pip install -q $(EXCHANGE) || { rm -rf $@; echo "drun export and drun import are not checked with other tools: python3 cannot install $(EXCHANGE)"; }
 
 # Exchanges weights with drun; the tests skip that if it is not installed. Debian's PyTorch, and safetensors from PyPI.
 SAFETENSORS = safetensors==0.8.0

@@ -53,7 +53,7 @@ var layers = map[string][]string{
 	"ui": {"history", "checkpoints", "views", "internal/exit", "starlib/checkpoint"},
 
 	"backup":            {"history", "checkpoints"},
-	"exchange":          {"history", "internal/exit", "internal/terminal", "plugins/host"},
+	"exchange":          {"history", "internal/exit", "internal/terminal", "plugins/host", sqlite, "google.golang.org/protobuf/encoding/protowire"},
 	"exchange/columnar": {"github.com/parquet-go/parquet-go"},
 	"sweep":             {"engine/run", "history", "internal/exit"},
 	"verify":            {"=engine", "engine/record", "engine/run", "history", "checkpoints", "internal/exit", "internal/scratch", "golang.org/x/sys"},

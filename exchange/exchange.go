@@ -1,4 +1,5 @@
-// Package exchange writes runs of the history in the forms of other tools. `drun export` calls it.
+// Package exchange writes runs of the history in the forms of other tools, and reads those of other tools. `drun
+// export` and `drun import` call it.
 package exchange
 
 import (

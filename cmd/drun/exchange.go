@@ -75,3 +75,70 @@ CSV and JSON write NaN, Infinity and -Infinity, as texts in JSON; Parquet has th
 	cmd.Flags().StringVarP(&file, "output", "o", "", "write a new `file` instead of printing")
 	return cmd
 }
+
+func newImportRuns() *cobra.Command {
+	var tags []string
+	cmd := &cobra.Command{
+		Use:   "import FILE…",
+		Short: "Enter runs of other tools into the history: MLflow, TensorBoard, CSV",
+		Long: `Enters the runs of other tools into the history: those of an MLflow SQLite store, of TensorBoard's event files (a folder
+stands for all that are beneath it), and of CSV. The content of a file tells what it is. CSV has a heading, and either a row
+for each point, with the columns metric and value, or a column for each metric; step, rank, time, run and run_name are
+columns of either form. A run that has been imported before is left out.`,
+		Example: `  drun import mlflow.db
+  drun import runs/ --tag tensorboard
+  drun import curves.csv && drun plot last loss`,
+		Args: arguments(1, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, tag := range tags {
+				if tag == "" || len(tag) > maxTag {
+					return usage("", "a label has 1 to %d bytes: %.40q has %d", maxTag, tag, len(tag))
+				}
+			}
+			var all []history.Foreign
+			errs := cmd.ErrOrStderr()
+			for _, path := range args { // all of them before any is entered
+				runs, notes, err := exchange.Read(path)
+				if err != nil {
+					return err
+				}
+				for _, note := range notes {
+					fmt.Fprintln(errs, terminal.Escape(note))
+				}
+				all = append(all, runs...)
+			}
+			return enter(cmd, all, tags)
+		},
+	}
+	cmd.Flags().StringArrayVar(&tags, "tag", nil, "label of the runs (repeatable)")
+	return cmd
+}
+
+func enter(cmd *cobra.Command, all []history.Foreign, tags []string) error {
+	db, err := history.Open(homeOf(cmd))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	ids, there := []int64{}, 0
+	for i := range all {
+		all[i].Tags = append(all[i].Tags, tags...)
+		id, err := db.Enter(&all[i], os.Args)
+		if err != nil {
+			return err
+		}
+		if id == 0 {
+			there++
+			continue
+		}
+		ids = append(ids, id)
+	}
+	if there > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d runs are in the history already\n", there, len(all))
+	}
+	list, err := db.Summaries(ids)
+	if err != nil {
+		return err
+	}
+	return show(cmd, list, printRuns)
+}

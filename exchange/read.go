@@ -1,0 +1,222 @@
+package exchange
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/csv"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"drun/history"
+	"drun/internal/exit"
+)
+
+// Read reads the runs of a file: MLflow's SQLite store, TensorBoard's events, or CSV, as its content tells. A folder
+// is read for the files of events beneath it. notes say what was left out. A mistake in a file is a usage error.
+func Read(path string) (runs []history.Foreign, notes []string, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, exit.Errorf(exit.Usage, "%w", err)
+	}
+	if !info.IsDir() {
+		return readFile(path)
+	}
+	var files []string
+	err = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() && strings.Contains(entry.Name(), "tfevents") {
+			files = append(files, name)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, nil, exit.Errorf(exit.Usage, "%w", err)
+	}
+	if len(files) == 0 {
+		return nil, nil, exit.Errorf(exit.Usage, "%s: no file of events is beneath it", path)
+	}
+	for _, name := range files {
+		more, said, err := readFile(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		runs, notes = append(runs, more...), append(notes, said...)
+	}
+	return runs, notes, nil
+}
+
+func readFile(path string) ([]history.Foreign, []string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, nil, exit.Errorf(exit.Usage, "%w", err)
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, nil, exit.Errorf(exit.Usage, "%s is not a regular file", path)
+	}
+	start := make([]byte, 16)
+	n, _ := io.ReadFull(file, start)
+	if bytes.Equal(start[:n], []byte("SQLite format 3\x00")) {
+		return readMLflow(path)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, exit.Errorf(exit.Usage, "%w", err)
+	}
+	mark := func(kind string) string {
+		sum := sha256.Sum256(content)
+		return kind + ":" + hex.EncodeToString(sum[:8])
+	}
+	if strings.Contains(filepath.Base(path), "tfevents") {
+		return readEvents(path, mark("tensorboard"), content)
+	}
+	return readCSV(path, mark("csv"), content)
+}
+
+// readCSV reads tables with a heading, in one of two forms: a row a point, with the columns metric (or name), value and
+// perhaps step, rank, time, run and run_name, as drun export writes them; or a column a metric, and perhaps step, time, run and
+// run_name. An empty cell is no point.
+func readCSV(path, mark string, content []byte) ([]history.Foreign, []string, error) {
+	in := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(content, []byte("\ufeff"))))
+	heading, err := in.Read()
+	if err != nil {
+		return nil, nil, exit.WithHint(exit.Errorf(exit.Usage, "%s: %w", path, err), "want CSV with a heading, TensorBoard's events or MLflow's SQLite store")
+	}
+	at := map[string]int{}
+	for i, name := range heading {
+		if _, again := at[name]; again {
+			return nil, nil, exit.Errorf(exit.Usage, "%s: two columns are called %q", path, name)
+		}
+		at[name] = i
+	}
+	_, metric := at["metric"]
+	if i, has := at["name"]; has && !metric { // drun metrics --csv
+		at["metric"], metric = i, true
+	}
+	_, value := at["value"]
+	long := metric && value
+	var runs []history.Foreign
+	index := map[string]int{}
+	for line := 2; ; line++ {
+		row, err := in.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, nil, exit.Errorf(exit.Usage, "%s: %w", path, err)
+		}
+		cell := func(name string) string {
+			if i, has := at[name]; has {
+				return row[i]
+			}
+			return ""
+		}
+		fault := func(name, what string) error {
+			l, _ := in.FieldPos(at[name])
+			return exit.Errorf(exit.Usage, "%s:%d: %s is %q: want %s", path, l, name, cell(name), what)
+		}
+		key := cell("run") + "\x00" + cell("run_name")
+		i, known := index[key]
+		if !known {
+			i = len(runs)
+			index[key] = i
+			name := cell("run_name")
+			if _, err := strconv.Atoi(cell("run")); name == "" && err != nil {
+				name = cell("run")
+			}
+			runs = append(runs, history.Foreign{Mark: mark + "/" + strconv.Itoa(i+1), Name: name, Source: path, Tool: "CSV", Status: history.Done})
+		}
+		r := &runs[i]
+		p := history.Point{Exact: true}
+		switch text := cell("step"); {
+		case text != "":
+			step, err := strconv.ParseFloat(text, 64)
+			if err != nil || step != math.Trunc(step) || math.Abs(step) > 1<<53 {
+				return nil, nil, fault("step", "a whole number")
+			}
+			p.Step = int64(step)
+		case !long:
+			p.Step = int64(line - 2)
+		}
+		if text := cell("rank"); text != "" {
+			if p.Rank, err = strconv.Atoi(text); err != nil || p.Rank < 0 || p.Rank > math.MaxInt32 {
+				return nil, nil, fault("rank", "a whole number from 0")
+			}
+		}
+		if text := cell("time"); text != "" {
+			if p.Time, err = time.Parse(time.RFC3339, text); err != nil {
+				return nil, nil, fault("time", "a time as 2026-01-02T15:04:05Z")
+			}
+		}
+		add := func(column, name string) error {
+			text := cell(column)
+			if text == "" {
+				return nil
+			}
+			v, err := strconv.ParseFloat(text, 64)
+			if err != nil && !errors.Is(err, strconv.ErrRange) {
+				return fault(column, "a number")
+			}
+			p.Name, p.Value = name, v
+			r.Points = append(r.Points, p)
+			return nil
+		}
+		if long {
+			if err := add("value", uncell(cell("metric"))); err != nil {
+				return nil, nil, err
+			}
+			continue
+		}
+		for _, name := range heading {
+			if slices.Contains([]string{"step", "rank", "time", "run", "run_name"}, name) {
+				continue
+			}
+			if err := add(name, uncell(name)); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	for i := range runs {
+		setTimes(&runs[i])
+	}
+	return runs, nil, nil
+}
+
+// setTimes has the run begin and end with its points; points without a time get that of the start.
+func setTimes(r *history.Foreign) {
+	var last time.Time
+	for _, p := range r.Points {
+		if !p.Time.IsZero() && (r.Started.IsZero() || p.Time.Before(r.Started)) {
+			r.Started = p.Time
+		}
+		if p.Time.After(last) {
+			last = p.Time
+		}
+	}
+	if r.Started.IsZero() {
+		r.Started = time.Now()
+		last = r.Started
+	}
+	for i := range r.Points {
+		if r.Points[i].Time.IsZero() {
+			r.Points[i].Time = r.Started
+		}
+	}
+	r.Seconds = last.Sub(r.Started).Seconds()
+}
+
+// uncell takes away the apostrophe that terminal.Cell has put before a name.
+func uncell(text string) string {
+	if len(text) > 1 && text[0] == '\'' && strings.ContainsRune("=+-@\t\r", rune(text[1])) {
+		return text[1:]
+	}
+	return text
+}

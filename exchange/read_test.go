@@ -1,0 +1,206 @@
+package exchange
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"drun/history"
+)
+
+func put(t testing.TB, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	ok(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+func shown(r *history.Foreign) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s", r.Name, r.Status)
+	for _, p := range r.Points {
+		fmt.Fprintf(&b, " %s@%d/%d=%v", p.Name, p.Step, p.Rank, p.Value)
+	}
+	return b.String()
+}
+
+func TestReadCSV(t *testing.T) {
+	for content, want := range map[string]string{
+		"metric,step,value\nloss,3,0.5\nloss,4,NaN\nacc,,-Infinity\n": " done loss@3/0=0.5 loss@4/0=NaN acc@0/0=-Inf",
+		"name,step,rank,value,time\n'=x,1,2,1,2026-01-02T03:04:05Z\n": " done =x@1/2=1",
+		"step,loss,acc\n0,1,\n10,0.5,0.9\n":                           " done loss@0/0=1 loss@10/0=0.5 acc@10/0=0.9",
+		"\ufeffloss\n1\n2\n":                                          " done loss@0/0=1 loss@1/0=2",
+		"run,metric,value\na,x,1\nb,x,2\na,x,3\n":                     "a done x@0/0=1 x@0/0=3|b done x@0/0=2",
+		"run,run_name,metric,value,step\n7,bold,x,1e999,1\n":          "bold done x@1/0=+Inf",
+		"step,value\n1,2\n":                                           " done value@1/0=2",
+	} {
+		runs, _, err := Read(put(t, "a.csv", content))
+		var got []string
+		for i := range runs {
+			got = append(got, shown(&runs[i]))
+		}
+		if err != nil || strings.Join(got, "|") != want {
+			t.Errorf("%q: %q, %v, want %q", content, got, err, want)
+		}
+	}
+	for content, want := range map[string]string{
+		"": "EOF", "a,a\n1,2\n": `two columns are called "a"`, "a,b\n1\n": "wrong number of fields", "loss\nx\n": `:2: loss is "x": want a number`,
+		"step,loss\n1.5,2\n": "want a whole number", "time,loss\nnow,2\n": "want a time", "rank,loss\n-1,2\n": "from 0", "\"a\n": "a.csv",
+	} {
+		if _, _, err := Read(put(t, "a.csv", content)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", content, err, want)
+		}
+	}
+	for _, path := range []string{"nothing.csv", "/dev/null", t.TempDir()} {
+		if _, _, err := Read(path); err == nil {
+			t.Errorf("%s was read", path)
+		}
+	}
+}
+
+// What drun export writes comes back, and not twice.
+func TestCSVThereAndBack(t *testing.T) {
+	path := put(t, "runs.csv", string(written(t, "csv")))
+	runs, _, err := Read(path)
+	ok(t, err)
+	db, err := history.Open(t.TempDir())
+	ok(t, err)
+	defer db.Close()
+	for i := range runs {
+		id, err := db.Enter(&runs[i], []string{"drun"})
+		ok(t, err)
+		if again, err := db.Enter(&runs[i], nil); err != nil || again != 0 {
+			t.Errorf("entered twice: %d, %v", again, err)
+		}
+		points, err := db.Points(id)
+		ok(t, err)
+		for k, v := range values {
+			if p := points[k]; !same(p.Value, v) || p.Rank != k%2 || !p.Time.Equal(when) {
+				t.Errorf("%+v, want %v", p, v)
+			}
+		}
+		if name := points[len(values)].Name; name != "=cmd(\"'\x1b\n," {
+			t.Errorf("%q", name)
+		}
+	}
+	if found, err := db.Find("second"); err != nil || found != 1 {
+		t.Errorf("%d, %v", found, err)
+	}
+	// A name that is taken or cannot be one.
+	for i, name := range []string{"second", "bad name!"} {
+		id, err := db.Enter(&history.Foreign{Mark: fmt.Sprint("m", i), Name: name, Status: history.Done, Started: when}, nil)
+		ok(t, err)
+		d, err := db.Get(id)
+		if err != nil || d.Name == name || len(d.Notes) != 1 || d.Notes[0].Text != "called "+name {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+}
+
+func TestReadMLflow(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ml.db")
+	python(t, `
+import sys, warnings, logging; warnings.filterwarnings("ignore")
+import mlflow
+mlflow.set_tracking_uri("sqlite:///" + sys.argv[1])
+mlflow.set_experiment("exp one")
+with mlflow.start_run(run_name="bold-run"):
+    mlflow.log_params({"lr": 0.1, "n": 3, "opt": "sgd", "flag": True, "none": None, "zip": "007", "tiny": 1e-05})
+    for i, v in enumerate([1.0, float("nan"), float("inf"), -float("inf"), 0.25]):
+        mlflow.log_metric("loss", v, step=i)
+    mlflow.log_metric("loss", 7.0, step=2)
+    mlflow.set_tag("team", "a b"); mlflow.set_tag("mlflow.note.content", "a note"); mlflow.set_tag("long", "x" * 300)
+try:
+    with mlflow.start_run(run_name="bad name!"): raise ValueError
+except ValueError: pass
+with mlflow.start_run() as gone: pass
+mlflow.delete_run(gone.info.run_id)
+`, file)
+	runs, notes, err := Read(file)
+	ok(t, err)
+	if len(runs) != 2 || len(notes) != 1 || !strings.Contains(notes[0], "1 runs are left out") {
+		t.Fatalf("%+v, %q", runs, notes)
+	}
+	r := &runs[0]
+	if got := shown(r); got != "bold-run done loss@0/0=1 loss@1/0=NaN loss@2/0=+Inf loss@2/0=7 loss@3/0=-Inf loss@4/0=0.25" {
+		t.Error(got)
+	}
+	if got := fmt.Sprintf("%#v", r.Params); got != `[]history.Param{history.Param{Name:"flag", Value:true}, history.Param{Name:"lr", Value:0.1}, history.Param{Name:"n", Value:3}, history.Param{Name:"none", Value:interface {}(nil)}, history.Param{Name:"opt", Value:"sgd"}, history.Param{Name:"tiny", Value:1e-05}, history.Param{Name:"zip", Value:"007"}}` {
+		t.Error(got)
+	}
+	if got := fmt.Sprint(r.Tags, len(r.Notes), " ", r.Notes[1]); got != "[experiment=exp one team=a b] 2 a note" {
+		t.Error(got)
+	}
+	if runs[1].Status != history.Failed || runs[1].Name != "bad name!" || r.Seconds < 0 || r.Started.IsZero() {
+		t.Errorf("%+v", runs[1])
+	}
+}
+
+// A SQLite file that is not MLflow's.
+func TestNoStoreOfMLflow(t *testing.T) {
+	home := t.TempDir()
+	db, err := history.Open(home)
+	ok(t, err)
+	ok(t, db.Close())
+	if _, _, err := Read(filepath.Join(home, "history.db")); err == nil || !strings.Contains(err.Error(), "no such table") {
+		t.Error(err)
+	}
+}
+
+func TestReadEvents(t *testing.T) {
+	dir := t.TempDir()
+	python(t, `
+import sys
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from tensorboard.plugins.scalar import summary_v2 as scalar
+from tensorboard.plugins.histogram import summary_v2 as histogram
+import numpy as np
+w = EventFileWriter(sys.argv[1] + "/train-7")
+for i, v in enumerate([0.5, float("nan"), float("inf")]):
+    w.add_event(Event(wall_time=1700000000.25 + i, step=10 * i, summary=Summary(value=[Summary.Value(tag="loss", simple_value=v)])))
+w.add_event(Event(wall_time=1700000009, step=-1, summary=scalar.scalar_pb("acc/val", 0.25)))
+w.add_event(Event(wall_time=1700000009, step=3, summary=histogram.histogram_pb("weights", np.zeros(3))))
+w.close()
+`, dir)
+	runs, notes, err := Read(dir)
+	ok(t, err)
+	if len(runs) != 1 || len(notes) != 1 || !strings.Contains(notes[0], "1 values are left out") {
+		t.Fatalf("%+v, %q", runs, notes)
+	}
+	if got := shown(&runs[0]); !strings.HasPrefix(got, "train-7 done loss@0/0=0.5 loss@10/0=NaN loss@20/0=+Inf acc/val") || !strings.HasSuffix(got, "@-1/0=0.25") {
+		t.Error(got)
+	}
+	if r := runs[0]; r.Started.UnixMilli() != 1700000000250 || math.Abs(r.Seconds-8.75) > 1e-6 {
+		t.Errorf("%v, %v", r.Started, r.Seconds)
+	}
+	// Cut off anywhere it is read as far as it goes; changed anywhere it is an error.
+	files, _ := filepath.Glob(dir + "/train-7/*")
+	content, err := os.ReadFile(files[0])
+	ok(t, err)
+	for cut := range content {
+		if _, _, err := readEvents("x", "m", content[:cut]); err != nil {
+			t.Fatalf("cut off at %d: %v", cut, err)
+		}
+		changed := append([]byte{}, content...)
+		changed[cut] ^= 4
+		if runs, _, err := readEvents("x", "m", changed); err == nil {
+			t.Fatalf("byte %d changed: %+v", cut, runs)
+		}
+	}
+	// Sums that fit, but no event within.
+	for _, data := range []string{"\xff", "\x0a", "\x2a\x02\x0a\x05", "\x2a\x04\x0a\x02\x42\x09"} {
+		record := binary.LittleEndian.AppendUint64(nil, uint64(len(data)))
+		record = binary.LittleEndian.AppendUint32(record, masked(record))
+		record = append(record, data...)
+		record = binary.LittleEndian.AppendUint32(record, masked([]byte(data)))
+		if _, _, err := readEvents("x", "m", record); err == nil {
+			t.Errorf("%q is an event", data)
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package exchange
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"drun/history"
+	"drun/internal/exit"
+)
+
+// A file of TensorBoard's events is a sequence of records: the length (8 bytes), its sum, the data, its sum. The data is
+// an Event as a protocol buffer, of which only scalars are read here.
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// masked is the form of a sum in such files.
+func masked(data []byte) uint32 {
+	sum := crc32.Checksum(data, castagnoli)
+	return (sum>>15 | sum<<17) + 0xa282ead8
+}
+
+// readEvents reads the scalars of a file of events. The last record may be cut off, when the writer was killed.
+func readEvents(path, mark string, content []byte) ([]history.Foreign, []string, error) {
+	run := history.Foreign{Mark: mark, Name: filepath.Base(filepath.Dir(path)), Source: path, Tool: "TensorBoard", Status: history.Done}
+	var notes []string
+	others := 0
+	for at := 0; at < len(content); {
+		rest := content[at:]
+		fault := func(what string) error {
+			return exit.WithHint(exit.Errorf(exit.Usage, "%s: the record at byte %d %s", path, at, what), "is it a file of TensorBoard's events, and whole?")
+		}
+		if len(rest) < 12 {
+			notes = append(notes, fmt.Sprintf("%s: the last record is cut off, and left out", path))
+			break
+		}
+		size := binary.LittleEndian.Uint64(rest)
+		if binary.LittleEndian.Uint32(rest[8:]) != masked(rest[:8]) {
+			return nil, nil, fault("has a wrong length")
+		}
+		if size > uint64(len(rest)) || len(rest) < 16+int(size) {
+			notes = append(notes, fmt.Sprintf("%s: the last record is cut off, and left out", path))
+			break
+		}
+		data := rest[12 : 12+size]
+		if binary.LittleEndian.Uint32(rest[12+size:]) != masked(data) {
+			return nil, nil, fault("is damaged")
+		}
+		skipped, err := event(&run, data)
+		if err != nil {
+			return nil, nil, fault("is no event: " + err.Error())
+		}
+		others += skipped
+		at += 16 + int(size)
+	}
+	if others > 0 {
+		notes = append(notes, fmt.Sprintf("%s: %d values are left out, which are no scalars", path, others))
+	}
+	setTimes(&run)
+	return []history.Foreign{run}, notes, nil
+}
+
+// field calls fn with each field of a message: its number, and a number or bytes.
+func fields(message []byte, fn func(field protowire.Number, number uint64, data []byte) error) error {
+	for len(message) > 0 {
+		field, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		message = message[n:]
+		var number uint64
+		var data []byte
+		switch kind {
+		case protowire.VarintType:
+			number, n = protowire.ConsumeVarint(message)
+		case protowire.Fixed64Type:
+			number, n = protowire.ConsumeFixed64(message)
+		case protowire.Fixed32Type:
+			var short uint32
+			short, n = protowire.ConsumeFixed32(message)
+			number = uint64(short)
+		case protowire.BytesType:
+			data, n = protowire.ConsumeBytes(message)
+		default:
+			n = protowire.ConsumeFieldValue(field, kind, message)
+		}
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		message = message[n:]
+		if err := fn(field, number, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// event adds the scalars of an Event: wall_time 1, step 2, summary 5. It returns how many values are none.
+func event(run *history.Foreign, data []byte) (others int, err error) {
+	p := history.Point{Exact: true}
+	var summary []byte
+	err = fields(data, func(field protowire.Number, number uint64, data []byte) error {
+		switch field {
+		case 1:
+			seconds := math.Float64frombits(number)
+			if math.IsNaN(seconds) || math.Abs(seconds) > 1e11 {
+				return fmt.Errorf("its time is %v", seconds)
+			}
+			whole, part := math.Modf(seconds)
+			p.Time = time.Unix(int64(whole), int64(part*1e9)).UTC()
+		case 2:
+			p.Step = int64(number)
+		case 5:
+			summary = data
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	err = fields(summary, func(field protowire.Number, _ uint64, data []byte) error {
+		if field != 1 {
+			return nil
+		}
+		scalar := false
+		err := fields(data, func(field protowire.Number, number uint64, data []byte) (err error) {
+			switch field {
+			case 1:
+				p.Name = string(data)
+			case 2: // simple_value
+				p.Value, scalar = float64(math.Float32frombits(uint32(number))), true
+			case 8:
+				p.Value, scalar, err = tensor(data)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if scalar {
+			run.Points = append(run.Points, p)
+		} else {
+			others++
+		}
+		return nil
+	})
+	return others, err
+}
+
+// tensor reads a TensorProto with one number: dtype 1, tensor_shape 2, tensor_content 4, float_val 5, double_val 6.
+func tensor(data []byte) (value float64, scalar bool, err error) {
+	const float, double = 1, 2
+	var kind uint64
+	var content, floats, doubles []byte
+	shaped := false
+	err = fields(data, func(field protowire.Number, number uint64, data []byte) error {
+		switch field {
+		case 1:
+			kind = number
+		case 2:
+			shaped = len(data) > 0
+		case 4:
+			content = data
+		case 5:
+			if floats = data; data == nil { // not packed
+				floats = binary.LittleEndian.AppendUint32(nil, uint32(number))
+			}
+		case 6:
+			if doubles = data; data == nil {
+				doubles = binary.LittleEndian.AppendUint64(nil, number)
+			}
+		}
+		return nil
+	})
+	if len(content) > 0 {
+		floats, doubles = content, content
+	}
+	switch {
+	case err != nil || shaped:
+		return 0, false, err
+	case kind == float && len(floats) == 4:
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(floats))), true, nil
+	case kind == double && len(doubles) == 8:
+		return math.Float64frombits(binary.LittleEndian.Uint64(doubles)), true, nil
+	}
+	return 0, false, nil
+}

@@ -1,0 +1,60 @@
+package history
+
+import (
+	"database/sql"
+	"time"
+)
+
+// Foreign is a run that another tool has recorded.
+type Foreign struct {
+	// Mark is a label that no other run has; a run with it is not entered again.
+	Mark    string
+	Name    string // "", malformed or taken: one is made up, and a note has this one
+	Source  string // stands where a recipe's path does
+	Tool    string // stands where the version does
+	Status  Status
+	Started time.Time
+	Seconds float64
+	Params  []Param
+	Tags    []string
+	Notes   []string
+	Points  []Point
+}
+
+// Enter records a foreign run. 0: it is there already, perhaps in the trash.
+func (db *DB) Enter(f *Foreign, command []string) (id int64, err error) {
+	known := false
+	err = db.read(func(rows *sql.Rows) error { known = true; return nil }, "SELECT 1 FROM tags WHERE tag = ?", f.Mark)
+	if err != nil || known {
+		return 0, err
+	}
+	info := RunInfo{Name: f.Name, Recipe: f.Source, WorldSize: 1, Backend: "none", Version: f.Tool, Command: command, Started: f.Started}
+	notes := f.Notes
+	r, err := db.Begin(info)
+	if _, bad := err.(*NameError); bad {
+		info.Name, notes = "", append(notes, "called "+f.Name)
+		r, err = db.Begin(info)
+	}
+	if err != nil {
+		return 0, err
+	}
+	batch := &Batch{Params: f.Params, Tags: append([]string{f.Mark}, f.Tags...)}
+	for _, text := range notes {
+		batch.Notes = append(batch.Notes, Note{Time: f.Started, Text: text})
+	}
+	const most = 50_000 // points in a transaction, so that others get their turn
+	for rest := f.Points; ; rest = rest[min(len(rest), most):] {
+		batch.Points = rest[:min(len(rest), most)]
+		if len(rest) <= most {
+			batch.End = &End{Status: f.Status, Seconds: f.Seconds}
+		}
+		if err := r.Write(batch); err != nil {
+			_ = r.Discard() // as if it had never begun: it can be tried again
+			return 0, err
+		}
+		if batch.End != nil {
+			return r.ID, nil
+		}
+		batch = &Batch{}
+	}
+}
