@@ -176,6 +176,9 @@ func firstOperation(o run.Options, pair [2]*past, first *Divergence) (*Operation
 		if p.replay.Trace, err = makeFolder(home + "-trace"); err != nil {
 			return nil, err
 		}
+		// Traced as one attempt: the last one, which did not fail.
+		n := len(p.detail.Attempts)
+		p.replay.Starts, p.detail.Attempts = max(0, n-1), p.detail.Attempts[:min(n, 1)]
 		result, err := p.run(o, home)
 		if err != nil {
 			return nil, err

@@ -26,6 +26,7 @@ type Replay struct {
 	From   string         // RUN@STEP there, whose checkpoint the ranks restore; "": none
 	Own    bool           // it is the run's own, not one that it was resumed from
 	Trace  string         // see engine.Job
+	Starts int            // of the ranks before, as run.restart_count says
 	Target *engine.Target // at which it ends; nil: at the recipe's end
 }
 
@@ -55,7 +56,7 @@ func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Pa
 		return nil, exit.Errorf(exit.Usage, "run %d %s was made of a file of weights, and has no recipe", d.ID, d.Name)
 	}
 	if r.Bundle.Main == "" {
-		return nil, exit.Errorf(exit.Storage, "history.db is damaged: run %d %s has no recipe", d.ID, d.Name)
+		return nil, exit.Errorf(exit.Usage, "run %d %s cannot be repeated: the history has no recipe of it", d.ID, d.Name)
 	}
 	for _, p := range given {
 		if value, is := d.Params[p.Name]; !is || value != (history.Secret{}) {

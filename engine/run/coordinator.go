@@ -235,6 +235,7 @@ func (c *coordinator) job(rank int) engine.Job {
 	}
 	if r := c.Replay; r != nil {
 		job.RunID, job.RunName, job.Target, job.Trace = r.ID, r.Name, r.Target, r.Trace
+		job.RestartCount += r.Starts
 	}
 	return job
 }
