@@ -208,7 +208,7 @@ func (s *Store) openFolder() error {
 func (s *Store) Path() string { return s.path }
 
 // checkedSize bounds the catalogs that Check reads whole.
-const checkedSize = 16 << 20
+const checkedSize = 4 << 20
 
 // Check notices a catalog that is damaged, before anything depends on it: all of a small one is read.
 func Check(home string) error {
