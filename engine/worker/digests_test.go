@@ -84,8 +84,8 @@ func TestMarks(t *testing.T) {
 // BenchmarkUpdate is what the digest adds to a step of an optimizer, with its record, for parameters of the size
 // of the examples': digits has 38 KiB, cnn 420 KiB and gpt 460 KiB. A step of digits takes some 250 µs.
 func BenchmarkUpdate(b *testing.B) {
-	for _, n := range []int{38 << 10, 420 << 10, 64 << 20} {
-		b.Run(fmt.Sprintf("%dKiB", n>>10), func(b *testing.B) {
+	for _, n := range []int{264, 38 << 10, 420 << 10, 64 << 20} {
+		b.Run(fmt.Sprintf("%dB", n), func(b *testing.B) {
 			rec := &recorder{queue: queue.New[engine.ToAgent](limits)}
 			d := &digests{worker: &worker{record: rec}, rank: &starlib.Rank{}}
 			defer rec.queue.Close()
