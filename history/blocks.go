@@ -19,6 +19,12 @@ import (
 // SQLite's, so that it is exact and any SQLite tool can read it through the view metrics, and an
 // integer that packs all else. The newest block of a run is filled up by later batches. Blocks
 // are in the order of recording, not by metric: a batch then changes one place of the file.
+//
+// Measured with five metrics at each step, and with fifty in turn: a row for each point took 68
+// bytes with names and times as text, and 33 with integers, most of it SQLite's own for rows and
+// columns; in blocks it takes 14 to 19, and a batch is written in a fifth of the time. A blob for
+// each block would be smaller still, but only drun could read it, through functions that SQLite
+// calls for each point.
 const slots = 32
 
 // numbered is a point with its number in the run, from 1, and its metric's number in the file in

@@ -10,7 +10,7 @@ import (
 
 // pointSize records the points of a recipe and gives the bytes of database that each takes.
 func pointSize(t testing.TB, runs, batch int, point func(i int) Point) float64 {
-	n := 200 * batch
+	n := 400 * batch
 	home := t.TempDir()
 	db := open(t, home)
 	all := make([]*Run, runs)
