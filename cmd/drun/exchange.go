@@ -24,16 +24,25 @@ func newExportRuns() *cobra.Command {
 	for _, f := range exchange.Formats {
 		names = append(names, f.Name)
 	}
+	names = append(names, "tensorboard", "mlflow")
 	cmd := &cobra.Command{
 		Use:   "export RUN…",
 		Short: "Write runs for other tools: CSV, JSON, Parquet",
 		Long: `Writes all points of runs, for other tools. csv and parquet have one row a point, with the columns run, run_name,
 metric, step, rank, value and time; json is a list of the runs as drun show --json prints them, each with its points.
-CSV and JSON write NaN, Infinity and -Infinity, as texts in JSON; Parquet has them as numbers.`,
+CSV and JSON write NaN, Infinity and -Infinity, as texts in JSON; Parquet has them as numbers.
+
+tensorboard makes a new folder (--output) with a folder for each run; TensorBoard keeps 32 bits of a value. mlflow
+adds the runs to the SQLite store that --output names and MLflow has made, in its experiment drun.`,
 		Example: `  drun export 3 7 --to csv > runs.csv
-  drun export last --to parquet --output last.parquet`,
+  drun export last --to parquet --output last.parquet
+  drun export 3 7 --to tensorboard --output events && tensorboard --logdir events
+  mlflow db upgrade sqlite:///mlflow.db && drun export 3 7 --to mlflow --output mlflow.db`,
 		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if to == "tensorboard" || to == "mlflow" {
+				return exportTo(cmd, args, to, file)
+			}
 			i := slices.IndexFunc(exchange.Formats, func(f exchange.Format) bool { return f.Name == to })
 			if i < 0 {
 				return usage("--to "+strings.Join(names, ", --to "), "--to %q: there is no such form", to)
@@ -72,8 +81,32 @@ CSV and JSON write NaN, Infinity and -Infinity, as texts in JSON; Parquet has th
 		},
 	}
 	cmd.Flags().StringVar(&to, "to", "csv", "form: "+strings.Join(names, ", "))
-	cmd.Flags().StringVarP(&file, "output", "o", "", "write a new `file` instead of printing")
+	cmd.Flags().StringVarP(&file, "output", "o", "", "write a new `file` or folder instead of printing; for mlflow, the store")
 	return cmd
+}
+
+// exportTo writes runs where another tool finds them.
+func exportTo(cmd *cobra.Command, args []string, to, path string) error {
+	if path == "" {
+		return usage("name it with --output", "--to %s writes to a place of its own", to)
+	}
+	return withRuns(cmd, args, func(db *history.DB, ids []int64) error {
+		write := exchange.WriteMLflow
+		if to == "tensorboard" {
+			write = exchange.WriteTensorBoard
+		}
+		err := write(path, db, unique(ids))
+		if errors.Is(err, fs.ErrExist) {
+			return usage("give the name of a new folder", "%s already exists", path)
+		}
+		if errors.As(err, new(*fs.PathError)) {
+			return exit.WithCode(err, exit.Storage)
+		}
+		if err == nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d runs\n", terminal.Escape(path), len(unique(ids)))
+		}
+		return err
+	})
 }
 
 func newImportRuns() *cobra.Command {

@@ -1,0 +1,145 @@
+package exchange
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"drun/history"
+	"drun/internal/exit"
+)
+
+// WriteMLflow adds runs to a SQLite store that MLflow has made, in the experiment "drun", all of them or none. A run that was added
+// before is written anew. MLflow keeps parameters as texts, has no ranks, and no runs that are lost: these are killed there. The metrics of
+// other ranks than 0 are called NAME/rankN.
+func WriteMLflow(path string, db *history.DB, runs []int64) error {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(abs); err != nil {
+		return exit.WithHint(exit.Errorf(exit.Usage, "%w", err), "MLflow makes its store: mlflow db upgrade sqlite:///"+path)
+	}
+	store, err := sql.Open("sqlite3", "file:"+(&url.URL{Path: abs}).EscapedPath()+"?mode=rw&_txlock=immediate&_busy_timeout=10000&_foreign_keys=1")
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	tx, err := store.BeginTx(context.Background(), nil)
+	if err != nil {
+		return exit.Errorf(exit.Storage, "%s: %w", path, err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	list, err := db.Summaries(runs)
+	if err != nil {
+		return err
+	}
+	w := &mlflow{tx: tx}
+	w.exec("INSERT INTO experiments (name, artifact_location, lifecycle_stage, creation_time, last_update_time) SELECT 'drun', ?1, 'active', ?2, ?2 WHERE NOT EXISTS (SELECT 1 FROM experiments WHERE name = 'drun')",
+		filepath.Join(filepath.Dir(abs), "mlruns", "drun"), time.Now().UnixMilli())
+	for i := range list {
+		points, err := db.Points(list[i].ID)
+		if err != nil {
+			return err
+		}
+		w.run(&list[i], points)
+	}
+	if w.err == nil {
+		w.err = tx.Commit()
+	}
+	if w.err != nil {
+		return exit.WithHint(exit.Errorf(exit.Usage, "%s: %w", path, w.err), "want a SQLite store of MLflow 3, that MLflow has made: mlflow db upgrade sqlite:///"+path)
+	}
+	return nil
+}
+
+// mlflow writes into a store; the first error stays.
+type mlflow struct {
+	tx  *sql.Tx
+	err error
+}
+
+func (w *mlflow) exec(query string, args ...any) {
+	if w.err == nil {
+		_, w.err = w.tx.Exec(query, args...)
+	}
+}
+
+func (w *mlflow) run(r *history.Summary, points []history.Point) {
+	sum := sha256.Sum256([]byte(r.UID)) // an id in MLflow's form
+	uuid := hex.EncodeToString(sum[:16])
+	for _, table := range []string{"metrics", "latest_metrics", "params", "tags", "runs"} {
+		w.exec("DELETE FROM "+table+" WHERE run_uuid = ?", uuid)
+	}
+	status := map[history.Status]string{history.Done: "FINISHED", history.Failed: "FAILED", history.Running: "RUNNING"}[r.Status]
+	if status == "" {
+		status = "KILLED"
+	}
+	var end any // NULL: it is running
+	if r.Seconds != nil && r.Status != history.Running {
+		end = r.Started.UnixMilli() + int64(*r.Seconds*1000)
+	}
+	w.exec(`INSERT INTO runs (run_uuid, name, source_type, source_name, entry_point_name, user_id, status, start_time, end_time, source_version, lifecycle_stage, artifact_uri, experiment_id)
+		SELECT ?, ?, 'LOCAL', ?, '', '', ?, ?, ?, '', 'active', artifact_location || '/' || ? || '/artifacts', experiment_id FROM experiments WHERE name = 'drun'`,
+		uuid, r.Name, r.Recipe, status, r.Started.UnixMilli(), end, uuid)
+	for name := range r.Params {
+		w.exec("INSERT INTO params VALUES (?, ?, ?)", name, pythonic(r.Params[name], r.Params.Text(name)), uuid)
+	}
+	tag := func(key, value string) { w.exec("INSERT OR REPLACE INTO tags VALUES (?, ?, ?)", key, value, uuid) }
+	tag("mlflow.runName", r.Name)
+	tag("mlflow.source.name", r.Recipe)
+	tag("drun.id", fmt.Sprint(r.ID))
+	for _, text := range r.Tags {
+		key, value, _ := strings.Cut(text, "=")
+		tag(key, value)
+	}
+	latest := map[string]history.Point{}
+	for _, p := range points {
+		if p.Rank > 0 {
+			p.Name += fmt.Sprintf("/rank%d", p.Rank)
+		}
+		value, nan := p.Value, math.IsNaN(p.Value)
+		switch {
+		case nan:
+			value = 0
+		case math.IsInf(value, 0):
+			value = math.Copysign(math.MaxFloat64, value)
+		}
+		// MLflow has no second point with the same name, step, time and value.
+		w.exec("INSERT OR IGNORE INTO metrics (key, value, timestamp, run_uuid, step, is_nan) VALUES (?, ?, ?, ?, ?, ?)", p.Name, value, p.Time.UnixMilli(), uuid, p.Step, nan)
+		if before, has := latest[p.Name]; !has || p.Step >= before.Step {
+			latest[p.Name] = p
+			w.exec("INSERT OR REPLACE INTO latest_metrics (key, value, timestamp, step, is_nan, run_uuid) VALUES (?, ?, ?, ?, ?, ?)", p.Name, value, p.Time.UnixMilli(), p.Step, nan, uuid)
+		}
+	}
+}
+
+// pythonic is a parameter as Python's str writes it.
+func pythonic(v any, text string) string {
+	switch v := v.(type) {
+	case nil:
+		return "None"
+	case bool:
+		return map[bool]string{true: "True", false: "False"}[v]
+	case string:
+		return v
+	case float64:
+		switch {
+		case math.IsNaN(v):
+			return "nan"
+		case math.IsInf(v, 1):
+			return "inf"
+		case math.IsInf(v, -1):
+			return "-inf"
+		}
+	}
+	return strings.Trim(text, `"`)
+}

@@ -1,0 +1,106 @@
+package exchange
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"drun/history"
+)
+
+// WriteTensorBoard makes a folder in which each run has a folder of its name with a file of events. TensorBoard keeps values as 32-bit
+// floats. The metrics of other ranks than 0 are called NAME/rankN.
+func WriteTensorBoard(folder string, db *history.DB, runs []int64) error {
+	if err := os.Mkdir(folder, 0o777); err != nil {
+		return err
+	}
+	list, err := db.Select(history.Selection{IDs: runs})
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if err := writeEvents(filepath.Join(folder, list[i].Name), db, &list[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeEvents(folder string, db *history.DB, r *history.Summary) error {
+	of, err := db.Points(r.ID)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(folder, 0o777); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(filepath.Join(folder, fmt.Sprintf("events.out.tfevents.%d.drun", r.Started.Unix())), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+	if err != nil {
+		return err
+	}
+	out := newRecords(file)
+	head := protowire.AppendTag(seconds(nil, r.Started.UnixMicro()), 3, protowire.BytesType)
+	out.write(protowire.AppendString(head, "brain.Event:2"))
+	for i := range of {
+		out.write(scalar(&of[i]))
+	}
+	if err := out.flush(); err != nil {
+		file.Close()
+		return err
+	}
+	return file.Close()
+}
+
+// seconds adds the field wall_time of an Event.
+func seconds(event []byte, micros int64) []byte {
+	event = protowire.AppendTag(event, 1, protowire.Fixed64Type)
+	return protowire.AppendFixed64(event, math.Float64bits(float64(micros)/1e6))
+}
+
+// scalar is an Event with one value.
+func scalar(p *history.Point) []byte {
+	name := p.Name
+	if p.Rank > 0 {
+		name += "/rank" + strconv.Itoa(p.Rank)
+	}
+	value := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name)
+	value = protowire.AppendFixed32(protowire.AppendTag(value, 2, protowire.Fixed32Type), math.Float32bits(float32(p.Value)))
+	summary := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), value)
+	event := seconds(nil, p.Time.UnixMicro())
+	event = protowire.AppendVarint(protowire.AppendTag(event, 2, protowire.VarintType), uint64(p.Step))
+	return protowire.AppendBytes(protowire.AppendTag(event, 5, protowire.BytesType), summary)
+}
+
+// records writes the records of a file of events; the first error stays.
+type records struct {
+	to   io.Writer
+	held []byte
+	err  error
+}
+
+func newRecords(to io.Writer) *records { return &records{to: to} }
+
+func (r *records) write(data []byte) {
+	length := binary.LittleEndian.AppendUint64(nil, uint64(len(data)))
+	r.held = append(r.held, length...)
+	r.held = binary.LittleEndian.AppendUint32(r.held, masked(length))
+	r.held = append(r.held, data...)
+	r.held = binary.LittleEndian.AppendUint32(r.held, masked(data))
+	if len(r.held) > 1<<20 {
+		_ = r.flush()
+	}
+}
+
+func (r *records) flush() error {
+	if r.err == nil {
+		_, r.err = r.to.Write(r.held)
+	}
+	r.held = r.held[:0]
+	return r.err
+}
