@@ -116,7 +116,7 @@ func (db *DB) List(limit int) ([]Summary, error) {
 // Summaries returns the runs with these ids, in their order; an id that no run has is left out.
 func (db *DB) Summaries(ids []int64) ([]Summary, error) {
 	s := fully
-	s.IDs = ids
+	s.IDs = append([]int64{}, ids...) // none is not all
 	found, err := db.Select(s)
 	at := make(map[int64]int, len(ids))
 	for i, id := range ids {

@@ -72,6 +72,14 @@ largest. Runs without a value come last. --columns takes several, separated by c
 // choose returns the ids of the runs that the user wants to see, and how many there were
 // before --limit.
 func (c *choice) choose(cmd *cobra.Command, db *history.DB) (ids []int64, found int, err error) {
+	if !c.all && len(c.where)+len(c.tags)+len(c.sort) == 0 { // no need to look at all runs
+		newest, err := db.Select(history.Selection{Limit: c.limit, Trashed: c.trash})
+		ids = []int64{}
+		for _, r := range newest {
+			ids = append(ids, r.ID)
+		}
+		return ids, len(ids), err
+	}
 	where := []*query.Expr{}
 	for _, text := range c.where {
 		e, err := query.Parse("--where", text)

@@ -135,7 +135,7 @@ func unknownNames(db *history.DB, exprs []*Expr, runs []history.Summary) ([]stri
 
 // Table evaluates expressions for the runs with these ids, in their order.
 func Table(db *history.DB, ids []int64, columns []*Expr) (*history.Table, error) {
-	runs, err := Load(db, history.Selection{IDs: ids}, columns...)
+	runs, err := Load(db, history.Selection{IDs: append([]int64{}, ids...)}, columns...)
 	if err != nil {
 		return nil, err
 	}
