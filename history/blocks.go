@@ -277,7 +277,7 @@ func (t blocks) next() (next int64, last *block, err error) {
 		if err != nil {
 			return 0, nil, err
 		}
-		if kind == superseded {
+		if kind {
 			last = nil
 		}
 	}

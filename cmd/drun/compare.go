@@ -189,7 +189,7 @@ func paintDiff(out io.Writer, diff string) string {
 	}
 	lines := strings.SplitAfter(diff, "\n")
 	for i, line := range lines {
-		colour := 0
+		var colour int
 		switch {
 		case strings.HasPrefix(line, "+++"), strings.HasPrefix(line, "---"):
 			colour = 1

@@ -25,7 +25,6 @@ type tracer struct {
 	file  *os.File
 	out   *bufio.Writer
 	known map[lang.Site]uint64
-	err   error
 }
 
 func newTracer(dir string, rank int) (*tracer, error) {

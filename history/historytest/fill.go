@@ -70,7 +70,8 @@ func fill(db *history.DB, s Shape, i int) error {
 		done := float64(step+1) / float64(s.Points)
 		at := start.Add(time.Duration(step)*time.Second + time.Duration(random.IntN(1e8)))
 		for k := range s.Metrics {
-			name, value := "", 0.0
+			var name string
+			var value float64
 			switch k {
 			case 0:
 				name, value = "loss", math.Exp(-3*done*best)+0.01*random.NormFloat64()

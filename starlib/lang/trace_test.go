@@ -77,31 +77,7 @@ func TestTracedRecipesMeanTheSame(t *testing.T) {
 
 func TestTrace(t *testing.T) {
 	moments := 0
-	list, err := traced("t.star", []byte(`
-def f(a, *args, b = 1 + 1, **kw):
-    return (lambda x: -x)(a) + b
-
-checkpoint = struct_of()
-def main():
-    total = 0
-    for i, (j, k) in [(1, (2, 3))]:
-        total += f(i, b = k, *[j], **{"c": 4})
-    x = [n * n for n in range(3) if n > 0][1:]
-    while total < 0:
-        total = 0
-    if total > 100:
-        checkpoint.save({}, step = 1)
-    for _ in range(2):
-        if total > 200:
-            if total > 300:
-                checkpoint.save({}, step = 2)
-    if total > 300:
-        print()
-`)[1:], func() { moments++ })
-	if err == nil || !strings.Contains(err.Error(), "struct_of") {
-		t.Fatalf("an unknown name is %v", err)
-	}
-	list, err = traced("t.star", []byte(`def f(a, *args, b = 1 + 1, **kw):
+	list, err := traced("t.star", []byte(`def f(a, *args, b = 1 + 1, **kw):
     return (lambda x: -x)(a) + b
 
 checkpoint = 0

@@ -27,8 +27,10 @@ type ControlServer interface {
 	Store(StoreServer) error
 }
 
+// DescribeRequest asks what the plugin is.
 type DescribeRequest struct{}
 
+// Description answers it.
 type Description struct {
 	Name, Version string
 	Problem       string // why it cannot run here; "" if it can
@@ -41,11 +43,13 @@ type OpenRequest struct {
 	NodeAddress                      string
 }
 
+// SplitRequest makes a group of some of a Comm's ranks.
 type SplitRequest struct {
 	Comm, ID uint32
 	Ranks    []int
 }
 
+// Opened answers OpenRequest and SplitRequest.
 type Opened struct {
 	Comm       uint32 // names it in slots; 0 for the world
 	None       bool   // this rank is not in the group
@@ -53,22 +57,28 @@ type Opened struct {
 	Failure    *Failure
 }
 
+// AbortRequest ends all calls of a Comm.
 type AbortRequest struct {
 	Comm  uint32
 	Cause string
 }
 
+// CommRequest names a Comm.
 type CommRequest struct{ Comm uint32 }
 
+// Done answers what has no other answer.
 type Done struct{ Failure *Failure }
 
+// Counts are what the plugin has done.
 type Counts struct{ Counts map[string]int64 }
 
+// Failure is an error.
 type Failure struct {
 	Status uint8 // as in a slot
 	Text   string
 }
 
+// StoreRequest is the plugin's use of the key-value store.
 type StoreRequest struct {
 	ID    uint64
 	Op    StoreOp
@@ -76,23 +86,27 @@ type StoreRequest struct {
 	Value []byte
 }
 
+// StoreOp is what a StoreRequest wants.
 type StoreOp uint8
 
+// The operations of the store.
 const (
 	StoreGet StoreOp = iota
 	StoreSet
 	StoreCancel // the plugin no longer waits for the reply to ID
 )
 
+// StoreReply answers a StoreGet.
 type StoreReply struct {
 	ID    uint64
 	Value []byte
 	Error string
 }
 
-// The two ends of the stream of store requests.
 type (
+	// StoreServer is the plugin's end of the stream of store requests.
 	StoreServer = grpc.BidiStreamingServer[StoreReply, StoreRequest]
+	// StoreClient is drun's.
 	StoreClient = grpc.BidiStreamingClient[StoreReply, StoreRequest]
 )
 
