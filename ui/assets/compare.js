@@ -48,5 +48,5 @@ $("all").addEventListener("change", table);
   try { await refresh(); } catch (e) { $("fault").textContent = e.text ?? String(e); return; }
   live(async () => {
     try { await refresh(); $("fault").textContent = ""; } catch (e) { $("fault").textContent = e.text ?? String(e); }
-  });
+  }, 600);
 })();

@@ -52,9 +52,9 @@ async function api(what, parameters, signal) {
   return value;
 }
 
-// live calls refresh after changes of the history, one call at a time. A call that took long is followed by a long pause,
-// so that watching slows no run down.
-function live(refresh) {
+// live calls refresh after changes of the history, one call at a time. A call that took long is followed by a longer pause
+// of at most so many milliseconds, so that watching slows no run down.
+function live(refresh, atMost) {
   if (window.exported) { $("live").textContent = "exported"; return; }
   let source = null, busy = false, again = false;
   const run = async () => {
@@ -63,7 +63,7 @@ function live(refresh) {
     const start = performance.now();
     try { await refresh(); } catch (e) { if (e.name !== "AbortError") console.error(e); }
     const took = performance.now() - start;
-    setTimeout(() => { busy = false; if (again) { again = false; run(); } }, Math.max(200, 20 * took));
+    setTimeout(() => { busy = false; if (again) { again = false; run(); } }, Math.min(atMost, Math.max(250, 20 * took)));
   };
   const open = () => {
     if (source || document.hidden) return;

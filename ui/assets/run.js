@@ -138,7 +138,10 @@ async function refresh() {
     }
   }
   drawn.metrics(Object.keys(run.metrics).sort());
-  await Promise.all([drawn.refresh(), log(!log.begun), checkpoints(), usage()]);
+  const kept = JSON.stringify(run.checkpoints), now = performance.now(), parts = [drawn.refresh(), log(!log.begun)];
+  if (kept !== checkpoints.kept) { checkpoints.kept = kept; parts.push(checkpoints()); }
+  if (!(now - usage.at < 3000) || run.status !== "running") { usage.at = now; parts.push(usage()); }
+  await Promise.all(parts);
   log.begun = true;
 }
 
@@ -165,5 +168,5 @@ $("against").addEventListener("submit", async e => {
   document.documentElement.dataset.ready = "";
   live(async () => {
     try { await refresh(); $("fault").textContent = ""; } catch (e) { $("fault").textContent = e.text ?? String(e); }
-  });
+  }, 600);
 })();

@@ -206,6 +206,6 @@ async function begin() {
   live(async () => {
     if (!names.fields.length) names = await api("names");
     await load(false);
-  });
+  }, 5000);
 }
 begin();
