@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents slurm mutants bench history microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents slurm mutants bench history ui-bench fuzz microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -48,6 +48,7 @@ test: build bin/mypy bin/pytorch bin/exchange
 	go vet -tags "$(ENGINES)" ./plugins/...
 	go test -tags "$(ENGINES)" ./...
 	go test -race -short $(RACE)
+	$(MAKE) fuzz FUZZTIME=5s
 	$(MAKE) neon
 
 # Checks the stub for editors; the tests skip that if it is not installed.
@@ -97,6 +98,11 @@ ubsan:
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 CGO_CFLAGS="-g -fsanitize=undefined" CGO_LDFLAGS=-fsanitize=undefined \
 		go test -short -count 1 ./kernel ./tensor
 
+# Looks for requests to the pages of drun ui that it answers wrongly.
+FUZZTIME = 5m
+fuzz:
+	go test -run '^$$' -fuzz '^FuzzAPI$$' -fuzztime $(FUZZTIME) ./ui
+
 # The tests beside a program that uses every core, as on a busy machine.
 busy: build
 	@hogs=; for core in $$(seq $$(nproc)); do timeout 3600 sh -c 'while :; do :; done' & hogs="$$hogs $$!"; done; \
@@ -135,6 +141,11 @@ bench: build
 # Measures queries of a history of 10,000 runs and 10 million points, and 16 runs that log at once for a minute.
 history: build
 	go run ./bench -only queries,logging -logging 1m $(ARGS)
+
+# Measures the pages of drun ui with the same history and 20 runs of 100,000 points more; they are made once, in bin/large.
+ui-bench: build
+	@mkdir -p bin/large
+	DRUN_TEST_LARGE=$(CURDIR)/bin/large go test -count 1 -timeout 30m -v -run '^TestLargeHistory$$' ./ui
 
 # The Go benchmarks, package by package.
 microbench:

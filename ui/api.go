@@ -254,7 +254,8 @@ func (s *Server) choose(db *history.DB, values url.Values) ([]int64, []string, e
 	return ids, notes, nil
 }
 
-// known are the names that expressions may hold, and those that the newest runs have.
+// known are the names that expressions may hold, and those that the newest runs have; with recent=1 only these, which is
+// fast in a history of any size.
 type known struct {
 	Fields        []string `json:"fields"`
 	Params        []string `json:"params"`
@@ -264,14 +265,16 @@ type known struct {
 	RecentMetrics []string `json:"recent_metrics"`
 }
 
-func names(db *history.DB, _ *http.Request) (any, error) {
-	k := &known{Fields: query.Fields(), Metric: query.MetricValues()}
+func names(db *history.DB, r *http.Request) (any, error) {
+	k := &known{Fields: query.Fields(), Params: []string{}, Metrics: []string{}, Metric: query.MetricValues()}
 	var err error
-	if k.Params, err = db.ParamNames(); err != nil {
-		return nil, err
-	}
-	if k.Metrics, err = db.MetricNames(); err != nil {
-		return nil, err
+	if r.URL.Query().Get("recent") == "" {
+		if k.Params, err = db.ParamNames(); err != nil {
+			return nil, err
+		}
+		if k.Metrics, err = db.MetricNames(); err != nil {
+			return nil, err
+		}
 	}
 	newest, err := db.List(20)
 	params, metrics := map[string]bool{}, map[string]bool{}

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"os"
@@ -16,9 +17,13 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
+// built is the folder of what program has built.
+var built string
+
 // program builds drun, once.
 var program = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "drun-ui-")
+	built = dir
 	if err != nil {
 		return "", err
 	}
@@ -32,8 +37,8 @@ var program = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if path, err := program(); err == nil {
-		os.RemoveAll(filepath.Dir(path))
+	if built != "" {
+		os.RemoveAll(built)
 	}
 	os.Exit(code)
 }
@@ -61,6 +66,54 @@ func start(t *testing.T, home, recipe string, args ...string) *exec.Cmd {
 		}
 	})
 	return cmd
+}
+
+// startUI starts drun ui, and returns the address that it prints.
+func startUI(t *testing.T, home string) (*exec.Cmd, string) {
+	t.Helper()
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "ui", "--home", home)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	})
+	address, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd, strings.TrimSpace(address)
+}
+
+// The program ends in a clean way on either signal, although a page is open.
+func TestSignals(t *testing.T) {
+	for _, signal := range []os.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		cmd, address := startUI(t, t.TempDir())
+		c, base := client(t, address)
+		resp, err := c.Get(base + "/api/v1/events") // stays open
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil || time.Since(start) > 5*time.Second {
+			t.Errorf("%v: %v after %v", signal, err, time.Since(start))
+		}
+		resp.Body.Close()
+	}
 }
 
 // hostile has HTML, control characters and characters that reorder text in all that a recipe can name.

@@ -78,7 +78,7 @@ class Chart {
     } else {
       this.build(series, bands, data, shape);
     }
-    document.documentElement.dataset.drawn = Number(document.documentElement.dataset.drawn ?? 0) + 1;
+    requestAnimationFrame(() => performance.mark("drawn"));
   }
 
   build(series, bands, data, shape) {

@@ -48,6 +48,7 @@ async function load(fresh) {
   head();
   rows();
   $("count").textContent = total === 1 ? "1 run" : `${total} runs`;
+  if (document.documentElement.dataset.ready === undefined) performance.mark("ready");
   document.documentElement.dataset.ready = "";
 }
 
@@ -147,7 +148,13 @@ function gap(body, n) {
   body.hidden = n === 0;
 }
 
+// The points of runs that are selected are read ahead, so that their charts are there at once.
+let ahead;
 function choice() {
+  clearTimeout(ahead);
+  if (selected.size && !window.exported) ahead = setTimeout(() => {
+    api("curves", { run: [...selected.keys()].slice(0, 100), metric: names.recent_metrics[0] ?? "loss", points: 4 }).catch(() => {});
+  }, 200);
   $("compare").disabled = selected.size < 1;
   $("none").disabled = selected.size < 1;
   $("compare").textContent = selected.size ? `Compare ${selected.size} selected` : "Compare";
@@ -189,7 +196,7 @@ $("rows").addEventListener("keydown", e => {
 
 async function begin() {
   try {
-    names = await api("names");
+    names = await api("names", { recent: 1 });
   } catch (e) {
     $("fault").textContent = e.text;
     names = { fields: [], params: [], metrics: [], metric: [], recent_params: [], recent_metrics: [] };
@@ -203,8 +210,17 @@ async function begin() {
   choice();
   if (window.exported) for (const id of ["where", "columns"]) { $(id).disabled = true; $(id).placeholder = "only where drun ui serves the pages"; }
   await load(true);
+  const learn = async () => { const all = await api("names"); names.params = all.params; names.metrics = all.metrics;
+    if (document.activeElement.value) document.activeElement.dispatchEvent(new Event("input")); // what was typed meanwhile
+  };
+  $("where").addEventListener("focus", learn, { once: true });
+  $("columns").addEventListener("focus", learn, { once: true });
   live(async () => {
-    if (!names.fields.length) names = await api("names");
+    if (!total) {
+      const typed = $("columns").value !== usual();
+      names = await api("names");
+      if (!typed) $("columns").value = usual();
+    }
     await load(false);
   }, 5000);
 }
