@@ -266,9 +266,13 @@ type known struct {
 }
 
 func names(db *history.DB, r *http.Request) (any, error) {
+	return namesOf(db, r.URL.Query().Get("recent") == "")
+}
+
+func namesOf(db *history.DB, all bool) (*known, error) {
 	k := &known{Fields: query.Fields(), Params: []string{}, Metrics: []string{}, Metric: query.MetricValues()}
 	var err error
-	if r.URL.Query().Get("recent") == "" {
+	if all {
 		if k.Params, err = db.ParamNames(); err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -75,3 +76,29 @@ func TestRunsPage(t *testing.T) {
 }
 
 func quote(text string) string { return "`" + strings.ReplaceAll(text, "`", "\\`") + "`" }
+
+// Exported pages show the same from files alone.
+func TestExport(t *testing.T) {
+	home, dir := t.TempDir(), filepath.Join(t.TempDir(), "pages")
+	if err := historytest.Fill(home, historytest.Shape{Runs: 5, Params: 3, Metrics: 2, Points: 20}); err != nil {
+		t.Fatal(err)
+	}
+	s := New(home)
+	defer s.Close()
+	if n, err := s.Export(dir, []string{"1", "run-1", "last"}); n != 3 || err != nil {
+		t.Fatal(n, err)
+	}
+	if _, err := s.Export(dir, nil); err == nil || !strings.Contains(err.Error(), "is not empty") {
+		t.Errorf("a folder with files is overwritten: %v", err)
+	}
+	p := browse(t, "file://"+dir+"/index.html")
+	p.until("document.querySelectorAll('#rows tr').length === 3 && document.getElementById('where').disabled")
+	p.run("document.querySelector('#heads button[title=id]').click()")
+	p.until("document.querySelector('#rows th').innerText === 'run-0'")
+	p.run("document.querySelectorAll('#rows input')[0].click(); document.querySelectorAll('#rows input')[1].click(); document.getElementById('compare').click()")
+	p.until("document.querySelectorAll('#charts canvas').length === 2 && [...document.querySelectorAll('#table th')].some(e => e.innerText === 'parameter')")
+	p.open("/run.html?id=run-1")
+	p.until("document.querySelectorAll('#charts canvas').length === 2 && document.querySelector('#log').innerText.includes('learning rate') && document.querySelector('#sources').innerText.includes('# Recipe 1.')")
+	p.open("/run.html?id=run-2")
+	p.until("document.getElementById('fault').innerText.includes('not exported')")
+}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"syscall"
 
@@ -19,19 +20,26 @@ import (
 )
 
 func newUI() *cobra.Command {
-	var host string
+	var host, dir string
 	var port int
 	var open bool
 	cmd := &cobra.Command{
-		Use:   "ui",
+		Use:   "ui [RUN…]",
 		Short: "Show the history as pages for a browser",
 		Long: `Serves pages that show the history, live while runs go on, until SIGINT or SIGTERM. It prints an address with a
 token, which lets one browser in; once it is used, the address for the next one is printed. The pages only read, and fetch
-nothing from elsewhere. Other machines can reach them only with --host; the connection is then not encrypted.`,
+nothing from elsewhere. --export writes the pages of all runs, or of those named, as files for a report. Other machines can reach them only with --host; the connection is then not encrypted.`,
 		Example: `  drun ui
-  drun ui --port 8080 --open`,
-		Args: arguments(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+  drun ui --port 8080 --open
+  drun ui --export report 7 calm-otter`,
+		Args: arguments(0, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("export") {
+				return exportUI(cmd, dir, args)
+			}
+			if len(args) > 0 {
+				return usage("drun ui --export DIR RUN… writes the pages of some runs", "drun ui shows all runs")
+			}
 			if port < 0 || port > 65535 {
 				return usage("0 takes a free one", "--port %d: ports are 0 to 65535", port)
 			}
@@ -43,6 +51,7 @@ nothing from elsewhere. Other machines can reach them only with --host; the conn
 	f := cmd.Flags()
 	f.StringVar(&host, "host", "127.0.0.1", "name or address to listen on; 0.0.0.0: all")
 	f.IntVar(&port, "port", 0, "port to listen on; 0: a free one")
+	f.StringVar(&dir, "export", "", "write the pages into the new folder `DIR` instead")
 	f.BoolVar(&open, "open", false, "open the address in the browser")
 	return cmd
 }
@@ -71,6 +80,18 @@ func serveUI(ctx context.Context, cmd *cobra.Command, host string, port int, ope
 		fmt.Fprintf(cmd.ErrOrStderr(), "for another browser: %s\n", address)
 	})
 	return errors.Join(err, server.Close())
+}
+
+func exportUI(cmd *cobra.Command, dir string, runs []string) error {
+	server := ui.New(homeOf(cmd))
+	n, err := server.Export(dir, runs)
+	if err = errors.Join(err, server.Close()); err != nil {
+		return err
+	}
+	return show(cmd, map[string]any{"folder": dir, "runs": n}, func(out io.Writer, _ map[string]any) error {
+		_, err := fmt.Fprintf(out, "%s: %d runs; open %s\n", terminal.Escape(dir), n, terminal.Escape(filepath.Join(dir, "index.html")))
+		return err
+	})
 }
 
 // openBrowser asks the desktop to show an address.

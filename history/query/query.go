@@ -319,3 +319,6 @@ func Fields() []string { return slices.Clone(fieldNames) }
 
 // MetricValues are the names of what a metric has.
 func MetricValues() []string { return slices.Clone(metricAttrs) }
+
+// Quote writes a text as an expression has it.
+func Quote(text string) string { return syntax.Quote(text, false) }

@@ -35,8 +35,8 @@ async function refresh() {
       }));
       drawn = charts($("charts"), c.runs);
     }
-    $("recipes").hidden = c.runs.length !== 2;
-    if (c.runs.length === 2) diffLines($("diff"), c.recipe_diff);
+    $("recipes").hidden = c.runs.length !== 2 || c.recipe_diff === null;
+    if (!$("recipes").hidden) diffLines($("diff"), c.recipe_diff);
   }
   drawn.metrics(metricsOf(c));
   await drawn.refresh();

@@ -163,8 +163,7 @@ $("against").addEventListener("submit", async e => {
 });
 
 (async () => {
-  const first = refresh(), source = sources();
-  try { await first; await source; ranks(); } catch (e) { $("fault").textContent = e.text ?? String(e); return; }
+  try { await Promise.all([refresh(), sources()]); ranks(); } catch (e) { $("fault").textContent = e.text ?? String(e); return; }
   document.documentElement.dataset.ready = "";
   live(async () => {
     try { await refresh(); $("fault").textContent = ""; } catch (e) { $("fault").textContent = e.text ?? String(e); }

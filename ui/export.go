@@ -1,0 +1,164 @@
+package ui
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"drun/history"
+	"drun/history/query"
+	"drun/internal/exit"
+	"drun/views"
+)
+
+// Export writes the pages of some runs, or of all, as files into a new folder, which a browser opens without a server. A page
+// asks for what it shows by scripts, as browsers let files read nothing else. It returns how many runs it has written.
+func (s *Server) Export(dir string, refs []string) (n int, err error) {
+	db, err := s.history()
+	if err != nil {
+		return 0, err
+	}
+	var ids []int64
+	for _, ref := range refs {
+		id, err := db.Find(ref)
+		if err != nil {
+			return 0, err
+		}
+		ids = append(ids, id)
+	}
+	if refs == nil {
+		if ids, _, err = query.Choose(db, false, nil, nil); err != nil {
+			return 0, err
+		}
+	}
+	if list, err := os.ReadDir(dir); err == nil && len(list) > 0 {
+		return 0, exit.WithHint(exit.Errorf(exit.Usage, "%s is not empty", dir), "give the name of a new folder")
+	}
+	err = os.MkdirAll(filepath.Join(dir, "data"), 0o755)
+	if err == nil {
+		err = writePages(dir)
+	}
+	if err == nil {
+		err = writeIndex(db, dir, ids)
+	}
+	for _, id := range ids {
+		if err == nil {
+			err = s.writeRun(db, dir, id)
+		}
+	}
+	if errors.As(err, new(*fs.PathError)) {
+		err = exit.WithCode(err, exit.Storage)
+	}
+	return len(ids), err
+}
+
+func writePages(dir string) error {
+	return fs.WalkDir(assets, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := fs.ReadFile(assets, name)
+		if err != nil {
+			return err
+		}
+		content = bytes.Replace(content, []byte(`<script src="drun.js" defer></script>`), []byte("<script src=\"drun.js\" defer></script>\n<script src=\"export.js\" defer></script>"), 1)
+		return os.WriteFile(filepath.Join(dir, name), content, 0o644)
+	})
+}
+
+// writeData writes a value as a script that hands it over as JSON.
+func writeData(dir, name string, v any) error {
+	var text strings.Builder
+	if err := views.JSON(&text, v, ""); err != nil {
+		return err
+	}
+	quoted, err := json.Marshal(text.String())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "data", name+".js"), fmt.Appendf(nil, "exportedData(%q, %s);\n", name, quoted), 0o644)
+}
+
+// columnsAtMost is how many parameters, and how many metrics, the table of exported runs has.
+const columnsAtMost = 10
+
+func writeIndex(db *history.DB, dir string, ids []int64) error {
+	recent, err := namesOf(db, false)
+	if err != nil {
+		return err
+	}
+	columns := []string{"id", "name", "status", "recipe", "world_size", "started", "seconds", "tags"}
+	for _, name := range recent.RecentParams[:min(columnsAtMost, len(recent.RecentParams))] {
+		columns = append(columns, reference("params", name))
+	}
+	for _, name := range recent.RecentMetrics[:min(columnsAtMost, len(recent.RecentMetrics))] {
+		columns = append(columns, reference("metrics", name)+".last")
+	}
+	exprs, err := query.ParseList("columns", strings.Join(columns, ", "))
+	if err != nil {
+		return err
+	}
+	table, err := query.Table(db, ids, exprs)
+	if err != nil {
+		return err
+	}
+	compared, err := db.Compare(ids)
+	newest := int64(0)
+	for _, id := range ids {
+		newest = max(newest, id)
+	}
+	if err != nil {
+		return err
+	}
+	return writeData(dir, "index", map[string]any{"names": recent, "runs": table, "compare": compared, "newest": newest})
+}
+
+var plainName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// reference writes the name of a parameter or metric as an expression has it.
+func reference(kind, name string) string {
+	if plainName.MatchString(name) {
+		return kind + "." + name
+	}
+	return kind + "[" + query.Quote(name) + "]"
+}
+
+func (s *Server) writeRun(db *history.DB, dir string, id int64) error {
+	detail, err := db.Get(id)
+	if err != nil {
+		return err
+	}
+	data := map[string]any{"show": detail}
+	for name, read := range map[string]func(*history.DB, int64, url.Values) (any, error){
+		"logs": logs, "sources": sources, "checkpoints": s.kept,
+		"usage": func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Usage(id) },
+	} {
+		if data[name], err = read(db, id, url.Values{"limit": {"2000"}}); err != nil {
+			return err
+		}
+	}
+	curves := map[string]map[string]*curve{}
+	for _, axis := range []string{"step", "time", "relative"} {
+		curves[axis] = map[string]*curve{}
+		for metric := range detail.Metrics {
+			found, err := s.read(db, []int64{id}, view{metric: metric, axis: axis, from: math.Inf(-1), to: math.Inf(1), points: defaultPoints})
+			if err != nil {
+				return err
+			}
+			if len(found) == 1 {
+				curves[axis][metric] = found[0]
+			}
+		}
+	}
+	data["curves"] = curves
+	return writeData(dir, "run-"+strconv.FormatInt(id, 10), data)
+}
