@@ -17,6 +17,7 @@ const (
 	glooName     = "Gloo"
 	openBLASName = "OpenBLAS"
 	plainName    = "plain file" // written and synchronised
+	mlflowName   = "MLflow"
 
 	// The same libraries, told to use their AVX-512 kernels: OpenBLAS does not recognise every processor that has them,
 	// and PyTorch uses its AVX2 kernels unless told otherwise.
@@ -24,7 +25,7 @@ const (
 	torchWideName    = "PyTorch for AVX-512"
 )
 
-var peerNames = []string{torchName, torchWideName, mpiName, glooName, openBLASName, openBLASWideName, plainName}
+var peerNames = []string{torchName, torchWideName, mpiName, glooName, openBLASName, openBLASWideName, plainName, mlflowName}
 
 // variants are a peer run in several ways. A bar is set by the best of them.
 var variants = map[string][]string{
@@ -41,7 +42,14 @@ var install = map[string]string{
 	// The same libraries, on a processor with AVX-512.
 	openBLASWideName: "libopenblas0-pthread",
 	torchWideName:    "python3-torch python3-numpy",
+	mlflowName:       fromPyPI,
 }
+
+// fromPyPI says that the Makefile installs it.
+const fromPyPI = "make bin/exchange"
+
+// mlflowPython is the interpreter that has MLflow.
+const mlflowPython = "bin/exchange/bin/python"
 
 // peers are the programs that this machine has, and for missing ones the reason.
 type peers struct {
@@ -68,6 +76,7 @@ func findPeers(ctx context.Context, folder string) *peers {
 			break
 		}
 	}
+	build(mlflowName, mlflowPython, "-c", "import mlflow")
 	build(mpiName, "mpicc", "-O2", peerSources+"/allreduce_mpi.c", "-o", p.built("allreduce_mpi"))
 	build(mpiName, "mpicc", "-O2", peerSources+"/hello_mpi.c", "-o", p.built("hello_mpi"))
 	build(glooName, "g++", "-O2", "-std=c++17", peerSources+"/allreduce_gloo.cc", "-o", p.built("allreduce_gloo"), "-lgloo")
@@ -91,7 +100,11 @@ func (p *peers) missing() []string {
 	var lines []string
 	for _, who := range peerNames {
 		if err := p.lacks[who]; err != nil {
-			lines = append(lines, fmt.Sprintf("%s is not installed (%v): apt-get install --no-install-recommends %s", who, err, install[who]))
+			how := "apt-get install --no-install-recommends " + install[who]
+			if install[who] == fromPyPI {
+				how = fromPyPI
+			}
+			lines = append(lines, fmt.Sprintf("%s is not installed (%v): %s", who, err, how))
 		}
 	}
 	return lines

@@ -75,6 +75,7 @@ func probes(drun, folder string, p *peers, lasting time.Duration) []probe {
 		{groupStart, mpiName, "", timed("hello.star, 2 ranks, start to exit", 2, mpirun(2, "hello_mpi"), 0)},
 		{groupHistory, drunName, "", digitsHistory(drun, folder)},
 		{groupQueries, drunName, "", queries(drun, folder, historytest.Large)},
+		{groupQueries, mlflowName, "", printed([]string{mlflowPython, filepath.Join(peerSources, "queries_mlflow.py"), folder}, 0)},
 		{groupLogging, drunName, "", printed(recipe("bench/log.star", 1, 0, "-p", "steps=20000"), 0)},
 		{groupLogging, drunName, "", logging(drun, folder, 16, lasting)},
 		{groupLogging, drunName, "", logging(drun, folder, 64, 0)},

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -16,8 +17,11 @@ import (
 
 // queries times commands over a large history, which the first of them makes.
 func queries(drun, folder string, shape historytest.Shape) func(context.Context) ([]figure, error) {
-	home := filepath.Join(folder, "large")
-	made := sync.OnceValue(func() error { return historytest.Fill(home, shape) })
+	home, long := filepath.Join(folder, "large"), filepath.Join(folder, "long")
+	made := sync.OnceValue(func() error {
+		err := historytest.Fill(long, historytest.Shape{Runs: 1, Params: 1, Metrics: 1, Points: 100 * shape.Runs})
+		return errors.Join(err, historytest.Fill(home, shape))
+	})
 	middle := strconv.Itoa(shape.Runs / 2)
 	return func(ctx context.Context) ([]figure, error) {
 		if err := made(); err != nil {
@@ -30,15 +34,17 @@ func queries(drun, folder string, shape historytest.Shape) func(context.Context)
 		var figures []figure
 		for _, q := range []struct {
 			name string
+			home string
 			args []string
 		}{
-			{"runs", []string{"runs"}},
-			{"runs --where --sort", []string{"runs", "--where", "params.lr < 0.01 and metrics.acc.last > 0.9", "--sort", "-metrics.acc.last"}},
-			{"show", []string{"show", middle}},
-			{"metrics of a run", []string{"metrics", middle}},
-			{"compare of 100 runs", all},
+			{"runs", home, []string{"runs"}},
+			{"runs --where --sort", home, []string{"runs", "--where", "params.lr < 0.01 and metrics.acc.last > 0.9", "--sort", "-metrics.acc.last"}},
+			{"show", home, []string{"show", middle}},
+			{"metrics of a run", home, []string{"metrics", middle}},
+			{"compare of 100 runs", home, all},
+			{"plot of a million points", long, []string{"plot", "1", "loss"}},
 		} {
-			measured, err := timed("large history, "+q.name, 3, append(append([]string{drun}, q.args...), "--home", home), 0)(ctx)
+			measured, err := timed("large history, "+q.name, 3, append(append([]string{drun}, q.args...), "--home", q.home), 0)(ctx)
 			if err != nil {
 				return nil, err
 			}

@@ -42,7 +42,7 @@ func buildRows() []row {
 	for _, q := range []struct {
 		name  string
 		limit float64
-	}{{"runs", 0.3}, {"runs --where --sort", 0.3}, {"show", 0.1}, {"metrics of a run", 0.1}, {"compare of 100 runs", 0.5}} {
+	}{{"runs", 0.3}, {"runs --where --sort", 0.3}, {"show", 0.1}, {"metrics of a run", 0.1}, {"compare of 100 runs", 0.5}, {"plot of a million points", 0.5}} {
 		all = append(all, row{groupQueries, "large history, " + q.name, []bar{atMost(q.limit)}})
 	}
 	all = append(all,
