@@ -38,10 +38,8 @@ def fill():
     return experiment
 
 
-if os.path.exists(path):
-    experiment = client.get_experiment_by_name("large").experiment_id
-else:
-    experiment = fill()
+known = client.get_experiment_by_name("large")
+experiment = known.experiment_id if known else fill()
 
 
 def report(name, ask):

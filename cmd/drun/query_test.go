@@ -108,7 +108,7 @@ func TestOutput(t *testing.T) {
 		{"runs --trash --columns id", []string{"=id\n"}},
 		{"runs --trash --all --json", []string{"=[]\n"}},
 		{"runs --sort -id --limit 1 --json", []string{`"name": "wild-goose"`}},
-		{"show 1", []string{"run 1 calm-otter: done", "2, backend shm, 1 threads each", "tags", "base", "hidden     128", "lr         0.1",
+		{"show 1", []string{"run 1 calm-otter: done", "2, backend shm, 1 thread each", "tags", "base", "hidden     128", "lr         0.1",
 			"whole      1.0", "2.0 KiB", "ATTEMPT", "examples/digits.star"}},
 		{"compare 1 2", []string{"PARAMETER       1 calm-otter                              2 wild-goose\nhidden          128                                       -\n",
 			"whole           1.0                                       -\n\nRUN  ", "status          done                                      failed\n",

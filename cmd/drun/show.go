@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"drun/history"
@@ -47,7 +48,7 @@ func printDetail(out io.Writer, d *history.Detail) error {
 	if p := d.Parent; p != nil {
 		field("resumed", fmt.Sprintf("run %d %s at step %d", p.ID, p.Name, p.Step))
 	}
-	ranks := fmt.Sprintf("%d, backend %s, %d threads each", d.WorldSize, d.Backend, d.Threads)
+	ranks := fmt.Sprintf("%d, backend %s, %s each", d.WorldSize, d.Backend, english.Plural(d.Threads, "thread", ""))
 	if d.Deterministic != nil && *d.Deterministic {
 		ranks += ", deterministic"
 	}
