@@ -2,10 +2,12 @@ package ui
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"mime"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -40,6 +42,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		"runs/{run}/sources/diff": withRun(sourceDiff),
 		"runs/{run}/usage":        withRun(func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Usage(id) }),
 		"runs/{run}/checkpoints":  withRun(s.kept),
+		"runs/{run}/artifacts":    withRun(func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Artifacts(id) }),
 	} {
 		mux.Handle(api+path, s.reads(func(w http.ResponseWriter, r *http.Request) error {
 			db, err := s.history()
@@ -62,6 +65,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		}))
 	}
 	mux.Handle(api+"runs/{run}/checkpoints/{step}/safetensors", s.reads(s.safetensors))
+	mux.Handle(api+"runs/{run}/artifacts/{sha256}", s.reads(s.artifact))
 	mux.HandleFunc(api+"events", s.follow)
 	mux.HandleFunc("GET /api/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, exit.WithHint(fmt.Errorf("there is no %s", r.URL.Path), "docs/ui.md lists the requests"))
@@ -438,6 +442,40 @@ func (s *Server) safetensors(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="run-%d-step-%d.safetensors"`, id, list[0].Step))
 	_, _ = w.Write(file.Bytes())
 	return nil
+}
+
+// artifact sends what a run has kept: an image in PNG to be shown, all else as a file to be saved.
+func (s *Server) artifact(w http.ResponseWriter, r *http.Request) error {
+	db, err := s.history()
+	if err != nil {
+		return err
+	}
+	id, err := db.Find(r.PathValue("run"))
+	if err != nil {
+		return err
+	}
+	all, err := db.Artifacts(id)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if a := &all[i]; a.SHA256 == r.PathValue("sha256") {
+			data, err := db.Content(a)
+			if err != nil {
+				return err
+			}
+			if http.DetectContentType(data) == "image/png" {
+				w.Header().Set("Content-Type", "image/png")
+			} else {
+				w.Header().Set("Content-Type", "application/octet-stream")
+				w.Header().Set("Content-Disposition", cmp.Or(mime.FormatMediaType("attachment", map[string]string{"filename": a.Name}), "attachment"))
+			}
+			w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+			_, _ = w.Write(data)
+			return nil
+		}
+	}
+	return &history.NotFound{What: fmt.Sprintf("run %d has kept nothing with the SHA-256 %.64s", id, r.PathValue("sha256")), Near: fmt.Sprintf("drun artifacts %d lists them", id)}
 }
 
 // downloadWithin bounds how long a client may take to receive a checkpoint.

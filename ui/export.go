@@ -140,7 +140,8 @@ func (s *Server) writeRun(db *history.DB, dir string, id int64) error {
 	data := map[string]any{"show": detail}
 	for name, read := range map[string]func(*history.DB, int64, url.Values) (any, error){
 		"logs": logs, "sources": sources, "checkpoints": s.kept,
-		"usage": func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Usage(id) },
+		"artifacts": func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Artifacts(id) },
+		"usage":     func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Usage(id) },
 	} {
 		if data[name], err = read(db, id, url.Values{"limit": {"2000"}}); err != nil {
 			return err

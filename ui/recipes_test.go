@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -128,6 +129,8 @@ def main():
     run.tag(X)
     run.note(X)
     print(X)
+    run.artifact(X[:100], "<script>document.title='broken into'</script>")
+    run.image("<b>picture</b>", tensor.zeros([4, 4]))
     checkpoint.save({"w<script>": tensor.zeros([3])}, step = 4)
     fail(X)
 `
@@ -145,7 +148,7 @@ func TestHostileRecipe(t *testing.T) {
 	p.until("document.querySelectorAll('#rows tr').length === 1")
 	safe := func(page string) {
 		t.Helper()
-		if found := eval[string](p, "[...document.querySelectorAll('script:not([src]), img, b, [onerror], iframe')].map(e => e.outerHTML).join()"); found != "" {
+		if found := eval[string](p, "[...document.querySelectorAll('script:not([src]), img:not(#images img), b, [onerror], iframe')].map(e => e.outerHTML).join()"); found != "" {
 			t.Errorf("%s has elements that a recipe made: %s", page, found)
 		}
 		if strings.Contains(eval[string](p, "document.title"), "broken into") {
@@ -160,9 +163,10 @@ func TestHostileRecipe(t *testing.T) {
 		t.Errorf("the tag or a parameter is not shown as text: %s", text)
 	}
 	p.open("/run.html?id=1")
-	p.until("document.documentElement.dataset.ready !== undefined && document.querySelectorAll('#charts canvas').length >= 3 && document.querySelectorAll('#log div').length > 0 && document.querySelectorAll('#checkpoints a').length === 1")
+	p.until("document.documentElement.dataset.ready !== undefined && document.querySelectorAll('#charts canvas').length >= 3 && document.querySelectorAll('#log div').length > 0 && document.querySelectorAll('#checkpoints a').length === 1 && (document.querySelector('#images img')?.scrollIntoView(), document.querySelector('#images img')?.naturalWidth === 4)")
 	safe("run")
-	for _, place := range []string{"#about", "#error", "#params", "#metrics", "#log", "#sources", "#charts"} {
+	p.shot("hostile")
+	for _, place := range []string{"#about", "#error", "#params", "#metrics", "#log", "#sources", "#charts", "#artifacts", "#images"} {
 		if text := p.text(place); !strings.Contains(text, "<script>") && !strings.Contains(text, "<b>") {
 			t.Errorf("%s does not show the text: %.500s", place, text)
 		}
@@ -179,6 +183,22 @@ func TestHostileRecipe(t *testing.T) {
 	status, body, header := get(t, c, base+"/api/v1/runs/1/checkpoints/4/safetensors")
 	if status != 200 || !strings.Contains(body, `"w\u003cscript\u003e":{"dtype":"F32","shape":[3]`) || header.Get("Content-Disposition") != `attachment; filename="run-1-step-4.safetensors"` {
 		t.Errorf("%d %q %v", status, body, header)
+	}
+	// What a recipe kept is never a page.
+	_, list, _ := get(t, c, base+"/api/v1/runs/1/artifacts")
+	found := regexp.MustCompile(`"kind":"(text|image)".*?"sha256":"([0-9a-f]{64})"`).FindAllStringSubmatch(list, -1)
+	if len(found) != 2 {
+		t.Fatal(list)
+	}
+	for _, m := range found {
+		status, body, header := get(t, c, base+"/api/v1/runs/1/artifacts/"+m[2])
+		want := map[string]string{"text": "application/octet-stream", "image": "image/png"}[m[1]]
+		if status != 200 || header.Get("Content-Type") != want || m[1] == "text" && (!strings.HasPrefix(header.Get("Content-Disposition"), "attachment") || !strings.Contains(body, "<script>")) {
+			t.Errorf("%s: %d %q %v", m[1], status, body, header)
+		}
+	}
+	if status, _, _ := get(t, c, base+"/api/v1/runs/1/artifacts/"+strings.Repeat("0", 64)); status != 404 {
+		t.Errorf("an unknown artifact: %d", status)
 	}
 }
 
