@@ -1,0 +1,84 @@
+package ui
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"drun/history"
+)
+
+// made is a series of the points step, rank, value.
+func made(points ...[3]float64) *series {
+	s := &series{}
+	for _, p := range points {
+		s.add(&history.Point{Step: int64(p[0]), Rank: int(p[1]), Value: p[2], Time: time.Unix(int64(p[0])*10+int64(p[1]), 0)})
+	}
+	return s
+}
+
+func TestAlong(t *testing.T) {
+	nan, started := math.NaN(), time.Unix(10, 0)
+	for name, c := range map[string]struct {
+		s            *series
+		axis         string
+		x, y, lo, hi string
+	}{
+		"one rank":          {made([3]float64{0, 0, 1}, [3]float64{1, 0, 2}), "step", "[0,1]", "[1,2]", "[]", "[]"},
+		"ranks":             {made([3]float64{0, 0, 1}, [3]float64{0, 1, 3}, [3]float64{1, 1, 8}, [3]float64{1, 0, 4}), "step", "[0,1]", "[2,6]", "[1,4]", "[3,8]"},
+		"ranks over time":   {made([3]float64{1, 0, 1}, [3]float64{1, 1, 3}), "relative", "[0]", "[2]", "[1]", "[3]"},
+		"a rank apart":      {made([3]float64{1, 0, 1}, [3]float64{2, 0, 2}, [3]float64{1, 1, 3}), "step", "[1,2]", "[2,2]", "[1,2]", "[3,2]"},
+		"NaN of one rank":   {made([3]float64{0, 0, 1}, [3]float64{0, 1, nan}), "step", "[0]", "[null]", "[null]", "[null]"},
+		"logged twice":      {made([3]float64{5, 0, 1}, [3]float64{5, 0, 2}), "step", "[5]", "[1.5]", "[1]", "[2]"},
+		"steps that return": {made([3]float64{5, 0, 1}, [3]float64{4, 0, 2}), "step", "[4,5]", "[2,1]", "[2,1]", "[2,1]"},
+		"time of day":       {made([3]float64{3, 0, 7}), "time", "[30]", "[7]", "[]", "[]"},
+	} {
+		l := c.s.along(c.axis, started)
+		for i, got := range [][]float64{l.x, l.y, l.low, l.high} {
+			raw, err := json.Marshal(numbers(got))
+			if want := []string{c.x, c.y, c.lo, c.hi}[i]; err != nil || string(raw) != want {
+				t.Errorf("%s: part %d is %s, want %s (%v)", name, i, raw, want, err)
+			}
+		}
+	}
+}
+
+// A spike among 100,000 points is in the chart, also when it is zoomed out, and the zoomed part reaches over its ends.
+func TestSpikesAreKept(t *testing.T) {
+	s := &series{}
+	for i := range 100_000 {
+		v := math.Sin(float64(i))
+		switch i {
+		case 54_321:
+			v = 100
+		case 77_777:
+			v = -100
+		}
+		s.add(&history.Point{Step: int64(i), Value: v, Time: time.Unix(int64(i), 0)})
+	}
+	v := view{axis: "step", from: math.Inf(-1), to: math.Inf(1), points: 400}
+	c := v.of(s, &history.Summary{})
+	if len(c.X) > 400 || slices.Max(c.Y) != 100 || slices.Min(c.Y) != -100 || c.X[0] != 0 || c.X[len(c.X)-1] != 99_999 {
+		t.Errorf("%d points from %v to %v", len(c.X), slices.Min(c.Y), slices.Max(c.Y))
+	}
+	v.from, v.to = 1000.5, 1009.5
+	if c = v.of(s, &history.Summary{}); c.X[0] != 1000 || c.X[len(c.X)-1] != 1010 || len(c.X) != 11 {
+		t.Errorf("zoomed: %v", c.X)
+	}
+	v.from, v.to = 2e5, 3e5
+	if c = v.of(s, &history.Summary{}); len(c.X) > 1 {
+		t.Errorf("beyond the end: %v", c.X)
+	}
+}
+
+func TestSmoothed(t *testing.T) {
+	got := smoothed([]float64{1, math.NaN(), 3, math.Inf(1), 3}, 0.5)
+	want := []float64{1, math.NaN(), (0.5*0.5*1 + 0.5*3) / 0.75, math.Inf(1), (0.25*0.5*1 + 0.25*3 + 0.5*3) / 0.875}
+	for i := range want {
+		if math.IsNaN(want[i]) != math.IsNaN(got[i]) || math.Abs(got[i]-want[i]) > 1e-12 {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+}
