@@ -81,7 +81,7 @@ type Info struct {
 
 // Ref names exactly this checkpoint, also when its step is saved anew.
 func (i Info) Ref() Ref {
-	return Ref{"id = ?2", "step " + strconv.FormatInt(i.Step, 10), []any{i.id}}
+	return Ref{"id = ?2", "step " + strconv.FormatInt(i.Step, 10), []any{i.id}, &i.Step}
 }
 
 // Same tells whether this is the same checkpoint, not only of the same run and step.
@@ -91,18 +91,24 @@ func (i Info) Same(other Info) bool { return i.id == other.id }
 type Ref struct {
 	clause, label string // ?1 is the run
 	args          []any
+	step          *int64 // nil: any
+}
+
+// names tells whether a checkpoint is one that the Ref of a run can name.
+func (r Ref) names(run string, info Info) bool {
+	return info.Run == run && (r.step == nil || *r.step == info.Step)
 }
 
 // Last is the one saved last, Best the one with the highest score (the last
 // of equals).
 var (
-	Last = Ref{"run = ?1 ORDER BY id DESC LIMIT 1", "last", nil}
-	Best = Ref{"run = ?1 AND score IS NOT NULL ORDER BY score DESC, id DESC LIMIT 1", "best", nil}
+	Last = Ref{"run = ?1 ORDER BY id DESC LIMIT 1", "last", nil, nil}
+	Best = Ref{"run = ?1 AND score IS NOT NULL ORDER BY score DESC, id DESC LIMIT 1", "best", nil, nil}
 )
 
 // Step is the checkpoint of one step.
 func Step(n int64) Ref {
-	return Ref{"run = ?1 AND step = ?2", "step " + strconv.FormatInt(n, 10), []any{n}}
+	return Ref{"run = ?1 AND step = ?2", "step " + strconv.FormatInt(n, 10), []any{n}, &n}
 }
 
 // ParseRef reads a step's number, last or best, as after the @ of RUN@STEP; nothing
@@ -223,8 +229,15 @@ func Check(home string) error {
 	if info, err := os.Stat(s.path); err != nil || info.Size() > checkedSize {
 		return sqldb.Wrap(s.path, err)
 	}
+	return s.check("PRAGMA quick_check(1)")
+}
+
+// CheckCatalog reads all of the catalog, and compares its indexes with its tables.
+func (s *Store) CheckCatalog() error { return s.check("PRAGMA integrity_check(1)") }
+
+func (s *Store) check(pragma string) error {
 	var verdict string
-	if err := s.sql.QueryRow("PRAGMA quick_check(1)").Scan(&verdict); err != nil {
+	if err := s.sql.QueryRow(pragma).Scan(&verdict); err != nil {
 		return s.wrap(err)
 	}
 	if verdict != "ok" {
@@ -318,6 +331,9 @@ func (s *Store) find(from rower, run string, ref Ref) (Info, error) {
 	info, err := scanInfo(from.QueryRowContext(context.Background(), selectInfo+ref.clause, append([]any{run}, ref.args...)...))
 	if errors.Is(err, sql.ErrNoRows) {
 		return info, &ErrNone{fmt.Sprintf("%s of run %s", ref.label, run)}
+	}
+	if err == nil && !ref.names(run, info) { // the index is not that of the table
+		err = s.damaged("checkpoints", fmt.Errorf("%s of run %s is found as step %d of run %s", ref.label, quote(run), info.Step, quote(info.Run)))
 	}
 	return info, s.wrap(err)
 }

@@ -2,6 +2,7 @@ package checkpoints
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -328,5 +329,66 @@ func BenchmarkSaveSmall(b *testing.B) {
 		if _, err := s.Save("r", step, nil, map[int][]Entry{0: {{Name: "w", Data: data}}, 1: {{Name: "w", Data: data}}}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// A bit that has changed in the catalog's tables or indexes never gives the checkpoint of another step.
+func TestDamagedIndex(t *testing.T) {
+	home := t.TempDir()
+	var steps []int64 // found in the file as they are
+	for k := range int64(6) {
+		steps = append(steps, 0x1112131415161718+k<<56)
+	}
+	entry := func(k int) []Entry { return []Entry{{Name: "w", Kind: "value", Data: noise(uint64(k), 1000+k)}} }
+	s := open(t, home)
+	for k, step := range steps {
+		_, err := s.Save("the run", step, nil, map[int][]Entry{0: entry(k)})
+		ok(t, err)
+	}
+	ok(t, s.CheckCatalog())
+	ok(t, s.Close())
+	path := filepath.Join(home, "checkpoints.db")
+	whole, err := os.ReadFile(path)
+	ok(t, err)
+	check := func(at int, wrong []byte) (noticed bool) {
+		ok(t, os.WriteFile(path, wrong, 0o600))
+		s, err := OpenReadOnly(home)
+		if err != nil {
+			return true
+		}
+		defer s.Close()
+		for k, step := range steps {
+			info, got, err := s.Load("the run", Step(step), 0)
+			if err == nil && (info.Step != step || !bytes.Equal(got[0].Data, entry(k)[0].Data)) {
+				t.Errorf("byte %d: step %x is another", at, step)
+			}
+			noticed = noticed || err != nil
+		}
+		return noticed || s.CheckCatalog() != nil
+	}
+	tried, noticed := 0, 0
+	for i := range whole {
+		for k, step := range steps {
+			if !bytes.HasPrefix(whole[i:], binary.BigEndian.AppendUint64(nil, uint64(step))) {
+				continue
+			}
+			for at := i - 16; at < i+10; at++ {
+				for _, bit := range []byte{1, 8, 128} {
+					wrong := bytes.Clone(whole)
+					wrong[at] ^= bit
+					if tried++; check(at, wrong) {
+						noticed++
+					}
+				}
+			}
+			wrong := bytes.Clone(whole)
+			binary.BigEndian.PutUint64(wrong[i:], uint64(steps[(k+1)%len(steps)]))
+			if !check(i, wrong) {
+				t.Errorf("byte %d: a step that was exchanged is not noticed", i)
+			}
+		}
+	}
+	if tried < 900 || noticed < tried*9/10 {
+		t.Errorf("%d of %d bits were noticed", noticed, tried)
 	}
 }

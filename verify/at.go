@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"drun/checkpoints"
@@ -210,13 +211,8 @@ func (a *attempt) rebuild(after int64) (_ *Point, err error) {
 
 // targetOf says after how many updates, of those that the run has made, the state of a step is meant.
 func targetOf(d *history.Detail, marks []history.Mark, steps []saved, made, step int64, metric string) (*engine.Target, error) {
-	if metric == "" {
-		if i := slices.IndexFunc(steps, func(s saved) bool { return s.step == step }); i >= 0 {
-			return &engine.Target{Updates: steps[i].updates, Save: &step}, nil
-		}
-		if updates, is := between(steps, step); is && updates <= made {
-			return &engine.Target{Updates: updates}, nil
-		}
+	if i := slices.IndexFunc(steps, func(s saved) bool { return s.step == step }); i >= 0 && metric == "" {
+		return &engine.Target{Updates: steps[i].updates, Save: &step}, nil
 	}
 	found := map[string]int64{} // updates by metric
 	logged := map[string]bool{}
@@ -225,15 +221,23 @@ func targetOf(d *history.Detail, marks []history.Mark, steps []saved, made, step
 			continue
 		}
 		logged[m.Name] = true
-		if updates, is := m.At(step); is && (metric == "" || m.Name == metric) {
-			found[m.Name] = updates + lag(marks, steps, m.Name)
+		lag, same := inStep(marks, steps, m.Name)
+		if updates, is := m.At(step); is && (m.Name == metric || metric == "" && (same || len(steps) == 0)) {
+			found[m.Name] = updates + lag
 		}
+	}
+	if updates, is := between(steps, step); metric == "" && len(found) == 0 && is && updates <= made {
+		return &engine.Target{Updates: updates}, nil
 	}
 	names := slices.Sorted(maps.Keys(found))
 	switch {
 	case metric != "" && !logged[metric]:
 		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %s has no metric %q with steps that rank 0 recorded", d.Name, metric), "metrics: "+strings.Join(slices.Sorted(maps.Keys(logged)), ", "))
 	case len(names) == 0:
+		if len(steps) > 1 && steps[0].step < step && step < steps[len(steps)-1].step {
+			return nil, exit.WithHint(exit.Errorf(exit.Usage, "nothing tells how many updates run %s had made at step %d, which it has not saved", d.Name, step),
+				"run.log(…, step = step) once a step tells; --metric NAME takes a metric's own steps: "+steppingOf(d, marks, steps))
+		}
 		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %s has no step %d", d.Name, step), steppingOf(d, marks, steps))
 	}
 	for _, name := range names[1:] {
@@ -270,8 +274,9 @@ func stepBefore(marks []history.Mark, metric string, step int64) (earlier int64,
 	return 0, false
 }
 
-// between gives the updates of a step that was not saved, where each step from the save before it to the one after has equally
-// many updates or, for a step before or after all saves, each step from the first save to the last.
+// between gives the updates of a step that was not saved, where each step from the save before it to the one after makes one
+// update or, for a step before or after all saves, each step from the first save to the last. With several updates a step one
+// could not tell how they are spread.
 func between(steps []saved, step int64) (int64, bool) {
 	if len(steps) < 2 {
 		return 0, false
@@ -281,45 +286,58 @@ func between(steps []saved, step int64) (int64, bool) {
 	if len(within) < 2 {
 		within = steps
 	}
-	from, next := within[0], within[1]
-	each := (next.updates - from.updates) / (next.step - from.step)
+	from := within[0]
 	for _, s := range within {
-		if each < 1 || s.updates != from.updates+each*(s.step-from.step) {
+		if s.updates-from.updates != s.step-from.step {
 			return 0, false
 		}
 	}
-	return from.updates + each*(step-from.step), true
+	return from.updates + step - from.step, true
 }
 
-// lag is how many updates the recipe makes between recording a step of a metric and saving the same step: a recipe
-// that logs a loss before it makes the step of the optimizer has 1.
-func lag(marks []history.Mark, steps []saved, metric string) (updates int64) {
-	first := true
-	for _, s := range steps {
-		for _, m := range marks {
+// inStep tells whether a metric's steps are those of checkpoint.save, and how many updates the recipe makes between recording a
+// step and saving it. With some, as where a loss is logged before the step of the optimizer, it must make equally many updates
+// each step: else nothing tells of a step that was not saved.
+func inStep(marks []history.Mark, steps []saved, metric string) (lag int64, same bool) {
+	var uniform *history.Mark
+	count := 0
+	for _, m := range marks {
+		if m.Name != metric {
+			continue
+		}
+		uniform = &m
+		count++
+		for _, s := range steps {
 			at, is := m.At(s.step)
-			if m.Name != metric || !is {
+			if !is {
 				continue
 			}
-			each := int64(1)
-			if m.StepBy > 0 {
-				each = max(each, m.UpdatesBy/m.StepBy)
-			}
 			by := s.updates - at
-			if by < 0 || by > each || !first && by != updates {
-				return 0 // steps of another kind
+			if by < 0 || same && by != lag {
+				return 0, false
 			}
-			updates, first = by, false
+			lag, same = by, true
 		}
 	}
-	return updates
+	if lag > 0 && (count > 1 || uniform.StepBy < 1 || lag > uniform.UpdatesBy/uniform.StepBy) {
+		return 0, false
+	}
+	return lag, same
 }
 
 // steppingOf says which steps a run has.
 func steppingOf(d *history.Detail, marks []history.Mark, steps []saved) string {
 	var parts []string
 	if len(steps) > 0 {
-		parts = append(parts, fmt.Sprintf("checkpoint.save has the steps %d to %d", steps[0].step, steps[len(steps)-1].step))
+		some := make([]string, 0, 6)
+		for i, s := range steps {
+			if i == 5 && len(steps) > 7 {
+				some = append(some, "…", strconv.FormatInt(steps[len(steps)-1].step, 10))
+				break
+			}
+			some = append(some, strconv.FormatInt(s.step, 10))
+		}
+		parts = append(parts, "checkpoint.save has the steps "+strings.Join(some, ", "))
 	}
 	ends := map[string][2]int64{}
 	for _, m := range marks {

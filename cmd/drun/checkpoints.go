@@ -162,6 +162,11 @@ func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []views.Kep
 	if wantsJSON(cmd) {
 		details = errs
 	}
+	if store != nil {
+		if err := store.CheckCatalog(); err != nil {
+			return err
+		}
+	}
 	bad, read, hint := 0, []views.Kept{}, ""
 	for _, k := range list {
 		good, verdict := true, "whole, "+humanize.IBytes(uint64(k.Bytes))

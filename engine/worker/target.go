@@ -3,24 +3,26 @@ package worker
 import (
 	"bytes"
 	"errors"
-	"fmt"
+	"slices"
 
 	"drun/engine"
 	"drun/internal/exit"
 	"drun/starlib/checkpoint"
 
 	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
 )
 
-// target is where a replay hands over the rank's state. The recipe saves the step that it names, or decides
-// whether to save after the number of updates that it names: then the state is the one that the recipe would have
-// passed to checkpoint.save. A recipe that does neither before the next update has its state taken when it asks
-// a loader for the next batch or, if it does not, right after the update.
+// target is where a replay hands over the rank's state. The recipe saves the step that it names, or makes the number of
+// updates that it names: then the state is the one that the recipe would have passed to checkpoint.save where it last decided
+// whether to save (lang.Moment) before the next update. In a recipe that does not decide, it is the one when a loader was
+// asked for the next batch or, without, right after the update.
 type target struct {
 	engine.Target
-	taken []checkpoint.Item // the state after the updates; nil: they are not made yet
-	asked bool              // taken when a loader was asked
-	done  bool              // handed over
+	taken   []checkpoint.Item // the state after the updates; nil: they are not made yet
+	asked   bool              // taken when a loader was asked
+	decided []syntax.Position // where the recipe has decided since
+	done    bool              // handed over
 }
 
 // errHandedOver ends the recipe of a rank that has handed over its state.
@@ -49,23 +51,25 @@ func (d *digests) passing() error {
 
 // asked is told that a loader is asked for a batch.
 func (d *digests) asked() (err error) {
-	if t := d.target; t.taken != nil && !t.asked {
+	if t := d.target; t.taken != nil && !t.asked && len(t.decided) == 0 {
 		t.asked = true
 		t.taken, err = d.take()
 	}
 	return err
 }
 
-// deciding is called where the recipe decides whether to save.
-func (d *digests) deciding(*starlark.Thread, *starlark.Builtin, starlark.Tuple, []starlark.Tuple) (starlark.Value, error) {
-	if d.target == nil || d.target.taken == nil {
-		return starlark.None, nil
+// deciding is called where the recipe decides whether to save. When it comes to the same place again before the next update, as
+// one does that accumulates gradients, it is in its next step.
+func (d *digests) deciding(thread *starlark.Thread, _ *starlark.Builtin, _ starlark.Tuple, _ []starlark.Tuple) (_ starlark.Value, err error) {
+	if t := d.target; t.taken != nil {
+		at := thread.CallFrame(1).Pos
+		if slices.Contains(t.decided, at) {
+			return nil, d.handOver(t.taken)
+		}
+		t.decided = append(t.decided, at)
+		t.taken, err = d.take()
 	}
-	items, err := d.take()
-	if err != nil {
-		return nil, err
-	}
-	return nil, d.handOver(items)
+	return starlark.None, err
 }
 
 // saving is told that the recipe saves.
@@ -100,15 +104,16 @@ func (d *digests) handOver(items []checkpoint.Item) error {
 }
 
 // end is what the end of the recipe means.
-func (t *target) end(err error) error {
-	if t.done {
-		return nil
+func (d *digests) end(err error) error {
+	t := d.target
+	if err == nil && t.taken != nil && !t.done {
+		err = d.handOver(t.taken)
 	}
-	if err == nil && !t.Quit {
-		err = exit.Errorf(exit.Recipe, "the recipe came to its end before the state could be taken")
-		if t.taken != nil {
-			err = fmt.Errorf("%w: it made exactly %d updates", err, t.Updates)
-		}
+	switch {
+	case t.done:
+		return nil
+	case err == nil && !t.Quit:
+		return exit.Errorf(exit.Recipe, "the recipe came to its end after %d updates, before the state could be taken", d.rank.Updates)
 	}
 	return err
 }

@@ -172,8 +172,8 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		u.Env[lang.Moment] = starlark.NewBuiltin("checkpoint.save", w.digests.deciding)
 	}
 	err = w.execute(rank, u)
-	if t := w.digests.target; t != nil {
-		err = t.end(err)
+	if w.digests.target != nil {
+		err = w.digests.end(err)
 	}
 	if err != nil {
 		w.abort(err)

@@ -3,53 +3,69 @@ package lang
 import "go.starlark.net/syntax"
 
 // Moment is the predeclared name of a function without arguments. In a file that was compiled with Moments set,
-// the recipe calls it wherever it decides whether to save: before each outermost if statement
-// of a function in whose branches checkpoint.save is called.
+// the recipe calls it wherever it decides whether to save: before each if statement in whose branches
+// checkpoint.save is called, before a statement with such a call, and where a loop's iteration or a function that has such a
+// statement is left early.
 const Moment = predeclared + moment
 
 const moment = "save?" // no recipe can write it
 
 // insertMoments adds the calls to a tree that has not been rewritten.
-func insertMoments(stmts []syntax.Stmt) []syntax.Stmt {
+func insertMoments(stmts []syntax.Stmt) []syntax.Stmt { return moments{}.insert(stmts) }
+
+// moments says which statements leave a body that saves.
+type moments struct{ iteration, function bool }
+
+func (m moments) insert(stmts []syntax.Stmt) []syntax.Stmt {
 	var out []syntax.Stmt
 	for _, stmt := range stmts {
+		decides := false
 		switch s := stmt.(type) {
 		case *syntax.DefStmt:
-			s.Body = insertMoments(s.Body)
+			s.Body = moments{function: saves(s.Body, false)}.insert(s.Body)
 		case *syntax.ForStmt:
-			s.Body = insertMoments(s.Body)
+			s.Body = moments{saves(s.Body, false), m.function}.insert(s.Body)
 		case *syntax.WhileStmt:
-			s.Body = insertMoments(s.Body)
+			s.Body = moments{saves(s.Body, false), m.function}.insert(s.Body)
 		case *syntax.IfStmt:
-			if saves(s) {
-				id := &syntax.Ident{NamePos: s.If, Name: moment}
-				out = append(out, &syntax.ExprStmt{X: &syntax.CallExpr{Fn: id, Lparen: s.If, Rparen: s.If}})
-			} else {
-				s.True, s.False = insertMoments(s.True), insertMoments(s.False)
-			}
+			decides = saves(s.True, true) || saves(s.False, true)
+			s.True, s.False = m.insert(s.True), m.insert(s.False)
+		case *syntax.BranchStmt:
+			decides = m.iteration && s.Token != syntax.PASS
+		case *syntax.ReturnStmt:
+			decides = m.function || m.iteration
+		default:
+			decides = saves([]syntax.Stmt{stmt}, false)
+		}
+		if decides {
+			at, _ := stmt.Span()
+			id := &syntax.Ident{NamePos: at, Name: moment}
+			out = append(out, &syntax.ExprStmt{X: &syntax.CallExpr{Fn: id, Lparen: at, Rparen: at}})
 		}
 		out = append(out, stmt)
 	}
 	return out
 }
 
-// saves tells whether checkpoint.save is called in a branch, and in no loop there: a loop has a decision
-// of its own.
-func saves(s *syntax.IfStmt) (found bool) {
-	for _, branch := range [][]syntax.Stmt{s.True, s.False} {
-		for _, stmt := range branch {
-			syntax.Walk(stmt, func(n syntax.Node) bool {
-				switch n := n.(type) {
-				case *syntax.ForStmt, *syntax.WhileStmt, *syntax.DefStmt, *syntax.LambdaExpr:
+// saves tells whether statements call checkpoint.save, in no loop or function there: these have a decision of their own.
+// With within, the branches of if statements count too.
+func saves(stmts []syntax.Stmt, within bool) (found bool) {
+	for _, stmt := range stmts {
+		syntax.Walk(stmt, func(n syntax.Node) bool {
+			switch n := n.(type) {
+			case *syntax.ForStmt, *syntax.WhileStmt, *syntax.DefStmt, *syntax.LambdaExpr:
+				return false
+			case *syntax.IfStmt:
+				if !within {
 					return false
-				case *syntax.DotExpr:
-					if id, is := n.X.(*syntax.Ident); is && id.Name == "checkpoint" && n.Name.Name == "save" {
-						found = true
-					}
 				}
-				return !found
-			})
-		}
+			case *syntax.DotExpr:
+				if id, is := n.X.(*syntax.Ident); is && id.Name == "checkpoint" && n.Name.Name == "save" {
+					found = true
+				}
+			}
+			return !found
+		})
 	}
 	return found
 }
