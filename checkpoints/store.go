@@ -81,7 +81,7 @@ type Info struct {
 
 // Ref names exactly this checkpoint, also when its step is saved anew.
 func (i Info) Ref() Ref {
-	return Ref{"id = ?2", "step " + strconv.FormatInt(i.Step, 10), []any{i.id}, &i.Step}
+	return Ref{exactly, "step " + strconv.FormatInt(i.Step, 10), []any{i.id}, &i.Step}
 }
 
 // Same tells whether this is the same checkpoint, not only of the same run and step.
@@ -94,9 +94,11 @@ type Ref struct {
 	step          *int64 // nil: any
 }
 
+const exactly = "id = ?2" // also one that its run has saved anew, under another name
+
 // names tells whether a checkpoint is one that the Ref of a run can name.
 func (r Ref) names(run string, info Info) bool {
-	return info.Run == run && (r.step == nil || *r.step == info.Step)
+	return (info.Run == run || r.clause == exactly) && (r.step == nil || *r.step == info.Step)
 }
 
 // Last is the one saved last, Best the one with the highest score (the last
