@@ -18,6 +18,7 @@ import (
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/starlib/checkpoint"
+	"drun/starlib/data"
 	"drun/views"
 )
 
@@ -47,8 +48,14 @@ line says what. Tensors that differ between the ranks need --rank.`,
 	return cmd
 }
 
-// newFile refuses a path at which there is something.
+// newFile refuses a path at which there is something, or at which no file of tensors can be.
 func newFile(path string) error {
+	if _, err := data.FormatOf(path); err != nil {
+		return usage("", "%s", err)
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+		return usage("", "%s cannot be written: there is no folder %s", path, filepath.Dir(path))
+	}
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return usage("give the name of a new file", "%s already exists", path)
 	}

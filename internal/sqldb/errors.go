@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/mattn/go-sqlite3"
@@ -38,12 +39,19 @@ func (e *Error) ExitCode() exit.Code { return exit.Storage }
 
 const hintElsewhere = "choose another place with --home DIR or $DRUN_HOME"
 
+func hintRescue(path string) string {
+	return "rescue what is left with: sqlite3 " + path + " .recover > rescued.sql"
+}
+
 // Wrap turns an error of SQLite or of the file system about path into an
 // *Error; nil, and errors from neither, come back unchanged.
 func Wrap(path string, err error) error {
 	var known *Error
 	if err == nil || errors.As(err, &known) {
 		return err
+	}
+	if text, ok := strings.CutPrefix(err.Error(), "sql: Scan error on "); ok { // a value of another type than drun writes
+		return exit.WithHint(&Error{Path: path, What: "is damaged", Err: errors.New(text)}, hintRescue(path))
 	}
 	var errno syscall.Errno
 	var lite sqlite3.Error
@@ -52,11 +60,11 @@ func Wrap(path string, err error) error {
 	} else if !errors.As(err, &errno) && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	what, hint := explain(lite, errno)
+	what, hint := explain(path, lite, errno)
 	return exit.WithHint(&Error{Path: path, What: what, Err: err}, hint)
 }
 
-func explain(lite sqlite3.Error, errno syscall.Errno) (what, hint string) {
+func explain(path string, lite sqlite3.Error, errno syscall.Errno) (what, hint string) {
 	switch {
 	case lite.Code == sqlite3.ErrFull, errno == syscall.ENOSPC, errno == syscall.EDQUOT, errno == syscall.EFBIG:
 		return "could not grow: the disk is full or its quota is used up",
@@ -64,7 +72,7 @@ func explain(lite sqlite3.Error, errno syscall.Errno) (what, hint string) {
 	case lite.Code == sqlite3.ErrNotADB:
 		return "is not a SQLite database", "move the file away, or " + hintElsewhere
 	case lite.Code == sqlite3.ErrCorrupt:
-		return "is damaged", "rescue what is left with: sqlite3 FILE .recover"
+		return "is damaged", hintRescue(path)
 	case errno == syscall.ENOTDIR, errno == syscall.EEXIST:
 		return "cannot be used: a file stands where a folder is needed", hintElsewhere
 	case errno == syscall.EISDIR, lite.ExtendedCode == sqlite3.ErrCantOpenIsDir:
