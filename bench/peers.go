@@ -46,7 +46,7 @@ var install = map[string]string{
 }
 
 // fromPyPI says that the Makefile installs it.
-const fromPyPI = "make bin/exchange"
+const fromPyPI = "make exchange"
 
 // mlflowPython is the interpreter that has MLflow.
 const mlflowPython = "bin/exchange/bin/python"

@@ -127,13 +127,13 @@ func TestParquet(t *testing.T) {
 	}
 }
 
-// python is the one into which make bin/exchange has put the packages of other tools.
+// python is the one into which make exchange has put the packages of other tools.
 func python(t *testing.T, script string, args ...string) string {
 	t.Helper()
 	program, err := filepath.Abs("../bin/exchange/bin/python")
 	ok(t, err)
 	if _, err := os.Stat(program); err != nil {
-		t.Skip("pyarrow, TensorBoard and MLflow are not here: make bin/exchange")
+		t.Skip("pyarrow, TensorBoard and MLflow are not here: make exchange")
 	}
 	cmd := exec.Command(program, append([]string{"-c", script}, args...)...)
 	var errs bytes.Buffer

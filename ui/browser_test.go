@@ -54,6 +54,9 @@ type page struct {
 // browse opens an address in a headless Chromium, or skips the test where there is none.
 func browse(t *testing.T, address string) *page {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("a browser takes long")
+	}
 	program, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Skip("it needs apt-get install chromium")
