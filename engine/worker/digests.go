@@ -2,6 +2,8 @@ package worker
 
 import (
 	"encoding/binary"
+	"sync"
+	"time"
 
 	"drun/engine"
 	"drun/starlib"
@@ -26,6 +28,11 @@ type digests struct {
 
 	target *target // of a replay; nil: there is none
 
+	mu    sync.Mutex
+	kept  []engine.Updates // that are not sent yet
+	bytes int              // of their digests
+	sent  time.Time
+
 	marks []engine.Mark // guarded by the recorder's queue
 	open  map[string]int
 }
@@ -35,6 +42,8 @@ const (
 	maxMarks = 10000
 	// digestedAtOnce bounds what an update costs, to some 5 µs.
 	digestedAtOnce = 64 << 10
+	// keptFor is how long digests wait for another message.
+	keptFor = time.Second
 )
 
 // Holds notes which state the recipe has.
@@ -78,16 +87,33 @@ func (d *digests) add(parts [][]byte) error {
 	n := d.rank.Updates
 	var sum [engine.DigestSize]byte
 	binary.BigEndian.PutUint64(sum[:], digestOf(parts, n))
-	rec := d.worker.record
-	rec.queue.Wait()
-	rec.queue.Add(len(sum), func(m *engine.ToAgent) {
-		if last := len(m.Updates) - 1; last >= 0 && m.Updates[last].First+int64(len(m.Updates[last].Digests)/len(sum)) == n {
-			m.Updates[last].Digests = append(m.Updates[last].Digests, sum[:]...)
-			return
-		}
-		m.Updates = append(m.Updates, engine.Updates{First: n, Digests: append(make([]byte, 0, 64*len(sum)), sum[:]...)})
-	})
+	if d.keep(n, sum[:]) {
+		d.worker.record.queue.Flush()
+	}
 	return d.reached()
+}
+
+// keep notes a digest, and tells whether it is time to send those that are kept: they go with the rank's next message, or by
+// themselves. Where no core is idle, waking the agent costs more than many small steps.
+func (d *digests) keep(n int64, sum []byte) (send bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if last := len(d.kept) - 1; last >= 0 && d.kept[last].First+int64(len(d.kept[last].Digests)/len(sum)) == n {
+		d.kept[last].Digests = append(d.kept[last].Digests, sum...)
+	} else {
+		d.kept = append(d.kept, engine.Updates{First: n, Digests: append(make([]byte, 0, 64*len(sum)), sum...)})
+	}
+	d.bytes += len(sum)
+	return d.bytes >= limits.At || time.Since(d.sent) > keptFor
+}
+
+// taken gives the digests that are to be sent.
+func (d *digests) taken() []engine.Updates {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	kept := d.kept
+	d.kept, d.bytes, d.sent = nil, 0, time.Now()
+	return kept
 }
 
 // digestOf is XXH3 of the parts after the update with number n: of all of them or, where they have more bytes than

@@ -122,7 +122,10 @@ func (r *recorder) flush() (closed bool) {
 	r.sending.Lock()
 	defer r.sending.Unlock()
 	msg, some, closed := r.queue.Take()
-	if some {
+	if r.digests != nil {
+		msg.Updates = r.digests.taken()
+	}
+	if some || msg.Updates != nil {
 		_ = r.channel.Send(&msg)
 	}
 	return closed
