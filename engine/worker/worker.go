@@ -119,7 +119,9 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		rec.DataFile(engine.DataFile{Path: path, SHA256: sha256, Bytes: bytes, Modified: modified.UnixNano(), Position: w.position.String()})
 	}
 	w.digests = &digests{worker: w, rank: rank, open: map[string]int{}}
+	rec.sending.Lock() // records may be under way already
 	rec.digests = w.digests
+	rec.sending.Unlock()
 	rank.OnUpdate, rank.OnLog = w.digests.updated, w.digests.logged
 	if w.board, err = board.Open(os.NewFile(engine.BoardFD, "board"), job.Place.Rank); err != nil {
 		return err
