@@ -157,22 +157,11 @@ func (a *attempt) rebuild(after int64) (_ *Point, err error) {
 			dir.Remove()
 		}
 	}()
-	result, err := a.run(a.options, dir.Path)
-	if err != nil {
-		return nil, err
-	}
-	if result.Failure != nil {
-		return nil, a.failed(result)
-	}
-	again, err := history.OpenReadOnly(dir.Path)
+	again, repeated, got, err := a.repeat(a.options, dir.Path, true)
 	if err != nil {
 		return nil, err
 	}
 	defer again.Close()
-	got, err := again.Digests(result.ID)
-	if err != nil {
-		return nil, err
-	}
 	until := a.target.Updates
 	if after < 0 {
 		after = until
@@ -193,7 +182,7 @@ func (a *attempt) rebuild(after int64) (_ *Point, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := again.Get(result.ID)
+	d, err := again.Get(repeated)
 	if err != nil {
 		store.Close()
 		return nil, err

@@ -71,6 +71,26 @@ func (p *past) run(o run.Options, home string) (*run.Result, error) {
 	return r, nil
 }
 
+// repeat is run, and opens what the replay has recorded: its history, its number there and its digests. whole: that it fails is
+// an error.
+func (p *past) repeat(o run.Options, home string, whole bool) (again *history.DB, id int64, digests []map[int64][history.DigestSize]byte, err error) {
+	result, err := p.run(o, home)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	if whole && result.Failure != nil {
+		return nil, 0, nil, p.failed(result)
+	}
+	if again, err = history.OpenReadOnly(home); err != nil {
+		return nil, 0, nil, err
+	}
+	if digests, err = again.Digests(result.ID); err != nil {
+		again.Close()
+		return nil, 0, nil, err
+	}
+	return again, result.ID, digests, nil
+}
+
 // failed is the error of a replay that did not end as it should.
 func (p *past) failed(r *run.Result) error {
 	return exit.WithHint(exit.WithCode(fmt.Errorf("the replay of run %s failed: %w", p.detail.Name, r.Failure.Err()), r.Code), r.Failure.Hint)
@@ -96,14 +116,12 @@ func Replay(o run.Options, db *history.DB, home string, id int64, given []engine
 		return nil, err
 	}
 	defer dir.Remove()
-	result, err := p.run(o, dir.Path)
+	whole := p.detail.Status == history.Done
+	again, repeated, theirDigests, err := p.repeat(o, dir.Path, whole)
 	if err != nil {
 		return nil, err
 	}
-	whole := p.detail.Status == history.Done
-	if whole && result.Failure != nil {
-		return nil, p.failed(result)
-	}
+	defer again.Close()
 	list, err := db.Points(id)
 	if err != nil {
 		return nil, err
@@ -112,16 +130,7 @@ func Replay(o run.Options, db *history.DB, home string, id int64, given []engine
 	if err != nil {
 		return nil, err
 	}
-	again, err := history.OpenReadOnly(dir.Path)
-	if err != nil {
-		return nil, err
-	}
-	defer again.Close()
-	theirs, err := again.Points(result.ID)
-	if err != nil {
-		return nil, err
-	}
-	theirDigests, err := again.Digests(result.ID)
+	theirs, err := again.Points(repeated)
 	if err != nil {
 		return nil, err
 	}

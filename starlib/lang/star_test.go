@@ -17,6 +17,24 @@ import (
 
 // TestRecipes runs the chunks of testdata: top level, then main() if there is one.
 func TestRecipes(t *testing.T) {
+	eachChunk(t, func(name string, c chunk.Chunk) {
+		t.Run(filepath.Base(name)+"/"+c.Name, func(t *testing.T) {
+			var faults []chunk.Fault
+			if e := runRecipe(c.File, c.Source); e != nil {
+				for _, e := range append([]*lang.Error{e}, e.Also...) {
+					faults = append(faults, chunk.Fault{Line: int(e.Pos.Line), Msg: e.Pos.String()[len(c.File)+1:] + ": " + e.Msg})
+				}
+			}
+			for _, wrong := range c.Check(faults) {
+				t.Error(wrong)
+			}
+		})
+	})
+}
+
+// eachChunk calls fn with the chunks of testdata.
+func eachChunk(t *testing.T, fn func(name string, c chunk.Chunk)) {
+	t.Helper()
 	files, err := filepath.Glob("testdata/*.star")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no testdata: %v", err)
@@ -31,17 +49,7 @@ func TestRecipes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range chunks {
-			t.Run(filepath.Base(name)+"/"+c.Name, func(t *testing.T) {
-				var faults []chunk.Fault
-				if e := runRecipe(c.File, c.Source); e != nil {
-					for _, e := range append([]*lang.Error{e}, e.Also...) {
-						faults = append(faults, chunk.Fault{Line: int(e.Pos.Line), Msg: e.Pos.String()[len(c.File)+1:] + ": " + e.Msg})
-					}
-				}
-				for _, wrong := range c.Check(faults) {
-					t.Error(wrong)
-				}
-			})
+			fn(name, c)
 		}
 	}
 }
