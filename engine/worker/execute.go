@@ -174,7 +174,7 @@ func (l *loader) exec(parent *starlark.Thread, file string) (starlark.StringDict
 	if err != nil {
 		return nil, err
 	}
-	parsed.Moments = l.job.Target != nil
+	parsed.SavePoints = l.job.Target != nil
 	if l.trace != nil {
 		parsed.Tracer = &l.trace.Tracer
 	}

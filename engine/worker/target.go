@@ -15,7 +15,7 @@ import (
 
 // target is where a replay hands over the rank's state. The recipe saves the step that it names, or makes the number of
 // updates that it names: then the state is the one that the recipe would have passed to checkpoint.save where it last decided
-// whether to save (lang.Moment) before the next update. In a recipe that does not decide, it is the one when a loader was
+// whether to save (lang.SavePoint) before the next update. In a recipe that does not decide, it is the one when a loader was
 // asked for the next batch or, without, right after the update.
 type target struct {
 	engine.Target

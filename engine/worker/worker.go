@@ -171,7 +171,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	if t := job.Target; t != nil {
 		w.digests.target = &target{Target: *t}
 		rank.OnBatch = w.digests.asked
-		u.Env[lang.Moment] = starlark.NewBuiltin("checkpoint.save", w.digests.deciding)
+		u.Env[lang.SavePoint] = starlark.NewBuiltin("checkpoint.save", w.digests.deciding)
 	}
 	err = w.execute(rank, u)
 	if w.digests.target != nil {

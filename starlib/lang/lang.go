@@ -52,8 +52,8 @@ type File struct {
 	Syntax *syntax.File // as written; Compile works on a tree of its own
 	Doc    string       // the docstring, "" without
 	Loads  []Load       // in the order of the file
-	// Moments makes Compile add calls of Moment.
-	Moments bool
+	// SavePoints makes Compile add calls of SavePoint.
+	SavePoints bool
 	// Tracer, where it is set, is told of the values that the file computes.
 	Tracer *Tracer
 }
@@ -102,8 +102,8 @@ func (f *File) Compile(env starlark.StringDict) (*starlark.Program, error) {
 	if f.Tracer != nil {
 		tree.Stmts = f.Tracer.statements(tree.Stmts)
 	}
-	if f.Moments {
-		tree.Stmts = insertMoments(tree.Stmts)
+	if f.SavePoints {
+		tree.Stmts = insertSavePoints(tree.Stmts)
 	}
 	rewrite(tree)
 	prog, err := starlark.FileProgram(tree, env.Has)

@@ -2,31 +2,31 @@ package lang
 
 import "go.starlark.net/syntax"
 
-// Moment is the predeclared name of a function without arguments. In a file that was compiled with Moments set,
+// SavePoint is the predeclared name of a function without arguments. In a file that was compiled with SavePoints set,
 // the recipe calls it wherever it decides whether to save: before each if statement in whose branches
 // checkpoint.save is called, before a statement with such a call, and where a loop's iteration or a function that has such a
 // statement is left early.
-const Moment = predeclared + moment
+const SavePoint = predeclared + savePoint
 
-const moment = "save?" // no recipe can write it
+const savePoint = "save?" // no recipe can write it
 
-// insertMoments adds the calls to a tree that has not been rewritten.
-func insertMoments(stmts []syntax.Stmt) []syntax.Stmt { return moments{}.insert(stmts) }
+// insertSavePoints adds the calls to a tree that has not been rewritten.
+func insertSavePoints(stmts []syntax.Stmt) []syntax.Stmt { return savePoints{}.insert(stmts) }
 
-// moments says which statements leave a body that saves.
-type moments struct{ iteration, function bool }
+// savePoints says which statements leave a body that saves.
+type savePoints struct{ iteration, function bool }
 
-func (m moments) insert(stmts []syntax.Stmt) []syntax.Stmt {
+func (m savePoints) insert(stmts []syntax.Stmt) []syntax.Stmt {
 	var out []syntax.Stmt
 	for _, stmt := range stmts {
 		decides := false
 		switch s := stmt.(type) {
 		case *syntax.DefStmt:
-			s.Body = moments{function: saves(s.Body, false)}.insert(s.Body)
+			s.Body = savePoints{function: saves(s.Body, false)}.insert(s.Body)
 		case *syntax.ForStmt:
-			s.Body = moments{saves(s.Body, false), m.function}.insert(s.Body)
+			s.Body = savePoints{saves(s.Body, false), m.function}.insert(s.Body)
 		case *syntax.WhileStmt:
-			s.Body = moments{saves(s.Body, false), m.function}.insert(s.Body)
+			s.Body = savePoints{saves(s.Body, false), m.function}.insert(s.Body)
 		case *syntax.IfStmt:
 			decides = saves(s.True, true) || saves(s.False, true)
 			s.True, s.False = m.insert(s.True), m.insert(s.False)
@@ -39,7 +39,7 @@ func (m moments) insert(stmts []syntax.Stmt) []syntax.Stmt {
 		}
 		if decides {
 			at, _ := stmt.Span()
-			id := &syntax.Ident{NamePos: at, Name: moment}
+			id := &syntax.Ident{NamePos: at, Name: savePoint}
 			out = append(out, &syntax.ExprStmt{X: &syntax.CallExpr{Fn: id, Lparen: at, Rparen: at}})
 		}
 		out = append(out, stmt)

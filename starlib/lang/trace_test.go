@@ -2,8 +2,6 @@ package lang_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,14 +12,14 @@ import (
 )
 
 // traced runs a recipe with a tracer, and gives what it computed.
-func traced(name string, src []byte, moment func()) (list []string, err error) {
+func traced(name string, src []byte, point func()) (list []string, err error) {
 	tracer := &lang.Tracer{Values: func(s lang.Site, v starlark.Value) {
 		list = append(list, fmt.Sprintf("%d:%d %s %s", s.Pos.Line, s.Pos.Col, s.Op, v))
 	}}
 	env := lang.Environment(testNames, 0)
 	env[lang.Trace] = tracer.Value()
-	env[lang.Moment] = starlark.NewBuiltin("moment", func(*starlark.Thread, *starlark.Builtin, starlark.Tuple, []starlark.Tuple) (starlark.Value, error) {
-		moment()
+	env[lang.SavePoint] = starlark.NewBuiltin("save point", func(*starlark.Thread, *starlark.Builtin, starlark.Tuple, []starlark.Tuple) (starlark.Value, error) {
+		point()
 		return starlark.None, nil
 	})
 	thread := &starlark.Thread{Print: func(*starlark.Thread, string) {}}
@@ -30,7 +28,7 @@ func traced(name string, src []byte, moment func()) (list []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	f.Tracer, f.Moments = tracer, true
+	f.Tracer, f.SavePoints = tracer, true
 	program, err := f.Compile(env)
 	if err != nil {
 		return nil, err
@@ -47,36 +45,22 @@ func traced(name string, src []byte, moment func()) (list []string, err error) {
 
 // TestTracedRecipesMeanTheSame runs the chunks of testdata with a tracer: they pass, and fail, as without it.
 func TestTracedRecipesMeanTheSame(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.star")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no testdata: %v", err)
-	}
 	values := 0
-	for _, name := range files {
-		src, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
+	eachChunk(t, func(name string, c chunk.Chunk) {
+		plain := runRecipe(c.File, c.Source)
+		list, err := traced(c.File, c.Source, func() {})
+		values += len(list)
+		if (plain == nil) != (err == nil) || plain != nil && err.Error() != plain.Error() {
+			t.Errorf("%s/%s: traced %v, else %v", name, c.Name, err, plain)
 		}
-		chunks, err := chunk.Read(name, src)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range chunks {
-			plain := runRecipe(c.File, c.Source)
-			list, err := traced(c.File, c.Source, func() {})
-			values += len(list)
-			if (plain == nil) != (err == nil) || plain != nil && err.Error() != plain.Error() {
-				t.Errorf("%s/%s: traced %v, else %v", name, c.Name, err, plain)
-			}
-		}
-	}
+	})
 	if values < 1000 {
 		t.Errorf("only %d values were traced", values)
 	}
 }
 
 func TestTrace(t *testing.T) {
-	moments := 0
+	points := 0
 	list, err := traced("t.star", []byte(`def f(a, *args, b = 1 + 1, **kw):
     return (lambda x: -x)(a) + b
 
@@ -96,7 +80,7 @@ def main():
                 checkpoint.save({}, step = 2)
     if total > 300:
         print()
-`), func() { moments++ })
+`), func() { points++ })
 	want := strings.Split(`1:23 + 2
 7:5 for (1, (2, 3))
 2:23 - -1
@@ -114,7 +98,7 @@ def main():
 	if err != nil || fmt.Sprint(list) != fmt.Sprint(want) {
 		t.Errorf("traced %v\n%s\nwant\n%s", err, strings.Join(list, "\n"), strings.Join(want, "\n"))
 	}
-	if moments != 3 {
-		t.Errorf("there were %d decisions, want 1, and 1 in each round of a loop", moments)
+	if points != 3 {
+		t.Errorf("there were %d decisions, want 1, and 1 in each round of a loop", points)
 	}
 }
