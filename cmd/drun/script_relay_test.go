@@ -5,29 +5,38 @@ import (
 	"net"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
 // relayed is what has gone through the relay of a script, in bytes.
-type relayed struct{ n atomic.Int64 }
+type relayed struct {
+	n     atomic.Int64
+	since atomic.Int64 // when the first byte came, in nanoseconds of Unix time
+}
 
 // relayKey is where a script has its.
 type relayKey struct{}
 
-func (r *relayed) Write(p []byte) (int, error) { r.n.Add(int64(len(p))); return len(p), nil }
+func (r *relayed) Write(p []byte) (int, error) {
+	r.since.CompareAndSwap(0, time.Now().UnixNano())
+	r.n.Add(int64(len(p)))
+	return len(p), nil
+}
 
 // relay NAME PORT: sets a variable to a port that leads to another one, and counts
-// what goes through it, either way. relay -atmost N: fails if that was more than N
-// bytes, or nothing.
+// what goes through it, either way. relay -atmost N: fails if that was nothing, or more
+// than N bytes for each second since the first.
 func relay(ts *testscript.TestScript, args []string) {
 	if args[0] == "-atmost" {
 		most, err := strconv.ParseInt(args[1], 10, 64)
 		ts.Check(err)
-		n := ts.Value(relayKey{}).(*relayed).n.Load()
-		ts.Logf("%d bytes", n)
-		if n == 0 || n > most {
-			ts.Fatalf("%d bytes went through the relay, want at most %d", n, most)
+		count := ts.Value(relayKey{}).(*relayed)
+		n, took := count.n.Load(), time.Duration(time.Now().UnixNano()-count.since.Load())
+		ts.Logf("%d bytes in %v", n, took)
+		if n == 0 || float64(n) > float64(most)*took.Seconds() {
+			ts.Fatalf("%d bytes went through the relay in %v, want at most %d a second", n, took, most)
 		}
 		return
 	}
