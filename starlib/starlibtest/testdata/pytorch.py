@@ -1,79 +1,14 @@
 """Computes with PyTorch what recipes must compute too, and writes it as pytorch.json.
 
-Made with torch 1.13.0 and NumPy 1.24.2 (Debian's python3-torch); run it in this
-folder. The Go test beside it executes each case's recipe and compares.
+Made with torch 1.13.0 and NumPy 1.24.2 (Debian's python3-torch).
 """
 import itertools
-import json
 import math
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
-torch.manual_seed(7)
-torch.set_num_threads(1)
-cases = []
-
-
-def number(v):
-    """A float as JSON has it: the shortest decimal that reads back to it."""
-    v = float(v)
-    return v if math.isfinite(v) else str(v).replace("nan", "NaN")
-
-
-def array(t):
-    if isinstance(t, (bool, int, float)):
-        return {"dtype": type(t).__name__, "shape": [], "values": [number(t)]}
-    t = t.detach()
-    flat = t.flatten().tolist()
-    if t.dtype == torch.float32:
-        flat = [str(np.float32(v)) for v in flat]
-    return {"dtype": str(t.dtype)[6:], "shape": list(t.shape), "values": [number(v) for v in flat]}
-
-
-def record(name, given, source, want, tolerance=1e-5):
-    cases.append({
-        "name": name, "given": {k: array(v) for k, v in given.items()}, "source": source,
-        "want": {k: array(v) for k, v in want.items()}, "tolerance": tolerance,
-    })
-
-
-def case(name, given, expr, fn, setup="", alias=None, grad=True, tolerance=1e-5):
-    """A value, or a tuple of them, and the gradients of what it was computed from.
-
-    alias names the recipe's tensors, such as m.weight, that are given values.
-    """
-    alias = alias or {}
-    leaves = {k: v.clone().requires_grad_(grad and v.is_floating_point()) for k, v in given.items()}
-    out = fn(*leaves.values())
-    outs = out if isinstance(out, tuple) else (out,)
-    given, source = dict(given), setup
-    for k, target in alias.items():
-        source += f"\n{target}.detach().copy_({k})"
-    for k, v in given.items():
-        if leaves[k].requires_grad and k not in alias:
-            source += f"\n{k}.requires_grad = True"
-    source += f"\nout = {expr}"
-    names = [f"out[{i}]" for i in range(len(outs))] if isinstance(out, tuple) else ["out"]
-    want = dict(zip(names, outs))
-    first = outs[0]
-    if isinstance(first, torch.Tensor) and first.requires_grad:
-        given["seed"] = torch.linspace(-1, 2, first.numel(), dtype=first.dtype).reshape(first.shape)
-        first.backward(given["seed"])
-        source += f"\n{names[0]}.backward(gradient = seed)"
-        want |= {f"{alias.get(k, k)}.grad": v.grad for k, v in leaves.items() if v.grad is not None}
-    record(name, given, source.strip(), want, tolerance)
-
-
-def same(name, given, expr, grad=True, tolerance=1e-5):
-    """A case whose expression is the same in Python, but for the module's name."""
-    case(name, given, expr.replace("torch.", "tensor."), lambda *v: eval(expr, {"torch": torch}, dict(zip(given, v))), grad=grad, tolerance=tolerance)
-
-
-def randn(*shape):
-    return torch.randn(*shape)
-
+from cases import case, cases, randn, record, same, write
 
 # Elementwise operations, and broadcasting.
 x, y = randn(3, 4), randn(3, 4)
@@ -341,7 +276,4 @@ def block(x):
 cases[-1]["source"] = cases[-1]["source"].replace("out = block(x)", "result = block(x)").replace("out.backward", "result.backward")
 cases[-1]["want"]["result"] = cases[-1]["want"].pop("out")
 
-with open("pytorch.json", "w") as f:
-    json.dump({"torch": torch.__version__, "cases": cases}, f, separators=(",", ":"))
-    f.write("\n")
-print(len(cases), "cases")
+write("pytorch.json")
