@@ -161,6 +161,8 @@ type listing struct {
 	Runs  any      `json:"runs"`
 	Total int      `json:"total"` // that were chosen, in all
 	Notes []string `json:"notes"` // names that no run has
+
+	Groups []*group `json:"groups,omitempty"` // of all that were chosen; the runs are in their order
 }
 
 // chosen remembers the latest choice of runs, of which a page shows one part after another.
@@ -168,8 +170,8 @@ type chosen struct {
 	by    string
 	at    history.Stamp
 	taken time.Time
-	ids   []int64
-	notes []string
+	listing
+	ids []int64
 }
 
 func (s *Server) runs(db *history.DB, r *http.Request) (any, error) {
@@ -191,11 +193,11 @@ func (s *Server) runs(db *history.DB, r *http.Request) (any, error) {
 			return nil, err
 		}
 	}
-	ids, notes, err := s.choose(db, values)
+	all, err := s.choose(db, values, columns)
 	if err != nil {
 		return nil, err
 	}
-	list := &listing{Total: len(ids), Notes: notes}
+	list, ids := &all.listing, all.ids
 	ids = ids[min(offset, int64(len(ids))):]
 	ids = ids[:min(limit, int64(len(ids)))]
 	if columns != nil {
@@ -206,15 +208,22 @@ func (s *Server) runs(db *history.DB, r *http.Request) (any, error) {
 	return list, err
 }
 
-// choose returns the ids of the runs that a request chooses.
-func (s *Server) choose(db *history.DB, values url.Values) ([]int64, []string, error) {
-	by := url.Values{"where": values["where"], "tag": values["tag"], "sort": values["sort"], "trash": values["trash"]}.Encode()
+// choose chooses the runs that a request asks for, and divides them into groups.
+func (s *Server) choose(db *history.DB, values url.Values, columns []*query.Expr) (chosen, error) {
+	by := url.Values{"where": values["where"], "tag": values["tag"], "sort": values["sort"], "trash": values["trash"], "group": values["group"]}
+	grouped, err := grouping(values)
+	if err != nil {
+		return chosen{}, err
+	}
+	if grouped != nil {
+		by["columns"] = values["columns"]
+	}
 	now, taken := history.StampOf(s.home), time.Now()
 	s.mu.Lock()
 	latest := s.chosen
 	s.mu.Unlock()
-	if latest.by == by && latest.at == now && now.Settled(latest.taken) && taken.Sub(latest.taken) < time.Minute {
-		return latest.ids, latest.notes, nil
+	if latest.by == by.Encode() && latest.at == now && now.Settled(latest.taken) && taken.Sub(latest.taken) < time.Minute {
+		return latest, nil
 	}
 	where := []*query.Expr{}
 	for _, text := range values["where"] {
@@ -223,39 +232,52 @@ func (s *Server) choose(db *history.DB, values url.Values) ([]int64, []string, e
 		}
 		e, err := query.Parse("where", text)
 		if err != nil {
-			return nil, nil, err
+			return chosen{}, err
 		}
 		where = append(where, e)
 	}
 	for _, tag := range values["tag"] {
 		e, err := query.Tagged(tag)
 		if err != nil {
-			return nil, nil, err
+			return chosen{}, err
 		}
 		where = append(where, e)
 	}
 	keys := []query.Key{}
+	if grouped != nil {
+		keys = append(keys, query.Key{Expr: grouped})
+	}
 	for _, text := range values["sort"] {
 		if strings.TrimSpace(text) == "" {
 			continue
 		}
 		key, err := query.ParseKey(text)
 		if err != nil {
-			return nil, nil, err
+			return chosen{}, err
 		}
 		keys = append(keys, key)
 	}
-	ids, notes, err := query.Choose(db, values.Get("trash") != "", where, keys)
-	if err != nil {
-		return nil, nil, err
+	found := chosen{by: by.Encode(), at: now, taken: taken}
+	if found.ids, found.Notes, err = query.Choose(db, values.Get("trash") != "", where, keys); err != nil {
+		return chosen{}, err
 	}
-	if notes == nil {
-		notes = []string{}
+	if found.Notes == nil {
+		found.Notes = []string{}
 	}
+	if grouped != nil {
+		if found.Groups, err = groups(db, found.ids, grouped, columns); err != nil {
+			return chosen{}, err
+		}
+		found.ids = nil // values that the order does not tell apart, such as 1 and True, are groups of their own
+		for _, g := range found.Groups {
+			found.ids = append(found.ids, g.IDs...)
+		}
+	}
+	found.Total = len(found.ids)
 	s.mu.Lock()
-	s.chosen = chosen{by, now, taken, ids, notes}
+	s.chosen = found
 	s.mu.Unlock()
-	return ids, notes, nil
+	return found, nil
 }
 
 // known are the names that expressions may hold, and those that the newest runs have; with recent=1 only these, which is

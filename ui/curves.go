@@ -104,6 +104,13 @@ func (s *Server) curves(db *history.DB, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	by, err := grouping(values)
+	if err != nil {
+		return nil, err
+	}
+	if by != nil {
+		return s.bundles(db, ids, by, v)
+	}
 	return s.read(db, ids, v)
 }
 

@@ -25,6 +25,7 @@ class Chart {
     const points = Math.max(200, Math.min(2000, Math.round(this.place.clientWidth * 1.5) || 800));
     const ask = { run: this.runs.map(r => r.id), metric: this.metric, x: s.axis, smooth: s.smooth || "", points };
     if (this.zoom) Object.assign(ask, { from: this.zoom[0], to: this.zoom[1] });
+    if (s.groups && s.mean) ask.group = s.groups.by;
     let curves;
     try {
       curves = await api("curves", ask);
@@ -45,8 +46,9 @@ class Chart {
       this.settings.axis === "time" ? new Date(v * 1000).toLocaleString() : number(v) }];
     const bands = [], tables = [];
     for (const c of curves) {
-      const i = this.runs.findIndex(r => r.id === c.run), colour = colourOf(i), dash = dashOf(i);
-      const label = clean(`${c.run} ${c.name}`), value = (u, v) => number(v);
+      const groups = this.settings.groups, i = !groups ? this.runs.findIndex(r => r.id === c.run) : c.runs ? groups.ofValue(c.group) : groups.ofRun(c.run);
+      const colour = colourOf(i), dash = dashOf(groups && !c.runs ? 0 : i);
+      const label = c.runs ? clean(`${groups.labels[i]} (${c.runs.length} runs)`) : clean(`${c.run} ${c.name}`), value = (u, v) => number(v);
       notFinite += c.not_finite;
       const table = [c.x, shown(c.y)];
       const smooth = c.smooth && c.smooth.length > 0;
@@ -69,9 +71,9 @@ class Chart {
     this.note.textContent = notes.join(", ");
     this.place.setAttribute("aria-label", clean(`${this.metric}: ` + curves.map(c => {
       const ys = c.y.filter(y => y !== null);
-      return `run ${c.run} ${c.name}: ${c.points} points, last ${number(ys.at(-1))}, from ${number(ys.reduce((a, b) => Math.min(a, b), Infinity))} to ${number(ys.reduce((a, b) => Math.max(a, b), -Infinity))}`;
+      return `${c.runs ? `${c.runs.length} runs with ${this.settings.groups.labels[this.settings.groups.ofValue(c.group)]}, mean` : `run ${c.run} ${c.name}`}: ${c.points} points, last ${number(ys.at(-1))}, from ${number(ys.reduce((a, b) => Math.min(a, b), Infinity))} to ${number(ys.reduce((a, b) => Math.max(a, b), -Infinity))}`;
     }).join("; ")));
-    const shape = JSON.stringify([series.map(s => s.label), log, this.settings.axis, series.map(s => s.points?.show)]);
+    const shape = JSON.stringify([series.map(s => s.label), series.map(s => s.stroke), log, this.settings.axis, series.map(s => s.points?.show)]);
     if (this.plot && this.shape === shape) {
       this.plot.setData(data, !this.zoom);
       if (this.zoom) this.plot.setScale("x", { min: this.zoom[0], max: this.zoom[1] });
@@ -149,7 +151,7 @@ class Chart {
 // charts fills a place with controls and the charts of metrics; runs have an id each. Those that cannot be seen are
 // not loaded.
 function charts(place, runs) {
-  const settings = { axis: "step", log: false, smooth: 0, sync: place.id };
+  const settings = { axis: "step", log: false, smooth: 0, sync: place.id, groups: null, mean: false };
   const all = new Map(), grid = el("div", { class: "chartset" });
   const watcher = new IntersectionObserver(entries => {
     for (const e of entries) {
@@ -196,6 +198,8 @@ function charts(place, runs) {
       }
       choose();
     },
+    // group gives the runs of a group one colour, or shows their mean, from the next refresh on.
+    group: (groups, mean) => Object.assign(settings, { groups, mean }),
     refresh: () => Promise.all([...all.values()].map(c => c.visible ? c.load() : (c.stale = true))),
   };
 }

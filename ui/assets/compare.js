@@ -18,6 +18,57 @@ function table() {
     $("table").replaceChildren(el("caption", null, "nothing differs"));
 }
 
+// The address keeps the view.
+const given = new URLSearchParams(location.search);
+const view = Object.fromEntries(["group", "as"].map(k => [k, given.get(k) ?? ""]));
+function keep() { history.replaceState(null, "", path(location.pathname, { run: refs, ...view })); }
+
+// grouped divides the runs by the value of an expression.
+async function grouped(by) {
+  if (!by) return null;
+  const answer = await api("runs", { where: `id in [${latest.runs.map(r => r.id).join(", ")}]`, group: by, columns: "id", sort: "id", offset: 0, limit: 1000 });
+  const groups = answer.groups, values = groups.map(g => JSON.stringify(g.value)), ofRun = new Map(groups.flatMap((g, i) => g.ids.map(id => [id, i])));
+  return { by, labels: groups.map(g => `${by} = ${g.value === null ? "none" : text(g.value)}`), ids: groups.map(g => g.ids), notes: answer.notes,
+    ofRun: id => ofRun.get(id) ?? groups.length, ofValue: v => Math.max(0, values.indexOf(JSON.stringify(v))) };
+}
+
+// groupNames are what the runs can be grouped by: the parameters that differ, and some of what else there is.
+function groupNames() {
+  const names = latest.differences.filter(d => d.kind === "parameter").map(d => reference("params", d.name));
+  if (latest.differences.some(d => d.kind === "run" && d.name === "seed")) names.push("seed");
+  if (latest.differences.some(d => d.kind === "run" && d.name === "ranks")) names.push("world_size");
+  names.push("recipe", "status");
+  if (view.group && !names.includes(view.group)) names.push(view.group);
+  return names;
+}
+
+const link = r => el("a", { href: "run.html?id=" + r.id }, `${r.id} ${r.name}`);
+function swatch(i, solid) {
+  const e = el("span", { class: "swatch" });
+  e.style.borderTopColor = colourOf(i);
+  e.style.borderTopStyle = !solid && dashOf(i).length ? "dashed" : "solid";
+  return e;
+}
+
+let groups = null;
+async function group() {
+  try {
+    groups = await grouped(view.group);
+    $("groupfault").textContent = (groups?.notes ?? []).map(clean).join("\n");
+  } catch (e) {
+    groups = null;
+    $("groupfault").textContent = e.text ?? String(e);
+  }
+  drawn.group(groups, view.as === "mean");
+  $("aslabel").hidden = !groups;
+  const key = JSON.stringify([groups?.by, groups?.ids, view.as]);
+  if (group.key === key) return;
+  group.key = key;
+  $("which").replaceChildren(...(groups ? groups.labels.map((label, i) => el("details", { class: "runs" }, el("summary", null, swatch(i, !view.as), label, el("span", { class: "soft" }, ` ${groups.ids[i].length} run${groups.ids[i].length === 1 ? "" : "s"}`)),
+    el("ul", null, latest.runs.filter(r => groups.ofRun(r.id) === i).map(r => el("li", null, link(r))))))
+    : [el("ul", { class: "runs", "aria-label": "Runs compared" }, latest.runs.map((r, i) => el("li", null, swatch(i), link(r))))]));
+}
+
 async function refresh() {
   const c = await api("compare", { run: refs });
   const text = JSON.stringify(c);
@@ -27,14 +78,12 @@ async function refresh() {
     table();
     if (!drawn) {
       document.title = "Compare " + c.runs.map(r => clean(r.name)).join(", ") + " · drun";
-      $("which").replaceChildren(...c.runs.map((r, i) => {
-        const swatch = el("span", { class: "swatch" });
-        swatch.style.borderTopColor = colourOf(i);
-        swatch.style.borderTopStyle = dashOf(i).length ? "dashed" : "solid";
-        return el("li", null, swatch, el("a", { href: "run.html?id=" + r.id }, `${r.id} ${r.name}`));
-      }));
+      $("group").replaceChildren(el("option", { value: "" }, "nothing"), ...groupNames().map(n => el("option", { value: n }, n)));
+      $("group").value = view.group;
+      $("as").value = view.as;
       drawn = charts($("charts"), c.runs);
     }
+    await group();
     $("recipes").hidden = c.runs.length !== 2 || c.recipe_diff === null;
     if (!$("recipes").hidden) diffLines($("diff"), c.recipe_diff);
   }
@@ -42,6 +91,12 @@ async function refresh() {
   await drawn.refresh();
 }
 
+for (const id of ["group", "as"]) $(id).addEventListener("change", async () => {
+  view[id] = $(id).value;
+  keep();
+  await group();
+  drawn.refresh();
+});
 $("all").addEventListener("change", table);
 (async () => {
   if (!refs.length) { $("fault").textContent = "no runs are chosen: select some in the table of runs"; return; }

@@ -52,6 +52,3 @@ function complete(input, names) {
     e.preventDefault();
   });
 }
-
-// reference writes the name of a parameter or metric as an expression has it.
-function reference(kind, name) { return /^[A-Za-z_]\w*$/.test(name) ? `${kind}.${name}` : `${kind}[${JSON.stringify(name)}]`; }

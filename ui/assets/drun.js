@@ -123,3 +123,6 @@ function diffLines(pre, diff) {
   pre.replaceChildren(...(diff ? diff.replace(/\n$/, "").split("\n") : ["the files are the same"]).map(line =>
     el("div", { class: /^(\+\+\+|---)/.test(line) ? "soft" : line[0] === "+" ? "add" : line[0] === "-" ? "del" : line[0] === "@" ? "soft" : null }, line || " ")));
 }
+
+// reference writes the name of a parameter or metric as an expression has it.
+function reference(kind, name) { return /^[A-Za-z_]\w*$/.test(name) ? `${kind}.${name}` : `${kind}[${JSON.stringify(name)}]`; }

@@ -3,9 +3,12 @@
 
 const rowHeight = 28, part = 100, spare = 10;
 const address = new URLSearchParams(location.search);
-const view = { where: address.get("where") ?? "", columns: address.get("columns") ?? "", sort: address.get("sort") ?? "" };
+const view = Object.fromEntries(["where", "columns", "group", "fold", "sort"].map(k => [k, address.get(k) ?? ""]));
+const mostCompared = 500;
 let total = 0, heads = [], parts = new Map(), turn = 0, names = null;
-const selected = new Map(); // id to name
+let groups = [], lines = []; // a line of the table is a run by its place, or a group: -1 for the first, -2 for the second, …
+const turned = new Set(); // groups that are not as fold says
+const selected = new Set(); // ids
 const fixed = ["id", "name", "status"];
 
 // usual are the columns until the user names others: what a run is, and some of what the newest runs have.
@@ -16,15 +19,30 @@ function usual() {
 const wanted = () => [fixed.join(", "), view.columns || usual()].join(", ");
 
 function fetchPart(n) {
-  return api("runs", { where: view.where, sort: view.sort, columns: wanted(), offset: n * part, limit: part });
+  return api("runs", { where: view.where, sort: view.sort, group: view.group, columns: wanted(), offset: n * part, limit: part });
+}
+
+const keyOf = g => JSON.stringify(g.value);
+const folded = g => (view.fold !== "") !== turned.has(keyOf(g));
+
+// layOut puts groups and runs into lines.
+function layOut() {
+  lines = [];
+  let run = 0;
+  groups.forEach((g, k) => {
+    lines.push(-1 - k);
+    g.first = run;
+    run += g.ids.length;
+    if (!folded(g)) for (let i = g.first; i < run; i++) lines.push(i);
+  });
+  if (!groups.length) for (; run < total; run++) lines.push(run);
 }
 
 // load gets what can be seen anew; fresh forgets what was there before.
 async function load(fresh) {
   const mine = ++turn;
-  const [first, last] = seen();
-  const numbers = [];
-  for (let n = Math.floor((fresh ? 0 : first) / part); n <= Math.floor((fresh ? part - 1 : Math.max(last - 1, 0)) / part); n++) numbers.push(n);
+  const numbers = fresh ? [0] : [...new Set(lines.slice(...seen()).filter(i => i >= 0).map(i => Math.floor(i / part)))];
+  if (!numbers.length) numbers.push(0);
   let answers;
   try {
     answers = await Promise.all(numbers.map(fetchPart));
@@ -41,13 +59,17 @@ async function load(fresh) {
   $("fault").textContent = answers[0].notes.map(clean).join("\n");
   parts = new Map();
   total = answers[0].total;
+  groups = answers[0].groups ?? [];
   numbers.forEach((n, i) => parts.set(n, answers[i].runs));
   if (answers[0].runs.length) heads = Object.keys(answers[0].runs[0]);
   else heads = fixed;
+  layOut();
   if (fresh) $("scroll").scrollTop = 0;
   head();
   rows();
-  $("count").textContent = total === 1 ? "1 run" : `${total} runs`;
+  $("count").textContent = (total === 1 ? "1 run" : `${total} runs`) + (view.group ? ` in ${groups.length} group${groups.length === 1 ? "" : "s"}` : "");
+  $("fold").disabled = !view.group;
+  $("fold").setAttribute("aria-pressed", view.fold !== "");
   if (document.documentElement.dataset.ready === undefined) performance.mark("ready");
   document.documentElement.dataset.ready = "";
 }
@@ -55,7 +77,7 @@ async function load(fresh) {
 // seen are the first row that can be seen and the one after the last.
 function seen() {
   const top = Math.max(0, Math.floor($("scroll").scrollTop / rowHeight) - spare);
-  return [Math.min(top, total), Math.min(total, top + Math.ceil($("scroll").clientHeight / rowHeight) + 2 * spare)];
+  return [Math.min(top, lines.length), Math.min(lines.length, top + Math.ceil($("scroll").clientHeight / rowHeight) + 2 * spare)];
 }
 
 function head() {
@@ -81,14 +103,53 @@ function cell(h, v) {
   return text(v);
 }
 
+// groupRow sums up a group; its box selects all of its runs.
+function groupRow(i) {
+  const g = groups[-1 - lines[i]], r = el("tr", { "aria-rowindex": i + 2, class: "group" });
+  const label = `${view.group} = ${g.value === null ? "none" : text(g.value)}`, n = g.ids.filter(id => selected.has(id)).length;
+  const tick = el("input", { type: "checkbox", "aria-label": `select the ${g.ids.length} runs of ${clean(label)}`, onchange: e => {
+    for (const id of g.ids) if (e.target.checked) selected.add(id); else selected.delete(id);
+    choice();
+  } });
+  tick.checked = n === g.ids.length;
+  tick.indeterminate = n > 0 && n < g.ids.length;
+  const open = el("button", { type: "button", "aria-expanded": String(!folded(g)), title: clean(label), onclick: () => {
+    const key = keyOf(g);
+    if (!turned.delete(key)) turned.add(key);
+    layOut();
+    rows();
+  } }, (folded(g) ? "▸ " : "▾ ") + clean(label));
+  r.append(el("td", null, tick), ...heads.map((h, k) => {
+    if (h === "id") return el("td", { class: "n soft", title: `${g.ids.length} runs` }, `${g.ids.length} ×`);
+    if (h === "name") return el("th", { scope: "rowgroup" }, open);
+    const c = g.cells?.[k] ?? {};
+    if (c.mean !== undefined) {
+      const shown = h === "seconds" ? duration : number;
+      return el("td", { class: "n", title: `mean ${c.mean}, from ${c.min} to ${c.max}` }, shown(c.mean), el("small", { class: "soft" }, ` ${shown(c.min)}…${shown(c.max)}`));
+    }
+    return c.same === undefined ? el("td") : el("td", { class: isNumeric(c.same) ? "n" : null }, cell(h, c.same) ?? text(c.same));
+  }));
+  return r;
+}
+
+const runAt = line => parts.get(Math.floor(lines[line] / part))?.[lines[line] % part];
+
+// stateOf is what a line shows: it is made anew when that changes.
+function stateOf(i) {
+  if (lines[i] >= 0) return JSON.stringify(runAt(i));
+  const g = groups[-1 - lines[i]];
+  return JSON.stringify([view.group, g.value, g.ids.length, g.cells, folded(g), g.ids.filter(id => selected.has(id)).length]);
+}
+
 function row(i) {
-  const run = parts.get(Math.floor(i / part))?.[i % part];
-  const r = el("tr", { "aria-rowindex": i + 2 });
+  const run = runAt(i);
+  const r = lines[i] < 0 ? groupRow(i) : el("tr", { "aria-rowindex": i + 2 });
   r.dataset.i = i;
-  if (!run) { r.append(el("td", { colspan: heads.length + 1, class: "soft" }, "…")); need(Math.floor(i / part)); return r; }
+  if (lines[i] < 0) { r.dataset.key = stateOf(i); return r; }
+  if (!run) { r.append(el("td", { colspan: heads.length + 1, class: "soft" }, "…")); need(Math.floor(lines[i] / part)); return r; }
   r.dataset.key = JSON.stringify(run);
   const tick = el("input", { type: "checkbox", "aria-label": `select run ${run.id} ${clean(run.name)}`, onchange: e => {
-    if (e.target.checked) selected.set(run.id, run.name); else selected.delete(run.id);
+    if (e.target.checked) selected.add(run.id); else selected.delete(run.id);
     r.classList.toggle("chosen", e.target.checked);
     choice();
   } });
@@ -120,8 +181,8 @@ function rows() {
   const there = new Map([...$("rows").children].map(r => [Number(r.dataset.i), r]));
   const now = [];
   for (let i = first; i < last; i++) {
-    const old = there.get(i), run = parts.get(Math.floor(i / part))?.[i % part];
-    if (old && (run ? old.dataset.key === JSON.stringify(run) && Number(old.dataset.width) === heads.length : false)) { now.push(old); continue; }
+    const old = there.get(i), state = stateOf(i);
+    if (old && state !== undefined && old.dataset.key === state && Number(old.dataset.width) === heads.length) { now.push(old); continue; }
     const made = row(i);
     made.dataset.width = heads.length;
     if (old?.contains(document.activeElement)) {
@@ -139,8 +200,8 @@ function rows() {
     before = r;
   }
   gap($("above"), first);
-  gap($("below"), total - last);
-  $("runs").setAttribute("aria-rowcount", total + 1);
+  gap($("below"), lines.length - last);
+  $("runs").setAttribute("aria-rowcount", lines.length + 1);
 }
 function gap(body, n) {
   if (!body.firstChild) body.append(el("tr", null, el("td")));
@@ -153,11 +214,20 @@ let ahead;
 function choice() {
   clearTimeout(ahead);
   if (selected.size && !window.exported) ahead = setTimeout(() => {
-    api("curves", { run: [...selected.keys()].slice(0, 100), metric: names.recent_metrics[0] ?? "loss", points: 4 }).catch(() => {});
+    api("curves", { run: [...selected].slice(0, 100), metric: names.recent_metrics[0] ?? "loss", points: 4 }).catch(() => {});
   }, 200);
-  $("compare").disabled = selected.size < 1;
+  $("compare").disabled = selected.size < 1 || selected.size > mostCompared;
   $("none").disabled = selected.size < 1;
-  $("compare").textContent = selected.size ? `Compare ${selected.size} selected` : "Compare";
+  $("compare").textContent = selected.size > mostCompared ? `${selected.size} selected, at most ${mostCompared} to compare` : selected.size ? `Compare ${selected.size} selected` : "Compare";
+  for (const r of $("rows").children) {
+    if (lines[r.dataset.i] >= 0) {
+      const run = runAt(r.dataset.i), tick = r.querySelector("input");
+      if (!run || !tick) continue;
+      tick.checked = selected.has(run.id);
+      r.classList.toggle("chosen", tick.checked);
+    }
+  }
+  if (groups.length) rows();
 }
 
 // show keeps the view in the address and loads it.
@@ -170,18 +240,33 @@ $("choose").addEventListener("submit", e => {
   e.preventDefault();
   view.where = $("where").value;
   view.columns = $("columns").value === usual() ? "" : $("columns").value;
+  if (view.group !== $("group").value.trim()) turned.clear();
+  view.group = $("group").value.trim();
   show();
 });
+$("fold").addEventListener("click", () => {
+  view.fold = view.fold ? "" : "1";
+  turned.clear();
+  show();
+});
+$("all").addEventListener("click", async () => {
+  try {
+    const answer = await api("runs", { where: view.where, sort: view.sort, group: view.group, columns: "id", offset: 0, limit: mostCompared });
+    for (const r of answer.runs) selected.add(r.id);
+    if (answer.total > mostCompared) { $("fault").className = "note"; $("fault").textContent = `the first ${mostCompared} of ${answer.total} runs are selected: more cannot be compared at once`; }
+  } catch (e) { $("fault").textContent = e.text ?? String(e); }
+  choice();
+});
 $("reset").addEventListener("click", () => {
-  Object.assign(view, { where: "", columns: "", sort: "" });
-  $("where").value = "";
+  Object.assign(view, { where: "", columns: "", group: "", fold: "", sort: "" });
+  turned.clear();
+  $("where").value = $("group").value = "";
   $("columns").value = usual();
   show();
 });
-$("compare").addEventListener("click", () => { location.href = path("compare.html", { run: [...selected.keys()] }); });
+$("compare").addEventListener("click", () => { location.href = path("compare.html", { run: [...selected], group: view.group }); });
 $("none").addEventListener("click", () => {
   selected.clear();
-  for (const t of $("rows").querySelectorAll("input")) { t.checked = false; t.closest("tr").classList.remove("chosen"); }
   choice();
 });
 $("scroll").addEventListener("scroll", () => requestAnimationFrame(rows), { passive: true });
@@ -207,14 +292,16 @@ async function begin() {
     ...names.metrics.flatMap(n => names.metric.map(m => reference("metrics", n) + "." + m))];
   complete($("where"), all);
   complete($("columns"), all);
+  complete($("group"), all);
+  $("group").value = view.group;
   choice();
-  if (window.exported) for (const id of ["where", "columns"]) { $(id).disabled = true; $(id).placeholder = "only where drun ui serves the pages"; }
+  if (window.exported) for (const id of ["where", "columns", "group"]) { $(id).disabled = true; $(id).placeholder = "only where drun ui serves the pages"; }
   await load(true);
   const learn = async () => { const all = await api("names"); names.params = all.params; names.metrics = all.metrics;
     if (document.activeElement.value) document.activeElement.dispatchEvent(new Event("input")); // what was typed meanwhile
   };
   $("where").addEventListener("focus", learn, { once: true });
-  $("columns").addEventListener("focus", learn, { once: true });
+  for (const id of ["columns", "group"]) $(id).addEventListener("focus", learn, { once: true });
   live(async () => {
     if (!total) {
       const typed = $("columns").value !== usual();

@@ -1,0 +1,312 @@
+package ui
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"math/big"
+	"slices"
+	"time"
+
+	"drun/history"
+	"drun/history/query"
+	"drun/internal/exit"
+)
+
+// group is the runs that have one value of an expression.
+type group struct {
+	Value any     `json:"value"` // null: the runs have none
+	IDs   []int64 `json:"ids"`
+	Cells []cell  `json:"cells,omitempty"` // for each column
+}
+
+// cell is what the runs of a group have in a column: the value that all of them have, or of numbers the mean, the
+// smallest and the largest. NaN and missing values do not count.
+type cell struct {
+	Same any            `json:"same,omitempty"`
+	Mean *history.Float `json:"mean,omitempty"`
+	Min  *history.Float `json:"min,omitempty"`
+	Max  *history.Float `json:"max,omitempty"`
+}
+
+// grouping reads the parameter group: nil where there is none.
+func grouping(values map[string][]string) (*query.Expr, error) {
+	if len(values["group"]) == 0 || values["group"][0] == "" {
+		return nil, nil
+	}
+	list, err := query.ParseList("group", values["group"][0])
+	if err == nil && len(list) != 1 {
+		err = exit.Errorf(exit.Usage, "group: want one expression, not %d with commas between them", len(list))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return list[0], nil
+}
+
+// groups divides runs by the value of an expression. The groups and their runs stay in the order of ids.
+func groups(db *history.DB, ids []int64, by *query.Expr, columns []*query.Expr) ([]*group, error) {
+	id, err := query.ParseList("columns", "id")
+	if err != nil {
+		return nil, err
+	}
+	table, err := query.Table(db, ids, append(append(id, by), columns...))
+	if err != nil {
+		return nil, err
+	}
+	all, byText, rows := []*group{}, map[string]*group{}, map[*group][][]any{}
+	for _, row := range table.Rows {
+		text, err := json.Marshal(row[1])
+		if err != nil {
+			return nil, err
+		}
+		g := byText[string(text)]
+		if g == nil {
+			g = &group{Value: row[1]}
+			byText[string(text)], all = g, append(all, g)
+		}
+		g.IDs, rows[g] = append(g.IDs, row[0].(*big.Int).Int64()), append(rows[g], row[2:])
+	}
+	for g, rows := range rows {
+		for i := range columns {
+			c, err := summarise(rows, i)
+			if err != nil {
+				return nil, err
+			}
+			g.Cells = append(g.Cells, c)
+		}
+	}
+	return all, nil
+}
+
+// summarise sums up a column of rows.
+func summarise(rows [][]any, column int) (c cell, err error) {
+	first, same := []byte(nil), true
+	sum, n, low, high := 0.0, 0, math.Inf(1), math.Inf(-1)
+	numbers := true
+	for _, row := range rows {
+		text, err := json.Marshal(row[column])
+		if err != nil {
+			return c, err
+		}
+		if first == nil {
+			first = text
+		}
+		same = same && bytes.Equal(first, text)
+		v := math.NaN()
+		switch x := row[column].(type) {
+		case *big.Int:
+			v, _ = x.Float64()
+		case history.Float:
+			v = float64(x)
+		case nil:
+		default:
+			numbers = false
+		}
+		if v == v {
+			sum, n, low, high = sum+v, n+1, min(low, v), max(high, v)
+		}
+	}
+	switch {
+	case same:
+		c.Same = rows[0][column]
+	case numbers && n > 0:
+		mean := history.Float(sum / float64(n))
+		c.Mean, c.Min, c.Max = &mean, (*history.Float)(&low), (*history.Float)(&high)
+	}
+	return c, nil
+}
+
+// bundle is a metric of all runs of a group for a chart: the mean of the runs, each of which counts once, within a band from
+// the smallest to the largest value of any.
+type bundle struct {
+	Group     any     `json:"group"`
+	Runs      []int64 `json:"runs"`
+	Points    int     `json:"points"`
+	NotFinite int     `json:"not_finite"`
+	X         numbers `json:"x"`
+	Y         numbers `json:"y"`
+	Low       numbers `json:"low"`
+	High      numbers `json:"high"`
+	Smooth    numbers `json:"smooth,omitempty"`
+
+	from, width float64 // of the stretches; width 0: the places are those of the points
+	n, smoothed []float64
+}
+
+// bundles are a metric of groups of runs; groups without it are left out.
+func (s *Server) bundles(db *history.DB, ids []int64, by *query.Expr, v view) ([]*bundle, error) {
+	all, err := groups(db, ids, by, nil)
+	if err != nil {
+		return nil, err
+	}
+	runs, err := db.Select(history.Selection{IDs: ids})
+	if err != nil {
+		return nil, err
+	}
+	started := map[int64]time.Time{}
+	for _, r := range runs {
+		started[r.ID] = r.Started
+	}
+	list := []*bundle{}
+	for _, g := range all {
+		b := &bundle{Group: g.Value}
+		var lay layout
+		each := func(fn func(run int64, points int, l *line)) error {
+			for _, id := range g.IDs {
+				err := s.cache.with(db, s.home, id, v.metric, func(points *series) {
+					if points != nil {
+						fn(id, len(points.step), points.along(v.axis, started[id]))
+					}
+				})
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		err := each(func(run int64, points int, l *line) {
+			b.Runs, b.Points = append(b.Runs, run), b.Points+points
+			for _, y := range l.y {
+				if math.IsNaN(y) || math.IsInf(y, 0) {
+					b.NotFinite++
+				}
+			}
+			lay.add(l, v)
+		})
+		if err != nil {
+			return nil, err
+		}
+		if len(b.Runs) == 0 {
+			continue
+		}
+		b.begin(&lay, v)
+		if err := each(func(_ int64, _ int, l *line) { b.add(l, v) }); err != nil {
+			return nil, err
+		}
+		b.end(v)
+		list = append(list, b)
+	}
+	return list, nil
+}
+
+// layout finds the places for a bundle.
+type layout struct {
+	x       []float64 // of the first line, in the part that is shown
+	unlike  bool      // lines have other places
+	from    float64
+	to      float64
+	longest int
+}
+
+// part is what a view shows of a line.
+func (v view) part(l *line) (first, end int) {
+	first, _ = slices.BinarySearch(l.x, v.from)
+	end, found := slices.BinarySearch(l.x, v.to)
+	for ; found && end < len(l.x) && l.x[end] == v.to; end++ {
+	}
+	return first, max(first, end)
+}
+
+func (y *layout) add(l *line, v view) {
+	first, end := v.part(l)
+	if first == end {
+		return
+	}
+	x := l.x[first:end]
+	if y.x == nil {
+		y.x, y.from, y.to = x, x[0], x[len(x)-1]
+	}
+	y.unlike = y.unlike || !slices.Equal(x, y.x)
+	y.from, y.to, y.longest = min(y.from, x[0]), max(y.to, x[len(x)-1]), max(y.longest, len(x))
+}
+
+// begin lays out the places: those of the points where all lines have the same ones and not too many, otherwise stretches of
+// equal length.
+func (b *bundle) begin(y *layout, v view) {
+	if !y.unlike && y.longest <= v.points {
+		b.X = y.x
+	} else {
+		n := min(y.longest, v.points)
+		b.from, b.width = y.from, (y.to-y.from)/float64(n)
+		for i := range n {
+			b.X = append(b.X, b.from+(float64(i)+0.5)*b.width)
+		}
+	}
+	zero := func() []float64 { return make([]float64, len(b.X)) }
+	b.Y, b.n, b.smoothed = zero(), zero(), zero()
+	b.Low, b.High = slices.Repeat(numbers{math.Inf(1)}, len(b.X)), slices.Repeat(numbers{math.Inf(-1)}, len(b.X))
+	if v.smooth > 0 {
+		b.Smooth = zero()
+	}
+}
+
+func (b *bundle) add(l *line, v view) {
+	var smooth []float64
+	if v.smooth > 0 {
+		smooth = smoothed(l.y, v.smooth)
+	}
+	first, end := v.part(l)
+	place := func(i int) int {
+		if b.width == 0 {
+			return min(i-first, len(b.X)-1)
+		}
+		return min(int((l.x[i]-b.from)/b.width), len(b.X)-1)
+	}
+	spread := func(k int, y float64) {
+		if !math.IsNaN(y) && !math.IsInf(y, 0) {
+			b.Low[k], b.High[k] = min(b.Low[k], y), max(b.High[k], y)
+		}
+	}
+	b.mean(l.y[first:end], place, first, func(k int, y float64) {
+		b.Y[k], b.n[k] = b.Y[k]+y, b.n[k]+1
+		spread(k, y)
+	})
+	if smooth != nil {
+		b.mean(smooth[first:end], place, first, func(k int, y float64) { b.Smooth[k], b.smoothed[k] = b.Smooth[k]+y, b.smoothed[k]+1 })
+	}
+	low, high := l.low, l.high
+	if low == nil {
+		low, high = l.y, l.y
+	}
+	for i := first; i < end; i++ {
+		spread(place(i), low[i])
+		spread(place(i), high[i])
+	}
+}
+
+// mean calls add with the mean that a run has at each place. Between the stretches where it has points, it is on the straight
+// line between them.
+func (b *bundle) mean(ys []float64, place func(int) int, first int, add func(place int, y float64)) {
+	last, before := -1, 0.0 // the latest place with a value, and that
+	for i := 0; i < len(ys); {
+		k, own, count := place(first+i), 0.0, 0.0
+		for ; i < len(ys) && place(first+i) == k; i++ {
+			if !math.IsNaN(ys[i]) && !math.IsInf(ys[i], 0) {
+				own, count = own+ys[i], count+1
+			}
+		}
+		if count == 0 {
+			continue
+		}
+		own /= count
+		if b.width > 0 && last >= 0 {
+			for j := last + 1; j < k; j++ {
+				part := float64(j-last) / float64(k-last)
+				add(j, before*(1-part)+own*part)
+			}
+		}
+		add(k, own)
+		last, before = k, own
+	}
+}
+
+// end divides the sums; places without a value get NaN, which is a gap.
+func (b *bundle) end(v view) {
+	for i := range b.X {
+		b.Y[i] /= b.n[i]
+		if v.smooth > 0 {
+			b.Smooth[i] /= b.smoothed[i]
+		}
+	}
+}
