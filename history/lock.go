@@ -114,6 +114,15 @@ func (db *DB) markLost() error {
 		return err
 	}
 	return db.write(func(tx *sql.Tx) error {
+		err := each(tx, func(rows *sql.Rows) error {
+			var uid string
+			err := rows.Scan(&uid)
+			os.Remove(db.livePath(uid))
+			return err
+		}, "SELECT uid FROM runs WHERE status = 'running' AND id IN (SELECT value FROM json_each(?))", string(set))
+		if err != nil {
+			return err
+		}
 		for _, table := range []string{"runs SET status = 'lost' WHERE id", "attempts SET status = 'lost' WHERE run"} {
 			_, err := tx.Exec("UPDATE "+table+" IN (SELECT value FROM json_each(?)) AND status = 'running'", string(set))
 			if err != nil {

@@ -44,6 +44,12 @@ func (r *Run) follow() error {
 	}
 	r.db.Close()
 	*r.db = *fresh
+	if r.live != nil && r.live.gone() {
+		now := r.live.now
+		r.live.close()
+		r.live = nil
+		r.listen(now)
+	}
 	if r.moved != nil {
 		r.moved(fmt.Sprintf("%s %s while the run was on: all of this run was written there anew, as run %d; other runs that it held are not in it", r.db.path, what, r.ID))
 	}

@@ -73,6 +73,7 @@ type Run struct {
 	numbered atomic.Int64 // batches
 	queue    spool
 	moved    func(what string) // see OnMove
+	live     *live             // see Answer; nil: there is none
 }
 
 // NameError says that a run cannot be called so (a usage error).
@@ -247,6 +248,10 @@ func (r *Run) Discard() error {
 }
 
 func (r *Run) unlock() {
+	if r.live != nil {
+		r.live.close()
+		r.live = nil
+	}
 	if r.lock != nil {
 		dropLock(r.lock)
 		r.lock = nil

@@ -65,6 +65,15 @@ func (r *Run) putSnapshots(tx *sql.Tx, b *Batch) error {
 	return nil
 }
 
+// LastSnapshot reads the latest of a run; nil: it has none.
+func (db *DB) LastSnapshot(run int64) (*Snapshot, error) {
+	list, err := db.snapshots(run)
+	if len(list) == 0 || err != nil {
+		return nil, err
+	}
+	return &list[len(list)-1], nil
+}
+
 // snapshots reads those of a run, oldest first.
 func (db *DB) snapshots(run int64) (list []Snapshot, err error) {
 	list = []Snapshot{}

@@ -55,15 +55,10 @@ func (s *Server) routes(mux *http.ServeMux) {
 			if err != nil {
 				return err
 			}
-			var out bytes.Buffer // an error of encoding is no half answer
-			if err := views.JSON(&out, v, ""); err != nil {
-				return err
-			}
-			w.Header().Set("Content-Type", "application/json; charset=utf-8")
-			_, _ = w.Write(out.Bytes())
-			return nil
+			return answerJSON(w, v)
 		}))
 	}
+	mux.Handle(api+"runs/{run}/ranks", answers(s.ranks))
 	mux.Handle(api+"runs/{run}/checkpoints/{step}/safetensors", s.reads(s.safetensors))
 	mux.Handle(api+"runs/{run}/artifacts/{sha256}", s.reads(s.artifact))
 	mux.HandleFunc(api+"events", s.follow)
@@ -78,8 +73,19 @@ var none = map[string]any{
 	"names": &known{Fields: query.Fields(), Params: []string{}, Metrics: []string{}, Metric: query.MetricValues(), RecentParams: []string{}, RecentMetrics: []string{}},
 }
 
-// reads bounds how many requests read at once, and answers with their errors; a panic is one.
+func answerJSON(w http.ResponseWriter, v any) error {
+	var out bytes.Buffer // an error of encoding is no half answer
+	if err := views.JSON(&out, v, ""); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	_, _ = w.Write(out.Bytes())
+	return nil
+}
+
+// reads bounds how many requests read much at once.
 func (s *Server) reads(fn func(http.ResponseWriter, *http.Request) error) http.Handler {
+	next := answers(fn)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case s.busy <- struct{}{}:
@@ -90,6 +96,13 @@ func (s *Server) reads(fn func(http.ResponseWriter, *http.Request) error) http.H
 			fail(w, http.StatusServiceUnavailable, exit.WithHint(fmt.Errorf("the server answers other requests"), "try again"))
 			return
 		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// answers answers with the error of a request; a panic is one.
+func answers(fn func(http.ResponseWriter, *http.Request) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if p := recover(); p != nil {
 				fail(w, http.StatusInternalServerError, fmt.Errorf("a fault of drun: %v\n%s", p, debug.Stack()))

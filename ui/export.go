@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -142,6 +143,9 @@ func (s *Server) writeRun(db *history.DB, dir string, id int64) error {
 		"logs": logs, "sources": sources, "checkpoints": s.kept,
 		"artifacts": func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Artifacts(id) },
 		"usage":     func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Usage(id) },
+		"ranks": func(db *history.DB, id int64, _ url.Values) (any, error) {
+			return views.Doing(context.Background(), db, id)
+		},
 	} {
 		if data[name], err = read(db, id, url.Values{"limit": {"2000"}}); err != nil {
 			return err

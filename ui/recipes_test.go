@@ -28,12 +28,13 @@ var program = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "drun")
-	out, err := exec.Command("go", "build", "-o", path, "drun/cmd/drun").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("%w\n%s", err, out)
+	for _, what := range [][]string{{dir + "/", "drun/cmd/drun", "drun/cmd/drun-plugin-host"}, {filepath.Join(dir, "drun-backend-example"), "drun/plugins/example"}} {
+		out, err := exec.Command("go", append([]string{"build", "-o"}, what...)...).CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("%w\n%s", err, out)
+		}
 	}
-	return path, err
+	return filepath.Join(dir, "drun"), nil
 })
 
 func TestMain(m *testing.M) {
@@ -242,41 +243,6 @@ def main():
 	p.until("document.querySelectorAll('#log div').length === 4")
 	p.do(chromedp.SendKeys("#grep", "("))
 	p.until("document.getElementById('grepfault').innerText.includes('missing closing')")
-}
-
-// A run that hangs, and was asked by SIGQUIT who waits where.
-func TestHangingRun(t *testing.T) {
-	home := t.TempDir()
-	p := browse(t, serve(t, home))
-	cmd := start(t, home, `
-def main():
-    if dist.rank() == 1:
-        while run.elapsed() < 60: pass
-    dist.barrier()
-`, "-n", "2", "--name", "hanging")
-	p.until("document.querySelector('#rows .s-running')")
-	p.open("/run.html?id=hanging")
-	p.until("document.documentElement.dataset.ready !== undefined")
-	deadline := time.Now().Add(20 * time.Second)
-	for shown := false; !shown; { // the ranks may not be there yet
-		if time.Now().After(deadline) {
-			t.Fatalf("the snapshot is not shown:\n%s", p.text("body"))
-		}
-		if err := cmd.Process.Signal(syscall.SIGQUIT); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second)
-		shown = strings.Contains(p.text("#doing"), "barrier") && strings.Contains(p.text("#marked .who"), "rank 0")
-	}
-	if text := p.text("#marked .at"); !strings.Contains(text, "dist.barrier()") {
-		t.Errorf("another line is marked: %s", text)
-	}
-	p.shot("hang")
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait()
-	p.until("document.querySelector('#title .s-lost')")
 }
 
 // All that the mouse can do in the table of runs, the keyboard can.

@@ -190,6 +190,7 @@ func TestAPI(t *testing.T) {
 		"runs/3/checkpoints":                   {200, `[]`},
 		"runs/3/checkpoints/7/safetensors":     {404, `has no such checkpoint`},
 		"runs/3/usage":                         {200, `[]`},
+		"runs/3/ranks":                         {200, `{"live":false,"problem":"","hint":"","snapshot":null}`},
 		"compare?run=1&run=2":                  {200, `"recipe_diff":"---`},
 		"compare":                              {400, `want 1 to`},
 		"curves?run=1&metric=loss":             {200, `"points":100`},

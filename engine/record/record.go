@@ -5,6 +5,7 @@
 package record
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/big"
@@ -14,6 +15,7 @@ import (
 
 	"drun/checkpoints"
 	"drun/engine"
+	"drun/engine/board"
 	"drun/engine/recipe"
 	"drun/engine/rendezvous"
 	"drun/history"
@@ -47,6 +49,9 @@ type Config struct {
 	KeepSecrets bool           // keep the values of parameters whose names say that they are secrets
 	DiskTimeout time.Duration
 	Say         func(text string) // tells a person what happens to the record, which is kept as well
+	// Doing gives what the ranks do now to those who ask the agent, from goroutines of their own; nil: there are no ranks yet, or no
+	// more. Where Doing is nil, nobody is told.
+	Doing func(context.Context) (*board.Snapshot, error)
 }
 
 // Record is that of one run.
@@ -159,6 +164,9 @@ func open(c Config) (_ *Record, err error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if c.Doing != nil {
+		r.answer(c.Doing)
 	}
 	sources := make([]history.Source, len(c.Recipe.Sources))
 	for i, s := range c.Recipe.Sources {

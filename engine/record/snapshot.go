@@ -1,6 +1,7 @@
 package record
 
 import (
+	"context"
 	"slices"
 
 	"drun/collective"
@@ -11,6 +12,18 @@ import (
 // Snapshot stores what the ranks were doing, and why it was asked for.
 func (r *Record) Snapshot(s *board.Snapshot, reason string) {
 	r.writer.add(len(s.Ranks), 0, func(b *history.Batch) { b.Snapshots = append(b.Snapshots, stored(s, reason)) })
+}
+
+// answer tells those who ask what the ranks do, as the history would keep it.
+func (r *Record) answer(doing func(context.Context) (*board.Snapshot, error)) {
+	r.run.Answer(func(ctx context.Context) (*history.Snapshot, error) {
+		s, err := doing(ctx)
+		if s == nil || err != nil {
+			return nil, err
+		}
+		now := stored(s, "asked")
+		return &now, nil
+	})
 }
 
 // stored is a snapshot as the history keeps it.

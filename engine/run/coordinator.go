@@ -72,6 +72,7 @@ type event struct {
 	msg   *cluster.ToCoordinator // nil: the node is gone
 	saved *saved
 	late  *late
+	asked chan<- *board.Snapshot // somebody wants to know what the ranks do
 }
 
 // saved is how a save ended.
@@ -138,7 +139,7 @@ func (c *coordinator) enter() (sig os.Signal, err error) {
 	c.record, err = record.Open(record.Config{
 		Home: c.Home, Name: c.Name, Recipe: c.bundle, Backend: c.Backend, Plugin: c.plugin, Seed: c.Seed, SeedGiven: c.SeedGiven,
 		Threads: c.Threads, Deterministic: c.Deterministic, DataDirs: absolute(c.DataDirs), Places: c.cluster.Places, Version: c.Version, Command: c.Command, Started: c.started, Tags: c.Tags,
-		Resume: resume, Replay: c.Replay, Keep: c.Keep, Params: c.params, KeepSecrets: c.KeepSecrets, DiskTimeout: c.DiskTimeout, Say: c.console.Note,
+		Resume: resume, Replay: c.Replay, Keep: c.Keep, Params: c.params, KeepSecrets: c.KeepSecrets, DiskTimeout: c.DiskTimeout, Say: c.console.Note, Doing: c.doing,
 	}, hurry)
 	done()
 	if err != nil && *came != nil {
@@ -287,6 +288,8 @@ func (c *coordinator) handle(ev event) {
 		c.landed(ev.saved)
 	case ev.late != nil:
 		c.overdue(ev.late)
+	case ev.asked != nil:
+		c.tell(ev.asked)
 	case m == nil:
 		c.lost(ev.from)
 	case m.Signal != 0:

@@ -1,7 +1,9 @@
 package run
 
 import (
+	"context"
 	"drun/internal/exit"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -16,6 +18,38 @@ func (c *coordinator) show(reason string) {
 	s := c.board.Snapshot()
 	c.print(s)
 	c.record.Snapshot(s, reason)
+}
+
+// doing asks the coordinator's goroutine, which alone knows how long there is a board, what the ranks do now; nil: there are none.
+func (c *coordinator) doing(ctx context.Context) (*board.Snapshot, error) {
+	answer := make(chan *board.Snapshot, 1)
+	select {
+	case c.events <- event{asked: answer}:
+	case <-c.over:
+		return nil, errOver
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	select {
+	case s := <-answer:
+		return s, nil
+	case <-c.over:
+		return nil, errOver
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+var errOver = errors.New("the run is over")
+
+// tell answers doing. What ranks of other nodes do is that of the latest round, at most about a second ago: somebody who
+// looks on costs no round.
+func (c *coordinator) tell(answer chan<- *board.Snapshot) {
+	if c.board == nil {
+		answer <- nil
+		return
+	}
+	answer <- c.board.Snapshot()
 }
 
 func (c *coordinator) print(s *board.Snapshot) {

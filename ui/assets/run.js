@@ -11,7 +11,7 @@ function about() {
   document.title = `${clean(run.name)} · drun`;
   $("error").hidden = !run.error;
   $("error").textContent = clean(run.error);
-  const ranks = `${run.world_size}, backend ${run.backend}, ${run.threads} threads each` + (run.deterministic ? ", deterministic" : "");
+  const ranks = `${run.world_size}, backend ${run.backend}, ${run.threads} thread${run.threads === 1 ? "" : "s"} each` + (run.deterministic ? ", deterministic" : "");
   const rows = [["recipe", run.recipe], ["command", run.command.join(" ")], ["ranks", ranks], ["seed", run.seed], ["started", when(run.started)],
     ["took", duration(run.seconds)], ["tags", run.tags.join(", ")], ["notes", run.notes.map(n => n.text).join("\n")], ["machine", run.host],
     ["drun", run.version], ["git", run.git ? run.git.commit + (run.git.dirty ? " and changes" : "") : ""], ["plugins", run.plugins.map(p => `${p.name} ${p.version}`).join(", ")],
@@ -24,27 +24,11 @@ function about() {
   fill($("usage"), ["rank", "CPU", "peak of memory", "in collectives", "of it waiting"], run.usage.map(u => [u.rank, duration(u.cpu), bytes(u.peak), duration(u.collectives), duration(u.waiting)]));
 }
 
-// ranks shows the latest snapshot, and its positions in the recipe.
-function ranks() {
-  const s = run.snapshots.at(-1);
-  $("ranks").hidden = !s;
-  if (!s) return;
-  $("when").textContent = clean(`At ${when(s.time)} (${s.reason}).`);
-  const dash = v => v === "" || v === 0 ? "-" : v;
-  fill($("doing"), ["rank", "state", "call", "number", "group", "position", "since", "calls before"], s.ranks.map(k => [k.rank, k.state, dash(k.call), dash(k.number), dash(k.group), dash(k.position), duration(k.seconds),
-    k.recent.slice(0, 3).map(c => `${c.call} ${c.position}`).join("; ")]));
-  const marks = new Map();
-  for (const k of s.ranks) {
-    const m = /^(.*?):(\d+)(:\d+)?$/.exec(k.position);
-    if (m) marks.set(m[1] + ":" + m[2], [...(marks.get(m[1] + ":" + m[2]) ?? []), k.rank]);
-  }
-  $("marked").replaceChildren(...(files ?? []).flatMap(f => {
-    const base = p => p.split("/").pop();
-    const lines = f.content.split("\n"), who = lines.map((_, i) => [...marks].filter(([at]) => base(at.slice(0, at.lastIndexOf(":"))) === base(f.path) && Number(at.slice(at.lastIndexOf(":") + 1)) === i + 1).flatMap(([, r]) => r));
-    if (!who.some(w => w.length)) return [];
-    const near = i => who.slice(Math.max(0, i - 4), i + 5).some(w => w.length);
-    return [el("h3", null, f.path), el("pre", { tabindex: 0 }, numbered(lines, near, who))];
-  }));
+// ranksIn names ranks, of which there may be hundreds: "ranks 0-3, 7".
+function ranksIn(list) {
+  const spans = [];
+  for (const r of list) r === spans.at(-1)?.[1] + 1 ? spans.at(-1)[1] = r : spans.push([r, r]);
+  return (list.length > 1 ? "ranks " : "rank ") + spans.map(([a, b]) => a === b ? a : `${a}-${b}`).join(", ");
 }
 
 // numbered are lines with their numbers; marked are those at which ranks are.
@@ -56,7 +40,7 @@ function numbered(lines, shown, who) {
     if (gap && grid.firstChild) grid.append(el("span", { class: "no" }, "…"), el("span"));
     gap = false;
     const at = who?.[i] ?? [];
-    grid.append(el("span", { class: "no" }, String(i + 1)), el("span", { class: at.length ? "at" : null }, line, ...(at.length ? [el("span", { class: "who" }, `  ◂ rank ${at.join(", ")}`)] : [])));
+    grid.append(el("span", { class: "no" }, String(i + 1)), el("span", { class: at.length ? "at" : null }, line, ...(at.length ? [el("span", { class: "who" }, `  ◂ ${ranksIn(at)}`)] : [])));
   });
   return grid;
 }
@@ -144,7 +128,7 @@ async function refresh() {
   if (text !== refresh.text) {
     refresh.text = text;
     about();
-    ranks();
+    if (run.status !== "running") ranks();
     if (!drawn) {
       drawn = charts($("charts"), [run]);
       for (let r = -1; r < Math.min(run.world_size, 1024); r++) $("rank").append(el("option", { value: r }, r < 0 ? "drun itself" : String(r)));
@@ -176,7 +160,7 @@ $("against").addEventListener("submit", async e => {
 });
 
 (async () => {
-  try { await Promise.all([refresh(), sources()]); ranks(); } catch (e) { $("fault").textContent = e.text ?? String(e); return; }
+  try { await Promise.all([refresh(), sources()]); watchRanks(); } catch (e) { $("fault").textContent = e.text ?? String(e); return; }
   document.documentElement.dataset.ready = "";
   live(async () => {
     try { await refresh(); $("fault").textContent = ""; } catch (e) { $("fault").textContent = e.text ?? String(e); }

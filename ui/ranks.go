@@ -1,0 +1,25 @@
+package ui
+
+import (
+	"net/http"
+
+	"drun/views"
+)
+
+// ranks answers what the ranks of a run do. It takes no place among the requests that read much: a run that is stopped makes
+// it wait for seconds.
+func (s *Server) ranks(w http.ResponseWriter, r *http.Request) error {
+	db, err := s.history()
+	if err != nil {
+		return err
+	}
+	id, err := db.Find(r.PathValue("run"))
+	if err != nil {
+		return err
+	}
+	doing, err := views.Doing(r.Context(), db, id)
+	if err != nil {
+		return err
+	}
+	return answerJSON(w, doing)
+}
