@@ -96,7 +96,7 @@ func TestHangingRun(t *testing.T) {
 	_ = cmd.Wait()
 	p.until("document.querySelector('#title .s-lost')")
 	p.until("document.getElementById('ranks').hidden") // the history has nothing of it
-	if db, err := history.Open(home); err != nil { // marks it lost
+	if db, err := history.Open(home); err != nil {     // marks it lost
 		t.Error(err)
 	} else {
 		db.Close()
