@@ -357,11 +357,17 @@ func TestQueryOnlyReads(t *testing.T) {
 	begin(t, open(t, home), RunInfo{Name: "here"})
 	other := t.TempDir() + "/other.db"
 	for _, query := range []string{"DELETE FROM runs", "CREATE TABLE x (y)", "ATTACH '" + other + "' AS o",
-		"VACUUM INTO '" + other + "'", "PRAGMA query_only = 0; DELETE FROM runs", "SELEC 1", "SELECT * FROM nosuch", ""} {
+		"VACUUM INTO '" + other + "'", "PRAGMA query_only = 0; DELETE FROM runs", "PRAGMA journal_mode = DELETE", "PRAGMA Journal_Mode(delete)", "PRAGMA wal_checkpoint",
+		"PRAGMA user_version = 4", "PRAGMA temp_store_directory = '/tmp'", "SELEC 1", "SELECT * FROM nosuch", ""} {
 		ro := reader(t, home)
 		_, err := ro.Query(context.Background(), query)
 		var bad *SQLError
 		if query != "" && !errors.As(err, &bad) {
+			t.Errorf("%q: %v", query, err)
+		}
+	}
+	for _, query := range []string{"PRAGMA user_version", "PRAGMA table_info(runs)", "PRAGMA integrity_check(1)", "SELECT name FROM pragma_table_info('runs')"} {
+		if table, err := reader(t, home).Query(context.Background(), query); err != nil || len(table.Rows) == 0 {
 			t.Errorf("%q: %v", query, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/mattn/go-sqlite3"
@@ -42,9 +43,12 @@ func (db *DB) Query(ctx context.Context, query string) (*Table, error) {
 	}
 	defer conn.Close()
 	err = conn.Raw(func(driver any) error {
-		driver.(*sqlite3.SQLiteConn).RegisterAuthorizer(func(op int, _, _, _ string) int {
-			if op == sqlite3.SQLITE_ATTACH || op == sqlite3.SQLITE_DETACH {
-				return sqlite3.SQLITE_DENY // VACUUM INTO attaches, too
+		driver.(*sqlite3.SQLiteConn).RegisterAuthorizer(func(op int, name, value, _ string) int {
+			if op == sqlite3.SQLITE_ATTACH || op == sqlite3.SQLITE_DETACH { // VACUUM INTO attaches, too
+				return sqlite3.SQLITE_DENY
+			}
+			if op == sqlite3.SQLITE_PRAGMA && (value != "" && !describes(name) || name == "wal_checkpoint") {
+				return sqlite3.SQLITE_DENY // it would set something
 			}
 			return sqlite3.SQLITE_OK
 		})
@@ -74,6 +78,15 @@ func (db *DB) Query(ctx context.Context, query string) (*Table, error) {
 		table.Rows = append(table.Rows, row)
 	}
 	return table, db.queryError(rows.Err())
+}
+
+// describes tells whether a pragma's argument is what it describes.
+func describes(pragma string) bool {
+	switch strings.ToLower(pragma) {
+	case "table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list", "foreign_key_check", "integrity_check", "quick_check":
+		return true
+	}
+	return false
 }
 
 func (db *DB) queryError(err error) error {

@@ -53,6 +53,16 @@ func (p Params) Text(name string) string {
 	return text
 }
 
+// HasSecret tells whether the value of a parameter was not kept.
+func (p Params) HasSecret() bool {
+	for _, value := range p {
+		if value == (Secret{}) {
+			return true
+		}
+	}
+	return false
+}
+
 // Summary is a run as "drun runs" lists it. Its JSON form is documented in
 // docs/history.md.
 type Summary struct {
@@ -278,24 +288,26 @@ type Detail struct {
 	Ranks         []RankPlace `json:"ranks"`         // that have started
 	DataFiles     []DataFile  `json:"data_files"`
 	Attempts      []Attempt   `json:"attempts"`
-	Sources       []SourceRef `json:"sources"`
-	Plugins       []Plugin    `json:"plugins"`
-	Notes         []Note      `json:"notes"`
-	Usage         []RankUsage `json:"usage"`     // by rank
-	Snapshots     []Snapshot  `json:"snapshots"` // oldest first
-	Progress      *Progress   `json:"progress"`  // of a running run; nil: none
-	Threads       int         `json:"threads"`
-	Version       string      `json:"version"`
-	GoVersion     *string     `json:"go_version"` // nil likewise
-	Numerics      *int        `json:"numerics"`   // version of drun's arithmetic; nil likewise
-	Inputs        string      `json:"inputs"`     // key of what decides the bits, less the data; "": not known
-	Key           string      `json:"key"`        // of what decides the bits; "": not known, or not yet
-	Git           *Git        `json:"git"`        // of the recipe's folder; nil: none
-	DataDirs      []string    `json:"data_dirs"`  // of --data; nil: not known
-	Host          string      `json:"host"`
-	PID           int         `json:"pid"`
-	Dir           string      `json:"dir"`
-	Command       []string    `json:"command"`
+	// Orphaned is the step of the checkpoint that it was resumed from, if that run has been removed.
+	Orphaned  *int64      `json:"-"`
+	Sources   []SourceRef `json:"sources"`
+	Plugins   []Plugin    `json:"plugins"`
+	Notes     []Note      `json:"notes"`
+	Usage     []RankUsage `json:"usage"`     // by rank
+	Snapshots []Snapshot  `json:"snapshots"` // oldest first
+	Progress  *Progress   `json:"progress"`  // of a running run; nil: none
+	Threads   int         `json:"threads"`
+	Version   string      `json:"version"`
+	GoVersion *string     `json:"go_version"` // nil likewise
+	Numerics  *int        `json:"numerics"`   // version of drun's arithmetic; nil likewise
+	Inputs    string      `json:"inputs"`     // key of what decides the bits, less the data; "": not known
+	Key       string      `json:"key"`        // of what decides the bits; "": not known, or not yet
+	Git       *Git        `json:"git"`        // of the recipe's folder; nil: none
+	DataDirs  []string    `json:"data_dirs"`  // of --data; nil: not known
+	Host      string      `json:"host"`
+	PID       int         `json:"pid"`
+	Dir       string      `json:"dir"`
+	Command   []string    `json:"command"`
 }
 
 // Attempt is one start of the ranks.
@@ -337,7 +349,7 @@ func (db *DB) Get(id int64) (*Detail, error) {
 		var dirs, commit sql.NullString
 		var dirty sql.NullBool
 		if err := rows.Scan(&d.Threads, &d.Deterministic, &d.Version, &d.GoVersion, &d.Host, &d.PID, &d.Dir, &command,
-			&d.Numerics, &d.Inputs, &d.Key, &commit, &dirty, &dirs); err != nil {
+			&d.Numerics, &d.Inputs, &d.Key, &commit, &dirty, &dirs, &d.Orphaned); err != nil {
 			return err
 		}
 		if commit.Valid {
@@ -350,7 +362,7 @@ func (db *DB) Get(id int64) (*Detail, error) {
 		}
 		return json.Unmarshal([]byte(command), &d.Command)
 	}, `SELECT threads, deterministic, version, go_version, host, pid, dir, command, numerics,
-		coalesce(inputs, ''), coalesce(bits_key, ''), git_commit, git_dirty, data_dirs FROM runs WHERE id = ?`, id)
+		coalesce(inputs, ''), coalesce(bits_key, ''), git_commit, git_dirty, data_dirs, iif(parent IS NULL, parent_step, NULL) FROM runs WHERE id = ?`, id)
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,15 @@ func (db *DB) Trash(ids []int64) error {
 	})
 }
 
+// ResumedFrom lists the runs, not in the trash, that were resumed from these.
+func (db *DB) ResumedFrom(ids []int64) ([]Summary, error) {
+	set, err := json.Marshal(ids)
+	if err != nil {
+		return nil, err
+	}
+	return db.summaries(&Selection{}, "WHERE parent IN (SELECT value FROM json_each(?)) AND trashed IS NULL ORDER BY id", string(set))
+}
+
 // Restore takes runs out of the trash.
 func (db *DB) Restore(ids []int64) error {
 	set, err := json.Marshal(ids)

@@ -11,7 +11,6 @@ import (
 
 	"drun/checkpoints"
 	"drun/engine"
-	"drun/engine/record"
 	"drun/engine/run"
 	"drun/history"
 	"drun/internal/exit"
@@ -25,6 +24,7 @@ type Point struct {
 	Updates int64   `json:"updates"`   // of the parameters, made by then
 	Digest  *string `json:"digest"`    // of rank 0's parameters after them; nil: of a checkpoint whose SHA-256 proves it
 	From    *int64  `json:"from_step"` // of the checkpoint that it was replayed from; nil: from the beginning
+	FromRun *string `json:"from_run"`  // whose checkpoint that is, if it is the one that the run was resumed from; nil: its own
 	Again   int64   `json:"replayed"`  // updates that were compared with the recorded ones; 0: the run has the checkpoint itself
 
 	// Store has the state, as the checkpoint Info.
@@ -40,7 +40,7 @@ func (p *Point) Close() { p.free() }
 // with the name of a metric, a step of that. If the run has no such checkpoint, the run is repeated from the nearest
 // one before it, up to that step, and the digests of the parameters are compared with those that the run
 // recorded. o has what does not decide what is computed.
-func At(o run.Options, db *history.DB, home string, id, step int64, metric string, given []engine.Param, changed func(record.DataChange)) (*Point, error) {
+func At(o run.Options, db *history.DB, home string, id, step int64, metric string, given []engine.Param, say func(string)) (*Point, error) {
 	p, err := newPast(db, home, id, given, false)
 	if err != nil {
 		return nil, err
@@ -88,9 +88,7 @@ func At(o run.Options, db *history.DB, home string, id, step int64, metric strin
 		return nil, exit.WithHint(exit.Errorf(exit.Usage, "the state of run %s at step %d cannot be proven: %s", p.detail.Name, step, what),
 			"digests are recorded by a step of an optimizer, or by run.log for tensors of the state that a recipe without optimizers saves")
 	}
-	for _, c := range p.changed() {
-		changed(c)
-	}
+	p.warn(say)
 	return a.prove()
 }
 
@@ -143,7 +141,11 @@ func (a *attempt) prove() (*Point, error) {
 	if a.replay.From != "" { // a run that was resumed counts on
 		after = -1
 	}
-	return a.rebuild(after)
+	at, err := a.rebuild(after)
+	if parent := a.detail.Parent; err == nil && parent != nil {
+		at.From, at.FromRun = &parent.Step, &parent.Name
+	}
+	return at, err
 }
 
 // rebuild replays, after so many updates; -1: as many as the checkpoint says.

@@ -83,7 +83,7 @@ func Diff(o run.Options, db *history.DB, home string, a, b int64, trace bool, gi
 		if d.Operation = reader(pair); d.Operation != nil && !others {
 			return d, nil
 		}
-		return d, exit.WithHint(exit.Errorf(exit.Usage, "the operations cannot be traced: of %s, %s since it was read", changed[0].File.Path, changed[0].Why),
+		return d, exit.WithHint(exit.Errorf(exit.Usage, "the operations cannot be traced: %s", changed[0]),
 			"without --trace what went in is compared; put the file back to trace")
 	}
 	d.Operation, err = firstOperation(o, pair, d.First)

@@ -46,6 +46,16 @@ func (p *past) changed() []record.DataChange {
 	return record.Changed(p.replay.Bundle, p.detail.DataDirs, p.detail.DataFiles)
 }
 
+// warn says what may keep the replay from coming to the same.
+func (p *past) warn(say func(string)) {
+	for _, c := range p.changed() {
+		say(c.String())
+	}
+	if d := p.detail; len(d.Attempts) > 1 && d.Inputs == "" && !d.Params.HasSecret() {
+		say(fmt.Sprintf("run %d %s was taken up again with another recipe, parameters or number of ranks (drun logs %s says more): the last ones are repeated", d.ID, d.Name, d.Name))
+	}
+}
+
 // options are those of a replay in another home. o has what does not decide what is computed.
 func (p *past) options(o run.Options, home string) run.Options {
 	d := p.detail
@@ -61,6 +71,10 @@ func (p *past) options(o run.Options, home string) run.Options {
 
 // run does it again. How it ended is to be judged by the caller, unless it was interrupted.
 func (p *past) run(o run.Options, home string) (*run.Result, error) {
+	if d := p.detail; d.Orphaned != nil && p.replay.From == "" {
+		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %d %s cannot be repeated from where it began: it was resumed from step %d of a run that has been removed", d.ID, d.Name, *d.Orphaned),
+			"what it recorded and saved itself is still there")
+	}
 	r, err := run.Run(p.options(o, home))
 	if err != nil {
 		return nil, fmt.Errorf("the replay of run %s: %w", p.detail.Name, err)
@@ -98,9 +112,9 @@ func (p *past) failed(r *run.Result) error {
 
 // Replay runs the recipe that the history has captured with a run again, with the same parameters, seed and
 // ranks, in a temporary home, and compares all exact metrics and the digests of the parameters, bit for
-// bit. o has what does not decide what is computed. changed is told of data files that are not what the
-// run has read, before anything starts. Of a run that did not end well, what it has recorded is compared.
-func Replay(o run.Options, db *history.DB, home string, id int64, given []engine.Param, changed func(record.DataChange)) (*Replayed, error) {
+// bit. o has what does not decide what is computed. Before anything starts, say is told what may make a difference: data
+// files that are not what the run has read, and attempts that differed. Of a run that did not end well, what it has recorded is compared.
+func Replay(o run.Options, db *history.DB, home string, id int64, given []engine.Param, say func(string)) (*Replayed, error) {
 	p, err := newPast(db, home, id, given, false)
 	if err != nil {
 		return nil, err
@@ -108,9 +122,7 @@ func Replay(o run.Options, db *history.DB, home string, id int64, given []engine
 	if p.detail.Status == history.Running {
 		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %d %s is still running", id, p.detail.Name), "wait for its end")
 	}
-	for _, c := range p.changed() {
-		changed(c)
-	}
+	p.warn(say)
 	dir, err := scratch.Make("replay-")
 	if err != nil {
 		return nil, err

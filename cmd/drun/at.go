@@ -41,7 +41,7 @@ STEP is a step of checkpoint.save, also one that the recipe would have saved bet
 				}
 			}
 			return again.with(cmd, args[0], func(o run.Options, db *history.DB, id int64) error {
-				p, err := verify.At(o, db, homeOf(cmd), id, step, metric, again.params, tellChange(cmd))
+				p, err := verify.At(o, db, homeOf(cmd), id, step, metric, again.params, tell(cmd))
 				if err != nil {
 					return err
 				}
@@ -84,6 +84,9 @@ func tellAt(cmd *cobra.Command, p *verify.Point, rank int, file string) error {
 		from := "the beginning"
 		if p.From != nil {
 			from = fmt.Sprintf("step %d", *p.From)
+		}
+		if p.FromRun != nil {
+			from += " of run " + *p.FromRun
 		}
 		text += fmt.Sprintf("after %d updates, %d of them replayed from %s; digest %s, as recorded", p.Updates, p.Again, from, *p.Digest)
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -61,7 +62,8 @@ func withRuns(cmd *cobra.Command, refs []string, fn func(db *history.DB, ids []i
 	return fn(db, ids)
 }
 
-// sideBySide is how many runs have a column each; more have a row each.
+// sideBySide is how many runs have a column each; more have a row each, and so have three or more where columns do not
+// fit into the terminal.
 const sideBySide = 6
 
 func printComparison(out io.Writer, c *history.Comparison, diff string, all bool) error {
@@ -69,10 +71,11 @@ func printComparison(out io.Writer, c *history.Comparison, diff string, all bool
 	if all {
 		rows = append(append([]history.Difference{}, rows...), c.Same...)
 	}
-	if len(c.Runs) <= sideBySide {
-		beside(out, c.Runs, rows)
-	} else {
+	columns, wide := beside(c.Runs, rows)
+	if len(c.Runs) > sideBySide || len(c.Runs) > 2 && terminal.Is(out) && wide > terminal.Width(out) {
 		beneath(out, c.Runs, rows)
+	} else {
+		io.WriteString(out, columns)
 	}
 	if len(c.Differences) == 0 {
 		fmt.Fprintln(out, "nothing differs")
@@ -88,8 +91,8 @@ func printComparison(out io.Writer, c *history.Comparison, diff string, all bool
 
 func title(r history.RunName) string { return fmt.Sprintf("%d %s", r.ID, r.Name) }
 
-// beside prints a column for each run, with the rows of a kind together.
-func beside(out io.Writer, runs []history.RunName, rows []history.Difference) {
+// beside gives each run a column, with the rows of a kind together. wide is how many characters the widest line has.
+func beside(runs []history.RunName, rows []history.Difference) (table string, wide int) {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	heading := []string{""}
@@ -111,9 +114,13 @@ func beside(out io.Writer, runs []history.RunName, rows []history.Difference) {
 		row(w, anyOf(cells)...)
 	}
 	w.Flush()
+	var trimmed strings.Builder
 	for line := range strings.Lines(text.String()) {
-		fmt.Fprintln(out, strings.TrimRight(line, " \n")) // empty cells leave spaces
+		line = strings.TrimRight(line, " \n") // empty cells leave spaces
+		trimmed.WriteString(line + "\n")
+		wide = max(wide, utf8.RuneCountInString(line))
 	}
+	return trimmed.String(), wide
 }
 
 // beneath prints a row for each run with what is short, and below that who has which of the rest.
@@ -174,12 +181,15 @@ func comparedText(kind string, v any) string {
 		return string(v)
 	case string:
 		if kind == "recipe" && len(v) == 64 || kind == "data" && len(v) > 64 {
-			return v[:12] + strings.TrimPrefix(v[64:], ",") // of a SHA-256, that tells them apart
+			return shortSum(v)
 		}
 		return v
 	}
 	return fmt.Sprint(v)
 }
+
+// shortSum keeps of a SHA-256 what tells them apart, and what follows it.
+func shortSum(text string) string { return text[:12] + strings.TrimPrefix(text[64:], ",") }
 
 // paintDiff makes a diff safe to print, and colours it on a terminal.
 func paintDiff(out io.Writer, diff string) string {

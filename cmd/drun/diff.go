@@ -1,10 +1,12 @@
 package main
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -68,7 +70,7 @@ func printDifferences(out io.Writer, d *verify.Differences, source string, trace
 		row(w, "WENT IN", "FIRST RUN", "SECOND RUN")
 	}
 	for _, in := range d.Inputs {
-		row(w, in.What, inputText(in.A), inputText(in.B))
+		row(w, in.What, inputText(in.What, in.A), inputText(in.What, in.B))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -102,11 +104,16 @@ func printDifferences(out io.Writer, d *verify.Differences, source string, trace
 	return err
 }
 
-func inputText(v any) string {
+func inputText(what string, v any) string {
 	switch v := v.(type) {
 	case nil:
 		return "-"
 	case string:
+		if len(v) >= 64 && !strings.HasPrefix(what, "params.") {
+			if _, err := hex.DecodeString(v[:64]); err == nil {
+				v = shortSum(v)
+			}
+		}
 		return terminal.Escape(v)
 	case json.RawMessage:
 		return terminal.Escape(string(v))

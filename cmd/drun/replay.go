@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"drun/engine"
-	"drun/engine/record"
 	"drun/engine/run"
 	"drun/history"
 	"drun/internal/exit"
@@ -33,7 +32,7 @@ RUN is an id, a name, or last. Of a run that did not end well, what it recorded 
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return again.with(cmd, args[0], func(o run.Options, db *history.DB, id int64) error {
-				r, err := verify.Replay(o, db, homeOf(cmd), id, again.params, tellChange(cmd))
+				r, err := verify.Replay(o, db, homeOf(cmd), id, again.params, tell(cmd))
 				if err != nil {
 					return err
 				}
@@ -75,15 +74,9 @@ func difference(d *verify.Divergence, a, b string) string {
 	return terminal.Escape(fmt.Sprintf("%s: %s %s, %s %s", what, a, value(d.A), b, value(d.B)))
 }
 
-// tellChange names a data file that has changed.
-func tellChange(cmd *cobra.Command) func(record.DataChange) {
-	return func(c record.DataChange) {
-		at := ""
-		if c.File.Position != "" {
-			at = ", which is read at " + c.File.Position
-		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "drun: %s%s: %s since the run\n", terminal.Escape(c.File.Path), terminal.Escape(at), c.Why)
-	}
+// tell says what may keep a run that is done again from coming to the same.
+func tell(cmd *cobra.Command) func(string) {
+	return func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "drun: %s\n", terminal.Escape(text)) }
 }
 
 // againFlags are those of commands that do a recorded run again.

@@ -18,7 +18,7 @@ func newRm() *cobra.Command {
 		Short: "Move runs to the trash, or out of it",
 		Long: `Moves runs to the trash: no command shows them any more, except drun runs --trash and drun sql. They keep their
 checkpoints and their names until drun gc, which removes them for good. --undo takes runs out of the trash.
-A run that is running is refused.`,
+A run that is running is refused. Runs that were resumed from one that is moved are named.`,
 		Example: `  drun rm 7 calm-otter
   drun runs --trash
   drun rm --undo calm-otter
@@ -44,6 +44,16 @@ A run that is running is refused.`,
 						if id == r.ID {
 							names[i] = history.RunName{ID: id, Name: r.Name}
 						}
+					}
+				}
+				if !undo {
+					children, err := db.ResumedFrom(ids)
+					if err != nil {
+						return err
+					}
+					for _, c := range children {
+						fmt.Fprintf(cmd.ErrOrStderr(), "run %d %s was resumed from run %d at step %d: once drun gc has removed that, drun replay cannot repeat it\n",
+							c.ID, terminal.Escape(c.Name), c.Parent.ID, c.Parent.Step)
 					}
 				}
 				if wantsJSON(cmd) {

@@ -47,6 +47,8 @@ func printDetail(out io.Writer, d *history.Detail) error {
 	field("command", strings.Join(d.Command, " "))
 	if p := d.Parent; p != nil {
 		field("resumed", fmt.Sprintf("run %d %s at step %d", p.ID, p.Name, p.Step))
+	} else if d.Orphaned != nil {
+		field("resumed", fmt.Sprintf("a run that has been removed, at step %d", *d.Orphaned))
 	}
 	ranks := fmt.Sprintf("%d, backend %s, %s each", d.WorldSize, d.Backend, english.Plural(d.Threads, "thread", ""))
 	if d.Deterministic != nil && *d.Deterministic {

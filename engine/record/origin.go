@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -171,6 +172,14 @@ func hidden(own string, dirs []string, path string) string {
 type DataChange struct {
 	File history.DataFile
 	Why  string
+}
+
+func (c DataChange) String() string {
+	at := ""
+	if c.File.Position != "" {
+		at = ", which is read at " + c.File.Position
+	}
+	return fmt.Sprintf("%s%s: %s since the run", c.File.Path, at, c.Why)
 }
 
 // sumOf is the SHA-256 of a file of so many bytes; of another size it is none.

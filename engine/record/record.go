@@ -72,6 +72,7 @@ type Record struct {
 	writer   *writer
 	identity *history.Inputs // but the parameters, which the recipe declares
 	unkeyed  bool            // the run was begun by a drun that kept no key
+	before   history.Params  // of a run that is taken up again, until its recipe has declared them
 	git      sync.WaitGroup  // asks for the state of the recipe's repository
 	say      func(text string)
 	store    *checkpoints.Store
@@ -199,6 +200,7 @@ func open(c Config) (_ *Record, err error) {
 			}
 		}
 		r.sayChanges(before, sources, c.Recipe.Name)
+		r.before = before.Params
 	}
 	return r, nil
 }
@@ -260,6 +262,7 @@ func (r *Record) Add(rank int, m *engine.ToAgent) {
 	if d := m.Declared; d != nil {
 		params := values(d.Params, r.keep)
 		r.identity.Params = params
+		r.sayOtherParams(params)
 		inputs, err := r.identity.Key()
 		if err != nil || r.unkeyed {
 			inputs = "" // the parameters cannot be recorded either

@@ -5,10 +5,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 
 	"drun/checkpoints"
+	"drun/engine"
 	"drun/history"
 	"drun/internal/exit"
 )
@@ -46,6 +51,9 @@ func (r *Record) unfinished(c Config) (*history.Detail, error) {
 	case err != nil:
 		return nil, err
 	case d.Status == history.Done:
+		if err := otherParams(d, c.Params); err != nil {
+			return nil, err
+		}
 		return nil, &DoneError{d.ID, d.Name, *d.Seconds}
 	case c.SeedGiven && d.Seed != c.Seed:
 		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %s was begun with --seed %d, not %d", c.Name, d.Seed, c.Seed),
@@ -53,6 +61,58 @@ func (r *Record) unfinished(c Config) (*history.Detail, error) {
 	}
 	r.Seed = d.Seed
 	return d, nil
+}
+
+// otherParams is an error that names the parameters which were given other values than a run that is done has.
+func otherParams(d *history.Detail, given []engine.Param) error {
+	var had, now []string
+	for _, p := range given {
+		value, is := d.Params[p.Name]
+		if is && sameParam(value, p.Value) {
+			continue
+		}
+		text := "no " + p.Name
+		if is {
+			text = p.Name + "=" + d.Params.Text(p.Name)
+		}
+		had, now = append(had, text), append(now, "-p "+p.Name+"="+p.Value)
+	}
+	if len(had) == 0 {
+		return nil
+	}
+	return exit.WithHint(exit.Errorf(exit.Usage, "run %d %s is done already, with %s: %s was not run", d.ID, d.Name, strings.Join(had, ", "), strings.Join(now, " ")),
+		"give a new run another --name, with --resume "+d.Name+" if it is to go on from this one")
+}
+
+// sameParam tells whether -p would give a parameter the value that it has.
+func sameParam(value any, given string) bool {
+	switch v := value.(type) {
+	case history.Secret: // nobody knows
+		return true
+	case nil:
+		return given == "None"
+	case float64:
+		x, err := strconv.ParseFloat(given, 64)
+		return err == nil && (x == v || x != x && v != v)
+	case bool:
+		return strings.EqualFold(given, strconv.FormatBool(v))
+	}
+	text, _ := paramText(value)
+	return text == given
+}
+
+// sayOtherParams says which parameters have other values than in the attempts before.
+func (r *Record) sayOtherParams(params []history.Param) {
+	was, is := r.before, history.Params{}
+	r.before = nil
+	for _, p := range params {
+		is[p.Name] = p.Value
+	}
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		if old, now := was.Text(name), is.Text(name); old != now {
+			r.Say(fmt.Sprintf("drun: run %s was begun with %s=%s, and goes on with %s", r.run.Name, name, old, now))
+		}
+	}
 }
 
 // reopen begins the next attempt of a run that another process has begun. It goes on from the
