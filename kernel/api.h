@@ -88,6 +88,13 @@ KERNEL(sgd, (int dt, int64_t n, mem *p, const mem *g, mem *m, double lr, double 
 KERNEL(adam, (int dt, int64_t n, mem *p, const mem *g, mem *m, mem *v, double lr, double beta1, double beta2,
               double eps, double decay, int decoupled, int64_t step),
        (dt, n, p, g, m, v, lr, beta1, beta2, eps, decay, decoupled, step))
+KERNEL(rmsprop, (int dt, int64_t n, mem *p, const mem *g, mem *v, mem *m, mem *a, double lr, double alpha, double eps,
+                 double decay, double momentum),
+       (dt, n, p, g, v, m, a, lr, alpha, eps, decay, momentum))
+KERNEL(adagrad, (int dt, int64_t n, mem *p, const mem *g, mem *v, double lr, double eps, double decay),
+       (dt, n, p, g, v, lr, eps, decay))
+KERNEL(lion, (int dt, int64_t n, mem *p, const mem *g, mem *m, double lr, double beta1, double beta2, double decay),
+       (dt, n, p, g, m, lr, beta1, beta2, decay))
 KERNEL(scale, (int dt, int64_t n, mem *x, double by), (dt, n, x, by))
 
 KERNEL(uniform, (int dt, int64_t n, mem *o, uint64_t seed, uint64_t stream, uint64_t at), (dt, n, o, seed, stream, at))

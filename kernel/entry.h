@@ -203,4 +203,11 @@ REAL(sgd, (int dt, int64_t n, void *p, const void *g, void *m, double lr, double
 REAL(adam, (int dt, int64_t n, void *p, const void *g, void *m, void *v, double lr, double beta1, double beta2,
             double eps, double decay, int decoupled, int64_t step),
      (n, p, g, m, v, lr, beta1, beta2, eps, decay, decoupled, step))
+REAL(rmsprop, (int dt, int64_t n, void *p, const void *g, void *v, void *m, void *a, double lr, double alpha, double eps,
+               double decay, double momentum),
+     (n, p, g, v, m, a, lr, alpha, eps, decay, momentum))
+REAL(adagrad, (int dt, int64_t n, void *p, const void *g, void *v, double lr, double eps, double decay),
+     (n, p, g, v, lr, eps, decay))
+REAL(lion, (int dt, int64_t n, void *p, const void *g, void *m, double lr, double beta1, double beta2, double decay),
+     (n, p, g, m, lr, beta1, beta2, decay))
 REAL(scale, (int dt, int64_t n, void *x, double by), (n, x, by))

@@ -11,6 +11,7 @@
 #include "conv_weight.h"
 #include "pooling.h"
 #include "optim.h"
+#include "optim_rules.h"
 #include "scatter.h"
 
 #undef T

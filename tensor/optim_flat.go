@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"drun/element"
@@ -81,6 +82,9 @@ func newOptimizer(groups []ParamGroup, rule updateRule) (*Optimizer, error) {
 	if o.params == 0 {
 		return nil, fmt.Errorf("there are no parameters")
 	}
+	if !slices.ContainsFunc(groups, func(g ParamGroup) bool { return slices.ContainsFunc(g.Params, (*Tensor).RequiresGrad) }) {
+		return nil, fmt.Errorf("parameter 0 (shape %s) does not require a gradient, nor does another: there is nothing to optimize", ShapeString(groups[0].Params[0].shape))
+	}
 	for _, f := range o.flats {
 		if err := f.gatherUp(rule.buffers()); err != nil {
 			return nil, err
@@ -103,8 +107,6 @@ func checkParam(p *Tensor, i int) error {
 	switch {
 	case p.frozen:
 		return fmt.Errorf("parameter %d is frozen, as all values made at top level are; make it in main()", i)
-	case !p.requiresGrad:
-		return fmt.Errorf("parameter %d (shape %s) does not require a gradient", i, ShapeString(p.shape))
 	case p.node != nil:
 		return fmt.Errorf("parameter %d (shape %s) is the result of an operation, not a leaf", i, ShapeString(p.shape))
 	}
@@ -169,7 +171,10 @@ func (f *flat) gatherUp(buffers []string) error {
 	return nil
 }
 
-// Step updates all parameters that have a gradient.
+// moves tells whether a step updates t: it has a gradient, and was not frozen since.
+func (t *Tensor) moves() bool { return t.grad != nil && t.requiresGrad }
+
+// Step updates all parameters that have a gradient and still require one.
 func (o *Optimizer) Step() error {
 	steps := elems[int64](o.steps)
 	for _, f := range o.flats {
@@ -180,12 +185,12 @@ func (o *Optimizer) Step() error {
 		}
 		// Neighbours that have a gradient and as many updates go together.
 		for i := 0; i < len(f.params); {
-			if f.params[i].grad == nil {
+			if !f.params[i].moves() {
 				i++
 				continue
 			}
 			j := i
-			for ; j < len(f.params) && f.params[j].grad != nil && steps[f.first+j] == steps[f.first+i]; j++ {
+			for ; j < len(f.params) && f.params[j].moves() && steps[f.first+j] == steps[f.first+i]; j++ {
 			}
 			o.update(f, i, j, steps[f.first+i]+1)
 			for k := i; k < j; k++ {

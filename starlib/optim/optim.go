@@ -1,10 +1,11 @@
 // Package optim is the module optim of recipes: optimizers, schedules of the
-// learning rate, clipping of gradients.
+// learning rate, averages of weights, clipping of gradients.
 package optim
 
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"go.starlark.net/starlark"
 
@@ -21,9 +22,9 @@ type SumOver func(c *starlib.Call, group starlark.Value, x float64) (float64, er
 func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Module {
 	return &starlib.Module{
 		Name:  "optim",
-		Doc:   "Optimizers. params are tensors, or dicts with params and their own lr and weight_decay. lr is a number, a schedule, or a function of the step, which counts from 0.",
-		Types: []*starlib.Methods{methods},
-		Defs: []*starlib.Def{
+		Doc:   "Optimizers. params are tensors, or dicts with params and their own lr and weight_decay; those that do not require a gradient are left as they are. lr is a number, a schedule, or a function of the step, which counts from 0.",
+		Types: []*starlib.Methods{methods, plateauMethods, averageMethods},
+		Defs: slices.Concat([]*starlib.Def{
 			{
 				Sig: "sgd(params: iterable, lr = None, momentum: number = 0, nesterov: bool = False, weight_decay: number = 0) -> Optimizer",
 				Doc: "Stochastic gradient descent with PyTorch's momentum: v = momentum·v + g, p -= lr·v; g includes weight_decay·p.",
@@ -40,38 +41,22 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Modul
 			adam(rank, ctx, "adam", false, "Adam (Kingma, Ba 2015); weight_decay·p is added to the gradient."),
 			adam(rank, ctx, "adamw", true, "Adam with decoupled weight decay (Loshchilov, Hutter 2019): p -= lr·weight_decay·p before each step."),
 			{
-				Sig: "cosine(lr: number, steps: int, warmup: int = 0, end: number = 0) -> Schedule",
-				Doc: "Rises linearly to lr over warmup steps, then falls along half a cosine to end after steps steps.",
-				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					steps, warmup := c.Int("steps"), c.Int("warmup")
-					if steps < 1 || warmup < 0 || warmup > steps {
-						return nil, fmt.Errorf("steps = %d, warmup = %d: want at least 1 step, and 0 to %d of them as warmup", steps, warmup, max(steps, 0))
-					}
-					lr, end := c.Float("lr"), c.Float("end")
-					if err := checkRate(lr); err != nil {
-						return nil, err
-					}
-					return &schedule{"cosine", cosine(lr, steps, warmup, end)}, checkRate(end)
-				},
-			},
-			{
-				Sig: "step_decay(lr: number, every: int, gamma: number = 0.1) -> Schedule",
-				Doc: "lr, multiplied by gamma after each every steps.",
-				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					every := c.Int("every")
-					if every < 1 {
-						return nil, fmt.Errorf("every = %d: want at least 1 step", every)
-					}
-					lr := c.Float("lr")
-					return &schedule{"step_decay", stepDecay(lr, every, c.Float("gamma"))}, checkRate(lr)
-				},
-			},
-			{
 				Sig: "clip_grad_norm(params: iterable, max_norm: number, sharded: iterable = [], group = None) -> float",
 				Doc: "Scales the gradients so that their total 2-norm is at most max_norm, and returns the norm before scaling. If that is infinite or NaN, the gradients stay as they are. sharded lists parameters of which each rank of the group holds a different part.",
 				Fn:  func(c *starlib.Call) (starlark.Value, error) { return clip(c, sum) },
 			},
-		},
+			{
+				Sig: "clip_grad_value(params: iterable, clip_value: number)",
+				Doc: "Brings each element of the gradients to between -clip_value and clip_value, in place; NaN stays NaN.",
+				Fn: func(c *starlib.Call) (starlark.Value, error) {
+					limit := c.Float("clip_value")
+					if !(limit >= 0) {
+						return nil, fmt.Errorf("clip_value = %v: want 0 or more", limit)
+					}
+					return nil, tensor.ClipGradValues(tensors(c, "params"), limit)
+				},
+			},
+		}, rules(rank, ctx), schedules, averages(ctx)),
 	}
 }
 
@@ -80,25 +65,34 @@ func adam(rank *starlib.Rank, ctx *tensor.Context, name string, decoupled bool, 
 		Sig: name + "(params: iterable, lr = None, betas: tuple | list = (0.9, 0.999), eps: number = 1e-8, weight_decay: number = 0) -> Optimizer",
 		Doc: doc,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			o := tensor.AdamOptions{Eps: c.Float("eps"), Decoupled: decoupled}
-			betas := c.Arg("betas").(starlark.Indexable)
-			if betas.Len() != 2 {
-				return nil, fmt.Errorf("betas = %s: want two numbers from 0 to below 1", c.Arg("betas"))
-			}
-			o.Beta1, o.Beta2 = starlib.Number(betas.Index(0)), starlib.Number(betas.Index(1))
-			for _, b := range []float64{o.Beta1, o.Beta2} {
-				if !(b >= 0 && b < 1) {
-					return nil, fmt.Errorf("betas = %s: want two numbers from 0 to below 1", c.Arg("betas"))
-				}
-			}
-			if !(o.Eps >= 0) {
-				return nil, fmt.Errorf("eps = %v: want 0 or more", o.Eps)
-			}
+			o := tensor.AdamOptions{Eps: setting(c, "eps"), Decoupled: decoupled}
+			o.Beta1, o.Beta2 = betas(c)
 			return newOptimizer(c, rank, ctx, name, c.Arg("lr"), c.Arg("weight_decay"), func(g []tensor.ParamGroup) (*tensor.Optimizer, error) {
 				return tensor.NewAdam(g, o)
 			})
 		},
 	}
+}
+
+// betas is the argument betas: two numbers from 0 to below 1.
+func betas(c *starlib.Call) (first, second float64) {
+	pair := c.Arg("betas").(starlark.Indexable)
+	if pair.Len() == 2 {
+		first, second = starlib.Number(pair.Index(0)), starlib.Number(pair.Index(1))
+	}
+	if pair.Len() != 2 || !(first >= 0 && first < 1 && second >= 0 && second < 1) {
+		starlib.Must(0, fmt.Errorf("betas = %s: want two numbers from 0 to below 1", c.Arg("betas")))
+	}
+	return first, second
+}
+
+// setting is a number of 0 or more.
+func setting(c *starlib.Call, name string) float64 {
+	v := c.Float(name)
+	if !(v >= 0) || math.IsInf(v, 0) {
+		starlib.Must(0, fmt.Errorf("%s = %v: want a finite number of 0 or more", name, v))
+	}
+	return v
 }
 
 func clip(c *starlib.Call, sum SumOver) (starlark.Value, error) {

@@ -15,6 +15,7 @@ import (
 type Optimizer struct {
 	kind   string
 	opt    *tensor.Optimizer
+	lbfgs  *tensor.LBFGS // of optim.lbfgs, which makes its steps by itself
 	groups []group
 	step   int // steps done
 	ctx    *tensor.Context
@@ -59,8 +60,51 @@ func (o *Optimizer) Freeze()               {}
 func (o *Optimizer) Truth() starlark.Bool  { return true }
 func (o *Optimizer) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Optimizer") }
 
-// update is one step with the rates of this step.
-func (o *Optimizer) update(thread *starlark.Thread) error {
+// closed makes a step. closure, if any, computes the loss and its gradients before it; what it
+// returned first is the step's result.
+func (o *Optimizer) closed(thread *starlark.Thread, closure starlark.Callable) (starlark.Value, error) {
+	var first starlark.Value = starlark.None
+	evaluate := func() (float64, error) {
+		v, err := starlark.Call(thread, closure, nil, nil)
+		if err != nil {
+			return 0, err
+		}
+		if first == starlark.None {
+			first = v
+		}
+		return lossOf(v)
+	}
+	switch {
+	case o.lbfgs != nil && closure == nil:
+		return nil, fmt.Errorf("optim.lbfgs needs a closure that clears the gradients, computes the loss, calls backward() and returns the loss: opt.step(closure)")
+	case o.lbfgs != nil:
+		return first, o.update(thread, func() error {
+			_, err := o.lbfgs.Step(evaluate)
+			return err
+		})
+	case closure != nil:
+		if _, err := evaluate(); err != nil {
+			return nil, err
+		}
+	}
+	return first, o.update(thread, o.opt.Step)
+}
+
+// lossOf is what a closure returned, as a number.
+func lossOf(v starlark.Value) (float64, error) {
+	if t, ok := v.(*startensor.Value); ok {
+		s, err := t.Tensor().Item()
+		return s.Float(), err
+	}
+	f, ok := starlark.AsFloat(v)
+	if !ok {
+		return 0, fmt.Errorf("the closure must return the loss, a Tensor of one element or a number, not %s", v.Type())
+	}
+	return f, nil
+}
+
+// update makes one step with the rates of this step.
+func (o *Optimizer) update(thread *starlark.Thread, step func() error) error {
 	flat := o.opt.Groups()
 	for i := range o.groups {
 		g := &o.groups[i]
@@ -70,7 +114,7 @@ func (o *Optimizer) update(thread *starlark.Thread) error {
 		}
 		g.lr, flat[i].LR = lr, lr
 	}
-	if err := o.opt.Step(); err != nil {
+	if err := step(); err != nil {
 		return err
 	}
 	o.step++
@@ -93,10 +137,18 @@ var methods = &starlib.Methods{
 	},
 	Defs: []*starlib.Def{
 		{
-			Sig: "step()",
-			Doc: "Updates the parameters that have a gradient, and advances the schedule of the learning rate.",
+			Sig: "step(closure: callable = None)",
+			Doc: "Updates the parameters that have a gradient and require one, and advances the schedule of the learning rate. closure, which lbfgs needs, is called first: it clears the gradients, computes the loss, calls backward() and returns the loss, which step returns.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return nil, c.Recv.(*Optimizer).update(c.Thread)
+				o := c.Recv.(*Optimizer)
+				if c.IsNone("closure") && o.lbfgs == nil {
+					return nil, o.update(c.Thread, o.opt.Step)
+				}
+				var closure starlark.Callable
+				if !c.IsNone("closure") {
+					closure = c.Callable("closure")
+				}
+				return o.closed(c.Thread, closure)
 			},
 		},
 		{
@@ -150,6 +202,9 @@ func (o *Optimizer) State() []starlib.Entry {
 		rates[i] = starlark.Float(g.lr)
 	}
 	entries := []starlib.Entry{{Name: "steps", Value: starlark.MakeInt(o.step)}, {Name: "lr", Value: rates}}
+	if moved := o.plateaus(); moved != nil {
+		entries = append(entries, starlib.Entry{Name: "plateau", Value: moved})
+	}
 	live := o.opt.State()
 	names := make([]string, 0, len(live))
 	for name := range live {
@@ -165,7 +220,7 @@ func (o *Optimizer) State() []starlib.Entry {
 // SetState copies the tensors into the live ones and takes steps and rates; a
 // constant rate becomes the one that was saved.
 func (o *Optimizer) SetState(entries []starlib.Entry) error {
-	step, rates := o.step, starlark.Tuple(nil)
+	step, rates, moved := o.step, starlark.Tuple(nil), starlark.Value(nil)
 	var tensors []starlib.Entry
 	for _, e := range entries {
 		switch e.Name {
@@ -179,6 +234,11 @@ func (o *Optimizer) SetState(entries []starlib.Entry) error {
 			var ok bool
 			if rates, ok = e.Value.(starlark.Tuple); !ok || len(rates) != len(o.groups) {
 				return fmt.Errorf("optim.%s has %d groups of parameters, but lr is %s", o.kind, len(o.groups), e.Value)
+			}
+		case "plateau":
+			moved = e.Value
+			if err := o.setPlateaus(moved, false); err != nil {
+				return err
 			}
 		default:
 			tensors = append(tensors, e)
@@ -199,5 +259,8 @@ func (o *Optimizer) SetState(entries []starlib.Entry) error {
 		g.lr = lr
 	}
 	o.step = step
+	if moved != nil {
+		return o.setPlateaus(moved, true)
+	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/element"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 )
@@ -23,6 +22,8 @@ func rateOf(v starlark.Value) (rate, error) {
 	case starlark.Int, starlark.Float:
 		return newConstant(v)
 	case *schedule:
+		return v, nil
+	case *plateau:
 		return v, nil
 	case starlark.Callable:
 		return function{v}, nil
@@ -61,10 +62,11 @@ func (f function) at(thread *starlark.Thread, step int) (float64, error) {
 	return lr, checkRate(lr)
 }
 
-// schedule is what optim.cosine and optim.step_decay return; a recipe can call it
-// to see a step's rate.
+// schedule is what optim.cosine and its relatives return; a recipe can call it to see a
+// step's rate.
 type schedule struct {
 	name string
+	base float64 // the rate that it was made with
 	rate func(step int) (float64, error)
 }
 
@@ -98,45 +100,6 @@ func (s *schedule) CallInternal(thread *starlark.Thread, args starlark.Tuple, kw
 		return nil, fmt.Errorf("%s: %w", s.Name(), err)
 	}
 	return starlark.Float(lr), nil
-}
-
-// cosine rises from 0 to lr over warmup steps and falls along half a cosine to end
-// at step steps (Loshchilov, Hutter 2017), where it stays.
-func cosine(lr float64, steps, warmup int, end float64) func(int) (float64, error) {
-	return func(step int) (float64, error) {
-		if step < warmup {
-			return lr * float64(step+1) / float64(warmup), nil
-		}
-		if step >= steps {
-			return end, nil
-		}
-		// The cosine is the tensors' own: math.Cos may differ between processors.
-		angle := math.Pi * float64(step-warmup) / float64(steps-warmup)
-		t, err := tensor.Full(nil, nil, tensor.Float(angle), element.Float64)
-		if err == nil {
-			t, err = tensor.Unary(tensor.OpCos, t)
-		}
-		if err != nil {
-			return 0, err
-		}
-		c, err := t.Item()
-		half := float64(0.5 * (1 + c.Float()))
-		return end + float64((lr-end)*half), err
-	}
-}
-
-// stepDecay multiplies by gamma every so many steps.
-func stepDecay(lr float64, every int, gamma float64) func(int) (float64, error) {
-	return func(step int) (float64, error) {
-		factor, power := 1.0, gamma
-		for n := step / every; n > 0; n >>= 1 {
-			if n&1 == 1 {
-				factor *= power
-			}
-			power *= power
-		}
-		return lr * factor, nil
-	}
 }
 
 // parameters reads params: a sequence of tensors, or of dicts with params and

@@ -31,6 +31,15 @@ def stepped(make, **settings):
     o = make([p], **settings)
     p.grad = tensor.ones(2)
     o.step()
+def closed(make, **settings):
+    p = nn.parameter(tensor.ones(2))
+    o = make([p], **settings)
+    def closure():
+        o.zero_grad()
+        loss = (p * p).sum()
+        loss.backward()
+        return loss
+    for _ in range(2): o.step(closure)
 def finite(rate):
     if not (rate >= 0 and rate < float("inf")): fail("a rate of %s" % rate)
 def batches(loader):

@@ -39,8 +39,18 @@ var promised = map[string]string{
 		adam(params, lr, betas = (0.9, 0.999), eps = 1e-8, weight_decay = 0)
 		adamw(params, lr, betas = (0.9, 0.999), eps = 1e-8, weight_decay = 0)
 		cosine(lr, steps, warmup = 0, end = 0) step_decay(lr, every, gamma = 0.1)
-		clip_grad_norm(params, max_norm, sharded = [], group = None)`,
-	"Optimizer": `step() zero_grad() lr`,
+		clip_grad_norm(params, max_norm, sharded = [], group = None) clip_grad_value(params, clip_value)
+		rmsprop(params, lr = 0.01, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0, centered = False)
+		adagrad(params, lr = 0.01, lr_decay = 0, weight_decay = 0, initial_accumulator_value = 0, eps = 1e-10)
+		lion(params, lr = 0.0001, betas = (0.9, 0.99), weight_decay = 0)
+		lbfgs(params, lr = 1, max_iter = 20, max_eval = None, tolerance_grad = 1e-7, tolerance_change = 1e-9, history_size = 100, line_search_fn = None)
+		multi_step(lr, milestones, gamma = 0.1) linear(lr, start_factor = 0.3333333333333333, end_factor = 1.0, total_iters = 5)
+		one_cycle(max_lr, total_steps, pct_start = 0.3) chained(*schedules) sequential(schedules, milestones)
+		plateau(lr, mode = "min", factor = 0.1, patience = 10, threshold = 0.0001, threshold_mode = "rel", cooldown = 0, min_lr = 0, eps = 1e-8)
+		ema(params, decay = 0.999)`,
+	"Plateau":   "step(metric) lr",
+	"Average":   "update() swap() averages",
+	"Optimizer": `step(closure = None) zero_grad() lr`,
 	"data": `csv(path, label = None) npy(path) npz(path) idx(path) safetensors(path) text(path) bytes(path)
 		dataset(x, y) split(ds, fraction)
 		loader(ds, batch, shuffle = False, drop_last = False, shard = True, group = None, transform = None)`,

@@ -1,0 +1,141 @@
+package optim
+
+import (
+	"fmt"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// average is what optim.ema returns.
+type average struct {
+	*tensor.Average
+	ctx *tensor.Context
+}
+
+var _ starlib.Stateful = (*average)(nil)
+
+func averages(ctx *tensor.Context) []*starlib.Def {
+	return []*starlib.Def{{
+		Sig: "ema(params: iterable, decay: number = 0.999) -> Average",
+		Doc: "An exponential moving average of parameters, as PyTorch's AveragedModel with get_ema_multi_avg_fn: call its update() after each step of the optimizer, and swap() before and after an evaluation with the averages. Its first update copies the parameters. Put it into the checkpoint's state.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			decay := c.Float("decay")
+			if !(decay >= 0 && decay <= 1) {
+				return nil, fmt.Errorf("decay = %v: want a number from 0 to 1", decay)
+			}
+			params := tensors(c, "params")
+			if len(params) == 0 {
+				return nil, fmt.Errorf("params is empty: there is nothing to average")
+			}
+			a, err := tensor.NewAverage(params, decay)
+			return &average{a, ctx}, err
+		},
+	}}
+}
+
+var averageMethods = &starlib.Methods{
+	Type: "Average",
+	Doc:  "An exponential moving average of parameters. Its state is part of a checkpoint.",
+	Attrs: [][2]string{
+		{"averages", "the averages, a list of tensors in the order of the parameters; while they are swapped, the parameters' own values"},
+		{"decay", "the share of the average that an update keeps"},
+		{"updates", "the number of updates done"},
+		{"swapped", "True while the parameters hold the averages"},
+	},
+	Defs: []*starlib.Def{
+		{
+			Sig: "update()",
+			Doc: "Moves the averages: average += (1 - decay)·(parameter - average). An error while they are swapped.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				a := c.Recv.(*average)
+				a.ctx.BeginNoGrad()
+				defer a.ctx.EndNoGrad()
+				return nil, a.Update()
+			},
+		},
+		{
+			Sig: "swap()",
+			Doc: "Exchanges the parameters' values with the averages, in place; a second call puts them back.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				a := c.Recv.(*average)
+				a.ctx.BeginNoGrad()
+				defer a.ctx.EndNoGrad()
+				return nil, a.Swap()
+			},
+		},
+	},
+}
+
+func (a *average) String() string        { return fmt.Sprintf("<optim.ema after %d updates>", a.Updates) }
+func (a *average) Type() string          { return "Average" }
+func (a *average) Freeze()               {}
+func (a *average) Truth() starlark.Bool  { return true }
+func (a *average) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Average") }
+
+// Attr gives the attributes and methods.
+func (a *average) Attr(name string) (starlark.Value, error) {
+	switch name {
+	case "averages":
+		list := make([]starlark.Value, len(a.Averages()))
+		for i, t := range a.Averages() {
+			list[i] = (*startensor.Value)(t)
+		}
+		return starlark.NewList(list), nil
+	case "decay":
+		return starlark.Float(a.Decay), nil
+	case "updates":
+		return starlark.MakeInt(a.Updates), nil
+	case "swapped":
+		return starlark.Bool(a.Swapped), nil
+	}
+	return averageMethods.Attr(a, name)
+}
+
+// AttrNames lists attributes and methods.
+func (a *average) AttrNames() []string { return averageMethods.AttrNames() }
+
+// State is the averages, how many updates made them, and whether they are swapped.
+func (a *average) State() []starlib.Entry {
+	entries := []starlib.Entry{{Name: "updates", Value: starlark.MakeInt(a.Updates)}, {Name: "swapped", Value: starlark.Bool(a.Swapped)}}
+	for i, t := range a.Averages() {
+		entries = append(entries, starlib.Entry{Name: fmt.Sprintf("average.%d", i), Value: (*startensor.Value)(t)})
+	}
+	return entries
+}
+
+// SetState copies the averages into the live ones.
+func (a *average) SetState(entries []starlib.Entry) error {
+	live := make(map[string]*tensor.Tensor)
+	for i, t := range a.Averages() {
+		live[fmt.Sprintf("average.%d", i)] = t
+	}
+	updates, swapped := a.Updates, a.Swapped
+	var rest []starlib.Entry
+	for _, e := range entries {
+		switch e.Name {
+		case "updates":
+			n, err := starlark.AsInt32(e.Value)
+			if err != nil || n < 0 {
+				return fmt.Errorf("optim.ema: updates must be a number of 0 or more, not %s", e.Value)
+			}
+			updates = n
+		case "swapped":
+			b, ok := e.Value.(starlark.Bool)
+			if !ok {
+				return fmt.Errorf("optim.ema: swapped must be True or False, not %s", e.Value)
+			}
+			swapped = bool(b)
+		default:
+			rest = append(rest, e)
+		}
+	}
+	if err := startensor.Restore(a.ctx, "optim.ema", live, rest); err != nil {
+		return err
+	}
+	a.Updates, a.Swapped = updates, swapped
+	return nil
+}

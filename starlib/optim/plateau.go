@@ -1,0 +1,157 @@
+package optim
+
+import (
+	"fmt"
+	"math"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+)
+
+// plateau is a rate that a recipe lowers by telling it a metric.
+type plateau struct {
+	lr, best                           float64
+	bad, pause                         int // calls without improvement; calls that are not counted
+	largest, relative                  bool
+	factor, threshold, least, smallest float64
+	patience, cooldown                 int
+}
+
+var _ rate = (*plateau)(nil)
+
+func (p *plateau) String() string        { return fmt.Sprintf("<plateau at lr %v>", p.lr) }
+func (p *plateau) Type() string          { return "Plateau" }
+func (p *plateau) Freeze()               {}
+func (p *plateau) Truth() starlark.Bool  { return true }
+func (p *plateau) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Plateau") }
+
+func (p *plateau) at(*starlark.Thread, int) (float64, error) { return p.lr, nil }
+
+var plateauMethods = &starlib.Methods{
+	Type:  "Plateau",
+	Doc:   "A learning rate that falls when a metric stops improving. Given to an optimizer, its state is part of the optimizer's in a checkpoint.",
+	Attrs: [][2]string{{"lr", "the rate of the next step"}},
+	Defs: []*starlib.Def{{
+		Sig: "step(metric: number | Tensor)",
+		Doc: "Takes a metric, the same on all ranks, and lowers the rate if too many calls brought no improvement.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			metric, err := lossOf(c.Arg("metric"))
+			if err == nil {
+				c.Recv.(*plateau).take(metric)
+			}
+			return nil, err
+		},
+	}},
+}
+
+// Attr gives lr and step.
+func (p *plateau) Attr(name string) (starlark.Value, error) {
+	if name == "lr" {
+		return starlark.Float(p.lr), nil
+	}
+	return plateauMethods.Attr(p, name)
+}
+
+func (p *plateau) AttrNames() []string { return plateauMethods.AttrNames() }
+
+func newPlateau(c *starlib.Call) (starlark.Value, error) {
+	p := &plateau{lr: c.Float("lr"), factor: c.Float("factor"), threshold: setting(c, "threshold"), least: setting(c, "min_lr"),
+		smallest: setting(c, "eps"), patience: c.Int("patience"), cooldown: c.Int("cooldown")}
+	mode, threshold := c.String("mode"), c.String("threshold_mode")
+	switch {
+	case mode != "min" && mode != "max":
+		return nil, fmt.Errorf(`mode = %q: want "min" or "max"`, mode)
+	case threshold != "rel" && threshold != "abs":
+		return nil, fmt.Errorf(`threshold_mode = %q: want "rel" or "abs"`, threshold)
+	case !(p.factor >= 0 && p.factor < 1):
+		return nil, fmt.Errorf("factor = %v: want a number from 0 to below 1", p.factor)
+	case p.patience < 0 || p.cooldown < 0:
+		return nil, fmt.Errorf("patience = %d, cooldown = %d: want numbers of 0 or more", p.patience, p.cooldown)
+	}
+	p.largest, p.relative = mode == "max", threshold == "rel"
+	p.best = math.Inf(1)
+	if p.largest {
+		p.best = math.Inf(-1)
+	}
+	return p, checkRate(p.lr)
+}
+
+func (p *plateau) take(metric float64) {
+	by := p.threshold
+	if p.relative {
+		by = float64(p.threshold * p.best)
+		if math.IsInf(p.best, 0) {
+			by = 0
+		}
+	}
+	better := metric < p.best-by
+	if p.largest {
+		better = metric > p.best+by
+	}
+	if better {
+		p.best, p.bad = metric, 0
+	} else {
+		p.bad++
+	}
+	if p.pause > 0 {
+		p.pause--
+		p.bad = 0
+	}
+	if p.bad > p.patience {
+		if lower := max(p.lr*p.factor, p.least); p.lr-lower > p.smallest {
+			p.lr = lower
+		}
+		p.pause, p.bad = p.cooldown, 0
+	}
+}
+
+// plateaus is the state of the groups' plateaus, nil without any.
+func (o *Optimizer) plateaus() starlark.Value {
+	var found bool
+	states := make(starlark.Tuple, len(o.groups))
+	for i, g := range o.groups {
+		states[i] = starlark.None
+		if p, ok := g.rate.(*plateau); ok {
+			found = true
+			states[i] = starlark.Tuple{starlark.Float(p.lr), starlark.Float(p.best), starlark.MakeInt(p.bad), starlark.MakeInt(p.pause)}
+		}
+	}
+	if !found {
+		return nil
+	}
+	return states
+}
+
+// setPlateaus checks a state, and takes it if apply is set.
+func (o *Optimizer) setPlateaus(v starlark.Value, apply bool) error {
+	states, ok := v.(starlark.Tuple)
+	if !ok || len(states) != len(o.groups) {
+		return fmt.Errorf("optim.%s has %d groups of parameters, but plateau is %s", o.kind, len(o.groups), v)
+	}
+	for i, s := range states {
+		if s == starlark.None {
+			continue
+		}
+		p, ok := o.groups[i].rate.(*plateau)
+		if !ok {
+			return fmt.Errorf("optim.%s: group %d was saved with optim.plateau as its rate, and has another now", o.kind, i)
+		}
+		t, ok := s.(starlark.Tuple)
+		if !ok || len(t) != 4 {
+			return fmt.Errorf("optim.%s: the state of a plateau must be four numbers, not %s", o.kind, s)
+		}
+		lr, ok1 := starlark.AsFloat(t[0])
+		best, ok2 := starlark.AsFloat(t[1])
+		bad, err1 := starlark.AsInt32(t[2])
+		pause, err2 := starlark.AsInt32(t[3])
+		if !ok1 || !ok2 || err1 != nil || err2 != nil || checkRate(lr) != nil {
+			return fmt.Errorf("optim.%s: the state of a plateau must be four numbers, not %s", o.kind, s)
+		}
+		if apply {
+			p.lr, p.best, p.bad, p.pause = lr, best, bad, pause
+			o.groups[i].lr = lr
+		}
+	}
+	return nil
+}

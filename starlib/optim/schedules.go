@@ -1,0 +1,259 @@
+package optim
+
+import (
+	"fmt"
+	"math"
+
+	"go.starlark.net/starlark"
+
+	"drun/element"
+	"drun/starlib"
+	"drun/tensor"
+)
+
+// schedules are the builtins that make schedules.
+var schedules = []*starlib.Def{
+	{
+		Sig: "cosine(lr: number, steps: int, warmup: int = 0, end: number = 0) -> Schedule",
+		Doc: "Rises linearly to lr over warmup steps, then falls along half a cosine to end after steps steps (Loshchilov, Hutter 2017), where it stays.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			steps, warmup := c.Int("steps"), c.Int("warmup")
+			if steps < 1 || warmup < 0 || warmup > steps {
+				return nil, fmt.Errorf("steps = %d, warmup = %d: want at least 1 step, and 0 to %d of them as warmup", steps, warmup, max(steps, 0))
+			}
+			lr, end := c.Float("lr"), c.Float("end")
+			if err := checkRate(lr); err != nil {
+				return nil, err
+			}
+			return &schedule{"cosine", lr, cosine(lr, steps, warmup, end)}, checkRate(end)
+		},
+	},
+	{
+		Sig: "step_decay(lr: number, every: int, gamma: number = 0.1) -> Schedule",
+		Doc: "lr, multiplied by gamma after each every steps.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			every := c.Int("every")
+			if every < 1 {
+				return nil, fmt.Errorf("every = %d: want at least 1 step", every)
+			}
+			lr, gamma := c.Float("lr"), c.Float("gamma")
+			return &schedule{"step_decay", lr, func(step int) (float64, error) { return lr * power(gamma, step/every), nil }}, checkRate(lr)
+		},
+	},
+	{
+		Sig: "multi_step(lr: number, milestones: list | tuple, gamma: number = 0.1) -> Schedule",
+		Doc: "lr, multiplied by gamma at each of the milestones: numbers of steps, in increasing order.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			lr, gamma := c.Float("lr"), c.Float("gamma")
+			at, err := milestones(c)
+			if err != nil {
+				return nil, err
+			}
+			return &schedule{"multi_step", lr, func(step int) (float64, error) { return lr * power(gamma, passed(at, step)), nil }}, checkRate(lr)
+		},
+	},
+	{
+		Sig: "linear(lr: number, start_factor: number = 0.3333333333333333, end_factor: number = 1.0, total_iters: int = 5) -> Schedule",
+		Doc: "lr times a factor that goes from start_factor to end_factor along a line, over total_iters steps, and stays there.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			lr, start, end, n := c.Float("lr"), setting(c, "start_factor"), setting(c, "end_factor"), c.Int("total_iters")
+			if n < 1 {
+				return nil, fmt.Errorf("total_iters = %d: want at least 1 step", n)
+			}
+			return &schedule{"linear", lr, func(step int) (float64, error) {
+				return lr * (start + float64((end-start)*float64(min(step, n)))/float64(n)), nil
+			}}, checkRate(lr)
+		},
+	},
+	{
+		Sig: `one_cycle(max_lr: number, total_steps: int, pct_start: number = 0.3, anneal_strategy: string = "cos", div_factor: number = 25.0, final_div_factor: number = 10000.0, three_phase: bool = False) -> Schedule`,
+		Doc: `Smith and Topin's "super-convergence" (2017), as PyTorch's OneCycleLR has it: from max_lr/div_factor up to max_lr in the first pct_start of total_steps, then down to max_lr/div_factor/final_div_factor, where it stays. anneal_strategy is "cos" or "linear"; three_phase comes back down to where it began as slowly as it rose, before the last descent. The momentum stays as it is.`,
+		Fn:  oneCycle,
+	},
+	{
+		Sig: "chained(*schedules) -> Schedule",
+		Doc: "All schedules at once, like PyTorch's ChainedScheduler: the rate that all were made with, times the factor by which each has changed it.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			list, err := scheduleList(c.Rest)
+			if err != nil {
+				return nil, err
+			}
+			base := list[0].base
+			for _, s := range list {
+				if s.base != base || base == 0 {
+					return nil, fmt.Errorf("the schedules must be made with one rate above 0: %s has %v, %s has %v", list[0], base, s, s.base)
+				}
+			}
+			return &schedule{"chained", base, func(step int) (float64, error) {
+				lr := base
+				for _, s := range list {
+					r, err := s.rate(step)
+					if err != nil {
+						return 0, err
+					}
+					lr *= r / base
+				}
+				return lr, nil
+			}}, nil
+		},
+	},
+	{
+		Sig: "sequential(schedules: list | tuple, milestones: list | tuple) -> Schedule",
+		Doc: "One schedule after the other, like PyTorch's SequentialLR: each begins with its own step 0 at its milestone; the first at once. There is one milestone less than schedules.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			given := c.Arg("schedules").(starlark.Indexable)
+			var values starlark.Tuple
+			for i := range given.Len() {
+				values = append(values, given.Index(i))
+			}
+			list, err := scheduleList(values)
+			if err != nil {
+				return nil, err
+			}
+			at, err := milestones(c)
+			if err != nil {
+				return nil, err
+			}
+			if len(at) != len(list)-1 {
+				return nil, fmt.Errorf("%d milestones do not part %d schedules: want %d", len(at), len(list), len(list)-1)
+			}
+			return &schedule{"sequential", list[0].base, func(step int) (float64, error) {
+				i := passed(at, step)
+				if i > 0 {
+					step -= at[i-1]
+				}
+				return list[i].rate(step)
+			}}, nil
+		},
+	},
+	{
+		Sig: `plateau(lr: number, mode: string = "min", factor: number = 0.1, patience: int = 10, threshold: number = 0.0001, threshold_mode: string = "rel", cooldown: int = 0, min_lr: number = 0, eps: number = 1e-8) -> Plateau`,
+		Doc: `A rate that falls when a metric stops improving, as PyTorch's ReduceLROnPlateau: call its step(metric) with the same metric on all ranks, for instance once an epoch. After more than patience calls without an improvement the rate is multiplied by factor, down to min_lr, unless that changes it by eps or less; then cooldown calls are not counted. mode is "min" or "max"; better is better than the best by threshold, a share of it ("rel") or a difference ("abs"). NaN is no improvement.`,
+		Fn:  newPlateau,
+	},
+}
+
+// scheduleList reads schedules, of which there must be one.
+func scheduleList(values starlark.Tuple) ([]*schedule, error) {
+	list := make([]*schedule, len(values))
+	for i, v := range values {
+		s, ok := v.(*schedule)
+		if !ok {
+			return nil, fmt.Errorf("schedule %d: want a Schedule, such as optim.cosine(...), got %s", i, v.Type())
+		}
+		list[i] = s
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("want at least one schedule")
+	}
+	return list, nil
+}
+
+// milestones are increasing numbers of steps.
+func milestones(c *starlib.Call) ([]int, error) {
+	given := c.Arg("milestones").(starlark.Indexable)
+	at := make([]int, given.Len())
+	for i := range at {
+		n, err := starlark.AsInt32(given.Index(i))
+		if err != nil || n < 0 || i > 0 && n < at[i-1] {
+			return nil, fmt.Errorf("milestones = %s: want numbers of steps in increasing order", c.Arg("milestones"))
+		}
+		at[i] = n
+	}
+	return at, nil
+}
+
+// passed is how many milestones are at step or before.
+func passed(at []int, step int) int {
+	n := 0
+	for n < len(at) && at[n] <= step {
+		n++
+	}
+	return n
+}
+
+// power is x to the power of n, by squaring, so that no library decides its bits.
+func power(x float64, n int) float64 {
+	result := 1.0
+	for ; n > 0; n >>= 1 {
+		if n&1 == 1 {
+			result *= x
+		}
+		x *= x
+	}
+	return result
+}
+
+// halfCosine goes from 1 to 0 while the angle goes from 0 to π. The cosine is the tensors'
+// own: math.Cos may differ between processors.
+func halfCosine(angle float64) (float64, error) {
+	t, err := tensor.Full(nil, nil, tensor.Float(angle), element.Float64)
+	if err == nil {
+		t, err = tensor.Unary(tensor.OpCos, t)
+	}
+	if err != nil {
+		return 0, err
+	}
+	c, err := t.Item()
+	return float64(0.5 * (1 + c.Float())), err
+}
+
+// cosine rises from 0 to lr over warmup steps and falls along half a cosine to end at
+// step steps, where it stays.
+func cosine(lr float64, steps, warmup int, end float64) func(int) (float64, error) {
+	return func(step int) (float64, error) {
+		if step < warmup {
+			return lr * float64(step+1) / float64(warmup), nil
+		}
+		if step >= steps {
+			return end, nil
+		}
+		half, err := halfCosine(math.Pi * float64(step-warmup) / float64(steps-warmup))
+		return end + float64((lr-end)*half), err
+	}
+}
+
+func oneCycle(c *starlib.Call) (starlark.Value, error) {
+	top, total, part := c.Float("max_lr"), c.Int("total_steps"), c.Float("pct_start")
+	strategy := c.String("anneal_strategy")
+	switch {
+	case total < 1:
+		return nil, fmt.Errorf("total_steps = %d: want at least 1 step", total)
+	case !(part >= 0 && part <= 1):
+		return nil, fmt.Errorf("pct_start = %v: want a number from 0 to 1", part)
+	case strategy != "cos" && strategy != "linear":
+		return nil, fmt.Errorf(`anneal_strategy = %q: want "cos" or "linear"`, strategy)
+	}
+	for _, name := range []string{"div_factor", "final_div_factor"} {
+		if v := c.Float(name); !(v > 0) || math.IsInf(v, 0) {
+			return nil, fmt.Errorf("%s = %v: want a number above 0", name, v)
+		}
+	}
+	begin := top / c.Float("div_factor")
+	end := begin / c.Float("final_div_factor")
+	type phase struct{ until, from, to float64 }
+	rise := float64(part*float64(total)) - 1
+	phases := []phase{{rise, begin, top}, {float64(total) - 1, top, end}}
+	if c.Bool("three_phase") {
+		phases = []phase{phases[0], {float64(2*part*float64(total)) - 2, top, begin}, {float64(total) - 1, begin, end}}
+	}
+	return &schedule{"one_cycle", top, func(step int) (float64, error) {
+		from, at := 0.0, float64(step)
+		for i, p := range phases {
+			if at > p.until && i < len(phases)-1 {
+				from = p.until
+				continue
+			}
+			part := 1.0
+			if p.until > from {
+				part = min(1, (at-from)/(p.until-from))
+			}
+			if strategy == "linear" {
+				return p.from + float64((p.to-p.from)*part), nil
+			}
+			half, err := halfCosine(math.Pi * part)
+			return p.to + float64((p.from-p.to)*half), err
+		}
+		return end, nil
+	}}, checkRate(top)
+}
