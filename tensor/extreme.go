@@ -24,25 +24,30 @@ func extreme(op string, kind reduction, t *Tensor) (*Tensor, error) {
 		return nil, err
 	}
 	if t.dtype.IsFloat() && records(t, nil) {
-		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
-			// Equal elements share the gradient.
-			hit, err := Binary(OpEq, n.val(0), n.val(1))
-			if err != nil {
-				return err
-			}
-			count, err := Sum(hit, nil, false)
-			if err != nil {
-				return err
-			}
-			share, err := Div(g, count)
-			if err != nil {
-				return err
-			}
-			out[0], err = Where(hit, share, newNumber(g.ctx, Int(0), g.dtype))
-			return err
-		}, t).save(t, out)
+		record(out, op, backShared, t).save(t, out)
 	}
 	return out, nil
+}
+
+// backShared is the gradient of an element that was chosen: equal elements share it.
+func backShared(n *node, g *Tensor, out []*Tensor) error {
+	b := build(n.op, g)
+	hit := b.keep(Binary(OpEq, n.val(0), n.val(1)))
+	if v := n.val(1).at(0).f; v != v { // NaN equals nothing
+		hit = b.keep(IsNaN(n.val(0)))
+	}
+	if b.err != nil {
+		return b.err
+	}
+	count := b.keep(Sum(hit, nil, false))
+	if b.err != nil {
+		return b.err
+	}
+	share := b.keep(Div(g, count))
+	if b.err == nil {
+		out[0] = b.keep(Where(hit, share, newNumber(g.ctx, Int(0), g.dtype)))
+	}
+	return b.err
 }
 
 // Max is the largest element; the largest of nothing is an error.

@@ -62,6 +62,26 @@ var differentiable = []struct {
 	{"max dim", false, [][]int{{2, 3, 2}}, func(x []*Tensor) (*Tensor, error) { return two(MaxDim(x[0], 1, false)) }},
 	{"sort", false, [][]int{{2, 4}}, func(x []*Tensor) (*Tensor, error) { return two(Sort(x[0], 1, true)) }},
 	{"topk", false, [][]int{{4, 2}}, func(x []*Tensor) (*Tensor, error) { return two(TopK(x[0], 2, 0, true)) }},
+	{"median", false, [][]int{{3, 4}}, func(x []*Tensor) (*Tensor, error) { return Median(x[0]) }},
+	{"median dim", false, [][]int{{3, 4}}, func(x []*Tensor) (*Tensor, error) { return two(MedianDim(x[0], 0, true)) }},
+	{"quantile", false, [][]int{{3, 4}}, func(x []*Tensor) (*Tensor, error) {
+		return Quantile(x[0], floats(x[0].ctx, element.Float64, []int{2}, 0.2, 0.9), new(1), false, "linear")
+	}},
+	{"repeat", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Repeat(x[0], []int{2, 1, 3}) }},
+	{"repeat_interleave", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) {
+		return RepeatInterleave(x[0], ints(x[0].ctx, []int{3}, 2, 0, 1), new(1))
+	}},
+	{"roll", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Roll(x[0], []int{1, -2}, []int{0, 1}) }},
+	{"diagonal", false, [][]int{{2, 3, 4}}, func(x []*Tensor) (*Tensor, error) { return Diagonal(x[0], 1, 2, 0) }},
+	{"diag of a vector", false, [][]int{{3}}, func(x []*Tensor) (*Tensor, error) { return Diag(x[0], -1) }},
+	{"diag of a matrix", false, [][]int{{3, 4}}, func(x []*Tensor) (*Tensor, error) { return Diag(x[0], 1) }},
+	{"trace", false, [][]int{{3, 4}}, func(x []*Tensor) (*Tensor, error) { return Trace(x[0]) }},
+	{"outer", false, [][]int{{3}, {2}}, func(x []*Tensor) (*Tensor, error) { return Outer(x[0], x[1]) }},
+	{"dot", false, [][]int{{3}, {3}}, func(x []*Tensor) (*Tensor, error) { return Dot(x[0], x[1]) }},
+	{"parts", false, [][]int{{5, 2}}, func(x []*Tensor) (*Tensor, error) {
+		p := must(Chunk(x[0], 3, 0))
+		return Mul(p[0], must(Unsqueeze(must(Unbind(p[1], 0))[1], 0)))
+	}},
 	{"norm", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Norm(x[0], 2, []int{1}, false) }},
 	{"norm 1", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Norm(x[0], 1, nil, false) }},
 	{"norm 3", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Norm(x[0], 3, nil, false) }},

@@ -126,6 +126,18 @@ func axis(op string, dim, ndim int) (int, error) {
 	return dim, nil
 }
 
+// Size is the size of dimension dim.
+func Size(t *Tensor, dim int) (int, error) {
+	if len(t.shape) == 0 {
+		return 0, fmt.Errorf("size: a tensor without dimensions has no dimension %d", dim)
+	}
+	a, err := axis("size", dim, len(t.shape))
+	if err != nil {
+		return 0, err
+	}
+	return t.shape[a], nil
+}
+
 // index maps an element index, which may count from the end, to 0..size-1.
 func index(op string, i, size, dim int) (int, error) {
 	if i < -size || i >= size {

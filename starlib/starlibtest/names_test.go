@@ -12,11 +12,18 @@ import (
 // beyond them, such as further arguments at the end, it may change.
 var promised = map[string]string{
 	"tensor": `tensor(data, dtype = None) zeros(*shape) ones(*shape) full(shape, value) eye(n) arange(start, end = None, step = 1)
-		linspace(start, end, steps) rand(*shape) randn(*shape) randint(low, high, shape) cat(tensors, dim = 0) stack(tensors, dim = 0)
+		linspace(start, end, steps) tril_indices(row, col, offset = 0) triu_indices(row, col, offset = 0) rand(*shape) randn(*shape) randint(low, high, shape) cat(tensors, dim = 0) stack(tensors, dim = 0)
 		where(cond, a, b) one_hot(t, classes = -1) tril(t, diagonal = 0) triu(t, diagonal = 0) pad(t, pad, value = 0)
 		multinomial(p, n) bincount(t) is_nan(t) no_grad(iterable_or_fn, *args, **kwargs)
 		float32 float64 int64 int32 int8 uint8 bool float16 bfloat16 complex64`,
-	"Tensor": `shape dtype grad requires_grad item() tolist() reshape(*shape) view(*shape) transpose(dim0, dim1) permute(*dims)
+	"Tensor": `ndim dim() numel() size(dim = None) float() double() long() int() bool() chunk(chunks, dim = 0) split(split_size, dim = 0)
+		unbind(dim = 0) repeat(*sizes) repeat_interleave(repeats, dim = None) roll(shifts, dims = None)
+		diagonal(offset = 0, dim1 = 0, dim2 = 1) diag(diagonal = 0) trace() outer(other) dot(other) minimum(other) maximum(other)
+		any(dim = None, keepdim = False) all(dim = None, keepdim = False) argsort(dim = -1, descending = False)
+		unique(sorted = True, return_inverse = False, return_counts = False, dim = None) nonzero(as_tuple = False)
+		median(dim = None, keepdim = False) quantile(q, dim = None, keepdim = False, interpolation = "linear")
+		histc(bins = 100, min = 0, max = 0) histogram(bins, *, range = None, weight = None, density = False)
+		shape dtype grad requires_grad item() tolist() reshape(*shape) view(*shape) transpose(dim0, dim1) permute(*dims)
 		squeeze(dim = None) unsqueeze(dim) expand(*sizes) flatten(start_dim = 0, end_dim = -1) narrow(dim, start, length)
 		select(dim, index) gather(dim, index) scatter_add(dim, index, src) index_select(dim, index) masked_fill(mask, value)
 		flip(*dims) matmul(other) sum(dim = None, keepdim = False) mean(dim = None, keepdim = False)

@@ -18,11 +18,12 @@ x[i], x[i, j] and x[a:b] index as in PyTorch; further dimensions and slices in a
 Methods that end in _ work in place, others never. Names, arguments and results are PyTorch's.`,
 	Attrs: [][2]string{
 		{"shape", "the sizes, a tuple"},
+		{"ndim", "the number of dimensions"},
 		{"dtype", `the type of the elements, a string such as "float32"`},
 		{"grad", "the gradient, a tensor of the same shape, or None; assignable"},
 		{"requires_grad", "whether backward computes a gradient for it; can be set only on tensors that were not computed from others"},
 	},
-	Defs: concat(shapeDefs, mathDefs, reduceDefs, gradDefs, inPlaceDefs),
+	Defs: concat(shapeDefs, splitDefs, mathDefs, reduceDefs, orderDefs, gradDefs, inPlaceDefs),
 }
 
 func concat(lists ...[]*starlib.Def) (all []*starlib.Def) {
@@ -38,6 +39,8 @@ func (v *Value) Attr(name string) (starlark.Value, error) {
 	switch name {
 	case "shape":
 		return shapeTuple(t.Shape()), nil
+	case "ndim":
+		return starlark.MakeInt(t.Dim()), nil
 	case "dtype":
 		return dtypeNames[t.DType()], nil
 	case "grad":
@@ -76,7 +79,7 @@ func (v *Value) SetField(name string, value starlark.Value) error {
 			return fmt.Errorf("requires_grad: the tensor was made at top level and is frozen; make it in main(), or clone() it there")
 		}
 		return t.SetRequiresGrad(bool(on))
-	case "shape", "dtype":
+	case "shape", "ndim", "dtype":
 		return fmt.Errorf("%s cannot be assigned; reshape() and to() give another tensor", name)
 	}
 	return starlark.NoSuchAttrError(fmt.Sprintf("Tensor has no field %s to assign; it has grad and requires_grad", name))

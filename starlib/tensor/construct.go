@@ -61,12 +61,24 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 				return Result(tensor.Arange(ctx, args[0], args[1], args[2], dtype(c, kind)))
 			},
 		},
+		triangleIndices(ctx, "tril_indices", "lower triangle: column ≤ row + offset", tensor.TrilIndices),
+		triangleIndices(ctx, "triu_indices", "upper triangle: column ≥ row + offset", tensor.TriuIndices),
 		{
 			Sig: "linspace(start: number, end: number, steps: int, dtype: string = None) -> Tensor",
 			Doc: "steps evenly spaced values from start to end, both included.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return Result(tensor.Linspace(ctx, c.Float("start"), c.Float("end"), c.Int("steps"), dtype(c, element.Float32)))
 			},
+		},
+	}
+}
+
+func triangleIndices(ctx *tensor.Context, name, which string, list func(*tensor.Context, int, int, int) (*tensor.Tensor, error)) *starlib.Def {
+	return &starlib.Def{
+		Sig: name + "(row: int, col: int, offset: int = 0) -> Tensor",
+		Doc: "The places of a row × col matrix's " + which + "; int64 of shape (2, n), rows and columns.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			return Result(list(ctx, c.Int("row"), c.Int("col"), c.Int("offset")))
 		},
 	}
 }

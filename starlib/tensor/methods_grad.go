@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/element"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -23,6 +24,13 @@ var gradDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.Cast(t, dtype(c, t.DType())))
 		}),
+	casting("float", element.Float32), casting("double", element.Float64), casting("long", element.Int64), casting("int", element.Int32), casting("bool", element.Bool),
+}
+
+// casting declares a short form of to(dtype).
+func casting(name string, d element.Type) *starlib.Def {
+	return method(name+"() -> Tensor", fmt.Sprintf("The tensor with elements of type %s, as to(%q).", d, d.String()),
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return Result(tensor.Cast(t, d)) })
 }
 
 // inPlaceDefs are the methods that change the tensor, and return it.

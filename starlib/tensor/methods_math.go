@@ -27,10 +27,13 @@ var mathDefs = []*starlib.Def{
 	elementwise("floor", "Each element rounded down.", tensor.OpFloor),
 	elementwise("ceil", "Each element rounded up.", tensor.OpCeil),
 	elementwise("round", "Each element rounded to the nearest integer, half to even.", tensor.OpRound),
-	method("matmul(other: Tensor) -> Tensor", "The matrix product, (…, n, k) by (…, k, m) to (…, n, m); leading dimensions are broadcast, and one-dimensional operands are vectors, as in NumPy.",
-		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			return Result(tensor.MatMul(t, Arg(c, "other")))
-		}),
+	method("matmul(other: Tensor) -> Tensor", "The matrix product, (…, n, k) by (…, k, m) to (…, n, m); leading dimensions are broadcast, and one-dimensional operands are vectors, as in NumPy.", withOther(tensor.MatMul)),
+	method("outer(other: Tensor) -> Tensor", "The products of each element with each of other: (n,) and (m,) give (n, m).", withOther(tensor.Outer)),
+	method("dot(other: Tensor) -> Tensor", "The sum of the products of two vectors' elements; both have shape (n,).", withOther(tensor.Dot)),
+	method("trace() -> Tensor", "The sum of a matrix's diagonal.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return Result(tensor.Trace(t)) }),
+	binary("minimum", "The lesser of each two elements, broadcast; NaN where either is.", tensor.OpMinimum),
+	binary("maximum", "The greater of each two elements, broadcast; NaN where either is.", tensor.OpMaximum),
 	method("pow(exponent: Tensor | number) -> Tensor", "Each element to the power of the exponent. Integers to negative powers are an error.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return (*Value)(t).compute(tensor.OpPow, c.Arg("exponent"), false)
@@ -58,7 +61,18 @@ func elementwise(name, doc string, op tensor.UnaryOp) *starlib.Def {
 	})
 }
 
-// reduceDefs are the methods that summarise, and those that order elements.
+// binary declares an elementwise method of two operands.
+func binary(name, doc string, op tensor.BinaryOp) *starlib.Def {
+	return method(name+"(other: Tensor | number) -> Tensor", doc, func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+		return (*Value)(t).compute(op, c.Arg("other"), false)
+	})
+}
+
+func withOther(fn func(t, other *tensor.Tensor) (*tensor.Tensor, error)) func(*starlib.Call, *tensor.Tensor) (starlark.Value, error) {
+	return func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return Result(fn(t, Arg(c, "other"))) }
+}
+
+// reduceDefs are the methods that summarise.
 var reduceDefs = []*starlib.Def{
 	reducer("sum", "The sum", tensor.Sum),
 	reducer("mean", "The mean", tensor.Mean),
@@ -70,19 +84,11 @@ var reduceDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.Norm(t, c.Float("p"), dims(c), c.Bool("keepdim")))
 		}),
-	extreme("max", "greatest", tensor.Max, tensor.MaxDim),
-	extreme("min", "least", tensor.Min, tensor.MinDim),
+	extreme("max", "greatest", "", tensor.Max, tensor.MaxDim),
+	extreme("min", "least", "", tensor.Min, tensor.MinDim),
 	argument("argmax", "greatest", tensor.ArgMax),
 	argument("argmin", "least", tensor.ArgMin),
 	method("cumsum(dim: int) -> Tensor", "The running sum of the elements along dim.", alongDim(tensor.CumSum)),
-	method("sort(dim: int = -1, descending: bool = False) -> (values, indices)", "The elements in ascending order along dim, and their indices before. Equal elements keep their order.",
-		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			return pair(tensor.Sort(t, c.Int("dim"), c.Bool("descending")))
-		}),
-	method("topk(k: int, dim: int = -1, largest: bool = True) -> (values, indices)", "The k greatest (or least) elements along dim in order, and their indices.",
-		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			return pair(tensor.TopK(t, c.Int("k"), c.Int("dim"), c.Bool("largest")))
-		}),
 }
 
 func reducer(name, doc string, fn func(*tensor.Tensor, []int, bool) (*tensor.Tensor, error)) *starlib.Def {
@@ -100,8 +106,8 @@ func spread(name, doc string, fn func(*tensor.Tensor, []int, bool, bool) (*tenso
 		})
 }
 
-func extreme(name, word string, all func(*tensor.Tensor) (*tensor.Tensor, error), along func(*tensor.Tensor, int, bool) (*tensor.Tensor, *tensor.Tensor, error)) *starlib.Def {
-	return method(name+"(dim: int = None, keepdim: bool = False) -> Tensor | (values, indices)", "The "+word+" element; with a dim, the "+word+" ones along it and their indices.",
+func extreme(name, word, more string, all func(*tensor.Tensor) (*tensor.Tensor, error), along func(*tensor.Tensor, int, bool) (*tensor.Tensor, *tensor.Tensor, error)) *starlib.Def {
+	return method(name+"(dim: int = None, keepdim: bool = False) -> Tensor | (values, indices)", "The "+word+" element; with a dim, the "+word+" ones along it and their indices"+more+".",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			if c.IsNone("dim") {
 				return Result(all(t))
@@ -113,11 +119,7 @@ func extreme(name, word string, all func(*tensor.Tensor) (*tensor.Tensor, error)
 func argument(name, word string, fn func(*tensor.Tensor, *int, bool) (*tensor.Tensor, error)) *starlib.Def {
 	return method(name+"(dim: int = None, keepdim: bool = False) -> Tensor", "The index of the first "+word+" element along dim; of all elements, flattened, by default. int64.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			if c.IsNone("dim") {
-				return Result(fn(t, nil, c.Bool("keepdim")))
-			}
-			dim := c.Int("dim")
-			return Result(fn(t, &dim, c.Bool("keepdim")))
+			return Result(fn(t, optionalDim(c), c.Bool("keepdim")))
 		})
 }
 

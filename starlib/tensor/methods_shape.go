@@ -17,6 +17,18 @@ var shapeDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return starlark.MakeInt(t.Len()), nil
 		}),
+	method("dim() -> int", "The number of dimensions.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			return starlark.MakeInt(t.Dim()), nil
+		}),
+	method("size(dim: int = None) -> tuple | int", "The sizes, as .shape; with a dim, the size of that dimension.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			if c.IsNone("dim") {
+				return shapeTuple(t.Shape()), nil
+			}
+			n, err := tensor.Size(t, c.Int("dim"))
+			return starlark.MakeInt(n), err
+		}),
 	sized("reshape(*shape)", "The elements in another shape; one size may be -1. A view where possible, else a copy.", tensor.Reshape),
 	sized("view(*shape)", "The same memory in another shape; one size may be -1. An error if that would need a copy.", tensor.View),
 	sized("expand(*sizes)", "A view with sizes of 1 stretched; -1 keeps a size.", tensor.Expand),

@@ -1,0 +1,125 @@
+"""Computes with PyTorch what the methods of tensors and the functions of linalg must compute too, and writes it as
+pytorch_tensor.json.
+
+Made with torch 2.15.0 and NumPy 2.4.6 (PyPI).
+"""
+import math
+
+import torch
+import torch.nn.functional as F
+
+from cases import case, randn, record, same, write
+
+inf, nan = math.inf, math.nan
+cube, matrix, vector = randn(2, 3, 4), randn(3, 4), randn(5)
+counted = torch.arange(24).reshape(2, 3, 4)
+holed = torch.tensor([[3.0, nan, 1.0], [2.0, 5.0, 2.0], [nan, nan, 0.0]])
+ties = torch.tensor([[2.0, 1.0, 2.0, 1.0], [0.0, -0.0, 3.0, 3.0]])
+empty = torch.zeros(0, 3)
+
+
+def tuples(name, given, expr, **how):
+    """A case whose result is several tensors, through all of which gradients flow."""
+    outs = eval(expr, {"torch": torch}, given)
+    how = {"through": tuple(range(len(outs)))} | how
+    case(name, given, expr.replace("torch.", "tensor."), lambda *v: tuple(eval(expr, {"torch": torch}, dict(zip(given, v)))), **how)
+
+
+# Sizes and types.
+same("ndim, dim, numel, size", dict(x=cube), "(x.ndim, x.dim(), x.numel(), x.size(-1), x.size(0))", grad=False)
+for t in ["float", "double", "long", "int", "bool"]:
+    same(f"x.{t}()", dict(x=torch.tensor([-1.5, 0.0, 2.7])), f"x.{t}()")
+
+# Parts.
+for call in ["chunk(2)", "chunk(3, dim = -1)", "chunk(5, 1)", "split(2, dim = 1)", "split([1, 3], -1)", "split([0, 2, 1], 1)", "unbind()", "unbind(1)", "unbind(-1)"]:
+    tuples(call, dict(x=cube), f"x.{call}")
+tuples("chunk of views", dict(x=cube), "x.transpose(0, 2).chunk(3)")
+tuples("parts of nothing", dict(x=empty), "x.chunk(2) + x.split(4) + x.split(0)")
+tuples("unbind with one part used", dict(x=matrix), "x.unbind(1)", through=(2,))
+
+# Matrices and vectors.
+for expr in ["x.diag()", "x.diag(1)", "x.diag(-2)", "x.diag(diagonal = 7)"]:
+    same(f"{expr} of a matrix", dict(x=matrix), expr)
+for expr in ["x.diag()", "x.diag(2)", "x.diag(-1)"]:
+    same(f"{expr} of a vector", dict(x=vector), expr)
+same("diag of a view", dict(x=matrix), "x.transpose(0, 1).diag(1)")
+for arguments in ["", "1", "-1, 1, 2", "offset = 1, dim1 = 2, dim2 = 0", "9"]:
+    same(f"diagonal {arguments}", dict(x=cube), f"x.diagonal({arguments})")
+same("trace", dict(x=matrix), "x.trace()")
+same("trace of integers", dict(x=counted[0].int()), "x.trace()")
+same("outer", dict(x=vector, y=randn(3)), "x.outer(y)")
+same("outer of types", dict(x=torch.arange(3), y=randn(2).double()), "x.outer(y)", grad=False)
+same("dot", dict(x=vector, y=randn(5)), "x.dot(y)")
+same("dot with itself", dict(x=vector), "x.dot(x)")
+same("dot of integers", dict(x=torch.arange(5)), "x.dot(x)")
+for f in ["tril_indices", "triu_indices"]:
+    for arguments in ["3, 4", "4, 3, 1", "3, 3, -1", "2, 5, offset = 9", "0, 3", "3, 2, -7"]:
+        same(f"{f} {arguments}", {}, f"torch.{f}({arguments})")
+for op in ["minimum", "maximum"]:
+    same(op, dict(x=matrix, y=randn(4)), f"x.{op}(y)")
+    same(f"{op} of ties", dict(x=ties, y=ties.flip(1)), f"x.{op}(y)")
+    same(f"{op} with NaN", dict(x=holed, y=torch.tensor([1.0, 2.0, nan])), f"x.{op}(y)", grad=False)
+    same(f"{op} of types", dict(x=torch.arange(4), y=torch.tensor([1.5, -1.0, 9.0, 2.0])), f"x.{op}(y)", grad=False)
+for op in ["any", "all"]:
+    for arguments in ["", "0", "-1, keepdim = True", "dim = (0, 2)"]:
+        same(f"{op} {arguments}", dict(x=counted % 5 * (counted > 4)), f"x.{op}({arguments})")
+    same(f"{op} of nothing", dict(x=empty), f"(x.{op}(), x.{op}(0))", grad=False)
+    same(f"{op} of NaN", dict(x=holed), f"x.{op}(1)", grad=False)
+
+# Copies in other places.
+for expr in ["x.repeat(1, 2, 1)", "x.repeat((2, 1, 3, 1))", "x.repeat(2, 0, 1)", "x.transpose(0, 2).repeat(2, 2, 2)"]:
+    same(expr, dict(x=cube), expr)
+same("repeat a number", dict(x=torch.tensor(2.5)), "x.repeat(3, 2)")
+for expr in ["x.repeat_interleave(2)", "x.repeat_interleave(3, dim = 1)", "x.repeat_interleave(0, dim = 0)", "x.repeat_interleave(n, dim = 1)", "x.transpose(0, 1).repeat_interleave(2, 0)"]:
+    same(expr, dict(x=cube, n=torch.tensor([2, 0, 1])), expr)
+for arguments in ["1", "-2", "1, 0", "-5, 2", "(1, 2), (0, 1)", "shifts = 100, dims = 1", "(1, 1), (2, 2)"]:
+    same(f"roll {arguments}", dict(x=cube), f"x.roll({arguments})")
+same("roll nothing", dict(x=empty), "x.roll(1, 0)")
+
+# Order.
+for arguments in ["", "0", "dim = 1, descending = True"]:
+    same(f"argsort {arguments}", dict(x=cube), f"x.argsort({arguments})", grad=False)
+case("sort with NaN", dict(x=holed), "x.sort(1)", lambda x: tuple(x.sort(stable=True, dim=1)), grad=False)
+case("sort descending with NaN", dict(x=holed), "x.sort(1, descending = True)", lambda x: tuple(x.sort(stable=True, dim=1, descending=True)), grad=False)
+repeated = torch.tensor([[3, 1, 3], [1, 1, 2], [3, 1, 3]])
+for arguments in ["", "return_inverse = True", "return_counts = True", "return_inverse = True, return_counts = True, dim = 0", "dim = 1, return_inverse = True"]:
+    same(f"unique {arguments}", dict(x=repeated), f"x.unique({arguments})")
+same("unique of views", dict(x=repeated.float()), "x.transpose(0, 1).unique(dim = 1, return_counts = True)", grad=False)
+same("unique of bools", dict(x=repeated > 1), "x.unique(return_counts = True)")
+same("unique with NaN", dict(x=holed), "x.unique(return_counts = True)", grad=False)
+same("unique of nothing", dict(x=torch.zeros(0)), "x.unique(return_inverse = True, return_counts = True)", grad=False)
+for expr in ["x.nonzero()", "x.nonzero(as_tuple = True)"]:
+    same(expr, dict(x=counted % 3), expr)
+    same(f"{expr} of a view", dict(x=counted % 3), expr.replace("x.", "x.transpose(0, 2)."))
+    same(f"{expr} of NaN", dict(x=holed), expr, grad=False)
+same("nonzero of numbers", {}, "(torch.tensor(3).nonzero(), torch.tensor(0).nonzero(), torch.zeros(0, 2).nonzero())")
+
+odd = torch.tensor([[3.0, -1.0, 2.0, 7.0, 5.0], [9.0, 8.0, 4.0, 0.5, 1.0]])
+for x in [odd, cube[0].contiguous(), torch.tensor([[5, 1, 4], [2, 2, 9]]), holed]:
+    given, grad = dict(x=x), x.dtype == torch.float32 and not bool(x.isnan().any())
+    same("median", given, "x.median()", grad=grad)
+    for arguments in ["0", "1", "-1, keepdim = True"]:
+        tuples(f"median {arguments}", given, f"x.median({arguments})", grad=grad, through=(0,))
+same("median with ties", dict(x=torch.tensor([1.0, 2.0, 2.0, 2.0, 3.0])), "x.median()")
+same("median of NaN and its gradient", dict(x=torch.tensor([1.0, nan, 2.0, nan])), "x.median()")
+for q in ["0.5", "0.0", "1", "0.3", "[0.25, 0.5, 0.9]"]:
+    for arguments in ["", ", dim = 1", ", dim = 0, keepdim = True"]:
+        case(f"quantile {q}{arguments}", dict(x=odd), f"x.quantile({q}{arguments})",
+             lambda x, q=eval(q), a=arguments: eval(f"x.quantile(q{a})", {}, dict(x=x, q=torch.tensor(q, dtype=x.dtype))))
+for mode in ["lower", "higher", "midpoint", "nearest"]:
+    case(f"quantile {mode}", dict(x=cube), f'x.quantile([0.1, 0.4, 0.65], dim = 2, interpolation = "{mode}")',
+         lambda x, m=mode: x.quantile(torch.tensor([0.1, 0.4, 0.65]), dim=2, interpolation=m))
+same("quantile of a tensor", dict(x=odd.double()), "x.quantile(torch.tensor([0.2, 0.7], dtype = torch.float64), dim = 1)", grad=False)
+same("quantile with NaN", dict(x=holed), "x.quantile(0.5, dim = 0)", grad=False)
+same("quantile of a number", dict(x=torch.tensor(2.5)), "x.quantile(0.3)")
+grid = torch.tensor([0.1, 0.2, 0.25, 0.5, 0.7, 0.9, 1.0, 0.0, -3.0, 0.3, nan])
+for arguments in ["4, 0, 1", "bins = 5, min = -1, max = 2", "3, 0.25, 0.75"]:
+    same(f"histc {arguments}", dict(x=grid), f"x.histc({arguments})", grad=False)
+same("histc of the elements' range", dict(x=cube), "x.histc(7)", grad=False)
+same("histc of one value", dict(x=torch.full((3,), 2.0)), "x.histc(4)", grad=False)
+for arguments in ["5", "4, range = (-1, 1)", "4, range = (-1, 1), density = True", "6, weight = w", "6, weight = w, density = True"]:
+    same(f"histogram {arguments}", dict(x=cube, w=cube.abs()), f"x.histogram({arguments})", grad=False)
+same("histogram between edges", dict(x=cube, e=torch.tensor([-1.0, -0.25, 0.5, 2.0])), "x.histogram(e)", grad=False)
+same("histogram of one value", dict(x=torch.full((3,), 2.0)), "x.histogram(4)", grad=False)
+
+write("pytorch_tensor.json")

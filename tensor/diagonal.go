@@ -1,0 +1,159 @@
+package tensor
+
+import (
+	"fmt"
+
+	"drun/element"
+)
+
+// Diagonal is a view of the elements (i, i+offset) of two dimensions, which become one at the end.
+func Diagonal(t *Tensor, offset, dim1, dim2 int) (*Tensor, error) {
+	const op = "diagonal"
+	if len(t.shape) < 2 {
+		return nil, fmt.Errorf("%s: needs at least two dimensions, not shape %s", op, ShapeString(t.shape))
+	}
+	a, err := axis(op, dim1, len(t.shape))
+	if err != nil {
+		return nil, err
+	}
+	b, err := axis(op, dim2, len(t.shape))
+	if err != nil {
+		return nil, err
+	}
+	if a == b {
+		return nil, fmt.Errorf("%s: dimension %d is named twice", op, dim1)
+	}
+	return finishView(op, t, diagonalOf(t, offset, a, b), func(n *node, g *Tensor, out []*Tensor) error {
+		return backPart(n, g, out, func(z *Tensor) *Tensor { return diagonalOf(z, offset, a, b) })
+	}), nil
+}
+
+// diagonalOf is Diagonal without recording.
+func diagonalOf(t *Tensor, offset, a, b int) *Tensor {
+	v := viewOf(t, len(t.shape)-1)
+	j := 0
+	for i := range t.shape {
+		if i != a && i != b {
+			v.shape[j], v.strides[j] = t.shape[i], t.strides[i]
+			j++
+		}
+	}
+	n, first := min(t.shape[a], t.shape[b]-offset), offset*t.strides[b]
+	if offset < 0 {
+		n, first = min(t.shape[a]+offset, t.shape[b]), -offset*t.strides[a]
+	}
+	v.shape[j], v.strides[j] = max(n, 0), t.strides[a]+t.strides[b]
+	if n > 0 {
+		v.off += first
+	}
+	return v.seal()
+}
+
+// Diag makes a matrix with a vector on its diagonal, zeros elsewhere; of a matrix it takes the diagonal, as a copy.
+func Diag(t *Tensor, offset int) (*Tensor, error) {
+	const op = "diag"
+	if len(t.shape) == 2 {
+		d, err := Diagonal(t, offset, 0, 1)
+		if err != nil {
+			return nil, As(op, err)
+		}
+		return Clone(d)
+	}
+	far := max(offset, -offset)
+	if len(t.shape) != 1 || far < 0 || far > maxElems {
+		return nil, fmt.Errorf("%s: needs a vector or a matrix, and a diagonal within reach, not shape %s and diagonal %d", op, ShapeString(t.shape), offset)
+	}
+	out, err := zeros(op, t.ctx, []int{t.n + far, t.n + far}, t.dtype)
+	if err != nil {
+		return nil, err
+	}
+	kCopy(diagonalOf(out, offset, 0, 1), t)
+	if records(t, nil) {
+		record(out, op, func(_ *node, g *Tensor, out []*Tensor) error {
+			out[0] = diagonalOf(g, offset, 0, 1)
+			return nil
+		}, t)
+	}
+	return out, nil
+}
+
+// Trace is the sum of a matrix's diagonal.
+func Trace(t *Tensor) (*Tensor, error) {
+	const op = "trace"
+	if len(t.shape) != 2 {
+		return nil, fmt.Errorf("%s: needs a matrix, not shape %s", op, ShapeString(t.shape))
+	}
+	d, err := Diagonal(t, 0, 0, 1)
+	if err == nil {
+		d, err = Sum(d, nil, false)
+	}
+	return d, As(op, err)
+}
+
+// TrilIndices lists the places of the lower triangle of a matrix, row by row: shape (2, n).
+func TrilIndices(c *Context, rows, cols, offset int) (*Tensor, error) {
+	return triangleIndices("tril_indices", c, rows, cols, func(i int) (int, int) { return 0, add(i, offset, cols-1) + 1 })
+}
+
+// TriuIndices lists the places of the upper triangle.
+func TriuIndices(c *Context, rows, cols, offset int) (*Tensor, error) {
+	return triangleIndices("triu_indices", c, rows, cols, func(i int) (int, int) { return add(i, offset, cols), cols })
+}
+
+// add is i + offset, at most most, without overflow.
+func add(i, offset, most int) int {
+	if offset > most-i {
+		return most
+	}
+	return i + offset
+}
+
+// triangleIndices lists the columns from … to of each row.
+func triangleIndices(op string, c *Context, rows, cols int, within func(i int) (from, to int)) (*Tensor, error) {
+	if rows < 0 || cols < 0 || rows > MaxValues() {
+		return nil, fmt.Errorf("%s: a matrix cannot have %d rows and %d columns", op, rows, cols)
+	}
+	count := 0
+	for i := range rows {
+		from, to := within(i)
+		if count += max(to-max(from, 0), 0); count >= maxElems/2 {
+			return nil, fmt.Errorf("%s: %d rows of %d columns have too many elements", op, rows, cols)
+		}
+	}
+	out, err := newTensor(op, c, []int{2, count}, element.Int64)
+	if err != nil {
+		return nil, err
+	}
+	v, k := elems[int64](out), 0
+	for i := range rows {
+		from, to := within(i)
+		for j := max(from, 0); j < to; j++ {
+			v[k], v[count+k] = int64(i), int64(j)
+			k++
+		}
+	}
+	return out, nil
+}
+
+// Outer is the product of each element of a with each of b; both are vectors.
+func Outer(a, b *Tensor) (*Tensor, error) {
+	const op = "outer"
+	if len(a.shape) != 1 || len(b.shape) != 1 {
+		return nil, fmt.Errorf("%s: needs two vectors, not shapes %s and %s", op, ShapeString(a.shape), ShapeString(b.shape))
+	}
+	column, err := Unsqueeze(a, 1)
+	if err == nil {
+		column, err = Mul(column, b)
+	}
+	return column, As(op, err)
+}
+
+// Dot is the sum of the products of two vectors' elements.
+func Dot(a, b *Tensor) (*Tensor, error) {
+	const op = "dot"
+	if len(a.shape) != 1 || len(b.shape) != 1 || a.n != b.n {
+		return nil, fmt.Errorf("%s: needs two vectors of one length, not shapes %s and %s", op, ShapeString(a.shape), ShapeString(b.shape))
+	}
+	out, err := MatMul(a, b)
+	return out, As(op, err)
+}

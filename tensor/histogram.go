@@ -1,0 +1,135 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"drun/element"
+)
+
+// HistC counts elements in bins of equal width from lo to hi, of the smallest to the largest element if both are 0.
+// Elements outside are not counted.
+func HistC(t *Tensor, bins int, lo, hi float64) (*Tensor, error) {
+	const op = "histc"
+	edges, err := equalEdges(op, t, bins, lo, hi, lo == 0 && hi == 0, 1)
+	if err != nil {
+		return nil, err
+	}
+	return histogram(op, t, edges, nil, false)
+}
+
+// Histogram counts elements in bins of equal width between the bounds, those of t's elements if bounds is nil; it gives
+// the counts and the bins' edges. See HistogramAt.
+func Histogram(t *Tensor, bins int, bounds *[2]float64, weight *Tensor, density bool) (counts, edges *Tensor, err error) {
+	const op = "histogram"
+	if bounds == nil {
+		edges, err = equalEdges(op, t, bins, 0, 0, true, 0.5)
+	} else {
+		edges, err = equalEdges(op, t, bins, bounds[0], bounds[1], false, 0.5)
+	}
+	if err == nil {
+		counts, err = histogram(op, t, edges, weight, density)
+	}
+	return counts, edges, err
+}
+
+// HistogramAt counts the elements from each edge to the next; the last bin has its end, too. weight counts each element
+// that much; density divides by the sum and the bins' widths.
+func HistogramAt(t, edges, weight *Tensor, density bool) (*Tensor, error) {
+	const op = "histogram"
+	if edges.dtype != t.dtype || len(edges.shape) != 1 || edges.n < 2 {
+		return nil, fmt.Errorf("%s: edges of type %s and shape %s do not fit elements of type %s: want a vector of two or more", op, edges.dtype, ShapeString(edges.shape), t.dtype)
+	}
+	return histogram(op, t, edges, weight, density)
+}
+
+func equalEdges(op string, t *Tensor, bins int, lo, hi float64, ofData bool, apart float64) (*Tensor, error) {
+	if err := needFloat(op, t); err != nil {
+		return nil, err
+	}
+	if bins < 1 || bins > MaxValues() {
+		return nil, fmt.Errorf("%s: %d bins cannot be made", op, bins)
+	}
+	if ofData && t.n > 0 {
+		least, err := Min(t.Detach())
+		if err != nil {
+			return nil, As(op, err)
+		}
+		most, err := Max(t.Detach())
+		if err != nil {
+			return nil, As(op, err)
+		}
+		lo, hi = least.at(0).f, most.at(0).f
+	}
+	if lo == hi {
+		lo, hi = lo-apart, hi+apart
+	}
+	if !(lo < hi) || math.IsInf(lo, 0) || math.IsInf(hi, 0) {
+		return nil, fmt.Errorf("%s: there are no bins from %v to %v", op, lo, hi)
+	}
+	edges, err := Linspace(t.ctx, lo, hi, bins+1, t.dtype)
+	return edges, As(op, err)
+}
+
+func histogram(op string, t, edges, weight *Tensor, density bool) (*Tensor, error) {
+	if err := needFloat(op, t); err != nil {
+		return nil, err
+	}
+	if weight != nil && (!sameShape(weight.shape, t.shape) || weight.dtype != t.dtype) {
+		return nil, fmt.Errorf("%s: weights of type %s and shape %s do not fit %s of shape %s", op, weight.dtype, ShapeString(weight.shape), t.dtype, ShapeString(t.shape))
+	}
+	b := build(op, t)
+	read := func(x *Tensor) []float64 {
+		x = b.contiguous(b.cast(x.Detach(), element.Float64))
+		if b.err != nil {
+			return nil
+		}
+		return elems[float64](x)
+	}
+	values, at := read(t), read(edges)
+	var weights []float64
+	if weight != nil {
+		weights = read(weight)
+	}
+	if b.err != nil {
+		return nil, b.err
+	}
+	if !slices.IsSorted(at) || slices.ContainsFunc(at, func(x float64) bool { return x != x }) {
+		return nil, fmt.Errorf("%s: the edges must ascend", op)
+	}
+	counts := make([]float64, len(at)-1)
+	last := len(counts)
+	for i, x := range values {
+		if !(x >= at[0] && x <= at[last]) {
+			continue
+		}
+		bin, found := slices.BinarySearch(at, x)
+		for found && bin < last && at[bin+1] == x { // of equal edges the last
+			bin++
+		}
+		if !found || bin == last {
+			bin--
+		}
+		if weights == nil {
+			counts[bin]++
+		} else {
+			counts[bin] += weights[i]
+		}
+	}
+	if density {
+		total := 0.0
+		for _, n := range counts {
+			total += n
+		}
+		for i := range counts {
+			counts[i] = counts[i] / total / (at[i+1] - at[i])
+		}
+	}
+	out, err := FromFloats(t.ctx, counts, []int{len(counts)}, t.dtype)
+	if err != nil {
+		return nil, As(op, err)
+	}
+	noGradient(op, out, t)
+	return out, nil
+}

@@ -1,0 +1,239 @@
+package tensor
+
+import (
+	"fmt"
+
+	"drun/element"
+)
+
+// Split cuts dim into parts of the given sizes, which add up to its size. The parts are views.
+func Split(t *Tensor, sizes []int, dim int) ([]*Tensor, error) {
+	const op = "split"
+	a, err := splitAxis(op, t, dim)
+	if err != nil {
+		return nil, err
+	}
+	total := 0
+	for _, n := range sizes {
+		if n < 0 || n > t.shape[a]-total {
+			total = -1
+			break
+		}
+		total += n
+	}
+	if total != t.shape[a] {
+		return nil, fmt.Errorf("%s: sizes %s do not add up to dimension %d of shape %s", op, ShapeString(sizes), a, ShapeString(t.shape))
+	}
+	return parts(t, a, sizes), nil
+}
+
+// SplitEvery cuts dim into parts of size, the last of what is left.
+func SplitEvery(t *Tensor, size, dim int) ([]*Tensor, error) {
+	const op = "split"
+	a, err := splitAxis(op, t, dim)
+	if err != nil {
+		return nil, err
+	}
+	if size < 0 || size == 0 && t.shape[a] > 0 {
+		return nil, fmt.Errorf("%s: parts of size %d do not fill dimension %d of shape %s", op, size, a, ShapeString(t.shape))
+	}
+	if err := fewParts(op, t, a, (t.shape[a]-1)/max(size, 1)+1); err != nil {
+		return nil, err
+	}
+	return every(t, a, size), nil
+}
+
+// fewParts refuses more parts than a list may have.
+func fewParts(op string, t *Tensor, a, n int) error {
+	if n > MaxValues() {
+		return fmt.Errorf("%s: dimension %d of shape %s in %d parts makes too many tensors", op, a, ShapeString(t.shape), n)
+	}
+	return nil
+}
+
+// Chunk cuts dim into at most n parts of one size, the last of what is left.
+func Chunk(t *Tensor, n, dim int) ([]*Tensor, error) {
+	const op = "chunk"
+	a, err := splitAxis(op, t, dim)
+	if err != nil {
+		return nil, err
+	}
+	if n < 1 {
+		return nil, fmt.Errorf("%s: dimension %d of shape %s cannot be cut into %d parts", op, a, ShapeString(t.shape), n)
+	}
+	if err := fewParts(op, t, a, n); err != nil {
+		return nil, err
+	}
+	if t.shape[a] == 0 {
+		return parts(t, a, make([]int, n)), nil
+	}
+	return every(t, a, (t.shape[a]-1)/n+1), nil
+}
+
+// every is at least one part, of size or of what is left.
+func every(t *Tensor, a, size int) []*Tensor {
+	var sizes []int
+	for left := t.shape[a]; left > 0 || sizes == nil; left -= size {
+		sizes = append(sizes, min(size, left))
+	}
+	return parts(t, a, sizes)
+}
+
+func parts(t *Tensor, a int, sizes []int) []*Tensor {
+	list, at := make([]*Tensor, len(sizes)), 0
+	for i, n := range sizes {
+		list[i] = sliceDim(t, a, at, n, 1)
+		at += n
+	}
+	return list
+}
+
+// Unbind gives a view for each index of dim, without that dimension.
+func Unbind(t *Tensor, dim int) ([]*Tensor, error) {
+	a, err := splitAxis("unbind", t, dim)
+	if err != nil {
+		return nil, err
+	}
+	if err := fewParts("unbind", t, a, t.shape[a]); err != nil {
+		return nil, err
+	}
+	list := make([]*Tensor, t.shape[a])
+	for i := range list {
+		list[i] = selectDim(t, a, i)
+	}
+	return list, nil
+}
+
+// splitAxis is axis for operations that need a dimension to cut.
+func splitAxis(op string, t *Tensor, dim int) (int, error) {
+	if len(t.shape) == 0 {
+		return 0, fmt.Errorf("%s: a tensor without dimensions cannot be cut", op)
+	}
+	return axis(op, dim, len(t.shape))
+}
+
+// Repeat puts copies of t beside each other: counts[i] of them along dimension i; further dimensions are put in front.
+func Repeat(t *Tensor, counts []int) (*Tensor, error) {
+	const op = "repeat"
+	pad := len(counts) - len(t.shape)
+	if pad < 0 {
+		return nil, fmt.Errorf("%s: %d counts for a tensor of %d dimensions (shape %s)", op, len(counts), len(t.shape), ShapeString(t.shape))
+	}
+	var split, wide, shape []int
+	for i, n := range counts {
+		size := 1
+		if i >= pad {
+			size = t.shape[i-pad]
+		}
+		if n < 0 || size > 0 && n > maxElems/size {
+			return nil, fmt.Errorf("%s: counts %s do not fit shape %s", op, ShapeString(counts), ShapeString(t.shape))
+		}
+		split, wide, shape = append(split, 1, size), append(wide, n, size), append(shape, n*size)
+	}
+	if len(counts) == 0 {
+		return Clone(t)
+	}
+	// Each dimension as (1, size), stretched to (n, size).
+	x, err := chain(t).then(func(x *Tensor) (*Tensor, error) { return Reshape(x, split) }).
+		then(func(x *Tensor) (*Tensor, error) { return Expand(x, wide) }).
+		then(Clone).then(func(x *Tensor) (*Tensor, error) { return View(x, shape) }).end()
+	return x, As(op, err)
+}
+
+// RepeatInterleave repeats each element n times along dim, or of the flattened tensor if dim is nil; counts holds n for
+// each element, or one for all.
+func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (*Tensor, error) {
+	const op = "repeat_interleave"
+	t, a, err := flatOr(op, t, dim)
+	if err != nil {
+		return nil, err
+	}
+	size := t.shape[a]
+	if !counts.dtype.IsInt() || len(counts.shape) > 1 || counts.n != 1 && counts.n != size {
+		return nil, fmt.Errorf("%s: counts of type %s and shape %s do not fit dimension %d of shape %s: want one integer, or one for each element",
+			op, counts.dtype, ShapeString(counts.shape), a, ShapeString(t.shape))
+	}
+	if size > MaxValues() {
+		return nil, fmt.Errorf("%s: dimension %d of shape %s is too large", op, a, ShapeString(t.shape))
+	}
+	list, err := counts.Detach().Scalars()
+	if err != nil {
+		return nil, As(op, err)
+	}
+	total := 0
+	for i := range size {
+		n := list[i%len(list)].i
+		if n < 0 || n > int64(maxElems-total) {
+			return nil, fmt.Errorf("%s: an element cannot be repeated %d times", op, n)
+		}
+		total += int(n)
+	}
+	index, err := newTensor(op, t.ctx, []int{total}, element.Int64)
+	if err != nil {
+		return nil, err
+	}
+	at := elems[int64](index)
+	for i := range size {
+		for range list[i%len(list)].i {
+			at[0] = int64(i)
+			at = at[1:]
+		}
+	}
+	return takeNamed(op, t, a, index)
+}
+
+// flatOr is t and the dimension dim; t flattened if dim is nil, and with a dimension if it had none.
+func flatOr(op string, t *Tensor, dim *int) (*Tensor, int, error) {
+	a := 0
+	if dim != nil {
+		var err error
+		if a, err = axis(op, *dim, len(t.shape)); err != nil {
+			return nil, 0, err
+		}
+	}
+	if dim == nil || len(t.shape) == 0 {
+		var err error
+		if t, err = Reshape(t, []int{t.n}); err != nil {
+			return nil, 0, As(op, err)
+		}
+	}
+	return t, a, nil
+}
+
+// Roll moves elements by shifts[i] along dims[i]; those beyond the end come back at the front. Without dims the flattened
+// tensor is rolled.
+func Roll(t *Tensor, shifts, dims []int) (*Tensor, error) {
+	const op = "roll"
+	if len(dims) == 0 && len(shifts) == 1 {
+		flat, err := Reshape(t, []int{t.n})
+		if err == nil {
+			flat, err = Roll(flat, shifts, []int{0})
+		}
+		if err == nil {
+			flat, err = View(flat, t.shape)
+		}
+		return flat, As(op, err)
+	}
+	if len(shifts) != len(dims) {
+		return nil, fmt.Errorf("%s: %d shifts for %d dimensions", op, len(shifts), len(dims))
+	}
+	out := t
+	for i, d := range dims {
+		a, err := axis(op, d, len(t.shape))
+		if err != nil {
+			return nil, err
+		}
+		_, n, _ := around(t.shape, a)
+		if t.n == 0 || n == 1 {
+			continue
+		}
+		k := (shifts[i]%n + n) % n
+		if out, err = join(op, []*Tensor{sliceDim(out, a, n-k, k, 1), sliceDim(out, a, 0, n-k, 1)}, a); err != nil {
+			return nil, err
+		}
+	}
+	if out == t {
+		return Clone(t)
+	}
+	return out, nil
+}
