@@ -32,6 +32,9 @@ func (db *DB) Trash(ids []int64) error {
 		if err != sql.ErrNoRows {
 			return err
 		}
+		if err := there(tx, ids); err != nil {
+			return err
+		}
 		_, err = tx.Exec("UPDATE runs SET trashed = ? WHERE trashed IS NULL AND id IN (SELECT value FROM json_each(?))", formatTime(time.Now()), string(set))
 		return err
 	})
@@ -46,6 +49,20 @@ func (db *DB) ResumedFrom(ids []int64) ([]Summary, error) {
 	return db.summaries(&Selection{}, "WHERE parent IN (SELECT value FROM json_each(?)) AND trashed IS NULL ORDER BY id", string(set))
 }
 
+// there is a *NotFound error if one of the runs, which were found before, was removed since.
+func there(tx *sql.Tx, ids []int64) error {
+	for _, id := range ids {
+		var is bool
+		if err := tx.QueryRow("SELECT EXISTS (SELECT 1 FROM runs WHERE id = ?)", id).Scan(&is); err != nil {
+			return err
+		}
+		if !is {
+			return &NotFound{fmt.Sprintf("run %d was removed for good at this moment", id), "drun gc does that with the runs in the trash"}
+		}
+	}
+	return nil
+}
+
 // Restore takes runs out of the trash.
 func (db *DB) Restore(ids []int64) error {
 	set, err := json.Marshal(ids)
@@ -53,6 +70,9 @@ func (db *DB) Restore(ids []int64) error {
 		return err
 	}
 	return db.write(func(tx *sql.Tx) error {
+		if err := there(tx, ids); err != nil {
+			return err
+		}
 		_, err := tx.Exec("UPDATE runs SET trashed = NULL WHERE id IN (SELECT value FROM json_each(?))", string(set))
 		return err
 	})
@@ -81,21 +101,23 @@ func (db *DB) FindTrashed(run string) (int64, error) {
 	return 0, &NotFound{fmt.Sprintf("there is no run %q in the trash", run), hint}
 }
 
-// Purge removes a run in the trash with all that the history has of it, and reports whether it was
-// there.
-func (db *DB) Purge(id int64) (bool, error) {
-	var n int64
-	err := db.write(func(tx *sql.Tx) error {
-		result, err := tx.Exec("DELETE FROM runs WHERE id = ? AND trashed IS NOT NULL AND status <> 'running'", id)
-		if err != nil {
+// Purge removes a run in the trash with all that the history has of it, unless remove, which removes what is kept elsewhere,
+// says that it must stay. Nobody can take the run out of the trash meanwhile. It reports whether the run was there.
+func (db *DB) Purge(id int64, remove func() (stays bool, err error)) (was bool, err error) {
+	err = db.write(func(tx *sql.Tx) error {
+		const condition = " FROM runs WHERE id = ? AND trashed IS NOT NULL AND status <> 'running'"
+		if err := tx.QueryRow("SELECT EXISTS (SELECT 1"+condition+")", id).Scan(&was); err != nil || !was {
 			return err
 		}
-		if n, err = result.RowsAffected(); err != nil || n == 0 {
+		if stays, err := remove(); stays || err != nil {
+			return err
+		}
+		if _, err := tx.Exec("DELETE"+condition, id); err != nil {
 			return err
 		}
 		return removeUnused(tx)
 	})
-	return n > 0, err
+	return was, err
 }
 
 func removeUnused(tx *sql.Tx) error {
@@ -137,6 +159,9 @@ func (db *DB) bytes() (n int64, err error) {
 // Label adds labels to a run and takes others away.
 func (db *DB) Label(id int64, add, remove []string) error {
 	return db.write(func(tx *sql.Tx) error {
+		if err := there(tx, []int64{id}); err != nil {
+			return err
+		}
 		err := execute(tx, "DELETE FROM tags WHERE run = ? AND tag = ?", remove, func(tag *string) []any { return []any{id, *tag} })
 		if err != nil {
 			return err
@@ -148,6 +173,9 @@ func (db *DB) Label(id int64, add, remove []string) error {
 // AddNote adds a remark to a run.
 func (db *DB) AddNote(id int64, text string) error {
 	return db.write(func(tx *sql.Tx) error {
+		if err := there(tx, []int64{id}); err != nil {
+			return err
+		}
 		_, err := tx.Exec("INSERT INTO notes (run, time, text) VALUES (?, ?, ?)", id, formatTime(time.Now()), text)
 		return err
 	})

@@ -140,19 +140,19 @@ func (g *garbage) emptyTrash(home string, store *checkpoints.Store, errs io.Writ
 	defer db.Close()
 	for _, r := range there {
 		name := fmt.Sprintf("run %d %s", r.ID, terminal.Escape(r.Name))
-		if held, err := dropCheckpoints(store, r.UID); err != nil {
+		held := 0
+		was, err := db.Purge(r.ID, func() (stays bool, err error) {
+			held, err = dropCheckpoints(store, r.UID)
+			return held > 0, err
+		})
+		switch {
+		case err != nil:
 			return freed, err
-		} else if held > 0 {
+		case held > 0:
 			fmt.Fprintf(errs, "%s stays in the trash: a run that goes on may still restore %d of its checkpoints\n", name, held)
 			continue
-		}
-		gone, err := db.Purge(r.ID)
-		if err != nil {
-			return freed, err
-		}
-		if !gone {
-			fmt.Fprintf(errs, "%s was taken out of the trash while its checkpoints were removed\n", name)
-			continue
+		case !was:
+			continue // taken out of the trash, or removed by another process
 		}
 		g.Removed = append(g.Removed, history.RunName{ID: r.ID, Name: r.Name})
 		outputs := filepath.Join(home, "outputs", strconv.FormatInt(r.ID, 10))

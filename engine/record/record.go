@@ -71,7 +71,7 @@ type Record struct {
 	run      *history.Run
 	writer   *writer
 	identity *history.Inputs // but the parameters, which the recipe declares
-	unkeyed  bool            // the run was begun by a drun that kept no key
+	unkeyed  bool            // see Unkey; or the run was begun by a drun that kept no key
 	before   history.Params  // of a run that is taken up again, until its recipe has declared them
 	git      sync.WaitGroup  // asks for the state of the recipe's repository
 	say      func(text string)
@@ -255,6 +255,14 @@ func (r *Record) Usage(rank int, u *engine.Usage) {
 	sample := history.Usage{Attempt: r.attempt.number, Rank: rank, Time: time.UnixMicro(u.Time), CPU: u.CPU.Seconds(), Resident: u.Resident, Peak: u.Peak,
 		Collectives: u.Collectives.Seconds(), Waiting: u.Waiting.Seconds()}
 	r.writer.add(1, 0, func(b *history.Batch) { b.Usage = append(b.Usage, sample) })
+}
+
+// Unkey notes that more than its inputs decides what the run computes, as when a person asks it to stop early: it does not
+// stand for another run with the same inputs. The coordinator alone calls it.
+func (r *Record) Unkey() {
+	r.unkeyed = true
+	none := ""
+	r.writer.add(1, 0, func(b *history.Batch) { b.Inputs = &none })
 }
 
 // Add adds what a worker's message records.

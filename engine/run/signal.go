@@ -33,6 +33,7 @@ func (c *coordinator) signal(sig os.Signal, from *peer) {
 		return
 	case syscall.SIGUSR1:
 		c.stop.asked = true
+		c.record.Unkey()
 		if c.board != nil {
 			c.board.RequestStop()
 		}
