@@ -19,7 +19,7 @@ func TestPurgeAndRestoreAtOnce(t *testing.T) {
 			go func() { restored <- other.Restore([]int64{r.ID}) }()
 			select {
 			case err := <-restored:
-				t.Errorf("taken out of the trash meanwhile: %v", err)
+				t.Fatalf("taken out of the trash meanwhile: %v", err)
 			case <-time.After(200 * time.Millisecond):
 			}
 			return stays, nil
