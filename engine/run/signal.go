@@ -33,10 +33,10 @@ func (c *coordinator) signal(sig os.Signal, from *peer) {
 		return
 	case syscall.SIGUSR1:
 		c.stop.asked = true
-		c.record.Unkey()
 		if c.board != nil {
 			c.board.RequestStop()
 		}
+		c.record.Unkey()
 		return
 	}
 	if c.stop.from[from] || c.board == nil || !(c.board.StopObserved() || c.bundle.Names("should_stop")) {
