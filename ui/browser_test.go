@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
@@ -124,18 +125,28 @@ func (p *page) until(expression string) {
 	}
 }
 
-// shot keeps a picture of the page in the folder $DRUN_TEST_PICTURES.
+// shot keeps pictures of the page, light and dark, in the folder $DRUN_TEST_PICTURES.
 func (p *page) shot(name string) {
 	p.Helper()
 	dir := os.Getenv("DRUN_TEST_PICTURES")
 	if dir == "" {
 		return
 	}
-	png, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
-	if err != nil {
-		p.Fatal(err)
+	for suffix, scheme := range map[string]string{"-dark": "dark", "": "light"} {
+		params := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
+		if _, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, params); err != nil {
+			p.Fatal(err)
+		}
+		time.Sleep(300 * time.Millisecond) // charts are drawn again
+		png, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+		if err != nil {
+			p.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name+suffix+".png"), png, 0o600); err != nil {
+			p.Fatal(err)
+		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600); err != nil {
+	if _, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{}); err != nil {
 		p.Fatal(err)
 	}
 }

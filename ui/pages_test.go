@@ -73,6 +73,16 @@ func TestRunsPage(t *testing.T) {
 	if got := p.text("#table"); !strings.Contains(got, "lr") || strings.Contains(got, "parameter\tseed") {
 		t.Errorf("the table of what differs:\n%s", got)
 	}
+
+	// All runs that a filter chose.
+	p.open("/?where=id+%3C%3D+40&group=params.act")
+	p.until("document.getElementById('count').innerText === '40 runs in 3 groups'")
+	p.do(chromedp.Click("#all"))
+	p.until("!document.getElementById('compare').disabled")
+	p.do(chromedp.Click("#compare"))
+	p.until("document.querySelectorAll('#sweep .line').length === 40 && document.querySelectorAll('#which details').length === 3")
+	p.run("document.getElementById('sweep').scrollIntoView()")
+	p.shot("forty")
 }
 
 func quote(text string) string { return "`" + strings.ReplaceAll(text, "`", "\\`") + "`" }

@@ -20,7 +20,8 @@ function table() {
 
 // The address keeps the view.
 const given = new URLSearchParams(location.search);
-const view = Object.fromEntries(["group", "as"].map(k => [k, given.get(k) ?? ""]));
+const view = Object.fromEntries(["group", "as", "x", "y"].map(k => [k, given.get(k) ?? ""]));
+view.axes = given.getAll("axes");
 function keep() { history.replaceState(null, "", path(location.pathname, { run: refs, ...view })); }
 
 // grouped divides the runs by the value of an expression.
@@ -84,6 +85,8 @@ async function refresh() {
       drawn = charts($("charts"), c.runs);
     }
     await group();
+    $("sweep").hidden = c.runs.length < 3;
+    $("sweep").hidden = !sweep.update(c);
     $("recipes").hidden = c.runs.length !== 2 || c.recipe_diff === null;
     if (!$("recipes").hidden) diffLines($("diff"), c.recipe_diff);
   }
@@ -95,8 +98,11 @@ for (const id of ["group", "as"]) $(id).addEventListener("change", async () => {
   view[id] = $(id).value;
   keep();
   await group();
+  if (!$("sweep").hidden) sweep.draw();
   drawn.refresh();
 });
+const sweep = new Sweep($("sweep"), view, keep, run => groups ? colourOf(groups.ofRun(run)) : null);
+
 $("all").addEventListener("change", table);
 (async () => {
   if (!refs.length) { $("fault").textContent = "no runs are chosen: select some in the table of runs"; return; }

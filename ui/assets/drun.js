@@ -99,7 +99,7 @@ function bytes(n) {
 }
 const when = t => new Date(t).toLocaleString();
 const status = s => el("span", { class: "s-" + String(s).replace(/\W/g, "") }, s);
-const isNumeric = v => typeof v === "number" || v === "NaN" || v === "Infinity" || v === "-Infinity";
+const isNumeric = v => typeof v === "number" || typeof v === "bigint" || v === "NaN" || v === "Infinity" || v === "-Infinity";
 
 // text shows any JSON value.
 function text(v) {
@@ -116,6 +116,38 @@ function fill(table, heads, rows) {
   table.replaceChildren(el("thead", null, el("tr", null, heads.map(h => el("th", { scope: "col" }, h)))),
     el("tbody", null, rows.map(r => el("tr", null, r.map(cell)))));
   return rows.length > 0;
+}
+
+// before orders cells: numbers, then texts, then NaN and missing values.
+function before(a, b) {
+  const rank = v => v === null || v === undefined || v === "NaN" ? 2 : isNumeric(v) ? 0 : 1, i = rank(a), j = rank(b);
+  if (i !== j || i === 2) return i - j;
+  const value = v => i ? text(v) : typeof v === "string" ? Number(v) : v;
+  return value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : 0;
+}
+
+// sortable makes a table that is sorted by a click on a head, and keeps that order when it is made anew. Of many rows it shows
+// the first, and the next on demand. show makes a node of a cell, or null.
+function sortable(table, heads, rows, show) {
+  const state = table.sorting ?? { column: -1, down: false, most: 500 };
+  table.sorting = state;
+  const order = rows.map((_, i) => i);
+  if (state.column >= 0) {
+    const last = v => v === null || v === undefined || v === "NaN"; // in either direction
+    order.sort((a, b) => { const x = rows[a][state.column], y = rows[b][state.column], c = before(x, y); return state.down && !last(x) && !last(y) ? -c : c; });
+  }
+  fill(table, heads, order.slice(0, state.most).map(i => rows[i].map((v, k) => show?.(v, k, rows[i]) ?? v)));
+  [...table.tHead.rows[0].cells].forEach((cell, k) => {
+    const sorted = state.column === k;
+    if (sorted) cell.setAttribute("aria-sort", state.down ? "descending" : "ascending");
+    cell.replaceChildren(el("button", { type: "button", class: "head", onclick: () => {
+      Object.assign(state, sorted ? { down: !state.down } : { column: k, down: false });
+      sortable(table, heads, rows, show);
+      table.tHead.rows[0].cells[k].firstChild.focus();
+    } }, cell.textContent + (sorted ? state.down ? " ▼" : " ▲" : "")));
+  });
+  if (rows.length > state.most) table.append(el("tfoot", null, el("tr", null, el("td", { colspan: heads.length }, `${state.most} of ${rows.length} rows `,
+    el("button", { type: "button", onclick: () => { state.most += 500; sortable(table, heads, rows, show); } }, "Show more")))));
 }
 
 // diffLines shows a unified diff.
