@@ -4,8 +4,10 @@ import (
 	"database/sql"
 	"fmt"
 	"math"
+	"math/big"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"time"
 
@@ -44,6 +46,14 @@ func readMLflow(path string) (runs []history.Foreign, notes []string, err error)
 			err = rows.Err()
 		}
 	}
+	// A view may have no end.
+	each(func(rows *sql.Rows) error {
+		var name, kind string
+		if err := rows.Scan(&name, &kind); err != nil {
+			return err
+		}
+		return fmt.Errorf("%s is a %s: MLflow has a table", name, kind)
+	}, "SELECT name, type FROM sqlite_schema WHERE type <> 'table' AND name IN ('runs', 'experiments', 'params', 'tags', 'metrics')")
 	index := map[string]*history.Foreign{}
 	var order []string
 	left := 0
@@ -112,6 +122,9 @@ func readMLflow(path string) (runs []history.Foreign, notes []string, err error)
 		return err
 	}, "SELECT run_uuid, key, value, timestamp, step, is_nan FROM metrics ORDER BY run_uuid, step, timestamp, key")
 	if err != nil {
+		if found := scanned.FindStringSubmatch(err.Error()); found != nil {
+			err = fmt.Errorf("the column %s has a value of another type", found[1])
+		}
 		return nil, nil, exit.WithHint(exit.Errorf(exit.Usage, "%s: %w", path, err), "want a SQLite store of MLflow, as mlflow.db; CSV and TensorBoard's events are read, too")
 	}
 	for _, uuid := range order {
@@ -123,6 +136,9 @@ func readMLflow(path string) (runs []history.Foreign, notes []string, err error)
 	return runs, notes, nil
 }
 
+// scanned is what database/sql says of a value that is not of the type wanted.
+var scanned = regexp.MustCompile(`Scan error on column index \d+, name "([^"]*)"`)
+
 // plain reads a value that MLflow has made a text of, with Python's str.
 func plain(text string) any {
 	switch text {
@@ -133,13 +149,17 @@ func plain(text string) any {
 	case "None":
 		return nil
 	}
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil && strconv.FormatInt(n, 10) == text {
-		return n // but 007 is a text
+	if n, is := new(big.Int).SetString(text[:min(len(text), 1000)], 10); is {
+		switch {
+		case n.String() != text:
+			return text // such as 007
+		case n.IsInt64():
+			return n.Int64()
+		}
+		return n
 	}
 	if v, err := strconv.ParseFloat(text, 64); err == nil && len(text) > 0 && (text[0] == '-' || '0' <= text[0] && text[0] <= '9' || text == "nan" || text == "inf") {
-		if _, whole := strconv.ParseInt(text, 10, 64); whole != nil {
-			return v
-		}
+		return v
 	}
 	return text
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"math"
@@ -15,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"drun/history"
 	"drun/internal/exit"
@@ -23,9 +25,66 @@ import (
 // Read reads the runs of a file: MLflow's SQLite store, TensorBoard's events, or CSV, as its content tells. A folder
 // is read for the files of events beneath it. notes say what was left out. A mistake in a file is a usage error.
 func Read(path string) (runs []history.Foreign, notes []string, err error) {
+	if runs, notes, err = read(path); err != nil {
+		return nil, nil, err
+	}
+	for i := range runs {
+		if err := check(&runs[i]); err != nil {
+			return nil, nil, exit.Errorf(exit.Usage, "%s: %w", runs[i].Source, err)
+		}
+	}
+	if len(runs)+len(notes) == 0 {
+		notes = append(notes, path+": there are no runs in it")
+	}
+	return runs, notes, nil
+}
+
+// maxName is how many bytes the names in a file may have; MLflow's have at most 250.
+const maxName = 1000
+
+// check refuses what the history cannot keep, or not show again.
+func check(r *history.Foreign) error {
+	name := func(what, name string) error {
+		switch {
+		case name == "":
+			return fmt.Errorf("there is a %s without a name", what)
+		case len(name) > maxName:
+			return fmt.Errorf("the name of a %s has %d bytes, more than %d: %.40q…", what, len(name), maxName, name)
+		case !utf8.ValidString(name):
+			return fmt.Errorf("the name of a %s is not UTF-8: %q", what, name)
+		}
+		return nil
+	}
+	when := func(t time.Time) error {
+		if year := t.UTC().Year(); year < 1 || year > 9999 {
+			return fmt.Errorf("a time is in the year %d: want 1 to 9999", year)
+		}
+		return nil
+	}
+	err := when(r.Started)
+	if r.Seconds < 0 {
+		r.Seconds = 0 // the clock was set meanwhile
+	}
+	for i := 0; err == nil && i < len(r.Params); i++ {
+		err = name("parameter", r.Params[i].Name)
+	}
+	last := ""
+	for i := 0; err == nil && i < len(r.Points); i++ {
+		p := &r.Points[i]
+		if i == 0 || p.Name != last {
+			err, last = name("metric", p.Name), p.Name
+		}
+		if err == nil {
+			err = when(p.Time)
+		}
+	}
+	return err
+}
+
+func read(path string) (runs []history.Foreign, notes []string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, nil, exit.Errorf(exit.Usage, "%w", err)
+		return nil, nil, unreadable(path, err)
 	}
 	if !info.IsDir() {
 		return readFile(path)
@@ -38,7 +97,7 @@ func Read(path string) (runs []history.Foreign, notes []string, err error) {
 		return err
 	})
 	if err != nil {
-		return nil, nil, exit.Errorf(exit.Usage, "%w", err)
+		return nil, nil, unreadable(path, err)
 	}
 	if len(files) == 0 {
 		return nil, nil, exit.Errorf(exit.Usage, "%s: no file of events is beneath it", path)
@@ -53,10 +112,18 @@ func Read(path string) (runs []history.Foreign, notes []string, err error) {
 	return runs, notes, nil
 }
 
+// unreadable is an error of the file system as one of the user's.
+func unreadable(path string, err error) error {
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		path, err = p.Path, p.Err
+	}
+	return exit.Errorf(exit.Usage, "%s: %w", path, err)
+}
+
 func readFile(path string) ([]history.Foreign, []string, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, nil, exit.Errorf(exit.Usage, "%w", err)
+		return nil, nil, unreadable(path, err)
 	}
 	defer file.Close()
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
@@ -69,7 +136,7 @@ func readFile(path string) ([]history.Foreign, []string, error) {
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return nil, nil, exit.Errorf(exit.Usage, "%w", err)
+		return nil, nil, unreadable(path, err)
 	}
 	mark := func(kind string) string {
 		sum := sha256.Sum256(content)
@@ -88,7 +155,7 @@ func readCSV(path, mark string, content []byte) ([]history.Foreign, []string, er
 	in := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(content, []byte("\ufeff"))))
 	heading, err := in.Read()
 	if err != nil {
-		return nil, nil, exit.WithHint(exit.Errorf(exit.Usage, "%s: %w", path, err), "want CSV with a heading, TensorBoard's events or MLflow's SQLite store")
+		return nil, nil, exit.WithHint(badCSV(path, err), "want CSV with a heading, TensorBoard's events or MLflow's SQLite store")
 	}
 	at := map[string]int{}
 	for i, name := range heading {
@@ -111,7 +178,7 @@ func readCSV(path, mark string, content []byte) ([]history.Foreign, []string, er
 			break
 		}
 		if err != nil {
-			return nil, nil, exit.Errorf(exit.Usage, "%s: %w", path, err)
+			return nil, nil, badCSV(path, err)
 		}
 		cell := func(name string) string {
 			if i, has := at[name]; has {
@@ -138,11 +205,13 @@ func readCSV(path, mark string, content []byte) ([]history.Foreign, []string, er
 		p := history.Point{Exact: true}
 		switch text := cell("step"); {
 		case text != "":
-			step, err := strconv.ParseFloat(text, 64)
-			if err != nil || step != math.Trunc(step) || math.Abs(step) > 1<<53 {
-				return nil, nil, fault("step", "a whole number")
+			if p.Step, err = strconv.ParseInt(text, 10, 64); err != nil {
+				step, err := strconv.ParseFloat(text, 64) // 3.0, as some tools write whole numbers; exact up to 2^53
+				if err != nil || step != math.Trunc(step) || math.Abs(step) >= 1<<53 {
+					return nil, nil, fault("step", "a whole number")
+				}
+				p.Step = int64(step)
 			}
-			p.Step = int64(step)
 		case !long:
 			p.Step = int64(line - 2)
 		}
@@ -188,6 +257,18 @@ func readCSV(path, mark string, content []byte) ([]history.Foreign, []string, er
 		setTimes(&runs[i])
 	}
 	return runs, nil, nil
+}
+
+// badCSV says in which line CSV is at fault.
+func badCSV(path string, err error) error {
+	var parse *csv.ParseError
+	switch {
+	case errors.Is(err, io.EOF):
+		return exit.Errorf(exit.Usage, "%s is empty", path)
+	case errors.As(err, &parse):
+		return exit.Errorf(exit.Usage, "%s:%d: %w", path, parse.Line, parse.Err)
+	}
+	return exit.Errorf(exit.Usage, "%s: %w", path, err)
 }
 
 // setTimes has the run begin and end with its points; points without a time get that of the start.

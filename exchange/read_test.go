@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"database/sql"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"drun/history"
+	"drun/internal/exit"
 )
 
 func put(t testing.TB, name, content string) string {
@@ -37,6 +39,7 @@ func TestReadCSV(t *testing.T) {
 		"run,metric,value\na,x,1\nb,x,2\na,x,3\n":                     "a done x@0/0=1 x@0/0=3|b done x@0/0=2",
 		"run,run_name,metric,value,step\n7,bold,x,1e999,1\n":          "bold done x@1/0=+Inf",
 		"step,value\n1,2\n":                                           " done value@1/0=2",
+		"step,x\n9007199254740993,1\n3.0,1\n":                         " done x@9007199254740993/0=1 x@3/0=1",
 	} {
 		runs, _, err := Read(put(t, "a.csv", content))
 		var got []string
@@ -48,7 +51,8 @@ func TestReadCSV(t *testing.T) {
 		}
 	}
 	for content, want := range map[string]string{
-		"": "EOF", "a,a\n1,2\n": `two columns are called "a"`, "a,b\n1\n": "wrong number of fields", "loss\nx\n": `:2: loss is "x": want a number`,
+		"": "is empty", "step,loss\n9007199254740993.0,2\n": "want a whole number", "time,loss\n0000-01-01T00:00:00+23:59,1\n": "in the year -1",
+		strings.Repeat("m", 2000) + "\n1\n": "has 2000 bytes", "l\xe9\n1\n": "not UTF-8", "a,\n1,2\n": "without a name", "a,a\n1,2\n": `two columns are called "a"`, "a,b\n1\n": "wrong number of fields", "loss\nx\n": `:2: loss is "x": want a number`,
 		"step,loss\n1.5,2\n": "want a whole number", "time,loss\nnow,2\n": "want a time", "rank,loss\n-1,2\n": "from 0", "\"a\n": "a.csv",
 	} {
 		if _, _, err := Read(put(t, "a.csv", content)); err == nil || !strings.Contains(err.Error(), want) {
@@ -146,8 +150,57 @@ func TestNoStoreOfMLflow(t *testing.T) {
 	db, err := history.Open(home)
 	ok(t, err)
 	ok(t, db.Close())
-	if _, _, err := Read(filepath.Join(home, "history.db")); err == nil || !strings.Contains(err.Error(), "no such table") {
+	if _, _, err := Read(filepath.Join(home, "history.db")); err == nil || !strings.Contains(err.Error(), "is a view") {
 		t.Error(err)
+	}
+}
+
+// What a store holds that no MLflow writes is refused before anything is entered, in finite time.
+func TestHostileMLflow(t *testing.T) {
+	read := func(change string) ([]history.Foreign, error) {
+		path := filepath.Join(t.TempDir(), "ml.db")
+		db, err := sql.Open("sqlite3", path)
+		ok(t, err)
+		_, err = db.Exec(`CREATE TABLE experiments (experiment_id INTEGER, name TEXT);
+			CREATE TABLE runs (run_uuid TEXT, name TEXT, status TEXT, lifecycle_stage TEXT, start_time BIGINT, end_time BIGINT, experiment_id INTEGER);
+			CREATE TABLE params (run_uuid TEXT, key TEXT, value TEXT); CREATE TABLE tags (run_uuid TEXT, key TEXT, value TEXT);
+			CREATE TABLE metrics (run_uuid TEXT, key TEXT, value FLOAT, timestamp BIGINT, step BIGINT, is_nan BOOLEAN);
+			INSERT INTO runs VALUES ('u', 'x', 'FINISHED', 'active', 1700000000000, 1700000001000, 0);
+			INSERT INTO params VALUES ('u', 'p', '1'); INSERT INTO metrics VALUES ('u', 'm', 0.5, 1700000000000, 9223372036854775807, 0);` + change)
+		ok(t, err)
+		ok(t, db.Close())
+		runs, _, err := Read(path)
+		return runs, err
+	}
+	for change, want := range map[string]string{
+		"UPDATE runs SET start_time = 9000000000000000000":   "a time is in the year 285200616",
+		"UPDATE runs SET start_time = -9000000000000000000":  "a time is in the year -285196677",
+		"UPDATE metrics SET timestamp = 9000000000000000000": "a time is in the year 285200616",
+		"UPDATE runs SET start_time = 'x'":                   "the column start_time has a value of another type",
+		"UPDATE metrics SET value = NULL":                    "the column value has a value of another type",
+		"UPDATE params SET key = NULL":                       "the column key has a value of another type",
+		"UPDATE params SET key = ''":                         "a parameter without a name",
+		"UPDATE metrics SET key = CAST(x'ff' AS TEXT)":       "the name of a metric is not UTF-8",
+		"UPDATE metrics SET key = hex(zeroblob(1000000))":    "the name of a metric has 2000000 bytes",
+		"DROP TABLE metrics; CREATE VIEW metrics AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c) SELECT * FROM c": "metrics is a view",
+	} {
+		if runs, err := read(change); err == nil || !strings.Contains(err.Error(), want) || exit.CodeOf(err) != exit.Usage {
+			t.Errorf("%s: %+v, %v", change, runs, err)
+		}
+	}
+	runs, err := read("UPDATE runs SET end_time = 0; INSERT INTO params VALUES ('u', 'big', '18446744073709551617'), ('u', 'bytes', CAST(x'ff' AS TEXT))")
+	ok(t, err)
+	r := &runs[0]
+	if r.Seconds != 0 || r.Points[0].Step != math.MaxInt64 || fmt.Sprint(r.Params[0].Value) != "18446744073709551617" {
+		t.Errorf("%+v", r)
+	}
+	db, err := history.Open(t.TempDir())
+	ok(t, err)
+	defer db.Close()
+	id, err := db.Enter(r, nil)
+	ok(t, err)
+	if d, err := db.Get(id); err != nil || d.Params["bytes"] != "\xff" {
+		t.Errorf("%+v, %v", d, err)
 	}
 }
 
