@@ -124,7 +124,7 @@ func TestMessagesOfAnyBytes(t *testing.T) {
 // overLink sends messages of that type from one node to another.
 func overLink[M any](t *testing.T) {
 	a, b := net.Pipe()
-	from, to := cluster.NewConn[M, M](a), cluster.NewConn[M, M](b)
+	from, to := cluster.NewConn[M, M](a, cluster.Steady), cluster.NewConn[M, M](b, cluster.Steady)
 	defer to.Close()
 	defer from.Close()
 	to.Trust()

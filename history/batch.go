@@ -13,6 +13,7 @@ type Batch struct {
 	Number    int64 // from 1; 0: not numbered yet
 	Params    []Param
 	Inputs    *string // key of the inputs; "": there is none
+	WorldSize int     // of the attempts from now on; 0: as before
 	Git       *Git
 	Plugins   []Plugin
 	Usage     []Usage

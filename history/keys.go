@@ -67,6 +67,11 @@ func (r *Run) putKeys(tx *sql.Tx, b *Batch) error {
 			return err
 		}
 	}
+	if b.WorldSize != 0 {
+		if _, err := tx.Exec("UPDATE runs SET world_size = ? WHERE id = ?", b.WorldSize, r.ID); err != nil {
+			return err
+		}
+	}
 	if b.Git != nil {
 		if _, err := tx.Exec("UPDATE runs SET git_commit = ?, git_dirty = ? WHERE id = ?", b.Git.Commit, b.Git.Dirty, r.ID); err != nil {
 			return err

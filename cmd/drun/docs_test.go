@@ -5,31 +5,42 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// The examples of docs/checkpoints.md do what stands there: a recipe, commands that run
-// it, and lines that these print.
-func TestCheckpointsDocument(t *testing.T) {
-	content, err := os.ReadFile("../../docs/checkpoints.md")
+// The examples of these pages do what stands there: a recipe, commands that run it, and lines that these print.
+func TestCheckpointsDocument(t *testing.T) { examples(t, "checkpoints.md", 6, "") }
+
+func TestNodesDocument(t *testing.T) {
+	if !haveGloo() {
+		t.Skip("Gloo is not here")
+	}
+	built = programs{dir: t.TempDir()}
+	examples(t, "nodes.md", 1, "plugins bin\nenv DRUN_PLUGIN_PATH=$WORK/bin\nenv XDG_CONFIG_HOME=$WORK/config\n")
+}
+
+// examples runs those of a page, each after the same beginning of a script.
+func examples(t *testing.T, page string, want int, begin string) {
+	content, err := os.ReadFile("../../docs/" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := regexp.MustCompile("(?s)```(python|sh|text)\n(.*?)```").FindAllStringSubmatch(string(content), -1)
-	if len(blocks) != 18 {
-		t.Fatalf("%d blocks make no six examples", len(blocks))
+	found := regexp.MustCompile("(?s)```python\n([^`]*)```\n\n```sh\n([^`]*)```\n\n```text\n([^`]*)```").FindAllStringSubmatch(string(content), -1)
+	if len(found) != want || strings.Count(string(content), "```python") != want {
+		t.Fatalf("%d of %d examples are a recipe, commands and lines; want %d", len(found), strings.Count(string(content), "```python"), want)
 	}
 	dir := t.TempDir()
-	for ; len(blocks) > 0; blocks = blocks[3:] {
-		recipe, commands, want := blocks[0][2], blocks[1][2], blocks[2][2]
+	for _, block := range found {
+		recipe, commands, want := block[1], block[2], block[3]
 		name := regexp.MustCompile(`drun run (\w+)\.star`).FindStringSubmatch(commands)
-		if name == nil || blocks[0][1]+blocks[1][1]+blocks[2][1] != "pythonshtext" {
-			t.Fatalf("not a recipe, commands and lines:\n%s%s%s", recipe, commands, want)
+		if name == nil {
+			t.Fatalf("no recipe is run:\n%s", commands)
 		}
-		script := fmt.Sprintf("exec sh all.sh\ncp stdout got\nexec sh lines.sh\n-- all.sh --\nset -e\nexec 2>&1\n%s-- %s.star --\n%s-- want --\n%s-- lines.sh --\n%s",
-			commands, name[1], recipe, want, `
+		script := fmt.Sprintf("%sexec sh all.sh\ncp stdout got\nexec sh lines.sh\n-- all.sh --\nset -e\nexec 2>&1\n%s-- %s.star --\n%s-- want --\n%s-- lines.sh --\n%s",
+			begin, commands, name[1], recipe, want, `
 while read -r line; do
     grep -q -F -e "$line" got || { echo "not printed: $line"; cat got; exit 1; }
 done < want
@@ -41,5 +52,5 @@ done < want
 	testscript.Run(t, testscript.Params{Dir: dir, Setup: func(env *testscript.Env) error {
 		env.Setenv("NO_COLOR", "1")
 		return nil
-	}})
+	}, Cmds: commands(map[string]func(*testscript.TestScript, []string){"plugins DIR": buildPlugins})})
 }

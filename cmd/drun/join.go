@@ -6,32 +6,41 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"drun/engine/cluster"
 	"drun/engine/rendezvous"
-	"drun/engine/run"
 )
 
 // joinFlags are the flags that say which of several nodes this is.
 type joinFlags struct {
-	nodes, node, port int
-	meet, host        string
-	secretFile        string
-	insecure          bool
+	nodes               string
+	node, port          int
+	meet, host          string
+	id, backend, conf   string
+	standalone, elastic bool
+	secretFile          string
+	insecure            bool
 }
 
 // masterPort is the default port of the rendezvous, as torchrun's.
 const masterPort = 29500
 
 func (j *joinFlags) add(f *pflag.FlagSet) {
-	f.IntVar(&j.nodes, "nnodes", 1, "number of nodes; start drun run on each of them")
+	f.StringVar(&j.nodes, "nnodes", "1", "number of nodes; start drun run on each of them. `N or MIN:MAX`: with MIN:MAX nodes may be lost, and come, see --max-restarts")
 	f.IntVar(&j.node, "node-rank", 0, "number of this node, from 0")
 	f.StringVar(&j.meet, "rdzv", "", "`host:port` on which node 0 listens")
 	f.StringVar(&j.host, "master-addr", "", "the `host` of --rdzv")
 	f.IntVar(&j.port, "master-port", masterPort, "the `port` of --rdzv")
+	f.StringVar(&j.id, "rdzv-id", "", "`name` that all nodes of a run give, and those of no other")
+	f.StringVar(&j.backend, "rdzv-backend", "", "c10d: nodes need no --node-rank, the one at whose address they meet is node 0; or static")
+	f.StringVar(&j.conf, "rdzv-conf", "", "`key=value,…` of join_timeout, last_call_timeout and heartbeat_timeout, in seconds, with --nnodes MIN:MAX")
+	f.BoolVar(&j.standalone, "standalone", false, "one node, whatever the environment says")
+	f.BoolVar(&j.elastic, "elastic-world", false, "with --nnodes MIN:MAX: the world has as many ranks as the nodes that are there, and starts again when one comes, as torchrun's")
 	f.StringVar(&j.secretFile, "rdzv-secret-file", "", "`file` with the secret that all processes of a run share (default: $DRUN_RDZV_SECRET, or drun/secret in the configuration folder, made at first use)")
 	f.BoolVar(&j.insecure, "insecure", false, "let processes join without a secret; only for closed networks")
 }
@@ -41,8 +50,8 @@ func normalizeJoin(name string) string {
 	switch name {
 	case "rdzv-endpoint", "rdzv_endpoint":
 		return "rdzv"
-	case "node_rank", "master_addr", "master_port":
-		return name[:len(name)-5] + "-" + name[len(name)-4:]
+	case "node_rank", "master_addr", "master_port", "rdzv_id", "rdzv_backend", "rdzv_conf":
+		return strings.ReplaceAll(name, "_", "-")
 	}
 	return name
 }
@@ -52,8 +61,14 @@ func normalizeJoin(name string) string {
 func (j *joinFlags) joining(cmd *cobra.Command, nproc *int) (*cluster.Joining, error) {
 	f := cmd.Flags()
 	byHand := false
-	for _, name := range []string{"nnodes", "node-rank", "rdzv", "master-addr", "master-port"} {
+	for _, name := range []string{"nnodes", "node-rank", "rdzv", "master-addr", "master-port", "rdzv-id", "rdzv-backend", "rdzv-conf", "elastic-world"} {
 		byHand = byHand || f.Changed(name)
+	}
+	if j.standalone {
+		if byHand {
+			return nil, usage("leave it out where there are several nodes", "--standalone is for one node, which needs no other flag of several")
+		}
+		return nil, nil
 	}
 	if byHand {
 		return j.byHand(f)
@@ -69,8 +84,18 @@ func (j *joinFlags) joining(cmd *cobra.Command, nproc *int) (*cluster.Joining, e
 		if n.Count == 1 {
 			return nil, nil
 		}
+		if text := os.Getenv("PET_MAX_RESTARTS"); text != "" && !f.Changed("max-restarts") {
+			if err := f.Set("max-restarts", text); err != nil {
+				return nil, &rendezvous.EnvironError{Name: "PET_MAX_RESTARTS", Problem: fmt.Sprintf("is %q: want a whole number", text)}
+			}
+		}
 		secret, err := j.secret(n.Count)
-		return &cluster.Joining{Address: n.Address, Secret: secret, Index: n.Index, Count: n.Count}, err
+		out := &cluster.Joining{Address: n.Address, Secret: secret, ID: n.ID, Index: n.Index, Count: n.Count}
+		if n.Least > 0 {
+			e := defaultElastic(f)
+			e.Min, out.Elastic = n.Least, &e
+		}
+		return out, err
 	}
 	l := rendezvous.Found(os.LookupEnv)
 	if l == nil {
@@ -95,25 +120,78 @@ func (j *joinFlags) joining(cmd *cobra.Command, nproc *int) (*cluster.Joining, e
 	return &cluster.Joining{Address: address, Secret: secret, Index: place.Rank, Count: place.WorldSize, Place: &place}, err
 }
 
+// defaultElastic is how an elastic run waits unless --rdzv-conf says otherwise.
+func defaultElastic(f *pflag.FlagSet) cluster.Elastic {
+	timeout, err := f.GetDuration("timeout")
+	if err != nil || timeout <= 0 {
+		timeout = 5 * time.Minute
+	}
+	return cluster.Elastic{JoinTimeout: timeout, LastCall: 30 * time.Second, Heartbeat: 2 * time.Second}
+}
+
+// configure reads --rdzv-conf.
+func (j *joinFlags) configure(e *cluster.Elastic) error {
+	for _, text := range strings.Split(j.conf, ",") {
+		if text == "" {
+			continue
+		}
+		name, value, _ := strings.Cut(text, "=")
+		to, known := map[string]*time.Duration{"join_timeout": &e.JoinTimeout, "last_call_timeout": &e.LastCall, "heartbeat_timeout": &e.Heartbeat}[name]
+		if !known {
+			return usage("drun has join_timeout, last_call_timeout and heartbeat_timeout", "--rdzv-conf %s: there is no %q", j.conf, name)
+		}
+		seconds, err := strconv.ParseFloat(value, 64)
+		if err != nil || !(seconds >= 0 && seconds < 1e6) || seconds == 0 && to != &e.LastCall {
+			return usage("for example --rdzv-conf join_timeout=600", "--rdzv-conf %s: %s wants a number of seconds, not %q", j.conf, name, value)
+		}
+		*to = time.Duration(seconds * float64(time.Second))
+	}
+	return nil
+}
+
 func (j *joinFlags) byHand(f *pflag.FlagSet) (*cluster.Joining, error) {
-	if j.nodes < 1 || j.nodes > run.MaxRanks {
-		return nil, usage("", "--nnodes %d: the number of nodes must be from 1 to %d", j.nodes, run.MaxRanks)
+	least, nodes, err := rendezvous.ParseNodes(j.nodes)
+	if err != nil {
+		return nil, usage("for example --nnodes 2, or --nnodes 1:4", "--nnodes %s: %v", j.nodes, err)
 	}
-	if j.node < 0 || j.node >= j.nodes {
-		return nil, usage("", "--node-rank %d: with --nnodes %d it must be from 0 to %d", j.node, j.nodes, j.nodes-1)
+	numbered, err := rendezvous.Backends(j.backend)
+	if err != nil {
+		return nil, usage("leave it out, or give c10d", "--rdzv-backend %v", err)
 	}
-	if j.nodes == 1 {
+	elastic := (*cluster.Elastic)(nil)
+	switch {
+	case least > 0 && j.backend == "static":
+		return nil, usage("use --rdzv-backend c10d, or leave it out", "--rdzv-backend static is for a fixed number of nodes, not --nnodes %s", j.nodes)
+	case least > 0:
+		e := defaultElastic(f)
+		e.Min, e.Resize, elastic, numbered = least, j.elastic, &e, false
+		if err := j.configure(elastic); err != nil {
+			return nil, err
+		}
+	case j.elastic:
+		return nil, usage("for example --nnodes 1:4", "--elastic-world needs --nnodes MIN:MAX: a fixed number of nodes has a fixed world")
+	case j.conf != "":
+		return nil, usage("for example --nnodes 1:4", "--rdzv-conf is for --nnodes MIN:MAX: a fixed number of nodes waits as long as --timeout says")
+	}
+	if f.Changed("node-rank") && (j.node < 0 || j.node >= nodes) {
+		return nil, usage("", "--node-rank %d: with --nnodes %s it must be from 0 to %d", j.node, j.nodes, nodes-1)
+	}
+	if nodes == 1 && elastic == nil {
 		return nil, nil
 	}
+	index := j.node
 	if !f.Changed("node-rank") {
-		return nil, usage("--node-rank 0 on the first node, 1 on the next, …", "--nnodes %d needs --node-rank: the number of this node", j.nodes)
+		if numbered {
+			return nil, usage("--node-rank 0 on the first node, 1 on the next, …; or --rdzv-backend c10d, which numbers them", "--nnodes %s needs --node-rank: the number of this node", j.nodes)
+		}
+		index = cluster.Unnumbered
 	}
 	address := j.meet
 	switch {
 	case address != "" && j.host != "":
 		return nil, usage("give one of them", "--rdzv and --master-addr both give the address of node 0")
 	case address == "" && j.host == "":
-		return nil, usage("for example --rdzv 10.0.0.1:29500, with an address of node 0", "--nnodes %d needs --rdzv: the address on which node 0 listens", j.nodes)
+		return nil, usage("for example --rdzv 10.0.0.1:29500, with an address of node 0", "--nnodes %s needs --rdzv: the address on which node 0 listens", j.nodes)
 	case address == "":
 		address = net.JoinHostPort(j.host, strconv.Itoa(j.port))
 	}
@@ -127,8 +205,8 @@ func (j *joinFlags) byHand(f *pflag.FlagSet) (*cluster.Joining, error) {
 	if host == "" {
 		return nil, usage("for example --rdzv 10.0.0.1:29500", "--rdzv %s: the host is missing", address)
 	}
-	secret, err := j.secret(j.nodes)
-	return &cluster.Joining{Address: net.JoinHostPort(host, port), Secret: secret, Index: j.node, Count: j.nodes}, err
+	secret, err := j.secret(nodes)
+	return &cluster.Joining{Address: net.JoinHostPort(host, port), Secret: secret, ID: j.id, Index: index, Count: nodes, Elastic: elastic}, err
 }
 
 // secret is what only the processes of the run know.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -17,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"drun/engine/record"
+	"drun/engine/rendezvous"
 	"drun/engine/run"
 	"drun/history"
 	"drun/internal/exit"
@@ -81,7 +80,7 @@ func newRun() *cobra.Command {
 
 // addRecipeFlags adds the flags that decide what a recipe computes.
 func addRecipeFlags(f *pflag.FlagSet, o *run.Options, nproc *string) {
-	f.StringVarP(nproc, "nproc", "n", "1", "ranks on this machine; auto: one for each core")
+	f.StringVarP(nproc, "nproc", "n", "1", "ranks on this machine: a number, cpu (one for each core), gpu (one for each GPU) or auto (gpu where there is one, else cpu)")
 	f.StringVar(&o.Backend, "backend", defaultBackend(), "backend of the collectives: shm or the `name` of a plugin ($DRUN_BACKEND, $TORCH_DISTRIBUTED_BACKEND; default shm, on several nodes gloo or nccl)")
 	f.BoolVar(&o.Deterministic, "deterministic", false, "add in the order of the ranks on every backend, for the same bits as shm")
 	f.StringArrayVar(&o.Plugins, "plugin-dir", nil, "`folder` in which to look for plugins first (repeatable)")
@@ -98,13 +97,10 @@ var exitHelp = os.Exit
 
 // ranks reads -n.
 func ranks(text string) (int, error) {
-	if text == "auto" {
-		return runtime.NumCPU(), nil
-	}
-	n, err := strconv.Atoi(text)
+	n, err := rendezvous.Procs(text)
 	switch {
 	case err != nil:
-		return 0, usage("auto starts one rank for each core", "-n wants a number of ranks or auto, not %q", text)
+		return 0, usage("cpu starts one rank for each core, gpu one for each GPU, auto one for each GPU or, where there is none, each core", "-n %s: %v", text, err)
 	case n < 1:
 		return 0, usage("", "-n %d: a run has at least 1 rank", n)
 	case n > run.MaxRanks:
@@ -156,7 +152,7 @@ func runRecipe(cmd *cobra.Command, o run.Options) error {
 			fmt.Fprintf(out, "  hint: %s\n", terminal.Lines(f.Hint))
 		}
 	}
-	if o.Join != nil && o.Join.Index > 0 {
+	if o.Join != nil && o.Join.Index != 0 {
 		fmt.Fprint(out, o.Join.Name()+" of ")
 	}
 	if wantsJSON(cmd) && (o.Join == nil || o.Join.Index == 0) {

@@ -17,7 +17,9 @@ import (
 
 // built is where the programs are that start plugins and are plugins, once a
 // script has asked for them.
-var built struct {
+var built programs
+
+type programs struct {
 	once sync.Once
 	dir  string
 	err  error

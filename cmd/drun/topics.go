@@ -73,7 +73,8 @@ Several processes (docs/nodes.md); flags override these:
   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT  this process is one rank, as torchrun starts it;
   LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE  optional, with the above
   PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE, PET_MASTER_ADDR, PET_MASTER_PORT,
-  PET_RDZV_ENDPOINT    this process is one node, as PyTorchJob tells torchrun
+  PET_RDZV_ENDPOINT, PET_RDZV_BACKEND, PET_RDZV_ID, PET_MAX_RESTARTS  this process is one node, as
+                       PyTorchJob tells torchrun
   JOB_COMPLETION_INDEX  the rank, in an indexed job of Kubernetes, with WORLD_SIZE
   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK,
   OMPI_COMM_WORLD_LOCAL_SIZE, OMPI_COMM_WORLD_NODE_RANK, OMPI_MCA_ess_base_jobid,

@@ -22,7 +22,7 @@ type Joined struct {
 
 // Join finds the coordinator, and waits until it starts the run.
 func Join(j *Joining, own *Hello, timeout time.Duration, signals <-chan os.Signal) (*Joined, error) {
-	link, err := dial(j, timeout, &signals)
+	link, err := dial(j, j.wait(timeout), &signals)
 	if err != nil {
 		return nil, err
 	}
@@ -38,6 +38,9 @@ func Join(j *Joining, own *Hello, timeout time.Duration, signals <-chan os.Signa
 		}()
 		link.Close()
 		return nil, err
+	}
+	if start != nil {
+		j.Index = start.Index
 	}
 	return &Joined{start, end, link, inbox, addressOf(link.Local())}, nil
 }
@@ -73,7 +76,7 @@ func dial(j *Joining, timeout time.Duration, signals *<-chan os.Signal) (*Conn[T
 			dialed <- outcome{err: notJoined(j, timeout, err)}
 			return
 		}
-		dialed <- outcome{link: NewConn[ToNode, ToCoordinator](conn)}
+		dialed <- outcome{link: NewConn[ToNode, ToCoordinator](conn, j.pace())}
 	}()
 	for {
 		select {

@@ -23,8 +23,13 @@ type Cluster struct {
 	Members []*Member
 	Places  []rendezvous.Place // by rank; the first ranks are the coordinator's own
 	// OneMachine: ranks that were started by themselves are all on this machine.
-	OneMachine  bool
-	NodeAddress string // of this machine, as the others reach it; "" on one machine
+	OneMachine bool
+	Own        []int // this process's ranks
+	// Joins brings processes that come later; nil: the run is not elastic. Admit decides about them.
+	Joins <-chan *Member
+
+	joining *Joining
+	own     *Hello
 }
 
 // Member is another process of the run, as the coordinator sees it.
@@ -36,8 +41,8 @@ type Member struct {
 	Err   error               // why, then
 }
 
-// left reports, before anybody reads the inbox, whether the process is gone.
-func (m *Member) left() bool {
+// Left reports, before anybody reads the inbox, whether the process is gone.
+func (m *Member) Left() bool {
 	select {
 	case _, more := <-m.Inbox:
 		return !more // nothing is said before the run starts
@@ -89,20 +94,24 @@ func Form(j *Joining, own *Hello, w Waiting, decide func(*Cluster) error) (*Clus
 	if err := resolvable(j.Address); err != nil {
 		return nil, err
 	}
-	c := &Cluster{Token: rendezvous.NewToken()}
-	server, err := rendezvous.Listen(listenAddress(j.Address), c.Token)
-	if err != nil {
+	if err := j.listen(); err != nil {
 		return nil, exit.Errorf(exit.Usage, "%w", err)
 	}
-	c.Server, c.Address = server, reachable(server.Addr())
-	l := &listener{joined: make(chan *Member), closed: make(chan struct{})}
+	server := j.server
+	c := &Cluster{Server: server, Token: j.token, Address: reachable(server.Addr()), joining: j, own: own}
+	l := &listener{pace: j.pace(), joined: make(chan *Member), closed: make(chan struct{})}
 	server.Agents(j.Secret, l.admit)
+	var err error
 	c.Members, err = awaitMembers(j, own, w, l)
 	if err == nil {
 		err = c.assignPlaces(own, w.MaxRanks)
 	}
 	if err == nil {
 		err = decide(c)
+	}
+	if err == nil && j.Elastic != nil {
+		c.Joins = l.joined
+		return c, nil
 	}
 	l.err = err
 	close(l.closed)
@@ -148,6 +157,7 @@ func reachable(address string) string {
 
 // listener hands processes that connect to the coordinator.
 type listener struct {
+	pace   Pace
 	joined chan *Member
 	closed chan struct{} // when nobody is waited for any more
 	err    error         // then: why there will be no run
@@ -155,7 +165,7 @@ type listener struct {
 
 // admit takes a connection, and holds it until the link is closed.
 func (l *listener) admit(conn net.Conn) {
-	m := &Member{Link: NewConn[ToCoordinator, ToNode](conn), Inbox: make(chan *ToCoordinator)}
+	m := &Member{Link: NewConn[ToCoordinator, ToNode](conn, l.pace), Inbox: make(chan *ToCoordinator)}
 	defer m.Link.Close()
 	late := time.AfterFunc(helloLimit, func() { conn.Close() })
 	first, err := m.Link.Receive()
@@ -194,6 +204,11 @@ func awaitMembers(j *Joining, own *Hello, w Waiting, l *listener) (joined []*Mem
 		return list
 	}
 	missing := func() string {
+		if e := j.Elastic; e != nil && len(at) < e.Min {
+			return fmt.Sprintf("%d of at least %d nodes", e.Min-len(at), e.Min)
+		} else if e != nil {
+			return fmt.Sprintf("up to %d more nodes", j.Count-len(at))
+		}
 		var list []int
 		for i := range j.Count {
 			if at[i] == nil {
@@ -210,27 +225,41 @@ func awaitMembers(j *Joining, own *Hello, w Waiting, l *listener) (joined []*Mem
 	look := time.NewTicker(50 * time.Millisecond)
 	defer look.Stop()
 	var deadline <-chan time.Time
-	if w.Timeout > 0 {
-		deadline = time.After(w.Timeout)
+	limit := j.wait(w.Timeout)
+	if limit > 0 {
+		deadline = time.After(limit)
 	}
 	note := time.After(noteAfter)
+	var lastCall <-chan time.Time // when not to wait for more
+	another, stop := j.otherHead(own)
+	defer stop()
 	for len(at) < j.Count {
+		if j.Elastic != nil && (lastCall == nil) == (len(at) >= j.Elastic.Min) {
+			if lastCall = nil; len(at) >= j.Elastic.Min {
+				lastCall = time.After(j.Elastic.LastCall)
+			}
+		}
 		select {
 		case m := <-l.joined:
-			if err := own.accepts(m.Hello); err != nil {
-				m.Link.Send(&ToNode{Refused: engine.NewFailure(-1, err, 0)})
+			ok, err := j.admit(m, own, func(index int) *Hello {
+				if other := at[index]; other != nil {
+					return other.Hello
+				}
+				return nil
+			})
+			if err != nil {
 				return others(), err
 			}
-			if other := at[m.Index]; other != nil {
-				m.Link.Send(refuse("there are two of %s: %s has come before", m.Noun(), other.Who()))
-				go m.Link.Close()
-				continue
+			if ok {
+				at[m.Index] = m
 			}
-			m.Link.Trust()
-			at[m.Index] = m
+		case <-lastCall:
+			return others(), nil
+		case err := <-another:
+			return others(), err
 		case <-look.C:
 			for i, m := range at {
-				if i != 0 && m.left() { // it may come again
+				if i != 0 && m.Left() { // it may come again
 					delete(at, i)
 					go m.Link.Close()
 				}
@@ -243,11 +272,55 @@ func awaitMembers(j *Joining, own *Hello, w Waiting, l *listener) (joined []*Mem
 		case <-note:
 			w.Note(fmt.Sprintf("drun: waiting at %s for %s", j.Address, missing()))
 		case <-deadline:
-			return others(), exit.WithHint(exit.Errorf(exit.Timeout, "%s did not come to %s within %v", missing(), j.Address, w.Timeout),
+			return others(), exit.WithHint(exit.Errorf(exit.Timeout, "%s did not come to %s within %v", missing(), j.Address, limit),
 				"see what these processes say; the firewall must let them reach that port")
 		}
 	}
 	return others(), nil
+}
+
+// admit lets a process in, or tells it why not; a node without a number gets one. The error is one in how it was
+// started.
+func (j *Joining) admit(m *Member, own *Hello, taken func(index int) *Hello) (ok bool, err error) {
+	refused := refuse("the processes at this address have --rdzv-id %q, %s has %q", own.ID, m.Who(), m.ID)
+	if m.ID == own.ID {
+		if m.Index == Unnumbered || j.Elastic != nil && m.Index > 0 && taken(m.Index) != nil {
+			for m.Index = 1; taken(m.Index) != nil; m.Index++ {
+			}
+		}
+		m.Spare = j.Elastic != nil && m.Index >= j.Count
+		if other := taken(m.Index); m.PID == own.PID && m.Machine == own.Machine {
+			refused = nil // it looked for another first, and found itself
+		} else if m.Index == 0 || other != nil {
+			if other == nil {
+				other = own
+			}
+			refused = refuse("there are two of %s: %s has come before", m.Noun(), other.Who())
+		} else if err := own.accepts(m.Hello); err != nil {
+			m.Link.Send(&ToNode{Refused: engine.NewFailure(-1, err, 0)})
+			go m.Link.Close()
+			return false, err
+		} else {
+			m.Link.Trust()
+			return true, nil
+		}
+	}
+	if refused != nil {
+		m.Link.Send(refused)
+	}
+	go m.Link.Close()
+	return false, nil
+}
+
+// Admit lets a process in that has come while the run goes on, or tells it why not. There may be as many that wait
+// as the run has nodes at most.
+func (c *Cluster) Admit(m *Member, taken func(index int) *Hello, waiting int) (bool, error) {
+	if waiting >= c.joining.Count {
+		m.Link.Send(refuse("%d nodes wait already until this run has a place for them", waiting))
+		go m.Link.Close()
+		return false, nil
+	}
+	return c.joining.admit(m, c.own, taken)
 }
 
 // accepts reports why the run cannot be with that process.
@@ -262,7 +335,7 @@ func (h *Hello) accepts(other *Hello) error {
 	if err := Differ(h, other); err != nil {
 		return err
 	}
-	if other.Index < 1 || other.Index >= other.Count || other.Procs < 1 {
+	if other.Index < 1 || other.Index >= other.Count && !other.Spare || other.Procs < 1 {
 		return exit.Errorf(exit.Usage, "%s of %d, with %d ranks, cannot be", other.Who(), other.Count, other.Procs)
 	}
 	return nil

@@ -1,10 +1,17 @@
 package cluster
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net"
+	"os"
 	"slices"
+	"strconv"
+	"time"
 
 	"drun/engine/rendezvous"
+	"drun/internal/exit"
 )
 
 // Joining makes this process one of several that run a recipe together: the
@@ -13,11 +20,39 @@ import (
 type Joining struct {
 	Address string // host:port of the first
 	Secret  string // that all must know; "" will do only where nobody else reaches the port
-	Index   int    // of this process
-	Count   int    // of processes
+	ID      string // of the run; "" if it has none
+	Index   int    // of this process, or Unnumbered
+	Count   int    // of processes; of an elastic run, at most
+	// Elastic lets nodes go and come; nil: there are Count from the start to the end.
+	Elastic *Elastic
 	// Place is that of the only rank, where it was started by itself; nil: a
 	// node of several ranks.
 	Place *rendezvous.Place
+
+	server *rendezvous.Server // of the first, which listens
+	token  string
+}
+
+// Unnumbered is the index of a node that gets its number from the first, which is the node at whose address they meet.
+const Unnumbered = -1
+
+// Elastic is a run whose nodes may go and come. With torchrun's names: a node is lost when nothing has come from
+// it for Heartbeat; the ranks start when Min nodes are there, and LastCall after that, or all; they start again
+// without a node that was lost, and with those that have come meanwhile.
+type Elastic struct {
+	Min         int           // nodes without which no rank runs
+	JoinTimeout time.Duration // for so many to come
+	LastCall    time.Duration // for more to come
+	Heartbeat   time.Duration
+	Resize      bool // the world has as many ranks as the nodes that are there bring; else it keeps its size
+}
+
+// pace is how a link tells that its other side is there.
+func (j *Joining) pace() Pace {
+	if j.Elastic == nil {
+		return Steady
+	}
+	return Pace{Beat: j.Elastic.Heartbeat / 4, Gone: j.Elastic.Heartbeat}
 }
 
 // Several reports whether the user has said that there are several nodes.
@@ -27,6 +62,104 @@ func (j *Joining) Several() bool {
 
 // Name is what the process is called: "node 1", or "rank 1".
 func (j *Joining) Name() string { return (&Hello{Index: j.Index, Place: j.Place}).Noun() }
+
+// wait is how long the processes wait for each other.
+func (j *Joining) wait(otherwise time.Duration) time.Duration {
+	if j.Elastic == nil {
+		return otherwise
+	}
+	return j.Elastic.JoinTimeout
+}
+
+// Nodes is how many there may be, as the user writes it.
+func (j *Joining) Nodes() string {
+	if j.Elastic == nil {
+		return strconv.Itoa(j.Count)
+	}
+	return fmt.Sprintf("%d:%d", j.Elastic.Min, j.Count)
+}
+
+// Lead decides whether this process is the first, which listens. One without a number is, if the address where the
+// processes meet is this machine's, and no other process listens there.
+func (j *Joining) Lead(timeout time.Duration, signals <-chan os.Signal) (bool, error) {
+	if j.Index != Unnumbered {
+		return j.Index == 0, nil
+	}
+	host, _, err := net.SplitHostPort(j.Address)
+	if err != nil {
+		return false, exit.Errorf(exit.Usage, "%w", err)
+	}
+	for end := time.Now().Add(j.wait(timeout)); ; {
+		own, err := isOwn(host)
+		if own {
+			break
+		}
+		if err == nil || time.Now().After(end) {
+			return false, nil // dialling says more
+		}
+		select { // a name may become known when the machine that it stands for is up
+		case sig, ok := <-signals:
+			if ok {
+				return false, interrupted(sig)
+			}
+			signals = nil
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	err = j.listen()
+	if errors.As(err, new(*rendezvous.InUseError)) {
+		return false, nil
+	}
+	if err != nil {
+		return false, exit.Errorf(exit.Usage, "%w", err)
+	}
+	j.Index = 0
+	return true, nil
+}
+
+// isOwn reports whether a name or number is an address of this machine.
+func isOwn(host string) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), helloLimit)
+	defer cancel()
+	list, err := net.DefaultResolver.LookupHost(ctx, host)
+	return slices.ContainsFunc(list, func(ip string) bool { return ownAddress(ip) }), err
+}
+
+func (j *Joining) listen() (err error) {
+	if j.server != nil {
+		return nil
+	}
+	j.token = rendezvous.NewToken()
+	j.server, err = rendezvous.Listen(listenAddress(j.Address), j.token)
+	return err
+}
+
+// otherHead looks, where the address is not this machine's, whether another process leads the run at it. stop ends
+// that.
+func (j *Joining) otherHead(own *Hello) (found <-chan error, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	to := make(chan error, 1)
+	go func() {
+		host, _, err := net.SplitHostPort(j.Address)
+		if err != nil {
+			return
+		}
+		if here, err := isOwn(host); here || err != nil {
+			return
+		}
+		conn, err := rendezvous.DialAgent(ctx, j.Address, j.Secret)
+		if err != nil {
+			return
+		}
+		link := NewConn[ToNode, ToCoordinator](conn, j.pace())
+		defer link.Close()
+		link.Send(&ToCoordinator{Hello: own})
+		if m, err := link.Receive(); err == nil && m.Refused != nil {
+			to <- m.Refused.Err()
+		}
+	}()
+	return to, cancel
+}
 
 // listenAddress is where the coordinator listens. A machine's own name often leads to
 // an address that others cannot reach, so that only numbers are taken as they are.

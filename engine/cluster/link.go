@@ -34,10 +34,16 @@ type Link[In, Out any] interface {
 	Traffic() int64
 }
 
+// Pace is how often each side of a link lets the other hear of it.
+type Pace struct {
+	Beat time.Duration // at least so often
+	Gone time.Duration // how long nothing at all may come from the other side
+}
+
+// Steady is the pace of a run whose nodes stay.
+var Steady = Pace{Beat: 2 * time.Second, Gone: 20 * time.Second}
+
 const (
-	beatEvery = 2 * time.Second
-	// goneAfter is how long nothing at all may come from the other side.
-	goneAfter = 20 * time.Second
 	// greeting bounds a message of a process that has not joined, and mostBytes every
 	// other: a rank's part of a checkpoint is one.
 	greeting  = 1 << 20
@@ -51,6 +57,7 @@ const (
 // Conn is a Link over a connection between two machines.
 type Conn[In, Out any] struct {
 	conn    net.Conn
+	pace    Pace
 	in      *bufio.Reader
 	most    uint64
 	queue   *queue.Queue[[]*Out]
@@ -59,18 +66,21 @@ type Conn[In, Out any] struct {
 }
 
 // NewConn makes a link of a connection, which it closes.
-func NewConn[In, Out any](conn net.Conn) *Conn[In, Out] {
-	l := &Conn[In, Out]{conn: conn, most: greeting, queue: queue.New[[]*Out](queue.Limits{Full: queued}), done: make(chan struct{})}
-	l.in = bufio.NewReaderSize(watched{conn}, 1<<16)
+func NewConn[In, Out any](conn net.Conn, pace Pace) *Conn[In, Out] {
+	l := &Conn[In, Out]{conn: conn, pace: pace, most: greeting, queue: queue.New[[]*Out](queue.Limits{Full: queued}), done: make(chan struct{})}
+	l.in = bufio.NewReaderSize(watched{conn, pace.Gone}, 1<<14)
 	go l.write()
 	return l
 }
 
 // watched bounds the time in which nothing comes.
-type watched struct{ net.Conn }
+type watched struct {
+	net.Conn
+	gone time.Duration
+}
 
 func (w watched) Read(p []byte) (int, error) {
-	if err := w.SetReadDeadline(time.Now().Add(goneAfter)); err != nil {
+	if err := w.SetReadDeadline(time.Now().Add(w.gone)); err != nil {
 		return 0, err
 	}
 	return w.Conn.Read(p)
@@ -109,7 +119,7 @@ func (l *Conn[In, Out]) Receive() (*In, error) {
 	for {
 		var head [8]byte
 		if _, err := io.ReadFull(l.in, head[:]); err != nil {
-			return nil, gone(err)
+			return nil, l.gone(err)
 		}
 		n := binary.LittleEndian.Uint64(head[:])
 		if n == 0 {
@@ -121,20 +131,20 @@ func (l *Conn[In, Out]) Receive() (*In, error) {
 		l.traffic.Add(int64(n))
 		msg, body := new(In), &io.LimitedReader{R: l.in, N: int64(n)}
 		if err := decoding.NewDecoder(body).Decode(msg); err != nil {
-			return nil, gone(err)
+			return nil, l.gone(err)
 		}
 		if _, err := io.Copy(io.Discard, body); err != nil {
-			return nil, gone(err)
+			return nil, l.gone(err)
 		}
 		return msg, nil
 	}
 }
 
-func gone(err error) error {
+func (l *Conn[In, Out]) gone(err error) error {
 	var timeout net.Error
 	switch {
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return fmt.Errorf("nothing has come for %v", goneAfter)
+		return fmt.Errorf("nothing has come for %v", l.pace.Gone)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, new(*net.OpError)):
 		return io.EOF
 	}
@@ -154,7 +164,7 @@ var decoding = func() cbor.DecMode {
 // write sends what is queued, and heartbeats meanwhile.
 func (l *Conn[In, Out]) write() {
 	defer close(l.done)
-	beat := time.NewTicker(beatEvery)
+	beat := time.NewTicker(l.pace.Beat)
 	defer beat.Stop()
 	for {
 		batch, _, closed := l.queue.Take()
@@ -192,7 +202,7 @@ func (l *Conn[In, Out]) put(msg *Out) error {
 	}
 	const piece = 1 << 20 // so that the deadline is one of progress
 	for data := append(head[:], body[:min(len(body), piece)]...); ; data = body[:min(len(body), piece)] {
-		if err := l.conn.SetWriteDeadline(time.Now().Add(goneAfter)); err != nil {
+		if err := l.conn.SetWriteDeadline(time.Now().Add(l.pace.Gone)); err != nil {
 			return err
 		}
 		if _, err := l.conn.Write(data); err != nil {

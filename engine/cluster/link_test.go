@@ -29,7 +29,7 @@ func pair(t *testing.T) (a *Conn[ToNode, ToCoordinator], b *Conn[ToCoordinator, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, b = NewConn[ToNode, ToCoordinator](raw), NewConn[ToCoordinator, ToNode](other)
+	a, b = NewConn[ToNode, ToCoordinator](raw, Steady), NewConn[ToCoordinator, ToNode](other, Steady)
 	t.Cleanup(func() { a.Close(); b.Close() })
 	return a, b, raw
 }
@@ -153,7 +153,7 @@ func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, other := net.Pipe()
 		go func() { _, _ = io.Copy(io.Discard, other) }() // takes what comes, as the kernel of a stopped process does
-		link := NewConn[int, int](conn)
+		link := NewConn[int, int](conn, Steady)
 		start := time.Now()
 		_, err := link.Receive()
 		if err == nil || err.Error() != "nothing has come for 20s" {
@@ -166,7 +166,7 @@ func TestSilence(t *testing.T) {
 		other.Close()
 
 		conn, other = net.Pipe()
-		a, b := NewConn[int, int](conn), NewConn[int, int](other)
+		a, b := NewConn[int, int](conn, Steady), NewConn[int, int](other, Steady)
 		time.AfterFunc(5*time.Minute, func() { b.Send(new(7)) })
 		go func() { _, _ = b.Receive() }() // ends with the link
 		if got, err := a.Receive(); err != nil || *got != 7 {

@@ -14,6 +14,8 @@ import (
 // Hello is what a node says of itself.
 type Hello struct {
 	Version string // of drun
+	ID      string // of the run, if it has one
+	Spare   bool   // its number is beyond those of the run's nodes: it waits until one of these is lost
 	Index   int    // of this process: its node's rank, or its only rank's
 	Count   int    // of processes
 	// Place is that of the one rank, where it was started by itself; else nil,
@@ -33,6 +35,9 @@ type Setting struct{ Name, Value string }
 
 // Noun is what the process is called: "node 1", or "rank 1".
 func (h *Hello) Noun() string {
+	if h.Index == Unnumbered {
+		return "a " + h.kind()
+	}
 	return fmt.Sprintf("%s %d", h.kind(), h.Index)
 }
 
@@ -97,6 +102,8 @@ type ToNode struct {
 // ended.
 type Start struct {
 	Attempt int
+	Index   int    // of the node
+	Address string // of the coordinator's machine, for its own node: see node.Config
 	World   int
 	Backend string
 	Jobs    []engine.Job // of this node's ranks

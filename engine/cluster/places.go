@@ -12,21 +12,27 @@ import (
 func (c *Cluster) assignPlaces(own *Hello, maxRanks int) error {
 	all := append([]*Member{{Hello: own}}, c.Members...)
 	var machines []string
+	var procs []int
+	world := 0
 	for _, m := range all {
 		machines = append(machines, m.Machine)
 		if m.Procs > maxRanks {
 			return exit.Errorf(exit.Usage, "%s of %d, with %d ranks, cannot be", m.Who(), m.Count, m.Procs)
 		}
-		for local := range m.Procs {
-			p := rendezvous.Place{Rank: len(c.Places), LocalRank: local, LocalSize: m.Procs, NodeRank: m.Index, Nodes: len(all)}
-			m.Ranks = append(m.Ranks, p.Rank)
-			c.Places = append(c.Places, p)
-		}
+		procs = append(procs, m.Procs)
+		world += m.Procs
 	}
-	world := len(c.Places)
+	if e := c.joining.Elastic; e != nil && !e.Resize {
+		world = c.joining.Count * own.Procs
+	}
 	if world > maxRanks {
 		return exit.Errorf(exit.Usage, "%d ranks: a run has at most %d", world, maxRanks)
 	}
+	c.Places = Spread(world, procs)
+	for _, p := range c.Places {
+		all[p.NodeRank].Ranks = append(all[p.NodeRank].Ranks, p.Rank)
+	}
+	c.Own = all[0].Ranks
 	if own.Place != nil { // ranks that were started by themselves, one each
 		for i, m := range all {
 			c.Places[i] = *m.Place
@@ -39,13 +45,34 @@ func (c *Cluster) assignPlaces(own *Hello, maxRanks int) error {
 		c.Places[i].WorldSize = world
 	}
 	c.OneMachine = own.Place != nil && c.Places[0].Nodes == 1 && len(slices.Compact(machines)) == 1
-	if c.OneMachine {
-		return nil
+	return nil
+}
+
+// Spread gives nodes that bring so many ranks each their places in a world of that size, node after node: these
+// ranks or, where the world has more or fewer, a share in proportion, and at least one.
+func Spread(world int, procs []int) []rendezvous.Place {
+	total := 0
+	for _, n := range procs {
+		total += n
 	}
-	for _, m := range c.Members {
-		if c.NodeAddress == "" || net.ParseIP(c.NodeAddress).IsLoopback() {
-			c.NodeAddress = addressOf(m.Link.Local())
+	var places []rendezvous.Place
+	for node, before := 0, 0; node < len(procs); node++ {
+		before += procs[node]
+		end := max(len(places)+1, min(world*before/total, world-(len(procs)-1-node)))
+		size := end - len(places)
+		for local := range size {
+			places = append(places, rendezvous.Place{Rank: len(places), WorldSize: world, LocalRank: local, LocalSize: size, NodeRank: node, Nodes: len(procs)})
 		}
 	}
-	return nil
+	return places
+}
+
+// Reached is this machine's address as the other nodes reach it over these links; "" if there are none.
+func Reached[In, Out any](links ...*Conn[In, Out]) (address string) {
+	for _, l := range links {
+		if address == "" || net.ParseIP(address).IsLoopback() {
+			address = addressOf(l.Local())
+		}
+	}
+	return address
 }

@@ -160,7 +160,9 @@ func (n *node) complete(job *engine.Job) *engine.Job {
 	job.Threads = n.Threads
 	job.Watched = n.Watched
 	job.Store.Address = n.Store
-	job.NodeAddress = n.Address
+	if job.NodeAddress = n.Address; n.start.Address != "" {
+		job.NodeAddress = n.start.Address
+	}
 	if p := n.plugin; p != nil {
 		job.Plugin = &engine.Plugin{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Mark: p.Mark}
 	}

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"drun/engine/rendezvous"
 	"drun/history"
 	"drun/internal/exit"
 )
@@ -142,6 +143,22 @@ func (r *Record) BeginAttempt() {
 	})
 	r.beginAnew()
 	r.writer.queue.Hold()
+}
+
+// Move is told where the ranks of the next attempt are, and how many. A world of another size goes on from what is on
+// disk, as any other run of that size would.
+func (r *Record) Move(places []rendezvous.Place) error {
+	if len(places) != len(r.places) {
+		if err := r.Preserve(); err != nil {
+			return err
+		}
+		r.remember(nil)
+		none, size := "", len(places)
+		r.unkeyed = true
+		r.writer.add(1, 0, func(b *history.Batch) { b.Inputs, b.WorldSize = &none, size })
+	}
+	r.places = places
+	return nil
 }
 
 // Say tells a person something that is kept with the run's logs.

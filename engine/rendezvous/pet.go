@@ -1,22 +1,99 @@
 package rendezvous
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 )
 
 // Nodes is a node's place among several nodes that each start their own ranks.
 type Nodes struct {
-	Count, Index int
-	Procs        int    // ranks that this node starts
-	Address      string // host:port of the rendezvous; "" for one node
+	Count   int    // at most, where Least is fewer
+	Least   int    // 0: there are always Count
+	Index   int    // Unknown: it is not said
+	Procs   int    // ranks that this node starts
+	Address string // host:port of the rendezvous; "" for one node
+	ID      string // of the run
+}
+
+// MaxNodes bounds what a user may write; a world has a process for each of them.
+const MaxNodes = 1 << 20
+
+// ParseNodes reads N or MIN:MAX. least is 0 for N.
+func ParseNodes(text string) (least, most int, err error) {
+	low, high, elastic := strings.Cut(text, ":")
+	if !elastic {
+		high = low
+	}
+	least, lowErr := strconv.Atoi(low)
+	most, highErr := strconv.Atoi(high)
+	switch {
+	case lowErr != nil || highErr != nil:
+		return 0, 0, errors.New("want a number of nodes, or MIN:MAX")
+	case least < 1 || most > MaxNodes:
+		return 0, 0, fmt.Errorf("the number of nodes must be from 1 to %d", MaxNodes)
+	case least > most:
+		return 0, 0, fmt.Errorf("%d are more than %d", least, most)
+	case !elastic:
+		return 0, most, nil
+	}
+	return least, most, nil
+}
+
+// Backends says what becomes of torchrun's names of rendezvous backends: numbered tells whether each node must say
+// which it is.
+func Backends(name string) (numbered bool, err error) {
+	switch name {
+	case "c10d":
+		return false, nil
+	case "static", "":
+		return true, nil
+	}
+	return false, fmt.Errorf("%q is none of c10d and static: node 0 of a run serves the rendezvous itself, and drun uses no other service", name)
+}
+
+// Procs reads how many ranks a node starts, as torchrun's --nproc-per-node: a number, cpu for one on each core, gpu
+// for one on each GPU, or auto: gpu where there are any, else cpu.
+func Procs(text string) (int, error) {
+	switch gpus := gpus(); {
+	case text == "gpu" && gpus == 0:
+		return 0, errors.New("there is no GPU of NVIDIA here, or CUDA_VISIBLE_DEVICES hides them")
+	case text == "gpu", text == "auto" && gpus > 0:
+		return gpus, nil
+	case text == "auto", text == "cpu":
+		return runtime.NumCPU(), nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is none of a number of ranks, auto, cpu and gpu", text)
+	}
+	return n, nil
+}
+
+// gpus counts those that processes here may use.
+func gpus() int {
+	list, _ := filepath.Glob("/dev/nvidia[0-9]*") // the pattern is right
+	if visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
+		n := 0
+		for _, name := range strings.Split(visible, ",") {
+			if name = strings.TrimSpace(name); name == "" || name == "-1" {
+				break // CUDA ignores what follows
+			}
+			n++
+		}
+		return min(n, len(list))
+	}
+	return len(list)
 }
 
 // PET reads the variables that stand for torchrun's flags, as PyTorchJob sets them:
 // PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE, PET_MASTER_ADDR, PET_MASTER_PORT or
-// PET_RDZV_ENDPOINT. found is false where there are none, or where torchrun itself has
+// PET_RDZV_ENDPOINT, PET_RDZV_BACKEND and PET_RDZV_ID. found is false where there are none, or where torchrun itself has
 // read them and started this process. Errors are of type [EnvironError].
 func PET(env Lookup, port int) (n Nodes, found bool, err error) {
 	nodes, procs := first(env, "PET_NNODES"), first(env, "PET_NPROC_PER_NODE")
@@ -36,16 +113,36 @@ func PET(env Lookup, port int) (n Nodes, found bool, err error) {
 	if low, high, elastic := strings.Cut(nodes, ":"); elastic && low == high {
 		nodes = low
 	}
-	n.Count = number("PET_NNODES", nodes, 1, 1<<20, 1)
-	n.Procs = number("PET_NPROC_PER_NODE", procs, 1, 1<<20, 1)
+	n.Count, n.Procs, n.ID = 1, 1, first(env, "PET_RDZV_ID")
+	if nodes != "" {
+		if n.Least, n.Count, err = ParseNodes(nodes); err != nil {
+			return n, true, &EnvironError{"PET_NNODES", fmt.Sprintf("is %q: %v", nodes, err)}
+		}
+	}
+	if procs != "" {
+		if n.Procs, err = Procs(procs); err == nil && n.Procs < 1 {
+			err = errors.New("a node has at least 1 rank")
+		}
+		if err != nil {
+			return n, true, &EnvironError{"PET_NPROC_PER_NODE", fmt.Sprintf("is %q: %v", procs, err)}
+		}
+	}
+	numbered, err := Backends(first(env, "PET_RDZV_BACKEND"))
+	if err != nil {
+		return n, true, &EnvironError{"PET_RDZV_BACKEND", err.Error()}
+	}
+	numbered = numbered && n.Least == 0
 	n.Index = number("PET_NODE_RANK", first(env, "PET_NODE_RANK"), 0, n.Count-1, 0)
-	if world := first(env, "WORLD_SIZE"); err == nil && world != "" && world != strconv.Itoa(n.Count) && world != strconv.Itoa(n.Count*n.Procs) {
+	if !numbered && first(env, "PET_NODE_RANK") == "" {
+		n.Index = Unknown
+	}
+	if world := first(env, "WORLD_SIZE"); err == nil && n.Least == 0 && world != "" && world != strconv.Itoa(n.Count) && world != strconv.Itoa(n.Count*n.Procs) {
 		err = &EnvironError{"PET_NNODES", fmt.Sprintf("is %q and PET_NPROC_PER_NODE %q, which contradicts WORLD_SIZE %q", nodes, procs, world)}
 	}
 	if err != nil || n.Count == 1 {
 		return n, true, err
 	}
-	if first(env, "PET_NODE_RANK") == "" {
+	if numbered && first(env, "PET_NODE_RANK") == "" {
 		return n, true, &EnvironError{"PET_NODE_RANK", fmt.Sprintf("is not set, though PET_NNODES is %d: which of the nodes is this?", n.Count)}
 	}
 	host, own := firstOf(env, "PET_MASTER_ADDR", "MASTER_ADDR"), firstOf(env, "PET_MASTER_PORT", "MASTER_PORT")

@@ -14,19 +14,26 @@ func TestPET(t *testing.T) {
 		fault string
 	}{
 		{"", false, Nodes{}, ""},
-		{job, true, Nodes{2, 1, 4, "master-0:23456"}, ""},
-		{job + " RANK=1 WORLD_SIZE=8", true, Nodes{2, 1, 4, "master-0:23456"}, ""},
-		{job + " RANK=1 WORLD_SIZE=2", true, Nodes{2, 1, 4, "master-0:23456"}, ""}, // PyTorchJob counts pods
-		{job + " LOCAL_RANK=0 RANK=1 WORLD_SIZE=8", false, Nodes{}, ""},            // torchrun has started it
+		{job, true, Nodes{Count: 2, Index: 1, Procs: 4, Address: "master-0:23456"}, ""},
+		{job + " RANK=1 WORLD_SIZE=8", true, Nodes{Count: 2, Index: 1, Procs: 4, Address: "master-0:23456"}, ""},
+		{job + " RANK=1 WORLD_SIZE=2", true, Nodes{Count: 2, Index: 1, Procs: 4, Address: "master-0:23456"}, ""}, // PyTorchJob counts pods
+		{job + " LOCAL_RANK=0 RANK=1 WORLD_SIZE=8", false, Nodes{}, ""},                                          // torchrun has started it
 		{job + " WORLD_SIZE=6", true, Nodes{}, "PET_NNODES is \"2\" and PET_NPROC_PER_NODE \"4\", which contradicts WORLD_SIZE \"6\""},
-		{"PET_NPROC_PER_NODE=3", true, Nodes{1, 0, 3, ""}, ""},
-		{"PET_NNODES=2 PET_NODE_RANK=0 PET_RDZV_ENDPOINT=a:7", true, Nodes{2, 0, 1, "a:7"}, ""},
-		{"PET_NNODES=2:2 PET_NODE_RANK=0 MASTER_ADDR=a", true, Nodes{2, 0, 1, "a:29500"}, ""},
-		{"PET_NNODES=1:4", true, Nodes{}, "PET_NNODES is \"1:4\""},
+		{"PET_NPROC_PER_NODE=3", true, Nodes{Count: 1, Index: 0, Procs: 3, Address: ""}, ""},
+		{"PET_NNODES=2 PET_NODE_RANK=0 PET_RDZV_ENDPOINT=a:7", true, Nodes{Count: 2, Index: 0, Procs: 1, Address: "a:7"}, ""},
+		{"PET_NNODES=2:2 PET_NODE_RANK=0 MASTER_ADDR=a", true, Nodes{Count: 2, Index: 0, Procs: 1, Address: "a:29500"}, ""},
+		{"PET_NNODES=2 PET_RDZV_BACKEND=c10d PET_RDZV_ENDPOINT=a", true, Nodes{Count: 2, Index: Unknown, Procs: 1, Address: "a:29500"}, ""},
+		{"PET_NNODES=1:4 PET_RDZV_ENDPOINT=a PET_RDZV_ID=job WORLD_SIZE=3", true, Nodes{Count: 4, Least: 1, Index: Unknown, Procs: 1, Address: "a:29500", ID: "job"}, ""},
+		{"PET_NNODES=1:4 PET_RDZV_ENDPOINT=a PET_NODE_RANK=3", true, Nodes{Count: 4, Least: 1, Index: 3, Procs: 1, Address: "a:29500"}, ""},
+		{"PET_NNODES=2:1", true, Nodes{}, "PET_NNODES is \"2:1\": 2 are more than 1"},
+		{"PET_NNODES=0:2", true, Nodes{}, "the number of nodes must be from 1"},
+		{"PET_NNODES=1:x", true, Nodes{}, "want a number of nodes, or MIN:MAX"},
+		{"PET_NNODES=2 PET_RDZV_BACKEND=etcd", true, Nodes{}, "PET_RDZV_BACKEND \"etcd\" is none of c10d and static"},
+		{"PET_NPROC_PER_NODE=0", true, Nodes{}, "a node has at least 1 rank"},
 		{"PET_NNODES=2 PET_MASTER_ADDR=a", true, Nodes{}, "PET_NODE_RANK is not set"},
 		{"PET_NNODES=2 PET_NODE_RANK=2 PET_MASTER_ADDR=a", true, Nodes{}, "PET_NODE_RANK is \"2\": want a whole number from 0 to 1"},
 		{"PET_NNODES=2 PET_NODE_RANK=0", true, Nodes{}, "PET_MASTER_ADDR is not set"},
-		{"PET_NPROC_PER_NODE=gpu", true, Nodes{}, "PET_NPROC_PER_NODE is \"gpu\""},
+		{"PET_NPROC_PER_NODE=tpu", true, Nodes{}, "PET_NPROC_PER_NODE is \"tpu\""},
 	} {
 		env := map[string]string{}
 		for _, v := range strings.Fields(c.env) {

@@ -27,12 +27,12 @@ func NewToken() string { return rand.Text() }
 // begin with the handshake of secret.go; before that it can change nothing.
 type Server struct {
 	listener net.Listener
-	token    string
 	table    *table
 	done     chan struct{} // closed when the server is
 	running  sync.WaitGroup
 
 	mu     sync.Mutex
+	token  string // of the ranks' connections
 	conns  map[*conn]struct{}
 	guests []*conn        // the connections that have not proven the secret, oldest first
 	agents func(net.Conn) // nil: there are none
@@ -45,7 +45,7 @@ func Listen(address, token string) (*Server, error) {
 	listener, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		host, port, _ := net.SplitHostPort(address) // it was listened to
-		return nil, fmt.Errorf("port %s of %s is in use by another program: choose another one (MASTER_PORT)", port, host)
+		return nil, &InUseError{port, host}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("key-value store: %w", err)
@@ -55,8 +55,38 @@ func Listen(address, token string) (*Server, error) {
 	return s, nil
 }
 
+// An InUseError says that another program listens where the store should.
+type InUseError struct{ Port, Host string }
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("port %s of %s is in use by another program: choose another one (MASTER_PORT)", e.Port, e.Host)
+}
+
 // Addr is where the server listens: host:port.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Renew gives the ranks that start now a store of their own, with another token. What ranks before them still
+// say is not heard.
+func (s *Server) Renew(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token, s.table = token, newTable()
+	for c := range s.conns {
+		if c.rank {
+			c.Close()
+		}
+	}
+}
+
+// current is the store of the ranks that have this token; nil: they are of an earlier start.
+func (s *Server) current(token string) *table {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if token != s.token {
+		return nil
+	}
+	return s.table
+}
 
 // Close ends all waits and connections, and the store with them.
 func (s *Server) Close() error {
@@ -116,15 +146,16 @@ func (s *Server) welcome(c *conn) bool {
 }
 
 // known marks a connection as having proven the secret.
-func (s *Server) known(c *conn) {
+func (s *Server) known(c *conn, rank bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	c.rank = rank
 	s.guests = slices.DeleteFunc(s.guests, func(g *conn) bool { return g == c })
 }
 
 func (s *Server) forget(c *conn) {
 	c.Close()
-	s.known(c)
+	s.known(c, c.rank)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
@@ -135,10 +166,13 @@ func (s *Server) forget(c *conn) {
 func (s *Server) serve(c *conn) {
 	defer s.forget(c)
 	late := time.AfterFunc(helloTimeout, func() { c.Close() })
-	var agents func(net.Conn)
+	agents, token := (func(net.Conn))(nil), ""
 	agent, ok := c.meet(func(agent bool) (secret string, expected bool) {
 		if !agent {
-			return s.token, true
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			token = s.token
+			return token, true
 		}
 		agents, secret = s.forAgents()
 		return secret, agents != nil
@@ -146,20 +180,21 @@ func (s *Server) serve(c *conn) {
 	if !late.Stop() || !ok {
 		return
 	}
-	s.known(c)
+	s.known(c, !agent)
 	if agent {
 		if c.SetDeadline(time.Time{}) == nil {
 			agents(c.Conn)
 		}
 		return
 	}
-	for {
+	table := s.current(token)
+	for table != nil {
 		var q request
 		if err := c.receive(&q, maxMessage, time.Time{}); err != nil {
 			return
 		}
 		q.Wait = min(q.Wait, pollAtMost)
-		if err := c.send(s.table.do(&q, s.done)); err != nil {
+		if err := c.send(table.do(&q, s.done)); err != nil {
 			return
 		}
 	}

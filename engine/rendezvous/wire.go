@@ -148,9 +148,10 @@ var errTooLarge = errors.New("the message is too large")
 // Close and SetDeadline.
 type conn struct {
 	net.Conn
-	enc *cbor.Encoder
-	in  bounded
-	dec *cbor.Decoder
+	rank bool // it uses the store; the server's lock holds this
+	enc  *cbor.Encoder
+	in   bounded
+	dec  *cbor.Decoder
 }
 
 func newConn(c net.Conn) *conn {

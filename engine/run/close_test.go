@@ -33,7 +33,7 @@ func coordinatorOf(t *testing.T, members int) (c *coordinator, theirs []*cluster
 		t.Fatal(err)
 	}
 	c = &coordinator{plan: &plan{Options: Options{Home: filepath.Join(dir, "home"), Nproc: 1, DiskTimeout: record.DiskTimeout, Backend: "gloo"}, bundle: bundle,
-		console: console.New(io.Discard, io.Discard, true, false, nil)}, cluster: &cluster.Cluster{}, started: time.Now(), events: make(chan event, 64), over: make(chan struct{})}
+		console: console.New(io.Discard, io.Discard, true, false, nil)}, cluster: &cluster.Cluster{Own: []int{0}}, started: time.Now(), events: make(chan event, 64), over: make(chan struct{})}
 	c.cluster.Places = make([]rendezvous.Place, 1+members)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -49,10 +49,10 @@ func coordinatorOf(t *testing.T, members int) (c *coordinator, theirs []*cluster
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := &cluster.Member{Hello: &cluster.Hello{Index: i, Host: "there", Machine: "another"}, Link: cluster.NewConn[cluster.ToCoordinator, cluster.ToNode](other), Ranks: []int{i}, Inbox: make(chan *cluster.ToCoordinator)}
+		m := &cluster.Member{Hello: &cluster.Hello{Index: i, Host: "there", Machine: "another"}, Link: cluster.NewConn[cluster.ToCoordinator, cluster.ToNode](other, cluster.Steady), Ranks: []int{i}, Inbox: make(chan *cluster.ToCoordinator)}
 		m.Link.Trust()
 		go m.Read()
-		link := cluster.NewConn[cluster.ToNode, cluster.ToCoordinator](conn)
+		link := cluster.NewConn[cluster.ToNode, cluster.ToCoordinator](conn, cluster.Steady)
 		link.Trust()
 		theirs = append(theirs, link)
 		t.Cleanup(func() { m.Link.Close(); link.Close() })

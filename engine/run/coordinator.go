@@ -30,7 +30,8 @@ type coordinator struct {
 	record  *record.Record
 	cluster *cluster.Cluster
 	store   engine.Meeting
-	peers   []*peer // the nodes, this machine's first
+	peers   []*peer           // the nodes, this machine's first
+	waiting []*cluster.Member // that have come since, see regroup
 	started time.Time
 
 	events chan event
@@ -42,6 +43,7 @@ type coordinator struct {
 	counts   map[string]int64 // see Result
 	restarts int              // decided on so far, which tells attempts apart
 	begun    int              // of them: a signal may end the pause before one
+	grown    int              // of them, because a node had come
 	idle     int              // attempts in a row that saved nothing
 	saved    int              // saves of the run before this attempt
 	attempt
@@ -55,6 +57,7 @@ type attempt struct {
 	failures []*engine.Failure
 	ended    time.Time // when the ranks were told to end; zero: not yet
 	last     bool      // no attempt follows it
+	grows    bool      // it ends because a node has come
 	stall    stall
 	rounds   rounds
 }
@@ -90,6 +93,7 @@ type late struct {
 func (p *plan) coordinate() (*Result, error) {
 	c := &coordinator{plan: p, started: time.Now(), events: make(chan event, 64), over: make(chan struct{}), cluster: &cluster.Cluster{}}
 	for rank := range p.Nproc {
+		c.cluster.Own = append(c.cluster.Own, rank)
 		c.cluster.Places = append(c.cluster.Places, rendezvous.Local(rank, p.Nproc))
 	}
 	if p.Join != nil {
@@ -180,9 +184,7 @@ func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 		}
 		c.shared = append(c.shared, region)
 	}
-	if c.restarts == 0 {
-		c.meet()
-	}
+	c.meet()
 	for rank := range c.world() {
 		c.ranks = append(c.ranks, rankState{peer: c.peerOf(rank)})
 	}
@@ -198,7 +200,7 @@ func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 		return nil
 	}
 	own := c.node()
-	own.Store, own.Address, own.Watched = c.store.Address, c.cluster.NodeAddress, c.Terminal
+	own.Store, own.Watched = c.store.Address, c.Terminal
 	first := c.startOf(c.peers[0])
 	c.local.Go(func() { node.Run(own, first, link, cluster.Inbox(link)) })
 	for _, p := range c.peers {
@@ -207,10 +209,15 @@ func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 	return nil
 }
 
-// meet starts the run's key-value store, where there is none yet. A machine on which
-// that is not possible still runs recipes that do not use it.
+// meet starts the run's key-value store, where there is none yet, and gives the ranks of this attempt a token of their
+// own. A machine on which that is not possible still runs recipes that do not use it.
 func (c *coordinator) meet() {
-	if c.world() == 1 || c.cluster.Server != nil {
+	if c.restarts > 0 && c.cluster.Server != nil {
+		c.store.Token = rendezvous.NewToken()
+		c.cluster.Server.Renew(c.store.Token)
+		return
+	}
+	if c.restarts > 0 || c.world() == 1 || c.cluster.Server != nil {
 		c.store = engine.Meeting{Address: c.cluster.Address, Token: c.cluster.Token}
 		return
 	}
@@ -265,6 +272,8 @@ func (c *coordinator) watch() {
 			}
 		case <-watched:
 			c.stalled()
+		case m := <-c.cluster.Joins:
+			c.join(m)
 		case <-c.lookTick:
 			c.look()
 		case <-c.stop.grace:

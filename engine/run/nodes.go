@@ -27,7 +27,9 @@ type peer struct {
 	err   func() error                  // why, then
 	shift atomic.Int64                  // from its clock to ours
 
-	lost bool // it is gone
+	conn *cluster.Conn[cluster.ToCoordinator, cluster.ToNode] // Link to another machine
+	own  atomic.Pointer[[]int]                                // Ranks, for the goroutine that hears it
+	lost bool                                                 // it is gone
 	mirrored
 }
 
@@ -43,18 +45,29 @@ type mirrored struct {
 // returns this node's end of its link.
 func (c *coordinator) addPeers() cluster.Link[cluster.ToNode, cluster.ToCoordinator] {
 	ours, theirs := cluster.Pipe()
-	own := &peer{Hello: &cluster.Hello{PID: os.Getpid(), Machine: cluster.Machine()}, Link: ours, inbox: cluster.Inbox(ours), err: func() error { return nil }}
-	for rank := range c.Nproc {
-		own.Ranks = append(own.Ranks, rank)
-	}
+	own := &peer{Hello: &cluster.Hello{PID: os.Getpid(), Machine: cluster.Machine(), Procs: c.Nproc}, Link: ours, inbox: cluster.Inbox(ours), err: func() error { return nil }}
+	own.take(c.cluster.Own)
 	c.peers = append(c.peers, own)
 	for _, m := range c.cluster.Members {
-		c.peers = append(c.peers, &peer{Hello: m.Hello, Link: m.Link, Ranks: m.Ranks, inbox: m.Inbox, err: func() error { return m.Err }})
+		c.addPeer(m).take(m.Ranks)
 	}
-	if len(c.peers) > 1 && !c.cluster.OneMachine {
+	if (len(c.peers) > 1 || c.elastic() != nil) && !c.cluster.OneMachine {
 		c.lookTick = time.Tick(lookEvery / 2)
 	}
 	return theirs
+}
+
+// addPeer makes a process that has joined a peer.
+func (c *coordinator) addPeer(m *cluster.Member) *peer {
+	p := &peer{Hello: m.Hello, Link: m.Link, conn: m.Link, inbox: m.Inbox, err: func() error { return m.Err }}
+	c.peers = append(c.peers, p)
+	return p
+}
+
+// take gives a node its ranks.
+func (p *peer) take(ranks []int) {
+	p.Ranks = ranks
+	p.own.Store(&ranks)
 }
 
 // peerOf gives the node of a rank.
@@ -83,9 +96,16 @@ func (c *coordinator) near(rank int) [2]int {
 
 // startOf tells a node to start its ranks, with our memory files where it can open them.
 func (c *coordinator) startOf(p *peer) *cluster.Start {
-	s := &cluster.Start{Attempt: c.restarts, World: c.world(), Backend: c.Backend, Now: board.Now()}
+	s := &cluster.Start{Attempt: c.restarts, Index: p.Index, World: c.world(), Backend: c.Backend, Now: board.Now()}
 	if p == c.peers[0] || c.cluster.OneMachine {
 		s.Shared = paths(c.shared...)
+	}
+	if p == c.peers[0] && !c.cluster.OneMachine {
+		var links []*cluster.Conn[cluster.ToCoordinator, cluster.ToNode]
+		for _, other := range c.peers[1:] {
+			links = append(links, other.conn)
+		}
+		s.Address = cluster.Reached(links...)
 	}
 	for _, rank := range p.Ranks {
 		s.Jobs = append(s.Jobs, c.job(rank))
@@ -105,7 +125,7 @@ func paths(files ...*os.File) (paths []string) {
 // coordinator's own goroutine, which alone knows how long there is one.
 func (c *coordinator) hear(p *peer) {
 	for m := range p.inbox {
-		if (m.Msg != nil || m.Line != nil || m.Usage != nil || m.Exit != nil) && !slices.Contains(p.Ranks, m.Rank) {
+		if (m.Msg != nil || m.Line != nil || m.Usage != nil || m.Exit != nil) && !slices.Contains(*p.own.Load(), m.Rank) {
 			continue // not its own: it is not believed
 		}
 		if m.Line != nil {
@@ -174,15 +194,24 @@ func (c *coordinator) lost(p *peer) {
 	for _, rank := range left {
 		c.exited(rank, &cluster.Exit{Text: how})
 	}
+	if c.elastic() != nil { // it may only have been stopped, and must not go on with ranks that others have
+		p.Link.Send(&cluster.ToNode{End: &cluster.End{ID: c.record.ID(), Name: c.record.Name(), Code: exit.RankLost, Failure: &engine.Failure{Rank: board.Observer, Code: exit.RankLost,
+			Message: fmt.Sprintf("the run goes on without this node (%s): its ranks were killed, and start on others", p.silence())}}})
+		go p.Link.Close()
+	}
 }
 
 // gone tells how the node's process was lost.
 func (p *peer) gone() string {
-	how := "the connection ended"
+	return fmt.Sprintf("its drun (process %d on %s) is gone: %s", p.PID, p.Host, p.silence())
+}
+
+// silence tells how the connection to it ended.
+func (p *peer) silence() string {
 	if err := p.err(); err != nil && err != io.EOF {
-		how = err.Error()
+		return err.Error()
 	}
-	return fmt.Sprintf("its drun (process %d on %s) is gone: %s", p.PID, p.Host, how)
+	return "the connection ended"
 }
 
 // passOn tells the nodes with boards of their own why the run ends; not the one that
@@ -216,6 +245,10 @@ func (c *coordinator) dismiss(r *Result) {
 	end := &cluster.End{ID: r.ID, Name: r.Name, Code: r.Code, Failure: r.Failure, Seconds: r.Seconds}
 	for _, p := range c.peers {
 		p.Link.Send(&cluster.ToNode{End: end})
+	}
+	for _, m := range c.waiting {
+		m.Link.Send(&cluster.ToNode{End: end})
+		go m.Link.Close()
 	}
 	c.local.Wait()
 	for _, p := range c.peers {

@@ -50,7 +50,7 @@ func backOff(idle int) time.Duration {
 // again ends an attempt that failed and prepares the next, if there is to be one. All ranks
 // have ended.
 func (c *coordinator) again() bool {
-	if c.last || c.restarts == c.MaxRestarts || c.stop.signal != nil || slices.ContainsFunc(c.peers, func(p *peer) bool { return p.lost }) || !restartable(c.failures) {
+	if c.last || c.restarts-c.grown == c.MaxRestarts && !c.grows || c.stop.signal != nil || c.stuck() || !restartable(c.failures) {
 		return false
 	}
 	f := engine.First(c.failures)
@@ -62,7 +62,10 @@ func (c *coordinator) again() bool {
 	for line := range strings.Lines("drun: " + text) {
 		c.console.Note(strings.TrimRight(line, "\n"))
 	}
-	wait, say := backOff(c.idle), fmt.Sprintf("drun: restart %d of %d", c.restarts+1, c.MaxRestarts)
+	if c.grows {
+		c.idle, c.grown = 0, c.grown+1
+	}
+	wait, say := backOff(c.idle), fmt.Sprintf("drun: restart %d of %d", c.restarts+1, c.MaxRestarts+c.grown)
 	if wait > 0 {
 		say += fmt.Sprintf(", in %v", wait)
 	}
@@ -78,6 +81,9 @@ func (c *coordinator) again() bool {
 	if err := c.handleUntil(ready); err != nil {
 		c.fail(storageFailure(err))
 	}
+	if err := c.regroup(); err != nil {
+		c.fail(engine.NewFailure(board.Observer, err, board.Now()))
+	}
 	if i := slices.IndexFunc(c.peers, func(p *peer) bool { return p.lost }); i >= 0 {
 		p := c.peers[i]
 		c.fail(&engine.Failure{Rank: p.Ranks[0], Code: exit.RankLost, Message: p.gone(), When: board.Now()})
@@ -90,14 +96,21 @@ func (c *coordinator) again() bool {
 	return true
 }
 
+// stuck tells whether a node is lost that must not be.
+func (c *coordinator) stuck() bool {
+	return c.elastic() == nil && slices.ContainsFunc(c.peers, func(p *peer) bool { return p.lost })
+}
+
 // handleUntil handles what comes between two attempts.
 func (c *coordinator) handleUntil(ready <-chan error) error {
-	for len(c.failures) == 0 && !slices.ContainsFunc(c.peers, func(p *peer) bool { return p.lost }) { // a signal ends the run
+	for len(c.failures) == 0 && !c.stuck() { // a signal ends the run
 		select {
 		case err := <-ready:
 			return err
 		case ev := <-c.events:
 			c.handle(ev)
+		case m := <-c.cluster.Joins:
+			c.join(m)
 		case err := <-c.record.Faults():
 			return err
 		case sig, ok := <-c.Signals:

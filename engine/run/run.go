@@ -111,8 +111,14 @@ func Run(o Options) (*Result, error) {
 	if p.plugin != nil {
 		defer scratch.Sweep() // what ranks left that were killed while their plugin started
 	}
-	if j := p.Join; j != nil && j.Index > 0 {
-		return p.runNode()
+	if p.Join != nil {
+		first, err := p.Join.Lead(p.Timeout, p.Signals)
+		if err != nil {
+			return nil, err
+		}
+		if !first {
+			return p.runNode()
+		}
 	}
 	return p.coordinate()
 }
@@ -256,7 +262,7 @@ func (p *plan) runNode() (*Result, error) {
 
 // hello is what this process says of itself to the coordinator.
 func (p *plan) hello() *cluster.Hello {
-	h := &cluster.Hello{Version: p.Version, Index: p.Join.Index, Count: p.Join.Count, Place: p.Join.Place, Procs: p.Nproc,
+	h := &cluster.Hello{Version: p.Version, ID: p.Join.ID, Index: p.Join.Index, Count: p.Join.Count, Place: p.Join.Place, Procs: p.Nproc,
 		PID: os.Getpid(), Machine: cluster.Machine()}
 	h.Host, _ = os.Hostname() // only shown
 	add := func(name, value string) { h.Settings = append(h.Settings, cluster.Setting{Name: name, Value: value}) }
@@ -264,7 +270,10 @@ func (p *plan) hello() *cluster.Hello {
 	if p.Join.Place != nil {
 		add("WORLD_SIZE", strconv.Itoa(p.Join.Count))
 	} else {
-		add("--nnodes", strconv.Itoa(p.Join.Count))
+		add("--nnodes", p.Join.Nodes())
+	}
+	if e := p.Join.Elastic; e != nil {
+		add("--elastic-world", strconv.FormatBool(e.Resize))
 	}
 	add("the recipe", p.bundle.Main)
 	for _, s := range p.bundle.Sources {

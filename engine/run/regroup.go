@@ -1,0 +1,148 @@
+package run
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"drun/collective"
+	"drun/engine"
+	"drun/engine/board"
+	"drun/engine/cluster"
+	"drun/internal/exit"
+)
+
+// Of an elastic run, each attempt runs on the nodes that are there when it begins: those that are lost are left out,
+// and those that have come since are used. The world keeps its size, so that the ranks go on with the same bits
+// wherever they are, unless the user wants torchrun's behaviour (cluster.Elastic.Resize).
+
+// elastic is how nodes may go and come; nil: they must stay.
+func (p *plan) elastic() *cluster.Elastic {
+	if p.Join == nil {
+		return nil
+	}
+	return p.Join.Elastic
+}
+
+// join decides about a node that has come while the run goes on.
+func (c *coordinator) join(m *cluster.Member) {
+	ok, err := c.cluster.Admit(m, c.named, len(c.waiting))
+	if err != nil {
+		c.record.Say("drun: a node that has come cannot take part: " + err.Error())
+	}
+	if !ok {
+		return
+	}
+	c.waiting = append(c.waiting, m)
+	c.record.Say(fmt.Sprintf("drun: %s has come; the ranks use it when they start again", m.Who()))
+	there := 0
+	for _, p := range c.peers {
+		if !p.lost {
+			there++
+		}
+	}
+	if c.elastic().Resize && there < c.Join.Count && c.board != nil && c.ended.IsZero() {
+		c.grows = true
+		c.fail(&engine.Failure{Rank: board.Observer, Code: exit.RankLost, When: board.Now(), Message: fmt.Sprintf("%s has come: all ranks start again, with its own", m.Who())})
+	}
+}
+
+// named is the node that has a number; nil: none has.
+func (c *coordinator) named(index int) *cluster.Hello {
+	for _, p := range c.peers {
+		if !p.lost && p.Index == index {
+			return p.Hello
+		}
+	}
+	for _, m := range c.waiting {
+		if !m.Left() && m.Index == index {
+			return m.Hello
+		}
+	}
+	return nil
+}
+
+// regroup gives the nodes that are there their ranks for the next attempt. While there are too few it waits for more.
+func (c *coordinator) regroup() error {
+	e := c.elastic()
+	if e == nil {
+		return nil
+	}
+	before := len(c.peers)
+	end, changed, said := time.Now().Add(e.JoinTimeout), false, false
+	for {
+		c.peers = slices.DeleteFunc(c.peers, func(p *peer) bool { return p.lost })
+		c.waiting = slices.DeleteFunc(c.waiting, func(m *cluster.Member) bool {
+			if !m.Left() {
+				return false
+			}
+			go m.Link.Close()
+			return true
+		})
+		for len(c.peers) < c.Join.Count && len(c.waiting) > 0 {
+			p := c.addPeer(c.waiting[0])
+			p.take(nil)
+			go c.hear(p)
+			c.waiting, changed = c.waiting[1:], true
+		}
+		changed = changed || len(c.peers) != before
+		if len(c.failures) > 0 || len(c.peers) >= e.Min {
+			break
+		}
+		if !said {
+			c.record.Say(fmt.Sprintf("drun: the ranks wait for nodes: --nnodes %s needs %d, and there is %s", c.Join.Nodes(), e.Min, c.placed()))
+			said = true
+		}
+		if time.Now().After(end) {
+			return exit.WithHint(exit.Errorf(exit.RankLost, "--nnodes %s needs %d nodes, and within %v none came beside %s", c.Join.Nodes(), e.Min, e.JoinTimeout, c.placed()),
+				fmt.Sprintf("the run can go on from its newest checkpoint: start it again on all nodes with --resume auto --name %s", c.record.Name()))
+		}
+		look := make(chan error, 1)
+		time.AfterFunc(50*time.Millisecond, func() { look <- nil })
+		if err := c.handleUntil(look); err != nil {
+			return exit.WithCode(err, exit.Storage)
+		}
+	}
+	if !changed || len(c.failures) > 0 {
+		return nil
+	}
+	var procs []int
+	brought := 0
+	for _, p := range c.peers {
+		procs = append(procs, p.Procs)
+		brought += p.Procs
+	}
+	world := c.world()
+	if e.Resize {
+		world = brought
+	}
+	c.cluster.Places = cluster.Spread(world, procs)
+	for node, p := range c.peers {
+		var ranks []int
+		for _, at := range c.cluster.Places {
+			if at.NodeRank == node {
+				ranks = append(ranks, at.Rank)
+			}
+		}
+		p.take(ranks)
+	}
+	if err := c.record.Move(c.cluster.Places); err != nil {
+		return exit.WithCode(err, exit.Storage)
+	}
+	c.record.Say("drun: the ranks go on: " + c.placed())
+	return nil
+}
+
+// placed says which nodes there are, with their ranks.
+func (c *coordinator) placed() string {
+	var list []string
+	for _, p := range c.peers {
+		if len(p.Ranks) == 0 {
+			list = append(list, p.Noun())
+			continue
+		}
+		list = append(list, fmt.Sprintf("%s with %s", p.Noun(), collective.RankList(p.Ranks)))
+	}
+	return strings.Join(list, ", ")
+}
