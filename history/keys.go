@@ -113,11 +113,11 @@ func (r *Run) putKeys(tx *sql.Tx, b *Batch) error {
 	return err
 }
 
-// WithInputs lists the runs that are done and had inputs with this key, newest first. Whether
+// WithInputs lists the runs with a status that had inputs with this key, newest first. Whether
 // their data is the same, DataFiles of each tell.
-func (db *DB) WithInputs(key string) ([]Summary, error) {
+func (db *DB) WithInputs(key string, status Status) ([]Summary, error) {
 	if key == "" {
 		return []Summary{}, nil
 	}
-	return db.summaries(&fully, "WHERE inputs = ? AND status = 'done' AND trashed IS NULL ORDER BY id DESC", key)
+	return db.summaries(&fully, "WHERE inputs = ? AND status = ? AND trashed IS NULL ORDER BY id DESC", key, status)
 }

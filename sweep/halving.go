@@ -36,6 +36,7 @@ type contender struct {
 	run      int64 // 0: not begun
 	over     bool  // no further values come
 	ended    bool  // the run has ended, and its last points are to be read
+	earlier  bool  // it is an interrupted run, which counts only if its points tell that it was to be ended
 	after    int64 // number of the last point that was read
 	step     int64 // of that; a rank that starts again logs its steps once more
 	points   int
@@ -51,6 +52,7 @@ type judge struct {
 	home string
 
 	mu    sync.Mutex
+	db    *history.DB // nil: it is not there yet
 	cells []contender
 }
 
@@ -59,6 +61,8 @@ func newJudge(s *Sweep, plan []Outcome) *judge {
 	for i := range plan {
 		if r := plan[i].Result; r != nil {
 			j.cells[i] = contender{run: r.ID, ended: true}
+		} else if r := plan[i].earlier; r != nil {
+			j.cells[i] = contender{run: r.ID, ended: true, earlier: true}
 		}
 	}
 	return j
@@ -90,12 +94,6 @@ func (j *judge) watch(over <-chan struct{}, stop func(i int)) {
 	if j.h == nil {
 		return
 	}
-	var db *history.DB
-	defer func() {
-		if db != nil {
-			db.Close()
-		}
-	}()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -104,36 +102,36 @@ func (j *judge) watch(over <-chan struct{}, stop func(i int)) {
 			return
 		case <-ticker.C:
 		}
-		if db == nil {
-			db, _ = history.OpenReadOnly(j.home) // the first run makes it
-		}
-		if db == nil {
-			continue
-		}
-		for _, i := range j.look(db) {
+		for _, i := range j.look() {
 			stop(i)
 		}
 	}
 }
 
-// look reads new points, and returns the cells that are to be ended now.
-func (j *judge) look(db *history.DB) (stop []int) {
+func (j *judge) close() {
+	if j.db != nil {
+		j.db.Close()
+	}
+}
+
+// settle gives after how many points an interrupted run of a cell was to be ended, by what is known now. 0: it
+// does not count, and the cell is to be run.
+func (j *judge) settle(i int) (stopped int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for i := range j.cells {
-		c := &j.cells[i]
-		if c.over || c.run == 0 {
-			c.over = c.over || c.ended
-			continue
-		}
-		ended := c.ended // before the points are read: then these are all
-		after, err := db.PointsAfter(c.run, j.h.Metric, c.after, func(p *history.Point) { j.add(c, p) })
-		if err != nil {
-			continue // read again the next time
-		}
-		c.after, c.over = after, ended
+	j.read()
+	c := &j.cells[i]
+	if c.stopped == 0 {
+		*c = contender{}
 	}
-	j.decide()
+	return c.stopped
+}
+
+// look reads new points, and returns the cells that are to be ended now.
+func (j *judge) look() (stop []int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.read()
 	for i := range j.cells {
 		if c := &j.cells[i]; c.stopped > 0 && !c.reported && !c.ended {
 			c.reported = true
@@ -141,6 +139,30 @@ func (j *judge) look(db *history.DB) (stop []int) {
 		}
 	}
 	return stop
+}
+
+// read reads new points, and judges by them. mu is held.
+func (j *judge) read() {
+	if j.db == nil {
+		j.db, _ = history.OpenReadOnly(j.home) // the first run makes it
+	}
+	if j.db == nil {
+		return
+	}
+	for i := range j.cells {
+		c := &j.cells[i]
+		if c.over || c.run == 0 {
+			c.over = c.over || c.ended
+			continue
+		}
+		ended := c.ended // before the points are read: then these are all
+		after, err := j.db.PointsAfter(c.run, j.h.Metric, c.after, func(p *history.Point) { j.add(c, p) })
+		if err != nil {
+			continue // read again the next time
+		}
+		c.after, c.over = after, ended
+	}
+	j.decide()
 }
 
 func (j *judge) add(c *contender, p *history.Point) {
@@ -182,7 +204,7 @@ func (j *judge) decide() {
 					if j.h.better(before.values[k], c.values[k]) {
 						better++
 					}
-				case before.over && before.judged == len(before.values):
+				case before.over && !before.earlier && before.judged == len(before.values):
 				default:
 					known = false
 				}

@@ -92,3 +92,22 @@ func TestHalving(t *testing.T) {
 		}
 	}
 }
+
+// A run that was interrupted says how a cell begins, not where it ends: later cells wait for more of it.
+func TestEarlierRunsAreOpen(t *testing.T) {
+	for _, open := range []bool{true, false} {
+		j := newJudge(&Sweep{Halving: &Halving{Metric: "m", First: 1, Factor: 3}}, make([]Outcome, 4))
+		for i, values := range [][]float64{{1, 1}, {0}, {-1}, {-2, 5}} {
+			j.cells[i] = contender{over: true, earlier: open && i > 0, values: values}
+		}
+		j.decide()
+		if got := j.cells[3].stopped; open && got != 0 || !open && got != 3 {
+			t.Errorf("open %v: stopped at %d", open, got)
+		}
+		j.cells[1].values, j.cells[2].values = []float64{0, 6}, []float64{-1, 7}
+		j.decide()
+		if got := j.cells[3].stopped; open && got != 0 || j.cells[3].judged != map[bool]int{true: 2, false: 1}[open] {
+			t.Errorf("open %v, with more of the others: stopped at %d, %d times judged", open, got, j.cells[3].judged)
+		}
+	}
+}

@@ -31,23 +31,38 @@ type Outcome struct {
 	// Stopped is after how many points of the metric the cell was found worse than others, and ended if it
 	// still ran; 0: it was not.
 	Stopped int
+
+	earlier *run.Result // a run of the cell that was interrupted; nil: there is none, or it does not matter
 }
 
 // Done reports whether the cell has a finished run.
 func (o *Outcome) Done() bool { return o.Result != nil && o.Result.Code == exit.Done }
 
-// Plan finds the cells that have a finished run with the same bits; the others have no Result. The error is
+// Plan finds the cells that have a finished run with the same bits, or one that was interrupted after it was found
+// worse than others; the others have no Result. The error is
 // one of the recipe or its parameters, for the first cell that has one: nothing was started then.
 func (s *Sweep) Plan() ([]Outcome, error) {
 	outcomes := make([]Outcome, len(s.Cells))
 	s.each(func(i int) {
 		o := s.options(i)
 		outcomes[i].Cell = s.Cells[i]
-		outcomes[i].Result, outcomes[i].Err = run.Reusable(o)
+		outcomes[i].Result, outcomes[i].Err = run.Reusable(o, exit.Done)
+		if c := &outcomes[i]; s.Halving != nil && c.Result == nil && c.Err == nil {
+			c.earlier, c.Err = run.Reusable(o, exit.Interrupted)
+		}
 	}, runtime.NumCPU(), nil)
 	for i := range outcomes {
 		if outcomes[i].Err != nil {
 			return nil, outcomes[i].Err
+		}
+	}
+	j := newJudge(s, outcomes)
+	defer j.close()
+	for i := range outcomes {
+		if o := &outcomes[i]; o.earlier != nil {
+			if stopped := j.settle(i); stopped > 0 {
+				o.Result, o.Stopped = o.earlier, stopped
+			}
 		}
 	}
 	return outcomes, nil
@@ -98,6 +113,7 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 	var mu sync.Mutex // guards running, and ended
 	running := map[int]chan os.Signal{}
 	judge := newJudge(s, plan)
+	defer judge.close()
 	tell := func(i int, sig os.Signal) { // mu is held
 		select {
 		case running[i] <- sig:
@@ -136,6 +152,15 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 	s.each(func(i int) {
 		if plan[i].Result != nil {
 			return
+		}
+		if plan[i].earlier != nil {
+			if stopped := judge.settle(i); stopped > 0 { // what ran before it has told
+				mu.Lock()
+				defer mu.Unlock()
+				plan[i].Result, plan[i].Stopped = plan[i].earlier, stopped
+				ended(i)
+				return
+			}
 		}
 		o := s.options(i)
 		signals := make(chan os.Signal, 2)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"drun/engine/run"
@@ -37,8 +38,9 @@ drun logs. --plan only says what would run.
 
 With --early-stop METRIC a run that has logged some points of the metric is compared with those of the combinations before
 it at the same number of points, and ended unless it is among the best third; then at 3 times as many points, and so on
-(successive halving). Which runs are ended depends on their values alone, not on which was faster. Runs that were
-ended early are interrupted ones, and run again with the next sweep.`,
+(successive halving). Which runs are ended depends on their values alone, not on which was faster; one that is over
+before it could be ended is done. Runs that were ended early are interrupted ones. The same sweep takes them as they
+are when it is repeated; one with other combinations or settings runs again those that it would not have ended.`,
 		Example: `  drun sweep train.star -p lr=0.1,0.01 -p batch=32,64 -n 2 --jobs 2
   drun sweep train.star -p lr=1e-4..1e-1:log -p layers=1..8 --random 20 --seed 3
   drun sweep train.star -p lr=0.1,0.01 --sort -metrics.acc.last
@@ -128,15 +130,18 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	errs := cmd.ErrOrStderr()
 	there := 0
 	for i := range plan {
-		if plan[i].Done() {
+		if plan[i].Result != nil {
 			there++
 		}
 	}
 	if f.plan {
 		return printPlan(cmd, plan)
 	}
-	fmt.Fprintf(errs, "%d cells", len(plan))
-	if there > 0 {
+	fmt.Fprint(errs, english.Plural(len(plan), "cell", ""))
+	switch {
+	case there == len(plan):
+		fmt.Fprint(errs, ", finished before")
+	case there > 0:
 		fmt.Fprintf(errs, ", %d of them finished before", there)
 	}
 	fmt.Fprintln(errs)
@@ -209,11 +214,13 @@ func sayEnded(errs io.Writer, o *sweep.Outcome, nth, all int) {
 func printPlan(cmd *cobra.Command, plan []sweep.Outcome) error {
 	type cell struct {
 		Params []string `json:"params"`
-		Run    *int64   `json:"run"` // that has finished; null: it would run
+		Run    *int64   `json:"run"` // that has finished, or was ended early; null: it would run
+
+		stopped int
 	}
 	list := []cell{}
 	for i := range plan {
-		c := cell{Params: plan[i].Cell}
+		c := cell{Params: plan[i].Cell, stopped: plan[i].Stopped}
 		if r := plan[i].Result; r != nil {
 			c.Run = &r.ID
 		}
@@ -225,6 +232,9 @@ func printPlan(cmd *cobra.Command, plan []sweep.Outcome) error {
 			what := "would run"
 			if c.Run != nil {
 				what = "run " + strconv.FormatInt(*c.Run, 10)
+			}
+			if c.stopped > 0 {
+				what += fmt.Sprintf(", ended early: worse than others after %d points", c.stopped)
 			}
 			row(w, anyOf(append(append([]string{}, c.Params...), what))...)
 		}
@@ -268,7 +278,27 @@ func (f *sweepFlags) table(cmd *cobra.Command, plan []sweep.Outcome, key *query.
 	if err != nil {
 		return err
 	}
+	f.sayUncompared(cmd, runs)
 	return show(cmd, runs, func(out io.Writer, runs []history.Summary) error { return printSweep(out, runs, swept) })
+}
+
+// sayUncompared says that --early-stop had nothing to compare.
+func (f *sweepFlags) sayUncompared(cmd *cobra.Command, runs []history.Summary) {
+	if f.early == "" {
+		return
+	}
+	metric := strings.TrimPrefix(f.early, "-")
+	names := map[string]bool{}
+	for _, r := range runs {
+		if r.Metrics[metric].Count >= int64(f.first) {
+			return
+		}
+		for name := range r.Metrics {
+			names[name] = true
+		}
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "--early-stop %s compared nothing: no run logged %s of %s; the metrics are %s\n", terminal.Escape(f.early),
+		english.Plural(f.first, "point", ""), terminal.Escape(metric), terminal.Escape(strings.Join(slices.Sorted(maps.Keys(names)), ", ")))
 }
 
 func printSweep(out io.Writer, runs []history.Summary, swept []string) error {

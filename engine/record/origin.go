@@ -17,6 +17,7 @@ import (
 	"drun/engine"
 	"drun/engine/recipe"
 	"drun/history"
+	"drun/internal/exit"
 )
 
 // inputsOf are what decides the bits of a run, but its parameters and the checkpoint that it goes on from.
@@ -77,17 +78,17 @@ func inRepository(dir string) bool {
 	}
 }
 
-// Earlier is a run that is done.
+// Earlier is a run that has ended.
 type Earlier struct {
 	ID      int64
 	Name    string
 	Seconds float64
 }
 
-// Reusable finds the newest run that is done and whose bits the run would repeat: recipe, parameters, seed,
-// world size, arithmetic and order of reductions are the same, and the files that it read
+// Reusable finds the newest run that has ended with a code and whose bits the run would repeat: recipe, parameters,
+// seed, world size, arithmetic and order of reductions are the same, and the files that it read
 // have the same content now. nil: there is none.
-func Reusable(c Config, declared *engine.Declared) (*Earlier, error) {
+func Reusable(c Config, declared *engine.Declared, code exit.Code) (*Earlier, error) {
 	in := inputsOf(c, c.Seed)
 	in.Params = values(declared.Params, c.KeepSecrets)
 	key, err := in.Key()
@@ -102,7 +103,7 @@ func Reusable(c Config, declared *engine.Declared) (*Earlier, error) {
 		return nil, err
 	}
 	defer db.Close()
-	list, err := db.WithInputs(key)
+	list, err := db.WithInputs(key, history.Status(code.Status()))
 	if err != nil {
 		return nil, err
 	}

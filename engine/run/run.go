@@ -104,7 +104,7 @@ func Run(o Options) (*Result, error) {
 		return nil, err
 	}
 	if p.Reuse {
-		if r, err := p.reusable(); r != nil || err != nil {
+		if r, err := p.reusable(exit.Done); r != nil || err != nil {
 			return r, err
 		}
 	}
@@ -125,16 +125,17 @@ func Run(o Options) (*Result, error) {
 
 // Reusable gives the newest finished run that has the bits of a run with these options: the recipe and what it
 // loads, parameters, seed, world size and drun's arithmetic are the same, and the files that the run has read have
-// the same content now, which is read for that. nil: there is none.
-func Reusable(o Options) (*Result, error) {
+// the same content now, which is read for that. With exit.Interrupted it gives the newest that was interrupted, whose
+// bits are the first ones of such a run. nil: there is none.
+func Reusable(o Options, code exit.Code) (*Result, error) {
 	p, err := newPlan(o)
 	if err != nil {
 		return nil, err
 	}
-	return p.reusable()
+	return p.reusable(code)
 }
 
-func (p *plan) reusable() (*Result, error) {
+func (p *plan) reusable(code exit.Code) (*Result, error) {
 	if p.Join != nil || p.Resume != "" {
 		return nil, exit.Errorf(exit.Usage, "--reuse is for runs on one machine that begin anew, without --resume")
 	}
@@ -144,11 +145,11 @@ func (p *plan) reusable() (*Result, error) {
 	}
 	places := make([]rendezvous.Place, p.Nproc)
 	found, err := record.Reusable(record.Config{Home: p.Home, Recipe: p.bundle, Places: places, Backend: p.Backend, Plugin: p.plugin,
-		Seed: p.Seed, Deterministic: p.Deterministic, DataDirs: absolute(p.DataDirs), KeepSecrets: p.KeepSecrets}, declared)
+		Seed: p.Seed, Deterministic: p.Deterministic, DataDirs: absolute(p.DataDirs), KeepSecrets: p.KeepSecrets}, declared, code)
 	if found == nil || err != nil {
 		return nil, err
 	}
-	return &Result{ID: found.ID, Name: found.Name, Ranks: p.Nproc, Seconds: found.Seconds, Reused: true}, nil
+	return &Result{ID: found.ID, Name: found.Name, Code: code, Ranks: p.Nproc, Seconds: found.Seconds, Reused: true}, nil
 }
 
 // plan is what a run will be, once its options, its recipe and its backend are known
