@@ -145,10 +145,11 @@ bench: build
 history: build
 	go run ./bench -only queries,logging -logging 1m $(ARGS)
 
-# Measures the pages of drun ui with the same history and 20 runs of 100,000 points more; they are made once, in bin/large.
+# Measures the pages of drun ui with the same history and 20 runs of 100,000 points more, which are made once, in bin/large; and how
+# much a page that watches slows a training run.
 ui-bench: build
 	@mkdir -p bin/large
-	DRUN_TEST_LARGE=$(CURDIR)/bin/large go test -count 1 -timeout 30m -v -run '^TestLargeHistory$$' ./ui
+	DRUN_TEST_LARGE=$(CURDIR)/bin/large DRUN_TEST_WATCHED=10 go test -count 1 -timeout 60m -v -run '^(TestLargeHistory|TestWatchedRun)$$' ./ui
 
 # The Go benchmarks, package by package.
 microbench:

@@ -55,6 +55,12 @@ type page struct {
 // browse opens an address in a headless Chromium, or skips the test where there is none.
 func browse(t *testing.T, address string) *page {
 	t.Helper()
+	return browseFor(t, address, 90*time.Second)
+}
+
+// browseFor does so for a test that takes at most so long.
+func browseFor(t *testing.T, address string, most time.Duration) *page {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("a browser takes long")
 	}
@@ -65,7 +71,7 @@ func browse(t *testing.T, address string) *page {
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program),
 		chromedp.NoSandbox, chromedp.WindowSize(1280, 900), chromedp.UserDataDir(t.TempDir()))...)
 	t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, 90*time.Second)
+	ctx, cancel = context.WithTimeout(ctx, most)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx, chromedp.WithListener(func(event any) {
 		switch e := event.(type) {

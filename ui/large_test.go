@@ -31,7 +31,7 @@ func TestLargeHistory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd, address := startUI(t, home)
+	cmd, address, _ := startUI(t, home)
 	p := browse(t, address)
 	p.until("document.documentElement.dataset.ready !== undefined && document.querySelectorAll('#rows tr').length > 20")
 	for range 2 { // the second time the files are in memory

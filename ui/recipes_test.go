@@ -70,15 +70,19 @@ func start(t *testing.T, home, recipe string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// startUI starts drun ui, and returns the address that it prints.
-func startUI(t *testing.T, home string) (*exec.Cmd, string) {
+// startUI starts drun ui, and returns the address that it prints, and what prints the next.
+func startUI(t *testing.T, home string) (cmd *exec.Cmd, address string, next func() string) {
 	t.Helper()
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, "ui", "--home", home)
+	cmd = exec.Command(path, "ui", "--home", home)
 	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,17 +95,25 @@ func startUI(t *testing.T, home string) (*exec.Cmd, string) {
 			_ = cmd.Wait()
 		}
 	})
-	address, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
+	line := func(from *bufio.Reader) string {
+		t.Helper()
+		text, err := from.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(text)
 	}
-	return cmd, strings.TrimSpace(address)
+	others := bufio.NewReader(notes)
+	return cmd, line(bufio.NewReader(out)), func() string {
+		t.Helper()
+		return strings.TrimPrefix(line(others), "for another browser: ")
+	}
 }
 
 // The program ends in a clean way on either signal, although a page is open.
 func TestSignals(t *testing.T) {
 	for _, signal := range []os.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		cmd, address := startUI(t, t.TempDir())
+		cmd, address, _ := startUI(t, t.TempDir())
 		c, base := client(t, address)
 		resp, err := c.Get(base + "/api/v1/events") // stays open
 		if err != nil {

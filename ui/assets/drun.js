@@ -63,7 +63,7 @@ function live(refresh, atMost) {
     const start = performance.now();
     try { await refresh(); } catch (e) { if (e.name !== "AbortError") console.error(e); }
     const took = performance.now() - start;
-    setTimeout(() => { busy = false; if (again) { again = false; run(); } }, Math.min(atMost, Math.max(250, 20 * took)));
+    setTimeout(() => { busy = false; if (again) { again = false; run(); } }, Math.min(atMost, Math.max(450, 20 * took)));
   };
   const open = () => {
     if (source || document.hidden) return;
