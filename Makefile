@@ -145,11 +145,11 @@ bench: build
 history: build
 	go run ./bench -only queries,logging -logging 1m $(ARGS)
 
-# Measures the pages of drun ui with the same history and 20 runs of 100,000 points more, which are made once, in bin/large; and how
-# much a page that watches slows a training run.
+# Measures the pages of drun ui with the same history and 20 runs of 100,000 points more, which are made once, in bin/large;
+# MLflow's page with the same runs, where make bin/exchange has installed it; and how much a page that watches slows a training run.
 ui-bench: build
 	@mkdir -p bin/large
-	DRUN_TEST_LARGE=$(CURDIR)/bin/large DRUN_TEST_WATCHED=10 go test -count 1 -timeout 60m -v -run '^(TestLargeHistory|TestWatchedRun)$$' ./ui
+	DRUN_TEST_LARGE=$(CURDIR)/bin/large DRUN_TEST_WATCHED=10 go test -count 1 -timeout 60m -v -run '^(TestLargeHistory|TestMLflowPage|TestWatchedRun)$$' ./ui
 
 # The Go benchmarks, package by package.
 microbench:

@@ -35,7 +35,7 @@ type DB struct {
 	home  string
 	path  string
 	live  bool
-	info  os.FileInfo // of the file that is open; nil for a reader
+	info  os.FileInfo // of the file that is open
 	close func() error
 }
 
@@ -97,6 +97,10 @@ func (e *ErrNone) ExitCode() exit.Code { return exit.Usage }
 // and shown as lost in any case. Without a history the error is *ErrNone.
 func OpenReadOnly(home string) (*DB, error) {
 	f := file(home)
+	info, err := os.Stat(f.Path) // before it is opened: if another comes in between, that counts as replaced
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &ErrNone{home}
+	}
 	reader, err := sqldb.OpenCurrent(f)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &ErrNone{home}
@@ -104,7 +108,7 @@ func OpenReadOnly(home string) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{sql: reader.DB, home: home, path: f.Path, live: reader.Live, close: reader.Close}
+	db := &DB{sql: reader.DB, home: home, path: f.Path, live: reader.Live, info: info, close: reader.Close}
 	lost, err := db.findLost()
 	if err != nil {
 		db.Close()
@@ -117,6 +121,12 @@ func OpenReadOnly(home string) (*DB, error) {
 		}
 	}
 	return db, nil
+}
+
+// Replaced reports whether the file that is open has lost its name: the history was removed, or another was put in its place.
+func (db *DB) Replaced() bool {
+	now, err := os.Stat(db.path)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && db.info != nil && !os.SameFile(now, db.info)
 }
 
 // Close releases the file.

@@ -27,9 +27,11 @@ import (
 // answer computes what a request asks for: a value whose JSON form is the answer.
 type answer func(db *history.DB, r *http.Request) (any, error)
 
+// apiPath is where the requests of the API's version are.
+const apiPath = "/api/v1/"
+
 // routes adds the requests of the API; docs/ui.md describes them.
 func (s *Server) routes(mux *http.ServeMux) {
-	const api = "GET /api/v1/"
 	for path, a := range map[string]answer{
 		"runs":                    s.runs,
 		"names":                   names,
@@ -44,7 +46,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		"runs/{run}/checkpoints":  withRun(s.kept),
 		"runs/{run}/artifacts":    withRun(func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Artifacts(id) }),
 	} {
-		mux.Handle(api+path, s.reads(func(w http.ResponseWriter, r *http.Request) error {
+		mux.Handle("GET "+apiPath+path, bounded(s.busy, func(w http.ResponseWriter, r *http.Request) error {
 			db, err := s.history()
 			var v any
 			if err == nil {
@@ -58,13 +60,52 @@ func (s *Server) routes(mux *http.ServeMux) {
 			return answerJSON(w, v)
 		}))
 	}
-	mux.Handle(api+"runs/{run}/ranks", answers(s.ranks))
-	mux.Handle(api+"runs/{run}/checkpoints/{step}/safetensors", s.reads(s.safetensors))
-	mux.Handle(api+"runs/{run}/artifacts/{sha256}", s.reads(s.artifact))
-	mux.HandleFunc(api+"events", s.follow)
+	mux.Handle("GET "+apiPath+"runs/{run}/ranks", answers(s.ranks))
+	mux.Handle("GET "+apiPath+"runs/{run}/checkpoints/{step}/safetensors", bounded(s.sends, s.safetensors))
+	mux.Handle("GET "+apiPath+"runs/{run}/artifacts/{sha256}", bounded(s.sends, s.artifact))
+	mux.Handle("GET "+apiPath+"events", answers(s.follow))
 	mux.HandleFunc("GET /api/", func(w http.ResponseWriter, r *http.Request) {
-		fail(w, http.StatusNotFound, exit.WithHint(fmt.Errorf("there is no %s", r.URL.Path), "docs/ui.md lists the requests"))
+		fail(w, http.StatusNotFound, exit.WithHint(fmt.Errorf("there is no %s", r.URL.Path), "requests begin with "+apiPath+"; docs/ui.md lists them"))
 	})
+}
+
+// takes are the parameters of the requests.
+var takes = map[string][]string{
+	"runs":                    {"where", "tag", "sort", "columns", "group", "trash", "limit", "offset"},
+	"names":                   {"recent"},
+	"compare":                 {"run"},
+	"curves":                  {"run", "metric", "x", "points", "from", "to", "smooth", "group"},
+	"runs/{run}":              {},
+	"runs/{run}/metrics":      {"name", "points", "attempt", "lineage"},
+	"runs/{run}/logs":         {"rank", "grep", "limit", "after"},
+	"runs/{run}/sources":      {},
+	"runs/{run}/sources/diff": {"with"},
+	"runs/{run}/usage":        {},
+	"runs/{run}/ranks":        {},
+	"runs/{run}/checkpoints":  {},
+	"runs/{run}/checkpoints/{step}/safetensors": {"rank"},
+	"runs/{run}/artifacts":                      {},
+	"runs/{run}/artifacts/{sha256}":             {},
+	"events":                                    {},
+}
+
+// check refuses parameters that a request does not take: the answer would not be what was asked for.
+func check(r *http.Request) error {
+	values, err := parameters(r)
+	if err != nil {
+		return err
+	}
+	request := strings.TrimPrefix(r.Pattern, "GET "+apiPath)
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if all := takes[request]; !slices.Contains(all, name) {
+			hint := "it takes none"
+			if len(all) > 0 {
+				hint = "it takes " + strings.Join(all, ", ")
+			}
+			return exit.WithHint(exit.Errorf(exit.Usage, "%s takes no parameter %q", request, name), hint)
+		}
+	}
+	return nil
 }
 
 // none are the answers where there is no history.
@@ -83,17 +124,18 @@ func answerJSON(w http.ResponseWriter, v any) error {
 	return nil
 }
 
-// reads bounds how many requests read much at once.
-func (s *Server) reads(fn func(http.ResponseWriter, *http.Request) error) http.Handler {
+// bounded bounds how many requests of a kind are answered at once: they take memory.
+func bounded(slots chan struct{}, fn func(http.ResponseWriter, *http.Request) error) http.Handler {
 	next := answers(fn)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
-		case s.busy <- struct{}{}:
-			defer func() { <-s.busy }()
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
 		case <-r.Context().Done():
 			return
 		case <-time.After(answerWithin):
-			fail(w, http.StatusServiceUnavailable, exit.WithHint(fmt.Errorf("the server answers other requests"), "try again"))
+			err := exit.WithHint(&tooMany{"the server answers other requests"}, "try again")
+			fail(w, statusOf(err), err)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -109,7 +151,11 @@ func answers(fn func(http.ResponseWriter, *http.Request) error) http.Handler {
 			}
 		}()
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerWithin))
-		if err := fn(w, r); err != nil {
+		err := check(r)
+		if err == nil {
+			err = fn(w, r)
+		}
+		if err != nil {
 			fail(w, statusOf(err), err)
 		}
 	})
@@ -524,24 +570,23 @@ const (
 )
 
 // follow tells a page when the history has changed, until the page or the server goes.
-func (s *Server) follow(w http.ResponseWriter, r *http.Request) {
+func (s *Server) follow(w http.ResponseWriter, r *http.Request) error {
 	select {
 	case s.events <- struct{}{}:
 		defer func() { <-s.events }()
 	default:
-		fail(w, http.StatusServiceUnavailable, exit.WithHint(fmt.Errorf("%d pages are open", eventsAtMost), "close some"))
-		return
+		return exit.WithHint(&tooMany{fmt.Sprintf("%d pages are open", eventsAtMost)}, "close some")
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	control := http.NewResponseController(w)
-	send := func() error {
+	_ = s.watch(r.Context(), func() error {
 		_ = control.SetWriteDeadline(time.Now().Add(answerWithin))
 		if _, err := fmt.Fprint(w, "event: change\ndata: {}\n\n"); err != nil {
 			return err
 		}
 		return control.Flush()
-	}
-	_ = s.watch(r.Context(), send)
+	})
+	return nil
 }
 
 // watch calls changed after each change of the history, and now and then without one, until ctx ends or it fails.

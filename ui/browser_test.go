@@ -48,8 +48,9 @@ func serve(t *testing.T, home string) (address string) {
 // page is a tab of a browser. Whatever its scripts complain of fails the test.
 type page struct {
 	*testing.T
-	ctx  context.Context
-	base string
+	ctx     context.Context
+	base    string
+	foreign bool // it is not ours: what its scripts complain of is their matter
 }
 
 // browse opens an address in a headless Chromium, or skips the test where there is none.
@@ -73,7 +74,11 @@ func browseFor(t *testing.T, address string, most time.Duration) *page {
 	t.Cleanup(cancel)
 	ctx, cancel = context.WithTimeout(ctx, most)
 	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx, chromedp.WithListener(func(event any) {
+	p := &page{T: t, base: address[:strings.LastIndex(address, "/")]}
+	p.ctx, cancel = chromedp.NewContext(ctx, chromedp.WithListener(func(event any) {
+		if p.foreign {
+			return
+		}
 		switch e := event.(type) {
 		case *runtime.EventExceptionThrown:
 			t.Errorf("a script: %s %+v", e.ExceptionDetails.Text, e.ExceptionDetails.Exception)
@@ -84,7 +89,6 @@ func browseFor(t *testing.T, address string, most time.Duration) *page {
 		}
 	}))
 	t.Cleanup(cancel)
-	p := &page{t, ctx, address[:strings.LastIndex(address, "/")]}
 	p.do(chromedp.Navigate(address))
 	return p
 }

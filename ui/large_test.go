@@ -1,13 +1,18 @@
 package ui
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,6 +59,99 @@ func TestLargeHistory(t *testing.T) {
 	t.Logf("the server has %d MB in memory, at most %d MB", resident[0]>>20, resident[1]>>20)
 	if page > 500 || chart > 300 || resident[1] > 150<<20 {
 		t.Error("want at most 500 ms, 300 ms and 150 MB")
+	}
+}
+
+// TestMLflowPage measures MLflow's page with the same runs, in the same Chromium: until its table of runs shows rows that can be
+// clicked. make exchange installs MLflow.
+func TestMLflowPage(t *testing.T) {
+	home := os.Getenv("DRUN_TEST_LARGE")
+	if home == "" {
+		t.Skip("it takes minutes: DRUN_TEST_LARGE=DIR (make ui-bench)")
+	}
+	program, err := filepath.Abs("../bin/exchange/bin/mlflow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(program); err != nil {
+		t.Skip("MLflow is not installed: make bin/exchange")
+	}
+	drun, err := filepath.Abs("../bin/drun")
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := filepath.Join(home, "mlflow.db")
+	if _, err := os.Stat(store); err != nil {
+		command(t, program, "db", "upgrade", "sqlite:///"+store+".new")
+		db, err := history.OpenReadOnly(home)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids := []string{}
+		list, err := db.Select(history.Selection{})
+		db.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list {
+			ids = append(ids, strconv.FormatInt(r.ID, 10))
+		}
+		command(t, drun, append([]string{"export", "--home", home, "--to", "mlflow", "--output", store + ".new"}, ids...)...)
+		if err := os.Rename(store+".new", store); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	listener.Close()
+	_, port, _ := net.SplitHostPort(address)
+	server := exec.Command(program, "server", "--backend-store-uri", "sqlite:///"+store, "--default-artifact-root", t.TempDir(), "--host", "127.0.0.1", "--port", port, "--workers", "1")
+	server.Env = append(os.Environ(), "MLFLOW_DISABLE_TELEMETRY=true", "DO_NOT_TRACK=true")
+	server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // its workers too
+		_ = syscall.Kill(-server.Process.Pid, syscall.SIGKILL)
+		_ = server.Wait()
+	})
+	var experiment struct {
+		Experiment struct {
+			ID string `json:"experiment_id"`
+		} `json:"experiment"`
+	}
+	for deadline := time.Now().Add(3 * time.Minute); experiment.Experiment.ID == ""; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("MLflow's server does not answer")
+		}
+		resp, err := http.Get("http://" + address + "/api/2.0/mlflow/experiments/get-by-name?experiment_name=drun")
+		if err == nil {
+			_ = json.NewDecoder(resp.Body).Decode(&experiment)
+			resp.Body.Close()
+		}
+	}
+	p := browseFor(t, "http://"+address+"/health", 5*time.Minute)
+	p.foreign = true
+	took := 0.0
+	for range 3 { // at last with the files in memory
+		p.open("/health")
+		start := time.Now()
+		p.open("/#/experiments/" + experiment.Experiment.ID + "/runs")
+		p.until("document.querySelectorAll('a[href*=\"/runs/\"]').length >= 10")
+		took = time.Since(start).Seconds()
+	}
+	t.Logf("MLflow's table of runs is there after %.0f ms", 1000*took)
+	p.shot("mlflow")
+}
+
+// command runs a program to its end.
+func command(t *testing.T, program string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", program, err, out)
 	}
 }
 

@@ -49,34 +49,50 @@ type Server struct {
 	store  *checkpoints.Store
 	cache  *cache
 	chosen chosen
-	busy   chan struct{} // bounds the requests that read much at once
-	events chan struct{} // bounds those that stay open
+	old    []func() error // closes what was open before the history was replaced
+	busy   chan struct{}  // bounds the requests that read much at once
+	sends  chan struct{}  // bounds those that send files, which may take long
+	events chan struct{}  // bounds those that stay open
 }
 
 const (
 	busyAtMost   = 4
+	sendsAtMost  = 4
 	eventsAtMost = 100
+	oldAtMost    = 8
 )
 
 // New makes the server of the history beneath home; there need be none yet. Close releases what it opens.
 func New(home string) *Server {
 	return &Server{home: home, secret: rand.Text(), token: rand.Text(), cache: newCache(pointsInMemory),
-		busy: make(chan struct{}, busyAtMost), events: make(chan struct{}, eventsAtMost)}
+		busy: make(chan struct{}, busyAtMost), sends: make(chan struct{}, sendsAtMost), events: make(chan struct{}, eventsAtMost)}
 }
 
 // Close releases the files.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.retire()
 	var err error
+	for _, shut := range s.old {
+		err = errors.Join(err, shut())
+	}
+	s.old = nil
+	return err
+}
+
+// retire puts aside what is open; requests may still read it.
+func (s *Server) retire() {
 	if s.db != nil {
-		err = s.db.Close()
+		s.old = append(s.old, s.db.Close)
 	}
 	if s.store != nil {
-		err = errors.Join(err, s.store.Close())
+		s.old = append(s.old, s.store.Close)
 	}
 	s.db, s.store = nil, nil
-	return err
+	for ; len(s.old) > oldAtMost; s.old = s.old[1:] {
+		_ = s.old[0]()
+	}
 }
 
 // Serve answers until ctx ends, and then waits a moment for requests that are under way. It calls used with
@@ -207,10 +223,18 @@ func fail(w http.ResponseWriter, status int, err error) {
 	}{err.Error(), exit.HintOf(err)}, "")
 }
 
+// tooMany is the error of a request that others leave no room for.
+type tooMany struct{ what string }
+
+func (e *tooMany) Error() string { return e.what }
+
 // statusOf is the HTTP status of an error.
 func statusOf(err error) int {
 	if errors.As(err, new(*history.NotFound)) || errors.As(err, new(*history.ErrNone)) || errors.As(err, new(*checkpoints.ErrNone)) {
 		return http.StatusNotFound
+	}
+	if errors.As(err, new(*tooMany)) {
+		return http.StatusServiceUnavailable
 	}
 	if exit.CodeOf(err) == exit.Usage {
 		return http.StatusBadRequest
@@ -218,10 +242,13 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// history opens the history when it is first there.
+// history opens the history when it is first there, and again when another file has its name.
 func (s *Server) history() (*history.DB, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.db != nil && s.db.Replaced() {
+		s.retire()
+	}
 	if s.db == nil {
 		db, err := history.OpenReadOnly(s.home)
 		if err != nil {
