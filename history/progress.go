@@ -40,8 +40,8 @@ func (r *Run) putProgress(tx *sql.Tx, b *Batch) error {
 	return err
 }
 
-// progress is that of a running run; nil: none was reported.
-func (db *DB) progress(run int64) (*Progress, error) {
+// Progress is that of a running run; nil: none was reported.
+func (db *DB) Progress(run int64) (*Progress, error) {
 	var found *Progress
 	err := db.read(func(rows *sql.Rows) error {
 		var began, at int64

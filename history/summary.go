@@ -395,7 +395,7 @@ func (db *DB) Get(id int64) (*Detail, error) {
 		return nil, err
 	}
 	if d.Status == Running {
-		if d.Progress, err = db.progress(id); err != nil {
+		if d.Progress, err = db.Progress(id); err != nil {
 			return nil, err
 		}
 	}

@@ -43,7 +43,9 @@ const (
 	drawEvery = 50 * time.Millisecond
 	barAfter  = time.Second // a recipe that is done by then needs none of ours
 	barWidth  = 30
-	barRoom   = barWidth + 45 // columns, with its numbers
+	barLeast  = 8
+	barRoom   = 45 // columns of its numbers
+	textRoom  = 30 // columns that a bar leaves for its label and a metric, if it can
 )
 
 // New makes a console. prefix: there is more than one rank, each line names its own.
@@ -148,16 +150,21 @@ func (c *Console) begin(label string, total int64) {
 		progressbar.OptionSetDescription(c.description()),
 		progressbar.OptionShowCount(),
 		progressbar.OptionShowIts(),
-		progressbar.OptionSetWidth(barWidth),
+		progressbar.OptionSetWidth(c.barWidth()),
 		progressbar.OptionThrottle(drawEvery),
 		progressbar.OptionClearOnFinish(),
 	)
 }
 
+// barWidth is smaller where the terminal is.
+func (c *Console) barWidth() int {
+	return min(barWidth, max(barLeast, terminal.Width(c.err)-barRoom-textRoom))
+}
+
 // description is the label, and as many metrics as there is room for.
 func (c *Console) description() string {
 	text := terminal.Escape(c.label)
-	room := terminal.Width(c.err) - barRoom - utf8.RuneCountInString(text)
+	room := terminal.Width(c.err) - barRoom - c.barWidth() - utf8.RuneCountInString(text)
 	for _, m := range c.metrics {
 		one := fmt.Sprintf("%s %.4g", terminal.Escape(m.name), m.value)
 		if text != "" {

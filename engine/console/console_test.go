@@ -62,7 +62,7 @@ func TestBar(t *testing.T) {
 		many = append(many, engine.Point{Name: fmt.Sprint("metric", i), Value: float64(i)})
 	}
 	c.Metrics(many)
-	if n := utf8.RuneCountInString(c.description()); n > 120-barRoom {
+	if n := utf8.RuneCountInString(c.description()); n > 120-barRoom-barWidth {
 		t.Errorf("the description takes %d columns", n)
 	}
 	c.Line(0, false, "text")

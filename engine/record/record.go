@@ -88,6 +88,8 @@ type Record struct {
 	regions  regions
 	restores *restores
 	progress history.Progress // kept last
+	loops    bool             // the recipe says how far it is; else the points of its first metric are counted
+	counted  counted
 }
 
 // Open enters a run in the history. Its error says why there is no run; hurry ends the
@@ -239,6 +241,31 @@ const progressEvery = 500 * time.Millisecond
 
 // Progress keeps how far a loop has come. The coordinator alone calls it.
 func (r *Record) Progress(p *engine.Progress) {
+	r.loops = true
+	r.keepProgress(p)
+}
+
+// counted are the points of a metric in an attempt.
+type counted struct {
+	metric  string
+	attempt int
+	points  int64
+}
+
+// count stands for run.progress in a recipe that does without.
+func (r *Record) count(points []engine.Point) {
+	if c := (counted{points[0].Name, r.attempt.number, 0}); r.counted.metric == "" || r.counted.attempt != c.attempt {
+		r.counted = c
+	}
+	for i := range points {
+		if points[i].Name == r.counted.metric {
+			r.counted.points++
+		}
+	}
+	r.keepProgress(&engine.Progress{Label: r.counted.metric, Current: r.counted.points, Total: -1})
+}
+
+func (r *Record) keepProgress(p *engine.Progress) {
 	now, last := time.Now(), &r.progress
 	if last.Label != p.Label || last.Total != p.Total || p.Current < last.Current {
 		*last = history.Progress{Began: now}
@@ -283,6 +310,9 @@ func (r *Record) Add(rank int, m *engine.ToAgent) {
 			text += len(p.Name)
 		}
 		r.recorded(rank, len(m.Points))
+		if rank == 0 && !r.loops {
+			r.count(m.Points)
+		}
 		r.writer.add(len(m.Points), text, func(b *history.Batch) {
 			for _, p := range m.Points {
 				b.Points = append(b.Points, history.Point{

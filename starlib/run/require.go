@@ -173,11 +173,12 @@ func (r *Run) watchNaN(c *starlib.Call) (starlark.Value, error) {
 			what = "infinite"
 		}
 		r.Tensors.Watch = nil // the first says it all
-		text := fmt.Sprintf("%s: the result of %s on rank %d is %s%s", starlib.Position(thread), op, r.rank.Rank, what, given)
+		text := fmt.Sprintf("the result of %s on rank %d is %s%s", op, r.rank.Rank, what, given)
 		if abort && r.Tensors.Fail != nil {
 			r.Tensors.Fail(&RequirementError{text})
-			return
+			return // the error has the position
 		}
+		text = fmt.Sprintf("%s: %s", starlib.Position(thread), text)
 		r.recorder.Note(text)
 		if thread.Print != nil {
 			thread.Print(thread, text)

@@ -97,6 +97,8 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 				Doc: "From now on looks for NaN in the results of operations that record gradients, of the steps of their\n" +
 					"backward passes and of optimizers, and for infinities that are made of finite values. The first ends\n" +
 					"the run with exit code 8 and is named with its line in the recipe; abort = False makes a note instead.\n" +
+					"Operations without gradients are not looked at: those in place (add_, mul_, …), those in\n" +
+					"tensor.no_grad, and those of tensors that need none; run.require fails where a metric is NaN.\n" +
 					"It takes about as long as reading each result once more; without the call there is no cost.",
 				Fn: r.watchNaN,
 			},
@@ -120,8 +122,8 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 			},
 			{
 				Sig: `progress(items: iterable, label: string = "") -> iterable`,
-				Doc: "The same items, with a progress bar on rank 0 while a loop goes over them\n" +
-					"(on a terminal only).",
+				Doc: "The same items. While a loop goes over them, how far it is on rank 0 is shown with a bar on a terminal,\n" +
+					"and by drun show and drun logs --follow elsewhere.",
 				Fn: r.progress,
 			},
 			{
