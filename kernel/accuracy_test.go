@@ -39,12 +39,26 @@ var measured = []function{
 	{"gelu, x < -1, in ULP of x", unary(Gelu), exactGelu, [2]float64{0.5, 0.5}, 4, func(x float64) bool { return x < -1 }, true},
 	{"sin", unary(Sin), func(x exact) exact { return exactSine(x, 0) }, [2]float64{1.5, 2}, 20, nil, false},
 	{"cos", unary(Cos), func(x exact) exact { return exactSine(x, 1) }, [2]float64{1.5, 2}, 20, nil, false},
+	{"tan", unary(Tan), exactTan, [2]float64{0.51, 4}, 20, nil, false},
+	{"asin", unary(Asin), exactAsin, [2]float64{0.51, 3}, 0.4, within1, false},
+	{"acos", unary(Acos), exactAcos, [2]float64{0.51, 3}, 0.4, within1, false},
+	{"atan", unary(Atan), exactAtan, [2]float64{0.51, 1.5}, 3, nil, false},
+	{"atan2(x, 2.5)", angle(2.5), func(x exact) exact { return exactAtan(over(x, number64(2.5))) }, [2]float64{0.51, 2}, 5, nil, false},
+	{"atan2(x, -2.5)", angle(-2.5), func(x exact) exact {
+		y := exactAtan(over(x, number64(-2.5)))
+		if x.Sign() < 0 {
+			return minus(y, exactPi)
+		}
+		return plus(y, exactPi)
+	}, [2]float64{0.51, 2}, 5, nil, false},
 	{"sqrt", unary(Sqrt), func(x exact) exact { return fresh().Sqrt(x) }, [2]float64{0.5, 0.5}, 5, positive, false},
 	{"reciprocal", unary(Reciprocal), func(x exact) exact { return over(number64(1), x) }, [2]float64{0.5, 0.5}, 5, nil, false},
 	{"x^2.5", raise(2.5), func(x exact) exact { return exactPow(x, number64(2.5)) }, [2]float64{0.51, 0.75}, 5, positive, false},
 	{"x^-7", raise(-7), func(x exact) exact { return exactPow(x, number64(-7)) }, [2]float64{0.51, 0.75}, 5, positive, false},
 	{"1.75^x", base(1.75), func(x exact) exact { return exactPow(number64(1.75), x) }, [2]float64{0.51, 0.75}, 100, nil, false},
 }
+
+func within1(x float64) bool { return math.Abs(x) <= 1 }
 
 func positive(x float64) bool { return x > 0 }
 
@@ -61,6 +75,10 @@ func constant(dt element.Type, x float64) View {
 
 func raise(y float64) func(element.Type, int, View, View) {
 	return func(dt element.Type, n int, out, in View) { Binary(Pow, dt, []int{n}, out, in, constant(dt, y)) }
+}
+
+func angle(x float64) func(element.Type, int, View, View) {
+	return func(dt element.Type, n int, out, in View) { Binary(Atan2, dt, []int{n}, out, in, constant(dt, x)) }
 }
 
 func base(x float64) func(element.Type, int, View, View) {
@@ -194,6 +212,10 @@ func TestExact(t *testing.T) {
 		{"sin 1", exactSine(number64(1), 0), "0.841470984807896506652502321630298999622563060798371065"},
 		{"cos 1e22", exactSine(number64(1e22), 1), "0.5232147853951389454975944"},
 		{"2^0.5", exactPow(number64(2), number64(0.5)), "1.41421356237309504880168872420969807856967187537694807"},
+		{"atan 3", exactAtan(number64(3)), "1.24904577239825442582991707728109012307782940412989671"},
+		{"asin -1", exactAsin(number64(-1)), "-1.57079632679489661923132169163975144209858469968755291"},
+		{"acos 0.5", exactAcos(number64(0.5)), "1.04719755119659774615421446109316762806572313312503527"},
+		{"tan 2", exactTan(number64(2)), "-2.18503986326151899164330610231368254343201774622766316"},
 		{"expm1", exactExpm1(number64(0x1p-60)), "8.67361737988403547582120432959e-19"},
 	} {
 		want, _, err := big.ParseFloat(c.want, 10, exactBits, big.ToNearestEven)

@@ -24,6 +24,9 @@ KERNEL(reduce, (int op, int dt, int64_t outer, int64_t n, int64_t inner, mem *o,
 KERNEL(arg_reduce, (int op, int dt, int64_t outer, int64_t n, int64_t inner, int64_t *index, const mem *a),
        (op, dt, outer, n, inner, index, a))
 KERNEL(cumsum, (int dt, int64_t outer, int64_t n, int64_t inner, mem *o, const mem *a), (dt, outer, n, inner, o, a))
+KERNEL(cumprod, (int dt, int64_t outer, int64_t n, int64_t inner, mem *o, const mem *a), (dt, outer, n, inner, o, a))
+KERNEL(cumprod_grad, (int dt, int64_t outer, int64_t n, int64_t inner, mem *dx, const mem *dy, const mem *x),
+       (dt, outer, n, inner, dx, dy, x))
 KERNEL(square_sum, (int dt, int64_t n, const mem *a, double *o), (dt, n, a, o))
 
 SCRATCHED(gemm, (int dt, int ta, int tb, int64_t m, int64_t n, int64_t k, const mem *a, int64_t lda, const mem *b,

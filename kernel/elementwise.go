@@ -36,6 +36,7 @@ const (
 	And      BinaryOp = C.AND // And, Or and Xor: integers (bitwise) and Bool
 	Or       BinaryOp = C.OR
 	Xor      BinaryOp = C.XOR
+	Atan2    BinaryOp = C.ATAN2 // reals: the angle of the point (b, a)
 )
 
 // CompareOp is a comparison.
@@ -54,7 +55,7 @@ const (
 type UnaryOp int32
 
 const (
-	Neg        UnaryOp = C.NEG    // Neg to Square, Relu and Floor to Round also on integers
+	Neg        UnaryOp = C.NEG    // Neg to Square, Relu and Floor to Trunc also on integers
 	Abs        UnaryOp = C.ABS    //
 	Sign       UnaryOp = C.SIGN   // -1, 0, 1
 	Square     UnaryOp = C.SQUARE //
@@ -72,9 +73,14 @@ const (
 	Relu       UnaryOp = C.RELU
 	Gelu       UnaryOp = C.GELU // x Φ(x), through erf
 	Silu       UnaryOp = C.SILU
-	Floor      UnaryOp = C.FLOOR
+	Tan        UnaryOp = C.TAN
+	Asin       UnaryOp = C.ASIN
+	Acos       UnaryOp = C.ACOS
+	Atan       UnaryOp = C.ATAN
+	Floor      UnaryOp = C.FLOOR // Floor to Trunc have no UnaryGrad: it is 0, as Sign's
 	Ceil       UnaryOp = C.CEIL
 	Round      UnaryOp = C.ROUND // half to even
+	Trunc      UnaryOp = C.TRUNC // toward zero
 	Not        UnaryOp = C.NOT   // integers (bitwise) and Bool
 )
 
@@ -98,7 +104,7 @@ func Unary(op UnaryOp, dt element.Type, shape []int, out, a View) {
 // SavesOutput reports whether UnaryGrad of op wants the forward's output rather than its input.
 func (op UnaryOp) SavesOutput() bool {
 	switch op {
-	case Sqrt, Reciprocal, Exp, Expm1, Tanh, Sigmoid, Relu:
+	case Sqrt, Reciprocal, Exp, Expm1, Tan, Tanh, Sigmoid, Relu:
 		return true
 	}
 	return false

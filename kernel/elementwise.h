@@ -22,6 +22,7 @@ INLINE V S(ceil)(V x) {
     V r = S(round_even)(x);
     return S(sel)(r < x, S(sign_of)(r + 1, x), r);
 }
+INLINE V S(trunc)(V x) { return S(sel)(x < 0, S(ceil)(x), S(floor)(x)); }
 // log(1 + x) with the rounding of 1 + x corrected.
 INLINE V S(log1p)(V x) {
     V u = 1 + x;
@@ -87,6 +88,7 @@ MAP(silu, S(sel)(x == -(T)INFINITY, S(set)(0), S(silu)(x)))
 MAP(floor, S(floor)(x))
 MAP(ceil, S(ceil)(x))
 MAP(round, S(round_even)(x))
+MAP(trunc, S(trunc)(x))
 
 static void (*const S(unary_maps)[])(int64_t, void *, const void *) = {
     [NEG] = S(map_neg),     [ABS] = S(map_abs),     [SIGN] = S(map_sign),       [SQUARE] = S(map_square),
@@ -94,7 +96,8 @@ static void (*const S(unary_maps)[])(int64_t, void *, const void *) = {
     [LOG1P] = S(map_log1p), [TANH] = S(map_tanh),   [SIGMOID] = S(map_sigmoid), [ERF] = S(map_erf),
     [SIN] = S(map_sin),     [COS] = S(map_cos),     [RELU] = S(map_relu),       [GELU] = S(map_gelu),
     [SILU] = S(map_silu),   [FLOOR] = S(map_floor), [CEIL] = S(map_ceil),       [ROUND] = S(map_round),
-    [RECIPROCAL] = S(map_reciprocal),
+    [RECIPROCAL] = S(map_reciprocal), [TAN] = S(map_tan), [ASIN] = S(map_asin), [ACOS] = S(map_acos),
+    [ATAN] = S(map_atan), [TRUNC] = S(map_trunc),
 };
 
 MAP2(add, x + y)
@@ -133,11 +136,11 @@ static void S(map_mod)(int64_t n, void *o_, const void *a_, const void *b_) {
 static void (*const S(binary_maps)[])(int64_t, void *, const void *, const void *) = {
     [ADD] = S(map_add),           [SUB] = S(map_sub), [MUL] = S(map_mul), [DIV] = S(map_div),
     [FLOORDIV] = S(map_floordiv), [MOD] = S(map_mod), [POW] = S(map_pow),       [MIN] = S(map_min),
-    [MAX] = S(map_max),
+    [MAX] = S(map_max), [ATAN2] = S(map_atan2),
 };
 
 // dx = dy f'(s), where s is what the forward saved: its input for abs, relu, gelu, silu, log, log1p, square,
-// sin, cos, erf and sign; its output for exp, expm1, tanh, sigmoid, sqrt and reciprocal. x is dy, y is s.
+// sin, cos, asin, acos, atan and erf; its output for exp, expm1, tan, tanh, sigmoid, sqrt and reciprocal. x is dy, y is s.
 MAP2(neg_grad, S(sel)(y == y, -x, -x))
 MAP2(abs_grad, S(sel)(y == 0, S(set)(0), x * S(sign)(y)))
 MAP2(square_grad, x * (2 * y))
@@ -152,6 +155,10 @@ MAP2(sigmoid_grad, x * (y * (1 - y)))
 MAP2(erf_grad, x * ((T)1.12837916709551257390 * S(exp)(-y * y)))
 MAP2(sin_grad, x * S(cos)(y))
 MAP2(cos_grad, -x * S(sin)(y))
+MAP2(tan_grad, x * S(fma)(y, y, S(set)(1)))
+MAP2(asin_grad, x / S(sqrt)(S(fma)(-y, y, S(set)(1))))
+MAP2(acos_grad, -x / S(sqrt)(S(fma)(-y, y, S(set)(1))))
+MAP2(atan_grad, x / S(fma)(y, y, S(set)(1)))
 MAP2(relu_grad, S(sel)(y <= 0, S(set)(0), x))
 MAP2(gelu_grad, x * S(fma)(y * (T)0.39894228040143267794, S(exp)((T)-0.5 * y * y), S(normal_cdf)(y)))
 INLINE V S(silu_slope)(V y) {
@@ -159,14 +166,14 @@ INLINE V S(silu_slope)(V y) {
     return s * S(fma)(y, 1 - s, S(set)(1));
 }
 MAP2(silu_grad, x * S(silu_slope)(y))
-MAP2(zero_grad, S(sel)(x == y, S(set)(0), S(set)(0)))
 
 static void (*const S(grad_maps)[])(int64_t, void *, const void *, const void *) = {
-    [NEG] = S(map_neg_grad),     [ABS] = S(map_abs_grad),     [SIGN] = S(map_zero_grad),
+    [NEG] = S(map_neg_grad),     [ABS] = S(map_abs_grad),
     [SQUARE] = S(map_square_grad), [SQRT] = S(map_sqrt_grad), [RECIPROCAL] = S(map_reciprocal_grad),
     [EXP] = S(map_exp_grad),     [EXPM1] = S(map_expm1_grad), [LOG] = S(map_log_grad),
     [LOG1P] = S(map_log1p_grad), [TANH] = S(map_tanh_grad),   [SIGMOID] = S(map_sigmoid_grad),
     [ERF] = S(map_erf_grad),     [SIN] = S(map_sin_grad),     [COS] = S(map_cos_grad),
+    [TAN] = S(map_tan_grad),     [ASIN] = S(map_asin_grad),   [ACOS] = S(map_acos_grad),
+    [ATAN] = S(map_atan_grad),
     [RELU] = S(map_relu_grad),   [GELU] = S(map_gelu_grad),   [SILU] = S(map_silu_grad),
-    [FLOOR] = S(map_zero_grad),  [CEIL] = S(map_zero_grad),   [ROUND] = S(map_zero_grad),
 };

@@ -166,6 +166,8 @@ REAL(scale_lines, (int dt, LINES, void *y, const void *x, const void *mean, cons
 REAL(batch_norm_grad, (int dt, int training, LINES, void *dx, void *dgamma, void *dbeta, void *sums, const void *dy,
                        const void *x, const void *mean, const void *low, const void *rstd, const void *gamma),
      (training, outer, n, side, run, dx, dgamma, dbeta, sums, dy, x, mean, low, rstd, gamma))
+REAL(cumprod_grad, (int dt, int64_t outer, int64_t n, int64_t inner, void *dx, const void *dy, const void *x),
+     (outer, n, inner, dx, dy, x))
 REAL(square_sum, (int dt, int64_t n, const void *a, double *o), (n, a, o))
 REAL(softmax, (int dt, int logarithm, int64_t rows, int64_t n, void *o, const void *x), (logarithm, rows, n, o, x))
 REAL(softmax_grad, (int dt, int logarithm, int64_t rows, int64_t n, void *dx, const void *dy, const void *y),

@@ -144,6 +144,50 @@ func exactSine(x exact, quadrant int64) exact {
 	return y
 }
 
+func exactTan(x exact) exact { return over(exactSine(x, 0), exactSine(x, 1)) }
+
+// exactAtan halves the angle until its tangent is small: x - x³/3 + x⁵/5 - …
+func exactAtan(x exact) exact {
+	if v, _ := x.Float64(); math.Abs(v) > 1 {
+		right := fresh().SetMantExp(exactPi, -1)
+		if v < 0 {
+			right.Neg(right)
+		}
+		return minus(right, exactAtan(over(number64(1), x)))
+	}
+	n := 0
+	for ; x.Sign() != 0 && x.MantExp(nil) > -10; n++ {
+		x = over(x, plus(number64(1), fresh().Sqrt(plus(number64(1), times(x, x)))))
+	}
+	power, square := fresh().Set(x), fresh().Neg(times(x, x))
+	y := series(func(k int) exact {
+		t := over(power, number64(float64(2*k+1)))
+		power = times(power, square)
+		return t
+	})
+	return fresh().SetMantExp(y, n)
+}
+
+func exactAsin(x exact) exact {
+	rest := minus(number64(1), times(x, x))
+	if rest.Sign() == 0 {
+		right := fresh().SetMantExp(exactPi, -1)
+		if x.Sign() < 0 {
+			right.Neg(right)
+		}
+		return right
+	}
+	return exactAtan(over(x, fresh().Sqrt(rest)))
+}
+
+func exactAcos(x exact) exact {
+	sum := plus(number64(1), x)
+	if sum.Sign() == 0 {
+		return exactPi
+	}
+	return fresh().SetMantExp(exactAtan(fresh().Sqrt(over(minus(number64(1), x), sum))), 1)
+}
+
 // exactReduced is x modulo π/2, nearest to zero, and the quadrant.
 func exactReduced(x exact) (r exact, quadrant int64) {
 	if v, _ := x.Float64(); math.Abs(v) < 0.7 {

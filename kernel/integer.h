@@ -70,7 +70,7 @@ IMAP(not, ~(uint64_t)x)
 static void (*const J(unary_maps)[])(int64_t, void *, const void *) = {
     [NEG] = J(map_neg),   [ABS] = J(map_abs),   [SIGN] = J(map_sign),  [SQUARE] = J(map_square),
     [RELU] = J(map_relu), [FLOOR] = J(map_same), [CEIL] = J(map_same), [ROUND] = J(map_same),
-    [NOT] = J(map_not),
+    [TRUNC] = J(map_same),    [NOT] = J(map_not),
 };
 #undef IMAP
 #undef IMAP2

@@ -17,6 +17,12 @@
                 else for (int64_t i = 0; i < n; i++) s += (uint64_t)x[i * inner];                             \
                 ((int64_t *)o)[l] = (int64_t)s;                                                               \
             }) break;                                                                                         \
+        case RPROD:                                                                                           \
+            EACH_LINE(type, {                                                                                 \
+                uint64_t s = 1;                                                                               \
+                for (int64_t i = 0; i < n; i++) s *= (uint64_t)x[i * inner];                                  \
+                ((int64_t *)o)[l] = (int64_t)s;                                                               \
+            }) break;                                                                                         \
         case RMIN:                                                                                            \
             EACH_LINE(type, {                                                                                 \
                 type s = x[0];                                                                                \
@@ -83,42 +89,70 @@ static void k_arg_reduce(int op, int dt, int64_t outer, int64_t n, int64_t inner
     BY_TYPE(arg_reduce, op, outer, n, inner, index, a)
 }
 
-#define CUMSUM(suffix, type, sum)                                                                         \
-    static void cumsum_##suffix(int64_t outer, int64_t n, int64_t inner, void *o_, const void *a_) {      \
+// Running sums and products.
+#define CUMULATE(name, suffix, type, first, op)                                                           \
+    static void name##_##suffix(int64_t outer, int64_t n, int64_t inner, void *o_, const void *a_) {      \
         for (int64_t p = 0; p < outer; p++)                                                               \
             for (int64_t k = 0; k < n; k++) {                                                             \
                 type *o = (type *)o_ + (p * n + k) * inner;                                               \
                 const type *a = (const type *)a_ + (p * n + k) * inner;                                   \
                 for (int64_t i = 0; i < inner; i++) {                                                     \
-                    type x = k ? o[i - inner] : 0;                                                        \
-                    type y = x + a[i];                                                                    \
-                    o[i] = sum;                                                                           \
+                    type x = k ? o[i - inner] : first;                                                    \
+                    type y = x op a[i];                                                                   \
+                    o[i] = y == y ? y : (type)__builtin_nan("");                                          \
                 }                                                                                         \
             }                                                                                             \
     }
-CUMSUM(f32, float, y == y ? y : __builtin_nanf(""))
-CUMSUM(f64, double, y == y ? y : __builtin_nan(""))
-
 // Integers go into int64.
-#define INT_CUMSUM(suffix, type)                                                                          \
-    static void cumsum_##suffix(int64_t outer, int64_t n, int64_t inner, void *o_, const void *a_) {      \
+#define INT_CUMULATE(name, suffix, type, first, op)                                                       \
+    static void name##_##suffix(int64_t outer, int64_t n, int64_t inner, void *o_, const void *a_) {      \
         for (int64_t l = 0; l < outer * inner; l++) {                                                     \
-            uint64_t s = 0;                                                                               \
+            uint64_t s = first;                                                                           \
             for (int64_t k = 0; k < n; k++) {                                                             \
                 int64_t i = (l / inner * n + k) * inner + l % inner;                                      \
-                s += (uint64_t)((const type *)a_)[i];                                                     \
+                s = s op (uint64_t)((const type *)a_)[i];                                                 \
                 ((int64_t *)o_)[i] = (int64_t)s;                                                          \
             }                                                                                             \
         }                                                                                                 \
     }
-INT_CUMSUM(i64, int64_t)
-INT_CUMSUM(i32, int32_t)
-INT_CUMSUM(i8, int8_t)
-INT_CUMSUM(u8, uint8_t)
+#define CUMULATES(name, first, op)                                                                        \
+    CUMULATE(name, f32, float, first, op)                                                                 \
+    CUMULATE(name, f64, double, first, op)                                                                \
+    INT_CUMULATE(name, i64, int64_t, first, op)                                                           \
+    INT_CUMULATE(name, i32, int32_t, first, op)                                                           \
+    INT_CUMULATE(name, i8, int8_t, first, op)                                                             \
+    INT_CUMULATE(name, u8, uint8_t, first, op)
+CUMULATES(cumsum, 0, +)
+CUMULATES(cumprod, 1, *)
 
 static void k_cumsum(int dt, int64_t outer, int64_t n, int64_t inner, void *o, const void *a) {
     BY_TYPE(cumsum, outer, n, inner, o, a)
 }
+static void k_cumprod(int dt, int64_t outer, int64_t n, int64_t inner, void *o, const void *a) {
+    BY_TYPE(cumprod, outer, n, inner, o, a)
+}
+
+// dx[i] = sum over j >= i of dy[j] times the product of x[0] ... x[j] without x[i]: the product before i, times a
+// sum that grows from the end, so that zeros need no division.
+#define CUMPROD_GRAD(suffix, type)                                                                                 \
+    static void cumprod_grad_##suffix(int64_t outer, int64_t n, int64_t inner, type *dx, const type *dy, const type *x) { \
+        for (int64_t l = 0; l < outer * inner; l++) {                                                              \
+            int64_t at = l / inner * n * inner + l % inner;                                                        \
+            type before = 1, after = 0;                                                                            \
+            for (int64_t k = 0; k < n; k++) {                                                                      \
+                dx[at + k * inner] = before;                                                                       \
+                before *= x[at + k * inner];                                                                       \
+            }                                                                                                      \
+            for (int64_t k = n - 1; k >= 0; k--) {                                                                 \
+                type rest = k + 1 < n ? x[at + (k + 1) * inner] * after : 0;                                       \
+                after = dy[at + k * inner] + rest;                                                                 \
+                type y = dx[at + k * inner] * after;                                                               \
+                dx[at + k * inner] = y == y ? y : (type)__builtin_nan("");                                         \
+            }                                                                                                      \
+        }                                                                                                          \
+    }
+CUMPROD_GRAD(f32, float)
+CUMPROD_GRAD(f64, double)
 
 #define INT_SCATTER_ADD(suffix, type)                                                                               \
     static void scatter_add_##suffix(int64_t outer, int64_t from, int64_t to, int64_t inner, type *o,               \

@@ -16,11 +16,11 @@ typedef void mem;
 enum { F32 = 1, F64, I64, I32, I8, U8, BOOL, F16, BF16, C64 };
 enum { RANK_SUM, RANK_AVG, RANK_PRODUCT, RANK_MIN, RANK_MAX, RANK_BAND, RANK_BOR, RANK_BXOR };
 
-enum { ADD, SUB, MUL, DIV, FLOORDIV, MOD, POW, MIN, MAX, AND, OR, XOR };
+enum { ADD, SUB, MUL, DIV, FLOORDIV, MOD, POW, MIN, MAX, AND, OR, XOR, ATAN2 };
 enum { EQ, NE, LT, LE, GT, GE };
 enum { NEG, ABS, SIGN, SQUARE, SQRT, RECIPROCAL, EXP, EXPM1, LOG, LOG1P, TANH, SIGMOID, ERF, SIN, COS, RELU, GELU, SILU,
-       FLOOR, CEIL, ROUND, NOT };
-enum { RSUM, RMIN, RMAX, RANY, RALL };
+       TAN, ASIN, ACOS, ATAN, FLOOR, CEIL, ROUND, TRUNC, NOT };
+enum { RSUM, RMIN, RMAX, RANY, RALL, RPROD };
 
 #define KERNEL(name, params, args) void drun_##name params;
 #define SCRATCHED(name, params, args) int64_t drun_##name params;

@@ -19,15 +19,25 @@ type order[E float32 | float64] struct {
 	run  func(dt element.Type, draw func(n int) []E) []E
 }
 
+// nearOne makes factors of normal numbers, whose product stays in range.
+func nearOne[E float32 | float64](x []E) {
+	for i := range x {
+		x[i] = 1 + x[i]/256
+	}
+}
+
 func orders[E float32 | float64]() []order[E] {
 	var all []order[E]
 	add := func(name string, run func(dt element.Type, draw func(n int) []E) []E) {
 		all = append(all, order[E]{name, run})
 	}
 	for _, s := range [][3]int{{1, 4096 + 17, 1}, {3, 9001, 1}, {1, 300001, 1}, {1, 700, 37}, {2, 1030, 301}, {5, 301, 2}, {1, 70001, 3}} {
-		for name, op := range map[string]ReduceOp{"sum": Sum, "max": MaxOver, "min": MinOver} {
+		for name, op := range map[string]ReduceOp{"sum": Sum, "max": MaxOver, "min": MinOver, "prod": Prod} {
 			add(fmt.Sprint(name, s), func(dt element.Type, draw func(n int) []E) []E {
 				x, y := draw(s[0]*s[1]*s[2]), make([]E, s[0]*s[2])
+				if op == Prod {
+					nearOne(x)
+				}
 				Reduce(op, dt, s[0], s[1], s[2], ptr(y), ptr(x))
 				return y
 			})
@@ -36,6 +46,14 @@ func orders[E float32 | float64]() []order[E] {
 	add("cumsum", func(dt element.Type, draw func(n int) []E) []E {
 		x, y := draw(3*1001*5), make([]E, 3*1001*5)
 		CumSum(dt, 3, 1001, 5, ptr(y), ptr(x))
+		return y
+	})
+	add("cumprod", func(dt element.Type, draw func(n int) []E) []E {
+		n := 3 * 301 * 5
+		x, dy, y := draw(n), draw(n), make([]E, 2*n)
+		nearOne(x)
+		CumProd(dt, 3, 301, 5, ptr(y), ptr(x))
+		CumProdGrad(dt, 3, 301, 5, ptr(y[n:]), ptr(dy), ptr(x))
 		return y
 	})
 	add("square sum", func(dt element.Type, draw func(n int) []E) []E {

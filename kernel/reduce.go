@@ -8,6 +8,10 @@ package kernel
 // #cgo nocallback drun_arg_reduce
 // #cgo noescape drun_cumsum
 // #cgo nocallback drun_cumsum
+// #cgo noescape drun_cumprod
+// #cgo nocallback drun_cumprod
+// #cgo noescape drun_cumprod_grad
+// #cgo nocallback drun_cumprod_grad
 // #cgo noescape drun_square_sum
 // #cgo nocallback drun_square_sum
 // #cgo noescape drun_reduce_ranks
@@ -25,11 +29,12 @@ import (
 type ReduceOp int32
 
 const (
-	Sum     ReduceOp = C.RSUM // integers and Bool into Int64
-	MinOver ReduceOp = C.RMIN // n > 0; NaN if any is
-	MaxOver ReduceOp = C.RMAX // n > 0; NaN if any is
-	Any     ReduceOp = C.RANY // into Bool
-	All     ReduceOp = C.RALL // into Bool
+	Sum     ReduceOp = C.RSUM  // integers and Bool into Int64
+	MinOver ReduceOp = C.RMIN  // n > 0; NaN if any is
+	MaxOver ReduceOp = C.RMAX  // n > 0; NaN if any is
+	Any     ReduceOp = C.RANY  // into Bool
+	All     ReduceOp = C.RALL  // into Bool
+	Prod    ReduceOp = C.RPROD // integers and Bool into Int64
 )
 
 // Reduce folds the middle dimension of a contiguous [outer, n, inner] array into out [outer, inner].
@@ -46,6 +51,17 @@ func ArgReduce(op ReduceOp, dt element.Type, outer, n, inner int, indices []int6
 // CumSum adds along the middle dimension; integers and Bool into Int64.
 func CumSum(dt element.Type, outer, n, inner int, out, in unsafe.Pointer) {
 	C.drun_cumsum(C.int(dt), long(outer), long(n), long(inner), mem(out), mem(in))
+}
+
+// CumProd multiplies along the middle dimension; integers and Bool into Int64.
+func CumProd(dt element.Type, outer, n, inner int, out, in unsafe.Pointer) {
+	C.drun_cumprod(C.int(dt), long(outer), long(n), long(inner), mem(out), mem(in))
+}
+
+// CumProdGrad computes the gradient dx of CumProd's input x, reals, from that of its output, dy. Zeros in x are
+// no exception.
+func CumProdGrad(dt element.Type, outer, n, inner int, dx, dy, x unsafe.Pointer) {
+	C.drun_cumprod_grad(C.int(dt), long(outer), long(n), long(inner), mem(dx), mem(dy), mem(x))
 }
 
 // SquareSum returns the sum of the squares of n reals.

@@ -62,6 +62,7 @@ INLINE int S(some)(int64_t n) { return n < N ? (int)n : N; }
 
 FOLD(sum, 0, x + y)
 FOLD(min, (T)INFINITY, S(min)(x, y))
+FOLD(prod, 1, x * y)
 FOLD(max, -(T)INFINITY, S(max)(x, y))
 
 // The sum of squares folds its lanes by adding, unlike its elements.
@@ -90,6 +91,7 @@ static double S(join)(int op, double x, double y) {
     switch (op) {
     case RMIN: return x < y || x != x ? x : y;
     case RMAX: return x > y || x != x ? x : y;
+    case RPROD: return x * y;
     }
     return x + y;
 }
@@ -158,7 +160,8 @@ static void S(reduce)(int op, int64_t outer, int64_t n, int64_t inner, T *o, con
         void (*columns)(int64_t, int64_t, int64_t, T *, const T *);
     } kinds[] = {[RSUM] = {S(block_sum), S(columns_sum)},
                  [RMIN] = {S(block_min), S(columns_min)},
-                 [RMAX] = {S(block_max), S(columns_max)}};
+                 [RMAX] = {S(block_max), S(columns_max)},
+                 [RPROD] = {S(block_prod), S(columns_prod)}};
     struct S(reduction) r = {op, kinds[op].block, kinds[op].columns, n, inner, (inner + S(TILE) - 1) / S(TILE), o, a};
     if (inner != 1) {
         int64_t tile = n * (inner < S(TILE) ? inner : S(TILE));

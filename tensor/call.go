@@ -17,7 +17,8 @@ var (
 	_ = [1]int{}[int(kernel.Xor)-int(OpXor)]
 	_ = [1]int{}[int(kernel.Ge)-int(OpGe-OpEq)]
 	_ = [1]int{}[int(kernel.Not)-int(OpNot)]
-	_ = [1]int{}[int(kernel.All)-int(reduceAll)]
+	_ = [1]int{}[int(kernel.Prod)-int(reduceProd)]
+	_ = [1]int{}[int(kernel.Atan2)-int(OpAtan2)]
 )
 
 // alive keeps tensors reachable until here.

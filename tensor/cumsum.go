@@ -1,39 +1,47 @@
 package tensor
 
 import (
+	"unsafe"
+
 	"drun/element"
 	"drun/kernel"
 )
 
 // CumSum adds along dim: out[i] is the sum of the elements up to i.
 func CumSum(t *Tensor, dim int) (*Tensor, error) {
-	a, err := axis("cumsum", dim, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
-	dtype, err := computing(t.dtype, "cumsum")
-	if err != nil {
-		return nil, err
-	}
-	if !dtype.IsFloat() {
-		dtype = element.Int64
-	}
-	b := build("cumsum", t)
-	x, out := b.contiguous(t), b.of(dtype, t.shape...)
-	if b.err != nil {
-		return nil, b.err
-	}
-	if t.n > 0 {
-		outer, n, inner := around(t.shape, a)
-		kernel.CumSum(t.dtype, outer, n, inner, out.ptr(), x.ptr())
-		alive(x)
-	}
-	if records(t, nil) {
-		record(out, "cumsum", func(_ *node, g *Tensor, out []*Tensor) (err error) {
+	const op = "cumsum"
+	out, _, a, err := cumulate(op, t, dim, kernel.CumSum)
+	if err == nil && t.dtype.IsFloat() && records(t, nil) {
+		record(out, op, func(_ *node, g *Tensor, out []*Tensor) (err error) {
 			flip := func(x *Tensor) (*Tensor, error) { return Flip(x, []int{a}) }
 			out[0], err = chain(g).then(flip).then(func(x *Tensor) (*Tensor, error) { return CumSum(x, a) }).then(flip).end()
 			return err
 		}, t)
 	}
-	return out, nil
+	return out, err
+}
+
+// cumulate runs a kernel along dim without recording; x is t in row-major order. Integers give int64.
+func cumulate(op string, t *Tensor, dim int, run func(dt element.Type, outer, n, inner int, out, in unsafe.Pointer)) (out, x *Tensor, a int, err error) {
+	if a, err = axis(op, dim, len(t.shape)); err != nil {
+		return nil, nil, 0, err
+	}
+	dtype, err := computing(t.dtype, op)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	if !dtype.IsFloat() {
+		dtype = element.Int64
+	}
+	b := build(op, t)
+	x, out = b.contiguous(t), b.of(dtype, t.shape...)
+	if b.err != nil {
+		return nil, nil, 0, b.err
+	}
+	if t.n > 0 {
+		outer, n, inner := around(t.shape, a)
+		run(t.dtype, outer, n, inner, out.ptr(), x.ptr())
+		alive(x)
+	}
+	return out, x, a, nil
 }

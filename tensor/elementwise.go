@@ -25,6 +25,7 @@ const (
 	OpAnd
 	OpOr
 	OpXor
+	OpAtan2
 	OpEq
 	OpNe
 	OpLt
@@ -37,7 +38,7 @@ type backward = func(n *node, g *Tensor, out []*Tensor) error
 
 var binaryNames = [...]string{
 	OpAdd: "add", OpSub: "sub", OpMul: "mul", OpDiv: "div", OpFloorDiv: "floor_divide", OpMod: "remainder",
-	OpPow: "pow", OpMinimum: "minimum", OpMaximum: "maximum", OpAnd: "and", OpOr: "or", OpXor: "xor",
+	OpPow: "pow", OpMinimum: "minimum", OpMaximum: "maximum", OpAnd: "and", OpOr: "or", OpXor: "xor", OpAtan2: "atan2",
 	OpEq: "eq", OpNe: "ne", OpLt: "lt", OpLe: "le", OpGt: "gt", OpGe: "ge",
 }
 
@@ -56,6 +57,7 @@ func init() { // the functions use operations themselves
 	binaryGrads[OpAdd], binaryGrads[OpSub] = g{back: backAdd}, g{back: backSub}
 	binaryGrads[OpMul], binaryGrads[OpDiv] = g{backMul, true, false}, g{backDiv, true, false}
 	binaryGrads[OpMod], binaryGrads[OpPow] = g{backMod, true, false}, g{backPow, true, true}
+	binaryGrads[OpAtan2] = g{backAtan2, true, false}
 	binaryGrads[OpMinimum], binaryGrads[OpMaximum] = g{backExtreme, true, true}, g{backExtreme, true, true}
 }
 
@@ -124,7 +126,7 @@ func (op BinaryOp) computeType(d element.Type) (element.Type, error) {
 	switch {
 	case d == element.Complex64 || d == element.Float16 || d == element.BFloat16:
 		return 0, storageOnly(op.String(), d)
-	case op == OpDiv && !d.IsFloat():
+	case (op == OpDiv || op == OpAtan2) && !d.IsFloat():
 		return element.Float32, nil
 	case d == element.Bool && op == OpSub:
 		return 0, fmt.Errorf("sub: bool tensors cannot be subtracted; compare them with != or cast with .to()")

@@ -57,6 +57,27 @@ func backMod(n *node, g *Tensor, out []*Tensor) (err error) {
 	return err
 }
 
+// backAtan2: the angle of (x, y) changes by (x dy - y dx) / (x² + y²).
+func backAtan2(n *node, g *Tensor, out []*Tensor) error {
+	y, x, b := n.val(0), n.val(1), build(n.op, g)
+	square := b.keep(Mul(x, x))
+	if b.err != nil {
+		return b.err
+	}
+	square = b.keep(chain(y).mul(y).binary(OpAdd, square).end())
+	if b.err != nil {
+		return b.err
+	}
+	share := b.keep(Div(g, square))
+	if b.err == nil && n.needs(0) {
+		out[0] = b.keep(Mul(share, x))
+	}
+	if b.err == nil && n.needs(1) {
+		out[1] = b.keep(chain(share).mul(y).unary(OpNeg).end())
+	}
+	return b.err
+}
+
 func backPow(n *node, g *Tensor, out []*Tensor) error {
 	a, b, y := n.val(0), n.val(1), n.val(2)
 	made := build(n.op, g)

@@ -62,6 +62,13 @@ var differentiable = []struct {
 	{"max dim", false, [][]int{{2, 3, 2}}, func(x []*Tensor) (*Tensor, error) { return two(MaxDim(x[0], 1, false)) }},
 	{"sort", false, [][]int{{2, 4}}, func(x []*Tensor) (*Tensor, error) { return two(Sort(x[0], 1, true)) }},
 	{"topk", false, [][]int{{4, 2}}, func(x []*Tensor) (*Tensor, error) { return two(TopK(x[0], 2, 0, true)) }},
+	{"tan", false, [][]int{{4}}, unaryOf(OpTan)}, {"atan", false, [][]int{{4}}, unaryOf(OpAtan)},
+	{"floor and x", false, [][]int{{4}}, func(x []*Tensor) (*Tensor, error) { return Mul(must(Unary(OpFloor, x[0])), x[0]) }},
+	{"atan2", false, [][]int{{2, 3}, {3}}, func(x []*Tensor) (*Tensor, error) { return Binary(OpAtan2, x[0], x[1]) }},
+	{"prod", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Prod(x[0], nil, false) }},
+	{"prod dim", false, [][]int{{2, 3, 2}}, func(x []*Tensor) (*Tensor, error) { return Prod(x[0], new(1), true) }},
+	{"cumprod", false, [][]int{{2, 3, 2}}, func(x []*Tensor) (*Tensor, error) { return CumProd(x[0], 1) }},
+	{"logsumexp", false, [][]int{{2, 3, 4}}, func(x []*Tensor) (*Tensor, error) { return LogSumExp(x[0], []int{0, -1}, false) }},
 	{"median", false, [][]int{{3, 4}}, func(x []*Tensor) (*Tensor, error) { return Median(x[0]) }},
 	{"median dim", false, [][]int{{3, 4}}, func(x []*Tensor) (*Tensor, error) { return two(MedianDim(x[0], 0, true)) }},
 	{"quantile", false, [][]int{{3, 4}}, func(x []*Tensor) (*Tensor, error) {

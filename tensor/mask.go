@@ -3,6 +3,7 @@ package tensor
 import (
 	"bytes"
 	"fmt"
+	"math"
 
 	"drun/element"
 )
@@ -94,11 +95,33 @@ func Clamp(t *Tensor, lo, hi *Scalar) (*Tensor, error) {
 
 // IsNaN tells which elements are not a number.
 func IsNaN(t *Tensor) (*Tensor, error) {
-	if !t.dtype.IsFloat() {
-		return Zeros(t.ctx, t.shape, element.Bool)
+	return classify("is_nan", t, false, func(x *Tensor) (*Tensor, error) { return Binary(OpNe, x, x) })
+}
+
+// IsInf tells which elements are infinite.
+func IsInf(t *Tensor) (*Tensor, error) {
+	return classify("is_inf", t, false, func(x *Tensor) (*Tensor, error) {
+		return chain(x).unary(OpAbs).scalar(OpEq, Float(math.Inf(1))).end()
+	})
+}
+
+// IsFinite tells which elements are neither infinite nor NaN.
+func IsFinite(t *Tensor) (*Tensor, error) {
+	return classify("is_finite", t, true, func(x *Tensor) (*Tensor, error) {
+		return chain(x).unary(OpAbs).scalar(OpLt, Float(math.Inf(1))).end()
+	})
+}
+
+// classify is test of t's elements if they are floats; all integers are alike.
+func classify(op string, t *Tensor, integers bool, test func(*Tensor) (*Tensor, error)) (*Tensor, error) {
+	if _, err := computing(t.dtype, op); err != nil {
+		return nil, err
 	}
-	out, err := Binary(OpNe, t.Detach(), t.Detach())
-	return out, As("is_nan", err)
+	if !t.dtype.IsFloat() {
+		return full(op, t.ctx, t.shape, Truth(integers), element.Bool)
+	}
+	out, err := test(t.Detach())
+	return out, As(op, err)
 }
 
 // triangle keeps the elements on one side of a diagonal of the last two

@@ -16,7 +16,11 @@ const (
 	reduceMax
 	reduceAny
 	reduceAll
+	reduceProd
 )
+
+// widens is true of reductions that give int64 of integers.
+func (kind reduction) widens() bool { return kind == reduceSum || kind == reduceProd }
 
 // dimList checks dims and puts them in order; none means all.
 func dimList(op string, dims []int, nd int) ([]int, error) {
@@ -100,7 +104,7 @@ func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (*T
 			become = final
 		}
 		dtype := x.dtype
-		if kind == reduceSum && !dtype.IsFloat() {
+		if kind.widens() && !dtype.IsFloat() {
 			dtype = element.Int64
 		}
 		out, err := newTensor(op, t.ctx, become, dtype)
@@ -115,7 +119,7 @@ func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (*T
 	}
 	if len(dims) == 0 { // a tensor without dimensions
 		x = x.Detach()
-		if kind == reduceSum && !t.dtype.IsFloat() && t.dtype != element.Int64 {
+		if kind.widens() && !t.dtype.IsFloat() && t.dtype != element.Int64 {
 			return cast(op, x, element.Int64)
 		}
 		return Clone(x)

@@ -31,9 +31,14 @@ const (
 	OpRelu
 	OpGelu
 	OpSilu
+	OpTan
+	OpAsin
+	OpAcos
+	OpAtan
 	OpFloor
 	OpCeil
 	OpRound
+	OpTrunc
 	OpNot
 )
 
@@ -42,17 +47,22 @@ var unaryOps = [...]struct {
 	gradual bool // has a gradient
 	ints    bool // works on integers as it is; others compute in float32
 }{
-	OpNeg: {"neg", true, true}, OpAbs: {"abs", true, true}, OpSign: {"sign", false, true},
+	OpNeg: {"neg", true, true}, OpAbs: {"abs", true, true}, OpSign: {"sign", true, true},
 	OpSquare: {"square", true, true}, OpSqrt: {"sqrt", true, false},
 	OpReciprocal: {"reciprocal", true, false}, OpExp: {"exp", true, false},
 	OpExpm1: {"expm1", true, false}, OpLog: {"log", true, false}, OpLog1p: {"log1p", true, false},
 	OpTanh: {"tanh", true, false}, OpSigmoid: {"sigmoid", true, false}, OpErf: {"erf", true, false},
 	OpSin: {"sin", true, false}, OpCos: {"cos", true, false}, OpRelu: {"relu", true, true},
-	OpGelu: {"gelu", true, false}, OpSilu: {"silu", true, false}, OpFloor: {"floor", false, true},
-	OpCeil: {"ceil", false, true}, OpRound: {"round", false, true}, OpNot: {"logical_not", false, true},
+	OpGelu: {"gelu", true, false}, OpSilu: {"silu", true, false}, OpTan: {"tan", true, false},
+	OpAsin: {"asin", true, false}, OpAcos: {"acos", true, false}, OpAtan: {"atan", true, false},
+	OpFloor: {"floor", true, true}, OpCeil: {"ceil", true, true}, OpRound: {"round", true, true}, OpTrunc: {"trunc", true, true},
+	OpNot: {"logical_not", false, true},
 }
 
 func (op UnaryOp) String() string { return unaryOps[op].name }
+
+// rounds is true of the functions that give integers.
+func (op UnaryOp) rounds() bool { return op >= OpFloor && op <= OpTrunc }
 
 // unaryBacks has one backward function for each function, made once.
 var unaryBacks [len(unaryOps)]backward
@@ -76,7 +86,7 @@ func Unary(op UnaryOp, a *Tensor) (*Tensor, error) {
 		return nil, fmt.Errorf("%s: not defined for bool tensors; cast with .to()", info.name)
 	case !compute.IsFloat() && !info.ints:
 		compute = element.Float32
-	case !compute.IsFloat() && op >= OpFloor && op <= OpRound:
+	case !compute.IsFloat() && op.rounds():
 		return Clone(a)
 	}
 	x, err := cast(info.name, a, compute)
@@ -91,7 +101,7 @@ func Unary(op UnaryOp, a *Tensor) (*Tensor, error) {
 	if info.gradual && records(a, nil) && compute.IsFloat() {
 		n := record(out, info.name, unaryBacks[op], a)
 		switch {
-		case op == OpNeg:
+		case op == OpNeg, op == OpSign, op.rounds():
 		case kernel.UnaryOp(op).SavesOutput():
 			n.save(out)
 		default:
@@ -107,9 +117,12 @@ func backUnary(op UnaryOp, n *node, g *Tensor, out []*Tensor) error {
 		return err
 	}
 	out[0] = dx
-	if op == OpNeg {
+	switch {
+	case op == OpNeg:
 		kUnary(OpNeg, dx, g)
-	} else {
+	case op == OpSign || op.rounds():
+		clear(dx.Bytes())
+	default:
 		kUnaryGrad(op, dx, g, n.val(0))
 	}
 	return nil

@@ -11,13 +11,23 @@ import (
 
 // mathDefs are the elementwise methods and the matrix product.
 var mathDefs = []*starlib.Def{
+	elementwise("neg", "Each element with the other sign, as -t.", tensor.OpNeg),
+	elementwise("reciprocal", "1 / x of each element x.", tensor.OpReciprocal),
 	elementwise("exp", "e to the power of each element.", tensor.OpExp),
 	elementwise("log", "The natural logarithm of each element.", tensor.OpLog),
+	elementwise("expm1", "exp(x) - 1 of each element x, exact for small x, too.", tensor.OpExpm1),
+	elementwise("log1p", "log(1 + x) of each element x, exact for small x, too.", tensor.OpLog1p),
 	elementwise("sqrt", "The square root of each element.", tensor.OpSqrt),
 	elementwise("square", "The square of each element.", tensor.OpSquare),
 	elementwise("tanh", "The hyperbolic tangent of each element.", tensor.OpTanh),
 	elementwise("sin", "The sine of each element.", tensor.OpSin),
 	elementwise("cos", "The cosine of each element.", tensor.OpCos),
+	elementwise("tan", "The tangent of each element.", tensor.OpTan),
+	elementwise("asin", "The angle from -π/2 to π/2 whose sine is the element; NaN beyond ±1.", tensor.OpAsin),
+	elementwise("acos", "The angle from 0 to π whose cosine is the element; NaN beyond ±1.", tensor.OpAcos),
+	elementwise("atan", "The angle from -π/2 to π/2 whose tangent is the element.", tensor.OpAtan),
+	binary("atan2", "The angle from -π to π of the point (other, element), broadcast.", tensor.OpAtan2),
+	elementwise("erf", "The error function of each element.", tensor.OpErf),
 	elementwise("sigmoid", "1 / (1 + exp(-x)) of each element x.", tensor.OpSigmoid),
 	elementwise("relu", "max(x, 0) of each element x.", tensor.OpRelu),
 	elementwise("gelu", "x·Φ(x) of each element x, where Φ is the exact normal distribution function.", tensor.OpGelu),
@@ -28,6 +38,11 @@ var mathDefs = []*starlib.Def{
 	elementwise("ceil", "Each element rounded up.", tensor.OpCeil),
 	elementwise("round", "Each element rounded to the nearest integer, half to even.", tensor.OpRound),
 	method("matmul(other: Tensor) -> Tensor", "The matrix product, (…, n, k) by (…, k, m) to (…, n, m); leading dimensions are broadcast, and one-dimensional operands are vectors, as in NumPy.", withOther(tensor.MatMul)),
+	elementwise("trunc", "Each element rounded toward zero.", tensor.OpTrunc),
+	binary("remainder", "What is left of a division, with the divisor's sign, as t % other. Integers by zero are an error.", tensor.OpMod),
+	classifier("isnan", "NaN", tensor.IsNaN),
+	classifier("isinf", "infinite", tensor.IsInf),
+	classifier("isfinite", "neither infinite nor NaN", tensor.IsFinite),
 	method("outer(other: Tensor) -> Tensor", "The products of each element with each of other: (n,) and (m,) give (n, m).", withOther(tensor.Outer)),
 	method("dot(other: Tensor) -> Tensor", "The sum of the products of two vectors' elements; both have shape (n,).", withOther(tensor.Dot)),
 	method("trace() -> Tensor", "The sum of a matrix's diagonal.",
@@ -61,6 +76,13 @@ func elementwise(name, doc string, op tensor.UnaryOp) *starlib.Def {
 	})
 }
 
+// classifier declares the method that tells of each element whether it is so.
+func classifier(name, what string, fn func(*tensor.Tensor) (*tensor.Tensor, error)) *starlib.Def {
+	return method(name+"() -> Tensor", "Where elements are "+what+", as bools.", func(_ *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+		return Result(fn(t))
+	})
+}
+
 // binary declares an elementwise method of two operands.
 func binary(name, doc string, op tensor.BinaryOp) *starlib.Def {
 	return method(name+"(other: Tensor | number) -> Tensor", doc, func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
@@ -76,6 +98,11 @@ func withOther(fn func(t, other *tensor.Tensor) (*tensor.Tensor, error)) func(*s
 var reduceDefs = []*starlib.Def{
 	reducer("sum", "The sum", tensor.Sum),
 	reducer("mean", "The mean", tensor.Mean),
+	reducer("logsumexp", "log(sum(exp(x))), without overflow", tensor.LogSumExp),
+	method("prod(dim: int = None, keepdim: bool = False) -> Tensor", "The product of all elements, or along dim; keepdim keeps that with size 1. Integers and bools give int64.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			return Result(tensor.Prod(t, optionalDim(c), c.Bool("keepdim")))
+		}),
 	reducer("any", "Whether any element is nonzero", tensor.Any),
 	reducer("all", "Whether all elements are nonzero", tensor.All),
 	spread("var", "The variance", tensor.Var),
@@ -89,6 +116,7 @@ var reduceDefs = []*starlib.Def{
 	argument("argmax", "greatest", tensor.ArgMax),
 	argument("argmin", "least", tensor.ArgMin),
 	method("cumsum(dim: int) -> Tensor", "The running sum of the elements along dim.", alongDim(tensor.CumSum)),
+	method("cumprod(dim: int) -> Tensor", "The running product of the elements along dim.", alongDim(tensor.CumProd)),
 }
 
 func reducer(name, doc string, fn func(*tensor.Tensor, []int, bool) (*tensor.Tensor, error)) *starlib.Def {

@@ -78,11 +78,17 @@ var functions = []*starlib.Def{
 			return Result(tensor.BinCount(Arg(c, "t"), Optional(c, "weights"), c.Int("minlength")))
 		},
 	},
-	{
-		Sig: "is_nan(t: Tensor) -> Tensor",
-		Doc: "Where t is NaN, as bools.",
-		Fn:  func(c *starlib.Call) (starlark.Value, error) { return Result(tensor.IsNaN(Arg(c, "t"))) },
-	},
+	test("is_nan", "NaN", tensor.IsNaN),
+	test("is_inf", "infinite", tensor.IsInf),
+	test("is_finite", "neither infinite nor NaN", tensor.IsFinite),
+}
+
+func test(name, what string, fn func(*tensor.Tensor) (*tensor.Tensor, error)) *starlib.Def {
+	return &starlib.Def{
+		Sig: name + "(t: Tensor) -> Tensor",
+		Doc: "Where t is " + what + ", as bools.",
+		Fn:  func(c *starlib.Call) (starlark.Value, error) { return Result(fn(Arg(c, "t"))) },
+	}
 }
 
 func joiner(name, doc string, join func([]*tensor.Tensor, int) (*tensor.Tensor, error)) *starlib.Def {

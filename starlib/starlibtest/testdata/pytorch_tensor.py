@@ -122,4 +122,59 @@ for arguments in ["5", "4, range = (-1, 1)", "4, range = (-1, 1), density = True
 same("histogram between edges", dict(x=cube, e=torch.tensor([-1.0, -0.25, 0.5, 2.0])), "x.histogram(e)", grad=False)
 same("histogram of one value", dict(x=torch.full((3,), 2.0)), "x.histogram(4)", grad=False)
 
+# Elementwise functions.
+half, edges = torch.linspace(-0.95, 0.95, 9), torch.tensor([0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 1e-30, -1e30, inf, -inf, nan])
+for op in "expm1 tan asin acos atan erf neg".split():
+    same(op, dict(x=half), f"x.{op}()")
+    same(f"{op} at the edges", dict(x=edges), f"x.{op}()", grad=False)
+    same(f"{op} in float64", dict(x=half.double()), f"x.{op}()", tolerance=1e-12)
+for op in "log1p reciprocal".split():
+    same(op, dict(x=half), f"x.{op}()")
+    same(f"{op} at the edges", dict(x=edges), f"x.{op}()", grad=False)
+for op in "tan asin acos atan expm1 log1p erf sin cos".split():
+    same(f"{op} of integers", dict(x=torch.tensor([0, 1])), f"x.{op}()")
+for op in "floor ceil round trunc sign".split():
+    same(f"{op} and its gradient", dict(x=torch.tensor([-2.5, -1.5, -0.4, 0.0, 0.5, 1.5, 2.6])), f"x.{op}() * x")
+    same(f"{op} alone", dict(x=half * 3), f"x.{op}()")
+    same(f"{op} at the edges", dict(x=edges if op != "sign" else edges[:-1]), f"x.{op}()", grad=False)  # of NaN it is NaN here
+    same(f"{op} of integers", dict(x=torch.tensor([-3, 0, 2])), f"x.{op}()")
+same("trunc of large numbers", dict(x=torch.tensor([8388609.0, -16777217.0, 8388607.5, 4194304.5, -0.9999999])), "x.trunc()", grad=False)
+same("atan2", dict(x=matrix, y=randn(4)), "x.atan2(y)")
+signs = torch.tensor([0.0, -0.0, 1.0, -1.0, inf, -inf, nan])
+same("atan2 at the edges", dict(x=signs.reshape(7, 1), y=signs), "x.atan2(y)", grad=False)
+same("atan2 of integers", dict(x=torch.tensor([1, -1, 0]), y=torch.tensor([1, 0, -2])), "x.atan2(y)")
+same("remainder", dict(x=matrix * 5, y=randn(4)), "x.remainder(y)")
+same("remainder of a number", dict(x=matrix * 5), "x.remainder(-2.5)")
+same("remainder of integers", dict(x=torch.tensor([-7, 7, -7, 7]), y=torch.tensor([3, -3, -3, 3])), "x.remainder(y)")
+same("remainder at the edges", dict(x=edges.reshape(11, 1), y=torch.tensor([2.0, -2.0, 0.0, inf, -inf, nan])), "x.remainder(y)", grad=False)
+for op in ["isnan", "isinf", "isfinite"]:
+    same(op, dict(x=edges), f"(x.{op}(), x.double().{op}(), torch.tensor([1, 2]).{op}())", grad=False)
+    case(f"tensor.{op}", dict(x=edges), f"tensor.is_{op[2:]}(x)", getattr(torch, op), grad=False)
+
+# Reductions.
+for arguments in ["0", "-1", "(0, 2)", "dim = 1, keepdim = True", "(0, 1, 2)"]:
+    same(f"logsumexp {arguments}", dict(x=cube * 3), f"x.logsumexp({arguments})")
+same("logsumexp of large numbers", dict(x=torch.tensor([[1000.0, 1001.0], [-1000.0, -1002.0]])), "x.logsumexp(1)")
+infinite = torch.tensor([[-inf, -inf], [0.0, -inf], [inf, 1.0], [nan, 0.0], [inf, -inf]])
+same("logsumexp with infinities", dict(x=infinite), "x.logsumexp(1)", grad=False)
+same("gradients of logsumexp with minus infinity", dict(x=infinite[1:2]), "x.logsumexp(1)")
+same("logsumexp of nothing", dict(x=torch.zeros(2, 0)), "x.logsumexp(1)")
+same("logsumexp of integers", dict(x=torch.tensor([[1, 2], [3, 4]])), "x.logsumexp(0)")
+same("logsumexp of a view", dict(x=cube), "x.transpose(0, 2).logsumexp(1)")
+zeros = torch.tensor([[1.5, 0.0, 2.0], [0.0, 3.0, 0.0], [1.0, -2.0, 0.5]])
+for x in [cube, zeros, holed]:
+    for arguments in ["", "0", "dim = 1", "-1, keepdim = True"]:
+        same(f"prod {arguments}", dict(x=x), f"x.prod({arguments})")
+    for dim in [0, 1]:
+        same(f"cumprod {dim}", dict(x=x), f"x.cumprod({dim})", grad=x is not holed)  # NaN does not spread to other factors here
+for x in [counted + 1, torch.tensor([[2, 127], [3, 100]], dtype=torch.int8), torch.tensor([[True, False], [True, True]])]:
+    same("prod of integers", dict(x=x), "(x.prod(), x.prod(0))")
+    same("cumprod of integers", dict(x=x), "x.cumprod(-1)")
+same("prod of nothing", dict(x=empty), "(x.prod(), x.prod(0), x.prod(1))", grad=False)
+same("gradient of the product of nothing", dict(x=empty), "x.prod(0)")
+same("cumprod of nothing", dict(x=empty), "x.cumprod(0)")
+same("prod of a number", dict(x=torch.tensor(2.5)), "x.prod() + x.prod(0) + x.cumprod(0)")
+same("prod of a view", dict(x=cube), "x.transpose(0, 2).prod(1)")
+same("cumprod of a view", dict(x=cube), "x.transpose(0, 2).cumprod(1)")
+
 write("pytorch_tensor.json")
