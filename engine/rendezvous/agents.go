@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -68,16 +69,19 @@ func dialAgent(ctx context.Context, address, secret string) (net.Conn, error) {
 		socket.Close()
 		return nil, errors.New("nobody listens there")
 	}
-	k := newConn(socket)
+	k := newConn(secureClient(socket))
 	err = k.during(ctx, func() error { return k.introduce(secret, true) })
 	var said *saidError
+	var alert *net.OpError // of TLS
 	switch {
 	case errors.Is(err, errSecret):
 		err = &SecretError{address}
 	case errors.As(err, &said):
 		err = &RefusedError{address, said.text}
 	case err == nil:
-		err = socket.SetDeadline(time.Time{})
+		err = k.SetDeadline(time.Time{})
+	case errors.As(err, new(tls.RecordHeaderError)), errors.As(err, &alert) && alert.Op == "remote error", errors.Is(err, io.ErrUnexpectedEOF):
+		err = &RefusedError{address, "what listens there does not speak as this drun: another program, or another release"}
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		err = &RefusedError{address, "what listens there does not wait for other processes of a run"}
 	}
@@ -85,5 +89,5 @@ func dialAgent(ctx context.Context, address, secret string) (net.Conn, error) {
 		k.Close()
 		return nil, err
 	}
-	return socket, nil
+	return k.Conn, nil
 }

@@ -106,9 +106,9 @@ func (c *client) connect(ctx context.Context) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := newConn(socket)
+	k := newConn(secureClient(socket))
 	err = k.during(ctx, func() error { return k.introduce(c.token, false) })
-	if errors.Is(err, io.EOF) || errors.Is(err, errSecret) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errSecret) {
 		err = errors.New("it refused this rank: the token is of another run, or there are too many connections")
 	}
 	if err != nil {

@@ -13,14 +13,11 @@ import (
 	"time"
 )
 
-// Both sides of a connection prove that they know the same secret without sending
-// it: each sends random bytes, and an HMAC-SHA256 over both sides' random bytes with
-// the secret as the key. A label in it says which side speaks, and for what purpose.
-// What follows the handshake is neither encrypted nor signed.
+// Both sides of a connection prove that they know the same secret without sending it: each sends an HMAC-SHA256 whose
+// key is derived from the secret and the connection, which is under TLS (tls.go). A label in it says which side speaks,
+// and for what purpose.
 
-const nonceSize = 32
-
-// A proof begins with a label, so that it is not valid for another purpose.
+// A proof is of a label, so that it is not valid for another purpose.
 const (
 	clientLabel = "drun: who connects"
 	serverLabel = "drun: who listens"
@@ -33,25 +30,17 @@ type handshake struct {
 	Version int    `cbor:"1,keyasint,omitempty"`
 	Agent   bool   `cbor:"3,keyasint,omitempty"` // the connection is not for the store: see Server.Agents
 	Error   string `cbor:"4,keyasint,omitempty"`
-	Nonce   []byte `cbor:"5,keyasint,omitempty"`
 	Proof   []byte `cbor:"6,keyasint,omitempty"`
 }
 
-func newNonce() []byte {
-	nonce := make([]byte, nonceSize)
-	_, _ = rand.Read(nonce) // it does not fail
-	return nonce
-}
-
-func proof(secret, label string, agent bool, client, server []byte) []byte {
+// proof is made with the key of the connection, see bound.
+func proof(key, label string, agent bool) []byte {
 	purpose := forStore
 	if agent {
 		purpose = forAgents
 	}
-	mac := hmac.New(sha256.New, []byte(secret))
-	for _, part := range [][]byte{[]byte(label + purpose), {0}, client, server} {
-		_, _ = mac.Write(part) // a hash takes everything
-	}
+	mac := hmac.New(sha256.New, []byte(key))
+	_, _ = mac.Write([]byte(label + purpose)) // a hash takes everything
 	return mac.Sum(nil)
 }
 
@@ -61,32 +50,23 @@ var errSecret = errors.New("the secret there is another one")
 // introduce is the handshake of the side that connected.
 func (c *conn) introduce(secret string, agent bool) error {
 	end := time.Now().Add(helloTimeout)
-	first := handshake{Version: version, Agent: agent, Nonce: newNonce()}
-	if err := c.send(&first); err != nil {
+	key, err := c.bound(secret, end)
+	if err != nil {
 		return err
 	}
-	var theirs, last handshake
+	if err := c.send(&handshake{Version: version, Agent: agent, Proof: proof(key, clientLabel, agent)}); err != nil {
+		return err
+	}
+	var theirs handshake
 	if err := c.receive(&theirs, maxHello, end); err != nil {
 		return err
 	}
-	if theirs.Error != "" {
-		return &saidError{theirs.Error}
-	}
-	if len(theirs.Nonce) != nonceSize {
-		return &saidError{"it speaks otherwise"}
-	}
-	if err := c.send(&handshake{Proof: proof(secret, clientLabel, agent, first.Nonce, theirs.Nonce)}); err != nil {
-		return err
-	}
-	if err := c.receive(&last, maxHello, end); err != nil {
-		return err
-	}
 	switch {
-	case last.Error == errSecret.Error():
+	case theirs.Error == errSecret.Error():
 		return errSecret
-	case last.Error != "":
-		return &saidError{last.Error}
-	case !hmac.Equal(last.Proof, proof(secret, serverLabel, agent, first.Nonce, theirs.Nonce)):
+	case theirs.Error != "":
+		return &saidError{theirs.Error}
+	case !hmac.Equal(theirs.Proof, proof(key, serverLabel, agent)):
 		return errSecret
 	}
 	return nil
@@ -101,7 +81,7 @@ func (e *saidError) Error() string { return e.text }
 // false where no such connection is expected.
 func (c *conn) meet(secretOf func(agent bool) (string, bool)) (agent, ok bool) {
 	end := time.Now().Add(helloTimeout)
-	var first, second handshake
+	var first handshake
 	if c.receive(&first, maxHello, end) != nil {
 		return false, false
 	}
@@ -113,18 +93,15 @@ func (c *conn) meet(secretOf func(agent bool) (string, bool)) (agent, ok bool) {
 		_ = c.send(&handshake{Error: fmt.Sprintf("it speaks version %d, this side version %d: they come from different releases of drun", version, first.Version)})
 		return false, false
 	}
-	if len(first.Nonce) != nonceSize {
+	key, err := c.bound(secret, end)
+	if err != nil {
 		return false, false
 	}
-	own := newNonce()
-	if c.send(&handshake{Nonce: own}) != nil || c.receive(&second, maxHello, end) != nil {
-		return false, false
-	}
-	if !hmac.Equal(second.Proof, proof(secret, clientLabel, first.Agent, first.Nonce, own)) {
+	if !hmac.Equal(first.Proof, proof(key, clientLabel, first.Agent)) {
 		_ = c.send(&handshake{Error: errSecret.Error()}) // for the user on the other side
 		return false, false
 	}
-	return first.Agent, c.send(&handshake{Proof: proof(secret, serverLabel, first.Agent, first.Nonce, own)}) == nil
+	return first.Agent, c.send(&handshake{Proof: proof(key, serverLabel, first.Agent)}) == nil
 }
 
 // ReadSecret reads the secret in a file: its text, without surrounding white space.

@@ -2,7 +2,9 @@ package rendezvous
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -10,40 +12,43 @@ import (
 	"time"
 )
 
+// pair connects two sides under TLS, of which tap sees what the first says.
+func pair(t *testing.T, tap io.Writer) (client, server *conn) {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	t.Cleanup(func() { ours.Close(); theirs.Close() })
+	under, err := secureServer(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newConn(secureClient(recorded{ours, tap})), newConn(under)
+}
+
 // Who listens must know the secret too: what the other side has said proves nothing
-// when it comes back, nor does a proof for another purpose.
+// when it comes back, nor does a proof for another purpose, or for another connection.
 func TestFalseServers(t *testing.T) {
 	const secret = "swordfish"
-	for name, answer := range map[string]func(first, second *handshake, own []byte) []byte{
-		"honest": func(first, _ *handshake, own []byte) []byte {
-			return proof(secret, serverLabel, true, first.Nonce, own)
-		},
-		"an echo": func(_, second *handshake, _ []byte) []byte { return second.Proof },
-		"nothing": func(_, _ *handshake, _ []byte) []byte { return nil },
-		"the store's": func(first, _ *handshake, own []byte) []byte {
-			return proof(secret, serverLabel, false, first.Nonce, own)
-		},
-		"of another": func(first, _ *handshake, own []byte) []byte {
-			return proof("guess", serverLabel, true, first.Nonce, own)
-		},
-		"an older one": func(_, _ *handshake, own []byte) []byte { return proof(secret, serverLabel, true, newNonce(), own) },
-	} {
-		ours, theirs := net.Pipe()
+	old := ""
+	for _, name := range []string{"honest", "an echo", "nothing", "the store's", "of another", "an older one"} {
+		ours, theirs := pair(t, io.Discard)
 		go func() {
-			k := newConn(theirs)
-			var first, second handshake
-			own := newNonce()
-			if k.receive(&first, maxHello, time.Now().Add(time.Second)) == nil && k.send(&handshake{Nonce: own}) == nil &&
-				k.receive(&second, maxHello, time.Now().Add(time.Second)) == nil {
-				_ = k.send(&handshake{Proof: answer(&first, &second, own)})
+			var first handshake
+			if theirs.receive(&first, maxHello, time.Now().Add(time.Second)) != nil {
+				return
 			}
+			key, _ := theirs.bound(secret, time.Now().Add(time.Second))
+			guess, _ := theirs.bound("guess", time.Now().Add(time.Second))
+			answer := map[string][]byte{"honest": proof(key, serverLabel, true), "an echo": first.Proof, "nothing": nil, "the store's": proof(key, serverLabel, false),
+				"of another": proof(guess, serverLabel, true), "an older one": []byte(old)}[name]
+			if name == "honest" {
+				old = string(answer)
+			}
+			_ = theirs.send(&handshake{Proof: answer})
 		}()
-		err := newConn(ours).introduce(secret, true)
+		err := ours.introduce(secret, true)
 		if (err == nil) != (name == "honest") {
 			t.Errorf("%s: %v", name, err)
 		}
-		ours.Close()
-		theirs.Close()
 	}
 }
 
@@ -52,32 +57,31 @@ func TestFalseServers(t *testing.T) {
 func TestFalseClients(t *testing.T) {
 	s, _ := serve(t)
 	s.Agents("swordfish", func(conn net.Conn) { _, _ = conn.Write([]byte("welcome")) })
-	nonce := newNonce()
 	var old []byte // a proof that was right
-	for _, name := range []string{"honest", "made up", "of another purpose", "older"} {
-		k := newConn(connect(t, s))
-		var theirs, last handshake
+	for _, name := range []string{"honest", "made up", "of another purpose", "older", "none"} {
+		k := newConn(secureClient(connect(t, s)))
 		end := time.Now().Add(5 * time.Second)
-		if err := k.send(&handshake{Version: version, Agent: true, Nonce: nonce}); err != nil {
-			t.Fatal(err)
-		}
-		if err := k.receive(&theirs, maxHello, end); err != nil {
+		key, err := k.bound("swordfish", end)
+		if err != nil {
 			t.Fatal(err)
 		}
 		shown := old
 		switch name {
 		case "honest":
-			shown = proof("swordfish", clientLabel, true, nonce, theirs.Nonce)
+			shown = proof(key, clientLabel, true)
 			old = shown
 		case "made up":
-			shown = newNonce()
+			shown = make([]byte, 32)
 		case "of another purpose":
-			shown = proof("swordfish", clientLabel, false, nonce, theirs.Nonce)
+			shown = proof(key, clientLabel, false)
+		case "none":
+			shown = nil
 		}
-		if err := k.send(&handshake{Proof: shown}); err != nil {
+		if err := k.send(&handshake{Version: version, Agent: true, Proof: shown}); err != nil {
 			t.Fatal(err)
 		}
-		err := k.receive(&last, maxHello, end)
+		var last handshake
+		err = k.receive(&last, maxHello, end)
 		if honest := name == "honest"; err != nil || honest != (last.Proof != nil) || honest == (last.Error != "") {
 			t.Errorf("%s: %+v %v", name, last, err)
 		}
@@ -85,32 +89,164 @@ func TestFalseClients(t *testing.T) {
 	}
 }
 
-// The secret does not go over the network, and each connection has other proofs.
+// The secret does not go over the network, nor does anything else that is said; and what was said once is of no use again.
 func TestSecretStaysHere(t *testing.T) {
 	const secret = "swordfish swordfish swordfish"
-	var said [2]bytes.Buffer
-	for i := range said {
-		ours, theirs := net.Pipe()
-		met := make(chan bool)
+	s, _ := serve(t)
+	taken := make(chan string, 1)
+	s.Agents(secret, func(conn net.Conn) {
+		text := make([]byte, 11)
+		_, _ = io.ReadFull(conn, text)
+		taken <- string(text)
+	})
+	var said bytes.Buffer
+	k := newConn(secureClient(recorded{connect(t, s), &said}))
+	if err := k.introduce(secret, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Write([]byte("parameters!")); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-taken; got != "parameters!" {
+		t.Fatal(got)
+	}
+	if bytes.Contains(said.Bytes(), []byte("swordfish")) || bytes.Contains(said.Bytes(), []byte("parameters")) {
+		t.Errorf("%q", said.Bytes())
+	}
+	again := connect(t, s)
+	_, _ = again.Write(said.Bytes())
+	_ = again.(*net.TCPConn).CloseWrite()
+	_, _ = io.ReadAll(again)
+	select {
+	case text := <-taken:
+		t.Errorf("what was said before was taken again: %q", text)
+	case <-time.After(50 * time.Millisecond):
+	}
+}
+
+// Someone in between, who ends TLS on both sides and passes everything on, hears no more than the greeting.
+func TestSomeoneInBetween(t *testing.T) {
+	s, _ := serve(t)
+	s.Agents("swordfish", func(net.Conn) { t.Error("it was let in") })
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			left, err := secureServer(from)
+			if err != nil {
+				return
+			}
+			right := secureClient(connect(t, s))
+			go func() { _, _ = io.Copy(right, left); right.Close() }()
+			go func() { _, _ = io.Copy(left, right); left.Close() }()
+		}
+	}()
+	conn, err := DialAgent(soon(3*time.Second), listener.Addr().String(), "swordfish")
+	if !errors.As(err, new(*SecretError)) {
+		t.Errorf("%v %v", conn, err)
+	}
+}
+
+// A server without TLS, or with an older one, hears no proof, and nobody without it is heard.
+func TestNoWayBackToPlain(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	key, err := ownKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, answer := range map[string]func(conn net.Conn) string{
+		"plain": func(conn net.Conn) string {
+			_, _ = conn.Write(encoded(t, &handshake{Proof: make([]byte, 32)}))
+			text, _ := io.ReadAll(io.LimitReader(conn, 64))
+			return string(text)
+		},
+		"TLS 1.2": func(conn net.Conn) string {
+			old := tls.Server(conn, &tls.Config{MaxVersion: tls.VersionTLS12, Certificates: []tls.Certificate{key}})
+			var first handshake
+			_ = newConn(old).receive(&first, maxHello, time.Now().Add(time.Second))
+			return string(first.Proof)
+		},
+	} {
+		heard := make(chan string, 20)
 		go func() {
-			_, ok := newConn(theirs).meet(func(bool) (string, bool) { return secret, true })
-			met <- ok
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			heard <- answer(conn)
 		}()
-		if err := newConn(recorded{ours, &said[i]}).introduce(secret, true); err != nil || !<-met {
-			t.Fatal(err)
+		_, err := dialAgent(soon(3*time.Second), listener.Addr().String(), "swordfish")
+		if !errors.As(err, new(*RefusedError)) {
+			t.Errorf("%s: %v", name, err)
+		}
+		var m handshake
+		if text := <-heard; name == "plain" && (text[0] != 22 || decoding.Unmarshal([]byte(text), &m) == nil) || name != "plain" && text != "" {
+			t.Errorf("%s: it heard %q", name, text)
 		}
 	}
-	if bytes.Contains(said[0].Bytes(), []byte("swordfish")) || bytes.Equal(said[0].Bytes(), said[1].Bytes()) {
-		t.Errorf("%q", said[0].Bytes())
+	s, _ := serve(t)
+	if c := tls.Client(connect(t, s), &tls.Config{MaxVersion: tls.VersionTLS12, InsecureSkipVerify: true}); c.Handshake() == nil {
+		t.Error("TLS 1.2 is spoken")
 	}
+	c := newConn(connect(t, s))
+	_ = c.send(&handshake{Version: version, Agent: true, Proof: make([]byte, 32)})
+	var m handshake
+	if err := c.receive(&m, maxHello, time.Now().Add(5*time.Second)); err == nil {
+		t.Errorf("plain: %+v", m)
+	}
+	alive(t, s)
 }
 
 type recorded struct {
 	net.Conn
-	into *bytes.Buffer
+	into io.Writer
 }
 
-func (r recorded) Write(p []byte) (int, error) { r.into.Write(p); return r.Conn.Write(p) }
+func (r recorded) Write(p []byte) (int, error) { _, _ = r.into.Write(p); return r.Conn.Write(p) }
+
+// Connections without a proof, of one machine, do not take the places of those of another.
+func TestFloodOfOneMachine(t *testing.T) {
+	s, _ := serve(t)
+	from := func(host string) net.Conn {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}
+		c, err := d.Dial("tcp", s.Addr())
+		if err != nil {
+			t.Skip(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	honest := from("127.0.0.2")
+	for range maxGuests + 50 {
+		from("127.0.0.1")
+	}
+	for end := time.Now().Add(3 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		s.mu.Lock()
+		n := len(s.guests)
+		s.mu.Unlock()
+		if n == maxGuests {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d guests", n)
+		}
+	}
+	if err := newConn(secureClient(honest)).introduce(s.token, false); err != nil {
+		t.Errorf("the honest one was driven out: %v", err)
+	}
+}
 
 // More connections than there is room for that say nothing keep nobody out.
 func TestFloodOfSilence(t *testing.T) {
@@ -165,12 +301,11 @@ func TestOwnSecret(t *testing.T) {
 
 // Whatever a stranger says, it is not let in, and the server goes on.
 func FuzzHandshake(f *testing.F) {
-	nonce := bytes.Repeat([]byte{7}, nonceSize)
 	for _, parts := range [][]any{
-		{&handshake{Version: version, Agent: true, Nonce: nonce}, &handshake{Proof: make([]byte, 32)}},
-		{&handshake{Version: version, Nonce: nonce}, &handshake{}},
+		{&handshake{Version: version, Agent: true, Proof: make([]byte, 32)}},
+		{&handshake{Version: version}, &handshake{}},
 		{&handshake{Version: version, Agent: true}},
-		{&handshake{Version: version, Nonce: nonce[:5]}, &request{Op: opGet, Keys: []string{"k"}}},
+		{&handshake{Version: version, Proof: make([]byte, 5)}, &request{Op: opGet, Keys: []string{"k"}}},
 		{[]string{"hello"}},
 	} {
 		var text []byte
@@ -185,21 +320,30 @@ func FuzzHandshake(f *testing.F) {
 		s := &Server{token: "swordfish", table: newTable(), done: make(chan struct{}), conns: map[*conn]struct{}{}}
 		s.Agents("swordfish", func(net.Conn) { t.Error("a stranger was let in") })
 		ours, theirs := net.Pipe()
-		c := newConn(theirs)
+		under, err := secureServer(theirs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newConn(under)
 		if !s.welcome(c) {
 			t.Fatal("no room")
 		}
 		served := make(chan struct{})
 		go func() { s.serve(c); close(served) }()
+		stranger := net.Conn(ours)
+		if len(text)%2 == 0 { // others do not even speak TLS
+			stranger = secureClient(ours)
+			_ = stranger.(*secured).Handshake()
+		}
 		go func() { // what it says is not read slower than it comes
 			buf := make([]byte, 512)
 			for {
-				if _, err := ours.Read(buf); err != nil {
+				if _, err := stranger.Read(buf); err != nil {
 					return
 				}
 			}
 		}()
-		_, _ = ours.Write(text)
+		_, _ = stranger.Write(text)
 		ours.Close()
 		<-served
 		if len(s.conns) != 0 || len(s.guests) != 0 {

@@ -120,7 +120,12 @@ func (s *Server) accept() {
 			}
 			continue
 		}
-		c := newConn(socket)
+		under, err := secureServer(socket)
+		if err != nil {
+			socket.Close()
+			continue
+		}
+		c := newConn(under)
 		if !s.welcome(c) {
 			c.Close()
 			continue
@@ -137,12 +142,30 @@ func (s *Server) welcome(c *conn) bool {
 		return false
 	}
 	if len(s.guests) >= maxGuests {
-		s.guests[0].Close() // its goroutine removes it from the list
-		s.guests = s.guests[1:]
+		i := worst(s.guests)
+		s.guests[i].Close() // its goroutine removes it from the list
+		s.guests = slices.Delete(s.guests, i, i+1)
 	}
 	s.conns[c] = struct{}{}
 	s.guests = append(s.guests, c)
 	return true
+}
+
+// worst is the oldest guest of the machine that has the most: one machine that says nothing on many connections
+// keeps no other out.
+func worst(guests []*conn) int {
+	count := map[string]int{}
+	from := make([]string, len(guests))
+	most := ""
+	for i, g := range guests {
+		if host, _, err := net.SplitHostPort(g.RemoteAddr().String()); err == nil {
+			from[i] = host
+		}
+		if count[from[i]]++; count[from[i]] > count[most] {
+			most = from[i]
+		}
+	}
+	return slices.Index(from, most)
 }
 
 // known marks a connection as having proven the secret.

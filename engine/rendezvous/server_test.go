@@ -28,6 +28,9 @@ func dropped(t *testing.T, what string, c net.Conn) {
 	t.Helper()
 	said, err := io.ReadAll(c)
 	var timeout net.Error
+	if len(said) == 7 && said[0] == 21 {
+		said = nil // that TLS is spoken here
+	}
 	if len(said) > 0 || errors.As(err, &timeout) && timeout.Timeout() {
 		t.Errorf("%s: the server said %q (%v)", what, said, err)
 	}
@@ -69,6 +72,11 @@ func TestStrangers(t *testing.T) {
 		_, _ = c.Write(text) // it may be cut off already
 		_ = c.(*net.TCPConn).CloseWrite()
 		dropped(t, name, c)
+		c = connect(t, s)
+		under := secureClient(c)
+		_, _ = under.Write(text)
+		_ = under.CloseWrite()
+		dropped(t, name+" under TLS", under)
 	}
 	alive(t, s)
 }
@@ -84,8 +92,8 @@ func encoded(t testing.TB, msg any) []byte {
 
 func TestOtherVersion(t *testing.T) {
 	s, _ := serve(t)
-	c := newConn(connect(t, s))
-	if err := c.send(&handshake{Version: 99, Nonce: newNonce()}); err != nil {
+	c := newConn(secureClient(connect(t, s)))
+	if err := c.send(&handshake{Version: 99}); err != nil {
 		t.Fatal(err)
 	}
 	var r handshake
@@ -102,7 +110,7 @@ func TestSilentGuests(t *testing.T) {
 	for i := range 50 {
 		c := connect(t, s)
 		if i%2 == 0 {
-			_, _ = c.Write(encoded(t, &handshake{Version: version, Nonce: newNonce()})[:3])
+			_, _ = c.Write(encoded(t, &handshake{Version: version})[:3])
 		}
 		guests = append(guests, c)
 	}
@@ -124,7 +132,7 @@ func TestSilentGuests(t *testing.T) {
 func TestOddRequests(t *testing.T) {
 	s, _ := serve(t)
 	greet := func() *conn {
-		c := newConn(connect(t, s))
+		c := newConn(secureClient(connect(t, s)))
 		if err := c.introduce(s.token, false); err != nil {
 			t.Fatal(err)
 		}

@@ -46,7 +46,7 @@ const (
 func (o op) waits() bool { return o == opGet || o == opWait }
 
 // version is that of the handshake (see secret.go) and of the requests.
-const version = 2
+const version = 3
 
 // request is one operation. Values belong to Keys one to one, but for
 // opCompareSet: the expected value and the one desired.

@@ -24,7 +24,7 @@ func TestMessagesOfAnyBytes(t *testing.T) {
 	}
 	for range 300 {
 		for _, pair := range [][2]any{
-			{&handshake{Version: rng.IntN(9), Agent: rng.IntN(2) == 0, Error: string(noise()), Nonce: noise(), Proof: noise()}, new(handshake)},
+			{&handshake{Version: rng.IntN(9), Agent: rng.IntN(2) == 0, Error: string(noise()), Proof: noise()}, new(handshake)},
 			{&request{Op: opSet, Space: string(noise()), Keys: []string{string(noise()), string(noise())}, Values: [][]byte{noise(), noise()},
 				Amount: rng.Int64(), Wait: time.Duration(rng.Int64())}, new(request)},
 			{&reply{Values: [][]byte{noise()}, Number: rng.Int64(), Missing: []string{string(noise())}, Error: string(noise())}, new(reply)},
