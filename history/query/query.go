@@ -5,6 +5,7 @@
 package query
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -87,7 +88,16 @@ func ParseList(what, text string) ([]*Expr, error) {
 	return list, err
 }
 
+// Bounds of an expression, so that its values stay small: what it computes does not grow with its length squared.
+const (
+	maxText = 10_000 // bytes
+	maxFor  = 2      // loops of comprehensions
+)
+
 func parse(what, text string) ([]*Expr, error) {
+	if len(text) > maxText {
+		return nil, &Error{What: what, Msg: fmt.Sprintf("the expression has %d bytes, more than %d", len(text), maxText)}
+	}
 	text = strings.ReplaceAll(text, "\n", " ")
 	fault := func(pos syntax.Position, format string, args ...any) error {
 		return &Error{What: what, Text: text, Pos: pos, Msg: fmt.Sprintf(format, args...)}
@@ -199,7 +209,7 @@ func (e *Expr) collect(tree syntax.Expr, fault func(syntax.Position, string, ...
 		}
 		return ""
 	}
-	metric := map[syntax.Node]bool{}
+	loops := 0
 	syntax.Walk(tree, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.DotExpr:
@@ -213,7 +223,15 @@ func (e *Expr) collect(tree syntax.Expr, fault func(syntax.Position, string, ...
 				}
 				err = fault(n.Name.NamePos, "%s", msg)
 			}
-			metric[n.X] = true
+			if of := n.Name.Name; slices.Contains(growing, of) && !accounts(read, n.X) && err == nil {
+				err = fault(n.Name.NamePos, "an expression has no .%s", of)
+			}
+		case *syntax.LambdaExpr:
+			err = cmp.Or(err, fault(n.Lambda, "an expression has no lambda"))
+		case *syntax.ForClause:
+			if loops++; loops > maxFor {
+				err = cmp.Or(err, fault(n.For, "an expression has at most %d loops", maxFor))
+			}
 		case *syntax.IndexExpr:
 			if literal, ok := n.Y.(*syntax.Literal); ok && literal.Token == syntax.STRING {
 				note(n.X, literal.Value.(string))
@@ -238,6 +256,15 @@ func (e *Expr) collect(tree syntax.Expr, fault func(syntax.Position, string, ...
 		return err == nil
 	})
 	return err
+}
+
+// growing are methods whose result may be as long as the product of their arguments.
+var growing = []string{"format", "join", "replace"}
+
+// accounts reports whether x is one of the names that have values of a run.
+func accounts(read map[string]*history.Names, x syntax.Expr) bool {
+	id, is := x.(*syntax.Ident)
+	return is && read[id.Name] != nil || isMetric(x)
 }
 
 // isMetric reports whether an expression is metrics.X.

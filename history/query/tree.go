@@ -154,7 +154,7 @@ func newLeaf(tree syntax.Expr) (*leaf, error) {
 
 // order makes comparisons follow IEEE 754, as in a recipe: Starlark orders NaN above all
 // numbers, so that a run whose loss is NaN would be one with a loss above 1. It turns x < y
-// into (LESS | x) | y, where LESS is a value that compares.
+// into (LESS | x) | y, where LESS is a value that compares. So it does with operators that need bounds.
 func order(tree syntax.Expr) {
 	syntax.Walk(tree, func(n syntax.Node) bool {
 		e, ok := n.(*syntax.BinaryExpr)
@@ -169,16 +169,18 @@ func order(tree syntax.Expr) {
 	})
 }
 
-// comparisons are the values that compare, by the name of their operator, which no expression can write.
+// comparisons are the values that compare, or compute with bounds, by the name of their operator, which no expression
+// can write; and str.
 var comparisons = starlark.StringDict{}
 
 func init() {
-	for _, op := range []syntax.Token{syntax.LT, syntax.LE, syntax.GT, syntax.GE, syntax.EQL, syntax.NEQ} {
+	for _, op := range []syntax.Token{syntax.LT, syntax.LE, syntax.GT, syntax.GE, syntax.EQL, syntax.NEQ, syntax.STAR, syntax.LTLT, syntax.PERCENT} {
 		comparisons[op.String()] = comparison{op: op}
 	}
+	comparisons["str"] = starlark.NewBuiltin("str", text)
 }
 
-// comparison compares its left side, once it has one, with what follows.
+// comparison compares its left side, once it has one, with what follows, or computes with both.
 type comparison struct {
 	op   syntax.Token
 	left starlark.Value
@@ -191,6 +193,10 @@ func (c comparison) Binary(_ syntax.Token, y starlark.Value, side starlark.Side)
 	if c.left == nil {
 		return comparison{c.op, y}, nil
 	}
+	switch c.op {
+	case syntax.STAR, syntax.LTLT, syntax.PERCENT:
+		return arithmetic(c.op, c.left, y)
+	}
 	if isNaN(c.left) || isNaN(y) {
 		return starlark.Bool(c.op == syntax.NEQ), nil
 	}
@@ -202,6 +208,39 @@ func (c comparison) Binary(_ syntax.Token, y starlark.Value, side starlark.Side)
 		return nil, fmt.Errorf("%s cannot be compared with %s (%s)", c.left.Type(), y.Type(), c.op)
 	}
 	return starlark.Bool(result), nil
+}
+
+// arithmetic is for numbers alone, of a bounded size: texts and lists that are multiplied may fill the memory.
+func arithmetic(op syntax.Token, x, y starlark.Value) (starlark.Value, error) {
+	for _, v := range []starlark.Value{x, y} {
+		switch v := v.(type) {
+		case starlark.Float:
+			continue
+		case starlark.Int:
+			if v.BigInt().BitLen() < maxBits {
+				continue
+			}
+			return nil, errors.New("the number is too large")
+		}
+		return nil, fmt.Errorf("%s %s %s is for numbers", x.Type(), op, y.Type())
+	}
+	return starlark.Binary(op, x, y)
+}
+
+const maxBits = 10_000
+
+// text is str of a value that is no collection, whose text may be far longer than the collection.
+func text(_ *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	if len(args) != 1 || len(kwargs) > 0 {
+		return nil, errors.New("str wants one value")
+	}
+	switch v := args[0].(type) {
+	case starlark.String:
+		return v, nil
+	case starlark.NoneType, starlark.Bool, starlark.Int, starlark.Float:
+		return starlark.String(v.String()), nil
+	}
+	return nil, fmt.Errorf("str is of a number, a text, a bool or None, not of a %s", args[0].Type())
 }
 
 func isNaN(v starlark.Value) bool {
