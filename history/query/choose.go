@@ -27,6 +27,12 @@ func ParseKey(text string) (Key, error) {
 	if err != nil {
 		return Key{}, err
 	}
+	switch list[0].tree.(type) {
+	case *syntax.BinaryExpr, *syntax.CondExpr: // -a + b: is the minus of a, or of the order?
+		if descending {
+			return Key{}, &Error{What: "--sort", Text: text, Msg: fmt.Sprintf("write -(%s), or 0 - …", list[0])}
+		}
+	}
 	return Key{list[0], descending}, nil
 }
 

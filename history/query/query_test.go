@@ -132,6 +132,12 @@ func TestSort(t *testing.T) {
 	if ids, _, err := choose(db, "True", "len(tags)", "-id"); err != nil || fmt.Sprint(ids) != "[4 3 2 1]" {
 		t.Errorf("two keys: %v, %v", ids, err)
 	}
+	if _, err := ParseKey("-params.lr + id"); err == nil || !strings.Contains(err.Error(), "write -(params.lr + id)") {
+		t.Error(err)
+	}
+	if ids, _, err := choose(db, "True", "-(id + 1)"); err != nil || fmt.Sprint(ids) != "[4 3 2 1]" {
+		t.Errorf("-(…): %v, %v", ids, err)
+	}
 	tagged, err := Tagged("quote\"1\n")
 	ok(t, err)
 	if ids, _, err := Choose(db, false, []*Expr{tagged}, nil); err != nil || fmt.Sprint(ids) != "[2]" {
