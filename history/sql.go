@@ -3,6 +3,7 @@ package history
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -34,30 +35,90 @@ type Table struct {
 	Rows    [][]any
 }
 
-// Query runs SQL that reads; db must come from OpenReadOnly. Statements that
-// would write, here or elsewhere (ATTACH, VACUUM INTO), are refused.
+// most is how many bytes a result may have, which is in memory whole; of one value, a quarter of it. Tests have less.
+var most = 1 << 30
+
+// harmless are the pragmas that only tell something, without an argument or with one.
+var harmless = map[string]bool{"application_id": false, "collation_list": false, "compile_options": false, "data_version": false, "database_list": false, "encoding": false,
+	"foreign_key_check": true, "foreign_key_list": true, "freelist_count": false, "function_list": false, "index_info": true, "index_list": true, "index_xinfo": true,
+	"integrity_check": true, "journal_mode": false, "module_list": false, "page_count": false, "page_size": false, "pragma_list": false, "quick_check": true,
+	"schema_version": false, "table_info": true, "table_list": true, "table_xinfo": true, "user_version": false}
+
+// reads allows what only reads, and thus neither ATTACH, VACUUM INTO and temporary tables, nor pragmas that change how
+// the file is opened.
+func reads(op int, what, argument, _ string) int {
+	const recursive = 33 // SQLITE_RECURSIVE
+	switch op {
+	case sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, recursive:
+		return sqlite3.SQLITE_OK
+	case sqlite3.SQLITE_PRAGMA:
+		if takes, is := harmless[strings.ToLower(what)]; is && (takes || argument == "") {
+			return sqlite3.SQLITE_OK
+		}
+	}
+	return sqlite3.SQLITE_DENY
+}
+
+// statements are those of a query that are not empty: what stands between semicolons outside of quotes and comments.
+func statements(query string) (list []string) {
+	ends := map[byte]string{'\'': "'", '"': `"`, '`': "`", '[': "]"}
+	start := -1 // of the statement; -1: only spaces and comments so far
+	for i := 0; i < len(query); i++ {
+		end, quoted := ends[query[i]]
+		comment := 1 // bytes that open it
+		switch rest := query[i:]; {
+		case quoted:
+		case strings.HasPrefix(rest, "--"):
+			end = "\n"
+		case strings.HasPrefix(rest, "/*"):
+			end, comment = "*/", 2
+		case query[i] == ';':
+			if start >= 0 {
+				list = append(list, query[start:i])
+			}
+			start = -1
+			continue
+		}
+		if start < 0 && (quoted || end == "" && strings.IndexByte(" \t\n\f\r", query[i]) < 0) {
+			start = i
+		}
+		if end == "" {
+			continue
+		}
+		skip := strings.Index(query[i+comment:], end)
+		if skip < 0 {
+			break // it ends with the query
+		}
+		i += comment + skip + len(end) - 1
+	}
+	if start >= 0 {
+		list = append(list, query[start:])
+	}
+	return list
+}
+
+// Query runs one statement of SQL that reads; db must come from OpenReadOnly. Those that
+// would write, here or elsewhere, are refused.
 func (db *DB) Query(ctx context.Context, query string) (*Table, error) {
+	list := statements(query) // the driver would give the result of the last alone
+	if len(list) != 1 {
+		return nil, &SQLError{fmt.Errorf("want one query, not %d", len(list))}
+	}
 	conn, err := db.sql.Conn(ctx)
 	if err != nil {
 		return nil, sqldb.Wrap(db.path, err)
 	}
 	defer conn.Close()
 	err = conn.Raw(func(driver any) error {
-		driver.(*sqlite3.SQLiteConn).RegisterAuthorizer(func(op int, name, value, _ string) int {
-			if op == sqlite3.SQLITE_ATTACH || op == sqlite3.SQLITE_DETACH { // VACUUM INTO attaches, too
-				return sqlite3.SQLITE_DENY
-			}
-			if op == sqlite3.SQLITE_PRAGMA && (value != "" && !describes(name) || name == "wal_checkpoint") {
-				return sqlite3.SQLITE_DENY // it would set something
-			}
-			return sqlite3.SQLITE_OK
-		})
+		lite := driver.(*sqlite3.SQLiteConn)
+		lite.RegisterAuthorizer(reads)
+		lite.SetLimit(sqlite3.SQLITE_LIMIT_LENGTH, most/4)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	rows, err := conn.QueryContext(ctx, query)
+	rows, err := conn.QueryContext(ctx, list[0])
 	if err != nil {
 		return nil, db.queryError(err)
 	}
@@ -66,6 +127,7 @@ func (db *DB) Query(ctx context.Context, query string) (*Table, error) {
 	if table.Columns, err = rows.Columns(); err != nil {
 		return nil, db.queryError(err)
 	}
+	size := 0
 	for rows.Next() {
 		row := make([]any, len(table.Columns))
 		cells := make([]any, len(row))
@@ -76,20 +138,27 @@ func (db *DB) Query(ctx context.Context, query string) (*Table, error) {
 			return nil, db.queryError(err)
 		}
 		table.Rows = append(table.Rows, row)
+		for _, v := range row {
+			size += 24
+			switch v := v.(type) {
+			case string:
+				size += len(v)
+			case []byte:
+				size += len(v)
+			}
+		}
+		if size > most {
+			return nil, &SQLError{fmt.Errorf("the result is larger than %d MiB: ask for less, as with LIMIT", most>>20)}
+		}
 	}
 	return table, db.queryError(rows.Err())
 }
 
-// describes tells whether a pragma's argument is what it describes.
-func describes(pragma string) bool {
-	switch strings.ToLower(pragma) {
-	case "table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list", "foreign_key_check", "integrity_check", "quick_check":
-		return true
-	}
-	return false
-}
-
 func (db *DB) queryError(err error) error {
+	if err != nil && strings.HasPrefix(err.Error(), "not enough args") {
+		err = errors.New("a query has no parameters as ? and :name: write their values")
+		return &SQLError{err}
+	}
 	if sqldb.IsSQL(err) || sqldb.IsReadOnly(err) {
 		return &SQLError{err}
 	}
