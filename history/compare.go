@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +28,7 @@ type RunName struct {
 var Kinds = []string{"parameter", "run", "metric", "recipe", "data", "backend", "machine", "version"}
 
 // Difference is something of which each run has a value, in the order of the runs; nil: none.
-// A value is a json.RawMessage of a parameter, a Float or a string.
+// A value is a json.RawMessage of a parameter, a Float (NaN and infinities of parameters too) or a string.
 type Difference struct {
 	Kind   string `json:"kind"`
 	Name   string `json:"name"`
@@ -37,7 +38,7 @@ type Difference struct {
 // Compare finds what differs between the runs with these ids, and what does not.
 func (db *DB) Compare(ids []int64) (*Comparison, error) {
 	c := &Comparison{Differences: []Difference{}, Same: []Difference{}}
-	found := map[[2]string][]any{}
+	found, exact := map[[2]string][]any{}, map[[2]string][]string{}
 	for i, id := range ids {
 		d, err := db.Get(id)
 		if err != nil {
@@ -47,9 +48,12 @@ func (db *DB) Compare(ids []int64) (*Comparison, error) {
 		d.describe(func(kind, name string, value any) {
 			key := [2]string{kind, name}
 			if found[key] == nil {
-				found[key] = make([]any, len(ids))
+				found[key], exact[key] = make([]any, len(ids)), make([]string, len(ids))
 			}
-			found[key][i] = value
+			found[key][i], exact[key][i] = value, canonical(value)
+			if kind == "parameter" { // the float NaN is not the text "NaN"
+				exact[key][i] = fmt.Sprintf("%T %s", d.Params[name], exact[key][i])
+			}
 		})
 	}
 	order := func(a, b [2]string) int {
@@ -60,11 +64,7 @@ func (db *DB) Compare(ids []int64) (*Comparison, error) {
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(found), order) {
 		d := Difference{key[0], key[1], found[key]}
-		same := true
-		for _, v := range d.Values[1:] {
-			same = same && canonical(v) == canonical(d.Values[0])
-		}
-		if same {
+		if of := exact[key]; !slices.ContainsFunc(of, func(v string) bool { return v != of[0] }) {
 			c.Same = append(c.Same, d)
 		} else {
 			c.Differences = append(c.Differences, d)
@@ -87,13 +87,23 @@ func canonical(v any) string {
 
 // describe names all of a run that can be compared.
 func (d *Detail) describe(add func(kind, name string, value any)) {
-	for name := range d.Params {
+	for name, v := range d.Params {
+		if f, is := v.(float64); is && (math.IsNaN(f) || math.IsInf(f, 0)) {
+			add("parameter", name, Float(f)) // printed without quotes
+			continue
+		}
 		add("parameter", name, json.RawMessage(d.Params.Text(name)))
 	}
 	add("run", "seed", strconv.FormatInt(d.Seed, 10))
 	add("run", "ranks", strconv.Itoa(d.WorldSize))
 	add("run", "status", string(d.Status))
-	add("run", "tags", strings.Join(d.Tags, ","))
+	tags := slices.Clone(d.Tags)
+	for i, tag := range tags {
+		if strings.ContainsAny(tag, `,"`) {
+			tags[i] = strconv.Quote(tag) // "a,b" is not a and b
+		}
+	}
+	add("run", "tags", strings.Join(tags, ","))
 	if p := d.Parent; p != nil {
 		add("run", "resumed from", fmt.Sprintf("%d@%d", p.ID, p.Step))
 	}

@@ -48,3 +48,18 @@ func TestCompare(t *testing.T) {
 		}
 	}
 }
+
+// Values that look alike are told apart.
+func TestCompareLookalikes(t *testing.T) {
+	db := open(t, t.TempDir())
+	for i, value := range []any{math.NaN(), "NaN"} {
+		r := begin(t, db, RunInfo{})
+		ok(t, r.Write(&Batch{Params: []Param{{"x", value}, {"same", math.Inf(1)}}, Tags: [][]string{{"a,b"}, {"a", "b"}}[i]}))
+		ok(t, finish(r, Done, 0, ""))
+	}
+	c, err := db.Compare([]int64{1, 2})
+	ok(t, err)
+	if got := fmt.Sprint(c.Differences); got != `[{parameter x [NaN [34 78 97 78 34]]} {run tags ["a,b" a,b]}]` {
+		t.Error(got)
+	}
+}

@@ -272,6 +272,8 @@ func TestDownsampleKeepsSpikes(t *testing.T) {
 		switch i {
 		case 333:
 			v = 100
+		case 335: // a spike is not hidden by a NaN in its place
+			v = math.NaN()
 		case 666:
 			v = -100
 		case 777:
@@ -293,7 +295,7 @@ func TestDownsampleKeepsSpikes(t *testing.T) {
 	if count[0] > 40 || count[0] < 20 || count[1] > 40 {
 		t.Errorf("kept %v points a rank", count)
 	}
-	for _, step := range []int64{0, 333, 666, 777, 999} {
+	for _, step := range []int64{0, 333, 335, 666, 777, 999} {
 		if !steps[step] {
 			t.Errorf("step %d is gone", step)
 		}

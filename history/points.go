@@ -176,7 +176,7 @@ const MinDownsample = 4
 // Downsample keeps at most n points of each metric and rank (n at least
 // MinDownsample), in their order: it cuts them into n/4 equal buckets and
 // keeps of each the first, the last, the smallest and the largest, so that
-// spikes survive. NaN counts as the largest.
+// spikes survive; where some are NaN, into n/5, and keeps of each the first NaN too.
 func Downsample(points []Point, n int) []Point {
 	type series struct {
 		name string
@@ -207,26 +207,40 @@ func Downsample(points []Point, n int) []Point {
 // value may reach from low to high.
 func Extremes(count, n int, low, high func(i int) float64) []int {
 	kept := []int{}
-	buckets := max(n/4, 1)
+	isNaN := func(i int) bool { return math.IsNaN(low(i)) || math.IsNaN(high(i)) }
+	buckets, nans := max(n/4, 1), false
 	if count <= n {
 		buckets = count
+	} else if n > MinDownsample {
+		for i := 0; i < count && !nans; i++ {
+			nans = isNaN(i)
+		}
+		if nans {
+			buckets = n / 5
+		}
 	}
 	for b := range buckets {
 		first, last := b*count/buckets, (b+1)*count/buckets-1
-		lowest, highest := first, first
+		lowest, highest, nan := first, first, first
+		for i := last; i >= first && nans; i-- {
+			if isNaN(i) {
+				nan = i
+			}
+		}
 		for i := first + 1; i <= last; i++ {
 			if less(low(i), low(lowest)) {
 				lowest = i
 			}
-			if less(high(highest), high(i)) {
+			if less(-high(i), -high(highest)) {
 				highest = i
 			}
 		}
-		four := []int{first, lowest, highest, last}
-		slices.Sort(four)
-		kept = append(kept, slices.Compact(four)...)
+		some := []int{first, lowest, highest, last, nan}
+		slices.Sort(some)
+		kept = append(kept, slices.Compact(some)...)
 	}
 	return kept
 }
 
+// less orders NaN behind all else.
 func less(a, b float64) bool { return a < b || math.IsNaN(b) && !math.IsNaN(a) }

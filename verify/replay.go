@@ -18,6 +18,7 @@ import (
 type Replayed struct {
 	Same     bool        `json:"same"`
 	Compared int         `json:"compared"` // points
+	Updates  int         `json:"-"`        // after which the parameters were compared
 	First    *Divergence `json:"first"`
 }
 
@@ -148,6 +149,9 @@ func Replay(o run.Options, db *history.DB, home string, id int64, given []engine
 	}
 	want := newSeries(list)
 	r := &Replayed{Compared: len(want.order), First: want.first(newSeries(theirs), whole)}
+	for rank := range min(len(digests), len(theirDigests)) {
+		r.Updates += len(digests[rank])
+	}
 	if r.First == nil {
 		r.First = differentUpdate(digests, theirDigests, 0)
 	}

@@ -33,14 +33,15 @@ type point struct {
 
 func newSeries(list []history.Point) *series {
 	s := &series{points: map[point]float64{}}
+	again := map[point]int{}
 	for _, p := range list {
 		if !p.Exact {
 			continue
 		}
 		key := point{p.Name, p.Step, p.Rank, 0}
-		for _, again := s.points[key]; again; _, again = s.points[key] {
-			key.nth++
-		}
+		nth := again[key]
+		again[key]++
+		key.nth = nth
 		s.points[key] = p.Value
 		s.order = append(s.order, key)
 	}

@@ -78,7 +78,7 @@ func printComparison(out io.Writer, c *history.Comparison, diff string, all bool
 		io.WriteString(out, columns)
 	}
 	if len(c.Differences) == 0 {
-		fmt.Fprintln(out, "nothing differs")
+		fmt.Fprintln(out, "nothing differs: of metrics, the last, smallest and largest values and their count are compared here; drun diff compares all")
 	}
 	if len(c.Same) > 0 && !all {
 		fmt.Fprintf(out, "\nthe rest, %d values, is the same; --all shows it\n", len(c.Same))
@@ -145,10 +145,14 @@ func beneath(out io.Writer, runs []history.RunName, rows []history.Difference) {
 		cells = append(cells, d.Name)
 	}
 	row(w, anyOf(cells)...)
+	shown := make([][]string, len(columns))
+	for k, d := range columns {
+		shown[k] = texts(d)
+	}
 	for i, r := range runs {
 		cells := []string{strconv.FormatInt(r.ID, 10), r.Name}
-		for _, d := range columns {
-			cells = append(cells, comparedText(d.Kind, d.Values[i]))
+		for k := range columns {
+			cells = append(cells, shown[k][i])
 		}
 		row(w, anyOf(cells)...)
 	}
@@ -169,6 +173,27 @@ func beneath(out io.Writer, runs []history.RunName, rows []history.Difference) {
 		}
 		w.Flush()
 	}
+}
+
+// texts are what is shown of the values of a difference: of metrics all digits, where fewer do not tell them apart.
+func texts(d history.Difference) []string {
+	list, exact := make([]string, len(d.Values)), make([]string, len(d.Values))
+	short := map[string]string{}
+	all := false
+	for i, v := range d.Values {
+		list[i] = comparedText(d.Kind, v)
+		exact[i] = list[i]
+		if f, is := v.(history.Float); is {
+			exact[i] = f.String()
+		}
+		before, again := short[list[i]]
+		all = all || again && before != exact[i]
+		short[list[i]] = exact[i]
+	}
+	if all {
+		return exact
+	}
+	return list
 }
 
 func comparedText(kind string, v any) string {

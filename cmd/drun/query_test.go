@@ -113,7 +113,7 @@ func TestOutput(t *testing.T) {
 		{"compare 1 2", []string{"PARAMETER       1 calm-otter                              2 wild-goose\nhidden          128                                       -\n",
 			"whole           1.0                                       -\n\nRUN  ", "status          done                                      failed\n",
 			"loss.last       NaN                                       -\n", "\nthe rest, 7 values, is the same", "--- run 1: examples/digits.star\n+++ /dev/null\n@@ -1 +0,0 @@\n-def main(): pass\n"}},
-		{"compare 2 2", []string{"nothing differs\n"}},
+		{"compare 2 2", []string{"nothing differs: of metrics"}},
 		{"compare 1 2 --json", []string{`"kind": "parameter"`, "\"values\": [\n        1.0,\n        null\n", `"recipe_diff": "--- run 1`, `"NaN"`}},
 		{"compare 1 2 2 2 2 2 2", []string{"ID  NAME        hidden  lr   whole  ranks  ", "1   calm-otter  128     0.1  1.0    2      done    ", "\nVERSION drun\n  v1  runs 1\n      runs 2 2 2 2 2 2\n"}},
 		{"show last", []string{"run 2 wild-goose: failed", "bad.star:3:5: boom", "exit code", "1"}},

@@ -40,6 +40,8 @@ RUN is an id, a name, or last. Of a run that did not end well, what it recorded 
 				switch {
 				case wantsJSON(cmd):
 					err = printJSON(out, r)
+				case r.Same && r.Compared+r.Updates == 0:
+					_, err = fmt.Fprintln(out, "it ran again, but there was nothing to compare: the run recorded no exact metric, and updated no parameters")
 				case r.Same:
 					_, err = fmt.Fprintf(out, "the same bits: %d metric points\n", r.Compared)
 				default:
