@@ -148,6 +148,8 @@ func readFile(path string) ([]history.Foreign, []string, error) {
 	return readCSV(path, mark("csv"), content)
 }
 
+const importable = "want CSV with a heading, TensorBoard's events or MLflow's SQLite store"
+
 // readCSV reads tables with a heading, in one of two forms: a row a point, with the columns metric (or name), value and
 // perhaps step, rank, time, run and run_name, as drun export writes them; or a column a metric, and perhaps step, time, run and
 // run_name. An empty cell is no point.
@@ -155,7 +157,7 @@ func readCSV(path, mark string, content []byte) ([]history.Foreign, []string, er
 	in := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(content, []byte("\ufeff"))))
 	heading, err := in.Read()
 	if err != nil {
-		return nil, nil, exit.WithHint(badCSV(path, err), "want CSV with a heading, TensorBoard's events or MLflow's SQLite store")
+		return nil, nil, exit.WithHint(badCSV(path, err), importable)
 	}
 	at := map[string]int{}
 	for i, name := range heading {
@@ -178,7 +180,7 @@ func readCSV(path, mark string, content []byte) ([]history.Foreign, []string, er
 			break
 		}
 		if err != nil {
-			return nil, nil, badCSV(path, err)
+			return nil, nil, exit.WithHint(badCSV(path, err), importable)
 		}
 		cell := func(name string) string {
 			if i, has := at[name]; has {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"drun/exchange"
@@ -27,7 +28,7 @@ func newExportRuns() *cobra.Command {
 	names = append(names, "tensorboard", "mlflow")
 	cmd := &cobra.Command{
 		Use:   "export RUN…",
-		Short: "Write runs for other tools: CSV, JSON, Parquet",
+		Short: "Write runs for other tools: CSV, JSON, Parquet, TensorBoard, MLflow",
 		Long: `Writes all points of runs, for other tools. csv and parquet have one row a point, with the columns run, run_name,
 metric, step, rank, value and time; json is a list of the runs as drun show --json prints them, each with its points.
 CSV and JSON write NaN, Infinity and -Infinity, as texts in JSON; Parquet has them as numbers.
@@ -103,7 +104,7 @@ func exportTo(cmd *cobra.Command, args []string, to, path string) error {
 			return exit.WithCode(err, exit.Storage)
 		}
 		if err == nil {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d runs\n", terminal.Escape(path), len(unique(ids)))
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", terminal.Escape(path), english.Plural(len(unique(ids)), "run", ""))
 		}
 		return err
 	})
@@ -167,7 +168,7 @@ func enter(cmd *cobra.Command, all []history.Foreign, tags []string) error {
 		ids = append(ids, id)
 	}
 	if there > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d runs are in the history already\n", there, len(all))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s had been imported before\n", there, counted(len(all), "run"))
 	}
 	list, err := db.Summaries(ids)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/guptarohit/asciigraph"
 	"github.com/spf13/cobra"
 
@@ -202,7 +203,7 @@ func (c *chart) draw(cmd *cobra.Command, curves []curve) error {
 	}
 	fmt.Fprintln(out)
 	for i, v := range curves {
-		fmt.Fprintf(out, "%s%d %s: %d points", legend[i], v.ID, terminal.Escape(v.Name), len(v.points))
+		fmt.Fprintf(out, "%s%d %s: %s", legend[i], v.ID, terminal.Escape(v.Name), english.Plural(len(v.points), "point", ""))
 		if v.omitted > 0 {
 			fmt.Fprintf(out, ", %d of them not shown: not finite%s", v.omitted, map[bool]string{true: ", or not above 0"}[c.log])
 		}

@@ -138,7 +138,7 @@ func TestOutput(t *testing.T) {
 		{"source 1 --diff 2", []string{"=--- run 1: examples/digits.star\n+++ /dev/null\n@@ -1 +0,0 @@\n-def main(): pass\n"}},
 		{"source 1 --diff 2 --json", []string{`"diff": "--- run 1`}},
 		{"source 2", []string{"="}},
-		{"plot 1 acc --width 40 --height 3", []string{"acc over step\n 0.3 ┼─", "\n\n1 calm-otter: 1 points\n"}},
+		{"plot 1 acc --width 40 --height 3", []string{"acc over step\n 0.3 ┼─", "\n\n1 calm-otter: 1 point\n"}},
 		{"plot 1 acc --json --width 20", []string{"=[\n  {\n    \"run\": 1,\n    \"name\": \"acc\",\n    \"x\": 0,\n    \"value\": 0.30000000000000004\n  }\n]\n"}},
 		{"version", []string{"drun ", "SQLite 3."}},
 		{"version --json", []string{`"version": "`}},

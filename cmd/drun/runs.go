@@ -6,10 +6,12 @@ import (
 	"io"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
@@ -41,7 +43,8 @@ a name with other characters is written metrics["val/acc"]. started is UTC as te
 run has not is neither true nor false, and a comparison with NaN is false, except !=.
 
 --sort takes such an expression, too: the smallest comes first, and with a minus before it the
-largest. Runs without a value come last. --columns takes several, separated by commas.`,
+largest. Runs without a value come last. --columns takes several, separated by commas; without it a
+narrow terminal shows fewer columns than a wide one, a pipe or a file.`,
 		Example: `  drun runs --where 'params.lr < 0.1 and metrics.acc.last > 0.95'
   drun runs --where 'status == "failed" and "nan" in error' --all
   drun runs --tag baseline --sort -metrics.acc.max --limit 5
@@ -108,6 +111,9 @@ func (c *choice) choose(cmd *cobra.Command, db *history.DB) (ids []int64, found 
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s\n", terminal.Escape(note))
 	}
 	found = len(ids)
+	if err == nil && found == 0 && len(unknown) == 0 && len(where) > 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "no run matches")
+	}
 	if !c.all {
 		ids = ids[:min(found, c.limit)]
 	}
@@ -189,15 +195,30 @@ func printRuns(out io.Writer, list []history.Summary) error {
 	parents, errors := has(func(r history.Summary) bool { return r.Parent != nil }), has(func(r history.Summary) bool { return r.Error != "" })
 	paint := painterFor(out)
 	room, errorRoom := math.MaxInt, math.MaxInt // a pipe or file gets all of it
+	narrow, tags := false, true
 	if terminal.Is(out) {
 		room = terminal.Width(out) - 90 // what the fixed columns take
+		if narrow = room < 24; narrow {
+			tags = has(func(r history.Summary) bool { return len(r.Tags) > 0 })
+			room = terminal.Width(out) - narrowColumns(list)
+		}
 		if errors {
 			errorRoom = 40
-			room -= errorRoom
+			if narrow {
+				errorRoom = max(12, room/2)
+			}
+			room -= errorRoom + 2
 		}
+		room = max(room, 0)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	cells := []any{"ID", "NAME", paint.pad("STATUS"), "RECIPE", "RANKS", "STARTED", "SECONDS", "TAGS"}
+	cells := []any{"ID", "NAME", paint.pad("STATUS"), "RECIPE"}
+	if !narrow {
+		cells = append(cells, "RANKS", "STARTED", "SECONDS")
+	}
+	if tags {
+		cells = append(cells, "TAGS")
+	}
 	if parents {
 		cells = append(cells, "PARENT")
 	}
@@ -211,9 +232,16 @@ func printRuns(out io.Writer, list []history.Summary) error {
 		if r.Seconds != nil {
 			seconds = strconv.FormatFloat(*r.Seconds, 'f', 1, 64)
 		}
-		tags := strings.Join(r.Tags, ",")
-		cells := []any{strconv.FormatInt(r.ID, 10), r.Name, paint.status(r.Status), r.Recipe,
-			strconv.Itoa(r.WorldSize), humanize.Time(r.Started), seconds, tags}
+		labels := strings.Join(r.Tags, ",")
+		cells := []any{strconv.FormatInt(r.ID, 10), r.Name, paint.status(r.Status)}
+		if narrow {
+			cells = append(cells, filepath.Base(r.Recipe))
+		} else {
+			cells = append(cells, r.Recipe, strconv.Itoa(r.WorldSize), humanize.Time(r.Started), seconds)
+		}
+		if tags {
+			cells = append(cells, labels)
+		}
 		if parents {
 			parent := ""
 			if p := r.Parent; p != nil {
@@ -221,13 +249,24 @@ func printRuns(out io.Writer, list []history.Summary) error {
 			}
 			cells = append(cells, parent)
 		}
-		cells = append(cells, lastMetrics(r.Metrics, room-len(tags)))
+		cells = append(cells, lastMetrics(r.Metrics, room-len(labels)))
 		if errors {
 			cells = append(cells, painted(shorten(firstLine(r.Error), errorRoom)))
 		}
 		row(w, cells...)
 	}
 	return w.Flush()
+}
+
+// narrowColumns is how many characters the columns of runs take in a narrow terminal, but for tags, metrics and errors.
+func narrowColumns(list []history.Summary) int {
+	wide := [4]int{2, 4, 6, 6} // the headings
+	for _, r := range list {
+		for i, text := range []string{strconv.FormatInt(r.ID, 10), r.Name, string(r.Status), filepath.Base(r.Recipe)} {
+			wide[i] = max(wide[i], utf8.RuneCountInString(text))
+		}
+	}
+	return wide[0] + wide[1] + wide[2] + wide[3] + 2*len(wide)
 }
 
 // shorten cuts a text at its end to so many characters.

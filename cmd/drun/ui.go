@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"drun/internal/exit"
@@ -89,7 +90,7 @@ func exportUI(cmd *cobra.Command, dir string, runs []string) error {
 		return err
 	}
 	return show(cmd, map[string]any{"folder": dir, "runs": n}, func(out io.Writer, _ map[string]any) error {
-		_, err := fmt.Fprintf(out, "%s: %d runs; open %s\n", terminal.Escape(dir), n, terminal.Escape(filepath.Join(dir, "index.html")))
+		_, err := fmt.Fprintf(out, "%s: %s; open %s\n", terminal.Escape(dir), english.Plural(n, "run", ""), terminal.Escape(filepath.Join(dir, "index.html")))
 		return err
 	})
 }

@@ -35,12 +35,14 @@ func inputsOf(c Config, seed int64) *history.Inputs {
 // gitAtMost is how long the state of the recipe's repository may take. The run goes on meanwhile.
 const gitAtMost = 2 * time.Second
 
-// askGit records the commit that the recipe's folder is at, if it is in a repository and git is there.
-func (r *Record) askGit(dir string) {
-	if !inRepository(dir) {
-		return
-	}
-	r.git.Go(func() {
+// askGit gives the commit that the recipe's folder is at, if it is in a repository and git is there; then the channel ends.
+func askGit(dir string) <-chan *history.Git {
+	found := make(chan *history.Git, 1) // nobody may want it
+	go func() {
+		defer close(found)
+		if !inRepository(dir) {
+			return
+		}
 		ctx, stop := context.WithTimeout(context.Background(), gitAtMost)
 		defer stop()
 		cmd := exec.CommandContext(ctx, "git", "-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch", "--untracked-files=no", "--", ".")
@@ -59,9 +61,10 @@ func (r *Record) askGit(dir string) {
 			}
 		}
 		if git.Commit != "" && git.Commit != "(initial)" {
-			r.writer.add(1, 0, func(b *history.Batch) { b.Git = git })
+			found <- git
 		}
-	})
+	}()
+	return found
 }
 
 // inRepository tells whether a folder, or one above it, has git's folder.

@@ -110,6 +110,7 @@ func Open(c Config, hurry <-chan struct{}) (*Record, error) {
 func open(c Config) (_ *Record, err error) {
 	r := &Record{home: c.Home, atMost: c.DiskTimeout, keep: c.KeepSecrets, newest: c.Keep, say: c.Say, Seed: c.Seed, places: c.Places, plugin: c.Plugin, Params: c.Params,
 		attempt: newAttempt(0, time.Now(), 0), restores: newRestores()}
+	git := askGit(c.Recipe.Dir) // which takes as long as to open the history
 	if r.db, err = history.Open(c.Home); err != nil {
 		return nil, err
 	}
@@ -192,7 +193,11 @@ func open(c Config) (_ *Record, err error) {
 		r.identity.Parent = fmt.Sprintf("%s@%d", r.from.line[0].uid, r.from.info.Step)
 	}
 	r.writer = newWriter(r.run, c.Home, c.DiskTimeout, r.Say)
-	r.askGit(c.Recipe.Dir)
+	r.git.Go(func() {
+		if found := <-git; found != nil {
+			r.writer.add(1, 0, func(b *history.Batch) { b.Git = found })
+		}
+	})
 	r.unkeyed = before != nil && before.Inputs == ""
 	if before != nil {
 		r.beginAnew()

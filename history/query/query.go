@@ -109,8 +109,13 @@ func parse(what, text string) ([]*Expr, error) {
 	if err != nil {
 		var syn syntax.Error
 		if errors.As(err, &syn) {
-			if strings.HasPrefix(syn.Msg, "got '='") {
+			switch {
+			case strings.HasPrefix(syn.Msg, "got '='"):
 				syn.Msg = "one = sets a value; equal is =="
+			case strings.HasPrefix(syn.Msg, "got '&'") && strings.Contains(text, "&&"):
+				syn.Msg = "&& is written and"
+			case strings.HasPrefix(syn.Msg, "got '|'") && strings.Contains(text, "||"):
+				syn.Msg = "|| is written or"
 			}
 			return nil, fault(syn.Pos, "%s", syn.Msg)
 		}
@@ -177,6 +182,10 @@ func explain(msg string) string {
 		return msg
 	}
 	msg = fmt.Sprintf("there is no name %s", name)
+	switch name {
+	case "running", "done", "failed", "killed", "interrupted", "lost":
+		return msg + fmt.Sprintf(": a text has quotes, as in status == %q", name)
+	}
 	if near := nearest(name, append(append([]string{"params", "metrics"}, fieldNames...), functions...)); near != "" {
 		msg += fmt.Sprintf(": did you mean %s?", near)
 	} else {
