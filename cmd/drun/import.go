@@ -72,6 +72,9 @@ func importFile(home, path, name string, step int64, again bool) (*imported, err
 		return nil, err
 	}
 	made := &imported{Step: step, Tensors: len(items) - 1}
+	if made.Tensors == 0 {
+		return nil, usage("", "%s has no tensors", path)
+	}
 	entries := make([]checkpoints.Entry, len(items))
 	for i, it := range items {
 		kind := "tensor"

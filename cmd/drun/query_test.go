@@ -260,3 +260,17 @@ func TestWithoutHistory(t *testing.T) {
 		t.Error("looking made the folder")
 	}
 }
+
+// A file without a tensor makes no checkpoint.
+func TestImportOfNothing(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "w.safetensors")
+	ok(t, os.WriteFile(file, []byte("\x02\x00\x00\x00\x00\x00\x00\x00{}"), 0o666))
+	out, errs, code := drun("checkpoints", "import", file, "--home", filepath.Join(dir, "home"))
+	if code != 2 || out != "" || !strings.Contains(errs, "has no tensors") {
+		t.Errorf("%d, %q, %q", code, out, errs)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "home")); err == nil {
+		t.Error("a home was made")
+	}
+}

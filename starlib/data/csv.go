@@ -167,6 +167,14 @@ func csvError(name string, after int, err error) error {
 	return fmt.Errorf("%s: after line %d: %w", name, after, err)
 }
 
+// oneLine is a name from a file, shortened, and quoted if it has other than printable characters.
+func oneLine(name string) string {
+	if quoted := strconv.Quote(shorten(name)); strings.Contains(quoted, `\`) {
+		return quoted
+	}
+	return shorten(name)
+}
+
 func shorten(s string) string {
 	if len(s) > 80 {
 		return s[:77] + "..."

@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -141,7 +142,7 @@ func literal(e syntax.Expr) any {
 func parseNPZ(ctx *tensor.Context, content []byte) (*starlark.Dict, error) {
 	archive, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
 	if err != nil {
-		return nil, fmt.Errorf("not a .npz file, or a truncated one: %w", err)
+		return nil, errors.New("not a .npz file, or a truncated one")
 	}
 	// Members that overlap would unpack to any size.
 	rest := uint64(len(content))
@@ -159,7 +160,7 @@ func parseNPZ(ctx *tensor.Context, content []byte) (*starlark.Dict, error) {
 		}
 		t, err := readMember(ctx, f)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", shorten(f.Name), err)
+			return nil, fmt.Errorf("%s: %w", oneLine(f.Name), err)
 		}
 		if err := arrays.SetKey(name, (*startensor.Value)(t)); err != nil {
 			return nil, err

@@ -2,12 +2,15 @@ package data
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"sort"
+	"strings"
 
 	"go.starlark.net/starlark"
 
@@ -96,15 +99,32 @@ func parseHeader(text []byte) (arrays []named, err error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the header is garbled: %w", err)
+		return nil, fmt.Errorf("the header is garbled: %w", inWords(err))
 	}
 	return arrays, nil
+}
+
+// inWords says what is wrong with JSON without naming types of Go.
+func inWords(err error) error {
+	var other *json.UnmarshalTypeError
+	if errors.As(err, &other) {
+		want := "a text"
+		if other.Type.Kind() == reflect.Int {
+			want = "a whole number"
+		}
+		before, _, _ := strings.Cut(err.Error(), "json: ")
+		return fmt.Errorf("%sit has a %s where %s belongs", before, other.Value, want)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("it ends too early")
+	}
+	return err
 }
 
 // parseObject calls member for each name in a JSON object, to read its value.
 func parseObject(d *json.Decoder, member func(name string) error) error {
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return errors.Join(errors.New("it is not an object"), err)
+		return cmp.Or(err, errors.New("it is not an object"))
 	}
 	seen := map[string]bool{}
 	for d.More() {
@@ -128,7 +148,7 @@ func parseObject(d *json.Decoder, member func(name string) error) error {
 // parseInts reads a JSON list of at most that many integers.
 func parseInts(d *json.Decoder, most int) ([]int, error) {
 	if t, err := d.Token(); err != nil || t != json.Delim('[') {
-		return nil, errors.Join(errors.New("it is not a list"), err)
+		return nil, cmp.Or(err, errors.New("it is not a list"))
 	}
 	list := []int{}
 	for d.More() {
@@ -196,7 +216,7 @@ func tensorsOfSafetensors(ctx *tensor.Context, content []byte) (*starlark.Dict, 
 	for i := range arrays {
 		t, err := arrays[i].tensor(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", shorten(arrays[i].name), err)
+			return nil, fmt.Errorf("%s: %w", oneLine(arrays[i].name), err)
 		}
 		if err := tensors.SetKey(starlark.String(arrays[i].name), (*startensor.Value)(t)); err != nil {
 			return nil, err
