@@ -222,7 +222,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		"source 1 x --diff 2":       "name none",
 		"sql":                       "wrong number of arguments: 0",
 		"sql selec":                 `near "selec": syntax error`,
-		"sql delete\tfrom\truns":    "readonly",
+		"sql delete\tfrom\truns":    "not authorized",
 		"sql attach\t'x.db'\tas\tx": "not authorized",
 		"help nothing":              `no help on "nothing"`,
 	} {
