@@ -81,6 +81,9 @@ func (r *Run) Leave() { r.unlock() }
 
 // put writes a batch unless the history has it.
 func (r *Run) put(tx *sql.Tx, b *Batch) error {
+	if err := r.db.stillKnown(tx); err != nil {
+		return err
+	}
 	result, err := tx.Exec("UPDATE runs SET batch = ? WHERE id = ? AND batch < ?", b.Number, r.ID, b.Number)
 	if err != nil {
 		return err

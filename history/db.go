@@ -34,6 +34,7 @@ type DB struct {
 	sql   *sql.DB
 	home  string
 	path  string
+	known int // version of the schema that this drun writes
 	live  bool
 	info  os.FileInfo // of the file that is open
 	close func() error
@@ -65,6 +66,9 @@ func Open(home string) (*DB, error) {
 	db := &DB{sql: handle, home: home, path: f.Path, live: true, close: handle.Close}
 	if db.info, err = os.Stat(f.Path); err != nil {
 		err = sqldb.Wrap(f.Path, err)
+	}
+	if err == nil {
+		db.known, err = f.Latest()
 	}
 	if err == nil {
 		err = db.unspool()
@@ -192,6 +196,23 @@ func formatTime(t time.Time) string { return t.UTC().Format(timeLayout) }
 // Journal tells whether the databases of a home have a write-ahead log; if not, on
 // which file system they are, where that would not be safe.
 func Journal(home string) (wal bool, fileSystem string) { return sqldb.Journal(home) }
+
+// IsNewer reports whether an error of Write says that a newer drun has brought the history up to date since it was opened.
+func IsNewer(err error) bool { return errors.Is(err, errNewer) }
+
+var errNewer = errors.New("a newer schema")
+
+// stillKnown is an error if a newer drun has changed the schema since the history was opened: what would be written might
+// not be what it means there.
+func (db *DB) stillKnown(tx *sql.Tx) error {
+	var version int
+	if err := tx.QueryRow("PRAGMA user_version").Scan(&version); err != nil || version <= db.known {
+		return err
+	}
+	return exit.WithHint(&sqldb.Error{Path: db.path, Err: errNewer,
+		What: fmt.Sprintf("was brought up to date by a newer drun meanwhile: its schema is version %d, this drun knows up to %d", version, db.known)},
+		"the next command of the newer drun enters what was kept beside the history")
+}
 
 // IsLocked reports whether an error of Write says that another process had the
 // history locked.

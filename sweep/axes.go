@@ -61,7 +61,7 @@ func parseRange(name, low, high string) (Axis, error) {
 	a := Axis{Name: name}
 	high, scale, scaled := strings.Cut(high, ":")
 	fault := func(why string) (Axis, error) {
-		return a, problem("for example -p lr=1e-4..1e-1:log or -p layers=1..8", "-p %s: %s", name, why)
+		return a, problem(`for example -p lr=1e-4..1e-1:log or -p layers=1..8; two dots that are no range are written \..`, "-p %s: %s", name, why)
 	}
 	if scaled && scale != "log" {
 		return fault(fmt.Sprintf("the scale of a range is log, not %q", scale))
@@ -82,7 +82,7 @@ func parseRange(name, low, high string) (Axis, error) {
 		return fault("a range goes from a smaller number to a larger one")
 	case a.log && a.low <= 0:
 		return fault("a logarithmic range is above 0")
-	case math.IsInf(a.high-a.low, 0) || a.whole && a.high-a.low > 1<<53:
+	case math.IsInf(a.high-a.low, 0) || a.whole && max(-a.low, a.high) > 1<<53:
 		return fault("the range is too large")
 	}
 	return a, nil
@@ -105,8 +105,15 @@ func (a *Axis) draw(from *rand.Rand) string {
 	if a.log {
 		v = math.Exp(math.Log(a.low) + u*(math.Log(a.high)-math.Log(a.low)))
 	}
-	// Six digits, which are the same wherever the logarithm was taken.
-	text := strconv.FormatFloat(v, 'g', 6, 64)
+	// Six digits, which are the same wherever the logarithm was taken; more where that many do not tell the ends apart.
+	digits := 6
+	if ratio := max(math.Abs(a.low), math.Abs(a.high)) / (a.high - a.low); ratio > 1 {
+		digits = min(digits+int(math.Log10(ratio)), 17)
+	}
+	text := strconv.FormatFloat(v, 'g', digits, 64)
+	if near, err := strconv.ParseFloat(text, 64); err == nil && (near < a.low || near > a.high) { // rounded beyond an end
+		text = strconv.FormatFloat(min(max(near, a.low), a.high), 'g', -1, 64)
+	}
 	if !strings.ContainsAny(text, ".e") {
 		text += ".0" // a float, also where the recipe gives the parameter no type
 	}

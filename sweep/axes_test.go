@@ -59,6 +59,30 @@ func TestMistakenAxes(t *testing.T) {
 	}
 }
 
+// What is drawn lies in its range, and a narrow range gives more than one value.
+func TestNarrowRanges(t *testing.T) {
+	for _, text := range []string{"x=1000000.5..1000001.5", "x=0.12345678..0.12345679", "x=-1e300..-9.9999999e299", "x=5e-324..1e-323", "x=9007199254740990..9007199254740992",
+		"x=1.00000011..1.00000012:log", "x=1..1e9", "x=-3..3"} {
+		a, err := ParseAxis(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cells, err := Random([]Axis{a}, 2, 1)
+		if err != nil || len(cells) != 2 {
+			t.Errorf("%s: %v, %v", text, cells, err)
+		}
+		for _, c := range cells {
+			v, err := strconv.ParseFloat(strings.TrimPrefix(c[0], "x="), 64)
+			if err != nil || v < a.low || v > a.high {
+				t.Errorf("%s: drew %s, %v", text, c, err)
+			}
+		}
+	}
+	if _, err := ParseAxis("x=9007199254740993..9007199254740995"); err == nil {
+		t.Error("whole numbers that a float64 does not hold")
+	}
+}
+
 func TestRandom(t *testing.T) {
 	a := axes(t, "lr=1e-4..1e-1:log", "n=2..5", "k=1..100:log", "x=-1.5..2", "opt=sgd,adam")
 	cells, err := Random(a, 400, 7)

@@ -29,13 +29,18 @@ func queries(ts *testscript.TestScript, args []string) {
 	}
 }
 
-// schema FILE N: writes another schema version into a database.
+// schema FILE N: writes another schema version into a database; +N and -N count from the one that it has.
 func setSchema(ts *testscript.TestScript, args []string) {
 	version, err := strconv.Atoi(args[1])
 	ts.Check(err)
 	db, err := sql.Open("sqlite3", ts.MkAbs(args[0]))
 	ts.Check(err)
 	defer db.Close()
+	if strings.ContainsAny(args[1], "+-") {
+		before := 0
+		ts.Check(db.QueryRow("pragma user_version").Scan(&before))
+		version += before
+	}
 	_, err = db.Exec(fmt.Sprintf("pragma user_version = %d", version))
 	ts.Check(err)
 }

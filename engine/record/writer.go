@@ -38,8 +38,9 @@ type writer struct {
 	mu     sync.Mutex
 	failed error
 
-	late chan written // of a write that takes long: then the spool is in use; the loop's alone
-	end  error        // why the run's end is not in the history
+	newer bool         // a newer drun has changed the schema: nothing more is written; the loop's alone
+	late  chan written // of a write that takes long: then the spool is in use; the loop's alone
+	end   error        // why the run's end is not in the history
 }
 
 // records are what is written together.
@@ -96,6 +97,9 @@ func (w *writer) loop() {
 		if w.write() {
 			break
 		}
+	}
+	if w.newer {
+		return
 	}
 	giveUp := time.After(endWait)
 	for w.late != nil && !w.hung() {
@@ -158,26 +162,33 @@ func (w *writer) fail(err error) {
 // put writes a batch to the history, or to the spool when that takes long.
 func (w *writer) put(b *history.Batch) error {
 	w.run.Number(b)
+	var why error
 	if w.late == nil {
 		w.start(func() written { return written{true, w.run.Write(b)} })
 		slow := time.NewTimer(min(spoolAfter, w.atMost/2))
 		defer slow.Stop()
 		select {
 		case end := <-w.late:
-			if w.late = nil; !history.IsLocked(end.err) {
+			if w.late = nil; !waits(end.err) {
 				return end.err
 			}
+			why, w.newer = end.err, history.IsNewer(end.err)
 			w.unspool()
 		case <-slow.C:
 		}
 	}
 	first := w.run.Spooled() == ""
 	err := bounded(w.home, w.atMost, w.hurry, func() error { return w.run.Spool(b) })
-	if err == nil && first {
+	if err == nil && first && history.IsNewer(why) {
+		w.say(fmt.Sprintf("drun: %s: what the run records from now on is in %s, which the next command of the newer drun enters", why, w.run.Spooled()))
+	} else if err == nil && first {
 		w.say(fmt.Sprintf("drun: the history takes nothing now, locked by another process or on a slow disk: what the run records is in %s until it does", w.run.Spooled()))
 	}
 	return err
 }
+
+// waits tells errors after which records wait in the spool.
+func waits(err error) bool { return history.IsLocked(err) || history.IsNewer(err) }
 
 // start does in the background what may have to wait for the history's lock.
 func (w *writer) start(write func() written) {
@@ -190,15 +201,21 @@ func (w *writer) start(write func() written) {
 func (w *writer) unspool() {
 	w.start(func() written {
 		more, err := w.run.Unspool()
+		if history.IsNewer(err) { // it stays so: nobody takes a schema back
+			select {
+			case <-w.hurry:
+			case <-time.After(endWait):
+			}
+		}
 		return written{more, err}
 	})
 }
 
 // next goes on after a write that took long.
 func (w *writer) next(end written) {
-	w.late = nil
+	w.late, w.newer = nil, history.IsNewer(end.err)
 	switch {
-	case end.err != nil && !history.IsLocked(end.err):
+	case end.err != nil && !waits(end.err):
 		w.fail(end.err)
 	case end.err != nil || end.more || w.run.Spooled() != "":
 		w.unspool()

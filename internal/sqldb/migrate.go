@@ -80,7 +80,8 @@ func (f File) apply(to interface {
 	return nil
 }
 
-func (f File) latest() (int, error) {
+// Latest is the version of the schema that this binary writes.
+func (f File) Latest() (int, error) {
 	names, err := f.migrations()
 	return len(names), err
 }

@@ -141,7 +141,7 @@ func (f File) probe(mode string) error {
 // examine reads the state of a file, and refuses those that this binary must not
 // write to; latest is the version that this binary knows.
 func (f File) examine(db *sql.DB) (state schemaState, latest int, err error) {
-	if latest, err = f.latest(); err != nil {
+	if latest, err = f.Latest(); err != nil {
 		return state, 0, err
 	}
 	if err = retry(func() error { state, err = readState(db); return err }); err == nil {
