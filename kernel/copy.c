@@ -125,3 +125,23 @@ void drun_gather(int size, int64_t outer, int64_t to, int64_t from, int64_t inne
             memcpy((char *)o + at * size, (const char *)a + ((p * from + index[at]) * inner + i % inner) * size, size);
         }
 }
+
+// o[p][index[p][i][j]][j] = a[p][i][j], in increasing i
+void drun_scatter(int size, int64_t outer, int64_t from, int64_t to, int64_t inner, void *o, const void *a,
+                  const int64_t *index) {
+    for (int64_t p = 0; p < outer; p++)
+        for (int64_t i = 0; i < from * inner; i++) {
+            int64_t at = p * from * inner + i;
+            memcpy((char *)o + ((p * to + index[at]) * inner + i % inner) * size, (const char *)a + at * size, size);
+        }
+}
+
+// o[p][index[i]][...] = a[p][i][...], in increasing i
+void drun_put(int size, int64_t outer, int64_t count, int64_t rows, int64_t inner, void *o, const void *a,
+              const int64_t *index) {
+    int64_t bytes = inner * size;
+    const char *from = a;
+    for (int64_t p = 0; p < outer; p++)
+        for (int64_t i = 0; i < count; i++, from += bytes)
+            memcpy((char *)o + (p * rows + index[i]) * bytes, from, bytes);
+}

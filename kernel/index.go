@@ -6,6 +6,10 @@ package kernel
 // #cgo nocallback drun_take
 // #cgo noescape drun_gather
 // #cgo nocallback drun_gather
+// #cgo noescape drun_scatter
+// #cgo nocallback drun_scatter
+// #cgo noescape drun_put
+// #cgo nocallback drun_put
 // #cgo noescape drun_add_rows
 // #cgo nocallback drun_add_rows
 // #cgo noescape drun_scatter_add
@@ -40,4 +44,16 @@ func Gather(dt element.Type, outer, to, from, inner int, out, in unsafe.Pointer,
 // out [outer, to, inner], in increasing i.
 func ScatterAdd(dt element.Type, outer, from, to, inner int, out, in unsafe.Pointer, indices []int64) {
 	C.drun_scatter_add(C.int(dt), long(outer), long(from), long(to), long(inner), mem(out), index(indices), mem(in))
+}
+
+// Scatter computes out[p][indices[p][i][j]][j] = in[p][i][j] for in and indices [outer, from, inner] and out
+// [outer, to, inner], in increasing i. Any element type.
+func Scatter(dt element.Type, outer, from, to, inner int, out, in unsafe.Pointer, indices []int64) {
+	C.drun_scatter(C.int(dt.Size()), long(outer), long(from), long(to), long(inner), mem(out), mem(in), index(indices))
+}
+
+// Put is the reverse of Take: out[p][indices[i]] = in[p][i] for out [outer, n, inner] and in [outer, len(indices),
+// inner], in increasing i. Any element type.
+func Put(dt element.Type, outer, n, inner int, out, in unsafe.Pointer, indices []int64) {
+	C.drun_put(C.int(dt.Size()), long(outer), long(len(indices)), long(n), long(inner), mem(out), mem(in), index(indices))
 }

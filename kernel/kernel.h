@@ -35,6 +35,10 @@ void drun_take(int size, int64_t outer, int64_t count, int64_t rows, int64_t inn
                const int64_t *index);
 void drun_gather(int size, int64_t outer, int64_t to, int64_t from, int64_t inner, mem *o, const mem *a,
                  const int64_t *index);
+void drun_scatter(int size, int64_t outer, int64_t from, int64_t to, int64_t inner, mem *o, const mem *a,
+                  const int64_t *index);
+void drun_put(int size, int64_t outer, int64_t count, int64_t rows, int64_t inner, mem *o, const mem *a,
+              const int64_t *index);
 
 // The instruction-set paths, in the order of dispatch.c.
 int drun_path_count(void);

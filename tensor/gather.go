@@ -147,84 +147,11 @@ func Gather(t *Tensor, dim int, idx *Tensor) (*Tensor, error) {
 		record(out, "gather", func(n *node, g *Tensor, out []*Tensor) error {
 			z, err := Zeros(g.ctx, n.in[0].shape(), g.dtype)
 			if err == nil {
-				err = scatterAdd("gather", z, a, n.val(0), g)
+				err = scatterInto("gather", z, a, n.val(0), g, true)
 			}
 			out[0] = z
 			return err
 		}, t).save(ix)
-	}
-	return out, nil
-}
-
-// scatterAdd adds src's elements to z at indices already checked.
-func scatterAdd(op string, z *Tensor, a int, ix, src *Tensor) error {
-	part, b := cut(z, ix.shape, a), build(op, z)
-	dst, src := b.contiguous(part), b.contiguous(cut(src, ix.shape, a))
-	if b.err != nil {
-		return b.err
-	}
-	outer, from, inner := around(ix.shape, a)
-	kernel.ScatterAdd(src.dtype, outer, from, z.shape[a], inner, dst.ptr(), src.ptr(), elems[int64](ix))
-	alive(dst, src, ix)
-	if dst != part {
-		return assign(op, part, dst)
-	}
-	return nil
-}
-
-// ScatterAdd gives t with src's elements added where index says.
-func ScatterAdd(t *Tensor, dim int, idx, src *Tensor) (*Tensor, error) {
-	const op = "scatter_add"
-	a, err := axis(op, dim, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
-	if err := aligned(op, t, idx, a); err != nil {
-		return nil, err
-	}
-	if t.dtype != src.dtype {
-		return nil, fmt.Errorf("%s: dtypes %s and %s differ", op, t.dtype, src.dtype)
-	}
-	if _, err := computing(t.dtype, op); err != nil {
-		return nil, err
-	}
-	if err := aligned(op, src, idx, a); err != nil || len(idx.shape) > 0 && idx.shape[a] > src.shape[a] {
-		return nil, fmt.Errorf("%s: an index of shape %s does not fit a source of shape %s", op, ShapeString(idx.shape), ShapeString(src.shape))
-	}
-	if len(t.shape) == 0 {
-		return Add(t, src)
-	}
-	ix, err := checkedIndex(op, idx, t.shape[a], a)
-	if err != nil {
-		return nil, err
-	}
-	out, err := Clone(t.Detach())
-	if err != nil {
-		return nil, err
-	}
-	used := sliceDim(src.Detach(), a, 0, idx.shape[a], 1)
-	if err := scatterAdd(op, out, a, ix, used); err != nil {
-		return nil, err
-	}
-	if t.dtype.IsFloat() && records(t, src) {
-		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
-			out[0] = g
-			if !n.needs(1) {
-				return nil
-			}
-			got, err := Gather(g, a, n.val(0))
-			if err != nil || sameShape(got.shape, n.in[1].shape()) {
-				out[1] = got
-				return err
-			}
-			z, err := Zeros(g.ctx, n.in[1].shape(), g.dtype)
-			if err != nil {
-				return err
-			}
-			out[1] = z
-			hole := sliceDim(cut(z, got.shape, a), a, 0, got.shape[a], 1)
-			return assign(op, hole, got)
-		}, t, src).save(ix)
 	}
 	return out, nil
 }

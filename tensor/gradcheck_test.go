@@ -69,6 +69,24 @@ var differentiable = []struct {
 	{"prod dim", false, [][]int{{2, 3, 2}}, func(x []*Tensor) (*Tensor, error) { return Prod(x[0], new(1), true) }},
 	{"cumprod", false, [][]int{{2, 3, 2}}, func(x []*Tensor) (*Tensor, error) { return CumProd(x[0], 1) }},
 	{"logsumexp", false, [][]int{{2, 3, 4}}, func(x []*Tensor) (*Tensor, error) { return LogSumExp(x[0], []int{0, -1}, false) }},
+	{"einsum", false, [][]int{{2, 3, 2}, {3, 4}, {2}}, func(x []*Tensor) (*Tensor, error) { return Einsum("bib,ij,b->jb", x) }},
+	{"scatter", false, [][]int{{3, 4}, {3, 4}}, func(x []*Tensor) (*Tensor, error) {
+		return Scatter(x[0], 0, ints(x[0].ctx, []int{2, 3}, 0, 1, 2, 1, 0, 1), x[1])
+	}},
+	{"index by tensors", false, [][]int{{2, 3, 4}}, func(x []*Tensor) (*Tensor, error) {
+		i := ints(x[0].ctx, []int{3, 1}, 0, 1, -1)
+		return Index(x[0], []IndexItem{{Kind: IndexTensor, T: i}, {Kind: IndexSlice}, {Kind: IndexTensor, T: ints(x[0].ctx, []int{2}, 3, 0)}})
+	}},
+	{"index_put", false, [][]int{{2, 3, 4}, {2, 4}}, func(x []*Tensor) (*Tensor, error) {
+		y := must(Clone(x[0]))
+		i, j := ints(x[0].ctx, []int{2}, 0, 1), ints(x[0].ctx, []int{2}, 2, 0)
+		return y, IndexPut("index_put", y, []*Tensor{i, j}, x[1], false)
+	}},
+	{"index_put adding", false, [][]int{{2, 3, 4}, {2, 3}}, func(x []*Tensor) (*Tensor, error) {
+		y := must(Clone(x[0]))
+		j := ints(x[0].ctx, []int{2, 1}, 2, 2)
+		return y, IndexPut("index_put", y, []*Tensor{nil, nil, j}, must(Reshape(x[1], []int{2, 3, 1, 1})), true)
+	}},
 	{"median", false, [][]int{{3, 4}}, func(x []*Tensor) (*Tensor, error) { return Median(x[0]) }},
 	{"median dim", false, [][]int{{3, 4}}, func(x []*Tensor) (*Tensor, error) { return two(MedianDim(x[0], 0, true)) }},
 	{"quantile", false, [][]int{{3, 4}}, func(x []*Tensor) (*Tensor, error) {

@@ -79,21 +79,25 @@ func parseItem(s string) (IndexItem, error) {
 }
 
 // Index is x[items]: views for integers, slices, ... and None; a copy where
-// a tensor picks elements. At most one tensor may take part.
+// tensors pick elements.
 func Index(t *Tensor, items []IndexItem) (*Tensor, error) {
-	v, dim, pick, err := indexView(t, items)
-	if err != nil || pick == nil {
+	v, picks, err := indexView(t, items)
+	if err != nil || len(picks) == 0 {
 		return v, err
 	}
-	if pick.dtype == element.Bool {
-		return maskSelect(v, dim, pick)
+	if len(picks) == 1 && picks[0].t.dtype != element.Bool {
+		return takeAt(v, picks[0].dim, picks[0].t)
 	}
-	return takeAt(v, dim, pick)
+	p, err := find("index", v, picks)
+	if err != nil {
+		return nil, err
+	}
+	return p.take(v)
 }
 
-// indexView applies all of an index but the tensor in it, which is returned
-// with the dimension it applies to.
-func indexView(t *Tensor, items []IndexItem) (v *Tensor, dim int, pick *Tensor, err error) {
+// indexView applies all of an index but the tensors in it, which are returned
+// with the dimensions they apply to.
+func indexView(t *Tensor, items []IndexItem) (v *Tensor, picks []pick, err error) {
 	uses, ellipsis := 0, false
 	for _, it := range items {
 		switch it.Kind {
@@ -107,13 +111,13 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, dim int, pick *Tensor, 
 			}
 		case IndexEllipsis:
 			if ellipsis {
-				return nil, 0, nil, fmt.Errorf("index: only one ... is allowed")
+				return nil, nil, fmt.Errorf("index: only one ... is allowed")
 			}
 			ellipsis = true
 		}
 	}
 	if uses > len(t.shape) {
-		return nil, 0, nil, fmt.Errorf("index: %d indices for a tensor of %d dimensions (shape %s)", uses, len(t.shape), ShapeString(t.shape))
+		return nil, nil, fmt.Errorf("index: %d indices for a tensor of %d dimensions (shape %s)", uses, len(t.shape), ShapeString(t.shape))
 	}
 	v = t
 	d := 0    // dimension of v that comes next
@@ -125,20 +129,20 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, dim int, pick *Tensor, 
 			orig += len(t.shape) - uses
 		case IndexNewAxis:
 			if v, err = Unsqueeze(v, d); err != nil {
-				return nil, 0, nil, As("index", err)
+				return nil, nil, As("index", err)
 			}
 			d++
 		case IndexInt:
 			i, err := index("index", it.I, v.shape[d], orig)
 			if err != nil {
-				return nil, 0, nil, err
+				return nil, nil, err
 			}
 			v = selectDim(v, d, i)
 			orig++
 		case IndexSlice:
 			start, count, step, err := it.resolve(v.shape[d])
 			if err != nil {
-				return nil, 0, nil, err
+				return nil, nil, err
 			}
 			if count != v.shape[d] || step != 1 {
 				v = sliceDim(v, d, start, count, step)
@@ -146,26 +150,24 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, dim int, pick *Tensor, 
 			d++
 			orig++
 		case IndexTensor:
-			if pick != nil {
-				return nil, 0, nil, fmt.Errorf("index: only one tensor may be part of an index; use gather or index_select in turn")
-			}
 			if it.T.dtype != element.Bool && !it.T.dtype.IsInt() {
-				return nil, 0, nil, fmt.Errorf("index: a tensor of %s cannot be an index; use an integer or bool tensor", it.T.dtype)
+				return nil, nil, fmt.Errorf("index: a tensor of %s cannot be an index; use an integer or bool tensor", it.T.dtype)
 			}
-			pick, dim = it.T, d
-			if pick.dtype == element.Bool {
-				d += max(len(pick.shape), 1)
-				orig += max(len(pick.shape), 1)
-			} else {
-				d++
-				orig++
+			p := pick{d, it.T}
+			if p.t.dtype == element.Bool {
+				if err := p.fits(v); err != nil { // before more of the index applies
+					return nil, nil, err
+				}
 			}
+			picks = append(picks, p)
+			d += p.span()
+			orig += p.span()
 		}
 	}
 	if v == t { // x[:] is a new tensor, as every index is
 		v = sliceAll(t)
 	}
-	return v, dim, pick, nil
+	return v, picks, nil
 }
 
 func sliceAll(t *Tensor) *Tensor {
@@ -199,9 +201,36 @@ func (it IndexItem) resolve(size int) (start, count, step int, err error) {
 	return start, count, step, nil
 }
 
-// SetIndex is x[items] = v: in place, with v broadcast to the place.
+// SetIndex is x[items] = v: in place, with v broadcast to the place. Of several elements for one place the last stays.
 func SetIndex(t *Tensor, items []IndexItem, v *Tensor) error {
-	const op = "index assignment"
+	return setIndex("index assignment", t, items, v, false)
+}
+
+// IndexPut writes v, broadcast, where integers or masks, one after the other, index t's dimensions; nil stands for a whole
+// dimension. With add it adds, each of several for one place.
+func IndexPut(op string, t *Tensor, indices []*Tensor, v *Tensor, add bool) error {
+	items := make([]IndexItem, len(indices))
+	any := false
+	for i, x := range indices {
+		if items[i] = (IndexItem{Kind: IndexSlice}); x != nil {
+			items[i], any = IndexItem{Kind: IndexTensor, T: x}, true
+		}
+	}
+	switch {
+	case !any:
+		return fmt.Errorf("%s: there is no tensor among the indices", op)
+	case v.dtype != t.dtype:
+		return fmt.Errorf("%s: dtypes %s and %s differ", op, t.dtype, v.dtype)
+	}
+	if add {
+		if err := adds(op, t.dtype); err != nil {
+			return err
+		}
+	}
+	return setIndex(op, t, items, v, add)
+}
+
+func setIndex(op string, t *Tensor, items []IndexItem, v *Tensor, add bool) error {
 	if err := t.mayModify(op); err != nil {
 		return err
 	}
@@ -211,23 +240,27 @@ func SetIndex(t *Tensor, items []IndexItem, v *Tensor) error {
 	if records(v, nil) && !t.dtype.IsFloat() {
 		return fmt.Errorf("%s: a %s tensor cannot take values that require gradients", op, t.dtype)
 	}
-	base := t.Detach()
-	place, dim, pick, err := indexView(base, items)
+	place, picks, err := indexView(t.Detach(), items)
 	if err != nil {
 		return err
 	}
-	if pick != nil {
-		if records(t, v) {
-			return fmt.Errorf("%s: assigning through a tensor index is not differentiable; use where, masked_fill or scatter_add", op)
+	if len(picks) > 0 {
+		p, err := find(op, place, picks)
+		if err != nil {
+			return err
 		}
-		return setPicked(op, place, dim, pick, v)
+		if err := p.put(op, place, v, add); err != nil {
+			return err
+		}
+		t.modified(op, v, backPut(items, *p, add), p.index)
+		return nil
 	}
 	if err := assign(op, place, v); err != nil {
 		return err
 	}
 	items = slices.Clone(items)
 	t.modified(op, v, func(n *node, g *Tensor, out []*Tensor) error {
-		part, _, _, err := indexView(g, items)
+		part, _, err := indexView(g, items)
 		if err != nil {
 			return err
 		}
@@ -236,7 +269,7 @@ func SetIndex(t *Tensor, items []IndexItem, v *Tensor) error {
 		if err != nil {
 			return err
 		}
-		hole, _, _, err := indexView(rest, items)
+		hole, _, err := indexView(rest, items)
 		if err != nil {
 			return err
 		}

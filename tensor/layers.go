@@ -145,5 +145,5 @@ func BinCount(t, weights *Tensor, minlength int) (*Tensor, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
-	return out, scatterAdd(op, out, 0, ix, weights.Detach())
+	return out, scatterInto(op, out, 0, ix, weights.Detach(), true)
 }

@@ -174,70 +174,7 @@ func nonzero(op string, mask *Tensor) (*Tensor, error) {
 	return out, nil
 }
 
-// maskSelect takes the elements of t, from dimension dim on, where a mask of
-// the same shape is true.
-func maskSelect(t *Tensor, dim int, mask *Tensor) (*Tensor, error) {
-	k := len(mask.shape)
-	if k == 0 || dim+k > len(t.shape) || !sameShape(mask.shape, t.shape[dim:dim+k]) {
-		return nil, maskMismatch(t, dim, mask)
-	}
-	flat, err := Flatten(t, dim, dim+k-1)
-	if err != nil {
-		return nil, err
-	}
-	where, err := nonzero("index", mask)
-	if err != nil {
-		return nil, err
-	}
-	return takeAt(flat, dim, where)
-}
-
 func maskMismatch(t *Tensor, dim int, mask *Tensor) error {
 	return fmt.Errorf("index: a mask of shape %s does not fit shape %s from dimension %d on",
 		ShapeString(mask.shape), ShapeString(t.shape), dim)
-}
-
-// setPicked assigns v where a tensor index picks elements of place.
-func setPicked(op string, place *Tensor, dim int, pick, v *Tensor) error {
-	if pick.dtype == element.Bool {
-		k := len(pick.shape)
-		if k == 0 || dim+k > len(place.shape) || !sameShape(pick.shape, place.shape[dim:dim+k]) {
-			return maskMismatch(place, dim, pick)
-		}
-		flat, err := Reshape(place, append(append(append([]int(nil), place.shape[:dim]...), pick.n), place.shape[dim+k:]...))
-		if err != nil {
-			return err
-		}
-		where, err := nonzero(op, pick)
-		if err != nil {
-			return err
-		}
-		if err := setPicked(op, flat, dim, where, v); err != nil || SharesStorage(flat, place) {
-			return err
-		}
-		flat, err = View(flat, place.shape)
-		if err != nil {
-			return err
-		}
-		return assign(op, place, flat)
-	}
-	ix, err := checkedIndex(op, pick, place.shape[dim], dim)
-	if err != nil {
-		return err
-	}
-	shape := append(append(append([]int(nil), place.shape[:dim]...), pick.shape...), place.shape[dim+1:]...)
-	var arr [8]int
-	if got, err := broadcastShape(op, arr[:0], shape, v.shape); err != nil || !sameShape(got, shape) {
-		return fmt.Errorf("%s: shape %s does not broadcast to %s", op, ShapeString(v.shape), ShapeString(shape))
-	}
-	from := expanded(v.Detach(), shape)
-	if from, err = Reshape(from, append(append(append([]int(nil), place.shape[:dim]...), pick.n), place.shape[dim+1:]...)); err != nil {
-		return err
-	}
-	for j, i := range elems[int64](ix) {
-		if err := assign(op, selectDim(place, dim, int(i)), selectDim(from, dim, j)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

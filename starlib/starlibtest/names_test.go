@@ -14,7 +14,7 @@ var promised = map[string]string{
 	"tensor": `tensor(data, dtype = None) zeros(*shape) ones(*shape) full(shape, value) eye(n) arange(start, end = None, step = 1)
 		linspace(start, end, steps) tril_indices(row, col, offset = 0) triu_indices(row, col, offset = 0) rand(*shape) randn(*shape) randint(low, high, shape) cat(tensors, dim = 0) stack(tensors, dim = 0)
 		where(cond, a, b) one_hot(t, classes = -1) tril(t, diagonal = 0) triu(t, diagonal = 0) pad(t, pad, value = 0)
-		multinomial(p, n) bincount(t) is_nan(t) is_inf(t) is_finite(t) no_grad(iterable_or_fn, *args, **kwargs)
+		multinomial(p, n) bincount(t) is_nan(t) is_inf(t) is_finite(t) einsum(equation, *operands) no_grad(iterable_or_fn, *args, **kwargs)
 		float32 float64 int64 int32 int8 uint8 bool float16 bfloat16 complex64`,
 	"Tensor": `ndim dim() numel() size(dim = None) float() double() long() int() bool() chunk(chunks, dim = 0) split(split_size, dim = 0)
 		unbind(dim = 0) repeat(*sizes) repeat_interleave(repeats, dim = None) roll(shifts, dims = None)
@@ -24,7 +24,8 @@ var promised = map[string]string{
 		median(dim = None, keepdim = False) quantile(q, dim = None, keepdim = False, interpolation = "linear")
 		logsumexp(dim = None, keepdim = False) prod(dim = None, keepdim = False) cumprod(dim) log1p() expm1() sin() cos() tan()
 		asin() acos() atan() atan2(other) floor() ceil() round() trunc() sign() remainder(other) isnan() isinf() isfinite()
-		erf() neg() reciprocal()
+		erf() neg() reciprocal() scatter(dim, index, src) index_put(indices, values, accumulate = False)
+		index_put_(indices, values, accumulate = False)
 		histc(bins = 100, min = 0, max = 0) histogram(bins, *, range = None, weight = None, density = False)
 		shape dtype grad requires_grad item() tolist() reshape(*shape) view(*shape) transpose(dim0, dim1) permute(*dims)
 		squeeze(dim = None) unsqueeze(dim) expand(*sizes) flatten(start_dim = 0, end_dim = -1) narrow(dim, start, length)

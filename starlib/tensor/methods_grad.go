@@ -43,6 +43,8 @@ var inPlaceDefs = []*starlib.Def{
 			}
 			return tensor.CopyInto(t, src)
 		}),
+	inPlace("index_put_(indices: tuple | list, values: Tensor | number | bool, accumulate: bool = False) -> Tensor", "index_put in place.",
+		func(c *starlib.Call, t *tensor.Tensor) error { return indexPut("index_put_", c, t) }),
 	arithmetic("add_", "Adds other, broadcast, in place.", tensor.OpAdd),
 	arithmetic("sub_", "Subtracts other, broadcast, in place.", tensor.OpSub),
 	arithmetic("mul_", "Multiplies by other, broadcast, in place.", tensor.OpMul),

@@ -1,6 +1,8 @@
 package tensor
 
 import (
+	"fmt"
+
 	"go.starlark.net/starlark"
 
 	"drun/starlib"
@@ -55,10 +57,46 @@ var shapeDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.ScatterAdd(t, c.Int("dim"), Arg(c, "index"), Arg(c, "src")))
 		}),
+	method("scatter(dim: int, index: Tensor, src: Tensor | number | bool) -> Tensor", "A copy with the elements of src, of the shape of index or larger, or a number, at index along dim: out[index[i][j]][j] = src[i][j] for dim 0. Of several for one place the last counts.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			if src, ok := c.Arg("src").(*Value); ok {
+				return Result(tensor.Scatter(t, c.Int("dim"), Arg(c, "index"), src.Tensor()))
+			}
+			return Result(tensor.ScatterValue(t, c.Int("dim"), Arg(c, "index"), number(c.Arg("src"))))
+		}),
+	method("index_put(indices: tuple | list, values: Tensor | number | bool, accumulate: bool = False) -> Tensor", "A copy with values, broadcast, where the indices say: a tensor of integers or a mask for each dimension in turn, None for a whole one. accumulate adds, each of several values for one place; else the last counts.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			out, err := tensor.Clone(t)
+			if err == nil {
+				err = indexPut("index_put", c, out)
+			}
+			return Result(out, err)
+		}),
 	method("masked_fill(mask: Tensor, value: number) -> Tensor", "A copy with value where mask (bool, broadcast) is true.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.MaskedFill(t, Arg(c, "mask"), number(c.Arg("value"))))
 		}),
+}
+
+// indexPut is index_put with its arguments, in place.
+func indexPut(op string, c *starlib.Call, t *tensor.Tensor) error {
+	var indices []*tensor.Tensor
+	list := c.Arg("indices").(starlark.Indexable)
+	for i := range list.Len() {
+		switch x := list.Index(i).(type) {
+		case starlark.NoneType:
+			indices = append(indices, nil)
+		case *Value:
+			indices = append(indices, x.Tensor())
+		default:
+			return fmt.Errorf("%s: indices: want Tensors or None, element %d is a %s", op, i, x.Type())
+		}
+	}
+	values, err := source(t, c.Arg("values"))
+	if err != nil {
+		return tensor.As(op, err)
+	}
+	return tensor.IndexPut(op, t, indices, values, c.Bool("accumulate"))
 }
 
 // method declares a method of a tensor.

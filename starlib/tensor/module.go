@@ -62,6 +62,19 @@ var functions = []*starlib.Def{
 			return Result(tensor.OneHot(Arg(c, "t"), c.Int("classes")))
 		},
 	},
+	{
+		Sig: "einsum(equation: string, *operands) -> Tensor",
+		Doc: `Sums of products of the operands' elements: each names its dimensions by letters before ->, and those that the output after -> does not name are summed. "ij,jk->ik" is a matrix product, "bii->b" the traces, "i,j" an outer product. ... stands for further dimensions, broadcast. Without -> the output has the letters that occur once, in the alphabet's order. Operands, Tensors or one list of them, have one dtype.`,
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			given := starlark.Value(c.Rest)
+			if len(c.Rest) == 1 {
+				if list, ok := c.Rest[0].(starlark.Sequence); ok && list.Type() != "Tensor" {
+					given = list
+				}
+			}
+			return Result(tensor.Einsum(c.String("equation"), starlib.Must(List(given))))
+		},
+	},
 	triangle("tril", "The lower triangle of the last two dimensions, zeros above the diagonal.", tensor.Tril),
 	triangle("triu", "The upper triangle of the last two dimensions, zeros below the diagonal.", tensor.Triu),
 	{

@@ -73,7 +73,7 @@ def same(name, given, expr, **how):
 
 
 def randn(*shape):
-    return torch.randn(*shape)
+    return torch.randn(shape)
 
 
 def write(path):

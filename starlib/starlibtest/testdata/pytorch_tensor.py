@@ -177,4 +177,67 @@ same("prod of a number", dict(x=torch.tensor(2.5)), "x.prod() + x.prod(0) + x.cu
 same("prod of a view", dict(x=cube), "x.transpose(0, 2).prod(1)")
 same("cumprod of a view", dict(x=cube), "x.transpose(0, 2).cumprod(1)")
 
+# Sums of products.
+for equation, shapes in [
+    ("ij,jk->ik", [(2, 3), (3, 4)]), ("ij,jk", [(2, 3), (3, 4)]), ("ij->ji", [(2, 3)]), ("ba", [(2, 3)]), ("ij->", [(2, 3)]), ("ij->j", [(2, 3)]),
+    ("ii->i", [(3, 3)]), ("ii", [(3, 3)]), ("bii->b", [(2, 3, 3)]), ("iji->j", [(3, 2, 3)]), ("iii->i", [(3, 3, 3)]), ("i,j->ij", [(2,), (3,)]), ("i,i", [(3,), (3,)]),
+    ("bij,bjk->bik", [(2, 3, 4), (2, 4, 5)]), ("bhqd,bhkd->bhqk", [(2, 2, 3, 4), (2, 2, 5, 4)]), ("bij,bjk->ik", [(2, 3, 4), (2, 4, 5)]), ("ij,ij->i", [(2, 3), (2, 3)]),
+    ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 2)]), ("a,b,c->cab", [(2,), (3,), (4,)]), ("ij,kl->", [(2, 3), (2, 2)]), ("abc,cde,ae->bd", [(2, 3, 2), (2, 3, 2), (2, 2)]),
+    ("...ij,...jk->...ik", [(2, 3, 4), (4, 5)]), ("...ij,...jk->...ik", [(2, 1, 3, 4), (5, 4, 2)]), ("b...,b...->...", [(2, 3, 4), (2, 3, 4)]), ("...,...", [(2, 3), (3,)]),
+    ("i...->...", [(2, 3, 4)]), ("...i->...", [(2, 3)]), ("i...j->j...i", [(2, 3, 4)]), ("...ij->ij", [(2, 3, 4)]), ("ij,ij->ij", [(2, 1), (2, 3)]), ("ij,jk->ik", [(2, 1), (3, 4)]),
+    ("bn,anm,bm->ba", [(2, 3), (4, 3, 5), (2, 5)]), (" i j , j k -> i k ", [(2, 3), (3, 4)]), ("Ab,bC", [(2, 3), (3, 4)]), ("ij,jk->ik", [(2, 0), (0, 3)]), (",ij->ij", [(), (2, 3)]),
+]:
+    given = {n: randn(*shape) for n, shape in zip("xyz", shapes)}
+    same(f"einsum {equation} {shapes}", given, f'torch.einsum("{equation}", {", ".join(given)})')
+same("einsum of a list and of views", dict(x=matrix, y=cube), 'torch.einsum("ij,bkj->bik", [x, y.transpose(0, 1).transpose(0, 1)])')
+same("einsum of one tensor twice", dict(x=matrix), 'torch.einsum("ij,kj->ik", x, x)')
+same("einsum of integers", dict(x=counted[0], y=counted[1]), 'torch.einsum("ij,kj->ik", x, y)')
+
+# Elements at indices.
+at = torch.tensor([[0, 2, 1, 0], [1, 0, 2, 2]])
+same("scatter", dict(x=matrix, at=at, y=randn(2, 4)), "x.scatter(0, at, y)")
+same("scatter of a part", dict(x=matrix, at=at[:, :2], y=randn(3, 4)), "x.scatter(1, at, y)", grad=False)
+same("scatter a number", dict(x=matrix, at=at), "x.scatter(0, at, 2.5)")
+same("scatter into a view", dict(x=cube, at=torch.tensor([[[1, 0]], [[2, 1]]]), y=randn(2, 1, 2)), "x.transpose(1, 2).scatter(2, at, y)")
+same("scatter_add with doubles", dict(x=matrix, at=torch.zeros(3, 4, dtype=torch.int64), y=randn(3, 4)), "x.scatter_add(0, at, y)")
+same("scatter into numbers", dict(x=torch.tensor(1.0), at=torch.tensor(0), y=torch.tensor(3.0)), "x.scatter(0, at, y) * x.scatter_add(0, at, y)")
+same("scatter integers and bools", dict(at=torch.tensor([2, 0])), "(torch.zeros(3, dtype = torch.int8).scatter(0, at, 7), torch.zeros(3, dtype = torch.bool).scatter(0, at, True))")
+i, j, mask = torch.tensor([0, 1, -1, 0]), torch.tensor([3, 0, 2, 3]), torch.tensor([True, False, True])
+given = dict(x=cube, i=i % 2, j=j % 3, k=torch.tensor([[0], [3]]), m=mask, n=cube[:, :, 0] > 0)
+for key in ["i, j", "i, j, 1", "i, None, j", "j[:2] % 2, 1, k", "i, j, k", "0, j, k", "i, 2, j", "None, i, j", "i[:2], m", "n, 1", "n, k.view(2)[:1]"]:
+    same(f"x[{key}]", given, f"x[{key}]")
+case("x[i, :, j]", given, 'x[i, ":", j]', lambda x, i, j, *_: x[i, :, j])
+case("x[:, m, 1:3]", given, 'x[":", m, "1:3"]', lambda x, i, j, k, m, n: x[:, m, 1:3])
+case("x[..., j, k]", given, 'x["...", j, k]', lambda x, i, j, k, *_: x[..., j, k])
+case("x[m by columns, ...]", given, 'x.transpose(0, 1)[m, "...", j[:2]]', lambda x, i, j, k, m, n: x.transpose(0, 1)[m, ..., j[:2]])
+same("indexed twice", dict(x=cube, i=i % 2), "x[i][i, i]")
+same("x[x.nonzero]", dict(x=counted % 3), "x[x.nonzero(as_tuple = True)]")
+
+single = torch.tensor([1, 0, 1, 1]), torch.tensor([0, 2, 1, 2])  # no place twice
+for name, key, python, shape in [
+    ("i, j", "i, j", "i, j", (4, 4)), ("i, j broadcast", "i, j", "i, j", ()), ("i, :, j", 'i, ":", j', "i, :, j", (4, 3)), ("i[:2]", "i[:2]", "i[:2]", (2, 3, 4)),
+    ("mask", "m", "m", (4,)), ("mask of rows", '":", r', ":, r", (2, 4)), ("i, r", "i[:2], r", "i[:2], r", (2, 4)), ("1:, j", '"1:", j', "1:, j", (4, 4)),
+]:
+    given = dict(x=cube, y=randn(*shape), i=single[0], j=single[1], m=cube[:, :, 0] > 0.3, r=mask)
+    if name == "mask":
+        given["y"] = randn(int(given["m"].sum()), 4)
+    leaves = {k: v.clone().requires_grad_(k in "xy") for k, v in given.items()}
+    z = leaves["x"] * 1
+    exec(f"z[{python}] = y", dict(leaves, z=z))
+    given["seed"] = randn(2, 3, 4)
+    z.backward(given["seed"])
+    record(f"x[{name}] = y", given, f"x.requires_grad = True\ny.requires_grad = True\nz = x * 1\nz[{key}] = y\nz.backward(gradient = seed)",
+           {"z": z, "x.grad": leaves["x"].grad, "y.grad": leaves["y"].grad})
+for accumulate in [False, True]:
+    case(f"index_put {accumulate}", dict(x=cube, y=randn(4, 4), i=single[0], j=single[1]), f"x.index_put((i, j), y, accumulate = {accumulate})",
+         lambda x, y, i, j, a=accumulate: x.index_put((i, j), y, accumulate=a))
+case("index_put of doubles", dict(x=cube, y=randn(3, 4), i=torch.tensor([1, 1, 1])), "x.index_put([i, i], y, accumulate = True)",
+     lambda x, y, i: x.index_put((i, i), y, accumulate=True))
+case("index_put_ behind None", dict(x=cube, y=randn(2, 2), i=torch.tensor([1, 1]), j=torch.tensor([3, 3])), "(x * 1).index_put_([None, i, j], y, True)",
+     lambda x, y, i, j: (x * 1).index_put_((torch.tensor([[0], [1]]), i, j), y, True))
+case("index_put of a view", dict(x=cube, i=single[1]), "x.transpose(0, 2).index_put([i, i], tensor(2.5), accumulate = True)",
+     lambda x, i: x.transpose(0, 2).index_put((i, i), torch.tensor(2.5), accumulate=True))
+case("index_put of integers", dict(x=counted, i=torch.tensor([1, 1, 0])), "x.index_put([i], tensor([[[10]], [[20]], [[30]]]), accumulate = True)",
+     lambda x, i: x.index_put((i,), torch.tensor([[[10]], [[20]], [[30]]]), accumulate=True))
+
 write("pytorch_tensor.json")

@@ -1,0 +1,287 @@
+package tensor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A label names a dimension of einsum's operands: a letter, or, negative, the position from the right of one that an
+// ellipsis stands for.
+type label int
+
+// labelled is a tensor whose dimensions have names.
+type labelled struct {
+	t      *Tensor
+	labels []label
+}
+
+// Einsum sums products of the operands' elements: dimensions with one letter go together, and those that the output does not
+// name are summed, as soon as no further operand has them. Operands are taken from the left; pairs that share a dimension to
+// be summed are matrix products.
+func Einsum(equation string, operands []*Tensor) (*Tensor, error) {
+	out, err := einsum(equation, operands)
+	if err != nil {
+		return nil, fmt.Errorf("einsum: %q: %w", equation, err)
+	}
+	return out, nil
+}
+
+func einsum(equation string, operands []*Tensor) (*Tensor, error) {
+	inputs, result, explicit := strings.Cut(strings.ReplaceAll(equation, " ", ""), "->")
+	terms := strings.Split(inputs, ",")
+	if len(operands) == 0 || len(terms) != len(operands) {
+		return nil, fmt.Errorf("it has %d operands before ->, and %d tensors were given", len(terms), len(operands))
+	}
+	if len(operands) > 0 {
+		if err := adds("einsum", operands[0].dtype); err != nil {
+			return nil, As("operands", err)
+		}
+	}
+	sizes, times, wide := map[label]int{}, map[label]int{}, 0
+	list := make([]labelled, len(terms))
+	for i, term := range terms {
+		t := operands[i]
+		if t.dtype != operands[0].dtype {
+			return nil, fmt.Errorf("dtypes %s and %s differ; cast with .to()", operands[0].dtype, t.dtype)
+		}
+		labels, more, err := parseTerm(term, len(t.shape))
+		if err != nil {
+			return nil, fmt.Errorf("operand %d, %q, does not fit shape %s: %w", i, term, ShapeString(t.shape), err)
+		}
+		wide = max(wide, more)
+		for d, l := range labels {
+			n := t.shape[d]
+			if have, ok := sizes[l]; ok && have != n && have != 1 && n != 1 {
+				return nil, fmt.Errorf("%s has size %d, and size %d in operand %d of shape %s", l, have, n, i, ShapeString(t.shape))
+			}
+			if sizes[l] == 0 || sizes[l] == 1 {
+				sizes[l] = n
+			}
+			times[l]++
+		}
+		list[i] = labelled{t, labels}
+		if list[i], err = list[i].diagonals(); err != nil {
+			return nil, err
+		}
+	}
+	var order []label
+	if explicit {
+		var err error
+		if order, _, err = parseTerm(result, -1, wide); err != nil {
+			return nil, fmt.Errorf("the output %q: %w", result, err)
+		}
+		for i, l := range order {
+			if _, ok := sizes[l]; !ok {
+				return nil, fmt.Errorf("the output names %s, which no operand has", l)
+			}
+			if slices.Contains(order[:i], l) {
+				return nil, fmt.Errorf("the output names %s twice", l)
+			}
+		}
+	} else {
+		for l := range sizes {
+			if times[l] == 1 || l < 0 {
+				order = append(order, l)
+			}
+		}
+		slices.Sort(order)
+	}
+	// needed tells whether the output or an operand from the i-th on has l.
+	needed := func(l label, i int) bool {
+		return slices.Contains(order, l) || slices.ContainsFunc(list[i:], func(o labelled) bool { return slices.Contains(o.labels, l) })
+	}
+	acc := list[0]
+	for i := 1; i < len(list); i++ {
+		var err error
+		if acc, err = contract(acc, list[i], func(l label) bool { return needed(l, i+1) }); err != nil {
+			return nil, err
+		}
+	}
+	acc, err := acc.sum(func(l label) bool { return slices.Contains(order, l) })
+	if err != nil {
+		return nil, err
+	}
+	return acc.arrange(order, false)
+}
+
+func (l label) String() string {
+	if l < 0 {
+		return fmt.Sprintf("dimension %d of ...", int(l))
+	}
+	return string(rune(l))
+}
+
+// parseTerm reads the labels of an operand of nd dimensions, and how many its ellipsis stands for; of the output, where nd is
+// -1 and the ellipsis stands for as many as in any operand.
+func parseTerm(term string, nd int, wide ...int) (labels []label, more int, err error) {
+	head, tail, ellipsis := strings.Cut(term, "...")
+	if ellipsis {
+		if more = nd - len(head) - len(tail); nd < 0 {
+			more = wide[0]
+		}
+	}
+	if nd >= 0 && (more < 0 || len(head)+len(tail)+more != nd) {
+		return nil, 0, fmt.Errorf("it has %d letters for %d dimensions", len(head)+len(tail), nd)
+	}
+	for i, c := range head + tail {
+		if i == len(head) {
+			labels = appendEllipsis(labels, more)
+		}
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
+			return nil, 0, fmt.Errorf("%q is no letter", c)
+		}
+		labels = append(labels, label(c))
+	}
+	if tail == "" {
+		labels = appendEllipsis(labels, more)
+	}
+	return labels, more, nil
+}
+
+func appendEllipsis(labels []label, more int) []label {
+	for i := range more {
+		labels = append(labels, label(i-more))
+	}
+	return labels
+}
+
+// diagonals leaves one of several dimensions with one name.
+func (x labelled) diagonals() (labelled, error) {
+	for i := 0; i < len(x.labels); i++ {
+		j := slices.Index(x.labels[i+1:], x.labels[i]) + i + 1
+		if j == i {
+			continue
+		}
+		if x.t.shape[i] != x.t.shape[j] {
+			return x, fmt.Errorf("%s has sizes %d and %d in one operand of shape %s", x.labels[i], x.t.shape[i], x.t.shape[j], ShapeString(x.t.shape))
+		}
+		t, err := Diagonal(x.t, 0, i, j)
+		if err != nil {
+			return x, err
+		}
+		l := x.labels[i]
+		labels := slices.Delete(slices.Clone(x.labels), j, j+1)
+		x = labelled{t, append(slices.Delete(labels, i, i+1), l)}
+		i--
+	}
+	return x, nil
+}
+
+// sum adds up the dimensions that are not kept.
+func (x labelled) sum(keep func(label) bool) (labelled, error) {
+	var dims []int
+	var labels []label
+	for d, l := range x.labels {
+		if keep(l) {
+			labels = append(labels, l)
+		} else {
+			dims = append(dims, d)
+		}
+	}
+	if dims == nil {
+		return x, nil
+	}
+	t, err := Sum(x.t, dims, false)
+	if err == nil && t.dtype != x.t.dtype { // as a matrix product, which keeps the type
+		t, err = Cast(t, x.t.dtype)
+	}
+	return labelled{t, labels}, err
+}
+
+// arrange permutes x's dimensions to order; with fill, those that it lacks have size 1.
+func (x labelled) arrange(order []label, fill bool) (*Tensor, error) {
+	var dims []int
+	shape := make([]int, len(order))
+	for i, l := range order {
+		shape[i] = 1
+		if d := slices.Index(x.labels, l); d >= 0 {
+			dims = append(dims, d)
+			shape[i] = x.t.shape[d]
+		}
+	}
+	t, err := Permute(x.t, dims)
+	if err == nil && fill {
+		t, err = Reshape(t, shape)
+	}
+	return t, err
+}
+
+// contract multiplies two operands and sums what is not needed any more.
+func contract(a, b labelled, needed func(label) bool) (labelled, error) {
+	shared := func(x labelled, l label) bool { return slices.Contains(x.labels, l) }
+	// What only one has, or has with size 1, is summed before.
+	size := func(x labelled, l label) int { return x.t.shape[slices.Index(x.labels, l)] }
+	meets := func(l label) bool { return shared(a, l) && shared(b, l) && size(a, l) == size(b, l) }
+	var err error
+	one := a
+	if a, err = a.sum(func(l label) bool { return needed(l) || meets(l) }); err != nil {
+		return a, err
+	}
+	if b, err = b.sum(func(l label) bool { return needed(l) || shared(one, l) && size(one, l) == size(b, l) }); err != nil {
+		return b, err
+	}
+	var batch, left, right, inner []label
+	for _, l := range a.labels {
+		switch {
+		case !shared(b, l):
+			left = append(left, l)
+		case needed(l):
+			batch = append(batch, l)
+		default:
+			inner = append(inner, l)
+		}
+	}
+	for _, l := range b.labels {
+		if !shared(a, l) {
+			right = append(right, l)
+		}
+	}
+	labels := slices.Concat(batch, left, right)
+	if len(labels) > MaxDims {
+		return a, fmt.Errorf("a product has %d dimensions; a tensor has at most %d", len(labels), MaxDims)
+	}
+	if inner == nil {
+		x, err := a.arrange(labels, true)
+		if err != nil {
+			return a, err
+		}
+		y, err := b.arrange(labels, true)
+		if err != nil {
+			return a, err
+		}
+		t, err := Mul(x, y)
+		return labelled{t, labels}, err
+	}
+	x, err := a.matrix(batch, left, inner)
+	if err != nil {
+		return a, err
+	}
+	y, err := b.matrix(batch, inner, right)
+	if err != nil {
+		return a, err
+	}
+	t, err := MatMul(x, y)
+	if err != nil {
+		return a, err
+	}
+	shape := slices.Clone(t.shape[:len(batch)])
+	for _, l := range left {
+		shape = append(shape, size(a, l))
+	}
+	for _, l := range right {
+		shape = append(shape, size(b, l))
+	}
+	t, err = Reshape(t, shape)
+	return labelled{t, labels}, err
+}
+
+// matrix sees x as matrices of the rows' dimensions by the columns', one for each index of batch.
+func (x labelled) matrix(batch, rows, cols []label) (*Tensor, error) {
+	t, err := x.arrange(slices.Concat(batch, rows, cols), false)
+	if err != nil {
+		return nil, err
+	}
+	nb, nr := len(batch), len(batch)+len(rows)
+	return Reshape(t, append(slices.Clone(t.shape[:nb]), product(t.shape[nb:nr]), product(t.shape[nr:])))
+}

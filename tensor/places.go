@@ -1,0 +1,196 @@
+package tensor
+
+import (
+	"fmt"
+	"slices"
+
+	"drun/element"
+	"drun/kernel"
+)
+
+// A pick is a tensor in an index: integers for dimension dim, or a mask for as many from there on as it has.
+type pick struct {
+	dim int
+	t   *Tensor
+}
+
+// places are the elements that the tensors of an index name. The dimensions that they apply to are joined into one, and the
+// tensors into one of integers that count along it.
+type places struct {
+	order  []int // of the dimensions, so that those named are neighbours; nil: as they are
+	merged []int // the shape, those named as one
+	dim    int   // that one
+	index  *Tensor
+}
+
+// span is how many dimensions p names.
+func (p pick) span() int {
+	if p.t.dtype == element.Bool {
+		return len(p.t.shape)
+	}
+	return 1
+}
+
+// find joins the tensors of an index into t. As in PyTorch, the dimensions named come first if others lie between them.
+func find(op string, t *Tensor, picks []pick) (*places, error) {
+	p := &places{dim: picks[0].dim}
+	var named []int
+	size := 1
+	for _, k := range picks {
+		if err := k.fits(t); err != nil {
+			return nil, err
+		}
+		length := 1
+		for d := k.dim; d < k.dim+k.span(); d++ {
+			named = append(named, d)
+			length *= t.shape[d]
+		}
+		var next *Tensor
+		var err error
+		if k.t.dtype == element.Bool {
+			next, err = nonzero("index", k.t)
+		} else {
+			next, err = checkedIndex("index", k.t, length, k.dim)
+		}
+		if err == nil && p.index != nil {
+			if _, e := broadcastShape("index", nil, p.index.shape, next.shape); e != nil {
+				return nil, fmt.Errorf("index: tensors of shapes %s and %s in one index do not broadcast", ShapeString(p.index.shape), ShapeString(next.shape))
+			}
+			next, err = chain(p.index).scalar(OpMul, Int(int64(length))).binary(OpAdd, next).end()
+		}
+		if err != nil {
+			return nil, As(op, err)
+		}
+		p.index = next
+		size *= length
+	}
+	first, count := named[0], len(named)
+	if named[count-1]-first != count-1 { // others lie between
+		p.order, p.dim, first = slices.Clone(named), 0, 0
+		for d := range t.shape {
+			if !slices.Contains(named, d) {
+				p.order = append(p.order, d)
+			}
+		}
+	}
+	shape := t.shape
+	if p.order != nil {
+		shape = make([]int, len(t.shape))
+		for i, d := range p.order {
+			shape[i] = t.shape[d]
+		}
+	}
+	p.merged = append(append(slices.Clone(shape[:first]), size), shape[first+count:]...)
+	return p, nil
+}
+
+// fits checks a mask's shape.
+func (k pick) fits(t *Tensor) error {
+	if n := len(k.t.shape); k.t.dtype == element.Bool && (n == 0 || k.dim+n > len(t.shape) || !sameShape(k.t.shape, t.shape[k.dim:k.dim+n])) {
+		return maskMismatch(t, k.dim, k.t)
+	}
+	return nil
+}
+
+// of is t in the order and shape of the places; ordered is the view of t that still has its dimensions.
+func (p *places) of(t *Tensor) (flat, ordered *Tensor, err error) {
+	if ordered = t; p.order != nil {
+		if ordered, err = Permute(t, p.order); err != nil {
+			return nil, nil, err
+		}
+	}
+	if sameShape(ordered.shape, p.merged) {
+		return ordered, ordered, nil
+	}
+	flat, err = Reshape(ordered, p.merged)
+	return flat, ordered, err
+}
+
+// take is a copy of the elements.
+func (p *places) take(t *Tensor) (*Tensor, error) {
+	flat, _, err := p.of(t)
+	if err != nil {
+		return nil, As("index", err)
+	}
+	return takeAt(flat, p.dim, p.index)
+}
+
+// put writes v, broadcast, to the places of t, or adds it to what is there, in the order of the index, without recording.
+func (p *places) put(op string, t, v *Tensor, add bool) error {
+	t = t.Detach()
+	flat, ordered, err := p.of(t)
+	if err != nil {
+		return As(op, err)
+	}
+	shape := slices.Concat(flat.shape[:p.dim], p.index.shape, flat.shape[p.dim+1:])
+	if got, err := broadcastShape(op, nil, shape, v.shape); err != nil || !sameShape(got, shape) {
+		return fmt.Errorf("%s: shape %s does not broadcast to %s", op, ShapeString(v.shape), ShapeString(shape))
+	}
+	b := build(op, flat)
+	from := b.cast(v.Detach(), t.dtype)
+	if b.err == nil && from.st == t.st { // reading what is being written
+		from = b.keep(Clone(from))
+	}
+	dst := b.contiguous(flat)
+	if b.err != nil {
+		return b.err
+	}
+	src := b.contiguous(expanded(from, shape))
+	outer, rows, inner := around(flat.shape, p.dim)
+	if b.err != nil {
+		return b.err
+	}
+	if add { // the kernel wants an index for each element
+		rowed := b.keep(View(p.index, []int{p.index.n, 1}))
+		if b.err == nil {
+			rowed = b.contiguous(expanded(rowed, []int{outer, p.index.n, inner}))
+		}
+		if b.err != nil {
+			return b.err
+		}
+		kernel.ScatterAdd(t.dtype, outer, p.index.n, rows, inner, dst.ptr(), src.ptr(), elems[int64](rowed))
+	} else {
+		kernel.Put(t.dtype, outer, rows, inner, dst.ptr(), src.ptr(), elems[int64](p.index))
+	}
+	alive(dst, src, p.index)
+	if SharesStorage(dst, t) {
+		t.st.version++
+		return nil
+	}
+	whole, err := View(dst, ordered.shape)
+	if err != nil {
+		return As(op, err)
+	}
+	return assign(op, ordered, whole)
+}
+
+// backPut is the gradient of elements written to places of items: that of t is nothing there, unless they were added, and that
+// of what was written lies there.
+func backPut(items []IndexItem, p places, add bool) backward {
+	items, p.index = slices.Clone(items), nil
+	return func(n *node, g *Tensor, out []*Tensor) error {
+		b := build(n.op, g)
+		at := p
+		at.index = n.val(0)
+		part, _, err := indexView(g, items)
+		if err != nil {
+			return err
+		}
+		if n.needs(1) {
+			out[1] = b.keep(at.take(part))
+		}
+		if out[0] = g; add || b.err != nil {
+			return b.err
+		}
+		rest := b.keep(Clone(g))
+		if b.err != nil {
+			return b.err
+		}
+		hole, _, err := indexView(rest, items)
+		if err != nil {
+			return err
+		}
+		out[0] = rest
+		return at.put(n.op, hole, newNumber(g.ctx, Int(0), g.dtype), false)
+	}
+}
