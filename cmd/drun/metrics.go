@@ -22,6 +22,9 @@ func newMetrics() *cobra.Command {
 		Long: `Print the points of a run's metrics, all of them or those named, in the order
 in which they were recorded. Values are exact: they read back to the same bits.
 In JSON, NaN and infinities are the strings "NaN", "Infinity" and "-Infinity".`,
+		Example: `  drun metrics last loss
+  drun metrics calm-otter --csv > points.csv
+  drun metrics 7 loss val/acc --points 200 --json`,
 		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if asCSV && wantsJSON(cmd) {
