@@ -44,6 +44,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		"runs/{run}/sources/diff": withRun(sourceDiff),
 		"runs/{run}/usage":        withRun(func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Usage(id) }),
 		"runs/{run}/checkpoints":  withRun(s.kept),
+		"runs/{run}/histograms":   withRun(histogramsOf),
 		"runs/{run}/artifacts":    withRun(func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Artifacts(id) }),
 	} {
 		mux.Handle("GET "+apiPath+path, bounded(s.busy, func(w http.ResponseWriter, r *http.Request) error {

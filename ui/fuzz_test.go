@@ -17,7 +17,7 @@ import (
 // Whatever is asked, the answer is JSON, and never a fault of the server. make fuzz looks for more than the seeds.
 func FuzzAPI(f *testing.F) {
 	for _, path := range []string{"runs", "runs/1", "runs/last/metrics", "runs/run-1/logs", "runs/1/sources", "runs/1/sources/diff", "runs/1/usage", "runs/1/ranks", "runs/1/checkpoints",
-		"runs/1/checkpoints/last/safetensors", "names", "compare", "curves", "runs/%2e%2e/%00", "../../etc/passwd", "nothing"} {
+		"runs/1/checkpoints/last/safetensors", "names", "compare", "curves", "runs/1/histograms", "runs/%2e%2e/%00", "../../etc/passwd", "nothing"} {
 		for _, query := range []string{"", "where=params.lr<1&sort=-metrics.loss.last&columns=id,tags&limit=3&offset=1", "run=1&run=2&metric=loss&x=time&smooth=0.5&from=-1e300&to=5&points=4",
 			"rank=-1&grep=a(b&after=9223372036854775807", "where=[x+for+x+in+range(9)]&tag=\"\\&with=2", "name=loss&points=4&attempt=0", "%zz=1;2", "run=1&metric=acc&from=Inf&to=-Inf&x=relative",
 			"group=params.lr&columns=id,tags", "run=1&run=2&run=3&metric=loss&group=params.act&x=time&points=4&from=1e300"} {

@@ -21,6 +21,17 @@ function el(name, attributes, ...children) {
   e.append(...children.flat().map(c => c instanceof Node ? c : clean(c ?? "")));
   return e;
 }
+// svg makes an SVG element, as el makes one of HTML.
+function svg(name, attributes, ...children) {
+  const e = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [k, v] of Object.entries(attributes)) {
+    if (k.startsWith("on")) e.addEventListener(k.slice(2), v);
+    else if (v !== null && v !== undefined) e.setAttribute(k, v);
+  }
+  e.append(...children.flat(Infinity).filter(c => c !== null).map(c => c instanceof Node ? c : clean(c)));
+  return e;
+}
+
 const $ = id => document.getElementById(id);
 
 class Fault extends Error {
@@ -112,7 +123,7 @@ function text(v) {
 // fill makes a table of heads and rows; cells are texts, numbers or nodes.
 function fill(table, heads, rows) {
   const cell = (v, i) => i === 0 ? el("th", { scope: "row" }, v instanceof Node ? v : text(v))
-    : el("td", { class: isNumeric(v) ? "n" : null }, v instanceof Node ? v : text(v));
+    : el("td", { class: isNumeric(v) ? "n" : null, title: typeof v === "number" && number(v) !== String(v) ? v : null }, v instanceof Node ? v : text(v));
   table.replaceChildren(el("thead", null, el("tr", null, heads.map(h => el("th", { scope: "col" }, h)))),
     el("tbody", null, rows.map(r => el("tr", null, r.map(cell)))));
   return rows.length > 0;

@@ -52,19 +52,6 @@ async function checkpoints() {
     window.exported ? "" : el("a", { href: `/api/v1/${of("checkpoints")}/${c.step}/safetensors` + (run.world_size > 1 ? "?rank=0" : ""), download: "" }, run.world_size > 1 ? "safetensors of rank 0" : "safetensors")]));
 }
 
-// artifacts lists what the recipe kept, and shows the newest of each image.
-async function artifacts() {
-  const list = await api(of("artifacts")), text = JSON.stringify(list);
-  $("kept").hidden = !list.length;
-  if (artifacts.text === text) return;
-  artifacts.text = text;
-  const where = a => `/api/v1/${of("artifacts")}/${a.sha256}`;
-  fill($("artifacts"), ["name", "step", "kind", "size", "kept"], list.map(a => [window.exported ? a.name : el("a", { href: where(a), download: "" }, a.name), a.step, a.kind, bytes(a.bytes), when(a.time)]));
-  const newest = new Map(list.filter(a => a.kind === "image").map(a => [a.name, a]));
-  if (!window.exported) $("images").replaceChildren(...[...newest.values()].slice(0, 24).map(a => el("figure", null, el("figcaption", null, clean(a.name) + (a.step === null || a.step === undefined ? "" : `, step ${a.step}`)),
-    el("img", { src: where(a), alt: clean(a.name), loading: "lazy" }))));
-}
-
 async function sources() {
   files = await api(of("sources"));
   $("sources").replaceChildren(...files.flatMap(f => [el("h3", null, f.path), el("pre", { tabindex: 0, "aria-label": clean(f.path) }, numbered(f.content.replace(/\n$/, "").split("\n"), () => true))]));

@@ -1,17 +1,6 @@
 // Runs by their parameters and results: parallel coordinates and a scatter plot, which share the ranges that select runs.
 "use strict";
 
-// svg makes an SVG element, as el makes one of HTML.
-function svg(name, attributes, ...children) {
-  const e = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [k, v] of Object.entries(attributes)) {
-    if (k.startsWith("on")) e.addEventListener(k.slice(2), v);
-    else if (v !== null && v !== undefined) e.setAttribute(k, v);
-  }
-  e.append(...children.flat(Infinity).filter(c => c !== null).map(c => c instanceof Node ? c : clean(c)));
-  return e;
-}
-
 // ramp is a colour for a place from 0 to 1, of about the same contrast on a light and a dark page.
 const rampStops = [[0x2a, 0x6f, 0xdb], [0x0f, 0x95, 0xa3], [0x4f, 0x96, 0x2f], [0xb8, 0x7f, 0x0b], [0xd9, 0x4a, 0x2e]];
 function ramp(at) {

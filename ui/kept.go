@@ -1,0 +1,72 @@
+package ui
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+
+	"drun/history"
+	"drun/internal/exit"
+)
+
+// histograms are those that a run kept under one name, by step, thinned out evenly where there are many.
+type histograms struct {
+	Kept       int         `json:"kept"` // in all
+	Histograms []histogram `json:"histograms"`
+}
+
+type histogram struct {
+	Step   *int64    `json:"step"`
+	Edges  []float64 `json:"edges"` // one more than counts; none where no value is finite
+	Counts []int64   `json:"counts"`
+	NaN    int64     `json:"nan"`
+	Inf    int64     `json:"inf"`
+}
+
+const (
+	defaultHistograms = 200
+	mostHistograms    = 2000
+)
+
+func histogramsOf(db *history.DB, id int64, values url.Values) (any, error) {
+	name := values.Get("name")
+	if name == "" {
+		return nil, exit.Errorf(exit.Usage, "want the name of a histogram, as name=weights")
+	}
+	most, err := number(values, "points", defaultHistograms, 2, mostHistograms)
+	if err != nil {
+		return nil, err
+	}
+	all, err := db.Artifacts(id)
+	if err != nil {
+		return nil, err
+	}
+	found := []*history.Artifact{}
+	for i := range all {
+		if all[i].Kind == "histogram" && all[i].Name == name {
+			found = append(found, &all[i])
+		}
+	}
+	if len(found) == 0 {
+		return nil, &history.NotFound{What: fmt.Sprintf("run %d has kept no histogram %q", id, name), Near: fmt.Sprintf("drun artifacts %d lists what it has kept", id)}
+	}
+	answer := &histograms{Kept: len(found), Histograms: []histogram{}}
+	n := min(len(found), int(most))
+	for i := range n {
+		a := found[0]
+		if n > 1 {
+			a = found[i*(len(found)-1)/(n-1)] // the first and the last are among them
+		}
+		data, err := db.Content(a)
+		if err != nil {
+			return nil, err
+		}
+		h := histogram{}
+		if err := json.Unmarshal(data, &h); err != nil {
+			return nil, fmt.Errorf("the histogram %q: %w", name, err)
+		}
+		h.Step = a.Step
+		answer.Histograms = append(answer.Histograms, h)
+	}
+	return answer, nil
+}
