@@ -124,7 +124,7 @@ function text(v) {
 function fill(table, heads, rows) {
   const cell = (v, i) => i === 0 ? el("th", { scope: "row" }, v instanceof Node ? v : text(v))
     : el("td", { class: isNumeric(v) ? "n" : null, title: typeof v === "number" && number(v) !== String(v) ? v : null }, v instanceof Node ? v : text(v));
-  table.replaceChildren(el("thead", null, el("tr", null, heads.map(h => el("th", { scope: "col" }, h)))),
+  table.replaceChildren(el("thead", null, el("tr", null, heads.map((h, i) => el("th", { scope: "col", class: i && rows.length && isNumeric(rows[0][i]) ? "n" : null }, h)))),
     el("tbody", null, rows.map(r => el("tr", null, r.map(cell)))));
   return rows.length > 0;
 }
