@@ -189,8 +189,11 @@ func Downsample(points []Point, n int) []Point {
 	}
 	keep := make([]bool, len(points))
 	for _, at := range bySeries {
-		value := func(i int) float64 { return points[at[i]].Value }
-		for _, i := range Extremes(len(at), n, value, value) {
+		values := make([]float64, len(at))
+		for i, k := range at {
+			values[i] = points[k].Value
+		}
+		for _, i := range Extremes(values, values, n) {
 			keep[at[i]] = true
 		}
 	}
@@ -203,44 +206,40 @@ func Downsample(points []Point, n int) []Point {
 	return kept
 }
 
-// Extremes chooses at most n of count values (n at least MinDownsample), in their order, as Downsample does; a
-// value may reach from low to high.
-func Extremes(count, n int, low, high func(i int) float64) []int {
-	kept := []int{}
-	isNaN := func(i int) bool { return math.IsNaN(low(i)) || math.IsNaN(high(i)) }
+// Extremes chooses at most n places (n at least MinDownsample), in their order, as Downsample does. The value at a place reaches
+// from low to high, which are of one length.
+func Extremes(low, high []float64, n int) []int {
+	count := len(low)
+	high = high[:count]
 	buckets, nans := max(n/4, 1), false
 	if count <= n {
 		buckets = count
 	} else if n > MinDownsample {
-		for i := 0; i < count && !nans; i++ {
-			nans = isNaN(i)
-		}
-		if nans {
+		if nans = slices.ContainsFunc(low, math.IsNaN) || slices.ContainsFunc(high, math.IsNaN); nans {
 			buckets = n / 5
 		}
 	}
+	kept := make([]int, 0, min(5*buckets, count))
 	for b := range buckets {
 		first, last := b*count/buckets, (b+1)*count/buckets-1
 		lowest, highest, nan := first, first, first
 		for i := last; i >= first && nans; i-- {
-			if isNaN(i) {
+			if math.IsNaN(low[i]) || math.IsNaN(high[i]) {
 				nan = i
 			}
 		}
-		for i := first + 1; i <= last; i++ {
-			if less(low(i), low(lowest)) {
-				lowest = i
+		least, most := low[first], high[first]
+		for i := first + 1; i <= last; i++ { // few comparisons a place: a chart looks at millions
+			if v := low[i]; v < least || least != least && v == v {
+				lowest, least = i, v
 			}
-			if less(-high(i), -high(highest)) {
-				highest = i
+			if v := high[i]; v > most || most != most && v == v {
+				highest, most = i, v
 			}
 		}
-		some := []int{first, lowest, highest, last, nan}
-		slices.Sort(some)
-		kept = append(kept, slices.Compact(some)...)
+		some := [...]int{first, lowest, highest, last, nan}
+		slices.Sort(some[:])
+		kept = append(kept, slices.Compact(some[:])...)
 	}
 	return kept
 }
-
-// less orders NaN behind all else.
-func less(a, b float64) bool { return a < b || math.IsNaN(b) && !math.IsNaN(a) }

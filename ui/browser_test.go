@@ -105,9 +105,9 @@ func (p *page) do(actions ...chromedp.Action[chromedp.Void]) {
 func (p *page) open(path string) { p.Helper(); p.do(chromedp.Navigate(p.base + path)) }
 
 // eval is the value of an expression in a page.
-func eval[T any](p *page, expression string) T {
+func eval[T any](p *page, expression string, opts ...chromedp.EvaluateOption) T {
 	p.Helper()
-	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression))
+	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression, opts...))
 	if err != nil {
 		p.Fatalf("%s: %v", expression, err)
 	}

@@ -160,12 +160,7 @@ func (s *Server) read(db *history.DB, ids []int64, v view) ([]*curve, error) {
 
 // of is what the view shows of a series.
 func (v view) of(s *series, run *history.Summary) *curve {
-	c := &curve{Run: run.ID, Name: run.Name, Status: string(run.Status), Points: len(s.step)}
-	for _, y := range s.value {
-		if math.IsNaN(y) || math.IsInf(y, 0) {
-			c.NotFinite++
-		}
-	}
+	c := &curve{Run: run.ID, Name: run.Name, Status: string(run.Status), Points: len(s.step), NotFinite: s.notFinite}
 	l := s.along(v.axis, run.Started)
 	var smooth []float64
 	if v.smooth > 0 {
@@ -176,7 +171,7 @@ func (v view) of(s *series, run *history.Summary) *curve {
 	if low == nil {
 		low, high = l.y, l.y
 	}
-	kept := history.Extremes(end-first, v.points, func(i int) float64 { return low[first+i] }, func(i int) float64 { return high[first+i] })
+	kept := history.Extremes(low[first:end], high[first:end], v.points)
 	for i := range kept {
 		kept[i] += first
 	}

@@ -152,11 +152,11 @@ func (s *Server) bundles(db *history.DB, ids []int64, by *query.Expr, v view) ([
 	for _, g := range all {
 		b := &bundle{Group: g.Value}
 		var lay layout
-		each := func(fn func(run int64, points int, l *line)) error {
+		each := func(fn func(run int64, s *series, l *line)) error {
 			for _, id := range g.IDs {
 				err := s.cache.with(db, s.home, id, v.metric, func(points *series) {
 					if points != nil {
-						fn(id, len(points.step), points.along(v.axis, started[id]))
+						fn(id, points, points.along(v.axis, started[id]))
 					}
 				})
 				if err != nil {
@@ -165,13 +165,8 @@ func (s *Server) bundles(db *history.DB, ids []int64, by *query.Expr, v view) ([
 			}
 			return nil
 		}
-		err := each(func(run int64, points int, l *line) {
-			b.Runs, b.Points = append(b.Runs, run), b.Points+points
-			for _, y := range l.y {
-				if math.IsNaN(y) || math.IsInf(y, 0) {
-					b.NotFinite++
-				}
-			}
+		err := each(func(run int64, s *series, l *line) {
+			b.Runs, b.Points, b.NotFinite = append(b.Runs, run), b.Points+len(s.step), b.NotFinite+s.notFinite
 			lay.add(l, v)
 		})
 		if err != nil {
@@ -181,7 +176,7 @@ func (s *Server) bundles(db *history.DB, ids []int64, by *query.Expr, v view) ([
 			continue
 		}
 		b.begin(&lay, v)
-		if err := each(func(_ int64, _ int, l *line) { b.add(l, v) }); err != nil {
+		if err := each(func(_ int64, _ *series, l *line) { b.add(l, v) }); err != nil {
 			return nil, err
 		}
 		b.end(v)

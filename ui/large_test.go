@@ -53,6 +53,7 @@ func TestLargeHistory(t *testing.T) {
 	p.until("location.pathname === '/compare.html' && performance.getEntriesByName('drawn').length > 0")
 	chart := eval[float64](p, "performance.getEntriesByName('drawn')[0].startTime")
 	t.Logf("the first chart of 20 runs with 100,000 points each is there %.0f ms after the click", chart)
+	t.Log(eval[string](p, "performance.getEntriesByType('resource').map(e => `${e.name.replace(/.*api.v1./, '').slice(0, 40)} ${e.startTime.toFixed(0)} to ${e.responseEnd.toFixed(0)} (first byte ${e.responseStart.toFixed(0)}) ${e.encodedBodySize} bytes`).concat(performance.getEntriesByType('mark').map(e => e.name + ' ' + e.startTime.toFixed(0)), performance.getEntriesByType('paint').map(e => e.name + ' ' + e.startTime.toFixed(0)), performance.getEntriesByType('navigation').map(e => `DOM ${e.domInteractive.toFixed(0)} ${e.domContentLoadedEventEnd.toFixed(0)} `)).join('\\n')"))
 	p.shot("large")
 
 	resident := memory(t, cmd.Process.Pid)

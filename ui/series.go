@@ -22,6 +22,8 @@ type series struct {
 	step, at []int64 // at: microseconds since 1970
 	rank     []int32 // nil: all are of rank 0
 	value    []float64
+
+	notFinite int // of the values
 }
 
 func (s *series) add(p *history.Point) {
@@ -31,6 +33,9 @@ func (s *series) add(p *history.Point) {
 	s.step, s.at, s.value = append(s.step, p.Step), append(s.at, p.Time.UnixMicro()), append(s.value, p.Value)
 	if s.rank != nil {
 		s.rank = append(s.rank, int32(p.Rank))
+	}
+	if p.Value-p.Value != 0 {
+		s.notFinite++
 	}
 }
 
@@ -166,16 +171,23 @@ type line struct {
 
 // along lays a series along an axis: "step", "time" in seconds since 1970, or "relative" in seconds since the start.
 func (s *series) along(axis string, started time.Time) *line {
-	n := len(s.step)
-	x := make([]float64, n)
-	for i := range x {
-		switch axis {
-		case "time":
-			x[i] = float64(s.at[i]) / 1e6
-		case "relative":
-			x[i] = float64(s.at[i]-started.UnixMicro()) / 1e6
-		default:
-			x[i] = float64(s.step[i])
+	x := make([]float64, len(s.step))
+	if axis == "step" {
+		ascending := true
+		for i, step := range s.step {
+			x[i] = float64(step)
+			ascending = ascending && (i == 0 || step > s.step[i-1])
+		}
+		if ascending { // most are: nothing is to be merged or sorted
+			return &line{x: x, y: s.value}
+		}
+	} else {
+		from := int64(0)
+		if axis == "relative" {
+			from = started.UnixMicro()
+		}
+		for i, at := range s.at {
+			x[i] = float64(at-from) / 1e6
 		}
 	}
 	l := &line{x: x, y: s.value}

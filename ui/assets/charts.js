@@ -11,7 +11,7 @@ const themed = name => getComputedStyle(document.documentElement).getPropertyVal
 // A Chart shows a metric of some runs; settings are common to all charts of a page.
 class Chart {
   constructor(metric, runs, settings) {
-    Object.assign(this, { metric, runs, settings, plot: null, shape: "", zoom: null, loaded: false, visible: false, turn: 0 });
+    Object.assign(this, { metric, runs, settings, plot: null, shape: "", zoom: null, loaded: false, visible: false, pending: null });
     const button = (label, title, onclick) => el("button", { type: "button", "aria-label": `${title}: ${clean(metric)}`, title, onclick }, label);
     this.note = el("small");
     this.place = el("div", { class: "plot", tabindex: 0, role: "img", "aria-label": clean(metric), onkeydown: e => this.key(e) });
@@ -20,22 +20,34 @@ class Chart {
       button("◂", "to the left", () => this.pan(-0.25)), button("▸", "to the right", () => this.pan(0.25)), button("⟲", "show all", () => this.reset()))), this.place);
   }
 
-  async load() {
-    const mine = ++this.turn, s = this.settings;
-    const points = Math.max(200, Math.min(2000, Math.round(this.place.clientWidth * 1.5) || 800));
+  // load gets the curves and draws them. While an answer to the same question is on its way, it asks once more after that.
+  load() {
+    const s = this.settings, points = Math.max(200, Math.min(2000, Math.round(this.place.clientWidth * 1.5) || 800));
     const ask = { run: this.runs.map(r => r.id), metric: this.metric, x: s.axis, smooth: s.smooth || "", points };
     if (this.zoom) Object.assign(ask, { from: this.zoom[0], to: this.zoom[1] });
     if (s.groups && s.mean) ask.group = s.groups.by;
-    let curves;
-    try {
-      curves = await api("curves", ask);
-    } catch (e) {
-      if (mine === this.turn) this.note.textContent = e.text ?? String(e);
-      return;
+    const key = JSON.stringify(ask);
+    if (this.pending?.key === key) this.pending.again = true;
+    else (this.pending = { key }).done = this.get(ask, this.pending);
+    return this.pending.done;
+  }
+  async get(ask, mine) {
+    for (;;) {
+      mine.again = false;
+      let curves;
+      try {
+        curves = await api("curves", ask);
+      } catch (e) {
+        if (mine === this.pending) this.note.textContent = e.text ?? String(e);
+        break;
+      }
+      if (mine !== this.pending) return;
+      this.loaded = true;
+      this.draw(curves);
+      if (!mine.again) break;
+      await new Promise(resolve => setTimeout(resolve, 100)); // the page is painted first
     }
-    if (mine !== this.turn) return;
-    this.loaded = true;
-    this.draw(curves);
+    if (mine === this.pending) this.pending = null;
   }
 
   draw(curves) {
@@ -157,7 +169,7 @@ function charts(place, runs) {
     for (const e of entries) {
       const chart = e.target.chart;
       chart.visible = e.isIntersecting;
-      if (chart.visible && (!chart.loaded || chart.stale)) { chart.stale = false; chart.load(); }
+      if (chart.visible && !chart.pending && (!chart.loaded || chart.stale)) { chart.stale = false; chart.load(); }
     }
   }, { rootMargin: "200px" });
   const every = () => {
@@ -197,6 +209,13 @@ function charts(place, runs) {
         watcher.observe(c.figure);
       }
       choose();
+      // Those that are seen at once do not wait for the watcher, which comes after the next frame.
+      for (const c of all.values()) {
+        if (c.loaded || c.pending || c.figure.hidden) continue;
+        if (c.figure.getBoundingClientRect().top > innerHeight + 200) break;
+        c.visible = true;
+        c.load();
+      }
     },
     // group gives the runs of a group one colour, or shows their mean, from the next refresh on.
     group: (groups, mean) => Object.assign(settings, { groups, mean }),

@@ -71,27 +71,27 @@ async function group() {
 }
 
 async function refresh() {
-  const c = await api("compare", { run: refs });
-  const text = JSON.stringify(c);
-  if (refresh.text !== text) {
-    refresh.text = text;
-    latest = c;
+  const c = await api("compare", { run: refs }), text = JSON.stringify(c), fresh = refresh.text !== text;
+  refresh.text = text;
+  latest = c;
+  if (!drawn) {
+    document.title = "Compare " + c.runs.map(r => clean(r.name)).join(", ") + " · drun";
+    $("group").replaceChildren(el("option", { value: "" }, "nothing"), ...groupNames().map(n => el("option", { value: n }, n)));
+    $("group").value = view.group;
+    $("as").value = view.as;
+    drawn = charts($("charts"), c.runs);
+  }
+  if (fresh) await group();
+  const curves = drawn.refresh(); // what takes longest begins first
+  drawn.metrics(metricsOf(c));
+  if (fresh) {
     table();
-    if (!drawn) {
-      document.title = "Compare " + c.runs.map(r => clean(r.name)).join(", ") + " · drun";
-      $("group").replaceChildren(el("option", { value: "" }, "nothing"), ...groupNames().map(n => el("option", { value: n }, n)));
-      $("group").value = view.group;
-      $("as").value = view.as;
-      drawn = charts($("charts"), c.runs);
-    }
-    await group();
     $("sweep").hidden = c.runs.length < 3;
     $("sweep").hidden = !sweep.update(c);
     $("recipes").hidden = c.runs.length !== 2 || c.recipe_diff === null;
     if (!$("recipes").hidden) diffLines($("diff"), c.recipe_diff);
   }
-  drawn.metrics(metricsOf(c));
-  await drawn.refresh();
+  await curves;
 }
 
 for (const id of ["group", "as"]) $(id).addEventListener("change", async () => {

@@ -121,8 +121,8 @@ async function refresh() {
       for (let r = -1; r < Math.min(run.world_size, 1024); r++) $("rank").append(el("option", { value: r }, r < 0 ? "drun itself" : String(r)));
     }
   }
-  drawn.metrics(Object.keys(run.metrics).sort());
   const kept = JSON.stringify(run.checkpoints), now = performance.now(), parts = [drawn.refresh(), log(!log.begun)];
+  drawn.metrics(Object.keys(run.metrics).sort());
   if (kept !== checkpoints.kept) { checkpoints.kept = kept; parts.push(checkpoints()); }
   if (!(now - usage.at < 3000) || run.status !== "running") { usage.at = now; parts.push(usage(), artifacts()); }
   await Promise.all(parts);
