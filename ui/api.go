@@ -81,6 +81,7 @@ var takes = map[string][]string{
 	"runs/{run}/logs":         {"rank", "grep", "limit", "after"},
 	"runs/{run}/sources":      {},
 	"runs/{run}/sources/diff": {"with"},
+	"runs/{run}/histograms":   {"name", "points"},
 	"runs/{run}/usage":        {},
 	"runs/{run}/ranks":        {},
 	"runs/{run}/checkpoints":  {},
