@@ -24,8 +24,8 @@ function complete(input, names) {
     close();
     input.focus();
   };
-  const open = () => {
-    const typed = part().toLowerCase();
+  const open = event => {
+    const typed = part().toLowerCase(), marked = event?.type === "learned" ? shown[at] : undefined;
     shown = [];
     if (typed) for (const from of [n => n.startsWith(typed), n => n.includes(typed)])
       for (const n of names()) {
@@ -38,9 +38,9 @@ function complete(input, names) {
       onmousedown: e => { e.preventDefault(); take(i); } }, n)));
     list.hidden = false;
     input.setAttribute("aria-expanded", "true");
-    mark(-1);
+    mark(marked === undefined ? -1 : shown.indexOf(marked));
   };
-  input.addEventListener("input", open);
+  for (const event of ["input", "learned"]) input.addEventListener(event, open); // learned: there are more names
   input.addEventListener("blur", close);
   input.addEventListener("keydown", e => {
     if (list.hidden) { if (e.key === "ArrowDown") { open(); e.preventDefault(); } return; }

@@ -298,7 +298,7 @@ async function begin() {
   if (window.exported) for (const id of ["where", "columns", "group"]) { $(id).disabled = true; $(id).placeholder = "only where drun ui serves the pages"; }
   await load(true);
   const learn = async () => { const all = await api("names"); names.params = all.params; names.metrics = all.metrics;
-    if (document.activeElement.value) document.activeElement.dispatchEvent(new Event("input")); // what was typed meanwhile
+    if (document.activeElement.value) document.activeElement.dispatchEvent(new Event("learned")); // what was typed meanwhile
   };
   $("where").addEventListener("focus", learn, { once: true });
   for (const id of ["columns", "group"]) $(id).addEventListener("focus", learn, { once: true });
