@@ -280,7 +280,7 @@ func TestKeyboardOnly(t *testing.T) {
 	}
 	tab("#where")
 	p.do(chromedp.KeyEvent("params.l"))
-	p.until("document.querySelectorAll('#where-names li').length === 1")
+	p.until("document.querySelectorAll('#where-names:not([hidden]) li').length === 1")
 	p.do(chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(" > 0.05"), chromedp.KeyEvent(kb.Enter))
 	if got := eval[string](p, "document.getElementById('where').value"); got != "params.lr > 0.05" {
 		t.Errorf("typed: %q", got)
