@@ -3,10 +3,15 @@ package history
 import (
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/mattn/go-sqlite3"
+
+	"drun/internal/sqldb"
 )
 
 // MetricSummary sums up a metric. Min and max leave NaN out, and are NaN where
@@ -219,6 +224,14 @@ func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) err
 	if err != nil {
 		return err
 	}
+	var stray *int64 // a run that was not asked for, which a damaged index may give
+	of := func(run int64) *Summary {
+		if s := index[run]; s != nil {
+			return s
+		}
+		stray = &run
+		return &Summary{Params: Params{}, Metrics: map[string]MetricSummary{}}
+	}
 	read := func(columns, order string, scan func(*sql.Rows) error, args ...any) {
 		if err == nil {
 			err = db.read(scan, "SELECT run, "+columns+" WHERE run IN (SELECT value FROM json_each(?)) "+order, append([]any{string(set)}, args...)...)
@@ -245,7 +258,7 @@ func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) err
 			return err
 		}
 		value, err := decodeParam(kind, text)
-		index[run].Params[name] = value
+		of(run).Params[name] = value
 		return err
 	})
 	named("(SELECT name FROM metric_names WHERE id = metric), first, last, min, max, count FROM run_metrics",
@@ -257,7 +270,7 @@ func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) err
 				return err
 			}
 			f := func(i int) Float { return Float(decode(v[i], sql.NullInt64{})) }
-			index[run].Metrics[name] = MetricSummary{f(0), f(1), f(2), f(3), count}
+			of(run).Metrics[name] = MetricSummary{f(0), f(1), f(2), f(3), count}
 			return nil
 		})
 	if what.Tags {
@@ -265,7 +278,7 @@ func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) err
 			var run int64
 			var tag string
 			err := rows.Scan(&run, &tag)
-			index[run].Tags = append(index[run].Tags, tag)
+			of(run).Tags = append(of(run).Tags, tag)
 			return err
 		})
 	}
@@ -274,9 +287,12 @@ func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) err
 			var run int64
 			var c Checkpoint
 			err := rows.Scan(&run, &c.Step, &c.Bytes, &c.Score, timeColumn{&c.Time})
-			index[run].Checkpoints = append(index[run].Checkpoints, c)
+			of(run).Checkpoints = append(of(run).Checkpoints, c)
 			return err
 		})
+	}
+	if err == nil && stray != nil {
+		err = sqldb.Wrap(db.path, fmt.Errorf("run %d: %w", *stray, sqlite3.Error{Code: sqlite3.ErrCorrupt}))
 	}
 	return err
 }

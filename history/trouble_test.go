@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -52,6 +53,10 @@ func TestRefusedFilesStayAsTheyAre(t *testing.T) {
 		{"newer schema", "newer drun: its schema is version 99", func(t *testing.T, path string) {
 			open(t, filepath.Dir(path)).Close()
 			plain("PRAGMA user_version = 99")(t, path)
+		}},
+		{"a schema below 0", "damaged", func(t *testing.T, path string) {
+			open(t, filepath.Dir(path)).Close()
+			plain("PRAGMA user_version = -3")(t, path)
 		}},
 		{"damaged", "damaged", func(t *testing.T, path string) {
 			open(t, filepath.Dir(path)).Close()
@@ -305,5 +310,41 @@ func TestFullDisk(t *testing.T) {
 		storage(t, err, "disk is full")
 		ok(t, db.Close())
 		checkFilled(t, home, n)
+	}
+}
+
+// Every place of a history is damaged in turn: what reads it says so, or gives what is left, and never panics.
+func TestDamageAnywhere(t *testing.T) {
+	home := t.TempDir()
+	db := open(t, home)
+	for range 5 {
+		r := begin(t, db, RunInfo{})
+		ok(t, r.Write(&Batch{Params: []Param{{"lr", 0.5}}, Tags: []string{"t"}, Points: []Point{{Name: "m", Value: 1, Time: time.Now()}}, End: &End{Status: Done}}))
+	}
+	look := Selection{Params: Names{All: true}, Metrics: Names{All: true}, Tags: true, Checkpoints: true}
+	// As where an index leads to the rows of another run.
+	storage(t, db.attach(&look, map[int64]*Summary{}, []int64{1}), "is damaged")
+	ok(t, db.Close())
+	path := filepath.Join(home, "history.db")
+	whole, err := os.ReadFile(path)
+	ok(t, err)
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		content := bytes.Clone(whole)
+		for range 1 + random.IntN(6) {
+			content[random.IntN(len(content))] ^= 1 << random.IntN(8)
+		}
+		ok(t, os.WriteFile(path, content, 0o600))
+		damaged, err := OpenReadOnly(home)
+		if err != nil {
+			continue
+		}
+		_, _ = damaged.Select(look)
+		for id := range int64(6) {
+			_, _ = damaged.Get(id)
+			_, _ = damaged.Points(id)
+		}
+		_, _ = damaged.Compare([]int64{1, 2})
+		damaged.Close()
 	}
 }

@@ -33,6 +33,8 @@ func (f File) check(s schemaState, latest int) error {
 	case s.application != f.ApplicationID && (s.application != 0 || s.objects > 0):
 		return exit.WithHint(&Error{Path: f.Path, What: "is a SQLite database, but not drun's " + f.What},
 			"move the file away, or "+hintElsewhere)
+	case s.version < 0:
+		return exit.WithHint(&Error{Path: f.Path, What: fmt.Sprintf("is damaged: its schema has the version %d", s.version)}, hintRescue(f.Path))
 	case s.version > latest:
 		return exit.WithHint(&Error{Path: f.Path,
 			What: fmt.Sprintf("was written by a newer drun: its schema is version %d, this drun knows up to %d", s.version, latest)},
