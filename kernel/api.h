@@ -91,6 +91,8 @@ KERNEL(sgd, (int dt, int64_t n, mem *p, const mem *g, mem *m, double lr, double 
 KERNEL(adam, (int dt, int64_t n, mem *p, const mem *g, mem *m, mem *v, double lr, double beta1, double beta2,
               double eps, double decay, int decoupled, int64_t step),
        (dt, n, p, g, m, v, lr, beta1, beta2, eps, decay, decoupled, step))
+KERNEL(activation, (int dt, int op, int64_t n, double a, double b, mem *o, const mem *x, const mem *g),
+       (dt, op, n, a, b, o, x, g))
 KERNEL(rmsprop, (int dt, int64_t n, mem *p, const mem *g, mem *v, mem *m, mem *a, double lr, double alpha, double eps,
                  double decay, double momentum),
        (dt, n, p, g, v, m, a, lr, alpha, eps, decay, momentum))

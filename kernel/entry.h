@@ -205,6 +205,7 @@ REAL(sgd, (int dt, int64_t n, void *p, const void *g, void *m, double lr, double
 REAL(adam, (int dt, int64_t n, void *p, const void *g, void *m, void *v, double lr, double beta1, double beta2,
             double eps, double decay, int decoupled, int64_t step),
      (n, p, g, m, v, lr, beta1, beta2, eps, decay, decoupled, step))
+REAL(activation, (int dt, int op, int64_t n, double a, double b, void *o, const void *x, const void *g), (op, n, a, b, o, x, g))
 REAL(rmsprop, (int dt, int64_t n, void *p, const void *g, void *v, void *m, void *a, double lr, double alpha, double eps,
                double decay, double momentum),
      (n, p, g, v, m, a, lr, alpha, eps, decay, momentum))

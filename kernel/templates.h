@@ -12,6 +12,7 @@
 #include "pooling.h"
 #include "optim.h"
 #include "optim_rules.h"
+#include "activations.h"
 #include "scatter.h"
 
 #undef T

@@ -165,11 +165,3 @@ func (k *maker) flatten(c *starlib.Call) (starlark.Value, error) {
 		return tensor.Flatten(x, start, end)
 	}), nil
 }
-
-func (k *maker) activation(kind string, op tensor.UnaryOp) func(*starlib.Call) (starlark.Value, error) {
-	return func(*starlib.Call) (starlark.Value, error) {
-		return k.make(kind, "", nil, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
-			return tensor.Unary(op, x)
-		}), nil
-	}
-}

@@ -12,11 +12,9 @@ import (
 )
 
 var losses = []*starlib.Def{
-	loss("cross_entropy", "logits", "The negative logarithm of the target class's softmax: logits (n, classes), target (n,) of class numbers, int64.", tensor.CrossEntropy),
 	loss("nll_loss", "log_probabilities", "The negative log-probability of the target class, as log_softmax computes it: (n, classes), target (n,) of class numbers.", tensor.NLLLoss),
 	loss("mse_loss", "input", "The squared difference of two tensors of one shape.", tensor.MSELoss),
 	loss("l1_loss", "input", "The absolute difference of two tensors of one shape.", tensor.L1Loss),
-	loss("bce_with_logits", "logits", "Binary cross-entropy of sigmoid(logits) with targets from 0 to 1, of one shape, computed without overflow.", tensor.BCEWithLogits),
 	{
 		Sig: "accuracy(logits: Tensor, target: Tensor) -> float",
 		Doc: "The fraction of rows whose largest logit is the target's: logits (n, classes), target (n,).",
@@ -40,11 +38,16 @@ func loss(name, input, doc string, fn func(x, y *tensor.Tensor, r tensor.Reducti
 		Sig: name + "(" + input + `: Tensor, target: Tensor, reduction: string = "mean") -> Tensor`,
 		Doc: doc + ` reduction is "mean", "sum" or "none".`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			r := slices.Index([]string{"mean", "sum", "none"}, c.String("reduction"))
-			if r < 0 {
-				return nil, fmt.Errorf(`reduction = %s: want "mean", "sum" or "none"`, c.Arg("reduction"))
-			}
-			return startensor.Result(fn(startensor.Arg(c, input), startensor.Arg(c, "target"), tensor.Reduction(r)))
+			return startensor.Result(fn(startensor.Arg(c, input), startensor.Arg(c, "target"), reduction(c)))
 		},
 	}
+}
+
+// reduction is the argument reduction.
+func reduction(c *starlib.Call) tensor.Reduction {
+	r := slices.Index([]string{"mean", "sum", "none"}, c.String("reduction"))
+	if r < 0 {
+		starlib.Must(0, fmt.Errorf(`reduction = %s: want "mean", "sum" or "none"`, c.Arg("reduction")))
+	}
+	return tensor.Reduction(r)
 }

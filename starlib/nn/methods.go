@@ -2,7 +2,6 @@ package nn
 
 import (
 	"fmt"
-	"strings"
 
 	"go.starlark.net/starlark"
 
@@ -17,7 +16,7 @@ var methods = &starlib.Methods{
 	Attrs: [][2]string{
 		{"training", "True after train() and in a new module, False after eval()"},
 	},
-	Defs: []*starlib.Def{
+	Defs: append([]*starlib.Def{
 		method("parameters() -> list", "The tensors that training changes, each once, in the order of the fields.",
 			func(m *Model) (starlark.Value, error) {
 				return m.list(false, func(l leaf) starlark.Value { return (*startensor.Value)(l.Tensor) }), nil
@@ -70,7 +69,7 @@ Names that are missing or unexpected and other shapes and dtypes are an error th
 				return list, nil
 			},
 		},
-	},
+	}, treeMethods...),
 }
 
 func method(sig, doc string, fn func(*Model) (starlark.Value, error)) *starlib.Def {
@@ -116,15 +115,6 @@ func (m *Model) SetState(entries []starlib.Entry) error {
 		live[l.name] = l.Tensor
 	}
 	return startensor.Restore(m.ctx, "nn."+m.kind, live, entries)
-}
-
-// describe is the detail that a module prints: the printed modules within.
-func describe(modules starlark.Tuple) string {
-	names := make([]string, len(modules))
-	for i, m := range modules {
-		names[i] = m.String()
-	}
-	return strings.Join(names, ", ")
 }
 
 // checkModule is for arguments that must be callable.

@@ -21,6 +21,7 @@ type Model struct {
 	forward  starlark.Callable // takes the call's arguments
 	layer    bool              // one of drun's own, which keeps no tensor
 	self     bool              // forward is a recipe's function that takes the module first
+	hooks    []*hook
 	ctx      *tensor.Context
 }
 
@@ -101,8 +102,6 @@ var (
 	_ starlark.HasSetField = (*Model)(nil)
 )
 
-func (m *Model) String() string { return "nn." + m.kind + "(" + m.detail + ")" }
-
 // Type is the name that signatures use.
 func (m *Model) Type() string          { return "Module" }
 func (m *Model) Truth() starlark.Bool  { return true }
@@ -119,6 +118,14 @@ func (m *Model) Training() bool { return m.training }
 
 // CallInternal computes the module's output.
 func (m *Model) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	out, err := m.compute(thread, args, kwargs)
+	if err != nil || m.hooks == nil {
+		return out, err
+	}
+	return m.hooked(thread, args, out)
+}
+
+func (m *Model) compute(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	if m.self {
 		return starlark.Call(thread, m.forward, append(starlark.Tuple{m}, args...), kwargs)
 	}
@@ -145,11 +152,6 @@ func (m *Model) AttrNames() []string {
 		names = append(names, f.name)
 	}
 	return names
-}
-
-// SetField refuses: what was registered stays registered.
-func (m *Model) SetField(name string, _ starlark.Value) error {
-	return fmt.Errorf("nn.%s: %s cannot be assigned: keep what changes in a buffer (nn.buffer) and change it in place, for instance with copy_()", m.kind, name)
 }
 
 // leaf is a parameter or buffer with its path in the module: "0.weight".

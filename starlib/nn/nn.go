@@ -4,6 +4,7 @@ package nn
 
 import (
 	"fmt"
+	"slices"
 
 	"go.starlark.net/starlark"
 
@@ -17,10 +18,11 @@ import (
 func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 	k := &maker{ctx, streams}
 	return &starlib.Module{
-		Name:  "nn",
-		Doc:   "Layers, models and losses. Layers are called with a tensor; initial values are drawn from the random stream that all ranks share, so a model starts the same on every rank.",
-		Types: []*starlib.Methods{methods},
-		Defs: append([]*starlib.Def{
+		Name:   "nn",
+		Doc:    "Layers, models and losses. Layers are called with a tensor; initial values are drawn from the random stream that all ranks share, so a model starts the same on every rank.",
+		Types:  []*starlib.Methods{methods, initMethods},
+		Values: starlark.StringDict{"init": initValue{k}},
+		Defs: slices.Concat([]*starlib.Def{
 			{Sig: "linear(i: int, o: int, bias: bool = True) -> Module", Fn: k.linear,
 				Doc: "x·Wᵀ + b over the last dimension: (…, i) to (…, o). weight has shape (o, i), bias (o,)."},
 			{Sig: "conv2d(i: int, o: int, kernel: int | tuple, stride: int | tuple = 1, padding: int | tuple = 0, bias: bool = True) -> Module", Fn: k.conv2d,
@@ -41,11 +43,6 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 				Doc: "The mean of each window of (n, c, h, w); stride defaults to the kernel size."},
 			{Sig: "flatten(start_dim: int = 1, end_dim: int = -1) -> Module", Fn: k.flatten,
 				Doc: "Dimensions start_dim to end_dim as one."},
-			{Sig: "relu() -> Module", Fn: k.activation("relu", tensor.OpRelu), Doc: "max(x, 0)."},
-			{Sig: "gelu() -> Module", Fn: k.activation("gelu", tensor.OpGelu), Doc: "x·Φ(x) where Φ is the exact normal distribution function."},
-			{Sig: "silu() -> Module", Fn: k.activation("silu", tensor.OpSilu), Doc: "x·sigmoid(x)."},
-			{Sig: "tanh() -> Module", Fn: k.activation("tanh", tensor.OpTanh), Doc: "The hyperbolic tangent."},
-			{Sig: "sigmoid() -> Module", Fn: k.activation("sigmoid", tensor.OpSigmoid), Doc: "1 / (1 + exp(-x))."},
 			{Sig: "sequential(*modules) -> Module", Fn: k.sequential,
 				Doc: `Calls the modules (or functions) in order; parameters are named "0.weight", "2.bias", ….`},
 			{Sig: "module(forward: callable, **fields) -> Module", Fn: k.custom,
@@ -54,7 +51,7 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 				Doc: "A trainable tensor with t's values: it requires gradients."},
 			{Sig: "buffer(t: Tensor)", Fn: newBuffer,
 				Doc: "Marks a tensor in a field of nn.module as part of the model's state that is not trained."},
-		}, losses...),
+		}, k.activations(), losses, moreLosses),
 	}
 }
 
@@ -63,13 +60,14 @@ func (k *maker) sequential(c *starlib.Call) (starlark.Value, error) {
 	if err := checkCallables(modules); err != nil {
 		return nil, err
 	}
-	m := &Model{kind: "sequential", detail: describe(modules), training: true, ctx: k.ctx}
+	m := &Model{kind: "sequential", training: true, ctx: k.ctx}
 	for i, v := range modules {
 		m.fields = append(m.fields, register(fmt.Sprint(i), v))
 	}
 	m.forward = starlark.NewBuiltin("nn.sequential", func(thread *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 		var inner inside
-		for _, v := range modules {
+		for i := range m.fields {
+			v := m.fields[i].seen
 			out, err := call(thread, v, args, kwargs)
 			if err != nil {
 				return nil, err
@@ -95,7 +93,7 @@ type inside struct {
 func (s *inside) next(fn starlark.Value, in starlark.Tuple, out starlark.Value) {
 	m, ok := fn.(*Model)
 	v, isTensor := out.(*startensor.Value)
-	if !ok || !m.layer || !isTensor {
+	if !ok || !m.layer || m.hooks != nil || !isTensor {
 		s.last = nil // who knows who has it
 		return
 	}
@@ -114,7 +112,7 @@ func (s *inside) next(fn starlark.Value, in starlark.Tuple, out starlark.Value) 
 // call calls a module or function. A layer of drun's own needs no frame of its own
 // in a backtrace: its errors name it.
 func call(thread *starlark.Thread, fn starlark.Value, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
-	if m, ok := fn.(*Model); ok && !m.self {
+	if m, ok := fn.(*Model); ok && !m.self && m.hooks == nil {
 		return m.forward.CallInternal(thread, args, kwargs)
 	}
 	return starlark.Call(thread, fn, args, kwargs)

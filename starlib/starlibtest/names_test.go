@@ -44,8 +44,19 @@ var promised = map[string]string{
 		avg_pool2d(kernel, stride = None, padding = 0) flatten() relu() gelu() silu() tanh() sigmoid() sequential(*modules)
 		attention(q, k, v, causal = False) cross_entropy(logits, target) mse_loss(input, target) l1_loss(input, target)
 		bce_with_logits(logits, target) nll_loss(log_probabilities, target) accuracy(logits, target)
+		leaky_relu(negative_slope = 0.01) elu(alpha = 1.0) softplus(beta = 1.0, threshold = 20.0) mish() softmax(dim) log_softmax(dim)
+		cross_entropy(logits, target, reduction = "mean", weight = None, ignore_index = -100, label_smoothing = 0)
+		bce_with_logits(logits, target, reduction = "mean", weight = None, pos_weight = None)
+		huber_loss(input, target, reduction = "mean", delta = 1.0) smooth_l1_loss(input, target, reduction = "mean", beta = 1.0)
+		kl_div(input, target, reduction = "mean", log_target = False) cosine_similarity(x1, x2, dim = 1, eps = 1e-8)
+		cosine_embedding_loss(input1, input2, target, reduction = "mean", margin = 0)
+		triplet_margin_loss(anchor, positive, negative, reduction = "mean", margin = 1.0, p = 2.0, eps = 1e-6, swap = False)
 		module(forward, **fields) parameter(t) buffer(t)`,
-	"Module": `parameters() named_parameters() buffers() train() eval() state() training load_state(dict, strict = True)`,
+	"init": `uniform_(t, a = 0, b = 1) normal_(t, mean = 0, std = 1) trunc_normal_(t, mean = 0, std = 1, a = -2, b = 2) constant_(t, val)
+		ones_(t) zeros_(t) eye_(t) xavier_uniform_(t, gain = 1) xavier_normal_(t, gain = 1)
+		kaiming_uniform_(t, a = 0, mode = "fan_in", nonlinearity = "leaky_relu") kaiming_normal_(t, a = 0, mode = "fan_in", nonlinearity = "leaky_relu")
+		orthogonal_(t, gain = 1) calculate_gain(nonlinearity, param = None)`,
+	"Module": `modules() named_modules() children() apply(fn) register_forward_hook(fn) parameters() named_parameters() buffers() train() eval() state() training load_state(dict, strict = True)`,
 	"optim": `sgd(params, lr, momentum = 0, nesterov = False, weight_decay = 0)
 		adam(params, lr, betas = (0.9, 0.999), eps = 1e-8, weight_decay = 0)
 		adamw(params, lr, betas = (0.9, 0.999), eps = 1e-8, weight_decay = 0)

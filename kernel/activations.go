@@ -1,0 +1,31 @@
+package kernel
+
+// #define DRUN_MEM char
+// #include "kernel.h"
+// #cgo noescape drun_activation
+// #cgo nocallback drun_activation
+import "C"
+
+import (
+	"unsafe"
+
+	"drun/element"
+)
+
+// An Activation is an elementwise function with parameters.
+type Activation int
+
+// The activations; A and B name the parameters of Activate.
+const (
+	LeakyRelu Activation = C.LEAKY_RELU // A is the slope below 0
+	Elu       Activation = C.ELU        // A times expm1 below 0
+	Softplus  Activation = C.SOFTPLUS   // A is beta, B the threshold
+	Mish      Activation = C.MISH
+	GeluTanh  Activation = C.GELU_TANH
+	Huber     Activation = C.HUBER // A is delta
+)
+
+// Activate computes n elements of f(x), or with g of g times its derivative at x.
+func Activate(dt element.Type, f Activation, n int, a, b float64, o, x, g unsafe.Pointer) {
+	C.drun_activation(C.int(dt), C.int(f), long(n), C.double(a), C.double(b), mem(o), mem(x), mem(g))
+}

@@ -1,0 +1,172 @@
+package nn
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// initValue is nn.init.
+type initValue struct{ k *maker }
+
+var _ starlark.HasAttrs = initValue{}
+
+func (v initValue) String() string        { return "<nn.init>" }
+func (v initValue) Type() string          { return "init" }
+func (v initValue) Truth() starlark.Bool  { return true }
+func (v initValue) Hash() (uint32, error) { return 0, errors.New("unhashable: init") }
+func (v initValue) Freeze()               {}
+
+// Attr gives the functions.
+func (v initValue) Attr(name string) (starlark.Value, error) { return initMethods.Attr(v, name) }
+
+// AttrNames lists the functions.
+func (v initValue) AttrNames() []string { return initMethods.AttrNames() }
+
+var initMethods = &starlib.Methods{
+	Type: "init",
+	Doc:  "Initial values: each function fills a tensor in place, without recording gradients, and returns it. Random ones draw from the stream that all ranks share. Names, defaults and formulas are PyTorch's.",
+	Defs: []*starlib.Def{
+		filled("uniform_", "a: number = 0, b: number = 1", "Uniformly distributed from a to below b.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+			return g.Uniform(t, c.Float("a"), c.Float("b"))
+		}),
+		filled("normal_", "mean: number = 0, std: number = 1", "Normally distributed.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+			return g.Normal(t, c.Float("mean"), c.Float("std"))
+		}),
+		filled("trunc_normal_", "mean: number = 0, std: number = 1, a: number = -2, b: number = 2", "Normally distributed, of which only values from a to b are taken.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+			return g.TruncatedNormal(t, c.Float("mean"), c.Float("std"), c.Float("a"), c.Float("b"))
+		}),
+		filled("constant_", "val: number", "All elements val.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+			return tensor.FillInPlace(t, tensor.Float(c.Float("val")))
+		}),
+		filled("ones_", "", "All elements 1.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+			return tensor.FillInPlace(t, tensor.Float(1))
+		}),
+		filled("zeros_", "", "All elements 0.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+			return tensor.FillInPlace(t, tensor.Float(0))
+		}),
+		filled("eye_", "", "1 on the diagonal of a matrix, 0 elsewhere.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+			if t.Dim() != 2 {
+				return fmt.Errorf("want a tensor of 2 dimensions, not of shape %s", startensor.Shape(t))
+			}
+			e, err := tensor.Eye(t.Context(), t.Shape()[0], t.Shape()[1], t.DType())
+			if err != nil {
+				return err
+			}
+			return tensor.CopyInto(t.Detach(), e)
+		}),
+		filled("xavier_uniform_", "gain: number = 1", "Uniform on ±gain·√(6/(fan_in + fan_out)) (Glorot, Bengio 2010).", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+			in, out, err := fans(t)
+			if err != nil {
+				return err
+			}
+			bound := c.Float("gain") * math.Sqrt(6/float64(in+out))
+			return g.Uniform(t, -bound, bound)
+		}),
+		filled("xavier_normal_", "gain: number = 1", "Normal with the standard deviation gain·√(2/(fan_in + fan_out)) (Glorot, Bengio 2010).", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+			in, out, err := fans(t)
+			if err != nil {
+				return err
+			}
+			return g.Normal(t, 0, c.Float("gain")*math.Sqrt(2/float64(in+out)))
+		}),
+		filled("kaiming_uniform_", `a: number = 0, mode: string = "fan_in", nonlinearity: string = "leaky_relu"`, `Uniform on ±gain·√(3/fan) (He et al. 2015); mode is "fan_in" or "fan_out", nonlinearity as of calculate_gain, a leaky_relu's slope.`,
+			func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+				std, err := kaiming(c, t)
+				if err != nil {
+					return err
+				}
+				return g.Uniform(t, -math.Sqrt(3)*std, math.Sqrt(3)*std)
+			}),
+		filled("kaiming_normal_", `a: number = 0, mode: string = "fan_in", nonlinearity: string = "leaky_relu"`, `Normal with the standard deviation gain/√fan (He et al. 2015); see kaiming_uniform_.`,
+			func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+				std, err := kaiming(c, t)
+				if err != nil {
+					return err
+				}
+				return g.Normal(t, 0, std)
+			}),
+		filled("orthogonal_", "gain: number = 1", "A matrix with orthogonal rows or columns of length gain, of the first dimension and all others as one (Saxe et al. 2013).", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+			if t.Dim() < 2 {
+				return fmt.Errorf("want a tensor of at least 2 dimensions, not of shape %s", startensor.Shape(t))
+			}
+			return g.Orthogonal(t, c.Float("gain"))
+		}),
+		{
+			Sig: "calculate_gain(nonlinearity: string, param: number = None) -> float",
+			Doc: `The factor by which a nonlinearity wants its weights larger: 1 for "linear", "sigmoid" and the convolutions, 5/3 for "tanh", √2 for "relu", √(2/(1 + param²)) for "leaky_relu" (param is 0.01 by default), 3/4 for "selu".`,
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				slope := 0.01
+				if !c.IsNone("param") {
+					slope = c.Float("param")
+				}
+				g, err := gain(c.String("nonlinearity"), slope)
+				return starlark.Float(g), err
+			},
+		},
+	},
+}
+
+func filled(name, settings, doc string, fill func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error) *starlib.Def {
+	if settings != "" {
+		settings = ", " + settings
+	}
+	return &starlib.Def{Sig: name + "(t: Tensor" + settings + ") -> Tensor", Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
+		k, t := c.Recv.(initValue).k, startensor.Arg(c, "t")
+		k.ctx.BeginNoGrad()
+		defer k.ctx.EndNoGrad()
+		if t.Frozen() {
+			return nil, fmt.Errorf("the tensor is frozen, as all values made at top level are; make it in main()")
+		}
+		return c.Arg("t"), fill(c, k.streams.Shared.Stream, t)
+	}}
+}
+
+// fans are how many inputs and outputs each output and input of a weight (out, in, …) has.
+func fans(t *tensor.Tensor) (in, out int, err error) {
+	s := t.Shape()
+	if len(s) < 2 || t.Len() == 0 {
+		return 0, 0, fmt.Errorf("want a weight (out, in, …), not a tensor of shape %s", startensor.Shape(t))
+	}
+	field := t.Len() / s[0] / s[1]
+	return s[1] * field, s[0] * field, nil
+}
+
+func kaiming(c *starlib.Call, t *tensor.Tensor) (std float64, err error) {
+	in, out, err := fans(t)
+	if err != nil {
+		return 0, err
+	}
+	fan := in
+	switch c.String("mode") {
+	case "fan_in":
+	case "fan_out":
+		fan = out
+	default:
+		return 0, fmt.Errorf(`mode = %s: want "fan_in" or "fan_out"`, c.Arg("mode"))
+	}
+	g, err := gain(c.String("nonlinearity"), c.Float("a"))
+	return g / math.Sqrt(float64(fan)), err
+}
+
+func gain(nonlinearity string, slope float64) (float64, error) {
+	switch nonlinearity {
+	case "linear", "conv1d", "conv2d", "conv3d", "conv_transpose2d", "sigmoid":
+		return 1, nil
+	case "tanh":
+		return 5.0 / 3, nil
+	case "relu":
+		return math.Sqrt2, nil
+	case "leaky_relu":
+		return math.Sqrt(2 / (1 + float64(slope*slope))), nil
+	case "selu":
+		return 0.75, nil
+	}
+	return 0, fmt.Errorf(`nonlinearity = %q: want "linear", "conv1d", "conv2d", "conv3d", "conv_transpose2d", "sigmoid", "tanh", "relu", "leaky_relu" or "selu"`, nonlinearity)
+}

@@ -1,0 +1,344 @@
+package nn
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// The tree of a model: its modules by name, replacing them, printing them, and hooks.
+
+var (
+	_ starlark.HasSetKey = (*Model)(nil)
+	_ starlark.Mapping   = (*Model)(nil)
+)
+
+// child is a module or function within a module, and where: "layers.0".
+type child struct {
+	name  string
+	value starlark.Value
+}
+
+// children are the parts of a value of a field that are modules; it is one itself perhaps.
+func children(name string, v starlark.Value) (found []child) {
+	switch v := v.(type) {
+	case *Model:
+		return []child{{name, v}}
+	case starlark.Tuple:
+		for i, item := range v {
+			found = append(found, children(name+"."+strconv.Itoa(i), item)...)
+		}
+	case *starlark.Dict:
+		for k, item := range v.Entries() {
+			key, ok := starlark.AsString(k)
+			if !ok {
+				key = k.String()
+			}
+			found = append(found, children(name+"."+key, item)...)
+		}
+	}
+	return found
+}
+
+// children are the modules in the fields, in order.
+func (m *Model) children() (found []child) {
+	for _, f := range m.fields {
+		found = append(found, children(f.name, f.tree)...)
+	}
+	return found
+}
+
+// tree is the module and all within, each once, with their names: the module's own is "".
+func (m *Model) tree() []child {
+	seen := make(map[*Model]bool)
+	var found []child
+	var visit func(name string, m *Model)
+	visit = func(name string, m *Model) {
+		if seen[m] {
+			return
+		}
+		seen[m] = true
+		found = append(found, child{name, m})
+		for _, c := range m.children() {
+			if name != "" {
+				c.name = name + "." + c.name
+			}
+			visit(c.name, c.value.(*Model))
+		}
+	}
+	visit("", m)
+	return found
+}
+
+var treeMethods = []*starlib.Def{
+	method("modules() -> list", "The module and all modules in it, each once, from the outside in.", func(m *Model) (starlark.Value, error) {
+		var list []starlark.Value
+		for _, c := range m.tree() {
+			list = append(list, c.value)
+		}
+		return starlark.NewList(list), nil
+	}),
+	method("named_modules() -> list", `Pairs of a name, such as "encoder.0", and a module, in the order of modules(); the module's own name is "".`, func(m *Model) (starlark.Value, error) {
+		var list []starlark.Value
+		for _, c := range m.tree() {
+			list = append(list, starlark.Tuple{starlark.String(c.name), c.value})
+		}
+		return starlark.NewList(list), nil
+	}),
+	method("children() -> list", "The modules that are directly in this one. A part of nn.sequential is also read as m[0], m[-1], and replaced as m[0] = ….", func(m *Model) (starlark.Value, error) {
+		var list []starlark.Value
+		for _, c := range m.children() {
+			list = append(list, c.value)
+		}
+		return starlark.NewList(list), nil
+	}),
+	{
+		Sig: "apply(fn: callable) -> Module",
+		Doc: "Calls fn(module) for each module within, and then for the module itself; for instance to initialise them with nn.init. Returns the module.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			m, fn := c.Recv.(*Model), c.Callable("fn")
+			seen := make(map[*Model]bool)
+			var visit func(m *Model) error
+			visit = func(m *Model) error {
+				if seen[m] {
+					return nil
+				}
+				seen[m] = true
+				for _, c := range m.children() {
+					if err := visit(c.value.(*Model)); err != nil {
+						return err
+					}
+				}
+				_, err := starlark.Call(c.Thread, fn, starlark.Tuple{m}, nil)
+				return err
+			}
+			return m, visit(m)
+		},
+	},
+	{
+		Sig: "register_forward_hook(fn: callable) -> callable",
+		Doc: "Calls fn(module, args, output) after each call of the module; what it returns, unless None, becomes the output. Hooks run in the order in which they came. Returns a function that takes the hook away.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			m, h := c.Recv.(*Model), &hook{c.Callable("fn")}
+			m.hooks = append(m.hooks, h)
+			return starlark.NewBuiltin("remove", func(*starlark.Thread, *starlark.Builtin, starlark.Tuple, []starlark.Tuple) (starlark.Value, error) {
+				m.hooks = slices.DeleteFunc(slices.Clone(m.hooks), func(other *hook) bool { return other == h })
+				return starlark.None, nil
+			}), nil
+		},
+	},
+}
+
+// hook is a recipe's function that sees a module's calls.
+type hook struct{ fn starlark.Callable }
+
+// hooked gives the hooks what the module computed.
+func (m *Model) hooked(thread *starlark.Thread, args starlark.Tuple, out starlark.Value) (starlark.Value, error) {
+	for _, h := range m.hooks {
+		v, err := starlark.Call(thread, h.fn, starlark.Tuple{m, args, out}, nil)
+		if err != nil {
+			return nil, err
+		}
+		if v != starlark.None {
+			out = v
+		}
+	}
+	return out, nil
+}
+
+// place finds a part of a sequence by its index.
+func (m *Model) place(k starlark.Value) (int, error) {
+	if m.kind != "sequential" {
+		return 0, fmt.Errorf("nn.%s is not indexed: only the parts of nn.sequential are", m.kind)
+	}
+	i, err := starlark.AsInt32(k)
+	if err != nil {
+		return 0, fmt.Errorf("nn.sequential: want an index, got %s", k.Type())
+	}
+	if i < -len(m.fields) || i >= len(m.fields) {
+		return 0, fmt.Errorf("nn.sequential: index %d is out of range for %d parts", i, len(m.fields))
+	}
+	return (i + len(m.fields)) % len(m.fields), nil
+}
+
+// Get is m[i].
+func (m *Model) Get(k starlark.Value) (starlark.Value, bool, error) {
+	i, err := m.place(k)
+	if err != nil {
+		return nil, false, err
+	}
+	return m.fields[i].seen, true, nil
+}
+
+// SetKey is m[i] = v.
+func (m *Model) SetKey(k, v starlark.Value) error {
+	i, err := m.place(k)
+	if err != nil {
+		return err
+	}
+	return m.replace(&m.fields[i], v)
+}
+
+// SetField replaces a module, parameter or buffer of a model by another, before training.
+// Anything else stays: what changes must be in a buffer, or checkpoints would miss it.
+func (m *Model) SetField(name string, v starlark.Value) error {
+	if !m.layer {
+		for i := range m.fields {
+			if f := &m.fields[i]; f.name == name {
+				return m.replace(f, v)
+			}
+		}
+	}
+	return fmt.Errorf("nn.%s: %s cannot be assigned: keep what changes in a buffer (nn.buffer) and change it in place, for instance with copy_()", m.kind, name)
+}
+
+func (m *Model) replace(f *field, v starlark.Value) error {
+	next := register(f.name, v)
+	_, _, part := mark(v)
+	_, _, was := mark(f.tree)
+	_, callable := v.(starlark.Callable)
+	switch {
+	case m.kind == "sequential" && !callable:
+		return fmt.Errorf("nn.sequential: want a module or function, got %s", v.Type())
+	case m.kind != "sequential" && !(part && was):
+		return fmt.Errorf("nn.%s: %s cannot be assigned: only a module, parameter or buffer is replaced, by another; keep what changes in a buffer (nn.buffer) and change it in place, for instance with copy_()", m.kind, f.name)
+	}
+	for _, l := range m.leaves() {
+		if l.Claimed() {
+			return fmt.Errorf("nn.%s: %s cannot be replaced any more: an optimizer or dist.ddp has the module's parameters, and would not know the new ones; replace it before those are made", m.kind, f.name)
+		}
+	}
+	if inner, ok := v.(*Model); ok {
+		for _, c := range inner.tree() {
+			if c.value == m {
+				return fmt.Errorf("nn.%s: %s cannot be replaced by a module that contains this one", m.kind, f.name)
+			}
+		}
+	}
+	*f = next
+	return nil
+}
+
+// String is a layer as it is made, or the tree of a model with the shapes and numbers of its
+// parameters.
+func (m *Model) String() string {
+	if m.layer && len(m.children()) == 0 {
+		return "nn." + m.kind + "(" + m.detail + ")"
+	}
+	var out strings.Builder
+	m.print(&out, "", make(map[*Model]bool))
+	var all, frozen, buffers int
+	for _, l := range m.leaves() {
+		switch {
+		case l.buffer:
+			buffers += l.Len()
+		case l.RequiresGrad():
+			all += l.Len()
+		default:
+			all += l.Len()
+			frozen += l.Len()
+		}
+	}
+	fmt.Fprintf(&out, "  # %s parameters", thousands(all))
+	if frozen > 0 {
+		fmt.Fprintf(&out, ", %s of them frozen", thousands(frozen))
+	}
+	if buffers > 0 {
+		fmt.Fprintf(&out, ", %s values in buffers", thousands(buffers))
+	}
+	return out.String()
+}
+
+func (m *Model) print(out *strings.Builder, indent string, above map[*Model]bool) {
+	detail := m.detail
+	if m.kind == "sequential" {
+		detail = ""
+	}
+	fmt.Fprintf(out, "nn.%s(%s", m.kind, detail)
+	if above[m] {
+		out.WriteString(" …)")
+		return
+	}
+	above[m] = true
+	defer delete(above, m)
+	var lines []func()
+	var own []string
+	var part func(name string, v starlark.Value)
+	part = func(name string, v starlark.Value) {
+		switch v := v.(type) {
+		case *Model:
+			lines = append(lines, func() {
+				fmt.Fprintf(out, "(%s): ", name)
+				v.print(out, indent+"  ", above)
+			})
+		case marked:
+			own = append(own, name+" "+startensor.Shape(v.Tensor))
+		case starlark.Tuple:
+			for i, item := range v {
+				part(name+"."+strconv.Itoa(i), item)
+			}
+		case *starlark.Dict:
+			for k, item := range v.Entries() {
+				key, ok := starlark.AsString(k)
+				if !ok {
+					key = k.String()
+				}
+				part(name+"."+key, item)
+			}
+		case starlark.Callable:
+			if m.kind == "sequential" {
+				lines = append(lines, func() { fmt.Fprintf(out, "(%s): %s", name, v.Name()) })
+			}
+		}
+	}
+	for _, f := range m.fields {
+		part(f.name, f.tree)
+	}
+	for _, line := range lines {
+		out.WriteString("\n" + indent + "  ")
+		line()
+	}
+	if len(lines) > 0 {
+		out.WriteString("\n" + indent)
+	}
+	out.WriteString(")")
+	if len(own) > 0 {
+		n := 0
+		for _, f := range m.fields {
+			count(f.tree, func(t *tensor.Tensor) { n += t.Len() })
+		}
+		fmt.Fprintf(out, "  # %s: %s", strings.Join(own, ", "), thousands(n))
+	}
+}
+
+// count visits the tensors of a field that are not in a module of their own.
+func count(v starlark.Value, visit func(*tensor.Tensor)) {
+	switch v := v.(type) {
+	case marked:
+		visit(v.Tensor)
+	case starlark.Tuple:
+		for _, item := range v {
+			count(item, visit)
+		}
+	case *starlark.Dict:
+		for _, item := range v.Entries() {
+			count(item, visit)
+		}
+	}
+}
+
+// thousands is a number with commas.
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

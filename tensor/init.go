@@ -1,0 +1,114 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+
+	"drun/element"
+)
+
+// FillInPlace sets all elements.
+func FillInPlace(t *Tensor, value Scalar) error {
+	x, err := Full(t.ctx, nil, value, t.dtype)
+	if err != nil {
+		return err
+	}
+	return assign("fill", t.Detach(), expanded(x, t.shape))
+}
+
+// TruncatedNormal fills t with those of normally distributed numbers that lie from low to
+// high, in the order in which they are drawn.
+func (g *Generator) TruncatedNormal(t *Tensor, mean, std, low, high float64) error {
+	const op, rounds = "trunc_normal", 4096
+	if err := needFloat(op, t); err != nil {
+		return err
+	}
+	if !(low < high) {
+		return fmt.Errorf("%s: low %v must be less than high %v", op, low, high)
+	}
+	values := make([]float64, 0, t.n)
+	for range rounds {
+		if len(values) == t.n {
+			break
+		}
+		x, err := g.Randn(t.ctx, []int{max(t.n, 64)}, element.Float64)
+		if err != nil {
+			return err
+		}
+		for _, v := range elems[float64](x) {
+			if v = mean + float64(v*std); v >= low && v <= high && len(values) < t.n {
+				values = append(values, v)
+			}
+		}
+	}
+	if len(values) < t.n {
+		return fmt.Errorf("%s: hardly any value of a normal distribution with mean %v and standard deviation %v lies from %v to %v", op, mean, std, low, high)
+	}
+	x, err := FromFloats(t.ctx, values, t.shape, t.dtype)
+	if err != nil {
+		return err
+	}
+	return assign(op, t.Detach(), x)
+}
+
+// Orthogonal fills t, seen as a matrix of its first dimension and all others, with
+// orthogonal rows, or columns where there are more rows, of length gain: normal numbers made
+// orthogonal by Gram and Schmidt's method, twice, in float64.
+func (g *Generator) Orthogonal(t *Tensor, gain float64) error {
+	const op = "orthogonal"
+	if err := needFloat(op, t); err != nil {
+		return err
+	}
+	if t.n == 0 {
+		return nil
+	}
+	rows, cols := t.shape[0], t.n/t.shape[0]
+	lines, length := min(rows, cols), max(rows, cols)
+	x, err := g.Randn(t.ctx, []int{lines, length}, element.Float64)
+	if err != nil {
+		return err
+	}
+	v := elems[float64](x)
+	dot := func(a, b []float64) (sum float64) {
+		for i := range a {
+			sum += float64(a[i] * b[i])
+		}
+		return sum
+	}
+	for i := range lines {
+		line := v[i*length : (i+1)*length]
+		for range 2 {
+			for j := range i {
+				other := v[j*length : (j+1)*length]
+				by := dot(line, other)
+				for k := range line {
+					line[k] -= float64(by * other[k])
+				}
+			}
+		}
+		size := math.Sqrt(dot(line, line))
+		for k := range line {
+			line[k] /= size
+		}
+	}
+	for i := range v {
+		v[i] *= gain
+	}
+	if rows > cols {
+		if x, err = Transpose(x, 0, 1); err != nil {
+			return err
+		}
+	}
+	y, err := cast(op, x, t.dtype)
+	if err == nil {
+		y, err = Reshape(y, t.shape)
+	}
+	if err != nil {
+		return err
+	}
+	return assign(op, t.Detach(), y)
+}
+
+// Claimed tells whether an optimizer has t among its parameters, or someone waits for its
+// gradient.
+func (t *Tensor) Claimed() bool { return t.leaf != nil && (t.leaf.owner != nil || t.leaf.ready != nil) }

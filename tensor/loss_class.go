@@ -1,0 +1,160 @@
+package tensor
+
+import (
+	"fmt"
+
+	"drun/element"
+)
+
+// ClassOptions are settings of a cross entropy.
+type ClassOptions struct {
+	Weight    *Tensor // (C), of the scores' type: what each class counts; nil: 1
+	Ignore    int64   // targets that leave their sample out
+	Smoothing float64 // how much of the target's probability goes to all classes alike
+}
+
+// IgnoreTarget is the target that CrossEntropy leaves out unless told otherwise.
+const IgnoreTarget = ignoreTarget
+
+// CrossEntropyWith is CrossEntropy with weights of the classes, another target that leaves
+// samples out, and smoothed targets (Szegedy et al. 2016). The mean is over the weights of
+// the targets, as in PyTorch.
+func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (*Tensor, error) {
+	const op = "cross_entropy"
+	if err := needFloat(op, scores); err != nil {
+		return nil, err
+	}
+	if len(scores.shape) == 0 {
+		return nil, fmt.Errorf("%s: scores have no dimension of classes", op)
+	}
+	c := scores.shape[min(1, len(scores.shape)-1)]
+	if o.Weight != nil {
+		if err := sameFloat(op, scores, o.Weight); err != nil {
+			return nil, err
+		}
+		if len(o.Weight.shape) != 1 || o.Weight.shape[0] != c {
+			return nil, fmt.Errorf("%s: weights of shape %s do not fit scores of shape %s: expected (%d,)", op, ShapeString(o.Weight.shape), ShapeString(scores.shape), c)
+		}
+	}
+	if !(o.Smoothing >= 0 && o.Smoothing <= 1) {
+		return nil, fmt.Errorf("%s: label_smoothing must be between 0 and 1, not %v", op, o.Smoothing)
+	}
+	if target.dtype.IsFloat() {
+		if o.Ignore != ignoreTarget {
+			return nil, fmt.Errorf("%s: targets that are probabilities have no class to ignore", op)
+		}
+		return smoothCrossEntropy(scores, target, o, c, r)
+	}
+	ids, err := ignoring(op, target, o.Ignore, c)
+	if err != nil {
+		return nil, err
+	}
+	if o.Weight == nil && o.Smoothing == 0 {
+		return CrossEntropy(scores, ids, r)
+	}
+	x, ix, err := classes(op, scores, ids)
+	if err != nil {
+		return nil, err
+	}
+	if ix, err = View(ix, []int{ix.n}); err != nil {
+		return nil, err
+	}
+	b := build(op, x)
+	out := b.keep(BinaryScalar(OpLt, ix, Int(0), false))
+	if b.err != nil {
+		return nil, b.err
+	}
+	known := b.keep(MaskedFill(ix, out, Int(0)))
+	logp := b.keep(LogSoftmax(x, 1))
+	if b.err != nil {
+		return nil, b.err
+	}
+	weights, per := o.Weight, (*Tensor)(nil)
+	if weights == nil {
+		weights = b.keep(Ones(x.ctx, []int{c}, x.dtype))
+	}
+	if b.err == nil {
+		weights = weights.Detach()
+		per = b.keep(chain(weights).then(func(t *Tensor) (*Tensor, error) { return IndexSelect(t, 0, known) }).
+			then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, out, Int(0)) }).end())
+	}
+	if b.err != nil {
+		return nil, b.err
+	}
+	column, err := View(known, []int{known.n, 1})
+	if err != nil {
+		return nil, err
+	}
+	each := chain(logp).then(func(t *Tensor) (*Tensor, error) { return Gather(t, 1, column) }).
+		then(func(t *Tensor) (*Tensor, error) { return Reshape(t, []int{known.n}) }).
+		then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, out, Int(0)) }).mul(per).scalar(OpMul, Float(o.Smoothing-1))
+	if o.Smoothing > 0 {
+		all, err := chain(logp).mul(weights).then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{1}, false) }).
+			then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, out, Int(0)) }).scalar(OpMul, Float(o.Smoothing/float64(c))).end()
+		if err != nil {
+			return nil, err
+		}
+		each = each.binary(OpSub, all)
+	}
+	switch r {
+	case ReduceNone:
+		return each.then(func(t *Tensor) (*Tensor, error) { return Reshape(t, target.shape) }).end()
+	case ReduceSum:
+		return each.then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).end()
+	}
+	total, err := Sum(per, nil, false)
+	if err != nil {
+		return nil, err
+	}
+	return each.then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).div(total).end()
+}
+
+// ignoring is targets in which what is to be ignored is -100, and nothing else is.
+func ignoring(op string, target *Tensor, ignore int64, c int) (*Tensor, error) {
+	if ignore == ignoreTarget || !target.dtype.IsInt() {
+		return target, nil
+	}
+	ids, err := Cast(target, element.Int64)
+	if err == nil {
+		ids, err = Clone(ids)
+	}
+	if err != nil {
+		return nil, err
+	}
+	v := elems[int64](ids)
+	for i, id := range v {
+		switch id {
+		case ignore:
+			v[i] = ignoreTarget
+		case ignoreTarget:
+			return nil, fmt.Errorf("%s: target %d (sample %d) is out of range for %d classes: expected 0 to %d", op, id, i, c, c-1)
+		}
+	}
+	return ids, nil
+}
+
+// smoothCrossEntropy takes probabilities as targets.
+func smoothCrossEntropy(scores, target *Tensor, o ClassOptions, c int, r Reduction) (*Tensor, error) {
+	b := build("cross_entropy", scores)
+	if o.Smoothing > 0 {
+		target = b.keep(chain(target).scalar(OpMul, Float(1-o.Smoothing)).scalar(OpAdd, Float(o.Smoothing/float64(c))).end())
+	}
+	if o.Weight != nil && b.err == nil {
+		shape := make([]int, max(len(scores.shape)-1, 1))
+		for i := range shape {
+			shape[i] = 1
+		}
+		shape[0] = c
+		if len(scores.shape) == 1 {
+			shape = shape[:1]
+		}
+		weight := b.keep(View(b.contiguous(o.Weight.Detach()), shape))
+		if b.err == nil {
+			target = b.keep(Mul(target, weight))
+		}
+	}
+	if b.err != nil {
+		return nil, b.err
+	}
+	return softCrossEntropy(scores, target, r)
+}
