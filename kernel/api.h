@@ -77,7 +77,8 @@ KERNEL(scatter_add, (int dt, int64_t outer, int64_t from, int64_t to, int64_t in
        (dt, outer, from, to, inner, o, index, a))
 
 SCRATCHED(conv2d, (int dt, const int64_t *g, mem *y, const mem *x, const mem *w, const mem *bias), (dt, g, y, x, w, bias))
-SCRATCHED(conv2d_grad_input, (int dt, const int64_t *g, mem *dx, const mem *dy, const mem *w), (dt, g, dx, dy, w))
+SCRATCHED(conv2d_grad_input, (int dt, const int64_t *g, mem *dx, const mem *dy, const mem *w, const mem *bias),
+       (dt, g, dx, dy, w, bias))
 SCRATCHED(conv2d_grad_weight, (int dt, const int64_t *g, mem *dw, mem *dbias, const mem *dy, const mem *x),
        (dt, g, dw, dbias, dy, x))
 KERNEL(max_pool2d, (int dt, const int64_t *g, mem *y, int32_t *index, const mem *x), (dt, g, y, index, x))
@@ -91,6 +92,15 @@ KERNEL(sgd, (int dt, int64_t n, mem *p, const mem *g, mem *m, double lr, double 
 KERNEL(adam, (int dt, int64_t n, mem *p, const mem *g, mem *m, mem *v, double lr, double beta1, double beta2,
               double eps, double decay, int decoupled, int64_t step),
        (dt, n, p, g, m, v, lr, beta1, beta2, eps, decay, decoupled, step))
+KERNEL(group_norm, (int dt, int64_t rows, int64_t groups, int64_t each, int64_t run, double eps, mem *y, mem *mean, mem *rstd,
+                    const mem *x, const mem *gamma, const mem *beta),
+       (dt, rows, groups, each, run, eps, y, mean, rstd, x, gamma, beta))
+KERNEL(group_norm_grad, (int dt, int64_t rows, int64_t groups, int64_t each, int64_t run, mem *dx, mem *dgamma, mem *dbeta,
+                         mem *sums, const mem *dy, const mem *x, const mem *gamma, const mem *mean, const mem *rstd),
+       (dt, rows, groups, each, run, dx, dgamma, dbeta, sums, dy, x, gamma, mean, rstd))
+KERNEL(cell_step, (int dt, int kind, int backward, int64_t n, int64_t width, int64_t t, int64_t out_step,
+                   const int64_t *lengths, const uintptr_t *q),
+       (dt, kind, backward, n, width, t, out_step, lengths, q))
 KERNEL(activation, (int dt, int op, int64_t n, double a, double b, mem *o, const mem *x, const mem *g),
        (dt, op, n, a, b, o, x, g))
 KERNEL(rmsprop, (int dt, int64_t n, mem *p, const mem *g, mem *v, mem *m, mem *a, double lr, double alpha, double eps,

@@ -29,23 +29,37 @@ import (
 type Window struct {
 	Batch, Channels, Height, Width, Filters        int
 	KernelH, KernelW, StrideH, StrideW, PadH, PadW int
+	DilationH, DilationW                           int // 0: 1
+	OutH, OutW                                     int // of the output; 0: what Out gives
+	NextX, NextY                                   int // elements from an image of the input and of the output to the next; 0: they are adjacent
 }
 
 // Out returns the output's height and width, at most 0 where the kernel does not fit.
 func (w Window) Out() (height, width int) {
-	fit := func(size, kernel, stride, pad int) int {
-		if size+2*pad < kernel {
+	if w.OutH > 0 {
+		return w.OutH, w.OutW
+	}
+	fit := func(size, kernel, stride, pad, dilation int) int {
+		reach := (kernel-1)*max(dilation, 1) + 1
+		if size+2*pad < reach {
 			return 0
 		}
-		return (size+2*pad-kernel)/stride + 1
+		return (size+2*pad-reach)/stride + 1
 	}
-	return fit(w.Height, w.KernelH, w.StrideH, w.PadH), fit(w.Width, w.KernelW, w.StrideW, w.PadW)
+	return fit(w.Height, w.KernelH, w.StrideH, w.PadH, w.DilationH), fit(w.Width, w.KernelW, w.StrideW, w.PadW, w.DilationW)
 }
 
-func (w Window) geometry() [13]int {
+func (w Window) geometry() [17]int {
 	h, v := w.Out()
-	return [13]int{w.Batch, w.Channels, w.Height, w.Width, w.Filters, w.KernelH, w.KernelW, w.StrideH, w.StrideW, w.PadH,
-		w.PadW, h, v}
+	nextX, nextY := w.NextX, w.NextY
+	if nextX == 0 {
+		nextX = w.Channels * w.Height * w.Width
+	}
+	if nextY == 0 {
+		nextY = w.Filters * h * v
+	}
+	return [17]int{w.Batch, w.Channels, w.Height, w.Width, w.Filters, w.KernelH, w.KernelW, w.StrideH, w.StrideW, w.PadH,
+		w.PadW, h, v, max(w.DilationH, 1), max(w.DilationW, 1), nextX, nextY}
 }
 
 // Conv2d computes y [Batch, Filters, out height, out width] from x and weight [Filters, Channels, KernelH,
@@ -59,7 +73,14 @@ func Conv2d(dt element.Type, w Window, y, x, weight, bias unsafe.Pointer) error 
 // Conv2dGradInput computes dx from dy.
 func Conv2dGradInput(dt element.Type, w Window, dx, dy, weight unsafe.Pointer) error {
 	g := w.geometry()
-	return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), mem(weight)))
+	return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), mem(weight), nil))
+}
+
+// ConvTranspose2d computes dx from dy like Conv2dGradInput, and adds bias [Channels], which may be nil: a
+// convolution whose strides spread its input.
+func ConvTranspose2d(dt element.Type, w Window, dx, dy, weight, bias unsafe.Pointer) error {
+	g := w.geometry()
+	return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), mem(weight), mem(bias)))
 }
 
 // Conv2dGradWeight adds to dweight and dbias; either may be nil.

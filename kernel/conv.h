@@ -1,5 +1,6 @@
 // 2-d convolution, NCHW, straight from the images: no matrix of patches is built. The geometry g is
-// {batch, channels, height, width, out_channels, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, out_h, out_w}.
+// {batch, channels, height, width, out_channels, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, out_h, out_w,
+// dilation_h, dilation_w, and the elements from an image to the next, of the input and of the output}.
 //
 // An image is copied once, with its padding, and so that columns (and rows) a stride apart become
 // neighbours: one phase image for each remainder. In that copy of rows of `pitch` elements the input under
@@ -11,14 +12,14 @@
 // are added in order, then the bias.
 
 struct S(conv) {
-    int64_t batch, channels, height, width, filters, kh, kw, sh, sw, ph, pw, oh, ow;
+    int64_t batch, channels, height, width, filters, kh, kw, sh, sw, ph, pw, oh, ow, dh, dw, xs, ys;
     T *y;
     const T *x, *w, *bias;
 };
 
 INLINE struct S(conv) S(geometry)(const int64_t *g) {
     return (struct S(conv)){g[0], g[1], g[2], g[3], g[4], g[5], g[6], g[7], g[8], g[9], g[10], g[11], g[12],
-                            NULL, NULL, NULL, NULL};
+                            g[13], g[14], g[15], g[16], NULL, NULL, NULL, NULL};
 }
 
 // The output columns [from, to) whose input column lies inside the image, for kernel column j.
@@ -103,7 +104,7 @@ struct S(direct) {
     const int64_t *offset;
     // Position (oy, ox) of filter f goes to y[f * plane + oy * row + ox * column].
     T *y;
-    int64_t oh, ow, plane, row, column;
+    int64_t oh, ow, plane, row, column, from_image, to_image;
 };
 
 static void S(direct_store)(const struct S(direct) *d, T *y, const T *c, int64_t rows, T bias) {
@@ -132,7 +133,7 @@ static void S(direct_part)(void *ctx, int64_t task) {
     T *x = scratch_take((size + (f1 - f0) * ldc + N) * sizeof(T)), *c = x + size;
     if (!x) return;
     memset(x, 0, size * sizeof(T));
-    S(draw)(&d->canvas, x, d->x + image * d->canvas.planes * d->canvas.height * d->canvas.width);
+    S(draw)(&d->canvas, x, d->x + image * d->from_image);
     for (int64_t row = 0; row < d->oh; row += chunk) {
         int64_t rows = d->oh - row < chunk ? d->oh - row : chunk, positions = (rows - 1) * pitch + d->ow;
         for (int64_t k0 = 0; k0 < d->depth || k0 == 0; k0 += S(KC)) {
@@ -143,7 +144,7 @@ static void S(direct_part)(void *ctx, int64_t task) {
                                                                     x + row * pitch + j, c + (f - f0) * ldc + j, ldc, k0 == 0);
         }
         for (int64_t f = f0; f < f1; f++)
-            S(direct_store)(d, d->y + (image * d->filters + f) * d->plane + row * d->row, c + (f - f0) * ldc, rows,
+            S(direct_store)(d, d->y + image * d->to_image + f * d->plane + row * d->row, c + (f - f0) * ldc, rows,
                             d->bias ? d->bias[f] : 0);
     }
     scratch_give(x);
@@ -162,17 +163,17 @@ static void S(direct_run)(struct S(direct) *d, int64_t batch) {
 }
 
 // The offsets of the kernel's cells in a canvas.
-static void S(cell_offsets)(const struct S(canvas) *v, int64_t kh, int64_t kw, int64_t *offset) {
+static void S(cell_offsets)(const struct S(canvas) *v, const struct S(conv) *p, int64_t *offset) {
     int64_t phase = v->rows * v->pitch;
     for (int64_t c = 0; c < v->planes; c++)
-        for (int64_t i = 0; i < kh; i++)
-            for (int64_t j = 0; j < kw; j++)
+        for (int64_t i = 0; i < p->kh * p->dh; i += p->dh)
+            for (int64_t j = 0; j < p->kw * p->dw; j += p->dw)
                 *offset++ = ((c * v->sh + i % v->sh) * v->sw + j % v->sw) * phase + i / v->sh * v->pitch + j / v->sw;
 }
 
 INLINE struct S(canvas) S(input_canvas)(const struct S(conv) *p) {
     return (struct S(canvas)){p->channels, p->height, p->width, p->sh, p->sw, p->ph, p->pw,
-                              p->oh + (p->kh - 1) / p->sh, p->ow + (p->kw - 1) / p->sw};
+                              p->oh + (p->kh - 1) * p->dh / p->sh, p->ow + (p->kw - 1) * p->dw / p->sw};
 }
 
 static void S(conv2d)(const int64_t *g, T *y, const T *x, const T *w, const T *bias) {
@@ -183,15 +184,36 @@ static void S(conv2d)(const int64_t *g, T *y, const T *x, const T *w, const T *b
     T *a = (T *)(offset + depth);
     for (int64_t f = 0; f < p.filters; f += S(MR))
         S(pack)(a + f * depth, S(MR), w + f * depth, depth, 1, p.filters - f < S(MR) ? p.filters - f : S(MR), depth);
-    struct S(direct) d = {S(input_canvas)(&p), p.filters, depth, 1, x, a, bias, offset, y, p.oh, p.ow, p.oh * p.ow, p.ow, 1};
-    S(cell_offsets)(&d.canvas, p.kh, p.kw, offset);
+    struct S(direct) d = {S(input_canvas)(&p), p.filters, depth, 1, x, a, bias, offset, y, p.oh, p.ow, p.oh * p.ow, p.ow, 1,
+                        p.xs, p.ys};
+    S(cell_offsets)(&d.canvas, &p, offset);
     S(direct_run)(&d, p.batch);
     scratch_give(offset);
 }
 
+// The kernel cells that meet input rows (or columns) of one remainder: i, where an output row q beside the input's
+// own reads it. Cells come in order, so q falls.
+struct S(meet) { int64_t count, least, largest; };
+INLINE int64_t S(met)(int64_t at, int64_t i, int64_t stride, int64_t dilation, int64_t *q) {
+    int64_t from = at - i * dilation;
+    if (from % stride) return 0;
+    *q = from / stride;
+    return 1;
+}
+static struct S(meet) S(meeting)(int64_t at, int64_t cells, int64_t stride, int64_t dilation) {
+    struct S(meet) m = {0, 0, 0};
+    for (int64_t i = 0, q; i < cells; i++)
+        if (S(met)(at, i, stride, dilation, &q)) {
+            if (!m.count++) m.largest = q;
+            m.least = q;
+        }
+    return m;
+}
+
 // The input's gradient is a convolution of dy with the kernel turned round. With strides, the input rows (and
-// columns) of one remainder meet only every sh-th kernel row: each remainder is a convolution of its own.
-static void S(conv2d_grad_input)(const int64_t *g, T *dx, const T *dy, const T *w) {
+// columns) of one remainder meet only some kernel rows: each remainder is a convolution of its own. A transposed
+// convolution is the same, with a bias.
+static void S(conv2d_grad_input)(const int64_t *g, T *dx, const T *dy, const T *w, const T *bias) {
     struct S(conv) p = S(geometry)(g);
     int64_t most = p.filters * p.kh * p.kw, panels = (p.channels + S(MR) - 1) / S(MR);
     int64_t *offset = scratch_take(most * sizeof(int64_t) + panels * S(MR) * most * sizeof(T) + 64);
@@ -199,24 +221,26 @@ static void S(conv2d_grad_input)(const int64_t *g, T *dx, const T *dy, const T *
     T *a = (T *)(offset + most);
     for (int64_t y0 = 0; y0 < p.sh && y0 < p.height; y0++)
         for (int64_t x0 = 0; x0 < p.sw && x0 < p.width; x0++) {
-            int64_t i0 = (y0 + p.ph) % p.sh, j0 = (x0 + p.pw) % p.sw; // the first kernel cell that meets it
-            int64_t rows = i0 < p.kh ? (p.kh - i0 + p.sh - 1) / p.sh : 0, columns = j0 < p.kw ? (p.kw - j0 + p.sw - 1) / p.sw : 0;
-            int64_t depth = p.filters * rows * columns;
-            if (!depth) rows = columns = 1;
+            struct S(meet) r = S(meeting)(y0 + p.ph, p.kh, p.sh, p.dh), c = S(meeting)(x0 + p.pw, p.kw, p.sw, p.dw);
+            int64_t depth = p.filters * r.count * c.count;
+            if (!depth) r = c = (struct S(meet)){0, 0, 0};
             int64_t oh = (p.height - y0 + p.sh - 1) / p.sh, ow = (p.width - x0 + p.sw - 1) / p.sw;
-            struct S(canvas) v = {p.filters, p.oh, p.ow, 1, 1, rows - 1 - (y0 + p.ph) / p.sh, columns - 1 - (x0 + p.pw) / p.sw,
-                                  oh + rows - 1, ow + columns - 1};
-            int64_t k = 0;
+            struct S(canvas) v = {p.filters, p.oh, p.ow, 1, 1, -r.least, -c.least, oh + r.largest - r.least,
+                                  ow + c.largest - c.least};
+            int64_t k = 0, at, beside;
             for (int64_t f = 0; f < p.filters && depth; f++)
-                for (int64_t i = 0; i < rows; i++)
-                    for (int64_t j = 0; j < columns; j++, k++) {
-                        offset[k] = (f * v.rows + rows - 1 - i) * v.pitch + columns - 1 - j;
-                        for (int64_t c = 0; c < p.channels; c++)
-                            a[(c / S(MR) * depth + k) * S(MR) + c % S(MR)] =
-                                w[((f * p.channels + c) * p.kh + i0 + i * p.sh) * p.kw + j0 + j * p.sw];
+                for (int64_t i = 0; i < p.kh; i++) {
+                    if (!S(met)(y0 + p.ph, i, p.sh, p.dh, &at)) continue;
+                    for (int64_t j = 0; j < p.kw; j++) {
+                        if (!S(met)(x0 + p.pw, j, p.sw, p.dw, &beside)) continue;
+                        offset[k] = (f * v.rows + at - r.least) * v.pitch + beside - c.least;
+                        for (int64_t n = 0; n < p.channels; n++)
+                            a[(n / S(MR) * depth + k) * S(MR) + n % S(MR)] = w[((f * p.channels + n) * p.kh + i) * p.kw + j];
+                        k++;
                     }
-            struct S(direct) d = {v, p.channels, depth, 1, dy, a, NULL, offset, dx + y0 * p.width + x0, oh, ow,
-                                  p.height * p.width, p.sh * p.width, p.sw};
+                }
+            struct S(direct) d = {v, p.channels, depth, 1, dy, a, bias, offset, dx + y0 * p.width + x0, oh, ow,
+                                  p.height * p.width, p.sh * p.width, p.sw, p.ys, p.xs};
             S(direct_run)(&d, p.batch);
         }
     scratch_give(offset);

@@ -57,10 +57,10 @@ static void S(weight_part)(void *ctx, int64_t task) {
     memset(sums + k0 * s->width, 0, (k1 - k0) * s->width * sizeof(T));
     if (slice == 0) memset(bias, 0, s->width * sizeof(T));
     for (int64_t b = group * p->batch / s->groups; b < (group + 1) * p->batch / s->groups; b++) {
-        S(draw)(&s->canvas, x, p->x + b * p->channels * p->height * p->width);
+        S(draw)(&s->canvas, x, p->x + b * p->xs);
         for (int64_t row = 0; row < p->oh; row += s->chunk) {
             int64_t rows = p->oh - row < s->chunk ? p->oh - row : s->chunk;
-            S(pack)(dy, s->width, p->w + b * p->filters * size + row * p->ow, size, 1, p->filters, rows * p->ow);
+            S(pack)(dy, s->width, p->w + b * p->ys + row * p->ow, size, 1, p->filters, rows * p->ow);
             for (int64_t f = 0; f < s->width && slice == 0; f += N) {
                 V sum = S(set)(0);
                 for (int64_t i = 0; i < rows * p->ow; i++) sum += S(load)(dy + i * s->width + f);
@@ -90,7 +90,7 @@ static void S(conv2d_grad_weight)(const int64_t *g, T *dw, T *dbias, const T *dy
     T *turned = (T *)(offset + depth);
     struct S(weight_sum) s = {p, S(input_canvas)(&p), depth, width, groups, S(parts_for)(groups, (depth + S(MR) - 1) / S(MR)),
                               p.ow < 256 ? 256 / p.ow : 1, offset, turned + depth * p.filters};
-    S(cell_offsets)(&s.canvas, p.kh, p.kw, offset);
+    S(cell_offsets)(&s.canvas, &p, offset);
     parallel_for(groups * s.slices, S(weight_part), &s);
     for (int64_t i = 1; i < groups; i++) S(add_to)(each, s.sums, s.sums + i * each);
     if (dw) {

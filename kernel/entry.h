@@ -192,7 +192,8 @@ REAL(attention_grad, (int dt, int causal, int64_t batch, int64_t rows, int64_t c
      (causal, batch, rows, cols, d, e, scale, dq, dk, dv, dy, lse, q, k, v, at, ld))
 REAL(add_rows, (int dt, int64_t rows, int64_t n, void *o, const int64_t *index, const void *a), (rows, n, o, index, a))
 REAL(conv2d, (int dt, const int64_t *g, void *y, const void *x, const void *w, const void *bias), (g, y, x, w, bias))
-REAL(conv2d_grad_input, (int dt, const int64_t *g, void *dx, const void *dy, const void *w), (g, dx, dy, w))
+REAL(conv2d_grad_input, (int dt, const int64_t *g, void *dx, const void *dy, const void *w, const void *bias),
+     (g, dx, dy, w, bias))
 REAL(conv2d_grad_weight, (int dt, const int64_t *g, void *dw, void *dbias, const void *dy, const void *x),
      (g, dw, dbias, dy, x))
 REAL(max_pool2d, (int dt, const int64_t *g, void *y, int32_t *index, const void *x), (g, y, index, x))
@@ -205,6 +206,15 @@ REAL(sgd, (int dt, int64_t n, void *p, const void *g, void *m, double lr, double
 REAL(adam, (int dt, int64_t n, void *p, const void *g, void *m, void *v, double lr, double beta1, double beta2,
             double eps, double decay, int decoupled, int64_t step),
      (n, p, g, m, v, lr, beta1, beta2, eps, decay, decoupled, step))
+REAL(group_norm, (int dt, int64_t rows, int64_t groups, int64_t each, int64_t run, double eps, void *y, void *mean,
+                  void *rstd, const void *x, const void *gamma, const void *beta),
+     (rows, groups, each, run, eps, y, mean, rstd, x, gamma, beta))
+REAL(group_norm_grad, (int dt, int64_t rows, int64_t groups, int64_t each, int64_t run, void *dx, void *dgamma, void *dbeta,
+                       void *sums, const void *dy, const void *x, const void *gamma, const void *mean, const void *rstd),
+     (rows, groups, each, run, dx, dgamma, dbeta, sums, dy, x, gamma, mean, rstd))
+REAL(cell_step, (int dt, int kind, int backward, int64_t n, int64_t width, int64_t t, int64_t out_step,
+                 const int64_t *lengths, const uintptr_t *q),
+     (kind, backward, n, width, t, out_step, lengths, q))
 REAL(activation, (int dt, int op, int64_t n, double a, double b, void *o, const void *x, const void *g), (op, n, a, b, o, x, g))
 REAL(rmsprop, (int dt, int64_t n, void *p, const void *g, void *v, void *m, void *a, double lr, double alpha, double eps,
                double decay, double momentum),

@@ -21,6 +21,7 @@ enum { EQ, NE, LT, LE, GT, GE };
 enum { NEG, ABS, SIGN, SQUARE, SQRT, RECIPROCAL, EXP, EXPM1, LOG, LOG1P, TANH, SIGMOID, ERF, SIN, COS, RELU, GELU, SILU,
        TAN, ASIN, ACOS, ATAN, FLOOR, CEIL, ROUND, TRUNC, NOT };
 enum { LEAKY_RELU, ELU, SOFTPLUS, MISH, GELU_TANH, HUBER };
+enum { LSTM, GRU, RNN_TANH, RNN_RELU };
 enum { RSUM, RMIN, RMAX, RANY, RALL, RPROD };
 
 #define KERNEL(name, params, args) void drun_##name params;

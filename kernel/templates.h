@@ -13,6 +13,8 @@
 #include "optim.h"
 #include "optim_rules.h"
 #include "activations.h"
+#include "group_norm.h"
+#include "rnn.h"
 #include "scatter.h"
 
 #undef T

@@ -8,6 +8,7 @@ func init() {
 		train func() []uint32
 	}{
 		{"optimizers", trainOptimizers},
+		{"convolved", trainConvolved},
 	}...)
 }
 
@@ -55,4 +56,24 @@ func trainOptimizers() (bits []uint32) {
 		bits = append(bits, bitsOf(append(b.ps, average.Averages()...)...)...)
 	}
 	return bits
+}
+
+// trainConvolved has dilation, groups, transposed convolutions, group norm and activations with parameters.
+func trainConvolved() []uint32 {
+	b := newBitNet()
+	w, up, gamma, beta, deep := b.param(12, 3, 3, 3), b.param(12, 5, 4, 3), b.param(12), b.param(12), b.param(4, 10, 3, 2, 2)
+	head := b.linear(40, 7)
+	opt := b.sgd()
+	x := must(b.g.Randn(b.c, []int{5, 6, 23, 19}, element.Float32))
+	y := must(b.g.RandInt(b.c, 0, 7, []int{5}, element.Int64))
+	return b.steps(3, opt, func() *Tensor {
+		o := ConvOptions{Stride: [2]int{2, 1}, Padding: [2]int{3, 2}, Dilation: [2]int{2, 3}, Groups: 2}
+		h := must(GroupNorm("group_norm", must(Convolve("conv2d", x, w, nil, o)), gamma, beta, 3, 1e-5))
+		h = must(Mish(must(LeakyRelu(must(Elu(h, 0.5)), 0.1))))
+		h = must(ConvTranspose2d(h, up, nil, ConvOptions{Stride: [2]int{2, 3}, Padding: [2]int{1, 0}, Dilation: [2]int{1, 2}, Groups: 2, OutputPadding: [2]int{1, 0}}))
+		h = must(Interpolate(must(Softplus(h, 1, 20)), []int{9, 17}, nil, "linear", false))
+		h = must(Conv3d(must(View(must(GeluTanh(h)), []int{5, 10, 1, 9, 17})), deep, nil, [3]int{1, 2, 2}, [3]int{1, 0, 0}, [3]int{1, 1, 2}, 1))
+		h = must(AdaptivePool("pool", must(View(h, []int{5, 4, 4, 8})), []int{2, 5}, false))
+		return must(CrossEntropy(head(must(Flatten(h, 1, -1))), y, ReduceMean))
+	})
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // window checks the geometry of a convolution or pooling over x (N, C, H, W).
-func window(op string, x *Tensor, size, stride, padding [2]int) (kernel.Window, error) {
+func window(op string, x *Tensor, size, stride, padding, dilation [2]int) (kernel.Window, error) {
 	var w kernel.Window
 	if len(x.shape) != 4 {
 		return w, fmt.Errorf("%s: needs an input (N, C, H, W), not shape %s", op, ShapeString(x.shape))
@@ -19,6 +19,9 @@ func window(op string, x *Tensor, size, stride, padding [2]int) (kernel.Window, 
 		if padding[i] >= maxElems {
 			return w, fmt.Errorf("%s: a padding of %d makes too many elements", op, padding[i])
 		}
+		if dilation[i] < 1 || dilation[i] >= maxElems/max(size[i], 1) {
+			return w, fmt.Errorf("%s: a dilation of %d is out of range", op, dilation[i])
+		}
 		if size[i] < 1 || stride[i] < 1 || padding[i] < 0 {
 			return w, fmt.Errorf("%s: kernel and stride must be positive and padding not negative: kernel %v, stride %v, padding %v", op, size, stride, padding)
 		}
@@ -26,7 +29,8 @@ func window(op string, x *Tensor, size, stride, padding [2]int) (kernel.Window, 
 		stride[i] = min(stride[i], max(x.shape[2+i]+2*padding[i], 1))
 	}
 	w = kernel.Window{Batch: x.shape[0], Channels: x.shape[1], Height: x.shape[2], Width: x.shape[3],
-		KernelH: size[0], KernelW: size[1], StrideH: stride[0], StrideW: stride[1], PadH: padding[0], PadW: padding[1]}
+		KernelH: size[0], KernelW: size[1], StrideH: stride[0], StrideW: stride[1], PadH: padding[0], PadW: padding[1],
+		DilationH: dilation[0], DilationW: dilation[1]}
 	if h, v := w.Out(); h < 1 || v < 1 {
 		return w, fmt.Errorf("%s: a kernel of %d×%d does not fit an input of shape %s with padding %d×%d", op, size[0], size[1], ShapeString(x.shape), padding[0], padding[1])
 	}
@@ -36,28 +40,47 @@ func window(op string, x *Tensor, size, stride, padding [2]int) (kernel.Window, 
 // padded checks that the working memory holds an image with its padding.
 func padded(op string, w kernel.Window, dtype element.Type) error {
 	h, v := w.Out()
-	n, err := countElems(op, []int{w.Channels, w.StrideH, w.StrideW, h + (w.KernelH-1)/w.StrideH, v + (w.KernelW-1)/w.StrideW})
+	n, err := countElems(op, []int{w.Channels, w.StrideH, w.StrideW, h + (w.KernelH-1)*w.DilationH/w.StrideH, v + (w.KernelW-1)*w.DilationW/w.StrideW})
 	if err != nil || n > pool.maxUsed/dtype.Size() {
 		return fmt.Errorf("%s: with a padding of (%d, %d) an image of %d×%d does not fit in this machine's memory", op, w.PadH, w.PadW, w.Height, w.Width)
 	}
 	return nil
 }
 
+// ConvOptions are the settings of a convolution of images, for height and width.
+type ConvOptions struct {
+	Stride, Padding, Dilation [2]int
+	Groups                    int    // of channels; each is convolved with its own filters
+	OutputPadding             [2]int // of a transposed one: what is added to the output's size
+}
+
+// plain is a convolution without dilation or groups.
+func plain(stride, padding [2]int) ConvOptions {
+	return ConvOptions{Stride: stride, Padding: padding, Dilation: [2]int{1, 1}, Groups: 1}
+}
+
 // Conv2d convolves x (N, C, H, W) with weight (F, C, KH, KW) and adds bias
 // (F), which may be nil.
 func Conv2d(x, weight, bias *Tensor, stride, padding [2]int) (*Tensor, error) {
-	const op = "conv2d"
+	return Convolve("conv2d", x, weight, bias, plain(stride, padding))
+}
+
+// Convolve is Conv2d with dilation and groups; weight is (F, C/groups, KH, KW).
+func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (*Tensor, error) {
 	if err := sameFloat(op, x, weight, bias); err != nil {
 		return nil, err
 	}
-	if len(x.shape) != 4 || len(weight.shape) != 4 || weight.shape[1] != x.shape[1] {
+	if len(x.shape) != 4 || len(weight.shape) != 4 || weight.shape[1]*o.Groups != x.shape[1] {
 		return nil, fmt.Errorf("%s: an input of shape %s does not fit a weight of shape %s: expected (N, C, H, W) and (F, C, KH, KW)",
 			op, ShapeString(x.shape), ShapeString(weight.shape))
+	}
+	if o.Groups < 1 || weight.shape[0]%o.Groups != 0 {
+		return nil, fmt.Errorf("%s: %d groups do not divide the %d filters of a weight of shape %s", op, o.Groups, weight.shape[0], ShapeString(weight.shape))
 	}
 	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != weight.shape[0]) {
 		return nil, fmt.Errorf("%s: a bias of shape %s does not fit a weight of shape %s", op, ShapeString(bias.shape), ShapeString(weight.shape))
 	}
-	w, err := window(op, x, [2]int{weight.shape[2], weight.shape[3]}, stride, padding)
+	w, err := window(op, x, [2]int{weight.shape[2], weight.shape[3]}, o.Stride, o.Padding, o.Dilation)
 	if err != nil {
 		return nil, err
 	}
@@ -71,29 +94,149 @@ func Conv2d(x, weight, bias *Tensor, stride, padding [2]int) (*Tensor, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
-	err = kernel.Conv2d(x.dtype, w, out.ptr(), in.ptr(), filters.ptr(), ptrOr(beta))
+	err = eachGroup(w, o.Groups, func(w kernel.Window, i int, at groupAt) error {
+		return kernel.Conv2d(x.dtype, w, out.ptrAt(at.y), in.ptrAt(at.x), filters.ptrAt(at.w), partOr(beta, i*w.Filters))
+	})
 	alive(in, filters, beta)
 	if err != nil {
 		return nil, starved(op, err)
 	}
 	if recordsAny(x, weight, bias) {
-		record(out, op, func(n *node, g *Tensor, out []*Tensor) error { return backConv2d(n, g, out, w) },
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) error { return backConv2d(n, g, out, w, o.Groups) },
 			x, weight, bias).save(in, filters)
 	}
 	return out, nil
 }
 
-func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window) error {
+// groupAt is where a group's part of the tensors of a convolution begins, in elements.
+type groupAt struct{ x, w, y int }
+
+// eachGroup calls fn with the geometry of each group of channels.
+func eachGroup(w kernel.Window, groups int, fn func(w kernel.Window, group int, at groupAt) error) error {
+	h, v := w.Out()
+	one := w
+	one.Channels, one.Filters = w.Channels/groups, w.Filters/groups
+	one.NextX, one.NextY = w.Channels*w.Height*w.Width, w.Filters*h*v
+	for i := range groups {
+		at := groupAt{i * one.Channels * w.Height * w.Width, i * one.Filters * one.Channels * w.KernelH * w.KernelW, i * one.Filters * h * v}
+		if err := fn(one, i, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// partOr is the address of t's element at, or nil of no tensor.
+func partOr(t *Tensor, at int) unsafe.Pointer {
+	if t == nil {
+		return nil
+	}
+	return t.ptrAt(at)
+}
+
+func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) error {
 	x, weight := n.val(0), n.val(1)
 	dy, dweight, dbias, err := n.layerGrads(g, out)
 	if err != nil {
 		return err
 	}
-	if n.needs(0) {
-		err = kernel.Conv2dGradInput(g.dtype, w, out[0].ptr(), dy.ptr(), weight.ptr())
+	err = eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
+		if n.needs(0) {
+			if err := kernel.Conv2dGradInput(g.dtype, w, out[0].ptrAt(at.x), dy.ptrAt(at.y), weight.ptrAt(at.w)); err != nil {
+				return err
+			}
+		}
+		if n.needs(1) || n.needs(2) {
+			return kernel.Conv2dGradWeight(g.dtype, w, partOr(dweight, at.w), partOr(dbias, i*w.Filters), dy.ptrAt(at.y), x.ptrAt(at.x))
+		}
+		return nil
+	})
+	alive(dy)
+	return starved(n.op, err)
+}
+
+// ConvTranspose2d spreads x (N, F, H, W) by the strides and convolves it with weight (F,
+// C/groups, KH, KW) turned round: the gradient of a convolution with respect to its input.
+// bias (C) may be nil.
+func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (*Tensor, error) {
+	const op = "conv_transpose2d"
+	if err := sameFloat(op, x, weight, bias); err != nil {
+		return nil, err
 	}
-	if err == nil && (n.needs(1) || n.needs(2)) {
-		err = kernel.Conv2dGradWeight(g.dtype, w, ptrOr(dweight), ptrOr(dbias), dy.ptr(), x.ptr())
+	if len(x.shape) != 4 || len(weight.shape) != 4 || weight.shape[0] != x.shape[1] || o.Groups < 1 || weight.shape[0]%o.Groups != 0 {
+		return nil, fmt.Errorf("%s: an input of shape %s does not fit a weight of shape %s with %d groups: expected (N, C, H, W) and (C, F, KH, KW)",
+			op, ShapeString(x.shape), ShapeString(weight.shape), o.Groups)
+	}
+	channels := weight.shape[1] * o.Groups
+	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != channels) {
+		return nil, fmt.Errorf("%s: a bias of shape %s does not fit a weight of shape %s", op, ShapeString(bias.shape), ShapeString(weight.shape))
+	}
+	var size [2]int
+	for i := range 2 {
+		s, p, d, k, extra := o.Stride[i], o.Padding[i], o.Dilation[i], weight.shape[2+i], o.OutputPadding[i]
+		if s < 1 || s >= maxElems || p < 0 || p >= maxElems || d < 1 || d >= maxElems/max(k, 1) || k < 1 || extra < 0 || extra >= max(s, d) {
+			return nil, fmt.Errorf("%s: stride %v, padding %v, dilation %v, output_padding %v: want positive strides and dilations, paddings of 0 or more, and output_padding below the larger of stride and dilation",
+				op, o.Stride, o.Padding, o.Dilation, o.OutputPadding)
+		}
+		if x.shape[2+i] > 0 && x.shape[2+i] >= maxElems/s {
+			return nil, fmt.Errorf("%s: a stride of %d makes too many elements", op, s)
+		}
+		if size[i] = (x.shape[2+i]-1)*s - 2*p + d*(k-1) + extra + 1; size[i] < 1 || x.shape[2+i] < 1 {
+			return nil, fmt.Errorf("%s: nothing is left of an input of shape %s with a kernel of %d×%d and padding %v", op, ShapeString(x.shape), weight.shape[2], weight.shape[3], o.Padding)
+		}
+	}
+	b := build(op, x)
+	in, filters, beta, out := b.contiguous(x), b.contiguous(weight), b.contiguous(bias), b.like(x.shape[0], channels, size[0], size[1])
+	if b.err != nil {
+		return nil, b.err
+	}
+	w := kernel.Window{Batch: x.shape[0], Channels: channels, Height: size[0], Width: size[1], Filters: x.shape[1], KernelH: weight.shape[2], KernelW: weight.shape[3],
+		StrideH: o.Stride[0], StrideW: o.Stride[1], PadH: o.Padding[0], PadW: o.Padding[1], DilationH: o.Dilation[0], DilationW: o.Dilation[1],
+		OutH: x.shape[2], OutW: x.shape[3]}
+	if err := padded(op, w, x.dtype); err != nil {
+		return nil, err
+	}
+	err := eachGroup(w, o.Groups, func(w kernel.Window, i int, at groupAt) error {
+		return kernel.ConvTranspose2d(x.dtype, w, out.ptrAt(at.x), in.ptrAt(at.y), filters.ptrAt(at.w), partOr(beta, i*w.Channels))
+	})
+	alive(in, filters, beta)
+	if err != nil {
+		return nil, starved(op, err)
+	}
+	if recordsAny(x, weight, bias) {
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) error { return backConvTranspose2d(n, g, out, w, o.Groups) },
+			x, weight, bias).save(in, filters)
+	}
+	return out, nil
+}
+
+func backConvTranspose2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) error {
+	x, weight := n.val(0), n.val(1)
+	b := build(n.op, g)
+	dy := b.contiguous(g)
+	if n.needs(0) {
+		out[0] = b.like(n.in[0].shape()...)
+	}
+	var dweight *Tensor
+	if b.err == nil && n.needs(1) {
+		dweight = b.keep(n.sumPlace(1, dy, out))
+	}
+	if b.err != nil {
+		return b.err
+	}
+	err := eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
+		if n.needs(0) {
+			if err := kernel.Conv2d(g.dtype, w, out[0].ptrAt(at.y), dy.ptrAt(at.x), weight.ptrAt(at.w), nil); err != nil {
+				return err
+			}
+		}
+		if n.needs(1) {
+			return kernel.Conv2dGradWeight(g.dtype, w, dweight.ptrAt(at.w), nil, x.ptrAt(at.y), dy.ptrAt(at.x))
+		}
+		return nil
+	})
+	if err == nil && n.needs(2) {
+		out[2], err = reduceDims(n.op, reduceSum, dy, []int{0, 2, 3}, false)
 	}
 	alive(dy)
 	return starved(n.op, err)
@@ -147,7 +290,7 @@ func pool2d(op string, x *Tensor, size, stride, padding [2]int) (w kernel.Window
 	if err = needFloat(op, x); err != nil {
 		return
 	}
-	if w, err = window(op, x, size, stride, padding); err != nil {
+	if w, err = window(op, x, size, stride, padding, [2]int{1, 1}); err != nil {
 		return
 	}
 	if padding[0] > size[0]/2 || padding[1] > size[1]/2 {

@@ -71,16 +71,6 @@ func (k *maker) linear(c *starlib.Call) (starlark.Value, error) {
 	}), nil
 }
 
-func (k *maker) conv2d(c *starlib.Call) (starlark.Value, error) {
-	in, out := size(c, "i"), size(c, "o")
-	kernel, stride, padding := window(c)
-	weight, bias := k.affine([]int{out, in, kernel[0], kernel[1]}, c.Bool("bias"))
-	detail := fmt.Sprintf("%d, %d, kernel = (%d, %d)", in, out, kernel[0], kernel[1])
-	return k.make("conv2d", detail, weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
-		return tensor.Conv2d(x, weight, bias, stride, padding)
-	}), nil
-}
-
 func (k *maker) embedding(c *starlib.Call) (starlark.Value, error) {
 	n, dim := size(c, "n"), size(c, "dim")
 	weight, err := k.streams.Shared.Stream.Randn(k.ctx, []int{n, dim}, element.Float32)

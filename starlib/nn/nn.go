@@ -25,8 +25,6 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 		Defs: slices.Concat([]*starlib.Def{
 			{Sig: "linear(i: int, o: int, bias: bool = True) -> Module", Fn: k.linear,
 				Doc: "x·Wᵀ + b over the last dimension: (…, i) to (…, o). weight has shape (o, i), bias (o,)."},
-			{Sig: "conv2d(i: int, o: int, kernel: int | tuple, stride: int | tuple = 1, padding: int | tuple = 0, bias: bool = True) -> Module", Fn: k.conv2d,
-				Doc: "A convolution of images: (n, i, h, w) to (n, o, h', w'). weight has shape (o, i, kh, kw), bias (o,)."},
 			{Sig: "embedding(n: int, dim: int) -> Module", Fn: k.embedding,
 				Doc: "Looks up rows of a table: integers from 0 to n - 1 of any shape (…) become (…, dim). weight has shape (n, dim)."},
 			{Sig: "layer_norm(dim: int | tuple | list, eps: number = 1e-5) -> Module", Fn: k.layerNorm,
@@ -51,7 +49,7 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 				Doc: "A trainable tensor with t's values: it requires gradients."},
 			{Sig: "buffer(t: Tensor)", Fn: newBuffer,
 				Doc: "Marks a tensor in a field of nn.module as part of the model's state that is not trained."},
-		}, k.activations(), losses, moreLosses),
+		}, k.activations(), k.convolutions(), losses, moreLosses),
 	}
 }
 

@@ -1,0 +1,303 @@
+package nn
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// convolutions are the layers over sequences, images and volumes beside the first ones.
+func (k *maker) convolutions() []*starlib.Def {
+	conv := func(n int, size, shapes string) *starlib.Def {
+		name := fmt.Sprintf("conv%dd", n)
+		return &starlib.Def{
+			Sig: name + "(i: int, o: int, kernel: " + size + ", stride: " + size + " = 1, padding: " + size + ` | string = 0, bias: bool = True, dilation: ` + size + ` = 1, groups: int = 1, padding_mode: string = "zeros") -> Module`,
+			Doc: shapes + ` dilation is how far a kernel's cells lie apart; groups divides the channels into groups that are convolved apart (weight then has i/groups). padding is a number for both sides, or "same" for an output of the input's size (with a stride of 1), or "valid" for none. padding_mode is "zeros", "reflect" (mirrored at the edge), "replicate" (the edge repeated) or "circular".`,
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return k.conv(c, name, n) },
+		}
+	}
+	pool1d := func(kind, doc string, pool func(x *tensor.Tensor, kernel, stride, padding [2]int) (*tensor.Tensor, error)) *starlib.Def {
+		return &starlib.Def{Sig: kind + "(kernel: int, stride: int = None, padding: int = 0) -> Module", Doc: doc + " of each window of (n, c, l); stride defaults to the kernel size.", Fn: func(c *starlib.Call) (starlark.Value, error) {
+			size, padding := spread(c, "kernel", 1, 1)[0], spread(c, "padding", 1, 0)[0]
+			stride := size
+			if !c.IsNone("stride") {
+				stride = spread(c, "stride", 1, 1)[0]
+			}
+			return k.make(kind, fmt.Sprint(size), nil, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+				image, err := tensor.Unsqueeze(x, -2)
+				if err == nil {
+					image, err = pool(image, [2]int{1, size}, [2]int{1, stride}, [2]int{0, padding})
+				}
+				if err != nil {
+					return nil, tensor.As(kind, err)
+				}
+				return tensor.Squeeze(image, -2)
+			}), nil
+		}}
+	}
+	adaptive := func(kind string, n int, largest bool, doc string) *starlib.Def {
+		return &starlib.Def{Sig: kind + "(size: int | tuple | list) -> Module", Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
+			want := spread(c, "size", n, 1)
+			return k.make(kind, c.Arg("size").String(), nil, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+				return tensor.AdaptivePool(kind, x, want, largest)
+			}), nil
+		}}
+	}
+	const elements = " size is a number or one for each dimension; element j is that of the input's elements from ⌊j·in/size⌋ up to below ⌈(j+1)·in/size⌉."
+	return []*starlib.Def{
+		conv(1, "int | tuple", "A convolution of sequences: (n, i, l) to (n, o, l'). weight has shape (o, i, k), bias (o,)."),
+		conv(2, "int | tuple", "A convolution of images: (n, i, h, w) to (n, o, h', w'). weight has shape (o, i, kh, kw), bias (o,)."),
+		conv(3, "int | tuple", "A convolution of volumes: (n, i, d, h, w) to (n, o, d', h', w'). weight has shape (o, i, kd, kh, kw), bias (o,)."),
+		{
+			Sig: "conv_transpose2d(i: int, o: int, kernel: int | tuple, stride: int | tuple = 1, padding: int | tuple = 0, output_padding: int | tuple = 0, groups: int = 1, bias: bool = True, dilation: int | tuple = 1) -> Module",
+			Doc: "A transposed convolution of images, whose strides spread the input: (n, i, h, w) to (n, o, h', w') with h' = (h - 1)·stride - 2·padding + dilation·(kernel - 1) + output_padding + 1. weight has shape (i, o/groups, kh, kw), bias (o,).",
+			Fn:  k.convTranspose2d,
+		},
+		{
+			Sig: "group_norm(groups: int, channels: int, eps: number = 1e-5, affine: bool = True) -> Module",
+			Doc: "Normalizes each of the groups of channels, dimension 1 of (n, channels, …), of every sample to mean 0 and variance 1 (Wu, He 2018), then scales each channel by weight and adds bias, unless affine = False. groups must divide channels.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				groups, n := size(c, "groups"), size(c, "channels")
+				if n%groups != 0 {
+					return nil, fmt.Errorf("%d groups do not divide %d channels", groups, n)
+				}
+				return k.groupNorm("group_norm", fmt.Sprintf("%d, %d", groups, n), groups, n, c.Float("eps"), c.Bool("affine")), nil
+			},
+		},
+		{
+			Sig: "instance_norm(channels: int, eps: number = 1e-5, affine: bool = False) -> Module",
+			Doc: "Normalizes each channel, dimension 1 of (n, channels, …), of every sample to mean 0 and variance 1 (Ulyanov et al. 2016); with affine, then scales it by weight and adds bias. It keeps no running statistics: train and eval are the same.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				n := size(c, "channels")
+				return k.groupNorm("instance_norm", fmt.Sprint(n), n, n, c.Float("eps"), c.Bool("affine")), nil
+			},
+		},
+		pool1d("max_pool1d", "The maximum", tensor.MaxPool2d),
+		pool1d("avg_pool1d", "The mean", tensor.AvgPool2d),
+		adaptive("adaptive_avg_pool1d", 1, false, "Means of (n, c, l), of which there are size."+elements),
+		adaptive("adaptive_avg_pool2d", 2, false, "Means of (n, c, h, w), of which there are size in each direction."+elements),
+		adaptive("adaptive_max_pool1d", 1, true, "Maxima of (n, c, l), of which there are size."+elements),
+		adaptive("adaptive_max_pool2d", 2, true, "Maxima of (n, c, h, w), of which there are size in each direction."+elements),
+		{
+			Sig: `upsample(size: int | tuple | list = None, scale_factor: number | tuple | list = None, mode: string = "nearest", align_corners: bool = False) -> Module`,
+			Doc: "interpolate with these settings, as a layer.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				resize, err := resizer(c)
+				if err != nil {
+					return nil, err
+				}
+				return k.make("upsample", c.String("mode"), nil, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) { return resize(x) }), nil
+			},
+		},
+		{
+			Sig: `interpolate(x: Tensor, size: int | tuple | list = None, scale_factor: number | tuple | list = None, mode: string = "nearest", align_corners: bool = False) -> Tensor`,
+			Doc: `Resizes the dimensions after the first two of (n, c, l), (n, c, h, w) or (n, c, d, h, w): to size, or by scale_factor, rounded down. mode is "nearest", or "linear", "bilinear", "trilinear" for lines between neighbours in 1, 2 or 3 dimensions; align_corners puts the corners of input and output on each other. Positions are PyTorch's.`,
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				resize, err := resizer(c)
+				if err != nil {
+					return nil, err
+				}
+				return startensor.Result(resize(startensor.Arg(c, "x")))
+			},
+		},
+	}
+}
+
+// spread is an argument that is a number for all of n dimensions, or one for each.
+func spread(c *starlib.Call, name string, n, least int) []int {
+	list, err := spreadOf(c.Arg(name), n, least)
+	if err != nil {
+		err = fmt.Errorf("argument %s: %w", name, err)
+	}
+	return starlib.Must(list, err)
+}
+
+func spreadOf(v starlark.Value, n, least int) ([]int, error) {
+	list, ok := v.(starlark.Iterable)
+	if !ok {
+		list = slices.Repeat(starlark.Tuple{v}, n)
+	}
+	sizes, err := startensor.Ints(list)
+	if err == nil && (len(sizes) != n || slices.Min(sizes) < least) {
+		many := "a pair for height and width"
+		if n != 2 {
+			many = fmt.Sprintf("%d for as many dimensions", n)
+		}
+		err = fmt.Errorf("want a number, or %s, of at least %d; got %s", many, least, v)
+	}
+	return sizes, err
+}
+
+func (k *maker) conv(c *starlib.Call, name string, n int) (starlark.Value, error) {
+	in, out, groups := size(c, "i"), size(c, "o"), size(c, "groups")
+	if in%groups != 0 || out%groups != 0 {
+		return nil, fmt.Errorf("%d groups do not divide %d and %d channels", groups, in, out)
+	}
+	kernel, stride, dilation := spread(c, "kernel", n, 1), spread(c, "stride", n, 1), spread(c, "dilation", n, 1)
+	mode := c.String("padding_mode")
+	if !slices.Contains([]string{"zeros", "reflect", "replicate", "circular"}, mode) {
+		return nil, fmt.Errorf(`padding_mode = %s: want "zeros", "reflect", "replicate" or "circular"`, c.Arg("padding_mode"))
+	}
+	pads := make([][2]int, n)
+	switch v := c.Arg("padding").(type) {
+	case starlark.String:
+		switch {
+		case v == "valid":
+		case v != "same":
+			return nil, fmt.Errorf(`padding = %s: want numbers, "same" or "valid"`, v)
+		case slices.Max(stride) > 1:
+			return nil, fmt.Errorf(`padding = "same" needs a stride of 1, not %s`, c.Arg("stride"))
+		default:
+			for i := range pads {
+				if dilation[i] > 1<<40/kernel[i] {
+					return nil, fmt.Errorf("dilation = %s is too large", c.Arg("dilation"))
+				}
+				all := dilation[i] * (kernel[i] - 1)
+				pads[i] = [2]int{all / 2, all - all/2}
+			}
+		}
+	default:
+		for i, p := range spread(c, "padding", n, 0) {
+			pads[i] = [2]int{p, p}
+		}
+	}
+	weight, bias := k.affine(append([]int{out, in / groups}, kernel...), c.Bool("bias"))
+	numbers := strings.Trim(strings.ReplaceAll(fmt.Sprint(kernel), " ", ", "), "[]")
+	if n == 1 {
+		numbers += ","
+	}
+	detail := fmt.Sprintf("%d, %d, kernel = (%s)", in, out, numbers)
+	return k.make(name, detail, weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+		own := make([]int, n) // the padding that the convolution makes itself: zeros, as many on both sides
+		outside := make([][2]int, n)
+		var ahead bool
+		for i, p := range pads {
+			if mode == "zeros" {
+				own[i] = min(p[0], p[1])
+			}
+			outside[i] = [2]int{p[0] - own[i], p[1] - own[i]}
+			ahead = ahead || outside[i] != [2]int{}
+		}
+		var err error
+		switch {
+		case ahead && x.Dim() != n+2:
+			return nil, fmt.Errorf("%s: needs an input of %d dimensions, not shape %s", name, n+2, startensor.Shape(x))
+		case ahead && mode == "zeros":
+			var flat []int
+			for _, p := range slices.Backward(outside) {
+				flat = append(flat, p[0], p[1])
+			}
+			x, err = tensor.Pad(x, flat, tensor.Int(0))
+		case ahead:
+			x, err = tensor.PadMode(name, x, outside, mode)
+		}
+		if err != nil {
+			return nil, tensor.As(name, err)
+		}
+		switch n {
+		case 1:
+			return tensor.Conv1d(x, weight, bias, stride[0], own[0], dilation[0], groups)
+		case 3:
+			return tensor.Conv3d(x, weight, bias, [3]int(stride), [3]int(own), [3]int(dilation), groups)
+		}
+		return tensor.Convolve(name, x, weight, bias, tensor.ConvOptions{Stride: [2]int(stride), Padding: [2]int(own), Dilation: [2]int(dilation), Groups: groups})
+	}), nil
+}
+
+func (k *maker) convTranspose2d(c *starlib.Call) (starlark.Value, error) {
+	in, out, groups := size(c, "i"), size(c, "o"), size(c, "groups")
+	if in%groups != 0 || out%groups != 0 {
+		return nil, fmt.Errorf("%d groups do not divide %d and %d channels", groups, in, out)
+	}
+	kernel := heightWidth(c, "kernel", 1)
+	o := tensor.ConvOptions{Stride: heightWidth(c, "stride", 1), Padding: heightWidth(c, "padding", 0), Dilation: heightWidth(c, "dilation", 1), Groups: groups,
+		OutputPadding: heightWidth(c, "output_padding", 0)}
+	for i := range 2 {
+		if o.OutputPadding[i] >= max(o.Stride[i], o.Dilation[i]) {
+			return nil, fmt.Errorf("output_padding = %s: want less than the larger of stride and dilation", c.Arg("output_padding"))
+		}
+	}
+	weight := k.full("weight", []int{in, out / groups, kernel[0], kernel[1]}, 0)
+	var bias *tensor.Tensor
+	if c.Bool("bias") {
+		bias = k.full("bias", []int{out}, 0)
+	}
+	if err := k.streams.Shared.Stream.InitLinear(weight, bias); err != nil {
+		return nil, err
+	}
+	return k.make("conv_transpose2d", fmt.Sprintf("%d, %d, kernel = (%d, %d)", in, out, kernel[0], kernel[1]), weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+		return tensor.ConvTranspose2d(x, weight, bias, o)
+	}), nil
+}
+
+func (k *maker) groupNorm(kind, detail string, groups, channels int, eps float64, affine bool) *Model {
+	var weight, bias *tensor.Tensor
+	if affine {
+		weight, bias = k.full("weight", []int{channels}, 1), k.full("bias", []int{channels}, 0)
+	}
+	return k.make(kind, detail, weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+		if x.Dim() < 2 || x.Shape()[1] != channels {
+			return nil, fmt.Errorf("%s: an input of shape %s does not fit %d channels: expected (N, %d, …)", kind, startensor.Shape(x), channels, channels)
+		}
+		return tensor.GroupNorm(kind, x, weight, bias, groups, eps)
+	})
+}
+
+// resizer reads the settings of interpolate.
+func resizer(c *starlib.Call) (func(*tensor.Tensor) (*tensor.Tensor, error), error) {
+	mode, align := c.String("mode"), c.Bool("align_corners")
+	dims := map[string]int{"nearest": 0, "linear": 1, "bilinear": 2, "trilinear": 3}
+	want, ok := dims[mode]
+	switch {
+	case !ok:
+		return nil, fmt.Errorf(`mode = %s: want "nearest", "linear", "bilinear" or "trilinear"`, c.Arg("mode"))
+	case align && mode == "nearest":
+		return nil, fmt.Errorf(`align_corners is for "linear", "bilinear" and "trilinear"`)
+	case c.IsNone("size") == c.IsNone("scale_factor"):
+		return nil, fmt.Errorf("want either size or scale_factor")
+	}
+	given, factors := c.Arg("size"), c.Arg("scale_factor")
+	return func(x *tensor.Tensor) (*tensor.Tensor, error) {
+		n := x.Dim() - 2
+		if n < 1 || n > 3 || want > 0 && n != want {
+			return nil, fmt.Errorf("interpolate: mode %s does not fit an input of shape %s: expected (N, C, …)", mode, startensor.Shape(x))
+		}
+		var sizes []int
+		var scales []float64
+		if given != starlark.None {
+			var err error
+			if sizes, err = spreadOf(given, n, 1); err != nil {
+				return nil, fmt.Errorf("interpolate: argument size: %w", err)
+			}
+		} else {
+			list, ok := factors.(starlark.Indexable)
+			if !ok {
+				list = slices.Repeat(starlark.Tuple{factors}, n)
+			}
+			if list.Len() != n {
+				return nil, fmt.Errorf("interpolate: want a scale_factor for each of %d dimensions, got %s", n, factors)
+			}
+			for i := range n {
+				f, ok := starlark.AsFloat(list.Index(i))
+				if !ok || !(f > 0) || f > 1<<40 {
+					return nil, fmt.Errorf("interpolate: scale_factor = %s: want numbers above 0", factors)
+				}
+				size := float64(x.Shape()[2+i]) * f
+				if size >= 1<<50 {
+					return nil, fmt.Errorf("interpolate: scale_factor = %s makes too many elements", factors)
+				}
+				sizes, scales = append(sizes, int(size)), append(scales, f)
+			}
+		}
+		if mode == "nearest" {
+			return tensor.Interpolate(x, sizes, scales, "nearest", false)
+		}
+		return tensor.Interpolate(x, sizes, scales, "linear", align)
+	}, nil
+}

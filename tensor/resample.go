@@ -1,0 +1,243 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+
+	"drun/element"
+)
+
+// Images and sequences resized, padded by their own elements, and pooled to a given size:
+// each dimension after the other, by taking rows of it.
+
+// rowsAlong takes the elements of dimension d at the indices.
+func rowsAlong(t *Tensor, d int, at []int64) (*Tensor, error) {
+	ix, err := FromInts(t.ctx, at, []int{len(at)}, element.Int64)
+	if err != nil {
+		return nil, err
+	}
+	return IndexSelect(t, d, ix)
+}
+
+// PadMode pads the last dimensions of t by its own elements: pads has a pair for each,
+// the first of them first. mode is "reflect", "replicate" or "circular".
+func PadMode(op string, t *Tensor, pads [][2]int, mode string) (*Tensor, error) {
+	first := len(t.shape) - len(pads)
+	if first < 0 {
+		return nil, fmt.Errorf("%s: an input of shape %s has no %d dimensions to pad", op, ShapeString(t.shape), len(pads))
+	}
+	for i, p := range pads {
+		n, most := t.shape[first+i], p[0]
+		most = max(most, p[1])
+		if most == 0 && p[0] == p[1] {
+			continue
+		}
+		if n == 0 || min(p[0], p[1]) < 0 || mode == "reflect" && most >= n || mode == "circular" && most > n || most >= maxElems {
+			return nil, fmt.Errorf("%s: a %s padding of %d and %d does not fit a dimension of size %d", op, mode, p[0], p[1], n)
+		}
+		if p[0]+n+p[1] > MaxValues() {
+			return nil, fmt.Errorf("%s: a padding of %d and %d is more than this machine's memory holds", op, p[0], p[1])
+		}
+		at := make([]int64, 0, p[0]+n+p[1])
+		for j := -p[0]; j < n+p[1]; j++ {
+			k := j
+			switch {
+			case mode == "replicate":
+				k = min(max(j, 0), n-1)
+			case mode == "circular":
+				k = (j + n) % n
+			case j < 0:
+				k = -j
+			case j >= n:
+				k = 2*(n-1) - j
+			}
+			at = append(at, int64(k))
+		}
+		var err error
+		if t, err = rowsAlong(t, first+i, at); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// Interpolate resizes the dimensions after the first two of x (N, C, …). mode is "nearest", or
+// "linear" for lines between neighbours in each dimension; scales, if not nil, are what
+// positions are computed with instead of the sizes' ratios. alignCorners puts the first and
+// the last elements on each other.
+func Interpolate(x *Tensor, sizes []int, scales []float64, mode string, alignCorners bool) (*Tensor, error) {
+	const op = "interpolate"
+	if err := needFloat(op, x); err != nil {
+		return nil, err
+	}
+	if len(x.shape)-2 != len(sizes) || len(sizes) == 0 {
+		return nil, fmt.Errorf("%s: %d sizes do not fit an input of shape %s: expected (N, C, …) and a size for each dimension but the first two", op, len(sizes), ShapeString(x.shape))
+	}
+	if _, err := countElems(op, append([]int{x.shape[0], x.shape[1]}, sizes...)); err != nil {
+		return nil, err
+	}
+	for i, to := range sizes {
+		d, from := 2+i, x.shape[2+i]
+		if to < 1 || from < 1 || to > MaxValues() {
+			return nil, fmt.Errorf("%s: cannot resize a dimension of %d to %d", op, from, to)
+		}
+		step := float64(from) / float64(to)
+		if scales != nil {
+			step = 1 / scales[i]
+		}
+		var err error
+		if mode == "nearest" {
+			at := make([]int64, to)
+			for j := range at {
+				at[j] = int64(min(math.Floor(float64(float64(j)*step)), float64(from-1)))
+			}
+			x, err = rowsAlong(x, d, at)
+		} else if from != to || !alignCorners && step != 1 {
+			x, err = between(x, d, from, to, step, alignCorners)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return x, nil
+}
+
+// between is linear interpolation along dimension d.
+func between(x *Tensor, d, from, to int, step float64, alignCorners bool) (*Tensor, error) {
+	low, high := make([]int64, to), make([]int64, to)
+	part, rest := make([]float64, to), make([]float64, to)
+	for j := range low {
+		var at float64
+		switch {
+		case alignCorners && to > 1:
+			at = float64(j) * (float64(from-1) / float64(to-1))
+		case !alignCorners:
+			at = max(0, float64(step*(float64(j)+0.5))-0.5)
+		}
+		low[j] = int64(min(math.Floor(at), float64(from-1)))
+		high[j] = min(low[j]+1, int64(from-1))
+		part[j] = min(at-float64(low[j]), 1)
+		rest[j] = 1 - part[j]
+	}
+	shape := make([]int, len(x.shape)-d)
+	for i := range shape {
+		shape[i] = 1
+	}
+	shape[0] = to
+	b := build("interpolate", x)
+	by, left := b.keep(FromFloats(x.ctx, part, shape, x.dtype)), b.keep(FromFloats(x.ctx, rest, shape, x.dtype))
+	below, above := b.keep(rowsAlong(x, d, low)), b.keep(rowsAlong(x, d, high))
+	if b.err != nil {
+		return nil, b.err
+	}
+	upper, err := Mul(above, by)
+	if err != nil {
+		return nil, err
+	}
+	return chain(below).mul(left).binary(OpAdd, upper).end()
+}
+
+// AdaptivePool makes the last dimensions of x the given sizes: element i of n is the mean,
+// or with largest the maximum, of elements ⌊i·size/n⌋ up to below ⌈(i+1)·size/n⌉.
+func AdaptivePool(op string, x *Tensor, sizes []int, largest bool) (*Tensor, error) {
+	if err := needFloat(op, x); err != nil {
+		return nil, err
+	}
+	first := len(x.shape) - len(sizes)
+	if first < 1 {
+		return nil, fmt.Errorf("%s: an input of shape %s has no %d dimensions to pool beside the channels", op, ShapeString(x.shape), len(sizes))
+	}
+	for i, n := range sizes {
+		d, size := first+i, x.shape[first+i]
+		if n < 1 || size < 1 || n >= maxElems/max(size, 1) || n > MaxValues() {
+			return nil, fmt.Errorf("%s: cannot pool a dimension of size %d to %d", op, size, n)
+		}
+		parts := make([]*Tensor, n)
+		for j := range parts {
+			lo, hi := j*size/n, ((j+1)*size+n-1)/n
+			t, err := Narrow(x, d, lo, hi-lo)
+			if err == nil && largest {
+				t, _, err = MaxDim(t, d, true)
+			} else if err == nil {
+				t, err = Mean(t, []int{d}, true)
+			}
+			if err != nil {
+				return nil, err
+			}
+			parts[j] = t
+		}
+		if n == 1 {
+			x = parts[0]
+			continue
+		}
+		var err error
+		if x, err = Cat(parts, d); err != nil {
+			return nil, err
+		}
+	}
+	return x, nil
+}
+
+// Conv3d convolves x (N, C, D, H, W) with weight (F, C/groups, KD, KH, KW) and adds bias (F),
+// which may be nil: the depths under the kernel count as channels of images.
+func Conv3d(x, weight, bias *Tensor, stride, padding, dilation [3]int, groups int) (*Tensor, error) {
+	const op = "conv3d"
+	if len(x.shape) != 5 || len(weight.shape) != 5 || weight.shape[1]*groups != x.shape[1] {
+		return nil, fmt.Errorf("%s: an input of shape %s does not fit a weight of shape %s: expected (N, C, D, H, W) and (F, C, KD, KH, KW)", op, ShapeString(x.shape), ShapeString(weight.shape))
+	}
+	n, c, depth, kd := x.shape[0], x.shape[1], x.shape[2], weight.shape[2]
+	if padding[0] < 0 || padding[0] >= maxElems || stride[0] < 1 || dilation[0] < 1 || kd < 1 || dilation[0] >= maxElems/kd || depth+2*padding[0] < dilation[0]*(kd-1)+1 {
+		return nil, fmt.Errorf("%s: a kernel of depth %d does not fit an input of shape %s with padding %v and dilation %v", op, kd, ShapeString(x.shape), padding, dilation)
+	}
+	out := (depth+2*padding[0]-dilation[0]*(kd-1)-1)/stride[0] + 1
+	if out > MaxValues()/kd {
+		return nil, fmt.Errorf("%s: a padding of %d is more than this machine's memory holds", op, padding[0])
+	}
+	at := make([]int64, 0, out*kd)
+	for o := range out {
+		for k := range kd {
+			at = append(at, int64(o*stride[0]+k*dilation[0]))
+		}
+	}
+	b := build(op, x)
+	if padding[0] > 0 {
+		x = b.keep(Pad(x, []int{0, 0, 0, 0, padding[0], padding[0]}, Int(0)))
+	}
+	if b.err != nil {
+		return nil, b.err
+	}
+	h, w := x.shape[3], x.shape[4]
+	images := b.keep(chain(x).then(func(t *Tensor) (*Tensor, error) { return rowsAlong(t, 2, at) }).
+		then(func(t *Tensor) (*Tensor, error) { return View(t, []int{n, c, out, kd, h, w}) }).
+		then(func(t *Tensor) (*Tensor, error) { return Permute(t, []int{0, 2, 1, 3, 4, 5}) }).
+		then(func(t *Tensor) (*Tensor, error) { return Reshape(t, []int{n * out, c * kd, h, w}) }).end())
+	if b.err != nil {
+		return nil, b.err
+	}
+	f := weight.shape[0]
+	flat := b.keep(Reshape(weight, []int{f, weight.shape[1] * kd, weight.shape[3], weight.shape[4]}))
+	if b.err != nil {
+		return nil, b.err
+	}
+	y := b.keep(Convolve(op, images, flat, bias, ConvOptions{Stride: [2]int(stride[1:]), Padding: [2]int(padding[1:]), Dilation: [2]int(dilation[1:]), Groups: groups}))
+	if b.err != nil {
+		return nil, b.err
+	}
+	return chain(y).then(func(t *Tensor) (*Tensor, error) { return View(t, []int{n, out, f, t.shape[2], t.shape[3]}) }).
+		then(func(t *Tensor) (*Tensor, error) { return Permute(t, []int{0, 2, 1, 3, 4}) }).end()
+}
+
+// Conv1d convolves x (N, C, L) with weight (F, C/groups, K) and adds bias (F), which may be nil.
+func Conv1d(x, weight, bias *Tensor, stride, padding, dilation, groups int) (*Tensor, error) {
+	if len(x.shape) != 3 || len(weight.shape) != 3 {
+		return nil, fmt.Errorf("conv1d: an input of shape %s does not fit a weight of shape %s: expected (N, C, L) and (F, C, K)", ShapeString(x.shape), ShapeString(weight.shape))
+	}
+	b := build("conv1d", x)
+	image, filters := b.keep(Unsqueeze(x, 2)), b.keep(Unsqueeze(weight, 2))
+	if b.err != nil {
+		return nil, b.err
+	}
+	return chain(image).then(func(t *Tensor) (*Tensor, error) {
+		return Convolve("conv1d", t, filters, bias, ConvOptions{Stride: [2]int{1, stride}, Padding: [2]int{0, padding}, Dilation: [2]int{1, dilation}, Groups: groups})
+	}).then(func(t *Tensor) (*Tensor, error) { return Squeeze(t, 2) }).end()
+}
