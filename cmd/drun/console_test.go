@@ -18,7 +18,7 @@ func TestConsoleDocuments(t *testing.T) {
 	for _, name := range []string{"README", "docs/history-for-mlflow-users"} {
 		content, err := os.ReadFile("../../" + name + ".md")
 		ok(t, err)
-		commands, files, n := "exec cp -r $EXAMPLES examples\n", "", 0
+		commands, files, n := clone, "", 0
 		for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(string(content), -1) {
 			for _, part := range strings.Split("\n"+block[1], "\n$ ")[1:] {
 				command, want, _ := strings.Cut(part, "\n")
@@ -43,6 +43,13 @@ func TestConsoleDocuments(t *testing.T) {
 		}
 	}})})
 }
+
+// clone makes what a reader has who has cloned drun: the examples, in a repository.
+const clone = `exec cp -r $EXAMPLES examples
+exec git init -q
+exec git add examples
+exec git -c user.name=somebody -c user.email=somebody@example.com commit -q -m examples
+`
 
 // shape is a command's output without what differs from run to run.
 func shape(text string) string {
