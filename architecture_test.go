@@ -32,6 +32,8 @@ var layers = map[string][]string{
 	"collective/sharedmem": {"collective", "golang.org/x/sys"},
 	"collective/shm":       {"element", "collective", "kernel", "golang.org/x/sys"},
 	"collective/disttest":  {"element", "collective", "golang.org/x/sys"},
+	"collective/reduction": {"element", "collective", "kernel"},
+	"collective/hier":      {"element", "collective", "golang.org/x/sys"},
 
 	"internal/terminal": {"golang.org/x/term"},
 
@@ -92,9 +94,8 @@ var layers = map[string][]string{
 	"plugins/nccl":   {"element", "collective", "plugins/nccl", "plugins/sdk", "plugins/internal"},
 
 	"plugins/internal/wire":       {"element", "collective", "github.com/fxamacker/cbor/v2", goPlugin, "google.golang.org", "golang.org/x/sys"},
-	"plugins/internal/reduction":  {"element", "collective", "kernel"},
 	"plugins/internal/blocking":   {"element", "collective"},
-	"plugins/internal/ordered":    {"element", "collective", "plugins/internal/reduction"},
+	"plugins/internal/ordered":    {"element", "collective"},
 	"plugins/internal/meet":       {"collective"},
 	"plugins/internal/mesh":       {"element", "collective", "plugins/internal/blocking", "plugins/internal/meet"},
 	"plugins/internal/enginetest": {"element", "collective", "engine/rendezvous"}, // for tests alone

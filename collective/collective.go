@@ -29,7 +29,7 @@ type Backend interface {
 // World says which rank of how many this process is.
 type World struct {
 	Rank, Size           int
-	LocalRank, LocalSize int    // among the ranks of this machine
+	LocalRank, LocalSize int    // among the processes of this machine that open the backend
 	Store                Store  // where ranks that share no memory find each other; may be nil
 	NodeAddress          string // of this machine, as the other nodes of the run reach it; "" with one node
 	// Deterministic asks for reductions in the order of the ranks, with the bits of

@@ -32,6 +32,28 @@ func (p *WaitLimit) Value(key any) any {
 
 type waitLimitKey struct{}
 
+// Also gives a context whose waits end with check's error too, and keep to the WaitLimit in ctx.
+func Also(ctx context.Context, check func() error) *WaitLimit {
+	p := limitOf(ctx)
+	if p == nil {
+		return &WaitLimit{Context: ctx, Check: check}
+	}
+	return &WaitLimit{Context: ctx, Limit: p.Limit, Check: func() error {
+		if err := check(); err != nil || p.Check == nil {
+			return err
+		}
+		return p.Check()
+	}}
+}
+
+func limitOf(ctx context.Context) *WaitLimit {
+	if p, ok := ctx.(*WaitLimit); ok {
+		return p
+	}
+	p, _ := ctx.Value(waitLimitKey{}).(*WaitLimit)
+	return p
+}
+
 // ErrTimeout is the cause of a wait that its Limit ended.
 var ErrTimeout = errors.New("collective: timed out")
 
@@ -56,10 +78,7 @@ const (
 // NewSleep begins the sleeping part of a wait under ctx.
 func NewSleep(ctx context.Context) Sleep {
 	s := Sleep{ctx: ctx, start: time.Now(), slice: firstSlice}
-	s.limit, _ = ctx.(*WaitLimit)
-	if s.limit == nil {
-		s.limit, _ = ctx.Value(waitLimitKey{}).(*WaitLimit)
-	}
+	s.limit = limitOf(ctx)
 	if s.limit != nil && s.limit.Limit > 0 {
 		s.deadline = s.start.Add(s.limit.Limit)
 	}

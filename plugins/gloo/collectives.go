@@ -9,8 +9,8 @@ import (
 	"fmt"
 
 	"drun/collective"
+	"drun/collective/reduction"
 	"drun/element"
-	"drun/plugins/internal/reduction"
 )
 
 // The shim numbers types and operations as package element does: this does not

@@ -21,10 +21,10 @@ func (o Options) place(world collective.World) (name, address string, err error)
 			return "", "", fmt.Errorf("there is no network interface %s; this machine has %s", o.Interface, interfaces())
 		}
 		return o.Interface, "", nil
-	case world.LocalSize == world.Size:
-		return "", "127.0.0.1", nil
 	case world.NodeAddress != "": // the one through which the agents have met
 		return "", world.NodeAddress, nil
+	case world.LocalSize == world.Size:
+		return "", "127.0.0.1", nil
 	}
 	if address, err = meet.Route(); err != nil {
 		return "", "", fmt.Errorf("%w; name one in DRUN_GLOO_INTERFACE: this machine has %s", err, interfaces())

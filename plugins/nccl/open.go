@@ -43,7 +43,7 @@ func (b *Backend) Open(ctx context.Context, world collective.World) (collective.
 	options := b.options
 	options.deterministic = world.Deterministic
 	e := newEngine(gpu, world.Store, "nccl", options, world.Rank, world.Size)
-	e.local = world.LocalSize == world.Size
+	e.local = world.LocalSize == world.Size && world.NodeAddress == ""
 	if err := e.connect(ctx, e.meet); err != nil {
 		e.free()
 		return nil, err

@@ -5,9 +5,9 @@ import "C"
 
 import (
 	"drun/collective"
+	"drun/collective/reduction"
 	"drun/element"
 	"drun/plugins/internal/ordered"
-	"drun/plugins/internal/reduction"
 )
 
 var types = map[element.Type]C.int{

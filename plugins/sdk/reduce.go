@@ -2,8 +2,8 @@ package sdk
 
 import (
 	"drun/collective"
+	"drun/collective/reduction"
 	"drun/element"
-	"drun/plugins/internal/reduction"
 )
 
 // Reduce combines the ranks' contributions, given in the order of the ranks and

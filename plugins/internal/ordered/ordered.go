@@ -8,8 +8,8 @@ import (
 	"unsafe"
 
 	"drun/collective"
+	"drun/collective/reduction"
 	"drun/element"
-	"drun/plugins/internal/reduction"
 )
 
 // A Mover is a rank's end of a group. Counts are in bytes.
