@@ -40,11 +40,12 @@ type Job struct {
 	Peers         []int // the ranks of its node, in the order of their local ranks
 	Seed          uint64
 	Backend       string
-	Plugin        *Plugin  `cbor:",omitempty"` // of the backend; nil: built in
-	Recipe        string   // as the user named it: the prefix of every position
-	Dir           string   // the recipe's folder, absolute
-	Main          string   // the recipe's path beneath Dir
-	Sources       []Source // the recipe and every file it loads
+	Plugin        *Plugin    `cbor:",omitempty"` // of the backend; nil: built in
+	Hierarchy     *Hierarchy `cbor:",omitempty"` // nil: the backend alone carries the collectives
+	Recipe        string     // as the user named it: the prefix of every position
+	Dir           string     // the recipe's folder, absolute
+	Main          string     // the recipe's path beneath Dir
+	Sources       []Source   // the recipe and every file it loads
 	DataDirs      []string
 	Home          string  // of the run, on the coordinator's machine; absolute
 	Params        []Param // -p name=value, as given
@@ -84,6 +85,12 @@ type Plugin struct {
 	Path   string
 	SHA256 string
 	Mark   string // tells a change since the checksum was taken
+}
+
+// Hierarchy has collectives go through shared memory within the nodes, and through the backend between them.
+type Hierarchy struct {
+	Nodes []int // of each rank
+	Links int   // ranks of a node that are connected with other nodes, at most; 0: the default
 }
 
 // Meeting is where the ranks of a run find its key-value store; no address in a

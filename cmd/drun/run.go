@@ -215,11 +215,25 @@ func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
 			signal.Notify(signals, sig)
 		}
 	}
+	if o.Flat, o.Links, err = hierarchy(os.Getenv("DRUN_HIERARCHY")); err != nil {
+		return nil, err
+	}
 	o.SeedGiven = cmd.Flags().Changed("seed")
 	o.Home, o.Version, o.Command = homeOf(cmd), version(), os.Args
 	o.Stdout, o.Stderr, o.Signals = cmd.OutOrStdout(), cmd.ErrOrStderr(), signals
 	o.Terminal = o.Stderr == os.Stderr && term.IsTerminal(int(os.Stderr.Fd()))
 	return func() { signal.Stop(signals) }, nil
+}
+
+// hierarchy reads DRUN_HIERARCHY.
+func hierarchy(text string) (flat bool, links int, err error) {
+	if text == "" || text == "off" {
+		return text == "off", 0, nil
+	}
+	if links, err = strconv.Atoi(text); err != nil || links < 1 {
+		return false, 0, usage("", "DRUN_HIERARCHY=%s: want off, or how many ranks of each node are connected with other nodes", text)
+	}
+	return false, links, nil
 }
 
 // printResult prints the run as drun show --json does, on one line. The outcome

@@ -70,6 +70,8 @@ func helpTopics() []*cobra.Command {
 Several processes (docs/nodes.md); flags override these:
 
   DRUN_RDZV_SECRET     the secret that the processes of a run share
+  DRUN_HIERARCHY       off: the backend alone carries the collectives, also within the nodes;
+                       a number: so many ranks of each node are connected with others (default 4)
   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT  this process is one rank, as torchrun starts it;
   LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE  optional, with the above
   PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE, PET_MASTER_ADDR, PET_MASTER_PORT,

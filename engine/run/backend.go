@@ -4,6 +4,7 @@ import (
 	"drun/internal/exit"
 	"errors"
 
+	"drun/engine"
 	"drun/engine/cluster"
 	"drun/plugins/host"
 )
@@ -79,6 +80,26 @@ func (p *plan) overNetwork() error {
 	}
 	return exit.WithHint(exit.Errorf(exit.Backend, "ranks on several nodes need a backend for networks, and the plugin gloo was not found (nor nccl)"),
 		"make plugins builds it, where libgloo-dev is installed (Debian, Ubuntu: apt-get install libgloo-dev g++); drun backends lists what is found, and --plugin-dir adds a folder")
+}
+
+// hierarchy says how collectives cross the nodes: shared memory within each, where its
+// ranks can share it and some node has several; nil: the backend alone.
+func (c *coordinator) hierarchy() *engine.Hierarchy {
+	places := c.cluster.Places
+	if c.Flat || c.plugin == nil || places[0].Nodes < 2 || places[0].Nodes == len(places) {
+		return nil
+	}
+	h := &engine.Hierarchy{Links: c.Links}
+	machines := map[int]string{}
+	for rank, place := range places {
+		machine := c.peerOf(rank).Machine
+		if known, ok := machines[place.NodeRank]; ok && known != machine {
+			return nil // containers, say, that count as one node
+		}
+		machines[place.NodeRank] = machine
+		h.Nodes = append(h.Nodes, place.NodeRank)
+	}
+	return h
 }
 
 // findBackend finds the plugin of a backend that is not built in, and verifies it.

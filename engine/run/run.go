@@ -55,14 +55,17 @@ type Options struct {
 	DataDirs    []string
 	// Deterministic: reductions in rank order, whatever the backend.
 	Deterministic bool
-	Home          string
-	Grace         time.Duration  // between a signal and the end
-	DiskTimeout   time.Duration  // for a disk that does not answer; 0: record.DiskTimeout
-	Reuse         bool           // give the finished run that has the same bits, if there is one
-	Replay        *record.Replay // repeats a run; nil: it is a new one. Recipe, Params and Resume are ignored
-	Command       []string       // as the user typed it, for the history
-	KeepSecrets   bool           // keep the values of parameters whose names say that they are secrets
-	Version       string
+	// Flat: on several nodes the backend alone carries the collectives, also within each node.
+	Flat        bool
+	Links       int // ranks of a node that are connected with other nodes, at most; 0: the default
+	Home        string
+	Grace       time.Duration  // between a signal and the end
+	DiskTimeout time.Duration  // for a disk that does not answer; 0: record.DiskTimeout
+	Reuse       bool           // give the finished run that has the same bits, if there is one
+	Replay      *record.Replay // repeats a run; nil: it is a new one. Recipe, Params and Resume are ignored
+	Command     []string       // as the user typed it, for the history
+	KeepSecrets bool           // keep the values of parameters whose names say that they are secrets
+	Version     string
 
 	Exe string // the program that workers run; "": this one
 	// PluginHost is the program that workers run instead when the backend is a plugin.

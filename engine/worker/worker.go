@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/collective/hier"
 	"drun/collective/shm"
 	"drun/engine"
 	"drun/engine/board"
@@ -83,7 +84,9 @@ type worker struct {
 	// position is of the latest call of a module's builtin.
 	position syntax.Position
 	counts   func() map[string]int64 // of the backend; nil: it does not count
-	mu       sync.Mutex              // guards thread against a cancel that comes early
+	// linger waits until no rank needs this one's backend any more; nil: it never does.
+	linger func(context.Context) error
+	mu     sync.Mutex // guards thread against a cancel that comes early
 }
 
 func (w *worker) run() int {
@@ -182,6 +185,10 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		return err
 	}
 	w.board.SetState(collective.Returned)
+	if w.linger != nil {
+		// What goes wrong now is the failure of another rank.
+		_ = w.linger(&collective.WaitLimit{Context: w.ctx, Check: w.board.Aborted})
+	}
 	if w.counts != nil && job.Counted {
 		return w.channel.Send(&engine.ToAgent{Counts: w.counts()})
 	}
@@ -214,6 +221,9 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 				"it belongs beside drun, or into $PATH: make build puts it there"))
 		}
 		backend = w.plugins(job.Plugin, w.stop)
+		if h := job.Hierarchy; h != nil {
+			backend = &hier.Backend{Far: backend, Nodes: h.Nodes, Links: h.Links}
+		}
 	case job.Place.WorldSize == 1:
 		return nil, nil
 	default:
@@ -242,6 +252,9 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 		if err := w.channel.Send(&engine.ToAgent{Version: &version}); err != nil {
 			return nil, err
 		}
+	}
+	if l, ok := comm.(interface{ Linger(context.Context) error }); ok {
+		w.linger = l.Linger
 	}
 	if c, ok := comm.(interface{ Statistics() map[string]int64 }); ok {
 		w.counts = c.Statistics

@@ -1,0 +1,274 @@
+package hier
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"drun/collective"
+	"drun/collective/reduction"
+	"drun/collective/shm"
+)
+
+// run is one collective call being done.
+type run struct {
+	*Comm
+	ctx         context.Context
+	call        *collective.Call
+	fingerprint uint64
+	rounds      *shm.Rounds
+	borrowed    [][]byte // see memory
+}
+
+func newRun(c *Comm, ctx context.Context, call *collective.Call) *run {
+	r := &run{Comm: c, ctx: ctx, call: call, fingerprint: call.Fingerprint}
+	if r.fingerprint == 0 {
+		r.fingerprint = call.Hash()
+	}
+	r.rounds = c.near.Rounds(ctx, r.fingerprint, call.Async)
+	return r
+}
+
+const (
+	// eager is up to how many bytes of all ranks together a call's data rides on the
+	// agreement, and every rank gets all of it.
+	eager = 64 << 10
+	// eagerTable is the same for the counts of an all_to_all, which all ranks need.
+	eagerTable = 256 << 10
+)
+
+// do carries the call out.
+func (r *run) do() error {
+	call, table := r.call, []byte(nil)
+	sizes, total := r.contributions()
+	own, most := call.Send.Data, eager
+	if call.Kind == collective.AllToAll {
+		table = r.counts()
+		own, most = table, eagerTable
+	}
+	if total > most {
+		own, sizes = nil, nil
+	}
+	all, err := r.agree(own, sizes)
+	if err != nil {
+		return err
+	}
+	switch {
+	case call.Kind == collective.AllToAll:
+		if all == nil {
+			if all, err = r.gatherTables(table); err != nil {
+				return err
+			}
+		}
+		err = r.exchange(all)
+	case total <= most:
+		r.finish(all)
+		return nil
+	case call.Kind.Reduces(), call.Kind == collective.Broadcast:
+		err = r.pipeline()
+	default:
+		err = r.move(r.transfers())
+	}
+	if err == nil {
+		r.w.pool.put(r.borrowed)
+	}
+	return err
+}
+
+// contributions gives how many bytes each rank gives to the call, and all together.
+func (r *run) contributions() (sizes []int, total int) {
+	c, n := r.call, len(r.ranks)
+	sizes = make([]int, n)
+	for i := range sizes {
+		switch c.Kind {
+		case collective.AllReduce, collective.Reduce, collective.ReduceScatter:
+			sizes[i] = len(c.Send.Data)
+		case collective.AllGather, collective.Gather:
+			if sizes[i] = len(c.Send.Data); c.Counts != nil {
+				sizes[i] = c.Counts[i] * c.Send.DType.Size()
+			}
+		case collective.Broadcast:
+			if i == c.Root && i == r.rank {
+				sizes[i] = len(c.Send.Data)
+			} else if i == c.Root {
+				sizes[i] = len(c.Recv.Data)
+			}
+		case collective.Scatter:
+			if i != c.Root {
+				break
+			}
+			if sizes[i] = len(c.Recv.Data) * n; c.Counts != nil {
+				sizes[i] = sum(c.Counts) * c.Recv.DType.Size()
+			}
+		case collective.AllToAll:
+			sizes[i] = 16 * n
+		}
+		total += sizes[i]
+	}
+	return sizes, total
+}
+
+func sum(counts []int) (total int) {
+	for _, n := range counts {
+		total += n
+	}
+	return total
+}
+
+// finish computes the result of a call from what all ranks give to it.
+func (r *run) finish(all [][]byte) {
+	c := r.call
+	recv := c.Recv
+	switch c.Kind {
+	case collective.AllReduce, collective.Reduce:
+		if c.Kind == collective.AllReduce || r.rank == c.Root {
+			recv.Data = recv.Data[:len(c.Send.Data)]
+			reduction.Combine(recv, all, c.Reduce)
+		}
+	case collective.ReduceScatter:
+		from := r.offset(r.rank)
+		for i := range all {
+			all[i] = all[i][from : from+len(recv.Data)]
+		}
+		reduction.Combine(recv, all, c.Reduce)
+	case collective.Broadcast:
+		if r.rank != c.Root {
+			copy(recv.Data, all[c.Root])
+		}
+	case collective.AllGather, collective.Gather:
+		if c.Kind == collective.Gather && r.rank != c.Root {
+			return
+		}
+		for rank, at := 0, 0; rank < len(all); rank++ {
+			at += copy(recv.Data[at:], all[rank])
+		}
+	case collective.Scatter:
+		copy(recv.Data, all[c.Root][r.offset(r.rank):])
+	}
+}
+
+// offset is where a rank's part begins among all, in bytes. A rank's part has its Counts,
+// or all are like this rank's.
+func (r *run) offset(rank int) int {
+	c := r.call
+	own := c.Send
+	if c.Kind == collective.Scatter || c.Kind == collective.ReduceScatter {
+		own = c.Recv
+	}
+	if c.Counts == nil {
+		return rank * len(own.Data)
+	}
+	return sum(c.Counts[:rank]) * own.DType.Size()
+}
+
+// agree compares the call among all ranks of the group before any data is touched, and
+// gathers what each gives, of these sizes, on all of them; nil sizes: nothing. What it gives
+// is valid until this rank's next round.
+func (r *run) agree(own []byte, sizes []int) ([][]byte, error) {
+	if sizes == nil {
+		own, sizes = nil, make([]int, len(r.ranks))
+	}
+	stage, _ := r.rounds.Next()
+	copy(stage[:sizes[r.rank]], own)
+	leader := r.lanes[0][r.node]
+	err := r.rounds.Arrive()
+	if err != nil && !(errors.Is(err, collective.ErrFingerprint) && leader == r.rank) {
+		return nil, err
+	}
+	var blocks [][]byte
+	agreed := err == nil
+	if leader == r.rank {
+		var block []byte
+		for i, rank := range r.nodes[r.node] {
+			stage, _ := r.rounds.Of(i)
+			block = append(block, stage[:sizes[rank]]...)
+		}
+		var farErr error
+		if blocks, agreed, farErr = r.tell(agreed, block, sizes); farErr != nil || err != nil {
+			return nil, errors.Join(err, farErr)
+		}
+	}
+	stage, _ = r.rounds.Next()
+	if leader == r.rank {
+		binary.NativeEndian.PutUint64(stage, 0)
+		if agreed {
+			binary.NativeEndian.PutUint64(stage, 1)
+			at := 8
+			for _, block := range blocks {
+				at += copy(stage[at:], block)
+			}
+		}
+	}
+	if err := r.rounds.Arrive(); err != nil {
+		return nil, err
+	}
+	stage, _ = r.rounds.Of(slices.Index(r.nodes[r.node], leader))
+	if binary.NativeEndian.Uint64(stage) == 0 {
+		return nil, collective.ErrFingerprint
+	}
+	all, at := make([][]byte, len(r.ranks)), 8
+	for _, here := range r.nodes {
+		for _, rank := range here {
+			all[rank] = stage[at : at+sizes[rank] : at+sizes[rank]]
+			at += sizes[rank]
+		}
+	}
+	return all, nil
+}
+
+// tell exchanges the nodes' fingerprints and blocks among the nodes' leaders: in each step
+// every leader passes on all that it has, to the one twice as far away. A message of
+// another size than expected comes from another call.
+func (r *run) tell(agreed bool, own []byte, sizes []int) (blocks [][]byte, _ bool, err error) {
+	nodes, me, leaders := len(r.nodes), r.node, r.lanes[0]
+	blocks = make([][]byte, nodes)
+	blocks[me] = own
+	bytesOf := func(node int) (n int) {
+		for _, rank := range r.nodes[node] {
+			n += sizes[rank]
+		}
+		return n
+	}
+	const head = 16
+	for have := 1; have < nodes; have *= 2 {
+		count := min(have, nodes-have)
+		to, from := (me+have)%nodes, (me-have+nodes)%nodes
+		out, expected := make([]byte, head), head
+		for i := range count {
+			out = append(out, blocks[(me-i+nodes)%nodes]...)
+			expected += bytesOf((from - i + nodes) % nodes)
+		}
+		binary.NativeEndian.PutUint64(out, r.fingerprint)
+		if agreed {
+			out[8] = 1
+		}
+		in := make([]byte, expected)
+		coming, err := r.laneRecv(leaders[from], agreement, in)
+		if err != nil {
+			return nil, false, err
+		}
+		going, err := r.laneSend(leaders[to], agreement, out)
+		if err != nil {
+			return nil, false, err
+		}
+		err = coming.Wait(r.ctx)
+		if errors.As(err, new(*collective.CallError)) {
+			agreed = false
+		} else if err != nil {
+			return nil, false, err
+		} else if binary.NativeEndian.Uint64(in) != r.fingerprint || in[8] == 0 {
+			agreed = false
+		}
+		if err := going.Wait(r.ctx); err != nil {
+			return nil, false, err
+		}
+		at := head
+		for i := range count {
+			node := (from - i + nodes) % nodes
+			blocks[node] = in[at : at+bytesOf(node)]
+			at += bytesOf(node)
+		}
+	}
+	return blocks, agreed, nil
+}

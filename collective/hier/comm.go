@@ -1,0 +1,338 @@
+package hier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"drun/collective"
+	"drun/collective/shm"
+	"drun/element"
+)
+
+// Comm is a rank's end of a group whose ranks are on several nodes.
+type Comm struct {
+	w     *world
+	id    uint32
+	ranks []int // of the world
+	rank  int   // of the group, as are the ranks below
+	near  *shm.Comm
+
+	nodes   [][]int // the ranks on each node, ascending; nodes in the order of their first ranks
+	node    int     // this rank's
+	lanes   [][]int // each lane's rank on every node: between these the group's data goes
+	lane    int     // this rank's; -1: none
+	inOrder bool    // the ranks of each node follow each other
+
+	sync collectiveCall
+	last chan struct{} // closed when the latest asynchronous collective is done
+	box  *box
+	wg   sync.WaitGroup // asynchronous messages
+
+	cause  atomic.Pointer[error]
+	close  sync.Once
+	closed error
+}
+
+var (
+	_ collective.Verifier = (*Comm)(nil)
+	_ collective.Arena    = (*Comm)(nil)
+)
+
+func newComm(w *world, id uint32, ranks []int, near *shm.Comm) *Comm {
+	c := &Comm{w: w, id: id, ranks: ranks, rank: slices.Index(ranks, w.rank), near: near, lane: -1, inOrder: true}
+	c.sync.comm = c
+	number := map[int]int{}
+	for rank, r := range ranks {
+		n, known := number[w.node[r]]
+		if !known {
+			n = len(c.nodes)
+			number[w.node[r]], c.nodes = n, append(c.nodes, nil)
+		}
+		c.nodes[n] = append(c.nodes[n], rank)
+	}
+	c.node = number[w.node[w.rank]]
+	for _, here := range c.nodes {
+		c.inOrder = c.inOrder && here[len(here)-1]-here[0] == len(here)-1
+	}
+	c.findLanes()
+	c.box = w.join(id, c)
+	return c
+}
+
+// findLanes makes a lane of each link that has a rank of the group on every node. Without
+// any, the first ranks of the nodes are a lane, whose messages other ranks pass on.
+func (c *Comm) findLanes() {
+	for link := range c.w.links {
+		var lane []int
+		for _, here := range c.nodes {
+			if i := slices.IndexFunc(here, func(rank int) bool { return c.w.place[c.ranks[rank]] == link }); i >= 0 {
+				lane = append(lane, here[i])
+			}
+		}
+		if len(lane) == len(c.nodes) {
+			c.lanes = append(c.lanes, lane)
+		}
+	}
+	if c.lanes == nil {
+		var lane []int
+		for _, here := range c.nodes {
+			lane = append(lane, here[0])
+		}
+		c.lanes = [][]int{lane}
+	}
+	for i, lane := range c.lanes {
+		if lane[c.node] == c.rank {
+			c.lane = i
+		}
+	}
+}
+
+// Rank is this rank's number in the group.
+func (c *Comm) Rank() int { return c.rank }
+
+// Size is the number of ranks in the group.
+func (c *Comm) Size() int { return len(c.ranks) }
+
+// VerifiesFingerprints tells that they are compared before any call touches data.
+func (c *Comm) VerifiesFingerprints() {}
+
+// Alloc gives memory that the ranks of the node share.
+func (c *Comm) Alloc(dtype element.Type, count int) (collective.Buffer, error) {
+	return c.near.Alloc(dtype, count)
+}
+
+// Version is that of the backend between the nodes.
+func (c *Comm) Version() string {
+	if v, ok := c.w.far.(interface{ Version() string }); ok {
+		return v.Version()
+	}
+	return ""
+}
+
+// Statistics are those of the backend between the nodes.
+func (c *Comm) Statistics() map[string]int64 {
+	if s, ok := c.w.far.(interface{ Statistics() map[string]int64 }); ok {
+		return s.Statistics()
+	}
+	return nil
+}
+
+// Start begins a call. A synchronous collective is done by its Wait.
+func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
+	if err := c.failed(); err != nil {
+		return nil, err
+	}
+	if call.Seq == 0 { // else the board's guard has checked it
+		if err := call.Check(c.rank, len(c.ranks)); err != nil {
+			return nil, err
+		}
+	}
+	if call.Kind.PointToPoint() {
+		return c.message(call)
+	}
+	w := &c.sync
+	if call.Async || w.busy {
+		w = &collectiveCall{comm: c}
+	}
+	w.call, w.before, w.busy, w.err = call, c.last, true, nil
+	if call.Async {
+		w.done = make(chan struct{})
+		c.last = w.done
+		go w.background()
+	}
+	return w, nil
+}
+
+// collectiveCall is a collective call.
+type collectiveCall struct {
+	comm   *Comm
+	call   *collective.Call
+	before chan struct{} // collectives happen in the order they were started
+	done   chan struct{} // nil: whoever waits does the work
+	busy   bool
+	err    error
+}
+
+func (w *collectiveCall) background() {
+	ctx := context.Background()
+	if w.call.Limit > 0 {
+		ctx = collective.Within(ctx, w.call.Limit)
+	}
+	w.err = w.run(ctx)
+	close(w.done)
+}
+
+// Wait does a synchronous call's work, or waits for an asynchronous one.
+func (w *collectiveCall) Wait(ctx context.Context) error {
+	if w.done == nil {
+		err := w.run(ctx)
+		w.busy = false
+		return err
+	}
+	if err := collective.Wait(ctx, w.done); err != nil {
+		return err
+	}
+	return w.err
+}
+
+// Done reports that an asynchronous call has finished.
+func (w *collectiveCall) Done() bool { return w.done != nil && collective.IsClosed(w.done) }
+
+func (w *collectiveCall) run(ctx context.Context) error {
+	return w.comm.inTurn(ctx, w.before, func(ctx context.Context) error { return newRun(w.comm, ctx, w.call).do() })
+}
+
+// inTurn does a call once the one before has ended. After an error in its middle the group
+// cannot go on.
+func (c *Comm) inTurn(ctx context.Context, before chan struct{}, do func(context.Context) error) error {
+	if before != nil {
+		if err := collective.Wait(ctx, before); err != nil {
+			return err
+		}
+	}
+	err := c.failed()
+	if err != nil {
+		return err
+	}
+	if err = do(collective.Also(ctx, c.failed)); err != nil {
+		failure := fmt.Errorf("an earlier call on this group failed: %w", err)
+		if cause := c.failed(); cause != nil && !errors.Is(err, collective.ErrFingerprint) {
+			err = cause // it was cut short
+		}
+		c.cause.CompareAndSwap(nil, &failure)
+	}
+	return err
+}
+
+// failed is why no call is possible any more, or nil.
+func (c *Comm) failed() error {
+	if err := c.cause.Load(); err != nil {
+		return *err
+	}
+	return c.w.failed()
+}
+
+// Split makes a group: its ranks on this node share an area of the node's memory, and what
+// goes between nodes uses the links that there are. A group on one node is shm's.
+func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
+	if err := collective.CheckRanks(group.Ranks, len(c.ranks)); err != nil {
+		return nil, err
+	}
+	sub, err := c.split(ctx, group)
+	switch {
+	case err != nil:
+		return nil, err
+	case sub == nil:
+		return nil, nil
+	case len(sub.nodes) == 1:
+		c.w.leave(group.ID)
+		return sub.near, nil
+	}
+	return sub, nil
+}
+
+func (c *Comm) split(ctx context.Context, group collective.Group) (sub *Comm, err error) {
+	if err := c.failed(); err != nil {
+		return nil, err
+	}
+	before := c.last
+	err = c.inTurn(ctx, before, func(ctx context.Context) error {
+		call := collective.Call{Kind: collective.NewGroup, Tag: int(group.ID)}
+		if _, err := newRun(c, ctx, &call).agree(nil, nil); err != nil {
+			return err
+		}
+		here, ranks := []int(nil), make([]int, len(group.Ranks))
+		for i, r := range group.Ranks {
+			ranks[i] = c.ranks[r]
+			if p := slices.Index(c.nodes[c.node], r); p >= 0 {
+				here = append(here, p)
+			}
+		}
+		if !slices.Contains(group.Ranks, c.rank) {
+			here = nil
+		}
+		near, err := c.near.Split(ctx, collective.Group{ID: group.ID, Ranks: here})
+		if err != nil || near == nil {
+			return err
+		}
+		sub = newComm(c.w, group.ID, ranks, near.(*shm.Comm))
+		return nil
+	})
+	return sub, err
+}
+
+// Abort ends the calls of this rank with cause, and those of the others.
+func (c *Comm) Abort(cause error) {
+	c.cause.CompareAndSwap(nil, &cause)
+	c.near.Abort(cause)
+	if c.id == 0 {
+		c.w.fail(cause)
+		return
+	}
+	c.w.tellAbort(c)
+}
+
+var errAborted = errors.New("hier: the group was aborted by another rank")
+
+// flushLimit is how long messages on their way out keep a Comm open.
+const flushLimit = time.Second
+
+// Linger waits until every rank of the world has called it. Ranks pass on others' messages,
+// so none may close its Comm, all being well, while another still communicates.
+func (c *Comm) Linger(ctx context.Context) error {
+	call := collective.NewBarrier()
+	work, err := c.w.last.Start(&call)
+	if err != nil {
+		return err
+	}
+	return work.Wait(ctx)
+}
+
+// Close ends what is pending and gives back what the Comm holds.
+func (c *Comm) Close() error {
+	c.close.Do(func() {
+		err := collective.ErrClosed
+		pending := c.last != nil && !collective.IsClosed(c.last)
+		if c.id == 0 && c.failed() == nil {
+			c.w.flush(flushLimit)
+		}
+		c.cause.CompareAndSwap(nil, &err)
+		if pending {
+			c.near.Abort(err)
+			<-c.last
+		}
+		c.wg.Wait()
+		if c.id == 0 {
+			c.closed = c.w.shut()
+			return
+		}
+		c.w.leave(c.id)
+		c.closed = c.near.Close()
+	})
+	return c.closed
+}
+
+// shut ends the world.
+func (w *world) shut() error {
+	err := collective.ErrClosed
+	w.cause.CompareAndSwap(nil, &err)
+	w.mail.Lock()
+	w.boxes = nil
+	w.mail.Unlock()
+	w.stop()
+	w.busy.Wait()
+	var errs []error
+	if w.last != nil {
+		errs = append(errs, w.last.Close())
+	}
+	errs = append(errs, w.near.Close())
+	if w.far != nil {
+		errs = append(errs, w.far.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,248 @@
+// Package hier is the backend of runs over several nodes. It is made of two others: the
+// ranks of a node exchange through shared memory (collective/shm), and the nodes through
+// any other backend, which engine/worker gives it.
+//
+// The first ranks of each node, as many as the smallest node has but at most
+// [Backend.Links], have a link: the ranks with the same place in their nodes are a world
+// of the other backend, one rank a node. Large calls are cut into as many slices, and
+// each link carries one. All that goes over a link are messages, so a group needs no
+// connections of its own: its messages have other tags.
+//
+// Every collective begins with an agreement: the ranks of a node compare fingerprints in
+// a round of shared memory, one rank of each node tells those of the other nodes in
+// ceil(log2 nodes) messages, and a second round tells its neighbours. The data of small
+// calls rides on it, and the call is over. Large reductions continue in pipeline.go, what
+// only moves data in move.go.
+//
+// Contributions are reduced in the order of the ranks, with the kernels of shm, so the
+// bits are those of shm on one machine, wherever the ranks are.
+package hier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"drun/collective"
+	"drun/collective/shm"
+)
+
+// MostLinks is how many ranks of a node have a link, unless [Backend.Links] says otherwise:
+// a link costs a connection to every other node, and with a plugin a process.
+const MostLinks = 4
+
+// Backend joins a world whose ranks are on several nodes.
+type Backend struct {
+	Far    collective.Backend // connects one rank of each node
+	Memory *os.File           // of shm.Create, for the ranks of this node; nil: they meet in the store
+	Nodes  []int              // of each rank: equal for those that share memory
+	Links  int                // at most so many; 0: MostLinks
+}
+
+// Name is that of the backend between the nodes.
+func (b *Backend) Name() string { return b.Far.Name() }
+
+// Open joins the world.
+func (b *Backend) Open(ctx context.Context, of collective.World) (collective.Comm, error) {
+	if len(b.Nodes) != of.Size {
+		return nil, fmt.Errorf("hier: the nodes of %d ranks are known, in a world of %d", len(b.Nodes), of.Size)
+	}
+	l := newLayout(b.Nodes, b.Links)
+	node, place := l.node[of.Rank], l.place[of.Rank]
+	memory := b.Memory
+	if memory == nil {
+		var err error
+		if memory, err = shm.Meet(ctx, of.Store, fmt.Sprintf("node %d", node), place, len(l.members[node])); err != nil {
+			return nil, err
+		}
+	}
+	near, err := shm.Open(memory, place, len(l.members[node]))
+	if err != nil {
+		return nil, err
+	}
+	w := &world{layout: l, rank: of.Rank, near: near, ended: make(chan struct{}), boxes: map[boxKey]*box{}, outgoing: map[hop]chan struct{}{}}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	if place < l.links && len(l.members) > 1 {
+		w.far, err = b.Far.Open(ctx, collective.World{Rank: node, Size: len(l.members), LocalRank: place, LocalSize: l.links,
+			Store: linkStore{of.Store, fmt.Sprintf("link %d/", place)}, NodeAddress: of.NodeAddress})
+		if err != nil {
+			err = w.explain(err)
+			near.Abort(err)
+			return nil, errors.Join(err, near.Close())
+		}
+	}
+	all := make([]int, of.Size)
+	for i := range all {
+		all[i] = i
+	}
+	c := newComm(w, 0, all, near)
+	w.pumps()
+	if w.last, err = c.split(ctx, collective.Group{ID: lastGroup, Ranks: all}); err != nil {
+		c.Abort(err)
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// lastGroup is the id of the group in which the ranks say that they are done.
+const lastGroup = 1<<32 - 1
+
+// linkStore is a part of the store, for the ranks of a link.
+type linkStore struct {
+	collective.Store
+	prefix string
+}
+
+func (s linkStore) Set(ctx context.Context, key string, value []byte) error {
+	return s.Store.Set(ctx, s.prefix+key, value)
+}
+
+func (s linkStore) Get(ctx context.Context, key string) ([]byte, error) {
+	return s.Store.Get(ctx, s.prefix+key)
+}
+
+// layout says where the ranks are.
+type layout struct {
+	node    []int   // of each rank; nodes are numbered in the order of their first ranks
+	place   []int   // of each rank among those of its node
+	members [][]int // the ranks of each node, ascending
+	links   int     // ranks with a lower place have a link
+}
+
+func newLayout(nodes []int, most int) layout {
+	var l layout
+	number := map[int]int{}
+	for rank, n := range nodes {
+		k, known := number[n]
+		if !known {
+			k = len(l.members)
+			number[n], l.members = k, append(l.members, nil)
+		}
+		l.node, l.place = append(l.node, k), append(l.place, len(l.members[k]))
+		l.members[k] = append(l.members[k], rank)
+	}
+	if l.links = most; most <= 0 {
+		l.links = MostLinks
+	}
+	for _, m := range l.members {
+		l.links = min(l.links, len(m))
+	}
+	return l
+}
+
+// linked reports whether two ranks of different nodes have the same link.
+func (l *layout) linked(a, b int) bool { return l.place[a] == l.place[b] && l.place[a] < l.links }
+
+// world is what the Comms of a rank stand on.
+type world struct {
+	layout
+	rank int
+	near *shm.Comm
+	far  collective.Comm // of this rank's link; nil: it has none
+	last *Comm           // for Linger
+	ctx  context.Context // ends with the world's Comm
+	stop func()          //
+	busy sync.WaitGroup  // goroutines that use near or far
+	farm sync.Mutex      // starting calls of far
+	home sync.Mutex      // starting messages of near
+	pool pool            // of memory for far
+
+	mail     sync.Mutex
+	boxes    map[boxKey]*box
+	outgoing map[hop]chan struct{} // closed when the latest packet there is out
+
+	cause atomic.Pointer[error]
+	end   sync.Once
+	ended chan struct{} // closed with cause
+}
+
+// fail ends everything with the first cause, on this rank and in time on all others.
+func (w *world) fail(cause error) {
+	w.cause.CompareAndSwap(nil, &cause)
+	w.end.Do(func() {
+		close(w.ended)
+		w.near.Abort(cause)
+		if w.far != nil {
+			w.far.Abort(cause)
+		}
+	})
+}
+
+func (w *world) failed() error {
+	if err := w.cause.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// startFar starts a call on this rank's link.
+func (w *world) startFar(call *collective.Call) (collective.Work, error) {
+	w.farm.Lock()
+	work, err := w.far.Start(call)
+	w.farm.Unlock()
+	if err != nil {
+		return nil, w.broken(err)
+	}
+	return &farWork{work, w}, nil
+}
+
+// farWork is a call on the link.
+type farWork struct {
+	collective.Work
+	w *world
+}
+
+func (f *farWork) Wait(ctx context.Context) error { return f.w.broken(f.Work.Wait(ctx)) }
+
+// broken gives an error of the link in terms of the world, which ends with a link that failed.
+func (w *world) broken(err error) error {
+	if err == nil {
+		return nil
+	}
+	if known := w.failed(); known != nil {
+		return known
+	}
+	err = w.explain(err)
+	if errors.As(err, new(*collective.BackendError)) {
+		w.fail(err)
+	}
+	return err
+}
+
+var farRank = regexp.MustCompile(`\brank (\d+)\b`)
+
+// explain names ranks of the world where the link's backend names its own.
+func (w *world) explain(err error) error {
+	place := w.place[w.rank]
+	rename := func(text string) string {
+		return farRank.ReplaceAllStringFunc(text, func(s string) string {
+			if n, err := strconv.Atoi(s[len("rank "):]); err == nil && n < len(w.members) && place < len(w.members[n]) {
+				return fmt.Sprintf("rank %d", w.members[n][place])
+			}
+			return s
+		})
+	}
+	var b *collective.BackendError
+	var bad *collective.CallError
+	switch {
+	case errors.As(err, &b):
+		return &collective.BackendError{Backend: b.Backend, Rank: w.rank, Msg: rename(b.Msg)}
+	case errors.As(err, &bad), errors.Is(err, context.Canceled), errors.Is(err, collective.ErrTimeout):
+		return err
+	}
+	return renamed{rename(err.Error()), err}
+}
+
+// renamed is an error with another text.
+type renamed struct {
+	text string
+	error
+}
+
+func (r renamed) Error() string { return r.text }
+func (r renamed) Unwrap() error { return r.error }

@@ -1,0 +1,398 @@
+package hier
+
+import (
+	"context"
+	"time"
+	"unsafe"
+
+	"drun/collective"
+	"drun/collective/messages"
+	"drun/element"
+)
+
+// A packet is a message between two ranks of the world, or the head of one: what does not
+// fit follows it as a message of its own. Between nodes it goes over the link of the
+// sender, or of a neighbour, to the rank with that link on the other node, which passes it
+// on. In each process a goroutine for the node and one for the link take what comes.
+type packet struct {
+	kind, dtype uint8
+	inner       bool // of the group's collectives, not of its messages
+	_           uint8
+	group       uint32
+	from, to    int32 // from: as the group's messages count; to: a rank of the world
+	tag         int64
+	bytes       uint64
+	data        [inlineBytes]byte
+}
+
+const (
+	inlineBytes = 192
+
+	message    = 1 // kinds of packets
+	groupAbort = 2
+
+	packetTag = 1 // tags between two processes
+	bodyTag   = 2
+	laneTags  = 256 // and up: see lane
+)
+
+func (p *packet) raw() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p)) }
+
+func octets(data []byte) collective.Buffer {
+	return collective.Buffer{DType: element.Uint8, Data: data}
+}
+
+// hop is where a packet goes next.
+type hop struct {
+	far  bool
+	peer int
+}
+
+func (w *world) hop(to int) hop {
+	switch {
+	case w.node[to] == w.node[w.rank]:
+		return hop{false, w.place[to]}
+	case w.far == nil:
+		return hop{false, w.place[w.rank] % w.links}
+	}
+	return hop{true, w.node[to]}
+}
+
+// sending is a packet on its way out.
+type sending struct {
+	done chan struct{}
+	err  error
+}
+
+func (s *sending) Done() bool { return collective.IsClosed(s.done) }
+
+func (s *sending) Wait(ctx context.Context) error {
+	if err := collective.Wait(ctx, s.done); err != nil {
+		return err
+	}
+	return s.err
+}
+
+// post sends a packet with its data, which is in use until it is out. Those of a hop keep their order.
+func (w *world) post(p packet, data []byte) *sending {
+	s := &sending{done: make(chan struct{})}
+	h := w.hop(int(p.to))
+	p.bytes = uint64(len(data))
+	w.mail.Lock()
+	defer w.mail.Unlock()
+	if w.boxes == nil {
+		s.err = collective.ErrClosed
+		close(s.done)
+		return s
+	}
+	before := w.outgoing[h]
+	w.outgoing[h] = s.done
+	w.busy.Go(func() {
+		defer close(s.done)
+		if before != nil {
+			<-before
+		}
+		s.err = w.put(h, &p, data)
+	})
+	return s
+}
+
+func (w *world) put(h hop, p *packet, data []byte) error {
+	if len(data) <= inlineBytes {
+		copy(p.data[:], data)
+		data = nil
+	}
+	err := w.give(h, packetTag, p.raw())
+	if err == nil && data != nil {
+		err = w.give(h, bodyTag, data)
+	}
+	return err
+}
+
+// give sends a message to the process at the other end of a hop.
+func (w *world) give(h hop, tag int, data []byte) error {
+	call := collective.NewSend(octets(data), h.peer, tag)
+	if h.far {
+		call.Async = true // so that it does not hold up others
+		work, err := w.startFar(&call)
+		if err != nil {
+			return err
+		}
+		return work.Wait(w.ctx)
+	}
+	w.home.Lock()
+	work, err := w.near.Start(&call)
+	w.home.Unlock()
+	if err != nil {
+		return err
+	}
+	return work.Wait(w.ctx)
+}
+
+// pumps starts to take packets.
+func (w *world) pumps() {
+	if w.near.Size() > 1 {
+		w.busy.Go(func() { w.pump(false) })
+	}
+	if w.far != nil {
+		w.busy.Go(func() { w.pump(true) })
+	}
+}
+
+// pump takes packets until the world ends. It notices first when another rank ends it.
+func (w *world) pump(far bool) {
+	for {
+		var p packet
+		from, err := w.take(hop{far, collective.AnySource}, packetTag, p.raw())
+		if err == nil {
+			err = w.handle(&p, hop{far, from})
+		}
+		if err != nil {
+			if w.ctx.Err() == nil {
+				w.fail(err)
+			}
+			return
+		}
+	}
+}
+
+// take receives a message from the process at the other end of a hop. Only the pumps do.
+func (w *world) take(h hop, tag int, data []byte) (from int, err error) {
+	call := collective.NewRecv(octets(data), h.peer, tag)
+	var work collective.Work
+	if h.far {
+		work, err = w.startFar(&call)
+	} else {
+		w.home.Lock()
+		work, err = w.near.Start(&call)
+		w.home.Unlock()
+	}
+	if err != nil {
+		return 0, err
+	}
+	if err := work.Wait(w.ctx); err != nil {
+		return 0, err
+	}
+	if f, ok := work.(*farWork); ok {
+		work = f.Work
+	}
+	return work.(collective.Receipt).Source(), nil
+}
+
+// handle passes a packet on, or gives it to the rank's receive.
+func (w *world) handle(p *packet, from hop) error {
+	body := func(into []byte) error {
+		if p.bytes <= inlineBytes {
+			copy(into, p.data[:p.bytes])
+			return nil
+		}
+		_, err := w.take(from, bodyTag, into)
+		return err
+	}
+	if int(p.to) != w.rank {
+		data := make([]byte, p.bytes)
+		if err := body(data); err != nil {
+			return err
+		}
+		w.post(*p, data)
+		return nil
+	}
+	w.mail.Lock()
+	b := w.box(boxKey{p.group, p.inner})
+	if p.kind == groupAbort {
+		b.aborted = true
+		c := b.comm
+		w.mail.Unlock()
+		if c != nil {
+			c.abortedByAnother()
+		}
+		return nil
+	}
+	if b.closed {
+		w.mail.Unlock()
+		return body(make([]byte, p.bytes))
+	}
+	r, aside := b.queue.Arrive(int(p.from), messages.Header{Tag: p.tag, Bytes: p.bytes, DType: element.Type(p.dtype)})
+	w.mail.Unlock()
+	if r != nil {
+		err := body(r.Buffer.Data)
+		r.finish(err)
+		return err
+	}
+	data := make([]byte, p.bytes)
+	err := body(data)
+	w.mail.Lock()
+	aside.Data, aside.Complete, aside.Err = data, true, err
+	taker := aside.Taker
+	w.mail.Unlock()
+	if taker != nil {
+		taker.deliver(aside)
+	}
+	return err
+}
+
+// box is where a group's messages wait for receives, and receives for messages.
+type box struct {
+	queue   messages.Queue[*receive]
+	comm    *Comm // nil: this rank has not made the group yet
+	aborted bool
+	closed  bool // what comes is dropped
+}
+
+type boxKey struct {
+	group uint32
+	inner bool
+}
+
+// box gives the box of a group, also before this rank has made the group. The caller holds mail.
+func (w *world) box(key boxKey) *box {
+	b := w.boxes[key]
+	if b == nil {
+		b = &box{}
+		if w.boxes == nil {
+			b.closed = true
+			return b
+		}
+		w.boxes[key] = b
+	}
+	return b
+}
+
+// join opens the box of a group.
+func (w *world) join(id uint32, c *Comm) *box {
+	w.mail.Lock()
+	b := w.box(boxKey{id, false})
+	b.comm = c
+	aborted := b.aborted
+	w.mail.Unlock()
+	if aborted {
+		c.abortedByAnother()
+	}
+	return b
+}
+
+// leave closes the boxes of a group, whose number is not used again.
+func (w *world) leave(id uint32) {
+	w.mail.Lock()
+	defer w.mail.Unlock()
+	if w.boxes == nil {
+		return
+	}
+	for _, inner := range []bool{false, true} {
+		w.boxes[boxKey{id, inner}] = &box{closed: true}
+	}
+}
+
+// tellAbort tells the other ranks of a group that it is aborted.
+func (w *world) tellAbort(c *Comm) {
+	for rank, r := range c.ranks {
+		if rank != c.rank {
+			w.post(packet{kind: groupAbort, group: c.id, to: int32(r)}, nil)
+		}
+	}
+}
+
+func (c *Comm) abortedByAnother() {
+	err := errAborted
+	c.cause.CompareAndSwap(nil, &err)
+	c.near.Abort(err)
+}
+
+// flush waits until the packets that were posted are out.
+func (w *world) flush(limit time.Duration) {
+	w.mail.Lock()
+	var all []chan struct{}
+	for _, sent := range w.outgoing {
+		all = append(all, sent)
+	}
+	w.mail.Unlock()
+	over := time.After(limit)
+	for _, sent := range all {
+		select {
+		case <-sent:
+		case <-w.ended:
+			return
+		case <-over:
+			return
+		}
+	}
+}
+
+// message starts a send or a receive.
+func (c *Comm) message(call *collective.Call) (collective.Work, error) {
+	if call.Kind == collective.Recv {
+		r := c.w.expect(c.box, call, c.failed)
+		if call.Async {
+			r.Background = messages.Go(&c.wg, call, r.run)
+		}
+		return r, nil
+	}
+	s := &send{failed: c.failed}
+	s.out = c.w.post(packet{kind: message, group: c.id, from: int32(c.rank), to: int32(c.ranks[call.Peer]), tag: int64(call.Tag), dtype: uint8(call.Send.DType)}, call.Send.Data)
+	if call.Async {
+		s.Background = messages.Go(&c.wg, call, s.run)
+	}
+	return s, nil
+}
+
+// send is a message of the recipe on its way out.
+type send struct {
+	*messages.Background
+	out    *sending
+	failed func() error
+}
+
+func (s *send) Wait(ctx context.Context) error { return s.WaitOr(ctx, s.run) }
+
+func (s *send) Done() bool { return s.Background.Done() || s.Background == nil && s.out.Done() }
+
+func (s *send) run(ctx context.Context) error { return s.out.Wait(collective.Also(ctx, s.failed)) }
+
+// receive is a message that is waited for.
+type receive struct {
+	messages.Receive
+	*messages.Background
+	failed   func() error
+	complete chan struct{}
+}
+
+// expect adds a receive to a box: it takes the first message that fits, arrived or not.
+func (w *world) expect(b *box, call *collective.Call, failed func() error) *receive {
+	r := &receive{Receive: messages.NewReceive(call), failed: failed, complete: make(chan struct{})}
+	w.mail.Lock()
+	msg := b.queue.Post(r)
+	complete := msg != nil && msg.Complete
+	w.mail.Unlock()
+	if complete {
+		r.deliver(msg)
+	}
+	return r
+}
+
+func (r *receive) Wait(ctx context.Context) error { return r.WaitOr(ctx, r.run) }
+
+func (r *receive) Done() bool {
+	return r.Background.Done() || r.Background == nil && collective.IsClosed(r.complete)
+}
+
+func (r *receive) run(ctx context.Context) error {
+	if err := collective.Wait(collective.Also(ctx, r.failed), r.complete); err != nil {
+		return err
+	}
+	return r.Err
+}
+
+// deliver hands over a message that has come completely.
+func (r *receive) deliver(msg *messages.Message[*receive]) {
+	if msg.Err == nil {
+		r.Take(msg.Data)
+	}
+	r.finish(msg.Err)
+}
+
+func (r *receive) finish(err error) {
+	if r.Err == nil {
+		r.Err = err
+	}
+	close(r.complete)
+}

@@ -1,0 +1,268 @@
+package hier
+
+import (
+	"slices"
+	"unsafe"
+
+	"drun/collective"
+	"drun/collective/shm"
+)
+
+// transfer is a piece of one rank's data that another, or every other rank, gets; in bytes.
+type transfer struct {
+	src, dst int // dst -1: all
+	from, to int // where it is in the source's data, and goes in the target's
+	n        int
+}
+
+// transfers are those of a call. Each rank's own is among them.
+func (r *run) transfers() (all []transfer) {
+	c := r.call
+	for rank := range r.ranks {
+		from := r.offset(rank)
+		n := r.offset(rank+1) - from
+		switch c.Kind {
+		case collective.AllGather:
+			all = append(all, transfer{rank, -1, 0, from, n})
+		case collective.Gather:
+			all = append(all, transfer{rank, c.Root, 0, from, n})
+		case collective.Scatter:
+			all = append(all, transfer{c.Root, rank, from, 0, n})
+		}
+	}
+	return all
+}
+
+// counts is this rank's row in the table of an all_to_all: how many elements it sends to
+// each, and receives from each.
+func (r *run) counts() []byte {
+	c, n := r.call, len(r.ranks)
+	row := make([]int64, 0, 2*n)
+	for _, counts := range [][]int{collective.Evenly(c.Counts, c.Send.Count(), n), collective.Evenly(c.RecvCounts, c.Recv.Count(), n)} {
+		for _, k := range counts {
+			row = append(row, int64(k))
+		}
+	}
+	return collective.Of(row).Data
+}
+
+// gatherTables gives all ranks' rows where they are too large for the agreement.
+func (r *run) gatherTables(own []byte) (all [][]byte, err error) {
+	call := collective.NewAllGather(octets(own), octets(make([]byte, len(own)*len(r.ranks))))
+	inner := *r
+	inner.call = &call
+	err = inner.move(inner.transfers())
+	r.borrowed = inner.borrowed
+	for rank := range r.ranks {
+		all = append(all, call.Recv.Data[rank*len(own):(rank+1)*len(own)])
+	}
+	return all, err
+}
+
+// exchange is an all_to_all with these rows of counts.
+func (r *run) exchange(rows [][]byte) error {
+	n, elem := len(r.ranks), r.call.Send.DType.Size()
+	table := make([][]int64, n)
+	for rank, row := range rows {
+		table[rank] = slices.Clone(unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(row))), 2*n))
+	}
+	var all []transfer
+	at := make([]int, n) // in each target's data
+	for src := range n {
+		from := 0
+		for dst := range n {
+			k := int(table[src][dst]) * elem
+			if table[src][dst] != table[dst][n+src] {
+				return collective.ErrFingerprint
+			}
+			all = append(all, transfer{src, dst, from, at[dst], k})
+			from += k
+			at[dst] += k
+		}
+	}
+	return r.move(all)
+}
+
+// stream is what goes from one node to one, in the order of its transfers.
+type stream []transfer
+
+func (s stream) bytes() (n int) {
+	for _, t := range s {
+		n += t.n
+	}
+	return n
+}
+
+// each calls do for what lies in [from, to) of the stream: n bytes of a transfer from skip
+// on, at such a distance of from.
+func (s stream) each(from, to int, do func(t transfer, skip, at, n int)) {
+	start := 0
+	for _, t := range s {
+		if first, end := max(start, from), min(start+t.n, to); first < end {
+			do(t, first-start, first-from, end-first)
+		}
+		if start += t.n; start >= to {
+			return
+		}
+	}
+}
+
+// move carries transfers out: first those within the nodes, then in phase i those of each
+// node to the one i places further. In a step of a phase the ranks publish what they have
+// of the stream's next block, and each lane's rank sends a piece of it, and publishes the
+// piece of another block that has come meanwhile. Nothing crosses the network twice.
+func (r *run) move(all []transfer) error {
+	nodes := len(r.nodes)
+	of := make([]int, len(r.ranks))
+	for node, here := range r.nodes {
+		for _, rank := range here {
+			of[rank] = node
+		}
+	}
+	for phase := range nodes {
+		to, from := (r.node+phase)%nodes, (r.node-phase+nodes)%nodes
+		var out, in stream
+		for _, t := range all {
+			if t.n == 0 {
+				continue
+			}
+			src, out2 := of[t.src], t.dst < 0 || of[t.dst] == to
+			if src == r.node && out2 {
+				if phase == 0 && t.src == t.dst { // its own
+					if t.src == r.rank {
+						copy(r.call.Recv.Data[t.to:t.to+t.n], r.call.Send.Data[t.from:])
+					}
+					continue
+				}
+				out = append(out, t)
+			}
+			if src == from && (t.dst < 0 || of[t.dst] == r.node) {
+				in = append(in, t)
+			}
+		}
+		var err error
+		if phase == 0 {
+			err = r.within(out)
+		} else {
+			err = r.across(out, in, to, from)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// publish copies this rank's bytes of a block of the stream to their places in stage.
+func (r *run) publish(s stream, from, to int, stage []byte) {
+	s.each(from, to, func(t transfer, skip, at, n int) {
+		if t.src == r.rank {
+			copy(stage[at:at+n], r.call.Send.Data[t.from+skip:])
+		}
+	})
+}
+
+// fetch copies from a piece of the stream what this rank gets.
+func (r *run) fetch(s stream, from, to int, piece func(t transfer, at int) []byte) {
+	s.each(from, to, func(t transfer, skip, at, n int) {
+		if t.dst == r.rank || t.dst < 0 {
+			copy(r.call.Recv.Data[t.to+skip:t.to+skip+n], piece(t, at))
+		}
+	})
+}
+
+// within moves what stays on the node.
+func (r *run) within(s stream) error {
+	for from, total := 0, s.bytes(); from < total; from += shm.RoundBytes {
+		to := min(from+shm.RoundBytes, total)
+		stage, _ := r.rounds.Next()
+		r.publish(s, from, to, stage)
+		if err := r.rounds.Arrive(); err != nil {
+			return err
+		}
+		r.fetch(s, from, to, func(t transfer, at int) []byte {
+			stage, _ := r.rounds.Of(slices.Index(r.nodes[r.node], t.src))
+			return stage[at:]
+		})
+	}
+	return nil
+}
+
+// across sends a stream to a node while it receives that of another.
+func (r *run) across(out, in stream, to, from int) (err error) {
+	const delay = 2
+	lanes := len(r.lanes)
+	each := shm.RoundBytes / lanes / 64 * 64
+	block := lanes * each
+	goes, comes := out.bytes(), in.bytes()
+	sends, receives := (goes+block-1)/block, (comes+block-1)/block
+	steps := sends
+	if receives > 0 {
+		steps = max(sends, receives+delay)
+	}
+	piece := func(step, lane, total int) (from, to int) {
+		from = min(step*block+lane*each, total)
+		return from, min(from+each, total)
+	}
+	var coming *inbox
+	going := outbox{run: r}
+	var free [][]byte
+	if r.lane >= 0 {
+		coming, err = r.expecting(r.lanes[r.lane][from], parts, receives, each, func(step int) int {
+			first, end := piece(step, r.lane, comes)
+			return end - first
+		})
+		if err != nil {
+			return err
+		}
+		for range min(ahead, sends) {
+			free = append(free, r.memory(each))
+		}
+	}
+	for step := range steps {
+		stage, result := r.rounds.Next()
+		if step < sends {
+			r.publish(out, step*block, min((step+1)*block, goes), stage)
+		}
+		come := step - delay
+		if first, end := piece(come, max(r.lane, 0), comes); r.lane >= 0 && come >= 0 && come < receives && first < end {
+			data, err := coming.take()
+			if err != nil {
+				return err
+			}
+			copy(result, data)
+			if err := coming.give(data); err != nil {
+				return err
+			}
+		}
+		if err := r.rounds.Arrive(); err != nil {
+			return err
+		}
+		if come >= 0 && come < receives {
+			for lane := range lanes {
+				first, end := piece(come, lane, comes)
+				_, result := r.rounds.Of(slices.Index(r.nodes[r.node], r.lanes[lane][r.node]))
+				r.fetch(in, first, end, func(_ transfer, at int) []byte { return result[at:] })
+			}
+		}
+		first, end := piece(step, max(r.lane, 0), goes)
+		if r.lane < 0 || step >= sends || first == end {
+			continue
+		}
+		if len(free) == 0 {
+			if err := going.settle(len(going.underway)-1, func(data []byte) error { free = append(free, data[:cap(data)]); return nil }); err != nil {
+				return err
+			}
+		}
+		data := free[len(free)-1][:end-first]
+		free = free[:len(free)-1]
+		out.each(first, end, func(t transfer, skip, at, n int) {
+			stage, _ := r.rounds.Of(slices.Index(r.nodes[r.node], t.src))
+			copy(data[at:at+n], stage[first-step*block+at:])
+		})
+		if err := going.send(r.lanes[r.lane][to], parts, data); err != nil {
+			return err
+		}
+	}
+	return going.settle(0, nil)
+}
