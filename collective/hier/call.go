@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"unsafe"
 
 	"drun/collective"
 	"drun/collective/reduction"
@@ -19,6 +20,7 @@ type run struct {
 	fingerprint uint64
 	rounds      *shm.Rounds
 	borrowed    [][]byte // see memory
+	lent        [][]byte // the data of all ranks of the node, if they can reach it; else nil
 }
 
 func newRun(c *Comm, ctx context.Context, call *collective.Call) *run {
@@ -171,10 +173,19 @@ func (r *run) agree(own []byte, sizes []int) ([][]byte, error) {
 	}
 	stage, _ := r.rounds.Next()
 	copy(stage[:sizes[r.rank]], own)
+	data, inPlace := r.inPlace()
+	if inPlace {
+		r.rounds.Lend(data)
+	}
 	leader := r.lanes[0][r.node]
 	err := r.rounds.Arrive()
 	if err != nil && !(errors.Is(err, collective.ErrFingerprint) && leader == r.rank) {
 		return nil, err
+	}
+	if inPlace && err == nil {
+		if r.lent, err = r.rounds.Lent(len(data)); err != nil {
+			return nil, err
+		}
 	}
 	var blocks [][]byte
 	agreed := err == nil
@@ -215,6 +226,15 @@ func (r *run) agree(own []byte, sizes []int) ([][]byte, error) {
 		}
 	}
 	return all, nil
+}
+
+// inPlace gives the data of a large all_reduce that leaves its result where the data was.
+func (r *run) inPlace() (data []byte, ok bool) {
+	send, recv := r.call.Send.Data, r.call.Recv.Data
+	if r.call.Kind != collective.AllReduce || len(send)*len(r.ranks) <= eager || unsafe.SliceData(send) != unsafe.SliceData(recv) {
+		return nil, false
+	}
+	return send, true
 }
 
 // tell exchanges the nodes' fingerprints and blocks among the nodes' leaders: in each step

@@ -1,8 +1,6 @@
 package hier
 
 import (
-	"slices"
-
 	"drun/collective"
 	"drun/collective/reduction"
 )
@@ -16,19 +14,22 @@ type gathering struct {
 	out           outbox
 	free          [][]byte
 	ready         [][]byte // results of this node's chunks
+
+	data  []byte   // of the chunk that is being combined
+	taken [][]byte // contributions to it, by node
 }
 
 func (p *pipeline) newGathering() (_ *gathering, err error) {
 	g := &gathering{pipeline: p, out: outbox{run: p.run}}
 	n := len(p.nodes)
-	g.contributions, g.results = make([]*inbox, n), make([]*inbox, n)
+	g.contributions, g.results, g.taken = make([]*inbox, n), make([]*inbox, n), make([][]byte, n)
 	most := p.chunk * p.dtype.Size()
 	for node, here := range p.nodes {
 		if node == p.node {
 			continue
 		}
 		from := p.run.lanes[p.lane][node]
-		g.contributions[node], err = p.expecting(from, upwards, p.steps, most*len(here), func(chunk int) int {
+		g.contributions[node], err = p.expecting(from, upwards, p.steps, ahead, most*len(here), func(chunk int) int {
 			if g.owner(chunk) != p.node {
 				return 0
 			}
@@ -37,7 +38,7 @@ func (p *pipeline) newGathering() (_ *gathering, err error) {
 		if err != nil {
 			return nil, err
 		}
-		g.results[node], err = p.expecting(from, downwards, p.steps, most, func(chunk int) int {
+		g.results[node], err = p.expecting(from, downwards, p.steps, ahead, most, func(chunk int) int {
 			if g.owner(chunk) != node || !p.wants(p.node, p.lane, chunk) {
 				return 0
 			}
@@ -80,62 +81,65 @@ func (g *gathering) buffer() ([]byte, error) {
 	return data, nil
 }
 
-// back takes memory back, unless it is a result that has not been read, or is still on its
-// way to another node.
+// back takes memory back, unless it is a result that has not been released or is on its way.
 func (g *gathering) back(data []byte) error {
-	same := func(other []byte) bool { return &other[0] == &data[0] }
-	if slices.ContainsFunc(g.ready, same) || slices.ContainsFunc(g.out.underway, func(f flight) bool { return same(f.data) }) {
-		return nil
+	if !holds(g.ready, data) && !g.out.holds(data) {
+		g.free = append(g.free, data[:cap(data)])
 	}
-	g.free = append(g.free, data[:cap(data)])
 	return nil
 }
 
-func (g *gathering) combine(chunk int, here [][]byte) error {
+func (g *gathering) combine(chunk, from, to int, here [][]byte) (err error) {
 	n, owner := g.bytes(g.lane, chunk), g.owner(chunk)
 	if owner < 0 {
 		return nil
 	}
-	data, err := g.buffer()
-	if err != nil {
-		return err
-	}
-	if owner != g.node {
-		at := 0
-		for _, one := range here {
-			at += copy(data[at:cap(data)], one)
+	if from == 0 {
+		if g.data, err = g.buffer(); err != nil {
+			return err
 		}
-		return g.out.send(g.run.lanes[g.lane][owner], upwards, data[:at])
-	}
-	sources := make([][]byte, len(g.ranks))
-	taken := make([][]byte, len(g.nodes))
-	for node, ranks := range g.nodes {
-		if node != g.node {
-			if taken[node], err = g.contributions[node].take(); err != nil {
-				return err
+		for node := range g.nodes {
+			if owner == g.node && node != g.node {
+				if g.taken[node], err = g.contributions[node].take(); err != nil {
+					return err
+				}
 			}
 		}
+	}
+	if owner != g.node {
+		for i, one := range here {
+			copy(g.data[i*n+from:i*n+to], one)
+		}
+		if to < n {
+			return nil
+		}
+		return g.out.send(g.run.lanes[g.lane][owner], upwards, g.data[:len(here)*n])
+	}
+	sources := make([][]byte, len(g.ranks))
+	for node, ranks := range g.nodes {
 		for i, rank := range ranks {
 			if node == g.node {
 				sources[rank] = here[i]
 			} else {
-				sources[rank] = taken[node][i*n : (i+1)*n]
+				sources[rank] = g.taken[node][i*n+from : i*n+to]
 			}
 		}
 	}
-	out := collective.Buffer{DType: g.dtype, Data: data[:n]}
-	reduction.Combine(out, sources, g.call.Reduce)
-	for node, data := range taken {
-		if data != nil {
+	reduction.Combine(collective.Buffer{DType: g.dtype, Data: g.data[from:to]}, sources, g.call.Reduce)
+	if to < n {
+		return nil
+	}
+	for node, data := range g.taken {
+		if node != g.node {
 			if err := g.contributions[node].give(data); err != nil {
 				return err
 			}
 		}
 	}
-	g.ready = append(g.ready, out.Data)
+	g.ready = append(g.ready, g.data[:n])
 	for node := range g.nodes {
 		if node != g.node && g.wants(node, g.lane, chunk) {
-			if err := g.out.send(g.run.lanes[g.lane][node], downwards, out.Data); err != nil {
+			if err := g.out.send(g.run.lanes[g.lane][node], downwards, g.data[:n]); err != nil {
 				return err
 			}
 		}
@@ -143,22 +147,21 @@ func (g *gathering) combine(chunk int, here [][]byte) error {
 	return nil
 }
 
-func (g *gathering) result(chunk int, out []byte) error {
-	if !g.wants(g.node, g.lane, chunk) {
-		return nil
+func (g *gathering) result(chunk int) ([]byte, error) {
+	switch owner := g.owner(chunk); {
+	case !g.wants(g.node, g.lane, chunk):
+		return nil, nil
+	case owner != g.node:
+		return g.results[owner].take()
 	}
-	owner := g.owner(chunk)
-	if owner != g.node {
-		data, err := g.results[owner].take()
-		if err != nil {
-			return err
-		}
-		copy(out, data)
+	return g.ready[0], nil
+}
+
+func (g *gathering) release(chunk int, data []byte) error {
+	if owner := g.owner(chunk); owner != g.node {
 		return g.results[owner].give(data)
 	}
-	data := g.ready[0]
 	g.ready = g.ready[1:]
-	copy(out, data)
 	return g.back(data)
 }
 

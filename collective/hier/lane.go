@@ -2,6 +2,7 @@ package hier
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -53,7 +54,7 @@ type flight struct {
 	work collective.Work
 }
 
-// ahead is how many messages of a kind are under way from a rank to another at a time.
+// ahead is how many messages of a kind may be under way from a rank to another at a time.
 const ahead = 4
 
 // inbox receives the messages of a kind from a rank, which are expected before they are
@@ -67,10 +68,10 @@ type inbox struct {
 	expected   []flight
 }
 
-// expecting makes an inbox for the chunks before end, of at most so many bytes each.
-func (r *run) expecting(from, kind, end, most int, size func(chunk int) int) (*inbox, error) {
+// expecting makes an inbox for the chunks before end, so many of them at a time, of at most so many bytes each.
+func (r *run) expecting(from, kind, end, window, most int, size func(chunk int) int) (*inbox, error) {
 	b := &inbox{run: r, from: from, kind: kind, size: size, end: end}
-	for range min(ahead, end) {
+	for range min(window, end) {
 		b.free = append(b.free, r.memory(most))
 	}
 	return b, b.expect()
@@ -112,7 +113,7 @@ type outbox struct {
 	underway []flight
 }
 
-// send starts to send data; done is told, later, that it is out, and may be nil.
+// send starts to send data.
 func (o *outbox) send(to, kind int, data []byte) error {
 	work, err := o.laneSend(to, kind, data)
 	o.underway = append(o.underway, flight{data, work})
@@ -134,6 +135,15 @@ func (o *outbox) settle(left int, out func(data []byte) error) error {
 		}
 	}
 	return nil
+}
+
+// holds reports whether data is on its way.
+func (o *outbox) holds(data []byte) bool {
+	return slices.ContainsFunc(o.underway, func(f flight) bool { return &f.data[0] == &data[0] })
+}
+
+func holds(all [][]byte, data []byte) bool {
+	return slices.ContainsFunc(all, func(other []byte) bool { return &other[0] == &data[0] })
 }
 
 // memory gives memory that the link can send from without a copy, where it has such, until

@@ -208,7 +208,7 @@ func (r *run) across(out, in stream, to, from int) (err error) {
 	going := outbox{run: r}
 	var free [][]byte
 	if r.lane >= 0 {
-		coming, err = r.expecting(r.lanes[r.lane][from], parts, receives, each, func(step int) int {
+		coming, err = r.expecting(r.lanes[r.lane][from], parts, receives, ahead, each, func(step int) int {
 			first, end := piece(step, r.lane, comes)
 			return end - first
 		})

@@ -5,16 +5,18 @@ import (
 
 	"drun/collective"
 	"drun/collective/reduction"
+	"drun/collective/sharedmem"
 	"drun/collective/shm"
 	"drun/element"
 )
 
 // pipeline is a large all_reduce, reduce, reduce_scatter or broadcast.
 //
-// The data is cut into a slice a lane, and the slices into chunks. In step i a rank
-// publishes its chunk i of every slice in the node's memory; the lane's rank combines
-// them with what comes from other nodes, sends that on, and publishes the result of chunk
-// i-delay, which has come meanwhile, for all ranks of the node.
+// The data is cut into a slice a lane, and the slices into chunks. In step i the ranks
+// publish chunk i of every slice in the node's memory, piece by piece; the lane's rank
+// combines them with what comes from other nodes, sends that on, and publishes the result
+// of chunk i-delay, which has come meanwhile, for all ranks of the node. Data that lies in
+// the arena on all ranks of the node is read and written where it lies.
 //
 // Where the ranks of each node follow each other, node k continues the sum of the nodes
 // before it, rank by rank, as shm adds on one machine. So a partial sum goes from node to
@@ -32,9 +34,11 @@ type pipeline struct {
 	*run
 	send, recv collective.Buffer // recv only where results are kept
 	dtype      element.Type
+	elem       int
 	count      int // elements of the whole
 	lanes      int
 	chunk      int // elements of a slice in a step
+	piece      int // of a chunk in a round
 	steps      int
 	delay      int
 	way        way // of this rank's lane; nil: it has none
@@ -42,13 +46,23 @@ type pipeline struct {
 
 // way is how the chunks of a slice go between the nodes.
 type way interface {
-	// combine handles a chunk of the slice, of which these are the contributions of the node's ranks.
-	combine(chunk int, here [][]byte) error
-	// result waits for the result of a chunk, passes it on, and copies it to out, as far as the node wants it.
-	result(chunk int, out []byte) error
+	// combine handles bytes [from, to) of a chunk, of which these are the contributions of
+	// the node's ranks. The pieces of a chunk come in order.
+	combine(chunk, from, to int, here [][]byte) error
+	// result waits for the result of a chunk and passes it on; nil where the node does not
+	// want it. It is to be released, in order.
+	result(chunk int) ([]byte, error)
+	release(chunk int, data []byte) error
 	// end waits until all is out.
 	end() error
 }
+
+// A chunk is an eighth of a slice, within these bounds: small enough that the nodes work at
+// the same time, large enough that a message costs little beside its data.
+const (
+	leastChunk = 64 << 10
+	mostChunk  = 1 << 20
+)
 
 func (r *run) pipeline() (err error) {
 	c := r.call
@@ -57,9 +71,10 @@ func (r *run) pipeline() (err error) {
 		p.send = c.Recv
 	}
 	p.dtype, p.count = p.send.DType, p.send.Count()
-	elem := p.dtype.Size()
-	p.chunk = shm.RoundBytes / p.lanes / 64 * 64 / elem
+	p.elem = p.dtype.Size()
 	from, to := p.slice(0)
+	p.chunk = min(max((to-from)*p.elem/8, leastChunk), mostChunk) / 64 * 64 / p.elem
+	p.piece = min(p.chunk, shm.RoundBytes/p.lanes/64*64/p.elem)
 	p.steps = (to - from + p.chunk - 1) / p.chunk
 	chain := c.Kind == collective.Broadcast || r.inOrder && !reduction.Exact(p.dtype, c.Reduce)
 	if chain {
@@ -75,20 +90,30 @@ func (r *run) pipeline() (err error) {
 	if err != nil {
 		return err
 	}
-	for step := range p.steps + p.delay {
-		if err := p.step(step); err != nil {
+	step := p.step
+	if p.lent != nil {
+		step = p.stepInPlace
+	}
+	for i := range p.steps + p.delay {
+		if err := step(i); err != nil {
 			return err
 		}
 	}
 	if p.way != nil {
-		return p.way.end()
+		if err := p.way.end(); err != nil {
+			return err
+		}
+	}
+	if p.lent != nil {
+		p.rounds.Next()
+		return p.rounds.Arrive()
 	}
 	return nil
 }
 
 // slice is the part of the data that goes over a lane: whole cache lines.
 func (p *pipeline) slice(lane int) (from, to int) {
-	line := 64 / p.dtype.Size()
+	line := 64 / p.elem
 	per := (p.count + p.lanes - 1) / p.lanes
 	per = (per + line - 1) / line * line
 	return min(lane*per, p.count), min((lane+1)*per, p.count)
@@ -100,50 +125,111 @@ func (p *pipeline) part(lane, chunk int) (from, to int) {
 	return min(from+chunk*p.chunk, to), min(from+(chunk+1)*p.chunk, to)
 }
 
+// bytes is how many a chunk has; none before the first and after the last.
 func (p *pipeline) bytes(lane, chunk int) int {
+	if chunk < 0 {
+		return 0
+	}
 	from, to := p.part(lane, chunk)
-	return (to - from) * p.dtype.Size()
+	return (to - from) * p.elem
 }
 
-// step is one round in the node's memory, and what the lane does after it.
-func (p *pipeline) step(step int) error {
-	elem := p.dtype.Size()
-	stage, result := p.rounds.Next()
-	if step < p.steps && p.gives(p.rank) {
-		for lane := range p.lanes {
-			if from, to := p.part(lane, step); lane != p.lane {
-				copy(stage[lane*p.chunk*elem:], p.send.Data[from*elem:to*elem])
-			}
-		}
-	}
+// step is one chunk, in rounds of the node's memory.
+func (p *pipeline) step(step int) (err error) {
 	done := step - p.delay
-	if done >= 0 && p.way != nil && p.bytes(p.lane, done) > 0 {
-		if err := p.way.result(done, result); err != nil {
+	var finished []byte
+	if p.way != nil && p.bytes(p.lane, done) > 0 {
+		if finished, err = p.way.result(done); err != nil {
 			return err
 		}
 	}
-	if err := p.rounds.Arrive(); err != nil {
-		return err
+	for at := 0; at < p.chunk; at += p.piece {
+		stage, result := p.rounds.Next()
+		if step < p.steps && p.gives(p.rank) {
+			for lane := range p.lanes {
+				if from, to := p.within(lane, step, at); lane != p.lane {
+					copy(stage[lane*p.piece*p.elem:], p.send.Data[from*p.elem:to*p.elem])
+				}
+			}
+		}
+		if first := at * p.elem; first < len(finished) {
+			copy(result, finished[first:min(first+p.piece*p.elem, len(finished))])
+		}
+		if err := p.rounds.Arrive(); err != nil {
+			return err
+		}
+		if done >= 0 {
+			p.collect(done, at)
+		}
+		if step < p.steps && p.way != nil {
+			if err := p.combine(step, at); err != nil {
+				return err
+			}
+		}
 	}
-	if done >= 0 {
-		p.collect(done)
+	if finished != nil {
+		return p.way.release(done, finished)
 	}
-	if step >= p.steps || p.way == nil || p.bytes(p.lane, step) == 0 {
+	return nil
+}
+
+// within is the piece of a chunk that begins so many elements in it.
+func (p *pipeline) within(lane, chunk, at int) (from, to int) {
+	from, to = p.part(lane, chunk)
+	return min(from+at, to), min(from+at+p.piece, to)
+}
+
+// combine gives the lane what the ranks of the node have published.
+func (p *pipeline) combine(chunk, at int) error {
+	from, to := p.within(p.lane, chunk, at)
+	if from == to {
 		return nil
 	}
+	n := (to - from) * p.elem
 	var here [][]byte
-	from, to := p.part(p.lane, step)
 	for i, rank := range p.nodes[p.node] {
 		switch {
 		case !p.gives(rank):
 		case rank == p.rank:
-			here = append(here, p.send.Data[from*elem:to*elem])
+			here = append(here, p.send.Data[from*p.elem:to*p.elem])
 		default:
 			stage, _ := p.rounds.Of(i)
-			here = append(here, stage[p.lane*p.chunk*elem:][:(to-from)*elem])
+			here = append(here, stage[p.lane*p.piece*p.elem:][:n])
 		}
 	}
-	return p.way.combine(step, here)
+	return p.way.combine(chunk, at*p.elem, at*p.elem+n, here)
+}
+
+// stepInPlace is a step where the lane's rank reaches the data of all ranks of the node: no other
+// has anything to do, until a round after the last step.
+func (p *pipeline) stepInPlace(step int) error {
+	if p.way == nil {
+		return nil
+	}
+	views := func(chunk int) [][]byte {
+		from, to := p.part(p.lane, chunk)
+		all := make([][]byte, len(p.lent))
+		for i, data := range p.lent {
+			all[i] = data[from*p.elem : to*p.elem]
+		}
+		return all
+	}
+	if done := step - p.delay; p.bytes(p.lane, done) > 0 {
+		data, err := p.way.result(done)
+		if err != nil {
+			return err
+		}
+		for _, all := range views(done) {
+			p.keep(all, data)
+		}
+		if err := p.way.release(done, data); err != nil {
+			return err
+		}
+	}
+	if n := p.bytes(p.lane, step); step < p.steps && n > 0 {
+		return p.way.combine(step, 0, n, views(step))
+	}
+	return nil
 }
 
 // gives reports whether the result depends on a rank's data.
@@ -179,8 +265,8 @@ func (p *pipeline) own(rank int) (from, to int) {
 	return from, from + p.recv.Count()
 }
 
-// collect takes from the results of a chunk what this rank keeps.
-func (p *pipeline) collect(chunk int) {
+// collect takes from a piece of the results of a chunk what this rank keeps.
+func (p *pipeline) collect(chunk, at int) {
 	keepFrom, keepTo := 0, p.count
 	switch c := p.call; c.Kind {
 	case collective.Reduce:
@@ -194,16 +280,27 @@ func (p *pipeline) collect(chunk int) {
 	case collective.ReduceScatter:
 		keepFrom, keepTo = p.own(p.rank)
 	}
-	elem := p.dtype.Size()
 	for lane := range p.lanes {
-		from, to := p.part(lane, chunk)
+		from, to := p.within(lane, chunk, at)
 		first, end := max(from, keepFrom), min(to, keepTo)
 		if first >= end {
 			continue
 		}
 		_, result := p.rounds.Of(slices.Index(p.nodes[p.node], p.run.lanes[lane][p.node]))
-		copy(p.recv.Data[(first-keepFrom)*elem:(end-keepFrom)*elem], result[(first-from)*elem:])
+		p.keep(p.recv.Data[(first-keepFrom)*p.elem:(end-keepFrom)*p.elem], result[(first-from)*p.elem:])
 	}
+}
+
+// streamed is from how many bytes on a result is too large for the caches, and goes past them.
+const streamed = 8 << 20
+
+// keep copies a piece of the result to where the caller wants it.
+func (p *pipeline) keep(dst, src []byte) {
+	if p.count*p.elem < streamed {
+		copy(dst, src)
+		return
+	}
+	sharedmem.Stream(dst, src[:len(dst)])
 }
 
 // chain passes partial sums from node to node, and results back.
@@ -222,6 +319,8 @@ type chain struct {
 	free     [][]byte // for up and, at the top, for results
 	ready    [][]byte // results at the top
 	scratch  []byte   // half precisions made wide
+
+	partial, data []byte // of the chunk that is being combined
 }
 
 // place is this node's on the way of the partial sums. That of a broadcast ends at the root's node.
@@ -243,8 +342,15 @@ func (p *pipeline) chainDelay() int {
 	if at == len(nodes)-1 {
 		return 1
 	}
-	return min(2*(len(nodes)-1-at)+2, p.steps)
+	return min(2*(len(nodes)-1-at)+2, p.steps, mostDelay)
 }
+
+// mostDelay bounds the memory of long chains, which then wait for results.
+const mostDelay = 20
+
+// window is how many chunks are under way between a node and the next: it sends no chunk before
+// it has the result of the one that came a delay earlier. All are expected when they come.
+func (c *chain) window(at int) int { return min(2*(len(c.path)-1-at)+3, mostDelay+1) }
 
 func (p *pipeline) newChain() (_ *chain, err error) {
 	c := &chain{pipeline: p, wide: p.dtype}
@@ -257,16 +363,16 @@ func (p *pipeline) newChain() (_ *chain, err error) {
 	reduces := p.call.Kind.Reduces()
 	if half(p.dtype) && reduces {
 		c.wide = element.Float32
-		c.scratch = make([]byte, len(p.nodes[p.node])*p.chunk*4)
+		c.scratch = make([]byte, len(p.nodes[p.node])*p.chunk*4) // at most: in place, pieces are chunks
 	}
 	most := p.chunk * c.wide.Size()
 	if reduces && !c.first {
-		if c.partials, err = p.expecting(c.path[c.at-1], upwards, p.steps, most, c.partialBytes); err != nil {
+		if c.partials, err = p.expecting(c.path[c.at-1], upwards, p.steps, c.window(c.at-1), most, c.partialBytes); err != nil {
 			return nil, err
 		}
 	}
 	if !c.top {
-		c.results, err = p.expecting(c.path[c.at+1], downwards, p.steps, p.chunk*p.dtype.Size(), func(chunk int) int {
+		c.results, err = p.expecting(c.path[c.at+1], downwards, p.steps, c.window(c.at), p.chunk*p.dtype.Size(), func(chunk int) int {
 			if c.floor(chunk) > c.at {
 				return 0
 			}
@@ -298,16 +404,12 @@ func (c *chain) floor(chunk int) int {
 
 // buffer gives memory that is not in use.
 func (c *chain) buffer() ([]byte, error) {
-	back := func(data []byte) error {
-		c.free = append(c.free, data[:cap(data)])
-		return nil
+	sent := &c.up
+	if c.top {
+		sent = &c.down
 	}
-	if len(c.free) == 0 {
-		sent := &c.up
-		if c.top { // whose results have been read when it computes the next
-			sent = &c.down
-		}
-		if err := sent.settle(len(sent.underway)-1, back); err != nil {
+	for len(c.free) == 0 {
+		if err := sent.settle(len(sent.underway)-1, c.back); err != nil {
 			return nil, err
 		}
 	}
@@ -317,42 +419,64 @@ func (c *chain) buffer() ([]byte, error) {
 	return data, nil
 }
 
-func (c *chain) combine(chunk int, here [][]byte) error {
-	n := c.bytes(c.lane, chunk)
+// back takes memory back, unless it is a result that has not been released or is on its way.
+func (c *chain) back(data []byte) error {
+	if !holds(c.ready, data) && !c.down.holds(data) {
+		c.free = append(c.free, data[:cap(data)])
+	}
+	return nil
+}
+
+func (c *chain) combine(chunk, from, to int, here [][]byte) (err error) {
+	if !c.call.Kind.Reduces() && !c.top {
+		return nil
+	}
+	if from == 0 {
+		if c.partials != nil {
+			if c.partial, err = c.partials.take(); err != nil {
+				return err
+			}
+		}
+		if c.data, err = c.buffer(); err != nil {
+			return err
+		}
+	}
 	if !c.call.Kind.Reduces() {
-		if !c.top {
-			return nil
-		}
-		return c.finished(chunk, n, func(out []byte) { copy(out, here[0]) })
-	}
-	if c.wide != c.dtype {
-		here = c.widen(here)
-	}
-	var partial []byte
-	if c.partials != nil {
-		var err error
-		if partial, err = c.partials.take(); err != nil {
-			return err
-		}
-		here = append([][]byte{partial}, here...)
-	}
-	var err error
-	if c.top {
-		err = c.finished(chunk, n, func(out []byte) { c.round(out, here) })
+		copy(c.data[from:to], here[0])
 	} else {
-		var data []byte
-		if data, err = c.buffer(); err != nil {
-			return err
+		if c.wide != c.dtype {
+			here = c.widen(here)
 		}
-		out := collective.Buffer{DType: c.wide, Data: data[:c.partialBytes(chunk)]}
-		reduction.Combine(out, here, c.between())
-		err = c.up.send(c.path[c.at+1], upwards, out.Data)
+		first, end := c.widened(from), c.widened(to)
+		if c.partial != nil {
+			here = append([][]byte{c.partial[first:end]}, here...)
+		}
+		if c.top {
+			c.round(c.data[from:to], here)
+		} else {
+			reduction.Combine(collective.Buffer{DType: c.wide, Data: c.data[first:end]}, here, c.between())
+		}
 	}
-	if err == nil && partial != nil {
-		err = c.partials.give(partial)
+	if to < c.bytes(c.lane, chunk) {
+		return nil
+	}
+	switch data := c.data; {
+	case !c.top:
+		err = c.up.send(c.path[c.at+1], upwards, data[:c.widened(to)])
+	default:
+		c.ready = append(c.ready, data[:to])
+		if c.floor(chunk) < c.at {
+			err = c.down.send(c.path[c.at-1], downwards, data[:to])
+		}
+	}
+	if err == nil && c.partial != nil {
+		err = c.partials.give(c.partial)
 	}
 	return err
 }
+
+// widened is how many bytes so many bytes of a chunk are in a partial sum.
+func (c *chain) widened(n int) int { return n / c.elem * c.wide.Size() }
 
 // between is the operation between two contributions.
 func (c *chain) between() element.ReduceOp {
@@ -388,47 +512,30 @@ func (c *chain) round(out []byte, here [][]byte) {
 	}
 }
 
-// finished makes the result of a chunk at the top, and sends it on its way back.
-func (c *chain) finished(chunk, n int, compute func(out []byte)) error {
-	data, err := c.buffer()
-	if err != nil {
-		return err
-	}
-	data = data[:n]
-	compute(data)
-	c.ready = append(c.ready, data)
-	if c.floor(chunk) == c.at { // nobody else wants it
-		return nil
-	}
-	return c.down.send(c.path[c.at-1], downwards, data)
-}
-
-func (c *chain) result(chunk int, out []byte) error {
+func (c *chain) result(chunk int) ([]byte, error) {
 	floor := c.floor(chunk)
 	switch {
 	case c.top:
-		data := c.ready[0]
-		c.ready = c.ready[1:]
-		copy(out, data)
-		if floor == c.at {
-			c.free = append(c.free, data[:cap(data)])
-		}
-		return nil
+		return c.ready[0], nil
 	case floor > c.at:
-		return nil
+		return nil, nil
 	}
 	data, err := c.results.take()
-	if err != nil {
-		return err
+	if err == nil && floor < c.at {
+		err = c.down.send(c.path[c.at-1], downwards, data)
 	}
-	copy(out, data)
-	if floor == c.at {
-		return c.results.give(data)
+	return data, err
+}
+
+func (c *chain) release(chunk int, data []byte) error {
+	switch {
+	case c.top:
+		c.ready = c.ready[1:]
+		return c.back(data)
+	case c.floor(chunk) < c.at:
+		return c.down.settle(ahead/2, c.results.give)
 	}
-	if err := c.down.send(c.path[c.at-1], downwards, data); err != nil {
-		return err
-	}
-	return c.down.settle(ahead/2, c.results.give)
+	return c.results.give(data)
 }
 
 func (c *chain) end() error {

@@ -28,6 +28,26 @@ func (r *Rounds) Next() (stage, result []byte) {
 	return r.run.stage(r.run.rank), r.run.result(r.run.rank)
 }
 
+// Lend says with the round where data of this rank lies, if it lies in the arena: the others can
+// read and write it then.
+func (r *Rounds) Lend(data []byte) {
+	r.run.arrivals[r.run.round%2][r.run.rank].arena = r.run.region.arena.where(data)
+}
+
+// Lent gives n bytes of what each rank has lent in the round that has ended; nil where not all have.
+func (r *Rounds) Lent(n int) (all [][]byte, err error) {
+	if _, every := r.run.inArena(); !every {
+		return nil, nil
+	}
+	all = make([][]byte, r.run.size)
+	for i, a := range r.run.arrivals[r.run.round%2] {
+		if all[i], err = r.run.region.arena.view(r.run.world[i], int(a.arena-1), n); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 // Arrive says that this rank has published, and waits until all have. It gives
 // [collective.ErrFingerprint] where the ranks made different calls.
 func (r *Rounds) Arrive() error {
