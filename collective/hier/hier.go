@@ -47,7 +47,7 @@ type Backend struct {
 // Name is that of the backend between the nodes.
 func (b *Backend) Name() string { return b.Far.Name() }
 
-// Open joins the world.
+// Open joins the world. On one node it is shm's.
 func (b *Backend) Open(ctx context.Context, of collective.World) (collective.Comm, error) {
 	if len(b.Nodes) != of.Size {
 		return nil, fmt.Errorf("hier: the nodes of %d ranks are known, in a world of %d", len(b.Nodes), of.Size)
@@ -65,9 +65,12 @@ func (b *Backend) Open(ctx context.Context, of collective.World) (collective.Com
 	if err != nil {
 		return nil, err
 	}
+	if len(l.members) == 1 {
+		return near, nil
+	}
 	w := &world{layout: l, rank: of.Rank, near: near, ended: make(chan struct{}), boxes: map[boxKey]*box{}, outgoing: map[hop]chan struct{}{}}
 	w.ctx, w.stop = context.WithCancel(context.Background())
-	if place < l.links && len(l.members) > 1 {
+	if place < l.links {
 		w.far, err = b.Far.Open(ctx, collective.World{Rank: node, Size: len(l.members), LocalRank: place, LocalSize: l.links,
 			Store: linkStore{of.Store, fmt.Sprintf("link %d/", place)}, NodeAddress: of.NodeAddress})
 		if err != nil {

@@ -83,10 +83,13 @@ func (p *plan) overNetwork() error {
 }
 
 // hierarchy says how collectives cross the nodes: shared memory within each, where its
-// ranks can share it and some node has several; nil: the backend alone.
+// ranks can share it and some node has several; nil: the backend alone. An elastic run adds in
+// the same order on whatever nodes are left.
 func (c *coordinator) hierarchy() *engine.Hierarchy {
 	places := c.cluster.Places
-	if c.Flat || c.plugin == nil || places[0].Nodes < 2 || places[0].Nodes == len(places) {
+	nodes := places[0].Nodes
+	elastic := c.Join != nil && c.Join.Elastic != nil
+	if c.Flat || c.plugin == nil || !elastic && (nodes < 2 || nodes == len(places)) {
 		return nil
 	}
 	h := &engine.Hierarchy{Links: c.Links}
