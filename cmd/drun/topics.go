@@ -70,8 +70,6 @@ func helpTopics() []*cobra.Command {
 Several processes (docs/nodes.md); flags override these:
 
   DRUN_RDZV_SECRET     the secret that the processes of a run share
-  DRUN_HIERARCHY       off: the backend alone carries the collectives, also within the nodes;
-                       a number: so many ranks of each node are connected with others (default 4)
   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT  this process is one rank, as torchrun starts it;
   LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE  optional, with the above
   PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE, PET_MASTER_ADDR, PET_MASTER_PORT,
@@ -88,6 +86,8 @@ Several processes (docs/nodes.md); flags override these:
 
 Backends:
 
+  DRUN_HIERARCHY       off: the backend alone carries the collectives, also within the nodes;
+                       a number: so many ranks of each node are connected with others (default 4)
   DRUN_GLOO_INTERFACE  network interface of gloo; GLOO_SOCKET_IFNAME after it
   DRUN_NCCL_LIB, DRUN_CUDA_LIB  where nccl's libraries are; unset, drun searches for them, also in
   CONDA_PREFIX, VIRTUAL_ENV
