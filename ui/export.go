@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,7 +45,9 @@ func (s *Server) Export(dir string, refs []string) (n int, err error) {
 	if list, err := os.ReadDir(dir); err == nil && len(list) > 0 {
 		return 0, exit.WithHint(exit.Errorf(exit.Usage, "%s is not empty", dir), "give the name of a new folder")
 	}
-	err = os.MkdirAll(filepath.Join(dir, "data"), 0o755)
+	if err = os.MkdirAll(filepath.Join(dir, "data"), 0o755); err == nil {
+		err = os.MkdirAll(filepath.Join(dir, "files"), 0o755)
+	}
 	if err == nil {
 		err = writePages(dir)
 	}
@@ -97,7 +100,7 @@ func writeIndex(db *history.DB, dir string, ids []int64) error {
 	if err != nil {
 		return err
 	}
-	columns := []string{"id", "name", "status", "recipe", "world_size", "started", "seconds", "tags"}
+	columns := []string{"id", "name", "status", "recipe", "world_size", "seed", "started", "seconds", "tags"}
 	for _, name := range recent.RecentParams[:min(columnsAtMost, len(recent.RecentParams))] {
 		columns = append(columns, reference("params", name))
 	}
@@ -141,8 +144,7 @@ func (s *Server) writeRun(db *history.DB, dir string, id int64) error {
 	data := map[string]any{"show": detail}
 	for name, read := range map[string]func(*history.DB, int64, url.Values) (any, error){
 		"logs": logs, "sources": sources, "checkpoints": s.kept,
-		"artifacts": func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Artifacts(id) },
-		"usage":     func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Usage(id) },
+		"usage": func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Usage(id) },
 		"ranks": func(db *history.DB, id int64, _ url.Values) (any, error) {
 			return views.Doing(context.Background(), db, id)
 		},
@@ -151,19 +153,91 @@ func (s *Server) writeRun(db *history.DB, dir string, id int64) error {
 			return err
 		}
 	}
-	curves := map[string]map[string]*curve{}
-	for _, axis := range []string{"step", "time", "relative"} {
-		curves[axis] = map[string]*curve{}
-		for metric := range detail.Metrics {
-			found, err := s.read(db, []int64{id}, view{metric: metric, axis: axis, from: math.Inf(-1), to: math.Inf(1), points: defaultPoints})
-			if err != nil {
-				return err
+	if data["curves"], err = s.exportedCurves(db, detail); err != nil {
+		return err
+	}
+	if data["artifacts"], data["histograms"], err = writeArtifacts(db, dir, id); err != nil {
+		return err
+	}
+	return writeData(dir, "run-"+strconv.FormatInt(id, 10), data)
+}
+
+// smoothing are the weights of the past by which exported curves are smoothed; assets/export.js has the same.
+var smoothing = []float64{0.75, 0.91, 0.96, 0.99}
+
+// exportedCurve is a curve with all its smoothed forms, in six digits.
+type exportedCurve struct {
+	*curve
+	Smooths []numbers `json:"smooths"`
+}
+
+// exportedCurves are the curves of a run by axis and metric.
+func (s *Server) exportedCurves(db *history.DB, run *history.Detail) (map[string]map[string]exportedCurve, error) {
+	curves := map[string]map[string]exportedCurve{"step": {}, "time": {}, "relative": {}}
+	for metric := range run.Metrics {
+		err := s.cache.with(db, s.home, run.ID, metric, func(points *series) {
+			if points == nil {
+				return
 			}
-			if len(found) == 1 {
-				curves[axis][metric] = found[0]
+			for axis, byMetric := range curves {
+				v := view{metric: metric, axis: axis, from: math.Inf(-1), to: math.Inf(1), points: defaultPoints}
+				c := exportedCurve{curve: v.of(points, &run.Summary)}
+				for _, v.smooth = range smoothing {
+					smooth := v.of(points, &run.Summary).Smooth
+					for i, y := range smooth {
+						smooth[i], _ = strconv.ParseFloat(strconv.FormatFloat(y, 'g', 6, 64), 64)
+					}
+					c.Smooths = append(c.Smooths, smooth)
+				}
+				byMetric[metric] = c
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return curves, nil
+}
+
+// exportedArtifact says which file beneath files has the content.
+type exportedArtifact struct {
+	history.Artifact
+	File string `json:"file"`
+}
+
+var suffixes = map[string]string{"text": ".txt", "tensor": ".safetensors", "image": ".png", "histogram": ".json", "table": ".json"}
+
+// writeArtifacts writes what a run has kept as files, and what the pages read of it as scripts. It returns the list, and the
+// histograms by their names.
+func writeArtifacts(db *history.DB, dir string, id int64) ([]exportedArtifact, map[string]any, error) {
+	all, err := db.Artifacts(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, byName := []exportedArtifact{}, map[string]any{}
+	for i := range all {
+		a := &all[i]
+		file := a.SHA256 + cmp.Or(suffixes[a.Kind], ".bin")
+		list = append(list, exportedArtifact{*a, file})
+		data, err := db.Content(a)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "files", file), data, 0o644); err != nil {
+			return nil, nil, err
+		}
+		switch a.Kind {
+		case "histogram":
+			if byName[a.Name] == nil {
+				if byName[a.Name], err = histogramsOf(db, id, url.Values{"name": {a.Name}}); err != nil {
+					return nil, nil, err
+				}
+			}
+		case "table", "text", "tensor":
+			if err := writeData(dir, "content-"+a.SHA256, map[string][]byte{"base64": data}); err != nil {
+				return nil, nil, err
 			}
 		}
 	}
-	data["curves"] = curves
-	return writeData(dir, "run-"+strconv.FormatInt(id, 10), data)
+	return list, byName, nil
 }

@@ -102,7 +102,7 @@ func TestExport(t *testing.T) {
 		t.Errorf("a folder with files is overwritten: %v", err)
 	}
 	p := browse(t, "file://"+dir+"/index.html")
-	p.until("document.querySelectorAll('#rows tr').length === 3 && document.getElementById('where').disabled")
+	p.until("document.querySelectorAll('#rows tr').length === 3 && !document.getElementById('offline').hidden")
 	p.run("document.querySelector('#heads button[title=id]').click()")
 	p.until("document.querySelector('#rows th').innerText === 'run-0'")
 	p.run("document.querySelectorAll('#rows input')[0].click(); document.querySelectorAll('#rows input')[1].click(); document.getElementById('compare').click()")

@@ -179,9 +179,11 @@ function charts(place, runs) {
     ...[["step", "step"], ["relative", "time since the start"], ["time", "time of day"]].map(([v, t]) => el("option", { value: v }, t)));
   const log = el("input", { type: "checkbox", onchange: e => { settings.log = e.target.checked; every(); } });
   const amount = el("output", null, "0");
-  const smooth = el("input", { type: "range", min: 0, max: 99, value: 0, oninput: e => {
+  // Exported pages have the curves smoothed in some ways.
+  const steps = window.exportedSmoothing ? [0, ...window.exportedSmoothing] : null;
+  const smooth = el("input", { type: "range", min: 0, max: steps ? steps.length - 1 : 99, value: 0, oninput: e => {
     const part = Number(e.target.value) / 100;
-    settings.smooth = part && 1 - (1 - part) ** 2;
+    settings.smooth = steps ? steps[e.target.value] : part && 1 - (1 - part) ** 2;
     amount.textContent = settings.smooth ? settings.smooth.toFixed(4) : "0";
     clearTimeout(smooth.later);
     smooth.later = setTimeout(every, 60);
@@ -189,7 +191,7 @@ function charts(place, runs) {
   const filter = el("input", { type: "search", size: 16, spellcheck: "false", oninput: () => choose() });
   const choose = () => { for (const [name, c] of all) c.figure.hidden = !name.toLowerCase().includes(filter.value.toLowerCase()); };
   place.append(el("div", { class: "controls" }, el("label", null, "Metrics with ", filter), el("label", null, "Over ", axis), el("label", null, log, " logarithmic"),
-    ...(window.exported ? [] : [el("label", null, "Smoothing ", smooth, " ", amount)])), grid);
+    el("label", null, "Smoothing ", smooth, " ", amount)), grid);
   let resizing;
   new ResizeObserver(() => {
     clearTimeout(resizing);

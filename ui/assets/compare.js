@@ -78,6 +78,7 @@ async function refresh() {
     document.title = "Compare " + c.runs.map(r => clean(r.name)).join(", ") + " · drun";
     $("group").replaceChildren(el("option", { value: "" }, "nothing"), ...groupNames().map(n => el("option", { value: n }, n)));
     $("group").value = view.group;
+    if (window.exported) { view.as = ""; $("as").disabled = true; $("as").title = "the mean of groups needs drun ui"; }
     $("as").value = view.as;
     drawn = charts($("charts"), c.runs);
   }

@@ -295,7 +295,7 @@ async function begin() {
   complete($("group"), all);
   $("group").value = view.group;
   choice();
-  if (window.exported) for (const id of ["where", "columns", "group"]) { $(id).disabled = true; $(id).placeholder = "only where drun ui serves the pages"; }
+  if (window.exported) { $("columns").disabled = true; $("offline").hidden = false; }
   await load(true);
   const learn = async () => { const all = await api("names"); names.params = all.params; names.metrics = all.metrics;
     if (document.activeElement.value) document.activeElement.dispatchEvent(new Event("learned")); // what was typed meanwhile
