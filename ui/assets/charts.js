@@ -22,7 +22,8 @@ class Chart {
 
   // load gets the curves and draws them. While an answer to the same question is on its way, it asks once more after that.
   load() {
-    const s = this.settings, points = Math.max(200, Math.min(2000, Math.round(this.place.clientWidth * 1.5) || 800));
+    // Of each four points, which are the first, last, smallest and largest of a stretch, many runs get four pixels, a few less.
+    const s = this.settings, points = Math.max(200, Math.min(2000, Math.round(this.place.clientWidth * (this.runs.length > 5 ? 1 : 1.5)) || 800));
     const ask = { run: this.runs.map(r => r.id), metric: this.metric, x: s.axis, smooth: s.smooth || "", points };
     if (this.zoom) Object.assign(ask, { from: this.zoom[0], to: this.zoom[1] });
     if (s.groups && s.mean) ask.group = s.groups.by;
