@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents slurm mutants bench history ui-bench fuzz exchange microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents slurm mutants bench history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -105,6 +105,7 @@ ubsan:
 FUZZTIME = 5m
 fuzz:
 	go test -run '^$$' -fuzz '^FuzzAPI$$' -fuzztime $(FUZZTIME) ./ui
+	go test -run '^$$' -fuzz '^FuzzRequests$$' -fuzztime $(FUZZTIME) ./ui
 
 # The tests beside a program that uses every core, as on a busy machine.
 busy: build
@@ -150,6 +151,10 @@ history: build
 ui-bench: build
 	@mkdir -p bin/large
 	DRUN_TEST_LARGE=$(CURDIR)/bin/large DRUN_TEST_WATCHED=10 go test -count 1 -timeout 60m -v -run '^(TestLargeHistory|TestMLflowPage|TestWatchedRun)$$' ./ui
+
+# Makes the pictures in docs/ui.md anew. Look at them.
+ui-pictures:
+	DRUN_TEST_PICTURES=$(CURDIR)/docs go test -count 1 -v -run '^TestPictures$$' ./ui
 
 # The Go benchmarks, package by package.
 microbench:

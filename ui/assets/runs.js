@@ -16,7 +16,16 @@ function usual() {
   return ["recipe", "world_size", "started", "seconds", "tags",
     ...names.recent_params.slice(0, 3).map(n => reference("params", n)), ...names.recent_metrics.slice(0, 4).map(n => reference("metrics", n) + ".last")].join(", ");
 }
-const wanted = () => [fixed.join(", "), view.columns || usual()].join(", ");
+const wanted = () => [...fixed, unfixed(view.columns || usual())].filter(c => c.trim()).join(", ");
+// unfixed leaves out the columns that are always there; a comma within brackets divides no columns.
+function unfixed(columns) {
+  let depth = 0;
+  return columns.split(",").filter(c => {
+    const within = depth;
+    depth += (c.match(/[([{]/g) ?? []).length - (c.match(/[)\]}]/g) ?? []).length;
+    return within || !fixed.includes(c.trim());
+  }).join(",");
+}
 
 function fetchPart(n) {
   return api("runs", { where: view.where, sort: view.sort, group: view.group, columns: wanted(), offset: n * part, limit: part });
