@@ -13,11 +13,12 @@ const (
 	groupBackends  = "backends"
 	groupHelpers   = "helpers"
 	groupOperators = "operators"
+	groupLayers    = "layers"
 	groupTrain     = "train"
 	groupKernels   = "kernels"
 )
 
-var groups = []string{groupStart, groupHistory, groupQueries, groupLogging, groupStates, groupAllReduce, groupBackends, groupHelpers, groupOperators, groupTrain, groupKernels}
+var groups = []string{groupStart, groupHistory, groupQueries, groupLogging, groupStates, groupAllReduce, groupBackends, groupHelpers, groupOperators, groupTrain, groupLayers, groupKernels}
 
 const (
 	us  = 1e-6
@@ -106,6 +107,9 @@ func buildRows() []row {
 			faster := bar{limit: 1 / 1.6, of: drunName, name: m.name + " step, 1 rank"}
 			all = append(all, row{groupTrain, m.name + " step, 1 rank, 2 threads", []bar{faster}})
 		}
+	}
+	for _, layer := range []string{"lstm", "conv1d", "group_norm", "conv_transpose2d"} {
+		all = append(all, row{groupLayers, layer + " step", []bar{atMostOf(torchName, 0.8)}})
 	}
 	for _, shape := range gemmShapes {
 		all = append(all, row{groupKernels, shape.String(), []bar{atLeastOf(openBLASName, shape.least)}})

@@ -9,6 +9,7 @@ func init() {
 	}{
 		{"optimizers", trainOptimizers},
 		{"convolved", trainConvolved},
+		{"sequences", trainSequences},
 	}...)
 }
 
@@ -75,5 +76,44 @@ func trainConvolved() []uint32 {
 		h = must(Conv3d(must(View(must(GeluTanh(h)), []int{5, 10, 1, 9, 17})), deep, nil, [3]int{1, 2, 2}, [3]int{1, 0, 0}, [3]int{1, 1, 2}, 1))
 		h = must(AdaptivePool("pool", must(View(h, []int{5, 4, 4, 8})), []int{2, 5}, false))
 		return must(CrossEntropy(head(must(Flatten(h, 1, -1))), y, ReduceMean))
+	})
+}
+
+// trainSequences has recurrent layers, attention with a mask, and rotary positions.
+func trainSequences() []uint32 {
+	b := newBitNet()
+	const in, width = 13, 27
+	var cells []RNNWeights
+	kinds := []Cell{LSTM, GRU, RNNTanh}
+	for i, gates := range []int{4, 3, 1} {
+		from := width
+		if i == 0 {
+			from = in
+		}
+		cells = append(cells, RNNWeights{b.param(gates*width, from), b.param(gates*width, width), b.param(gates * width), b.param(gates * width)})
+	}
+	head := b.linear(width-1, 5)
+	opt := b.adam()
+	x := must(b.g.Randn(b.c, []int{11, 53, in}, element.Float32))
+	y := must(b.g.RandInt(b.c, 0, 5, []int{11 * 53}, element.Int64))
+	lengths := make([]int64, 53)
+	for i := range lengths {
+		lengths[i] = int64(1 + i%11)
+	}
+	zero := must(Zeros(b.c, []int{53, width}, element.Float32))
+	mask := must(BinaryScalar(OpGt, must(b.g.Rand(b.c, []int{11, 11}, element.Float32)), Float(0.4), false))
+	return b.steps(3, opt, func() *Tensor {
+		h := x
+		for i, w := range cells {
+			var c *Tensor
+			if kinds[i] == LSTM {
+				c = zero
+			}
+			out, _, _, err := Recurrent(kinds[i], h, zero, c, w, lengths, i == 1)
+			h = must(out, err)
+		}
+		h = must(Rotary(must(Narrow(must(Transpose(h, 0, 1)), 2, 0, width-1)), 100, 3, false))
+		out, _, err := AttentionWith(h, h, h, AttentionOptions{Mask: mask, Dropout: 0.1, Stream: b.g})
+		return must(CrossEntropy(must(Reshape(head(must(out, err)), []int{-1, 5})), y, ReduceMean))
 	})
 }

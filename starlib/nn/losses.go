@@ -23,14 +23,6 @@ var losses = []*starlib.Def{
 			return starlark.Float(a), err
 		},
 	},
-	{
-		Sig: "attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor",
-		Doc: "softmax(q·kᵀ/√d)·v, shapes (…, length, d); with causal, a position attends only to itself and earlier positions.",
-		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			q, k, v := startensor.Arg(c, "q"), startensor.Arg(c, "k"), startensor.Arg(c, "v")
-			return startensor.Result(tensor.Attention(q, k, v, c.Bool("causal")))
-		},
-	},
 }
 
 func loss(name, input, doc string, fn func(x, y *tensor.Tensor, r tensor.Reduction) (*tensor.Tensor, error)) *starlib.Def {

@@ -22,6 +22,7 @@ type Model struct {
 	layer    bool              // one of drun's own, which keeps no tensor
 	self     bool              // forward is a recipe's function that takes the module first
 	hooks    []*hook
+	heads    *heads // of multi_head_attention, for the blocks that are made of it
 	ctx      *tensor.Context
 }
 

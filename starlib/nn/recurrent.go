@@ -1,0 +1,243 @@
+package nn
+
+import (
+	"fmt"
+	"math"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// makeCall finishes a module of drun's own that is called with more than one tensor.
+func (k *maker) makeCall(kind, detail string, fields []field, sig string, forward func(m *Model, c *starlib.Call) (starlark.Value, error)) *Model {
+	m := &Model{kind: kind, detail: detail, fields: fields, training: true, layer: true, ctx: k.ctx}
+	call := &starlib.Def{Sig: "nn." + kind + sig, Fn: func(c *starlib.Call) (starlark.Value, error) { return forward(m, c) }}
+	m.forward = call.Builtin(nil).(starlark.Callable)
+	return m
+}
+
+// recurrents are the recurrent layers.
+func (k *maker) recurrents() []*starlib.Def {
+	const settings = "input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: number = 0, bidirectional: bool = False"
+	const shapes = " Called as m(x, state, lengths) with x of shape (t, n, input_size), or (n, t, input_size) with batch_first, or (t, input_size) without a batch; it returns the outputs of the last layer, (t, n, hidden_size) or twice as wide if bidirectional, and the last state. " +
+		"A state has shape (num_layers, n, hidden_size), twice as many if bidirectional; it is zeros by default. lengths, a list or tensor of n numbers from 1 to t, are the sequences': beyond its length a sequence's outputs are 0 and its state stays, and the backward direction begins there, as with PyTorch's packed sequences. " +
+		"dropout is between layers, in training. Parameters are named weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_ih_l0_reverse, … and drawn from ±1/√hidden_size."
+	layer := func(kind, more, doc string) *starlib.Def {
+		return &starlib.Def{Sig: kind + "(" + settings + more + ") -> Module", Doc: doc + shapes, Fn: func(c *starlib.Call) (starlark.Value, error) {
+			cell := map[string]tensor.Cell{"lstm": tensor.LSTM, "gru": tensor.GRU, "rnn": tensor.RNNTanh}[kind]
+			if kind == "rnn" {
+				switch c.String("nonlinearity") {
+				case "tanh":
+				case "relu":
+					cell = tensor.RNNRelu
+				default:
+					return nil, fmt.Errorf(`nonlinearity = %s: want "tanh" or "relu"`, c.Arg("nonlinearity"))
+				}
+			}
+			return k.recurrent(c, kind, cell)
+		}}
+	}
+	return []*starlib.Def{
+		layer("lstm", "", "Long short-term memory (Hochreiter, Schmidhuber 1997), with PyTorch's gates in the order i, f, g, o. Its state is a pair (h, c)."),
+		layer("gru", "", "Gated recurrent units (Cho et al. 2014), with PyTorch's gates in the order r, z, n: r scales the hidden sum of n, its bias included."),
+		layer("rnn", `, nonlinearity: string = "tanh"`, `Elman's recurrent layer (1990): h = tanh(W·x + b + U·h + d), or relu.`),
+	}
+}
+
+func (k *maker) recurrent(c *starlib.Call, kind string, cell tensor.Cell) (starlark.Value, error) {
+	in, width, layers, p := size(c, "input_size"), size(c, "hidden_size"), size(c, "num_layers"), c.Float("dropout")
+	batchFirst, directions, gates := c.Bool("batch_first"), 1, map[tensor.Cell]int{tensor.LSTM: 4, tensor.GRU: 3}[cell]
+	gates = max(gates, 1)
+	if c.Bool("bidirectional") {
+		directions = 2
+	}
+	if !(p >= 0 && p <= 1) {
+		return nil, fmt.Errorf("dropout = %v is not a probability from 0 to 1", p)
+	}
+	if width > 1<<40 || layers > 1<<16 {
+		return nil, fmt.Errorf("hidden_size = %d, num_layers = %d are more than this machine's memory holds", width, layers)
+	}
+	bound := 1 / math.Sqrt(float64(width))
+	var fields []field
+	var all []tensor.RNNWeights
+	draw := func(name string, shape ...int) *tensor.Tensor {
+		t := k.full(name, shape, 0)
+		starlib.Must(0, k.streams.Shared.Stream.Uniform(t, -bound, bound))
+		fields = append(fields, trained(name, t))
+		return t
+	}
+	for l := range layers {
+		from := in
+		if l > 0 {
+			from = width * directions
+		}
+		for d := range directions {
+			end := fmt.Sprintf("_l%d", l) + []string{"", "_reverse"}[d]
+			w := tensor.RNNWeights{WIH: draw("weight_ih"+end, gates*width, from), WHH: draw("weight_hh"+end, gates*width, width)}
+			if c.Bool("bias") {
+				w.BIH, w.BHH = draw("bias_ih"+end, gates*width), draw("bias_hh"+end, gates*width)
+			}
+			all = append(all, w)
+		}
+	}
+	r := &recurrentLayer{k: k, cell: cell, width: width, layers: layers, directions: directions, p: p, batchFirst: batchFirst, weights: all}
+	detail := fmt.Sprintf("%d, %d", in, width)
+	if layers > 1 {
+		detail += fmt.Sprintf(", num_layers = %d", layers)
+	}
+	if directions > 1 {
+		detail += ", bidirectional = True"
+	}
+	return k.makeCall(kind, detail, fields, "(x: Tensor, state: Tensor | tuple = None, lengths: Tensor | list | tuple = None) -> tuple", func(m *Model, c *starlib.Call) (starlark.Value, error) {
+		return r.call(m, c)
+	}), nil
+}
+
+type recurrentLayer struct {
+	k                         *maker
+	cell                      tensor.Cell
+	width, layers, directions int
+	p                         float64
+	batchFirst                bool
+	weights                   []tensor.RNNWeights
+}
+
+func (r *recurrentLayer) call(m *Model, c *starlib.Call) (starlark.Value, error) {
+	x := startensor.Arg(c, "x")
+	alone := x.Dim() == 2
+	var err error
+	swap := func(t *tensor.Tensor) *tensor.Tensor {
+		if r.batchFirst && !alone {
+			return starlib.Must(tensor.Transpose(t, 0, 1))
+		}
+		return t
+	}
+	switch {
+	case alone:
+		x, err = tensor.Unsqueeze(x, 1)
+	case x.Dim() != 3:
+		err = fmt.Errorf("needs an input of 3 dimensions, or 2 without a batch, not shape %s", startensor.Shape(x))
+	}
+	if err != nil {
+		return nil, err
+	}
+	x = swap(x)
+	steps, n, rows := x.Shape()[0], x.Shape()[1], r.layers*r.directions
+	var lengths []int64
+	if !c.IsNone("lengths") {
+		if lengths, err = lengthsOf(c.Arg("lengths"), n, steps); err != nil {
+			return nil, err
+		}
+	}
+	var h0, c0 *tensor.Tensor
+	switch v := c.Arg("state").(type) {
+	case starlark.NoneType:
+	case *startensor.Value:
+		h0 = v.Tensor()
+	case starlark.Tuple:
+		if len(v) == 2 {
+			h, ok1 := v[0].(*startensor.Value)
+			cell, ok2 := v[1].(*startensor.Value)
+			if ok1 && ok2 {
+				h0, c0 = h.Tensor(), cell.Tensor()
+			}
+		}
+	}
+	if !c.IsNone("state") && (h0 == nil || (c0 != nil) != (r.cell == tensor.LSTM)) {
+		return nil, fmt.Errorf("argument state: want a Tensor, and of an lstm a pair of Tensors (h, c), got %s", c.Arg("state").Type())
+	}
+	state := func(name string, t *tensor.Tensor) *tensor.Tensor {
+		if t == nil {
+			return starlib.Must(tensor.Zeros(x.Context(), []int{rows, n, r.width}, x.DType()))
+		}
+		if alone && t.Dim() == 2 {
+			t = starlib.Must(tensor.Unsqueeze(t, 1))
+		}
+		if s := t.Shape(); len(s) != 3 || s[0] != rows || s[1] != n || s[2] != r.width {
+			starlib.Must(0, fmt.Errorf("a state %s of shape %s does not fit: expected (%d, %d, %d)", name, startensor.Shape(t), rows, n, r.width))
+		}
+		return t
+	}
+	h0 = state("h", h0)
+	if r.cell == tensor.LSTM {
+		c0 = state("c", c0)
+	}
+	var hs, cs []*tensor.Tensor
+	for l := range r.layers {
+		if l > 0 && m.training && r.p > 0 {
+			if x, err = tensor.Dropout(x, r.p, r.k.streams.PerRank.Stream); err != nil {
+				return nil, err
+			}
+		}
+		var outs []*tensor.Tensor
+		for d := range r.directions {
+			i := l*r.directions + d
+			h, from := starlib.Must(tensor.Select(h0, 0, i)), (*tensor.Tensor)(nil)
+			if c0 != nil {
+				from = starlib.Must(tensor.Select(c0, 0, i))
+			}
+			out, hn, cn, err := tensor.Recurrent(r.cell, x, h, from, r.weights[i], lengths, d == 1)
+			if err != nil {
+				return nil, err
+			}
+			outs, hs, cs = append(outs, out), append(hs, hn), append(cs, cn)
+		}
+		if x = outs[0]; len(outs) > 1 {
+			if x, err = tensor.Cat(outs, 2); err != nil {
+				return nil, err
+			}
+		}
+	}
+	join := func(list []*tensor.Tensor) starlark.Value {
+		t := starlib.Must(tensor.Stack(list, 0))
+		if alone {
+			t = starlib.Must(tensor.Squeeze(t, 1))
+		}
+		return (*startensor.Value)(t)
+	}
+	var last starlark.Value = join(hs)
+	if r.cell == tensor.LSTM {
+		last = starlark.Tuple{last, join(cs)}
+	}
+	if alone {
+		x = starlib.Must(tensor.Squeeze(x, 1))
+	}
+	return starlark.Tuple{(*startensor.Value)(swap(x)), last}, nil
+}
+
+// lengthsOf reads the lengths of n sequences of at most steps.
+func lengthsOf(v starlark.Value, n, steps int) ([]int64, error) {
+	var lengths []int64
+	if t, ok := v.(*startensor.Value); ok {
+		if !t.Tensor().DType().IsInt() || t.Tensor().Dim() != 1 {
+			return nil, fmt.Errorf("argument lengths: want integers of one dimension, got %s of shape %s", t.Tensor().DType(), startensor.Shape(t.Tensor()))
+		}
+		scalars, err := t.Tensor().Scalars()
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range scalars {
+			lengths = append(lengths, s.Int())
+		}
+	} else {
+		list, err := startensor.Ints(v.(starlark.Iterable))
+		if err != nil {
+			return nil, fmt.Errorf("argument lengths: %w", err)
+		}
+		for _, l := range list {
+			lengths = append(lengths, int64(l))
+		}
+	}
+	if len(lengths) != n {
+		return nil, fmt.Errorf("argument lengths: want %d numbers, one for each sequence, got %d", n, len(lengths))
+	}
+	for i, l := range lengths {
+		if l < 1 || l > int64(steps) {
+			return nil, fmt.Errorf("argument lengths: sequence %d has length %d: want 1 to %d", i, l, steps)
+		}
+	}
+	return lengths, nil
+}

@@ -1,0 +1,362 @@
+package nn
+
+import (
+	"fmt"
+	"math"
+
+	"go.starlark.net/starlark"
+
+	"drun/element"
+	"drun/starlib"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// transformers are attention with its settings, and what is made of it.
+func (k *maker) transformers() []*starlib.Def {
+	const masks = " A mask is bool, True where a position may not be attended to, or is added to the scores; a key_padding_mask has shape (n, s), another (l, s) or (n·num_heads, l, s)."
+	const blocks = `d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: number = 0.1, activation: string = "relu", layer_norm_eps: number = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True`
+	return []*starlib.Def{
+		{
+			Sig: "attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, mask: Tensor = None, dropout: number = 0, scale: number = None) -> Tensor",
+			Doc: "softmax(q·kᵀ/√d)·v, shapes (…, length, d); with causal, a position attends only to itself and earlier positions. mask broadcasts to (…, length of q, length of k): bool, True where a query may attend, or numbers that are added to the scores; a query that may attend to nothing gets zeros. dropout is a probability for the weights, whether in training or not; scale replaces 1/√d (Vaswani et al. 2017).",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				q, key, v := startensor.Arg(c, "q"), startensor.Arg(c, "k"), startensor.Arg(c, "v")
+				o := tensor.AttentionOptions{Mask: optional(c, "mask"), Causal: c.Bool("causal"), Dropout: probability(c, "dropout"), Stream: k.streams.PerRank.Stream}
+				if o.Mask == nil && o.Dropout == 0 && c.IsNone("scale") {
+					return startensor.Result(tensor.Attention(q, key, v, o.Causal))
+				}
+				if !c.IsNone("scale") {
+					if o.Scale = c.Float("scale"); !(o.Scale > 0) || math.IsInf(o.Scale, 0) {
+						return nil, fmt.Errorf("scale = %v: want a finite number above 0", o.Scale)
+					}
+				}
+				out, _, err := tensor.AttentionWith(q, key, v, o)
+				return startensor.Result(out, err)
+			},
+		},
+		{
+			Sig: "multi_head_attention(embed_dim: int, num_heads: int, dropout: number = 0, bias: bool = True, batch_first: bool = False) -> Module",
+			Doc: "Attention in num_heads parts of embed_dim (Vaswani et al. 2017), with PyTorch's parameters in_proj_weight (3·embed_dim, embed_dim), in_proj_bias, out_proj.weight and out_proj.bias. Called as m(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal) with (l, n, embed_dim) and (s, n, embed_dim), or (n, l, embed_dim) with batch_first; it returns (output, weights). The weights are (n, l, s), the mean of the heads, or (n, num_heads, l, s), or None without need_weights, which is faster." + masks,
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				return k.multiHead(size(c, "embed_dim"), size(c, "num_heads"), probability(c, "dropout"), c.Bool("bias"), c.Bool("batch_first"))
+			},
+		},
+		{
+			Sig: "transformer_encoder_layer(" + blocks + ") -> Module",
+			Doc: `A block of a transformer: self-attention and two linear layers, each with dropout, a residual and layer_norm after it, or before it with norm_first. activation is "relu" or "gelu". Called as m(src, src_mask, src_key_padding_mask, is_causal) with (l, n, d_model), or (n, l, d_model) with batch_first. Parameters are named as PyTorch's: self_attn, linear1, linear2, norm1, norm2.` + masks,
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return k.block(c, false) },
+		},
+		{
+			Sig: "transformer_decoder_layer(" + blocks + ") -> Module",
+			Doc: "A block of a transformer with attention to a memory between self-attention and the linear layers: called as m(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal, memory_is_causal); otherwise as transformer_encoder_layer. Parameters are named as PyTorch's: self_attn, multihead_attn, linear1, linear2, norm1, norm2, norm3." + masks,
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return k.block(c, true) },
+		},
+		{
+			Sig: "rotary_embedding(x: Tensor, base: number = 10000.0, offset: int = 0, interleaved: bool = False) -> Tensor",
+			Doc: "Turns pairs of elements of queries or keys x (…, length, d), d even, by angles that grow with the position: pair i of position p by p·base^(-2i/d) (Su et al. 2021). Pairs are (i, i + d/2), as in LLaMA's weights of Hugging Face, or with interleaved (2i, 2i + 1), as in the paper. The first position is offset.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				base, offset := c.Float("base"), c.Int("offset")
+				if !(base > 0) || math.IsInf(base, 0) || offset < 0 || offset > 1<<50 {
+					return nil, fmt.Errorf("base = %v, offset = %d: want a finite base above 0 and an offset of 0 or more", base, offset)
+				}
+				return startensor.Result(tensor.Rotary(startensor.Arg(c, "x"), base, offset, c.Bool("interleaved")))
+			},
+		},
+	}
+}
+
+func probability(c *starlib.Call, name string) float64 {
+	p := c.Float(name)
+	if !(p >= 0 && p <= 1) {
+		starlib.Must(0, fmt.Errorf("%s = %v is not a probability from 0 to 1", name, p))
+	}
+	return p
+}
+
+// linearLayer is a linear layer for use within another module.
+func (k *maker) linearLayer(in, out int, withBias bool) *Model {
+	weight, bias := k.affine([]int{out, in}, withBias)
+	return k.make("linear", fmt.Sprintf("%d, %d", in, out), weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+		return tensor.Linear(x, weight, bias)
+	})
+}
+
+// heads is a multi-head attention, for its module and for blocks.
+type heads struct {
+	k                       *maker
+	width, n                int
+	p                       float64
+	batchFirst              bool
+	weight, bias, out, outB *tensor.Tensor
+}
+
+func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) (*Model, error) {
+	if width%n != 0 {
+		return nil, fmt.Errorf("%d heads do not divide embed_dim = %d", n, width)
+	}
+	a := &heads{k: k, width: width, n: n, p: p, batchFirst: batchFirst, weight: k.full("in_proj_weight", []int{3 * width, width}, 0)}
+	bound := math.Sqrt(6 / float64(4*width))
+	if err := k.streams.Shared.Stream.Uniform(a.weight, -bound, bound); err != nil {
+		return nil, err
+	}
+	fields := []field{trained("in_proj_weight", a.weight)}
+	if withBias {
+		a.bias = k.full("in_proj_bias", []int{3 * width}, 0)
+		fields = append(fields, trained("in_proj_bias", a.bias))
+	}
+	out := k.linearLayer(width, width, withBias)
+	a.out = out.fields[0].tree.(marked).Tensor
+	if withBias {
+		a.outB = out.fields[1].tree.(marked).Tensor
+		if err := tensor.FillInPlace(a.outB, tensor.Float(0)); err != nil {
+			return nil, err
+		}
+	}
+	m := k.makeCall("multi_head_attention", fmt.Sprintf("%d, %d", width, n), append(fields, register("out_proj", out)),
+		"(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor = None, need_weights: bool = True, attn_mask: Tensor = None, average_attn_weights: bool = True, is_causal: bool = False) -> tuple",
+		func(m *Model, c *starlib.Call) (starlark.Value, error) {
+			y, weights, err := a.attend(m.training, startensor.Arg(c, "query"), startensor.Arg(c, "key"), startensor.Arg(c, "value"),
+				optional(c, "key_padding_mask"), optional(c, "attn_mask"), c.Bool("is_causal"), c.Bool("need_weights"))
+			if err != nil {
+				return nil, err
+			}
+			var seen starlark.Value = starlark.None
+			if weights != nil {
+				if c.Bool("average_attn_weights") {
+					if weights, err = tensor.Mean(weights, []int{-3}, false); err != nil {
+						return nil, err
+					}
+				}
+				seen = (*startensor.Value)(weights)
+			}
+			return starlark.Tuple{(*startensor.Value)(y), seen}, nil
+		})
+	m.heads = a
+	return m, nil
+}
+
+// attend computes the output, and the weights (n, heads, l, s) if they are needed.
+func (a *heads) attend(training bool, q, key, v, padding, mask *tensor.Tensor, causal, need bool) (y, weights *tensor.Tensor, err error) {
+	defer func() {
+		if err != nil {
+			err = tensor.As("multi_head_attention", err)
+		}
+	}()
+	in := []*tensor.Tensor{q, key, v}
+	alone := q.Dim() == 2
+	for i, t := range in {
+		if alone && t.Dim() == 2 {
+			t = starlib.Must(tensor.Unsqueeze(t, 1))
+		} else if t.Dim() == 3 && a.batchFirst {
+			t = starlib.Must(tensor.Transpose(t, 0, 1))
+		}
+		if t.Dim() != 3 || t.Shape()[2] != a.width {
+			return nil, nil, fmt.Errorf("an input of shape %s does not fit embed_dim = %d: expected 3 dimensions, or 2 without a batch", startensor.Shape(in[i]), a.width)
+		}
+		in[i] = t
+	}
+	n := in[0].Shape()[1]
+	depth := a.width / a.n
+	for i, t := range in {
+		w := starlib.Must(tensor.Narrow(a.weight, 0, i*a.width, a.width))
+		var b *tensor.Tensor
+		if a.bias != nil {
+			b = starlib.Must(tensor.Narrow(a.bias, 0, i*a.width, a.width))
+		}
+		if t, err = tensor.Linear(t, w, b); err != nil {
+			return nil, nil, err
+		}
+		if t.Shape()[1] != n {
+			return nil, nil, fmt.Errorf("the batches of %d and %d differ", n, t.Shape()[1])
+		}
+		t = starlib.Must(tensor.Reshape(t, []int{t.Shape()[0], n, a.n, depth}))
+		in[i] = starlib.Must(tensor.Permute(t, []int{1, 2, 0, 3})) // (n, heads, length, depth)
+	}
+	l, s := in[0].Shape()[2], in[1].Shape()[2]
+	o := tensor.AttentionOptions{Causal: causal, Stream: a.k.streams.PerRank.Stream}
+	if training {
+		o.Dropout = a.p
+	}
+	if o.Mask, err = a.mask(padding, mask, n, l, s, in[0]); err != nil {
+		return nil, nil, err
+	}
+	if o.Mask == nil && o.Dropout == 0 && !need {
+		y, err = tensor.Attention(in[0], in[1], in[2], causal)
+	} else {
+		y, weights, err = tensor.AttentionWith(in[0], in[1], in[2], o)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	y = starlib.Must(tensor.Reshape(starlib.Must(tensor.Permute(y, []int{2, 0, 1, 3})), []int{l, n, a.width}))
+	if y, err = tensor.Linear(y, a.out, a.outB); err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case alone:
+		y = starlib.Must(tensor.Squeeze(y, 1))
+		if weights != nil {
+			weights = starlib.Must(tensor.Squeeze(weights, 0))
+		}
+	case a.batchFirst:
+		y = starlib.Must(tensor.Transpose(y, 0, 1))
+	}
+	if !need {
+		weights = nil
+	}
+	return y, weights, nil
+}
+
+// mask joins the masks into numbers that are added to the scores; nil without any.
+func (a *heads) mask(padding, mask *tensor.Tensor, n, l, s int, like *tensor.Tensor) (*tensor.Tensor, error) {
+	number := func(name string, t *tensor.Tensor, shapes ...[]int) (*tensor.Tensor, error) {
+		for _, shape := range shapes[:len(shapes)-1] {
+			if startensor.Shape(t) != tensor.ShapeString(shape) {
+				continue
+			}
+			if shape[0] == n*a.n && len(shape) == 3 {
+				shape = []int{n, a.n, l, s}
+			} else if name == "key_padding_mask" {
+				shape = []int{n, 1, 1, s}
+			}
+			t, err := tensor.Reshape(t, shape)
+			if err != nil || t.DType() == like.DType() {
+				return t, err
+			}
+			if t.DType() != element.Bool {
+				return nil, fmt.Errorf("%s must be bool or %s, not %s", name, like.DType(), t.DType())
+			}
+			zeros, err := tensor.Zeros(like.Context(), shape, like.DType())
+			if err != nil {
+				return nil, err
+			}
+			return tensor.MaskedFill(zeros, t, tensor.Float(math.Inf(-1)))
+		}
+		return nil, fmt.Errorf("%s of shape %s does not fit: expected %s", name, startensor.Shape(t), tensor.ShapeString(shapes[0]))
+	}
+	var all *tensor.Tensor
+	var err error
+	if mask != nil {
+		if all, err = number("attn_mask", mask, []int{l, s}, []int{n * a.n, l, s}, nil); err != nil {
+			return nil, err
+		}
+	}
+	if padding != nil {
+		one := []int{n, s}
+		if n == 1 && padding.Dim() == 1 {
+			one = []int{s}
+		}
+		p, err := number("key_padding_mask", padding, one, nil)
+		if err != nil || all == nil {
+			return p, err
+		}
+		return tensor.Add(all, p)
+	}
+	return all, nil
+}
+
+// block makes a layer of a transformer's encoder or decoder.
+func (k *maker) block(c *starlib.Call, decoder bool) (starlark.Value, error) {
+	width, n, wide, p, eps := size(c, "d_model"), size(c, "nhead"), size(c, "dim_feedforward"), probability(c, "dropout"), c.Float("layer_norm_eps")
+	bias, first := c.Bool("bias"), c.Bool("norm_first")
+	var act func(*tensor.Tensor) (*tensor.Tensor, error)
+	switch c.String("activation") {
+	case "relu":
+		act = func(t *tensor.Tensor) (*tensor.Tensor, error) { return tensor.Unary(tensor.OpRelu, t) }
+	case "gelu":
+		act = func(t *tensor.Tensor) (*tensor.Tensor, error) { return tensor.Unary(tensor.OpGelu, t) }
+	default:
+		return nil, fmt.Errorf(`activation = %s: want "relu" or "gelu"`, c.Arg("activation"))
+	}
+	own, err := k.multiHead(width, n, p, bias, c.Bool("batch_first"))
+	if err != nil {
+		return nil, err
+	}
+	fields := []field{register("self_attn", own)}
+	var cross *Model
+	if decoder {
+		if cross, err = k.multiHead(width, n, p, bias, c.Bool("batch_first")); err != nil {
+			return nil, err
+		}
+		fields = append(fields, register("multihead_attn", cross))
+	}
+	up, down := k.linearLayer(width, wide, bias), k.linearLayer(wide, width, bias)
+	fields = append(fields, register("linear1", up), register("linear2", down))
+	parts := 2
+	if decoder {
+		parts = 3
+	}
+	norms := make([]func(*tensor.Tensor) (*tensor.Tensor, error), parts)
+	for i := range norms {
+		weight, shift := k.full("weight", []int{width}, 1), (*tensor.Tensor)(nil)
+		if bias {
+			shift = k.full("bias", []int{width}, 0)
+		}
+		norms[i] = func(t *tensor.Tensor) (*tensor.Tensor, error) { return tensor.LayerNorm(t, weight, shift, 1, eps) }
+		fields = append(fields, register(fmt.Sprintf("norm%d", i+1), k.make("layer_norm", fmt.Sprint(width), weights(weight, shift), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) { return norms[i](x) })))
+	}
+	linear := func(m *Model, t *tensor.Tensor) (*tensor.Tensor, error) {
+		var shift *tensor.Tensor
+		if bias {
+			shift = m.fields[1].tree.(marked).Tensor
+		}
+		return tensor.Linear(t, m.fields[0].tree.(marked).Tensor, shift)
+	}
+	drop := func(m *Model, t *tensor.Tensor) *tensor.Tensor {
+		if m.training && p > 0 {
+			return starlib.Must(tensor.Dropout(t, p, k.streams.PerRank.Stream))
+		}
+		return t
+	}
+	// part is one of the block's parts with its residual and norm.
+	part := func(i int, x *tensor.Tensor, fn func(*tensor.Tensor) (*tensor.Tensor, error)) *tensor.Tensor {
+		if first {
+			return starlib.Must(tensor.Add(x, starlib.Must(fn(starlib.Must(norms[i](x))))))
+		}
+		return starlib.Must(norms[i](starlib.Must(tensor.Add(x, starlib.Must(fn(x))))))
+	}
+	feed := func(m *Model, i int, x *tensor.Tensor) *tensor.Tensor {
+		return part(i, x, func(t *tensor.Tensor) (*tensor.Tensor, error) {
+			h, err := linear(up, t)
+			if err == nil {
+				h, err = act(h)
+			}
+			if err == nil {
+				h, err = linear(down, drop(m, h))
+			}
+			if err != nil {
+				return nil, err
+			}
+			return drop(m, h), nil
+		})
+	}
+	attend := func(m *Model, a *Model, i int, x, memory, padding, mask *tensor.Tensor, causal bool) *tensor.Tensor {
+		return part(i, x, func(t *tensor.Tensor) (*tensor.Tensor, error) {
+			from := memory
+			if from == nil {
+				from = t
+			}
+			y, _, err := a.heads.attend(m.training, t, from, from, padding, mask, causal, false)
+			if err != nil {
+				return nil, err
+			}
+			return drop(m, y), nil
+		})
+	}
+	detail := fmt.Sprintf("%d, %d", width, n)
+	if !decoder {
+		return k.makeCall("transformer_encoder_layer", detail, fields, "(src: Tensor, src_mask: Tensor = None, src_key_padding_mask: Tensor = None, is_causal: bool = False) -> Tensor",
+			func(m *Model, c *starlib.Call) (starlark.Value, error) {
+				x := attend(m, own, 0, startensor.Arg(c, "src"), nil, optional(c, "src_key_padding_mask"), optional(c, "src_mask"), c.Bool("is_causal"))
+				return (*startensor.Value)(feed(m, 1, x)), nil
+			}), nil
+	}
+	return k.makeCall("transformer_decoder_layer", detail, fields,
+		"(tgt: Tensor, memory: Tensor, tgt_mask: Tensor = None, memory_mask: Tensor = None, tgt_key_padding_mask: Tensor = None, memory_key_padding_mask: Tensor = None, tgt_is_causal: bool = False, memory_is_causal: bool = False) -> Tensor",
+		func(m *Model, c *starlib.Call) (starlark.Value, error) {
+			x := attend(m, own, 0, startensor.Arg(c, "tgt"), nil, optional(c, "tgt_key_padding_mask"), optional(c, "tgt_mask"), c.Bool("tgt_is_causal"))
+			x = attend(m, cross, 1, x, startensor.Arg(c, "memory"), optional(c, "memory_key_padding_mask"), optional(c, "memory_mask"), c.Bool("memory_is_causal"))
+			return (*startensor.Value)(feed(m, 2, x)), nil
+		}), nil
+}

@@ -1,0 +1,167 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+
+	"drun/element"
+)
+
+// AttentionOptions are what Attention does not have.
+type AttentionOptions struct {
+	Mask    *Tensor // bool: True where a query may attend; or added to the scores; broadcasts to (…, L, S)
+	Causal  bool
+	Dropout float64    // of the weights
+	Stream  *Generator // for dropout
+	Scale   float64    // of the scores; 0: 1/√D
+}
+
+// AttentionWith is Attention with a mask, dropout and another scale, and gives the weights (…, L,
+// S) too. A query that may attend to nothing gets zeros.
+func AttentionWith(q, k, v *Tensor, o AttentionOptions) (out, weights *Tensor, err error) {
+	const op = "attention"
+	if err = sameFloat(op, q, k, v); err != nil {
+		return
+	}
+	nq, nk, nv := len(q.shape), len(k.shape), len(v.shape)
+	if nq < 2 || nk < 2 || nv < 2 || q.shape[nq-1] != k.shape[nk-1] || k.shape[nk-2] != v.shape[nv-2] || k.shape[nk-2] == 0 {
+		return nil, nil, fmt.Errorf("%s: shapes %s, %s and %s of query, key and value do not fit: expected (…, L, D), (…, S, D) and (…, S, E)",
+			op, ShapeString(q.shape), ShapeString(k.shape), ShapeString(v.shape))
+	}
+	scale := o.Scale
+	if scale == 0 {
+		scale = 1 / math.Sqrt(float64(max(q.shape[nq-1], 1)))
+	}
+	b := build(op, q)
+	turned := b.keep(Transpose(k, -1, -2))
+	if b.err != nil {
+		return nil, nil, b.err
+	}
+	s := chain(q).scalar(OpMul, Float(scale)).then(func(t *Tensor) (*Tensor, error) { return MatMul(t, turned) })
+	if s.err != nil {
+		return nil, nil, s.err
+	}
+	if o.Causal {
+		all := b.keep(Full(q.ctx, []int{q.shape[nq-2], k.shape[nk-2]}, Truth(true), element.Bool))
+		if b.err != nil {
+			return nil, nil, b.err
+		}
+		later := b.keep(Triu(all, 1))
+		if b.err != nil {
+			return nil, nil, b.err
+		}
+		s = s.then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, later, Float(math.Inf(-1))) })
+	}
+	if m := o.Mask; m != nil && s.err == nil {
+		if shape, err := broadcastShape(op, nil, s.t.shape, m.shape); err != nil || !sameShape(shape, s.t.shape) {
+			return nil, nil, fmt.Errorf("%s: a mask of shape %s does not broadcast to the scores' shape %s", op, ShapeString(m.shape), ShapeString(s.t.shape))
+		}
+		switch {
+		case m.dtype == element.Bool:
+			never := b.keep(Unary(OpNot, m))
+			if b.err != nil {
+				return nil, nil, b.err
+			}
+			s = s.then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, never, Float(math.Inf(-1))) })
+		case m.dtype == q.dtype:
+			s = s.binary(OpAdd, m)
+		default:
+			return nil, nil, fmt.Errorf("%s: a mask must be bool or %s, not %s", op, q.dtype, m.dtype)
+		}
+	}
+	if s.err != nil {
+		return nil, nil, s.err
+	}
+	// A row of -inf alone has no softmax: its weights are 0.
+	top, _, err := MaxDim(s.t.Detach(), -1, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	none, err := BinaryScalar(OpEq, top, Float(math.Inf(-1)), false)
+	if err != nil {
+		return nil, nil, err
+	}
+	dead := func(t *Tensor) (*Tensor, error) { return MaskedFill(t, none, Int(0)) }
+	weights, err = s.then(dead).then(func(t *Tensor) (*Tensor, error) { return Softmax(t, -1) }).then(dead).end()
+	if err != nil {
+		return nil, nil, err
+	}
+	used := weights
+	if o.Dropout > 0 {
+		if used, err = Dropout(weights, o.Dropout, o.Stream); err != nil {
+			return nil, nil, err
+		}
+	}
+	out, err = MatMul(used, v)
+	return out, weights, err
+}
+
+// Rotary turns pairs of elements of x (…, L, D) by angles that grow with the position: element
+// pair i of position p by p·base^(-2i/D) (Su et al. 2021). Pairs are (i, i + D/2), or with
+// interleaved (2i, 2i + 1). The first position is offset.
+func Rotary(x *Tensor, base float64, offset int, interleaved bool) (*Tensor, error) {
+	const op = "rotary_embedding"
+	if err := needFloat(op, x); err != nil {
+		return nil, err
+	}
+	nd := len(x.shape)
+	if nd < 2 || x.shape[nd-1]%2 != 0 || x.shape[nd-1] == 0 {
+		return nil, fmt.Errorf("%s: needs an input (…, L, D) with an even D, not shape %s", op, ShapeString(x.shape))
+	}
+	length, half := x.shape[nd-2], x.shape[nd-1]/2
+	b := build(op, x)
+	at := b.keep(Arange(x.ctx, Int(int64(offset)), Int(int64(offset)+int64(length)), Int(1), element.Float64))
+	powers := b.keep(Arange(x.ctx, Int(0), Int(int64(half)), Int(1), element.Float64))
+	if b.err != nil {
+		return nil, b.err
+	}
+	rates := b.keep(chain(powers).scalar(OpMul, Float(-2)).scalar(OpDiv, Float(float64(2*half))).
+		then(func(t *Tensor) (*Tensor, error) { return BinaryScalar(OpPow, t, Float(base), true) }).end())
+	column := b.keep(View(at, []int{length, 1}))
+	if b.err != nil {
+		return nil, b.err
+	}
+	angles := b.keep(Mul(column, rates))
+	if b.err != nil {
+		return nil, b.err
+	}
+	cast := func(t *Tensor) (*Tensor, error) { return Cast(t, x.dtype) }
+	cos, sin := b.keep(chain(angles).unary(OpCos).then(cast).end()), b.keep(chain(angles).unary(OpSin).then(cast).end())
+	if b.err != nil {
+		return nil, b.err
+	}
+	if interleaved { // (…, L, D/2, 2)
+		var err error
+		if x, err = Reshape(x, append(append([]int(nil), x.shape[:nd-1]...), half, 2)); err != nil {
+			return nil, err
+		}
+	}
+	var first, second *Tensor
+	if interleaved {
+		first, second = b.keep(Select(x, -1, 0)), b.keep(Select(x, -1, 1))
+	} else {
+		first, second = b.keep(Narrow(x, -1, 0, half)), b.keep(Narrow(x, -1, half, half))
+	}
+	if b.err != nil {
+		return nil, b.err
+	}
+	turn := func(a, c *Tensor, join BinaryOp) *Tensor {
+		other := b.keep(Mul(c, sin))
+		if b.err != nil {
+			return nil
+		}
+		return b.keep(chain(a).mul(cos).binary(join, other).end())
+	}
+	left, right := turn(first, second, OpSub), turn(second, first, OpAdd)
+	if b.err != nil {
+		return nil, b.err
+	}
+	if !interleaved {
+		return Cat([]*Tensor{left, right}, -1)
+	}
+	y, err := Stack([]*Tensor{left, right}, -1)
+	if err != nil {
+		return nil, err
+	}
+	return Flatten(y, -2, -1)
+}

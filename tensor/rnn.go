@@ -1,0 +1,290 @@
+package tensor
+
+import (
+	"fmt"
+
+	"drun/kernel"
+)
+
+// A Cell is a kind of recurrent layer.
+type Cell = kernel.Cell
+
+// The cells.
+const (
+	LSTM    = kernel.LSTM
+	GRU     = kernel.GRU
+	RNNTanh = kernel.RNNTanh
+	RNNRelu = kernel.RNNRelu
+)
+
+// RNNWeights are one direction of one recurrent layer: WIH (gates·H, I), WHH (gates·H, H),
+// and biases (gates·H) that may be nil.
+type RNNWeights struct{ WIH, WHH, BIH, BHH *Tensor }
+
+// gatesOf is how many sums of a state's width a cell has.
+func gatesOf(cell kernel.Cell) int {
+	switch cell {
+	case kernel.LSTM:
+		return 4
+	case kernel.GRU:
+		return 3
+	}
+	return 1
+}
+
+// recurrent is what a pass over a sequence keeps for the backward pass.
+type recurrent struct {
+	cell             kernel.Cell
+	n, steps, in, w  int
+	gates, wide      int // sums in a row of a product, and widths kept
+	lengths          []int64
+	backwards        bool
+	kept, h, c, back *Tensor // gates' values (T, N, wide·H); states (T+1, N, H); WHH transposed
+}
+
+// Recurrent runs one direction of a recurrent layer over x (T, N, I), from the states h0 and,
+// of an LSTM, c0 (N, H). It gives the outputs (T, N, H) and the last states. lengths (nil:
+// all T) are the sequences': beyond them outputs are 0 and the state stays. backwards goes
+// from the end to the beginning of each sequence.
+func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int64, backwards bool) (out, hn, cn *Tensor, err error) {
+	op := [...]string{kernel.LSTM: "lstm", kernel.GRU: "gru", kernel.RNNTanh: "rnn", kernel.RNNRelu: "rnn"}[cell]
+	if err = sameFloat(op, x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH); err != nil {
+		return
+	}
+	r := &recurrent{cell: cell, gates: gatesOf(cell), lengths: lengths, backwards: backwards}
+	r.w = w.WHH.shape[1]
+	r.wide = r.gates
+	if cell == kernel.GRU {
+		r.wide = 4
+	}
+	if len(x.shape) != 3 || x.shape[2] != w.WIH.shape[1] {
+		return nil, nil, nil, fmt.Errorf("%s: an input of shape %s does not fit: expected (T, N, %d)", op, ShapeString(x.shape), w.WIH.shape[1])
+	}
+	r.steps, r.n, r.in = x.shape[0], x.shape[1], x.shape[2]
+	for _, s := range []*Tensor{h0, c0} {
+		if s != nil && !sameShape(s.shape, []int{r.n, r.w}) {
+			return nil, nil, nil, fmt.Errorf("%s: a state of shape %s does not fit: expected %s", op, ShapeString(s.shape), ShapeString([]int{r.n, r.w}))
+		}
+	}
+	b := build(op, x)
+	in, wih, whh := b.contiguous(x), b.contiguous(w.WIH), b.contiguous(w.WHH)
+	// The results lie in one tensor, the outputs and below them the last states: one recorded
+	// operation, whose backward function gets all gradients.
+	rows := r.steps + 1
+	if cell == kernel.LSTM {
+		rows++
+	}
+	all := b.like(rows, r.n, r.w)
+	r.kept = b.like(r.steps, r.n, r.wide*r.w)
+	r.h = b.like(r.steps+1, r.n, r.w)
+	if cell == kernel.LSTM {
+		r.c = b.like(r.steps+1, r.n, r.w)
+	}
+	var hidden *Tensor
+	if cell == kernel.GRU {
+		hidden = b.like(r.n, 3*r.w)
+	}
+	r.back = b.like(r.w, r.gates*r.w)
+	if b.err != nil {
+		return nil, nil, nil, b.err
+	}
+	turned := viewOf(whh, 2)
+	turned.shape[0], turned.shape[1], turned.strides[0], turned.strides[1] = r.w, r.gates*r.w, 1, r.w
+	kCopy(r.back, turned.seal())
+	// The sums of the inputs, of all steps at once. Biases join them, but for the GRU's hidden ones.
+	bias, hiddenBias := b.contiguous(w.BIH), b.contiguous(w.BHH)
+	if hiddenBias != nil && cell != kernel.GRU {
+		if bias, err = Add(bias.Detach(), hiddenBias.Detach()); err != nil {
+			return
+		}
+	}
+	wide := r.wide * r.w
+	if err = r.product(op, r.kept, 0, wide, in, 0, r.in, wih, r.in, true, r.steps*r.n, r.gates*r.w, r.in, false, bias); err != nil {
+		return
+	}
+	kCopy(r.state(r.h, r.first()), h0)
+	if cell == kernel.LSTM {
+		kCopy(r.state(r.c, r.first()), c0)
+	}
+	step := kernel.CellStep{N: r.n, Width: r.w, OutStep: r.w, Lengths: lengths, Hidden: ptrOr(hidden)}
+	for i := range r.steps {
+		t, before, after := r.at(i)
+		if cell == kernel.GRU {
+			err = r.product(op, hidden, 0, 3*r.w, r.h, before*r.n*r.w, r.w, r.back, 3*r.w, false, r.n, 3*r.w, r.w, false, hiddenBias)
+		} else {
+			err = r.product(op, r.kept, t*r.n*wide, wide, r.h, before*r.n*r.w, r.w, r.back, wide, false, r.n, wide, r.w, true, nil)
+		}
+		if err != nil {
+			return
+		}
+		r.locate(&step, t, before, after)
+		step.Out = all.ptrAt(t * r.n * r.w)
+		if r.n > 0 {
+			step.Run(x.dtype, cell, false)
+		}
+	}
+	alive(in, wih, r.back, hidden, bias, hiddenBias)
+	kCopy(r.state(all, r.steps), r.state(r.h, r.last()))
+	if cell == kernel.LSTM {
+		kCopy(r.state(all, r.steps+1), r.state(r.c, r.last()))
+	}
+	if recordsAny(x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH) {
+		record(all, op, r.backward, x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH).save(in, wih, whh, r.kept, r.h, r.c, r.back)
+	}
+	if out, err = Narrow(all, 0, 0, r.steps); err != nil {
+		return
+	}
+	if hn, err = Select(all, 0, r.steps); err != nil || cell != kernel.LSTM {
+		return
+	}
+	cn, err = Select(all, 0, r.steps+1)
+	return
+}
+
+// at is the step of the i-th turn, and which rows of the states are before and after it.
+func (r *recurrent) at(i int) (t, before, after int) {
+	if r.backwards {
+		t = r.steps - 1 - i
+		return t, t + 1, t
+	}
+	return i, i, i + 1
+}
+
+func (r *recurrent) first() int {
+	if r.backwards {
+		return r.steps
+	}
+	return 0
+}
+
+func (r *recurrent) last() int { return r.steps - r.first() }
+
+// state is row i of a tensor (T+1, N, H).
+func (r *recurrent) state(t *Tensor, i int) *Tensor {
+	v := viewOf(t, 2)
+	v.shape[0], v.shape[1] = r.n, r.w
+	setContiguous(v.strides, v.shape)
+	v.off += i * r.n * r.w
+	v.view = false
+	return v.seal()
+}
+
+func (r *recurrent) locate(s *kernel.CellStep, t, before, after int) {
+	s.T = t
+	s.Gates = r.kept.ptrAt(t * r.n * r.wide * r.w)
+	s.H, s.H0 = r.h.ptrAt(after*r.n*r.w), r.h.ptrAt(before*r.n*r.w)
+	if r.c != nil {
+		s.C, s.C0 = r.c.ptrAt(after*r.n*r.w), r.c.ptrAt(before*r.n*r.w)
+	}
+}
+
+// product is c (m, n) = a (m, k) · b, plus what is there, plus bias.
+func (r *recurrent) product(op string, c *Tensor, cAt, ldc int, a *Tensor, aAt, lda int, b *Tensor, ldb int, trans bool, m, n, k int, add bool, bias *Tensor) error {
+	if m == 0 || n == 0 {
+		return nil
+	}
+	err := kernel.Gemm(c.dtype, 1, m, n, k, kernel.Matrix{Data: c.ptrAt(cAt), Stride: ldc}, kernel.Matrix{Data: a.ptrAt(aAt), Stride: max(lda, 1)},
+		kernel.Matrix{Data: b.ptr(), Stride: max(ldb, 1), Trans: trans}, add, ptrOr(bias))
+	alive(a, b, c, bias)
+	return starved(op, err)
+}
+
+func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
+	in, wih, whh := nd.val(0), nd.val(1), nd.val(2)
+	op, wide, size := nd.op, r.gates*r.w, r.n*r.w
+	b := build(op, g)
+	dy := b.contiguous(g)
+	dgates := b.like(r.steps, r.n, wide)
+	dhidden := dgates
+	if r.cell == kernel.GRU {
+		dhidden = b.like(r.steps, r.n, wide)
+	}
+	dh, dh0 := b.like(r.n, r.w), b.like(r.n, r.w)
+	var dc, dc0 *Tensor
+	if r.cell == kernel.LSTM {
+		dc, dc0 = b.like(r.n, r.w), b.like(r.n, r.w)
+	}
+	if b.err != nil {
+		return b.err
+	}
+	kCopy(dh, r.state(dy, r.steps))
+	if dc != nil {
+		kCopy(dc, r.state(dy, r.steps+1))
+	}
+	step := kernel.CellStep{N: r.n, Width: r.w, OutStep: r.w, Lengths: r.lengths}
+	for i := r.steps - 1; i >= 0; i-- {
+		t, before, after := r.at(i)
+		r.locate(&step, t, before, after)
+		step.DOut, step.DH, step.DC = dy.ptrAt(t*size), dh.ptr(), ptrOr(dc)
+		step.DGates, step.DHidden = dgates.ptrAt(t*r.n*wide), dhidden.ptrAt(t*r.n*wide)
+		step.DH0, step.DC0 = dh0.ptr(), ptrOr(dc0)
+		if r.n > 0 {
+			step.Run(g.dtype, r.cell, true)
+		}
+		if err := r.product(op, dh0, 0, r.w, dhidden, t*r.n*wide, wide, whh, r.w, false, r.n, r.w, wide, true, nil); err != nil {
+			return err
+		}
+		dh, dh0, dc, dc0 = dh0, dh, dc0, dc
+	}
+	rows := r.steps * r.n
+	if nd.needs(0) {
+		outs[0] = b.like(r.steps, r.n, r.in)
+		if b.err != nil {
+			return b.err
+		}
+		if err := r.product(op, outs[0], 0, r.in, dgates, 0, wide, wih, r.in, false, rows, r.in, wide, false, nil); err != nil {
+			return err
+		}
+	}
+	if nd.needs(1) {
+		outs[1] = dh
+	}
+	if nd.needs(2) {
+		outs[2] = dc
+	}
+	states := 0 // the states before the steps are rows 0 … T-1, or 1 … T backwards
+	if r.backwards {
+		states = size
+	}
+	weight := func(i int, left, right *Tensor, at, width int) error {
+		if !nd.needs(i) {
+			return nil
+		}
+		dw, add := nd.place(i, dy)
+		if dw == nil {
+			if dw = b.like(wide, width); b.err != nil {
+				return b.err
+			}
+			outs[i] = dw
+		}
+		if rows == 0 {
+			if !add {
+				clear(dw.Bytes())
+			}
+			return nil
+		}
+		return starved(op, kernel.Gemm(g.dtype, 1, wide, width, rows, kernel.Matrix{Data: dw.ptr(), Stride: width},
+			kernel.Matrix{Data: left.ptr(), Stride: wide, Trans: true}, kernel.Matrix{Data: right.ptrAt(at), Stride: width}, add, nil))
+	}
+	if err := weight(3, dgates, in, 0, r.in); err != nil {
+		return err
+	}
+	if err := weight(4, dhidden, r.h, states, r.w); err != nil {
+		return err
+	}
+	for i, d := range []*Tensor{dgates, dhidden} {
+		if !nd.needs(5 + i) {
+			continue
+		}
+		flat := viewOf(d, 2)
+		flat.shape[0], flat.shape[1] = rows, wide
+		setContiguous(flat.strides, flat.shape)
+		sum, err := reduceDims(op, reduceSum, flat.seal(), []int{0}, false)
+		if err != nil {
+			return err
+		}
+		outs[5+i] = sum
+	}
+	alive(dy, dgates, dhidden, dh, dh0, dc, dc0, in, wih, whh)
+	return nil
+}
