@@ -104,8 +104,8 @@ func ranks(text string) (int, error) {
 		return 0, usage("cpu starts one rank for each core, gpu one for each GPU, auto one for each GPU or, where there is none, each core", "-n %s: %v", text, err)
 	case n < 1:
 		return 0, usage("", "-n %d: a run has at least 1 rank", n)
-	case n > run.MaxRanks:
-		return 0, usage("", "-n %d: at most %d ranks fit on one machine", n, run.MaxRanks)
+	case n > run.MaxHere:
+		return 0, usage("", "-n %d: at most %d ranks fit on one machine", n, run.MaxHere)
 	}
 	return n, nil
 }

@@ -81,8 +81,8 @@ type sweepFlags struct {
 }
 
 func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
-	if f.jobs < 1 || f.jobs > run.MaxRanks {
-		return usage("", "--jobs %d: want 1 to %d", f.jobs, run.MaxRanks)
+	if f.jobs < 1 || f.jobs > run.MaxHere {
+		return usage("", "--jobs %d: want 1 to %d", f.jobs, run.MaxHere)
 	}
 	for _, tag := range o.Tags {
 		if len(tag) > maxTag {

@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	maxRanks = 1024
+	// MaxRanks is how many ranks a region takes, all of one machine.
+	MaxRanks = 1024
 	// stageSize is how much a rank can publish in a round: small enough that
 	// the stages of a few ranks stay in a core's second-level cache, large
 	// enough that a round costs little beside the copy.

@@ -38,8 +38,8 @@ const headerSize = 1 << 16
 // Create makes the shared memory of a world of size ranks. The ranks'
 // processes inherit the file; when the last one has ended nothing is left.
 func Create(size int) (*os.File, error) {
-	if size < 1 || size > maxRanks {
-		return nil, fmt.Errorf("the shm backend takes 1 to %d ranks, not %d", maxRanks, size)
+	if size < 1 || size > MaxRanks {
+		return nil, fmt.Errorf("the shm backend takes 1 to %d ranks, not %d", MaxRanks, size)
 	}
 	f, err := sharedmem.Create("drun-shm")
 	if err != nil {

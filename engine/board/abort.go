@@ -35,7 +35,7 @@ func (b *Board) Abort(by int, err error) bool {
 		return false
 	}
 	c := causeOf(err)
-	n := copy(b.mem[causeAt:causeAt+causeSize], c.encode(err))
+	n := copy(b.mem[causeAt:causeAt+b.causeSize], c.encode(err, b.causeSize))
 	b.keep(c)
 	b.head.abortBy, b.head.causeLen, b.head.abortAt = int32(by), uint32(n), now()
 	b.head.aborting.Store(abortReady)
@@ -55,7 +55,7 @@ func (b *Board) Aborted() error {
 		}
 		time.Sleep(50 * time.Microsecond)
 	}
-	err := decode(b.mem[causeAt:][:min(int(b.head.causeLen), causeSize)])
+	err := decode(b.mem[causeAt:][:min(int(b.head.causeLen), b.causeSize)])
 	var mismatch *collective.MismatchError
 	if errors.As(err, &mismatch) {
 		return mismatch
@@ -74,11 +74,11 @@ func causeOf(err error) *cause {
 	return c
 }
 
-func (c *cause) encode(err error) []byte {
+func (c *cause) encode(err error, most int) []byte {
 	data, jsonErr := json.Marshal(c)
-	if jsonErr != nil || len(data) > causeSize {
+	if jsonErr != nil || len(data) > most {
 		text := err.Error()
-		data, _ = json.Marshal(cause{Text: text[:min(len(text), causeSize/8)]})
+		data, _ = json.Marshal(cause{Text: text[:min(len(text), most/8)]})
 	}
 	return data
 }

@@ -25,8 +25,9 @@ const Observer = -1
 // A Board is one process's view of the board. Its methods may be called from
 // any goroutine, except At and Note, which belong to the recipe's.
 type Board struct {
-	file  *os.File
-	mem   []byte
+	file *os.File
+	mem  []byte
+	layout
 	waits uint64 // that this rank has slept in
 	head  *header
 	rank  int
@@ -43,8 +44,8 @@ type Board struct {
 
 // Create makes the board of a world of that size. Workers inherit the file.
 func Create(world int) (*os.File, error) {
-	if world < 1 || world > maxWorld {
-		return nil, fmt.Errorf("a node can hold 1 to %d ranks, not %d", maxWorld, world)
+	if world < 1 || world > MaxWorld {
+		return nil, fmt.Errorf("a world has 1 to %d ranks, not %d", MaxWorld, world)
 	}
 	f, err := sharedmem.Create("drun-board")
 	if err != nil {
@@ -64,23 +65,28 @@ func Create(world int) (*os.File, error) {
 // Open maps the board in f as one of its ranks, or as [Observer]. The board
 // keeps f and closes it.
 func Open(f *os.File, rank int) (*Board, error) {
-	mem, err := sharedmem.Map(f, 0, snapshotAt+snapshotSize)
+	mem, err := sharedmem.Map(f, 0, causeAt)
 	if err != nil {
 		return nil, err
 	}
-	b := &Board{file: f, mem: mem, head: sharedmem.At[header](mem, 0), rank: rank, groups: map[uint32]*window{}}
-	if b.head.magic != magic {
-		_ = sharedmem.Unmap(mem)
+	h := *sharedmem.At[identity](mem, 0)
+	_ = sharedmem.Unmap(mem)
+	if h.magic != magic || h.world < 1 || h.world > MaxWorld {
 		return nil, fmt.Errorf("the file given as status board is not one, or is from another version of drun")
 	}
-	b.world = int(b.head.world)
+	at := newLayout(int(h.world))
+	if mem, err = sharedmem.Map(f, 0, at.snapshotAt+at.snapshotSize); err != nil {
+		return nil, err
+	}
+	b := &Board{file: f, mem: mem, layout: at, head: sharedmem.At[header](mem, 0), rank: rank, groups: map[uint32]*window{}}
+	b.world = int(h.world)
 	if rank != Observer && (rank < 0 || rank >= b.world) {
 		_ = sharedmem.Unmap(mem)
 		return nil, fmt.Errorf("rank %d is not on a board of %d ranks", rank, b.world)
 	}
 	if rank != Observer {
 		b.own = b.slot(rank)
-		b.names.table = mem[namesAt+rank*tableSize:][:tableSize]
+		b.names.table = mem[b.namesAt+rank*tableSize:][:tableSize]
 	}
 	return b, nil
 }
@@ -100,7 +106,7 @@ func (b *Board) Close() error {
 // World is the number of ranks on the board.
 func (b *Board) World() int { return b.world }
 
-func (b *Board) slot(rank int) *slot { return sharedmem.At[slot](b.mem, slotsAt+rank*slotSize) }
+func (b *Board) slot(rank int) *slot { return sharedmem.At[slot](b.mem, b.slotsAt+rank*slotSize) }
 
 // SetState says what this rank does from now on.
 func (b *Board) SetState(s collective.State) { b.SetRankState(b.rank, s) }

@@ -102,7 +102,7 @@ func TestCausesKeepTheirType(t *testing.T) {
 }
 
 func TestBadBoards(t *testing.T) {
-	for _, n := range []int{0, -1, 5000} {
+	for _, n := range []int{0, -1, board.MaxWorld + 1} {
 		if _, err := board.Create(n); err == nil {
 			t.Errorf("a board of %d ranks was made", n)
 		}

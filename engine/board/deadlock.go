@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"drun/collective"
 	"drun/collective/sharedmem"
@@ -43,22 +44,28 @@ type needs struct {
 	seq     atomic.Uint64 // its number; 0: it is none
 	// confirmed is the mark of the wait that the head found to be in a circle.
 	confirmed atomic.Uint64
-	ranks     rankSet
-	moving    rankSet // ranks that wait for a message whose other end this rank has called
 }
 
-type rankSet [maxWorld / 64]atomic.Uint64
+// rankNeeds are a rank's, with the sets that follow them in memory.
+type rankNeeds struct {
+	*needs
+	ranks  rankSet
+	moving rankSet // ranks that wait for a message whose other end this rank has called
+}
 
-func (s *rankSet) clear() {
+// rankSet has a bit for each rank of the world.
+type rankSet []atomic.Uint64
+
+func (s rankSet) clear() {
 	for i := range s {
 		s[i].Store(0)
 	}
 }
 
-func (s *rankSet) add(rank int)      { s[rank/64].Store(s[rank/64].Load() | 1<<(rank%64)) }
-func (s *rankSet) has(rank int) bool { return s[rank/64].Load()&(1<<(rank%64)) != 0 }
+func (s rankSet) add(rank int)      { s[rank/64].Store(s[rank/64].Load() | 1<<(rank%64)) }
+func (s rankSet) has(rank int) bool { return s[rank/64].Load()&(1<<(rank%64)) != 0 }
 
-func (s *rankSet) all(yield func(int) bool) {
+func (s rankSet) all(yield func(int) bool) {
 	for i := range s {
 		for word := s[i].Load(); word != 0; word &= word - 1 {
 			if !yield(i*64 + bits.TrailingZeros64(word)) {
@@ -87,8 +94,19 @@ func (w *guardedWork) answers(message uint64, peer int) bool {
 	return w.seq == 0 && messageOf(other, w.g.group, w.tag) == message && (w.peer == peer || w.peer < 0)
 }
 
-func (b *Board) needsOf(rank int) *needs {
-	return sharedmem.At[needs](b.mem, needsAt+rank*needsSize)
+func (b *Board) needsOf(rank int) rankNeeds { return needsIn(b.needsBytes(rank), b.world) }
+
+func (b *Board) needsBytes(rank int) []byte {
+	return b.mem[b.needsAt+rank*b.needsSize:][:needsBytes(b.world)]
+}
+
+// needsBytes is how much the needs of a rank take in a world of that size.
+func needsBytes(world int) int { return int(unsafe.Sizeof(needs{})) + 2*8*((world+63)/64) }
+
+func needsIn(mem []byte, world int) rankNeeds {
+	words, at := (world+63)/64, int(unsafe.Sizeof(needs{}))
+	set := func(at int) rankSet { return unsafe.Slice(sharedmem.At[atomic.Uint64](mem, at), words) }
+	return rankNeeds{sharedmem.At[needs](mem, 0), set(at), set(at + 8*words)}
 }
 
 // deadlockWatch looks for deadlocks during one wait.

@@ -16,7 +16,7 @@ type detail struct {
 }
 
 func (b *Board) detailOf(rank int) *detail {
-	return sharedmem.At[detail](b.mem, namesAt+(rank+1)*tableSize-detailSize)
+	return sharedmem.At[detail](b.mem, b.namesAt+(rank+1)*tableSize-detailSize)
 }
 
 // tell writes the details of a call, which may be empty.

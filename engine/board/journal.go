@@ -21,10 +21,10 @@ func (b *Board) window(id uint32) (*window, error) {
 	if w := b.groups[id]; w != nil {
 		return w, nil
 	}
-	if int64(id) >= maxGroups {
-		return nil, fmt.Errorf("group number %d is too large: the board holds %d groups", id, maxGroups)
+	if int64(id) >= b.maxGroups {
+		return nil, fmt.Errorf("group number %d is too large: the board holds %d groups", id, b.maxGroups)
 	}
-	mem, err := sharedmem.Map(b.file, groupsAt+int64(id)*groupStride, groupWindow(b.world))
+	mem, err := sharedmem.Map(b.file, b.groupsAt+int64(id)*b.groupStride, groupWindow(b.world))
 	if err != nil {
 		return nil, err
 	}

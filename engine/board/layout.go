@@ -20,13 +20,8 @@ import (
 //
 // Each rank writes only its own slot, names, line and journal.
 const (
-	maxWorld = 960
-
 	causeAt   = 4096
-	causeSize = 1 << 20
-	slotsAt   = causeAt + causeSize
 	slotSize  = sharedmem.CacheLine
-	namesAt   = slotsAt + 1024*slotSize
 	nameSize  = 128
 	maxNames  = 128
 	noteIndex = maxNames - detailSize/nameSize // in a table, of the rank's note
@@ -34,20 +29,37 @@ const (
 	detailSize = 8 * nameSize
 	tableSize  = nameSize * maxNames
 
-	needsAt   = namesAt + maxWorld*tableSize // see deadlock.go
-	needsSize = 512
-
-	snapshotAt   = needsAt + maxWorld*needsSize
-	snapshotSize = 8 << 20
-
-	groupsAt    = 1 << 30
-	groupStride = 8 << 20
-	maxGroups   = (sharedmem.Size - groupsAt) / groupStride
-	linesAt     = 4096 // after the gate
-	journalLen  = 32   // calls of a group that a rank's journal remembers
+	linesAt    = 4096 // after the gate
+	journalLen = 32   // calls of a group that a rank's journal remembers
 )
 
-const magic = 0x64_72_75_6e_62_64_30_32 // "drunbd02"
+// layout is where the parts are for a world of that size. Only what is written takes memory.
+type layout struct {
+	causeSize, slotsAt, namesAt, needsAt, needsSize, snapshotAt, snapshotSize int
+	groupsAt, groupStride                                                     int64
+	maxGroups                                                                 int64
+}
+
+func newLayout(world int) layout {
+	l := layout{causeSize: max(1<<20, world*1024), snapshotSize: max(8<<20, world*(16<<10))}
+	l.slotsAt = causeAt + l.causeSize
+	l.namesAt = l.slotsAt + sharedmem.PageRound(world*slotSize)
+	l.needsAt = l.namesAt + world*tableSize // see deadlock.go
+	l.needsSize = (needsBytes(world) + sharedmem.CacheLine - 1) / sharedmem.CacheLine * sharedmem.CacheLine
+	l.snapshotAt = l.needsAt + sharedmem.PageRound(world*l.needsSize)
+	l.groupsAt = max(1<<30, int64(sharedmem.PageRound(l.snapshotAt+l.snapshotSize)))
+	l.groupStride = max(8<<20, int64(sharedmem.PageRound(groupWindow(world))))
+	l.maxGroups = (sharedmem.Size - l.groupsAt) / l.groupStride
+	return l
+}
+
+const magic = 0x64_72_75_6e_62_64_30_33 // "drunbd03"
+
+// identity is what the header begins with.
+type identity struct {
+	magic uint64
+	world uint32
+}
 
 type header struct {
 	magic    uint64

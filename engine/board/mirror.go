@@ -101,13 +101,17 @@ func (b *Board) Awaits(rank int, from []int) uint64 {
 // node. all includes the journals of all their groups, not just of the latest.
 func (b *Board) Show(ranks []int, all bool) *Mirror {
 	m := &Mirror{Now: now()}
-	for rank := range b.world {
-		if ranks == nil && !b.isNear(rank) || ranks != nil && !slices.Contains(ranks, rank) {
-			continue
+	if ranks == nil {
+		for rank := range b.world {
+			if b.isNear(rank) {
+				ranks = append(ranks, rank)
+			}
 		}
+	}
+	for _, rank := range ranks {
 		s := b.slot(rank)
-		r := MirroredRank{Rank: rank, Slot: slices.Clone(bytesOf(s)), Needs: slices.Clone(bytesOf(b.needsOf(rank)))}
-		table := b.mem[namesAt+rank*tableSize:][:tableSize]
+		r := MirroredRank{Rank: rank, Slot: slices.Clone(bytesOf(s)), Needs: slices.Clone(b.needsBytes(rank))}
+		table := b.mem[b.namesAt+rank*tableSize:][:tableSize]
 		used := len(table)
 		for used > 0 && table[used-1] == 0 {
 			used--
@@ -162,10 +166,10 @@ func (b *Board) Adopt(m *Mirror) {
 	for i := range m.Ranks {
 		r := &m.Ranks[i]
 		if r.Rank < 0 || r.Rank >= b.world || b.isNear(r.Rank) || b.isOver(r.Rank) ||
-			len(r.Slot) != int(unsafe.Sizeof(slot{})) || len(r.Needs) != int(unsafe.Sizeof(needs{})) || len(r.Names) > tableSize {
+			len(r.Slot) != int(unsafe.Sizeof(slot{})) || len(r.Needs) != needsBytes(b.world) || len(r.Names) > tableSize {
 			continue
 		}
-		copy(b.mem[namesAt+r.Rank*tableSize:][:tableSize], r.Names)
+		copy(b.mem[b.namesAt+r.Rank*tableSize:][:tableSize], r.Names)
 		for _, g := range r.Groups {
 			b.adoptGroup(r.Rank, &g, shift)
 		}
@@ -177,7 +181,7 @@ func (b *Board) Adopt(m *Mirror) {
 		to.group = from.group
 		to.calls.Store(from.calls.Load())
 		to.state.Store(from.state.Load())
-		n, own := as[needs](r.Needs), b.needsOf(r.Rank)
+		n, own := needsIn(aligned(r.Needs), b.world), b.needsOf(r.Rank)
 		for i := range own.ranks {
 			own.ranks[i].Store(n.ranks[i].Load())
 			own.moving[i].Store(n.moving[i].Load())
@@ -234,13 +238,21 @@ func (b *Board) Cause() (by int, cause []byte, ok bool) {
 	if b.head.aborting.Load() != abortReady {
 		return 0, nil, false
 	}
-	return int(b.head.abortBy), slices.Clone(b.mem[causeAt:][:min(int(b.head.causeLen), causeSize)]), true
+	return int(b.head.abortBy), slices.Clone(b.mem[causeAt:][:min(int(b.head.causeLen), b.causeSize)]), true
 }
 
 // AbortAs aborts the board with the cause that [Board.Cause] gave on another.
 func (b *Board) AbortAs(by int, cause []byte) bool { return b.Abort(by, decode(cause)) }
 
 func bytesOf[T any](p *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p)) }
+
+// aligned copies bytes of the wire to where numbers of 64 bits may lie.
+func aligned(data []byte) []byte {
+	words := make([]uint64, (len(data)+7)/8)
+	mem := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(data))
+	copy(mem, data)
+	return mem
+}
 
 // as copies bytes of the wire into a value of the layout.
 func as[T any](data []byte) *T {

@@ -72,7 +72,7 @@ func (b *Board) name(rank int, index uint32) string {
 	if index == 0 || index > maxNames {
 		return ""
 	}
-	at := b.mem[namesAt+rank*tableSize+int(index-1)*nameSize:][:nameSize]
+	at := b.mem[b.namesAt+rank*tableSize+int(index-1)*nameSize:][:nameSize]
 	return string(at[1:][:min(int(at[0]), nameSize-1)])
 }
 

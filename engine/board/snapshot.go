@@ -91,8 +91,8 @@ func (b *Board) keep(err *cause) {
 		put(last)
 	}
 	data, jsonErr := json.Marshal(s)
-	if jsonErr == nil && len(data) <= snapshotSize {
-		b.head.snapshotLen = uint32(copy(b.mem[snapshotAt:][:snapshotSize], data))
+	if jsonErr == nil && len(data) <= b.snapshotSize {
+		b.head.snapshotLen = uint32(copy(b.mem[b.snapshotAt:][:b.snapshotSize], data))
 	}
 }
 
@@ -103,7 +103,7 @@ func (b *Board) Last() *Snapshot {
 		return nil
 	}
 	s := new(Snapshot)
-	if json.Unmarshal(b.mem[snapshotAt:][:min(b.head.snapshotLen, snapshotSize)], s) != nil || len(s.Ranks) != b.world {
+	if json.Unmarshal(b.mem[b.snapshotAt:][:min(int(b.head.snapshotLen), b.snapshotSize)], s) != nil || len(s.Ranks) != b.world {
 		return nil
 	}
 	return s

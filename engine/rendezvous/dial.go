@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -100,18 +102,34 @@ func (c *client) give(k *conn) {
 	c.idle = append(c.idle, k)
 }
 
+// connect makes a connection. A server at which many connect at once may refuse one of them the first time.
 func (c *client) connect(ctx context.Context) (*conn, error) {
+	const tries, pause = 12, 200 * time.Millisecond
+	for n := 1; ; n++ {
+		k, err := c.connectOnce(ctx)
+		if err == nil || n == tries || !ended(err) || ctx.Err() != nil {
+			if ended(err) || errors.Is(err, errSecret) {
+				err = errors.New("it refused this rank: the token is of another run, or there are too many connections")
+			}
+			return k, err
+		}
+		time.Sleep(time.Duration(n)*pause/2 + rand.N(time.Duration(n)*pause))
+	}
+}
+
+// ended tells whether the other side has closed the connection without a word.
+func ended(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+func (c *client) connectOnce(ctx context.Context) (*conn, error) {
 	dialer := net.Dialer{Timeout: ioTimeout}
 	socket, err := dialer.DialContext(ctx, "tcp", c.address)
 	if err != nil {
 		return nil, err
 	}
 	k := newConn(secureClient(socket))
-	err = k.during(ctx, func() error { return k.introduce(c.token, false) })
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errSecret) {
-		err = errors.New("it refused this rank: the token is of another run, or there are too many connections")
-	}
-	if err != nil {
+	if err := k.during(ctx, func() error { return k.introduce(c.token, false) }); err != nil {
 		k.Close()
 		return nil, err
 	}

@@ -49,7 +49,7 @@ var errSecret = errors.New("the secret there is another one")
 
 // introduce is the handshake of the side that connected.
 func (c *conn) introduce(secret string, agent bool) error {
-	end := time.Now().Add(helloTimeout)
+	end := time.Now().Add(ioTimeout) // many may connect at once, and wait for their turn
 	key, err := c.bound(secret, end)
 	if err != nil {
 		return err
@@ -77,31 +77,31 @@ type saidError struct{ text string }
 
 func (e *saidError) Error() string { return e.text }
 
-// meet is the handshake of the side that listens. secretOf returns the secret, or
-// false where no such connection is expected.
-func (c *conn) meet(secretOf func(agent bool) (string, bool)) (agent, ok bool) {
+// meet is the handshake of the side that listens, but for its own proof, which is to be sent when there is a place for
+// the other side. secretOf returns the secret, or false where no such connection is expected.
+func (c *conn) meet(secretOf func(agent bool) (string, bool)) (agent bool, own *handshake) {
 	end := time.Now().Add(helloTimeout)
 	var first handshake
 	if c.receive(&first, maxHello, end) != nil {
-		return false, false
+		return false, nil
 	}
 	secret, expected := secretOf(first.Agent)
 	if !expected {
-		return false, false
+		return false, nil
 	}
 	if first.Version != version {
 		_ = c.send(&handshake{Error: fmt.Sprintf("it speaks version %d, this side version %d: they come from different releases of drun", version, first.Version)})
-		return false, false
+		return false, nil
 	}
 	key, err := c.bound(secret, end)
 	if err != nil {
-		return false, false
+		return false, nil
 	}
 	if !hmac.Equal(first.Proof, proof(key, clientLabel, first.Agent)) {
 		_ = c.send(&handshake{Error: errSecret.Error()}) // for the user on the other side
-		return false, false
+		return false, nil
 	}
-	return first.Agent, c.send(&handshake{Proof: proof(key, serverLabel, first.Agent)}) == nil
+	return first.Agent, &handshake{Proof: proof(key, serverLabel, first.Agent)}
 }
 
 // ReadSecret reads the secret in a file: its text, without surrounding white space.

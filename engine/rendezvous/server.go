@@ -12,12 +12,14 @@ import (
 )
 
 const (
-	// maxConns is far more than a world has ranks. maxGuests bounds the connections
-	// that have not proven the secret yet: one more closes the oldest of them.
-	maxConns  = 8192
-	maxGuests = 1024
+	// maxConns bounds those that have proven the secret. maxGuests bounds those that have not yet: one more closes the
+	// oldest of the machine that has the most. Where it comes from that one itself, it waits first until the oldest has
+	// had guestTime for its proof: many honest ones may come at once.
+	maxConns  = 1 << 17
+	maxGuests = 256
+	guestTime = time.Second
 	// helloTimeout is the deadline for a connection's proof.
-	helloTimeout = 5 * time.Second
+	helloTimeout = 7 * time.Second
 )
 
 // NewToken makes the secret that the ranks of a run share.
@@ -126,12 +128,26 @@ func (s *Server) accept() {
 			continue
 		}
 		c := newConn(under)
+		for s.full(c) {
+			time.Sleep(time.Millisecond)
+		}
 		if !s.welcome(c) {
 			c.Close()
 			continue
 		}
 		s.running.Go(func() { s.serve(c) })
 	}
+}
+
+// full tells whether a connection has to wait until one of those before it has had its time.
+func (s *Server) full(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.guests) < maxGuests {
+		return false
+	}
+	oldest := s.guests[worst(s.guests)]
+	return c.host() == oldest.host() && time.Since(oldest.came) < guestTime
 }
 
 // welcome accepts a connection if there is room for it.
@@ -146,6 +162,7 @@ func (s *Server) welcome(c *conn) bool {
 		s.guests[i].Close() // its goroutine removes it from the list
 		s.guests = slices.Delete(s.guests, i, i+1)
 	}
+	c.came = time.Now()
 	s.conns[c] = struct{}{}
 	s.guests = append(s.guests, c)
 	return true
@@ -158,14 +175,18 @@ func worst(guests []*conn) int {
 	from := make([]string, len(guests))
 	most := ""
 	for i, g := range guests {
-		if host, _, err := net.SplitHostPort(g.RemoteAddr().String()); err == nil {
-			from[i] = host
-		}
+		from[i] = g.host()
 		if count[from[i]]++; count[from[i]] > count[most] {
 			most = from[i]
 		}
 	}
 	return slices.Index(from, most)
+}
+
+// host is the address of the other side, without its port.
+func (c *conn) host() string {
+	host, _, _ := net.SplitHostPort(c.RemoteAddr().String()) // "" if it has none
+	return host
 }
 
 // known marks a connection as having proven the secret.
@@ -185,12 +206,12 @@ func (s *Server) forget(c *conn) {
 }
 
 // serve answers a connection's requests, one after the other. A client waits in
-// slices of pollAtMost, so its loss is noticed after one slice.
+// slices of pollSeldom at most, so its loss is noticed after one slice.
 func (s *Server) serve(c *conn) {
 	defer s.forget(c)
 	late := time.AfterFunc(helloTimeout, func() { c.Close() })
 	agents, token := (func(net.Conn))(nil), ""
-	agent, ok := c.meet(func(agent bool) (secret string, expected bool) {
+	agent, own := c.meet(func(agent bool) (secret string, expected bool) {
 		if !agent {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -200,10 +221,12 @@ func (s *Server) serve(c *conn) {
 		agents, secret = s.forAgents()
 		return secret, agents != nil
 	})
-	if !late.Stop() || !ok {
+	if !late.Stop() || own == nil {
 		return
 	}
-	s.known(c, !agent)
+	if s.known(c, !agent); c.send(own) != nil {
+		return
+	}
 	if agent {
 		if c.SetDeadline(time.Time{}) == nil {
 			agents(c.Conn)
@@ -216,7 +239,7 @@ func (s *Server) serve(c *conn) {
 		if err := c.receive(&q, maxMessage, time.Time{}); err != nil {
 			return
 		}
-		q.Wait = min(q.Wait, pollAtMost)
+		q.Wait = min(q.Wait, pollSeldom)
 		if err := c.send(table.do(&q, s.done)); err != nil {
 			return
 		}

@@ -14,7 +14,12 @@ import (
 // pollAtMost is how long one request waits for its keys. Longer waits repeat the
 // request, so that each side soon notices when the other is gone, and a rank checks
 // the other ranks in between.
-const pollAtMost = 150 * time.Millisecond
+//
+// A wait that checks nothing in between, as a backend's while ranks meet, is repeated less often.
+const (
+	pollAtMost = 150 * time.Millisecond
+	pollSeldom = 2 * time.Second
+)
 
 // Store is a rank's access to the run's key-value store, within one namespace. Keys
 // and values are any bytes. The methods are PyTorch's TCPStore's, and
@@ -184,7 +189,9 @@ func (s *Store) ask(ctx context.Context, q *request) (*reply, error) {
 			return nil, context.Cause(ctx)
 		}
 		if q.Op.waits() {
-			q.Wait = pollAtMost
+			if q.Wait = pollAtMost; within == nil {
+				q.Wait = pollSeldom
+			}
 			if within != nil && within.Limit > 0 {
 				q.Wait = max(0, min(q.Wait, within.Limit-time.Since(start)))
 			}

@@ -16,17 +16,17 @@ type table struct {
 	values  map[name][]byte
 	counts  map[string]int // of keys, by namespace
 	bytes   int            // of all keys and values
-	awaited map[name]*bell
+	awaited map[name]map[*waiter]struct{}
 }
 
-// bell wakes the goroutines that wait for a key.
-type bell struct {
-	rung    chan struct{} // closed when the key is created
-	waiting int
+// waiter is a request that waits for keys.
+type waiter struct {
+	left int           // keys that it waits for
+	done chan struct{} // closed when there are none
 }
 
 func newTable() *table {
-	return &table{values: map[name][]byte{}, counts: map[string]int{}, awaited: map[name]*bell{}}
+	return &table{values: map[name][]byte{}, counts: map[string]int{}, awaited: map[name]map[*waiter]struct{}{}}
 }
 
 // do carries out a request. A waiting request ends without its keys when stop is
@@ -133,10 +133,12 @@ func (t *table) put(at name, value []byte) error {
 		return nil
 	}
 	t.counts[at.space]++
-	if b := t.awaited[at]; b != nil {
-		close(b.rung)
-		delete(t.awaited, at)
+	for w := range t.awaited[at] {
+		if w.left--; w.left == 0 {
+			close(w.done)
+		}
 	}
+	delete(t.awaited, at)
 	return nil
 }
 
@@ -183,38 +185,41 @@ func (t *table) await(q *request, stop <-chan struct{}) []string {
 	timer := time.NewTimer(q.Wait)
 	defer timer.Stop()
 	for len(missing) > 0 {
-		for _, key := range missing { // one after the other: all must come
-			if !t.sleep(name{q.Space, key}, timer.C, stop) {
-				return t.missing(q)
-			}
+		if !t.sleep(q.Space, missing, timer.C, stop) {
+			return t.missing(q)
 		}
 		missing = t.missing(q) // some may have been deleted again
 	}
 	return nil
 }
 
-// sleep waits until a key exists, and reports whether it does.
-func (t *table) sleep(at name, over <-chan time.Time, stop <-chan struct{}) bool {
-	if _, exists := t.values[at]; exists {
-		return true
+// sleep waits until all these keys have come, and reports whether they did.
+func (t *table) sleep(space string, keys []string, over <-chan time.Time, stop <-chan struct{}) bool {
+	w := &waiter{left: len(keys), done: make(chan struct{})}
+	for _, key := range keys {
+		at := name{space, key}
+		if t.awaited[at] == nil {
+			t.awaited[at] = map[*waiter]struct{}{}
+		}
+		t.awaited[at][w] = struct{}{}
 	}
-	b := t.awaited[at]
-	if b == nil {
-		b = &bell{rung: make(chan struct{})}
-		t.awaited[at] = b
-	}
-	b.waiting++
 	t.mu.Unlock()
 	came := false
 	select {
-	case <-b.rung:
+	case <-w.done:
 		came = true
 	case <-over:
 	case <-stop:
 	}
 	t.mu.Lock()
-	if b.waiting--; b.waiting == 0 && t.awaited[at] == b {
-		delete(t.awaited, at)
+	if w.left == 0 {
+		return came
+	}
+	for _, key := range keys {
+		at := name{space, key}
+		if delete(t.awaited[at], w); len(t.awaited[at]) == 0 {
+			delete(t.awaited, at)
+		}
 	}
 	return came
 }

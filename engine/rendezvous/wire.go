@@ -148,7 +148,8 @@ var errTooLarge = errors.New("the message is too large")
 // Close and SetDeadline.
 type conn struct {
 	net.Conn
-	rank bool // it uses the store; the server's lock holds this
+	came time.Time // at the server
+	rank bool      // it uses the store; the server's lock holds this
 	enc  *cbor.Encoder
 	in   bounded
 	dec  *cbor.Decoder

@@ -31,6 +31,7 @@ type coordinator struct {
 	cluster *cluster.Cluster
 	store   engine.Meeting
 	peers   []*peer           // the nodes, this machine's first
+	at      []*peer           // by rank
 	waiting []*cluster.Member // that have come since, see regroup
 	started time.Time
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"time"
 
+	"drun/collective/shm"
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/cluster"
@@ -19,8 +20,12 @@ import (
 // no machine has so many cores.
 const MaxThreads = 1024
 
-// MaxRanks is how many ranks one machine can hold.
-const MaxRanks = board.MaxWorld
+// MaxRanks bounds a world only so that a slip does not ask for more memory than there is; MaxHere bounds the ranks that
+// one process starts.
+const (
+	MaxRanks = board.MaxWorld
+	MaxHere  = shm.MaxRanks
+)
 
 // About is what a recipe says of itself.
 type About struct {

@@ -51,6 +51,7 @@ func (c *coordinator) addPeers() cluster.Link[cluster.ToNode, cluster.ToCoordina
 	for _, m := range c.cluster.Members {
 		c.addPeer(m).take(m.Ranks)
 	}
+	c.settle()
 	if (len(c.peers) > 1 || c.elastic() != nil) && !c.cluster.OneMachine {
 		c.lookTick = time.Tick(lookEvery / 2)
 	}
@@ -71,8 +72,16 @@ func (p *peer) take(ranks []int) {
 }
 
 // peerOf gives the node of a rank.
-func (c *coordinator) peerOf(rank int) *peer {
-	return c.peers[slices.IndexFunc(c.peers, func(p *peer) bool { return slices.Contains(p.Ranks, rank) })]
+func (c *coordinator) peerOf(rank int) *peer { return c.at[rank] }
+
+// settle notes which node has which rank.
+func (c *coordinator) settle() {
+	c.at = make([]*peer, c.world())
+	for _, p := range c.peers {
+		for _, rank := range p.Ranks {
+			c.at[rank] = p
+		}
+	}
 }
 
 // left lists a node's ranks that have not ended.

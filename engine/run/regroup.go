@@ -118,15 +118,14 @@ func (c *coordinator) regroup() error {
 		world = brought
 	}
 	c.cluster.Places = cluster.Spread(world, procs)
-	for node, p := range c.peers {
-		var ranks []int
-		for _, at := range c.cluster.Places {
-			if at.NodeRank == node {
-				ranks = append(ranks, at.Rank)
-			}
-		}
-		p.take(ranks)
+	ranks := make([][]int, len(c.peers))
+	for _, at := range c.cluster.Places {
+		ranks[at.NodeRank] = append(ranks[at.NodeRank], at.Rank)
 	}
+	for node, p := range c.peers {
+		p.take(ranks[node])
+	}
+	c.settle()
 	if err := c.record.Move(c.cluster.Places); err != nil {
 		return exit.WithCode(err, exit.Storage)
 	}

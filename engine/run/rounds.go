@@ -149,7 +149,7 @@ func (c *coordinator) traffic() (sum int64) {
 // othersThan are the ranks that are not on that node.
 func (c *coordinator) othersThan(n *peer) (ranks []int) {
 	for rank := range c.world() {
-		if !slices.Contains(n.Ranks, rank) {
+		if c.peerOf(rank) != n {
 			ranks = append(ranks, rank)
 		}
 	}
