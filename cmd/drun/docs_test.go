@@ -14,6 +14,8 @@ import (
 // The examples of these pages do what stands there: a recipe, commands that run it, and lines that these print.
 func TestCheckpointsDocument(t *testing.T) { examples(t, "checkpoints.md", 6, "") }
 
+func TestModelsDocument(t *testing.T) { examples(t, "models.md", 3, "") }
+
 func TestNodesDocument(t *testing.T) {
 	if !haveGloo() {
 		t.Skip("Gloo is not here")
