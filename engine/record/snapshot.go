@@ -34,7 +34,7 @@ func stored(s *board.Snapshot, reason string) history.Snapshot {
 		if r.Note != "" && r.State == collective.Running {
 			state = r.Note
 		}
-		k := history.RankState{Rank: r.Rank, State: state, Position: place(r.Pos), Seconds: r.For.Seconds()}
+		k := history.RankState{Rank: r.Rank, State: state, Position: place(r.Pos), Seconds: r.For.Seconds(), Recent: []history.PastCall{}}
 		if r.Call.Kind != collective.NoKind {
 			k.Call, k.Number, k.Group = r.Call.String(), r.Call.Seq, r.Call.Group
 		}
