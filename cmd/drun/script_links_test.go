@@ -27,7 +27,7 @@ func machine(ts *testscript.TestScript, i int) string {
 }
 
 // machines N: makes N network namespaces, whose names the variables M0, M1, … are
-// set to, with the addresses 10.77.0.1, 10.77.0.2, … on one bridge. Nothing of this
+// set to, with the addresses 10.77.0.1, 10.77.0.2, … (also fd77::1, …) on one bridge. Nothing of this
 // machine's own network is used.
 func machines(ts *testscript.TestScript, args []string) {
 	n, err := strconv.Atoi(args[0])
@@ -49,8 +49,34 @@ func machines(ts *testscript.TestScript, args []string) {
 		ip(ts, fmt.Sprintf("-n %s link add eth0 type veth peer name port%d netns %s", name, i, middle))
 		ip(ts, fmt.Sprintf("-n %s link set port%d master bridge up", middle, i))
 		ip(ts, fmt.Sprintf("-n %s addr add 10.77.0.%d/24 dev eth0", name, i+1))
+		ip(ts, fmt.Sprintf("-n %s addr add fd77::%d/64 dev eth0 nodad", name, i+1))
 		ip(ts, fmt.Sprintf("-n %s link set eth0 up", name))
 	}
+}
+
+// oneway I J: from now on no packet of machine I reaches machine J; those of J reach I.
+func oneWay(ts *testscript.TestScript, args []string) {
+	i, j := twoMachines(ts, args)
+	ip(ts, fmt.Sprintf("-n %s neigh replace 10.77.0.%d lladdr 02:00:00:00:00:99 nud permanent dev eth0", machine(ts, i), j+1))
+}
+
+// worse I DELAY LOSS: from now on packets of machine I take longer, and some are lost.
+func worseLink(ts *testscript.TestScript, args []string) {
+	i, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	if out, err := exec.Command("ip", "netns", "exec", machine(ts, i), "tc", "qdisc", "add", "dev", "eth0", "root", "netem", "delay", args[1], "loss", args[2]).CombinedOutput(); err != nil {
+		ts.Fatalf("tc: %v: %s", err, out)
+	}
+}
+
+// netem tells whether links can be made worse here.
+func netem() bool {
+	name := fmt.Sprintf("drun-netem-%d", os.Getpid())
+	if exec.Command("ip", "netns", "add", name).Run() != nil {
+		return false
+	}
+	defer func() { _ = exec.Command("ip", "netns", "del", name).Run() }()
+	return exec.Command("ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms").Run() == nil
 }
 
 // cut I J: from now on no packet of these two machines reaches the other.

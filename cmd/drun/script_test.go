@@ -39,7 +39,7 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
-			have, known := map[string]func() bool{"gloo": haveGloo, "pytorch": havePyTorch, "mounts": mounts, "fuse": fuse, "networks": networks, "resets": resets}[name]
+			have, known := map[string]func() bool{"gloo": haveGloo, "pytorch": havePyTorch, "mounts": mounts, "fuse": fuse, "networks": networks, "resets": resets, "netem": netem}[name]
 			if !known {
 				return false, fmt.Errorf("unknown condition %s", name)
 			}
@@ -54,6 +54,8 @@ func TestScript(t *testing.T) {
 			"relay NAME|-atmost PORT|RATE": relay,
 			"machines N":                   machines,
 			"cut I J":                      cutLink,
+			"oneway I J":                   oneWay,
+			"worse I DELAY LOSS":           worseLink,
 			"reset I J":                    resetLink,
 			"sleep SECONDS":                pause,
 			"signal NAME WORDS":            sendSignal,
