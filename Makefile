@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents slurm mutants bench history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents slurm mutants bench bench-nodes history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -141,6 +141,11 @@ mutants: build
 # Measures drun beside the peers in bench/peers that are installed; ARGS="-only start,train -rounds 3" measures less.
 bench: build
 	go run ./bench $(ARGS)
+
+# Measures all_reduce between nodes, which are network namespaces on a bridge, with the hierarchy and with Gloo alone, and
+# counts the bytes that cross; takes root and the command ip. ARGS="-rounds 1" measures less.
+bench-nodes: plugins
+	go run ./bench nodes $(ARGS)
 
 # Measures queries of a history of 10,000 runs and 10 million points, and 16 runs that log at once for a minute.
 history: build

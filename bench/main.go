@@ -21,7 +21,13 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := bench(ctx); err != nil {
+	var err error
+	if len(os.Args) > 1 && os.Args[1] == nodesCommand {
+		err = measureNodes(ctx, os.Args[2:], os.Stdout)
+	} else {
+		err = bench(ctx)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
