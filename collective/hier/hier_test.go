@@ -2,13 +2,17 @@ package hier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/collective/shm"
+	"drun/element"
 	"drun/engine/rendezvous"
 )
 
@@ -77,6 +81,42 @@ func TestLayout(t *testing.T) {
 		l := newLayout(c.nodes, c.most)
 		if l.links != c.links || c.members != nil && fmt.Sprint(l.members) != fmt.Sprint(c.members) {
 			t.Errorf("%v: %d links, members %v", c.nodes, l.links, l.members)
+		}
+	}
+}
+
+// Wherever the ranks that disagree are, all get to know, and soon.
+func TestDisagreement(t *testing.T) {
+	x := func(n int) collective.Buffer { return collective.Of(make([]float32, n)) }
+	usual := func() collective.Call { return collective.NewAllReduce(x(1000), element.Sum) }
+	for name, other := range map[string]collective.Call{
+		"operation": collective.NewAllReduce(x(1000), element.Max),
+		"size":      collective.NewAllReduce(x(1001), element.Sum),
+		"large":     collective.NewAllReduce(x(100_000), element.Sum),
+		"kind":      collective.NewBroadcast(x(1000), 1),
+		"barrier":   collective.NewBarrier(),
+	} {
+		for _, odd := range [][]int{{2}, {0}, {2, 3}, {1, 3}} {
+			t.Run(fmt.Sprint(name, odd), func(t *testing.T) {
+				comms := placed(placements["two nodes"], 0)(t, 4)
+				var all sync.WaitGroup
+				for rank, comm := range comms {
+					all.Go(func() {
+						call := usual()
+						if slices.Contains(odd, rank) {
+							call = other
+						}
+						began := time.Now()
+						if err := disttest.Do(comm, call); !errors.Is(err, collective.ErrFingerprint) {
+							t.Errorf("rank %d: %v", rank, err)
+						}
+						if took := time.Since(began); took > 5*disttest.Bound {
+							t.Errorf("rank %d knew after %v", rank, took)
+						}
+					})
+				}
+				all.Wait()
+			})
 		}
 	}
 }
