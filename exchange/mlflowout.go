@@ -19,7 +19,7 @@ import (
 
 // WriteMLflow adds runs to a SQLite store that MLflow has made, in the experiment "drun", all of them or none. A run that was added
 // before is written anew. MLflow keeps parameters as texts, has no ranks, and no runs that are lost: these are killed there. The metrics of
-// other ranks than 0 are called NAME/rankN.
+// other ranks than 0 are called NAME/rankN; the values of several tags KEY=VALUE with the same key are joined.
 func WriteMLflow(path string, db *history.DB, runs []int64) error {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -94,13 +94,17 @@ func (w *mlflow) run(r *history.Summary, points []history.Point) {
 		w.exec("INSERT INTO params VALUES (?, ?, ?)", name, pythonic(r.Params[name], r.Params.Text(name)), uuid)
 	}
 	tag := func(key, value string) { w.exec("INSERT OR REPLACE INTO tags VALUES (?, ?, ?)", key, value, uuid) }
-	tag("mlflow.runName", r.Name)
-	tag("mlflow.source.name", r.Recipe)
-	tag("drun.id", fmt.Sprint(r.ID))
+	values := map[string][]string{} // MLflow has one for a key
 	for _, text := range r.Tags {
 		key, value, _ := strings.Cut(text, "=")
-		tag(key, value)
+		values[key] = append(values[key], value)
 	}
+	for key, list := range values {
+		tag(key, strings.Join(list, ", "))
+	}
+	tag("mlflow.runName", r.Name) // after those of the user, which may have the same names
+	tag("mlflow.source.name", r.Recipe)
+	tag("drun.id", fmt.Sprint(r.ID))
 	latest := map[string]history.Point{}
 	for _, p := range points {
 		if p.Rank > 0 {

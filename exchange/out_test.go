@@ -36,7 +36,7 @@ for e in a.Scalars("loss"): print(e.step, e.value, e.wall_time)
 // What MLflow finds in its store is what was written, but for minus zero, which its column cannot hold; and it comes back.
 func TestWriteMLflow(t *testing.T) {
 	db := recorded(t)
-	ok(t, db.Label(1, []string{"base", "team=a b"}, nil))
+	ok(t, db.Label(1, []string{"base", "team=a b", "team=c", "mlflow.runName=x"}, nil))
 	store := filepath.Join(t.TempDir(), "ml.db")
 	python(t, `
 import sys, mlflow
@@ -60,7 +60,7 @@ for r in runs:
 	large := "1.7976931348623157e+308"
 	want := ""
 	for i, name := range []string{"first", "second"} {
-		n, tags := i+1, []string{"a b ", "None None"}[i]
+		n, tags := i+1, []string{"a b, c ", "None None"}[i]
 		want += fmt.Sprintf("%s FINISHED [('lr', '0.5'), ('n', '3')] %s 2000\n%s 1.0\n", name, tags, large)
 		want += fmt.Sprintf("[(0, 0.1), (%d, %s), (%d, 0.0), (%d, %s)]\n", 2*n, large, 4*n, 6*n, large)
 		want += fmt.Sprintf("[(%d, nan), (%d, -%s), (%d, 5e-324), (%d, 1.0)]\n", n, 3*n, large, 5*n, 7*n)

@@ -28,6 +28,14 @@ func (a *Artifact) step() int64 {
 	return *a.Step
 }
 
+// title is the name, and the step if there is one.
+func (a *Artifact) title() string {
+	if a.Step == nil {
+		return a.Name
+	}
+	return fmt.Sprintf("%s, step %d", a.Name, *a.Step)
+}
+
 func (r *Run) putArtifacts(tx *sql.Tx, b *Batch) error {
 	for i := range b.Artifacts {
 		a := &b.Artifacts[i]

@@ -25,7 +25,7 @@ type RunName struct {
 }
 
 // Kinds are the kinds of Difference, most telling first.
-var Kinds = []string{"parameter", "run", "metric", "recipe", "data", "backend", "machine", "version"}
+var Kinds = []string{"parameter", "run", "metric", "artifact", "recipe", "data", "backend", "machine", "version"}
 
 // Difference is something of which each run has a value, in the order of the runs; nil: none.
 // A value is a json.RawMessage of a parameter, a Float (NaN and infinities of parameters too) or a string.
@@ -44,8 +44,12 @@ func (db *DB) Compare(ids []int64) (*Comparison, error) {
 		if err != nil {
 			return nil, err
 		}
+		artifacts, err := db.Artifacts(id)
+		if err != nil {
+			return nil, err
+		}
 		c.Runs = append(c.Runs, RunName{id, d.Name})
-		d.describe(func(kind, name string, value any) {
+		add := func(kind, name string, value any) {
 			key := [2]string{kind, name}
 			if found[key] == nil {
 				found[key], exact[key] = make([]any, len(ids)), make([]string, len(ids))
@@ -54,7 +58,11 @@ func (db *DB) Compare(ids []int64) (*Comparison, error) {
 			if kind == "parameter" { // the float NaN is not the text "NaN"
 				exact[key][i] = fmt.Sprintf("%T %s", d.Params[name], exact[key][i])
 			}
-		})
+		}
+		d.describe(add)
+		for k := range artifacts {
+			add("artifact", artifacts[k].title(), artifacts[k].SHA256)
+		}
 	}
 	order := func(a, b [2]string) int {
 		if k := slices.Index(Kinds, a[0]) - slices.Index(Kinds, b[0]); k != 0 {

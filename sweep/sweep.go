@@ -40,8 +40,12 @@ func (o *Outcome) Done() bool { return o.Result != nil && o.Result.Code == exit.
 
 // Plan finds the cells that have a finished run with the same bits, or one that was interrupted after it was found
 // worse than others; the others have no Result. The error is
-// one of the recipe or its parameters, for the first cell that has one: nothing was started then.
+// one of the recipe or its parameters, for the first cell that has one: nothing was started then. The recipe is read
+// here, for all cells.
 func (s *Sweep) Plan() ([]Outcome, error) {
+	if err := s.Options.Read(); err != nil { // once: somebody may edit the recipe while its cells run
+		return nil, err
+	}
 	outcomes := make([]Outcome, len(s.Cells))
 	s.each(func(i int) {
 		o := s.options(i)

@@ -16,10 +16,11 @@ import (
 
 // Replayed is what Replay has found.
 type Replayed struct {
-	Same     bool        `json:"same"`
-	Compared int         `json:"compared"` // points
-	Updates  int         `json:"-"`        // after which the parameters were compared
-	First    *Divergence `json:"first"`
+	Same      *bool       `json:"same"`     // nil: there was nothing to compare
+	Compared  int         `json:"compared"` // points
+	Updates   int         `json:"-"`        // after which the parameters were compared
+	Artifacts int         `json:"-"`
+	First     *Divergence `json:"first"`
 }
 
 // past is a run of the history, ready to be done again.
@@ -112,7 +113,7 @@ func (p *past) failed(r *run.Result) error {
 }
 
 // Replay runs the recipe that the history has captured with a run again, with the same parameters, seed and
-// ranks, in a temporary home, and compares all exact metrics and the digests of the parameters, bit for
+// ranks, in a temporary home, and compares all exact metrics, the digests of the parameters and the artifacts, bit for
 // bit. o has what does not decide what is computed. Before anything starts, say is told what may make a difference: data
 // files that are not what the run has read, and attempts that differed. Of a run that did not end well, what it has recorded is compared.
 func Replay(o run.Options, db *history.DB, home string, id int64, given []engine.Param, say func(string)) (*Replayed, error) {
@@ -155,8 +156,63 @@ func Replay(o run.Options, db *history.DB, home string, id int64, given []engine
 	if r.First == nil {
 		r.First = differentUpdate(digests, theirDigests, 0)
 	}
-	r.Same = r.First == nil
+	kept, err := db.Artifacts(id)
+	if err != nil {
+		return nil, err
+	}
+	keptNow, err := again.Artifacts(repeated)
+	if err != nil {
+		return nil, err
+	}
+	n, first := differentArtifact(kept, keptNow, whole)
+	if r.Artifacts = n; r.First == nil {
+		r.First = first
+	}
+	if same := r.First == nil; !same || r.Compared+r.Updates+r.Artifacts > 0 {
+		r.Same = &same
+	}
 	return r, nil
+}
+
+// differentArtifact compares what two runs have kept, and gives how many it compared and the first that differs. Unless the
+// first run is whole, the other may have gone on: it may have kept more, and others instead of those without a step.
+func differentArtifact(a, b []history.Artifact, whole bool) (compared int, first *Divergence) {
+	type key struct {
+		name string
+		step int64
+	}
+	index := func(list []history.Artifact) map[key]string {
+		sums := map[key]string{}
+		for _, x := range list {
+			if x.Step != nil {
+				sums[key{x.Name, *x.Step}] = x.SHA256
+			} else if whole {
+				sums[key{x.Name, -1}] = x.SHA256
+			}
+		}
+		return sums
+	}
+	want, got := index(a), index(b)
+	value := func(sum string) any {
+		if sum == "" {
+			return nil
+		}
+		return sum
+	}
+	differ := func(k key) {
+		if want[k] != got[k] && (first == nil || k.step < first.Step || k.step == first.Step && k.name < first.Artifact) {
+			first = &Divergence{Step: k.step, Metric: Artifact, A: value(want[k]), B: value(got[k]), Artifact: k.name}
+		}
+	}
+	for k := range want {
+		differ(k)
+	}
+	for k := range got {
+		if whole {
+			differ(k)
+		}
+	}
+	return len(want), first
 }
 
 // differentUpdate gives the first update after a number at which digests are not those of another run, where both
@@ -166,7 +222,7 @@ func differentUpdate(a, b []map[int64][history.DigestSize]byte, after int64) (fi
 		for n, want := range a[rank] {
 			got, is := b[rank][n]
 			if n > after && is && got != want && (first == nil || n < first.Step) {
-				first = &Divergence{n, Parameters, rank, hex.EncodeToString(want[:]), hex.EncodeToString(got[:])}
+				first = &Divergence{Step: n, Metric: Parameters, Rank: rank, A: hex.EncodeToString(want[:]), B: hex.EncodeToString(got[:])}
 			}
 		}
 	}

@@ -9,14 +9,19 @@ import (
 // Divergence is the first point in which two runs differ. Of parameters, Step is the number of the update.
 type Divergence struct {
 	Step   int64  `json:"step"`
-	Metric string `json:"metric"` // or Parameters
+	Metric string `json:"metric"` // or Parameters, or Artifact
 	Rank   int    `json:"rank"`
 	A      any    `json:"a"` // nil: not recorded; a history.Float, or a digest
 	B      any    `json:"b"`
+	// Artifact is the name of one whose SHA-256 differs. Its Step is -1 where it has none.
+	Artifact string `json:"artifact,omitempty"`
 }
 
 // Parameters stands for a metric where the digests of the parameters differ.
 const Parameters = "(parameters)"
+
+// Artifact stands for a metric where something that the recipe kept differs.
+const Artifact = "(artifact)"
 
 // series is the exact points of a run.
 type series struct {
@@ -56,14 +61,14 @@ func (s *series) first(other *series, whole bool) *Divergence {
 		want := s.points[p]
 		switch {
 		case !is:
-			return &Divergence{p.step, p.name, p.rank, history.Float(want), nil}
+			return &Divergence{Step: p.step, Metric: p.name, Rank: p.rank, A: history.Float(want)}
 		case math.Float64bits(want) != math.Float64bits(got):
-			return &Divergence{p.step, p.name, p.rank, history.Float(want), history.Float(got)}
+			return &Divergence{Step: p.step, Metric: p.name, Rank: p.rank, A: history.Float(want), B: history.Float(got)}
 		}
 	}
 	for _, p := range other.order {
 		if _, is := s.points[p]; whole && !is {
-			return &Divergence{p.step, p.name, p.rank, nil, history.Float(other.points[p])}
+			return &Divergence{Step: p.step, Metric: p.name, Rank: p.rank, B: history.Float(other.points[p])}
 		}
 	}
 	return nil

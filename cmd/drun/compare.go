@@ -22,7 +22,7 @@ func newCompare() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare RUN RUN…",
 		Short: "Show how runs differ",
-		Long: `Show how runs differ: parameters, seed and ranks, metrics, recipe, data files, backend, machine
+		Long: `Show how runs differ: parameters, seed and ranks, metrics, artifacts, recipe, data files, backend, machine
 and versions. What differs is printed, and how much is the same. Two runs are shown with the lines of their
 recipes that differ. A RUN is an id, a name, or last.`,
 		Example: `  drun compare 3 7
@@ -205,7 +205,7 @@ func comparedText(kind string, v any) string {
 	case json.RawMessage:
 		return string(v)
 	case string:
-		if kind == "recipe" && len(v) == 64 || kind == "data" && len(v) > 64 {
+		if (kind == "recipe" || kind == "artifact") && len(v) == 64 || kind == "data" && len(v) > 64 {
 			return shortSum(v)
 		}
 		return v

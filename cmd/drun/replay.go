@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -23,8 +24,8 @@ func newReplay() *cobra.Command {
 		Use:   "replay RUN",
 		Short: "Run a recorded run again, and compare the bits",
 		Long: `Runs the recipe that the history has captured with RUN again, in a temporary home, with the
-same parameters, seed, ranks and backend, and compares all metrics that are exact, and the digests of the
-parameters after each update, bit for bit. Data files that have changed since are named before it starts.
+same parameters, seed, ranks and backend, and compares all metrics that are exact, the digests of the
+parameters after each update, and what the recipe kept (drun artifacts), bit for bit. Data files that have changed since are named before it starts.
 The first difference is printed with its step, metric and both values, and the exit code is 1.
 RUN is an id, a name, or last. Of a run that did not end well, what it recorded is compared.`,
 		Example: `  drun replay last
@@ -40,14 +41,18 @@ RUN is an id, a name, or last. Of a run that did not end well, what it recorded 
 				switch {
 				case wantsJSON(cmd):
 					err = printJSON(out, r)
-				case r.Same && r.Compared+r.Updates == 0:
-					_, err = fmt.Fprintln(out, "it ran again, but there was nothing to compare: the run recorded no exact metric, and updated no parameters")
-				case r.Same:
-					_, err = fmt.Fprintf(out, "the same bits: %d metric points\n", r.Compared)
+				case r.Same == nil:
+					_, err = fmt.Fprintln(out, "it ran again, but there was nothing to compare: the run recorded no exact metric, updated no parameters and kept nothing")
+				case *r.Same:
+					text := fmt.Sprintf("the same bits: %d metric points", r.Compared)
+					if r.Artifacts > 0 {
+						text += " and " + english.Plural(r.Artifacts, "artifact", "")
+					}
+					_, err = fmt.Fprintln(out, text)
 				default:
 					_, err = fmt.Fprintf(out, "different: %s\n", difference(r.First, "recorded", "now"))
 				}
-				if err == nil && !r.Same {
+				if err == nil && r.Same != nil && !*r.Same {
 					err = exitStatus(exit.Recipe)
 				}
 				return err
@@ -61,8 +66,11 @@ RUN is an id, a name, or last. Of a run that did not end well, what it recorded 
 // difference is the first point in which two runs differ, in words. a and b name the runs.
 func difference(d *verify.Divergence, a, b string) string {
 	what := fmt.Sprintf("%s at step %d", d.Metric, d.Step)
-	if d.Metric == verify.Parameters {
+	switch {
+	case d.Metric == verify.Parameters:
 		what = fmt.Sprintf("the parameters after %d updates", d.Step)
+	case d.Artifact != "":
+		what = "the artifact " + d.Artifact + atStep(d.Step >= 0, d.Step)
 	}
 	if d.Rank > 0 {
 		what += fmt.Sprintf(" of rank %d", d.Rank)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/signal"
@@ -254,9 +253,7 @@ func printResult(cmd *cobra.Command, r *run.Result) error {
 	if r.Failure != nil {
 		d.Error = strings.TrimRight(r.Failure.Text(r.Ranks), "\n")
 	}
-	encoder := json.NewEncoder(cmd.OutOrStdout())
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(d)
+	return encodeJSON(cmd.OutOrStdout(), d, "")
 }
 
 // exitStatus is an exit code whose reason has been printed.

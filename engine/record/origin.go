@@ -169,7 +169,7 @@ func hidden(own string, dirs []string, path string) string {
 		}
 		return ""
 	}
-	return ""
+	return "it is beneath none of the --data folders" // an earlier attempt had another
 }
 
 // DataChange is a file that is not as a run has read it.

@@ -80,6 +80,15 @@ type Options struct {
 	OnSpawn    func(rank, pid int)
 	OnSaved    func(step int64) // a checkpoint is complete
 	OnEntered  func(id int64)   // the run is in the history
+
+	read *recipe.Bundle // by Read; nil: it is read when it is needed
+}
+
+// Read reads the recipe and what it loads now: all runs with these options are of the same bytes, even if the files
+// change meanwhile.
+func (o *Options) Read() (err error) {
+	o.read, err = recipe.Read(o.Recipe)
+	return err
 }
 
 // Result is how a run ended.
@@ -185,8 +194,10 @@ func newPlan(o Options) (*plan, error) {
 	}
 	if r := o.Replay; r != nil {
 		p.bundle, p.params = r.Bundle, r.Params
-	} else if p.bundle, err = recipe.Read(o.Recipe); err != nil {
-		return nil, err
+	} else if p.bundle = o.read; p.bundle == nil {
+		if p.bundle, err = recipe.Read(o.Recipe); err != nil {
+			return nil, err
+		}
 	}
 	var extra []string
 	if o.Testing {
