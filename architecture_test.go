@@ -35,7 +35,7 @@ var layers = map[string][]string{
 	"collective/reduction": {"element", "collective", "kernel"},
 	"collective/hier":      {"element", "collective", "golang.org/x/sys"},
 
-	"internal/terminal": {"golang.org/x/term"},
+	"internal/terminal": {"golang.org/x/term", "github.com/rivo/uniseg"},
 
 	"internal/sqldb":    {"internal/exit", sqlite, "internal/scratch", "golang.org/x/sys"},
 	"internal/scratch":  {"golang.org/x/sys"},
@@ -54,7 +54,7 @@ var layers = map[string][]string{
 	// ui only reads; starlib/checkpoint writes tensors as a file.
 	"ui": {"history", "checkpoints", "views", "internal/exit", "starlib/checkpoint"},
 
-	"backup":            {"history", "checkpoints"},
+	"backup":            {"history", "checkpoints", "internal/scratch"},
 	"exchange":          {"history", "internal/exit", "internal/terminal", "plugins/host", sqlite, "google.golang.org/protobuf/encoding/protowire"},
 	"exchange/columnar": {"github.com/parquet-go/parquet-go"},
 	"sweep":             {"engine/run", "history", "internal/exit"},

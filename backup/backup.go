@@ -12,6 +12,7 @@ import (
 
 	"drun/checkpoints"
 	"drun/history"
+	"drun/internal/scratch"
 )
 
 // Size says what a backup holds.
@@ -33,11 +34,12 @@ type Damaged struct {
 // unpacked. It appears when it is complete and durable. Without a history the error
 // is *history.ErrNone.
 func Write(home, path string) (size Size, err error) {
-	temp, err := os.MkdirTemp(filepath.Dir(path), ".drun-backup-")
+	folder, err := scratch.MakeIn(filepath.Dir(path), ".drun-backup-") // and removes what a killed backup left
 	if err != nil {
 		return size, err
 	}
-	defer os.RemoveAll(temp)
+	defer folder.Remove()
+	temp := folder.Path
 	out, err := os.OpenFile(filepath.Join(temp, "archive"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return size, err

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
@@ -118,7 +117,7 @@ func printArtifacts(out io.Writer, list []listed) error {
 	if len(list) == 0 {
 		return nil
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out)
 	row(w, "NAME", "STEP", "KIND", "BYTES", "KEPT", "SHA-256, OR FILE")
 	for _, a := range list {
 		step, where := "-", a.SHA256

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 	"unicode/utf8"
 
@@ -87,7 +86,7 @@ const probeLimit = 15 * time.Second
 func listBackends(out io.Writer, list []backendInfo) error {
 	columns := terminal.Width(out)
 	var table bytes.Buffer
-	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(&table)
 	row(w, "BACKEND", "VERSION", "RUNS HERE", "WHERE")
 	for _, b := range list {
 		row(w, cut(b.Name, columns/4), cut(dash(b.Version), columns/4), b.verdict(), cut(b.where(), columns/4))
@@ -119,7 +118,7 @@ func printBackends(out io.Writer, list []backendInfo) error {
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		w := terminal.NewTable(out)
 		row(w, "backend", b.Name)
 		row(w, "version", dash(b.Version))
 		row(w, "runs here", b.verdict())

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
@@ -124,7 +123,7 @@ func printCheckpoints(cmd *cobra.Command, list []views.Kept) error {
 		fmt.Fprintln(cmd.ErrOrStderr(), "the run has no checkpoints")
 		return nil
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out)
 	row(w, "STEP", "SIZE", "SCORE", "SAVED", "")
 	for _, k := range list {
 		score, mark := "-", ""

@@ -7,8 +7,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"text/tabwriter"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -94,7 +92,7 @@ func title(r history.RunName) string { return fmt.Sprintf("%d %s", r.ID, r.Name)
 // beside gives each run a column, with the rows of a kind together. wide is how many characters the widest line has.
 func beside(runs []history.RunName, rows []history.Difference) (table string, wide int) {
 	var text strings.Builder
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(&text)
 	heading := []string{""}
 	for _, r := range runs {
 		heading = append(heading, title(r))
@@ -118,14 +116,14 @@ func beside(runs []history.RunName, rows []history.Difference) (table string, wi
 	for line := range strings.Lines(text.String()) {
 		line = strings.TrimRight(line, " \n") // empty cells leave spaces
 		trimmed.WriteString(line + "\n")
-		wide = max(wide, utf8.RuneCountInString(line))
+		wide = max(wide, terminal.Columns(line))
 	}
 	return trimmed.String(), wide
 }
 
 // beneath prints a row for each run with what is short, and below that who has which of the rest.
 func beneath(out io.Writer, runs []history.RunName, rows []history.Difference) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out)
 	room := math.MaxInt
 	if terminal.Is(out) {
 		room = terminal.Width(out) - 30

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -65,7 +64,7 @@ func printDifferences(out io.Writer, d *verify.Differences, source string, trace
 	if len(d.Inputs) == 0 {
 		fmt.Fprintln(out, "what went in is the same")
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out)
 	if len(d.Inputs) > 0 {
 		row(w, "WENT IN", "FIRST RUN", "SECOND RUN")
 	}

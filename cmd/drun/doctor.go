@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -47,7 +46,7 @@ func newDoctor() *cobra.Command {
 					return err
 				}
 			} else {
-				w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+				w := terminal.NewTable(out)
 				row(w, "machine", fmt.Sprintf("%s/%s, %d cores", r.OS, r.Arch, r.Cores))
 				row(w, "kernels", fmt.Sprintf("%s (available: %s; DRUN_KERNEL forces one)", r.Kernels, strings.Join(r.Paths, ", ")))
 				row(w, "backends", strings.Join(r.Backends, ", ")+" (built in)")

@@ -4,7 +4,6 @@ import (
 	"encoding/csv"
 	"io"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -98,7 +97,7 @@ func printPoints(out io.Writer, list []history.Point) error {
 	if len(list) == 0 {
 		return nil
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out)
 	row(w, "NAME", "STEP", "RANK", "VALUE", "TIME")
 	for _, p := range list {
 		row(w, anyOf(cells(p))...)

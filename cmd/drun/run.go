@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -280,7 +279,7 @@ func describe(cmd *cobra.Command, recipe string) error {
 		fmt.Fprintln(out, "\nThe recipe has no parameters.")
 	} else {
 		fmt.Fprintln(out, "\nParameters (set them with -p name=value):")
-		w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+		w := terminal.NewTable(out)
 		for _, p := range about.Params {
 			fmt.Fprintf(w, "  %s\t%s\tdefault %s\n", terminal.Escape(p.Name), p.Type, terminal.Escape(p.Default))
 		}

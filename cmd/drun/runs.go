@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
-	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
@@ -162,7 +160,7 @@ func listRuns(cmd *cobra.Command, c *choice, columns string) error {
 
 // printColumns prints what --columns chose.
 func printColumns(out io.Writer, table *history.Table) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out)
 	row(w, anyOf(table.Columns)...)
 	for _, values := range table.Rows {
 		texts := make([]string, len(values))
@@ -211,7 +209,7 @@ func printRuns(out io.Writer, list []history.Summary) error {
 		}
 		room = max(room, 0)
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out)
 	cells := []any{"ID", "NAME", paint.pad("STATUS"), "RECIPE"}
 	if !narrow {
 		cells = append(cells, "RANKS", "STARTED", "SECONDS")
@@ -263,7 +261,7 @@ func narrowColumns(list []history.Summary) int {
 	wide := [4]int{2, 4, 6, 6} // the headings
 	for _, r := range list {
 		for i, text := range []string{strconv.FormatInt(r.ID, 10), r.Name, string(r.Status), filepath.Base(r.Recipe)} {
-			wide[i] = max(wide[i], utf8.RuneCountInString(text))
+			wide[i] = max(wide[i], terminal.Columns(text))
 		}
 	}
 	return wide[0] + wide[1] + wide[2] + wide[3] + 2*len(wide)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -37,7 +36,7 @@ func newShow() *cobra.Command {
 }
 
 func printDetail(out io.Writer, d *history.Detail) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out)
 	fmt.Fprintf(w, "run %d %s: %s\n", d.ID, terminal.Escape(d.Name), painterFor(out).status(d.Status))
 	field := func(name, value string) { row(w, "  "+name, value) }
 	if d.Error != "" {
@@ -109,7 +108,7 @@ func progressText(p *history.Progress) string {
 }
 
 func printTables(out io.Writer, d *history.Detail) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out)
 	heading := func(n int, cells ...string) {
 		if n > 0 {
 			w.Flush() // each table has column widths of its own

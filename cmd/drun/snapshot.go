@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"drun/history"
@@ -14,7 +13,7 @@ import (
 // printSnapshot shows, of a moment in an attempt, what every rank was doing, and each rank's latest calls.
 func printSnapshot(out io.Writer, s history.Snapshot, attempt string) {
 	fmt.Fprintf(out, "\nRANKS AT %s (%s%s)\n", localTime(s.Time), terminal.Escape(s.Reason), attempt)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out)
 	row(w, "RANK", "STATE", "CALL", "NUMBER", "GROUP", "POSITION", "SINCE")
 	calls := 0
 	for _, k := range s.Ranks {

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"text/tabwriter"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"drun/history"
+	"drun/internal/terminal"
 )
 
 func newSQL() *cobra.Command {
@@ -41,7 +41,7 @@ func printTable(out io.Writer, table *history.Table) error {
 	if len(table.Columns) == 0 {
 		return nil
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out)
 	row(w, anyOf(table.Columns)...)
 	for _, values := range table.Rows {
 		texts := make([]string, len(values))

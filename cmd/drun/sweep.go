@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
@@ -227,7 +226,7 @@ func printPlan(cmd *cobra.Command, plan []sweep.Outcome) error {
 		list = append(list, c)
 	}
 	return show(cmd, list, func(out io.Writer, list []cell) error {
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		w := terminal.NewTable(out)
 		for _, c := range list {
 			what := "would run"
 			if c.Run != nil {
@@ -313,7 +312,7 @@ func printSweep(out io.Writer, runs []history.Summary, swept []string) error {
 		}
 	}
 	names := slices.Sorted(maps.Keys(metrics))
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out)
 	row(w, append(append([]any{"ID", "NAME", paint.pad("STATUS")}, anyOf(append(append([]string{}, swept...), names...))...), "SECONDS")...)
 	for _, r := range runs {
 		cells := []any{strconv.FormatInt(r.ID, 10), r.Name, paint.status(r.Status)}

@@ -44,9 +44,12 @@ func Parent() string {
 
 // Make removes the folders of processes that are gone, and makes one whose name
 // begins with Prefix and name.
-func Make(name string) (*Dir, error) {
-	Sweep()
-	path, err := os.MkdirTemp(Parent(), Prefix+name)
+func Make(name string) (*Dir, error) { return MakeIn(Parent(), Prefix+name) }
+
+// MakeIn is Make in another folder, with names that begin with prefix.
+func MakeIn(parent, prefix string) (*Dir, error) {
+	sweepAll(parent, prefix)
+	path, err := os.MkdirTemp(parent, prefix)
 	if err != nil {
 		return nil, err
 	}
@@ -99,14 +102,16 @@ func RemoveOwn() {
 
 // Sweep removes the folders whose owner is gone: only those of this user, with
 // drun's marker in them, and nothing that a link leads to.
-func Sweep() {
-	list, err := os.ReadDir(Parent())
+func Sweep() { sweepAll(Parent(), Prefix) }
+
+func sweepAll(parent, prefix string) {
+	list, err := os.ReadDir(parent)
 	if err != nil {
 		return
 	}
 	for _, entry := range list {
-		if entry.IsDir() && strings.HasPrefix(entry.Name(), Prefix) {
-			sweep(filepath.Join(Parent(), entry.Name()))
+		if entry.IsDir() && strings.HasPrefix(entry.Name(), prefix) {
+			sweep(filepath.Join(parent, entry.Name()))
 		}
 	}
 }
