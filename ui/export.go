@@ -37,7 +37,7 @@ func (s *Server) Export(dir string, refs []string) (n int, err error) {
 		}
 		ids = append(ids, id)
 	}
-	if refs == nil {
+	if len(refs) == 0 {
 		if ids, _, err = query.Choose(db, false, nil, nil); err != nil {
 			return 0, err
 		}

@@ -85,6 +85,37 @@ func TestRunsPage(t *testing.T) {
 	p.shot("forty")
 }
 
+// Where there is nothing to show, the pages say so.
+func TestNothingToShow(t *testing.T) {
+	home := t.TempDir()
+	p := browse(t, serve(t, home))
+	p.until("document.getElementById('nothing').innerText.includes('drun run RECIPE.star') && document.getElementById('all').disabled")
+	const sections = "[...document.querySelectorAll('main > *')].filter(e => e.id !== 'fault' && e.checkVisibility()).length"
+	for path, fault := range map[string]string{"/run.html?id=7": "no history in", "/compare.html?run=7": "no history in", "/compare.html": "no runs are chosen"} {
+		p.open(path)
+		p.until("document.getElementById('fault').innerText.includes(" + quote(fault) + ")")
+		if n := eval[int](p, sections); n != 0 {
+			t.Errorf("%s shows %d empty sections", path, n)
+		}
+	}
+	if err := start(t, home, "def main():\n    pass\n", "--name", "bare", "-n", "2").Wait(); err != nil {
+		t.Fatal(err)
+	}
+	p.open("/?where=id+%3E+7")
+	p.until("document.getElementById('nothing').innerText === 'No run is as Where says.'")
+	p.open("/")
+	p.until("document.querySelectorAll('#rows tr').length === 1 && document.getElementById('nothing').hidden && document.querySelector('#rows th').title === 'bare'")
+	p.open("/run.html?id=bare")
+	p.until("document.querySelector('#params caption')?.innerText === 'none' && document.querySelector('#metrics caption') && document.querySelector('#checkpoints caption')")
+	p.until("document.querySelector('#charts p').innerText === 'no metrics were logged'")
+	if n := eval[int](p, "document.querySelectorAll('#system canvas').length"); n != 0 {
+		t.Errorf("%d charts of what the ranks used have no line", n)
+	}
+	p.open("/compare.html?run=bare")
+	p.until("document.querySelector('#table caption')?.innerText.startsWith('one run alone')")
+	p.shot("bare")
+}
+
 func quote(text string) string { return "`" + strings.ReplaceAll(text, "`", "\\`") + "`" }
 
 // Exported pages show the same from files alone.
@@ -97,6 +128,9 @@ func TestExport(t *testing.T) {
 	defer s.Close()
 	if n, err := s.Export(dir, []string{"1", "run-1", "last"}); n != 3 || err != nil {
 		t.Fatal(n, err)
+	}
+	if n, err := s.Export(filepath.Join(t.TempDir(), "all"), []string{}); n != 5 || err != nil { // as without names on the command line
+		t.Errorf("%d runs of 5: %v", n, err)
 	}
 	if _, err := s.Export(dir, nil); err == nil || !strings.Contains(err.Error(), "is not empty") {
 		t.Errorf("a folder with files is overwritten: %v", err)

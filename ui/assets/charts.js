@@ -165,7 +165,7 @@ class Chart {
 // not loaded.
 function charts(place, runs) {
   const settings = { axis: "step", log: false, smooth: 0, sync: place.id, groups: null, mean: false };
-  const all = new Map(), grid = el("div", { class: "chartset" });
+  const all = new Map(), grid = el("div", { class: "chartset" }), bare = el("p", { class: "soft" }, "no metrics were logged");
   const watcher = new IntersectionObserver(entries => {
     for (const e of entries) {
       const chart = e.target.chart;
@@ -192,7 +192,7 @@ function charts(place, runs) {
   const filter = el("input", { type: "search", size: 16, spellcheck: "false", oninput: () => choose() });
   const choose = () => { for (const [name, c] of all) c.figure.hidden = !name.toLowerCase().includes(filter.value.toLowerCase()); };
   place.append(el("div", { class: "controls" }, el("label", null, "Metrics with ", filter), el("label", null, "Over ", axis), el("label", null, log, " logarithmic"),
-    el("label", null, "Smoothing ", smooth, " ", amount)), grid);
+    el("label", null, "Smoothing ", smooth, " ", amount)), bare, grid);
   let resizing;
   new ResizeObserver(() => {
     clearTimeout(resizing);
@@ -211,6 +211,7 @@ function charts(place, runs) {
         grid.insertBefore(c.figure, after === undefined ? null : all.get(after).figure);
         watcher.observe(c.figure);
       }
+      bare.hidden = all.size > 0;
       choose();
       // Those that are seen at once do not wait for the watcher, which comes after the next frame.
       for (const c of all.values()) {

@@ -14,8 +14,7 @@ function metricsOf(c) {
 function table() {
   const rows = $("all").checked ? [...latest.differences, ...latest.same] : latest.differences;
   const cells = (kind, v) => isNumeric(v) || v === null ? v : (kind === "recipe" || kind === "data") && /^[0-9a-f]{64}/.test(v) ? el("span", { title: v }, v.slice(0, 12)) : v;
-  if (!fill($("table"), ["what", "name", ...latest.runs.map(r => `${r.id} ${r.name}`)], rows.map(d => [d.kind, d.name, ...d.values.map(v => cells(d.kind, v))])))
-    $("table").replaceChildren(el("caption", null, "nothing differs"));
+  list($("table"), ["what", "name", ...latest.runs.map(r => `${r.id} ${r.name}`)], rows.map(d => [d.kind, d.name, ...d.values.map(v => cells(d.kind, v))]), latest.runs.length > 1 ? "nothing differs" : "one run alone: select several in the table of runs");
 }
 
 // The address keeps the view.
@@ -106,8 +105,8 @@ const sweep = new Sweep($("sweep"), view, keep, run => groups ? colourOf(groups.
 
 $("all").addEventListener("change", table);
 (async () => {
-  if (!refs.length) { $("fault").textContent = "no runs are chosen: select some in the table of runs"; return; }
-  try { await refresh(); } catch (e) { $("fault").textContent = e.text ?? String(e); return; }
+  if (!refs.length) { nothing("no runs are chosen: select some in the table of runs"); return; }
+  try { await refresh(); } catch (e) { nothing(e); return; }
   live(async () => {
     try { await refresh(); $("fault").textContent = ""; } catch (e) { $("fault").textContent = e.text ?? String(e); }
   }, 600);

@@ -48,6 +48,12 @@ function path(what, parameters) {
   return text ? what + "?" + text : what;
 }
 
+// nothing tells why a page has nothing to show, and leaves out its empty sections.
+function nothing(e) {
+  $("fault").textContent = e.text ?? String(e);
+  for (const part of document.querySelectorAll("main > :not(#fault)")) part.hidden = true;
+}
+
 // api asks the server; an exported page asks its files instead.
 async function api(what, parameters, signal) {
   if (window.exported) return window.exported(what, parameters || {});
@@ -127,6 +133,11 @@ function fill(table, heads, rows) {
   table.replaceChildren(el("thead", null, el("tr", null, heads.map((h, i) => el("th", { scope: "col", class: i && rows.length && isNumeric(rows[0][i]) ? "n" : null }, h)))),
     el("tbody", null, rows.map(r => el("tr", null, r.map(cell)))));
   return rows.length > 0;
+}
+
+// list makes a table as fill does, or says what there is instead.
+function list(table, heads, rows, none) {
+  if (!fill(table, heads, rows)) table.replaceChildren(el("caption", null, none));
 }
 
 // before orders cells: numbers, then texts, then NaN and missing values.

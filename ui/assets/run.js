@@ -12,16 +12,17 @@ function about() {
   $("error").hidden = !run.error;
   $("error").textContent = clean(run.error);
   const ranks = `${run.world_size}, backend ${run.backend}, ${run.threads} thread${run.threads === 1 ? "" : "s"} each` + (run.deterministic ? ", deterministic" : "");
-  const rows = [["recipe", run.recipe], ["command", run.command.join(" ")], ["ranks", ranks], ["seed", run.seed], ["started", when(run.started)],
+  const lost = run.status === "lost" ? "the process that led it has ended without recording how: it was killed, or its machine stopped" : "";
+  const rows = [["lost", lost], ["recipe", run.recipe], ["command", run.command.join(" ")], ["ranks", ranks], ["seed", run.seed], ["started", when(run.started)],
     ["took", duration(run.seconds)], ["tags", run.tags.join(", ")], ["notes", run.notes.map(n => n.text).join("\n")], ["machine", run.host],
     ["drun", run.version], ["git", run.git ? run.git.commit + (run.git.dirty ? " and changes" : "") : ""], ["plugins", run.plugins.map(p => `${p.name} ${p.version}`).join(", ")],
     ["data files", run.data_files.map(f => f.path).join(", ")]];
   $("about").replaceChildren(...rows.filter(r => r[1] !== "" && r[1] !== null).flatMap(([k, v]) => [el("dt", null, k), el("dd", null, k === "seed" ? String(v) : v)]));
-  fill($("params"), ["name", "value"], Object.entries(run.params).map(([k, v]) => [k, v === null ? "None" : v]));
-  fill($("metrics"), ["name", "last", "min", "max", "first", "points"], Object.entries(run.metrics).map(([k, m]) => [k, m.last, m.min, m.max, m.first, m.count]));
+  list($("params"), ["name", "value"], Object.entries(run.params).map(([k, v]) => [k, v === null ? "None" : v]), "none");
+  list($("metrics"), ["name", "last", "min", "max", "first", "points"], Object.entries(run.metrics).map(([k, m]) => [k, m.last, m.min, m.max, m.first, m.count]), "none were logged");
   fill($("attempts"), ["attempt", "status", "started", "took", "from step", "error"], run.attempts.map(a => [a.attempt, status(a.status), when(a.started), duration(a.seconds), a.from_step, a.error]));
   $("lineage").replaceChildren(...(run.parent ? ["resumed from ", el("a", { href: "run.html?id=" + run.parent.id }, `run ${run.parent.id} ${run.parent.name}`), ` at step ${run.parent.step}`] : ["begun anew"]));
-  fill($("usage"), ["rank", "CPU", "peak of memory", "in collectives", "of it waiting"], run.usage.map(u => [u.rank, duration(u.cpu), bytes(u.peak), duration(u.collectives), duration(u.waiting)]));
+  list($("usage"), ["rank", "CPU", "peak of memory", "in collectives", "of it waiting"], run.usage.map(u => [u.rank, duration(u.cpu), bytes(u.peak), duration(u.collectives), duration(u.waiting)]), "nothing was recorded");
 }
 
 // ranksIn names ranks, of which there may be hundreds: "ranks 0-3, 7".
@@ -46,10 +47,9 @@ function numbered(lines, shown, who) {
 }
 
 async function checkpoints() {
-  const list = await api(of("checkpoints"));
-  $("checknote").textContent = list.length ? "" : "none are kept";
-  fill($("checkpoints"), ["step", "size", "score", "saved", "", ""], list.map(c => [c.step, bytes(c.bytes), c.score, when(c.time), c.best ? "best" : "",
-    window.exported ? "" : el("a", { href: `/api/v1/${of("checkpoints")}/${c.step}/safetensors` + (run.world_size > 1 ? "?rank=0" : ""), download: "" }, run.world_size > 1 ? "safetensors of rank 0" : "safetensors")]));
+  const kept = await api(of("checkpoints"));
+  list($("checkpoints"), ["step", "size", "score", "saved", "", ""], kept.map(c => [c.step, bytes(c.bytes), c.score, when(c.time), c.best ? "best" : "",
+    window.exported ? "" : el("a", { href: `/api/v1/${of("checkpoints")}/${c.step}/safetensors` + (run.world_size > 1 ? "?rank=0" : ""), download: "" }, run.world_size > 1 ? "safetensors of rank 0" : "safetensors")]), "none are kept");
 }
 
 async function sources() {
@@ -84,8 +84,8 @@ async function log(fresh) {
 let system = null;
 async function usage() {
   const samples = await api(of("usage"));
-  if (samples.length < 2) return;
   const ranks = [...new Set(samples.map(u => u.rank))].sort((a, b) => a - b).slice(0, 16);
+  if (!ranks.some(r => samples.filter(u => u.rank === r).length > 1)) return; // no line to draw
   const tables = (value) => uPlot.join(ranks.map(r => {
     const mine = samples.filter(u => u.rank === r), xs = [], ys = [];
     mine.forEach((u, i) => { const v = value(u, mine[i - 1]); if (v !== null) { xs.push(Date.parse(u.time) / 1000); ys.push(v); } });
@@ -147,7 +147,7 @@ $("against").addEventListener("submit", async e => {
 });
 
 (async () => {
-  try { await Promise.all([refresh(), sources()]); watchRanks(); } catch (e) { $("fault").textContent = e.text ?? String(e); return; }
+  try { await Promise.all([refresh(), sources()]); watchRanks(); } catch (e) { if (run) $("fault").textContent = e.text ?? String(e); else nothing(e); return; }
   document.documentElement.dataset.ready = "";
   live(async () => {
     try { await refresh(); $("fault").textContent = ""; } catch (e) { $("fault").textContent = e.text ?? String(e); }

@@ -77,6 +77,9 @@ async function load(fresh) {
   head();
   rows();
   $("count").textContent = (total === 1 ? "1 run" : `${total} runs`) + (view.group ? ` in ${groups.length} group${groups.length === 1 ? "" : "s"}` : "");
+  $("all").disabled = !total;
+  $("nothing").hidden = total > 0;
+  $("nothing").textContent = view.where ? "No run is as Where says." : window.exported ? "No runs were exported." : "There are no runs yet. Start one with drun run RECIPE.star; it appears here.";
   $("fold").disabled = !view.group;
   $("fold").setAttribute("aria-pressed", view.fold !== "");
   if (document.documentElement.dataset.ready === undefined) performance.mark("ready");
@@ -164,7 +167,7 @@ function row(i) {
   } });
   tick.checked = selected.has(run.id);
   r.classList.toggle("chosen", tick.checked);
-  r.append(el("td", null, tick), ...heads.map(h => h === "name" ? el("th", { scope: "row" }, el("a", { href: "run.html?id=" + run.id }, run.name))
+  r.append(el("td", null, tick), ...heads.map(h => h === "name" ? el("th", { scope: "row", title: clean(run.name) }, el("a", { href: "run.html?id=" + run.id }, run.name))
     : el("td", { class: isNumeric(run[h]) ? "n" : null, title: typeof run[h] === "string" ? clean(run[h]) : null }, cell(h, run[h]))));
   return r;
 }

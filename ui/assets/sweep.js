@@ -70,7 +70,7 @@ class Sweep {
       el("div", { class: "controls" }, el("label", null, "Across ", this.axis.x), el("label", null, "Up ", this.axis.y), this.count, this.only, this.clear), this.scatter, this.told,
       el("details", { ontoggle: () => this.list() }, el("summary", null, "The values of the selected runs as a table"), el("div", { class: "across", tabindex: 0, role: "region", "aria-label": "Values of the selected runs" }, this.table)));
     let later;
-    new ResizeObserver(() => { clearTimeout(later); later = setTimeout(() => { if (this.runs) this.draw(); }, 50); }).observe(this.parallel);
+    new ResizeObserver(() => { clearTimeout(later); later = setTimeout(() => { if (this.runs && !this.place.hidden) this.draw(); }, 50); }).observe(this.parallel);
   }
 
   // update takes a comparison; it returns whether there is anything to show.
