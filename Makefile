@@ -91,7 +91,7 @@ neon:
 		else echo "NEON is not checked: it needs apt-get install $(CROSS)"; exit 0; fi; \
 	fi; \
 	GOARCH=arm64 CC=aarch64-linux-gnu-gcc go test -count 1 -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' \
-		-run '^(TestGolden|TestPaths|TestMoments|TestBatchNorm|TestPowers|TestSpecialValues|TestDenormals|TestSameBits|TestSameBitsNoticesOrder)$$' ./kernel ./tensor
+		-run '^(TestGolden|TestPaths|TestMoments|TestBatchNorm|TestPowers|TestSpecialValues|TestDenormals|TestFactorizations|TestQRAndLU|TestSameBits|TestSameBitsNoticesOrder)$$' ./kernel ./tensor
 
 race:
 	go test -race ./...

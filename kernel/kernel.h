@@ -42,6 +42,14 @@ void drun_scatter(int size, int64_t outer, int64_t from, int64_t to, int64_t inn
 void drun_put(int size, int64_t outer, int64_t count, int64_t rows, int64_t inner, mem *o, const mem *a,
               const int64_t *index);
 
+// Factorizations in double, the same for all instruction sets.
+int64_t drun_lu(int64_t n, double *a, int64_t *pivot);
+void drun_lu_solve(int64_t n, int64_t m, const double *lu, const int64_t *pivot, double *b);
+int64_t drun_cholesky(int64_t n, double *a);
+void drun_qr(int64_t m, int64_t n, int64_t columns, double *a, double *q, double *work);
+int64_t drun_eigh(int64_t n, double *a, double *values, double *z, double *work);
+int64_t drun_svd(int64_t n, double *g, double *j, double *values);
+
 // The instruction-set paths, in the order of dispatch.c.
 int drun_path_count(void);
 const char *drun_path_name(int i);

@@ -37,6 +37,8 @@ var promised = map[string]string{
 		relu() gelu() silu() softmax(dim) log_softmax(dim) abs() clamp(min = None, max = None) pow(exponent)
 		norm(p = 2, dim = None, keepdim = False) backward(retain_graph = False) detach() clone() to(dtype)
 		copy_(src) add_(other) sub_(other) mul_(other) zero_() fill_(value)`,
+	"linalg": `solve(a, b) inv(a) det(a) slogdet(a) cholesky(a) qr(a, mode = "reduced") svd(a, full_matrices = True) eigh(a)
+		norm(a, ord = None, dim = None, keepdim = False)`,
 	"random":    `generator(seed)`,
 	"Generator": `rand(*shape) randn(*shape) randint(low, high) choice(items) shuffle(items) permutation(n)`,
 	"nn": `linear(i, o, bias = True) conv2d(i, o, kernel, stride = 1, padding = 0, bias = True) embedding(n, dim) layer_norm(dim)

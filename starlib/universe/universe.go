@@ -106,6 +106,7 @@ func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Run, *dis
 		runModule,
 		distModule,
 		startensor.Module(tensors, streams.Shared.Stream),
+		startensor.Linalg(),
 		nn.Module(tensors, streams),
 		optim.Module(h.Rank, tensors, world.Sum),
 		data.Module(h.Rank, tensors),

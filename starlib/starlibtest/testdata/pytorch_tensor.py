@@ -240,4 +240,54 @@ case("index_put of a view", dict(x=cube, i=single[1]), "x.transpose(0, 2).index_
 case("index_put of integers", dict(x=counted, i=torch.tensor([1, 1, 0])), "x.index_put([i], tensor([[[10]], [[20]], [[30]]]), accumulate = True)",
      lambda x, i: x.index_put((i,), torch.tensor([[[10]], [[20]], [[30]]]), accumulate=True))
 
+# Linear algebra.
+L = torch.linalg
+
+
+def linear(name, given, expr, tolerance=2e-5, **how):
+    """A case of linalg, in float32 and in float64."""
+    for given, tolerance in [(given, tolerance), ({k: v.double() for k, v in given.items()}, 1e-9)]:
+        case(name, given, expr.replace("T(", "(lambda x: x.transpose(-2, -1))("), lambda *v: eval(
+            expr, {"linalg": L, "T": lambda x: x.transpose(-2, -1)}, dict(zip(given, v))), tolerance=tolerance, **how)
+
+
+a = randn(4, 4) + 4 * torch.eye(4)
+for shape in [(4, 2), (4,), (4, 0)]:
+    linear(f"solve {shape}", dict(a=a, b=randn(*shape)), "linalg.solve(a, b)")
+linear("solve with exchanges", dict(a=torch.tensor([[0.0, 2.0, 1.0], [1.0, 0.0, 3.0], [4.0, 1.0, 0.0]]), b=randn(3, 2)), "linalg.solve(a, b)")
+linear("solve batches", dict(a=randn(2, 1, 3, 3) + 3 * torch.eye(3), b=randn(4, 3, 2)), "linalg.solve(a, b)")
+linear("solve vectors", dict(a=randn(5, 3, 3) + 3 * torch.eye(3), b=randn(5, 3)), "linalg.solve(a, b)")
+linear("solve views", dict(a=a, b=randn(2, 4)), "linalg.solve(T(a), T(b))")
+for f in ["inv", "det"]:
+    linear(f, dict(a=a), f"linalg.{f}(a)")
+    linear(f"{f} of batches", dict(a=randn(2, 3, 3) + 2 * torch.eye(3)), f"linalg.{f}(a)")
+    linear(f"{f} of a view", dict(a=a), f"linalg.{f}(T(a))")
+linear("det of one and none", dict(a=torch.tensor([[2.5]]), b=torch.zeros(0, 0)), "linalg.det(a) + linalg.det(b)")
+linear("det of singular matrices", dict(a=torch.tensor([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 0.0, 1.0]])), "linalg.det(a)")
+case("slogdet", dict(a=torch.stack([a, -a[[1, 0, 2, 3]]])), "linalg.slogdet(a)", lambda a: tuple(L.slogdet(a)), through=(1,), tolerance=2e-5)
+case("slogdet of a singular matrix", dict(a=torch.ones(2, 2)), "linalg.slogdet(a)", lambda a: tuple(L.slogdet(a)), grad=False)
+positive = a @ a.T + torch.eye(4)
+linear("cholesky", dict(a=positive), "linalg.cholesky(a)", tolerance=1e-4)
+linear("cholesky of batches", dict(a=torch.stack([positive, 2 * positive])), "linalg.cholesky(a)", tolerance=1e-4)
+for shape in [(4, 3), (3, 3), (3, 5), (2, 4, 2), (3, 1), (1, 3)]:
+    for t in [torch.float32, torch.float64]:
+        case(f"qr {shape}", dict(a=randn(*shape).to(t)), "linalg.qr(a)", lambda a: tuple(L.qr(a)), through=(0, 1), tolerance=1e-4)
+case("qr complete", dict(a=randn(4, 2)), 'linalg.qr(a, mode = "complete")', lambda a: tuple(L.qr(a, mode="complete")), grad=False, tolerance=2e-5)
+for shape in [(4, 3), (3, 3), (3, 5), (2, 4, 3)]:
+    x, w = randn(*shape), randn(*shape)
+    linear(f"svd {shape}: values", dict(x=x), "linalg.svd(x, full_matrices = False)[1]", tolerance=5e-5)
+    linear(f"svd {shape}: product of u and vh", dict(x=x), "(lambda u, s, vh: u.matmul(vh))(*linalg.svd(x, full_matrices = False))", tolerance=1e-3)
+    linear(f"svd {shape}: u alone", dict(x=x), "(lambda u, s, vh: (u * s.unsqueeze(-2)).matmul(T(u)))(*linalg.svd(x, full_matrices = False))", tolerance=1e-3)
+    linear(f"svd {shape}: vh alone", dict(x=x), "(lambda u, s, vh: (vh * s.unsqueeze(-1).exp()).transpose(-2, -1).matmul(vh))(*linalg.svd(x, full_matrices = False))", tolerance=2e-3)
+    linear(f"svd {shape}: all", dict(x=x), "(lambda u, s, vh: u.matmul(T(u)).sum() + T(vh).matmul(vh).sum() + s.sum())(*linalg.svd(x))", grad=False)
+symmetric = a + a.T
+for t in [symmetric, torch.stack([symmetric, symmetric * 2 - torch.eye(4)]), torch.tensor([[3.0]]), torch.tensor([[2.0, 1.0], [1.0, -1.0]])]:
+    linear("eigh: values", dict(a=t), "linalg.eigh(a)[0]")
+    linear("eigh: vectors", dict(a=t), "(lambda w, v: (v * w.sin().unsqueeze(-2)).matmul(T(v)))(*linalg.eigh(a))", tolerance=5e-4)
+linear("eigh reads the lower triangle", dict(a=a), "linalg.eigh(a)[0]", grad=False)
+for arguments in ["", "ord = 2, dim = 1", "ord = 1", "ord = -1", "ord = 2", "ord = -2", 'ord = "fro"', 'ord = "nuc"', 'ord = float("inf")', 'ord = float("-inf")', "dim = 0, keepdim = True", "ord = 3, dim = 0"]:
+    linear(f"norm {arguments}", dict(x=matrix), f"linalg.norm(x, {arguments})")
+for arguments in ["dim = (0, 2)", "ord = 1, dim = (2, 0), keepdim = True", 'ord = "nuc", dim = (0, 1)']:
+    linear(f"norm of a cube {arguments}", dict(x=cube), f"linalg.norm(x, {arguments})", tolerance=1e-4)
+
 write("pytorch_tensor.json")

@@ -1,0 +1,403 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+
+	"drun/element"
+	"drun/kernel"
+)
+
+// together lets several results of one operation on t take part in gradients: it records them as one, of which each is a
+// part. back gets their gradients, zeros where none came, and the results themselves.
+func together(op string, t *Tensor, outs []*Tensor, back func(gs, outs []*Tensor) (*Tensor, error)) ([]*Tensor, error) {
+	if !records(t, nil) {
+		return outs, nil
+	}
+	flat := make([]*Tensor, len(outs))
+	for i, x := range outs {
+		var err error
+		if flat[i], err = View(x, []int{x.n}); err != nil {
+			return nil, As(op, err)
+		}
+	}
+	all, err := join(op, flat, 0)
+	if err != nil {
+		return nil, err
+	}
+	record(all, op, func(n *node, g *Tensor, out []*Tensor) (err error) {
+		gs, results := make([]*Tensor, len(n.saved)), make([]*Tensor, len(n.saved))
+		at := 0
+		for i := range results {
+			results[i] = n.val(i)
+			if gs[i], err = Reshape(part(g, 0, at, results[i].n), results[i].shape); err != nil {
+				return err
+			}
+			at += results[i].n
+		}
+		out[0], err = back(gs, results)
+		return As(op, err)
+	}, t).save(outs...)
+	parts, at := make([]*Tensor, len(outs)), 0
+	for i, x := range outs {
+		p, err := chain(sliceDim(all, 0, at, x.n, 1)).then(func(p *Tensor) (*Tensor, error) { return View(p, x.shape) }).then(Clone).end()
+		if err != nil {
+			return nil, As(op, err)
+		}
+		parts[i] = p
+		at += x.n
+	}
+	return parts, nil
+}
+
+// QR gives an orthogonal q and an upper triangular r with t = q r: of (m, n) and k = min(m, n) the first k columns of q and rows
+// of r, all of them if complete.
+func QR(t *Tensor, complete bool) (q, r *Tensor, err error) {
+	const op = "qr"
+	a, err := readMatrices(op, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, n := a.rows, a.cols
+	k := min(m, n)
+	if complete {
+		k = m
+	}
+	if err := a.room(float64(m) * float64(k)); err != nil {
+		return nil, nil, err
+	}
+	qs, rs := make([]float64, a.count*m*k), make([]float64, a.count*k*n)
+	for i := range a.count {
+		undo, err := a.scale(i)
+		if err != nil {
+			return nil, nil, err
+		}
+		x := at(a.v, i, m*n)
+		kernel.QR(m, n, k, x, at(qs, i, m*k))
+		copy(at(rs, i, k*n), x)
+		unscale(at(rs, i, k*n), undo)
+	}
+	if q, err = a.result(qs, m, k); err != nil {
+		return nil, nil, err
+	}
+	if r, err = a.result(rs, k, n); err != nil {
+		return nil, nil, err
+	}
+	plain := t.Detach()
+	outs, err := together(op, t, []*Tensor{q, r}, func(gs, outs []*Tensor) (*Tensor, error) {
+		if k > n {
+			return nil, fmt.Errorf("%s: all columns of q of a matrix of shape %s have no gradient; use mode = \"reduced\"", op, ShapeString(plain.shape))
+		}
+		return backQR(plain, gs[0], gs[1], outs[0], outs[1])
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return outs[0], outs[1], nil
+}
+
+// backQR is (gq + q c) r⁻ᵀ, where c is the lower triangle of r grᵀ - gqᵀ q, mirrored. Of a wide matrix [x, y] with
+// r = [u, v], y's gradient is q gv, and x's follows from gq + y gvᵀ.
+func backQR(t, gq, gr, q, r *Tensor) (*Tensor, error) {
+	last := len(t.shape) - 1
+	if n, k := t.shape[last], q.shape[len(q.shape)-1]; n > k {
+		b := build("qr", t)
+		x, y := part(t, last, 0, k), part(t, last, k, n-k)
+		gu, gv := part(gr, last, 0, k), part(gr, last, k, n-k)
+		more := b.keep(MatMul(y, transposed(gv)))
+		if b.err != nil {
+			return nil, b.err
+		}
+		more = b.keep(Add(more, gq))
+		if b.err != nil {
+			return nil, b.err
+		}
+		left, right := b.keep(backQR(x, more, gu, q, part(r, last, 0, k))), b.keep(MatMul(q, gv))
+		if b.err != nil {
+			return nil, b.err
+		}
+		return join("qr", []*Tensor{left, right}, last)
+	}
+	b := build("qr", t)
+	m := b.keep(chain(r).then(times(transposed(gr))).end())
+	less := b.keep(chain(transposed(gq)).then(times(q)).end())
+	if b.err != nil {
+		return nil, b.err
+	}
+	m = b.keep(Sub(m, less))
+	lower, strict := b.keep(Tril(m, 0)), b.keep(Tril(m, -1))
+	if b.err != nil {
+		return nil, b.err
+	}
+	c := b.keep(Add(lower, transposed(strict)))
+	if b.err != nil {
+		return nil, b.err
+	}
+	sum := b.keep(chain(q).then(times(c)).binary(OpAdd, gq).end())
+	if b.err != nil {
+		return nil, b.err
+	}
+	out, err := Solve(r, transposed(sum)) // x r⁻ᵀ = (r⁻¹ xᵀ)ᵀ
+	if err != nil {
+		return nil, err
+	}
+	return transposed(out), nil
+}
+
+// SVD gives u, s and vh with t = u diag(s) vh, s descending, the columns of u and the rows of vh orthonormal: of (m, n) the
+// first min(m, n) of them, or, if full, all.
+func SVD(t *Tensor, full bool) (u, s, vh *Tensor, err error) {
+	const op = "svd"
+	a, err := readMatrices(op, t)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if a.rows < a.cols {
+		if vh, s, u, err = SVD(transposed2(t), full); err != nil {
+			return nil, nil, nil, err
+		}
+		return transposed2(u), s, transposed2(vh), nil
+	}
+	m, n := a.rows, a.cols
+	columns := n
+	if full {
+		columns = m
+	}
+	if err := a.room(float64(m) * float64(columns)); err != nil {
+		return nil, nil, nil, err
+	}
+	us, ss, vs := make([]float64, a.count*m*n), make([]float64, a.count*n), make([]float64, a.count*n*n)
+	rests := make([]float64, a.count*m*(columns-n))
+	q, turns := make([]float64, m*columns), make([]float64, n*n)
+	for i := range a.count {
+		undo, err := a.scale(i)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		x := at(a.v, i, m*n)
+		kernel.QR(m, n, columns, x, q)
+		g := at(vs, i, n*n)
+		copy(g, x)
+		if !kernel.SVD(n, g, turns, at(ss, i, n)) {
+			return nil, nil, nil, a.fault(i, "has singular values that were not found")
+		}
+		unscale(at(ss, i, n), undo)
+		if err := product64(m, n, n, at(us, i, m*n), q, columns, turns); err != nil {
+			return nil, nil, nil, starved(op, err)
+		}
+		for row := range m {
+			copy(at(rests, i*m+row, columns-n), q[row*columns+n:(row+1)*columns])
+		}
+	}
+	b := build(op, t)
+	u, s, vh = b.keep(a.result(us, m, n)), b.keep(a.result(ss, n)), b.keep(a.result(vs, n, n))
+	if b.err != nil {
+		return nil, nil, nil, b.err
+	}
+	outs, err := together(op, t, []*Tensor{u, s, vh}, func(gs, outs []*Tensor) (*Tensor, error) {
+		return backSVD(gs[0], gs[1], gs[2], outs[0], outs[1], outs[2])
+	})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if u = outs[0]; full && m > n {
+		rest, err := a.result(rests, m, m-n)
+		if err == nil {
+			u, err = join(op, []*Tensor{u, rest}, len(u.shape)-1)
+		}
+		if err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	return u, outs[1], outs[2], nil
+}
+
+// transposed2 swaps the last two dimensions, recorded.
+func transposed2(t *Tensor) *Tensor {
+	x, err := Transpose(t, -2, -1)
+	if err != nil { // it has two dimensions
+		panic(err)
+	}
+	return x
+}
+
+// product64 is out = a bᵀ of float64: out (m, n), a (m, k) with rows lda apart, b (n, k).
+func product64(m, n, k int, out, a []float64, lda int, b []float64) error {
+	if m*n == 0 {
+		return nil
+	}
+	return kernel.Gemm(element.Float64, 1, m, n, k, kernel.Matrix{Data: pointer(out), Stride: n},
+		kernel.Matrix{Data: pointer(a), Stride: lda}, kernel.Matrix{Data: pointer(b), Stride: max(k, 1), Trans: true}, false, nil)
+}
+
+// apart is x[j] - x[i] for each pair of values, 1 on the diagonal: shape (…, n, n).
+func apart(x *Tensor) (*Tensor, error) {
+	b := build("linalg", x)
+	row, column := b.keep(Unsqueeze(x, -2)), b.keep(Unsqueeze(x, -1))
+	if b.err != nil {
+		return nil, b.err
+	}
+	d := b.keep(Sub(row, column))
+	if b.err == nil {
+		fill(diagonalOf(d, 0, len(d.shape)-2, len(d.shape)-1), Int(1))
+	}
+	return d, b.err
+}
+
+// skew is x - xᵀ.
+func skew(x *Tensor) (*Tensor, error) { return Sub(x, transposed(x)) }
+
+// backSVD is u (k(uᵀ gu) s + s k(vᵀ gv) + diag(gs)) vh, where k(x) is x - xᵀ divided by the differences of the squares of s, and
+// what of gu and gv lies outside the spaces of u and v, divided by s.
+func backSVD(gu, gs, gvh, u, s, vh *Tensor) (*Tensor, error) {
+	b := build("svd", s)
+	squares := b.keep(Mul(s, s))
+	if b.err != nil {
+		return nil, b.err
+	}
+	e := b.keep(apart(squares))
+	row, column := b.keep(Unsqueeze(s, -2)), b.keep(Unsqueeze(s, -1))
+	if b.err != nil {
+		return nil, b.err
+	}
+	left := b.keep(chain(transposed(u)).then(times(gu)).then(skew).div(e).mul(row).end())
+	right := b.keep(chain(vh).then(times(transposed(gvh))).then(skew).div(e).mul(column).end())
+	if b.err != nil {
+		return nil, b.err
+	}
+	inner := b.keep(Add(left, right))
+	if b.err != nil {
+		return nil, b.err
+	}
+	kBinary(OpAdd, diagonalOf(inner, 0, len(inner.shape)-2, len(inner.shape)-1), diagonalOf(inner, 0, len(inner.shape)-2, len(inner.shape)-1), gs)
+	out := b.keep(chain(u).then(times(inner)).then(times(vh)).end())
+	if m, k := u.shape[len(u.shape)-2], u.shape[len(u.shape)-1]; m > k && b.err == nil {
+		inside := b.keep(chain(transposed(u)).then(times(gu)).end())
+		if b.err == nil {
+			inside = b.keep(MatMul(u, inside))
+		}
+		if b.err == nil {
+			more := b.keep(chain(gu).binary(OpSub, inside).div(row).then(times(vh)).end())
+			if b.err == nil {
+				out = b.keep(Add(out, more))
+			}
+		}
+	}
+	return out, b.err
+}
+
+// Eigh gives the eigenvalues of symmetric matrices, ascending, and the eigenvectors as columns. It reads the lower triangle.
+func Eigh(t *Tensor) (values, vectors *Tensor, err error) {
+	const op = "eigh"
+	a, err := readSquare(op, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	n := a.rows
+	ws, vs, z := make([]float64, a.count*n), make([]float64, a.count*n*n), make([]float64, n*n)
+	for i := range a.count {
+		x := at(a.v, i, n*n)
+		for r := range n {
+			for c := range r {
+				x[c*n+r] = x[r*n+c]
+			}
+		}
+		undo, err := a.scale(i)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !kernel.Eigh(n, x, at(ws, i, n), z) {
+			return nil, nil, a.fault(i, "has eigenvalues that were not found")
+		}
+		unscale(at(ws, i, n), undo)
+		for r := range n {
+			for c := range n {
+				vs[(i*n+c)*n+r] = z[r*n+c]
+			}
+		}
+	}
+	if values, err = a.result(ws, n); err != nil {
+		return nil, nil, err
+	}
+	if vectors, err = a.result(vs, n, n); err != nil {
+		return nil, nil, err
+	}
+	outs, err := together(op, t, []*Tensor{values, vectors}, func(gs, outs []*Tensor) (*Tensor, error) {
+		return backEigh(gs[0], gs[1], outs[0], outs[1])
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return outs[0], outs[1], nil
+}
+
+// backEigh is v (diag(gw) + k / e) vᵀ, where e are the differences of the eigenvalues and k is half of vᵀ gv - (vᵀ gv)ᵀ.
+func backEigh(gw, gv, w, v *Tensor) (*Tensor, error) {
+	b := build("eigh", w)
+	e := b.keep(apart(w))
+	if b.err != nil {
+		return nil, b.err
+	}
+	inner := b.keep(chain(transposed(v)).then(times(gv)).then(skew).scalar(OpMul, Float(0.5)).div(e).end())
+	if b.err != nil {
+		return nil, b.err
+	}
+	kCopy(diagonalOf(inner, 0, len(inner.shape)-2, len(inner.shape)-1), gw)
+	out := b.keep(chain(v).then(times(inner)).then(times(transposed(v))).end())
+	return out, b.err
+}
+
+// MatrixNorm is a norm of the matrices in two dimensions: "fro" and "nuc", or by kind 1 and 2 the largest sum of a column's
+// magnitudes and the largest singular value, by infinity the largest sum of a row's; negative ones the smallest.
+func MatrixNorm(t *Tensor, name string, kind float64, dims []int, keepdim bool) (*Tensor, error) {
+	const op = "norm"
+	if err := needFloat(op, t); err != nil {
+		return nil, err
+	}
+	sorted, err := dimList(op, dims, len(t.shape)) // two, that differ
+	if err != nil {
+		return nil, err
+	}
+	if name == "fro" {
+		return Norm(t, 2, dims, keepdim)
+	}
+	var order []int
+	for d := range t.shape {
+		if d != sorted[0] && d != sorted[1] {
+			order = append(order, d)
+		}
+	}
+	x, err := Permute(t, append(order, dims...))
+	if err != nil {
+		return nil, As(op, err)
+	}
+	along := -1
+	switch {
+	case name == "nuc" || name == "" && math.Abs(kind) == 2:
+		if _, x, _, err = SVD(x, false); err != nil {
+			return nil, As(op, err)
+		}
+	case name == "" && math.Abs(kind) == 1:
+		along = -2
+		fallthrough
+	case name == "" && math.IsInf(kind, 0):
+		x, err = chain(x).unary(OpAbs).then(func(x *Tensor) (*Tensor, error) { return Sum(x, []int{along}, false) }).end()
+	case name == "":
+		return nil, fmt.Errorf(`%s: no norm %v of matrices: it is "fro", "nuc", 1, -1, 2, -2, inf or -inf`, op, kind)
+	default:
+		return nil, fmt.Errorf(`%s: no norm %q of matrices: it is "fro", "nuc", 1, -1, 2, -2, inf or -inf`, op, name)
+	}
+	switch {
+	case err != nil:
+	case name == "nuc":
+		x, err = Sum(x, []int{-1}, false)
+	case kind < 0:
+		x, _, err = MinDim(x, -1, false)
+	default:
+		x, _, err = MaxDim(x, -1, false)
+	}
+	if err != nil {
+		return nil, As(op, err)
+	}
+	return Reshape(x, reducedShape(t.shape, sorted, keepdim))
+}

@@ -1,0 +1,390 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"unsafe"
+
+	"drun/element"
+	"drun/kernel"
+)
+
+// Linear algebra on the last two dimensions, the others being batches. It is computed in float64 and rounded once.
+
+// matrices are the float64 elements of a batch of matrices, a copy.
+type matrices struct {
+	op         string
+	t          *Tensor // detached
+	count      int
+	rows, cols int
+	v          []float64
+}
+
+func readMatrices(op string, t *Tensor) (*matrices, error) {
+	if err := needFloat(op, t); err != nil {
+		return nil, err
+	}
+	nd := len(t.shape)
+	if nd < 2 {
+		return nil, fmt.Errorf("%s: needs a matrix, or a batch of matrices, not shape %s", op, ShapeString(t.shape))
+	}
+	b := build(op, t)
+	m := &matrices{op: op, t: t.Detach(), count: product(t.shape[:nd-2]), rows: t.shape[nd-2], cols: t.shape[nd-1]}
+	if err := m.room(float64(m.rows+1) * float64(m.cols+1)); err != nil {
+		return nil, err
+	}
+	x := b.contiguous(b.cast(t.Detach(), element.Float64))
+	if b.err != nil {
+		return nil, b.err
+	}
+	m.v = slices.Clone(elems[float64](x))
+	return m, nil
+}
+
+func readSquare(op string, t *Tensor) (*matrices, error) {
+	m, err := readMatrices(op, t)
+	if err == nil && m.rows != m.cols {
+		err = fmt.Errorf("%s: needs square matrices, not shape %s", op, ShapeString(t.shape))
+	}
+	return m, err
+}
+
+func pointer(v []float64) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(v)) }
+
+// at is matrix i of values with so many numbers each.
+func at[T any](v []T, i, size int) []T { return v[i*size : (i+1)*size] }
+
+// room refuses more numbers for each matrix than memory has, empty ones included.
+func (m *matrices) room(numbers float64) error {
+	if float64(m.count)*numbers > 4*float64(MaxValues()) {
+		return fmt.Errorf("%s: shape %s is too large", m.op, ShapeString(m.t.shape))
+	}
+	return nil
+}
+
+// batch is the shape without the last two dimensions.
+func (m *matrices) batch() []int { return m.t.shape[:len(m.t.shape)-2] }
+
+// result makes a tensor of the operand's type, one of the given shape for each matrix.
+func (m *matrices) result(v []float64, shape ...int) (*Tensor, error) {
+	t, err := FromFloats(m.t.ctx, v, slices.Concat(m.batch(), shape), m.t.dtype)
+	return t, As(m.op, err)
+}
+
+// fault is an error of matrix i.
+func (m *matrices) fault(i int, what string) error {
+	if m.count == 1 {
+		return fmt.Errorf("%s: the matrix of shape %s %s", m.op, ShapeString(m.t.shape), what)
+	}
+	return fmt.Errorf("%s: matrix %d of the batch of shape %s %s", m.op, i, ShapeString(m.t.shape), what)
+}
+
+// scale multiplies matrix i by a power of 2, exactly, so that squares do not overflow; it gives what undoes it.
+func (m *matrices) scale(i int) (undo int, err error) {
+	a, most := at(m.v, i, m.rows*m.cols), 0.0
+	for _, x := range a {
+		if !(math.Abs(x) <= math.MaxFloat64) {
+			return 0, m.fault(i, "has elements that are not finite")
+		}
+		most = max(most, math.Abs(x))
+	}
+	if most == 0 {
+		return 0, nil
+	}
+	_, e := math.Frexp(most)
+	for k := range a {
+		a[k] = math.Ldexp(a[k], -e)
+	}
+	return e, nil
+}
+
+// unscale undoes scale.
+func unscale(v []float64, undo int) {
+	for k := range v {
+		v[k] = math.Ldexp(v[k], undo)
+	}
+}
+
+// factors are the LU factors of square matrices; singular is the first that has none, or -1.
+func (m *matrices) factors() (pivots []int64, singular int) {
+	singular = -1
+	pivots = make([]int64, m.count*m.rows)
+	for i := range m.count {
+		if k := kernel.LU(m.rows, at(m.v, i, m.rows*m.rows), at(pivots, i, m.rows)); k >= 0 && singular < 0 {
+			singular = i
+		}
+	}
+	return pivots, singular
+}
+
+// Solve finds x with a x = b, for matrices b or, where b has a dimension less than a, vectors.
+func Solve(a, b *Tensor) (*Tensor, error) {
+	const op = "solve"
+	na, nb := len(a.shape), len(b.shape)
+	if na >= 2 && (nb == 1 || nb == na-1 && sameShape(b.shape, a.shape[:na-1])) {
+		column, err := Unsqueeze(b, -1)
+		if err == nil {
+			column, err = Solve(a, column)
+		}
+		if err != nil {
+			return nil, As(op, err)
+		}
+		return Squeeze(column, -1)
+	}
+	if a.dtype != b.dtype {
+		return nil, fmt.Errorf("%s: dtypes %s and %s differ; cast one with .to()", op, a.dtype, b.dtype)
+	}
+	if na < 2 || nb < 2 || a.shape[na-1] != a.shape[na-2] || a.shape[na-1] != b.shape[nb-2] {
+		return nil, fmt.Errorf("%s: shapes %s and %s do not fit: want (…, n, n) and (…, n, k) or (…, n)", op, ShapeString(a.shape), ShapeString(b.shape))
+	}
+	batch, err := broadcastShape(op, nil, a.shape[:na-2], b.shape[:nb-2])
+	if err != nil {
+		return nil, fmt.Errorf("%s: the batches of shapes %s and %s do not broadcast", op, ShapeString(a.shape), ShapeString(b.shape))
+	}
+	n, k := a.shape[na-1], b.shape[nb-1]
+	m, err := readMatrices(op, expanded(a.Detach(), append(slices.Clone(batch), n, n)))
+	if err != nil {
+		return nil, err
+	}
+	x, err := readMatrices(op, expanded(b.Detach(), append(slices.Clone(batch), n, k)))
+	if err != nil {
+		return nil, err
+	}
+	pivots, singular := m.factors()
+	if singular >= 0 {
+		return nil, m.fault(singular, "is singular")
+	}
+	for i := range m.count {
+		kernel.LUSolve(n, k, at(m.v, i, n*n), at(pivots, i, n), at(x.v, i, n*k))
+	}
+	out, err := x.result(x.v, n, k)
+	if err == nil && records(a, b) {
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
+			b := build(n.op, g)
+			db := b.keep(Solve(transposed(n.val(0)), g))
+			if b.err == nil && n.needs(0) {
+				out[0] = b.keep(chain(db).then(times(transposed(n.val(1)))).unary(OpNeg).end())
+			}
+			out[1] = db
+			return b.err
+		}, a, b).save(a, out)
+	}
+	return out, err
+}
+
+// times is the product with a matrix on the right.
+func times(b *Tensor) func(*Tensor) (*Tensor, error) {
+	return func(a *Tensor) (*Tensor, error) { return MatMul(a, b) }
+}
+
+// Inv is the inverse.
+func Inv(t *Tensor) (*Tensor, error) {
+	const op = "inv"
+	m, err := readSquare(op, t)
+	if err != nil {
+		return nil, err
+	}
+	inverse, singular := m.inverse()
+	if singular >= 0 {
+		return nil, m.fault(singular, "is singular")
+	}
+	out, err := m.result(inverse, m.rows, m.rows)
+	if err == nil && records(t, nil) {
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) (err error) {
+			inverse := transposed(n.val(0))
+			out[0], err = chain(inverse).then(times(g)).then(times(inverse)).unary(OpNeg).end()
+			return err
+		}, t).save(out)
+	}
+	return out, err
+}
+
+func (m *matrices) inverse() (v []float64, singular int) {
+	n := m.rows
+	v = make([]float64, len(m.v))
+	pivots, singular := m.factors()
+	for i := range m.count {
+		x := at(v, i, n*n)
+		for k := range n {
+			x[k*n+k] = 1
+		}
+		if singular < 0 {
+			kernel.LUSolve(n, n, at(m.v, i, n*n), at(pivots, i, n), x)
+		}
+	}
+	return v, singular
+}
+
+// diagonalU gives the diagonals of U, and the signs of the exchanges.
+func (m *matrices) diagonalU() (diagonal, signs []float64) {
+	n := m.rows
+	pivots, _ := m.factors()
+	diagonal, signs = make([]float64, m.count*n), make([]float64, m.count)
+	for i := range m.count {
+		signs[i] = 1
+		for k := range n {
+			diagonal[i*n+k] = m.v[(i*n+k)*n+k]
+			if pivots[i*n+k] != int64(k) {
+				signs[i] = -signs[i]
+			}
+		}
+	}
+	return diagonal, signs
+}
+
+// Det is the determinant.
+func Det(t *Tensor) (*Tensor, error) {
+	const op = "det"
+	m, err := readSquare(op, t)
+	if err != nil {
+		return nil, err
+	}
+	diagonal, dets := m.diagonalU()
+	for i := range m.count {
+		for _, d := range at(diagonal, i, m.rows) {
+			dets[i] *= d
+		}
+	}
+	out, err := m.result(dets)
+	if err == nil && records(t, nil) {
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
+			b := build(n.op, g)
+			cofactors := b.keep(cofactors(n.val(0)))
+			whole := b.keep(matrixOf(g))
+			if b.err == nil {
+				out[0] = b.keep(Mul(whole, cofactors))
+			}
+			return b.err
+		}, t).save(t)
+	}
+	return out, err
+}
+
+// matrixOf is g with two more dimensions of size 1, for a number that meets each matrix of a batch.
+func matrixOf(g *Tensor) (*Tensor, error) {
+	return Reshape(g, append(slices.Clone(g.shape), 1, 1))
+}
+
+// cofactors is the determinant's gradient, det(a) a⁻ᵀ, of singular matrices too: with a = U S Vᵀ it is U S' Vᵀ, where S' has
+// for each singular value the product of the others, times the determinants of U and V.
+func cofactors(t *Tensor) (*Tensor, error) {
+	b := build("det", t)
+	wide := b.cast(t.Detach(), element.Float64)
+	if b.err != nil {
+		return nil, b.err
+	}
+	u, s, vh, err := SVD(wide, false)
+	if err != nil {
+		return nil, As("det", err)
+	}
+	// The products of the other values, by the gradient of their product.
+	others := b.of(element.Float64, s.shape...)
+	if b.err != nil {
+		return nil, b.err
+	}
+	n := s.shape[len(s.shape)-1]
+	if n > 0 {
+		last := b.zeros(element.Float64, s.n/n, n)
+		if b.err != nil {
+			return nil, b.err
+		}
+		fill(part(last, 1, n-1, 1), Int(1))
+		kernel.CumProdGrad(element.Float64, s.n/n, n, 1, others.ptr(), last.ptr(), s.ptr())
+		alive(others, last, s)
+	}
+	du, dv := b.keep(Det(u)), b.keep(Det(vh))
+	if b.err != nil {
+		return nil, b.err
+	}
+	sign := b.keep(chain(du).mul(dv).then(matrixOf).end())
+	wideOthers := b.keep(Unsqueeze(others, -2))
+	if b.err != nil {
+		return nil, b.err
+	}
+	out := b.keep(chain(u).mul(wideOthers).then(times(vh)).mul(sign).end())
+	if b.err != nil {
+		return nil, b.err
+	}
+	return Cast(out, t.dtype)
+}
+
+// SlogDet is the determinant's sign, and the logarithm of its magnitude.
+func SlogDet(t *Tensor) (sign, log *Tensor, err error) {
+	const op = "slogdet"
+	m, err := readSquare(op, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	diagonal, signs := m.diagonalU()
+	for i := range m.count {
+		for k, d := range at(diagonal, i, m.rows) {
+			switch {
+			case d < 0:
+				signs[i] = -signs[i]
+			case d == 0:
+				signs[i] = 0
+			case d != d:
+				signs[i] = d
+			}
+			diagonal[i*m.rows+k] = math.Abs(d)
+		}
+	}
+	if sign, err = m.result(signs); err != nil {
+		return nil, nil, err
+	}
+	logs, err := FromFloats(t.ctx, diagonal, append(slices.Clone(m.batch()), m.rows), element.Float64)
+	if err == nil {
+		logs, err = chain(logs).unary(OpLog).then(func(x *Tensor) (*Tensor, error) { return Sum(x, []int{-1}, false) }).end()
+	}
+	if err == nil {
+		log, err = Cast(logs, t.dtype)
+	}
+	if err == nil && records(t, nil) {
+		record(log, op, func(n *node, g *Tensor, out []*Tensor) error {
+			b := build(n.op, g)
+			inverse, whole := b.keep(Inv(n.val(0))), b.keep(matrixOf(g))
+			if b.err == nil {
+				out[0] = b.keep(Mul(transposed(inverse), whole))
+			}
+			return As(n.op, b.err)
+		}, t).save(t)
+	}
+	return sign, log, As(op, err)
+}
+
+// Cholesky is the lower triangular L with t = L Lᵀ; it reads the lower triangle of t.
+func Cholesky(t *Tensor) (*Tensor, error) {
+	const op = "cholesky"
+	m, err := readSquare(op, t)
+	if err != nil {
+		return nil, err
+	}
+	for i := range m.count {
+		if bad := kernel.Cholesky(m.rows, at(m.v, i, m.rows*m.rows)); bad > 0 {
+			return nil, m.fault(i, fmt.Sprintf("is not positive definite: its leading minor of order %d is not positive", bad))
+		}
+	}
+	out, err := m.result(m.v, m.rows, m.rows)
+	if err == nil && records(t, nil) {
+		record(out, op, backCholesky, t).save(out)
+	}
+	return out, err
+}
+
+// backCholesky is L⁻ᵀ P L⁻¹, made symmetric, with P the lower triangle of Lᵀ g and half its diagonal.
+func backCholesky(n *node, g *Tensor, out []*Tensor) error {
+	b, l := build(n.op, g), n.val(0)
+	inverse := b.keep(Inv(l))
+	lower := b.keep(chain(transposed(l)).then(times(g)).then(func(x *Tensor) (*Tensor, error) { return Tril(x, 0) }).end())
+	if b.err != nil {
+		return b.err
+	}
+	d := diagonalOf(lower, 0, len(l.shape)-2, len(l.shape)-1)
+	kBinaryNumber(OpMul, d, d, Float(0.5), false)
+	whole := b.keep(chain(transposed(inverse)).then(times(lower)).then(times(inverse)).end())
+	if b.err == nil {
+		out[0] = b.keep(chain(whole).binary(OpAdd, transposed(whole)).scalar(OpMul, Float(0.5)).end())
+	}
+	return b.err
+}
