@@ -113,7 +113,7 @@ func TestUIDocumentStart(t *testing.T) {
 	p := browse(t, address)
 	p.until("document.querySelector('#rows .s-running')")
 	p.open("/run.html?id=last")
-	const points = "document.querySelector('figure')?.chart?.plot?.data[0].length ?? 0"
+	const points = "[...document.querySelectorAll('figure')].find(f => f.innerText.includes('loss'))?.chart?.plot?.data[0].length ?? 0"
 	p.until("(" + points + ") > 2")
 	was := eval[int](p, points)
 	p.until(fmt.Sprintf("(%s) > %d", points, was))

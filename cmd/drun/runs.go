@@ -109,7 +109,7 @@ func (c *choice) choose(cmd *cobra.Command, db *history.DB) (ids []int64, found 
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s\n", terminal.Escape(note))
 	}
 	found = len(ids)
-	if err == nil && found == 0 && len(unknown) == 0 && len(where) > 0 {
+	if err == nil && found == 0 && len(unknown) == 0 && len(where) > 0 && !wantsJSON(cmd) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "no run matches")
 	}
 	if !c.all {
