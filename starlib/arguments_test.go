@@ -31,7 +31,7 @@ func TestArgumentsAreParameters(t *testing.T) {
 		}
 		dir := filepath.Dir(name)
 		if packages[dir] == nil {
-			packages[dir] = &readers{T: t, set: token.NewFileSet(), named: map[string][]function{}, strings: map[string]bool{}, sigs: map[ast.Node][]*signature{}, read: map[ast.Node]bool{}}
+			packages[dir] = &readers{T: t, set: token.NewFileSet(), named: map[string][]function{}, strings: map[string]bool{}, consts: map[string]ast.Expr{}, sigs: map[ast.Node][]*signature{}, read: map[ast.Node]bool{}}
 		}
 		p := packages[dir]
 		f, err := parser.ParseFile(p.set, name, nil, 0)
@@ -56,6 +56,7 @@ type readers struct {
 	files   []*ast.File
 	named   map[string][]function     // by their names; one name may be that of several
 	strings map[string]bool           // parameters of functions, of type string
+	consts  map[string]ast.Expr       // values of constants
 	sigs    map[ast.Node][]*signature // the builtins that run a function's body
 	read    map[ast.Node]bool         // names that were compared with a signature
 }
@@ -79,6 +80,14 @@ func (p *readers) check() int {
 					for _, name := range field.Names {
 						if typ, ok := field.Type.(*ast.Ident); ok && typ.Name == "string" {
 							p.strings[name.Name] = true
+						}
+					}
+				}
+			case *ast.GenDecl:
+				for _, spec := range n.Specs {
+					if v, ok := spec.(*ast.ValueSpec); ok && n.Tok == token.CONST && len(v.Values) == len(v.Names) {
+						for i, name := range v.Names {
+							p.consts[name.Name] = v.Values[i]
 						}
 					}
 				}
@@ -112,6 +121,9 @@ func (p *readers) check() int {
 						p.runs(n, sig)
 					}
 				}
+				if sig, fn := p.ofModule(n); sig != nil {
+					p.in(fn.Body, sig)
+				}
 			}
 			return true
 		})
@@ -129,7 +141,7 @@ func (p *readers) check() int {
 
 // signature reads an expression that begins as a signature does; nil for others.
 func (p *readers) signature(e ast.Expr) *signature {
-	text, ok := constant(e)
+	text, ok := p.constant(e)
 	name, _, call := strings.Cut(text, "(")
 	if !ok || !call || !isIdent(name) || !strings.Contains(text, ")") {
 		return nil
@@ -141,17 +153,37 @@ func (p *readers) signature(e ast.Expr) *signature {
 	return sig
 }
 
+// ofModule is the signature of a module that a recipe may call, "(x: Tensor) -> tuple", and the function behind it, where a call
+// makes one; else nil.
+func (p *readers) ofModule(call *ast.CallExpr) (sig *signature, fn *ast.FuncLit) {
+	for _, a := range call.Args {
+		if text, ok := p.constant(a); ok && sig == nil && strings.HasPrefix(text, "(") && strings.Contains(text, ": Tensor") {
+			sig, _ = parseSignature("module" + text)
+		}
+		if lit, ok := a.(*ast.FuncLit); ok {
+			fn = lit
+		}
+	}
+	if fn == nil {
+		return nil, nil
+	}
+	return sig, fn
+}
+
 // constant is a string expression; variables in it are taken for a name.
-func constant(e ast.Expr) (string, bool) {
+func (p *readers) constant(e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
 		s, err := strconv.Unquote(e.Value)
 		return s, err == nil && e.Kind == token.STRING
 	case *ast.Ident:
+		if value := p.consts[e.Name]; value != nil {
+			return p.constant(value)
+		}
 		return e.Name, true
 	case *ast.BinaryExpr:
-		a, ok := constant(e.X)
-		b, also := constant(e.Y)
+		a, ok := p.constant(e.X)
+		b, also := p.constant(e.Y)
 		return a + b, ok && also && e.Op == token.ADD
 	}
 	return "", false
@@ -220,6 +252,11 @@ func (p *readers) in(body *ast.BlockStmt, sig *signature) {
 	}
 	p.sigs[body] = append(p.sigs[body], sig)
 	ast.Inspect(body, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			if module, _ := p.ofModule(call); module != nil { // it has other arguments than what makes it
+				return false
+			}
+		}
 		if name := argument(n); name != nil {
 			p.name(name, sig)
 		} else if call, ok := n.(*ast.CallExpr); ok && slices.ContainsFunc(call.Args, isCall) {

@@ -33,25 +33,25 @@ var initMethods = &starlib.Methods{
 	Type: "init",
 	Doc:  "Initial values: each function fills a tensor in place, without recording gradients, and returns it. Random ones draw from the stream that all ranks share. Names, defaults and formulas are PyTorch's.",
 	Defs: []*starlib.Def{
-		filled("uniform_", "a: number = 0, b: number = 1", "Uniformly distributed from a to below b.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+		filled("uniform_(t: Tensor, a: number = 0, b: number = 1) -> Tensor", "Uniformly distributed from a to below b.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 			return g.Uniform(t, c.Float("a"), c.Float("b"))
 		}),
-		filled("normal_", "mean: number = 0, std: number = 1", "Normally distributed.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+		filled("normal_(t: Tensor, mean: number = 0, std: number = 1) -> Tensor", "Normally distributed.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 			return g.Normal(t, c.Float("mean"), c.Float("std"))
 		}),
-		filled("trunc_normal_", "mean: number = 0, std: number = 1, a: number = -2, b: number = 2", "Normally distributed, of which only values from a to b are taken.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+		filled("trunc_normal_(t: Tensor, mean: number = 0, std: number = 1, a: number = -2, b: number = 2) -> Tensor", "Normally distributed, of which only values from a to b are taken.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 			return g.TruncatedNormal(t, c.Float("mean"), c.Float("std"), c.Float("a"), c.Float("b"))
 		}),
-		filled("constant_", "val: number", "All elements val.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+		filled("constant_(t: Tensor, val: number) -> Tensor", "All elements val.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 			return tensor.FillInPlace(t, tensor.Float(c.Float("val")))
 		}),
-		filled("ones_", "", "All elements 1.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+		filled("ones_(t: Tensor) -> Tensor", "All elements 1.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 			return tensor.FillInPlace(t, tensor.Float(1))
 		}),
-		filled("zeros_", "", "All elements 0.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+		filled("zeros_(t: Tensor) -> Tensor", "All elements 0.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 			return tensor.FillInPlace(t, tensor.Float(0))
 		}),
-		filled("eye_", "", "1 on the diagonal of a matrix, 0 elsewhere.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+		filled("eye_(t: Tensor) -> Tensor", "1 on the diagonal of a matrix, 0 elsewhere.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 			if t.Dim() != 2 {
 				return fmt.Errorf("want a tensor of 2 dimensions, not of shape %s", startensor.Shape(t))
 			}
@@ -61,7 +61,7 @@ var initMethods = &starlib.Methods{
 			}
 			return tensor.CopyInto(t.Detach(), e)
 		}),
-		filled("xavier_uniform_", "gain: number = 1", "Uniform on ±gain·√(6/(fan_in + fan_out)) (Glorot, Bengio 2010).", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+		filled("xavier_uniform_(t: Tensor, gain: number = 1) -> Tensor", "Uniform on ±gain·√(6/(fan_in + fan_out)) (Glorot, Bengio 2010).", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 			in, out, err := fans(t)
 			if err != nil {
 				return err
@@ -69,14 +69,14 @@ var initMethods = &starlib.Methods{
 			bound := c.Float("gain") * math.Sqrt(6/float64(in+out))
 			return g.Uniform(t, -bound, bound)
 		}),
-		filled("xavier_normal_", "gain: number = 1", "Normal with the standard deviation gain·√(2/(fan_in + fan_out)) (Glorot, Bengio 2010).", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+		filled("xavier_normal_(t: Tensor, gain: number = 1) -> Tensor", "Normal with the standard deviation gain·√(2/(fan_in + fan_out)) (Glorot, Bengio 2010).", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 			in, out, err := fans(t)
 			if err != nil {
 				return err
 			}
 			return g.Normal(t, 0, c.Float("gain")*math.Sqrt(2/float64(in+out)))
 		}),
-		filled("kaiming_uniform_", `a: number = 0, mode: string = "fan_in", nonlinearity: string = "leaky_relu"`, `Uniform on ±gain·√(3/fan) (He et al. 2015); mode is "fan_in" or "fan_out", nonlinearity as of calculate_gain, a leaky_relu's slope.`,
+		filled(`kaiming_uniform_(t: Tensor, a: number = 0, mode: string = "fan_in", nonlinearity: string = "leaky_relu") -> Tensor`, `Uniform on ±gain·√(3/fan) (He et al. 2015); mode is "fan_in" or "fan_out", nonlinearity as of calculate_gain, a leaky_relu's slope.`,
 			func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 				std, err := kaiming(c, t)
 				if err != nil {
@@ -84,7 +84,7 @@ var initMethods = &starlib.Methods{
 				}
 				return g.Uniform(t, -math.Sqrt(3)*std, math.Sqrt(3)*std)
 			}),
-		filled("kaiming_normal_", `a: number = 0, mode: string = "fan_in", nonlinearity: string = "leaky_relu"`, `Normal with the standard deviation gain/√fan (He et al. 2015); see kaiming_uniform_.`,
+		filled(`kaiming_normal_(t: Tensor, a: number = 0, mode: string = "fan_in", nonlinearity: string = "leaky_relu") -> Tensor`, `Normal with the standard deviation gain/√fan (He et al. 2015); see kaiming_uniform_.`,
 			func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 				std, err := kaiming(c, t)
 				if err != nil {
@@ -92,7 +92,7 @@ var initMethods = &starlib.Methods{
 				}
 				return g.Normal(t, 0, std)
 			}),
-		filled("orthogonal_", "gain: number = 1", "A matrix with orthogonal rows or columns of length gain, of the first dimension and all others as one (Saxe et al. 2013).", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+		filled("orthogonal_(t: Tensor, gain: number = 1) -> Tensor", "A matrix with orthogonal rows or columns of length gain, of the first dimension and all others as one (Saxe et al. 2013).", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 			if t.Dim() < 2 {
 				return fmt.Errorf("want a tensor of at least 2 dimensions, not of shape %s", startensor.Shape(t))
 			}
@@ -113,11 +113,8 @@ var initMethods = &starlib.Methods{
 	},
 }
 
-func filled(name, settings, doc string, fill func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error) *starlib.Def {
-	if settings != "" {
-		settings = ", " + settings
-	}
-	return &starlib.Def{Sig: name + "(t: Tensor" + settings + ") -> Tensor", Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
+func filled(sig, doc string, fill func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error) *starlib.Def {
+	return &starlib.Def{Sig: sig, Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
 		k, t := c.Recv.(initValue).k, startensor.Arg(c, "t")
 		k.ctx.BeginNoGrad()
 		defer k.ctx.EndNoGrad()

@@ -25,25 +25,30 @@ func (k *maker) recurrents() []*starlib.Def {
 	const shapes = " Called as m(x, state, lengths) with x of shape (t, n, input_size), or (n, t, input_size) with batch_first, or (t, input_size) without a batch; it returns the outputs of the last layer, (t, n, hidden_size) or twice as wide if bidirectional, and the last state. " +
 		"A state has shape (num_layers, n, hidden_size), twice as many if bidirectional; it is zeros by default. lengths, a list or tensor of n numbers from 1 to t, are the sequences': beyond its length a sequence's outputs are 0 and its state stays, and the backward direction begins there, as with PyTorch's packed sequences. " +
 		"dropout is between layers, in training. Parameters are named weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_ih_l0_reverse, … and drawn from ±1/√hidden_size."
-	layer := func(kind, more, doc string) *starlib.Def {
-		return &starlib.Def{Sig: kind + "(" + settings + more + ") -> Module", Doc: doc + shapes, Fn: func(c *starlib.Call) (starlark.Value, error) {
-			cell := map[string]tensor.Cell{"lstm": tensor.LSTM, "gru": tensor.GRU, "rnn": tensor.RNNTanh}[kind]
-			if kind == "rnn" {
+	return []*starlib.Def{
+		{
+			Sig: "lstm(" + settings + ") -> Module",
+			Doc: "Long short-term memory (Hochreiter, Schmidhuber 1997), with PyTorch's gates in the order i, f, g, o. Its state is a pair (h, c)." + shapes,
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return k.recurrent(c, "lstm", tensor.LSTM) },
+		},
+		{
+			Sig: "gru(" + settings + ") -> Module",
+			Doc: "Gated recurrent units (Cho et al. 2014), with PyTorch's gates in the order r, z, n: r scales the hidden sum of n, its bias included." + shapes,
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return k.recurrent(c, "gru", tensor.GRU) },
+		},
+		{
+			Sig: "rnn(" + settings + `, nonlinearity: string = "tanh") -> Module`,
+			Doc: "Elman's recurrent layer (1990): h = tanh(W·x + b + U·h + d), or relu." + shapes,
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				switch c.String("nonlinearity") {
 				case "tanh":
+					return k.recurrent(c, "rnn", tensor.RNNTanh)
 				case "relu":
-					cell = tensor.RNNRelu
-				default:
-					return nil, fmt.Errorf(`nonlinearity = %s: want "tanh" or "relu"`, c.Arg("nonlinearity"))
+					return k.recurrent(c, "rnn", tensor.RNNRelu)
 				}
-			}
-			return k.recurrent(c, kind, cell)
-		}}
-	}
-	return []*starlib.Def{
-		layer("lstm", "", "Long short-term memory (Hochreiter, Schmidhuber 1997), with PyTorch's gates in the order i, f, g, o. Its state is a pair (h, c)."),
-		layer("gru", "", "Gated recurrent units (Cho et al. 2014), with PyTorch's gates in the order r, z, n: r scales the hidden sum of n, its bias included."),
-		layer("rnn", `, nonlinearity: string = "tanh"`, `Elman's recurrent layer (1990): h = tanh(W·x + b + U·h + d), or relu.`),
+				return nil, fmt.Errorf(`nonlinearity = %s: want "tanh" or "relu"`, c.Arg("nonlinearity"))
+			},
+		},
 	}
 }
 
