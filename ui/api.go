@@ -2,12 +2,9 @@ package ui
 
 import (
 	"bytes"
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"mime"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -20,7 +17,6 @@ import (
 	"drun/history"
 	"drun/history/query"
 	"drun/internal/exit"
-	"drun/starlib/checkpoint"
 	"drun/views"
 )
 
@@ -176,6 +172,16 @@ func withRun(fn func(db *history.DB, id int64, values url.Values) (any, error)) 
 		}
 		return fn(db, id, values)
 	}
+}
+
+// find is the run that a request names, and the history that has it.
+func (s *Server) find(r *http.Request) (*history.DB, int64, error) {
+	db, err := s.history()
+	if err != nil {
+		return nil, 0, err
+	}
+	id, err := db.Find(r.PathValue("run"))
+	return db, id, err
 }
 
 func parameters(r *http.Request) (url.Values, error) {
@@ -480,135 +486,4 @@ func (s *Server) kept(db *history.DB, id int64, _ url.Values) (any, error) {
 		return nil, err
 	}
 	return views.Checkpoints(db, store, strconv.FormatInt(id, 10))
-}
-
-// safetensors sends the tensors of a checkpoint as a file.
-func (s *Server) safetensors(w http.ResponseWriter, r *http.Request) error {
-	db, err := s.history()
-	if err != nil {
-		return err
-	}
-	values, err := parameters(r)
-	if err != nil {
-		return err
-	}
-	rank, err := number(values, "rank", 0, 0, 1<<31)
-	if err != nil {
-		return err
-	}
-	id, err := db.Find(r.PathValue("run"))
-	if err != nil {
-		return err
-	}
-	store, err := s.checkpoints()
-	if err != nil {
-		return err
-	}
-	list, err := views.Checkpoints(db, store, fmt.Sprintf("%d@%s", id, r.PathValue("step")))
-	if err != nil {
-		return err
-	}
-	if err := list[0].Gone(s.home); err != nil {
-		return err
-	}
-	tensors, err := views.Tensors(store, list[0], int(rank), values.Has("rank"))
-	if err != nil {
-		return err
-	}
-	var file bytes.Buffer // an error is no half file
-	if _, err := checkpoint.Export(&file, ".safetensors", tensors); err != nil {
-		return err
-	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(downloadWithin))
-	w.Header().Set("Content-Type", "application/octet-stream")
-	w.Header().Set("Content-Length", strconv.Itoa(file.Len()))
-	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="run-%d-step-%d.safetensors"`, id, list[0].Step))
-	_, _ = w.Write(file.Bytes())
-	return nil
-}
-
-// artifact sends what a run has kept: an image in PNG to be shown, all else as a file to be saved.
-func (s *Server) artifact(w http.ResponseWriter, r *http.Request) error {
-	db, err := s.history()
-	if err != nil {
-		return err
-	}
-	id, err := db.Find(r.PathValue("run"))
-	if err != nil {
-		return err
-	}
-	all, err := db.Artifacts(id)
-	if err != nil {
-		return err
-	}
-	for i := range all {
-		if a := &all[i]; a.SHA256 == r.PathValue("sha256") {
-			data, err := db.Content(a)
-			if err != nil {
-				return err
-			}
-			if http.DetectContentType(data) == "image/png" {
-				w.Header().Set("Content-Type", "image/png")
-			} else {
-				w.Header().Set("Content-Type", "application/octet-stream")
-				w.Header().Set("Content-Disposition", cmp.Or(mime.FormatMediaType("attachment", map[string]string{"filename": a.Name}), "attachment"))
-			}
-			w.Header().Set("Content-Length", strconv.Itoa(len(data)))
-			_, _ = w.Write(data)
-			return nil
-		}
-	}
-	return &history.NotFound{What: fmt.Sprintf("run %d has kept nothing with the SHA-256 %.64s", id, r.PathValue("sha256")), Near: fmt.Sprintf("drun artifacts %d lists them", id)}
-}
-
-// downloadWithin bounds how long a client may take to receive a checkpoint.
-const downloadWithin = 30 * time.Minute
-
-// How often the history is looked at while a page is open, and how often pages look again though nothing
-// was written: the end of an agent that was killed writes nothing.
-const (
-	lookEvery  = 200 * time.Millisecond
-	againAfter = 5 * time.Second
-)
-
-// follow tells a page when the history has changed, until the page or the server goes.
-func (s *Server) follow(w http.ResponseWriter, r *http.Request) error {
-	select {
-	case s.events <- struct{}{}:
-		defer func() { <-s.events }()
-	default:
-		return exit.WithHint(&tooMany{fmt.Sprintf("%d pages are open", eventsAtMost)}, "close some")
-	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	control := http.NewResponseController(w)
-	_ = s.watch(r.Context(), func() error {
-		_ = control.SetWriteDeadline(time.Now().Add(answerWithin))
-		if _, err := fmt.Fprint(w, "event: change\ndata: {}\n\n"); err != nil {
-			return err
-		}
-		return control.Flush()
-	})
-	return nil
-}
-
-// watch calls changed after each change of the history, and now and then without one, until ctx ends or it fails.
-func (s *Server) watch(ctx context.Context, changed func() error) error {
-	last, taken := history.StampOf(s.home), time.Now()
-	told := time.Time{}
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		now := history.StampOf(s.home)
-		if at := time.Now(); now != last || !last.Settled(taken) || at.Sub(told) > againAfter {
-			last, taken, told = now, at, at
-			if err := changed(); err != nil {
-				return err
-			}
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }

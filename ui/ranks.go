@@ -9,11 +9,7 @@ import (
 // ranks answers what the ranks of a run do. It takes no place among the requests that read much: a run that is stopped makes
 // it wait for seconds.
 func (s *Server) ranks(w http.ResponseWriter, r *http.Request) error {
-	db, err := s.history()
-	if err != nil {
-		return err
-	}
-	id, err := db.Find(r.PathValue("run"))
+	db, id, err := s.find(r)
 	if err != nil {
 		return err
 	}
