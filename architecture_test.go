@@ -28,6 +28,7 @@ var layers = map[string][]string{
 	"kernel":               {"element"},
 	"tensor":               {"element", "kernel"},
 	"collective":           {"element", "internal/exit", "golang.org/x/sys"},
+	"collective/calls":     {"collective"},
 	"collective/messages":  {"collective", "element"},
 	"collective/sharedmem": {"collective", "golang.org/x/sys"},
 	"collective/shm":       {"element", "collective", "kernel", "golang.org/x/sys"},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/collective/calls"
 	"drun/collective/shm"
 	"drun/element"
 )
@@ -28,10 +29,9 @@ type Comm struct {
 	lane    int     // this rank's; -1: none
 	inOrder bool    // the ranks of each node follow each other
 
-	sync collectiveCall
-	last chan struct{} // closed when the latest asynchronous collective is done
-	box  *box
-	wg   sync.WaitGroup // asynchronous messages
+	calls calls.Collectives
+	box   *box
+	wg    sync.WaitGroup // asynchronous calls
 
 	cause  atomic.Pointer[error]
 	close  sync.Once
@@ -45,7 +45,7 @@ var (
 
 func newComm(w *world, id uint32, ranks []int, near *shm.Comm) *Comm {
 	c := &Comm{w: w, id: id, ranks: ranks, rank: slices.Index(ranks, w.rank), near: near, lane: -1, inOrder: true}
-	c.sync.comm = c
+	c.calls.Init(&c.wg, c.carryOut)
 	number := map[int]int{}
 	for rank, r := range ranks {
 		n, known := number[w.node[r]]
@@ -135,66 +135,15 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	if call.Kind.PointToPoint() {
 		return c.message(call)
 	}
-	w := &c.sync
-	if call.Async || w.busy {
-		w = &collectiveCall{comm: c}
-	}
-	w.call, w.before, w.busy, w.err = call, c.last, true, nil
-	if call.Async {
-		w.done = make(chan struct{})
-		c.last = w.done
-		go w.background()
-	}
-	return w, nil
+	return c.calls.Start(call), nil
 }
 
-// collectiveCall is a collective call.
-type collectiveCall struct {
-	comm   *Comm
-	call   *collective.Call
-	before chan struct{} // collectives happen in the order they were started
-	done   chan struct{} // nil: whoever waits does the work
-	busy   bool
-	err    error
+func (c *Comm) carryOut(ctx context.Context, call *collective.Call) error {
+	return c.whole(ctx, func(ctx context.Context) error { return newRun(c, ctx, call).do() })
 }
 
-func (w *collectiveCall) background() {
-	ctx := context.Background()
-	if w.call.Limit > 0 {
-		ctx = collective.Within(ctx, w.call.Limit)
-	}
-	w.err = w.run(ctx)
-	close(w.done)
-}
-
-// Wait does a synchronous call's work, or waits for an asynchronous one.
-func (w *collectiveCall) Wait(ctx context.Context) error {
-	if w.done == nil {
-		err := w.run(ctx)
-		w.busy = false
-		return err
-	}
-	if err := collective.Wait(ctx, w.done); err != nil {
-		return err
-	}
-	return w.err
-}
-
-// Done reports that an asynchronous call has finished.
-func (w *collectiveCall) Done() bool { return w.done != nil && collective.IsClosed(w.done) }
-
-func (w *collectiveCall) run(ctx context.Context) error {
-	return w.comm.inTurn(ctx, w.before, func(ctx context.Context) error { return newRun(w.comm, ctx, w.call).do() })
-}
-
-// inTurn does a call once the one before has ended. After an error in its middle the group
-// cannot go on.
-func (c *Comm) inTurn(ctx context.Context, before chan struct{}, do func(context.Context) error) error {
-	if before != nil {
-		if err := collective.Wait(ctx, before); err != nil {
-			return err
-		}
-	}
+// whole does a call. After an error in its middle the group cannot go on.
+func (c *Comm) whole(ctx context.Context, do func(context.Context) error) error {
 	err := c.failed()
 	if err != nil {
 		return err
@@ -240,8 +189,10 @@ func (c *Comm) split(ctx context.Context, group collective.Group) (sub *Comm, er
 	if err := c.failed(); err != nil {
 		return nil, err
 	}
-	before := c.last
-	err = c.inTurn(ctx, before, func(ctx context.Context) error {
+	if err := c.calls.Last().Join(ctx); err != nil {
+		return nil, err
+	}
+	err = c.whole(ctx, func(ctx context.Context) error {
 		call := collective.Call{Kind: collective.NewGroup, Tag: int(group.ID)}
 		if _, err := newRun(c, ctx, &call).agree(nil, nil); err != nil {
 			return err
@@ -297,14 +248,13 @@ func (c *Comm) Linger(ctx context.Context) error {
 func (c *Comm) Close() error {
 	c.close.Do(func() {
 		err := collective.ErrClosed
-		pending := c.last != nil && !collective.IsClosed(c.last)
+		pending := c.calls.Last().Pending()
 		if c.id == 0 && c.failed() == nil {
 			c.w.flush(flushLimit)
 		}
 		c.cause.CompareAndSwap(nil, &err)
 		if pending {
 			c.near.Abort(err)
-			<-c.last
 		}
 		c.wg.Wait()
 		if c.id == 0 {

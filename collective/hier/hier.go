@@ -29,6 +29,7 @@ import (
 	"sync/atomic"
 
 	"drun/collective"
+	"drun/collective/calls"
 	"drun/collective/shm"
 )
 
@@ -68,7 +69,7 @@ func (b *Backend) Open(ctx context.Context, of collective.World) (collective.Com
 	if len(l.members) == 1 {
 		return near, nil
 	}
-	w := &world{layout: l, rank: of.Rank, near: near, ended: make(chan struct{}), boxes: map[boxKey]*box{}, outgoing: map[hop]chan struct{}{}}
+	w := &world{layout: l, rank: of.Rank, near: near, ended: make(chan struct{}), boxes: map[boxKey]*box{}, outgoing: map[hop]*calls.Background{}}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	if place < l.links {
 		w.far, err = b.Far.Open(ctx, collective.World{Rank: node, Size: len(l.members), LocalRank: place, LocalSize: l.links,
@@ -157,7 +158,7 @@ type world struct {
 
 	mail     sync.Mutex
 	boxes    map[boxKey]*box
-	outgoing map[hop]chan struct{} // closed when the latest packet there is out
+	outgoing map[hop]*calls.Background // the latest packet there
 
 	cause atomic.Pointer[error]
 	end   sync.Once

@@ -2,10 +2,13 @@ package hier
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 	"unsafe"
 
 	"drun/collective"
+	"drun/collective/calls"
 	"drun/collective/messages"
 	"drun/element"
 )
@@ -58,43 +61,18 @@ func (w *world) hop(to int) hop {
 	return hop{true, w.node[to]}
 }
 
-// sending is a packet on its way out.
-type sending struct {
-	done chan struct{}
-	err  error
-}
-
-func (s *sending) Done() bool { return collective.IsClosed(s.done) }
-
-func (s *sending) Wait(ctx context.Context) error {
-	if err := collective.Wait(ctx, s.done); err != nil {
-		return err
-	}
-	return s.err
-}
-
 // post sends a packet with its data, which is in use until it is out. Those of a hop keep their order.
-func (w *world) post(p packet, data []byte) *sending {
-	s := &sending{done: make(chan struct{})}
+func (w *world) post(p packet, data []byte) *calls.Background {
 	h := w.hop(int(p.to))
 	p.bytes = uint64(len(data))
 	w.mail.Lock()
 	defer w.mail.Unlock()
 	if w.boxes == nil {
-		s.err = collective.ErrClosed
-		close(s.done)
-		return s
+		return calls.Failed(collective.ErrClosed)
 	}
-	before := w.outgoing[h]
-	w.outgoing[h] = s.done
-	w.busy.Go(func() {
-		defer close(s.done)
-		if before != nil {
-			<-before
-		}
-		s.err = w.put(h, &p, data)
-	})
-	return s
+	out := calls.Go(&w.busy, 0, w.outgoing[h], func(context.Context) error { return w.put(h, &p, data) })
+	w.outgoing[h] = out
+	return out
 }
 
 func (w *world) put(h hop, p *packet, data []byte) error {
@@ -212,28 +190,18 @@ func (w *world) handle(p *packet, from hop) error {
 		w.mail.Unlock()
 		return body(make([]byte, p.bytes))
 	}
-	r, aside := b.queue.Arrive(int(p.from), messages.Header{Tag: p.tag, Bytes: p.bytes, DType: element.Type(p.dtype)})
+	m := b.queue.Arrive(int(p.from), messages.Header{Tag: p.tag, Bytes: p.bytes, DType: element.Type(p.dtype)})
 	w.mail.Unlock()
-	if r != nil {
-		err := body(r.Buffer.Data)
-		r.finish(err)
-		return err
-	}
-	data := make([]byte, p.bytes)
-	err := body(data)
+	err := body(m.Data)
 	w.mail.Lock()
-	aside.Data, aside.Complete, aside.Err = data, true, err
-	taker := aside.Taker
-	w.mail.Unlock()
-	if taker != nil {
-		taker.deliver(aside)
-	}
+	defer w.mail.Unlock()
+	b.queue.Finish(m, err)
 	return err
 }
 
 // box is where a group's messages wait for receives, and receives for messages.
 type box struct {
-	queue   messages.Queue[*receive]
+	queue   messages.Queue
 	comm    *Comm // nil: this rank has not made the group yet
 	aborted bool
 	closed  bool // what comes is dropped
@@ -301,15 +269,12 @@ func (c *Comm) abortedByAnother() {
 // flush waits until the packets that were posted are out.
 func (w *world) flush(limit time.Duration) {
 	w.mail.Lock()
-	var all []chan struct{}
-	for _, sent := range w.outgoing {
-		all = append(all, sent)
-	}
+	all := slices.Collect(maps.Values(w.outgoing))
 	w.mail.Unlock()
 	over := time.After(limit)
-	for _, sent := range all {
+	for _, out := range all {
 		select {
-		case <-sent:
+		case <-out.Ended():
 		case <-w.ended:
 			return
 		case <-over:
@@ -323,22 +288,22 @@ func (c *Comm) message(call *collective.Call) (collective.Work, error) {
 	if call.Kind == collective.Recv {
 		r := c.w.expect(c.box, call, c.failed)
 		if call.Async {
-			r.Background = messages.Go(&c.wg, call, r.run)
+			r.Background = calls.Go(&c.wg, call.Limit, nil, r.run)
 		}
 		return r, nil
 	}
 	s := &send{failed: c.failed}
 	s.out = c.w.post(packet{kind: message, group: c.id, from: int32(c.rank), to: int32(c.ranks[call.Peer]), tag: int64(call.Tag), dtype: uint8(call.Send.DType)}, call.Send.Data)
 	if call.Async {
-		s.Background = messages.Go(&c.wg, call, s.run)
+		s.Background = calls.Go(&c.wg, call.Limit, nil, s.run)
 	}
 	return s, nil
 }
 
 // send is a message of the recipe on its way out.
 type send struct {
-	*messages.Background
-	out    *sending
+	*calls.Background
+	out    *calls.Background
 	failed func() error
 }
 
@@ -351,48 +316,24 @@ func (s *send) run(ctx context.Context) error { return s.out.Wait(collective.Als
 // receive is a message that is waited for.
 type receive struct {
 	messages.Receive
-	*messages.Background
-	failed   func() error
-	complete chan struct{}
+	failed func() error
 }
 
 // expect adds a receive to a box: it takes the first message that fits, arrived or not.
 func (w *world) expect(b *box, call *collective.Call, failed func() error) *receive {
-	r := &receive{Receive: messages.NewReceive(call), failed: failed, complete: make(chan struct{})}
+	r := &receive{messages.NewReceive(call), failed}
+	r.Came = make(chan struct{})
 	w.mail.Lock()
-	msg := b.queue.Post(r)
-	complete := msg != nil && msg.Complete
-	w.mail.Unlock()
-	if complete {
-		r.deliver(msg)
-	}
+	defer w.mail.Unlock()
+	b.queue.Post(&r.Receive)
 	return r
 }
 
 func (r *receive) Wait(ctx context.Context) error { return r.WaitOr(ctx, r.run) }
 
-func (r *receive) Done() bool {
-	return r.Background.Done() || r.Background == nil && collective.IsClosed(r.complete)
-}
-
 func (r *receive) run(ctx context.Context) error {
-	if err := collective.Wait(collective.Also(ctx, r.failed), r.complete); err != nil {
+	if err := collective.Wait(collective.Also(ctx, r.failed), r.Came); err != nil {
 		return err
 	}
 	return r.Err
-}
-
-// deliver hands over a message that has come completely.
-func (r *receive) deliver(msg *messages.Message[*receive]) {
-	if msg.Err == nil {
-		r.Take(msg.Data)
-	}
-	r.finish(msg.Err)
-}
-
-func (r *receive) finish(err error) {
-	if r.Err == nil {
-		r.Err = err
-	}
-	close(r.complete)
 }

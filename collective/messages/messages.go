@@ -4,12 +4,11 @@
 package messages
 
 import (
-	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	"drun/collective"
+	"drun/collective/calls"
 	"drun/element"
 )
 
@@ -20,13 +19,16 @@ type Header struct {
 	DType element.Type
 }
 
-// Receive is what is asked for, and what came.
+// Receive is a call that asks for a message, and what came. A mailbox's receive embeds it.
 type Receive struct {
-	Asked  int // the source, or AnySource
-	From   int // where the message came from, once it is known
-	Tag    int64
-	Buffer collective.Buffer
-	Err    error // the message does not fit, or did not come
+	*calls.Background     // of an asynchronous call
+	Asked             int // the source, or AnySource
+	From              int // where the message came from, once it is known
+	Tag               int64
+	Buffer            collective.Buffer
+	Err               error         // the message does not fit, or did not come
+	Over              bool          // the message has come, or Err says why it has not
+	Came              chan struct{} // closed then; nil where nobody waits for that
 }
 
 // NewReceive is what a call asks for.
@@ -34,17 +36,12 @@ func NewReceive(call *collective.Call) Receive {
 	return Receive{Asked: call.Peer, From: call.Peer, Tag: int64(call.Tag), Buffer: call.Recv}
 }
 
-// Request gives the part of a mailbox's receive that this package handles.
-func (r *Receive) Request() *Receive { return r }
-
 // Source is where the message came from, once it has come.
 func (r *Receive) Source() int { return r.From }
 
-// Take copies a complete message's data into the buffer, if it fits.
-func (r *Receive) Take(data []byte) {
-	if r.Err == nil {
-		copy(r.Buffer.Data, data)
-	}
+// Done reports that the call is over.
+func (r *Receive) Done() bool {
+	return r.Background.Done() || r.Background == nil && collective.IsClosed(r.Came)
 }
 
 func (r *Receive) matches(source int, tag int64) bool {
@@ -52,118 +49,106 @@ func (r *Receive) matches(source int, tag int64) bool {
 }
 
 // claim gives a message to the receive, and reports whether it fits the buffer.
-func (r *Receive) claim(source int, h Header) bool {
-	r.From = source
-	if int(h.Bytes) == len(r.Buffer.Data) && h.DType == r.Buffer.DType {
+func (r *Receive) claim(m *Message) bool {
+	r.From, m.receive = m.Source, r
+	if int(m.Bytes) == len(r.Buffer.Data) && m.DType == r.Buffer.DType {
 		return true
 	}
 	r.Err = &collective.CallError{Kind: collective.Recv, Problem: fmt.Sprintf(
 		"the message from rank %d with tag %d holds %d bytes of %v, but the buffer takes %d bytes of %v",
-		source, h.Tag, h.Bytes, h.DType, len(r.Buffer.Data), r.Buffer.DType)}
+		m.Source, m.Tag, m.Bytes, m.DType, len(r.Buffer.Data), r.Buffer.DType)}
 	return false
 }
 
-// Message is one that has come, or is coming, without a buffer to go to.
-type Message[R Requester] struct {
-	Header
-	Source   int
-	Data     []byte
-	Complete bool
-	Err      error
-	Taker    R // the receive that asked for it meanwhile; the zero value if none has
+func (r *Receive) finish(err error) {
+	if r.Err == nil {
+		r.Err = err
+	}
+	r.Over = true
+	if r.Came != nil {
+		close(r.Came)
+	}
 }
 
-// A Requester is a mailbox's receive, which embeds [Receive].
-type Requester interface {
-	comparable
-	Request() *Receive
+// Message is one that has come, or is coming.
+type Message struct {
+	Header
+	Source int
+	Data   []byte // where its bytes go: the buffer of a receive, or memory of its own
+
+	aside   bool     // it has memory of its own
+	receive *Receive // that asked for it
+	over    bool
+	err     error
+}
+
+// hand gives the receive what has come aside.
+func (m *Message) hand() {
+	if m.aside && m.err == nil && m.receive.Err == nil {
+		copy(m.receive.Buffer.Data, m.Data)
+	}
+	m.receive.finish(m.err)
 }
 
 // Queue holds the receives without a message and the messages without a receive.
 // Its user locks it.
-type Queue[R Requester] struct {
-	posted  []R           // in the order they were started
-	arrived []*Message[R] // in order of arrival
+type Queue struct {
+	posted  []*Receive // in the order they were started
+	arrived []*Message // in order of arrival
 }
 
 // Post gives r the first message that it matches, which may still be coming. If
-// there is none, r waits, and Post returns nil.
-func (q *Queue[R]) Post(r R) *Message[R] {
+// there is none, r waits.
+func (q *Queue) Post(r *Receive) {
 	for i, m := range q.arrived {
-		if r.Request().matches(m.Source, m.Tag) {
+		if r.matches(m.Source, m.Tag) {
 			q.arrived = slices.Delete(q.arrived, i, i+1)
-			r.Request().claim(m.Source, m.Header)
-			m.Taker = r
-			return m
+			r.claim(m)
+			if m.over {
+				m.hand()
+			}
+			return
 		}
 	}
 	q.posted = append(q.posted, r)
-	return nil
 }
 
 // Arrive decides where a message that begins goes: into the buffer of the receive
-// that has waited longest for such a message, or into memory of its own, as the
-// Message that Arrive returns then.
-func (q *Queue[R]) Arrive(source int, h Header) (direct R, aside *Message[R]) {
-	aside = &Message[R]{Header: h, Source: source}
+// that has waited longest for such a message, or into memory of its own. When its
+// Data is there, or cannot come, Finish must follow.
+func (q *Queue) Arrive(source int, h Header) *Message {
+	m := &Message{Header: h, Source: source}
 	for i, r := range q.posted {
-		if r.Request().matches(source, h.Tag) {
+		if r.matches(source, h.Tag) {
 			q.posted = slices.Delete(q.posted, i, i+1)
-			if r.Request().claim(source, h) {
-				return r, nil
+			if r.claim(m) {
+				m.Data = r.Buffer.Data
+				return m
 			}
-			aside.Taker = r
-			return direct, aside
+			break
 		}
 	}
-	q.arrived = append(q.arrived, aside)
-	return direct, aside
+	if m.receive == nil {
+		q.arrived = append(q.arrived, m)
+	}
+	m.aside, m.Data = true, make([]byte, h.Bytes)
+	return m
+}
+
+// Finish says that a message has come, or why it has not.
+func (q *Queue) Finish(m *Message, err error) {
+	m.over, m.err = true, err
+	if m.receive != nil {
+		m.hand()
+	}
 }
 
 // Waits reports whether no message has come for r.
-func (q *Queue[R]) Waits(r R) bool { return slices.Contains(q.posted, r) }
+func (q *Queue) Waits(r *Receive) bool { return slices.Contains(q.posted, r) }
 
 // Forget takes back a receive that nobody waits for any more.
-func (q *Queue[R]) Forget(r R) {
+func (q *Queue) Forget(r *Receive) {
 	if i := slices.Index(q.posted, r); i >= 0 {
 		q.posted = slices.Delete(q.posted, i, i+1)
 	}
-}
-
-// Background is an asynchronous call; a synchronous one, which its Wait carries out,
-// has none: nil.
-type Background struct {
-	done chan struct{}
-	err  error
-}
-
-// Go runs a call within its limit; wg counts it.
-func Go(wg *sync.WaitGroup, call *collective.Call, run func(context.Context) error) *Background {
-	b := &Background{done: make(chan struct{})}
-	ctx := context.Background()
-	if call.Limit > 0 {
-		ctx = collective.Within(ctx, call.Limit)
-	}
-	wg.Go(func() {
-		b.err = run(ctx)
-		close(b.done)
-	})
-	return b
-}
-
-// Ended is closed when the call is over.
-func (b *Background) Ended() chan struct{} { return b.done }
-
-// Done reports that an asynchronous call is over.
-func (b *Background) Done() bool { return b != nil && collective.IsClosed(b.done) }
-
-// WaitOr waits for the call's end, and gives its error; a synchronous call is run.
-func (b *Background) WaitOr(ctx context.Context, run func(context.Context) error) error {
-	if b == nil {
-		return run(ctx)
-	}
-	if err := collective.Wait(ctx, b.done); err != nil {
-		return err
-	}
-	return b.err
 }

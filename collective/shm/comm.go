@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"drun/collective"
+	"drun/collective/calls"
 	"drun/collective/sharedmem"
 )
 
@@ -28,9 +29,9 @@ type Comm struct {
 	sources [][]byte // what is reduced, in rank order
 	reducer
 
-	sync    collectiveCall // the synchronous call under way
-	last    chan struct{}  // closed when the latest asynchronous collective is done
+	calls   calls.Collectives
 	mailbox mailbox
+	wg      sync.WaitGroup // asynchronous calls
 
 	cause  atomic.Pointer[error] // why no call is possible any more
 	close  sync.Once
@@ -74,7 +75,7 @@ func newComm(r *region, offset int64, rank int, world []int) (*Comm, error) {
 		c.spin = spinAlone
 	}
 	c.sources = make([][]byte, size)
-	c.sync.comm = c
+	c.calls.Init(&c.wg, c.carryOut)
 	c.mailbox.init(c)
 	r.refs.Add(1)
 	return c, nil
@@ -102,74 +103,26 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	if call.Kind.PointToPoint() {
 		return c.mailbox.start(call)
 	}
-	w := &c.sync
-	if call.Async || w.busy {
-		w = &collectiveCall{comm: c}
+	return c.calls.Start(call), nil
+}
+
+// carryOut does a collective.
+func (c *Comm) carryOut(ctx context.Context, call *collective.Call) error {
+	if err := c.failed(); err != nil {
+		return err
 	}
-	w.call, w.before, w.busy, w.err = call, c.last, true, nil
-	if w.fingerprint = call.Fingerprint; w.fingerprint == 0 {
-		w.fingerprint = call.Hash()
+	r := run{Comm: c, ctx: ctx, call: call, fingerprint: call.Fingerprint, spin: c.spin}
+	if r.fingerprint == 0 {
+		r.fingerprint = call.Hash()
 	}
 	if call.Async {
-		w.done = make(chan struct{})
-		c.last = w.done
-		go w.background()
+		r.spin = min(r.spin, spinAsync)
 	}
-	return w, nil
-}
-
-// collectiveCall is a collective call.
-type collectiveCall struct {
-	comm   *Comm
-	call   *collective.Call
-	before chan struct{} // collectives happen in the order they were started
-	done   chan struct{} // nil: whoever waits does the work
-	busy   bool
-	err    error
-
-	fingerprint uint64
-}
-
-func (w *collectiveCall) background() {
-	ctx := context.Background()
-	if w.call.Limit > 0 {
-		ctx = collective.Within(ctx, w.call.Limit)
-	}
-	w.err = w.run(ctx, min(w.comm.spin, spinAsync))
-	close(w.done)
-}
-
-// Wait does a synchronous call's work, or waits for an asynchronous one.
-func (w *collectiveCall) Wait(ctx context.Context) error {
-	if w.done == nil {
-		err := w.run(ctx, w.comm.spin)
-		w.busy = false
-		return err
-	}
-	if err := collective.Wait(ctx, w.done); err != nil {
-		return err
-	}
-	return w.err
-}
-
-// Done reports that an asynchronous call has finished.
-func (w *collectiveCall) Done() bool { return collective.IsClosed(w.done) }
-
-func (w *collectiveCall) run(ctx context.Context, spin int) error {
-	if w.before != nil {
-		if err := collective.Wait(ctx, w.before); err != nil {
-			return err
-		}
-		if err := w.comm.failed(); err != nil {
-			return err
-		}
-	}
-	r := run{Comm: w.comm, ctx: ctx, call: w.call, fingerprint: w.fingerprint, spin: spin}
 	err := r.do()
-	if err != nil && w.comm.cause.Load() == nil {
+	if err != nil && c.cause.Load() == nil {
 		// Cut in the middle of its rounds, the group cannot go on.
 		failure := fmt.Errorf("an earlier call on this group failed: %w", err)
-		w.comm.cause.CompareAndSwap(nil, &failure)
+		c.cause.CompareAndSwap(nil, &failure)
 	}
 	return err
 }
@@ -202,13 +155,13 @@ func (c *Comm) Abort(cause error) {
 func (c *Comm) Close() error {
 	c.close.Do(func() {
 		err := collective.ErrClosed
-		pending := c.last != nil && !collective.IsClosed(c.last)
+		pending := c.calls.Last().Pending()
 		c.cause.CompareAndSwap(nil, &err)
 		if pending {
 			c.Abort(err)
-			<-c.last
 		}
-		c.mailbox.close()
+		c.mailbox.doorbell(c.rank).Open() // its waits look at the cause
+		c.wg.Wait()
 		c.mapping.Lock()
 		defer c.mapping.Unlock()
 		last := int(c.control.closed.Add(1)) == c.size

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
+	"drun/collective/calls"
 	"drun/collective/messages"
 	"drun/collective/sharedmem"
 )
@@ -16,27 +17,24 @@ import (
 // they receive do not block each other.
 type mailbox struct {
 	comm *Comm
-	wg   sync.WaitGroup // asynchronous calls
 
 	mu       sync.Mutex
 	incoming []incoming // by source: the message that is arriving
-	queue    messages.Queue[*receive]
+	queue    messages.Queue
 
-	sends []chan struct{} // by destination: closed when the latest asynchronous send is done
+	sends []*calls.Background // by destination: the latest asynchronous one
 }
 
-// incoming is what is left to come of a message.
+// incoming is a message that is arriving, and what is left to come of it.
 type incoming struct {
+	message *messages.Message
 	rest    []byte
-	message *messages.Message[*receive] // where it goes: either of the two
-	receive *receive
-	active  bool
 }
 
 func (m *mailbox) init(c *Comm) {
 	m.comm = c
 	m.incoming = make([]incoming, c.size)
-	m.sends = make([]chan struct{}, c.size)
+	m.sends = make([]*calls.Background, c.size)
 }
 
 func (m *mailbox) doorbell(rank int) *sharedmem.Gate {
@@ -50,27 +48,21 @@ func (m *mailbox) wakeAll() {
 	}
 }
 
-// close waits for what is under way, which the Comm has ended.
-func (m *mailbox) close() {
-	m.doorbell(m.comm.rank).Open()
-	m.wg.Wait()
-}
-
 func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 	if call.Kind == collective.Recv {
 		r := &receive{Receive: messages.NewReceive(call), box: m}
 		m.mu.Lock()
-		m.post(r)
+		m.queue.Post(&r.Receive)
 		m.mu.Unlock()
 		if call.Async {
-			r.Background = messages.Go(&m.wg, call, r.run)
+			r.Background = calls.Go(&m.comm.wg, call.Limit, nil, r.run)
 		}
 		return r, nil
 	}
 	s := &send{box: m, to: call.Peer, before: m.sends[call.Peer], buffer: call.Send, tag: int64(call.Tag)}
 	if call.Async {
-		s.Background = messages.Go(&m.wg, call, s.run)
-		m.sends[call.Peer] = s.Ended()
+		s.Background = calls.Go(&m.comm.wg, call.Limit, nil, s.run)
+		m.sends[call.Peer] = s.Background
 	}
 	return s, nil
 }
@@ -100,23 +92,59 @@ func (m *mailbox) pumpUntil(ctx context.Context, done func() bool) error {
 	return failed
 }
 
+// pump moves what has arrived out of the rings. The mailbox is locked.
+func (m *mailbox) pump() {
+	for source := range m.incoming {
+		if source != m.comm.rank && m.pumpFrom(source) {
+			m.doorbell(source).Open() // there is space again
+		}
+	}
+}
+
+// pumpFrom empties the ring from a rank, and reports whether anything came.
+func (m *mailbox) pumpFrom(source int) bool {
+	ring, in, moved := m.comm.ring(source, m.comm.rank), &m.incoming[source], false
+	for {
+		if in.message == nil {
+			if ring.available() < headerBytes {
+				return moved
+			}
+			var h messages.Header
+			ring.fetch(unsafe.Slice((*byte)(unsafe.Pointer(&h)), headerBytes))
+			moved = true
+			in.message = m.queue.Arrive(source, h)
+			in.rest = in.message.Data
+		}
+		if len(in.rest) > 0 {
+			n := ring.fetch(in.rest)
+			if n == 0 {
+				return moved
+			}
+			moved = true
+			in.rest = in.rest[n:]
+		}
+		if len(in.rest) == 0 {
+			m.queue.Finish(in.message, nil)
+			*in = incoming{}
+		}
+	}
+}
+
 // send is a message on its way out.
 type send struct {
-	*messages.Background
+	*calls.Background
 	box    *mailbox
 	to     int
 	tag    int64
 	buffer collective.Buffer
-	before chan struct{}
+	before *calls.Background
 }
 
 func (s *send) Wait(ctx context.Context) error { return s.WaitOr(ctx, s.run) }
 
 func (s *send) run(ctx context.Context) error {
-	if s.before != nil { // messages to a rank keep their order
-		if err := collective.Wait(ctx, s.before); err != nil {
-			return err
-		}
+	if err := s.before.Join(ctx); err != nil { // messages to a rank keep their order
+		return err
 	}
 	ring := s.box.comm.ring(s.box.comm.rank, s.to)
 	h := messages.Header{Tag: s.tag, Bytes: uint64(len(s.buffer.Data)), DType: s.buffer.DType}
@@ -142,15 +170,13 @@ func (s *send) run(ctx context.Context) error {
 // receive is a message that is waited for.
 type receive struct {
 	messages.Receive
-	*messages.Background
-	box      *mailbox
-	complete bool
+	box *mailbox
 }
 
 func (r *receive) Wait(ctx context.Context) error { return r.WaitOr(ctx, r.run) }
 
 func (r *receive) run(ctx context.Context) error {
-	if err := r.box.pumpUntil(ctx, func() bool { return r.complete }); err != nil {
+	if err := r.box.pumpUntil(ctx, func() bool { return r.Over }); err != nil {
 		return err
 	}
 	return r.Err

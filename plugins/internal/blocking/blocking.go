@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/collective/calls"
 	"drun/collective/messages"
 )
 
@@ -66,9 +67,9 @@ type Comm struct {
 	watch watch
 	box   mailbox
 
-	starting sync.Mutex     // held while a call is started
-	sync     collectiveCall // the synchronous call under way
-	last     chan struct{}  // closed when the latest asynchronous collective is done
+	starting sync.Mutex // held while a call is started
+	calls    calls.Collectives
+	wg       sync.WaitGroup // asynchronous calls, and what the mailbox does
 
 	// Held for reading by whoever uses the engine without being waited for by
 	// Close in another way; Close holds it alone when it ends the engine.
@@ -88,7 +89,7 @@ type Comm struct {
 // New makes the Comm of rank among size ranks of a backend called name.
 func New(name string, engine Engine, rank, size int) *Comm {
 	c := &Comm{name: name, engine: engine, rank: rank, size: size, ended: make(chan struct{})}
-	c.sync.comm = c
+	c.calls.Init(&c.wg, c.carryOut)
 	c.watch.expired, c.watch.broken = c.expire, c.broken
 	c.box.init(c)
 	return c
@@ -143,18 +144,38 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	if call.Kind.PointToPoint() {
 		return c.box.start(call)
 	}
-	w := &c.sync
-	if call.Async || w.busy.Load() {
-		w = &collectiveCall{comm: c}
+	return c.calls.Start(call), nil
+}
+
+// carryOut does a collective.
+func (c *Comm) carryOut(ctx context.Context, call *collective.Call) error {
+	c.doing.Lock()
+	defer c.doing.Unlock()
+	if err := c.failed(); err != nil {
+		return err
 	}
-	w.call, w.before, w.err = *call, c.last, nil
-	w.busy.Store(true)
-	if call.Async {
-		w.done = make(chan struct{})
-		c.last = w.done
-		go w.background()
+	c.watch.start(ctx)
+	err := c.engine.Do(call)
+	if reason := c.watch.stop(); reason != nil {
+		return reason
 	}
-	return w, nil
+	if err == nil {
+		return nil
+	}
+	if cause := c.failed(); cause != nil {
+		return cause
+	}
+	err = c.wrap(err)
+	// Cut in its middle, the group cannot go on, and the others must know.
+	c.expire(err)
+	return err
+}
+
+// last is the latest asynchronous collective.
+func (c *Comm) last() *calls.Background {
+	c.starting.Lock()
+	defer c.starting.Unlock()
+	return c.calls.Last()
 }
 
 // Split makes a group. Only those who are in it meet for that.
@@ -189,13 +210,8 @@ func (c *Comm) split(ctx context.Context, group collective.Group) (engine Engine
 	rank = slices.Index(group.Ranks, c.rank)
 	if all, ok := c.engine.(Outsider); ok {
 		// A split in which all take part has its place in the order of collectives.
-		c.starting.Lock()
-		last := c.last
-		c.starting.Unlock()
-		if last != nil {
-			if err := collective.Wait(ctx, last); err != nil {
-				return nil, 0, err
-			}
+		if err := c.last().Join(ctx); err != nil {
+			return nil, 0, err
 		}
 		if rank < 0 {
 			return nil, 0, all.Outside(ctx, group)
@@ -308,10 +324,7 @@ const flushLimit = time.Second
 // Close lets messages that were sent go out, ends what else is pending, and gives back what the engine holds.
 func (c *Comm) Close() error {
 	c.close.Do(func() {
-		c.starting.Lock()
-		last := c.last
-		c.starting.Unlock()
-		pending := !c.box.flush(flushLimit) || last != nil && !collective.IsClosed(last) || c.box.pending()
+		pending := !c.box.flush(flushLimit) || c.last().Pending() || c.box.pending()
 		if c.doing.TryLock() {
 			c.doing.Unlock()
 		} else {
@@ -325,15 +338,11 @@ func (c *Comm) Close() error {
 			c.end.Do(func() { close(c.ended) })
 		}
 		// What was started until now is waited for; from now on nothing is.
-		c.starting.Lock()
-		last = c.last
-		c.starting.Unlock()
-		if last != nil {
-			<-last
-		}
+		_ = c.last().Join(context.Background())
 		c.doing.Lock()
 		defer c.doing.Unlock()
-		c.box.close()
+		c.engine.Stop()
+		c.wg.Wait()
 		c.watch.close()
 		if !c.interrupted.Load() {
 			c.engine.Leave()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/collective/calls"
 	"drun/collective/messages"
 )
 
@@ -16,19 +17,18 @@ import (
 // own. So two ranks that both send before they receive do not block each other.
 type mailbox struct {
 	comm *Comm
-	wg   sync.WaitGroup
 
 	mu       sync.Mutex
-	queue    messages.Queue[*receive]
-	underway int // asynchronous receives
-	sends    []chan struct{}
+	queue    messages.Queue
+	underway int                 // asynchronous receives
+	sends    []*calls.Background // by destination: the latest
 }
 
 func (m *mailbox) init(c *Comm) {
 	m.comm = c
-	m.sends = make([]chan struct{}, c.size)
+	m.sends = make([]*calls.Background, c.size)
 	if c.size > 1 {
-		m.wg.Go(m.pump)
+		c.wg.Go(m.pump)
 	}
 }
 
@@ -40,32 +40,12 @@ func (m *mailbox) pump() {
 			return
 		}
 		m.mu.Lock()
-		r, msg := m.queue.Arrive(from, h.Header)
+		msg := m.queue.Arrive(from, h.Header)
 		m.mu.Unlock()
-		if r != nil {
-			r.finish(m.comm.engine.Fetch(from, h, r.Buffer.Data))
-			continue
-		}
-		data := make([]byte, h.Bytes)
-		err = m.comm.engine.Fetch(from, h, data)
+		err = m.comm.wrap(m.comm.engine.Fetch(from, h, msg.Data))
 		m.mu.Lock()
-		msg.Data, msg.Complete, msg.Err = data, true, err
-		taker := msg.Taker
+		m.queue.Finish(msg, err)
 		m.mu.Unlock()
-		if taker != nil {
-			taker.deliver(msg)
-		}
-	}
-}
-
-// post adds a receive: it takes the first message that fits, arrived or not.
-func (m *mailbox) post(r *receive) {
-	m.mu.Lock()
-	msg := m.queue.Post(r)
-	complete := msg != nil && msg.Complete
-	m.mu.Unlock()
-	if complete {
-		r.deliver(msg)
 	}
 }
 
@@ -73,38 +53,38 @@ func (m *mailbox) post(r *receive) {
 func (m *mailbox) forget(r *receive) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.queue.Forget(r)
+	m.queue.Forget(&r.Receive)
 }
 
 func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
+	c := m.comm
 	if call.Kind == collective.Recv {
-		r := &receive{Receive: messages.NewReceive(call), box: m, complete: make(chan struct{})}
-		m.post(r)
+		r := &receive{messages.NewReceive(call), m}
+		r.Came = make(chan struct{})
+		m.mu.Lock()
+		m.queue.Post(&r.Receive)
+		m.mu.Unlock()
 		if call.Async {
 			m.count(1)
-			r.Background = messages.Go(&m.wg, call, func(ctx context.Context) error {
+			r.Background = calls.Go(&c.wg, call.Limit, nil, func(ctx context.Context) error {
 				defer m.count(-1)
 				return r.run(ctx)
 			})
 		}
 		return r, nil
 	}
-	s := &send{comm: m.comm, done: make(chan struct{})}
-	before := m.sends[call.Peer]
-	m.sends[call.Peer] = s.done
 	to, data := call.Peer, call.Send
 	h := Header{Header: messages.Header{Tag: int64(call.Tag), Bytes: uint64(len(data.Data)), DType: data.DType}}
-	m.wg.Go(func() {
-		defer close(s.done)
-		if before != nil { // messages to a rank keep their order
-			<-before
+	out := calls.Go(&c.wg, 0, m.sends[to], func(context.Context) error { // messages to a rank keep their order
+		if err := c.failed(); err != nil {
+			return err
 		}
-		if s.err = m.comm.failed(); s.err == nil {
-			s.err = m.comm.wrap(m.comm.engine.Send(to, h, data.Data))
-		}
+		return c.wrap(c.engine.Send(to, h, data.Data))
 	})
+	m.sends[to] = out
+	s := &send{comm: c, out: out}
 	if call.Async {
-		s.Background = messages.Go(&m.wg, call, s.run)
+		s.Background = calls.Go(&c.wg, call.Limit, nil, s.run)
 	}
 	return s, nil
 }
@@ -118,7 +98,7 @@ func (m *mailbox) flush(limit time.Duration) bool {
 			continue
 		}
 		select {
-		case <-sent:
+		case <-sent.Ended():
 		case <-m.comm.ended:
 			return false
 		case <-over:
@@ -142,17 +122,11 @@ func (m *mailbox) pending() bool {
 	return m.underway > 0
 }
 
-// close ends the pump and waits for what is under way, which the Comm has ended.
-func (m *mailbox) close() {
-	m.comm.engine.Stop()
-	m.wg.Wait()
-}
-
 // lost tells why no message can come for a receive, and whether that is
 // because a connection broke.
 func (m *mailbox) lost(r *receive) (broken bool, reason error) {
 	m.mu.Lock()
-	posted := m.queue.Waits(r)
+	posted := m.queue.Waits(&r.Receive)
 	m.mu.Unlock()
 	if !posted {
 		return false, nil

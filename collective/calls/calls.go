@@ -1,0 +1,134 @@
+// Package calls carries out calls that their backend does in this process: one that is
+// asynchronous on a goroutine of its own, one that is not in its Wait, and a group's
+// collectives in the order in which they were started. collective/shm, collective/hier and
+// the plugins' engines stand on it.
+package calls
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"drun/collective"
+	"drun/collective/sharedmem"
+)
+
+// Background is a call that is carried out by a goroutine. Its methods take nil for no call.
+type Background struct {
+	done chan struct{}
+	err  error
+}
+
+// Go carries out a call within its limit, if it has one, once the call before it, if there
+// is one, is over. wg counts it.
+func Go(wg *sync.WaitGroup, limit time.Duration, before *Background, do func(context.Context) error) *Background {
+	b := &Background{done: make(chan struct{})}
+	ctx := context.Background()
+	if limit > 0 {
+		ctx = collective.Within(ctx, limit)
+	}
+	wg.Go(func() {
+		defer close(b.done)
+		if b.err = before.Join(ctx); b.err == nil {
+			b.err = do(ctx)
+		}
+	})
+	return b
+}
+
+// Failed is a call that has not begun.
+func Failed(err error) *Background {
+	b := &Background{done: make(chan struct{}), err: err}
+	close(b.done)
+	return b
+}
+
+// Join waits until the call is over, however it ends.
+func (b *Background) Join(ctx context.Context) error {
+	if b == nil {
+		return nil
+	}
+	return collective.Wait(ctx, b.done)
+}
+
+// Wait waits for the call's end, and gives its error.
+func (b *Background) Wait(ctx context.Context) error {
+	if err := b.Join(ctx); err != nil {
+		return err
+	}
+	return b.err
+}
+
+// WaitOr is Wait; without a call in the background it does the work.
+func (b *Background) WaitOr(ctx context.Context, do func(context.Context) error) error {
+	if b == nil {
+		return do(ctx)
+	}
+	return b.Wait(ctx)
+}
+
+// Ended is closed when the call is over; nil without a call.
+func (b *Background) Ended() <-chan struct{} {
+	if b == nil {
+		return nil
+	}
+	return b.done
+}
+
+// Done reports that there is a call, and that it is over.
+func (b *Background) Done() bool { return b != nil && collective.IsClosed(b.done) }
+
+// Pending reports that there is a call, and that it is not over.
+func (b *Background) Pending() bool { return b != nil && !collective.IsClosed(b.done) }
+
+// Collectives are those of one Comm: each is carried out once those that were started before
+// it are over.
+type Collectives struct {
+	do   func(context.Context, *collective.Call) error
+	wg   *sync.WaitGroup
+	last *Background // the latest asynchronous one
+	sync synchronous // used again, so that a synchronous call allocates nothing
+}
+
+// Init says how a call is carried out, before the first Start; wg counts those in the background.
+func (c *Collectives) Init(wg *sync.WaitGroup, do func(context.Context, *collective.Call) error) {
+	c.wg, c.do, c.sync.of = wg, do, c
+}
+
+// Start starts a collective. It is called by one goroutine at a time.
+func (c *Collectives) Start(call *collective.Call) collective.Work {
+	if call.Async {
+		c.last = Go(c.wg, call.Limit, c.last, func(ctx context.Context) error { return c.do(ctx, call) })
+		return c.last
+	}
+	w := &c.sync
+	if w.busy.Load() != 0 {
+		w = &synchronous{of: c}
+	}
+	w.call, w.before = call, c.last
+	sharedmem.Publish(&w.busy, 1)
+	return w
+}
+
+// Last is the latest asynchronous collective. It is asked for by who could call Start.
+func (c *Collectives) Last() *Background { return c.last }
+
+// synchronous is a collective that its Wait carries out.
+type synchronous struct {
+	of     *Collectives
+	call   *collective.Call
+	before *Background
+	busy   atomic.Uint64 // has not been waited for: 1. In a plugin another goroutine may start the next call
+}
+
+func (w *synchronous) Wait(ctx context.Context) error {
+	err := w.before.Join(ctx)
+	if err == nil {
+		err = w.of.do(ctx, w.call)
+	}
+	sharedmem.Publish(&w.busy, 0)
+	return err
+}
+
+func (w *synchronous) Done() bool { return false }
