@@ -103,7 +103,7 @@ var layers = map[string][]string{
 
 	// The only program that links gRPC on drun's side.
 	"cmd/drun-plugin-host": {"exchange/columnar", "internal/exit", "engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
-	"cmd": {"element", "internal/exit", "engine", "history", "checkpoints", "backup", "=exchange", "sweep", "verify", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", "ui", "views", sqlite, "golang.org/x/term",
+	"cmd": {"element", "internal/exit", "engine", "history", "checkpoints", "backup", "=exchange", "sweep", "verify", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", "ui", "views", sqlite, "golang.org/x/term", "github.com/BurntSushi/toml",
 		"github.com/aymanbagabas/go-udiff", "github.com/guptarohit/asciigraph", "github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
 

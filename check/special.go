@@ -11,6 +11,12 @@ import (
 func (m *machine) special(name string, c *call) (value, bool) {
 	given := len(c.args) > 0
 	switch name {
+	case "run.choice", "run.param":
+		v := c.first()
+		if given, ok := c.named["default"]; ok {
+			v = given
+		}
+		return v, true
 	case "run.params":
 		return m.declare(c), true
 	case "run.progress":

@@ -108,10 +108,11 @@ type Source struct {
 	Content []byte
 }
 
-// Param is a value given on the command line for run.params.
+// Param is a value given for run.params.
 type Param struct {
 	Name, Value string
-	Inherited   string // from the run that is resumed: the value's type there, NoneType, bool, int, float or string
+	Kind        string // "": the text of -p; else the value's type in File, or in the run that is resumed: NoneType, bool, int, float, string or list
+	File        string // the parameter file that has it
 }
 
 // ToWorker is a message from the agent; one field is set.
@@ -172,9 +173,11 @@ type Declared struct {
 type Value struct {
 	Name    string
 	Default string // as Starlark writes it
-	Kind    string // of its value: NoneType, bool, int, float or string
+	Kind    string // of its value: NoneType, bool, int, float, string or list
 	Text    string // its value
 	Changed bool   // it is not the default
+	Choices []string
+	Help    string
 }
 
 // Point is one logged metric.

@@ -7,13 +7,15 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
 // Param is a parameter of a run. Value is nil, bool, int, int64, *big.Int,
-// float64, string or Secret; read back, whole numbers are int64, or *big.Int
+// float64, string, List or Secret; read back, whole numbers are int64, or *big.Int
 // where they do not fit.
 type Param struct {
 	Name  string
@@ -22,6 +24,47 @@ type Param struct {
 
 // Secret stands for a value that is not kept.
 type Secret struct{}
+
+// List is a list as JSON without spaces. Floats have a point or an exponent, whole numbers have none: [64,0.5,"a"].
+type List string
+
+// Elements are the values of the list: nil, bool, json.Number, string or []any of these; nil where it is no JSON.
+func (l List) Elements() []any {
+	decoder := json.NewDecoder(strings.NewReader(string(l)))
+	decoder.UseNumber()
+	var list []any
+	if err := decoder.Decode(&list); err != nil {
+		return nil
+	}
+	return list
+}
+
+var constants = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|True|False|None`)
+
+// Same tells whether a text as -p has it, of JSON or Starlark, gives this list.
+func (l List) Same(text string) bool {
+	given := List(constants.ReplaceAllStringFunc(text, func(word string) string {
+		if json := map[string]string{"True": "true", "False": "false", "None": "null"}[word]; json != "" {
+			return json
+		}
+		return word
+	})).Elements()
+	return given != nil && sameElements(l.Elements(), given)
+}
+
+func sameElements(a, b any) bool {
+	switch a := a.(type) {
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, sameElements)
+	case json.Number:
+		b, ok := b.(json.Number)
+		x, okX := new(big.Rat).SetString(a.String())
+		y, okY := new(big.Rat).SetString(b.String())
+		return ok && okX && okY && x.Cmp(y) == 0
+	}
+	return a == b
+}
 
 // paramColumns are a parameter as its columns.
 type paramColumns struct{ Name, Kind, Text string }
@@ -71,6 +114,8 @@ func encodeParam(v any) (kind, text string, err error) {
 		}
 		text, err := marshal(v)
 		return "string", string(text), err
+	case List:
+		return "list", string(v), nil
 	case Secret:
 		return "secret", `"[redacted]"`, nil
 	}
@@ -102,6 +147,10 @@ func decodeParam(kind, text string) (any, error) {
 		var s string
 		err := json.Unmarshal([]byte(text), &s)
 		return s, err
+	case "list":
+		if List(text).Elements() != nil {
+			return List(text), nil
+		}
 	}
 	return nil, fmt.Errorf("parameter of type %q has the unreadable value %s", kind, text)
 }

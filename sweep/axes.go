@@ -25,18 +25,25 @@ type Axis struct {
 }
 
 // ParseAxis reads NAME=VALUE,VALUE… or NAME=LOW..HIGH[:log]. A comma within a value is written \, and two dots that
-// are no range \.. .
+// are no range \.. ; a value that is a list, [64,64], is taken as it is.
 func ParseAxis(text string) (Axis, error) {
 	name, rest, ok := strings.Cut(text, "=")
 	if !ok || name == "" {
 		return Axis{}, problem("for example -p lr=0.1,0.01", "-p %s: want name=value,value…", text)
 	}
-	if low, high, is := strings.Cut(rest, ".."); is && !strings.HasSuffix(low, `\`) {
+	if low, high, is := strings.Cut(rest, ".."); is && !strings.HasSuffix(low, `\`) && !strings.HasPrefix(rest, "[") {
 		return parseRange(name, low, high)
 	}
 	a := Axis{Name: name}
 	value := strings.Builder{}
 	for i := 0; i < len(rest); i++ {
+		if value.Len() == 0 && rest[i] == '[' {
+			if n := listLength(rest[i:]); n > 0 {
+				value.WriteString(rest[i : i+n])
+				i += n - 1
+				continue
+			}
+		}
 		switch {
 		case rest[i] == '\\' && i+1 < len(rest) && strings.ContainsRune(`,\.`, rune(rest[i+1])):
 			i++
@@ -55,6 +62,35 @@ func ParseAxis(text string) (Axis, error) {
 		}
 	}
 	return a, nil
+}
+
+// listLength is how many bytes the list takes with which a text begins; 0 where it ends in another way than with the
+// text or a comma, and is no list.
+func listLength(text string) int {
+	depth, quote := 0, byte(0)
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		switch {
+		case quote != 0 && c == '\\':
+			i++
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '"' || c == '\'':
+			quote = c
+		case c == '[':
+			depth++
+		case c == ']':
+			if depth--; depth == 0 {
+				if i+1 == len(text) || text[i+1] == ',' {
+					return i + 1
+				}
+				return 0
+			}
+		}
+	}
+	return 0
 }
 
 func parseRange(name, low, high string) (Axis, error) {

@@ -26,6 +26,10 @@ func TestGrid(t *testing.T) {
 	if err != nil || fmt.Sprint(cells) != want {
 		t.Errorf("%v, %v", cells, err)
 	}
+	cells, err = Grid(axes(t, `w=[64,64],[128],[],["a..b,]",'c']`, "x=[1,[2]x,3"))
+	if want := "[w=[64,64] x=[1 w=[64,64] x=[2]x w=[64,64] x=3 w=[128] x=[1 "; err != nil || len(cells) != 12 || !strings.HasPrefix(fmt.Sprint(cells), want) || cells[11][0] != `w=["a..b,]",'c']` {
+		t.Errorf("lists: %v, %v", cells, err)
+	}
 	if cells, err := Grid(nil); err != nil || len(cells) != 1 || len(cells[0]) != 0 {
 		t.Errorf("no axes: %v, %v", cells, err)
 	}

@@ -84,6 +84,7 @@ func addRecipeFlags(f *pflag.FlagSet, o *run.Options, nproc *string) {
 	f.BoolVar(&o.Deterministic, "deterministic", false, "add in the order of the ranks on every backend, for the same bits as shm")
 	f.StringArrayVar(&o.Plugins, "plugin-dir", nil, "`folder` in which to look for plugins first (repeatable)")
 	f.StringArrayVarP(&o.Params, "param", "p", nil, "set a parameter of the recipe, as `name=value` (repeatable)")
+	f.StringVar(&o.ParamFile, "params", "", "set parameters of the recipe from a JSON or TOML `file`; -p overrides it")
 	f.Int64Var(&o.Seed, "seed", 0, "seed of all random numbers (default: that of the run that is resumed, or 0)")
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "longest wait in a collective")
 	f.IntVar(&o.Threads, "threads", 0, "kernel threads per rank (default: cores/ranks)")
@@ -206,6 +207,11 @@ func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
 		}
 		o.PluginHost = program // may be "": the error of a missing backend says more
 	}
+	if cmd.Flags().Changed("params") {
+		if o.Filed, err = readParams(o.ParamFile); err != nil {
+			return nil, err
+		}
+	}
 	// A run goes on when the reader of its output goes away.
 	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 2)
@@ -278,10 +284,14 @@ func describe(cmd *cobra.Command, recipe string) error {
 	if len(about.Params) == 0 {
 		fmt.Fprintln(out, "\nThe recipe has no parameters.")
 	} else {
-		fmt.Fprintln(out, "\nParameters (set them with -p name=value):")
+		fmt.Fprintln(out, "\nParameters (set them with -p name=value, or --params FILE):")
 		w := terminal.NewTable(out)
 		for _, p := range about.Params {
-			fmt.Fprintf(w, "  %s\t%s\tdefault %s\n", terminal.Escape(p.Name), p.Type, terminal.Escape(p.Default))
+			about := "default " + p.Default
+			if p.Choices != nil {
+				about += "; one of " + strings.Join(p.Choices, ", ")
+			}
+			row(w, "  "+p.Name, p.Type, about, p.Help)
 		}
 		w.Flush()
 	}

@@ -29,7 +29,8 @@ func newSweep() *cobra.Command {
 		Short: "Run a recipe with many combinations of parameters",
 		Long: `Runs a recipe once for each combination of the values that -p gives, as -p lr=0.1,0.01 -p batch=32,64, and prints a
 table of all at the end. With --random N it draws N combinations, from lists and from ranges: -p lr=1e-4..1e-1:log
-draws floats evenly on a logarithmic scale, -p layers=1..8 whole numbers. A comma within a value is written \,.
+draws floats evenly on a logarithmic scale, -p layers=1..8 whole numbers. A comma within a value is written \,; those
+within a list, as in -p 'widths=[64,64],[128]', need no backslash.
 
 A combination that has a finished run with the same recipe, seed, ranks and data is not run again, so a sweep that was
 interrupted goes on with the same command. One that fails does not stop the others. What the ranks print is in
@@ -113,6 +114,9 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	o.Command = []string{"drun", "run", o.Recipe, "-n", strconv.Itoa(o.Nproc), "--seed", strconv.FormatInt(o.Seed, 10)}
 	if o.Backend != "" {
 		o.Command = append(o.Command, "--backend", o.Backend)
+	}
+	if o.ParamFile != "" {
+		o.Command = append(o.Command, "--params", o.ParamFile)
 	}
 	if o.Deterministic {
 		o.Command = append(o.Command, "--deterministic")

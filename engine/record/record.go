@@ -472,6 +472,8 @@ func plain(p engine.Value) any {
 		return x
 	case "string":
 		return p.Text
+	case "list":
+		return history.List(p.Text)
 	}
 	return nil
 }

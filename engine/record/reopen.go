@@ -96,6 +96,8 @@ func sameParam(value any, given string) bool {
 		return err == nil && (x == v || x != x && v != v)
 	case bool:
 		return strings.EqualFold(given, strconv.FormatBool(v))
+	case history.List:
+		return v.Same(given)
 	}
 	text, _ := paramText(value)
 	return text == given

@@ -65,7 +65,7 @@ func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Pa
 	}
 	r.Params = inherit(r.Params, given)
 	for _, p := range r.Params {
-		if p.Inherited == secret.Withheld {
+		if p.Kind == secret.Withheld {
 			return nil, exit.Errorf(exit.Usage, "the history did not keep the value of parameter %s, as the name says that it is a secret: give it again with -p %s=VALUE", p.Name, p.Name)
 		}
 	}

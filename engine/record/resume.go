@@ -82,12 +82,12 @@ func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (*origin,
 func paramsOf(show *history.Detail) (params []engine.Param) {
 	for name, value := range show.Params {
 		if value == (history.Secret{}) {
-			params = append(params, engine.Param{Name: name, Inherited: secret.Withheld})
+			params = append(params, engine.Param{Name: name, Kind: secret.Withheld})
 			continue
 		}
 		if value != nil { // None is what the recipe has by itself
 			text, kind := paramText(value)
-			params = append(params, engine.Param{Name: name, Value: text, Inherited: kind})
+			params = append(params, engine.Param{Name: name, Value: text, Kind: kind})
 		}
 	}
 	return params
@@ -103,6 +103,8 @@ func paramText(v any) (text, kind string) {
 		return strconv.FormatBool(v), "bool"
 	case string:
 		return v, "string"
+	case history.List:
+		return string(v), "list"
 	}
 	return fmt.Sprint(v), "int"
 }

@@ -33,11 +33,13 @@ type About struct {
 	Params []Param `json:"params"`
 }
 
-// Param is a declared parameter; its default is written as Starlark does.
+// Param is a declared parameter; its default is written as Starlark does, its choices as -p has them.
 type Param struct {
-	Name    string `json:"name"`
-	Type    string `json:"type"`
-	Default string `json:"default"`
+	Name    string   `json:"name"`
+	Type    string   `json:"type"`
+	Default string   `json:"default"`
+	Choices []string `json:"choices,omitempty"`
+	Help    string   `json:"help,omitempty"`
 }
 
 // describeAtMost bounds the time that a recipe's top level may take.
@@ -59,7 +61,7 @@ func Describe(name string) (*About, error) {
 	}
 	about := &About{Doc: bundle.Doc, Params: []Param{}}
 	for _, d := range declared.Params {
-		about.Params = append(about.Params, Param{Name: d.Name, Type: d.Kind, Default: d.Default})
+		about.Params = append(about.Params, Param{Name: d.Name, Type: d.Kind, Default: d.Default, Choices: d.Choices, Help: d.Help})
 	}
 	return about, nil
 }

@@ -37,6 +37,8 @@ type Options struct {
 	Nproc     int              // ranks that this process starts, at least 1
 	Join      *cluster.Joining // makes a world together with other processes; nil: alone
 	Params    []string         // name=value
+	ParamFile string           // of --params; its values are in Filed
+	Filed     []engine.Param   // values of a parameter file, which Params override
 	Seed      int64
 	SeedGiven bool   // else that of a run that is resumed counts
 	Name      string // of the run; "" to have one made up
@@ -186,7 +188,7 @@ func newPlan(o Options) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.params, err = parseParams(o.Params); err != nil {
+	if p.params, err = parseParams(o.Filed, o.Params); err != nil {
 		return nil, err
 	}
 	if !o.KeepSecrets {
@@ -302,6 +304,9 @@ func (p *plan) hello() *cluster.Hello {
 	add("--backend", backend)
 	add("--seed", strconv.FormatInt(p.Seed, 10))
 	params := slices.Clone(p.Params)
+	for _, filed := range p.Filed {
+		params = append(params, filed.Name+"="+filed.Value)
+	}
 	for i, text := range params {
 		if name, value, _ := strings.Cut(text, "="); secret.Named(name) { // told apart, not told
 			sum := sha256.Sum256([]byte(value))
@@ -330,9 +335,13 @@ func redact(command []string, params []engine.Param) []string {
 	return out
 }
 
-func parseParams(given []string) ([]engine.Param, error) {
-	var out []engine.Param
+// parseParams reads name=value; a value that was given replaces one of the file.
+func parseParams(filed []engine.Param, given []string) ([]engine.Param, error) {
+	out := slices.Clone(filed)
 	at := map[string]int{}
+	for i, p := range filed {
+		at[p.Name] = i
+	}
 	for _, text := range given {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok || name == "" {

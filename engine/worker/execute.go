@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 
 	"drun/collective"
@@ -89,20 +88,14 @@ func (w *worker) at(thread *starlark.Thread) {
 func (w *worker) declare(params *run.Params) error {
 	d := &engine.Declared{}
 	for _, p := range params.Declared() {
-		d.Params = append(d.Params, engine.Value{Name: p.Name, Default: p.Default.String(), Kind: p.Value.Type(), Text: text(p.Value), Changed: p.Default.Type() != p.Value.Type() || text(p.Default) != text(p.Value)})
+		v := engine.Value{Name: p.Name, Default: p.Default.String(), Kind: p.Value.Type(), Text: run.Text(p.Value), Help: p.Help,
+			Changed: p.Default.Type() != p.Value.Type() || run.Text(p.Default) != run.Text(p.Value)}
+		for _, c := range p.Choices {
+			v.Choices = append(v.Choices, run.Text(c))
+		}
+		d.Params = append(d.Params, v)
 	}
 	return w.channel.Send(&engine.ToAgent{Declared: d})
-}
-
-// text writes a parameter's value so that -p reads it back to the bit.
-func text(v starlark.Value) string {
-	switch v := v.(type) {
-	case starlark.String:
-		return string(v)
-	case starlark.Float:
-		return strconv.FormatFloat(float64(v), 'g', -1, 64)
-	}
-	return v.String()
 }
 
 // print writes a recipe's lines to stdout, which the agent captures.

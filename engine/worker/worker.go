@@ -158,10 +158,10 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	if err := w.meetNode(u.Dist); err != nil {
 		return err
 	}
-	u.Params.Inherited = map[string]string{}
+	u.Params.Origins = map[string]run.Origin{}
 	for _, p := range job.Params {
-		if p.Inherited != "" {
-			u.Params.Inherited[p.Name] = p.Inherited
+		if p.Kind != "" {
+			u.Params.Origins[p.Name] = run.Origin{Kind: p.Kind, File: p.File}
 		}
 	}
 	if job.Trace != "" {

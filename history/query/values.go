@@ -1,6 +1,7 @@
 package query
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -119,8 +120,35 @@ func (p params) Attr(name string) (starlark.Value, error) {
 		return starlark.Float(v), nil
 	case string:
 		return starlark.String(v), nil
+	case history.List:
+		return list(v.Elements()), nil
 	}
 	return nil, errMissing // a secret is not kept
+}
+
+// list is a parameter that is one, as the recipe had it.
+func list(elements []any) *starlark.List {
+	out := make([]starlark.Value, len(elements))
+	for i, e := range elements {
+		switch e := e.(type) {
+		case nil:
+			out[i] = starlark.None
+		case bool:
+			out[i] = starlark.Bool(e)
+		case string:
+			out[i] = starlark.String(e)
+		case json.Number:
+			if n, ok := new(big.Int).SetString(e.String(), 10); ok {
+				out[i] = starlark.MakeBigInt(n)
+			} else {
+				f, _ := e.Float64() // written by strconv
+				out[i] = starlark.Float(f)
+			}
+		case []any:
+			out[i] = list(e)
+		}
+	}
+	return starlark.NewList(out)
 }
 
 func (p params) AttrNames() []string { return slices.Sorted(maps.Keys(p.run.Params)) }

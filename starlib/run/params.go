@@ -25,18 +25,38 @@ func (e *UsageError) ExitCode() exit.Code { return exit.Usage }
 
 // Params are a recipe's declared parameters and the values given for them.
 type Params struct {
-	// Inherited are the types of those values that were not given, but had by the
-	// run that is resumed. Unknown ones are ignored.
-	Inherited map[string]string
+	// Origins say where those values are from that are not of -p.
+	Origins map[string]Origin
 
 	given    map[string]string
 	declared []Param
+}
+
+// Origin is where a value is from.
+type Origin struct {
+	Kind string // its type: NoneType, bool, int, float, string or list
+	File string // the parameter file; "": the run that is resumed, whose unknown values are ignored
 }
 
 // Param is a declared parameter.
 type Param struct {
 	Name           string
 	Default, Value starlark.Value
+	Choices        []starlark.Value // nil: any
+	Help           string
+}
+
+// Text writes a parameter's value so that -p reads it back to the bit.
+func Text(v starlark.Value) string {
+	switch v := v.(type) {
+	case starlark.String:
+		return string(v)
+	case starlark.Float:
+		return strconv.FormatFloat(float64(v), 'g', -1, 64)
+	case *starlark.List:
+		return jsonText(v)
+	}
+	return v.String()
 }
 
 // NewParams makes the parameters of a run with these -p values.
@@ -55,46 +75,85 @@ func (p *Params) declare(defaults []starlark.Tuple) (starlark.Value, error) {
 		if slices.ContainsFunc(p.declared, func(d Param) bool { return d.Name == name }) {
 			return nil, fmt.Errorf("parameter %s is declared twice", name)
 		}
-		if err := checkKind(value); err != nil {
+		d := Param{Name: name, Default: value}
+		if spec, ok := value.(*specification); ok {
+			d.Default, d.Choices, d.Help = spec.value, spec.choices, spec.help
+		}
+		if err := checkKind(d.Default); err != nil {
 			return nil, fmt.Errorf("parameter %s: %w", name, err)
 		}
+		d.Default = own(d.Default)
+		d.Value = d.Default
 		if text, ok := p.given[name]; ok {
 			var err error
-			if value, err = p.value(name, text, value); err != nil {
+			if d.Value, err = p.value(name, text, d.Default); err != nil {
 				return nil, err
 			}
+			if d.Choices != nil && !slices.ContainsFunc(d.Choices, func(c starlark.Value) bool { return identical(c, d.Value) }) {
+				return nil, &UsageError{fmt.Sprintf("%s: the choices are %s", p.shown(name, text), listed(d.Choices))}
+			}
 		}
-		p.declared = append(p.declared, Param{name, kv[1], value})
-		fields = append(fields, starlark.Tuple{kv[0], value})
+		p.declared = append(p.declared, d)
+		fields = append(fields, starlark.Tuple{kv[0], d.Value})
 	}
 	return starlarkstruct.FromKeywords(starlarkstruct.Default, fields), nil
 }
 
+// shown names a given value in messages.
+func (p *Params) shown(name, text string) string {
+	text = secret.Text(name, text)
+	origin, other := p.Origins[name]
+	switch {
+	case other && origin.File != "":
+		return fmt.Sprintf("%s: %s = %s", origin.File, name, text)
+	case other:
+		return fmt.Sprintf("parameter %s: the run that is resumed had %s", name, text)
+	}
+	return fmt.Sprintf("-p %s=%s", name, text)
+}
+
 // value reads the text that was given for a parameter, or inherited.
 func (p *Params) value(name, text string, like starlark.Value) (starlark.Value, error) {
-	kind, inherited := p.Inherited[name]
-	if !inherited {
+	origin, typed := p.Origins[name]
+	fault := func(err error) error {
+		return &UsageError{fmt.Sprintf("%s: %v (the default is %s)", p.shown(name, text), err, like)}
+	}
+	kind := origin.Kind
+	if !typed {
 		v, err := parse(text, like)
 		if err != nil {
-			return nil, &UsageError{fmt.Sprintf("-p %s=%s: %v (the default is %s)", name, secret.Text(name, text), err, like)}
+			return nil, fault(err)
 		}
 		return v, nil
 	}
 	if kind == secret.Withheld {
 		return nil, &UsageError{fmt.Sprintf("parameter %s: the run that is resumed did not keep its value, as the name says that it is a secret: give it again with -p %s=VALUE", name, name)}
 	}
+	if kind == "string" && like.Type() == "float" && origin.File != "" && slices.Contains([]string{"NaN", "Infinity", "-Infinity"}, text) {
+		kind = "float" // as drun writes them where there are no such numbers
+	}
 	// A None says nothing of the type; a whole number may have become a float.
 	if now := like.Type(); now != kind && now != "NoneType" && !(kind == "int" && now == "float") {
+		if origin.File != "" {
+			return nil, fault(fmt.Errorf("it is of type %s: want %s", kind, now))
+		}
 		return nil, &UsageError{fmt.Sprintf("parameter %s: the run that is resumed had %s, of type %s, but the recipe declares it as %s now (the default is %s): give it anew with -p %s=VALUE",
 			name, secret.Text(name, text), kind, now, like, name)}
 	}
-	if like.Type() != "NoneType" {
-		return parse(text, like)
+	if like.Type() == "NoneType" {
+		switch kind {
+		case "NoneType":
+			return starlark.None, nil
+		case "string":
+			return starlark.String(text), nil
+		}
+		like = map[string]starlark.Value{"bool": starlark.False, "int": starlark.MakeInt(0), "float": starlark.Float(0), "list": starlark.NewList(nil)}[kind]
 	}
-	if kind == "string" {
-		return starlark.String(text), nil
+	v, err := parse(text, like)
+	if err != nil {
+		return nil, fault(err)
 	}
-	return parse(text, map[string]starlark.Value{"bool": starlark.False, "int": starlark.MakeInt(0), "float": starlark.Float(0)}[kind])
+	return v, nil
 }
 
 // Unknown reports values that were given for no declared parameter; it is asked
@@ -105,28 +164,50 @@ func (p *Params) Unknown() error {
 		known = append(known, d.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.given)) {
-		if _, inherited := p.Inherited[name]; inherited || slices.Contains(known, name) {
+		origin, other := p.Origins[name]
+		if other && origin.File == "" || slices.Contains(known, name) {
 			continue
 		}
-		if len(known) == 0 {
-			return &UsageError{fmt.Sprintf("-p %s: the recipe declares no parameters", name)}
+		what := "-p " + name
+		if other {
+			what = origin.File + ": " + name
 		}
-		return &UsageError{fmt.Sprintf("-p %s: no such parameter; the recipe's are %s", name, strings.Join(known, ", "))}
+		if len(known) == 0 {
+			return &UsageError{what + ": the recipe declares no parameters"}
+		}
+		return &UsageError{fmt.Sprintf("%s: no such parameter; the recipe's are %s", what, strings.Join(known, ", "))}
 	}
 	return nil
 }
 
 func checkKind(v starlark.Value) error {
-	switch v.(type) {
+	switch v := v.(type) {
 	case starlark.NoneType, starlark.Bool, starlark.Int, starlark.Float, starlark.String:
 		return nil
+	case *starlark.List:
+		return checkElements(v, 1)
 	}
-	return fmt.Errorf("a default must be a number, bool, string or None, not a %s", v.Type())
+	return fmt.Errorf("a default must be a number, bool, string, list or None, not a %s", v.Type())
+}
+
+// own is a frozen copy of a list, so that a value stays what was recorded.
+func own(v starlark.Value) starlark.Value {
+	list, ok := v.(*starlark.List)
+	if !ok {
+		return v
+	}
+	elements := make([]starlark.Value, list.Len())
+	for i := range elements {
+		elements[i] = own(list.Index(i))
+	}
+	list = starlark.NewList(elements)
+	list.Freeze()
+	return list
 }
 
 // parse reads text as a value of the default's type.
 func parse(text string, like starlark.Value) (starlark.Value, error) {
-	switch like.(type) {
+	switch like := like.(type) {
 	case starlark.String:
 		return starlark.String(text), nil
 	case starlark.Bool:
@@ -149,6 +230,13 @@ func parse(text string, like starlark.Value) (starlark.Value, error) {
 			return n, nil
 		}
 		return nil, fmt.Errorf("want an int")
+	case *starlark.List:
+		return parseList(text, like)
+	}
+	if strings.HasPrefix(text, "[") {
+		if v, err := parseList(text, starlark.NewList(nil)); err == nil {
+			return v, nil
+		}
 	}
 	// The default None says nothing: a literal if it is one, else the text.
 	if v, err := literal(text); err == nil && checkKind(v) == nil {

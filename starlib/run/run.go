@@ -70,7 +70,10 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 				Sig: `params(**defaults) -> struct`,
 				Doc: "Declares the recipe's parameters with their defaults and returns their values as a struct.\n" +
 					"`-p name=value` on the command line overrides a default and is parsed as the default's type\n" +
-					"(int, float, bool, string; None takes anything). Parameters are declared at the top level;\n" +
+					"(int, float, bool, string, list; None takes anything), `--params FILE` does so for those in a JSON or\n" +
+					"TOML file. A list (`-p 'widths=[64, 64]'`) holds numbers, bools, strings, None and lists of these; its\n" +
+					"elements have the type of the default's, where those have one; it cannot be changed. run.choice and\n" +
+					"run.param give a default its choices and a help text. Parameters are declared at the top level;\n" +
 					"a name has at most 200 bytes. One whose name contains the word key, token, password or secret is\n" +
 					"redacted in the history and in what is shown, unless `drun run --keep-secrets`.",
 				TopLevel: true,
@@ -145,7 +148,7 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 			},
 		},
 	}
-	m.Defs = append(m.Defs, r.artifacts()...)
+	m.Defs = append(append(m.Defs, specifications()...), r.artifacts()...)
 	return r, m
 }
 

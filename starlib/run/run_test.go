@@ -52,7 +52,9 @@ func TestParametersAreReadAsTheirDefaults(t *testing.T) {
 		{"3", "7", "7"}, {"3", "-7", "-7"}, {"3", "0x10", "16"}, {"3", "123456789012345678901234567890", "123456789012345678901234567890"},
 		{"False", "true", "True"}, {"True", "off", "False"}, {"False", "1", "True"},
 		{`"x"`, "", `""`}, {`"x"`, "3", `"3"`}, {`"x"`, "a=b", `"a=b"`},
-		{"None", "3", "3"}, {"None", "2.5", "2.5"}, {"None", "True", "True"}, {"None", "abc", `"abc"`}, {"None", "[1]", `"[1]"`}, {"None", "", `""`},
+		{"None", "3", "3"}, {"None", "2.5", "2.5"}, {"None", "True", "True"}, {"None", "abc", `"abc"`}, {"None", "[1]", "[1]"}, {"None", "[1", `"[1"`}, {"None", "[x]", `"[x]"`},
+		{"[1]", "[]", "[]"}, {"[1]", " [ -2, 0x10 ] ", "[-2, 16]"}, {"[0.5]", "[1, -2.5]", "[1.0, -2.5]"}, {"[]", `[1, 2.0, "a", true, null, [True]]`, `[1, 2.0, "a", True, None, [True]]`},
+		{"[[1, 2]]", "[[3], []]", "[[3], []]"}, {`["a"]`, `["b,]", 'c']`, `["b,]", "c"]`}, {"None", "", `""`},
 	} {
 		r, _, err := exec(t, 0, map[string]string{"p": c.text}, "run.params(p = "+c.fallback+")")
 		if err != nil {
@@ -74,7 +76,19 @@ func TestBadParameters(t *testing.T) {
 		{"run.params(p = 3)", "", "want an int"},
 		{"run.params(p = 0.5)", "fast", "-p p=fast: want a float (the default is 0.5)"},
 		{"run.params(p = True)", "maybe", "want a bool (true or false)"},
-		{"run.params(p = [1])", "2", "parameter p: a default must be a number, bool, string or None, not a list"},
+		{"run.params(p = [1])", "2", "-p p=2: want a list, such as '[1]'"},
+		{"run.params(p = [1])", "[1, 2.5]", "an element is 2.5, of type float: want int"},
+		{"run.params(p = [[1]])", "[1]", "an element is 1, of type int: want a list"},
+		{"run.params(p = [1])", "[len([])]", "a list holds numbers"},
+		{"run.params(p = [1])", "[x]", "x in a list is no number"},
+		{"run.params(p = [1])", "[" + strings.Repeat("[", 20) + strings.Repeat("]", 21), "nested deeper than 16"},
+		{"run.params(p = [0.5])", "[1e308, 1" + strings.Repeat("0", 400) + "]", "want float"},
+		{"run.params(p = [{}])", "[]", "element 0 of the list is a dict"},
+		{"run.params(p = {})", "1", "parameter p: a default must be a number, bool, string, list or None, not a dict"},
+		{"run.params(p = run.choice(1, [1, 2]))", "3", "-p p=3: the choices are 1, 2"},
+		{"run.params(p = run.choice(1, [1, 2.5]))", "1", "option 1 is 2.5: want the default's type, int"},
+		{"run.params(p = run.choice([1], [[2]]))", "[2]", "the default [1] is none of the options"},
+		{"run.params(p = run.param(1, 'x' * 2001))", "1", "the help has 2001 bytes"},
 		{"run.params(p = 1); run.params(p = 2)", "2", "parameter p is declared twice"},
 	} {
 		_, _, err := exec(t, 0, map[string]string{"p": c.text}, c.source)

@@ -1,0 +1,105 @@
+package run
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"drun/starlib"
+
+	"go.starlark.net/starlark"
+)
+
+// specification is what run.choice and run.param give: a default with what else is known of the parameter.
+type specification struct {
+	value   starlark.Value
+	choices []starlark.Value
+	help    string
+}
+
+func (s *specification) String() string        { return "<parameter " + s.value.String() + ">" }
+func (s *specification) Type() string          { return "parameter" }
+func (s *specification) Freeze()               {}
+func (s *specification) Truth() starlark.Bool  { return true }
+func (s *specification) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: parameter") }
+
+const maxHelp = 2000 // bytes
+
+// specifications are the builtins that give them.
+func specifications() []*starlib.Def {
+	return []*starlib.Def{
+		{
+			Sig: `choice(default: any, options: list, help: string = "") -> parameter`,
+			Doc: "A default for run.params that may only be replaced by one of the options, which have its type:\n" +
+				"`run.params(act = run.choice(\"relu\", [\"relu\", \"gelu\"]))`. Any other value is a usage error that lists\n" +
+				"them; so is a default that is none of them. help is shown by `drun run RECIPE.star --help`.",
+			TopLevel: true,
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				s, err := specify(c)
+				if err != nil {
+					return nil, err
+				}
+				options := c.Arg("options").(*starlark.List)
+				for i := range options.Len() {
+					o := options.Index(i)
+					if err := checkKind(o); err != nil {
+						return nil, fmt.Errorf("option %d: %w", i, err)
+					}
+					if _, float := s.value.(starlark.Float); float {
+						o, _ = alike(o, s.value)
+					}
+					if s.value != starlark.None && o != starlark.None && (o == nil || o.Type() != s.value.Type()) {
+						return nil, fmt.Errorf("option %d is %s: want the default's type, %s", i, options.Index(i), s.value.Type())
+					}
+					s.choices = append(s.choices, own(o))
+				}
+				if !slices.ContainsFunc(s.choices, func(o starlark.Value) bool { return identical(o, own(s.value)) }) {
+					return nil, fmt.Errorf("the default %s is none of the options", s.value)
+				}
+				return s, nil
+			},
+		},
+		{
+			Sig: `param(default: any, help: string = "") -> parameter`,
+			Doc: "A default for run.params with a text that `drun run RECIPE.star --help` shows:\n" +
+				"`run.params(lr = run.param(0.1, \"learning rate\"))`. The text has at most 2,000 bytes.",
+			TopLevel: true,
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				s, err := specify(c)
+				if err != nil {
+					return nil, err
+				}
+				return s, nil
+			},
+		},
+	}
+}
+
+// specify reads the default, which may be another specification, and the help.
+func specify(c *starlib.Call) (*specification, error) {
+	s := &specification{value: c.Arg("default")}
+	if inner, ok := s.value.(*specification); ok {
+		*s = *inner
+	}
+	if err := checkKind(s.value); err != nil {
+		return nil, err
+	}
+	if help := c.String("help"); help != "" {
+		s.help = help
+	}
+	if len(s.help) > maxHelp {
+		return nil, fmt.Errorf("the help has %d bytes: at most %d", len(s.help), maxHelp)
+	}
+	return s, nil
+}
+
+// identical tells whether two parameters' values are the same, of the same type.
+func identical(a, b starlark.Value) bool { return a.Type() == b.Type() && Text(a) == Text(b) }
+
+func listed(choices []starlark.Value) string {
+	texts := make([]string, len(choices))
+	for i, c := range choices {
+		texts[i] = Text(c)
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,192 @@
+package run
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+)
+
+// The bounds of a list as a parameter: larger ones are data, which a recipe reads from files.
+const (
+	maxListText  = 1 << 20 // bytes
+	maxListDepth = 16
+)
+
+// parseList reads a list as -p has it: a literal of Starlark or JSON, in which nothing is computed. like gives the
+// elements their type.
+func parseList(text string, like *starlark.List) (starlark.Value, error) {
+	if len(text) > maxListText {
+		return nil, fmt.Errorf("a list of %d bytes, more than %d: a recipe reads data from files", len(text), maxListText)
+	}
+	tree, err := (&syntax.FileOptions{}).ParseExpr("parameter", strings.TrimSpace(text), 0)
+	if err != nil {
+		return nil, wantList(like)
+	}
+	if paren, ok := tree.(*syntax.ParenExpr); ok {
+		tree = paren.X
+	}
+	if _, ok := tree.(*syntax.ListExpr); !ok {
+		return nil, wantList(like)
+	}
+	v, err := literalOf(tree)
+	if err == nil {
+		err = checkKind(v)
+	}
+	if err == nil {
+		v, err = alike(v, like)
+	}
+	if err != nil {
+		return nil, err
+	}
+	v.Freeze()
+	return v, nil
+}
+
+func wantList(like *starlark.List) error {
+	example := "[64, 64]"
+	if like.Len() > 0 {
+		example = jsonText(like)
+	}
+	return fmt.Errorf(`want a list, such as '%s'; texts in it have quotes`, example)
+}
+
+// literalOf is the value of a literal.
+func literalOf(tree syntax.Expr) (starlark.Value, error) {
+	switch x := tree.(type) {
+	case *syntax.Literal:
+		if x.Token != syntax.BYTES {
+			return starlark.EvalExprOptions(&syntax.FileOptions{}, new(starlark.Thread), x, nil)
+		}
+	case *syntax.UnaryExpr:
+		lit, ok := x.X.(*syntax.Literal)
+		if ok && (x.Op == syntax.MINUS || x.Op == syntax.PLUS) {
+			v, err := literalOf(lit)
+			if err != nil {
+				return nil, err
+			}
+			return starlark.Unary(x.Op, v)
+		}
+	case *syntax.Ident:
+		switch x.Name {
+		case "True", "true":
+			return starlark.True, nil
+		case "False", "false":
+			return starlark.False, nil
+		case "None", "null":
+			return starlark.None, nil
+		}
+		return nil, fmt.Errorf(`%s in a list is no number: texts have quotes, as in '["%s"]'`, x.Name, x.Name)
+	case *syntax.ListExpr:
+		list := make([]starlark.Value, len(x.List))
+		for i, e := range x.List {
+			v, err := literalOf(e)
+			if err != nil {
+				return nil, err
+			}
+			list[i] = v
+		}
+		return starlark.NewList(list), nil
+	}
+	return nil, errors.New("a list holds numbers, bools, texts, None and lists of these")
+}
+
+// alike gives a value the types of the default: where all elements of the default are floats, a whole number becomes
+// one. An empty or mixed default takes anything.
+func alike(v starlark.Value, like starlark.Value) (starlark.Value, error) {
+	list, ok := like.(*starlark.List)
+	if !ok {
+		switch like.(type) {
+		case starlark.Float:
+			if n, ok := v.(starlark.Int); ok {
+				if f := n.Float(); !math.IsInf(float64(f), 0) {
+					return f, nil
+				}
+			}
+		case starlark.NoneType:
+			return v, nil
+		}
+		if v.Type() != like.Type() {
+			return nil, fmt.Errorf("an element is %s, of type %s: want %s", v, v.Type(), like.Type())
+		}
+		return v, nil
+	}
+	given, ok := v.(*starlark.List)
+	if !ok {
+		return nil, fmt.Errorf("an element is %s, of type %s: want a list", v, v.Type())
+	}
+	if list.Len() == 0 {
+		return v, nil
+	}
+	first := list.Index(0)
+	for i := range list.Len() {
+		if list.Index(i).Type() != first.Type() {
+			return v, nil
+		}
+	}
+	out := make([]starlark.Value, given.Len())
+	for i := range given.Len() {
+		e, err := alike(given.Index(i), first)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = e
+	}
+	return starlark.NewList(out), nil
+}
+
+// checkElements tells whether a list can be recorded as JSON: its floats are finite, its texts UTF-8.
+func checkElements(list *starlark.List, depth int) error {
+	if depth > maxListDepth {
+		return fmt.Errorf("lists are nested deeper than %d", maxListDepth)
+	}
+	for i := range list.Len() {
+		switch v := list.Index(i).(type) {
+		case starlark.NoneType, starlark.Bool, starlark.Int:
+		case starlark.Float:
+			if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+				return fmt.Errorf("element %d of the list is %s: the numbers of a list are finite", i, v)
+			}
+		case starlark.String:
+			if !utf8.ValidString(string(v)) {
+				return fmt.Errorf("element %d of the list is not UTF-8", i)
+			}
+		case *starlark.List:
+			if err := checkElements(v, depth+1); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("element %d of the list is a %s: a list holds numbers, bools, strings, None and lists of these", i, v.Type())
+		}
+	}
+	return nil
+}
+
+// jsonText writes a value as JSON that parseList reads back to the bit: a whole float has its point.
+func jsonText(v starlark.Value) string {
+	switch v := v.(type) {
+	case starlark.NoneType:
+		return "null"
+	case starlark.Bool:
+		return strings.ToLower(v.String())
+	case starlark.String:
+		var out bytes.Buffer
+		encoder := json.NewEncoder(&out)
+		encoder.SetEscapeHTML(false)
+		_ = encoder.Encode(string(v)) // a string and a buffer have no errors
+		return strings.TrimSuffix(out.String(), "\n")
+	case *starlark.List:
+		parts := make([]string, v.Len())
+		for i := range parts {
+			parts[i] = jsonText(v.Index(i))
+		}
+		return "[" + strings.Join(parts, ",") + "]"
+	}
+	return v.String()
+}
