@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents slurm mutants bench bench-nodes history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents slurm mutants bench bench-nodes bench-pipeline history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -146,6 +146,11 @@ bench: build
 # counts the bytes that cross; takes root and the command ip. ARGS="-rounds 1" measures less.
 bench-nodes: plugins
 	go run ./bench nodes $(ARGS)
+
+# Measures how long the ranks of a pipeline are idle, beside (p-1)/(m+p-1); RANKS=4 where there are as many cores.
+RANKS = 2
+bench-pipeline: build
+	bin/drun run bench/pipeline.star -n $(RANKS) --threads 1 $(ARGS)
 
 # Measures queries of a history of 10,000 runs and 10 million points, and 16 runs that log at once for a minute.
 history: build

@@ -67,6 +67,7 @@ var traits = map[string]trait{
 	"dist.copy_to_group":      {back: true},
 	"dist.reduce_from_group":  {collective: true},
 	"dist.shard":              {},
+	"dist.pipeline":           {collective: true},
 	"dist.store":              {},
 	"dist.store.add":          {own: true, origin: byData},
 

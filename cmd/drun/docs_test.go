@@ -20,6 +20,8 @@ func TestRecipesDocument(t *testing.T) { examples(t, "recipes.md", 1, "") }
 
 func TestTensorsDocument(t *testing.T) { examples(t, "tensors.md", 2, "") }
 
+func TestParallelismDocument(t *testing.T) { examples(t, "parallelism.md", 1, "") }
+
 func TestNodesDocument(t *testing.T) {
 	if !haveGloo() {
 		t.Skip("Gloo is not here")

@@ -95,7 +95,7 @@ func (b *Board) read(e *entry, rank int, group uint32) (d collective.Description
 		}
 		d = collective.Description{
 			Kind: collective.Kind(e.kind), DType: element.Type(e.dtype), Reduce: element.ReduceOp(e.reduce),
-			Root: int(e.root), Peer: int(e.peer), Tag: int(e.tag), Count: int(e.count), Group: group, Seq: e.seq,
+			Root: int(e.root), Peer: int(e.peer), Tag: int(uint32(e.tag)), Count: int(e.count), Group: group, Seq: e.seq,
 			Origin: collective.Origin{Builtin: b.name(rank, e.builtin), Form: collective.Form(e.form),
 				Pos: collective.Position{File: b.name(rank, e.file), Line: e.line, Col: e.col}},
 		}

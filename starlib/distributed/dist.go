@@ -77,10 +77,10 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 		Doc: "The other ranks. Every collective is called by all ranks of the group in the same order; where they\n" +
 			"disagree, all of them get an error with a table of who called what, and where. Roots and peers\n" +
 			"are ranks of the world. group defaults to all ranks, timeout, in seconds, to the run's (--timeout).",
-		Types:  []*starlib.Methods{groupMethods, workMethods, ddpMethods, storeMethods},
+		Types:  []*starlib.Methods{groupMethods, workMethods, ddpMethods, storeMethods, pipelineMethods},
 		Values: starlark.StringDict{"store": &storeValue{w, c.Store}},
 	}
-	for _, defs := range [][]*starlib.Def{w.identity(), w.collectives(), w.exchanges(), w.messages(), w.helpers(), w.grouping(), w.wrappers()} {
+	for _, defs := range [][]*starlib.Def{w.identity(), w.collectives(), w.exchanges(), w.messages(), w.helpers(), w.grouping(), w.wrappers(), w.pipelining()} {
 		m.Defs = append(m.Defs, defs...)
 	}
 	return w, m

@@ -54,13 +54,18 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 }
 
 func (k *maker) sequential(c *starlib.Call) (starlark.Value, error) {
-	modules := append(starlark.Tuple(nil), c.Rest...)
+	return Sequential(k.ctx, c.Rest, 0)
+}
+
+// Sequential makes a model that calls modules in order. They are numbered, in the names of their
+// parameters, from first on.
+func Sequential(ctx *tensor.Context, modules starlark.Tuple, first int) (*Model, error) {
 	if err := checkCallables(modules); err != nil {
 		return nil, err
 	}
-	m := &Model{kind: "sequential", training: true, ctx: k.ctx}
+	m := &Model{kind: "sequential", training: true, ctx: ctx}
 	for i, v := range modules {
-		m.fields = append(m.fields, register(fmt.Sprint(i), v))
+		m.fields = append(m.fields, register(fmt.Sprint(first+i), v))
 	}
 	m.forward = starlark.NewBuiltin("nn.sequential", func(thread *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 		var inner inside

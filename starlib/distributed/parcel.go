@@ -1,0 +1,124 @@
+package distributed
+
+import (
+	"fmt"
+
+	"drun/collective"
+	"drun/element"
+	"drun/tensor"
+)
+
+// Tags of messages that builtins exchange, which no recipe's message has: those have 30 bits, and
+// their second parts one more.
+const ownTags = 2 * collective.Body
+
+const (
+	tagActivation = ownTags + iota // of a pipeline, forward
+	tagGradient                    // of a pipeline, backward
+	tagCall                        // of dist.rpc
+	tagAnswer                      // of dist.rpc
+)
+
+// A parcel is a tensor that one builtin sends to the same on another rank, and what that must know
+// of it. Its elements travel from the sender's memory to the receiver's without another copy.
+type parcel struct {
+	t     *tensor.Tensor // nil: there is none
+	grad  bool           // the sender waits for t's gradient
+	micro int            // which part of a batch it belongs to,
+	of    int            // of how many
+	rows  int            // of the whole batch
+}
+
+// head is a parcel without its elements: micro, of, rows, whether there is a tensor and whether its
+// gradient is awaited, dtype, number of dimensions, sizes.
+type head [6 + tensor.MaxDims]int64
+
+const (
+	noTensor = iota
+	constant
+	awaitsGradient
+)
+
+// A shipment is a parcel that is being sent: its memory is in use until the works are done.
+type shipment struct {
+	head  *head
+	t     *tensor.Tensor
+	works []collective.Work
+}
+
+// wait waits until it has been received.
+func (s *shipment) wait(ctx *collective.WaitLimit) error {
+	for _, work := range s.works {
+		if err := work.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *shipment) done() bool {
+	for _, work := range s.works {
+		if !work.Done() {
+			return false
+		}
+	}
+	return true
+}
+
+// ship starts to send a parcel to a rank of the group. Its tensor must not change until the
+// shipment is done.
+func (g *Group) ship(ctx *collective.WaitLimit, p parcel, dst, tag int, at collective.Origin) (*shipment, error) {
+	s := &shipment{head: &head{int64(p.micro), int64(p.of), int64(p.rows), noTensor}}
+	buffers := []collective.Buffer{collective.Of(s.head[:])}
+	if p.t != nil {
+		t, err := tensor.Contiguous(p.t)
+		if err != nil {
+			return nil, err
+		}
+		tensor.Pin(t)
+		s.t = t
+		s.head[3], s.head[4], s.head[5] = constant, int64(t.DType()), int64(t.Dim())
+		if p.grad {
+			s.head[3] = awaitsGradient
+		}
+		for i, n := range t.Shape() {
+			s.head[6+i] = int64(n)
+		}
+		buffers = append(buffers, bufferOf(t))
+	}
+	for i, b := range buffers {
+		call := collective.NewSend(b, dst, tag+i*collective.Body)
+		call.Origin, call.Async, call.Limit = at.In(collective.Step), true, ctx.Limit
+		work, err := g.comm.Start(&call)
+		if err != nil {
+			return nil, err
+		}
+		s.works = append(s.works, work)
+	}
+	return s, nil
+}
+
+// unpack receives the next parcel with this tag from a rank of the group.
+func (g *Group) unpack(ctx *collective.WaitLimit, src, tag int, at collective.Origin) (p parcel, err error) {
+	var h head
+	at = at.In(collective.Step)
+	if err := g.do(ctx, collective.NewRecv(collective.Of(h[:]), src, tag), at); err != nil {
+		return p, err
+	}
+	p = parcel{micro: int(h[0]), of: int(h[1]), rows: int(h[2]), grad: h[3] == awaitsGradient}
+	if h[3] == noTensor {
+		return p, nil
+	}
+	dims := h[5]
+	if dims < 0 || dims > tensor.MaxDims || !element.Type(h[4]).Valid() {
+		return p, fmt.Errorf("rank %d sent a tensor that cannot be: %v", g.ranks[src], h)
+	}
+	shape := make([]int, dims)
+	for i := range shape {
+		shape[i] = int(h[6+i])
+	}
+	if p.t, err = tensor.Empty(g.world.tensors, shape, element.Type(h[4])); err != nil {
+		return p, err
+	}
+	return p, g.do(ctx, collective.NewRecv(bufferOf(p.t), src, tag+collective.Body), at)
+}

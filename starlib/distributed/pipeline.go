@@ -1,0 +1,471 @@
+package distributed
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"drun/collective"
+	"drun/starlib"
+	"drun/starlib/nn"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/starlarkstruct"
+)
+
+// pipeline is a model whose parts lie on different ranks, in order, and work on different parts of
+// a batch at the same time. A rank keeps its own stages alone: they are its Model.
+type pipeline struct {
+	*nn.Model
+	world    *World
+	g        *Group
+	micros   int
+	schedule string
+	last     *step // the latest step that has ended
+}
+
+var (
+	_ starlib.Stateful  = (*pipeline)(nil)
+	_ starlark.Callable = (*pipeline)(nil)
+)
+
+var pipelineMethods = &starlib.Methods{
+	Type: "Pipeline",
+	Doc: "A model whose stages lie on the ranks of a group, in order. parameters(), state() and the other methods of a\n" +
+		"Module are about this rank's stages. Calling it with a batch gives the last stage's output on all ranks of\n" +
+		"the group, without gradients.",
+	Defs: []*starlib.Def{
+		{
+			Sig: `step(x: Tensor = None, y: Tensor = None, loss: callable = None, timeout: number = None) -> float`,
+			Doc: "Runs a batch forward and backward through all stages, in micro-batches: consecutive rows, as many of\n" +
+				"them as micro_batches, or as there are rows; where that does not divide the rows, the first ones have\n" +
+				"one row more. The ranks of the first stage need x, those of the last need y, of as many rows, and\n" +
+				"loss(output, y), which gives the mean over a micro-batch's rows as a tensor of one element; others\n" +
+				"may pass them, too. Every loss counts by its share of the rows. The gradients are added to .grad of\n" +
+				"each rank's parameters, in the order of the micro-batches. Returns the loss of the batch, on all\n" +
+				"ranks. All ranks of the group call it; timeout bounds each wait for another stage.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*pipeline).step(c) },
+		},
+		{
+			Sig: `timing() -> struct`,
+			Doc: "Times of the latest step, in seconds; they differ from run to run. wall: how long it took, compute: how\n" +
+				"much of that the stages of each rank computed, a list by rank of the group; bubble: the share of the\n" +
+				"ranks' time in which they did not compute; formula: (p-1)/(m+p-1), what it is for p ranks and m\n" +
+				"micro-batches where all take equally long; held: of how many micro-batches this rank held\n" +
+				"activations at most.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				p := c.Recv.(*pipeline)
+				if p.last == nil {
+					return nil, errors.New("no step has ended yet")
+				}
+				return p.last.timing(), nil
+			},
+		},
+	},
+}
+
+func (w *World) pipelining() []*starlib.Def {
+	return []*starlib.Def{{
+		Sig: `pipeline(stages: iterable, micro_batches: int, schedule: string = "1f1b", group: Group = None, timeout: number = None) -> Pipeline`,
+		Doc: "A model whose stages are spread over the group's ranks in order, equally many consecutive ones on each,\n" +
+			"and work on different micro-batches of a batch at the same time. stages: modules or functions that take\n" +
+			"and return one tensor; a rank uses its own only, the others may be None. The results are, to the bit,\n" +
+			"those of one rank with the same micro_batches, unless stages draw random numbers (dropout), which each\n" +
+			"rank does for itself. schedule: \"gpipe\" runs all micro-batches forward, then all backward; \"1f1b\"\n" +
+			"begins with backward as early as it can, and so holds fewer activations.",
+		Fn: w.inGroup(w.pipeline),
+	}}
+}
+
+func (w *World) pipeline(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+	p := &pipeline{world: w, g: g, micros: c.Int("micro_batches"), schedule: c.String("schedule")}
+	var stages starlark.Tuple
+	for stage := range starlark.Elements(c.Arg("stages").(starlark.Iterable)) {
+		stages = append(stages, stage)
+	}
+	switch {
+	case schedules[p.schedule] == nil:
+		return nil, fmt.Errorf("argument schedule: want \"1f1b\" or \"gpipe\", got %q", p.schedule)
+	case p.micros < 1:
+		return nil, fmt.Errorf("argument micro_batches: want at least 1, got %d", p.micros)
+	case len(stages) == 0 || len(stages)%g.Size() != 0:
+		return nil, fmt.Errorf("%d stages cannot be spread equally over %d ranks: their number must be a multiple of the ranks'", len(stages), g.Size())
+	}
+	key := fmt.Appendf(nil, "%d stages, %d micro-batches, schedule %q", len(stages), p.micros, p.schedule)
+	if err := g.agree(ctx, key, origin(c), "the ranks make different pipelines", func(key []byte) string { return string(key) }); err != nil {
+		return nil, err
+	}
+	each := len(stages) / g.Size()
+	first := g.own * each
+	own := stages[first : first+each]
+	for i, stage := range own {
+		if _, ok := stage.(starlark.Callable); !ok {
+			return nil, fmt.Errorf("stage %d, which is this rank's: want a module or function, got %s", first+i, stage.Type())
+		}
+	}
+	var err error
+	p.Model, err = nn.Sequential(w.tensors, own, first)
+	return p, err
+}
+
+// Type is the name that signatures use.
+func (p *pipeline) Type() string { return "Pipeline" }
+
+func (p *pipeline) String() string {
+	return fmt.Sprintf("pipeline(stage %d of %d: %s)", p.g.own, p.g.Size(), p.Model)
+}
+
+// Attr gives the methods, and what the module has.
+func (p *pipeline) Attr(name string) (starlark.Value, error) {
+	if v, err := pipelineMethods.Attr(p, name); v != nil || err != nil {
+		return v, err
+	}
+	return p.Model.Attr(name)
+}
+
+// AttrNames lists both.
+func (p *pipeline) AttrNames() []string {
+	return append(p.Model.AttrNames(), pipelineMethods.AttrNames()...)
+}
+
+// step is one batch's way through a pipeline, on one rank.
+type step struct {
+	*pipeline
+	ctx    *collective.WaitLimit
+	at     collective.Origin
+	thread *starlark.Thread
+	train  bool
+	x, y   *tensor.Tensor
+	loss   starlark.Callable
+
+	first  parcel        // the first that came from the stage before, which tells of, and rows
+	of     int           // micro-batches
+	rows   int           // of the batch
+	held   []*activation // by micro-batch; nil before forward and after backward
+	most   int           // held at once
+	sent   []*shipment
+	outs   []*tensor.Tensor // of the last stage, where there is no training
+	total  float64          // loss, of the last stage
+	idle   time.Duration    // waited for other stages
+	wall   time.Duration
+	ranks  []float64 // seconds that each computed
+	filled int       // activations held now
+}
+
+// activation is what backward needs of a micro-batch.
+type activation struct {
+	in   *tensor.Tensor // from the stage before; nil in the first
+	wait bool           // the stage before waits for the gradient of in
+	out  *tensor.Tensor // the output or, in the last stage, the weighted loss
+}
+
+func (p *pipeline) step(c *starlib.Call) (starlark.Value, error) {
+	s := &step{pipeline: p, at: origin(c), thread: c.Thread, train: true, ctx: starlib.Must(p.world.until(c)),
+		x: startensor.Optional(c, "x"), y: startensor.Optional(c, "y")}
+	s.loss, _ = c.Arg("loss").(starlark.Callable)
+	switch {
+	case !p.world.tensors.Recording():
+		return nil, errors.New("it computes gradients, which tensor.no_grad forbids: call the pipeline itself to evaluate")
+	case s.isLast() && s.loss == nil:
+		return nil, errors.New("argument loss: this rank has the last stage, and needs a function of the output and y")
+	case s.isLast() && s.y == nil:
+		return nil, errors.New("argument y: this rank has the last stage, and needs the targets")
+	}
+	if err := s.run(); err != nil {
+		return nil, err
+	}
+	p.last = s
+	return starlark.Float(s.total), nil
+}
+
+// CallInternal computes the last stage's output without gradients, and gives it to all ranks.
+func (p *pipeline) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	s := &step{pipeline: p, at: originOf("Pipeline", starlib.Position(thread)), thread: thread, ctx: p.world.within}
+	if len(args) != 1 || len(kwargs) > 0 {
+		return nil, fmt.Errorf("a pipeline takes one argument, a batch, got %d", len(args)+len(kwargs))
+	}
+	v, ok := args[0].(*startensor.Value)
+	if !ok && args[0] != starlark.None {
+		return nil, fmt.Errorf("a pipeline takes a Tensor, got %s", args[0].Type())
+	}
+	if ok {
+		s.x = v.Tensor()
+	}
+	p.world.tensors.BeginNoGrad()
+	defer p.world.tensors.EndNoGrad()
+	if err := s.run(); err != nil {
+		return nil, fmt.Errorf("Pipeline: %w", err)
+	}
+	return s.output()
+}
+
+func (s *step) isFirst() bool { return s.g.own == 0 }
+func (s *step) isLast() bool  { return s.g.own == s.g.Size()-1 }
+
+// run takes this rank's turns.
+func (s *step) run() error {
+	start := time.Now()
+	if err := s.begin(); err != nil {
+		return err
+	}
+	for _, t := range s.turns() {
+		var err error
+		if t.backward {
+			err = s.backward(t.micro)
+		} else {
+			err = s.forward(t.micro)
+		}
+		if err != nil {
+			return err
+		}
+		s.sent = slices.DeleteFunc(s.sent, (*shipment).done)
+	}
+	for _, sent := range s.sent {
+		if err := s.waiting(func() error { return sent.wait(s.ctx) }); err != nil {
+			return err
+		}
+	}
+	if err := s.meet(time.Since(start) - s.idle); err != nil {
+		return err
+	}
+	s.wall = time.Since(start)
+	return nil
+}
+
+// turns are this rank's; without training, the forward passes alone.
+func (s *step) turns() []turn {
+	list := schedules[s.schedule](s.g.own, s.g.Size(), s.of)
+	if !s.train {
+		list = slices.DeleteFunc(list, func(t turn) bool { return t.backward })
+	}
+	return list
+}
+
+// begin finds out how many micro-batches there are: the first stage divides the batch, the others
+// hear of it.
+func (s *step) begin() (err error) {
+	if s.isFirst() {
+		if s.x == nil || s.x.Dim() == 0 || s.x.Shape()[0] == 0 {
+			return errors.New("this rank has the first stage, and needs a batch: a tensor of at least one row")
+		}
+		s.rows = s.x.Shape()[0]
+		s.of = min(s.micros, s.rows)
+	} else {
+		if s.first, err = s.receive(s.g.own-1, tagActivation); err != nil {
+			return err
+		}
+		s.of, s.rows = s.first.of, s.first.rows
+	}
+	if s.train && s.isLast() && (s.y.Dim() == 0 || s.y.Shape()[0] != s.rows) {
+		return fmt.Errorf("the batch has %d rows in the first stage, but y has shape %s in the last", s.rows, tensor.ShapeString(s.y.Shape()))
+	}
+	s.held = make([]*activation, s.of)
+	return nil
+}
+
+// part is a micro-batch's rows.
+func (s *step) part(t *tensor.Tensor, micro int) (*tensor.Tensor, error) {
+	start, n := s.place(micro)
+	return tensor.Narrow(t.Detach(), 0, start, n)
+}
+
+// place is where a micro-batch begins, and how many rows it has.
+func (s *step) place(micro int) (start, n int) {
+	n, more := s.rows/s.of, s.rows%s.of
+	start = micro*n + min(micro, more)
+	if micro < more {
+		n++
+	}
+	return start, n
+}
+
+// share of a micro-batch in the batch.
+func (s *step) share(micro int) float64 {
+	_, n := s.place(micro)
+	return float64(n) / float64(s.rows)
+}
+
+// forward takes a micro-batch through this rank's stages.
+func (s *step) forward(micro int) error {
+	a, in := &activation{}, (*tensor.Tensor)(nil)
+	var err error
+	if s.isFirst() {
+		in, err = s.part(s.x, micro)
+	} else {
+		from := s.first
+		if micro > 0 {
+			from, err = s.receiveOf(micro, s.g.own-1, tagActivation)
+		}
+		if in = from.t; err == nil && from.grad {
+			a.in, err = in, in.SetRequiresGrad(true)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	v, err := s.Model.CallInternal(s.thread, starlark.Tuple{(*startensor.Value)(in)}, nil)
+	if err != nil {
+		return err
+	}
+	result, ok := v.(*startensor.Value)
+	if !ok {
+		return fmt.Errorf("a stage gives one tensor to the next, but this rank's gave %s", v.Type())
+	}
+	out := result.Tensor()
+	switch {
+	case s.isLast() && s.train:
+		a.out, err = s.weigh(out, micro)
+	case s.isLast():
+		s.outs = append(s.outs, out)
+	default:
+		a.out = out
+		err = s.send(parcel{t: out.Detach(), grad: s.train && out.RequiresGrad(), micro: micro}, s.g.own+1, tagActivation)
+	}
+	if s.train && err == nil {
+		s.held[micro] = a
+		s.filled++
+		s.most = max(s.most, s.filled)
+	}
+	return err
+}
+
+// weigh gives the loss of a micro-batch times its share of the rows.
+func (s *step) weigh(out *tensor.Tensor, micro int) (*tensor.Tensor, error) {
+	y, err := s.part(s.y, micro)
+	if err != nil {
+		return nil, err
+	}
+	v, err := starlark.Call(s.thread, s.loss, starlark.Tuple{(*startensor.Value)(out), (*startensor.Value)(y)}, nil)
+	if err != nil {
+		return nil, err
+	}
+	loss, ok := v.(*startensor.Value)
+	if !ok || loss.Tensor().Len() != 1 {
+		return nil, fmt.Errorf("the loss must be a tensor of one element, got %s", describe(v))
+	}
+	item, err := loss.Item()
+	if err != nil {
+		return nil, err
+	}
+	s.total += starlib.Number(item) * s.share(micro)
+	return tensor.BinaryScalar(tensor.OpMul, loss.Tensor(), tensor.Float(s.share(micro)), false)
+}
+
+func describe(v starlark.Value) string {
+	if t, ok := v.(*startensor.Value); ok {
+		return "one of shape " + tensor.ShapeString(t.Tensor().Shape())
+	}
+	return v.Type()
+}
+
+// backward takes the gradient of a micro-batch back through this rank's stages.
+func (s *step) backward(micro int) error {
+	a := s.held[micro]
+	s.held[micro] = nil
+	s.filled--
+	if s.isLast() {
+		if err := a.out.Backward(nil, false); err != nil {
+			return err
+		}
+	} else if a.out.RequiresGrad() {
+		from, err := s.receiveOf(micro, s.g.own+1, tagGradient)
+		if err != nil {
+			return err
+		}
+		if from.t != nil { // else nothing after this stage uses its output
+			if err := a.out.Backward(from.t, false); err != nil {
+				return err
+			}
+		}
+	}
+	if a.in == nil {
+		return nil
+	}
+	return s.send(parcel{t: a.in.Grad(), micro: micro}, s.g.own-1, tagGradient)
+}
+
+// send starts to send what belongs to this step.
+func (s *step) send(p parcel, to, tag int) error {
+	p.of, p.rows = s.of, s.rows
+	sent, err := s.g.ship(s.ctx, p, to, tag, s.at)
+	s.sent = append(s.sent, sent)
+	return err
+}
+
+func (s *step) receive(from, tag int) (p parcel, err error) {
+	err = s.waiting(func() error {
+		p, err = s.g.unpack(s.ctx, from, tag, s.at)
+		return err
+	})
+	return p, err
+}
+
+// receiveOf receives what belongs to a micro-batch.
+func (s *step) receiveOf(micro, from, tag int) (parcel, error) {
+	p, err := s.receive(from, tag)
+	if err == nil && (p.micro != micro || p.of != s.of || p.rows != s.rows) {
+		err = fmt.Errorf("rank %d is at micro-batch %d of %d of a batch of %d rows, this rank at %d of %d of %d rows",
+			s.g.ranks[from], p.micro, p.of, p.rows, micro, s.of, s.rows)
+	}
+	return p, err
+}
+
+// waiting makes a call that may wait for other stages.
+func (s *step) waiting(call func() error) error {
+	start := time.Now()
+	err := call()
+	s.idle += time.Since(start)
+	return err
+}
+
+// meet ends the step on all ranks: they learn the loss, and how long each has computed.
+func (s *step) meet(busy time.Duration) error {
+	own := []float64{s.total, busy.Seconds()}
+	all := slices.Repeat(own, s.g.Size())
+	if s.g.comm != nil {
+		if err := s.g.do(s.ctx, collective.NewAllGather(collective.Of(own), collective.Of(all)), s.at.In(collective.Step)); err != nil {
+			return err
+		}
+	}
+	s.total = all[len(all)-2]
+	for i := 1; i < len(all); i += 2 {
+		s.ranks = append(s.ranks, all[i])
+	}
+	return nil
+}
+
+// output is what the last stage gave, on all ranks.
+func (s *step) output() (starlark.Value, error) {
+	var data []byte
+	if s.isLast() {
+		out, err := tensor.Cat(s.outs, 0)
+		if err != nil || s.g.comm == nil {
+			return startensor.Result(out, err)
+		}
+		if data, err = s.g.encode((*startensor.Value)(out)); err != nil {
+			return nil, err
+		}
+	}
+	data, err := s.g.broadcastBytes(s.ctx, data, s.g.Size()-1, s.at.In(collective.Step))
+	if err != nil {
+		return nil, err
+	}
+	return s.g.decode(data)
+}
+
+func (s *step) timing() starlark.Value {
+	compute, sum := new(starlark.List), 0.0
+	for _, seconds := range s.ranks {
+		sum += seconds
+		_ = compute.Append(starlark.Float(seconds)) // a new list is neither frozen nor iterated over
+	}
+	n := len(s.ranks)
+	return starlarkstruct.FromStringDict(starlarkstruct.Default, starlark.StringDict{
+		"wall": starlark.Float(s.wall.Seconds()), "compute": compute,
+		"bubble":  starlark.Float(1 - sum/(float64(n)*s.wall.Seconds())),
+		"formula": starlark.Float(bubble(n, s.of)), "held": starlark.MakeInt(s.most),
+	})
+}
