@@ -80,8 +80,8 @@ func (m *machine) nativeValue(name string) value {
 	return of(m.object(site{role: "native " + name}, object{kind: native, name: name}))
 }
 
-// anyFields are types whose attributes the recipe chooses itself.
-var anyFields = map[string]bool{"Module": true, "": true}
+// anyFields are types whose attributes the recipe chooses itself, or that have those of such a type.
+var anyFields = map[string]bool{"Module": true, "Pipeline": true, "": true}
 
 func (m *machine) instanceAttribute(e *syntax.DotExpr, x value, o *object) value {
 	name := e.Name.Name
