@@ -10,6 +10,15 @@ import (
 	"drun/plugins/internal/ordered"
 )
 
+// chunks is in how many pieces of at most size bytes n bytes are cut.
+func chunks(n, size int) int { return (n + size - 1) / size }
+
+// chunk is the piece of that number; empty after the end.
+func chunk(data []byte, size, number int) []byte {
+	from := min(number*size, len(data))
+	return data[from:min(from+size, len(data))]
+}
+
 // Do carries out a collective. Data that is not reduced is bytes to NCCL.
 func (e *engine) Do(call *collective.Call) error {
 	send, recv := call.Send, call.Recv

@@ -6,7 +6,7 @@
 
 // configure fills in as much as the library knows. A number that a library
 // does not know is not read by it.
-static ncclConfig_t configure(int mostCTAs) {
+static ncclConfig_t configure(void) {
     int version = 0;
     nccl.ncclGetVersion(&version);
     ncclConfig_t c = {
@@ -18,7 +18,7 @@ static ncclConfig_t configure(int mostCTAs) {
         .blocking = 0,
         .cgaClusterSize = NCCL_UNDEFINED,
         .minCTAs = NCCL_UNDEFINED,
-        .maxCTAs = mostCTAs > 0 ? mostCTAs : NCCL_UNDEFINED,
+        .maxCTAs = NCCL_UNDEFINED,
         .netName = NULL,
         .splitShare = NCCL_UNDEFINED,
     };
@@ -38,18 +38,18 @@ int drun_unique_id(device *d, char *id, char *err) {
     return DONE;
 }
 
-int drun_comm(device *d, const char *id, int ranks, int rank, int mostCTAs, ncclComm_t *comm, char *err) {
+int drun_comm(device *d, const char *id, int ranks, int rank, ncclComm_t *comm, char *err) {
     CUresult r = cuda.cuCtxSetCurrent(d->context); // NCCL takes the current device
     if (r != CUDA_SUCCESS) return drun_fail_cuda(err, "cuCtxSetCurrent", r);
     ncclUniqueId meeting;
     memcpy(meeting.internal, id, ID_SIZE);
-    ncclConfig_t config = configure(mostCTAs);
+    ncclConfig_t config = configure();
     return started(err, "ncclCommInitRankConfig", nccl.ncclCommInitRankConfig(comm, ranks, meeting, rank, &config), NULL);
 }
 
 int drun_comm_split(device *d, ncclComm_t parent, int color, int key, ncclComm_t *comm, char *err) {
     cuda.cuCtxSetCurrent(d->context);
-    ncclConfig_t config = configure(0);
+    ncclConfig_t config = configure();
     return started(err, "ncclCommSplit", nccl.ncclCommSplit(parent, color, key, comm, &config), parent);
 }
 

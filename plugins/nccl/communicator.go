@@ -40,12 +40,11 @@ func (c cell) take() C.ncclComm_t {
 	return comm
 }
 
-// newCommunicator joins the communicator of id as rank. mostCTAs bounds the
-// GPU's processors that it takes; 0: NCCL's choice.
-func newCommunicator(ctx context.Context, d *C.device, id uniqueID, ranks, rank, mostCTAs int) (C.ncclComm_t, error) {
+// newCommunicator joins the communicator of id as rank.
+func newCommunicator(ctx context.Context, d *C.device, id uniqueID, ranks, rank int) (C.ncclComm_t, error) {
 	cell := newCell()
 	var why [C.ERR_SIZE]C.char
-	rc := C.drun_comm(d, (*C.char)(unsafe.Pointer(&id[0])), C.int(ranks), C.int(rank), C.int(mostCTAs), cell.at, &why[0])
+	rc := C.drun_comm(d, (*C.char)(unsafe.Pointer(&id[0])), C.int(ranks), C.int(rank), cell.at, &why[0])
 	comm := *cell.at
 	err := errors.New(C.GoString(&why[0]))
 	if rc == C.DONE {

@@ -6,7 +6,6 @@ import "C"
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"drun/collective"
@@ -15,8 +14,10 @@ import (
 )
 
 // engine is a rank's end of a group in NCCL. The mesh does what NCCL does not:
-// announcing messages, for NCCL cannot receive from any rank, and noticing that a
-// rank has left, was lost or gave up.
+// noticing that a rank has left, was lost or gave up, and messages between two
+// ranks. NCCL cannot receive from any rank; and a kernel that waits for a message
+// beside one that waits for a collective hangs as soon as a call of CUDA, which
+// NCCL makes too, synchronizes the GPU.
 type engine struct {
 	*gpu
 	*mesh.Mesh
@@ -29,11 +30,6 @@ type engine struct {
 	lane    *lane // of the collectives
 	reducer ordered.Reducer
 	counts  counters
-
-	mu          sync.Mutex // of what follows
-	interrupted chan struct{}
-	outgoing    map[int]*lane // to ranks that messages went to
-	incoming    map[int]*lane
 }
 
 // gpu is what all groups of a rank share. The last that is freed ends it.
@@ -74,48 +70,20 @@ func (e *engine) Statistics() map[string]int64 {
 // Interrupt ends what is blocked here, and by closing the connections to the
 // other ranks what is blocked there.
 func (e *engine) Interrupt() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if collective.IsClosed(e.interrupted) {
-		return
-	}
-	close(e.interrupted)
-	for _, l := range e.lanes() {
-		l.interrupt()
-	}
+	e.lane.interrupt()
 	e.Mesh.Interrupt()
 }
 
-// lanes are all that there are; the caller holds mu.
-func (e *engine) lanes() []*lane {
-	var all []*lane
-	if e.lane != nil {
-		all = append(all, e.lane)
-	}
-	for _, l := range e.outgoing {
-		all = append(all, l)
-	}
-	for _, l := range e.incoming {
-		all = append(all, l)
-	}
-	return all
-}
-
-// Close ends the communicators.
+// Close ends the communicator.
 func (e *engine) Close() error {
 	e.free()
 	return nil
 }
 
 func (e *engine) free() {
-	e.mu.Lock()
-	lanes := e.lanes()
-	e.mu.Unlock()
-	var wg sync.WaitGroup
-	for _, l := range lanes { // at once: each may take its time
-		wg.Go(l.close)
+	if e.lane != nil {
+		e.lane.close()
 	}
-	wg.Wait()
 	if e.Mesh != nil {
 		e.Mesh.Interrupt()
 	}

@@ -18,6 +18,7 @@ import (
 func init() {
 	workers["endless"] = enginetest.Endless
 	workers["tour"] = tour
+	workers["besides"] = besides
 }
 
 // tour uses all that the backend has, once; a rank's failure ends its part.
@@ -77,6 +78,40 @@ func TestTour(t *testing.T) {
 			if out, err := p.Wait(rank); err != nil || out != "" {
 				t.Errorf("rank %d of %d: %v: %s", rank, n, err, out)
 			}
+		}
+	}
+}
+
+// besides has rank 1 send a message and go on to a collective, while rank 0 takes the
+// message first.
+func besides(comm collective.Comm, _ []string) error {
+	x := collective.Of(make([]float32, 100_000))
+	if comm.Rank() == 1 {
+		send := collective.NewSend(x, 0, 0)
+		send.Async = true
+		sent, err := comm.Start(&send)
+		if err != nil {
+			return err
+		}
+		if err := disttest.Do(comm, collective.NewBarrier()); err != nil {
+			return err
+		}
+		return sent.Wait(disttest.Context)
+	}
+	time.Sleep(200 * time.Millisecond) // rank 1's barrier is on its GPU
+	if err := disttest.Do(comm, collective.NewRecv(x, 1, 0)); err != nil {
+		return err
+	}
+	return disttest.Do(comm, collective.NewBarrier())
+}
+
+// CUDA's calls may wait until the GPU is idle, and NCCL makes such calls. A message
+// must not need one while a collective waits for the message's receiver.
+func TestMessageBesideCollective(t *testing.T) {
+	p := enginetest.Spawn(t, 2, "besides", "FAKE_SYNC=1")
+	for rank := range 2 {
+		if out, err := p.Wait(rank); err != nil || out != "" {
+			t.Errorf("rank %d: %v: %s", rank, err, out)
 		}
 	}
 }

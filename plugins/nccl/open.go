@@ -17,12 +17,8 @@ import (
 	"drun/plugins/internal/ordered"
 )
 
-// Sizes of what a slot stages: for collectives, and for messages between two
-// ranks. Chunks of some megabytes use the bus as well as any.
-const (
-	collectiveRoom = 8 << 20
-	messageRoom    = 1 << 20
-)
+// What a slot stages. Chunks of some megabytes use the bus as well as any.
+const slotRoom = 8 << 20
 
 // Open joins the world with a GPU of its own.
 func (b *Backend) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
@@ -78,8 +74,7 @@ func (b *Backend) prepare(world collective.World) error {
 }
 
 func newEngine(g *gpu, store collective.Store, prefix string, o Options, rank, size int) *engine {
-	e := &engine{gpu: g, store: store, prefix: prefix, options: o, rank: rank, size: size,
-		interrupted: make(chan struct{}), outgoing: map[int]*lane{}, incoming: map[int]*lane{}}
+	e := &engine{gpu: g, store: store, prefix: prefix, options: o, rank: rank, size: size}
 	e.reducer = ordered.Reducer{Mover: mover{e}, Rank: rank, Size: size}
 	g.engines.Add(1)
 	return e
@@ -93,7 +88,7 @@ func (e *engine) connect(ctx context.Context, join func(context.Context) (C.nccl
 	if err != nil {
 		return err
 	}
-	if e.lane, err = newLane(e.device, e.memory, comm, collectiveRoom, &e.counts); err != nil {
+	if e.lane, err = newLane(e.device, e.memory, comm, slotRoom, &e.counts); err != nil {
 		return err
 	}
 	host := "127.0.0.1"
@@ -123,7 +118,7 @@ func (e *engine) meet(ctx context.Context) (C.ncclComm_t, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the ranks cannot meet: %w", err)
 	}
-	return newCommunicator(ctx, e.device, id, e.size, e.rank, 0)
+	return newCommunicator(ctx, e.device, id, e.size, e.rank)
 }
 
 // share gives rank 0's id to the others, or its failure.

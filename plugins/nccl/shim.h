@@ -39,7 +39,7 @@ void drun_unregister(device *d, uintptr_t memory);
 // Communicators. They are made without blocking: until state gives DONE they
 // can only be asked for it, or aborted.
 int drun_unique_id(device *d, char *id, char *err);
-int drun_comm(device *d, const char *id, int ranks, int rank, int mostCTAs, ncclComm_t *comm, char *err);
+int drun_comm(device *d, const char *id, int ranks, int rank, ncclComm_t *comm, char *err);
 int drun_comm_split(device *d, ncclComm_t parent, int color, int key, ncclComm_t *comm, char *err);
 // state says what went wrong as the failure of what.
 int drun_comm_state(ncclComm_t comm, const char *what, char *err);

@@ -1,7 +1,7 @@
 // Package mesh connects each rank of a group with every other over TCP, and is
 // that part of a [blocking.Engine] which carries messages and knows what became of
-// the ranks. The plugin for NCCL announces on it what the library then moves; the
-// example moves everything over it.
+// the ranks. The plugin for NCCL sends messages over it,
+// the example everything.
 package mesh
 
 import (
@@ -38,7 +38,7 @@ type Mesh struct {
 // arrival is a message, with the data that came in its frame.
 type arrival struct {
 	from   int
-	header blocking.Header
+	header messages.Header
 	data   []byte
 }
 
@@ -61,8 +61,7 @@ type frame struct {
 	Kind, DType uint8
 	_           [6]byte
 	Tag         int64
-	Bytes       uint64 // of the message, wherever its data is
-	Key         uint64
+	Key         uint64 // of a part
 	Extra       uint64
 }
 
@@ -110,9 +109,9 @@ func (m *Mesh) read(p *peer) {
 		}
 		switch f.Kind {
 		case message:
-			h := messages.Header{Tag: f.Tag, Bytes: f.Bytes, DType: element.Type(f.DType)}
+			h := messages.Header{Tag: f.Tag, Bytes: f.Extra, DType: element.Type(f.DType)}
 			m.mu.Lock()
-			m.arrived = append(m.arrived, arrival{p.rank, blocking.Header{Header: h, Key: f.Key}, data})
+			m.arrived = append(m.arrived, arrival{p.rank, h, data})
 			m.more.Signal()
 			m.mu.Unlock()
 		case part:
@@ -196,10 +195,9 @@ func (p *peer) ended(otherwise error) error {
 	return fmt.Errorf("rank %d at %s: %w", p.rank, p.address, otherwise)
 }
 
-// Send gives a message to a rank. data is the message's, or what its receiver needs
-// to fetch that.
+// Send gives a message to a rank.
 func (m *Mesh) Send(to int, h blocking.Header, data []byte) error {
-	return m.send(to, frame{Kind: message, DType: uint8(h.DType), Tag: h.Tag, Bytes: h.Bytes, Key: h.Key}, data)
+	return m.send(to, frame{Kind: message, DType: uint8(h.DType), Tag: h.Tag}, data)
 }
 
 // Next waits for a message from any rank.
@@ -213,17 +211,14 @@ func (m *Mesh) Next() (from int, h blocking.Header, err error) {
 		return 0, h, collective.ErrClosed
 	}
 	m.latest, m.arrived = m.arrived[0], m.arrived[1:]
-	return m.latest.from, m.latest.header, nil
+	return m.latest.from, blocking.Header{Header: m.latest.header}, nil
 }
 
 // Fetch gives the data that came with the message that Next announced.
 func (m *Mesh) Fetch(_ int, _ blocking.Header, data []byte) error {
-	copy(data, m.Came())
+	copy(data, m.latest.data)
 	return nil
 }
-
-// Came is what came with the message that Next announced.
-func (m *Mesh) Came() []byte { return m.latest.data }
 
 // Stop ends Next.
 func (m *Mesh) Stop() {
@@ -268,9 +263,6 @@ func (m *Mesh) Peer(rank int) (left bool, failed error) {
 	defer p.mu.Unlock()
 	return p.left, p.failed
 }
-
-// Gone is closed when the connection to a rank ends.
-func (m *Mesh) Gone(rank int) <-chan struct{} { return m.peers[rank].gone }
 
 // Leave tells the others that this rank goes in good order.
 func (m *Mesh) Leave() {

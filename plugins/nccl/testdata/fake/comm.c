@@ -90,7 +90,8 @@ static ncclComm_t create(const char *path, int ranks, int rank) {
     c->magic = COMM_LIVE;
     c->ranks = ranks;
     c->rank = rank;
-    c->device = fake_current()->device;
+    c->context = fake_current();
+    c->device = c->context->device;
     snprintf(c->path, sizeof c->path, "%s", path);
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);
@@ -110,6 +111,7 @@ static ncclComm_t create(const char *path, int ranks, int rank) {
 
 // join meets the other ranks in a file, which loses its name when all are there.
 static void join(ncclComm_t c, void *unused) {
+    fake_synchronize(c->context, &c->abort);
     c->bytes = sizeof(region) + sizeof(channel) * c->ranks * c->ranks;
     int fd = open(c->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 || ftruncate(fd, c->bytes)) fake_die("cannot open %s", c->path);

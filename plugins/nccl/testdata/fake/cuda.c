@@ -26,6 +26,11 @@ static int devices(void) {
 
 EXPORT CUcontext fake_current(void) { return current; }
 
+EXPORT void fake_synchronize(CUcontext context, atomic_int *stop) {
+    if (!getenv("FAKE_SYNC")) return;
+    for (int turn = 0; atomic_load(&context->pending) && !(stop && atomic_load(stop));) fake_pause(&turn);
+}
+
 EXPORT CUresult cuInit(unsigned flags) {
     INJECT(cuInit);
     if (flags) return CUDA_ERROR_INVALID_VALUE;
@@ -118,6 +123,7 @@ static void *serve(void *argument) {
         fake_dawdle();
         t->run(t->argument);
         free(t);
+        atomic_fetch_sub(&s->context->pending, 1);
         pthread_mutex_lock(&s->lock);
         s->running = 0;
     }
@@ -132,6 +138,7 @@ static void check_stream(CUstream s, const char *what) {
 EXPORT void fake_enqueue(CUstream s, void (*run)(void *), void *argument) {
     task *t = calloc(1, sizeof *t);
     *t = (task){.run = run, .argument = argument};
+    atomic_fetch_add(&s->context->pending, 1);
     pthread_mutex_lock(&s->lock);
     *s->last = t;
     s->last = &t->next;

@@ -5,7 +5,8 @@
 //
 // FAKE_FAIL=NAME:N:CODE,... makes the N-th call of a function fail with CODE, or
 // hang with the code "hang"; "async.NAME" lets the call begin and its work fail.
-// FAKE_REPORT=FOLDER has each process note there what it holds.
+// FAKE_SYNC=1 has calls that take memory wait until the GPU is idle, as the real
+// ones may. FAKE_REPORT=FOLDER has each process note there what it holds.
 #ifndef FAKE_H
 #define FAKE_H
 
@@ -28,6 +29,7 @@ void fake_pause(int *turn);
 struct CUctx_st {
     int device;
     atomic_int users;
+    atomic_int pending; // tasks on its streams
 };
 
 // A stream runs its tasks one after the other.
@@ -48,6 +50,8 @@ struct CUstream_st {
 };
 
 CUcontext fake_current(void);
+// synchronize waits, with FAKE_SYNC=1, until nothing runs on the GPU, or for stop.
+void fake_synchronize(CUcontext context, atomic_int *stop);
 void fake_enqueue(CUstream stream, void (*run)(void *), void *argument);
 // view gives the bytes of device memory, which must be allocated.
 void *fake_view(const void *address, size_t bytes, const char *what);

@@ -84,6 +84,7 @@ EXPORT void *fake_view(const void *address, size_t bytes, const char *what) {
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *memory, size_t bytes) {
     INJECT(cuMemAlloc_v2);
     NEED_CONTEXT(cuMemAlloc);
+    fake_synchronize(fake_current(), NULL);
     int fd = memfd_create("fake-device", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     char *start = mmap(NULL, bytes, PROT_NONE, MAP_SHARED, fd, 0);
@@ -109,6 +110,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr memory) {
 EXPORT CUresult cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
     INJECT(cuMemHostAlloc);
     NEED_CONTEXT(cuMemHostAlloc);
+    fake_synchronize(fake_current(), NULL);
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
     add(&allocated, (range){.start = p, .bytes = bytes});
@@ -129,6 +131,7 @@ EXPORT CUresult cuMemFreeHost(void *memory) {
 EXPORT CUresult cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
     INJECT(cuMemHostRegister_v2);
     NEED_CONTEXT(cuMemHostRegister);
+    fake_synchronize(fake_current(), NULL);
     if (!bytes || !(flags & CU_MEMHOSTREGISTER_PORTABLE)) return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&lock);
     int known = overlapping(registered, memory, bytes) != NULL;

@@ -39,6 +39,7 @@ enum { COMM_LIVE = 0x636f6d6d, COMM_DEAD = 0x646f6f6d };
 
 struct ncclComm {
     int magic, ranks, rank, device, finalized, splits;
+    CUcontext context;
     char path[128];
     region *shared;
     size_t bytes;
