@@ -94,7 +94,7 @@ func (m *machine) masterFirst(name string, c *call) value {
 	return result
 }
 
-var loaderParams = []string{"ds", "batch", "shuffle", "drop_last", "shard", "group", "transform"}
+var loaderParams = []string{"ds", "batch", "shuffle", "drop_last", "shard", "group", "transform", "sampler", "collate"}
 
 // loader gives each rank its own batches, unless every rank gets all samples;
 // without shuffle the ranks' numbers of batches may differ by one.
@@ -105,7 +105,8 @@ func (m *machine) loader(c *call) value {
 	if shard, given := c.arg(loaderParams, "shard"); !c.spread && (!given || shard.lit == "True") {
 		batches := reason{what: "batches of data.loader, each rank's own", pos: c.pos, from: byData}
 		held.elem.diff = either(held.elem.diff, m.reason(batches))
-		if shuffle, given := c.arg(loaderParams, "shuffle"); !given || shuffle.lit == "False" {
+		_, sampled := c.arg(loaderParams, "sampler")
+		if shuffle, given := c.arg(loaderParams, "shuffle"); !sampled && (!given || shuffle.lit == "False") {
 			count := reason{what: "the number of batches of data.loader without shuffle", pos: c.pos, from: byData}
 			held.diff = either(held.diff, m.reason(count))
 		}

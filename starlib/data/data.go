@@ -3,13 +3,14 @@
 package data
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"go.starlark.net/starlark"
 
 	"drun/element"
 	"drun/starlib"
-	"drun/starlib/random"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 )
@@ -19,8 +20,8 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 	return &starlib.Module{
 		Name:  "data",
 		Doc:   "Readers, datasets and loaders. Files are looked up in the recipe's folder, then in the --data folders; gzip files are decompressed, whatever their name.",
-		Types: []*starlib.Methods{datasetMethods, loaderMethods},
-		Defs: []*starlib.Def{
+		Types: []*starlib.Methods{datasetMethods, loaderMethods, samplerType},
+		Defs: append([]*starlib.Def{
 			{
 				Sig: "csv(path: string, label: int = None) -> Dataset",
 				Doc: "A file of comma-separated numbers, one sample a line; a first line without numbers is a header and is skipped. label is the column of the labels; negative numbers count from the end. x: float32, shape (lines, columns); y: int64, or float32 if a label is not an integer, shape (lines,); None without label. A line of another length or a field that is not a number is an error that names file, line and column.",
@@ -56,33 +57,26 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 				},
 			},
 			{
-				Sig: "dataset(x: Tensor, y: Tensor = None) -> Dataset",
-				Doc: "Samples of two tensors with equal first dimensions: row i of x belongs to row i of y.",
+				Sig: "dataset(x: Tensor | list | tuple, y: Tensor | list | tuple = None) -> Dataset",
+				Doc: "Samples of two tensors with equal first dimensions: row i of x belongs to row i of y. Lists make samples of any values, such as sequences of different lengths or strings, which data.loader collates.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					return newDataset(startensor.Arg(c, "x"), startensor.Optional(c, "y"))
-				},
-			},
-			{
-				Sig: "split(ds: Dataset, fraction: number) -> (Dataset, Dataset)",
-				Doc: "Two datasets: a fraction of the samples (rounded to a whole number) and the rest, after a shuffle seeded by the run's seed. The same on all ranks and in every call.",
-				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					ds := c.Arg("ds").(*Dataset)
-					order, err := random.New(ctx, r.Seed, random.Split).Permutation(ds.Len())
-					if err != nil {
-						return nil, err
+					x, isTensor := c.Arg("x").(*startensor.Value)
+					y, labels := c.Arg("y").(*startensor.Value)
+					if !isTensor || !labels && !c.IsNone("y") {
+						return newSamples(c.Thread, c.Arg("x"), c.Arg("y"))
 					}
-					a, b, err := ds.split(order, c.Float("fraction"))
-					return starlark.Tuple{a, b}, err
+					return newDataset(c.Thread, x.Tensor(), y.Tensor())
 				},
 			},
 			{
-				Sig: "loader(ds: Dataset, batch: int, shuffle: bool = False, drop_last: bool = False, shard: bool = True, group = None, transform: callable = None) -> Loader",
+				Sig: "loader(ds: Dataset, batch: int, shuffle: bool = False, drop_last: bool = False, shard: bool = True, group = None, transform: callable = None, sampler: Sampler = None, collate: callable = None) -> Loader",
 				Doc: `This rank's batches, of batch samples each; a loop over the loader gives (x, y), or x alone without labels.
 With shuffle, the order depends only on the run's seed and the epoch, and every rank gets the same number of batches: samples left over after the last full batch of every rank are divided as evenly as possible, or dropped if there are fewer than ranks in the group. Without shuffle, each sample comes exactly once, and the ranks' numbers of batches may differ by one. drop_last drops batches that are not full.
-shard = False gives every rank all samples; group divides them among the ranks of a group instead of the world. transform(x, y, generator) returns what replaces a batch; the generator depends on seed, rank, epoch and batch.`,
+shard = False gives every rank all samples; group divides them among the ranks of a group instead of the world. transform(x, y, generator) returns what replaces a batch; the generator depends on seed, rank, epoch and batch.
+sampler says which samples an epoch has, in the place of shuffle. Samples that are not rows of a tensor are collated (data.collate); collate(samples) makes the batch of a list of samples instead.`,
 				Fn: func(c *starlib.Call) (starlark.Value, error) { return newLoader(r, ctx, c) },
 			},
-		},
+		}, slices.Concat(folds(r, ctx), derived(r, ctx), batching(ctx), []*starlib.Def{sampling})...),
 	}
 }
 
@@ -108,22 +102,23 @@ func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Va
 	if err != nil {
 		return nil, err
 	}
-	return t.dataset(ctx)
+	return t.dataset(ctx, c.Thread)
 }
 
 // dataset makes tensors of the table.
-func (t *table) dataset(ctx *tensor.Context) (*Dataset, error) {
-	d := &Dataset{}
-	var err error
-	if d.x, err = tensor.FromBytes(ctx, bytesOf(t.features), []int{t.rows, t.cols}, element.Float32); err != nil || t.labels == nil {
-		return d, err
+func (t *table) dataset(ctx *tensor.Context, thread *starlark.Thread) (_ *Dataset, err error) {
+	d := &tensors{}
+	if d.x, err = tensor.FromBytes(ctx, bytesOf(t.features), []int{t.rows, t.cols}, element.Float32); err != nil {
+		return nil, err
 	}
-	if t.classes {
+	switch {
+	case t.labels == nil:
+	case t.classes:
 		d.y, err = tensor.FromBytes(ctx, bytesOf(t.integers), []int{t.rows}, element.Int64)
-		return d, err
+	default:
+		d.y, err = tensor.FromFloats(ctx, t.labels, []int{t.rows}, element.Float32)
 	}
-	d.y, err = tensor.FromFloats(ctx, t.labels, []int{t.rows}, element.Float32)
-	return d, err
+	return &Dataset{d, thread}, err
 }
 
 func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
@@ -146,7 +141,20 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 	}
 	ds := c.Arg("ds").(*Dataset)
 	l := &Loader{ds: ds, size: batch, shuffle: c.Bool("shuffle"), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank, asked: r}
-	l.share = newShare(ds.Len(), batch, rank, size, l.shuffle, c.Bool("drop_last"))
+	samples := ds.Len()
+	if s, ok := c.Arg("sampler").(*sampler); ok {
+		if l.shuffle {
+			return nil, errors.New("a sampler says which samples come in which order: it takes the place of shuffle = True")
+		}
+		if len(s.weights) != ds.Len() {
+			return nil, fmt.Errorf("the sampler has %d weights, and the dataset %d samples", len(s.weights), ds.Len())
+		}
+		l.sampler, samples = s, s.n
+	}
+	l.share = newShare(samples, batch, rank, size, l.shuffle || l.sampler != nil, c.Bool("drop_last"))
+	if !c.IsNone("collate") {
+		l.collate = c.Callable("collate")
+	}
 	if !c.IsNone("transform") {
 		l.transform = c.Callable("transform")
 	}

@@ -2,53 +2,58 @@ package data
 
 import (
 	"fmt"
-	"math"
 
 	"go.starlark.net/starlark"
 
 	"drun/starlib"
+	"drun/starlib/lang"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 )
 
-// Dataset is samples: row i of x with row i of y.
+// Dataset is samples that can be taken in any order.
 type Dataset struct {
-	x, y *tensor.Tensor // y is nil when there are no labels
+	items
+	thread *starlark.Thread // of the recipe: calls its functions, and is cancelled when a loop meets an error
+}
+
+// items are what a dataset takes its samples from.
+type items interface {
+	Len() int
+	// sample is one of them as a recipe sees it: x, or (x, y).
+	sample(a *access, i int) (starlark.Value, error)
+	// labels are the y of all samples; nil where they are not known without computing the samples.
+	labels() starlark.Indexable
+}
+
+// access is what a sample may depend on besides its number.
+type access struct {
+	epoch int
 }
 
 var (
-	_ starlark.HasAttrs = (*Dataset)(nil)
-	_ starlark.Sequence = (*Dataset)(nil)
+	_ starlark.HasAttrs  = (*Dataset)(nil)
+	_ starlark.Sliceable = (*Dataset)(nil)
+	_ starlark.Sequence  = (*Dataset)(nil)
+	_ starlark.Mapping   = (*Dataset)(nil)
 )
 
-func newDataset(x, y *tensor.Tensor) (*Dataset, error) {
-	switch {
-	case x.Dim() == 0:
-		return nil, fmt.Errorf("x has no dimension to take samples from: want a shape of (samples, ...)")
-	case y != nil && (y.Dim() == 0 || y.Shape()[0] != x.Shape()[0]):
-		return nil, fmt.Errorf("x of shape %s and y of shape %s differ in the number of samples, their first dimension",
-			startensor.Shape(x), startensor.Shape(y))
-	}
-	return &Dataset{x: x, y: y}, nil
-}
-
 func (d *Dataset) String() string {
-	return fmt.Sprintf("<dataset of %d samples, %s each>", d.Len(), tensor.ShapeString(d.x.Shape()[1:]))
+	if t, ok := d.items.(*tensors); ok {
+		return fmt.Sprintf("<dataset of %d samples, %s each>", d.Len(), tensor.ShapeString(t.x.Shape()[1:]))
+	}
+	return fmt.Sprintf("<dataset of %d samples>", d.Len())
 }
 func (d *Dataset) Type() string          { return "Dataset" }
 func (d *Dataset) Truth() starlark.Bool  { return d.Len() > 0 }
 func (d *Dataset) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Dataset") }
 
-// Freeze freezes the tensors.
+// Freeze freezes what the dataset holds.
 func (d *Dataset) Freeze() {
-	d.x.Freeze()
-	if d.y != nil {
-		d.y.Freeze()
+	if f, ok := d.items.(interface{ Freeze() }); ok {
+		f.Freeze()
 	}
 }
-
-// Len is the number of samples.
-func (d *Dataset) Len() int { return d.x.Shape()[0] }
 
 // Iterate goes through the samples in order.
 func (d *Dataset) Iterate() starlark.Iterator { return &sampleIterator{d: d} }
@@ -62,41 +67,145 @@ func (it *sampleIterator) Next(p *starlark.Value) bool {
 	if it.i == it.d.Len() {
 		return false
 	}
-	x := (*startensor.Value)(it.d.x).Index(it.i)
-	if *p = x; it.d.y != nil {
-		*p = starlark.Tuple{x, (*startensor.Value)(it.d.y).Index(it.i)}
+	v, err := it.d.sample(new(access), it.i)
+	if err != nil {
+		lang.Cancel(it.d.thread, err)
+		return false
 	}
+	*p = v
 	it.i++
 	return true
 }
 
 func (it *sampleIterator) Done() {}
 
+// Get is ds[i].
+func (d *Dataset) Get(key starlark.Value) (starlark.Value, bool, error) {
+	n, ok := key.(starlark.Int)
+	if !ok {
+		return nil, false, fmt.Errorf("a dataset is indexed by the number of a sample, not by %s", key.Type())
+	}
+	i, ok := n.Int64()
+	if i < 0 {
+		i += int64(d.Len())
+	}
+	if !ok || i < 0 || i >= int64(d.Len()) {
+		return nil, false, fmt.Errorf("there is no sample %s: the dataset has %d", n, d.Len())
+	}
+	v, err := d.sample(new(access), int(i))
+	return v, err == nil, err
+}
+
+// Index is for Starlark's own functions; recipes get Get, which has errors.
+func (d *Dataset) Index(i int) starlark.Value {
+	v, err := d.sample(new(access), i)
+	if err != nil {
+		lang.Cancel(d.thread, err)
+		return starlark.None
+	}
+	return v
+}
+
+// Slice is ds[a:b].
+func (d *Dataset) Slice(start, end, step int) starlark.Value {
+	var index []int
+	for i := start; step > 0 && i < end || step < 0 && i > end; i += step {
+		index = append(index, i)
+	}
+	return d.subset(index)
+}
+
 var datasetMethods = &starlib.Methods{
 	Type: "Dataset",
-	Doc:  "Samples: row i of x belongs to row i of y. len(ds) is the number of samples; a loop gives (x, y) sample by sample, or x alone without labels.",
+	Doc:  "Samples that can be taken in any order. len(ds) is their number; ds[i] is one of them, (x, y), or x alone without labels; ds[a:b] is a dataset of some of them; a loop gives sample by sample.",
 	Attrs: [][2]string{
-		{"x", "the inputs, shape (samples, ...)"},
-		{"y", "the labels, shape (samples, ...), or None"},
+		{"x", "the inputs as one tensor, shape (samples, ...); an error where samples are computed one by one (data.map, images in folders): there it takes a loader"},
+		{"y", "the labels as one tensor, shape (samples, ...), or None"},
 	},
 }
 
 // Attr gives the tensors.
 func (d *Dataset) Attr(name string) (starlark.Value, error) {
-	switch name {
-	case "x":
-		return (*startensor.Value)(d.x), nil
-	case "y":
-		if d.y == nil {
-			return starlark.None, nil
-		}
-		return (*startensor.Value)(d.y), nil
+	if name != "x" && name != "y" {
+		return datasetMethods.Attr(d, name)
 	}
-	return datasetMethods.Attr(d, name)
+	t := tensorsOf(d.items)
+	switch {
+	case t == nil:
+		return nil, fmt.Errorf("%s: the samples of this dataset are not the rows of a tensor: take ds[i], or batches of data.loader", name)
+	case name == "x":
+		return (*startensor.Value)(t.x), nil
+	case t.y == nil:
+		return starlark.None, nil
+	}
+	return (*startensor.Value)(t.y), nil
 }
 
 // AttrNames lists the attributes.
 func (d *Dataset) AttrNames() []string { return datasetMethods.AttrNames() }
+
+// tensorsOf gives the items as rows of tensors; nil if they are not.
+func tensorsOf(it items) *tensors {
+	switch it := it.(type) {
+	case *tensors:
+		return it
+	case *subset:
+		return it.tensors()
+	}
+	return nil
+}
+
+// tensors are samples of which the i-th is row i of x with row i of y.
+type tensors struct {
+	x, y *tensor.Tensor // y is nil when there are no labels
+}
+
+func newDataset(thread *starlark.Thread, x, y *tensor.Tensor) (*Dataset, error) {
+	switch {
+	case x.Dim() == 0:
+		return nil, fmt.Errorf("x has no dimension to take samples from: want a shape of (samples, ...)")
+	case y != nil && (y.Dim() == 0 || y.Shape()[0] != x.Shape()[0]):
+		return nil, fmt.Errorf("x of shape %s and y of shape %s differ in the number of samples, their first dimension",
+			startensor.Shape(x), startensor.Shape(y))
+	}
+	return &Dataset{&tensors{x: x, y: y}, thread}, nil
+}
+
+func (t *tensors) Len() int { return t.x.Shape()[0] }
+
+// Freeze freezes the tensors.
+func (t *tensors) Freeze() {
+	t.x.Freeze()
+	if t.y != nil {
+		t.y.Freeze()
+	}
+}
+
+func (t *tensors) sample(_ *access, i int) (starlark.Value, error) {
+	x := (*startensor.Value)(t.x).Index(i)
+	if t.y == nil {
+		return x, nil
+	}
+	return starlark.Tuple{x, (*startensor.Value)(t.y).Index(i)}, nil
+}
+
+func (t *tensors) labels() starlark.Indexable {
+	if t.y == nil {
+		return nil
+	}
+	return (*startensor.Value)(t.y)
+}
+
+// take gathers the samples from lo up to hi of an order.
+func (t *tensors) take(order *tensor.Tensor, lo, hi int) (*tensors, error) {
+	p := &tensors{}
+	var err error
+	if p.x, err = rows(t.x, order, lo, hi); err != nil || t.y == nil {
+		return p, err
+	}
+	p.y, err = rows(t.y, order, lo, hi)
+	return p, err
+}
 
 // rows gathers samples. order holds all sample indices in the epoch's order, nil
 // for the data's own; lo and hi bound the part of it that is wanted.
@@ -111,24 +220,47 @@ func rows(t, order *tensor.Tensor, lo, hi int) (*tensor.Tensor, error) {
 	return tensor.IndexSelect(t, 0, index)
 }
 
-// split cuts the dataset in two after a shuffle by order.
-func (d *Dataset) split(order *tensor.Tensor, fraction float64) (a, b *Dataset, err error) {
-	if !(fraction >= 0 && fraction <= 1) {
-		return nil, nil, fmt.Errorf("fraction %v is not between 0 and 1", fraction)
-	}
-	n := d.Len()
-	cut := int(math.Round(fraction * float64(n)))
-	part := func(lo, hi int) (*Dataset, error) {
-		p := &Dataset{}
-		var err error
-		if p.x, err = rows(d.x, order, lo, hi); err != nil || d.y == nil {
-			return p, err
-		}
-		p.y, err = rows(d.y, order, lo, hi)
-		return p, err
-	}
-	if a, err = part(0, cut); err == nil {
-		b, err = part(cut, n)
-	}
-	return a, b, err
+// values are samples of which the i-th is element i of x with element i of y.
+type values struct {
+	x, y starlark.Indexable // y is nil when there are no labels
 }
+
+// newSamples makes a dataset of lists, or of a list and a tensor.
+func newSamples(thread *starlark.Thread, x, y starlark.Value) (*Dataset, error) {
+	v := &values{x: x.(starlark.Indexable)}
+	if y != starlark.None {
+		v.y = y.(starlark.Indexable)
+	}
+	for name, list := range map[string]starlark.Indexable{"x": v.x, "y": v.y} {
+		if list != nil && list.Len() < 0 {
+			return nil, fmt.Errorf("%s has no dimension to take samples from: want a shape of (samples, ...)", name)
+		}
+	}
+	if v.y != nil && v.x.Len() != v.y.Len() {
+		return nil, fmt.Errorf("x and y differ in the number of samples: %d and %d", v.x.Len(), v.y.Len())
+	}
+	return &Dataset{v, thread}, nil
+}
+
+// Len is that of the list now: a recipe may shorten it.
+func (v *values) Len() int { return v.x.Len() }
+
+// Freeze freezes the lists.
+func (v *values) Freeze() {
+	v.x.Freeze()
+	if v.y != nil {
+		v.y.Freeze()
+	}
+}
+
+func (v *values) sample(_ *access, i int) (starlark.Value, error) {
+	if i >= v.x.Len() || v.y != nil && i >= v.y.Len() {
+		return nil, fmt.Errorf("there is no sample %d any more: the dataset's list has become shorter", i)
+	}
+	if v.y == nil {
+		return v.x.Index(i), nil
+	}
+	return starlark.Tuple{v.x.Index(i), v.y.Index(i)}, nil
+}
+
+func (v *values) labels() starlark.Indexable { return v.y }

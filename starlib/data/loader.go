@@ -30,8 +30,10 @@ type Loader struct {
 	share     share
 	size      int // samples in a full batch
 	shuffle   bool
+	sampler   *sampler // nil: each sample once
 	transform starlark.Callable
-	thread    *starlark.Thread // calls transform, and is cancelled when that fails
+	collate   starlark.Callable // makes a batch of a list of samples; may be nil
+	thread    *starlark.Thread  // calls transform, and is cancelled when that fails
 	ctx       *tensor.Context
 	seed      uint64
 	rank      int // in the group
@@ -116,27 +118,54 @@ func (it *batchIterator) load(i int) (starlark.Value, error) {
 			return nil, err
 		}
 	}
-	lo, hi := l.share.bounds(i)
-	x, err := rows(l.ds.x, it.order, lo, hi)
-	if err != nil {
-		return nil, err
+	if l.sampler != nil && it.order == nil {
+		var err error
+		if it.order, err = l.sampler.order(l.ctx, random.New(l.ctx, l.seed, random.Sampler, uint64(it.epoch))); err != nil {
+			return nil, err
+		}
 	}
-	var y starlark.Value = starlark.None
-	if l.ds.y != nil {
-		t, err := rows(l.ds.y, it.order, lo, hi)
+	lo, hi := l.share.bounds(i)
+	batch, err := it.batch(lo, hi)
+	if err != nil || l.transform == nil {
+		return batch, err
+	}
+	var x, y starlark.Value = batch, starlark.None
+	if pair, ok := batch.(starlark.Tuple); ok && len(pair) == 2 {
+		x, y = pair[0], pair[1]
+	}
+	g := random.New(l.ctx, l.seed, random.LoaderTransform, uint64(l.rank), uint64(it.epoch), uint64(i))
+	return starlark.Call(l.thread, l.transform, starlark.Tuple{x, y, g}, nil)
+}
+
+// batch makes one of the samples from lo up to hi of the epoch's order: rows are gathered, other samples are collated.
+func (it *batchIterator) batch(lo, hi int) (starlark.Value, error) {
+	l := it.l
+	if t := tensorsOf(l.ds.items); t != nil && l.collate == nil {
+		part, err := t.take(it.order, lo, hi)
 		if err != nil {
 			return nil, err
 		}
-		y = (*startensor.Value)(t)
+		if part.y == nil {
+			return (*startensor.Value)(part.x), nil
+		}
+		return starlark.Tuple{(*startensor.Value)(part.x), (*startensor.Value)(part.y)}, nil
 	}
-	switch {
-	case l.transform != nil:
-		g := random.New(l.ctx, l.seed, random.LoaderTransform, uint64(l.rank), uint64(it.epoch), uint64(i))
-		return starlark.Call(l.thread, l.transform, starlark.Tuple{(*startensor.Value)(x), y, g}, nil)
-	case l.ds.y == nil:
-		return (*startensor.Value)(x), nil
+	samples := make([]starlark.Value, 0, hi-lo)
+	for at := lo; at < hi; at++ {
+		i := at
+		if it.order != nil {
+			i = int(view[int64](it.order.Bytes())[at])
+		}
+		v, err := l.ds.sample(&access{epoch: it.epoch}, i)
+		if err != nil {
+			return nil, err
+		}
+		samples = append(samples, v)
 	}
-	return starlark.Tuple{(*startensor.Value)(x), y}, nil
+	if l.collate != nil {
+		return starlark.Call(l.thread, l.collate, starlark.Tuple{starlark.NewList(samples)}, nil)
+	}
+	return collate(l.ctx, samples)
 }
 
 // epochs is the iterable that loader.epochs(n) returns: the numbers of the epochs

@@ -202,3 +202,24 @@ func TestStateOfAnotherWorldSize(t *testing.T) {
 		}
 	}
 }
+
+// A sampler's draw is the same whatever the ranks, which divide it as they divide a shuffled epoch.
+func TestRanksShareADraw(t *testing.T) {
+	const loader = "batch = 6, sampler = data.weighted_sampler([1] * 23)"
+	one := epoch(t, starlib.Rank{Seed: 3}, loader)
+	two := [][][]int{}
+	for rank := range 2 {
+		two = append(two, epoch(t, starlib.Rank{Rank: rank, WorldSize: 2, Seed: 3}, strings.Replace(loader, "6", "3", 1)))
+	}
+	if len(two[0]) != len(one) || len(two[1]) != len(one) {
+		t.Fatalf("%d batches on one rank, %d and %d on two", len(one), len(two[0]), len(two[1]))
+	}
+	for i := range 3 { // the full ones
+		if got := slices.Concat(two[0][i], two[1][i]); !slices.Equal(got, one[i]) {
+			t.Errorf("batch %d: %v on one rank, %v on two", i, one[i], got)
+		}
+	}
+	if other := epoch(t, starlib.Rank{Seed: 4}, loader); fmt.Sprint(other) == fmt.Sprint(one) {
+		t.Error("another seed draws the same")
+	}
+}

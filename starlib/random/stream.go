@@ -27,6 +27,8 @@ const (
 	LoaderOrder                    // the order of an epoch
 	LoaderTransform                // a batch's augmentation
 	Split                          // of a dataset
+	SampleTransform                // a sample's augmentation
+	Sampler                        // an epoch's samples, by their weights
 )
 
 // Key numbers a stream: its purpose, and what tells streams of one purpose apart.

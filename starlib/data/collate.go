@@ -1,0 +1,236 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.starlark.net/starlark"
+
+	"drun/element"
+	"drun/starlib"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// collate makes a batch of samples: tensors are stacked, numbers become a tensor, tuples and dicts are collated item by
+// item, and everything else stays a list.
+func collate(ctx *tensor.Context, samples []starlark.Value) (starlark.Value, error) {
+	switch first := samples[0].(type) {
+	case *startensor.Value:
+		list, err := tensorList(samples)
+		if err != nil {
+			return nil, err
+		}
+		for i, t := range list {
+			if startensor.Shape(t) != startensor.Shape(list[0]) || t.DType() != list[0].DType() {
+				return nil, fmt.Errorf("samples 0 and %d of the batch are %s of shape %s and %s of shape %s: they cannot be stacked (data.pad_collate pads sequences of different lengths)",
+					i, list[0].DType(), startensor.Shape(list[0]), t.DType(), startensor.Shape(t))
+			}
+		}
+		return startensor.Result(tensor.Stack(list, 0))
+	case starlark.Int, starlark.Float, starlark.Bool:
+		t, err := startensor.FromData(ctx, starlark.NewList(samples), starlark.None)
+		if err != nil {
+			return nil, fmt.Errorf("numbers of a batch: %w", err)
+		}
+		return (*startensor.Value)(t), nil
+	case starlark.Tuple:
+		parts, err := columns(samples)
+		if err != nil {
+			return nil, err
+		}
+		out := make(starlark.Tuple, len(first))
+		for k, part := range parts {
+			if out[k], err = collate(ctx, part); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	case *starlark.Dict:
+		return collateDicts(ctx, first, samples)
+	}
+	return starlark.NewList(slices.Clone(samples)), nil
+}
+
+func collateDicts(ctx *tensor.Context, first *starlark.Dict, samples []starlark.Value) (starlark.Value, error) {
+	out := starlark.NewDict(first.Len())
+	for _, key := range first.Keys() {
+		part := make([]starlark.Value, len(samples))
+		for i, s := range samples {
+			d, ok := s.(*starlark.Dict)
+			if !ok || d.Len() != first.Len() {
+				return nil, fmt.Errorf("samples 0 and %d of the batch have different items", i)
+			}
+			v, found, err := d.Get(key)
+			if err != nil || !found {
+				return nil, fmt.Errorf("sample %d of the batch has no item %s, and sample 0 has", i, key)
+			}
+			part[i] = v
+		}
+		v, err := collate(ctx, part)
+		if err != nil {
+			return nil, fmt.Errorf("item %s: %w", key, err)
+		}
+		if err := out.SetKey(key, v); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// columns turns samples that are tuples into a list for each of their places.
+func columns(samples []starlark.Value) ([][]starlark.Value, error) {
+	width := len(samples[0].(starlark.Tuple))
+	parts := make([][]starlark.Value, width)
+	for i, s := range samples {
+		t, ok := s.(starlark.Tuple)
+		if !ok || len(t) != width {
+			return nil, fmt.Errorf("samples 0 and %d of the batch have different parts", i)
+		}
+		for k, v := range t {
+			parts[k] = append(parts[k], v)
+		}
+	}
+	return parts, nil
+}
+
+func tensorList(samples []starlark.Value) ([]*tensor.Tensor, error) {
+	list := make([]*tensor.Tensor, len(samples))
+	for i, v := range samples {
+		t, ok := v.(*startensor.Value)
+		if !ok {
+			return nil, fmt.Errorf("sample 0 of the batch is a Tensor, and sample %d a %s", i, v.Type())
+		}
+		list[i] = t.Tensor()
+	}
+	return list, nil
+}
+
+// padded joins sequences, whose first dimensions differ, to one tensor of the longest's length: (N, L, ...), or
+// (L, N, ...) if time comes first. lengths are their own.
+func padded(ctx *tensor.Context, list []*tensor.Tensor, value tensor.Scalar, timeFirst bool) (out *tensor.Tensor, lengths []int64, err error) {
+	longest := 0
+	for i, t := range list {
+		if t.Dim() == 0 {
+			return nil, nil, fmt.Errorf("sequence %d has no dimensions", i)
+		}
+		if t.DType() != list[0].DType() || !sameRow(t, list[0]) {
+			return nil, nil, fmt.Errorf("sequences 0 and %d are %s of shape %s and %s of shape %s: they may differ in their first dimension alone",
+				i, list[0].DType(), startensor.Shape(list[0]), t.DType(), startensor.Shape(t))
+		}
+		longest = max(longest, t.Shape()[0])
+		lengths = append(lengths, int64(t.Shape()[0]))
+	}
+	shape := append([]int{len(list), longest}, list[0].Shape()[1:]...)
+	if out, err = tensor.Full(ctx, shape, value, list[0].DType()); err != nil {
+		return nil, nil, err
+	}
+	for i, t := range list {
+		row, err := tensor.Select(out, 0, i)
+		if err == nil {
+			row, err = tensor.Narrow(row, 0, 0, t.Shape()[0])
+		}
+		if err == nil {
+			err = tensor.CopyInto(row, t.Detach())
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	if timeFirst {
+		if out, err = tensor.Transpose(out, 0, 1); err == nil {
+			out, err = tensor.Contiguous(out)
+		}
+	}
+	return out, lengths, err
+}
+
+// paddingValue is what fills up, as a number of any type.
+func paddingValue(c *starlib.Call) tensor.Scalar {
+	v := c.Arg("padding_value")
+	if n, ok := v.(starlark.Int); ok {
+		if i, ok := n.Int64(); ok {
+			return tensor.Int(i)
+		}
+	}
+	return tensor.Float(starlib.Number(v))
+}
+
+func padCollate(ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
+	var samples []starlark.Value
+	for v := range starlark.Elements(c.Arg("samples").(starlark.Iterable)) {
+		samples = append(samples, v)
+	}
+	if len(samples) == 0 {
+		return nil, errors.New("argument samples: there are none")
+	}
+	parts := [][]starlark.Value{samples}
+	if _, pair := samples[0].(starlark.Tuple); pair {
+		var err error
+		if parts, err = columns(samples); err != nil {
+			return nil, err
+		}
+	}
+	list, err := tensorList(parts[0])
+	if err != nil {
+		return nil, err
+	}
+	x, lengths, err := padded(ctx, list, paddingValue(c), false)
+	if err != nil {
+		return nil, err
+	}
+	n, err := tensor.FromBytes(ctx, bytesOf(lengths), []int{len(lengths)}, element.Int64)
+	if err != nil {
+		return nil, err
+	}
+	out := starlark.Tuple{(*startensor.Value)(x)}
+	for _, part := range parts[1:] {
+		v, err := collate(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return append(out, (*startensor.Value)(n)), nil
+}
+
+// batching are the builtins that say what a batch is.
+func batching(ctx *tensor.Context) []*starlib.Def {
+	return []*starlib.Def{
+		{
+			Sig: "collate(samples: iterable) -> any",
+			Doc: "The batch of a list of samples, as data.loader makes it where samples are not rows of a tensor: tensors are stacked, numbers become a tensor, tuples and dicts are collated item by item, and other values, strings for instance, stay a list.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				var samples []starlark.Value
+				for v := range starlark.Elements(c.Arg("samples").(starlark.Iterable)) {
+					samples = append(samples, v)
+				}
+				if len(samples) == 0 {
+					return nil, errors.New("argument samples: there are none")
+				}
+				return collate(ctx, samples)
+			},
+		},
+		{
+			Sig: "pad_collate(samples: iterable, padding_value: number = 0) -> tuple",
+			Doc: "The batch of samples (x, y), or x alone, whose x are sequences of different lengths, shape (length, ...): (x, y, lengths), or (x, lengths). x has shape (samples, longest, ...), filled up with padding_value; lengths is int64, and is what nn.lstm(...)(x, lengths = ...) takes. Use it as data.loader(ds, batch, collate = data.pad_collate).",
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return padCollate(ctx, c) },
+		},
+		{
+			Sig: "pad_sequence(sequences: iterable, batch_first: bool = False, padding_value: number = 0) -> Tensor",
+			Doc: "Sequences of different lengths, shape (length, ...), as one tensor: shape (longest, sequences, ...), or (sequences, longest, ...) with batch_first, filled up with padding_value.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				list, err := startensor.List(c.Arg("sequences"))
+				if err != nil {
+					return nil, err
+				}
+				if len(list) == 0 {
+					return nil, errors.New("argument sequences: there are none")
+				}
+				t, _, err := padded(ctx, list, paddingValue(c), !c.Bool("batch_first"))
+				return startensor.Result(t, err)
+			},
+		},
+	}
+}

@@ -1,0 +1,321 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+
+	"go.starlark.net/starlark"
+
+	"drun/element"
+	"drun/starlib"
+	"drun/starlib/random"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// Datasets that are made of others.
+
+// subset is some samples of others, in an order of its own.
+type subset struct {
+	of    items
+	index []int
+
+	rows *tensors // gathered, if it was asked for
+}
+
+// subset makes a dataset of the samples with these numbers, which must be valid.
+func (d *Dataset) subset(index []int) *Dataset {
+	if s, ok := d.items.(*subset); ok { // subsets of subsets stay one step from the samples
+		through := make([]int, len(index))
+		for i, n := range index {
+			through[i] = s.index[n]
+		}
+		return &Dataset{&subset{of: s.of, index: through}, d.thread}
+	}
+	return &Dataset{&subset{of: d.items, index: index}, d.thread}
+}
+
+func (s *subset) Len() int { return len(s.index) }
+
+func (s *subset) Freeze() {
+	if f, ok := s.of.(interface{ Freeze() }); ok {
+		f.Freeze()
+	}
+}
+
+func (s *subset) sample(a *access, i int) (starlark.Value, error) { return s.of.sample(a, s.index[i]) }
+
+// labels are gathered by number, not copied.
+func (s *subset) labels() starlark.Indexable {
+	all := s.of.labels()
+	if all == nil {
+		return nil
+	}
+	list := make(starlark.Tuple, len(s.index))
+	for i, n := range s.index {
+		list[i] = all.Index(n)
+	}
+	return list
+}
+
+// tensors gathers the samples, once, where they are rows of tensors.
+func (s *subset) tensors() *tensors {
+	of, ok := s.of.(*tensors)
+	if ok && s.rows == nil {
+		if order, err := numbers(of.x.Context(), s.index); err == nil {
+			s.rows, _ = of.take(order, 0, len(s.index))
+		}
+	}
+	return s.rows
+}
+
+// numbers makes an order of sample numbers.
+func numbers(ctx *tensor.Context, index []int) (*tensor.Tensor, error) {
+	wide := make([]int64, len(index))
+	for i, n := range index {
+		wide[i] = int64(n)
+	}
+	return tensor.FromBytes(ctx, bytesOf(wide), []int{len(wide)}, element.Int64)
+}
+
+// subsetOf is data.subset.
+func subsetOf(c *starlib.Call) (starlark.Value, error) {
+	ds := c.Arg("ds").(*Dataset)
+	list := c.Arg("indices").(starlark.Iterable)
+	if t, ok := list.(*startensor.Value); ok {
+		wide := t.Tensor()
+		if wide.Dim() != 1 || !wide.DType().IsInt() {
+			return nil, fmt.Errorf("indices: want a list or a one-dimensional tensor of integers, got %s of shape %s", wide.DType(), startensor.Shape(wide))
+		}
+		plain, err := tensor.Cast(wide.Detach(), element.Int64)
+		if err == nil {
+			plain, err = tensor.Contiguous(plain)
+		}
+		if err != nil {
+			return nil, err
+		}
+		elems := make([]starlark.Value, plain.Len())
+		for i, n := range view[int64](plain.Bytes()) {
+			elems[i] = starlark.MakeInt64(n)
+		}
+		list = starlark.NewList(elems)
+	}
+	index, err := startensor.Ints(list)
+	if err != nil {
+		return nil, fmt.Errorf("indices: %w", err)
+	}
+	for i, n := range index {
+		if n < 0 {
+			index[i] += ds.Len()
+		}
+		if index[i] < 0 || index[i] >= ds.Len() {
+			return nil, fmt.Errorf("indices: element %d is %d, and the dataset has %d samples", i, n, ds.Len())
+		}
+	}
+	return ds.subset(index), nil
+}
+
+// chain is the samples of several datasets, one dataset after the other.
+type chain struct {
+	parts []items
+	ends  []int // of each part, in the chain's numbers
+}
+
+func (ch *chain) Len() int {
+	if len(ch.ends) == 0 {
+		return 0
+	}
+	return ch.ends[len(ch.ends)-1]
+}
+
+// at finds sample i: its part and the number there.
+func (ch *chain) at(i int) (items, int) {
+	begin := 0
+	for k, end := range ch.ends {
+		if i < end {
+			return ch.parts[k], i - begin
+		}
+		begin = end
+	}
+	panic("no such sample")
+}
+
+func (ch *chain) sample(a *access, i int) (starlark.Value, error) {
+	part, n := ch.at(i)
+	return part.sample(a, n)
+}
+
+func (ch *chain) Freeze() {
+	for _, p := range ch.parts {
+		if f, ok := p.(interface{ Freeze() }); ok {
+			f.Freeze()
+		}
+	}
+}
+
+func (ch *chain) labels() starlark.Indexable {
+	var all starlark.Tuple
+	for _, p := range ch.parts {
+		some := p.labels()
+		if some == nil {
+			return nil
+		}
+		for i := range some.Len() {
+			all = append(all, some.Index(i))
+		}
+	}
+	return all
+}
+
+// concat is data.concat. Rows of tensors become rows of one tensor.
+func concat(c *starlib.Call) (starlark.Value, error) {
+	var ch chain
+	var xs, ys []*tensor.Tensor
+	iter := c.Arg("datasets").(starlark.Iterable).Iterate()
+	defer iter.Done()
+	for v := starlark.Value(nil); iter.Next(&v); {
+		ds, ok := v.(*Dataset)
+		if !ok {
+			return nil, fmt.Errorf("argument datasets: want a list of datasets, but element %d is a %s", len(ch.parts), v.Type())
+		}
+		ch.parts, ch.ends = append(ch.parts, ds.items), append(ch.ends, ch.Len()+ds.Len())
+		if t := tensorsOf(ds.items); t != nil {
+			if xs = append(xs, t.x); t.y != nil {
+				ys = append(ys, t.y)
+			}
+		}
+	}
+	switch {
+	case len(ch.parts) == 0:
+		return nil, errors.New("argument datasets: there are none")
+	case len(xs) < len(ch.parts):
+		return &Dataset{&ch, c.Thread}, nil
+	case len(ys) > 0 && len(ys) < len(xs):
+		return nil, errors.New("some of the datasets have labels, and some have none")
+	}
+	for name, list := range map[string][]*tensor.Tensor{"x": xs, "y": ys} {
+		for i, t := range list {
+			first := list[0]
+			if t.DType() != first.DType() || !sameRow(t, first) {
+				return nil, fmt.Errorf("%s of dataset %d is %s of shape %s, and of dataset 0 %s of shape %s: they must agree but for the number of samples",
+					name, i, t.DType(), startensor.Shape(t), first.DType(), startensor.Shape(first))
+			}
+		}
+	}
+	joined := &tensors{}
+	var err error
+	if joined.x, err = tensor.Cat(xs, 0); err == nil && ys != nil {
+		joined.y, err = tensor.Cat(ys, 0)
+	}
+	return &Dataset{joined, c.Thread}, err
+}
+
+func sameRow(a, b *tensor.Tensor) bool {
+	return tensor.ShapeString(a.Shape()[1:]) == tensor.ShapeString(b.Shape()[1:])
+}
+
+// mapped is samples through a function of the recipe, which is called each time that a sample is taken.
+type mapped struct {
+	of     items
+	fn     starlark.Callable
+	thread *starlark.Thread
+	random bool // fn gets a generator
+	ctx    *tensor.Context
+	seed   uint64
+}
+
+func (m *mapped) Len() int { return m.of.Len() }
+
+func (m *mapped) Freeze() { m.fn.Freeze() }
+
+func (m *mapped) sample(a *access, i int) (starlark.Value, error) {
+	v, err := m.of.sample(a, i)
+	if err != nil {
+		return nil, err
+	}
+	args, pair := v.(starlark.Tuple)
+	if !pair {
+		args = starlark.Tuple{v}
+	}
+	if m.random { // of the sample and the epoch alone: any number of ranks gives the same
+		args = append(args[:len(args):len(args)], random.New(m.ctx, m.seed, random.SampleTransform, uint64(a.epoch), uint64(i)))
+	}
+	return starlark.Call(m.thread, m.fn, args, nil)
+}
+
+// labels are not known before the function has made them.
+func (m *mapped) labels() starlark.Indexable { return nil }
+
+// cached keeps each sample when it is taken for the first time.
+type cached struct {
+	of   items
+	kept []starlark.Value
+}
+
+func (k *cached) Len() int { return len(k.kept) }
+
+func (k *cached) sample(a *access, i int) (starlark.Value, error) {
+	if k.kept[i] == nil {
+		v, err := k.of.sample(a, i)
+		if err != nil {
+			return nil, err
+		}
+		v.Freeze() // or a change would be seen by whoever takes it next
+		k.kept[i] = v
+	}
+	return k.kept[i], nil
+}
+
+func (k *cached) labels() starlark.Indexable { return k.of.labels() }
+
+// changes tells whether samples are others in another epoch.
+func changes(it items) bool {
+	switch it := it.(type) {
+	case *mapped:
+		return it.random || changes(it.of)
+	case *subset:
+		return changes(it.of)
+	case *chain:
+		for _, p := range it.parts {
+			if changes(p) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// derived are the builtins that make datasets of others.
+func derived(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
+	return []*starlib.Def{
+		{
+			Sig: "subset(ds: Dataset, indices: iterable) -> Dataset",
+			Doc: "The samples with these numbers, in this order; a number may come more than once, and negative ones count from the end.",
+			Fn:  subsetOf,
+		},
+		{
+			Sig: "concat(datasets: iterable) -> Dataset",
+			Doc: "The samples of all datasets, one dataset after the other. Of datasets that are rows of tensors, dtypes and shapes must agree but for the number of samples.",
+			Fn:  concat,
+		},
+		{
+			Sig: "map(ds: Dataset, fn: callable, random: bool = False) -> Dataset",
+			Doc: "The samples through a function: fn(x, y), or fn(x) without labels, returns what takes the sample's place. It is called whenever a sample is taken, so in each epoch again. With random = True it gets a generator as last argument, which depends on the run's seed, the epoch and the number of the sample, and on nothing else: any number of ranks sees the same.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				ds := c.Arg("ds").(*Dataset)
+				return &Dataset{&mapped{of: ds.items, fn: c.Callable("fn"), thread: c.Thread, random: c.Bool("random"), ctx: ctx, seed: r.Seed}, c.Thread}, nil
+			},
+		},
+		{
+			Sig: "cache(ds: Dataset) -> Dataset",
+			Doc: "Keeps each sample in memory when it is taken for the first time, so that what data.map or a decoder computes is computed once. The kept samples are frozen: a function that changes one in place is an error. Samples that are others in each epoch (random = True) are an error.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				ds := c.Arg("ds").(*Dataset)
+				if changes(ds.items) {
+					return nil, errors.New("the samples are others in each epoch (random = True), and a cache would keep those of the first: cache what comes before")
+				}
+				return &Dataset{&cached{of: ds.items, kept: make([]starlark.Value, ds.Len())}, c.Thread}, nil
+			},
+		},
+	}
+}

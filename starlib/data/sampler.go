@@ -1,0 +1,154 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sort"
+
+	"go.starlark.net/starlark"
+
+	"drun/element"
+	"drun/starlib"
+	"drun/starlib/random"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// sampler draws an epoch's samples at random, by their weights.
+type sampler struct {
+	sums        []float64 // of the weights up to each sample
+	weights     []float64
+	n           int
+	replacement bool
+}
+
+func (s *sampler) String() string        { return fmt.Sprintf("<sampler of %d samples>", s.n) }
+func (s *sampler) Type() string          { return "Sampler" }
+func (s *sampler) Freeze()               {}
+func (s *sampler) Truth() starlark.Bool  { return s.n > 0 }
+func (s *sampler) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Sampler") }
+func (s *sampler) Len() int              { return s.n }
+
+var samplerType = &starlib.Methods{Type: "Sampler", Doc: "Which samples an epoch has, for data.loader."}
+
+func weightedSampler(c *starlib.Call) (starlark.Value, error) {
+	s := &sampler{replacement: c.Bool("replacement")}
+	list, ok := c.Arg("weights").(starlark.Iterable)
+	if t, is := list.(*startensor.Value); !ok || is && t.Tensor().Dim() != 1 {
+		return nil, errors.New("argument weights: want a list or a one-dimensional tensor")
+	}
+	positive, total := 0, 0.0
+	iter := list.Iterate()
+	defer iter.Done()
+	for v := starlark.Value(nil); iter.Next(&v); {
+		w, err := starlib.AsNumber(v)
+		if err != nil || !(w >= 0) || math.IsInf(w, 1) {
+			return nil, fmt.Errorf("argument weights: element %d is %s: want a finite number of 0 or more", len(s.sums), v)
+		}
+		if w > 0 {
+			positive++
+		}
+		total += w
+		s.weights, s.sums = append(s.weights, w), append(s.sums, total)
+	}
+	if s.n = len(s.weights); !c.IsNone("samples") {
+		s.n = c.Int("samples")
+	}
+	switch {
+	case positive == 0 || math.IsInf(total, 1):
+		return nil, fmt.Errorf("argument weights: their sum is %v", total)
+	case s.n < 1 || s.n > math.MaxInt32:
+		return nil, fmt.Errorf("samples = %d: want from 1 to %d", s.n, math.MaxInt32)
+	case !s.replacement && s.n > positive:
+		return nil, fmt.Errorf("samples = %d without replacement, but only %d weights are more than 0", s.n, positive)
+	}
+	return s, nil
+}
+
+// order draws one epoch.
+func (s *sampler) order(ctx *tensor.Context, g *random.Generator) (*tensor.Tensor, error) {
+	u, err := g.Stream.Rand(ctx, []int{s.n}, element.Float64)
+	if err != nil {
+		return nil, err
+	}
+	draws := view[float64](u.Bytes())
+	out := make([]int64, s.n)
+	if s.replacement {
+		for i := range out {
+			out[i] = int64(above(s.sums, draws[i]*s.sums[len(s.sums)-1]))
+			for s.weights[out[i]] == 0 { // the product was rounded up to the whole sum
+				out[i]--
+			}
+		}
+	} else {
+		out = drawEach(s.weights, draws, s.n)
+	}
+	return tensor.FromBytes(ctx, bytesOf(out), []int{s.n}, element.Int64)
+}
+
+// above is the first index whose sum is more than x; the last one where none is.
+func above(sums []float64, x float64) int {
+	return min(sort.Search(len(sums), func(i int) bool { return sums[i] > x }), len(sums)-1)
+}
+
+// drawEach draws n indices of which none comes twice: after each draw its weight is gone.
+func drawEach(weights, draws []float64, n int) []int64 {
+	tree := newSumTree(weights)
+	out := make([]int64, n)
+	for i := range out {
+		k := tree.find(float64(draws[i] * tree.total()))
+		out[i] = int64(k)
+		tree.remove(k)
+	}
+	return out
+}
+
+// sumTree holds the sums of weights, so that one is found, and taken out, in logarithmic time.
+type sumTree struct {
+	leaves int
+	node   []float64 // node[1] is the whole sum; the leaves come last
+}
+
+func newSumTree(weights []float64) *sumTree {
+	t := &sumTree{leaves: 1}
+	for t.leaves < len(weights) {
+		t.leaves *= 2
+	}
+	t.node = make([]float64, 2*t.leaves)
+	copy(t.node[t.leaves:], weights)
+	for i := t.leaves - 1; i >= 1; i-- {
+		t.node[i] = t.node[2*i] + t.node[2*i+1]
+	}
+	return t
+}
+
+func (t *sumTree) total() float64 { return t.node[1] }
+
+// find gives the leaf in which x lies, never one of no weight.
+func (t *sumTree) find(x float64) int {
+	i := 1
+	for i < t.leaves {
+		i *= 2
+		if left := t.node[i]; t.node[i+1] > 0 && (x >= left || left == 0) {
+			x -= left
+			i++
+		}
+	}
+	return i - t.leaves
+}
+
+func (t *sumTree) remove(leaf int) {
+	i := leaf + t.leaves
+	t.node[i] = 0
+	for i /= 2; i >= 1; i /= 2 {
+		t.node[i] = t.node[2*i] + t.node[2*i+1]
+	}
+}
+
+// sampling is the builtin that weighs samples.
+var sampling = &starlib.Def{
+	Sig: "weighted_sampler(weights: iterable, samples: int = None, replacement: bool = True) -> Sampler",
+	Doc: "Draws an epoch's samples at random, for data.loader(sampler = ...): sample i with a probability in proportion to weights[i]. samples is how many an epoch has, by default as many as weights; without replacement none comes twice. The draw depends on the run's seed and the epoch alone; the ranks divide it as with shuffle.",
+	Fn:  weightedSampler,
+}
