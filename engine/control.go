@@ -45,6 +45,7 @@ type Job struct {
 	Recipe        string     // as the user named it: the prefix of every position
 	Dir           string     // the recipe's folder, absolute
 	Main          string     // the recipe's path beneath Dir
+	Project       string     // Dir beneath the project's root, as recipe.Project
 	Sources       []Source   // the recipe and every file it loads
 	DataDirs      []string
 	Home          string  // of the run, on the coordinator's machine; absolute

@@ -87,7 +87,7 @@ func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
 		}
 		r.numbered.Store(batch)
 		if _, err := tx.Exec(`UPDATE runs SET status = 'running', seconds = NULL, exit_code = NULL, error = '', recipe = ?, world_size = ?, backend = ?, seed = ?,
-			threads = ?, version = ?, host = ?, pid = ?, dir = ?, command = ?, deterministic = ?, go_version = ?, numerics = ?, data_dirs = ?, bits_key = NULL WHERE id = ?`,
+			threads = ?, version = ?, host = ?, pid = ?, dir = ?, command = ?, deterministic = ?, go_version = ?, numerics = ?, data_dirs = ?, project = ?, bits_key = NULL WHERE id = ?`,
 			append(origin, id)...); err != nil {
 			return err
 		}

@@ -39,6 +39,7 @@ const (
 type RunInfo struct {
 	Name      string // "": one is made up
 	Recipe    string // path as given
+	Project   string // the recipe's folder beneath the root of its project, if it loads files from there
 	WorldSize int
 	Backend   string
 	Seed      int64
@@ -127,9 +128,9 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 		if r.Name, err = freeName(tx, info.Name); err != nil {
 			return err
 		}
-		result, err := tx.Exec(`INSERT INTO runs (recipe, world_size, backend, seed, threads, version, host, pid, dir, command, deterministic, go_version, numerics, data_dirs,
+		result, err := tx.Exec(`INSERT INTO runs (recipe, world_size, backend, seed, threads, version, host, pid, dir, command, deterministic, go_version, numerics, data_dirs, project,
 			uid, name, status, started, parent, parent_step, parent_points)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, ?, (SELECT points FROM checkpoints WHERE run = ? AND step = ?))`,
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, ?, (SELECT points FROM checkpoints WHERE run = ? AND step = ?))`,
 			append(origin, r.UID, r.Name, formatTime(info.Started), parent, step, parent, step)...)
 		if err != nil {
 			return err
@@ -194,7 +195,7 @@ func originOf(info RunInfo) ([]any, error) {
 	}
 	command, err := json.Marshal(info.Command)
 	return []any{info.Recipe, info.WorldSize, info.Backend, info.Seed, info.Threads, info.Version, host, os.Getpid(), dir, string(command),
-		info.Deterministic, runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, info.Numerics, string(dirs)}, err
+		info.Deterministic, runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, info.Numerics, string(dirs), info.Project}, err
 }
 
 // freeName checks a given name, or makes one up: two words, with a number

@@ -314,12 +314,13 @@ type Detail struct {
 	Progress  *Progress   `json:"progress"`  // of a running run; nil: none
 	Threads   int         `json:"threads"`
 	Version   string      `json:"version"`
-	GoVersion *string     `json:"go_version"` // nil likewise
-	Numerics  *int        `json:"numerics"`   // version of drun's arithmetic; nil likewise
-	Inputs    string      `json:"inputs"`     // key of what decides the bits, less the data; "": not known
-	Key       string      `json:"key"`        // of what decides the bits; "": not known, or not yet
-	Git       *Git        `json:"git"`        // of the recipe's folder; nil: none
-	DataDirs  []string    `json:"data_dirs"`  // of --data; nil: not known
+	GoVersion *string     `json:"go_version"`        // nil likewise
+	Numerics  *int        `json:"numerics"`          // version of drun's arithmetic; nil likewise
+	Inputs    string      `json:"inputs"`            // key of what decides the bits, less the data; "": not known
+	Key       string      `json:"key"`               // of what decides the bits; "": not known, or not yet
+	Git       *Git        `json:"git"`               // of the recipe's folder; nil: none
+	DataDirs  []string    `json:"data_dirs"`         // of --data; nil: not known
+	Project   string      `json:"project,omitempty"` // the recipe's folder beneath the root of its project
 	Host      string      `json:"host"`
 	PID       int         `json:"pid"`
 	Dir       string      `json:"dir"`
@@ -365,7 +366,7 @@ func (db *DB) Get(id int64) (*Detail, error) {
 		var dirs, commit sql.NullString
 		var dirty sql.NullBool
 		if err := rows.Scan(&d.Threads, &d.Deterministic, &d.Version, &d.GoVersion, &d.Host, &d.PID, &d.Dir, &command,
-			&d.Numerics, &d.Inputs, &d.Key, &commit, &dirty, &dirs, &d.Orphaned); err != nil {
+			&d.Numerics, &d.Inputs, &d.Key, &commit, &dirty, &dirs, &d.Project, &d.Orphaned); err != nil {
 			return err
 		}
 		if commit.Valid {
@@ -378,7 +379,7 @@ func (db *DB) Get(id int64) (*Detail, error) {
 		}
 		return json.Unmarshal([]byte(command), &d.Command)
 	}, `SELECT threads, deterministic, version, go_version, host, pid, dir, command, numerics,
-		coalesce(inputs, ''), coalesce(bits_key, ''), git_commit, git_dirty, data_dirs, iif(parent IS NULL, parent_step, NULL) FROM runs WHERE id = ?`, id)
+		coalesce(inputs, ''), coalesce(bits_key, ''), git_commit, git_dirty, data_dirs, coalesce(project, ''), iif(parent IS NULL, parent_step, NULL) FROM runs WHERE id = ?`, id)
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ func checkRecipe(ref *check.Reference, name string, sources map[string][]byte) (
 		sources[parsed.Name] = s.Content
 		files = append(files, check.File{Path: s.Path, File: parsed})
 	}
-	return append(found, check.Check(ref, files, recipe.Resolve)...), nil
+	return append(found, check.Check(ref, files, bundle.Project.Resolve)...), nil
 }
 
 // printFindings prints each finding and its line of source.

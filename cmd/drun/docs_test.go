@@ -16,7 +16,7 @@ func TestCheckpointsDocument(t *testing.T) { examples(t, "checkpoints.md", 6, ""
 
 func TestModelsDocument(t *testing.T) { examples(t, "models.md", 3, "") }
 
-func TestRecipesDocument(t *testing.T) { examples(t, "recipes.md", 1, "") }
+func TestRecipesDocument(t *testing.T) { examples(t, "recipes.md", 2, "") }
 
 func TestTensorsDocument(t *testing.T) { examples(t, "tensors.md", 2, "") }
 

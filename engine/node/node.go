@@ -155,7 +155,7 @@ func (n *node) files() (files []*os.File, err error) {
 
 // complete adds to a job what is this machine's own.
 func (n *node) complete(job *engine.Job) *engine.Job {
-	job.Sources, job.Dir = n.Bundle.Sources, n.Bundle.Dir
+	job.Sources, job.Dir, job.Project = n.Bundle.Sources, n.Bundle.Dir, string(n.Bundle.Project)
 	job.DataDirs = n.DataDirs
 	job.Threads = n.Threads
 	job.Watched = n.Watched

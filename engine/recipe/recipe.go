@@ -11,7 +11,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -27,9 +26,10 @@ import (
 
 // Bundle is a recipe with all its files.
 type Bundle struct {
-	Name    string // as the user named it; the prefix of every position
-	Dir     string // the recipe's folder, absolute
-	Main    string // the recipe's path beneath Dir
+	Name    string  // as the user named it; the prefix of every position
+	Dir     string  // the recipe's folder, absolute
+	Main    string  // the recipe's path beneath Dir
+	Project Project // only if a file is loaded from the project's root
 	Sources []engine.Source
 	Doc     string
 }
@@ -56,8 +56,9 @@ func ReadAll(name string) (*Bundle, []error) {
 	if err != nil {
 		return nil, []error{err}
 	}
-	defer root.Close()
-	return b, b.add(root, b.Main, nil)
+	from := &folders{recipe: root, dir: b.Dir}
+	defer from.close()
+	return b, b.add(from, b.Main, nil)
 }
 
 // open finds the recipe's folder.
@@ -86,7 +87,7 @@ func open(name string) (*Bundle, *os.Root, error) {
 
 // add reads one file and what it loads; loading is the chain of files that led
 // to it.
-func (b *Bundle) add(root *os.Root, file string, loading []string) (faults []error) {
+func (b *Bundle) add(from *folders, file string, loading []string) (faults []error) {
 	for i, outer := range loading {
 		if outer == file {
 			return []error{fmt.Errorf("files load each other in a cycle: %s", strings.Join(append(loading[i:len(loading):len(loading)], file), " -> "))}
@@ -95,7 +96,7 @@ func (b *Bundle) add(root *os.Root, file string, loading []string) (faults []err
 	if b.Source(file) != nil {
 		return nil
 	}
-	content, err := readFile(root, file)
+	content, err := from.read(b.Project, file)
 	if err != nil {
 		if len(loading) == 0 {
 			return []error{unreadable(b.Name, err)}
@@ -112,12 +113,22 @@ func (b *Bundle) add(root *os.Root, file string, loading []string) (faults []err
 	sum := sha256.Sum256(content)
 	b.Sources = append(b.Sources, engine.Source{Path: file, SHA256: hex.EncodeToString(sum[:]), Content: content})
 	for _, load := range parsed.Loads {
-		target, err := Resolve(file, load.Module)
+		fromRoot := strings.HasPrefix(load.Module, "//")
+		if fromRoot {
+			if b.Project, err = from.find(); err != nil {
+				faults = append(faults, unloadable(load, err))
+				continue
+			}
+		}
+		target, err := b.Project.Resolve(file, load.Module)
 		if err != nil {
 			faults = append(faults, unloadable(load, err))
 			continue
 		}
-		for _, err := range b.add(root, target, append(loading[:len(loading):len(loading)], file)) {
+		for _, err := range b.add(from, target, append(loading[:len(loading):len(loading)], file)) {
+			if fromRoot && errors.Is(err, fs.ErrNotExist) {
+				err = fmt.Errorf("no such file in the project, whose root is %s", from.name)
+			}
 			faults = append(faults, unloadable(load, err))
 		}
 	}
@@ -162,19 +173,6 @@ func (b *Bundle) Source(file string) *engine.Source {
 	return nil
 }
 
-// Resolve gives the path beneath the recipe's folder of a module that the file
-// from loads.
-func Resolve(from, module string) (string, error) {
-	if module == "" || path.IsAbs(module) || strings.Contains(module, "\\") {
-		return "", errors.New("a module is named relative to the file that loads it")
-	}
-	target := path.Join(path.Dir(from), module)
-	if target == ".." || strings.HasPrefix(target, "../") {
-		return "", errors.New("it is outside the recipe's folder")
-	}
-	return target, nil
-}
-
 // maxFile bounds how much of a file is read; lang reports larger ones with a position.
 const maxFile = 16 << 20
 
@@ -204,6 +202,11 @@ func unreadable(name string, err error) error {
 	return exit.WithHint(exit.Errorf(exit.Usage, "cannot read the recipe %s: %s", name, reason(err)), hint)
 }
 
+func escapes(err error) bool {
+	p := (*fs.PathError)(nil)
+	return errors.As(err, &p) && strings.Contains(p.Err.Error(), "escapes")
+}
+
 // reason is the bare cause of an error of the file system.
 func reason(err error) string {
 	switch p := (*fs.PathError)(nil); {
@@ -211,8 +214,6 @@ func reason(err error) string {
 		return "no such file"
 	case errors.Is(err, syscall.ELOOP):
 		return "too many symbolic links"
-	case errors.As(err, &p) && strings.Contains(p.Err.Error(), "escapes"):
-		return "it leads out of the recipe's folder"
 	case errors.As(err, &p):
 		return p.Err.Error()
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,7 +23,7 @@ import (
 
 // inputsOf are what decides the bits of a run, but its parameters and the checkpoint that it goes on from.
 func inputsOf(c Config, seed int64) *history.Inputs {
-	in := &history.Inputs{Main: c.Recipe.Main, Seed: seed, WorldSize: len(c.Places), Order: "ranks", Numerics: engine.Numerics}
+	in := &history.Inputs{Main: path.Join(string(c.Recipe.Project), c.Recipe.Main), Seed: seed, WorldSize: len(c.Places), Order: "ranks", Numerics: engine.Numerics}
 	for _, s := range c.Recipe.Sources {
 		in.Sources = append(in.Sources, history.SourceRef{Path: s.Path, SHA256: s.SHA256})
 	}

@@ -135,7 +135,7 @@ func open(c Config) (_ *Record, err error) {
 			return nil, err
 		}
 	}
-	info := history.RunInfo{Name: c.Name, Recipe: c.Recipe.Name, WorldSize: len(c.Places), Backend: c.Backend, Seed: c.Seed,
+	info := history.RunInfo{Name: c.Name, Recipe: c.Recipe.Name, Project: string(c.Recipe.Project), WorldSize: len(c.Places), Backend: c.Backend, Seed: c.Seed,
 		Threads: c.Threads, Deterministic: c.Deterministic, Numerics: engine.Numerics, DataDirs: c.DataDirs, Version: c.Version, Command: c.Command, Started: c.Started}
 	var before *history.Detail // the run, if it is taken up again
 	if c.Resume == Auto {

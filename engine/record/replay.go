@@ -40,7 +40,7 @@ func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Pa
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(d.Dir, path)
 	}
-	r := &Replay{Bundle: &recipe.Bundle{Name: d.Recipe, Dir: filepath.Dir(path)}, Params: paramsOf(d), ID: d.ID, Name: d.Name, Home: home}
+	r := &Replay{Bundle: &recipe.Bundle{Name: d.Recipe, Dir: filepath.Dir(path), Project: recipe.Project(d.Project)}, Params: paramsOf(d), ID: d.ID, Name: d.Name, Home: home}
 	sources, err := db.Sources(d.ID)
 	if err != nil {
 		return nil, err

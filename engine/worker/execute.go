@@ -139,7 +139,7 @@ func (l *loader) load(thread *starlark.Thread, name string) (starlark.StringDict
 	from := starlib.Position(thread).Filename()
 	for _, s := range l.job.Sources {
 		if display(l.job, s.Path) == from {
-			file, err := recipe.Resolve(s.Path, name)
+			file, err := recipe.Project(l.job.Project).Resolve(s.Path, name)
 			if err != nil {
 				return nil, err
 			}

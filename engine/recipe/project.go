@@ -1,0 +1,124 @@
+package recipe
+
+import (
+	"errors"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Project is where a recipe's folder lies beneath the root of its project, with slashes: "" for the root itself.
+type Project string
+
+// Resolve gives the path, beneath the recipe's folder, of a module that the file from loads. One that is named from the
+// project's root, //lib/util.star, may have a path that leads up from there: ../lib/util.star.
+func (p Project) Resolve(from, module string) (string, error) {
+	named, fromRoot := strings.CutPrefix(module, "//")
+	switch {
+	case strings.Contains(module, "\\"), strings.Contains(module, "\x00"):
+		return "", errors.New("a path has slashes")
+	case fromRoot && (named == "" || path.IsAbs(named)):
+		return "", errors.New("a module of the project is named from its root, as //lib/util.star")
+	case module == "" || !fromRoot && path.IsAbs(module):
+		return "", errors.New("a module is named relative to the file that loads it, or as //lib/util.star from the project's root")
+	}
+	if !fromRoot && !strings.HasPrefix(from, "../") {
+		target := path.Join(path.Dir(from), module)
+		if target == ".." || strings.HasPrefix(target, "../") {
+			return "", errors.New("it is outside the recipe's folder: a module of the project is named from its root, as //lib/util.star")
+		}
+		return target, nil
+	}
+	target := path.Clean(named)
+	if !fromRoot {
+		target = path.Join(string(p), path.Dir(from), module)
+	}
+	if target == ".." || strings.HasPrefix(target, "../") {
+		return "", errors.New("it is outside the project")
+	}
+	return p.beneath(target), nil
+}
+
+// beneath gives the path from the recipe's folder of a file at a path from the root.
+func (p Project) beneath(target string) string {
+	own, there := strings.Split(string(p), "/"), strings.Split(target, "/")
+	if p == "" {
+		own = nil
+	}
+	for len(own) > 0 && len(there) > 1 && own[0] == there[0] {
+		own, there = own[1:], there[1:]
+	}
+	return strings.Repeat("../", len(own)) + strings.Join(there, "/")
+}
+
+// folders are those that a recipe's files are read from.
+type folders struct {
+	recipe  *os.Root
+	dir     string   // of the recipe
+	project *os.Root // nil: not asked for yet
+	name    string   // of the project's root
+}
+
+func (f *folders) close() {
+	f.recipe.Close()
+	if f.project != nil {
+		f.project.Close()
+	}
+}
+
+// find opens the project's root: the nearest folder, from the recipe's upwards, that has drun.toml; without one, that
+// has .drun, which a run makes wherever it is started.
+func (f *folders) find() (Project, error) {
+	if f.project == nil {
+		f.name = marked(f.dir, "drun.toml")
+		if f.name == "" {
+			f.name = marked(f.dir, ".drun")
+		}
+		if f.name == "" {
+			return "", errors.New("the recipe is in no project: an empty file drun.toml marks the project's root, as .drun does")
+		}
+		root, err := os.OpenRoot(f.name)
+		if err != nil {
+			return "", err
+		}
+		f.project = root
+	}
+	beneath, err := filepath.Rel(f.name, f.dir)
+	if err != nil {
+		return "", err
+	}
+	if beneath == "." {
+		beneath = ""
+	}
+	return Project(filepath.ToSlash(beneath)), nil
+}
+
+// marked is the nearest folder, from dir upwards, that has something of that name; "" without.
+func marked(dir, name string) string {
+	for {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			return ""
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// read reads a file at a path beneath the recipe's folder.
+func (f *folders) read(p Project, file string) ([]byte, error) {
+	if !strings.HasPrefix(file, "../") {
+		content, err := readFile(f.recipe, file)
+		if err != nil && escapes(err) {
+			err = errors.New("it leads out of the recipe's folder")
+		}
+		return content, err
+	}
+	content, err := readFile(f.project, path.Join(string(p), file))
+	if err != nil && escapes(err) {
+		err = errors.New("it leads out of the project")
+	}
+	return content, err
+}
