@@ -63,7 +63,7 @@ var layers = map[string][]string{
 
 	// lang knows the language alone, not the modules of a recipe.
 	"starlib/lang": {starlark, "starlib/lang", "internal/spelling"},
-	"starlib":      {"internal/exit", starlark, "starlib", "internal/secret", "element", "tensor", "collective", "github.com/fxamacker/cbor/v2"},
+	"starlib":      {"internal/exit", starlark, "starlib", "internal/secret", "element", "tensor", "collective", "github.com/fxamacker/cbor/v2", "github.com/zeebo/xxh3"},
 
 	"check": {"starlib", starlark},
 

@@ -252,6 +252,15 @@ type Entry struct {
 	Bytes  int64  `cbor:",omitempty"`
 	Sum    []byte `cbor:",omitempty"` // equal for equal data; empty: not known
 	Offset int64  `cbor:",omitempty"` // in the memory file
+	// Of a tensor of which the rank saves a part: Shape is that of the whole.
+	Share *Share `cbor:",omitempty"`
+}
+
+// Share is which part of a tensor a rank saves, in bytes: from From on, of Whole. The ranks that Set names
+// have the whole together.
+type Share struct {
+	Set         string
+	From, Whole int64
 }
 
 // StateMemory is the name of the memory files in which states go to ranks and from them.

@@ -29,6 +29,9 @@ func NewAverage(params []*Tensor, decay float64) (*Average, error) {
 		if err != nil {
 			return nil, err
 		}
+		if s := p.Share(); s != nil {
+			c.SetShare(s)
+		}
 		a.averages = append(a.averages, c)
 	}
 	return a, nil

@@ -45,7 +45,9 @@ type flat struct {
 	at      []int // offset of each; at[len(params)] is the end
 	data    *Tensor
 	grads   *Tensor
-	buffers []*Tensor
+	buffers []*Tensor // of the elements from from to to
+	// What Step updates: all, or this rank's part, see Shard.
+	from, to, each int
 }
 
 // flatAlign is what parameters' offsets are multiples of, in elements; the
@@ -91,7 +93,11 @@ func newOptimizer(groups []ParamGroup, rule updateRule) (*Optimizer, error) {
 		}
 		for bi, name := range rule.buffers() {
 			for i, p := range f.params {
-				o.state[fmt.Sprintf("%s.%d", name, f.first+i)] = f.window(f.buffers[bi], i, p.shape)
+				w := f.window(f.buffers[bi], i, p.shape)
+				if s := p.Share(); s != nil {
+					w.SetShare(s)
+				}
+				o.state[fmt.Sprintf("%s.%d", name, f.first+i)] = w
 			}
 		}
 	}
@@ -127,6 +133,7 @@ func (f *flat) window(buffer *Tensor, i int, shape []int) *Tensor {
 func (f *flat) gatherUp(buffers []string) error {
 	p0 := f.params[0]
 	size := []int{f.at[len(f.params)]}
+	f.to, f.each = size[0], size[0]
 	make := func(s *Storage, err error) (*Tensor, error) {
 		if err != nil {
 			return nil, err
@@ -207,14 +214,18 @@ func (o *Optimizer) Step() error {
 	return nil
 }
 
-// update changes parameters i to j, not included.
+// update changes parameters i to j, not included, as far as they are this rank's.
 func (o *Optimizer) update(f *flat, i, j int, step int64) {
+	at, end := max(f.at[i], f.from), min(f.at[j], f.to)
+	if at >= end {
+		return
+	}
 	var arr [2]unsafe.Pointer
 	state := arr[:0]
 	for _, b := range f.buffers {
-		state = append(state, b.ptrAt(f.at[i]))
+		state = append(state, b.ptrAt(at-f.from))
 	}
-	o.rule.update(f.data.dtype, f.at[j]-f.at[i], f.group, step, f.data.ptrAt(f.at[i]), f.grads.ptrAt(f.at[i]), state)
+	o.rule.update(f.data.dtype, end-at, f.group, step, f.data.ptrAt(at), f.grads.ptrAt(at), state)
 }
 
 // ZeroGrad takes all gradients away.

@@ -43,6 +43,7 @@ type leafState struct {
 	ready   func(*Tensor) error // called when a backward pass has added its last part
 	owner   *flat               // the buffer of the optimizer that has it
 	pending int                 // parts still to come in this pass
+	share   *Share              // what it is a part of
 }
 
 func (t *Tensor) setDims(nd int) {

@@ -27,6 +27,7 @@ type saving struct {
 	asked  map[int][]engine.Span // of ranks whose data is not there yet
 	sends  map[int]bool          // ranks that cannot write to the region
 	same   map[entry]entry       // whose data is another's
+	wholes []*whole              // of which ranks have parts
 	region *region               // nil: no rank was asked
 	points int64                 // of the run before it
 	err    error
@@ -56,12 +57,17 @@ const align = 64
 // maxState bounds what a save may say to consist of.
 const maxState = 1 << 40
 
+var errTooLarge = errors.New("the state is larger than drun can hand over")
+
 // share decides which rank hands over what, and where in the region that goes, whose size is
 // the result. Of ranks with equal data it is one that is near, with the fewest bytes so far.
 func (s *saving) share(near func(rank int) bool) (size int64, err error) {
 	type content struct {
 		dtype, sum string
 		bytes      int64
+	}
+	if err := s.findWholes(); err != nil {
+		return 0, err
 	}
 	holders := map[content][]entry{}
 	var distinct [][]entry
@@ -75,7 +81,7 @@ func (s *saving) share(near func(rank int) bool) (size int64, err error) {
 			if e.Bytes < 0 || e.Bytes > maxState {
 				return 0, fmt.Errorf("%q of rank %d has %d bytes", e.Name, rank, e.Bytes)
 			}
-			if e.Bytes == 0 {
+			if e.Bytes == 0 || e.Share != nil {
 				continue
 			}
 			is := content{e.DType, string(e.Sum), e.Bytes}
@@ -101,6 +107,21 @@ func (s *saving) share(near func(rank int) bool) (size int64, err error) {
 		return slices.Compare([]int{a[0].rank, a[0].i}, []int{b[0].rank, b[0].i})
 	})
 	load := map[int]int64{}
+	for _, w := range s.wholes {
+		if !w.apart {
+			continue
+		}
+		w.offset = size
+		for _, p := range w.parts {
+			if e := s.at(p); s.parts[p.rank].Apart && e.Bytes > 0 {
+				load[p.rank] += e.Bytes
+				s.asked[p.rank] = append(s.asked[p.rank], engine.Span{Entry: p.i, Offset: size + e.Share.From})
+			}
+		}
+		if size += (w.bytes + align - 1) / align * align; size > maxState {
+			return 0, errTooLarge
+		}
+	}
 	for _, h := range distinct {
 		from := slices.MinFunc(h, func(a, b entry) int {
 			if near(a.rank) != near(b.rank) {
@@ -120,7 +141,7 @@ func (s *saving) share(near func(rank int) bool) (size int64, err error) {
 		}
 		size += (bytes(h) + align - 1) / align * align
 		if size > maxState {
-			return 0, errors.New("the state is larger than drun can hand over")
+			return 0, errTooLarge
 		}
 	}
 	return size, nil
@@ -175,6 +196,11 @@ func (s *saving) fill() error {
 			if part.Apart && int64(len(e.Data)) != e.Bytes {
 				return fmt.Errorf("%q of rank %d was not handed over", e.Name, rank)
 			}
+		}
+	}
+	for _, w := range s.wholes {
+		if err := s.join(w); err != nil {
+			return err
 		}
 	}
 	return nil

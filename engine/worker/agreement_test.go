@@ -67,6 +67,8 @@ var calls = map[string][2]string{
 	"reduce_from_group":      {"dist.reduce_from_group", `dist.reduce_from_group(x)`},
 	"ddp":                    {"dist.ddp", `dist.ddp(nn.linear(3, 1))`},
 	"ddp in backward":        {"dist.ddp in backward", `loss.backward()`},
+	"zero":                   {"dist.zero", `dist.zero(optim.sgd([x], lr = 1))`},
+	"a divided step":         {"Optimizer.step", `divided.step()`},
 	"all_reduce in backward": {"dist.all_reduce in backward", `reduced.sum().backward()`},
 	"all_gather in backward": {"dist.all_gather in backward", `gathered[0].sum().backward()`},
 	"a group's barrier":      {"dist.barrier", `dist.barrier(group)`},
@@ -90,6 +92,7 @@ loss = dist.ddp(nn.linear(2, 1))(tensor.ones(1, 2)).sum()
 reduced = dist.all_reduce(x)
 gathered = dist.all_gather(x)
 group = dist.new_group(range(n))
+divided = dist.zero(optim.sgd([x], lr = 1))
 `
 
 // Ranks that make different calls all learn of both, by name and line, at once.

@@ -39,9 +39,12 @@ func (w *worker) save(step int64, score *float64, memory bool, part []checkpoint
 	for i := range part {
 		it := &part[i]
 		e := engine.Entry{Name: it.Name, DType: it.DType, Shape: it.Shape}
+		if it.Set != "" {
+			e.Share = &engine.Share{Set: it.Set, From: int64(it.From), Whole: it.WholeBytes()}
+		}
 		if !msg.Apart {
 			e.Data = it.Data
-		} else if e.Bytes = int64(len(it.Data)); w.job.Place.WorldSize > 1 {
+		} else if e.Bytes = int64(len(it.Data)); w.job.Place.WorldSize > 1 && e.Share == nil {
 			sum := xxh3.Hash128(it.Data).Bytes()
 			e.Sum = sum[:]
 		}

@@ -122,6 +122,10 @@ func (w *weights) add(name string, v starlark.Value, within []*starlark.Dict) {
 	}
 	switch v := v.(type) {
 	case *startensor.Value:
+		if v.Tensor().Share() != nil {
+			w.faults = append(w.faults, name+": this rank holds a part of it: gather it first, as state() of dist.fsdp does")
+			return
+		}
 		w.tensors = append(w.tensors, data.Named{Name: name, Tensor: v.Tensor()})
 	case module:
 		for _, e := range v.Weights() {

@@ -19,7 +19,7 @@ func (r *restoring) fit(name string, live, saved starlark.Value) starlark.Value 
 	case *startensor.Value:
 		if r.same(name, live, saved) {
 			r.changes = append(r.changes, func() error {
-				return tensor.CopyInto(live.Tensor().Detach(), saved.(*startensor.Value).Tensor())
+				return tensor.CopyWhole(live.Tensor().Detach(), saved.(*startensor.Value).Tensor())
 			})
 		}
 		return live

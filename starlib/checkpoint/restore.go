@@ -178,7 +178,7 @@ func (r *restoring) take(name string, live starlark.Value) starlark.Value {
 // taken for one only if others are, and if all its rows are the same.
 func (r *restoring) rows(name string, live starlark.Value, saved *Item, differs bool) starlark.Value {
 	t, ok := live.(*startensor.Value)
-	if !ok || len(r.found.Cut) == 0 {
+	if !ok || len(r.found.Cut) == 0 || t.Tensor().Share() != nil {
 		return nil
 	}
 	var item *Item
@@ -297,7 +297,7 @@ func (r *restoring) same(name string, live *startensor.Value, saved starlark.Val
 
 func describe(v starlark.Value) string {
 	if t, ok := v.(*startensor.Value); ok {
-		return fmt.Sprintf("%s%s", t.Tensor().DType(), strings.ReplaceAll(fmt.Sprint(t.Tensor().Shape()), " ", ","))
+		return fmt.Sprintf("%s%s", t.Tensor().DType(), strings.ReplaceAll(fmt.Sprint(t.Tensor().WholeShape()), " ", ","))
 	}
 	if holdsTensors(v) {
 		return "a " + v.Type() + " with tensors"

@@ -22,10 +22,29 @@ type Item struct {
 	Shape []int
 	Data  []byte // of a tensor: its memory, not a copy
 
+	// Of a share, Shape is that of the whole tensor, Data what this rank holds of it, and From the offset
+	// of that in the whole, in bytes. The ranks that Set names hold the whole together. What is restored
+	// has no shares: every rank gets the whole.
+	Set  string
+	From int
+
 	// Owner has Data's memory, of an item that is restored: the tensor may keep it. Without, it gets a copy.
 	Owner any
 
 	keeps *tensor.Tensor // Data's memory, of an item that is saved
+}
+
+// WholeBytes is the size of a tensor, of a share that of the whole.
+func (it *Item) WholeBytes() int64 {
+	dtype, err := element.Parse(it.DType)
+	if err != nil {
+		return 0 // it is made of a tensor
+	}
+	n := int64(dtype.Size())
+	for _, d := range it.Shape {
+		n *= int64(d)
+	}
+	return n
 }
 
 // Names of entries: the dict's key, then, for a value with several pieces, a
@@ -87,7 +106,11 @@ func itemOf(name string, v starlark.Value) (Item, error) {
 		if err != nil {
 			return Item{}, err
 		}
-		return Item{Name: name, DType: data.DType().String(), Shape: data.Shape(), Data: data.Bytes(), keeps: data}, nil
+		it := Item{Name: name, DType: data.DType().String(), Shape: data.Shape(), Data: data.Bytes(), keeps: data}
+		if s := t.Tensor().Share(); s != nil {
+			it.Shape, it.Set, it.From = s.Shape, s.Set, s.From*data.DType().Size()
+		}
+		return it, nil
 	}
 	data, err := plain.Encode(v)
 	return Item{Name: name, Data: data}, err

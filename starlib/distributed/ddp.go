@@ -76,6 +76,16 @@ func (w *World) wrappers() []*starlib.Def {
 			Fn: w.inGroup(w.ddp),
 		},
 		{
+			Sig: `zero(optimizer: Optimizer, group: Group = None, timeout: number = None) -> Optimizer`,
+			Doc: "The optimizer, whose state is divided among the ranks of the group from now on (stage 1 of ZeRO): each\n" +
+				"rank keeps the moments of a part of the parameters, updates that part in step(), and gets the parts of\n" +
+				"the others. step() is a collective then. The result has the same bits as without. Parameters, state and,\n" +
+				"in each step, gradients and learning rates must be the same on all ranks; where they differ, every rank\n" +
+				"gets an error. A checkpoint has the whole state: any number of ranks restores it, divided or not.\n" +
+				"optim.lbfgs cannot be divided.",
+			Fn: w.inGroup(w.zero),
+		},
+		{
 			Sig: `unwrap(module: Module | DDP) -> Module`,
 			Doc: "The module inside a DDP, or the module itself.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {

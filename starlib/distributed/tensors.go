@@ -84,11 +84,25 @@ func (g *Group) agreeOnGrads(ctx *collective.WaitLimit, params []*tensor.Tensor,
 
 // gradMismatch names the parameters that have a gradient on some ranks only.
 func (g *Group) gradMismatch(params []*tensor.Tensor, names []string, keys [][]byte) error {
-	counts, shapes, equal := make([]string, len(keys)), make([]string, len(keys)), true
+	if err := g.oddGrads(params, names, keys); err != nil {
+		return err
+	}
+	shapes := make([]string, len(keys))
+	for r, key := range keys {
+		n, k := binary.Uvarint(key)
+		shapes[r] = describeShapes(key[k:][n:])
+	}
+	return g.disagree("the ranks' gradients differ in dtype or shape", shapes)
+}
+
+// oddGrads names the parameters that have a gradient on some ranks only; nil: there are none. A key begins with the
+// number of parameters and, for each, 1 if it has a gradient.
+func (g *Group) oddGrads(params []*tensor.Tensor, names []string, keys [][]byte) error {
+	counts, has, equal := make([]string, len(keys)), make([][]byte, len(keys)), true
 	for r, key := range keys {
 		n, k := binary.Uvarint(key)
 		counts[r] = fmt.Sprintf("%d parameters", n)
-		keys[r], shapes[r] = key[k:][:n], describeShapes(key[k:][n:])
+		has[r] = key[k:][:n]
 		equal = equal && int(n) == len(params)
 	}
 	if !equal {
@@ -97,8 +111,8 @@ func (g *Group) gradMismatch(params []*tensor.Tensor, names []string, keys [][]b
 	var odd []string
 	for i, p := range params {
 		var with, without []int
-		for r, key := range keys {
-			if key[i] == 1 {
+		for r := range has {
+			if has[r][i] == 1 {
 				with = append(with, g.ranks[r])
 			} else {
 				without = append(without, g.ranks[r])
@@ -106,11 +120,11 @@ func (g *Group) gradMismatch(params []*tensor.Tensor, names []string, keys [][]b
 		}
 		if len(with) > 0 && len(without) > 0 {
 			odd = append(odd, fmt.Sprintf("parameter %s of shape %s has a gradient on %s, but none on %s",
-				names[i], startensor.Shape(p), collective.RankList(with), collective.RankList(without)))
+				names[i], tensor.ShapeString(p.WholeShape()), collective.RankList(with), collective.RankList(without)))
 		}
 	}
 	if len(odd) == 0 {
-		return g.disagree("the ranks' gradients differ in dtype or shape", shapes)
+		return nil
 	}
 	return &DisagreementError{strings.Join(odd, "\n")}
 }
@@ -158,6 +172,12 @@ func describeShapes(key []byte) string {
 		parts = append(parts, "…")
 	}
 	return strings.TrimSpace(fmt.Sprintf("%d tensors %s", n, strings.Join(parts, " ")))
+}
+
+// tensorOf is a value as a tensor, if it is one.
+func tensorOf(v starlark.Value) (*tensor.Tensor, bool) {
+	t, ok := v.(*startensor.Value)
+	return (*tensor.Tensor)(t), ok
 }
 
 func isInexact(d element.Type) bool {

@@ -1,6 +1,7 @@
 package optim
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 
@@ -20,6 +21,31 @@ type Optimizer struct {
 	step   int // steps done
 	ctx    *tensor.Context
 	rank   *starlib.Rank
+
+	partner Partner // of one whose state is divided among ranks
+}
+
+// Partner is what ranks that divide an optimizer's state do at each of its steps.
+type Partner interface {
+	Before(thread *starlark.Thread) error // the rates of the step are set, nothing is changed yet
+	After(thread *starlark.Thread) error  // this rank's part is updated
+}
+
+// Shareable is an error where the optimizer's state cannot be divided among ranks.
+func (o *Optimizer) Shareable() error {
+	switch {
+	case o.lbfgs != nil:
+		return errors.New("optim.lbfgs works on all parameters at once: its state cannot be divided")
+	case o.partner != nil:
+		return errors.New("the optimizer's state is divided already")
+	}
+	return nil
+}
+
+// Divide keeps part own of the optimizer's state, of so many ranks, which set names.
+func (o *Optimizer) Divide(own, parts int, set string, partner Partner) error {
+	o.partner = partner
+	return o.opt.Shard(own, parts, set)
 }
 
 var (
@@ -113,6 +139,19 @@ func (o *Optimizer) update(thread *starlark.Thread, step func() error) error {
 			return err
 		}
 		g.lr, flat[i].LR = lr, lr
+	}
+	if o.partner != nil {
+		whole := step
+		step = func() error {
+			err := o.partner.Before(thread)
+			if err == nil {
+				err = whole()
+			}
+			if err == nil {
+				err = o.partner.After(thread)
+			}
+			return err
+		}
 	}
 	if err := step(); err != nil {
 		return err

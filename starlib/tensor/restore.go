@@ -9,7 +9,7 @@ import (
 )
 
 // Restore copies tensors into the live ones of the same names, gradients not
-// recorded. If names, shapes or dtypes do not fit, the error lists all differences
+// recorded; of a share, what it holds. If names, shapes or dtypes do not fit, the error lists all differences
 // and nothing is changed.
 func Restore(ctx *tensor.Context, owner string, live map[string]*tensor.Tensor, entries []starlib.Entry) error {
 	var faults []string
@@ -21,9 +21,9 @@ func Restore(ctx *tensor.Context, owner string, live map[string]*tensor.Tensor, 
 			faults = append(faults, fmt.Sprintf("there is no %s", e.Name))
 		case !ok:
 			faults = append(faults, fmt.Sprintf("%s: want a Tensor, got %s", e.Name, e.Value.Type()))
-		case Shape(t) != Shape(v.Tensor()) || t.DType() != v.Tensor().DType():
+		case tensor.ShapeString(t.WholeShape()) != Shape(v.Tensor()) || t.DType() != v.Tensor().DType():
 			faults = append(faults, fmt.Sprintf("%s: want %s of shape %s, got %s of shape %s",
-				e.Name, t.DType(), Shape(t), v.Tensor().DType(), Shape(v.Tensor())))
+				e.Name, t.DType(), tensor.ShapeString(t.WholeShape()), v.Tensor().DType(), Shape(v.Tensor())))
 		}
 	}
 	if faults != nil {
@@ -32,7 +32,7 @@ func Restore(ctx *tensor.Context, owner string, live map[string]*tensor.Tensor, 
 	ctx.BeginNoGrad()
 	defer ctx.EndNoGrad()
 	for _, e := range entries {
-		if err := tensor.CopyInto(live[e.Name], e.Value.(*Value).Tensor()); err != nil {
+		if err := tensor.CopyWhole(live[e.Name], e.Value.(*Value).Tensor()); err != nil {
 			return fmt.Errorf("%s: %s: %w", owner, e.Name, err)
 		}
 	}

@@ -1,0 +1,153 @@
+package distributed
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strconv"
+
+	"drun/collective"
+	"drun/starlib"
+	"drun/starlib/optim"
+	"drun/tensor"
+
+	"github.com/zeebo/xxh3"
+	"go.starlark.net/starlark"
+)
+
+// zero is an optimizer whose state is divided among the ranks of a group (Rajbhandari et al. 2020, stage 1 of
+// ZeRO): each keeps the moments of a part of the parameters, updates that part, and gets the others' parts.
+type zero struct {
+	world *World
+	g     *Group
+	ctx   *collective.WaitLimit
+	opt   *optim.Optimizer
+}
+
+var _ optim.Partner = (*zero)(nil)
+
+func (w *World) zero(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+	z := &zero{w, g, ctx, c.Arg("optimizer").(*optim.Optimizer)}
+	if err := z.opt.Shareable(); err != nil || g.comm == nil {
+		return z.opt, err
+	}
+	params, names := z.params()
+	key := appendShapes(nil, params)
+	err := g.agree(ctx, key, origin(c), "the ranks' parameters differ in number, dtype or shape", describeShapes)
+	if err != nil {
+		return nil, err
+	}
+	sum := xxh3.New()
+	for i, p := range params {
+		if p.Share() != nil {
+			return nil, fmt.Errorf("parameter %s is a part already (dist.fsdp): so is what the optimizer keeps for it", names[i])
+		}
+		if err := digest(sum, p); err != nil {
+			return nil, err
+		}
+	}
+	for _, e := range z.opt.State() {
+		if t, ok := tensorOf(e.Value); ok {
+			if err := digest(sum, t); err != nil {
+				return nil, err
+			}
+		}
+	}
+	err = g.agree(ctx, sum.Sum(nil), origin(c), "the ranks' parameters or the optimizer's state have different values: dist.broadcast_tensors or dist.ddp makes parameters equal",
+		func(key []byte) string { return fmt.Sprintf("digest %x", key) })
+	if err != nil {
+		return nil, err
+	}
+	return z.opt, z.opt.Divide(g.own, g.Size(), listText(g.ranks), z)
+}
+
+// digest adds a tensor's bytes to a hash.
+func digest(h *xxh3.Hasher, t *tensor.Tensor) error {
+	data, err := tensor.Contiguous(t.Detach())
+	if err == nil {
+		_, err = h.Write(data.Bytes())
+	}
+	return err
+}
+
+// params are the optimizer's parameters, with their numbers as names.
+func (z *zero) params() (params []*tensor.Tensor, names []string) {
+	for _, g := range z.opt.Tensors().Groups() {
+		params = append(params, g.Params...)
+	}
+	for i := range params {
+		names = append(names, strconv.Itoa(i))
+	}
+	return params, names
+}
+
+// Before checks that all ranks make the same step: each updates its part from its own gradients, so they must be the
+// same on all.
+func (z *zero) Before(thread *starlark.Thread) error {
+	params, names := z.params()
+	key := binary.AppendUvarint(nil, uint64(len(params)))
+	sum := xxh3.New()
+	for _, p := range params {
+		if !p.Moves() {
+			key = append(key, 0)
+			continue
+		}
+		key = append(key, 1)
+		if err := digest(sum, p.Grad()); err != nil {
+			return err
+		}
+	}
+	key = binary.BigEndian.AppendUint64(key, sum.Sum64())
+	for _, g := range z.opt.Tensors().Groups() {
+		key = binary.BigEndian.AppendUint64(key, math.Float64bits(g.LR))
+	}
+	at := originOf("Optimizer.step", starlib.Position(thread))
+	keys, err := z.g.compare(z.ctx, key, at)
+	if err != nil || keys == nil {
+		return err
+	}
+	lines := make([]string, len(keys))
+	for r, key := range keys {
+		n, k := binary.Uvarint(key)
+		if rest := key[k:]; uint64(len(rest)) >= n+16 {
+			rest = rest[n:]
+			lines[r] = fmt.Sprintf("gradients %x, lr %v", rest[:8], math.Float64frombits(binary.BigEndian.Uint64(rest[8:])))
+		}
+	}
+	if err := z.g.oddGrads(params, names, keys); err != nil {
+		return err
+	}
+	return z.g.disagree("the ranks step with different gradients or learning rates (dist.sync_grad or dist.ddp averages gradients)", lines)
+}
+
+// After gives every rank the parts that the others have updated.
+func (z *zero) After(thread *starlark.Thread) error {
+	at := originOf("Optimizer.step", starlib.Position(thread))
+	for _, b := range z.opt.Tensors().Buffers() {
+		if err := z.g.exchangeParts(z.ctx, b.Data, b.From, b.To, b.Each, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exchangeParts gives all ranks each other's parts of a flat tensor, which are equally long but for the last.
+func (g *Group) exchangeParts(ctx *collective.WaitLimit, t *tensor.Tensor, from, to, each int, at collective.Origin) error {
+	size := t.DType().Size()
+	own := g.world.stage((to - from) * size)
+	copy(own, t.Bytes()[from*size:to*size])
+	call := collective.NewAllGather(collective.Buffer{DType: t.DType(), Data: own}, bufferOf(t))
+	call.Counts = uneven(g.cut(t.Len(), each))
+	err := g.do(ctx, call, at.In(collective.Step))
+	t.Touched()
+	return err
+}
+
+// cut are the lengths of the ranks' parts of n elements.
+func (g *Group) cut(n, each int) []int {
+	counts := make([]int, g.Size())
+	for r := range counts {
+		counts[r] = min((r+1)*each, n) - min(r*each, n)
+	}
+	return counts
+}

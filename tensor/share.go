@@ -1,0 +1,114 @@
+package tensor
+
+import "fmt"
+
+// A Share says that a tensor of one dimension holds some of the elements of a larger one, in
+// row-major order, whose other elements other ranks hold.
+type Share struct {
+	Shape []int  // of the whole
+	From  int    // the first element that this rank holds
+	Set   string // names the ranks that hold the whole together
+}
+
+// Share gives what t is a share of; nil: it is none.
+func (t *Tensor) Share() *Share {
+	if t.leaf == nil {
+		return nil
+	}
+	return t.leaf.share
+}
+
+// SetShare makes t a share.
+func (t *Tensor) SetShare(s *Share) { t.leafState().share = s }
+
+// WholeShape is t's shape or, of a share, that of the whole.
+func (t *Tensor) WholeShape() []int {
+	if s := t.Share(); s != nil {
+		return s.Shape
+	}
+	return t.shape
+}
+
+// CopyWhole copies src into t or, if t is a share, what t holds of src.
+func CopyWhole(t, src *Tensor) error {
+	s := t.Share()
+	if s == nil {
+		return CopyInto(t, src)
+	}
+	if !sameShape(src.shape, s.Shape) {
+		return fmt.Errorf("copy: shape %s does not fit a share of shape %s", ShapeString(src.shape), ShapeString(s.Shape))
+	}
+	src, err := contiguous(src.Detach())
+	if err != nil {
+		return err
+	}
+	part := viewOf(src, 1)
+	part.shape[0], part.strides[0] = t.n, 1
+	part.off += s.From
+	return CopyInto(t.Detach(), part.seal())
+}
+
+// Cut gives the part of n elements that one of so many ranks holds: equal parts of whole cache
+// lines, of which the last are shorter or empty.
+func Cut(n, own, parts int) (from, to, each int) {
+	each = (n + parts - 1) / parts
+	each = (each + flatAlign - 1) / flatAlign * flatAlign
+	return min(own*each, n), min((own+1)*each, n), each
+}
+
+// within gives what lies from from to to of n elements that begin at at: the first of them, and how many.
+func within(at, n, from, to int) (first, count int) {
+	lo, hi := min(max(at, from), at+n), max(min(at+n, to), at)
+	return lo - at, max(hi-lo, 0)
+}
+
+// Shard keeps only part own of the optimizer's state, cut into so many parts: Step then updates that part
+// of the parameters, and what it leaves is for the other ranks of the set to do. State gives shares.
+func (o *Optimizer) Shard(own, parts int, set string) error {
+	names := o.rule.buffers()
+	for _, f := range o.flats {
+		f.from, f.to, f.each = Cut(f.at[len(f.params)], own, parts)
+		for bi, whole := range f.buffers {
+			bytes := (f.to - f.from) * whole.dtype.Size()
+			st, err := newStorage("optimizer", bytes)
+			if err != nil {
+				return err
+			}
+			part, err := OnStorage(whole.ctx, st, 0, []int{f.to - f.from}, whole.dtype)
+			if err != nil {
+				return err
+			}
+			copy(part.Bytes(), whole.Bytes()[f.from*whole.dtype.Size():])
+			for i, p := range f.params {
+				first, n := within(f.at[i], p.n, f.from, f.to)
+				v := viewOf(part, 1)
+				v.shape[0], v.strides[0] = n, 1
+				v.off = max(f.at[i]+first-f.from, 0)
+				v.SetShare(&Share{Shape: p.shape, From: first, Set: set})
+				o.state[fmt.Sprintf("%s.%d", names[bi], f.first+i)] = v.seal()
+			}
+			f.buffers[bi] = part
+			whole.st.discard()
+		}
+	}
+	return nil
+}
+
+// Buffer is parameters of an optimizer that lie side by side: Data is all of them, of which Step
+// updates those from From to To; of parts that are equally long, but for the last, Each is the length.
+type Buffer struct {
+	Data           *Tensor
+	From, To, Each int
+}
+
+// Buffers are those of the parameters.
+func (o *Optimizer) Buffers() []Buffer {
+	all := make([]Buffer, len(o.flats))
+	for i, f := range o.flats {
+		all[i] = Buffer{f.data, f.from, f.to, f.each}
+	}
+	return all
+}
+
+// Moves tells whether a step of an optimizer updates t.
+func (t *Tensor) Moves() bool { return t.moves() }
