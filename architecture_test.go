@@ -65,7 +65,8 @@ var layers = map[string][]string{
 	"starlib/lang": {starlark, "starlib/lang", "internal/spelling"},
 	"starlib":      {"internal/exit", starlark, "starlib", "internal/secret", "element", "tensor", "collective", "github.com/fxamacker/cbor/v2", "github.com/zeebo/xxh3"},
 
-	"check": {"starlib", starlark},
+	"format": {"starlib/lang", starlark, "github.com/bazelbuild/buildtools/build"},
+	"check":  {"starlib", starlark},
 
 	"engine":            {"internal/exit", "engine", "github.com/fxamacker/cbor/v2", "golang.org/x/sys"},
 	"engine/board":      {"element", "engine/board", "collective", "golang.org/x/sys"},
@@ -103,7 +104,7 @@ var layers = map[string][]string{
 
 	// The only program that links gRPC on drun's side.
 	"cmd/drun-plugin-host": {"exchange/columnar", "internal/exit", "engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
-	"cmd": {"element", "internal/exit", "engine", "history", "checkpoints", "backup", "=exchange", "sweep", "verify", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", "ui", "views", sqlite, "golang.org/x/term", "github.com/BurntSushi/toml",
+	"cmd": {"element", "internal/exit", "engine", "history", "checkpoints", "backup", "=exchange", "sweep", "verify", "format", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", "ui", "views", sqlite, "golang.org/x/term", "github.com/BurntSushi/toml",
 		"github.com/aymanbagabas/go-udiff", "github.com/guptarohit/asciigraph", "github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
 

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/aymanbagabas/go-udiff"
+	"github.com/spf13/cobra"
+
+	"drun/format"
+	"drun/internal/exit"
+	"drun/internal/terminal"
+	"drun/starlib/lang"
+)
+
+const maxRecipe = 16 << 20 // bytes; what is larger than a recipe may be has an error of its own
+
+func newFmt() *cobra.Command {
+	var f formatting
+	cmd := &cobra.Command{
+		Use:   "fmt FILE.star|FOLDER...",
+		Short: "Lay out recipes in one way",
+		Long: "Writes recipes anew, laid out as buildifier does: the spaces, line breaks and quotes change, what a recipe means does\n" +
+			"not. Prints the names of the files that were changed. Of a folder, every .star file beneath it; - reads stdin and writes\n" +
+			"stdout. -d prints what would change, --check only the names, and both write nothing.\n\n" +
+			"Exit code: 0, or 1 where a file has a mistake in its syntax, or --check or -d found one that would change. The other files\n" +
+			"are laid out all the same. --json prints a list of {\"file\", \"changed\", \"error\"}.",
+		Args: arguments(1, -1),
+		RunE: f.run,
+	}
+	cmd.Flags().BoolVarP(&f.diff, "diff", "d", false, "print the lines that would change, and write nothing")
+	cmd.Flags().BoolVar(&f.check, "check", false, "print the names of files that would change, and write nothing")
+	return cmd
+}
+
+type formatting struct{ diff, check bool }
+
+// formatted is what became of a file.
+type formatted struct {
+	File    string `json:"file"`
+	Changed bool   `json:"changed"`
+	Error   string `json:"error,omitempty"`
+}
+
+func (f *formatting) run(cmd *cobra.Command, args []string) error {
+	var list []formatted
+	failed := false
+	for _, arg := range args {
+		files, err := recipesIn(arg)
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			one := formatted{File: file}
+			if one.Changed, err = f.file(cmd, file); err != nil {
+				if located := (*lang.Error)(nil); !errors.As(err, &located) && exit.CodeOf(err) == exit.Usage {
+					return err
+				}
+				one.Error = err.Error()
+			}
+			failed = failed || err != nil || one.Changed && (f.check || f.diff)
+			if err != nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "drun: %s\n", terminal.Lines(err.Error()))
+			} else if one.Changed && !f.diff && !wantsJSON(cmd) && file != "-" {
+				fmt.Fprintln(cmd.OutOrStdout(), terminal.Escape(file))
+			}
+			list = append(list, one)
+		}
+	}
+	if wantsJSON(cmd) && !f.diff {
+		if err := printJSON(cmd.OutOrStdout(), list); err != nil {
+			return err
+		}
+	}
+	if failed {
+		return exitStatus(exit.Recipe)
+	}
+	return nil
+}
+
+// file lays one out, and tells whether that changes it.
+func (f *formatting) file(cmd *cobra.Command, name string) (changed bool, err error) {
+	var src []byte
+	shown := name
+	if name == "-" {
+		shown = "stdin"
+		src, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxRecipe))
+	} else {
+		src, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return false, usage("", "%v", err)
+	}
+	out, err := format.Source(shown, src)
+	if err != nil {
+		return false, err
+	}
+	changed = !bytes.Equal(src, out)
+	switch {
+	case f.diff:
+		_, err = io.WriteString(cmd.OutOrStdout(), paintDiff(cmd.OutOrStdout(), udiff.Unified(shown, shown, string(src), string(out))))
+	case f.check:
+	case name == "-":
+		_, err = cmd.OutOrStdout().Write(out)
+	case changed:
+		err = replace(name, out)
+	}
+	return changed, err
+}
+
+// replace writes a file anew, whole or not at all, with its mode; a link stays one.
+func replace(name string, content []byte) error {
+	name, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(name), ".drun-fmt-*")
+	if err != nil {
+		return err
+	}
+	_, err = temp.Write(content)
+	err = errors.Join(err, temp.Chmod(info.Mode().Perm()), temp.Close())
+	if err == nil {
+		err = os.Rename(temp.Name(), name)
+	}
+	if err != nil {
+		os.Remove(temp.Name())
+	}
+	return err
+}
+
+// recipesIn lists a file, or the recipes beneath a folder.
+func recipesIn(name string) ([]string, error) {
+	if name == "-" {
+		return []string{name}, nil
+	}
+	info, err := os.Stat(name)
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		return nil, usage("", "%s: %v", name, p.Err)
+	}
+	if err != nil || !info.IsDir() {
+		if err == nil && !info.Mode().IsRegular() {
+			return nil, usage("", "%s is not a regular file", name)
+		}
+		return []string{name}, err
+	}
+	var files []string
+	err = filepath.WalkDir(name, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && path != name && strings.HasPrefix(d.Name(), ".") {
+			return fs.SkipDir
+		}
+		if err == nil && d.Type().IsRegular() && filepath.Ext(path) == ".star" {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err == nil && len(files) == 0 {
+		return nil, usage("", "%s has no .star files", name)
+	}
+	return files, err
+}

@@ -1,0 +1,261 @@
+// Package format lays out recipes in one way: buildifier's, with the syntax that recipes have besides. `drun fmt` and
+// the language server call it.
+package format
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/bazelbuild/buildtools/build"
+	"go.starlark.net/syntax"
+
+	"drun/starlib/lang"
+)
+
+// Source lays out a recipe file. What it means does not change: the result is parsed and compared with the source.
+// Errors of the source's syntax are *lang.Error.
+func Source(name string, src []byte) ([]byte, error) {
+	file, err := lang.Parse(name, src)
+	if err != nil {
+		return nil, err
+	}
+	text := string(bytes.ReplaceAll(file.Source, []byte("\r\n"), []byte("\n")))
+	loops := loopsOf(file.Syntax)
+	edits, restore := literals(file.Syntax, text)
+	for _, l := range loops {
+		if l.while {
+			edits = append(edits, edit{l.at, "while", stand})
+		}
+	}
+	printed, err := layout(name, apply(text, edits))
+	if err != nil {
+		return nil, err
+	}
+	foreign, err := lang.Parse(name, []byte(printed))
+	if err != nil {
+		return nil, fault(name, err)
+	}
+	// The loops of the result are in the source's order: those that were while are so again.
+	now := loopsOf(foreign.Syntax)
+	if len(now) != len(loops) {
+		return nil, fault(name, fmt.Errorf("%d loops have become %d", len(loops), len(now)))
+	}
+	edits = nil
+	for i := range now {
+		if loops[i].while {
+			edits = append(edits, edit{now[i].at, stand, "while"})
+		}
+	}
+	out := []byte(restore.Replace(apply(printed, edits)))
+	result, err := lang.Parse(name, out)
+	if err != nil {
+		return nil, fault(name, err)
+	}
+	if !same(reflect.ValueOf(file.Syntax.Stmts), reflect.ValueOf(result.Syntax.Stmts)) {
+		return nil, fault(name, errors.New("the result would mean something else"))
+	}
+	if !slices.Equal(comments(name, file.Source), comments(name, out)) {
+		return nil, fault(name, errors.New("a comment would be lost"))
+	}
+	return out, nil
+}
+
+func fault(name string, err error) error {
+	return fmt.Errorf("%s: cannot be laid out, and stays as it is: %w", name, err)
+}
+
+// stand is what stands for while, which buildifier does not know, while a file is laid out: a loop too.
+const stand = "for _ in"
+
+// A loop is a loop statement.
+type loop struct {
+	at    syntax.Position
+	while bool
+}
+
+// loopsOf lists the loops in the order of the text.
+func loopsOf(tree *syntax.File) []loop {
+	var loops []loop
+	syntax.Walk(tree, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.ForStmt:
+			loops = append(loops, loop{n.For, false})
+		case *syntax.WhileStmt:
+			loops = append(loops, loop{n.While, true})
+		}
+		return true
+	})
+	slices.SortFunc(loops, func(a, b loop) int { return before(a.at, b.at) })
+	return loops
+}
+
+// literals are names that stand for literals which buildifier does not know, or would write with other escapes; restore
+// puts these back.
+func literals(tree *syntax.File, text string) (edits []edit, restore *strings.Replacer) {
+	prefix := "_literal_"
+	for strings.Contains(text, prefix) {
+		prefix += "_"
+	}
+	var pairs []string
+	syntax.Walk(tree, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.LoadStmt:
+			return false // which takes no names
+		case *syntax.Literal:
+			raw := strings.ReplaceAll(n.Raw, "\r\n", "\n")
+			if own, known := spelled(n.Token, raw); !known {
+				name := fmt.Sprintf("%s%d_", prefix, len(edits))
+				edits = append(edits, edit{n.TokenPos, raw, name})
+				pairs = append(pairs, name, own)
+			}
+		}
+		return true
+	})
+	return edits, strings.NewReplacer(pairs...)
+}
+
+// spelled is how a literal is written; known: buildifier writes it well.
+func spelled(token syntax.Token, raw string) (own string, known bool) {
+	if token == syntax.BYTES {
+		return raw, false
+	}
+	if token != syntax.STRING || raw[0] == 'r' {
+		return raw, true
+	}
+	plain := strings.IndexFunc(raw, func(r rune) bool { return r == '\\' || r >= 0x7f }) < 0
+	if raw[0] == '"' {
+		return raw, plain || build.IsCorrectEscaping(raw)
+	}
+	if inner := strings.Trim(raw, "'"); !plain && !strings.ContainsAny(inner, `"'\`) {
+		return strings.ReplaceAll(raw, "'", `"`), false
+	}
+	return raw, plain
+}
+
+// An edit replaces a word.
+type edit struct {
+	at       syntax.Position
+	old, now string
+}
+
+func apply(text string, edits []edit) string {
+	lines := strings.SplitAfter(text, "\n")
+	starts := make([]int, len(lines))
+	for i := 1; i < len(lines); i++ {
+		starts[i] = starts[i-1] + len(lines[i-1])
+	}
+	slices.SortFunc(edits, func(a, b edit) int { return before(a.at, b.at) })
+	var out strings.Builder
+	done := 0
+	for _, e := range edits {
+		from := starts[e.at.Line-1] + len(string([]rune(lines[e.at.Line-1])[:e.at.Col-1]))
+		out.WriteString(text[done:from])
+		out.WriteString(e.now)
+		done = from + len(e.old)
+	}
+	out.WriteString(text[done:])
+	return out.String()
+}
+
+func before(a, b syntax.Position) int {
+	return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
+}
+
+// comments lists what the comments say, sorted.
+func comments(name string, src []byte) []string {
+	var list []string
+	tree, err := (&syntax.FileOptions{Set: true, While: true, TopLevelControl: true, GlobalReassign: true, Recursion: true}).Parse(name, src, syntax.RetainComments)
+	if err != nil {
+		return nil
+	}
+	syntax.Walk(tree, func(n syntax.Node) bool {
+		if n == nil || n.Comments() == nil {
+			return true
+		}
+		all := n.Comments()
+		for _, c := range slices.Concat(all.Before, all.Suffix, all.After) {
+			list = append(list, strings.TrimSpace(strings.TrimLeft(c.Text, "# ")))
+		}
+		return true
+	})
+	slices.Sort(list)
+	return list
+}
+
+// layout is buildifier's printing of a file, without its rewriting.
+func layout(name, text string) (out string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			out, err = "", fault(name, fmt.Errorf("%v", p))
+		}
+	}()
+	tree, err := build.ParseBzl(name, []byte(text))
+	if err != nil {
+		return "", fault(name, err)
+	}
+	return string(build.FormatWithoutRewriting(tree)), nil
+}
+
+// same compares two syntax trees, but for positions, comments, parentheses and how literals are written.
+func same(a, b reflect.Value) bool {
+	a, b = bare(a), bare(b)
+	if a.IsValid() != b.IsValid() || a.IsValid() && a.Type() != b.Type() {
+		return false
+	}
+	if !a.IsValid() {
+		return true
+	}
+	switch a.Kind() {
+	case reflect.Pointer:
+		return a.IsNil() == b.IsNil() && (a.IsNil() || same(a.Elem(), b.Elem()))
+	case reflect.Slice:
+		if a.Len() != b.Len() {
+			return false
+		}
+		for i := range a.Len() {
+			if !same(a.Index(i), b.Index(i)) {
+				return false
+			}
+		}
+		return true
+	case reflect.Struct:
+		if lit, ok := a.Interface().(syntax.Literal); ok {
+			other := b.Interface().(syntax.Literal)
+			return lit.Token == other.Token && reflect.DeepEqual(lit.Value, other.Value)
+		}
+		for i := range a.NumField() {
+			f := a.Type().Field(i)
+			if f.Type == reflect.TypeFor[syntax.Position]() || !f.IsExported() || strings.HasSuffix(f.Name, "commentsRef") {
+				continue
+			}
+			if !same(a.Field(i), b.Field(i)) {
+				return false
+			}
+		}
+		return true
+	}
+	return reflect.DeepEqual(a.Interface(), b.Interface())
+}
+
+// bare takes interfaces and parentheses off.
+func bare(v reflect.Value) reflect.Value {
+	for v.IsValid() {
+		if v.Kind() == reflect.Interface {
+			v = v.Elem()
+			continue
+		}
+		if v.Kind() == reflect.Pointer && !v.IsNil() {
+			if paren, ok := v.Interface().(*syntax.ParenExpr); ok {
+				v = reflect.ValueOf(paren.X)
+				continue
+			}
+		}
+		return v
+	}
+	return v
+}
