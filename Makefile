@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents slurm mutants bench bench-nodes bench-pipeline history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents launchers slurm mutants bench bench-nodes bench-pipeline history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -34,7 +34,7 @@ demo: build
 	bin/drun run examples/digits.star -n 2
 	bin/drun show last
 
-test: build bin/mypy bin/pytorch
+test: build bin/mypy bin/pytorch launchers
 	@command -v strace >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq strace >/dev/null; } || \
 		echo "the order of writes is not checked: it needs apt-get install strace"
 	@command -v bindfs >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq --no-install-recommends bindfs >/dev/null; } || \
@@ -120,9 +120,22 @@ storm:
 faults:
 	DRUN_FAULT_ROUNDS=200 go test -count 1 -timeout 60m -run TestFaults ./engine/recipetest
 
-# Ranks started by a real Slurm, with srun and with mpirun in an allocation: Debian's Slurm, in its own namespaces.
-slurm: plugins
-	sh engine/run/testdata/slurm.sh bin
+# Ranks started by a real Slurm, with srun and with mpirun in an allocation, and the job of docs/schedulers.md: Debian's
+# Slurm, in its own namespaces.
+slurm: launchers
+	go test -count 1 -v -run '^TestSlurm' ./cmd/drun
+
+# What starts ranks: Slurm, Open MPI and MPICH; and the check of Kubernetes' manifests.
+LAUNCHERS = slurm-wlm munge openmpi-bin mpich
+launchers: bin/kubeconform
+	@{ command -v slurmctld && command -v munged && command -v mpirun && command -v mpiexec.hydra; } >/dev/null || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(LAUNCHERS) >/dev/null; } || \
+		echo "the launchers are not tried: it needs apt-get install $(LAUNCHERS)"
+
+KUBECONFORM = github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
+bin/kubeconform:
+	@mkdir -p bin
+	@GOBIN=$(CURDIR)/bin go install $(KUBECONFORM) || echo "Kubernetes' manifests are not checked: go install $(KUBECONFORM)"
 
 # A process that saves, prunes and frees is killed at every single call that writes; about a minute.
 crash:

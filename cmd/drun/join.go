@@ -100,7 +100,7 @@ func (j *joinFlags) joining(cmd *cobra.Command, nproc *int) (*cluster.Joining, e
 	l := rendezvous.Found(os.LookupEnv)
 	if l == nil {
 		if index := os.Getenv("JOB_COMPLETION_INDEX"); index != "" {
-			fmt.Fprintf(cmd.ErrOrStderr(), "drun: this is pod %s of an indexed job and runs alone: for one run of all its pods set WORLD_SIZE to their number, and MASTER_ADDR and MASTER_PORT\n", index)
+			fmt.Fprintf(cmd.ErrOrStderr(), "drun: this is pod %s of an indexed job and runs alone: for one run of all its pods give --nnodes and --rdzv, or set WORLD_SIZE to their number, and MASTER_ADDR and MASTER_PORT\n", index)
 		}
 		return nil, nil
 	}
@@ -111,13 +111,16 @@ func (j *joinFlags) joining(cmd *cobra.Command, nproc *int) (*cluster.Joining, e
 	if err != nil {
 		return nil, err
 	}
-	if f.Changed("nproc") {
-		rank, size := l.Name("RANK"), l.Name("WORLD_SIZE")
-		return nil, usage("leave out -n, because every rank is started separately; or start one process on each node, with --nnodes, --node-rank and --rdzv",
-			"-n says how many ranks to start, but %s and %s say that this process is rank %d of %d", rank, size, place.Rank, place.WorldSize)
+	out := &cluster.Joining{Address: address, Index: place.Rank, Count: place.WorldSize}
+	switch many := f.Changed("nproc"); {
+	case many && !l.OnePerNode:
+		return nil, usage("leave out -n, because every rank is started separately; or have one process started on each node, as srun --ntasks-per-node=1 does; or tell each by --nnodes, --node-rank and --rdzv",
+			"-n says how many ranks to start, but %s and %s say that this process is rank %d of %d", l.Name("RANK"), l.Name("WORLD_SIZE"), place.Rank, place.WorldSize)
+	case !many:
+		out.Place = &place
 	}
-	secret, err := j.secret(place.WorldSize)
-	return &cluster.Joining{Address: address, Secret: secret, Index: place.Rank, Count: place.WorldSize, Place: &place}, err
+	out.Secret, err = j.secret(place.WorldSize)
+	return out, err
 }
 
 // defaultElastic is how an elastic run waits unless --rdzv-conf says otherwise.
@@ -181,10 +184,18 @@ func (j *joinFlags) byHand(f *pflag.FlagSet) (*cluster.Joining, error) {
 	}
 	index := j.node
 	if !f.Changed("node-rank") {
-		if numbered {
+		pod := os.Getenv("JOB_COMPLETION_INDEX") // of Kubernetes' indexed jobs
+		number, err := strconv.Atoi(pod)
+		switch {
+		case numbered && pod != "" && (err != nil || number < 0 || number >= nodes):
+			return nil, usage("--nnodes is the number of the job's completions", "JOB_COMPLETION_INDEX is %q: with --nnodes %s it must be from 0 to %d", pod, j.nodes, nodes-1)
+		case numbered && pod == "":
 			return nil, usage("--node-rank 0 on the first node, 1 on the next, …; or --rdzv-backend c10d, which numbers them", "--nnodes %s needs --node-rank: the number of this node", j.nodes)
+		case numbered:
+			index = number
+		default:
+			index = cluster.Unnumbered
 		}
-		index = cluster.Unnumbered
 	}
 	address := j.meet
 	switch {

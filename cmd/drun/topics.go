@@ -75,14 +75,15 @@ Several processes (docs/nodes.md); flags override these:
   PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE, PET_MASTER_ADDR, PET_MASTER_PORT,
   PET_RDZV_ENDPOINT, PET_RDZV_BACKEND, PET_RDZV_ID, PET_MAX_RESTARTS  this process is one node, as
                        PyTorchJob tells torchrun
-  JOB_COMPLETION_INDEX  the rank, in an indexed job of Kubernetes, with WORLD_SIZE
+  JOB_COMPLETION_INDEX  in an indexed job of Kubernetes: the rank, with WORLD_SIZE; else the node
+  KUBERNETES_SERVICE_HOST  when set, node 0 waits until the name of its pod is known
   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK,
   OMPI_COMM_WORLD_LOCAL_SIZE, OMPI_COMM_WORLD_NODE_RANK, OMPI_MCA_ess_base_jobid,
   OMPI_MCA_orte_hnp_uri, PMIX_NAMESPACE  set by Open MPI's mpirun
   PMI_RANK, PMI_SIZE, PMI_JOBID, PMI_PORT, HYDI_CONTROL_FD, MPI_LOCALRANKID,
   MPI_LOCALNRANKS      set by MPICH's mpiexec and other launchers that speak PMI
-  SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_NODEID, SLURM_JOB_ID,
-  SLURM_STEP_ID, SLURM_STEP_NODELIST, SLURM_JOB_NODELIST  set by Slurm's srun
+  SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NUM_NODES, SLURM_LOCALID, SLURM_NODEID,
+  SLURM_JOB_ID, SLURM_STEP_ID, SLURM_STEP_NODELIST, SLURM_JOB_NODELIST  set by Slurm's srun
 
 Backends:
 

@@ -91,7 +91,7 @@ type Waiting struct {
 // assigns the ranks' places. decide may refuse the run: that error, and errors of
 // usage, end all its processes.
 func Form(j *Joining, own *Hello, w Waiting, decide func(*Cluster) error) (*Cluster, error) {
-	if err := resolvable(j.Address); err != nil {
+	if err := resolvable(j.Address, w.Signals); err != nil {
 		return nil, err
 	}
 	if err := j.listen(); err != nil {
@@ -132,18 +132,41 @@ func Form(j *Joining, own *Hello, w Waiting, decide func(*Cluster) error) (*Clus
 	return nil, err
 }
 
+// podNames is how long a pod of Kubernetes may not be known by its name: that begins after it has started.
+const podNames = 30 * time.Second
+
 // resolvable reports an address that the others cannot find either.
-func resolvable(address string) error {
+func resolvable(address string, signals <-chan os.Signal) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil || host == "" {
 		return nil // Listen says more
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), helloLimit)
+	wait := helloLimit
+	pod := os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+	if pod {
+		wait = podNames
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
-	if _, err := net.DefaultResolver.LookupHost(ctx, host); err != nil {
+	for {
+		_, err := net.DefaultResolver.LookupHost(ctx, host)
+		if err == nil {
+			return nil
+		}
+		if pod {
+			select {
+			case sig, ok := <-signals:
+				if ok {
+					return interrupted(sig)
+				}
+				signals = nil
+			case <-time.After(200 * time.Millisecond):
+				continue
+			case <-ctx.Done():
+			}
+		}
 		return exit.Errorf(exit.Usage, "the address %s, at which the others look for this process, is not known: %v", host, err)
 	}
-	return nil
 }
 
 // reachable is the address for this machine's ranks of a server that listens everywhere.

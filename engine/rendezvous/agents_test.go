@@ -91,6 +91,10 @@ func TestSchedulers(t *testing.T) {
 	alone["OMPI_COMM_WORLD_SIZE"], alone["OMPI_COMM_WORLD_RANK"] = "1", "0"
 	pmi := maps.Clone(slurm)
 	pmi["PMI_RANK"], pmi["PMI_SIZE"] = "3", "8"
+	perNode := maps.Clone(slurm)
+	perNode["SLURM_STEP_NUM_NODES"] = "8"
+	apart := maps.Clone(spread)
+	apart["SLURM_JOB_NODELIST"] = "gpu[03,07]"
 	for _, c := range []struct {
 		name  string
 		env   map[string]string
@@ -100,6 +104,8 @@ func TestSchedulers(t *testing.T) {
 		fault string
 	}{
 		{"nothing", nil, false, 0, "", ""},
+		{"mpirun over the nodes of an allocation", apart, true, 1, "gpu03", ""},
+		{"srun with a task on each node", perNode, true, 3, "gpu007", ""},
 		{"srun", slurm, true, 3, "gpu007", ""},
 		{"a batch script", batch, false, 0, "", ""},
 		{"mpirun", mpi, true, 1, "127.0.0.1", ""},
@@ -118,6 +124,8 @@ func TestSchedulers(t *testing.T) {
 				want(t, "found", found, nil, c.found)
 				return
 			}
+			alone := c.env["SLURM_STEP_NUM_NODES"] == "8" || c.env["OMPI_COMM_WORLD_LOCAL_SIZE"] == "1" || c.env["JOB_COMPLETION_INDEX"] != ""
+			want(t, "one process on each node", l.OnePerNode, nil, alone)
 			place, address, err := FromEnviron(l.Env)
 			if c.fault != "" {
 				wantErr(t, err, c.fault)

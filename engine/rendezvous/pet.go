@@ -132,8 +132,12 @@ func PET(env Lookup, port int) (n Nodes, found bool, err error) {
 		return n, true, &EnvironError{"PET_RDZV_BACKEND", err.Error()}
 	}
 	numbered = numbered && n.Least == 0
-	n.Index = number("PET_NODE_RANK", first(env, "PET_NODE_RANK"), 0, n.Count-1, 0)
-	if !numbered && first(env, "PET_NODE_RANK") == "" {
+	place := "PET_NODE_RANK"
+	if numbered && first(env, place) == "" && first(env, "JOB_COMPLETION_INDEX") != "" {
+		place = "JOB_COMPLETION_INDEX" // where an indexed job's manifest does not pass it on
+	}
+	n.Index = number(place, first(env, place), 0, n.Count-1, 0)
+	if !numbered && first(env, place) == "" {
 		n.Index = Unknown
 	}
 	if world := first(env, "WORLD_SIZE"); err == nil && n.Least == 0 && world != "" && world != strconv.Itoa(n.Count) && world != strconv.Itoa(n.Count*n.Procs) {
@@ -142,7 +146,7 @@ func PET(env Lookup, port int) (n Nodes, found bool, err error) {
 	if err != nil || n.Count == 1 {
 		return n, true, err
 	}
-	if numbered && first(env, "PET_NODE_RANK") == "" {
+	if numbered && first(env, place) == "" {
 		return n, true, &EnvironError{"PET_NODE_RANK", fmt.Sprintf("is not set, though PET_NNODES is %d: which of the nodes is this?", n.Count)}
 	}
 	host, own := firstOf(env, "PET_MASTER_ADDR", "MASTER_ADDR"), firstOf(env, "PET_MASTER_PORT", "MASTER_PORT")

@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"hash/fnv"
+	"os"
 	"strconv"
 	"strings"
 )
@@ -14,6 +15,8 @@ type Lookup = func(string) (string, bool)
 type Launcher struct {
 	Env   Lookup
 	names map[string]string // by torchrun's
+	// OnePerNode: it started one process on each node, which may start several ranks itself.
+	OnePerNode bool
 }
 
 // Name is the variable that the launcher sets in place of one of torchrun's.
@@ -31,7 +34,7 @@ func Found(env Lookup) *Launcher {
 	has := func(name string) bool { v, _ := env(name); return v != "" }
 	if has("WORLD_SIZE") && !has("RANK") && has("JOB_COMPLETION_INDEX") { // a pod of an indexed job
 		names := map[string]string{"RANK": "JOB_COMPLETION_INDEX"}
-		return &Launcher{renamed(env, names), names}
+		return &Launcher{renamed(env, names), names, true}
 	}
 	if has("RANK") || has("WORLD_SIZE") {
 		return &Launcher{Env: env}
@@ -47,7 +50,7 @@ func Found(env Lookup) *Launcher {
 		if first(env, s.size) == "1" {
 			return nil
 		}
-		return &Launcher{s.translate(env), s.names()}
+		return &Launcher{s.translate(env), s.names(), s.onePerNode(env)}
 	}
 	return nil
 }
@@ -65,17 +68,19 @@ func renamed(env Lookup, names map[string]string) Lookup {
 // scheduler names the variables of a program that starts tasks.
 type scheduler struct {
 	rank, size, localRank, localSize, node string
+	nodes                                  string                  // how many there are; "" if the launcher does not say
 	job                                    []string                // variables that together identify one start of tasks
+	start                                  func() string           // identifies it for the tasks of this machine; nil: job does
 	master                                 func(env Lookup) string // where the first task is; "" if that is unknown
 }
 
 // schedulers lists the launchers, those that run inside others first.
 var schedulers = []scheduler{
 	{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
-		"OMPI_COMM_WORLD_NODE_RANK", []string{"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"}, nil},
-	{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "", []string{"PMI_JOBID", "HYDI_CONTROL_FD", "PMI_PORT"}, nil},
+		"OMPI_COMM_WORLD_NODE_RANK", "", []string{"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"}, nil, allocated},
+	{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "", "", []string{"PMI_JOBID", "HYDI_CONTROL_FD", "PMI_PORT"}, hydraProxy, allocated},
 	// A batch script has SLURM_PROCID too, but is not a task; only srun sets a step's number of tasks.
-	{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "", "SLURM_NODEID", []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, slurmMaster},
+	{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "", "SLURM_NODEID", "SLURM_STEP_NUM_NODES", []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, nil, slurmMaster},
 }
 
 // names maps torchrun's variables to the scheduler's.
@@ -97,17 +102,27 @@ func (s *scheduler) translate(env Lookup) Lookup {
 		}
 		switch name {
 		case "MASTER_ADDR":
-			if s.master != nil {
-				return s.master(env), true
-			}
-			if size := first(env, s.size); size == first(env, s.localSize) {
+			if s.local(env) {
 				return "127.0.0.1", true
 			}
+			return s.master(env), true
 		case "MASTER_PORT":
 			return s.port(env), true
 		}
 		return "", false
 	}
+}
+
+// local tells whether the launcher says that all tasks are on this machine.
+func (s *scheduler) local(env Lookup) bool {
+	return s.localSize != "" && first(env, s.size) == first(env, s.localSize)
+}
+
+func (s *scheduler) onePerNode(env Lookup) bool {
+	if s.nodes != "" {
+		return first(env, s.nodes) == first(env, s.size)
+	}
+	return first(env, s.localSize) == "1"
 }
 
 // port derives a port from what identifies the start: the same for all its tasks, and
@@ -117,15 +132,43 @@ func (s *scheduler) port(env Lookup) string {
 	for _, name := range s.job {
 		_, _ = h.Write([]byte(first(env, name) + "\x00")) // a hash takes everything
 	}
+	if s.start != nil && s.local(env) {
+		_, _ = h.Write([]byte(s.start()))
+	}
 	return strconv.Itoa(20000 + int(h.Sum32()%10000))
 }
 
-func slurmMaster(env Lookup) string {
-	list := first(env, "SLURM_STEP_NODELIST")
-	if list == "" {
-		list = first(env, "SLURM_JOB_NODELIST")
+// hydraProxy identifies one start of Hydra's mpiexec on this machine, which sets no variable that would: by the process
+// that it starts on each machine, an ancestor of all tasks there. "" if there is none.
+func hydraProxy() string {
+	for pid := os.Getppid(); pid > 1; {
+		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		if err != nil {
+			return ""
+		}
+		name, rest, _ := strings.Cut(string(stat), ") ")
+		fields := strings.Fields(rest) // from the third on
+		if len(fields) < 20 {
+			return ""
+		}
+		if strings.HasSuffix(name, "(hydra_pmi_proxy") { // 15 letters are kept, which are all
+			return strconv.Itoa(pid) + " " + fields[19] // when it started
+		}
+		if pid, err = strconv.Atoi(fields[1]); err != nil {
+			return ""
+		}
 	}
-	return firstHost(list)
+	return ""
+}
+
+// allocated is the first node of an allocation of Slurm, on which launchers in it put their first task; "" elsewhere.
+func allocated(env Lookup) string { return firstHost(first(env, "SLURM_JOB_NODELIST")) }
+
+func slurmMaster(env Lookup) string {
+	if list := first(env, "SLURM_STEP_NODELIST"); list != "" {
+		return firstHost(list)
+	}
+	return allocated(env)
 }
 
 // firstHost returns the first name of a list in Slurm's notation: "gpu[007-012,20],login1".

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"runtime/debug"
 
 	"drun/collective"
@@ -28,6 +29,9 @@ func serve(backend collective.Backend) {
 	}
 	// It was executed by a descriptor, which would be its name.
 	_ = os.WriteFile("/proc/self/comm", []byte("drun-backend-"+name), 0)
+	// Slurm sends a job's signals to every process of it; the agent knows what to make of them.
+	// What a plugin starts does not inherit that, as it would what is ignored.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
 	go watch(os.NewFile(wire.LifelineFD, "lifeline"))
 	if err := silence(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
