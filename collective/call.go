@@ -85,6 +85,11 @@ type Call struct {
 	// Async: the caller will not wait at once, so the call must make progress
 	// by itself, also when nobody ever waits for it.
 	Async bool
+	// Paired: a Send or Recv whose other side is sure to make the matching call, with as many
+	// bytes, and in the same order as its other paired calls with this rank and tag. It meets
+	// paired calls alone. A backend that knows nothing of it treats it as any message; one that does
+	// need not announce it, which saves a round trip.
+	Paired bool
 	// Limit bounds an asynchronous call that nobody waits for; 0: no limit.
 	Limit time.Duration
 

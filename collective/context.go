@@ -122,25 +122,37 @@ func IsClosed(done <-chan struct{}) bool {
 }
 
 // Wait blocks until done is closed or ctx ends, keeping to a WaitLimit in ctx.
-// It is for waits on goroutines rather than on shared memory.
+// It is for waits on goroutines rather than on shared memory: without a Check it
+// wakes only for its end.
 func Wait(ctx context.Context, done <-chan struct{}) error {
 	if IsClosed(done) {
 		return nil
 	}
 	sleep := NewSleep(ctx)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	var timer *time.Timer
 	for {
 		slice, err := sleep.Next()
 		if err != nil {
 			return err
 		}
-		timer.Reset(slice)
+		var tick <-chan time.Time
+		if sleep.limit != nil && (sleep.limit.Check != nil || !sleep.deadline.IsZero()) {
+			if sleep.limit.Check == nil {
+				slice = time.Until(sleep.deadline)
+			}
+			if timer == nil {
+				timer = time.NewTimer(slice)
+				defer timer.Stop()
+			} else {
+				timer.Reset(slice)
+			}
+			tick = timer.C
+		}
 		select {
 		case <-done:
 			return nil
 		case <-ctx.Done():
-		case <-timer.C:
+		case <-tick:
 		}
 	}
 }

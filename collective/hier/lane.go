@@ -19,12 +19,13 @@ const (
 	laneKinds
 )
 
-// laneSend starts to send data to a rank of the group on another node.
+// laneSend starts to send data to a rank of the group on another node. Once all ranks have
+// agreed on the call, each knows what the others send.
 func (r *run) laneSend(to, kind int, data []byte) (collective.Work, error) {
 	w, peer := r.w, r.ranks[to]
 	if w.linked(w.rank, peer) {
 		call := collective.NewSend(octets(data), w.node[peer], r.laneTag(kind))
-		call.Async = true
+		call.Async, call.Paired = true, kind != agreement
 		return w.startFar(&call)
 	}
 	return w.post(packet{kind: message, inner: true, group: r.id, from: int32(r.rank), to: int32(peer), tag: int64(kind), dtype: uint8(element.Uint8)}, data), nil
@@ -36,7 +37,7 @@ func (r *run) laneRecv(from, kind int, data []byte) (collective.Work, error) {
 	w, peer := r.w, r.ranks[from]
 	if w.linked(w.rank, peer) {
 		call := collective.NewRecv(octets(data), w.node[peer], r.laneTag(kind))
-		call.Async = true
+		call.Async, call.Paired = true, kind != agreement
 		return w.startFar(&call)
 	}
 	w.mail.Lock()

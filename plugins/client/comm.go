@@ -70,7 +70,7 @@ func (c *Comm) fail(err error) {
 func (c *Comm) finish(err error) {
 	if c.cause.CompareAndSwap(nil, &err) {
 		close(c.ended)
-		c.arena.Ended.Open()
+		c.arena.WakeAll()
 	}
 }
 

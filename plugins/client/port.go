@@ -125,7 +125,7 @@ func (p *port) close() {
 	// Works of all groups end, and with them their Waits.
 	err := collective.ErrClosed
 	p.dead.CompareAndSwap(nil, &err)
-	p.arena.Ended.Open()
+	p.arena.WakeAll()
 	p.mapping.Lock()
 	p.over = true
 	p.mapping.Unlock()

@@ -264,7 +264,7 @@ func (x *process) die(msg string) {
 		return
 	}
 	x.end()
-	x.arena.Ended.Open()
+	x.arena.WakeAll()
 	if x.onDeath != nil {
 		x.onDeath(err)
 	}

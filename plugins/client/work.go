@@ -71,9 +71,12 @@ func (w *pluginCall) write(call *collective.Call) (err error) {
 	s.Comm, s.Kind, s.Reduce = c.number, uint8(call.Kind), uint8(call.Reduce)
 	s.SendType, s.RecvType = uint8(call.Send.DType), uint8(call.Recv.DType)
 	s.Root, s.Peer, s.Tag = int32(call.Root), int32(call.Peer), int64(call.Tag)
-	s.Async, s.Limit = 0, int64(call.Limit)
+	s.Async, s.Paired, s.Limit = 0, 0, int64(call.Limit)
 	if call.Async {
 		s.Async = 1
+	}
+	if call.Paired {
+		s.Paired = 1
 	}
 	s.Group, s.Seq, s.Fingerprint, s.Source, s.Status = call.Group, call.Seq, call.Fingerprint, -1, wire.Broken
 	s.Send, s.Recv, s.Counts, s.RecvCounts = wire.Span{}, wire.Span{}, wire.Span{}, wire.Span{}
@@ -170,7 +173,7 @@ func (w *pluginCall) Wait(ctx context.Context) error {
 func (w *pluginCall) end(ctx context.Context) (early error) {
 	c := w.c
 	if !w.over() && (w.async || !c.poll.Until(w.over)) {
-		early = c.arena.Ended.Wait(ctx, w.over)
+		early = w.slot.Over.Wait(ctx, w.over)
 	}
 	c.mu.Lock()
 	if w.collected.Load() || w.collect() {

@@ -115,6 +115,23 @@ func (e *engine) Fetch(from int, h blocking.Header, data []byte) error {
 	return failed(C.drun_gloo_fetch(e.group, C.int(from), C.uint64_t(h.Key), pointer(data), C.size_t(len(data)), &failure[0]), &failure)
 }
 
+// Post starts a paired message.
+func (e *engine) Post(kind collective.Kind, peer int, tag int64, data []byte) (end func() error, err error) {
+	var failure [C.ERR_SIZE]C.char
+	sends := C.int(0)
+	if kind == collective.Send {
+		sends = 1
+	}
+	t := C.drun_gloo_post(e.group, sends, C.int(peer), C.int64_t(tag), pointer(data), C.size_t(len(data)), &failure[0])
+	if t == nil {
+		return nil, errors.New(C.GoString(&failure[0]))
+	}
+	return func() error {
+		var failure [C.ERR_SIZE]C.char
+		return failed(C.drun_gloo_await(e.group, t, &failure[0]), &failure)
+	}, nil
+}
+
 // Stop ends Next.
 func (e *engine) Stop() { C.drun_gloo_stop(e.group) }
 

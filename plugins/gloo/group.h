@@ -27,7 +27,7 @@ constexpr auto never = std::chrono::hours(24 * 365);
 constexpr auto silence = std::chrono::seconds(20);
 
 // Slots of our own messages, beside those of Gloo's collectives (types.h).
-enum : uint64_t { HEADER_SLOT = 0xD0ull << 56, DATA_SLOT = 0xD1ull << 56, PRESENCE_SLOT = 0xD2ull << 56 };
+enum : uint64_t { HEADER_SLOT = 0xD0ull << 56, DATA_SLOT = 0xD1ull << 56, PRESENCE_SLOT = 0xD2ull << 56, PAIRED_SLOT = 0xD3ull << 56 };
 
 struct Context : gloo::Context {
     Context(int rank, int size) : gloo::Context(rank, size) { setTimeout(never); }

@@ -6,6 +6,7 @@
 // follows in a slot of its own.
 
 #include <cstring>
+#include <memory>
 
 #include "group.h"
 
@@ -75,6 +76,30 @@ int drun_gloo_fetch(group *g, int from, uint64_t slot, void *data, size_t n, cha
         b->recv(from, slot);
         b->waitRecv(nullptr, never);
     });
+}
+
+// A paired message has a slot of its own for its tag: Gloo matches the sends and receives of a
+// slot in their order.
+struct transfer {
+    Unbound buffer;
+    bool sends;
+};
+
+transfer *drun_gloo_post(group *g, int sends, int peer, int64_t tag, void *data, size_t n, char *err) {
+    g->calls[sends ? SEND : RECV]++;
+    std::unique_ptr<transfer> t(new transfer);
+    int rc = guarded(g, err, [&] {
+        t->sends = sends != 0;
+        t->buffer = g->context->createUnboundBuffer(data, n);
+        uint64_t slot = PAIRED_SLOT | uint64_t(tag);
+        sends ? t->buffer->send(peer, slot) : t->buffer->recv(peer, slot);
+    });
+    return rc == 0 ? t.release() : nullptr;
+}
+
+int drun_gloo_await(group *g, transfer *posted, char *err) {
+    std::unique_ptr<transfer> t(posted);
+    return guarded(g, err, [&] { t->sends ? t->buffer->waitSend(never) : t->buffer->waitRecv(nullptr, never); });
 }
 
 void drun_gloo_stop(group *g) {

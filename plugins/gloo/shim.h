@@ -71,6 +71,11 @@ int drun_gloo_next(group *g, int *from, header *h, char *err);
 int drun_gloo_fetch(group *g, int from, uint64_t slot, void *data, size_t n, char *err);
 void drun_gloo_stop(group *g);
 
+// A paired message: post starts it, and await waits for its end and frees it.
+typedef struct transfer transfer;
+transfer *drun_gloo_post(group *g, int sends, int peer, int64_t tag, void *data, size_t n, char *err);
+int drun_gloo_await(group *g, transfer *t, char *err);
+
 const char *drun_gloo_version(void);
 
 void drun_gloo_calls(group *g, int64_t *calls);

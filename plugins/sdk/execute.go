@@ -167,7 +167,7 @@ func (r *running) end(failure *wire.Failure) {
 	if r.done != nil {
 		close(r.done)
 	}
-	r.arena.Ended.Open()
+	r.slot.Over.Open()
 }
 
 // read takes the call from the slot.
@@ -176,7 +176,7 @@ func (r *running) read() (collective.Call, error) {
 	c := collective.Call{
 		Kind: collective.Kind(s.Kind), Reduce: element.ReduceOp(s.Reduce), Root: int(s.Root), Peer: int(s.Peer), Tag: int(s.Tag),
 		Send: collective.Buffer{DType: element.Type(s.SendType)}, Recv: collective.Buffer{DType: element.Type(s.RecvType)},
-		Async: s.Async != 0, Limit: time.Duration(s.Limit), Group: s.Group, Seq: s.Seq, Fingerprint: s.Fingerprint,
+		Async: s.Async != 0, Paired: s.Paired != 0, Limit: time.Duration(s.Limit), Group: s.Group, Seq: s.Seq, Fingerprint: s.Fingerprint,
 	}
 	var err error
 	if c.Send.Data, err = r.arena.Bytes(s.Send); err != nil {

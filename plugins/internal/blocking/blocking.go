@@ -51,6 +51,13 @@ type Engine interface {
 	Peer(rank int) (left bool, failed error)
 }
 
+// A Pairer is an Engine that moves paired messages without announcing them.
+type Pairer interface {
+	// Post starts one, and gives what waits for its end. Those of a peer and tag end in the order
+	// in which they were posted.
+	Post(kind collective.Kind, peer int, tag int64, data []byte) (end func() error, err error)
+}
+
 // A Header announces a message.
 type Header struct {
 	messages.Header
@@ -276,6 +283,15 @@ func (c *Comm) broken() error {
 		}
 	}
 	return nil
+}
+
+// connected ends the group where a connection has failed.
+func (c *Comm) connected() error {
+	err := c.broken()
+	if err != nil {
+		c.expire(err)
+	}
+	return err
 }
 
 // failed is why no call is possible, or nil.

@@ -22,6 +22,14 @@ type mailbox struct {
 	queue    messages.Queue
 	underway int                 // asynchronous receives
 	sends    []*calls.Background // by destination: the latest
+
+	paired map[pairing]*calls.Background // the latest of each
+}
+
+// pairing is what paired messages keep their order within.
+type pairing struct {
+	kind      collective.Kind
+	peer, tag int
 }
 
 func (m *mailbox) init(c *Comm) {
@@ -58,6 +66,9 @@ func (m *mailbox) forget(r *receive) {
 
 func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 	c := m.comm
+	if engine, ok := c.engine.(Pairer); ok && call.Paired {
+		return m.pair(engine, call), nil
+	}
 	if call.Kind == collective.Recv {
 		r := &receive{messages.NewReceive(call), m}
 		r.Came = make(chan struct{})
@@ -87,6 +98,30 @@ func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 		s.Background = calls.Go(&c.wg, call.Limit, nil, s.run)
 	}
 	return s, nil
+}
+
+// pair starts a paired message, and waits for the ends of those of a pairing one after the other: so
+// they hold one thread.
+func (m *mailbox) pair(engine Pairer, call *collective.Call) collective.Work {
+	c, data := m.comm, call.Send.Data
+	if call.Kind == collective.Recv {
+		data = call.Recv.Data
+	}
+	end, err := engine.Post(call.Kind, call.Peer, int64(call.Tag), data)
+	if err != nil {
+		return calls.Failed(c.wrap(err))
+	}
+	if m.paired == nil {
+		m.paired = map[pairing]*calls.Background{}
+	}
+	key := pairing{call.Kind, call.Peer, call.Tag}
+	m.count(1)
+	out := calls.Go(&c.wg, 0, m.paired[key], func(context.Context) error {
+		defer m.count(-1)
+		return c.wrap(end())
+	})
+	m.paired[key] = out
+	return &send{comm: c, out: out, check: c.connected}
 }
 
 // flush waits for messages on their way out: nobody may wait for them, but they

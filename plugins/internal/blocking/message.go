@@ -9,11 +9,12 @@ import (
 	"drun/collective/messages"
 )
 
-// send is a message on its way out.
+// send is a message on its way out, or a paired one.
 type send struct {
 	*calls.Background
-	comm *Comm
-	out  *calls.Background
+	comm  *Comm
+	out   *calls.Background
+	check func() error
 }
 
 func (s *send) Wait(ctx context.Context) error { return s.WaitOr(ctx, s.run) }
@@ -23,7 +24,7 @@ func (s *send) Done() bool {
 }
 
 func (s *send) run(ctx context.Context) error {
-	if err := s.comm.waitFor(ctx, s.out.Ended(), nil); err != nil {
+	if err := s.comm.waitFor(ctx, s.out.Ended(), s.check); err != nil {
 		return err
 	}
 	return s.out.Wait(ctx)

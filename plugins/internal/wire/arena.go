@@ -43,6 +43,7 @@ type Arena struct {
 	*header
 	ring  *[Slots]uint32
 	slots *[Slots]Slot
+	used  atomic.Uint32 // slots below have been submitted; drun's side alone knows
 }
 
 // header holds the words that both sides wait on. One side writes each line.
@@ -56,7 +57,6 @@ type header struct {
 	// Work wakes the plugin for the next slot. Standby wakes it while it may be
 	// blocked in a synchronous call.
 	Work, Standby Doorbell
-	Ended         sharedmem.Gate // where drun waits for slots to end
 }
 
 // States of a slot.
@@ -70,10 +70,12 @@ const (
 type Slot struct {
 	State sharedmem.Word
 	Comm  uint32
+	Over  sharedmem.Gate // where drun waits for the end: of each call by itself, so that it wakes nobody else
 
 	Kind, Reduce, SendType, RecvType, Async, Status uint8
 
-	_                  [2]byte
+	Paired             uint8
+	_                  [1]byte
 	Root, Peer         int32
 	Tag                int64
 	Send, Recv         Span
@@ -172,7 +174,15 @@ func (a *Arena) Submit(i uint32) {
 	tail := a.tail.Load()
 	a.ring[tail%Slots] = i
 	a.slots[i].State.Store(Submitted)
+	a.used.Store(max(a.used.Load(), i+1))
 	a.tail.Store(tail + 1)
+}
+
+// WakeAll wakes whoever waits for a slot to end: something else is over.
+func (a *Arena) WakeAll() {
+	for i := range a.used.Load() {
+		a.slots[i].Over.Open()
+	}
 }
 
 // Waiting reports whether a slot has been submitted and not taken.

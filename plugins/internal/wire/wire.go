@@ -12,7 +12,7 @@ import (
 
 // Version of the protocol: of the control service and the arena's layout. A new
 // one gets a number of its own; drun may speak several.
-const Version = 2
+const Version = 3
 
 // Handshake tells a plugin that drun started it.
 var Handshake = plugin.HandshakeConfig{MagicCookieKey: "DRUN_BACKEND_PLUGIN", MagicCookieValue: "f3a1c0b85d1e4a7e"}

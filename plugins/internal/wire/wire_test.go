@@ -105,7 +105,7 @@ func TestRing(t *testing.T) {
 				}
 				s.State.Store(Ended)
 				n++
-				theirs.Ended.Open()
+				s.Over.Open()
 				continue
 			}
 			theirs.Work.Sleep(theirs.Waiting)
@@ -115,7 +115,7 @@ func TestRing(t *testing.T) {
 	for n := range 3 * Slots {
 		s := ours.Slot(uint32(n))
 		if n >= Slots {
-			if err := ours.Ended.Wait(context.Background(), func() bool { return s.State.Load() == Ended }); err != nil {
+			if err := s.Over.Wait(context.Background(), func() bool { return s.State.Load() == Ended }); err != nil {
 				t.Fatal(err)
 			}
 		}
