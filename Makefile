@@ -156,7 +156,8 @@ bench: build
 	go run ./bench $(ARGS)
 
 # Measures all_reduce between nodes, which are network namespaces on a bridge, with the hierarchy and with Gloo alone, and
-# counts the bytes that cross; takes root and the command ip. ARGS="-rounds 1" measures less.
+# counts the bytes that cross, over links as fast as the cores and over slower ones; takes root and the commands ip and tc.
+# ARGS="-rounds 1 -links 1gbit" measures less.
 bench-nodes: plugins
 	go run ./bench nodes $(ARGS)
 

@@ -33,15 +33,22 @@ var ways = []struct {
 	{"hierarchy, --deterministic", "", []string{"--deterministic"}},
 }
 
+// links are how fast the nodes' links are, as tc says it; "" is as fast as the cores. Those that are slow as real ones are
+// measured with the first placements alone.
+var links = []string{"", "10gbit", "1gbit"}
+
+const shapedPlacements = 2
+
 // largeBytes is the size of the large all_reduce.
 const largeBytes = 16 << 20
 
-// measureNodes prints, for each placement and way, the time of an all_reduce of 16 MiB and of 4 bytes, and what the
+// measureNodes prints, for each placement, speed of links and way, the time of an all_reduce of 16 MiB and of 4 bytes, and what the
 // nodes sent for the large one, as a multiple of the least that is possible: each node its data and each result once.
 func measureNodes(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet(nodesCommand, flag.ContinueOnError)
 	drun := flags.String("drun", "bin/drun", "the drun to measure")
 	rounds := flags.Int("rounds", 3, "how many times to measure everything")
+	speeds := flags.String("links", strings.Join(links, ","), "speeds of the links as tc says them; empty: as fast as the cores")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -59,28 +66,46 @@ func measureNodes(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s\n\nMedians of %d rounds.\n\n| nodes × ranks | way | all_reduce of 16 MiB | beside Gloo alone | bytes sent beside the least | all_reduce of 4 B |\n|---|---|---:|---:|---:|---:|\n", machine(), *rounds)
-	for _, p := range placements {
-		var first float64
-		all := make([][3][]float64, len(ways)) // large, small, sent
-		for range *rounds {
-			for i, w := range ways {
-				figures, err := net.measure(ctx, *drun, folder, p, w.hierarchy, w.more)
-				if err != nil {
-					return fmt.Errorf("%d × %d, %s: %w", p[0], p[1], w.name, err)
-				}
-				for k, f := range figures {
-					all[i][k] = append(all[i][k], f)
-				}
+	fmt.Fprintf(out, "%s\n\nMedians of %d rounds.\n\n| nodes × ranks | links | way | all_reduce of 16 MiB | beside Gloo alone | bytes sent beside the least | all_reduce of 4 B |\n|---|---|---|---:|---:|---:|---:|\n", machine(), *rounds)
+	for _, speed := range strings.Split(*speeds, ",") {
+		if err := net.shape(speed); err != nil {
+			return err
+		}
+		for i, p := range placements {
+			if speed != "" && i >= shapedPlacements {
+				break
+			}
+			if err := net.compare(ctx, out, *drun, folder, p, speed, *rounds); err != nil {
+				return fmt.Errorf("%d × %d, %w", p[0], p[1], err)
 			}
 		}
+	}
+	return nil
+}
+
+// compare measures the ways in turn, and prints medians, also of the ratios: what else this machine does slows down all
+// ways of a round.
+func (n *network) compare(ctx context.Context, out io.Writer, drun, folder string, placement [2]int, speed string, rounds int) error {
+	all := make([][4][]float64, len(ways)) // large, small, sent, large beside the first way's
+	for range rounds {
 		for i, w := range ways {
-			large, small, sent := middle(all[i][0]), middle(all[i][1]), middle(all[i][2])
-			if i == 0 {
-				first = large
+			figures, err := n.measure(ctx, drun, folder, placement, w.hierarchy, w.more)
+			if err != nil {
+				return fmt.Errorf("%s: %w", w.name, err)
 			}
-			fmt.Fprintf(out, "| %d × %d | %s | %.1f ms | %.2f | %.3f | %.0f µs |\n", p[0], p[1], w.name, large*1e3, large/first, sent, small*1e6)
+			for k, f := range figures {
+				all[i][k] = append(all[i][k], f)
+			}
+			first := all[0][0]
+			all[i][3] = append(all[i][3], figures[0]/first[len(first)-1])
 		}
+	}
+	if speed == "" {
+		speed = "as fast as the cores"
+	}
+	for i, w := range ways {
+		fmt.Fprintf(out, "| %d × %d | %s | %s | %.1f ms | %.2f | %.3f | %.0f µs |\n", placement[0], placement[1], speed, w.name,
+			middle(all[i][0])*1e3, middle(all[i][3]), middle(all[i][2]), middle(all[i][1])*1e6)
 	}
 	return nil
 }
@@ -119,6 +144,21 @@ func newNetwork(nodes int) (*network, error) {
 		}
 	}
 	return n, nil
+}
+
+// shape bounds what each node sends; "" is without a bound.
+func (n *network) shape(speed string) error {
+	for i := range n.nodes {
+		_ = exec.Command("tc", "-n", n.name(i), "qdisc", "del", "dev", "eth0", "root").Run() // there may be none
+		if speed == "" {
+			continue
+		}
+		text, err := exec.Command("tc", "-n", n.name(i), "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", speed, "burst", "256kb", "latency", "20ms").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("tc cannot make a link of %s: %w: %s", speed, err, text)
+		}
+	}
+	return nil
 }
 
 func (n *network) close() {
