@@ -69,6 +69,10 @@ var traits = map[string]trait{
 	"dist.reduce_from_group":  {collective: true},
 	"dist.shard":              {},
 	"dist.pipeline":           {collective: true},
+	"dist.rpc":                {own: true, origin: byData},
+	"dist.rpc_async":          {own: true, origin: byData},
+	"dist.remote":             {own: true, origin: byData},
+	"dist.serve":              {collective: true},
 	"dist.store":              {},
 	"dist.store.add":          {own: true, origin: byData},
 

@@ -50,6 +50,11 @@ type Rank struct {
 	OnLog func(thread *starlark.Thread, step int64) error
 	// OnBatch, if set, is told that a loader is asked for a batch.
 	OnBatch func() error
+	// Global, if set, gives what a name stands for at the top level of a file of the recipe; nil: nothing.
+	Global func(file, name string) starlark.Value
+	// Explain, if set, says where in the recipe an error of a function came up, and what it is. ended
+	// tells that the thread has been stopped, so that this rank cannot go on.
+	Explain func(thread *starlark.Thread, err error) (where, what string, ended bool)
 	// At, if set, is told where the recipe calls each module's builtins.
 	At func(*starlark.Thread)
 }

@@ -20,7 +20,7 @@ func TestRecipesDocument(t *testing.T) { examples(t, "recipes.md", 2, "") }
 
 func TestTensorsDocument(t *testing.T) { examples(t, "tensors.md", 2, "") }
 
-func TestParallelismDocument(t *testing.T) { examples(t, "parallelism.md", 2, "") }
+func TestParallelismDocument(t *testing.T) { examples(t, "parallelism.md", 3, "") }
 
 func TestDataDocument(t *testing.T) { examples(t, "data.md", 1, "") }
 

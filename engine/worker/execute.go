@@ -29,6 +29,14 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 	u.Tensors.Fail = func(err error) { lang.Cancel(thread, err) }
 	loader := &loader{worker: w, env: u.Env, loaded: map[string]*module{}}
 	thread.Load = loader.load
+	rank.Global = loader.global
+	rank.Explain = func(thread *starlark.Thread, err error) (where, what string, ended bool) {
+		e := lang.Explain(thread, err)
+		if e.Pos.IsValid() {
+			where = e.Pos.String()
+		}
+		return where, e.Msg, lang.Cancelled(thread) != nil
+	}
 	w.mu.Lock()
 	w.thread = thread
 	w.mu.Unlock()
@@ -37,6 +45,7 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 	}
 
 	globals, err := loader.exec(thread, w.job.Main)
+	loader.loaded[w.job.Main] = &module{globals, err}
 	if err != nil {
 		return lang.Explain(thread, err)
 	}
@@ -153,6 +162,17 @@ func (l *loader) load(thread *starlark.Thread, name string) (starlark.StringDict
 		}
 	}
 	return nil, fmt.Errorf("load from an unknown file %s", from)
+}
+
+// global is what a name stands for at the top level of a file that has been loaded, by the name that
+// positions show.
+func (l *loader) global(file, name string) starlark.Value {
+	for path, m := range l.loaded {
+		if display(l.job, path) == file {
+			return m.globals[name]
+		}
+	}
+	return nil
 }
 
 // exec executes a file's top level and freezes its globals.

@@ -83,12 +83,17 @@ func (g *Group) send(c *starlib.Call, ctx *collective.WaitLimit, dst int, async 
 	}
 	t := starlib.Must(tag(c))
 	data := starlib.Must(g.encode(c.Arg("x")))
+	return g.sendBytes(data, dst, t, ctx, origin(c), "isend", async)
+}
+
+// sendBytes sends a message; asynchronously, it gives a Work.
+func (g *Group) sendBytes(data []byte, dst, t int, ctx *collective.WaitLimit, at collective.Origin, what string, async bool) (starlark.Value, error) {
 	size := binary.NativeEndian.AppendUint64(nil, uint64(len(data)))
 	var works [2]collective.Work
 	var err error
 	for i, part := range [2][]byte{size, data} {
 		call := collective.NewSend(collective.Of(part), dst, t+i*collective.Body)
-		call.Origin, call.Async, call.Limit = origin(c).In(collective.Plain), async, ctx.Limit
+		call.Origin, call.Async, call.Limit = at.In(collective.Plain), async, ctx.Limit
 		if works[i], err = g.comm.Start(&call); err != nil {
 			return nil, err
 		}
@@ -101,7 +106,7 @@ func (g *Group) send(c *starlib.Call, ctx *collective.WaitLimit, dst int, async 
 	if !async {
 		return nil, nil
 	}
-	work := &Work{what: "isend", ctx: ctx, at: origin(c).Pos}
+	work := &Work{what: what, ctx: ctx, at: at.Pos}
 	work.wait = func(ctx *collective.WaitLimit) error {
 		for _, part := range works {
 			if err := part.Wait(ctx); err != nil {
@@ -149,7 +154,7 @@ func (w *World) receiveFrom(c *starlib.Call) (*receive, error) {
 }
 
 // receive starts to receive from a rank of the group.
-func (w *World) receive(c *starlib.Call, g *Group, src int) (_ *receive, err error) {
+func (w *World) receive(c *starlib.Call, g *Group, src int) (*receive, error) {
 	ctx := w.forever
 	if !c.IsNone("timeout") {
 		ctx = starlib.Must(w.until(c))
@@ -158,7 +163,12 @@ func (w *World) receive(c *starlib.Call, g *Group, src int) (_ *receive, err err
 	if g.comm == nil {
 		return nil, fmt.Errorf("there is no other rank to receive from")
 	}
-	r := &receive{g: g, ctx: ctx, at: origin(c).In(collective.Plain), src: src, route: route{g, src, t}}
+	return g.startReceive(src, t, ctx, origin(c))
+}
+
+func (g *Group) startReceive(src, t int, ctx *collective.WaitLimit, at collective.Origin) (_ *receive, err error) {
+	w := g.world
+	r := &receive{g: g, ctx: ctx, at: at.In(collective.Plain), src: src, route: route{g, src, t}}
 	if r.head, err = r.start(r.size[:], t); err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func (g *Group) receivable(bytes int) error {
 }
 
 func (g *Group) decode(data []byte) (starlark.Value, error) {
-	return (&plain.Decoder{Tensors: g.world.tensors}).Decode(data)
+	return (&plain.Decoder{Tensors: g.world.tensors, Reference: g.world.refer}).Decode(data)
 }
 
 // broadcastBytes gives src's bytes to all ranks.

@@ -138,6 +138,9 @@ func (w *World) keep(work *Work) {
 // Finish waits for the calls in progress that the recipe has dropped, so that they
 // complete. It is called when main has returned.
 func (w *World) Finish() error {
+	if err := w.settle(); err != nil {
+		return err
+	}
 	for _, work := range w.pending {
 		if work.over {
 			continue

@@ -26,12 +26,13 @@ import (
 
 // Tags of drun's own, from CBOR's first-come-first-served range.
 const (
-	tagTuple  = 0x6472_0001 + iota // [items…]
-	tagDict                        // [key, value, key, value…] in insertion order
-	tagSet                         // [items…] in insertion order
-	tagStruct                      // [name, value, …]
-	tagText                        // a string that is not UTF-8
-	tagTensor                      // [dtype, [sizes…], data]
+	tagTuple     = 0x6472_0001 + iota // [items…]
+	tagDict                           // [key, value, key, value…] in insertion order
+	tagSet                            // [items…] in insertion order
+	tagStruct                         // [name, value, …]
+	tagText                           // a string that is not UTF-8
+	tagTensor                         // [dtype, [sizes…], data]
+	tagReference                      // [owner, number]
 )
 
 // maxDepth bounds nesting, and so values that contain themselves.
@@ -63,7 +64,16 @@ func modes() (cbor.UserBufferEncMode, cbor.DecMode) {
 // Encode gives the bytes of a value; an error, which names the part, when it
 // holds something that is no plain value (a function, a module), itself, or more
 // than 200 levels.
-func Encode(v starlark.Value) ([]byte, error) { return Append(nil, v, math.MaxInt) }
+func Encode(v starlark.Value) ([]byte, error) {
+	return encoding{most: math.MaxInt}.append(nil, v)
+}
+
+// A Reference stands for a value on another rank. Ranks send each other references; they cannot be
+// saved, since what they stand for ends with the run.
+type Reference interface {
+	starlark.Value
+	Refers() (owner, number int64)
+}
 
 // A TooLargeError is the error of a value that takes more bytes than it may.
 type TooLargeError struct{ Most int }
@@ -72,16 +82,19 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("the value takes more than %d MB, which is the most that fits into this rank's share of the memory: divide it, or pass large numbers as a tensor", e.Most>>20)
 }
 
-// Append appends the bytes of a value, about most of them at the most: nothing
+// Append appends the bytes of a value for another rank, about most of them at the most: nothing
 // is allocated for a larger one.
 func Append(data []byte, v starlark.Value, most int) ([]byte, error) {
-	e := encoding{most: most}
+	return encoding{most: most, refers: true}.append(data, v)
+}
+
+func (e encoding) append(data []byte, v starlark.Value) ([]byte, error) {
 	w, err := e.wire(v, 0)
 	switch {
 	case errors.Is(err, errDepth):
 		return nil, tooDeep(v)
 	case errors.Is(err, errLarge):
-		return nil, &TooLargeError{most}
+		return nil, &TooLargeError{e.most}
 	case err != nil:
 		return nil, err
 	}
@@ -93,8 +106,12 @@ func Append(data []byte, v starlark.Value, most int) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// A Decoder makes values of bytes; their tensors belong to its context.
-type Decoder struct{ Tensors *tensor.Context }
+// A Decoder makes values of bytes.
+type Decoder struct {
+	Tensors *tensor.Context // of their tensors
+	// Reference makes a reference; where it is nil there are none.
+	Reference func(owner, number int64) starlark.Value
+}
 
 // Decode gives the value of bytes that Encode made.
 func (d *Decoder) Decode(data []byte) (starlark.Value, error) {
@@ -112,7 +129,10 @@ var (
 
 // encoding turns a value into what the encoder takes, which refers to the
 // value's memory, and counts the bytes.
-type encoding struct{ size, most int }
+type encoding struct {
+	size, most int
+	refers     bool // references may be in it
+}
 
 // itemSize is the most that an item takes beside its text or bytes: a tag and a head.
 const itemSize = 5 + 9
@@ -180,6 +200,11 @@ func (e *encoding) wire(v starlark.Value, depth int) (any, error) {
 		return cbor.Tag{Number: tagStruct, Content: fields}, nil
 	case *startensor.Value:
 		return e.tensor(v)
+	case Reference:
+		if e.refers {
+			owner, number := v.Refers()
+			return cbor.Tag{Number: tagReference, Content: []any{owner, number}}, nil
+		}
 	}
 	return nil, fmt.Errorf("a %s cannot be sent or saved: only None, bool, int, float, string, bytes, list, tuple, dict, set, struct and tensors can", v.Type())
 }
@@ -252,6 +277,13 @@ func (d *Decoder) tagged(t cbor.Tag) (starlark.Value, error) {
 	}
 	if t.Number == tagTensor {
 		return d.tensor(content)
+	}
+	if t.Number == tagReference && d.Reference != nil && len(content) == 2 {
+		owner, ok := content[0].(int64)
+		number, too := content[1].(int64)
+		if ok && too {
+			return d.Reference(owner, number), nil
+		}
 	}
 	values, err := d.items(content)
 	if err != nil {

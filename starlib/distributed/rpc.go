@@ -1,0 +1,451 @@
+package distributed
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"drun/collective"
+	"drun/starlib"
+
+	"go.starlark.net/starlark"
+)
+
+// Remote calls. A rank has one thread, and executes other ranks' calls in dist.serve alone: at no
+// other moment does its state change behind the recipe's back, so a recipe that serves in the order of
+// ranks has the same bits each time. A call is a message to the rank that executes it, and its answer
+// one back; both go through the board's guard, which finds ranks that wait for each other in a circle
+// and ranks that will never answer.
+
+// remote is what a rank has of calls: those of its own, and what other ranks refer to.
+type remote struct {
+	asked   []*Work                  // own calls that nobody may have waited for
+	kept    map[int64]starlark.Value // by the number of the reference
+	serving bool                     // it is in serve
+	served  int64                    // how often serve has ended
+	early   []*request               // came from ranks that have left the serve that this one is in
+}
+
+// request is a message to the rank that executes it.
+type request struct {
+	from int
+	kind starlark.Int
+	// served is how often serve had ended on the sender: it tells a call out of a function that
+	// another rank executes in the same serve from one that belongs to the next.
+	served     int64
+	fn         starlark.Callable // not sent, but
+	file, name string            // its name
+	args       starlark.Tuple
+	number     int64 // of a reference
+}
+
+// Kinds of requests.
+var (
+	callFunction = starlark.MakeInt(0)
+	keepResult   = starlark.MakeInt(1)
+	fetchKept    = starlark.MakeInt(2)
+	enterServe   = starlark.MakeInt(3) // the sender is in serve
+)
+
+// reference stands for a value that a rank keeps.
+type reference struct {
+	world         *World
+	owner, number int64
+}
+
+func (r *reference) String() string {
+	return fmt.Sprintf("<reference %d on rank %d>", r.number, r.owner)
+}
+func (r *reference) Type() string          { return "Reference" }
+func (r *reference) Freeze()               {}
+func (r *reference) Truth() starlark.Bool  { return true }
+func (r *reference) Hash() (uint32, error) { return uint32(r.owner*31 + r.number), nil }
+
+// Refers tells what it stands for, for the ranks that it is sent to.
+func (r *reference) Refers() (owner, number int64) { return r.owner, r.number }
+
+// Attr gives owner and the methods.
+func (r *reference) Attr(name string) (starlark.Value, error) {
+	if name == "owner" {
+		return starlark.MakeInt64(r.owner), nil
+	}
+	return referenceMethods.Attr(r, name)
+}
+
+// AttrNames lists them.
+func (r *reference) AttrNames() []string { return referenceMethods.AttrNames() }
+
+// refer makes a reference that has been received.
+func (w *World) refer(owner, number int64) starlark.Value { return &reference{w, owner, number} }
+
+var referenceMethods = &starlib.Methods{
+	Type: "Reference",
+	Doc: "A value that a rank keeps until the run ends (dist.remote). It can be sent, broadcast and passed to functions\n" +
+		"that are called on other ranks, but not saved.",
+	Attrs: [][2]string{{"owner", "the rank that keeps the value"}},
+	Defs: []*starlib.Def{{
+		Sig: `to_here(timeout: number = None)`,
+		Doc: "The value: on its owner the value itself, so that functions that are called there can change it; on\n" +
+			"other ranks a copy, for which the owner must be in dist.serve.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			r := c.Recv.(*reference)
+			return r.world.ask(c, int(r.owner), &request{kind: fetchKept, number: r.number})
+		},
+	}},
+}
+
+func (w *World) calling() []*starlib.Def {
+	return []*starlib.Def{
+		{
+			Sig: `rpc(to: int, fn: callable, *args, timeout: number = None)`,
+			Doc: "Calls fn(*args) on rank to, which must come to dist.serve, and returns its result. fn is a function\n" +
+				"that is defined at the top level of the recipe or of a file that it loads: both ranks have it, and its\n" +
+				"name is sent. Arguments and result are plain values, tensors and references, and are copied, also\n" +
+				"where to is this rank, which calls fn at once. An error of fn is an error here, with the line in the\n" +
+				"recipe where it came up; the other rank goes on. While it waits, this rank executes no calls of\n" +
+				"others: ranks that call each other out of main() are in a deadlock, and are told so.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				return w.ask(c, c.Int("to"), starlib.Must(w.named(c, callFunction)))
+			},
+		},
+		{
+			Sig: `rpc_async(to: int, fn: callable, *args, timeout: number = None) -> Work`,
+			Doc: "Like rpc, but does not wait: the returned Work's wait() gives the result, or the error. A rank\n" +
+				"executes the calls of another in the order in which they were made. At the latest dist.serve and the\n" +
+				"end of main() wait for calls that were dropped, and fail where one has failed.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				return w.begin(c, c.Int("to"), starlib.Must(w.named(c, callFunction)))
+			},
+		},
+		{
+			Sig: `remote(to: int, fn: callable, *args, timeout: number = None) -> Reference`,
+			Doc: "Like rpc, but rank to keeps the result, which may be any value, until the run ends. Returns a\n" +
+				"reference to it, when it is there. Where to is this rank, fn may be any function.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				return w.ask(c, c.Int("to"), starlib.Must(w.named(c, keepResult)))
+			},
+		},
+		{
+			Sig: `serve(order: string = "rank", timeout: number = None)`,
+			Doc: "Executes other ranks' calls until all ranks of the world are in serve; every rank calls it. Ranks\n" +
+				"take part in the calls of each other only here. order = \"rank\" takes one call of each rank in turn,\n" +
+				"passing over those that are in serve themselves, and waits for a rank whose turn it is: what a\n" +
+				"recipe computes is then the same each time. order = \"arrival\" takes calls as they come: no rank\n" +
+				"waits for a slower one, but the order, and so the bits, may differ from run to run, which a line on\n" +
+				"the console says. Functions that call on to ranks that serve need it. timeout bounds the wait for\n" +
+				"the next call; without it serve waits as long as the other ranks live.",
+			Fn: w.serve,
+		},
+	}
+}
+
+// named makes a request of the arguments fn and *args.
+func (w *World) named(c *starlib.Call, kind starlark.Int) (*request, error) {
+	r := &request{kind: kind, args: c.Rest, fn: c.Callable("fn")}
+	if fn, ok := r.fn.(*starlark.Function); ok {
+		r.file, r.name = fn.Position().Filename(), fn.Name()
+		if w.rank.Global != nil && w.rank.Global(r.file, r.name) == starlark.Value(fn) {
+			return r, nil
+		}
+	}
+	if kind == keepResult && c.Int("to") == w.rank.Rank {
+		return r, nil
+	}
+	return nil, fmt.Errorf("argument fn: a function is called by its name, so it must be defined with def at the top level of the recipe, which %s is not", r.fn.Name())
+}
+
+// ask makes a request and waits for the answer.
+func (w *World) ask(c *starlib.Call, to int, r *request) (starlark.Value, error) {
+	work, err := w.begin(c, to, r)
+	if err != nil {
+		return nil, err
+	}
+	work.over = true
+	if err := work.wait(work.ctx); err != nil {
+		return nil, err
+	}
+	return work.then.result()
+}
+
+// begin makes a request. The Work gives the answer.
+func (w *World) begin(c *starlib.Call, to int, r *request) (*Work, error) {
+	if to < 0 || to >= w.rank.WorldSize {
+		return nil, fmt.Errorf("%d is not a rank: valid are 0 to %d", to, w.rank.WorldSize-1)
+	}
+	ctx := starlib.Must(w.until(c))
+	if to == w.rank.Rank {
+		v, err := w.own(c, r)
+		if err != nil {
+			return nil, err
+		}
+		return &Work{what: "rpc", ctx: ctx, wait: func(*collective.WaitLimit) error { return nil },
+			done: func() bool { return true }, then: finish(func() (starlark.Value, error) { return v, nil })}, nil
+	}
+	r.served = w.remote.served
+	data, err := w.all.encode(r.value())
+	if err != nil {
+		return nil, err
+	}
+	// The receive comes first: answers are matched with calls by their order.
+	answer, err := w.all.startReceive(to, tagAnswer, ctx, origin(c))
+	if err == nil {
+		_, err = w.all.sendBytes(data, to, tagCall, ctx, origin(c), "rpc", true)
+	}
+	if err != nil {
+		return nil, err
+	}
+	result, failed := starlark.Value(nil), error(nil)
+	work := &Work{what: "rpc", ctx: ctx, at: origin(c).Pos, done: answer.ready}
+	work.wait = func(*collective.WaitLimit) error {
+		if result == nil && failed == nil {
+			result, failed = w.result(answer, to, r)
+		}
+		return failed
+	}
+	work.then = finish(func() (starlark.Value, error) { return result, failed })
+	w.remote.asked = append(slices.DeleteFunc(w.remote.asked, func(p *Work) bool { return p.over }), work)
+	return work, nil
+}
+
+// result is what the answer to a request says.
+func (w *World) result(answer *receive, to int, r *request) (starlark.Value, error) {
+	v, _, err := answer.wait()
+	if err != nil {
+		return nil, err
+	}
+	t, ok := v.(starlark.Tuple)
+	if !ok || len(t) != 2 {
+		return nil, fmt.Errorf("rank %d sent no answer, but %s", to, v)
+	}
+	if t[0] == starlark.False {
+		return nil, fmt.Errorf("rank %d: %s", to, string(t[1].(starlark.String)))
+	}
+	return t[1], nil
+}
+
+// settle waits for the answers to this rank's calls, which the recipe may have dropped, and gives the
+// error of the first that failed.
+func (w *World) settle() error {
+	calls := w.remote.asked
+	w.remote.asked = nil
+	for _, work := range calls {
+		if work.over {
+			continue
+		}
+		if err := work.wait(work.ctx); err != nil {
+			return fmt.Errorf("%s: %s, which was not waited for: %w", work.at, work.what, err)
+		}
+	}
+	return nil
+}
+
+// own carries out a request of this rank to itself.
+func (w *World) own(c *starlib.Call, r *request) (starlark.Value, error) {
+	switch {
+	case r.kind == fetchKept:
+		return w.find(r.number)
+	case r.kind == keepResult:
+		v, err := starlark.Call(c.Thread, r.fn, r.args, nil)
+		if err != nil {
+			return nil, err
+		}
+		return w.keepValue(v), nil
+	}
+	args, err := w.copied(r.args)
+	if err != nil {
+		return nil, err
+	}
+	v, err := starlark.Call(c.Thread, r.fn, args.(starlark.Tuple), nil)
+	if err != nil {
+		return nil, err
+	}
+	return w.copied(v)
+}
+
+// copied is a value as another rank would get it.
+func (w *World) copied(v starlark.Value) (starlark.Value, error) {
+	data, err := w.all.encode(v)
+	if err != nil {
+		return nil, err
+	}
+	return w.all.decode(data)
+}
+
+func (w *World) keepValue(v starlark.Value) *reference {
+	if w.remote.kept == nil {
+		w.remote.kept = map[int64]starlark.Value{}
+	}
+	n := int64(len(w.remote.kept))
+	w.remote.kept[n] = v
+	return &reference{w, int64(w.rank.Rank), n}
+}
+
+func (w *World) find(number int64) (starlark.Value, error) {
+	if v := w.remote.kept[number]; v != nil {
+		return v, nil
+	}
+	return nil, fmt.Errorf("rank %d keeps no value %d", w.rank.Rank, number)
+}
+
+// value is a request as it is sent.
+func (r *request) value() starlark.Tuple {
+	return starlark.Tuple{r.kind, starlark.MakeInt64(r.served), starlark.String(r.file), starlark.String(r.name), r.args, starlark.MakeInt64(r.number)}
+}
+
+func newRequest(from int, v starlark.Value) (*request, error) {
+	t, ok := v.(starlark.Tuple)
+	if !ok || len(t) != 6 {
+		return nil, fmt.Errorf("rank %d sent no call, but %s", from, v)
+	}
+	r := &request{from: from, kind: t[0].(starlark.Int), file: string(t[2].(starlark.String)), name: string(t[3].(starlark.String)), args: t[4].(starlark.Tuple)}
+	r.served, _ = t[1].(starlark.Int).Int64()
+	r.number, _ = t[5].(starlark.Int).Int64()
+	return r, nil
+}
+
+func (w *World) serve(c *starlib.Call) (starlark.Value, error) {
+	order := c.String("order")
+	if order != "rank" && order != "arrival" {
+		return nil, fmt.Errorf("argument order: want \"rank\" or \"arrival\", got %q", order)
+	}
+	ctx := w.forever
+	if !c.IsNone("timeout") {
+		ctx = starlib.Must(w.until(c))
+	}
+	if w.remote.serving {
+		return nil, errors.New("this function is executed in dist.serve already")
+	}
+	if err := w.settle(); err != nil || w.all.comm == nil {
+		return nil, err
+	}
+	w.remote.serving = true
+	defer func() { w.remote.serving = false }()
+	s := &serving{World: w, c: c, ctx: ctx, at: origin(c), inTurn: order == "rank", in: make([]bool, w.rank.WorldSize)}
+	return nil, s.run()
+}
+
+// serving is one call of serve.
+type serving struct {
+	*World
+	c      *starlib.Call
+	ctx    *collective.WaitLimit
+	at     collective.Origin
+	inTurn bool
+	in     []bool // by rank: it is in serve, too
+	told   bool
+}
+
+// run executes calls until all ranks have entered serve. A rank enters once its own calls have been
+// answered, and what a function calls on another rank has been answered before the function is. So
+// when all have entered, no call is under way.
+func (s *serving) run() error {
+	s.in[s.rank.Rank] = true
+	enter, err := s.all.encode((&request{kind: enterServe, served: s.remote.served}).value())
+	if err != nil {
+		return err
+	}
+	for r := range s.in {
+		if r != s.rank.Rank {
+			if _, err := s.all.sendBytes(enter, r, tagCall, s.forever, s.at, "serve", true); err != nil {
+				return err
+			}
+		}
+	}
+	turn := s.rank.Rank
+	for left := len(s.in) - 1; left > 0; {
+		source := collective.AnySource
+		if s.inTurn {
+			for turn = (turn + 1) % len(s.in); s.in[turn]; {
+				turn = (turn + 1) % len(s.in)
+			}
+			source = turn
+		}
+		r, err := s.next(source)
+		if err != nil {
+			return err
+		}
+		if r.kind == enterServe {
+			s.in[r.from] = true
+			left--
+		} else if err := s.execute(r); err != nil {
+			return err
+		}
+	}
+	s.remote.served++
+	return nil
+}
+
+// next is the next request from a rank, or from any, that belongs to this serve.
+func (s *serving) next(source int) (*request, error) {
+	for i, r := range s.remote.early {
+		if r.served == s.remote.served && (source < 0 || source == r.from) {
+			s.remote.early = append(s.remote.early[:i:i], s.remote.early[i+1:]...)
+			return r, nil
+		}
+	}
+	for {
+		receive, err := s.all.startReceive(source, tagCall, s.ctx, s.at)
+		if err != nil {
+			return nil, err
+		}
+		v, from, err := receive.wait()
+		if err != nil {
+			return nil, err
+		}
+		r, err := newRequest(from, v)
+		if err != nil || r.served == s.remote.served {
+			return r, err
+		}
+		s.remote.early = append(s.remote.early, r)
+	}
+}
+
+// execute carries out a call and answers it. A call that fails is the caller's error, unless this
+// rank cannot go on either.
+func (s *serving) execute(r *request) error {
+	if !s.inTurn && !s.told {
+		s.told = true
+		s.c.Thread.Print(s.c.Thread, fmt.Sprintf("%s: dist.serve: calls are executed as they arrive, so results may differ from run to run; order = \"rank\" keeps them the same", s.at.Pos))
+	}
+	v, failed := s.carryOut(r)
+	answer := starlark.Tuple{starlark.True, v}
+	if failed == nil {
+		data, err := s.all.encode(answer)
+		if err == nil {
+			return s.reply(r, data)
+		}
+		failed = fmt.Errorf("the result of %s: %w", r.name, err)
+	}
+	where, what, ended := s.rank.Explain(s.c.Thread, failed)
+	if where != "" {
+		what = where + ": " + what
+	}
+	data, err := s.all.encode(starlark.Tuple{starlark.False, starlark.String(what)})
+	if ended || err != nil || s.reply(r, data) != nil {
+		return failed // it is why there are no more messages
+	}
+	return nil
+}
+
+func (s *serving) reply(r *request, data []byte) error {
+	_, err := s.all.sendBytes(data, r.from, tagAnswer, s.within, s.at, "the answer to rpc", true)
+	return err
+}
+
+func (s *serving) carryOut(r *request) (starlark.Value, error) {
+	if r.kind == fetchKept {
+		return s.find(r.number)
+	}
+	fn, ok := s.rank.Global(r.file, r.name).(starlark.Callable)
+	if !ok {
+		return nil, fmt.Errorf("there is no function %s in %s here", r.name, r.file)
+	}
+	v, err := starlark.Call(s.c.Thread, fn, r.args, nil)
+	if err == nil {
+		err = s.settle()
+	}
+	if err == nil && r.kind == keepResult {
+		v = s.keepValue(v)
+	}
+	return v, err
+}
