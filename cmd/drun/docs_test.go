@@ -14,6 +14,8 @@ import (
 // The examples of these pages do what stands there: a recipe, commands that run it, and lines that these print.
 func TestCheckpointsDocument(t *testing.T) { examples(t, "checkpoints.md", 6, "") }
 
+func TestDataDocument(t *testing.T) { examples(t, "data.md", 2, "") }
+
 func TestModelsDocument(t *testing.T) { examples(t, "models.md", 3, "") }
 
 func TestRecipesDocument(t *testing.T) { examples(t, "recipes.md", 2, "") }
@@ -21,8 +23,6 @@ func TestRecipesDocument(t *testing.T) { examples(t, "recipes.md", 2, "") }
 func TestTensorsDocument(t *testing.T) { examples(t, "tensors.md", 2, "") }
 
 func TestParallelismDocument(t *testing.T) { examples(t, "parallelism.md", 3, "") }
-
-func TestDataDocument(t *testing.T) { examples(t, "data.md", 1, "") }
 
 func TestNodesDocument(t *testing.T) {
 	if !haveGloo() {

@@ -6,13 +6,18 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib/data/table"
 )
 
-// table is a file of numbers: the features row by row, and the label column
+// numbersTable is a file of numbers: the features row by row, and the label column
 // apart where one was named.
-type table struct {
+type numbersTable struct {
 	rows, cols int // of features
 	features   []float32
 	labels     []float64 // one a row; nil without a label column
@@ -21,19 +26,20 @@ type table struct {
 }
 
 // parseCSV reads comma-separated numbers. A first line without any number is a
-// header and is skipped. label is the label's column, negative from the end;
-// nil means that there is none. largest is how many bytes the numbers may take, 0 for
+// header and is skipped. label is the label's column: its name, or its number, negative from the end;
+// None means that there is none. largest is how many bytes the numbers may take, 0 for
 // any number. Errors name file, line and column.
-func parseCSV(name string, in io.Reader, label *int, largest int) (*table, error) {
-	bounded := &recordReader{Reader: in}
+func parseCSV(name string, in io.Reader, delimiter rune, label starlark.Value, largest int) (*numbersTable, error) {
+	bounded := table.Bound(in)
 	r := csv.NewReader(bounded)
 	r.ReuseRecord = true
+	r.Comma = delimiter
 	r.FieldsPerRecord = -1 // the check below names the line it compares with
 	r.TrimLeadingSpace = true
-	t := &table{classes: true}
+	t := &numbersTable{classes: true}
 	width, first, at, line := -1, 0, -1, 0
 	for n := 0; ; n++ {
-		bounded.bytes = 0
+		bounded.Next()
 		record, err := r.Read()
 		if err == io.EOF {
 			break
@@ -47,7 +53,7 @@ func parseCSV(name string, in io.Reader, label *int, largest int) (*table, error
 		}
 		if width < 0 {
 			width, first = len(record), line
-			if at, err = labelColumn(label, width); err != nil {
+			if at, err = labelColumn(label, record); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
 			if isHeader(record) {
@@ -73,7 +79,7 @@ func parseCSV(name string, in io.Reader, label *int, largest int) (*table, error
 }
 
 // addRow takes one line; at is the label's column or -1.
-func (t *table) addRow(record []string, at int) error {
+func (t *numbersTable) addRow(record []string, at int) error {
 	for i, field := range record {
 		field = strings.TrimSpace(field)
 		bits := 32
@@ -102,7 +108,7 @@ func (t *table) addRow(record []string, at int) error {
 
 // addInteger takes a label as an integer, if it is one. Beyond 2^53 a float64 may
 // stand for another: there the digits count.
-func (t *table) addInteger(field string, v float64) error {
+func (t *numbersTable) addInteger(field string, v float64) error {
 	n, err := strconv.ParseInt(field, 10, 64)
 	switch {
 	case err == nil:
@@ -117,24 +123,6 @@ func (t *table) addInteger(field string, v float64) error {
 	return nil
 }
 
-// recordReader bounds what one record takes: encoding/csv keeps all of it, and a
-// quote that is never closed goes on to the end of the file.
-type recordReader struct {
-	io.Reader
-	bytes int // since the record began, or some kB before
-}
-
-const maxRecord = 64 << 20
-
-func (r *recordReader) Read(p []byte) (int, error) {
-	if r.bytes > maxRecord {
-		return 0, fmt.Errorf("a line of more than %d bytes, or a quote that is not closed", maxRecord)
-	}
-	n, err := r.Reader.Read(p)
-	r.bytes += n
-	return n, err
-}
-
 // isHeader tells whether a line holds names: no field of it is a number.
 func isHeader(record []string) bool {
 	for _, field := range record {
@@ -145,18 +133,32 @@ func isHeader(record []string) bool {
 	return true
 }
 
-func labelColumn(label *int, width int) (int, error) {
-	if label == nil {
-		return -1, nil
+func labelColumn(label starlark.Value, first []string) (int, error) {
+	width := len(first)
+	switch label := label.(type) {
+	case starlark.String:
+		names := make([]string, width)
+		for i, field := range first {
+			names[i] = strings.TrimSpace(field)
+		}
+		if at := slices.Index(names, string(label)); at >= 0 && isHeader(first) {
+			return at, nil
+		}
+		if !isHeader(first) {
+			return 0, fmt.Errorf("label = %s, but the file has no names of columns in its first line", label)
+		}
+		return 0, table.NoColumn(string(label), names)
+	case starlark.Int:
+		at, ok := label.Int64()
+		if ok && at < 0 {
+			at += int64(width)
+		}
+		if !ok || at < 0 || at >= int64(width) {
+			return 0, fmt.Errorf("label = %d, but there are %d columns: valid are %d to %d", label, width, -width, width-1)
+		}
+		return int(at), nil
 	}
-	at := *label
-	if at < 0 {
-		at += width
-	}
-	if at < 0 || at >= width {
-		return 0, fmt.Errorf("label = %d, but there are %d columns: valid are %d to %d", *label, width, -width, width-1)
-	}
-	return at, nil
+	return -1, nil
 }
 
 // csvError puts encoding/csv's position into the words used here.

@@ -9,14 +9,16 @@ import (
 	"strings"
 	"testing"
 
+	"go.starlark.net/starlark"
+
 	"drun/starlib"
 )
 
 func TestCSV(t *testing.T) {
-	last, first, none := -1, 0, (*int)(nil)
+	last, first, none := starlark.MakeInt(-1), starlark.MakeInt(0), starlark.None
 	for _, c := range []struct {
 		name, text string
-		label      *int
+		label      starlark.Value
 		cols       int
 		features   []float32
 		labels     []float64
@@ -25,12 +27,12 @@ func TestCSV(t *testing.T) {
 		{"plain", "1,2\n3,4\n", none, 2, []float32{1, 2, 3, 4}, nil, true},
 		{"no newline at the end", "1,2\n3,4", none, 2, []float32{1, 2, 3, 4}, nil, true},
 		{"header, byte order mark, spaces, CRLF, empty line", "\ufeffa,\"b, c\"\r\n 1 , 2.5\r\n\r\n-3e2,4\r\n", none, 2, []float32{1, 2.5, -300, 4}, nil, true},
-		{"last column", "1,2,0\n3,4,9\n", &last, 2, []float32{1, 2, 3, 4}, []float64{0, 9}, true},
-		{"first column", "0.5,2\n9,4\n", &first, 1, []float32{2, 4}, []float64{0.5, 9}, false},
-		{"only labels", "1\n2\n", &first, 0, nil, []float64{1, 2}, true},
+		{"last column", "1,2,0\n3,4,9\n", last, 2, []float32{1, 2, 3, 4}, []float64{0, 9}, true},
+		{"first column", "0.5,2\n9,4\n", first, 1, []float32{2, 4}, []float64{0.5, 9}, false},
+		{"only labels", "1\n2\n", first, 0, nil, []float64{1, 2}, true},
 		{"infinity", "inf,1\n", none, 2, []float32{float32(inf()), 1}, nil, true},
 	} {
-		got, err := parseCSV("f.csv", strings.NewReader(c.text), c.label, 0)
+		got, err := parseCSV("f.csv", strings.NewReader(c.text), ',', c.label, 0)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -44,7 +46,7 @@ func TestCSV(t *testing.T) {
 func inf() float64 { f := 1e308; return f * 10 }
 
 func TestBadCSVIsLocated(t *testing.T) {
-	five := 5
+	five := starlark.MakeInt(5)
 	for text, want := range map[string]string{
 		"1,2\n3\n":               "f.csv: line 2, column 2: the line has 1 columns, but line 1 has 2",
 		"1,2\n3,4,5\n":           "f.csv: line 2, column 3: the line has 3 columns, but line 1 has 2",
@@ -57,11 +59,11 @@ func TestBadCSVIsLocated(t *testing.T) {
 		"a,b\n":                  "f.csv: no rows of numbers",
 		"\"multi\nline\",b\n1,y": `f.csv: line 3, column 2: "y" is not a number`,
 	} {
-		if _, err := parseCSV("f.csv", strings.NewReader(text), nil, 0); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := parseCSV("f.csv", strings.NewReader(text), ',', nil, 0); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: got error %v, want %s", text, err, want)
 		}
 	}
-	if _, err := parseCSV("f.csv", strings.NewReader("1,2\n"), &five, 0); err == nil || err.Error() != "f.csv: label = 5, but there are 2 columns: valid are -2 to 1" {
+	if _, err := parseCSV("f.csv", strings.NewReader("1,2\n"), ',', five, 0); err == nil || err.Error() != "f.csv: label = 5, but there are 2 columns: valid are -2 to 1" {
 		t.Errorf("label out of range: got error %v", err)
 	}
 }
@@ -105,10 +107,10 @@ func TestFilesAreUnpacked(t *testing.T) {
 
 func BenchmarkCSV(b *testing.B) {
 	text := strings.Repeat(strings.Repeat("12,", 64)+"7\n", 1797)
-	label := -1
+	label := starlark.MakeInt(-1)
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		if _, err := parseCSV("f.csv", strings.NewReader(text), &label, 0); err != nil {
+		if _, err := parseCSV("f.csv", strings.NewReader(text), ',', label, 0); err != nil {
 			b.Fatal(err)
 		}
 	}

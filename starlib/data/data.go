@@ -19,12 +19,12 @@ import (
 func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 	return &starlib.Module{
 		Name:  "data",
-		Doc:   "Readers, datasets and loaders. Files are looked up in the recipe's folder, then in the --data folders; gzip files are decompressed, whatever their name.",
-		Types: []*starlib.Methods{datasetMethods, loaderMethods, samplerType},
+		Doc:   "Readers, datasets and loaders. Files are looked up in the recipe's folder, then in the --data folders; files compressed with gzip or zstd are decompressed, whatever their name.",
+		Types: []*starlib.Methods{datasetMethods, loaderMethods, samplerType, tableMethods},
 		Defs: append([]*starlib.Def{
 			{
-				Sig: "csv(path: string, label: int = None) -> Dataset",
-				Doc: "A file of comma-separated numbers, one sample a line; a first line without numbers is a header and is skipped. label is the column of the labels; negative numbers count from the end. x: float32, shape (lines, columns); y: int64, or float32 if a label is not an integer, shape (lines,); None without label. A line of another length or a field that is not a number is an error that names file, line and column.",
+				Sig: "csv(path: string, label: int | string = None, delimiter: string = None, columns: list = None, categories: list | dict = None, missing: number | string = None) -> Dataset",
+				Doc: "A file of comma-separated numbers, one sample a line; a first line without numbers is a header and is skipped. label is the column of the labels; negative numbers count from the end. x: float32, shape (lines, columns); y: int64, or float32 if a label is not an integer, shape (lines,); None without label. delimiter separates the fields, by default a comma, in .tsv a tab. A line of another length or a field that is not a number is an error that names file, line and column.\nlabel may be a name in the header. columns, categories and missing are for files with texts and missing cells: they mean what they mean in data.table(path).dataset(), and label is a name then.",
 				Fn:  func(c *starlib.Call) (starlark.Value, error) { return readCSV(r, ctx, c) },
 			},
 			reader("npy(path: string) -> Tensor", "An array in NumPy's format. int16 and uint16 become int32, uint32 and uint64 become int64.",
@@ -76,7 +76,7 @@ shard = False gives every rank all samples; group divides them among the ranks o
 sampler says which samples an epoch has, in the place of shuffle. Samples that are not rows of a tensor are collated (data.collate); collate(samples) makes the batch of a list of samples instead.`,
 				Fn: func(c *starlib.Call) (starlark.Value, error) { return newLoader(r, ctx, c) },
 			},
-		}, slices.Concat(folds(r, ctx), derived(r, ctx), batching(ctx), []*starlib.Def{sampling})...),
+		}, slices.Concat(tables(r, ctx), folds(r, ctx), derived(r, ctx), batching(ctx), []*starlib.Def{sampling})...),
 	}
 }
 
@@ -88,25 +88,54 @@ func reader(sig, doc string, read func(path string) (starlark.Value, error)) *st
 }
 
 func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
-	var label *int
-	if !c.IsNone("label") {
-		label = new(c.Int("label"))
-	}
 	path := c.String("path")
+	delimiter, err := delimiterOf(c)
+	if err != nil {
+		return nil, err
+	}
+	if !c.IsNone("columns") || !c.IsNone("categories") || !c.IsNone("missing") {
+		f, err := featuresOf(c)
+		if err != nil {
+			return nil, err
+		}
+		if _, byNumber := c.Arg("label").(starlark.Int); byNumber {
+			return nil, errors.New("label: with columns, categories or missing, want the name of a column")
+		}
+		t, err := readTable(r.Files, ctx, c.Thread, path, csvFormat(path), tableOptions{delimiter: delimiter})
+		if err != nil {
+			return nil, err
+		}
+		ds, err := t.dataset(f)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return ds, nil
+	}
+	if delimiter == 0 {
+		delimiter = map[string]rune{"csv": ',', "tsv": '\t'}[csvFormat(path)]
+	}
 	in, _, file, err := open(r.Files, path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	t, err := parseCSV(path, in, label, r.Files.Largest)
+	t, err := parseCSV(path, in, delimiter, c.Arg("label"), r.Files.Largest)
 	if err != nil {
 		return nil, err
 	}
 	return t.dataset(ctx, c.Thread)
 }
 
+// csvFormat is csv or tsv.
+func csvFormat(path string) string {
+	if formatOf(path) == "tsv" {
+		return "tsv"
+	}
+	return "csv"
+}
+
 // dataset makes tensors of the table.
-func (t *table) dataset(ctx *tensor.Context, thread *starlark.Thread) (_ *Dataset, err error) {
+func (t *numbersTable) dataset(ctx *tensor.Context, thread *starlark.Thread) (_ *Dataset, err error) {
 	d := &tensors{}
 	if d.x, err = tensor.FromBytes(ctx, bytesOf(t.features), []int{t.rows, t.cols}, element.Float32); err != nil {
 		return nil, err

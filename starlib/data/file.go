@@ -10,6 +10,7 @@ import (
 	"math"
 	"unicode/utf8"
 
+	"github.com/klauspost/compress/zstd"
 	"go.starlark.net/starlark"
 
 	"drun/element"
@@ -17,42 +18,67 @@ import (
 	"drun/tensor"
 )
 
-// open opens a file that the recipe may read, unpacked if it is gzip: its first
-// two bytes tell, not its name. size is the number of bytes to come, or -1.
+// open opens a file that the recipe may read, unpacked if it is gzip or zstd: its first
+// bytes tell, not its name. size is the number of bytes to come, or -1.
 func open(files *starlib.Files, name string) (in io.Reader, size int64, closer io.Closer, err error) {
 	f, err := files.Open(name)
 	if err != nil {
 		return nil, 0, nil, err
 	}
-	buffered := bufio.NewReaderSize(f, 64<<10)
-	magic, _ := buffered.Peek(2)
-	if string(magic) != "\x1f\x8b" {
-		return buffered, f.Size(), f, nil
-	}
-	unpacked, err := gzip.NewReader(buffered)
+	in, packed, err := unpack(f)
 	if err != nil {
 		f.Close()
-		return nil, 0, nil, fmt.Errorf("%s: %w", name, gzipError(err))
+		return nil, 0, nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return gzipReader{unpacked}, -1, f, nil
+	if packed {
+		return in, -1, f, nil
+	}
+	return in, f.Size(), f, nil
 }
 
-// gzipReader says of its errors what they are about.
-type gzipReader struct{ *gzip.Reader }
+// maxWindow bounds the memory of a zstd stream, as its own tool does.
+const maxWindow = 128 << 20
 
-func (r gzipReader) Read(p []byte) (int, error) {
+// unpack sees through gzip and zstd.
+func unpack(f io.Reader) (in io.Reader, packed bool, err error) {
+	buffered := bufio.NewReaderSize(f, 64<<10)
+	magic, _ := buffered.Peek(4)
+	switch {
+	case bytes.HasPrefix(magic, []byte("\x1f\x8b")):
+		unpacked, err := gzip.NewReader(buffered)
+		if err != nil {
+			return nil, false, packedError("gzip", err)
+		}
+		return packedReader{unpacked, "gzip"}, true, nil
+	case string(magic) == "\x28\xb5\x2f\xfd":
+		unpacked, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
+		if err != nil {
+			return nil, false, packedError("zstd", err)
+		}
+		return packedReader{unpacked, "zstd"}, true, nil
+	}
+	return buffered, false, nil
+}
+
+// packedReader says of its errors what they are about.
+type packedReader struct {
+	io.Reader
+	format string
+}
+
+func (r packedReader) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
 	if err != nil && err != io.EOF {
-		err = gzipError(err)
+		err = packedError(r.format, err)
 	}
 	return n, err
 }
 
-func gzipError(err error) error {
+func packedError(format string, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("truncated: the gzip data ends early")
+		return fmt.Errorf("truncated: the %s data ends early", format)
 	}
-	return fmt.Errorf("the gzip data is garbled: %w", err)
+	return fmt.Errorf("the %s data is garbled: %w", format, err)
 }
 
 // readAll reads a whole file as a plain value.

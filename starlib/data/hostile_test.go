@@ -17,8 +17,11 @@ import (
 	"testing"
 	"time"
 
+	"go.starlark.net/starlark"
+
 	"drun/element"
 	"drun/starlib"
+	"drun/starlib/data/table"
 	"drun/tensor"
 )
 
@@ -48,7 +51,7 @@ var fileReaders = map[string]func(files *starlib.Files, ctx *tensor.Context, nam
 			return err
 		}
 		defer file.Close()
-		_, err = parseCSV(name, in, nil, f.Largest)
+		_, err = parseCSV(name, in, ',', nil, f.Largest)
 		return err
 	},
 }
@@ -201,7 +204,7 @@ func appendElement(b []byte, kind, order string, v float64) []byte {
 
 // Labels that are integers are exact, or an error says which is not.
 func TestLargeLabels(t *testing.T) {
-	last := -1
+	last := starlark.MakeInt(-1)
 	for text, want := range map[string]any{
 		"1,9007199254740993\n":                   []int64{9007199254740993},
 		"1,-9223372036854775808\n":               []int64{math.MinInt64},
@@ -209,7 +212,7 @@ func TestLargeLabels(t *testing.T) {
 		"1,9223372036854775808\n":                "f.csv: line 1, column 2: 9223372036854775808 does not fit int64",
 		"1,2\n1,99999999999999999999999999999\n": "f.csv: line 2, column 2: 99999999999999999999999999999 does not fit int64",
 	} {
-		got, err := parseCSV("f.csv", strings.NewReader(text), &last, 0)
+		got, err := parseCSV("f.csv", strings.NewReader(text), ',', last, 0)
 		switch want := want.(type) {
 		case string:
 			if err == nil || err.Error() != want {
@@ -222,7 +225,7 @@ func TestLargeLabels(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"1,2\n1,0.5\n", "1,nan\n", "1,inf\n", "1,1e300\n"} {
-		if got, err := parseCSV("f.csv", strings.NewReader(text), &last, 0); err != nil || got.classes {
+		if got, err := parseCSV("f.csv", strings.NewReader(text), ',', last, 0); err != nil || got.classes {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
 	}
@@ -231,14 +234,14 @@ func TestLargeLabels(t *testing.T) {
 // A table takes no more than it may, wherever its size shows.
 func TestCSVLimit(t *testing.T) {
 	text := strings.Repeat("1,2,3\n", 1000)
-	if _, err := parseCSV("f.csv", strings.NewReader(text), nil, 12000); err != nil {
+	if _, err := parseCSV("f.csv", strings.NewReader(text), ',', nil, 12000); err != nil {
 		t.Error(err)
 	}
-	if _, err := parseCSV("f.csv", strings.NewReader(text), nil, 11999); err == nil || !strings.HasPrefix(err.Error(), "f.csv: line 1000: the numbers up to here take 12000 bytes, and a file of them may take 11999") {
+	if _, err := parseCSV("f.csv", strings.NewReader(text), ',', nil, 11999); err == nil || !strings.HasPrefix(err.Error(), "f.csv: line 1000: the numbers up to here take 12000 bytes, and a file of them may take 11999") {
 		t.Error(err)
 	}
-	long := "1,2\n\"" + strings.Repeat("\n", maxRecord+1<<20)
-	if _, err := parseCSV("f.csv", strings.NewReader(long), nil, 0); err == nil || err.Error() != "f.csv: after line 1: a line of more than 67108864 bytes, or a quote that is not closed" {
+	long := "1,2\n\"" + strings.Repeat("\n", table.MaxRecord+1<<20)
+	if _, err := parseCSV("f.csv", strings.NewReader(long), ',', nil, 0); err == nil || err.Error() != "f.csv: after line 1: a line of more than 67108864 bytes, or a quote that is not closed" {
 		t.Error(err)
 	}
 }
@@ -249,9 +252,9 @@ func FuzzCSV(f *testing.F) {
 	for _, text := range []string{"1,2\n3,4\n", "a,b\n1,2", "\ufeff1, 2\r\n", "1,\"2\n\"\n", "1,9007199254740993\n", "1,-0\n", "nan,inf\n", "1e400,1\n", ",\n", "\"", "0x1p4,1\n", "1_0,1\n"} {
 		f.Add(text)
 	}
-	last := -1
+	last := starlark.MakeInt(-1)
 	f.Fuzz(func(t *testing.T, text string) {
-		got, err := parseCSV("f.csv", strings.NewReader(text), &last, 0)
+		got, err := parseCSV("f.csv", strings.NewReader(text), ',', last, 0)
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "f.csv: ") {
 				t.Errorf("%q: %v", text, err)

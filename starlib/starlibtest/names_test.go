@@ -94,11 +94,14 @@ var promised = map[string]string{
 	"Optimizer": `step(closure = None) zero_grad() lr`,
 	"data": `csv(path, label = None) npy(path) npz(path) idx(path) safetensors(path) text(path) bytes(path)
 		dataset(x, y) split(ds, fraction)
+		csv(path, label = None, delimiter = None, columns = None, categories = None, missing = None) jsonl(path)
+		table(path, format = None, columns = None, delimiter = None, header = True, missing_values = None)
 		split(ds, fraction, stratify = False) kfold(ds, k, shuffle = True, stratify = False) subset(ds, indices) concat(datasets)
 		map(ds, fn, random = False) cache(ds) weighted_sampler(weights, samples = None, replacement = True)
 		collate(samples) pad_collate(samples, padding_value = 0) pad_sequence(sequences, batch_first = False, padding_value = 0)
 		loader(ds, batch, shuffle = False, drop_last = False, shard = True, group = None, transform = None, sampler = None, collate = None)`,
 	"Dataset":    `x y`,
+	"Table":      `columns categories(column) codes(column, categories = None) dataset(label = None, columns = None, categories = None, missing = None)`,
 	"Loader":     `epochs(n)`,
 	"checkpoint": `save(state, step, score = None, memory = False) restore(state, step = "last", strict = True) save_file(state, path) load_file(path)`,
 }

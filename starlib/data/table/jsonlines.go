@@ -1,0 +1,226 @@
+package table
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+)
+
+// MaxDepth is how deep lists and objects of a JSON value may nest.
+const MaxDepth = 100
+
+// Lines calls visit for each line of a text that is not blank, with its number from 1. A line of more than MaxRecord
+// bytes is an error. The line's memory is reused.
+func Lines(in io.Reader, visit func(number int, line []byte) error) error {
+	r := bufio.NewReaderSize(in, 64<<10)
+	var long []byte
+	for number := 1; ; number++ {
+		part, err := r.ReadSlice('\n')
+		line := part
+		if err == bufio.ErrBufferFull {
+			long = append(long[:0], part...)
+			for err == bufio.ErrBufferFull {
+				if len(long) > MaxRecord {
+					return fmt.Errorf("line %d: more than %d bytes", number, MaxRecord)
+				}
+				part, err = r.ReadSlice('\n')
+				long = append(long, part...)
+			}
+			line = long
+		}
+		if err != nil && err != io.EOF {
+			return fmt.Errorf("line %d: %w", number, err)
+		}
+		if number == 1 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			if err := visit(number, line); err != nil {
+				return fmt.Errorf("line %d: %w", number, err)
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+	}
+}
+
+// Member is an entry of a JSON object.
+type Member struct {
+	Name  string
+	Value any
+}
+
+// Object is a JSON object, in the order of the file.
+type Object []Member
+
+// ParseJSON reads one JSON value: nil, bool, int64, float64, string, []any or Object. An integer that does not fit into
+// 64 bits is an error, as are a name that comes twice and deep nesting; errors name the byte.
+func ParseJSON(text []byte) (any, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	v, err := parseValue(d, 0)
+	if err == nil {
+		if _, end := d.Token(); end != io.EOF {
+			err = errors.New("something follows the value")
+		}
+	}
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		err = errors.New("the value ends early")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("byte %d: %w", d.InputOffset(), err)
+	}
+	return v, nil
+}
+
+func parseValue(d *json.Decoder, depth int) (any, error) {
+	t, err := d.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch t := t.(type) {
+	case json.Number:
+		return number(string(t))
+	case json.Delim:
+		if depth == MaxDepth {
+			return nil, fmt.Errorf("lists and objects are nested more than %d deep", MaxDepth)
+		}
+		if t == '[' {
+			list := []any{}
+			for d.More() {
+				v, err := parseValue(d, depth+1)
+				if err != nil {
+					return nil, err
+				}
+				list = append(list, v)
+			}
+			_, err := d.Token()
+			return list, err
+		}
+		var object Object
+		seen := map[string]bool{}
+		for d.More() {
+			t, err := d.Token()
+			if err != nil {
+				return nil, err
+			}
+			name, _ := t.(string)
+			if seen[name] {
+				return nil, fmt.Errorf("the object has %s twice", short(name))
+			}
+			seen[name] = true
+			v, err := parseValue(d, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			object = append(object, Member{name, v})
+		}
+		_, err := d.Token()
+		return object, err
+	}
+	return t, nil // nil, bool, string
+}
+
+func number(s string) (any, error) {
+	if !bytes.ContainsAny([]byte(s), ".eE") {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%s does not fit into 64 bits", short(s))
+		}
+		return n, nil
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		return nil, fmt.Errorf("%s does not fit into a float64", short(s))
+	}
+	return f, nil
+}
+
+// JSONLines reads a file of JSON objects, one a line. Its columns are the names that any of them has, in the order in
+// which they are seen first; where an object lacks a name, or has null, the cell is missing.
+func JSONLines(in io.Reader, columns []string, largest int) (*Table, error) {
+	t := &Table{}
+	at := map[string]int{}
+	left := newBudget(largest)
+	want := map[string]bool{}
+	for _, name := range columns {
+		want[name] = true
+	}
+	err := Lines(in, func(_ int, line []byte) error {
+		if err := left.take(2 * len(line)); err != nil {
+			return err
+		}
+		v, err := ParseJSON(line)
+		if err != nil {
+			return err
+		}
+		object, ok := v.(Object)
+		if !ok {
+			return fmt.Errorf("want a JSON object, got %s", short(string(line)))
+		}
+		if err := left.take(16 * (len(t.Columns) + len(object))); err != nil {
+			return err
+		}
+		for _, m := range object {
+			if columns != nil && !want[m.Name] {
+				continue
+			}
+			k, known := at[m.Name]
+			if !known {
+				k = len(t.Columns)
+				at[m.Name] = k
+				c := &Column{Name: m.Name}
+				if t.Rows > 0 {
+					if err := left.take(16 * t.Rows); err != nil {
+						return err
+					}
+					c.Missing = make([]bool, t.Rows)
+					for i := range c.Missing {
+						c.Missing[i] = true
+					}
+				}
+				t.Columns = append(t.Columns, c)
+			}
+			c := t.Columns[k]
+			if err := c.Append(m.Value); err != nil {
+				return fmt.Errorf("column %s: %w", short(m.Name), err)
+			}
+		}
+		t.Rows++
+		for _, c := range t.Columns {
+			if c.Len() < t.Rows {
+				if err := c.Append(nil); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if t.Rows == 0 {
+		return nil, errors.New("no rows")
+	}
+	if columns != nil {
+		names := make([]string, len(t.Columns))
+		for i, c := range t.Columns {
+			names[i] = c.Name
+		}
+		order, err := places(names, columns)
+		if err != nil {
+			return nil, err
+		}
+		sorted := make([]*Column, len(order))
+		for i, k := range order {
+			sorted[i] = t.Columns[k]
+		}
+		t.Columns = sorted
+	}
+	return t, nil
+}

@@ -1,0 +1,646 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.starlark.net/starlark"
+
+	"drun/element"
+	"drun/starlib"
+	"drun/starlib/data/table"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// Table is a file's columns as a recipe sees them.
+type Table struct {
+	*table.Table
+	file   string // for messages
+	ctx    *tensor.Context
+	thread *starlark.Thread
+}
+
+var (
+	_ starlark.Mapping  = (*Table)(nil)
+	_ starlark.HasAttrs = (*Table)(nil)
+	_ starlark.Sequence = (*Table)(nil)
+)
+
+func (t *Table) String() string {
+	return fmt.Sprintf("<table of %d rows and %d columns>", t.Rows, len(t.Columns))
+}
+func (t *Table) Type() string          { return "Table" }
+func (t *Table) Freeze()               {}
+func (t *Table) Truth() starlark.Bool  { return t.Rows > 0 }
+func (t *Table) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Table") }
+
+// Len is the number of rows.
+func (t *Table) Len() int { return t.Rows }
+
+func (t *Table) names() []string {
+	names := make([]string, len(t.Columns))
+	for i, c := range t.Columns {
+		names[i] = c.Name
+	}
+	return names
+}
+
+// Iterate goes through the rows, each a dict.
+func (t *Table) Iterate() starlark.Iterator { return &rowIterator{t: t} }
+
+type rowIterator struct {
+	t *Table
+	i int
+}
+
+func (it *rowIterator) Next(p *starlark.Value) bool {
+	if it.i == it.t.Rows {
+		return false
+	}
+	row := starlark.NewDict(len(it.t.Columns))
+	for _, c := range it.t.Columns {
+		_ = row.SetKey(starlark.String(c.Name), plainValue(c.Cell(it.i)))
+	}
+	*p = row
+	it.i++
+	return true
+}
+
+func (it *rowIterator) Done() {}
+
+// plainValue is a cell as a recipe's value.
+func plainValue(v any) starlark.Value {
+	switch v := v.(type) {
+	case bool:
+		return starlark.Bool(v)
+	case int64:
+		return starlark.MakeInt64(v)
+	case float64:
+		return starlark.Float(v)
+	case string:
+		return starlark.String(v)
+	case []byte:
+		return starlark.Bytes(v)
+	case []any:
+		list := make([]starlark.Value, len(v))
+		for i, x := range v {
+			list[i] = plainValue(x)
+		}
+		return starlark.NewList(list)
+	case table.Object:
+		d := starlark.NewDict(len(v))
+		for _, m := range v {
+			_ = d.SetKey(starlark.String(m.Name), plainValue(m.Value))
+		}
+		return d
+	}
+	return starlark.None
+}
+
+func (t *Table) column(name string) (*table.Column, error) {
+	if c := t.Find(name); c != nil {
+		return c, nil
+	}
+	return nil, table.NoColumn(name, t.names())
+}
+
+// Get is t[name]: a tensor of a column of numbers or bools, a list of any other.
+func (t *Table) Get(key starlark.Value) (starlark.Value, bool, error) {
+	name, ok := starlark.AsString(key)
+	if !ok {
+		return nil, false, fmt.Errorf("a table is indexed by the name of a column, not by %s", key.Type())
+	}
+	c, err := t.column(name)
+	if err != nil {
+		return nil, false, err
+	}
+	v, err := t.values(c)
+	return v, err == nil, err
+}
+
+func (t *Table) values(c *table.Column) (starlark.Value, error) {
+	shape := []int{t.Rows}
+	switch {
+	case c.Kind == table.Bool && c.Missing == nil:
+		return startensor.Result(tensor.FromBytes(t.ctx, bytesOf(c.Bools), shape, element.Bool))
+	case c.Kind == table.Int && c.Missing == nil:
+		return startensor.Result(tensor.FromBytes(t.ctx, bytesOf(c.Ints), shape, element.Int64))
+	case c.Kind == table.Int:
+		for i, n := range c.Ints {
+			if n < -1<<53 || n > 1<<53 {
+				return nil, fmt.Errorf("column %q: row %d is %d, and a column with missing cells is float64, which does not hold it exactly", shorten(c.Name), i, n)
+			}
+		}
+		fallthrough
+	case c.Kind == table.Float, c.Kind == table.Empty:
+		numbers, _ := c.Numbers()
+		return startensor.Result(tensor.FromBytes(t.ctx, bytesOf(numbers), shape, element.Float64))
+	}
+	list := make([]starlark.Value, t.Rows)
+	for i := range list {
+		list[i] = plainValue(c.Cell(i))
+	}
+	return starlark.NewList(list), nil
+}
+
+// categories are the distinct cells of a column, sorted; missing ones do not count.
+func categories(c *table.Column) []string {
+	seen := map[string]bool{}
+	for i := range c.Len() {
+		if !c.IsMissing(i) {
+			seen[text(c.Cell(i))] = true
+		}
+	}
+	list := make([]string, 0, len(seen))
+	for s := range seen {
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b string) int {
+		if c.Kind == table.Int || c.Kind == table.Float { // as numbers
+			x, _ := strconv.ParseFloat(a, 64)
+			y, _ := strconv.ParseFloat(b, 64)
+			if x != y {
+				return int(math.Copysign(1, x-y))
+			}
+		}
+		return strings.Compare(a, b)
+	})
+	return list
+}
+
+// text is a cell as a category's name.
+func text(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case float64:
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	return fmt.Sprint(v)
+}
+
+// codes are the places of the cells in a list of categories; a missing cell is -1.
+func codes(c *table.Column, list []string) ([]int64, error) {
+	at := make(map[string]int64, len(list))
+	for i, s := range list {
+		if _, twice := at[s]; twice {
+			return nil, fmt.Errorf("categories of column %q: %q comes twice", shorten(c.Name), shorten(s))
+		}
+		at[s] = int64(i)
+	}
+	out := make([]int64, c.Len())
+	for i := range out {
+		if out[i] = -1; c.IsMissing(i) {
+			continue
+		}
+		k, ok := at[text(c.Cell(i))]
+		if !ok {
+			return nil, fmt.Errorf("column %q: row %d is %q, which is none of the %d categories", shorten(c.Name), i, shorten(text(c.Cell(i))), len(list))
+		}
+		out[i] = k
+	}
+	return out, nil
+}
+
+func stringsOf(v starlark.Value, what string) ([]string, error) {
+	list := []string{}
+	it, ok := v.(starlark.Iterable)
+	if !ok {
+		return nil, fmt.Errorf("%s: want a list of strings, got %s", what, v.Type())
+	}
+	for x := range starlark.Elements(it) {
+		s, ok := starlark.AsString(x)
+		if !ok {
+			return nil, fmt.Errorf("%s: want a list of strings, but element %d is a %s", what, len(list), x.Type())
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// features says how a dataset is made of a table.
+type features struct {
+	label      string              // "": none
+	columns    []string            // nil: all but the label
+	categories map[string][]string // of columns that are numbered by category; nil lists: those of the column, sorted
+	missing    starlark.Value      // None, a number, "mean" or "drop"
+}
+
+func featuresOf(c *starlib.Call) (f features, err error) {
+	f = features{categories: map[string][]string{}, missing: c.Arg("missing")}
+	if s, ok := starlark.AsString(c.Arg("label")); ok {
+		f.label = s
+	}
+	if !c.IsNone("columns") {
+		if f.columns, err = stringsOf(c.Arg("columns"), "columns"); err != nil {
+			return f, err
+		}
+	}
+	switch list := c.Arg("categories").(type) {
+	case *starlark.Dict:
+		for _, item := range list.Items() {
+			name, ok := starlark.AsString(item[0])
+			if !ok {
+				return f, fmt.Errorf("categories: want the names of columns, got %s", item[0].Type())
+			}
+			if f.categories[name], err = stringsOf(item[1], "categories of "+strconv.Quote(name)); err != nil {
+				return f, err
+			}
+		}
+	case starlark.NoneType:
+	default:
+		names, err := stringsOf(list, "categories")
+		if err != nil {
+			return f, err
+		}
+		for _, name := range names {
+			f.categories[name] = nil
+		}
+	}
+	switch m := f.missing.(type) {
+	case starlark.String:
+		if m != "mean" && m != "drop" {
+			return f, fmt.Errorf("missing = %s: want a number, \"mean\" or \"drop\"", m)
+		}
+	case starlark.Int, starlark.Float, starlark.NoneType:
+	default:
+		return f, fmt.Errorf("missing: want a number, \"mean\" or \"drop\", got %s", m.Type())
+	}
+	return f, nil
+}
+
+// numbers are a feature's cells as numbers, NaN where they are missing; whole tells whether they are classes.
+func (f *features) numbers(c *table.Column) (numbers []float64, whole bool, err error) {
+	list, named := f.categories[c.Name]
+	if !named && c.Kind == table.Text && c.Name == f.label {
+		list, named = categories(c), true
+	}
+	if named {
+		if list == nil {
+			list = categories(c)
+		}
+		places, err := codes(c, list)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, k := range places {
+			if k < 0 {
+				numbers = append(numbers, math.NaN())
+			} else {
+				numbers = append(numbers, float64(k))
+			}
+		}
+		return numbers, true, nil
+	}
+	numbers, ok := c.Numbers()
+	if !ok {
+		example := 0
+		for example < c.Len()-1 && c.IsMissing(example) {
+			example++
+		}
+		if c.Kind == table.Text {
+			return nil, false, fmt.Errorf("column %q holds text (row %d is %q): name it in categories, or leave it out of columns", shorten(c.Name), example, shorten(c.Texts[example]))
+		}
+		return nil, false, fmt.Errorf("column %q holds lists or objects: leave it out of columns", shorten(c.Name))
+	}
+	return numbers, c.Kind == table.Int || c.Kind == table.Bool, nil
+}
+
+// dataset makes one of the table: x float32, y int64 where the labels are whole numbers, bools or categories.
+func (t *Table) dataset(f features) (*Dataset, error) {
+	names := f.columns
+	if names == nil {
+		for _, c := range t.Columns {
+			if c.Name != f.label {
+				names = append(names, c.Name)
+			}
+		}
+	}
+	if f.label != "" {
+		names = append(slices.Clone(names), f.label)
+	}
+	for name := range f.categories {
+		if !slices.Contains(names, name) {
+			return nil, fmt.Errorf("categories: column %q is neither among the columns nor the label", shorten(name))
+		}
+	}
+	cells := make([][]float64, len(names))
+	drop := make([]bool, t.Rows)
+	classes := false
+	for k, name := range names {
+		c, err := t.column(name)
+		if err != nil {
+			return nil, err
+		}
+		label := f.label != "" && k == len(names)-1
+		var whole bool
+		if cells[k], whole, err = f.numbers(c); err != nil {
+			return nil, err
+		}
+		if label {
+			classes = whole
+		}
+		_, category := f.categories[name]
+		if err := f.fill(c, cells[k], drop, label || category || c.Kind == table.Text); err != nil {
+			return nil, err
+		}
+		if label && c.Kind == table.Int && !category {
+			for i, n := range c.Ints {
+				if int64(cells[k][i]) != n && !c.IsMissing(i) {
+					return nil, fmt.Errorf("column %q: row %d is %d, a label beyond 2^53", shorten(name), i, n)
+				}
+			}
+		}
+	}
+	var x []float32
+	var y []float64
+	rows := 0
+	for i := range t.Rows {
+		if drop[i] {
+			continue
+		}
+		rows++
+		for k := range cells {
+			v := cells[k][i]
+			if f.label != "" && k == len(cells)-1 {
+				y = append(y, v)
+				continue
+			}
+			if single := float32(v); math.IsInf(float64(single), 0) && !math.IsInf(v, 0) {
+				return nil, fmt.Errorf("column %q: row %d is %v, which does not fit float32", shorten(names[k]), i, v)
+			}
+			x = append(x, float32(v))
+		}
+	}
+	if rows == 0 {
+		return nil, errors.New("no row is left: each has a missing cell")
+	}
+	d := &tensors{}
+	var err error
+	if d.x, err = tensor.FromBytes(t.ctx, bytesOf(x), []int{rows, len(x) / rows}, element.Float32); err != nil {
+		return nil, err
+	}
+	if f.label != "" {
+		as := element.Float32
+		if classes {
+			as = element.Int64
+		}
+		d.y, err = tensor.FromFloats(t.ctx, y, []int{rows}, as)
+	}
+	return &Dataset{d, t.thread}, err
+}
+
+// fill deals with a column's missing cells. Of a label or a category there is no mean, and no number that stands for it.
+func (f *features) fill(c *table.Column, cells []float64, drop []bool, exactly bool) error {
+	value := 0.0
+	switch m := f.missing.(type) {
+	case starlark.String:
+		sum, n := 0.0, 0
+		for i, v := range cells {
+			if m == "drop" && c.IsMissing(i) {
+				drop[i] = true
+			} else if !c.IsMissing(i) {
+				sum += v
+				n++
+			}
+		}
+		if m == "drop" {
+			return nil
+		}
+		if n == 0 {
+			return fmt.Errorf("column %q has no cells to take the mean of", shorten(c.Name))
+		}
+		value = sum / float64(n)
+	case starlark.NoneType:
+		exactly = true
+	default:
+		value = starlib.Number(m)
+	}
+	for i := range cells {
+		if !c.IsMissing(i) {
+			continue
+		}
+		if exactly {
+			return fmt.Errorf("column %q: row %d is missing; missing = \"drop\" leaves such rows out, and of numbers that are no labels, missing = \"mean\" or a number takes its place", shorten(c.Name), i)
+		}
+		cells[i] = value
+	}
+	return nil
+}
+
+// formatsOfTables reads tables by the end of the file's name.
+var formatsOfTables = map[string]func(in io.Reader, o tableOptions) (*table.Table, error){
+	"csv": func(in io.Reader, o tableOptions) (*table.Table, error) { return o.csv(',').Read(in) },
+	"tsv": func(in io.Reader, o tableOptions) (*table.Table, error) { return o.csv('\t').Read(in) },
+	"jsonl": func(in io.Reader, o tableOptions) (*table.Table, error) {
+		return table.JSONLines(in, o.columns, o.largest)
+	},
+}
+
+// tableOptions are what a recipe says of a file.
+type tableOptions struct {
+	delimiter rune
+	header    *bool
+	columns   []string
+	missing   []string
+	largest   int
+}
+
+func (o tableOptions) csv(delimiter rune) table.CSV {
+	if o.delimiter != 0 {
+		delimiter = o.delimiter
+	}
+	return table.CSV{Delimiter: delimiter, Header: o.header, Columns: o.columns, Missing: o.missing, Largest: o.largest}
+}
+
+// formatOf is the format of a file by the end of its name, beneath .gz or .zst.
+func formatOf(name string) string {
+	name = strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(name), ".gz"), ".zst")
+	ext := strings.TrimPrefix(path.Ext(name), ".")
+	if other, ok := map[string]string{"ndjson": "jsonl", "txt": "csv", "feather": "arrow", "ipc": "arrow"}[ext]; ok {
+		return other
+	}
+	return ext
+}
+
+// delimiterOf is an argument delimiter.
+func delimiterOf(c *starlib.Call) (rune, error) {
+	if c.IsNone("delimiter") {
+		return 0, nil
+	}
+	d := []rune(c.String("delimiter"))
+	if len(d) != 1 || strings.ContainsRune("\"\r\n\ufffd", d[0]) {
+		return 0, fmt.Errorf("delimiter = %s: want one character other than a quote or a line's end", c.Arg("delimiter"))
+	}
+	return d[0], nil
+}
+
+func readTable(files *starlib.Files, ctx *tensor.Context, thread *starlark.Thread, name, format string, o tableOptions) (*Table, error) {
+	o.largest = files.Largest
+	read := formatsOfTables[format]
+	if read == nil {
+		var known []string
+		for f := range formatsOfTables {
+			known = append(known, f)
+		}
+		slices.Sort(known)
+		return nil, fmt.Errorf("%s: unknown format %q of a table; format = says which of these it is: %s", name, format, strings.Join(known, ", "))
+	}
+	in, _, closer, err := open(files, name)
+	if err != nil {
+		return nil, err
+	}
+	defer closer.Close()
+	t, err := read(in, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return &Table{Table: t, file: name, ctx: ctx, thread: thread}, nil
+}
+
+// tables are the builtins that read columns.
+func tables(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
+	return []*starlib.Def{
+		{
+			Sig: "table(path: string, format: string = None, columns: list = None, delimiter: string = None, header: bool = True, missing_values: list = None) -> Table",
+			Doc: `A file of rows and columns: .csv, .tsv, .jsonl and .ndjson (a JSON object a line), beneath .gz or .zst too; format says which it is where the name does not. columns are the names of those that are wanted. Of CSV, delimiter separates the fields (by default a comma, in .tsv a tab), header = False says that the first line holds no names (columns are named "0", "1", ... then), and missing_values are the texts that stand for a missing cell, by default those of pandas. A column of CSV is of integers, floats or bools (true, false) if all its cells are; else of texts. An error names the file, line and column.`,
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				var o tableOptions
+				var err error
+				if o.delimiter, err = delimiterOf(c); err != nil {
+					return nil, err
+				}
+				if !c.IsNone("columns") {
+					if o.columns, err = stringsOf(c.Arg("columns"), "columns"); err != nil {
+						return nil, err
+					}
+				}
+				if !c.IsNone("missing_values") {
+					if o.missing, err = stringsOf(c.Arg("missing_values"), "missing_values"); err != nil {
+						return nil, err
+					}
+				}
+				header := c.Bool("header")
+				o.header = &header
+				format := formatOf(c.String("path"))
+				if !c.IsNone("format") {
+					format = c.String("format")
+				}
+				return readTable(r.Files, ctx, c.Thread, c.String("path"), format, o)
+			},
+		},
+		{
+			Sig: "jsonl(path: string) -> list",
+			Doc: "The values of a file with one JSON value a line, as dicts, lists, strings, numbers, bools and None. An error names the file and line.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				name := c.String("path")
+				in, _, closer, err := open(r.Files, name)
+				if err != nil {
+					return nil, err
+				}
+				defer closer.Close()
+				var list []starlark.Value
+				size := 0
+				err = table.Lines(in, func(_ int, line []byte) error {
+					if size += 2 * len(line); r.Files.Largest > 0 && size > r.Files.Largest {
+						return fmt.Errorf("the values up to here take more than the %d bytes that one value may take; data.stream reads a file of any size piece by piece", r.Files.Largest)
+					}
+					v, err := table.ParseJSON(line)
+					if err == nil {
+						list = append(list, plainValue(v))
+					}
+					return err
+				})
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", name, err)
+				}
+				return starlark.NewList(list), nil
+			},
+		},
+	}
+}
+
+var tableMethods = &starlib.Methods{
+	Type:  "Table",
+	Doc:   "The columns of a file. len(t) is the number of rows; t[name] is a column: a tensor of numbers (int64, float64) or bools, and a list of texts or other values. Missing cells are NaN, which makes integers float64, or None in a list. A loop gives row by row as dicts.",
+	Attrs: [][2]string{{"columns", "the names of the columns, a list"}},
+	Defs: []*starlib.Def{
+		{
+			Sig: "categories(column: string) -> list",
+			Doc: "The distinct cells of a column as strings, sorted; missing ones do not count.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				column, err := c.Recv.(*Table).column(c.String("column"))
+				if err != nil {
+					return nil, err
+				}
+				var list []starlark.Value
+				for _, s := range categories(column) {
+					list = append(list, starlark.String(s))
+				}
+				return starlark.NewList(list), nil
+			},
+		},
+		{
+			Sig: "codes(column: string, categories: list = None) -> Tensor",
+			Doc: "A column's cells as places in a list of categories, by default those of the column; int64. A missing cell is -1; a cell that is none of them is an error that names the row.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				t := c.Recv.(*Table)
+				column, err := t.column(c.String("column"))
+				if err != nil {
+					return nil, err
+				}
+				list := categories(column)
+				if !c.IsNone("categories") {
+					if list, err = stringsOf(c.Arg("categories"), "categories"); err != nil {
+						return nil, err
+					}
+				}
+				places, err := codes(column, list)
+				if err != nil {
+					return nil, err
+				}
+				return startensor.Result(tensor.FromBytes(t.ctx, bytesOf(places), []int{t.Rows}, element.Int64))
+			},
+		},
+		{
+			Sig: "dataset(label: string = None, columns: list = None, categories: list | dict = None, missing: number | string = None) -> Dataset",
+			Doc: `Samples of the rows: x float32, shape (rows, columns), of the named columns in this order, by default all but the label. y is int64 where the label's column holds integers, bools or texts (numbered as t.categories has them), and float32 else. categories names the columns whose cells are numbered too; a dict gives the list of categories of each, so that training and test data get the same numbers. missing is what happens to missing cells: None is an error that names the first, a number or "mean" takes their place where they are numbers, "drop" leaves their rows out. x / 255 and the like are done on ds.x, or batch by batch.`,
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				t := c.Recv.(*Table)
+				f, err := featuresOf(c)
+				if err != nil {
+					return nil, err
+				}
+				ds, err := t.dataset(f)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", t.file, err)
+				}
+				return ds, nil
+			},
+		},
+	},
+}
+
+// Attr gives the names and the methods.
+func (t *Table) Attr(name string) (starlark.Value, error) {
+	if name != "columns" {
+		return tableMethods.Attr(t, name)
+	}
+	var list []starlark.Value
+	for _, n := range t.names() {
+		list = append(list, starlark.String(n))
+	}
+	return starlark.NewList(list), nil
+}
+
+// AttrNames lists the attributes.
+func (t *Table) AttrNames() []string { return tableMethods.AttrNames() }
