@@ -160,7 +160,7 @@ func NLLLoss(logp, target *Tensor, r Reduction) (*Tensor, error) {
 		return nil, err
 	}
 	if countTargets(ix) != ix.n {
-		return nil, fmt.Errorf("nll_loss: a target is -100; only cross_entropy leaves samples out")
+		return NLLLossWith(logp, target, nil, ignoreTarget, r)
 	}
 	column, err := View(ix, []int{ix.n, 1})
 	if err != nil {

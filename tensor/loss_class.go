@@ -21,20 +21,9 @@ const IgnoreTarget = ignoreTarget
 // the targets, as in PyTorch.
 func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (*Tensor, error) {
 	const op = "cross_entropy"
-	if err := needFloat(op, scores); err != nil {
+	c, err := o.classes(op, scores)
+	if err != nil {
 		return nil, err
-	}
-	if len(scores.shape) == 0 {
-		return nil, fmt.Errorf("%s: scores have no dimension of classes", op)
-	}
-	c := scores.shape[min(1, len(scores.shape)-1)]
-	if o.Weight != nil {
-		if err := sameFloat(op, scores, o.Weight); err != nil {
-			return nil, err
-		}
-		if len(o.Weight.shape) != 1 || o.Weight.shape[0] != c {
-			return nil, fmt.Errorf("%s: weights of shape %s do not fit scores of shape %s: expected (%d,)", op, ShapeString(o.Weight.shape), ShapeString(scores.shape), c)
-		}
 	}
 	if !(o.Smoothing >= 0 && o.Smoothing <= 1) {
 		return nil, fmt.Errorf("%s: label_smoothing must be between 0 and 1, not %v", op, o.Smoothing)
@@ -56,22 +45,75 @@ func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (*Ten
 	if err != nil {
 		return nil, err
 	}
-	if ix, err = View(ix, []int{ix.n}); err != nil {
+	logp, err := LogSoftmax(x, 1)
+	if err != nil {
 		return nil, err
 	}
-	b := build(op, x)
+	return classLoss(op, logp, ix, target.shape, o, r)
+}
+
+// NLLLossWith is NLLLoss with weights of the classes, and a target that leaves samples out.
+func NLLLossWith(logp, target *Tensor, weight *Tensor, ignore int64, r Reduction) (*Tensor, error) {
+	const op = "nll_loss"
+	o := ClassOptions{Weight: weight, Ignore: ignore}
+	c, err := o.classes(op, logp)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := ignoring(op, target, ignore, c)
+	if err != nil {
+		return nil, err
+	}
+	x, ix, err := classes(op, logp, ids)
+	if err != nil {
+		return nil, err
+	}
+	if weight == nil && countTargets(ix) == ix.n {
+		return NLLLoss(logp, target, r)
+	}
+	return classLoss(op, x, ix, target.shape, o, r)
+}
+
+// classes is the number of classes of scores, which the weights fit.
+func (o *ClassOptions) classes(op string, scores *Tensor) (int, error) {
+	if err := needFloat(op, scores); err != nil {
+		return 0, err
+	}
+	if len(scores.shape) == 0 {
+		return 0, fmt.Errorf("%s: scores have no dimension of classes", op)
+	}
+	c := scores.shape[min(1, len(scores.shape)-1)]
+	if o.Weight != nil {
+		if err := sameFloat(op, scores, o.Weight); err != nil {
+			return 0, err
+		}
+		if len(o.Weight.shape) != 1 || o.Weight.shape[0] != c {
+			return 0, fmt.Errorf("%s: weights of shape %s do not fit scores of shape %s: expected (%d,)", op, ShapeString(o.Weight.shape), ShapeString(scores.shape), c)
+		}
+	}
+	return c, nil
+}
+
+// classLoss joins the losses of rows of logarithms of probabilities (n, C) with targets of n
+// classes, of which -100 leaves its row out.
+func classLoss(op string, logp, ix *Tensor, shape []int, o ClassOptions, r Reduction) (*Tensor, error) {
+	c := logp.shape[1]
+	ix, err := View(ix, []int{ix.n})
+	if err != nil {
+		return nil, err
+	}
+	b := build(op, logp)
 	out := b.keep(BinaryScalar(OpLt, ix, Int(0), false))
 	if b.err != nil {
 		return nil, b.err
 	}
 	known := b.keep(MaskedFill(ix, out, Int(0)))
-	logp := b.keep(LogSoftmax(x, 1))
 	if b.err != nil {
 		return nil, b.err
 	}
 	weights, per := o.Weight, (*Tensor)(nil)
 	if weights == nil {
-		weights = b.keep(Ones(x.ctx, []int{c}, x.dtype))
+		weights = b.keep(Ones(logp.ctx, []int{c}, logp.dtype))
 	}
 	if b.err == nil {
 		weights = weights.Detach()
@@ -98,7 +140,7 @@ func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (*Ten
 	}
 	switch r {
 	case ReduceNone:
-		return each.then(func(t *Tensor) (*Tensor, error) { return Reshape(t, target.shape) }).end()
+		return each.then(func(t *Tensor) (*Tensor, error) { return Reshape(t, shape) }).end()
 	case ReduceSum:
 		return each.then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).end()
 	}

@@ -6,6 +6,43 @@ import (
 	"drun/kernel"
 )
 
+// InstanceNorm is GroupNorm of single channels in training, with running statistics (C): they move
+// by momentum towards the means over the samples of their means and unbiased variances.
+func InstanceNorm(x, weight, bias, mean, variance *Tensor, momentum, eps float64) (*Tensor, error) {
+	const op = "instance_norm"
+	if err := sameFloat(op, x, weight, bias, mean, variance); err != nil {
+		return nil, err
+	}
+	if len(x.shape) < 2 || len(mean.shape) != 1 || x.shape[1] != mean.shape[0] {
+		return nil, fmt.Errorf("%s: an input of shape %s does not fit %d channels: expected (N, %d, …)", op, ShapeString(x.shape), mean.n, mean.n)
+	}
+	if x.shape[0] == 0 || product(x.shape[2:]) < 2 {
+		return nil, fmt.Errorf("%s: training needs more than one value per channel of a sample, not an input of shape %s", op, ShapeString(x.shape))
+	}
+	out, err := GroupNorm(op, x, weight, bias, x.shape[1], eps)
+	if err != nil {
+		return nil, err
+	}
+	values, err := Reshape(x.Detach(), []int{x.shape[0], x.shape[1], -1})
+	if err != nil {
+		return nil, err
+	}
+	toward := func(t *Tensor, of func(*Tensor) (*Tensor, error)) error {
+		step, err := chain(values).then(of).then(func(t *Tensor) (*Tensor, error) { return Mean(t, []int{0}, false) }).scalar(OpMul, Float(momentum)).end()
+		if err == nil {
+			err = BinaryScalarInPlace(OpMul, t, Float(1-momentum))
+		}
+		if err != nil {
+			return err
+		}
+		return BinaryInPlace(OpAdd, t, step)
+	}
+	if err = toward(mean, func(t *Tensor) (*Tensor, error) { return Mean(t, []int{2}, false) }); err != nil {
+		return nil, err
+	}
+	return out, toward(variance, func(t *Tensor) (*Tensor, error) { return Var(t, []int{2}, true, false) })
+}
+
 // GroupNorm normalises every group of channels of each sample of x (N, C, …) to mean 0 and
 // variance 1, then scales and shifts each channel by weight and bias (C), which may be nil.
 // Instance norm has as many groups as channels.

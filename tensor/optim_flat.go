@@ -8,12 +8,34 @@ import (
 	"drun/element"
 )
 
-// A ParamGroup is parameters that share a learning rate. LR and WeightDecay
+// A ParamGroup is parameters that share a learning rate. LR, WeightDecay and Momentum
 // may be changed between steps.
 type ParamGroup struct {
 	Params      []*Tensor
 	LR          float64
 	WeightDecay float64
+	Momentum    float64 // instead of the optimizer's momentum, or its Beta1; 0: the optimizer's
+}
+
+// momentum is the group's, or else the optimizer's.
+func (g *ParamGroup) momentum(own float64) float64 {
+	if g.Momentum != 0 {
+		return g.Momentum
+	}
+	return own
+}
+
+// HasMomentum tells whether ParamGroup.Momentum means something to the optimizer.
+func (o *Optimizer) HasMomentum() bool {
+	switch r := o.rule.(type) {
+	case SGDOptions:
+		return r.Momentum > 0
+	case RMSpropOptions:
+		return r.Momentum > 0
+	case AdamOptions, LionOptions:
+		return true
+	}
+	return false
 }
 
 // An Optimizer updates parameters from their gradients. It moves the

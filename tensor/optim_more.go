@@ -41,7 +41,7 @@ func (o RMSpropOptions) update(dtype element.Type, n int, g *ParamGroup, _ int64
 			a = rest[0]
 		}
 	}
-	kernel.RMSprop{LR: g.LR, Alpha: o.Alpha, Eps: o.Eps, WeightDecay: g.WeightDecay, Momentum: o.Momentum}.
+	kernel.RMSprop{LR: g.LR, Alpha: o.Alpha, Eps: o.Eps, WeightDecay: g.WeightDecay, Momentum: g.momentum(o.Momentum)}.
 		Step(dtype, n, p, grad, state[0], m, a)
 }
 
@@ -80,7 +80,7 @@ func NewLion(groups []ParamGroup, o LionOptions) (*Optimizer, error) {
 func (o LionOptions) buffers() []string { return []string{"exp_avg"} }
 
 func (o LionOptions) update(dtype element.Type, n int, g *ParamGroup, _ int64, p, grad unsafe.Pointer, state []unsafe.Pointer) {
-	kernel.Lion{LR: g.LR, Beta1: o.Beta1, Beta2: o.Beta2, WeightDecay: g.WeightDecay}.Step(dtype, n, p, grad, state[0])
+	kernel.Lion{LR: g.LR, Beta1: g.momentum(o.Beta1), Beta2: o.Beta2, WeightDecay: g.WeightDecay}.Step(dtype, n, p, grad, state[0])
 }
 
 // ClipGradValues brings each element of the gradients to between -limit and limit; NaN

@@ -39,7 +39,7 @@ func (o SGDOptions) update(dtype element.Type, n int, g *ParamGroup, step int64,
 	if len(state) > 0 {
 		m = state[0]
 	}
-	kernel.SGD{LR: g.LR, Momentum: o.Momentum, WeightDecay: g.WeightDecay, Nesterov: o.Nesterov, First: step == 1}.
+	kernel.SGD{LR: g.LR, Momentum: g.momentum(o.Momentum), WeightDecay: g.WeightDecay, Nesterov: o.Nesterov, First: step == 1}.
 		Step(dtype, n, p, grad, m)
 }
 
@@ -66,6 +66,6 @@ func NewAdam(groups []ParamGroup, o AdamOptions) (*Optimizer, error) {
 func (o AdamOptions) buffers() []string { return []string{"exp_avg", "exp_avg_sq"} }
 
 func (o AdamOptions) update(dtype element.Type, n int, g *ParamGroup, step int64, p, grad unsafe.Pointer, state []unsafe.Pointer) {
-	kernel.Adam{LR: g.LR, Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, WeightDecay: g.WeightDecay, Decoupled: o.Decoupled,
+	kernel.Adam{LR: g.LR, Beta1: g.momentum(o.Beta1), Beta2: o.Beta2, Eps: o.Eps, WeightDecay: g.WeightDecay, Decoupled: o.Decoupled,
 		Count: int(step)}.Step(dtype, n, p, grad, state[0], state[1])
 }

@@ -61,8 +61,9 @@ func PadMode(op string, t *Tensor, pads [][2]int, mode string) (*Tensor, error) 
 	return t, nil
 }
 
-// Interpolate resizes the dimensions after the first two of x (N, C, …). mode is "nearest", or
-// "linear" for lines between neighbours in each dimension; scales, if not nil, are what
+// Interpolate resizes the dimensions after the first two of x (N, C, …). mode is "nearest",
+// "linear" for lines between neighbours in each dimension, or "cubic" for Keys' cubic convolution
+// (1981) with the coefficient -0.75, where the elements at the edges are repeated; scales, if not nil, are what
 // positions are computed with instead of the sizes' ratios. alignCorners puts the first and
 // the last elements on each other.
 func Interpolate(x *Tensor, sizes []int, scales []float64, mode string, alignCorners bool) (*Tensor, error) {
@@ -93,7 +94,7 @@ func Interpolate(x *Tensor, sizes []int, scales []float64, mode string, alignCor
 			}
 			x, err = rowsAlong(x, d, at)
 		} else if from != to || !alignCorners && step != 1 {
-			x, err = between(x, d, from, to, step, alignCorners)
+			x, err = between(x, d, from, to, step, alignCorners, mode == "cubic")
 		}
 		if err != nil {
 			return nil, err
@@ -102,22 +103,40 @@ func Interpolate(x *Tensor, sizes []int, scales []float64, mode string, alignCor
 	return x, nil
 }
 
-// between is linear interpolation along dimension d.
-func between(x *Tensor, d, from, to int, step float64, alignCorners bool) (*Tensor, error) {
-	low, high := make([]int64, to), make([]int64, to)
-	part, rest := make([]float64, to), make([]float64, to)
-	for j := range low {
+// between is linear or cubic interpolation along dimension d.
+func between(x *Tensor, d, from, to int, step float64, alignCorners, cubic bool) (*Tensor, error) {
+	type tap struct {
+		at []int64
+		by []float64
+	}
+	taps := make([]tap, 2)
+	if cubic {
+		taps = make([]tap, 4)
+	}
+	for i := range taps {
+		taps[i] = tap{make([]int64, to), make([]float64, to)}
+	}
+	for j := range to {
 		var at float64
 		switch {
 		case alignCorners && to > 1:
 			at = float64(j) * (float64(from-1) / float64(to-1))
 		case !alignCorners:
-			at = max(0, float64(step*(float64(j)+0.5))-0.5)
+			at = float64(step*(float64(j)+0.5)) - 0.5
 		}
-		low[j] = int64(min(math.Floor(at), float64(from-1)))
-		high[j] = min(low[j]+1, int64(from-1))
-		part[j] = min(at-float64(low[j]), 1)
-		rest[j] = 1 - part[j]
+		if cubic {
+			low := math.Floor(at)
+			for i, by := range cubicWeights(at - low) {
+				taps[i].at[j] = int64(min(max(low-1+float64(i), 0), float64(from-1)))
+				taps[i].by[j] = by
+			}
+			continue
+		}
+		at = max(0, at)
+		low := int64(min(math.Floor(at), float64(from-1)))
+		part := min(at-float64(low), 1)
+		taps[0].at[j], taps[0].by[j] = low, 1-part
+		taps[1].at[j], taps[1].by[j] = min(low+1, int64(from-1)), part
 	}
 	shape := make([]int, len(x.shape)-d)
 	for i := range shape {
@@ -125,16 +144,32 @@ func between(x *Tensor, d, from, to int, step float64, alignCorners bool) (*Tens
 	}
 	shape[0] = to
 	b := build("interpolate", x)
-	by, left := b.keep(FromFloats(x.ctx, part, shape, x.dtype)), b.keep(FromFloats(x.ctx, rest, shape, x.dtype))
-	below, above := b.keep(rowsAlong(x, d, low)), b.keep(rowsAlong(x, d, high))
-	if b.err != nil {
-		return nil, b.err
+	var sum *Tensor
+	for i := len(taps) - 1; i >= 0; i-- {
+		by, rows := b.keep(FromFloats(x.ctx, taps[i].by, shape, x.dtype)), b.keep(rowsAlong(x, d, taps[i].at))
+		if b.err != nil {
+			return nil, b.err
+		}
+		t := chain(rows).mul(by)
+		if sum != nil {
+			t = t.binary(OpAdd, sum)
+		}
+		if sum = b.keep(t.end()); b.err != nil {
+			return nil, b.err
+		}
 	}
-	upper, err := Mul(above, by)
-	if err != nil {
-		return nil, err
+	return sum, nil
+}
+
+// cubicWeights is what the four neighbours count of a place that lies part of the way from the
+// second to the third. Each product is rounded, so that no processor joins it to a sum.
+func cubicWeights(part float64) [4]float64 {
+	const a = -0.75
+	near := func(x float64) float64 { return float64(float64(float64(float64((a+2)*x)-(a+3))*x)*x) + 1 }
+	far := func(x float64) float64 {
+		return float64(float64(float64(float64(float64(a*x)-5*a)*x)+8*a)*x) - 4*a
 	}
-	return chain(below).mul(left).binary(OpAdd, upper).end()
+	return [4]float64{far(part + 1), near(part), near(1 - part), far(2 - part)}
 }
 
 // AdaptivePool makes the last dimensions of x the given sizes: element i of n is the mean,

@@ -71,12 +71,9 @@ func (k *maker) convolutions() []*starlib.Def {
 			},
 		},
 		{
-			Sig: "instance_norm(channels: int, eps: number = 1e-5, affine: bool = False) -> Module",
-			Doc: "Normalizes each channel, dimension 1 of (n, channels, …), of every sample to mean 0 and variance 1 (Ulyanov et al. 2016); with affine, then scales it by weight and adds bias. It keeps no running statistics: train and eval are the same.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				n := size(c, "channels")
-				return k.groupNorm("instance_norm", fmt.Sprint(n), n, n, c.Float("eps"), c.Bool("affine")), nil
-			},
+			Sig: "instance_norm(channels: int, eps: number = 1e-5, affine: bool = False, momentum: number = 0.1, track_running_stats: bool = False) -> Module",
+			Doc: "Normalizes each channel, dimension 1 of (n, channels, …), of every sample to mean 0 and variance 1 (Ulyanov et al. 2016); with affine, then scales it by weight and adds bias. With track_running_stats, training moves the buffers running_mean and running_var by momentum towards the means of the samples' statistics, and eval() normalizes by them; otherwise train and eval are the same.",
+			Fn:  k.instanceNorm,
 		},
 		pool1d("max_pool1d", "The maximum", tensor.MaxPool2d),
 		pool1d("avg_pool1d", "The mean", tensor.AvgPool2d),
@@ -97,7 +94,7 @@ func (k *maker) convolutions() []*starlib.Def {
 		},
 		{
 			Sig: `interpolate(x: Tensor, size: int | tuple | list = None, scale_factor: number | tuple | list = None, mode: string = "nearest", align_corners: bool = False) -> Tensor`,
-			Doc: `Resizes the dimensions after the first two of (n, c, l), (n, c, h, w) or (n, c, d, h, w): to size, or by scale_factor, rounded down. mode is "nearest", or "linear", "bilinear", "trilinear" for lines between neighbours in 1, 2 or 3 dimensions; align_corners puts the corners of input and output on each other. Positions are PyTorch's.`,
+			Doc: `Resizes the dimensions after the first two of (n, c, l), (n, c, h, w) or (n, c, d, h, w): to size, or by scale_factor, rounded down. mode is "nearest", or "linear", "bilinear", "trilinear" for lines between neighbours in 1, 2 or 3 dimensions, or "bicubic" for cubic curves in 2 (with PyTorch's coefficient, -0.75; the result may leave the input's range); align_corners puts the corners of input and output on each other. Positions are PyTorch's.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				resize, err := resizer(c)
 				if err != nil {
@@ -249,16 +246,34 @@ func (k *maker) groupNorm(kind, detail string, groups, channels int, eps float64
 	})
 }
 
+func (k *maker) instanceNorm(c *starlib.Call) (starlark.Value, error) {
+	n, eps, momentum := size(c, "channels"), c.Float("eps"), c.Float("momentum")
+	m := k.groupNorm("instance_norm", fmt.Sprint(n), n, n, eps, c.Bool("affine"))
+	if !c.Bool("track_running_stats") {
+		return m, nil
+	}
+	mean, variance := k.full("running_mean", []int{n}, 0), k.full("running_var", []int{n}, 1)
+	weight, _ := m.fields[0].tree.(marked)
+	bias, _ := m.fields[1].tree.(marked)
+	return k.make("instance_norm", fmt.Sprint(n), append(m.fields, kept("running_mean", mean), kept("running_var", variance)), func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+		if !m.training {
+			y, err := tensor.BatchNorm(x, weight.Tensor, bias.Tensor, mean, variance, false, momentum, eps)
+			return y, tensor.As("instance_norm", err)
+		}
+		return tensor.InstanceNorm(x, weight.Tensor, bias.Tensor, mean, variance, momentum, eps)
+	}), nil
+}
+
 // resizer reads the settings of interpolate.
 func resizer(c *starlib.Call) (func(*tensor.Tensor) (*tensor.Tensor, error), error) {
 	mode, align := c.String("mode"), c.Bool("align_corners")
-	dims := map[string]int{"nearest": 0, "linear": 1, "bilinear": 2, "trilinear": 3}
+	dims := map[string]int{"nearest": 0, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 	want, ok := dims[mode]
 	switch {
 	case !ok:
-		return nil, fmt.Errorf(`mode = %s: want "nearest", "linear", "bilinear" or "trilinear"`, c.Arg("mode"))
+		return nil, fmt.Errorf(`mode = %s: want "nearest", "linear", "bilinear", "trilinear" or "bicubic"`, c.Arg("mode"))
 	case align && mode == "nearest":
-		return nil, fmt.Errorf(`align_corners is for "linear", "bilinear" and "trilinear"`)
+		return nil, fmt.Errorf(`align_corners is for "linear", "bilinear", "trilinear" and "bicubic"`)
 	case c.IsNone("size") == c.IsNone("scale_factor"):
 		return nil, fmt.Errorf("want either size or scale_factor")
 	}
@@ -295,9 +310,13 @@ func resizer(c *starlib.Call) (func(*tensor.Tensor) (*tensor.Tensor, error), err
 				sizes, scales = append(sizes, int(size)), append(scales, f)
 			}
 		}
-		if mode == "nearest" {
-			return tensor.Interpolate(x, sizes, scales, "nearest", false)
+		kind := "linear"
+		switch mode {
+		case "nearest":
+			kind = mode
+		case "bicubic":
+			kind = "cubic"
 		}
-		return tensor.Interpolate(x, sizes, scales, "linear", align)
+		return tensor.Interpolate(x, sizes, scales, kind, align)
 	}, nil
 }

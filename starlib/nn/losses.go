@@ -12,7 +12,6 @@ import (
 )
 
 var losses = []*starlib.Def{
-	loss("nll_loss", "log_probabilities", "The negative log-probability of the target class, as log_softmax computes it: (n, classes), target (n,) of class numbers.", tensor.NLLLoss),
 	loss("mse_loss", "input", "The squared difference of two tensors of one shape.", tensor.MSELoss),
 	loss("l1_loss", "input", "The absolute difference of two tensors of one shape.", tensor.L1Loss),
 	{

@@ -31,6 +31,13 @@ var moreLosses = []*starlib.Def{
 		},
 	},
 	{
+		Sig: "nll_loss(log_probabilities: Tensor, target: Tensor" + reduced + ", weight: Tensor = None, ignore_index: int = -100) -> Tensor",
+		Doc: "The negative log-probability of the target class, as log_softmax computes it: (n, classes) or (n, classes, …), target (n,) or (n, …) of class numbers. weight (classes,) is what each class counts; a sample whose target is ignore_index does not count. The mean is over the weights of the targets." + reducedDocs,
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			return startensor.Result(tensor.NLLLossWith(startensor.Arg(c, "log_probabilities"), startensor.Arg(c, "target"), optional(c, "weight"), int64(c.Int("ignore_index")), reduction(c)))
+		},
+	},
+	{
 		Sig: "bce_with_logits(logits: Tensor, target: Tensor" + reduced + ", weight: Tensor = None, pos_weight: Tensor = None) -> Tensor",
 		Doc: "Binary cross-entropy of sigmoid(logits) with targets from 0 to 1, of one shape, computed without overflow. weight is what each element counts, pos_weight what its positive part does; both broadcast to the logits." + reducedDocs,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {

@@ -2,6 +2,7 @@ package nn
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"go.starlark.net/starlark"
@@ -182,7 +183,7 @@ func (w *walker) module(prefix string, m *Model) {
 		}
 		w.seen[m] = true
 	}
-	if m.kind == "batch_norm" {
+	if slices.ContainsFunc(m.fields, func(f field) bool { return m.layer && f.name == "running_mean" }) {
 		w.counters = append(w.counters, prefix+counter)
 	}
 	for _, f := range m.fields {

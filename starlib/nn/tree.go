@@ -18,6 +18,7 @@ import (
 var (
 	_ starlark.HasSetKey = (*Model)(nil)
 	_ starlark.Mapping   = (*Model)(nil)
+	_ starlark.Indexable = (*Model)(nil)
 )
 
 // child is a module or function within a module, and where: "layers.0".
@@ -92,7 +93,7 @@ var treeMethods = []*starlib.Def{
 		}
 		return starlark.NewList(list), nil
 	}),
-	method("children() -> list", "The modules that are directly in this one. A part of nn.sequential is also read as m[0], m[-1], and replaced as m[0] = ….", func(m *Model) (starlark.Value, error) {
+	method("children() -> list", "The modules that are directly in this one. A part of nn.sequential is also read as m[0], m[-1], and replaced as m[0] = …; len(m) is how many there are.", func(m *Model) (starlark.Value, error) {
 		var list []starlark.Value
 		for _, c := range m.children() {
 			list = append(list, c.value)
@@ -176,6 +177,18 @@ func (m *Model) Get(k starlark.Value) (starlark.Value, bool, error) {
 	}
 	return m.fields[i].seen, true, nil
 }
+
+// Len is len(m), the number of parts of nn.sequential. Other modules have none, which Starlark
+// takes from a negative length.
+func (m *Model) Len() int {
+	if m.kind != "sequential" {
+		return -1
+	}
+	return len(m.fields)
+}
+
+// Index is there because Starlark asks only values with indices for their length.
+func (m *Model) Index(i int) starlark.Value { return m.fields[i].seen }
 
 // SetKey is m[i] = v.
 func (m *Model) SetKey(k, v starlark.Value) error {

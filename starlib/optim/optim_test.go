@@ -23,6 +23,7 @@ func TestRestoredOptimizerGoesOn(t *testing.T) {
 		"adagrad":  "optim.adagrad([p], lr = 0.1, lr_decay = 0.3, initial_accumulator_value = 0.1)",
 		"lion":     "optim.lion([p], lr = optim.sequential([optim.linear(0.1), optim.multi_step(0.1, [1])], [2]))",
 		"lbfgs":    "optim.lbfgs([p], lr = 0.1, max_iter = 2, history_size = 3)",
+		"cycled":   "optim.adamw([p], lr = optim.one_cycle(0.1, 8, cycle_momentum = True))",
 		"plateau":  "optim.sgd([p], lr = rate)",
 	} {
 		start := "p = nn.parameter(tensor([1.0, 2.0]))\nrate = optim.plateau(0.1, patience = 1, factor = 0.5, cooldown = 1)\nopt = " + build + `

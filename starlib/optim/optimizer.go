@@ -1,6 +1,7 @@
 package optim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sort"
@@ -76,6 +77,11 @@ func newOptimizer(c *starlib.Call, rank *starlib.Rank, ctx *tensor.Context, kind
 	if o.opt, err = build(flat); err != nil {
 		return nil, err
 	}
+	for i := range groups {
+		if m, err := groups[i].momentum(0); err != nil || m != 0 && !o.opt.HasMomentum() {
+			return nil, cmp.Or(err, fmt.Errorf("lr: the schedule has cycle_momentum, but optim.%s has no momentum; give it one, or leave cycle_momentum out", kind))
+		}
+	}
 	rank.Optimizer = true
 	return o, nil
 }
@@ -139,6 +145,9 @@ func (o *Optimizer) update(thread *starlark.Thread, step func() error) error {
 			return err
 		}
 		g.lr, flat[i].LR = lr, lr
+		if flat[i].Momentum, err = g.momentum(o.step); err != nil {
+			return err
+		}
 	}
 	if o.partner != nil {
 		whole := step

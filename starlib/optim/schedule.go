@@ -68,6 +68,8 @@ type schedule struct {
 	name string
 	base float64 // the rate that it was made with
 	rate func(step int) (float64, error)
+
+	momentum func(step int) (float64, error) // that it sets besides; may be nil
 }
 
 var _ starlark.Callable = (*schedule)(nil)
@@ -146,6 +148,14 @@ func parameters(params starlark.Value, lr starlark.Value, weightDecay float64) (
 		}
 	}
 	return groups, nil
+}
+
+// momentum is what the group's schedule sets at a step; 0: nothing.
+func (g *group) momentum(step int) (float64, error) {
+	if s, ok := g.rate.(*schedule); ok && s.momentum != nil {
+		return s.momentum(step)
+	}
+	return 0, nil
 }
 
 // group is parameters with a rate and weight decay of their own.

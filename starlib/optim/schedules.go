@@ -25,7 +25,7 @@ var schedules = []*starlib.Def{
 			if err := checkRate(lr); err != nil {
 				return nil, err
 			}
-			return &schedule{"cosine", lr, cosine(lr, steps, warmup, end)}, checkRate(end)
+			return &schedule{name: "cosine", base: lr, rate: cosine(lr, steps, warmup, end)}, checkRate(end)
 		},
 	},
 	{
@@ -37,7 +37,7 @@ var schedules = []*starlib.Def{
 				return nil, fmt.Errorf("every = %d: want at least 1 step", every)
 			}
 			lr, gamma := c.Float("lr"), c.Float("gamma")
-			return &schedule{"step_decay", lr, func(step int) (float64, error) { return lr * power(gamma, step/every), nil }}, checkRate(lr)
+			return &schedule{name: "step_decay", base: lr, rate: func(step int) (float64, error) { return lr * power(gamma, step/every), nil }}, checkRate(lr)
 		},
 	},
 	{
@@ -49,7 +49,7 @@ var schedules = []*starlib.Def{
 			if err != nil {
 				return nil, err
 			}
-			return &schedule{"multi_step", lr, func(step int) (float64, error) { return lr * power(gamma, passed(at, step)), nil }}, checkRate(lr)
+			return &schedule{name: "multi_step", base: lr, rate: func(step int) (float64, error) { return lr * power(gamma, passed(at, step)), nil }}, checkRate(lr)
 		},
 	},
 	{
@@ -60,14 +60,14 @@ var schedules = []*starlib.Def{
 			if n < 1 {
 				return nil, fmt.Errorf("total_iters = %d: want at least 1 step", n)
 			}
-			return &schedule{"linear", lr, func(step int) (float64, error) {
+			return &schedule{name: "linear", base: lr, rate: func(step int) (float64, error) {
 				return lr * (start + float64((end-start)*float64(min(step, n)))/float64(n)), nil
 			}}, checkRate(lr)
 		},
 	},
 	{
-		Sig: `one_cycle(max_lr: number, total_steps: int, pct_start: number = 0.3, anneal_strategy: string = "cos", div_factor: number = 25.0, final_div_factor: number = 10000.0, three_phase: bool = False) -> Schedule`,
-		Doc: `Smith and Topin's "super-convergence" (2017), as PyTorch's OneCycleLR has it: from max_lr/div_factor up to max_lr in the first pct_start of total_steps, then down to max_lr/div_factor/final_div_factor, where it stays. anneal_strategy is "cos" or "linear"; three_phase comes back down to where it began as slowly as it rose, before the last descent. The momentum stays as it is.`,
+		Sig: `one_cycle(max_lr: number, total_steps: int, pct_start: number = 0.3, anneal_strategy: string = "cos", div_factor: number = 25.0, final_div_factor: number = 10000.0, three_phase: bool = False, cycle_momentum: bool = False, base_momentum: number = 0.85, max_momentum: number = 0.95) -> Schedule`,
+		Doc: `Smith and Topin's "super-convergence" (2017), as PyTorch's OneCycleLR has it: from max_lr/div_factor up to max_lr in the first pct_start of total_steps, then down to max_lr/div_factor/final_div_factor, where it stays. anneal_strategy is "cos" or "linear"; three_phase comes back down to where it began as slowly as it rose, before the last descent. With cycle_momentum the optimizer's momentum, or its first beta, moves the other way, from max_momentum down to base_momentum and back; the optimizer must have one, and the schedule cannot be a part of another.`,
 		Fn:  oneCycle,
 	},
 	{
@@ -84,7 +84,7 @@ var schedules = []*starlib.Def{
 					return nil, fmt.Errorf("the schedules must be made with one rate above 0: %s has %v, %s has %v", list[0], base, s, s.base)
 				}
 			}
-			return &schedule{"chained", base, func(step int) (float64, error) {
+			return &schedule{name: "chained", base: base, rate: func(step int) (float64, error) {
 				lr := base
 				for _, s := range list {
 					r, err := s.rate(step)
@@ -117,7 +117,7 @@ var schedules = []*starlib.Def{
 			if len(at) != len(list)-1 {
 				return nil, fmt.Errorf("%d milestones do not part %d schedules: want %d", len(at), len(list), len(list)-1)
 			}
-			return &schedule{"sequential", list[0].base, func(step int) (float64, error) {
+			return &schedule{name: "sequential", base: list[0].base, rate: func(step int) (float64, error) {
 				i := passed(at, step)
 				if i > 0 {
 					step -= at[i-1]
@@ -140,6 +140,9 @@ func scheduleList(values starlark.Tuple) ([]*schedule, error) {
 		s, ok := v.(*schedule)
 		if !ok {
 			return nil, fmt.Errorf("schedule %d: want a Schedule, such as optim.cosine(...), got %s", i, v.Type())
+		}
+		if s.momentum != nil {
+			return nil, fmt.Errorf("schedule %d: one_cycle with cycle_momentum sets the optimizer's momentum, and cannot be a part of another schedule", i)
 		}
 		list[i] = s
 	}
@@ -231,29 +234,51 @@ func oneCycle(c *starlib.Call) (starlark.Value, error) {
 	}
 	begin := top / c.Float("div_factor")
 	end := begin / c.Float("final_div_factor")
-	type phase struct{ until, from, to float64 }
-	rise := float64(part*float64(total)) - 1
-	phases := []phase{{rise, begin, top}, {float64(total) - 1, top, end}}
-	if c.Bool("three_phase") {
-		phases = []phase{phases[0], {float64(2*part*float64(total)) - 2, top, begin}, {float64(total) - 1, begin, end}}
+	low, high := c.Float("base_momentum"), c.Float("max_momentum")
+	if !(low > 0 && low <= high && high < 1) {
+		return nil, fmt.Errorf("base_momentum = %v, max_momentum = %v: want numbers above 0 and below 1, of which the base is not the larger", low, high)
 	}
-	return &schedule{"one_cycle", top, func(step int) (float64, error) {
-		from, at := 0.0, float64(step)
-		for i, p := range phases {
-			if at > p.until && i < len(phases)-1 {
-				from = p.until
-				continue
+	// The rate and the momentum at the ends of each phase.
+	type phase struct{ until, from, to, heavy, light float64 }
+	rise := float64(part*float64(total)) - 1
+	phases := []phase{{rise, begin, top, high, low}, {float64(total) - 1, top, end, low, high}}
+	if c.Bool("three_phase") {
+		phases = []phase{phases[0], {float64(2*part*float64(total)) - 2, top, begin, low, high}, {float64(total) - 1, begin, end, high, high}}
+	}
+	// at finds the phase of a step, and how far along it is: from 0 to 1 on a line, from 1 to 0 on a cosine.
+	at := func(step int) (p phase, along float64, err error) {
+		from, now := 0.0, float64(step)
+		for i := range phases {
+			if p = phases[i]; now <= p.until || i == len(phases)-1 {
+				break
 			}
-			part := 1.0
-			if p.until > from {
-				part = min(1, (at-from)/(p.until-from))
-			}
-			if strategy == "linear" {
-				return p.from + float64((p.to-p.from)*part), nil
-			}
-			half, err := halfCosine(math.Pi * part)
-			return p.to + float64((p.from-p.to)*half), err
+			from = p.until
 		}
-		return end, nil
-	}}, checkRate(top)
+		part := 1.0
+		if p.until > from {
+			part = min(1, (now-from)/(p.until-from))
+		}
+		if strategy == "linear" {
+			return p, part, nil
+		}
+		along, err = halfCosine(math.Pi * part)
+		return p, along, err
+	}
+	between := func(from, to, along float64) float64 {
+		if strategy == "linear" {
+			return from + float64((to-from)*along)
+		}
+		return to + float64((from-to)*along)
+	}
+	s := &schedule{name: "one_cycle", base: top, rate: func(step int) (float64, error) {
+		p, along, err := at(step)
+		return between(p.from, p.to, along), err
+	}}
+	if c.Bool("cycle_momentum") {
+		s.momentum = func(step int) (float64, error) {
+			p, along, err := at(step)
+			return between(p.heavy, p.light, along), err
+		}
+	}
+	return s, checkRate(top)
 }

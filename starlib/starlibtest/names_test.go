@@ -11,7 +11,7 @@ import (
 // promised are the names and signatures that users' recipes rely on. What drun has
 // beyond them, such as further arguments at the end, it may change.
 var promised = map[string]string{
-	"tensor": `tensor(data, dtype = None) zeros(*shape) ones(*shape) full(shape, value) eye(n) arange(start, end = None, step = 1)
+	"tensor": `tensor(data, dtype = None, requires_grad = False) zeros(*shape) ones(*shape) full(shape, value) eye(n) arange(start, end = None, step = 1)
 		linspace(start, end, steps) tril_indices(row, col, offset = 0) triu_indices(row, col, offset = 0) rand(*shape) randn(*shape) randint(low, high, shape) cat(tensors, dim = 0) stack(tensors, dim = 0)
 		where(cond, a, b) one_hot(t, classes = -1) tril(t, diagonal = 0) triu(t, diagonal = 0) pad(t, pad, value = 0)
 		multinomial(p, n) bincount(t) is_nan(t) is_inf(t) is_finite(t) einsum(equation, *operands) no_grad(iterable_or_fn, *args, **kwargs)
@@ -27,7 +27,7 @@ var promised = map[string]string{
 		erf() neg() reciprocal() scatter(dim, index, src) index_put(indices, values, accumulate = False)
 		index_put_(indices, values, accumulate = False)
 		histc(bins = 100, min = 0, max = 0) histogram(bins, *, range = None, weight = None, density = False)
-		shape dtype grad requires_grad item() tolist() reshape(*shape) view(*shape) transpose(dim0, dim1) permute(*dims)
+		shape T mT dtype grad requires_grad requires_grad_(requires_grad = True) item() tolist() reshape(*shape) view(*shape) transpose(dim0, dim1) permute(*dims)
 		squeeze(dim = None) unsqueeze(dim) expand(*sizes) flatten(start_dim = 0, end_dim = -1) narrow(dim, start, length)
 		select(dim, index) gather(dim, index) scatter_add(dim, index, src) index_select(dim, index) masked_fill(mask, value)
 		flip(*dims) matmul(other) sum(dim = None, keepdim = False) mean(dim = None, keepdim = False)
@@ -57,7 +57,8 @@ var promised = map[string]string{
 		conv1d(i, o, kernel, stride = 1, padding = 0, bias = True, dilation = 1, groups = 1, padding_mode = "zeros")
 		conv3d(i, o, kernel, stride = 1, padding = 0, bias = True, dilation = 1, groups = 1, padding_mode = "zeros")
 		conv_transpose2d(i, o, kernel, stride = 1, padding = 0, output_padding = 0, groups = 1, bias = True, dilation = 1)
-		group_norm(groups, channels, eps = 1e-5, affine = True) instance_norm(channels, eps = 1e-5, affine = False)
+		group_norm(groups, channels, eps = 1e-5, affine = True) instance_norm(channels, eps = 1e-5, affine = False, momentum = 0.1, track_running_stats = False)
+		nll_loss(log_probabilities, target, reduction = "mean", weight = None, ignore_index = -100)
 		max_pool1d(kernel, stride = None, padding = 0) avg_pool1d(kernel, stride = None, padding = 0)
 		adaptive_avg_pool1d(size) adaptive_avg_pool2d(size) adaptive_max_pool1d(size) adaptive_max_pool2d(size)
 		upsample(size = None, scale_factor = None, mode = "nearest", align_corners = False)
@@ -86,7 +87,7 @@ var promised = map[string]string{
 		lion(params, lr = 0.0001, betas = (0.9, 0.99), weight_decay = 0)
 		lbfgs(params, lr = 1, max_iter = 20, max_eval = None, tolerance_grad = 1e-7, tolerance_change = 1e-9, history_size = 100, line_search_fn = None)
 		multi_step(lr, milestones, gamma = 0.1) linear(lr, start_factor = 0.3333333333333333, end_factor = 1.0, total_iters = 5)
-		one_cycle(max_lr, total_steps, pct_start = 0.3) chained(*schedules) sequential(schedules, milestones)
+		one_cycle(max_lr, total_steps, pct_start = 0.3, anneal_strategy = "cos", div_factor = 25.0, final_div_factor = 10000.0, three_phase = False, cycle_momentum = False, base_momentum = 0.85, max_momentum = 0.95) chained(*schedules) sequential(schedules, milestones)
 		plateau(lr, mode = "min", factor = 0.1, patience = 10, threshold = 0.0001, threshold_mode = "rel", cooldown = 0, min_lr = 0, eps = 1e-8)
 		ema(params, decay = 0.999)`,
 	"Plateau":   "step(metric) lr",

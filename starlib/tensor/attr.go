@@ -19,6 +19,8 @@ Methods that end in _ work in place, others never. Names, arguments and results 
 	Attrs: [][2]string{
 		{"shape", "the sizes, a tuple"},
 		{"ndim", "the number of dimensions"},
+		{"T", "the transpose of a matrix: a view with its two dimensions swapped; a vector or a number is itself"},
+		{"mT", "the transposes of a batch of matrices: a view with the last two dimensions swapped"},
 		{"dtype", `the type of the elements, a string such as "float32"`},
 		{"grad", "the gradient, a tensor of the same shape, or None; assignable"},
 		{"requires_grad", "whether backward computes a gradient for it; can be set only on tensors that were not computed from others"},
@@ -41,6 +43,19 @@ func (v *Value) Attr(name string) (starlark.Value, error) {
 		return shapeTuple(t.Shape()), nil
 	case "ndim":
 		return starlark.MakeInt(t.Dim()), nil
+	case "T":
+		switch t.Dim() {
+		case 0, 1:
+			return v, nil
+		case 2:
+			return Result(tensor.Transpose(t, 0, 1))
+		}
+		return nil, fmt.Errorf("T is for matrices, not shape %s: mT swaps the last two dimensions, permute() brings all into another order", Shape(t))
+	case "mT":
+		if t.Dim() < 2 {
+			return nil, fmt.Errorf("mT needs at least two dimensions, not shape %s", Shape(t))
+		}
+		return Result(tensor.Transpose(t, -2, -1))
 	case "dtype":
 		return dtypeNames[t.DType()], nil
 	case "grad":
@@ -75,14 +90,18 @@ func (v *Value) SetField(name string, value starlark.Value) error {
 		if !ok {
 			return fmt.Errorf("requires_grad: want True or False, got %s", value.Type())
 		}
-		if t.Frozen() {
-			return fmt.Errorf("requires_grad: the tensor was made at top level and is frozen; make it in main(), or clone() it there")
-		}
-		return t.SetRequiresGrad(bool(on))
-	case "shape", "ndim", "dtype":
+		return setRequiresGrad(t, bool(on))
+	case "shape", "ndim", "dtype", "T", "mT":
 		return fmt.Errorf("%s cannot be assigned; reshape() and to() give another tensor", name)
 	}
 	return starlark.NoSuchAttrError(fmt.Sprintf("Tensor has no field %s to assign; it has grad and requires_grad", name))
+}
+
+func setRequiresGrad(t *tensor.Tensor, on bool) error {
+	if t.Frozen() {
+		return fmt.Errorf("requires_grad: the tensor was made at top level and is frozen; make it in main(), or clone() it there")
+	}
+	return t.SetRequiresGrad(on)
 }
 
 // dtypeNames are the names of the types as recipes write them.

@@ -14,9 +14,9 @@ import (
 func constructors(ctx *tensor.Context) []*starlib.Def {
 	filled := func(name string, make func(*tensor.Context, []int, element.Type) (*tensor.Tensor, error)) *starlib.Def {
 		return &starlib.Def{
-			Sig: name + "(*shape, dtype: string = None) -> Tensor",
+			Sig: name + "(*shape, dtype: string = None, requires_grad: bool = False) -> Tensor",
 			Doc: fmt.Sprintf("A tensor of %s: %s(2, 3) or %s((2, 3)). float32 by default.", name, name, name),
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return Shaped(ctx, c, make) },
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return leaf(c)(Shaped(ctx, c, make)) },
 		}
 	}
 	return []*starlib.Def{
@@ -24,15 +24,15 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 		filled("zeros", tensor.Zeros),
 		filled("ones", tensor.Ones),
 		{
-			Sig: "full(shape: tuple | list | int, value: number | bool, dtype: string = None) -> Tensor",
+			Sig: "full(shape: tuple | list | int, value: number | bool, dtype: string = None, requires_grad: bool = False) -> Tensor",
 			Doc: "A tensor whose elements are all value; without a dtype, with that of tensor(value).",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				shape, s := shapeArg(c), number(c.Arg("value"))
-				return Result(tensor.Full(ctx, shape, s, dtype(c, byDefault(s))))
+				return leaf(c)(Result(tensor.Full(ctx, shape, s, dtype(c, byDefault(s)))))
 			},
 		},
 		{
-			Sig: "eye(n: int, m: int = None, dtype: string = None) -> Tensor",
+			Sig: "eye(n: int, m: int = None, dtype: string = None, requires_grad: bool = False) -> Tensor",
 			Doc: "An n×m matrix (n×n by default) with ones on the diagonal.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				n := c.Int("n")
@@ -40,11 +40,11 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 				if !c.IsNone("m") {
 					m = c.Int("m")
 				}
-				return Result(tensor.Eye(ctx, n, m, dtype(c, element.Float32)))
+				return leaf(c)(Result(tensor.Eye(ctx, n, m, dtype(c, element.Float32))))
 			},
 		},
 		{
-			Sig: "arange(start: number, end: number = None, step: number = 1, dtype: string = None) -> Tensor",
+			Sig: "arange(start: number, end: number = None, step: number = 1, dtype: string = None, requires_grad: bool = False) -> Tensor",
 			Doc: "start, start + step, … below end; arange(n) is 0 … n - 1. int64 if all arguments are integers, else float32.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				given := [3]starlark.Value{c.Arg("start"), c.Arg("end"), c.Arg("step")}
@@ -58,16 +58,16 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 						kind = element.Float32
 					}
 				}
-				return Result(tensor.Arange(ctx, args[0], args[1], args[2], dtype(c, kind)))
+				return leaf(c)(Result(tensor.Arange(ctx, args[0], args[1], args[2], dtype(c, kind))))
 			},
 		},
 		triangleIndices(ctx, "tril_indices", "lower triangle: column ≤ row + offset", tensor.TrilIndices),
 		triangleIndices(ctx, "triu_indices", "upper triangle: column ≥ row + offset", tensor.TriuIndices),
 		{
-			Sig: "linspace(start: number, end: number, steps: int, dtype: string = None) -> Tensor",
+			Sig: "linspace(start: number, end: number, steps: int, dtype: string = None, requires_grad: bool = False) -> Tensor",
 			Doc: "steps evenly spaced values from start to end, both included.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return Result(tensor.Linspace(ctx, c.Float("start"), c.Float("end"), c.Int("steps"), dtype(c, element.Float32)))
+				return leaf(c)(Result(tensor.Linspace(ctx, c.Float("start"), c.Float("end"), c.Int("steps"), dtype(c, element.Float32))))
 			},
 		},
 	}
@@ -86,12 +86,22 @@ func triangleIndices(ctx *tensor.Context, name, which string, list func(*tensor.
 // fromData is tensor.tensor, which is also what the module does when called.
 func fromData(ctx *tensor.Context) *starlib.Def {
 	return &starlib.Def{
-		Sig: "tensor(data, dtype: string = None) -> Tensor",
+		Sig: "tensor(data, dtype: string = None, requires_grad: bool = False) -> Tensor",
 		Doc: `A tensor of data: a number, a bool, lists or tuples of these nested to equal lengths, bytes (as uint8), or a tensor (copied). Without a dtype, floats make float32, integers int64, bools bool.
-dtypes: float32 float64 int64 int32 int8 uint8 bool compute; float16 bfloat16 complex64 are for storage and communication.`,
+dtypes: float32 float64 int64 int32 int8 uint8 bool compute; float16 bfloat16 complex64 are for storage and communication. With requires_grad, backward computes a gradient for it.`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			return Result(FromData(ctx, c.Arg("data"), c.Arg("dtype")))
+			return leaf(c)(Result(FromData(ctx, c.Arg("data"), c.Arg("dtype"))))
 		},
+	}
+}
+
+// leaf finishes a builtin with the argument requires_grad.
+func leaf(c *starlib.Call) func(starlark.Value, error) (starlark.Value, error) {
+	return func(v starlark.Value, err error) (starlark.Value, error) {
+		if err != nil || !c.Bool("requires_grad") {
+			return v, err
+		}
+		return v, v.(*Value).Tensor().SetRequiresGrad(true)
 	}
 }
 
@@ -107,19 +117,19 @@ func byDefault(s tensor.Scalar) element.Type {
 func randoms(ctx *tensor.Context, shared *tensor.Generator) []*starlib.Def {
 	return []*starlib.Def{
 		{
-			Sig: "rand(*shape, dtype: string = None) -> Tensor",
+			Sig: "rand(*shape, dtype: string = None, requires_grad: bool = False) -> Tensor",
 			Doc: "Uniformly distributed numbers from [0, 1), the same on all ranks.",
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return Shaped(ctx, c, shared.Rand) },
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return leaf(c)(Shaped(ctx, c, shared.Rand)) },
 		},
 		{
-			Sig: "randn(*shape, dtype: string = None) -> Tensor",
+			Sig: "randn(*shape, dtype: string = None, requires_grad: bool = False) -> Tensor",
 			Doc: "Normally distributed numbers of mean 0 and standard deviation 1, the same on all ranks.",
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return Shaped(ctx, c, shared.Randn) },
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return leaf(c)(Shaped(ctx, c, shared.Randn)) },
 		},
 		{
-			Sig: "randint(low: int, high: int, shape: tuple | list | int, dtype: string = None) -> Tensor",
+			Sig: "randint(low: int, high: int, shape: tuple | list | int, dtype: string = None, requires_grad: bool = False) -> Tensor",
 			Doc: "Integers from [low, high), int64 by default, the same on all ranks.",
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return RandomInts(ctx, c, shared) },
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return leaf(c)(RandomInts(ctx, c, shared)) },
 		},
 		{
 			Sig: "multinomial(p: Tensor, n: int, replacement: bool = False) -> Tensor",

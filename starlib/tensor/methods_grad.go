@@ -16,6 +16,10 @@ var gradDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return nil, t.Backward(Optional(c, "gradient"), c.Bool("retain_graph"))
 		}),
+	method("requires_grad_(requires_grad: bool = True) -> Tensor", "Sets requires_grad, and returns the tensor.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			return c.Recv, setRequiresGrad(t, c.Bool("requires_grad"))
+		}),
 	method("detach() -> Tensor", "A view through which no gradient flows.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return (*Value)(t.Detach()), nil }),
 	method("clone() -> Tensor", "A copy; gradients flow through it.",
