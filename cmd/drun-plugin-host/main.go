@@ -65,8 +65,8 @@ func command(args []string) error {
 			return err
 		}
 		return json.NewEncoder(os.Stdout).Encode(about)
-	case "test", "test-deterministic":
-		return test(p, args[0] == "test-deterministic")
+	case "test", "test-deterministic", "test-hierarchy":
+		return test(p, args[0] == "test-deterministic", args[0] == "test-hierarchy")
 	}
 	return fmt.Errorf("unknown command %s", args[0])
 }

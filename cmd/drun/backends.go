@@ -272,12 +272,14 @@ func verified(cmd *cobra.Command, name string, dirs []string) (p *host.Plugin, p
 }
 
 func newTest(dirs *[]string) *cobra.Command {
-	var deterministic bool
+	var deterministic, hierarchy bool
 	cmd := &cobra.Command{
 		Use:   "test NAME",
 		Short: "Run the conformance suite against a plugin",
 		Long: "Runs the suite that every backend must pass, with one process of the plugin for each rank. A backend may add\n" +
-			"numbers in its own order; with --deterministic its results must have the same bits as shm's.",
+			"numbers in its own order; with --deterministic its results must have the same bits as shm's.\n" +
+			"With --hierarchy it connects two nodes, as in a run over several: the ranks of each share memory, and a process of the\n" +
+			"plugin for each of the node's links carries what goes between them. The results must have the bits of shm then, too.",
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, program, err := verified(cmd, args[0], *dirs)
@@ -288,7 +290,10 @@ func newTest(dirs *[]string) *cobra.Command {
 				return exit.Errorf(exit.Backend, "%s cannot run here: %s", p.Name, b.Problem)
 			}
 			which := "test"
-			if deterministic {
+			switch {
+			case hierarchy:
+				which = "test-hierarchy"
+			case deterministic:
 				which = "test-deterministic"
 			}
 			suite := exec.CommandContext(cmd.Context(), program, which, p.Name, p.Path, p.SHA256, p.Mark)
@@ -301,6 +306,7 @@ func newTest(dirs *[]string) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&deterministic, "deterministic", false, "require the same bits as shm, which adds in the order of the ranks")
+	cmd.Flags().BoolVar(&hierarchy, "hierarchy", false, "let it connect two nodes whose ranks share memory")
 	return cmd
 }
 

@@ -69,6 +69,35 @@ func worseLink(ts *testscript.TestScript, args []string) {
 	}
 }
 
+// crossed NAME: sets a variable to how many bytes machines 0 and 1 have sent so far.
+func crossed(ts *testscript.TestScript, args []string) {
+	total := 0
+	for i := range 2 {
+		text, err := exec.Command("ip", "netns", "exec", machine(ts, i), "cat", "/sys/class/net/eth0/statistics/tx_bytes").Output()
+		ts.Check(err)
+		n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		ts.Check(err)
+		total += n
+	}
+	ts.Setenv(args[0], strconv.Itoa(total))
+}
+
+// cost CALLS LEAST BEFORE BETWEEN AFTER: a run with so many calls more sent as many bytes more, between AFTER and BETWEEN,
+// than one before, between BETWEEN and BEFORE. A call may cost LEAST bytes and 5 % of that.
+func cost(ts *testscript.TestScript, args []string) {
+	var n [5]float64
+	for i := range n {
+		var err error
+		n[i], err = strconv.ParseFloat(args[i], 64)
+		ts.Check(err)
+	}
+	ratio := ((n[4] - n[3]) - (n[3] - n[2])) / n[0] / n[1]
+	ts.Logf("%.4f times the least", ratio)
+	if ratio < 1 || ratio > 1.05 {
+		ts.Fatalf("a call sends %.3f times the least", ratio)
+	}
+}
+
 // netem tells whether links can be made worse here.
 func netem() bool {
 	name := fmt.Sprintf("drun-netem-%d", os.Getpid())

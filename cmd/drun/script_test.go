@@ -57,6 +57,8 @@ func TestScript(t *testing.T) {
 			"oneway I J":                   oneWay,
 			"worse I DELAY LOSS":           worseLink,
 			"reset I J":                    resetLink,
+			"crossed NAME":                 crossed,
+			"cost CALLS LEAST AT1 AT2 AT3": cost,
 			"sleep SECONDS":                pause,
 			"signal NAME WORDS":            sendSignal,
 			"nothing left":                 nothingLeft,

@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"drun/internal/exit"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -75,6 +77,8 @@ const (
 	lateFor = 300 * time.Millisecond
 	// noteAfter is when a person who watches is told which processes are missing.
 	noteAfter = 3 * time.Second
+	// leaderLimit is how long a process that should lead, and finds its port in use, asks who is there.
+	leaderLimit = 2 * time.Second
 	// helloLimit is how long a process that has connected may take to say what it is.
 	helloLimit = 10 * time.Second
 )
@@ -95,6 +99,13 @@ func Form(j *Joining, own *Hello, w Waiting, decide func(*Cluster) error) (*Clus
 		return nil, err
 	}
 	if err := j.listen(); err != nil {
+		if errors.As(err, new(*rendezvous.InUseError)) {
+			ctx, stop := context.WithTimeout(context.Background(), leaderLimit)
+			defer stop()
+			if refused := j.refusedBy(ctx, own); refused != nil {
+				return nil, refused
+			}
+		}
 		return nil, exit.Errorf(exit.Usage, "%w", err)
 	}
 	server := j.server
@@ -315,10 +326,10 @@ func (j *Joining) admit(m *Member, own *Hello, taken func(index int) *Hello) (ok
 		if other := taken(m.Index); m.PID == own.PID && m.Machine == own.Machine {
 			refused = nil // it looked for another first, and found itself
 		} else if m.Index == 0 || other != nil {
-			if other == nil {
-				other = own
+			refused = refuse("there are two of %s: %s has come before", m.Noun(), cmp.Or(other, own).Who())
+			if m.Index == 0 && j.took {
+				refused = refuse("%s, which was started without --node-rank on the machine of the address, came first and leads the run: give every node of the run a number, or none", own.Who())
 			}
-			refused = refuse("there are two of %s: %s has come before", m.Noun(), other.Who())
 		} else if err := own.accepts(m.Hello); err != nil {
 			m.Link.Send(&ToNode{Refused: engine.NewFailure(-1, err, 0)})
 			go m.Link.Close()

@@ -31,6 +31,7 @@ type Joining struct {
 
 	server *rendezvous.Server // of the first, which listens
 	token  string
+	took   bool // the lead, without a number
 }
 
 // Unnumbered is the index of a node that gets its number from the first, which is the node at whose address they meet.
@@ -113,7 +114,7 @@ func (j *Joining) Lead(timeout time.Duration, signals <-chan os.Signal) (bool, e
 	if err != nil {
 		return false, exit.Errorf(exit.Usage, "%w", err)
 	}
-	j.Index = 0
+	j.Index, j.took = 0, true
 	return true, nil
 }
 
@@ -147,18 +148,28 @@ func (j *Joining) otherHead(own *Hello) (found <-chan error, stop func()) {
 		if here, err := isOwn(host); here || err != nil {
 			return
 		}
-		conn, err := rendezvous.DialAgent(ctx, j.Address, j.Secret)
-		if err != nil {
-			return
-		}
-		link := NewConn[ToNode, ToCoordinator](conn, j.pace())
-		defer link.Close()
-		link.Send(&ToCoordinator{Hello: own})
-		if m, err := link.Receive(); err == nil && m.Refused != nil {
-			to <- m.Refused.Err()
+		if err := j.refusedBy(ctx, own); err != nil {
+			to <- err
 		}
 	}()
 	return to, cancel
+}
+
+// refusedBy is why a process that leads the run already does not let this one in; nil: there is none, or it does.
+func (j *Joining) refusedBy(ctx context.Context, own *Hello) error {
+	conn, err := rendezvous.DialAgent(ctx, j.Address, j.Secret)
+	if err != nil {
+		return nil
+	}
+	link := NewConn[ToNode, ToCoordinator](conn, j.pace())
+	defer link.Close()
+	end := context.AfterFunc(ctx, func() { link.Close() })
+	defer end()
+	link.Send(&ToCoordinator{Hello: own})
+	if m, err := link.Receive(); err == nil && m.Refused != nil {
+		return m.Refused.Err()
+	}
+	return nil
 }
 
 // listenAddress is where the coordinator listens. A machine's own name often leads to
