@@ -61,6 +61,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 	mux.Handle("GET "+apiPath+"runs/{run}/checkpoints/{step}/safetensors", bounded(s.sends, s.safetensors))
 	mux.Handle("GET "+apiPath+"runs/{run}/artifacts/{sha256}", bounded(s.sends, s.artifact))
 	mux.Handle("GET "+apiPath+"events", answers(s.follow))
+	mux.Handle("GET "+apiPath+"runs/{run}/events", answers(s.tell))
 	mux.HandleFunc("GET /api/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, exit.WithHint(fmt.Errorf("there is no %s", r.URL.Path), "requests begin with "+apiPath+"; docs/ui.md lists them"))
 	})
@@ -81,6 +82,7 @@ var takes = map[string][]string{
 	"runs/{run}/usage":        {},
 	"runs/{run}/ranks":        {},
 	"runs/{run}/checkpoints":  {},
+	"runs/{run}/events":       {"metric", "seen", "x", "points", "smooth", "show", "calls", "rank", "grep", "limit", "after"},
 	"runs/{run}/checkpoints/{step}/safetensors": {"rank"},
 	"runs/{run}/artifacts":                      {},
 	"runs/{run}/artifacts/{sha256}":             {},
@@ -430,27 +432,34 @@ type logTail struct {
 	Skipped int64             `json:"skipped"` // earlier lines that the filter takes, too
 }
 
-func logs(db *history.DB, id int64, values url.Values) (any, error) {
-	limit, err := number(values, "limit", 1000, 1, 100_000)
-	if err != nil {
-		return nil, err
-	}
-	f := history.LogFilter{}
+func logFilter(values url.Values) (f history.LogFilter, err error) {
 	if f.After, err = number(values, "after", 0, 0, 1<<62); err != nil {
-		return nil, err
+		return f, err
 	}
 	if values.Get("rank") != "" {
 		rank, err := number(values, "rank", 0, -1, 1<<31)
 		if err != nil {
-			return nil, err
+			return f, err
 		}
 		whole := int(rank)
 		f.Rank = &whole
 	}
 	if text := values.Get("grep"); text != "" {
 		if f.Grep, err = regexp.Compile(text); err != nil {
-			return nil, exit.WithHint(exit.Errorf(exit.Usage, "the filter: %v", err), "the syntax is RE2's, as in Go")
+			return f, exit.WithHint(exit.Errorf(exit.Usage, "the filter: %v", err), "the syntax is RE2's, as in Go")
 		}
+	}
+	return f, nil
+}
+
+func logs(db *history.DB, id int64, values url.Values) (any, error) {
+	limit, err := number(values, "limit", 1000, 1, 100_000)
+	if err != nil {
+		return nil, err
+	}
+	f, err := logFilter(values)
+	if err != nil {
+		return nil, err
 	}
 	tail := &logTail{Lines: []history.LogLine{}}
 	tail.Last, err = db.Logs(id, f, func(l history.LogLine) error {

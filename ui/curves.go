@@ -2,8 +2,10 @@ package ui
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -23,6 +25,10 @@ type curve struct {
 	Low       numbers `json:"low,omitempty"` // of the ranks, where several logged it; y is then their mean
 	High      numbers `json:"high,omitempty"`
 	Smooth    numbers `json:"smooth,omitempty"`
+
+	Seen  string   `json:"seen,omitempty"`  // names this state, for events
+	After string   `json:"after,omitempty"` // in an event: the state that it follows; the points from since on are these
+	Since *float64 `json:"since,omitempty"`
 }
 
 // numbers are written as JSON with null for what is not finite.
@@ -65,9 +71,6 @@ func viewOf(values map[string][]string) (v view, err error) {
 		return otherwise
 	}
 	v.metric, v.axis = get("metric", ""), get("x", "step")
-	if v.metric == "" {
-		return v, exit.Errorf(exit.Usage, "want a metric, as metric=loss")
-	}
 	if v.axis != "step" && v.axis != "time" && v.axis != "relative" {
 		return v, exit.Errorf(exit.Usage, "x=%s: want step, time or relative", v.axis)
 	}
@@ -99,6 +102,9 @@ func (s *Server) curves(db *history.DB, r *http.Request) (any, error) {
 	v, err := viewOf(values)
 	if err != nil {
 		return nil, err
+	}
+	if v.metric == "" {
+		return nil, exit.Errorf(exit.Usage, "want a metric, as metric=loss")
 	}
 	ids, err := findRuns(db, values)
 	if err != nil {
@@ -160,8 +166,9 @@ func (s *Server) read(db *history.DB, ids []int64, v view) ([]*curve, error) {
 
 // of is what the view shows of a series.
 func (v view) of(s *series, run *history.Summary) *curve {
-	c := &curve{Run: run.ID, Name: run.Name, Status: string(run.Status), Points: len(s.step), NotFinite: s.notFinite}
+	c := s.head(run)
 	l := s.along(v.axis, run.Started)
+	c.Seen = s.state(len(s.step), l).String()
 	var smooth []float64
 	if v.smooth > 0 {
 		smooth = smoothed(l.y, v.smooth)
@@ -179,6 +186,69 @@ func (v view) of(s *series, run *history.Summary) *curve {
 	c.X, c.Y, c.Low, c.High = chosen.x, chosen.y, chosen.low, chosen.high
 	if smooth != nil {
 		c.Smooth = (&line{x: smooth}).choose(kept).x
+	}
+	return c
+}
+
+func (s *series) state(points int, l *line) state { return state{s.reading, points, l.low != nil} }
+
+// head is a curve without its points.
+func (s *series) head(run *history.Summary) *curve {
+	return &curve{Run: run.ID, Name: run.Name, Status: string(run.Status), Points: len(s.step), NotFinite: s.notFinite}
+}
+
+// state is what is in a chart: the first points of a reading, and whether they have a band.
+type state struct {
+	reading int64
+	points  int
+	band    bool
+}
+
+func (s state) String() string { return fmt.Sprintf("%d.%d.%t", s.reading, s.points, s.band) }
+
+// stateOf is the state that a text names; it is none of any series where the text names none.
+func stateOf(text string) (s state) {
+	if _, err := fmt.Sscanf(text, "%d.%d.%t", &s.reading, &s.points, &s.band); err != nil {
+		return state{}
+	}
+	return s
+}
+
+// after is what the view shows of a series after a state: all from the first place on at which anything is new. It is nil if the
+// state is not one of this series, or if that is too much.
+func (v view) after(seen state, s *series, run *history.Summary) *curve {
+	l := s.along(v.axis, run.Started)
+	if points := seen.points; points < 0 || points >= len(s.step) || seen != s.state(points, l) {
+		return nil
+	}
+	// Points of one step are merged: a new one changes its step, and nothing before that.
+	least := slices.Min(s.step[seen.points:])
+	started, since := run.Started.UnixMicro(), math.Inf(1)
+	for i, step := range s.step {
+		if i < seen.points && (step < least || v.axis != "step" && s.rank == nil) {
+			continue
+		}
+		switch v.axis {
+		case "step":
+			since = min(since, float64(step))
+		case "time":
+			since = min(since, float64(s.at[i])/1e6)
+		default:
+			since = min(since, float64(s.at[i]-started)/1e6)
+		}
+	}
+	first, _ := slices.BinarySearch(l.x, since)
+	if len(l.x)-first > v.points {
+		return nil
+	}
+	c := s.head(run)
+	c.Seen, c.After, c.Since = s.state(len(s.step), l).String(), seen.String(), &since
+	c.X, c.Y = l.x[first:], l.y[first:]
+	if l.low != nil {
+		c.Low, c.High = l.low[first:], l.high[first:]
+	}
+	if v.smooth > 0 {
+		c.Smooth = smoothed(l.y, v.smooth)[first:]
 	}
 	return c
 }

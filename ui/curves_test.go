@@ -3,7 +3,10 @@ package ui
 import (
 	"encoding/json"
 	"math"
+	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -80,5 +83,79 @@ func TestSmoothed(t *testing.T) {
 		if math.IsNaN(want[i]) != math.IsNaN(got[i]) || math.Abs(got[i]-want[i]) > 1e-12 {
 			t.Errorf("%v, want %v", got, want)
 		}
+	}
+}
+
+// A chart that adds what is new to what it has shows what it would show if it asked anew: along each axis, smoothed or not, with
+// ranks that log the same steps one after another, late, twice and in any order.
+func TestNewPointsAreAdded(t *testing.T) {
+	seed := time.Now().UnixNano()
+	if text := os.Getenv("DRUN_TEST_SEED"); text != "" {
+		seed, _ = strconv.ParseInt(text, 10, 64)
+	}
+	t.Logf("DRUN_TEST_SEED=%d", seed)
+	random := rand.New(rand.NewPCG(uint64(seed), 1))
+	run := &history.Summary{Started: time.Unix(5, 0)}
+	added := 0
+	for range 400 {
+		ranks, back, clock := 1+random.IntN(3), random.IntN(4), int64(10)
+		v := view{axis: []string{"step", "time", "relative"}[random.IntN(3)], from: math.Inf(-1), to: math.Inf(1), points: 1000}
+		if random.IntN(2) == 0 {
+			v.smooth = 0.7
+		}
+		s := &series{reading: 7}
+		log := func(n int) {
+			for range n {
+				clock += random.Int64N(3)
+				value := random.Float64()
+				if random.IntN(20) == 0 {
+					value = math.NaN()
+				}
+				s.add(&history.Point{Step: int64(len(s.step)/ranks) - int64(random.IntN(back+1)), Rank: random.IntN(ranks), Value: value, Time: time.Unix(clock, 0)})
+			}
+		}
+		log(1 + random.IntN(20))
+		shown := v.of(s, run)
+		for range 5 {
+			log(1 + random.IntN(6))
+			want, news := v.of(s, run), v.after(stateOf(shown.Seen), s, run)
+			if news == nil { // as where a band appears
+				shown = want
+				continue
+			}
+			added++
+			keep, _ := slices.BinarySearch(shown.X, *news.Since)
+			join := func(old, more numbers) numbers {
+				if old == nil {
+					return more
+				}
+				return append(slices.Clone(old[:keep]), more...)
+			}
+			if news.After != shown.Seen || news.Seen != want.Seen || news.Points != want.Points || news.NotFinite != want.NotFinite {
+				t.Fatalf("%+v after %s, want %+v", news, shown.Seen, want)
+			}
+			for i, part := range [][3]numbers{{shown.X, news.X, want.X}, {shown.Y, news.Y, want.Y}, {shown.Low, news.Low, want.Low}, {shown.High, news.High, want.High}, {shown.Smooth, news.Smooth, want.Smooth}} {
+				got, _ := json.Marshal(join(part[0], part[1]))
+				if all, _ := json.Marshal(part[2]); string(got) != string(all) {
+					t.Fatalf("part %d along %s with %d ranks is\n%s, want\n%s", i, v.axis, ranks, got, all)
+				}
+			}
+			shown = want
+		}
+	}
+	if added < 500 {
+		t.Errorf("only %d times was anything added", added)
+	}
+	// What does not go on from these points is not added to.
+	s := made([3]float64{0, 0, 1}, [3]float64{1, 0, 2})
+	s.reading = 7
+	v := view{axis: "step", from: math.Inf(-1), to: math.Inf(1), points: 1000}
+	for _, seen := range []string{"-", "", "6.1.false", "7.1.true", "7.2.false", "7.3.false", "7.-1.false", "7.9999999999999999999.false", "7.1"} {
+		if c := v.after(stateOf(seen), s, run); c != nil {
+			t.Errorf("after %q: %+v", seen, c)
+		}
+	}
+	if c := v.after(stateOf("7.1.false"), s, run); c == nil || len(c.X) != 1 {
+		t.Errorf("%+v", c)
 	}
 }

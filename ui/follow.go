@@ -19,6 +19,13 @@ const (
 
 // follow tells a page when the history has changed, until the page or the server goes.
 func (s *Server) follow(w http.ResponseWriter, r *http.Request) error {
+	return s.stream(w, r, func(send func(event, data string) error) error {
+		return s.watch(r.Context(), func(written bool) error { return send("change", fmt.Sprintf(`{"written":%t}`, written)) })
+	})
+}
+
+// stream keeps a request open, on which fn sends events until the page or the server goes.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, fn func(send func(event, data string) error) error) error {
 	select {
 	case s.events <- struct{}{}:
 		defer func() { <-s.events }()
@@ -27,32 +34,33 @@ func (s *Server) follow(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	control := http.NewResponseController(w)
-	_ = s.watch(r.Context(), func() error {
+	send := func(event, data string) error {
 		_ = control.SetWriteDeadline(time.Now().Add(answerWithin))
-		if _, err := fmt.Fprint(w, "event: change\ndata: {}\n\n"); err != nil {
+		if _, err := fmt.Fprintf(w, "event: %s\ndata: %s\n\n", event, data); err != nil {
 			return err
 		}
 		return control.Flush()
-	})
+	}
+	_ = fn(send) // the page sees the end, and asks why
 	return nil
 }
 
-// watch calls changed after each change of the history, and now and then without one, until ctx ends or it fails.
-func (s *Server) watch(ctx context.Context, changed func() error) error {
+// watch calls changed after each change of the history, and now and then though nothing was written, until ctx ends or it fails.
+func (s *Server) watch(ctx context.Context, changed func(written bool) error) error {
 	last, taken := history.StampOf(s.home), time.Now()
 	told := time.Time{}
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
 	for {
-		now := history.StampOf(s.home)
-		if at := time.Now(); now != last || !last.Settled(taken) || at.Sub(told) > againAfter {
+		wait := lookEvery
+		now, at := history.StampOf(s.home), time.Now()
+		if written := now != last || !last.Settled(taken); written || at.Sub(told) > againAfter {
 			last, taken, told = now, at, at
-			if err := changed(); err != nil {
+			if err := changed(written); err != nil {
 				return err
 			}
+			wait = newsEvery
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

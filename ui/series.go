@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"drun/history"
@@ -24,6 +25,9 @@ type series struct {
 	value    []float64
 
 	notFinite int // of the values
+
+	// reading tells points that only follow each other from those that were read anew.
+	reading int64
 }
 
 func (s *series) add(p *history.Point) {
@@ -41,14 +45,15 @@ func (s *series) add(p *history.Point) {
 
 // held is what is kept of a run.
 type held struct {
-	mu     sync.Mutex
-	names  history.Names
-	cursor history.Cursor
-	stamp  history.Stamp
-	taken  time.Time
-	read   bool
-	series map[string]*series
-	points int
+	mu      sync.Mutex
+	names   history.Names
+	cursor  history.Cursor
+	reading int64
+	stamp   history.Stamp
+	taken   time.Time
+	read    bool
+	series  map[string]*series
+	points  int
 
 	used int64 // guarded by the cache's mutex
 	size int   // likewise: points, when it was last used
@@ -59,6 +64,9 @@ type key struct {
 	run    int64
 	metric string
 }
+
+// readings counts how often points were read from the first on.
+var readings atomic.Int64
 
 type cache struct {
 	mu   sync.Mutex
@@ -82,10 +90,12 @@ func (c *cache) with(db *history.DB, home string, run int64, metric string, fn f
 	defer h.mu.Unlock()
 	now, taken := history.StampOf(home), time.Now()
 	if !h.read || h.stamp != now || !h.stamp.Settled(h.taken) {
-		cursor, err := db.Tail(run, h.cursor, h.names, func() { h.series, h.points = map[string]*series{}, 0 }, func(p *history.Point) {
+		cursor, err := db.Tail(run, h.cursor, h.names, func() {
+			h.series, h.points, h.reading = map[string]*series{}, 0, readings.Add(1)
+		}, func(p *history.Point) {
 			s := h.series[p.Name]
 			if s == nil {
-				s = &series{}
+				s = &series{reading: h.reading}
 				h.series[p.Name] = s
 			}
 			s.add(p)

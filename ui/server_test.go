@@ -237,9 +237,9 @@ func TestEvents(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	told := make(chan time.Time, 1000)
-	go func() { _ = s.watch(ctx, func() error { told <- time.Now(); return nil }) }()
+	go func() { _ = s.watch(ctx, func(bool) error { told <- time.Now(); return nil }) }()
 	<-told
-	time.Sleep(2 * lookEvery)
+	time.Sleep(2 * newsEvery)
 	for len(told) > 0 {
 		<-told
 	}
@@ -256,7 +256,7 @@ func TestEvents(t *testing.T) {
 		if at := <-told; at.Sub(start) > time.Second {
 			t.Errorf("told after %v", at.Sub(start))
 		}
-		time.Sleep(2 * lookEvery)
+		time.Sleep(2 * newsEvery)
 		for len(told) > 0 {
 			<-told
 		}

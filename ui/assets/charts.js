@@ -11,7 +11,7 @@ const themed = name => getComputedStyle(document.documentElement).getPropertyVal
 // A Chart shows a metric of some runs; settings are common to all charts of a page.
 class Chart {
   constructor(metric, runs, settings) {
-    Object.assign(this, { metric, runs, settings, plot: null, shape: "", zoom: null, loaded: false, visible: false, pending: null });
+    Object.assign(this, { metric, runs, settings, plot: null, shape: "", zoom: null, loaded: false, visible: false, pending: null, curves: [], span: null });
     const button = (label, title, onclick) => el("button", { type: "button", "aria-label": `${title}: ${clean(metric)}`, title, onclick }, label);
     this.note = el("small");
     this.place = el("div", { class: "plot", tabindex: 0, role: "img", "aria-label": clean(metric), onkeydown: e => this.key(e) });
@@ -23,9 +23,10 @@ class Chart {
   // load gets the curves and draws them. While an answer to the same question is on its way, it asks once more after that.
   load() {
     // Of each four points, which are the first, last, smallest and largest of a stretch, many runs get four pixels, a few less.
-    const s = this.settings, points = Math.max(200, Math.min(2000, Math.round(this.place.clientWidth * (this.runs.length > 5 ? 1 : 1.5)) || 800));
+    const s = this.settings, points = this.points();
     const ask = { run: this.runs.map(r => r.id), metric: this.metric, x: s.axis, smooth: s.smooth || "", points };
     if (this.zoom) Object.assign(ask, { from: this.zoom[0], to: this.zoom[1] });
+    s.before?.(this.metric);
     if (s.groups && s.mean) ask.group = s.groups.by;
     const key = JSON.stringify(ask);
     if (this.pending?.key === key) this.pending.again = true;
@@ -44,15 +45,38 @@ class Chart {
       }
       if (mine !== this.pending) return;
       this.loaded = true;
-      this.draw(curves);
+      this.curves = curves;
+      this.draw();
       if (!mine.again) break;
       await new Promise(resolve => setTimeout(resolve, 100)); // the page is painted first
     }
     if (mine === this.pending) this.pending = null;
+    this.settings.after?.();
   }
 
-  draw(curves) {
-    const log = this.settings.log;
+  points() { return Math.max(200, Math.min(2000, Math.round(this.place.clientWidth * (this.runs.length > 5 ? 1 : 1.5)) || 800)); }
+
+  // add adds what is new of the one curve: its points from since on, or all of them.
+  add(curve) {
+    const old = this.curves[0];
+    if (curve.since === undefined) this.curves = [curve];
+    else if (old?.seen !== curve.after) { this.load(); return; }
+    else {
+      let keep = old.x.length;
+      while (keep && old.x[keep - 1] >= curve.since) keep--;
+      for (const k of ["x", "y", "low", "high", "smooth"]) {
+        if (!old[k]) continue;
+        old[k].length = Math.min(old[k].length, keep);
+        for (const v of curve[k] ?? []) old[k].push(v);
+      }
+      Object.assign(old, { points: curve.points, not_finite: curve.not_finite, seen: curve.seen });
+    }
+    this.draw(curve.since);
+  }
+
+  // draw draws the curves; from is where they begin to differ from what is drawn, if that is known.
+  draw(from) {
+    const curves = this.curves, log = this.settings.log;
     let notFinite = 0, notAbove = 0;
     const shown = ys => log ? ys.map(y => y !== null && y <= 0 ? (notAbove++, null) : y) : ys;
     const series = [{ label: this.settings.axis === "step" ? "step" : this.settings.axis === "time" ? "time" : "seconds", value: (u, v) => v === null ? "" :
@@ -77,7 +101,7 @@ class Chart {
       }
       tables.push(table);
     }
-    const data = tables.length ? uPlot.join(tables) : [[]];
+    const data = tables.length > 1 ? uPlot.join(tables) : tables[0] ?? [[]];
     const notes = [];
     if (notFinite) notes.push(`${notFinite} not finite`);
     if (notAbove) notes.push(`${notAbove} not above 0 are left out`);
@@ -87,13 +111,38 @@ class Chart {
       return `${c.runs ? `${c.runs.length} runs with ${this.settings.groups.labels[this.settings.groups.ofValue(c.group)]}, mean` : `run ${c.run} ${c.name}`}: ${c.points} points, last ${number(ys.at(-1))}, from ${number(ys.reduce((a, b) => Math.min(a, b), Infinity))} to ${number(ys.reduce((a, b) => Math.max(a, b), -Infinity))}`;
     }).join("; ")));
     const shape = JSON.stringify([series.map(s => s.label), series.map(s => s.stroke), log, this.settings.axis, series.map(s => s.points?.show)]);
-    if (this.plot && this.shape === shape) {
-      this.plot.setData(data, !this.zoom);
-      if (this.zoom) this.plot.setScale("x", { min: this.zoom[0], max: this.zoom[1] });
-    } else {
-      this.build(series, bands, data, shape);
-    }
-    requestAnimationFrame(() => performance.mark("drawn"));
+    if (this.plot && this.shape === shape) this.paint(data, from);
+    else this.build(series, bands, data, shape);
+    if (!Chart.drawn) requestAnimationFrame(() => performance.mark("drawn"));
+    Chart.drawn = true;
+  }
+
+  // across is the part of the x axis that is shown: a curve that grows has some room to grow into, so that not all of it moves
+  // with each point; null: all points.
+  across(data) {
+    if (this.zoom) return { min: this.zoom[0], max: this.zoom[1] };
+    const first = data[0][0], last = data[0].at(-1), long = last - first;
+    if (!this.settings.growing || !(long > 0)) return null;
+    if (this.span?.min !== first || last > this.span.max || long < (this.span.max - first) / 2) this.span = { min: first, max: last + long / 8 };
+    return this.span;
+  }
+
+  // paint shows other points. Where only the end of the curves differs and nothing moves, only that strip is painted.
+  paint(data, from) {
+    const u = this.plot, pen = u.ctx, across = this.across(data);
+    const put = () => { u.setData(data); if (across) u.setScale("x", across); };
+    if (from === undefined || u.cursor.left >= 0) { u.batch(put); return; }
+    const place = () => JSON.stringify([u.scales.x.min, u.scales.x.max, u.scales.y.min, u.scales.y.max]), was = place();
+    let i = data[0].length - 1;
+    while (i > 0 && data[0][i] >= from) i--;
+    const left = Math.max(0, Math.floor(u.valToPos(data[0][i], "x", true) - 4 * devicePixelRatio));
+    pen.save();
+    pen.beginPath();
+    pen.rect(left, 0, pen.canvas.width, pen.canvas.height);
+    pen.clip();
+    u.batch(put);
+    pen.restore();
+    if (place() !== was) u.redraw();
   }
 
   build(series, bands, data, shape) {
@@ -114,7 +163,8 @@ class Chart {
         chart.show();
       }] },
     }, data, this.place);
-    if (this.zoom) this.plot.setScale("x", { min: this.zoom[0], max: this.zoom[1] });
+    const across = this.across(data);
+    if (across) this.plot.setScale("x", across);
     // Bands need no switches of their own, and their values follow from the others.
     this.plot.root.querySelectorAll(".u-legend th").forEach(th => th.tabIndex = -1);
   }
@@ -162,9 +212,9 @@ class Chart {
 }
 
 // charts fills a place with controls and the charts of metrics; runs have an id each. Those that cannot be seen are
-// not loaded.
-function charts(place, runs) {
-  const settings = { axis: "step", log: false, smooth: 0, sync: place.id, groups: null, mean: false };
+// not loaded. Where what is new is told as it comes (add), before is called before a chart asks by itself, and after thereafter.
+function charts(place, runs, { before, after } = {}) {
+  const settings = { axis: "step", log: false, smooth: 0, sync: place.id, groups: null, mean: false, growing: false, before, after };
   const all = new Map(), grid = el("div", { class: "chartset" }), bare = el("p", { class: "soft" }, "no metrics were logged");
   const watcher = new IntersectionObserver(entries => {
     for (const e of entries) {
@@ -173,6 +223,10 @@ function charts(place, runs) {
       if (chart.visible && !chart.pending && (!chart.loaded || chart.stale)) { chart.stale = false; chart.load(); }
     }
   }, { rootMargin: "200px" });
+  const there = new IntersectionObserver(entries => {
+    for (const e of entries) e.target.chart.there = e.isIntersecting;
+    after?.();
+  });
   const every = () => {
     for (const c of all.values()) if (c.visible) c.load(); else c.stale = true;
   };
@@ -200,8 +254,18 @@ function charts(place, runs) {
   }).observe(grid);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { for (const c of all.values()) c.shape = ""; every(); });
   return {
-    // metrics makes charts for names that have none yet.
-    metrics(names) {
+    // What the charts that can be seen ask for, and what they have of a metric. Those that are zoomed ask by themselves.
+    idle: () => ![...all.values()].some(c => c.pending),
+    asked() {
+      const metric = [...all.values()].filter(c => c.there && !c.zoom && c.loaded && !c.figure.hidden).map(c => c.metric);
+      return { metric, points: metric.length ? Math.max(...metric.map(m => all.get(m).points())) : "", x: settings.axis, smooth: settings.smooth || "" };
+    },
+    seen: metric => all.get(metric).curves[0]?.seen ?? "-",
+    add: (metric, curve) => all.get(metric).add(curve),
+    growing(yes) { settings.growing = yes; },
+    // metrics makes charts for names that have none yet; of those that are zoomed it loads the ones with more points than were known.
+    metrics(names, known) {
+      for (const c of all.values()) if (known && c.zoom && c.visible && !c.pending && c.curves[0] && known[c.metric]?.count !== c.curves[0].points && !(c.curves[0].x.at(-1) > c.zoom[1])) c.load();
       for (const name of names) {
         if (all.has(name)) continue;
         const c = new Chart(name, runs, settings);
@@ -210,6 +274,7 @@ function charts(place, runs) {
         const after = [...all.keys()].filter(n => n > name).sort()[0];
         grid.insertBefore(c.figure, after === undefined ? null : all.get(after).figure);
         watcher.observe(c.figure);
+        there.observe(c.figure);
       }
       bare.hidden = all.size > 0;
       choose();

@@ -107,7 +107,10 @@ $("all").addEventListener("change", table);
 (async () => {
   if (!refs.length) { nothing("no runs are chosen: select some in the table of runs"); return; }
   try { await refresh(); } catch (e) { nothing(e); return; }
+  // Runs that have ended are not asked again.
+  const going = () => latest.runs.some(r => r.status === "running");
   live(async () => {
+    if (!going()) return;
     try { await refresh(); $("fault").textContent = ""; } catch (e) { $("fault").textContent = e.text ?? String(e); }
-  }, 600);
+  }, 600, going);
 })();

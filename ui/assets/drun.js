@@ -69,9 +69,9 @@ async function api(what, parameters, signal) {
   return value;
 }
 
-// live calls refresh after changes of the history, one call at a time. A call that took long is followed by a longer pause
-// of at most so many milliseconds, so that watching slows no run down.
-function live(refresh, atMost) {
+// live calls refresh after changes of the history, one call at a time; while going() says so, also now and then without one. A call that took long is followed by a longer
+// pause of at most so many milliseconds, so that watching slows no run down.
+function live(refresh, atMost, going) {
   if (window.exported) { $("live").textContent = "exported"; return; }
   let source = null, busy = false, again = false;
   const run = async () => {
@@ -87,7 +87,7 @@ function live(refresh, atMost) {
     source = new EventSource("/api/v1/events");
     source.addEventListener("open", () => { $("live").textContent = "live"; });
     source.addEventListener("error", () => { $("live").textContent = "not connected"; });
-    source.addEventListener("change", run);
+    source.addEventListener("change", e => { if (JSON.parse(e.data).written || going()) run(); });
   };
   // A browser opens few connections to one server, so pages that are not seen give theirs back.
   const close = () => { source?.close(); source = null; };
@@ -126,8 +126,32 @@ function text(v) {
   return typeof v === "object" ? JSON.stringify(v) : String(v);
 }
 
-// fill makes a table of heads and rows; cells are texts, numbers or nodes.
+// differs reports whether a place shows something else than a value, and notes that it shows that now.
+function differs(place, value) {
+  const text = JSON.stringify(value);
+  if (place.shows === text) return false;
+  place.shows = text;
+  return true;
+}
+
+// say changes a text if it is another.
+function say(node, text) {
+  const shown = clean(text);
+  if (node.data !== shown) node.data = shown;
+}
+
+// fill makes a table of heads and rows; cells are texts, numbers or nodes. Of a table with as many, only what differs is changed.
 function fill(table, heads, rows) {
+  if (!differs(table, [heads, rows.map(r => r.map(v => [v instanceof Node, isNumeric(v)]))])) {
+    table.tFoot?.remove();
+    rows.forEach((r, i) => r.forEach((v, k) => {
+      const cell = table.tBodies[0].rows[i].cells[k];
+      if (v instanceof Node) cell.replaceChildren(v);
+      else say(cell.firstChild, text(v));
+      if (k && typeof v === "number") if (number(v) !== String(v)) cell.title = v; else cell.removeAttribute("title");
+    }));
+    return rows.length > 0;
+  }
   const cell = (v, i) => i === 0 ? el("th", { scope: "row" }, v instanceof Node ? v : text(v))
     : el("td", { class: isNumeric(v) ? "n" : null, title: typeof v === "number" && number(v) !== String(v) ? v : null }, v instanceof Node ? v : text(v));
   table.replaceChildren(el("thead", null, el("tr", null, heads.map((h, i) => el("th", { scope: "col", class: i && rows.length && isNumeric(rows[0][i]) ? "n" : null }, h)))),
@@ -137,7 +161,7 @@ function fill(table, heads, rows) {
 
 // list makes a table as fill does, or says what there is instead.
 function list(table, heads, rows, none) {
-  if (!fill(table, heads, rows)) table.replaceChildren(el("caption", null, none));
+  if (!fill(table, heads, rows) && !table.caption) table.replaceChildren(el("caption", null, none));
 }
 
 // before orders cells: numbers, then texts, then NaN and missing values.

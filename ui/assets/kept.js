@@ -236,10 +236,11 @@ async function contentOf(a) {
 
 // artifacts shows what the recipe kept.
 async function artifacts() {
-  const list = await api(of("artifacts")), text = JSON.stringify(list);
+  showArtifacts(await api(of("artifacts")));
+}
+function showArtifacts(list) {
   $("kept").hidden = !list.length;
-  if (artifacts.text === text) return;
-  artifacts.text = text;
+  if (!differs($("kept"), list)) return;
   sortable($("artifacts"), ["name", "step", "kind", "size", "kept"], list.map(a => Object.assign([a.name, a.step, a.kind, a.bytes, a.time], { of: a })),
     (v, k, row) => k === 0 ? el("a", { href: fileOf(row.of), download: "" }, v) : k === 3 ? bytes(v) : k === 4 ? when(v) : null);
   const byName = new Map();

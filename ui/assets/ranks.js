@@ -1,7 +1,7 @@
 // What each rank of a run does: now, while the run goes on; otherwise when the history was last told.
 "use strict";
 
-const askEvery = 1000, longWait = 10; // milliseconds; seconds
+const longWait = 10; // seconds
 
 // located finds the captured file and the line that a position is at: positions name files as the run's command did, perhaps
 // from another folder. place names it as the run's sources do.
@@ -22,7 +22,12 @@ async function ranks() {
     r = e;
   }
   if (mine !== asked) return; // a later answer has come, or will
-  if (r instanceof Error) { $("silent").textContent = r.text ?? String(r); return; }
+  if (r instanceof Error) $("silent").textContent = r.text ?? String(r);
+  else showRanks(r);
+}
+
+function showRanks(r) {
+  asked++;
   const s = r.snapshot, going = run.status === "running";
   $("ranks").hidden = !s && !going;
   $("h-ranks").textContent = r.live ? "What each rank is doing" : "What each rank was doing";
@@ -30,38 +35,45 @@ async function ranks() {
   $("when").textContent = s ? (r.live && !window.exported ? `Now, at ${clock(s.time)}.` : clean(`At ${when(s.time)} (${s.reason}).`)) : going ? "The ranks have not started yet." : "";
   const list = s?.ranks ?? [], dash = v => v === "" || v === 0 ? "-" : v;
   fill($("doing"), ["rank", "state", "since", "call", "number", "group", "position"], list.map(k => [k.rank, k.state, duration(k.seconds), k.call && k.state !== "waiting" ? "(last) " + k.call : dash(k.call), dash(k.number), dash(k.group), dash(place(k.position))]));
-  list.forEach((k, i) => { if (k.state === "waiting" && k.seconds >= longWait) $("doing").tBodies[0].rows[i].className = "long"; });
+  list.forEach((k, i) => { $("doing").tBodies[0].rows[i].className = k.state === "waiting" && k.seconds >= longWait ? "long" : ""; });
+  widest($("doing"));
+  if (list.length && !list.some(k => k.recent)) { $("before").hidden = false; marks(list); return; } // what they called before was not asked for
   const calls = list.flatMap(k => k.recent.map(c => [k.rank, c.call, dash(c.number), dash(c.group), place(c.position), `${duration(c.ago)} before`, c.seconds === null ? (c.async ? "not waited for" : "not ended") : duration(c.seconds)]));
   $("before").hidden = !calls.length;
   if ($("before").open) fill($("calls"), ["rank", "call", "number", "group", "position", "started", "took"], calls);
   marks(list);
 }
+// widest keeps a table as wide as it was once: what is beside it would move to and fro.
+function widest(table) {
+  const now = table.offsetWidth;
+  if (now > (table.widest ?? 0)) table.style.minWidth = `${table.widest = now}px`;
+}
 const clock = t => new Date(t).toLocaleTimeString();
 
-// marks shows the lines of the recipe at which ranks are.
+// marks shows the lines of the recipe at which ranks are, and those at which they have been: so that nothing moves where they go to
+// and fro.
+const visited = new Map(); // by file, lines
 function marks(list) {
   const at = new Map(); // by file, the ranks by line
+  let grown = false;
   for (const k of list) {
     const [file, line] = located(k.position);
     if (!file) continue;
     if (!at.has(file)) at.set(file, []);
     (at.get(file)[line - 1] ??= []).push(k.rank);
+    if (!visited.has(file)) visited.set(file, new Set());
+    grown ||= !visited.get(file).has(line - 1);
+    visited.get(file).add(line - 1);
   }
-  const shown = JSON.stringify([...at].map(([f, who]) => [f.path, who]));
-  if (marks.shown === shown) return; // whoever reads there has scrolled
-  marks.shown = shown;
-  $("marked").replaceChildren(...[...at].flatMap(([f, who]) => {
-    const near = i => Array.from({ length: 9 }, (_, n) => who[i - 4 + n]).some(w => w);
-    return [el("h3", null, f.path), el("pre", { tabindex: 0, "aria-label": "lines of " + clean(f.path) }, numbered(f.content.replace(/\n$/, "").split("\n"), near, who))];
+  if (grown) $("marked").replaceChildren(...[...visited].flatMap(([f, been]) => {
+    const near = i => Array.from({ length: 9 }, (_, n) => been.has(i - 4 + n)).some(b => b);
+    return [el("h3", null, f.path), Object.assign(el("pre", { tabindex: 0, "aria-label": "lines of " + clean(f.path) }, numbered(f.content.replace(/\n$/, "").split("\n"), near)), { file: f })];
   }));
-}
-
-// watchRanks asks again and again while the run goes on and the page is seen; once more when it has ended.
-async function watchRanks() {
-  await ranks();
-  if (window.exported) return;
-  for (;;) {
-    await new Promise(done => setTimeout(done, askEvery));
-    if (run.status === "running" && !document.hidden) await ranks();
+  for (const pre of $("marked").querySelectorAll("pre")) for (const been of visited.get(pre.file)) {
+    const line = pre.querySelector(`[data-line="${been}"]`), who = at.get(pre.file)?.[been];
+    if (!line || !differs(line, who ?? [])) continue;
+    line.classList.toggle("at", Boolean(who));
+    line.querySelector(".who")?.remove();
+    if (who) line.append(el("span", { class: "who" }, `  ◂ ${ranksIn(who)}`));
   }
 }

@@ -7,21 +7,27 @@ const of = what => `runs/${encodeURIComponent(id)}` + (what ? "/" + what : "");
 const most = 2000; // lines of the log in the page
 
 function about() {
-  $("title").replaceChildren(clean(`Run ${run.id} ${run.name}: `), status(run.status));
-  document.title = `${clean(run.name)} · drun`;
-  $("error").hidden = !run.error;
-  $("error").textContent = clean(run.error);
+  if (differs($("title"), [run.id, run.name, run.status, run.error])) {
+    $("title").replaceChildren(clean(`Run ${run.id} ${run.name}: `), status(run.status));
+    document.title = `${clean(run.name)} · drun`;
+    $("error").hidden = !run.error;
+    $("error").textContent = clean(run.error);
+  }
   const ranks = `${run.world_size}, backend ${run.backend}, ${run.threads} thread${run.threads === 1 ? "" : "s"} each` + (run.deterministic ? ", deterministic" : "");
   const lost = run.status === "lost" ? "the process that led it has ended without recording how: it was killed, or its machine stopped" : "";
   const rows = [["lost", lost], ["recipe", run.recipe], ["command", run.command.join(" ")], ["ranks", ranks], ["seed", run.seed], ["started", when(run.started)],
     ["took", duration(run.seconds)], ["tags", run.tags.join(", ")], ["notes", run.notes.map(n => n.text).join("\n")], ["machine", run.host],
     ["drun", run.version], ["git", run.git ? run.git.commit + (run.git.dirty ? " and changes" : "") : ""], ["plugins", run.plugins.map(p => `${p.name} ${p.version}`).join(", ")],
     ["data files", run.data_files.map(f => f.path).join(", ")]];
-  $("about").replaceChildren(...rows.filter(r => r[1] !== "" && r[1] !== null).flatMap(([k, v]) => [el("dt", null, k), el("dd", null, k === "seed" ? String(v) : v)]));
+  const facts = rows.filter(r => r[1] !== "" && r[1] !== null);
+  if (differs($("about"), facts.map(r => r[0]))) $("about").replaceChildren(...facts.flatMap(([k]) => [el("dt", null, k), el("dd", null, "")]));
+  facts.forEach(([, v], i) => say($("about").children[2 * i + 1].firstChild, v));
   list($("params"), ["name", "value"], Object.entries(run.params).map(([k, v]) => [k, v === null ? "None" : v]), "none");
   list($("metrics"), ["name", "last", "min", "max", "first", "points"], Object.entries(run.metrics).map(([k, m]) => [k, m.last, m.min, m.max, m.first, m.count]), "none were logged");
-  fill($("attempts"), ["attempt", "status", "started", "took", "from step", "error"], run.attempts.map(a => [a.attempt, status(a.status), when(a.started), duration(a.seconds), a.from_step, a.error]));
-  $("lineage").replaceChildren(...(run.parent ? ["resumed from ", el("a", { href: "run.html?id=" + run.parent.id }, `run ${run.parent.id} ${run.parent.name}`), ` at step ${run.parent.step}`] : ["begun anew"]));
+  if (differs($("lineage"), [run.attempts, run.parent])) {
+    fill($("attempts"), ["attempt", "status", "started", "took", "from step", "error"], run.attempts.map(a => [a.attempt, status(a.status), when(a.started), duration(a.seconds), a.from_step, a.error]));
+    $("lineage").replaceChildren(...(run.parent ? ["resumed from ", el("a", { href: "run.html?id=" + run.parent.id }, `run ${run.parent.id} ${run.parent.name}`), ` at step ${run.parent.step}`] : ["begun anew"]));
+  }
   list($("usage"), ["rank", "CPU", "peak of memory", "in collectives", "of it waiting"], run.usage.map(u => [u.rank, duration(u.cpu), bytes(u.peak), duration(u.collectives), duration(u.waiting)]), "nothing was recorded");
 }
 
@@ -32,22 +38,22 @@ function ranksIn(list) {
   return (list.length > 1 ? "ranks " : "rank ") + spans.map(([a, b]) => a === b ? a : `${a}-${b}`).join(", ");
 }
 
-// numbered are lines with their numbers; marked are those at which ranks are.
-function numbered(lines, shown, who) {
+// numbered are lines with their numbers.
+function numbered(lines, shown) {
   const grid = el("span", { class: "src" });
   let gap = false;
   lines.forEach((line, i) => {
     if (!shown(i)) { gap = true; return; }
     if (gap && grid.firstChild) grid.append(el("span", { class: "no" }, "…"), el("span"));
     gap = false;
-    const at = who?.[i] ?? [];
-    grid.append(el("span", { class: "no" }, String(i + 1)), el("span", { class: at.length ? "at" : null }, line, ...(at.length ? [el("span", { class: "who" }, `  ◂ ${ranksIn(at)}`)] : [])));
+    grid.append(el("span", { class: "no" }, String(i + 1)), el("span", { "data-line": i }, line));
   });
   return grid;
 }
 
-async function checkpoints() {
-  const kept = await api(of("checkpoints"));
+async function checkpoints() { showCheckpoints(await api(of("checkpoints"))); }
+function showCheckpoints(kept) {
+  if (!differs(showCheckpoints, kept)) return;
   list($("checkpoints"), ["step", "size", "score", "saved", "", ""], kept.map(c => [c.step, bytes(c.bytes), c.score, when(c.time), c.best ? "best" : "",
     window.exported ? "" : el("a", { href: `/api/v1/${of("checkpoints")}/${c.step}/safetensors` + (run.world_size > 1 ? "?rank=0" : ""), download: "" }, run.world_size > 1 ? "safetensors of rank 0" : "safetensors")]), "none are kept");
 }
@@ -71,6 +77,9 @@ async function log(fresh) {
   if (mine !== filtered) return;
   $("grepfault").textContent = "";
   if (fresh) { $("log").replaceChildren(); lines = 0; }
+  addLines(answer, fresh);
+}
+function addLines(answer, fresh) {
   last = answer.last;
   lines += answer.lines.length + answer.skipped;
   $("log").append(...answer.lines.map(l => el("div", { class: l.stream === "stderr" ? "e" : null }, el("span", { class: "r" }, l.rank < 0 ? "[drun] " : run.world_size > 1 ? `[${l.rank}] ` : ""), l.text)));
@@ -83,7 +92,10 @@ async function log(fresh) {
 // system draws what the ranks used over time.
 let system = null;
 async function usage() {
-  const samples = await api(of("usage"));
+  showUsage(await api(of("usage")));
+}
+function showUsage(samples) {
+  if (!differs(showUsage, samples)) return;
   const ranks = [...new Set(samples.map(u => u.rank))].sort((a, b) => a - b).slice(0, 16);
   if (!ranks.some(r => samples.filter(u => u.rank === r).length > 1)) return; // no line to draw
   const tables = (value) => uPlot.join(ranks.map(r => {
@@ -108,31 +120,26 @@ async function usage() {
   });
 }
 
-// refresh gets what may have changed; sources never do.
+// refresh gets all that may have changed; sources never do.
 async function refresh() {
   run = await api(of());
-  const text = JSON.stringify(run);
-  if (text !== refresh.text) {
-    refresh.text = text;
-    about();
-    if (run.status !== "running") ranks();
-    if (!drawn) {
-      drawn = charts($("charts"), [run]);
-      for (let r = -1; r < Math.min(run.world_size, 1024); r++) $("rank").append(el("option", { value: r }, r < 0 ? "drun itself" : String(r)));
-    }
+  about();
+  if (!drawn) {
+    drawn = charts($("charts"), [run], { before: metric => { if (watched.metrics.has(metric)) deaf(); }, after: listen });
+    for (let r = -1; r < Math.min(run.world_size, 1024); r++) $("rank").append(el("option", { value: r }, r < 0 ? "drun itself" : String(r)));
   }
-  const kept = JSON.stringify(run.checkpoints), now = performance.now(), parts = [drawn.refresh(), log(!log.begun)];
+  drawn.growing(run.status === "running");
+  const parts = [drawn.refresh(), log(!log.begun), checkpoints(), usage(), artifacts(), files && ranks()];
   drawn.metrics(Object.keys(run.metrics).sort());
-  if (kept !== checkpoints.kept) { checkpoints.kept = kept; parts.push(checkpoints()); }
-  if (!(now - usage.at < 3000) || run.status !== "running") { usage.at = now; parts.push(usage(), artifacts()); }
   await Promise.all(parts);
   log.begun = true;
 }
 
 let typing;
-$("grep").addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(() => log(true), 150); });
-$("rank").addEventListener("change", () => log(true));
-$("filter").addEventListener("submit", e => { e.preventDefault(); log(true); });
+const relog = async () => { deaf(); await log(true); listen(); };
+$("grep").addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(relog, 150); });
+$("rank").addEventListener("change", relog);
+$("filter").addEventListener("submit", e => { e.preventDefault(); relog(); });
 $("log").addEventListener("scroll", () => { if ($("log").scrollTop + $("log").clientHeight < $("log").scrollHeight - 40) $("tail").checked = false; }, { passive: true });
 $("tail").addEventListener("change", () => { if ($("tail").checked) $("log").scrollTop = $("log").scrollHeight; });
 $("against").addEventListener("submit", async e => {
@@ -147,9 +154,8 @@ $("against").addEventListener("submit", async e => {
 });
 
 (async () => {
-  try { await Promise.all([refresh(), sources()]); watchRanks(); } catch (e) { if (run) $("fault").textContent = e.text ?? String(e); else nothing(e); return; }
+  try { await Promise.all([refresh(), sources()]); ranks(); } catch (e) { if (run) $("fault").textContent = e.text ?? String(e); else nothing(e); return; }
   document.documentElement.dataset.ready = "";
-  live(async () => {
-    try { await refresh(); $("fault").textContent = ""; } catch (e) { $("fault").textContent = e.text ?? String(e); }
-  }, 600);
+  if (window.exported) $("live").textContent = "exported";
+  else watchParts({ ranks: $("ranks"), logs: $("log"), checkpoints: $("checkpoints"), artifacts: $("kept"), usage: $("h-sys").parentNode });
 })();
