@@ -53,7 +53,8 @@ type Job struct {
 	Timeout       time.Duration
 	Threads       int
 	Heap          int     // bytes that plain values may take; 0: a share of the memory
-	Testing       bool    // the testing module is there
+	Testing       bool    // the builtins of testing can be called
+	Function      string  // that is called instead of main; "": main
 	Describe      bool    // run the top level only, and report the parameters
 	Watched       bool    // somebody watches the progress bar
 	Deterministic bool    // reductions in rank order, whatever the backend

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,7 +13,9 @@ import (
 	"drun/engine/recipe"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/starlib"
 	"drun/starlib/lang"
+	"drun/starlib/testing"
 	"drun/starlib/universe"
 )
 
@@ -28,11 +31,16 @@ func newCheck() *cobra.Command {
 			"--json prints a list of {\"file\", \"line\", \"col\", \"severity\", \"message\"}.",
 		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ref := check.NewReference(universe.Modules(), universe.Names())
+			modules, names := universe.Modules(), universe.Names()
+			ref := check.NewReference(modules, names)
+			tests := testing.Module("")
+			names = maps.Clone(names)
+			names[tests.Name] = tests.Build(&starlib.Rank{WorldSize: 1})
+			withTests := check.NewReference(append(modules, tests), names)
 			found := []check.Finding{}
 			sources := map[string][]byte{}
 			for _, name := range args {
-				list, err := checkRecipe(ref, name, sources)
+				list, err := checkRecipe(ref, withTests, name, sources)
 				if err != nil {
 					return err
 				}
@@ -50,7 +58,7 @@ func newCheck() *cobra.Command {
 
 // checkRecipe checks one recipe and adds the contents of its files to sources. It
 // returns an error if the recipe cannot be read.
-func checkRecipe(ref *check.Reference, name string, sources map[string][]byte) ([]check.Finding, error) {
+func checkRecipe(ref, withTests *check.Reference, name string, sources map[string][]byte) ([]check.Finding, error) {
 	bundle, faults := recipe.ReadAll(name)
 	var found []check.Finding
 	for _, fault := range faults {
@@ -59,6 +67,9 @@ func checkRecipe(ref *check.Reference, name string, sources map[string][]byte) (
 			return nil, fault
 		}
 		found = append(found, check.FromError(located)...)
+	}
+	if recipe.HaveTests(bundle.Sources) {
+		ref = withTests
 	}
 	var files []check.File
 	for _, s := range bundle.Sources {

@@ -18,7 +18,7 @@ func TestDataDocument(t *testing.T) { examples(t, "data.md", 2, "") }
 
 func TestModelsDocument(t *testing.T) { examples(t, "models.md", 3, "") }
 
-func TestRecipesDocument(t *testing.T) { examples(t, "recipes.md", 2, "") }
+func TestRecipesDocument(t *testing.T) { examples(t, "recipes.md", 3, "") }
 
 func TestTensorsDocument(t *testing.T) { examples(t, "tensors.md", 2, "") }
 

@@ -148,6 +148,9 @@ func unloadable(load lang.Load, err error) error {
 // anything starts.
 func (b *Bundle) Check(extra ...string) error {
 	env := universe.Names()
+	if HaveTests(b.Sources) {
+		extra = append(extra, "testing")
+	}
 	for _, name := range extra {
 		env[name] = starlark.None
 	}

@@ -77,7 +77,8 @@ type Options struct {
 	Terminal   bool             // Stderr is a terminal: show progress
 	RankOutput string           // whose lines are shown, see console.Ranks
 	Signals    <-chan os.Signal // of the kinds in Signals
-	Testing    bool             // give the recipe the testing module
+	Testing    bool             // the recipe may call what is in the module testing
+	Function   string           // of the recipe, which is called instead of main; "": main
 	Counted    bool             // gather the plugin's statistics
 	OnSpawn    func(rank, pid int)
 	OnSaved    func(step int64) // a checkpoint is complete

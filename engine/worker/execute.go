@@ -60,7 +60,14 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 	if w.job.Describe {
 		return nil
 	}
-	main, ok := globals["main"].(starlark.Callable)
+	name := w.job.Function
+	if name == "" {
+		name = "main"
+	}
+	main, ok := globals[name].(starlark.Callable)
+	if !ok && name != "main" {
+		return exit.Errorf(exit.Recipe, "%s: there is no function %s()", w.job.Recipe, name)
+	}
 	if !ok {
 		return exit.WithHint(exit.Errorf(exit.Recipe, "%s: there is no function main()", w.job.Recipe),
 			"a recipe defines main(), which drun calls on every rank: def main(): …")

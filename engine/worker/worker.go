@@ -20,12 +20,14 @@ import (
 	"drun/collective/shm"
 	"drun/engine"
 	"drun/engine/board"
+	"drun/engine/recipe"
 	"drun/internal/exit"
 	"drun/kernel"
 	"drun/starlib"
 	"drun/starlib/distributed"
 	"drun/starlib/lang"
 	"drun/starlib/run"
+	"drun/starlib/testing"
 	"drun/starlib/universe"
 	"drun/tensor"
 
@@ -150,8 +152,11 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	for _, p := range job.Params {
 		env.Params[p.Name] = p.Value
 	}
-	if job.Testing {
-		env.Extra = append(env.Extra, testModule(job.Dir))
+	switch {
+	case job.Testing:
+		env.Extra = append(env.Extra, testing.Module(job.Dir))
+	case recipe.HaveTests(job.Sources):
+		env.Extra = append(env.Extra, testing.Module(""))
 	}
 	w.board.SetState(collective.Running)
 	u := universe.New(env)

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"drun/starlib"
+	"drun/starlib/testing"
 )
 
 // Kind is what an entry of the reference is.
@@ -38,7 +39,7 @@ func Reference() Entries {
 			out = append(out, Entry{Kind: KindBuiltin, Owner: owner, Name: d.Name(), Signature: d.Sig, Doc: d.Doc})
 		}
 	}
-	for _, m := range Modules() {
+	for _, m := range append(Modules(), testing.Module("")) {
 		out = append(out, Entry{Kind: KindModule, Name: m.Name, Doc: m.Doc})
 		for _, name := range m.Values.Keys() {
 			out = append(out, Entry{Kind: KindAttribute, Owner: m.Name, Name: name, Signature: name, Doc: m.Values[name].Type()})

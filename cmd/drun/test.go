@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"drun/engine/recipe"
+	"drun/engine/run"
+	"drun/internal/exit"
+	"drun/internal/scratch"
+	"drun/internal/terminal"
+)
+
+func newTests() *cobra.Command {
+	t := &tests{options: run.Options{Timeout: time.Minute}}
+	var nproc string
+	cmd := &cobra.Command{
+		Use:   "test RECIPE.star|FOLDER...",
+		Short: "Run the tests of recipes: their functions test_*",
+		Long: `Calls each function of a recipe whose name begins with test_, without arguments, in a run of its own: fresh processes,
+on each of the numbers of ranks that --ranks gives, in a temporary home, so that the history has none of it. A test
+passes if the function returns on every rank. The module testing has what tests need (drun doc testing). Of a folder,
+the tests of every .star file beneath it.
+
+Exit code: 0 all passed, 1 some failed, 2 there are none. --json prints a list of {"file", "line", "test", "ranks", "ok",
+"seconds", "error", "output"}.`,
+		Example: `  drun test train.star
+  drun test train.star --ranks 1,2,4 -k loss
+  drun test . --json`,
+		Args: arguments(1, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("ranks") {
+				t.ranks = []string{nproc}
+			}
+			return t.run(cmd, args)
+		},
+	}
+	f := cmd.Flags()
+	addRecipeFlags(f, &t.options, &nproc)
+	f.StringSliceVar(&t.ranks, "ranks", []string{"1"}, "`numbers` of ranks on which each test runs, such as 1,2,4")
+	f.StringVarP(&t.pattern, "run", "k", "", "only the tests whose names match the regular `expression`")
+	f.BoolVarP(&t.verbose, "verbose", "v", false, "show what the tests that pass print, too")
+	f.Lookup("timeout").DefValue = "1m0s"
+	return cmd
+}
+
+type tests struct {
+	options run.Options
+	ranks   []string
+	pattern string
+	verbose bool
+}
+
+// tested is what became of a test.
+type tested struct {
+	File    string  `json:"file"`
+	Line    int     `json:"line"`
+	Test    string  `json:"test"`
+	Ranks   int     `json:"ranks"`
+	OK      bool    `json:"ok"`
+	Seconds float64 `json:"seconds"`
+	Error   string  `json:"error,omitempty"`
+	Output  string  `json:"output,omitempty"`
+}
+
+func (t *tests) run(cmd *cobra.Command, args []string) error {
+	wanted, err := regexp.Compile(t.pattern)
+	if err != nil {
+		return usage("", "--run: %v", err)
+	}
+	var sizes []int
+	for _, text := range t.ranks {
+		n, err := ranks(strings.TrimSpace(text))
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(sizes, n) {
+			sizes = append(sizes, n)
+		}
+	}
+	stop, err := prepare(cmd, &t.options)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	list := []tested{}
+	began := time.Now()
+	for _, arg := range args {
+		files, err := recipesIn(arg)
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			more, err := t.file(cmd, file, wanted, sizes)
+			list = append(list, more...)
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if len(list) == 0 {
+		if t.pattern != "" {
+			return usage("", "no test matches %s", t.pattern)
+		}
+		return usage("a test is a function of a recipe whose name begins with test_, without parameters", "%s: there are no tests", strings.Join(args, " "))
+	}
+	failed := 0
+	for _, r := range list {
+		if !r.OK {
+			failed++
+		}
+	}
+	if wantsJSON(cmd) {
+		err = printJSON(cmd.OutOrStdout(), list)
+	} else {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d passed, %d failed in %.1fs\n", len(list)-failed, failed, time.Since(began).Seconds())
+	}
+	if err == nil && failed > 0 {
+		err = exitStatus(exit.Recipe)
+	}
+	return err
+}
+
+// file runs the tests of a recipe. A recipe that cannot be read or compiled is a test that fails, without a name.
+func (t *tests) file(cmd *cobra.Command, file string, wanted *regexp.Regexp, sizes []int) (list []tested, err error) {
+	report := func(r tested) error {
+		list = append(list, r)
+		if wantsJSON(cmd) {
+			return nil
+		}
+		return t.print(cmd.OutOrStdout(), r)
+	}
+	bundle, err := recipe.Read(file)
+	if err == nil {
+		err = bundle.Check("testing")
+	}
+	if err != nil {
+		if exit.CodeOf(err) == exit.Usage {
+			return nil, err
+		}
+		return list, report(tested{File: file, Error: err.Error()})
+	}
+	found, err := bundle.Tests()
+	if err != nil {
+		return nil, err
+	}
+	for _, test := range found {
+		if !wanted.MatchString(test.Name) {
+			continue
+		}
+		for _, n := range sizes {
+			r, err := t.one(file, test, n)
+			if err != nil {
+				return list, err
+			}
+			if err := report(r); err != nil {
+				return list, err
+			}
+		}
+	}
+	return list, nil
+}
+
+// one runs a test. The error is one that ends all testing.
+func (t *tests) one(file string, test recipe.Test, n int) (tested, error) {
+	r := tested{File: file, Line: test.Line, Test: test.Name, Ranks: n}
+	home, err := scratch.Make("test-")
+	if err != nil {
+		return r, err
+	}
+	defer home.Remove()
+	var out bytes.Buffer
+	o := t.options
+	o.Recipe, o.Nproc, o.Function, o.Testing, o.Terminal = file, n, test.Name, true, false
+	o.Home, o.Stdout, o.Stderr = filepath.Join(home.Path, "home"), &out, &out
+	began := time.Now()
+	result, err := run.Run(o)
+	r.Seconds, r.Output = time.Since(began).Seconds(), out.String()
+	switch {
+	case err != nil && exit.CodeOf(err) != exit.Recipe:
+		return r, err
+	case err != nil:
+		r.Error = err.Error()
+	case result.Code == exit.Interrupted:
+		return r, exitStatus(exit.Interrupted)
+	case result.Failure != nil:
+		r.Error = strings.TrimRight(result.Failure.Text(n), "\n")
+		if hint := result.Failure.Hint; hint != "" {
+			r.Error += "\n  hint: " + hint
+		}
+	case result.Code != exit.Done:
+		r.Error = "the run was " + result.Code.Status()
+	default:
+		r.OK = true
+	}
+	return r, nil
+}
+
+func (t *tests) print(out io.Writer, r tested) error {
+	word, colour := "ok  ", 32
+	if !r.OK {
+		word, colour = "FAIL", 31
+	}
+	if painterFor(out) {
+		word = fmt.Sprintf("\x1b[%dm%s\x1b[0m", colour, word)
+	}
+	line := word + " " + terminal.Escape(r.File)
+	if r.Test != "" {
+		ranks := " ranks"
+		if r.Ranks == 1 {
+			ranks = " rank"
+		}
+		line += ":" + strconv.Itoa(r.Line) + " " + r.Test + " on " + strconv.Itoa(r.Ranks) + ranks + fmt.Sprintf(" (%.2fs)", r.Seconds)
+	}
+	text := line + "\n"
+	if r.Error != "" {
+		text += indent(r.Error)
+	}
+	if r.Output != "" && (!r.OK || t.verbose) {
+		text += "    printed:\n" + indent(r.Output)
+	}
+	_, err := io.WriteString(out, text)
+	return err
+}
+
+// indent shows another's text beneath a line.
+func indent(text string) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return "    " + terminal.Lines(strings.Join(lines, "\n    ")) + "\n"
+}

@@ -1,0 +1,42 @@
+package recipe
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"drun/engine"
+	"drun/starlib/lang"
+	"drun/starlib/testing"
+
+	"go.starlark.net/syntax"
+)
+
+// A Test is a function test_* at the top level of a recipe.
+type Test struct {
+	Name string
+	Line int
+}
+
+// Tests lists those of the recipe itself, in the order of the file.
+func (b *Bundle) Tests() ([]Test, error) {
+	main := b.Source(b.Main)
+	parsed, err := lang.Parse(Display(b.Name, b.Main), main.Content)
+	if err != nil {
+		return nil, err
+	}
+	var list []Test
+	for _, stmt := range parsed.Syntax.Stmts {
+		if def, ok := stmt.(*syntax.DefStmt); ok && strings.HasPrefix(def.Name.Name, testing.Prefix) {
+			list = append(list, Test{def.Name.Name, int(def.Name.NamePos.Line)})
+		}
+	}
+	return list, nil
+}
+
+var defined = regexp.MustCompile(`(?m)^def ` + testing.Prefix)
+
+// HaveTests tells whether some of a recipe's files have functions test_*. Then all of them find the module testing.
+func HaveTests(sources []engine.Source) bool {
+	return slices.ContainsFunc(sources, func(s engine.Source) bool { return defined.Match(s.Content) })
+}
