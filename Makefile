@@ -116,9 +116,11 @@ busy: build
 storm:
 	DRUN_STORM_KILLS=200 go test -count 1 -timeout 30m -v -run '^TestStorm$$' ./verify
 
-# Ranks killed, stopped, paused and delayed at random moments, 200 rounds.
+# Ranks killed, stopped, paused and delayed at random moments, 200 rounds. Then a node of three is lost, and how soon the
+# others go on is printed.
 faults:
 	DRUN_FAULT_ROUNDS=200 go test -count 1 -timeout 60m -run TestFaults ./engine/recipetest
+	go test -count 1 -v -tags "$(ENGINES)" -run '^TestScript$$/^nodeloss$$' ./cmd/drun | grep -E '^ +noticed|PASS|FAIL|SKIP|skip'
 
 # Ranks started by a real Slurm, with srun and with mpirun in an allocation, and the job of docs/schedulers.md: Debian's
 # Slurm, in its own namespaces.

@@ -108,6 +108,11 @@ func netem() bool {
 	return exec.Command("ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms").Run() == nil
 }
 
+// clocks tells whether a process can have a clock that is an hour ahead.
+func clocks() bool {
+	return exec.Command("unshare", "--time", "--monotonic", "3600", "--boottime", "3600", "--fork", "true").Run() == nil
+}
+
 // cut I J: from now on no packet of these two machines reaches the other.
 func cutLink(ts *testscript.TestScript, args []string) {
 	i, j := twoMachines(ts, args)

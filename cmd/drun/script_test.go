@@ -39,7 +39,7 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
-			have, known := map[string]func() bool{"gloo": haveGloo, "pytorch": havePyTorch, "mounts": mounts, "fuse": fuse, "networks": networks, "resets": resets, "netem": netem}[name]
+			have, known := map[string]func() bool{"gloo": haveGloo, "pytorch": havePyTorch, "mounts": mounts, "fuse": fuse, "networks": networks, "resets": resets, "netem": netem, "clocks": clocks}[name]
 			if !known {
 				return false, fmt.Errorf("unknown condition %s", name)
 			}

@@ -25,6 +25,7 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -218,14 +219,15 @@ func (w *world) broken(err error) error {
 	return err
 }
 
-var farRank = regexp.MustCompile(`\brank (\d+)\b`)
+// farRank is a rank as a backend names it, perhaps with how many there are: of nodes, which would mislead.
+var farRank = regexp.MustCompile(`\brank (\d+)\b(?: of \d+\b)?`)
 
 // explain names ranks of the world where the link's backend names its own.
 func (w *world) explain(err error) error {
 	place := w.place[w.rank]
 	rename := func(text string) string {
 		return farRank.ReplaceAllStringFunc(text, func(s string) string {
-			if n, err := strconv.Atoi(s[len("rank "):]); err == nil && n < len(w.members) && place < len(w.members[n]) {
+			if n, err := strconv.Atoi(strings.Fields(s)[1]); err == nil && n < len(w.members) && place < len(w.members[n]) {
 				return fmt.Sprintf("rank %d", w.members[n][place])
 			}
 			return s

@@ -120,3 +120,18 @@ func TestDisagreement(t *testing.T) {
 		}
 	}
 }
+
+// The backend between the nodes counts nodes; errors name the ranks of the run.
+func TestErrorsNameRanksOfTheWorld(t *testing.T) {
+	w := &world{layout: newLayout([]int{0, 0, 1, 1}, 0), rank: 1}
+	for said, want := range map[string]string{
+		"joining as rank 1 of 2 failed":       "joining as rank 3 failed",
+		"rank 0 at 10.0.0.1: reset by rank 1": "rank 1 at 10.0.0.1: reset by rank 3",
+		"rank 7 is none":                      "rank 7 is none",
+	} {
+		var got *collective.BackendError
+		if err := w.explain(&collective.BackendError{Backend: "x", Rank: 0, Msg: said}); !errors.As(err, &got) || got.Rank != 1 || got.Msg != want {
+			t.Errorf("%q: %v", said, err)
+		}
+	}
+}

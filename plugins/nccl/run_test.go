@@ -1,12 +1,17 @@
 package nccl
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 // programs builds drun and the plugin as they are installed, and gives what
@@ -69,6 +74,69 @@ func TestRun(t *testing.T) {
 		// Sums of two have the same bits in any order.
 		if err != nil || err2 != nil || got != want || !regexp.MustCompile(`acc +19 +0 +0\.9[5-9]`).MatchString(got) {
 			t.Errorf("%v, %v: nccl gives\n%s, shm\n%s", err, err2, got, want)
+		}
+	})
+	// NCCL between two nodes, each of two ranks that share memory.
+	nodes := func(t *testing.T, recipe string, more ...string) (out [2]string, errs [2]error) {
+		secret := filepath.Join(t.TempDir(), "secret")
+		if err := os.WriteFile(secret, []byte("swordfish"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		address := free.Addr().String()
+		free.Close()
+		var all sync.WaitGroup
+		for node := range out {
+			args := append([]string{"run", recipe, "-n", "2", "--nnodes", "2", "--node-rank", strconv.Itoa(node), "--rdzv", address, "--rdzv-secret-file", secret,
+				"--backend", "nccl", "--timeout", "60s", "--home", filepath.Join(t.TempDir(), "home")}, more...)
+			env := []string{fmt.Sprintf("NCCL_HOSTID=node%d", node)} // NCCL takes them for machines of their own
+			all.Go(func() { out[node], errs[node] = drun(env, args...) })
+		}
+		all.Wait()
+		return out, errs
+	}
+	write := func(t *testing.T, recipe string) string {
+		path := filepath.Join(t.TempDir(), "recipe.star")
+		if err := os.WriteFile(path, []byte(recipe), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	t.Run("between nodes", func(t *testing.T) {
+		recipe := write(t, `
+def main():
+    x = tensor.randn(300000)
+    sums = [dist.all_reduce(x * (i + dist.rank())).sum().item() for i in range(3)]
+    if dist.is_main():
+        print("sums %r" % sums)
+`)
+		out, errs := nodes(t, recipe)
+		one, err := drun(nil, "run", recipe, "-n", "4", "--backend", "shm")
+		sums := regexp.MustCompile(`sums \[.*\]`)
+		if err != nil || errs[0] != nil || errs[1] != nil || sums.FindString(out[0]) == "" || sums.FindString(out[0]) != sums.FindString(one) {
+			t.Errorf("%v, %v: %s; on one machine, %v: %s", errs[0], errs[1], out, err, one)
+		}
+	})
+	t.Run("a rank on another node fails", func(t *testing.T) {
+		began := time.Now()
+		out, errs := nodes(t, write(t, `
+def main():
+    x = tensor.ones(300000)
+    for i in range(1000000):
+        dist.all_reduce(x)
+        if i == 3 and dist.rank() == 3:
+            fail("no more")
+`))
+		if took := time.Since(began); took > 30*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		for node := range out {
+			if errs[node] == nil || !strings.Contains(out[node], "rank 3: ") || !strings.Contains(out[node], "no more") {
+				t.Errorf("node %d: %v: %s", node, errs[node], out[node])
+			}
 		}
 	})
 	t.Run("suite", func(t *testing.T) {
