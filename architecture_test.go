@@ -67,7 +67,8 @@ var layers = map[string][]string{
 
 	"starlib/data": {starlark, "starlib", "element", "tensor", "github.com/klauspost/compress/zstd"},
 	// table reads files for whoever wants columns; it knows no recipes.
-	"starlib/data/table": {},
+	"starlib/data/table":   {},
+	"starlib/data/picture": {},
 
 	"format": {"starlib/lang", starlark, "github.com/bazelbuild/buildtools/build"},
 	"check":  {"starlib", starlark},

@@ -94,7 +94,7 @@ func (m *machine) masterFirst(name string, c *call) value {
 	return result
 }
 
-var loaderParams = []string{"ds", "batch", "shuffle", "drop_last", "shard", "group", "transform", "sampler", "collate"}
+var loaderParams = []string{"ds", "batch", "shuffle", "drop_last", "shard", "group", "transform", "sampler", "collate", "prefetch"}
 
 // loader gives each rank its own batches, unless every rank gets all samples;
 // without shuffle the ranks' numbers of batches may differ by one.

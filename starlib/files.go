@@ -95,6 +95,71 @@ type File struct {
 	size  int64
 	sum   hash.Hash // of what was read; nil: OnRead need not be told
 	read  int64
+	quiet bool   // OnRead is told by Report
+	owed  func() // tells OnRead
+}
+
+// OpenQuietly is Open for another thread than the recipe's: once the file was read to its end, OnRead is told by Report.
+func (f *Files) OpenQuietly(name string) (*File, error) {
+	file, err := f.Open(name)
+	if err == nil {
+		file.quiet = true
+	}
+	return file, err
+}
+
+// Report tells OnRead of a file that was opened quietly, if it was read to its end. It is called on the recipe's thread.
+func (f *File) Report() {
+	if f.owed != nil {
+		f.owed()
+		f.owed = nil
+	}
+}
+
+// SeekTo moves the position. A file that was not read from its start to its end is not told of.
+func (f *File) SeekTo(offset int64) error {
+	f.sum = nil
+	_, err := f.file.Seek(offset, io.SeekStart)
+	return err
+}
+
+// List names the regular files beneath a folder, relative to it, in the order of their names. The folder is looked for as
+// Open does; links are not followed.
+func (f *Files) List(dir string) ([]string, error) {
+	if f == nil {
+		return nil, fmt.Errorf("%s: no folder to read from", dir)
+	}
+	var first error
+	for i, root := range f.roots {
+		rel := dir
+		if filepath.IsAbs(dir) {
+			var ok bool
+			if rel, ok = strings.CutPrefix(filepath.Clean(dir)+"/", f.dirs[i]+"/"); !ok {
+				continue
+			}
+		}
+		rel = filepath.ToSlash(filepath.Clean(rel))
+		var names []string
+		err := fs.WalkDir(root.FS(), rel, func(name string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() {
+				names = append(names, strings.TrimPrefix(strings.TrimPrefix(name, rel), "/"))
+			}
+			return err
+		})
+		if err == nil {
+			return names, nil
+		}
+		if first == nil || errors.Is(first, fs.ErrNotExist) && !errors.Is(err, fs.ErrNotExist) {
+			first = err
+		}
+	}
+	if first == nil || escapes(first) || errors.Is(first, fs.ErrInvalid) {
+		return nil, fmt.Errorf("%s is outside the recipe's folder: a recipe reads beneath its own folder and beneath --data folders", dir)
+	}
+	if errors.Is(first, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: no such folder (looked in %s)", dir, strings.Join(f.dirs, ", "))
+	}
+	return nil, fmt.Errorf("%s: %w", dir, cause(first))
 }
 
 // fileState changes with a file's content.
@@ -143,15 +208,21 @@ func (f *File) Read(p []byte) (int, error) {
 	f.sum.Write(p[:n])
 	f.read += int64(n)
 	if err == io.EOF {
-		f.files.OnRead(f.path, hex.EncodeToString(f.sum.Sum(nil)), f.read, time.Unix(f.state.written.Unix()))
+		sum := hex.EncodeToString(f.sum.Sum(nil))
 		f.sum = nil
-		if time.Since(time.Unix(f.state.changed.Unix())) > settled {
-			f.files.mu.Lock()
-			defer f.files.mu.Unlock()
-			if f.files.told == nil {
-				f.files.told = map[string]fileState{}
+		f.owed = func() {
+			f.files.OnRead(f.path, sum, f.read, time.Unix(f.state.written.Unix()))
+			if time.Since(time.Unix(f.state.changed.Unix())) > settled {
+				f.files.mu.Lock()
+				defer f.files.mu.Unlock()
+				if f.files.told == nil {
+					f.files.told = map[string]fileState{}
+				}
+				f.files.told[f.path] = f.state
 			}
-			f.files.told[f.path] = f.state
+		}
+		if !f.quiet {
+			f.Report()
 		}
 	}
 	return n, err

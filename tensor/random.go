@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"unsafe"
 
 	"drun/element"
 	"drun/kernel"
@@ -38,6 +39,12 @@ func (g *Generator) drawPairs(n int) kernel.Stream {
 // Rand draws from the uniform distribution on [0, 1).
 func (g *Generator) Rand(c *Context, shape []int, dtype element.Type) (*Tensor, error) {
 	return g.fresh("rand", c, shape, dtype, g.uniform)
+}
+
+// Float draws one float64 from the uniform distribution on [0, 1), as Rand draws it.
+func (g *Generator) Float() (x float64) {
+	g.draw(element.Float64, 1).Uniform(element.Float64, 1, unsafe.Pointer(&x))
+	return x
 }
 
 // Randn draws from the standard normal distribution.

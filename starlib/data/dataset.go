@@ -29,6 +29,7 @@ type items interface {
 // access is what a sample may depend on besides its number.
 type access struct {
 	epoch int
+	ahead *readAhead // nil: nothing is read ahead
 }
 
 var (
@@ -121,11 +122,15 @@ var datasetMethods = &starlib.Methods{
 	Attrs: [][2]string{
 		{"x", "the inputs as one tensor, shape (samples, ...); an error where samples are computed one by one (data.map, images in folders): there it takes a loader"},
 		{"y", "the labels as one tensor, shape (samples, ...), or None"},
+		{"classes", "of images in folders: the names of the classes; else None"},
 	},
 }
 
 // Attr gives the tensors.
 func (d *Dataset) Attr(name string) (starlark.Value, error) {
+	if name == "classes" {
+		return d.classNames(), nil
+	}
 	if name != "x" && name != "y" {
 		return datasetMethods.Attr(d, name)
 	}
@@ -139,6 +144,29 @@ func (d *Dataset) Attr(name string) (starlark.Value, error) {
 		return starlark.None, nil
 	}
 	return (*startensor.Value)(t.y), nil
+}
+
+// classNames are those of the folders that samples come from.
+func (d *Dataset) classNames() starlark.Value {
+	it := d.items
+	for {
+		switch of := it.(type) {
+		case *images:
+			var list []starlark.Value
+			for _, s := range of.classes {
+				list = append(list, starlark.String(s))
+			}
+			return starlark.NewList(list)
+		case *subset:
+			it = of.of
+		case *mapped:
+			it = of.of
+		case *cached:
+			it = of.of
+		default:
+			return starlark.None
+		}
+	}
 }
 
 // AttrNames lists the attributes.

@@ -271,6 +271,8 @@ func (k *cached) labels() starlark.Indexable { return k.of.labels() }
 // changes tells whether samples are others in another epoch.
 func changes(it items) bool {
 	switch it := it.(type) {
+	case *images:
+		return it.transform != nil && it.transform.random
 	case *mapped:
 		return it.random || changes(it.of)
 	case *subset:
@@ -312,7 +314,7 @@ func derived(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				ds := c.Arg("ds").(*Dataset)
 				if changes(ds.items) {
-					return nil, errors.New("the samples are others in each epoch (random = True), and a cache would keep those of the first: cache what comes before")
+					return nil, errors.New("the samples are others in each epoch (random = True, or a random transformation), and a cache would keep those of the first: cache what comes before")
 				}
 				return &Dataset{&cached{of: ds.items, kept: make([]starlark.Value, ds.Len())}, c.Thread}, nil
 			},

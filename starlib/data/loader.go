@@ -35,6 +35,7 @@ type Loader struct {
 	collate   starlark.Callable // makes a batch of a list of samples; may be nil
 	thread    *starlark.Thread  // calls transform, and is cancelled when that fails
 	ctx       *tensor.Context
+	prefetch  int // batches whose pictures are decoded ahead
 	seed      uint64
 	rank      int // in the group
 	asked     *starlib.Rank
@@ -76,6 +77,8 @@ type batchIterator struct {
 	epoch int
 	next  int
 	order *tensor.Tensor
+	ahead *readAhead
+	begun int // batches whose samples are being read ahead
 }
 
 func (it *batchIterator) Next(p *starlark.Value) bool {
@@ -104,6 +107,9 @@ func (it *batchIterator) Next(p *starlark.Value) bool {
 
 // Done ends the epoch, also when the loop was left early.
 func (it *batchIterator) Done() {
+	if it.ahead != nil {
+		it.ahead.stop()
+	}
 	if l := it.l; l.active == it {
 		l.active = nil
 		l.epoch, l.batch = it.epoch+1, 0
@@ -124,6 +130,7 @@ func (it *batchIterator) load(i int) (starlark.Value, error) {
 			return nil, err
 		}
 	}
+	it.readAhead(i)
 	lo, hi := l.share.bounds(i)
 	batch, err := it.batch(lo, hi)
 	if err != nil || l.transform == nil {
@@ -152,11 +159,7 @@ func (it *batchIterator) batch(lo, hi int) (starlark.Value, error) {
 	}
 	samples := make([]starlark.Value, 0, hi-lo)
 	for at := lo; at < hi; at++ {
-		i := at
-		if it.order != nil {
-			i = int(view[int64](it.order.Bytes())[at])
-		}
-		v, err := l.ds.sample(&access{epoch: it.epoch}, i)
+		v, err := l.ds.sample(&access{epoch: it.epoch, ahead: it.ahead}, it.number(at))
 		if err != nil {
 			return nil, err
 		}
@@ -166,6 +169,31 @@ func (it *batchIterator) batch(lo, hi int) (starlark.Value, error) {
 		return starlark.Call(l.thread, l.collate, starlark.Tuple{starlark.NewList(samples)}, nil)
 	}
 	return collate(l.ctx, samples)
+}
+
+// number is that of the sample at a place of the epoch's order.
+func (it *batchIterator) number(at int) int {
+	if it.order == nil {
+		return at
+	}
+	return int(view[int64](it.order.Bytes())[at])
+}
+
+// readAhead begins to read the samples of batch i and of those after it, where that needs no function of the recipe.
+func (it *batchIterator) readAhead(i int) {
+	l := it.l
+	if l.prefetch == 0 || tensorsOf(l.ds.items) != nil {
+		return
+	}
+	if it.ahead == nil {
+		it.ahead, it.begun = newReadAhead(it.epoch, l.asked.LocalSize), i
+	}
+	for ; it.begun < min(i+1+l.prefetch, l.Len()); it.begun++ {
+		lo, hi := l.share.bounds(it.begun)
+		for at := lo; at < hi; at++ {
+			it.ahead.begin(l.ds.items, it.number(at))
+		}
+	}
 }
 
 // epochs is the iterable that loader.epochs(n) returns: the numbers of the epochs

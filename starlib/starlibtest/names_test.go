@@ -97,11 +97,15 @@ var promised = map[string]string{
 		dataset(x, y) split(ds, fraction)
 		csv(path, label = None, delimiter = None, columns = None, categories = None, missing = None) jsonl(path)
 		table(path, format = None, columns = None, delimiter = None, header = True, missing_values = None)
+		image(path, mode = "RGB") image_folder(path, transform = None, mode = "RGB") mnist(path, train = True) cifar10(path, train = True)
+		cifar100(path, train = True, labels = "fine") compose(transforms) resize(size) center_crop(size) random_crop(size, padding = 0)
+		random_resized_crop(size, scale = (0.08, 1.0), ratio = (0.75, 1.3333333333333333)) random_horizontal_flip(p = 0.5)
+		random_vertical_flip(p = 0.5) grayscale() to_float() normalize(mean, std)
 		split(ds, fraction, stratify = False) kfold(ds, k, shuffle = True, stratify = False) subset(ds, indices) concat(datasets)
 		map(ds, fn, random = False) cache(ds) weighted_sampler(weights, samples = None, replacement = True)
 		collate(samples) pad_collate(samples, padding_value = 0) pad_sequence(sequences, batch_first = False, padding_value = 0)
-		loader(ds, batch, shuffle = False, drop_last = False, shard = True, group = None, transform = None, sampler = None, collate = None)`,
-	"Dataset":    `x y`,
+		loader(ds, batch, shuffle = False, drop_last = False, shard = True, group = None, transform = None, sampler = None, collate = None, prefetch = 2)`,
+	"Dataset":    `x y classes`,
 	"Table":      `columns categories(column) codes(column, categories = None) dataset(label = None, columns = None, categories = None, missing = None)`,
 	"Loader":     `epochs(n)`,
 	"checkpoint": `save(state, step, score = None, memory = False) restore(state, step = "last", strict = True) save_file(state, path) load_file(path)`,

@@ -1,0 +1,95 @@
+package data
+
+import (
+	"runtime"
+	"sync"
+
+	"drun/starlib/data/picture"
+)
+
+// readAhead decodes pictures of coming batches on other threads. A picture depends on its number and the epoch alone, so
+// that who decodes it, and when, changes no bits.
+type readAhead struct {
+	epoch   int
+	ready   map[place]chan result
+	slots   chan struct{} // one for each picture that is decoded at this moment
+	running sync.WaitGroup
+	stopped chan struct{}
+}
+
+// place is a picture: its number among the items that decode it.
+type place struct {
+	of *images
+	i  int
+}
+
+type result struct {
+	picture *picture.Picture
+	report  func()
+	err     error
+}
+
+func newReadAhead(epoch, ranks int) *readAhead {
+	threads := max(1, runtime.NumCPU()/max(ranks, 1))
+	return &readAhead{epoch: epoch, ready: map[place]chan result{}, slots: make(chan struct{}, threads), stopped: make(chan struct{})}
+}
+
+// begin starts to decode a sample, if that takes no function of the recipe.
+func (r *readAhead) begin(it items, i int) {
+	at, ok := source(it, i)
+	if !ok || r.ready[at] != nil {
+		return
+	}
+	out := make(chan result, 1)
+	r.ready[at] = out
+	r.running.Go(func() {
+		select {
+		case r.slots <- struct{}{}:
+			defer func() { <-r.slots }()
+		case <-r.stopped:
+			return
+		}
+		var res result
+		res.picture, res.report, res.err = at.of.read(r.epoch, at.i)
+		out <- res
+	})
+}
+
+// stop waits for what is under way.
+func (r *readAhead) stop() {
+	close(r.stopped)
+	r.running.Wait()
+}
+
+// source finds which picture a sample is made of.
+func source(it items, i int) (place, bool) {
+	switch it := it.(type) {
+	case *images:
+		return place{it, i}, true
+	case *subset:
+		return source(it.of, it.index[i])
+	case *chain:
+		part, n := it.at(i)
+		return source(part, n)
+	case *mapped:
+		return source(it.of, i)
+	case *cached:
+		if it.kept[i] == nil {
+			return source(it.of, i)
+		}
+	}
+	return place{}, false
+}
+
+// take gives a picture that was decoded ahead, or decodes it.
+func (a *access) take(im *images, i int) (*picture.Picture, func(), error) {
+	if a.ahead != nil {
+		at := place{im, i}
+		if out := a.ahead.ready[at]; out != nil {
+			delete(a.ahead.ready, at)
+			res := <-out
+			return res.picture, res.report, res.err
+		}
+	}
+	return im.read(a.epoch, i)
+}

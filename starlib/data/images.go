@@ -1,0 +1,488 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path"
+	"slices"
+	"strings"
+
+	"go.starlark.net/starlark"
+
+	"drun/element"
+	"drun/starlib"
+	"drun/starlib/data/picture"
+	"drun/starlib/random"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// images are samples that are decoded of files when they are taken: (x, class) in folders of classes.
+type images struct {
+	files     *starlib.Files
+	names     []string
+	y         starlark.Tuple
+	classes   []string
+	mode      picture.Mode
+	transform *transform
+	ctx       *tensor.Context
+	seed      uint64
+}
+
+func (im *images) Len() int { return len(im.names) }
+
+func (im *images) labels() starlark.Indexable { return im.y }
+
+// read decodes and transforms one picture. It may run on any thread.
+func (im *images) read(epoch, i int) (*picture.Picture, func(), error) {
+	p, report, err := readPicture(im.files, im.names[i], im.mode)
+	if err == nil && im.transform != nil {
+		g := random.New(nil, im.seed, random.SampleTransform, uint64(epoch), uint64(i)).Stream
+		if p, err = im.transform.apply(p, g); err != nil {
+			err = fmt.Errorf("%s: %w", im.names[i], err)
+		}
+	}
+	return p, report, err
+}
+
+func (im *images) sample(a *access, i int) (starlark.Value, error) {
+	p, report, err := a.take(im, i)
+	if err != nil {
+		return nil, err
+	}
+	report()
+	x, err := pictureTensor(im.ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return starlark.Tuple{x, im.y[i]}, nil
+}
+
+// maxImageFile bounds the file of a picture.
+const maxImageFile = 256 << 20
+
+func readPicture(files *starlib.Files, name string, mode picture.Mode) (*picture.Picture, func(), error) {
+	f, err := files.OpenQuietly(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	if f.Size() > maxImageFile {
+		return nil, nil, fmt.Errorf("%s: %d bytes, and a picture's file may have %d", name, f.Size(), maxImageFile)
+	}
+	content, err := io.ReadAll(io.LimitReader(f, maxImageFile))
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	p, err := picture.Decode(content, mode)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return p, f.Report, nil
+}
+
+func pictureTensor(ctx *tensor.Context, p *picture.Picture) (starlark.Value, error) {
+	shape := []int{p.Channels, p.Height, p.Width}
+	if p.Floats != nil {
+		return startensor.Result(tensor.FromBytes(ctx, bytesOf(p.Floats), shape, element.Float32))
+	}
+	return startensor.Result(tensor.FromBytes(ctx, p.Bytes, shape, element.Uint8))
+}
+
+// A transform is a step, or several, that makes another picture of one. It draws its random numbers of the generator in
+// a fixed order.
+type transform struct {
+	name   string
+	random bool
+	apply  func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error)
+	ctx    *tensor.Context
+}
+
+var _ starlark.Callable = (*transform)(nil)
+
+func (t *transform) String() string        { return "<transform " + t.name + ">" }
+func (t *transform) Type() string          { return "Transform" }
+func (t *transform) Freeze()               {}
+func (t *transform) Truth() starlark.Bool  { return true }
+func (t *transform) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Transform") }
+func (t *transform) Name() string          { return t.name }
+
+var transformMethods = &starlib.Methods{Type: "Transform", Doc: "A change of pictures, for data.image_folder and data.compose. t(x, generator) applies it to a tensor: one picture of shape (C, H, W), or a batch (N, C, H, W) whose pictures draw their random numbers one after the other; uint8, or float32 from 0 to 1."}
+
+// CallInternal is t(x, generator).
+func (t *transform) CallInternal(_ *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	var x *startensor.Value
+	var generator starlark.Value = starlark.None
+	if err := starlark.UnpackArgs(t.name, args, kwargs, "x", &x, "generator?", &generator); err != nil {
+		return nil, err
+	}
+	out, err := t.call(x.Tensor(), generator)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", t.name, err)
+	}
+	return out, nil
+}
+
+func (t *transform) call(x *tensor.Tensor, generator starlark.Value) (starlark.Value, error) {
+	g, ok := generator.(*random.Generator)
+	if t.random && !ok {
+		return nil, errors.New("it draws random numbers: give it a generator as second argument, such as that of data.loader's transform or data.map(..., random = True)")
+	}
+	if x.Dim() != 3 && x.Dim() != 4 || x.DType() != element.Uint8 && x.DType() != element.Float32 {
+		return nil, fmt.Errorf("want uint8 or float32 of shape (C, H, W) or (N, C, H, W), got %s of shape %s", x.DType(), startensor.Shape(x))
+	}
+	plain, err := tensor.Contiguous(x.Detach())
+	if err != nil {
+		return nil, err
+	}
+	shape := plain.Shape()
+	n := 1
+	if len(shape) == 4 {
+		n, shape = shape[0], shape[1:]
+	}
+	if n == 0 || slices.Contains(shape, 0) {
+		return nil, fmt.Errorf("there are no pixels in shape %s", startensor.Shape(x))
+	}
+	size := shape[0] * shape[1] * shape[2]
+	list := make([]*tensor.Tensor, n)
+	for i := range list {
+		p := &picture.Picture{Channels: shape[0], Height: shape[1], Width: shape[2]}
+		if plain.DType() == element.Uint8 {
+			p.Bytes = plain.Bytes()[i*size : (i+1)*size]
+		} else {
+			p.Floats = view[float32](plain.Bytes())[i*size : (i+1)*size]
+		}
+		var stream *tensor.Generator
+		if ok {
+			stream = g.Stream
+		}
+		if p, err = t.apply(p, stream); err != nil {
+			return nil, err
+		}
+		v, err := pictureTensor(t.ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		list[i] = v.(*startensor.Value).Tensor()
+	}
+	if x.Dim() == 3 {
+		return (*startensor.Value)(list[0]), nil
+	}
+	return startensor.Result(tensor.Stack(list, 0))
+}
+
+// sizeOfPicture reads an int, or a pair (height, width).
+func sizeOfPicture(v starlark.Value) (height, width int, err error) {
+	list := starlark.Tuple{v, v}
+	switch v := v.(type) {
+	case starlark.Tuple:
+		list = v
+	case *starlark.List:
+		list = starlark.Tuple{}
+		for x := range starlark.Elements(v) {
+			list = append(list, x)
+		}
+	}
+	sizes, err := startensor.Ints(list)
+	if err != nil || len(sizes) != 2 {
+		return 0, 0, fmt.Errorf("size = %s: want a number of pixels, or (height, width)", v)
+	}
+	if height, width = sizes[0], sizes[1]; height < 1 || width < 1 || height > picture.MaxPixels/width {
+		return 0, 0, fmt.Errorf("size = %s: want from 1 to %d pixels", v, picture.MaxPixels)
+	}
+	return height, width, nil
+}
+
+// resizeTo gives the size of a picture whose shorter side becomes n.
+func resizeTo(p *picture.Picture, n int) (height, width int) {
+	if p.Height <= p.Width {
+		return n, int(int64(n) * int64(p.Width) / int64(p.Height))
+	}
+	return int(int64(n) * int64(p.Height) / int64(p.Width)), n
+}
+
+// below draws an integer from 0 up to, not including, n.
+func below(g *tensor.Generator, n int) int { return min(int(g.Float()*float64(n)), n-1) }
+
+func center(p *picture.Picture, height, width int) picture.Rect {
+	return picture.Rect{Top: halfEven(p.Height - height), Left: halfEven(p.Width - width), Height: height, Width: width}
+}
+
+// halfEven is n/2 rounded to an even number, as torchvision rounds it.
+func halfEven(n int) int { return int(math.RoundToEven(float64(n) / 2)) }
+
+func floats32(v starlark.Value, what string) ([]float32, error) {
+	list := []starlark.Value{v}
+	if it, ok := v.(starlark.Iterable); ok {
+		list = nil
+		for x := range starlark.Elements(it) {
+			list = append(list, x)
+		}
+	}
+	out := make([]float32, len(list))
+	for i, x := range list {
+		f, err := starlib.AsNumber(x)
+		if err != nil || math.IsNaN(f) || math.IsInf(f, 0) || what == "std" && f == 0 {
+			return nil, fmt.Errorf("%s: %s is not a number for a channel", what, x)
+		}
+		out[i] = float32(f)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s: no numbers", what)
+	}
+	return out, nil
+}
+
+// interval reads a pair of numbers, 0 < low <= high.
+func interval(c *starlib.Call, v starlark.Value, what string) (low, high float64, err error) {
+	list, ok := v.(starlark.Tuple)
+	if ok && len(list) == 2 {
+		low, high = starlib.Number(list[0]), starlib.Number(list[1])
+	}
+	if !(low > 0 && low <= high && high < 1e6) {
+		return 0, 0, fmt.Errorf("%s = %s: want a pair (low, high) of numbers above 0", what, v)
+	}
+	return low, high, nil
+}
+
+// between gives low (high/low)^u, with sums and products of float64 alone: the bits of math.Pow differ by machine.
+func between(low, high, u float64) float64 {
+	q := (high - low) / (high + low) // ln(high/low) = 2 artanh q
+	ln, power := 0.0, q
+	for k := 1; k < 2000 && power != 0; k += 2 {
+		ln += power / float64(k)
+		power = float64(power*q) * q
+	}
+	x, out, term := float64(2*ln)*u, 1.0, 1.0
+	for k := 1; k < 100; k++ {
+		term = float64(term*x) / float64(k)
+		out += term
+	}
+	return float64(low * out)
+}
+
+func transforms(ctx *tensor.Context) []*starlib.Def {
+	def := func(sig, doc string, random bool, make func(c *starlib.Call) (func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error), error)) *starlib.Def {
+		name, _, _ := strings.Cut(sig, "(")
+		return &starlib.Def{Sig: sig, Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
+			apply, err := make(c)
+			if err != nil {
+				return nil, err
+			}
+			return &transform{name: name, random: random, apply: apply, ctx: ctx}, nil
+		}}
+	}
+	type step = func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error)
+	chance := func(c *starlib.Call) (float64, error) {
+		p := c.Float("p")
+		if !(p >= 0 && p <= 1) {
+			return 0, fmt.Errorf("p = %v is not a probability", p)
+		}
+		return p, nil
+	}
+	whole := func(p *picture.Picture) picture.Rect {
+		return picture.Rect{Height: p.Height, Width: p.Width}
+	}
+	return []*starlib.Def{
+		{
+			Sig: "compose(transforms: list | tuple) -> Transform",
+			Doc: "Transformations of pictures, one after the other.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				all := &transform{name: "compose", ctx: ctx}
+				var steps []*transform
+				for v := range starlark.Elements(c.Arg("transforms").(starlark.Iterable)) {
+					t, ok := v.(*transform)
+					if !ok {
+						return nil, fmt.Errorf("argument transforms: element %d is a %s, not a transformation such as data.resize(32)", len(steps), v.Type())
+					}
+					steps = append(steps, t)
+					all.random = all.random || t.random
+				}
+				all.apply = func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error) {
+					for _, t := range steps {
+						var err error
+						if p, err = t.apply(p, g); err != nil {
+							return nil, fmt.Errorf("%s: %w", t.name, err)
+						}
+					}
+					return p, nil
+				}
+				return all, nil
+			},
+		},
+		def("resize(size: int | tuple | list) -> Transform", "Resamples a picture, bilinear and antialiased, as torchvision's Resize does with a Pillow image, bit for bit of uint8 (to within 1 where a picture becomes wider and flatter): to (height, width), or so that the shorter side has size pixels.", false,
+			func(c *starlib.Call) (step, error) {
+				h, w, err := sizeOfPicture(c.Arg("size"))
+				_, shorter := c.Arg("size").(starlark.Int)
+				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) {
+					if shorter {
+						h, w := resizeTo(p, h)
+						return p.Resize(h, w, whole(p))
+					}
+					return p.Resize(h, w, whole(p))
+				}, err
+			}),
+		def("center_crop(size: int | tuple | list) -> Transform", "The middle of a picture; what it lacks is filled with zeros.", false,
+			func(c *starlib.Call) (step, error) {
+				h, w, err := sizeOfPicture(c.Arg("size"))
+				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) {
+					return p.Crop(center(p, h, w))
+				}, err
+			}),
+		def("random_crop(size: int | tuple | list, padding: int = 0) -> Transform", "A part of a picture at a random place, after padding pixels of zeros were put around it.", true,
+			func(c *starlib.Call) (step, error) {
+				h, w, err := sizeOfPicture(c.Arg("size"))
+				padding := c.Int("padding")
+				if padding < 0 || padding > 1<<16 {
+					return nil, fmt.Errorf("padding = %d: want from 0 to %d pixels", padding, 1<<16)
+				}
+				return func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error) {
+					down, right := p.Height+2*padding-h, p.Width+2*padding-w
+					if down < 0 || right < 0 {
+						return nil, fmt.Errorf("a crop of %d x %d of a picture of %d x %d with %d of padding", h, w, p.Height, p.Width, padding)
+					}
+					top := below(g, down+1) - padding
+					return p.Crop(picture.Rect{Top: top, Left: below(g, right+1) - padding, Height: h, Width: w})
+				}, err
+			}),
+		def("random_resized_crop(size: int | tuple | list, scale: tuple = (0.08, 1.0), ratio: tuple = (0.75, 1.3333333333333333)) -> Transform", "A random part of a picture, whose area is a share of the whole from scale and whose width is a multiple of its height from ratio, resized; torchvision's RandomResizedCrop.", true,
+			func(c *starlib.Call) (step, error) {
+				h, w, err := sizeOfPicture(c.Arg("size"))
+				if err != nil {
+					return nil, err
+				}
+				small, large, err := interval(c, c.Arg("scale"), "scale")
+				if err != nil {
+					return nil, err
+				}
+				narrow, wide, err := interval(c, c.Arg("ratio"), "ratio")
+				return func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error) {
+					r := center(p, min(p.Height, p.Width), min(p.Height, p.Width))
+					for range 10 {
+						area := float64(p.Height*p.Width) * (small + float64(g.Float()*(large-small)))
+						shape := between(narrow, wide, g.Float())
+						cw, ch := int(math.RoundToEven(math.Sqrt(area*shape))), int(math.RoundToEven(math.Sqrt(area/shape)))
+						if cw > 0 && cw <= p.Width && ch > 0 && ch <= p.Height {
+							top := below(g, p.Height-ch+1)
+							r = picture.Rect{Top: top, Left: below(g, p.Width-cw+1), Height: ch, Width: cw}
+							break
+						}
+					}
+					part, err := p.Crop(r)
+					if err != nil {
+						return nil, err
+					}
+					return part.Resize(h, w, whole(part))
+				}, err
+			}),
+		def("random_horizontal_flip(p: number = 0.5) -> Transform", "Mirrors left and right, with a probability of p.", true,
+			func(c *starlib.Call) (step, error) {
+				share, err := chance(c)
+				return func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error) {
+					if g.Float() < share {
+						return p.Flip(false), nil
+					}
+					return p, nil
+				}, err
+			}),
+		def("random_vertical_flip(p: number = 0.5) -> Transform", "Mirrors top and bottom, with a probability of p.", true,
+			func(c *starlib.Call) (step, error) {
+				share, err := chance(c)
+				return func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error) {
+					if g.Float() < share {
+						return p.Flip(true), nil
+					}
+					return p, nil
+				}, err
+			}),
+		def("grayscale() -> Transform", "One channel of three, by the weights of ITU-R 601-2.", false,
+			func(*starlib.Call) (step, error) {
+				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) { return p.Grey() }, nil
+			}),
+		def("to_float() -> Transform", "float32 from 0 to 1 of uint8; torchvision's ToTensor.", false,
+			func(*starlib.Call) (step, error) {
+				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) { return p.ToFloat(), nil }, nil
+			}),
+		def("normalize(mean: number | list | tuple, std: number | list | tuple) -> Transform", "(x - mean) / std for each channel, float32; of uint8, to_float comes first by itself.", false,
+			func(c *starlib.Call) (step, error) {
+				mean, err := floats32(c.Arg("mean"), "mean")
+				if err != nil {
+					return nil, err
+				}
+				std, err := floats32(c.Arg("std"), "std")
+				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) { return p.Normalize(mean, std) }, err
+			}),
+	}
+}
+
+func modeOf(c *starlib.Call) (picture.Mode, error) {
+	mode, ok := picture.Modes[c.String("mode")]
+	if !ok {
+		return 0, fmt.Errorf("mode = %s: want \"RGB\", \"GRAY\", \"RGB_ALPHA\" or \"UNCHANGED\"", c.Arg("mode"))
+	}
+	return mode, nil
+}
+
+// imageFolder finds the pictures of a folder that has a folder for each class.
+func imageFolder(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
+	dir := c.String("path")
+	mode, err := modeOf(c)
+	if err != nil {
+		return nil, err
+	}
+	names, err := r.Files.List(dir)
+	if err != nil {
+		return nil, err
+	}
+	im := &images{files: r.Files, mode: mode, ctx: ctx, seed: r.Seed}
+	im.transform, _ = c.Arg("transform").(*transform)
+	for _, name := range names {
+		class, _, ok := strings.Cut(name, "/")
+		switch strings.ToLower(path.Ext(name)) {
+		case ".png", ".jpg", ".jpeg":
+		default:
+			continue
+		}
+		if !ok {
+			continue // beside the folders
+		}
+		if len(im.classes) == 0 || im.classes[len(im.classes)-1] != class { // the names are sorted
+			im.classes = append(im.classes, class)
+		}
+		im.names = append(im.names, path.Join(dir, name))
+		im.y = append(im.y, starlark.MakeInt(len(im.classes)-1))
+	}
+	if len(im.names) == 0 {
+		return nil, fmt.Errorf("%s: there are no pictures (.png, .jpg, .jpeg) in folders of it, one folder a class", dir)
+	}
+	return &Dataset{im, c.Thread}, nil
+}
+
+// pictures are the builtins that read pictures.
+func pictures(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
+	return []*starlib.Def{
+		{
+			Sig: `image(path: string, mode: string = "RGB") -> Tensor`,
+			Doc: "A PNG or JPEG file as uint8, shape (channels, height, width). mode: \"RGB\", \"GRAY\", \"RGB_ALPHA\", or \"UNCHANGED\" for the channels that the file has; 16 bits a channel become 8. The pixels have the same bits on every machine.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				mode, err := modeOf(c)
+				if err != nil {
+					return nil, err
+				}
+				p, report, err := readPicture(r.Files, c.String("path"), mode)
+				if err != nil {
+					return nil, err
+				}
+				report()
+				return pictureTensor(ctx, p)
+			},
+		},
+		{
+			Sig: `image_folder(path: string, transform: Transform = None, mode: string = "RGB") -> Dataset`,
+			Doc: "The PNG and JPEG files of a folder that has a folder for each class: samples (x, class), x uint8 of shape (channels, height, width) or what transform makes of it, class the number of its folder in the order of the names (ds.classes). Files are decoded and transformed when a sample is taken, by data.loader ahead of the recipe on other threads; what is random depends on the run's seed, the epoch and the number of the sample alone. data.cache keeps decoded pictures in memory.",
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return imageFolder(r, ctx, c) },
+		},
+	}
+}

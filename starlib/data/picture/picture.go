@@ -1,0 +1,182 @@
+// Package picture decodes PNG and JPEG files and transforms pictures: resize, crop, flip, normalise. Its results have
+// the same bits on every machine: the decoders and the resampling compute with integers, and sums of floats have a fixed
+// order. The module data of recipes calls it, also from several threads.
+package picture
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"image"
+	"image/color"
+	"image/jpeg"
+	"image/png"
+	"io"
+)
+
+// MaxPixels bounds a picture: a small file may declare any size.
+const MaxPixels = 1 << 26
+
+// Picture is pixels: Channels planes of Height rows of Width, one plane after the other. They are bytes until a
+// transformation makes floats of them.
+type Picture struct {
+	Channels, Height, Width int
+	Bytes                   []byte
+	Floats                  []float32 // nil while the pixels are bytes
+}
+
+// Mode is how many channels a picture gets.
+type Mode uint8
+
+// The modes: those that the file has, one of grey, three of colours, four with opacity.
+const (
+	Unchanged Mode = iota
+	Grey
+	RGB
+	RGBA
+)
+
+// Modes are the modes by name.
+var Modes = map[string]Mode{"UNCHANGED": Unchanged, "GRAY": Grey, "RGB": RGB, "RGB_ALPHA": RGBA}
+
+// Info is what a file says of itself.
+type Info struct {
+	Format                  string // png or jpeg
+	Width, Height, Channels int
+}
+
+// Describe reads the beginning of a file.
+func Describe(in io.Reader) (Info, error) {
+	r := bufio.NewReader(in)
+	magic, _ := r.Peek(8)
+	decode := jpeg.DecodeConfig
+	info := Info{Format: "jpeg"}
+	switch {
+	case string(magic) == "\x89PNG\r\n\x1a\n":
+		decode, info.Format = png.DecodeConfig, "png"
+	case bytes.HasPrefix(magic, []byte("\xff\xd8")):
+	default:
+		return Info{}, errors.New("byte 0: neither a PNG nor a JPEG file")
+	}
+	config, err := decode(r)
+	if err != nil {
+		return Info{}, garbled(info.Format, err)
+	}
+	info.Width, info.Height, info.Channels = config.Width, config.Height, channelsOf(config.ColorModel)
+	return info, nil
+}
+
+func garbled(format string, err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("truncated: the %s data ends early", format)
+	}
+	return fmt.Errorf("the %s data is garbled: %w", format, err)
+}
+
+func channelsOf(model color.Model) int {
+	switch model {
+	case color.GrayModel, color.Gray16Model:
+		return 1
+	case color.NRGBAModel, color.NRGBA64Model:
+		return 4
+	}
+	if p, ok := model.(color.Palette); ok {
+		for _, c := range p {
+			if _, _, _, a := c.RGBA(); a != 0xffff {
+				return 4
+			}
+		}
+	}
+	return 3 // also PNG's colours without opacity, which Go has as RGBA
+}
+
+// Decode decodes a file's content. 16 bits a channel become the upper 8. The position of what is garbled in it is
+// not known: the decoders have none.
+func Decode(content []byte, mode Mode) (*Picture, error) {
+	info, err := Describe(bytes.NewReader(content))
+	if err != nil {
+		return nil, err
+	}
+	if info.Width < 1 || info.Height < 1 || info.Width > MaxPixels/info.Height {
+		return nil, fmt.Errorf("it declares %d x %d pixels, and a picture may have %d", info.Width, info.Height, MaxPixels)
+	}
+	// A row of a PNG takes at least a byte, and deflate packs 1032 times at most; JPEG needs a bit for each 8 x 8 block.
+	if least := info.Width * info.Height / 8 / 1040; info.Format == "png" && len(content) < least {
+		return nil, fmt.Errorf("truncated: %d bytes cannot hold %d x %d pixels", len(content), info.Width, info.Height)
+	}
+	decode := png.Decode
+	if info.Format == "jpeg" {
+		decode = jpeg.Decode
+	}
+	img, err := decode(bytes.NewReader(content))
+	if err != nil {
+		return nil, garbled(info.Format, err)
+	}
+	channels := map[Mode]int{Unchanged: info.Channels, Grey: 1, RGB: 3, RGBA: 4}[mode]
+	return fromImage(img, channels), nil
+}
+
+// fromImage takes the pixels; grey ones are made by the weights of ITU-R 601-2, as Pillow makes them.
+func fromImage(img image.Image, channels int) *Picture {
+	b := img.Bounds()
+	p := &Picture{Channels: channels, Height: b.Dy(), Width: b.Dx()}
+	n := p.Height * p.Width
+	p.Bytes = make([]byte, channels*n)
+	at := pixels(img)
+	for y := range p.Height {
+		for x := range p.Width {
+			c := at(b.Min.X+x, b.Min.Y+y)
+			i := y*p.Width + x
+			if channels == 1 {
+				p.Bytes[i] = byte((19595*uint32(c.R) + 38470*uint32(c.G) + 7471*uint32(c.B) + 1<<15) >> 16)
+				continue
+			}
+			p.Bytes[i], p.Bytes[n+i], p.Bytes[2*n+i] = c.R, c.G, c.B
+			if channels == 4 {
+				p.Bytes[3*n+i] = c.A
+			}
+		}
+	}
+	return p
+}
+
+// pixels gives the pixels of an image, without opacity multiplied in.
+func pixels(img image.Image) func(x, y int) color.NRGBA {
+	switch img := img.(type) {
+	case *image.NRGBA:
+		return img.NRGBAAt
+	case *image.RGBA: // PNG's colours without opacity
+		return func(x, y int) color.NRGBA {
+			c := img.RGBAAt(x, y)
+			return color.NRGBA{c.R, c.G, c.B, c.A}
+		}
+	case *image.Gray:
+		return func(x, y int) color.NRGBA {
+			v := img.GrayAt(x, y).Y
+			return color.NRGBA{v, v, v, 255}
+		}
+	case *image.Gray16:
+		return func(x, y int) color.NRGBA {
+			v := uint8(img.Gray16At(x, y).Y >> 8)
+			return color.NRGBA{v, v, v, 255}
+		}
+	case *image.RGBA64:
+		return func(x, y int) color.NRGBA {
+			c := img.RGBA64At(x, y)
+			return color.NRGBA{uint8(c.R >> 8), uint8(c.G >> 8), uint8(c.B >> 8), uint8(c.A >> 8)}
+		}
+	case *image.NRGBA64:
+		return func(x, y int) color.NRGBA {
+			c := img.NRGBA64At(x, y)
+			return color.NRGBA{uint8(c.R >> 8), uint8(c.G >> 8), uint8(c.B >> 8), uint8(c.A >> 8)}
+		}
+	case *image.YCbCr:
+		return func(x, y int) color.NRGBA {
+			c := img.YCbCrAt(x, y)
+			r, g, b := color.YCbCrToRGB(c.Y, c.Cb, c.Cr)
+			return color.NRGBA{r, g, b, 255}
+		}
+	}
+	return func(x, y int) color.NRGBA { return color.NRGBAModel.Convert(img.At(x, y)).(color.NRGBA) }
+}
