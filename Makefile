@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents launchers slurm mutants bench bench-nodes bench-pipeline history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents launchers slurm mutants bench bench-nodes bench-pipeline bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -167,6 +167,10 @@ bench-nodes: plugins
 RANKS = 2
 bench-pipeline: build
 	bin/drun run bench/pipeline.star -n $(RANKS) --threads 1 $(ARGS)
+
+# Measures a rank's peak memory with optimizer state, or parameters too, divided among ranks.
+bench-sharded: build
+	bench/sharded.sh
 
 # Measures queries of a history of 10,000 runs and 10 million points, and 16 runs that log at once for a minute.
 history: build

@@ -60,6 +60,7 @@ var traits = map[string]trait{
 	"dist.read_file":          {collective: true},
 	"dist.ddp":                {collective: true},
 	"dist.unwrap":             {},
+	"dist.fsdp":               {collective: true},
 	"dist.zero":               {collective: true},
 	"dist.new_group":          {collective: true},
 	"dist.new_subgroups":      {collective: true},

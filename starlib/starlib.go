@@ -192,6 +192,11 @@ func (d *Def) call(name string, r *Rank, recv starlark.Value, thread *starlark.T
 		case nil:
 		case ended:
 			result, err = nil, &callError{name, p.error}
+		case interface {
+			error
+			Misuse()
+		}: // what the recipe did, found where no error can be returned
+			result, err = nil, &callError{name, p}
 		default:
 			result, err = nil, &PanicError{Builtin: name, Value: p, Stack: debug.Stack()}
 		}

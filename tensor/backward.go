@@ -48,6 +48,11 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 	}
 	var outArr [4]*Tensor
 	for _, n := range order {
+		if c.marks != nil {
+			if err := c.passed(n.seq); err != nil {
+				return err
+			}
+		}
 		if n.grad == nil {
 			continue
 		}
@@ -76,6 +81,9 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 		if !retain {
 			n.free()
 		}
+	}
+	if err := c.passed(0); err != nil {
+		return err
 	}
 	if c.BackwardDone != nil {
 		return c.BackwardDone()

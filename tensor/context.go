@@ -9,6 +9,8 @@ type Context struct {
 	seq    uint64 // operations recorded so far; orders the backward pass
 	pass   uint64 // backward passes so far; marks visited nodes
 
+	marks []marked // of the backward pass that is going on, the earliest first
+
 	// GradStorage, if set, provides memory for an optimizer's flat
 	// gradients, for instance where a collective reduces them in place.
 	GradStorage func(bytes int) (*Storage, error)

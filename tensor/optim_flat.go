@@ -47,8 +47,10 @@ type Optimizer struct {
 	flats  []*flat
 	rule   updateRule
 	params int
-	steps  *Tensor // int64: updates done so far to each parameter
-	state  map[string]*Tensor
+	steps  *Tensor            // int64: updates done so far to each parameter
+	state  map[string]*Tensor // nil: it was not needed yet
+	first  float64            // what the first of the rule's buffers begins with
+	set    string             // of ranks that have parts of the state, see Shard
 }
 
 // An updateRule is what tells optimizers apart.
@@ -77,7 +79,7 @@ type flat struct {
 const flatAlign = 16
 
 func newOptimizer(groups []ParamGroup, rule updateRule) (*Optimizer, error) {
-	o := &Optimizer{groups: groups, rule: rule, state: map[string]*Tensor{}}
+	o := &Optimizer{groups: groups, rule: rule}
 	seen := map[*Tensor]bool{}
 	for gi := range groups {
 		g := &groups[gi]
@@ -109,26 +111,65 @@ func newOptimizer(groups []ParamGroup, rule updateRule) (*Optimizer, error) {
 	if !slices.ContainsFunc(groups, func(g ParamGroup) bool { return slices.ContainsFunc(g.Params, (*Tensor).RequiresGrad) }) {
 		return nil, fmt.Errorf("parameter 0 (shape %s) does not require a gradient, nor does another: there is nothing to optimize", ShapeString(groups[0].Params[0].shape))
 	}
+	moved := 0
 	for _, f := range o.flats {
-		if err := f.gatherUp(rule.buffers()); err != nil {
+		if err := f.gatherUp(); err != nil {
 			return nil, err
 		}
-		for bi, name := range rule.buffers() {
+		moved += f.data.st.bytes
+	}
+	reclaim(moved)
+	var err error
+	o.steps, err = Zeros(groups[0].Params[0].ctx, []int{o.params}, element.Int64)
+	return o, err
+}
+
+// prepare makes the state when it is first needed: it may have been divided by then.
+func (o *Optimizer) prepare() error {
+	if o.state != nil {
+		return nil
+	}
+	state := map[string]*Tensor{"step": o.steps}
+	for _, f := range o.flats {
+		f.buffers = nil
+		for bi, name := range o.rule.buffers() {
+			st, err := newStorage("optimizer", (f.to-f.from)*f.data.dtype.Size())
+			if err != nil {
+				return err
+			}
+			st.flat = true
+			b, err := OnStorage(f.data.ctx, st, 0, []int{f.to - f.from}, f.data.dtype)
+			if err != nil {
+				return err
+			}
+			if bi == 0 && o.first != 0 {
+				fill(b, Float(o.first))
+			}
+			f.buffers = append(f.buffers, b)
 			for i, p := range f.params {
-				w := f.window(f.buffers[bi], i, p.shape)
-				if s := p.Share(); s != nil {
-					w.SetShare(s)
-				}
-				o.state[fmt.Sprintf("%s.%d", name, f.first+i)] = w
+				state[fmt.Sprintf("%s.%d", name, f.first+i)] = f.stateOf(b, i, p, o.set)
 			}
 		}
 	}
-	var err error
-	if o.steps, err = Zeros(groups[0].Params[0].ctx, []int{o.params}, element.Int64); err != nil {
-		return nil, err
+	o.state = state
+	return nil
+}
+
+// stateOf is what a buffer has of parameter i.
+func (f *flat) stateOf(b *Tensor, i int, p *Tensor, set string) *Tensor {
+	if set != "" {
+		first, n := within(f.at[i], p.n, f.from, f.to)
+		v := viewOf(b, 1)
+		v.shape[0], v.strides[0] = n, 1
+		v.off = max(f.at[i]+first-f.from, 0)
+		v.SetShare(&Share{Shape: p.shape, From: first, Set: set})
+		return v.seal()
 	}
-	o.state["step"] = o.steps
-	return o, nil
+	w := f.window(b, i, p.shape)
+	if s := p.Share(); s != nil {
+		w.SetShare(s)
+	}
+	return w
 }
 
 func checkParam(p *Tensor, i int) error {
@@ -152,7 +193,7 @@ func (f *flat) window(buffer *Tensor, i int, shape []int) *Tensor {
 
 // gatherUp makes the buffers and moves the parameters, and gradients they
 // have, into them.
-func (f *flat) gatherUp(buffers []string) error {
+func (f *flat) gatherUp() error {
 	p0 := f.params[0]
 	size := []int{f.at[len(f.params)]}
 	f.to, f.each = size[0], size[0]
@@ -177,13 +218,6 @@ func (f *flat) gatherUp(buffers []string) error {
 		return err
 	}
 	fill(f.grads, Int(0))
-	for range buffers {
-		b, err := make(newStorage("optimizer", bytes))
-		if err != nil {
-			return err
-		}
-		f.buffers = append(f.buffers, b)
-	}
 	for i, p := range f.params {
 		w := f.window(f.data, i, p.shape)
 		kCopy(w, p)
@@ -205,6 +239,9 @@ func (t *Tensor) moves() bool { return t.grad != nil && t.requiresGrad }
 
 // Step updates all parameters that have a gradient and still require one.
 func (o *Optimizer) Step() error {
+	if err := o.prepare(); err != nil {
+		return err
+	}
 	steps := elems[int64](o.steps)
 	for _, f := range o.flats {
 		for i, p := range f.params {
@@ -265,7 +302,18 @@ func (o *Optimizer) Groups() []ParamGroup { return o.groups }
 // State gives the tensors that a checkpoint must hold, by name: a buffer of
 // each parameter such as "exp_avg.0", and "step", int64, one entry for each
 // parameter. They are the optimizer's own: CopyInto restores them.
-func (o *Optimizer) State() map[string]*Tensor { return o.state }
+func (o *Optimizer) State() map[string]*Tensor {
+	if err := o.prepare(); err != nil {
+		panic(noMemory{err})
+	}
+	return o.state
+}
+
+// noMemory is what ends a builtin's call where no error can be returned.
+type noMemory struct{ error }
+
+// Misuse tells it from a fault of drun's.
+func (noMemory) Misuse() {}
 
 // Bytes gives the memory of the parameters, one part for each group and type: the same
 // for the same values, wherever they lie.

@@ -54,9 +54,7 @@ type AdagradOptions struct {
 func NewAdagrad(groups []ParamGroup, o AdagradOptions) (*Optimizer, error) {
 	opt, err := newOptimizer(groups, o)
 	if err == nil && o.Initial != 0 {
-		for _, f := range opt.flats {
-			fill(f.buffers[0], Float(o.Initial))
-		}
+		opt.first = o.Initial
 	}
 	return opt, err
 }

@@ -181,6 +181,18 @@ func (p *Pool) mmap(size int) []byte {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&ptr))), size)
 }
 
+// reclaim gives memory back to the system, after so many bytes have become garbage at once. Below what the pool
+// tolerates it does nothing.
+func reclaim(garbage int) {
+	if garbage < slack {
+		return
+	}
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	pool.collect(0)
+	pool.trim()
+}
+
 // trim gives free large buffers back to the system.
 func (p *Pool) trim() {
 	if p.source != nil {

@@ -65,30 +65,24 @@ func within(at, n, from, to int) (first, count int) {
 // Shard keeps only part own of the optimizer's state, cut into so many parts: Step then updates that part
 // of the parameters, and what it leaves is for the other ranks of the set to do. State gives shares.
 func (o *Optimizer) Shard(own, parts int, set string) error {
-	names := o.rule.buffers()
-	for _, f := range o.flats {
+	made := o.state != nil
+	whole := make([][]*Tensor, len(o.flats))
+	for i, f := range o.flats {
+		whole[i] = f.buffers
 		f.from, f.to, f.each = Cut(f.at[len(f.params)], own, parts)
-		for bi, whole := range f.buffers {
-			bytes := (f.to - f.from) * whole.dtype.Size()
-			st, err := newStorage("optimizer", bytes)
-			if err != nil {
-				return err
-			}
-			part, err := OnStorage(whole.ctx, st, 0, []int{f.to - f.from}, whole.dtype)
-			if err != nil {
-				return err
-			}
-			copy(part.Bytes(), whole.Bytes()[f.from*whole.dtype.Size():])
-			for i, p := range f.params {
-				first, n := within(f.at[i], p.n, f.from, f.to)
-				v := viewOf(part, 1)
-				v.shape[0], v.strides[0] = n, 1
-				v.off = max(f.at[i]+first-f.from, 0)
-				v.SetShare(&Share{Shape: p.shape, From: first, Set: set})
-				o.state[fmt.Sprintf("%s.%d", names[bi], f.first+i)] = v.seal()
-			}
-			f.buffers[bi] = part
-			whole.st.discard()
+	}
+	o.set = set
+	if !made {
+		return nil
+	}
+	o.state = nil
+	if err := o.prepare(); err != nil {
+		return err
+	}
+	for i, f := range o.flats {
+		for n, b := range f.buffers {
+			copy(b.Bytes(), whole[i][n].Bytes()[f.from*b.dtype.Size():])
+			whole[i][n].st.discard()
 		}
 	}
 	return nil

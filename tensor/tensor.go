@@ -162,11 +162,17 @@ func (t *Tensor) Frozen() bool { return t.frozen }
 
 // ptr is the address of the first element.
 func (t *Tensor) ptr() unsafe.Pointer {
+	if t.st.ptr == nil {
+		t.st.missing()
+	}
 	return unsafe.Add(t.st.ptr, t.off*t.dtype.Size())
 }
 
 // ptrAt is the address off elements after the first.
 func (t *Tensor) ptrAt(off int) unsafe.Pointer {
+	if t.st.ptr == nil {
+		t.st.missing()
+	}
 	return unsafe.Add(t.st.ptr, (t.off+off)*t.dtype.Size())
 }
 

@@ -67,6 +67,9 @@ var calls = map[string][2]string{
 	"reduce_from_group":      {"dist.reduce_from_group", `dist.reduce_from_group(x)`},
 	"ddp":                    {"dist.ddp", `dist.ddp(nn.linear(3, 1))`},
 	"ddp in backward":        {"dist.ddp in backward", `loss.backward()`},
+	"fsdp":                   {"dist.fsdp", `dist.fsdp(nn.linear(3, 1))`},
+	"a unit's forward":       {"dist.fsdp in forward", `parts(tensor.ones(1, 2))`},
+	"a unit's backward":      {"dist.fsdp in backward", `spread.backward()`},
 	"zero":                   {"dist.zero", `dist.zero(optim.sgd([x], lr = 1))`},
 	"a divided step":         {"Optimizer.step", `divided.step()`},
 	"pipeline":               {"dist.pipeline", `dist.pipeline([nn.relu()] * n, 2)`},
@@ -101,6 +104,8 @@ pipe = dist.pipeline([nn.linear(2, 2)] * n, 2)
 def f():
     pass
 define(f)
+parts = dist.fsdp(nn.linear(2, 1))
+spread = parts(tensor.ones(1, 2)).sum()
 `
 
 // Ranks that make different calls all learn of both, by name and line, at once.

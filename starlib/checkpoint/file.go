@@ -20,7 +20,7 @@ import (
 func files(rank *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
 		{
-			Sig: `save_file(state: dict | Module | DDP, path: string) -> string`,
+			Sig: `save_file(state: dict | Module | DDP | FSDP, path: string) -> string`,
 			Doc: "Writes the tensors of a module, or of a dict of modules, tensors and such dicts, into a file that\n" +
 				"other programs read: path ends in .safetensors or .npz, and lies beneath the run's own folder\n" +
 				"<home>/outputs/<run id>. Returns the whole path. Names are those of PyTorch's state_dict: \"model.0.weight\"\n" +

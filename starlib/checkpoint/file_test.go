@@ -60,7 +60,7 @@ b = {"a": tensor.ones(1, dtype = "bfloat16"), "d": {"e": tensor.ones(1, dtype = 
 		`save_file(b, "x.npz")`:                            {"a: a .npz file cannot hold bfloat16", "d.e: a .npz file cannot hold bfloat16"},
 		`save_file(loop, "x.npz")`:                         {"again: the dict contains itself"},
 		`save_file({1: m}, "x.npz")`:                       {"keys must be non-empty strings, not 1"},
-		`save_file([m], "x.npz")`:                          {"argument state: want dict or Module or DDP, got list"},
+		`save_file([m], "x.npz")`:                          {"argument state: want dict or Module or DDP or FSDP, got list"},
 		`save_file(m, "x.pt")`:                             {"x.pt: a file of weights ends in .safetensors or .npz"},
 		`save_file(m, "../x.npz")`:                         {"../x.npz is outside the run's folder of outputs"},
 		`save_file(m, "/tmp/x.npz")`:                       {"/tmp/x.npz is outside the run's folder of outputs"},

@@ -25,18 +25,26 @@ const bucketBytes = 1 << 20
 // Distributed). Buckets go from the last parameter to the first, as gradients do.
 type ddp struct {
 	*nn.Model
+	replica
+	names   []string
+	params  []*tensor.Tensor
+	buckets []*bucket
+	next    int  // the bucket that starts next: the order is the same on all ranks
+	seen    bool // this pass reached a parameter
+}
+
+// replica is what wrapped modules have in common: a group, and buffers that follow those of its first rank.
+type replica struct {
 	world   *World
 	g       *Group
 	ctx     *collective.WaitLimit
-	names   []string
-	params  []*tensor.Tensor
 	buffers []*tensor.Tensor // given to all by the first rank before forward and after backward, in training
-	buckets []*bucket
-	next    int // the bucket that starts next: the order is the same on all ranks
 	thread  *starlark.Thread
 	on      bool // backward synchronises
-	seen    bool // this pass reached a parameter
 }
+
+// inBackward is a wrapped module, whose pass ends with each backward.
+type inBackward interface{ finish() error }
 
 type bucket struct {
 	params []*tensor.Tensor
@@ -76,6 +84,18 @@ func (w *World) wrappers() []*starlib.Def {
 			Fn: w.inGroup(w.ddp),
 		},
 		{
+			Sig: `fsdp(module: Module, units = None, reshard_after_forward: bool = True, broadcast_buffers: bool = True, group: Group = None, timeout: number = None) -> FSDP`,
+			Doc: "The module with its parameters divided among the ranks of the group, at first the values of its first\n" +
+				"rank. A unit's parameters are gathered before each of its forward and backward passes and dropped\n" +
+				"afterwards; in backward its gradients are averaged, and each rank keeps its part. units are modules\n" +
+				"within: a list, a function that is called with each module and returns whether it is one, or the least\n" +
+				"number of parameters of one; by default the modules directly in this one. What is in no unit, or in\n" +
+				"several, is gathered for the whole pass. Optimizers are made of the result's parameters(), this rank's\n" +
+				"parts. With reshard_after_forward = False parameters stay from forward to backward: more memory, fewer\n" +
+				"calls. broadcast_buffers as of dist.ddp. Each pass is a collective, also an evaluation.",
+			Fn: w.inGroup(w.fsdp),
+		},
+		{
 			Sig: `zero(optimizer: Optimizer, group: Group = None, timeout: number = None) -> Optimizer`,
 			Doc: "The optimizer, whose state is divided among the ranks of the group from now on (stage 1 of ZeRO): each\n" +
 				"rank keeps the moments of a part of the parameters, updates that part in step(), and gets the parts of\n" +
@@ -86,10 +106,13 @@ func (w *World) wrappers() []*starlib.Def {
 			Fn: w.inGroup(w.zero),
 		},
 		{
-			Sig: `unwrap(module: Module | DDP) -> Module`,
-			Doc: "The module inside a DDP, or the module itself.",
+			Sig: `unwrap(module: Module | DDP | FSDP) -> Module`,
+			Doc: "The module inside a DDP or FSDP, or the module itself.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				if d, ok := c.Arg("module").(*ddp); ok {
+				switch d := c.Arg("module").(type) {
+				case *ddp:
+					return d.Model, nil
+				case *fsdp:
 					return d.Model, nil
 				}
 				return c.Arg("module"), nil
@@ -100,7 +123,7 @@ func (w *World) wrappers() []*starlib.Def {
 
 func (w *World) ddp(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 	m := c.Arg("module").(*nn.Model)
-	d := &ddp{Model: m, world: w, g: g, ctx: ctx, on: true, thread: c.Thread}
+	d := &ddp{Model: m, replica: replica{world: w, g: g, ctx: ctx, on: true, thread: c.Thread}}
 	d.names, d.params = m.Parameters()
 	var all []*tensor.Tensor // parameters and buffers
 	for _, e := range m.State() {
@@ -192,7 +215,7 @@ func (d *ddp) start(b *bucket) error {
 func (w *World) backwardDone() error {
 	for _, d := range w.wrapped {
 		if err := d.finish(); err != nil {
-			return fmt.Errorf("ddp: %w", err)
+			return err
 		}
 	}
 	return nil
@@ -206,6 +229,13 @@ func (d *ddp) finish() error {
 	if !d.seen {
 		return nil
 	}
+	if err := d.reduceRest(); err != nil {
+		return fmt.Errorf("ddp: %w", err)
+	}
+	return nil
+}
+
+func (d *ddp) reduceRest() error {
 	var unused []*tensor.Tensor
 	for _, b := range d.buckets[d.next:] {
 		for _, p := range b.params {
@@ -266,7 +296,7 @@ func (d *ddp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs 
 
 // spreadBuffers gives the first rank's buffers to all ranks. Buffers that are equal
 // already are not written: the graph of an earlier pass may refer to them.
-func (d *ddp) spreadBuffers(builtin string) error {
+func (d *replica) spreadBuffers(builtin string) error {
 	at := originOf(builtin, starlib.Position(d.thread)).In(collective.Step)
 	call := func(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) }
 	return d.g.staged(d.ctx, element.Uint8, d.buffers, call, at, func(t *tensor.Tensor, raw []byte) error {

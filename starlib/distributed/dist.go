@@ -39,7 +39,7 @@ type World struct {
 	shared   *tensor.Pool          // memory for tensors in the backend's arena; nil where it has none
 	staging  []byte                // where scattered gradients meet; kept for the next step
 	pending  []*Work               // asynchronous calls that may be under way
-	wrapped  []*ddp                // modules that synchronise in backward
+	wrapped  []inBackward          // modules that synchronise in backward
 	receives map[route][]*receive  // irecvs that wait for their message, oldest first
 	remote   remote
 }
@@ -78,7 +78,7 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 		Doc: "The other ranks. Every collective is called by all ranks of the group in the same order; where they\n" +
 			"disagree, all of them get an error with a table of who called what, and where. Roots and peers\n" +
 			"are ranks of the world. group defaults to all ranks, timeout, in seconds, to the run's (--timeout).",
-		Types:  []*starlib.Methods{groupMethods, workMethods, ddpMethods, storeMethods, pipelineMethods, referenceMethods},
+		Types:  []*starlib.Methods{groupMethods, workMethods, ddpMethods, fsdpMethods, storeMethods, pipelineMethods, referenceMethods},
 		Values: starlark.StringDict{"store": &storeValue{w, c.Store}},
 	}
 	for _, defs := range [][]*starlib.Def{w.identity(), w.collectives(), w.exchanges(), w.messages(), w.helpers(), w.grouping(), w.wrappers(), w.pipelining(), w.calling()} {

@@ -2,6 +2,7 @@ package distributed
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -17,6 +18,8 @@ import (
 
 	"go.starlark.net/starlark"
 )
+
+var errPart = errors.New("these are the parts that each rank has of its own, of parameters that dist.fsdp divides: its backward averages their gradients")
 
 func (w *World) broadcastTensors(c *starlib.Call, g *Group, ctx *collective.WaitLimit, src int) (starlark.Value, error) {
 	all := starlib.Must(startensor.List(c.Arg("tensors")))
@@ -47,6 +50,9 @@ func (w *World) syncGrad(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (
 	names := make([]string, len(params))
 	for i, p := range params {
 		names[i] = strconv.Itoa(i)
+		if p.Share() != nil {
+			return nil, errPart
+		}
 		if grad := p.Grad(); grad != nil {
 			if err := writable(grad); err != nil {
 				return nil, err
@@ -135,6 +141,9 @@ func (g *Group) agreeOnTensors(ctx *collective.WaitLimit, all []*tensor.Tensor, 
 	for _, t := range all {
 		if err := writable(t); err != nil {
 			return err
+		}
+		if t.Share() != nil {
+			return errPart
 		}
 	}
 	return g.agree(ctx, appendShapes(nil, all), at, "the ranks' tensors differ in number, dtype or shape", describeShapes)

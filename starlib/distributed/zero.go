@@ -32,21 +32,23 @@ func (w *World) zero(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (star
 		return z.opt, err
 	}
 	params, names := z.params()
+	for i, p := range params {
+		if p.Share() != nil {
+			return nil, fmt.Errorf("parameter %s is a part already (dist.fsdp): so is what the optimizer keeps for it", names[i])
+		}
+	}
 	key := appendShapes(nil, params)
 	err := g.agree(ctx, key, origin(c), "the ranks' parameters differ in number, dtype or shape", describeShapes)
 	if err != nil {
 		return nil, err
 	}
 	sum := xxh3.New()
-	for i, p := range params {
-		if p.Share() != nil {
-			return nil, fmt.Errorf("parameter %s is a part already (dist.fsdp): so is what the optimizer keeps for it", names[i])
-		}
+	for _, p := range params {
 		if err := digest(sum, p); err != nil {
 			return nil, err
 		}
 	}
-	for _, e := range z.opt.State() {
+	for _, e := range z.opt.Made() {
 		if t, ok := tensorOf(e.Value); ok {
 			if err := digest(sum, t); err != nil {
 				return nil, err

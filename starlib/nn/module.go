@@ -23,9 +23,13 @@ type Model struct {
 	layer    bool              // one of drun's own, which keeps no tensor
 	self     bool              // forward is a recipe's function that takes the module first
 	hooks    []*hook
+	around   Around
 	heads    *heads // of multi_head_attention, for the blocks that are made of it
 	ctx      *tensor.Context
 }
+
+// Around stands around each computation of a module, whose hooks included: it calls compute, and gives the result.
+type Around func(thread *starlark.Thread, compute func() (starlark.Value, error)) (starlark.Value, error)
 
 // field is a named part of a module.
 type field struct {
@@ -120,6 +124,13 @@ func (m *Model) Training() bool { return m.training }
 
 // CallInternal computes the module's output.
 func (m *Model) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	if m.around != nil {
+		return m.around(thread, func() (starlark.Value, error) { return m.called(thread, args, kwargs) })
+	}
+	return m.called(thread, args, kwargs)
+}
+
+func (m *Model) called(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	out, err := m.compute(thread, args, kwargs)
 	if err != nil || m.hooks == nil {
 		return out, err

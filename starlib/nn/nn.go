@@ -96,7 +96,7 @@ type inside struct {
 func (s *inside) next(fn starlark.Value, in starlark.Tuple, out starlark.Value) {
 	m, ok := fn.(*Model)
 	v, isTensor := out.(*startensor.Value)
-	if !ok || !m.layer || m.hooks != nil || !isTensor {
+	if !ok || !m.layer || m.hooks != nil || m.around != nil || !isTensor {
 		s.last = nil // who knows who has it
 		return
 	}
@@ -115,7 +115,7 @@ func (s *inside) next(fn starlark.Value, in starlark.Tuple, out starlark.Value) 
 // call calls a module or function. A layer of drun's own needs no frame of its own
 // in a backtrace: its errors name it.
 func call(thread *starlark.Thread, fn starlark.Value, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
-	if m, ok := fn.(*Model); ok && !m.self && m.hooks == nil {
+	if m, ok := fn.(*Model); ok && !m.self && m.hooks == nil && m.around == nil {
 		return m.forward.CallInternal(thread, args, kwargs)
 	}
 	return starlark.Call(thread, fn, args, kwargs)

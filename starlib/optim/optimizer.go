@@ -43,6 +43,14 @@ func (o *Optimizer) Shareable() error {
 	return nil
 }
 
+// Made is the state, nil before the first step.
+func (o *Optimizer) Made() []starlib.Entry {
+	if o.step == 0 {
+		return nil
+	}
+	return o.State()
+}
+
 // Divide keeps part own of the optimizer's state, of so many ranks, which set names.
 func (o *Optimizer) Divide(own, parts int, set string, partner Partner) error {
 	o.partner = partner

@@ -106,7 +106,13 @@ var operations = [...]tensor.BinaryOp{
 
 // compute is v op y for a tensor or number y, or y op v if swapped; nil for other values.
 func (v *Value) compute(op tensor.BinaryOp, y starlark.Value, swapped bool) (starlark.Value, error) {
+	if err := v.Tensor().Gone(); err != nil {
+		return nil, err
+	}
 	if y, ok := y.(*Value); ok {
+		if err := y.Tensor().Gone(); err != nil {
+			return nil, err
+		}
 		a, b := v.Tensor(), y.Tensor()
 		if swapped {
 			a, b = b, a

@@ -1,0 +1,657 @@
+package distributed
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"drun/collective"
+	"drun/element"
+	"drun/starlib"
+	"drun/starlib/nn"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/starlarkstruct"
+)
+
+// fsdp is a module whose parameters are divided among the ranks of a group (Rajbhandari et al. 2020, stage 3 of
+// ZeRO; Zhao et al. 2023, PyTorch FSDP). Each unit's parameters are gathered before its forward and its backward
+// pass and dropped after it; its gradients are averaged as soon as they are complete, and each rank keeps its part.
+type fsdp struct {
+	*nn.Model
+	replica
+	units  []*unit
+	params []*tensor.Tensor // of the model, and this rank's parts of them
+	shards map[*tensor.Tensor]*tensor.Tensor
+	names  []string
+	keep   bool   // parameters stay from forward to backward
+	had    []bool // of params: a gradient was averaged in this pass
+	seen   bool   // this pass reached a unit
+}
+
+// unit is parameters that are gathered at once.
+type unit struct {
+	*nn.Unit
+	of      *fsdp
+	sheets  []*tensor.Sheet // one for each dtype
+	depth   int             // calls of forward that are going on
+	open    int             // calls whose backward is going on
+	trained int             // parameters that get a gradient
+	ready   int             // of these, in this pass
+}
+
+var (
+	_ starlib.Stateful  = (*fsdp)(nil)
+	_ starlark.Callable = (*fsdp)(nil)
+)
+
+func (w *World) fsdp(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+	m := c.Arg("module").(*nn.Model)
+	f := &fsdp{Model: m, replica: replica{world: w, g: g, ctx: ctx, on: true, thread: c.Thread},
+		keep: !c.Bool("reshard_after_forward"), shards: map[*tensor.Tensor]*tensor.Tensor{}}
+	f.names, f.params = m.Parameters()
+	f.had = make([]bool, len(f.params))
+	for i, p := range f.params {
+		switch {
+		case p.Frozen():
+			return nil, fmt.Errorf("parameter %s was made at top level and is frozen: make it in main()", f.names[i])
+		case p.Claimed():
+			return nil, fmt.Errorf("an optimizer, dist.ddp or dist.fsdp has parameter %s already: make the optimizer afterwards, of the wrapped module's parameters()", f.names[i])
+		}
+	}
+	var all []*tensor.Tensor // parameters and buffers
+	for _, e := range m.State() {
+		t := e.Value.(*startensor.Value).Tensor()
+		if all = append(all, t); c.Bool("broadcast_buffers") && !slices.Contains(f.params, t) {
+			f.buffers = append(f.buffers, t)
+		}
+	}
+	chosen, err := chooseUnits(c, m)
+	if err != nil || g.comm == nil {
+		return f, err
+	}
+	units := m.Units(chosen)
+	key := appendShapes(nil, all)
+	for _, u := range units {
+		key = fmt.Appendf(key, "|%s %d", u.Path, len(u.Params))
+	}
+	if err := g.agree(ctx, key, origin(c), "the ranks' models or units differ", func(key []byte) string { return fmt.Sprintf("digest %x", fnv(key)) }); err != nil {
+		return nil, err
+	}
+	if err := g.agreeOnTensors(ctx, all, origin(c)); err != nil {
+		return nil, err
+	}
+	garbage := 0
+	for _, u := range units {
+		if err := f.divide(c, u); err != nil {
+			return nil, err
+		}
+		for _, p := range u.Params {
+			garbage += p.Len() * p.DType().Size()
+		}
+		garbage = tensor.Reclaim(garbage)
+	}
+	if buffers := slices.DeleteFunc(slices.Clone(all), func(t *tensor.Tensor) bool { return f.shards[t] != nil }); len(buffers) > 0 {
+		err = g.spread(c, ctx, buffers, func(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) },
+			func(element.Type) bool { return true })
+	}
+	w.wrapped = append(w.wrapped, f)
+	w.tensors.BackwardDone = w.backwardDone
+	return f, err
+}
+
+// chooseUnits reads the argument units.
+func chooseUnits(c *starlib.Call, m *nn.Model) (map[*nn.Model]bool, error) {
+	chosen, parts := map[*nn.Model]bool{}, m.Parts()
+	switch arg := c.Arg("units").(type) {
+	case starlark.NoneType:
+		for _, child := range m.Children() {
+			chosen[child] = true
+		}
+	case starlark.Int:
+		least, ok := arg.Int64()
+		if !ok || least < 1 {
+			return nil, fmt.Errorf("units = %s: want a number of parameters of at least 1", arg)
+		}
+		unitsOfSize(m, int(least), parts, chosen)
+	case *nn.Model:
+		return nil, errors.New("units: want a list of modules, not one module")
+	case starlark.Callable:
+		for _, part := range parts[1:] {
+			v, err := starlark.Call(c.Thread, arg, starlark.Tuple{part}, nil)
+			if err != nil {
+				return nil, err
+			}
+			is, ok := v.(starlark.Bool)
+			if !ok {
+				return nil, fmt.Errorf("units: the function must return True or False, not %s", v.Type())
+			}
+			chosen[part] = bool(is)
+		}
+	case starlark.Iterable:
+		for v := range starlark.Elements(arg) {
+			part, ok := v.(*nn.Model)
+			if !ok {
+				return nil, fmt.Errorf("units: want modules, got %s", v.Type())
+			}
+			if i := slices.Index(parts, part); i < 1 {
+				return nil, fmt.Errorf("units: %s is no part of the module that can be a unit: those within one of nn's own layers are not, since it computes with them directly", part.Name())
+			}
+			chosen[part] = true
+		}
+	default:
+		return nil, fmt.Errorf("units: want a list of modules, a function of a module, or a number of parameters; got %s", arg.Type())
+	}
+	return chosen, nil
+}
+
+// unitsOfSize chooses modules with at least so many parameters that are in no unit within; it gives how many of
+// m's are in none.
+func unitsOfSize(m *nn.Model, least int, parts []*nn.Model, chosen map[*nn.Model]bool) int {
+	_, params := m.Parameters()
+	n := 0
+	for _, p := range params {
+		n += p.Len()
+	}
+	for _, child := range m.Children() {
+		if !slices.Contains(parts, child) {
+			continue
+		}
+		_, within := child.Parameters()
+		total := 0
+		for _, p := range within {
+			total += p.Len()
+		}
+		left := unitsOfSize(child, least, parts, chosen)
+		if n -= total - left; left >= least && !chosen[child] {
+			chosen[child] = true
+			n -= left
+		}
+	}
+	return n
+}
+
+// divide gives the ranks their parts of a unit's parameters, those of the first rank.
+func (f *fsdp) divide(c *starlib.Call, of *nn.Unit) error {
+	u := &unit{Unit: of, of: f}
+	for _, d := range element.Types() {
+		var same []*tensor.Tensor
+		for _, p := range u.Params {
+			if p.DType() == d {
+				same = append(same, p)
+			}
+		}
+		if len(same) == 0 {
+			continue
+		}
+		s, err := tensor.NewSheet(same, f.g.own, f.g.Size(), listText(f.g.ranks))
+		if err != nil {
+			return err
+		}
+		values, err := s.Fill()
+		if err != nil {
+			return err
+		}
+		if values.Len() > 0 {
+			if err := f.g.do(f.ctx, collective.NewBroadcast(bufferOf(values), 0), origin(c).In(collective.Step)); err != nil {
+				return err
+			}
+		}
+		s.Take()
+		s.Drop()
+		for i, p := range s.Params {
+			f.shards[p] = s.Shards[i]
+			p.OnGradReady(func(*tensor.Tensor) error { return u.arrived() })
+		}
+		u.sheets = append(u.sheets, s)
+	}
+	u.Wrap(u.forward)
+	f.units = append(f.units, u)
+	return nil
+}
+
+// call marks a collective as one of this unit, so that ranks that are at different units do not mix them.
+func (u *unit) call(call collective.Call) collective.Call {
+	name := u.String()
+	call.Digest = fnv([]byte(name))
+	call.Detail = func() string { return name }
+	return call
+}
+
+// gather puts the parameters together.
+func (u *unit) gather(at collective.Origin) error {
+	for _, s := range u.sheets {
+		if s.Current() {
+			continue
+		}
+		values, err := s.Fill()
+		if err != nil {
+			return err
+		}
+		from, to, each := s.Bounds()
+		part := u.of.world.stage((to - from) * s.DType().Size())
+		s.Part(part)
+		call := u.call(collective.NewAllGather(collective.Buffer{DType: s.DType(), Data: part}, bufferOf(values)))
+		call.Counts = uneven(u.of.g.cut(s.Len(), each))
+		if s.Len() == 0 {
+			continue
+		}
+		if err := u.of.g.do(u.of.ctx, call, at.In(collective.Step)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *unit) drop() {
+	for _, s := range u.sheets {
+		s.Drop()
+	}
+}
+
+// forward stands around the unit's computation.
+func (u *unit) forward(thread *starlark.Thread, compute func() (starlark.Value, error)) (starlark.Value, error) {
+	f := u.of
+	f.thread = thread
+	recording := f.world.tensors.Recording()
+	if u == f.units[0] && recording && f.on && len(f.buffers) > 0 && f.Training() {
+		if err := f.spreadBuffers("dist.fsdp in forward"); err != nil {
+			return nil, fmt.Errorf("fsdp: %w", err)
+		}
+	}
+	if err := u.gather(originOf("dist.fsdp in forward", starlib.Position(thread))); err != nil {
+		return nil, fmt.Errorf("fsdp: %w", err)
+	}
+	if recording {
+		u.trained = 0
+		for _, p := range u.Params {
+			if p.RequiresGrad() {
+				u.trained++
+			}
+		}
+	}
+	mark := f.world.tensors.Mark()
+	u.depth++
+	out, err := compute()
+	u.depth--
+	if err == nil {
+		out, err = u.results(out, mark)
+	}
+	if u.depth == 0 && u.open == 0 && !(f.keep && recording) {
+		u.drop()
+	}
+	return out, err
+}
+
+// results has the unit gathered before a backward pass comes to what made the tensors in v.
+func (u *unit) results(v starlark.Value, mark uint64) (starlark.Value, error) {
+	each := func(items []starlark.Value) error {
+		for i := range items {
+			var err error
+			if items[i], err = u.results(items[i], mark); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	switch v := v.(type) {
+	case *startensor.Value:
+		return startensor.Result(tensor.BeforeBackward(v.Tensor(), func() error { return u.backward(mark) }))
+	case starlark.Tuple:
+		items := slices.Clone(v)
+		return items, each(items)
+	case *starlark.List:
+		items := slices.Collect(starlark.Elements(v))
+		err := each(items)
+		return starlark.NewList(items), err
+	case *starlark.Dict:
+		out := starlark.NewDict(v.Len())
+		for _, kv := range v.Items() {
+			item, err := u.results(kv[1], mark)
+			if err == nil {
+				err = out.SetKey(kv[0], item)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	case *starlarkstruct.Struct:
+		fields := starlark.StringDict{}
+		v.ToStringDict(fields)
+		for name, item := range fields {
+			var err error
+			if fields[name], err = u.results(item, mark); err != nil {
+				return nil, err
+			}
+		}
+		return starlarkstruct.FromStringDict(v.Constructor(), fields), nil
+	}
+	return v, nil
+}
+
+// backward begins the backward pass of a call of the unit, whose operations began at mark.
+func (u *unit) backward(mark uint64) error {
+	f := u.of
+	if !f.seen {
+		f.seen = true
+		for _, u := range f.units {
+			u.ready = 0
+		}
+	}
+	u.open++
+	f.world.tensors.AfterBackward(mark, func() error {
+		if u.open--; u.open == 0 {
+			u.drop()
+		}
+		return nil
+	})
+	if err := u.gather(f.origin()); err != nil {
+		return fmt.Errorf("fsdp: %w", err)
+	}
+	for _, s := range u.sheets {
+		if _, err := s.Grads(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// arrived counts one more complete gradient.
+func (u *unit) arrived() error {
+	if u.ready++; u.ready == u.trained && u.of.on {
+		if err := u.reduce(); err != nil {
+			return fmt.Errorf("fsdp: %w", err)
+		}
+	}
+	return nil
+}
+
+// reduce averages the unit's gradients, and keeps this rank's part.
+func (u *unit) reduce() error {
+	f := u.of
+	for _, s := range u.sheets {
+		grads, err := s.Grads()
+		if err != nil {
+			return err
+		}
+		from, to, each := s.Bounds()
+		part := f.world.stage((to - from) * s.DType().Size())
+		call := u.call(collective.NewReduceScatter(bufferOf(grads), collective.Buffer{DType: s.DType(), Data: part}, element.Avg))
+		call.Counts = uneven(f.g.cut(s.Len(), each))
+		if s.Len() > 0 {
+			if err := f.g.do(f.ctx, call, f.origin()); err != nil {
+				return err
+			}
+		}
+		for i, p := range f.params {
+			f.had[i] = f.had[i] || p.Grad() != nil && slices.Contains(s.Params, p)
+		}
+		if err := s.Spread(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// origin is the backward pass that the recipe is making.
+func (d *fsdp) origin() collective.Origin {
+	return originOf("dist.fsdp in backward", starlib.Position(d.thread)).In(collective.Step)
+}
+
+// finish averages what is left, where parameters took no part in the pass; then the ranks compare which those are.
+func (f *fsdp) finish() error {
+	if !f.seen {
+		return nil
+	}
+	f.seen = false
+	if !f.on {
+		return nil
+	}
+	if err := f.reduceRest(); err != nil {
+		return fmt.Errorf("fsdp: %w", err)
+	}
+	return nil
+}
+
+func (f *fsdp) reduceRest() error {
+	for _, u := range f.units {
+		if slices.ContainsFunc(u.Params, func(p *tensor.Tensor) bool { return p.Grad() != nil }) {
+			if err := u.reduce(); err != nil {
+				return err
+			}
+		}
+	}
+	key := binary.AppendUvarint(nil, uint64(len(f.params)))
+	for i, had := range f.had {
+		if f.had[i] = false; had {
+			key = append(key, 1)
+		} else {
+			key = append(key, 0)
+		}
+	}
+	keys, err := f.g.compare(f.ctx, key, f.origin())
+	if err == nil && keys != nil {
+		err = f.g.gradMismatch(f.params, f.names, keys)
+	}
+	if err != nil || len(f.buffers) == 0 || !f.Training() {
+		return err
+	}
+	return f.spreadBuffers("dist.fsdp in backward")
+}
+
+// Type is the name that signatures use.
+func (f *fsdp) Type() string { return "FSDP" }
+
+func (f *fsdp) String() string { return "fsdp(" + f.Model.String() + ")" }
+
+// CallInternal computes the module's output.
+func (f *fsdp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	return f.Model.CallInternal(thread, args, kwargs)
+}
+
+// Attr gives its own methods, and what the module has.
+func (f *fsdp) Attr(name string) (starlark.Value, error) {
+	if v, err := fsdpMethods.Attr(f, name); v != nil || err != nil {
+		return v, err
+	}
+	return f.Model.Attr(name)
+}
+
+// AttrNames lists both.
+func (f *fsdp) AttrNames() []string {
+	names := append(f.Model.AttrNames(), fsdpMethods.AttrNames()...)
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// State is every parameter and buffer: of the parameters, this rank's parts.
+func (f *fsdp) State() []starlib.Entry {
+	entries := f.Model.State()
+	for i := range entries {
+		if shard := f.shards[entries[i].Value.(*startensor.Value).Tensor()]; shard != nil {
+			entries[i].Value = (*startensor.Value)(shard)
+		}
+	}
+	return entries
+}
+
+// SetState copies whole tensors: of the parameters, this rank's parts of them.
+func (f *fsdp) SetState(entries []starlib.Entry) error {
+	live := map[string]*tensor.Tensor{}
+	for _, e := range f.State() {
+		live[e.Name] = e.Value.(*startensor.Value).Tensor()
+	}
+	return startensor.Restore(f.world.tensors, "dist.fsdp", live, entries)
+}
+
+// Weights are for files of weights, which want whole tensors.
+func (f *fsdp) Weights() []starlib.Entry {
+	if len(f.units) == 0 {
+		return f.Model.Weights()
+	}
+	return f.State()
+}
+
+// own is this rank's part of a parameter, or the parameter itself.
+func (f *fsdp) own(p *tensor.Tensor) starlark.Value {
+	if shard := f.shards[p]; shard != nil {
+		p = shard
+	}
+	return (*startensor.Value)(p)
+}
+
+var fsdpMethods = &starlib.Methods{
+	Type: "FSDP",
+	Doc:  "A module whose parameters are divided among the ranks; otherwise it behaves like the module.",
+	Defs: []*starlib.Def{
+		{
+			Sig: `parameters() -> list`,
+			Doc: "What training changes: of each parameter the elements that this rank has, of one dimension; some are\nempty. Optimizers are made of them.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				f := c.Recv.(*fsdp)
+				var list []starlark.Value
+				for _, p := range f.params {
+					list = append(list, f.own(p))
+				}
+				return starlark.NewList(list), nil
+			},
+		},
+		{
+			Sig: `named_parameters() -> list`,
+			Doc: `Pairs of a name, such as "0.weight", and this rank's part of the parameter.`,
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				f := c.Recv.(*fsdp)
+				var list []starlark.Value
+				for i, p := range f.params {
+					list = append(list, starlark.Tuple{starlark.String(f.names[i]), f.own(p)})
+				}
+				return starlark.NewList(list), nil
+			},
+		},
+		{
+			Sig: `state(rank0_only: bool = False) -> dict`,
+			Doc: "A dict from names to all parameters and buffers, whole: copies, gathered from the ranks, for\n" +
+				"checkpoint.save_file and load_state. Every rank of the group calls it; with rank0_only all but the group's\n" +
+				"first get an empty dict.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*fsdp).whole(c) },
+		},
+		{
+			Sig: `load_state(dict: dict, strict: bool = True) -> list`,
+			Doc: "Copies whole tensors into the parameters, of which each rank keeps its part, and buffers of their names, as\n" +
+				"load_state of a module does. Every rank passes the same.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*fsdp).load(c) },
+		},
+		{
+			Sig: `clip_grad_norm(max_norm: number) -> float`,
+			Doc: "Scales the gradients so that their total 2-norm, over all ranks, is at most max_norm, and returns the norm\n" +
+				"before scaling. If that is infinite or NaN, the gradients stay as they are. Every rank of the group calls it.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*fsdp).clip(c) },
+		},
+		{
+			Sig: `set_sync(on: bool)`,
+			Doc: "Sets whether backward averages the gradients; if not, they accumulate on each rank, whole, which takes the\n" +
+				"memory of all gradients.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				c.Recv.(*fsdp).on = c.Bool("on")
+				return nil, nil
+			},
+		},
+	},
+}
+
+// whole gathers the state.
+func (f *fsdp) whole(c *starlib.Call) (starlark.Value, error) {
+	out := new(starlark.Dict)
+	wanted := !c.Bool("rank0_only") || f.g.own == 0
+	copies := map[*tensor.Tensor]*tensor.Tensor{}
+	for _, u := range f.units {
+		if err := u.gather(origin(c)); err != nil {
+			return nil, err
+		}
+		for _, p := range u.Params {
+			if wanted {
+				t, err := tensor.Clone(p.Detach())
+				if err != nil {
+					return nil, err
+				}
+				copies[p] = t
+			}
+		}
+		u.drop()
+	}
+	if !wanted {
+		return out, nil
+	}
+	for _, e := range f.Model.State() {
+		t := e.Value.(*startensor.Value).Tensor()
+		if copies[t] == nil {
+			var err error
+			if copies[t], err = tensor.Clone(t.Detach()); err != nil {
+				return nil, err
+			}
+		}
+		if err := out.SetKey(starlark.String(e.Name), (*startensor.Value)(copies[t])); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// load takes a whole state.
+func (f *fsdp) load(c *starlib.Call) (starlark.Value, error) {
+	for _, u := range f.units { // what the state does not have stays
+		for _, s := range u.sheets {
+			values, err := s.Fill()
+			if err != nil {
+				return nil, err
+			}
+			from, to, _ := s.Bounds()
+			size := s.DType().Size()
+			s.Part(values.Bytes()[from*size : to*size])
+		}
+	}
+	differences, err := f.LoadState(c.Arg("dict").(*starlark.Dict), c.Bool("strict"))
+	for _, u := range f.units {
+		for _, s := range u.sheets {
+			if err == nil {
+				s.Take()
+			}
+		}
+		u.drop()
+	}
+	if err != nil {
+		return nil, err
+	}
+	list := make([]starlark.Value, len(differences))
+	for i, d := range differences {
+		list[i] = starlark.String(d)
+	}
+	return starlark.NewList(list), nil
+}
+
+// clip adds up the squares of the ranks' parts, in the order of the ranks.
+func (f *fsdp) clip(c *starlib.Call) (starlark.Value, error) {
+	limit := c.Float("max_norm")
+	if !(limit > 0) {
+		return nil, fmt.Errorf("max_norm = %v: want more than 0", limit)
+	}
+	own := make([]*tensor.Tensor, len(f.params))
+	for i, p := range f.params {
+		own[i] = f.own(p).(*startensor.Value).Tensor()
+	}
+	square, err := tensor.GradSquareSum(own)
+	if err != nil {
+		return nil, err
+	}
+	sum := []float64{square}
+	if err := f.g.sum(c, f.ctx, sum); err != nil {
+		return nil, err
+	}
+	norm := math.Sqrt(sum[0])
+	return starlark.Float(norm), tensor.ClipGrads(own, norm, limit)
+}

@@ -1,0 +1,119 @@
+package nn
+
+import (
+	"fmt"
+
+	"go.starlark.net/starlark"
+
+	"drun/tensor"
+)
+
+// A Unit is a module and those of its parameters that are in no unit within: what dist.fsdp gathers at once.
+type Unit struct {
+	*Model
+	Path   string // "" of the whole model
+	Params []*tensor.Tensor
+	Names  []string // of Params, in the whole model
+}
+
+// Wrap has around stand around each computation of the module.
+func (u *Unit) Wrap(around Around) { u.around = around }
+
+// Parts gives the modules in m that may be units: not those within drun's own layers, which compute with their
+// parts directly. The first is m itself.
+func (m *Model) Parts() []*Model {
+	seen := map[*Model]bool{}
+	var found []*Model
+	var visit func(*Model)
+	visit = func(m *Model) {
+		if seen[m] {
+			return
+		}
+		seen[m] = true
+		found = append(found, m)
+		if m.layer {
+			return
+		}
+		for _, c := range m.children() {
+			visit(c.value.(*Model))
+		}
+	}
+	visit(m)
+	return found
+}
+
+// Children are the modules directly in m.
+func (m *Model) Children() (found []*Model) {
+	for _, c := range m.children() {
+		found = append(found, c.value.(*Model))
+	}
+	return found
+}
+
+// Units divides a model: the first unit is m, the others are the chosen modules within, as far as they have
+// parameters. A parameter that is in several units by turns belongs to m.
+func (m *Model) Units(chosen map[*Model]bool) []*Unit {
+	root := &Unit{Model: m}
+	units, of := []*Unit{root}, map[*Model]*Unit{m: root}
+	for _, c := range m.tree()[1:] {
+		if inner := c.value.(*Model); chosen[inner] {
+			u := &Unit{Model: inner, Path: c.name}
+			units, of[inner] = append(units, u), u
+		}
+	}
+	owner := map[*tensor.Tensor]*Unit{}
+	type visit struct {
+		m *Model
+		u *Unit
+	}
+	seen := map[visit]bool{}
+	var walk func(m *Model, u *Unit)
+	walk = func(m *Model, u *Unit) {
+		if of[m] != nil {
+			u = of[m]
+		}
+		if seen[visit{m, u}] {
+			return
+		}
+		seen[visit{m, u}] = true
+		for _, f := range m.fields {
+			count(f.tree, func(t *tensor.Tensor) {
+				if was := owner[t]; was != nil && was != u {
+					owner[t] = root
+				} else {
+					owner[t] = u
+				}
+			})
+		}
+		for _, c := range m.children() {
+			walk(c.value.(*Model), u)
+		}
+	}
+	walk(m, root)
+	for _, l := range m.leaves() {
+		if !l.buffer {
+			u := owner[l.Tensor]
+			u.Params, u.Names = append(u.Params, l.Tensor), append(u.Names, l.name)
+		}
+	}
+	used := units[:0]
+	for _, u := range units {
+		if u == root || len(u.Params) > 0 {
+			used = append(used, u)
+		}
+	}
+	return used
+}
+
+// String names a unit in messages.
+func (u *Unit) String() string {
+	if u.Path == "" {
+		return "the whole model"
+	}
+	return fmt.Sprintf("%s (nn.%s)", u.Path, u.kind)
+}
+
+// LoadState is load_state for one that has put the parameters together.
+func (m *Model) LoadState(state *starlark.Dict, strict bool) ([]string, error) {
+	return m.loadState(state, strict)
+}

@@ -1,0 +1,297 @@
+package tensor
+
+import (
+	"errors"
+	"slices"
+
+	"drun/element"
+)
+
+// A Sheet is parameters of one type, side by side in memory that is there only while they are needed, and so are
+// their gradients. In between, this rank has its part of them (Shards), and other ranks the others: who owns the
+// sheet gathers the parameters before they are used (Fill), and spreads their gradients afterwards (Grads).
+type Sheet struct {
+	Params []*Tensor
+	Shards []*Tensor // what this rank has of each, of one dimension
+	at     []int     // offset of each; the last is the end
+	from   int       // this rank's part: from, to
+	to     int
+	each   int // length of the ranks' parts, but of the last
+	values *Tensor
+	grads  *Tensor
+	seen   []state // of the shards, when the values were gathered
+}
+
+// state tells whether a tensor's values have changed.
+type state struct {
+	st      *Storage
+	version uint32
+}
+
+// GoneError says that a recipe used a parameter while its values are spread over the ranks.
+type GoneError struct{}
+
+func (*GoneError) Error() string {
+	return "the parameter's values are spread over the ranks (dist.fsdp): they are together only while its module computes; state() of the wrapped module gathers them, and its parameters() are this rank's parts"
+}
+
+// Misuse tells it from a fault of drun's.
+func (*GoneError) Misuse() {}
+
+var errGone = new(GoneError)
+
+// missing is called where a tensor has no memory.
+func (s *Storage) missing() {
+	if s.gone {
+		panic(errGone)
+	}
+}
+
+// Gone is an error while t's memory is not there, see Sheet.
+func (t *Tensor) Gone() error {
+	if t.st.ptr == nil && t.st.gone {
+		return errGone
+	}
+	return nil
+}
+
+// Reclaim gives the memory that sheets' parameters had before back, where it is much. It gives the bytes that it has
+// left.
+func Reclaim(garbage int) (left int) {
+	if garbage < slack {
+		return garbage
+	}
+	reclaim(garbage)
+	return 0
+}
+
+// NewSheet takes parameters, of which this rank gets part own of so many. Set names these ranks.
+func NewSheet(params []*Tensor, own, parts int, set string) (*Sheet, error) {
+	s := &Sheet{Params: params, at: []int{0}}
+	for _, p := range params {
+		end := s.at[len(s.at)-1] + p.n
+		s.at = append(s.at, (end+flatAlign-1)/flatAlign*flatAlign)
+	}
+	n := s.at[len(params)]
+	s.from, s.to, s.each = Cut(n, own, parts)
+	p0 := params[0]
+	flat := func(n int, zero bool) (*Tensor, error) {
+		st := &Storage{}
+		if err := st.alloc("fsdp", n*p0.dtype.Size()); err != nil {
+			return nil, err
+		}
+		t, err := OnStorage(p0.ctx, st, 0, []int{n}, p0.dtype)
+		if err == nil && zero {
+			clear(t.Bytes())
+		}
+		return t, err
+	}
+	local, err := flat(s.to-s.from, true)
+	if err != nil {
+		return nil, err
+	}
+	if s.values, err = flat(n, true); err != nil {
+		return nil, err
+	}
+	if s.grads, err = flat(0, false); err != nil {
+		return nil, err
+	}
+	s.grads.st.bytes, s.grads.st.ptr = n*p0.dtype.Size(), nil
+	s.grads.shape[0] = n
+	s.grads.seal()
+	s.values.st.gone, s.grads.st.gone = true, true
+	for i, p := range params {
+		w := s.window(s.values, i)
+		kCopy(w, p)
+		p.st, p.off, p.contiguous = w.st, w.off, true
+		copy(p.strides, w.strides)
+		p.leafState().slot = s.window(s.grads, i)
+		first, count := within(s.at[i], p.n, s.from, s.to)
+		shard := viewOf(local, 1)
+		shard.shape[0], shard.strides[0] = count, 1
+		shard.off, shard.view = max(s.at[i]+first-s.from, 0), false
+		shard.SetShare(&Share{Shape: slices.Clone(p.shape), From: first, Set: set})
+		shard.requiresGrad = p.requiresGrad
+		p.grad = nil
+		s.Shards = append(s.Shards, shard.seal())
+	}
+	return s, nil
+}
+
+// window is the part of a flat tensor that belongs to parameter i.
+func (s *Sheet) window(flat *Tensor, i int) *Tensor {
+	v := viewOf(flat, len(s.Params[i].shape))
+	copy(v.shape, s.Params[i].shape)
+	setContiguous(v.strides, v.shape)
+	v.off, v.view = s.at[i], false
+	return v.seal()
+}
+
+// Take makes the shards what is in the sheet: for values that are equal on all ranks.
+func (s *Sheet) Take() {
+	for i, shard := range s.Shards {
+		kCopy(shard, s.part(i))
+		shard.st.version++
+	}
+}
+
+// part is this rank's part of parameter i, in the sheet.
+func (s *Sheet) part(i int) *Tensor {
+	v := viewOf(s.values, 1)
+	v.shape[0], v.strides[0] = s.Shards[i].n, 1
+	v.off = s.at[i] + s.Shards[i].Share().From
+	return v.seal()
+}
+
+// Part is what is sent to the other ranks: this rank's part of the sheet, into memory of that size.
+func (s *Sheet) Part(to []byte) {
+	clear(to)
+	for i, shard := range s.Shards {
+		if at := s.at[i] + shard.Share().From - s.from; shard.n > 0 {
+			copy(to[at*shard.dtype.Size():], shard.Bytes())
+		}
+	}
+}
+
+// Bounds are this rank's part of the sheet, in elements: from, to. each is the length of all ranks' parts but the last.
+func (s *Sheet) Bounds() (from, to, each int) { return s.from, s.to, s.each }
+
+// Len is the number of elements, with gaps between the parameters.
+func (s *Sheet) Len() int { return s.at[len(s.Params)] }
+
+// DType is the parameters' type.
+func (s *Sheet) DType() element.Type { return s.values.dtype }
+
+// Current tells that the values are there, and the shards have not changed since they were gathered.
+func (s *Sheet) Current() bool { return s.values.st.ptr != nil && s.unchanged() }
+
+func (s *Sheet) unchanged() bool {
+	return slices.EqualFunc(s.seen, s.Shards, func(was state, shard *Tensor) bool {
+		return was == state{shard.st, shard.st.version}
+	})
+}
+
+// Fill gives the sheet memory for the values, which the caller then writes.
+func (s *Sheet) Fill() (*Tensor, error) {
+	if s.values.st.ptr == nil {
+		if err := s.values.st.alloc("fsdp", s.values.st.bytes); err != nil {
+			return nil, err
+		}
+	}
+	if !s.unchanged() { // as after a change in place: what an earlier pass saved is no more
+		s.values.st.version++
+		s.seen = s.seen[:0]
+		for _, shard := range s.Shards {
+			s.seen = append(s.seen, state{shard.st, shard.st.version})
+		}
+	}
+	for i, p := range s.Params {
+		p.requiresGrad = s.Shards[i].requiresGrad
+	}
+	return s.values, nil
+}
+
+// Drop gives the memory of the values back.
+func (s *Sheet) Drop() { s.values.st.drop() }
+
+// Grads are the gradients, zeros where there are none yet.
+func (s *Sheet) Grads() (*Tensor, error) {
+	if s.grads.st.ptr == nil {
+		if err := s.grads.st.alloc("fsdp", s.grads.st.bytes); err != nil {
+			return nil, err
+		}
+		clear(s.grads.Bytes())
+	}
+	return s.grads, nil
+}
+
+// Spread gives the shards of parameters that have a gradient their part of it, which the caller has got as its part
+// of the sheet, and gives the memory of the gradients back.
+func (s *Sheet) Spread(part []byte) error {
+	for i, p := range s.Params {
+		if p.grad == nil {
+			continue
+		}
+		shard, at := s.Shards[i], s.at[i]+s.Shards[i].Share().From-s.from
+		size := shard.dtype.Size()
+		if shard.n == 0 {
+			at = 0
+		}
+		g, err := FromBytes(shard.ctx, part[at*size:(at+shard.n)*size], shard.shape, shard.dtype)
+		if err != nil {
+			return err
+		}
+		if shard.grad == nil {
+			err = shard.SetGrad(g)
+		} else {
+			err = addInto(shard.grad, g)
+			shard.grad.st.version++
+		}
+		if err != nil {
+			return err
+		}
+		if shard.grad != g {
+			Discard(g)
+		}
+		p.grad = nil
+	}
+	s.grads.st.drop()
+	return nil
+}
+
+// drop gives memory back that comes again.
+func (s *Storage) drop() {
+	s.free()
+	s.ptr = nil
+}
+
+// BeforeBackward gives t again, so that fn is called when a backward pass is about to go on from it to what it
+// was computed from.
+func BeforeBackward(t *Tensor, fn func() error) (*Tensor, error) {
+	if t.st.gone { // a part of a parameter, whose memory will not stay
+		var err error
+		if t, err = Clone(t); err != nil {
+			return nil, err
+		}
+	}
+	if !records(t, nil) {
+		return t, nil
+	}
+	out := t.Detach()
+	record(out, "fsdp", func(_ *node, g *Tensor, grads []*Tensor) error {
+		grads[0] = g
+		return fn()
+	}, t)
+	return out, nil
+}
+
+// Mark is the moment in the order of operations. AfterBackward has fn called when the backward pass that is going
+// on has gone through all operations since a mark.
+func (c *Context) Mark() uint64 { return c.seq }
+
+// AfterBackward is for use in a backward pass.
+func (c *Context) AfterBackward(mark uint64, fn func() error) {
+	at, _ := slices.BinarySearchFunc(c.marks, mark, func(m marked, mark uint64) int {
+		if m.seq > mark {
+			return 1
+		}
+		return -1 // after its equals
+	})
+	c.marks = slices.Insert(c.marks, at, marked{mark, fn})
+}
+
+type marked struct {
+	seq uint64
+	fn  func() error
+}
+
+// passed calls what waits for a backward pass to come to operation seq.
+func (c *Context) passed(seq uint64) error {
+	var err error
+	for n := len(c.marks); n > 0 && c.marks[n-1].seq >= seq; n = len(c.marks) {
+		m := c.marks[n-1]
+		c.marks = c.marks[:n-1]
+		err = errors.Join(err, m.fn())
+	}
+	return err
+}
