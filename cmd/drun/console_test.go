@@ -12,15 +12,21 @@ import (
 )
 
 // Documents with ```console blocks: their commands are run one after the other in one folder, and print
-// what the documents show, but for names, times and spaces.
+// what the documents show, but for names, times and spaces. A recipe that the text before it names is a file from there on.
 func TestConsoleDocuments(t *testing.T) {
 	scripts := t.TempDir()
-	for _, name := range []string{"README", "docs/history-for-mlflow-users"} {
+	for _, name := range []string{"README", "docs/history-for-mlflow-users", "docs/tutorial"} {
 		content, err := os.ReadFile("../../" + name + ".md")
 		ok(t, err)
 		commands, files, n := clone, "", 0
-		for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(string(content), -1) {
-			for _, part := range strings.Split("\n"+block[1], "\n$ ")[1:] {
+		for _, block := range regexp.MustCompile("(?s)(?:`([^`]+\\.star)`[^\n]*:\n\n```python|```console)\n(.*?)```").FindAllStringSubmatch(string(content), -1) {
+			if block[1] != "" {
+				n++
+				commands += fmt.Sprintf("cp %d.star %s\n", n, block[1])
+				files += fmt.Sprintf("-- %d.star --\n%s\n", n, block[2])
+				continue
+			}
+			for _, part := range strings.Split("\n"+block[2], "\n$ ")[1:] {
 				command, want, _ := strings.Cut(part, "\n")
 				n++
 				commands += fmt.Sprintf("exec sh %d.sh\nlooks %d.want\n", n, n)
@@ -58,6 +64,7 @@ func shape(text string) string {
 		{`\d+\.\ds`, "TIME"},
 		{`(now|\d+ \w+ ago) +\d+\.\d`, "WHEN"},
 		{`(?m) +\d+\.\d$`, " SECONDS"},
+		{`the rest, \d+ values`, "the rest"},
 		{`[ \t]+`, " "},
 		{` ?\n`, "\n"},
 	} {

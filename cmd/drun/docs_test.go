@@ -16,6 +16,8 @@ func TestCheckpointsDocument(t *testing.T) { examples(t, "checkpoints.md", 6, ""
 
 func TestDataDocument(t *testing.T) { examples(t, "data.md", 3, "") }
 
+func TestFromPyTorchDocument(t *testing.T) { examples(t, "from-pytorch.md", 2, "") }
+
 func TestModelsDocument(t *testing.T) { examples(t, "models.md", 3, "") }
 
 func TestRecipesDocument(t *testing.T) { examples(t, "recipes.md", 3, "") }

@@ -1,0 +1,61 @@
+package universe_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+
+	"drun/starlib/universe"
+)
+
+// What docs/from-pytorch.md calls the values of types.
+var called = map[string]string{
+	"x": "Tensor", "p": "Tensor", "a": "Tensor", "m": "Module", "opt": "Optimizer", "rate": "Plateau", "average": "Average", "ds": "Dataset", "loader": "Loader",
+	"table": "Table", "g": "Generator", "work": "Work", "group": "Group", "ddp": "DDP", "pipeline": "Pipeline", "reference": "Reference",
+}
+
+// Every name of drun in docs/from-pytorch.md exists, and the page has every name that a recipe finds
+// in the modules that PyTorch has too, or that stand for its classes.
+func TestFromPyTorch(t *testing.T) {
+	content, err := os.ReadFile("../../docs/from-pytorch.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reference := universe.Reference()
+	known := map[string]bool{}
+	for _, e := range reference {
+		known[e.Owner+"."+e.Name] = true
+	}
+	text := regexp.MustCompile("(?s)```.*?```").ReplaceAllString(string(content), "")
+	text = regexp.MustCompile(`(?m)^\|[^|]*\|`).ReplaceAllString(text, "|") // the names there
+	found := map[string]bool{}
+	for _, span := range regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(text, -1) {
+		owner := ""
+		for _, name := range regexp.MustCompile(`(?:^|[\s(,=*])([a-z]\w*)?\.([A-Za-z_]\w*)`).FindAllStringSubmatch(span[1], -1) {
+			if name[1] != "" {
+				owner = name[1]
+			}
+			if owner == "" {
+				continue // the end of a file's name
+			}
+			full := owner
+			if called[owner] != "" {
+				full = called[owner]
+			}
+			full += "." + name[2]
+			if !known[full] {
+				t.Errorf("docs/from-pytorch.md has `%s`, but there is no %s", span[1], full)
+			}
+			found[full] = true
+		}
+	}
+	// The readers and types of data have a page of their own, docs/data.md.
+	owners := []string{"tensor", "Tensor", "linalg", "nn", "init", "Module", "optim", "Optimizer", "Plateau", "Average", "dist", "Group", "Work", "DDP", "store", "Loader", "random", "Generator"}
+	for _, e := range reference {
+		name := e.Owner + "." + e.Name
+		if slices.Contains(owners, e.Owner) && !found[name] && name != "tensor.tensor" {
+			t.Errorf("docs/from-pytorch.md lacks %s: add it to its row, or to \"Only here\" if PyTorch has no such thing", name)
+		}
+	}
+}
