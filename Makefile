@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents launchers slurm mutants bench bench-nodes bench-pipeline bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents launchers slurm mutants bench bench-nodes bench-pipeline bench-forecast bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -171,6 +171,10 @@ bench-pipeline: build
 # Measures a rank's peak memory with optimizer state, or parameters too, divided among ranks.
 bench-sharded: build
 	bench/sharded.sh
+
+# Compares drun forecast with runs over 2, 4 and 8 network namespaces whose links are bounded; takes root, ip and tc.
+bench-forecast: plugins
+	go run ./bench forecast $(ARGS)
 
 # Measures queries of a history of 10,000 runs and 10 million points, and 16 runs that log at once for a minute.
 history: build

@@ -22,9 +22,12 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var err error
-	if len(os.Args) > 1 && os.Args[1] == nodesCommand {
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == nodesCommand:
 		err = measureNodes(ctx, os.Args[2:], os.Stdout)
-	} else {
+	case len(os.Args) > 1 && os.Args[1] == forecastCommand:
+		err = checkForecast(ctx, os.Args[2:], os.Stdout)
+	default:
 		err = bench(ctx)
 	}
 	if err != nil {

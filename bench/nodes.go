@@ -193,7 +193,7 @@ func (n *network) measure(ctx context.Context, drun, folder string, placement [2
 		if err != nil {
 			return figures, err
 		}
-		if figures[0], figures[1], err = n.run(ctx, drun, folder, placement, hierarchy, append(more, fmt.Sprintf("-p=calls=%d", calls), fmt.Sprintf("-p=size=%d", largeBytes))); err != nil {
+		if figures[0], figures[1], err = n.run(ctx, drun, folder, "bench/nodes.star", placement, hierarchy, append(more, fmt.Sprintf("-p=calls=%d", calls), fmt.Sprintf("-p=size=%d", largeBytes))); err != nil {
 			return figures, err
 		}
 		after, err := n.sent()
@@ -208,11 +208,11 @@ func (n *network) measure(ctx context.Context, drun, folder string, placement [2
 }
 
 // run gives the seconds that the recipe prints.
-func (n *network) run(ctx context.Context, drun, folder string, placement [2]int, hierarchy string, more []string) (large, small float64, err error) {
+func (n *network) run(ctx context.Context, drun, folder, recipe string, placement [2]int, hierarchy string, more []string) (large, small float64, err error) {
 	output, errs := make([][]byte, placement[0]), make([]error, placement[0])
 	var all sync.WaitGroup
 	for node := range placement[0] {
-		args := append([]string{"netns", "exec", n.name(node), drun, "run", "bench/nodes.star", "-n", strconv.Itoa(placement[1]), "--nnodes", strconv.Itoa(placement[0]), "--node-rank", strconv.Itoa(node),
+		args := append([]string{"netns", "exec", n.name(node), drun, "run", recipe, "-n", strconv.Itoa(placement[1]), "--nnodes", strconv.Itoa(placement[0]), "--node-rank", strconv.Itoa(node),
 			"--rdzv", "10.78.0.1", "--threads", "1", "--timeout", "60s", "--home", filepath.Join(folder, n.name(node))}, more...)
 		cmd := exec.CommandContext(ctx, "ip", args...)
 		cmd.Env = append(os.Environ(), "DRUN_HIERARCHY="+hierarchy, "DRUN_BACKEND=gloo")

@@ -144,6 +144,12 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	if comm != nil {
 		defer comm.Close()
 	}
+	var profile *profiler
+	if job.Profile != nil {
+		profile = newProfiler(*job.Profile, rank.Rank, rank.WorldSize)
+		profile.follow(rank)
+		comm = profile.watch(comm)
+	}
 	env := universe.Host{
 		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, KeyValue: &recipeStore{store.In(w.keys(recipeKeys)), w.board, job.Timeout}, Timeout: job.Timeout, Heap: int(w.heap()), Store: w, Context: w.ctx, Stop: w.board.StopRequested,
 		Run:    run.Info{ID: job.RunID, Name: job.RunName, RestartCount: job.RestartCount},
@@ -184,6 +190,9 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	err = w.execute(rank, u)
 	if w.digests.target != nil {
 		err = w.digests.end(err)
+	}
+	if profile != nil {
+		err = profile.over(err)
 	}
 	if err != nil {
 		w.abort(err)
