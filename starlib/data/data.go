@@ -20,7 +20,7 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 	return &starlib.Module{
 		Name:  "data",
 		Doc:   "Readers, datasets and loaders. Files are looked up in the recipe's folder, then in the --data folders; files compressed with gzip or zstd are decompressed, whatever their name.",
-		Types: []*starlib.Methods{datasetMethods, loaderMethods, samplerType, tableMethods, transformMethods},
+		Types: []*starlib.Methods{datasetMethods, loaderMethods, samplerType, tableMethods, transformMethods, streamType},
 		Defs: append([]*starlib.Def{
 			{
 				Sig: "csv(path: string, label: int | string = None, delimiter: string = None, columns: list = None, categories: list | dict = None, missing: number | string = None) -> Dataset",
@@ -69,14 +69,14 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 				},
 			},
 			{
-				Sig: "loader(ds: Dataset, batch: int, shuffle: bool = False, drop_last: bool = False, shard: bool = True, group = None, transform: callable = None, sampler: Sampler = None, collate: callable = None, prefetch: int = 2) -> Loader",
+				Sig: "loader(ds: Dataset | Stream, batch: int, shuffle: bool = False, drop_last: bool = False, shard: bool = True, group = None, transform: callable = None, sampler: Sampler = None, collate: callable = None, prefetch: int = 2) -> Loader",
 				Doc: `This rank's batches, of batch samples each; a loop over the loader gives (x, y), or x alone without labels.
 With shuffle, the order depends only on the run's seed and the epoch, and every rank gets the same number of batches: samples left over after the last full batch of every rank are divided as evenly as possible, or dropped if there are fewer than ranks in the group. Without shuffle, each sample comes exactly once, and the ranks' numbers of batches may differ by one. drop_last drops batches that are not full.
 shard = False gives every rank all samples; group divides them among the ranks of a group instead of the world. transform(x, y, generator) returns what replaces a batch; the generator depends on seed, rank, epoch and batch.
 sampler says which samples an epoch has, in the place of shuffle. Samples that are not rows of a tensor are collated (data.collate); collate(samples) makes the batch of a list of samples instead. Images are decoded on other threads, prefetch batches ahead; that changes no bits.`,
 				Fn: func(c *starlib.Call) (starlark.Value, error) { return newLoader(r, ctx, c) },
 			},
-		}, slices.Concat(tables(r, ctx), pictures(r, ctx), transforms(ctx), benchmarks(r, ctx), folds(r, ctx), derived(r, ctx), batching(ctx), []*starlib.Def{sampling})...),
+		}, slices.Concat(tables(r, ctx), pictures(r, ctx), transforms(ctx), benchmarks(r, ctx), folds(r, ctx), derived(r, ctx), batching(ctx), []*starlib.Def{sampling, streaming(r)})...),
 	}
 }
 
@@ -167,6 +167,22 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 	}
 	if !c.Bool("shard") {
 		rank, size = 0, 1
+	}
+	if s, ok := c.Arg("ds").(*Stream); ok {
+		if !c.IsNone("sampler") {
+			return nil, errors.New("a sampler needs a dataset, whose samples can be taken in any order")
+		}
+		l := &Loader{stream: s, size: batch, shuffle: c.Bool("shuffle"), dropLast: c.Bool("drop_last"), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank, ranks: size, asked: r}
+		if batch > 1<<28 {
+			return nil, fmt.Errorf("batch = %d: of a stream, a batch has at most %d samples", batch, 1<<28)
+		}
+		if !c.IsNone("transform") {
+			l.transform = c.Callable("transform")
+		}
+		if !c.IsNone("collate") {
+			l.collate = c.Callable("collate")
+		}
+		return l, nil
 	}
 	ds := c.Arg("ds").(*Dataset)
 	l := &Loader{ds: ds, size: batch, shuffle: c.Bool("shuffle"), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank, asked: r}

@@ -42,6 +42,12 @@ type Loader struct {
 
 	epoch, batch int
 	active       *batchIterator // the loop that moves the position
+
+	stream    *Stream // in the place of ds
+	ranks     int     // in the group
+	dropLast  bool
+	at        streamPosition // where an epoch of a stream goes on
+	streaming *passIterator  // the loop over a stream that moves the position
 }
 
 var (
@@ -51,6 +57,9 @@ var (
 )
 
 func (l *Loader) String() string {
+	if l.stream != nil {
+		return fmt.Sprintf("<loader of batches of %d of a stream>", l.size)
+	}
 	return fmt.Sprintf("<loader of %d batches of %d>", l.Len(), l.size)
 }
 func (l *Loader) Type() string          { return "Loader" }
@@ -58,13 +67,25 @@ func (l *Loader) Freeze()               {}
 func (l *Loader) Truth() starlark.Bool  { return true }
 func (l *Loader) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Loader") }
 
-// Len is the number of batches in an epoch on this rank.
-func (l *Loader) Len() int { return l.share.batches() }
+// Len is the number of batches in an epoch on this rank; -1 of a stream, where it is not known.
+func (l *Loader) Len() int {
+	if l.stream != nil {
+		return -1
+	}
+	return l.share.batches()
+}
 
 // Iterate goes through the batches of one epoch: the current one from its
 // position on. A loop within a loop over the same loader gives all batches of
 // the epoch and leaves the position alone.
 func (l *Loader) Iterate() starlark.Iterator {
+	if l.stream != nil {
+		it := &passIterator{l: l, epoch: l.epoch}
+		if l.streaming == nil {
+			l.streaming, it.from, it.count = it, l.at, l.batch
+		}
+		return it
+	}
 	it := &batchIterator{l: l, epoch: l.epoch}
 	if l.active == nil {
 		l.active, it.next = it, l.batch
@@ -133,14 +154,22 @@ func (it *batchIterator) load(i int) (starlark.Value, error) {
 	it.readAhead(i)
 	lo, hi := l.share.bounds(i)
 	batch, err := it.batch(lo, hi)
-	if err != nil || l.transform == nil {
-		return batch, err
+	if err != nil {
+		return nil, err
+	}
+	return l.transformed(batch, it.epoch, i)
+}
+
+// transformed is a batch through the recipe's function.
+func (l *Loader) transformed(batch starlark.Value, epoch, i int) (starlark.Value, error) {
+	if l.transform == nil {
+		return batch, nil
 	}
 	var x, y starlark.Value = batch, starlark.None
 	if pair, ok := batch.(starlark.Tuple); ok && len(pair) == 2 {
 		x, y = pair[0], pair[1]
 	}
-	g := random.New(l.ctx, l.seed, random.LoaderTransform, uint64(l.rank), uint64(it.epoch), uint64(i))
+	g := random.New(l.ctx, l.seed, random.LoaderTransform, uint64(l.rank), uint64(epoch), uint64(i))
 	return starlark.Call(l.thread, l.transform, starlark.Tuple{x, y, g}, nil)
 }
 
@@ -221,7 +250,7 @@ func (it *epochIterator) Next(p *starlark.Value) bool {
 	l := it.l
 	if it.last >= 0 && l.epoch != it.last+1 {
 		// The loader was not used in the last epoch, or more than once.
-		l.epoch, l.batch = it.last+1, 0
+		l.epoch, l.batch, l.at = it.last+1, 0, streamPosition{}
 	}
 	if l.epoch >= it.n {
 		return false
@@ -235,6 +264,9 @@ func (it *epochIterator) Done() {}
 
 // State is the position, and the length of an epoch to which it refers.
 func (l *Loader) State() []starlib.Entry {
+	if l.stream != nil {
+		return l.streamState()
+	}
 	return []starlib.Entry{
 		{Name: "epoch", Value: starlark.MakeInt(l.epoch)},
 		{Name: "batch", Value: starlark.MakeInt(l.batch)},
@@ -245,6 +277,9 @@ func (l *Loader) State() []starlib.Entry {
 // SetState takes the position. Where an epoch has another number of batches now,
 // as in another world size, the loader goes on after the same part of the epoch.
 func (l *Loader) SetState(entries []starlib.Entry) error {
+	if l.stream != nil {
+		return l.setStreamState(entries)
+	}
 	epoch, batch, of := l.epoch, l.batch, l.Len()
 	for _, e := range entries {
 		field := map[string]*int{"epoch": &epoch, "batch": &batch, "batches": &of}[e.Name]
@@ -268,7 +303,9 @@ func (l *Loader) SetState(entries []starlib.Entry) error {
 // their positions, may differ by a batch: SetState needs only the part of the
 // epoch, and all ranks must go on after the same.
 func (l *Loader) Resize(saved []starlib.Entry, to starlib.Resized) ([]starlib.Entry, bool) {
-	return slices.DeleteFunc(saved, func(e starlib.Entry) bool { return e.Name == "epoch" && to.Differ(e.Name) }), false
+	return slices.DeleteFunc(saved, func(e starlib.Entry) bool {
+		return e.Name == "epoch" && to.Differ(e.Name) || e.Name == "position"
+	}), false
 }
 
 var loaderMethods = &starlib.Methods{

@@ -97,6 +97,7 @@ var promised = map[string]string{
 		dataset(x, y) split(ds, fraction)
 		csv(path, label = None, delimiter = None, columns = None, categories = None, missing = None) jsonl(path)
 		table(path, format = None, columns = None, delimiter = None, header = True, missing_values = None)
+		stream(path, format = None, label = None, label_dtype = "int64", delimiter = None, buffer = 10000)
 		image(path, mode = "RGB") image_folder(path, transform = None, mode = "RGB") mnist(path, train = True) cifar10(path, train = True)
 		cifar100(path, train = True, labels = "fine") compose(transforms) resize(size) center_crop(size) random_crop(size, padding = 0)
 		random_resized_crop(size, scale = (0.08, 1.0), ratio = (0.75, 1.3333333333333333)) random_horizontal_flip(p = 0.5)

@@ -1,0 +1,558 @@
+package data
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	"drun/starlib/data/picture"
+	"drun/starlib/data/table"
+)
+
+// Stream is files that are read record by record, however large they are.
+type Stream struct {
+	files  *starlib.Files
+	names  []string
+	format string // csv, jsonl, text or tar
+	comma  byte
+	label  starlark.Value // the column of the labels; None
+	whole  bool           // labels are integers
+	buffer int            // samples among which a shuffle picks
+}
+
+var _ starlark.Value = (*Stream)(nil)
+
+func (s *Stream) String() string {
+	return fmt.Sprintf("<stream of %d %s files>", len(s.names), s.format)
+}
+func (s *Stream) Type() string          { return "Stream" }
+func (s *Stream) Freeze()               {}
+func (s *Stream) Truth() starlark.Bool  { return true }
+func (s *Stream) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Stream") }
+
+var streamType = &starlib.Methods{Type: "Stream", Doc: "Files that data.loader reads record by record."}
+
+// place of a record: its file's number, where it begins in the unpacked file, and its number in the epoch.
+type mark struct{ file, offset, number int64 }
+
+// record is one sample, parsed.
+type record struct {
+	mark
+	x      []float32 // of CSV
+	y      float64
+	class  int64
+	value  any    // of other formats: a string, a JSON value
+	fields []part // of tar
+}
+
+// part is one file of a sample in a tar file.
+type part struct {
+	name  string
+	value any // int64, string, a JSON value, []byte, *picture.Picture, *array
+}
+
+// chunk is records that follow each other, those of this rank alone.
+type chunk struct {
+	raw     [][]byte // the records as the file has them; of tar, parsed already
+	records []record
+	line    []int // of each
+	parse   func(c *chunk) error
+	next    mark   // of the record after the chunk
+	report  func() // after the last chunk of a file
+	err     error
+	done    chan struct{}
+}
+
+// A chunk has at most so many records, and about so many bytes.
+const (
+	chunkRecords = 512
+	chunkBytes   = 1 << 20
+)
+
+// reading is a pass over a stream's files, on threads of its own.
+type reading struct {
+	s          *Stream
+	order      []int // of the files in this epoch
+	rank, size int
+	chunks     chan *chunk
+	slots      chan struct{}
+	stopped    chan struct{}
+}
+
+// read begins to read at a mark.
+func (s *Stream) read(order []int, from mark, rank, size, ranks int) *reading {
+	ahead := 8
+	if s.format == "tar" { // chunks of one sample
+		ahead = 64
+	}
+	r := &reading{s: s, order: order, rank: rank, size: size, chunks: make(chan *chunk, ahead), stopped: make(chan struct{}),
+		slots: make(chan struct{}, max(1, runtime.NumCPU()/max(ranks, 1)))}
+	go func() {
+		defer close(r.chunks)
+		next := from
+		for next.file < int64(len(order)) {
+			end, ok := r.file(next)
+			if !ok {
+				return
+			}
+			next = mark{next.file + 1, 0, end.number}
+		}
+	}()
+	return r
+}
+
+func (r *reading) stop() {
+	close(r.stopped)
+	for range r.chunks { // until the reader has seen it
+	}
+}
+
+// send parses a chunk on a thread of its own, and puts it in line.
+func (r *reading) send(c *chunk) bool {
+	c.done = make(chan struct{})
+	select {
+	case r.slots <- struct{}{}:
+	case <-r.stopped:
+		return false
+	}
+	last := c.err != nil
+	go func() {
+		defer close(c.done)
+		if !last && c.parse != nil {
+			c.err = c.parse(c)
+		}
+		<-r.slots
+	}()
+	select {
+	case r.chunks <- c:
+		return !last
+	case <-r.stopped:
+		return false
+	}
+}
+
+// file reads one file from a mark to its end, and gives the mark after its last record.
+func (r *reading) file(from mark) (end mark, ok bool) {
+	name := r.s.names[r.order[from.file]]
+	fail := func(err error) (mark, bool) {
+		r.send(&chunk{err: err})
+		return from, false
+	}
+	in, f, err := r.s.open(name, from.offset)
+	if err != nil {
+		return fail(err)
+	}
+	defer f.Close()
+	if r.s.format == "tar" {
+		return r.tar(name, in, f, from)
+	}
+	parse, err := r.s.rows(name)
+	if err != nil {
+		return fail(err)
+	}
+	lines := bufio.NewReaderSize(in, 256<<10)
+	at, number := from.offset, from.number
+	c := &chunk{parse: parse}
+	size := 0
+	for {
+		line, err := readLine(lines)
+		if err != nil && err != io.EOF {
+			return fail(fmt.Errorf("%s: byte %d: %w", name, at, err))
+		}
+		begin := at
+		at += int64(len(line))
+		text := bytes.TrimSpace(line)
+		if begin == 0 {
+			text = bytes.TrimPrefix(text, []byte("\ufeff"))
+		}
+		if len(text) > 0 && !(begin == 0 && r.s.format == "csv" && r.s.header(text) != nil) {
+			if int(number%int64(r.size)) == r.rank {
+				c.raw = append(c.raw, bytes.Clone(text))
+				c.records = append(c.records, record{mark: mark{from.file, begin, number}})
+				size += len(text)
+			}
+			number++
+		}
+		c.next = mark{from.file, at, number}
+		if err == io.EOF {
+			if f.Size() >= 0 {
+				c.report = f.Report
+			}
+			return c.next, r.send(c)
+		}
+		if len(c.raw) == chunkRecords || size > chunkBytes || number-from.number > 1<<16 && len(c.raw) == 0 {
+			if !r.send(c) {
+				return from, false
+			}
+			c, size = &chunk{parse: parse}, 0
+		}
+	}
+}
+
+// readLine reads a line with its end.
+func readLine(in *bufio.Reader) ([]byte, error) {
+	line, err := in.ReadSlice('\n')
+	if err != bufio.ErrBufferFull {
+		return line, err
+	}
+	long := bytes.Clone(line)
+	for err == bufio.ErrBufferFull {
+		if len(long) > table.MaxRecord {
+			return nil, fmt.Errorf("a line of more than %d bytes", table.MaxRecord)
+		}
+		line, err = in.ReadSlice('\n')
+		long = append(long, line...)
+	}
+	return long, err
+}
+
+// open opens a file at an offset of what it unpacks to.
+func (s *Stream) open(name string, offset int64) (io.Reader, *starlib.File, error) {
+	f, err := s.files.OpenQuietly(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	in, packed, err := unpack(f)
+	if err == nil && offset > 0 {
+		if packed {
+			_, err = io.CopyN(io.Discard, in, offset)
+		} else if err = f.SeekTo(offset); err == nil {
+			in = bufio.NewReaderSize(f, 64<<10)
+		}
+		if err == io.EOF {
+			err = fmt.Errorf("it ends before byte %d, where the checkpoint was: it has changed", offset)
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return in, f, nil
+}
+
+// header gives the names in a line of CSV that has no number.
+func (s *Stream) header(line []byte) []string {
+	fields, err := s.split(line)
+	if err != nil || !isHeader(fields) {
+		return nil
+	}
+	for i := range fields {
+		fields[i] = strings.TrimSpace(fields[i])
+	}
+	return fields
+}
+
+func (s *Stream) split(line []byte) ([]string, error) {
+	if bytes.IndexByte(line, '"') < 0 {
+		return strings.Split(string(line), string(rune(s.comma))), nil
+	}
+	r := csv.NewReader(bytes.NewReader(line))
+	r.Comma = rune(s.comma)
+	r.TrimLeadingSpace = true
+	return r.Read()
+}
+
+// rows gives what parses a file's lines. Of CSV it looks at the first line for the column of the labels.
+func (s *Stream) rows(name string) (func(c *chunk) error, error) {
+	located := func(c *chunk, i int, err error) error {
+		return fmt.Errorf("%s: byte %d (record %d): %w", name, c.records[i].offset, c.records[i].number, err)
+	}
+	switch s.format {
+	case "text":
+		return func(c *chunk) error {
+			for i, raw := range c.raw {
+				c.records[i].value = string(raw)
+			}
+			return nil
+		}, nil
+	case "jsonl":
+		return func(c *chunk) error {
+			for i, raw := range c.raw {
+				v, err := table.ParseJSON(raw)
+				if err != nil {
+					return located(c, i, err)
+				}
+				c.records[i].value = v
+			}
+			return nil
+		}, nil
+	}
+	in, f, err := s.open(name, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	first, err := readLine(bufio.NewReaderSize(in, 64<<10))
+	if err != nil && err != io.EOF {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	fields, err := s.split(bytes.TrimPrefix(bytes.TrimSpace(first), []byte("\ufeff")))
+	if err != nil {
+		return nil, fmt.Errorf("%s: byte 0: %w", name, err)
+	}
+	label, err := labelColumn(s.label, fields)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	width := len(fields)
+	return func(c *chunk) error {
+		cells := width
+		if label >= 0 {
+			cells--
+		}
+		flat := make([]float32, len(c.raw)*cells)
+		for i, raw := range c.raw {
+			r := &c.records[i]
+			r.x, flat = flat[:0:cells], flat[cells:]
+			if err := s.parseRow(r, raw, width, label); err != nil {
+				return located(c, i, err)
+			}
+		}
+		return nil
+	}, nil
+}
+
+func (s *Stream) parseRow(r *record, raw []byte, width, label int) error {
+	column := 0
+	cell := func(field string) error {
+		field = strings.TrimSpace(field)
+		bits := 32
+		if column == label {
+			bits = 64
+		}
+		v, err := strconv.ParseFloat(field, bits)
+		switch {
+		case errors.Is(err, strconv.ErrRange):
+			return fmt.Errorf("column %d: %s does not fit float%d", column+1, shorten(field), bits)
+		case err != nil:
+			return fmt.Errorf("column %d: %q is not a number", column+1, shorten(field))
+		case column != label && column < width:
+			r.x = append(r.x, float32(v))
+		case column == label:
+			r.y = v
+			if s.whole {
+				n, err := strconv.ParseInt(field, 10, 64)
+				if err != nil && (v != math.Trunc(v) || math.Abs(v) > 1<<53) {
+					return fmt.Errorf("column %d: the label %s is no integer of 64 bits; label_dtype = \"float32\" takes it", column+1, shorten(field))
+				}
+				if r.class = n; err != nil {
+					r.class = int64(v)
+				}
+			}
+		}
+		column++
+		return nil
+	}
+	if bytes.IndexByte(raw, '"') >= 0 {
+		fields, err := s.split(raw)
+		if err != nil {
+			return err
+		}
+		for _, field := range fields {
+			if err := cell(field); err != nil {
+				return err
+			}
+		}
+	} else {
+		for rest, more := textOf(raw), true; more; {
+			var field string
+			field, rest, more = strings.Cut(rest, string(rune(s.comma)))
+			if err := cell(field); err != nil {
+				return err
+			}
+		}
+	}
+	if column != width {
+		return fmt.Errorf("the line has %d columns, but the first has %d", column, width)
+	}
+	return nil
+}
+
+// maxMember bounds a file in a tar file, and a sample of several.
+const maxMember = 256 << 20
+
+// tar reads samples that are files of one name with different ends: a.png and a.cls are a sample. Their order is that of
+// the archive.
+func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (mark, bool) {
+	counted := &counter{Reader: in, n: from.offset}
+	archive := tar.NewReader(counted)
+	number := from.number
+	at := from.offset
+	var sample []part
+	var key string
+	begin, total := at, 0
+	fail := func(err error) (mark, bool) {
+		r.send(&chunk{err: fmt.Errorf("%s: byte %d: %w", name, at, err)})
+		return from, false
+	}
+	flush := func(end int64, report func()) bool {
+		c := &chunk{next: mark{from.file, end, number}, report: report}
+		if sample != nil {
+			if int(number%int64(r.size)) == r.rank {
+				rec := record{mark: mark{from.file, begin, number}, fields: append([]part{{"__key__", key}}, sample...)}
+				c.records = []record{rec}
+				c.parse = func(c *chunk) error {
+					for i := range c.records[0].fields {
+						if err := decodeMember(&c.records[0].fields[i]); err != nil {
+							return fmt.Errorf("%s: byte %d (record %d): %s: %w", name, rec.offset, rec.number, oneLine(rec.fields[i].name), err)
+						}
+					}
+					return nil
+				}
+			}
+			number++
+			c.next.number = number
+		}
+		sample, total = nil, 0
+		return r.send(c)
+	}
+	for {
+		h, err := archive.Next()
+		if err == io.EOF {
+			return mark{from.file, at, number + map[bool]int64{true: 1}[sample != nil]}, flush(at, f.Report)
+		}
+		if err != nil {
+			return fail(fmt.Errorf("the tar data is garbled or truncated: %w", err))
+		}
+		if h.Typeflag == tar.TypeReg {
+			dir, base := path.Split(h.Name)
+			stem, ext, _ := strings.Cut(base, ".")
+			if dir+stem != key || sample == nil {
+				if sample != nil && !flush(at, nil) {
+					return from, false
+				}
+				key, begin = dir+stem, at
+			}
+			if h.Size > maxMember || total+int(h.Size) > maxMember {
+				return fail(fmt.Errorf("%s: %d bytes, and a sample may have %d", oneLine(h.Name), h.Size, maxMember))
+			}
+			content, err := io.ReadAll(archive)
+			if err != nil {
+				return fail(fmt.Errorf("%s: truncated: %w", oneLine(h.Name), err))
+			}
+			for _, m := range sample {
+				if m.name == ext {
+					return fail(fmt.Errorf("%s comes twice", oneLine(h.Name)))
+				}
+			}
+			total += len(content)
+			sample = append(sample, part{strings.ToLower(ext), content})
+		}
+		at = (counted.n + 511) / 512 * 512
+	}
+}
+
+type counter struct {
+	io.Reader
+	n int64
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// decodeMember makes a value of a file by the end of its name.
+func decodeMember(m *part) (err error) {
+	content, ok := m.value.([]byte)
+	if !ok {
+		return nil
+	}
+	switch ext := m.name[strings.LastIndexByte(m.name, '.')+1:]; ext {
+	case "png", "jpg", "jpeg":
+		m.value, err = picture.Decode(content, picture.RGB)
+	case "txt":
+		m.value = string(content)
+	case "json":
+		m.value, err = table.ParseJSON(content)
+	case "cls", "id", "index":
+		m.value, err = strconv.ParseInt(strings.TrimSpace(string(content)), 10, 64)
+	case "npy":
+		m.value, err = parseNPY(content)
+	}
+	return err
+}
+
+// streamOf is data.stream.
+func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
+	s := &Stream{files: r.Files, label: c.Arg("label"), comma: ',', buffer: c.Int("buffer")}
+	if one, ok := starlark.AsString(c.Arg("path")); ok {
+		s.names = []string{one}
+	} else {
+		var err error
+		if s.names, err = stringsOf(c.Arg("path"), "path"); err != nil {
+			return nil, err
+		}
+	}
+	if len(s.names) == 0 {
+		return nil, errors.New("argument path: there are no files")
+	}
+	if s.buffer < 1 || s.buffer > 1<<28 {
+		return nil, fmt.Errorf("buffer = %d: want from 1 to %d samples", s.buffer, 1<<28)
+	}
+	for _, name := range s.names {
+		format := map[string]string{"csv": "csv", "tsv": "csv", "jsonl": "jsonl", "tar": "tar", "text": "text", "tgz": "tar"}[formatOf(name)]
+		if strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst"), ".txt") {
+			format = "text"
+		}
+		if !c.IsNone("format") {
+			format = c.String("format")
+		}
+		if formatOf(name) == "tsv" {
+			s.comma = '\t'
+		}
+		if s.format != "" && format != s.format {
+			return nil, fmt.Errorf("%s: a stream has files of one format, and %s is %s", name, s.names[0], s.format)
+		}
+		if s.format = format; !slices.Contains([]string{"csv", "jsonl", "text", "tar"}, format) {
+			return nil, fmt.Errorf("%s: unknown format of a stream; format = says which of these it is: csv, jsonl, tar, text", name)
+		}
+		f, err := r.Files.OpenQuietly(name) // a missing file is found here
+		if err != nil {
+			return nil, err
+		}
+		f.Close()
+	}
+	d, err := delimiterOf(c)
+	if err != nil {
+		return nil, err
+	}
+	if d > 127 {
+		return nil, fmt.Errorf("delimiter = %s: want an ASCII character", c.Arg("delimiter"))
+	}
+	if d != 0 {
+		s.comma = byte(d)
+	}
+	switch c.String("label_dtype") {
+	case "int64":
+		s.whole = true
+	case "float32":
+	default:
+		return nil, fmt.Errorf("label_dtype = %s: want \"int64\" or \"float32\"", c.Arg("label_dtype"))
+	}
+	return s, nil
+}
+
+// streaming is the builtin that makes streams.
+func streaming(r *starlib.Rank) *starlib.Def {
+	return &starlib.Def{
+		Sig: `stream(path: string | list, format: string = None, label: int | string = None, label_dtype: string = "int64", delimiter: string = None, buffer: int = 10000) -> Stream`,
+		Doc: `Files of any size, which data.loader reads record by record: .csv and .tsv of numbers (samples (x, y) or x, as data.csv has them; a header is skipped in each file), .jsonl (dicts), .txt (lines), .tar (dicts of the files that have one name before the first dot: pictures as tensors, .cls as an int, .json, .txt, .npy, others as bytes; the name is "__key__"), beneath .gz and .zst too.
+The loader's shuffle = True picks each sample at random among buffer samples, and shuffles the files. Record i goes to rank i % ranks; with shuffle every rank gets equally many batches. Files are read and parsed on other threads. The position of files and buffer is part of a checkpoint; a resumed run goes on with the same bits. In another number of ranks it goes on after the same part of the epoch. len(loader) is not known. A record that is wrong is an error that names the file, the byte where it begins (after unpacking) and its number.`,
+		Fn: func(c *starlib.Call) (starlark.Value, error) { return streamOf(r, c) },
+	}
+}

@@ -1,0 +1,516 @@
+package data
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+
+	"go.starlark.net/starlark"
+
+	"drun/element"
+	"drun/starlib"
+	"drun/starlib/data/picture"
+	"drun/starlib/lang"
+	"drun/starlib/random"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// streamPosition is how far a loader is in an epoch of a stream, and all that the rest of the epoch depends on besides
+// the files: which record comes next, which ones wait in the shuffle buffer, in their order, and how many numbers were
+// drawn. It is what a checkpoint has.
+type streamPosition struct {
+	next    mark   // that is read next
+	given   int64  // samples that this rank was given
+	waiting []mark // in the shuffle buffer
+	skip    int64  // records from the start of the epoch to pass over, after a restart with other ranks
+}
+
+// pass is one epoch over a stream, on this rank.
+type pass struct {
+	l       *Loader
+	epoch   int
+	reading *reading
+	pending []record // that were read and not yet taken
+	after   mark     // of the record after the last chunk that was read
+	pos     streamPosition
+	buffer  []record // of the shuffle
+	seen    int64    // records of all ranks
+	total   int64    // of all ranks in the epoch; -1 while it is not known
+	draws   []float64
+	block   int64 // of draws
+}
+
+// newPass begins an epoch at a position.
+func (l *Loader) newPass(epoch int, at streamPosition) (*pass, error) {
+	s := l.stream
+	order := make([]int, len(s.names))
+	for i := range order {
+		order[i] = i
+	}
+	if l.shuffle {
+		mixed, err := random.New(l.ctx, l.seed, random.LoaderOrder, uint64(epoch)).Permutation(len(order))
+		if err != nil {
+			return nil, err
+		}
+		order = plainInts(mixed)
+	}
+	p := &pass{l: l, epoch: epoch, pos: at, total: -1, block: -1, seen: at.next.number, after: at.next}
+	p.pos.waiting = nil
+	if len(at.waiting) > 0 {
+		var err error
+		if p.buffer, err = s.fetch(order, at.waiting); err != nil {
+			return nil, fmt.Errorf("the samples that waited to be shuffled: %w", err)
+		}
+	}
+	p.reading = s.read(order, at.next, l.rank, l.ranks, l.asked.LocalSize)
+	return p, nil
+}
+
+// fetch reads records again that a checkpoint names.
+func (s *Stream) fetch(order []int, marks []mark) ([]record, error) {
+	out := make([]record, len(marks))
+	sorted := make([]int, len(marks))
+	for i := range sorted {
+		sorted[i] = i
+	}
+	slices.SortFunc(sorted, func(a, b int) int {
+		x, y := marks[a], marks[b]
+		if x.file != y.file {
+			return int(x.file - y.file)
+		}
+		return int(x.number - y.number)
+	})
+	// Records that lie close are read in one go, and of a packed file, in which nothing can be skipped, all.
+	const close = 4096
+	for i := 0; i < len(sorted); {
+		r := s.read(order, marks[sorted[i]], 0, 1, 1)
+		packed := slices.Contains([]string{".gz", ".zst", ".tgz"}, path.Ext(s.names[order[marks[sorted[i]].file]]))
+		for i < len(sorted) {
+			c, ok := <-r.chunks
+			if !ok {
+				r.stop()
+				return nil, errors.New("the files end before them: they have changed since the checkpoint")
+			}
+			if <-c.done; c.err != nil {
+				r.stop()
+				return nil, c.err
+			}
+			for i < len(sorted) {
+				want := marks[sorted[i]]
+				k := slices.IndexFunc(c.records, func(r record) bool { return r.mark == want })
+				if k < 0 {
+					break
+				}
+				out[sorted[i]] = c.records[k].clone()
+				i++
+			}
+			if i < len(sorted) && (marks[sorted[i]].file != c.next.file || !packed && marks[sorted[i]].number > c.next.number+close) {
+				break
+			}
+			if i < len(sorted) && marks[sorted[i]].number < c.next.number {
+				r.stop()
+				return nil, errors.New("they are not where they were: the files have changed since the checkpoint")
+			}
+		}
+		r.stop()
+	}
+	return out, nil
+}
+
+// clone takes a record out of its chunk's memory.
+func (r record) clone() record {
+	r.x = slices.Clone(r.x)
+	return r
+}
+
+// pull reads the next record of this rank into pending; false at the end.
+func (p *pass) pull() (bool, error) {
+	for len(p.pending) == 0 {
+		if p.total >= 0 {
+			return false, nil
+		}
+		if err := p.advance(); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// advance takes the next chunk.
+func (p *pass) advance() error {
+	c, ok := <-p.reading.chunks
+	if !ok {
+		p.total = p.seen
+		return nil
+	}
+	<-c.done
+	if c.err != nil {
+		return c.err
+	}
+	p.pending = append(p.pending, c.records...)
+	p.seen, p.after = c.next.number, c.next
+	if c.report != nil {
+		c.report()
+	}
+	return nil
+}
+
+// take gives the next record in the order of the files.
+func (p *pass) take() (record, bool, error) {
+	for {
+		ok, err := p.pull()
+		if !ok || err != nil {
+			return record{}, false, err
+		}
+		r := p.pending[0]
+		p.pending = p.pending[1:]
+		if r.number >= p.pos.skip {
+			return r, true, nil
+		}
+	}
+}
+
+// uniform is number i of the epoch's draws: of the seed, the epoch and the rank.
+func (p *pass) uniform(i int64) (float64, error) {
+	const size = 1024
+	if p.block != i/size {
+		p.block = i / size
+		g := random.New(p.l.ctx, p.l.seed, random.LoaderOrder, uint64(p.epoch), 1, uint64(p.l.rank), uint64(p.l.ranks)).Stream
+		g.Position = uint64(p.block * size)
+		t, err := g.Rand(p.l.ctx, []int{size}, element.Float64)
+		if err != nil {
+			return 0, err
+		}
+		p.draws = slices.Clone(view[float64](t.Bytes()))
+	}
+	return p.draws[i%size], nil
+}
+
+// next gives the next sample of the epoch's order.
+func (p *pass) next() (record, bool, error) {
+	if !p.l.shuffle {
+		return p.take()
+	}
+	for len(p.buffer) < p.l.stream.buffer {
+		r, ok, err := p.take()
+		if err != nil {
+			return record{}, false, err
+		}
+		if !ok {
+			break
+		}
+		p.buffer = append(p.buffer, r.clone())
+	}
+	if len(p.buffer) == 0 {
+		return record{}, false, nil
+	}
+	u, err := p.uniform(p.pos.given)
+	if err != nil {
+		return record{}, false, err
+	}
+	k := min(int(u*float64(len(p.buffer))), len(p.buffer)-1)
+	out := p.buffer[k]
+	last := len(p.buffer) - 1
+	p.buffer[k] = p.buffer[last]
+	p.buffer = p.buffer[:last]
+	return out, true, nil
+}
+
+// batch gives the samples of the next batch; none at the end.
+func (p *pass) batch() ([]record, error) {
+	l := p.l
+	var list []record
+	begin := p.pos.given
+	for len(list) < l.size {
+		r, ok, err := p.next()
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			break
+		}
+		list = append(list, r)
+		p.pos.given++
+	}
+	// With shuffle, ranks stop together: a sample counts once it is certain that every rank has as many.
+	for l.shuffle && p.total < 0 && p.seen-p.pos.skip < p.pos.given*int64(l.ranks) {
+		if err := p.advance(); err != nil {
+			return nil, err
+		}
+	}
+	if p.total >= 0 && l.shuffle {
+		each := (p.total - p.pos.skip) / int64(l.ranks)
+		allowed := each
+		if each%int64(l.size) != 0 && p.pos.skip == 0 {
+			allowed = p.pos.given // one more in a batch that is not full anyway
+		}
+		if p.pos.given > allowed {
+			list = list[:max(0, int64(len(list))-(p.pos.given-allowed))]
+			p.pos.given = begin + int64(len(list))
+		}
+	}
+	if l.dropLast && len(list) < l.size {
+		return nil, nil
+	}
+	return list, nil
+}
+
+// position is what the rest of the epoch depends on.
+func (p *pass) position() streamPosition {
+	pos := p.pos
+	if pos.next = p.after; len(p.pending) > 0 {
+		pos.next = p.pending[0].mark
+	}
+	pos.waiting = make([]mark, len(p.buffer))
+	for i, r := range p.buffer {
+		pos.waiting[i] = r.mark
+	}
+	return pos
+}
+
+// pack writes a position as bytes: of marks, the differences, which are small.
+func (pos *streamPosition) pack() starlark.Bytes {
+	out := binary.AppendVarint(nil, pos.given)
+	out = binary.AppendVarint(out, pos.skip)
+	before := mark{}
+	for _, m := range append([]mark{pos.next}, pos.waiting...) {
+		for _, d := range []int64{m.file - before.file, m.offset - before.offset, m.number - before.number} {
+			out = binary.AppendVarint(out, d)
+		}
+		before = m
+	}
+	return starlark.Bytes(out)
+}
+
+func unpackPosition(b starlark.Bytes) (pos streamPosition, err error) {
+	in := []byte(b)
+	var numbers []int64
+	for len(in) > 0 {
+		v, n := binary.Varint(in)
+		if n <= 0 {
+			return pos, errors.New("a stream's position is garbled")
+		}
+		numbers, in = append(numbers, v), in[n:]
+	}
+	if len(numbers) < 5 || (len(numbers)-2)%3 != 0 {
+		return pos, errors.New("a stream's position is garbled")
+	}
+	pos.given, pos.skip = numbers[0], numbers[1]
+	at := mark{}
+	for i := 2; i < len(numbers); i += 3 {
+		at = mark{at.file + numbers[i], at.offset + numbers[i+1], at.number + numbers[i+2]}
+		if at.file < 0 || at.offset < 0 || at.number < 0 {
+			return pos, errors.New("a stream's position is garbled")
+		}
+		if i == 2 {
+			pos.next = at
+		} else {
+			pos.waiting = append(pos.waiting, at)
+		}
+	}
+	return pos, nil
+}
+
+// passIterator goes through the batches of one epoch of a stream.
+type passIterator struct {
+	l     *Loader
+	epoch int
+	pass  *pass
+	from  streamPosition
+	count int
+}
+
+func (it *passIterator) Next(out *starlark.Value) bool {
+	l := it.l
+	v, err := it.next()
+	if err != nil {
+		lang.Cancel(l.thread, err)
+		return false
+	}
+	if v == nil {
+		return false
+	}
+	*out = v
+	return true
+}
+
+func (it *passIterator) next() (starlark.Value, error) {
+	l := it.l
+	if l.asked.OnBatch != nil {
+		if err := l.asked.OnBatch(); err != nil {
+			return nil, err
+		}
+	}
+	if it.pass == nil {
+		var err error
+		if it.pass, err = l.newPass(it.epoch, it.from); err != nil {
+			return nil, err
+		}
+	}
+	list, err := it.pass.batch()
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	batch, err := l.stream.values(l, list)
+	if err != nil {
+		return nil, err
+	}
+	i := it.count
+	it.count++
+	if l.streaming == it {
+		l.batch = it.count
+	}
+	return l.transformed(batch, it.epoch, i)
+}
+
+// Done ends the epoch, also when the loop was left early.
+func (it *passIterator) Done() {
+	if it.pass != nil {
+		it.pass.reading.stop()
+	}
+	if l := it.l; l.streaming == it {
+		l.streaming, l.at = nil, streamPosition{}
+		l.epoch, l.batch = it.epoch+1, 0
+	}
+}
+
+// values makes a batch of records.
+func (s *Stream) values(l *Loader, list []record) (starlark.Value, error) {
+	if s.format != "csv" || l.collate != nil {
+		samples := make([]starlark.Value, len(list))
+		for i := range list {
+			var err error
+			if samples[i], err = s.sample(l.ctx, &list[i]); err != nil {
+				return nil, err
+			}
+		}
+		if l.collate != nil {
+			return starlark.Call(l.thread, l.collate, starlark.Tuple{starlark.NewList(samples)}, nil)
+		}
+		return collate(l.ctx, samples)
+	}
+	width := len(list[0].x)
+	x, err := tensor.Empty(l.ctx, []int{len(list), width}, element.Float32)
+	if err != nil {
+		return nil, err
+	}
+	cells := view[float32](x.Bytes())
+	for i := range list {
+		if len(list[i].x) != width {
+			return nil, fmt.Errorf("%s: byte %d (record %d): %d columns besides the label, and other files have %d", s.names[0], list[i].offset, list[i].number, len(list[i].x), width)
+		}
+		copy(cells[i*width:], list[i].x)
+	}
+	if s.label == starlark.None {
+		return (*startensor.Value)(x), nil
+	}
+	y, err := s.labels(l.ctx, list)
+	if err != nil {
+		return nil, err
+	}
+	return starlark.Tuple{(*startensor.Value)(x), (*startensor.Value)(y)}, nil
+}
+
+func (s *Stream) labels(ctx *tensor.Context, list []record) (*tensor.Tensor, error) {
+	if s.whole {
+		y := make([]int64, len(list))
+		for i := range list {
+			y[i] = list[i].class
+		}
+		return tensor.FromInts(ctx, y, []int{len(y)}, element.Int64)
+	}
+	y := make([]float64, len(list))
+	for i := range list {
+		y[i] = list[i].y
+	}
+	return tensor.FromFloats(ctx, y, []int{len(y)}, element.Float32)
+}
+
+// sample is a record as a recipe sees it.
+func (s *Stream) sample(ctx *tensor.Context, r *record) (starlark.Value, error) {
+	switch s.format {
+	case "csv":
+		x, err := startensor.Result(tensor.FromBytes(ctx, bytesOf(r.x), []int{len(r.x)}, element.Float32))
+		switch {
+		case err != nil || s.label == starlark.None:
+			return x, err
+		case s.whole:
+			return starlark.Tuple{x, starlark.MakeInt64(r.class)}, nil
+		}
+		return starlark.Tuple{x, starlark.Float(r.y)}, nil
+	case "tar":
+		d := starlark.NewDict(len(r.fields))
+		for _, f := range r.fields {
+			var v starlark.Value
+			var err error
+			switch value := f.value.(type) {
+			case *picture.Picture:
+				v, err = pictureTensor(ctx, value)
+			case *array:
+				v, err = startensor.Result(value.tensor(ctx))
+			default:
+				v = plainValue(value)
+			}
+			if err == nil {
+				err = d.SetKey(starlark.String(f.name), v)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		return d, nil
+	}
+	return plainValue(r.value), nil
+}
+
+// streamState is the position as entries of a checkpoint.
+func (l *Loader) streamState() []starlib.Entry {
+	at := l.at
+	if l.streaming != nil && l.streaming.pass != nil {
+		at = l.streaming.pass.position()
+	}
+	return []starlib.Entry{
+		{Name: "epoch", Value: starlark.MakeInt(l.epoch)},
+		{Name: "batch", Value: starlark.MakeInt(l.batch)},
+		{Name: "given", Value: starlark.MakeInt64(at.given*int64(l.ranks) + at.skip)},
+		{Name: "position", Value: at.pack()},
+	}
+}
+
+func (l *Loader) setStreamState(entries []starlib.Entry) error {
+	epoch, batch, given := l.epoch, l.batch, 0
+	var at *streamPosition
+	for _, e := range entries {
+		if e.Name == "position" {
+			b, ok := e.Value.(starlark.Bytes)
+			if !ok {
+				return fmt.Errorf("a stream's position must be bytes, not %s", e.Value.Type())
+			}
+			pos, err := unpackPosition(b)
+			if err != nil {
+				return err
+			}
+			at = &pos
+			continue
+		}
+		field := map[string]*int{"epoch": &epoch, "batch": &batch, "given": &given}[e.Name]
+		if field == nil {
+			return fmt.Errorf("a loader of a stream has no state %q", e.Name)
+		}
+		n, ok := e.Value.(starlark.Int)
+		wide, fits := n.Int64()
+		if !ok || !fits || wide < 0 {
+			return fmt.Errorf("a loader's %s must be a number of 0 or more, not %s", e.Name, e.Value)
+		}
+		*field = int(wide)
+	}
+	if at == nil { // of another number of ranks: on after as many records as were given to all
+		at = &streamPosition{skip: int64(given)}
+		batch = given / (l.size * l.ranks)
+	}
+	l.epoch, l.batch, l.at, l.streaming = epoch, batch, *at, nil
+	return nil
+}
