@@ -21,13 +21,14 @@ build:
 	@mkdir -p bin
 	go build -o bin/ ./cmd/drun ./cmd/drun-plugin-host
 
-# The plugin backends; gloo only if its headers are installed.
+# The plugin backends; gloo and mpi only if their headers are installed.
 plugins: build
 	@mkdir -p bin/plugins
 	@sh plugins/engines.sh -v
 	go build -o bin/plugins/drun-backend-example ./plugins/example
 	go build -o bin/plugins/ ./plugins/nccl/drun-backend-nccl
 	@case "$(ENGINES)" in *gloo*) go build -tags gloo -o bin/plugins/ ./plugins/gloo/drun-backend-gloo;; esac
+	@case "$(ENGINES)" in *mpi*) go build -tags mpi -o bin/plugins/ ./plugins/mpi/drun-backend-mpi;; esac
 
 # Trains a classifier of handwritten digits on two ranks, and shows the run.
 demo: build

@@ -98,6 +98,7 @@ var layers = map[string][]string{
 	"plugins/host":   {"internal/exit", "golang.org/x/sys"},
 	"plugins/client": {"element", "collective", "plugins/host", "plugins/internal/wire", "internal/exit", "internal/scratch", goPlugin, "github.com/hashicorp/go-hclog", "google.golang.org", "golang.org/x/sys"},
 	"plugins":        {"element", "collective", "plugins/sdk"},
+	"plugins/mpi":    {"element", "collective", "plugins/mpi", "plugins/sdk", "plugins/internal"},
 	"plugins/gloo":   {"element", "collective", "plugins/gloo", "plugins/sdk", "plugins/internal", "golang.org/x/sys"},
 	"plugins/nccl":   {"element", "collective", "plugins/nccl", "plugins/sdk", "plugins/internal"},
 

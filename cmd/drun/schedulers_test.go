@@ -36,6 +36,11 @@ func section(t *testing.T, title string) (blocks []string) {
 func launched(t *testing.T, script string, files map[string]string) {
 	t.Helper()
 	built = programs{dir: t.TempDir()}
+	if engines, err := exec.Command("sh", "../../plugins/engines.sh").Output(); err == nil && strings.Contains(string(engines), "mpi") && strings.Contains(script, "slurm-ranks") {
+		if out, err := exec.Command("go", "build", "-tags", "mpi", "-o", built.dir, "drun/plugins/mpi/drun-backend-mpi").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
 	testdata, err := filepath.Abs("testdata")
 	if err != nil {
 		t.Fatal(err)

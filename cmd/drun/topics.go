@@ -79,7 +79,7 @@ Several processes (docs/nodes.md); flags override these:
   KUBERNETES_SERVICE_HOST  when set, node 0 waits until the name of its pod is known
   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK,
   OMPI_COMM_WORLD_LOCAL_SIZE, OMPI_COMM_WORLD_NODE_RANK, OMPI_MCA_ess_base_jobid,
-  OMPI_MCA_orte_hnp_uri, PMIX_NAMESPACE  set by Open MPI's mpirun
+  OMPI_MCA_orte_hnp_uri, PMIX_NAMESPACE, PMIX_RANK  set by Open MPI's mpirun
   PMI_RANK, PMI_SIZE, PMI_JOBID, PMI_PORT, HYDI_CONTROL_FD, MPI_LOCALRANKID,
   MPI_LOCALNRANKS      set by MPICH's mpiexec and other launchers that speak PMI
   SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NUM_NODES, SLURM_LOCALID, SLURM_NODEID,

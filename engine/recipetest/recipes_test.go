@@ -21,20 +21,24 @@ func start(p *engine.Plugin, onDeath func(error)) collective.Backend {
 
 func TestRecipes(t *testing.T) { Run(t, "testdata", "shm") }
 
-// TestRecipesOnGloo runs the same recipes on a plugin, where its library is.
-func TestRecipesOnGloo(t *testing.T) {
+// The same recipes on plugins, where their libraries are.
+func TestRecipesOnGloo(t *testing.T) { onPlugin(t, "gloo", "libgloo-dev g++") }
+
+func TestRecipesOnMPI(t *testing.T) { onPlugin(t, "mpi", "libopenmpi-dev openmpi-bin pkgconf") }
+
+func onPlugin(t *testing.T, name, packages string) {
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
 	engines, err := exec.Command("sh", "../../plugins/engines.sh").Output()
-	if err != nil || !strings.Contains(string(engines), "gloo") {
-		t.Skip("Gloo's headers are not here: apt-get install libgloo-dev g++")
+	if err != nil || !strings.Contains(string(engines), name) {
+		t.Skipf("%s is not here: apt-get install %s", name, packages)
 	}
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-tags", "gloo", "-o", dir, "drun/plugins/gloo/drun-backend-gloo")
+	build := exec.Command("go", "build", "-tags", name, "-o", dir, "drun/plugins/"+name+"/drun-backend-"+name)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Setenv("DRUN_PLUGIN_PATH", dir)
-	Run(t, "testdata", "gloo")
+	Run(t, "testdata", name)
 }

@@ -1,1 +1,1 @@
-# Slurm comes up.
+# Nothing: it tells whether Slurm comes up.

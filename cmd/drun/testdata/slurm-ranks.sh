@@ -52,3 +52,22 @@ expect "mpirun in an allocation, a process of three ranks on each node" 6 21.0 s
 expect "mpirun in an allocation, one node" 6 21.0 salloc -Q -N 1 -n 4 mpirun --oversubscribe -n 6 drun run world.star
 printf '#!/bin/sh\ndrun run world.star\n' >script
 expect "a batch script is one rank" 1 1.0 sh -c 'sbatch -Q -W -n 4 -o batch.out script && cat batch.out'
+
+# Over MPI itself, whose processes mpirun has started on two nodes.
+case $(ls "$DRUN_PLUGIN_PATH") in
+*mpi*)
+	cat >mpi.star <<-'EOF'
+		def main():
+		    x = tensor.full([100000], dist.rank() + 1.0)
+		    dist.all_reduce(x)
+		    half = dist.new_group([1, 2])
+		    if dist.rank() in (1, 2):
+		        dist.all_reduce(x, group = half)
+		    dist.barrier()
+		    print("rank %d of %d, on %s, sum %r" % (dist.rank(), dist.world_size(), dist.backend(), (10.0 if dist.rank() in (0, 3) else x[0].item() - 10)))
+	EOF
+	# These nodes have one /dev/shm, where Open MPI takes them for machines of their own.
+	export OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,self
+	expect "mpirun in an allocation, the backend mpi" 4 10.0 salloc -Q -N 2 --ntasks-per-node=2 mpirun -n 4 drun run mpi.star --backend mpi
+	;;
+esac

@@ -1,0 +1,219 @@
+//go:build mpi
+
+package mpi
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"drun/collective"
+	"drun/element"
+	"drun/plugins/internal/blocking"
+	"drun/plugins/internal/mesh"
+	"drun/plugins/internal/ordered"
+)
+
+// engine is a rank's end of a group: a communicator of MPI. The mesh does what MPI does not: it announces messages, for
+// their receiver may not know from whom they come, and notices that a rank has left, was lost or gave up.
+type engine struct {
+	*process
+	*mesh.Mesh
+	group         *C.mpi_group
+	store         collective.Store
+	prefix        string // of its keys in the store
+	host          string
+	deterministic bool
+	rank, size    int
+	stopped       atomic.Bool
+
+	reducer ordered.Reducer
+	calls   [functions]atomic.Int64
+	keys    atomic.Uint64 // of messages
+}
+
+// The functions of MPI that are counted.
+const (
+	barrier = iota
+	bcast
+	allReduce
+	reduce
+	allGather
+	gather
+	scatter
+	allToAll
+	sends
+	recvs
+	functions
+)
+
+var names = [functions]string{"MPI_Ibarrier", "MPI_Ibcast", "MPI_Iallreduce", "MPI_Ireduce", "MPI_Iallgather", "MPI_Igather", "MPI_Iscatter", "MPI_Ialltoallv", "MPI_Isend", "MPI_Irecv"}
+
+// Statistics counts the calls of MPI's functions.
+func (e *engine) Statistics() map[string]int64 {
+	m := make(map[string]int64)
+	for i, name := range names {
+		if n := e.calls[i].Load(); n > 0 {
+			m[name] = n
+		}
+	}
+	return m
+}
+
+// Split makes the engine of a group.
+func (e *engine) Split(ctx context.Context, group collective.Group, rank int) (blocking.Engine, error) {
+	sub := &engine{process: e.process, store: e.store, prefix: fmt.Sprintf("%s/group %d of %d", e.prefix, group.ID, group.Ranks[0]), host: e.host,
+		deterministic: e.deterministic, rank: rank, size: len(group.Ranks)}
+	var err error
+	// All are there before MPI waits for them.
+	if sub.Mesh, err = mesh.Connect(ctx, e.store, sub.prefix, e.host, rank, sub.size); err != nil {
+		return nil, err
+	}
+	type result struct {
+		group *C.mpi_group
+		err   error
+	}
+	made := make(chan result, 1)
+	go func() {
+		ranks := make([]C.int, len(group.Ranks))
+		for i, r := range group.Ranks {
+			ranks[i] = C.int(r)
+		}
+		var failure [C.ERR_SIZE]C.char
+		g := C.drun_mpi_split(e.group, &ranks[0], C.int(len(ranks)), C.int(group.ID&0xffffff), &failure[0])
+		if g == nil {
+			made <- result{nil, errors.New(C.GoString(&failure[0]))}
+			return
+		}
+		made <- result{g, nil}
+	}()
+	select {
+	case r := <-made:
+		sub.group, err = r.group, r.err
+	case <-ctx.Done():
+		e.giveUp(e)
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		sub.Mesh.Interrupt()
+		return nil, err
+	}
+	sub.reducer = ordered.Reducer{Mover: mover{sub}, Rank: rank, Size: sub.size}
+	return sub, nil
+}
+
+// Interrupt ends what is blocked here, and by closing the connections to the other ranks what is blocked there.
+func (e *engine) Interrupt() {
+	e.stopped.Store(true)
+	e.giveUp(e)
+	C.drun_mpi_stop(e.group)
+	e.Mesh.Interrupt()
+}
+
+// Close gives back the communicator; the world's ends this process's part in MPI.
+func (e *engine) Close() error {
+	if e.prefix == "mpi" {
+		e.end(e)
+	}
+	e.Mesh.Interrupt()
+	if !e.stopped.Load() && e.prefix != "mpi" {
+		C.drun_mpi_free(e.group)
+	}
+	return nil
+}
+
+// Messages up to this size travel with their announcement.
+const inlineSize = 1024
+
+// piece is the most that one call of MPI moves: it counts in ints.
+const piece = 1 << 30
+
+// Send gives a message to a rank. A large one's announcement has the tag under which MPI carries it.
+func (e *engine) Send(to int, h blocking.Header, data []byte) error {
+	if len(data) <= inlineSize {
+		return e.Mesh.Send(to, h, data)
+	}
+	key := e.keys.Add(1)
+	announced := h
+	announced.DType |= large
+	if err := e.Mesh.Send(to, announced, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, key), uint64(len(data)))); err != nil {
+		return err
+	}
+	return pieces(data, func(part []byte) error {
+		return e.do(sends, func(err *C.char) C.int {
+			return C.drun_mpi_send(e.group, pointer(part), C.int(len(part)), C.int(to), tag(key), err)
+		})
+	})
+}
+
+// large marks the announcement of a message that MPI carries: it has the message's key and size.
+const large element.Type = 0x80
+
+// Next waits for a message from any rank.
+func (e *engine) Next() (from int, h blocking.Header, err error) {
+	from, h, err = e.Mesh.Next()
+	if err != nil || h.DType&large == 0 {
+		return from, h, err
+	}
+	var about [16]byte
+	if err := e.Mesh.Fetch(from, h, about[:]); err != nil {
+		return from, h, err
+	}
+	h.DType &^= large
+	h.Key, h.Bytes = binary.LittleEndian.Uint64(about[:8]), binary.LittleEndian.Uint64(about[8:])
+	return from, h, nil
+}
+
+// Fetch receives the data of the message that Next announced.
+func (e *engine) Fetch(from int, h blocking.Header, data []byte) error {
+	if h.Key == 0 {
+		return e.Mesh.Fetch(from, h, data)
+	}
+	return pieces(data, func(part []byte) error {
+		return e.do(recvs, func(err *C.char) C.int {
+			return C.drun_mpi_recv(e.group, pointer(part), C.int(len(part)), C.int(from), tag(h.Key), err)
+		})
+	})
+}
+
+// tag is that of a message in MPI, of which every MPI has so many. Messages with the same are told apart by their order.
+func tag(key uint64) C.int { return C.int(1 + key%32000) }
+
+// pieces does something with each part of data that MPI can count.
+func pieces(data []byte, do func([]byte) error) error {
+	for len(data) > 0 {
+		n := min(len(data), piece)
+		if err := do(data[:n]); err != nil {
+			return err
+		}
+		data = data[n:]
+	}
+	return nil
+}
+
+// do makes a call of MPI.
+func (e *engine) do(function int, call func(err *C.char) C.int) error {
+	e.calls[function].Add(1)
+	var failure [C.ERR_SIZE]C.char
+	return failed(call(&failure[0]), &failure)
+}
+
+var errStopped = errors.New("the call was given up")
+
+func failed(rc C.int, failure *[C.ERR_SIZE]C.char) error {
+	switch rc {
+	case C.DONE:
+		return nil
+	case C.STOPPED:
+		return errStopped
+	}
+	return errors.New(C.GoString(&failure[0]))
+}
+
+func pointer(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }
