@@ -71,6 +71,10 @@ var layers = map[string][]string{
 	"starlib/data/table":   {},
 	"starlib/data/picture": {},
 
+	// repl is a rank in its own process, as engine/worker is in one of its own.
+	"repl": {"engine/recipe", "starlib", "tensor", "internal/terminal", starlark},
+	// lsp sees recipes as drun check and drun fmt do.
+	"lsp":    {"check", "engine/recipe", "format", "starlib", starlark, "github.com/sourcegraph/jsonrpc2"},
 	"format": {"starlib/lang", starlark, "github.com/bazelbuild/buildtools/build"},
 	"check":  {"starlib", starlark},
 
@@ -111,7 +115,7 @@ var layers = map[string][]string{
 
 	// The only program that links gRPC on drun's side.
 	"cmd/drun-plugin-host": {"exchange/columnar", "internal/exit", "engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
-	"cmd": {"element", "internal/exit", "engine", "history", "checkpoints", "backup", "=exchange", "sweep", "verify", "forecast", "format", "starlib", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", "ui", "views", sqlite, "golang.org/x/term", "github.com/BurntSushi/toml",
+	"cmd": {"element", "internal/exit", "engine", "history", "checkpoints", "backup", "=exchange", "sweep", "verify", "forecast", "format", "repl", "lsp", "starlib", "github.com/peterh/liner", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", "ui", "views", sqlite, "golang.org/x/term", "github.com/BurntSushi/toml",
 		"github.com/aymanbagabas/go-udiff", "github.com/guptarohit/asciigraph", "github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
 

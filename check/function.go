@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ func (m *machine) closure(node syntax.Node, fn *resolve.Function) value {
 		}
 	}
 	o := m.alloc(node, "function", function, "function", c)
+	m.frame.captured = true
 	o.fn, o.frame, o.name, o.pos = fn, m.frame, fn.Name, fn.Pos
 	m.frame.file.functions[fn] = o
 	return of(o)
@@ -63,6 +65,9 @@ func (m *machine) enter(o *object, c *call) value {
 	m.st = eitherState(m.st, m.act.after)
 	if m.st == nil { // it ends the run, or never returns
 		m.st = before
+	}
+	if own := m.frame; !own.captured { // nothing sees its variables any more, and states are copied often
+		maps.DeleteFunc(m.st.vars, func(v variable, _ value) bool { return v.frame == own })
 	}
 	m.frame, m.act = frame, act
 	m.running = m.running[:len(m.running)-1]

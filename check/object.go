@@ -39,10 +39,11 @@ type object struct {
 
 // A frame is an activation of a function, told apart by where it is called.
 type frame struct {
-	parent *frame
-	file   *source
-	fn     *resolve.Function // nil: the top level of a file
-	call   syntax.Node
+	parent   *frame
+	file     *source
+	fn       *resolve.Function // nil: the top level of a file
+	call     syntax.Node
+	captured bool // functions were made in it, which may read its variables later
 }
 
 type site struct {

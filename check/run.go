@@ -9,6 +9,9 @@ import (
 	"go.starlark.net/syntax"
 )
 
+// NoMain is the message of the finding that a recipe has no function main.
+const NoMain = "there is no function main(): a recipe defines main(), which drun calls on every rank"
+
 // run interprets a recipe: top levels, main, then the functions that nothing
 // has called.
 func (m *machine) run(main *source) {
@@ -91,7 +94,7 @@ func (m *machine) callMain(main *source) {
 		tests := slices.ContainsFunc(main.globals(), func(name string) bool { return strings.HasPrefix(name, "test_") })
 		if main.sound && !tests {
 			name := main.file.Name
-			m.fault(syntax.MakePosition(&name, 1, 1), "there is no function main(): a recipe defines main(), which drun calls on every rank")
+			m.fault(syntax.MakePosition(&name, 1, 1), NoMain)
 		}
 		return
 	case o == nil || o.kind != function:

@@ -64,7 +64,7 @@ func helpTopics() []*cobra.Command {
   PATH                 where plugins are looked for last
   DRUN_KERNEL          forces one form of the kernels: portable, avx2, avx512 or neon
   NO_COLOR             when set, no colours and no progress bars
-  TERM, XDG_CONFIG_HOME, HOME  with their usual meaning
+  TERM, XDG_CONFIG_HOME, XDG_STATE_HOME, HOME  with their usual meaning
   GOGC                 Go's garbage collector, in workers
 
 Several processes (docs/nodes.md); flags override these:

@@ -55,13 +55,16 @@ func (p Project) beneath(target string) string {
 // folders are those that a recipe's files are read from.
 type folders struct {
 	recipe  *os.Root
-	dir     string   // of the recipe
-	project *os.Root // nil: not asked for yet
-	name    string   // of the project's root
+	dir     string                           // of the recipe
+	project *os.Root                         // nil: not asked for yet
+	name    string                           // of the project's root
+	open    func(path string) ([]byte, bool) // has the files that are not to be read from the disk; may be nil
 }
 
 func (f *folders) close() {
-	f.recipe.Close()
+	if f.recipe != nil {
+		f.recipe.Close()
+	}
 	if f.project != nil {
 		f.project.Close()
 	}
@@ -109,7 +112,15 @@ func marked(dir, name string) string {
 
 // read reads a file at a path beneath the recipe's folder.
 func (f *folders) read(p Project, file string) ([]byte, error) {
+	if f.open != nil {
+		if content, ok := f.open(filepath.Join(f.dir, filepath.FromSlash(file))); ok {
+			return content, nil
+		}
+	}
 	if !strings.HasPrefix(file, "../") {
+		if f.recipe == nil {
+			return nil, os.ErrNotExist
+		}
 		content, err := readFile(f.recipe, file)
 		if err != nil && escapes(err) {
 			err = errors.New("it leads out of the recipe's folder")

@@ -51,24 +51,33 @@ func Read(name string) (*Bundle, error) {
 
 // ReadAll is Read that goes on after an error in one file; it returns what could be
 // read, and all errors.
-func ReadAll(name string) (*Bundle, []error) {
-	b, root, err := open(name)
+func ReadAll(name string) (*Bundle, []error) { return ReadAllWith(name, nil) }
+
+// ReadAllWith is ReadAll where some files, by their absolute paths, have another content than on the disk, or are not
+// there: those that an editor has open.
+func ReadAllWith(name string, open func(path string) ([]byte, bool)) (*Bundle, []error) {
+	b, root, err := openWith(name, open)
 	if err != nil {
 		return nil, []error{err}
 	}
-	from := &folders{recipe: root, dir: b.Dir}
+	from := &folders{recipe: root, dir: b.Dir, open: open}
 	defer from.close()
 	return b, b.add(from, b.Main, nil)
 }
 
-// open finds the recipe's folder.
-func open(name string) (*Bundle, *os.Root, error) {
+// openWith finds the recipe's folder.
+func openWith(name string, open func(path string) ([]byte, bool)) (*Bundle, *os.Root, error) {
 	abs, err := filepath.Abs(name)
 	if err != nil {
 		return nil, nil, exit.Errorf(exit.Usage, "%s: %w", name, err)
 	}
 	b := &Bundle{Name: filepath.Clean(name), Dir: filepath.Dir(abs), Main: filepath.Base(abs)}
 	root, err := os.OpenRoot(b.Dir)
+	if open != nil {
+		if _, ok := open(abs); ok { // its folder may not be there either
+			return b, root, nil
+		}
+	}
 	if err != nil {
 		return nil, nil, unreadable(name, err)
 	}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"errors"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"drun/internal/exit"
+	"drun/lsp"
+)
+
+func newLSP() *cobra.Command {
+	return &cobra.Command{
+		Use:   "lsp",
+		Short: "Serve editors: the language server for recipes",
+		Long: "Speaks the Language Server Protocol on stdin and stdout, for an editor that starts it: diagnostics, completion, hover,\n" +
+			"definitions and layout. docs/editors.md has what VS Code and Neovim need.",
+		Args: arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !lsp.New(version(), cmd.ErrOrStderr()).Serve(cmd.Context(), standard{cmd.InOrStdin(), cmd.OutOrStdout()}) {
+				return exitStatus(exit.Recipe)
+			}
+			return nil
+		},
+	}
+}
+
+// standard is stdin and stdout as one stream.
+type standard struct {
+	io.Reader
+	io.Writer
+}
+
+func (s standard) Close() error {
+	var err error
+	for _, end := range []any{s.Reader, s.Writer} {
+		if c, ok := end.(io.Closer); ok {
+			err = errors.Join(err, c.Close())
+		}
+	}
+	return err
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+
+	"github.com/peterh/liner"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"drun/internal/exit"
+	"drun/repl"
+)
+
+func newRepl() *cobra.Command {
+	var o repl.Options
+	var seed int64
+	cmd := &cobra.Command{
+		Use:   "repl [RECIPE.star]",
+		Short: "Evaluate expressions at a prompt",
+		Long: "A prompt for tensors and all else that recipes have, on one rank. The value of an expression is printed, and is _\n" +
+			"then. A block ends with an empty line. With a recipe, its top level is executed first, and what it defines is there.\n" +
+			"Nothing is recorded. Ctrl-C ends what is computed, or drops the line; Ctrl-D ends the prompt. Tab completes names. Lines\n" +
+			"are kept in $XDG_STATE_HOME/drun/repl (~/.local/state/drun/repl).\n\n" +
+			"Statements may also come through a pipe; the exit code is then 1 if one of them failed.",
+		Args: arguments(0, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Seed, o.Out, o.Err = uint64(seed), cmd.OutOrStdout(), cmd.ErrOrStderr()
+			s, err := repl.New(o)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			ok := true
+			if len(args) == 1 && !s.Load(args[0]) {
+				return exitStatus(exit.Recipe)
+			}
+			in, isFile := cmd.InOrStdin().(*os.File)
+			if isFile && term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(os.Stdout.Fd())) {
+				return converse(s, cmd.OutOrStdout())
+			}
+			lines := bufio.NewReader(cmd.InOrStdin())
+			for {
+				src, err := repl.Read(func() (string, error) {
+					line, err := lines.ReadString('\n')
+					if line != "" {
+						err = nil
+					}
+					return strings.TrimSuffix(line, "\n"), err
+				})
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				if err != nil {
+					return err
+				}
+				ok = s.Execute(src, nil) && ok
+			}
+			if !ok {
+				return exitStatus(exit.Recipe)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().Int64Var(&seed, "seed", 0, "seed of all random numbers")
+	cmd.Flags().StringArrayVar(&o.DataDirs, "data", nil, "another `folder` that may be read, besides the working directory (repeatable)")
+	return cmd
+}
+
+// converse is the prompt on a terminal.
+func converse(s *repl.Session, out io.Writer) error {
+	line := liner.NewLiner()
+	defer line.Close()
+	line.SetCtrlCAborts(true)
+	line.SetWordCompleter(func(text string, pos int) (head string, words []string, tail string) {
+		return s.Complete(text, pos)
+	})
+	kept := linesFile()
+	if f, err := os.Open(kept); err == nil {
+		_, _ = line.ReadHistory(f) // what cannot be read is not there
+		f.Close()
+	}
+	defer keepLines(line, kept)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt)
+	defer signal.Stop(signals)
+	for {
+		prompt := ">>> "
+		src, err := repl.Read(func() (string, error) {
+			text, err := line.Prompt(prompt)
+			prompt = "... "
+			if err == nil && strings.TrimSpace(text) != "" {
+				line.AppendHistory(text)
+			}
+			return text, err
+		})
+		switch {
+		case errors.Is(err, liner.ErrPromptAborted):
+			fmt.Fprintln(out)
+			continue
+		case errors.Is(err, io.EOF):
+			fmt.Fprintln(out)
+			return nil
+		case err != nil:
+			return err
+		}
+		select {
+		case <-signals: // one that came too late for what it was meant for
+		default:
+		}
+		s.Execute(src, signals)
+	}
+}
+
+// linesFile is where the lines of former prompts are; "" where there is no home.
+func linesFile() string {
+	dir := os.Getenv("XDG_STATE_HOME")
+	if dir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return ""
+		}
+		dir = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(dir, "drun", "repl")
+}
+
+// keepLines writes them for the next prompt; that they cannot be kept is no error.
+func keepLines(line *liner.State, file string) {
+	if file == "" || os.MkdirAll(filepath.Dir(file), 0o700) != nil {
+		return
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	_, _ = line.WriteHistory(f)
+}

@@ -1,0 +1,280 @@
+// Package repl is a prompt for recipes: `drun repl`. It evaluates statements one after the other on the only rank of a
+// world of one, in its own process, and keeps nothing.
+package repl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"go.starlark.net/starlark"
+
+	"drun/engine/recipe"
+	"drun/internal/terminal"
+	"drun/starlib"
+	"drun/starlib/checkpoint"
+	"drun/starlib/lang"
+	"drun/starlib/run"
+	"drun/starlib/universe"
+	"drun/tensor"
+)
+
+// typed begins the names of what was typed: input 1.
+const typed = "input"
+
+// Options are what `drun repl` is told.
+type Options struct {
+	Seed     uint64
+	DataDirs []string
+	Out      io.Writer // results and what is printed
+	Err      io.Writer // errors
+}
+
+// A Session is a prompt with what was defined at it.
+type Session struct {
+	Globals starlark.StringDict
+
+	out, err io.Writer
+	tensors  *tensor.Context
+	dir      string
+	outputs  string
+	thread   *starlark.Thread    // of the statement that is executed
+	builtins starlark.StringDict // what files find
+	heap     int
+	typed    map[string]string // what was typed, by the names under which errors show it
+	count    int
+}
+
+// New begins a session in the working directory. Close ends it.
+func New(o Options) (*Session, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	files, err := starlib.OpenFiles(dir, o.DataDirs...)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{typed: map[string]string{}, out: o.Out, err: o.Err, dir: dir, heap: int(max(256<<20, tensor.Memory().Limit/4))}
+	if s.outputs, err = os.MkdirTemp("", "drun-repl-"); err != nil {
+		return nil, err
+	}
+	rank := &starlib.Rank{WorldSize: 1, LocalSize: 1, NumNodes: 1, Seed: o.Seed, Stage: starlib.Running, Files: files, Outputs: starlib.NewOutputs(s.outputs, 1)}
+	files.Largest = s.heap / 2
+	u := universe.New(universe.Host{
+		Rank: rank, Recorder: nowhere{}, Store: nowhere{}, Backend: "none", Timeout: time.Minute, Heap: s.heap,
+		Context: context.Background(), Stop: func() bool { return false },
+	})
+	s.Globals, s.builtins, s.tensors = maps.Clone(u.Env), u.Env, u.Tensors
+	s.tensors.Fail = func(err error) {
+		if s.thread != nil {
+			lang.Cancel(s.thread, err)
+		}
+	}
+	return s, nil
+}
+
+// Close removes what the session has written.
+func (s *Session) Close() { os.RemoveAll(s.outputs) }
+
+// Read reads the lines of one statement; readline gives each without its end.
+func Read(readline func() (string, error)) (string, error) {
+	src, err := lang.ReadStatement(typed, func() ([]byte, error) {
+		line, err := readline()
+		return []byte(line + "\n"), err
+	})
+	return string(src), err
+}
+
+// Execute executes a statement, and prints the value of an expression. interrupted ends it. It reports whether all
+// went well; what did not is printed.
+func (s *Session) Execute(src string, interrupted <-chan os.Signal) bool {
+	s.count++
+	name := fmt.Sprintf("%s %d", typed, s.count)
+	s.typed[name] = src
+	err := s.execute(interrupted, func(thread *starlark.Thread) error {
+		file, err := lang.Parse(name, []byte(src))
+		if err != nil {
+			return err
+		}
+		v, err := file.Run(thread, s.Globals)
+		if err == nil && v != nil && v != starlark.None {
+			if err = lang.CheckDepth(v); err == nil {
+				_, err = fmt.Fprintln(s.out, v)
+			}
+		}
+		return err
+	})
+	return s.report(err)
+}
+
+// Load executes a recipe's top level, and takes over all that it defines.
+func (s *Session) Load(name string) bool {
+	err := s.execute(nil, func(thread *starlark.Thread) error {
+		abs, err := filepath.Abs(name)
+		if err != nil {
+			return err
+		}
+		bundle, err := recipe.Read(abs)
+		if err != nil {
+			return err
+		}
+		globals, err := s.files(bundle).exec(thread, bundle.Main)
+		for name, v := range globals {
+			s.Globals[name] = v
+		}
+		return err
+	})
+	return s.report(err)
+}
+
+func (s *Session) report(err error) bool {
+	if err == nil {
+		return true
+	}
+	text := err.Error()
+	if e := (*lang.Error)(nil); errors.As(err, &e) && len(e.Frames) > 1 {
+		text = e.Render(s.source)
+	}
+	fmt.Fprintln(s.err, terminal.Lines(strings.TrimRight(text, "\n")))
+	return false
+}
+
+// source is the text of what was typed, for the lines of a traceback; files are not quoted.
+func (s *Session) source(name string) []byte {
+	return []byte(s.typed[name])
+}
+
+var errInterrupted = errors.New("interrupted")
+
+func (s *Session) execute(interrupted <-chan os.Signal, do func(*starlark.Thread) error) error {
+	thread := &starlark.Thread{Name: "prompt", Print: func(_ *starlark.Thread, text string) { fmt.Fprintln(s.out, text) }}
+	lang.Watch(thread)
+	defer lang.LimitHeap(thread, uint64(s.heap))()
+	thread.Load = s.load
+	s.thread = thread
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case <-interrupted:
+			lang.Cancel(thread, errInterrupted)
+		case <-done:
+		}
+	}()
+	return do(thread)
+}
+
+// load is a load statement at the prompt: the file is read anew each time, so that changes of it count.
+func (s *Session) load(thread *starlark.Thread, module string) (starlark.StringDict, error) {
+	main := filepath.Join(s.dir, typed)
+	bundle, faults := recipe.ReadAllWith(main, func(path string) ([]byte, bool) {
+		return []byte(fmt.Sprintf("load(%q, %q)\n", module, "x")), path == main
+	})
+	if len(faults) > 0 {
+		return nil, faults[0]
+	}
+	target, err := bundle.Project.Resolve(bundle.Main, module)
+	if err != nil {
+		return nil, err
+	}
+	return s.files(bundle).exec(thread, target)
+}
+
+// files executes those of a bundle, each once.
+func (s *Session) files(bundle *recipe.Bundle) *loader {
+	return &loader{session: s, bundle: bundle, loaded: map[string]starlark.StringDict{}, env: s.builtins}
+}
+
+type loader struct {
+	session *Session
+	bundle  *recipe.Bundle
+	loaded  map[string]starlark.StringDict
+	env     starlark.StringDict
+}
+
+func (l *loader) exec(parent *starlark.Thread, file string) (starlark.StringDict, error) {
+	if globals, ok := l.loaded[file]; ok {
+		return globals, nil
+	}
+	source := l.bundle.Source(file)
+	parsed, err := lang.Parse(recipe.Display(l.bundle.Name, file), source.Content)
+	if err != nil {
+		return nil, err
+	}
+	program, err := parsed.Compile(l.env)
+	if err != nil {
+		return nil, err
+	}
+	outer := parent.Load
+	defer func() { parent.Load = outer }()
+	parent.Load = func(thread *starlark.Thread, module string) (starlark.StringDict, error) {
+		target, err := l.bundle.Project.Resolve(file, module)
+		if err != nil {
+			return nil, err
+		}
+		return l.exec(thread, target)
+	}
+	globals, err := program.Init(parent, l.env)
+	if err != nil {
+		return nil, lang.Explain(parent, err)
+	}
+	l.loaded[file] = globals
+	return globals, lang.Freeze(globals)
+}
+
+// nowhere is where the records and checkpoints of a prompt go.
+type nowhere struct{}
+
+func (nowhere) Log(string, int64, float64, bool)                    {}
+func (nowhere) Tag([]string)                                        {}
+func (nowhere) Note(string)                                         {}
+func (nowhere) Artifact(*run.Artifact)                              {}
+func (nowhere) Progress(string, int64, int64, bool)                 {}
+func (nowhere) Say(string)                                          {}
+func (nowhere) Save(int64, *float64, bool, []checkpoint.Item) error { return errNone }
+func (nowhere) Restore(string) (*checkpoint.Restored, error)        { return nil, nil }
+
+var errNone = errors.New("a prompt keeps no checkpoints")
+
+// Complete offers the names that go on from what stands before the cursor: tensor.ze, x.sh.
+func (s *Session) Complete(text string, pos int) (head string, words []string, tail string) {
+	runes := []rune(text)
+	pos = min(pos, len(runes))
+	start := pos
+	for start > 0 && (runes[start-1] == '.' || runes[start-1] == '_' || runes[start-1] >= '0' && runes[start-1] <= '9' ||
+		runes[start-1] >= 'a' && runes[start-1] <= 'z' || runes[start-1] >= 'A' && runes[start-1] <= 'Z') {
+		start--
+	}
+	path := strings.Split(string(runes[start:pos]), ".")
+	prefix := strings.Join(path[:len(path)-1], ".")
+	var names []string
+	if prefix == "" {
+		names = append(s.Globals.Keys(), starlark.Universe.Keys()...)
+	} else {
+		v := s.Globals[path[0]]
+		for _, name := range path[1 : len(path)-1] {
+			if has, ok := v.(starlark.HasAttrs); ok {
+				v, _ = has.Attr(name)
+			}
+		}
+		if has, ok := v.(starlark.HasAttrs); ok {
+			names = has.AttrNames()
+		}
+		prefix += "."
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if strings.HasPrefix(name, path[len(path)-1]) && (name[0] == '_' || name[0] >= 'A') && !strings.ContainsAny(name, " <>=!%*+.") {
+			words = append(words, prefix+name)
+		}
+	}
+	return string(runes[:start]), words, string(runes[pos:])
+}
