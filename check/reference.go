@@ -78,6 +78,9 @@ func members(m *starlib.Module) []string {
 
 // instead suggests a name for one that does not exist, "" without.
 func instead(name, prefix string, names []string) string {
+	if hint := lang.Foreign(name); hint != "" {
+		return ": " + hint
+	}
 	if near := lang.Nearest(name, names); near != "" {
 		return " (did you mean " + prefix + near + "?)"
 	}

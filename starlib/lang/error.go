@@ -54,6 +54,9 @@ func Explain(thread *starlark.Thread, err error) *Error {
 	e := explain(err)
 	cause := Cancelled(thread)
 	if cause == nil || !causedByCancel(err) {
+		if e != err {
+			surprised(e)
+		}
 		return e
 	}
 	// An iterator that called the recipe back cancels with the recipe's error.

@@ -1,6 +1,7 @@
 package lang
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -25,11 +26,14 @@ func suggestNames(e *Error, tree *syntax.File, env starlark.StringDict) *Error {
 		}
 	}
 	for _, fault := range append([]*Error{e}, e.Also...) {
+		surprised(fault)
 		name, ok := strings.CutPrefix(fault.Msg, "undefined: ")
 		if !ok || strings.Contains(name, " ") {
 			continue
 		}
 		if hint, ok := foreignNames[name]; ok {
+			fault.Msg += ": " + hint
+		} else if hint := cmp.Or(Foreign(name), ofLibrary(name, fault.Pos, tree, env)); hint != "" {
 			fault.Msg += ": " + hint
 		} else if near := Nearest(name, known); near != "" {
 			fault.Msg += fmt.Sprintf(" (did you mean %s?)", near)
@@ -119,7 +123,7 @@ func explainSyntax(e *Error, src []byte) *Error {
 		return e
 	}
 	before, rest := string(runes[:col]), string(runes[col:])
-	if hint := hintAt(before, rest); hint != "" {
+	if hint := cmp.Or(surprisingSyntax(e.Msg, before, rest), hintAt(before, rest)); hint != "" {
 		e.Msg += ": " + hint
 	}
 	return e
@@ -129,7 +133,7 @@ func hintAt(before, rest string) string {
 	switch {
 	case strings.HasPrefix(rest, `"`) || strings.HasPrefix(rest, "'"):
 		if fstring.MatchString(before) {
-			return `there are no f-strings: write "%s" % x, or "{}".format(x)`
+			return `there are no f-strings: write "%s" % x, "%.3f" % x, or "{}".format(x)`
 		}
 	case loading.MatchString(before):
 		return "load is a word of the language: checkpoint.restore takes a state back, checkpoint.load_file and the readers of data read files"

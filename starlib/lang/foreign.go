@@ -1,0 +1,141 @@
+package lang
+
+import (
+	"regexp"
+	"strings"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+)
+
+// foreign are names of PyTorch and of the libraries around it, wherever they stand, and what there is instead.
+var foreign = map[string]string{
+	"get_world_size":          "it is dist.world_size()",
+	"get_rank":                "it is dist.rank()",
+	"get_local_rank":          "it is dist.local_rank()",
+	"get_local_size":          "it is dist.local_size()",
+	"is_main_process":         "it is dist.is_main()",
+	"is_master":               "it is dist.is_main()",
+	"synchronize":             "it is dist.barrier()",
+	"is_initialized":          "it is dist.is_distributed()",
+	"init_process_group":      "drun run -n starts the ranks and connects them: leave it out",
+	"destroy_process_group":   "drun ends the ranks: leave it out",
+	"TCPStore":                "it is dist.store",
+	"FileStore":               "it is dist.store",
+	"HashStore":               "it is dist.store",
+	"PrefixStore":             "it is dist.store",
+	"all_gather_object":       "dist.all_gather(x) takes any value, and returns the list",
+	"gather_object":           "dist.gather(x) takes any value, and returns the list",
+	"broadcast_object":        "dist.broadcast(x) takes any value, and returns it",
+	"broadcast_object_list":   "dist.broadcast(x) takes any value, and returns it",
+	"scatter_object_list":     "dist.scatter(list) takes any values, and returns the rank's own",
+	"all_gather_into_tensor":  "it is dist.all_gather(t)",
+	"reduce_scatter_tensor":   "it is dist.reduce_scatter(list)",
+	"DistributedDataParallel": "it is dist.ddp(module)",
+	"DataParallel":            "it is dist.ddp(module), with a rank for each part",
+	"DistributedSampler":      "data.loader gives each rank its own samples",
+	"DataLoader":              "it is data.loader(ds, batch = …)",
+	"TensorDataset":           "it is data.dataset(x, y)",
+	"state_dict":              "it is m.state(); checkpoint.save takes modules and optimizers as they are",
+	"load_state_dict":         "it is m.load_state(state); checkpoint.restore puts back what was saved",
+	"manual_seed":             "--seed sets the seed of all random numbers; random.generator(seed) has its own",
+	"cuda":                    "tensors are in main memory, and there are no devices: leave it out",
+	"cpu":                     "tensors are in main memory, and there are no devices: leave it out",
+	"device":                  "tensors are in main memory, and there are no devices: leave it out",
+	"is_cuda":                 "tensors are in main memory, and there are no devices",
+	"numpy":                   "t.tolist() gives lists; tensors do what arrays do",
+	"from_numpy":              "it is tensor(list)",
+	"CrossEntropyLoss":        "it is the function nn.cross_entropy(logits, labels)",
+	"MSELoss":                 "it is the function nn.mse_loss(x, y)",
+	"L1Loss":                  "it is the function nn.l1_loss(x, y)",
+	"NLLLoss":                 "it is the function nn.nll_loss(x, y)",
+	"BCEWithLogitsLoss":       "it is the function nn.bce_with_logits(x, y)",
+	"BatchNorm1d":             "it is nn.batch_norm(channels)",
+	"BatchNorm2d":             "it is nn.batch_norm(channels)",
+	"functional":              "the functions are in nn itself: nn.cross_entropy(x, y)",
+	"Module":                  "it is nn.module(forward, …)",
+	"lr_scheduler":            "a schedule is given as lr: optim.adam(params, lr = optim.cosine(0.1, steps))",
+	"SummaryWriter":           "it is run.log(loss = x)",
+}
+
+// Foreign says what there is instead of a name of PyTorch, "" where nothing is known.
+func Foreign(name string) string { return foreign[name] }
+
+// libraries are names under which Python has what the modules of a recipe are.
+var libraries = map[string]bool{"torch": true, "np": true, "numpy": true, "F": true, "jnp": true, "jax": true, "tf": true}
+
+// ofLibrary says what there is instead of torch.NAME, where torch is the unknown name at a position.
+func ofLibrary(name string, at syntax.Position, tree *syntax.File, env starlark.StringDict) string {
+	if !libraries[name] {
+		return ""
+	}
+	member := ""
+	syntax.Walk(tree, func(n syntax.Node) bool {
+		if dot, ok := n.(*syntax.DotExpr); ok {
+			if id, ok := dot.X.(*syntax.Ident); ok && id.NamePos == at {
+				member = dot.Name.Name
+			}
+		}
+		return member == ""
+	})
+	if hint := foreign[member]; hint != "" {
+		return hint
+	}
+	if _, there := env[member]; there && member != "" {
+		return "it is " + member + " here"
+	}
+	if module := moduleOf(member, env); module != "" {
+		return "it is " + module + "." + member + " here"
+	}
+	return "tensors are in tensor, layers and their functions in nn, optimizers in optim"
+}
+
+// surprises are errors of the language that surprise those who know Python.
+var surprises = []struct {
+	is   *regexp.Regexp
+	hint string
+}{
+	{regexp.MustCompile(`does not associate with`), "comparisons do not chain: write a < b and b < c"},
+	{regexp.MustCompile(`^can't assign to sliceexpr$`), `x["1:3"] = v sets those elements of a tensor; a list is made anew, x = x[:1] + v + x[3:]`},
+	{regexp.MustCompile(`got string, want iterable$|^string value is not iterable$`), "a text has no items of its own: s.elems() gives its characters"},
+	{regexp.MustCompile(`^local variable \w+ referenced before assignment$`), "a function that assigns a name has a variable of its own; what it changes outside is kept in a list or dict that main() makes"},
+	{regexp.MustCompile(`^(\w+: )?cannot .* frozen (list|dict|set|hash table|struct)$`), "what the top level makes, and run.params gives, stays as it is once main() runs: make it in main(), or change a copy, list(x) or dict(x)"},
+	{regexp.MustCompile(`format spec features not supported in replacement fields`), `write "%.3f" % x`},
+	{regexp.MustCompile(`^can't assign to \.\w+ field of dict$`), `an entry of a dict is d["name"]`},
+	{regexp.MustCompile(`unknown (dtype|type) "?(cuda|cpu|mps)`), "tensors are in main memory, and there are no devices: leave it out"},
+}
+
+var noAttribute = regexp.MustCompile(`^(.* has no \.(\w+) (?:attribute|field or method))( \(did you mean .*\))?$`)
+
+// surprised adds to an error of the language what to write instead.
+func surprised(e *Error) *Error {
+	if strings.HasPrefix(e.Msg, "fail: ") { // the recipe's own words
+		return e
+	}
+	for _, s := range surprises {
+		if s.is.MatchString(e.Msg) {
+			e.Msg += ": " + s.hint
+			return e
+		}
+	}
+	if m := noAttribute.FindStringSubmatch(e.Msg); m != nil && foreign[m[2]] != "" {
+		e.Msg = m[1] + ": " + foreign[m[2]]
+	}
+	return e
+}
+
+// surprisingSyntax is a hint at a place where the parser stops: msg, and the line before and after it.
+func surprisingSyntax(msg, before, rest string) string {
+	switch {
+	case strings.HasPrefix(msg, "got for, want") && strings.Count(before, "(") > strings.Count(before, ")"):
+		return "there are no generator expressions: write a list, [f(x) for x in items]"
+	case strings.HasPrefix(msg, "got string literal, want") && strings.HasSuffix(strings.TrimRight(before, " \t"), `"`),
+		strings.HasPrefix(msg, "got string literal, want") && strings.HasSuffix(strings.TrimRight(before, " \t"), "'"):
+		return "texts that stand side by side are not joined: write + between them"
+	case strings.HasPrefix(msg, "got '*', want primary") && starred.MatchString(rest) && (strings.TrimSpace(before) == "" || strings.HasSuffix(strings.TrimSpace(before), ",")):
+		return "there is no starred name on the left: write first, rest = x[0], x[1:]"
+	}
+	return ""
+}
+
+var starred = regexp.MustCompile(`^\*\s*[\pL_][\pL\pN_]*\s*(,.*)?=[^=]`)
