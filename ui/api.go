@@ -355,8 +355,8 @@ type known struct {
 	Fields        []string `json:"fields"`
 	Params        []string `json:"params"`
 	Metrics       []string `json:"metrics"`
-	Metric        []string `json:"metric"` // what each metric has
-	RecentParams  []string `json:"recent_params"`
+	Metric        []string `json:"metric"`        // what each metric has
+	RecentParams  []string `json:"recent_params"` // those that differ come first
 	RecentMetrics []string `json:"recent_metrics"`
 }
 
@@ -376,17 +376,39 @@ func namesOf(db *history.DB, all bool) (*known, error) {
 		}
 	}
 	newest, err := db.List(20)
-	params, metrics := map[string]bool{}, map[string]bool{}
+	metrics := map[string]bool{}
 	for _, r := range newest {
-		for name := range r.Params {
-			params[name] = true
-		}
 		for name := range r.Metrics {
 			metrics[name] = true
 		}
 	}
-	k.RecentParams, k.RecentMetrics = append([]string{}, slices.Sorted(maps.Keys(params))...), append([]string{}, slices.Sorted(maps.Keys(metrics))...)
+	k.RecentParams, k.RecentMetrics = paramsOf(newest), append([]string{}, slices.Sorted(maps.Keys(metrics))...)
 	return k, err
+}
+
+// paramsOf are the names of the parameters of runs, those first that runs of one recipe were given different values of: a table that has
+// room for a few then tells the runs apart.
+func paramsOf(runs []history.Summary) []string {
+	type of struct{ recipe, name string }
+	values, differ := map[of]string{}, map[string]bool{}
+	for _, r := range runs {
+		for name, v := range r.Params {
+			k, text := of{r.Recipe, name}, fmt.Sprintf("%T %v", v, v)
+			was, seen := values[k]
+			values[k], differ[name] = text, differ[name] || seen && was != text
+		}
+	}
+	names := slices.Sorted(maps.Keys(differ))
+	slices.SortStableFunc(names, func(a, b string) int {
+		if differ[a] == differ[b] {
+			return 0
+		}
+		if differ[a] {
+			return -1
+		}
+		return 1
+	})
+	return append([]string{}, names...)
 }
 
 func compare(db *history.DB, r *http.Request) (any, error) {

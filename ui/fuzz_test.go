@@ -18,9 +18,10 @@ import (
 // Whatever is asked, the answer is JSON, and never a fault of the server. make fuzz looks for more than the seeds.
 func FuzzAPI(f *testing.F) {
 	for _, path := range []string{"runs", "runs/1", "runs/last/metrics", "runs/run-1/logs", "runs/1/sources", "runs/1/sources/diff", "runs/1/usage", "runs/1/ranks", "runs/1/checkpoints",
-		"runs/1/checkpoints/last/safetensors", "names", "compare", "curves", "runs/1/histograms", "runs/%2e%2e/%00", "../../etc/passwd", "nothing"} {
+		"runs/1/checkpoints/last/safetensors", "names", "compare", "curves", "runs/1/histograms", "runs/1/events", "runs/%2e%2e/%00", "../../etc/passwd", "nothing"} {
 		for _, query := range []string{"", "where=params.lr<1&sort=-metrics.loss.last&columns=id,tags&limit=3&offset=1", "run=1&run=2&metric=loss&x=time&smooth=0.5&from=-1e300&to=5&points=4",
 			"rank=-1&grep=a(b&after=9223372036854775807", "where=[x+for+x+in+range(9)]&tag=\"\\&with=2", "name=loss&points=4&attempt=0", "%zz=1;2", "run=1&metric=acc&from=Inf&to=-Inf&x=relative",
+			"metric=loss&seen=1.5.false&metric=acc&seen=-&x=time&points=4&smooth=0.5&show=logs&show=ranks&show=usage&show=artifacts&show=checkpoints&grep=a&after=3&limit=2&calls=1",
 			"group=params.lr&columns=id,tags", "run=1&run=2&run=3&metric=loss&group=params.act&x=time&points=4&from=1e300"} {
 			f.Add(path, query)
 		}
@@ -31,8 +32,10 @@ func FuzzAPI(f *testing.F) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		r := &http.Request{Method: "GET", URL: &url.URL{Path: "/api/v1/" + path, RawQuery: query}, Host: "127.0.0.1:80", Header: http.Header{}}
-		if strings.HasSuffix(path, "events") {
-			cancel() // it would stay open
+		if strings.HasSuffix(path, "events") { // it would stay open
+			cancel()
+			ctx, cancel = context.WithTimeout(context.Background(), 30*time.Millisecond)
+			defer cancel()
 		}
 		r = r.WithContext(ctx)
 		r.AddCookie(&http.Cookie{Name: s.cookie(), Value: s.secret})
@@ -73,6 +76,7 @@ func FuzzRequests(f *testing.F) {
 		"GET /api/v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: NAME=SECRET\r\n\r\n",
 		"GET / HTTP/1.1\r\nHost: localhost:80\r\nCookie: NAME=SECRET; NAME=x\r\n\r\n",
 		"HEAD /run.html?id=1 HTTP/1.0\r\nHost: [::1]:80\r\nCookie: a=b; NAME=SECRET\r\nRange: bytes=0-5\r\n\r\n",
+		"GET /\xf5 HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: NAME=SECRET\r\n\r\n",
 		"GET /?token=TOKEN HTTP/1.1\r\nHost: pages.example\r\n\r\n",
 		"GET /?token=wrong HTTP/1.1\r\nHost: 127.0.0.1\r\nReferer: http://127.0.0.1/?token=TOKEN\r\n\r\n",
 		"GET /api/v1/runs/1/ranks HTTP/1.1\r\nHost: evil.example\r\nX-Forwarded-Host: 127.0.0.1\r\nCookie: NAME=SECRET\r\n\r\n",

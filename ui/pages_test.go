@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -145,4 +146,46 @@ func TestExport(t *testing.T) {
 	p.until("document.querySelectorAll('#charts canvas').length === 2 && document.querySelector('#log').innerText.includes('learning rate') && document.querySelector('#sources').innerText.includes('# Recipe 1.')")
 	p.open("/run.html?id=run-2")
 	p.until("document.getElementById('fault').innerText.includes('not exported')")
+}
+
+// What tells runs apart can be seen: the ends of long names, and the columns of the parameters that differ.
+func TestRunsThatAreAlike(t *testing.T) {
+	home := t.TempDir()
+	const recipe = "params = run.params(arms = 3, batch = 32, epochs = 1, width = 16, zeal = 0.5)\ndef main():\n    run.log(loss = params.zeal)\n"
+	const long = "a-network-with-a-name-that-explains-all-that-there-is-to-it-but-for-its-end-which-is-"
+	for _, zeal := range []string{"0.25", "0.75"} {
+		if err := start(t, home, recipe, "--name", long+zeal, "-p", "zeal="+zeal).Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := browse(t, serve(t, home))
+	p.do(chromedp.EmulateViewport(800, 600))
+	p.until("document.querySelectorAll('#rows tr').length === 2")
+	if got := eval[string](p, "document.getElementById('columns').value"); !strings.HasPrefix(got, "recipe, params.zeal, params.arms, ") {
+		t.Errorf("the columns are %s", got)
+	}
+	// The end of the name is in its cell, whole; and the cell has all of it for who listens.
+	for i, zeal := range []string{"0.75", "0.25"} {
+		row := fmt.Sprintf("document.querySelectorAll('#rows tr')[%d].querySelector('th')", i)
+		if got := eval[string](p, row+".textContent"); got != long+zeal {
+			t.Errorf("row %d is called %q", i, got)
+		}
+		if !eval[bool](p, "(th => { const end = th.querySelector('a span:last-child').getBoundingClientRect(), cell = th.getBoundingClientRect(); return end.right <= cell.right + 1 && end.width > 60 && cell.right < innerWidth; })("+row+")") {
+			t.Errorf("the end of %s cannot be seen", zeal)
+		}
+	}
+	p.shot("alike")
+
+	// What another run differs in: runs are offered, and what was shown goes where there is no answer.
+	p.open("/run.html?id=1")
+	p.until("document.documentElement.dataset.ready !== undefined")
+	if got := p.text("#skipped"); got != "nothing was printed" {
+		t.Errorf("the log says %q", got)
+	}
+	p.do(chromedp.Click("#other"))
+	p.until("document.querySelectorAll('#others option').length === 1 && document.querySelector('#others option').value === '2'")
+	p.do(chromedp.SendKeys("#other", "2"), chromedp.KeyEvent(kb.Enter))
+	p.until("document.getElementById('diff').innerText === 'the files are the same'")
+	p.do(chromedp.SendKeys("#other", "2"), chromedp.KeyEvent(kb.Enter))
+	p.until("document.getElementById('difffault').innerText.includes('there is no run') && document.getElementById('diff').hidden")
 }

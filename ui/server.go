@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"drun/checkpoints"
 	"drun/history"
@@ -139,7 +140,14 @@ func (s *Server) cookie() string { return "drun-" + s.port }
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	s.routes(mux)
-	mux.Handle("GET /", http.FileServerFS(assets))
+	files := http.FileServerFS(assets)
+	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
+		if !utf8.ValidString(r.URL.Path) { // is the name of no file
+			http.NotFound(w, r)
+			return
+		}
+		files.ServeHTTP(w, r)
+	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", policy)

@@ -85,7 +85,7 @@ class Chart {
     for (const c of curves) {
       const groups = this.settings.groups, i = !groups ? this.runs.findIndex(r => r.id === c.run) : c.runs ? groups.ofValue(c.group) : groups.ofRun(c.run);
       const colour = colourOf(i), dash = dashOf(groups && !c.runs ? 0 : i);
-      const label = c.runs ? clean(`${groups.labels[i]} (${c.runs.length} runs)`) : clean(`${c.run} ${c.name}`), value = (u, v) => number(v);
+      const label = c.runs ? clean(`${groups.labels[i]} (${c.runs.length} runs)`) : `${c.run} ${cut(c.name)}`, value = (u, v) => number(v);
       notFinite += c.not_finite;
       const table = [c.x, shown(c.y)];
       const smooth = c.smooth && c.smooth.length > 0;

@@ -109,6 +109,7 @@ $("all").addEventListener("change", table);
   try { await refresh(); } catch (e) { nothing(e); return; }
   // Runs that have ended are not asked again.
   const going = () => latest.runs.some(r => r.status === "running");
+  if (!window.exported && !going()) { $("live").textContent = "ended"; return; }
   live(async () => {
     if (!going()) return;
     try { await refresh(); $("fault").textContent = ""; } catch (e) { $("fault").textContent = e.text ?? String(e); }

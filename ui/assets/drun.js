@@ -159,6 +159,19 @@ function fill(table, heads, rows) {
   return rows.length > 0;
 }
 
+// shorten shows a name so that of a long one, where there is no room for it, the middle is left out: names of runs that belong together differ
+// at their ends.
+function shorten(name) {
+  const all = [...clean(name)], end = 24;
+  return all.length <= 1.5 * end ? clean(name) : el("span", { class: "mid" }, el("span", null, all.slice(0, -end).join("")), el("span", null, all.slice(-end).join("")));
+}
+
+// cut leaves out the middle of a long name where only text can stand.
+function cut(name) {
+  const all = [...clean(name)];
+  return all.length <= 44 ? all.join("") : all.slice(0, 19).join("") + "…" + all.slice(-24).join("");
+}
+
 // list makes a table as fill does, or says what there is instead.
 function list(table, heads, rows, none) {
   if (!fill(table, heads, rows) && !table.caption) table.replaceChildren(el("caption", null, none));

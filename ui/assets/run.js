@@ -71,7 +71,7 @@ async function log(fresh) {
   try {
     answer = await api(of("logs"), { rank: $("rank").value, grep: $("grep").value, after: fresh ? "" : last, limit: most });
   } catch (e) {
-    if (mine === filtered) $("grepfault").textContent = e.text ?? String(e);
+    if (mine === filtered) { $("grepfault").textContent = e.text ?? String(e); $("skipped").textContent = ""; }
     return;
   }
   if (mine !== filtered) return;
@@ -85,7 +85,8 @@ function addLines(answer, fresh) {
   $("log").append(...answer.lines.map(l => el("div", { class: l.stream === "stderr" ? "e" : null }, el("span", { class: "r" }, l.rank < 0 ? "[drun] " : run.world_size > 1 ? `[${l.rank}] ` : ""), l.text)));
   while ($("log").childElementCount > most) $("log").firstChild.remove();
   const left = lines - $("log").childElementCount;
-  $("skipped").textContent = left > 0 ? `the newest ${$("log").childElementCount} of ${lines} lines` : `${lines} lines`;
+  const filter = $("grep").value || $("rank").value;
+  $("skipped").textContent = left > 0 ? `the newest ${$("log").childElementCount} of ${lines} lines` : lines || filter ? `${lines} line${lines === 1 ? "" : "s"}${filter ? " match" + (lines === 1 ? "es" : "") : ""}` : "nothing was printed";
   if ($("tail").checked && (answer.lines.length || fresh)) $("log").scrollTop = $("log").scrollHeight;
 }
 
@@ -142,6 +143,10 @@ $("rank").addEventListener("change", relog);
 $("filter").addEventListener("submit", e => { e.preventDefault(); relog(); });
 $("log").addEventListener("scroll", () => { if ($("log").scrollTop + $("log").clientHeight < $("log").scrollHeight - 40) $("tail").checked = false; }, { passive: true });
 $("tail").addEventListener("change", () => { if ($("tail").checked) $("log").scrollTop = $("log").scrollHeight; });
+$("other").addEventListener("focus", async () => {
+  const newest = await api("runs", { where: "", sort: "", group: "", columns: "id, name", offset: 0, limit: 100 }).catch(() => ({ runs: [] }));
+  $("others").replaceChildren(...newest.runs.filter(r => r.id !== run.id).map(r => el("option", { value: r.id, label: clean(r.name) })));
+}, { once: true });
 $("against").addEventListener("submit", async e => {
   e.preventDefault();
   try {
@@ -149,6 +154,7 @@ $("against").addEventListener("submit", async e => {
     $("diff").hidden = false;
     $("difffault").textContent = "";
   } catch (fault) {
+    $("diff").hidden = true; // it is of another run
     $("difffault").textContent = fault.text ?? String(fault);
   }
 });
@@ -157,5 +163,5 @@ $("against").addEventListener("submit", async e => {
   try { await Promise.all([refresh(), sources()]); ranks(); } catch (e) { if (run) $("fault").textContent = e.text ?? String(e); else nothing(e); return; }
   document.documentElement.dataset.ready = "";
   if (window.exported) $("live").textContent = "exported";
-  else watchParts({ ranks: $("ranks"), logs: $("log"), checkpoints: $("checkpoints"), artifacts: $("kept"), usage: $("h-sys").parentNode });
+  else watchParts({ ranks: $("ranks"), logs: $("h-logs").parentNode, checkpoints: $("checkpoints"), artifacts: $("kept"), usage: $("h-sys").parentNode });
 })();

@@ -13,8 +13,8 @@ const fixed = ["id", "name", "status"];
 
 // usual are the columns until the user names others: what a run is, and some of what the newest runs have.
 function usual() {
-  return ["recipe", "world_size", "started", "seconds", "tags",
-    ...names.recent_params.slice(0, 3).map(n => reference("params", n)), ...names.recent_metrics.slice(0, 4).map(n => reference("metrics", n) + ".last")].join(", ");
+  return ["recipe", ...names.recent_params.slice(0, 3).map(n => reference("params", n)), ...names.recent_metrics.slice(0, 4).map(n => reference("metrics", n) + ".last"),
+    "world_size", "started", "seconds", "tags"].join(", ");
 }
 const wanted = () => [...fixed, unfixed(view.columns || usual())].filter(c => c.trim()).join(", ");
 // unfixed leaves out the columns that are always there; a comma within brackets divides no columns.
@@ -167,7 +167,7 @@ function row(i) {
   } });
   tick.checked = selected.has(run.id);
   r.classList.toggle("chosen", tick.checked);
-  r.append(el("td", null, tick), ...heads.map(h => h === "name" ? el("th", { scope: "row", title: clean(run.name) }, el("a", { href: "run.html?id=" + run.id }, run.name))
+  r.append(el("td", null, tick), ...heads.map(h => h === "name" ? el("th", { scope: "row", title: clean(run.name) }, el("a", { href: "run.html?id=" + run.id }, shorten(run.name)))
     : el("td", { class: isNumeric(run[h]) ? "n" : null, title: typeof run[h] === "string" ? clean(run[h]) : null }, cell(h, run[h]))));
   return r;
 }
