@@ -100,6 +100,7 @@ type Hierarchy struct {
 // world of one rank.
 type Meeting struct {
 	Address string // host:port
+	Near    string // where the node passes requests on (rendezvous.Relay); "": ask at Address
 	Token   string
 	Problem string // why there is none
 }

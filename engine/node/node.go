@@ -16,6 +16,7 @@ import (
 	"drun/engine/cluster"
 	"drun/engine/console"
 	"drun/engine/recipe"
+	"drun/engine/rendezvous"
 	"drun/plugins/host"
 )
 
@@ -54,6 +55,7 @@ type node struct {
 	link  cluster.Link[cluster.ToNode, cluster.ToCoordinator]
 
 	plugin *host.Plugin
+	relay  *rendezvous.Relay // nil: the ranks ask the store themselves
 	board  *board.Board
 	shared bool // the board is the coordinator's: nothing on it has to be sent
 	procs  map[int]*process
@@ -105,6 +107,11 @@ func (n *node) spawnAll() (err error) {
 		return err
 	}
 	jobs := n.start.Jobs
+	if at := jobs[0].Store; len(jobs) > 1 && len(jobs) < n.start.World && at.Problem == "" {
+		if n.relay, err = rendezvous.NewRelay(n.Store, at.Token); err != nil {
+			return err
+		}
+	}
 	n.board.Near(jobs[0].Place.Rank, jobs[len(jobs)-1].Place.Rank+1)
 	exe := n.Exe
 	if n.plugin != nil && n.PluginHost != "" {
@@ -160,6 +167,9 @@ func (n *node) complete(job *engine.Job) *engine.Job {
 	job.Threads = n.Threads
 	job.Watched = n.Watched
 	job.Store.Address = n.Store
+	if n.relay != nil {
+		job.Store.Near = n.relay.Addr()
+	}
 	if job.NodeAddress = n.Address; n.start.Address != "" {
 		job.NodeAddress = n.start.Address
 	}
@@ -314,6 +324,9 @@ func (n *node) kill() {
 // clean waits for the processes, which have ended or are killed.
 func (n *node) clean() {
 	n.kill()
+	if n.relay != nil {
+		defer n.relay.Close()
+	}
 	limit := time.After(2 * time.Second)
 	for n.left > 0 {
 		select {

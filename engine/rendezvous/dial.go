@@ -14,7 +14,7 @@ import (
 )
 
 // Dial gives access to the store of a server. It connects when it is first used,
-// and keeps one connection for each goroutine that uses it at the same time.
+// and keeps one connection for each goroutine that uses it at the same time. The address may be that of a [Relay].
 func Dial(address, token string) *Store {
 	return &Store{link: &client{address: address, token: token}}
 }
@@ -123,6 +123,9 @@ func ended(err error) bool {
 }
 
 func (c *client) connectOnce(ctx context.Context) (*conn, error) {
+	if k, ok, err := dialNear(c.address); ok {
+		return k, err
+	}
 	dialer := net.Dialer{Timeout: ioTimeout}
 	socket, err := dialer.DialContext(ctx, "tcp", c.address)
 	if err != nil {

@@ -205,7 +205,7 @@ func (s *Server) forget(c *conn) {
 	delete(s.conns, c)
 }
 
-// serve answers a connection's requests, one after the other. A client waits in
+// serve answers a connection's requests: those with a number may wait while others are answered. A client waits in
 // slices of pollSeldom at most, so its loss is noticed after one slice.
 func (s *Server) serve(c *conn) {
 	defer s.forget(c)
@@ -234,14 +234,39 @@ func (s *Server) serve(c *conn) {
 		return
 	}
 	table := s.current(token)
+	var sending sync.Mutex
+	gone, room := make(chan struct{}), make(chan struct{}, maxWaits)
+	defer close(gone)
+	answer := func(q *request, stop <-chan struct{}) error {
+		r := table.do(q, stop)
+		r.ID = q.ID
+		sending.Lock()
+		defer sending.Unlock()
+		return c.send(r)
+	}
 	for table != nil {
-		var q request
-		if err := c.receive(&q, maxMessage, time.Time{}); err != nil {
+		q := new(request)
+		if err := c.receive(q, maxMessage, time.Time{}); err != nil {
 			return
 		}
 		q.Wait = min(q.Wait, pollSeldom)
-		if err := c.send(table.do(&q, s.done)); err != nil {
+		if q.ID != 0 && q.Op.waits() {
+			select {
+			case room <- struct{}{}:
+			case <-s.done:
+				return
+			}
+			s.running.Go(func() {
+				if answer(q, gone) != nil {
+					c.Close()
+				}
+				<-room
+			})
+		} else if answer(q, s.done) != nil {
 			return
 		}
 	}
 }
+
+// maxWaits bounds the requests of a connection that wait at a time.
+const maxWaits = 1 << 12

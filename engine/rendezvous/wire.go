@@ -46,7 +46,7 @@ const (
 func (o op) waits() bool { return o == opGet || o == opWait }
 
 // version is that of the handshake (see secret.go) and of the requests.
-const version = 3
+const version = 4
 
 // request is one operation. Values belong to Keys one to one, but for
 // opCompareSet: the expected value and the one desired.
@@ -57,6 +57,7 @@ type request struct {
 	Values [][]byte      `cbor:"4,keyasint,omitempty"`
 	Amount int64         `cbor:"5,keyasint,omitempty"`
 	Wait   time.Duration `cbor:"6,keyasint,omitempty"` // at most, for keys to exist
+	ID     uint64        `cbor:"7,keyasint,omitempty"` // its reply may come after those of later requests; 0: in turn
 }
 
 // reply answers a request.
@@ -65,6 +66,7 @@ type reply struct {
 	Number  int64    `cbor:"2,keyasint,omitempty"`
 	Missing []string `cbor:"3,keyasint,omitempty"` // what did not exist after Wait
 	Error   string   `cbor:"4,keyasint,omitempty"`
+	ID      uint64   `cbor:"5,keyasint,omitempty"` // of the request
 }
 
 // check validates a request without looking at the table.
@@ -144,8 +146,7 @@ func must[T any](v T, err error) T {
 
 var errTooLarge = errors.New("the message is too large")
 
-// conn carries one message at a time. It belongs to one goroutine, but for
-// Close and SetDeadline.
+// conn carries one message at a time each way. One goroutine at a time sends, and one receives.
 type conn struct {
 	net.Conn
 	came time.Time // at the server

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -35,7 +36,7 @@ func (w *worker) meet() *rendezvous.Store {
 	case at.Problem != "":
 		return rendezvous.Unavailable(errors.New(at.Problem))
 	default:
-		return rendezvous.Dial(at.Address, at.Token)
+		return rendezvous.Dial(cmp.Or(at.Near, at.Address), at.Token)
 	}
 }
 

@@ -1,0 +1,252 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A Relay passes the requests of a node's ranks on to the run's store, over one connection: so the server has one for
+// each node, not for each rank. The ranks reach it over a socket of this machine that only processes of this user may
+// use; these could read the token as well.
+type Relay struct {
+	listener net.Listener
+	trunk    trunk
+	ctx      context.Context
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[*conn]struct{} // nil: closed
+}
+
+// near begins the address of a Relay.
+const near = "@"
+
+// NewRelay begins to pass requests on to the store at an address. It connects when the first comes.
+func NewRelay(address, token string) (*Relay, error) {
+	listener, err := net.Listen("unix", near+"drun-store-"+rand.Text())
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen for this node's ranks: %w", err)
+	}
+	r := &Relay{listener: listener, conns: map[*conn]struct{}{}}
+	r.ctx, r.stop = context.WithCancel(context.Background())
+	r.trunk.client = &client{address: address, token: token}
+	r.running.Go(r.accept)
+	return r, nil
+}
+
+// Addr is for Dial.
+func (r *Relay) Addr() string { return r.listener.Addr().String() }
+
+// Store gives access in this process, without a socket, until Close.
+func (r *Relay) Store() *Store { return &Store{link: &r.trunk} }
+
+// Close ends all connections.
+func (r *Relay) Close() {
+	r.stop()
+	r.listener.Close()
+	r.mu.Lock()
+	for c := range r.conns {
+		c.Close()
+	}
+	r.conns = nil
+	r.mu.Unlock()
+	r.trunk.end()
+	r.running.Wait()
+}
+
+func (r *Relay) accept() {
+	for {
+		socket, err := r.listener.Accept()
+		if r.ctx.Err() != nil {
+			return
+		}
+		if err != nil { // out of descriptors
+			time.Sleep(20 * time.Millisecond)
+			continue
+		}
+		c := newConn(socket)
+		r.mu.Lock()
+		if r.conns == nil || !sameUser(socket) {
+			c.Close()
+		} else {
+			r.conns[c] = struct{}{}
+			r.running.Go(func() { r.serve(c) })
+		}
+		r.mu.Unlock()
+	}
+}
+
+// sameUser tells whether a process of this user is at the other end.
+func sameUser(socket net.Conn) bool {
+	raw, err := socket.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return false
+	}
+	same := false
+	err = raw.Control(func(fd uintptr) {
+		peer, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+		same = err == nil && int(peer.Uid) == os.Getuid()
+	})
+	return err == nil && same
+}
+
+// serve passes a connection's requests on, one after the other.
+func (r *Relay) serve(c *conn) {
+	defer func() {
+		c.Close()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.conns, c)
+	}()
+	for {
+		var q request
+		if err := c.receive(&q, maxMessage, time.Time{}); err != nil {
+			return
+		}
+		q.Wait = min(q.Wait, pollSeldom)
+		answer, err := r.trunk.do(r.ctx, &q)
+		if err != nil {
+			answer = &reply{Error: err.Error()}
+		}
+		answer.ID = 0
+		if err := c.send(answer); err != nil {
+			return
+		}
+	}
+}
+
+// trunk is one connection for many requests at a time. Each has a number, which its reply has too.
+type trunk struct {
+	client  *client
+	sending sync.Mutex // held while a request is sent, when replies must still be read
+
+	mu      sync.Mutex
+	conn    *conn // nil: not connected
+	waiting map[uint64]chan *reply
+	last    uint64
+}
+
+func (t *trunk) do(ctx context.Context, asked *request) (*reply, error) {
+	q, answer := *asked, make(chan *reply, 1)
+	if err := t.start(ctx, &q, answer); err != nil {
+		return nil, t.client.explain(ctx, err)
+	}
+	late := time.NewTimer(q.Wait + ioTimeout)
+	defer late.Stop()
+	select {
+	case r, ok := <-answer:
+		if !ok {
+			return nil, fmt.Errorf("the key-value store at %s closed the connection", t.client.address)
+		}
+		return r, nil
+	case <-late.C:
+		t.forget(q.ID)
+		return nil, t.client.explain(ctx, os.ErrDeadlineExceeded)
+	case <-ctx.Done():
+		t.forget(q.ID)
+		return nil, context.Cause(ctx)
+	}
+}
+
+// start sends a request.
+func (t *trunk) start(ctx context.Context, q *request, answer chan *reply) error {
+	t.sending.Lock()
+	defer t.sending.Unlock()
+	c, err := t.connected(ctx)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.last++
+	q.ID = t.last
+	t.waiting[q.ID] = answer
+	t.mu.Unlock()
+	if err = c.send(q); err != nil {
+		t.forget(q.ID)
+		c.Close() // ends read
+	}
+	return err
+}
+
+// connected gives the connection, which it makes if there is none. The caller holds sending.
+func (t *trunk) connected(ctx context.Context) (*conn, error) {
+	t.mu.Lock()
+	c := t.conn
+	t.mu.Unlock()
+	if c != nil {
+		return c, nil
+	}
+	c, err := t.client.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.conn, t.waiting = c, map[uint64]chan *reply{}
+	go t.read(c, t.waiting)
+	return c, nil
+}
+
+// read hands replies out until the connection ends.
+func (t *trunk) read(c *conn, waiting map[uint64]chan *reply) {
+	for {
+		r := new(reply)
+		err := c.receive(r, maxMessage, time.Time{})
+		t.mu.Lock()
+		if err != nil {
+			c.Close()
+			if t.conn == c {
+				t.conn = nil
+			}
+			for id, answer := range waiting {
+				close(answer)
+				delete(waiting, id)
+			}
+			t.mu.Unlock()
+			return
+		}
+		if answer := waiting[r.ID]; answer != nil {
+			delete(waiting, r.ID)
+			answer <- r
+		}
+		t.mu.Unlock()
+	}
+}
+
+func (t *trunk) forget(id uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.waiting, id)
+}
+
+// end ends the connection, and what waits for replies with it.
+func (t *trunk) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.conn != nil {
+		t.conn.Close()
+	}
+}
+
+// Close of a Store leaves the trunk to the others.
+func (t *trunk) Close() error { return nil }
+
+// dialNear connects to a Relay, if the address is that of one.
+func dialNear(address string) (c *conn, ok bool, err error) {
+	if !strings.HasPrefix(address, near) {
+		return nil, false, nil
+	}
+	socket, err := net.DialTimeout("unix", address, ioTimeout)
+	if err != nil {
+		return nil, true, err
+	}
+	return newConn(socket), true, nil
+}
