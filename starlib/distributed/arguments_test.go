@@ -23,7 +23,7 @@ func TestExtremeNumbers(t *testing.T) {
 		`all_to_all(t, [N] * n, [N] * n)`, `all_to_all(t, [N] + [0] * (n - 1), [4] + [0] * (n - 1))`, `all_to_all(t, [2] * n, [N, 4 - N][:n])`,
 		`all_to_all(empty, [N] * n, [0] * n)`,
 		`isend(1, N)`, `isend(1, 1 - dist.rank(), tag = N)`, `irecv(N)`, `irecv(1 - dist.rank(), tag = N)`,
-		`new_group([N])`, `new_group([0, N])`, `new_subgroups(N)`, `init_parallelism(N)`, `init_parallelism(1, N)`, `init_parallelism(N, N)`,
+		`new_group([N])`, `new_group([0, N])`, `new_subgroups(N)`, `init_parallelism(N)`, `init_parallelism(1, N)`, `init_parallelism(N, N)`, `init_parallelism(rank_offset = N)`,
 		`init_parallelism(N, 4)`, `shard(t, N)`, `shard(empty, N)`,
 		`all_reduce(N)`, `all_reduce(N, "product")`, `all_reduce(N, "avg")`, `all_reduce(N, "bxor")`, `reduce(N, 0)`, `reduce(N, 0, "max")`,
 		`average_metrics({"a": 1.0}, N)`, `average_metrics({"a": N}, 2)`, `reduce_dict({"a": N})`, `reduce_dict({"a": N}, average = False)`,

@@ -135,10 +135,11 @@ func (w *World) grouping() []*starlib.Def {
 			Fn: func(*starlib.Call) (starlark.Value, error) { return w.local, nil },
 		},
 		{
-			Sig: `init_parallelism(model: int = 1, pipeline: int = 1, timeout: number = None) -> struct`,
+			Sig: `init_parallelism(model: int = 1, pipeline: int = 1, timeout: number = None, rank_offset: int = 0) -> struct`,
 			Doc: "This rank's groups for tensor (mp), pipeline (pp) and data parallelism (dp), as a struct. The model\n" +
 				"dimension varies fastest, then pipeline, then data. Call it once; model · pipeline must divide the\n" +
-				"world size.",
+				"world size. With rank_offset the ranks before that number stay out, to serve parameters or data: all\n" +
+				"ranks call it, theirs in each group is -1, and the ranks from there on are what is divided.",
 			Fn: w.initParallelism,
 		},
 		{

@@ -16,10 +16,17 @@ import (
 )
 
 func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
-	model, pipeline := c.Int("model"), c.Int("pipeline")
-	size := w.rank.WorldSize
+	model, pipeline, offset := c.Int("model"), c.Int("pipeline"), c.Int("rank_offset")
+	if offset < 0 || offset >= w.rank.WorldSize {
+		return nil, fmt.Errorf("argument rank_offset is %d: the world has ranks 0 to %d", offset, w.rank.WorldSize-1)
+	}
+	size := w.rank.WorldSize - offset
 	if model < 1 || pipeline < 1 || model > size || pipeline > size || size%(model*pipeline) != 0 {
-		return nil, fmt.Errorf("the world's size %d is not divisible by model %d · pipeline %d", size, model, pipeline)
+		what := "the world's size"
+		if offset > 0 {
+			what = fmt.Sprintf("the number of ranks from rank %d on,", offset)
+		}
+		return nil, fmt.Errorf("%s %d is not divisible by model %d · pipeline %d", what, size, model, pipeline)
 	}
 	if w.parallel {
 		return nil, errors.New("it was called already: keep its result")
@@ -36,7 +43,7 @@ func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
 			if r/dim.stride%dim.extent == 0 {
 				part := make([]int, dim.extent)
 				for i := range part {
-					part[i] = r + i*dim.stride
+					part[i] = offset + r + i*dim.stride
 				}
 				parts = append(parts, part)
 			}
