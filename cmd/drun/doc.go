@@ -1,29 +1,70 @@
 package main
 
 import (
+	"fmt"
+	"io"
+
 	"github.com/spf13/cobra"
 
+	"drun/internal/exit"
 	"drun/starlib/universe"
 )
 
 func newDoc() *cobra.Command {
-	return &cobra.Command{
+	var search, html string
+	c := &cobra.Command{
 		Use:   "doc [NAME]",
-		Short: "Print the reference of the builtins, also as a stub for editors",
+		Short: "Print the reference of the builtins, search it, write it as pages or as a stub for editors",
 		Long: "Prints every builtin's signature and docstring as a Python stub, which editors understand. Modules and\n" +
 			"types are classes there; builtins that Python has too, such as len, are left out unless you name them.\n" +
-			"NAME is a module (dist), a builtin (dist.all_reduce), a type (Tensor) or a method.",
+			"NAME is a module (dist), a builtin (dist.all_reduce), a type (Tensor) or a method.\n" +
+			"--search lists the builtins that have all words of a text in their name, signature or documentation, the\n" +
+			"best first. --html writes the reference as pages with a search field, which need no server and no network.",
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			flags := cmd.Flags()
+			if given := len(args) + count(flags.Changed("search")) + count(flags.Changed("html")); given > 1 {
+				return usage("one of them at a time", "a name, --search and --html exclude each other")
+			}
+			switch {
+			case flags.Changed("search"):
+				entries := universe.Reference().Search(search)
+				if len(entries) == 0 {
+					return exit.WithHint(fmt.Errorf("nothing in the reference has all of %q", search), "drun doc lists everything")
+				}
+				return show(cmd, entries, printFound)
+			case flags.Changed("html"):
+				return writePages(html, universe.Reference())
+			}
 			name := ""
 			if len(args) == 1 {
 				name = args[0]
 			}
 			entries := universe.Reference().Find(name)
 			if len(entries) == 0 {
-				return usage("drun doc lists them all", "there is no builtin %q", name)
+				return usage("drun doc lists them all; drun doc --search "+name+" looks for it everywhere", "there is no builtin %q", name)
 			}
 			return show(cmd, entries, printStub)
 		},
 	}
+	c.Flags().StringVar(&search, "search", "", "list what has all words of `TEXT`, the best first")
+	c.Flags().StringVar(&html, "html", "", "write the reference as pages into the new or empty folder `DIR`")
+	return c
+}
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// printFound writes a line for each entry.
+func printFound(out io.Writer, entries universe.Entries) error {
+	for _, e := range entries {
+		if _, err := fmt.Fprintf(out, "%-28s %s\n", e.Path(), e.Summary()); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,0 +1,82 @@
+package universe
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Path is the name by which recipes and the command line know the entry: "dist.all_reduce".
+func (e Entry) Path() string {
+	if e.Owner == "" {
+		return e.Name
+	}
+	return e.Owner + "." + e.Name
+}
+
+// Search finds the entries in which every word of a text occurs, the best first: a word counts most as
+// the whole name, then at its beginning, within it, in the signature, in the documentation. Case does not
+// matter, and neither do dots and underscores of names, so "DataLoader" finds data.loader.
+func (all Entries) Search(text string) Entries {
+	type hit struct {
+		Entry
+		score int
+	}
+	var hits []hit
+	words := strings.Fields(text)
+	for _, e := range all {
+		score := 0
+		for _, w := range words {
+			s := e.score(w)
+			if s == 0 {
+				score = 0
+				break
+			}
+			score += s
+		}
+		if score > 0 {
+			hits = append(hits, hit{e, score})
+		}
+	}
+	slices.SortStableFunc(hits, func(a, b hit) int {
+		return cmp.Or(b.score-a.score, len(a.Path())-len(b.Path()), strings.Compare(a.Path(), b.Path()))
+	})
+	found := make(Entries, len(hits))
+	for i, h := range hits {
+		found[i] = h.Entry
+	}
+	return found
+}
+
+// score is how well a word fits the entry; 0: not at all.
+func (e Entry) score(word string) int {
+	if word == e.Name || word == e.Path() {
+		return 110
+	}
+	word = strings.ToLower(word)
+	bare := strings.NewReplacer(".", "", "_", "")
+	name, path, plain := strings.ToLower(e.Name), strings.ToLower(e.Path()), bare.Replace(word)
+	switch {
+	case word == name || word == path:
+		return 100
+	case plain == "":
+		return 0
+	case plain == bare.Replace(name) || plain == bare.Replace(path):
+		return 90
+	case strings.HasPrefix(bare.Replace(name), plain):
+		return 50
+	case strings.Contains(bare.Replace(path), plain):
+		return 30
+	case strings.Contains(strings.ToLower(e.Signature), word):
+		return 10
+	case strings.Contains(strings.ToLower(e.Doc), word):
+		return 5
+	}
+	return 0
+}
+
+// Summary is the first sentence of the documentation.
+func (e Entry) Summary() string {
+	line, _, _ := strings.Cut(strings.ReplaceAll(e.Doc, "\n", " "), ". ")
+	return strings.TrimSuffix(line, ".")
+}
