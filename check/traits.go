@@ -68,6 +68,8 @@ var traits = map[string]trait{
 	"dist.init_parallelism":   {collective: true},
 	"dist.copy_to_group":      {back: true},
 	"dist.reduce_from_group":  {collective: true},
+	"dist.column_linear":      {collective: true},
+	"dist.row_linear":         {collective: true},
 	"dist.shard":              {},
 	"dist.pipeline":           {collective: true},
 	"dist.rpc":                {own: true, origin: byData},

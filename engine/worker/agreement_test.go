@@ -70,6 +70,9 @@ var calls = map[string][2]string{
 	"fsdp":                   {"dist.fsdp", `dist.fsdp(nn.linear(3, 1))`},
 	"a unit's forward":       {"dist.fsdp in forward", `parts(tensor.ones(1, 2))`},
 	"a unit's backward":      {"dist.fsdp in backward", `spread.backward()`},
+	"column_linear":          {"dist.column_linear", `dist.column_linear(6, 6)`},
+	"row_linear":             {"dist.row_linear", `dist.row_linear(6, 6)`},
+	"a row's forward":        {"dist.row_linear", `row(tensor.ones(1, 6 // n))`},
 	"zero":                   {"dist.zero", `dist.zero(optim.sgd([x], lr = 1))`},
 	"a divided step":         {"Optimizer.step", `divided.step()`},
 	"pipeline":               {"dist.pipeline", `dist.pipeline([nn.relu()] * n, 2)`},
@@ -104,6 +107,7 @@ pipe = dist.pipeline([nn.linear(2, 2)] * n, 2)
 def f():
     pass
 define(f)
+row = dist.row_linear(6, 6)
 parts = dist.fsdp(nn.linear(2, 1))
 spread = parts(tensor.ones(1, 2)).sum()
 `

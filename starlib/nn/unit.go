@@ -5,6 +5,8 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/starlib"
+	startensor "drun/starlib/tensor"
 	"drun/tensor"
 )
 
@@ -116,4 +118,14 @@ func (u *Unit) String() string {
 // LoadState is load_state for one that has put the parameters together.
 func (m *Model) LoadState(state *starlark.Dict, strict bool) ([]string, error) {
 	return m.loadState(state, strict)
+}
+
+// NewLayer makes a layer of another module: forward takes one tensor; bias may be nil.
+func NewLayer(ctx *tensor.Context, kind, detail string, weight, bias *tensor.Tensor, forward func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error)) *Model {
+	m := &Model{kind: kind, detail: detail, fields: weights(weight, bias), training: true, layer: true, ctx: ctx}
+	call := &starlib.Def{Sig: "dist." + kind + "(x: Tensor) -> Tensor", Fn: func(c *starlib.Call) (starlark.Value, error) {
+		return startensor.Result(forward(c, startensor.Arg(c, "x")))
+	}}
+	m.forward = call.Builtin(nil).(starlark.Callable)
+	return m
 }
