@@ -150,6 +150,7 @@ func (r *Record) complete(ranks Ranks) {
 		}
 		if err == nil && s.region != nil {
 			s.region.written = max(s.region.written, s.region.used)
+			s.hold()
 		}
 		switch {
 		case err != nil:

@@ -51,6 +51,14 @@ func (s *saving) await(ranks Ranks, step int64, doing string, missing func() []i
 // entry is one of a rank's.
 type entry struct{ rank, i int }
 
+// content is what equal data has in common.
+type content struct {
+	dtype, sum string
+	bytes      int64
+}
+
+func contentOf(e engine.Entry) content { return content{e.DType, string(e.Sum), e.Bytes} }
+
 // align keeps data of different entries in different cache lines.
 const align = 64
 
@@ -62,10 +70,6 @@ var errTooLarge = errors.New("the state is larger than drun can hand over")
 // share decides which rank hands over what, and where in the region that goes, whose size is
 // the result. Of ranks with equal data it is one that is near, with the fewest bytes so far.
 func (s *saving) share(near func(rank int) bool) (size int64, err error) {
-	type content struct {
-		dtype, sum string
-		bytes      int64
-	}
 	if err := s.findWholes(); err != nil {
 		return 0, err
 	}
@@ -84,7 +88,7 @@ func (s *saving) share(near func(rank int) bool) (size int64, err error) {
 			if e.Bytes == 0 || e.Share != nil {
 				continue
 			}
-			is := content{e.DType, string(e.Sum), e.Bytes}
+			is := contentOf(e)
 			if len(e.Sum) > 0 && holders[is] != nil {
 				holders[is] = append(holders[is], entry{rank, i})
 				continue
@@ -151,9 +155,40 @@ func (s *saving) share(near func(rank int) bool) (size int64, err error) {
 func (s *saving) prepare(near func(rank int) bool, from *regions) error {
 	size, err := s.share(near)
 	if err == nil && size > 0 {
-		s.region, err = from.take(size)
+		if s.region, err = from.take(size); err == nil {
+			s.reuse()
+		}
 	}
 	return err
+}
+
+// reuse leaves out what the region has from the save before, at the same place: nobody hands it over again. Over a
+// network, what does not change, such as frozen parameters, is sent once.
+func (s *saving) reuse() {
+	held := s.region.holds
+	s.region.holds = nil // until the new data is there
+	for rank, spans := range s.asked {
+		s.asked[rank] = slices.DeleteFunc(spans, func(span engine.Span) bool {
+			e := &s.parts[rank].Entries[span.Entry]
+			if len(e.Sum) == 0 || held[span.Offset] != contentOf(*e) {
+				return false
+			}
+			e.Offset, e.Data = span.Offset, s.region.mem[span.Offset:][:e.Bytes:e.Bytes]
+			return true
+		})
+	}
+}
+
+// hold notes what the region has, once all of it is there.
+func (s *saving) hold() {
+	s.region.holds = map[int64]content{}
+	for _, part := range s.parts {
+		for _, e := range part.Entries {
+			if part.Apart && len(e.Sum) > 0 && e.Bytes > 0 {
+				s.region.holds[e.Offset] = contentOf(e)
+			}
+		}
+	}
 }
 
 // take puts in a rank's data.

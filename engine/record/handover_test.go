@@ -176,3 +176,67 @@ func TestRegionsAreUsedAgain(t *testing.T) {
 	}
 	p.give(g)
 }
+
+// What has not changed since the save before is not handed over again, by ranks here or elsewhere; what has changed, or
+// whose place another's data has got meanwhile, is.
+func TestUnchangedDataIsNotHandedOverAgain(t *testing.T) {
+	var pool regions
+	defer pool.close()
+	save := func(fail bool, texts ...string) (asked int) {
+		t.Helper()
+		s := newSaving()
+		for rank, text := range texts {
+			s.parts[rank] = header(strings.Fields(text)...)
+		}
+		if err := s.prepare(func(rank int) bool { return rank == 0 }, &pool); err != nil {
+			t.Fatal(err)
+		}
+		for rank := range texts {
+			handed := &engine.Handed{}
+			for _, span := range s.asked[rank] {
+				e := s.parts[rank].Entries[span.Entry]
+				handed.Data = append(handed.Data, bytes.Repeat(e.Sum[:1], int(e.Bytes)))
+				asked++
+			}
+			if fail && rank == 0 {
+				handed = &engine.Handed{Error: "full"}
+			}
+			s.take(rank, handed)
+		}
+		if fail {
+			pool.give(s.region)
+			return asked
+		}
+		if err := s.fill(); err != nil || s.err != nil {
+			t.Fatal(err, s.err)
+		}
+		for rank, part := range s.parts {
+			for _, e := range part.Entries {
+				if !bytes.Equal(e.Data, bytes.Repeat(e.Sum[:1], int(e.Bytes))) {
+					t.Errorf("rank %d saves %q for %s", rank, e.Data, e.Sum)
+				}
+			}
+		}
+		s.hold()
+		pool.give(s.region)
+		return asked
+	}
+	for i, c := range []struct {
+		fail  bool
+		texts []string
+		want  int
+	}{
+		{false, []string{"float32:80:a float32:70:b", "float32:80:a float32:70:c"}, 3},
+		{false, []string{"float32:80:a float32:70:b", "float32:80:a float32:70:c"}, 0},
+		{false, []string{"float32:80:a float32:70:b", "float32:80:a float32:70:d"}, 1},
+		{false, []string{"float32:80:x float32:70:b", "float32:80:x float32:70:d"}, 1},
+		{false, []string{"float32:80:x float32:70:d", "float32:80:x float32:70:b"}, 2}, // elsewhere
+		{false, []string{"float32:80:x float32:70:d", "float32:80:x int32:70:b"}, 1},
+		{true, []string{"float32:80:x float32:70:e", "float32:80:x int32:70:b"}, 1},
+		{false, []string{"float32:80:x float32:70:e", "float32:80:x int32:70:b"}, 3}, // after a failure
+	} {
+		if got := save(c.fail, c.texts...); got != c.want {
+			t.Errorf("save %d: %d entries are handed over, want %d", i, got, c.want)
+		}
+	}
+}

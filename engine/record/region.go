@@ -16,9 +16,10 @@ type region struct {
 	file    *os.File
 	number  uint64
 	mem     []byte
-	used    int64       // bytes, from its beginning
-	written int64       // bytes from its beginning that have their memory
-	lent    atomic.Bool // ranks may read it for as long as they live
+	used    int64             // bytes, from its beginning
+	written int64             // bytes from its beginning that have their memory
+	holds   map[int64]content // of the save before, by offset, see reuse
+	lent    atomic.Bool       // ranks may read it for as long as they live
 }
 
 // WriteAt does not write into the mapping, in which a lack of memory would be the end of the process.

@@ -177,7 +177,9 @@ func (r *Record) load(rank int, f *found) *loaded {
 		_, l.parts, l.err = f.store.LoadInto(f.info.Run, f.info.Ref(), ranks, func(size int64) (to io.WriterAt, err error) {
 			r.regions.give(l.region) // of a try before
 			if l.region = nil; size > 0 {
-				l.region, err = r.regions.take(size)
+				if l.region, err = r.regions.take(size); err == nil {
+					l.region.holds = nil
+				}
 			}
 			return l.region, err
 		})
