@@ -102,11 +102,15 @@ ubsan:
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 CGO_CFLAGS="-g -fsanitize=undefined" CGO_LDFLAGS=-fsanitize=undefined \
 		go test -short -count 1 ./kernel ./tensor
 
-# Looks for requests to the pages of drun ui that it answers wrongly.
+# Looks for requests to the pages of drun ui that it answers wrongly, and for files of data that readers do not stand.
 FUZZTIME = 5m
 fuzz:
 	go test -run '^$$' -fuzz '^FuzzAPI$$' -fuzztime $(FUZZTIME) ./ui
 	go test -run '^$$' -fuzz '^FuzzRequests$$' -fuzztime $(FUZZTIME) ./ui
+	for name in $$(grep -ho 'func Fuzz[A-Za-z]*' starlib/data/*_test.go | cut -d ' ' -f 2); do \
+		go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) ./starlib/data || exit 1; done
+	go test -run '^$$' -fuzz '^FuzzTables$$' -fuzztime $(FUZZTIME) ./starlib/data/table
+	go test -run '^$$' -fuzz '^FuzzPictures$$' -fuzztime $(FUZZTIME) ./starlib/data/picture
 
 # The tests beside a program that uses every core, as on a busy machine.
 busy: build

@@ -108,6 +108,8 @@ func probes(drun, folder string, p *peers, lasting time.Duration) []probe {
 	all = append(all, torch(groupOperators, "", 0, "operators_torch.py")...)
 	all = append(all, probe{groupLayers, drunName, "", printed(recipe("bench/layers.star", 1, 1), 0)})
 	all = append(all, torch(groupLayers, "", 0, "layers_torch.py")...)
+	all = append(all, probe{groupStreams, drunName, "", printed(recipe("bench/streams.star", 1, 1, "--data", "examples/data"), 0)})
+	all = append(all, torch(groupStreams, "", 0, "streams_torch.py")...)
 	for _, m := range models {
 		path, steps := "bench/"+m.name+".star", strconv.Itoa(m.steps)
 		all = append(all, probe{groupTrain, drunName, ", 1 rank", printed(recipe(path, 1, 1, "-p", "steps="+steps), 0)})

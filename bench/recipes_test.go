@@ -45,6 +45,7 @@ func TestRecipes(t *testing.T) {
 	run(", 2 ranks", "bench/helpers.star", "-p", "scale=0", "-n", "2")
 	run("", "bench/operators.star", "-p", "scale=0")
 	run("", "bench/layers.star", "-p", "scale=0")
+	run("", "bench/streams.star", "-p", "scale=0", "--data", "examples/data")
 	run("", "bench/log.star", "-p", "steps=100")
 	run(", 1 rank", "bench/checkpoints.star", "-p", "rounds=1")
 

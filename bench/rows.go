@@ -14,11 +14,12 @@ const (
 	groupHelpers   = "helpers"
 	groupOperators = "operators"
 	groupLayers    = "layers"
+	groupStreams   = "streams"
 	groupTrain     = "train"
 	groupKernels   = "kernels"
 )
 
-var groups = []string{groupStart, groupHistory, groupQueries, groupLogging, groupStates, groupAllReduce, groupBackends, groupHelpers, groupOperators, groupTrain, groupLayers, groupKernels}
+var groups = []string{groupStart, groupHistory, groupQueries, groupLogging, groupStates, groupAllReduce, groupBackends, groupHelpers, groupOperators, groupTrain, groupLayers, groupStreams, groupKernels}
 
 const (
 	us  = 1e-6
@@ -111,6 +112,7 @@ func buildRows() []row {
 	for _, layer := range []string{"lstm", "conv1d", "group_norm", "conv_transpose2d"} {
 		all = append(all, row{groupLayers, layer + " step", []bar{atMostOf(torchName, 0.8)}})
 	}
+	all = append(all, row{groupStreams, "streaming loader step", []bar{atMostOf(torchName, 0.8)}})
 	for _, shape := range gemmShapes {
 		all = append(all, row{groupKernels, shape.String(), []bar{atLeastOf(openBLASName, shape.least)}})
 	}

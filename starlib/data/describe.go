@@ -1,0 +1,217 @@
+package data
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+	"drun/starlib/data/picture"
+	"drun/starlib/data/table"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// Description is what a file holds, for drun data.
+type Description struct {
+	File    string       `json:"file"`
+	Format  string       `json:"format"`
+	Bytes   int64        `json:"bytes"`
+	Rows    *int64       `json:"rows"`    // of a table, lines of a text, files of an archive; nil where there is no such thing
+	Columns []ColumnInfo `json:"columns"` // of a table
+	Tensors []TensorInfo `json:"tensors"` // of arrays and pictures
+	First   []any        `json:"first"`   // the first rows: lists of cells, or texts
+}
+
+// ColumnInfo is a column of a table; Type is bool, int64, float64, text, any or empty.
+type ColumnInfo struct {
+	Name    string `json:"name"`
+	Type    string `json:"type"`
+	Missing int    `json:"missing"`
+}
+
+// TensorInfo is an array as the file has it.
+type TensorInfo struct {
+	Name  string `json:"name"`
+	Type  string `json:"type"`
+	Shape []int  `json:"shape"`
+}
+
+// firstRows is how many rows a description shows.
+const firstRows = 5
+
+// largestDescribed bounds the cells of a table that is described.
+const largestDescribed = 4 << 30
+
+// Describe reads a file and says what it holds.
+func Describe(path string) (*Description, error) {
+	dir, name := filepath.Split(path)
+	files, err := starlib.OpenFiles(filepath.Clean(dir + "."))
+	if err != nil {
+		return nil, err
+	}
+	files.Largest = largestDescribed
+	f, err := files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	d := &Description{File: path, Format: formatOf(name), Bytes: f.Size(), Columns: []ColumnInfo{}, Tensors: []TensorInfo{}, First: []any{}}
+	f.Close()
+	if err := d.read(files, name); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Description) read(files *starlib.Files, name string) error {
+	ctx := tensor.NewContext()
+	one := func(parse func([]byte) (*array, error)) error {
+		return readArrays(files, ctx, name, func(content []byte) error {
+			a, err := parse(content)
+			if err == nil {
+				d.Tensors = append(d.Tensors, TensorInfo{"", a.kind.name, append([]int{}, a.shape...)})
+			}
+			return err
+		})
+	}
+	switch d.Format {
+	case "safetensors":
+		return readArrays(files, ctx, name, func(content []byte) error {
+			arrays, err := parseSafetensors(content)
+			for _, a := range arrays {
+				d.Tensors = append(d.Tensors, TensorInfo{a.name, a.kind.name, append([]int{}, a.shape...)})
+			}
+			return err
+		})
+	case "npz":
+		tensors, err := readTensors(files, ctx, name, parseNPZ)
+		if err != nil {
+			return err
+		}
+		for _, item := range tensors.Items() {
+			t := item[1].(*startensor.Value).Tensor()
+			d.Tensors = append(d.Tensors, TensorInfo{string(item[0].(starlark.String)), t.DType().String(), append([]int{}, t.Shape()...)})
+		}
+		return nil
+	case "npy":
+		return one(parseNPY)
+	case "png", "jpg", "jpeg":
+		p, _, err := readPicture(files, name, picture.Unchanged)
+		if err == nil {
+			d.Tensors = append(d.Tensors, TensorInfo{"", "uint8", []int{p.Channels, p.Height, p.Width}})
+		}
+		return err
+	case "tar", "tgz":
+		return d.archive(files, name)
+	}
+	if strings.Contains(name, "idx") && one(parseIDX) == nil {
+		d.Format = "idx"
+		return nil
+	}
+	if formatsOfTables[d.Format] != nil && !strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst"), ".txt") {
+		t, err := readTable(files, ctx, nil, name, d.Format, tableOptions{})
+		if err != nil {
+			return err
+		}
+		d.table(t.Table)
+		return nil
+	}
+	return d.text(files, name)
+}
+
+func (d *Description) table(t *table.Table) {
+	rows := int64(t.Rows)
+	d.Rows = &rows
+	for _, c := range t.Columns {
+		missing := 0
+		for i := range c.Len() {
+			if c.IsMissing(i) {
+				missing++
+			}
+		}
+		d.Columns = append(d.Columns, ColumnInfo{c.Name, c.Kind.String(), missing})
+	}
+	for i := range min(t.Rows, firstRows) {
+		row := make([]any, len(t.Columns))
+		for k, c := range t.Columns {
+			row[k] = shown(c.Cell(i))
+		}
+		d.First = append(d.First, row)
+	}
+}
+
+// shown is a cell as JSON has it.
+func shown(v any) any {
+	switch v := v.(type) {
+	case float64:
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return fmt.Sprint(v)
+		}
+	case string:
+		return shorten(v)
+	case []any, table.Object:
+		return shorten(plainValue(v).String())
+	}
+	return v
+}
+
+// archive lists the files of a tar file.
+func (d *Description) archive(files *starlib.Files, name string) error {
+	d.Format = "tar"
+	in, _, closer, err := open(files, name)
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	var n int64
+	for archive := tar.NewReader(in); ; {
+		h, err := archive.Next()
+		if err == io.EOF {
+			d.Rows = &n
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s: after %d files: the tar data is garbled or truncated: %w", name, n, err)
+		}
+		if n++; n <= firstRows {
+			d.First = append(d.First, []any{shorten(h.Name), h.Size})
+		}
+	}
+}
+
+// text counts the lines of a text; a file that is none has no rows.
+func (d *Description) text(files *starlib.Files, name string) error {
+	in, _, closer, err := open(files, name)
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	var n int64
+	notText := errors.New("")
+	d.Format = "text"
+	err = table.Lines(in, func(_ int, line []byte) error {
+		if !utf8.Valid(line) {
+			return notText
+		}
+		if n++; n <= firstRows {
+			d.First = append(d.First, shorten(string(line)))
+		}
+		return nil
+	})
+	if errors.Is(err, notText) {
+		d.Format, d.First = "bytes", []any{}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	d.Rows = &n
+	return nil
+}

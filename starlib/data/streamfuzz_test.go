@@ -1,0 +1,73 @@
+package data
+
+import (
+	"archive/tar"
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.starlark.net/starlark"
+
+	"drun/starlib"
+)
+
+// Whatever a file holds, its records are numbered one after the other, and reading again from any of them gives the same
+// rest; or there is an error that names the file.
+func FuzzStreams(f *testing.F) {
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	for _, name := range []string{"a.cls", "a.txt", "b.cls", "b.json"} {
+		_ = w.WriteHeader(&tar.Header{Name: name, Size: 1, Mode: 0o600})
+		_, _ = w.Write([]byte("1"))
+	}
+	w.Close()
+	for format := range 4 {
+		for _, content := range []string{"1,2\n3,4\n", "a,b\n\"1\",2\r\n\n3,4", "{\"a\":[1]}\n{}\n", archive.String(), "\ufeff1\n", "\x1f\x8b\x08"} {
+			f.Add(byte(format), content)
+		}
+	}
+	dir := f.TempDir()
+	files, err := starlib.OpenFiles(dir)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, format byte, content string) {
+		if err := os.WriteFile(filepath.Join(dir, "f"), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := &Stream{files: files, names: []string{"f"}, format: []string{"csv", "jsonl", "text", "tar"}[format%4], comma: ',', label: starlark.None}
+		read := func(from mark) (marks []mark, err error) {
+			r := s.read([]int{0}, from, 0, 1, 1)
+			defer r.stop()
+			for c := range r.chunks {
+				if <-c.done; c.err != nil {
+					return marks, c.err
+				}
+				for _, rec := range c.records {
+					marks = append(marks, rec.mark)
+				}
+			}
+			return marks, nil
+		}
+		all, err := read(mark{})
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "f: ") {
+				t.Fatalf("%v", err)
+			}
+			return
+		}
+		for i, m := range all {
+			if m.number != int64(i) || m.offset > int64(len(content)) && !strings.HasPrefix(content, "\x1f\x8b") && !strings.HasPrefix(content, "\x28\xb5") {
+				t.Fatalf("record %d is %+v", i, m)
+			}
+		}
+		if len(all) > 1 {
+			again, err := read(all[len(all)/2])
+			if err != nil || len(again) != len(all)-len(all)/2 || again[0] != all[len(all)/2] {
+				t.Fatalf("from record %d: %v, %v; want %v", len(all)/2, again, err, all)
+			}
+		}
+	})
+}
