@@ -87,8 +87,8 @@ func TestNothingLeftBehind(t *testing.T) {
 		})
 	})
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		out, _ := exec.Command("pgrep", "-g", "0", "-f", "drun-mpi-").Output() // none: it fails
-		left, _ := filepath.Glob("/dev/shm/drun-mpi-*")
+		out, _ := exec.Command("pgrep", "-g", "0", "-f", "mpi-places-").Output() // none: it fails
+		left, _ := filepath.Glob("/dev/shm/mpi-places-*")
 		var own []string
 		for _, dir := range left {
 			if info, err := os.Stat(dir); err == nil && info.ModTime().After(began) {

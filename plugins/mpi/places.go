@@ -132,10 +132,11 @@ func lend(ctx context.Context, n int) (places []place, stop func(), err error) {
 	if err != nil {
 		return nil, stop, err
 	}
-	// All that MPI makes lies in one folder, which is memory where there is such: ranks share some of it.
-	dir, err := os.MkdirTemp("/dev/shm", "drun-mpi-")
+	// All that MPI makes lies in one folder, which is memory where there is such: ranks share some of it. Its name is not
+	// like that of drun's own shared memory, which never stays.
+	dir, err := os.MkdirTemp("/dev/shm", "mpi-places-")
 	if err != nil {
-		dir, err = os.MkdirTemp("", "drun-mpi-")
+		dir, err = os.MkdirTemp("", "mpi-places-")
 	}
 	if err != nil {
 		return nil, stop, err
