@@ -81,7 +81,7 @@ func (m *machine) nativeValue(name string) value {
 }
 
 // anyFields are types whose attributes the recipe chooses itself, or that have those of such a type.
-var anyFields = map[string]bool{"Module": true, "Pipeline": true, "FSDP": true, "": true}
+var anyFields = map[string]bool{"Module": true, "Pipeline": true, "DataParallel": true, "FSDP": true, "": true}
 
 func (m *machine) instanceAttribute(e *syntax.DotExpr, x value, o *object) value {
 	name := e.Name.Name

@@ -72,6 +72,7 @@ var traits = map[string]trait{
 	"dist.row_linear":         {collective: true},
 	"dist.shard":              {},
 	"dist.pipeline":           {collective: true},
+	"dist.data_parallel":      {},
 	"dist.rpc":                {own: true, origin: byData},
 	"dist.rpc_async":          {own: true, origin: byData},
 	"dist.remote":             {own: true, origin: byData},

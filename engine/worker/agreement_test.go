@@ -92,7 +92,7 @@ var calls = map[string][2]string{
 
 // alone are builtins of dist that do not meet others, or as another builtin does: rpc.
 var alone = []string{"rank", "world_size", "local_rank", "local_size", "node_rank", "num_nodes", "is_distributed", "is_main",
-	"backend", "shard", "unwrap", "local_group", "rpc_async", "remote"}
+	"backend", "shard", "unwrap", "local_group", "rpc_async", "remote", "data_parallel"}
 
 // before is what all ranks do first, the same.
 const before = `

@@ -81,7 +81,7 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 		Types:  []*starlib.Methods{groupMethods, workMethods, ddpMethods, fsdpMethods, storeMethods, pipelineMethods, referenceMethods},
 		Values: starlark.StringDict{"store": &storeValue{w, c.Store}},
 	}
-	for _, defs := range [][]*starlib.Def{w.identity(), w.collectives(), w.exchanges(), w.messages(), w.helpers(), w.grouping(), w.wrappers(), w.parallelLayers(), w.pipelining(), w.calling()} {
+	for _, defs := range [][]*starlib.Def{w.identity(), w.collectives(), w.exchanges(), w.messages(), w.helpers(), w.grouping(), w.wrappers(), w.parallelLayers(), w.pipelining(), w.calling(), w.dataParallelism()} {
 		m.Defs = append(m.Defs, defs...)
 	}
 	return w, m

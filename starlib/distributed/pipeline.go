@@ -268,23 +268,13 @@ func (s *step) begin() (err error) {
 
 // part is a micro-batch's rows.
 func (s *step) part(t *tensor.Tensor, micro int) (*tensor.Tensor, error) {
-	start, n := s.place(micro)
+	start, n := share(s.rows, s.of, micro)
 	return tensor.Narrow(t.Detach(), 0, start, n)
-}
-
-// place is where a micro-batch begins, and how many rows it has.
-func (s *step) place(micro int) (start, n int) {
-	n, more := s.rows/s.of, s.rows%s.of
-	start = micro*n + min(micro, more)
-	if micro < more {
-		n++
-	}
-	return start, n
 }
 
 // share of a micro-batch in the batch.
 func (s *step) share(micro int) float64 {
-	_, n := s.place(micro)
+	_, n := share(s.rows, s.of, micro)
 	return float64(n) / float64(s.rows)
 }
 

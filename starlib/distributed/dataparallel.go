@@ -1,0 +1,211 @@
+package distributed
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"drun/starlib"
+	"drun/starlib/nn"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+
+	"go.starlark.net/starlark"
+)
+
+// dataParallel is a module that takes a batch in parts, as so many ranks would, on one rank. The
+// kernels use all the rank's threads for each part, so the parts follow one another. They do so from
+// the last to the first: backward goes the other way, and so adds the parts' gradients to a
+// parameter's in the order in which shm adds the ranks'.
+type dataParallel struct {
+	*nn.Model
+	parts   int
+	buffers []*tensor.Tensor
+}
+
+var (
+	_ starlib.Stateful  = (*dataParallel)(nil)
+	_ starlark.Callable = (*dataParallel)(nil)
+)
+
+func (w *World) dataParallelism() []*starlib.Def {
+	return []*starlib.Def{{
+		Sig: `data_parallel(module: Module, parts: int = 2) -> DataParallel`,
+		Doc: "The module with its batch divided as over so many ranks, on this rank alone: tensors among its\n" +
+			"arguments are cut along dimension 0 into parts of consecutive rows (the first ones have one row more\n" +
+			"where parts does not divide them; fewer rows than parts make fewer parts), other arguments go to all\n" +
+			"parts, and the results are joined along dimension 0; numbers become a vector. batch_norm\n" +
+			"normalizes each part by itself, and keeps the statistics of the first. Gradients of a parameter are\n" +
+			"added in the order of the parts: they have the bits of a sum over as many ranks, each with its part,\n" +
+			"where the module uses each parameter once. The kernels use all the rank's threads (--threads) for each\n" +
+			"part, so this makes nothing faster.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			d := &dataParallel{Model: c.Arg("module").(*nn.Model), parts: c.Int("parts")}
+			if d.parts < 1 {
+				return nil, fmt.Errorf("argument parts: want at least 1, got %d", d.parts)
+			}
+			_, params := d.Parameters()
+			for _, e := range d.State() {
+				if t := e.Value.(*startensor.Value).Tensor(); !slices.Contains(params, t) {
+					d.buffers = append(d.buffers, t)
+				}
+			}
+			return d, nil
+		},
+	}}
+}
+
+// Type is the name that signatures use.
+func (d *dataParallel) Type() string { return "DataParallel" }
+
+func (d *dataParallel) String() string {
+	return fmt.Sprintf("data_parallel(%s, parts = %d)", d.Model, d.parts)
+}
+
+// CallInternal computes the module's output.
+func (d *dataParallel) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	rows, err := rowsOf(args, kwargs)
+	if err != nil {
+		return nil, fmt.Errorf("DataParallel: %w", err)
+	}
+	if rows < 2 || d.parts == 1 {
+		return d.Model.CallInternal(thread, args, kwargs)
+	}
+	before := make([][]byte, len(d.buffers))
+	for i, t := range d.buffers {
+		data, err := tensor.Contiguous(t.Detach())
+		if err != nil {
+			return nil, err
+		}
+		before[i] = bytes.Clone(data.Bytes())
+	}
+	outs := make([]starlark.Value, min(d.parts, rows))
+	for part := len(outs) - 1; part >= 0; part-- {
+		start, n := share(rows, len(outs), part)
+		ownArgs, ownKwargs, err := cut(args, kwargs, start, n)
+		if err != nil {
+			return nil, fmt.Errorf("DataParallel: %w", err)
+		}
+		if outs[part], err = d.Model.CallInternal(thread, ownArgs, ownKwargs); err != nil {
+			return nil, err
+		}
+		for i, t := range d.buffers {
+			data, err := tensor.Contiguous(t.Detach())
+			if err == nil && part > 0 && !bytes.Equal(data.Bytes(), before[i]) {
+				err = writeRaw(t, before[i])
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	out, err := join(outs)
+	if err != nil {
+		return nil, fmt.Errorf("DataParallel: %w", err)
+	}
+	return out, nil
+}
+
+// share is where the part of that number begins among so many rows, and how many it has: the first
+// ones have one more where the parts cannot be equal.
+func share(rows, parts, part int) (start, n int) {
+	n, more := rows/parts, rows%parts
+	start = part*n + min(part, more)
+	if part < more {
+		n++
+	}
+	return start, n
+}
+
+// batched is an argument that is cut.
+func batched(v starlark.Value) *tensor.Tensor {
+	if t, ok := v.(*startensor.Value); ok && t.Tensor().Dim() > 0 {
+		return t.Tensor()
+	}
+	return nil
+}
+
+// rowsOf gives the rows of the arguments that are cut; 0 where there is none.
+func rowsOf(args starlark.Tuple, kwargs []starlark.Tuple) (rows int, err error) {
+	all := slices.Clone(args)
+	for _, kv := range kwargs {
+		all = append(all, kv[1])
+	}
+	first := true
+	for _, v := range all {
+		t := batched(v)
+		if t == nil {
+			continue
+		}
+		if n := t.Shape()[0]; first {
+			rows, first = n, false
+		} else if n != rows {
+			return 0, fmt.Errorf("the arguments have %d and %d rows: tensors are cut along dimension 0 alike", rows, n)
+		}
+	}
+	return rows, nil
+}
+
+func cut(args starlark.Tuple, kwargs []starlark.Tuple, start, n int) (starlark.Tuple, []starlark.Tuple, error) {
+	one := func(v starlark.Value) (starlark.Value, error) {
+		if t := batched(v); t != nil {
+			return startensor.Result(tensor.Narrow(t, 0, start, n))
+		}
+		return v, nil
+	}
+	var err error
+	args, kwargs = slices.Clone(args), slices.Clone(kwargs)
+	for i := range args {
+		if args[i], err = one(args[i]); err != nil {
+			return nil, nil, err
+		}
+	}
+	for i, kv := range kwargs {
+		v, err := one(kv[1])
+		if err != nil {
+			return nil, nil, err
+		}
+		kwargs[i] = starlark.Tuple{kv[0], v}
+	}
+	return args, kwargs, nil
+}
+
+// join puts the results of the parts together.
+func join(outs []starlark.Value) (starlark.Value, error) {
+	switch first := outs[0].(type) {
+	case *startensor.Value:
+		ts := make([]*tensor.Tensor, len(outs))
+		for i, out := range outs {
+			v, ok := out.(*startensor.Value)
+			if !ok {
+				return nil, fmt.Errorf("part 0 gave a Tensor, part %d a %s", i, out.Type())
+			}
+			ts[i] = v.Tensor()
+			if ts[i].Dim() == 0 {
+				var err error
+				if ts[i], err = tensor.View(ts[i], []int{1}); err != nil {
+					return nil, err
+				}
+			}
+		}
+		return startensor.Result(tensor.Cat(ts, 0))
+	case starlark.Tuple:
+		joined := make(starlark.Tuple, len(first))
+		for k := range joined {
+			same := make([]starlark.Value, len(outs))
+			for i, out := range outs {
+				t, ok := out.(starlark.Tuple)
+				if !ok || len(t) != len(first) {
+					return nil, fmt.Errorf("part 0 gave a tuple of %d, part %d another value", len(first), i)
+				}
+				same[i] = t[k]
+			}
+			var err error
+			if joined[k], err = join(same); err != nil {
+				return nil, err
+			}
+		}
+		return joined, nil
+	}
+	return nil, fmt.Errorf("a part gave a %s: want a Tensor or a tuple of Tensors", outs[0].Type())
+}
