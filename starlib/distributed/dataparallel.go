@@ -59,7 +59,7 @@ func (w *World) dataParallelism() []*starlib.Def {
 func (d *dataParallel) Type() string { return "DataParallel" }
 
 func (d *dataParallel) String() string {
-	return fmt.Sprintf("data_parallel(%s, parts = %d)", d.Model, d.parts)
+	return fmt.Sprintf("%s in %d parts", d.Model, d.parts)
 }
 
 // CallInternal computes the module's output.
