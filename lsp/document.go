@@ -36,6 +36,7 @@ type document struct {
 }
 
 func newDocument(uri, text string) *document {
+	text = strings.ToValidUTF8(text, "\ufffd")
 	return &document{uri: uri, path: pathOf(uri), text: text, lines: strings.Split(text, "\n")}
 }
 
