@@ -17,6 +17,9 @@ import (
 // launcherVariable is what programs that start drun, or drun itself, set.
 var launcherVariable = regexp.MustCompile(`^((DRUN|PET|SLURM|OMPI|PMI|PMIX|HYDI|MPI|TORCH|GLOO)_[A-Za-z0-9_]+)=?1?$`)
 
+// mpiOwn matches what looks like a launcher's variable, but is a function of MPI or set for mpirun.
+var mpiOwn = regexp.MustCompile(`^(MPI_I|OMPI_MCA_(oob|pml|btl|opal|orte_tmpdir)|OMPI_ALLOW_)`)
+
 // variables finds the environment variables that drun's sources name, and where.
 func variables(t *testing.T) map[string]string {
 	t.Helper()
@@ -46,7 +49,7 @@ func variables(t *testing.T) map[string]string {
 				switch n := n.(type) {
 				case *ast.BasicLit:
 					text, _ := strconv.Unquote(n.Value)
-					if m := launcherVariable.FindStringSubmatch(text); m != nil && n.Kind == token.STRING {
+					if m := launcherVariable.FindStringSubmatch(text); m != nil && n.Kind == token.STRING && !mpiOwn.MatchString(text) {
 						found[m[1]] = path
 					}
 				case *ast.CallExpr:
