@@ -102,6 +102,10 @@ func TestNothingToShow(t *testing.T) {
 	if err := start(t, home, "def main():\n    pass\n", "--name", "bare", "-n", "2").Wait(); err != nil {
 		t.Fatal(err)
 	}
+	for _, path := range []string{"/run.html?run=7", "/run.html?7"} { // not another run's page
+		p.open(path)
+		p.until("document.getElementById('fault').innerText.includes('there is no run')")
+	}
 	p.open("/?where=id+%3E+7")
 	p.until("document.getElementById('nothing').innerText === 'No run is as Where says.'")
 	p.open("/")
