@@ -167,7 +167,8 @@ func fit(a, b string, n int) bool {
 		return true
 	}
 	// To send to a rank that has returned fails at once, perhaps before the third rank has made its call.
-	if n > 2 && idle(a) && (b == "rpc" || b == "serve") {
+	remote := []string{"rpc", "serve"}
+	if n > 2 && (idle(a) && slices.Contains(remote, b) || slices.Contains(remote, a) && slices.Contains(sends, b)) {
 		return true
 	}
 	return message && (n == 2 || slices.Contains(receives, a)) || idle(a) && idle(b)
