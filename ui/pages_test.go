@@ -55,6 +55,11 @@ func TestRunsPage(t *testing.T) {
 		p.until("document.getElementById('fault').innerText.includes(" + quote(want) + ")")
 	}
 
+	// So are those of Columns, and they quote what was typed.
+	p.run("document.getElementById('where').value = ''")
+	p.do(chromedp.SetValue("#columns", "params.lr, nosuch.x"), chromedp.Click("#choose button[type=submit]"))
+	p.until("/column 12: there is no name nosuch.*\\n +params.lr, nosuch.x\\n/.test(document.getElementById('fault').innerText) && document.querySelector('#columns[aria-invalid]') && !document.querySelector('#where[aria-invalid]')")
+
 	// Sorting by the head of a column, the largest first and the other way.
 	p.do(chromedp.Click("#reset"))
 	p.until("document.getElementById('count').innerText === '1000 runs'")

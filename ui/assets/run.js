@@ -2,8 +2,8 @@
 "use strict";
 
 // An address that names no run in either way is asked for as it is: the answer says that there is no such run.
-const asked = new URLSearchParams(location.search);
-const id = asked.get("id") ?? asked.get("run") ?? (location.search.slice(1) || "last");
+const address = new URLSearchParams(location.search);
+const id = address.get("id") ?? address.get("run") ?? (location.search.slice(1) || "last");
 let run = null, drawn = null, files = null, last = 0, lines = 0;
 const of = what => `runs/${encodeURIComponent(id)}` + (what ? "/" + what : "");
 const most = 2000; // lines of the log in the page

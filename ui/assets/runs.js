@@ -16,7 +16,8 @@ function usual() {
   return ["recipe", ...names.recent_params.slice(0, 3).map(n => reference("params", n)), ...names.recent_metrics.slice(0, 4).map(n => reference("metrics", n) + ".last"),
     "world_size", "started", "seconds", "tags"].join(", ");
 }
-const wanted = () => [...fixed, unfixed(view.columns || usual())].filter(c => c.trim()).join(", ");
+// wanted begins with what the user has typed, so that an error's place is a place in that.
+const wanted = () => [unfixed(view.columns || usual()), ...fixed].filter(c => c.trim()).join(", ");
 // unfixed leaves out the columns that are always there; a comma within brackets divides no columns.
 function unfixed(columns) {
   let depth = 0;
@@ -58,20 +59,20 @@ async function load(fresh) {
   } catch (e) {
     if (mine !== turn) return;
     $("fault").className = "";
-    $("fault").textContent = e.text ?? String(e);
-    $("where").setAttribute("aria-invalid", "true");
+    const text = e.text ?? String(e), ofColumns = text.includes(wanted());
+    $("fault").textContent = ofColumns ? text.replace(wanted(), unfixed(view.columns)) : text;
+    $(ofColumns ? "columns" : "where").setAttribute("aria-invalid", "true");
     return;
   }
   if (mine !== turn) return;
-  $("where").removeAttribute("aria-invalid");
+  for (const box of ["where", "columns"]) $(box).removeAttribute("aria-invalid");
   $("fault").className = "note";
   $("fault").textContent = answers[0].notes.map(clean).join("\n");
   parts = new Map();
   total = answers[0].total;
   groups = answers[0].groups ?? [];
   numbers.forEach((n, i) => parts.set(n, answers[i].runs));
-  if (answers[0].runs.length) heads = Object.keys(answers[0].runs[0]);
-  else heads = fixed;
+  heads = [...new Set([...fixed, ...Object.keys(answers[0].runs[0] ?? {})])];
   layOut();
   if (fresh) $("scroll").scrollTop = 0;
   head();
