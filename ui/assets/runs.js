@@ -25,7 +25,7 @@ function unfixed(columns) {
     const within = depth;
     depth += (c.match(/[([{]/g) ?? []).length - (c.match(/[)\]}]/g) ?? []).length;
     return within || !fixed.includes(c.trim());
-  }).join(",");
+  }).join(",").trim();
 }
 
 function fetchPart(n) {
@@ -48,6 +48,9 @@ function layOut() {
   if (!groups.length) for (; run < total; run++) lines.push(run);
 }
 
+// sound takes back that a box is wrong.
+function sound() { for (const box of ["where", "columns"]) $(box).removeAttribute("aria-invalid"); }
+
 // load gets what can be seen anew; fresh forgets what was there before.
 async function load(fresh) {
   const mine = ++turn;
@@ -61,11 +64,12 @@ async function load(fresh) {
     $("fault").className = "";
     const text = e.text ?? String(e), ofColumns = text.includes(wanted());
     $("fault").textContent = ofColumns ? text.replace(wanted(), unfixed(view.columns)) : text;
+    sound();
     $(ofColumns ? "columns" : "where").setAttribute("aria-invalid", "true");
     return;
   }
   if (mine !== turn) return;
-  for (const box of ["where", "columns"]) $(box).removeAttribute("aria-invalid");
+  sound();
   $("fault").className = "note";
   $("fault").textContent = answers[0].notes.map(clean).join("\n");
   parts = new Map();
