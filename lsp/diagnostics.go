@@ -14,8 +14,6 @@ import (
 	"drun/engine/recipe"
 	"drun/format"
 	"drun/starlib/lang"
-
-	"encoding/json"
 )
 
 // Diagnostic is something wrong with a document.
@@ -112,15 +110,7 @@ func (s *Server) reader(d *document) func(path string) ([]byte, bool) {
 }
 
 // formatting lays a document out. One with a mistake stays as it is: its diagnostics say why.
-func (s *Server) formatting(params json.RawMessage) (any, error) {
-	p, err := read(params)
-	if err != nil {
-		return nil, err
-	}
-	d, err := s.document(p.TextDocument.URI)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) formatting(d *document, _ Position) (any, error) {
 	out, err := format.Source(d.path, []byte(d.text))
 	if err != nil || string(out) == d.text {
 		return []any{}, nil

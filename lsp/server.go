@@ -95,7 +95,7 @@ func (s *Server) handle(_ context.Context, conn *jsonrpc2.Conn, req *jsonrpc2.Re
 		"textDocument/completion": at(s, s.completion),
 		"textDocument/hover":      at(s, s.hover),
 		"textDocument/definition": at(s, s.definition),
-		"textDocument/formatting": s.formatting,
+		"textDocument/formatting": at(s, s.formatting),
 	}[req.Method]
 	if !known {
 		if req.Notif {
@@ -228,7 +228,7 @@ func (s *Server) wake() {
 	}
 }
 
-// at reads a question about a place of a document.
+// at reads a question about a document, or about a place of it.
 func at(s *Server, answer func(*document, Position) (any, error)) func(json.RawMessage) (any, error) {
 	return func(params json.RawMessage) (any, error) {
 		p, err := read(params)

@@ -1,0 +1,304 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.starlark.net/starlark"
+
+	"drun/element"
+	"drun/starlib"
+	"drun/starlib/data/table"
+	"drun/tensor"
+)
+
+// categories are the distinct cells of a column, sorted; missing ones do not count.
+func categories(c *table.Column) []string {
+	seen := map[string]bool{}
+	for i := range c.Len() {
+		if !c.IsMissing(i) {
+			seen[text(c.Cell(i))] = true
+		}
+	}
+	list := make([]string, 0, len(seen))
+	for s := range seen {
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b string) int {
+		if c.Kind == table.Int || c.Kind == table.Float { // as numbers
+			x, _ := strconv.ParseFloat(a, 64)
+			y, _ := strconv.ParseFloat(b, 64)
+			if x != y {
+				return int(math.Copysign(1, x-y))
+			}
+		}
+		return strings.Compare(a, b)
+	})
+	return list
+}
+
+// text is a cell as a category's name.
+func text(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case float64:
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	return fmt.Sprint(v)
+}
+
+// codes are the places of the cells in a list of categories; a missing cell is -1.
+func codes(c *table.Column, list []string) ([]int64, error) {
+	at := make(map[string]int64, len(list))
+	for i, s := range list {
+		if _, twice := at[s]; twice {
+			return nil, fmt.Errorf("categories of column %q: %q comes twice", shorten(c.Name), shorten(s))
+		}
+		at[s] = int64(i)
+	}
+	out := make([]int64, c.Len())
+	for i := range out {
+		if out[i] = -1; c.IsMissing(i) {
+			continue
+		}
+		k, ok := at[text(c.Cell(i))]
+		if !ok {
+			return nil, fmt.Errorf("column %q: row %d is %q, which is none of the %d categories", shorten(c.Name), i, shorten(text(c.Cell(i))), len(list))
+		}
+		out[i] = k
+	}
+	return out, nil
+}
+
+func stringsOf(v starlark.Value, what string) ([]string, error) {
+	list := []string{}
+	it, ok := v.(starlark.Iterable)
+	if !ok {
+		return nil, fmt.Errorf("%s: want a list of strings, got %s", what, v.Type())
+	}
+	for x := range starlark.Elements(it) {
+		s, ok := starlark.AsString(x)
+		if !ok {
+			return nil, fmt.Errorf("%s: want a list of strings, but element %d is a %s", what, len(list), x.Type())
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// features says how a dataset is made of a table.
+type features struct {
+	label      string              // "": none
+	columns    []string            // nil: all but the label
+	categories map[string][]string // of columns that are numbered by category; nil lists: those of the column, sorted
+	missing    starlark.Value      // None, a number, "mean" or "drop"
+}
+
+func featuresOf(c *starlib.Call) (f features, err error) {
+	f = features{categories: map[string][]string{}, missing: c.Arg("missing")}
+	if s, ok := starlark.AsString(c.Arg("label")); ok {
+		f.label = s
+	}
+	if !c.IsNone("columns") {
+		if f.columns, err = stringsOf(c.Arg("columns"), "columns"); err != nil {
+			return f, err
+		}
+	}
+	switch list := c.Arg("categories").(type) {
+	case *starlark.Dict:
+		for _, item := range list.Items() {
+			name, ok := starlark.AsString(item[0])
+			if !ok {
+				return f, fmt.Errorf("categories: want the names of columns, got %s", item[0].Type())
+			}
+			if f.categories[name], err = stringsOf(item[1], "categories of "+strconv.Quote(name)); err != nil {
+				return f, err
+			}
+		}
+	case starlark.NoneType:
+	default:
+		names, err := stringsOf(list, "categories")
+		if err != nil {
+			return f, err
+		}
+		for _, name := range names {
+			f.categories[name] = nil
+		}
+	}
+	switch m := f.missing.(type) {
+	case starlark.String:
+		if m != "mean" && m != "drop" {
+			return f, fmt.Errorf("missing = %s: want a number, \"mean\" or \"drop\"", m)
+		}
+	case starlark.Int, starlark.Float, starlark.NoneType:
+	default:
+		return f, fmt.Errorf("missing: want a number, \"mean\" or \"drop\", got %s", m.Type())
+	}
+	return f, nil
+}
+
+// numbers are a feature's cells as numbers, NaN where they are missing; whole tells whether they are classes.
+func (f *features) numbers(c *table.Column) (numbers []float64, whole bool, err error) {
+	list, named := f.categories[c.Name]
+	if !named && c.Kind == table.Text && c.Name == f.label {
+		list, named = categories(c), true
+	}
+	if named {
+		if list == nil {
+			list = categories(c)
+		}
+		places, err := codes(c, list)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, k := range places {
+			if k < 0 {
+				numbers = append(numbers, math.NaN())
+			} else {
+				numbers = append(numbers, float64(k))
+			}
+		}
+		return numbers, true, nil
+	}
+	numbers, ok := c.Numbers()
+	if !ok {
+		example := 0
+		for example < c.Len()-1 && c.IsMissing(example) {
+			example++
+		}
+		if c.Kind == table.Text {
+			return nil, false, fmt.Errorf("column %q holds text (row %d is %q): name it in categories, or leave it out of columns", shorten(c.Name), example, shorten(c.Texts[example]))
+		}
+		return nil, false, fmt.Errorf("column %q holds lists or objects: leave it out of columns", shorten(c.Name))
+	}
+	return numbers, c.Kind == table.Int || c.Kind == table.Bool, nil
+}
+
+// dataset makes one of the table: x float32, y int64 where the labels are whole numbers, bools or categories.
+func (t *Table) dataset(f features) (*Dataset, error) {
+	names := f.columns
+	if names == nil {
+		for _, c := range t.Columns {
+			if c.Name != f.label {
+				names = append(names, c.Name)
+			}
+		}
+	}
+	if f.label != "" {
+		names = append(slices.Clone(names), f.label)
+	}
+	for name := range f.categories {
+		if !slices.Contains(names, name) {
+			return nil, fmt.Errorf("categories: column %q is neither among the columns nor the label", shorten(name))
+		}
+	}
+	cells := make([][]float64, len(names))
+	drop := make([]bool, t.Rows)
+	classes := false
+	for k, name := range names {
+		c, err := t.column(name)
+		if err != nil {
+			return nil, err
+		}
+		label := f.label != "" && k == len(names)-1
+		var whole bool
+		if cells[k], whole, err = f.numbers(c); err != nil {
+			return nil, err
+		}
+		if label {
+			classes = whole
+		}
+		_, category := f.categories[name]
+		if err := f.fill(c, cells[k], drop, label || category || c.Kind == table.Text); err != nil {
+			return nil, err
+		}
+		if label && c.Kind == table.Int && !category {
+			for i, n := range c.Ints {
+				if int64(cells[k][i]) != n && !c.IsMissing(i) {
+					return nil, fmt.Errorf("column %q: row %d is %d, a label beyond 2^53", shorten(name), i, n)
+				}
+			}
+		}
+	}
+	var x []float32
+	var y []float64
+	rows := 0
+	for i := range t.Rows {
+		if drop[i] {
+			continue
+		}
+		rows++
+		for k := range cells {
+			v := cells[k][i]
+			if f.label != "" && k == len(cells)-1 {
+				y = append(y, v)
+				continue
+			}
+			if single := float32(v); math.IsInf(float64(single), 0) && !math.IsInf(v, 0) {
+				return nil, fmt.Errorf("column %q: row %d is %v, which does not fit float32", shorten(names[k]), i, v)
+			}
+			x = append(x, float32(v))
+		}
+	}
+	if rows == 0 {
+		return nil, errors.New("no row is left: each has a missing cell")
+	}
+	d := &tensors{}
+	var err error
+	if d.x, err = tensor.FromBytes(t.ctx, bytesOf(x), []int{rows, len(x) / rows}, element.Float32); err != nil {
+		return nil, err
+	}
+	if f.label != "" {
+		as := element.Float32
+		if classes {
+			as = element.Int64
+		}
+		d.y, err = tensor.FromFloats(t.ctx, y, []int{rows}, as)
+	}
+	return &Dataset{d, t.thread}, err
+}
+
+// fill deals with a column's missing cells. Of a label or a category there is no mean, and no number that stands for it.
+func (f *features) fill(c *table.Column, cells []float64, drop []bool, exactly bool) error {
+	value := 0.0
+	switch m := f.missing.(type) {
+	case starlark.String:
+		sum, n := 0.0, 0
+		for i, v := range cells {
+			if m == "drop" && c.IsMissing(i) {
+				drop[i] = true
+			} else if !c.IsMissing(i) {
+				sum += v
+				n++
+			}
+		}
+		if m == "drop" {
+			return nil
+		}
+		if n == 0 {
+			return fmt.Errorf("column %q has no cells to take the mean of", shorten(c.Name))
+		}
+		value = sum / float64(n)
+	case starlark.NoneType:
+		exactly = true
+	default:
+		value = starlib.Number(m)
+	}
+	for i := range cells {
+		if !c.IsMissing(i) {
+			continue
+		}
+		if exactly {
+			return fmt.Errorf("column %q: row %d is missing; missing = \"drop\" leaves such rows out, and of numbers that are no labels, missing = \"mean\" or a number takes its place", shorten(c.Name), i)
+		}
+		cells[i] = value
+	}
+	return nil
+}

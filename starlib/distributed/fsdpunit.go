@@ -1,0 +1,322 @@
+package distributed
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"drun/collective"
+	"drun/element"
+	"drun/starlib"
+	"drun/starlib/nn"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/starlarkstruct"
+)
+
+// unit is parameters that are gathered at once.
+type unit struct {
+	*nn.Unit
+	of      *fsdp
+	sheets  []*tensor.Sheet // one for each dtype
+	depth   int             // calls of forward that are going on
+	open    int             // calls whose backward is going on
+	trained int             // parameters that get a gradient
+	ready   int             // of these, in this pass
+}
+
+// chooseUnits reads the argument units.
+func chooseUnits(c *starlib.Call, m *nn.Model) (map[*nn.Model]bool, error) {
+	chosen, parts := map[*nn.Model]bool{}, m.Parts()
+	switch arg := c.Arg("units").(type) {
+	case starlark.NoneType:
+		for _, child := range m.Children() {
+			chosen[child] = true
+		}
+	case starlark.Int:
+		least, ok := arg.Int64()
+		if !ok || least < 1 {
+			return nil, fmt.Errorf("units = %s: want a number of parameters of at least 1", arg)
+		}
+		unitsOfSize(m, int(least), parts, chosen)
+	case *nn.Model:
+		return nil, errors.New("units: want a list of modules, not one module")
+	case starlark.Callable:
+		for _, part := range parts[1:] {
+			v, err := starlark.Call(c.Thread, arg, starlark.Tuple{part}, nil)
+			if err != nil {
+				return nil, err
+			}
+			is, ok := v.(starlark.Bool)
+			if !ok {
+				return nil, fmt.Errorf("units: the function must return True or False, not %s", v.Type())
+			}
+			chosen[part] = bool(is)
+		}
+	case starlark.Iterable:
+		for v := range starlark.Elements(arg) {
+			part, ok := v.(*nn.Model)
+			if !ok {
+				return nil, fmt.Errorf("units: want modules, got %s", v.Type())
+			}
+			if i := slices.Index(parts, part); i < 1 {
+				return nil, fmt.Errorf("units: %s is no part of the module that can be a unit: those within one of nn's own layers are not, since it computes with them directly", part.Name())
+			}
+			chosen[part] = true
+		}
+	default:
+		return nil, fmt.Errorf("units: want a list of modules, a function of a module, or a number of parameters; got %s", arg.Type())
+	}
+	return chosen, nil
+}
+
+// unitsOfSize chooses modules with at least so many parameters that are in no unit within; it gives how many of
+// m's are in none.
+func unitsOfSize(m *nn.Model, least int, parts []*nn.Model, chosen map[*nn.Model]bool) int {
+	_, params := m.Parameters()
+	n := 0
+	for _, p := range params {
+		n += p.Len()
+	}
+	for _, child := range m.Children() {
+		if !slices.Contains(parts, child) {
+			continue
+		}
+		_, within := child.Parameters()
+		total := 0
+		for _, p := range within {
+			total += p.Len()
+		}
+		left := unitsOfSize(child, least, parts, chosen)
+		if n -= total - left; left >= least && !chosen[child] {
+			chosen[child] = true
+			n -= left
+		}
+	}
+	return n
+}
+
+// divide gives the ranks their parts of a unit's parameters, those of the first rank.
+func (f *fsdp) divide(c *starlib.Call, of *nn.Unit) error {
+	u := &unit{Unit: of, of: f}
+	for _, d := range element.Types() {
+		var same []*tensor.Tensor
+		for _, p := range u.Params {
+			if p.DType() == d {
+				same = append(same, p)
+			}
+		}
+		if len(same) == 0 {
+			continue
+		}
+		s, err := tensor.NewSheet(same, f.g.own, f.g.Size(), listText(f.g.ranks))
+		if err != nil {
+			return err
+		}
+		values, err := s.Fill()
+		if err != nil {
+			return err
+		}
+		if values.Len() > 0 {
+			if err := f.g.do(f.ctx, collective.NewBroadcast(bufferOf(values), 0), origin(c).In(collective.Step)); err != nil {
+				return err
+			}
+		}
+		s.Take()
+		s.Drop()
+		for i, p := range s.Params {
+			f.shards[p] = s.Shards[i]
+			p.OnGradReady(func(*tensor.Tensor) error { return u.arrived() })
+		}
+		u.sheets = append(u.sheets, s)
+	}
+	u.Wrap(u.forward)
+	f.units = append(f.units, u)
+	return nil
+}
+
+// call marks a collective as one of this unit, so that ranks that are at different units do not mix them.
+func (u *unit) call(call collective.Call) collective.Call {
+	name := u.String()
+	call.Digest = fnv([]byte(name))
+	call.Detail = func() string { return name }
+	return call
+}
+
+// gather puts the parameters together.
+func (u *unit) gather(at collective.Origin) error {
+	for _, s := range u.sheets {
+		if s.Current() {
+			continue
+		}
+		values, err := s.Fill()
+		if err != nil {
+			return err
+		}
+		from, to, each := s.Bounds()
+		part := u.of.world.stage((to - from) * s.DType().Size())
+		s.Part(part)
+		call := u.call(collective.NewAllGather(collective.Buffer{DType: s.DType(), Data: part}, bufferOf(values)))
+		call.Counts = uneven(u.of.g.cut(s.Len(), each))
+		if s.Len() == 0 {
+			continue
+		}
+		if err := u.of.g.do(u.of.ctx, call, at.In(collective.Step)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *unit) drop() {
+	for _, s := range u.sheets {
+		s.Drop()
+	}
+}
+
+// forward stands around the unit's computation.
+func (u *unit) forward(thread *starlark.Thread, compute func() (starlark.Value, error)) (starlark.Value, error) {
+	f := u.of
+	f.thread = thread
+	recording := f.world.tensors.Recording()
+	if u == f.units[0] && recording && f.on && len(f.buffers) > 0 && f.Training() {
+		if err := f.spreadBuffers("dist.fsdp in forward"); err != nil {
+			return nil, fmt.Errorf("fsdp: %w", err)
+		}
+	}
+	if err := u.gather(originOf("dist.fsdp in forward", starlib.Position(thread))); err != nil {
+		return nil, fmt.Errorf("fsdp: %w", err)
+	}
+	if recording {
+		u.trained = 0
+		for _, p := range u.Params {
+			if p.RequiresGrad() {
+				u.trained++
+			}
+		}
+	}
+	mark := f.world.tensors.Mark()
+	u.depth++
+	out, err := compute()
+	u.depth--
+	if err == nil {
+		out, err = u.results(out, mark)
+	}
+	if u.depth == 0 && u.open == 0 && !(f.keep && recording) {
+		u.drop()
+	}
+	return out, err
+}
+
+// results has the unit gathered before a backward pass comes to what made the tensors in v.
+func (u *unit) results(v starlark.Value, mark uint64) (starlark.Value, error) {
+	each := func(items []starlark.Value) error {
+		for i := range items {
+			var err error
+			if items[i], err = u.results(items[i], mark); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	switch v := v.(type) {
+	case *startensor.Value:
+		return startensor.Result(tensor.BeforeBackward(v.Tensor(), func() error { return u.backward(mark) }))
+	case starlark.Tuple:
+		items := slices.Clone(v)
+		return items, each(items)
+	case *starlark.List:
+		items := slices.Collect(starlark.Elements(v))
+		err := each(items)
+		return starlark.NewList(items), err
+	case *starlark.Dict:
+		out := starlark.NewDict(v.Len())
+		for _, kv := range v.Items() {
+			item, err := u.results(kv[1], mark)
+			if err == nil {
+				err = out.SetKey(kv[0], item)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	case *starlarkstruct.Struct:
+		fields := starlark.StringDict{}
+		v.ToStringDict(fields)
+		for name, item := range fields {
+			var err error
+			if fields[name], err = u.results(item, mark); err != nil {
+				return nil, err
+			}
+		}
+		return starlarkstruct.FromStringDict(v.Constructor(), fields), nil
+	}
+	return v, nil
+}
+
+// backward begins the backward pass of a call of the unit, whose operations began at mark.
+func (u *unit) backward(mark uint64) error {
+	f := u.of
+	if !f.seen {
+		f.seen = true
+		for _, u := range f.units {
+			u.ready = 0
+		}
+	}
+	u.open++
+	f.world.tensors.AfterBackward(mark, func() error {
+		if u.open--; u.open == 0 {
+			u.drop()
+		}
+		return nil
+	})
+	if err := u.gather(f.origin()); err != nil {
+		return fmt.Errorf("fsdp: %w", err)
+	}
+	for _, s := range u.sheets {
+		if _, err := s.Grads(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// arrived counts one more complete gradient.
+func (u *unit) arrived() error {
+	if u.ready++; u.ready == u.trained && u.of.on {
+		if err := u.reduce(); err != nil {
+			return fmt.Errorf("fsdp: %w", err)
+		}
+	}
+	return nil
+}
+
+// reduce averages the unit's gradients, and keeps this rank's part.
+func (u *unit) reduce() error {
+	f := u.of
+	for _, s := range u.sheets {
+		grads, err := s.Grads()
+		if err != nil {
+			return err
+		}
+		from, to, each := s.Bounds()
+		part := f.world.stage((to - from) * s.DType().Size())
+		call := u.call(collective.NewReduceScatter(bufferOf(grads), collective.Buffer{DType: s.DType(), Data: part}, element.Avg))
+		call.Counts = uneven(f.g.cut(s.Len(), each))
+		if s.Len() > 0 {
+			if err := f.g.do(f.ctx, call, f.origin()); err != nil {
+				return err
+			}
+		}
+		for i, p := range f.params {
+			f.had[i] = f.had[i] || p.Grad() != nil && slices.Contains(s.Params, p)
+		}
+		if err := s.Spread(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
