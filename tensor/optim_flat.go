@@ -158,10 +158,10 @@ func (o *Optimizer) prepare() error {
 // stateOf is what a buffer has of parameter i.
 func (f *flat) stateOf(b *Tensor, i int, p *Tensor, set string) *Tensor {
 	if set != "" {
-		first, n := within(f.at[i], p.n, f.from, f.to)
+		first, n, off := within(f.at[i], p.n, f.from, f.to)
 		v := viewOf(b, 1)
 		v.shape[0], v.strides[0] = n, 1
-		v.off = max(f.at[i]+first-f.from, 0)
+		v.off = off
 		v.SetShare(&Share{Shape: p.shape, From: first, Set: set})
 		return v.seal()
 	}

@@ -56,10 +56,14 @@ func Cut(n, own, parts int) (from, to, each int) {
 	return min(own*each, n), min((own+1)*each, n), each
 }
 
-// within gives what lies from from to to of n elements that begin at at: the first of them, and how many.
-func within(at, n, from, to int) (first, count int) {
+// within gives what lies from from to to of n elements that begin at at: the first of them, how many, and where
+// they begin in memory that holds what lies from from to to; where there are none, that is 0.
+func within(at, n, from, to int) (first, count, off int) {
 	lo, hi := min(max(at, from), at+n), max(min(at+n, to), at)
-	return lo - at, max(hi-lo, 0)
+	if lo >= hi {
+		return lo - at, 0, 0
+	}
+	return lo - at, hi - lo, lo - from
 }
 
 // Shard keeps only part own of the optimizer's state, cut into so many parts: Step then updates that part

@@ -106,10 +106,10 @@ func NewSheet(params []*Tensor, own, parts int, set string) (*Sheet, error) {
 		p.st, p.off, p.contiguous = w.st, w.off, true
 		copy(p.strides, w.strides)
 		p.leafState().slot = s.window(s.grads, i)
-		first, count := within(s.at[i], p.n, s.from, s.to)
+		first, count, off := within(s.at[i], p.n, s.from, s.to)
 		shard := viewOf(local, 1)
 		shard.shape[0], shard.strides[0] = count, 1
-		shard.off, shard.view = max(s.at[i]+first-s.from, 0), false
+		shard.off, shard.view = off, false
 		shard.SetShare(&Share{Shape: slices.Clone(p.shape), From: first, Set: set})
 		shard.requiresGrad = p.requiresGrad
 		p.grad = nil
@@ -130,12 +130,14 @@ func (s *Sheet) window(flat *Tensor, i int) *Tensor {
 // Take makes the shards what is in the sheet: for values that are equal on all ranks.
 func (s *Sheet) Take() {
 	for i, shard := range s.Shards {
-		kCopy(shard, s.part(i))
+		if shard.n > 0 {
+			kCopy(shard, s.part(i))
+		}
 		shard.st.version++
 	}
 }
 
-// part is this rank's part of parameter i, in the sheet.
+// part is this rank's part of parameter i, in the sheet; there must be one.
 func (s *Sheet) part(i int) *Tensor {
 	v := viewOf(s.values, 1)
 	v.shape[0], v.strides[0] = s.Shards[i].n, 1

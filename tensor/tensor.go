@@ -160,10 +160,13 @@ func (t *Tensor) Freeze() { t.frozen = true }
 // Frozen tells whether t is frozen.
 func (t *Tensor) Frozen() bool { return t.frozen }
 
-// ptr is the address of the first element.
+// ptr is the address of the first element. Where there is none, it may begin past the end of the memory.
 func (t *Tensor) ptr() unsafe.Pointer {
 	if t.st.ptr == nil {
 		t.st.missing()
+	}
+	if t.n == 0 {
+		return t.st.ptr
 	}
 	return unsafe.Add(t.st.ptr, t.off*t.dtype.Size())
 }
