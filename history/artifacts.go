@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Artifact is something that a run has kept. Of the same name and step there is one.
+// Artifact is something that a run has kept. Of the same kind, name and step there is one; bytes, texts and tensors,
+// which run.artifact keeps, are one kind.
 type Artifact struct {
 	Name   string    `json:"name"`
 	Step   *int64    `json:"step"` // nil: none
@@ -21,19 +22,14 @@ type Artifact struct {
 	Data   []byte    `json:"-" cbor:"data"` // written only; Content reads it
 }
 
+// oneKind are the kinds that run.artifact keeps.
+var oneKind = map[string]bool{"bytes": true, "text": true, "tensor": true}
+
 func (a *Artifact) step() int64 {
 	if a.Step == nil {
 		return -1
 	}
 	return *a.Step
-}
-
-// title is the name, and the step if there is one.
-func (a *Artifact) title() string {
-	if a.Step == nil {
-		return a.Name
-	}
-	return fmt.Sprintf("%s, step %d", a.Name, *a.Step)
 }
 
 func (r *Run) putArtifacts(tx *sql.Tx, b *Batch) error {
@@ -46,14 +42,16 @@ func (r *Run) putArtifacts(tx *sql.Tx, b *Batch) error {
 			data = []byte{}
 		}
 		var before string
-		err := tx.QueryRow("SELECT sha256 FROM artifacts WHERE run = ? AND name = ? AND step = ?", r.ID, a.Name, a.step()).Scan(&before)
+		err := tx.QueryRow(`DELETE FROM artifacts WHERE run = ?1 AND name = ?2 AND step = ?3
+			AND (kind = ?4 OR ?4 IN ('bytes', 'text', 'tensor') AND kind IN ('bytes', 'text', 'tensor')) RETURNING sha256`,
+			r.ID, a.Name, a.step(), a.Kind).Scan(&before)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
 		if _, err := tx.Exec("INSERT OR IGNORE INTO contents VALUES (?, ?)", sha, data); err != nil {
 			return err
 		}
-		if _, err := tx.Exec("INSERT OR REPLACE INTO artifacts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		if _, err := tx.Exec("INSERT INTO artifacts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
 			r.ID, a.Name, a.step(), a.Rank, a.Kind, len(a.Data), sha, formatTime(a.Time)); err != nil {
 			return err
 		}
@@ -66,7 +64,7 @@ func (r *Run) putArtifacts(tx *sql.Tx, b *Batch) error {
 	return nil
 }
 
-// Artifacts lists what a run has kept, by name and step.
+// Artifacts lists what a run has kept, by name, step and kind.
 func (db *DB) Artifacts(run int64) ([]Artifact, error) {
 	all := []Artifact{}
 	err := db.read(func(rows *sql.Rows) error {
@@ -78,7 +76,7 @@ func (db *DB) Artifacts(run int64) ([]Artifact, error) {
 		}
 		all = append(all, a)
 		return err
-	}, "SELECT name, step, rank, kind, bytes, sha256, time FROM artifacts WHERE run = ? ORDER BY name, step", run)
+	}, "SELECT name, step, rank, kind, bytes, sha256, time FROM artifacts WHERE run = ? ORDER BY name, step, kind", run)
 	return all, err
 }
 

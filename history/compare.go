@@ -1,6 +1,7 @@
 package history
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -60,8 +61,8 @@ func (db *DB) Compare(ids []int64) (*Comparison, error) {
 			}
 		}
 		d.describe(add)
-		for k := range artifacts {
-			add("artifact", artifacts[k].title(), artifacts[k].SHA256)
+		for name, value := range keptUnder(artifacts) {
+			add("artifact", name, value)
 		}
 	}
 	order := func(a, b [2]string) int {
@@ -79,6 +80,36 @@ func (db *DB) Compare(ids []int64) (*Comparison, error) {
 		}
 	}
 	return c, nil
+}
+
+// keptUnder says what was kept under each name: the SHA-256 of one, or how many there are and the beginning of a digest of
+// all. Images, histograms and tables have names of their own.
+func keptUnder(list []Artifact) map[string]string {
+	byName := map[string][]Artifact{}
+	for _, a := range list { // by step
+		name := a.Name
+		if !oneKind[a.Kind] {
+			name += ", " + a.Kind
+		}
+		byName[name] = append(byName[name], a)
+	}
+	values := map[string]string{}
+	for name, all := range byName {
+		first := all[0]
+		switch {
+		case len(all) > 1:
+			whole := sha256.New()
+			for _, a := range all {
+				fmt.Fprintln(whole, a.step(), a.SHA256)
+			}
+			values[name] = fmt.Sprintf("%d steps: %.6x", len(all), whole.Sum(nil))
+		case first.Step != nil:
+			values[name] = fmt.Sprintf("step %d: %.12s", *first.Step, first.SHA256)
+		default:
+			values[name] = first.SHA256
+		}
+	}
+	return values
 }
 
 // canonical is the form of a value in which equal ones are equal: NaN is NaN, and 0 is not -0.

@@ -63,3 +63,60 @@ func TestCompareLookalikes(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// What was kept under a name is one row, whatever the number of steps; kinds have rows of their own.
+func TestCompareKept(t *testing.T) {
+	db := open(t, t.TempDir())
+	for i := range 2 {
+		r := begin(t, db, RunInfo{})
+		b := &Batch{Artifacts: []Artifact{{Name: "note", Kind: []string{"text", "bytes"}[i], Data: []byte{byte(i)}}, {Name: "last", Step: new(int64), Kind: "image", Data: []byte{byte(i)}}}}
+		for step := range int64(30) {
+			data := fmt.Append(nil, step, step == 12 && i == 1)
+			b.Artifacts = append(b.Artifacts, Artifact{Name: "w", Step: &step, Kind: "histogram", Data: data}, Artifact{Name: "w", Step: &step, Kind: "image", Data: []byte("x")})
+		}
+		ok(t, r.Write(b))
+		ok(t, finish(r, Done, 0, ""))
+	}
+	c, err := db.Compare([]int64{1, 2})
+	ok(t, err)
+	const zero, one = "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d", "4bf5122f344554c53bde2ebb8cd2b7e3d1600ad631c385a5d7cce23c7785459a"
+	for i, want := range []Difference{{"artifact", "last, image", []any{"step 0: " + zero[:12], "step 0: " + one[:12]}}, {"artifact", "note", []any{zero, one}}} {
+		if got := c.Differences[i]; fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	w := c.Differences[2]
+	if len(c.Differences) != 3 || w.Name != "w, histogram" || w.Values[0] == w.Values[1] || !strings.HasPrefix(w.Values[1].(string), "30 steps: ") || len(w.Values[1].(string)) != 22 {
+		t.Errorf("%d differences, %v", len(c.Differences), w)
+	}
+	if same := fmt.Sprint(c.Same); !strings.Contains(same, "{artifact w, image [30 steps: ") {
+		t.Errorf("the images are not the same: %s", same)
+	}
+}
+
+// A history of the time when a name and a step had one kind keeps what it has.
+func TestKindsFromBefore(t *testing.T) {
+	home := t.TempDir()
+	db := open(t, home)
+	r := begin(t, db, RunInfo{})
+	ok(t, r.Write(&Batch{Artifacts: []Artifact{{Name: "w", Kind: "image", Data: []byte("x")}}}))
+	ok(t, finish(r, Failed, 1, ""))
+	for _, statement := range []string{"CREATE TABLE before (run, name, step, rank, kind, bytes, sha256, time, PRIMARY KEY (run, name, step)) WITHOUT ROWID",
+		"INSERT INTO before SELECT * FROM artifacts", "DROP TABLE artifacts", "ALTER TABLE before RENAME TO artifacts", "PRAGMA user_version = 14"} {
+		_, err := db.sql.Exec(statement)
+		ok(t, err)
+	}
+	db.Close()
+	db = open(t, home)
+	r, _, err := db.Reopen(1, RunInfo{})
+	ok(t, err)
+	ok(t, r.Write(&Batch{Artifacts: []Artifact{{Name: "w", Kind: "table", Data: []byte("y")}}}))
+	list, err := db.Artifacts(1)
+	ok(t, err)
+	if len(list) != 2 || list[0].Kind != "image" || list[1].Kind != "table" {
+		t.Fatalf("%v", list)
+	}
+	if data, err := db.Content(&list[0]); err != nil || string(data) != "x" {
+		t.Errorf("%q, %v", data, err)
+	}
+}

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"path/filepath"
@@ -178,16 +179,16 @@ func Replay(o run.Options, db *history.DB, home string, id int64, given []engine
 // first run is whole, the other may have gone on: it may have kept more, and others instead of those without a step.
 func differentArtifact(a, b []history.Artifact, whole bool) (compared int, first *Divergence) {
 	type key struct {
-		name string
-		step int64
+		name, kind string
+		step       int64
 	}
 	index := func(list []history.Artifact) map[key]string {
 		sums := map[key]string{}
 		for _, x := range list {
 			if x.Step != nil {
-				sums[key{x.Name, *x.Step}] = x.SHA256
+				sums[key{x.Name, x.Kind, *x.Step}] = x.SHA256
 			} else if whole {
-				sums[key{x.Name, -1}] = x.SHA256
+				sums[key{x.Name, x.Kind, -1}] = x.SHA256
 			}
 		}
 		return sums
@@ -200,8 +201,11 @@ func differentArtifact(a, b []history.Artifact, whole bool) (compared int, first
 		return sum
 	}
 	differ := func(k key) {
-		if want[k] != got[k] && (first == nil || k.step < first.Step || k.step == first.Step && k.name < first.Artifact) {
-			first = &Divergence{Step: k.step, Metric: Artifact, A: value(want[k]), B: value(got[k]), Artifact: k.name}
+		earlier := func() bool {
+			return cmp.Or(cmp.Compare(k.step, first.Step), cmp.Compare(k.name, first.Artifact), cmp.Compare(k.kind, first.Kind)) < 0
+		}
+		if want[k] != got[k] && (first == nil || earlier()) {
+			first = &Divergence{Step: k.step, Metric: Artifact, A: value(want[k]), B: value(got[k]), Artifact: k.name, Kind: k.kind}
 		}
 	}
 	for k := range want {

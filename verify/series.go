@@ -13,8 +13,9 @@ type Divergence struct {
 	Rank   int    `json:"rank"`
 	A      any    `json:"a"` // nil: not recorded; a history.Float, or a digest
 	B      any    `json:"b"`
-	// Artifact is the name of one whose SHA-256 differs. Its Step is -1 where it has none.
+	// Artifact is the name of one whose SHA-256 differs, and Kind its kind. Its Step is -1 where it has none.
 	Artifact string `json:"artifact,omitempty"`
+	Kind     string `json:"kind,omitempty"`
 }
 
 // Parameters stands for a metric where the digests of the parameters differ.

@@ -26,7 +26,7 @@ type listed struct {
 
 func newArtifacts() *cobra.Command {
 	var step int64
-	var output, save string
+	var kind, output, save string
 	cmd := &cobra.Command{
 		Use:   "artifacts RUN [NAME]",
 		Short: "List and save what a run has kept",
@@ -40,8 +40,8 @@ writes one to a file, or to stdout with --output -.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			chosen := cmd.Flags().Changed("step")
 			switch {
-			case len(args) == 1 && (output != "" || chosen):
-				return usage("drun artifacts RUN NAME --output FILE", "--output and --step want the name of one artifact")
+			case len(args) == 1 && (output != "" || chosen || kind != ""):
+				return usage("drun artifacts RUN NAME --output FILE", "--output, --step and --kind want the name of one artifact")
 			case len(args) == 2 && save != "":
 				return usage("", "--save writes all that was kept: give no name")
 			case len(args) == 2 && output == "":
@@ -59,12 +59,16 @@ writes one to a file, or to stdout with --output -.`,
 					var found *history.Artifact // the newest, or that of the step
 					for i := range all {
 						a := &all[i]
-						if a.Name == args[1] && (!chosen || a.Step != nil && *a.Step == step) {
-							found = a
+						if a.Name != args[1] || chosen && (a.Step == nil || *a.Step != step) || kind != "" && a.Kind != kind {
+							continue
 						}
+						if found != nil && found.Kind != a.Kind {
+							return usage("choose one with --kind "+found.Kind+" or --kind "+a.Kind, "run %d has kept several kinds as %q", id, args[1])
+						}
+						found = a
 					}
 					if found == nil {
-						return usage("drun artifacts "+args[0]+" lists them", "run %d has kept no %q%s", id, args[1], atStep(chosen, step))
+						return usage("drun artifacts "+args[0]+" lists them", "run %d has kept no %s%q%s", id, spaced(kind), args[1], atStep(chosen, step))
 					}
 					return writeArtifact(cmd, db, found, output)
 				}
@@ -81,9 +85,17 @@ writes one to a file, or to stdout with --output -.`,
 		},
 	}
 	cmd.Flags().Int64Var(&step, "step", 0, "the artifact of step `N` (default: the newest)")
+	cmd.Flags().StringVar(&kind, "kind", "", "the artifact of this `kind`, where several have the name: bytes, text, tensor, image, histogram or table")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "write the artifact to a `file`; -: to stdout")
 	cmd.Flags().StringVar(&save, "save", "", "write all artifacts into a `folder`")
 	return cmd
+}
+
+func spaced(kind string) string {
+	if kind == "" {
+		return ""
+	}
+	return kind + " "
 }
 
 func atStep(chosen bool, step int64) string {

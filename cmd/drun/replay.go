@@ -70,7 +70,7 @@ func difference(d *verify.Divergence, a, b string) string {
 	case d.Metric == verify.Parameters:
 		what = fmt.Sprintf("the parameters after %d updates", d.Step)
 	case d.Artifact != "":
-		what = "the artifact " + d.Artifact + atStep(d.Step >= 0, d.Step)
+		what = fmt.Sprintf("the artifact %s (%s)", d.Artifact, d.Kind) + atStep(d.Step >= 0, d.Step)
 	}
 	if d.Rank > 0 {
 		what += fmt.Sprintf(" of rank %d", d.Rank)

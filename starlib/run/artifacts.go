@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"drun/tensor"
 
 	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
 )
 
 // Artifacts are kept in the history, whole, so they are bounded.
@@ -37,65 +39,87 @@ type Artifact struct {
 	Data []byte
 }
 
+// place is where an artifact of a step is kept: nothing else may take it.
+type place struct {
+	kind, name string
+	step       int64
+}
+
+// taken says what was kept in a place, and by which call.
+type taken struct {
+	sum [sha256.Size]byte
+	by  syntax.Position
+}
+
 func (r *Run) artifacts() []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `artifact(name: string, value)`,
 			Doc: "Keeps bytes, a string or a tensor (as a .safetensors file with the name \"tensor\") in the history.\n" +
-				"Another one of the same name takes its place. Rank 0 keeps it; at most 16 MiB, and 1 GiB in a run.\n" +
-				"`drun artifacts` lists and saves what a run has kept; equal contents are stored once.",
+				"Another one of the same name takes its place; images, histograms and tables have names of their own. Only\n" +
+				"rank 0 keeps it, whichever ranks call; at most 16 MiB, and 1 GiB in a run. `drun artifacts` lists and saves\n" +
+				"what a run has kept; equal contents are stored once.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				a, v := &Artifact{Name: c.String("name"), Step: -1}, c.Arg("value")
-				return nil, r.keep(a, func() error { return a.take(v) })
+				return nil, r.keep(c, a, func() error { return a.take(v) })
 			},
 		},
 		{
 			Sig: `image(name: string, tensor: Tensor, step: int = None)`,
 			Doc: "Keeps a picture as PNG, one for each name and step: a tensor of shape (height, width), or (channels,\n" +
 				"height, width) with 1, 3 (red, green, blue) or 4 channels (and opacity). uint8 from 0 to 255, or floats from 0 to 1,\n" +
-				"beyond which they are cut off. NaN is an error.",
+				"beyond which they are cut off. NaN is an error. Another picture of the same name and step is an error, until\n" +
+				"checkpoint.restore; without a step the next takes its place. Only rank 0 keeps it.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				a, t := &Artifact{Name: c.String("name"), Step: -1, Kind: "image"}, c.Arg("tensor").(*startensor.Value).Tensor()
-				if !c.IsNone("step") {
-					if a.Step = int64(c.Int("step")); a.Step < 0 {
-						return nil, negative(a.Step)
-					}
+				t := c.Arg("tensor").(*startensor.Value).Tensor()
+				a, err := stepped(c, "image")
+				if err != nil {
+					return nil, err
 				}
-				return nil, r.keep(a, func() (err error) { a.Data, err = picture(t); return err })
+				return nil, r.keep(c, a, func() (err error) { a.Data, err = picture(t); return err })
 			},
 		},
 		{
 			Sig: `histogram(name: string, tensor: Tensor, step: int = None)`,
 			Doc: "Keeps how the values of a tensor are distributed, one for each name and step: a JSON object with the 65 edges of\n" +
-				"64 bins of equal width from the smallest finite value to the largest, their counts, and how many values are nan and inf.",
+				"64 bins of equal width from the smallest finite value to the largest, their counts, and how many values are nan and inf.\n" +
+				"Another one of the same name and step is an error, until checkpoint.restore; without a step the next takes its\n" +
+				"place. Only rank 0 keeps it.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				a, t := &Artifact{Name: c.String("name"), Step: -1, Kind: "histogram"}, c.Arg("tensor").(*startensor.Value).Tensor()
-				if !c.IsNone("step") {
-					if a.Step = int64(c.Int("step")); a.Step < 0 {
-						return nil, negative(a.Step)
-					}
+				t := c.Arg("tensor").(*startensor.Value).Tensor()
+				a, err := stepped(c, "histogram")
+				if err != nil {
+					return nil, err
 				}
-				return nil, r.keep(a, func() (err error) { a.Data, err = histogram(t); return err })
+				return nil, r.keep(c, a, func() (err error) { a.Data, err = histogram(t); return err })
 			},
 		},
 		{
 			Sig: `table(name: string, rows: iterable)`,
 			Doc: "Keeps rows, each a dict or a list, as a JSON object {columns, rows}; another of the same name takes its place. A dict's\n" +
-				"keys are its columns. Cells are None, bool, int, float or string.",
+				"keys are its columns. Cells are None, bool, int, float or string. Only rank 0 keeps it.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				a, rows := &Artifact{Name: c.String("name"), Step: -1, Kind: "table"}, c.Arg("rows").(starlark.Iterable)
-				return nil, r.keep(a, func() (err error) { a.Data, err = table(rows); return err })
+				return nil, r.keep(c, a, func() (err error) { a.Data, err = table(rows); return err })
 			},
 		},
 	}
 }
 
-func negative(step int64) error {
-	return fmt.Errorf("step is %d, and must not be negative", step)
+// stepped is an artifact that may have a step, still without its data.
+func stepped(c *starlib.Call, kind string) (*Artifact, error) {
+	a := &Artifact{Name: c.String("name"), Step: -1, Kind: kind}
+	if !c.IsNone("step") {
+		if a.Step = int64(c.Int("step")); a.Step < 0 {
+			return nil, fmt.Errorf("step is %d, and must not be negative", a.Step)
+		}
+	}
+	return a, nil
 }
 
-// keep records an artifact of rank 0, whose data encode fills in.
-func (r *Run) keep(a *Artifact, encode func() error) error {
+// keep records an artifact of rank 0, whose data encode fills in. One of a step stays: another is an error, unless a
+// restored checkpoint has the recipe repeat its steps.
+func (r *Run) keep(c *starlib.Call, a *Artifact, encode func() error) error {
 	if a.Name == "" {
 		return fmt.Errorf("the name is empty")
 	}
@@ -110,6 +134,13 @@ func (r *Run) keep(a *Artifact, encode func() error) error {
 	}
 	if len(a.Data) > maxArtifact {
 		return tooLarge(len(a.Data))
+	}
+	if a.Step >= 0 {
+		at, now := place{a.Kind, a.Name, a.Step}, taken{sha256.Sum256(a.Data), c.Position()}
+		if before, is := r.taken[at]; is && before.sum != now.sum {
+			return fmt.Errorf("another %s was kept as %q at step %d already, by the call at %v: give each a name or a step of its own", a.Kind, a.Name, a.Step, before.by)
+		}
+		r.taken[at] = now
 	}
 	if r.kept += int64(len(a.Data)); r.kept > maxArtifacts {
 		return fmt.Errorf("with this the run has kept %d bytes, more than %d: checkpoint.save_file writes files beside the history", r.kept, maxArtifacts)

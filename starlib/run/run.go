@@ -49,13 +49,14 @@ type Run struct {
 	steps    map[string]int64 // the next step of a metric that is logged without one
 	last     map[string]*logged
 	required []requirement
-	kept     int64 // bytes of artifacts
+	kept     int64           // bytes of artifacts
+	taken    map[place]taken // what was kept of each step
 }
 
 // New makes the state of the run module; given are the -p values. stop tells,
 // the same on all ranks, whether the run was asked to end.
 func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]string, stop func(*starlib.Call) (bool, error)) (*Run, *starlib.Module) {
-	r := &Run{Params: NewParams(given), rank: rank, recorder: recorder, started: time.Now(), steps: map[string]int64{}, last: map[string]*logged{}}
+	r := &Run{Params: NewParams(given), rank: rank, recorder: recorder, started: time.Now(), steps: map[string]int64{}, last: map[string]*logged{}, taken: map[place]taken{}}
 	m := &starlib.Module{
 		Name: "run",
 		Doc:  "The run itself: parameters, metrics, progress.",
@@ -263,8 +264,9 @@ func (r *Run) State() []starlib.Entry {
 	return entries
 }
 
-// SetState takes the counters back.
+// SetState takes the counters back. What was kept of steps that follow may be kept again.
 func (r *Run) SetState(entries []starlib.Entry) error {
+	clear(r.taken)
 	for _, e := range entries {
 		saved, ok := e.Value.(*starlark.Dict)
 		if ok && e.Name == "last" && r.setLast(saved) {
