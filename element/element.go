@@ -10,8 +10,8 @@ import "fmt"
 type Type uint8
 
 // The element types. All can be moved; [ReduceOp.Valid] says which can be
-// reduced. Float16, BFloat16 and Complex64 are for storage, casts and
-// communication; the others compute.
+// reduced. Float16 and Complex64 are for storage, casts and communication; the
+// others compute, BFloat16 in float32.
 const (
 	None Type = iota // of a call without data: barrier
 	Float32

@@ -4,6 +4,9 @@ import "drun/kernel"
 
 // activate applies a function with parameters a and b to each element.
 func activate(op string, f kernel.Activation, x *Tensor, a, b float64) (*Tensor, error) {
+	if half(x) {
+		return narrow(func(t []*Tensor) (*Tensor, error) { return activate(op, f, t[0], a, b) }, x)
+	}
 	if err := needFloat(op, x); err != nil {
 		return nil, err
 	}

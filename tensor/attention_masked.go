@@ -100,6 +100,9 @@ func AttentionWith(q, k, v *Tensor, o AttentionOptions) (out, weights *Tensor, e
 // pair i of position p by p·base^(-2i/D) (Su et al. 2021). Pairs are (i, i + D/2), or with
 // interleaved (2i, 2i + 1). The first position is offset.
 func Rotary(x *Tensor, base float64, offset int, interleaved bool) (*Tensor, error) {
+	if half(x) {
+		return narrow(func(t []*Tensor) (*Tensor, error) { return Rotary(t[0], base, offset, interleaved) }, x)
+	}
 	const op = "rotary_embedding"
 	if err := needFloat(op, x); err != nil {
 		return nil, err

@@ -29,6 +29,7 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 	c := t.ctx
 	c.BeginNoGrad()
 	defer c.EndNoGrad()
+	defer c.Autocast(c.Autocast(false))
 	if t.node == nil {
 		return c.deliver(edge{leaf: t}, seed)
 	}
@@ -162,9 +163,7 @@ func (c *Context) deliver(e edge, g *Tensor) error {
 	} else {
 		shape, dtype = e.leaf.shape, e.leaf.dtype
 	}
-	if dtype == element.Float16 || dtype == element.BFloat16 {
-		dtype = element.Float32 // gradients of storage types stay computable
-	}
+	dtype = computable(dtype)
 	fit := g
 	if !sameShape(g.shape, shape) {
 		s, err := sumTo(g, shape)

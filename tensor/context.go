@@ -5,9 +5,10 @@ package tensor
 // one goroutine at a time. Every tensor knows its context, so operations
 // need not be told; results take it from their operands.
 type Context struct {
-	noGrad int    // depth of nested no-grad sections
-	seq    uint64 // operations recorded so far; orders the backward pass
-	pass   uint64 // backward passes so far; marks visited nodes
+	noGrad   int    // depth of nested no-grad sections
+	autocast bool   // products are in bfloat16
+	seq      uint64 // operations recorded so far; orders the backward pass
+	pass     uint64 // backward passes so far; marks visited nodes
 
 	marks []marked // of the backward pass that is going on, the earliest first
 

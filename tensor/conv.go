@@ -244,6 +244,9 @@ func backConvTranspose2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, gro
 
 // MaxPool2d takes the largest element under each position of the kernel.
 func MaxPool2d(x *Tensor, size, stride, padding [2]int) (*Tensor, error) {
+	if half(x) {
+		return narrow(func(t []*Tensor) (*Tensor, error) { return MaxPool2d(t[0], size, stride, padding) }, x)
+	}
 	const op = "max_pool2d"
 	w, in, out, err := pool2d(op, x, size, stride, padding)
 	if err != nil {
@@ -271,6 +274,9 @@ func MaxPool2d(x *Tensor, size, stride, padding [2]int) (*Tensor, error) {
 // AvgPool2d averages over each position of the kernel; padding counts as
 // zeros.
 func AvgPool2d(x *Tensor, size, stride, padding [2]int) (*Tensor, error) {
+	if half(x) {
+		return narrow(func(t []*Tensor) (*Tensor, error) { return AvgPool2d(t[0], size, stride, padding) }, x)
+	}
 	const op = "avg_pool2d"
 	w, in, out, err := pool2d(op, x, size, stride, padding)
 	if err != nil {

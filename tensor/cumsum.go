@@ -9,6 +9,9 @@ import (
 
 // CumSum adds along dim: out[i] is the sum of the elements up to i.
 func CumSum(t *Tensor, dim int) (*Tensor, error) {
+	if half(t) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return CumSum(t[0], dim) }, t)
+	}
 	const op = "cumsum"
 	out, _, a, err := cumulate(op, t, dim, kernel.CumSum)
 	if err == nil && t.dtype.IsFloat() && records(t, nil) {

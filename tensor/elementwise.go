@@ -89,6 +89,9 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (*Tensor, erro
 	} else if err := s.fits(op.String(), compute); err != nil {
 		return nil, err
 	}
+	if compute == element.BFloat16 {
+		return halfScalar(op, a, s, swapped)
+	}
 	recording := records(a, nil) && compute.IsFloat() && !op.compares()
 	simple := op <= OpMul || op == OpDiv && !swapped || op.compares()
 	if !simple && recording || op >= OpFloorDiv && op <= OpPow && compute.IsInt() {
@@ -124,7 +127,7 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (*Tensor, erro
 // computeType gives the type in which op is done on operands promoted to d.
 func (op BinaryOp) computeType(d element.Type) (element.Type, error) {
 	switch {
-	case d == element.Complex64 || d == element.Float16 || d == element.BFloat16:
+	case d == element.Complex64 || d == element.Float16:
 		return 0, storageOnly(op.String(), d)
 	case (op == OpDiv || op == OpAtan2) && !d.IsFloat():
 		return element.Float32, nil
@@ -141,10 +144,16 @@ func (op BinaryOp) computeType(d element.Type) (element.Type, error) {
 }
 
 func storageOnly(op string, d element.Type) error {
+	if d == element.BFloat16 {
+		return fmt.Errorf("%s: not defined for bfloat16 tensors; cast with .to(\"float32\")", op)
+	}
 	return fmt.Errorf("%s: %s tensors are for storage and communication; cast with .to(\"float32\") to compute", op, d)
 }
 
 func binary(op BinaryOp, a, b *Tensor, compute element.Type) (*Tensor, error) {
+	if compute == element.BFloat16 {
+		return halfBinary(op, a, b)
+	}
 	var shapeArr [8]int
 	shape := a.shape
 	if !sameShape(a.shape, b.shape) {

@@ -9,6 +9,9 @@ import (
 
 // extreme reduces all of t to its largest or smallest element. A NaN wins.
 func extreme(op string, kind reduction, t *Tensor) (*Tensor, error) {
+	if half(t) {
+		return narrow(func(t []*Tensor) (*Tensor, error) { return extreme(op, kind, t[0]) }, t)
+	}
 	if _, err := computing(t.dtype, op); err != nil {
 		return nil, err
 	}
@@ -58,6 +61,9 @@ func Min(t *Tensor) (*Tensor, error) { return extreme("min", reduceMin, t) }
 
 // argExtreme gives int64 indices along dimension a, which is kept as size 1.
 func argExtreme(op string, kind reduction, t *Tensor, a int) (*Tensor, error) {
+	if half(t) {
+		return narrow(func(t []*Tensor) (*Tensor, error) { return argExtreme(op, kind, t[0], a) }, t)
+	}
 	if _, err := computing(t.dtype, op); err != nil {
 		return nil, err
 	}

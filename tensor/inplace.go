@@ -1,6 +1,10 @@
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+
+	"drun/element"
+)
 
 // modified finishes an in-place operation: t's value is now that of a new
 // operation on its old value and src.
@@ -93,7 +97,11 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) error {
 	if err != nil || !sameShape(shape, t.shape) {
 		return fmt.Errorf("%s: shape %s does not broadcast to %s in place", name, ShapeString(b.shape), ShapeString(t.shape))
 	}
-	y, err := cast(name, b, t.dtype)
+	to := t.dtype
+	if half(t) && b.number {
+		to = element.Float32
+	}
+	y, err := cast(name, b, to)
 	if err != nil {
 		return err
 	}
@@ -115,7 +123,13 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) error {
 		}
 		saved = []*Tensor{old, y}
 	}
-	kBinary(op, t, t, y)
+	if half(t) {
+		if err := halfInPlace(op, t, y); err != nil {
+			return err
+		}
+	} else {
+		kBinary(op, t, t, y)
+	}
 	t.st.version++
 	t.modified(name, b, info.back, saved...)
 	return nil
@@ -129,7 +143,7 @@ func BinaryScalarInPlace(op BinaryOp, t *Tensor, s Scalar) error {
 	if err := s.fits(op.String()+"_", t.dtype); err != nil {
 		return err
 	}
-	return BinaryInPlace(op, t, newNumber(t.ctx, s, t.dtype))
+	return BinaryInPlace(op, t, newNumber(t.ctx, s, computable(t.dtype)))
 }
 
 // mayModifyView forbids in-place operations, while gradients are recorded,

@@ -44,6 +44,9 @@ func checkRows(idx *Tensor, rows int) error {
 // Dropout sets elements to zero with probability p and divides the others by
 // 1-p. The mask comes from g, which moves on.
 func Dropout(x *Tensor, p float64, g *Generator) (*Tensor, error) {
+	if half(x) {
+		return narrow(func(t []*Tensor) (*Tensor, error) { return Dropout(t[0], p, g) }, x)
+	}
 	const op = "dropout"
 	if err := needFloat(op, x); err != nil {
 		return nil, err

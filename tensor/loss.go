@@ -87,6 +87,9 @@ func countTargets(ix *Tensor) int {
 // class numbers, where -100 leaves the sample out, or probabilities of the
 // scores' shape and type.
 func CrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
+	if half(scores, target) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return CrossEntropy(t[0], t[1], r) }, scores, target)
+	}
 	const op = "cross_entropy"
 	if target.dtype.IsFloat() {
 		return softCrossEntropy(scores, target, r)
@@ -155,6 +158,9 @@ func softCrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 // NLLLoss is minus the score of the target class; scores are logarithms of
 // probabilities.
 func NLLLoss(logp, target *Tensor, r Reduction) (*Tensor, error) {
+	if half(logp) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return NLLLoss(t[0], target, r) }, logp)
+	}
 	x, ix, err := classes("nll_loss", logp, target)
 	if err != nil {
 		return nil, err

@@ -20,6 +20,12 @@ const IgnoreTarget = ignoreTarget
 // samples out, and smoothed targets (Szegedy et al. 2016). The mean is over the weights of
 // the targets, as in PyTorch.
 func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (*Tensor, error) {
+	if half(scores, target, o.Weight) {
+		return precise(func(t []*Tensor) (*Tensor, error) {
+			o.Weight = t[2]
+			return CrossEntropyWith(t[0], t[1], o, r)
+		}, scores, target, o.Weight)
+	}
 	const op = "cross_entropy"
 	c, err := o.classes(op, scores)
 	if err != nil {
@@ -54,6 +60,9 @@ func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (*Ten
 
 // NLLLossWith is NLLLoss with weights of the classes, and a target that leaves samples out.
 func NLLLossWith(logp, target *Tensor, weight *Tensor, ignore int64, r Reduction) (*Tensor, error) {
+	if half(logp, weight) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return NLLLossWith(t[0], target, t[1], ignore, r) }, logp, weight)
+	}
 	const op = "nll_loss"
 	o := ClassOptions{Weight: weight, Ignore: ignore}
 	c, err := o.classes(op, logp)

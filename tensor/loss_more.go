@@ -13,6 +13,9 @@ const ReduceBatchMean Reduction = ReduceNone + 1
 // WeightedBCE is BCEWithLogits in which an element counts weight, and its positive part
 // posWeight; both broadcast to x, and may be nil.
 func WeightedBCE(x, y, weight, posWeight *Tensor, r Reduction) (*Tensor, error) {
+	if half(x, y, weight, posWeight) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return WeightedBCE(t[0], t[1], t[2], t[3], r) }, x, y, weight, posWeight)
+	}
 	const op = "bce_with_logits"
 	if err := pairLoss(op, x, y); err != nil {
 		return nil, err
@@ -68,6 +71,9 @@ func SmoothL1Loss(x, y *Tensor, beta float64, r Reduction) (*Tensor, error) {
 }
 
 func huber(op string, x, y *Tensor, delta float64, r Reduction) (*Tensor, error) {
+	if half(x, y) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return huber(op, t[0], t[1], delta, r) }, x, y)
+	}
 	if err := pairLoss(op, x, y); err != nil {
 		return nil, err
 	}
@@ -78,6 +84,9 @@ func huber(op string, x, y *Tensor, delta float64, r Reduction) (*Tensor, error)
 // of x, logarithms of probabilities, from target, probabilities or, with logTarget, their
 // logarithms.
 func KLDiv(x, target *Tensor, logTarget bool, r Reduction) (*Tensor, error) {
+	if half(x, target) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return KLDiv(t[0], t[1], logTarget, r) }, x, target)
+	}
 	const op = "kl_div"
 	if err := pairLoss(op, x, target); err != nil {
 		return nil, err
@@ -117,6 +126,9 @@ func KLDiv(x, target *Tensor, logTarget bool, r Reduction) (*Tensor, error) {
 // CosineSimilarity is a·b / (‖a‖·‖b‖) along a dimension; norms below eps count as eps. a
 // and b broadcast.
 func CosineSimilarity(a, b *Tensor, dim int, eps float64) (*Tensor, error) {
+	if half(a, b) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return CosineSimilarity(t[0], t[1], dim, eps) }, a, b)
+	}
 	const op = "cosine_similarity"
 	if err := sameFloat(op, a, b); err != nil {
 		return nil, err
@@ -158,6 +170,9 @@ func CosineSimilarity(a, b *Tensor, dim int, eps float64) (*Tensor, error) {
 // CosineEmbeddingLoss is 1 - cos(a, b) where target is 1, and cos(a, b) - margin, at least
 // 0, where it is -1. a and b are (N, D) or (D), target (N) or without dimensions.
 func CosineEmbeddingLoss(a, b, target *Tensor, margin float64, r Reduction) (*Tensor, error) {
+	if half(a, b) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return CosineEmbeddingLoss(t[0], t[1], target, margin, r) }, a, b)
+	}
 	const op = "cosine_embedding_loss"
 	if err := sameFloat(op, a, b); err != nil {
 		return nil, err
@@ -199,6 +214,11 @@ func CosineEmbeddingLoss(a, b, target *Tensor, margin float64, r Reduction) (*Te
 // the p-norm over the last dimension; eps is added to differences. swap takes the nearer of
 // anchor and positive for the second distance (Balntas et al. 2016).
 func TripletMarginLoss(anchor, positive, negative *Tensor, margin, p, eps float64, swap bool, r Reduction) (*Tensor, error) {
+	if half(anchor, positive, negative) {
+		return precise(func(t []*Tensor) (*Tensor, error) {
+			return TripletMarginLoss(t[0], t[1], t[2], margin, p, eps, swap, r)
+		}, anchor, positive, negative)
+	}
 	const op = "triplet_margin_loss"
 	if err := sameFloat(op, anchor, positive, negative); err != nil {
 		return nil, err

@@ -25,6 +25,9 @@ func L1Loss(x, y *Tensor, r Reduction) (*Tensor, error) {
 }
 
 func difference(op string, x, y *Tensor, of UnaryOp, r Reduction) (*Tensor, error) {
+	if half(x, y) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return difference(op, t[0], t[1], of, r) }, x, y)
+	}
 	if err := pairLoss(op, x, y); err != nil {
 		return nil, err
 	}
@@ -34,6 +37,9 @@ func difference(op string, x, y *Tensor, of UnaryOp, r Reduction) (*Tensor, erro
 // BCEWithLogits is the cross entropy of sigmoid(x) and y, as
 // relu(x) - x·y + log(1 + exp(-|x|)), which does not overflow.
 func BCEWithLogits(x, y *Tensor, r Reduction) (*Tensor, error) {
+	if half(x, y) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return BCEWithLogits(t[0], t[1], r) }, x, y)
+	}
 	if err := pairLoss("bce_with_logits", x, y); err != nil {
 		return nil, err
 	}

@@ -114,6 +114,9 @@ func IsFinite(t *Tensor) (*Tensor, error) {
 
 // classify is test of t's elements if they are floats; all integers are alike.
 func classify(op string, t *Tensor, integers bool, test func(*Tensor) (*Tensor, error)) (*Tensor, error) {
+	if half(t) {
+		return narrow(func(t []*Tensor) (*Tensor, error) { return classify(op, t[0], integers, test) }, t)
+	}
 	if _, err := computing(t.dtype, op); err != nil {
 		return nil, err
 	}

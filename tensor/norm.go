@@ -20,6 +20,9 @@ func RMSNorm(x, weight *Tensor, eps float64) (*Tensor, error) {
 }
 
 func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center bool) (*Tensor, error) {
+	if half(x, weight, bias) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return normRows(op, t[0], t[1], t[2], dims, eps, center) }, x, weight, bias)
+	}
 	if err := sameFloat(op, x, weight, bias); err != nil {
 		return nil, err
 	}

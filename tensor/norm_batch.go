@@ -11,6 +11,11 @@ import (
 // variance towards them by momentum; else the running ones are used. weight
 // and bias (C) may be nil, and so may the running statistics in training.
 func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum, eps float64) (*Tensor, error) {
+	if half(x, weight, bias) {
+		return precise(func(t []*Tensor) (*Tensor, error) {
+			return BatchNorm(t[0], t[1], t[2], mean, variance, training, momentum, eps)
+		}, x, weight, bias)
+	}
 	const op = "batch_norm"
 	if err := sameFloat(op, x, weight, bias, mean, variance); err != nil {
 		return nil, err

@@ -9,6 +9,11 @@ import (
 // InstanceNorm is GroupNorm of single channels in training, with running statistics (C): they move
 // by momentum towards the means over the samples of their means and unbiased variances.
 func InstanceNorm(x, weight, bias, mean, variance *Tensor, momentum, eps float64) (*Tensor, error) {
+	if half(x, weight, bias) {
+		return precise(func(t []*Tensor) (*Tensor, error) {
+			return InstanceNorm(t[0], t[1], t[2], mean, variance, momentum, eps)
+		}, x, weight, bias)
+	}
 	const op = "instance_norm"
 	if err := sameFloat(op, x, weight, bias, mean, variance); err != nil {
 		return nil, err
@@ -47,6 +52,9 @@ func InstanceNorm(x, weight, bias, mean, variance *Tensor, momentum, eps float64
 // variance 1, then scales and shifts each channel by weight and bias (C), which may be nil.
 // Instance norm has as many groups as channels.
 func GroupNorm(op string, x, weight, bias *Tensor, groups int, eps float64) (*Tensor, error) {
+	if half(x, weight, bias) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return GroupNorm(op, t[0], t[1], t[2], groups, eps) }, x, weight, bias)
+	}
 	if err := sameFloat(op, x, weight, bias); err != nil {
 		return nil, err
 	}

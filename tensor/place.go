@@ -93,7 +93,7 @@ func (n *node) layerGrads(g *Tensor, out []*Tensor) (dy, dweight, dbias *Tensor,
 func (n *node) addPart(g *Tensor, part func(*Tensor) *Tensor) error {
 	first := n.grad == nil
 	if first || !n.grad.ours() {
-		z, err := newTensor(n.op, g.ctx, n.shape, n.dtype)
+		z, err := newTensor(n.op, g.ctx, n.shape, computable(n.dtype))
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,9 @@ import (
 
 // Prod multiplies the elements, along dim or all if it is nil. Integers and bools are multiplied in int64.
 func Prod(t *Tensor, dim *int, keepdim bool) (*Tensor, error) {
+	if half(t) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return Prod(t[0], dim, keepdim) }, t)
+	}
 	const op = "prod"
 	if _, err := computing(t.dtype, op); err != nil {
 		return nil, err
@@ -76,6 +79,9 @@ func selectLast(t *Tensor) *Tensor {
 
 // CumProd multiplies along dim: out[i] is the product of the elements up to i.
 func CumProd(t *Tensor, dim int) (*Tensor, error) {
+	if half(t) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return CumProd(t[0], dim) }, t)
+	}
 	const op = "cumprod"
 	out, x, a, err := cumulate(op, t, dim, kernel.CumProd)
 	if err == nil && t.dtype.IsFloat() && records(t, nil) {
@@ -98,6 +104,9 @@ func CumProd(t *Tensor, dim int) (*Tensor, error) {
 
 // LogSumExp is the logarithm of the sum of exp over dims (all if none are given), computed without overflow.
 func LogSumExp(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
+	if half(t) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return LogSumExp(t[0], dims, keepdim) }, t)
+	}
 	const op = "logsumexp"
 	dtype, err := computing(t.dtype, op)
 	if err != nil {

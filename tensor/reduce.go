@@ -161,6 +161,9 @@ func spread(g *Tensor, shape, dims []int) *Tensor {
 // Sum adds over dims (all if none are given). Integers and bools are added
 // in int64.
 func Sum(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
+	if half(t) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return Sum(t[0], dims, keepdim) }, t)
+	}
 	dims, err := dimList("sum", dims, len(t.shape))
 	if err != nil {
 		return nil, err
@@ -184,6 +187,9 @@ func Sum(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
 // Mean averages over dims (all if none are given). The mean of nothing is
 // NaN.
 func Mean(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
+	if half(t) {
+		return narrow(func(t []*Tensor) (*Tensor, error) { return Mean(t[0], dims, keepdim) }, t)
+	}
 	if err := needFloat("mean", t); err != nil {
 		return nil, err
 	}

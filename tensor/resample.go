@@ -67,6 +67,9 @@ func PadMode(op string, t *Tensor, pads [][2]int, mode string) (*Tensor, error) 
 // positions are computed with instead of the sizes' ratios. alignCorners puts the first and
 // the last elements on each other.
 func Interpolate(x *Tensor, sizes []int, scales []float64, mode string, alignCorners bool) (*Tensor, error) {
+	if half(x) {
+		return narrow(func(t []*Tensor) (*Tensor, error) { return Interpolate(t[0], sizes, scales, mode, alignCorners) }, x)
+	}
 	const op = "interpolate"
 	if err := needFloat(op, x); err != nil {
 		return nil, err
@@ -175,6 +178,9 @@ func cubicWeights(part float64) [4]float64 {
 // AdaptivePool makes the last dimensions of x the given sizes: element i of n is the mean,
 // or with largest the maximum, of elements ⌊i·size/n⌋ up to below ⌈(i+1)·size/n⌉.
 func AdaptivePool(op string, x *Tensor, sizes []int, largest bool) (*Tensor, error) {
+	if half(x) {
+		return narrow(func(t []*Tensor) (*Tensor, error) { return AdaptivePool(op, t[0], sizes, largest) }, x)
+	}
 	if err := needFloat(op, x); err != nil {
 		return nil, err
 	}

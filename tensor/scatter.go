@@ -28,6 +28,9 @@ func ScatterValue(t *Tensor, dim int, idx *Tensor, value Scalar) (*Tensor, error
 }
 
 func scatter(op string, t *Tensor, dim int, idx, src *Tensor, add bool) (*Tensor, error) {
+	if add && half(t) && half(src) {
+		return narrow(func(t []*Tensor) (*Tensor, error) { return scatter(op, t[0], dim, idx, t[1], add) }, t, src)
+	}
 	a, err := axis(op, dim, len(t.shape))
 	if err != nil {
 		return nil, err

@@ -9,6 +9,9 @@ func Softmax(t *Tensor, dim int) (*Tensor, error) { return softmax("softmax", t,
 func LogSoftmax(t *Tensor, dim int) (*Tensor, error) { return softmax("log_softmax", t, dim, true) }
 
 func softmax(op string, t *Tensor, dim int, logarithm bool) (*Tensor, error) {
+	if half(t) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return softmax(op, t[0], dim, logarithm) }, t)
+	}
 	if err := needFloat(op, t); err != nil {
 		return nil, err
 	}

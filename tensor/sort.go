@@ -35,7 +35,13 @@ func ordered(op string, t *Tensor, dim, k int, descending bool) (values, indices
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := computing(t.dtype, op); err != nil {
+	keys := t.Detach()
+	if half(t) {
+		if keys, err = Cast(keys, element.Float32); err != nil {
+			return nil, nil, err
+		}
+	}
+	if _, err := computing(keys.dtype, op); err != nil {
 		return nil, nil, err
 	}
 	if len(t.shape) == 0 {
@@ -47,13 +53,13 @@ func ordered(op string, t *Tensor, dim, k int, descending bool) (values, indices
 	}
 	last := len(t.shape) - 1
 	b := build(op, t)
-	rows := b.contiguous(swapped(t, a, last))
+	rows := b.contiguous(swapped(keys, a, last))
 	order := b.of(element.Int64, rows.shape...)
 	if b.err != nil {
 		return nil, nil, b.err
 	}
 	n := t.shape[a]
-	switch t.dtype {
+	switch keys.dtype {
 	case element.Float32:
 		orderRows(elems[float32](rows), elems[int64](order), n, descending)
 	case element.Float64:

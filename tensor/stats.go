@@ -19,6 +19,9 @@ func Std(t *Tensor, dims []int, unbiased, keepdim bool) (*Tensor, error) {
 }
 
 func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (*Tensor, error) {
+	if half(t) {
+		return narrow(func(t []*Tensor) (*Tensor, error) { return variance(op, t[0], dims, unbiased, keepdim, root) }, t)
+	}
 	if err := needFloat(op, t); err != nil {
 		return nil, err
 	}
@@ -100,6 +103,9 @@ func backNothing(n *node, g *Tensor, out []*Tensor) (err error) {
 // Norm is the p-norm over dims (all if none are given). For p = ±inf it is the
 // largest and smallest magnitude, for p = 0 the number of elements that are not 0.
 func Norm(t *Tensor, p float64, dims []int, keepdim bool) (*Tensor, error) {
+	if half(t) {
+		return precise(func(t []*Tensor) (*Tensor, error) { return Norm(t[0], p, dims, keepdim) }, t)
+	}
 	const op = "norm"
 	if err := needFloat(op, t); err != nil {
 		return nil, err

@@ -78,10 +78,12 @@ func Unary(op UnaryOp, a *Tensor) (*Tensor, error) {
 	info := &unaryOps[op]
 	compute := a.dtype
 	switch {
-	case compute == element.Complex64 || compute == element.Float16 || compute == element.BFloat16:
+	case compute == element.Complex64 || compute == element.Float16:
 		return nil, storageOnly(info.name, compute)
 	case op == OpNot:
 		compute = element.Bool
+	case compute == element.BFloat16:
+		return halfUnary(op, a)
 	case compute == element.Bool && (op == OpNeg || op == OpAbs || op == OpSign || op == OpSquare):
 		return nil, fmt.Errorf("%s: not defined for bool tensors; cast with .to()", info.name)
 	case !compute.IsFloat() && !info.ints:

@@ -88,7 +88,7 @@ func fromData(ctx *tensor.Context) *starlib.Def {
 	return &starlib.Def{
 		Sig: "tensor(data, dtype: string = None, requires_grad: bool = False) -> Tensor",
 		Doc: `A tensor of data: a number, a bool, lists or tuples of these nested to equal lengths, bytes (as uint8), or a tensor (copied). Without a dtype, floats make float32, integers int64, bools bool.
-dtypes: float32 float64 int64 int32 int8 uint8 bool compute; float16 bfloat16 complex64 are for storage and communication. With requires_grad, backward computes a gradient for it.`,
+dtypes: float32 float64 bfloat16 int64 int32 int8 uint8 bool compute, bfloat16 in float32 with rounded results; float16 complex64 are for storage and communication. With requires_grad, backward computes a gradient for it.`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			return leaf(c)(Result(FromData(ctx, c.Arg("data"), c.Arg("dtype"))))
 		},

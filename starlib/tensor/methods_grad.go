@@ -29,6 +29,7 @@ var gradDefs = []*starlib.Def{
 			return Result(tensor.Cast(t, dtype(c, t.DType())))
 		}),
 	casting("float", element.Float32), casting("double", element.Float64), casting("long", element.Int64), casting("int", element.Int32), casting("bool", element.Bool),
+	casting("bfloat16", element.BFloat16),
 }
 
 // casting declares a short form of to(dtype).

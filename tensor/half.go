@@ -1,0 +1,170 @@
+package tensor
+
+import "drun/element"
+
+// bfloat16 is computed in float32: operands are widened, which is exact, and what an
+// operation gives is rounded once. Gradients on their way are float32.
+
+// half tells whether any of these tensors is in bfloat16; nil is none.
+func half(ts ...*Tensor) bool {
+	for _, t := range ts {
+		if t != nil && t.dtype == element.BFloat16 {
+			return true
+		}
+	}
+	return false
+}
+
+// narrow computes f in float32, of operands of which some are in bfloat16; nil stays nil. Its
+// result is rounded to bfloat16 where that is all operands' common type.
+func narrow(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (*Tensor, error) {
+	wide, dtype, err := widened(ts)
+	if err != nil {
+		return nil, err
+	}
+	out, err := f(wide)
+	if err != nil || out.dtype != element.Float32 {
+		return out, err
+	}
+	return Cast(out, dtype)
+}
+
+// precise is narrow for functions that need float32's digits: while autocast is on, their
+// results stay float32.
+func precise(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (*Tensor, error) {
+	wide, dtype, err := widened(ts)
+	if err != nil {
+		return nil, err
+	}
+	out, err := f(wide)
+	if err != nil || out.dtype != element.Float32 || lowers(ts...) {
+		return out, err
+	}
+	return Cast(out, dtype)
+}
+
+// widened is ts with those in bfloat16 as float32, and the type that those of floats have in
+// common.
+func widened(ts []*Tensor) ([]*Tensor, element.Type, error) {
+	wide, dtype := make([]*Tensor, len(ts)), element.BFloat16
+	for i, t := range ts {
+		wide[i] = t
+		switch {
+		case t == nil:
+			continue
+		case half(t):
+			var err error
+			if wide[i], err = Cast(t, element.Float32); err != nil {
+				return nil, 0, err
+			}
+		case t.dtype.IsFloat():
+			dtype = Promote(dtype, t.dtype)
+		}
+	}
+	return wide, dtype, nil
+}
+
+// lowers tells whether autocast is on for these operands.
+func lowers(ts ...*Tensor) bool {
+	for _, t := range ts {
+		if t != nil && t.ctx != nil {
+			return t.ctx.autocast
+		}
+	}
+	return false
+}
+
+// Autocast turns autocast on or off, and gives what it was. While it is on, products of float32
+// and bfloat16 (Linear, MatMul, convolutions, attention) take their operands rounded to bfloat16
+// and give bfloat16; functions that need more digits (softmax, norms, losses, sums, exponentials
+// and logarithms) give float32 of bfloat16. A backward pass does as its forward pass did.
+func (c *Context) Autocast(on bool) (was bool) {
+	was, c.autocast = c.autocast, on
+	return was
+}
+
+// lowered is operands of a product, nil ones included, in the type in which they are
+// multiplied: bfloat16 while autocast is on.
+func lowered(ts ...*Tensor) ([]*Tensor, error) {
+	if !lowers(ts...) {
+		return ts, nil
+	}
+	for _, t := range ts {
+		if t != nil && t.dtype != element.Float32 && t.dtype != element.BFloat16 {
+			return ts, nil
+		}
+	}
+	for i, t := range ts {
+		if t == nil {
+			continue
+		}
+		var err error
+		if ts[i], err = Cast(t, element.BFloat16); err != nil {
+			return nil, err
+		}
+	}
+	return ts, nil
+}
+
+// computable is the type of gradients of a type: float32 of those for storage.
+func computable(d element.Type) element.Type {
+	if d == element.Float16 || d == element.BFloat16 {
+		return element.Float32
+	}
+	return d
+}
+
+// halfBinary computes operands whose common type is bfloat16.
+func halfBinary(op BinaryOp, a, b *Tensor) (*Tensor, error) {
+	x, err := Cast(a, element.BFloat16)
+	if err != nil {
+		return nil, err
+	}
+	y, err := Cast(b, element.BFloat16)
+	if err != nil {
+		return nil, err
+	}
+	f := narrow
+	if op == OpPow {
+		f = precise
+	}
+	return f(func(t []*Tensor) (*Tensor, error) { return binary(op, t[0], t[1], element.Float32) }, x, y)
+}
+
+// halfScalar computes a, which is in bfloat16, with a number as float32 has it; comparisons are
+// with the number as bfloat16 has it.
+func halfScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (*Tensor, error) {
+	if op.compares() {
+		s = newNumber(a.ctx, s, element.BFloat16).at(0)
+	}
+	f := narrow
+	if op == OpPow {
+		f = precise
+	}
+	return f(func(t []*Tensor) (*Tensor, error) { return BinaryScalar(op, t[0], s, swapped) }, a)
+}
+
+// halfUnary applies a function to elements in bfloat16.
+func halfUnary(op UnaryOp, a *Tensor) (*Tensor, error) {
+	f := narrow
+	switch op {
+	case OpExp, OpExpm1, OpLog, OpLog1p, OpReciprocal, OpTan, OpAsin, OpAcos:
+		f = precise
+	}
+	return f(func(t []*Tensor) (*Tensor, error) { return Unary(op, t[0]) }, a)
+}
+
+// halfInPlace makes t, which is in bfloat16, t op y.
+func halfInPlace(op BinaryOp, t, y *Tensor) error {
+	name := op.String() + "_"
+	x, err := cast(name, t, element.Float32)
+	if err != nil {
+		return err
+	}
+	if y, err = cast(name, y, element.Float32); err != nil {
+		return err
+	}
+	kBinary(op, x, x, y)
+	kCast(t, x)
+	return nil
+}
