@@ -91,6 +91,12 @@ type Group struct {
 	// Internal: the engine makes it, not the recipe, so it is none of the
 	// collectives that users count and see.
 	Internal bool
+
+	// Open makes the Comm with the backend of that name, where it is another than that
+	// of the Comm that is split; nil: the Comm is split. The board's guard alone heeds
+	// it. A rank that is not in the group gets a nil Comm here, too.
+	Open    func(ctx context.Context) (Comm, error)
+	Backend string
 }
 
 // Work is a call under way.

@@ -22,6 +22,8 @@ type Description struct {
 	Shape  []int
 	Group  uint32
 	Seq    uint64
+	// Backend is that of the group, where it has one of its own.
+	Backend string
 	Origin
 	Detail string // see Call.Detail; "" while nobody asked
 }
@@ -158,7 +160,7 @@ func Table(rows []Row) string {
 		if r.Call.Kind != NoKind {
 			call = r.Call.String()
 			if r.Call.Seq > 0 {
-				number = strconv.FormatUint(r.Call.Seq, 10) + groupSuffix(r.Call.Group)
+				number = strconv.FormatUint(r.Call.Seq, 10) + r.Call.ofGroup()
 			}
 			if r.State != Waiting {
 				call = "(last) " + call
@@ -174,9 +176,16 @@ func Table(rows []Row) string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-func groupSuffix(id uint32) string {
-	if id == 0 {
+// ofGroup says whose call it is, unless it is the world's.
+func (d Description) ofGroup() string { return GroupSuffix(d.Group, d.Backend) }
+
+// GroupSuffix names a group, and its backend where it has one of its own; "" for the world.
+func GroupSuffix(id uint32, backend string) string {
+	switch {
+	case id == 0:
 		return ""
+	case backend != "":
+		return fmt.Sprintf(" of group %d over %s", id, backend)
 	}
 	return fmt.Sprintf(" of group %d", id)
 }

@@ -3,6 +3,8 @@ package collective
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,16 +29,17 @@ func (e *CallError) Error() string { return e.Kind.String() + ": " + e.Problem }
 // A MismatchError says that ranks disagree about what happens next: they made
 // different calls, or some wait for one that will never come.
 type MismatchError struct {
-	Group  uint32
-	Seq    uint64
-	Reason string // "ranks disagree", "rank 1 returned from main while others wait", …
-	Rows   []Row  // one per rank of the group
+	Group   uint32
+	Backend string // of the group, where it has one of its own
+	Seq     uint64
+	Reason  string // "ranks disagree", "rank 1 returned from main while others wait", …
+	Rows    []Row  // one per rank of the group
 }
 
 func (e *MismatchError) Error() string {
 	which := ""
 	if e.Seq > 0 { // 0: a message
-		which = fmt.Sprintf("collective %d%s: ", e.Seq, groupSuffix(e.Group))
+		which = fmt.Sprintf("collective %d%s: ", e.Seq, GroupSuffix(e.Group, e.Backend))
 	}
 	return which + e.Reason + "\n" + Table(e.Rows)
 }
@@ -52,7 +55,7 @@ type TimeoutError struct {
 
 func (e *TimeoutError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s%s at %s timed out after %s", e.Call.Name(), groupSuffix(e.Call.Group), e.Call.Pos, round(e.After))
+	fmt.Fprintf(&b, "%s%s at %s timed out after %s", e.Call.Name(), e.Call.ofGroup(), e.Call.Pos, round(e.After))
 	switch {
 	case e.Call.Kind.PointToPoint() && len(e.Missing) == 0:
 		b.WriteString(": no rank has sent anything")
@@ -106,12 +109,46 @@ func (e *PeerLostError) Error() string {
 // A BackendError says that the engine beneath a Comm failed.
 type BackendError struct {
 	Backend string
+	Group   uint32 // that has this backend for itself; 0: the run has it
 	Rank    int
 	Msg     string
 }
 
 func (e *BackendError) Error() string {
-	return fmt.Sprintf("backend %s failed on rank %d: %s", e.Backend, e.Rank, e.Msg)
+	return fmt.Sprintf("backend %s%s failed on rank %d: %s", e.Backend, GroupSuffix(e.Group, ""), e.Rank, e.Msg)
+}
+
+// In gives the error of a group's own backend on this rank in terms of the world: the backend
+// numbers the ranks of the group. nil for ranks changes nothing in the message.
+func (e *BackendError) In(group uint32, rank int, ranks []int) *BackendError {
+	if e.Group != 0 {
+		return e // it is already
+	}
+	return &BackendError{Backend: e.Backend, Group: group, Rank: rank, Msg: renameRanks(e.Msg, ranks)}
+}
+
+// numbered is a rank as a backend names it, perhaps with how many there are.
+var numbered = regexp.MustCompile(`\brank (\d+)\b(?: of \d+\b)?`)
+
+// Renamed gives the error of a backend another text, in which ranks have the numbers that the
+// list has in their places.
+func Renamed(err error, ranks []int) error { return &renamed{renameRanks(err.Error(), ranks), err} }
+
+type renamed struct {
+	text string
+	error
+}
+
+func (r *renamed) Error() string { return r.text }
+func (r *renamed) Unwrap() error { return r.error }
+
+func renameRanks(text string, ranks []int) string {
+	return numbered.ReplaceAllStringFunc(text, func(s string) string {
+		if n, err := strconv.Atoi(strings.Fields(s)[1]); err == nil && n < len(ranks) {
+			return fmt.Sprintf("rank %d", ranks[n])
+		}
+		return s
+	})
 }
 
 // A StoppedError says that the run was asked to stop, and by whom.

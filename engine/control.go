@@ -90,6 +90,19 @@ type Plugin struct {
 	Mark   string // tells a change since the checksum was taken
 }
 
+// Found answers Find: the plugin, or why there is none.
+type Found struct {
+	Plugin  *Plugin  `cbor:",omitempty"`
+	Failure *Failure `cbor:",omitempty"`
+}
+
+// Uses says that a group has a plugin of its own.
+type Uses struct {
+	Plugin
+	Version string // "" until the plugin has started
+	Orders  bool   // it adds in an order of its own
+}
+
 // Hierarchy has collectives go through shared memory within the nodes, and through the backend between them.
 type Hierarchy struct {
 	Nodes []int // of each rank
@@ -126,6 +139,7 @@ type ToWorker struct {
 	HandOver *HandOver `cbor:",omitempty"`
 	Saved    *Saved    `cbor:",omitempty"`
 	State    *Restored `cbor:",omitempty"`
+	Found    *Found    `cbor:",omitempty"`
 }
 
 // ToAgent is a message from a worker; fields that are set are handled in order.
@@ -145,6 +159,8 @@ type ToAgent struct {
 	Restore   *Restore         `cbor:",omitempty"`
 	Taken     bool             `cbor:",omitempty"` // the file that Restored named is open
 	Version   *string          `cbor:",omitempty"` // of the backend's plugin, which has started
+	Find      string           `cbor:",omitempty"` // the plugin of a group's own backend; the node answers
+	Uses      *Uses            `cbor:",omitempty"`
 	Counts    map[string]int64 `cbor:",omitempty"` // what the plugin has done
 	Failure   *Failure         `cbor:",omitempty"`
 	Done      bool             `cbor:",omitempty"` // main returned and everything was sent

@@ -18,6 +18,17 @@ func (r *Run) putPlugins(tx *sql.Tx, b *Batch) error {
 		func(p *Plugin) []any { return []any{r.ID, p.Name, p.Version, p.Path, p.SHA256} })
 }
 
+// Backends names the run's backend, then those that groups of it had for themselves.
+func (d *Detail) Backends() []string {
+	names := []string{d.Backend}
+	for _, p := range d.Plugins {
+		if p.Name != d.Backend {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
 func (db *DB) plugins(run int64) ([]Plugin, error) {
 	return list(db, func(p *Plugin) []any { return []any{&p.Name, &p.Version, &p.Path, &p.SHA256} },
 		"SELECT name, version, path, sha256 FROM plugins WHERE run = ? ORDER BY name", run)

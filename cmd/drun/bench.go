@@ -118,7 +118,7 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 	var out bytes.Buffer
 	result, err := run.Run(run.Options{
 		Signals: signals,
-		Recipe:  recipe, Nproc: n, Backend: backend, Plugins: dirs, PluginHost: program, Home: filepath.Join(dir, ".drun"), Counted: true,
+		Recipe:  recipe, Nproc: n, Backend: backend, Plugins: dirs, PluginHost: func() (string, error) { return program, nil }, Home: filepath.Join(dir, ".drun"), Counted: true,
 		Timeout: 5 * time.Minute, Stdout: &out, Stderr: cmd.ErrOrStderr(), Version: version(),
 		Params: []string{"op=" + b.op, "sizes=" + strings.Join(sizes, ","), "dtype=" + b.dtype, "width=" + strconv.Itoa(width),
 			"iters=" + strconv.Itoa(b.iters), "warmup=" + strconv.Itoa(b.warmup), "check=" + truth},

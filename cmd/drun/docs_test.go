@@ -26,6 +26,14 @@ func TestTensorsDocument(t *testing.T) { examples(t, "tensors.md", 2, "") }
 
 func TestParallelismDocument(t *testing.T) { examples(t, "parallelism.md", 7, "") }
 
+func TestBackendsDocument(t *testing.T) {
+	if !haveGloo() {
+		t.Skip("Gloo is not here")
+	}
+	built = programs{dir: t.TempDir()}
+	examples(t, "backends.md", 1, "plugins bin\nenv DRUN_PLUGIN_PATH=$WORK/bin\n")
+}
+
 func TestNodesDocument(t *testing.T) {
 	if !haveGloo() {
 		t.Skip("Gloo is not here")

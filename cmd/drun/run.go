@@ -200,13 +200,7 @@ func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
 	if o.Threads > run.MaxThreads {
 		return nil, usage("", "--threads %d: a rank has at most %d threads", o.Threads, run.MaxThreads)
 	}
-	if o.Backend != "shm" && (o.Backend != "" || o.Join != nil) {
-		program, err := host.FindProgram()
-		if err != nil && program != "" {
-			return nil, err // found, but built from another version
-		}
-		o.PluginHost = program // may be "": the error of a missing backend says more
-	}
+	o.PluginHost = host.FindProgram
 	if cmd.Flags().Changed("params") {
 		if o.Filed, err = readParams(o.ParamFile); err != nil {
 			return nil, err

@@ -49,7 +49,7 @@ func printDetail(out io.Writer, d *history.Detail) error {
 	} else if d.Orphaned != nil {
 		field("resumed", fmt.Sprintf("a run that has been removed, at step %d", *d.Orphaned))
 	}
-	ranks := fmt.Sprintf("%d, backend %s, %s each", d.WorldSize, d.Backend, english.Plural(d.Threads, "thread", ""))
+	ranks := fmt.Sprintf("%d, backend %s, %s each", d.WorldSize, english.WordSeries(d.Backends(), "and"), english.Plural(d.Threads, "thread", ""))
 	if d.Deterministic != nil && *d.Deterministic {
 		ranks += ", deterministic"
 	}

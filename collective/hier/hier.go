@@ -23,9 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -219,36 +216,20 @@ func (w *world) broken(err error) error {
 	return err
 }
 
-// farRank is a rank as a backend names it, perhaps with how many there are: of nodes, which would mislead.
-var farRank = regexp.MustCompile(`\brank (\d+)\b(?: of \d+\b)?`)
-
 // explain names ranks of the world where the link's backend names its own.
 func (w *world) explain(err error) error {
-	place := w.place[w.rank]
-	rename := func(text string) string {
-		return farRank.ReplaceAllStringFunc(text, func(s string) string {
-			if n, err := strconv.Atoi(strings.Fields(s)[1]); err == nil && n < len(w.members) && place < len(w.members[n]) {
-				return fmt.Sprintf("rank %d", w.members[n][place])
-			}
-			return s
-		})
+	// Of each node the rank that has this link. How many ranks the backend has would mislead.
+	var linked []int
+	for _, members := range w.members {
+		linked = append(linked, members[min(w.place[w.rank], len(members)-1)])
 	}
 	var b *collective.BackendError
 	var bad *collective.CallError
 	switch {
 	case errors.As(err, &b):
-		return &collective.BackendError{Backend: b.Backend, Rank: w.rank, Msg: rename(b.Msg)}
+		return &collective.BackendError{Backend: b.Backend, Rank: w.rank, Msg: collective.Renamed(errors.New(b.Msg), linked).Error()}
 	case errors.As(err, &bad), errors.Is(err, context.Canceled), errors.Is(err, collective.ErrTimeout):
 		return err
 	}
-	return renamed{rename(err.Error()), err}
+	return collective.Renamed(err, linked)
 }
-
-// renamed is an error with another text.
-type renamed struct {
-	text string
-	error
-}
-
-func (r renamed) Error() string { return r.text }
-func (r renamed) Unwrap() error { return r.error }

@@ -95,6 +95,7 @@ func (g *guard) allOver() bool {
 // explain turns the error that ended a wait into the one that the recipe gets,
 // and aborts the run where it means that the run cannot go on.
 func (g *guard) explain(w *guardedWork, err error) error {
+	err = g.named(err)
 	var over *overError
 	var bad *collective.CallError
 	var circle *circleError
@@ -137,6 +138,15 @@ func (g *guard) explain(w *guardedWork, err error) error {
 		}
 	}
 	return g.fail(err)
+}
+
+// named gives an error of the group's own backend in terms of the world.
+func (g *guard) named(err error) error {
+	var b *collective.BackendError
+	if g.backend == "" || !errors.As(err, &b) {
+		return err
+	}
+	return b.In(g.group, g.board.rank, g.ranks)
 }
 
 // returned gives a rank that the call needs and that has returned; -1: none.
@@ -182,7 +192,7 @@ func (g *guard) waitForOthers(w *guardedWork) {
 
 func (g *guard) mismatch(w *guardedWork, reason string) error {
 	g.fetchFar()
-	e := &collective.MismatchError{Group: g.group, Seq: w.seq, Reason: reason}
+	e := &collective.MismatchError{Group: g.group, Backend: g.backend, Seq: w.seq, Reason: reason}
 	for i := range g.comm.Size() {
 		e.Rows = append(e.Rows, g.board.rowAt(g.win, g.ranks[i], g.group, w.seq))
 	}

@@ -13,14 +13,15 @@ import (
 
 // guard puts every call of a Comm on the board.
 type guard struct {
-	comm   collective.Comm
-	board  *Board
-	group  uint32
-	ranks  []int // global, by rank in the group
-	win    *window
-	line   *line  // this rank's
-	seq    uint64 // of the latest collective
-	broken error  // why no further call can be made
+	comm    collective.Comm
+	board   *Board
+	group   uint32
+	ranks   []int  // global, by rank in the group
+	backend string // of the group, where it has one of its own
+	win     *window
+	line    *line  // this rank's
+	seq     uint64 // of the latest collective
+	broken  error  // why no further call can be made
 
 	// The latest context, and the same with the guard's check: a context
 	// serves many waits.
@@ -45,21 +46,21 @@ func Guard(comm collective.Comm, b *Board) (collective.Comm, error) {
 	for i := range ranks {
 		ranks[i] = i
 	}
-	return b.guard(comm, 0, ranks)
+	return b.guard(comm, collective.Group{}, ranks)
 }
 
 // guard wraps the communicator of a group of these global ranks.
-func (b *Board) guard(comm collective.Comm, group uint32, ranks []int) (collective.Comm, error) {
+func (b *Board) guard(comm collective.Comm, group collective.Group, ranks []int) (collective.Comm, error) {
 	if len(ranks) > b.world {
 		return nil, fmt.Errorf("a group of %d ranks does not fit on a board of %d", len(ranks), b.world)
 	}
-	w, err := b.window(group)
+	w, err := b.window(group.ID)
 	if err != nil {
 		return nil, err
 	}
-	b.use(group)
+	b.use(group.ID)
 	arena, hasArena := comm.(collective.Arena)
-	g := &guard{comm: comm, board: b, group: group, ranks: ranks, win: w, line: w.line(b.rank)}
+	g := &guard{comm: comm, board: b, group: group.ID, ranks: ranks, backend: group.Backend, win: w, line: w.line(b.rank)}
 	if _, ok := comm.(collective.Verifier); !ok {
 		g.comm = newExchanger(comm, g)
 	}
@@ -160,7 +161,7 @@ func (g *guard) aborted(err error) error {
 	if cause := g.board.Aborted(); cause != nil {
 		return cause
 	}
-	return err
+	return g.named(err)
 }
 
 // guardedWork is a call on the board.
@@ -282,6 +283,11 @@ func (g *guard) Split(ctx context.Context, group collective.Group) (collective.C
 		}
 		return g.guardGroup(comm, group)
 	}
+	if group.Open != nil {
+		if err := g.board.setBackend(group.ID, group.Backend); err != nil {
+			return nil, err
+		}
+	}
 	c := collective.Call{Kind: collective.NewGroup, Tag: int(group.ID), Origin: group.Origin}
 	w := &guardedWork{g: g}
 	g.number(&c)
@@ -308,7 +314,7 @@ func (g *guard) guardGroup(comm collective.Comm, group collective.Group) (collec
 	for i, r := range group.Ranks {
 		global[i] = g.ranks[r]
 	}
-	return g.board.guard(comm, group.ID, global)
+	return g.board.guard(comm, group, global)
 }
 
 func (g *guard) split(ctx context.Context, group collective.Group, c *collective.Call) (collective.Comm, error) {
@@ -316,6 +322,9 @@ func (g *guard) split(ctx context.Context, group collective.Group, c *collective
 		if err := x.compareInTurn(ctx, c); err != nil {
 			return nil, err
 		}
+	}
+	if group.Open != nil {
+		return group.Open(ctx)
 	}
 	return g.comm.Split(ctx, group)
 }

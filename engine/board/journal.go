@@ -33,6 +33,34 @@ func (b *Board) window(id uint32) (*window, error) {
 	return w, nil
 }
 
+// The name of a group's own backend lies in its window after the gate: its length, then the
+// name. All ranks that make the group write it, so that it is on every node's board.
+const (
+	backendAt   = 2048
+	backendSize = 256
+)
+
+// setBackend notes that a group has a backend of its own.
+func (b *Board) setBackend(group uint32, name string) error {
+	w, err := b.window(group)
+	if err != nil {
+		return err
+	}
+	at := w.mem[backendAt:][:backendSize]
+	at[0] = byte(copy(at[1:], name))
+	return nil
+}
+
+// backendOf is the name of a group's own backend; "": it has none.
+func (b *Board) backendOf(group uint32) string {
+	w, err := b.window(group)
+	if group == 0 || err != nil {
+		return ""
+	}
+	at := w.mem[backendAt:][:backendSize]
+	return string(at[1:][:min(int(at[0]), backendSize-1)])
+}
+
 // use notes that the group's window has something to show.
 func (b *Board) use(group uint32) {
 	for {
@@ -96,6 +124,7 @@ func (b *Board) read(e *entry, rank int, group uint32) (d collective.Description
 		d = collective.Description{
 			Kind: collective.Kind(e.kind), DType: element.Type(e.dtype), Reduce: element.ReduceOp(e.reduce),
 			Root: int(e.root), Peer: int(e.peer), Tag: int(uint32(e.tag)), Count: int(e.count), Group: group, Seq: e.seq,
+			Backend: b.backendOf(group),
 			Origin: collective.Origin{Builtin: b.name(rank, e.builtin), Form: collective.Form(e.form),
 				Pos: collective.Position{File: b.name(rank, e.file), Line: e.line, Col: e.col}},
 		}

@@ -15,8 +15,8 @@ import (
 //	needs      one per rank: the ranks it waits for
 //	snapshot   what every rank did when the run was aborted, as JSON
 //	groups     one window per group number, at groupsAt + number*groupStride:
-//	             a gate, then a line and a journal per rank of the world, since
-//	             disjoint groups may share a number
+//	             a gate and the name of a backend, then a line and a journal per rank
+//	             of the world, since disjoint groups may share a number
 //
 // Each rank writes only its own slot, names, line and journal.
 const (

@@ -155,10 +155,7 @@ func calls(list []PastCall) string {
 	for _, c := range list {
 		number := ""
 		if c.Seq > 0 {
-			number = "number " + strconv.FormatUint(c.Seq, 10)
-			if c.Group > 0 {
-				number += fmt.Sprintf(" of group %d", c.Group)
-			}
+			number = "number " + strconv.FormatUint(c.Seq, 10) + collective.GroupSuffix(c.Group, c.Backend)
 		}
 		at := "at " + c.Pos.String()
 		if fate := c.Outcome(); fate != "" {

@@ -38,7 +38,7 @@ type Config struct {
 	Watched  bool // somebody watches the progress bar
 
 	Exe        string // the program that workers run; "": this one
-	PluginHost string // the program that workers run instead when the backend is a plugin
+	PluginHost string // the program that workers run instead where plugins may be needed
 	// Backend finds the plugin of a backend, nil for one that is built in.
 	Backend func(name string) (*host.Plugin, error)
 
@@ -55,7 +55,8 @@ type node struct {
 	link  cluster.Link[cluster.ToNode, cluster.ToCoordinator]
 
 	plugin *host.Plugin
-	relay  *rendezvous.Relay // nil: the ranks ask the store themselves
+	found  map[string]*engine.Found // of groups' own backends
+	relay  *rendezvous.Relay        // nil: the ranks ask the store themselves
 	board  *board.Board
 	shared bool // the board is the coordinator's: nothing on it has to be sent
 	procs  map[int]*process
@@ -114,7 +115,7 @@ func (n *node) spawnAll() (err error) {
 	}
 	n.board.Near(jobs[0].Place.Rank, jobs[len(jobs)-1].Place.Rank+1)
 	exe := n.Exe
-	if n.plugin != nil && n.PluginHost != "" {
+	if n.PluginHost != "" && (n.plugin != nil || n.Bundle.NamesBackends()) {
 		exe = n.PluginHost
 	}
 	if exe == "" {
@@ -173,10 +174,33 @@ func (n *node) complete(job *engine.Job) *engine.Job {
 	if job.NodeAddress = n.Address; n.start.Address != "" {
 		job.NodeAddress = n.start.Address
 	}
-	if p := n.plugin; p != nil {
-		job.Plugin = &engine.Plugin{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Mark: p.Mark}
-	}
+	job.Plugin = program(n.plugin)
 	return job
+}
+
+// program is a plugin as ranks are told of it; nil: there is none.
+func program(p *host.Plugin) *engine.Plugin {
+	if p == nil {
+		return nil
+	}
+	return &engine.Plugin{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Mark: p.Mark}
+}
+
+// find looks for the plugin of a group's own backend. All ranks of the node get the same answer.
+func (n *node) find(name string) *engine.Found {
+	if f := n.found[name]; f != nil {
+		return f
+	}
+	f := &engine.Found{}
+	p, err := n.Backend(name)
+	if f.Plugin = program(p); err != nil {
+		f.Failure = engine.NewFailure(board.Observer, err, board.Now())
+	}
+	if n.found == nil {
+		n.found = map[string]*engine.Found{}
+	}
+	n.found[name] = f
+	return f
 }
 
 // refuse says that the ranks that have not started cannot start.
@@ -251,6 +275,10 @@ func (n *node) watch(inbox <-chan *cluster.ToNode) (next *cluster.Start, end *cl
 // tell passes on what a rank says, or its end.
 func (n *node) tell(ev event) {
 	p := n.procs[ev.rank]
+	if ev.msg != nil && ev.msg.Find != "" {
+		p.send(&engine.ToWorker{Found: n.find(ev.msg.Find)})
+		return
+	}
 	if ev.msg != nil {
 		if ev.msg.Failure != nil || ev.msg.Done {
 			p.reported = true

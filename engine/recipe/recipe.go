@@ -4,6 +4,7 @@
 package recipe
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -249,6 +251,12 @@ func (b *Bundle) Names(attribute string) bool {
 		})
 	}
 	return found
+}
+
+// NamesBackends reports whether groups of the recipe may have backends of their own.
+func (b *Bundle) NamesBackends() bool {
+	return slices.ContainsFunc(b.Sources, func(s engine.Source) bool { return bytes.Contains(s.Content, []byte("backend")) }) &&
+		(b.Names("new_group") || b.Names("init_parallelism"))
 }
 
 // Operation names what the recipe does at a position, as its files are shown: the name of what it calls, or an operator;

@@ -362,8 +362,23 @@ func (r *Record) Add(rank int, m *engine.ToAgent) {
 		row := history.DataFile{Path: f.Path, SHA256: f.SHA256, Bytes: f.Bytes, Modified: &modified, Position: f.Position}
 		r.writer.add(1, len(f.Path), func(b *history.Batch) { b.DataFiles = append(b.DataFiles, row) })
 	}
+	if m.Uses != nil {
+		r.uses(m.Uses)
+	}
 	if m.Version != nil && r.plugin != nil {
 		r.writer.add(1, 0, func(b *history.Batch) { b.Plugins = append(b.Plugins, r.pluginRow(*m.Version)) })
+	}
+}
+
+// uses records the plugin that a group has for itself. Bits that are its engine's own stand for no other run's.
+func (r *Record) uses(u *engine.Uses) {
+	if r.plugin != nil && r.plugin.Name == u.Name {
+		return
+	}
+	row := history.Plugin{Name: u.Name, Version: u.Version, Path: u.Path, SHA256: u.SHA256}
+	r.writer.add(1, 0, func(b *history.Batch) { b.Plugins = append(b.Plugins, row) })
+	if u.Orders && !r.unkeyed {
+		r.Unkey()
 	}
 }
 

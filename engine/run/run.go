@@ -70,8 +70,9 @@ type Options struct {
 	Version     string
 
 	Exe string // the program that workers run; "": this one
-	// PluginHost is the program that workers run instead when the backend is a plugin.
-	PluginHost string
+	// PluginHost finds the program that workers run instead where plugins may be needed. Its error matters if
+	// there is a path too, which must not be used, and the run needs a plugin. nil: there is none.
+	PluginHost func() (path string, err error)
 	Stdout     io.Writer
 	Stderr     io.Writer
 	Terminal   bool             // Stderr is a terminal: show progress
@@ -173,6 +174,7 @@ func (p *plan) reusable(code exit.Code) (*Result, error) {
 type plan struct {
 	Options
 	plugin  *host.Plugin // of the backend; nil: built in
+	program string       // that starts plugins; "": there is none, or it is not needed
 	bundle  *recipe.Bundle
 	params  []engine.Param
 	console *console.Console
@@ -203,6 +205,9 @@ func newPlan(o Options) (*plan, error) {
 			return nil, err
 		}
 	}
+	if err := p.findProgram(); err != nil {
+		return nil, err
+	}
 	var extra []string
 	if o.Testing {
 		extra = append(extra, "testing")
@@ -228,6 +233,23 @@ func newPlan(o Options) (*plan, error) {
 	return p, nil
 }
 
+// findProgram finds what starts plugins, where the run may need one.
+func (p *plan) findProgram() (err error) {
+	needed := p.Backend != builtIn // which may be open yet
+	if p.PluginHost == nil || !needed && !p.bundle.NamesBackends() {
+		return nil
+	}
+	p.program, err = p.PluginHost()
+	switch {
+	case err == nil:
+	case needed && p.program != "":
+		return err // found, but built from another version
+	default:
+		p.program = "" // the error of a missing backend says more
+	}
+	return nil
+}
+
 // ranksHere is how many ranks share this machine, as far as is known.
 func (o *Options) ranksHere() int {
 	switch {
@@ -243,7 +265,7 @@ func (o *Options) ranksHere() int {
 func (p *plan) node() node.Config {
 	return node.Config{
 		Bundle: p.bundle, DataDirs: absolute(p.DataDirs), Threads: p.Threads, Timeout: p.Timeout, Console: p.console,
-		Exe: p.Exe, PluginHost: p.PluginHost, OnSpawn: p.OnSpawn,
+		Exe: p.Exe, PluginHost: p.program, OnSpawn: p.OnSpawn,
 		Backend: func(name string) (*host.Plugin, error) {
 			if p.plugin != nil && p.plugin.Name == name {
 				return p.plugin, nil

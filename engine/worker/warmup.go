@@ -20,9 +20,13 @@ func warmUp(ctx context.Context, comm collective.Comm) error {
 	given := make([]int64, comm.Size())
 	given[comm.Rank()] = int64(comm.Rank()) + 1
 	call := collective.NewAllReduce(collective.Of(given), element.Sum)
+	limit := collective.Within(ctx, warmUpLimit)
+	if p, ok := ctx.(*collective.WaitLimit); ok {
+		limit.Check = p.Check
+	}
 	work, err := comm.Start(&call)
 	if err == nil {
-		err = work.Wait(collective.Within(ctx, warmUpLimit))
+		err = work.Wait(limit)
 	}
 	if errors.Is(err, collective.ErrTimeout) {
 		return fmt.Errorf("the first all_reduce, of %d bytes, did not end within %v: not every rank can be reached", 8*len(given), warmUpLimit)

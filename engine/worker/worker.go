@@ -21,6 +21,7 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/recipe"
+	"drun/engine/rendezvous"
 	"drun/internal/exit"
 	"drun/kernel"
 	"drun/starlib"
@@ -85,9 +86,12 @@ type worker struct {
 	thread  *starlark.Thread
 	// position is of the latest call of a module's builtin.
 	position syntax.Position
-	counts   func() map[string]int64 // of the backend; nil: it does not count
-	// linger waits until no rank needs this one's backend any more; nil: it never does.
-	linger func(context.Context) error
+	counts   func() map[string]int64   // of the backend; nil: it does not count
+	groups   []collective.Comm         // that have backends of their own
+	found    map[string]*engine.Plugin // that the node has found
+	store    *rendezvous.Store
+	// linger waits, each, until no rank needs a backend of this one any more.
+	linger []func(context.Context) error
 	mu     sync.Mutex // guards thread against a cancel that comes early
 }
 
@@ -134,9 +138,9 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	w.board.Near(job.Near[0], job.Near[1])
 	go w.listen()
 	joined := w.board.Joining()
-	store := w.meet()
-	defer store.Close()
-	comm, err := w.join(store.In(w.keys(backendKeys)))
+	w.store = w.meet()
+	defer w.store.Close()
+	comm, err := w.join(w.store.In(w.keys(backendKeys)))
 	joined()
 	if err != nil {
 		return err
@@ -144,6 +148,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	if comm != nil {
 		defer comm.Close()
 	}
+	defer w.closeGroups()
 	var profile *profiler
 	if job.Profile != nil {
 		profile = newProfiler(*job.Profile, rank.Rank, rank.WorldSize)
@@ -151,7 +156,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		comm = profile.watch(comm)
 	}
 	env := universe.Host{
-		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, KeyValue: &recipeStore{store.In(w.keys(recipeKeys)), w.board, job.Timeout}, Timeout: job.Timeout, Heap: int(w.heap()), Store: w, Context: w.ctx, Stop: w.board.StopRequested,
+		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, OpenGroup: w.openGroup, KeyValue: &recipeStore{w.store.In(w.keys(recipeKeys)), w.board, job.Timeout}, Timeout: job.Timeout, Heap: int(w.heap()), Store: w, Context: w.ctx, Stop: w.board.StopRequested,
 		Run:    run.Info{ID: job.RunID, Name: job.RunName, RestartCount: job.RestartCount},
 		Params: map[string]string{},
 	}
@@ -199,9 +204,9 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		return err
 	}
 	w.board.SetState(collective.Returned)
-	if w.linger != nil {
+	for _, linger := range w.linger {
 		// What goes wrong now is the failure of another rank.
-		_ = w.linger(&collective.WaitLimit{Context: w.ctx, Check: w.board.Aborted})
+		_ = linger(&collective.WaitLimit{Context: w.ctx, Check: w.board.Aborted})
 	}
 	if w.counts != nil && job.Counted {
 		return w.channel.Send(&engine.ToAgent{Counts: w.counts()})
@@ -220,6 +225,10 @@ func (w *worker) meetNode(world *distributed.World) error {
 	return err
 }
 
+// noHost says that this is drun itself.
+var noHost = exit.Last(exit.WithHint(exit.Errorf(exit.Backend, "this program cannot start plugins: drun-plugin-host, which can, was not found"),
+	"it belongs beside drun, of the same build: make build puts it there"))
+
 // joinLimit is how long opening a backend may take, however short the
 // collectives' own limit is: a program starts, and a machine may be busy.
 const joinLimit = 30 * time.Second
@@ -231,8 +240,7 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	switch {
 	case job.Plugin != nil:
 		if w.plugins == nil {
-			return nil, exit.Last(exit.WithHint(exit.Errorf(exit.Backend, "this program cannot start plugins: drun-plugin-host, which can, was not found"),
-				"it belongs beside drun, or into $PATH: make build puts it there"))
+			return nil, noHost
 		}
 		backend = w.plugins(job.Plugin, w.stop)
 		if h := job.Hierarchy; h != nil {
@@ -267,9 +275,7 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 			return nil, err
 		}
 	}
-	if l, ok := comm.(interface{ Linger(context.Context) error }); ok {
-		w.linger = l.Linger
-	}
+	w.lingers(comm)
 	if c, ok := comm.(interface{ Statistics() map[string]int64 }); ok {
 		w.counts = c.Statistics
 	}

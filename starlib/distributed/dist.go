@@ -26,7 +26,7 @@ type World struct {
 	rank    *starlib.Rank
 	all     *Group // the group of all ranks
 	local   *Group // that of the ranks of this rank's node
-	backend string
+	open    func(ctx context.Context, backend string, group collective.Group) (collective.Comm, error)
 	ctx     context.Context // ends when the run is aborted
 	tensors *tensor.Context
 	random  *tensor.Generator // the stream that all ranks share
@@ -50,16 +50,18 @@ type Config struct {
 	Comm    collective.Comm // nil in a world of one rank
 	Store   Store           // nil where a recipe is only checked
 	Backend string
-	Timeout time.Duration // of a call that has none of its own
-	Heap    int           // bytes that this rank's plain values may take; 0: no limit
-	Tensors *tensor.Context
-	Shared  *tensor.Generator // the stream that shared_random_seed draws from
+	// OpenGroup makes the Comm of a group that has another backend; nil: there is none other.
+	OpenGroup func(ctx context.Context, backend string, group collective.Group) (collective.Comm, error)
+	Timeout   time.Duration // of a call that has none of its own
+	Heap      int           // bytes that this rank's plain values may take; 0: no limit
+	Tensors   *tensor.Context
+	Shared    *tensor.Generator // the stream that shared_random_seed draws from
 }
 
 // New makes the dist module. Waits end with ctx.
 func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 	w := &World{
-		rank: c.Rank, backend: c.Backend, ctx: ctx, tensors: c.Tensors, random: c.Shared,
+		rank: c.Rank, open: c.OpenGroup, ctx: ctx, tensors: c.Tensors, random: c.Shared,
 		within: collective.Within(ctx, c.Timeout), forever: collective.Within(ctx, 0),
 		receives: map[route][]*receive{}, largest: math.MaxInt,
 	}
@@ -70,7 +72,7 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 	for r := range ranks {
 		ranks[r] = r
 	}
-	w.all = &Group{world: w, ranks: ranks, own: c.Rank.Rank, comm: c.Comm}
+	w.all = &Group{world: w, ranks: ranks, own: c.Rank.Rank, comm: c.Comm, backend: c.Backend}
 	w.local = w.all
 	w.useArena()
 	m := &starlib.Module{
@@ -96,7 +98,7 @@ func (w *World) MeetNode(ctx context.Context) error {
 	}
 	w.groups++
 	peers := w.rank.Peers
-	w.local = &Group{world: w, id: w.groups, ranks: peers, own: slices.Index(peers, w.rank.Rank)}
+	w.local = &Group{world: w, id: w.groups, ranks: peers, own: slices.Index(peers, w.rank.Rank), backend: w.all.backend}
 	var err error
 	w.local.comm, err = w.all.comm.Split(ctx, collective.Group{ID: w.local.id, Ranks: peers, Internal: true})
 	return err
@@ -125,7 +127,13 @@ func (w *World) identity() []*starlib.Def {
 		constant(`num_nodes() -> int`, "How many nodes there are.", starlark.MakeInt(r.NumNodes)),
 		constant(`is_distributed() -> bool`, "Whether there is more than one rank.", starlark.Bool(r.WorldSize > 1)),
 		constant(`is_main() -> bool`, "Whether this is rank 0.", starlark.Bool(r.Rank == 0)),
-		constant(`backend() -> string`, "The name of the backend: \"shm\", \"gloo\", ….", starlark.String(w.backend)),
+		{
+			Sig: `backend(group: Group = None) -> string`, TopLevel: true,
+			Doc: "The name of the group's backend: \"shm\", \"gloo\", ….",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				return starlark.String(starlib.Must(w.anyGroup(c)).backend), nil
+			},
+		},
 	}
 }
 

@@ -1,6 +1,9 @@
 package distributed
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,11 +18,12 @@ import (
 
 // Group is some ranks of the world, in order.
 type Group struct {
-	world *World
-	id    uint32
-	ranks []int           // of the world
-	own   int             // this rank's place among them, -1 outside
-	comm  collective.Comm // nil for a group of one, and outside
+	world   *World
+	id      uint32
+	ranks   []int           // of the world
+	own     int             // this rank's place among them, -1 outside
+	comm    collective.Comm // nil for a group of one, and outside
+	backend string
 
 	// The synchronous call in progress uses these.
 	call    collective.Call
@@ -119,7 +123,9 @@ func (w *World) grouping() []*starlib.Def {
 		{
 			Sig: `new_group(ranks: iterable, backend: string = None, timeout: number = None) -> Group`,
 			Doc: "A group of these ranks of the world, in this order. Every rank of the world calls it with the same\n" +
-				"ranks; those outside the group get it too, and their rank in it is -1. Groups may overlap.",
+				"ranks and the same backend; those outside the group get it too, and their rank in it is -1. Groups may\n" +
+				"overlap. backend names another backend than the run's for the group's collectives and messages, such\n" +
+				"as \"gloo\": a plugin that is not found, or cannot run here, is an error on all ranks.",
 			Fn: w.newGroup,
 		},
 		{
@@ -135,11 +141,12 @@ func (w *World) grouping() []*starlib.Def {
 			Fn: func(*starlib.Call) (starlark.Value, error) { return w.local, nil },
 		},
 		{
-			Sig: `init_parallelism(model: int = 1, pipeline: int = 1, timeout: number = None, rank_offset: int = 0) -> struct`,
+			Sig: `init_parallelism(model: int = 1, pipeline: int = 1, timeout: number = None, rank_offset: int = 0, backends: dict = None) -> struct`,
 			Doc: "This rank's groups for tensor (mp), pipeline (pp) and data parallelism (dp), as a struct. The model\n" +
 				"dimension varies fastest, then pipeline, then data. Call it once; model · pipeline must divide the\n" +
 				"world size. With rank_offset the ranks before that number stay out, to serve parameters or data: all\n" +
-				"ranks call it, theirs in each group is -1, and the ranks from there on are what is divided.",
+				"ranks call it, theirs in each group is -1, and the ranks from there on are what is divided. backends\n" +
+				"names other backends than the run's by dimension: {\"dp\": \"gloo\"}.",
 			Fn: w.initParallelism,
 		},
 		{
@@ -170,10 +177,28 @@ func (w *World) newGroup(c *starlib.Call) (starlark.Value, error) {
 	if err := collective.CheckRanks(ranks, w.rank.WorldSize); err != nil {
 		return nil, err
 	}
-	if !c.IsNone("backend") && c.String("backend") != w.backend {
-		return nil, fmt.Errorf("argument backend: this run has %q only", w.backend)
+	backend := w.all.backend
+	if !c.IsNone("backend") {
+		backend = c.String("backend")
 	}
-	return w.split(c, [][]int{ranks})
+	if err := w.checkBackend(backend); err != nil {
+		return nil, fmt.Errorf("argument backend: %w", err)
+	}
+	return w.split(c, [][]int{ranks}, backend)
+}
+
+// checkBackend finds what is wrong with the name of a group's backend by itself.
+func (w *World) checkBackend(name string) error {
+	const most = 64 // what the status board shows
+	switch {
+	case name == "":
+		return errors.New("want the name of a backend, such as \"gloo\", got \"\"")
+	case len(name) > most:
+		return fmt.Errorf("the name of a backend has at most %d bytes, this one %d", most, len(name))
+	case w.open == nil && name != w.all.backend && w.all.comm != nil:
+		return fmt.Errorf("this run has %q only", w.all.backend)
+	}
+	return nil
 }
 
 func (w *World) newSubgroups(c *starlib.Call) (starlark.Value, error) {
@@ -190,12 +215,12 @@ func (w *World) subgroups(c *starlib.Call, size int) (starlark.Value, error) {
 	for part := range slices.Chunk(w.all.ranks, size) {
 		parts = append(parts, part)
 	}
-	return w.split(c, parts)
+	return w.split(c, parts, w.all.backend)
 }
 
-// split makes disjoint groups at once and returns this rank's, or the first
-// where it is in none.
-func (w *World) split(c *starlib.Call, parts [][]int) (starlark.Value, error) {
+// split makes disjoint groups of one size at once, with that backend, and returns this rank's,
+// or the first where it is in none.
+func (w *World) split(c *starlib.Call, parts [][]int, backend string) (starlark.Value, error) {
 	ctx := starlib.Must(w.until(c))
 	w.groups++
 	mine := parts[0]
@@ -204,23 +229,54 @@ func (w *World) split(c *starlib.Call, parts [][]int) (starlark.Value, error) {
 			mine = part
 		}
 	}
-	g := &Group{world: w, id: w.groups, ranks: mine, own: slices.Index(mine, w.rank.Rank)}
+	g := &Group{world: w, id: w.groups, ranks: mine, own: slices.Index(mine, w.rank.Rank), backend: backend}
 	if w.all.comm == nil {
 		return g, nil
 	}
-	err := w.agreeOnParts(ctx, parts, origin(c))
+	err := w.agreeOnParts(ctx, parts, backend, origin(c))
 	if err == nil {
-		g.comm, err = w.all.comm.Split(ctx, collective.Group{ID: g.id, Ranks: mine, Origin: origin(c)})
+		g.comm, err = w.all.comm.Split(ctx, w.over(g, origin(c)))
 	}
 	return g, err
 }
 
-// agreeOnParts checks that all ranks of the world make the same groups: a rank
-// that took another for a member would wait for it until the timeout.
-func (w *World) agreeOnParts(ctx *collective.WaitLimit, parts [][]int, at collective.Origin) error {
-	return w.all.agree(ctx, fmt.Append(nil, parts), at, "the ranks make different groups", func(key []byte) string {
-		return "[" + strings.ReplaceAll(strings.Trim(string(key), "[]"), "] [", "], [") + "]"
-	})
+// over is the group as the world's Comm is asked for it. A group of one rank has nothing to
+// exchange, so that it needs no backend of its own.
+func (w *World) over(g *Group, at collective.Origin) collective.Group {
+	of := collective.Group{ID: g.id, Ranks: g.ranks, Origin: at}
+	if g.backend != w.all.backend && len(g.ranks) > 1 {
+		of.Backend = g.backend
+		of.Open = func(ctx context.Context) (collective.Comm, error) {
+			if g.own < 0 {
+				return nil, nil
+			}
+			return w.open(ctx, g.backend, of)
+		}
+	}
+	return of
+}
+
+// agreeOnParts checks that all ranks of the world make the same groups with the same backend:
+// a rank that took another for a member would wait for it until the timeout.
+func (w *World) agreeOnParts(ctx *collective.WaitLimit, parts [][]int, backend string, at collective.Origin) error {
+	keys, err := w.all.compare(ctx, fmt.Appendf(nil, "%d %s", parts, backend), at)
+	if err != nil || keys == nil {
+		return err
+	}
+	var lines, backends []string
+	for _, key := range keys {
+		end := bytes.Index(key, []byte("]] ")) + 2
+		lines = append(lines, "["+strings.ReplaceAll(strings.Trim(string(key[:end]), "[]"), "] [", "], [")+"]")
+		backends = append(backends, string(key[end+1:]))
+	}
+	what := "the ranks make different groups"
+	if slices.ContainsFunc(backends, func(name string) bool { return name != backend }) {
+		what = "the ranks make a group with different backends"
+		for i := range lines {
+			lines[i] += fmt.Sprintf(", backend %q", backends[i])
+		}
+	}
+	return w.all.disagree(what, lines)
 }
 
 func intList(ns []int) *starlark.List {

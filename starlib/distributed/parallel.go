@@ -1,6 +1,7 @@
 package distributed
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -28,6 +29,10 @@ func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
 		}
 		return nil, fmt.Errorf("%s %d is not divisible by model %d · pipeline %d", what, size, model, pipeline)
 	}
+	backends, err := w.backendsOf(c)
+	if err != nil {
+		return nil, err
+	}
 	if w.parallel {
 		return nil, errors.New("it was called already: keep its result")
 	}
@@ -48,7 +53,7 @@ func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
 				parts = append(parts, part)
 			}
 		}
-		g, err := w.split(c, parts)
+		g, err := w.split(c, parts, cmp.Or(backends[dim.name], w.all.backend))
 		if err != nil {
 			return nil, err
 		}
@@ -56,6 +61,38 @@ func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
 	}
 	w.parallel = true
 	return starlarkstruct.FromStringDict(starlarkstruct.Default, fields), nil
+}
+
+// dimensions are the fields that init_parallelism returns, by the names under which backends has them.
+var dimensions = map[string]string{"mp": "mp", "pp": "pp", "dp": "dp", "model": "mp", "pipeline": "pp", "data": "dp"}
+
+// backendsOf reads the argument backends: names of backends by the dimensions that have them.
+func (w *World) backendsOf(c *starlib.Call) (map[string]string, error) {
+	if c.IsNone("backends") {
+		return nil, nil
+	}
+	backends := map[string]string{}
+	for _, item := range c.Arg("backends").(*starlark.Dict).Items() {
+		dim, _ := starlark.AsString(item[0])
+		if dim = dimensions[dim]; dim == "" {
+			return nil, fmt.Errorf("argument backends: %s is no dimension: they are \"mp\", \"pp\" and \"dp\"", item[0])
+		}
+		if item[1] == starlark.None {
+			continue
+		}
+		name, ok := starlark.AsString(item[1])
+		if !ok {
+			return nil, fmt.Errorf("argument backends: want the name of a backend for %q, got %s", dim, item[1].Type())
+		}
+		if err := w.checkBackend(name); err != nil {
+			return nil, fmt.Errorf("argument backends: %q: %w", dim, err)
+		}
+		if other, twice := backends[dim]; twice && other != name {
+			return nil, fmt.Errorf("argument backends: %q has both %q and %q", dim, other, name)
+		}
+		backends[dim] = name
+	}
+	return backends, nil
 }
 
 func (w *World) copyToGroup(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {

@@ -17,6 +17,7 @@ var foreign = map[string]string{
 	"is_main_process":         "it is dist.is_main()",
 	"is_master":               "it is dist.is_main()",
 	"synchronize":             "it is dist.barrier()",
+	"get_backend":             "it is dist.backend(group)",
 	"is_initialized":          "it is dist.is_distributed()",
 	"init_process_group":      "drun run -n starts the ranks and connects them: leave it out",
 	"destroy_process_group":   "drun ends the ranks: leave it out",

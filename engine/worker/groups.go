@@ -1,0 +1,162 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"drun/collective"
+	"drun/collective/hier"
+	"drun/collective/shm"
+	"drun/engine"
+	"drun/internal/exit"
+)
+
+// shmName is how a recipe names the built-in backend.
+const shmName = "shm"
+
+// openGroup makes the Comm of a group that has a backend of its own, on the ranks that are in
+// it: other ranks need neither the plugin nor what it runs on. A plugin has a process
+// for each such group, and its ranks meet under keys of their own.
+func (w *worker) openGroup(ctx context.Context, name string, group collective.Group) (collective.Comm, error) {
+	limit, check := joinLimit, func() error { return nil }
+	if p, ok := ctx.(*collective.WaitLimit); ok {
+		limit, check = max(limit, p.Limit), p.Check
+	}
+	inner, stop := context.WithTimeout(ctx, limit)
+	defer stop()
+	comm, err := w.connectGroup(&collective.WaitLimit{Context: inner, Check: check}, name, group)
+	if err == nil {
+		w.groups = append(w.groups, comm)
+		w.lingers(comm)
+		return comm, nil
+	}
+	if cause := w.board.Aborted(); cause != nil {
+		return nil, cause // another rank has failed already
+	}
+	if cause := context.Cause(w.ctx); cause != nil {
+		return nil, cause
+	}
+	var b *collective.BackendError
+	if errors.As(err, &b) {
+		return nil, b.In(group.ID, w.job.Place.Rank, group.Ranks)
+	}
+	if inner.Err() != nil {
+		err = fmt.Errorf("its ranks were not connected within %v: %s", limit, err) // not the caller's giving up
+	}
+	return nil, exit.WithCode(fmt.Errorf("backend %s of group %d, of %s: %w", name, group.ID, collective.RankList(group.Ranks), err), exit.Backend)
+}
+
+// connectGroup opens the backend among the ranks of the group.
+func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group collective.Group) (collective.Comm, error) {
+	var here []int // of the group's ranks, on this node
+	for _, rank := range group.Ranks {
+		if slices.Contains(w.job.Peers, rank) {
+			here = append(here, rank)
+		}
+	}
+	own := w.job.Place.Rank
+	world := collective.World{
+		Rank: slices.Index(group.Ranks, own), Size: len(group.Ranks), LocalRank: slices.Index(here, own), LocalSize: len(here),
+		Store:       w.store.In(w.keys(fmt.Sprintf("%s.%d.%d", backendKeys, group.ID, group.Ranks[0]))),
+		NodeAddress: w.job.NodeAddress, Deterministic: w.job.Deterministic,
+	}
+	if name == shmName {
+		if len(here) < len(group.Ranks) {
+			return nil, exit.Last(errors.New("it reaches the ranks of one node only"))
+		}
+		memory, err := shm.Meet(ctx, world.Store, "memory", world.Rank, world.Size)
+		if err != nil {
+			return nil, err
+		}
+		return shm.Open(memory, world.Rank, world.Size)
+	}
+	plugin, err := w.find(name)
+	if err != nil {
+		return nil, err
+	}
+	backend := w.plugins(plugin, func(err error) {
+		var b *collective.BackendError
+		if errors.As(err, &b) {
+			err = b.In(group.ID, own, nil)
+		}
+		w.stop(err)
+	})
+	if h := w.job.Hierarchy; h != nil {
+		nodes := make([]int, len(group.Ranks))
+		for i, rank := range group.Ranks {
+			nodes[i] = h.Nodes[rank]
+		}
+		backend = &hier.Backend{Far: backend, Nodes: nodes, Links: h.Links}
+	}
+	uses := &engine.Uses{Plugin: *plugin, Orders: !w.job.Deterministic && w.job.Hierarchy == nil}
+	if err := w.says(world.Rank, uses); err != nil {
+		return nil, err
+	}
+	comm, err := backend.Open(ctx, world)
+	if err != nil {
+		return nil, collective.Renamed(err, group.Ranks)
+	}
+	if err := warmUp(ctx, comm); err != nil {
+		comm.Abort(err)
+		return nil, errors.Join(collective.Renamed(err, group.Ranks), comm.Close())
+	}
+	if p, ok := comm.(interface{ Version() string }); ok {
+		uses.Version = p.Version()
+		if err := w.says(world.Rank, uses); err != nil {
+			return nil, err
+		}
+	}
+	return comm, nil
+}
+
+// says tells the coordinator which plugin a group uses; its first rank does.
+func (w *worker) says(rank int, uses *engine.Uses) error {
+	if rank != 0 {
+		return nil
+	}
+	return w.channel.Send(&engine.ToAgent{Uses: uses})
+}
+
+// find asks the node for the plugin of that name, which it verifies.
+func (w *worker) find(name string) (*engine.Plugin, error) {
+	if p := w.found[name]; p != nil {
+		return p, nil
+	}
+	if w.plugins == nil {
+		return nil, noHost
+	}
+	reply, err := w.ask("looking for the backend "+name, &engine.ToAgent{Find: name})
+	if err != nil {
+		return nil, err
+	}
+	if reply.Found == nil || reply.Found.Plugin == nil && reply.Found.Failure == nil {
+		return nil, fmt.Errorf("no backend %q was found", name)
+	}
+	if f := reply.Found.Failure; f != nil {
+		if err = f.Err(); f.Lasts {
+			err = exit.Last(err)
+		}
+		return nil, err
+	}
+	if w.found == nil {
+		w.found = map[string]*engine.Plugin{}
+	}
+	w.found[name] = reply.Found.Plugin
+	return reply.Found.Plugin, nil
+}
+
+// lingers notes that a Comm may be needed by other ranks when this one is done.
+func (w *worker) lingers(comm collective.Comm) {
+	if l, ok := comm.(interface{ Linger(context.Context) error }); ok {
+		w.linger = append(w.linger, l.Linger)
+	}
+}
+
+// closeGroups closes the groups' own backends, the latest first.
+func (w *worker) closeGroups() {
+	for _, comm := range slices.Backward(w.groups) {
+		_ = comm.Close()
+	}
+}
