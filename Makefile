@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents launchers slurm mutants bench bench-nodes bench-pipeline bench-forecast bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents launchers slurm mutants bench bench-nodes bench-saves bench-pipeline bench-forecast bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -167,6 +167,11 @@ bench: build
 # ARGS="-rounds 1 -links 1gbit" measures less.
 bench-nodes: plugins
 	go run ./bench nodes $(ARGS)
+
+# Measures what checkpoints of several nodes, which are network namespaces, send to node 0 and back, and the memory of the nodes'
+# agents; takes root and the command ip. ARGS="-nodes 2 -sizes 16" measures less, -memory=true checkpoints in memory.
+bench-saves: plugins
+	go run ./bench saves $(ARGS)
 
 # Measures how long the ranks of a pipeline are idle, beside (p-1)/(m+p-1); RANKS=4 where there are as many cores.
 RANKS = 2

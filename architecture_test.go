@@ -84,11 +84,12 @@ var layers = map[string][]string{
 	"engine/rendezvous": {"internal/exit", "collective", "github.com/fxamacker/cbor/v2"},
 	"engine/worker":     {"element", "internal/exit", "internal/queue", "engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys", "github.com/zeebo/xxh3"},
 	"engine/console":    {"=engine", "internal/terminal", "github.com/schollz/progressbar/v3"},
-	"engine/cluster":    {"internal/exit", "internal/queue", "=engine", "engine/board", "engine/rendezvous", "collective", "github.com/fxamacker/cbor/v2"},
-	"engine/node":       {"internal/exit", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/recipe", "engine/rendezvous", "collective", "plugins/host", "golang.org/x/sys"},
+	"engine/states":     {"=engine", "collective/sharedmem"},
+	"engine/cluster":    {"internal/exit", "internal/queue", "=engine", "engine/board", "engine/rendezvous", "engine/states", "collective", "github.com/fxamacker/cbor/v2"},
+	"engine/node":       {"internal/exit", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/recipe", "engine/rendezvous", "engine/states", "collective", "plugins/host", "golang.org/x/sys"},
 	// record is the engine's only way to the databases.
-	"engine/record": {"internal/exit", "internal/queue", "internal/secret", "=engine", "engine/board", "engine/recipe", "engine/rendezvous", "history", "checkpoints", "collective", "plugins/host"},
-	"engine/run":    {"internal/exit", "internal/scratch", "internal/secret", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/node", "engine/recipe", "engine/record", "engine/rendezvous", "collective", "plugins/host"},
+	"engine/record": {"internal/exit", "internal/queue", "internal/secret", "=engine", "engine/board", "engine/recipe", "engine/rendezvous", "engine/states", "history", "checkpoints", "collective", "plugins/host"},
+	"engine/run":    {"internal/exit", "internal/scratch", "internal/secret", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/node", "engine/recipe", "engine/record", "engine/rendezvous", "engine/states", "collective", "plugins/host"},
 	"engine/doctor": {"engine", "kernel", "internal/scratch"},
 	// recipetest runs recipes on every backend, so it sees what the engine sees.
 	"engine/recipetest": {"internal/exit", "engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},

@@ -28,7 +28,7 @@ func alter(path, statement string, args ...any) error {
 }
 
 func craftedPart(rank int) []Entry {
-	return []Entry{{"w", "tensor", "float32", []int{10, 25}, noise(uint64(rank), 1000)}, {"n", "value", "", []int{}, []byte{5}}}
+	return []Entry{{Name: "w", Kind: "tensor", DType: "float32", Shape: []int{10, 25}, Data: noise(uint64(rank), 1000)}, {Name: "n", Kind: "value", Shape: []int{}, Data: []byte{5}}}
 }
 
 // crafted makes a home with a checkpoint of two ranks, and gives the path of its pack.

@@ -152,7 +152,7 @@ func (s *Store) rewritePack(file string) error {
 		chunks, bytes, n := map[string][]byte{}, int64(0), 0
 		for ; n < len(rest) && (n == 0 || bytes+rest[n].bytes <= rewriteBytes); n++ {
 			c := rest[n]
-			if c.bytes < 1 || c.bytes > chunkSize {
+			if c.bytes < 1 || c.bytes > ChunkSize {
 				return s.damaged("chunks.bytes of "+quote(c.sha), fmt.Errorf("is %d", c.bytes))
 			}
 			if chunks[c.sha], err = reader.read(c, fmt.Sprintf("chunk %d", c.row)); err != nil {

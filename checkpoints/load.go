@@ -252,7 +252,7 @@ func (s *Store) checkSizes(plan []planned) error {
 		}
 		sum := int64(0)
 		for _, c := range e.chunks {
-			if c.bytes < 1 || c.bytes > chunkSize {
+			if c.bytes < 1 || c.bytes > ChunkSize {
 				return s.damaged("chunks.bytes"+of, fmt.Errorf("is %d", c.bytes))
 			}
 			if !packName.MatchString(c.file) {

@@ -10,9 +10,9 @@ import (
 // What ranks have alike is read once, and what only begins alike is not taken for it.
 func TestLoadInto(t *testing.T) {
 	s := open(t, t.TempDir())
-	big := noise(1, 2*chunkSize+100)
+	big := noise(1, 2*ChunkSize+100)
 	tail := bytes.Clone(big)
-	tail[2*chunkSize+50]++
+	tail[2*ChunkSize+50]++
 	parts := map[int][]Entry{}
 	for rank := range 3 {
 		parts[rank] = []Entry{
@@ -72,7 +72,7 @@ func TestUnchangedIsNotWrittenAgain(t *testing.T) {
 func TestSumsAreNotNeeded(t *testing.T) {
 	for _, sum := range []string{"NULL", "x''", "x'00112233445566778899aabbccddeeff'", "'text'", "7"} {
 		s := open(t, t.TempDir())
-		want := Entry{Name: "w", Kind: "tensor", DType: "uint8", Shape: []int{chunkSize + 1}, Data: noise(7, chunkSize+1)}
+		want := Entry{Name: "w", Kind: "tensor", DType: "uint8", Shape: []int{ChunkSize + 1}, Data: noise(7, ChunkSize+1)}
 		_, err := s.Save("r", 1, nil, map[int][]Entry{0: {want}})
 		ok(t, err)
 		_, err = s.sql.Exec("UPDATE chunks SET sum = " + sum)

@@ -41,7 +41,8 @@ type pack struct {
 	db     *sql.DB  // nil: it is not written to
 	tx     *sql.Tx
 	rows   []packRow
-	behind int // bytes that are perhaps not on their way to the disk
+	has    map[string]bool // chunks, by their SHA-256
+	behind int             // bytes that are perhaps not on their way to the disk
 }
 
 type packRow struct {
@@ -56,7 +57,9 @@ type origin struct {
 	generation int64
 }
 
-func (s *Store) newPack(from origin) *pack { return &pack{store: s, from: from} }
+func (s *Store) newPack(from origin) *pack {
+	return &pack{store: s, from: from, has: map[string]bool{}}
+}
 
 // add writes chunks. Neither journal nor sync is needed on the way: nobody reads the file before
 // it is in the catalog, and a crash just leaves it unknown.
@@ -72,6 +75,29 @@ func (p *pack) add(chunks map[string][]byte) error {
 	return sqldb.Wrap(p.path, p.insert(chunks))
 }
 
+// addFresh writes chunks that are not in it yet, and has those fetched that are elsewhere.
+func (p *pack) addFresh(chunks map[string]*chunk) error {
+	here := map[string][]byte{}
+	maps.DeleteFunc(chunks, func(sha string, c *chunk) bool {
+		if !p.has[sha] && c.fetch == nil {
+			here[sha] = c.data
+		}
+		return p.has[sha] || c.fetch == nil
+	})
+	if err := p.add(here); err != nil {
+		return err
+	}
+	for data, err := range fetchAll(chunks) {
+		if err == nil {
+			err = p.add(data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // flushEvery is after how many bytes the kernel is told to begin writing: else all of it waits
 // for the sync at the end.
 const flushEvery = 8 << 20
@@ -81,6 +107,7 @@ func (p *pack) insert(chunks map[string][]byte) error {
 		data := chunks[sha]
 		sum := xxh3.Hash128(data).Bytes()
 		p.rows = append(p.rows, packRow{sha, len(data), sum[:]})
+		p.has[sha] = true
 		if _, err := p.tx.Exec("INSERT INTO chunks VALUES (?, ?, ?)", len(p.rows), sha, data); err != nil {
 			return err
 		}

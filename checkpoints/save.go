@@ -19,41 +19,53 @@ import (
 	"drun/internal/sqldb"
 )
 
-// chunkSize is the size of the chunks that the data of an entry is cut into. The
+// ChunkSize is the size of the chunks that the data of an entry is cut into. The
 // cuts are at fixed places, so equal tensors give equal chunks.
-const chunkSize = 1 << 20
+const ChunkSize = 1 << 20
 
 type chunk struct {
-	sha  string
-	data []byte
+	sha   string
+	data  []byte                 // nil: it is elsewhere
+	fetch func() ([]byte, error) // gives it, then
 }
 
 // cutting is the data of entries, cut into chunks, whose SHA-256 is computed on all cores.
 type cutting struct {
-	chunks  map[int][][]chunk // by rank and entry; complete after wait
-	work    []*chunk          // each once
-	next    atomic.Int64
-	hashers sync.WaitGroup
-	hashed  chan *chunk // closed after the last
+	chunks    map[int][][]chunk // by rank and entry; complete after wait
+	work      []*chunk          // each once
+	elsewhere []*chunk          // likewise, whose SHA-256 is known
+	next      atomic.Int64
+	hashers   sync.WaitGroup
+	hashed    chan *chunk // closed after the last
 }
 
 // cut begins to cut. Data at the same place in memory is read once.
 func cut(parts map[int][]Entry) *cutting {
 	type place struct {
-		data  *byte
-		bytes int
+		data   *byte
+		chunks *Chunk
+		bytes  int64
 	}
 	known := map[place][]chunk{}
 	c := &cutting{chunks: map[int][][]chunk{}}
 	for rank := range len(parts) {
 		for _, e := range parts[rank] {
-			at := place{unsafe.SliceData(e.Data), len(e.Data)}
+			at := place{unsafe.SliceData(e.Data), unsafe.SliceData(e.Chunks), e.size()}
 			chunks, ok := known[at]
 			if !ok {
-				chunks = make([]chunk, 0, (len(e.Data)+chunkSize-1)/chunkSize)
-				for part := range slices.Chunk(e.Data, chunkSize) {
+				chunks = make([]chunk, 0, len(e.Chunks)+(len(e.Data)+ChunkSize-1)/ChunkSize)
+				for part := range slices.Chunk(e.Data, ChunkSize) {
 					chunks = append(chunks, chunk{data: part})
 					c.work = append(c.work, &chunks[len(chunks)-1])
+				}
+				for _, part := range e.Chunks {
+					if part.Data != nil {
+						chunks = append(chunks, chunk{data: part.Data})
+						c.work = append(c.work, &chunks[len(chunks)-1])
+						continue
+					}
+					chunks = append(chunks, chunk{sha: part.SHA256, fetch: part.Fetch})
+					c.elsewhere = append(c.elsewhere, &chunks[len(chunks)-1])
 				}
 				known[at] = chunks
 			}
@@ -77,28 +89,81 @@ func cut(parts map[int][]Entry) *cutting {
 	return c
 }
 
-// batches gives the chunks as their SHA-256 becomes known, by it.
-func (c *cutting) batches(yield func(map[string][]byte) bool) {
+// batches gives the chunks as their SHA-256 becomes known, by it; last those that are elsewhere.
+func (c *cutting) batches(yield func(map[string]*chunk) bool) {
 	for first := range c.hashed {
-		batch := map[string][]byte{first.sha: first.data}
+		batch := map[string]*chunk{first.sha: first}
 		for range len(c.hashed) {
 			more := <-c.hashed
-			batch[more.sha] = more.data
+			batch[more.sha] = more
 		}
 		if !yield(batch) {
 			return
 		}
 	}
+	if len(c.elsewhere) > 0 {
+		yield(bySum(c.elsewhere))
+	}
 }
 
 // again gives all chunks, when batches has given them before.
-func (c *cutting) again(yield func(map[string][]byte) bool) {
+func (c *cutting) again(yield func(map[string]*chunk) bool) {
 	c.hashers.Wait()
-	batch := map[string][]byte{}
-	for _, w := range c.work {
-		batch[w.sha] = w.data
+	_ = yield(bySum(c.work)) && yield(bySum(c.elsewhere))
+}
+
+func bySum(chunks []*chunk) map[string]*chunk {
+	batch := map[string]*chunk{}
+	for _, c := range chunks {
+		batch[c.sha] = c
 	}
-	yield(batch)
+	return batch
+}
+
+// fetching is how many chunks that are elsewhere are in memory at a time.
+const fetching = 16
+
+// fetchAll gives the data of chunks that are elsewhere, as it comes.
+func fetchAll(chunks map[string]*chunk) iter.Seq2[map[string][]byte, error] {
+	return func(yield func(map[string][]byte, error) bool) {
+		type outcome struct {
+			sha  string
+			data []byte
+			err  error
+		}
+		fetched, stop := make(chan outcome), make(chan struct{})
+		var fetchers sync.WaitGroup
+		defer fetchers.Wait()
+		defer close(stop)
+		work := make(chan string)
+		fetchers.Go(func() {
+			defer close(work)
+			for sha := range chunks {
+				select {
+				case work <- sha:
+				case <-stop:
+					return
+				}
+			}
+		})
+		for range min(fetching, len(chunks)) {
+			fetchers.Go(func() {
+				for sha := range work {
+					data, err := chunks[sha].fetch()
+					select {
+					case fetched <- outcome{sha, data, err}:
+					case <-stop:
+						return
+					}
+				}
+			})
+		}
+		for range len(chunks) {
+			if o := <-fetched; !yield(map[string][]byte{o.sha: o.data}, o.err) || o.err != nil {
+				return
+			}
+		}
+	}
 }
 
 // end waits until nothing reads the data any more.
@@ -131,7 +196,7 @@ func (s *Store) SaveAfter(points int64, run string, step int64, score *float64, 
 				return info, fmt.Errorf("checkpoint of step %d: rank %d has two entries %q", step, rank, e.Name)
 			}
 			names[e.Name] = true
-			info.Bytes += int64(len(e.Data))
+			info.Bytes += e.size()
 		}
 	}
 	c := cut(parts)
@@ -160,7 +225,7 @@ func count(tx *sql.Tx, store string) error {
 // has been deleted meanwhile by another process; saving is then begun again.
 var errChunkGone = errors.New("chunk is gone")
 
-func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches iter.Seq[map[string][]byte]) error {
+func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches iter.Seq[map[string]*chunk]) error {
 	store, generation, err := s.generation(s.sql)
 	if err != nil {
 		return err
@@ -170,7 +235,7 @@ func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches it
 	defer func() { p.close(err == nil) }()
 	for batch := range batches {
 		if err = s.forgetKnown(batch); err == nil {
-			err = p.add(batch)
+			err = p.addFresh(batch)
 		}
 		if err != nil {
 			return err
@@ -200,7 +265,7 @@ func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches it
 }
 
 // forgetKnown leaves in fresh only the chunks that the catalog does not have.
-func (s *Store) forgetKnown(fresh map[string][]byte) error {
+func (s *Store) forgetKnown(fresh map[string]*chunk) error {
 	wanted, err := json.Marshal(slices.Collect(maps.Keys(fresh)))
 	if err != nil {
 		return err
@@ -258,7 +323,7 @@ func enter(tx *sql.Tx, checkpoint int64, info Info, at spot, e Entry, chunks []c
 		sums[i] = c.sha
 	}
 	result, err := tx.Exec("INSERT INTO entries (checkpoint, rank, name, kind, dtype, shape, bytes, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-		checkpoint, at.rank, e.Name, e.Kind, e.DType, string(text), len(e.Data), digest(info, at, e, int64(len(e.Data)), sums))
+		checkpoint, at.rank, e.Name, e.Kind, e.DType, string(text), e.size(), digest(info, at, e, e.size(), sums))
 	if err != nil {
 		return err
 	}

@@ -65,6 +65,26 @@ type Entry struct {
 	DType string
 	Shape []int
 	Data  []byte
+	// Chunks stand for Data where that is not all in this process; each but the last has ChunkSize bytes.
+	Chunks []Chunk
+}
+
+// Chunk is a chunk of an entry to be saved.
+type Chunk struct {
+	Data []byte // nil: it is elsewhere
+	// Of one that is elsewhere:
+	SHA256 string // in hexadecimal digits
+	Bytes  int
+	// Fetch gives the bytes that have this SHA-256. It is called, from several goroutines, for chunks that the store does not have.
+	Fetch func() ([]byte, error)
+}
+
+// size is how many bytes the entry has.
+func (e *Entry) size() (bytes int64) {
+	for _, c := range e.Chunks {
+		bytes += int64(max(len(c.Data), c.Bytes))
+	}
+	return bytes + int64(len(e.Data))
 }
 
 // Info is a complete checkpoint.

@@ -82,9 +82,9 @@ func TestSavedIsLoaded(t *testing.T) {
 	home := t.TempDir() + "/a b?c#%20"
 	s := open(t, home)
 	parts := map[int][]Entry{
-		0: {{"w", "tensor", "float32", []int{300, 1000, 2}, noise(1, 2400000)}, {"empty", "tensor", "int64", []int{0}, []byte{}},
-			{"epoch", "value", "", []int{}, []byte("7")}},
-		1: {{"only here", "value", "", []int{}, []byte("x")}},
+		0: {{Name: "w", Kind: "tensor", DType: "float32", Shape: []int{300, 1000, 2}, Data: noise(1, 2400000)}, {Name: "empty", Kind: "tensor", DType: "int64", Shape: []int{0}, Data: []byte{}},
+			{Name: "epoch", Kind: "value", DType: "", Shape: []int{}, Data: []byte("7")}},
+		1: {{Name: "only here", Kind: "value", DType: "", Shape: []int{}, Data: []byte("x")}},
 	}
 	info, err := s.Save("run-a", 3, nil, parts)
 	ok(t, err)
@@ -312,7 +312,7 @@ func BenchmarkSave64MiB(b *testing.B) {
 	step := int64(0)
 	for b.Loop() {
 		step++
-		for i := 0; i < len(data); i += chunkSize {
+		for i := 0; i < len(data); i += ChunkSize {
 			data[i] = byte(step) // nothing is known already
 			data[i+1] = byte(step >> 8)
 		}

@@ -288,7 +288,8 @@ const StateMemory = "drun-state"
 // HandOver answers a Part whose data comes apart: of the ranks that have the same data,
 // one hands it over.
 type HandOver struct {
-	File    string // a memory file that the rank can open; "": it is on another machine, and sends the data
+	File    string // a memory file that the rank can open, of its node; "": it sends the data
+	State   uint64 `cbor:",omitempty"` // under which the rank's node keeps the data for the coordinator; 0: the file is the coordinator's
 	Region  uint64 `cbor:",omitempty"` // the file's number
 	Size    int64  `cbor:",omitempty"` // of the file
 	Written bool   `cbor:",omitempty"` // all of the file has been written before
@@ -297,8 +298,8 @@ type HandOver struct {
 
 // Span is where the data of an entry, by its number in the Part, goes in the file.
 type Span struct {
-	Entry  int
-	Offset int64
+	Entry         int
+	Offset, Bytes int64
 }
 
 // Handed answers HandOver: the data is in the file, and the rank goes on.
@@ -327,6 +328,7 @@ type Restored struct {
 	WorldSize int
 	Entries   []Entry
 	File      string `cbor:",omitempty"` // a memory file with the entries' data, until the rank says Taken; "": they have it
+	State     uint64 `cbor:",omitempty"` // under which the coordinator has the data, of which the rank's node makes a File
 	Size      int64  `cbor:",omitempty"` // of the file
 	Differ    []string
 	Cut       []Entry `cbor:",omitempty"` // of Differ, tensors taken for rows of larger ones: this rank's share of them

@@ -27,7 +27,7 @@ func (r *relayed) Write(p []byte) (int, error) {
 
 // relay NAME PORT: sets a variable to a port that leads to another one, and counts
 // what goes through it, either way. relay -atmost N: fails if that was nothing, or more
-// than N bytes for each second since the first.
+// than N bytes for each second since the first. relay -total LEAST MOST: fails unless so many bytes went through it.
 func relay(ts *testscript.TestScript, args []string) {
 	if args[0] == "-atmost" {
 		most, err := strconv.ParseInt(args[1], 10, 64)
@@ -41,6 +41,16 @@ func relay(ts *testscript.TestScript, args []string) {
 		return
 	}
 	count := ts.Value(relayKey{}).(*relayed)
+	if args[0] == "-total" {
+		least, err := strconv.ParseInt(args[1], 10, 64)
+		ts.Check(err)
+		most, err := strconv.ParseInt(args[2], 10, 64)
+		ts.Check(err)
+		if n := count.n.Swap(0); n < least || n > most {
+			ts.Fatalf("%d bytes went through the relay, want %d to %d", n, least, most)
+		}
+		return
+	}
 	l := listener(ts, args[:1])
 	ts.Defer(func() { l.Close() })
 	go count.forward(l, "127.0.0.1:"+args[1])

@@ -46,12 +46,12 @@ func TestScript(t *testing.T) {
 			return have(), nil
 		},
 		Cmds: commands(map[string]func(*testscript.TestScript, []string){
-			"exits CODE COMMAND [ARG…]":    exits,
-			"plugins DIR":                  buildPlugins,
-			"logged RUN TEXT COUNT":        logged,
-			"freeport NAME":                freePort,
-			"listen NAME":                  listen,
-			"relay NAME|-atmost PORT|RATE": relay,
+			"exits CODE COMMAND [ARG…]": exits,
+			"plugins DIR":               buildPlugins,
+			"logged RUN TEXT COUNT":     logged,
+			"freeport NAME":             freePort,
+			"listen NAME":               listen,
+			"relay NAME|-atmost|-total PORT|RATE|LEAST [MOST]": relay,
 			"machines N":                   machines,
 			"cut I J":                      cutLink,
 			"oneway I J":                   oneWay,

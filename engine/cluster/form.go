@@ -335,7 +335,9 @@ func (j *Joining) admit(m *Member, own *Hello, taken func(index int) *Hello) (ok
 			go m.Link.Close()
 			return false, err
 		} else {
-			m.Link.Trust()
+			if m.Link.trustNode(); m.Place != nil {
+				m.Link.Trust()
+			}
 			return true, nil
 		}
 	}

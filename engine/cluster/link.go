@@ -44,11 +44,12 @@ type Pace struct {
 var Steady = Pace{Beat: 2 * time.Second, Gone: 20 * time.Second}
 
 const (
-	// greeting bounds a message of a process that has not joined, and mostBytes every
-	// other: a rank's part of a checkpoint is one.
+	// greeting bounds a message of a process that has not joined, nodeBytes one of a node, whose ranks' states come in
+	// pieces, and mostBytes every other: a rank's part of a checkpoint may be one.
 	greeting  = 1 << 20
+	nodeBytes = 1 << 30
 	mostBytes = 64 << 30
-	// queued bounds the messages that Wait lets be queued, and mostQueued all of them:
+	// queued bounds the messages that Wait lets be queued, of which a large one counts as several, and mostQueued all of them:
 	// a peer that reads so little is treated as lost.
 	queued     = 1000
 	mostQueued = 100 * queued
@@ -59,7 +60,7 @@ type Conn[In, Out any] struct {
 	conn    net.Conn
 	pace    Pace
 	in      *bufio.Reader
-	most    uint64
+	most    atomic.Uint64 // bytes of a message that comes
 	queue   *queue.Queue[[]*Out]
 	done    chan struct{}
 	traffic atomic.Int64
@@ -67,7 +68,8 @@ type Conn[In, Out any] struct {
 
 // NewConn makes a link of a connection, which it closes.
 func NewConn[In, Out any](conn net.Conn, pace Pace) *Conn[In, Out] {
-	l := &Conn[In, Out]{conn: conn, pace: pace, most: greeting, queue: queue.New[[]*Out](queue.Limits{Full: queued}), done: make(chan struct{})}
+	l := &Conn[In, Out]{conn: conn, pace: pace, queue: queue.New[[]*Out](queue.Limits{Full: queued}), done: make(chan struct{})}
+	l.most.Store(greeting)
 	l.in = bufio.NewReaderSize(watched{conn, pace.Gone}, 1<<14)
 	go l.write()
 	return l
@@ -87,14 +89,21 @@ func (w watched) Read(p []byte) (int, error) {
 }
 
 // Trust lets large messages through: the other side belongs to the run.
-func (l *Conn[In, Out]) Trust() { l.most = mostBytes }
+func (l *Conn[In, Out]) Trust() { l.most.Store(mostBytes) }
+
+// trustNode lets messages of a node through.
+func (l *Conn[In, Out]) trustNode() { l.most.Store(nodeBytes) }
 
 // Local is the address of this side.
 func (l *Conn[In, Out]) Local() net.Addr { return l.conn.LocalAddr() }
 
 // Send queues a message.
 func (l *Conn[In, Out]) Send(msg *Out) {
-	if l.queue.Add(1, func(b *[]*Out) { *b = append(*b, msg) }) > mostQueued {
+	size := 1
+	if m, ok := any(msg).(interface{ size() int }); ok {
+		size = m.size()
+	}
+	if l.queue.Add(size, func(b *[]*Out) { *b = append(*b, msg) }) > mostQueued {
 		l.fail()
 	}
 }
@@ -125,8 +134,8 @@ func (l *Conn[In, Out]) Receive() (*In, error) {
 		if n == 0 {
 			continue // a heartbeat
 		}
-		if n > l.most {
-			return nil, fmt.Errorf("a message of %d bytes: at most %d are possible", n, l.most)
+		if most := l.most.Load(); n > most {
+			return nil, fmt.Errorf("a message of %d bytes: at most %d are possible", n, most)
 		}
 		l.traffic.Add(int64(n))
 		msg, body := new(In), &io.LimitedReader{R: l.in, N: int64(n)}

@@ -8,6 +8,7 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/rendezvous"
+	"drun/engine/states"
 	"drun/internal/exit"
 )
 
@@ -96,6 +97,21 @@ type ToNode struct {
 	Show    *Show            `cbor:",omitempty"` // a mirror is wanted
 	Mirror  *Mirror          `cbor:",omitempty"`
 	End     *End             `cbor:",omitempty"`
+	Want    *states.Want     `cbor:",omitempty"` // of what the node's ranks have handed over
+	Got     *states.Got      `cbor:",omitempty"`
+	Forget  uint64           `cbor:",omitempty"` // the state of that number, which ranks have handed over
+}
+
+// size is how many messages it counts as in a queue.
+func (m *ToNode) size() int { return sizeOf(m.Got) }
+
+func (m *ToCoordinator) size() int { return sizeOf(m.Got) }
+
+func sizeOf(g *states.Got) int {
+	if g == nil {
+		return 1
+	}
+	return 1 + len(g.Data)>>14
 }
 
 // Start begins the run, or another attempt of it once all ranks of the one before have
@@ -141,6 +157,8 @@ type ToCoordinator struct {
 	Look    *Look           `cbor:",omitempty"`
 	Mirror  *Mirror         `cbor:",omitempty"`
 	Usage   *engine.Usage   `cbor:",omitempty"` // of that rank
+	Want    *states.Want    `cbor:",omitempty"` // of a state that ranks restore
+	Got     *states.Got     `cbor:",omitempty"`
 }
 
 // Look says that ranks wait: a round is wanted, in which all nodes show their

@@ -5,6 +5,7 @@ package node
 
 import (
 	"drun/internal/exit"
+	"io"
 	"os"
 	"runtime"
 	"syscall"
@@ -64,6 +65,10 @@ type node struct {
 	asked  uint32    // of the ranks' asks, what the coordinator was told
 	ended  time.Time // when the ranks were told to end; zero: not yet
 	left   int       // processes that have not ended
+
+	handed   *handedOver
+	restores map[uint64]*restored
+	reading  map[int]*restored // by rank
 }
 
 // Run starts the ranks, in each attempt, and returns when the coordinator says how the run
@@ -71,8 +76,12 @@ type node struct {
 func Run(c Config, start *cluster.Start, link cluster.Link[cluster.ToNode, cluster.ToCoordinator], inbox <-chan *cluster.ToNode) *cluster.End {
 	runtime.LockOSThread() // see spawn
 	defer runtime.UnlockOSThread()
+	handed := newHandedOver(link)
+	defer handed.close()
+	defer handed.source.End(io.EOF)
 	for {
-		n := &node{Config: c, start: start, link: link, shared: len(start.Shared) > 0, procs: map[int]*process{}, events: make(chan event, 64)}
+		n := &node{Config: c, start: start, link: link, shared: len(start.Shared) > 0, procs: map[int]*process{}, events: make(chan event, 64),
+			handed: handed, restores: map[uint64]*restored{}, reading: map[int]*restored{}}
 		if err := n.spawnAll(); err != nil {
 			n.refuse(err)
 		}
@@ -289,6 +298,12 @@ func (n *node) tell(ev event) {
 				n.send(&cluster.ToCoordinator{Abort: &cluster.Abort{By: by, Cause: cause}})
 			}
 		}
+		if ev.msg.Handed != nil {
+			n.handed.take(ev.rank, ev.msg.Handed)
+		}
+		if ev.msg.Taken {
+			n.opened(ev.rank)
+		}
 		n.send(&cluster.ToCoordinator{Rank: ev.rank, Msg: ev.msg})
 		return
 	}
@@ -322,8 +337,15 @@ func (n *node) obey(msg *cluster.ToNode) {
 			n.ending()
 		}
 		if !p.exited {
-			p.send(msg.Msg)
+			n.pass(p, msg.Msg)
 		}
+	case msg.Want != nil:
+		go func() { n.link.Send(&cluster.ToCoordinator{Got: n.handed.held.Answer(msg.Want)}) }()
+	case msg.Got != nil:
+		n.handed.source.Deliver(msg.Got)
+	case msg.Forget != 0:
+		n.handed.forget(msg.Forget)
+		n.forgetRestored(msg.Forget)
 	case msg.Abort != nil && n.board != nil:
 		n.board.AbortAs(msg.Abort.By, msg.Abort.Cause)
 		n.ending()
@@ -340,6 +362,21 @@ func (n *node) obey(msg *cluster.ToNode) {
 	}
 }
 
+// pass gives a rank what the coordinator tells it. A state that it hands over or restores goes through memory of this node.
+func (n *node) pass(p *process, msg *engine.ToWorker) {
+	switch {
+	case msg.HandOver != nil && msg.HandOver.State != 0:
+		if err := n.handed.ask(p.rank, msg.HandOver); err != nil {
+			n.send(&cluster.ToCoordinator{Rank: p.rank, Msg: &engine.ToAgent{Handed: &engine.Handed{Error: err.Error()}}})
+			msg = &engine.ToWorker{Saved: &engine.Saved{Error: err.Error()}}
+		}
+	case msg.State != nil && msg.State.State != 0:
+		n.restore(p, msg.State)
+		return
+	}
+	p.send(msg)
+}
+
 // kill ends the processes that are left.
 func (n *node) kill() {
 	for _, p := range n.procs {
@@ -352,6 +389,9 @@ func (n *node) kill() {
 // clean waits for the processes, which have ended or are killed.
 func (n *node) clean() {
 	n.kill()
+	for state := range n.restores {
+		n.forgetRestored(state)
+	}
 	if n.relay != nil {
 		defer n.relay.Close()
 	}

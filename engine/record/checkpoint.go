@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"drun/checkpoints"
 	"drun/engine"
+	"drun/engine/states"
 	"drun/history"
 	"drun/internal/exit"
 )
@@ -19,6 +21,8 @@ type saved struct {
 	mu      sync.Mutex
 	durable bool      // there are some on disk
 	failed  error     // why one is not stored
+	lost    error     // why one is not stored that a node had, which is gone
+	lostIn  int       // the attempt then
 	memory  *snapshot // the newest in memory, unless a durable one is newer
 }
 
@@ -27,15 +31,18 @@ type snapshot struct {
 	step   int64
 	points int64 // of the run before it
 	parts  map[int]*engine.Part
-	region *region // the parts' data
+	region *states.Region // the parts' data
+	number uint64         // of the state, for nodes that ask for it
 }
 
-// part gives a rank's part: to one that is near as places in the region, to others as a copy.
-func (s *snapshot) part(rank int, near bool) *engine.Restored {
+// part gives a rank's part.
+func (s *snapshot) part(rank int, way Way) *engine.Restored {
 	out := &engine.Restored{Entries: slices.Clone(s.parts[rank].Entries)}
-	in := near && s.region != nil && s.parts[rank].Apart
-	if in {
-		s.region.lend(out)
+	in := way != Sent && s.region != nil && s.parts[rank].Apart
+	if in && way == Near {
+		s.region.Lend(out)
+	} else if in {
+		out.State, out.Size = s.number, s.region.Used
 	}
 	for i := range out.Entries {
 		if e := &out.Entries[i]; in {
@@ -92,10 +99,13 @@ func (r *Record) begin(ranks Ranks) {
 		return
 	}
 	r.next = nil
-	r.forgetRestores() // no rank is reading
+	for _, state := range r.forgetRestores() { // no rank is reading
+		ranks.Forget(state)
+	}
 	err := r.Unsaved()
 	if err == nil {
 		err = s.prepare(ranks.Near, &r.regions)
+		s.attempt, s.forget = r.attempt.number, func() { ranks.Forget(s.number) }
 	}
 	if err != nil {
 		for rank := range r.places {
@@ -112,8 +122,11 @@ func (r *Record) begin(ranks Ranks) {
 			continue
 		}
 		ask := &engine.HandOver{Spans: spans}
-		if s.sends[rank] = !ranks.Near(rank); !s.sends[rank] && s.region != nil {
-			ask = s.region.ask(spans)
+		if s.region != nil && ranks.Near(rank) {
+			s.region.Ask(ask)
+		} else if s.region != nil {
+			s.nodes[rank] = ranks.Node(rank)
+			ask.State, ask.Size = s.number, s.region.Used
 		}
 		ranks.Ask(rank, ask)
 	}
@@ -145,24 +158,35 @@ func (r *Record) complete(ranks Ranks) {
 	r.pending.Go(func() {
 		step := s.parts[0].Step
 		err := s.err
+		s.sort()
+		if err == nil && s.parts[0].Memory {
+			err = s.bringAll()
+		}
 		if err == nil {
 			err = s.fill()
 		}
+		var chunks map[int64][]checkpoints.Chunk
+		if err == nil {
+			chunks, err = s.chunks()
+		}
 		if err == nil && s.region != nil {
-			s.region.written = max(s.region.written, s.region.used)
+			if len(s.distant) == 0 {
+				s.region.Written = max(s.region.Written, s.region.Used)
+			}
 			s.hold()
 		}
 		switch {
 		case err != nil:
-			r.regions.give(s.region)
+			r.regions.Give(s.region)
 		case s.parts[0].Memory:
-			r.remember(&snapshot{step, s.points, s.parts, s.region})
+			r.remember(&snapshot{step, s.points, s.parts, s.region, s.number})
 		default:
-			err = r.storeParts(step, s.points, s.parts)
-			r.regions.give(s.region)
+			err = r.storeParts(step, s.points, s.parts, chunks)
+			r.regions.Give(s.region)
 		}
+		s.forget()
 		if err != nil {
-			r.saved.fail(exit.WithCode(fmt.Errorf("checkpoint of step %d: %w", step, err), exit.Storage))
+			r.saved.fail(exit.WithCode(fmt.Errorf("checkpoint of step %d: %w", step, err), exit.Storage), s.attempt)
 		}
 		close(s.ended)
 		ranks.Saved(step, err)
@@ -187,8 +211,9 @@ func (r *Record) Abandon() {
 	if s := r.flight; s != nil && len(s.asked) > 0 {
 		s.come()
 		if s.region != nil {
-			s.region.close() // a rank may still write to it
+			s.region.Close() // a rank may still write to it
 		}
+		s.forget()
 		close(s.ended)
 	}
 	r.flight = nil
@@ -198,14 +223,19 @@ func (r *Record) Abandon() {
 func (r *Record) Unsaved() error {
 	r.saved.mu.Lock()
 	defer r.saved.mu.Unlock()
+	if r.saved.lost != nil && r.saved.lostIn == r.attempt.number {
+		return r.saved.lost
+	}
 	return r.saved.failed
 }
 
-// fail notes the first failure.
-func (s *saved) fail(err error) {
+// fail notes the first failure. The loss of a node fails that attempt alone: the next goes on from an older checkpoint.
+func (s *saved) fail(err error, attempt int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.failed == nil {
+	if errors.As(err, new(*states.GoneError)) {
+		s.lost, s.lostIn = exit.WithCode(err, exit.RankLost), attempt
+	} else if s.failed == nil {
 		s.failed = err
 	}
 }
@@ -216,25 +246,19 @@ func (r *Record) remember(s *snapshot) {
 	old := r.saved.memory
 	r.saved.memory = s
 	r.saved.mu.Unlock()
+	if s != nil && s.region != nil {
+		r.Held.Put(s.number, s.region)
+	}
 	if old != nil {
-		r.regions.give(old.region)
+		r.Held.Remove(old.number)
+		r.regions.Give(old.region)
 	}
 }
 
-func (r *Record) storeParts(step, points int64, parts map[int]*engine.Part) (err error) {
+func (r *Record) storeParts(step, points int64, parts map[int]*engine.Part, chunks map[int64][]checkpoints.Chunk) (err error) {
 	if r.store == nil {
 		if r.store, err = checkpoints.Open(r.home); err != nil {
 			return err
-		}
-	}
-	byRank := make(map[int][]checkpoints.Entry, len(parts))
-	for rank, p := range parts {
-		for _, e := range p.Entries {
-			kind := "tensor"
-			if e.DType == "" {
-				kind = "value"
-			}
-			byRank[rank] = append(byRank[rank], checkpoints.Entry{Name: e.Name, Kind: kind, DType: e.DType, Shape: e.Shape, Data: e.Data})
 		}
 	}
 	// What the ranks recorded before, on their own channels ahead of their parts, is
@@ -245,7 +269,7 @@ func (r *Record) storeParts(step, points int64, parts map[int]*engine.Part) (err
 	if err := history.Sync(r.home, r.run.UID); err != nil {
 		return err
 	}
-	info, err := r.store.SaveAfter(points, r.run.UID, step, parts[0].Score, byRank)
+	info, err := r.store.SaveAfter(points, r.run.UID, step, parts[0].Score, entriesOf(parts, chunks))
 	if err != nil {
 		return err
 	}
@@ -264,4 +288,23 @@ func (r *Record) storeParts(step, points int64, parts map[int]*engine.Part) (err
 		r.writer.add(len(gone), 0, func(b *history.Batch) { b.Removed = append(b.Removed, gone...) })
 	}
 	return r.writer.sync()
+}
+
+// entriesOf are the ranks' parts as the store takes them; chunks stand for data that is not all here.
+func entriesOf(parts map[int]*engine.Part, chunks map[int64][]checkpoints.Chunk) map[int][]checkpoints.Entry {
+	byRank := make(map[int][]checkpoints.Entry, len(parts))
+	for rank, p := range parts {
+		for _, e := range p.Entries {
+			kind := "tensor"
+			if e.DType == "" {
+				kind = "value"
+			}
+			to := checkpoints.Entry{Name: e.Name, Kind: kind, DType: e.DType, Shape: e.Shape, Data: e.Data}
+			if list := chunks[e.Offset]; list != nil && e.Bytes > 0 {
+				to.Data, to.Chunks = nil, list
+			}
+			byRank[rank] = append(byRank[rank], to)
+		}
+	}
+	return byRank
 }

@@ -3,40 +3,57 @@ package record
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"drun/engine"
+	"drun/engine/states"
 )
 
 // Ranks is how a save reaches the ranks.
 type Ranks struct {
-	Near  func(rank int) bool // it can open this process's files
-	Ask   func(rank int, what *engine.HandOver)
-	Taken func(rank int, err error)   // it has nothing to hand over, and goes on
-	Saved func(step int64, err error) // all was handed over, and this became of it
+	Near func(rank int) bool // it can open this process's files
+	// Node is that of a rank that cannot: it keeps what its ranks hand over.
+	Node func(rank int) Node
+	// Forget tells the nodes that a state, which their ranks have handed over or restored, is not needed any more.
+	Forget func(state uint64)
+	Ask    func(rank int, what *engine.HandOver)
+	Taken  func(rank int, err error)   // it has nothing to hand over, and goes on
+	Saved  func(step int64, err error) // all was handed over, and this became of it
 	// Await is called when a save begins to wait for ranks: missing lists those that have not come yet, and
 	// done ends the watching.
 	Await func(step int64, doing string, missing func() []int) (done func())
 }
 
+// Node has the states of its ranks, until they are stored.
+type Node interface {
+	Sums(state uint64, ranges []states.Range) ([][32]byte, error)
+	Chunk(state uint64, r states.Range, sum [32]byte) ([]byte, error)
+	Copy(to io.WriterAt, at int64, state uint64, r states.Range) error
+}
+
 // saving is a checkpoint whose parts come in: first what they consist of, of all ranks, then
-// the data, which is handed over in the region. Equal data of several ranks is handed over by
-// one of them.
+// the data, which is handed over in the region or, on other machines, in memory of the rank's node at the same
+// place. Equal data of several ranks is handed over by one of them.
 type saving struct {
-	parts  map[int]*engine.Part
-	asked  map[int][]engine.Span // of ranks whose data is not there yet
-	sends  map[int]bool          // ranks that cannot write to the region
-	same   map[entry]entry       // whose data is another's
-	wholes []*whole              // of which ranks have parts
-	region *region               // nil: no rank was asked
-	points int64                 // of the run before it
-	err    error
-	come   func()        // ends the watching for ranks that it waits for
-	ended  chan struct{} // closed when it is stored, or will not be
+	number  uint64 // of the state
+	attempt int    // in which it began
+	parts   map[int]*engine.Part
+	asked   map[int][]engine.Span // of ranks whose data is not there yet
+	nodes   map[int]Node          // of ranks that cannot write to the region
+	distant []distant             // data that is with the nodes
+	same    map[entry]entry       // whose data is another's
+	wholes  []*whole              // of which ranks have parts
+	region  *states.Region        // nil: no rank was asked
+	points  int64                 // of the run before it
+	err     error
+	come    func()        // ends the watching for ranks that it waits for
+	forget  func()        // tells the nodes that it has ended
+	ended   chan struct{} // closed when it is stored, or will not be
 }
 
 func newSaving() *saving {
-	return &saving{come: func() {}, parts: map[int]*engine.Part{}, asked: map[int][]engine.Span{}, sends: map[int]bool{}, same: map[entry]entry{}, ended: make(chan struct{})}
+	return &saving{number: states.Number(), come: func() {}, forget: func() {}, parts: map[int]*engine.Part{}, asked: map[int][]engine.Span{}, nodes: map[int]Node{}, same: map[entry]entry{}, ended: make(chan struct{})}
 }
 
 // await watches for ranks that the save waits for.
@@ -51,13 +68,9 @@ func (s *saving) await(ranks Ranks, step int64, doing string, missing func() []i
 // entry is one of a rank's.
 type entry struct{ rank, i int }
 
-// content is what equal data has in common.
-type content struct {
-	dtype, sum string
-	bytes      int64
+func contentOf(e engine.Entry) states.Content {
+	return states.Content{DType: e.DType, Sum: string(e.Sum), Bytes: e.Bytes}
 }
-
-func contentOf(e engine.Entry) content { return content{e.DType, string(e.Sum), e.Bytes} }
 
 // align keeps data of different entries in different cache lines.
 const align = 64
@@ -73,7 +86,7 @@ func (s *saving) share(near func(rank int) bool) (size int64, err error) {
 	if err := s.findWholes(); err != nil {
 		return 0, err
 	}
-	holders := map[content][]entry{}
+	holders := map[states.Content][]entry{}
 	var distinct [][]entry
 	for rank := range len(s.parts) {
 		part := s.parts[rank]
@@ -119,7 +132,7 @@ func (s *saving) share(near func(rank int) bool) (size int64, err error) {
 		for _, p := range w.parts {
 			if e := s.at(p); s.parts[p.rank].Apart && e.Bytes > 0 {
 				load[p.rank] += e.Bytes
-				s.asked[p.rank] = append(s.asked[p.rank], engine.Span{Entry: p.i, Offset: size + e.Share.From})
+				s.asked[p.rank] = append(s.asked[p.rank], engine.Span{Entry: p.i, Offset: size + e.Share.From, Bytes: e.Bytes})
 			}
 		}
 		if size += (w.bytes + align - 1) / align * align; size > maxState {
@@ -137,7 +150,7 @@ func (s *saving) share(near func(rank int) bool) (size int64, err error) {
 			return int(max(-1, min(1, load[a.rank]-load[b.rank])))
 		})
 		load[from.rank] += bytes(h)
-		s.asked[from.rank] = append(s.asked[from.rank], engine.Span{Entry: from.i, Offset: size})
+		s.asked[from.rank] = append(s.asked[from.rank], engine.Span{Entry: from.i, Offset: size, Bytes: bytes(h)})
 		for _, e := range h {
 			if e != from {
 				s.same[e] = from
@@ -151,11 +164,11 @@ func (s *saving) share(near func(rank int) bool) (size int64, err error) {
 	return size, nil
 }
 
-// prepare decides what the ranks hand over, and makes room for it.
-func (s *saving) prepare(near func(rank int) bool, from *regions) error {
+// prepare decides what the ranks hand over, and makes room for it; what stays with other nodes takes none.
+func (s *saving) prepare(near func(rank int) bool, from *states.Regions) error {
 	size, err := s.share(near)
 	if err == nil && size > 0 {
-		if s.region, err = from.take(size); err == nil {
+		if s.region, err = from.Take(size); err == nil {
 			s.reuse()
 		}
 	}
@@ -165,15 +178,15 @@ func (s *saving) prepare(near func(rank int) bool, from *regions) error {
 // reuse leaves out what the region has from the save before, at the same place: nobody hands it over again. Over a
 // network, what does not change, such as frozen parameters, is sent once.
 func (s *saving) reuse() {
-	held := s.region.holds
-	s.region.holds = nil // until the new data is there
+	held := s.region.Holds
+	s.region.Holds = nil // until the new data is there
 	for rank, spans := range s.asked {
 		s.asked[rank] = slices.DeleteFunc(spans, func(span engine.Span) bool {
 			e := &s.parts[rank].Entries[span.Entry]
 			if len(e.Sum) == 0 || held[span.Offset] != contentOf(*e) {
 				return false
 			}
-			e.Offset, e.Data = span.Offset, s.region.mem[span.Offset:][:e.Bytes:e.Bytes]
+			e.Offset, e.Data = span.Offset, s.region.Mem[span.Offset:][:e.Bytes:e.Bytes]
 			return true
 		})
 	}
@@ -181,11 +194,11 @@ func (s *saving) reuse() {
 
 // hold notes what the region has, once all of it is there.
 func (s *saving) hold() {
-	s.region.holds = map[int64]content{}
+	s.region.Holds = map[int64]states.Content{}
 	for _, part := range s.parts {
 		for _, e := range part.Entries {
-			if part.Apart && len(e.Sum) > 0 && e.Bytes > 0 {
-				s.region.holds[e.Offset] = contentOf(e)
+			if part.Apart && len(e.Sum) > 0 && e.Bytes > 0 && len(s.overlapping(e.Offset, e.Bytes)) == 0 {
+				s.region.Holds[e.Offset] = contentOf(e)
 			}
 		}
 	}
@@ -199,13 +212,15 @@ func (s *saving) take(rank int, m *engine.Handed) {
 	case m.Error != "":
 		s.err = errors.Join(s.err, fmt.Errorf("rank %d: %s", rank, m.Error))
 		return
-	case len(m.Data) != len(spans) && (len(m.Data) > 0 || s.sends[rank]):
+	case len(m.Data) != len(spans) && len(m.Data) > 0:
 		s.err = errors.Join(s.err, fmt.Errorf("rank %d has handed over %d of %d entries", rank, len(m.Data), len(spans)))
 		return
 	}
 	for n, span := range spans {
 		e := &s.parts[rank].Entries[span.Entry]
-		if len(m.Data) > 0 {
+		if node := s.nodes[rank]; node != nil {
+			s.distant = append(s.distant, distant{span.Offset, span.Offset + span.Bytes, node})
+		} else if len(m.Data) > 0 {
 			if int64(len(m.Data[n])) != e.Bytes {
 				s.err = errors.Join(s.err, fmt.Errorf("%q of rank %d has %d bytes, not %d", e.Name, rank, len(m.Data[n]), e.Bytes))
 				continue
@@ -216,7 +231,7 @@ func (s *saving) take(rank int, m *engine.Handed) {
 			}
 		}
 		e.Offset = span.Offset
-		e.Data = s.region.mem[span.Offset:][:e.Bytes:e.Bytes]
+		e.Data = s.region.Mem[span.Offset:][:e.Bytes:e.Bytes]
 	}
 }
 

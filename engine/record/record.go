@@ -18,6 +18,7 @@ import (
 	"drun/engine/board"
 	"drun/engine/recipe"
 	"drun/engine/rendezvous"
+	"drun/engine/states"
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/secret"
@@ -60,6 +61,8 @@ type Record struct {
 	Params []engine.Param
 	// Seed is the one given or, if none was, that of the run that is resumed.
 	Seed int64
+	// Held is what other nodes may ask for, of what their ranks restore.
+	Held states.Held
 
 	home     string
 	atMost   time.Duration // a disk may take
@@ -85,7 +88,7 @@ type Record struct {
 	begun    int     // saves that were handed over, or are
 	saves    int     // that were handed over
 	saved    saved
-	regions  regions
+	regions  states.Regions
 	restores *restores
 	progress history.Progress // kept last
 	loops    bool             // the recipe says how far it is; else the points of its first metric are counted
@@ -408,7 +411,7 @@ func (r *Record) Preserve() error {
 	if m == nil || failed != nil {
 		return nil
 	}
-	err := bounded(r.home, saveFactor*r.atMost, r.writer.hurry, func() error { return r.storeParts(m.step, m.points, m.parts) })
+	err := bounded(r.home, saveFactor*r.atMost, r.writer.hurry, func() error { return r.storeParts(m.step, m.points, m.parts, nil) })
 	if err != nil {
 		return fmt.Errorf("the checkpoint of step %d, which was in memory, could not be stored: %w", m.step, err)
 	}
@@ -442,7 +445,7 @@ func (r *Record) Close(hung bool) error {
 	if !hung {
 		r.remember(nil)
 		r.forgetRestores()
-		r.regions.close()
+		r.regions.Close()
 	}
 	return bounded(r.home, r.atMost, r.writer.hurry, func() error {
 		if !hung && r.store != nil {

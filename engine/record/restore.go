@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"drun/checkpoints"
 	"drun/engine"
+	"drun/engine/states"
 	"drun/internal/exit"
 )
 
@@ -22,10 +24,11 @@ type restores struct {
 	found   map[question]*found
 	loaded  *loaded         // the checkpoint that was asked for last
 	reading map[int]*loaded // by rank
+	fetched map[uint64]bool // states that nodes have asked for
 }
 
 func newRestores() *restores {
-	return &restores{found: map[question]*found{}, reading: map[int]*loaded{}}
+	return &restores{found: map[question]*found{}, reading: map[int]*loaded{}, fetched: map[uint64]bool{}}
 }
 
 // loaded is the data of a checkpoint, in memory for the ranks that read it.
@@ -33,7 +36,8 @@ type loaded struct {
 	of      *found
 	once    sync.Once
 	parts   [][]checkpoints.Located
-	region  *region // nil: there is no data
+	region  *states.Region // nil: there is no data
+	number  uint64         // of the state, for nodes that ask for it
 	err     error
 	readers int
 }
@@ -58,10 +62,18 @@ type found struct {
 	store  *checkpoints.Store // in which it is
 }
 
+// Way is how the data of a checkpoint comes to a rank that restores it.
+type Way int
+
+const (
+	Near    Way = iota // in a memory file, which it can open until Taken
+	Fetched            // its node asks for it, until Taken: see Held
+	Sent               // with the answer
+)
+
 // Restore gives a rank its part of the checkpoint that it asks for, once the save in flight
-// has ended, and sends it in the background. The data is not sent to a rank that is near, but
-// lies in a memory file, which can be opened until Taken.
-func (r *Record) Restore(rank int, step string, near bool, send func(*engine.Restored)) {
+// has ended, and sends it in the background.
+func (r *Record) Restore(rank int, step string, way Way, send func(*engine.Restored)) {
 	q, flight := question{step, r.begun}, r.flight
 	r.pending.Go(func() {
 		if flight != nil {
@@ -69,7 +81,7 @@ func (r *Record) Restore(rank int, step string, near bool, send func(*engine.Res
 		}
 		state, err := (*engine.Restored)(nil), r.Unsaved()
 		if err == nil {
-			state, err = r.restore(rank, q, near)
+			state, err = r.restore(rank, q, way)
 		}
 		if err != nil {
 			state = &engine.Restored{Error: err.Error(), Code: exit.CodeOf(err), Hint: exit.HintOf(err)}
@@ -85,22 +97,24 @@ func (r *Record) Taken(rank int) {
 	if l := r.restores.reading[rank]; l != nil {
 		delete(r.restores.reading, rank)
 		if l.readers--; l.readers == 0 && l != r.restores.loaded {
-			r.regions.give(l.region)
+			r.giveLoaded(l)
 		}
 	}
 }
 
-// forgetRestores lets go of what ranks have restored; none is reading.
-func (r *Record) forgetRestores() {
+// forgetRestores lets go of what ranks have restored; none is reading. It lists what nodes may have of that.
+func (r *Record) forgetRestores() (fetched []uint64) {
 	r.restores.mu.Lock()
 	defer r.restores.mu.Unlock()
 	if l := r.restores.loaded; l != nil {
-		r.regions.give(l.region)
+		r.giveLoaded(l)
 	}
-	r.restores.found, r.restores.loaded, r.restores.reading = map[question]*found{}, nil, map[int]*loaded{}
+	fetched = slices.Collect(maps.Keys(r.restores.fetched))
+	r.restores.found, r.restores.loaded, r.restores.reading, r.restores.fetched = map[question]*found{}, nil, map[int]*loaded{}, map[uint64]bool{}
+	return fetched
 }
 
-func (r *Record) restore(rank int, q question, near bool) (*engine.Restored, error) {
+func (r *Record) restore(rank int, q question, way Way) (*engine.Restored, error) {
 	r.restores.mu.Lock()
 	f := r.restores.found[q]
 	if f == nil {
@@ -121,7 +135,7 @@ func (r *Record) restore(rank int, q question, near bool) (*engine.Restored, err
 	}
 	var out *engine.Restored
 	if f.memory != nil {
-		out = f.memory.part(part, near)
+		out = f.memory.part(part, way)
 	} else {
 		l := r.load(rank, f)
 		if l.err != nil {
@@ -132,11 +146,11 @@ func (r *Record) restore(rank int, q question, near bool) (*engine.Restored, err
 			return nil, exit.WithHint(fmt.Errorf("step %d of run %s: %w", f.info.Step, name, l.err),
 				fmt.Sprintf("drun checkpoints verify %s says what is damaged; drun checkpoints rm %s@%d removes this one, so that the one before it counts", name, name, f.info.Step))
 		}
-		out = l.part(part, near)
+		out = l.part(part, way)
 		if f.info.WorldSize != len(r.places) {
 			out.Cut = l.cut(f.differ, rank, len(r.places))
 		}
-		if !near {
+		if way == Sent {
 			r.Taken(rank)
 		}
 	}
@@ -148,6 +162,9 @@ func (r *Record) restore(rank int, q question, near bool) (*engine.Restored, err
 	}
 	r.restores.mu.Lock()
 	out.First, f.told = !f.told, true
+	if out.State != 0 {
+		r.restores.fetched[out.State] = true
+	}
 	r.restores.mu.Unlock()
 	return out, nil
 }
@@ -159,7 +176,7 @@ func (r *Record) load(rank int, f *found) *loaded {
 	l := r.restores.loaded
 	if l == nil || l.of != f {
 		if l != nil && l.readers == 0 {
-			r.regions.give(l.region)
+			r.giveLoaded(l)
 		}
 		l = &loaded{of: f}
 		r.restores.loaded = l
@@ -175,28 +192,40 @@ func (r *Record) load(rank int, f *found) *loaded {
 			}
 		}
 		_, l.parts, l.err = f.store.LoadInto(f.info.Run, f.info.Ref(), ranks, func(size int64) (to io.WriterAt, err error) {
-			r.regions.give(l.region) // of a try before
+			r.giveLoaded(l) // of a try before
 			if l.region = nil; size > 0 {
-				if l.region, err = r.regions.take(size); err == nil {
-					l.region.holds = nil
+				if l.region, err = r.regions.Take(size); err == nil {
+					l.region.Holds = nil
 				}
 			}
 			return l.region, err
 		})
+		if l.err == nil && l.region != nil {
+			l.number = states.Number()
+			r.Held.Put(l.number, l.region)
+		}
 	})
 	return l
 }
 
-// part gives a rank's part: to one that is near as places in the region, to others as a copy.
-func (l *loaded) part(rank int, near bool) *engine.Restored {
+// giveLoaded gives the memory back of what nobody reads.
+func (r *Record) giveLoaded(l *loaded) {
+	r.Held.Remove(l.number)
+	r.regions.Give(l.region)
+}
+
+// part gives a rank's part.
+func (l *loaded) part(rank int, way Way) *engine.Restored {
 	out := &engine.Restored{}
-	if near && l.region != nil {
-		l.region.lend(out)
+	if way == Near && l.region != nil {
+		l.region.Lend(out)
+	} else if way == Fetched && l.region != nil {
+		out.State, out.Size = l.number, l.region.Used
 	}
 	for _, e := range l.parts[rank] {
 		entry := engine.Entry{Name: e.Name, DType: e.DType, Shape: e.Shape, Bytes: e.Bytes, Offset: e.Offset}
-		if !near && e.Bytes > 0 {
-			entry.Data = bytes.Clone(l.region.mem[e.Offset:][:e.Bytes])
+		if way == Sent && e.Bytes > 0 {
+			entry.Data = bytes.Clone(l.region.Mem[e.Offset:][:e.Bytes])
 		}
 		out.Entries = append(out.Entries, entry)
 	}
@@ -228,7 +257,7 @@ func (l *loaded) cut(differ []string, rank, world int) (cut []engine.Entry) {
 		e := engine.Entry{Name: name, DType: from[0].DType, Shape: append([]int{share}, from[0].Shape[1:]...)}
 		for at, end := rank*share, (rank+1)*share; at < end && size > 0; {
 			part, n := from[at/rows], min(rows-at%rows, end-at)
-			e.Data = append(e.Data, l.region.mem[part.Offset+int64(at%rows)*size:][:int64(n)*size]...)
+			e.Data = append(e.Data, l.region.Mem[part.Offset+int64(at%rows)*size:][:int64(n)*size]...)
 			at += n
 		}
 		cut = append(cut, e)

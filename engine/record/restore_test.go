@@ -32,13 +32,13 @@ func TestLoadedForSeveralRanks(t *testing.T) {
 		}
 	}
 	r := &Record{store: store, run: &history.Run{UID: "r"}, places: make([]rendezvous.Place, 3), attempt: newAttempt(0, time.Now(), 0), restores: newRestores()}
-	defer r.regions.close()
-	ask := func(rank int, step string, near bool) *engine.Restored {
+	defer r.regions.Close()
+	ask := func(rank int, step string, way Way) *engine.Restored {
 		t.Helper()
 		answer := make(chan *engine.Restored, 1)
-		r.Restore(rank, step, near, func(s *engine.Restored) { answer <- s })
+		r.Restore(rank, step, way, func(s *engine.Restored) { answer <- s })
 		s := <-answer
-		if s.Error != "" || len(s.Entries) != 2 || (s.File != "") != near || near && s.Entries[0].Data != nil {
+		if s.Error != "" || len(s.Entries) != 2 || (s.File != "") != (way == Near) || way != Sent && s.Entries[0].Data != nil {
 			t.Fatalf("rank %d: %+v", rank, s)
 		}
 		return s
@@ -61,16 +61,16 @@ func TestLoadedForSeveralRanks(t *testing.T) {
 			t.Errorf("%s: rank %d reads %d… of %d bytes, want %d…", what, rank, got[0], len(got), value(step, rank)[0])
 		}
 	}
-	first := ask(0, "0", true)
-	also := ask(1, "0", true)
+	first := ask(0, "0", Near)
+	also := ask(1, "0", Near)
 	if first.File != also.File {
 		t.Errorf("two ranks read %s and %s", first.File, also.File)
 	}
 	check("first", first, 0, 0)
 	r.Taken(0)
-	other := ask(0, "1", true)
-	sent := ask(2, "2", false)
-	last := ask(2, "2", true)
+	other := ask(0, "1", Near)
+	sent := ask(2, "2", Sent)
+	last := ask(2, "2", Near)
 	check("kept", also, 0, 1)
 	check("another", other, 1, 0)
 	check("sent", sent, 2, 2)
@@ -79,9 +79,9 @@ func TestLoadedForSeveralRanks(t *testing.T) {
 		r.Taken(rank)
 		r.Taken(rank) // said twice
 	}
-	check("again", ask(1, "1", true), 1, 1)
+	check("again", ask(1, "1", Near), 1, 1)
 	r.forgetRestores()
-	r.regions.close()
+	r.regions.Close()
 	if len(r.restores.reading) > 0 || r.restores.loaded != nil {
 		t.Error("something is still being read")
 	}

@@ -16,7 +16,7 @@ type whole struct {
 	bytes  int64
 	parts  []entry
 	apart  bool  // a part is handed over in the region
-	offset int64 // in the region, then
+	offset int64 // in the region, then; else -1, once it is put together
 }
 
 // findWholes collects the parts of tensors, in the order of their ranks, and checks that they are complete.
@@ -85,9 +85,9 @@ func (s *saving) at(p entry) *engine.Entry { return &s.parts[p.rank].Entries[p.i
 func (s *saving) join(w *whole) error {
 	var mem []byte
 	if w.apart && w.bytes > 0 {
-		mem = s.region.mem[w.offset:][:w.bytes:w.bytes]
+		mem = s.region.Mem[w.offset:][:w.bytes:w.bytes]
 	} else {
-		mem = make([]byte, w.bytes)
+		mem, w.offset = make([]byte, w.bytes), -1
 	}
 	for _, p := range w.parts {
 		switch e := s.at(p); {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"drun/engine"
+	"drun/engine/states"
 )
 
 // shares are ranks that save a tensor of 10 bytes in parts: each text is from-to, "" a rank without one. Those
@@ -40,7 +41,7 @@ func TestPartsBecomeAWhole(t *testing.T) {
 		{"0-10"}, {"0-4", "4-10"}, {"4-10", "0-4"}, {"/0-4", "/4-10"}, {"0-4", "/4-10"}, {"/0-8", "/8-10", "/10-10"}, {"0-0", "0-10", "10-10"}, {"/0-4", "", "4-10"},
 	} {
 		s := shares(c...)
-		var pool regions
+		var pool states.Regions
 		if err := s.prepare(func(int) bool { return true }, &pool); err != nil {
 			t.Errorf("%q: %v", c, err)
 			continue
@@ -68,8 +69,8 @@ func TestPartsBecomeAWhole(t *testing.T) {
 				t.Errorf("%q: rank %d has %v", c, rank, e)
 			}
 		}
-		pool.give(s.region)
-		pool.close()
+		pool.Give(s.region)
+		pool.Close()
 	}
 }
 

@@ -337,7 +337,13 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 		c.record.Handed(rank, m.Handed, c.saving())
 	case m.Restore != nil:
 		link := c.ranks[rank].peer.Link // of this attempt: the answer may come after it
-		c.record.Restore(rank, m.Restore.Step, c.opens(rank) && !m.Restore.Send, func(state *engine.Restored) {
+		way := record.Fetched
+		if m.Restore.Send {
+			way = record.Sent
+		} else if c.opens(rank) {
+			way = record.Near
+		}
+		c.record.Restore(rank, m.Restore.Step, way, func(state *engine.Restored) {
 			link.Send(&cluster.ToNode{Rank: rank, Msg: &engine.ToWorker{State: state}})
 		})
 	case m.Taken:
@@ -357,10 +363,16 @@ func (c *coordinator) opens(rank int) bool {
 
 // saving is how a save of this attempt reaches the ranks.
 func (c *coordinator) saving() record.Ranks {
-	attempt := c.restarts
+	attempt, peers := c.restarts, slices.Clone(c.peers) // the save may end after the attempt
 	return record.Ranks{
 		Near: c.opens,
-		Ask:  func(rank int, what *engine.HandOver) { c.send(rank, &engine.ToWorker{HandOver: what}) },
+		Node: func(rank int) record.Node { return c.ranks[rank].peer.states },
+		Forget: func(state uint64) {
+			for _, p := range peers[1:] {
+				p.Link.Send(&cluster.ToNode{Forget: state})
+			}
+		},
+		Ask: func(rank int, what *engine.HandOver) { c.send(rank, &engine.ToWorker{HandOver: what}) },
 		Taken: func(rank int, err error) {
 			msg := &engine.Saved{}
 			if err != nil {

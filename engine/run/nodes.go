@@ -2,6 +2,7 @@ package run
 
 import (
 	"drun/internal/exit"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/cluster"
+	"drun/engine/states"
 )
 
 // giveUpAfter is how long a node may take to end ranks that were killed.
@@ -27,9 +29,10 @@ type peer struct {
 	err   func() error                  // why, then
 	shift atomic.Int64                  // from its clock to ours
 
-	conn *cluster.Conn[cluster.ToCoordinator, cluster.ToNode] // Link to another machine
-	own  atomic.Pointer[[]int]                                // Ranks, for the goroutine that hears it
-	lost bool                                                 // it is gone
+	conn   *cluster.Conn[cluster.ToCoordinator, cluster.ToNode] // Link to another machine
+	states *states.Source                                       // what its ranks have handed over; nil: they do so here
+	own    atomic.Pointer[[]int]                                // Ranks, for the goroutine that hears it
+	lost   bool                                                 // it is gone
 	mirrored
 }
 
@@ -61,6 +64,7 @@ func (c *coordinator) addPeers() cluster.Link[cluster.ToNode, cluster.ToCoordina
 // addPeer makes a process that has joined a peer.
 func (c *coordinator) addPeer(m *cluster.Member) *peer {
 	p := &peer{Hello: m.Hello, Link: m.Link, conn: m.Link, inbox: m.Inbox, err: func() error { return m.Err }}
+	p.states = states.NewSource(p.Who(), func(w *states.Want) { p.Link.Send(&cluster.ToNode{Want: w}) })
 	c.peers = append(c.peers, p)
 	return p
 }
@@ -133,7 +137,19 @@ func paths(files ...*os.File) (paths []string) {
 // hear passes on what a node says, to its end or the run's. It leaves the board to the
 // coordinator's own goroutine, which alone knows how long there is one.
 func (c *coordinator) hear(p *peer) {
+	over := false
 	for m := range p.inbox {
+		switch {
+		case m.Got != nil: // also after the run, while a save is under way
+			p.states.Deliver(m.Got)
+			continue
+		case m.Want != nil:
+			p.Link.Send(&cluster.ToNode{Got: c.record.Held.Answer(m.Want)})
+			p.Link.Wait()
+			continue
+		case over:
+			continue // only its reader is to go on
+		}
 		if (m.Msg != nil || m.Line != nil || m.Usage != nil || m.Exit != nil) && !slices.Contains(*p.own.Load(), m.Rank) {
 			continue // not its own: it is not believed
 		}
@@ -145,15 +161,13 @@ func (c *coordinator) hear(p *peer) {
 		if m.Msg != nil && m.Msg.Failure != nil {
 			m.Msg.Failure.When += p.shift.Load()
 		}
-		if !c.put(event{from: p, msg: m}) {
-			for range p.inbox { // lets its reader go
-				continue
-			}
-			return
-		}
-		if m.Msg != nil {
+		over = !c.put(event{from: p, msg: m})
+		if m.Msg != nil && !over {
 			c.record.Wait()
 		}
+	}
+	if p.states != nil {
+		p.states.End(errors.New(p.silence()))
 	}
 	c.put(event{from: p})
 }

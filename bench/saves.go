@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// savesCommand measures checkpoints of several nodes, which are network namespaces: it takes root and the command ip.
+const savesCommand = "saves"
+
+// measureSaves prints, for states that all ranks have alike and for such as each has its own, what comes to node 0 for a save and
+// leaves it for a restore, and how much memory the agents need at most.
+func measureSaves(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet(savesCommand, flag.ContinueOnError)
+	drun := flags.String("drun", "bin/drun", "the drun to measure")
+	sizes := flags.String("sizes", "1,16,64", "MiB of each rank's state")
+	nodes := flags.String("nodes", "2,4", "how many nodes, of two ranks each")
+	memory := flags.Bool("memory", false, "keep the checkpoints in memory")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	folder, err := os.MkdirTemp("", "drun-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	net, err := newNetwork(4)
+	defer net.close()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s\n\n| nodes × ranks | state of a rank | states | to node 0 for each save | memory: node 0 | another | from node 0 for a restore | memory: node 0 | another | seconds for each save |\n|---|---|---|---:|---:|---:|---:|---:|---:|---:|\n", machine())
+	for count := range strings.SplitSeq(*nodes, ",") {
+		for size := range strings.SplitSeq(*sizes, ",") {
+			for _, own := range []bool{false, true} {
+				if err := net.save(ctx, out, *drun, folder, count, size, own, *memory); err != nil {
+					return fmt.Errorf("%s nodes, %s MiB: %w", count, size, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// save runs the recipe without a save, with some, and with a restore after them: the differences are what these take.
+func (n *network) save(ctx context.Context, out io.Writer, drun, folder, nodes, mib string, own, memory bool) error {
+	const saves = 3
+	count, err := strconv.Atoi(nodes)
+	if err != nil {
+		return err
+	}
+	size, err := strconv.Atoi(mib)
+	if err != nil {
+		return err
+	}
+	states, peaks := "equal", [3][]float64{}
+	if own {
+		states = "each its own"
+	}
+	var to, from [3]float64
+	var seconds float64
+	for i, params := range [][]string{{"saves=0"}, {fmt.Sprintf("saves=%d", saves)}, {fmt.Sprintf("saves=%d", saves), "restore=true"}} {
+		home := filepath.Join(folder, fmt.Sprint(nodes, mib, own, i))
+		more := []string{"-p", fmt.Sprintf("size=%d", size<<20), "-p", fmt.Sprintf("own=%v", own), "-p", fmt.Sprintf("memory=%v", memory)}
+		for _, p := range params {
+			more = append(more, "-p", p)
+		}
+		before, err := n.head()
+		if err != nil {
+			return err
+		}
+		peaks[i] = make([]float64, count)
+		stop, watched := make(chan struct{}), sync.WaitGroup{}
+		watched.Go(func() { n.watchAgents(peaks[i], stop) })
+		took, _, err := n.run(ctx, drun, home, "bench/saves.star", [2]int{count, 2}, "", more)
+		close(stop)
+		watched.Wait()
+		if err != nil {
+			return err
+		}
+		if i == 1 {
+			seconds = took
+		}
+		after, err := n.head()
+		if err != nil {
+			return err
+		}
+		from[i], to[i] = after[0]-before[0], after[1]-before[1]
+		if err := os.RemoveAll(home); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(out, "| %s × 2 | %s MiB | %s | %.1f MiB | %.0f MiB | %.0f MiB | %.1f MiB | %.0f MiB | %.0f MiB | %.2f |\n", nodes, mib, states,
+		(to[1]-to[0])/saves/(1<<20), peaks[1][0], slices.Max(peaks[1][1:]), (from[2]-from[1])/(1<<20), peaks[2][0], slices.Max(peaks[2][1:]), seconds)
+	return err
+}
+
+// head is how many bytes have come from node 0 and have gone to it so far.
+func (n *network) head() (bytes [2]float64, err error) {
+	for i, name := range []string{"rx_bytes", "tx_bytes"} {
+		text, err := exec.Command("ip", "netns", "exec", n.name(n.nodes), "cat", "/sys/class/net/port0/statistics/"+name).Output()
+		if err != nil {
+			return bytes, err
+		}
+		if bytes[i], err = strconv.ParseFloat(strings.TrimSpace(string(text)), 64); err != nil {
+			return bytes, err
+		}
+	}
+	return bytes, nil
+}
+
+// watchAgents raises the peaks to the most memory, in MiB, that the agent of each node has had.
+func (n *network) watchAgents(peaks []float64, stop <-chan struct{}) {
+	agents := map[string]int{} // by process, the node
+	for tick := 0; ; tick++ {
+		select {
+		case <-stop:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+		for node := range peaks {
+			if tick%20 != 0 {
+				break
+			}
+			text, err := exec.Command("ip", "netns", "pids", n.name(node)).Output()
+			if err != nil {
+				continue
+			}
+			for _, pid := range strings.Fields(string(text)) {
+				if line, err := os.ReadFile("/proc/" + pid + "/cmdline"); err == nil && strings.Contains(string(line), "\x00run\x00") {
+					agents[pid] = node
+				}
+			}
+		}
+		for pid, node := range agents {
+			status, err := os.ReadFile("/proc/" + pid + "/status")
+			if err != nil {
+				delete(agents, pid)
+				continue
+			}
+			if _, rest, ok := strings.Cut(string(status), "VmHWM:"); ok {
+				var kib float64
+				if _, err := fmt.Sscan(rest, &kib); err == nil {
+					peaks[node] = max(peaks[node], kib/1024)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package node
+
+import (
+	"fmt"
+	"sync"
+
+	"drun/engine"
+	"drun/engine/cluster"
+	"drun/engine/states"
+	"drun/internal/exit"
+)
+
+// handedOver is what this node's ranks have handed over, until the coordinator, on another machine, has asked for what it needs of
+// it. It outlives the attempt.
+type handedOver struct {
+	link   cluster.Link[cluster.ToNode, cluster.ToCoordinator]
+	held   states.Held
+	pool   states.Regions
+	saves  map[uint64]*save
+	source *states.Source // the coordinator, which has what ranks restore
+}
+
+// save is a state that ranks hand over.
+type save struct {
+	region *states.Region
+	open   map[int][]engine.Span // of ranks that have not
+}
+
+func newHandedOver(link cluster.Link[cluster.ToNode, cluster.ToCoordinator]) *handedOver {
+	return &handedOver{link: link, saves: map[uint64]*save{},
+		source: states.NewSource("the coordinator", func(w *states.Want) { link.Send(&cluster.ToCoordinator{Want: w}) })}
+}
+
+// ask gives a rank memory of this node to write to.
+func (h *handedOver) ask(rank int, to *engine.HandOver) error {
+	s := h.saves[to.State]
+	if s == nil {
+		region, err := h.pool.Take(to.Size)
+		if err != nil {
+			return err
+		}
+		s = &save{region, map[int][]engine.Span{}}
+		h.saves[to.State] = s
+		h.held.Put(to.State, region)
+	}
+	s.open[rank] = to.Spans
+	s.region.Ask(to)
+	return nil
+}
+
+// take notes that a rank has handed over, and writes what it has sent because it could not itself.
+func (h *handedOver) take(rank int, m *engine.Handed) {
+	for _, s := range h.saves {
+		spans, open := s.open[rank]
+		if !open {
+			continue
+		}
+		delete(s.open, rank)
+		if len(m.Data) > 0 && len(m.Data) != len(spans) {
+			m.Error = fmt.Sprintf("%d of %d entries were handed over", len(m.Data), len(spans))
+		}
+		for i := 0; i < len(m.Data) && m.Error == ""; i++ {
+			if int64(len(m.Data[i])) != spans[i].Bytes {
+				m.Error = fmt.Sprintf("an entry has %d bytes, not %d", len(m.Data[i]), spans[i].Bytes)
+			} else if _, err := s.region.WriteAt(m.Data[i], spans[i].Offset); err != nil {
+				m.Error = err.Error()
+			}
+		}
+		m.Data = nil
+	}
+}
+
+// forget lets go of a state.
+func (h *handedOver) forget(state uint64) {
+	s := h.saves[state]
+	if s == nil {
+		return
+	}
+	delete(h.saves, state)
+	h.held.Remove(state)
+	if len(s.open) > 0 { // a rank may still write to it
+		s.region.Close()
+		return
+	}
+	h.pool.Give(s.region)
+}
+
+func (h *handedOver) close() {
+	for state := range h.saves {
+		h.forget(state)
+	}
+	h.pool.Close()
+}
+
+// restored is a state that ranks of this node restore from memory that they share: each part of it comes over the link once.
+type restored struct {
+	region  *states.Region
+	readers int // ranks that have not opened it yet
+
+	mu sync.Mutex
+	at map[states.Range]int64 // where it has what of the coordinator's
+}
+
+// restore has a rank's part come, and passes it on to the rank.
+func (n *node) restore(p *process, state *engine.Restored) {
+	r := n.restores[state.State]
+	if r == nil {
+		for number, other := range n.restores {
+			if other.readers == 0 {
+				n.forgetRestored(number)
+			}
+		}
+		region, err := n.handed.pool.Take(state.Size)
+		if err != nil {
+			p.send(&engine.ToWorker{State: &engine.Restored{Error: err.Error(), Code: exit.Storage}})
+			return
+		}
+		region.Used = 0 // nothing in it is this state's yet
+		r = &restored{region: region, at: map[states.Range]int64{}}
+		n.restores[state.State] = r
+	}
+	if before := n.reading[p.rank]; before != nil {
+		before.readers--
+	}
+	r.readers++
+	n.reading[p.rank] = r
+	go func() {
+		if err := r.fetch(state, n.handed.source); err != nil {
+			state = &engine.Restored{Error: err.Error(), Code: exit.RankLost}
+		}
+		p.send(&engine.ToWorker{State: state})
+	}()
+}
+
+// fetch gets a rank's part of a state, as far as no other rank has, and says where it is.
+func (r *restored) fetch(state *engine.Restored, source *states.Source) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	const align = 64
+	for i := range state.Entries {
+		e := &state.Entries[i]
+		if e.Bytes == 0 {
+			continue
+		}
+		of := states.Range{Offset: e.Offset, Bytes: e.Bytes}
+		at, there := r.at[of]
+		if !there {
+			at = (r.region.Used + align - 1) / align * align
+			if e.Bytes < 0 || e.Bytes > int64(len(r.region.Mem))-at {
+				return fmt.Errorf("%q has %d bytes, which a state of %d does not hold", e.Name, e.Bytes, state.Size)
+			}
+			if err := source.Copy(r.region, at, state.State, of); err != nil {
+				return err
+			}
+			r.region.Used, r.at[of] = at+e.Bytes, at
+		}
+		e.Offset = at
+	}
+	r.region.Lend(state)
+	state.State = 0
+	return nil
+}
+
+// opened is told that a rank has opened what it restores.
+func (n *node) opened(rank int) {
+	if r := n.reading[rank]; r != nil {
+		r.readers--
+		delete(n.reading, rank)
+	}
+}
+
+// forgetRestored closes a state; a rank that has opened it keeps what it has.
+func (n *node) forgetRestored(state uint64) {
+	if r := n.restores[state]; r != nil {
+		r.region.Close()
+		delete(n.restores, state)
+	}
+}
