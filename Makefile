@@ -158,6 +158,12 @@ mutants: build
 	@sh plugins/engines.sh -install
 	go run ./mutants $(ARGS)
 
+# Today's PyTorch and JAX, for make bench: 6 GB, since PyPI's PyTorch for Linux comes with CUDA's libraries and does not
+# start without them.
+PEERS = torch==2.15.0 jax==0.10.2 safetensors==0.8.0 numpy==2.4.6
+bin/peers:
+	python3 -m venv $@ && $@/bin/pip install -q $(PEERS) || { rm -rf $@; false; }
+
 # Measures drun beside the peers in bench/peers that are installed; ARGS="-only start,train -rounds 3" measures less.
 bench: build
 	go run ./bench $(ARGS)

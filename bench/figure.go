@@ -21,11 +21,12 @@ var scales = map[string]struct {
 	unit string
 	by   float64
 }{
-	"us":  {"s", 1e-6},
-	"ms":  {"s", 1e-3},
-	"s":   {"s", 1},
-	"MiB": {"MiB", 1},
-	rate:  {rate, 1},
+	"us":   {"s", 1e-6},
+	"ms":   {"s", 1e-3},
+	"s":    {"s", 1},
+	"MiB":  {"MiB", 1},
+	"nats": {"", 1},
+	rate:   {rate, 1},
 }
 
 // Of these units more is better.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -12,7 +13,11 @@ import (
 // The programs in the table.
 const (
 	drunName     = "drun"
-	torchName    = "PyTorch"
+	torchName    = "PyTorch" // of today, from PyPI
+	compiledName = "compiled PyTorch"
+	jaxName      = "JAX"
+	debianName   = "Debian's PyTorch"
+	llmcName     = "llm.c"
 	mpiName      = "Open MPI"
 	glooName     = "Gloo"
 	openBLASName = "OpenBLAS"
@@ -20,41 +25,52 @@ const (
 	mlflowName   = "MLflow"
 
 	// The same libraries, told to use their AVX-512 kernels: OpenBLAS does not recognise every processor that has them,
-	// and PyTorch uses its AVX2 kernels unless told otherwise.
+	// and Debian's PyTorch uses its AVX2 kernels unless told otherwise.
 	openBLASWideName = "OpenBLAS for AVX-512"
-	torchWideName    = "PyTorch for AVX-512"
+	debianWideName   = "Debian's PyTorch for AVX-512"
+
+	// bestName stands for the best of the programs that train.
+	bestName = "best peer"
 )
 
-var peerNames = []string{torchName, torchWideName, mpiName, glooName, openBLASName, openBLASWideName, plainName, mlflowName}
+var peerNames = []string{torchName, compiledName, jaxName, debianName, debianWideName, llmcName, mpiName, glooName, openBLASName, openBLASWideName, plainName, mlflowName}
 
-// variants are a peer run in several ways. A bar is set by the best of them.
+// variants are programs of which the best sets a bar.
 var variants = map[string][]string{
-	torchName:    {torchName, torchWideName},
+	bestName:     {torchName, compiledName, jaxName, debianName, debianWideName},
 	openBLASName: {openBLASName, openBLASWideName},
 }
 
-// install says how to install a peer on Debian and Ubuntu.
+// install says how to install a peer; Debian's packages on Debian and Ubuntu.
 var install = map[string]string{
-	torchName:    "python3-torch python3-numpy",
-	mpiName:      "openmpi-bin libopenmpi-dev",
-	glooName:     "libgloo-dev g++",
-	openBLASName: "libopenblas0-pthread",
-	// The same libraries, on a processor with AVX-512.
-	openBLASWideName: "libopenblas0-pthread",
-	torchWideName:    "python3-torch python3-numpy",
-	mlflowName:       fromPyPI,
+	torchName:        todayInstall,
+	compiledName:     todayInstall,
+	jaxName:          todayInstall,
+	debianName:       packages + "python3-torch python3-numpy",
+	debianWideName:   packages + "python3-torch python3-numpy",
+	llmcName:         "git clone https://github.com/karpathy/llm.c elsewhere, and name that folder in LLMC",
+	mpiName:          packages + "openmpi-bin libopenmpi-dev",
+	glooName:         packages + "libgloo-dev g++",
+	openBLASName:     packages + "libopenblas0-pthread",
+	openBLASWideName: packages + "libopenblas0-pthread",
+	mlflowName:       "make exchange",
 }
 
-// fromPyPI says that the Makefile installs it.
-const fromPyPI = "make exchange"
+const (
+	packages     = "apt-get install --no-install-recommends "
+	todayInstall = "make bin/peers"
+)
 
-// mlflowPython is the interpreter that has MLflow.
-const mlflowPython = "bin/exchange/bin/python"
+// The interpreters that have PyTorch of today and JAX, and MLflow.
+const (
+	todayPython  = "bin/peers/bin/python"
+	mlflowPython = "bin/exchange/bin/python"
+)
 
 // peers are the programs that this machine has, and for missing ones the reason.
 type peers struct {
 	folder string // of the compiled peers
-	python string
+	debian string // the interpreter that has Debian's PyTorch
 	lacks  map[string]error
 }
 
@@ -68,13 +84,21 @@ func findPeers(ctx context.Context, folder string) *peers {
 			p.lacks[who] = quietly(ctx, args...)
 		}
 	}
-	p.lacks[torchName] = fmt.Errorf("no python3 imports torch")
+	p.lacks[debianName] = fmt.Errorf("no python3 imports torch")
 	for _, python := range []string{"python3", "/usr/bin/python3"} { // another python3 may come first in PATH
 		if quietly(ctx, python, "-c", "import torch.distributed") == nil {
-			p.python = python
-			p.lacks[torchName] = nil
+			p.debian = python
+			p.lacks[debianName] = nil
 			break
 		}
+	}
+	build(torchName, todayPython, "-c", "import torch.distributed")
+	p.lacks[compiledName] = p.lacks[torchName]
+	build(jaxName, todayPython, "-c", "import jax, safetensors")
+	if llmc := os.Getenv("LLMC"); llmc == "" {
+		p.lacks[llmcName] = fmt.Errorf("LLMC names no folder")
+	} else {
+		build(llmcName, "cc", "-O3", "-march=native", "-fopenmp", "-w", "-I"+llmc, peerSources+"/gpt2_llmc.c", "-o", p.built("gpt2_llmc"), "-lm")
 	}
 	build(mlflowName, mlflowPython, "-c", "import mlflow")
 	build(mpiName, "mpicc", "-O2", peerSources+"/allreduce_mpi.c", "-o", p.built("allreduce_mpi"))
@@ -82,7 +106,7 @@ func findPeers(ctx context.Context, folder string) *peers {
 	build(glooName, "g++", "-O2", "-std=c++17", peerSources+"/allreduce_gloo.cc", "-o", p.built("allreduce_gloo"), "-lgloo")
 	build(openBLASName, "cc", "-O2", peerSources+"/gemm_openblas.c", "-o", p.built("gemm_openblas"), "-ldl")
 	build(openBLASName, p.built("gemm_openblas"), "8", "8", "8")
-	for wide, narrow := range map[string]string{openBLASWideName: openBLASName, torchWideName: torchName} {
+	for wide, narrow := range map[string]string{openBLASWideName: openBLASName, debianWideName: debianName} {
 		p.lacks[wide] = p.lacks[narrow]
 		if p.has(wide) && kernelPath() != "avx512" {
 			p.lacks[wide] = fmt.Errorf("this processor has no AVX-512")
@@ -100,11 +124,7 @@ func (p *peers) missing() []string {
 	var lines []string
 	for _, who := range peerNames {
 		if err := p.lacks[who]; err != nil {
-			how := "apt-get install --no-install-recommends " + install[who]
-			if install[who] == fromPyPI {
-				how = fromPyPI
-			}
-			lines = append(lines, fmt.Sprintf("%s is not installed (%v): %s", who, err, how))
+			lines = append(lines, fmt.Sprintf("%s is not installed (%v): %s", who, err, install[who]))
 		}
 	}
 	return lines

@@ -37,12 +37,24 @@ func gloo(p *peers, ranks int) func(context.Context) ([]figure, error) {
 
 // residentSize watches an agent, and returns the largest size that of gave while it ran.
 func residentSize(name string, args []string, of func(agent int) float64) func(context.Context) ([]figure, error) {
+	run := sized(name, args, of)
+	return func(ctx context.Context) ([]figure, error) {
+		figures, err := run(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return figures[len(figures)-1:], nil
+	}
+}
+
+// sized is residentSize, after the figures that the agent prints.
+func sized(name string, args []string, of func(agent int) float64) func(context.Context) ([]figure, error) {
 	return func(ctx context.Context) ([]figure, error) {
 		ctx, cancel := context.WithTimeout(ctx, timeLimit)
 		defer cancel()
-		var said bytes.Buffer
+		var output, said bytes.Buffer
 		agent := exec.CommandContext(ctx, args[0], args[1:]...)
-		agent.Stderr = &said
+		agent.Stdout, agent.Stderr = &output, &said
 		if err := agent.Start(); err != nil {
 			return nil, err
 		}
@@ -55,7 +67,7 @@ func residentSize(name string, args []string, of func(agent int) float64) func(c
 				if err != nil || peak == 0 {
 					return nil, fmt.Errorf("%s: no process was seen: %v: %s", strings.Join(args, " "), err, said.String()) //nolint:errorlint // there may be no error
 				}
-				return []figure{{name, peak, "MiB"}}, nil
+				return append(parseFigures(output.String()), figure{name, peak, "MiB"}), nil
 			case <-time.After(20 * time.Millisecond):
 				peak = max(peak, of(agent.Process.Pid))
 			}

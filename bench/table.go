@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -28,6 +29,7 @@ type bar struct {
 	name  string // of that program's figure; by default the row's own
 	least bool   // the limit is a lower one
 	over  bool   // the limit is added to the other figure, not multiplied with it
+	near  bool   // the limit is how far every peer's figure may be, relative to it
 }
 
 func atMost(limit float64) bar              { return bar{limit: limit} }
@@ -42,13 +44,23 @@ func atLeastOf(of string, limit float64) bar {
 
 // reached tells whether a figure meets the bar; known is false where the peer's figure is missing.
 func (b bar) reached(f figure, medians map[measured]figure) (reached, known bool) {
+	if b.near {
+		reached = true
+		for _, who := range peerNames {
+			if peer, ok := medians[measured{who, f.name}]; ok {
+				known = true
+				reached = reached && math.Abs(f.value-peer.value) <= b.limit*math.Abs(peer.value)
+			}
+		}
+		return reached, known
+	}
 	limit := b.limit
 	if b.of != "" {
 		name := peerName(f.name)
 		if b.name != "" {
 			name = b.name
 		}
-		peer, ok := best(b.of, name, f.unit, medians)
+		peer, ok := best(b.of, name, medians)
 		if !ok {
 			return false, false
 		}
@@ -64,19 +76,27 @@ func (b bar) reached(f figure, medians map[measured]figure) (reached, known bool
 	return f.value <= limit, true
 }
 
-// best returns the better figure of a program's variants: the larger rate, or the smaller value of other units.
-func best(of, name, unit string, medians map[measured]figure) (found figure, ok bool) {
+// best returns the best figure of a program's variants.
+func best(of, name string, medians map[measured]figure) (found figure, ok bool) {
 	names := variants[of]
 	if names == nil {
 		names = []string{of}
 	}
 	for _, who := range names {
 		f, measured := medians[measured{who, name}]
-		if measured && (!ok || (f.value < found.value) != (unit == rate || unit == perSecond)) {
+		if measured && (!ok || better(f, found)) {
 			found, ok = f, true
 		}
 	}
 	return found, ok
+}
+
+// better tells whether a is the better figure: the larger rate, or the smaller value of other units.
+func better(a, b figure) bool {
+	if a.unit == rate || a.unit == perSecond {
+		return a.value > b.value
+	}
+	return a.value < b.value
 }
 
 // describe writes the bar in the unit of its row's figure.
@@ -86,6 +106,8 @@ func (b bar) describe(unit string) string {
 		sign = "≥ "
 	}
 	switch {
+	case b.near:
+		return "each peer ± " + digits(100*b.limit) + " %"
 	case b.over:
 		return sign + b.beside() + " + " + figure{value: b.limit, unit: unit}.String()
 	case b.of != "":
@@ -94,24 +116,30 @@ func (b bar) describe(unit string) string {
 	return sign + figure{value: b.limit, unit: unit}.String()
 }
 
-// cells are the row's columns: what, drun, peers, ratio, bar, reached. The ratio is to the first peer's best variant.
+// cells are the row's columns: what, drun, peers (the best first), ratio to the best, bar, reached.
 func (r row) cells(medians map[measured]figure) []string {
 	own, ok := medians[measured{drunName, r.name}]
 	if !ok {
 		return []string{r.name, "not measured", "", "", "", ""}
 	}
-	var beside, limits, verdicts []string
+	var limits, verdicts, beside []string
+	names := slices.DeleteFunc(slices.Clone(peerNames), func(who string) bool { _, ok := medians[measured{who, r.beside(who)}]; return !ok })
+	of := func(who string) figure { return medians[measured{who, r.beside(who)}] }
+	slices.SortStableFunc(names, func(a, b string) int {
+		switch {
+		case better(of(a), of(b)):
+			return -1
+		case better(of(b), of(a)):
+			return 1
+		}
+		return 0
+	})
+	for _, who := range names {
+		beside = append(beside, who+" "+of(who).String())
+	}
 	ratio := ""
-	for _, who := range r.peers() {
-		peer, ok := medians[measured{who, r.beside(who)}]
-		if !ok {
-			continue
-		}
-		beside = append(beside, who+" "+peer.String())
-		if ratio == "" && peer.value != 0 {
-			first, _ := best(who, r.beside(who), own.unit, medians)
-			ratio = digits(own.value / first.value)
-		}
+	if len(names) > 0 && of(names[0]).value != 0 {
+		ratio = digits(own.value / of(names[0]).value)
 	}
 	for _, b := range r.bars {
 		limits = append(limits, b.describe(own.unit))
@@ -135,17 +163,6 @@ func (r row) beside(who string) string {
 		}
 	}
 	return peerName(r.name)
-}
-
-// peers lists the programs to show beside drun: first the one of the row's bar.
-func (r row) peers() []string {
-	order := slices.Clone(peerNames)
-	for _, b := range r.bars {
-		if i := slices.Index(order, b.of); i >= 0 {
-			return slices.Insert(slices.Delete(order, i, i+1), 0, b.of)
-		}
-	}
-	return order
 }
 
 // printTable prints the rows as a Markdown table whose columns are aligned.

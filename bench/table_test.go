@@ -18,7 +18,13 @@ var someMedians = map[measured]figure{
 	{openBLASWideName, "narrow"}:    {"narrow", 190, rate},
 	{drunName, "exp"}:               {"exp", 3 * ms, "s"},
 	{torchName, "exp"}:              {"exp", 4 * ms, "s"},
-	{torchWideName, "exp"}:          {"exp", 2 * ms, "s"},
+	{jaxName, "exp"}:                {"exp", 2 * ms, "s"},
+	{drunName, "loss"}:              {"loss", 2.5, ""},
+	{torchName, "loss"}:             {"loss", 2.5001, ""},
+	{jaxName, "loss"}:               {"loss", 2.4999, ""},
+	{drunName, "other loss"}:        {"other loss", 2.5, ""},
+	{torchName, "other loss"}:       {"other loss", 2.5, ""},
+	{jaxName, "other loss"}:         {"other loss", 2.49, ""},
 }
 
 func TestCells(t *testing.T) {
@@ -26,17 +32,20 @@ func TestCells(t *testing.T) {
 		row  row
 		want []string
 	}{
-		{row{"g", "step", []bar{atMost(1 * ms)}}, []string{"2.00 ms", "PyTorch 4.00 ms, Open MPI 1.00 ms", "0.500", "≤ 1.00 ms", "no"}},
+		{row{"g", "step", []bar{atMost(1 * ms)}}, []string{"2.00 ms", "Open MPI 1.00 ms, PyTorch 4.00 ms", "2.00", "≤ 1.00 ms", "no"}},
 		{row{"g", "step", []bar{atMost(3 * ms), atMostOf(mpiName, 1)}},
 			[]string{"2.00 ms", "Open MPI 1.00 ms, PyTorch 4.00 ms", "2.00", "≤ 3.00 ms, ≤ 1.00 × Open MPI", "yes, no"}},
 		{row{"g", "gemm", []bar{atLeastOf(openBLASName, 0.95)}}, []string{"95.0 GFLOPS", "OpenBLAS 100 GFLOPS", "0.950", "≥ 0.950 × OpenBLAS", "yes"}},
 		{row{"g", "gemm", []bar{atLeastOf(openBLASName, 0.96)}}, []string{"95.0 GFLOPS", "OpenBLAS 100 GFLOPS", "0.950", "≥ 0.960 × OpenBLAS", "no"}},
-		{row{"g", "step", []bar{atMostOf(glooName, 1)}}, []string{"2.00 ms", "PyTorch 4.00 ms, Open MPI 1.00 ms", "0.500", "≤ 1.00 × Gloo", "?"}},
+		{row{"g", "step", []bar{atMostOf(glooName, 1)}}, []string{"2.00 ms", "Open MPI 1.00 ms, PyTorch 4.00 ms", "2.00", "≤ 1.00 × Gloo", "?"}},
 		{row{"g", "step, 2 threads", []bar{{limit: 0.625, of: drunName, name: "step"}}}, []string{"1.00 ms", "", "", "≤ 0.625 × step", "yes"}},
 		{row{"g", "step, new tensors", []bar{atMostOf(mpiName, 2)}}, []string{"3.00 ms", "Open MPI 1.00 ms, PyTorch 4.00 ms", "3.00", "≤ 2.00 × Open MPI", "no"}},
 		{row{"g", "narrow", []bar{atLeastOf(openBLASName, 0.95)}}, // the best of a peer's variants sets the bar
-			[]string{"95.0 GFLOPS", "OpenBLAS 100 GFLOPS, OpenBLAS for AVX-512 190 GFLOPS", "0.500", "≥ 0.950 × OpenBLAS", "no"}},
-		{row{"g", "exp", []bar{atMostOf(torchName, 1)}}, []string{"3.00 ms", "PyTorch 4.00 ms, PyTorch for AVX-512 2.00 ms", "1.50", "≤ 1.00 × PyTorch", "no"}},
+			[]string{"95.0 GFLOPS", "OpenBLAS for AVX-512 190 GFLOPS, OpenBLAS 100 GFLOPS", "0.500", "≥ 0.950 × OpenBLAS", "no"}},
+		{row{"g", "exp", []bar{atMostOf(bestName, 1)}}, []string{"3.00 ms", "JAX 2.00 ms, PyTorch 4.00 ms", "1.50", "≤ 1.00 × best peer", "no"}},
+		{row{"g", "loss", []bar{sameLoss}}, []string{"2.50", "JAX 2.50, PyTorch 2.50", "1.00", "each peer ± 0.100 %", "yes"}},
+		{row{"g", "other loss", []bar{sameLoss}}, []string{"2.50", "JAX 2.49, PyTorch 2.50", "1.00", "each peer ± 0.100 %", "no"}},
+		{row{"g", "step, 2 threads", []bar{sameLoss}}, []string{"1.00 ms", "", "", "each peer ± 0.100 %", "?"}},
 		{row{"g", "nothing", []bar{atMost(1)}}, []string{"not measured", "", "", "", ""}},
 	} {
 		got := c.row.cells(someMedians)

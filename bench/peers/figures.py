@@ -1,6 +1,7 @@
 """What the PyTorch peers share: the process group, time per call, and the line that reports a figure."""
 import atexit
 import os
+import resource
 import time
 
 import torch
@@ -42,3 +43,8 @@ def per_call(fn, n, warmup):
 def report(name, value, unit):
     if RANK == 0:
         print(f"{name}: {value:.5f} {unit}", flush=True)
+
+
+def peak():
+    """The most memory that this process has taken, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -1,4 +1,7 @@
-"""Elementwise and row kernels of PyTorch on one thread, into memory that is there already where it can be told to."""
+"""Elementwise and row kernels and products of PyTorch on one thread, into memory that is there already where it can be told
+to: kernels_torch.py M N K ..."""
+import sys
+
 import torch
 import torch.nn.functional as F
 
@@ -18,3 +21,10 @@ kernels = {
 with torch.no_grad():
     for name, kernel in kernels.items():
         report(name, per_call(kernel, 10, 3) * 1e3, "ms")
+    shapes = [int(s) for s in sys.argv[1:]]
+    for m, n, k in zip(shapes[::3], shapes[1::3], shapes[2::3]):
+        a, b, c = torch.rand(m, k), torch.rand(k, n), torch.empty(m, n)
+        work = 2 * m * n * k
+        calls = int(2e9 / work) + 1
+        seconds = per_call(lambda: torch.mm(a, b, out=c), calls, calls // 10 + 2)
+        report(f"gemm {m}x{n}x{k}", work / seconds / 1e9, "GFLOPS")

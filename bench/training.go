@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+)
+
+// training measures steps of the reference models. drun's recipes write the weights and the data that they begin with,
+// and the peers on one rank begin with the same: rows of the loss tell whether they do the same work.
+type training struct {
+	folder, home string
+	peers        *peers
+	recipe       func(path string, ranks, threads int, more ...string) []string
+}
+
+// saved finds what a recipe has saved of a model.
+func (t training) saved(model string) (string, error) {
+	found, err := filepath.Glob(filepath.Join(t.home, "outputs", "*", model+".safetensors"))
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("bench/%s.star has saved no %s.safetensors", model, model)
+	}
+	if err != nil {
+		return "", err
+	}
+	return found[0], nil
+}
+
+// beside runs a peer's program on a model as saved: line, the model, the steps, the file, and what else there is.
+func (t training) beside(line []string, model string, steps int, more ...string) func(context.Context) ([]figure, error) {
+	return func(ctx context.Context) ([]figure, error) {
+		path, err := t.saved(model)
+		if err != nil {
+			return nil, err
+		}
+		args := append(append([]string{}, line...), model, strconv.Itoa(steps), path)
+		return printed(append(args, more...), 0)(ctx)
+	}
+}
+
+// once times a program that makes a single step, from its start to its exit, with no compiled code from before.
+func (t training) once(args []string) func(context.Context) ([]figure, error) {
+	return func(ctx context.Context) ([]figure, error) {
+		path, err := t.saved("gpt")
+		if err != nil {
+			return nil, err
+		}
+		cache, err := os.MkdirTemp(t.folder, "compiled-")
+		if err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(cache)
+		line := append([]string{"env", "TORCHINDUCTOR_CACHE_DIR=" + cache}, args[:len(args)-1]...)
+		return timed(firstStep, 1, append(line, "gpt", "0", path, args[len(args)-1]), 0)(ctx)
+	}
+}
+
+const firstStep = "gpt, first step, start to exit"
+
+func script(name string) string { return filepath.Join(peerSources, name) }
+
+// peersOf are the programs that train a model on one rank.
+func (t training) peersOf(model string, steps, threads int) (all []probe) {
+	suffix := ", 1 rank"
+	if threads > 1 {
+		suffix += fmt.Sprintf(", %d threads", threads)
+	}
+	environment := []string{"env", fmt.Sprintf("OMP_NUM_THREADS=%d", threads), "TORCHINDUCTOR_CACHE_DIR=" + filepath.Join(t.folder, "compiled")}
+	line := func(args ...string) []string { return append(environment[:len(environment):len(environment)], args...) }
+	today := line(todayPython, script("train_torch.py"))
+	debian := line(t.peers.debian, script("train_torch.py"))
+	add := func(who string, run func(context.Context) ([]figure, error)) {
+		all = append(all, probe{groupTrain, who, suffix, run})
+	}
+	add(torchName, t.beside(today, model, steps))
+	add(compiledName, t.beside(today, model, steps, "compile"))
+	add(jaxName, t.beside(line(todayPython, script("train_jax.py")), model, steps))
+	if model != gpt2 && threads == 1 {
+		add(debianName, t.beside(debian, model, steps))
+		add(debianWideName, t.beside(append([]string{"env", "ATEN_CPU_CAPABILITY=avx512"}, debian...), model, steps))
+	}
+	return all
+}
+
+func (t training) probes() (all []probe) {
+	for _, m := range models {
+		path, steps := "bench/"+m.name+".star", "steps="+strconv.Itoa(m.steps)
+		ddp := []string{script("train_torch.py"), m.name, strconv.Itoa(m.steps), "-"}
+		all = append(all, probe{groupTrain, drunName, ", 1 rank", printed(t.recipe(path, 1, 1, "-p", steps, "-p", "save=true"), 0)})
+		all = append(all, t.peersOf(m.name, m.steps, 1)...)
+		all = append(all,
+			probe{groupTrain, drunName, ", 2 ranks", printed(t.recipe(path, 2, 1, "-p", steps), 0)},
+			probe{groupTrain, torchName, ", 2 ranks", printed(append([]string{todayPython}, ddp...), 2)},
+			probe{groupTrain, debianName, ", 2 ranks", printed(append([]string{t.peers.debian}, ddp...), 2)},
+			probe{groupTrain, debianWideName, ", 2 ranks", printed(append([]string{"env", "ATEN_CPU_CAPABILITY=avx512", t.peers.debian}, ddp...), 2)},
+		)
+		if m.both > 0 {
+			all = append(all, probe{groupTrain, drunName, ", 1 rank, 2 threads", printed(t.recipe(path, 1, 2, "-p", steps), 0)})
+			all = append(all, t.peersOf(m.name, m.steps, 2)...)
+		}
+	}
+	return append(all,
+		probe{groupTrain, drunName, "", timed(firstStep, 3, t.recipe("bench/gpt.star", 1, 1, "-p", "steps=0"), 0)},
+		probe{groupTrain, torchName, "", t.once([]string{todayPython, script("train_torch.py"), "once"})},
+		probe{groupTrain, compiledName, "", t.once([]string{todayPython, script("train_torch.py"), "compile-once"})},
+		probe{groupTrain, jaxName, "", t.once([]string{todayPython, script("train_jax.py"), "once"})},
+	)
+}
+
+// gpt2 is the model with 124 million parameters, in the setting of llm.c.
+const (
+	gpt2      = "gpt2"
+	gpt2Steps = 8
+)
+
+func (t training) largeProbes(more ...string) []probe {
+	made := sync.OnceValue(func() error {
+		_, _, err := (command{t.recipe("bench/gpt2.star", 1, 0, append(more, "-p", "make=true")...), 0}).run(context.Background())
+		return err
+	})
+	own := func(threads int, suffix string) probe {
+		return probe{groupLarge, drunName, suffix, func(ctx context.Context) ([]figure, error) {
+			if err := made(); err != nil {
+				return nil, err
+			}
+			path, err := t.saved(gpt2)
+			if err != nil {
+				return nil, err
+			}
+			args := append(more, "--data", filepath.Dir(path), "-p", fmt.Sprintf("steps=%d", gpt2Steps))
+			return sized("gpt2 memory", t.recipe("bench/gpt2.star", 1, threads, args...), largestChild)(ctx)
+		}}
+	}
+	all := []probe{}
+	for threads, suffix := range []string{1: ", 1 rank", 2: ", 1 rank, 2 threads"} {
+		if threads == 0 {
+			continue
+		}
+		all = append(all, own(threads, suffix))
+		all = append(all, t.peersOf(gpt2, gpt2Steps, threads)...)
+		all = append(all, probe{groupLarge, llmcName, suffix, func(ctx context.Context) ([]figure, error) {
+			path, err := t.saved(gpt2)
+			if err != nil {
+				return nil, err
+			}
+			return printed([]string{"env", fmt.Sprintf("OMP_NUM_THREADS=%d", threads), t.peers.built("gpt2_llmc"), strconv.Itoa(gpt2Steps), path}, 0)(ctx)
+		}})
+	}
+	for i := range all {
+		all[i].group = groupLarge
+	}
+	return all
+}
