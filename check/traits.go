@@ -63,6 +63,7 @@ var traits = map[string]trait{
 	"dist.fsdp":               {collective: true},
 	"dist.zero":               {collective: true},
 	"dist.new_group":          {collective: true},
+	"dist.init_process_group": {collective: true},
 	"dist.new_subgroups":      {collective: true},
 	"dist.local_group":        {},
 	"dist.init_parallelism":   {collective: true},

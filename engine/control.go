@@ -103,6 +103,9 @@ type Uses struct {
 	Orders  bool   // it adds in an order of its own
 }
 
+// WholeWorlds are the backends whose world is all ranks, which something else has made: they have no hierarchy.
+var WholeWorlds = []string{"mpi"}
+
 // Hierarchy has collectives go through shared memory within the nodes, and through the backend between them.
 type Hierarchy struct {
 	Nodes []int // of each rank

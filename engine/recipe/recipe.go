@@ -253,10 +253,12 @@ func (b *Bundle) Names(attribute string) bool {
 	return found
 }
 
-// NamesBackends reports whether groups of the recipe may have backends of their own.
+// NamesBackends reports whether the recipe may choose backends itself, for groups or for all ranks.
 func (b *Bundle) NamesBackends() bool {
-	return slices.ContainsFunc(b.Sources, func(s engine.Source) bool { return bytes.Contains(s.Content, []byte("backend")) }) &&
-		(b.Names("new_group") || b.Names("init_parallelism"))
+	says := func(text string) bool {
+		return slices.ContainsFunc(b.Sources, func(s engine.Source) bool { return bytes.Contains(s.Content, []byte(text)) })
+	}
+	return says("init_process_group") || says("backend") && (b.Names("new_group") || b.Names("init_parallelism"))
 }
 
 // Operation names what the recipe does at a position, as its files are shown: the name of what it calls, or an operator;

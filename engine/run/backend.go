@@ -83,9 +83,6 @@ func (p *plan) overNetwork() error {
 		"make plugins builds it, where libgloo-dev is installed (Debian, Ubuntu: apt-get install libgloo-dev g++); drun backends lists what is found, and --plugin-dir adds a folder")
 }
 
-// wholeWorlds are the backends whose world is all ranks, which something else has made.
-var wholeWorlds = []string{"mpi"}
-
 // hierarchy says how collectives cross the nodes: shared memory within each, where its
 // ranks can share it and some node has several; nil: the backend alone. An elastic run adds in
 // the same order on whatever nodes are left.
@@ -93,7 +90,7 @@ func (c *coordinator) hierarchy() *engine.Hierarchy {
 	places := c.cluster.Places
 	nodes := places[0].Nodes
 	elastic := c.Join != nil && c.Join.Elastic != nil
-	if c.Flat || c.plugin == nil || slices.Contains(wholeWorlds, c.Backend) || !elastic && (nodes < 2 || nodes == len(places)) {
+	if c.Flat || c.plugin == nil || slices.Contains(engine.WholeWorlds, c.Backend) || !elastic && (nodes < 2 || nodes == len(places)) {
 		return nil
 	}
 	h := &engine.Hierarchy{Links: c.Links}

@@ -61,6 +61,7 @@ var calls = map[string][2]string{
 	"local_master_first":     {"dist.local_master_first", `dist.local_master_first(lambda: 1)`},
 	"read_file":              {"dist.read_file", `dist.read_file("f")`},
 	"new_group":              {"dist.new_group", `dist.new_group([0, 1])`},
+	"init_process_group":     {"dist.init_process_group", `dist.init_process_group()`},
 	"new_subgroups":          {"dist.new_subgroups", `dist.new_subgroups(n)`},
 	"init_parallelism":       {"dist.init_parallelism", `dist.init_parallelism()`},
 	"copy_to_group":          {"dist.copy_to_group in backward", `dist.copy_to_group(x).sum().backward()`},

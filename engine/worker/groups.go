@@ -83,14 +83,18 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 		}
 		w.stop(err)
 	})
-	if h := w.job.Hierarchy; h != nil {
+	h := w.job.Hierarchy
+	if slices.Contains(engine.WholeWorlds, name) {
+		h = nil
+	}
+	if h != nil {
 		nodes := make([]int, len(group.Ranks))
 		for i, rank := range group.Ranks {
 			nodes[i] = h.Nodes[rank]
 		}
 		backend = &hier.Backend{Far: backend, Nodes: nodes, Links: h.Links}
 	}
-	uses := &engine.Uses{Plugin: *plugin, Orders: !w.job.Deterministic && w.job.Hierarchy == nil}
+	uses := &engine.Uses{Plugin: *plugin, Orders: !w.job.Deterministic && h == nil}
 	if err := w.says(world.Rank, uses); err != nil {
 		return nil, err
 	}

@@ -129,6 +129,13 @@ func (w *World) grouping() []*starlib.Def {
 			Fn: w.newGroup,
 		},
 		{
+			Sig: `init_process_group(backend: string = None, timeout: number = None)`,
+			Doc: "Chooses another backend than the run's for all that follows. drun has connected the ranks already, so a\n" +
+				"recipe that is content with --backend leaves it out. Every rank calls it with the same name, before\n" +
+				"anything else that needs other ranks.",
+			Fn: w.initProcessGroup,
+		},
+		{
 			Sig: `new_subgroups(size: int, timeout: number = None) -> Group`,
 			Doc: "Divides the world into groups of size consecutive ranks and returns this rank's. size must divide\n" +
 				"the world size.",
@@ -177,14 +184,23 @@ func (w *World) newGroup(c *starlib.Call) (starlark.Value, error) {
 	if err := collective.CheckRanks(ranks, w.rank.WorldSize); err != nil {
 		return nil, err
 	}
-	backend := w.all.backend
-	if !c.IsNone("backend") {
-		backend = c.String("backend")
-	}
-	if err := w.checkBackend(backend); err != nil {
-		return nil, fmt.Errorf("argument backend: %w", err)
+	backend, err := w.argBackend(c)
+	if err != nil {
+		return nil, err
 	}
 	return w.split(c, [][]int{ranks}, backend)
+}
+
+// argBackend reads the argument backend; None is the world's own.
+func (w *World) argBackend(c *starlib.Call) (string, error) {
+	if c.IsNone("backend") {
+		return w.all.backend, nil
+	}
+	name := c.String("backend")
+	if err := w.checkBackend(name); err != nil {
+		return "", fmt.Errorf("argument backend: %w", err)
+	}
+	return name, nil
 }
 
 // checkBackend finds what is wrong with the name of a group's backend by itself.
@@ -199,6 +215,27 @@ func (w *World) checkBackend(name string) error {
 		return fmt.Errorf("this run has %q only", w.all.backend)
 	}
 	return nil
+}
+
+func (w *World) initProcessGroup(c *starlib.Call) (starlark.Value, error) {
+	backend, err := w.argBackend(c)
+	if err != nil {
+		return nil, err
+	}
+	all := [][]int{w.all.ranks}
+	if backend == w.all.backend {
+		return starlark.None, w.agreeOnParts(starlib.Must(w.until(c)), all, backend, origin(c))
+	}
+	if w.all.call.Kind != collective.NoKind || len(w.pending) > 0 || len(w.receives) > 0 {
+		return nil, fmt.Errorf("it comes before all that needs other ranks, for they have begun with the backend %q", w.all.backend)
+	}
+	g, err := w.split(c, all, backend)
+	if err != nil {
+		return nil, err
+	}
+	w.all.comm, w.all.backend = g.comm, backend
+	w.useArena()
+	return starlark.None, nil
 }
 
 func (w *World) newSubgroups(c *starlib.Call) (starlark.Value, error) {
@@ -220,7 +257,7 @@ func (w *World) subgroups(c *starlib.Call, size int) (starlark.Value, error) {
 
 // split makes disjoint groups of one size at once, with that backend, and returns this rank's,
 // or the first where it is in none.
-func (w *World) split(c *starlib.Call, parts [][]int, backend string) (starlark.Value, error) {
+func (w *World) split(c *starlib.Call, parts [][]int, backend string) (*Group, error) {
 	ctx := starlib.Must(w.until(c))
 	w.groups++
 	mine := parts[0]

@@ -19,7 +19,6 @@ var foreign = map[string]string{
 	"synchronize":             "it is dist.barrier()",
 	"get_backend":             "it is dist.backend(group)",
 	"is_initialized":          "it is dist.is_distributed()",
-	"init_process_group":      "drun run -n starts the ranks and connects them: leave it out",
 	"destroy_process_group":   "drun ends the ranks: leave it out",
 	"TCPStore":                "it is dist.store",
 	"FileStore":               "it is dist.store",
