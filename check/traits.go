@@ -71,6 +71,7 @@ var traits = map[string]trait{
 	"dist.reduce_from_group":  {collective: true},
 	"dist.column_linear":      {collective: true},
 	"dist.row_linear":         {collective: true},
+	"dist.vocab_embedding":    {collective: true},
 	"dist.shard":              {},
 	"dist.pipeline":           {collective: true},
 	"dist.data_parallel":      {},

@@ -12,33 +12,34 @@ func Embedding(weight, idx *Tensor) (*Tensor, error) {
 	if len(weight.shape) != 2 {
 		return nil, fmt.Errorf("embedding: the weight must be (n, dim), not shape %s", ShapeString(weight.shape))
 	}
-	if err := checkRows(idx, weight.shape[0]); err != nil {
+	if _, err := EmbeddingRows(idx, weight.shape[0]); err != nil {
 		return nil, err
 	}
 	return takeNamed("embedding", weight, 0, idx)
 }
 
-// checkRows refuses indices outside 0 … rows-1: where words are numbered, a
-// negative one is no last row but a mistake.
-func checkRows(idx *Tensor, rows int) error {
+// EmbeddingRows gives the elements of an index in order; the slice may be the index's memory. It
+// refuses those outside 0 … rows-1: where words are numbered, a negative one is no last row but
+// a mistake.
+func EmbeddingRows(idx *Tensor, rows int) ([]int64, error) {
 	if !idx.dtype.IsInt() {
-		return fmt.Errorf("embedding: indices must be integers, not %s", idx.dtype)
+		return nil, fmt.Errorf("embedding: indices must be integers, not %s", idx.dtype)
 	}
 	b := build("embedding", idx)
 	x := b.indices(idx)
 	if b.err != nil {
-		return b.err
+		return nil, b.err
 	}
 	for _, k := range elems[int64](x) {
 		switch {
 		case k >= 0 && k < int64(rows):
 		case rows == 0:
-			return fmt.Errorf("embedding: index %d into a table without rows", k)
+			return nil, fmt.Errorf("embedding: index %d into a table without rows", k)
 		default:
-			return fmt.Errorf("embedding: index %d is out of range for %d rows: expected 0 to %d", k, rows, rows-1)
+			return nil, fmt.Errorf("embedding: index %d is out of range for %d rows: expected 0 to %d", k, rows, rows-1)
 		}
 	}
-	return nil
+	return elems[int64](x), nil
 }
 
 // Dropout sets elements to zero with probability p and divides the others by

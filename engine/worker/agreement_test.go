@@ -74,6 +74,8 @@ var calls = map[string][2]string{
 	"column_linear":          {"dist.column_linear", `dist.column_linear(6, 6)`},
 	"row_linear":             {"dist.row_linear", `dist.row_linear(6, 6)`},
 	"a row's forward":        {"dist.row_linear", `row(tensor.ones(1, 6 // n))`},
+	"vocab_embedding":        {"dist.vocab_embedding", `dist.vocab_embedding(6, 6)`},
+	"words":                  {"dist.vocab_embedding", `words(tensor.tensor([1, 5]))`},
 	"zero":                   {"dist.zero", `dist.zero(optim.sgd([x], lr = 1))`},
 	"a divided step":         {"Optimizer.step", `divided.step()`},
 	"pipeline":               {"dist.pipeline", `dist.pipeline([nn.relu()] * n, 2)`},
@@ -109,6 +111,7 @@ def f():
     pass
 define(f)
 row = dist.row_linear(6, 6)
+words = dist.vocab_embedding(6, 6)
 parts = dist.fsdp(nn.linear(2, 1))
 spread = parts(tensor.ones(1, 2)).sum()
 `

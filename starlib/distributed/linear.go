@@ -31,6 +31,7 @@ func (w *World) parallelLayers() []*starlib.Def {
 				"output (…, o) is summed over the ranks. The initial values are those of nn.linear.",
 			Fn: w.inGroup(w.rowLinear),
 		},
+		w.parallelEmbedding(),
 	}
 }
 
