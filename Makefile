@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults storm crash agents launchers slurm mutants bench bench-nodes bench-saves bench-pipeline bench-forecast bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults pairs storm crash agents launchers slurm mutants bench bench-nodes bench-saves bench-pipeline bench-forecast bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -116,6 +116,10 @@ fuzz:
 busy: build
 	@hogs=; for core in $$(seq $$(nproc)); do timeout 3600 sh -c 'while :; do :; done' & hogs="$$hogs $$!"; done; \
 		trap "kill $$hogs" EXIT; go test -count 1 -timeout 30m -tags "$(ENGINES)" ./...
+
+# Every ordered pair of builtins that meet other ranks, on two and three ranks; make test pairs each with ten others.
+pairs:
+	DRUN_TEST_PAIRS=all go test -count 1 -timeout 30m -run '^TestEveryPairOfBuiltins$$' ./engine/worker
 
 # Kills random ranks of three models 200 times each, with restarts, and compares the bits.
 storm:

@@ -30,7 +30,6 @@ func TestBackendsDocument(t *testing.T) {
 	if !haveGloo() {
 		t.Skip("Gloo is not here")
 	}
-	built = programs{dir: t.TempDir()}
 	examples(t, "backends.md", 1, "plugins bin\nenv DRUN_PLUGIN_PATH=$WORK/bin\n")
 }
 
@@ -38,7 +37,6 @@ func TestNodesDocument(t *testing.T) {
 	if !haveGloo() {
 		t.Skip("Gloo is not here")
 	}
-	built = programs{dir: t.TempDir()}
 	examples(t, "nodes.md", 1, "plugins bin\nenv DRUN_PLUGIN_PATH=$WORK/bin\nenv XDG_CONFIG_HOME=$WORK/config\n")
 }
 

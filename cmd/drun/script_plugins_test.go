@@ -15,42 +15,51 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// built is where the programs are that start plugins and are plugins, once a
-// script has asked for them.
-var built programs
+// A program is built when the first script asks for it, for all tests of the package: the linker takes seconds.
+type program struct {
+	pkg, tags string
+	once      sync.Once
+	err       error
+}
 
-type programs struct {
-	once sync.Once
-	dir  string
-	err  error
+var (
+	pluginHost    = &program{pkg: "cmd/drun-plugin-host"}
+	examplePlugin = &program{pkg: "plugins/example"}
+	glooPlugin    = &program{pkg: "plugins/gloo/drun-backend-gloo", tags: "gloo"}
+	mpiPlugin     = &program{pkg: "plugins/mpi/drun-backend-mpi", tags: "mpi"}
+)
+
+// at is the program as a file of this name beside drun, in the folder that testscript removes.
+func (p *program) at(name string) (path string, err error) {
+	drun, err := exec.LookPath("drun")
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(filepath.Dir(drun), name)
+	p.once.Do(func() {
+		if out, err := exec.Command("go", "build", "-tags", p.tags, "-o", path, "drun/"+p.pkg).CombinedOutput(); err != nil {
+			p.err = fmt.Errorf("%w\n%s", err, out)
+		}
+	})
+	return path, p.err
 }
 
 // buildPlugins puts the example plugin and, where its library is, the one for
 // Gloo into a folder, and the program that starts plugins beside drun.
 func buildPlugins(ts *testscript.TestScript, args []string) {
-	built.once.Do(func() {
-		drun, err := exec.LookPath("drun")
-		ts.Check(err)
-		build := func(to string, packages ...string) {
-			out, err := exec.Command("go", append([]string{"build", "-tags", "gloo", "-o", to}, packages...)...).CombinedOutput()
-			if err != nil && built.err == nil {
-				built.err = fmt.Errorf("%w\n%s", err, out)
-			}
-		}
-		build(filepath.Dir(drun), "drun/cmd/drun-plugin-host")
-		if haveGloo() {
-			build(built.dir, "drun/plugins/gloo/drun-backend-gloo")
-		}
-		build(filepath.Join(built.dir, "drun-backend-example"), "drun/plugins/example")
-	})
-	ts.Check(built.err)
-	ts.Check(os.MkdirAll(ts.MkAbs(args[0]), 0o755))
-	programs, err := os.ReadDir(built.dir)
+	_, err := pluginHost.at("drun-plugin-host")
 	ts.Check(err)
-	for _, p := range programs { // copies, since scripts change them
-		program, err := os.ReadFile(filepath.Join(built.dir, p.Name()))
+	plugins := map[string]*program{"drun-backend-example": examplePlugin}
+	if haveGloo() {
+		plugins["drun-backend-gloo"] = glooPlugin
+	}
+	ts.Check(os.MkdirAll(ts.MkAbs(args[0]), 0o755))
+	for name, p := range plugins { // copies, since scripts change them
+		path, err := p.at("built-" + name)
 		ts.Check(err)
-		ts.Check(os.WriteFile(filepath.Join(ts.MkAbs(args[0]), p.Name()), program, 0o755))
+		program, err := os.ReadFile(path)
+		ts.Check(err)
+		ts.Check(os.WriteFile(filepath.Join(ts.MkAbs(args[0]), name), program, 0o755))
 	}
 }
 

@@ -21,7 +21,6 @@ var update = flag.Bool("update", false, "rewrite expected outputs in the scripts
 
 // TestScript runs testdata/script/*.txtar: one file a subject.
 func TestScript(t *testing.T) {
-	built = programs{dir: t.TempDir()}
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: *update,

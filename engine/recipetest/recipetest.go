@@ -70,6 +70,7 @@ func Run(t *testing.T, dir string, backends ...string) {
 		t.Fatalf("no recipes in %s (%v)", dir, err)
 	}
 	m := newMatrix(t)
+	home := t.TempDir() // of all runs: making a history takes longer than most of them
 	for _, file := range files {
 		src, err := os.ReadFile(file)
 		if err != nil {
@@ -88,7 +89,7 @@ func Run(t *testing.T, dir string, backends ...string) {
 				for _, ranks := range sizes(s, backend) {
 					m.want(c, backend, ranks)
 					t.Run(fmt.Sprintf("%s/%s/%s-%d", strings.TrimSuffix(c.File, ".star"), c.Name, backend, ranks), func(t *testing.T) {
-						m.result(c, backend, ranks, runCell(t, dir, c, s, backend, ranks))
+						m.result(c, backend, ranks, runCell(t, dir, home, c, s, backend, ranks))
 					})
 				}
 			}
@@ -101,7 +102,7 @@ func Run(t *testing.T, dir string, backends ...string) {
 const startsAtMost = 3 * time.Second
 
 // runCell runs a chunk once and reports whether it met the chunk's expectations.
-func runCell(t *testing.T, dir string, c chunk.Chunk, s setting, backend string, ranks int) bool {
+func runCell(t *testing.T, dir, home string, c chunk.Chunk, s setting, backend string, ranks int) bool {
 	before := snapshot(t)
 	folder := t.TempDir()
 	if err := os.CopyFS(folder, os.DirFS(filepath.Join(dir, "files"))); err != nil && !os.IsNotExist(err) {
@@ -115,7 +116,7 @@ func runCell(t *testing.T, dir string, c chunk.Chunk, s setting, backend string,
 	var pids []int
 	start := time.Now()
 	result, err := run.Run(run.Options{
-		Recipe: recipe, Nproc: ranks, Backend: backend, Home: filepath.Join(folder, ".drun"), Params: s.params,
+		Recipe: recipe, Nproc: ranks, Backend: backend, Home: home, Params: s.params,
 		Timeout: s.timeout, Threads: 1, Heap: 256 << 20, Testing: true, Deterministic: s.ordered, MaxRestarts: s.restarts, Stdout: &out, Stderr: &errs,
 		OnSpawn: func(_, pid int) { pids = append(pids, pid) },
 	})
