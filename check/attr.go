@@ -20,7 +20,7 @@ func (m *machine) attribute(e *syntax.DotExpr, x value) value {
 	for _, o := range x.refs {
 		out.add(m.attributeOf(e, x, o, name))
 	}
-	return differing(out.value, x.diff)
+	return m.ofShape(e, x, differing(out.value, x.diff))
 }
 
 func (m *machine) attributeOf(e *syntax.DotExpr, x value, o *object, name string) value {
@@ -55,7 +55,7 @@ func (m *machine) attributeOf(e *syntax.DotExpr, x value, o *object, name string
 // itself is the value of one object alone of those that x may be.
 func itself(o *object, x value) value {
 	v := of(o)
-	v.graph = x.graph
+	v.graph, v.shape, v.layer = x.graph, x.shape, x.layer
 	return v
 }
 

@@ -126,18 +126,20 @@ func (m *machine) reportDepartures(departures []*departure, events []*event) {
 	}
 }
 
-// either interprets the two branches of a condition, and joins their results.
-func (m *machine) either(cond syntax.Expr, at syntax.Position, why *reason, yes, no func()) {
+// either interprets the two branches of a condition, whose value is known perhaps, and joins their results.
+func (m *machine) either(cond syntax.Expr, at syntax.Position, known value, why *reason, yes, no func()) {
 	before := m.st
-	run := func(way func()) (events []*event, written map[any]bool, after *state, exits []exit) {
+	holds, certain := truth(known)
+	run := func(way func(), dead bool) (events []*event, written map[any]bool, after *state, exits []exit) {
 		m.st = before
 		m.st = m.branch()
+		m.st.dead = m.st.dead || dead
 		n := len(m.act.exits)
 		events, written = m.watch(way)
 		return events, written, m.st, m.act.exits[n:len(m.act.exits):len(m.act.exits)]
 	}
-	yesEvents, yesWrites, yesState, yesExits := run(yes)
-	noEvents, noWrites, noState, noExits := run(no)
+	yesEvents, yesWrites, yesState, yesExits := run(yes, certain && !holds)
+	noEvents, noWrites, noState, noExits := run(no, certain && holds)
 	m.emit(choice(yesEvents, noEvents))
 	yesEnds, noEnds := yesState == nil, noState == nil
 	m.st = eitherState(yesState, noState)

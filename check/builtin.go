@@ -89,6 +89,8 @@ func (m *machine) given(params []string, c *call, names []string) bool {
 
 // callbacks calls the functions among the arguments, which a builtin may do.
 func (m *machine) callbacks(c *call) {
+	m.deaf++ // what a builtin gives them, and whether an error is meant, is not known
+	defer func() { m.deaf-- }()
 	for _, v := range c.all() {
 		for _, o := range v.refs {
 			if o.kind == function {

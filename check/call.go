@@ -10,8 +10,9 @@ import (
 type call struct {
 	node   syntax.Node
 	pos    syntax.Position
-	text   string        // the callee as written
-	exprs  []syntax.Expr // of the positional arguments, to clean what is changed in place
+	text   string                 // the callee as written
+	exprs  []syntax.Expr          // of the positional arguments, to clean what is changed in place
+	byName map[string]syntax.Expr // of the others
 	args   []value
 	names  []string
 	named  map[string]value
@@ -49,12 +50,12 @@ func (c *call) first() value {
 
 func (m *machine) callExpr(e *syntax.CallExpr) value {
 	fn := m.expr(e.Fn)
-	c := &call{node: e, pos: syntax.Start(e), text: nameOf(e.Fn), named: map[string]value{}}
+	c := &call{node: e, pos: syntax.Start(e), text: nameOf(e.Fn), named: map[string]value{}, byName: map[string]syntax.Expr{}}
 	for _, arg := range e.Args {
 		if named, ok := arg.(*syntax.BinaryExpr); ok && named.Op == syntax.EQ {
 			name := named.X.(*syntax.Ident).Name
 			c.names = append(c.names, name)
-			c.named[name] = m.expr(named.Y)
+			c.named[name], c.byName[name] = m.expr(named.Y), named.Y
 			continue
 		}
 		if star, ok := arg.(*syntax.UnaryExpr); ok && (star.Op == syntax.STAR || star.Op == syntax.STARSTAR) {
@@ -89,7 +90,7 @@ func (m *machine) call(fn value, c *call) value {
 		return m.carried(m.unknown(c.node, either(fn.diff, m.st.deep(c.all()...))), append(c.all(), fn)...)
 	}
 	if len(fn.refs) == 1 {
-		out := differing(m.callObject(fn.refs[0], c, fn.only() != nil), fn.diff)
+		out := m.infer(fn, c, differing(m.callObject(fn.refs[0], c, fn.only() != nil), fn.diff))
 		if fn.graph != nil && fn.graph.calls != "" { // a module in ddp
 			out = m.carried(out, value{graph: fn.graph})
 		}

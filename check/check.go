@@ -7,7 +7,8 @@
 // it may differ between ranks: the rank itself, received messages, batches, the
 // clock, and all that is computed or chosen from these. Where a branch or loop
 // depends on such a value, the sequences of collectives on its paths are compared.
-// What a collective returns on all ranks is equal again. What is not known is
+// What a collective returns on all ranks is equal again. Shapes of tensors are inferred as
+// far as the source says them (shape.go). What is not known is
 // assumed to be right: a missed fault is better than a false alarm.
 package check
 
@@ -51,8 +52,23 @@ type File struct {
 // Check examines a recipe: its files, the recipe itself first. resolve gives the
 // path of a module that the file from loads. Findings are sorted by position.
 func Check(ref *Reference, files []File, resolve func(from, module string) (string, error)) []Finding {
+	found, _ := Inspect(ref, files, resolve)
+	return found
+}
+
+// A Place is one of a file.
+type Place struct {
+	File      string
+	Line, Col int
+}
+
+// Inspect is Check, and gives what names stand for tensors of a known shape: "(32, 128) float32", with ? for a size that
+// is not known.
+func Inspect(ref *Reference, files []File, resolve func(from, module string) (string, error)) ([]Finding, map[Place]string) {
+	ref.mu.Lock()
+	defer ref.mu.Unlock()
 	found := &findings{}
-	sources := make(map[string]*source, len(files))
+	sources, shapes := make(map[string]*source, len(files)), map[Place]string{}
 	for _, f := range files {
 		sources[f.Path] = newSource(ref, f, found)
 	}
@@ -64,9 +80,15 @@ func Check(ref *Reference, files []File, resolve func(from, module string) (stri
 		}
 	}
 	if len(files) > 0 {
-		newMachine(ref, sources, found).run(sources[files[0].Path])
+		m := newMachine(ref, sources, found)
+		m.run(sources[files[0].Path])
+		for id, s := range m.shapes {
+			if s != nil {
+				shapes[Place{id.NamePos.Filename(), int(id.NamePos.Line), int(id.NamePos.Col)}] = s.String()
+			}
+		}
 	}
-	return Sort(found.list)
+	return Sort(found.list), shapes
 }
 
 // Sort orders findings by file, line and column, and drops repetitions.

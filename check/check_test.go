@@ -64,7 +64,7 @@ func corpus(t testing.TB, name string) []chunk.Chunk {
 func TestFaulty(t *testing.T) {
 	ref := reference()
 	total := 0
-	for _, name := range []string{"testdata/shape.star", "testdata/collective.star"} {
+	for _, name := range []string{"testdata/shape.star", "testdata/sizes.star", "testdata/collective.star"} {
 		for _, c := range corpus(t, name) {
 			total++
 			t.Run(c.Name, func(t *testing.T) {
@@ -109,6 +109,8 @@ func TestClean(t *testing.T) {
 func TestExamples(t *testing.T) {
 	ref := reference()
 	names, err := filepath.Glob("../examples/*.star")
+	more, _ := filepath.Glob("../examples/cookbook/*.star")
+	names = append(names, more...)
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no examples: %v", err)
 	}

@@ -37,9 +37,10 @@ func (m *machine) expr(e syntax.Expr) value {
 		x := m.expr(e.X)
 		return m.operation(e, e.Op, x, m.expr(e.Y))
 	case *syntax.CondExpr:
-		why := m.st.shallow(m.expr(e.Cond))
+		cond := m.expr(e.Cond)
+		why := m.st.shallow(cond)
 		var a, b value
-		m.either(e.Cond, e.If, why, func() { a = m.expr(e.True) }, func() { b = m.expr(e.False) })
+		m.either(e.Cond, e.If, cond, why, func() { a = m.expr(e.True) }, func() { b = m.expr(e.False) })
 		if a.lit != "" && a.equal(b) {
 			return a
 		}
@@ -78,7 +79,7 @@ func literal(e *syntax.Literal) value {
 }
 
 func (m *machine) sequence(node syntax.Node, typ string, list []syntax.Expr) value {
-	c := &contents{fields: make(map[string]value, len(list))}
+	c := &contents{fields: make(map[string]value, len(list)), whole: typ == "tuple"}
 	for i, x := range list {
 		c.fields[strconv.Itoa(i)] = m.expr(x)
 	}
@@ -129,7 +130,11 @@ func (m *machine) unary(e *syntax.UnaryExpr) value {
 	x := m.expr(e.X)
 	switch {
 	case e.Op == syntax.NOT:
-		return value{typ: "bool", diff: m.st.shallow(x)}
+		out := value{typ: "bool", diff: m.st.shallow(x)}
+		if yes, known := truth(x); known {
+			out.lit = boolean(!yes)
+		}
+		return out
 	case e.Op == syntax.MINUS && x.typ == "int" && x.lit != "":
 		return value{typ: "int", lit: "-" + x.lit, diff: x.diff}
 	case plainTypes[x.typ]:
@@ -154,9 +159,14 @@ func (m *machine) shortCircuit(e *syntax.BinaryExpr) value {
 	var y value
 	right, skip := func() { y = m.expr(e.Y) }, func() {}
 	if e.Op == syntax.AND {
-		m.either(e.X, e.OpPos, why, right, skip)
+		m.either(e.X, e.OpPos, x, why, right, skip)
 	} else {
-		m.either(e.X, e.OpPos, why, skip, right)
+		m.either(e.X, e.OpPos, x, why, skip, right)
+	}
+	if yes, known := truth(x); known && yes == (e.Op == syntax.AND) {
+		return differing(y, why)
+	} else if known {
+		return differing(x, why)
 	}
 	return differing(join(x, y), why)
 }

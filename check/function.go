@@ -87,6 +87,12 @@ func (m *machine) bindParams(o *object, c *call) {
 			if b, ok := p.(*syntax.BinaryExpr); ok {
 				id, _ = b.X.(*syntax.Ident)
 				v = differing(defaults[strconv.Itoa(i)], v.diff)
+				if c.spread {
+					v.shape, v.layer = nil, nil
+					if plainTypes[v.typ] && v.typ != "None" {
+						v.lit = ""
+					}
+				}
 			}
 			if id == nil {
 				continue

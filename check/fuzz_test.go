@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,9 +40,16 @@ var endless = []string{
 	"def main():\n    " + strings.Repeat("tensor.no_grad(main, ", 60) + strings.Repeat(")", 60) + "\n",
 }
 
+// busy is the time that this process has computed: others may have the machine meanwhile.
+func busy() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 // FuzzCheck: whatever the source, a check ends, soon, and does not panic.
 func FuzzCheck(f *testing.F) {
-	for _, name := range []string{"testdata/shape.star", "testdata/collective.star", "testdata/clean.star"} {
+	for _, name := range []string{"testdata/shape.star", "testdata/sizes.star", "testdata/collective.star", "testdata/clean.star"} {
 		for _, c := range corpus(f, name) {
 			f.Add(string(c.Source))
 		}
@@ -51,9 +59,9 @@ func FuzzCheck(f *testing.F) {
 	}
 	ref := reference()
 	f.Fuzz(func(t *testing.T, source string) {
-		begin := time.Now()
+		begin := busy()
 		found := examine(t, ref, "fuzz.star", []byte(source))
-		if took := time.Since(begin); took > 30*time.Second {
+		if took := busy() - begin; took > 30*time.Second {
 			t.Errorf("took %v", took)
 		}
 		for _, x := range found {

@@ -43,6 +43,11 @@ type machine struct {
 	params  map[string]syntax.Position // of run.params
 	warned  map[string]bool
 
+	memo    map[string]result        // of calls that were run on shapes
+	shapes  map[*syntax.Ident]*shape // of names, where they stand; nil: not the same each time
+	deaf    int                      // errors of shapes are not reported: a function is called back
+	rebuilt bool                     // a model is changed after it was made
+
 	unsynced bool // the recipe turns ddp's synchronisation off at times
 }
 
@@ -69,7 +74,7 @@ func newMachine(ref *Reference, files map[string]*source, f *findings) *machine 
 	return &machine{
 		ref: ref, files: files, findings: f, st: newState(), act: &activation{},
 		objects: map[site]*object{}, frames: map[site]*frame{}, reasons: map[reason]*reason{}, graphs: map[graph]*graph{}, unsynced: switchesSync(files),
-		seen: map[*resolve.Function]bool{}, params: map[string]syntax.Position{}, warned: map[string]bool{},
+		seen: map[*resolve.Function]bool{}, params: map[string]syntax.Position{}, warned: map[string]bool{}, memo: map[string]result{}, shapes: map[*syntax.Ident]*shape{},
 	}
 }
 

@@ -8,6 +8,9 @@ func (m *machine) callMethod(o *object, c *call, certain bool) value {
 	if o.def != nil && certain {
 		m.fits(c.text, o.def, c)
 	}
+	if o.name == "register_forward_hook" || o.name == "apply" {
+		m.rebuilt = true
+	}
 	if x := self.only(); x != nil {
 		switch {
 		case x.typ == "Group":

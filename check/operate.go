@@ -9,7 +9,8 @@ var comparisons = map[syntax.Token]bool{
 
 // operation is x op y, also of an augmented assignment.
 func (m *machine) operation(node syntax.Node, op syntax.Token, x, y value) value {
-	return m.carried(m.combined(node, op, x, y), x, y)
+	start, _ := node.Span()
+	return m.operate(start, op, x, y, m.carried(folded(op, x, y, m.combined(node, op, x, y)), x, y))
 }
 
 func (m *machine) combined(node syntax.Node, op syntax.Token, x, y value) value {

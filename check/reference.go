@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"drun/starlib"
 	"drun/starlib/lang"
@@ -17,12 +18,20 @@ type Reference struct {
 	modules map[string]*starlib.Module
 	types   map[string]*starlib.Methods
 	natives map[string]*starlib.Def // the language's own builtins
+
+	mu     sync.Mutex // env makes tensors, one at a time
+	thread *starlark.Thread
+	zeros  starlark.Value
 }
 
 // NewReference makes a reference of the modules and the environment of recipes
-// (universe.Modules and universe.Names).
+// (universe.Modules and universe.Names, whose tensors have shapes alone).
 func NewReference(modules []*starlib.Module, env starlark.StringDict) *Reference {
-	r := &Reference{env: env, modules: map[string]*starlib.Module{}, types: map[string]*starlib.Methods{}, natives: map[string]*starlib.Def{}}
+	r := &Reference{env: env, modules: map[string]*starlib.Module{}, types: map[string]*starlib.Methods{}, natives: map[string]*starlib.Def{},
+		thread: &starlark.Thread{Name: "check"}}
+	if tensors, ok := env["tensor"].(starlark.HasAttrs); ok {
+		r.zeros, _ = tensors.Attr("zeros")
+	}
 	for _, m := range modules {
 		r.modules[m.Name] = m
 		for _, t := range m.Types {

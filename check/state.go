@@ -17,6 +17,7 @@ type variable struct {
 type state struct {
 	vars map[variable]value
 	heap map[*object]*contents
+	dead bool // a condition that is known leads elsewhere
 }
 
 func newState() *state {
@@ -24,11 +25,12 @@ func newState() *state {
 }
 
 func (s *state) clone() *state {
-	return &state{vars: maps.Clone(s.vars), heap: maps.Clone(s.heap)}
+	return &state{vars: maps.Clone(s.vars), heap: maps.Clone(s.heap), dead: s.dead}
 }
 
 // merge makes s what holds after either s or other, and reports whether s changed.
 func (s *state) merge(other *state) (changed bool) {
+	s.dead = s.dead && other.dead
 	vars, heap := mergeInto(s.vars, other.vars, join), mergeInto(s.heap, other.heap, joinContents)
 	return vars || heap
 }

@@ -55,8 +55,9 @@ func (m *machine) stmt(s syntax.Stmt) {
 		endless := ok && id.Name == "True"
 		m.repeat(s.While, s.Cond, endless, func() *reason { return m.st.shallow(m.expr(s.Cond)) }, s.Body)
 	case *syntax.IfStmt:
-		why := m.st.shallow(m.expr(s.Cond))
-		m.either(s.Cond, s.If, why, func() { m.block(s.True) }, func() { m.block(s.False) })
+		cond := m.expr(s.Cond)
+		why := m.st.shallow(cond)
+		m.either(s.Cond, s.If, cond, why, func() { m.block(s.True) }, func() { m.block(s.False) })
 	case *syntax.LoadStmt:
 		m.load(s)
 	case *syntax.ReturnStmt:
@@ -128,6 +129,7 @@ func (m *machine) bind(target syntax.Expr, v value) {
 		m.unpack(t.List, v)
 	case *syntax.IndexExpr:
 		x, i := m.expr(t.X), m.expr(t.Y)
+		m.reassembled(x, "")
 		why := i.diff
 		m.change(x, func(c *contents, certain bool) {
 			v := differing(v, why)
@@ -142,7 +144,9 @@ func (m *machine) bind(target syntax.Expr, v value) {
 			}
 		})
 	case *syntax.DotExpr:
-		m.change(m.expr(t.X), func(c *contents, certain bool) { set(c, t.Name.Name, v, certain) })
+		x := m.expr(t.X)
+		m.reassembled(x, t.Name.Name)
+		m.change(x, func(c *contents, certain bool) { set(c, t.Name.Name, v, certain) })
 	}
 }
 

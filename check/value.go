@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 )
 
@@ -36,12 +37,14 @@ func either(a, b *reason) *reason {
 // A value is what is known about a variable or an expression: whether it differs
 // between ranks, and which objects it may be.
 type value struct {
-	diff  *reason   // the value itself differs; what objects hold is in the state
-	lit   string    // the source of a literal: True, 3, "a"
-	typ   string    // int, float, number, bool, string, None where it is known to be one
-	graph *graph    // of a tensor, or of what a module gives; nil: none that matters
-	param bool      // a parameter that a loop over model.parameters() gave
-	refs  []*object // by id
+	diff  *reason        // the value itself differs; what objects hold is in the state
+	lit   string         // the source of a literal: True, 3, "a"
+	typ   string         // int, float, number, bool, string, None where it is known to be one
+	graph *graph         // of a tensor, or of what a module gives; nil: none that matters
+	param bool           // a parameter that a loop over model.parameters() gave
+	shape *shape         // of a tensor; nil: not known
+	layer starlark.Value // a module of nn that is known wholly, without elements
+	refs  []*object      // by id
 }
 
 // same is a value of which nothing is known, equal on all ranks.
@@ -68,6 +71,10 @@ func join(a, b value) value {
 	if a.lit == b.lit {
 		out.lit = a.lit
 	}
+	if a.layer == b.layer {
+		out.layer = a.layer
+	}
+	out.shape = joined(a.shape, b.shape)
 	switch {
 	case a.typ == b.typ && (len(a.refs) == 0) == (len(b.refs) == 0):
 		out.typ = a.typ
@@ -96,7 +103,7 @@ func (u *union) add(v value) {
 }
 
 func (v value) equal(w value) bool {
-	return v.diff == w.diff && v.lit == w.lit && v.typ == w.typ && v.graph == w.graph && v.param == w.param && slices.Equal(v.refs, w.refs)
+	return v.diff == w.diff && v.lit == w.lit && v.typ == w.typ && v.graph == w.graph && v.param == w.param && v.shape.alike(w.shape) && v.layer == w.layer && slices.Equal(v.refs, w.refs)
 }
 
 // contents is what an object holds; it is replaced, never changed.
@@ -106,6 +113,7 @@ type contents struct {
 	elem   value            // any element without a known place
 	fields map[string]value // attributes; elements by literal key or index
 	closed bool             // fields are all there are
+	whole  bool             // of a tuple that was written out: fields are its items
 }
 
 func (c *contents) clone() *contents {
@@ -118,11 +126,12 @@ func joinContents(a, b *contents) *contents {
 	out := &contents{diff: either(a.diff, b.diff), elem: join(a.elem, b.elem), fields: maps.Clone(a.fields)}
 	mergeInto(out.fields, b.fields, join)
 	out.shaped = a.shaped && b.shaped || a.shaped && b.diff == nil || b.shaped && a.diff == nil
+	out.whole = a.whole && b.whole && len(a.fields) == len(b.fields)
 	out.closed = a.closed && b.closed && len(out.fields) == len(a.fields) && len(out.fields) == len(b.fields)
 	return out
 }
 
 func (c *contents) equal(d *contents) bool {
-	return c == d || c.diff == d.diff && c.shaped == d.shaped && c.closed == d.closed &&
+	return c == d || c.diff == d.diff && c.shaped == d.shaped && c.closed == d.closed && c.whole == d.whole &&
 		c.elem.equal(d.elem) && maps.EqualFunc(c.fields, d.fields, value.equal)
 }

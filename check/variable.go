@@ -10,6 +10,7 @@ func (m *machine) assign(id *syntax.Ident, v value) {
 	if b, ok := id.Binding.(*resolve.Binding); ok && b.First != nil {
 		key := m.variable(b)
 		m.st.vars[key] = v
+		m.mark(id, v)
 		m.touch(key)
 	}
 }
@@ -39,7 +40,9 @@ func (m *machine) lookup(id *syntax.Ident) value {
 		return same
 	}
 	if b.Scope != resolve.Predeclared && b.Scope != resolve.Universal {
-		return m.st.vars[m.variable(b)]
+		v := m.st.vars[m.variable(b)]
+		m.mark(id, v)
+		return v
 	}
 	switch id.Name {
 	case "None":

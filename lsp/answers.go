@@ -5,11 +5,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"go.starlark.net/resolve"
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 
+	"drun/check"
 	"drun/engine/recipe"
 	"drun/starlib/lang"
 	"drun/starlib/universe"
@@ -249,10 +251,24 @@ func (s *Server) hover(d *document, p Position) (any, error) {
 	} else if e := s.entry(d, p, name); e != nil {
 		text = code(qualified(*e)) + e.Doc
 	}
+	if shape := s.shapeAt(d, p); shape != "" {
+		text = code(shape) + text
+	}
 	if text == "" {
 		return nil, nil
 	}
 	return map[string]any{"contents": map[string]string{"kind": "markdown", "value": text}}, nil
+}
+
+// shapeAt is the shape of the tensor that the name at a position stands for, "" where none is known.
+func (s *Server) shapeAt(d *document, p Position) string {
+	_, shapes := s.inspect(d)
+	if len(shapes) == 0 {
+		return ""
+	}
+	before, _ := d.around(p)
+	start := strings.TrimRightFunc(before, isName)
+	return shapes[check.Place{File: d.path, Line: p.Line + 1, Col: utf8.RuneCountInString(start) + 1}]
 }
 
 func code(text string) string { return "```python\n" + text + "\n```\n\n" }

@@ -57,7 +57,8 @@ func (s *Server) diagnose(d *document) (list []Diagnostic) {
 		}
 	}()
 	list = []Diagnostic{}
-	for _, f := range s.findings(d) {
+	found, _ := s.inspect(d)
+	for _, f := range found {
 		if f.File != d.path {
 			continue // that file's own diagnostics have it
 		}
@@ -70,7 +71,8 @@ func (s *Server) diagnose(d *document) (list []Diagnostic) {
 	return list
 }
 
-func (s *Server) findings(d *document) []check.Finding {
+// inspect checks a document, and gives the shapes of tensors that names in it stand for.
+func (s *Server) inspect(d *document) ([]check.Finding, map[check.Place]string) {
 	bundle, faults := recipe.ReadAllWith(d.path, s.reader(d))
 	var found []check.Finding
 	for _, fault := range faults {
@@ -81,7 +83,7 @@ func (s *Server) findings(d *document) []check.Finding {
 		}
 	}
 	if bundle == nil {
-		return found
+		return found, nil
 	}
 	ref := s.plain
 	if recipe.HaveTests(bundle.Sources) {
@@ -93,10 +95,10 @@ func (s *Server) findings(d *document) []check.Finding {
 			files = append(files, check.File{Path: src.Path, File: parsed})
 		}
 	}
-	more := check.Check(ref, files, bundle.Project.Resolve)
+	more, shapes := check.Inspect(ref, files, bundle.Project.Resolve)
 	// A file that others load has no main.
 	more = slices.DeleteFunc(more, func(f check.Finding) bool { return f.Message == check.NoMain })
-	return check.Sort(append(found, more...))
+	return check.Sort(append(found, more...)), shapes
 }
 
 // reader reads the documents that are open as the editor has them.

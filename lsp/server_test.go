@@ -197,6 +197,9 @@ func TestEditor(t *testing.T) {
 		{"def main():\n    x = tensor.zeros(3)\n    x.arg|max()\n", "Tensor.argmax("},
 		{"load(\"//lib/nets.star\", \"mlp\")\ndef main():\n    ml|p([1])\n", "def mlp(widths, act = \"relu\")\n```\n\nLayers of these widths."},
 		{"def main():\n    le|n([])\n", "len(x: any) -> int"},
+		{"def main():\n    x = nn.conv2d(3, 8, 3)(tensor.zeros(4, 3, 10, 12)).flatten(2)\n    print(|x)\n", "(4, 8, 80) float32"},
+		{"def f(|x):\n    return x\ndef main():\n    f(tensor.zeros(2, 3))\n    f(tensor.zeros(4, 3))\n", "(?, 3) float32"},
+		{"def f(|x):\n    return x\ndef main():\n    f(data.csv(\"a.csv\")[0])\n    f(tensor.zeros(4, 3))\n", "def f(x)\n```\n\n"},
 		{"def main():\n    pass  |\n", ""},
 	} {
 		text, at := place(c.text)

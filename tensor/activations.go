@@ -15,7 +15,9 @@ func activate(op string, f kernel.Activation, x *Tensor, a, b float64) (*Tensor,
 	if made.err != nil {
 		return nil, made.err
 	}
-	kernel.Activate(x.dtype, f, x.n, a, b, out.ptr(), in.ptr(), nil)
+	if !out.shapeOnly() {
+		kernel.Activate(x.dtype, f, x.n, a, b, out.ptr(), in.ptr(), nil)
+	}
 	alive(in)
 	if records(x, nil) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {

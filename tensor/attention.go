@@ -52,7 +52,7 @@ func Attention(q, k, v *Tensor, causal bool) (*Tensor, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
-	if out.n > 0 {
+	if out.n > 0 && !out.shapeOnly() {
 		if err := starved(op, a.Forward(q.dtype, out.ptr(), ptrOr(lse), in[0].ptr(), in[1].ptr(), in[2].ptr())); err != nil {
 			return nil, err
 		}

@@ -38,6 +38,9 @@ func (t *Tensor) stretched(shape []int, buf *[MaxDims]int) kernel.View {
 }
 
 func kBinary(op BinaryOp, out, a, b *Tensor) {
+	if out.shapeOnly() {
+		return
+	}
 	if sameShape(out.shape, a.shape) && sameShape(out.shape, b.shape) {
 		kBinaryViews(op, a.dtype, out, a.kview(), b.kview())
 	} else {
@@ -61,6 +64,9 @@ var noStrides [MaxDims]int
 // kBinaryNumber computes a op s, or s op a if swapped; the number needs no
 // tensor.
 func kBinaryNumber(op BinaryOp, out, a *Tensor, s Scalar, swapped bool) {
+	if out.shapeOnly() {
+		return
+	}
 	var number [1]uint64
 	s.put(unsafe.Pointer(&number), a.dtype)
 	x, y := a.kview(), kernel.View{Data: unsafe.Pointer(&number), Strides: noStrides[:len(out.shape)]}
@@ -72,6 +78,9 @@ func kBinaryNumber(op BinaryOp, out, a *Tensor, s Scalar, swapped bool) {
 }
 
 func kUnary(op UnaryOp, out, a *Tensor) {
+	if out.shapeOnly() {
+		return
+	}
 	kernel.Unary(kernel.UnaryOp(op), a.dtype, out.shape, out.kview(), a.kview())
 	alive(a, out)
 }
@@ -85,16 +94,25 @@ func kUnaryGrad(op UnaryOp, out, g, v *Tensor) {
 
 // kCopy copies elements of the same type and shape.
 func kCopy(out, a *Tensor) {
+	if out.shapeOnly() {
+		return
+	}
 	kernel.Copy(out.dtype, out.shape, out.kview(), a.kview())
 	alive(a, out)
 }
 
 func kCast(out, a *Tensor) {
+	if out.shapeOnly() {
+		return
+	}
 	kernel.Cast(out.dtype, a.dtype, out.shape, out.kview(), a.kview())
 	alive(a, out)
 }
 
 func kWhere(out, cond, a, b *Tensor) {
+	if out.shapeOnly() {
+		return
+	}
 	var bufC, bufA, bufB [MaxDims]int
 	kernel.Where(out.dtype, out.shape, out.kview(), cond.stretched(out.shape, &bufC),
 		a.stretched(out.shape, &bufA), b.stretched(out.shape, &bufB))
@@ -105,6 +123,9 @@ func kWhere(out, cond, a, b *Tensor) {
 
 // kReduce reduces the middle of (outer, n, inner).
 func kReduce(kind reduction, out, a *Tensor, outer, n, inner int) {
+	if out.shapeOnly() {
+		return
+	}
 	kernel.Reduce(kernel.ReduceOp(kind), a.dtype, outer, n, inner, out.ptr(), a.ptr())
 	alive(a, out)
 }
@@ -123,6 +144,9 @@ func (f factor) kernel() kernel.Matrix {
 }
 
 func kGemm(op string, out, a, b factor, batch, m, n, k int, bias *Tensor) error {
+	if out.t.shapeOnly() {
+		return nil
+	}
 	c := out.kernel()
 	err := kernel.Gemm(out.t.dtype, batch, m, n, k, c, a.kernel(), b.kernel(), false, ptrOr(bias))
 	alive(a.t, b.t, out.t, bias)

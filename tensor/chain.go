@@ -94,7 +94,7 @@ func (b *builder) of(dtype element.Type, shape ...int) *Tensor {
 // zeros is of, filled with zeros.
 func (b *builder) zeros(dtype element.Type, shape ...int) *Tensor {
 	t := b.of(dtype, shape...)
-	if t != nil {
+	if t != nil && !t.shapeOnly() {
 		clear(t.Bytes())
 	}
 	return t

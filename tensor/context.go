@@ -12,6 +12,10 @@ type Context struct {
 
 	marks []marked // of the backward pass that is going on, the earliest first
 
+	// Shapes: tensors have a shape and a type, but no memory. Operations check their operands as ever and give the
+	// result's shape, and compute nothing; those whose result depends on elements panic with NoElementsError.
+	Shapes bool
+
 	// GradStorage, if set, provides memory for an optimizer's flat
 	// gradients, for instance where a collective reduces them in place.
 	GradStorage func(bytes int) (*Storage, error)
@@ -28,6 +32,17 @@ type Context struct {
 	// that came up where its language lets none be returned.
 	Fail func(error)
 }
+
+// NoElementsError says that the elements of a tensor were needed that has a shape alone.
+type NoElementsError struct{}
+
+func (NoElementsError) Error() string { return "the tensor has a shape, and no elements" }
+
+// Misuse makes it an error of the builtin that was called.
+func (NoElementsError) Misuse() {}
+
+// NoElements tells it from other errors.
+func (NoElementsError) NoElements() {}
 
 // NewContext starts a context that records gradients.
 func NewContext() *Context { return new(Context) }

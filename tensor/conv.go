@@ -94,6 +94,9 @@ func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (*Tensor, error
 	if b.err != nil {
 		return nil, b.err
 	}
+	if out.shapeOnly() {
+		return out, nil
+	}
 	err = eachGroup(w, o.Groups, func(w kernel.Window, i int, at groupAt) error {
 		return kernel.Conv2d(x.dtype, w, out.ptrAt(at.y), in.ptrAt(at.x), filters.ptrAt(at.w), partOr(beta, i*w.Filters))
 	})
@@ -196,6 +199,9 @@ func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (*Tensor, error) {
 	if err := padded(op, w, x.dtype); err != nil {
 		return nil, err
 	}
+	if out.shapeOnly() {
+		return out, nil
+	}
 	err := eachGroup(w, o.Groups, func(w kernel.Window, i int, at groupAt) error {
 		return kernel.ConvTranspose2d(x.dtype, w, out.ptrAt(at.x), in.ptrAt(at.y), filters.ptrAt(at.w), partOr(beta, i*w.Channels))
 	})
@@ -259,7 +265,9 @@ func MaxPool2d(x *Tensor, size, stride, padding [2]int) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	kernel.MaxPool2d(x.dtype, w, out.ptr(), elems[int32](at), in.ptr())
+	if !out.shapeOnly() {
+		kernel.MaxPool2d(x.dtype, w, out.ptr(), elems[int32](at), in.ptr())
+	}
 	alive(in, at)
 	if records(x, nil) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
@@ -282,7 +290,9 @@ func AvgPool2d(x *Tensor, size, stride, padding [2]int) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	kernel.AvgPool2d(x.dtype, w, out.ptr(), in.ptr())
+	if !out.shapeOnly() {
+		kernel.AvgPool2d(x.dtype, w, out.ptr(), in.ptr())
+	}
 	alive(in)
 	if records(x, nil) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {

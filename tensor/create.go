@@ -44,7 +44,7 @@ func full(op string, c *Context, shape []int, value Scalar, dtype element.Type) 
 
 // fill sets all elements.
 func fill(t *Tensor, value Scalar) {
-	if t.n == 0 {
+	if t.n == 0 || t.shapeOnly() {
 		return
 	}
 	if t.n == 1 {
@@ -77,6 +77,9 @@ func FromScalars(c *Context, values []Scalar, shape []int, dtype element.Type) (
 	if len(values) != t.n {
 		return nil, fmt.Errorf("tensor: %d values for shape %s", len(values), ShapeString(shape))
 	}
+	if t.shapeOnly() {
+		return t, nil
+	}
 	p, size := t.ptr(), dtype.Size()
 	for i, v := range values {
 		if err := v.fits("tensor", dtype); err != nil {
@@ -105,7 +108,9 @@ func fromSlice[T any](c *Context, values []T, shape []int, from, to element.Type
 	if len(values) != t.n {
 		return nil, fmt.Errorf("tensor: %d values for shape %s", len(values), ShapeString(shape))
 	}
-	copy(elems[T](t), values)
+	if !t.shapeOnly() {
+		copy(elems[T](t), values)
+	}
 	if from == to {
 		return t, nil
 	}

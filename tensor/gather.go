@@ -18,6 +18,9 @@ func checkedIndex(op string, idx *Tensor, size, dim int) (*Tensor, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
+	if x.shapeOnly() {
+		return x, nil
+	}
 	owned := x != idx
 	v := elems[int64](x)
 	for i, k := range v {
@@ -72,7 +75,9 @@ func takeNamed(op string, t *Tensor, a int, idx *Tensor) (*Tensor, error) {
 		return nil, b.err
 	}
 	outer, rows, inner := around(t.shape, a)
-	kernel.Take(t.dtype, outer, rows, inner, out.ptr(), x.ptr(), elems[int64](ix))
+	if !out.shapeOnly() {
+		kernel.Take(t.dtype, outer, rows, inner, out.ptr(), x.ptr(), elems[int64](ix))
+	}
 	alive(x, ix)
 	if t.dtype.IsFloat() && records(t, nil) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {

@@ -50,7 +50,9 @@ func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center 
 	if b.err != nil {
 		return nil, b.err
 	}
-	kernel.LayerNorm(x.dtype, rows, n, eps, out.ptr(), ptrOr(mean), rstd.ptr(), in.ptr(), ptrOr(gamma), ptrOr(beta))
+	if !out.shapeOnly() {
+		kernel.LayerNorm(x.dtype, rows, n, eps, out.ptr(), ptrOr(mean), rstd.ptr(), in.ptr(), ptrOr(gamma), ptrOr(beta))
+	}
 	alive(in, gamma, beta)
 	if recordsAny(x, weight, bias) {
 		record(out, op, func(nd *node, g *Tensor, out []*Tensor) error {

@@ -50,7 +50,7 @@ func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum,
 	if err != nil {
 		return nil, err
 	}
-	if out.n > 0 {
+	if out.n > 0 && !out.shapeOnly() {
 		affine := a.affine(gamma)
 		affine.Beta = ptrOr(beta)
 		kernel.ScaleLines(x.dtype, l, affine, out.ptr(), in.ptr())

@@ -69,11 +69,17 @@ func (g *Generator) fresh(op string, c *Context, shape []int, dtype element.Type
 }
 
 func (g *Generator) uniform(t *Tensor) {
+	if t.shapeOnly() {
+		return
+	}
 	g.draw(t.dtype, t.n).Uniform(t.dtype, t.n, t.ptr())
 	alive(t)
 }
 
 func (g *Generator) normal(t *Tensor) {
+	if t.shapeOnly() {
+		return
+	}
 	g.drawPairs(t.n).Normal(t.dtype, t.n, t.ptr())
 	alive(t)
 }
@@ -92,7 +98,9 @@ func (g *Generator) RandInt(c *Context, low, high int64, shape []int, dtype elem
 	if err != nil {
 		return nil, err
 	}
-	g.drawPairs(t.n).Bounded(elems[int64](t), low, uint64(high)-uint64(low))
+	if !t.shapeOnly() {
+		g.drawPairs(t.n).Bounded(elems[int64](t), low, uint64(high)-uint64(low))
+	}
 	return cast("randint", t, dtype)
 }
 

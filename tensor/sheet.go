@@ -45,6 +45,9 @@ func (s *Storage) missing() {
 	if s.gone {
 		panic(errGone)
 	}
+	if s.shapes {
+		panic(NoElementsError{})
+	}
 }
 
 // Gone is an error while t's memory is not there, see Sheet.

@@ -57,7 +57,9 @@ func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (*
 	if b.err != nil {
 		return nil, b.err
 	}
-	kernel.Moments(t.dtype, l.lines, correction, ptrOr(mean), ptrOr(low), out.ptr(), l.t.ptr())
+	if !out.shapeOnly() {
+		kernel.Moments(t.dtype, l.lines, correction, ptrOr(mean), ptrOr(low), out.ptr(), l.t.ptr())
+	}
 	alive(l.t)
 	if root {
 		kUnary(OpSqrt, out, out)
@@ -166,7 +168,9 @@ func norm2(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
 		}
 		return out, nil
 	}
-	kernel.SquareSums(t.dtype, l.lines, out.ptr(), l.t.ptr())
+	if !out.shapeOnly() {
+		kernel.SquareSums(t.dtype, l.lines, out.ptr(), l.t.ptr())
+	}
 	alive(l.t)
 	kUnary(OpSqrt, out, out)
 	if records(t, nil) {

@@ -14,6 +14,7 @@ type Storage struct {
 	temp    bool   // discarded: goes back to its pool when holds reaches 0
 	asked   bool   // Move was called before
 	pinned  bool   // stays where it is, see Pin
+	shapes  bool   // there is no memory, see Context.Shapes
 	gone    bool   // its memory comes and goes, see Sheet
 	flat    bool   // an optimizer's buffer: gaps between its tensors are nobody's
 	owner   any    // keeps ptr's memory alive

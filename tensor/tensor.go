@@ -64,7 +64,9 @@ func newTensor(op string, c *Context, shape []int, dtype element.Type) (*Tensor,
 	}
 	size := n * dtype.Size()
 	var t *Tensor
-	if size <= inlineBytes {
+	if c != nil && c.Shapes {
+		t = &Tensor{st: &Storage{bytes: size, shapes: true}}
+	} else if size <= inlineBytes {
 		b := new(inlineTensor)
 		t = &b.Tensor
 		t.st = &b.Storage
@@ -159,6 +161,9 @@ func (t *Tensor) Freeze() { t.frozen = true }
 
 // Frozen tells whether t is frozen.
 func (t *Tensor) Frozen() bool { return t.frozen }
+
+// shapeOnly tells that t has no elements: there is nothing to compute.
+func (t *Tensor) shapeOnly() bool { return t.st.shapes }
 
 // ptr is the address of the first element. Where there is none, it may begin past the end of the memory.
 func (t *Tensor) ptr() unsafe.Pointer {

@@ -24,7 +24,8 @@ func newCheck() *cobra.Command {
 		Use:   "check RECIPE.star...",
 		Short: "Find faults in recipes without running them",
 		Long: "Reads recipes and the files they load, and runs nothing. Errors are unknown names and attributes,\n" +
-			"calls whose arguments do not fit, and calls that are not allowed at top level. Warnings are\n" +
+			"calls whose arguments do not fit, calls that are not allowed at top level, and tensors whose shapes\n" +
+			"cannot fit, as far as the source says what they are. Warnings are\n" +
 			"collectives under a branch or loop that depends on the rank, where some ranks would wait for\n" +
 			"ranks that never come, and parameters that are rebound instead of changed.\n\n" +
 			"Exit code: 0 no findings, 1 findings, 2 usage (also a recipe that cannot be read).\n" +

@@ -81,10 +81,12 @@ func bounded(m *starlarkstruct.Module, heap int) *starlarkstruct.Module {
 	return &starlarkstruct.Module{Name: m.Name, Members: members}
 }
 
-// Names gives the environment of a recipe that is only checked: its builtins
-// cannot be called.
+// Names gives the environment of a recipe that is only checked: tensors have shapes and no elements.
 func Names() starlark.StringDict {
-	return New(Host{Rank: &starlib.Rank{WorldSize: 1}, Context: context.Background()}).Env
+	u := New(Host{Rank: &starlib.Rank{WorldSize: 1, Stage: starlib.Running}, Context: context.Background()})
+	u.Tensors.Shapes = true
+	u.Tensors.BeginNoGrad()
+	return u.Env
 }
 
 // Modules lists the modules of a recipe for reference, in order.
