@@ -123,6 +123,18 @@ func (f *File) SeekTo(offset int64) error {
 	return err
 }
 
+// ReadAt reads at an offset, beside what Read reads.
+func (f *File) ReadAt(p []byte, offset int64) (int, error) { return f.file.ReadAt(p, offset) }
+
+// Finish reads what Read has left, so that OnRead is told of a file that ReadAt has read.
+func (f *File) Finish() error {
+	if f.sum == nil {
+		return nil
+	}
+	_, err := io.Copy(io.Discard, struct{ io.Reader }{f})
+	return err
+}
+
 // List names the regular files beneath a folder, relative to it, in the order of their names. The folder is looked for as
 // Open does; links are not followed.
 func (f *Files) List(dir string) ([]string, error) {

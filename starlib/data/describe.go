@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -115,6 +116,9 @@ func (d *Description) read(files *starlib.Files, name string) error {
 		d.Format = "idx"
 		return nil
 	}
+	if table.IsColumns(d.Format) {
+		return d.columns(files, name)
+	}
 	if formatsOfTables[d.Format] != nil && !strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst"), ".txt") {
 		t, err := readTable(files, ctx, nil, name, d.Format, tableOptions{})
 		if err != nil {
@@ -124,6 +128,40 @@ func (d *Description) read(files *starlib.Files, name string) error {
 		return nil
 	}
 	return d.text(files, name)
+}
+
+// columns describes a file of columns; those that cannot be read, too.
+func (d *Description) columns(files *starlib.Files, name string) error {
+	var fields []table.Field
+	err := withColumns(files, name, d.Format, []string{}, func(r table.Reader, _ *starlib.File) error {
+		fields = r.Fields()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var wanted []string
+	for _, f := range fields {
+		if !f.Refused {
+			wanted = append(wanted, f.Name)
+		}
+	}
+	t := &table.Table{}
+	if len(wanted) > 0 {
+		if t, err = readColumns(files, name, d.Format, tableOptions{columns: wanted, largest: files.Largest}); err != nil {
+			return err
+		}
+	}
+	d.table(t)
+	for i, f := range fields {
+		if f.Refused {
+			d.Columns = slices.Insert(d.Columns, i, ColumnInfo{Name: f.Name, Type: f.Type + ", not supported"})
+			for k := range d.First {
+				d.First[k] = slices.Insert(d.First[k].([]any), i, any(nil))
+			}
+		}
+	}
+	return nil
 }
 
 func (d *Description) table(t *table.Table) {
@@ -156,7 +194,7 @@ func shown(v any) any {
 		}
 	case string:
 		return shorten(v)
-	case []any, table.Object:
+	case []byte, []any, table.Object:
 		return shorten(plainValue(v).String())
 	}
 	return v

@@ -26,11 +26,13 @@ import (
 type Stream struct {
 	files  *starlib.Files
 	names  []string
-	format string // csv, jsonl, text or tar
+	format string // csv, jsonl, text, tar, parquet or arrow
 	comma  byte
 	label  starlark.Value // the column of the labels; None
 	whole  bool           // labels are integers
 	buffer int            // samples among which a shuffle picks
+
+	columns []string // that are wanted, of Parquet and Arrow; nil: all
 }
 
 var _ starlark.Value = (*Stream)(nil)
@@ -45,7 +47,8 @@ func (s *Stream) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Stre
 
 var streamType = &starlib.Methods{Type: "Stream", Doc: "Files that data.loader reads record by record."}
 
-// place of a record: its file's number, where it begins in the unpacked file, and its number in the epoch.
+// place of a record: its file's number, where it begins in the unpacked file (of Parquet and Arrow, its table.Place), and
+// its number in the epoch.
 type mark struct{ file, offset, number int64 }
 
 // record is one sample, parsed.
@@ -54,7 +57,7 @@ type record struct {
 	x      []float32 // of CSV
 	y      float64
 	class  int64
-	value  any    // of other formats: a string, a JSON value
+	value  any    // of other formats: a string, a JSON value, a row's cells
 	fields []part // of tar
 }
 
@@ -147,6 +150,9 @@ func (r *reading) send(c *chunk) bool {
 // file reads one file from a mark to its end, and gives the mark after its last record.
 func (r *reading) file(from mark) (end mark, ok bool) {
 	name := r.s.names[r.order[from.file]]
+	if table.IsColumns(r.s.format) {
+		return r.columns(name, from)
+	}
 	fail := func(err error) (mark, bool) {
 		r.send(&chunk{err: err})
 		return from, false
@@ -505,7 +511,7 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 		return nil, fmt.Errorf("buffer = %d: want from 1 to %d samples", s.buffer, 1<<28)
 	}
 	for _, name := range s.names {
-		format := map[string]string{"csv": "csv", "tsv": "csv", "jsonl": "jsonl", "tar": "tar", "text": "text", "tgz": "tar"}[formatOf(name)]
+		format := map[string]string{"csv": "csv", "tsv": "csv", "jsonl": "jsonl", "tar": "tar", "text": "text", "tgz": "tar", "parquet": "parquet", "arrow": "arrow"}[formatOf(name)]
 		if strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst"), ".txt") {
 			format = "text"
 		}
@@ -518,14 +524,25 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 		if s.format != "" && format != s.format {
 			return nil, fmt.Errorf("%s: a stream has files of one format, and %s is %s", name, s.names[0], s.format)
 		}
-		if s.format = format; !slices.Contains([]string{"csv", "jsonl", "text", "tar"}, format) {
-			return nil, fmt.Errorf("%s: unknown format of a stream; format = says which of these it is: csv, jsonl, tar, text", name)
+		if s.format = format; !slices.Contains([]string{"arrow", "csv", "jsonl", "parquet", "tar", "text"}, format) {
+			return nil, fmt.Errorf("%s: unknown format of a stream; format = says which of these it is: arrow, csv, jsonl, parquet, tar, text", name)
 		}
 		f, err := r.Files.OpenQuietly(name) // a missing file is found here
 		if err != nil {
 			return nil, err
 		}
 		f.Close()
+	}
+	if !c.IsNone("columns") {
+		var err error
+		if s.columns, err = stringsOf(c.Arg("columns"), "columns"); err != nil {
+			return nil, err
+		}
+	}
+	if _, byNumber := s.label.(starlark.Int); table.IsColumns(s.format) && byNumber {
+		return nil, fmt.Errorf("label = %s: of Parquet and Arrow, want the name of a column", s.label)
+	} else if !table.IsColumns(s.format) && s.columns != nil {
+		return nil, fmt.Errorf("columns: a stream of %s has all; of Parquet and Arrow alone some can be read", s.format)
 	}
 	d, err := delimiterOf(c)
 	if err != nil {
@@ -550,9 +567,9 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 // streaming is the builtin that makes streams.
 func streaming(r *starlib.Rank) *starlib.Def {
 	return &starlib.Def{
-		Sig: `stream(path: string | list, format: string = None, label: int | string = None, label_dtype: string = "int64", delimiter: string = None, buffer: int = 10000) -> Stream`,
-		Doc: `Files of any size, which data.loader reads record by record: .csv and .tsv of numbers (samples (x, y) or x, as data.csv has them; a header is skipped in each file), .jsonl (dicts), .txt (lines), .tar (dicts of the files that have one name before the first dot: pictures as tensors, .cls as an int, .json, .txt, .npy, others as bytes; the name is "__key__"), beneath .gz and .zst too.
-The loader's shuffle = True picks each sample at random among buffer samples, and shuffles the files. Record i goes to rank i % ranks; with shuffle every rank gets equally many batches. Files are read and parsed on other threads. The position of files and buffer is part of a checkpoint; a resumed run goes on with the same bits. In another number of ranks it goes on after the same part of the epoch. len(loader) is not known. A record that is wrong is an error that names the file, the byte where it begins (after unpacking) and its number.`,
+		Sig: `stream(path: string | list, format: string = None, label: int | string = None, label_dtype: string = "int64", delimiter: string = None, buffer: int = 10000, columns: list = None) -> Stream`,
+		Doc: `Files of any size, which data.loader reads record by record: .csv and .tsv of numbers (samples (x, y) or x, as data.csv has them; a header is skipped in each file), .jsonl (dicts), .txt (lines), .tar (dicts of the files that have one name before the first dot: pictures as tensors, .cls as an int, .json, .txt, .npy, others as bytes; the name is "__key__"), beneath .gz and .zst too; .parquet and .arrow (dicts of a row's cells as data.table has them, or, with the name of a column as label, samples (x, y) of the numbers in the others; columns names those that are wanted).
+The loader's shuffle = True picks each sample at random among buffer samples, and shuffles the files. Record i goes to rank i % ranks; with shuffle every rank gets equally many batches. Files are read and parsed on other threads. The position of files and buffer is part of a checkpoint; a resumed run goes on with the same bits. In another number of ranks it goes on after the same part of the epoch. len(loader) is not known. A record that is wrong is an error that names the file, the byte where it begins (after unpacking; of Parquet and Arrow the row group or record batch, and the row in it) and its number.`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) { return streamOf(r, c) },
 	}
 }

@@ -163,6 +163,46 @@ func TestStreamsResume(t *testing.T) {
 	}
 }
 
+// Parquet and Arrow are shared among ranks, and go on from a checkpoint, as CSV is.
+func TestStreamsOfColumns(t *testing.T) {
+	for _, end := range []string{"parquet", "feather"} {
+		stream := fmt.Sprintf(`["a.%[1]s", "b.%[1]s", "c.%[1]s"], label = "n", buffer = 50`, end)
+		var all []int
+		for rank := range 3 {
+			got := streamed(t, "testdata", starlib.Rank{Rank: rank, WorldSize: 3, Seed: 9}, stream, "batch = 40", 1, -1)
+			mine := slices.Concat(got...)
+			if !slices.IsSorted(mine) || mine[0] != rank {
+				t.Errorf("%s: rank %d begins with %v", end, rank, mine[:9])
+			}
+			all = append(all, mine...)
+		}
+		if slices.Sort(all); len(slices.Compact(slices.Clone(all))) != 2240 || all[2239] != 2239 {
+			t.Errorf("%s: %d samples", end, len(all))
+		}
+		rank := starlib.Rank{Rank: 1, WorldSize: 2, Seed: 9}
+		for _, args := range []string{"batch = 40, shuffle = True", "batch = 40"} {
+			want := streamed(t, "testdata", rank, stream, args, 2, -1)
+			if csv := streamed(t, rowsFolder(t), rank, strings.ReplaceAll(stream, end, "csv"), args, 2, -1); fmt.Sprint(csv) != fmt.Sprint(want) {
+				t.Errorf("%s, %s: not the order of CSV", end, args)
+			}
+			for _, stop := range []int{1, len(want)/2 + 5} {
+				if got := streamed(t, "testdata", rank, stream, args, 2, stop); fmt.Sprint(got) != fmt.Sprint(want) {
+					t.Errorf("%s, %s: resumed after batch %d:\ngot  %v\nwant %v", end, args, stop, got, want)
+				}
+			}
+		}
+	}
+}
+
+// rowsFolder has the rows of testdata's a, b and c as CSV.
+func rowsFolder(t *testing.T) string {
+	dir := t.TempDir()
+	write(t, dir, "a.csv", rowsFile(0, 1300))
+	write(t, dir, "b.csv", rowsFile(1300, 900))
+	write(t, dir, "c.csv", rowsFile(2200, 40))
+	return dir
+}
+
 // Samples of other formats, and errors that say where.
 func TestStreamFormats(t *testing.T) {
 	dir := t.TempDir()
@@ -209,19 +249,19 @@ testing.eq(list(data.loader(data.stream("empty.csv"), batch = 2)), [])
 		t.Error(err)
 	}
 	for source, want := range map[string]string{
-		`data.stream("bad.csv")`:                      `bad.csv: byte 4 (record 1): column 2: "x" is not a number`,
-		`data.stream("wide.csv")`:                     "wide.csv: byte 4 (record 1): the line has 3 columns, but the first has 2",
-		`data.stream("half.csv", label = 1)`:          "half.csv: byte 4 (record 1): column 2: the label 4.5 is no integer",
-		`data.stream("half.csv", label = 2)`:          "half.csv: label = 2, but there are 2 columns",
-		`data.stream("bad.jsonl")`:                    "bad.jsonl: byte 9 (record 1): byte 5: the value ends early",
-		`data.stream("cut.tar")`:                      "cut.tar: byte ",
-		`data.stream(["half.csv", "one.csv"])`:        "1 columns besides the label, and other files have 2",
-		`data.stream("nowhere.csv")`:                  "nowhere.csv: no such file",
-		`data.stream(["half.csv", "t.txt"])`:          "t.txt: a stream has files of one format",
-		`data.stream("half.csv", buffer = 0)`:         "buffer = 0: want from 1",
-		`data.stream([])`:                             "there are no files",
-		`data.stream("half.csv", label_dtype = "x")`:  `label_dtype = "x": want`,
-		`data.stream("half.csv", format = "parquet")`: "unknown format of a stream",
+		`data.stream("bad.csv")`:                     `bad.csv: byte 4 (record 1): column 2: "x" is not a number`,
+		`data.stream("wide.csv")`:                    "wide.csv: byte 4 (record 1): the line has 3 columns, but the first has 2",
+		`data.stream("half.csv", label = 1)`:         "half.csv: byte 4 (record 1): column 2: the label 4.5 is no integer",
+		`data.stream("half.csv", label = 2)`:         "half.csv: label = 2, but there are 2 columns",
+		`data.stream("bad.jsonl")`:                   "bad.jsonl: byte 9 (record 1): byte 5: the value ends early",
+		`data.stream("cut.tar")`:                     "cut.tar: byte ",
+		`data.stream(["half.csv", "one.csv"])`:       "1 columns besides the label, and other files have 2",
+		`data.stream("nowhere.csv")`:                 "nowhere.csv: no such file",
+		`data.stream(["half.csv", "t.txt"])`:         "t.txt: a stream has files of one format",
+		`data.stream("half.csv", buffer = 0)`:        "buffer = 0: want from 1",
+		`data.stream([])`:                            "there are no files",
+		`data.stream("half.csv", label_dtype = "x")`: `label_dtype = "x": want`,
+		`data.stream("half.csv", format = "xml")`:    "unknown format of a stream",
 	} {
 		if err := run("for b in data.loader(" + source + ", batch = 10): pass\n"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v\nwant %s", source, err, want)

@@ -12,6 +12,7 @@ import (
 	"drun/element"
 	"drun/starlib"
 	"drun/starlib/data/picture"
+	"drun/starlib/data/table"
 	"drun/starlib/lang"
 	"drun/starlib/random"
 	startensor "drun/starlib/tensor"
@@ -83,11 +84,12 @@ func (s *Stream) fetch(order []int, marks []mark) ([]record, error) {
 		}
 		return int(x.number - y.number)
 	})
-	// Records that lie close are read in one go, and of a packed file, in which nothing can be skipped, all.
+	// Records that lie close are read in one go, and of a packed file, in which nothing can be skipped, all; of columns too,
+	// where going back to a row means to read those before it in its batch.
 	const close = 4096
 	for i := 0; i < len(sorted); {
 		r := s.read(order, marks[sorted[i]], 0, 1, 1)
-		packed := slices.Contains([]string{".gz", ".zst", ".tgz"}, path.Ext(s.names[order[marks[sorted[i]].file]]))
+		packed := table.IsColumns(s.format) || slices.Contains([]string{".gz", ".zst", ".tgz"}, path.Ext(s.names[order[marks[sorted[i]].file]]))
 		for i < len(sorted) {
 			c, ok := <-r.chunks
 			if !ok {
@@ -379,7 +381,7 @@ func (it *passIterator) Done() {
 
 // values makes a batch of records.
 func (s *Stream) values(l *Loader, list []record) (starlark.Value, error) {
-	if s.format != "csv" || l.collate != nil {
+	if !s.numeric() || l.collate != nil {
 		samples := make([]starlark.Value, len(list))
 		for i := range list {
 			var err error
@@ -400,7 +402,7 @@ func (s *Stream) values(l *Loader, list []record) (starlark.Value, error) {
 	cells := view[float32](x.Bytes())
 	for i := range list {
 		if len(list[i].x) != width {
-			return nil, fmt.Errorf("%s: byte %d (record %d): %d columns besides the label, and other files have %d", s.names[0], list[i].offset, list[i].number, len(list[i].x), width)
+			return nil, fmt.Errorf("%s: record %d: %d columns besides the label, and other files have %d", s.names[0], list[i].number, len(list[i].x), width)
 		}
 		copy(cells[i*width:], list[i].x)
 	}
@@ -431,8 +433,8 @@ func (s *Stream) labels(ctx *tensor.Context, list []record) (*tensor.Tensor, err
 
 // sample is a record as a recipe sees it.
 func (s *Stream) sample(ctx *tensor.Context, r *record) (starlark.Value, error) {
-	switch s.format {
-	case "csv":
+	switch {
+	case s.numeric():
 		x, err := startensor.Result(tensor.FromBytes(ctx, bytesOf(r.x), []int{len(r.x)}, element.Float32))
 		switch {
 		case err != nil || s.label == starlark.None:
@@ -441,7 +443,7 @@ func (s *Stream) sample(ctx *tensor.Context, r *record) (starlark.Value, error) 
 			return starlark.Tuple{x, starlark.MakeInt64(r.class)}, nil
 		}
 		return starlark.Tuple{x, starlark.Float(r.y)}, nil
-	case "tar":
+	case s.format == "tar":
 		d := starlark.NewDict(len(r.fields))
 		for _, f := range r.fields {
 			var v starlark.Value

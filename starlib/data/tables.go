@@ -176,7 +176,7 @@ func (o tableOptions) csv(delimiter rune) table.CSV {
 func formatOf(name string) string {
 	name = strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(name), ".gz"), ".zst")
 	ext := strings.TrimPrefix(path.Ext(name), ".")
-	if other, ok := map[string]string{"ndjson": "jsonl", "txt": "csv", "feather": "arrow", "ipc": "arrow"}[ext]; ok {
+	if other, ok := map[string]string{"ndjson": "jsonl", "txt": "csv", "feather": "arrow", "ipc": "arrow", "arrows": "arrow", "pq": "parquet"}[ext]; ok {
 		return other
 	}
 	return ext
@@ -196,9 +196,13 @@ func delimiterOf(c *starlib.Call) (rune, error) {
 
 func readTable(files *starlib.Files, ctx *tensor.Context, thread *starlark.Thread, name, format string, o tableOptions) (*Table, error) {
 	o.largest = files.Largest
+	if table.IsColumns(format) {
+		t, err := readColumns(files, name, format, o)
+		return &Table{Table: t, file: name, ctx: ctx, thread: thread}, err
+	}
 	read := formatsOfTables[format]
 	if read == nil {
-		var known []string
+		known := slices.Clone(table.FormatsOfColumns)
 		for f := range formatsOfTables {
 			known = append(known, f)
 		}
@@ -222,7 +226,8 @@ func tables(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: "table(path: string, format: string = None, columns: list = None, delimiter: string = None, header: bool = True, missing_values: list = None) -> Table",
-			Doc: `A file of rows and columns: .csv, .tsv, .jsonl and .ndjson (a JSON object a line), beneath .gz or .zst too; format says which it is where the name does not. columns are the names of those that are wanted. Of CSV, delimiter separates the fields (by default a comma, in .tsv a tab), header = False says that the first line holds no names (columns are named "0", "1", ... then), and missing_values are the texts that stand for a missing cell, by default those of pandas. A column of CSV is of integers, floats or bools (true, false) if all its cells are; else of texts. An error names the file, line and column.`,
+			Doc: `A file of rows and columns: .csv, .tsv, .jsonl and .ndjson (a JSON object a line), beneath .gz or .zst too; .parquet; .arrow and .feather (Arrow's files and streams). format says which it is where the name does not: csv, tsv, jsonl, parquet or arrow. columns are the names of those that are wanted. Of CSV, delimiter separates the fields (by default a comma, in .tsv a tab), header = False says that the first line holds no names (columns are named "0", "1", ... then), and missing_values are the texts that stand for a missing cell, by default those of pandas. A column of CSV is of integers, floats or bools (true, false) if all its cells are; else of texts. An error names the file, line and column.
+Of Parquet and Arrow, columns have the types of the file: integers are int64, decimals and floats of any size float64, binary cells bytes, lists lists, structs dicts, maps lists of dicts with key and value. Dates, timestamps (as they are in UTC) and times of the day are int64 numbers of microseconds, since 1970-01-01 or midnight. A type that is not supported, or a cell that has no such value exactly (a nanosecond, an integer beyond int64, a decimal of more than 15 digits), is an error that names it; columns leaves such a column out.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				var o tableOptions
 				var err error

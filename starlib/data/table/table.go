@@ -1,4 +1,4 @@
-// Package table reads files of rows and columns (CSV, JSON lines) into columns of one type each: numbers, bools, texts,
+// Package table reads files of rows and columns (CSV, JSON lines, Parquet, Arrow) into columns of one type each: numbers, bools, texts,
 // or any values. The module data of recipes calls it, and drun data.
 package table
 

@@ -1,0 +1,274 @@
+package table
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/big"
+	"runtime/debug"
+	"slices"
+	"strconv"
+)
+
+// Reader reads a file of columns (Parquet, Arrow), some rows at a time, so that the file may be larger than memory. A
+// file is not trusted: what is wrong with it is an error that names the place, and a column where it is one's.
+type Reader interface {
+	// Fields are all columns of the file.
+	Fields() []Field
+	// Next reads at most limit rows of the columns that are wanted, all of one batch of the file. At the end it gives the
+	// columns without rows, and io.EOF.
+	Next(limit int) (*Table, error)
+	// Place is that of the row with which Next goes on. The rows that Next has read have successive places.
+	Place() Place
+	// Seek goes on to a place that Place has given. A stream goes only forward.
+	Seek(p Place) error
+	Close()
+}
+
+// Field is a column of a file, and why it cannot be read, if it cannot.
+type Field struct {
+	Name    string
+	Type    string // as the file's format names it
+	Kind    Kind   // of its cells
+	Refused bool   // its type is not supported
+}
+
+// Place is a row of a file: the number of its batch (a row group of Parquet, a record batch of Arrow) and its own in that.
+type Place int64
+
+// NewPlace is a row of a batch.
+func NewPlace(batch, row int) Place { return Place(batch)<<32 | Place(row) }
+
+// Batch is the number of the batch.
+func (p Place) Batch() int { return int(p >> 32) }
+
+// Row is the number in the batch.
+func (p Place) Row() int { return int(p & (1<<32 - 1)) }
+
+// What one piece of a file may take in memory, whatever the file says: a page of Parquet or a record batch of Arrow, the
+// open pages of all columns together, the description of the file (footer, schema), and the columns beneath lists and
+// structs.
+const (
+	maxPage     = 256 << 20
+	maxPages    = 2 << 30
+	maxBatch    = 1 << 30
+	maxMetadata = 64 << 20
+	maxRows     = math.MaxInt32 // in a batch
+)
+
+// maxFields bounds the columns of a file, those within others too.
+const maxFields = 20000
+
+// chunkBudget bounds the cells that one call of Next gives.
+const chunkBudget = 1 << 30
+
+// ReadColumns reads all rows of a file.
+func ReadColumns(r Reader, largest int) (*Table, error) {
+	var all *Table
+	left := newBudget(largest)
+	for {
+		from := r.Place()
+		t, err := r.Next(1 << 16)
+		if err == io.EOF {
+			if all == nil {
+				all = t
+			}
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := left.take(t.size()); err != nil {
+			return nil, fmt.Errorf("row %d of batch %d: %w", from.Row(), from.Batch(), err)
+		}
+		if all == nil {
+			all = t
+			continue
+		}
+		for i, c := range all.Columns {
+			c.extend(t.Columns[i])
+		}
+		all.Rows += t.Rows
+	}
+}
+
+// size is about how many bytes the cells take.
+func (t *Table) size() int {
+	n := 0
+	for _, c := range t.Columns {
+		n += len(c.Bools) + 8*len(c.Ints) + 8*len(c.Floats) + 16*len(c.Texts) + len(c.Missing)
+		for _, s := range c.Texts {
+			n += len(s)
+		}
+		for _, v := range c.Values {
+			n += sizeOf(v)
+		}
+	}
+	return n
+}
+
+func sizeOf(v any) int {
+	n := 24
+	switch v := v.(type) {
+	case string:
+		n += len(v)
+	case []byte:
+		n += len(v)
+	case []any:
+		for _, x := range v {
+			n += sizeOf(x)
+		}
+	case Object:
+		for _, m := range v {
+			n += 16 + sizeOf(m.Value)
+		}
+	}
+	return n
+}
+
+// extend adds the cells of a column of the same kind.
+func (c *Column) extend(more *Column) {
+	if c.Missing == nil && more.Missing != nil {
+		c.Missing = make([]bool, c.Len(), c.Len()+more.Len())
+	} else if c.Missing != nil && more.Missing == nil {
+		c.Missing = append(c.Missing, make([]bool, more.Len())...)
+	}
+	c.Missing = append(c.Missing, more.Missing...)
+	c.Bools = append(c.Bools, more.Bools...)
+	c.Ints = append(c.Ints, more.Ints...)
+	c.Floats = append(c.Floats, more.Floats...)
+	c.Texts = append(c.Texts, more.Texts...)
+	c.Values = append(c.Values, more.Values...)
+}
+
+// choose finds the wanted columns among those of a file; nil wants all. One of a type that is not supported is an error.
+func choose(fields []Field, columns []string) ([]int, error) {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.Name
+	}
+	if err := unique(names); err != nil {
+		return nil, err
+	}
+	wanted, err := places(names, columns)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range wanted {
+		if f := fields[i]; f.Refused {
+			return nil, fmt.Errorf("column %s: its type, %s, is not supported; columns names the others that are wanted", short(f.Name), f.Type)
+		}
+	}
+	if len(fields) == 0 {
+		return nil, errors.New("no columns")
+	}
+	return wanted, nil
+}
+
+// newTable has the wanted columns, without rows.
+func newTable(fields []Field, wanted []int) *Table {
+	t := &Table{}
+	for _, i := range wanted {
+		t.Columns = append(t.Columns, &Column{Name: fields[i].Name, Kind: fields[i].Kind})
+	}
+	return t
+}
+
+// guarded calls a function that reads a file through a library, and makes an error of its panic: the libraries index
+// what a file holds without asking whether it is there.
+func guarded(what func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			if e, ok := p.(error); ok {
+				err = fmt.Errorf("the data is garbled: %w", e)
+			} else {
+				err = fmt.Errorf("the data is garbled: %v", p)
+			}
+		}
+	}()
+	return what()
+}
+
+// Microseconds in a unit, or units in a microsecond where it is negative, which is how times are told.
+const (
+	perSecond = 1_000_000
+	perMilli  = 1000
+	perMicro  = 1
+	perNano   = -1000
+	perDay    = 86_400 * perSecond
+)
+
+// micros is a time in microseconds. Where int64 does not hold it exactly, it is an error.
+func micros(n, unit int64) (any, error) {
+	if unit < 0 {
+		if n%-unit != 0 {
+			return nil, fmt.Errorf("the time %d ns is no whole number of microseconds", n)
+		}
+		return n / -unit, nil
+	}
+	if n > math.MaxInt64/unit || n < math.MinInt64/unit {
+		return nil, fmt.Errorf("the time %d does not fit into 64 bits as microseconds", n)
+	}
+	return n * unit, nil
+}
+
+// decimal is the float64 that is nearest to n / 10^scale, where n has no more digits than a float64 holds.
+func decimal(n *big.Int, scale int32) (any, error) {
+	if !n.IsInt64() || !exact(n.Int64()) {
+		return nil, fmt.Errorf("the decimal %s (with %d places) has more digits than a float64 holds", short(n.String()), scale)
+	}
+	return strconv.ParseFloat(n.String()+"e"+strconv.Itoa(-int(scale)), 64)
+}
+
+// half is the number in the bits of a float16.
+func half(bits uint16) float64 {
+	sign := 1.0
+	if bits>>15 != 0 {
+		sign = -1
+	}
+	exponent, fraction := int(bits>>10&31), float64(bits&1023)
+	switch exponent {
+	case 0:
+		return sign * math.Ldexp(fraction, -24)
+	case 31:
+		if fraction != 0 {
+			return math.NaN()
+		}
+		return math.Inf(int(sign))
+	}
+	return sign * math.Ldexp(1024+fraction, exponent-25)
+}
+
+// unsigned is an integer of 64 bits without a sign.
+func unsigned(n uint64) (any, error) {
+	if n > math.MaxInt64 {
+		return nil, fmt.Errorf("%d does not fit int64", n)
+	}
+	return int64(n), nil
+}
+
+// FormatsOfColumns are the formats that OpenColumns reads.
+var FormatsOfColumns = []string{"arrow", "parquet"}
+
+// IsColumns tells whether a format is one of columns.
+func IsColumns(format string) bool { return slices.Contains(FormatsOfColumns, format) }
+
+// Random is a file that is read at any place.
+type Random interface {
+	io.ReaderAt
+	Size() int64
+}
+
+// OpenColumns opens a file of columns; columns are those that are wanted, nil all that there are. in reads the
+// file from its start, unpacked where it is packed: an Arrow stream alone can be read so.
+func OpenColumns(format string, file Random, in io.Reader, packed bool, columns []string) (r Reader, err error) {
+	switch {
+	case format == "parquet" && packed:
+		return nil, errors.New("a Parquet file is not read beneath gzip or zstd: unpack it; its pages may be compressed")
+	case format == "parquet":
+		return openParquet(file, columns)
+	}
+	return openArrow(file, in, packed, columns)
+}

@@ -1,0 +1,201 @@
+package table
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/andybalholm/brotli"
+	flatbuffers "github.com/google/flatbuffers/go"
+	"github.com/klauspost/compress/zstd"
+	"github.com/parquet-go/parquet-go/format"
+	"github.com/pierrec/lz4/v4"
+)
+
+// parquetOf is a file with nothing but a footer.
+func parquetOf(footer string) []byte {
+	return append(binary.LittleEndian.AppendUint32([]byte("PAR1"+footer), uint32(len(footer))), "PAR1"...)
+}
+
+// deepSchema is the description of a file whose only column lies within n groups.
+func deepSchema(n int) string {
+	var b strings.Builder
+	b.WriteString("\x15\x02\x19\xfc") // version 1; a list of structs
+	b.Write(binary.AppendUvarint(nil, uint64(n+2)))
+	for range n + 1 {
+		b.WriteString("\x48\x01g\x15\x02\x00") // name "g", one child
+	}
+	b.WriteString("\x15\x02\x38\x01x\x00") // an int32
+	b.WriteString("\x16\x00\x19\x0c\x00")  // no rows, no row groups
+	return b.String()
+}
+
+// arrowOf is a stream that begins with a schema whose field has two fields, n levels deep, and all of a level are one.
+func arrowOf(n int, body int64) []byte {
+	b := flatbuffers.NewBuilder(0)
+	name := b.CreateString("x")
+	b.StartObject(2)
+	b.PrependInt32Slot(0, 8, 0)
+	b.PrependBoolSlot(1, true, false)
+	integer := b.EndObject()
+	var children flatbuffers.UOffsetT
+	for range n {
+		b.StartObject(7)
+		b.PrependUOffsetTSlot(0, name, 0)
+		b.PrependByteSlot(2, 2, 0)
+		b.PrependUOffsetTSlot(3, integer, 0)
+		if children != 0 {
+			b.PrependUOffsetTSlot(5, children, 0)
+		}
+		field := b.EndObject()
+		b.StartVector(4, 2, 4)
+		b.PrependUOffsetT(field)
+		b.PrependUOffsetT(field)
+		children = b.EndVector(2)
+	}
+	b.StartObject(4)
+	b.PrependUOffsetTSlot(1, children, 0)
+	schema := b.EndObject()
+	b.StartObject(5)
+	b.PrependInt16Slot(0, 4, 0)
+	b.PrependByteSlot(1, 1, 0)
+	b.PrependUOffsetTSlot(2, schema, 0)
+	b.PrependInt64Slot(3, body, 0)
+	b.Finish(b.EndObject())
+	out := binary.LittleEndian.AppendUint32([]byte("\xff\xff\xff\xff"), uint32(len(b.FinishedBytes())))
+	return append(out, b.FinishedBytes()...)
+}
+
+// A small file that stands for very much is an error, before it takes memory or time.
+func TestBombsOfColumns(t *testing.T) {
+	for _, c := range []struct {
+		format  string
+		content []byte
+		want    string
+	}{
+		{"parquet", parquetOf("\x19\xfc\xff\xff\xff\xff\x07"), "the footer is garbled: the description ends early"},
+		{"parquet", parquetOf(strings.Repeat("\x1c", 5000)), "the footer is garbled: byte 101 of the description: structs are nested more than 100 deep"},
+		{"parquet", parquetOf("\x19" + strings.Repeat("\x19", 5000)), "the footer is garbled: byte 102 of the description: lists are nested more than 100 deep"},
+		{"parquet", parquetOf("\x19\xfc\xff\xff\x7f" + strings.Repeat("\x00", 1<<21)), "the footer is garbled: byte 1048580 of the description: more than 1048576 structs"},
+		{"parquet", parquetOf(deepSchema(1000)), "the schema is nested more than 100 deep"},
+		{"parquet", append([]byte("PAR1xxxx"), "\xff\xff\xff\xffPAR1"...), "the footer of 4294967295 bytes does not fit into the file"},
+		{"parquet", []byte("PAR1"), "not a Parquet file: too short"},
+		{"arrow", arrowOf(30, 0), "the schema: more than 20000 fields"},
+		{"arrow", arrowOf(200, 0), "the schema: "},
+		{"arrow", arrowOf(1, 1<<50), "the schema: could not read message schema: message body length 1125899906842624 exceeds limit 1073741824"},
+		{"arrow", []byte("\xff\xff\xff\xff\xff\xff\xff\x7f"), "the schema: not an Arrow file or stream"},
+		{"arrow", []byte("ARROW1\x00\x00\xff\xff\xff\x7fARROW1"), "the footer or a dictionary: a footer of 2147483647 bytes does not fit into the file"},
+		{"arrow", []byte("FEA1xxxxxxxxFEA1"), "Feather's first version is not supported"},
+	} {
+		if _, err := openBytes(c.format, c.content, nil); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%.40q: %v\nwant %s", c.content, err, c.want)
+		}
+	}
+}
+
+// A page of Parquet that unpacks to more than it says is an error, in every compression; the library would take all the
+// memory that it needs.
+func TestPageBombs(t *testing.T) {
+	zeros := make([]byte, 4<<20)
+	packed := map[format.CompressionCodec][]byte{}
+	var b bytes.Buffer
+	put := func(codec format.CompressionCodec, w io.WriteCloser) {
+		if _, err := w.Write(zeros); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		packed[codec] = bytes.Clone(b.Bytes())
+		b.Reset()
+	}
+	put(format.Brotli, brotli.NewWriter(&b))
+	z, _ := zstd.NewWriter(&b)
+	put(format.Zstd, z)
+	g := gzip.NewWriter(&b)
+	put(format.Gzip, g)
+	block := make([]byte, lz4.CompressBlockBound(len(zeros)))
+	n, err := lz4.CompressBlock(zeros, block, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed[format.Lz4Raw] = block[:n]
+	packed[format.Snappy] = binary.AppendUvarint(nil, uint64(len(zeros)))
+	for codec, content := range packed {
+		r := &parquetReader{in: bytes.NewReader(content)}
+		if err := r.unpacks(codec, 0, int64(len(content)), int64(len(zeros))); err != nil {
+			t.Errorf("%s: %v", codec, err)
+		}
+		if codec == format.Gzip { // small ones cannot unpack to much
+			content = append(content, make([]byte, maxPage/1032)...)
+			r = &parquetReader{in: bytes.NewReader(content)}
+		}
+		if err := r.unpacks(codec, 0, int64(len(content)), int64(len(zeros)-1)); err == nil || !strings.Contains(err.Error(), "unpacks to") {
+			t.Errorf("%s: %v", codec, err)
+		}
+	}
+	r := &parquetReader{in: bytes.NewReader([]byte("garbage garbage"))}
+	for codec := range packed {
+		if err := r.unpacks(codec, 0, 15, 1000); codec != format.Snappy && codec != format.Gzip && err == nil {
+			t.Errorf("%s: no error", codec)
+		}
+	}
+	if err := r.unpacks(format.Lz4, 0, 15, 1000); err == nil || err.Error() != "its compression, LZ4, is not supported" {
+		t.Error(err)
+	}
+}
+
+// readAny reads a file that may be anything: its columns have a cell for each row, or there is an error.
+func readAny(t *testing.T, format string, b []byte) {
+	r, err := openBytes(format, b, nil)
+	if err != nil {
+		return
+	}
+	defer r.Close()
+	got, err := ReadColumns(r, 64<<20)
+	if err != nil {
+		return
+	}
+	for _, c := range got.Columns {
+		if c.Len() != got.Rows && got.Rows > 0 {
+			t.Fatalf("column %s has %d cells of %d", c.Name, c.Len(), got.Rows)
+		}
+		for i := range got.Rows {
+			c.Cell(i)
+		}
+	}
+}
+
+// A file with a wrong byte is an error or other cells, and nothing else.
+func TestGarbledColumns(t *testing.T) {
+	for _, name := range []string{"snappy.parquet", "v2.parquet", "lz4.feather", "zstd.arrow"} {
+		format, b := testFile(t, name)
+		g := rand.New(rand.NewPCG(1, 2))
+		for range 100 {
+			garbled := bytes.Clone(b)
+			for range 1 + g.IntN(3) {
+				at := g.IntN(len(b))
+				if g.IntN(2) == 0 { // in the description, mostly
+					at = len(b) - 1 - g.IntN(len(b)/4)
+				}
+				garbled[at] = byte(g.Uint32())
+			}
+			readAny(t, format, garbled)
+		}
+	}
+}
+
+// Whatever a file holds, it is read or there is an error, with bounded memory.
+func FuzzColumns(f *testing.F) {
+	for _, name := range []string{"snappy.parquet", "int96.parquet", "v2.parquet", "unfit.parquet", "lz4.feather", "zstd.arrow", "odd.arrow"} {
+		format, b := testFile(f, name)
+		f.Add(format == "parquet", b)
+	}
+	f.Add(true, parquetOf(deepSchema(3)))
+	f.Add(false, arrowOf(3, 0))
+	f.Fuzz(func(t *testing.T, parquet bool, b []byte) {
+		readAny(t, map[bool]string{true: "parquet", false: "arrow"}[parquet], b)
+	})
+}
