@@ -356,7 +356,7 @@ type known struct {
 	Params        []string `json:"params"`
 	Metrics       []string `json:"metrics"`
 	Metric        []string `json:"metric"`        // what each metric has
-	RecentParams  []string `json:"recent_params"` // those that differ come first
+	RecentParams  []string `json:"recent_params"` // of those that many of the newest runs have; those that differ come first
 	RecentMetrics []string `json:"recent_metrics"`
 }
 
@@ -376,19 +376,38 @@ func namesOf(db *history.DB, all bool) (*known, error) {
 		}
 	}
 	newest, err := db.List(20)
-	metrics := map[string]bool{}
+	params, metrics := map[string]int{}, map[string]int{}
 	for _, r := range newest {
+		for name := range r.Params {
+			params[name]++
+		}
 		for name := range r.Metrics {
-			metrics[name] = true
+			metrics[name]++
 		}
 	}
-	k.RecentParams, k.RecentMetrics = paramsOf(newest), append([]string{}, slices.Sorted(maps.Keys(metrics))...)
+	k.RecentParams, k.RecentMetrics = paramsOf(newest, common(params)), common(metrics)
 	return k, err
 }
 
-// paramsOf are the names of the parameters of runs, those first that runs of one recipe were given different values of: a table that has
+// common are the names that a run in four has of those with the most common one: in a table of runs of many recipes, a column of
+// another would be empty.
+func common(counts map[string]int) []string {
+	most := 0
+	for _, n := range counts {
+		most = max(most, n)
+	}
+	names := []string{}
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		if 4*counts[name] >= most {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// paramsOf orders names of parameters, those first that runs of one recipe were given different values of: a table that has
 // room for a few then tells the runs apart.
-func paramsOf(runs []history.Summary) []string {
+func paramsOf(runs []history.Summary, names []string) []string {
 	type of struct{ recipe, name string }
 	values, differ := map[of]string{}, map[string]bool{}
 	for _, r := range runs {
@@ -398,7 +417,6 @@ func paramsOf(runs []history.Summary) []string {
 			values[k], differ[name] = text, differ[name] || seen && was != text
 		}
 	}
-	names := slices.Sorted(maps.Keys(differ))
 	slices.SortStableFunc(names, func(a, b string) int {
 		if differ[a] == differ[b] {
 			return 0
@@ -408,7 +426,7 @@ func paramsOf(runs []history.Summary) []string {
 		}
 		return 1
 	})
-	return append([]string{}, names...)
+	return names
 }
 
 func compare(db *history.DB, r *http.Request) (any, error) {

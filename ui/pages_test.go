@@ -9,6 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"drun/history"
 	"drun/history/historytest"
 )
 
@@ -116,7 +117,7 @@ func TestNothingToShow(t *testing.T) {
 	p.open("/")
 	p.until("document.querySelectorAll('#rows tr').length === 1 && document.getElementById('nothing').hidden && document.querySelector('#rows th').title === 'bare'")
 	p.open("/run.html?id=bare")
-	p.until("document.querySelector('#params caption')?.innerText === 'none' && document.querySelector('#metrics caption') && document.querySelector('#checkpoints caption')")
+	p.until("['params', 'metrics', 'checkpoints'].every(id => document.getElementById(id).closest('section').hidden) && document.querySelector('#charts .controls').hidden")
 	p.until("document.querySelector('#charts p').innerText === 'no metrics were logged'")
 	if n := eval[int](p, "document.querySelectorAll('#system canvas').length"); n != 0 {
 		t.Errorf("%d charts of what the ranks used have no line", n)
@@ -124,6 +125,83 @@ func TestNothingToShow(t *testing.T) {
 	p.open("/compare.html?run=bare")
 	p.until("document.querySelector('#table caption')?.innerText.startsWith('one run alone')")
 	p.shot("bare")
+}
+
+// A run that failed before its parameters were declared shows those that the command gave.
+func TestGivenParameters(t *testing.T) {
+	home := t.TempDir()
+	_ = start(t, home, "x = 1 // 0\nP = run.params(lr = 0.1, name = '', api_key = '')\n\ndef main():\n    pass\n", "-p", "lr=0.3", "--param=name=a=b", "-pepochs=2", "-p", "api_key=hunter2").Wait()
+	p := browse(t, serve(t, home))
+	p.open("/run.html?id=1")
+	p.until("document.getElementById('paramsnote').innerText.startsWith('As the command gave them')")
+	if got := p.text("#params tbody"); got != "lr\t0.3\nname\ta=b\nepochs\t2\napi_key\t[redacted]" {
+		t.Errorf("the parameters: %q", got)
+	}
+}
+
+// What several ranks logged and saved is explained and reached; what is missing stands where the numbers do; a lone chart has the page's width.
+func TestRanksOnOnePage(t *testing.T) {
+	home := t.TempDir()
+	if err := start(t, home, `
+def main():
+    for i in range(10):
+        run.log(loss = 1.0 + i + dist.rank(), step = i, all_ranks = True)
+    checkpoint.save({"w": tensor.ones(3) * (1.0 + dist.rank())}, 9)
+    run.table("cells", [{"n": 1, "v": 2.5e-9}, {"v": 1.0}])
+    for i in range(40):
+        print("line", i)
+`, "-n", "2").Wait(); err != nil {
+		t.Fatal(err)
+	}
+	p := browse(t, serve(t, home))
+	p.open("/run.html?id=1")
+	p.until("document.documentElement.dataset.ready !== undefined && document.querySelector('#charts .u-wrap')")
+	if wide := eval[[]float64](p, "['.u-wrap', '.chartset'].map(s => document.querySelector('#charts ' + s).clientWidth)"); wide[0] < wide[1]-60 {
+		t.Errorf("the lone chart is %v of %v wide", wide[0], wide[1])
+	}
+	if note := p.text("#metricsnote"); !strings.Contains(note, "of whichever rank") {
+		t.Errorf("the metrics' note: %q", note)
+	}
+	const link = "document.querySelector('#checkpoints a')"
+	p.until(link + ".innerText === 'safetensors of rank 0'")
+	p.run("document.getElementById('ofrank').value = '1'; document.getElementById('ofrank').dispatchEvent(new Event('change'))")
+	p.until(link + ".innerText === 'safetensors of rank 1'")
+	p.until("fetch(" + link + ".href).then(r => r.arrayBuffer()).then(b => window.last = new Float32Array(b.slice(-4))[0]) && window.last === 2")
+	f := look(p, "cells")
+	p.until(f + ".querySelector('.kind').innerText === 'table'")
+	p.run(f + ".querySelectorAll('thead button')[1].click()")
+	p.until(f + ".querySelectorAll('tbody tr').length === 2")
+	if cells := eval[[]string](p, "[...("+f+").querySelectorAll('td, thead th')].map(c => c.innerText + ' ' + getComputedStyle(c).textAlign + ' ' + getComputedStyle(c).whiteSpace)"); fmt.Sprint(cells) != "[n left normal v ▲ right nowrap 2.5e-9 right nowrap 1 right nowrap]" {
+		t.Errorf("the cells: %v", cells)
+	}
+	// The log shows whole lines.
+	if part := eval[float64](p, "(l => (l.clientHeight - 16) / l.firstChild.getBoundingClientRect().height % 1)(document.getElementById('log'))"); part > 0.01 && part < 0.99 {
+		t.Errorf("a line of the log is cut at %v", part)
+	}
+}
+
+// The usual columns are what many of the newest runs have.
+func TestUsualNames(t *testing.T) {
+	home := t.TempDir()
+	db, err := history.Open(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 9 {
+		params := []history.Param{{Name: "lr", Value: float64(i)}, {Name: "alike", Value: 1.0}}
+		if i == 8 {
+			params = append(params, history.Param{Name: "a_rare", Value: 1.0})
+		}
+		write(t, db, fmt.Sprint("run-", i), params, each, []float64{1})
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c, base := client(t, serve(t, home))
+	_, body, _ := get(t, c, base+"/api/v1/names?recent=1")
+	if !strings.Contains(body, `"recent_params":["lr","alike"],"recent_metrics":["loss"]`) {
+		t.Error(body)
+	}
 }
 
 func quote(text string) string { return "`" + strings.ReplaceAll(text, "`", "\\`") + "`" }

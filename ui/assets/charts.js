@@ -1,12 +1,13 @@
 // Curves: one chart a metric, each with the runs that have it.
 "use strict";
 
-const colours = ["#1f77d0", "#d9541e", "#2a9d3a", "#9350c8", "#b8860b", "#0f9aa8", "#d1328b", "#6b7d1e", "#8a5a44", "#7080a0"];
+const colours = 10; // --c0 to --c9 of drun.css
 const dashes = [[], [6, 4], [2, 3], [10, 4, 2, 4]];
-const colourOf = i => colours[i % colours.length];
-const dashOf = i => dashes[Math.floor(i / colours.length) % dashes.length];
+const colourVar = i => `var(--c${i % colours})`;
+const dashOf = i => dashes[Math.floor(i / colours) % dashes.length];
 const faint = colour => colour + "48";
 const themed = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const colourOf = i => themed(`--c${i % colours}`); // of the theme that the page has now
 
 // A Chart shows a metric of some runs; settings are common to all charts of a page.
 class Chart {
@@ -245,13 +246,14 @@ function charts(place, runs, { before, after } = {}) {
   } });
   const filter = el("input", { type: "search", size: 16, spellcheck: "false", oninput: () => choose() });
   const choose = () => { for (const [name, c] of all) c.figure.hidden = !name.toLowerCase().includes(filter.value.toLowerCase()); };
-  place.append(el("div", { class: "controls" }, el("label", null, "Metrics with ", filter), el("label", null, "Over ", axis), el("label", null, log, " logarithmic"),
-    el("label", null, "Smoothing ", smooth, " ", amount)), bare, grid);
+  const controls = el("div", { class: "controls" }, el("label", null, "Metrics with ", filter), el("label", null, "Over ", axis), el("label", null, log, " logarithmic"),
+    el("label", null, "Smoothing ", smooth, " ", amount));
+  place.append(controls, bare, grid);
   let resizing;
-  new ResizeObserver(() => {
+  const sizes = new ResizeObserver(() => {
     clearTimeout(resizing);
-    resizing = setTimeout(() => { for (const c of all.values()) c.plot?.setSize({ width: c.place.clientWidth, height: 240 }); }, 50);
-  }).observe(grid);
+    resizing = setTimeout(() => { for (const c of all.values()) if (c.place.clientWidth) c.plot?.setSize({ width: c.place.clientWidth, height: 240 }); }, 50);
+  });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { for (const c of all.values()) c.shape = ""; every(); });
   return {
     // What the charts that can be seen ask for, and what they have of a metric. Those that are zoomed ask by themselves.
@@ -275,8 +277,10 @@ function charts(place, runs, { before, after } = {}) {
         grid.insertBefore(c.figure, after === undefined ? null : all.get(after).figure);
         watcher.observe(c.figure);
         there.observe(c.figure);
+        sizes.observe(c.place);
       }
       bare.hidden = all.size > 0;
+      controls.hidden = !all.size;
       choose();
       // Those that are seen at once do not wait for the watcher, which comes after the next frame.
       for (const c of all.values()) {

@@ -45,7 +45,7 @@ function groupNames() {
 const link = r => el("a", { href: "run.html?id=" + r.id }, `${r.id} ${r.name}`);
 function swatch(i, solid) {
   const e = el("span", { class: "swatch" });
-  e.style.borderTopColor = colourOf(i);
+  e.style.borderTopColor = colourVar(i);
   e.style.borderTopStyle = !solid && dashOf(i).length ? "dashed" : "solid";
   return e;
 }
@@ -101,7 +101,7 @@ for (const id of ["group", "as"]) $(id).addEventListener("change", async () => {
   if (!$("sweep").hidden) sweep.draw();
   drawn.refresh();
 });
-const sweep = new Sweep($("sweep"), view, keep, run => groups ? colourOf(groups.ofRun(run)) : null);
+const sweep = new Sweep($("sweep"), view, keep, run => groups ? colourVar(groups.ofRun(run)) : null);
 
 $("all").addEventListener("change", table);
 (async () => {

@@ -140,9 +140,11 @@ function say(node, text) {
   if (node.data !== shown) node.data = shown;
 }
 
-// fill makes a table of heads and rows; cells are texts, numbers or nodes. Of a table with as many, only what differs is changed.
+// fill makes a table of heads and rows; cells are texts, numbers or nodes. Numbers stand at the right, and so does what is missing among them.
+// Of a table with as many, only what differs is changed.
 function fill(table, heads, rows) {
-  if (!differs(table, [heads, rows.map(r => r.map(v => [v instanceof Node, isNumeric(v)]))])) {
+  const blank = v => v === null || v === undefined || v === "-", right = heads.map((_, k) => k > 0 && rows.some(r => isNumeric(r[k])) && rows.every(r => isNumeric(r[k]) || blank(r[k])));
+  if (!differs(table, [heads, right, rows.map(r => r.map(v => [v instanceof Node, isNumeric(v)]))])) {
     table.tFoot?.remove();
     rows.forEach((r, i) => r.forEach((v, k) => {
       const cell = table.tBodies[0].rows[i].cells[k];
@@ -153,8 +155,8 @@ function fill(table, heads, rows) {
     return rows.length > 0;
   }
   const cell = (v, i) => i === 0 ? el("th", { scope: "row" }, v instanceof Node ? v : text(v))
-    : el("td", { class: isNumeric(v) ? "n" : null, title: typeof v === "number" && number(v) !== String(v) ? v : null }, v instanceof Node ? v : text(v));
-  table.replaceChildren(el("thead", null, el("tr", null, heads.map((h, i) => el("th", { scope: "col", class: i && rows.length && isNumeric(rows[0][i]) ? "n" : null }, h)))),
+    : el("td", { class: right[i] || isNumeric(v) ? "n" : null, title: typeof v === "number" && number(v) !== String(v) ? v : null }, v instanceof Node ? v : text(v));
+  table.replaceChildren(el("thead", null, el("tr", null, heads.map((h, i) => el("th", { scope: "col", class: right[i] ? "n" : null }, h)))),
     el("tbody", null, rows.map(r => el("tr", null, r.map(cell)))));
   return rows.length > 0;
 }

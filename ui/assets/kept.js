@@ -13,7 +13,7 @@ class Kept {
     this.fault = el("p", { role: "alert" });
     this.slider = el("input", { type: "range", min: 0, "aria-label": `step of ${clean(name)}`, oninput: () => this.go(Number(this.slider.value)) });
     this.steps = el("label", { class: "steps", hidden: true }, this.slider);
-    this.figure = el("figure", { class: "kept " + kind }, el("figcaption", null, el("span", null, name), this.note), this.steps, this.body, this.fault);
+    this.figure = el("figure", { class: "kept " + kind }, el("figcaption", null, el("span", null, name), this.note, el("span", { class: "kind" }, kind)), this.steps, this.body, this.fault);
     this.figure.kept = this;
   }
   update(list) {

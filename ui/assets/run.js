@@ -24,13 +24,32 @@ function about() {
   const facts = rows.filter(r => r[1] !== "" && r[1] !== null);
   if (differs($("about"), facts.map(r => r[0]))) $("about").replaceChildren(...facts.flatMap(([k]) => [el("dt", null, k), el("dd", null, "")]));
   facts.forEach(([, v], i) => say($("about").children[2 * i + 1].firstChild, v));
-  list($("params"), ["name", "value"], Object.entries(run.params).map(([k, v]) => [k, v === null ? "None" : v]), "none");
-  list($("metrics"), ["name", "last", "min", "max", "first", "points"], Object.entries(run.metrics).map(([k, m]) => [k, m.last, m.min, m.max, m.first, m.count]), "none were logged");
+  const declared = Object.entries(run.params).map(([k, v]) => [k, v === null ? "None" : v]), given = declared.length || run.status === "running" ? [] : givenTo(run.command);
+  part($("params"), ["name", "value"], declared.length ? declared : given);
+  $("paramsnote").textContent = given.length ? "As the command gave them: the run ended before run.params had declared its parameters." : "";
+  part($("metrics"), ["name", "last", "min", "max", "first", "points"], Object.entries(run.metrics).map(([k, m]) => [k, m.last, m.min, m.max, m.first, m.count]));
+  $("metricsnote").textContent = run.world_size > 1 ? "Of a metric that several ranks logged, the points of all of them count: first and last are those that were recorded first and last, of whichever rank." : "";
   if (differs($("lineage"), [run.attempts, run.parent])) {
     fill($("attempts"), ["attempt", "status", "started", "took", "from step", "error"], run.attempts.map(a => [a.attempt, status(a.status), when(a.started), duration(a.seconds), a.from_step, a.error]));
     $("lineage").replaceChildren(...(run.parent ? ["resumed from ", el("a", { href: "run.html?id=" + run.parent.id }, `run ${run.parent.id} ${run.parent.name}`), ` at step ${run.parent.step}`] : ["begun anew"]));
   }
-  list($("usage"), ["rank", "CPU", "peak of memory", "in collectives", "of it waiting"], run.usage.map(u => [u.rank, duration(u.cpu), bytes(u.peak), duration(u.collectives), duration(u.waiting)]), "nothing was recorded");
+  part($("usage"), ["rank", "CPU", "peak of memory", "in collectives", "of it waiting"], run.usage.map(u => [u.rank, duration(u.cpu), bytes(u.peak), duration(u.collectives), duration(u.waiting)]));
+}
+
+// part shows a table, and its section only where there is something in it.
+function part(table, heads, rows) { table.closest("section").hidden = !fill(table, heads, rows); }
+
+// givenTo are the parameters that a command gives.
+function givenTo(command) {
+  const given = [];
+  for (let i = 0; i < command.length; i++) {
+    const [, flag, rest] = /^(--params?(?==|$)|-p)=?(.*)$/s.exec(command[i]) ?? [];
+    if (!flag) continue;
+    const value = rest || (command[++i] ?? ""), at = value.indexOf("=");
+    if (flag === "--params") given.push(["--params", value]);
+    else if (at > 0) given.push([value.slice(0, at), value.slice(at + 1)]);
+  }
+  return given;
 }
 
 // ranksIn names ranks, of which there may be hundreds: "ranks 0-3, 7".
@@ -55,9 +74,12 @@ function numbered(lines, shown) {
 
 async function checkpoints() { showCheckpoints(await api(of("checkpoints"))); }
 function showCheckpoints(kept) {
-  if (!differs(showCheckpoints, kept)) return;
-  list($("checkpoints"), ["step", "size", "score", "saved", "", ""], kept.map(c => [c.step, bytes(c.bytes), c.score, when(c.time), c.best ? "best" : "",
-    window.exported ? "" : el("a", { href: `/api/v1/${of("checkpoints")}/${c.step}/safetensors` + (run.world_size > 1 ? "?rank=0" : ""), download: "" }, run.world_size > 1 ? "safetensors of rank 0" : "safetensors")]), "none are kept");
+  if (!differs(showCheckpoints, [kept, $("ofrank").value])) return;
+  const several = run.world_size > 1, rank = Number($("ofrank").value), link = c => path(`/api/v1/${of("checkpoints")}/${c.step}/safetensors`, { rank: several ? rank : "" });
+  if (!$("ofrank").options.length) $("ofrank").append(...Array.from({ length: Math.min(run.world_size, 1024) }, (_, r) => el("option", { value: r }, String(r))));
+  $("ofrank").parentNode.hidden = !several || !kept.length || Boolean(window.exported);
+  part($("checkpoints"), ["step", "size", "score", "saved", "", ""], kept.map(c => [c.step, bytes(c.bytes), c.score, when(c.time), c.best ? "best" : "",
+    window.exported ? "" : c.missing ? "is there no more" : el("a", { href: link(c), download: "" }, several ? `safetensors of rank ${rank}` : "safetensors")]));
 }
 
 async function sources() {
@@ -94,6 +116,14 @@ function addLines(answer, fresh) {
 
 // system draws what the ranks used over time.
 let system = null;
+const sizes = new ResizeObserver(() => { for (const p of system ?? []) if (p.root.parentNode.clientWidth) p.setSize({ width: p.root.parentNode.clientWidth, height: 180 }); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  if (!system) return;
+  for (const p of system) p.destroy();
+  $("system").replaceChildren();
+  system = showUsage.shows = null;
+  usage();
+});
 async function usage() {
   showUsage(await api(of("usage")));
 }
@@ -119,6 +149,7 @@ function showUsage(samples) {
   system = all.map(([title, data]) => {
     const place = el("div", { class: "plot", role: "img", "aria-label": title });
     set.append(el("figure", null, el("figcaption", null, title), place));
+    sizes.observe(place);
     return new uPlot({ width: Math.max(place.clientWidth, 200), height: 180, series: [{}, ...ranks.map((r, i) => ({ label: "rank " + r, stroke: colourOf(i), dash: dashOf(i), width: 1.5, value: (u, v) => number(v) }))], axes: [axis, { ...axis, size: 56 }] }, data, place);
   });
 }
@@ -142,6 +173,7 @@ let typing;
 const relog = async () => { deaf(); await log(true); listen(); };
 $("grep").addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(relog, 150); });
 $("rank").addEventListener("change", relog);
+$("ofrank").addEventListener("change", checkpoints);
 $("filter").addEventListener("submit", e => { e.preventDefault(); relog(); });
 $("log").addEventListener("scroll", () => { if ($("log").scrollTop + $("log").clientHeight < $("log").scrollHeight - 40) $("tail").checked = false; }, { passive: true });
 $("tail").addEventListener("change", () => { if ($("tail").checked) $("log").scrollTop = $("log").scrollHeight; });
@@ -165,5 +197,5 @@ $("against").addEventListener("submit", async e => {
   try { await Promise.all([refresh(), sources()]); ranks(); } catch (e) { if (run) $("fault").textContent = e.text ?? String(e); else nothing(e); return; }
   document.documentElement.dataset.ready = "";
   if (window.exported) $("live").textContent = "exported";
-  else watchParts({ ranks: $("ranks"), logs: $("h-logs").parentNode, checkpoints: $("checkpoints"), artifacts: $("kept"), usage: $("h-sys").parentNode });
+  else watchParts({ ranks: $("ranks"), logs: $("h-logs").parentNode, checkpoints: $("h-check").parentNode, artifacts: $("kept"), usage: $("h-sys").parentNode });
 })();

@@ -6,6 +6,7 @@ const address = new URLSearchParams(location.search);
 const view = Object.fromEntries(["where", "columns", "group", "fold", "sort"].map(k => [k, address.get(k) ?? ""]));
 const mostCompared = 500;
 let total = 0, heads = [], parts = new Map(), turn = 0, names = null;
+let numeric = new Set(); // heads of columns of numbers
 let groups = [], lines = []; // a line of the table is a run by its place, or a group: -1 for the first, -2 for the second, …
 const turned = new Set(); // groups that are not as fold says
 const selected = new Set(); // ids
@@ -77,6 +78,8 @@ async function load(fresh) {
   groups = answers[0].groups ?? [];
   numbers.forEach((n, i) => parts.set(n, answers[i].runs));
   heads = [...new Set([...fixed, ...Object.keys(answers[0].runs[0] ?? {})])];
+  const loaded = answers.flatMap(a => a.runs);
+  numeric = new Set(heads.filter(h => loaded.some(r => isNumeric(r[h])) && loaded.every(r => isNumeric(r[h]) || r[h] === null)));
   layOut();
   if (fresh) $("scroll").scrollTop = 0;
   head();
@@ -98,12 +101,12 @@ function seen() {
 }
 
 function head() {
-  const key = heads.join("\n") + "\n" + view.sort;
+  const key = [...heads, ...numeric, view.sort].join("\n");
   if ($("heads").dataset.key === key) return;
   $("heads").dataset.key = key;
   $("heads").replaceChildren(el("th", { scope: "col" }, el("span", { class: "soft" }, "✓")), ...heads.map(h => {
     const sorted = view.sort === h ? "ascending" : view.sort === "-" + h ? "descending" : null;
-    return el("th", { scope: "col", "aria-sort": sorted }, el("button", { type: "button", title: h, onclick: () => {
+    return el("th", { scope: "col", class: numeric.has(h) ? "n" : null, "aria-sort": sorted }, el("button", { type: "button", title: h, onclick: () => {
       // The largest first is what one looks for in a metric, and the first letter in a name.
       const down = h.startsWith("metrics");
       view.sort = sorted === null ? (down ? "-" + h : h) : sorted === (down ? "descending" : "ascending") ? (down ? h : "-" + h) : "";
@@ -173,7 +176,7 @@ function row(i) {
   tick.checked = selected.has(run.id);
   r.classList.toggle("chosen", tick.checked);
   r.append(el("td", null, tick), ...heads.map(h => h === "name" ? el("th", { scope: "row", title: clean(run.name) }, el("a", { href: "run.html?id=" + run.id }, shorten(run.name)))
-    : el("td", { class: isNumeric(run[h]) ? "n" : null, title: typeof run[h] === "string" ? clean(run[h]) : null }, cell(h, run[h]))));
+    : el("td", { class: numeric.has(h) || isNumeric(run[h]) ? "n" : null, title: typeof run[h] === "string" ? clean(run[h]) : null }, cell(h, run[h]))));
   return r;
 }
 
@@ -196,12 +199,12 @@ async function need(n) {
 function rows() {
   const [first, last] = seen();
   const there = new Map([...$("rows").children].map(r => [Number(r.dataset.i), r]));
-  const now = [];
+  const now = [], shape = `${heads.length} ${heads.map((h, k) => numeric.has(h) ? k : "").join(" ")}`;
   for (let i = first; i < last; i++) {
     const old = there.get(i), state = stateOf(i);
-    if (old && state !== undefined && old.dataset.key === state && Number(old.dataset.width) === heads.length) { now.push(old); continue; }
+    if (old && state !== undefined && old.dataset.key === state && old.dataset.shape === shape) { now.push(old); continue; }
     const made = row(i);
-    made.dataset.width = heads.length;
+    made.dataset.shape = shape;
     if (old?.contains(document.activeElement)) {
       const tag = document.activeElement.tagName;
       requestAnimationFrame(() => made.querySelector(tag)?.focus({ preventScroll: true }));

@@ -1,11 +1,11 @@
 // Runs by their parameters and results: parallel coordinates and a scatter plot, which share the ranges that select runs.
 "use strict";
 
-// ramp is a colour for a place from 0 to 1, of about the same contrast on a light and a dark page.
-const rampStops = [[0x2a, 0x6f, 0xdb], [0x0f, 0x95, 0xa3], [0x4f, 0x96, 0x2f], [0xb8, 0x7f, 0x0b], [0xd9, 0x4a, 0x2e]];
+// ramp is a colour for a place from 0 to 1: blue, teal, green, yellow, orange, as the page's theme has them.
+const rampStops = [0, 5, 2, 4, 1];
 function ramp(at) {
   const x = Math.max(0, Math.min(1, at)) * (rampStops.length - 1), i = Math.min(Math.floor(x), rampStops.length - 2);
-  return `rgb(${rampStops[i].map((c, k) => Math.round(c + (rampStops[i + 1][k] - c) * (x - i))).join(" ")})`;
+  return `color-mix(in srgb, ${colourVar(rampStops[i + 1])} ${Math.round((x - i) * 100)}%, ${colourVar(rampStops[i])})`;
 }
 
 const without = -0.09; // where a run stands that has no value, or none that is finite
@@ -87,16 +87,21 @@ class Sweep {
       }
     }
     this.differing = c.differences.filter(d => d.kind === "parameter").map(d => reference("params", d.name));
-    this.metrics = [...this.all.keys()].filter(n => n.startsWith("metrics") && n.endsWith(".last"));
+    this.results = [...this.all.keys()].filter(n => n.startsWith("metrics") && n.endsWith(".last"));
     if (c.runs.length < 3 || !this.differing.length) return false;
     this.draw();
     return true;
   }
 
-  // shown are the axes: those of the address, or the parameters that differ and a metric.
+  // shown are the axes: those of the address, or the parameters that differ and a result. The parameter by which the runs are grouped comes first,
+  // then those that most runs have, and that have most values; those that few have are left out. The result is one that differs and that all runs have, if there is one.
   get shown() {
     const given = this.view.axes.filter(n => this.all.has(n));
-    return given.length ? given : [...this.differing.slice(0, 7), ...this.metrics.slice(0, 1)];
+    if (given.length) return given;
+    const have = n => this.all.get(n).filter(v => v !== null).length, kinds = n => new Set(this.all.get(n).map(text)).size;
+    const often = this.differing.filter(n => 2 * have(n) >= this.runs.length || n === this.view.group);
+    const parameters = [...often.length ? often : this.differing].sort((a, b) => (b === this.view.group) - (a === this.view.group) || have(b) - have(a) || kinds(b) - kinds(a));
+    return [...parameters.slice(0, 7), ...[...this.results].sort((a, b) => (kinds(b) > 1) - (kinds(a) > 1) || have(b) - have(a)).slice(0, 1)];
   }
   choose(axes) {
     this.view.axes = [...new Set(axes)];
