@@ -361,10 +361,14 @@ type known struct {
 }
 
 func names(db *history.DB, r *http.Request) (any, error) {
-	return namesOf(db, r.URL.Query().Get("recent") == "")
+	return namesOf(db, r.URL.Query().Get("recent") == "", 4)
 }
 
-func namesOf(db *history.DB, all bool) (*known, error) {
+// newestRuns are so many that their names stand for those of all.
+const newestRuns = 20
+
+// namesOf are the names, of the newest runs those that are common.
+func namesOf(db *history.DB, all bool, share int) (*known, error) {
 	k := &known{Fields: query.Fields(), Params: []string{}, Metrics: []string{}, Metric: query.MetricValues()}
 	var err error
 	if all {
@@ -375,7 +379,7 @@ func namesOf(db *history.DB, all bool) (*known, error) {
 			return nil, err
 		}
 	}
-	newest, err := db.List(20)
+	newest, err := db.List(newestRuns)
 	params, metrics := map[string]int{}, map[string]int{}
 	for _, r := range newest {
 		for name := range r.Params {
@@ -385,20 +389,20 @@ func namesOf(db *history.DB, all bool) (*known, error) {
 			metrics[name]++
 		}
 	}
-	k.RecentParams, k.RecentMetrics = paramsOf(newest, common(params)), common(metrics)
+	k.RecentParams, k.RecentMetrics = paramsOf(newest, common(params, share)), common(metrics, share)
 	return k, err
 }
 
-// common are the names that a run in four has of those with the most common one: in a table of runs of many recipes, a column of
-// another would be empty.
-func common(counts map[string]int) []string {
+// common are the names that a share-th of the runs has that have the most common one: in a table of runs of many recipes, the column of
+// another is empty almost everywhere.
+func common(counts map[string]int, share int) []string {
 	most := 0
 	for _, n := range counts {
 		most = max(most, n)
 	}
 	names := []string{}
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		if 4*counts[name] >= most {
+		if share*counts[name] >= most {
 			names = append(names, name)
 		}
 	}

@@ -96,17 +96,18 @@ func writeData(dir, name string, v any) error {
 const columnsAtMost = 10
 
 func writeIndex(db *history.DB, dir string, ids []int64) error {
-	recent, err := namesOf(db, false)
+	recent, err := namesOf(db, false, newestRuns) // all of them: Where takes what is in the table
 	if err != nil {
 		return err
 	}
-	columns := []string{"id", "name", "status", "recipe", "world_size", "seed", "started", "seconds", "tags"}
+	columns := []string{"id", "name", "status", "recipe"}
 	for _, name := range recent.RecentParams[:min(columnsAtMost, len(recent.RecentParams))] {
 		columns = append(columns, reference("params", name))
 	}
 	for _, name := range recent.RecentMetrics[:min(columnsAtMost, len(recent.RecentMetrics))] {
 		columns = append(columns, reference("metrics", name)+".last")
 	}
+	columns = append(columns, "world_size", "seed", "started", "seconds", "tags")
 	exprs, err := query.ParseList("columns", strings.Join(columns, ", "))
 	if err != nil {
 		return err

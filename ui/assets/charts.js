@@ -5,7 +5,7 @@ const colours = 10; // --c0 to --c9 of drun.css
 const dashes = [[], [6, 4], [2, 3], [10, 4, 2, 4]];
 const colourVar = i => `var(--c${i % colours})`;
 const dashOf = i => dashes[Math.floor(i / colours) % dashes.length];
-const faint = colour => colour + "48";
+const faint = colour => colour + "48", pale = colour => colour + "90"; // of bands, and of lines beside the one that counts
 const themed = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const colourOf = i => themed(`--c${i % colours}`); // of the theme that the page has now
 
@@ -90,15 +90,15 @@ class Chart {
       notFinite += c.not_finite;
       const table = [c.x, shown(c.y)];
       const smooth = c.smooth && c.smooth.length > 0;
-      series.push({ label: smooth ? label + " raw" : label, stroke: smooth ? faint(colour) : colour, width: smooth ? 1 : 1.5, dash, value, points: { show: c.x.length < 60 } });
+      series.push({ label: smooth ? label + " raw" : label, stroke: smooth ? pale(colour) : colour, solid: colour, width: smooth ? 1 : 1.5, dash, value, points: { show: c.x.length < 60 } });
       if (c.low && c.low.length) {
         table.push(shown(c.high), shown(c.low));
         bands.push({ series: [series.length, series.length + 1], fill: faint(colour) });
-        for (const end of ["max", "min"]) series.push({ label: `${label} ${end}`, stroke: faint(colour), width: 0.5, value, points: { show: false } });
+        for (const end of ["max", "min"]) series.push({ label: `${label} ${end}`, stroke: pale(colour), solid: colour, width: 0.5, value, points: { show: false } });
       }
       if (smooth) {
         table.push(shown(c.smooth));
-        series.push({ label, stroke: colour, width: 2, dash, value, points: { show: false } });
+        series.push({ label, stroke: colour, solid: colour, width: 2, dash, value, points: { show: false } });
       }
       tables.push(table);
     }
@@ -157,6 +157,7 @@ class Chart {
       axes: [axis, { ...axis, size: 64, values: (u, ticks) => ticks.map(v => v === null ? null : Number(v.toPrecision(5)).toString()) }],
       cursor: { focus: { prox: 24 }, drag: { x: true, y: false, setScale: false }, sync: { key: this.settings.sync }, bind: { dblclick: () => () => { chart.reset(); } } },
       focus: { alpha: 0.35 },
+      legend: { markers: { stroke: (u, i) => u.series[i].solid } },
       hooks: { setSelect: [u => {
         if (u.select.width < 4) return;
         chart.zoom = [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")];

@@ -13,8 +13,8 @@ function metricsOf(c) {
 
 function table() {
   const rows = $("all").checked ? [...latest.differences, ...latest.same] : latest.differences;
-  const cells = (kind, v) => isNumeric(v) || v === null ? v : ["recipe", "data", "artifact"].includes(kind) && /^[0-9a-f]{64}/.test(v) ? el("span", { title: v }, v.slice(0, 12)) : v;
-  list($("table"), ["what", "name", ...latest.runs.map(r => `${r.id} ${r.name}`)], rows.map(d => [d.kind, d.name, ...d.values.map(v => cells(d.kind, v))]), latest.runs.length > 1 ? "nothing differs" : "one run alone: select several in the table of runs");
+  const cells = (kind, v, row) => v === null && row.some(isNumeric) ? el("div", { class: "missing" }, "-") : isNumeric(v) || v === null ? v : ["recipe", "data", "artifact"].includes(kind) && /^[0-9a-f]{64}/.test(v) ? el("span", { title: v }, v.slice(0, 12)) : v;
+  list($("table"), ["what", "name", ...latest.runs.map(r => `${r.id} ${r.name}`)], rows.map(d => [d.kind, d.name, ...d.values.map(v => cells(d.kind, v, d.values))]), latest.runs.length > 1 ? "nothing differs" : "one run alone: select several in the table of runs");
 }
 
 // The address keeps the view.

@@ -80,6 +80,7 @@ async function load(fresh) {
   heads = [...new Set([...fixed, ...Object.keys(answers[0].runs[0] ?? {})])];
   const loaded = answers.flatMap(a => a.runs);
   numeric = new Set(heads.filter(h => loaded.some(r => isNumeric(r[h])) && loaded.every(r => isNumeric(r[h]) || r[h] === null)));
+  if (window.exported) $("columns").value = unfixed(heads.join(", "));
   layOut();
   if (fresh) $("scroll").scrollTop = 0;
   head();
