@@ -34,12 +34,50 @@ func gatesOf(cell kernel.Cell) int {
 
 // recurrent is what a pass over a sequence keeps for the backward pass.
 type recurrent struct {
-	cell             kernel.Cell
-	n, steps, in, w  int
-	gates, wide      int // sums in a row of a product, and widths kept
-	lengths          []int64
-	backwards        bool
-	kept, h, c, back *Tensor // gates' values (T, N, wide·H); states (T+1, N, H); WHH transposed
+	cell            kernel.Cell
+	n, steps, in, w int
+	gates, wide     int // sums in a row of a product, and widths kept
+	lengths         []int64
+	backwards       bool
+	kept, h, c      *Tensor // gates' values (T, N, wide·H); states (T+1, N, H)
+}
+
+// panels are the columns of a matrix (k, n) that every step multiplies with, in groups of width: a step's product then reads
+// along memory, where the rows of a wide matrix lie a page apart. The sums are the same.
+type panels struct {
+	data        *Tensor // (n/width, k, width)
+	k, n, width int
+}
+
+// panelWidth is a multiple of the columns that every kernel takes at once.
+const panelWidth = 32
+
+// panels copies the matrix w (k, n), whose elements are so far apart. Products with a bias, and of so few or so many rows that the
+// kernel has better ways, take all columns at once.
+func (r *recurrent) panels(b *builder, w *Tensor, k, n, nextRow, nextColumn int, bias bool) panels {
+	p := panels{k: k, n: n, width: n}
+	if !bias && n%panelWidth == 0 && r.n > 2 && r.n <= 64 {
+		p.width = panelWidth
+	}
+	if p.data = b.like(n/max(p.width, 1), k, p.width); b.err != nil {
+		return p
+	}
+	v := viewOf(w, 3)
+	copy(v.shape, p.data.shape)
+	v.strides[0], v.strides[1], v.strides[2] = p.width*nextColumn, nextRow, nextColumn
+	kCopy(p.data, v.seal())
+	return p
+}
+
+// times is c (n, p.n) = a (n, p.k) times the matrix in panels, plus what is there, plus bias.
+func (r *recurrent) times(op string, p panels, c *Tensor, cAt int, a *Tensor, aAt int, add bool, bias *Tensor) error {
+	if r.n == 0 || p.n == 0 {
+		return nil
+	}
+	err := kernel.Gemm(c.dtype, p.n/p.width, r.n, p.width, p.k, kernel.Matrix{Data: c.ptrAt(cAt), Stride: p.n, Batch: p.width},
+		kernel.Matrix{Data: a.ptrAt(aAt), Stride: p.k}, kernel.Matrix{Data: p.data.ptr(), Stride: p.width, Batch: p.k * p.width}, add, ptrOr(bias))
+	alive(p.data, a, c, bias)
+	return starved(op, err)
 }
 
 // Recurrent runs one direction of a recurrent layer over x (T, N, I), from the states h0 and,
@@ -84,15 +122,12 @@ func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int6
 	if cell == kernel.GRU {
 		hidden = b.like(r.n, 3*r.w)
 	}
-	r.back = b.like(r.w, r.gates*r.w)
+	// The sums of the inputs, of all steps at once. Biases join them, but for the GRU's hidden ones.
+	bias, hiddenBias := b.contiguous(w.BIH), b.contiguous(w.BHH)
+	back := r.panels(&b, whh, r.w, r.gates*r.w, 1, r.w, cell == kernel.GRU && hiddenBias != nil)
 	if b.err != nil {
 		return nil, nil, nil, b.err
 	}
-	turned := viewOf(whh, 2)
-	turned.shape[0], turned.shape[1], turned.strides[0], turned.strides[1] = r.w, r.gates*r.w, 1, r.w
-	kCopy(r.back, turned.seal())
-	// The sums of the inputs, of all steps at once. Biases join them, but for the GRU's hidden ones.
-	bias, hiddenBias := b.contiguous(w.BIH), b.contiguous(w.BHH)
 	if hiddenBias != nil && cell != kernel.GRU {
 		if bias, err = Add(bias.Detach(), hiddenBias.Detach()); err != nil {
 			return
@@ -110,9 +145,9 @@ func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int6
 	for i := range r.steps {
 		t, before, after := r.at(i)
 		if cell == kernel.GRU {
-			err = r.product(op, hidden, 0, 3*r.w, r.h, before*r.n*r.w, r.w, r.back, 3*r.w, false, r.n, 3*r.w, r.w, false, hiddenBias)
+			err = r.times(op, back, hidden, 0, r.h, before*r.n*r.w, false, hiddenBias)
 		} else {
-			err = r.product(op, r.kept, t*r.n*wide, wide, r.h, before*r.n*r.w, r.w, r.back, wide, false, r.n, wide, r.w, true, nil)
+			err = r.times(op, back, r.kept, t*r.n*wide, r.h, before*r.n*r.w, true, nil)
 		}
 		if err != nil {
 			return
@@ -123,13 +158,13 @@ func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int6
 			step.Run(x.dtype, cell, false)
 		}
 	}
-	alive(in, wih, r.back, hidden, bias, hiddenBias)
+	alive(in, wih, hidden, bias, hiddenBias)
 	kCopy(r.state(all, r.steps), r.state(r.h, r.last()))
 	if cell == kernel.LSTM {
 		kCopy(r.state(all, r.steps+1), r.state(r.c, r.last()))
 	}
 	if recordsAny(x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH) {
-		record(all, op, r.backward, x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH).save(in, wih, whh, r.kept, r.h, r.c, r.back)
+		record(all, op, r.backward, x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH).save(in, wih, whh, r.kept, r.h, r.c)
 	}
 	if out, err = Narrow(all, 0, 0, r.steps); err != nil {
 		return
@@ -204,6 +239,7 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
 	if r.cell == kernel.LSTM {
 		dc, dc0 = b.like(r.n, r.w), b.like(r.n, r.w)
 	}
+	forth := r.panels(&b, whh, wide, r.w, r.w, 1, false)
 	if b.err != nil {
 		return b.err
 	}
@@ -221,7 +257,7 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
 		if r.n > 0 {
 			step.Run(g.dtype, r.cell, true)
 		}
-		if err := r.product(op, dh0, 0, r.w, dhidden, t*r.n*wide, wide, whh, r.w, false, r.n, r.w, wide, true, nil); err != nil {
+		if err := r.times(op, forth, dh0, 0, dhidden, t*r.n*wide, true, nil); err != nil {
 			return err
 		}
 		dh, dh0, dc, dc0 = dh0, dh, dc0, dc
@@ -274,6 +310,13 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
 	}
 	for i, d := range []*Tensor{dgates, dhidden} {
 		if !nd.needs(5 + i) {
+			continue
+		}
+		if i == 1 && d == dgates && outs[5] != nil { // both biases have the same gradient
+			if outs[6] = b.like(wide); b.err != nil {
+				return b.err
+			}
+			kCopy(outs[6], outs[5])
 			continue
 		}
 		flat := viewOf(d, 2)
