@@ -25,6 +25,8 @@ func main() {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == nodesCommand:
 		err = measureNodes(ctx, os.Args[2:], os.Stdout)
+	case len(os.Args) > 1 && os.Args[1] == meetCommand:
+		err = measureMeeting(ctx, os.Args[2:], os.Stdout)
 	case len(os.Args) > 1 && os.Args[1] == savesCommand:
 		err = measureSaves(ctx, os.Args[2:], os.Stdout)
 	case len(os.Args) > 1 && os.Args[1] == forecastCommand:
