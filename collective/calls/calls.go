@@ -37,6 +37,17 @@ func Go(wg *sync.WaitGroup, limit time.Duration, before *Background, do func(con
 	return b
 }
 
+// Begun is a call that something else carries out, which says with end that it is over. wg counts it.
+func Begun(wg *sync.WaitGroup) (b *Background, end func(error)) {
+	b = &Background{done: make(chan struct{})}
+	wg.Add(1)
+	return b, func(err error) {
+		b.err = err
+		close(b.done)
+		wg.Done()
+	}
+}
+
 // Failed is a call that has not begun.
 func Failed(err error) *Background {
 	b := &Background{done: make(chan struct{}), err: err}

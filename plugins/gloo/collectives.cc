@@ -3,6 +3,7 @@
 // The collectives: each is Gloo's function of that name, where it has one.
 
 #include <cstring>
+#include <numeric>
 
 #include <gloo/allgather.h>
 #include <gloo/allgatherv.h>
@@ -18,6 +19,19 @@
 #include "group.h"
 #include "reduce.h"
 
+// led runs a collective of so many bytes. Of up to so many the thread leads from its beginning to its end, since
+// taking the connections from Gloo's thread costs some system calls; in larger ones Gloo's thread reads while this one
+// reduces.
+static constexpr size_t ledThroughout = 1 << 20;
+
+template <typename F>
+static int led(group *g, size_t bytes, char *err, F f) {
+    return guarded(g, err, [&] {
+        std::unique_ptr<Term> term(bytes <= ledThroughout ? new Term(*g->transport->leader) : nullptr);
+        f();
+    });
+}
+
 // Gloo knows an element only by its size.
 template <typename F>
 static void sized(size_t elem, F f) {
@@ -32,7 +46,7 @@ int drun_gloo_allreduce(group *g, int dtype, int op, size_t elem, const void *in
     auto combine = combiner(dtype, op);
     if (!combine) return fail(err, "no such reduction");
     g->calls[ALLREDUCE]++;
-    return guarded(g, err, [&] {
+    return led(g, n * elem, err, [&] {
         gloo::AllreduceOptions o(g->context);
         sized(elem, [&](auto *t) {
             using T = decltype(t);
@@ -48,7 +62,7 @@ int drun_gloo_reduce(group *g, int dtype, int op, size_t elem, const void *in, v
     auto combine = combiner(dtype, op);
     if (!combine) return fail(err, "no such reduction");
     g->calls[REDUCE]++;
-    return guarded(g, err, [&] {
+    return led(g, n * elem, err, [&] {
         gloo::ReduceOptions o(g->context);
         sized(elem, [&](auto *t) {
             using T = decltype(t);
@@ -63,7 +77,7 @@ int drun_gloo_reduce(group *g, int dtype, int op, size_t elem, const void *in, v
 
 int drun_gloo_broadcast(group *g, void *data, size_t n, int root, char *err) {
     g->calls[BROADCAST]++;
-    return guarded(g, err, [&] {
+    return led(g, n, err, [&] {
         gloo::BroadcastOptions o(g->context);
         o.setOutput((char *)data, n);
         o.setRoot(root);
@@ -73,7 +87,7 @@ int drun_gloo_broadcast(group *g, void *data, size_t n, int root, char *err) {
 
 int drun_gloo_allgather(group *g, const void *in, size_t n, void *out, const int64_t *counts, char *err) {
     g->calls[counts ? ALLGATHERV : ALLGATHER]++;
-    return guarded(g, err, [&] {
+    return led(g, n, err, [&] {
         auto size = g->context->size;
         if (counts) {
             gloo::AllgathervOptions o(g->context);
@@ -91,7 +105,7 @@ int drun_gloo_allgather(group *g, const void *in, size_t n, void *out, const int
 // Gloo's gather takes parts of one size; with different ones the root posts its receives in the same way.
 int drun_gloo_gather(group *g, const void *in, size_t n, void *out, const int64_t *counts, int root, char *err) {
     g->calls[counts ? GATHERV : GATHER]++;
-    return guarded(g, err, [&] {
+    return led(g, n, err, [&] {
         auto rank = g->context->rank, size = g->context->size;
         if (!counts) {
             gloo::GatherOptions o(g->context);
@@ -121,7 +135,7 @@ int drun_gloo_gather(group *g, const void *in, size_t n, void *out, const int64_
 
 int drun_gloo_scatter(group *g, const void *in, void *out, size_t n, const int64_t *counts, int root, char *err) {
     g->calls[counts ? SCATTERV : SCATTER]++;
-    return guarded(g, err, [&] {
+    return led(g, n, err, [&] {
         auto rank = g->context->rank, size = g->context->size;
         auto from = (char *)const_cast<void *>(in);
         if (!counts) {
@@ -156,7 +170,7 @@ int drun_gloo_scatter(group *g, const void *in, void *out, size_t n, const int64
 
 int drun_gloo_alltoall(group *g, const void *in, void *out, size_t n, char *err) {
     g->calls[ALLTOALL]++;
-    return guarded(g, err, [&] {
+    return led(g, n, err, [&] {
         gloo::AlltoallOptions o(g->context);
         o.setInput((char *)const_cast<void *>(in), n);
         o.setOutput((char *)out, n);
@@ -166,8 +180,8 @@ int drun_gloo_alltoall(group *g, const void *in, void *out, size_t n, char *err)
 
 int drun_gloo_alltoallv(group *g, const void *in, const int64_t *sent, void *out, const int64_t *received, char *err) {
     g->calls[ALLTOALLV]++;
-    return guarded(g, err, [&] {
-        auto size = g->context->size;
+    auto size = g->context->size;
+    return led(g, std::accumulate(sent, sent + size, int64_t(0)), err, [&] {
         gloo::AlltoallvOptions o(g->context);
         o.setInput((char *)const_cast<void *>(in), std::vector<int64_t>(sent, sent + size));
         o.setOutput((char *)out, std::vector<int64_t>(received, received + size));
@@ -177,7 +191,7 @@ int drun_gloo_alltoallv(group *g, const void *in, const int64_t *sent, void *out
 
 int drun_gloo_barrier(group *g, char *err) {
     g->calls[BARRIER]++;
-    return guarded(g, err, [&] {
+    return led(g, 0, err, [&] {
         gloo::BarrierOptions o(g->context);
         gloo::barrier(o);
     });

@@ -57,14 +57,15 @@ device *drun_gloo_device_share(device *d) { return new device{d->gloo}; }
 
 void drun_gloo_device_free(device *d) { delete d; }
 
-group *drun_gloo_group(device *d, int rank, int size, char *err) {
+group *drun_gloo_group(device *d, int rank, int size, int pauses, int yields, char *err) {
     std::unique_ptr<group> g(new group);
     try {
         g->device = d->gloo;
         g->context = std::make_shared<Context>(rank, size);
-        auto transport = std::make_shared<Net>(std::dynamic_pointer_cast<gloo::transport::tcp::Device>(d->gloo), rank, size);
+        auto leader = std::make_shared<Leader>(pauses, yields);
+        auto transport = std::make_shared<Net>(std::dynamic_pointer_cast<tcp::Device>(d->gloo), rank, size, leader);
         transport->setTimeout(never);
-        g->transport = std::make_shared<Transport>(transport);
+        g->transport = std::make_shared<Transport>(transport, leader);
         g->peers.resize(size);
         for (int i = 0; i < size; i++)
             if (i != rank) transport->createPair(i);

@@ -11,6 +11,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/messages"
+	"drun/collective/sharedmem"
 	"drun/element"
 	"drun/plugins/internal/blocking"
 	"drun/plugins/internal/ordered"
@@ -26,9 +27,11 @@ type engine struct {
 	prefix        string // of its keys in the store
 	deterministic bool
 	rank, size    int
+	poll          sharedmem.Poll // for what comes from other ranks: each has a process beside its plugin
 
 	reducer  ordered.Reducer
 	received C.header // of the message that Next announced
+	paired   paired
 }
 
 var functions = [C.FUNCTIONS]string{
@@ -58,6 +61,7 @@ func (e *engine) Leave() { C.drun_gloo_leave(e.group) }
 
 // Close ends the connections.
 func (e *engine) Close() error {
+	e.paired.close()
 	e.free()
 	return nil
 }
@@ -113,23 +117,6 @@ func (e *engine) Fetch(from int, h blocking.Header, data []byte) error {
 	}
 	var failure [C.ERR_SIZE]C.char
 	return failed(C.drun_gloo_fetch(e.group, C.int(from), C.uint64_t(h.Key), pointer(data), C.size_t(len(data)), &failure[0]), &failure)
-}
-
-// Post starts a paired message.
-func (e *engine) Post(kind collective.Kind, peer int, tag int64, data []byte) (end func() error, err error) {
-	var failure [C.ERR_SIZE]C.char
-	sends := C.int(0)
-	if kind == collective.Send {
-		sends = 1
-	}
-	t := C.drun_gloo_post(e.group, sends, C.int(peer), C.int64_t(tag), pointer(data), C.size_t(len(data)), &failure[0])
-	if t == nil {
-		return nil, errors.New(C.GoString(&failure[0]))
-	}
-	return func() error {
-		var failure [C.ERR_SIZE]C.char
-		return failed(C.drun_gloo_await(e.group, t, &failure[0]), &failure)
-	}, nil
 }
 
 // Stop ends Next.

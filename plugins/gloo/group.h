@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -16,8 +17,12 @@
 #include <gloo/transport/tcp/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/tcp/pair.h>
+#include <gloo/transport/tcp/unbound_buffer.h>
 
+#include "lead.h"
 #include "shim.h"
+
+namespace tcp = gloo::transport::tcp;
 
 // Waits are ended from outside, by drun_gloo_interrupt, which knows the limits
 // of the run; Gloo's own limit is out of the way.
@@ -53,8 +58,8 @@ struct Presence {
 // one can be woken. Gloo itself forgets to wake those whose data was on its
 // way when the connection broke.
 struct Transport : gloo::transport::Context {
-    explicit Transport(std::shared_ptr<gloo::transport::Context> inner)
-        : gloo::transport::Context(inner->rank, inner->size), inner(std::move(inner)) {}
+    Transport(std::shared_ptr<gloo::transport::Context> inner, std::shared_ptr<Leader> leader)
+        : gloo::transport::Context(inner->rank, inner->size), inner(std::move(inner)), leader(std::move(leader)) {}
     std::unique_ptr<gloo::transport::Pair> &getPair(int rank) override { return inner->getPair(rank); }
     std::unique_ptr<gloo::transport::Pair> &createPair(int rank) override { return inner->createPair(rank); }
     Unbound createUnboundBuffer(void *data, size_t size) override;
@@ -62,6 +67,7 @@ struct Transport : gloo::transport::Context {
     void interrupt();
 
     const std::shared_ptr<gloo::transport::Context> inner;
+    const std::shared_ptr<Leader> leader;
     std::mutex lock;
     bool interrupted = false;
     std::set<gloo::transport::UnboundBuffer *> used;
@@ -69,29 +75,89 @@ struct Transport : gloo::transport::Context {
 
 // Pair is Gloo's connection to a peer, but is given one that exists: by itself
 // Gloo takes whoever calls first for the peer.
-struct Pair : gloo::transport::tcp::Pair {
-    Pair(gloo::transport::tcp::Context *context, gloo::transport::tcp::Device *device, int rank, std::chrono::milliseconds timeout)
-        : gloo::transport::tcp::Pair(context, device, rank, timeout) {
+struct Pair : tcp::Pair {
+    Pair(tcp::Context *context, tcp::Device *device, int rank, std::chrono::milliseconds timeout, std::shared_ptr<Leader> leader)
+        : tcp::Pair(context, device, rank, timeout), leader(std::move(leader)) {
         deafen();
     }
+    ~Pair() override;
     // adopt goes on with a connected socket, which it owns from then on.
     void adopt(int socket);
     // silent tells whether data has been on its way to the peer for too long without any
     // acknowledgement, which TCP itself would go on resending for a quarter of an hour.
     bool silent();
 
+    // What a leader does with the connection: it takes it from Gloo's thread, reads what has come and writes what there
+    // is room for, and gives it back.
+    void take();
+    void serve(int events);
+    void give();
+
+#if __has_include(<gloo/transport/tcp/debug_data.h>) // since March 2025 Gloo's thread says which loop it is
+    void handleEvents(tcp::Loop &loop, int events) override {
+        if (available()) tcp::Pair::handleEvents(loop, events);
+    }
+#else
+    void handleEvents(int events) override {
+        if (available()) tcp::Pair::handleEvents(events);
+    }
+#endif
+
+  protected:
+    void handleReadWrite(int events) override;
+    bool read() override;
+    void changeState(state next) noexcept override;
+
   private:
     using clock = std::chrono::steady_clock;
     clock::time_point looked, since; // since when something has been unanswered
 
+    const std::shared_ptr<Leader> leader;
+    uint32_t watched = 0;  // what the leader's epoll looks for
+    bool taken = false;    // Gloo's thread does not look at it
+    bool serving = false;  // the leader reads it
+    bool served = false;   // by the leader of now
+    bool busy = false;     // the last leader had to do with it
+
     // deafen stops listening, which every pair of Gloo's begins with until 2023.
     void deafen();
+    bool available();
+    bool watch();
+    bool quiet();
 };
 
-// Net is Gloo's context over TCP, of our pairs.
-struct Net : gloo::transport::tcp::Context {
-    using gloo::transport::tcp::Context::Context;
+// Buffer is Gloo's, and can be asked whether a wait would be over at once.
+struct Buffer : tcp::UnboundBuffer {
+    using tcp::UnboundBuffer::UnboundBuffer;
+    bool over(bool sends);
+};
+
+// Net is Gloo's context over TCP, of our pairs and buffers.
+struct Net : tcp::Context {
+    Net(std::shared_ptr<tcp::Device> device, int rank, int size, std::shared_ptr<Leader> leader)
+        : tcp::Context(std::move(device), rank, size), leader(std::move(leader)) {}
     std::unique_ptr<gloo::transport::Pair> &createPair(int rank) override;
+    Unbound createUnboundBuffer(void *data, size_t size) override;
+
+    const std::shared_ptr<Leader> leader;
+};
+
+// Tracked is a buffer that its transport knows.
+struct Tracked : gloo::transport::UnboundBuffer {
+    Tracked(Transport *t, void *data, size_t size);
+    ~Tracked() override;
+    // over tells whether a wait would end at once.
+    bool over(bool sends) { return static_cast<Buffer *>(inner.get())->over(sends); }
+    bool waitRecv(int *rank, std::chrono::milliseconds timeout) override;
+    bool waitSend(int *rank, std::chrono::milliseconds timeout) override;
+    void abortWaitRecv() override { inner->abortWaitRecv(); }
+    void abortWaitSend() override { inner->abortWaitSend(); }
+    void send(int to, uint64_t slot, size_t offset, size_t n) override { inner->send(to, slot, offset, n); }
+    void recv(int from, uint64_t slot, size_t offset, size_t n) override { inner->recv(from, slot, offset, n); }
+    void recv(std::vector<int> from, uint64_t slot, size_t offset, size_t n) override { inner->recv(std::move(from), slot, offset, n); }
+
+    Transport *const transport;
+    const Unbound inner;
 };
 
 struct device {
@@ -111,6 +177,9 @@ struct group {
     bool stopped = false;
     Unbound next; // the receive of whatever message is announced
     header incoming;
+
+    std::mutex postedLock;
+    std::list<std::shared_ptr<transfer>> posted; // paired messages under way
 
     std::atomic<uint64_t> sent{0};
     std::atomic<int64_t> calls[FUNCTIONS] = {};

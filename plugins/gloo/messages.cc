@@ -5,6 +5,7 @@
 // a header, which the receiver takes from any rank; the data of a large one
 // follows in a slot of its own.
 
+#include <cstdio>
 #include <cstring>
 #include <memory>
 
@@ -79,27 +80,85 @@ int drun_gloo_fetch(group *g, int from, uint64_t slot, void *data, size_t n, cha
 }
 
 // A paired message has a slot of its own for its tag: Gloo matches the sends and receives of a
-// slot in their order.
+// slot in their order. All that are under way are waited for together, by one thread.
 struct transfer {
     Unbound buffer;
     bool sends;
+    uint64_t key;
+    bool posting = true; // the thread that posts it still uses it
+
+    bool over() { return !posting && static_cast<Tracked *>(buffer.get())->over(sends); }
+    void wait() { sends ? buffer->waitSend(never) : buffer->waitRecv(nullptr, never); }
 };
 
-transfer *drun_gloo_post(group *g, int sends, int peer, int64_t tag, void *data, size_t n, char *err) {
+int drun_gloo_post(group *g, uint64_t key, int sends, int peer, int64_t tag, void *data, size_t n, char *err) {
     g->calls[sends ? SEND : RECV]++;
-    std::unique_ptr<transfer> t(new transfer);
+    int ended = 0;
     int rc = guarded(g, err, [&] {
-        t->sends = sends != 0;
+        auto t = std::make_shared<transfer>();
         t->buffer = g->context->createUnboundBuffer(data, n);
+        t->sends = sends != 0;
+        t->key = key;
+        {
+            std::lock_guard<std::mutex> lock(g->postedLock);
+            g->posted.push_back(t); // before it can end
+        }
         uint64_t slot = PAIRED_SLOT | uint64_t(tag);
-        sends ? t->buffer->send(peer, slot) : t->buffer->recv(peer, slot);
+        try {
+            sends ? t->buffer->send(peer, slot) : t->buffer->recv(peer, slot);
+        } catch (...) {
+            std::lock_guard<std::mutex> lock(g->postedLock);
+            g->posted.remove(t);
+            throw;
+        }
+        {
+            std::lock_guard<std::mutex> lock(g->postedLock);
+            t->posting = false;
+            if (!t->over()) return;
+            g->posted.remove(t);
+        }
+        t->wait();
+        ended = 1;
     });
-    return rc == 0 ? t.release() : nullptr;
+    return rc < 0 ? rc : ended;
 }
 
-int drun_gloo_await(group *g, transfer *posted, char *err) {
-    std::unique_ptr<transfer> t(posted);
-    return guarded(g, err, [&] { t->sends ? t->buffer->waitSend(never) : t->buffer->waitRecv(nullptr, never); });
+int drun_gloo_ended(group *g, transfer_end *ends, int most) {
+    int n = 0;
+    auto look = [&] {
+        std::lock_guard<std::mutex> lock(g->postedLock);
+        if (g->posted.empty()) return true;
+        for (auto &t : g->posted)
+            if (t->over()) return true;
+        return false;
+    };
+    try {
+        Term term(*g->transport->leader, true);
+        // Where processes share cores this thread sleeps at once: others compute meanwhile.
+        g->transport->leader->lead(look, 0);
+    } catch (const std::exception &e) {
+        fprintf(stderr, "%s\n", e.what());
+        g->transport->interrupt(); // the connections are of no use any more
+    }
+    std::list<std::shared_ptr<transfer>> ended;
+    {
+        std::lock_guard<std::mutex> lock(g->postedLock);
+        for (auto i = g->posted.begin(); i != g->posted.end() && n < most;) {
+            if (!(*i)->over()) {
+                i++;
+                continue;
+            }
+            ends[n++].key = (*i)->key;
+            ended.push_back(*i);
+            i = g->posted.erase(i);
+        }
+    }
+    n = 0;
+    for (auto &t : ended) {
+        auto &e = ends[n++];
+        e.rc = guarded(g, e.err, [&] { t->wait(); });
+    }
+    return n;
 }
 
 void drun_gloo_stop(group *g) {
@@ -107,4 +166,5 @@ void drun_gloo_stop(group *g) {
     g->stopped = true;
     if (g->next) g->next->abortWaitRecv();
     g->stopping.notify_all();
+    g->transport->leader->ring();
 }

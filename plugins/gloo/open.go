@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
+	"drun/collective/sharedmem"
 	"drun/plugins/internal/blocking"
 	"drun/plugins/internal/meet"
 	"drun/plugins/internal/ordered"
@@ -43,7 +44,8 @@ func (b *Backend) Open(ctx context.Context, world collective.World) (collective.
 		C.drun_gloo_device_free(d)
 		return nil, err
 	}
-	e := &engine{device: d, host: host, store: world.Store, prefix: "gloo", deterministic: world.Deterministic, rank: world.Rank, size: world.Size}
+	e := &engine{device: d, host: host, store: world.Store, prefix: "gloo", deterministic: world.Deterministic, rank: world.Rank, size: world.Size,
+		poll: sharedmem.PollBeside(2 * max(1, world.LocalSize))}
 	if err := e.connect(ctx); err != nil {
 		e.free()
 		return nil, err
@@ -76,7 +78,7 @@ func (e *engine) connect(ctx context.Context) error {
 	}
 	var failure [C.ERR_SIZE]C.char
 	e.reducer = ordered.Reducer{Mover: mover{e}, Rank: e.rank, Size: e.size}
-	e.group = C.drun_gloo_group(e.device, C.int(e.rank), C.int(e.size), &failure[0])
+	e.group = C.drun_gloo_group(e.device, C.int(e.rank), C.int(e.size), C.int(e.poll.Pauses), C.int(e.poll.Yields), &failure[0])
 	if e.group == nil {
 		return errors.New(C.GoString(&failure[0]))
 	}
@@ -115,7 +117,7 @@ func (e *engine) give(rank int, p meet.Peer) error {
 
 // Split connects the ranks of a group among themselves, over the same interface.
 func (e *engine) Split(ctx context.Context, group collective.Group, rank int) (blocking.Engine, error) {
-	sub := &engine{device: C.drun_gloo_device_share(e.device), host: e.host, store: e.store, deterministic: e.deterministic, rank: rank, size: len(group.Ranks),
+	sub := &engine{device: C.drun_gloo_device_share(e.device), host: e.host, store: e.store, deterministic: e.deterministic, rank: rank, size: len(group.Ranks), poll: e.poll,
 		prefix: fmt.Sprintf("%s/group %d of %d", e.prefix, group.ID, group.Ranks[0])}
 	if err := sub.connect(ctx); err != nil {
 		sub.free()

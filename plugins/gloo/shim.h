@@ -42,8 +42,9 @@ device *drun_gloo_device_share(device *d);
 void drun_gloo_device_free(device *d);
 
 // A group is given a connected socket to each peer, which it owns from then on;
-// address is for messages.
-group *drun_gloo_group(device *d, int rank, int size, char *err);
+// address is for messages. Who waits in it looks so often without a pause and so often after it has let another process
+// run, before it sleeps.
+group *drun_gloo_group(device *d, int rank, int size, int pauses, int yields, char *err);
 int drun_gloo_connect(group *g, int peer, int socket, const char *address, char *err);
 int drun_gloo_ready(group *g, char *err);
 void drun_gloo_interrupt(group *g);
@@ -71,10 +72,16 @@ int drun_gloo_next(group *g, int *from, header *h, char *err);
 int drun_gloo_fetch(group *g, int from, uint64_t slot, void *data, size_t n, char *err);
 void drun_gloo_stop(group *g);
 
-// A paired message: post starts it, and await waits for its end and frees it.
+// Paired messages: post starts one, and gives 1 if it has ended. Otherwise ended tells when: it waits until some have,
+// and gives how many; none where none is under way.
 typedef struct transfer transfer;
-transfer *drun_gloo_post(group *g, int sends, int peer, int64_t tag, void *data, size_t n, char *err);
-int drun_gloo_await(group *g, transfer *t, char *err);
+typedef struct {
+    uint64_t key;
+    int rc;
+    char err[ERR_SIZE];
+} transfer_end;
+int drun_gloo_post(group *g, uint64_t key, int sends, int peer, int64_t tag, void *data, size_t n, char *err);
+int drun_gloo_ended(group *g, transfer_end *ends, int most);
 
 const char *drun_gloo_version(void);
 

@@ -75,49 +75,64 @@ bool Pair::silent() {
 }
 
 std::unique_ptr<gloo::transport::Pair> &Net::createPair(int rank) {
-    pairs_[rank] = std::unique_ptr<gloo::transport::Pair>(new Pair(this, device_.get(), rank, getTimeout()));
+    auto pair = new Pair(this, device_.get(), rank, getTimeout(), leader);
+    pairs_[rank] = std::unique_ptr<gloo::transport::Pair>(pair);
+    leader->pairs.push_back(pair);
     return pairs_[rank];
 }
 
-namespace {
+Unbound Net::createUnboundBuffer(void *data, size_t size) { return Unbound(new Buffer(shared_from_this(), data, size)); }
 
-struct Tracked : gloo::transport::UnboundBuffer {
-    Tracked(Transport *t, void *data, size_t size)
-        : gloo::transport::UnboundBuffer(data, size), transport(t), inner(t->inner->createUnboundBuffer(data, size)) {
-        std::lock_guard<std::mutex> guard(transport->lock);
-        transport->used.insert(inner.get());
-        if (transport->interrupted) wake(inner.get());
-    }
-    ~Tracked() override {
-        std::lock_guard<std::mutex> guard(transport->lock);
-        transport->used.erase(inner.get());
-    }
-    static void wake(gloo::transport::UnboundBuffer *b) {
-        b->abortWaitSend();
-        b->abortWaitRecv();
-    }
-    static bool done(bool waited) {
-        if (!waited) throw std::runtime_error("interrupted");
-        return true;
-    }
-    bool waitRecv(int *rank, std::chrono::milliseconds timeout) override { return done(inner->waitRecv(rank, timeout)); }
-    bool waitSend(int *rank, std::chrono::milliseconds timeout) override { return done(inner->waitSend(rank, timeout)); }
-    void abortWaitRecv() override { inner->abortWaitRecv(); }
-    void abortWaitSend() override { inner->abortWaitSend(); }
-    void send(int to, uint64_t slot, size_t offset, size_t n) override { inner->send(to, slot, offset, n); }
-    void recv(int from, uint64_t slot, size_t offset, size_t n) override { inner->recv(from, slot, offset, n); }
-    void recv(std::vector<int> from, uint64_t slot, size_t offset, size_t n) override { inner->recv(std::move(from), slot, offset, n); }
+bool Buffer::over(bool sends) {
+    std::lock_guard<std::mutex> guard(m_);
+    return ex_ || (sends ? abortWaitSend_ || sendCompletions_ > 0 : abortWaitRecv_ || recvCompletions_ > 0);
+}
 
-    Transport *const transport;
-    const Unbound inner;
-};
+static void wake(gloo::transport::UnboundBuffer *b) {
+    b->abortWaitSend();
+    b->abortWaitRecv();
+}
 
-} // namespace
+Tracked::Tracked(Transport *t, void *data, size_t size)
+    : gloo::transport::UnboundBuffer(data, size), transport(t), inner(t->inner->createUnboundBuffer(data, size)) {
+    std::lock_guard<std::mutex> guard(transport->lock);
+    transport->used.insert(inner.get());
+    if (transport->interrupted) wake(inner.get());
+}
+
+Tracked::~Tracked() {
+    std::lock_guard<std::mutex> guard(transport->lock);
+    transport->used.erase(inner.get());
+}
+
+// lead has this thread read the connections until a wait is over, unless another does.
+static void lead(Tracked *b, bool sends) {
+    if (b->over(sends)) return;
+    auto &leader = *b->transport->leader;
+    Term term(leader);
+    if (term.leads) leader.lead([=] { return b->over(sends); }, leader.yields);
+}
+
+static bool done(bool waited) {
+    if (!waited) throw std::runtime_error("interrupted");
+    return true;
+}
+
+bool Tracked::waitRecv(int *rank, std::chrono::milliseconds timeout) {
+    lead(this, false);
+    return done(inner->waitRecv(rank, timeout));
+}
+
+bool Tracked::waitSend(int *rank, std::chrono::milliseconds timeout) {
+    lead(this, true);
+    return done(inner->waitSend(rank, timeout));
+}
 
 Unbound Transport::createUnboundBuffer(void *data, size_t size) { return Unbound(new Tracked(this, data, size)); }
 
 void Transport::interrupt() {
     std::lock_guard<std::mutex> guard(lock);
     interrupted = true;
-    for (auto b : used) Tracked::wake(b);
+    for (auto b : used) wake(b);
+    leader->ring();
 }

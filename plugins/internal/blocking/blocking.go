@@ -53,9 +53,8 @@ type Engine interface {
 
 // A Pairer is an Engine that moves paired messages without announcing them.
 type Pairer interface {
-	// Post starts one, and gives what waits for its end. Those of a peer and tag end in the order
-	// in which they were posted.
-	Post(kind collective.Kind, peer int, tag int64, data []byte) (end func() error, err error)
+	// Post starts one. Unless it fails, end is called when the message has ended, perhaps before Post returns.
+	Post(kind collective.Kind, peer int, tag int64, data []byte, end func(error)) error
 }
 
 // A Header announces a message.

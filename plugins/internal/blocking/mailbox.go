@@ -22,14 +22,6 @@ type mailbox struct {
 	queue    messages.Queue
 	underway int                 // asynchronous receives
 	sends    []*calls.Background // by destination: the latest
-
-	paired map[pairing]*calls.Background // the latest of each
-}
-
-// pairing is what paired messages keep their order within.
-type pairing struct {
-	kind      collective.Kind
-	peer, tag int
 }
 
 func (m *mailbox) init(c *Comm) {
@@ -100,27 +92,21 @@ func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 	return s, nil
 }
 
-// pair starts a paired message, and waits for the ends of those of a pairing one after the other: so
-// they hold one thread.
+// pair starts a paired message.
 func (m *mailbox) pair(engine Pairer, call *collective.Call) collective.Work {
 	c, data := m.comm, call.Send.Data
 	if call.Kind == collective.Recv {
 		data = call.Recv.Data
 	}
-	end, err := engine.Post(call.Kind, call.Peer, int64(call.Tag), data)
-	if err != nil {
-		return calls.Failed(c.wrap(err))
-	}
-	if m.paired == nil {
-		m.paired = map[pairing]*calls.Background{}
-	}
-	key := pairing{call.Kind, call.Peer, call.Tag}
+	out, end := calls.Begun(&c.wg)
 	m.count(1)
-	out := calls.Go(&c.wg, 0, m.paired[key], func(context.Context) error {
-		defer m.count(-1)
-		return c.wrap(end())
-	})
-	m.paired[key] = out
+	ended := func(err error) {
+		m.count(-1)
+		end(c.wrap(err))
+	}
+	if err := engine.Post(call.Kind, call.Peer, int64(call.Tag), data, ended); err != nil {
+		ended(err)
+	}
 	return &send{comm: c, out: out, check: c.connected}
 }
 

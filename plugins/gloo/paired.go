@@ -1,0 +1,101 @@
+//go:build gloo
+
+package gloo
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+
+	"drun/collective"
+)
+
+// paired are the paired messages under way, for whose ends one goroutine waits.
+type paired struct {
+	mu     sync.Mutex
+	ends   map[uint64]underway // by key
+	key    uint64
+	more   *sync.Cond // there is one, or it is over; nil before the first
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// underway is a paired message whose end has not been told.
+type underway struct {
+	end  func(error)
+	data []byte // Gloo alone uses it: it must stay in memory
+}
+
+// Post starts a paired message.
+func (e *engine) Post(kind collective.Kind, peer int, tag int64, data []byte, end func(error)) error {
+	p := &e.paired
+	p.mu.Lock()
+	if p.more == nil {
+		p.more, p.ends = sync.NewCond(&p.mu), map[uint64]underway{}
+		p.wg.Go(e.awaitEnds)
+	}
+	p.key++
+	key := p.key
+	p.ends[key] = underway{end, data}
+	p.mu.Unlock()
+	sends := C.int(0)
+	if kind == collective.Send {
+		sends = 1
+	}
+	var failure [C.ERR_SIZE]C.char
+	rc := C.drun_gloo_post(e.group, C.uint64_t(key), sends, C.int(peer), C.int64_t(tag), pointer(data), C.size_t(len(data)), &failure[0])
+	if rc == 0 {
+		p.more.Signal()
+		return nil
+	}
+	p.take(key)
+	if rc < 0 {
+		return errors.New(C.GoString(&failure[0]))
+	}
+	end(nil)
+	return nil
+}
+
+// take gives a message that has ended, once.
+func (p *paired) take(key uint64) underway {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	u := p.ends[key]
+	delete(p.ends, key)
+	return u
+}
+
+// any waits until a message is under way; false when there will be none.
+func (p *paired) any() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.ends) == 0 && !p.closed {
+		p.more.Wait()
+	}
+	return len(p.ends) > 0
+}
+
+func (e *engine) awaitEnds() {
+	var ended [8]C.transfer_end
+	for e.paired.any() {
+		for i := range C.drun_gloo_ended(e.group, &ended[0], C.int(len(ended))) {
+			t := &ended[i]
+			e.paired.take(uint64(t.key)).end(failed(t.rc, &t.err))
+		}
+		runtime.Gosched() // who waits for these runs now, not when somebody notices that this goroutine is in C again
+	}
+}
+
+// close ends the wait once nothing is under way.
+func (p *paired) close() {
+	p.mu.Lock()
+	p.closed = true
+	if p.more != nil {
+		p.more.Signal()
+	}
+	p.mu.Unlock()
+	p.wg.Wait()
+}
