@@ -96,11 +96,11 @@ type Found struct {
 	Failure *Failure `cbor:",omitempty"`
 }
 
-// Uses says that a group has a plugin of its own.
+// Uses says that a group has a plugin of its own, which has started.
 type Uses struct {
 	Plugin
-	Version string // "" until the plugin has started
-	Orders  bool   // it adds in an order of its own
+	Version string
+	Orders  bool // it adds in an order of its own
 }
 
 // WholeWorlds are the backends whose world is all ranks, which something else has made: they have no hierarchy.

@@ -125,7 +125,7 @@ func Run(o Options) (*Result, error) {
 			return r, err
 		}
 	}
-	if p.plugin != nil {
+	if p.plugin != nil || p.program != "" {
 		defer scratch.Sweep() // what ranks left that were killed while their plugin started
 	}
 	if p.Join != nil {

@@ -94,10 +94,6 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 		}
 		backend = &hier.Backend{Far: backend, Nodes: nodes, Links: h.Links}
 	}
-	uses := &engine.Uses{Plugin: *plugin, Orders: !w.job.Deterministic && h == nil}
-	if err := w.says(world.Rank, uses); err != nil {
-		return nil, err
-	}
 	comm, err := backend.Open(ctx, world)
 	if err != nil {
 		return nil, collective.Renamed(err, group.Ranks)
@@ -106,21 +102,11 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 		comm.Abort(err)
 		return nil, errors.Join(collective.Renamed(err, group.Ranks), comm.Close())
 	}
-	if p, ok := comm.(interface{ Version() string }); ok {
-		uses.Version = p.Version()
-		if err := w.says(world.Rank, uses); err != nil {
-			return nil, err
-		}
+	// Where all ranks of the group are on one node of several, none has started the plugin.
+	if p, ok := comm.(interface{ Version() string }); ok && world.Rank == 0 {
+		err = w.channel.Send(&engine.ToAgent{Uses: &engine.Uses{Plugin: *plugin, Version: p.Version(), Orders: !w.job.Deterministic && h == nil}})
 	}
-	return comm, nil
-}
-
-// says tells the coordinator which plugin a group uses; its first rank does.
-func (w *worker) says(rank int, uses *engine.Uses) error {
-	if rank != 0 {
-		return nil
-	}
-	return w.channel.Send(&engine.ToAgent{Uses: uses})
+	return comm, err
 }
 
 // find asks the node for the plugin of that name, which it verifies.
