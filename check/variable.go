@@ -1,6 +1,8 @@
 package check
 
 import (
+	"drun/starlib/lang"
+
 	"go.starlark.net/resolve"
 	"go.starlark.net/syntax"
 )
@@ -40,7 +42,10 @@ func (m *machine) lookup(id *syntax.Ident) value {
 		return same
 	}
 	if b.Scope != resolve.Predeclared && b.Scope != resolve.Universal {
-		v := m.st.vars[m.variable(b)]
+		v, assigned := m.st.vars[m.variable(b)]
+		if local := b.Scope == resolve.Local || b.Scope == resolve.Cell; local && !assigned && !m.st.dead {
+			m.fault(id.NamePos, "%s", lang.Hinted("local variable "+id.Name+" referenced before assignment"))
+		}
 		m.mark(id, v)
 		return v
 	}

@@ -27,6 +27,7 @@ func Source(name string, src []byte) ([]byte, error) {
 	text := string(bytes.ReplaceAll(file.Source, []byte("\r\n"), []byte("\n")))
 	loops := loopsOf(file.Syntax)
 	edits, restore := literals(file.Syntax, text)
+	edits = append(brackets(file.Syntax), edits...)
 	for _, l := range loops {
 		if l.while {
 			edits = append(edits, edit{l.at, "while", stand})
@@ -137,6 +138,44 @@ func spelled(token syntax.Token, raw string) (own string, known bool) {
 	return raw, plain
 }
 
+// brackets go around what buildifier does not take without them: a condition or lambda that is not the first of a tuple,
+// which has none itself.
+func brackets(tree *syntax.File) (edits []edit) {
+	syntax.Walk(tree, func(n syntax.Node) bool {
+		tuple, ok := n.(*syntax.TupleExpr)
+		if !ok || tuple.Lparen.IsValid() || len(tuple.List) == 0 {
+			return true
+		}
+		for _, x := range tuple.List[1:] {
+			switch x.(type) {
+			case *syntax.CondExpr, *syntax.LambdaExpr:
+				edits = append(edits, edit{syntax.Start(x), "", "("}, edit{end(x), "", ")"})
+			}
+		}
+		return true
+	})
+	return edits
+}
+
+// end is the place after an expression; its own End is before the bracket of an index.
+func end(x syntax.Expr) syntax.Position {
+	switch x := x.(type) {
+	case *syntax.CondExpr:
+		return end(x.False)
+	case *syntax.LambdaExpr:
+		return end(x.Body)
+	case *syntax.BinaryExpr:
+		return end(x.Y)
+	case *syntax.UnaryExpr:
+		return end(x.X)
+	case *syntax.IndexExpr, *syntax.SliceExpr:
+		at := syntax.End(x)
+		at.Col++
+		return at
+	}
+	return syntax.End(x)
+}
+
 // An edit replaces a word.
 type edit struct {
 	at       syntax.Position
@@ -149,7 +188,7 @@ func apply(text string, edits []edit) string {
 	for i := 1; i < len(lines); i++ {
 		starts[i] = starts[i-1] + len(lines[i-1])
 	}
-	slices.SortFunc(edits, func(a, b edit) int { return before(a.at, b.at) })
+	slices.SortStableFunc(edits, func(a, b edit) int { return before(a.at, b.at) })
 	var out strings.Builder
 	done := 0
 	for _, e := range edits {

@@ -26,6 +26,8 @@ func TestSource(t *testing.T) {
 		{`x = [b'a"', "é", 'é', 'é"', 'a\n', "\x41\177", r'\d', '''é''']`, `x = [b'a"', "é", "é", 'é"', 'a\n', "\x41\177", r"\d", """é"""]` + "\n"},
 		{"_literal_0_ = b'x'", "_literal_0_ = b'x'\n"},
 		{"x = a//b|c&d^e<<2>>~1 %5\n", "x = a // b | c & d ^ e << 2 >> ~1 % 5\n"},
+		{"x = 1, 2 if a else b[0], lambda: c[1:] # why\n", "x = 1, (2 if a else b[0]), (lambda: c[1:])  # why\n"},
+		{"return_ = 1 if a else 'é', 'é' if b'a' else -c\n", "return_ = 1 if a else \"é\", (\"é\" if b'a' else -c)\n"},
 		{"f(a=1,*b,**c)\n", "f(a = 1, *b, **c)\n"},
 		{"x = f(a, # one\n  b)\n", "x = f(\n    a,  # one\n    b,\n)\n"},
 	} {

@@ -9,6 +9,7 @@ package starlib
 import (
 	"fmt"
 	"maps"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -36,6 +37,7 @@ type Rank struct {
 	NodeRank, NumNodes   int
 	Peers                []int // the ranks of its node, in the order of their local ranks; nil where there is one node
 	Seed                 uint64
+	Threads              int // that compute for it; 0: its share of the machine's
 	Stage                Stage
 	Files                *Files
 	Outputs              *Outputs
@@ -57,6 +59,14 @@ type Rank struct {
 	Explain func(thread *starlark.Thread, err error) (where, what string, ended bool)
 	// At, if set, is told where the recipe calls each module's builtins.
 	At func(*starlark.Thread)
+}
+
+// Parallel is how many threads may work for the rank besides its own, such as those that read ahead.
+func (r *Rank) Parallel() int {
+	if r.Threads > 0 {
+		return r.Threads
+	}
+	return max(1, runtime.NumCPU()/max(r.LocalSize, 1))
 }
 
 // Def declares one builtin.

@@ -1,7 +1,6 @@
 package data
 
 import (
-	"runtime"
 	"sync"
 
 	"drun/starlib/data/picture"
@@ -29,8 +28,7 @@ type result struct {
 	err     error
 }
 
-func newReadAhead(epoch, ranks int) *readAhead {
-	threads := max(1, runtime.NumCPU()/max(ranks, 1))
+func newReadAhead(epoch, threads int) *readAhead {
 	return &readAhead{epoch: epoch, ready: map[place]chan result{}, slots: make(chan struct{}, threads), stopped: make(chan struct{})}
 }
 

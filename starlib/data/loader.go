@@ -215,7 +215,7 @@ func (it *batchIterator) readAhead(i int) {
 		return
 	}
 	if it.ahead == nil {
-		it.ahead, it.begun = newReadAhead(it.epoch, l.asked.LocalSize), i
+		it.ahead, it.begun = newReadAhead(it.epoch, l.asked.Parallel()), i
 	}
 	for ; it.begun < min(i+1+l.prefetch, l.Len()); it.begun++ {
 		lo, hi := l.share.bounds(it.begun)

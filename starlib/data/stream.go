@@ -10,7 +10,6 @@ import (
 	"io"
 	"math"
 	"path"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,14 +94,14 @@ type reading struct {
 	stopped    chan struct{}
 }
 
-// read begins to read at a mark.
-func (s *Stream) read(order []int, from mark, rank, size, ranks int) *reading {
+// read begins to read at a mark, and parses on so many threads.
+func (s *Stream) read(order []int, from mark, rank, size, threads int) *reading {
 	ahead := 8
 	if s.format == "tar" { // chunks of one sample
 		ahead = 64
 	}
 	r := &reading{s: s, order: order, rank: rank, size: size, chunks: make(chan *chunk, ahead), stopped: make(chan struct{}),
-		slots: make(chan struct{}, max(1, runtime.NumCPU()/max(ranks, 1)))}
+		slots: make(chan struct{}, threads)}
 	go func() {
 		defer close(r.chunks)
 		next := from

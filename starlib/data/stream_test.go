@@ -6,12 +6,14 @@ import (
 	"compress/gzip"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"drun/starlib"
+	"drun/starlib/data"
 	"drun/starlib/starlibtest"
 
 	"go.starlark.net/starlark"
@@ -286,5 +288,28 @@ func TestStreamsAreTold(t *testing.T) {
 	packed, _ := os.Stat(dir + "/b.csv.gz")
 	if want := []string{fmt.Sprint("a.csv", 64, len(rowsFile(0, 3000))), fmt.Sprint("b.csv.gz", 64, packed.Size())}; !slices.Equal(told, want) {
 		t.Errorf("told of %v, want %v", told, want)
+	}
+}
+
+// What is read ahead keeps to the rank's threads, and to its share of the machine's where the run says nothing.
+func TestReadingAheadKeepsToTheThreads(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.csv", rowsFile(0, 40))
+	for threads, want := range map[int]int{3: 3, 1: 1, 0: max(1, runtime.NumCPU()/2)} {
+		r := starlibtest.New(t, dir, starlib.Rank{WorldSize: 1, LocalSize: 2, Threads: threads}, nil)
+		globals, err := r.Exec("l.star", "l = data.loader(data.stream(\"a.csv\", label = \"n\"), batch = 4)\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := globals["l"].(*data.Loader)
+		it := l.Iterate()
+		var v starlark.Value
+		if !it.Next(&v) || data.Parsing(l) != want {
+			t.Errorf("%d threads: %d parse, want %d", threads, data.Parsing(l), want)
+		}
+		it.Done()
+		if got := data.Decoding(l); got != want {
+			t.Errorf("%d threads: %d decode, want %d", threads, got, want)
+		}
 	}
 }

@@ -66,7 +66,7 @@ func (l *Loader) newPass(epoch int, at streamPosition) (*pass, error) {
 			return nil, fmt.Errorf("the samples that waited to be shuffled: %w", err)
 		}
 	}
-	p.reading = s.read(order, at.next, l.rank, l.ranks, l.asked.LocalSize)
+	p.reading = s.read(order, at.next, l.rank, l.ranks, l.asked.Parallel())
 	return p, nil
 }
 
@@ -88,6 +88,7 @@ func (s *Stream) fetch(order []int, marks []mark) ([]record, error) {
 	// where going back to a row means to read those before it in its batch.
 	const close = 4096
 	for i := 0; i < len(sorted); {
+		begin := i
 		r := s.read(order, marks[sorted[i]], 0, 1, 1)
 		packed := table.IsColumns(s.format) || slices.Contains([]string{".gz", ".zst", ".tgz"}, path.Ext(s.names[order[marks[sorted[i]].file]]))
 		for i < len(sorted) {
@@ -110,6 +111,10 @@ func (s *Stream) fetch(order []int, marks []mark) ([]record, error) {
 				i++
 			}
 			if i < len(sorted) && (marks[sorted[i]].file != c.next.file || !packed && marks[sorted[i]].number > c.next.number+close) {
+				if i == begin { // it does not stand where it stood, and would not the next time
+					r.stop()
+					return nil, errors.New("they are not where they were: the files have changed since the checkpoint")
+				}
 				break
 			}
 			if i < len(sorted) && marks[sorted[i]].number < c.next.number {

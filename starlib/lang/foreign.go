@@ -11,6 +11,7 @@ import (
 // foreign are names of PyTorch and of the libraries around it, wherever they stand, and what there is instead.
 var foreign = map[string]string{
 	"get_world_size":          "it is dist.world_size()",
+	"empty_like":              "it is tensor.zeros_like(t)",
 	"get_rank":                "it is dist.rank()",
 	"get_local_rank":          "it is dist.local_rank()",
 	"get_local_size":          "it is dist.local_size()",
@@ -106,6 +107,9 @@ var surprises = []struct {
 }
 
 var noAttribute = regexp.MustCompile(`^(.* has no \.(\w+) (?:attribute|field or method))( \(did you mean .*\))?$`)
+
+// Hinted is an error of the language with what to write instead.
+func Hinted(msg string) string { return surprised(&Error{Msg: msg}).Msg }
 
 // surprised adds to an error of the language what to write instead.
 func surprised(e *Error) *Error {

@@ -11,7 +11,7 @@ import (
 // promised are the names and signatures that users' recipes rely on. What drun has
 // beyond them, such as further arguments at the end, it may change.
 var promised = map[string]string{
-	"tensor": `tensor(data, dtype = None, requires_grad = False) zeros(*shape) ones(*shape) full(shape, value) eye(n) arange(start, end = None, step = 1)
+	"tensor": `tensor(data, dtype = None, requires_grad = False) zeros(*shape) ones(*shape) full(shape, value) zeros_like(t) ones_like(t) full_like(t, value) rand_like(t) randn_like(t) eye(n) arange(start, end = None, step = 1)
 		linspace(start, end, steps) tril_indices(row, col, offset = 0) triu_indices(row, col, offset = 0) rand(*shape) randn(*shape) randint(low, high, shape) cat(tensors, dim = 0) stack(tensors, dim = 0)
 		where(cond, a, b) one_hot(t, classes = -1) tril(t, diagonal = 0) triu(t, diagonal = 0) pad(t, pad, value = 0)
 		multinomial(p, n) bincount(t) is_nan(t) is_inf(t) is_finite(t) einsum(equation, *operands) no_grad(iterable_or_fn, *args, **kwargs)

@@ -23,6 +23,16 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 		fromData(ctx),
 		filled("zeros", tensor.Zeros),
 		filled("ones", tensor.Ones),
+		like("zeros_like(t: Tensor, dtype: string = None, requires_grad: bool = False) -> Tensor", "zeros", tensor.Zeros),
+		like("ones_like(t: Tensor, dtype: string = None, requires_grad: bool = False) -> Tensor", "ones", tensor.Ones),
+		{
+			Sig: "full_like(t: Tensor, value: number | bool, dtype: string = None, requires_grad: bool = False) -> Tensor",
+			Doc: "A tensor of t's shape whose elements are all value; of t's dtype, if no other is given.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				t := Arg(c, "t")
+				return leaf(c)(Result(tensor.Full(ctx, t.Shape(), number(c.Arg("value")), dtype(c, t.DType()))))
+			},
+		},
 		{
 			Sig: "full(shape: tuple | list | int, value: number | bool, dtype: string = None, requires_grad: bool = False) -> Tensor",
 			Doc: "A tensor whose elements are all value; without a dtype, with that of tensor(value).",
@@ -69,6 +79,18 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return leaf(c)(Result(tensor.Linspace(ctx, c.Float("start"), c.Float("end"), c.Int("steps"), dtype(c, element.Float32))))
 			},
+		},
+	}
+}
+
+// like is a builtin that makes a tensor of another's shape.
+func like(sig, of string, make func(*tensor.Context, []int, element.Type) (*tensor.Tensor, error)) *starlib.Def {
+	return &starlib.Def{
+		Sig: sig,
+		Doc: "A tensor of " + of + " of t's shape; of t's dtype, if no other is given.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			t := Arg(c, "t")
+			return leaf(c)(Result(make(t.Context(), t.Shape(), dtype(c, t.DType()))))
 		},
 	}
 }
@@ -126,6 +148,8 @@ func randoms(ctx *tensor.Context, shared *tensor.Generator) []*starlib.Def {
 			Doc: "Normally distributed numbers of mean 0 and standard deviation 1, the same on all ranks.",
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return leaf(c)(Shaped(ctx, c, shared.Randn)) },
 		},
+		like("rand_like(t: Tensor, dtype: string = None, requires_grad: bool = False) -> Tensor", "uniformly distributed numbers from [0, 1), the same on all ranks,", shared.Rand),
+		like("randn_like(t: Tensor, dtype: string = None, requires_grad: bool = False) -> Tensor", "normally distributed numbers of mean 0 and standard deviation 1, the same on all ranks,", shared.Randn),
 		{
 			Sig: "randint(low: int, high: int, shape: tuple | list | int, dtype: string = None, requires_grad: bool = False) -> Tensor",
 			Doc: "Integers from [low, high), int64 by default, the same on all ranks.",
