@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -105,16 +106,13 @@ func shapeOf(v starlark.Value) *shape {
 }
 
 const (
-	maxTries = 300  // of one call with sizes that are not known
+	maxTries = 700  // of one call with sizes that are not known
 	manyOf   = 5040 // a size that most kernels fit, and that most numbers of parts divide
 )
 
 // samples are tensors that a shape allows, with these sizes in place of unknown ones; nil for too many.
 func (m *machine) samples(s *shape, sizes []int) (list []starlark.Value) {
-	dtypes := []string{s.dtype}
-	if s.dtype == "" {
-		dtypes = []string{"float32", "int64"}
-	}
+	dtype := cmp.Or(s.dtype, "float32")
 	shapes := [][]string{s.dims()}
 	for s.open && len(shapes[len(shapes)-1]) < 4 {
 		shapes = append(shapes, append([]string{"?"}, shapes[len(shapes)-1]...))
@@ -126,7 +124,7 @@ func (m *machine) samples(s *shape, sizes []int) (list []starlark.Value) {
 			if n, err := strconv.Atoi(d); err == nil {
 				choices = []int{n}
 			} else if s.open && i != 1 && i != len(dims)-1 { // where channels and features stand
-				choices = []int{1, manyOf}
+				choices = []int{1, manyOf, 2 * manyOf}
 			}
 			var longer []starlark.Tuple
 			for _, t := range all {
@@ -139,13 +137,11 @@ func (m *machine) samples(s *shape, sizes []int) (list []starlark.Value) {
 			}
 		}
 		for _, t := range all {
-			for _, dtype := range dtypes {
-				v, err := m.run1(m.ref.zeros, starlark.Tuple{t}, []starlark.Tuple{{starlark.String("dtype"), starlark.String(dtype)}})
-				if err != nil {
-					continue // more elements than a tensor has
-				}
-				list = append(list, v)
+			v, err := m.run1(m.ref.zeros, starlark.Tuple{t}, []starlark.Tuple{{starlark.String("dtype"), starlark.String(dtype)}})
+			if err != nil {
+				continue // more elements than a tensor has
 			}
+			list = append(list, v)
 		}
 	}
 	if len(list) > maxTries {
@@ -185,7 +181,7 @@ type plainCall struct {
 // plain gives the values of arguments as far as they are plain, tensors or layers; false where something else is among
 // them.
 func (m *machine) plain(values []value, written []syntax.Expr) (p *plainCall, ok bool) {
-	p = &plainCall{sizes: []int{1, manyOf}}
+	p = &plainCall{sizes: []int{1, manyOf, 2 * manyOf}} // two that are large tell what grows with them
 	for i, v := range values {
 		p.args = append(p.args, nil)
 		if v.shape != nil && !v.shape.exact() {
