@@ -110,7 +110,8 @@ fuzz:
 	for name in $$(grep -ho 'func Fuzz[A-Za-z]*' starlib/data/*_test.go | cut -d ' ' -f 2); do \
 		go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) ./starlib/data || exit 1; done
 	go test -run '^$$' -fuzz '^FuzzTables$$' -fuzztime $(FUZZTIME) ./starlib/data/table
-	go test -run '^$$' -fuzz '^FuzzColumns$$' -fuzztime $(FUZZTIME) ./starlib/data/table
+	go test -run '^$$' -fuzz '^FuzzColumns$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 10x ./starlib/data/table
+	go test -run '^$$' -fuzz '^FuzzTokenizer$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 10x ./starlib/data/tokenizer
 	go test -run '^$$' -fuzz '^FuzzPictures$$' -fuzztime $(FUZZTIME) ./starlib/data/picture
 
 # The tests beside a program that uses every core, as on a busy machine.

@@ -70,7 +70,8 @@ var layers = map[string][]string{
 	// table reads files for whoever wants columns; it knows no recipes.
 	"starlib/data/table": {"github.com/parquet-go/parquet-go", "github.com/apache/arrow-go/v18/arrow", "github.com/google/flatbuffers/go",
 		"github.com/andybalholm/brotli", "github.com/klauspost/compress/zstd", "github.com/pierrec/lz4/v4"},
-	"starlib/data/picture": {},
+	"starlib/data/picture":   {},
+	"starlib/data/tokenizer": {"golang.org/x/text/unicode/norm"},
 
 	// repl is a rank in its own process, as engine/worker is in one of its own.
 	"repl": {"engine/recipe", "starlib", "tensor", "internal/terminal", starlark},

@@ -14,7 +14,7 @@ import (
 // The examples of these pages do what stands there: a recipe, commands that run it, and lines that these print.
 func TestCheckpointsDocument(t *testing.T) { examples(t, "checkpoints.md", 6, "") }
 
-func TestDataDocument(t *testing.T) { examples(t, "data.md", 5, "") }
+func TestDataDocument(t *testing.T) { examples(t, "data.md", 6, "") }
 
 func TestFromPyTorchDocument(t *testing.T) { examples(t, "from-pytorch.md", 2, "") }
 

@@ -20,7 +20,7 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 	return &starlib.Module{
 		Name:  "data",
 		Doc:   "Readers, datasets and loaders. Files are looked up in the recipe's folder, then in the --data folders; files compressed with gzip or zstd are decompressed, whatever their name.",
-		Types: []*starlib.Methods{datasetMethods, loaderMethods, samplerType, tableMethods, transformMethods, streamType},
+		Types: []*starlib.Methods{datasetMethods, loaderMethods, samplerType, tableMethods, transformMethods, streamType, tokenizerMethods},
 		Defs: append([]*starlib.Def{
 			{
 				Sig: "csv(path: string, label: int | string = None, delimiter: string = None, columns: list = None, categories: list | dict = None, missing: number | string = None) -> Dataset",
@@ -76,7 +76,7 @@ shard = False gives every rank all samples; group divides them among the ranks o
 sampler says which samples an epoch has, in the place of shuffle. Samples that are not rows of a tensor are collated (data.collate); collate(samples) makes the batch of a list of samples instead. Images are decoded on other threads, prefetch batches ahead; that changes no bits.`,
 				Fn: func(c *starlib.Call) (starlark.Value, error) { return newLoader(r, ctx, c) },
 			},
-		}, slices.Concat(tables(r, ctx), pictures(r, ctx), transforms(ctx), benchmarks(r, ctx), folds(r, ctx), derived(r, ctx), batching(ctx), []*starlib.Def{sampling, streaming(r)})...),
+		}, slices.Concat(tables(r, ctx), pictures(r, ctx), transforms(ctx), benchmarks(r, ctx), folds(r, ctx), derived(r, ctx), batching(ctx), []*starlib.Def{sampling, streaming(r), tokenizing(r, ctx)})...),
 	}
 }
 

@@ -97,7 +97,7 @@ var promised = map[string]string{
 		dataset(x, y) split(ds, fraction)
 		csv(path, label = None, delimiter = None, columns = None, categories = None, missing = None) jsonl(path)
 		table(path, format = None, columns = None, delimiter = None, header = True, missing_values = None)
-		stream(path, format = None, label = None, label_dtype = "int64", delimiter = None, buffer = 10000)
+		stream(path, format = None, label = None, label_dtype = "int64", delimiter = None, buffer = 10000, columns = None) tokenizer(path)
 		image(path, mode = "RGB") image_folder(path, transform = None, mode = "RGB") mnist(path, train = True) cifar10(path, train = True)
 		cifar100(path, train = True, labels = "fine") compose(transforms) resize(size) center_crop(size) random_crop(size, padding = 0)
 		random_resized_crop(size, scale = (0.08, 1.0), ratio = (0.75, 1.3333333333333333)) random_horizontal_flip(p = 0.5)
@@ -107,6 +107,7 @@ var promised = map[string]string{
 		collate(samples) pad_collate(samples, padding_value = 0) pad_sequence(sequences, batch_first = False, padding_value = 0)
 		loader(ds, batch, shuffle = False, drop_last = False, shard = True, group = None, transform = None, sampler = None, collate = None, prefetch = 2)`,
 	"Dataset":    `x y classes`,
+	"Tokenizer":  `vocab_size special encode(text, special = True) decode(ids, skip_special = True) id(token) token(id)`,
 	"Table":      `columns categories(column) codes(column, categories = None) dataset(label = None, columns = None, categories = None, missing = None)`,
 	"Loader":     `epochs(n)`,
 	"checkpoint": `save(state, step, score = None, memory = False) restore(state, step = "last", strict = True) save_file(state, path) load_file(path)`,

@@ -1,0 +1,469 @@
+// Package tokenizer turns text into numbers and back, as a tokenizer.json of Hugging Face says: byte-level BPE (GPT-2,
+// Llama 3), WordPiece (BERT), and what they are made of. What a file asks for that is not here is an error: another
+// number for a word would be wrong without anyone noticing. The module data of recipes calls it.
+package tokenizer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+	"unicode/utf8"
+)
+
+// Tokenizer is what a file describes. It does not change, so that threads may share it.
+type Tokenizer struct {
+	raw, normalized added // tokens that are found before normalization, and after it
+	normalize       normalizer
+	split           splitter
+	model           model
+	template        []int // what encode puts around the text: ids, and text where the text comes
+	decode          decoder
+	tokens          map[int]string
+	shown           map[int]string // what decode gives, of added tokens that normalization changes
+	ids             map[string]int
+	special         map[int]bool
+	size            int
+}
+
+// text stands for the text in a template.
+const text = -1
+
+// model makes the numbers of a word.
+type model interface {
+	encode(word string, out []int) ([]int, error)
+}
+
+type (
+	normalizer func(s string) string
+	splitter   func(pieces []string) []string
+	decoder    func(tokens []string) string
+)
+
+// file is a tokenizer.json.
+type file struct {
+	Version       string          `json:"version"`
+	Truncation    json.RawMessage `json:"truncation"`
+	Padding       json.RawMessage `json:"padding"`
+	AddedTokens   []token         `json:"added_tokens"`
+	Normalizer    json.RawMessage `json:"normalizer"`
+	PreTokenizer  json.RawMessage `json:"pre_tokenizer"`
+	PostProcessor json.RawMessage `json:"post_processor"`
+	Decoder       json.RawMessage `json:"decoder"`
+	Model         json.RawMessage `json:"model"`
+}
+
+// token is one that is found in a text whatever is around it.
+type token struct {
+	ID         int    `json:"id"`
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word"`
+	LeftStrip  bool   `json:"lstrip"`
+	RightStrip bool   `json:"rstrip"`
+	Normalized bool   `json:"normalized"`
+	Special    bool   `json:"special"`
+}
+
+// strict decodes JSON, of which every name has to be known.
+func strict(raw json.RawMessage, into any) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	err := d.Decode(into)
+	if err == nil && d.More() {
+		err = errors.New("something follows the value")
+	}
+	if err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}
+
+func none(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+
+// kindOf is the type that a part of the file names.
+func kindOf(raw json.RawMessage) (string, error) {
+	var k struct {
+		Type string `json:"type"`
+	}
+	if err := json.Unmarshal(raw, &k); err != nil {
+		return "", errors.New("no object with a type")
+	}
+	return k.Type, nil
+}
+
+// maxID bounds the numbers of tokens.
+const maxID = 1<<31 - 1
+
+// Parse reads a tokenizer.json.
+func Parse(content []byte) (*Tokenizer, error) {
+	var f file
+	if err := strict(content, &f); err != nil {
+		return nil, fmt.Errorf("not a tokenizer.json: %w", err)
+	}
+	if !none(f.Truncation) {
+		return nil, errors.New("truncation: it is not supported; set it to null, and cut the ids")
+	}
+	if !none(f.Padding) {
+		return nil, errors.New("padding: it is not supported; set it to null, and pad with data.pad_collate")
+	}
+	t := &Tokenizer{tokens: map[int]string{}, shown: map[int]string{}, special: map[int]bool{}}
+	var err error
+	if t.normalize, err = normalizerOf(f.Normalizer, 0); err != nil {
+		return nil, fmt.Errorf("normalizer: %w", err)
+	}
+	if t.split, err = splitterOf(f.PreTokenizer, 0); err != nil {
+		return nil, fmt.Errorf("pre_tokenizer: %w", err)
+	}
+	if t.decode, err = decoderOf(f.Decoder); err != nil {
+		return nil, fmt.Errorf("decoder: %w", err)
+	}
+	if none(f.Model) {
+		return nil, errors.New("model: there is none")
+	}
+	if t.model, t.ids, err = modelOf(f.Model); err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	for s, id := range t.ids {
+		if err := t.name(id, s); err != nil {
+			return nil, fmt.Errorf("model: vocab: %w", err)
+		}
+	}
+	for i, a := range f.AddedTokens {
+		if err := t.add(a); err != nil {
+			return nil, fmt.Errorf("added_tokens: %d: %w", i, err)
+		}
+	}
+	t.size = len(t.tokens)
+	if t.template, err = t.templateOf(f.PostProcessor, 0); err != nil {
+		return nil, fmt.Errorf("post_processor: %w", err)
+	}
+	return t, nil
+}
+
+func (t *Tokenizer) name(id int, s string) error {
+	if id < 0 || id > maxID {
+		return fmt.Errorf("%q has the id %d: want from 0 to %d", short(s), id, maxID)
+	}
+	if other, twice := t.tokens[id]; twice && other != s {
+		return fmt.Errorf("%q and %q have the same id, %d", short(other), short(s), id)
+	}
+	t.tokens[id] = s
+	return nil
+}
+
+func (t *Tokenizer) add(a token) error {
+	if a.Content == "" {
+		return errors.New("an empty token")
+	}
+	if a.SingleWord {
+		return fmt.Errorf("%q: single_word is not supported", short(a.Content))
+	}
+	if id, known := t.ids[a.Content]; known && id != a.ID {
+		return fmt.Errorf("%q has the id %d, and %d in the model", short(a.Content), a.ID, id)
+	}
+	if err := t.name(a.ID, a.Content); err != nil {
+		return err
+	}
+	t.ids[a.Content] = a.ID
+	if a.Special {
+		t.special[a.ID] = true
+	}
+	if a.Normalized && t.normalize != nil {
+		if a.Content = t.normalize(a.Content); a.Content == "" {
+			return errors.New("a token of which normalization leaves nothing")
+		}
+		t.shown[a.ID] = a.Content
+		t.normalized.add(a)
+	} else if a.Normalized {
+		t.normalized.add(a)
+	} else {
+		t.raw.add(a)
+	}
+	return nil
+}
+
+// templateOf is what is put around a text.
+func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) ([]int, error) {
+	if none(raw) {
+		return []int{text}, nil
+	}
+	kind, err := kindOf(raw)
+	if err != nil {
+		return nil, err
+	}
+	switch kind {
+	case "ByteLevel": // which moves offsets
+		return []int{text}, nil
+	case "Sequence":
+		var s struct {
+			Type       string            `json:"type"`
+			Processors []json.RawMessage `json:"processors"`
+		}
+		if err := strict(raw, &s); err != nil || depth > maxDepth {
+			return nil, deep(err)
+		}
+		template := []int{text}
+		for i, p := range s.Processors {
+			outer, err := t.templateOf(p, depth+1)
+			if err != nil {
+				return nil, fmt.Errorf("processors: %d: %w", i, err)
+			}
+			var next []int
+			for _, id := range outer {
+				if id == text {
+					next = append(next, template...)
+				} else {
+					next = append(next, id)
+				}
+			}
+			template = next
+		}
+		return template, nil
+	case "BertProcessing", "RobertaProcessing":
+		var p struct {
+			Type           string `json:"type"`
+			Sep            []any  `json:"sep"`
+			Cls            []any  `json:"cls"`
+			TrimOffsets    bool   `json:"trim_offsets"`
+			AddPrefixSpace bool   `json:"add_prefix_space"`
+		}
+		if err := strict(raw, &p); err != nil {
+			return nil, err
+		}
+		template := []int{0, text, 0}
+		for i, pair := range [][]any{0: p.Cls, 2: p.Sep} {
+			if i == 1 {
+				continue
+			}
+			if len(pair) != 2 {
+				return nil, errors.New("want a token and its id for cls and sep")
+			}
+			id, ok := pair[1].(float64)
+			if !ok || id != float64(int(id)) || t.tokens[int(id)] == "" {
+				return nil, fmt.Errorf("no token has the id %v", pair[1])
+			}
+			template[i] = int(id)
+		}
+		return template, nil
+	case "TemplateProcessing":
+		type piece struct {
+			ID     string `json:"id"`
+			TypeID int    `json:"type_id"`
+		}
+		var p struct {
+			Type   string `json:"type"`
+			Single []struct {
+				SpecialToken *piece
+				Sequence     *piece
+			} `json:"single"`
+			Pair          json.RawMessage `json:"pair"`
+			SpecialTokens map[string]struct {
+				ID     string   `json:"id"`
+				IDs    []int    `json:"ids"`
+				Tokens []string `json:"tokens"`
+			} `json:"special_tokens"`
+		}
+		if err := strict(raw, &p); err != nil {
+			return nil, err
+		}
+		var template []int
+		found := false
+		for i, one := range p.Single {
+			switch {
+			case one.Sequence != nil && one.Sequence.ID == "A" && !found:
+				found = true
+				template = append(template, text)
+			case one.SpecialToken != nil:
+				s, ok := p.SpecialTokens[one.SpecialToken.ID]
+				if !ok {
+					return nil, fmt.Errorf("single: %d: %q is not in special_tokens", i, short(one.SpecialToken.ID))
+				}
+				for _, id := range s.IDs {
+					if _, ok := t.tokens[id]; !ok {
+						return nil, fmt.Errorf("special_tokens: no token has the id %d", id)
+					}
+				}
+				template = append(template, s.IDs...)
+			default:
+				return nil, fmt.Errorf("single: %d: want a special token or the sequence A, once", i)
+			}
+		}
+		if !found {
+			return nil, errors.New("single: there is no sequence A")
+		}
+		return template, nil
+	}
+	return nil, unsupported(kind)
+}
+
+// maxDepth is how deep sequences of sequences may nest.
+const maxDepth = 20
+
+func deep(err error) error {
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("sequences are nested more than %d deep", maxDepth)
+}
+
+func unsupported(kind string) error { return fmt.Errorf("type %q is not supported", short(kind)) }
+
+func short(s string) string {
+	if len(s) > 60 {
+		s = strings.ToValidUTF8(s[:57], "") + "..."
+	}
+	return s
+}
+
+// Size is the number of tokens, those that were added too.
+func (t *Tokenizer) Size() int { return t.size }
+
+// ID is the number of a token.
+func (t *Tokenizer) ID(token string) (int, bool) {
+	id, ok := t.ids[token]
+	return id, ok
+}
+
+// Token is the token with a number.
+func (t *Tokenizer) Token(id int) (string, bool) {
+	s, ok := t.tokens[id]
+	return s, ok
+}
+
+// Special are the special tokens, by their numbers.
+func (t *Tokenizer) Special() []int {
+	list := make([]int, 0, len(t.special))
+	for id := range t.special {
+		list = append(list, id)
+	}
+	sort.Ints(list)
+	return list
+}
+
+// Encode gives a text's numbers; with special, the template's tokens are put around them.
+func (t *Tokenizer) Encode(s string, special bool) ([]int, error) {
+	if !utf8.ValidString(s) {
+		return nil, errors.New("the text is not UTF-8")
+	}
+	out, err := t.encode(s)
+	if err != nil || !special {
+		return out, err
+	}
+	var all []int
+	for _, id := range t.template {
+		if id == text {
+			all = append(all, out...)
+		} else {
+			all = append(all, id)
+		}
+	}
+	return all, nil
+}
+
+func (t *Tokenizer) encode(s string) (out []int, err error) {
+	for _, p := range t.raw.split(s) {
+		if p.id >= 0 {
+			out = append(out, p.id)
+			continue
+		}
+		if t.normalize != nil {
+			p.text = t.normalize(p.text)
+		}
+		for _, p := range t.normalized.split(p.text) {
+			if p.id >= 0 {
+				out = append(out, p.id)
+				continue
+			}
+			words := []string{p.text}
+			if t.split != nil {
+				words = t.split(words)
+			}
+			for _, w := range words {
+				if w == "" {
+					continue
+				}
+				if out, err = t.model.encode(w, out); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// Decode gives the text of numbers; with skip, without the special tokens.
+func (t *Tokenizer) Decode(ids []int, skip bool) (string, error) {
+	var tokens []string
+	for i, id := range ids {
+		s, ok := t.tokens[id]
+		if !ok {
+			return "", fmt.Errorf("element %d: no token has the id %d", i, id)
+		}
+		if other, changed := t.shown[id]; changed {
+			s = other
+		}
+		if !skip || !t.special[id] {
+			tokens = append(tokens, s)
+		}
+	}
+	return t.decode(tokens), nil
+}
+
+// added are tokens that are found in a text as they are.
+type added struct {
+	by map[byte][]token // by their first byte, the longest first
+}
+
+func (a *added) add(t token) {
+	if a.by == nil {
+		a.by = map[byte][]token{}
+	}
+	list := append(a.by[t.Content[0]], t)
+	sort.SliceStable(list, func(i, j int) bool { return len(list[i].Content) > len(list[j].Content) })
+	a.by[t.Content[0]] = list
+}
+
+// piece is a token, or a text between tokens.
+type piece struct {
+	id   int // -1: a text
+	text string
+}
+
+// split finds the tokens: the first one, and of those that begin there the longest.
+func (a *added) split(s string) (out []piece) {
+	if s == "" {
+		return nil
+	}
+	from := 0
+	for at := 0; at < len(s) && a.by != nil; {
+		var found *token
+		for i, t := range a.by[s[at]] {
+			if strings.HasPrefix(s[at:], t.Content) {
+				found = &a.by[s[at]][i]
+				break
+			}
+		}
+		if found == nil {
+			at++
+			continue
+		}
+		begin, end := at, at+len(found.Content)
+		if found.LeftStrip {
+			begin = from + len(strings.TrimRightFunc(s[from:at], space))
+		}
+		if found.RightStrip {
+			end = len(s) - len(strings.TrimLeftFunc(s[end:], space))
+		}
+		if begin > from {
+			out = append(out, piece{-1, s[from:begin]})
+		}
+		out = append(out, piece{found.ID, ""})
+		from, at = end, end
+	}
+	if from < len(s) {
+		out = append(out, piece{-1, s[from:]})
+	}
+	return out
+}

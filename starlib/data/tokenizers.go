@@ -1,0 +1,155 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+
+	"go.starlark.net/starlark"
+
+	"drun/element"
+	"drun/starlib"
+	"drun/starlib/data/tokenizer"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+)
+
+// Tokenizer is a tokenizer.json as a recipe sees it.
+type Tokenizer struct {
+	*tokenizer.Tokenizer
+	file string
+	ctx  *tensor.Context
+}
+
+var _ starlark.HasAttrs = (*Tokenizer)(nil)
+
+func (t *Tokenizer) String() string {
+	return fmt.Sprintf("<tokenizer of %d tokens>", t.Size())
+}
+func (t *Tokenizer) Type() string          { return "Tokenizer" }
+func (t *Tokenizer) Freeze()               {}
+func (t *Tokenizer) Truth() starlark.Bool  { return true }
+func (t *Tokenizer) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Tokenizer") }
+
+// largestTokenizer bounds a tokenizer.json, which takes some times as much in memory.
+const largestTokenizer = 256 << 20
+
+// tokenizing is the builtin that reads tokenizers.
+func tokenizing(r *starlib.Rank, ctx *tensor.Context) *starlib.Def {
+	return &starlib.Def{
+		Sig: "tokenizer(path: string) -> Tokenizer",
+		Doc: "A tokenizer.json of Hugging Face: byte-level BPE (GPT-2, RoBERTa, Llama 3) and WordPiece (BERT), with the normalizers NFC, NFD, NFKC, NFKD, Lowercase, StripAccents and BertNormalizer, the pre-tokenizers ByteLevel, Split, WhitespaceSplit and BertPreTokenizer, and sequences of them. It gives the ids that Hugging Face's library gives. What else a file asks for (Unigram, byte_fallback, truncation, padding) is an error that names it, never left out.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			name := c.String("path")
+			content, err := readAll(r.Files, name)
+			if err != nil {
+				return nil, err
+			}
+			if len(content) > largestTokenizer {
+				return nil, fmt.Errorf("%s: it has %d bytes, and a tokenizer may have %d", name, len(content), largestTokenizer)
+			}
+			t, err := tokenizer.Parse(content)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			return &Tokenizer{t, name, ctx}, nil
+		},
+	}
+}
+
+var tokenizerMethods = &starlib.Methods{
+	Type: "Tokenizer",
+	Doc:  "Turns text into numbers, and back. It does not change: data.map and the functions of a loader may call it.",
+	Attrs: [][2]string{
+		{"vocab_size", "the number of tokens, those that were added too"},
+		{"special", "the special tokens, a dict from their texts to their ids"},
+	},
+	Defs: []*starlib.Def{
+		{
+			Sig: "encode(text: string, special: bool = True) -> Tensor",
+			Doc: "The ids of a text: int64, shape (tokens,). special puts the special tokens around them that the file asks for, such as [CLS] and [SEP]. Special tokens that the text has are found in it in any case.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				t := c.Recv.(*Tokenizer)
+				ids, err := t.Encode(c.String("text"), c.Bool("special"))
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", t.file, err)
+				}
+				wide := make([]int64, len(ids))
+				for i, id := range ids {
+					wide[i] = int64(id)
+				}
+				return startensor.Result(tensor.FromInts(t.ctx, wide, []int{len(ids)}, element.Int64))
+			},
+		},
+		{
+			Sig: "decode(ids: Tensor | list, skip_special: bool = True) -> string",
+			Doc: "The text of ids, a list or a one-dimensional tensor of integers. skip_special leaves the special tokens out. Bytes that are no UTF-8 become U+FFFD.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				t := c.Recv.(*Tokenizer)
+				v, ok := c.Arg("ids").(*startensor.Value)
+				if ok && v.Tensor().Dim() != 1 {
+					return nil, fmt.Errorf("argument ids: want one dimension, got a tensor of shape %s", startensor.Shape(v.Tensor()))
+				}
+				var ids []int
+				for x := range starlark.Elements(c.Arg("ids").(starlark.Iterable)) {
+					if s, scalar := x.(starlib.Scalar); scalar {
+						var err error
+						if x, err = s.Item(); err != nil {
+							return nil, err
+						}
+					}
+					id, err := starlark.AsInt32(x)
+					if err != nil {
+						return nil, fmt.Errorf("argument ids: element %d is %s: want an integer", len(ids), x)
+					}
+					ids = append(ids, id)
+				}
+				text, err := t.Decode(ids, c.Bool("skip_special"))
+				if err != nil {
+					return nil, fmt.Errorf("argument ids: %w", err)
+				}
+				return starlark.String(text), nil
+			},
+		},
+		{
+			Sig: "id(token: string) -> int | None",
+			Doc: "The id of a token, as the file has it (a byte-level one has Ġ for a space); None if there is none.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				if id, ok := c.Recv.(*Tokenizer).ID(c.String("token")); ok {
+					return starlark.MakeInt(id), nil
+				}
+				return starlark.None, nil
+			},
+		},
+		{
+			Sig: "token(id: int) -> string",
+			Doc: "The token with an id, as the file has it.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				s, ok := c.Recv.(*Tokenizer).Token(c.Int("id"))
+				if !ok {
+					return nil, errors.New("no token has the id " + c.Arg("id").String())
+				}
+				return starlark.String(s), nil
+			},
+		},
+	},
+}
+
+// Attr gives the attributes and the methods.
+func (t *Tokenizer) Attr(name string) (starlark.Value, error) {
+	switch name {
+	case "vocab_size":
+		return starlark.MakeInt(t.Size()), nil
+	case "special":
+		list := t.Special()
+		d := starlark.NewDict(len(list))
+		for _, id := range list {
+			s, _ := t.Token(id)
+			_ = d.SetKey(starlark.String(s), starlark.MakeInt(id))
+		}
+		return d, nil
+	}
+	return tokenizerMethods.Attr(t, name)
+}
+
+// AttrNames lists the attributes.
+func (t *Tokenizer) AttrNames() []string { return tokenizerMethods.AttrNames() }
