@@ -108,7 +108,7 @@ func findPeers(ctx context.Context, folder string) *peers {
 	build(openBLASName, p.built("gemm_openblas"), "8", "8", "8")
 	for wide, narrow := range map[string]string{openBLASWideName: openBLASName, debianWideName: debianName} {
 		p.lacks[wide] = p.lacks[narrow]
-		if p.has(wide) && kernelPath() != "avx512" {
+		if p.has(wide) && kernelPath() != "avx512" && kernelPath() != "amx" {
 			p.lacks[wide] = fmt.Errorf("this processor has no AVX-512")
 		}
 	}

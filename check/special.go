@@ -21,6 +21,13 @@ func (m *machine) special(name string, c *call) (value, bool) {
 		return m.declare(c), true
 	case "run.progress":
 		return c.first(), given
+	case "nn.autocast":
+		if o := c.first().only(); o != nil && given {
+			inner := *c
+			inner.args, inner.exprs = c.args[1:], c.exprs[1:]
+			return m.callObject(o, &inner, true), true
+		}
+		return c.first(), given
 	case "tensor.no_grad":
 		if o := c.first().only(); o != nil && (o.kind == function || o.kind == builtin || o.kind == method) {
 			inner := *c

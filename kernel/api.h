@@ -34,6 +34,11 @@ SCRATCHED(gemm, (int dt, int ta, int tb, int64_t m, int64_t n, int64_t k, const 
               int64_t sb, int64_t sc),
        (dt, ta, tb, m, n, k, a, lda, b, ldb, c, ldc, bias, accumulate, batch, sa, sb, sc))
 
+SCRATCHED(gemm_half, (int dt, int ta, int tb, int64_t m, int64_t n, int64_t k, int da, const mem *a, int64_t lda, int db,
+              const mem *b, int64_t ldb, mem *c, int64_t ldc, const mem *bias, int accumulate, int64_t batch, int64_t sa,
+              int64_t sb, int64_t sc),
+       (dt, ta, tb, m, n, k, da, a, lda, db, b, ldb, c, ldc, bias, accumulate, batch, sa, sb, sc))
+
 KERNEL(softmax, (int dt, int logarithm, int64_t rows, int64_t n, mem *o, const mem *x), (dt, logarithm, rows, n, o, x))
 KERNEL(softmax_grad, (int dt, int logarithm, int64_t rows, int64_t n, mem *dx, const mem *dy, const mem *y),
        (dt, logarithm, rows, n, dx, dy, y))

@@ -1,7 +1,13 @@
 // Chooses one path at start and forwards every kernel to it.
+#define _DEFAULT_SOURCE // syscall
 #include <stdlib.h>
 #include <string.h>
 #include "internal.h"
+#if defined __x86_64__
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 static int always(void) { return 1; }
 #if defined __x86_64__
@@ -9,6 +15,14 @@ static int has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_c
 static int has_avx512(void) {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+}
+
+// The processor's tiles, which a process has to ask the kernel for.
+static int has_amx(void) {
+    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
+    unsigned a, b, c, d;
+    return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX_BF16) && (d & AMX_TILE) &&
+           syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
 }
 #endif
 
@@ -21,6 +35,7 @@ static const struct {
 #if defined __x86_64__
     {&drun_avx2, has_avx2},
     {&drun_avx512, has_avx512},
+    {&drun_amx, has_amx},
 #elif defined __aarch64__
     {&drun_neon, always},
 #endif

@@ -13,6 +13,7 @@ import (
 // processors.
 var golden = map[string]string{
 	"adam":      "9da12ac5e07be83f",
+	"bfloat16":  "bf679cfa1fb1397f",
 	"columns":   "ccc2b474b610e5dc",
 	"conv":      "55a3c8973eaec742",
 	"exp":       "9187c454f52824bf",
@@ -55,6 +56,10 @@ func TestGolden(t *testing.T) {
 		"gemm": out(m*n, func(y []float32) {
 			_ = Gemm(element.Float32, 1, m, n, k, Matrix{Data: ptr(y), Stride: n}, Matrix{Data: ptr(x), Stride: k},
 				Matrix{Data: ptr(w), Stride: n}, false, nil)
+		}),
+		"bfloat16": out(m*n, func(y []float32) {
+			_ = GemmHalf(1, m, n, k, element.Float32, Matrix{Data: ptr(y), Stride: n}, element.Float32, Matrix{Data: ptr(x), Stride: k},
+				element.Float32, Matrix{Data: ptr(w), Stride: n}, false, nil)
 		}),
 		"sum":     out(m, func(y []float32) { Reduce(Sum, element.Float32, m, k, 1, ptr(y), ptr(x)) }),
 		"columns": out(k, func(y []float32) { Reduce(Sum, element.Float32, 1, m, k, ptr(y), ptr(x)) }),

@@ -12,7 +12,7 @@ struct kernels {
 #include "api.h"
 #undef KERNEL
 };
-extern const struct kernels drun_scalar, drun_avx2, drun_avx512, drun_neon;
+extern const struct kernels drun_scalar, drun_avx2, drun_avx512, drun_amx, drun_neon;
 
 enum { MAX_DIMS = 32, MAX_OPERANDS = 4 };
 

@@ -61,7 +61,7 @@ func had(missing C.int64_t) error {
 	return nil
 }
 
-// Path returns the name of the instruction-set path in use: scalar, avx2, avx512 or neon. It is the best the
+// Path returns the name of the instruction-set path in use: scalar, avx2, avx512, amx or neon. It is the best the
 // machine has, or what the environment variable DRUN_KERNEL asks for.
 func Path() string { return C.GoString(C.drun_path_name(C.drun_path())) }
 

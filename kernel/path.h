@@ -36,6 +36,7 @@ static void map_pow_f64(int64_t n, void *o, const void *a, const void *b);
 
 #include "power.h"
 #include "entry.h"
+#include "gemm_half.h"
 
 #define CONCAT_(a, b) a##b
 #define CONCAT(a, b) CONCAT_(a, b)

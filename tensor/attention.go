@@ -11,6 +11,9 @@ import (
 // width); causal lets position i see positions up to i only. Leading
 // dimensions are batches that broadcast.
 func Attention(q, k, v *Tensor, causal bool) (*Tensor, error) {
+	if lowProduct(q, k, v) {
+		return lowered(func(t []*Tensor) (*Tensor, error) { return Attention(t[0], t[1], t[2], causal) }, q, k, v)
+	}
 	const op = "attention"
 	if err := sameFloat(op, q, k, v); err != nil {
 		return nil, err

@@ -20,6 +20,21 @@ type AttentionOptions struct {
 // S) too. A query that may attend to nothing gets zeros.
 func AttentionWith(q, k, v *Tensor, o AttentionOptions) (out, weights *Tensor, err error) {
 	const op = "attention"
+	if lowProduct(q, k, v) {
+		out, err = lowered(func(t []*Tensor) (out *Tensor, err error) {
+			if m := o.Mask; half(m) || m != nil && m.dtype == element.Float32 {
+				if o.Mask, err = Cast(m, element.Float32); err != nil {
+					return nil, err
+				}
+			}
+			out, weights, err = AttentionWith(t[0], t[1], t[2], o)
+			return out, err
+		}, q, k, v)
+		if err == nil {
+			weights, err = Cast(weights, element.BFloat16)
+		}
+		return out, weights, err
+	}
 	if err = sameFloat(op, q, k, v); err != nil {
 		return
 	}

@@ -25,9 +25,11 @@ var bitModels = []struct {
 }{
 	{"tiny", func() []uint32 { return trainPerceptron(20, 16, OpTanh, 2, 16, 2) }},
 	{"mlp", func() []uint32 { return trainPerceptron(3, 31, OpRelu, 391, 129, 67, 10) }},
-	{"cnn", trainConvolutions},
-	{"gpt", trainTransformer},
+	{"cnn", func() []uint32 { return trainConvolutions(false) }},
+	{"gpt", func() []uint32 { return trainTransformer(false) }},
 	{"layers", trainLayers},
+	{"cnn-autocast", func() []uint32 { return trainConvolutions(true) }},
+	{"gpt-autocast", func() []uint32 { return trainTransformer(true) }},
 }
 
 // bitNet makes parameters for a model, from one stream.
@@ -107,7 +109,7 @@ func trainPerceptron(steps, batch int, op UnaryOp, sizes ...int) []uint32 {
 	})
 }
 
-func trainConvolutions() []uint32 {
+func trainConvolutions(autocast bool) []uint32 {
 	b := newBitNet()
 	w1, b1, w2, b2 := b.param(13, 1, 3, 3), b.param(13), b.param(29, 13, 3, 3), b.param(29)
 	head := b.linear(29*3*4, 10)
@@ -116,6 +118,7 @@ func trainConvolutions() []uint32 {
 	y := must(b.g.RandInt(b.c, 0, 10, []int{5}, element.Int64))
 	one, two := [2]int{1, 1}, [2]int{2, 2}
 	return b.steps(3, opt, func() *Tensor {
+		defer b.c.Autocast(b.c.Autocast(autocast))
 		h := must(Unary(OpRelu, must(Conv2d(x, w1, b1, one, one))))
 		h = must(MaxPool2d(h, two, two, [2]int{}))
 		h = must(Unary(OpRelu, must(Conv2d(h, w2, b2, one, one))))
@@ -124,7 +127,7 @@ func trainConvolutions() []uint32 {
 	})
 }
 
-func trainTransformer() []uint32 {
+func trainTransformer(autocast bool) []uint32 {
 	const vocabulary, width, heads, context, batch = 13, 33, 3, 67, 2
 	b := newBitNet()
 	tokens, positions := b.param(vocabulary, width), b.param(context, width)
@@ -139,6 +142,7 @@ func trainTransformer() []uint32 {
 	x := must(b.g.RandInt(b.c, 0, vocabulary, []int{batch, context}, element.Int64))
 	y := must(b.g.RandInt(b.c, 0, vocabulary, []int{batch * context}, element.Int64))
 	return b.steps(3, opt, func() *Tensor {
+		defer b.c.Autocast(b.c.Autocast(autocast))
 		h := must(Add(must(Embedding(tokens, x)), must(Embedding(positions, must(Arange(b.c, Int(0), Int(context), Int(1), element.Int64))))))
 		for _, l := range blocks {
 			qkv := must(View(l.qkv(l.norm1(h)), []int{batch, context, 3, heads, width / heads}))

@@ -143,12 +143,18 @@ func (f factor) kernel() kernel.Matrix {
 	return kernel.Matrix{Data: f.t.ptrAt(f.off), Stride: f.ld, Trans: f.trans, Batch: f.batchStep}
 }
 
-func kGemm(op string, out, a, b factor, batch, m, n, k int, bias *Tensor) error {
+// kGemm multiplies; low takes operands as bfloat16, of which float32 ones are rounded, and a bias in float32. add adds to
+// what out holds.
+func kGemm(op string, low bool, out, a, b factor, batch, m, n, k int, bias *Tensor, add bool) error {
 	if out.t.shapeOnly() {
 		return nil
 	}
-	c := out.kernel()
-	err := kernel.Gemm(out.t.dtype, batch, m, n, k, c, a.kernel(), b.kernel(), false, ptrOr(bias))
+	var err error
+	if low {
+		err = kernel.GemmHalf(batch, m, n, k, out.t.dtype, out.kernel(), a.t.dtype, a.kernel(), b.t.dtype, b.kernel(), add, ptrOr(bias))
+	} else {
+		err = kernel.Gemm(out.t.dtype, batch, m, n, k, out.kernel(), a.kernel(), b.kernel(), add, ptrOr(bias))
+	}
 	alive(a.t, b.t, out.t, bias)
 	return starved(op, err)
 }

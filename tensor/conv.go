@@ -67,6 +67,9 @@ func Conv2d(x, weight, bias *Tensor, stride, padding [2]int) (*Tensor, error) {
 
 // Convolve is Conv2d with dilation and groups; weight is (F, C/groups, KH, KW).
 func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (*Tensor, error) {
+	if lowProduct(x, weight, bias) {
+		return lowered(func(t []*Tensor) (*Tensor, error) { return Convolve(op, t[0], t[1], t[2], o) }, x, weight, bias)
+	}
 	if err := sameFloat(op, x, weight, bias); err != nil {
 		return nil, err
 	}
@@ -162,6 +165,9 @@ func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) 
 // C/groups, KH, KW) turned round: the gradient of a convolution with respect to its input.
 // bias (C) may be nil.
 func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (*Tensor, error) {
+	if lowProduct(x, weight, bias) {
+		return lowered(func(t []*Tensor) (*Tensor, error) { return ConvTranspose2d(t[0], t[1], t[2], o) }, x, weight, bias)
+	}
 	const op = "conv_transpose2d"
 	if err := sameFloat(op, x, weight, bias); err != nil {
 		return nil, err

@@ -83,17 +83,21 @@ func (c *Context) Autocast(on bool) (was bool) {
 	return was
 }
 
-// lowered is operands of a product, nil ones included, in the type in which they are
-// multiplied: bfloat16 while autocast is on.
-func lowered(ts ...*Tensor) ([]*Tensor, error) {
-	if !lowers(ts...) {
-		return ts, nil
-	}
+// lowProduct tells whether a product of these operands, of which some may be nil, is one of bfloat16: they are
+// bfloat16, or float32 while autocast is on.
+func lowProduct(ts ...*Tensor) bool {
+	on := lowers(ts...)
 	for _, t := range ts {
-		if t != nil && t.dtype != element.Float32 && t.dtype != element.BFloat16 {
-			return ts, nil
+		if t != nil && t.dtype != element.BFloat16 && !(on && t.dtype == element.Float32) {
+			return false
 		}
 	}
+	return true
+}
+
+// lowered computes a product that has no kernel of its own for bfloat16: f in float32, of operands rounded to
+// bfloat16, with its result rounded. Products of such numbers are exact in float32.
+func lowered(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (*Tensor, error) {
 	for i, t := range ts {
 		if t == nil {
 			continue
@@ -103,7 +107,10 @@ func lowered(ts ...*Tensor) ([]*Tensor, error) {
 			return nil, err
 		}
 	}
-	return ts, nil
+	if c := ts[0].ctx; c != nil {
+		defer c.Autocast(c.Autocast(false))
+	}
+	return narrow(f, ts...)
 }
 
 // computable is the type of gradients of a type: float32 of those for storage.
@@ -131,10 +138,13 @@ func halfBinary(op BinaryOp, a, b *Tensor) (*Tensor, error) {
 	return f(func(t []*Tensor) (*Tensor, error) { return binary(op, t[0], t[1], element.Float32) }, x, y)
 }
 
-// halfScalar computes a, which is in bfloat16, with a number as float32 has it; comparisons are
-// with the number as bfloat16 has it.
+// scales tells whether an operation with a plain number takes it as float32 has it; others take it
+// rounded to bfloat16, as in PyTorch.
+func (op BinaryOp) scales() bool { return op == OpMul || op == OpDiv }
+
+// halfScalar computes a, which is in bfloat16, with a number.
 func halfScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (*Tensor, error) {
-	if op.compares() {
+	if !op.scales() {
 		s = newNumber(a.ctx, s, element.BFloat16).at(0)
 	}
 	f := narrow

@@ -3,6 +3,7 @@ package tensor
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,14 +77,14 @@ func TestHalfArithmetic(t *testing.T) {
 	}
 }
 
-// Plain numbers keep their digits in arithmetic, and are rounded for comparisons, as in PyTorch.
+// Plain numbers keep their digits as factors and divisors, and are rounded elsewhere, as in PyTorch.
 func TestHalfWithNumbers(t *testing.T) {
 	c := NewContext()
 	x := bits16(c, 0x3f80, 0x3dcd) // 1, 0.1
 	tenth := value(0x3dcd, 7, 127)
 	equal(t, must(BinaryScalar(OpEq, x, Float(0.1), false)), []int{2}, 0, 1)
 	equal(t, must(BinaryScalar(OpMul, bits16(c, 0x42f7), Float(1.003), false)), []int{1}, value(nearest16(float32(123.5)*float32(1.003)), 7, 127))
-	equal(t, must(BinaryScalar(OpSub, x, Float(0.1), true)), []int{2}, value(nearest16(float32(0.1)-1), 7, 127), value(nearest16(float32(0.1)-float32(tenth)), 7, 127))
+	equal(t, must(BinaryScalar(OpSub, x, Float(0.1), true)), []int{2}, value(nearest16(float32(tenth)-1), 7, 127), 0)
 	y := must(Clone(x))
 	check(t, BinaryScalarInPlace(OpMul, y, Float(1.003)))
 	equal(t, y, []int{2}, value(nearest16(1.003), 7, 127), value(nearest16(float32(tenth)*1.003), 7, 127))
@@ -197,6 +198,97 @@ func TestHalfRefused(t *testing.T) {
 	} {
 		if err := f(); err == nil || !strings.Contains(err.Error(), "bfloat16") {
 			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
+// Products under autocast: operands rounded to bfloat16 by whichever way they come, float32 gradients that are added
+// to those there are, with the bits of a product of rounded operands.
+func TestHalfProducts(t *testing.T) {
+	everyPath(t, func(where string) {
+		c := NewContext()
+		g := NewGenerator(4, 1)
+		leaf := func(shape ...int) *Tensor {
+			x := must(g.Randn(c, shape, element.Float32))
+			check(t, x.SetRequiresGrad(true))
+			return x
+		}
+		round := func(x *Tensor) *Tensor { return must(Cast(must(Cast(x.Detach(), element.BFloat16)), element.Float32)) }
+		x, w, bias := leaf(5, 3, 37), leaf(21, 37), leaf(21)
+		c.Autocast(true)
+		y := must(Linear(x, w, bias))
+		if y.dtype != element.BFloat16 {
+			t.Fatalf("%s: %s", where, y.dtype)
+		}
+		if same := must(Linear(must(Cast(x, element.BFloat16)), w, must(Cast(bias, element.BFloat16)))); !slices.Equal(elems[uint16](same), elems[uint16](y)) {
+			t.Fatalf("%s: operands in bfloat16 make other bits", where)
+		}
+		// Against float32 on the rounded numbers: a chain of 37 differs in the last digits.
+		c.Autocast(false)
+		near(t, y, 0.13, y.shape, list(must(Linear(round(x), round(w), round(bias))))...)
+		seed := must(g.Randn(c, y.shape, element.Float32))
+		check(t, y.Backward(seed, true))
+		dx := must(MatMul(round(seed), round(w)))
+		dw := must(MatMul(must(Transpose(must(Reshape(round(seed), []int{15, 21})), 0, 1)), must(Reshape(round(x), []int{15, 37}))))
+		near(t, x.grad, 1e-4, x.shape, list(dx)...)
+		near(t, w.grad, 1e-4, w.shape, list(dw)...)
+		near(t, bias.grad, 1e-4, bias.shape, list(must(Sum(must(Reshape(seed, []int{15, 21})), []int{0}, false)))...)
+		once := list(w.grad)
+		check(t, y.Backward(seed, false))
+		for i := range once {
+			once[i] *= 2
+		}
+		equal(t, w.grad, w.shape, once...)
+
+		// Batches that broadcast, and transposed operands.
+		a, b := leaf(4, 1, 3, 35), leaf(2, 35, 6)
+		c.Autocast(true)
+		p := must(MatMul(a, b))
+		c.Autocast(false)
+		near(t, p, 0.13, []int{4, 2, 3, 6}, list(must(MatMul(round(a), round(b))))...)
+		check(t, p.Backward(must(Ones(c, p.shape, element.BFloat16)), false))
+		near(t, a.grad, 1e-3, a.shape, list(must(sumTo(must(MatMul(must(Ones(c, p.shape, element.Float32)), must(Transpose(round(b), 1, 2)))), a.shape)))...)
+		turned := must(Transpose(must(Cast(a.Detach(), element.BFloat16)), 2, 3))
+		if q := must(MatMul(turned, must(Cast(a.Detach(), element.BFloat16)))); q.dtype != element.BFloat16 {
+			t.Fatalf("%s", q.dtype)
+		}
+		fail[*Tensor](t, "dtypes bfloat16 and float32 differ")(MatMul(turned, a))
+		fail[*Tensor](t, "dtypes bfloat16 and float32 differ")(Linear(must(Cast(x, element.BFloat16)), w, nil))
+	})
+}
+
+// What has no kernel of its own rounds its operands and its result.
+func TestHalfLowered(t *testing.T) {
+	c := NewContext()
+	g := NewGenerator(5, 1)
+	draw := func(shape ...int) *Tensor { return must(g.Randn(c, shape, element.Float32)) }
+	round := func(x *Tensor) *Tensor { return must(Cast(must(Cast(x, element.BFloat16)), element.Float32)) }
+	for name, f := range map[string]func(x, y, z *Tensor) (*Tensor, error){
+		"conv2d": func(x, y, z *Tensor) (*Tensor, error) {
+			return Conv2d(x, y, nil, [2]int{1, 1}, [2]int{1, 1})
+		},
+		"conv_transpose2d": func(x, y, z *Tensor) (*Tensor, error) {
+			return ConvTranspose2d(x, y, nil, plain([2]int{1, 1}, [2]int{}))
+		},
+		"attention": func(x, y, z *Tensor) (*Tensor, error) { return Attention(x, y, z, true) },
+		"attention with options": func(x, y, z *Tensor) (*Tensor, error) {
+			out, weights, err := AttentionWith(x, y, z, AttentionOptions{Scale: 0.5})
+			if err == nil && weights.dtype != out.dtype {
+				t.Errorf("weights are %s", weights.dtype)
+			}
+			return out, err
+		},
+	} {
+		x, y, z := draw(3, 3, 3, 3), draw(3, 3, 3, 3), draw(3, 3, 3, 3)
+		want := must(Cast(must(f(round(x), round(y), round(z))), element.BFloat16))
+		c.Autocast(true)
+		got := must(f(x, y, z))
+		c.Autocast(false)
+		low := must(f(must(Cast(x, element.BFloat16)), must(Cast(y, element.BFloat16)), must(Cast(z, element.BFloat16))))
+		for _, v := range []*Tensor{got, low} {
+			if v.dtype != element.BFloat16 || !slices.Equal(elems[uint16](v), elems[uint16](want)) {
+				t.Errorf("%s: %s, or other bits than operands rounded before", name, v.dtype)
+			}
 		}
 	}
 }

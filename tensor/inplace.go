@@ -98,7 +98,7 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) error {
 		return fmt.Errorf("%s: shape %s does not broadcast to %s in place", name, ShapeString(b.shape), ShapeString(t.shape))
 	}
 	to := t.dtype
-	if half(t) && b.number {
+	if half(t) && b.number && op.scales() {
 		to = element.Float32
 	}
 	y, err := cast(name, b, to)

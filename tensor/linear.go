@@ -3,7 +3,7 @@ package tensor
 import (
 	"fmt"
 
-	"drun/kernel"
+	"drun/element"
 )
 
 // Linear is x·weightᵀ + bias over the last dimension of x; weight is (out,
@@ -18,8 +18,12 @@ func Linear(x, weight, bias *Tensor) (*Tensor, error) {
 	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != n) {
 		return nil, fmt.Errorf("linear: a bias of shape %s does not fit a weight of shape %s", ShapeString(bias.shape), ShapeString(weight.shape))
 	}
-	if err := sameFloat("linear", x, weight, bias); err != nil {
-		return nil, err
+	low, dtype := lowProduct(x, weight, bias), element.BFloat16
+	if !low {
+		if err := sameFloat("linear", x, weight, bias); err != nil {
+			return nil, err
+		}
+		dtype = x.dtype
 	}
 	k := weight.shape[1]
 	rows := product(x.shape[:nx-1])
@@ -29,27 +33,38 @@ func Linear(x, weight, bias *Tensor) (*Tensor, error) {
 	}
 	var arr [8]int
 	b := build("linear", x)
-	w, beta, out := b.contiguous(weight), b.contiguous(bias), b.like(append(append(arr[:0], x.shape[:nx-1]...), n)...)
+	w, beta, out := b.contiguous(weight), b.contiguous(bias), b.of(dtype, append(append(arr[:0], x.shape[:nx-1]...), n)...)
+	if low && beta != nil && b.err == nil { // as bfloat16, which is added in float32
+		beta = b.cast(b.cast(beta, element.BFloat16), element.Float32)
+	}
 	if b.err != nil {
 		return nil, b.err
 	}
-	if err := kGemm("linear", factor{t: out, ld: n}, factor{t: flat, ld: max(k, 1)}, factor{t: w, ld: max(k, 1), trans: true}, 1, rows, n, k, beta); err != nil {
+	if err := kGemm("linear", low, factor{t: out, ld: n}, factor{t: flat, ld: max(k, 1)}, factor{t: w, ld: max(k, 1), trans: true}, 1, rows, n, k, beta, false); err != nil {
 		return nil, err
 	}
 	if recordsAny(x, weight, bias) {
-		record(out, "linear", backLinear, x, weight, bias).save(flat, w)
+		back := backLinear
+		if low {
+			back = backLinearHalf
+		}
+		record(out, "linear", back, x, weight, bias).save(flat, w)
 	}
 	return out, nil
 }
 
-func backLinear(n *node, g *Tensor, out []*Tensor) error {
+func backLinear(n *node, g *Tensor, out []*Tensor) error { return linearGrads(false, n, g, out) }
+
+func backLinearHalf(n *node, g *Tensor, out []*Tensor) error { return linearGrads(true, n, g, out) }
+
+func linearGrads(low bool, n *node, g *Tensor, out []*Tensor) error {
 	x, w := n.val(0), n.val(1)
 	g, err := rowsOf(g, x.shape[0], w.shape[0])
 	if err != nil {
 		return err
 	}
 	if n.needs(0) {
-		dx, err := matmul(g, w)
+		dx, err := matmul(g.dtype, low, g, w)
 		if err != nil {
 			return err
 		}
@@ -66,8 +81,8 @@ func backLinear(n *node, g *Tensor, out []*Tensor) error {
 			}
 			out[1] = dw
 		}
-		if err := starved("linear", kernel.Gemm(g.dtype, 1, wide, k, rows, kernel.Matrix{Data: dw.ptr(), Stride: max(k, 1)},
-			kernel.Matrix{Data: g.ptr(), Stride: max(wide, 1), Trans: true}, kernel.Matrix{Data: x.ptr(), Stride: max(k, 1)}, add, nil)); err != nil {
+		if err := kGemm("linear", low, factor{t: dw, ld: max(k, 1)}, factor{t: g, ld: max(wide, 1), trans: true}, factor{t: x, ld: max(k, 1)},
+			1, wide, k, rows, nil, add); err != nil {
 			return err
 		}
 	}
@@ -102,13 +117,15 @@ func rowsOf(t *Tensor, rows, cols int) (*Tensor, error) {
 // sameFloat checks that the operands of a layer have one computing type; nil
 // operands are skipped.
 func sameFloat(op string, x *Tensor, others ...*Tensor) error {
-	if err := needFloat(op, x); err != nil {
-		return err
+	if !half(x) {
+		if err := needFloat(op, x); err != nil {
+			return err
+		}
 	}
 	for _, t := range others {
 		if t != nil && t.dtype != x.dtype {
 			return fmt.Errorf("%s: dtypes %s and %s differ; cast with .to()", op, x.dtype, t.dtype)
 		}
 	}
-	return nil
+	return needFloat(op, x)
 }

@@ -3,6 +3,8 @@ package tensor
 import (
 	"fmt"
 	"slices"
+
+	"drun/element"
 )
 
 // MatMul is the matrix product, with PyTorch's rules: vectors are taken as a
@@ -18,12 +20,18 @@ func MatMul(a, b *Tensor) (*Tensor, error) {
 		return nil, fmt.Errorf("matmul: shapes %s and %s do not match: %d columns on the left, %d rows on the right",
 			ShapeString(a.shape), ShapeString(b.shape), ka, kb)
 	}
-	if a.dtype != b.dtype {
+	low := lowProduct(a, b)
+	if a.dtype != b.dtype && !low {
 		return nil, fmt.Errorf("matmul: dtypes %s and %s differ; cast one with .to()", a.dtype, b.dtype)
 	}
-	if _, err := computing(a.dtype, "matmul"); err != nil {
-		return nil, err
+	dtype := element.BFloat16
+	if !low {
+		var err error
+		if dtype, err = computing(a.dtype, "matmul"); err != nil {
+			return nil, err
+		}
 	}
+	matmul := func(a, b *Tensor) (*Tensor, error) { return matmul(dtype, low, a, b) }
 	if na == 2 && nb == 2 {
 		return matmul(a, b)
 	}
@@ -69,8 +77,8 @@ func MatMul(a, b *Tensor) (*Tensor, error) {
 	return out, nil
 }
 
-// matmul multiplies tensors of at least two dimensions with matching sizes.
-func matmul(a, b *Tensor) (*Tensor, error) {
+// matmul multiplies tensors of at least two dimensions with matching sizes; low multiplies them as bfloat16.
+func matmul(dtype element.Type, low bool, a, b *Tensor) (*Tensor, error) {
 	na, nb := len(a.shape), len(b.shape)
 	m, k, n := a.shape[na-2], a.shape[na-1], b.shape[nb-1]
 	var arr, arr2 [8]int
@@ -78,26 +86,34 @@ func matmul(a, b *Tensor) (*Tensor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("matmul: the batches of shapes %s and %s do not broadcast", ShapeString(a.shape), ShapeString(b.shape))
 	}
-	out, err := newTensor("matmul", a.ctx, append(append(arr2[:0], batch...), m, n), a.dtype)
+	out, err := newTensor("matmul", a.ctx, append(append(arr2[:0], batch...), m, n), dtype)
 	if err != nil {
 		return nil, err
 	}
-	if err := multiply(out, a, b, batch, m, n, k); err != nil {
+	if err := multiply(low, out, a, b, batch, m, n, k); err != nil {
 		return nil, err
 	}
 	if records(a, b) {
-		record(out, "matmul", backMatMul, a, b).save(a, b)
+		back := backMatMul
+		if low {
+			back = backMatMulHalf
+		}
+		record(out, "matmul", back, a, b).save(a, b)
 	}
 	return out, nil
 }
 
-func backMatMul(n *node, g *Tensor, out []*Tensor) error {
+func backMatMul(n *node, g *Tensor, out []*Tensor) error { return matmulGrads(false, n, g, out) }
+
+func backMatMulHalf(n *node, g *Tensor, out []*Tensor) error { return matmulGrads(true, n, g, out) }
+
+func matmulGrads(low bool, n *node, g *Tensor, out []*Tensor) error {
 	b := build(n.op, g)
 	if n.needs(0) {
-		out[0] = b.keep(matmul(g, transposed(n.val(1))))
+		out[0] = b.keep(matmul(g.dtype, low, g, transposed(n.val(1))))
 	}
 	if n.needs(1) {
-		out[1] = b.keep(matmul(transposed(n.val(0)), g))
+		out[1] = b.keep(matmul(g.dtype, low, transposed(n.val(0)), g))
 	}
 	return b.err
 }
@@ -106,7 +122,7 @@ func backMatMul(n *node, g *Tensor, out []*Tensor) error {
 func transposed(t *Tensor) *Tensor { return swapped(t, len(t.shape)-2, len(t.shape)-1) }
 
 // multiply writes a·b into out, which is contiguous.
-func multiply(out, a, b *Tensor, batch []int, m, n, k int) error {
+func multiply(low bool, out, a, b *Tensor, batch []int, m, n, k int) error {
 	if out.n == 0 {
 		return nil
 	}
@@ -124,7 +140,7 @@ func multiply(out, a, b *Tensor, batch []int, m, n, k int) error {
 	c := factor{t: out, ld: n, batchStep: m * n}
 	count := product(batch)
 	if okA && okB {
-		return kGemm("matmul", c, x, y, count, m, n, k, nil)
+		return kGemm("matmul", low, c, x, y, count, m, n, k, nil, false)
 	}
 	for i := range count {
 		c.off, x.off, y.off = i*m*n, 0, 0
@@ -133,7 +149,7 @@ func multiply(out, a, b *Tensor, batch []int, m, n, k int) error {
 			y.off += rest % batch[d] * bufB[d]
 			rest /= batch[d]
 		}
-		if err := kGemm("matmul", c, x, y, 1, m, n, k, nil); err != nil {
+		if err := kGemm("matmul", low, c, x, y, 1, m, n, k, nil, false); err != nil {
 			return err
 		}
 	}

@@ -86,6 +86,13 @@ func (r *recurrent) times(op string, p panels, c *Tensor, cAt int, a *Tensor, aA
 // from the end to the beginning of each sequence.
 func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int64, backwards bool) (out, hn, cn *Tensor, err error) {
 	op := [...]string{kernel.LSTM: "lstm", kernel.GRU: "gru", kernel.RNNTanh: "rnn", kernel.RNNRelu: "rnn"}[cell]
+	if half(x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH) {
+		t, _, err := widened([]*Tensor{x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH}) // its results are float32
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		return Recurrent(cell, t[0], t[1], t[2], RNNWeights{t[3], t[4], t[5], t[6]}, lengths, backwards)
+	}
 	if err = sameFloat(op, x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH); err != nil {
 		return
 	}

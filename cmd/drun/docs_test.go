@@ -16,7 +16,7 @@ func TestCheckpointsDocument(t *testing.T) { examples(t, "checkpoints.md", 6, ""
 
 func TestDataDocument(t *testing.T) { examples(t, "data.md", 6, "") }
 
-func TestFromPyTorchDocument(t *testing.T) { examples(t, "from-pytorch.md", 2, "") }
+func TestFromPyTorchDocument(t *testing.T) { examples(t, "from-pytorch.md", 3, "") }
 
 func TestModelsDocument(t *testing.T) { examples(t, "models.md", 3, "") }
 

@@ -62,7 +62,7 @@ func helpTopics() []*cobra.Command {
   TORCH_DISTRIBUTED_BACKEND  the same, after DRUN_BACKEND
   DRUN_PLUGIN_PATH     folders of plugins, separated by colons; --plugin-dir comes first
   PATH                 where plugins are looked for last
-  DRUN_KERNEL          forces one form of the kernels: portable, avx2, avx512 or neon
+  DRUN_KERNEL          forces one form of the kernels: scalar, avx2, avx512, amx or neon
   NO_COLOR             when set, no colours and no progress bars
   TERM, XDG_CONFIG_HOME, XDG_STATE_HOME, HOME  with their usual meaning
   GOGC                 Go's garbage collector, in workers

@@ -1,0 +1,349 @@
+// Matrix products of bfloat16, added up in float32: C = A B (+ C) (+ bias on each row).
+//
+// Each element of C is a sum over blocks of 32 values of k, added in order, from zero. A block's sum is that of
+// two chains of 16 fused multiply-adds in increasing k, each from zero: over the even values of k and over the
+// odd ones. That is what the tile instructions of Intel's AMX do; the other paths do the same with float32's
+// multiply-adds. AMX takes denormals for zero and makes none: it is used only where the operands are so large
+// that no sum could be one (see whole_range).
+//
+// Operands may also be float32, which is rounded to bfloat16 on the way.
+
+enum {
+    TILE_LINES = 16,                // of a tile: rows of A, columns of B
+    TILE_DEEP = 32,                 // values of k of a tile
+    TILE_SIZE = TILE_LINES * TILE_DEEP,  // elements of a tile
+    HALF_A = 512 << 10,        // bytes of A that are used while they are in the second-level cache
+    HALF_B = 1 << 20,          // bytes of B likewise
+    HALF_PACKED = 8 << 20      // bytes of A that are packed at once
+};
+
+INLINE uint32_t bits_of(float x) {
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    return u;
+}
+
+// An operand: line i begins at data + i * line, its k-th element k * step further on; one of the two is 1.
+struct half_operand {
+    const void *data;
+    int wide; // float32
+    int64_t line, step;
+};
+
+INLINE const void *half_at(const struct half_operand *o, int64_t line, int64_t k) {
+    return (const char *)o->data + (line * o->line + k * o->step) * (o->wide ? 4 : 2);
+}
+
+// n elements of adjacent memory as bfloat16.
+INLINE void take_half(uint16_t *to, const void *from, int wide, int64_t n) {
+    if (wide) for (int64_t i = 0; i < n; i++) to[i] = narrow_bf16(((const float *)from)[i]);
+    else memcpy(to, from, n * 2);
+}
+
+// 16 x 16 pairs, rows for columns.
+static void turn_pairs(uint32_t *t) {
+#if VB == 64
+    vf32 r[16];
+    for (int i = 0; i < 16; i++) r[i] = load_f32((const float *)t + 16 * i);
+    transpose_f32(r);
+    for (int i = 0; i < 16; i++) store_f32((float *)t + 16 * i, r[i]);
+#else
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < i; j++) {
+            uint32_t x = t[16 * i + j];
+            t[16 * i + j] = t[16 * j + i];
+            t[16 * j + i] = x;
+        }
+#endif
+}
+
+// A tile of lines x deep elements, zeros beyond. by_line: lines of pairs of k, as A has them; else for each pair
+// of k the lines side by side, as B has them.
+static void pack_tile(uint32_t *tile, const struct half_operand *o, int64_t line, int64_t k, int lines, int deep, int by_line) {
+    if (lines < TILE_LINES || deep < TILE_DEEP) memset(tile, 0, TILE_SIZE * 2);
+    if (o->step == 1) {
+        uint16_t *t = (uint16_t *)tile;
+        for (int i = 0; i < lines; i++)
+            if (deep == TILE_DEEP) take_half(t + i * TILE_DEEP, half_at(o, line + i, k), o->wide, TILE_DEEP);
+            else take_half(t + i * TILE_DEEP, half_at(o, line + i, k), o->wide, deep);
+    } else {
+        uint16_t even[TILE_LINES] = {0}, odd[TILE_LINES] = {0};
+        for (int p = 0; p < (deep + 1) / 2; p++) {
+            int both = 2 * p + 1 < deep;
+            if (lines == TILE_LINES) take_half(even, half_at(o, line, k + 2 * p), o->wide, TILE_LINES);
+            else take_half(even, half_at(o, line, k + 2 * p), o->wide, lines);
+            if (!both) memset(odd, 0, sizeof odd);
+            else if (lines == TILE_LINES) take_half(odd, half_at(o, line, k + 2 * p + 1), o->wide, TILE_LINES);
+            else take_half(odd, half_at(o, line, k + 2 * p + 1), o->wide, lines);
+            for (int i = 0; i < TILE_LINES; i++) tile[p * TILE_LINES + i] = even[i] | (uint32_t)odd[i] << 16;
+        }
+    }
+    if ((o->step == 1) != by_line) turn_pairs(tile);
+}
+
+// The exponent of the smallest number but 0 in a tile, 512 if there is none.
+static int least_exponent(const uint16_t *t) {
+    uint16_t least = 0xffff;
+    for (int i = 0; i < TILE_SIZE; i++) {
+        uint16_t v = (t[i] & 0x7fff) - 1;
+        least = v < least ? v : least;
+    }
+    return (least + 1) >> 7;
+}
+
+// Panels of 16 lines, each of them its tiles along k. least: each panel's least exponent, or NULL.
+static void pack_half(uint16_t *to, const struct half_operand *o, int64_t from, int64_t lines, int64_t k, int by_line, int *least) {
+    for (int64_t i = 0; i < lines; i += TILE_LINES) {
+        int width = lines - i < TILE_LINES ? lines - i : TILE_LINES, low = 512;
+        for (int64_t l = 0; l < k; l += TILE_DEEP, to += TILE_SIZE) {
+            pack_tile((uint32_t *)to, o, from + i, l, width, k - l < TILE_DEEP ? k - l : TILE_DEEP, by_line);
+            if (least) {
+                int e = least_exponent(to);
+                low = e < low ? e : low;
+            }
+        }
+        if (least) least[i / TILE_LINES] = low;
+    }
+}
+
+// Whether no product of these operands and no sum of such is a denormal: with 8 bits each, everything is a
+// multiple of 2^(ea + eb - 2 * 134), which must not be below the smallest normal number.
+INLINE int whole_range(int ea, int eb) { return ea > 0 && eb > 0 && ea + eb - 268 >= -126; }
+
+// What happens to finished sums.
+struct half_out {
+    void *c;
+    int wide, accumulate;
+    int64_t ldc;
+    const float *bias;
+};
+
+static void finish_half(const struct half_out *o, const float *sums, int64_t ld, int64_t i, int64_t j, int rows, int cols) {
+    for (int r = 0; r < rows; r++) {
+        float x[2 * TILE_LINES];
+        int64_t at = (i + r) * o->ldc + j;
+        float *c = (float *)o->c + at;
+        memcpy(x, sums + r * ld, cols * sizeof *x);
+        if (o->accumulate) for (int s = 0; s < cols; s++) x[s] = c[s] + x[s];
+        if (o->bias) for (int s = 0; s < cols; s++) x[s] += o->bias[j + s];
+        if (o->wide) for (int s = 0; s < cols; s++) c[s] = NAN32(x[s]);
+        else if (cols == 2 * TILE_LINES) for (int s = 0; s < 2 * TILE_LINES; s++) ((uint16_t *)o->c + at)[s] = narrow_bf16(x[s]);
+        else for (int s = 0; s < cols; s++) ((uint16_t *)o->c + at)[s] = narrow_bf16(x[s]);
+    }
+}
+
+// Rows of A at once, vectors of B, and the panels of B that these are.
+enum { HALF_ROWS = VB == 64 ? 8 : 4, HALF_VECTORS = VB == 64 ? 2 : 64 / VB, HALF_PANELS = VB == 64 ? 2 : 1 };
+
+// Rows of a panel of A as float32: for each block the even values of k, then the odd ones.
+static void widen_rows(float *to, const uint32_t *panel, int row, int64_t blocks) {
+    for (int64_t b = 0; b < blocks; b++, panel += TILE_SIZE / 2, to += HALF_ROWS * TILE_DEEP)
+        for (int r = 0; r < HALF_ROWS; r++)
+            for (int p = 0; p < 16; p++) {
+                uint32_t pair = panel[(row + r) * 16 + p], even = pair << 16, odd = pair & 0xffff0000;
+                memcpy(to + p * HALF_ROWS + r, &even, 4);
+                memcpy(to + (16 + p) * HALF_ROWS + r, &odd, 4);
+            }
+}
+
+typedef vu32 __attribute__((aligned(4), may_alias)) vu32_any;
+
+INLINE void half_chain(vf32 acc[HALF_ROWS][HALF_VECTORS], const float *a, const uint32_t *b, int64_t next, int odd) {
+    for (int r = 0; r < HALF_ROWS; r++)
+        for (int v = 0; v < HALF_VECTORS; v++) acc[r][v] = set_f32(0);
+    for (int p = 0; p < 16; p++) {
+        vf32 y[HALF_VECTORS];
+        _Pragma("GCC unroll 4") for (int v = 0; v < HALF_VECTORS; v++) {
+            const uint32_t *at = HALF_PANELS == 2 ? b + p * 16 + v * next : b + p * 16 + v * (VB / 4);
+            vu32 pair = *(const vu32_any *)at;
+            y[v] = (vf32)(odd ? pair & 0xffff0000 : pair << 16);
+        }
+        _Pragma("GCC unroll 8") for (int r = 0; r < HALF_ROWS; r++) {
+            vf32 x = set_f32(a[p * HALF_ROWS + r]);
+            _Pragma("GCC unroll 4") for (int v = 0; v < HALF_VECTORS; v++) acc[r][v] = fma_f32(x, y[v], acc[r][v]);
+        }
+    }
+}
+
+// sums[row][column] of HALF_ROWS rows by 16 columns a panel, whose second panel begins next pairs further on.
+static void half_rows(float *sums, const float *a, const uint32_t *b, int64_t next, int64_t blocks) {
+    enum { WIDTH = 16 * HALF_PANELS };
+    vf32 total[HALF_ROWS][HALF_VECTORS], even[HALF_ROWS][HALF_VECTORS], acc[HALF_ROWS][HALF_VECTORS];
+    for (int r = 0; r < HALF_ROWS; r++)
+        for (int v = 0; v < HALF_VECTORS; v++) total[r][v] = set_f32(0);
+    for (int64_t k = 0; k < blocks; k++, a += HALF_ROWS * TILE_DEEP, b += TILE_SIZE / 2) {
+        half_chain(acc, a, b, next, 0);
+        memcpy(even, acc, sizeof acc);
+        half_chain(acc, a + HALF_ROWS * 16, b, next, 1);
+        for (int r = 0; r < HALF_ROWS; r++)
+            for (int v = 0; v < HALF_VECTORS; v++) total[r][v] += even[r][v] + acc[r][v];
+    }
+    for (int r = 0; r < HALF_ROWS; r++)
+        for (int v = 0; v < HALF_VECTORS; v++) store_f32(sums + r * WIDTH + v * (VB / 4), total[r][v]);
+}
+
+#ifdef PATH_TILES
+// Sums of one or two panels of A by one or two of B, row by row, 32 columns wide.
+struct tile_shapes {
+    uint8_t palette, start, reserved[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+};
+#define TILE_SUMS(ra, cb)                                                                                    \
+    static void tile_sums_##ra##_##cb(float *sums, const uint16_t *a, const uint16_t *b, int64_t blocks) {   \
+        const uint16_t *a1 = a + blocks * TILE_SIZE, *b1 = b + blocks * TILE_SIZE;                            \
+        _tile_zero(0);                                                                                       \
+        if (cb > 1) _tile_zero(1);                                                                           \
+        if (ra > 1) _tile_zero(2);                                                                           \
+        if (ra > 1 && cb > 1) _tile_zero(3);                                                                 \
+        for (int64_t k = 0; k < blocks; k++) {                                                               \
+            _tile_loadd(4, a + k * TILE_SIZE, 64);                                                           \
+            _tile_loadd(6, b + k * TILE_SIZE, 64);                                                           \
+            if (ra > 1) _tile_loadd(5, a1 + k * TILE_SIZE, 64);                                              \
+            if (cb > 1) _tile_loadd(7, b1 + k * TILE_SIZE, 64);                                              \
+            _tile_dpbf16ps(0, 4, 6);                                                                         \
+            if (cb > 1) _tile_dpbf16ps(1, 4, 7);                                                             \
+            if (ra > 1) _tile_dpbf16ps(2, 5, 6);                                                             \
+            if (ra > 1 && cb > 1) _tile_dpbf16ps(3, 5, 7);                                                   \
+        }                                                                                                    \
+        _tile_stored(0, sums, 128);                                                                          \
+        if (cb > 1) _tile_stored(1, sums + 16, 128);                                                         \
+        if (ra > 1) _tile_stored(2, sums + 16 * 32, 128);                                                    \
+        if (ra > 1 && cb > 1) _tile_stored(3, sums + 16 * 32 + 16, 128);                                     \
+    }
+TILE_SUMS(1, 1) TILE_SUMS(1, 2) TILE_SUMS(2, 1) TILE_SUMS(2, 2)
+#undef TILE_SUMS
+#endif
+
+struct half_product {
+    int64_t m, n, k, batch, rows, columns, row_parts, column_parts;
+    struct half_operand a, b;
+    struct half_out out;
+    int64_t sa, sb, sc;
+    int tiles;
+};
+
+// Panels [i, i + pa) of packed A by panels [j, j + pb) of packed B, at most two each, without tile instructions.
+static void half_block(const struct half_out *o, const uint16_t *a, const uint16_t *b, float *wide, int64_t blocks, int64_t i, int64_t j,
+                       int rows, int cols) {
+    float sums[HALF_ROWS * 16 * HALF_PANELS];
+    for (int r = 0; r < rows; r += HALF_ROWS) {
+        widen_rows(wide, (const uint32_t *)(a + r / TILE_LINES * blocks * TILE_SIZE), r % TILE_LINES, blocks);
+        for (int c = 0; c < cols; c += 16 * HALF_PANELS) {
+            const uint32_t *panel = (const uint32_t *)(b + c / TILE_LINES * blocks * TILE_SIZE);
+            half_rows(sums, wide, panel, cols - c > 16 ? blocks * TILE_SIZE / 2 : 0, blocks);
+            finish_half(o, sums, 16 * HALF_PANELS, i + r, j + c, rows - r < HALF_ROWS ? rows - r : HALF_ROWS,
+                        cols - c < 16 * HALF_PANELS ? cols - c : 16 * HALF_PANELS);
+        }
+    }
+}
+
+INLINE int64_t whole_panels(int64_t n) { return (n + TILE_LINES - 1) / TILE_LINES; }
+
+// The lines that so many bytes hold, in pairs of panels, at most all of them.
+INLINE int64_t lines_in(int64_t bytes, int64_t blocks, int64_t all) {
+    int64_t n = bytes / (blocks * TILE_DEEP * 2) / (2 * TILE_LINES) * (2 * TILE_LINES);
+    if (n < 2 * TILE_LINES) n = 2 * TILE_LINES;
+    return n < all ? n : all;
+}
+
+// A product of one thread.
+static void half_part(const struct half_product *p, int64_t m, int64_t n, struct half_operand a, struct half_operand b, struct half_out o) {
+    int64_t blocks = (p->k + TILE_DEEP - 1) / TILE_DEEP, panel = blocks * TILE_SIZE;
+    if (blocks == 0) blocks = 1, panel = 0; // the sum of nothing
+    int64_t packed_a = lines_in(HALF_PACKED, blocks, m), packed_b = lines_in(HALF_B, blocks, n), step = lines_in(HALF_A, blocks, m);
+    int64_t pa = whole_panels(packed_a), pb = whole_panels(packed_b);
+    size_t tiles = (size_t)(pa + pb) * panel * 2, widened = (size_t)blocks * HALF_ROWS * TILE_DEEP * 4;
+    char *room = scratch_take(64 + tiles + widened + (pa + pb) * sizeof(int));
+    if (!room) return;
+    uint16_t *ta = (uint16_t *)(((uintptr_t)room + 63) & ~(uintptr_t)63), *tb = ta + pa * panel;
+    float *wide = (float *)(tb + pb * panel);
+    int *la = (int *)((char *)wide + widened), *lb = la + pa;
+    if (panel == 0) blocks = 0;
+#ifdef PATH_TILES
+    if (p->tiles) {
+        struct tile_shapes shapes = {.palette = 1};
+        for (int i = 0; i < 8; i++) shapes.bytes[i] = 64, shapes.rows[i] = 16;
+        _tile_loadconfig(&shapes);
+    }
+#endif
+    for (int64_t i0 = 0; i0 < m; i0 += packed_a) {
+        int64_t mc = m - i0 < packed_a ? m - i0 : packed_a;
+        pack_half(ta, &a, i0, mc, p->k, 1, p->tiles ? la : NULL);
+        for (int64_t j0 = 0; j0 < n; j0 += packed_b) {
+            int64_t nc = n - j0 < packed_b ? n - j0 : packed_b;
+            pack_half(tb, &b, j0, nc, p->k, 0, p->tiles ? lb : NULL);
+            for (int64_t i1 = 0; i1 < mc; i1 += step)
+                for (int64_t j = 0; j < nc; j += 2 * TILE_LINES)
+                    for (int64_t i = i1; i < mc && i < i1 + step; i += 2 * TILE_LINES) {
+                        int rows = mc - i < 2 * TILE_LINES ? mc - i : 2 * TILE_LINES, cols = nc - j < 2 * TILE_LINES ? nc - j : 2 * TILE_LINES;
+                        const uint16_t *at = ta + i / TILE_LINES * panel, *bt = tb + j / TILE_LINES * panel;
+#ifdef PATH_TILES
+                        const int *ea = la + i / TILE_LINES, *eb = lb + j / TILE_LINES;
+                        int ra = rows > TILE_LINES ? 2 : 1, cb = cols > TILE_LINES ? 2 : 1;
+                        if (p->tiles && blocks && whole_range(ra > 1 && ea[1] < *ea ? ea[1] : *ea, cb > 1 && eb[1] < *eb ? eb[1] : *eb)) {
+                            float sums[32 * 32] __attribute__((aligned(64)));
+                            if (ra == 2 && cb == 2) tile_sums_2_2(sums, at, bt, blocks);
+                            else if (ra == 2) tile_sums_2_1(sums, at, bt, blocks);
+                            else if (cb == 2) tile_sums_1_2(sums, at, bt, blocks);
+                            else tile_sums_1_1(sums, at, bt, blocks);
+                            finish_half(&o, sums, 32, i0 + i, j0 + j, rows, cols);
+                            continue;
+                        }
+#endif
+                        half_block(&o, at, bt, wide, blocks, i0 + i, j0 + j, rows, cols);
+                    }
+        }
+    }
+#ifdef PATH_TILES
+    if (p->tiles) _tile_release();
+#endif
+    scratch_give(room);
+}
+
+static void half_parts(void *ctx, int64_t t) {
+    const struct half_product *p = ctx;
+    int64_t j = t % p->column_parts * p->columns, i = t / p->column_parts % p->row_parts * p->rows;
+    int64_t batch = t / p->column_parts / p->row_parts;
+    struct half_operand a = p->a, b = p->b;
+    a.data = (const char *)half_at(&a, i, 0) + batch * p->sa * (a.wide ? 4 : 2);
+    b.data = (const char *)half_at(&b, j, 0) + batch * p->sb * (b.wide ? 4 : 2);
+    struct half_out o = p->out;
+    o.c = (char *)o.c + (batch * p->sc + i * o.ldc + j) * (o.wide ? 4 : 2);
+    if (o.bias) o.bias += j;
+    half_part(p, p->m - i < p->rows ? p->m - i : p->rows, p->n - j < p->columns ? p->n - j : p->columns, a, b, o);
+}
+
+INLINE void gemm_half(int tiles, int dt, int ta, int tb, int64_t m, int64_t n, int64_t k, int da, const void *a, int64_t lda, int db,
+                      const void *b, int64_t ldb, void *c, int64_t ldc, const void *bias, int accumulate, int64_t batch, int64_t sa,
+                      int64_t sb, int64_t sc) {
+    if (m == 0 || n == 0 || batch == 0) return;
+    struct half_product p = {m, n, k, batch, m, n, 1, 1,
+                             {a, da == F32, ta ? 1 : lda, ta ? lda : 1}, {b, db == F32, tb ? ldb : 1, tb ? 1 : ldb},
+                             {c, dt == F32, accumulate, ldc, bias}, sa, sb, sc, tiles};
+    int64_t threads = drun_threads(), work = m * n * (k + 1);
+    if (threads > 1 && work * batch > 1 << 18)
+        while (p.row_parts * p.column_parts * batch < 2 * threads && p.rows * p.columns * (k + 1) > 1 << 17) {
+            int64_t *side = p.rows >= p.columns ? &p.rows : &p.columns;
+            if (*side <= 2 * TILE_LINES) break;
+            *side = (*side / 2 + 2 * TILE_LINES - 1) / (2 * TILE_LINES) * (2 * TILE_LINES);
+            p.row_parts = (m + p.rows - 1) / p.rows;
+            p.column_parts = (n + p.columns - 1) / p.columns;
+        }
+    int64_t parts = p.row_parts * p.column_parts * batch;
+    if (work * batch <= 1 << 18)
+        for (int64_t t = 0; t < parts; t++) half_parts(&p, t);
+    else
+        parallel_for(parts, half_parts, &p);
+}
+
+#define GEMM_HALF(name, tiles)                                                                                               \
+    static void name(int dt, int ta, int tb, int64_t m, int64_t n, int64_t k, int da, const void *a, int64_t lda, int db,    \
+                     const void *b, int64_t ldb, void *c, int64_t ldc, const void *bias, int accumulate, int64_t batch,      \
+                     int64_t sa, int64_t sb, int64_t sc) {                                                                   \
+        gemm_half(tiles, dt, ta, tb, m, n, k, da, a, lda, db, b, ldb, c, ldc, bias, accumulate, batch, sa, sb, sc);          \
+    }
+GEMM_HALF(k_gemm_half, 0)
+#ifdef PATH_TILES
+GEMM_HALF(k_gemm_tiles, 1)
+#endif
