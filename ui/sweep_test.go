@@ -65,6 +65,12 @@ func TestSweepPage(t *testing.T) {
 	if got := names(); got != "params.lr\nparams.hidden\nparams.act\nmetrics.loss.last" {
 		t.Errorf("the axes: %s", got)
 	}
+	if x := eval[string](p, "sweep.xy.x"); x != "params.lr" { // the loss of these runs follows neither; lr has the values of all
+		t.Errorf("across is %s", x)
+	}
+	if r := eval[[]float64](p, "[together([0, 0.5, 1, without], [1, 0.6, 0, 0.5]), together([0, 1, 0, 1], [0, 0, 1, 1]), together([0.5, 0.5], [0, 1])]"); math.Abs(r[0]-0.99) > 0.01 || r[1] != 0 || r[2] != 0 {
+		t.Errorf("together: %v", r)
+	}
 	p.run("view.group = 'params.act'; sweep.draw()")
 	if got := names(); got != "params.act\nparams.lr\nparams.hidden\nmetrics.loss.last" {
 		t.Errorf("the axes of groups: %s", got)

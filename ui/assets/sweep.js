@@ -51,6 +51,13 @@ function ticksOf(kind, low, high) {
   return found;
 }
 
+// together is how steadily the places on two axes change together, from 0 to 1: the size of their correlation.
+function together(p, q) {
+  const pairs = p.map((x, i) => [x, q[i]]).filter(pair => !pair.includes(without)), mean = k => pairs.reduce((s, v) => s + v[k], 0) / pairs.length, a = mean(0), b = mean(1);
+  const sum = f => pairs.reduce((s, [x, y]) => s + f(x - a, y - b), 0), spread = sum(x => x * x) * sum((_, y) => y * y);
+  return spread ? Math.abs(sum((x, y) => x * y)) / Math.sqrt(spread) : 0;
+}
+
 // A Sweep is both plots, in a place. view is what the address keeps of it: axes, x and y; keep is called when it changes. colour gives
 // the colour of a run's group, or null.
 class Sweep {
@@ -119,7 +126,10 @@ class Sweep {
     this.add.replaceChildren(el("option", { value: "" }, "…"), ...[...this.all.keys()].filter(n => !names.includes(n)).map(option));
     this.chips.replaceChildren(...names.map(n => el("li", null, el("span", { title: clean(n) }, n), names.length > 1 ? el("button", { type: "button", "aria-label": `remove the axis ${clean(n)}`, onclick: () => this.choose(names.filter(o => o !== n)) }, "×") : "")));
     const last = names.at(-1);
-    this.xy = { x: names.includes(this.view.x) ? this.view.x : names.find(n => n !== last && this.scales.get(n).kind !== "category") ?? names[0], y: names.includes(this.view.y) ? this.view.y : last };
+    // Across is the parameter of the groups, or else the one with which the result changes most steadily.
+    const places = n => this.scales.get(n).places, able = names.filter(n => n !== last && this.scales.get(n).kind !== "category");
+    const best = able.includes(this.view.group) ? this.view.group : able.sort((a, b) => together(places(b), places(last)) - together(places(a), places(last)))[0] ?? names[0];
+    this.xy = { x: names.includes(this.view.x) ? this.view.x : best, y: names.includes(this.view.y) ? this.view.y : last };
     for (const k of ["x", "y"]) { this.axis[k].replaceChildren(...names.map(option)); this.axis[k].value = this.xy[k]; }
     const chosen = new Set(this.chosen()), result = this.scales.get(this.xy.y);
     const paint = i => this.colour(this.runs[i].id) ?? (result.places[i] === without ? "var(--soft)" : ramp(result.places[i]));
