@@ -11,6 +11,8 @@ import (
 // foreign are names of PyTorch and of the libraries around it, wherever they stand, and what there is instead.
 var foreign = map[string]string{
 	"get_world_size":          "it is dist.world_size()",
+	"tril":                    "it is tensor.tril(t)",
+	"triu":                    "it is tensor.triu(t)",
 	"empty_like":              "it is tensor.zeros_like(t)",
 	"get_rank":                "it is dist.rank()",
 	"get_local_rank":          "it is dist.local_rank()",
@@ -101,6 +103,7 @@ var surprises = []struct {
 	{regexp.MustCompile(`got string, want iterable$|^string value is not iterable$`), "a text has no items of its own: s.elems() gives its characters"},
 	{regexp.MustCompile(`^local variable \w+ referenced before assignment$`), "a function that assigns a name has a variable of its own; what it changes outside is kept in a list or dict that main() makes"},
 	{regexp.MustCompile(`^(\w+: )?cannot .* frozen (list|dict|set|hash table|struct)$`), "what the top level makes, and run.params gives, stays as it is once main() runs: make it in main(), or change a copy, list(x) or dict(x)"},
+	{regexp.MustCompile(`^positional argument may not follow \*args$`), "put it into the list: f(*(a + [b]))"},
 	{regexp.MustCompile(`format spec features not supported in replacement fields`), `write "%.3f" % x`},
 	{regexp.MustCompile(`^can't assign to \.\w+ field of dict$`), `an entry of a dict is d["name"]`},
 	{regexp.MustCompile(`unknown (dtype|type) "?(cuda|cpu|mps)`), "tensors are in main memory, and there are no devices: leave it out"},

@@ -32,6 +32,7 @@ func TestSurprises(t *testing.T) {
 		{"a = ('x'\n     'y')", "got string literal"},
 		{"set('abc')", "s.elems() gives its characters"},
 		{"for c in 'abc': pass", "s.elems() gives its characters"},
+		{"f = max\nf(*[1], 2)", "positional argument may not follow *args: put it into the list: f(*(a + [b]))"},
 		{"n = 0\ndef f():\n    n += 1\nf()", "local variable n referenced before assignment: a function that assigns a name has a variable of its own"},
 		{"frozen.append(1)", "cannot append to frozen list: what the top level makes"},
 		{"'{:.3f}'.format(1.0)", `write "%.3f" % x`},
