@@ -28,7 +28,7 @@ func newRun(c *Comm, ctx context.Context, call *collective.Call) *run {
 	if r.fingerprint == 0 {
 		r.fingerprint = call.Hash()
 	}
-	r.rounds = c.near.Rounds(ctx, r.fingerprint, call.Async)
+	r.rounds = c.near.Rounds(ctx, r.fingerprint, call.Async || c.w.crowded)
 	return r
 }
 

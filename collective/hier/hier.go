@@ -28,6 +28,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/calls"
+	"drun/collective/sharedmem"
 	"drun/collective/shm"
 )
 
@@ -67,7 +68,7 @@ func (b *Backend) Open(ctx context.Context, of collective.World) (collective.Com
 	if len(l.members) == 1 {
 		return near, nil
 	}
-	w := &world{layout: l, rank: of.Rank, near: near, ended: make(chan struct{}), boxes: map[boxKey]*box{}, outgoing: map[hop]*calls.Background{}}
+	w := &world{layout: l, rank: of.Rank, near: near, crowded: len(l.members[node])+l.links > sharedmem.Cores(), ended: make(chan struct{}), boxes: map[boxKey]*box{}, outgoing: map[hop]*calls.Background{}}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	if place < l.links {
 		w.far, err = b.Far.Open(ctx, collective.World{Rank: node, Size: len(l.members), LocalRank: place, LocalSize: l.links,
@@ -153,6 +154,8 @@ type world struct {
 	farm sync.Mutex      // starting calls of far
 	home sync.Mutex      // starting messages of near
 	pool pool            // of memory for far
+
+	crowded bool // this node's ranks, and what serves their links, are more than its cores
 
 	mail     sync.Mutex
 	boxes    map[boxKey]*box
