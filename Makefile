@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults pairs storm crash agents launchers slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-forecast bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults pairs storm crash builds agents launchers slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-forecast bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -184,6 +184,10 @@ bench-nodes: plugins
 # agents; takes root and the command ip. ARGS="-nodes 2 -sizes 16" measures less, -memory=true checkpoints in memory.
 bench-saves: plugins
 	go run ./bench saves $(ARGS)
+
+# Builds drun from two commits, and lets a node of one join a run of the other.
+builds:
+	DRUN_TEST_BUILDS=1 go test ./cmd/drun -run '^TestTwoBuilds$$' -v
 
 # Measures 64 ranks on 8 nodes, which are network namespaces, from start to exit; takes root and the command ip.
 bench-meet: plugins

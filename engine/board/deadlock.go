@@ -250,28 +250,29 @@ func (g *guard) clearNeeds() {
 }
 
 // circle lists the ranks that can only go on when another of them does.
-func (b *Board) circle() []int {
-	var stuck []int
+func (b *Board) circle() (stuck []int) {
+	waiting := make([]bool, b.world) // of those in stuck
 	for r := range b.world {
 		n, state := b.needsOf(r), b.State(r)
 		if n.mark.Load() != 0 && (state == collective.Waiting || n.outside.Load() != 0 && !state.Over()) {
-			stuck = append(stuck, r)
+			stuck, waiting[r] = append(stuck, r), true
 		}
 	}
-	for {
-		left := slices.DeleteFunc(slices.Clone(stuck), func(r int) bool { return !b.stuck(r, stuck) })
-		if len(left) == len(stuck) {
-			return stuck
-		}
-		stuck = left
+	for before := -1; len(stuck) != before; {
+		before = len(stuck)
+		stuck = slices.DeleteFunc(stuck, func(r int) bool {
+			waiting[r] = b.stuck(r, waiting)
+			return !waiting[r]
+		})
 	}
+	return stuck
 }
 
 // stuck tells whether a rank's needs cannot be met while these ranks wait.
-func (b *Board) stuck(rank int, waiting []int) bool {
+func (b *Board) stuck(rank int, waiting []bool) bool {
 	met, unmet := 0, 0
 	for r := range b.unmet(rank) {
-		if slices.Contains(waiting, r) && !b.needsOf(r).moving.has(rank) {
+		if waiting[r] && !b.needsOf(r).moving.has(rank) {
 			unmet++
 		} else {
 			met++
@@ -376,14 +377,31 @@ func (e *circleError) Error() string { return collective.RankList(e.ranks) + " w
 
 // deadlocked is the error that all ranks get for a circle.
 func (g *guard) deadlocked(circle []int) error {
-	var who []string
 	rows := make([]collective.Row, 0, g.board.world)
-	for _, r := range circle {
-		who = append(who, fmt.Sprintf("rank %d for rank %s", r, strings.Trim(fmt.Sprint(slices.Collect(g.board.unmet(r))), "[]")))
-	}
 	for r := range g.board.world {
 		rows = append(rows, g.board.Row(r))
 	}
 	return &collective.MismatchError{Group: g.group, Seq: g.waiting.seq, Rows: rows,
-		Reason: "ranks wait for each other in a circle: " + strings.Join(who, ", ")}
+		Reason: "ranks wait for each other in a circle: " + g.board.inCircle(circle)}
+}
+
+// mostNamed is how many ranks a circle names, and of each how many that it waits for.
+const mostNamed = 8
+
+// inCircle says who waits for whom.
+func (b *Board) inCircle(circle []int) string {
+	var who []string
+	for _, r := range circle[:min(len(circle), mostNamed)] {
+		others := slices.Collect(b.unmet(r))
+		text := fmt.Sprintf("rank %d for rank %s", r, strings.Trim(fmt.Sprint(others[:min(len(others), mostNamed)]), "[]"))
+		if more := len(others) - mostNamed; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		who = append(who, text)
+	}
+	text := strings.Join(who, ", ")
+	if more := len(circle) - mostNamed; more > 0 {
+		text += fmt.Sprintf("; and %d more ranks", more)
+	}
+	return text
 }

@@ -127,6 +127,17 @@ func (b *Board) Show(ranks []int, all bool) *Mirror {
 	return m
 }
 
+// Shorten leaves out whom the ranks wait for, which takes the more the larger the world is, but of those that a report of
+// this circle names.
+func (m *Mirror) Shorten(circle []Wait) {
+	for i := range m.Ranks {
+		r := &m.Ranks[i]
+		if !slices.ContainsFunc(circle[:min(len(circle), mostNamed)], func(w Wait) bool { return w.Rank == r.Rank }) {
+			r.Needs = r.Needs[:unsafe.Sizeof(needs{})]
+		}
+	}
+}
+
 func (b *Board) showGroup(rank int, id uint32, journal bool) (g MirroredGroup, ok bool) {
 	w, err := b.window(id)
 	if err != nil {
@@ -166,7 +177,7 @@ func (b *Board) Adopt(m *Mirror) {
 	for i := range m.Ranks {
 		r := &m.Ranks[i]
 		if r.Rank < 0 || r.Rank >= b.world || b.isNear(r.Rank) || b.isOver(r.Rank) ||
-			len(r.Slot) != int(unsafe.Sizeof(slot{})) || len(r.Needs) != needsBytes(b.world) || len(r.Names) > tableSize {
+			len(r.Slot) != int(unsafe.Sizeof(slot{})) || len(r.Needs) != needsBytes(b.world) && len(r.Needs) != int(unsafe.Sizeof(needs{})) || len(r.Names) > tableSize {
 			continue
 		}
 		copy(b.mem[b.namesAt+r.Rank*tableSize:][:tableSize], r.Names)
@@ -181,8 +192,13 @@ func (b *Board) Adopt(m *Mirror) {
 		to.group = from.group
 		to.calls.Store(from.calls.Load())
 		to.state.Store(from.state.Load())
-		n, own := needsIn(aligned(r.Needs), b.world), b.needsOf(r.Rank)
+		all := make([]byte, needsBytes(b.world))
+		copy(all, r.Needs)
+		n, own := needsIn(aligned(all), b.world), b.needsOf(r.Rank)
 		for i := range own.ranks {
+			if len(r.Needs) < len(all) && own.mark.Load() == n.mark.Load() {
+				break // shortened: of this wait it is known for whom
+			}
 			own.ranks[i].Store(n.ranks[i].Load())
 			own.moving[i].Store(n.moving[i].Load())
 		}

@@ -96,8 +96,9 @@ func (c *coordinator) endRound() {
 	for _, n := range c.peers[1:] {
 		m := &cluster.Mirror{Circle: circle}
 		switch {
-		case circle != nil || n.asked > n.told:
+		case n.waitsIn(circle) || n.asked > n.told:
 			m.Words = c.board.Show(c.othersThan(n), false)
+			m.Words.Shorten(circle)
 			m.Told, n.told = n.asked, n.asked
 		default:
 			if ranks := c.news(n); len(ranks) > 0 {
@@ -116,6 +117,11 @@ func (c *coordinator) endRound() {
 	for _, f := range then {
 		f()
 	}
+}
+
+// waitsIn tells whether a rank of the node is in the circle; the others' nodes learn how it ends.
+func (p *peer) waitsIn(circle []board.Wait) bool {
+	return slices.ContainsFunc(circle, func(w board.Wait) bool { return slices.Contains(p.Ranks, w.Rank) })
 }
 
 // fresh calls then once the board has what the ranks of all nodes do now, as far as
