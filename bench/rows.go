@@ -120,7 +120,7 @@ func buildRows() []row {
 		row{groupLarge, "gpt2 memory, 1 rank", []bar{atMostOf(torchName, 1)}},
 		row{groupLarge, "gpt2 loss, 1 rank", []bar{sameLoss}},
 	)
-	for _, layer := range []string{"lstm", "conv1d", "group_norm", "conv_transpose2d"} {
+	for _, layer := range []string{"lstm", "conv1d", "group_norm", "conv_transpose2d", "bf16 matmul", "autocast"} {
 		all = append(all, row{groupLayers, layer + " step", []bar{atMostOf(bestName, 0.8)}})
 	}
 	all = append(all, row{groupStreams, "streaming loader step", []bar{atMostOf(bestName, 0.8)}})
