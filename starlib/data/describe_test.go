@@ -2,6 +2,9 @@ package data
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -24,4 +27,38 @@ func TestDescribeColumns(t *testing.T) {
 			t.Errorf("%s: %v\n%s\nwant\n%s", path, err, got, want)
 		}
 	}
+}
+
+// Whatever a file of whatever name holds, drun data describes it or gives an error that names it.
+func FuzzDescribe(f *testing.F) {
+	for end, file := range map[string]string{"parquet": "testdata/people.parquet", "feather": "testdata/people.feather", "csv": "testdata/people.csv", "csv.zst": "testdata/people.csv.zst", "npz": "testdata/types.npz", "npy": "testdata/rows.npy", "jsonl.gz": "testdata/rows.jsonl.gz"} {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(end, content)
+	}
+	f.Add("idx3-ubyte", []byte("\x00\x00\x08\x03\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x00\x01x"))
+	f.Add("tar", make([]byte, 1024))
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, end string, content []byte) {
+		if strings.ContainsAny(end, "/\x00") || len(end) > 50 {
+			return
+		}
+		path := filepath.Join(dir, "f."+end)
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			return
+		}
+		defer os.Remove(path)
+		d, err := Describe(path)
+		if err != nil {
+			if !strings.Contains(err.Error(), "f."+end) {
+				t.Errorf("%q: %v", end, err)
+			}
+			return
+		}
+		if _, err := json.Marshal(d); err != nil {
+			t.Errorf("%q: %v", end, err)
+		}
+	})
 }

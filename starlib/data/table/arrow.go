@@ -215,6 +215,16 @@ func arrowSchema(buf []byte, slot int) error {
 			}
 			schema.Pos = root.Indirect(root.Pos + o)
 		}
+		// notes is an error if a table's list of names and values is longer than the bytes: the library makes one of as many.
+		notes := func(t *flatbuffers.Table, slot int) error {
+			if o := field(t, slot); o != 0 && int64(t.Vector(o))+4*int64(t.VectorLen(o)) > int64(len(buf)) {
+				return errors.New("its metadata does not fit into it")
+			}
+			return nil
+		}
+		if err := notes(&root, 4); err != nil {
+			return err
+		}
 		left := maxFields
 		var walk func(t *flatbuffers.Table, slot, deep int) error
 		walk = func(t *flatbuffers.Table, slot, deep int) error {
@@ -223,9 +233,12 @@ func arrowSchema(buf []byte, slot int) error {
 			}
 			o := field(t, slot)
 			if o == 0 {
-				return nil
+				return notes(t, slot+1)
 			}
 			n, at := t.VectorLen(o), t.Vector(o)
+			if err := notes(t, slot+1); err != nil {
+				return err
+			}
 			if left -= n; left < 0 {
 				return fmt.Errorf("more than %d fields", maxFields)
 			}
