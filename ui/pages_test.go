@@ -81,6 +81,15 @@ func TestRunsPage(t *testing.T) {
 		t.Errorf("the table of what differs:\n%s", got)
 	}
 
+	// What a group's runs have in common stands below the heading of its column.
+	const below = `((r, h) => r.cells[1 + [...document.querySelectorAll('#heads button')].findIndex(b => b.title === h)])`
+	p.open("/?where=id+%3C%3D+40+and+status+%3D%3D+%22done%22&group=params.act&columns=params.act,metrics.acc.last,world_size")
+	p.until("document.querySelectorAll('#rows tr.group').length > 0")
+	if got := eval[string](p, `[...document.querySelectorAll('#rows tr.group')].map(r => { const c = h => `+below+`(r, h);
+		return [c('name').innerText.endsWith('= ' + c('params.act').innerText), c('status').innerText, /^mean 0\.\d+, from 0\.\d+ to 0\.\d+$/.test(c('metrics.acc.last').title), c('world_size').innerText.endsWith(' 1…4')].join(' '); })[0]`); got != "true done true true" {
+		t.Errorf("the line of a group: %s", got)
+	}
+
 	// All runs that a filter chose.
 	p.open("/?where=id+%3C%3D+40&group=params.act")
 	p.until("document.getElementById('count').innerText === '40 runs in 3 groups'")

@@ -5,7 +5,7 @@ const rowHeight = 28, part = 100, spare = 10;
 const address = new URLSearchParams(location.search);
 const view = Object.fromEntries(["where", "columns", "group", "fold", "sort"].map(k => [k, address.get(k) ?? ""]));
 const mostCompared = 500;
-let total = 0, heads = [], parts = new Map(), turn = 0, names = null;
+let total = 0, heads = [], order = [], parts = new Map(), turn = 0, names = null;
 let numeric = new Set(); // heads of columns of numbers
 let groups = [], lines = []; // a line of the table is a run by its place, or a group: -1 for the first, -2 for the second, …
 const turned = new Set(); // groups that are not as fold says
@@ -77,7 +77,8 @@ async function load(fresh) {
   total = answers[0].total;
   groups = answers[0].groups ?? [];
   numbers.forEach((n, i) => parts.set(n, answers[i].runs));
-  heads = [...new Set([...fixed, ...Object.keys(answers[0].runs[0] ?? {})])];
+  order = Object.keys(answers[0].runs[0] ?? {}); // that of wanted, as of the cells of groups
+  heads = [...new Set([...fixed, ...order])];
   const loaded = answers.flatMap(a => a.runs);
   numeric = new Set(heads.filter(h => loaded.some(r => isNumeric(r[h])) && loaded.every(r => isNumeric(r[h]) || r[h] === null)));
   if (window.exported) $("columns").value = unfixed(heads.join(", "));
@@ -140,10 +141,10 @@ function groupRow(i) {
     layOut();
     rows();
   } }, (folded(g) ? "▸ " : "▾ ") + clean(label));
-  r.append(el("td", null, tick), ...heads.map((h, k) => {
+  r.append(el("td", null, tick), ...heads.map(h => {
     if (h === "id") return el("td", { class: "n soft", title: `${g.ids.length} runs` }, `${g.ids.length} ×`);
     if (h === "name") return el("th", { scope: "rowgroup" }, open);
-    const c = g.cells?.[k] ?? {};
+    const c = g.cells?.[order.indexOf(h)] ?? {};
     if (c.mean !== undefined) {
       const shown = h === "seconds" ? duration : number;
       return el("td", { class: "n", title: `mean ${c.mean}, from ${c.min} to ${c.max}` }, shown(c.mean), el("small", { class: "soft" }, ` ${shown(c.min)}…${shown(c.max)}`));
