@@ -3,7 +3,6 @@ package table
 import (
 	"bufio"
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -14,14 +13,14 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-	flatbuffers "github.com/google/flatbuffers/go"
 )
 
 // arrowReader reads record batches: of a file, which has an index of them, or of a stream.
 type arrowReader struct {
 	file   *ipc.FileReader // nil: a stream
+	blocks *arrowBlocks    // of the file
 	stream *ipc.Reader
-	ends   *ending // of the stream
+	source *arrowStream // of the stream
 	memory *bounded
 	fields []Field
 	cells  []func(a arrow.Array, row int, left *budget) (any, error)
@@ -58,25 +57,6 @@ func (m *bounded) Free(b []byte) {
 	m.Allocator.Free(b)
 }
 
-// ending remembers the last bytes of a stream, and where they end.
-type ending struct {
-	in   io.Reader
-	n    int64
-	last [8]byte
-}
-
-func (e *ending) Read(p []byte) (int, error) {
-	n, err := e.in.Read(p)
-	e.n += int64(n)
-	if n >= len(e.last) {
-		copy(e.last[:], p[n-len(e.last):n])
-	} else {
-		copy(e.last[:], e.last[n:])
-		copy(e.last[len(e.last)-n:], p[:n])
-	}
-	return n, err
-}
-
 // arrowMagic begins a file; a stream begins with its schema.
 const arrowMagic = "ARROW1"
 
@@ -96,11 +76,7 @@ func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ Re
 	case strings.HasPrefix(string(head), "FEA1"):
 		return nil, errors.New("Feather's first version is not supported: write the file again (pyarrow.feather.write_feather)")
 	case string(head) == arrowMagic:
-		footer, err := arrowFooter(in)
-		if err == nil {
-			err = arrowSchema(footer, 1)
-		}
-		if err == nil {
+		if r.blocks, err = arrowIndex(in); err == nil {
 			err = guarded(func() (err error) {
 				r.file, err = ipc.NewFileReader(io.NewSectionReader(in, 0, in.Size()), options...)
 				return err
@@ -111,19 +87,14 @@ func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ Re
 		}
 		schema = r.file.Schema()
 	default:
-		buffered := bufio.NewReaderSize(stream, 1<<16)
-		message, before, err := arrowMessage(buffered)
+		r.source = &arrowStream{in: bufio.NewReaderSize(stream, 1<<16), memory: r.memory}
+		err = r.source.begin()
 		if err == nil {
-			err = arrowSchema(message, -1)
+			err = guarded(func() (err error) {
+				r.stream, err = ipc.NewReaderFromMessageReader(r.source, options...)
+				return err
+			})
 		}
-		if err != nil {
-			return nil, fmt.Errorf("the schema: %w", err)
-		}
-		r.ends = &ending{in: io.MultiReader(bytes.NewReader(before), bytes.NewReader(message), buffered)}
-		err = guarded(func() (err error) {
-			r.stream, err = ipc.NewReaderFromMessageReader(ipc.NewMessageReader(r.ends, options...), options...)
-			return err
-		})
 		if err != nil {
 			return nil, fmt.Errorf("the schema: %w", plainError(err))
 		}
@@ -142,116 +113,6 @@ func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ Re
 // plainError leaves out the library's name.
 func plainError(err error) error {
 	return errors.New(strings.ReplaceAll(err.Error(), "arrow/ipc: ", ""))
-}
-
-// arrowFooter reads the description at a file's end.
-func arrowFooter(in Random) ([]byte, error) {
-	size := in.Size()
-	tail := make([]byte, 4+len(arrowMagic))
-	if size < int64(8+len(tail)) {
-		return nil, errors.New("truncated: too short")
-	}
-	if _, err := in.ReadAt(tail, size-int64(len(tail))); err != nil {
-		return nil, err
-	}
-	if string(tail[4:]) != arrowMagic {
-		return nil, errors.New("truncated: it does not end with " + arrowMagic)
-	}
-	n := int64(int32(binary.LittleEndian.Uint32(tail)))
-	if n <= 0 || n > size-int64(len(tail))-8 {
-		return nil, fmt.Errorf("a footer of %d bytes does not fit into the file", n)
-	}
-	if n > maxMetadata {
-		return nil, fmt.Errorf("the footer has %d bytes, and may have %d", n, maxMetadata)
-	}
-	footer := make([]byte, n)
-	_, err := in.ReadAt(footer, size-int64(len(tail))-n)
-	return footer, err
-}
-
-// arrowMessage reads the description of a stream's first message, and the bytes before it that tell its length.
-func arrowMessage(in io.Reader) (message, before []byte, err error) {
-	before = make([]byte, 4, 8)
-	if _, err := io.ReadFull(in, before); err != nil {
-		return nil, nil, errors.New("not an Arrow file or stream: it ends early")
-	}
-	if string(before) == "\xff\xff\xff\xff" {
-		before = before[:8]
-		if _, err := io.ReadFull(in, before[4:]); err != nil {
-			return nil, nil, errors.New("truncated: it ends early")
-		}
-	}
-	n := int32(binary.LittleEndian.Uint32(before[len(before)-4:]))
-	if n < 4 || n > maxMetadata {
-		return nil, nil, errors.New("not an Arrow file or stream")
-	}
-	content, err := io.ReadAll(io.LimitReader(in, int64(n)))
-	if err == nil && len(content) < int(n) {
-		err = errors.New("truncated: it ends early")
-	}
-	return content, before, err
-}
-
-// arrowSchema goes through the fields of a schema before the library does: they are tables that may share their children,
-// so that a few bytes can stand for any number of fields. slot is where the table in buf has the schema: of a footer 1;
-// of a message, -1, it is the header.
-func arrowSchema(buf []byte, slot int) error {
-	return guarded(func() error {
-		root := flatbuffers.Table{Bytes: buf, Pos: flatbuffers.GetUOffsetT(buf)}
-		field := func(t *flatbuffers.Table, slot int) flatbuffers.UOffsetT {
-			return flatbuffers.UOffsetT(t.Offset(flatbuffers.VOffsetT(4 + 2*slot)))
-		}
-		schema := flatbuffers.Table{Bytes: buf}
-		if slot < 0 {
-			o := field(&root, 2)
-			if kind := field(&root, 1); kind == 0 || root.GetByte(root.Pos+kind) != 1 || o == 0 {
-				return errors.New("not an Arrow file or stream: it does not begin with a schema")
-			}
-			root.Union(&schema, o)
-		} else {
-			o := field(&root, slot)
-			if o == 0 {
-				return errors.New("there is none")
-			}
-			schema.Pos = root.Indirect(root.Pos + o)
-		}
-		// notes is an error if a table's list of names and values is longer than the bytes: the library makes one of as many.
-		notes := func(t *flatbuffers.Table, slot int) error {
-			if o := field(t, slot); o != 0 && int64(t.Vector(o))+4*int64(t.VectorLen(o)) > int64(len(buf)) {
-				return errors.New("its metadata does not fit into it")
-			}
-			return nil
-		}
-		if err := notes(&root, 4); err != nil {
-			return err
-		}
-		left := maxFields
-		var walk func(t *flatbuffers.Table, slot, deep int) error
-		walk = func(t *flatbuffers.Table, slot, deep int) error {
-			if deep > 60 {
-				return errors.New("its fields are nested more than 60 deep")
-			}
-			o := field(t, slot)
-			if o == 0 {
-				return notes(t, slot+1)
-			}
-			n, at := t.VectorLen(o), t.Vector(o)
-			if err := notes(t, slot+1); err != nil {
-				return err
-			}
-			if left -= n; left < 0 {
-				return fmt.Errorf("more than %d fields", maxFields)
-			}
-			for i := range n {
-				child := flatbuffers.Table{Bytes: buf, Pos: t.Indirect(at + flatbuffers.UOffsetT(4*i))}
-				if err := walk(&child, 5, deep+1); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-		return walk(&schema, 1, 0)
-	})
 }
 
 // arrowField is a field and what makes a cell of an element of its arrays.
@@ -462,7 +323,7 @@ func (r *arrowReader) load() (bool, error) {
 	n := r.place.Batch()
 	located := func(err error) error {
 		if r.stream != nil {
-			return fmt.Errorf("record batch %d, before byte %d: %w", n, r.ends.n, plainError(err))
+			return fmt.Errorf("record batch %d, before byte %d: %w", n, r.source.n, plainError(err))
 		}
 		return fmt.Errorf("record batch %d: %w", n, plainError(err))
 	}
@@ -470,14 +331,13 @@ func (r *arrowReader) load() (bool, error) {
 		if r.file == nil {
 			r.batch, err = r.stream.Read()
 		} else if n < r.file.NumRecords() {
-			r.batch, err = r.file.RecordBatchAt(n)
+			if err = r.blocks.check(isRecords, n); err == nil {
+				r.batch, err = r.file.RecordBatchAt(n)
+			}
 		}
 		return err
 	})
 	if err == io.EOF && r.stream != nil {
-		if end := string(r.ends.last[:]); !strings.HasSuffix(end, "\xff\xff\xff\xff\x00\x00\x00\x00") && !strings.HasSuffix(end, "\x00\x00\x00\x00") {
-			return false, located(errors.New("truncated: the stream has no end"))
-		}
 		err = nil
 	}
 	if err != nil {

@@ -195,6 +195,16 @@ func FuzzColumns(f *testing.F) {
 	}
 	f.Add(true, parquetOf(deepSchema(3)))
 	f.Add(false, arrowOf(3, 0))
+	for _, dictionary := range []bool{false, true} {
+		l := honestText()
+		l.dictionary, l.notes, l.note = dictionary, 1, 1
+		f.Add(false, l.file())
+		f.Add(false, l.stream())
+		l.codec, l.body = 2, packedTo(16, "\x28\xb5\x2f\xfd\x20\x10\x83\x00\x00\x02") // 16 times 02
+		l.buffers[1][1] = int64(len(l.body))
+		f.Add(false, l.file())
+		f.Add(false, l.stream())
+	}
 	f.Fuzz(func(t *testing.T, parquet bool, b []byte) {
 		readAny(t, map[bool]string{true: "parquet", false: "arrow"}[parquet], b)
 	})
