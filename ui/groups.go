@@ -79,18 +79,22 @@ func groups(db *history.DB, ids []int64, by *query.Expr, columns []*query.Expr) 
 	return all, nil
 }
 
-// summarise sums up a column of rows.
+// summarise sums up a column of rows: of those that have a value there.
 func summarise(rows [][]any, column int) (c cell, err error) {
+	var only any // the value of all rows, while they are the same
 	first, same := []byte(nil), true
 	sum, n, low, high := 0.0, 0, math.Inf(1), math.Inf(-1)
 	numbers := true
 	for _, row := range rows {
+		if row[column] == nil {
+			continue
+		}
 		text, err := json.Marshal(row[column])
 		if err != nil {
 			return c, err
 		}
 		if first == nil {
-			first = text
+			only, first = row[column], text
 		}
 		same = same && bytes.Equal(first, text)
 		v := math.NaN()
@@ -99,7 +103,6 @@ func summarise(rows [][]any, column int) (c cell, err error) {
 			v, _ = x.Float64()
 		case history.Float:
 			v = float64(x)
-		case nil:
 		default:
 			numbers = false
 		}
@@ -109,7 +112,7 @@ func summarise(rows [][]any, column int) (c cell, err error) {
 	}
 	switch {
 	case same:
-		c.Same = rows[0][column]
+		c.Same = only
 	case numbers && n > 0:
 		mean := history.Float(sum / float64(n))
 		c.Mean, c.Min, c.Max = &mean, (*history.Float)(&low), (*history.Float)(&high)

@@ -85,6 +85,11 @@ func TestGroups(t *testing.T) {
 	if string(list.Groups) != want || list.Total != 6 || fmt.Sprint(list.Runs) != "[{4} {3} {2} {1} {5} {6}]" {
 		t.Errorf("%d %v\n%s\nwant\n%s", list.Total, list.Runs, list.Groups, want)
 	}
+	// Run 6 has no lr and no a, which says nothing of the others.
+	summed := ask("runs", 200, url.Values{"group": {"status"}, "sort": {"id"}, "columns": {"params.a, id"}})
+	if !strings.Contains(summed, `"cells":[{"same":"x"},{"mean":3.5,"min":1,"max":6}]`) {
+		t.Error(summed)
+	}
 	for text, want := range map[string]string{"params.lr, seed": "want one expression, not 2", "params.lr <": "column", "metrics.loss": "", "nothing": "there is no name nothing"} {
 		if want == "" {
 			continue

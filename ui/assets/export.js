@@ -74,10 +74,11 @@ function condition(where, runs) {
 }
 
 // summed sums up a column of a group, as ui/groups.go does.
-function summed(values) {
-  if (values.every(v => JSON.stringify(v) === JSON.stringify(values[0]))) return { same: values[0] ?? undefined };
-  if (values.some(v => v !== null && !isNumeric(v))) return {};
-  const numbers = values.filter(v => v !== null && v !== "NaN").map(Number);
+function summed(all) {
+  const values = all.filter(v => v !== null);
+  if (values.every(v => JSON.stringify(v) === JSON.stringify(values[0]))) return { same: values[0] };
+  if (values.some(v => !isNumeric(v))) return {};
+  const numbers = values.filter(v => v !== "NaN").map(Number);
   return numbers.length ? { mean: numbers.reduce((a, b) => a + b, 0) / numbers.length, min: Math.min(...numbers), max: Math.max(...numbers) } : {};
 }
 

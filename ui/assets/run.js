@@ -28,7 +28,7 @@ function about() {
   part($("params"), ["name", "value"], declared.length ? declared : given);
   $("paramsnote").textContent = given.length ? "As the command gave them: the run ended before run.params had declared its parameters." : "";
   part($("metrics"), ["name", "last", "min", "max", "first", "points"], Object.entries(run.metrics).map(([k, m]) => [k, m.last, m.min, m.max, m.first, m.count]));
-  $("metricsnote").textContent = run.world_size > 1 ? "Of a metric that several ranks logged, the points of all of them count: first and last are those that were recorded first and last, of whichever rank." : "";
+  $("metricsnote").textContent = run.world_size > 1 ? "Where several ranks logged a metric, the points of all of them count: first and last are those that were recorded first and last, of whichever rank." : "";
   if (differs($("lineage"), [run.attempts, run.parent])) {
     fill($("attempts"), ["attempt", "status", "started", "took", "from step", "error"], run.attempts.map(a => [a.attempt, status(a.status), when(a.started), duration(a.seconds), a.from_step, a.error]));
     $("lineage").replaceChildren(...(run.parent ? ["resumed from ", el("a", { href: "run.html?id=" + run.parent.id }, `run ${run.parent.id} ${run.parent.name}`), ` at step ${run.parent.step}`] : ["begun anew"]));
