@@ -56,12 +56,12 @@ func TestGroupWithABackendOfItsOwn(t *testing.T) {
 			}
 			return c
 		})
-		same := collective.NewAllReduce(collective.Of([]int64{1}), element.Sum)
-		if errs := results(groups, same, same); errors.Join(errs...) != nil {
+		same := func() collective.Call { return collective.NewAllReduce(collective.Of([]int64{1}), element.Sum) }
+		if errs := results(groups, same(), same()); errors.Join(errs...) != nil {
 			t.Fatal(errs)
 		}
 		other := collective.NewAllReduce(collective.Of([]float32{1}), element.Sum)
-		for _, err := range results(groups, same, other) {
+		for _, err := range results(groups, same(), other) {
 			var e *collective.MismatchError
 			if !errors.As(err, &e) || !strings.Contains(err.Error(), "collective 2 of group 1 over special: the ranks disagree") {
 				t.Errorf("%v", err)
