@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -30,22 +29,13 @@ func checkForecast(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	folder, err := os.MkdirTemp("", "drun-bench-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(folder)
 	sizes := []int{2, 4, 8}
-	net, err := newNetwork(sizes[len(sizes)-1])
+	net, err := newNetwork(*drun, sizes[len(sizes)-1])
 	defer net.close()
 	if err != nil {
 		return err
 	}
-	shape := func() error { return net.shape(fmt.Sprintf("%gmbit", *rate)) }
-	if *delay > 0 {
-		shape = func() error { return net.slow(*rate, *delay) }
-	}
-	if err := shape(); err != nil {
+	if err := net.shape(fmt.Sprintf("%gmbit", *rate), *delay); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "%s\n\nLinks of %g Mbit/s and %g ms.\n\n| nodes × ranks | way | step | forecast | forecast/step |\n|---|---|---:|---:|---:|\n", machine(), *rate, *delay)
@@ -63,7 +53,7 @@ func checkForecast(ctx context.Context, args []string, out io.Writer) error {
 			for i, nodes := range sizes {
 				step := math.Inf(1)
 				for range *rounds {
-					took, _, err := net.run(ctx, *drun, folder, "bench/forecast.star", [2]int{nodes, ranks}, "", []string{"-p=sync=" + way})
+					took, _, err := net.run(ctx, "bench/forecast.star", [2]int{nodes, ranks}, "", []string{"-p=sync=" + way})
 					if err != nil {
 						return err
 					}
@@ -102,16 +92,4 @@ func predicted(ctx context.Context, drun string, nodes []int, perNode int, link,
 		steps = append(steps, row.Step)
 	}
 	return steps, nil
-}
-
-// slow gives each node's link a bandwidth and a latency.
-func (n *network) slow(mbit, ms float64) error {
-	for i := range n.nodes {
-		text, err := exec.Command("ip", "netns", "exec", n.name(i), "tc", "qdisc", "add", "dev", "eth0", "root", "netem",
-			"delay", fmt.Sprintf("%gms", ms), "rate", fmt.Sprintf("%gmbit", mbit), "limit", "100000").CombinedOutput() // without a limit it would drop what waits
-		if err != nil {
-			return fmt.Errorf("tc: %w: %s", err, text)
-		}
-	}
-	return nil
 }

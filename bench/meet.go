@@ -5,8 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -25,12 +23,7 @@ func measureMeeting(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	folder, err := os.MkdirTemp("", "drun-bench-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(folder)
-	net, err := newNetwork(*nodes)
+	net, err := newNetwork(*drun, *nodes)
 	defer net.close()
 	if err != nil {
 		return err
@@ -38,7 +31,7 @@ func measureMeeting(ctx context.Context, args []string, out io.Writer) error {
 	fmt.Fprintf(out, "%s\n\n%d nodes × %d ranks\n", machine(), *nodes, *ranks)
 	for range *rounds {
 		began, used := time.Now(), childrenTime()
-		if _, _, err := net.run(ctx, *drun, filepath.Join(folder, "home"), "bench/meet.star", [2]int{*nodes, *ranks}, "", nil); err != nil {
+		if _, _, err := net.run(ctx, "bench/meet.star", [2]int{*nodes, *ranks}, "", nil); err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "%.2f s from start to exit, %.2f s of processor time\n", time.Since(began).Seconds(), childrenTime()-used)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,12 +28,7 @@ func measureSaves(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	folder, err := os.MkdirTemp("", "drun-bench-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(folder)
-	net, err := newNetwork(4)
+	net, err := newNetwork(*drun, 4)
 	defer net.close()
 	if err != nil {
 		return err
@@ -43,7 +37,7 @@ func measureSaves(ctx context.Context, args []string, out io.Writer) error {
 	for count := range strings.SplitSeq(*nodes, ",") {
 		for size := range strings.SplitSeq(*sizes, ",") {
 			for _, own := range []bool{false, true} {
-				if err := net.save(ctx, out, *drun, folder, count, size, own, *memory); err != nil {
+				if err := net.save(ctx, out, count, size, own, *memory); err != nil {
 					return fmt.Errorf("%s nodes, %s MiB: %w", count, size, err)
 				}
 			}
@@ -53,7 +47,7 @@ func measureSaves(ctx context.Context, args []string, out io.Writer) error {
 }
 
 // save runs the recipe without a save, with some, and with a restore after them: the differences are what these take.
-func (n *network) save(ctx context.Context, out io.Writer, drun, folder, nodes, mib string, own, memory bool) error {
+func (n *network) save(ctx context.Context, out io.Writer, nodes, mib string, own, memory bool) error {
 	const saves = 3
 	count, err := strconv.Atoi(nodes)
 	if err != nil {
@@ -70,7 +64,6 @@ func (n *network) save(ctx context.Context, out io.Writer, drun, folder, nodes, 
 	var to, from [3]float64
 	var seconds float64
 	for i, params := range [][]string{{"saves=0"}, {fmt.Sprintf("saves=%d", saves)}, {fmt.Sprintf("saves=%d", saves), "restore=true"}} {
-		home := filepath.Join(folder, fmt.Sprint(nodes, mib, own, i))
 		more := []string{"-p", fmt.Sprintf("size=%d", size<<20), "-p", fmt.Sprintf("own=%v", own), "-p", fmt.Sprintf("memory=%v", memory)}
 		for _, p := range params {
 			more = append(more, "-p", p)
@@ -82,7 +75,7 @@ func (n *network) save(ctx context.Context, out io.Writer, drun, folder, nodes, 
 		peaks[i] = make([]float64, count)
 		stop, watched := make(chan struct{}), sync.WaitGroup{}
 		watched.Go(func() { n.watchAgents(peaks[i], stop) })
-		took, _, err := n.run(ctx, drun, home, "bench/saves.star", [2]int{count, 2}, "", more)
+		took, _, err := n.run(ctx, "bench/saves.star", [2]int{count, 2}, "", more)
 		close(stop)
 		watched.Wait()
 		if err != nil {
@@ -96,7 +89,7 @@ func (n *network) save(ctx context.Context, out io.Writer, drun, folder, nodes, 
 			return err
 		}
 		from[i], to[i] = after[0]-before[0], after[1]-before[1]
-		if err := os.RemoveAll(home); err != nil {
+		if err := os.RemoveAll(n.folder); err != nil {
 			return err
 		}
 	}
@@ -108,11 +101,7 @@ func (n *network) save(ctx context.Context, out io.Writer, drun, folder, nodes, 
 // head is how many bytes have come from node 0 and have gone to it so far.
 func (n *network) head() (bytes [2]float64, err error) {
 	for i, name := range []string{"rx_bytes", "tx_bytes"} {
-		text, err := exec.Command("ip", "netns", "exec", n.name(n.nodes), "cat", "/sys/class/net/port0/statistics/"+name).Output()
-		if err != nil {
-			return bytes, err
-		}
-		if bytes[i], err = strconv.ParseFloat(strings.TrimSpace(string(text)), 64); err != nil {
+		if bytes[i], err = n.counter(0, name); err != nil {
 			return bytes, err
 		}
 	}

@@ -135,8 +135,8 @@ func (m *machine) unary(e *syntax.UnaryExpr) value {
 			out.lit = boolean(!yes)
 		}
 		return out
-	case e.Op == syntax.MINUS && x.typ == "int" && x.lit != "":
-		return value{typ: "int", lit: "-" + x.lit, diff: x.diff}
+	case e.Op == syntax.MINUS && x.typ == "int":
+		return folded(syntax.MINUS, value{typ: "int", lit: "0"}, x, value{typ: "int", diff: x.diff})
 	case plainTypes[x.typ]:
 		return value{typ: x.typ, diff: x.diff}
 	case isTensor(x):

@@ -41,7 +41,8 @@ func workersBeneath(ts *testscript.TestScript) map[int]string {
 	ts.Check(err)
 	for _, proc := range entries {
 		cwd, err := os.Readlink(filepath.Join(proc, "cwd"))
-		if err != nil || !strings.HasPrefix(cwd, dir) {
+		cwd = strings.TrimSuffix(cwd, " (deleted)")
+		if err != nil || !strings.HasPrefix(cwd+"/", dir+"/") { // the name of a script's folder may begin another's
 			continue
 		}
 		line, err := os.ReadFile(filepath.Join(proc, "cmdline"))

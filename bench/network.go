@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// network is some nodes: network namespaces with the addresses 10.78.0.1, 10.78.0.2, … on a bridge in another. It takes
+// root and the command ip.
+type network struct {
+	drun   string // the program that runs on the nodes
+	folder string // the homes of their runs
+	prefix string
+	nodes  int
+}
+
+func (n *network) name(i int) string { return fmt.Sprintf("%s-%d", n.prefix, i) }
+
+// newNetwork makes a network, of which something is there to close after an error too.
+func newNetwork(drun string, nodes int) (*network, error) {
+	n := &network{drun: drun, prefix: fmt.Sprintf("drun-bench-%d", os.Getpid()), nodes: nodes}
+	folder, err := os.MkdirTemp("", "drun-bench-")
+	if err != nil {
+		return n, err
+	}
+	n.folder = folder
+	middle := n.name(nodes)
+	var steps []string
+	for i := range nodes + 1 {
+		steps = append(steps, "netns add "+n.name(i), "-n "+n.name(i)+" link set lo up")
+	}
+	steps = append(steps, "-n "+middle+" link add bridge type bridge", "-n "+middle+" link set bridge up")
+	for i := range nodes {
+		steps = append(steps,
+			fmt.Sprintf("-n %s link add eth0 type veth peer name port%d netns %s", n.name(i), i, middle),
+			fmt.Sprintf("-n %s link set port%d master bridge up", middle, i),
+			fmt.Sprintf("-n %s addr add 10.78.0.%d/24 dev eth0", n.name(i), i+1),
+			fmt.Sprintf("-n %s link set eth0 up", n.name(i)))
+	}
+	for _, step := range steps {
+		if err := system("ip", strings.Fields(step)...); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+func (n *network) close() {
+	for i := range n.nodes + 1 {
+		_ = system("ip", "netns", "del", n.name(i))
+	}
+	if n.folder != "" {
+		os.RemoveAll(n.folder)
+	}
+}
+
+func system(name string, args ...string) error {
+	if text, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, text)
+	}
+	return nil
+}
+
+// shape bounds what each node sends, as tc says it, and delays it by milliseconds, which takes the kernel's netem; "" is
+// without a bound.
+func (n *network) shape(rate string, delay float64) error {
+	how := []string{"tbf", "rate", rate, "burst", "256kb", "latency", "20ms"}
+	if delay > 0 {
+		how = []string{"netem", "delay", fmt.Sprintf("%gms", delay), "rate", rate, "limit", "100000"} // without a limit it would drop what waits
+	}
+	for i := range n.nodes {
+		_ = system("tc", "-n", n.name(i), "qdisc", "del", "dev", "eth0", "root") // there may be none
+		if rate == "" {
+			continue
+		}
+		if err := system("tc", append([]string{"-n", n.name(i), "qdisc", "add", "dev", "eth0", "root"}, how...)...); err != nil {
+			return fmt.Errorf("no link of %s and %g ms: %w", rate, delay, err)
+		}
+	}
+	return nil
+}
+
+// counter is one of the bridge's port of a node: rx_bytes are what the node has sent so far, tx_bytes what came to it.
+func (n *network) counter(node int, name string) (float64, error) {
+	text, err := exec.Command("ip", "netns", "exec", n.name(n.nodes), "cat", fmt.Sprintf("/sys/class/net/port%d/statistics/%s", node, name)).Output()
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
+}
+
+// run runs a recipe on nodes × ranks, and gives the seconds that it prints.
+func (n *network) run(ctx context.Context, recipe string, placement [2]int, hierarchy string, more []string) (large, small float64, err error) {
+	output, errs := make([][]byte, placement[0]), make([]error, placement[0])
+	var all sync.WaitGroup
+	for node := range placement[0] {
+		args := append([]string{"netns", "exec", n.name(node), n.drun, "run", recipe, "-n", strconv.Itoa(placement[1]), "--nnodes", strconv.Itoa(placement[0]), "--node-rank", strconv.Itoa(node),
+			"--rdzv", "10.78.0.1", "--threads", "1", "--timeout", "60s", "--home", filepath.Join(n.folder, n.name(node))}, more...)
+		cmd := exec.CommandContext(ctx, "ip", args...)
+		cmd.Env = append(os.Environ(), "DRUN_HIERARCHY="+hierarchy, "DRUN_BACKEND=gloo")
+		all.Go(func() { output[node], errs[node] = cmd.CombinedOutput() })
+	}
+	all.Wait()
+	for node, err := range errs {
+		if err != nil {
+			return 0, 0, fmt.Errorf("node %d: %w: %s", node, err, output[node])
+		}
+	}
+	for line := range strings.Lines(string(output[0])) {
+		if _, rest, ok := strings.Cut(line, "seconds: "); ok {
+			_, err := fmt.Sscan(rest, &large, &small)
+			return large, small, err
+		}
+	}
+	return 0, 0, fmt.Errorf("no figures in %s", output[0])
+}

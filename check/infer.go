@@ -1,0 +1,483 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"drun/starlib"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+)
+
+// errUnknown is the error of what cannot be computed of shapes alone.
+var errUnknown = errors.New("not known")
+
+// run1 calls a builtin, without elements.
+func (m *machine) run1(fn starlark.Value, args starlark.Tuple, kwargs []starlark.Tuple) (v starlark.Value, err error) {
+	defer func() {
+		if recover() != nil {
+			v, err = nil, errUnknown
+		}
+	}()
+	v, err = starlark.Call(m.ref.thread, fn, args, kwargs)
+	var fault *starlib.PanicError
+	var elements interface{ NoElements() }
+	if errors.As(err, &fault) || errors.As(err, &elements) {
+		return nil, errUnknown
+	}
+	return v, err
+}
+
+// A plainCall is a call in which everything but some tensors is a plain value.
+type plainCall struct {
+	args, given []starlark.Value // given are nil where a tensor has a shape that is not wholly known
+	open        []int            // which these are
+	shapes      []*shape
+	sizes       []int // that stand somewhere in the call
+	key         strings.Builder
+}
+
+// plain gives the values of arguments as far as they are plain, tensors or layers; false where something else is among
+// them.
+func (m *machine) plain(values []value, written []syntax.Expr) (p *plainCall, ok bool) {
+	p = &plainCall{sizes: []int{1, manyOf, 2 * manyOf}} // two that are large tell what grows with them
+	for i, v := range values {
+		p.args = append(p.args, nil)
+		if v.shape != nil && !v.shape.exact() {
+			p.open, p.shapes = append(p.open, i), append(p.shapes, v.shape)
+			p.note(v.shape)
+			continue
+		}
+		var e syntax.Expr
+		if i < len(written) {
+			e = written[i]
+		}
+		x := m.concrete(v, e, p)
+		if x == nil {
+			return p, false
+		}
+		p.args[i] = x
+	}
+	return p, true
+}
+
+func (p *plainCall) note(s *shape) {
+	p.key.WriteString(s.String())
+	for _, d := range s.dims() {
+		if n, err := strconv.Atoi(d); err == nil {
+			p.size(n)
+		}
+	}
+}
+
+func (p *plainCall) size(n int) {
+	fmt.Fprintf(&p.key, " %d", n)
+	if n > 0 && !slices.Contains(p.sizes, n) {
+		p.sizes = append(p.sizes, n)
+	}
+}
+
+// concrete is the one value that v, written as e, can be; nil where that is not known.
+func (m *machine) concrete(v value, e syntax.Expr, p *plainCall) starlark.Value {
+	switch {
+	case v.layer != nil:
+		fmt.Fprintf(&p.key, " %p", v.layer)
+		return v.layer
+	case v.shape != nil && v.shape.exact():
+		p.note(v.shape)
+		if t := m.samples(v.shape, nil); len(t) == 1 {
+			return t[0]
+		}
+		return nil
+	case v.lit != "":
+		fmt.Fprintf(&p.key, " %s %s", v.typ, v.lit)
+		known := constant(v)
+		if n, ok := known.(starlark.Int); ok {
+			if size, err := starlark.AsInt32(n); err == nil {
+				p.size(size)
+			}
+		}
+		return known
+	}
+	// A tuple does not change; a list may, unless it is written where it is used.
+	o := v.only()
+	var items []syntax.Expr
+	if list, ok := e.(*syntax.ListExpr); ok {
+		items = list.List
+	}
+	if o == nil || o.kind != container || o.typ != "tuple" && (o.typ != "list" || items == nil) {
+		return nil
+	}
+	held := m.held(o)
+	if o.typ == "tuple" && !held.whole || items != nil && len(items) != len(held.fields) {
+		return nil
+	}
+	p.key.WriteString(" [")
+	defer p.key.WriteString("]")
+	list := make([]starlark.Value, len(held.fields))
+	for i := range list {
+		var e syntax.Expr
+		if items != nil {
+			e = items[i]
+		}
+		if list[i] = m.concrete(held.fields[strconv.Itoa(i)], e, p); list[i] == nil {
+			return nil
+		}
+	}
+	if o.typ == "tuple" {
+		return starlark.Tuple(list)
+	}
+	return starlark.NewList(list)
+}
+
+// aboutShapes recognises the errors that are reported: others may depend on what is not followed.
+var aboutShapes = regexp.MustCompile(`shape|dimension|sizes? |elements|columns|broadcast`)
+
+// result is what all ways of a call have in common: nil for an error in each.
+type result struct {
+	some  bool
+	shape *shape
+	value starlark.Value // the same in each
+	items []*shape       // of a tuple
+	err   error
+}
+
+// try calls fn for each choice of the sizes that are not known. ok: something is known of the result, or of the error.
+func (m *machine) try(p *plainCall, what any, fn func(args []starlark.Value) (starlark.Value, error)) (r result, ok bool) {
+	key := fmt.Sprint(what, " ", p.key.String())
+	if r, ok := m.memo[key]; ok {
+		return r, r.some || r.err != nil
+	}
+	defer func() { m.memo[key] = r }()
+	choices := make([][]starlark.Value, len(p.open))
+	ways := 1
+	for i, s := range p.shapes {
+		choices[i] = m.samples(s, p.sizes)
+		ways *= len(choices[i])
+	}
+	if ways == 0 || ways > maxTries {
+		return r, false
+	}
+	m.step(ways)
+	for way := range ways {
+		args := slices.Clone(p.args)
+		for i, at := range p.open {
+			args[at] = choices[i][way%len(choices[i])]
+			way /= len(choices[i])
+		}
+		v, err := fn(args)
+		switch {
+		case errors.Is(err, errUnknown):
+			return result{}, false
+		case err != nil:
+			if r.err == nil {
+				r.err = err
+			}
+			continue
+		}
+		s := shapeOf(v)
+		var items []*shape
+		if t, ok := v.(starlark.Tuple); ok {
+			for _, item := range t {
+				items = append(items, shapeOf(item))
+			}
+		}
+		if !r.some {
+			r.some, r.shape, r.value, r.items = true, s, v, items
+			continue
+		}
+		r.shape = joined(r.shape, s)
+		if a, ok := r.value.(starlark.Int); !ok || v != starlark.Value(a) {
+			r.value = nil
+		}
+		if len(items) != len(r.items) {
+			r.items = nil
+		}
+		for i := range r.items {
+			r.items[i] = joined(r.items[i], items[i])
+		}
+	}
+	return r, r.some || r.err != nil
+}
+
+// infer adds what is known of the shapes to the result of a call of fn, and reports an error that is certain.
+func (m *machine) infer(fn value, c *call, out value) value {
+	o := fn.only()
+	if o == nil || c.spread || m.deaf > 0 {
+		return out
+	}
+	values, written := slices.Clone(c.args), slices.Clone(c.exprs)
+	for _, name := range c.names {
+		values, written = append(values, c.named[name]), append(written, c.byName[name])
+	}
+	var callee starlark.Value
+	var self []value
+	name := o.name
+	switch {
+	case o.kind == builtin && inferred(o.name) || o.kind == module && o.name == "tensor":
+		module, builtin, _ := strings.Cut(o.name, ".")
+		callee = m.ref.env[module]
+		if x, ok := callee.(starlark.HasAttrs); ok && builtin != "" {
+			callee, _ = x.Attr(builtin)
+		}
+	case o.kind == method && o.def != nil:
+		x := m.held(o).fields["self"]
+		if x.shape == nil || !isTensor(x) || strings.HasSuffix(o.name, "_") {
+			return out
+		}
+		self = []value{x}
+	case o.kind == instance && fn.layer != nil && !m.rebuilt:
+		callee, name = fn.layer, fn.layer.(starlark.Callable).Name()
+		if len(values) == 1 && values[0].shape == nil && len(values[0].refs) == 0 {
+			values[0].shape = &shape{open: true}
+		}
+	}
+	if callee == nil && self == nil {
+		return out
+	}
+	if self != nil {
+		written = append([]syntax.Expr{nil}, written...)
+	}
+	p, ok := m.plain(append(self, values...), written)
+	if !ok {
+		return out
+	}
+	weights := m.weights(callee, p)
+	if self != nil && (name == "reshape" || name == "view") && len(p.open) > 0 {
+		return m.reshaped(p, out)
+	}
+	what := fmt.Sprint(name, c.names, o.id)
+	if fn.layer != nil {
+		what = fmt.Sprintf("%p", fn.layer)
+	} else if _, makes := c.node.(*syntax.CallExpr); makes && strings.HasPrefix(name, "nn.") {
+		what += fmt.Sprintf(" %p", c.node) // each makes a layer of its own
+	}
+	r, ok := m.try(p, what, func(args []starlark.Value) (starlark.Value, error) {
+		target := callee
+		if self != nil {
+			target, _ = args[0].(starlark.HasAttrs).Attr(name)
+			args = args[1:]
+		}
+		var kwargs []starlark.Tuple
+		for i, name := range c.names {
+			kwargs = append(kwargs, starlark.Tuple{starlark.String(name), args[len(c.args)+i]})
+		}
+		return m.run1(target, args[:len(c.args):len(c.args)], kwargs)
+	})
+	if !ok {
+		return out
+	}
+	if !r.some {
+		// With sizes that are not known only a layer's weights say that none fits; with dimensions, only linear's.
+		open := slices.ContainsFunc(p.shapes, func(s *shape) bool { return s.open })
+		if len(p.open) == 0 || weights && !open || name == "nn.linear" && fn.layer != nil && p.shapes[0].sizes != "" {
+			m.misshapen(c.pos, r.err, p)
+		}
+		return out
+	}
+	return m.known(c.node, r, out)
+}
+
+// inferred are the builtins that run here: what they give depends on their arguments alone.
+func inferred(name string) bool {
+	return strings.HasPrefix(name, "tensor.") && name != "tensor.no_grad" && name != "tensor.multinomial" ||
+		strings.HasPrefix(name, "nn.") && name != "nn.sequential" && name != "nn.module"
+}
+
+// weights notes the sizes of a layer's parameters, and tells whether it has any.
+func (m *machine) weights(layer starlark.Value, p *plainCall) bool {
+	x, ok := layer.(starlark.HasAttrs)
+	if !ok || layer.Type() != "Module" {
+		return false
+	}
+	get, err := x.Attr("parameters")
+	if err != nil || get == nil {
+		return false
+	}
+	list, err := m.run1(get, nil, nil)
+	params, ok := list.(*starlark.List)
+	if err != nil || !ok {
+		return false
+	}
+	for i := range params.Len() {
+		if s := shapeOf(params.Index(i)); s != nil {
+			p.note(s)
+		}
+	}
+	return params.Len() > 0
+}
+
+// reshaped is the result of a reshape of a tensor whose size is not known: what the call says.
+func (m *machine) reshaped(p *plainCall, out value) value {
+	sizes := p.args[1:]
+	if len(sizes) == 1 {
+		switch list := sizes[0].(type) {
+		case starlark.Tuple:
+			sizes = list
+		case *starlark.List:
+			sizes = nil
+			for i := range list.Len() {
+				sizes = append(sizes, list.Index(i))
+			}
+		}
+	}
+	s := &shape{dtype: p.shapes[0].dtype}
+	for _, v := range sizes {
+		n, err := starlark.AsInt32(v)
+		if err != nil || len(p.open) != 1 || p.open[0] != 0 {
+			return out
+		}
+		if n < 0 {
+			s.sizes += "?,"
+		} else {
+			s.sizes += strconv.Itoa(n) + ","
+		}
+	}
+	if isTensor(out) {
+		out.shape = s
+	}
+	return out
+}
+
+// known adds a result's shape and value.
+func (m *machine) known(node syntax.Node, r result, out value) value {
+	switch v := r.value.(type) {
+	case nil:
+	case starlark.Int:
+		if out.lit, out.typ = v.String(), "int"; len(out.refs) > 0 {
+			out.refs = nil
+		}
+		return out
+	case starlark.Callable:
+		if v.Type() == "Module" {
+			if off, err := v.(starlark.HasAttrs).Attr("eval"); err == nil {
+				_, _ = m.run1(off, nil, nil) // as shapes go, dropout is in the way
+			}
+			out.layer = v
+		}
+		return out
+	}
+	switch o := out.only(); {
+	case r.items != nil && o != nil && o.kind == container && o.typ == "tuple":
+		held := m.held(o).clone()
+		for i, s := range r.items {
+			if x, ok := held.fields[strconv.Itoa(i)]; ok {
+				x.shape = s
+				held.fields[strconv.Itoa(i)] = x
+			}
+		}
+		m.hold(o, held)
+	case r.shape == nil:
+	case len(out.refs) == 0 && out.typ == "": // of no known type
+		out = of(m.alloc(node, "result", instance, "Tensor", &contents{diff: out.diff}))
+		out.shape = r.shape
+	case isTensor(out) || o != nil && o.kind == instance && o.typ == "":
+		out.shape = r.shape
+	}
+	return out
+}
+
+// misshapen reports an error of a builtin. Sizes that are not known were tried: the message shows ? in their place.
+func (m *machine) misshapen(pos syntax.Position, err error, p *plainCall) {
+	text := err.Error()
+	if inner := (*starlark.EvalError)(nil); errors.As(err, &inner) {
+		text = inner.Msg
+	}
+	if m.st.dead || !aboutShapes.MatchString(text) {
+		return
+	}
+	for _, s := range p.shapes {
+		text += fmt.Sprintf("; the input is %s", s)
+	}
+	m.fault(pos, "%s", text)
+}
+
+// operate adds the shape of x op y.
+func (m *machine) operate(pos syntax.Position, op syntax.Token, x, y, out value) value {
+	if m.deaf > 0 || x.shape == nil && y.shape == nil || !isTensor(out) && len(out.refs) > 0 || comparisons[op] && (op == syntax.IN || op == syntax.NOT_IN) {
+		return out
+	}
+	p, ok := m.plain([]value{x, y}, nil)
+	if !ok {
+		return out
+	}
+	r, ok := m.try(p, op, func(args []starlark.Value) (v starlark.Value, err error) {
+		defer func() {
+			if recover() != nil {
+				v, err = nil, errUnknown
+			}
+		}()
+		if comparisons[op] { // these have the shapes of a sum
+			return starlark.Binary(syntax.PLUS, args[0], args[1])
+		}
+		return starlark.Binary(op, args[0], args[1])
+	})
+	switch {
+	case !ok:
+	case !r.some:
+		if len(p.open) == 0 {
+			m.misshapen(pos, r.err, p)
+		}
+	case r.shape != nil:
+		if comparisons[op] {
+			r.shape = &shape{sizes: r.shape.sizes, open: r.shape.open, dtype: "bool"}
+		}
+		out.shape = r.shape
+	}
+	return out
+}
+
+// ofShape adds what an attribute of a tensor of a known shape says.
+func (m *machine) ofShape(e *syntax.DotExpr, x, out value) value {
+	if x.shape == nil || !isTensor(x) {
+		return out
+	}
+	dims := x.shape.dims()
+	switch o := out.only(); e.Name.Name {
+	case "shape":
+		if o == nil || o.typ != "tuple" || x.shape.open {
+			return out
+		}
+		held := m.held(o).clone()
+		held.whole = true
+		for i, size := range dims {
+			item := held.fields[strconv.Itoa(i)]
+			if item.typ = "int"; size != "?" {
+				item.lit = size
+			}
+			held.fields[strconv.Itoa(i)] = item
+		}
+		m.hold(o, held)
+	case "ndim":
+		if !x.shape.open {
+			return value{typ: "int", lit: strconv.Itoa(len(dims))}
+		}
+	case "T", "mT":
+		s := *x.shape
+		if n := len(dims); n > 1 && (n == 2 && !s.open || e.Name.Name == "mT") {
+			dims[n-1], dims[n-2] = dims[n-2], dims[n-1]
+			s.sizes = strings.Join(dims, ",") + ","
+			out = of(m.alloc(e, "result", instance, "Tensor", &contents{diff: m.st.shallow(x)}))
+			out.shape = &s
+		}
+	}
+	return out
+}
+
+// reassembled notes that a model's part is replaced: what was known of its layers no longer holds.
+func (m *machine) reassembled(x value, field string) {
+	if field == "grad" || field == "requires_grad" {
+		return
+	}
+	for _, o := range x.refs {
+		if o.kind == container || o.kind == instance && o.typ == "Tensor" {
+			return
+		}
+	}
+	m.rebuilt = true
+}
