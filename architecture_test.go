@@ -41,6 +41,7 @@ var layers = map[string][]string{
 	"internal/sqldb":    {"internal/exit", sqlite, "internal/scratch", "golang.org/x/sys"},
 	"internal/scratch":  {"golang.org/x/sys"},
 	"internal/queue":    {},
+	"internal/build":    {},
 	"internal/secret":   {},
 	"internal/spelling": {},
 	// exit is the one vocabulary of exit codes and hints, so that everything may use it.
@@ -91,7 +92,7 @@ var layers = map[string][]string{
 	"engine/node":       {"internal/exit", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/recipe", "engine/rendezvous", "engine/states", "collective", "plugins/host", "golang.org/x/sys"},
 	// record is the engine's only way to the databases.
 	"engine/record": {"internal/exit", "internal/queue", "internal/secret", "=engine", "engine/board", "engine/recipe", "engine/rendezvous", "engine/states", "history", "checkpoints", "collective", "plugins/host"},
-	"engine/run":    {"internal/exit", "internal/scratch", "internal/secret", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/node", "engine/recipe", "engine/record", "engine/rendezvous", "engine/states", "collective", "plugins/host"},
+	"engine/run":    {"internal/build", "internal/exit", "internal/scratch", "internal/secret", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/node", "engine/recipe", "engine/record", "engine/rendezvous", "engine/states", "collective", "plugins/host"},
 	"engine/doctor": {"engine", "kernel", "internal/scratch"},
 	// recipetest runs recipes on every backend, so it sees what the engine sees.
 	"engine/recipetest": {"internal/exit", "engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},
@@ -118,7 +119,7 @@ var layers = map[string][]string{
 
 	// The only program that links gRPC on drun's side.
 	"cmd/drun-plugin-host": {"exchange/columnar", "internal/exit", "engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
-	"cmd": {"element", "internal/exit", "engine", "history", "checkpoints", "backup", "=exchange", "sweep", "verify", "forecast", "format", "repl", "lsp", "starlib", "github.com/peterh/liner", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", "ui", "views", sqlite, "golang.org/x/term", "github.com/BurntSushi/toml",
+	"cmd": {"element", "internal/build", "internal/exit", "engine", "history", "checkpoints", "backup", "=exchange", "sweep", "verify", "forecast", "format", "repl", "lsp", "starlib", "github.com/peterh/liner", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", "ui", "views", sqlite, "golang.org/x/term", "github.com/BurntSushi/toml",
 		"github.com/aymanbagabas/go-udiff", "github.com/guptarohit/asciigraph", "github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
 

@@ -11,12 +11,18 @@ import (
 	"time"
 )
 
-// TestTwoBuilds builds drun from two commits, and starts a run with one that a node of the other joins: both name both
-// versions, and which node has which.
+// TestTwoBuilds builds drun from two sources, and starts a run with one that a node of the other joins: both name both
+// versions, and which node has which; also where the builds know of no commits, as from a tarball.
 func TestTwoBuilds(t *testing.T) {
 	if os.Getenv("DRUN_TEST_BUILDS") == "" {
 		t.Skip("make builds runs it: it builds drun twice")
 	}
+	for _, stamped := range []string{"true", "false"} {
+		t.Run("buildvcs="+stamped, func(t *testing.T) { twoBuilds(t, stamped) })
+	}
+}
+
+func twoBuilds(t *testing.T, stamped string) {
 	dir := t.TempDir()
 	command := func(dir, name string, args ...string) string {
 		t.Helper()
@@ -33,10 +39,14 @@ func TestTwoBuilds(t *testing.T) {
 	var versions [2]string
 	for i, name := range []string{"first", "second"} {
 		if i > 0 {
-			command(clone, "git", "-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "-q", "--allow-empty", "-m", "another build")
+			if err := os.WriteFile(filepath.Join(clone, "cmd/drun/another.go"), []byte("package main\n\nfunc init() { println(\"another build\") }\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			command(clone, "git", "add", ".")
+			command(clone, "git", "-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "-q", "-m", "another build")
 		}
-		command(clone, "go", "build", "-buildvcs=true", "-o", filepath.Join(dir, name), "./cmd/drun")
-		versions[i] = regexp.MustCompile(`^drun (\S+)`).FindStringSubmatch(command(dir, filepath.Join(dir, name), "version"))[1]
+		command(clone, "go", "build", "-buildvcs="+stamped, "-o", filepath.Join(dir, name), "./cmd/drun")
+		versions[i] = regexp.MustCompile(`(?m)^drun (\S+)`).FindStringSubmatch(command(dir, filepath.Join(dir, name), "version"))[1]
 	}
 	if versions[0] == versions[1] {
 		t.Fatalf("both builds are %s", versions[0])

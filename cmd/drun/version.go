@@ -3,7 +3,8 @@ package main
 import (
 	"fmt"
 	"runtime"
-	"runtime/debug"
+
+	"drun/internal/build"
 
 	"github.com/mattn/go-sqlite3"
 	"github.com/spf13/cobra"
@@ -27,26 +28,5 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// version is the module's version, or the commit from which drun was built.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	revision, modified := "", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision" && len(s.Value) >= 12:
-			revision = s.Value[:12]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			modified = "+dirty"
-		}
-	}
-	if revision == "" {
-		return "devel"
-	}
-	return "devel-" + revision + modified
-}
+// version names this build of drun.
+func version() string { return build.Own() }

@@ -114,11 +114,21 @@ func TestDiffer(t *testing.T) {
 		return h
 	}
 	a := hello(0, "--seed", "1", "the file x.star", "A")
+	built := func(index int, program string) *Hello {
+		h := hello(index, "--seed", "1", "the file x.star", "A")
+		h.Program = program
+		return h
+	}
+	if err := Differ(a, built(1, "devel.1")); err != nil {
+		t.Errorf("without drun-plugin-host on one side: %v", err)
+	}
+	a = built(0, "devel.0")
 	for want, b := range map[string]*Hello{
 		"": hello(1, "--seed", "1", "the file x.star", "A"),
-		"--seed differs: node 0 (process 7 on h) has 1, node 1 (process 7 on h) has 2":                hello(1, "--seed", "2", "the file x.star", "A"),
-		"the file x.star differs: node 0 (process 7 on h) has A, node 1 (process 7 on h) has nothing": hello(1, "--seed", "1"),
-		"the file y.star differs: node 1 (process 7 on h) has B, node 0 (process 7 on h) has nothing": hello(1, "--seed", "1", "the file x.star", "A", "the file y.star", "B"),
+		"the version of drun-plugin-host differs: node 0 (process 7 on h) has \"devel.0\", node 1 (process 7 on h) has \"devel.1\"": built(1, "devel.1"),
+		"--seed differs: node 0 (process 7 on h) has 1, node 1 (process 7 on h) has 2":                                              hello(1, "--seed", "2", "the file x.star", "A"),
+		"the file x.star differs: node 0 (process 7 on h) has A, node 1 (process 7 on h) has nothing":                               hello(1, "--seed", "1"),
+		"the file y.star differs: node 1 (process 7 on h) has B, node 0 (process 7 on h) has nothing":                               hello(1, "--seed", "1", "the file x.star", "A", "the file y.star", "B"),
 	} {
 		err := Differ(a, b)
 		if (err == nil) != (want == "") || err != nil && err.Error() != want {

@@ -27,6 +27,8 @@ type Hello struct {
 	PID   int
 	// Machine is the same for processes that can share memory.
 	Machine string
+	// Program is the version of drun-plugin-host, empty where it is not installed or not needed.
+	Program string
 	// Settings must be the same for all processes.
 	Settings []Setting
 }
@@ -83,6 +85,10 @@ func Differ(a, b *Hello) error {
 	}
 	for name, value := range theirs {
 		return exit.Errorf(exit.Usage, "%s differs: %s has %s, %s has nothing", name, b.Who(), value, a.Who())
+	}
+	if a.Program != b.Program && a.Program != "" && b.Program != "" {
+		return exit.WithHint(exit.Errorf(exit.Usage, "the version of drun-plugin-host differs: %s has %q, %s has %q", a.Who(), a.Program, b.Who(), b.Program),
+			"copy drun and drun-plugin-host of one build to all machines")
 	}
 	return nil
 }

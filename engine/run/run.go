@@ -26,6 +26,7 @@ import (
 	"drun/engine/recipe"
 	"drun/engine/record"
 	"drun/engine/rendezvous"
+	"drun/internal/build"
 	"drun/internal/scratch"
 	"drun/internal/secret"
 	"drun/plugins/host"
@@ -306,6 +307,9 @@ func (p *plan) hello() *cluster.Hello {
 	h := &cluster.Hello{Version: p.Version, ID: p.Join.ID, Index: p.Join.Index, Count: p.Join.Count, Place: p.Join.Place, Procs: p.Nproc,
 		PID: os.Getpid(), Machine: cluster.Machine()}
 	h.Host, _ = os.Hostname() // only shown
+	if p.program != "" {
+		h.Program, _ = build.Of(p.program) // what cannot be read is found when it is started
+	}
 	add := func(name, value string) { h.Settings = append(h.Settings, cluster.Setting{Name: name, Value: value}) }
 	add("the version of drun", strconv.Quote(p.Version))
 	if p.Join.Place != nil {
