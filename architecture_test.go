@@ -72,7 +72,7 @@ var layers = map[string][]string{
 	"starlib/data/table": {"github.com/parquet-go/parquet-go", "github.com/apache/arrow-go/v18/arrow", "github.com/google/flatbuffers/go",
 		"github.com/andybalholm/brotli", "github.com/klauspost/compress/zstd", "github.com/pierrec/lz4/v4"},
 	"starlib/data/picture":   {},
-	"starlib/data/tokenizer": {"golang.org/x/text/unicode/norm"},
+	"starlib/data/tokenizer": {"github.com/rivo/uniseg", "golang.org/x/text/unicode/norm"},
 
 	// repl is a rank in its own process, as engine/worker is in one of its own.
 	"repl": {"engine/recipe", "starlib", "tensor", "internal/terminal", starlark},

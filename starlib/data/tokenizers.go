@@ -37,7 +37,7 @@ const largestTokenizer = 256 << 20
 func tokenizing(r *starlib.Rank, ctx *tensor.Context) *starlib.Def {
 	return &starlib.Def{
 		Sig: "tokenizer(path: string) -> Tokenizer",
-		Doc: "A tokenizer.json of Hugging Face: byte-level BPE (GPT-2, RoBERTa, Llama 3) and WordPiece (BERT), with the normalizers NFC, NFD, NFKC, NFKD, Lowercase, StripAccents and BertNormalizer, the pre-tokenizers ByteLevel, Split, WhitespaceSplit and BertPreTokenizer, and sequences of them. It gives the ids that Hugging Face's library gives. What else a file asks for (Unigram, byte_fallback, truncation, padding) is an error that names it, never left out.",
+		Doc: "A tokenizer.json of Hugging Face: BPE, byte-level (GPT-2, RoBERTa, Llama 3) or with byte_fallback (Llama 2, Gemma), Unigram (T5, XLM-R) and WordPiece (BERT), with the normalizers NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace, Precompiled and BertNormalizer, the pre-tokenizers ByteLevel, Metaspace, Split, WhitespaceSplit and BertPreTokenizer, and sequences of them. It gives the ids that Hugging Face's library gives. What else a file asks for (truncation, padding) is an error that names it, never left out.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			name := c.String("path")
 			content, err := readAll(r.Files, name)

@@ -16,6 +16,7 @@ type bpe struct {
 	unk    int // -1: none
 	fuse   bool
 	whole  bool // a word that is a token is that
+	bytes  bool // a character without a token is written as the tokens of its bytes
 }
 
 type merge struct{ rank, id int }
@@ -36,6 +37,8 @@ func modelOf(raw json.RawMessage) (model, map[string]int, error) {
 	switch kind {
 	case "BPE":
 		return bpeOf(raw)
+	case "Unigram":
+		return unigramOf(raw)
 	case "WordPiece":
 		var w struct {
 			Type    string         `json:"type"`
@@ -84,10 +87,8 @@ func bpeOf(raw json.RawMessage) (model, map[string]int, error) {
 		return nil, nil, errors.New("continuing_subword_prefix is not supported in BPE")
 	case b.Suffix != nil && *b.Suffix != "":
 		return nil, nil, errors.New("end_of_word_suffix is not supported")
-	case b.ByteFallback:
-		return nil, nil, errors.New("byte_fallback is not supported")
 	}
-	m := &bpe{vocab: b.Vocab, merges: make(map[[2]int]merge, len(b.Merges)), unk: -1, fuse: b.Fuse, whole: b.IgnoreMerges}
+	m := &bpe{vocab: b.Vocab, merges: make(map[[2]int]merge, len(b.Merges)), unk: -1, fuse: b.Fuse, whole: b.IgnoreMerges, bytes: b.ByteFallback}
 	if b.Unk != nil {
 		id, ok := b.Vocab[*b.Unk]
 		if !ok {
@@ -154,19 +155,36 @@ func (m *bpe) encode(word string, out []int) ([]int, error) {
 		return append(out, id), nil
 	}
 	var symbols []symbol
-	unknown := false // the last one
+	put := func(id int) { symbols = append(symbols, symbol{id, len(symbols) - 1, len(symbols) + 1, false}) }
+	unknown := false // the last one, which is put before the next one that is known: bytes go before it
 	for _, r := range word {
 		id, ok := m.vocab[string(r)]
-		if !ok && m.unk < 0 {
-			return nil, fmt.Errorf("there is no token for %q, and no unk_token", r)
+		if ok {
+			if unknown {
+				put(m.unk)
+			}
+			unknown = false
+			put(id)
+			continue
 		}
-		if !ok {
-			if id = m.unk; m.fuse && unknown {
+		if m.bytes {
+			if ids, ok := bytesOf(m.vocab, string(r)); ok {
+				for _, id := range ids {
+					put(id)
+				}
 				continue
 			}
 		}
-		unknown = !ok
-		symbols = append(symbols, symbol{id, len(symbols) - 1, len(symbols) + 1, false})
+		switch {
+		case m.unk < 0:
+			return nil, fmt.Errorf("there is no token for %q, and no unk_token", r)
+		case unknown && !m.fuse:
+			put(m.unk)
+		}
+		unknown = true
+	}
+	if unknown {
+		put(m.unk)
 	}
 	symbols[len(symbols)-1].after = -1
 	var queue candidates

@@ -1,5 +1,5 @@
-// Package tokenizer turns text into numbers and back, as a tokenizer.json of Hugging Face says: byte-level BPE (GPT-2,
-// Llama 3), WordPiece (BERT), and what they are made of. What a file asks for that is not here is an error: another
+// Package tokenizer turns text into numbers and back, as a tokenizer.json of Hugging Face says: BPE (GPT-2, Llama),
+// Unigram (T5), WordPiece (BERT), and what they are made of. What a file asks for that is not here is an error: another
 // number for a word would be wrong without anyone noticing. The module data of recipes calls it.
 package tokenizer
 
@@ -37,9 +37,9 @@ type model interface {
 }
 
 type (
-	normalizer func(s string) string
-	splitter   func(pieces []string) []string
-	decoder    func(tokens []string) string
+	normalizer func(s string) (string, error)
+	splitter   func(pieces []string, start bool) []string // start: the first piece begins the text
+	decoder    func(tokens []string) ([]string, error)    // which make the text, one after the other
 )
 
 // file is a tokenizer.json.
@@ -116,7 +116,7 @@ func Parse(content []byte) (*Tokenizer, error) {
 	if t.split, err = splitterOf(f.PreTokenizer, 0); err != nil {
 		return nil, fmt.Errorf("pre_tokenizer: %w", err)
 	}
-	if t.decode, err = decoderOf(f.Decoder); err != nil {
+	if t.decode, err = decoderOf(f.Decoder, 0); err != nil {
 		return nil, fmt.Errorf("decoder: %w", err)
 	}
 	if none(f.Model) {
@@ -171,7 +171,11 @@ func (t *Tokenizer) add(a token) error {
 		t.special[a.ID] = true
 	}
 	if a.Normalized && t.normalize != nil {
-		if a.Content = t.normalize(a.Content); a.Content == "" {
+		var err error
+		if a.Content, err = t.normalize(a.Content); err != nil {
+			return err
+		}
+		if a.Content == "" {
 			return errors.New("a token of which normalization leaves nothing")
 		}
 		t.shown[a.ID] = a.Content
@@ -197,19 +201,9 @@ func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) ([]int, error) {
 	case "ByteLevel": // which moves offsets
 		return []int{text}, nil
 	case "Sequence":
-		var s struct {
-			Type       string            `json:"type"`
-			Processors []json.RawMessage `json:"processors"`
-		}
-		if err := strict(raw, &s); err != nil || depth > maxDepth {
-			return nil, deep(err)
-		}
+		all, err := sequence(raw, "processors", depth, t.templateOf)
 		template := []int{text}
-		for i, p := range s.Processors {
-			outer, err := t.templateOf(p, depth+1)
-			if err != nil {
-				return nil, fmt.Errorf("processors: %d: %w", i, err)
-			}
+		for _, outer := range all {
 			var next []int
 			for _, id := range outer {
 				if id == text {
@@ -220,7 +214,7 @@ func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) ([]int, error) {
 			}
 			template = next
 		}
-		return template, nil
+		return template, err
 	case "BertProcessing", "RobertaProcessing":
 		var p struct {
 			Type           string `json:"type"`
@@ -298,14 +292,44 @@ func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) ([]int, error) {
 	return nil, unsupported(kind)
 }
 
+// maxText bounds what a normalizer or a decoder makes of a text: what is written for a pattern may hold it again and again.
+const maxText = 32 << 20
+
+var errRoom = fmt.Errorf("the normalizer or decoder makes more than %d MiB of the text: encode it in parts", maxText>>20)
+
 // maxDepth is how deep sequences of sequences may nest.
 const maxDepth = 20
 
-func deep(err error) error {
-	if err != nil {
-		return err
+// sequence reads the parts of a Sequence, which the file has under name.
+func sequence[T any](raw json.RawMessage, name string, depth int, of func(raw json.RawMessage, depth int) (T, error)) ([]T, error) {
+	var fields map[string]json.RawMessage
+	var list []json.RawMessage
+	if err := strict(raw, &fields); err != nil {
+		return nil, err
 	}
-	return fmt.Errorf("sequences are nested more than %d deep", maxDepth)
+	if depth >= maxDepth {
+		return nil, fmt.Errorf("sequences are nested more than %d deep", maxDepth)
+	}
+	for field := range fields {
+		if field != "type" && field != name {
+			return nil, fmt.Errorf("unknown field %q", short(field))
+		}
+	}
+	if err := json.Unmarshal(fields[name], &list); err != nil || list == nil {
+		return nil, fmt.Errorf("%s: want a list", name)
+	}
+	var all []T
+	for i, r := range list {
+		if none(r) {
+			return nil, fmt.Errorf("%s: %d: there is none", name, i)
+		}
+		part, err := of(r, depth+1)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %d: %w", name, i, err)
+		}
+		all = append(all, part)
+	}
+	return all, nil
 }
 
 func unsupported(kind string) error { return fmt.Errorf("type %q is not supported", short(kind)) }
@@ -363,22 +387,24 @@ func (t *Tokenizer) Encode(s string, special bool) ([]int, error) {
 }
 
 func (t *Tokenizer) encode(s string) (out []int, err error) {
-	for _, p := range t.raw.split(s) {
+	for i, p := range t.raw.split(s) {
 		if p.id >= 0 {
 			out = append(out, p.id)
 			continue
 		}
 		if t.normalize != nil {
-			p.text = t.normalize(p.text)
+			if p.text, err = t.normalize(p.text); err != nil {
+				return nil, err
+			}
 		}
-		for _, p := range t.normalized.split(p.text) {
+		for k, p := range t.normalized.split(p.text) {
 			if p.id >= 0 {
 				out = append(out, p.id)
 				continue
 			}
 			words := []string{p.text}
 			if t.split != nil {
-				words = t.split(words)
+				words = t.split(words, i == 0 && k == 0)
 			}
 			for _, w := range words {
 				if w == "" {
@@ -408,7 +434,8 @@ func (t *Tokenizer) Decode(ids []int, skip bool) (string, error) {
 			tokens = append(tokens, s)
 		}
 	}
-	return t.decode(tokens), nil
+	tokens, err := t.decode(tokens)
+	return strings.Join(tokens, ""), err
 }
 
 // added are tokens that are found in a text as they are.

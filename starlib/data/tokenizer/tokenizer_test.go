@@ -3,9 +3,13 @@ package tokenizer
 import (
 	"bufio"
 	"bytes"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -25,7 +29,7 @@ func load(t testing.TB, name string) (*Tokenizer, []byte) {
 	return k, content
 }
 
-var names = []string{"gpt2", "llama", "roberta", "bert", "bert-cased", "plain"}
+var names = []string{"gpt2", "llama", "roberta", "bert", "bert-cased", "plain", "t5", "xlm", "albert", "llama2"}
 
 // Every text gets the numbers, and the numbers the text, that Hugging Face's own library gives (testdata/vectors.py).
 func TestVectors(t *testing.T) {
@@ -75,19 +79,43 @@ func TestRefused(t *testing.T) {
 	_, gpt2 := load(t, "gpt2")
 	_, bert := load(t, "bert")
 	_, llama := load(t, "llama")
+	_, t5 := load(t, "t5")
+	_, xlm := load(t, "xlm")
 	for _, c := range []struct {
 		file          []byte
 		from, to, why string
 	}{
 		{gpt2, `"truncation":null`, `"truncation":{"max_length":5}`, "truncation: it is not supported"},
 		{gpt2, `"padding":null`, `"padding":{}`, "padding: it is not supported"},
-		{gpt2, `"normalizer":null`, `"normalizer":{"type":"Precompiled","precompiled_charsmap":""}`, `normalizer: type "Precompiled" is not supported`},
+		{gpt2, `"normalizer":null`, `"normalizer":{"type":"Nmt"}`, `normalizer: type "Nmt" is not supported`},
+		{gpt2, `"normalizer":null`, `"normalizer":{"type":"Precompiled","precompiled_charsmap":""}`, `normalizer: precompiled_charsmap: it ends early`},
+		{gpt2, `"normalizer":null`, `"normalizer":{"type":"Precompiled","precompiled_charsmap":"?"}`, `normalizer: precompiled_charsmap: illegal base64`},
+		{gpt2, `"normalizer":null`, `"normalizer":{"type":"Precompiled","precompiled_charsmap":"AAQA/wAA"}`, `precompiled_charsmap: a trie of 4278191104 bytes among 2`},
+		{gpt2, `"normalizer":null`, `"normalizer":{"type":"Precompiled","precompiled_charsmap":"` + charsmapOfUnit(0x400<<10) + `"}`, `precompiled_charsmap: unit 0 leads out of the trie`},
+		{gpt2, `"normalizer":null`, `"normalizer":{"type":"Precompiled","precompiled_charsmap":"` + charsmapOfUnit(1<<8) + `"}`, `precompiled_charsmap: unit 0 has no text`},
+		{gpt2, `"normalizer":null`, `"normalizer":{"type":"Sequence"}`, `normalizer: normalizers: want a list`},
+		{gpt2, `"normalizer":null`, `"normalizer":{"type":"Sequence","normalizers":[null]}`, `normalizer: normalizers: 0: there is none`},
+		{gpt2, `"normalizer":null`, `"normalizer":{"type":"Sequence","normalizers":[],"x":1}`, `normalizer: unknown field "x"`},
+		{gpt2, `"normalizer":null`, `"normalizer":{"type":"Sequence","normalizers":{"type":"NFC"}}`, `normalizer: normalizers: want a list`},
+		{gpt2, `"normalizer":null`, `"normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Nmt"}]}`, `normalizer: normalizers: 1: type "Nmt" is not supported`},
+		{gpt2, `"normalizer":null`, `"normalizer":{"type":"Replace","pattern":{},"content":""}`, `normalizer: pattern: want a Regex or a String`},
+		{gpt2, `"post_processor":{`, `"post_processor":{"type":"Sequence","processors":[{"type":"None"}]},"model":{`, `post_processor: processors: 0: type "None" is not supported`},
+		{gpt2, `"decoder":{`, `"decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"CTC"}]},"model":{`, `decoder: decoders: 1: type "CTC" is not supported`},
+		{gpt2, `"decoder":{`, `"decoder":` + strings.Repeat(`{"type":"Sequence","decoders":[`, 30) + strings.Repeat(`]}`, 30) + `,"model":{`, "sequences are nested more than 20 deep"},
+		{gpt2, `"decoder":{`, `"decoder":{"type":"Strip","content":"ab","start":1,"stop":0},"model":{`, `decoder: content: "ab": want one character`},
+		{gpt2, `"decoder":{`, `"decoder":{"type":"Strip","content":"a","start":-1,"stop":0},"model":{`, `decoder: start and stop: want numbers from 0`},
 		{gpt2, `"normalizer":null`, `"normalizer":{"type":"NFC","x":1}`, `normalizer: unknown field "x"`},
 		{gpt2, `"normalizer":null`, `"normalizer":` + strings.Repeat(`{"type":"Sequence","normalizers":[`, 30) + strings.Repeat(`]}`, 30), "sequences are nested more than 20 deep"},
 		{gpt2, `"dropout":null`, `"dropout":0.1`, "model: dropout is not supported"},
-		{gpt2, `"byte_fallback":false`, `"byte_fallback":true`, "model: byte_fallback is not supported"},
 		{gpt2, `"end_of_word_suffix":null`, `"end_of_word_suffix":"</w>"`, "model: end_of_word_suffix is not supported"},
-		{gpt2, `"type":"BPE"`, `"type":"Unigram"`, `model: type "Unigram" is not supported`},
+		{gpt2, `"type":"BPE"`, `"type":"WordLevel"`, `model: type "WordLevel" is not supported`},
+		{t5, `"unk_id":2`, `"unk_id":600000`, `model: unk_id = 600000: the vocab has `},
+		{t5, `["</s>",0.0]`, `["<pad>",0.0]`, `model: vocab: 1: "<pad>" is there already, as 0`},
+		{t5, `["</s>",0.0]`, `["</s>",null]`, `model: vocab: 1: want a token and a number`},
+		{t5, `["</s>",0.0]`, `["</s>",1e999]`, `model: vocab: 1: want a token and a number`},
+		{t5, `"prepend_scheme":"always"`, `"prepend_scheme":"last"`, `pre_tokenizer: prepend_scheme "last": want always, first or never`},
+		{t5, `"replacement":"▁"`, `"replacement":"▁▁"`, `pre_tokenizer: replacement: "▁▁": want one character`},
+		{xlm, `"prepend_scheme":"always"`, `"prepend_scheme":"first"`, `pre_tokenizer: pretokenizers: 1: prepend_scheme "first" in a Sequence is not supported`},
 		{gpt2, `"single_word":false`, `"single_word":true`, `added_tokens: 0: "<|endoftext|>": single_word is not supported`},
 		{gpt2, `"id":0,"content":"<|endoftext|>"`, `"id":5,"content":"<|endoftext|>"`, `added_tokens: 0: "<|endoftext|>" has the id 5, and 0 in the model`},
 		{gpt2, `"!":1`, `"!":2`, `model: vocab: "`},
@@ -95,8 +123,8 @@ func TestRefused(t *testing.T) {
 		{gpt2, `"merges":[`, `"merges":[["Zq","Zq"],`, `model: merges: 0: "Zq" and "Zq", and what they make, are not all in the vocab`},
 		{gpt2, `"merges":[`, `"merges":["a b c",`, `model: merges: 0: want two tokens`},
 		{gpt2, `{"version"`, `{"verzion"`, `not a tokenizer.json: unknown field "verzion"`},
-		{gpt2, `"decoder":{"type":"ByteLevel"`, `"decoder":{"type":"Metaspace"`, `decoder: type "Metaspace" is not supported`},
-		{llama, `"behavior":"Isolated"`, `"behavior":"MergedWithNext"`, `pre_tokenizer: pretokenizers: 0: behavior "MergedWithNext" is not supported`},
+		{gpt2, `"decoder":{"type":"ByteLevel"`, `"decoder":{"type":"CTC"`, `decoder: type "CTC" is not supported`},
+		{llama, `"behavior":"Isolated"`, `"behavior":"Merged"`, `pre_tokenizer: pretokenizers: 0: behavior "Merged" is not supported`},
 		{llama, `"Regex":"`, `"Regex":"(?=x)|`, `pre_tokenizer: pretokenizers: 0: pattern: the regular expression`},
 		{llama, `"Regex":"`, `"Regex":"\\w+|`, `pre_tokenizer: pretokenizers: 0: pattern: \w of the regular expression is not supported`},
 		{llama, `"Regex":"`, `"Regex":"x?+|`, `invalid nested repetition operator`},
@@ -128,6 +156,112 @@ func TestRefused(t *testing.T) {
 		t.Error(err)
 	} else if _, err := k.Encode("ab", true); err == nil || err.Error() != "there is no token for 'b', and no unk_token" {
 		t.Error(err)
+	}
+}
+
+// charsmapOfUnit is a table whose first unit is u and whose others are empty.
+func charsmapOfUnit(u uint32) string {
+	content := binary.LittleEndian.AppendUint32(nil, 1024)
+	content = binary.LittleEndian.AppendUint32(content, u)
+	return base64.StdEncoding.EncodeToString(append(content, make([]byte, 1020)...))
+}
+
+// A small file that makes a text without end of a short one is an error, in bounded memory.
+func TestBombs(t *testing.T) {
+	doubles := strings.TrimSuffix(strings.Repeat(`{"type":"Replace","pattern":{"String":"a"},"content":"aa"},`, 60), ",")
+	// A table that writes 1 MiB for each a.
+	units := make([]uint32, 512)
+	units[0] = 256 << 10                  // the root's children from 256 on
+	units[256^'a'] = 'a' | 1<<8 | 128<<10 // a leaf
+	units[256^'a'^128] = 1 << 31
+	content := binary.LittleEndian.AppendUint32(nil, uint32(4*len(units)))
+	for _, u := range units {
+		content = binary.LittleEndian.AppendUint32(content, u)
+	}
+	content = append(content, bytes.Repeat([]byte("b"), 1<<20)...)
+	for name, normalizer := range map[string]string{
+		"Replace":     `{"type":"Sequence","normalizers":[` + doubles + `]}`,
+		"Precompiled": `{"type":"Precompiled","precompiled_charsmap":"` + base64.StdEncoding.EncodeToString(content) + `"}`,
+	} {
+		k, err := Parse([]byte(`{"version":"1.0","normalizer":` + normalizer + `,"model":{"type":"Unigram","unk_id":0,"vocab":[["a",0]]}}`))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err = k.Encode(strings.Repeat("a", 1000), true)
+		runtime.ReadMemStats(&after)
+		if !errors.Is(err, errRoom) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if used := (after.TotalAlloc - before.TotalAlloc) >> 20; used > 1024 {
+			t.Errorf("%s: %d MiB were taken in all", name, used)
+		}
+	}
+	k, err := Parse([]byte(`{"version":"1.0","decoder":{"type":"Sequence","decoders":[` + doubles + `]},"model":{"type":"Unigram","unk_id":0,"vocab":[["a",0]]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Decode(make([]int, 1000), true); !errors.Is(err, errRoom) {
+		t.Error(err)
+	}
+}
+
+// The most probable way to cut a word wins, also where a shorter token begins better.
+func TestUnigram(t *testing.T) {
+	for _, c := range []struct {
+		vocab string
+		word  string
+		want  []int
+	}{
+		{`["?",0],["a",-1],["b",-1],["ab",-3]`, "ab", []int{1, 2}},
+		{`["?",0],["a",-1],["b",-1],["ab",-1.5]`, "ab", []int{3}},
+		{`["?",0],["ab",-1],["abc",-5],["c",-9],["bc",-1],["a",-1]`, "abc", []int{5, 4}},
+		{`["?",0],["a",-1]`, "axya", []int{1, 0, 1}}, // what is unknown is one token
+		{`["?",0],["日",-1],["本",-2],["日本",-4]`, "日本", []int{1, 2}},
+	} {
+		k, err := Parse([]byte(`{"version":"1.0","model":{"type":"Unigram","unk_id":0,"vocab":[` + c.vocab + `]}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := k.Encode(c.word, true); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s of %s: %v, %v; want %v", c.word, c.vocab, got, err, c.want)
+		}
+	}
+	k, err := Parse([]byte(`{"version":"1.0","model":{"type":"Unigram","unk_id":null,"vocab":[["a",0]]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Encode("aé", true); err == nil || err.Error() != `there is no token for "é", and no unk_id` {
+		t.Error(err)
+	}
+}
+
+// What Hugging Face's Split does with each behavior.
+func TestSplitBehaviors(t *testing.T) {
+	p, err := newPattern("-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		behavior string
+		invert   bool
+		want     string
+	}{
+		{"Isolated", false, "-|a|-|-|bc|-|d|-"},
+		{"Isolated", true, "-|a|-|-|bc|-|d|-"},
+		{"Removed", false, "a|bc|d"},
+		{"Removed", true, "-|-|-|-|-"},
+		{"Contiguous", false, "-|a|--|bc|-|d|-"},
+		{"Contiguous", true, "-|a|--|bc|-|d|-"},
+		{"MergedWithPrevious", false, "-|a-|-|bc-|d-"},
+		{"MergedWithPrevious", true, "-a|-|-bc|-d|-"},
+		{"MergedWithNext", false, "-a|-|-bc|-d|-"},
+		{"MergedWithNext", true, "-|a-|-|bc-|d-"},
+	} {
+		if got := strings.Join(p.split("-a--bc-d-", c.invert, c.behavior), "|"); got != c.want {
+			t.Errorf("%s, invert %v: %s; want %s", c.behavior, c.invert, got, c.want)
+		}
 	}
 }
 

@@ -1,0 +1,235 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// letters are the characters that stand for bytes in a byte-level vocabulary: those that can be seen for themselves, the
+// others from 256 on.
+var letters, bytesOfLetters = func() (to [256]rune, from map[rune]byte) {
+	from = map[rune]byte{}
+	next := rune(256)
+	for b := range 256 {
+		r := rune(b)
+		if !(r >= '!' && r <= '~' || r >= '¡' && r <= '¬' || r >= '®' && r <= 'ÿ') {
+			r = next
+			next++
+		}
+		to[b], from[r] = r, byte(b)
+	}
+	return to, from
+}()
+
+func toLetters(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		b.WriteRune(letters[s[i]])
+	}
+	return b.String()
+}
+
+// decoderOf is a decoder of the file.
+func decoderOf(raw json.RawMessage, depth int) (decoder, error) {
+	if none(raw) {
+		return func(tokens []string) ([]string, error) { return []string{strings.Join(tokens, " ")}, nil }, nil
+	}
+	kind, err := kindOf(raw)
+	if err != nil {
+		return nil, err
+	}
+	var bare struct {
+		Type string `json:"type"`
+	}
+	switch kind {
+	case "Sequence":
+		all, err := sequence(raw, "decoders", depth, decoderOf)
+		return func(tokens []string) (_ []string, err error) {
+			for _, d := range all {
+				if tokens, err = d(tokens); err != nil {
+					return nil, err
+				}
+			}
+			return tokens, nil
+		}, err
+	case "ByteFallback":
+		return joinBytes, strict(raw, &bare)
+	case "Fuse":
+		return func(tokens []string) ([]string, error) { return []string{strings.Join(tokens, "")}, nil }, strict(raw, &bare)
+	case "Replace":
+		replace, err := replacerOf(raw)
+		return each(func(_ int, t string) (string, error) { return replace(t) }), err
+	case "Strip":
+		return stripperOf(raw)
+	case "Metaspace":
+		m, err := readMetaspace(raw)
+		if err != nil {
+			return nil, err
+		}
+		return each(func(i int, t string) (string, error) {
+			to := " "
+			if i == 0 && m.Scheme != "never" {
+				to = ""
+			}
+			return strings.ReplaceAll(t, m.Replacement, to), nil
+		}), nil
+	case "ByteLevel":
+		var b struct {
+			Type   string `json:"type"`
+			Prefix bool   `json:"add_prefix_space"`
+			Trim   bool   `json:"trim_offsets"`
+			Regex  bool   `json:"use_regex"`
+		}
+		return func(tokens []string) ([]string, error) {
+			var out []byte
+			for _, t := range tokens {
+				before := len(out)
+				for _, r := range t {
+					b, ok := bytesOfLetters[r]
+					if !ok { // an added token that is a text
+						out = append(out[:before], t...)
+						break
+					}
+					out = append(out, b)
+				}
+			}
+			return []string{replaceInvalid(out)}, nil
+		}, strict(raw, &b)
+	case "WordPiece":
+		var w struct {
+			Type    string `json:"type"`
+			Prefix  string `json:"prefix"`
+			Cleanup bool   `json:"cleanup"`
+		}
+		if err := strict(raw, &w); err != nil {
+			return nil, err
+		}
+		return each(func(i int, t string) (string, error) {
+			if i > 0 {
+				if rest, on := strings.CutPrefix(t, w.Prefix); on {
+					t = rest
+				} else {
+					t = " " + t
+				}
+			}
+			if w.Cleanup {
+				for _, c := range cleanups {
+					t = strings.ReplaceAll(t, c[0], c[1])
+				}
+			}
+			return t, nil
+		}), nil
+	}
+	return nil, unsupported(kind)
+}
+
+var cleanups = [][2]string{{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}}
+
+// replaceInvalid puts U+FFFD in the place of each longest part that begins a character and does not end it, as Unicode
+// recommends.
+func replaceInvalid(b []byte) string {
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	var out strings.Builder
+	for len(b) > 0 {
+		r, n := utf8.DecodeRune(b)
+		if r == utf8.RuneError && n == 1 {
+			for n < len(b) && !utf8.FullRune(b[:n+1]) {
+				n++
+			}
+		}
+		out.WriteRune(r)
+		b = b[n:]
+	}
+	return out.String()
+}
+
+// each is a decoder of one token at a time; i is its place.
+func each(of func(i int, t string) (string, error)) decoder {
+	return func(tokens []string) ([]string, error) {
+		out := make([]string, len(tokens))
+		size := 0
+		for i, t := range tokens {
+			var err error
+			if out[i], err = of(i, t); err != nil {
+				return nil, err
+			}
+			if size += len(out[i]); size > maxText {
+				return nil, errRoom
+			}
+		}
+		return out, nil
+	}
+}
+
+// byteToken is the token of a byte that no other token has: <0x0A>.
+func byteToken(b byte) string { return fmt.Sprintf("<0x%02X>", b) }
+
+// byteOf is the byte that a token stands for.
+func byteOf(token string) (byte, bool) {
+	if len(token) != 6 || !strings.HasPrefix(token, "<0x") || token[5] != '>' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(token[3:5], 16, 8)
+	return byte(n), err == nil
+}
+
+// joinBytes makes texts of the tokens of bytes; of those that are no characters, U+FFFD for each byte.
+func joinBytes(tokens []string) (out []string, err error) {
+	var run []byte
+	end := func() {
+		switch {
+		case len(run) == 0:
+		case utf8.Valid(run):
+			out = append(out, string(run))
+		default:
+			for range run {
+				out = append(out, string(utf8.RuneError))
+			}
+		}
+		run = nil
+	}
+	for _, t := range tokens {
+		if b, ok := byteOf(t); ok {
+			run = append(run, b)
+			continue
+		}
+		end()
+		out = append(out, t)
+	}
+	end()
+	return out, nil
+}
+
+// stripperOf leaves out so many of a character at the start and at the end of each token.
+func stripperOf(raw json.RawMessage) (decoder, error) {
+	var s struct {
+		Type    string `json:"type"`
+		Content string `json:"content"`
+		Start   int    `json:"start"`
+		Stop    int    `json:"stop"`
+	}
+	if err := strict(raw, &s); err != nil {
+		return nil, err
+	}
+	if utf8.RuneCountInString(s.Content) != 1 {
+		return nil, fmt.Errorf("content: %q: want one character", short(s.Content))
+	}
+	if s.Start < 0 || s.Stop < 0 {
+		return nil, errors.New("start and stop: want numbers from 0")
+	}
+	return each(func(_ int, t string) (string, error) {
+		for n := 0; n < s.Start && strings.HasPrefix(t, s.Content); n++ {
+			t = t[len(s.Content):]
+		}
+		for n := 0; n < s.Stop && strings.HasSuffix(t, s.Content); n++ {
+			t = t[:len(t)-len(s.Content)]
+		}
+		return t, nil
+	}), nil
+}

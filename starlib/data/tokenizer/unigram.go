@@ -1,0 +1,171 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"unicode/utf8"
+)
+
+// unigram is SentencePiece's model: of all ways to cut a word into tokens the most probable one (Kudo 2018), found by
+// Viterbi's algorithm.
+type unigram struct {
+	ids    map[string]int
+	sorted []string  // the tokens
+	scores []float64 // of the sorted ones, logarithms of probabilities
+	unk    int       // -1: none
+	bytes  bool      // what is no token is written as the tokens of its bytes
+	worst  float64   // what a character without a token adds
+}
+
+// unknownPenalty is what a character without a token is worse than the worst token.
+const unknownPenalty = 10
+
+func unigramOf(raw json.RawMessage) (model, map[string]int, error) {
+	var u struct {
+		Type  string               `json:"type"`
+		Unk   *int                 `json:"unk_id"`
+		Vocab [][2]json.RawMessage `json:"vocab"`
+		Bytes bool                 `json:"byte_fallback"`
+	}
+	if err := strict(raw, &u); err != nil {
+		return nil, nil, err
+	}
+	if len(u.Vocab) == 0 {
+		return nil, nil, errors.New("vocab: it is empty")
+	}
+	m := &unigram{ids: make(map[string]int, len(u.Vocab)), unk: -1, bytes: u.Bytes, worst: math.Inf(1)}
+	if u.Unk != nil {
+		if m.unk = *u.Unk; m.unk < 0 || m.unk >= len(u.Vocab) {
+			return nil, nil, fmt.Errorf("unk_id = %d: the vocab has %d tokens", m.unk, len(u.Vocab))
+		}
+	}
+	scores := make([]float64, len(u.Vocab))
+	for id, pair := range u.Vocab {
+		var s string
+		if json.Unmarshal(pair[0], &s) != nil || json.Unmarshal(pair[1], &scores[id]) != nil || none(pair[1]) {
+			return nil, nil, fmt.Errorf("vocab: %d: want a token and a number", id)
+		}
+		if other, twice := m.ids[s]; twice {
+			return nil, nil, fmt.Errorf("vocab: %d: %q is there already, as %d", id, short(s), other)
+		}
+		m.ids[s] = id
+		m.worst = min(m.worst, scores[id])
+		if s != "" {
+			m.sorted = append(m.sorted, s)
+		}
+	}
+	m.worst -= unknownPenalty
+	slices.Sort(m.sorted)
+	for _, s := range m.sorted {
+		m.scores = append(m.scores, scores[m.ids[s]])
+	}
+	return m, m.ids, nil
+}
+
+// tokensAt calls each for the tokens that s begins with, the shortest first.
+func (m *unigram) tokensAt(s string, each func(length int, score float64)) {
+	low, high := 0, len(m.sorted) // these tokens have the first n bytes of s
+	for n := 0; n < len(s); n++ {
+		from := low
+		low = from + firstOf(m.sorted[from:high], n, int(s[n]))
+		high = from + firstOf(m.sorted[from:high], n, int(s[n])+1)
+		if low == high {
+			return
+		}
+		if len(m.sorted[low]) == n+1 {
+			each(n+1, m.scores[low])
+		}
+	}
+}
+
+// firstOf is the place of the first token whose byte n is at least c; one that ends before comes before all.
+func firstOf(sorted []string, n, c int) int {
+	i, _ := slices.BinarySearchFunc(sorted, c, func(s string, c int) int {
+		if len(s) <= n || int(s[n]) < c {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+// step is the best way to a place of a word.
+type step struct {
+	score float64
+	from  int // where its last token begins; -1: none
+	known bool
+}
+
+func (m *unigram) encode(word string, out []int) ([]int, error) {
+	best := make([]step, len(word)+1)
+	for i := range best {
+		best[i].from = -1
+	}
+	for at := 0; at < len(word); {
+		_, size := utf8.DecodeRuneInString(word[at:])
+		here, alone := best[at].score, false
+		reach := func(length int, score float64, known bool) {
+			if to := &best[at+length]; to.from < 0 || here+score > to.score {
+				*to = step{here + score, at, known}
+			}
+		}
+		m.tokensAt(word[at:], func(length int, score float64) {
+			reach(length, score, true)
+			alone = alone || length == size
+		})
+		if !alone {
+			if m.unk < 0 {
+				return nil, fmt.Errorf("there is no token for %q, and no unk_id", word[at:at+size])
+			}
+			reach(size, m.worst, false)
+		}
+		at += size
+	}
+	// Back from the end; characters without a token that follow each other are one.
+	var parts []string
+	for end := len(word); end > 0; {
+		begin := best[end].from
+		if !m.known(best[end], word[begin:end]) {
+			for begin > 0 && !m.known(best[begin], word[best[begin].from:begin]) {
+				begin = best[begin].from
+			}
+		}
+		parts = append(parts, word[begin:end])
+		end = begin
+	}
+	for _, part := range slices.Backward(parts) {
+		out = m.number(part, out)
+	}
+	return out, nil
+}
+
+// known tells whether the last token of a way is one, and not the one for what is unknown.
+func (m *unigram) known(s step, token string) bool { return s.known && m.ids[token] != m.unk }
+
+// number adds the ids of a part of a word.
+func (m *unigram) number(part string, out []int) []int {
+	if id, ok := m.ids[part]; ok {
+		return append(out, id)
+	}
+	if m.bytes {
+		if ids, ok := bytesOf(m.ids, part); ok {
+			return append(out, ids...)
+		}
+	}
+	return append(out, m.unk)
+}
+
+// bytesOf are the tokens of a text's bytes; false if the vocabulary lacks one.
+func bytesOf(vocab map[string]int, s string) (ids []int, ok bool) {
+	for i := range len(s) {
+		id, ok := vocab[byteToken(s[i])]
+		if !ok {
+			return nil, false
+		}
+		ids = append(ids, id)
+	}
+	return ids, true
+}
