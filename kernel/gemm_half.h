@@ -118,7 +118,8 @@ struct half_out {
     const float *bias;
 };
 
-static void finish_half(const struct half_out *o, const float *sums, int64_t ld, int64_t i, int64_t j, int rows, int cols) {
+// Inlined, so that whole panels have loops of constant length.
+INLINE void finish_half(const struct half_out *o, const float *sums, int64_t ld, int64_t i, int64_t j, int rows, int cols) {
     for (int r = 0; r < rows; r++) {
         float x[2 * TILE_LINES];
         int64_t at = (i + r) * o->ldc + j;
@@ -127,59 +128,75 @@ static void finish_half(const struct half_out *o, const float *sums, int64_t ld,
         if (o->accumulate) for (int s = 0; s < cols; s++) x[s] = c[s] + x[s];
         if (o->bias) for (int s = 0; s < cols; s++) x[s] += o->bias[j + s];
         if (o->wide) for (int s = 0; s < cols; s++) c[s] = NAN32(x[s]);
-        else if (cols == 2 * TILE_LINES) for (int s = 0; s < 2 * TILE_LINES; s++) ((uint16_t *)o->c + at)[s] = narrow_bf16(x[s]);
         else for (int s = 0; s < cols; s++) ((uint16_t *)o->c + at)[s] = narrow_bf16(x[s]);
     }
 }
 
-// Rows of A at once, vectors of B, and the panels of B that these are.
-enum { HALF_ROWS = VB == 64 ? 8 : 4, HALF_VECTORS = VB == 64 ? 2 : 64 / VB, HALF_PANELS = VB == 64 ? 2 : 1 };
+// Rows of A at once, and vectors of a panel of B: a product's chains, as many as hide a multiply-add's latency.
+enum { HALF_ROWS = VB == 64 ? 8 : 4, HALF_VECTORS = 64 / VB };
 
-// Rows of a panel of A as float32: for each block the even values of k, then the odd ones.
-static void widen_rows(float *to, const uint32_t *panel, int row, int64_t blocks) {
-    for (int64_t b = 0; b < blocks; b++, panel += TILE_SIZE / 2, to += HALF_ROWS * TILE_DEEP)
-        for (int r = 0; r < HALF_ROWS; r++)
-            for (int p = 0; p < 16; p++) {
-                uint32_t pair = panel[(row + r) * 16 + p], even = pair << 16, odd = pair & 0xffff0000;
-                memcpy(to + p * HALF_ROWS + r, &even, 4);
-                memcpy(to + (16 + p) * HALF_ROWS + r, &odd, 4);
+// Panels of A as float32, HALF_ROWS lines together: for each block the even values of k, then the odd ones.
+// by_line: as tiles are packed for AMX, else as those of B.
+static void widen_panels(float *to, const uint32_t *from, int64_t panels, int64_t blocks, int by_line) {
+    uint32_t turned[TILE_SIZE / 2];
+    for (int64_t i = 0; i < panels; i++, to += blocks * TILE_SIZE)
+        for (int64_t b = 0; b < blocks; b++, from += TILE_SIZE / 2) {
+            const uint32_t *tile = from;
+            if (by_line) {
+                memcpy(turned, from, sizeof turned);
+                turn_pairs(turned);
+                tile = turned;
             }
+            for (int row = 0; row < TILE_LINES; row += HALF_ROWS) {
+                float *even = to + (row * blocks + b * HALF_ROWS) * TILE_DEEP, *odd = even + 16 * HALF_ROWS;
+                for (int p = 0; p < 16; p++)
+                    for (int r = 0; r < HALF_ROWS; r++) {
+                        uint32_t pair = tile[p * TILE_LINES + row + r], low = pair << 16, high = pair & 0xffff0000;
+                        memcpy(even + p * HALF_ROWS + r, &low, 4);
+                        memcpy(odd + p * HALF_ROWS + r, &high, 4);
+                    }
+            }
+        }
 }
 
 typedef vu32 __attribute__((aligned(4), may_alias)) vu32_any;
 
-INLINE void half_chain(vf32 acc[HALF_ROWS][HALF_VECTORS], const float *a, const uint32_t *b, int64_t next, int odd) {
-    for (int r = 0; r < HALF_ROWS; r++)
-        for (int v = 0; v < HALF_VECTORS; v++) acc[r][v] = set_f32(0);
-    for (int p = 0; p < 16; p++) {
+// The even or the odd values of k of a packed pair.
+INLINE vf32 half_of(const uint32_t *pairs, int odd) {
+    vu32 pair = *(const vu32_any *)pairs;
+    return (vf32)(odd ? pair & 0xffff0000 : pair << 16);
+}
+
+// One of a block's chains.
+INLINE void half_chain(vf32 acc[HALF_ROWS][HALF_VECTORS], const float *a, const uint32_t *b, int odd) {
+    _Pragma("GCC unroll 16") for (int r = 0; r < HALF_ROWS; r++)
+        _Pragma("GCC unroll 4") for (int v = 0; v < HALF_VECTORS; v++) acc[r][v] = set_f32(0);
+    _Pragma("GCC unroll 1") for (int p = 0; p < 16; p++) {
         vf32 y[HALF_VECTORS];
-        _Pragma("GCC unroll 4") for (int v = 0; v < HALF_VECTORS; v++) {
-            const uint32_t *at = HALF_PANELS == 2 ? b + p * 16 + v * next : b + p * 16 + v * (VB / 4);
-            vu32 pair = *(const vu32_any *)at;
-            y[v] = (vf32)(odd ? pair & 0xffff0000 : pair << 16);
-        }
-        _Pragma("GCC unroll 8") for (int r = 0; r < HALF_ROWS; r++) {
+        _Pragma("GCC unroll 4") for (int v = 0; v < HALF_VECTORS; v++) y[v] = half_of(b + p * 16 + v * (VB / 4), odd);
+        _Pragma("GCC unroll 16") for (int r = 0; r < HALF_ROWS; r++) {
             vf32 x = set_f32(a[p * HALF_ROWS + r]);
             _Pragma("GCC unroll 4") for (int v = 0; v < HALF_VECTORS; v++) acc[r][v] = fma_f32(x, y[v], acc[r][v]);
         }
     }
 }
 
-// sums[row][column] of HALF_ROWS rows by 16 columns a panel, whose second panel begins next pairs further on.
-static void half_rows(float *sums, const float *a, const uint32_t *b, int64_t next, int64_t blocks) {
-    enum { WIDTH = 16 * HALF_PANELS };
-    vf32 total[HALF_ROWS][HALF_VECTORS], even[HALF_ROWS][HALF_VECTORS], acc[HALF_ROWS][HALF_VECTORS];
-    for (int r = 0; r < HALF_ROWS; r++)
-        for (int v = 0; v < HALF_VECTORS; v++) total[r][v] = set_f32(0);
+// sums[row][column] of HALF_ROWS rows by 16 columns.
+static void half_rows(float *sums, const float *a, const uint32_t *b, int64_t blocks) {
+    memset(sums, 0, HALF_ROWS * TILE_LINES * sizeof(float));
     for (int64_t k = 0; k < blocks; k++, a += HALF_ROWS * TILE_DEEP, b += TILE_SIZE / 2) {
-        half_chain(acc, a, b, next, 0);
-        memcpy(even, acc, sizeof acc);
-        half_chain(acc, a + HALF_ROWS * 16, b, next, 1);
-        for (int r = 0; r < HALF_ROWS; r++)
-            for (int v = 0; v < HALF_VECTORS; v++) total[r][v] += even[r][v] + acc[r][v];
+        vf32 acc[HALF_ROWS][HALF_VECTORS];
+        float even[HALF_ROWS * TILE_LINES];
+        half_chain(acc, a, b, 0);
+        _Pragma("GCC unroll 16") for (int r = 0; r < HALF_ROWS; r++)
+            _Pragma("GCC unroll 4") for (int v = 0; v < HALF_VECTORS; v++) store_f32(even + r * TILE_LINES + v * (VB / 4), acc[r][v]);
+        half_chain(acc, a + HALF_ROWS * 16, b, 1);
+        _Pragma("GCC unroll 16") for (int r = 0; r < HALF_ROWS; r++)
+            _Pragma("GCC unroll 4") for (int v = 0; v < HALF_VECTORS; v++) {
+                int at = r * TILE_LINES + v * (VB / 4);
+                store_f32(sums + at, load_f32(sums + at) + (load_f32(even + at) + acc[r][v]));
+            }
     }
-    for (int r = 0; r < HALF_ROWS; r++)
-        for (int v = 0; v < HALF_VECTORS; v++) store_f32(sums + r * WIDTH + v * (VB / 4), total[r][v]);
 }
 
 #ifdef PATH_TILES
@@ -223,19 +240,16 @@ struct half_product {
     int tiles;
 };
 
-// Panels [i, i + pa) of packed A by panels [j, j + pb) of packed B, at most two each, without tile instructions.
-static void half_block(const struct half_out *o, const uint16_t *a, const uint16_t *b, float *wide, int64_t blocks, int64_t i, int64_t j,
-                       int rows, int cols) {
-    float sums[HALF_ROWS * 16 * HALF_PANELS];
-    for (int r = 0; r < rows; r += HALF_ROWS) {
-        widen_rows(wide, (const uint32_t *)(a + r / TILE_LINES * blocks * TILE_SIZE), r % TILE_LINES, blocks);
-        for (int c = 0; c < cols; c += 16 * HALF_PANELS) {
-            const uint32_t *panel = (const uint32_t *)(b + c / TILE_LINES * blocks * TILE_SIZE);
-            half_rows(sums, wide, panel, cols - c > 16 ? blocks * TILE_SIZE / 2 : 0, blocks);
-            finish_half(o, sums, 16 * HALF_PANELS, i + r, j + c, rows - r < HALF_ROWS ? rows - r : HALF_ROWS,
-                        cols - c < 16 * HALF_PANELS ? cols - c : 16 * HALF_PANELS);
+// Rows of A, widened, by columns of packed B, without tile instructions.
+static void half_block(const struct half_out *o, const float *a, const uint16_t *b, int64_t blocks, int64_t i, int64_t j, int rows, int cols) {
+    float sums[HALF_ROWS * TILE_LINES];
+    for (int c = 0; c < cols; c += TILE_LINES)
+        for (int r = 0; r < rows; r += HALF_ROWS) {
+            half_rows(sums, a + r * blocks * TILE_DEEP, (const uint32_t *)(b + c * blocks * TILE_DEEP), blocks);
+            int some = rows - r < HALF_ROWS ? rows - r : HALF_ROWS;
+            if (cols - c >= TILE_LINES) finish_half(o, sums, TILE_LINES, i + r, j + c, some, TILE_LINES);
+            else finish_half(o, sums, TILE_LINES, i + r, j + c, some, cols - c);
         }
-    }
 }
 
 INLINE int64_t whole_panels(int64_t n) { return (n + TILE_LINES - 1) / TILE_LINES; }
@@ -251,9 +265,10 @@ INLINE int64_t lines_in(int64_t bytes, int64_t blocks, int64_t all) {
 static void half_part(const struct half_product *p, int64_t m, int64_t n, struct half_operand a, struct half_operand b, struct half_out o) {
     int64_t blocks = (p->k + TILE_DEEP - 1) / TILE_DEEP, panel = blocks * TILE_SIZE;
     if (blocks == 0) blocks = 1, panel = 0; // the sum of nothing
-    int64_t packed_a = lines_in(HALF_PACKED, blocks, m), packed_b = lines_in(HALF_B, blocks, n), step = lines_in(HALF_A, blocks, m);
+    int64_t packed_a = lines_in(HALF_PACKED, blocks, m), packed_b = lines_in(HALF_B, blocks, n);
+    int64_t step = lines_in(p->tiles ? HALF_A : HALF_A / 2, blocks, packed_a), widest = p->tiles ? 2 * TILE_LINES : step;
     int64_t pa = whole_panels(packed_a), pb = whole_panels(packed_b);
-    size_t tiles = (size_t)(pa + pb) * panel * 2, widened = (size_t)blocks * HALF_ROWS * TILE_DEEP * 4;
+    size_t tiles = (size_t)(pa + pb) * panel * 2, widened = whole_panels(widest) * panel * 4;
     char *room = scratch_take(64 + tiles + widened + (pa + pb) * sizeof(int));
     if (!room) return;
     uint16_t *ta = (uint16_t *)(((uintptr_t)room + 63) & ~(uintptr_t)63), *tb = ta + pa * panel;
@@ -269,11 +284,13 @@ static void half_part(const struct half_product *p, int64_t m, int64_t n, struct
 #endif
     for (int64_t i0 = 0; i0 < m; i0 += packed_a) {
         int64_t mc = m - i0 < packed_a ? m - i0 : packed_a;
-        pack_half(ta, &a, i0, mc, p->k, 1, p->tiles ? la : NULL);
+        pack_half(ta, &a, i0, mc, p->k, p->tiles, p->tiles ? la : NULL);
         for (int64_t j0 = 0; j0 < n; j0 += packed_b) {
             int64_t nc = n - j0 < packed_b ? n - j0 : packed_b;
             pack_half(tb, &b, j0, nc, p->k, 0, p->tiles ? lb : NULL);
-            for (int64_t i1 = 0; i1 < mc; i1 += step)
+            for (int64_t i1 = 0; i1 < mc; i1 += step) {
+                int64_t here = whole_panels(mc - i1 < step ? mc - i1 : step);
+                if (!p->tiles) widen_panels(wide, (uint32_t *)(ta + i1 / TILE_LINES * panel), here, blocks, 0);
                 for (int64_t j = 0; j < nc; j += 2 * TILE_LINES)
                     for (int64_t i = i1; i < mc && i < i1 + step; i += 2 * TILE_LINES) {
                         int rows = mc - i < 2 * TILE_LINES ? mc - i : 2 * TILE_LINES, cols = nc - j < 2 * TILE_LINES ? nc - j : 2 * TILE_LINES;
@@ -287,12 +304,15 @@ static void half_part(const struct half_product *p, int64_t m, int64_t n, struct
                             else if (ra == 2) tile_sums_2_1(sums, at, bt, blocks);
                             else if (cb == 2) tile_sums_1_2(sums, at, bt, blocks);
                             else tile_sums_1_1(sums, at, bt, blocks);
-                            finish_half(&o, sums, 32, i0 + i, j0 + j, rows, cols);
+                            if (cols == 2 * TILE_LINES) finish_half(&o, sums, 32, i0 + i, j0 + j, rows, 2 * TILE_LINES);
+                            else finish_half(&o, sums, 32, i0 + i, j0 + j, rows, cols);
                             continue;
                         }
 #endif
-                        half_block(&o, at, bt, wide, blocks, i0 + i, j0 + j, rows, cols);
+                        if (p->tiles) widen_panels(wide, (const uint32_t *)at, whole_panels(rows), blocks, 1);
+                        half_block(&o, p->tiles ? wide : wide + (i - i1) * blocks * TILE_DEEP, bt, blocks, i0 + i, j0 + j, rows, cols);
                     }
+            }
         }
     }
 #ifdef PATH_TILES
