@@ -71,15 +71,25 @@ func (t *Tensor) SetRequiresGrad(on bool) error {
 func (t *Tensor) IsLeaf() bool { return t.node == nil }
 
 // Grad is the gradient a backward pass has left, or nil.
-func (t *Tensor) Grad() *Tensor { return t.grad }
+func (t *Tensor) Grad() *Tensor {
+	if t.grad != nil {
+		t.grad.unseen = false
+	}
+	return t.grad
+}
 
 // SetGrad assigns the gradient; nil clears it. A parameter of an optimizer
 // keeps its place in the flat buffer: the values are copied there.
 func (t *Tensor) SetGrad(g *Tensor) error {
 	if g == nil {
+		if t.grad != nil && t.grad.unseen { // its memory serves the next step, without a collection
+			t.grad.st.temp = true
+			t.grad.st.release()
+		}
 		t.grad = nil
 		return nil
 	}
+	g.unseen = false
 	if !sameShape(g.shape, t.shape) {
 		return fmt.Errorf("grad: shape %s does not fit a tensor of shape %s", ShapeString(g.shape), ShapeString(t.shape))
 	}

@@ -184,6 +184,36 @@ func TestGradientMemory(t *testing.T) {
 	}
 }
 
+// A gradient that nobody has looked at is given back when it is cleared; one that somebody has stays.
+func TestClearedGradient(t *testing.T) {
+	const n = 1 << 16
+	c := NewContext()
+	x := must(Ones(c, []int{n}, element.Float32))
+	check(t, x.SetRequiresGrad(true))
+	for _, f := range []func(x *Tensor) (*Tensor, error){
+		func(x *Tensor) (*Tensor, error) { return Mul(x, x) },          // the gradient as it arrives
+		func(x *Tensor) (*Tensor, error) { return Sum(x, nil, false) }, // spread from one number
+	} {
+		seen := must(f(x))
+		check(t, must(Sum(seen, nil, false)).Backward(nil, false))
+		kept := x.Grad()
+		check(t, x.SetGrad(nil))
+		check(t, must(Sum(must(f(x)), nil, false)).Backward(nil, false))
+		lo := scalar(must(Min(kept)))
+		before := Memory().InUse
+		check(t, x.SetGrad(nil))
+		if after := Memory().InUse; after != before-4*n {
+			t.Errorf("clearing a gradient of %d bytes gave back %d", 4*n, before-after)
+		}
+		for range 3 { // what was given back is overwritten
+			must(Full(c, []int{n}, Int(-1), element.Float32))
+		}
+		if again := scalar(must(Min(kept))); again != lo || again < 1 {
+			t.Errorf("a gradient that is in use became %v", again)
+		}
+	}
+}
+
 // A detached tensor shares its values with the tensor, not its graph: values with
 // gradients may go into it, and get theirs.
 func TestCopyIntoDetached(t *testing.T) {

@@ -235,13 +235,15 @@ func (t *Tensor) accumulate(g *Tensor) error {
 		t.grad = t.leaf.slot
 	case g.st.temp && g.st.holds == 1 && g.contiguous && g.n*g.dtype.Size() == g.st.bytes:
 		g.st.hold() // nobody else has it: keep it, for good
-		g.st.temp, g.view = false, false
+		g.st.temp, g.view, g.unseen = false, false, true
 		t.grad = g
 	default:
 		c, err := Clone(g)
 		if err != nil {
 			return err
 		}
+		c.st.hold()
+		c.unseen = true
 		t.grad = c
 	}
 	return t.arrived()

@@ -31,6 +31,7 @@ type Tensor struct {
 	requiresGrad bool
 	frozen       bool
 	number       bool   // stands for a plain number in promotion
+	unseen       bool   // a gradient that its leaf alone knows
 	view         bool   // shows memory of another tensor
 	made         uint32 // of a view: the storage's version when it was taken
 
