@@ -15,7 +15,8 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 	if !t.requiresGrad {
 		return fmt.Errorf("backward: the tensor does not require a gradient: no tensor it was computed from has requires_grad, or it was computed under no_grad")
 	}
-	if seed == nil {
+	own := seed == nil
+	if own {
 		if t.n != 1 {
 			return fmt.Errorf("backward: only a tensor of one element can start a backward pass, not one of shape %s; reduce it first, e.g. with .mean() or .sum()", ShapeString(t.shape))
 		}
@@ -33,6 +34,9 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 	if t.node == nil {
 		return c.deliver(edge{leaf: t}, seed)
 	}
+	if own {
+		seed.st.temp = true // nobody else has it
+	}
 	c.pass++
 	order, err := c.reachable(t.node)
 	if err != nil {
@@ -43,6 +47,8 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 		for _, n := range order {
 			n.dropGrad()
 		}
+		clear(order)
+		c.order = order[:0]
 	}()
 	if err := c.deliver(edge{node: t.node}, seed); err != nil {
 		return err
@@ -95,7 +101,8 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 // reachable lists the nodes below root by falling number, and counts how
 // many gradients each leaf with a hook will get.
 func (c *Context) reachable(root *node) ([]*node, error) {
-	order := []*node{root}
+	order := append(c.order[:0], root)
+	c.order = nil // a backward function may start a pass of its own
 	root.mark = c.pass
 	for i := 0; i < len(order); i++ {
 		if order[i].freed {

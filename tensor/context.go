@@ -10,6 +10,9 @@ type Context struct {
 	seq      uint64 // operations recorded so far; orders the backward pass
 	pass     uint64 // backward passes so far; marks visited nodes
 
+	order  []*node // memory for the next backward pass
+	spares spares
+
 	marks []marked // of the backward pass that is going on, the earliest first
 
 	// Shapes: tensors have a shape and a type, but no memory. Operations check their operands as ever and give the
@@ -45,7 +48,7 @@ func (NoElementsError) Misuse() {}
 func (NoElementsError) NoElements() {}
 
 // NewContext starts a context that records gradients.
-func NewContext() *Context { return new(Context) }
+func NewContext() *Context { return &Context{spares: newSpares()} }
 
 // BeginNoGrad stops the recording of gradients until the matching EndNoGrad.
 func (c *Context) BeginNoGrad() { c.noGrad++ }

@@ -68,8 +68,10 @@ func linearGrads(low bool, n *node, g *Tensor, out []*Tensor) error {
 		if err != nil {
 			return err
 		}
-		if out[0], err = Reshape(dx, n.in[0].shape()); err != nil {
-			return err
+		if out[0] = dx; !sameShape(dx.shape, n.in[0].shape()) {
+			if out[0], err = Reshape(dx, n.in[0].shape()); err != nil {
+				return err
+			}
 		}
 	}
 	rows, wide, k := g.shape[0], w.shape[0], w.shape[1]

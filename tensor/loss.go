@@ -54,8 +54,10 @@ func classes(op string, x, target *Tensor) (rows, ix *Tensor, err error) {
 			return nil, nil, err
 		}
 	}
-	if rows, err = Reshape(rows, []int{target.n, x.shape[d]}); err != nil {
-		return nil, nil, err
+	if len(rows.shape) != 2 || !rows.contiguous {
+		if rows, err = Reshape(rows, []int{target.n, x.shape[d]}); err != nil {
+			return nil, nil, err
+		}
 	}
 	b := build(op, target)
 	if ix = b.indices(target); b.err != nil {
@@ -116,7 +118,7 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 		if r == ReduceMean {
 			counted := float64(countTargets(ix))
 			scale = 1 / counted
-			kBinary(OpDiv, out, out, newNumber(x.ctx, Float(counted), x.dtype))
+			kBinaryNumber(OpDiv, out, out, Float(counted), false)
 		}
 	case ReduceNone:
 		if out, err = View(loss, target.shape); err != nil {
@@ -139,6 +141,7 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 			return b.err
 		}, x).save(x, lse, ix)
 	}
+	Discard(lse)
 	return out, nil
 }
 

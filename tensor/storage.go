@@ -9,16 +9,18 @@ import (
 type Storage struct {
 	ptr     unsafe.Pointer
 	bytes   int
-	version uint32 // counts in-place changes
-	holds   int32  // graph nodes and gradients in flight that need the bytes
-	temp    bool   // discarded: goes back to its pool when holds reaches 0
-	asked   bool   // Move was called before
-	pinned  bool   // stays where it is, see Pin
-	shapes  bool   // there is no memory, see Context.Shapes
-	gone    bool   // its memory comes and goes, see Sheet
-	flat    bool   // an optimizer's buffer: gaps between its tensors are nobody's
-	owner   any    // keeps ptr's memory alive
-	pool    *Pool  // which ptr is from; nil: Go's heap, or the owner's
+	version uint32  // counts in-place changes
+	holds   int32   // graph nodes and gradients in flight that need the bytes
+	temp    bool    // discarded: goes back to its pool when holds reaches 0
+	asked   bool    // Move was called before
+	pinned  bool    // stays where it is, see Pin
+	shapes  bool    // there is no memory, see Context.Shapes
+	gone    bool    // its memory comes and goes, see Sheet
+	flat    bool    // an optimizer's buffer: gaps between its tensors are nobody's
+	owner   any     // keeps ptr's memory alive
+	class   uint8   // of the size, see spares
+	home    *Tensor // that was made with it, if there is one and nobody has discarded it
+	pool    *Pool   // which ptr is from; nil: Go's heap, or the owner's
 	cleanup runtime.Cleanup
 }
 
@@ -131,12 +133,14 @@ func (s *Storage) discard() {
 }
 
 func (s *Storage) free() {
-	if s.pool == nil || s.ptr == nil {
-		return
+	if s.pool != nil && s.ptr != nil {
+		s.cleanup.Stop()
+		s.pool.put(s.ptr, s.bytes)
+		s.ptr = nil
 	}
-	s.cleanup.Stop()
-	s.pool.put(s.ptr, s.bytes)
-	s.ptr = nil
+	if t := s.home; t != nil && t.st == s && t.ctx != nil {
+		t.ctx.keep(t)
+	}
 }
 
 // Discard says that nobody will use t or a view of it again, except the

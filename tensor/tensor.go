@@ -67,23 +67,39 @@ func newTensor(op string, c *Context, shape []int, dtype element.Type) (*Tensor,
 	var t *Tensor
 	if c != nil && c.Shapes {
 		t = &Tensor{st: &Storage{bytes: size, shapes: true}}
-	} else if size <= inlineBytes {
-		b := new(inlineTensor)
-		t = &b.Tensor
-		t.st = &b.Storage
-		t.st.ptr, t.st.bytes = unsafe.Pointer(&b.data), size
-	} else {
-		b := new(ownedTensor)
-		t = &b.Tensor
-		t.st = &b.Storage
-		if err := t.st.alloc(op, size); err != nil {
-			return nil, err
-		}
+	} else if t, err = c.fresh(op, size); err != nil {
+		return nil, err
 	}
 	t.ctx, t.dtype, t.n, t.contiguous = c, dtype, n, true
 	t.setDims(len(shape))
 	copy(t.shape, shape)
 	setContiguous(t.strides, shape)
+	return t, nil
+}
+
+// fresh is a tensor with memory of its own, of undefined content: one that was discarded, or a new one.
+func (c *Context) fresh(op string, size int) (*Tensor, error) {
+	class, bytes := spareClass(size)
+	var t *Tensor
+	if c != nil {
+		t = c.spares.take(class)
+	}
+	switch {
+	case t != nil && class != pooledOf:
+	case class == inlineOf:
+		b := new(inlineTensor)
+		t, b.Tensor.st = &b.Tensor, &b.Storage
+		t.st.ptr = unsafe.Pointer(&b.data)
+	default:
+		if t == nil {
+			b := new(ownedTensor)
+			t, b.Tensor.st = &b.Tensor, &b.Storage
+		}
+		if err := t.st.alloc(op, bytes); err != nil {
+			return nil, err
+		}
+	}
+	t.st.bytes, t.st.class, t.st.home = size, class, t
 	return t, nil
 }
 

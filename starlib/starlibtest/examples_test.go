@@ -119,6 +119,26 @@ func TestKMeans(t *testing.T) {
 	}
 }
 
+// What is kept for the next tensors changes no bit.
+func TestExamplesWithoutPlan(t *testing.T) {
+	for name, params := range map[string]map[string]string{
+		"spiral.star": nil,
+		"linreg.star": nil,
+		"kmeans.star": nil,
+		"digits.star": {"epochs": "2"},
+		"cnn.star":    {"epochs": "2", "width": "4", "samples": "200", "batch": "16"},
+		"gpt.star":    {"epochs": "1", "width": "16", "layers": "2", "heads": "2", "context": "16", "batch": "256", "sample": "20"},
+	} {
+		t.Setenv("DRUN_PLAN", "")
+		with := example(t, name, 1, params)
+		t.Setenv("DRUN_PLAN", "off")
+		without := example(t, name, 1, params)
+		if len(with.Metrics) == 0 || !reflect.DeepEqual(with.Metrics, without.Metrics) {
+			t.Errorf("%s: %v, without the plan %v", name, with.Metrics, without.Metrics)
+		}
+	}
+}
+
 // A run that is stopped after a checkpoint and started again logs and prints what a
 // run that was never stopped does, to the bit: weights, rates, dropout, order,
 // augmentation.

@@ -212,7 +212,7 @@ func List(v starlark.Value) ([]*tensor.Tensor, error) {
 	if t, ok := v.(*Value); ok && t.Tensor().Dim() == 0 {
 		return nil, fmt.Errorf("want a list of Tensors, got a Tensor without dimensions")
 	}
-	var list []*tensor.Tensor
+	list := make([]*tensor.Tensor, 0, max(starlark.Len(v), 0))
 	iter := iterable.Iterate()
 	defer iter.Done()
 	for v := starlark.Value(nil); iter.Next(&v); {

@@ -1,0 +1,85 @@
+package tensor
+
+import (
+	"math/bits"
+	"os"
+	"unsafe"
+)
+
+// A training step makes the same tensors as the step before it. What a step discards, header and memory, is
+// therefore kept for the next tensor of that size: most steps then make no garbage but the tensors that the
+// recipe can see, and write to memory that is still in the processor's caches. Only tensors that provably nobody
+// has are kept: those that Discard was called for, and gradients in flight.
+
+// spares is what a context keeps, by class of size.
+type spares struct {
+	off  bool // DRUN_PLAN=off: everything is left to the collectors
+	free [spareClasses]([]*Tensor)
+}
+
+const (
+	spareClasses = 34
+	inlineOf     = spareClasses - 2 // the header's own memory
+	pooledOf     = spareClasses - 1 // the header alone: its memory went back to the pool
+	maxSpare     = 64               // of a class: what is beyond is left to Go's collector
+	firstClass   = 7                // bits of the smallest size that has memory of its own
+)
+
+// spoil fills kept memory with NaN, so that tests see who reads it.
+var spoil bool
+
+// Spoil is for tests: from now on what is kept is filled with NaN.
+func Spoil() { spoil = true }
+
+func newSpares() spares { return spares{off: os.Getenv("DRUN_PLAN") == "off"} }
+
+// spareClass is the class of a size, and the bytes that its tensors have: one of four for each power of two.
+func spareClass(size int) (class uint8, bytes int) {
+	switch {
+	case size <= inlineBytes:
+		return inlineOf, inlineBytes
+	case size >= pooledBytes:
+		return pooledOf, size
+	}
+	n := bits.Len(uint(size - 1))
+	step := 1 << (n - 3)
+	bytes = (size + step - 1) / step * step
+	if bytes >= pooledBytes {
+		return pooledOf, bytes // the pool has the same class for both sizes
+	}
+	return uint8((n-firstClass)*4 + (bytes-1)/step&3), bytes
+}
+
+// take gives a tensor that was kept, nil if there is none.
+func (s *spares) take(class uint8) *Tensor {
+	list := s.free[class]
+	if len(list) == 0 {
+		return nil
+	}
+	t := list[len(list)-1]
+	s.free[class] = list[:len(list)-1]
+	t.st.home = t
+	return t
+}
+
+// keep takes a tensor, made by newTensor, that nobody has any more.
+func (c *Context) keep(t *Tensor) {
+	s := t.st
+	if c.spares.off || s.pinned || t.leaf != nil || t.grad != nil || t.frozen || t.requiresGrad && t.node == nil {
+		return
+	}
+	list := &c.spares.free[s.class]
+	if len(*list) >= maxSpare {
+		return
+	}
+	if spoil && s.ptr != nil {
+		b := unsafe.Slice((*byte)(s.ptr), s.bytes)
+		for i := range b {
+			b[i] = 0xff
+		}
+	}
+	ptr, class := s.ptr, s.class
+	*s = Storage{ptr: ptr, class: class} // without a home: what is kept cannot be kept again
+	*t = Tensor{st: s}
+	*list = append(*list, t)
+}
