@@ -68,7 +68,7 @@ func (b *Backend) Open(ctx context.Context, of collective.World) (collective.Com
 	if len(l.members) == 1 {
 		return near, nil
 	}
-	w := &world{layout: l, rank: of.Rank, near: near, crowded: len(l.members[node])+l.links > sharedmem.Cores(), ended: make(chan struct{}), boxes: map[boxKey]*box{}, outgoing: map[hop]*calls.Background{}}
+	w := &world{layout: l, rank: of.Rank, near: near, crowded: sharedmem.Crowded(len(l.members[node]) + l.links), ended: make(chan struct{}), boxes: map[boxKey]*box{}, outgoing: map[hop]*calls.Background{}}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	if place < l.links {
 		w.far, err = b.Far.Open(ctx, collective.World{Rank: node, Size: len(l.members), LocalRank: place, LocalSize: l.links,

@@ -123,16 +123,16 @@ func (n *node) spawnAll() (err error) {
 		}
 	}
 	n.board.Near(jobs[0].Place.Rank, jobs[len(jobs)-1].Place.Rank+1)
-	exe := n.Exe
+	exe, beside := n.Exe, 1
 	if n.PluginHost != "" && (n.plugin != nil || n.Bundle.NamesBackends()) {
-		exe = n.PluginHost
+		exe, beside = n.PluginHost, 2*len(jobs) // each with its plugin
 	}
 	if exe == "" {
 		exe = "/proc/self/exe" // the program that runs, also if the file was replaced
 	}
 	for i := range jobs {
 		job := n.complete(&jobs[i])
-		p, err := spawn(exe, job, files, func(rank int, stderr bool, text string) {
+		p, err := spawn(exe, beside, job, files, func(rank int, stderr bool, text string) {
 			n.Console.Line(rank, stderr, text)
 			n.send(&cluster.ToCoordinator{Rank: rank, Line: &cluster.Line{Stderr: stderr, Text: text}})
 			n.link.Wait()

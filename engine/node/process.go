@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"drun/collective/sharedmem"
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/cluster"
@@ -36,8 +37,8 @@ type process struct {
 // descriptor 3 and the shared files after it. The channel is its lifeline: a worker
 // whose node is gone ends. One that is stopped, and cannot read the channel, the
 // kernel kills when the thread that started it ends; the caller is therefore locked
-// to its thread.
-func spawn(exe string, job *engine.Job, shared []*os.File, onLine func(rank int, stderr bool, text string)) (*process, error) {
+// to its thread. It is one of so many processes here that wait for each other.
+func spawn(exe string, beside int, job *engine.Job, shared []*os.File, onLine func(rank int, stderr bool, text string)) (*process, error) {
 	ours, theirs, err := socketpair()
 	if err != nil {
 		return nil, err
@@ -64,7 +65,7 @@ func spawn(exe string, job *engine.Job, shared []*os.File, onLine func(rank int,
 	}
 	cmd.Stdout, cmd.Stderr = ends[0], ends[1]
 	p.cmd = cmd
-	err = cmd.Start()
+	err = sharedmem.StartBeside(beside, cmd.Start)
 	for _, w := range ends {
 		w.Close()
 	}

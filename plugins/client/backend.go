@@ -33,7 +33,7 @@ func (b *Backend) Name() string { return b.Plugin.Name }
 
 // Open starts the plugin and joins the world.
 func (b *Backend) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
-	x, err := start(ctx, b.Plugin, world.Rank, b.Stderr)
+	x, err := start(ctx, b.Plugin, world.Rank, 2*max(1, world.LocalSize), b.Stderr)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ type About struct {
 
 // Probe starts the plugin for a moment and asks it.
 func Probe(ctx context.Context, p *host.Plugin) (About, error) {
-	x, err := start(ctx, p, 0, io.Discard)
+	x, err := start(ctx, p, 0, 1, io.Discard)
 	if err != nil {
 		return About{}, err
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/collective/sharedmem"
 	"drun/internal/exit"
 	"drun/internal/scratch"
 	"drun/plugins/host"
@@ -32,6 +33,7 @@ import (
 type process struct {
 	plugin  *host.Plugin
 	rank    int
+	beside  int
 	cmd     *exec.Cmd
 	client  *plugin.Client
 	control wire.ControlClient
@@ -59,8 +61,8 @@ const (
 var startTimeout = startLimit
 
 // start runs the program and asks what it is. What it writes to stderr goes to
-// the writer.
-func start(ctx context.Context, p *host.Plugin, rank int, stderr io.Writer) (*process, error) {
+// the writer. It is one of so many processes here that wait for each other.
+func start(ctx context.Context, p *host.Plugin, rank, beside int, stderr io.Writer) (*process, error) {
 	program, err := p.Open()
 	if err != nil {
 		return nil, exit.Last(err)
@@ -77,7 +79,7 @@ func start(ctx context.Context, p *host.Plugin, rank int, stderr io.Writer) (*pr
 	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "lifeline"), os.NewFile(uintptr(fds[1]), "lifeline")
 	defer theirs.Close()
-	x := &process{plugin: p, rank: rank, arena: arena, ours: ours, words: newWords(filepath.Base(p.Path), stderr)}
+	x := &process{plugin: p, rank: rank, beside: beside, arena: arena, ours: ours, words: newWords(filepath.Base(p.Path), stderr)}
 	x.ctx, x.end = context.WithCancel(context.Background())
 	if err := x.launch(ctx, program, theirs); err != nil {
 		x.kill()
@@ -157,7 +159,7 @@ func executable(program *os.File) (path string, opened *os.File, err error) {
 }
 
 func (x *process) connect() error {
-	if _, err := x.client.Start(); err != nil {
+	if err := sharedmem.StartBeside(x.beside, func() error { _, err := x.client.Start(); return err }); err != nil {
 		return x.explain(err)
 	}
 	protocol, err := x.client.Client()

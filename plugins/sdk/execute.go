@@ -1,6 +1,7 @@
 package sdk
 
 import (
+	"runtime"
 	"sync"
 	"time"
 
@@ -74,6 +75,7 @@ func (x *executor) step(mayBlock bool) bool {
 		x.order.Unlock()
 		if started {
 			go r.wait()
+			runtime.Gosched() // it begins now, not when another thread takes it from this one, which polls
 		}
 	case mayBlock:
 		started := r.start()
