@@ -12,6 +12,7 @@ type Context struct {
 
 	order  []*node // memory for the next backward pass
 	spares spares
+	reduced reduced
 
 	marks []marked // of the backward pass that is going on, the earliest first
 

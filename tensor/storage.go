@@ -89,12 +89,15 @@ type block struct {
 
 // Move moves the bytes behind t and all its views into memory of p, as far as
 // it has any, when it is called for the second time: for a tensor that is used
-// but once a move would cost more than it saves. Only large tensors are moved,
-// and none that is pinned, an optimizer's, or a small part of its storage.
+// but once a move would cost more than it saves; later tensors of t's size are
+// made there, while half of p is free. Only large tensors are moved, and none that is pinned, an optimizer's, or a small part of its storage.
 func Move(t *Tensor, p *Pool) {
 	s := t.st
 	if !s.asked {
 		s.asked = true
+		if s.pool != nil && t.ctx != nil {
+			t.ctx.reduced.note(s.bytes, p)
+		}
 		return
 	}
 	if s.pool != pool || s.pinned || s.ptr == nil || 2*t.n*t.dtype.Size() < s.bytes {

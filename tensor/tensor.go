@@ -95,8 +95,10 @@ func (c *Context) fresh(op string, size int) (*Tensor, error) {
 			b := new(ownedTensor)
 			t, b.Tensor.st = &b.Tensor, &b.Storage
 		}
-		if err := t.st.alloc(op, bytes); err != nil {
-			return nil, err
+		if c == nil || !c.reduced.alloc(t.st, bytes) {
+			if err := t.st.alloc(op, bytes); err != nil {
+				return nil, err
+			}
 		}
 	}
 	t.st.bytes, t.st.class, t.st.home = size, class, t

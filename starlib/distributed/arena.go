@@ -9,7 +9,7 @@ import (
 )
 
 // A large tensor moves into the backend's arena when it is reduced again: there
-// it is reduced without a copy. How much of the arena is given to tensors, the
+// it is reduced without a copy. Later ones of its size lie there from the start. How much of the arena is given to tensors, the
 // rest being for gradients, and from which size on a move pays, in bytes:
 const (
 	sharedMost = 1 << 30
