@@ -123,7 +123,7 @@ func (n *node) spawnAll() (err error) {
 		}
 	}
 	n.board.Near(jobs[0].Place.Rank, jobs[len(jobs)-1].Place.Rank+1)
-	exe, beside := n.Exe, 1
+	exe, beside := n.Exe, len(jobs)
 	if n.PluginHost != "" && (n.plugin != nil || n.Bundle.NamesBackends()) {
 		exe, beside = n.PluginHost, 2*len(jobs) // each with its plugin
 	}
