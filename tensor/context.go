@@ -10,8 +10,8 @@ type Context struct {
 	seq      uint64 // operations recorded so far; orders the backward pass
 	pass     uint64 // backward passes so far; marks visited nodes
 
-	order  []*node // memory for the next backward pass
-	spares spares
+	order   []*node // memory for the next backward pass
+	spares  spares
 	reduced reduced
 
 	marks []marked // of the backward pass that is going on, the earliest first
