@@ -26,6 +26,7 @@ var layers = map[string][]string{
 	// element is the vocabulary of all who handle tensors' memory.
 	"element":              {},
 	"kernel":               {"element"},
+	"kernel/fft":           {},
 	"tensor":               {"element", "kernel"},
 	"collective":           {"element", "internal/exit", "golang.org/x/sys"},
 	"collective/calls":     {"collective"},

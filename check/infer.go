@@ -286,7 +286,7 @@ func (m *machine) infer(fn value, c *call, out value) value {
 // inferred are the builtins that run here: what they give depends on their arguments alone.
 func inferred(name string) bool {
 	return strings.HasPrefix(name, "tensor.") && name != "tensor.no_grad" && name != "tensor.multinomial" ||
-		strings.HasPrefix(name, "nn.") && name != "nn.sequential" && name != "nn.module"
+		strings.HasPrefix(name, "fft.") || strings.HasPrefix(name, "nn.") && name != "nn.sequential" && name != "nn.module"
 }
 
 // weights notes the sizes of a layer's parameters, and tells whether it has any.

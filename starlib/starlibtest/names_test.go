@@ -39,6 +39,9 @@ var promised = map[string]string{
 		copy_(src) add_(other) sub_(other) mul_(other) zero_() fill_(value)`,
 	"linalg": `solve(a, b) inv(a) det(a) slogdet(a) cholesky(a) qr(a, mode = "reduced") svd(a, full_matrices = True) eigh(a)
 		norm(a, ord = None, dim = None, keepdim = False)`,
+	"fft": `fft(x, imag = None, n = None, dim = -1, norm = "backward") ifft(x, imag = None, n = None, dim = -1, norm = "backward")
+		rfft(x, n = None, dim = -1, norm = "backward") irfft(x, imag, n = None, dim = -1, norm = "backward")
+		fft2(x, imag = None, s = None, dim = (-2, -1), norm = "backward") fftfreq(n, d = 1.0)`,
 	"random":    `generator(seed)`,
 	"Generator": `rand(*shape) randn(*shape) randint(low, high) choice(items) shuffle(items) permutation(n)`,
 	"nn": `linear(i, o, bias = True) conv2d(i, o, kernel, stride = 1, padding = 0, bias = True) embedding(n, dim) layer_norm(dim)

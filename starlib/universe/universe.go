@@ -111,6 +111,7 @@ func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Run, *dis
 		distModule,
 		startensor.Module(tensors, streams.Shared.Stream),
 		startensor.Linalg(),
+		startensor.FFT(tensors),
 		nn.Module(tensors, streams),
 		optim.Module(h.Rank, tensors, world.Sum),
 		data.Module(h.Rank, tensors),
