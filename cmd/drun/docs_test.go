@@ -22,7 +22,7 @@ func TestModelsDocument(t *testing.T) { examples(t, "models.md", 3, "") }
 
 func TestRecipesDocument(t *testing.T) { examples(t, "recipes.md", 3, "") }
 
-func TestTensorsDocument(t *testing.T) { examples(t, "tensors.md", 2, "") }
+func TestTensorsDocument(t *testing.T) { examples(t, "tensors.md", 3, "") }
 
 func TestParallelismDocument(t *testing.T) { examples(t, "parallelism.md", 8, "") }
 

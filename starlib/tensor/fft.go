@@ -97,8 +97,11 @@ func transform(name, signature, doc string) *starlib.Def {
 // frequencies are k / (d n), each rounded once to float64 and once to float32.
 func frequencies(ctx *tensor.Context, c *starlib.Call, positive bool) (starlark.Value, error) {
 	n, d := c.Int("n"), c.Float("d")
-	if n < 1 || n > tensor.MaxValues() {
-		return nil, fmt.Errorf("n = %d: want from 1 to %d", n, tensor.MaxValues())
+	if n < 1 {
+		return nil, fmt.Errorf("n = %d: want at least 1", n)
+	}
+	if n > tensor.MaxValues() {
+		return nil, fmt.Errorf("n = %d: more numbers than memory has", n)
 	}
 	if d == 0 {
 		return nil, fmt.Errorf("d = 0: want the spacing of the numbers")
@@ -135,6 +138,7 @@ func shifted(name, doc string, by func(n int) int) *starlib.Def {
 				shifts[i] = by(x.Shape()[d])
 			}
 		}
-		return Result(tensor.Roll(x, shifts, over))
+		out, err := tensor.Roll(x, shifts, over)
+		return Result(out, tensor.As(name, err))
 	}}
 }
