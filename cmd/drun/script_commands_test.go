@@ -75,6 +75,26 @@ func matching(ts *testscript.TestScript, words string, count int) []int {
 	return nil
 }
 
+// processes COUNT WORDS: exactly so many processes of the script's runs have the words in their command
+// lines, or will have within ten seconds.
+func processes(ts *testscript.TestScript, args []string) {
+	count, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	var there int
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		there = 0
+		for _, line := range workersBeneath(ts) {
+			if strings.Contains(line, args[1]) {
+				there++
+			}
+		}
+		if there == count {
+			return
+		}
+	}
+	ts.Fatalf("there are %d processes %q", there, args[1])
+}
+
 // logged RUN TEXT COUNT: waits until the ranks have printed so many lines that
 // hold the text.
 func logged(ts *testscript.TestScript, args []string) {

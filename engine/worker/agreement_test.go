@@ -62,6 +62,7 @@ var calls = map[string][2]string{
 	"read_file":              {"dist.read_file", `dist.read_file("f")`},
 	"new_group":              {"dist.new_group", `dist.new_group([0, 1])`},
 	"init_process_group":     {"dist.init_process_group", `dist.init_process_group()`},
+	"destroy_process_group":  {"dist.destroy_process_group", `dist.destroy_process_group(ending)`},
 	"new_subgroups":          {"dist.new_subgroups", `dist.new_subgroups(n)`},
 	"init_parallelism":       {"dist.init_parallelism", `dist.init_parallelism()`},
 	"copy_to_group":          {"dist.copy_to_group in backward", `dist.copy_to_group(x).sum().backward()`},
@@ -105,6 +106,7 @@ loss = dist.ddp(nn.linear(2, 1))(tensor.ones(1, 2)).sum()
 reduced = dist.all_reduce(x)
 gathered = dist.all_gather(x)
 group = dist.new_group(range(n))
+ending = dist.new_group(range(n))
 divided = dist.zero(optim.sgd([x], lr = 1))
 pipe = dist.pipeline([nn.linear(2, 2)] * n, 2)
 def f():

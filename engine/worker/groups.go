@@ -28,8 +28,7 @@ func (w *worker) openGroup(ctx context.Context, name string, group collective.Gr
 	defer stop()
 	comm, err := w.connectGroup(&collective.WaitLimit{Context: inner, Check: check}, name, group)
 	if err == nil {
-		w.groups = append(w.groups, comm)
-		w.lingers(comm)
+		w.groups = append(w.groups, ownGroup{group.ID, comm})
 		return comm, nil
 	}
 	if cause := w.board.Aborted(); cause != nil {
@@ -137,16 +136,33 @@ func (w *worker) find(name string) (*engine.Plugin, error) {
 	return reply.Found.Plugin, nil
 }
 
-// lingers notes that a Comm may be needed by other ranks when this one is done.
-func (w *worker) lingers(comm collective.Comm) {
+// An ownGroup is a group with a backend of its own.
+type ownGroup struct {
+	id   uint32
+	comm collective.Comm
+}
+
+// leaveGroup lets go of a group whose ranks leave it together, before it is closed.
+func (w *worker) leaveGroup(ctx context.Context, id uint32) {
+	w.groups = slices.DeleteFunc(w.groups, func(g ownGroup) bool {
+		if g.id == id {
+			linger(ctx, g.comm)
+		}
+		return g.id == id
+	})
+}
+
+// linger waits while other ranks may need this one's Comm. What goes wrong then is the failure
+// of another rank.
+func linger(ctx context.Context, comm collective.Comm) {
 	if l, ok := comm.(interface{ Linger(context.Context) error }); ok {
-		w.linger = append(w.linger, l.Linger)
+		_ = l.Linger(ctx)
 	}
 }
 
 // closeGroups closes the groups' own backends, the latest first.
 func (w *worker) closeGroups() {
-	for _, comm := range slices.Backward(w.groups) {
-		_ = comm.Close()
+	for _, g := range slices.Backward(w.groups) {
+		_ = g.comm.Close()
 	}
 }

@@ -87,12 +87,11 @@ type worker struct {
 	// position is of the latest call of a module's builtin.
 	position syntax.Position
 	counts   func() map[string]int64   // of the backend; nil: it does not count
-	groups   []collective.Comm         // that have backends of their own
+	comm     collective.Comm           // of the world; nil in a world of one
+	groups   []ownGroup                // in the order in which they were made
 	found    map[string]*engine.Plugin // that the node has found
 	store    *rendezvous.Store
-	// linger waits, each, until no rank needs a backend of this one any more.
-	linger []func(context.Context) error
-	mu     sync.Mutex // guards thread against a cancel that comes early
+	mu       sync.Mutex // guards thread against a cancel that comes early
 }
 
 func (w *worker) run() int {
@@ -156,7 +155,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		comm = profile.watch(comm)
 	}
 	env := universe.Host{
-		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, OpenGroup: w.openGroup, KeyValue: &recipeStore{w.store.In(w.keys(recipeKeys)), w.board, job.Timeout}, Timeout: job.Timeout, Heap: int(w.heap()), Store: w, Context: w.ctx, Stop: w.board.StopRequested,
+		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, OpenGroup: w.openGroup, LeaveGroup: w.leaveGroup, KeyValue: &recipeStore{w.store.In(w.keys(recipeKeys)), w.board, job.Timeout}, Timeout: job.Timeout, Heap: int(w.heap()), Store: w, Context: w.ctx, Stop: w.board.StopRequested,
 		Run:    run.Info{ID: job.RunID, Name: job.RunName, RestartCount: job.RestartCount},
 		Params: map[string]string{},
 	}
@@ -204,9 +203,10 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		return err
 	}
 	w.board.SetState(collective.Returned)
-	for _, linger := range w.linger {
-		// What goes wrong now is the failure of another rank.
-		_ = linger(&collective.WaitLimit{Context: w.ctx, Check: w.board.Aborted})
+	until := &collective.WaitLimit{Context: w.ctx, Check: w.board.Aborted}
+	linger(until, w.comm)
+	for _, g := range w.groups {
+		linger(until, g.comm)
 	}
 	if w.counts != nil && job.Counted {
 		return w.channel.Send(&engine.ToAgent{Counts: w.counts()})
@@ -275,7 +275,7 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 			return nil, err
 		}
 	}
-	w.lingers(comm)
+	w.comm = comm
 	if c, ok := comm.(interface{ Statistics() map[string]int64 }); ok {
 		w.counts = c.Statistics
 	}

@@ -27,6 +27,7 @@ type World struct {
 	all     *Group // the group of all ranks
 	local   *Group // that of the ranks of this rank's node
 	open    func(ctx context.Context, backend string, group collective.Group) (collective.Comm, error)
+	leave   func(ctx context.Context, group uint32)
 	ctx     context.Context // ends when the run is aborted
 	tensors *tensor.Context
 	random  *tensor.Generator // the stream that all ranks share
@@ -52,16 +53,18 @@ type Config struct {
 	Backend string
 	// OpenGroup makes the Comm of a group that has another backend; nil: there is none other.
 	OpenGroup func(ctx context.Context, backend string, group collective.Group) (collective.Comm, error)
-	Timeout   time.Duration // of a call that has none of its own
-	Heap      int           // bytes that this rank's plain values may take; 0: no limit
-	Tensors   *tensor.Context
-	Shared    *tensor.Generator // the stream that shared_random_seed draws from
+	// LeaveGroup is told of a group made by OpenGroup, by its number, before its Comm is closed early.
+	LeaveGroup func(ctx context.Context, group uint32)
+	Timeout    time.Duration // of a call that has none of its own
+	Heap       int           // bytes that this rank's plain values may take; 0: no limit
+	Tensors    *tensor.Context
+	Shared     *tensor.Generator // the stream that shared_random_seed draws from
 }
 
 // New makes the dist module. Waits end with ctx.
 func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 	w := &World{
-		rank: c.Rank, open: c.OpenGroup, ctx: ctx, tensors: c.Tensors, random: c.Shared,
+		rank: c.Rank, open: c.OpenGroup, leave: c.LeaveGroup, ctx: ctx, tensors: c.Tensors, random: c.Shared,
 		within: collective.Within(ctx, c.Timeout), forever: collective.Within(ctx, 0),
 		receives: map[route][]*receive{}, largest: math.MaxInt,
 	}

@@ -136,6 +136,14 @@ func (w *World) grouping() []*starlib.Def {
 			Fn: w.initProcessGroup,
 		},
 		{
+			Sig: `destroy_process_group(group: Group, timeout: number = None)`,
+			Doc: "Ends a group that is needed no more, and with it the plugins of a backend of its own, which otherwise\n" +
+				"stay until the run ends. All its ranks call it, and wait for each other and for their calls in progress;\n" +
+				"outside of the group it does nothing. Afterwards the group, and what was made with it, cannot be used.\n" +
+				"The world is no such group: drun ends it.",
+			Fn: w.destroyGroup,
+		},
+		{
 			Sig: `new_subgroups(size: int, timeout: number = None) -> Group`,
 			Doc: "Divides the world into groups of size consecutive ranks and returns this rank's. size must divide\n" +
 				"the world size.",

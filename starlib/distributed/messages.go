@@ -106,7 +106,7 @@ func (g *Group) sendBytes(data []byte, dst, t int, ctx *collective.WaitLimit, at
 	if !async {
 		return nil, nil
 	}
-	work := &Work{what: what, ctx: ctx, at: at.Pos}
+	work := &Work{what: what, group: g, ctx: ctx, at: at.Pos}
 	work.wait = func(ctx *collective.WaitLimit) error {
 		for _, part := range works {
 			if err := part.Wait(ctx); err != nil {

@@ -12,13 +12,14 @@ import (
 
 // Work is a call under way, as a recipe holds it.
 type Work struct {
-	what string
-	wait func(ctx *collective.WaitLimit) error // nil: nothing to wait for
-	done func() bool
-	then finisher // gives the result, once the call is done
-	ctx  *collective.WaitLimit
-	at   collective.Position
-	over bool
+	what  string
+	group *Group                                // nil for a receive
+	wait  func(ctx *collective.WaitLimit) error // nil: nothing to wait for
+	done  func() bool
+	then  finisher // gives the result, once the call is done
+	ctx   *collective.WaitLimit
+	at    collective.Position
+	over  bool
 }
 
 var _ starlark.HasAttrs = (*Work)(nil)
@@ -113,7 +114,7 @@ func (g *Group) run(c *starlib.Call, ctx *collective.WaitLimit, call *collective
 		}
 		return then.result()
 	}
-	w := &Work{what: call.Kind.String(), ctx: ctx, then: then, done: func() bool { return true }}
+	w := &Work{what: call.Kind.String(), group: g, ctx: ctx, then: then, done: func() bool { return true }}
 	if g.comm == nil {
 		return w, nil
 	}
@@ -142,7 +143,7 @@ func (w *World) Finish() error {
 		return err
 	}
 	for _, work := range w.pending {
-		if work.over {
+		if work.over || work.wait == nil {
 			continue
 		}
 		work.over = true

@@ -22,7 +22,6 @@ var foreign = map[string]string{
 	"synchronize":             "it is dist.barrier()",
 	"get_backend":             "it is dist.backend(group)",
 	"is_initialized":          "it is dist.is_distributed()",
-	"destroy_process_group":   "drun ends the ranks: leave it out",
 	"TCPStore":                "it is dist.store",
 	"FileStore":               "it is dist.store",
 	"HashStore":               "it is dist.store",

@@ -35,14 +35,15 @@ type Host struct {
 	Comm     collective.Comm   // nil in a world of one
 	KeyValue distributed.Store // nil where a recipe is only checked
 	Backend  string
-	// OpenGroup is distributed.Config's.
-	OpenGroup func(ctx context.Context, backend string, group collective.Group) (collective.Comm, error)
-	Timeout   time.Duration
-	Heap      int // bytes that plain values may take; 0: no limit
-	Store     checkpoint.Store
-	Context   context.Context // ends when the run is aborted
-	Stop      func() bool     // whether a signal asked this rank's run to end
-	Extra     []*starlib.Module
+	// OpenGroup and LeaveGroup are distributed.Config's.
+	OpenGroup  func(ctx context.Context, backend string, group collective.Group) (collective.Comm, error)
+	LeaveGroup func(ctx context.Context, group uint32)
+	Timeout    time.Duration
+	Heap       int // bytes that plain values may take; 0: no limit
+	Store      checkpoint.Store
+	Context    context.Context // ends when the run is aborted
+	Stop       func() bool     // whether a signal asked this rank's run to end
+	Extra      []*starlib.Module
 }
 
 // Universe is a recipe's environment.
@@ -98,7 +99,7 @@ func Modules() []*starlib.Module {
 func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Run, *distributed.World) {
 	streams := random.NewStreams(tensors, h.Rank.Seed, h.Rank.Rank)
 	world, distModule := distributed.New(h.Context, distributed.Config{
-		Rank: h.Rank, Comm: h.Comm, Store: h.KeyValue, Backend: h.Backend, OpenGroup: h.OpenGroup, Tensors: tensors, Shared: streams.Shared.Stream,
+		Rank: h.Rank, Comm: h.Comm, Store: h.KeyValue, Backend: h.Backend, OpenGroup: h.OpenGroup, LeaveGroup: h.LeaveGroup, Tensors: tensors, Shared: streams.Shared.Stream,
 		Timeout: h.Timeout, Heap: h.Heap,
 	})
 	runState, runModule := run.New(h.Rank, h.Run, h.Recorder, h.Params, func(c *starlib.Call) (bool, error) {

@@ -1,0 +1,61 @@
+package distributed
+
+import (
+	"errors"
+	"fmt"
+
+	"drun/collective"
+	"drun/starlib"
+
+	"go.starlark.net/starlark"
+)
+
+// destroyed is the Comm of a group that was destroyed: nothing can be called on it.
+type destroyed struct {
+	collective.Comm // for its rank and size
+	err             error
+}
+
+func (d *destroyed) Start(*collective.Call) (collective.Work, error) { return nil, d.err }
+
+// destroyGroup ends a group. Its ranks leave together: what one has started, the others have
+// taken by then, so a backend of the group's own can be closed at once.
+func (w *World) destroyGroup(c *starlib.Call) (starlark.Value, error) {
+	g := starlib.Must(w.anyGroup(c))
+	ctx := starlib.Must(w.until(c))
+	if g == w.all || g == w.local {
+		return nil, errors.New("drun ends the world and the groups of nodes: leave it out")
+	}
+	if g.own < 0 || g.comm == nil {
+		return starlark.None, nil
+	}
+	if d, over := g.comm.(*destroyed); over {
+		return nil, d.err
+	}
+	for route, queue := range w.receives {
+		if route.group == g {
+			return nil, fmt.Errorf("the group still receives: the irecv at %s was not waited for", queue[0].at.Pos)
+		}
+	}
+	for _, work := range w.pending {
+		if work.group != g || work.over {
+			continue
+		}
+		err := work.wait(work.ctx)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s, which was not waited for: %w", work.at, work.what, err)
+		}
+		work.wait, work.done = nil, func() bool { return true }
+	}
+	at := origin(c)
+	if err := g.do(ctx, collective.NewBarrier(), at); err != nil {
+		return nil, err
+	}
+	comm := g.comm
+	g.comm = &destroyed{comm, fmt.Errorf("the group of %s was destroyed at %s", collective.RankList(g.ranks), at.Pos)}
+	if g.backend == w.all.backend {
+		return starlark.None, nil // it has the world's connections
+	}
+	w.leave(ctx, g.id)
+	return starlark.None, comm.Close()
+}
