@@ -16,6 +16,7 @@ waitFor() { # NAME SECONDS COMMAND…
 		left=$((left - 1))
 		if [ $left -lt 0 ]; then
 			squeue
+			grep JobId= ../slurmctld.log || true
 			cat weights.out || true
 			echo "FAIL $name: not in time"
 			exit 1
@@ -27,9 +28,11 @@ waitFor() { # NAME SECONDS COMMAND…
 
 SBATCH_TIMELIMIT=1 SBATCH_SIGNAL=TERM@50 sbatch -Q job.sh
 waitFor "the job begins" 30 grep -q weights .drun/history.db
-waitFor "it is interrupted, and back in the queue" 100 sh -c 'squeue -h -t PENDING | grep -q weights\\\|job'
+waitFor "it is interrupted, and back in the queue" 100 sh -c 'squeue -h -t PENDING | grep -q weights\\\|job && ! squeue -h -t COMPLETING | grep -q .'
 drun show weights | grep interrupted
-scontrol update JobId=1 StartTime=now # Slurm lets a job wait for two minutes that was requeued
+# Slurm lets a job wait for two minutes that was requeued. Some seconds are needed: a job that starts in the second in which its
+# nodes have ended it before is refused by them ("Job credential revoked"), and gone for good.
+scontrol update JobId=1 StartTime=now+3
 waitFor "it goes on until it is done" 60 grep -q 'run 1 weights: done' weights.out
 cat weights.out
 if [ "$(sed -n 's/.* rank 3 of 4 .*: //p' undisturbed.out)" != "$(sed -n 's/.* rank 3 of 4 .*: step 600/step 600/p' weights.out)" ]; then
