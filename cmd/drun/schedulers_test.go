@@ -36,7 +36,7 @@ func section(t *testing.T, title string) (blocks []string) {
 func launched(t *testing.T, script string, files map[string]string) {
 	t.Helper()
 	more := t.TempDir()
-	if engines, err := exec.Command("sh", "../../plugins/engines.sh").Output(); err == nil && strings.Contains(string(engines), "mpi") && strings.Contains(script, "slurm-ranks") {
+	if haveMPI() && strings.Contains(script, "slurm-ranks") {
 		path, err := mpiPlugin.at("built-drun-backend-mpi")
 		if err == nil {
 			err = os.Symlink(path, filepath.Join(more, "drun-backend-mpi"))
@@ -65,7 +65,7 @@ func launched(t *testing.T, script string, files map[string]string) {
 		env.Setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
 		env.Setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
 		return nil
-	}, Cmds: commands(map[string]func(*testscript.TestScript, []string){"plugins DIR": buildPlugins})})
+	}, Cmds: commands(map[string]func(*testscript.TestScript, []string){"plugins DIR [mpi]": buildPlugins})})
 }
 
 // printed looks in the file got for the lines of the file want.

@@ -48,8 +48,11 @@ func pause(ts *testscript.TestScript, args []string) {
 	time.Sleep(time.Duration(s * float64(time.Second)))
 }
 
-// haveGloo reports whether the gloo plugin can be built here.
-func haveGloo() bool {
+// haveGloo and haveMPI report whether these plugins can be built here.
+func haveGloo() bool { return haveEngine("gloo") }
+func haveMPI() bool  { return haveEngine("mpi") }
+
+func haveEngine(name string) bool {
 	out, err := exec.Command("sh", "../../plugins/engines.sh").Output()
-	return err == nil && strings.Contains(string(out), "gloo")
+	return err == nil && strings.Contains(string(out), name)
 }

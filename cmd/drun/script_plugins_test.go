@@ -44,14 +44,17 @@ func (p *program) at(name string) (path string, err error) {
 	return path, p.err
 }
 
-// buildPlugins puts the example plugin and, where its library is, the one for
-// Gloo into a folder, and the program that starts plugins beside drun.
+// plugins DIR [mpi]: puts the example plugin and, where its library is, the one for
+// Gloo into a folder, on demand that for MPI, and the program that starts plugins beside drun.
 func buildPlugins(ts *testscript.TestScript, args []string) {
 	_, err := pluginHost.at("drun-plugin-host")
 	ts.Check(err)
 	plugins := map[string]*program{"drun-backend-example": examplePlugin}
 	if haveGloo() {
 		plugins["drun-backend-gloo"] = glooPlugin
+	}
+	if slices.Contains(args, "mpi") {
+		plugins["drun-backend-mpi"] = mpiPlugin
 	}
 	ts.Check(os.MkdirAll(ts.MkAbs(args[0]), 0o755))
 	for name, p := range plugins { // copies, since scripts change them

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,10 @@ import (
 type relayed struct {
 	n     atomic.Int64
 	since atomic.Int64 // when the first byte came, in nanoseconds of Unix time
+
+	gate sync.RWMutex // held while nothing goes through
+	stop atomic.Int64 // after so many bytes
+	held chan bool
 }
 
 // relayKey is where a script has its.
@@ -21,13 +26,20 @@ type relayKey struct{}
 
 func (r *relayed) Write(p []byte) (int, error) {
 	r.since.CompareAndSwap(0, time.Now().UnixNano())
-	r.n.Add(int64(len(p)))
+	n := r.n.Add(int64(len(p)))
+	if stop := r.stop.Load(); stop > 0 && n >= stop && r.stop.CompareAndSwap(stop, 0) {
+		r.gate.Lock()
+		r.held <- true
+	}
+	r.gate.RLock()
+	defer r.gate.RUnlock()
 	return len(p), nil
 }
 
 // relay NAME PORT: sets a variable to a port that leads to another one, and counts
 // what goes through it, either way. relay -atmost N: fails if that was nothing, or more
 // than N bytes for each second since the first. relay -total LEAST MOST: fails unless so many bytes went through it.
+// relay -hold N: lets N more bytes through, then nothing until relay -release; it returns when they have gone.
 func relay(ts *testscript.TestScript, args []string) {
 	if args[0] == "-atmost" {
 		most, err := strconv.ParseInt(args[1], 10, 64)
@@ -41,6 +53,22 @@ func relay(ts *testscript.TestScript, args []string) {
 		return
 	}
 	count := ts.Value(relayKey{}).(*relayed)
+	if args[0] == "-hold" || args[0] == "-release" {
+		r := ts.Value(relayKey{}).(*relayed)
+		if args[0] == "-release" {
+			r.gate.Unlock()
+			return
+		}
+		n, err := strconv.ParseInt(args[1], 10, 64)
+		ts.Check(err)
+		r.stop.Store(r.n.Load() + n)
+		select {
+		case <-r.held:
+		case <-time.After(20 * time.Second):
+			ts.Fatalf("%d bytes did not go through the relay", n)
+		}
+		return
+	}
 	if args[0] == "-total" {
 		least, err := strconv.ParseInt(args[1], 10, 64)
 		ts.Check(err)

@@ -34,11 +34,11 @@ func TestScript(t *testing.T) {
 			env.Setenv("NO_COLOR", "1")
 			env.Setenv("XDG_CONFIG_HOME", env.WorkDir+"/config")
 			env.Setenv("EVIL", "a\x1b]52;c;ZXZpbA==\x07\u009b31m\u202e\nb")
-			env.Values[relayKey{}] = new(relayed)
+			env.Values[relayKey{}] = &relayed{held: make(chan bool, 1)}
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
-			have, known := map[string]func() bool{"gloo": haveGloo, "pytorch": havePyTorch, "mounts": mounts, "fuse": fuse, "networks": networks, "resets": resets, "netem": netem, "clocks": clocks}[name]
+			have, known := map[string]func() bool{"gloo": haveGloo, "mpi": haveMPI, "pytorch": havePyTorch, "mounts": mounts, "fuse": fuse, "networks": networks, "resets": resets, "netem": netem, "clocks": clocks}[name]
 			if !known {
 				return false, fmt.Errorf("unknown condition %s", name)
 			}
@@ -46,11 +46,11 @@ func TestScript(t *testing.T) {
 		},
 		Cmds: commands(map[string]func(*testscript.TestScript, []string){
 			"exits CODE COMMAND [ARG…]": exits,
-			"plugins DIR":               buildPlugins,
+			"plugins DIR [mpi]":         buildPlugins,
 			"logged RUN TEXT COUNT":     logged,
 			"freeport NAME":             freePort,
 			"listen NAME":               listen,
-			"relay NAME|-atmost|-total PORT|RATE|LEAST [MOST]": relay,
+			"relay NAME|-atmost|-total|-hold|-release [PORT|RATE|LEAST|N MOST]": relay,
 			"machines N":                   machines,
 			"cut I J":                      cutLink,
 			"oneway I J":                   oneWay,

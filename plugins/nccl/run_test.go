@@ -22,7 +22,7 @@ func programs(t *testing.T) func(env []string, args ...string) (string, error) {
 	if err := os.Mkdir(filepath.Join(dir, "plugins"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for pkg, out := range map[string]string{"cmd/drun": "drun", "cmd/drun-plugin-host": "drun-plugin-host", "plugins/nccl/drun-backend-nccl": "plugins/drun-backend-nccl"} {
+	for pkg, out := range map[string]string{"cmd/drun": "drun", "cmd/drun-plugin-host": "drun-plugin-host", "plugins/nccl/drun-backend-nccl": "plugins/drun-backend-nccl", "plugins/example": "plugins/drun-backend-example"} {
 		if text, err := exec.Command("go", "build", "-o", filepath.Join(dir, out), "drun/"+pkg).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
@@ -137,6 +137,52 @@ def main():
 			if errs[node] == nil || !strings.Contains(out[node], "rank 3: ") || !strings.Contains(out[node], "no more") {
 				t.Errorf("node %d: %v: %s", node, errs[node], out[node])
 			}
+		}
+	})
+	t.Run("a group's backend", func(t *testing.T) {
+		recipe := write(t, `
+params = run.params(backend = "nccl")
+
+def main():
+    r, sums = dist.rank(), []
+    for members in [[3, 1], [1, 2, 3], [0, 2]]:
+        g = dist.new_group(members, backend = params.backend)
+        x = random.generator(7 + r).randn(300000)
+        if g.rank() >= 0:
+            x = dist.all_reduce(x, group = g, async_op = True).wait()
+            work = dist.isend([r], members[(g.rank() + 1) % len(members)], group = g)
+            if dist.recv(members[g.rank() - 1], group = g) != [members[g.rank() - 1]]:
+                fail("another message")
+            work.wait()
+            dist.destroy_process_group(g)
+        sums.append(dist.broadcast(x, src = members[0]).sum().item())
+    dp = dist.init_parallelism(2, backends = {"dp": params.backend}).dp
+    sums.append(dist.all_reduce(0.1 * r, group = dp))
+    if dist.is_main():
+        print("backends", dist.backend(), dist.backend(dp))
+        print("sums %r" % sums)
+`)
+		sums := regexp.MustCompile(`sums \[.*\]`)
+		want, err := drun(nil, "run", recipe, "-n", "4", "-p", "backend=shm")
+		if err != nil || sums.FindString(want) == "" {
+			t.Fatalf("%v: %s", err, want)
+		}
+		got, err := drun(nil, "run", recipe, "-n", "4", "--deterministic")
+		if err != nil || !strings.Contains(got, "backends shm nccl") || sums.FindString(got) != sums.FindString(want) {
+			t.Errorf("%v: %s\nwant %s", err, got, want)
+		}
+		out, errs := nodes(t, recipe, "--backend", "example")
+		if errs[0] != nil || errs[1] != nil || !strings.Contains(out[0], "backends example nccl") || sums.FindString(out[0]) != sums.FindString(want) {
+			t.Errorf("over two nodes: %v, %v: %s\nwant %s", errs[0], errs[1], out, want)
+		}
+	})
+	t.Run("a group without a GPU", func(t *testing.T) {
+		out, err := drun([]string{"DRUN_CUDA_LIB=", "DRUN_NCCL_LIB="}, "run", write(t, `
+def main():
+    dist.new_group([2, 1], backend = "nccl")
+`), "-n", "3")
+		if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 6 || !regexp.MustCompile(`backend nccl of group 1, of ranks 2, 1: .*the NVIDIA driver is missing`).MatchString(out) {
+			t.Errorf("%v: %s", err, out)
 		}
 	})
 	t.Run("suite", func(t *testing.T) {
