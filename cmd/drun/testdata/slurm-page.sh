@@ -31,8 +31,8 @@ waitFor "the job begins" 30 grep -q weights .drun/history.db
 waitFor "it is interrupted, and back in the queue" 100 sh -c 'squeue -h -t PENDING | grep -q weights\\\|job && ! squeue -h -t COMPLETING | grep -q .'
 drun show weights | grep interrupted
 # Slurm lets a job wait for two minutes that was requeued. Some seconds are needed: a job that starts in the second in which its
-# nodes have ended it before is refused by them ("Job credential revoked"), and gone for good.
-scontrol update JobId=1 StartTime=now+3
+# nodes have ended it before is refused by them ("Job credential revoked"), and gone for good. With more time it is not stopped again.
+scontrol update JobId=1 StartTime=now+3 TimeLimit=10
 waitFor "it goes on until it is done" 60 grep -q 'run 1 weights: done' weights.out
 cat weights.out
 if [ "$(sed -n 's/.* rank 3 of 4 .*: //p' undisturbed.out)" != "$(sed -n 's/.* rank 3 of 4 .*: step 600/step 600/p' weights.out)" ]; then

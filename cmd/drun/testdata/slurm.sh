@@ -61,6 +61,7 @@ cat >slurm.conf <<-EOF
 	MpiDefault=none
 	SelectType=select/cons_tres
 	SelectTypeParameters=CR_CPU
+	SchedulerParameters=sched_interval=3,bf_interval=3
 	SlurmdParameters=config_overrides
 	ReturnToService=2
 	KillWait=5
