@@ -2,12 +2,13 @@ package cluster
 
 import (
 	"context"
-	"drun/internal/exit"
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
 	"drun/engine/rendezvous"
+	"drun/internal/exit"
 )
 
 // Joined is a node's place in a run that has started.
@@ -20,9 +21,9 @@ type Joined struct {
 	Address string
 }
 
-// Join finds the coordinator, and waits until it starts the run.
-func Join(j *Joining, own *Hello, timeout time.Duration, signals <-chan os.Signal) (*Joined, error) {
-	link, err := dial(j, j.wait(timeout), &signals)
+// Join finds the coordinator, and waits until it starts the run. A search that takes long is noted.
+func Join(j *Joining, own *Hello, timeout time.Duration, signals <-chan os.Signal, note func(text string)) (*Joined, error) {
+	link, err := dial(j, j.wait(timeout), &signals, note)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +63,7 @@ func Inbox[In, Out any](link Link[In, Out]) <-chan *In {
 }
 
 // dial connects to the coordinator, however late that listens.
-func dial(j *Joining, timeout time.Duration, signals *<-chan os.Signal) (*Conn[ToNode, ToCoordinator], error) {
+func dial(j *Joining, timeout time.Duration, signals *<-chan os.Signal, note func(text string)) (*Conn[ToNode, ToCoordinator], error) {
 	ctx, stop := context.WithTimeout(context.Background(), timeout)
 	defer stop()
 	type outcome struct {
@@ -78,10 +79,13 @@ func dial(j *Joining, timeout time.Duration, signals *<-chan os.Signal) (*Conn[T
 		}
 		dialed <- outcome{link: NewConn[ToNode, ToCoordinator](conn, j.pace())}
 	}()
+	long := time.After(noteAfter)
 	for {
 		select {
 		case o := <-dialed:
 			return o.link, o.err
+		case <-long:
+			note(fmt.Sprintf("drun: looking for %s at %s, for up to %v", j.first(), j.Address, timeout))
 		case sig, ok := <-*signals:
 			if ok {
 				return nil, interrupted(sig)
@@ -94,11 +98,16 @@ func dial(j *Joining, timeout time.Duration, signals *<-chan os.Signal) (*Conn[T
 // SecretHint says how the processes of a run come to know one secret.
 const SecretHint = "give all processes the same one: DRUN_RDZV_SECRET, --rdzv-secret-file FILE, or the same drun/secret in the user's configuration folder (~/.config); on a closed network --insecure does without"
 
-func notJoined(j *Joining, timeout time.Duration, err error) error {
-	first := "node 0"
+// first is what the coordinator's process is called.
+func (j *Joining) first() string {
 	if j.Place != nil {
-		first = "rank 0"
+		return "rank 0"
 	}
+	return "node 0"
+}
+
+func notJoined(j *Joining, timeout time.Duration, err error) error {
+	first := j.first()
 	if refused := (*rendezvous.RefusedError)(nil); errors.As(err, &refused) {
 		return exit.WithHint(exit.Errorf(exit.Usage, "%w", refused),
 			"is it "+first+" of the same run that listens there?")

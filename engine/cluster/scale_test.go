@@ -93,7 +93,7 @@ func TestManyNodes(t *testing.T) {
 	}
 	for index := 1; index < nodes; index++ {
 		all.Go(func() {
-			joined, err := Join(joining(index), hello(index), limit, make(chan os.Signal))
+			joined, err := Join(joining(index), hello(index), limit, make(chan os.Signal), func(string) {})
 			if err != nil {
 				t.Error(err)
 				return

@@ -278,7 +278,7 @@ func (p *plan) node() node.Config {
 
 // runNode runs this process's ranks for the coordinator.
 func (p *plan) runNode() (*Result, error) {
-	joined, err := cluster.Join(p.Join, p.hello(), p.Timeout, p.Signals)
+	joined, err := cluster.Join(p.Join, p.hello(), p.Timeout, p.Signals, p.console.Note)
 	if err != nil {
 		return nil, err
 	}
