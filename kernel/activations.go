@@ -12,7 +12,7 @@ import (
 	"drun/element"
 )
 
-// An Activation is an elementwise function with parameters.
+// An Activation is an elementwise function with parameters, or one whose value and slope have much in common.
 type Activation int
 
 // The activations; A and B name the parameters of Activate.
@@ -23,9 +23,11 @@ const (
 	Mish      Activation = C.MISH
 	GeluTanh  Activation = C.GELU_TANH
 	Huber     Activation = C.HUBER // A is delta
+	GeluSlope Activation = C.GELU  // Gelu, with its slope
+	SiluSlope Activation = C.SILU  // Silu likewise
 )
 
-// Activate computes n elements of f(x), or with g of g times its derivative at x.
-func Activate(dt element.Type, f Activation, n int, a, b float64, o, x, g unsafe.Pointer) {
-	C.drun_activation(C.int(dt), C.int(f), long(n), C.double(a), C.double(b), mem(o), mem(x), mem(g))
+// Activate computes n elements of f(x) and, unless slope is nil, of its derivative at x.
+func Activate(dt element.Type, f Activation, n int, a, b float64, o, slope, x unsafe.Pointer) {
+	C.drun_activation(C.int(dt), C.int(f), long(n), C.double(a), C.double(b), mem(o), mem(slope), mem(x))
 }

@@ -106,8 +106,8 @@ KERNEL(group_norm_grad, (int dt, int64_t rows, int64_t groups, int64_t each, int
 KERNEL(cell_step, (int dt, int kind, int backward, int64_t n, int64_t width, int64_t t, int64_t out_step,
                    const int64_t *lengths, const uintptr_t *q),
        (dt, kind, backward, n, width, t, out_step, lengths, q))
-KERNEL(activation, (int dt, int op, int64_t n, double a, double b, mem *o, const mem *x, const mem *g),
-       (dt, op, n, a, b, o, x, g))
+KERNEL(activation, (int dt, int op, int64_t n, double a, double b, mem *o, mem *slope, const mem *x),
+       (dt, op, n, a, b, o, slope, x))
 KERNEL(rmsprop, (int dt, int64_t n, mem *p, const mem *g, mem *v, mem *m, mem *a, double lr, double alpha, double eps,
                  double decay, double momentum),
        (dt, n, p, g, v, m, a, lr, alpha, eps, decay, momentum))

@@ -51,8 +51,8 @@ func BenchmarkElementwise(b *testing.B) {
 		for name, op := range map[string]UnaryOp{"relu": Relu, "exp": Exp, "tanh": Tanh, "gelu": Gelu, "log": Log, "sigmoid": Sigmoid} {
 			traffic(b, fmt.Sprintf("%s_%d", name, n), 8*n, func() { Unary(op, element.Float32, shape, row(z), row(x)) })
 		}
-		traffic(b, fmt.Sprintf("gelu_grad_%d", n), 12*n, func() {
-			UnaryGrad(Gelu, element.Float32, shape, row(z), row(x), row(y))
+		traffic(b, fmt.Sprintf("gelu_slope_%d", n), 12*n, func() {
+			Activate(element.Float32, GeluSlope, n, 0, 0, ptr(z), ptr(y), ptr(x))
 		})
 	}
 }

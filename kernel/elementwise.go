@@ -71,7 +71,7 @@ const (
 	Sin        UnaryOp = C.SIN
 	Cos        UnaryOp = C.COS
 	Relu       UnaryOp = C.RELU
-	Gelu       UnaryOp = C.GELU // x Φ(x), through erf
+	Gelu       UnaryOp = C.GELU // x Φ(x), Φ the normal distribution
 	Silu       UnaryOp = C.SILU
 	Tan        UnaryOp = C.TAN
 	Asin       UnaryOp = C.ASIN

@@ -29,9 +29,8 @@ INLINE V S(log1p)(V x) {
     V y = S(log)(u) + (x - (u - 1)) / u;
     return S(sel)(u == 1, x, S(sel)(x == (T)INFINITY, x, S(sel)(x == -1, S(set)(-(T)INFINITY), y)));
 }
-INLINE V S(normal_cdf)(V x) { return 0.5f * (1 + S(erf)(x * (T)0.70710678118654752440)); }
 INLINE V S(gelu)(V x) {
-    V y = x * S(normal_cdf)(x);
+    V e, y = x * S(normal_cdf)(x, &e);
     return S(sel)(x == -(T)INFINITY, S(set)(0), y);
 }
 
@@ -139,7 +138,7 @@ static void (*const S(binary_maps)[])(int64_t, void *, const void *, const void 
     [MAX] = S(map_max), [ATAN2] = S(map_atan2),
 };
 
-// dx = dy f'(s), where s is what the forward saved: its input for abs, relu, gelu, silu, log, log1p, square,
+// dx = dy f'(s), where s is what the forward saved: its input for abs, relu, log, log1p, square,
 // sin, cos, asin, acos, atan and erf; its output for exp, expm1, tan, tanh, sigmoid, sqrt and reciprocal. x is dy, y is s.
 MAP2(neg_grad, S(sel)(y == y, -x, -x))
 MAP2(abs_grad, S(sel)(y == 0, S(set)(0), x * S(sign)(y)))
@@ -160,12 +159,6 @@ MAP2(asin_grad, x / S(sqrt)(S(fma)(-y, y, S(set)(1))))
 MAP2(acos_grad, -x / S(sqrt)(S(fma)(-y, y, S(set)(1))))
 MAP2(atan_grad, x / S(fma)(y, y, S(set)(1)))
 MAP2(relu_grad, S(sel)(y <= 0, S(set)(0), x))
-MAP2(gelu_grad, x * S(fma)(y * (T)0.39894228040143267794, S(exp)((T)-0.5 * y * y), S(normal_cdf)(y)))
-INLINE V S(silu_slope)(V y) {
-    V s = S(sigmoid)(y);
-    return s * S(fma)(y, 1 - s, S(set)(1));
-}
-MAP2(silu_grad, x * S(silu_slope)(y))
 
 static void (*const S(grad_maps)[])(int64_t, void *, const void *, const void *) = {
     [NEG] = S(map_neg_grad),     [ABS] = S(map_abs_grad),
@@ -175,5 +168,5 @@ static void (*const S(grad_maps)[])(int64_t, void *, const void *, const void *)
     [ERF] = S(map_erf_grad),     [SIN] = S(map_sin_grad),     [COS] = S(map_cos_grad),
     [TAN] = S(map_tan_grad),     [ASIN] = S(map_asin_grad),   [ACOS] = S(map_acos_grad),
     [ATAN] = S(map_atan_grad),
-    [RELU] = S(map_relu_grad),   [GELU] = S(map_gelu_grad),   [SILU] = S(map_silu_grad),
+    [RELU] = S(map_relu_grad),
 };

@@ -215,7 +215,7 @@ REAL(group_norm_grad, (int dt, int64_t rows, int64_t groups, int64_t each, int64
 REAL(cell_step, (int dt, int kind, int backward, int64_t n, int64_t width, int64_t t, int64_t out_step,
                  const int64_t *lengths, const uintptr_t *q),
      (kind, backward, n, width, t, out_step, lengths, q))
-REAL(activation, (int dt, int op, int64_t n, double a, double b, void *o, const void *x, const void *g), (op, n, a, b, o, x, g))
+REAL(activation, (int dt, int op, int64_t n, double a, double b, void *o, void *slope, const void *x), (op, n, a, b, o, slope, x))
 REAL(rmsprop, (int dt, int64_t n, void *p, const void *g, void *v, void *m, void *a, double lr, double alpha, double eps,
                double decay, double momentum),
      (n, p, g, v, m, a, lr, alpha, eps, decay, momentum))

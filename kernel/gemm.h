@@ -83,6 +83,47 @@ static const S(tile_fn) S(tiles)[2][13] = {
 #endif
 };
 
+// A whole tile, of all its rows and columns. The tiles above run out of registers for the places of their rows, which
+// costs a tenth of the time. Here the rows of A are neighbours (a panel, or A transposed), or dense and read through
+// three pointers, for rows 0 to 3, 4 to 7 and 8 to 11, and a stride that the processor multiplies by 1 and 2.
+#define WHOLE_TILE(name, element, before, advance)                                                                 \
+    static void S(name)(int64_t kc, const T *a, int64_t ar, int64_t ak, const T *b, int64_t bk, T *c, int64_t ldc, \
+                        int tail, int padded, int first, const T *bias) {                                          \
+        V acc[S(MR)][2];                                                                                           \
+        _Pragma("GCC unroll 16") for (int r = 0; r < S(MR); r++) acc[r][0] = acc[r][1] = S(set)(0);                \
+        before;                                                                                                    \
+        for (int64_t k = 0; k < kc; k++, b += bk) {                                                                \
+            V y0 = S(load)(b), y1 = S(load)(b + N);                                                                \
+            _Pragma("GCC unroll 16") for (int r = 0; r < S(MR); r++) {                                             \
+                V x = S(set)(element);                                                                             \
+                acc[r][0] = S(fma)(x, y0, acc[r][0]);                                                              \
+                acc[r][1] = S(fma)(x, y1, acc[r][1]);                                                              \
+            }                                                                                                      \
+            advance;                                                                                               \
+        }                                                                                                          \
+        _Pragma("GCC unroll 16") for (int r = 0; r < S(MR); r++)                                                   \
+            _Pragma("GCC unroll 2") for (int v = 0; v < 2; v++) {                                                  \
+                T *to = c + r * ldc + v * N;                                                                       \
+                V x = acc[r][v];                                                                                   \
+                if (!first) x = S(load)(to) + x;                                                                   \
+                if (bias) x += S(load)(bias + v * N);                                                              \
+                S(store)(to, S(canon)(x));                                                                         \
+            }                                                                                                      \
+        (void)ar, (void)ak, (void)tail, (void)padded;                                                              \
+    }
+#define FETCH_C                                                                                                    \
+    _Pragma("GCC unroll 16") for (int r = 0; r < S(MR); r++) {                                                     \
+        __builtin_prefetch(c + r * ldc, 1);                                                                        \
+        __builtin_prefetch(c + r * ldc + 2 * N - 1, 1);                                                            \
+    }
+#define ROW_POINTERS                                                                                               \
+    const T *a4 = a + 4 * ar, *a8 = a + 8 * ar;                                                                    \
+    int64_t stride = ar * sizeof(T), three = 3 * stride;                                                           \
+    __asm__("" : "+r"(a4), "+r"(a8), "+r"(three)) // else the compiler computes twelve strides
+WHOLE_TILE(tile_neighbours, a[r], FETCH_C, a += ak)
+WHOLE_TILE(tile_dense, *(const T *)((const char *)(r < 4 ? a : r < 8 ? a4 : a8) + (r % 4 == 3 ? three : r % 4 * stride)),
+           ROW_POINTERS, (a++, a4++, a8++))
+
 // Transposes N vectors: each pass of perfect shuffles moves one bit of the row number into the column number.
 INLINE void S(transpose)(V *r) {
     _Pragma("GCC unroll 4") for (int w = 1; w < N; w *= 2) {
@@ -97,7 +138,7 @@ INLINE void S(transpose)(V *r) {
 
 // A panel of `width` lines of A or B, `length` deep, into to[k * full + line]; missing lines become zeros.
 // Line i begins at from + i * line_stride and advances by step; one of the two is 1.
-static void S(pack)(T *to, int full, const T *from, int64_t line_stride, int64_t step, int64_t width, int64_t length) {
+INLINE void S(pack_lines)(T *to, int full, const T *from, int64_t line_stride, int64_t step, int64_t width, int64_t length) {
     if (line_stride == 1) {
         for (int64_t k = 0; k < length; k++) {
             const T *f = from + k * step;
@@ -117,8 +158,9 @@ static void S(pack)(T *to, int full, const T *from, int64_t line_stride, int64_t
             int deep = S(some)(length - k);
             T *t = to + k * full + i;
             V r[N];
-            if (have == N && deep == N) {
-                _Pragma("GCC unroll 16") for (int l = 0; l < N; l++) r[l] = S(load)(f + l * line_stride + k);
+            if (have == n && deep == N) {
+                _Pragma("GCC unroll 16") for (int l = 0; l < N; l++)
+                    r[l] = l < n ? S(load)(f + l * line_stride + k) : S(set)(0);
             } else {
                 _Pragma("GCC unroll 16") for (int l = 0; l < N; l++)
                     r[l] = l < have ? S(load_n)(f + l * line_stride + k, deep) : S(set)(0);
@@ -131,6 +173,13 @@ static void S(pack)(T *to, int full, const T *from, int64_t line_stride, int64_t
             }
         }
     }
+}
+
+// Whole panels of A and B, whose widths the compiler then knows, and any others.
+static void S(pack)(T *to, int full, const T *from, int64_t line_stride, int64_t step, int64_t width, int64_t length) {
+    if (full == S(MR) && width == S(MR)) S(pack_lines)(to, S(MR), from, line_stride, step, S(MR), length);
+    else if (full == S(NR) && width == S(NR)) S(pack_lines)(to, S(NR), from, line_stride, step, S(NR), length);
+    else S(pack_lines)(to, full, from, line_stride, step, width, length);
 }
 
 struct S(product) {
@@ -171,6 +220,10 @@ static void S(gemm_block)(const struct S(product) *p, int64_t m, int64_t n, cons
                         int rows = mc - i < mr ? mc - i : mr;
                         const T *ai = pack_a ? pa + i * kc : a + (i0 + i) * p->ar + k0 * p->ak;
                         S(tile_fn) tile = wide ? S(wide_tiles)[vectors - 1] : S(tiles)[vectors - 1][rows];
+                        if (!wide && rows == S(MR) && width == S(NR)) {
+                            if (pack_a || p->ar == 1) tile = S(tile_neighbours);
+                            else if (p->ak == 1) tile = S(tile_dense);
+                        }
                         tile(kc, ai, pack_a ? 1 : p->ar, pack_a ? mr : p->ak, bj, pack_b ? bk : p->bk,
                              c + (i0 + i) * p->ldc + j0 + j, p->ldc, tail, pack_b, first,
                              row_bias ? row_bias + j0 + j : NULL);

@@ -116,6 +116,11 @@ INLINE vf64 erf_f64(vf64 x) {
     return sel_f64(x == x, y, x);
 }
 
+INLINE vf64 normal_cdf_f64(vf64 x, vf64 *e) {
+    *e = exp_f64(-0.5 * x * x);
+    return 0.5 * (1 + erf_f64(x * 0.70710678118654752440));
+}
+
 INLINE vf64 round_even_f64(vf64 x) {
     vf64 magic = sign_of_f64(set_f64(0x1p52), x);
     return sign_of_f64(sel_f64(abs_f64(x) < 0x1p52, (x + magic) - magic, x), x);

@@ -57,11 +57,7 @@ static void S(norm_grad_rows)(void *ctx, int64_t from, int64_t to) {
                 // Absent elements load as zero, so d is zero there and adds nothing.
                 s2[l] = S(fma)(d, h, s2[l]);
             }
-        T a[16], b[16];
-        for (int l = 0; l < S(L); l++) S(store)(a + l * N, s1[l]), S(store)(b + l * N, s2[l]);
-        for (int w = 8; w; w /= 2)
-            for (int j = 0; j < w; j++) a[j] += a[j + w], b[j] += b[j + w];
-        T m1 = p->mean ? a[0] / (T)n : 0, m2 = b[0] / (T)n;
+        T m1 = p->mean ? S(fold_sum)(s1) / (T)n : 0, m2 = S(fold_sum)(s2) / (T)n;
         for (int64_t i = 0; i < n; i += N) {
             int k = S(some)(n - i);
             V h = (S(load_n)(x + i, k) - mean) * rstd;

@@ -146,8 +146,7 @@ func TestCompare(t *testing.T) {
 
 // Every gradient against the central difference of its own forward, in double.
 func TestUnaryGrad(t *testing.T) {
-	for _, op := range []UnaryOp{Neg, Abs, Square, Sqrt, Reciprocal, Exp, Expm1, Log, Log1p, Tanh, Sigmoid, Erf, Sin, Cos, Tan, Asin, Acos, Atan, Relu, Gelu,
-		Silu} {
+	for _, op := range []UnaryOp{Neg, Abs, Square, Sqrt, Reciprocal, Exp, Expm1, Log, Log1p, Tanh, Sigmoid, Erf, Sin, Cos, Tan, Asin, Acos, Atan, Relu} {
 		x := real64(5, 100)
 		for i := range x {
 			if op == Asin || op == Acos {
@@ -177,6 +176,55 @@ func TestUnaryGrad(t *testing.T) {
 			UnaryGrad(op, element.Float64, []int{len(x)}, row(out), row(dy), row(saved))
 		})
 		near(t, "gradient", got, want, 1e-7)
+	}
+}
+
+// Every slope against the central difference of its own values, in double, and the value with it against the one without.
+func TestActivationSlopes(t *testing.T) {
+	for _, f := range []Activation{LeakyRelu, Elu, Softplus, Mish, GeluTanh, Huber, GeluSlope, SiluSlope} {
+		x := real64(5, 100)
+		values := func(shift float64) []float64 {
+			in := make([]float64, len(x))
+			for i := range x {
+				in[i] = x[i] + shift
+			}
+			return written(t, len(x), func(out []float64) { Activate(element.Float64, f, len(x), 0.7, 20, ptr(out), nil, ptr(in)) })
+		}
+		up, down, want := values(1e-6), values(-1e-6), make([]float64, len(x))
+		for i := range want {
+			want[i] = (up[i] - down[i]) / 2e-6
+		}
+		value := make([]float64, len(x))
+		slope := written(t, len(x), func(out []float64) { Activate(element.Float64, f, len(x), 0.7, 20, ptr(value), ptr(out), ptr(x)) })
+		near(t, "slope", slope, want, 1e-7)
+		if !slices.Equal(value, values(0)) {
+			t.Errorf("activation %d: another value with its slope than without", f)
+		}
+		narrow := make([]float32, len(x))
+		Cast(element.Float32, element.Float64, []int{len(x)}, row(narrow), row(x))
+		single := written(t, len(x), func(out []float32) {
+			Activate(element.Float32, f, len(x), 0.7, 20, ptr(make([]float32, len(x))), ptr(out), ptr(narrow))
+		})
+		for i, v := range single {
+			if d := math.Abs(float64(v) - slope[i]); d > 1e-6*(1+math.Abs(slope[i])) {
+				t.Errorf("activation %d: a slope of %v at %v in float32, %v in float64", f, v, x[i], slope[i])
+			}
+		}
+	}
+	in := real32(7, 1000)
+	for i := range in {
+		in[i] *= 8
+	}
+	for f, op := range map[Activation]UnaryOp{GeluSlope: Gelu, SiluSlope: Silu} {
+		for _, x := range [][]float32{in, {float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), 0, -1e38}} {
+			want := written(t, len(x), func(out []float32) { Unary(op, element.Float32, []int{len(x)}, row(out), row(x)) })
+			got := written(t, len(x), func(out []float32) {
+				Activate(element.Float32, f, len(x), 0, 0, ptr(out), ptr(make([]float32, len(x))), ptr(x))
+			})
+			if bytesOf(got) != bytesOf(want) {
+				t.Errorf("op %d has other bits with its slope than alone", op)
+			}
+		}
 	}
 }
 

@@ -6,6 +6,26 @@ enum { S(CUT) = 4096, S(L) = 16 / N };
 // How many of n remaining elements the next vector takes.
 INLINE int S(some)(int64_t n) { return n < N ? (int)n : N; }
 
+// Which lanes are among the first k.
+INLINE I S(among)(int k) {
+    I lane;
+    for (int i = 0; i < N; i++) lane[i] = i;
+    return lane < (INT)k;
+}
+
+// Folds 16 lanes into the result, which every lane of x then holds: of each pair of halves the lower is x, the upper y.
+#define FOLD_LANES(acc, combine)                                                             \
+    for (int w = S(L) / 2; w; w /= 2)                                                        \
+        for (int l = 0; l < w; l++) {                                                        \
+            V x = acc[l], y = acc[l + w];                                                    \
+            acc[l] = combine;                                                                \
+        }                                                                                    \
+    for (int w = N / 2; w; w /= 2) {                                                         \
+        V x = S(low)(acc[0], acc[0]), y = S(high)(acc[0], acc[0]);                           \
+        acc[0] = combine;                                                                    \
+    }                                                                                        \
+    return acc[0][0];
+
 #define FOLD(name, first, combine)                                                           \
     static T S(block_##name)(int64_t n, const T *a) {                                        \
         V acc[S(L)];                                                                         \
@@ -16,18 +36,12 @@ INLINE int S(some)(int64_t n) { return n < N ? (int)n : N; }
                 V x = acc[l], y = S(load)(a + i + l * N);                                    \
                 acc[l] = combine;                                                            \
             }                                                                                \
-        T lane[16];                                                                          \
-        for (int l = 0; l < S(L); l++) S(store)(lane + l * N, acc[l]);                       \
-        for (int j = 0; i + j < n; j++) {                                                    \
-            V x = S(set)(lane[j]), y = S(set)(a[i + j]);                                     \
-            lane[j] = (combine)[0];                                                          \
+        for (int l = 0; l < S(L) && i + l * N < n; l++) {                                    \
+            int k = S(some)(n - i - l * N);                                                  \
+            V x = acc[l], y = S(load_n)(a + i + l * N, k);                                   \
+            acc[l] = S(sel)(S(among)(k), combine, x);                                        \
         }                                                                                    \
-        for (int w = 8; w; w /= 2)                                                           \
-            for (int j = 0; j < w; j++) {                                                    \
-                V x = S(set)(lane[j]), y = S(set)(lane[j + w]);                              \
-                lane[j] = (combine)[0];                                                      \
-            }                                                                                \
-        return lane[0];                                                                      \
+        FOLD_LANES(acc, combine)                                                             \
     }                                                                                        \
     static void S(columns_##name)(int64_t n, int64_t stride, int64_t width, T *o, const T *a) { \
         int64_t i = 0;                                                                       \
@@ -65,25 +79,28 @@ FOLD(min, (T)INFINITY, S(min)(x, y))
 FOLD(prod, 1, x * y)
 FOLD(max, -(T)INFINITY, S(max)(x, y))
 
+// The 16 lanes' sum.
+static T S(fold_sum)(const V *lanes) {
+    V acc[S(L)];
+    for (int l = 0; l < S(L); l++) acc[l] = lanes[l];
+    FOLD_LANES(acc, x + y)
+}
+
 // The sum of squares folds its lanes by adding, unlike its elements.
 static T S(block_square)(int64_t n, const T *a) {
     V acc[S(L)];
     for (int l = 0; l < S(L); l++) acc[l] = S(set)(0);
-    T lane[16];
     int64_t i = 0;
     for (; i + 16 <= n; i += 16)
         for (int l = 0; l < S(L); l++) {
             V y = S(load)(a + i + l * N);
             acc[l] = S(fma)(y, y, acc[l]);
         }
-    for (int l = 0; l < S(L); l++) S(store)(lane + l * N, acc[l]);
-    for (int j = 0; i + j < n; j++) {
-        V y = S(set)(a[i + j]);
-        lane[j] = S(fma)(y, y, S(set)(lane[j]))[0];
+    for (int l = 0; l < S(L) && i + l * N < n; l++) { // absent elements are zeros, which leave a sum of squares as it is
+        V y = S(load_n)(a + i + l * N, S(some)(n - i - l * N));
+        acc[l] = S(fma)(y, y, acc[l]);
     }
-    for (int w = 8; w; w /= 2)
-        for (int j = 0; j < w; j++) lane[j] += lane[j + w];
-    return lane[0];
+    return S(fold_sum)(acc);
 }
 
 typedef T (*S(block_fn))(int64_t, const T *);
@@ -176,15 +193,6 @@ static void S(reduce)(int op, int64_t outer, int64_t n, int64_t inner, T *o, con
 static void S(square_sum)(int64_t n, const T *a, double *o) {
     double s = S(row)(RSUM, S(block_square), n, a);
     *o = s != s ? __builtin_nan("") : s;
-}
-
-// Folds 16 lanes of sums.
-INLINE T S(fold_sum)(const V *acc) {
-    T lane[16];
-    for (int l = 0; l < S(L); l++) S(store)(lane + l * N, acc[l]);
-    for (int w = 8; w; w /= 2)
-        for (int j = 0; j < w; j++) lane[j] += lane[j + w];
-    return lane[0];
 }
 
 // Adds up to + from over n elements.

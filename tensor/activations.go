@@ -1,6 +1,10 @@
 package tensor
 
-import "drun/kernel"
+import (
+	"unsafe"
+
+	"drun/kernel"
+)
 
 // activate applies a function with parameters a and b to each element.
 func activate(op string, f kernel.Activation, x *Tensor, a, b float64) (*Tensor, error) {
@@ -12,25 +16,33 @@ func activate(op string, f kernel.Activation, x *Tensor, a, b float64) (*Tensor,
 	}
 	made := build(op, x)
 	in, out := made.contiguous(x), made.like(x.shape...)
+	var slope *Tensor
+	if records(x, nil) {
+		slope = made.like(x.shape...)
+	}
 	if made.err != nil {
 		return nil, made.err
 	}
 	if !out.shapeOnly() {
-		kernel.Activate(x.dtype, f, x.n, a, b, out.ptr(), in.ptr(), nil)
+		var to unsafe.Pointer
+		if slope != nil {
+			to = slope.ptr()
+		}
+		kernel.Activate(x.dtype, f, x.n, a, b, out.ptr(), to, in.ptr())
 	}
-	alive(in)
-	if records(x, nil) {
-		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
-			made := build(op, g)
-			dy, x := made.contiguous(g), n.val(0)
-			if out[0] = made.like(x.shape...); made.err == nil {
-				kernel.Activate(g.dtype, f, x.n, a, b, out[0].ptr(), x.ptr(), dy.ptr())
-			}
-			alive(dy)
-			return made.err
-		}, x).save(in)
+	alive(in, out, slope)
+	if slope != nil {
+		record(out, op, backSlope, x).save(slope)
 	}
 	return out, nil
+}
+
+// backSlope is the gradient of what has saved its slope.
+func backSlope(n *node, g *Tensor, out []*Tensor) (err error) {
+	if out[0], err = overwrite(n.op, g); err == nil {
+		kBinary(OpMul, out[0], g, n.val(0))
+	}
+	return err
 }
 
 // LeakyRelu is x above 0 and slope·x below.

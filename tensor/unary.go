@@ -90,6 +90,8 @@ func Unary(op UnaryOp, a *Tensor) (*Tensor, error) {
 		compute = element.Float32
 	case !compute.IsFloat() && op.rounds():
 		return Clone(a)
+	case (op == OpGelu || op == OpSilu) && compute.IsFloat() && records(a, nil):
+		return activate(info.name, kernel.Activation(op), a, 0, 0)
 	}
 	x, err := cast(info.name, a, compute)
 	if err != nil {
