@@ -93,6 +93,44 @@ func TestCrossEntropy(t *testing.T) {
 	}
 }
 
+// Narrow rows are computed many at once: with the bits of the same rows made wide by elements that count nothing.
+func TestNarrowCrossEntropy(t *testing.T) {
+	const wide = 21
+	odd := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), -200, float32(math.Copysign(0, -1))}
+	for n := 1; n <= 16; n++ {
+		for _, rows := range []int{1, 3, 16, 37} {
+			x, padded := real32(uint64(n), rows*n), make([]float32, rows*wide)
+			target, dloss := make([]int64, rows), real32(5, rows)
+			for r := range rows {
+				target[r] = int64(r*5%(n+1)) - 1
+				if r%7 == 3 {
+					x[r*n+r%n] = odd[r/7%len(odd)]
+				}
+				for i := range wide {
+					padded[r*wide+i] = float32(math.Inf(-1))
+				}
+				copy(padded[r*wide:], x[r*n:][:n])
+			}
+			computed := func(x []float32, n int) []float32 {
+				return everywhere(t, func() []float32 {
+					out, dx := make([]float32, 2*rows), make([]float32, rows*n)
+					CrossEntropy(element.Float32, rows, n, ptr(out), ptr(out[rows:]), ptr(x), target)
+					CrossEntropyGrad(element.Float32, rows, n, ptr(dx), ptr(dloss), 1, 0.25, ptr(x), ptr(out[rows:]), target)
+					return append(out, dx...)
+				})
+			}
+			got, want := computed(x, n), computed(padded, wide)
+			narrow := append([]float32(nil), want[:2*rows]...)
+			for r := range rows {
+				narrow = append(narrow, want[2*rows+r*wide:][:n]...)
+			}
+			if bytesOf(got) != bytesOf(narrow) {
+				t.Errorf("%d rows of %d differ from the same rows made wide", rows, n)
+			}
+		}
+	}
+}
+
 // Layer and RMS norm, the gradients against central differences of the forward in double.
 func TestLayerNorm(t *testing.T) {
 	const eps = 1e-5

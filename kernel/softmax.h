@@ -96,15 +96,41 @@ static void S(softmax_grad)(int logarithm, int64_t rows, int64_t n, T *dx, const
     parallel_range(rows, 1 + 4096 / (n + 1), S(softmax_grad_rows), &p);
 }
 
+INLINE void S(cross_entropy_row)(struct S(rows) *p, int64_t r, T lse) {
+    T loss = p->target[r] < 0 ? 0 : lse - p->x[r * p->n + p->target[r]];
+    p->lse[r] = lse == lse ? lse : (T)__builtin_nan("");
+    p->o[r] = loss == loss ? loss : (T)__builtin_nan("");
+}
+
+// N rows of at most 16 elements at once, a lane each: what sum_exp's 16 lanes hold are here vectors.
+static void S(cross_entropy_narrow)(struct S(rows) *p, int64_t from, int64_t rows) {
+    T x[16][N];
+    for (int64_t l = 0; l < N; l++)
+        for (int64_t i = 0; i < p->n; i++) x[i][l] = l < rows ? p->x[(from + l) * p->n + i] : 0;
+    V max = S(load)(x[0]), e[16];
+    for (int i = 1; i < p->n; i++) {
+        V v = S(load)(x[i]);
+        max = S(sel)((v > max) | (v != v), v, max);
+    }
+    max = S(sel)(max == -(T)INFINITY, S(set)(0), max);
+    for (int i = 0; i < 16; i++) e[i] = i < p->n ? S(exp)(S(load)(x[i]) - max) : S(set)(0);
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) e[i] += e[i + half];
+    T lse[N];
+    S(store)(lse, max + S(log)(e[0]));
+    for (int64_t l = 0; l < rows; l++) S(cross_entropy_row)(p, from + l, lse[l]);
+}
+
 static void S(cross_entropy_rows)(void *ctx, int64_t from, int64_t to) {
     struct S(rows) *p = ctx;
+    if (p->n <= 16 && p->n > 0) {
+        for (int64_t r = from; r < to; r += N) S(cross_entropy_narrow)(p, r, S(some)(to - r));
+        return;
+    }
     for (int64_t r = from; r < to; r++) {
         const T *x = p->x + r * p->n;
         T max = S(row_max)(p->n, x);
-        T lse = max + S(log1)(S(sum_exp)(p->n, NULL, x, max));
-        T loss = p->target[r] < 0 ? 0 : lse - x[p->target[r]];
-        p->lse[r] = lse == lse ? lse : (T)__builtin_nan("");
-        p->o[r] = loss == loss ? loss : (T)__builtin_nan("");
+        S(cross_entropy_row)(p, r, max + S(log1)(S(sum_exp)(p->n, NULL, x, max)));
     }
 }
 
@@ -113,20 +139,39 @@ static void S(cross_entropy)(int64_t rows, int64_t n, T *loss, T *lse, const T *
     parallel_range(rows, 1 + 4096 / (n + 1), S(cross_entropy_rows), &p);
 }
 
-// dx = scale dloss (softmax(x) - one_hot(target)); rows with a negative target get zeros.
+// dx = scale dloss (softmax(x) - one_hot(target)); rows with a negative target get zeros. A vector takes
+// elements of as many rows as it spans.
 static void S(cross_entropy_grad_rows)(void *ctx, int64_t from, int64_t to) {
     struct S(rows) *p = ctx;
-    int64_t n = p->n;
-    for (int64_t r = from; r < to; r++) {
+    int64_t n = p->n, block = n < N ? N : 1;
+    T by[N], lse[N], each[N], shift[N];
+    for (int64_t r = from; r < to; r += block) {
+        int64_t rows = to - r < block ? to - r : block;
         const T *x = p->x + r * n;
         T *dx = p->o + r * n;
-        T by = p->target[r] < 0 ? 0 : p->scale * p->dloss[r * p->sdloss];
-        for (int64_t i = 0; i < n; i += N) {
-            int k = S(some)(n - i);
-            V v = S(exp)(S(load_n)(x + i, k) - p->lse[r]) * by;
-            S(store_n)(dx + i, S(canon)(p->target[r] < 0 ? S(set)(0) : v), k);
+        for (int64_t l = 0; l < rows; l++) {
+            by[l] = p->target[r + l] < 0 ? 0 : p->scale * p->dloss[(r + l) * p->sdloss];
+            lse[l] = p->lse[r + l];
         }
-        if (p->target[r] >= 0) dx[p->target[r]] = S(canon)(S(set)(dx[p->target[r]] - by))[0];
+        for (int64_t i = 0, row = 0, at = 0; i < rows * n; i += N) {
+            int k = S(some)(rows * n - i);
+            V b = S(set)(by[0]), s = S(set)(lse[0]);
+            if (block > 1) {
+                for (int l = 0; l < N; l++) {
+                    each[l] = by[row], shift[l] = lse[row];
+                    if (++at == n && row < rows - 1) at = 0, row++;
+                }
+                b = S(load)(each), s = S(load)(shift);
+            }
+            S(store_n)(dx + i, S(canon)(S(exp)(S(load_n)(x + i, k) - s) * b), k);
+        }
+        for (int64_t l = 0; l < rows; l++) {
+            int64_t target = p->target[r + l];
+            if (target < 0)
+                for (int64_t i = 0; i < n; i++) dx[l * n + i] = 0;
+            else
+                dx[l * n + target] = S(canon)(S(set)(dx[l * n + target] - by[l]))[0];
+        }
     }
 }
 
