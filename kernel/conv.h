@@ -50,7 +50,13 @@ static void S(draw)(const struct S(canvas) *v, T *to, const T *x) {
                 const T *row = x + (c * v->height + top * v->sh + i - v->top) * v->width + shift;
                 for (int64_t r = top; r < end; r++, row += v->sh * v->width) {
                     T *line = to + r * v->pitch;
-                    if (v->sw > 1)
+                    if (v->sw == 2)
+                        for (int64_t o = first; o < last; o += N) {
+                            int k = S(some)(last - o), low = S(some)(2 * k - 1), high = 2 * k - 1 - low;
+                            V a = S(load_n)(row + 2 * o, low), b = high ? S(load_n)(row + 2 * o + N, high) : S(set)(0);
+                            S(store_n)(line + o, S(even)(a, b), k);
+                        }
+                    else if (v->sw > 1)
                         for (int64_t o = first; o < last; o++) line[o] = row[o * v->sw];
                     else // rows are often shorter than a vector: a call of memcpy would cost more
                         for (int64_t o = first; o < last; o += N) {
@@ -102,9 +108,10 @@ struct S(direct) {
     int64_t filters, depth, parts;
     const T *x, *a, *bias;
     const int64_t *offset;
-    // Position (oy, ox) of filter f goes to y[f * plane + oy * row + ox * column].
+    // Position (oy, ox) of filter f goes to y[f * plane + oy * row + ox * column]; a row has `across` elements from y on.
     T *y;
-    int64_t oh, ow, plane, row, column, from_image, to_image;
+    int64_t oh, ow, plane, row, column, across, from_image, to_image;
+    int64_t batch, each; // images, and how many of them are a task
 };
 
 static void S(direct_store)(const struct S(direct) *d, T *y, const T *c, int64_t rows, T bias) {
@@ -116,24 +123,23 @@ static void S(direct_store)(const struct S(direct) *d, T *y, const T *c, int64_t
                 S(store_n)(y + o, v, n);
                 continue;
             }
+            if (d->column == 2) { // what lies between stays as it is
+                T *to = y + 2 * o;
+                int64_t all = d->across - 2 * o < 2 * n ? d->across - 2 * o : 2 * n;
+                int low = S(some)(all), high = (int)all - low;
+                V a = S(load_n)(to, low), b = high ? S(load_n)(to + N, high) : S(set)(0), between = S(odd)(a, b);
+                S(store_n)(to, S(low)(v, between), low);
+                if (high) S(store_n)(to + N, S(high)(v, between), high);
+                continue;
+            }
             for (int l = 0; l < n; l++) y[(o + l) * d->column] = v[l];
         }
 }
 
-// One image, or a part of its filters. The results of a chunk of output rows gather in a block that the
-// cache holds before they are stored.
-static void S(direct_part)(void *ctx, int64_t task) {
-    const struct S(direct) *d = ctx;
-    int64_t image = task / d->parts, part = task % d->parts, panels = (d->filters + S(MR) - 1) / S(MR);
-    int64_t f0 = part * panels / d->parts * S(MR), f1 = (part + 1) * panels / d->parts * S(MR);
-    if (f1 > d->filters) f1 = d->filters;
-    int64_t pitch = d->canvas.pitch, chunk = pitch < 512 ? 512 / pitch : 1;
-    if (chunk > d->oh) chunk = d->oh;
-    int64_t ldc = (chunk * pitch + 2 * N - 1) / (2 * N) * (2 * N), size = S(canvas_size)(&d->canvas);
-    T *x = scratch_take((size + (f1 - f0) * ldc + N) * sizeof(T)), *c = x + size;
-    if (!x) return;
-    memset(x, 0, size * sizeof(T));
-    S(draw)(&d->canvas, x, d->x + image * d->from_image);
+// An image, of which x is the copy, for filters from f0 to f1. The results of a chunk of output rows gather in a block c
+// that the cache holds before they are stored.
+static void S(direct_image)(const struct S(direct) *d, const T *x, T *c, T *y, int64_t f0, int64_t f1, int64_t chunk, int64_t ldc) {
+    int64_t pitch = d->canvas.pitch;
     for (int64_t row = 0; row < d->oh; row += chunk) {
         int64_t rows = d->oh - row < chunk ? d->oh - row : chunk, positions = (rows - 1) * pitch + d->ow;
         for (int64_t k0 = 0; k0 < d->depth || k0 == 0; k0 += S(KC)) {
@@ -144,8 +150,25 @@ static void S(direct_part)(void *ctx, int64_t task) {
                                                                     x + row * pitch + j, c + (f - f0) * ldc + j, ldc, k0 == 0);
         }
         for (int64_t f = f0; f < f1; f++)
-            S(direct_store)(d, d->y + image * d->to_image + f * d->plane + row * d->row, c + (f - f0) * ldc, rows,
-                            d->bias ? d->bias[f] : 0);
+            S(direct_store)(d, y + f * d->plane + row * d->row, c + (f - f0) * ldc, rows, d->bias ? d->bias[f] : 0);
+    }
+}
+
+// A task is some images, or a part of the filters of one. The zeros around an image serve all of a task.
+static void S(direct_part)(void *ctx, int64_t task) {
+    const struct S(direct) *d = ctx;
+    int64_t first = task / d->parts * d->each, part = task % d->parts, panels = (d->filters + S(MR) - 1) / S(MR);
+    int64_t f0 = part * panels / d->parts * S(MR), f1 = (part + 1) * panels / d->parts * S(MR);
+    if (f1 > d->filters) f1 = d->filters;
+    int64_t pitch = d->canvas.pitch, chunk = pitch < 512 ? 512 / pitch : 1;
+    if (chunk > d->oh) chunk = d->oh;
+    int64_t ldc = (chunk * pitch + 2 * N - 1) / (2 * N) * (2 * N), size = S(canvas_size)(&d->canvas);
+    T *x = scratch_take((size + (f1 - f0) * ldc + N) * sizeof(T)), *c = x + size;
+    if (!x) return;
+    memset(x, 0, size * sizeof(T));
+    for (int64_t image = first; image < first + d->each && image < d->batch; image++) {
+        S(draw)(&d->canvas, x, d->x + image * d->from_image);
+        S(direct_image)(d, x, c, d->y + image * d->to_image, f0, f1, chunk, ldc);
     }
     scratch_give(x);
 }
@@ -158,8 +181,11 @@ INLINE int64_t S(parts_for)(int64_t batch, int64_t most) {
 
 static void S(direct_run)(struct S(direct) *d, int64_t batch) {
     if (!batch || !d->filters || !d->oh || !d->ow) return;
+    int64_t threads = drun_threads();
+    d->batch = batch;
     d->parts = S(parts_for)(batch, (d->filters + S(MR) - 1) / S(MR));
-    parallel_for(batch * d->parts, S(direct_part), d);
+    d->each = threads < 2 ? batch : batch < 8 * threads ? 1 : batch / (4 * threads);
+    parallel_for((batch + d->each - 1) / d->each * d->parts, S(direct_part), d);
 }
 
 // The offsets of the kernel's cells in a canvas.
@@ -185,7 +211,7 @@ static void S(conv2d)(const int64_t *g, T *y, const T *x, const T *w, const T *b
     for (int64_t f = 0; f < p.filters; f += S(MR))
         S(pack)(a + f * depth, S(MR), w + f * depth, depth, 1, p.filters - f < S(MR) ? p.filters - f : S(MR), depth);
     struct S(direct) d = {S(input_canvas)(&p), p.filters, depth, 1, x, a, bias, offset, y, p.oh, p.ow, p.oh * p.ow, p.ow, 1,
-                        p.xs, p.ys};
+                        p.ow, p.xs, p.ys, 0, 0};
     S(cell_offsets)(&d.canvas, &p, offset);
     S(direct_run)(&d, p.batch);
     scratch_give(offset);
@@ -240,7 +266,7 @@ static void S(conv2d_grad_input)(const int64_t *g, T *dx, const T *dy, const T *
                     }
                 }
             struct S(direct) d = {v, p.channels, depth, 1, dy, a, bias, offset, dx + y0 * p.width + x0, oh, ow,
-                                  p.height * p.width, p.sh * p.width, p.sw, p.ys, p.xs};
+                                  p.height * p.width, p.sh * p.width, p.sw, p.width - x0, p.ys, p.xs, 0, 0};
             S(direct_run)(&d, p.batch);
         }
     scratch_give(offset);
