@@ -57,6 +57,7 @@ func (s *spares) take(class uint8) *Tensor {
 		return nil
 	}
 	t := list[len(list)-1]
+	list[len(list)-1] = nil // or its next memory would not be collected
 	s.free[class] = list[:len(list)-1]
 	t.st.home = t
 	return t

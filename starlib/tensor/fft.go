@@ -28,14 +28,46 @@ const (
 
 func fftDefs(ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
-		transform("fft", `(x: Tensor, imag: Tensor = None, n: int = None, dim: int = -1, norm: string = "backward") -> (re, im)`, "The transform sum_j x[j] exp(-2πi jk/n) along dim, of the complex numbers x + i imag, or of real ones."+fftDoc),
-		transform("ifft", `(x: Tensor, imag: Tensor = None, n: int = None, dim: int = -1, norm: string = "backward") -> (re, im)`, "The inverse of fft: the mean of x[j] exp(2πi jk/n)."+fftDoc),
-		transform("rfft", `(x: Tensor, n: int = None, dim: int = -1, norm: string = "backward") -> (re, im)`, "The first n//2 + 1 results of fft, of real numbers; the others are their conjugates."+fftDoc),
-		transform("irfft", `(x: Tensor, imag: Tensor, n: int = None, dim: int = -1, norm: string = "backward") -> Tensor`, "The inverse of rfft: n real numbers of n//2 + 1 complex ones. Without n it is even: 2 (size - 1). The imaginary part of the first number, and of the last where n is even, is taken for 0."),
-		transform("fft2", `(x: Tensor, imag: Tensor = None, s: tuple | list = None, dim: tuple | list = (-2, -1), norm: string = "backward") -> (re, im)`, "fft along two or more dimensions."+fft2Doc),
-		transform("ifft2", `(x: Tensor, imag: Tensor = None, s: tuple | list = None, dim: tuple | list = (-2, -1), norm: string = "backward") -> (re, im)`, "The inverse of fft2."+fft2Doc),
-		transform("rfft2", `(x: Tensor, s: tuple | list = None, dim: tuple | list = (-2, -1), norm: string = "backward") -> (re, im)`, "rfft along the last dimension of dim, and fft along the others."+fft2Doc),
-		transform("irfft2", `(x: Tensor, imag: Tensor, s: tuple | list = None, dim: tuple | list = (-2, -1), norm: string = "backward") -> Tensor`, "The inverse of rfft2. Without s the last size is even: 2 (size - 1)."),
+		{
+			Sig: `fft(x: Tensor, imag: Tensor = None, n: int = None, dim: int = -1, norm: string = "backward") -> (re, im)`,
+			Doc: "The transform sum_j x[j] exp(-2πi jk/n) along dim, of the complex numbers x + i imag, or of real ones." + fftDoc,
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return complexFourier(c, "fft", oneDim(c)) },
+		},
+		{
+			Sig: `ifft(x: Tensor, imag: Tensor = None, n: int = None, dim: int = -1, norm: string = "backward") -> (re, im)`,
+			Doc: "The inverse of fft: the mean of x[j] exp(2πi jk/n)." + fftDoc,
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return complexFourier(c, "ifft", oneDim(c)) },
+		},
+		{
+			Sig: `rfft(x: Tensor, n: int = None, dim: int = -1, norm: string = "backward") -> (re, im)`,
+			Doc: "The first n//2 + 1 results of fft, of real numbers; the others are their conjugates." + fftDoc,
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return realFourier(c, "rfft", oneDim(c)) },
+		},
+		{
+			Sig: `irfft(x: Tensor, imag: Tensor, n: int = None, dim: int = -1, norm: string = "backward") -> Tensor`,
+			Doc: "The inverse of rfft: n real numbers of n//2 + 1 complex ones. Without n it is even: 2 (size - 1). The imaginary part of the first number, and of the last where n is even, is taken for 0.",
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return inverseRealFourier(c, "irfft", oneDim(c)) },
+		},
+		{
+			Sig: `fft2(x: Tensor, imag: Tensor = None, s: tuple | list = None, dim: tuple | list = (-2, -1), norm: string = "backward") -> (re, im)`,
+			Doc: "fft along two or more dimensions." + fft2Doc,
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return complexFourier(c, "fft2", severalDims(c)) },
+		},
+		{
+			Sig: `ifft2(x: Tensor, imag: Tensor = None, s: tuple | list = None, dim: tuple | list = (-2, -1), norm: string = "backward") -> (re, im)`,
+			Doc: "The inverse of fft2." + fft2Doc,
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return complexFourier(c, "ifft2", severalDims(c)) },
+		},
+		{
+			Sig: `rfft2(x: Tensor, s: tuple | list = None, dim: tuple | list = (-2, -1), norm: string = "backward") -> (re, im)`,
+			Doc: "rfft along the last dimension of dim, and fft along the others." + fft2Doc,
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return realFourier(c, "rfft2", severalDims(c)) },
+		},
+		{
+			Sig: `irfft2(x: Tensor, imag: Tensor, s: tuple | list = None, dim: tuple | list = (-2, -1), norm: string = "backward") -> Tensor`,
+			Doc: "The inverse of rfft2. Without s the last size is even: 2 (size - 1).",
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return inverseRealFourier(c, "irfft2", severalDims(c)) },
+		},
 		{
 			Sig: "fftfreq(n: int, d: number = 1.0) -> Tensor",
 			Doc: "The frequencies of the n results of fft, in cycles per unit of the spacing d: 0, 1, …, and from the middle on the negative ones, divided by d·n. float32 of shape (n,).",
@@ -51,47 +83,58 @@ func fftDefs(ctx *tensor.Context) []*starlib.Def {
 	}
 }
 
-// transform is a Def whose arguments say which transform.
-func transform(name, signature, doc string) *starlib.Def {
-	f := tensor.Fourier{Op: name, Inverse: name[0] == 'i'}
-	real := name[0] == 'r' || name[:2] == "ir"
-	several := name[len(name)-1] == '2'
-	return &starlib.Def{Sig: name + signature, Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
-		f := f
-		f.Norm = c.String("norm")
-		x := Arg(c, "x")
-		var sizes, dims []int
-		var im *tensor.Tensor
-		if several {
-			var err error
-			if dims, err = Ints(c.Arg("dim").(starlark.Iterable)); err != nil {
-				return nil, fmt.Errorf("dim: %w", err)
-			}
-			if len(dims) == 0 {
-				return nil, fmt.Errorf("dim is empty: want one dimension or more")
-			}
-			if s, given := c.Arg("s").(starlark.Iterable); given {
-				if sizes, err = Ints(s); err != nil {
-					return nil, fmt.Errorf("s: %w", err)
-				}
-			}
-		} else {
-			dims = []int{c.Int("dim")}
-			if !c.IsNone("n") {
-				sizes = []int{c.Int("n")}
-			}
+// axes are the sizes and the dimensions that a transform's arguments name; no sizes where none are given.
+type axes struct {
+	sizes, dims []int
+	err         error
+}
+
+func oneDim(c *starlib.Call) axes {
+	of := axes{dims: []int{c.Int("dim")}}
+	if !c.IsNone("n") {
+		of.sizes = []int{c.Int("n")}
+	}
+	return of
+}
+
+func severalDims(c *starlib.Call) (of axes) {
+	if of.dims, of.err = Ints(c.Arg("dim").(starlark.Iterable)); of.err != nil {
+		return axes{err: fmt.Errorf("dim: %w", of.err)}
+	}
+	if len(of.dims) == 0 {
+		return axes{err: fmt.Errorf("dim is empty: want one dimension or more")}
+	}
+	if s, given := c.Arg("s").(starlark.Iterable); given {
+		if of.sizes, of.err = Ints(s); of.err != nil {
+			return axes{err: fmt.Errorf("s: %w", of.err)}
 		}
-		switch {
-		case real && !f.Inverse:
-			return pair(f.RFFT(x, sizes, dims))
-		case !c.IsNone("imag"):
-			im = Arg(c, "imag")
-		}
-		if real {
-			return Result(f.IRFFT(x, im, sizes, dims))
-		}
-		return pair(f.FFT(x, im, sizes, dims))
-	}}
+	}
+	return of
+}
+
+func complexFourier(c *starlib.Call, op string, of axes) (starlark.Value, error) {
+	if of.err != nil {
+		return nil, of.err
+	}
+	var im *tensor.Tensor
+	if !c.IsNone("imag") {
+		im = Arg(c, "imag")
+	}
+	return pair(tensor.Fourier{Op: op, Inverse: op[0] == 'i', Norm: c.String("norm")}.FFT(Arg(c, "x"), im, of.sizes, of.dims))
+}
+
+func realFourier(c *starlib.Call, op string, of axes) (starlark.Value, error) {
+	if of.err != nil {
+		return nil, of.err
+	}
+	return pair(tensor.Fourier{Op: op, Norm: c.String("norm")}.RFFT(Arg(c, "x"), of.sizes, of.dims))
+}
+
+func inverseRealFourier(c *starlib.Call, op string, of axes) (starlark.Value, error) {
+	if of.err != nil {
+		return nil, of.err
+	}
+	return Result(tensor.Fourier{Op: op, Inverse: true, Norm: c.String("norm")}.IRFFT(Arg(c, "x"), Arg(c, "imag"), of.sizes, of.dims))
 }
 
 // frequencies are k / (d n), each rounded once to float64 and once to float32.
