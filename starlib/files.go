@@ -81,10 +81,16 @@ func (f *Files) Open(name string) (*File, error) {
 	case first == nil || escapes(first):
 		return nil, fmt.Errorf("%s is outside the recipe's folder: a recipe reads beneath its own folder and beneath --data folders", name)
 	case errors.Is(first, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s: no such file (looked in %s)", name, strings.Join(f.dirs, ", "))
+		return nil, missing(fmt.Sprintf("%s: no such file (looked in %s)", name, strings.Join(f.dirs, ", ")))
 	}
 	return nil, fmt.Errorf("%s: %w", name, cause(first))
 }
+
+// missing is the error of a file that is in none of the folders: fs.ErrNotExist.
+type missing string
+
+func (m missing) Error() string        { return string(m) }
+func (m missing) Is(target error) bool { return target == fs.ErrNotExist }
 
 // File is a file that a recipe reads.
 type File struct {

@@ -3,6 +3,7 @@ package data
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 
 	"go.starlark.net/starlark"
@@ -32,8 +33,11 @@ func mnist(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Valu
 			if err == nil {
 				return t, name, nil
 			}
-			if first == nil {
+			if first == nil || !errors.Is(err, fs.ErrNotExist) {
 				first = err
+			}
+			if !errors.Is(err, fs.ErrNotExist) { // the other file would hide that this one is garbled
+				break
 			}
 		}
 		return nil, "", first

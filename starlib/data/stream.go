@@ -72,6 +72,7 @@ type chunk struct {
 	records []record
 	line    []int // of each
 	parse   func(c *chunk) error
+	size    int    // bytes
 	next    mark   // of the record after the chunk
 	report  func() // after the last chunk of a file
 	err     error
@@ -84,6 +85,9 @@ const (
 	chunkBytes   = 1 << 20
 )
 
+// maxAhead bounds the bytes of the chunks that wait in line, but for one that is larger: large samples wait in the file.
+const maxAhead = 256 << 20
+
 // reading is a pass over a stream's files, on threads of its own.
 type reading struct {
 	s          *Stream
@@ -91,6 +95,7 @@ type reading struct {
 	rank, size int
 	chunks     chan *chunk
 	slots      chan struct{}
+	room       chan struct{} // a place for each chunkBytes that wait in line
 	stopped    chan struct{}
 }
 
@@ -101,7 +106,7 @@ func (s *Stream) read(order []int, from mark, rank, size, threads int) *reading 
 		ahead = 64
 	}
 	r := &reading{s: s, order: order, rank: rank, size: size, chunks: make(chan *chunk, ahead), stopped: make(chan struct{}),
-		slots: make(chan struct{}, threads)}
+		slots: make(chan struct{}, threads), room: make(chan struct{}, maxAhead/chunkBytes)}
 	go func() {
 		defer close(r.chunks)
 		next := from
@@ -122,9 +127,31 @@ func (r *reading) stop() {
 	}
 }
 
+// take gives the next chunk, parsed; false after the last.
+func (r *reading) take() (*chunk, bool) {
+	c, ok := <-r.chunks
+	if !ok {
+		return nil, false
+	}
+	<-c.done
+	for range c.places() {
+		<-r.room
+	}
+	return c, true
+}
+
+func (c *chunk) places() int { return min(c.size, maxAhead) / chunkBytes }
+
 // send parses a chunk on a thread of its own, and puts it in line.
 func (r *reading) send(c *chunk) bool {
 	c.done = make(chan struct{})
+	for range c.places() {
+		select {
+		case r.room <- struct{}{}:
+		case <-r.stopped:
+			return false
+		}
+	}
 	select {
 	case r.slots <- struct{}{}:
 	case <-r.stopped:
@@ -171,7 +198,6 @@ func (r *reading) file(from mark) (end mark, ok bool) {
 	lines := bufio.NewReaderSize(in, 256<<10)
 	at, number := from.offset, from.number
 	c := &chunk{parse: parse}
-	size := 0
 	for {
 		line, err := readLine(lines)
 		if err != nil && err != io.EOF {
@@ -187,7 +213,7 @@ func (r *reading) file(from mark) (end mark, ok bool) {
 			if int(number%int64(r.size)) == r.rank {
 				c.raw = append(c.raw, bytes.Clone(text))
 				c.records = append(c.records, record{mark: mark{from.file, begin, number}})
-				size += len(text)
+				c.size += len(text)
 			}
 			number++
 		}
@@ -198,11 +224,11 @@ func (r *reading) file(from mark) (end mark, ok bool) {
 			}
 			return c.next, r.send(c)
 		}
-		if len(c.raw) == chunkRecords || size > chunkBytes || number-from.number > 1<<16 && len(c.raw) == 0 {
+		if len(c.raw) == chunkRecords || c.size > chunkBytes || number-from.number > 1<<16 && len(c.raw) == 0 {
 			if !r.send(c) {
 				return from, false
 			}
-			c, size = &chunk{parse: parse}, 0
+			c = &chunk{parse: parse}
 		}
 	}
 }
@@ -302,7 +328,7 @@ func (s *Stream) rows(name string) (func(c *chunk) error, error) {
 	defer f.Close()
 	first, err := readLine(bufio.NewReaderSize(in, 64<<10))
 	if err != nil && err != io.EOF {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: byte 0: %w", name, err)
 	}
 	fields, err := s.split(bytes.TrimPrefix(bytes.TrimSpace(first), []byte("\ufeff")))
 	if err != nil {
@@ -408,7 +434,7 @@ func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (ma
 		if sample != nil {
 			if int(number%int64(r.size)) == r.rank {
 				rec := record{mark: mark{from.file, begin, number}, fields: append([]part{{"__key__", key}}, sample...)}
-				c.records = []record{rec}
+				c.records, c.size = []record{rec}, total
 				c.parse = func(c *chunk) error {
 					for i := range c.records[0].fields {
 						if err := decodeMember(&c.records[0].fields[i]); err != nil {

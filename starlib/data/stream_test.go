@@ -29,7 +29,7 @@ func rowsFile(from, n int) []byte {
 	return b.Bytes()
 }
 
-func pack(t *testing.T, content []byte) []byte {
+func pack(t testing.TB, content []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)

@@ -3,11 +3,13 @@ package data
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
 	"go.starlark.net/starlark"
 
 	"drun/starlib"
@@ -23,6 +25,26 @@ func FuzzStreams(f *testing.F) {
 		_, _ = w.Write([]byte("1"))
 	}
 	w.Close()
+	gz := func(content string) string {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		_, _ = z.Write([]byte(content))
+		z.Close()
+		return b.String()
+	}
+	zst := func(content string) string {
+		z, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+		if err != nil {
+			f.Fatal(err)
+		}
+		return string(z.EncodeAll([]byte(content), nil))
+	}
+	for _, packed := range []func(string) string{gz, zst} {
+		f.Add(byte(0), packed("a,b\n1,2\n3,4\n5,6\n"))
+		f.Add(byte(1), packed("{\"a\":[1]}\n{}\n{\"a\":null}\n"))
+		f.Add(byte(2), packed("one\ntwo\n\nthree")+packed("four\n")) // members that follow each other are one stream
+		f.Add(byte(3), packed(archive.String()))
+	}
 	for format := range 4 {
 		for _, content := range []string{"1,2\n3,4\n", "a,b\n\"1\",2\r\n\n3,4", "{\"a\":[1]}\n{}\n", archive.String(), "\ufeff1\n", "\x1f\x8b\x08"} {
 			f.Add(byte(format), content)
@@ -41,8 +63,8 @@ func FuzzStreams(f *testing.F) {
 		read := func(from mark) (marks []mark, err error) {
 			r := s.read([]int{0}, from, 0, 1, 1)
 			defer r.stop()
-			for c := range r.chunks {
-				if <-c.done; c.err != nil {
+			for c, ok := r.take(); ok; c, ok = r.take() {
+				if c.err != nil {
 					return marks, c.err
 				}
 				for _, rec := range c.records {

@@ -92,12 +92,12 @@ func (s *Stream) fetch(order []int, marks []mark) ([]record, error) {
 		r := s.read(order, marks[sorted[i]], 0, 1, 1)
 		packed := table.IsColumns(s.format) || slices.Contains([]string{".gz", ".zst", ".tgz"}, path.Ext(s.names[order[marks[sorted[i]].file]]))
 		for i < len(sorted) {
-			c, ok := <-r.chunks
+			c, ok := r.take()
 			if !ok {
 				r.stop()
 				return nil, errors.New("the files end before them: they have changed since the checkpoint")
 			}
-			if <-c.done; c.err != nil {
+			if c.err != nil {
 				r.stop()
 				return nil, c.err
 			}
@@ -148,12 +148,11 @@ func (p *pass) pull() (bool, error) {
 
 // advance takes the next chunk.
 func (p *pass) advance() error {
-	c, ok := <-p.reading.chunks
+	c, ok := p.reading.take()
 	if !ok {
 		p.total = p.seen
 		return nil
 	}
-	<-c.done
 	if c.err != nil {
 		return c.err
 	}
