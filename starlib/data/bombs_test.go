@@ -169,31 +169,6 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// Large samples wait in their file, not all in memory: a loader that was asked for one has read few of them ahead.
-func TestLargeSamplesWaitInTheirFile(t *testing.T) {
-	dir := t.TempDir()
-	const files, size = 30, 64 << 20
-	write(t, dir, "s.tar.zst", zst(t, tarred(t, files, size)))
-	r := starlibtest.New(t, dir, starlib.Rank{}, nil)
-	seen := 0
-	r.Rank.OnBatch = func() error {
-		if seen++; seen == 2 {
-			time.Sleep(2 * time.Second) // the reader goes on as far as it may
-		}
-		return nil
-	}
-	var err error
-	took := peak(func() {
-		_, err = r.Exec("l.star", "n = [0]\nfor b in data.loader(data.stream(\"s.tar.zst\"), batch = 1): n[0] += len(b[\"bin\"][0])\ntesting.eq(n[0], 30 * 67108864)\n")
-	})
-	if err != nil || seen < files {
-		t.Errorf("%d batches, %v", seen, err)
-	}
-	if took > 1200<<20 {
-		t.Errorf("%d MiB of %d", took>>20, files*size>>20)
-	}
-}
-
 // Whatever the files of a set of images hold, they make as many images as labels, or there is an error that names one.
 func FuzzKnownImages(f *testing.F) {
 	record := func(labels ...byte) []byte { return append(labels, bytes.Repeat([]byte{1, 2, 3}, 1024)...) }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"go.starlark.net/starlark"
@@ -92,4 +93,51 @@ func FuzzStreams(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Large samples wait in their file, not all in memory: while nobody takes them, those of maxAhead bytes are read.
+func TestLargeSamplesWaitInTheirFile(t *testing.T) {
+	dir := t.TempDir()
+	const samples, size = 12, 64 << 20
+	file, err := os.Create(filepath.Join(dir, "s.tar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(samples) { // with holes for the contents
+		var header bytes.Buffer
+		if err := tar.NewWriter(&header).WriteHeader(&tar.Header{Name: string(rune('a'+i)) + ".bin", Size: size, Mode: 0o600}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.WriteAt(header.Bytes(), i*(512+size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := file.Truncate(samples*(512+size) + 1024); err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	files, err := starlib.OpenFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := (&Stream{files: files, names: []string{"s.tar"}, format: "tar"}).read([]int{0}, mark{}, 0, 1, 2)
+	defer r.stop()
+	for begin := time.Now(); len(r.room) < cap(r.room) && len(r.chunks) <= maxAhead/size; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > time.Minute {
+			t.Fatal("nothing is read ahead")
+		}
+	}
+	if n := len(r.chunks); n > maxAhead/size {
+		t.Fatalf("%d samples of %d bytes wait in memory", n, size)
+	}
+	n := 0
+	for c, ok := r.take(); ok; c, ok = r.take() {
+		if c.err != nil {
+			t.Fatal(c.err)
+		}
+		n += len(c.records)
+	}
+	if n != samples {
+		t.Errorf("%d samples of %d", n, samples)
+	}
 }
