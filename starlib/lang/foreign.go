@@ -11,8 +11,8 @@ import (
 // foreign are names of PyTorch and of the libraries around it, wherever they stand, and what there is instead.
 var foreign = map[string]string{
 	"get_world_size":          "it is dist.world_size()",
-	"tril":                    "it is tensor.tril(t)",
-	"triu":                    "it is tensor.triu(t)",
+	"tril":                    "it is tensor.tril(t), and a method of tensors",
+	"triu":                    "it is tensor.triu(t), and a method of tensors",
 	"empty_like":              "it is tensor.zeros_like(t)",
 	"get_rank":                "it is dist.rank()",
 	"get_local_rank":          "it is dist.local_rank()",

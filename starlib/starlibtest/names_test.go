@@ -18,7 +18,7 @@ var promised = map[string]string{
 		float32 float64 int64 int32 int8 uint8 bool float16 bfloat16 complex64`,
 	"Tensor": `ndim dim() numel() size(dim = None) float() double() long() int() bool() chunk(chunks, dim = 0) split(split_size, dim = 0)
 		unbind(dim = 0) repeat(*sizes) repeat_interleave(repeats, dim = None) roll(shifts, dims = None)
-		diagonal(offset = 0, dim1 = 0, dim2 = 1) diag(diagonal = 0) trace() outer(other) dot(other) minimum(other) maximum(other)
+		diagonal(offset = 0, dim1 = 0, dim2 = 1) diag(diagonal = 0) tril(diagonal = 0) triu(diagonal = 0) trace() outer(other) dot(other) minimum(other) maximum(other)
 		any(dim = None, keepdim = False) all(dim = None, keepdim = False) argsort(dim = -1, descending = False)
 		unique(sorted = True, return_inverse = False, return_counts = False, dim = None) nonzero(as_tuple = False)
 		median(dim = None, keepdim = False) quantile(q, dim = None, keepdim = False, interpolation = "linear")

@@ -46,6 +46,14 @@ var splitDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.Diag(t, c.Int("diagonal")))
 		}),
+	method("tril(diagonal: int = 0) -> Tensor", lower,
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			return Result(tensor.Tril(t, c.Int("diagonal")))
+		}),
+	method("triu(diagonal: int = 0) -> Tensor", upper,
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			return Result(tensor.Triu(t, c.Int("diagonal")))
+		}),
 }
 
 // several is a tuple of tensors.

@@ -75,8 +75,8 @@ var functions = []*starlib.Def{
 			return Result(tensor.Einsum(c.String("equation"), starlib.Must(List(given))))
 		},
 	},
-	triangle("tril", "The lower triangle of the last two dimensions, zeros above the diagonal.", tensor.Tril),
-	triangle("triu", "The upper triangle of the last two dimensions, zeros below the diagonal.", tensor.Triu),
+	triangle("tril", lower, tensor.Tril),
+	triangle("triu", upper, tensor.Triu),
 	{
 		Sig: "pad(t: Tensor, pad: tuple | list, value: number = 0) -> Tensor",
 		Doc: "Puts value around t: pad = (left, right) for the last dimension, then (top, bottom) for the one before it, and so on.",
@@ -113,6 +113,12 @@ func joiner(name, doc string, join func([]*tensor.Tensor, int) (*tensor.Tensor, 
 		},
 	}
 }
+
+// What tril and triu do, as functions and as methods.
+const (
+	lower = "The lower triangle of the last two dimensions, zeros above the diagonal; diagonal counts from the main one, upwards."
+	upper = "The upper triangle of the last two dimensions, zeros below the diagonal; diagonal counts from the main one, upwards."
+)
 
 func triangle(name, doc string, cut func(*tensor.Tensor, int) (*tensor.Tensor, error)) *starlib.Def {
 	return &starlib.Def{
