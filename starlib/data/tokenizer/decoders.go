@@ -35,17 +35,13 @@ func toLetters(s string) string {
 
 // decoderOf is a decoder of the file.
 func decoderOf(raw json.RawMessage, depth int) (decoder, error) {
-	if none(raw) {
-		return func(tokens []string) ([]string, error) { return []string{strings.Join(tokens, " ")}, nil }, nil
-	}
 	kind, err := kindOf(raw)
 	if err != nil {
 		return nil, err
 	}
-	var bare struct {
-		Type string `json:"type"`
-	}
 	switch kind {
+	case "":
+		return func(tokens []string) ([]string, error) { return []string{strings.Join(tokens, " ")}, nil }, nil
 	case "Sequence":
 		all, err := sequence(raw, "decoders", depth, decoderOf)
 		return func(tokens []string) (_ []string, err error) {
@@ -57,9 +53,9 @@ func decoderOf(raw json.RawMessage, depth int) (decoder, error) {
 			return tokens, nil
 		}, err
 	case "ByteFallback":
-		return joinBytes, strict(raw, &bare)
+		return joinBytes, bare(raw)
 	case "Fuse":
-		return func(tokens []string) ([]string, error) { return []string{strings.Join(tokens, "")}, nil }, strict(raw, &bare)
+		return func(tokens []string) ([]string, error) { return []string{strings.Join(tokens, "")}, nil }, bare(raw)
 	case "Replace":
 		replace, err := replacerOf(raw)
 		return each(func(_ int, t string) (string, error) { return replace(t) }), err

@@ -58,8 +58,6 @@ func modelOf(raw json.RawMessage) (model, map[string]int, error) {
 			return nil, nil, fmt.Errorf("max_input_chars_per_word = %d: want from 1 to 10000", w.Longest)
 		}
 		return &wordPiece{w.Vocab, unk, w.Prefix, w.Longest}, w.Vocab, nil
-	case "":
-		return nil, nil, errors.New("it has no type")
 	}
 	return nil, nil, unsupported(kind)
 }

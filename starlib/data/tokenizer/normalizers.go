@@ -11,22 +11,18 @@ import (
 
 // normalizerOf is a normalizer of the file; nil: there is none.
 func normalizerOf(raw json.RawMessage, depth int) (normalizer, error) {
-	if none(raw) {
-		return nil, nil
-	}
 	kind, err := kindOf(raw)
 	if err != nil {
 		return nil, err
 	}
-	var bare struct {
-		Type string `json:"type"`
-	}
 	simple := map[string]func(string) string{"NFC": norm.NFC.String, "NFD": norm.NFD.String, "NFKC": norm.NFKC.String, "NFKD": norm.NFKD.String,
 		"Lowercase": lower, "StripAccents": stripAccents}[kind]
 	if simple != nil {
-		return func(s string) (string, error) { return simple(s), nil }, strict(raw, &bare)
+		return func(s string) (string, error) { return simple(s), nil }, bare(raw)
 	}
 	switch kind {
+	case "":
+		return nil, nil
 	case "Sequence":
 		all, err := sequence(raw, "normalizers", depth, normalizerOf)
 		return func(s string) (_ string, err error) {

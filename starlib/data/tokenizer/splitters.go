@@ -11,17 +11,13 @@ import (
 
 // splitterOf is a pre-tokenizer of the file; nil: there is none.
 func splitterOf(raw json.RawMessage, depth int) (splitter, error) {
-	if none(raw) {
-		return nil, nil
-	}
 	kind, err := kindOf(raw)
 	if err != nil {
 		return nil, err
 	}
-	var bare struct {
-		Type string `json:"type"`
-	}
 	switch kind {
+	case "":
+		return nil, nil
 	case "Sequence":
 		all, err := sequence(raw, "pretokenizers", depth, splitterOf)
 		return func(pieces []string, start bool) []string {
@@ -90,7 +86,7 @@ func splitterOf(raw json.RawMessage, depth int) (splitter, error) {
 				out = append(out, strings.FieldsFunc(s, space)...)
 			}
 			return out
-		}, strict(raw, &bare)
+		}, bare(raw)
 	case "BertPreTokenizer":
 		return func(pieces []string, _ bool) (out []string) {
 			for _, s := range pieces {
@@ -109,7 +105,7 @@ func splitterOf(raw json.RawMessage, depth int) (splitter, error) {
 				}
 			}
 			return out
-		}, strict(raw, &bare)
+		}, bare(raw)
 	}
 	return nil, unsupported(kind)
 }

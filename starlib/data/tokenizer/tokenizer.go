@@ -82,16 +82,25 @@ func strict(raw json.RawMessage, into any) error {
 
 func none(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// kindOf is the type that a part of the file names.
+// typed is a part of the file that has nothing but its type.
+type typed struct {
+	Type string `json:"type"`
+}
+
+// kindOf is the type that a part of the file names, "" if the part is not there.
 func kindOf(raw json.RawMessage) (string, error) {
-	var k struct {
-		Type string `json:"type"`
+	if none(raw) {
+		return "", nil
 	}
-	if err := json.Unmarshal(raw, &k); err != nil {
+	var k typed
+	if err := json.Unmarshal(raw, &k); err != nil || k.Type == "" {
 		return "", errors.New("no object with a type")
 	}
 	return k.Type, nil
 }
+
+// bare tells what a part has beside its type.
+func bare(raw json.RawMessage) error { return strict(raw, &typed{}) }
 
 // maxID bounds the numbers of tokens.
 const maxID = 1<<31 - 1
@@ -190,15 +199,12 @@ func (t *Tokenizer) add(a token) error {
 
 // templateOf is what is put around a text.
 func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) ([]int, error) {
-	if none(raw) {
-		return []int{text}, nil
-	}
 	kind, err := kindOf(raw)
 	if err != nil {
 		return nil, err
 	}
 	switch kind {
-	case "ByteLevel": // which moves offsets
+	case "", "ByteLevel": // which moves offsets
 		return []int{text}, nil
 	case "Sequence":
 		all, err := sequence(raw, "processors", depth, t.templateOf)
