@@ -114,6 +114,7 @@ func (t training) probes() (all []probe) {
 const (
 	gpt2      = "gpt2"
 	gpt2Steps = 8
+	llmcSteps = 2 // of more than 15 s each
 )
 
 func (t training) largeProbes(more ...string) []probe {
@@ -146,7 +147,7 @@ func (t training) largeProbes(more ...string) []probe {
 			if err != nil {
 				return nil, err
 			}
-			return printed([]string{"env", fmt.Sprintf("OMP_NUM_THREADS=%d", threads), t.peers.built("gpt2_llmc"), strconv.Itoa(gpt2Steps), path}, 0)(ctx)
+			return printed([]string{"env", fmt.Sprintf("OMP_NUM_THREADS=%d", threads), t.peers.built("gpt2_llmc"), strconv.Itoa(llmcSteps), path}, 0)(ctx)
 		}})
 	}
 	for i := range all {
