@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -46,8 +47,8 @@ func findPlace(ctx context.Context, world collective.World) (stop func(), err er
 	return nothing, nil
 }
 
-// lendLimit is how long mpirun may take to start.
-const lendLimit = 30 * time.Second
+// lendLimit is how long mpirun may take to start, also on a machine on which many others run.
+const lendLimit = 2 * time.Minute
 
 // borrow takes a place from an mpirun that rank 0 starts: its processes take no part in MPI, but write down their
 // places and wait. Their number, and not who they are, is all that mpirun's daemon minds.
@@ -148,6 +149,11 @@ func lend(ctx context.Context, n int) (places []place, stop func(), err error) {
 	// Processes of one machine need no network.
 	cmd.Env = []string{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_oob_tcp_if_include=lo", "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=vader,self",
 		"OMPI_MCA_orte_tmpdir_base=" + dir, "OMPI_MCA_btl_vader_backing_directory=" + dir}
+	if n > runtime.NumCPU() {
+		// What MPI itself waits for, as where it makes a communicator, takes no core from the ranks that it waits for. mpirun
+		// does not see that there are too few cores: it is told that there are places enough.
+		cmd.Env = append(cmd.Env, "OMPI_MCA_mpi_yield_when_idle=1")
+	}
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
 		if !own(name) && !strings.HasPrefix(name, "PMI_") && !strings.HasPrefix(name, "SLURM_") {
