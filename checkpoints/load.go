@@ -9,16 +9,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"math/bits"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
@@ -32,20 +28,31 @@ import (
 // *sqldb.Error, never a result. Without such a checkpoint the error is
 // *ErrNone.
 func (s *Store) Load(run string, ref Ref, rank int) (Info, []Entry, error) {
-	var data slab
-	info, parts, err := s.LoadInto(run, ref, []int{rank}, func(size int64) (io.WriterAt, error) {
-		data = make(slab, size)
-		return data, nil
-	})
-	if err != nil {
-		return info, nil, err
+	for {
+		v, generation, err := s.view(run, ref, []int{rank})
+		if err != nil {
+			return v.Info, nil, err
+		}
+		data := make(slab, v.Size)
+		err = v.Copy(data, 0, v.Size)
+		v.Close()
+		if errors.Is(err, fs.ErrNotExist) {
+			// Another process may have removed the pack with its checkpoint: then the
+			// catalog has changed.
+			if _, now, gerr := s.generation(s.sql); gerr == nil && now != generation {
+				continue
+			}
+		}
+		if err != nil {
+			return v.Info, nil, err
+		}
+		entries := make([]Entry, len(v.Parts[0]))
+		for i, e := range v.Parts[0] {
+			entries[i] = e.Entry
+			entries[i].Data = data[e.Offset:][:e.Bytes:e.Bytes]
+		}
+		return v.Info, entries, nil
 	}
-	entries := make([]Entry, len(parts[0]))
-	for i, e := range parts[0] {
-		entries[i] = e.Entry
-		entries[i].Data = data[e.Offset:][:e.Bytes:e.Bytes]
-	}
-	return info, entries, nil
 }
 
 // slab is memory that is written to at offsets.
@@ -57,35 +64,6 @@ func (s slab) WriteAt(data []byte, offset int64) (int, error) { return copy(s[of
 type Located struct {
 	Entry         // without Data
 	Offset, Bytes int64
-}
-
-// LoadInto is Load for several ranks, whose entries it gives in the same order: the data goes into
-// the memory that room gives, on all cores. What several ranks have alike is read once. The data of an
-// entry begins at a multiple of 64 bytes.
-func (s *Store) LoadInto(run string, ref Ref, ranks []int, room func(size int64) (io.WriterAt, error)) (Info, [][]Located, error) {
-	for {
-		info, plans, generation, err := s.plan(run, ref, ranks)
-		if err != nil {
-			return info, nil, err
-		}
-		parts, reads, size := arrange(plans)
-		to, err := room(size)
-		if err != nil {
-			return info, nil, err
-		}
-		err = s.read(reads, to)
-		if errors.Is(err, fs.ErrNotExist) {
-			// Another process may have removed the pack with its checkpoint: then the
-			// catalog has changed.
-			if _, now, gerr := s.generation(s.sql); gerr == nil && now != generation {
-				continue
-			}
-		}
-		if err != nil {
-			return info, nil, err
-		}
-		return info, parts, nil
-	}
 }
 
 // planned is an entry and the places of its bytes.
@@ -298,36 +276,6 @@ func (s *Store) checkDigests(info Info, rank int, plan []planned) error {
 		}
 		if e.digest != "" && e.digest != digest(info, spot{rank, i, len(plan)}, e.Entry, e.bytes, sums) {
 			return s.damaged(where, fmt.Errorf("%s of rank %d is not as it was saved", quote(e.Name), rank))
-		}
-	}
-	return nil
-}
-
-// read reads chunks, on all cores. Of several errors it gives that of the first chunk.
-func (s *Store) read(reads []reading, to io.WriterAt) error {
-	var next atomic.Int64
-	errs := make([]error, len(reads))
-	var readers sync.WaitGroup
-	for range min(len(reads), runtime.GOMAXPROCS(0)) {
-		readers.Go(func() {
-			packs := openPacks{store: s, open: map[string]*sql.DB{}}
-			defer packs.close()
-			for i := next.Add(1) - 1; i < int64(len(reads)); i = next.Add(1) - 1 {
-				r := &reads[i]
-				errs[i] = packs.use(r.place, r.name, quickly, func(data []byte) error {
-					_, err := to.WriteAt(data, r.offset)
-					return err
-				})
-				if errs[i] != nil {
-					next.Store(int64(len(reads)))
-				}
-			}
-		})
-	}
-	readers.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
 		}
 	}
 	return nil

@@ -3,13 +3,15 @@ package checkpoints
 import (
 	"bytes"
 	"fmt"
-	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 )
 
-// What ranks have alike is read once, and what only begins alike is not taken for it.
-func TestLoadInto(t *testing.T) {
-	s := open(t, t.TempDir())
+// states are parts of three ranks, which have some values alike.
+func states() map[int][]Entry {
 	big := noise(1, 2*ChunkSize+100)
 	tail := bytes.Clone(big)
 	tail[2*ChunkSize+50]++
@@ -22,29 +24,122 @@ func TestLoadInto(t *testing.T) {
 			{Name: "tail", Kind: "tensor", DType: "uint8", Shape: []int{len(tail)}, Data: tail},
 		}
 	}
+	return parts
+}
+
+// viewed is a view of two ranks' parts, and what they must be.
+func viewed(t *testing.T, s *Store) (*View, map[int][]Entry) {
+	t.Helper()
+	parts := states()
 	_, err := s.Save("r", 1, nil, parts)
 	ok(t, err)
-	var mem slab
-	_, got, err := s.LoadInto("r", Last, []int{2, 0}, func(size int64) (io.WriterAt, error) {
-		mem = make(slab, size)
-		return mem, nil
-	})
+	v, err := s.View("r", Last, []int{2, 0})
 	ok(t, err)
-	if want := 2*len(big) + 2*1000 + 4*64; len(mem) > want {
-		t.Errorf("%d bytes for two ranks, want at most %d", len(mem), want)
+	t.Cleanup(v.Close)
+	return v, parts
+}
+
+// What ranks have alike is in a view once, and what only begins alike is not taken for it. It gives the same bytes whole and in
+// pieces, to many at a time, of which it keeps little.
+func TestView(t *testing.T) {
+	v, parts := viewed(t, open(t, t.TempDir()))
+	if want := 2*len(parts[0][0].Data) + 2*1000 + 4*64; v.Size > int64(want) {
+		t.Errorf("%d bytes for two ranks, want at most %d", v.Size, want)
 	}
+	mem := make(slab, v.Size)
+	ok(t, v.Copy(mem, 0, v.Size))
 	for i, rank := range []int{2, 0} {
-		for n, e := range got[i] {
+		for n, e := range v.Parts[i] {
 			want := parts[rank][n]
 			if e.Name != want.Name || fmt.Sprint(e.Shape) != fmt.Sprint(want.Shape) || e.Data != nil || e.Offset%64 != 0 || !bytes.Equal(mem[e.Offset:][:e.Bytes], want.Data) {
 				t.Errorf("rank %d: %q is not as it was saved", rank, want.Name)
 			}
+			alone := make(slab, v.Size)
+			ok(t, v.Copy(alone, e.Offset, e.Bytes))
+			if !bytes.Equal(alone[e.Offset:][:e.Bytes], want.Data) || !bytes.Equal(alone[:e.Offset], make([]byte, e.Offset)) {
+				t.Errorf("rank %d: %q alone is not as it was saved", rank, want.Name)
+			}
 		}
 	}
-	want := fmt.Errorf("no room")
-	if _, _, err := s.LoadInto("r", Last, []int{0}, func(int64) (io.WriterAt, error) { return nil, want }); err != want {
-		t.Errorf("got %v, want %v", err, want)
+	var readers sync.WaitGroup
+	for _, size := range []int64{997, 1 << 18, ChunkSize, 3 * ChunkSize, v.Size} {
+		readers.Go(func() {
+			for from := int64(0); from < v.Size; from += size {
+				got := make([]byte, min(size, v.Size-from))
+				if n, err := v.ReadAt(got, from); n < len(got) || err != nil || !bytes.Equal(got, mem[from:][:n]) {
+					t.Errorf("%d bytes from %d: %d, %v", len(got), from, n, err)
+					return
+				}
+				if from > v.Size/2 && size >= ChunkSize {
+					v.Rest() // in the middle
+				}
+			}
+		})
 	}
+	readers.Wait()
+	if n := len(v.recent); n > mostRecent {
+		t.Errorf("%d chunks are kept", n)
+	}
+	for _, c := range []struct{ from, size, n int64 }{{v.Size, 1, 0}, {v.Size - 1, 2, 1}, {-1, 1, 0}, {v.Size + 1, 1, 0}} {
+		if n, err := v.ReadAt(make([]byte, c.size), c.from); int64(n) != c.n || err == nil {
+			t.Errorf("%d bytes from %d of %d: %d, %v", c.size, c.from, v.Size, n, err)
+		}
+	}
+}
+
+// What happens to the packs while a view is read is found, or does no harm.
+func TestViewOfWhatChanges(t *testing.T) {
+	piece := make([]byte, 1<<18)
+	read := func(v *View) error {
+		for from := int64(0); from < v.Size; from += int64(len(piece)) {
+			if _, err := v.ReadAt(piece[:min(int64(len(piece)), v.Size-from)], from); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	fails := func(what string, v *View, want string) {
+		t.Helper()
+		if err := read(v); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", what, err, want)
+		}
+	}
+	pack := func(home string) string {
+		files, _ := packFiles(t, home)
+		return filepath.Join(home, "checkpoints", files[0])
+	}
+
+	home := t.TempDir()
+	v, _ := viewed(t, open(t, home))
+	data, err := os.ReadFile(pack(home))
+	ok(t, err)
+	data[bytes.Index(data, noise(1, ChunkSize)[ChunkSize-100:ChunkSize])]++
+	ok(t, os.WriteFile(pack(home), data, 0o600))
+	fails("another byte", v, "does not have its SHA-256")
+
+	home = t.TempDir()
+	v, _ = viewed(t, open(t, home))
+	ok(t, os.Truncate(pack(home), 1<<20))
+	fails("torn", v, "is damaged")
+
+	home = t.TempDir()
+	s := open(t, home)
+	v, _ = viewed(t, s)
+	held, err := open(t, home).Delete(v.Info)
+	if err != nil || len(held) > 0 {
+		t.Fatal(held, err)
+	}
+	fails("removed", v, "the checkpoint was removed while it was read")
+
+	s = open(t, t.TempDir())
+	v, _ = viewed(t, s)
+	ok(t, s.rewrite(func(packUse) (bool, error) { return true, nil }, nil))
+	ok(t, read(v)) // it has been moved into another pack
+	v.Rest()
+	s.Close()
+	fails("the store is closed", v, "")
+	v.Close()
+	fails("closed", v, errClosed.Error())
 }
 
 // A checkpoint in which a tenth of the tensors has changed writes at most 15 % of the bytes.

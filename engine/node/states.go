@@ -126,7 +126,7 @@ func (n *node) restore(p *process, state *engine.Restored) {
 	n.reading[p.rank] = r
 	go func() {
 		if err := r.fetch(state, n.handed.source); err != nil {
-			state = &engine.Restored{Error: err.Error(), Code: exit.RankLost}
+			state = &engine.Restored{Error: err.Error(), Code: exit.CodeOf(exit.WithCode(err, exit.RankLost)), Hint: exit.HintOf(err)}
 		}
 		p.send(&engine.ToWorker{State: state})
 	}()

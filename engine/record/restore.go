@@ -1,10 +1,8 @@
 package record
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -31,15 +29,19 @@ func newRestores() *restores {
 	return &restores{found: map[question]*found{}, reading: map[int]*loaded{}, fetched: map[uint64]bool{}}
 }
 
-// loaded is the data of a checkpoint, in memory for the ranks that read it.
+// loaded is the data of a checkpoint for the ranks that read it: on disk, and in memory as far as ranks of this machine have asked
+// for it. The others' nodes ask for pieces, which are read then.
 type loaded struct {
 	of      *found
 	once    sync.Once
-	parts   [][]checkpoints.Located
-	region  *states.Region // nil: there is no data
-	number  uint64         // of the state, for nodes that ask for it
+	view    *checkpoints.View
+	number  uint64 // of the state, for nodes that ask for it
 	err     error
 	readers int
+
+	mu     sync.Mutex
+	region *states.Region // with the data at the places that it has in the view; nil: no rank of this machine has asked
+	there  map[int64]bool // what is in it, by its place
 }
 
 type question struct {
@@ -98,6 +100,8 @@ func (r *Record) Taken(rank int) {
 		delete(r.restores.reading, rank)
 		if l.readers--; l.readers == 0 && l != r.restores.loaded {
 			r.giveLoaded(l)
+		} else if l.readers == 0 && l.view != nil {
+			l.view.Rest()
 		}
 	}
 }
@@ -137,21 +141,18 @@ func (r *Record) restore(rank int, q question, way Way) (*engine.Restored, error
 	if f.memory != nil {
 		out = f.memory.part(part, way)
 	} else {
-		l := r.load(rank, f)
-		if l.err != nil {
-			name := strings.TrimPrefix(f.run, "run ")
-			if f.own {
-				name = r.run.Name
-			}
-			return nil, exit.WithHint(fmt.Errorf("step %d of run %s: %w", f.info.Step, name, l.err),
-				fmt.Sprintf("drun checkpoints verify %s says what is damaged; drun checkpoints rm %s@%d removes this one, so that the one before it counts", name, name, f.info.Step))
+		l, err := r.load(rank, f), error(nil)
+		if err = l.err; err == nil {
+			out, err = r.part(l, part, way)
 		}
-		out = l.part(part, way)
-		if f.info.WorldSize != len(r.places) {
-			out.Cut = l.cut(f.differ, rank, len(r.places))
+		if err == nil && f.info.WorldSize != len(r.places) {
+			out.Cut, err = l.cut(f.differ, rank, len(r.places))
 		}
-		if way == Sent {
+		if way == Sent || err != nil {
 			r.Taken(rank)
+		}
+		if err != nil {
+			return nil, r.unread(f, err)
 		}
 	}
 	out.Found, out.Step, out.Run, out.Score, out.WorldSize, out.Differ = true, f.info.Step, f.run, f.info.Score, f.info.WorldSize, f.differ
@@ -191,60 +192,107 @@ func (r *Record) load(rank int, f *found) *loaded {
 				ranks = append(ranks, rank)
 			}
 		}
-		_, l.parts, l.err = f.store.LoadInto(f.info.Run, f.info.Ref(), ranks, func(size int64) (to io.WriterAt, err error) {
-			r.giveLoaded(l) // of a try before
-			if l.region = nil; size > 0 {
-				if l.region, err = r.regions.Take(size); err == nil {
-					l.region.Holds = nil
-				}
-			}
-			return l.region, err
-		})
-		if l.err == nil && l.region != nil {
+		if l.view, l.err = f.store.View(f.info.Run, f.info.Ref(), ranks); l.err == nil && l.view.Size > 0 {
 			l.number = states.Number()
-			r.Held.Put(l.number, l.region)
+			r.Held.PutReader(l.number, &told{r, l}, l.view.Size)
 		}
 	})
 	return l
 }
 
+// unread says of an error in reading a checkpoint which one that is, and what to do.
+func (r *Record) unread(f *found, err error) error {
+	name := strings.TrimPrefix(f.run, "run ")
+	if f.own {
+		name = r.run.Name
+	}
+	return exit.WithHint(fmt.Errorf("step %d of run %s: %w", f.info.Step, name, err),
+		fmt.Sprintf("drun checkpoints verify %s says what is damaged; drun checkpoints rm %s@%d removes this one, so that the one before it counts", name, name, f.info.Step))
+}
+
+// told is what nodes get of a checkpoint, and the errors that they do.
+type told struct {
+	by     *Record
+	loaded *loaded
+}
+
+func (t *told) ReadAt(p []byte, offset int64) (int, error) {
+	n, err := t.loaded.view.ReadAt(p, offset)
+	if err != nil {
+		err = exit.WithCode(t.by.unread(t.loaded.of, err), exit.Storage)
+	}
+	return n, err
+}
+
 // giveLoaded gives the memory back of what nobody reads.
 func (r *Record) giveLoaded(l *loaded) {
 	r.Held.Remove(l.number)
+	if l.view != nil {
+		l.view.Close()
+	}
 	r.regions.Give(l.region)
 }
 
 // part gives a rank's part.
-func (l *loaded) part(rank int, way Way) *engine.Restored {
+func (r *Record) part(l *loaded, rank int, way Way) (*engine.Restored, error) {
 	out := &engine.Restored{}
-	if way == Near && l.region != nil {
+	if way == Near && l.view.Size > 0 {
+		if err := l.bring(l.view.Parts[rank], &r.regions); err != nil {
+			return nil, err
+		}
 		l.region.Lend(out)
-	} else if way == Fetched && l.region != nil {
-		out.State, out.Size = l.number, l.region.Used
+	} else if way == Fetched && l.view.Size > 0 {
+		out.State, out.Size = l.number, l.view.Size
 	}
-	for _, e := range l.parts[rank] {
+	for _, e := range l.view.Parts[rank] {
 		entry := engine.Entry{Name: e.Name, DType: e.DType, Shape: e.Shape, Bytes: e.Bytes, Offset: e.Offset}
 		if way == Sent && e.Bytes > 0 {
-			entry.Data = bytes.Clone(l.region.Mem[e.Offset:][:e.Bytes])
+			entry.Data = make([]byte, e.Bytes)
+			if _, err := l.view.ReadAt(entry.Data, e.Offset); err != nil {
+				return nil, err
+			}
 		}
 		out.Entries = append(out.Entries, entry)
 	}
-	return out
+	return out, nil
+}
+
+// bring puts entries into memory that ranks of this machine can open, as far as they are not there. What no rank of this machine
+// asks for takes none.
+func (l *loaded) bring(part []checkpoints.Located, regions *states.Regions) (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.region == nil {
+		if l.region, err = regions.Take(l.view.Size); err != nil {
+			return err
+		}
+		l.region.Holds, l.there = nil, map[int64]bool{}
+	}
+	for _, e := range part {
+		if e.Bytes == 0 || l.there[e.Offset] {
+			continue
+		}
+		if err := l.view.Copy(l.region, e.Offset, e.Bytes); err != nil {
+			return err
+		}
+		l.there[e.Offset] = true
+	}
+	return nil
 }
 
 // cut gives a rank of another world size its share of tensors that differ between the ranks that saved
 // them: of the rows of all, one rank's after the other's, the new ranks have equally many each.
-func (l *loaded) cut(differ []string, rank, world int) (cut []engine.Entry) {
+func (l *loaded) cut(differ []string, rank, world int) (cut []engine.Entry, err error) {
 	for _, name := range differ {
 		var from []checkpoints.Located
-		for _, part := range l.parts {
+		for _, part := range l.view.Parts {
 			i := slices.IndexFunc(part, func(e checkpoints.Located) bool { return e.Name == name })
 			if i < 0 || part[i].DType == "" || len(part[i].Shape) == 0 {
 				break
 			}
 			from = append(from, part[i])
 		}
-		if len(from) < len(l.parts) || slices.ContainsFunc(from, func(e checkpoints.Located) bool {
+		if len(from) < len(l.view.Parts) || slices.ContainsFunc(from, func(e checkpoints.Located) bool {
 			return e.DType != from[0].DType || !slices.Equal(e.Shape, from[0].Shape)
 		}) {
 			continue
@@ -255,14 +303,20 @@ func (l *loaded) cut(differ []string, rank, world int) (cut []engine.Entry) {
 		}
 		share, size := rows*len(from)/world, from[0].Bytes/int64(rows)
 		e := engine.Entry{Name: name, DType: from[0].DType, Shape: append([]int{share}, from[0].Shape[1:]...)}
+		if size > 0 {
+			e.Data = make([]byte, int64(share)*size)
+		}
+		to := e.Data
 		for at, end := rank*share, (rank+1)*share; at < end && size > 0; {
 			part, n := from[at/rows], min(rows-at%rows, end-at)
-			e.Data = append(e.Data, l.region.Mem[part.Offset+int64(at%rows)*size:][:int64(n)*size]...)
-			at += n
+			if _, err := l.view.ReadAt(to[:int64(n)*size], part.Offset+int64(at%rows)*size); err != nil {
+				return nil, err
+			}
+			at, to = at+n, to[int64(n)*size:]
 		}
 		cut = append(cut, e)
 	}
-	return cut
+	return cut, nil
 }
 
 // find decides which checkpoint is meant: "last" is this run's own or, before it

@@ -3,14 +3,18 @@ package record
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"drun/checkpoints"
 	"drun/engine"
 	"drun/engine/rendezvous"
+	"drun/engine/states"
 	"drun/history"
+	"drun/internal/exit"
 )
 
 // A rank reads what it was given until it says that it has, whatever others ask for meanwhile; ranks
@@ -38,7 +42,7 @@ func TestLoadedForSeveralRanks(t *testing.T) {
 		answer := make(chan *engine.Restored, 1)
 		r.Restore(rank, step, way, func(s *engine.Restored) { answer <- s })
 		s := <-answer
-		if s.Error != "" || len(s.Entries) != 2 || (s.File != "") != (way == Near) || way != Sent && s.Entries[0].Data != nil {
+		if s.Error != "" || len(s.Entries) != 2 || (s.File != "") != (way == Near) || (s.State != 0) != (way == Fetched) || way != Sent && s.Entries[0].Data != nil {
 			t.Fatalf("rank %d: %+v", rank, s)
 		}
 		return s
@@ -56,10 +60,17 @@ func TestLoadedForSeveralRanks(t *testing.T) {
 			if _, err := file.ReadAt(got, s.Entries[0].Offset); err != nil {
 				t.Fatal(err)
 			}
+		} else if s.State != 0 {
+			got = fetched(t, &r.Held, s)
 		}
 		if !bytes.Equal(got, value(step, rank)) {
 			t.Errorf("%s: rank %d reads %d… of %d bytes, want %d…", what, rank, got[0], len(got), value(step, rank)[0])
 		}
+	}
+	away := ask(2, "0", Fetched)
+	check("away", away, 0, 2)
+	if r.restores.loaded.region != nil {
+		t.Error("there is memory for what another node restores")
 	}
 	first := ask(0, "0", Near)
 	also := ask(1, "0", Near)
@@ -67,6 +78,11 @@ func TestLoadedForSeveralRanks(t *testing.T) {
 		t.Errorf("two ranks read %s and %s", first.File, also.File)
 	}
 	check("first", first, 0, 0)
+	check("away, again", away, 0, 2)
+	if took := memoryOf(t, first.File); took < 4<<20 || took > 5<<20 {
+		t.Errorf("%d bytes of memory for two ranks of this machine with 2 MiB each", took)
+	}
+	r.Taken(2)
 	r.Taken(0)
 	other := ask(0, "1", Near)
 	sent := ask(2, "2", Sent)
@@ -92,3 +108,80 @@ func TestLoadedForSeveralRanks(t *testing.T) {
 		}
 	}
 }
+
+// fetched is what a node gets of a rank's first entry.
+func fetched(t *testing.T, held *states.Held, s *engine.Restored) []byte {
+	t.Helper()
+	var source *states.Source
+	source = states.NewSource("the coordinator", func(w *states.Want) { go func() { source.Deliver(held.Answer(w)) }() })
+	to := make(memory, s.Entries[0].Bytes)
+	if err := source.Copy(to, 0, s.State, states.Range{Offset: s.Entries[0].Offset, Bytes: s.Entries[0].Bytes}); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// memoryOf is how much a memory file takes.
+func memoryOf(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Sys().(*syscall.Stat_t).Blocks * 512
+}
+
+// A node that asks for what has become unreadable gets the checkpoint, the reason, the code and what to do.
+func TestUnreadableForNodes(t *testing.T) {
+	home := t.TempDir()
+	store, err := checkpoints.Open(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	part := []checkpoints.Entry{{Name: "x", Kind: "tensor", DType: "uint8", Shape: []int{2 << 20}, Data: bytes.Repeat([]byte{7}, 2<<20)}}
+	if _, err := store.Save("r", 3, nil, map[int][]checkpoints.Entry{0: part, 1: part}); err != nil {
+		t.Fatal(err)
+	}
+	r := &Record{store: store, run: &history.Run{UID: "r"}, places: make([]rendezvous.Place, 2), attempt: newAttempt(0, time.Now(), 0), restores: newRestores()}
+	r.run.Name = "calm"
+	answer := make(chan *engine.Restored, 1)
+	r.Restore(1, "last", Fetched, func(s *engine.Restored) { answer <- s })
+	s := <-answer
+	want := &states.Want{State: s.State, Ranges: []states.Range{{Bytes: 1 << 18}}}
+	if got := r.Held.Answer(want); got.Error != "" || len(got.Data) != 1<<18 {
+		t.Fatalf("%d bytes, %s", len(got.Data), got.Error)
+	}
+	if got := r.Held.Answer(&states.Want{State: s.State, Ranges: want.Ranges, Sums: true}); got.Error == "" {
+		t.Error("the SHA-256 of what is on disk was given")
+	}
+	r.Taken(1)
+	packs, err := filepath.Glob(filepath.Join(home, "checkpoints", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range packs {
+		if info, err := os.Stat(p); err == nil && info.Size() > 1<<20 {
+			err = os.Truncate(p, 1<<20)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var source *states.Source
+	source = states.NewSource("the coordinator", func(w *states.Want) { go func() { source.Deliver(r.Held.Answer(w)) }() })
+	err = source.Copy(make(memory, 2<<20), 0, s.State, states.Range{Bytes: 2 << 20})
+	if err == nil || exit.CodeOf(err) != exit.Storage || !strings.Contains(err.Error(), "the coordinator: step 3 of run calm: ") || !strings.Contains(err.Error(), "is damaged") ||
+		!strings.Contains(exit.HintOf(err), "drun checkpoints verify calm") {
+		t.Errorf("got %v, exit code %d, hint %q", err, exit.CodeOf(err), exit.HintOf(err))
+	}
+	r.forgetRestores()
+	if got := r.Held.Answer(want); got.Error == "" {
+		t.Error("it is still given")
+	}
+}
+
+// memory is written to at offsets, by several at a time.
+type memory []byte
+
+func (m memory) WriteAt(data []byte, offset int64) (int, error) { return copy(m[offset:], data), nil }

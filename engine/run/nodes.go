@@ -20,6 +20,9 @@ import (
 // giveUpAfter is how long a node may take to end ranks that were killed.
 const giveUpAfter = 5 * time.Second
 
+// mostWants is how many pieces of states a node may ask for before it has the first: some for each of its ranks.
+const mostWants = 1 << 14
+
 // peer is a node of the run, as the coordinator sees it.
 type peer struct {
 	*cluster.Hello
@@ -138,14 +141,26 @@ func paths(files ...*os.File) (paths []string) {
 // coordinator's own goroutine, which alone knows how long there is one.
 func (c *coordinator) hear(p *peer) {
 	over := false
+	wants := make(chan *states.Want, mostWants)
+	defer close(wants)
+	go func() { // apart, since a disk may not answer
+		for w := range wants {
+			p.Link.Send(&cluster.ToNode{Got: c.record.Held.Answer(w)})
+			p.Link.Wait()
+		}
+	}()
 	for m := range p.inbox {
 		switch {
 		case m.Got != nil: // also after the run, while a save is under way
 			p.states.Deliver(m.Got)
 			continue
 		case m.Want != nil:
-			p.Link.Send(&cluster.ToNode{Got: c.record.Held.Answer(m.Want)})
-			p.Link.Wait()
+			select {
+			case wants <- m.Want:
+			default:
+				p.Link.Send(&cluster.ToNode{Got: &states.Got{ID: m.Want.ID, Error: fmt.Sprintf("more than %d pieces of states were asked for at a time", mostWants)}})
+				p.Link.Wait()
+			}
 			continue
 		case over:
 			continue // only its reader is to go on

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"drun/internal/exit"
 )
 
 // Over a link, the side that needs a state asks for it, piece by piece, and the other only answers. So the memory of both is
@@ -33,8 +35,10 @@ type Want struct {
 // Got answers it.
 type Got struct {
 	ID    uint64
-	Data  []byte `cbor:",omitempty"`
-	Error string `cbor:",omitempty"`
+	Data  []byte    `cbor:",omitempty"`
+	Error string    `cbor:",omitempty"`
+	Code  exit.Code `cbor:",omitempty"` // of the error
+	Hint  string    `cbor:",omitempty"` // what to do about it
 }
 
 const (
@@ -52,20 +56,35 @@ const (
 // Held are the states that the other side may ask for.
 type Held struct {
 	mu sync.RWMutex
-	by map[uint64]*Region
+	by map[uint64]held
+}
+
+// held is a state: in memory, or where it is read when it is asked for.
+type held struct {
+	memory *Region
+	reader io.ReaderAt
+	size   int64
 }
 
 // Put makes a state's memory known by a number.
-func (h *Held) Put(state uint64, g *Region) {
+func (h *Held) Put(state uint64, g *Region) { h.put(state, held{memory: g, size: g.Used}) }
+
+// PutReader makes a state known by a number that is read as it is asked for, also by several at a time, and of which no SHA-256
+// is given. What reading it gives is said with the error's exit code and hint.
+func (h *Held) PutReader(state uint64, from io.ReaderAt, size int64) {
+	h.put(state, held{reader: from, size: size})
+}
+
+func (h *Held) put(state uint64, is held) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.by == nil {
-		h.by = map[uint64]*Region{}
+		h.by = map[uint64]held{}
 	}
-	h.by[state] = g
+	h.by[state] = is
 }
 
-// Remove makes it unknown. Then nobody reads it any more.
+// Remove makes it unknown. Then nobody reads its memory any more; a read of what is not in memory may still be under way.
 func (h *Held) Remove(state uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -75,35 +94,49 @@ func (h *Held) Remove(state uint64) {
 // Answer gives what was asked for, or says why not.
 func (h *Held) Answer(w *Want) *Got {
 	h.mu.RLock()
-	defer h.mu.RUnlock()
+	is, fits := h.by[w.State]
+	if is.reader != nil {
+		h.mu.RUnlock() // a disk may not answer
+	} else {
+		defer h.mu.RUnlock()
+	}
 	got := &Got{ID: w.ID}
-	g := h.by[w.State]
-	fits := g != nil && len(w.Ranges) > 0 && (len(w.Ranges) == 1 || w.Sums && len(w.Ranges) <= mostSums)
+	fits = fits && len(w.Ranges) > 0 && (len(w.Ranges) == 1 || w.Sums && len(w.Ranges) <= mostSums) && !(w.Sums && is.reader != nil)
 	for _, r := range w.Ranges {
-		fits = fits && r.Offset >= 0 && r.Bytes > 0 && r.Bytes <= mostBytes && r.Offset <= g.Used-r.Bytes
+		fits = fits && r.Offset >= 0 && r.Bytes > 0 && r.Bytes <= mostBytes && r.Offset <= is.size-r.Bytes
 	}
-	if !fits {
+	switch {
+	case !fits:
 		got.Error = fmt.Sprintf("state %d is not held, or has no such bytes", w.State)
-		return got
-	}
-	if !w.Sums {
+	case w.Sums:
+		got.Data = sums(is.memory, w.Ranges)
+	case is.reader != nil:
+		got.Data = make([]byte, w.Ranges[0].Bytes)
+		if _, err := is.reader.ReadAt(got.Data, w.Ranges[0].Offset); err != nil {
+			got.Data, got.Error, got.Code, got.Hint = nil, err.Error(), exit.CodeOf(err), exit.HintOf(err)
+		}
+	default:
 		r := w.Ranges[0]
-		got.Data = slices.Clone(g.Mem[r.Offset:][:r.Bytes])
-		return got
+		got.Data = slices.Clone(is.memory.Mem[r.Offset:][:r.Bytes])
 	}
-	got.Data = make([]byte, sha256.Size*len(w.Ranges))
+	return got
+}
+
+// sums gives the SHA-256 of ranges, one after the other, computed on all cores.
+func sums(g *Region, ranges []Range) []byte {
+	out := make([]byte, sha256.Size*len(ranges))
 	var next atomic.Int64
 	var hashers sync.WaitGroup
-	for range min(len(w.Ranges), runtime.GOMAXPROCS(0)) {
+	for range min(len(ranges), runtime.GOMAXPROCS(0)) {
 		hashers.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(w.Ranges)); i = next.Add(1) - 1 {
-				sum := sha256.Sum256(g.Mem[w.Ranges[i].Offset:][:w.Ranges[i].Bytes])
-				copy(got.Data[sha256.Size*i:], sum[:])
+			for i := next.Add(1) - 1; i < int64(len(ranges)); i = next.Add(1) - 1 {
+				sum := sha256.Sum256(g.Mem[ranges[i].Offset:][:ranges[i].Bytes])
+				copy(out[sha256.Size*i:], sum[:])
 			}
 		})
 	}
 	hashers.Wait()
-	return got
+	return out
 }
 
 // Source is the other side of a link, as one that has states.
@@ -178,7 +211,11 @@ func (s *Source) ask(w *Want, bytes int64) ([]byte, error) {
 			case g == nil:
 				return nil, s.gone
 			case g.Error != "":
-				return nil, fmt.Errorf("%s: %s", s.name, g.Error)
+				err := fmt.Errorf("%s: %s", s.name, g.Error)
+				if g.Code != exit.Done {
+					err = exit.WithCode(err, g.Code)
+				}
+				return nil, exit.WithHint(err, g.Hint)
 			case int64(len(g.Data)) != bytes:
 				return nil, fmt.Errorf("%s has sent %d bytes of a state where it was asked for %d", s.name, len(g.Data), bytes)
 			}

@@ -1,0 +1,244 @@
+package checkpoints
+
+import (
+	"bytes"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// View is the data of some ranks of a checkpoint, which is read from the packs as it is asked for: it takes little memory,
+// however large the data is. Its methods may be called side by side.
+type View struct {
+	Info  Info
+	Parts [][]Located // by rank, in the order in which they were asked for; what several have alike is at one place, a multiple of 64
+	Size  int64       // bytes, from 0 on
+
+	store *Store
+	reads []reading // in the order of their offsets
+
+	mu     sync.Mutex
+	idle   []openPacks
+	recent []*recent     // the latest first
+	moved  map[int]place // of chunks that another process has moved into another pack since
+	closed bool
+}
+
+// mostRecent is how many chunks a view keeps, for those who read less than one at a time: so many may read in different places.
+const mostRecent = 8
+
+// recent is a chunk that was read, or is being read.
+type recent struct {
+	n    int
+	once sync.Once
+	data []byte
+	err  error
+}
+
+// errClosed is that of a view which was closed.
+var errClosed = errors.New("the checkpoint is not read any more")
+
+// View makes one of ranks of a checkpoint. Without such a checkpoint the error is *ErrNone.
+func (s *Store) View(run string, ref Ref, ranks []int) (*View, error) {
+	v, _, err := s.view(run, ref, ranks)
+	return v, err
+}
+
+func (s *Store) view(run string, ref Ref, ranks []int) (v *View, generation int64, err error) {
+	v = &View{store: s}
+	var plans [][]planned
+	if v.Info, plans, generation, err = s.plan(run, ref, ranks); err == nil {
+		v.Parts, v.reads, v.Size = arrange(plans)
+	}
+	return v, generation, err
+}
+
+// ReadAt gives bytes of the data. Every chunk is checked against its sum before anything of it is given: bytes that have changed
+// are a *sqldb.Error.
+func (v *View) ReadAt(p []byte, offset int64) (n int, err error) {
+	if offset < 0 || offset > v.Size {
+		return 0, fmt.Errorf("there is no byte %d among %d", offset, v.Size)
+	}
+	for i := v.at(offset); n < len(p) && i < len(v.reads); i++ {
+		r := &v.reads[i]
+		if gap := min(r.offset-offset, int64(len(p)-n)); gap > 0 { // between entries
+			clear(p[n:][:gap])
+			n, offset = n+int(gap), offset+gap
+		}
+		if n == len(p) {
+			break
+		}
+		data, err := v.chunk(i)
+		if err != nil {
+			return n, err
+		}
+		took := copy(p[n:], data[offset-r.offset:])
+		n, offset = n+took, offset+int64(took)
+	}
+	if gap := min(v.Size-offset, int64(len(p)-n)); gap > 0 { // after the last
+		clear(p[n:][:gap])
+		n += int(gap)
+	}
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// at is the first chunk that ends after an offset.
+func (v *View) at(offset int64) int {
+	i, _ := slices.BinarySearchFunc(v.reads, offset, func(r reading, offset int64) int {
+		if r.offset+r.bytes <= offset {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+// chunk gives a chunk, of which others may want bytes at the same time or next.
+func (v *View) chunk(n int) ([]byte, error) {
+	v.mu.Lock()
+	i := slices.IndexFunc(v.recent, func(c *recent) bool { return c.n == n })
+	var c *recent
+	if i >= 0 {
+		c = v.recent[i]
+		v.recent = slices.Delete(v.recent, i, i+1)
+	} else {
+		c = &recent{n: n}
+	}
+	v.recent = slices.Insert(v.recent, 0, c)
+	v.recent = v.recent[:min(len(v.recent), mostRecent)]
+	v.mu.Unlock()
+	c.once.Do(func() {
+		c.err = v.with(func(packs openPacks) error {
+			return v.use(packs, n, func(data []byte) error {
+				c.data = bytes.Clone(data)
+				return nil
+			})
+		})
+	})
+	return c.data, c.err
+}
+
+// Copy copies the chunks that begin within a range of the data to the same offsets of other memory, on all cores. Of several
+// errors it gives that of the first chunk.
+func (v *View) Copy(to io.WriterAt, from, size int64) error {
+	first, last := v.at(from), v.at(from+size)
+	for first < last && v.reads[first].offset < from {
+		first++
+	}
+	for last < len(v.reads) && v.reads[last].offset < from+size {
+		last++
+	}
+	next, errs := atomic.Int64{}, make([]error, last-first)
+	var readers sync.WaitGroup
+	for range min(len(errs), runtime.GOMAXPROCS(0)) {
+		readers.Go(func() {
+			_ = v.with(func(packs openPacks) error {
+				for i := int(next.Add(1) - 1); i < len(errs); i = int(next.Add(1) - 1) {
+					errs[i] = v.use(packs, first+i, func(data []byte) error {
+						_, err := to.WriteAt(data, v.reads[first+i].offset)
+						return err
+					})
+					if errs[i] != nil {
+						next.Store(int64(len(errs)))
+					}
+				}
+				return nil
+			})
+		})
+	}
+	readers.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// with lends open packs.
+func (v *View) with(do func(packs openPacks) error) error {
+	v.mu.Lock()
+	packs := openPacks{store: v.store, open: map[string]*sql.DB{}}
+	if last := len(v.idle) - 1; last >= 0 {
+		packs, v.idle = v.idle[last], v.idle[:last]
+	}
+	v.mu.Unlock()
+	defer func() {
+		v.mu.Lock()
+		if !v.closed {
+			v.idle = append(v.idle, packs)
+			packs = openPacks{}
+		}
+		v.mu.Unlock()
+		packs.close()
+	}()
+	return do(packs)
+}
+
+// use reads a chunk, also where it is now, if another process has moved it into another pack since.
+func (v *View) use(packs openPacks, n int, do func(data []byte) error) error {
+	r := &v.reads[n]
+	v.mu.Lock()
+	at, moved := v.moved[n]
+	closed := v.closed
+	v.mu.Unlock()
+	if closed {
+		return errClosed
+	}
+	if !moved {
+		at = r.place
+	}
+	err := packs.use(at, r.name, quickly, do)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	now, unknown := v.store.locate(r.sha)
+	if errors.Is(unknown, sql.ErrNoRows) {
+		return fmt.Errorf("the checkpoint was removed while it was read: %w", err)
+	}
+	if unknown != nil || now.file == at.file || now.bytes != r.bytes || !packName.MatchString(now.file) {
+		return err
+	}
+	v.mu.Lock()
+	if v.moved == nil {
+		v.moved = map[int]place{}
+	}
+	v.moved[n] = now
+	v.mu.Unlock()
+	return packs.use(now, r.name, quickly, do)
+}
+
+// locate tells where the catalog has a chunk now.
+func (s *Store) locate(sha string) (p place, err error) {
+	err = s.sql.QueryRow("SELECT c.sha256, c.row, c.bytes, c.sum, p.file FROM chunks c JOIN packs p ON p.id = c.pack WHERE c.sha256 = ?", sha).
+		Scan(&p.sha, &p.row, &p.bytes, &p.sum, &p.file)
+	return p, err
+}
+
+// Rest lets go of the memory and the files that reading has taken. It may be read on.
+func (v *View) Rest() {
+	v.mu.Lock()
+	idle := v.idle
+	v.idle, v.recent = nil, nil
+	v.mu.Unlock()
+	for _, packs := range idle {
+		packs.close()
+	}
+}
+
+// Close ends it: who reads on gets an error.
+func (v *View) Close() {
+	v.mu.Lock()
+	v.closed = true
+	v.mu.Unlock()
+	v.Rest()
+}
