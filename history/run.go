@@ -20,6 +20,7 @@ import (
 	petname "github.com/dustinkirkland/golang-petname"
 
 	"drun/internal/exit"
+	"drun/internal/sqldb"
 )
 
 // Status says what became of a run or an attempt.
@@ -211,23 +212,43 @@ func freeName(tx *sql.Tx, given string) (string, error) {
 				name = words + "-" + strconv.Itoa(n)
 			}
 		}
-		var id int64
-		var trashed bool
-		err := tx.QueryRow("SELECT id, trashed IS NOT NULL FROM runs WHERE name = ?", name).Scan(&id, &trashed)
-		if errors.Is(err, sql.ErrNoRows) {
-			return name, nil
-		}
-		if err != nil {
-			return "", err
-		}
-		if given != "" {
-			where := ""
-			if trashed {
-				where = ", which is in the trash (drun gc removes it)"
-			}
-			return "", &NameError{given, fmt.Sprintf("is taken by run %d%s", id, where)}
+		taken := nameTaken(tx, name)
+		if given != "" || taken == nil || !errors.As(taken, new(*NameError)) {
+			return name, taken
 		}
 	}
+}
+
+// CheckFree is a *NameError if Begin could not enter a run of that name.
+func (db *DB) CheckFree(name string) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	err := nameTaken(db.sql, name)
+	if errors.As(err, new(*NameError)) {
+		return err
+	}
+	return sqldb.Wrap(db.path, err)
+}
+
+// nameTaken is a *NameError if a run has that name.
+func nameTaken(from interface {
+	QueryRow(query string, args ...any) *sql.Row
+}, name string) error {
+	var id int64
+	var trashed bool
+	err := from.QueryRow("SELECT id, trashed IS NOT NULL FROM runs WHERE name = ?", name).Scan(&id, &trashed)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	where := ""
+	if trashed {
+		where = ", which is in the trash (drun gc removes it)"
+	}
+	return &NameError{name, fmt.Sprintf("is taken by run %d%s", id, where)}
 }
 
 // Discard removes the run as if it had never begun: for a usage error that

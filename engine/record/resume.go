@@ -33,6 +33,32 @@ type ancestor struct {
 	uid, name string
 }
 
+// Foresee is an error where Open would fail, by what the user has named: a name that a run has, or a run to resume that there is
+// not. So it is told before other nodes are waited for.
+func Foresee(c Config) error {
+	if c.Resume == Auto || c.Replay != nil {
+		return nil
+	}
+	db, err := history.OpenReadOnly(c.Home)
+	if errors.As(err, new(*history.ErrNone)) && c.Resume == "" {
+		return nil // Open makes it
+	}
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if c.Name != "" {
+		if err := db.CheckFree(c.Name); err != nil {
+			return err
+		}
+	}
+	if c.Resume != "" {
+		name, _, _ := strings.Cut(c.Resume, "@")
+		_, err = db.Find(name)
+	}
+	return err
+}
+
 // findOrigin reads RUN, RUN@STEP or RUN@best.
 func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (*origin, error) {
 	name, step, _ := strings.Cut(spec, "@")

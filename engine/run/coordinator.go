@@ -98,7 +98,14 @@ func (p *plan) coordinate() (*Result, error) {
 		c.cluster.Places = append(c.cluster.Places, rendezvous.Local(rank, p.Nproc))
 	}
 	if p.Join != nil {
-		var err error
+		named := record.Config{Home: p.Home, Name: p.Name, Resume: p.Resume, Replay: p.Replay}
+		if p.resumesFile() {
+			named.Resume = ""
+		}
+		err := record.Foresee(named)
+		if err != nil {
+			return nil, err
+		}
 		waiting := cluster.Waiting{Timeout: p.Timeout, Signals: p.Signals, Note: p.console.Note, MaxRanks: MaxRanks}
 		if c.cluster, err = cluster.Form(p.Join, p.hello(), waiting, p.decideBackend); err != nil {
 			return nil, err
@@ -132,10 +139,16 @@ func (p *plan) coordinate() (*Result, error) {
 
 func (c *coordinator) world() int { return len(c.cluster.Places) }
 
+// resumesFile tells whether --resume names a file of weights.
+func (p *plan) resumesFile() bool {
+	ext := filepath.Ext(p.Resume)
+	return p.Import != nil && (ext == ".safetensors" || ext == ".npz")
+}
+
 // enter begins the run's record. sig is a signal that came meanwhile.
 func (c *coordinator) enter() (sig os.Signal, err error) {
 	resume := c.Resume
-	if ext := filepath.Ext(resume); c.Import != nil && (ext == ".safetensors" || ext == ".npz") {
+	if c.resumesFile() {
 		if resume, err = c.Import(resume); err != nil {
 			return nil, err
 		}
