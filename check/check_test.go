@@ -197,3 +197,32 @@ func TestSteady(t *testing.T) {
 		}
 	}
 }
+
+// A long recipe is interpreted to its end: each branch costs what changes in it, not all that is known.
+func TestLongRecipe(t *testing.T) {
+	var b strings.Builder
+	for i := range 400 {
+		fmt.Fprintf(&b, `def step%d(model, opt, x, y):
+    total = 0.0
+    for k in range(3):
+        loss = nn.cross_entropy(model(x), y)
+        if k %% 2 == 0 and loss.item() > 0.5:
+            loss = loss * 0.5
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        total += loss.item()
+    return total
+
+`, i)
+	}
+	b.WriteString("def main():\n    model = nn.sequential(nn.linear(8, 8), nn.relu(), nn.linear(8, 2))\n    opt = optim.sgd(model.parameters(), lr = 0.1)\n    x, y = tensor.randn(4, 8), tensor.zeros(4, dtype = \"int64\")\n")
+	for i := range 400 {
+		fmt.Fprintf(&b, "    run.log(loss = step%d(model, opt, x, y))\n", i)
+	}
+	b.WriteString("    model(tensor.zeros(4, 9))\n")
+	found := examine(t, reference(), "long.star", []byte(b.String()))
+	if len(found) != 1 || !strings.Contains(found[0].Message, "(4, 9)") {
+		t.Errorf("found %+v", found)
+	}
+}

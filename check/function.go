@@ -2,7 +2,6 @@ package check
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,8 +65,12 @@ func (m *machine) enter(o *object, c *call) value {
 	if m.st == nil { // it ends the run, or never returns
 		m.st = before
 	}
-	if own := m.frame; !own.captured { // nothing sees its variables any more, and states are copied often
-		maps.DeleteFunc(m.st.vars, func(v variable, _ value) bool { return v.frame == own })
+	if own := m.frame; !own.captured { // nothing sees its variables any more
+		for _, v := range own.vars {
+			if m.st.vars.get(v.id) != nil {
+				m.st.vars.set(v.id, nil)
+			}
+		}
 	}
 	m.frame, m.act = frame, act
 	m.running = m.running[:len(m.running)-1]

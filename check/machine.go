@@ -34,6 +34,7 @@ type machine struct {
 	loading bool // the top level runs
 	steps   int
 	depth   int
+	vars    int // how many variables there are
 
 	objects map[site]*object
 	frames  map[site]*frame
@@ -72,7 +73,7 @@ type exit struct {
 
 func newMachine(ref *Reference, files map[string]*source, f *findings) *machine {
 	return &machine{
-		ref: ref, files: files, findings: f, st: newState(), act: &activation{},
+		ref: ref, files: files, findings: f, st: &state{}, act: &activation{},
 		objects: map[site]*object{}, frames: map[site]*frame{}, reasons: map[reason]*reason{}, graphs: map[graph]*graph{}, unsynced: switchesSync(files),
 		seen: map[*resolve.Function]bool{}, params: map[string]syntax.Position{}, warned: map[string]bool{}, memo: map[string]result{}, shapes: map[*syntax.Ident]*shape{},
 	}
@@ -89,7 +90,7 @@ func (m *machine) step(n int) {
 
 // branch copies the state for one of several branches.
 func (m *machine) branch() *state {
-	m.step((len(m.st.vars) + len(m.st.heap)) / 4)
+	m.step(4)
 	return m.st.clone()
 }
 
@@ -153,12 +154,13 @@ func (m *machine) taint(written map[any]bool, before *state, why *reason) {
 	m.step(len(written))
 	for what := range written {
 		switch what := what.(type) {
-		case variable:
-			if v, ok := m.st.vars[what]; ok {
-				m.st.vars[what] = differing(v, why)
+		case *variable:
+			if v := m.st.vars.get(what.id); v != nil {
+				w := differing(*v, why)
+				m.st.vars.set(what.id, &w)
 			}
 		case *object:
-			old, now := before.heap[what], m.st.heap[what]
+			old, now := before.heap.get(what.id), m.st.heap.get(what.id)
 			if old == nil || now == nil || old.equal(now) {
 				continue
 			}
@@ -174,7 +176,7 @@ func (m *machine) taint(written map[any]bool, before *state, why *reason) {
 					c.fields[k] = differing(v, why)
 				}
 			}
-			m.st.heap[what] = c
+			m.st.heap.set(what.id, c)
 		}
 		m.touch(what)
 	}

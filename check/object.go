@@ -43,7 +43,8 @@ type frame struct {
 	file     *source
 	fn       *resolve.Function // nil: the top level of a file
 	call     syntax.Node
-	captured bool // functions were made in it, which may read its variables later
+	captured bool                        // functions were made in it, which may read its variables later
+	vars     map[*syntax.Ident]*variable // by the identifier that binds it first, which the resolver shares among all its uses
 }
 
 type site struct {
@@ -70,7 +71,7 @@ func (m *machine) alloc(node any, role string, k kind, typ string, c *contents) 
 	if c.fields == nil {
 		c.fields = map[string]value{}
 	}
-	m.st.heap[o] = c
+	m.st.heap.set(o.id, c)
 	return o
 }
 
@@ -86,7 +87,7 @@ func (m *machine) activation(closure *object, call syntax.Node) *frame {
 
 // held is what an object holds now; never nil.
 func (m *machine) held(o *object) *contents {
-	if c := m.st.heap[o]; c != nil {
+	if c := m.st.heap.get(o.id); c != nil {
 		return c
 	}
 	return &contents{fields: map[string]value{}}
@@ -94,7 +95,7 @@ func (m *machine) held(o *object) *contents {
 
 // hold replaces what an object holds.
 func (m *machine) hold(o *object, c *contents) {
-	m.st.heap[o] = c
+	m.st.heap.set(o.id, c)
 	m.touch(o)
 }
 

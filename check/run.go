@@ -83,7 +83,10 @@ func (m *machine) global(file *source, name string) (value, bool) {
 	}
 	for _, b := range module.Globals {
 		if b.First != nil && b.First.Name == name {
-			return m.st.vars[variable{file.frame, b.First}], true
+			if v := m.st.vars.get(m.named(file.frame, b.First).id); v != nil {
+				return *v, true
+			}
+			return same, true
 		}
 	}
 	return same, false

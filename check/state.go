@@ -1,56 +1,42 @@
 package check
 
-import (
-	"maps"
-
-	"go.starlark.net/syntax"
-)
-
-// A variable is a name in one activation of a function; first is the identifier
-// that binds it first, which the resolver shares among all its uses.
-type variable struct {
-	frame *frame
-	first *syntax.Ident
-}
+// A variable is a name in one activation of a function.
+type variable struct{ id int }
 
 // A state is what is known at one point of the recipe.
 type state struct {
-	vars map[variable]value
-	heap map[*object]*contents
-	dead bool // a condition that is known leads elsewhere
-}
-
-func newState() *state {
-	return &state{vars: make(map[variable]value), heap: make(map[*object]*contents)}
+	vars tree[value]    // by the numbers of variables
+	heap tree[contents] // by the numbers of objects
+	dead bool           // a condition that is known leads elsewhere
 }
 
 func (s *state) clone() *state {
-	return &state{vars: maps.Clone(s.vars), heap: maps.Clone(s.heap), dead: s.dead}
+	return &state{vars: s.vars.clone(), heap: s.heap.clone(), dead: s.dead}
 }
 
-// merge makes s what holds after either s or other, and reports whether s changed.
+// merge makes s what holds after either s or other, and reports whether s changed. What only one of them knows is as that
+// one has it.
 func (s *state) merge(other *state) (changed bool) {
 	s.dead = s.dead && other.dead
-	vars, heap := mergeInto(s.vars, other.vars, join), mergeInto(s.heap, other.heap, joinContents)
+	vars := s.vars.merge(&other.vars, func(a, b *value) *value {
+		if a.equal(*b) {
+			return a
+		}
+		if v := join(*a, *b); !v.equal(*a) {
+			return &v
+		}
+		return a
+	})
+	heap := s.heap.merge(&other.heap, func(a, b *contents) *contents {
+		if a.equal(b) {
+			return a
+		}
+		if c := joinContents(a, b); !c.equal(a) {
+			return c
+		}
+		return a
+	})
 	return vars || heap
-}
-
-// mergeInto joins each entry of other with that of all, and reports whether all
-// changed. An entry that only one of them has is as that one has it.
-func mergeInto[K comparable, V interface{ equal(V) bool }](all, other map[K]V, join func(a, b V) V) (changed bool) {
-	for k, w := range other {
-		v, ok := all[k]
-		if ok && v.equal(w) {
-			continue
-		}
-		if ok {
-			w = join(v, w)
-		}
-		if !ok || !w.equal(v) {
-			all[k], changed = w, true
-		}
-	}
-	return changed
 }
 
 // eitherState is what is known after one of two states; nil is a point that is never
@@ -69,7 +55,7 @@ func eitherState(a, b *state) *state {
 func (s *state) shallow(v value) *reason {
 	why := v.diff
 	for _, o := range v.refs {
-		if c := s.heap[o]; c != nil {
+		if c := s.heap.get(o.id); c != nil {
 			why = either(why, c.diff)
 		}
 	}
@@ -80,7 +66,7 @@ func (s *state) shallow(v value) *reason {
 func (s *state) count(v value) *reason {
 	why := v.diff
 	for _, o := range v.refs {
-		if c := s.heap[o]; c != nil && !c.shaped {
+		if c := s.heap.get(o.id); c != nil && !c.shaped {
 			why = either(why, c.diff)
 		}
 	}
@@ -96,7 +82,7 @@ func (s *state) deep(values ...value) *reason {
 		values = values[:len(values)-1]
 		why = either(why, v.diff)
 		for _, o := range v.refs {
-			c := s.heap[o]
+			c := s.heap.get(o.id)
 			if c == nil || seen[o] || o.kind == function {
 				continue
 			}

@@ -124,7 +124,12 @@ func (c *contents) clone() *contents {
 
 func joinContents(a, b *contents) *contents {
 	out := &contents{diff: either(a.diff, b.diff), elem: join(a.elem, b.elem), fields: maps.Clone(a.fields)}
-	mergeInto(out.fields, b.fields, join)
+	for k, v := range b.fields {
+		if w, ok := out.fields[k]; ok {
+			v = join(w, v)
+		}
+		out.fields[k] = v
+	}
 	out.shaped = a.shaped && b.shaped || a.shaped && b.diff == nil || b.shaped && a.diff == nil
 	out.whole = a.whole && b.whole && len(a.fields) == len(b.fields)
 	out.closed = a.closed && b.closed && len(out.fields) == len(a.fields) && len(out.fields) == len(b.fields)

@@ -11,14 +11,14 @@ import (
 func (m *machine) assign(id *syntax.Ident, v value) {
 	if b, ok := id.Binding.(*resolve.Binding); ok && b.First != nil {
 		key := m.variable(b)
-		m.st.vars[key] = v
+		m.st.vars.set(key.id, &v)
 		m.mark(id, v)
 		m.touch(key)
 	}
 }
 
 // variable finds the activation that a binding belongs to.
-func (m *machine) variable(b *resolve.Binding) variable {
+func (m *machine) variable(b *resolve.Binding) *variable {
 	f := m.frame
 	switch b.Scope {
 	case resolve.Global:
@@ -27,13 +27,27 @@ func (m *machine) variable(b *resolve.Binding) variable {
 		}
 	case resolve.Free:
 		for g := f.parent; g != nil; g = g.parent {
-			if _, ok := m.st.vars[variable{g, b.First}]; ok {
-				return variable{g, b.First}
+			if v := g.vars[b.First]; v != nil && m.st.vars.get(v.id) != nil {
+				return v
 			}
 		}
 		f = f.parent
 	}
-	return variable{f, b.First}
+	return m.named(f, b.First)
+}
+
+// named is the variable of an activation that first binds.
+func (m *machine) named(f *frame, first *syntax.Ident) *variable {
+	v := f.vars[first]
+	if v == nil {
+		if f.vars == nil {
+			f.vars = map[*syntax.Ident]*variable{}
+		}
+		v = &variable{m.vars}
+		f.vars[first] = v
+		m.vars++
+	}
+	return v
 }
 
 func (m *machine) lookup(id *syntax.Ident) value {
@@ -42,8 +56,10 @@ func (m *machine) lookup(id *syntax.Ident) value {
 		return same
 	}
 	if b.Scope != resolve.Predeclared && b.Scope != resolve.Universal {
-		v, assigned := m.st.vars[m.variable(b)]
-		if local := b.Scope == resolve.Local || b.Scope == resolve.Cell; local && !assigned && !m.st.dead {
+		v := same
+		if known := m.st.vars.get(m.variable(b).id); known != nil {
+			v = *known
+		} else if local := b.Scope == resolve.Local || b.Scope == resolve.Cell; local && !m.st.dead {
 			m.fault(id.NamePos, "%s", lang.Hinted("local variable "+id.Name+" referenced before assignment"))
 		}
 		m.mark(id, v)
