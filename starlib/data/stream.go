@@ -1,7 +1,6 @@
 package data
 
 import (
-	"archive/tar"
 	"bufio"
 	"bytes"
 	"encoding/csv"
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +15,6 @@ import (
 	"go.starlark.net/starlark"
 
 	"drun/starlib"
-	"drun/starlib/data/picture"
 	"drun/starlib/data/table"
 )
 
@@ -412,112 +409,6 @@ func (s *Stream) parseRow(r *record, raw []byte, width, label int) error {
 	return nil
 }
 
-// maxMember bounds a file in a tar file, and a sample of several.
-const maxMember = 256 << 20
-
-// tar reads samples that are files of one name with different ends: a.png and a.cls are a sample. Their order is that of
-// the archive.
-func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (mark, bool) {
-	counted := &counter{Reader: in, n: from.offset}
-	archive := tar.NewReader(counted)
-	number := from.number
-	at := from.offset
-	var sample []part
-	var key string
-	begin, total := at, 0
-	fail := func(err error) (mark, bool) {
-		r.send(&chunk{err: fmt.Errorf("%s: byte %d: %w", name, at, err)})
-		return from, false
-	}
-	flush := func(end int64, report func()) bool {
-		c := &chunk{next: mark{from.file, end, number}, report: report}
-		if sample != nil {
-			if int(number%int64(r.size)) == r.rank {
-				rec := record{mark: mark{from.file, begin, number}, fields: append([]part{{"__key__", key}}, sample...)}
-				c.records, c.size = []record{rec}, total
-				c.parse = func(c *chunk) error {
-					for i := range c.records[0].fields {
-						if err := decodeMember(&c.records[0].fields[i]); err != nil {
-							return fmt.Errorf("%s: byte %d (record %d): %s: %w", name, rec.offset, rec.number, oneLine(rec.fields[i].name), err)
-						}
-					}
-					return nil
-				}
-			}
-			number++
-			c.next.number = number
-		}
-		sample, total = nil, 0
-		return r.send(c)
-	}
-	for {
-		h, err := archive.Next()
-		if err == io.EOF {
-			return mark{from.file, at, number + map[bool]int64{true: 1}[sample != nil]}, flush(at, f.Report)
-		}
-		if err != nil {
-			return fail(fmt.Errorf("the tar data is garbled or truncated: %w", err))
-		}
-		if h.Typeflag == tar.TypeReg {
-			dir, base := path.Split(h.Name)
-			stem, ext, _ := strings.Cut(base, ".")
-			if dir+stem != key || sample == nil {
-				if sample != nil && !flush(at, nil) {
-					return from, false
-				}
-				key, begin = dir+stem, at
-			}
-			if h.Size > maxMember || total+int(h.Size) > maxMember {
-				return fail(fmt.Errorf("%s: %d bytes, and a sample may have %d", oneLine(h.Name), h.Size, maxMember))
-			}
-			content, err := io.ReadAll(archive)
-			if err != nil {
-				return fail(fmt.Errorf("%s: truncated: %w", oneLine(h.Name), err))
-			}
-			for _, m := range sample {
-				if m.name == ext {
-					return fail(fmt.Errorf("%s comes twice", oneLine(h.Name)))
-				}
-			}
-			total += len(content)
-			sample = append(sample, part{strings.ToLower(ext), content})
-		}
-		at = (counted.n + 511) / 512 * 512
-	}
-}
-
-type counter struct {
-	io.Reader
-	n int64
-}
-
-func (c *counter) Read(p []byte) (int, error) {
-	n, err := c.Reader.Read(p)
-	c.n += int64(n)
-	return n, err
-}
-
-// decodeMember makes a value of a file by the end of its name.
-func decodeMember(m *part) (err error) {
-	content, ok := m.value.([]byte)
-	if !ok {
-		return nil
-	}
-	switch ext := m.name[strings.LastIndexByte(m.name, '.')+1:]; ext {
-	case "png", "jpg", "jpeg":
-		m.value, err = picture.Decode(content, picture.RGB)
-	case "txt":
-		m.value = string(content)
-	case "json":
-		m.value, err = table.ParseJSON(content)
-	case "cls", "id", "index":
-		m.value, err = strconv.ParseInt(strings.TrimSpace(string(content)), 10, 64)
-	case "npy":
-		m.value, err = parseNPY(content)
-	}
-	return err
-}
-
 // streamOf is data.stream.
 func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 	s := &Stream{files: r.Files, label: c.Arg("label"), comma: ',', buffer: c.Int("buffer")}
@@ -594,7 +485,7 @@ func streaming(r *starlib.Rank) *starlib.Def {
 	return &starlib.Def{
 		Sig: `stream(path: string | list, format: string = None, label: int | string = None, label_dtype: string = "int64", delimiter: string = None, buffer: int = 10000, columns: list = None) -> Stream`,
 		Doc: `Files of any size, which data.loader reads record by record: .csv and .tsv of numbers (samples (x, y) or x, as data.csv has them; a header is skipped in each file), .jsonl (dicts), .txt (lines), .tar (dicts of the files that have one name before the first dot: pictures as tensors, .cls as an int, .json, .txt, .npy, others as bytes; the name is "__key__"), beneath .gz and .zst too; .parquet and .arrow (dicts of a row's cells as data.table has them, or, with the name of a column as label, samples (x, y) of the numbers in the others; columns names those that are wanted).
-The loader's shuffle = True picks each sample at random among buffer samples, and shuffles the files. Record i goes to rank i % ranks; with shuffle every rank gets equally many batches. Files are read and parsed on other threads. The position of files and buffer is part of a checkpoint; a resumed run goes on with the same bits. In another number of ranks it goes on after the same part of the epoch. len(loader) is not known. A record that is wrong is an error that names the file, the byte where it begins (after unpacking; of Parquet and Arrow the row group or record batch, and the row in it) and its number.`,
+The loader's shuffle = True picks each sample at random among buffer samples, and shuffles the files; a buffer whose samples take more than one value of the recipe may take is an error that names the file and a buffer that fits. Record i goes to rank i % ranks; with shuffle every rank gets equally many batches. Files are read and parsed on other threads. The position of files and buffer is part of a checkpoint; a resumed run goes on with the same bits. In another number of ranks it goes on after the same part of the epoch. len(loader) is not known. A record that is wrong is an error that names the file, the byte where it begins (after unpacking; of Parquet and Arrow the row group or record batch, and the row in it) and its number.`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) { return streamOf(r, c) },
 	}
 }

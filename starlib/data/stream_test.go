@@ -313,3 +313,94 @@ func TestReadingAheadKeepsToTheThreads(t *testing.T) {
 		}
 	}
 }
+
+// tarOf has samples of one file each, of so many bytes.
+func tarOf(t *testing.T, dir, name string, samples, size int) {
+	t.Helper()
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	for i := range samples {
+		if err := w.WriteHeader(&tar.Header{Name: fmt.Sprintf("%03d.bin", i), Size: int64(size), Mode: 0o600}); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = w.Write(bytes.Repeat([]byte{byte(i)}, size))
+	}
+	w.Close()
+	write(t, dir, name, archive.Bytes())
+}
+
+// keys gives the names of the samples of an epoch, one a batch; at stop the state goes into a new loader.
+func keys(t *testing.T, dir, source string, largest, stop int) (list []string, err error) {
+	t.Helper()
+	begin := func() starlark.Iterable {
+		r := starlibtest.New(t, dir, starlib.Rank{Seed: 4}, nil)
+		r.Rank.Files.Largest = largest
+		globals, e := r.Exec("l.star", "l = "+source+"\n")
+		if e != nil {
+			t.Fatal(e)
+		}
+		return globals["l"].(starlark.Iterable)
+	}
+	r := starlibtest.New(t, dir, starlib.Rank{Seed: 4}, nil)
+	r.Rank.Files.Largest = largest
+	if stop < 0 {
+		globals, err := r.Exec("l.star", "l = [b[\"__key__\"][0] for b in "+source+"]\n")
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range elements(globals["l"]) {
+			s, _ := starlark.AsString(v)
+			list = append(list, s)
+		}
+		return list, nil
+	}
+	l := begin()
+	it := l.Iterate()
+	var v starlark.Value
+	for it.Next(&v) {
+		key, _, _ := v.(*starlark.Dict).Get(starlark.String("__key__"))
+		s, _ := starlark.AsString(elements(key)[0])
+		if list = append(list, s); len(list) == stop {
+			state := l.(starlib.Stateful).State()
+			it.Done()
+			l = begin()
+			if err := l.(starlib.Stateful).SetState(state); err != nil {
+				return nil, err
+			}
+			it = l.Iterate()
+		}
+	}
+	it.Done()
+	return list, nil
+}
+
+// A buffer of large samples is an error, not the end of the memory; one that fits goes through files of any size, and on
+// from a checkpoint.
+func TestBuffersOfLargeSamples(t *testing.T) {
+	dir := t.TempDir()
+	const size, limit = 1 << 20, 10 << 20
+	tarOf(t, dir, "s.tar", 48, size)
+	of := func(args, batch string) string {
+		return fmt.Sprintf("data.loader(data.stream(\"s.tar\", %s), batch = %s, shuffle = True)", args, batch)
+	}
+	for source, want := range map[string]string{
+		of("buffer = 100", "1"):                           "s.tar: byte 9441792 (record 9): the 10 samples up to here, among which the shuffle picks, take more than the 10485760 bytes that one value may take: data.stream(…, buffer = 8) picks among fewer",
+		"data.loader(data.stream(\"s.tar\"), batch = 20)": "s.tar: byte 9441792 (record 9): with this sample the batch takes more than the 10485760 bytes",
+	} {
+		if _, err := keys(t, dir, source, limit, -1); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v\nwant %s", source, err, want)
+		}
+	}
+	want, err := keys(t, dir, of("buffer = 8", "1"), limit, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sorted := slices.Sorted(slices.Values(want)); slices.IsSorted(want) || len(slices.Compact(sorted)) != 48 {
+		t.Errorf("%d samples: %v", len(want), want)
+	}
+	for _, stop := range []int{1, 20, 41, 47} {
+		if got, err := keys(t, dir, of("buffer = 8", "1"), limit, stop); err != nil || !slices.Equal(got, want) {
+			t.Errorf("resumed after %d: %v %v\nwant %v", stop, got, err, want)
+		}
+	}
+}

@@ -4,6 +4,9 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"fmt"
+	"image"
+	"image/png"
 	"os"
 	"path/filepath"
 	"strings"
@@ -129,6 +132,52 @@ func TestLargeSamplesWaitInTheirFile(t *testing.T) {
 	}
 	if n := len(r.chunks); n > maxAhead/size {
 		t.Fatalf("%d samples of %d bytes wait in memory", n, size)
+	}
+	n := 0
+	for c, ok := r.take(); ok; c, ok = r.take() {
+		if c.err != nil {
+			t.Fatal(c.err)
+		}
+		n += len(c.records)
+	}
+	if n != samples {
+		t.Errorf("%d samples of %d", n, samples)
+	}
+}
+
+// Pictures count as large as they are once they are decoded.
+func TestLargePicturesWaitInTheirFile(t *testing.T) {
+	const samples, side = 30, 2000 // 12 MB each, of 12 KB in the file
+	var packed, archive bytes.Buffer
+	if err := png.Encode(&packed, image.NewGray(image.Rect(0, 0, side, side))); err != nil {
+		t.Fatal(err)
+	}
+	w := tar.NewWriter(&archive)
+	for i := range samples {
+		if err := w.WriteHeader(&tar.Header{Name: fmt.Sprintf("%d.png", i), Size: int64(packed.Len()), Mode: 0o600}); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = w.Write(packed.Bytes())
+	}
+	w.Close()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "s.tar"), archive.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files, err := starlib.OpenFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := (&Stream{files: files, names: []string{"s.tar"}, format: "tar"}).read([]int{0}, mark{}, 0, 1, 2)
+	defer r.stop()
+	const places = (3 * side * side) / chunkBytes // of one picture
+	for begin := time.Now(); len(r.room) <= cap(r.room)-places && len(r.chunks) <= cap(r.room)/places; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("%d pictures are read ahead", len(r.chunks))
+		}
+	}
+	if n := len(r.chunks); n > cap(r.room)/places {
+		t.Errorf("%d pictures of 12 MB wait in memory", n)
 	}
 	n := 0
 	for c, ok := r.take(); ok; c, ok = r.take() {

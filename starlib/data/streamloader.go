@@ -38,6 +38,7 @@ type pass struct {
 	after   mark     // of the record after the last chunk that was read
 	pos     streamPosition
 	buffer  []record // of the shuffle
+	held    int      // bytes of the samples in the buffer and in the batch that is made
 	seen    int64    // records of all ranks
 	total   int64    // of all ranks in the epoch; -1 while it is not known
 	draws   []float64
@@ -64,6 +65,9 @@ func (l *Loader) newPass(epoch int, at streamPosition) (*pass, error) {
 		var err error
 		if p.buffer, err = s.fetch(order, at.waiting); err != nil {
 			return nil, fmt.Errorf("the samples that waited to be shuffled: %w", err)
+		}
+		for i := range p.buffer {
+			p.held += p.buffer[i].bytes()
 		}
 	}
 	p.reading = s.read(order, at.next, l.rank, l.ranks, l.asked.Parallel())
@@ -174,9 +178,62 @@ func (p *pass) take() (record, bool, error) {
 		r := p.pending[0]
 		p.pending = p.pending[1:]
 		if r.number >= p.pos.skip {
-			return r, true, nil
+			return r, true, p.hold(&r)
 		}
 	}
+}
+
+// hold counts a sample, for as long as it is in the buffer or the batch, to what the recipe may take: of large samples a
+// large buffer would fill the memory before the recipe sees one of them.
+func (p *pass) hold(r *record) error {
+	p.held += r.bytes()
+	s, limit := p.l.stream, p.l.stream.files.Largest
+	if limit <= 0 || p.held <= limit {
+		return nil
+	}
+	name := s.names[p.reading.order[r.file]]
+	place := fmt.Sprintf("%s: byte %d (record %d)", name, r.offset, r.number)
+	if at := table.Place(r.offset); table.IsColumns(s.format) {
+		place = fmt.Sprintf("%s: batch %d, row %d (record %d)", name, at.Batch(), at.Row(), r.number)
+	}
+	among := len(p.buffer)
+	if among == 0 {
+		return fmt.Errorf("%s: with this sample the batch takes more than the %d bytes that one value may take: want smaller samples or batches", place, limit)
+	}
+	fit := max(1, int(float64(among)*0.9*float64(limit)/float64(p.held)))
+	return fmt.Errorf("%s: the %d samples up to here, among which the shuffle picks, take more than the %d bytes that one value may take: data.stream(…, buffer = %d) picks among fewer", place, among+1, limit, fit)
+}
+
+// bytes is about how much memory a record takes.
+func (r *record) bytes() int {
+	n := 128 + 4*len(r.x) + valueBytes(r.value)
+	for _, f := range r.fields {
+		n += 32 + len(f.name) + valueBytes(f.value)
+	}
+	return n
+}
+
+func valueBytes(v any) int {
+	n := 16
+	switch v := v.(type) {
+	case string:
+		n += len(v)
+	case []byte:
+		n += len(v)
+	case []any:
+		for _, x := range v {
+			n += valueBytes(x)
+		}
+	case table.Object:
+		for _, m := range v {
+			n += 16 + len(m.Name) + valueBytes(m.Value)
+		}
+	case *picture.Picture:
+		n += len(v.Bytes) + 4*len(v.Floats)
+	case *array:
+		n += len(v.data)
+	}
+	return n
 }
 
 // uniform is number i of the epoch's draws: of the seed, the epoch and the rank.
@@ -241,6 +298,11 @@ func (p *pass) batch() ([]record, error) {
 		list = append(list, r)
 		p.pos.given++
 	}
+	defer func(list []record) {
+		for i := range list {
+			p.held -= list[i].bytes()
+		}
+	}(list)
 	// With shuffle, ranks stop together: a sample counts once it is certain that every rank has as many.
 	for l.shuffle && p.total < 0 && p.seen-p.pos.skip < p.pos.given*int64(l.ranks) {
 		if err := p.advance(); err != nil {

@@ -1,0 +1,138 @@
+package data
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"drun/starlib"
+	"drun/starlib/data/picture"
+	"drun/starlib/data/table"
+)
+
+// maxMember bounds a file in a tar file, and a sample of several.
+const maxMember = 256 << 20
+
+// tar reads samples that are files of one name with different ends: a.png and a.cls are a sample. Their order is that of
+// the archive.
+func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (mark, bool) {
+	counted := &counter{Reader: in, n: from.offset}
+	archive := tar.NewReader(counted)
+	number := from.number
+	at := from.offset
+	var sample []part
+	var key string
+	begin, total := at, 0
+	fail := func(err error) (mark, bool) {
+		r.send(&chunk{err: fmt.Errorf("%s: byte %d: %w", name, at, err)})
+		return from, false
+	}
+	flush := func(end int64, report func()) bool {
+		c := &chunk{next: mark{from.file, end, number}, report: report}
+		if sample != nil {
+			if int(number%int64(r.size)) == r.rank {
+				rec := record{mark: mark{from.file, begin, number}, fields: append([]part{{"__key__", key}}, sample...)}
+				c.records, c.size = []record{rec}, total+pixels(sample)
+				c.parse = func(c *chunk) error {
+					for i := range c.records[0].fields {
+						if err := decodeMember(&c.records[0].fields[i]); err != nil {
+							return fmt.Errorf("%s: byte %d (record %d): %s: %w", name, rec.offset, rec.number, oneLine(rec.fields[i].name), err)
+						}
+					}
+					return nil
+				}
+			}
+			number++
+			c.next.number = number
+		}
+		sample, total = nil, 0
+		return r.send(c)
+	}
+	for {
+		h, err := archive.Next()
+		if err == io.EOF {
+			return mark{from.file, at, number + map[bool]int64{true: 1}[sample != nil]}, flush(at, f.Report)
+		}
+		if err != nil {
+			return fail(fmt.Errorf("the tar data is garbled or truncated: %w", err))
+		}
+		if h.Typeflag == tar.TypeReg {
+			dir, base := path.Split(h.Name)
+			stem, ext, _ := strings.Cut(base, ".")
+			if dir+stem != key || sample == nil {
+				if sample != nil && !flush(at, nil) {
+					return from, false
+				}
+				key, begin = dir+stem, at
+			}
+			if h.Size > maxMember || total+int(h.Size) > maxMember {
+				return fail(fmt.Errorf("%s: %d bytes, and a sample may have %d", oneLine(h.Name), h.Size, maxMember))
+			}
+			content, err := io.ReadAll(archive)
+			if err != nil {
+				return fail(fmt.Errorf("%s: truncated: %w", oneLine(h.Name), err))
+			}
+			for _, m := range sample {
+				if m.name == ext {
+					return fail(fmt.Errorf("%s comes twice", oneLine(h.Name)))
+				}
+			}
+			total += len(content)
+			sample = append(sample, part{strings.ToLower(ext), content})
+		}
+		at = (counted.n + 511) / 512 * 512
+	}
+}
+
+// pixels is how many bytes the pictures of a sample take once they are decoded.
+func pixels(sample []part) (n int) {
+	for _, m := range sample {
+		if content, ok := m.value.([]byte); ok && isPicture(m.name) {
+			if info, err := picture.Describe(bytes.NewReader(content)); err == nil && info.Width <= picture.MaxPixels/max(info.Height, 1) {
+				n += 3 * info.Width * info.Height
+			}
+		}
+	}
+	return n
+}
+
+func isPicture(name string) bool {
+	return slices.Contains([]string{"png", "jpg", "jpeg"}, name[strings.LastIndexByte(name, '.')+1:])
+}
+
+type counter struct {
+	io.Reader
+	n int64
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// decodeMember makes a value of a file by the end of its name.
+func decodeMember(m *part) (err error) {
+	content, ok := m.value.([]byte)
+	if !ok {
+		return nil
+	}
+	switch ext := m.name[strings.LastIndexByte(m.name, '.')+1:]; ext {
+	case "png", "jpg", "jpeg":
+		m.value, err = picture.Decode(content, picture.RGB)
+	case "txt":
+		m.value = string(content)
+	case "json":
+		m.value, err = table.ParseJSON(content)
+	case "cls", "id", "index":
+		m.value, err = strconv.ParseInt(strings.TrimSpace(string(content)), 10, 64)
+	case "npy":
+		m.value, err = parseNPY(content)
+	}
+	return err
+}
