@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"drun/starlib"
 
@@ -136,7 +137,7 @@ func (m *machine) concrete(v value, e syntax.Expr, p *plainCall) starlark.Value 
 }
 
 // aboutShapes recognises the errors that are reported: others may depend on what is not followed.
-var aboutShapes = regexp.MustCompile(`shape|dimension|sizes? |elements|columns|broadcast`)
+var aboutShapes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`shape|dimension|sizes? |elements|columns|broadcast`) })
 
 // result is what all ways of a call have in common: nil for an error in each.
 type result struct {
@@ -388,7 +389,7 @@ func (m *machine) misshapen(pos syntax.Position, err error, p *plainCall) {
 	if inner := (*starlark.EvalError)(nil); errors.As(err, &inner) {
 		text = inner.Msg
 	}
-	if m.st.dead || !aboutShapes.MatchString(text) {
+	if m.st.dead || !aboutShapes().MatchString(text) {
 		return
 	}
 	for _, s := range p.shapes {

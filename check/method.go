@@ -3,12 +3,13 @@ package check
 import (
 	"regexp"
 	"strings"
+	"sync"
 
 	"drun/starlib/lang"
 )
 
 // formatSpec finds "{:.3f}", which format does not take.
-var formatSpec = regexp.MustCompile(`\{\w*:([^{}]+)\}`)
+var formatSpec = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{\w*:([^{}]+)\}`) })
 
 // callMethod calls a method of a value, known by its declaration, or by its name.
 func (m *machine) callMethod(o *object, c *call, certain bool) value {
@@ -16,7 +17,7 @@ func (m *machine) callMethod(o *object, c *call, certain bool) value {
 	if o.def != nil && certain {
 		m.fits(c.text, o.def, c)
 	}
-	if spec := formatSpec.FindStringSubmatch(strings.ReplaceAll(self.lit, "{{", "")); o.name == "format" && self.typ == "string" && spec != nil {
+	if spec := formatSpec().FindStringSubmatch(strings.ReplaceAll(self.lit, "{{", "")); o.name == "format" && self.typ == "string" && spec != nil {
 		m.fault(c.pos, "%s", lang.Hinted("format spec features not supported in replacement fields: "+spec[1]))
 	}
 	if o.name == "register_forward_hook" || o.name == "apply" {

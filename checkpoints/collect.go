@@ -85,7 +85,7 @@ func (s *Store) collect() error {
 
 // judge decides what to do with a file.
 func (s *Store) judge(name string) (verdict, error) {
-	if !packName.MatchString(name) {
+	if !packName().MatchString(name) {
 		return leave, nil
 	}
 	if known, err := s.knows(name); known || err != nil {

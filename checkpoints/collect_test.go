@@ -270,7 +270,7 @@ func TestModes(t *testing.T) {
 			info, err := d.Info()
 			ok(t, err)
 			name := filepath.Base(path)
-			if packName.MatchString(name) {
+			if packName().MatchString(name) {
 				name = "pack"
 			}
 			found[name] = info.Mode().Perm()

@@ -40,7 +40,7 @@ func Copy(home, path string) (packs []string, err error) {
 		if err := rows.Scan(&name); err != nil {
 			return nil, damaged(copied.Path, err)
 		}
-		if !packName.MatchString(name) {
+		if !packName().MatchString(name) {
 			return nil, damaged(filepath.Join(home, "checkpoints.db"), fmt.Errorf("packs.file: %s is no name of a pack", quote(name)))
 		}
 		packs = append(packs, name)

@@ -56,7 +56,7 @@ func calls(t *testing.T) []string {
 		switch {
 		case name == "/checkpoints":
 			name = "folder"
-		case packName.MatchString(filepath.Base(name)):
+		case packName().MatchString(filepath.Base(name)):
 			name = "pack"
 		}
 		verb := "write "

@@ -123,7 +123,7 @@ func (s *Store) uses() (list []packUse, err error) {
 		if err := rows.Scan(&p.file, &p.chunks, &p.live); err != nil {
 			return nil, s.wrap(err)
 		}
-		if !packName.MatchString(p.file) {
+		if !packName().MatchString(p.file) {
 			return nil, s.damaged("packs.file", fmt.Errorf("%s is no name of a pack", quote(p.file)))
 		}
 		if info, err := s.root.Lstat(p.file); err == nil {

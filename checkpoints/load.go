@@ -233,7 +233,7 @@ func (s *Store) checkSizes(plan []planned) error {
 			if c.bytes < 1 || c.bytes > ChunkSize {
 				return s.damaged("chunks.bytes"+of, fmt.Errorf("is %d", c.bytes))
 			}
-			if !packName.MatchString(c.file) {
+			if !packName().MatchString(c.file) {
 				return s.damaged("packs.file"+of, fmt.Errorf("%s is no name of a pack", quote(c.file)))
 			}
 			sum += c.bytes

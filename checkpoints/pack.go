@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
@@ -22,7 +23,7 @@ import (
 const packID = 0x64726370
 
 // packName is the form of the names of packs.
-var packName = regexp.MustCompile(`^[a-z0-9]{26}\.db$`)
+var packName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]{26}\.db$`) })
 
 // The tables of a pack. PRAGMA user_version is 1 once all chunks are in it.
 const (

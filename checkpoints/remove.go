@@ -157,7 +157,7 @@ func files(tx *sql.Tx, query string) (names []string, err error) {
 // so they must be packs. A later Open removes what could not be removed here.
 func (s *Store) remove(files []string) (freed int64) {
 	for _, name := range files {
-		if !packName.MatchString(name) {
+		if !packName().MatchString(name) {
 			continue
 		}
 		file, header := s.openOwn(name)

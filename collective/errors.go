@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"drun/internal/exit"
@@ -128,7 +129,7 @@ func (e *BackendError) In(group uint32, rank int, ranks []int) *BackendError {
 }
 
 // numbered is a rank as a backend names it, perhaps with how many there are.
-var numbered = regexp.MustCompile(`\brank (\d+)\b(?: of \d+\b)?`)
+var numbered = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\brank (\d+)\b(?: of \d+\b)?`) })
 
 // Renamed gives the error of a backend another text, in which ranks have the numbers that the
 // list has in their places.
@@ -143,7 +144,7 @@ func (r *renamed) Error() string { return r.text }
 func (r *renamed) Unwrap() error { return r.error }
 
 func renameRanks(text string, ranks []int) string {
-	return numbered.ReplaceAllStringFunc(text, func(s string) string {
+	return numbered().ReplaceAllStringFunc(text, func(s string) string {
 		if n, err := strconv.Atoi(strings.Fields(s)[1]); err == nil && n < len(ranks) {
 			return fmt.Sprintf("rank %d", ranks[n])
 		}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"sync"
 	"time"
 
 	_ "github.com/mattn/go-sqlite3" // SQL driver
@@ -122,7 +123,7 @@ func readMLflow(path string) (runs []history.Foreign, notes []string, err error)
 		return err
 	}, "SELECT run_uuid, key, value, timestamp, step, is_nan FROM metrics ORDER BY run_uuid, step, timestamp, key")
 	if err != nil {
-		if found := scanned.FindStringSubmatch(err.Error()); found != nil {
+		if found := scanned().FindStringSubmatch(err.Error()); found != nil {
 			err = fmt.Errorf("the column %s has a value of another type", found[1])
 		}
 		return nil, nil, exit.WithHint(exit.Errorf(exit.Usage, "%s: %w", path, err), "want a SQLite store of MLflow, as mlflow.db; CSV and TensorBoard's events are read, too")
@@ -137,7 +138,7 @@ func readMLflow(path string) (runs []history.Foreign, notes []string, err error)
 }
 
 // scanned is what database/sql says of a value that is not of the type wanted.
-var scanned = regexp.MustCompile(`Scan error on column index \d+, name "([^"]*)"`)
+var scanned = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`Scan error on column index \d+, name "([^"]*)"`) })
 
 // plain reads a value that MLflow has made a text of, with Python's str.
 func plain(text string) any {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -39,11 +40,11 @@ func (l List) Elements() []any {
 	return list
 }
 
-var constants = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|True|False|None`)
+var constants = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`"(?:[^"\\]|\\.)*"|True|False|None`) })
 
 // Same tells whether a text as -p has it, of JSON or Starlark, gives this list.
 func (l List) Same(text string) bool {
-	given := List(constants.ReplaceAllStringFunc(text, func(word string) string {
+	given := List(constants().ReplaceAllStringFunc(text, func(word string) string {
 		if json := map[string]string{"True": "true", "False": "false", "None": "null"}[word]; json != "" {
 			return json
 		}

@@ -87,7 +87,7 @@ func (e *NameError) Error() string { return fmt.Sprintf("run name %q %s", e.Name
 func (e *NameError) ExitCode() exit.Code { return exit.Usage }
 
 // A name must not look like an id, a step ("RUN@STEP") or a flag.
-var nameForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]{0,99}$`)
+var nameForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]{0,99}$`) })
 
 // CheckName reports whether a user may give a run this name.
 func CheckName(name string) error {
@@ -97,7 +97,7 @@ func CheckName(name string) error {
 	case "auto":
 		return &NameError{name, "is reserved: --resume auto continues the run that --name names"}
 	}
-	if !nameForm.MatchString(name) {
+	if !nameForm().MatchString(name) {
 		return &NameError{name, "must begin with a letter and hold only letters, digits and . _ - (at most 100)"}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"go.starlark.net/resolve"
@@ -31,8 +32,10 @@ var kinds = map[universe.Kind]int{universe.KindModule: 9, universe.KindType: 7, 
 var keywords = strings.Fields("and break continue def elif else for if in lambda load not or pass return while True False None")
 
 var (
-	defining  = regexp.MustCompile(`(?m)^[ \t]*(?:def[ \t]+([\pL_][\pL\pN_]*)|for[ \t]+([\pL_][\pL\pN_, \t]*?)[ \t]+in\b|([\pL_][\pL\pN_]*(?:[ \t]*,[ \t]*[\pL_][\pL\pN_]*)*)[ \t]*=[^=])`)
-	separator = regexp.MustCompile(`[ \t]*,[ \t]*`)
+	defining = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?m)^[ \t]*(?:def[ \t]+([\pL_][\pL\pN_]*)|for[ \t]+([\pL_][\pL\pN_, \t]*?)[ \t]+in\b|([\pL_][\pL\pN_]*(?:[ \t]*,[ \t]*[\pL_][\pL\pN_]*)*)[ \t]*=[^=])`)
+	})
+	separator = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[ \t]*,[ \t]*`) })
 )
 
 // completion offers the names that may stand at a position: after a dot the attributes, else names and, within a call,
@@ -62,11 +65,11 @@ func (s *Server) completion(d *document, p Position) (any, error) {
 			add(Item{Label: param, Kind: 6, Detail: "parameter of " + callee, InsertText: param + " = "})
 		}
 	}
-	for _, m := range defining.FindAllStringSubmatch(d.text, -1) {
+	for _, m := range defining().FindAllStringSubmatch(d.text, -1) {
 		if m[1] != "" {
 			add(Item{Label: m[1], Kind: 3})
 		}
-		for _, own := range separator.Split(m[2]+m[3], -1) {
+		for _, own := range separator().Split(m[2]+m[3], -1) {
 			if own != "" {
 				add(Item{Label: own, Kind: 6})
 			}
@@ -148,7 +151,7 @@ func (s *Server) members(d *document, p Position, owner, prefix string) (items [
 	return items
 }
 
-var result = regexp.MustCompile(`->\s*(.+)$`)
+var result = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`->\s*(.+)$`) })
 
 // typeOf is what a variable is, as far as the last call before the position that was assigned to it says; nil: not known.
 func (s *Server) typeOf(d *document, p Position, name string) []string {
@@ -162,7 +165,7 @@ func (s *Server) typeOf(d *document, p Position, name string) []string {
 			return []string{"Tensor"}
 		}
 		for _, e := range s.entries.Find(m[1]) {
-			if types := result.FindStringSubmatch(e.Signature); types != nil && e.Owner+"."+e.Name == m[1] {
+			if types := result().FindStringSubmatch(e.Signature); types != nil && e.Owner+"."+e.Name == m[1] {
 				return regexp.MustCompile(`[\pL_]\w*`).FindAllString(types[1], -1)
 			}
 		}
@@ -171,11 +174,13 @@ func (s *Server) typeOf(d *document, p Position, name string) []string {
 	return nil
 }
 
-var declaring = regexp.MustCompile(`(?s)([\pL_][\pL\pN_]*)\s*=\s*run\.params\((.*?)\n?\)\s*\n`)
+var declaring = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?s)([\pL_][\pL\pN_]*)\s*=\s*run\.params\((.*?)\n?\)\s*\n`)
+})
 
 // params are the names that a run.params declares which is assigned to this variable.
 func (d *document) params(owner string) (names []string) {
-	for _, m := range declaring.FindAllStringSubmatch(d.text, -1) {
+	for _, m := range declaring().FindAllStringSubmatch(d.text, -1) {
 		if m[1] == owner {
 			for _, name := range regexp.MustCompile(`([\pL_][\pL\pN_]*)\s*=[^=]`).FindAllStringSubmatch(m[2], -1) {
 				names = append(names, name[1])
@@ -214,7 +219,7 @@ func (d *document) callee(p Position) string {
 	return ""
 }
 
-var parameter = regexp.MustCompile(`^\s*([\pL_][\pL\pN_]*)\s*(?:[:=]|$)`)
+var parameter = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*([\pL_][\pL\pN_]*)\s*(?:[:=]|$)`) })
 
 // parameters are the names of those of a builtin, or of a function of the document.
 func (s *Server) parameters(d *document, callee string) (names []string) {
@@ -232,7 +237,7 @@ func (s *Server) parameters(d *document, callee string) (names []string) {
 	_, inside, _ := strings.Cut(signature, "(")
 	inside, _, _ = strings.Cut(inside, "->")
 	for _, part := range strings.Split(inside, ",") {
-		if m := parameter.FindStringSubmatch(strings.TrimRight(part, ") ")); m != nil {
+		if m := parameter().FindStringSubmatch(strings.TrimRight(part, ") ")); m != nil {
 			names = append(names, m[1])
 		}
 	}

@@ -31,7 +31,10 @@ const (
 	slack     = 32 << 20 // garbage to tolerate before a collection
 )
 
-var pool = &Pool{free: map[int][]unsafe.Pointer{}, maxUsed: share(machineMemory("/"), 1)}
+var (
+	machine = machineMemory("/") // read once: a process is started for each rank
+	pool    = &Pool{free: map[int][]unsafe.Pointer{}, maxUsed: share(machine, 1)}
+)
 
 // NewPool makes a pool of at most limit bytes of memory from source, which
 // returns nil when it has no more.
@@ -234,7 +237,7 @@ func Memory() MemoryStats {
 func ShareMemory(ranks int) {
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
-	pool.maxUsed = share(machineMemory("/"), ranks)
+	pool.maxUsed = share(machine, ranks)
 }
 
 // MaxValues is how many numbers may stand outside of tensors at once, in lists

@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"drun/history"
 	"drun/history/query"
@@ -127,11 +128,11 @@ func writeIndex(db *history.DB, dir string, ids []int64) error {
 	return writeData(dir, "index", map[string]any{"names": recent, "runs": table, "compare": compared, "newest": newest})
 }
 
-var plainName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var plainName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 
 // reference writes the name of a parameter or metric as an expression has it.
 func reference(kind, name string) string {
-	if plainName.MatchString(name) {
+	if plainName().MatchString(name) {
 		return kind + "." + name
 	}
 	return kind + "[" + query.Quote(name) + "]"

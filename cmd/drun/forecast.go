@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -140,12 +141,12 @@ func took(s float64) string {
 	return time.Duration(s * 1e9).Round(time.Duration(max(1, s*1e9/1e3))).String()
 }
 
-var bandwidth = regexp.MustCompile(`^([0-9.]+)\s*([KMGT]?)(bit|bps|bit/s)$`)
+var bandwidth = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([0-9.]+)\s*([KMGT]?)(bit|bps|bit/s)$`) })
 
 // parseLink reads BANDWIDTH,LATENCY.
 func parseLink(text string) (l forecast.Link, err error) {
 	speed, latency, ok := strings.Cut(text, ",")
-	match := bandwidth.FindStringSubmatch(strings.TrimSpace(speed))
+	match := bandwidth().FindStringSubmatch(strings.TrimSpace(speed))
 	if !ok || match == nil {
 		return l, fmt.Errorf("want a bandwidth in bits per second (Kbit, Mbit, Gbit) and a latency")
 	}

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"drun/starlib/universe"
 )
@@ -97,7 +98,7 @@ func (s *stub) class(name string) string {
 	return name
 }
 
-var word = regexp.MustCompile(`[A-Za-z_]+`)
+var word = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[A-Za-z_]+`) })
 
 // signature writes a declaration as Python does, with a type for every parameter and
 // the result: Any where the declaration has none.
@@ -205,7 +206,7 @@ func (s *stub) annotation(types, owner string) string {
 		}
 		return "tuple[" + strings.Join(of, ", ") + "]"
 	}
-	return word.ReplaceAllStringFunc(types, func(name string) string {
+	return word().ReplaceAllStringFunc(types, func(name string) string {
 		if python := pythonTypes[name]; python != "" {
 			name = python
 		}

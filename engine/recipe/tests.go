@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"drun/engine"
 	"drun/starlib/lang"
@@ -34,9 +35,9 @@ func (b *Bundle) Tests() ([]Test, error) {
 	return list, nil
 }
 
-var defined = regexp.MustCompile(`(?m)^def ` + testing.Prefix)
+var defined = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^def ` + testing.Prefix) })
 
 // HaveTests tells whether some of a recipe's files have functions test_*. Then all of them find the module testing.
 func HaveTests(sources []engine.Source) bool {
-	return slices.ContainsFunc(sources, func(s engine.Source) bool { return defined.Match(s.Content) })
+	return slices.ContainsFunc(sources, func(s engine.Source) bool { return defined().Match(s.Content) })
 }

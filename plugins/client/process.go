@@ -185,15 +185,15 @@ func (x *process) connect() error {
 
 // Messages of go-plugin, which has no types for them.
 var (
-	unknownLine = regexp.MustCompile(`(?s)^Unrecognized remote plugin message: (.*?)\n`)
-	otherAPI    = regexp.MustCompile(`Plugin version: (\d+), Client versions`)
+	unknownLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?s)^Unrecognized remote plugin message: (.*?)\n`) })
+	otherAPI    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`Plugin version: (\d+), Client versions`) })
 )
 
 // explain says in our words why a plugin did not start, and whether it would not the next time: a machine
 // may be busy, or have killed it.
 func (x *process) explain(err error) error {
 	text := err.Error()
-	if m := otherAPI.FindStringSubmatch(text); m != nil {
+	if m := otherAPI().FindStringSubmatch(text); m != nil {
 		if n, _ := strconv.Atoi(m[1]); n > wire.Version {
 			return exit.Last(fmt.Errorf("%s speaks version %d of the plugin protocol, this drun version %d: use a newer drun", x.plugin.Path, n, wire.Version))
 		}
@@ -204,7 +204,7 @@ func (x *process) explain(err error) error {
 	}
 	// Else it has ended, or is about to: its state says more than its pipes.
 	what := x.state()
-	if m := unknownLine.FindStringSubmatch(text); m != nil && m[1] != "" {
+	if m := unknownLine().FindStringSubmatch(text); m != nil && m[1] != "" {
 		const most = 80
 		return exit.Last(fmt.Errorf("%s is no plugin of drun: it printed %q%s", x.plugin.Path, m[1][:min(len(m[1]), most)], x.lastWords()))
 	}

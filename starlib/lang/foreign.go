@@ -3,6 +3,7 @@ package lang
 import (
 	"regexp"
 	"strings"
+	"sync"
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
@@ -93,22 +94,28 @@ func ofLibrary(name string, at syntax.Position, tree *syntax.File, env starlark.
 }
 
 // surprises are errors of the language that surprise those who know Python.
-var surprises = []struct {
+var surprises = sync.OnceValue(func() []surprise {
+	return []surprise{
+		{regexp.MustCompile(`does not associate with`), "comparisons do not chain: write a < b and b < c"},
+		{regexp.MustCompile(`^can't assign to sliceexpr$`), `x["1:3"] = v sets those elements of a tensor; a list is made anew, x = x[:1] + v + x[3:]`},
+		{regexp.MustCompile(`got string, want iterable$|^string value is not iterable$`), "a text has no items of its own: s.elems() gives its characters"},
+		{regexp.MustCompile(`^local variable \w+ referenced before assignment$`), "a function that assigns a name has a variable of its own; what it changes outside is kept in a list or dict that main() makes"},
+		{regexp.MustCompile(`^(\w+: )?cannot .* frozen (list|dict|set|hash table|struct)$`), "what the top level makes, and run.params gives, stays as it is once main() runs: make it in main(), or change a copy, list(x) or dict(x)"},
+		{regexp.MustCompile(`^positional argument may not follow \*args$`), "put it into the list: f(*(a + [b]))"},
+		{regexp.MustCompile(`format spec features not supported in replacement fields`), `write "%.3f" % x`},
+		{regexp.MustCompile(`^can't assign to \.\w+ field of dict$`), `an entry of a dict is d["name"]`},
+		{regexp.MustCompile(`unknown (dtype|type) "?(cuda|cpu|mps)`), "tensors are in main memory, and there are no devices: leave it out"},
+	}
+})
+
+type surprise struct {
 	is   *regexp.Regexp
 	hint string
-}{
-	{regexp.MustCompile(`does not associate with`), "comparisons do not chain: write a < b and b < c"},
-	{regexp.MustCompile(`^can't assign to sliceexpr$`), `x["1:3"] = v sets those elements of a tensor; a list is made anew, x = x[:1] + v + x[3:]`},
-	{regexp.MustCompile(`got string, want iterable$|^string value is not iterable$`), "a text has no items of its own: s.elems() gives its characters"},
-	{regexp.MustCompile(`^local variable \w+ referenced before assignment$`), "a function that assigns a name has a variable of its own; what it changes outside is kept in a list or dict that main() makes"},
-	{regexp.MustCompile(`^(\w+: )?cannot .* frozen (list|dict|set|hash table|struct)$`), "what the top level makes, and run.params gives, stays as it is once main() runs: make it in main(), or change a copy, list(x) or dict(x)"},
-	{regexp.MustCompile(`^positional argument may not follow \*args$`), "put it into the list: f(*(a + [b]))"},
-	{regexp.MustCompile(`format spec features not supported in replacement fields`), `write "%.3f" % x`},
-	{regexp.MustCompile(`^can't assign to \.\w+ field of dict$`), `an entry of a dict is d["name"]`},
-	{regexp.MustCompile(`unknown (dtype|type) "?(cuda|cpu|mps)`), "tensors are in main memory, and there are no devices: leave it out"},
 }
 
-var noAttribute = regexp.MustCompile(`^(.* has no \.(\w+) (?:attribute|field or method))( \(did you mean .*\))?$`)
+var noAttribute = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(.* has no \.(\w+) (?:attribute|field or method))( \(did you mean .*\))?$`)
+})
 
 // Hinted is an error of the language with what to write instead.
 func Hinted(msg string) string { return surprised(&Error{Msg: msg}).Msg }
@@ -118,13 +125,13 @@ func surprised(e *Error) *Error {
 	if strings.HasPrefix(e.Msg, "fail: ") { // the recipe's own words
 		return e
 	}
-	for _, s := range surprises {
+	for _, s := range surprises() {
 		if s.is.MatchString(e.Msg) {
 			e.Msg += ": " + s.hint
 			return e
 		}
 	}
-	if m := noAttribute.FindStringSubmatch(e.Msg); m != nil && foreign[m[2]] != "" {
+	if m := noAttribute().FindStringSubmatch(e.Msg); m != nil && foreign[m[2]] != "" {
 		e.Msg = m[1] + ": " + foreign[m[2]]
 	}
 	return e
@@ -138,10 +145,10 @@ func surprisingSyntax(msg, before, rest string) string {
 	case strings.HasPrefix(msg, "got string literal, want") && strings.HasSuffix(strings.TrimRight(before, " \t"), `"`),
 		strings.HasPrefix(msg, "got string literal, want") && strings.HasSuffix(strings.TrimRight(before, " \t"), "'"):
 		return "texts that stand side by side are not joined: write + between them"
-	case strings.HasPrefix(msg, "got '*', want primary") && starred.MatchString(rest) && (strings.TrimSpace(before) == "" || strings.HasSuffix(strings.TrimSpace(before), ",")):
+	case strings.HasPrefix(msg, "got '*', want primary") && starred().MatchString(rest) && (strings.TrimSpace(before) == "" || strings.HasSuffix(strings.TrimSpace(before), ",")):
 		return "there is no starred name on the left: write first, rest = x[0], x[1:]"
 	}
 	return ""
 }
 
-var starred = regexp.MustCompile(`^\*\s*[\pL_][\pL\pN_]*\s*(,.*)?=[^=]`)
+var starred = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\*\s*[\pL_][\pL\pN_]*\s*(,.*)?=[^=]`) })

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 
 	"drun/internal/spelling"
@@ -20,7 +21,7 @@ func suggestNames(e *Error, tree *syntax.File, env starlark.StringDict) *Error {
 	var known []string
 	for _, dict := range []starlark.StringDict{env, starlark.Universe} {
 		for _, name := range dict.Keys() {
-			if identifier.MatchString(name) {
+			if identifier(name) {
 				known = append(known, name)
 			}
 		}
@@ -44,12 +45,20 @@ func suggestNames(e *Error, tree *syntax.File, env starlark.StringDict) *Error {
 	return e
 }
 
-var identifier = regexp.MustCompile(`^[\pL_][\pL\pN_]*$`)
+// identifier tells whether a text is a name.
+func identifier(s string) bool {
+	for i, c := range s {
+		if c != '_' && !unicode.IsLetter(c) && (i == 0 || !unicode.IsNumber(c)) {
+			return false
+		}
+	}
+	return s != ""
+}
 
 // moduleOf finds a module of the environment that has an attribute name.
 func moduleOf(name string, env starlark.StringDict) string {
 	for _, module := range env.Keys() {
-		if v, ok := env[module].(starlark.HasAttrs); ok && identifier.MatchString(module) {
+		if v, ok := env[module].(starlark.HasAttrs); ok && identifier(module) {
 			if slices.Contains(v.AttrNames(), name) {
 				return module
 			}
@@ -84,32 +93,36 @@ var foreignNames = map[string]string{
 }
 
 // Python's syntax that Starlark lacks, by what stands at the fault's position.
-var foreignSyntax = []struct {
+var foreignSyntax = sync.OnceValue(func() []foreignForm {
+	return []foreignForm{
+		{regexp.MustCompile(`^with\b`), "there is no with: a loop over tensor.no_grad(loader) records no gradients"},
+		{regexp.MustCompile(`^(try|except|finally|raise)\b`), "there are no exceptions: fail(message) ends the run"},
+		{regexp.MustCompile(`^class\b`), "there is no class: use nn.module(forward, …) for a model, struct(…) for a record"},
+		{regexp.MustCompile(`^(import|from)\b`), `there is no import: modules are at hand, and other files come with load("file.star", "name")`},
+		{regexp.MustCompile(`^is\b`), "there is no is: use == None, or != None"},
+		{regexp.MustCompile(`^yield\b`), "there is no yield: return a list"},
+		{regexp.MustCompile(`^del\b`), "there is no del: use d.pop(key)"},
+		{regexp.MustCompile(`^(global|nonlocal)\b`), "there is no global or nonlocal: keep what changes in a list or dict"},
+		{regexp.MustCompile(`^(async|await)\b`), "there is no async: collectives take async_op = True"},
+		{regexp.MustCompile(`^\*\*`), "there is no **: use math.pow(x, y), or x.pow(y) of a tensor"},
+		{regexp.MustCompile(`^@`), "there is no @: use a.matmul(b), and no decorators"},
+		{regexp.MustCompile(`^:=`), "there is no :=: assign on a line of its own"},
+		{regexp.MustCompile(`^->`), "there are no type annotations"},
+	}
+})
+
+type foreignForm struct {
 	at   *regexp.Regexp // matched against the rest of the line
 	hint string
-}{
-	{regexp.MustCompile(`^with\b`), "there is no with: a loop over tensor.no_grad(loader) records no gradients"},
-	{regexp.MustCompile(`^(try|except|finally|raise)\b`), "there are no exceptions: fail(message) ends the run"},
-	{regexp.MustCompile(`^class\b`), "there is no class: use nn.module(forward, …) for a model, struct(…) for a record"},
-	{regexp.MustCompile(`^(import|from)\b`), `there is no import: modules are at hand, and other files come with load("file.star", "name")`},
-	{regexp.MustCompile(`^is\b`), "there is no is: use == None, or != None"},
-	{regexp.MustCompile(`^yield\b`), "there is no yield: return a list"},
-	{regexp.MustCompile(`^del\b`), "there is no del: use d.pop(key)"},
-	{regexp.MustCompile(`^(global|nonlocal)\b`), "there is no global or nonlocal: keep what changes in a list or dict"},
-	{regexp.MustCompile(`^(async|await)\b`), "there is no async: collectives take async_op = True"},
-	{regexp.MustCompile(`^\*\*`), "there is no **: use math.pow(x, y), or x.pow(y) of a tensor"},
-	{regexp.MustCompile(`^@`), "there is no @: use a.matmul(b), and no decorators"},
-	{regexp.MustCompile(`^:=`), "there is no :=: assign on a line of its own"},
-	{regexp.MustCompile(`^->`), "there are no type annotations"},
 }
 
 var (
-	gotToken   = regexp.MustCompile(`^got (.+), want (.+)$`)
-	fstring    = regexp.MustCompile(`(^|[^\pL\pN_])[fF]$`)
-	loading    = regexp.MustCompile(`\.\s*load\s*$`)
-	assertion  = regexp.MustCompile(`^\s*assert $`)
-	annotation = regexp.MustCompile(`^\s*def\s[^:]*$`)
-	subscript  = regexp.MustCompile(`[\pL\pN_)\]]\[[^\[\]]*$`)
+	gotToken   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^got (.+), want (.+)$`) })
+	fstring    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(^|[^\pL\pN_])[fF]$`) })
+	loading    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\.\s*load\s*$`) })
+	assertion  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*assert $`) })
+	annotation = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*def\s[^:]*$`) })
+	subscript  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[\pL\pN_)\]]\[[^\[\]]*$`) })
 )
 
 // explainSyntax mends the position of a syntax error and adds what to write
@@ -132,23 +145,23 @@ func explainSyntax(e *Error, src []byte) *Error {
 func hintAt(before, rest string) string {
 	switch {
 	case strings.HasPrefix(rest, `"`) || strings.HasPrefix(rest, "'"):
-		if fstring.MatchString(before) {
+		if fstring().MatchString(before) {
 			return `there are no f-strings: write "%s" % x, "%.3f" % x, or "{}".format(x)`
 		}
-	case loading.MatchString(before):
+	case loading().MatchString(before):
 		return "load is a word of the language: checkpoint.restore takes a state back, checkpoint.load_file and the readers of data read files"
-	case assertion.MatchString(before):
+	case assertion().MatchString(before):
 		return "there is no assert: use if and fail(message)"
-	case annotation.MatchString(before) && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, "->")):
+	case annotation().MatchString(before) && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, "->")):
 		return "there are no type annotations"
 	}
-	if open := subscript.FindString(before); open != "" {
+	if open := subscript().FindString(before); open != "" {
 		inside, _, _ := strings.Cut(open+rest, "]")
 		if strings.Contains(inside, ":") && strings.Contains(inside, ",") {
 			return `a subscript of several dimensions is written as a string: x[":, 0"]`
 		}
 	}
-	for _, f := range foreignSyntax {
+	for _, f := range foreignSyntax() {
 		if f.at.MatchString(rest) {
 			return f.hint
 		}
@@ -159,7 +172,7 @@ func hintAt(before, rest string) string {
 // atToken moves the position of "got X, want Y" to where X begins: the parser
 // gives the end of X, which for a newline is on the next line.
 func atToken(e *Error, src []byte) {
-	match := gotToken.FindStringSubmatch(e.Msg)
+	match := gotToken().FindStringSubmatch(e.Msg)
 	if match == nil || match[2] == "primary expression" {
 		return
 	}

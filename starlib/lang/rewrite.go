@@ -29,7 +29,7 @@ func rewrite(file *syntax.File) {
 	statements(file.Stmts)
 	used := map[string]bool{}
 	syntax.Walk(file, func(n syntax.Node) bool {
-		if id, ok := n.(*syntax.Ident); ok && (id.Name == "if" || !identifier.MatchString(id.Name)) {
+		if id, ok := n.(*syntax.Ident); ok && (id.Name == "if" || !identifier(id.Name)) {
 			used[id.Name] = true
 		}
 		return true

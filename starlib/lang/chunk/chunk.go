@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // A Chunk is one recipe of a file.
@@ -73,8 +74,8 @@ func Read(filename string, src []byte) ([]Chunk, error) {
 }
 
 var (
-	header = regexp.MustCompile(`^#\s*([a-z][a-z_-]*):\s*(.*?)\s*$`)
-	want   = regexp.MustCompile("###\\s*(\".*\"|`.*`)\\s*$")
+	header = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^#\s*([a-z][a-z_-]*):\s*(.*?)\s*$`) })
+	want   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("###\\s*(\".*\"|`.*`)\\s*$") })
 )
 
 func read(filename string, lines [][]byte, start int) (Chunk, error) {
@@ -88,7 +89,7 @@ func read(filename string, lines [][]byte, start int) (Chunk, error) {
 	for i, line := range lines {
 		text := strings.TrimSpace(string(line))
 		if head && (text == "" || text[0] == '#') {
-			if m := header.FindStringSubmatch(text); m != nil {
+			if m := header().FindStringSubmatch(text); m != nil {
 				if _, twice := c.Header[m[1]]; twice {
 					return fail(i, "a second %q in the head of one chunk", m[1])
 				}
@@ -100,7 +101,7 @@ func read(filename string, lines [][]byte, start int) (Chunk, error) {
 			continue
 		}
 		head = false
-		if m := want.FindStringSubmatch(text); m != nil {
+		if m := want().FindStringSubmatch(text); m != nil {
 			pattern, err := strconv.Unquote(m[1])
 			if err != nil {
 				return fail(i, "expected error %s: %v", m[1], err)
