@@ -205,7 +205,7 @@ func (v *View) use(packs openPacks, n int, do func(data []byte) error) error {
 	if errors.Is(unknown, sql.ErrNoRows) {
 		return fmt.Errorf("the checkpoint was removed while it was read: %w", err)
 	}
-	if unknown != nil || now.file == at.file || now.bytes != r.bytes || !packName.MatchString(now.file) {
+	if unknown != nil || now.file == at.file || now.bytes != r.bytes || !packName().MatchString(now.file) {
 		return err
 	}
 	v.mu.Lock()
