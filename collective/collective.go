@@ -115,7 +115,7 @@ type Work interface {
 // from, for receives from [AnySource].
 type Receipt interface {
 	Work
-	Source() int
+	Source() int // once it is Done
 }
 
 // An Arena is a Comm with memory that it can reduce without copying it first.

@@ -117,6 +117,19 @@ func sendSignal(ts *testscript.TestScript, args []string) {
 	ts.Check(syscall.Kill(matching(ts, args[1], 1)[0], sig))
 }
 
+// stall SECONDS WORDS: stops each process of the script's runs that has the words in its command line, one after the other,
+// for so long.
+func stall(ts *testscript.TestScript, args []string) {
+	s, err := strconv.ParseFloat(args[0], 64)
+	ts.Check(err)
+	for _, pid := range matching(ts, args[1], 1) {
+		ts.Check(syscall.Kill(pid, syscall.SIGSTOP))
+		time.Sleep(time.Duration(s * float64(time.Second)))
+		ts.Check(syscall.Kill(pid, syscall.SIGCONT))
+		time.Sleep(200 * time.Millisecond) // messages go again
+	}
+}
+
 // nothing left: no process of the script's runs is there within a second, and no
 // shared memory.
 func nothingLeft(ts *testscript.TestScript, _ []string) {

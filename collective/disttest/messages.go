@@ -2,6 +2,7 @@ package disttest
 
 import (
 	"errors"
+	"time"
 
 	"drun/collective"
 )
@@ -56,6 +57,32 @@ func messages(t test, factory Factory) {
 				if from != rank {
 					receive(t, comm, 100_000, from, from, float32(from))
 				}
+			}
+		})
+	})
+	t.Run("any source, before it is waited for", func(t test) {
+		RunWith(t, factory, 3, func(t test, rank int, comm collective.Comm) {
+			if rank != 0 {
+				if rank == 2 {
+					send(t, comm, numbers(10, 2), 0, 5)
+				}
+				return
+			}
+			call := collective.NewRecv(collective.Of(make([]float32, 10)), collective.AnySource, 5)
+			call.Async = true
+			w, err := comm.Start(&call)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for end := time.Now().Add(Limit); !w.Done() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			}
+			early := -1
+			if w.Done() {
+				early = w.(collective.Receipt).Source()
+			}
+			if err := w.Wait(Context); err != nil || early != 2 || w.(collective.Receipt).Source() != 2 {
+				t.Errorf("the message of rank 2 is said to be from %d, then from %d (%v)", early, w.(collective.Receipt).Source(), err)
 			}
 		})
 	})

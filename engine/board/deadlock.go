@@ -17,19 +17,16 @@ import (
 // Ranks that wait for each other in a circle would wait for ever. Each rank that
 // sleeps in a wait writes on the board which ranks it needs. The ranks that remain
 // when all that can go on are removed are in a deadlock, provided that this stays
-// the same while each of them checks again: a message may be on its way, and a rank
-// that is stopped, or does not get a core, may have received what it needs without
-// having seen it. A message whose send and receive were both called moves by itself,
-// however long it takes: its two ranks do not wait for each other.
+// the same while each of them checks again: a rank that is stopped, or does not get
+// a core, may have received what it needs without having seen it. A message whose
+// send and receive were both called moves by itself, however long it takes: its two
+// ranks do not wait for each other. See traffic.go for how that is known.
 
 const (
 	// The needs are checked this often, and deadlockAfter equal results in a row
 	// make a deadlock.
 	deadlockEvery = 100 * time.Millisecond
 	deadlockAfter = 4
-	// messageAfter is how long a message may be on its way between two nodes when
-	// neither of its ends has a part in it any more.
-	messageAfter = 2 * time.Second
 )
 
 // needs are the ranks that a rank waits for. mark is 0 when it does not sleep.
@@ -75,25 +72,6 @@ func (s rankSet) all(yield func(int) bool) {
 	}
 }
 
-// messageOf describes a send or receive in a word, 0 for a collective: which of
-// them, its group and tag.
-func messageOf(kind collective.Kind, group uint32, tag int) uint64 {
-	if !kind.PointToPoint() {
-		return 0
-	}
-	return uint64(kind)<<56 | uint64(group)&(1<<24-1)<<32 | uint64(uint32(tag))
-}
-
-// answers tells whether this call of a rank is the other end of the message that
-// the rank of number peer in its group waits for.
-func (w *guardedWork) answers(message uint64, peer int) bool {
-	other := collective.Send
-	if w.kind == collective.Send {
-		other = collective.Recv
-	}
-	return w.seq == 0 && messageOf(other, w.g.group, w.tag) == message && (w.peer == peer || w.peer < 0)
-}
-
 func (b *Board) needsOf(rank int) rankNeeds { return needsIn(b.needsBytes(rank), b.world) }
 
 func (b *Board) needsBytes(rank int) []byte {
@@ -124,6 +102,7 @@ func (g *guard) deadlock() error {
 		return nil
 	}
 	g.watch.next = t.Add(deadlockEvery)
+	g.board.settle()
 	any := g.waiting.seq == 0 && g.waiting.peer < 0
 	g.board.need(messageOf(g.waiting.kind, g.group, g.waiting.tag), any, g.group, g.waiting.seq, func(yield func(int) bool) {
 		for i, r := range g.ranks {
@@ -133,6 +112,9 @@ func (g *guard) deadlock() error {
 				g.waiting.seq == 0 && !any && i != g.waiting.peer,
 				any && g.board.State(r) == collective.Returned:
 				continue
+			}
+			if g.waiting.seq == 0 {
+				g.board.ended(g.board.rank, r).Store(g.ended(g.waiting, i))
 			}
 			if !yield(r) {
 				return
@@ -166,39 +148,6 @@ func (b *Board) need(message uint64, any bool, group uint32, seq uint64, ranks i
 		own.mark.Store(b.waits)
 	}
 	own.looks.Add(1)
-}
-
-// move writes which ranks wait for messages that are under way from this rank
-// or to it. g is the guard whose call waits; nil: the wait is no call.
-func (b *Board) move(g *guard) {
-	own := b.needsOf(b.rank)
-	own.moving.clear()
-	for r := range b.world {
-		n := b.needsOf(r)
-		message := n.message.Load()
-		if n.mark.Load() == 0 || message == 0 || !n.ranks.has(b.rank) {
-			continue
-		}
-		for _, other := range b.guards {
-			if other.calledFor(message, slices.Index(other.ranks, r)) || other == g && g.waiting.answers(message, slices.Index(g.ranks, r)) {
-				own.moving.add(r)
-			}
-		}
-	}
-}
-
-// called notes a send or receive that goes on by itself.
-func (g *guard) called(w *guardedWork) {
-	if len(g.messages) == cap(g.messages) {
-		g.messages = slices.DeleteFunc(g.messages, func(w *guardedWork) bool { return w.inner.Done() })
-		g.messages = slices.Grow(g.messages, len(g.messages)+1)
-	}
-	g.messages = append(g.messages, w)
-}
-
-// calledFor tells whether an asynchronous call under way is the other end.
-func (g *guard) calledFor(message uint64, peer int) bool {
-	return peer >= 0 && slices.ContainsFunc(g.messages, func(w *guardedWork) bool { return w.answers(message, peer) && !w.inner.Done() })
 }
 
 // detect gives the circle in which this rank waits for ever; nil: none.
@@ -313,7 +262,6 @@ type CircleWatch struct {
 	seen  []Wait
 	looks []uint64 // of those ranks, once their nodes had the needs of the others
 	same  int      // rounds in a row that saw these
-	since time.Time
 }
 
 // Check is called after each round in which all nodes have shown their ranks: all
@@ -324,16 +272,12 @@ type CircleWatch struct {
 func (w *CircleWatch) Check(b *Board) []Wait {
 	var circle []Wait
 	var looks []uint64
-	after := time.Duration(0)
 	for _, r := range b.circle() {
 		n := b.needsOf(r)
 		circle, looks = append(circle, Wait{r, n.mark.Load()}), append(looks, n.looks.Load())
-		if n.message.Load() != 0 {
-			after = messageAfter
-		}
 	}
 	if len(circle) == 0 || !slices.Equal(circle, w.seen) {
-		*w = CircleWatch{seen: circle, since: time.Now()}
+		*w = CircleWatch{seen: circle}
 		return nil
 	}
 	if w.same++; w.same == 1 {
@@ -344,7 +288,7 @@ func (w *CircleWatch) Check(b *Board) []Wait {
 			return nil
 		}
 	}
-	if w.same < deadlockAfter || time.Since(w.since) < after {
+	if w.same < deadlockAfter {
 		return nil
 	}
 	return circle

@@ -32,6 +32,7 @@ type guard struct {
 	waiting  *guardedWork   // the call that the rank waits for
 	slept    int64          // when the wait had taken longer than a wait that spins; 0: it has not
 	messages []*guardedWork // asynchronous sends and receives that may be under way
+	traffic  []*traffic     // by rank in the group, see trafficWith
 	calls    []*guardedWork // asynchronous collectives that may be under way, or have failed
 	over     time.Time      // since when the peer is over, see check
 	watch    deadlockWatch
@@ -114,8 +115,8 @@ func (g *guard) Start(c *collective.Call) (collective.Work, error) {
 	if c.Async && c.Seq > 0 {
 		g.calls = append(g.calls, w)
 	}
-	if c.Async && c.Seq == 0 {
-		g.called(w)
+	if c.Seq == 0 {
+		g.started(w)
 	}
 	return w, nil
 }
@@ -166,16 +167,17 @@ func (g *guard) aborted(err error) error {
 
 // guardedWork is a call on the board.
 type guardedWork struct {
-	g     *guard
-	inner collective.Work
-	entry *entry
-	seq   uint64
-	kind  collective.Kind
-	peer  int
-	tag   int
-	busy  bool
-	async bool
-	brief bool // it moves little
+	g       *guard
+	inner   collective.Work
+	entry   *entry
+	seq     uint64
+	kind    collective.Kind
+	peer    int
+	tag     int
+	busy    bool
+	async   bool
+	counted bool // as ended, see traffic.go
+	brief   bool // it moves little
 
 	detail func() string // of the call
 }
@@ -199,6 +201,7 @@ func (w *guardedWork) begin(c *collective.Call) {
 	}
 	w.entry, w.seq, w.kind, w.peer, w.tag = e, c.Seq, c.Kind, c.Peer, c.Tag
 	w.detail = c.Detail
+	w.counted = false
 	w.busy, w.async, w.brief = true, c.Async, len(c.Send.Data)+len(c.Recv.Data) <= brief
 }
 
@@ -237,6 +240,9 @@ func (w *guardedWork) Wait(ctx context.Context) error {
 		end = now()
 	} else if w.entry.seq == w.seq { // not yet overwritten by later calls
 		w.entry.ended = end
+	}
+	if err == nil && w.seq == 0 {
+		w.count()
 	}
 	g.clearNeeds()
 	g.board.running(end)

@@ -13,6 +13,7 @@ import (
 //	slots      one per rank: what it is doing
 //	names      one table per rank: files, builtins and its note, to which slots and journals refer
 //	needs      one per rank: the ranks it waits for
+//	ended      a number per rank and other rank: see traffic.go
 //	snapshot   what every rank did when the run was aborted, as JSON
 //	groups     one window per group number, at groupsAt + number*groupStride:
 //	             a gate and the name of a backend, then a line and a journal per rank
@@ -35,9 +36,9 @@ const (
 
 // layout is where the parts are for a world of that size. Only what is written takes memory.
 type layout struct {
-	causeSize, slotsAt, namesAt, needsAt, needsSize, snapshotAt, snapshotSize int
-	groupsAt, groupStride                                                     int64
-	maxGroups                                                                 int64
+	causeSize, slotsAt, namesAt, needsAt, needsSize, endedAt, snapshotAt, snapshotSize int
+	groupsAt, groupStride                                                              int64
+	maxGroups                                                                          int64
 }
 
 func newLayout(world int) layout {
@@ -46,14 +47,15 @@ func newLayout(world int) layout {
 	l.namesAt = l.slotsAt + sharedmem.PageRound(world*slotSize)
 	l.needsAt = l.namesAt + world*tableSize // see deadlock.go
 	l.needsSize = (needsBytes(world) + sharedmem.CacheLine - 1) / sharedmem.CacheLine * sharedmem.CacheLine
-	l.snapshotAt = l.needsAt + sharedmem.PageRound(world*l.needsSize)
+	l.endedAt = l.needsAt + sharedmem.PageRound(world*l.needsSize)
+	l.snapshotAt = l.endedAt + sharedmem.PageRound(4*world*world)
 	l.groupsAt = max(1<<30, int64(sharedmem.PageRound(l.snapshotAt+l.snapshotSize)))
 	l.groupStride = max(8<<20, int64(sharedmem.PageRound(groupWindow(world))))
 	l.maxGroups = (sharedmem.Size - l.groupsAt) / l.groupStride
 	return l
 }
 
-const magic = 0x64_72_75_6e_62_64_30_33 // "drunbd03"
+const magic = 0x64_72_75_6e_62_64_30_34 // "drunbd04"
 
 // identity is what the header begins with.
 type identity struct {

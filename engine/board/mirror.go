@@ -27,6 +27,7 @@ type Mirror struct {
 type MirroredRank struct {
 	Rank               int
 	Slot, Names, Needs []byte
+	Ended              []uint32 `cbor:",omitempty"` // of the ranks that it waits for, see traffic.go
 	Groups             []MirroredGroup
 }
 
@@ -87,14 +88,18 @@ func (b *Board) Stuck(long time.Duration) bool {
 	return false
 }
 
-// Awaits gives the mark of a rank's wait if it is for a message of one of these; 0: it
-// is not.
+// Awaits gives what is other for each wait of a rank for a message of one of these, and
+// when more such messages have ended; 0: it does not wait for one.
 func (b *Board) Awaits(rank int, from []int) uint64 {
 	n := b.needsOf(rank)
 	if n.message.Load() == 0 || !slices.ContainsFunc(from, n.ranks.has) {
 		return 0
 	}
-	return n.mark.Load()
+	ended := uint32(0)
+	for _, other := range from {
+		ended += b.ended(rank, other).Load()
+	}
+	return n.mark.Load()<<32 | uint64(ended)
 }
 
 // Show copies these ranks' parts of the board; nil stands for the ranks of this
@@ -111,6 +116,11 @@ func (b *Board) Show(ranks []int, all bool) *Mirror {
 	for _, rank := range ranks {
 		s := b.slot(rank)
 		r := MirroredRank{Rank: rank, Slot: slices.Clone(bytesOf(s)), Needs: slices.Clone(b.needsBytes(rank))}
+		if n := needsIn(r.Needs, b.world); n.mark.Load() != 0 && n.message.Load() != 0 {
+			for other := range n.ranks.all {
+				r.Ended = append(r.Ended, b.ended(rank, other).Load())
+			}
+		}
 		table := b.mem[b.namesAt+rank*tableSize:][:tableSize]
 		used := len(table)
 		for used > 0 && table[used-1] == 0 {
@@ -133,7 +143,7 @@ func (m *Mirror) Shorten(circle []Wait) {
 	for i := range m.Ranks {
 		r := &m.Ranks[i]
 		if !slices.ContainsFunc(circle[:min(len(circle), mostNamed)], func(w Wait) bool { return w.Rank == r.Rank }) {
-			r.Needs = r.Needs[:unsafe.Sizeof(needs{})]
+			r.Needs, r.Ended = r.Needs[:unsafe.Sizeof(needs{})], nil
 		}
 	}
 }
@@ -201,6 +211,15 @@ func (b *Board) Adopt(m *Mirror) {
 			}
 			own.ranks[i].Store(n.ranks[i].Load())
 			own.moving[i].Store(n.moving[i].Load())
+		}
+		if len(r.Needs) == len(all) {
+			i := 0
+			for other := range n.ranks.all {
+				if i < len(r.Ended) && other < b.world {
+					b.ended(r.Rank, other).Store(r.Ended[i])
+				}
+				i++
+			}
 		}
 		own.message.Store(n.message.Load())
 		own.looks.Store(n.looks.Load())

@@ -44,7 +44,7 @@ type mirrored struct {
 	wanted, shown uint64         // the latest round that it was asked in, and has answered
 	ask           uint32         // of reports on its board, see board.Board.Asks
 	asked, told   uint32         // of them before this round; those answered
-	knows         map[int]uint64 // marks of ranks that it was told of
+	knows         map[int]uint64 // of ranks that it was told of: what Awaits gave
 }
 
 // addPeers makes the node of this machine a peer, and the processes that have joined. It

@@ -169,17 +169,17 @@ func (c *coordinator) news(n *peer) (ranks []int) {
 		n.knows = map[int]uint64{}
 	}
 	for _, rank := range c.othersThan(n) {
-		mark := c.board.Awaits(rank, n.Ranks)
+		wait := c.board.Awaits(rank, n.Ranks)
 		if c.board.State(rank) == collective.Returned {
-			mark = ended
+			wait = ended
 		}
-		if mark != 0 && n.knows[rank] != mark {
-			n.knows[rank] = mark
+		if wait != 0 && n.knows[rank] != wait {
+			n.knows[rank] = wait
 			ranks = append(ranks, rank)
 		}
 	}
 	return ranks
 }
 
-// ended stands for the mark of a rank that has returned.
+// ended stands for the wait of a rank that has returned.
 const ended = 1<<64 - 1

@@ -146,8 +146,16 @@ func (w *pluginCall) Done() bool {
 	return w.over()
 }
 
-// Source is the sender of a received message.
-func (w *pluginCall) Source() int { return w.source }
+// Source is the sender of a received message, once it is Done.
+func (w *pluginCall) Source() int {
+	if !w.collected.Load() && w.kind == collective.Recv && w.c.enter() {
+		defer w.c.mapping.RUnlock()
+		if w.slot.State.Load() == wire.Ended {
+			return int(w.slot.Source)
+		}
+	}
+	return w.source
+}
 
 // Wait returns when the plugin has ended the call.
 func (w *pluginCall) Wait(ctx context.Context) error {

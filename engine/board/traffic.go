@@ -1,0 +1,159 @@
+package board
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"drun/collective"
+	"drun/collective/sharedmem"
+)
+
+// Whether a message is under way is counted, not guessed from how long ago something
+// was: a backend may be done with a send once the bytes have left, long before the
+// receiver's process is given a core to see them. Each rank counts, for each other
+// rank and tag, the sends that it has started and those and the receives that have
+// ended. A rank that waits for a message writes on the board how many such calls of
+// its own have ended; the rank at the other end compares that with its own count.
+
+// traffic counts the messages between this rank and another of its group. Tags
+// share counts, so that any number of them takes no more memory: a message that
+// nobody receives may then hide a deadlock in another tag, which the limit of the
+// wait ends, but none is reported that is not.
+type traffic struct {
+	started, sent, received [64]uint32 // sends, sends that have ended, receives that have
+}
+
+// share gives the place of a tag in the counts: neighbours have different ones.
+func share(tag int) int { return int(uint32(tag) * 0x9e3779b1 >> 26) }
+
+// traffic gives the counts for a rank of the group.
+func (g *guard) trafficWith(peer int) *traffic {
+	if g.traffic == nil {
+		g.traffic = make([]*traffic, len(g.ranks))
+	}
+	if g.traffic[peer] == nil {
+		g.traffic[peer] = new(traffic)
+	}
+	return g.traffic[peer]
+}
+
+// started counts a send or receive that the backend has taken.
+func (g *guard) started(w *guardedWork) {
+	if w.kind == collective.Send {
+		g.trafficWith(w.peer).started[share(w.tag)]++
+	}
+	if w.async {
+		if len(g.messages) == cap(g.messages) {
+			g.settle()
+			g.messages = slices.Grow(g.messages, len(g.messages)+1)
+		}
+		g.messages = append(g.messages, w)
+	}
+}
+
+// count counts a send or receive that has ended, once.
+func (w *guardedWork) count() {
+	if w.counted {
+		return
+	}
+	w.counted = true
+	peer := w.peer
+	if peer == collective.AnySource {
+		if peer = w.Source(); peer < 0 || peer >= len(w.g.ranks) {
+			return // it failed
+		}
+	}
+	if w.kind == collective.Send {
+		w.g.trafficWith(peer).sent[share(w.tag)]++
+	} else {
+		w.g.trafficWith(peer).received[share(w.tag)]++
+	}
+}
+
+// settle counts the asynchronous sends and receives that have ended.
+func (g *guard) settle() {
+	g.messages = slices.DeleteFunc(g.messages, func(w *guardedWork) bool {
+		done := w.inner.Done()
+		if done {
+			w.count()
+		}
+		return done
+	})
+}
+
+func (b *Board) settle() {
+	for _, g := range b.guards {
+		g.settle()
+	}
+}
+
+// ended counts the calls like w, to or from a rank of the group, that have ended.
+func (g *guard) ended(w *guardedWork, peer int) uint32 {
+	if w.kind == collective.Send {
+		return g.trafficWith(peer).sent[share(w.tag)]
+	}
+	return g.trafficWith(peer).received[share(w.tag)]
+}
+
+// ended is where a rank that waits for a message writes how many calls like that
+// have ended which had the other rank at their other end.
+func (b *Board) ended(rank, other int) *atomic.Uint32 {
+	return sharedmem.At[atomic.Uint32](b.mem, b.endedAt+4*(rank*b.world+other))
+}
+
+// messageOf describes a send or receive in a word, 0 for a collective: which of
+// them, its group and tag.
+func messageOf(kind collective.Kind, group uint32, tag int) uint64 {
+	if !kind.PointToPoint() {
+		return 0
+	}
+	return uint64(kind)<<56 | uint64(group)&(1<<24-1)<<32 | uint64(uint32(tag))
+}
+
+// answers tells whether this call of a rank is the other end of the message that
+// the rank of number peer in its group waits for.
+func (w *guardedWork) answers(message uint64, peer int) bool {
+	other := collective.Send
+	if w.kind == collective.Send {
+		other = collective.Recv
+	}
+	return w.seq == 0 && messageOf(other, w.g.group, w.tag) == message && (w.peer == peer || w.peer < 0)
+}
+
+// underWay tells whether a message that the rank of number peer in the group waits
+// for has been called here, when that many like it have ended there.
+func (g *guard) underWay(message uint64, ended uint32, peer int) bool {
+	if peer < 0 {
+		return false
+	}
+	tag := int(int32(uint32(message)))
+	t := g.trafficWith(peer)
+	switch message {
+	case messageOf(collective.Recv, g.group, tag):
+		return int32(t.started[share(tag)]-ended) > 0
+	case messageOf(collective.Send, g.group, tag):
+		return int32(t.received[share(tag)]-ended) > 0 || slices.ContainsFunc(g.messages, func(w *guardedWork) bool { return w.answers(message, peer) })
+	}
+	return false
+}
+
+// move writes which ranks wait for messages that are under way from this rank
+// or to it. g is the guard whose call waits; nil: the wait is no call.
+func (b *Board) move(g *guard) {
+	b.settle()
+	own := b.needsOf(b.rank)
+	own.moving.clear()
+	for r := range b.world {
+		n := b.needsOf(r)
+		message := n.message.Load()
+		if n.mark.Load() == 0 || message == 0 || !n.ranks.has(b.rank) {
+			continue
+		}
+		for _, other := range b.guards {
+			peer := slices.Index(other.ranks, r)
+			if other.underWay(message, b.ended(r, b.rank).Load(), peer) || other == g && g.waiting.answers(message, peer) {
+				own.moving.add(r)
+			}
+		}
+	}
+}
