@@ -23,6 +23,9 @@ func (m *machine) callBuiltin(o *object, c *call, certain bool) value {
 	if m.loading && !o.def.TopLevel {
 		m.fault(c.pos, "%s cannot be called at top level: the top level is for constants, functions, run.params and load; call it in main()", o.name)
 	}
+	if strings.HasPrefix(o.name, "dist.") {
+		clear(m.saved) // by then rank 0 may have come here, too
+	}
 	if v, ok := m.special(o.name, c); ok {
 		return v
 	}

@@ -83,11 +83,10 @@ func (m *machine) ofCollective(name string, out value, c *call, group *object) v
 	return out
 }
 
-// switchesSync tells whether a recipe turns ddp's synchronisation off somewhere:
-// then it is not known which backward synchronises.
-func switchesSync(files map[string]*source) bool {
+// mentions tells whether a word stands in a recipe: without set_sync it is known which backward synchronises.
+func mentions(files map[string]*source, word string) bool {
 	for _, s := range files {
-		if strings.Contains(string(s.file.Source), "set_sync") {
+		if strings.Contains(string(s.file.Source), word) {
 			return true
 		}
 	}

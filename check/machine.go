@@ -49,7 +49,9 @@ type machine struct {
 	deaf    int                      // errors of shapes are not reported: a function is called back
 	rebuilt bool                     // a model is changed after it was made
 
-	unsynced bool // the recipe turns ddp's synchronisation off at times
+	saved       map[*object]string // the paths that save_file gave since other ranks were met, with the names, as literals
+	distributed bool               // the recipe meets other ranks somewhere
+	unsynced    bool               // the recipe turns ddp's synchronisation off at times
 }
 
 // An activation is the part of the machine that each call of a function has.
@@ -74,8 +76,8 @@ type exit struct {
 func newMachine(ref *Reference, files map[string]*source, f *findings) *machine {
 	return &machine{
 		ref: ref, files: files, findings: f, st: &state{}, act: &activation{},
-		objects: map[site]*object{}, frames: map[site]*frame{}, reasons: map[reason]*reason{}, graphs: map[graph]*graph{}, unsynced: switchesSync(files),
-		seen: map[*resolve.Function]bool{}, params: map[string]syntax.Position{}, warned: map[string]bool{}, memo: map[string]result{}, shapes: map[*syntax.Ident]*shape{},
+		objects: map[site]*object{}, frames: map[site]*frame{}, reasons: map[reason]*reason{}, graphs: map[graph]*graph{}, unsynced: mentions(files, "set_sync"),
+		saved: map[*object]string{}, distributed: mentions(files, "dist."), seen: map[*resolve.Function]bool{}, params: map[string]syntax.Position{}, warned: map[string]bool{}, memo: map[string]result{}, shapes: map[*syntax.Ident]*shape{},
 	}
 }
 
@@ -123,6 +125,7 @@ func (m *machine) emit(events []*event) {
 
 // collective notes a call that all ranks have to make.
 func (m *machine) collective(name string, pos syntax.Position, group *object) {
+	clear(m.saved)
 	chain := append(append([]place{}, m.stack...), place{pos, m.functionName()})
 	m.trace = append(m.trace, &event{name: name, group: group, chain: chain})
 }

@@ -2,9 +2,11 @@ package check
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
+	"drun/starlib"
 	"drun/starlib/lang"
 )
 
@@ -24,6 +26,9 @@ func (m *machine) callMethod(o *object, c *call, certain bool) value {
 		m.rebuilt = true
 	}
 	if x := self.only(); x != nil {
+		if dist := m.ref.modules["dist"]; dist != nil && slices.ContainsFunc(dist.Types, func(t *starlib.Methods) bool { return t.Type == x.typ }) {
+			clear(m.saved)
+		}
 		switch {
 		case x.typ == "Group":
 			return m.groupMethod(o.name, x, c)

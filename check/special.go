@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"go.starlark.net/syntax"
@@ -37,6 +38,10 @@ func (m *machine) special(name string, c *call) (value, bool) {
 			return out, true
 		}
 		return c.first(), given
+	case "checkpoint.save_file":
+		return m.savedFile(c), true
+	case "checkpoint.load_file":
+		m.loadedFile(c)
 	case "dist.ddp":
 		m.collective(name, c.pos, nil)
 		return m.synced(c), given
@@ -55,6 +60,30 @@ func (m *machine) special(name string, c *call) (value, bool) {
 		return m.groups(name, c), true
 	}
 	return same, false
+}
+
+// savedFile is the path that checkpoint.save_file gives, of a file that rank 0 writes.
+func (m *machine) savedFile(c *call) value {
+	path := c.named["path"]
+	if len(c.args) > 1 {
+		path = c.args[1]
+	}
+	o := m.alloc(c.node, "saved", instance, "", &contents{})
+	m.saved[o] = path.lit
+	return of(o)
+}
+
+// loadedFile warns where nothing that other ranks take part in stands between a file's writing and its reading.
+func (m *machine) loadedFile(c *call) {
+	path := c.named["path"]
+	if len(c.args) > 0 {
+		path = c.args[0]
+	}
+	for o, name := range m.saved {
+		if m.distributed && m.st.heap.get(o.id) != nil && (name != "" && name == path.lit || slices.Contains(path.refs, o)) {
+			m.warnOnce(c.pos, "load_file", "only rank 0 writes the file of checkpoint.save_file: other ranks may be here before it is there, or find an older one: dist.barrier() between")
+		}
+	}
 }
 
 // declare is run.params.

@@ -91,6 +91,8 @@ func find(rank *starlib.Rank, name string) (*starlib.File, error) {
 	}
 	other, notThere := rank.Files.Open(name)
 	switch {
+	case own == nil && notThere != nil && name == path && rank.Rank != 0:
+		return nil, fmt.Errorf("%s is not there yet: rank 0 writes the file of checkpoint.save_file, and the other ranks do not wait; dist.barrier() between the two", name)
 	case own == nil && notThere != nil:
 		return nil, fmt.Errorf("%w; nor is it among the run's outputs in %s", notThere, rank.Outputs.Dir())
 	case own == nil:

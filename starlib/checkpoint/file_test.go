@@ -92,6 +92,9 @@ func TestOneRankWrites(t *testing.T) {
 	if _, err := r.Exec("wrong.star", `checkpoint.save_file({"x": 1}, "x.npz")`); err == nil {
 		t.Error("rank 1 did not find the fault")
 	}
+	if _, err := r.Exec("early.star", `checkpoint.load_file(checkpoint.save_file({"x": tensor.ones(1)}, "x.npz"))`); err == nil || !strings.Contains(err.Error(), "x.npz is not there yet: rank 0 writes the file") {
+		t.Errorf("rank 1 reads what rank 0 has not written: %v", err)
+	}
 }
 
 // A name that stands for two files is an error; a whole path is not.
