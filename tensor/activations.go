@@ -33,6 +33,7 @@ func activate(op string, f kernel.Activation, x *Tensor, a, b float64) (*Tensor,
 	alive(in, out, slope)
 	if slope != nil {
 		record(out, op, backSlope, x).save(slope)
+		Discard(slope)
 	}
 	return out, nil
 }

@@ -64,6 +64,7 @@ func Attention(q, k, v *Tensor, causal bool) (*Tensor, error) {
 	if recording {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error { return backAttention(n, g, out, a, batch) },
 			q, k, v).save(in[0], in[1], in[2], lse)
+		Discard(lse)
 	}
 	return out, nil
 }

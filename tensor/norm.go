@@ -59,6 +59,11 @@ func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center 
 			return backNormRows(nd, g, out, rows, n)
 		}, x, weight, bias).save(in, gamma, mean, rstd)
 	}
+	for _, t := range []*Tensor{mean, rstd} {
+		if t != nil {
+			Discard(t)
+		}
+	}
 	return out, nil
 }
 

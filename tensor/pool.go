@@ -13,6 +13,8 @@ import (
 // A Pool is where large buffers come from. Go's collector does not see this
 // memory, so the pool counts what is handed out and starts a collection itself
 // when much of it may be garbage; in a training loop the same buffers go round.
+// The collection runs beside the computation, which waits for it only where
+// there would be too much garbage otherwise.
 type Pool struct {
 	mu      sync.Mutex
 	source  func(bytes int) []byte   // gives zeroed memory for good; nil: the pool maps it
@@ -21,14 +23,15 @@ type Pool struct {
 	used    int                      // bytes handed out
 	base    int                      // used after the last collection
 	mapped  int
-	maxUsed int // limit for used
+	maxUsed int           // limit for used
+	ends    chan struct{} // closed when the collection under way has ended; nil: none is
 }
 
 const (
 	slabBytes = 32 << 20 // of what is shared by small classes
 	ownBytes  = 4 << 20  // from here on a class has mappings of its own
 	hugePage  = 2 << 20
-	slack     = 32 << 20 // garbage to tolerate before a collection
+	slack     = 64 << 20 // garbage to tolerate before somebody waits for a collection
 )
 
 var (
@@ -66,13 +69,8 @@ func (p *Pool) get(op string, bytes int) (unsafe.Pointer, error) {
 		return nil, p.refuse(op, bytes)
 	}
 	size := classBytes(bytes)
-	if ptr := p.take(size); ptr != nil {
+	if ptr := p.again(size, p.used+size > p.maxUsed); ptr != nil {
 		return ptr, nil
-	}
-	if garbage := p.used - p.base; garbage > max(slack, p.base/2) || p.used+size > p.maxUsed {
-		if ptr := p.collect(size); ptr != nil {
-			return ptr, nil
-		}
 	}
 	if p.mapped+size > p.maxUsed {
 		p.trim()
@@ -107,24 +105,66 @@ func (p *Pool) put(ptr unsafe.Pointer, bytes int) {
 	p.mu.Unlock()
 }
 
-// collect runs Go's collector and waits briefly for the cleanups that bring
-// buffers back.
-func (p *Pool) collect(size int) unsafe.Pointer {
-	p.mu.Unlock()
-	runtime.GC()
-	p.mu.Lock()
-	before := p.used
-	for range 20 {
-		p.mu.Unlock()
-		time.Sleep(50 * time.Microsecond)
-		p.mu.Lock()
-		if p.used == before {
-			break
-		}
-		before = p.used
+// again gives memory that has come back, nil if there is none. It sees to it that garbage comes back: where
+// the pool is full after a collection that finds all there is.
+func (p *Pool) again(size int, full bool) unsafe.Pointer {
+	if ptr := p.take(size); ptr != nil {
+		return ptr
 	}
-	p.base = p.used
+	switch garbage, limit := p.used-p.base, max(slack, p.base/2); {
+	case full:
+		p.collect()
+	case garbage > limit:
+		p.begin()
+		p.await()
+	case garbage > limit/4*3:
+		p.begin()
+		return nil
+	default:
+		return nil
+	}
 	return p.take(size)
+}
+
+// collect runs Go's collector over all that is garbage now: the collection under way may have begun before.
+func (p *Pool) collect() {
+	p.await()
+	p.begin()
+	p.await()
+}
+
+// await waits for the collection under way.
+func (p *Pool) await() {
+	if ends := p.ends; ends != nil {
+		p.mu.Unlock()
+		<-ends
+		p.mu.Lock()
+	}
+}
+
+// begin starts Go's collector, unless it runs for this pool, and then gives the cleanups that bring buffers
+// back a moment.
+func (p *Pool) begin() {
+	if p.ends != nil {
+		return
+	}
+	p.ends = make(chan struct{})
+	go func() {
+		runtime.GC()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for range 20 {
+			used := p.used
+			p.mu.Unlock()
+			time.Sleep(50 * time.Microsecond)
+			p.mu.Lock()
+			if p.used == used {
+				break
+			}
+		}
+		close(p.ends)
+		p.base, p.ends = p.used, nil
+	}()
 }
 
 // carve maps fresh memory: own mappings for large classes, so that trim can
@@ -192,7 +232,7 @@ func reclaim(garbage int) {
 	}
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
-	pool.collect(0)
+	pool.collect()
 	pool.trim()
 }
 

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"testing"
+	"time"
 	"unsafe"
 )
 
@@ -55,4 +56,44 @@ func TestSlabs(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Garbage comes back beside the computation, before anybody has to wait for it.
+func TestGarbageComesBack(t *testing.T) {
+	p := &Pool{free: map[int][]unsafe.Pointer{}, maxUsed: 1 << 30}
+	const bytes = 4 << 20
+	for range slack/4*3/bytes + 2 {
+		s := &Storage{bytes: bytes}
+		s.take(p, must(p.get("test", bytes)))
+	}
+	if p.mapped > slack {
+		t.Fatalf("%d bytes were taken: too many for this test", p.mapped)
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		p.mu.Lock()
+		used := p.used
+		p.mu.Unlock()
+		if used <= 2*bytes {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes did not come back", used)
+		}
+	}
+}
+
+// A collection that began before the garbage arose is not the one that a full pool needs.
+func TestFullPoolCollectsAgain(t *testing.T) {
+	p := &Pool{free: map[int][]unsafe.Pointer{}, maxUsed: 16 << 20}
+	s := &Storage{bytes: 12 << 20}
+	s.take(p, must(p.get("test", s.bytes)))
+	p.ends = make(chan struct{})
+	go func() {
+		time.Sleep(10 * time.Millisecond)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		close(p.ends)
+		p.ends = nil
+	}()
+	must(p.get("test", 10<<20))
 }

@@ -53,13 +53,8 @@ func (p *Pool) spare(bytes int) unsafe.Pointer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	size := classBytes(bytes)
-	if ptr := p.take(size); ptr != nil {
+	if ptr := p.again(size, false); ptr != nil {
 		return ptr
-	}
-	if garbage := p.used - p.base; garbage > max(slack, p.base/2) {
-		if ptr := p.collect(size); ptr != nil {
-			return ptr
-		}
 	}
 	more := size
 	if size < ownBytes {
