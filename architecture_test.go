@@ -88,7 +88,7 @@ var layers = map[string][]string{
 	"engine/rendezvous": {"internal/exit", "collective", "github.com/fxamacker/cbor/v2"},
 	"engine/worker":     {"element", "internal/exit", "internal/queue", "engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys", "github.com/zeebo/xxh3"},
 	"engine/console":    {"=engine", "internal/terminal", "github.com/schollz/progressbar/v3"},
-	"engine/states":     {"=engine", "collective/sharedmem"},
+	"engine/states":     {"internal/exit", "=engine", "collective/sharedmem"},
 	"engine/cluster":    {"internal/exit", "internal/queue", "=engine", "engine/board", "engine/rendezvous", "engine/states", "collective", "github.com/fxamacker/cbor/v2"},
 	"engine/node":       {"internal/exit", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/recipe", "engine/rendezvous", "engine/states", "collective", "plugins/host", "golang.org/x/sys"},
 	// record is the engine's only way to the databases.
