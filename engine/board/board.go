@@ -109,7 +109,12 @@ func (b *Board) World() int { return b.world }
 func (b *Board) slot(rank int) *slot { return sharedmem.At[slot](b.mem, b.slotsAt+rank*slotSize) }
 
 // SetState says what this rank does from now on.
-func (b *Board) SetState(s collective.State) { b.SetRankState(b.rank, s) }
+func (b *Board) SetState(s collective.State) {
+	if s == collective.Returned {
+		b.settle()
+	}
+	b.SetRankState(b.rank, s)
+}
 
 // SetRankState says it for another rank, for the agent that saw it die.
 func (b *Board) SetRankState(rank int, s collective.State) {

@@ -38,6 +38,8 @@ type needs struct {
 	message atomic.Uint64 // the message that it waits for, 0: none; see messageOf
 	group   atomic.Uint32 // of the collective that it waits for
 	joined  atomic.Uint32 // the rank has joined the others: see JoinWatch
+	spoke   atomic.Uint32 // it has had messages: see flow
+	_       uint32
 	seq     atomic.Uint64 // its number; 0: it is none
 	// confirmed is the mark of the wait that the head found to be in a circle.
 	confirmed atomic.Uint64

@@ -17,6 +17,8 @@ const (
 	tableGrace = 250 * time.Millisecond
 	agentGrace = 2 * time.Second
 	farGrace   = time.Second // for the boards of other nodes
+	// flowGrace is how long a message of a rank that has returned may be under way.
+	flowGrace = 30 * time.Second
 )
 
 // overError ends a wait for a rank that will not come.
@@ -55,7 +57,11 @@ func (g *guard) check() error {
 			if g.over.IsZero() {
 				g.over = time.Now()
 			}
-			if time.Since(g.over) < tableGrace {
+			grace := tableGrace
+			if state == collective.Returned && slices.ContainsFunc(g.ranks, func(r int) bool { return r != g.board.rank && (w.peer < 0 || r == rank) && g.mayEnd(w, r) }) {
+				grace = flowGrace
+			}
+			if time.Since(g.over) < grace {
 				return nil
 			}
 		}

@@ -2,6 +2,7 @@ package board
 
 import (
 	"sync/atomic"
+	"unsafe"
 
 	"drun/collective/sharedmem"
 )
@@ -14,6 +15,7 @@ import (
 //	names      one table per rank: files, builtins and its note, to which slots and journals refer
 //	needs      one per rank: the ranks it waits for
 //	ended      a number per rank and other rank: see traffic.go
+//	flows      the same
 //	snapshot   what every rank did when the run was aborted, as JSON
 //	groups     one window per group number, at groupsAt + number*groupStride:
 //	             a gate and the name of a backend, then a line and a journal per rank
@@ -36,9 +38,9 @@ const (
 
 // layout is where the parts are for a world of that size. Only what is written takes memory.
 type layout struct {
-	causeSize, slotsAt, namesAt, needsAt, needsSize, endedAt, snapshotAt, snapshotSize int
-	groupsAt, groupStride                                                              int64
-	maxGroups                                                                          int64
+	causeSize, slotsAt, namesAt, needsAt, needsSize, endedAt, flowsAt, snapshotAt, snapshotSize int
+	groupsAt, groupStride                                                                       int64
+	maxGroups                                                                                   int64
 }
 
 func newLayout(world int) layout {
@@ -48,7 +50,8 @@ func newLayout(world int) layout {
 	l.needsAt = l.namesAt + world*tableSize // see deadlock.go
 	l.needsSize = (needsBytes(world) + sharedmem.CacheLine - 1) / sharedmem.CacheLine * sharedmem.CacheLine
 	l.endedAt = l.needsAt + sharedmem.PageRound(world*l.needsSize)
-	l.snapshotAt = l.endedAt + sharedmem.PageRound(4*world*world)
+	l.flowsAt = l.endedAt + sharedmem.PageRound(4*world*world)
+	l.snapshotAt = l.flowsAt + sharedmem.PageRound(int(unsafe.Sizeof(flow{}))*world*world)
 	l.groupsAt = max(1<<30, int64(sharedmem.PageRound(l.snapshotAt+l.snapshotSize)))
 	l.groupStride = max(8<<20, int64(sharedmem.PageRound(groupWindow(world))))
 	l.maxGroups = (sharedmem.Size - l.groupsAt) / l.groupStride

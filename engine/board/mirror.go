@@ -27,7 +27,8 @@ type Mirror struct {
 type MirroredRank struct {
 	Rank               int
 	Slot, Names, Needs []byte
-	Ended              []uint32 `cbor:",omitempty"` // of the ranks that it waits for, see traffic.go
+	Ended              []uint32          `cbor:",omitempty"` // of the ranks that it waits for, see traffic.go
+	Flows              map[int][2]uint32 `cbor:",omitempty"` // started and received, of a rank that has returned
 	Groups             []MirroredGroup
 }
 
@@ -121,6 +122,15 @@ func (b *Board) Show(ranks []int, all bool) *Mirror {
 				r.Ended = append(r.Ended, b.ended(rank, other).Load())
 			}
 		}
+		if b.State(rank) == collective.Returned && b.needsOf(rank).spoke.Load() != 0 {
+			r.Flows = map[int][2]uint32{}
+			for other := range b.world {
+				f := b.flow(rank, other)
+				if counts := [2]uint32{f.started.Load(), f.received.Load()}; counts != [2]uint32{} {
+					r.Flows[other] = counts
+				}
+			}
+		}
 		table := b.mem[b.namesAt+rank*tableSize:][:tableSize]
 		used := len(table)
 		for used > 0 && table[used-1] == 0 {
@@ -193,6 +203,15 @@ func (b *Board) Adopt(m *Mirror) {
 		copy(b.mem[b.namesAt+r.Rank*tableSize:][:tableSize], r.Names)
 		for _, g := range r.Groups {
 			b.adoptGroup(r.Rank, &g, shift)
+		}
+		for other, counts := range r.Flows {
+			if other < 0 || other >= b.world {
+				continue
+			}
+			f := b.flow(r.Rank, other)
+			f.started.Store(counts[0])
+			f.received.Store(counts[1])
+			b.needsOf(r.Rank).spoke.Store(1)
 		}
 		from, to := as[slot](r.Slot), b.slot(r.Rank)
 		if from.since != 0 {

@@ -3,6 +3,7 @@ package board
 import (
 	"slices"
 	"sync/atomic"
+	"unsafe"
 
 	"drun/collective"
 	"drun/collective/sharedmem"
@@ -41,6 +42,7 @@ func (g *guard) trafficWith(peer int) *traffic {
 func (g *guard) started(w *guardedWork) {
 	if w.kind == collective.Send {
 		g.trafficWith(w.peer).started[share(w.tag)]++
+		g.flowTo(w.peer).started.Add(1)
 	}
 	if w.async {
 		if len(g.messages) == cap(g.messages) {
@@ -65,8 +67,10 @@ func (w *guardedWork) count() {
 	}
 	if w.kind == collective.Send {
 		w.g.trafficWith(peer).sent[share(w.tag)]++
+		w.g.flowTo(peer).sent.Add(1)
 	} else {
 		w.g.trafficWith(peer).received[share(w.tag)]++
+		w.g.flowTo(peer).received.Add(1)
 	}
 }
 
@@ -99,6 +103,31 @@ func (g *guard) ended(w *guardedWork, peer int) uint32 {
 // have ended which had the other rank at their other end.
 func (b *Board) ended(rank, other int) *atomic.Uint32 {
 	return sharedmem.At[atomic.Uint32](b.mem, b.endedAt+4*(rank*b.world+other))
+}
+
+// flow counts the messages between a rank and another in all groups and under all
+// tags, on the board: what a rank that has returned has sent may still be under way.
+type flow struct{ started, sent, received, _ atomic.Uint32 }
+
+func (b *Board) flow(rank, other int) *flow {
+	return sharedmem.At[flow](b.mem, b.flowsAt+int(unsafe.Sizeof(flow{}))*(rank*b.world+other))
+}
+
+func (g *guard) flowTo(peer int) *flow {
+	if spoke := &g.board.needsOf(g.board.rank).spoke; spoke.Load() == 0 {
+		spoke.Store(1)
+	}
+	return g.board.flow(g.board.rank, g.ranks[peer])
+}
+
+// mayEnd tells whether a rank that has returned has done its part in more messages
+// with this one than have ended here, so that the wait may yet end.
+func (g *guard) mayEnd(w *guardedWork, rank int) bool {
+	theirs, ours := g.board.flow(rank, g.board.rank), g.board.flow(g.board.rank, rank)
+	if w.kind == collective.Send {
+		return int32(theirs.received.Load()-ours.sent.Load()) > 0
+	}
+	return int32(theirs.started.Load()-ours.received.Load()) > 0
 }
 
 // messageOf describes a send or receive in a word, 0 for a collective: which of

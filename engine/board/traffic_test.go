@@ -59,7 +59,7 @@ func lead(t *testing.T, agents []*board.Board) {
 			for i, a := range agents {
 				var news []int
 				for r := range agents {
-					if wait := agents[0].Awaits(r, []int{i}); i > 0 && r != i && (circle != nil || wait != 0 && wait != knows[i*len(agents)+r]) {
+					if wait := agents[0].Awaits(r, []int{i}); i > 0 && r != i && (circle != nil || agents[0].State(r) == collective.Returned || wait != 0 && wait != knows[i*len(agents)+r]) {
 						knows[i*len(agents)+r] = wait
 						news = append(news, r)
 					}
@@ -207,5 +207,55 @@ func TestCircleAfterLateMessage(t *testing.T) {
 				return nil
 			})
 		})
+	}
+}
+
+// What a rank has sent or received before it returned comes to its end, also where the other rank does not see that for
+// long.
+func TestLastMessage(t *testing.T) {
+	for _, kind := range []collective.Kind{collective.Recv, collective.Send} {
+		for _, source := range []int{0, collective.AnySource} {
+			body := func(boards []*board.Board) func(rank int, comm collective.Comm) error {
+				return func(rank int, comm collective.Comm) error {
+					call := collective.NewRecv(number(), source, 3)
+					if (rank == 0) == (kind == collective.Recv) {
+						call = collective.NewSend(number(), 1-rank, 3)
+					} else if rank == 0 {
+						call.Peer = 1
+					}
+					if err := soon(comm, call); err != nil {
+						return err
+					}
+					if rank == 0 {
+						boards[0].SetRankState(0, collective.Returned)
+						return nil
+					}
+					began := time.Now()
+					call = collective.NewRecv(number(), source, 3)
+					err := soon(comm, call)
+					if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "returned from main") || took > 5*time.Second {
+						return fmt.Errorf("a message that was not sent, after %v: %w", took, err)
+					}
+					return nil
+				}
+			}
+			wrap := func(c collective.Comm) collective.Comm {
+				if c.Rank() == 0 {
+					return plain{c}
+				}
+				return plain{late{c, kind}}
+			}
+			t.Run(fmt.Sprintf("%v, from %d, near", kind, source), func(t *testing.T) {
+				t.Parallel()
+				comms, boards := guardedBy(t, 2, wrap)
+				disttest.Each(t, comms, body(boards))
+			})
+			t.Run(fmt.Sprintf("%v, from %d, far", kind, source), func(t *testing.T) {
+				t.Parallel()
+				comms, agents := apart(t, 2, wrap)
+				lead(t, agents)
+				disttest.Each(t, comms, body(agents))
+			})
+		}
 	}
 }
