@@ -80,11 +80,14 @@ func (b *Board) needsBytes(rank int) []byte {
 	return b.mem[b.needsAt+rank*b.needsSize:][:needsBytes(b.world)]
 }
 
+// headBytes is how much of that comes before the sets.
+const headBytes = int(unsafe.Sizeof(needs{}))
+
 // needsBytes is how much the needs of a rank take in a world of that size.
-func needsBytes(world int) int { return int(unsafe.Sizeof(needs{})) + 2*8*((world+63)/64) }
+func needsBytes(world int) int { return headBytes + 2*8*((world+63)/64) }
 
 func needsIn(mem []byte, world int) rankNeeds {
-	words, at := (world+63)/64, int(unsafe.Sizeof(needs{}))
+	words, at := (world+63)/64, headBytes
 	set := func(at int) rankSet { return unsafe.Slice(sharedmem.At[atomic.Uint64](mem, at), words) }
 	return rankNeeds{sharedmem.At[needs](mem, 0), set(at), set(at + 8*words)}
 }

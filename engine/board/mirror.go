@@ -23,13 +23,16 @@ type Mirror struct {
 	Ranks []MirroredRank
 }
 
-// MirroredRank is one rank's part, in the layout of the board.
+// MirroredRank is one rank's part, in the layout of the board. Where Slot or Names is nil they are as before.
 type MirroredRank struct {
-	Rank               int
-	Slot, Names, Needs []byte
-	Ended              []uint32          `cbor:",omitempty"` // of the ranks that it waits for, see traffic.go
-	Flows              map[int][2]uint32 `cbor:",omitempty"` // started and received, of a rank that has returned
-	Groups             []MirroredGroup
+	Rank   int
+	Slot   []byte
+	Names  []byte            // packed
+	Needs  []byte            // without its sets
+	Sets   []byte            // packed; nil: as before if the wait is the same, else none
+	Ended  []uint32          `cbor:",omitempty"` // of the ranks in Sets, see traffic.go; nil where that is
+	Flows  map[int][2]uint32 `cbor:",omitempty"` // started and received, of a rank that has returned; nil: as before
+	Groups []MirroredGroup
 }
 
 // MirroredGroup is a rank's part of one group; its journal is in it only where
@@ -116,10 +119,14 @@ func (b *Board) Show(ranks []int, all bool) *Mirror {
 	}
 	for _, rank := range ranks {
 		s := b.slot(rank)
-		r := MirroredRank{Rank: rank, Slot: slices.Clone(bytesOf(s)), Needs: slices.Clone(b.needsBytes(rank))}
-		if n := needsIn(r.Needs, b.world); n.mark.Load() != 0 && n.message.Load() != 0 {
-			for other := range n.ranks.all {
-				r.Ended = append(r.Ended, b.ended(rank, other).Load())
+		needed := slices.Clone(b.needsBytes(rank))
+		r := MirroredRank{Rank: rank, Slot: slices.Clone(bytesOf(s)), Needs: needed[:headBytes]}
+		if n := needsIn(needed, b.world); n.mark.Load() != 0 {
+			r.Sets = pack(needed[headBytes:])
+			if n.message.Load() != 0 {
+				for other := range n.ranks.all {
+					r.Ended = append(r.Ended, b.ended(rank, other).Load())
+				}
 			}
 		}
 		if b.State(rank) == collective.Returned && b.needsOf(rank).spoke.Load() != 0 {
@@ -131,12 +138,7 @@ func (b *Board) Show(ranks []int, all bool) *Mirror {
 				}
 			}
 		}
-		table := b.mem[b.namesAt+rank*tableSize:][:tableSize]
-		used := len(table)
-		for used > 0 && table[used-1] == 0 {
-			used--
-		}
-		r.Names = slices.Clone(table[:used])
+		r.Names = pack(b.mem[b.namesAt+rank*tableSize:][:tableSize])
 		for id := range b.head.groups.Load() {
 			if g, ok := b.showGroup(rank, id, all || id == s.group); ok {
 				r.Groups = append(r.Groups, g)
@@ -153,7 +155,7 @@ func (m *Mirror) Shorten(circle []Wait) {
 	for i := range m.Ranks {
 		r := &m.Ranks[i]
 		if !slices.ContainsFunc(circle[:min(len(circle), mostNamed)], func(w Wait) bool { return w.Rank == r.Rank }) {
-			r.Needs, r.Ended = r.Needs[:unsafe.Sizeof(needs{})], nil
+			r.Sets, r.Ended = nil, nil
 		}
 	}
 }
@@ -197,10 +199,22 @@ func (b *Board) Adopt(m *Mirror) {
 	for i := range m.Ranks {
 		r := &m.Ranks[i]
 		if r.Rank < 0 || r.Rank >= b.world || b.isNear(r.Rank) || b.isOver(r.Rank) ||
-			len(r.Slot) != int(unsafe.Sizeof(slot{})) || len(r.Needs) != needsBytes(b.world) && len(r.Needs) != int(unsafe.Sizeof(needs{})) || len(r.Names) > tableSize {
+			r.Slot != nil && len(r.Slot) != int(unsafe.Sizeof(slot{})) || len(r.Needs) != headBytes {
 			continue
 		}
-		copy(b.mem[b.namesAt+r.Rank*tableSize:][:tableSize], r.Names)
+		sets, fit := make([]byte, needsBytes(b.world)-headBytes), true
+		if r.Sets != nil {
+			if sets, fit = unpack(r.Sets, len(sets)); !fit {
+				continue
+			}
+		}
+		if r.Names != nil {
+			names, fit := unpack(r.Names, tableSize)
+			if !fit {
+				continue
+			}
+			copy(b.mem[b.namesAt+r.Rank*tableSize:], names)
+		}
 		for _, g := range r.Groups {
 			b.adoptGroup(r.Rank, &g, shift)
 		}
@@ -213,32 +227,31 @@ func (b *Board) Adopt(m *Mirror) {
 			f.received.Store(counts[1])
 			b.needsOf(r.Rank).spoke.Store(1)
 		}
-		from, to := as[slot](r.Slot), b.slot(r.Rank)
-		if from.since != 0 {
-			to.since = from.since + shift
+		if r.Slot != nil {
+			from, to := as[slot](r.Slot), b.slot(r.Rank)
+			if from.since != 0 {
+				to.since = from.since + shift
+			}
+			to.file, to.line, to.col, to.note = from.file, from.line, from.col, from.note
+			to.group = from.group
+			to.calls.Store(from.calls.Load())
+			to.state.Store(from.state.Load())
 		}
-		to.file, to.line, to.col, to.note = from.file, from.line, from.col, from.note
-		to.group = from.group
-		to.calls.Store(from.calls.Load())
-		to.state.Store(from.state.Load())
-		all := make([]byte, needsBytes(b.world))
-		copy(all, r.Needs)
-		n, own := needsIn(aligned(all), b.world), b.needsOf(r.Rank)
+		n, own := needsIn(aligned(slices.Concat(r.Needs, sets)), b.world), b.needsOf(r.Rank)
 		for i := range own.ranks {
-			if len(r.Needs) < len(all) && own.mark.Load() == n.mark.Load() {
-				break // shortened: of this wait it is known for whom
+			if r.Sets == nil && own.mark.Load() == n.mark.Load() {
+				break // of this wait it is known for whom
 			}
 			own.ranks[i].Store(n.ranks[i].Load())
 			own.moving[i].Store(n.moving[i].Load())
 		}
-		if len(r.Needs) == len(all) {
-			i := 0
-			for other := range n.ranks.all {
-				if i < len(r.Ended) && other < b.world {
-					b.ended(r.Rank, other).Store(r.Ended[i])
-				}
-				i++
+		i := 0
+		for other := range own.ranks.all {
+			if i == len(r.Ended) || other >= b.world {
+				break
 			}
+			b.ended(r.Rank, other).Store(r.Ended[i])
+			i++
 		}
 		own.message.Store(n.message.Load())
 		own.looks.Store(n.looks.Load())

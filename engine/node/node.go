@@ -59,7 +59,8 @@ type node struct {
 	found  map[string]*engine.Found // of groups' own backends
 	relay  *rendezvous.Relay        // nil: the ranks ask the store themselves
 	board  *board.Board
-	shared bool // the board is the coordinator's: nothing on it has to be sent
+	told   board.Told // of it, the coordinator
+	shared bool       // the board is the coordinator's: nothing on it has to be sent
 	procs  map[int]*process
 	events chan event
 	asked  uint32    // of the ranks' asks, what the coordinator was told
@@ -311,7 +312,7 @@ func (n *node) tell(ev event) {
 	n.left--
 	n.sampleEnd(p)
 	if !n.shared { // what it did last
-		n.send(&cluster.ToCoordinator{Mirror: &cluster.Mirror{Words: n.board.Show(nil, true)}})
+		n.send(&cluster.ToCoordinator{Mirror: &cluster.Mirror{Words: n.show(true)}})
 	}
 	if !p.reported {
 		if !n.shared { // else the coordinator does, which first reads what the rank did last
@@ -320,6 +321,13 @@ func (n *node) tell(ev event) {
 		n.ending()
 	}
 	n.send(&cluster.ToCoordinator{Rank: ev.rank, Exit: ev.exit})
+}
+
+// show is what the coordinator has not been told of this node's ranks.
+func (n *node) show(all bool) *board.Mirror {
+	m := n.board.Show(nil, all)
+	n.told.News(m)
+	return m
 }
 
 // ending begins to count the time that the ranks have left.
@@ -352,7 +360,7 @@ func (n *node) obey(msg *cluster.ToNode) {
 	case msg.Kill:
 		n.kill()
 	case msg.Show != nil && n.board != nil:
-		n.send(&cluster.ToCoordinator{Mirror: &cluster.Mirror{Words: n.board.Show(nil, msg.Show.All), Round: msg.Show.Round}})
+		n.send(&cluster.ToCoordinator{Mirror: &cluster.Mirror{Words: n.show(msg.Show.All), Round: msg.Show.Round}})
 	case msg.Mirror != nil && msg.Mirror.Words != nil && n.board != nil:
 		n.board.Adopt(msg.Mirror.Words)
 		n.board.Confirm(msg.Mirror.Circle)

@@ -101,7 +101,7 @@ func (c *coordinator) endRound() {
 			m.Words.Shorten(circle)
 			m.Told, n.told = n.asked, n.asked
 		default:
-			if ranks := c.news(n); len(ranks) > 0 {
+			if ranks := c.news(n); len(ranks) > 0 && len(c.left(n)) > 0 {
 				m.Words = c.board.Show(ranks, false)
 			}
 		}
