@@ -173,11 +173,11 @@ func lend(ctx context.Context, n int) (places []place, stop func(), err error) {
 	var lenders []int
 	stop = func() { // mpirun itself would take seconds to end
 		_ = cmd.Process.Kill() // it may have ended
+		_ = os.RemoveAll(dir)  // nobody needs it; if this process is killed meanwhile, the lenders do it
 		for _, pid := range lenders {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		<-ended
-		_ = os.RemoveAll(dir) // nobody needs it
 	}
 	ctx, cancel := context.WithTimeout(ctx, lendLimit)
 	defer cancel()
