@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -95,6 +96,9 @@ func (f *forecastFlags) run(cmd *cobra.Command, o run.Options) error {
 		return err
 	}
 	defer stop()
+	if cores := runtime.NumCPU(); o.Nproc > cores {
+		fmt.Fprintf(cmd.ErrOrStderr(), "drun: the %d ranks share the cores of this machine (%d), so the forecast takes them for slower than they are with a core each\n", o.Nproc, cores)
+	}
 	o.Backend, o.Stdout, o.Stderr, o.Terminal = "shm", io.Discard, io.Discard, false
 	m, err := forecast.Measure(o, f.steps)
 	if err != nil {
