@@ -77,8 +77,24 @@ func (k *maker) embedding(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, tensor.As("weight", err)
 	}
-	return k.make("embedding", fmt.Sprintf("%d, %d", n, dim), []field{trained("weight", weight)}, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
-		return tensor.Embedding(weight, x)
+	text, padding := fmt.Sprintf("%d, %d", n, dim), -1
+	if !c.IsNone("padding_idx") {
+		if padding = c.Int("padding_idx"); padding < -n || padding >= n {
+			return nil, fmt.Errorf("argument padding_idx: %d is out of range for %d rows: expected %d to %d", padding, n, -n, n-1)
+		}
+		padding = (padding + n) % n
+		text += fmt.Sprintf(", padding_idx = %d", padding)
+		if err := starlib.Must(tensor.Select(weight, 0, padding)).Fill(tensor.Int(0)); err != nil {
+			return nil, err
+		}
+	}
+	return k.make("embedding", text, []field{trained("weight", weight)}, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+		out, err := tensor.Embedding(weight, x)
+		if err != nil || padding < 0 || !out.RequiresGrad() {
+			return out, err
+		}
+		pads := starlib.Must(tensor.BinaryScalar(tensor.OpEq, x, tensor.Int(int64(padding)), false))
+		return tensor.Where(starlib.Must(tensor.Unsqueeze(pads, -1)), out.Detach(), out) // no gradient to that row
 	}), nil
 }
 

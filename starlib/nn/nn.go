@@ -25,8 +25,8 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 		Defs: slices.Concat([]*starlib.Def{
 			{Sig: "linear(i: int, o: int, bias: bool = True) -> Module", Fn: k.linear,
 				Doc: "x·Wᵀ + b over the last dimension: (…, i) to (…, o). weight has shape (o, i), bias (o,)."},
-			{Sig: "embedding(n: int, dim: int) -> Module", Fn: k.embedding,
-				Doc: "Looks up rows of a table: integers from 0 to n - 1 of any shape (…) become (…, dim). weight has shape (n, dim)."},
+			{Sig: "embedding(n: int, dim: int, padding_idx: int = None) -> Module", Fn: k.embedding,
+				Doc: "Looks up rows of a table: integers from 0 to n - 1 of any shape (…) become (…, dim). weight has shape (n, dim). The row padding_idx, from the end if it is negative, begins with zeros and gets no gradient."},
 			{Sig: "layer_norm(dim: int | tuple | list, eps: number = 1e-5) -> Module", Fn: k.layerNorm,
 				Doc: "Normalizes the last dimensions to mean 0 and variance 1, then scales by weight and adds bias."},
 			{Sig: "rms_norm(dim: int, eps: number = 1e-6) -> Module", Fn: k.rmsNorm,
