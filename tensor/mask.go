@@ -135,6 +135,7 @@ func triangle(op string, compare BinaryOp, t *Tensor, diagonal int) (*Tensor, er
 		return nil, fmt.Errorf("%s: needs at least two dimensions, not shape %s", op, ShapeString(t.shape))
 	}
 	rows, cols := t.shape[nd-2], t.shape[nd-1]
+	diagonal = min(max(diagonal, -rows), cols) // beyond, all or nothing is kept
 	b := build(op, t)
 	row := b.keep(sequence(op, t.ctx, Int(int64(diagonal)), rows, Int(1), element.Int64))
 	col := b.keep(sequence(op, t.ctx, Int(0), cols, Int(1), element.Int64))
