@@ -26,6 +26,7 @@ type node struct {
 
 	grad    *Tensor // sum of what arrived in this pass
 	mark    uint64  // pass in which it was visited
+	refs    int32   // tensors and edges that lead to it, at least
 	freed   bool
 	foreign bool   // back is a caller's: what it returns may be in use elsewhere
 	stale   bool   // an input was a view of something modified since
@@ -129,7 +130,15 @@ func recordsAny(inputs ...*Tensor) bool {
 // record makes out the result of an operation on inputs. Call it only if
 // records is true of an input, and when out is complete.
 func record(out *Tensor, op string, back func(*node, *Tensor, []*Tensor) error, inputs ...*Tensor) *node {
-	n := &node{op: op, dtype: out.dtype, back: back}
+	var c *Context
+	for _, t := range inputs {
+		if t != nil && t.requiresGrad {
+			c = t.ctx
+			break
+		}
+	}
+	n := c.newNode()
+	n.op, n.ctx, n.dtype, n.back, n.refs = op, c, out.dtype, back, 1
 	if len(inputs) <= len(n.inArr) {
 		n.in = n.inArr[:len(inputs)]
 	} else {
@@ -139,11 +148,9 @@ func record(out *Tensor, op string, back func(*node, *Tensor, []*Tensor) error, 
 		if t == nil || !t.requiresGrad {
 			continue
 		}
-		if n.ctx == nil {
-			n.ctx = t.ctx
-		}
 		if t.node != nil {
 			n.in[i].node = t.node
+			t.node.refs++
 			n.stale = n.stale || t.view && t.made != t.st.version
 		} else {
 			n.in[i].leaf = t
@@ -186,6 +193,11 @@ func (n *node) free() {
 	for _, s := range n.saved {
 		if s.t != nil {
 			s.t.st.release()
+		}
+	}
+	for _, e := range n.in {
+		if e.node != nil {
+			e.node.refs--
 		}
 	}
 	n.saved, n.savedArr = nil, [2]savedTensor{}

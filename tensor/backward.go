@@ -42,10 +42,14 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 	if err != nil {
 		return err
 	}
+	c.passes++
 	// Whatever ends the pass, no gradient in flight stays behind.
 	defer func() {
 		for _, n := range order {
 			n.dropGrad()
+		}
+		if c.passes--; c.passes == 0 { // a pass within a pass may free nodes that the outer one has yet to come to
+			c.recycle(order)
 		}
 		clear(order)
 		c.order = order[:0]

@@ -10,6 +10,7 @@ type Context struct {
 	seq      uint64 // operations recorded so far; orders the backward pass
 	pass     uint64 // backward passes so far; marks visited nodes
 
+	passes  int     // that are going on: a backward function may start one of its own
 	order   []*node // memory for the next backward pass
 	spares  spares
 	reduced reduced

@@ -9,12 +9,15 @@ import (
 // A training step makes the same tensors as the step before it. What a step discards, header and memory, is
 // therefore kept for the next tensor of that size: most steps then make no garbage but the tensors that the
 // recipe can see, and write to memory that is still in the processor's caches. Only tensors that provably nobody
-// has are kept: those that Discard was called for, and gradients in flight.
+// has are kept: those that Discard was called for, and gradients in flight; and the nodes of such tensors, once
+// their graph is freed.
 
 // spares is what a context keeps, by class of size.
 type spares struct {
 	off  bool // DRUN_PLAN=off: everything is left to the collectors
 	free [spareClasses]([]*Tensor)
+
+	nodes []*node // of graphs that were freed, see recycle
 }
 
 const (
@@ -79,8 +82,38 @@ func (c *Context) keep(t *Tensor) {
 			b[i] = 0xff
 		}
 	}
+	if t.node != nil {
+		t.node.refs--
+	}
 	ptr, class := s.ptr, s.class
 	*s = Storage{ptr: ptr, class: class} // without a home: what is kept cannot be kept again
 	*t = Tensor{st: s}
 	*list = append(*list, t)
+}
+
+// newNode gives a node of a graph that was freed, or a new one.
+func (c *Context) newNode() *node {
+	list := c.spares.nodes
+	if len(list) == 0 {
+		return new(node)
+	}
+	n := list[len(list)-1]
+	list[len(list)-1] = nil
+	c.spares.nodes = list[:len(list)-1]
+	return n
+}
+
+// recycle keeps those nodes of a pass that were freed, and that neither a tensor nor another node leads to: the
+// tensors that they made were kept, and the operations on these are over. A tensor that the recipe may hold keeps
+// its node, by which it tells that its graph is gone.
+func (c *Context) recycle(pass []*node) {
+	if c.spares.off {
+		return
+	}
+	for _, n := range pass {
+		if n.freed && n.refs == 0 && len(c.spares.nodes) < maxSpare {
+			*n = node{}
+			c.spares.nodes = append(c.spares.nodes, n)
+		}
+	}
 }
