@@ -198,17 +198,8 @@ func (d *Def) call(name string, r *Rank, recv starlark.Value, thread *starlark.T
 	c := calls.Get().(*Call)
 	c.Name, c.Recv, c.Thread = name, recv, thread
 	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case ended:
-			result, err = nil, &callError{name, p.error}
-		case interface {
-			error
-			Misuse()
-		}: // what the recipe did, found where no error can be returned
-			result, err = nil, &callError{name, p}
-		default:
-			result, err = nil, &PanicError{Builtin: name, Value: p, Stack: debug.Stack()}
+		if p := recover(); p != nil {
+			result, err = nil, Panicked(name, p)
 		}
 		c.reset()
 		calls.Put(c)
@@ -218,15 +209,34 @@ func (d *Def) call(name string, r *Rank, recv starlark.Value, thread *starlark.T
 	}
 	result, err = d.Fn(c)
 	if err != nil {
-		if _, nested := err.(*starlark.EvalError); nested {
-			return nil, err // raised in a function of the recipe that the builtin called
-		}
-		return nil, &callError{name, err}
+		return nil, Failed(name, err)
 	}
 	if result == nil {
 		result = starlark.None
 	}
 	return result, nil
+}
+
+// Failed is the error of a call of the builtin of that name, which gave err.
+func Failed(name string, err error) error {
+	if _, nested := err.(*starlark.EvalError); nested {
+		return err // raised in a function of the recipe that the builtin called
+	}
+	return &callError{name, err}
+}
+
+// Panicked is the error of a call that ended with a panic.
+func Panicked(name string, p any) error {
+	switch p := p.(type) {
+	case ended:
+		return &callError{name, p.error}
+	case interface {
+		error
+		Misuse()
+	}: // what the recipe did, found where no error can be returned
+		return &callError{name, p}
+	}
+	return &PanicError{Builtin: name, Value: p, Stack: debug.Stack()}
 }
 
 // callError names the builtin that gave an error: Tensor.view, once, also where

@@ -20,7 +20,7 @@ type maker struct {
 
 // make finishes a module of drun's own: forward takes one tensor.
 func (k *maker) make(kind, detail string, fields []field, forward func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error)) *Model {
-	m := &Model{kind: kind, detail: detail, fields: fields, training: true, layer: true, ctx: k.ctx}
+	m := &Model{kind: kind, detail: detail, fields: fields, training: true, layer: true, of: forward, ctx: k.ctx}
 	call := &starlib.Def{Sig: "nn." + kind + "(x: Tensor) -> Tensor", Fn: func(c *starlib.Call) (starlark.Value, error) {
 		return startensor.Result(forward(m, startensor.Arg(c, "x")))
 	}}

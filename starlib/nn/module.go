@@ -21,12 +21,16 @@ type Model struct {
 	training bool
 	forward  starlark.Callable // takes the call's arguments
 	layer    bool              // one of drun's own, which keeps no tensor
+	of       layer             // what it computes, if it is a layer of one tensor
 	self     bool              // forward is a recipe's function that takes the module first
 	hooks    []*hook
 	around   Around
 	heads    *heads // of multi_head_attention, for the blocks that are made of it
 	ctx      *tensor.Context
 }
+
+// layer computes a layer's output.
+type layer func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error)
 
 // Around stands around each computation of a module, whose hooks included: it calls compute, and gives the result.
 type Around func(thread *starlark.Thread, compute func() (starlark.Value, error)) (starlark.Value, error)
@@ -142,7 +146,33 @@ func (m *Model) compute(thread *starlark.Thread, args starlark.Tuple, kwargs []s
 	if m.self {
 		return starlark.Call(thread, m.forward, append(starlark.Tuple{m}, args...), kwargs)
 	}
+	if m.direct(args, kwargs) {
+		return m.layered(args[0].(*startensor.Value))
+	}
 	return m.forward.CallInternal(thread, args, kwargs)
+}
+
+// direct tells that m is a layer of one tensor, and gets just that: there are no arguments to check.
+func (m *Model) direct(args starlark.Tuple, kwargs []starlark.Tuple) bool {
+	if m.of == nil || len(args) != 1 || len(kwargs) != 0 {
+		return false
+	}
+	_, ok := args[0].(*startensor.Value)
+	return ok
+}
+
+// layered computes a layer's output, with the errors of its builtin.
+func (m *Model) layered(x *startensor.Value) (out starlark.Value, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			out, err = nil, starlib.Panicked(m.Name(), p)
+		}
+	}()
+	t, err := m.of(m, x.Tensor())
+	if err != nil {
+		return nil, starlib.Failed(m.Name(), err)
+	}
+	return (*startensor.Value)(t), nil
 }
 
 // Attr gives fields, training and methods.

@@ -76,7 +76,12 @@ func Sequential(ctx *tensor.Context, modules starlark.Tuple, first int) (*Model,
 				return nil, err
 			}
 			inner.next(v, args, out)
-			args, kwargs = starlark.Tuple{out}, nil
+			if m, ok := v.(*Model); i > 0 && ok && m.hooks == nil && m.around == nil && m.direct(args, kwargs) {
+				args[0] = out // nobody has seen these arguments
+			} else {
+				args = starlark.Tuple{out}
+			}
+			kwargs = nil
 		}
 		if len(args) != 1 {
 			return nil, fmt.Errorf("nn.sequential: no module, and %d arguments to pass on", len(args))
@@ -135,6 +140,9 @@ func (s *inside) next(fn starlark.Value, in starlark.Tuple, out starlark.Value) 
 // in a backtrace: its errors name it.
 func call(thread *starlark.Thread, fn starlark.Value, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	if m, ok := fn.(*Model); ok && !m.self && m.hooks == nil && m.around == nil {
+		if m.direct(args, kwargs) {
+			return m.layered(args[0].(*startensor.Value))
+		}
 		return m.forward.CallInternal(thread, args, kwargs)
 	}
 	return starlark.Call(thread, fn, args, kwargs)
