@@ -272,7 +272,7 @@ func (d *ddp) reduceRest() error {
 			return err
 		}
 	}
-	if _, err := d.g.agreeOnGrads(d.ctx, d.params, d.names, d.origin()); err != nil || len(d.buffers) == 0 || !d.Training() {
+	if _, err := d.g.agreeOnGrads(d.ctx, d.params, func(i int) string { return d.names[i] }, d.origin()); err != nil || len(d.buffers) == 0 || !d.Training() {
 		return err
 	}
 	return d.spreadBuffers("dist.ddp in backward")

@@ -129,7 +129,7 @@ func (f *fsdp) reduceRest() error {
 	}
 	keys, err := f.g.compare(f.ctx, key, f.origin())
 	if err == nil && keys != nil {
-		err = f.g.gradMismatch(f.params, f.names, keys)
+		err = f.g.gradMismatch(f.params, func(i int) string { return f.names[i] }, keys)
 	}
 	if err != nil || len(f.buffers) == 0 || !f.Training() {
 		return err

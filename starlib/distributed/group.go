@@ -28,6 +28,7 @@ type Group struct {
 	// The synchronous call in progress uses these.
 	call    collective.Call
 	operand operand
+	key     []byte // memory for what agreeOnGrads compares
 
 	places []string // where the ranks were when compare found a difference
 }

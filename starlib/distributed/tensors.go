@@ -47,9 +47,7 @@ func average(b collective.Buffer) collective.Call { return collective.NewAllRedu
 
 func (w *World) syncGrad(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 	params := starlib.Must(startensor.List(c.Arg("params")))
-	names := make([]string, len(params))
 	for i, p := range params {
-		names[i] = strconv.Itoa(i)
 		if p.Share() != nil {
 			return nil, errPart
 		}
@@ -62,7 +60,10 @@ func (w *World) syncGrad(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (
 			}
 		}
 	}
-	grads, err := g.agreeOnGrads(ctx, params, names, origin(c))
+	if g.comm == nil {
+		return nil, nil // the averages of one rank are its own
+	}
+	grads, err := g.agreeOnGrads(ctx, params, strconv.Itoa, origin(c))
 	if err != nil {
 		return nil, err
 	}
@@ -71,9 +72,9 @@ func (w *World) syncGrad(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (
 
 // agreeOnGrads gives the gradients that exist, if the same ones do on all ranks;
 // else an error names the parameters.
-func (g *Group) agreeOnGrads(ctx *collective.WaitLimit, params []*tensor.Tensor, names []string, at collective.Origin) ([]*tensor.Tensor, error) {
+func (g *Group) agreeOnGrads(ctx *collective.WaitLimit, params []*tensor.Tensor, name func(i int) string, at collective.Origin) ([]*tensor.Tensor, error) {
 	grads := make([]*tensor.Tensor, 0, len(params))
-	key := binary.AppendUvarint(nil, uint64(len(params)))
+	key := binary.AppendUvarint(g.key[:0], uint64(len(params)))
 	for _, p := range params {
 		if grad := p.Grad(); grad != nil {
 			grads, key = append(grads, grad), append(key, 1)
@@ -81,16 +82,17 @@ func (g *Group) agreeOnGrads(ctx *collective.WaitLimit, params []*tensor.Tensor,
 			key = append(key, 0)
 		}
 	}
-	keys, err := g.compare(ctx, appendShapes(key, grads), at)
+	g.key = appendShapes(key, grads)
+	keys, err := g.compare(ctx, g.key, at)
 	if err == nil && keys != nil {
-		err = g.gradMismatch(params, names, keys)
+		err = g.gradMismatch(params, name, keys)
 	}
 	return grads, err
 }
 
 // gradMismatch names the parameters that have a gradient on some ranks only.
-func (g *Group) gradMismatch(params []*tensor.Tensor, names []string, keys [][]byte) error {
-	if err := g.oddGrads(params, names, keys); err != nil {
+func (g *Group) gradMismatch(params []*tensor.Tensor, name func(i int) string, keys [][]byte) error {
+	if err := g.oddGrads(params, name, keys); err != nil {
 		return err
 	}
 	shapes := make([]string, len(keys))
@@ -103,7 +105,7 @@ func (g *Group) gradMismatch(params []*tensor.Tensor, names []string, keys [][]b
 
 // oddGrads names the parameters that have a gradient on some ranks only; nil: there are none. A key begins with the
 // number of parameters and, for each, 1 if it has a gradient.
-func (g *Group) oddGrads(params []*tensor.Tensor, names []string, keys [][]byte) error {
+func (g *Group) oddGrads(params []*tensor.Tensor, name func(i int) string, keys [][]byte) error {
 	counts, has, equal := make([]string, len(keys)), make([][]byte, len(keys)), true
 	for r, key := range keys {
 		n, k := binary.Uvarint(key)
@@ -126,7 +128,7 @@ func (g *Group) oddGrads(params []*tensor.Tensor, names []string, keys [][]byte)
 		}
 		if len(with) > 0 && len(without) > 0 {
 			odd = append(odd, fmt.Sprintf("parameter %s of shape %s has a gradient on %s, but none on %s",
-				names[i], tensor.ShapeString(p.WholeShape()), collective.RankList(with), collective.RankList(without)))
+				name(i), tensor.ShapeString(p.WholeShape()), collective.RankList(with), collective.RankList(without)))
 		}
 	}
 	if len(odd) == 0 {

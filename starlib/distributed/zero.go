@@ -116,7 +116,7 @@ func (z *zero) Before(thread *starlark.Thread) error {
 			lines[r] = fmt.Sprintf("gradients %x, lr %v", rest[:8], math.Float64frombits(binary.BigEndian.Uint64(rest[8:])))
 		}
 	}
-	if err := z.g.oddGrads(params, names, keys); err != nil {
+	if err := z.g.oddGrads(params, func(i int) string { return names[i] }, keys); err != nil {
 		return err
 	}
 	return z.g.disagree("the ranks step with different gradients or learning rates (dist.sync_grad or dist.ddp averages gradients)", lines)
