@@ -28,7 +28,7 @@ type Group struct {
 	// The synchronous call in progress uses these.
 	call    collective.Call
 	operand operand
-	key     []byte // memory for what agreeOnGrads compares
+	key     []byte // memory for what the ranks compare
 
 	places []string // where the ranks were when compare found a difference
 }

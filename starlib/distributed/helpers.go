@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -112,24 +111,31 @@ type readings struct {
 
 // readingsOf reads an argument that is a dict, and checks that all ranks have the same names.
 func (g *Group) readingsOf(c *starlib.Call, dict string, ctx *collective.WaitLimit) (*readings, error) {
-	numbers := map[string]starlark.Value{}
-	for _, kv := range c.Arg(dict).(*starlark.Dict).Items() {
-		name, ok := starlark.AsString(kv[0])
+	d := c.Arg(dict).(*starlark.Dict)
+	type reading struct {
+		name  string
+		value starlark.Value
+	}
+	all := make([]reading, 0, d.Len())
+	for key, v := range d.Entries() {
+		name, ok := starlark.AsString(key)
 		if !ok {
-			return nil, fmt.Errorf("keys must be strings, not %s", kv[0].Type())
+			return nil, fmt.Errorf("keys must be strings, not %s", key.Type())
 		}
-		x, err := starlib.AsPlain(kv[1])
+		x, err := starlib.AsPlain(v)
 		if err == nil {
 			_, err = starlib.AsNumber(x)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		numbers[name] = x
+		all = append(all, reading{name, x})
 	}
-	r := &readings{names: slices.Sorted(maps.Keys(numbers))} // ranks may have filled their dicts in another order
-	for _, name := range r.names {
-		r.values = append(r.values, numbers[name])
+	// Ranks may have filled their dicts in another order.
+	slices.SortFunc(all, func(a, b reading) int { return strings.Compare(a.name, b.name) })
+	r := &readings{names: make([]string, len(all)), values: make(starlark.Tuple, len(all))}
+	for i, x := range all {
+		r.names[i], r.values[i] = x.name, x.value
 	}
 	return r, g.agreeOnNames(ctx, r.names, origin(c))
 }
@@ -169,7 +175,7 @@ func (w *World) averageMetrics(c *starlib.Call, g *Group, ctx *collective.WaitLi
 		return nil, errors.New("the total count over all ranks is too large for a float")
 	}
 	out := starlark.NewDict(len(r.names))
-	for _, k := range c.Arg("metrics").(*starlark.Dict).Keys() {
+	for k := range c.Arg("metrics").(*starlark.Dict).Entries() {
 		i, _ := slices.BinarySearch(r.names, string(k.(starlark.String)))
 		if err := out.SetKey(k, starlark.Float(sums[i]/total)); err != nil {
 			return nil, err
@@ -256,12 +262,12 @@ func (w *World) readAll(name string) ([]byte, error) {
 
 // agreeOnNames checks that all ranks have the same sorted names.
 func (g *Group) agreeOnNames(ctx *collective.WaitLimit, names []string, at collective.Origin) error {
-	var key []byte
+	g.key = g.key[:0]
 	for _, name := range names {
-		key = binary.AppendUvarint(key, uint64(len(name)))
-		key = append(key, name...)
+		g.key = binary.AppendUvarint(g.key, uint64(len(name)))
+		g.key = append(g.key, name...)
 	}
-	return g.agree(ctx, key, at, "the ranks' keys differ", func(key []byte) string {
+	return g.agree(ctx, g.key, at, "the ranks' keys differ", func(key []byte) string {
 		var quoted []string
 		for len(key) > 0 {
 			n, k := binary.Uvarint(key)
