@@ -120,7 +120,9 @@ static const S(tile_fn) S(tiles)[2][13] = {
     const T *a4 = a + 4 * ar, *a8 = a + 8 * ar;                                                                    \
     int64_t stride = ar * sizeof(T), three = 3 * stride;                                                           \
     __asm__("" : "+r"(a4), "+r"(a8), "+r"(three)) // else the compiler computes twelve strides
-WHOLE_TILE(tile_neighbours, a[r], FETCH_C, a += ak)
+// Where A is transposed each step of k is another row, and often another page, which the processor does not foresee.
+#define FETCH_A __builtin_prefetch(a + 12 * ak), __builtin_prefetch(a + 12 * ak + S(MR) - 1)
+WHOLE_TILE(tile_neighbours, a[r], FETCH_C, (FETCH_A, a += ak))
 WHOLE_TILE(tile_dense, *(const T *)((const char *)(r < 4 ? a : r < 8 ? a4 : a8) + (r % 4 == 3 ? three : r % 4 * stride)),
            ROW_POINTERS, (a++, a4++, a8++))
 
