@@ -102,10 +102,11 @@ EACH_ROWS(DIRECT_TILE)
 static const S(direct_fn) S(direct_tiles)[S(MR) + 1] = {EACH_ROWS(NAMED)};
 #undef NAMED
 
-// A convolution with its weights packed: `filters` rows by `depth`, in panels of MR rows.
+// A convolution with its weights packed: `filters` rows by `depth`, in panels of MR rows, or of a vector of them.
 struct S(direct) {
     struct S(canvas) canvas;
     int64_t filters, depth, parts;
+    int along; // vectors run along the filters, rather than along positions
     const T *x, *a, *bias;
     const int64_t *offset;
     // Position (oy, ox) of filter f goes to y[f * plane + oy * row + ox * column]; a row has `across` elements from y on.
@@ -114,26 +115,25 @@ struct S(direct) {
     int64_t batch, each; // images, and how many of them are a task
 };
 
+// n results of neighbouring columns, the first of which goes to y; `all` elements of its row lie from there on.
+INLINE void S(direct_put)(const struct S(direct) *d, T *y, int64_t all, V v, int n) {
+    if (d->column == 1) {
+        S(store_n)(y, v, n);
+    } else if (d->column == 2) { // what lies between stays as it is
+        if (all > 2 * n) all = 2 * n;
+        int low = S(some)(all), high = (int)all - low;
+        V a = S(load_n)(y, low), b = high ? S(load_n)(y + N, high) : S(set)(0), between = S(odd)(a, b);
+        S(store_n)(y, S(low)(v, between), low);
+        if (high) S(store_n)(y + N, S(high)(v, between), high);
+    } else {
+        for (int l = 0; l < n; l++) y[l * d->column] = v[l];
+    }
+}
+
 static void S(direct_store)(const struct S(direct) *d, T *y, const T *c, int64_t rows, T bias) {
     for (int64_t r = 0; r < rows; r++, y += d->row, c += d->canvas.pitch)
-        for (int64_t o = 0; o < d->ow; o += N) {
-            int n = S(some)(d->ow - o);
-            V v = S(canon)(S(load)(c + o) + bias);
-            if (d->column == 1) {
-                S(store_n)(y + o, v, n);
-                continue;
-            }
-            if (d->column == 2) { // what lies between stays as it is
-                T *to = y + 2 * o;
-                int64_t all = d->across - 2 * o < 2 * n ? d->across - 2 * o : 2 * n;
-                int low = S(some)(all), high = (int)all - low;
-                V a = S(load_n)(to, low), b = high ? S(load_n)(to + N, high) : S(set)(0), between = S(odd)(a, b);
-                S(store_n)(to, S(low)(v, between), low);
-                if (high) S(store_n)(to + N, S(high)(v, between), high);
-                continue;
-            }
-            for (int l = 0; l < n; l++) y[(o + l) * d->column] = v[l];
-        }
+        for (int64_t o = 0; o < d->ow; o += N)
+            S(direct_put)(d, y + o * d->column, d->across - o * d->column, S(canon)(S(load)(c + o) + bias), S(some)(d->ow - o));
 }
 
 // An image, of which x is the copy, for filters from f0 to f1. The results of a chunk of output rows gather in a block c
@@ -154,20 +154,99 @@ static void S(direct_image)(const struct S(direct) *d, const T *x, T *c, T *y, i
     }
 }
 
+// The same with vectors along the filters, which wastes nothing at the ends of rows. One tile: `rows` neighbouring positions x a
+// vector of filters; w[k * N + filter]. c gets the results of a position, with the bias, one after the other. A tile reads so few
+// weights that they stay in the first cache; that needs more rows than other processors have registers for.
+#if VB == 64
+enum { S(AR) = 16 };
+#define EACH_ALONG(f) EACH_ROWS_12(f) f(13) f(14) f(15) f(16)
+#define ALONG_TILE(rows)                                                                                           \
+    static void S(along_##rows)(int64_t depth, const T *w, const int64_t *offset, const T *x, T *c, int64_t ldc,   \
+                                const T *bias) {                                                                   \
+        for (int64_t k0 = 0; k0 < depth || k0 == 0; k0 += S(KC)) {                                                 \
+            V acc[rows];                                                                                           \
+            _Pragma("GCC unroll 16") for (int r = 0; r < rows; r++) acc[r] = S(set)(0);                            \
+            int64_t end = depth - k0 < S(KC) ? depth : k0 + S(KC);                                                 \
+            for (int64_t k = k0; k < end; k++, w += N) {                                                           \
+                const T *at = x + offset[k];                                                                       \
+                V y = S(load)(w);                                                                                  \
+                _Pragma("GCC unroll 16") for (int r = 0; r < rows; r++) acc[r] = S(fma)(S(set)(at[r]), y, acc[r]); \
+            }                                                                                                      \
+            int last = end == depth;                                                                               \
+            _Pragma("GCC unroll 16") for (int r = 0; r < rows; r++) {                                              \
+                T *to = c + r * ldc;                                                                               \
+                V sum = k0 ? S(load)(to) + acc[r] : acc[r];                                                        \
+                S(store)(to, last ? S(canon)(sum + S(load)(bias)) : sum);                                          \
+            }                                                                                                      \
+        }                                                                                                          \
+    }
+typedef void (*S(along_fn))(int64_t, const T *, const int64_t *, const T *, T *, int64_t, const T *);
+EACH_ALONG(ALONG_TILE)
+#define NAMED(rows) [rows] = S(along_##rows),
+static const S(along_fn) S(along_tiles)[S(AR) + 1] = {EACH_ALONG(NAMED)};
+#undef NAMED
+#undef EACH_ALONG
+
+// The results of a chunk of rows gather in c, position by position, and are turned when they are stored. bias has an element for
+// each filter that a vector holds.
+static void S(along_image)(const struct S(direct) *d, const T *x, T *c, const T *bias, T *y, int64_t f0, int64_t f1, int64_t chunk) {
+    int64_t pitch = d->canvas.pitch, ldc = (f1 - f0 + N - 1) / N * N, tiles = (d->ow + S(AR) - 1) / S(AR);
+    int whole = d->column == 1 && d->row == d->ow; // rows follow one another
+    for (int64_t row = 0; row < d->oh; row += chunk) {
+        int64_t rows = d->oh - row < chunk ? d->oh - row : chunk;
+        for (int64_t f = f0; f < f1; f += N)
+            for (int64_t r = 0; r < rows; r++)
+                for (int64_t t = 0; t < tiles; t++) {
+                    int64_t from = t * d->ow / tiles, to = (t + 1) * d->ow / tiles;
+                    S(along_tiles)[to - from](d->depth, d->a + f * d->depth, d->offset, x + (row + r) * pitch + from,
+                                              c + (r * d->ow + from) * ldc + f - f0, ldc, bias + f - f0);
+                }
+        int64_t lines = whole ? 1 : rows, width = whole ? rows * d->ow : d->ow;
+        for (int64_t r = 0; r < lines; r++)
+            for (int64_t f = f0; f < f1; f += N)
+                for (int64_t o = 0; o < width; o += N) {
+                    T *to = y + f * d->plane + (row + r) * d->row + o * d->column;
+                    const T *from = c + (r * width + o) * ldc + f - f0;
+                    int n = S(some)(width - o), have = S(some)(f1 - f);
+                    V v[N];
+                    _Pragma("GCC unroll 16") for (int l = 0; l < N; l++) v[l] = l < n ? S(load)(from + l * ldc) : S(set)(0);
+                    S(transpose)(v);
+                    for (int l = 0; l < have; l++)
+                        S(direct_put)(d, to + l * d->plane, (whole ? width : d->across) - o * d->column, v[l], n);
+                }
+    }
+}
+#endif
+
+// The filters of a panel of weights.
+INLINE int64_t S(panel)(int along) { return along ? N : S(MR); }
+
+// Whether vectors along the filters have less to compute in vain than vectors along positions; the bits are the same.
+INLINE int S(along_filters)(const struct S(canvas) *v, int64_t filters, int64_t oh, int64_t ow) {
+    return VB == 64 && (filters + N - 1) / N * N * oh * ow < filters * ((oh - 1) * v->pitch + ow);
+}
+
 // A task is some images, or a part of the filters of one. The zeros around an image serve all of a task.
 static void S(direct_part)(void *ctx, int64_t task) {
     const struct S(direct) *d = ctx;
-    int64_t first = task / d->parts * d->each, part = task % d->parts, panels = (d->filters + S(MR) - 1) / S(MR);
-    int64_t f0 = part * panels / d->parts * S(MR), f1 = (part + 1) * panels / d->parts * S(MR);
+    int64_t wide = S(panel)(d->along), first = task / d->parts * d->each, part = task % d->parts, panels = (d->filters + wide - 1) / wide;
+    int64_t f0 = part * panels / d->parts * wide, f1 = (part + 1) * panels / d->parts * wide;
     if (f1 > d->filters) f1 = d->filters;
     int64_t pitch = d->canvas.pitch, chunk = pitch < 512 ? 512 / pitch : 1;
     if (chunk > d->oh) chunk = d->oh;
-    int64_t ldc = (chunk * pitch + 2 * N - 1) / (2 * N) * (2 * N), size = S(canvas_size)(&d->canvas);
-    T *x = scratch_take((size + (f1 - f0) * ldc + N) * sizeof(T)), *c = x + size;
+    int64_t ldc = (chunk * pitch + 2 * N - 1) / (2 * N) * (2 * N), size = S(canvas_size)(&d->canvas), width = f1 - f0 + N;
+    T *x = scratch_take((size + width * (ldc + 1)) * sizeof(T)), *bias = x + size, *c = bias + width;
     if (!x) return;
-    memset(x, 0, size * sizeof(T));
+    memset(x, 0, (size + width) * sizeof(T));
+    if (d->bias) memcpy(bias, d->bias + f0, (f1 - f0) * sizeof(T));
     for (int64_t image = first; image < first + d->each && image < d->batch; image++) {
         S(draw)(&d->canvas, x, d->x + image * d->from_image);
+#if VB == 64
+        if (d->along) {
+            S(along_image)(d, x, c, bias, d->y + image * d->to_image, f0, f1, chunk);
+            continue;
+        }
+#endif
         S(direct_image)(d, x, c, d->y + image * d->to_image, f0, f1, chunk, ldc);
     }
     scratch_give(x);
@@ -183,7 +262,7 @@ static void S(direct_run)(struct S(direct) *d, int64_t batch) {
     if (!batch || !d->filters || !d->oh || !d->ow) return;
     int64_t threads = drun_threads();
     d->batch = batch;
-    d->parts = S(parts_for)(batch, (d->filters + S(MR) - 1) / S(MR));
+    d->parts = S(parts_for)(batch, (d->filters + S(panel)(d->along) - 1) / S(panel)(d->along));
     d->each = threads < 2 ? batch : batch < 8 * threads ? 1 : batch / (4 * threads);
     parallel_for((batch + d->each - 1) / d->each * d->parts, S(direct_part), d);
 }
@@ -204,13 +283,15 @@ INLINE struct S(canvas) S(input_canvas)(const struct S(conv) *p) {
 
 static void S(conv2d)(const int64_t *g, T *y, const T *x, const T *w, const T *bias) {
     struct S(conv) p = S(geometry)(g);
-    int64_t depth = p.channels * p.kh * p.kw, panels = (p.filters + S(MR) - 1) / S(MR);
-    int64_t *offset = scratch_take(depth * sizeof(int64_t) + panels * S(MR) * depth * sizeof(T) + 64);
+    struct S(canvas) v = S(input_canvas)(&p);
+    int along = S(along_filters)(&v, p.filters, p.oh, p.ow);
+    int64_t depth = p.channels * p.kh * p.kw, panel = S(panel)(along);
+    int64_t *offset = scratch_take(depth * sizeof(int64_t) + (p.filters + panel) * depth * sizeof(T) + 64);
     if (!offset) return;
     T *a = (T *)(offset + depth);
-    for (int64_t f = 0; f < p.filters; f += S(MR))
-        S(pack)(a + f * depth, S(MR), w + f * depth, depth, 1, p.filters - f < S(MR) ? p.filters - f : S(MR), depth);
-    struct S(direct) d = {S(input_canvas)(&p), p.filters, depth, 1, x, a, bias, offset, y, p.oh, p.ow, p.oh * p.ow, p.ow, 1,
+    for (int64_t f = 0; f < p.filters; f += panel)
+        S(pack)(a + f * depth, (int)panel, w + f * depth, depth, 1, p.filters - f < panel ? p.filters - f : panel, depth);
+    struct S(direct) d = {v, p.filters, depth, 1, along, x, a, bias, offset, y, p.oh, p.ow, p.oh * p.ow, p.ow, 1,
                         p.ow, p.xs, p.ys, 0, 0};
     S(cell_offsets)(&d.canvas, &p, offset);
     S(direct_run)(&d, p.batch);
@@ -241,8 +322,8 @@ static struct S(meet) S(meeting)(int64_t at, int64_t cells, int64_t stride, int6
 // convolution is the same, with a bias.
 static void S(conv2d_grad_input)(const int64_t *g, T *dx, const T *dy, const T *w, const T *bias) {
     struct S(conv) p = S(geometry)(g);
-    int64_t most = p.filters * p.kh * p.kw, panels = (p.channels + S(MR) - 1) / S(MR);
-    int64_t *offset = scratch_take(most * sizeof(int64_t) + panels * S(MR) * most * sizeof(T) + 64);
+    int64_t most = p.filters * p.kh * p.kw;
+    int64_t *offset = scratch_take(most * sizeof(int64_t) + (p.channels + N + S(MR)) * most * sizeof(T) + 64);
     if (!offset) return;
     T *a = (T *)(offset + most);
     for (int64_t y0 = 0; y0 < p.sh && y0 < p.height; y0++)
@@ -253,19 +334,24 @@ static void S(conv2d_grad_input)(const int64_t *g, T *dx, const T *dy, const T *
             int64_t oh = (p.height - y0 + p.sh - 1) / p.sh, ow = (p.width - x0 + p.sw - 1) / p.sw;
             struct S(canvas) v = {p.filters, p.oh, p.ow, 1, 1, -r.least, -c.least, oh + r.largest - r.least,
                                   ow + c.largest - c.least};
-            int64_t k = 0, at, beside;
+            int along = S(along_filters)(&v, p.channels, oh, ow);
+            int64_t k = 0, at, beside, panel = S(panel)(along);
             for (int64_t f = 0; f < p.filters && depth; f++)
                 for (int64_t i = 0; i < p.kh; i++) {
                     if (!S(met)(y0 + p.ph, i, p.sh, p.dh, &at)) continue;
                     for (int64_t j = 0; j < p.kw; j++) {
                         if (!S(met)(x0 + p.pw, j, p.sw, p.dw, &beside)) continue;
                         offset[k] = (f * v.rows + at - r.least) * v.pitch + beside - c.least;
-                        for (int64_t n = 0; n < p.channels; n++)
-                            a[(n / S(MR) * depth + k) * S(MR) + n % S(MR)] = w[((f * p.channels + n) * p.kh + i) * p.kw + j];
+                        for (int64_t n = 0; n < p.channels; n += panel) {
+                            int64_t have = p.channels - n < panel ? p.channels - n : panel;
+                            T *to = a + n * depth + k * panel;
+                            for (int64_t l = 0; l < panel; l++)
+                                to[l] = l < have ? w[((f * p.channels + n + l) * p.kh + i) * p.kw + j] : 0;
+                        }
                         k++;
                     }
                 }
-            struct S(direct) d = {v, p.channels, depth, 1, dy, a, bias, offset, dx + y0 * p.width + x0, oh, ow,
+            struct S(direct) d = {v, p.channels, depth, 1, along, dy, a, bias, offset, dx + y0 * p.width + x0, oh, ow,
                                   p.height * p.width, p.sh * p.width, p.sw, p.width - x0, p.ys, p.xs, 0, 0};
             S(direct_run)(&d, p.batch);
         }

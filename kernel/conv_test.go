@@ -19,6 +19,11 @@ func TestConv(t *testing.T) {
 		{Batch: 2, Channels: 31, Height: 7, Width: 7, Filters: 33, KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1},
 		{Batch: 2, Channels: 3, Height: 8, Width: 9, Filters: 4, KernelH: 1, KernelW: 2, StrideH: 3, StrideW: 4, PadH: 2, PadW: 0},
 		{Batch: 2, Channels: 2, Height: 2, Width: 3, Filters: 4, KernelH: 2, KernelW: 3, StrideH: 5, StrideW: 5},
+		// Narrow images of many filters: vectors run along these where that has less to compute in vain.
+		{Batch: 3, Channels: 30, Height: 7, Width: 14, Filters: 31, KernelH: 3, KernelW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 1},
+		{Batch: 5, Channels: 16, Height: 12, Width: 42, Filters: 20, KernelH: 4, KernelW: 4, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1},
+		{Batch: 2, Channels: 16, Height: 12, Width: 14, Filters: 9, KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 1, PadH: 1, PadW: 1},
+		{Batch: 2, Channels: 47, Height: 40, Width: 19, Filters: 48, KernelH: 3, KernelW: 5, StrideH: 1, StrideW: 3, PadH: 0, PadW: 2},
 	} {
 		oh, ow := w.Out()
 		xs, ks, ys := w.Batch*w.Channels*w.Height*w.Width, w.Filters*w.Channels*w.KernelH*w.KernelW, w.Batch*w.Filters*oh*ow
