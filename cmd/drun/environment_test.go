@@ -18,7 +18,7 @@ import (
 var launcherVariable = regexp.MustCompile(`^((DRUN|PET|SLURM|OMPI|PMI|PMIX|HYDI|MPI|TORCH|GLOO)_[A-Za-z0-9_]+)=?1?$`)
 
 // mpiOwn matches what looks like a launcher's variable, but is a function of MPI or set for mpirun.
-var mpiOwn = regexp.MustCompile(`^(MPI_I|OMPI_MCA_(oob|pml|btl|opal|orte_tmpdir|$)|OMPI_ALLOW_)`)
+var mpiOwn = regexp.MustCompile(`^(MPI_I|OMPI_MCA_(oob|pml|btl|opal|mpi_yield|orte_tmpdir|$)|OMPI_ALLOW_)`)
 
 // variables finds the environment variables that drun's sources name, and where.
 func variables(t *testing.T) map[string]string {
