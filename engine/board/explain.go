@@ -17,8 +17,10 @@ const (
 	tableGrace = 250 * time.Millisecond
 	agentGrace = 2 * time.Second
 	farGrace   = time.Second // for the boards of other nodes
-	// flowGrace is how long a message of a rank that has returned may be under way.
-	flowGrace = 30 * time.Second
+	// lastGrace is how long the last message of a rank that has returned may be under
+	// way, and severalGrace one of several, which may all be under other tags.
+	lastGrace    = 30 * time.Second
+	severalGrace = 3 * time.Second
 )
 
 // overError ends a wait for a rank that will not come.
@@ -58,8 +60,12 @@ func (g *guard) check() error {
 				g.over = time.Now()
 			}
 			grace := tableGrace
-			if state == collective.Returned && slices.ContainsFunc(g.ranks, func(r int) bool { return r != g.board.rank && (w.peer < 0 || r == rank) && g.mayEnd(w, r) }) {
-				grace = flowGrace
+			if state == collective.Returned {
+				for _, r := range g.ranks {
+					if r != g.board.rank && (w.peer < 0 || r == rank) {
+						grace = max(grace, g.flowGrace(w, r))
+					}
+				}
 			}
 			if time.Since(g.over) < grace {
 				return nil

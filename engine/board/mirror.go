@@ -31,7 +31,7 @@ type MirroredRank struct {
 	Needs  []byte            // without its sets
 	Sets   []byte            // packed; nil: as before if the wait is the same, else none
 	Ended  []uint32          `cbor:",omitempty"` // of the ranks in Sets, see traffic.go; nil where that is
-	Flows  map[int][2]uint32 `cbor:",omitempty"` // started and received, of a rank that has returned; nil: as before
+	Flows  map[int][2]uint64 `cbor:",omitempty"` // started and received, of a rank that has returned; nil: as before
 	Groups []MirroredGroup
 }
 
@@ -130,10 +130,10 @@ func (b *Board) Show(ranks []int, all bool) *Mirror {
 			}
 		}
 		if b.State(rank) == collective.Returned && b.needsOf(rank).spoke.Load() != 0 {
-			r.Flows = map[int][2]uint32{}
+			r.Flows = map[int][2]uint64{}
 			for other := range b.world {
 				f := b.flow(rank, other)
-				if counts := [2]uint32{f.started.Load(), f.received.Load()}; counts != [2]uint32{} {
+				if counts := [2]uint64{f.started.Load(), f.received.Load()}; counts != [2]uint64{} {
 					r.Flows[other] = counts
 				}
 			}

@@ -94,8 +94,8 @@ func TestNews(t *testing.T) {
 				from.ended(rank, r.IntN(world)).Add(1)
 			case 8: // it has returned
 				f := from.flow(rank, r.IntN(world))
-				f.started.Add(r.Uint32N(2))
-				f.received.Add(r.Uint32N(2))
+				f.started.Add(r.Uint64N(2))
+				f.received.Add(r.Uint64N(2))
 				n.spoke.Store(1)
 				s.state.Store(uint32(collective.Returned))
 			}

@@ -3,6 +3,7 @@ package board
 import (
 	"slices"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"drun/collective"
@@ -42,7 +43,7 @@ func (g *guard) trafficWith(peer int) *traffic {
 func (g *guard) started(w *guardedWork) {
 	if w.kind == collective.Send {
 		g.trafficWith(w.peer).started[share(w.tag)]++
-		g.flowTo(w.peer).started.Add(1)
+		g.flowTo(w.peer).started.Add(messageTally(g.group, w.tag))
 	}
 	if w.async {
 		if len(g.messages) == cap(g.messages) {
@@ -67,10 +68,10 @@ func (w *guardedWork) count() {
 	}
 	if w.kind == collective.Send {
 		w.g.trafficWith(peer).sent[share(w.tag)]++
-		w.g.flowTo(peer).sent.Add(1)
+		w.g.flowTo(peer).sent.Add(messageTally(w.g.group, w.tag))
 	} else {
 		w.g.trafficWith(peer).received[share(w.tag)]++
-		w.g.flowTo(peer).received.Add(1)
+		w.g.flowTo(peer).received.Add(messageTally(w.g.group, w.tag))
 	}
 }
 
@@ -107,7 +108,15 @@ func (b *Board) ended(rank, other int) *atomic.Uint32 {
 
 // flow counts the messages between a rank and another in all groups and under all
 // tags, on the board: what a rank that has returned has sent may still be under way.
-type flow struct{ started, sent, received, _ atomic.Uint32 }
+type flow struct{ started, sent, received tally }
+
+// tally counts messages in its lower half, and sums up in the upper one what tells
+// them apart: of two tallies that differ by one message the difference says which.
+type tally struct{ atomic.Uint64 }
+
+func messageTally(group uint32, tag int) uint64 {
+	return uint64(uint32(tag)*0x9e3779b1^group*0x85ebca6b)<<32 | 1
+}
 
 func (b *Board) flow(rank, other int) *flow {
 	return sharedmem.At[flow](b.mem, b.flowsAt+int(unsafe.Sizeof(flow{}))*(rank*b.world+other))
@@ -120,14 +129,21 @@ func (g *guard) flowTo(peer int) *flow {
 	return g.board.flow(g.board.rank, g.ranks[peer])
 }
 
-// mayEnd tells whether a rank that has returned has done its part in more messages
-// with this one than have ended here, so that the wait may yet end.
-func (g *guard) mayEnd(w *guardedWork, rank int) bool {
+// flowGrace is how long a wait for a message of a rank that has returned may go on:
+// that rank may have done its part, though it has not ended here.
+func (g *guard) flowGrace(w *guardedWork, rank int) time.Duration {
 	theirs, ours := g.board.flow(rank, g.board.rank), g.board.flow(g.board.rank, rank)
+	open := theirs.started.Load() - ours.received.Load()
 	if w.kind == collective.Send {
-		return int32(theirs.received.Load()-ours.sent.Load()) > 0
+		open = theirs.received.Load() - ours.sent.Load()
 	}
-	return int32(theirs.started.Load()-ours.received.Load()) > 0
+	switch {
+	case open == messageTally(g.group, w.tag):
+		return lastGrace
+	case int32(open) > 1:
+		return severalGrace
+	}
+	return 0 // none, or another one
 }
 
 // messageOf describes a send or receive in a word, 0 for a collective: which of
