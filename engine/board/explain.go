@@ -17,8 +17,8 @@ const (
 	tableGrace = 250 * time.Millisecond
 	agentGrace = 2 * time.Second
 	farGrace   = time.Second // for the boards of other nodes
-	// lastGrace is how long the last message of a rank that has returned may be under
-	// way, and severalGrace one of several, which may all be under other tags.
+	// lastGrace is how long a message of a rank that has returned may be under way, and
+	// severalGrace that is where others are open as well, and there may be no such.
 	lastGrace    = 30 * time.Second
 	severalGrace = 3 * time.Second
 )

@@ -220,7 +220,7 @@ func TestMismatchAmongMany(t *testing.T) {
 func TestRankThatReturned(t *testing.T) {
 	for _, hide := range []bool{false, true} {
 		comms, boards := guarded(t, 3, hide)
-		time.AfterFunc(50*time.Millisecond, func() { boards[2].SetState(collective.Returned) })
+		time.AfterFunc(50*time.Millisecond, func() { boards[2].SetRankState(2, collective.Returned) })
 		start := time.Now()
 		for rank, err := range results(comms, collective.NewBarrier(), collective.NewBarrier()) {
 			var e *collective.MismatchError

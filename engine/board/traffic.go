@@ -43,7 +43,7 @@ func (g *guard) trafficWith(peer int) *traffic {
 func (g *guard) started(w *guardedWork) {
 	if w.kind == collective.Send {
 		g.trafficWith(w.peer).started[share(w.tag)]++
-		g.flowTo(w.peer).started.Add(messageTally(g.group, w.tag))
+		g.flowTo(w.peer).started.Add(messagesOf(1, g.group, w.tag))
 	}
 	if w.async {
 		if len(g.messages) == cap(g.messages) {
@@ -68,10 +68,10 @@ func (w *guardedWork) count() {
 	}
 	if w.kind == collective.Send {
 		w.g.trafficWith(peer).sent[share(w.tag)]++
-		w.g.flowTo(peer).sent.Add(messageTally(w.g.group, w.tag))
+		w.g.flowTo(peer).sent.Add(messagesOf(1, w.g.group, w.tag))
 	} else {
 		w.g.trafficWith(peer).received[share(w.tag)]++
-		w.g.flowTo(peer).received.Add(messageTally(w.g.group, w.tag))
+		w.g.flowTo(peer).received.Add(messagesOf(1, w.g.group, w.tag))
 	}
 }
 
@@ -110,12 +110,14 @@ func (b *Board) ended(rank, other int) *atomic.Uint32 {
 // tags, on the board: what a rank that has returned has sent may still be under way.
 type flow struct{ started, sent, received tally }
 
-// tally counts messages in its lower half, and sums up in the upper one what tells
-// them apart: of two tallies that differ by one message the difference says which.
+// tally counts messages in its lower half, and adds up in the upper one what tells
+// them apart: where two tallies differ by messages of one kind, the difference says
+// which.
 type tally struct{ atomic.Uint64 }
 
-func messageTally(group uint32, tag int) uint64 {
-	return uint64(uint32(tag)*0x9e3779b1^group*0x85ebca6b)<<32 | 1
+// messagesOf is the tally of n messages.
+func messagesOf(n, group uint32, tag int) uint64 {
+	return uint64(n*(uint32(tag)*0x9e3779b1^group*0x85ebca6b))<<32 | uint64(n)
 }
 
 func (b *Board) flow(rank, other int) *flow {
@@ -137,13 +139,15 @@ func (g *guard) flowGrace(w *guardedWork, rank int) time.Duration {
 	if w.kind == collective.Send {
 		open = theirs.received.Load() - ours.sent.Load()
 	}
-	switch {
-	case open == messageTally(g.group, w.tag):
+	switch n := uint32(open); {
+	case int32(n) <= 0:
+		return 0
+	case open == messagesOf(n, g.group, w.tag):
 		return lastGrace
-	case int32(open) > 1:
+	case n > 1: // there may be one for this wait among them
 		return severalGrace
 	}
-	return 0 // none, or another one
+	return 0 // it is another
 }
 
 // messageOf describes a send or receive in a word, 0 for a collective: which of

@@ -210,6 +210,23 @@ func TestCircleAfterLateMessage(t *testing.T) {
 	}
 }
 
+// A message under another tag does not make a rank wait for one who has returned.
+func TestAnotherLastMessage(t *testing.T) {
+	comms, boards := guardedBy(t, 2, func(c collective.Comm) collective.Comm { return plain{c} })
+	disttest.Each(t, comms, func(rank int, comm collective.Comm) error {
+		if rank == 0 {
+			defer boards[0].SetRankState(0, collective.Returned)
+			return soon(comm, collective.NewSend(number(), 1, 5))
+		}
+		began := time.Now()
+		err := soon(comm, collective.NewRecv(number(), 0, 3))
+		if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "returned from main") || took > 2*time.Second {
+			return fmt.Errorf("a message that was not sent, after %v: %w", took, err)
+		}
+		return nil
+	})
+}
+
 // What a rank has sent or received before it returned comes to its end, also where the other rank does not see that for
 // long.
 func TestLastMessage(t *testing.T) {
