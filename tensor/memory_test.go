@@ -25,15 +25,16 @@ func TestMemoryIsSteady(t *testing.T) {
 		check(t, opt.Step())
 		opt.ZeroGrad()
 	}
-	for range 100 {
-		step()
+	more := func() int {
+		before := Memory().Mapped
+		for range 400 { // each step's tensors take over a megabyte
+			step()
+		}
+		return Memory().Mapped - before
 	}
-	before := Memory().Mapped
-	for range 400 { // each step's tensors take over a megabyte
-		step()
-	}
-	if grown := Memory().Mapped - before; grown > slack { // which the collector may be behind by
-		t.Errorf("400 more steps mapped %d bytes more", grown)
+	more() // until there is as much garbage as there may be; on a busy machine a collection may end late once more
+	if grown := min(more(), more()); grown > 16<<20 {
+		t.Errorf("each 400 steps map %d bytes more", grown)
 	}
 }
 
