@@ -8,8 +8,8 @@ import (
 	"drun/collective"
 )
 
-// halves makes the two halves of a world wait for each other, but for some ranks at its end, which compute.
-func halves(t *testing.T, world, compute int) *Board {
+// observer is a board of which this process has no rank.
+func observer(t *testing.T, world int) *Board {
 	t.Helper()
 	f, err := Create(world)
 	if err != nil {
@@ -20,6 +20,13 @@ func halves(t *testing.T, world, compute int) *Board {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+// halves makes the two halves of a world wait for each other, but for some ranks at its end, which compute.
+func halves(t *testing.T, world, compute int) *Board {
+	t.Helper()
+	b := observer(t, world)
 	for r := range world - compute {
 		n := b.needsOf(r)
 		n.mark.Store(1)

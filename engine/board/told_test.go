@@ -10,20 +10,6 @@ import (
 	"drun/collective"
 )
 
-func observer(t *testing.T, world int) *Board {
-	t.Helper()
-	f, err := Create(world)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := Open(f, Observer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.Close() })
-	return b
-}
-
 // sent gives a mirror as it comes over a link, and its bytes there.
 func sent(t *testing.T, m *Mirror) (*Mirror, int) {
 	t.Helper()

@@ -43,7 +43,7 @@ func (g *guard) trafficWith(peer int) *traffic {
 func (g *guard) started(w *guardedWork) {
 	if w.kind == collective.Send {
 		g.trafficWith(w.peer).started[share(w.tag)]++
-		g.flowTo(w.peer).started.Add(messagesOf(1, g.group, w.tag))
+		g.flowTo(w.peer).started.Add(tallyOf(1, g.group, w.tag))
 	}
 	if w.async {
 		if len(g.messages) == cap(g.messages) {
@@ -68,10 +68,10 @@ func (w *guardedWork) count() {
 	}
 	if w.kind == collective.Send {
 		w.g.trafficWith(peer).sent[share(w.tag)]++
-		w.g.flowTo(peer).sent.Add(messagesOf(1, w.g.group, w.tag))
+		w.g.flowTo(peer).sent.Add(tallyOf(1, w.g.group, w.tag))
 	} else {
 		w.g.trafficWith(peer).received[share(w.tag)]++
-		w.g.flowTo(peer).received.Add(messagesOf(1, w.g.group, w.tag))
+		w.g.flowTo(peer).received.Add(tallyOf(1, w.g.group, w.tag))
 	}
 }
 
@@ -115,8 +115,8 @@ type flow struct{ started, sent, received tally }
 // which.
 type tally struct{ atomic.Uint64 }
 
-// messagesOf is the tally of n messages.
-func messagesOf(n, group uint32, tag int) uint64 {
+// tallyOf is the tally of n messages.
+func tallyOf(n, group uint32, tag int) uint64 {
 	return uint64(n*(uint32(tag)*0x9e3779b1^group*0x85ebca6b))<<32 | uint64(n)
 }
 
@@ -142,7 +142,7 @@ func (g *guard) flowGrace(w *guardedWork, rank int) time.Duration {
 	switch n := uint32(open); {
 	case int32(n) <= 0:
 		return 0
-	case open == messagesOf(n, g.group, w.tag):
+	case open == tallyOf(n, g.group, w.tag):
 		return lastGrace
 	case n > 1: // there may be one for this wait among them
 		return severalGrace
