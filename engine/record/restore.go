@@ -194,7 +194,7 @@ func (r *Record) load(rank int, f *found) *loaded {
 		}
 		if l.view, l.err = f.store.View(f.info.Run, f.info.Ref(), ranks); l.err == nil && l.view.Size > 0 {
 			l.number = states.Number()
-			r.Held.PutReader(l.number, &told{r, l}, l.view.Size)
+			r.Held.PutReader(l.number, &served{r, l}, l.view.Size)
 		}
 	})
 	return l
@@ -210,16 +210,16 @@ func (r *Record) unread(f *found, err error) error {
 		fmt.Sprintf("drun checkpoints verify %s says what is damaged; drun checkpoints rm %s@%d removes this one, so that the one before it counts", name, name, f.info.Step))
 }
 
-// told is what nodes get of a checkpoint, and the errors that they do.
-type told struct {
+// served is what nodes get of a checkpoint, and the errors that they do.
+type served struct {
 	by     *Record
 	loaded *loaded
 }
 
-func (t *told) ReadAt(p []byte, offset int64) (int, error) {
-	n, err := t.loaded.view.ReadAt(p, offset)
+func (s *served) ReadAt(p []byte, offset int64) (int, error) {
+	n, err := s.loaded.view.ReadAt(p, offset)
 	if err != nil {
-		err = exit.WithCode(t.by.unread(t.loaded.of, err), exit.Storage)
+		err = exit.WithCode(s.by.unread(s.loaded.of, err), exit.Storage)
 	}
 	return n, err
 }
