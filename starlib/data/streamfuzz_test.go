@@ -98,6 +98,33 @@ func FuzzStreams(f *testing.F) {
 	})
 }
 
+// readingTar reads s.tar of a folder, until the test ends.
+func readingTar(t *testing.T, dir string) *reading {
+	t.Helper()
+	files, err := starlib.OpenFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := (&Stream{files: files, names: []string{"s.tar"}, format: "tar"}).read([]int{0}, mark{}, 0, 1, 2)
+	t.Cleanup(r.stop)
+	return r
+}
+
+// takeAll takes what is left, which must be so many samples.
+func takeAll(t *testing.T, r *reading, samples int) {
+	t.Helper()
+	n := 0
+	for c, ok := r.take(); ok; c, ok = r.take() {
+		if c.err != nil {
+			t.Fatal(c.err)
+		}
+		n += len(c.records)
+	}
+	if n != samples {
+		t.Errorf("%d samples of %d", n, samples)
+	}
+}
+
 // Large samples wait in their file, not all in memory: while nobody takes them, those of maxAhead bytes are read.
 func TestLargeSamplesWaitInTheirFile(t *testing.T) {
 	dir := t.TempDir()
@@ -119,12 +146,7 @@ func TestLargeSamplesWaitInTheirFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	file.Close()
-	files, err := starlib.OpenFiles(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := (&Stream{files: files, names: []string{"s.tar"}, format: "tar"}).read([]int{0}, mark{}, 0, 1, 2)
-	defer r.stop()
+	r := readingTar(t, dir)
 	for begin := time.Now(); len(r.room) < cap(r.room) && len(r.chunks) <= maxAhead/size; time.Sleep(time.Millisecond) {
 		if time.Since(begin) > time.Minute {
 			t.Fatal("nothing is read ahead")
@@ -133,16 +155,7 @@ func TestLargeSamplesWaitInTheirFile(t *testing.T) {
 	if n := len(r.chunks); n > maxAhead/size {
 		t.Fatalf("%d samples of %d bytes wait in memory", n, size)
 	}
-	n := 0
-	for c, ok := r.take(); ok; c, ok = r.take() {
-		if c.err != nil {
-			t.Fatal(c.err)
-		}
-		n += len(c.records)
-	}
-	if n != samples {
-		t.Errorf("%d samples of %d", n, samples)
-	}
+	takeAll(t, r, samples)
 }
 
 // Pictures count as large as they are once they are decoded.
@@ -164,12 +177,7 @@ func TestLargePicturesWaitInTheirFile(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "s.tar"), archive.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	files, err := starlib.OpenFiles(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := (&Stream{files: files, names: []string{"s.tar"}, format: "tar"}).read([]int{0}, mark{}, 0, 1, 2)
-	defer r.stop()
+	r := readingTar(t, dir)
 	const places = (3 * side * side) / chunkBytes // of one picture
 	for begin := time.Now(); len(r.room) <= cap(r.room)-places && len(r.chunks) <= cap(r.room)/places; time.Sleep(time.Millisecond) {
 		if time.Since(begin) > time.Minute {
@@ -179,14 +187,5 @@ func TestLargePicturesWaitInTheirFile(t *testing.T) {
 	if n := len(r.chunks); n > cap(r.room)/places {
 		t.Errorf("%d pictures of 12 MB wait in memory", n)
 	}
-	n := 0
-	for c, ok := r.take(); ok; c, ok = r.take() {
-		if c.err != nil {
-			t.Fatal(c.err)
-		}
-		n += len(c.records)
-	}
-	if n != samples {
-		t.Errorf("%d samples of %d", n, samples)
-	}
+	takeAll(t, r, samples)
 }

@@ -214,26 +214,13 @@ func (r *record) bytes() int {
 }
 
 func valueBytes(v any) int {
-	n := 16
 	switch v := v.(type) {
-	case string:
-		n += len(v)
-	case []byte:
-		n += len(v)
-	case []any:
-		for _, x := range v {
-			n += valueBytes(x)
-		}
-	case table.Object:
-		for _, m := range v {
-			n += 16 + len(m.Name) + valueBytes(m.Value)
-		}
 	case *picture.Picture:
-		n += len(v.Bytes) + 4*len(v.Floats)
+		return table.SizeOf(v.Bytes) + 4*len(v.Floats)
 	case *array:
-		n += len(v.data)
+		return table.SizeOf(v.data)
 	}
-	return n
+	return table.SizeOf(v)
 }
 
 // uniform is number i of the epoch's draws: of the seed, the epoch and the rank.

@@ -101,8 +101,11 @@ func pixels(sample []part) (n int) {
 	return n
 }
 
+// ending is the last part of a name.
+func ending(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
+
 func isPicture(name string) bool {
-	return slices.Contains([]string{"png", "jpg", "jpeg"}, name[strings.LastIndexByte(name, '.')+1:])
+	return slices.Contains([]string{"png", "jpg", "jpeg"}, ending(name))
 }
 
 type counter struct {
@@ -122,9 +125,11 @@ func decodeMember(m *part) (err error) {
 	if !ok {
 		return nil
 	}
-	switch ext := m.name[strings.LastIndexByte(m.name, '.')+1:]; ext {
-	case "png", "jpg", "jpeg":
+	if isPicture(m.name) {
 		m.value, err = picture.Decode(content, picture.RGB)
+		return err
+	}
+	switch ending(m.name) {
 	case "txt":
 		m.value = string(content)
 	case "json":

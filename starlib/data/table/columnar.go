@@ -102,13 +102,14 @@ func (t *Table) size() int {
 			n += len(s)
 		}
 		for _, v := range c.Values {
-			n += sizeOf(v)
+			n += SizeOf(v)
 		}
 	}
 	return n
 }
 
-func sizeOf(v any) int {
+// SizeOf is about how many bytes a value of a cell takes.
+func SizeOf(v any) int {
 	n := 24
 	switch v := v.(type) {
 	case string:
@@ -117,11 +118,11 @@ func sizeOf(v any) int {
 		n += len(v)
 	case []any:
 		for _, x := range v {
-			n += sizeOf(x)
+			n += SizeOf(x)
 		}
 	case Object:
 		for _, m := range v {
-			n += 16 + sizeOf(m.Value)
+			n += 16 + len(m.Name) + SizeOf(m.Value)
 		}
 	}
 	return n
