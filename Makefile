@@ -102,17 +102,11 @@ ubsan:
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 CGO_CFLAGS="-g -fsanitize=undefined" CGO_LDFLAGS=-fsanitize=undefined \
 		go test -short -count 1 ./kernel ./tensor
 
-# Looks for requests to the pages of drun ui that it answers wrongly, and for files of data that readers do not stand.
+# Looks for sources, files and requests that drun does not stand: every fuzz test for FUZZTIME, some 25 of them.
 FUZZTIME = 5m
 fuzz:
-	go test -run '^$$' -fuzz '^FuzzAPI$$' -fuzztime $(FUZZTIME) ./ui
-	go test -run '^$$' -fuzz '^FuzzRequests$$' -fuzztime $(FUZZTIME) ./ui
-	for name in $$(grep -ho 'func Fuzz[A-Za-z]*' starlib/data/*_test.go | cut -d ' ' -f 2); do \
-		go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) ./starlib/data || exit 1; done
-	go test -run '^$$' -fuzz '^FuzzTables$$' -fuzztime $(FUZZTIME) ./starlib/data/table
-	go test -run '^$$' -fuzz '^FuzzColumns$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 10x ./starlib/data/table
-	go test -run '^$$' -fuzz '^FuzzTokenizer$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 10x ./starlib/data/tokenizer
-	go test -run '^$$' -fuzz '^FuzzPictures$$' -fuzztime $(FUZZTIME) ./starlib/data/picture
+	grep -ro --include='*_test.go' '^func Fuzz[A-Za-z]*' . | sed 's|/[^/]*:func | |' | while read -r dir name; do \
+		go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$dir || exit 1; done
 
 # The tests beside a program that uses every core, as on a busy machine.
 busy: build

@@ -205,24 +205,31 @@ func rowsFolder(t *testing.T) string {
 	return dir
 }
 
+// packed is a tar of files, each a name and its content.
+func packed(t *testing.T, files ...[2]string) []byte {
+	t.Helper()
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	for _, f := range files {
+		if err := w.WriteHeader(&tar.Header{Name: f[0], Size: int64(len(f[1])), Mode: 0o600}); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = w.Write([]byte(f[1]))
+	}
+	w.Close()
+	return archive.Bytes()
+}
+
 // Samples of other formats, and errors that say where.
 func TestStreamFormats(t *testing.T) {
 	dir := t.TempDir()
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
 	photo, _ := os.ReadFile("testdata/pets/cat/1.png")
-	for _, f := range []struct{ name, content string }{
-		{"s/1.png", string(photo)}, {"s/1.cls", "3"}, {"s/2.cls", "4"}, {"s/2.png", string(photo)}, {"s/2.json", `{"k": [1]}`}, {"s/3.cls", "5"}, {"s/3.png", string(photo)},
-	} {
-		if err := w.WriteHeader(&tar.Header{Name: f.name, Size: int64(len(f.content)), Mode: 0o600}); err != nil {
-			t.Fatal(err)
-		}
-		_, _ = w.Write([]byte(f.content))
-	}
-	w.Close()
-	write(t, dir, "s.tar", archive.Bytes())
-	write(t, dir, "s.tar.gz", pack(t, archive.Bytes()))
-	write(t, dir, "cut.tar", archive.Bytes()[:1500])
+	archive := packed(t, [2]string{"s/1.png", string(photo)}, [2]string{"s/1.cls", "3"}, [2]string{"s/2.cls", "4"}, [2]string{"s/2.png", string(photo)},
+		[2]string{"s/2.json", `{"k": [1]}`}, [2]string{"s/3.cls", "5"}, [2]string{"s/3.PNG", string(photo)})
+	write(t, dir, "s.tar", archive)
+	write(t, dir, "s.tar.gz", pack(t, archive))
+	write(t, dir, "cut.tar", archive[:1500])
+	write(t, dir, "twice.tar", packed(t, [2]string{"a.cls", "1"}, [2]string{"a.CLS", "2"}))
 	write(t, dir, "r.jsonl", []byte("{\"a\": 1}\n\n{\"a\": 2}\n"))
 	write(t, dir, "t.txt", []byte("one\n two \n\nthree"))
 	write(t, dir, "bad.csv", []byte("1,2\n3,x\n"))
@@ -257,6 +264,7 @@ testing.eq(list(data.loader(data.stream("empty.csv"), batch = 2)), [])
 		`data.stream("half.csv", label = 2)`:         "half.csv: label = 2, but there are 2 columns",
 		`data.stream("bad.jsonl")`:                   "bad.jsonl: byte 9 (record 1): byte 5: the value ends early",
 		`data.stream("cut.tar")`:                     "cut.tar: byte ",
+		`data.stream("twice.tar")`:                   "a.CLS comes twice",
 		`data.stream(["half.csv", "one.csv"])`:       "1 columns besides the label, and other files have 2",
 		`data.stream("nowhere.csv")`:                 "nowhere.csv: no such file",
 		`data.stream(["half.csv", "t.txt"])`:         "t.txt: a stream has files of one format",
@@ -317,16 +325,11 @@ func TestReadingAheadKeepsToTheThreads(t *testing.T) {
 // tarOf has samples of one file each, of so many bytes.
 func tarOf(t *testing.T, dir, name string, samples, size int) {
 	t.Helper()
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
-	for i := range samples {
-		if err := w.WriteHeader(&tar.Header{Name: fmt.Sprintf("%03d.bin", i), Size: int64(size), Mode: 0o600}); err != nil {
-			t.Fatal(err)
-		}
-		_, _ = w.Write(bytes.Repeat([]byte{byte(i)}, size))
+	files := make([][2]string, samples)
+	for i := range files {
+		files[i] = [2]string{fmt.Sprintf("%03d.bin", i), strings.Repeat(string(rune(i)), size)}
 	}
-	w.Close()
-	write(t, dir, name, archive.Bytes())
+	write(t, dir, name, packed(t, files...))
 }
 
 // keys gives the names of the samples of an epoch, one a batch; at stop the state goes into a new loader.

@@ -64,6 +64,7 @@ func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (ma
 		if h.Typeflag == tar.TypeReg {
 			dir, base := path.Split(h.Name)
 			stem, ext, _ := strings.Cut(base, ".")
+			ext = strings.ToLower(ext)
 			if dir+stem != key || sample == nil {
 				if sample != nil && !flush(at, nil) {
 					return from, false
@@ -83,7 +84,7 @@ func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (ma
 				}
 			}
 			total += len(content)
-			sample = append(sample, part{strings.ToLower(ext), content})
+			sample = append(sample, part{ext, content})
 		}
 		at = (counted.n + 511) / 512 * 512
 	}

@@ -20,6 +20,9 @@ func rules(rank *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 			Doc: "RMSprop (Hinton 2012) with PyTorch's formulas: p -= lr·g/(√v + eps), where v is the mean of g² that keeps alpha of itself at each step. centered takes the mean gradient's square off v (Graves 2013); momentum accumulates the steps.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				o := tensor.RMSpropOptions{Alpha: setting(c, "alpha"), Eps: setting(c, "eps"), Momentum: setting(c, "momentum"), Centered: c.Bool("centered")}
+				if o.Alpha > 1 {
+					return nil, fmt.Errorf("alpha = %v: want a number from 0 to 1", o.Alpha)
+				}
 				return build(c, "rmsprop", c.Arg("weight_decay"), func(g []tensor.ParamGroup) (*tensor.Optimizer, error) { return tensor.NewRMSprop(g, o) })
 			},
 		},
