@@ -154,6 +154,19 @@ func (s *Store) generation(from rower) (store string, generation int64, err erro
 type packHeader struct {
 	empty                bool // there are none yet
 	application, version uint32
+	bytes                int64 // that the file has
+}
+
+// isWhole tells whether all of a pack's file is there, as far as that can be told without reading it. What is in it
+// is checked when it is read.
+func (s *Store) isWhole(name string) bool {
+	file, header := s.openOwn(name)
+	if file == nil {
+		return false
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	return err == nil && !header.empty && info.Size() >= header.bytes
 }
 
 // openOwn opens a file of the folder that may be a pack; nil if it is not: a link,
@@ -172,7 +185,11 @@ func (s *Store) openOwn(name string) (*os.File, packHeader) {
 		case opened.Size() == 0:
 			return file, packHeader{empty: true}
 		case err == nil && string(header[:16]) == "SQLite format 3\x00":
-			return file, packHeader{false, binary.BigEndian.Uint32(header[68:]), binary.BigEndian.Uint32(header[60:])}
+			page := int64(binary.BigEndian.Uint16(header[16:]))
+			if page == 1 {
+				page = 1 << 16
+			}
+			return file, packHeader{false, binary.BigEndian.Uint32(header[68:]), binary.BigEndian.Uint32(header[60:]), page * int64(binary.BigEndian.Uint32(header[28:]))}
 		}
 	}
 	file.Close()

@@ -3,6 +3,7 @@ package checkpoints
 import (
 	"crypto/rand"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/url"
@@ -43,6 +44,7 @@ type pack struct {
 	tx     *sql.Tx
 	rows   []packRow
 	has    map[string]bool // chunks, by their SHA-256
+	torn   map[string]bool // other packs that were looked at: whether part of their file is missing
 	behind int             // bytes that are perhaps not on their way to the disk
 }
 
@@ -59,7 +61,7 @@ type origin struct {
 }
 
 func (s *Store) newPack(from origin) *pack {
-	return &pack{store: s, from: from, has: map[string]bool{}}
+	return &pack{store: s, from: from, has: map[string]bool{}, torn: map[string]bool{}}
 }
 
 // add writes chunks. Neither journal nor sync is needed on the way: nobody reads the file before
@@ -193,12 +195,20 @@ func packURI(path, params string) string {
 }
 
 // enter puts the pack into the catalog. Chunks that another process has
-// stored in the meantime stay where they are.
+// stored in the meantime stay where they are; those of torn packs are in this one
+// from now on, for the checkpoints before, too.
 func (p *pack) enter(tx *sql.Tx) error {
 	if len(p.rows) == 0 {
 		return nil
 	}
-	return p.list(tx, "INSERT OR IGNORE INTO chunks (pack, row, bytes, sha256, sum) VALUES (?1, ?2, ?3, ?4, ?5)")
+	maps.DeleteFunc(p.torn, func(_ string, torn bool) bool { return !torn })
+	torn, err := json.Marshal(slices.Collect(maps.Keys(p.torn)))
+	if err != nil {
+		return err
+	}
+	return p.list(tx, `INSERT INTO chunks (pack, row, bytes, sha256, sum) VALUES (?1, ?2, ?3, ?4, ?5)
+		ON CONFLICT (sha256) DO UPDATE SET pack = ?1, row = ?2, bytes = ?3, sum = ?5
+		WHERE pack NOT IN (SELECT id FROM packs WHERE file NOT IN (SELECT value FROM json_each(?6)))`, string(torn))
 }
 
 // take puts the pack into the catalog, as the one that has its chunks from now on

@@ -234,7 +234,7 @@ func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches it
 	p := s.newPack(from)
 	defer func() { p.close(err == nil) }()
 	for batch := range batches {
-		if err = s.forgetKnown(batch); err == nil {
+		if err = p.forgetKnown(batch); err == nil {
 			err = p.addFresh(batch)
 		}
 		if err != nil {
@@ -264,23 +264,29 @@ func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches it
 	return err
 }
 
-// forgetKnown leaves in fresh only the chunks that the catalog does not have.
-func (s *Store) forgetKnown(fresh map[string]*chunk) error {
+// forgetKnown leaves in fresh only the chunks that the catalog does not have, and those whose pack is no longer whole.
+func (p *pack) forgetKnown(fresh map[string]*chunk) error {
+	s := p.store
 	wanted, err := json.Marshal(slices.Collect(maps.Keys(fresh)))
 	if err != nil {
 		return err
 	}
-	rows, err := s.sql.Query("SELECT sha256 FROM chunks WHERE sha256 IN (SELECT value FROM json_each(?))", string(wanted))
+	rows, err := s.sql.Query("SELECT c.sha256, p.file FROM chunks c JOIN packs p ON p.id = c.pack WHERE c.sha256 IN (SELECT value FROM json_each(?))", string(wanted))
 	if err != nil {
 		return sqldb.Wrap(s.path, err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var sha string
-		if err := rows.Scan(&sha); err != nil {
+		var sha, file string
+		if err := rows.Scan(&sha, &file); err != nil {
 			return sqldb.Wrap(s.path, err)
 		}
-		delete(fresh, sha)
+		if _, looked := p.torn[file]; !looked {
+			p.torn[file] = !s.isWhole(file)
+		}
+		if !p.torn[file] {
+			delete(fresh, sha)
+		}
 	}
 	return sqldb.Wrap(s.path, rows.Err())
 }

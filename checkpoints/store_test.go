@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -230,6 +231,64 @@ func TestDamageIsNoticed(t *testing.T) {
 	if _, _, err := s.Load("r", Last, 0); !errors.As(err, &failure) || failure.ExitCode() != exit.Storage {
 		t.Errorf("pack missing: %v", err)
 	}
+}
+
+// A save stores anew what the catalog knows, but whose pack was cut short or has been removed since. Checkpoints from
+// before that have the same chunks are whole again.
+func TestTornPackIsNotBelieved(t *testing.T) {
+	for what, harm := range map[string]func(path string) error{
+		"cut in the middle":    func(path string) error { return os.Truncate(path, 3<<19) },
+		"cut by its end":       func(path string) error { return shorten(path, 1<<14) },
+		"cut to its header":    func(path string) error { return os.Truncate(path, 100) },
+		"emptied":              func(path string) error { return os.Truncate(path, 0) },
+		"removed":              os.Remove,
+		"written over by text": func(path string) error { return os.WriteFile(path, []byte(strings.Repeat("x", 3<<20)), 0o666) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			home := t.TempDir()
+			s := open(t, home)
+			kept, changed := noise(3, 2<<20), noise(4, 1<<19)
+			_, err := s.Save("r", 1, nil, map[int][]Entry{0: {{Name: "w", Data: kept}, {Name: "v", Data: changed}}})
+			ok(t, err)
+			names, _ := packFiles(t, home)
+			torn := filepath.Join(home, "checkpoints", names[0])
+			ok(t, harm(torn))
+			_, err = s.Save("r", 2, nil, map[int][]Entry{0: {{Name: "w", Data: kept}}})
+			ok(t, err)
+			for _, step := range []int64{1, 2} {
+				_, faults, err := s.Verify("r", Step(step))
+				ok(t, err)
+				var names []string
+				for _, f := range faults {
+					names = append(names, f.Entry)
+				}
+				if step == 1 && !slices.Equal(names, []string{"v"}) || step == 2 && names != nil {
+					t.Errorf("step %d: damaged are %q", step, names)
+				}
+			}
+			if _, entries, err := s.Load("r", Step(2), 0); err != nil || !bytes.Equal(entries[0].Data, kept) {
+				t.Errorf("step 2 is not what was saved: %v", err)
+			}
+			// The rest of it is stored again too: then nothing needs the torn pack.
+			_, err = s.Save("r", 3, nil, map[int][]Entry{0: {{Name: "v", Data: changed}}})
+			ok(t, err)
+			if _, faults, err := s.Verify("r", Step(1)); err != nil || len(faults) > 0 {
+				t.Errorf("step 1 is still damaged: %v, %v", faults, err)
+			}
+			if names, _ := packFiles(t, home); strings.HasPrefix(what, "cut") && len(names) != 2 {
+				t.Errorf("packs: %v, not those of the last two saves", names)
+			}
+		})
+	}
+}
+
+// shorten cuts so many bytes off a file.
+func shorten(path string, n int64) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	return os.Truncate(path, info.Size()-n)
 }
 
 func TestFullDiskLeavesTheOldState(t *testing.T) {
