@@ -103,11 +103,16 @@ type Call struct {
 	// Digest is a hash of what Detail gives, as far as it must be equal on
 	// every rank; 0: nothing.
 	Digest uint64
+	// Arguments is a hash of what the ranks must have passed alike to the builtin; 0: nothing is compared beyond
+	// the call itself. Where ranks called the same builtin, but their Arguments or calls differ, the call ends
+	// with [ErrArguments], so that the builtin can say what differs. For an [ArgumentVerifier] alone.
+	Arguments uint64
 
 	// Set by the board's guard.
 	Group       uint32
 	Seq         uint64 // counts the collectives of the group, from 1
 	Fingerprint uint64 // equal on all ranks that made the same call; 0: not checked
+	Passed      uint64 // likewise, where there are Arguments: then the fingerprint is the builtin's alone
 }
 
 // Origin is what in a recipe made a call. Ranks whose calls come from different
@@ -180,25 +185,26 @@ func (c *Call) Data() Buffer {
 	return c.Send
 }
 
+// Fingerprints computes what a Verifier compares: Fingerprint and Passed.
+func (c *Call) Fingerprints() (fingerprint, passed uint64) {
+	if c.Arguments == 0 {
+		return c.Hash(), 0
+	}
+	return c.hashOrigin(numKinds) | 1, mixed(c.Hash(), c.Arguments) | 1
+}
+
+const prime = 0x9E3779B97F4A7C15 // 2^64 divided by the golden ratio, as in Fibonacci hashing
+
+func mixed(h, v uint64) uint64 {
+	h = (h ^ v) * prime
+	return h ^ h>>29
+}
+
 // Hash computes the fingerprint: a hash of all that must be equal on every
 // rank of a collective. Never 0.
 func (c *Call) Hash() uint64 {
-	const prime = 0x9E3779B97F4A7C15 // 2^64 divided by the golden ratio, as in Fibonacci hashing
-	h := uint64(prime)
-	mix := func(v uint64) { h = (h ^ v) * prime; h ^= h >> 29 }
-	mix(uint64(c.Kind) | uint64(c.Form)<<8 | uint64(c.As)<<16 | uint64(len(c.Builtin))<<24)
-	name := c.Builtin
-	for ; len(name) >= 8; name = name[8:] {
-		mix(uint64(name[0]) | uint64(name[1])<<8 | uint64(name[2])<<16 | uint64(name[3])<<24 |
-			uint64(name[4])<<32 | uint64(name[5])<<40 | uint64(name[6])<<48 | uint64(name[7])<<56) // one load
-	}
-	if name != "" {
-		rest := uint64(0)
-		for i := range len(name) {
-			rest = rest<<8 | uint64(name[i])
-		}
-		mix(rest)
-	}
+	h := c.hashOrigin(c.Kind)
+	mix := func(v uint64) { h = mixed(h, v) }
 	if c.Kind == Barrier || c.Kind == NewGroup {
 		mix(uint64(c.Tag))
 		return h | 1
@@ -226,4 +232,22 @@ func (c *Call) Hash() uint64 {
 		mix(c.Digest)
 	}
 	return h | 1
+}
+
+// hashOrigin is a hash of what made the call: kind, form and builtin.
+func (c *Call) hashOrigin(kind Kind) uint64 {
+	h := mixed(prime, uint64(kind)|uint64(c.Form)<<8|uint64(c.As)<<16|uint64(len(c.Builtin))<<24)
+	name := c.Builtin
+	for ; len(name) >= 8; name = name[8:] {
+		h = mixed(h, uint64(name[0])|uint64(name[1])<<8|uint64(name[2])<<16|uint64(name[3])<<24|
+			uint64(name[4])<<32|uint64(name[5])<<40|uint64(name[6])<<48|uint64(name[7])<<56) // one load
+	}
+	if name != "" {
+		rest := uint64(0)
+		for i := range len(name) {
+			rest = rest<<8 | uint64(name[i])
+		}
+		h = mixed(h, rest)
+	}
+	return h
 }

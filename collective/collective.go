@@ -132,3 +132,15 @@ type Arena interface {
 type Verifier interface {
 	VerifiesFingerprints()
 }
+
+// An ArgumentVerifier is a Verifier that can compare [Call.Arguments] too. The builtin then
+// needs no call of its own to see that the ranks passed the same.
+type ArgumentVerifier interface {
+	VerifiesArguments() bool // false: the Comm that this one stands before cannot
+}
+
+// VerifiesArguments tells whether calls on c can have Arguments.
+func VerifiesArguments(c Comm) bool {
+	v, ok := c.(ArgumentVerifier)
+	return ok && v.VerifiesArguments()
+}

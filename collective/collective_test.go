@@ -149,9 +149,23 @@ func TestFingerprint(t *testing.T) {
 		}
 		seen[c.Hash()] = what
 	}
+	for what, c := range map[string]func(*Call){"arguments": func(c *Call) { c.Arguments = 6 }, "count": changes["count"], "kind": changes["kind"], "digest": changes["digest"]} {
+		one, other := base, base
+		one.Arguments, other.Arguments = 5, 5
+		c(&other)
+		f, passed := one.Fingerprints()
+		if g, otherwise := other.Fingerprints(); f != g || passed == otherwise {
+			t.Errorf("with arguments, another %s: fingerprints %x and %x, passed %x and %x", what, f, g, passed, otherwise)
+		}
+		if other.Builtin = "dist.redact"; f == first(other.Fingerprints()) || f == base.Hash() {
+			t.Error("the fingerprint of a call with arguments is not the builtin's")
+		}
+	}
 	same := base
 	same.Pos, same.Async, same.Tag = Position{File: "elsewhere", Line: 3}, true, 4
 	if same.Hash() != base.Hash() {
 		t.Error("the fingerprint holds what may differ")
 	}
 }
+
+func first(fingerprint, _ uint64) uint64 { return fingerprint }

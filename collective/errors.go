@@ -16,6 +16,10 @@ import (
 // made different calls. The board turns it into a [MismatchError].
 var ErrFingerprint = errors.New("collective: ranks made different calls")
 
+// ErrArguments is what an [ArgumentVerifier] ends a call with, on all ranks, when they called the same
+// builtin with different arguments. No data was touched, and the Comm goes on.
+var ErrArguments = errors.New("collective: ranks passed different arguments")
+
 // ErrClosed is the error of a call on a Comm that has been closed.
 var ErrClosed = errors.New("the group is closed")
 

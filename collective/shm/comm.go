@@ -42,8 +42,9 @@ type Comm struct {
 }
 
 var (
-	_ collective.Verifier = (*Comm)(nil)
-	_ collective.Arena    = (*Comm)(nil)
+	_ collective.Verifier         = (*Comm)(nil)
+	_ collective.ArgumentVerifier = (*Comm)(nil)
+	_ collective.Arena            = (*Comm)(nil)
 )
 
 // How often a wait looks at memory before it sleeps, each time after a pause
@@ -90,6 +91,9 @@ func (c *Comm) Size() int { return c.size }
 // VerifiesFingerprints tells that they are compared in the first round of every call.
 func (c *Comm) VerifiesFingerprints() {}
 
+// VerifiesArguments tells that the calls' arguments are compared in the same round.
+func (c *Comm) VerifiesArguments() bool { return true }
+
 // Start begins a call. A synchronous one is done by its Wait.
 func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	if err := c.failed(); err != nil {
@@ -111,15 +115,15 @@ func (c *Comm) carryOut(ctx context.Context, call *collective.Call) error {
 	if err := c.failed(); err != nil {
 		return err
 	}
-	r := run{Comm: c, ctx: ctx, call: call, fingerprint: call.Fingerprint, spin: c.spin}
+	r := run{Comm: c, ctx: ctx, call: call, fingerprint: call.Fingerprint, passed: call.Passed, spin: c.spin}
 	if r.fingerprint == 0 {
-		r.fingerprint = call.Hash()
+		r.fingerprint, r.passed = call.Fingerprints()
 	}
 	if call.Async {
 		r.spin = min(r.spin, spinAsync)
 	}
 	err := r.do()
-	if err != nil && c.cause.Load() == nil {
+	if err != nil && !errors.Is(err, collective.ErrArguments) && c.cause.Load() == nil {
 		// Cut in the middle of its rounds, the group cannot go on.
 		failure := fmt.Errorf("an earlier call on this group failed: %w", err)
 		c.cause.CompareAndSwap(nil, &failure)

@@ -59,11 +59,12 @@ const arrivalsAt = 4096
 type arrival struct {
 	round       atomic.Uint64
 	fingerprint uint64           // of the call, in its first round
+	passed      uint64           // likewise
 	arena       uint64           // offset of the call's buffer in the arena + 1, 0 if it is elsewhere
 	_           [inlineSize]byte // from inlineAt on
 }
 
 const (
-	inlineAt   = 24
+	inlineAt   = 32
 	inlineSize = sharedmem.CacheLine - inlineAt
 )

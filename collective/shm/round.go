@@ -14,8 +14,8 @@ type run struct {
 	call *collective.Call
 	spin int
 
-	fingerprint uint64 // of the call
-	started     bool   // its first round is over: the ranks agree on the call
+	fingerprint, passed uint64 // of the call
+	started             bool   // its first round is over: the ranks agree on the call
 }
 
 // begin opens the next round and gives this rank's part in it.
@@ -30,7 +30,7 @@ func (r *run) arrive() error {
 	mine := r.arrivals[r.round%2]
 	own := mine[r.rank]
 	if !r.started {
-		own.fingerprint = r.fingerprint
+		own.fingerprint, own.passed = r.fingerprint, r.passed
 	}
 	round := r.round
 	sharedmem.Publish(&own.round, round)
@@ -53,13 +53,22 @@ func (r *run) arrive() error {
 	}
 	if !r.started {
 		r.started = true
-		for _, a := range mine {
-			if a.fingerprint != own.fingerprint {
-				return collective.ErrFingerprint
-			}
-		}
+		return agreed(mine, own)
 	}
 	return nil
+}
+
+// agreed compares the calls of all ranks, with the same outcome on each.
+func agreed(all []*arrival, own *arrival) (err error) {
+	for _, a := range all {
+		if a.fingerprint != own.fingerprint {
+			return collective.ErrFingerprint
+		}
+		if a.passed != own.passed {
+			err = collective.ErrArguments
+		}
+	}
+	return err
 }
 
 // awaitArrivals waits until the ranks from next on have arrived, and tells whether it

@@ -1,6 +1,9 @@
 package shm_test
 
 import (
+	"bytes"
+	"errors"
+	"slices"
 	"testing"
 
 	"drun/collective"
@@ -24,6 +27,58 @@ func TestAllReduceSmallAndLarge(t *testing.T) {
 						t.Fatalf("%d ranks, %d elements: [%d] is %v, not %v", n, count, i, x[i], want)
 					}
 				}
+			}
+		})
+	}
+}
+
+// Ranks that pass a builtin different arguments are told so alike, whatever calls the arguments led to; nothing has
+// been touched then, and the next call works.
+func TestOtherArguments(t *testing.T) {
+	ones := func(count int) collective.Buffer { return collective.Of(slices.Repeat([]float32{1}, count)) }
+	kinds := []struct {
+		name string
+		call func(ranks int) collective.Call
+	}{
+		{"barrier", func(int) collective.Call { return collective.NewBarrier() }},
+		{"all_reduce in a line", func(int) collective.Call { return collective.NewAllReduce(ones(24), element.Sum) }},
+		{"small all_reduce", func(int) collective.Call { return collective.NewAllReduce(ones(100), element.Sum) }},
+		{"large all_reduce", func(int) collective.Call { return collective.NewAllReduce(ones(300_001), element.Sum) }},
+		{"broadcast", func(int) collective.Call { return collective.NewBroadcast(ones(300_001), 0) }},
+		{"all_gather", func(n int) collective.Call { return collective.NewAllGather(ones(1), ones(n)) }},
+	}
+	for _, n := range []int{2, 3} {
+		disttest.Run(t, n, func(t *testing.T, rank int, comm collective.Comm) {
+			for i, kind := range kinds {
+				for j, other := range kinds {
+					call := kind.call(n)
+					call.Arguments = 7
+					if rank == 1 {
+						call = other.call(n)
+						call.Arguments = 7
+						if i == j {
+							call.Arguments = 8 // else the calls differ
+						}
+					}
+					call.Builtin = "dist.helper"
+					before := slices.Clone(call.Recv.Data)
+					if err := disttest.Do(comm, call); !errors.Is(err, collective.ErrArguments) {
+						t.Fatalf("%d ranks, %s beside %s, rank %d: %v", n, kind.name, other.name, rank, err)
+					}
+					if !bytes.Equal(call.Recv.Data, before) {
+						t.Errorf("%d ranks, %s beside %s, rank %d: data was touched", n, kind.name, other.name, rank)
+					}
+					next := collective.NewAllReduce(ones(3), element.Sum)
+					next.Builtin, next.Arguments = "dist.helper", 9
+					if err := disttest.Do(comm, next); err != nil || collective.Slice[float32](next.Recv)[2] != float32(n) {
+						t.Fatalf("%d ranks, after %s beside %s, rank %d: %v, %v", n, kind.name, other.name, rank, next.Recv, err)
+					}
+				}
+			}
+			call := collective.NewBarrier()
+			call.Builtin, call.Arguments = []string{"dist.helper", "dist.header", "dist.helper"}[rank], 7
+			if err := disttest.Do(comm, call); !errors.Is(err, collective.ErrFingerprint) {
+				t.Errorf("another builtin: %v", err)
 			}
 		})
 	}

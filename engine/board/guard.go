@@ -79,6 +79,9 @@ type arenaGuard struct {
 	collective.Arena
 }
 
+// VerifiesArguments tells whether the backend compares them.
+func (g *guard) VerifiesArguments() bool { return collective.VerifiesArguments(g.comm) }
+
 func (g *guard) Rank() int { return g.comm.Rank() }
 func (g *guard) Size() int { return g.comm.Size() }
 
@@ -142,10 +145,11 @@ func (g *guard) disagreed(w *guardedWork) *guardedWork {
 
 // number gives a call its place among the group's collectives.
 func (g *guard) number(c *collective.Call) {
-	c.Group, c.Seq, c.Fingerprint = g.group, 0, 0
+	c.Group, c.Seq, c.Fingerprint, c.Passed = g.group, 0, 0, 0
 	if !c.Kind.PointToPoint() {
 		g.seq++
-		c.Seq, c.Fingerprint = g.seq, c.Hash()
+		c.Seq = g.seq
+		c.Fingerprint, c.Passed = c.Fingerprints()
 	}
 }
 
@@ -235,7 +239,8 @@ func (w *guardedWork) Wait(ctx context.Context) error {
 		end = now()
 		g.board.spend(end, g.slept)
 	}
-	if err != nil {
+	agreed := !errors.Is(err, collective.ErrArguments) // else the call is over, and the group goes on
+	if err != nil && agreed {
 		err = g.explain(w, err)
 		end = now()
 	} else if w.entry.seq == w.seq { // not yet overwritten by later calls

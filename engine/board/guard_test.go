@@ -205,6 +205,40 @@ func TestMismatchOfAnEarlierCall(t *testing.T) {
 	}
 }
 
+// Different arguments are the builtin's to explain: the board takes the call as over, and the next one is compared as
+// ever.
+func TestOtherArguments(t *testing.T) {
+	comms, boards := guarded(t, 2, false)
+	if !collective.VerifiesArguments(comms[0]) {
+		t.Fatal("the guard hides what the backend can do")
+	}
+	if plain, _ := guarded(t, 2, true); collective.VerifiesArguments(plain[0]) {
+		t.Fatal("the guard promises what the backend cannot do")
+	}
+	call := func(count int, arguments uint64) collective.Call {
+		c := collective.NewAllReduce(collective.Of(make([]float32, count)), element.Sum)
+		c.Builtin, c.Form, c.Arguments = "dist.average", collective.Step, arguments
+		return c
+	}
+	for rank, err := range results(comms, call(1, 5), call(1, 6)) {
+		if !errors.Is(err, collective.ErrArguments) {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+		if row := boards[0].Row(rank); row.State != collective.Running || row.Call.Seq != 1 {
+			t.Errorf("rank %d: %+v", rank, row)
+		}
+	}
+	if errs := results(comms, call(1, 5), call(1, 5)); errors.Join(errs...) != nil {
+		t.Fatal(errs)
+	}
+	for rank, err := range results(comms, call(2, 0), call(3, 0)) {
+		var e *collective.MismatchError
+		if !errors.As(err, &e) || e.Seq != 3 {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
+
 func TestMismatchAmongMany(t *testing.T) {
 	comms, _ := guarded(t, 5, false)
 	x := collective.Of(make([]float32, 2))

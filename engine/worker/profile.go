@@ -120,6 +120,8 @@ func (c profiledComm) Split(ctx context.Context, group collective.Group) (collec
 	return c.p.watch(comm), nil
 }
 
+func (c profiledComm) VerifiesArguments() bool { return collective.VerifiesArguments(c.Comm) }
+
 func (c profiledComm) Start(call *collective.Call) (collective.Work, error) {
 	p := c.p
 	m := engine.Moment{Compute: p.computed(), Kind: call.Kind.String(), Bytes: len(call.Data().Data), Ranks: c.Size(), At: call.Pos.String()}

@@ -3,6 +3,7 @@ package distributed
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,6 +23,11 @@ func (g *Group) agree(ctx *collective.WaitLimit, key []byte, at collective.Origi
 	if err != nil || keys == nil {
 		return err
 	}
+	return g.differ(what, keys, text)
+}
+
+// differ is disagree with the texts of the ranks' keys.
+func (g *Group) differ(what string, keys [][]byte, text func(key []byte) string) error {
 	lines := make([]string, len(keys))
 	for r, key := range keys {
 		lines[r] = text(key)
@@ -43,21 +49,58 @@ func (g *Group) compare(ctx *collective.WaitLimit, key []byte, at collective.Ori
 	}
 	for _, s := range sums {
 		if uint64(s) != h {
-			place := append([]byte(at.Pos.String()), 0)
-			if keys, err = g.gatherBytes(ctx, append(place, key...), everyone, at); err == nil {
-				g.places = make([]string, len(keys))
-				for r, key := range keys {
-					place, rest, _ := bytes.Cut(key, []byte{0})
-					g.places[r], keys[r] = string(place), rest
-				}
-				// All ranks have the keys before one of them ends the run because
-				// of them; an error of this step would add nothing.
-				_ = g.do(ctx, collective.NewBarrier(), at)
-			}
-			return keys, err
+			return g.gatherKeys(ctx, key, at)
 		}
 	}
 	return nil, nil
+}
+
+// gatherKeys gives every rank all ranks' keys.
+func (g *Group) gatherKeys(ctx *collective.WaitLimit, key []byte, at collective.Origin) (keys [][]byte, err error) {
+	place := append([]byte(at.Pos.String()), 0)
+	if keys, err = g.gatherBytes(ctx, append(place, key...), everyone, at); err == nil {
+		g.places = make([]string, len(keys))
+		for r, key := range keys {
+			place, rest, _ := bytes.Cut(key, []byte{0})
+			g.places[r], keys[r] = string(place), rest
+		}
+		// All ranks have the keys before one of them ends the run because
+		// of them; an error of this step would add nothing.
+		_ = g.do(ctx, collective.NewBarrier(), at)
+	}
+	return keys, err
+}
+
+// compareWith is compare, and then the calls, which do makes. Where the backend can compare keys as part of the first
+// of these, equal ones cost nothing.
+func (g *Group) compareWith(ctx *collective.WaitLimit, key []byte, at collective.Origin, calls func() error) (keys [][]byte, err error) {
+	if g.comm == nil {
+		return nil, nil
+	}
+	at = at.In(collective.Step)
+	if !collective.VerifiesArguments(g.comm) {
+		if keys, err = g.compare(ctx, key, at); err == nil && keys == nil {
+			err = calls()
+		}
+		return keys, err
+	}
+	g.arguments = max(1, fnv(key))
+	if err = calls(); err == nil && g.arguments != 0 { // there is nothing to exchange, on this rank
+		err = g.do(ctx, collective.NewBarrier(), at)
+	}
+	g.arguments = 0
+	if !errors.Is(err, collective.ErrArguments) {
+		return nil, err
+	}
+	keys, err = g.gatherKeys(ctx, key, at)
+	if err != nil || slices.ContainsFunc(keys, func(other []byte) bool { return !bytes.Equal(other, key) }) {
+		return keys, err
+	}
+	// The calls themselves differ: the first says so, when it is made by itself.
+	if err = calls(); err == nil {
+		err = g.do(ctx, collective.NewBarrier(), at)
+	}
+	return nil, err
 }
 
 // disagree makes the error that every rank gets after compare has found a

@@ -64,6 +64,7 @@ func (w *World) withRank(name string, fn func(*starlib.Call, *Group, *collective
 func (g *Group) do(ctx context.Context, call collective.Call, at collective.Origin) error {
 	g.call = call
 	g.call.Origin = at
+	g.call.Arguments, g.arguments = g.arguments, 0
 	return g.carryOut(ctx)
 }
 

@@ -135,8 +135,8 @@ func (w *World) ddp(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starl
 	if err := g.agreeOnTensors(ctx, all, origin(c)); err != nil {
 		return nil, err
 	}
-	err := g.spread(c, ctx, all, func(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) },
-		func(element.Type) bool { return true })
+	err := g.spread(ctx, all, func(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) },
+		func(element.Type) bool { return true }, origin(c))
 	if err != nil || g.comm == nil {
 		return d, err
 	}
@@ -272,7 +272,7 @@ func (d *ddp) reduceRest() error {
 			return err
 		}
 	}
-	if _, err := d.g.agreeOnGrads(d.ctx, d.params, func(i int) string { return d.names[i] }, d.origin()); err != nil || len(d.buffers) == 0 || !d.Training() {
+	if err := d.g.agreeOnGrads(d.ctx, d.params, func(i int) string { return d.names[i] }, d.origin()); err != nil || len(d.buffers) == 0 || !d.Training() {
 		return err
 	}
 	return d.spreadBuffers("dist.ddp in backward")

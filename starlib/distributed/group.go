@@ -30,6 +30,8 @@ type Group struct {
 	operand operand
 	key     []byte // memory for what the ranks compare
 
+	arguments uint64 // of the next call that do makes, see compareWith
+
 	places []string // where the ranks were when compare found a difference
 }
 

@@ -109,8 +109,8 @@ type readings struct {
 	values starlark.Tuple
 }
 
-// readingsOf reads an argument that is a dict, and checks that all ranks have the same names.
-func (g *Group) readingsOf(c *starlib.Call, dict string, ctx *collective.WaitLimit) (*readings, error) {
+// readingsOf reads an argument that is a dict.
+func readingsOf(c *starlib.Call, dict string) (*readings, error) {
 	d := c.Arg(dict).(*starlark.Dict)
 	type reading struct {
 		name  string
@@ -137,7 +137,7 @@ func (g *Group) readingsOf(c *starlib.Call, dict string, ctx *collective.WaitLim
 	for i, x := range all {
 		r.names[i], r.values[i] = x.name, x.value
 	}
-	return r, g.agreeOnNames(ctx, r.names, origin(c))
+	return r, nil
 }
 
 // sum adds numbers over the ranks, in place.
@@ -153,10 +153,7 @@ func (w *World) averageMetrics(c *starlib.Call, g *Group, ctx *collective.WaitLi
 	if !(count >= 0) || math.IsInf(count, 0) {
 		return nil, fmt.Errorf("argument count: want a number of at least 0, got %v", c.Arg("count"))
 	}
-	r, err := g.readingsOf(c, "metrics", ctx)
-	if err != nil || len(r.names) == 0 {
-		return starlark.NewDict(0), err
-	}
+	r := starlib.Must(readingsOf(c, "metrics"))
 	sums := make([]float64, len(r.names)+1)
 	for i, x := range r.values {
 		if count > 0 { // a rank without samples adds nothing, whatever its mean is
@@ -164,8 +161,18 @@ func (w *World) averageMetrics(c *starlib.Call, g *Group, ctx *collective.WaitLi
 		}
 	}
 	sums[len(r.names)] = count
-	if err := g.sum(c, ctx, sums); err != nil {
-		return nil, err
+	g.key = appendNames(g.key[:0], r.names)
+	keys, err := g.compareWith(ctx, g.key, origin(c), func() error {
+		if len(r.names) == 0 {
+			return nil
+		}
+		return g.sum(c, ctx, sums)
+	})
+	if err == nil && keys != nil {
+		err = g.differ(keysDiffer, keys, describeNames)
+	}
+	if err != nil || len(r.names) == 0 {
+		return starlark.NewDict(0), err
 	}
 	total := sums[len(r.names)]
 	if total == 0 {
@@ -185,8 +192,9 @@ func (w *World) averageMetrics(c *starlib.Call, g *Group, ctx *collective.WaitLi
 }
 
 func (w *World) reduceDict(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
-	r, err := g.readingsOf(c, "d", ctx)
-	if err != nil {
+	r := starlib.Must(readingsOf(c, "d"))
+	g.key = appendNames(g.key[:0], r.names)
+	if err := g.agree(ctx, g.key, origin(c), keysDiffer, describeNames); err != nil {
 		return nil, err
 	}
 	all, err := g.gatherValues(c, ctx, r.values, 0)
@@ -260,19 +268,23 @@ func (w *World) readAll(name string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// agreeOnNames checks that all ranks have the same sorted names.
-func (g *Group) agreeOnNames(ctx *collective.WaitLimit, names []string, at collective.Origin) error {
-	g.key = g.key[:0]
+const keysDiffer = "the ranks' keys differ"
+
+// appendNames adds sorted names to a key.
+func appendNames(key []byte, names []string) []byte {
 	for _, name := range names {
-		g.key = binary.AppendUvarint(g.key, uint64(len(name)))
-		g.key = append(g.key, name...)
+		key = binary.AppendUvarint(key, uint64(len(name)))
+		key = append(key, name...)
 	}
-	return g.agree(ctx, g.key, at, "the ranks' keys differ", func(key []byte) string {
-		var quoted []string
-		for len(key) > 0 {
-			n, k := binary.Uvarint(key)
-			quoted, key = append(quoted, strconv.Quote(string(key[k:k+int(n)]))), key[k+int(n):]
-		}
-		return "[" + strings.Join(quoted, ", ") + "]"
-	})
+	return key
+}
+
+// describeNames writes in words what appendNames added.
+func describeNames(key []byte) string {
+	var quoted []string
+	for len(key) > 0 {
+		n, k := binary.Uvarint(key)
+		quoted, key = append(quoted, strconv.Quote(string(key[k:k+int(n)]))), key[k+int(n):]
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
 }

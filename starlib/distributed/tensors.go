@@ -23,24 +23,33 @@ var errPart = errors.New("these are the parts that each rank has of its own, of 
 
 func (w *World) broadcastTensors(c *starlib.Call, g *Group, ctx *collective.WaitLimit, src int) (starlark.Value, error) {
 	all := starlib.Must(startensor.List(c.Arg("tensors")))
-	if err := g.agreeOnTensors(ctx, all, origin(c)); err != nil {
-		return nil, err
-	}
-	return nil, g.spread(c, ctx, all, func(b collective.Buffer) collective.Call {
+	return nil, g.spreadAgreed(c, ctx, all, func(b collective.Buffer) collective.Call {
 		return collective.NewBroadcast(b, src)
-	}, isInexact)
+	})
 }
 
 func (w *World) syncBuffer(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 	all := starlib.Must(startensor.List(c.Arg("buffers")))
-	if err := g.agreeOnTensors(ctx, all, origin(c)); err != nil {
-		return nil, err
-	}
 	call := average
 	if !c.Bool("average") {
 		call = func(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) }
 	}
-	return nil, g.spread(c, ctx, all, call, isInexact)
+	return nil, g.spreadAgreed(c, ctx, all, call)
+}
+
+// spreadAgreed is spread for float and complex tensors, once the ranks have as many, of the same dtypes and shapes.
+func (g *Group) spreadAgreed(c *starlib.Call, ctx *collective.WaitLimit, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call) error {
+	if err := exchangeable(all); err != nil {
+		return err
+	}
+	at := origin(c)
+	keys, err := g.compareWith(ctx, appendShapes(nil, all), at, func() error {
+		return g.spread(ctx, all, newCall, isInexact, at)
+	})
+	if err == nil && keys != nil {
+		err = g.differ(tensorsDiffer, keys, describeShapes)
+	}
+	return err
 }
 
 func average(b collective.Buffer) collective.Call { return collective.NewAllReduce(b, element.Avg) }
@@ -63,16 +72,26 @@ func (w *World) syncGrad(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (
 	if g.comm == nil {
 		return nil, nil // the averages of one rank are its own
 	}
-	grads, err := g.agreeOnGrads(ctx, params, strconv.Itoa, origin(c))
-	if err != nil {
-		return nil, err
+	at, grads := origin(c), g.gradsOf(params)
+	keys, err := g.compareWith(ctx, g.key, at, func() error { return g.spread(ctx, grads, average, isInexact, at) })
+	if err == nil && keys != nil {
+		err = g.gradMismatch(params, strconv.Itoa, keys)
 	}
-	return nil, g.spread(c, ctx, grads, average, isInexact)
+	return nil, err
 }
 
-// agreeOnGrads gives the gradients that exist, if the same ones do on all ranks;
-// else an error names the parameters.
-func (g *Group) agreeOnGrads(ctx *collective.WaitLimit, params []*tensor.Tensor, name func(i int) string, at collective.Origin) ([]*tensor.Tensor, error) {
+// agreeOnGrads checks that the same gradients exist on all ranks; else an error names the parameters.
+func (g *Group) agreeOnGrads(ctx *collective.WaitLimit, params []*tensor.Tensor, name func(i int) string, at collective.Origin) error {
+	g.gradsOf(params)
+	keys, err := g.compare(ctx, g.key, at)
+	if err == nil && keys != nil {
+		err = g.gradMismatch(params, name, keys)
+	}
+	return err
+}
+
+// gradsOf gives the gradients that exist; the group's key then says which they are.
+func (g *Group) gradsOf(params []*tensor.Tensor) []*tensor.Tensor {
 	grads := make([]*tensor.Tensor, 0, len(params))
 	key := binary.AppendUvarint(g.key[:0], uint64(len(params)))
 	for _, p := range params {
@@ -83,11 +102,7 @@ func (g *Group) agreeOnGrads(ctx *collective.WaitLimit, params []*tensor.Tensor,
 		}
 	}
 	g.key = appendShapes(key, grads)
-	keys, err := g.compare(ctx, g.key, at)
-	if err == nil && keys != nil {
-		err = g.gradMismatch(params, name, keys)
-	}
-	return grads, err
+	return grads
 }
 
 // gradMismatch names the parameters that have a gradient on some ranks only.
@@ -140,6 +155,16 @@ func (g *Group) oddGrads(params []*tensor.Tensor, name func(i int) string, keys 
 // agreeOnTensors checks that all ranks pass as many tensors, of the same dtypes
 // and shapes.
 func (g *Group) agreeOnTensors(ctx *collective.WaitLimit, all []*tensor.Tensor, at collective.Origin) error {
+	if err := exchangeable(all); err != nil {
+		return err
+	}
+	return g.agree(ctx, appendShapes(nil, all), at, tensorsDiffer, describeShapes)
+}
+
+const tensorsDiffer = "the ranks' tensors differ in number, dtype or shape"
+
+// exchangeable reports why tensors cannot be changed to what other ranks have.
+func exchangeable(all []*tensor.Tensor) error {
 	for _, t := range all {
 		if err := writable(t); err != nil {
 			return err
@@ -148,7 +173,7 @@ func (g *Group) agreeOnTensors(ctx *collective.WaitLimit, all []*tensor.Tensor, 
 			return errPart
 		}
 	}
-	return g.agree(ctx, appendShapes(nil, all), at, "the ranks' tensors differ in number, dtype or shape", describeShapes)
+	return nil
 }
 
 // appendShapes adds to a key what must be equal for the tensors of all ranks.
@@ -202,7 +227,7 @@ func isInexact(d element.Type) bool {
 // spread makes the same in-place call on all tensors whose dtype is wanted, in
 // as few collectives as it can: tensors that lie side by side in an optimizer's
 // buffer are one, others are copied into one.
-func (g *Group) spread(c *starlib.Call, ctx *collective.WaitLimit, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call, wanted func(element.Type) bool) error {
+func (g *Group) spread(ctx *collective.WaitLimit, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call, wanted func(element.Type) bool, at collective.Origin) error {
 	if g.comm == nil {
 		return nil
 	}
@@ -219,7 +244,7 @@ func (g *Group) spread(c *starlib.Call, ctx *collective.WaitLimit, all []*tensor
 		if len(same) == 0 {
 			continue
 		}
-		if err := g.spreadOne(c, ctx, d, same, newCall); err != nil {
+		if err := g.spreadOne(ctx, d, same, newCall, at.In(collective.Step)); err != nil {
 			return err
 		}
 	}
@@ -229,8 +254,7 @@ func (g *Group) spread(c *starlib.Call, ctx *collective.WaitLimit, all []*tensor
 // direct is the most collectives that are made in place, rather than one on a copy.
 const direct = 4
 
-func (g *Group) spreadOne(c *starlib.Call, ctx *collective.WaitLimit, d element.Type, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call) error {
-	at := origin(c).In(collective.Step)
+func (g *Group) spreadOne(ctx *collective.WaitLimit, d element.Type, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call, at collective.Origin) error {
 	if !slices.ContainsFunc(all, func(t *tensor.Tensor) bool { return !t.IsContiguous() }) {
 		if joined := tensor.Coalesce(all); len(joined) <= direct {
 			for _, t := range joined {
