@@ -10,14 +10,15 @@ import (
 // Crowded reports whether so many processes of this machine, which wait for each other, share cores.
 func Crowded(processes int) bool { return processes > Cores() }
 
-// slack is how late timers may be in processes that share cores.
+// slack is how late timers may be in processes that take all cores.
 const slack = time.Millisecond
 
-// StartBeside calls start, which starts one of so many processes. Where they share cores its timers may be late: Go's runtime
+// StartBeside calls start, which starts one of so many processes. Where they leave no core free its timers may be late: Go's runtime
 // has a thread that looks every 20 µs, by the kernel's leave every 70, for others that block, and in processes that wait for each
-// other at every message that took up to a third of the processor time.
+// other at every message that took up to a third of the processor time. It begins anew after each sleep of a rank, and takes the core from a
+// rank for which another waits.
 func StartBeside(processes int, start func() error) error {
-	if !Crowded(processes) {
+	if processes < max(2, Cores()) {
 		return start()
 	}
 	// A process inherits the slack of the thread that starts it.

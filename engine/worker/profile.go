@@ -102,6 +102,8 @@ func (p *profiler) watch(comm collective.Comm) collective.Comm {
 	return w
 }
 
+// profiledComm is no [collective.ArgumentVerifier]: what is measured stands for nodes too, between which arguments are
+// compared in calls of their own.
 type profiledComm struct {
 	collective.Comm
 	p *profiler
@@ -119,8 +121,6 @@ func (c profiledComm) Split(ctx context.Context, group collective.Group) (collec
 	}
 	return c.p.watch(comm), nil
 }
-
-func (c profiledComm) VerifiesArguments() bool { return collective.VerifiesArguments(c.Comm) }
 
 func (c profiledComm) Start(call *collective.Call) (collective.Work, error) {
 	p := c.p
