@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -108,7 +109,7 @@ func findPeers(ctx context.Context, folder string) *peers {
 	build(openBLASName, p.built("gemm_openblas"), "8", "8", "8")
 	for wide, narrow := range map[string]string{openBLASWideName: openBLASName, debianWideName: debianName} {
 		p.lacks[wide] = p.lacks[narrow]
-		if p.has(wide) && kernelPath() != "avx512" && kernelPath() != "amx" {
+		if p.has(wide) && !slices.Contains([]string{"avx512", "avx512bf16", "amx"}, kernelPath()) {
 			p.lacks[wide] = fmt.Errorf("this processor has no AVX-512")
 		}
 	}

@@ -12,7 +12,7 @@ type RankPlace struct {
 	LocalRank int    `json:"local_rank"`
 	Host      string `json:"host"`
 	Threads   int    `json:"threads"`
-	Kernels   string `json:"kernels"` // amx, avx512, avx2, neon or scalar
+	Kernels   string `json:"kernels"` // amx, avx512bf16, avx512, avx2, neon or scalar
 }
 
 // DataFile is a file that the recipe read. A file that changed meanwhile, or is

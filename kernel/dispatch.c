@@ -16,6 +16,7 @@ static int has_avx512(void) {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
 }
+static int has_avx512bf16(void) { return has_avx512() && __builtin_cpu_supports("avx512bf16") && drun_pairs_in_order(); }
 
 // The processor's tiles, which a process has to ask the kernel for.
 static int has_amx(void) {
@@ -35,6 +36,7 @@ static const struct {
 #if defined __x86_64__
     {&drun_avx2, has_avx2},
     {&drun_avx512, has_avx512},
+    {&drun_avx512bf16, has_avx512bf16},
     {&drun_amx, has_amx},
 #elif defined __aarch64__
     {&drun_neon, always},

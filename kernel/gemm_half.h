@@ -2,9 +2,9 @@
 //
 // Each element of C is a sum over blocks of 32 values of k, added in order, from zero. A block's sum is that of
 // two chains of 16 fused multiply-adds in increasing k, each from zero: over the even values of k and over the
-// odd ones. That is what the tile instructions of Intel's AMX do; the other paths do the same with float32's
-// multiply-adds. AMX takes denormals for zero and makes none: it is used only where the operands are so large
-// that no sum could be one (see whole_range).
+// odd ones. That is what the tile instructions of Intel's AMX do, and what those for pairs of AVX512-BF16 can be made
+// to do; the other paths do the same with float32's multiply-adds. Both take denormals for zero and make none: they
+// are used only where the operands are so large that no sum could be one (see whole_range).
 //
 // Operands may also be float32, which is rounded to bfloat16 on the way.
 
@@ -40,6 +40,17 @@ INLINE void take_half(uint16_t *to, const void *from, int wide, int64_t n) {
     else memcpy(to, from, n * 2);
 }
 
+// Pairs of n lines side by side, of an even value of k and the odd one after it.
+INLINE void pair_lines(uint32_t *to, const void *even, const void *odd, int wide, int n) {
+    if (wide) {
+        const float *e = even, *o = odd;
+        for (int i = 0; i < n; i++) to[i] = narrow_bf16(e[i]) | (uint32_t)narrow_bf16(o[i]) << 16;
+    } else {
+        const uint16_t *e = even, *o = odd;
+        for (int i = 0; i < n; i++) to[i] = e[i] | (uint32_t)o[i] << 16;
+    }
+}
+
 // 16 x 16 pairs, rows for columns.
 static void turn_pairs(uint32_t *t) {
 #if VB == 64
@@ -67,15 +78,13 @@ static void pack_tile(uint32_t *tile, const struct half_operand *o, int64_t line
             if (deep == TILE_DEEP) take_half(t + i * TILE_DEEP, half_at(o, line + i, k), o->wide, TILE_DEEP);
             else take_half(t + i * TILE_DEEP, half_at(o, line + i, k), o->wide, deep);
     } else {
-        uint16_t even[TILE_LINES] = {0}, odd[TILE_LINES] = {0};
+        static const float zeros[TILE_LINES];
         for (int p = 0; p < (deep + 1) / 2; p++) {
-            int both = 2 * p + 1 < deep;
-            if (lines == TILE_LINES) take_half(even, half_at(o, line, k + 2 * p), o->wide, TILE_LINES);
-            else take_half(even, half_at(o, line, k + 2 * p), o->wide, lines);
-            if (!both) memset(odd, 0, sizeof odd);
-            else if (lines == TILE_LINES) take_half(odd, half_at(o, line, k + 2 * p + 1), o->wide, TILE_LINES);
-            else take_half(odd, half_at(o, line, k + 2 * p + 1), o->wide, lines);
-            for (int i = 0; i < TILE_LINES; i++) tile[p * TILE_LINES + i] = even[i] | (uint32_t)odd[i] << 16;
+            const void *even = half_at(o, line, k + 2 * p), *odd = 2 * p + 1 < deep ? half_at(o, line, k + 2 * p + 1) : zeros;
+            __builtin_prefetch((const char *)even + 128); // of panels to come: rows may lie a page apart
+            __builtin_prefetch((const char *)odd + 128);
+            if (lines == TILE_LINES) pair_lines(tile + p * TILE_LINES, even, odd, o->wide, TILE_LINES);
+            else pair_lines(tile + p * TILE_LINES, even, odd, o->wide, lines);
         }
     }
     if ((o->step == 1) != by_line) turn_pairs(tile);
@@ -91,18 +100,33 @@ static int least_exponent(const uint16_t *t) {
     return (least + 1) >> 7;
 }
 
-// Panels of 16 lines, each of them its tiles along k. least: each panel's least exponent, or NULL.
-static void pack_half(uint16_t *to, const struct half_operand *o, int64_t from, int64_t lines, int64_t k, int by_line, int *least) {
-    for (int64_t i = 0; i < lines; i += TILE_LINES) {
-        int width = lines - i < TILE_LINES ? lines - i : TILE_LINES, low = 512;
-        for (int64_t l = 0; l < k; l += TILE_DEEP, to += TILE_SIZE) {
-            pack_tile((uint32_t *)to, o, from + i, l, width, k - l < TILE_DEEP ? k - l : TILE_DEEP, by_line);
-            if (least) {
-                int e = least_exponent(to);
-                low = e < low ? e : low;
-            }
-        }
-        if (least) least[i / TILE_LINES] = low;
+typedef vu32 __attribute__((aligned(4), may_alias)) vu32_any;
+
+#ifdef PATH_TILES
+#include "gemm_pairs.h"
+#endif
+
+// What multiplies blocks: multiply-adds of float32, tiles or pairs.
+enum half_unit { BY_FLOATS, BY_TILES, BY_PAIRS };
+
+// Panels of 16 lines, each of them its tiles along k. least: each panel's least exponent, unless by floats. Lines of
+// adjacent k are read side by side, others k after k.
+static void pack_half(uint16_t *to, const struct half_operand *o, int64_t from, int64_t lines, int64_t k, enum half_unit unit, int by_line,
+                      int *least) {
+    int64_t panels = (lines + TILE_LINES - 1) / TILE_LINES, blocks = (k + TILE_DEEP - 1) / TILE_DEEP;
+    if (unit != BY_FLOATS) for (int64_t i = 0; i < panels; i++) least[i] = 512;
+    for (int64_t n = 0; n < panels * blocks; n++) {
+        int64_t i = o->step == 1 ? n / blocks : n % panels, l = o->step == 1 ? n % blocks : n / panels;
+        int64_t width = lines - i * TILE_LINES, deep = k - l * TILE_DEEP;
+        uint16_t *tile = to + (i * blocks + l) * TILE_SIZE;
+        pack_tile((uint32_t *)tile, o, from + i * TILE_LINES, l * TILE_DEEP, width < TILE_LINES ? width : TILE_LINES,
+                  deep < TILE_DEEP ? deep : TILE_DEEP, by_line);
+        if (unit == BY_FLOATS) continue;
+        int e = least_exponent(tile);
+        least[i] = e < least[i] ? e : least[i];
+#ifdef PATH_TILES
+        if (unit == BY_PAIRS) exchange_ends((uint32_t *)tile, by_line);
+#endif
     }
 }
 
@@ -132,6 +156,15 @@ INLINE void finish_half(const struct half_out *o, const float *sums, int64_t ld,
     }
 }
 
+// Fetches where sums will go, before they are computed.
+INLINE void fetch_half(const struct half_out *o, int64_t i, int64_t j, int rows, int cols) {
+    int size = o->wide ? 4 : 2;
+    for (int r = 0; r < rows; r++) {
+        const char *c = (const char *)o->c + ((i + r) * o->ldc + j) * size;
+        for (int at = 0; at < cols * size; at += 64) __builtin_prefetch(c + at, 1);
+    }
+}
+
 // Rows of A at once, and vectors of a panel of B: a product's chains, as many as hide a multiply-add's latency.
 enum { HALF_ROWS = VB == 64 ? 8 : 4, HALF_VECTORS = 64 / VB };
 
@@ -158,8 +191,6 @@ static void widen_panels(float *to, const uint32_t *from, int64_t panels, int64_
             }
         }
 }
-
-typedef vu32 __attribute__((aligned(4), may_alias)) vu32_any;
 
 // The even or the odd values of k of a packed pair.
 INLINE vf32 half_of(const uint32_t *pairs, int odd) {
@@ -237,7 +268,7 @@ struct half_product {
     struct half_operand a, b;
     struct half_out out;
     int64_t sa, sb, sc;
-    int tiles;
+    enum half_unit unit;
 };
 
 // Rows of A, widened, by columns of packed B, without tile instructions.
@@ -263,20 +294,21 @@ INLINE int64_t lines_in(int64_t bytes, int64_t blocks, int64_t all) {
 
 // A product of one thread.
 static void half_part(const struct half_product *p, int64_t m, int64_t n, struct half_operand a, struct half_operand b, struct half_out o) {
+    enum half_unit unit = p->unit;
     int64_t blocks = (p->k + TILE_DEEP - 1) / TILE_DEEP, panel = blocks * TILE_SIZE;
     if (blocks == 0) blocks = 1, panel = 0; // the sum of nothing
     int64_t packed_a = lines_in(HALF_PACKED, blocks, m), packed_b = lines_in(HALF_B, blocks, n);
-    int64_t step = lines_in(p->tiles ? HALF_A : HALF_A / 2, blocks, packed_a), widest = p->tiles ? 2 * TILE_LINES : step;
+    int64_t step = lines_in(unit ? HALF_A : HALF_A / 2, blocks, packed_a), widest = unit ? 2 * TILE_LINES : step;
     int64_t pa = whole_panels(packed_a), pb = whole_panels(packed_b);
-    size_t tiles = (size_t)(pa + pb) * panel * 2, widened = whole_panels(widest) * panel * 4;
+    size_t tiles = (size_t)(pa + pb + (unit == BY_PAIRS ? 4 : 0)) * panel * 2, widened = whole_panels(widest) * panel * 4;
     char *room = scratch_take(64 + tiles + widened + (pa + pb) * sizeof(int));
     if (!room) return;
     uint16_t *ta = (uint16_t *)(((uintptr_t)room + 63) & ~(uintptr_t)63), *tb = ta + pa * panel;
-    float *wide = (float *)(tb + pb * panel);
+    float *wide = (float *)((char *)ta + tiles);
     int *la = (int *)((char *)wide + widened), *lb = la + pa;
     if (panel == 0) blocks = 0;
 #ifdef PATH_TILES
-    if (p->tiles) {
+    if (unit == BY_TILES) {
         struct tile_shapes shapes = {.palette = 1};
         for (int i = 0; i < 8; i++) shapes.bytes[i] = 64, shapes.rows[i] = 16;
         _tile_loadconfig(&shapes);
@@ -284,13 +316,13 @@ static void half_part(const struct half_product *p, int64_t m, int64_t n, struct
 #endif
     for (int64_t i0 = 0; i0 < m; i0 += packed_a) {
         int64_t mc = m - i0 < packed_a ? m - i0 : packed_a;
-        pack_half(ta, &a, i0, mc, p->k, p->tiles, p->tiles ? la : NULL);
+        pack_half(ta, &a, i0, mc, p->k, unit, unit != BY_FLOATS, la);
         for (int64_t j0 = 0; j0 < n; j0 += packed_b) {
             int64_t nc = n - j0 < packed_b ? n - j0 : packed_b;
-            pack_half(tb, &b, j0, nc, p->k, 0, p->tiles ? lb : NULL);
+            pack_half(tb, &b, j0, nc, p->k, unit, 0, lb);
             for (int64_t i1 = 0; i1 < mc; i1 += step) {
                 int64_t here = whole_panels(mc - i1 < step ? mc - i1 : step);
-                if (!p->tiles) widen_panels(wide, (uint32_t *)(ta + i1 / TILE_LINES * panel), here, blocks, 0);
+                if (!unit) widen_panels(wide, (uint32_t *)(ta + i1 / TILE_LINES * panel), here, blocks, 0);
                 for (int64_t j = 0; j < nc; j += 2 * TILE_LINES)
                     for (int64_t i = i1; i < mc && i < i1 + step; i += 2 * TILE_LINES) {
                         int rows = mc - i < 2 * TILE_LINES ? mc - i : 2 * TILE_LINES, cols = nc - j < 2 * TILE_LINES ? nc - j : 2 * TILE_LINES;
@@ -298,9 +330,11 @@ static void half_part(const struct half_product *p, int64_t m, int64_t n, struct
 #ifdef PATH_TILES
                         const int *ea = la + i / TILE_LINES, *eb = lb + j / TILE_LINES;
                         int ra = rows > TILE_LINES ? 2 : 1, cb = cols > TILE_LINES ? 2 : 1;
-                        if (p->tiles && blocks && whole_range(ra > 1 && ea[1] < *ea ? ea[1] : *ea, cb > 1 && eb[1] < *eb ? eb[1] : *eb)) {
+                        if (unit && blocks && whole_range(ra > 1 && ea[1] < *ea ? ea[1] : *ea, cb > 1 && eb[1] < *eb ? eb[1] : *eb)) {
                             float sums[32 * 32] __attribute__((aligned(64)));
-                            if (ra == 2 && cb == 2) tile_sums_2_2(sums, at, bt, blocks);
+                            fetch_half(&o, i0 + i, j0 + j, rows, cols);
+                            if (unit == BY_PAIRS) pair_sums(sums, at, bt, blocks, rows, cb);
+                            else if (ra == 2 && cb == 2) tile_sums_2_2(sums, at, bt, blocks);
                             else if (ra == 2) tile_sums_2_1(sums, at, bt, blocks);
                             else if (cb == 2) tile_sums_1_2(sums, at, bt, blocks);
                             else tile_sums_1_1(sums, at, bt, blocks);
@@ -308,15 +342,20 @@ static void half_part(const struct half_product *p, int64_t m, int64_t n, struct
                             else finish_half(&o, sums, 32, i0 + i, j0 + j, rows, cols);
                             continue;
                         }
+                        if (unit == BY_PAIRS) {
+                            uint16_t *plain = tb + pb * panel;
+                            at = unpaired(plain, at, ra * blocks, 1);
+                            bt = unpaired(plain + 2 * panel, bt, cb * blocks, 0);
+                        }
 #endif
-                        if (p->tiles) widen_panels(wide, (const uint32_t *)at, whole_panels(rows), blocks, 1);
-                        half_block(&o, p->tiles ? wide : wide + (i - i1) * blocks * TILE_DEEP, bt, blocks, i0 + i, j0 + j, rows, cols);
+                        if (unit) widen_panels(wide, (const uint32_t *)at, whole_panels(rows), blocks, 1);
+                        half_block(&o, unit ? wide : wide + (i - i1) * blocks * TILE_DEEP, bt, blocks, i0 + i, j0 + j, rows, cols);
                     }
             }
         }
     }
 #ifdef PATH_TILES
-    if (p->tiles) _tile_release();
+    if (unit == BY_TILES) _tile_release();
 #endif
     scratch_give(room);
 }
@@ -334,13 +373,13 @@ static void half_parts(void *ctx, int64_t t) {
     half_part(p, p->m - i < p->rows ? p->m - i : p->rows, p->n - j < p->columns ? p->n - j : p->columns, a, b, o);
 }
 
-INLINE void gemm_half(int tiles, int dt, int ta, int tb, int64_t m, int64_t n, int64_t k, int da, const void *a, int64_t lda, int db,
+INLINE void gemm_half(enum half_unit unit, int dt, int ta, int tb, int64_t m, int64_t n, int64_t k, int da, const void *a, int64_t lda, int db,
                       const void *b, int64_t ldb, void *c, int64_t ldc, const void *bias, int accumulate, int64_t batch, int64_t sa,
                       int64_t sb, int64_t sc) {
     if (m == 0 || n == 0 || batch == 0) return;
     struct half_product p = {m, n, k, batch, m, n, 1, 1,
                              {a, da == F32, ta ? 1 : lda, ta ? lda : 1}, {b, db == F32, tb ? ldb : 1, tb ? 1 : ldb},
-                             {c, dt == F32, accumulate, ldc, bias}, sa, sb, sc, tiles};
+                             {c, dt == F32, accumulate, ldc, bias}, sa, sb, sc, unit};
     int64_t threads = drun_threads(), work = m * n * (k + 1);
     if (threads > 1 && work * batch > 1 << 18)
         while (p.row_parts * p.column_parts * batch < 2 * threads && p.rows * p.columns * (k + 1) > 1 << 17) {
@@ -357,13 +396,14 @@ INLINE void gemm_half(int tiles, int dt, int ta, int tb, int64_t m, int64_t n, i
         parallel_for(parts, half_parts, &p);
 }
 
-#define GEMM_HALF(name, tiles)                                                                                               \
+#define GEMM_HALF(name, unit)                                                                                                \
     static void name(int dt, int ta, int tb, int64_t m, int64_t n, int64_t k, int da, const void *a, int64_t lda, int db,    \
                      const void *b, int64_t ldb, void *c, int64_t ldc, const void *bias, int accumulate, int64_t batch,      \
                      int64_t sa, int64_t sb, int64_t sc) {                                                                   \
-        gemm_half(tiles, dt, ta, tb, m, n, k, da, a, lda, db, b, ldb, c, ldc, bias, accumulate, batch, sa, sb, sc);          \
+        gemm_half(unit, dt, ta, tb, m, n, k, da, a, lda, db, b, ldb, c, ldc, bias, accumulate, batch, sa, sb, sc);           \
     }
-GEMM_HALF(k_gemm_half, 0)
+GEMM_HALF(k_gemm_half, BY_FLOATS)
 #ifdef PATH_TILES
-GEMM_HALF(k_gemm_tiles, 1)
+GEMM_HALF(k_gemm_tiles, BY_TILES)
+GEMM_HALF(k_gemm_pairs, BY_PAIRS)
 #endif

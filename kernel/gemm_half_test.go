@@ -67,7 +67,7 @@ func halfSum(k int, a, b func(l int) float32) float32 {
 }
 
 // Products of bfloat16 in the stated order, on every path: of ordinary numbers, of tiny ones whose products are
-// denormals, of a mixture, and of all patterns.
+// denormals, of mixtures with tiny ones and with infinities and NaN, and of all patterns.
 func TestGemmHalf(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 15))
 	pattern := func(low, high int) uint16 { return uint16(r.Uint32())&0x807f | uint16(low+r.IntN(high-low))<<7 }
@@ -84,9 +84,15 @@ func TestGemmHalf(t *testing.T) {
 			}
 			return pattern(110, 130)
 		},
+		"special": func() uint16 {
+			if r.IntN(100) == 0 {
+				return pattern(245, 256) & uint16(0xff80|r.IntN(2)*0x7f)
+			}
+			return pattern(110, 130)
+		},
 	}
 	types := []element.Type{element.BFloat16, element.Float32}
-	for _, s := range [][3]int{{1, 1, 1}, {17, 33, 31}, {4, 3, 0}, {33, 5, 70}, {16, 16, 32}, {35, 49, 130}} {
+	for _, s := range [][3]int{{1, 1, 1}, {17, 33, 31}, {4, 3, 0}, {33, 5, 70}, {16, 16, 32}, {35, 49, 130}, {19, 34, 290}} {
 		m, n, k := s[0], s[1], s[2]
 		for name, draw := range kinds {
 			for mode := range 16 {
@@ -136,6 +142,33 @@ func TestGemmHalf(t *testing.T) {
 					if have != want {
 						t.Fatalf("%s, %v, mode %d: element %d is %#x, want %#x (%v)", name, s, mode, i, have, want, sum)
 					}
+				}
+			}
+		}
+	}
+}
+
+// Sums that cancel down to the last bit of their products, on both sides of the smallest normal number: what takes
+// denormals for zero must not be used below it.
+func TestGemmHalfSmallestSums(t *testing.T) {
+	at := func(exponent int, digits uint16) uint16 { return uint16(exponent)<<7 | digits&0x7f | digits&0x8000 }
+	for ea := 68; ea <= 74; ea++ {
+		for eb := 68; eb <= 74; eb++ {
+			for chain := range 2 { // 129·131 - 130·130 = -1, of even and of odd values of k
+				a, b := make([]uint16, 32), make([]uint16, 32)
+				a[chain], b[chain] = at(ea, 1), at(eb, 3)
+				a[4+chain], b[4+chain] = at(ea, 2), at(eb, 0x8002)
+				want := float32(-math.Ldexp(1, ea+eb-268))
+				got := everywhere(t, func() []float32 {
+					c := make([]float32, 1)
+					if err := GemmHalf(1, 1, 1, 32, element.Float32, Matrix{Data: ptr(c), Stride: 1}, element.BFloat16, Matrix{Data: ptr(a), Stride: 32},
+						element.BFloat16, Matrix{Data: ptr(b), Stride: 1}, false, nil); err != nil {
+						t.Fatal(err)
+					}
+					return c
+				})
+				if got[0] != want {
+					t.Fatalf("exponents %d and %d, chain %d: %g, want %g", ea, eb, chain, got[0], want)
 				}
 			}
 		}

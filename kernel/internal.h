@@ -12,7 +12,10 @@ struct kernels {
 #include "api.h"
 #undef KERNEL
 };
-extern const struct kernels drun_scalar, drun_avx2, drun_avx512, drun_amx, drun_neon;
+extern const struct kernels drun_scalar, drun_avx2, drun_avx512, drun_avx512bf16, drun_amx, drun_neon;
+
+// Whether vdpbf16ps, which this processor has, adds in the order that is used.
+int drun_pairs_in_order(void);
 
 enum { MAX_DIMS = 32, MAX_OPERANDS = 4 };
 

@@ -61,8 +61,8 @@ func had(missing C.int64_t) error {
 	return nil
 }
 
-// Path returns the name of the instruction-set path in use: scalar, avx2, avx512, amx or neon. It is the best the
-// machine has, or what the environment variable DRUN_KERNEL asks for.
+// Path returns the name of the instruction-set path in use: scalar, avx2, avx512, avx512bf16, amx or neon. It is
+// the best the machine has, or what the environment variable DRUN_KERNEL asks for.
 func Path() string { return C.GoString(C.drun_path_name(C.drun_path())) }
 
 // Paths returns the paths that this machine can run, the best last.

@@ -62,7 +62,7 @@ func helpTopics() []*cobra.Command {
   TORCH_DISTRIBUTED_BACKEND  the same, after DRUN_BACKEND
   DRUN_PLUGIN_PATH     folders of plugins, separated by colons; --plugin-dir comes first
   PATH                 where plugins are looked for last
-  DRUN_KERNEL          forces one form of the kernels: scalar, avx2, avx512, amx or neon
+  DRUN_KERNEL          forces one form of the kernels: scalar, avx2, avx512, avx512bf16, amx or neon
   DRUN_PLAN            off: memory of tensors that nobody has is not kept for the next ones
   NO_COLOR             when set, no colours and no progress bars
   TERM, XDG_CONFIG_HOME, XDG_STATE_HOME, HOME  with their usual meaning

@@ -22,7 +22,7 @@ type Report struct {
 	OS       string   `json:"os"`
 	Arch     string   `json:"arch"`
 	Cores    int      `json:"cores"`
-	Kernels  string   `json:"kernels"`      // the path in use: amx, avx512, avx2, neon or scalar
+	Kernels  string   `json:"kernels"`      // the path in use: amx, avx512bf16, avx512, avx2, neon or scalar
 	Paths    []string `json:"kernel_paths"` // those this processor can run
 	Backends []string `json:"backends"`     // that --backend can name
 	SelfTest SelfTest `json:"self_test"`    // of two ranks over shm
