@@ -21,9 +21,52 @@ INLINE int64_t S(seen)(const struct S(attention) *p, int64_t end) {
     return p->causal && end < p->cols ? end : p->cols;
 }
 
-// Scores of m query rows from row i on, by n keys from key j on.
-static void S(scores)(const struct S(attention) *p, const int64_t *at, int64_t i, int64_t m, int64_t j, int64_t n, T *s) {
-    S(gemm)(0, 1, m, n, p->d, p->q + at[0] + i * p->ldq, p->ldq, p->k + at[1] + j * p->ldk, p->ldk, s, n, NULL, 0, 1, 0, 0, 0);
+// Rows of a strip. Query after query of a causal block sees one key more: its products are made strip by strip, and what a
+// strip does not see is left out. As many on every path, since what is left out is 0 times a number.
+enum { S(STRIP) = 12 };
+
+// C = A B (+ C), of operands that are used where they lie.
+static void S(strip)(int64_t m, int64_t n, int64_t k, const T *a, int64_t ar, int64_t ak, const T *b, int64_t ldb, T *c,
+                     int64_t ldc, int accumulate) {
+    struct S(product) p = {m, n, k, ar, ak, ldb, 1, ldc, a, b, NULL, c, accumulate, 0, 0, 0, m, n, 1, 1};
+    S(gemm_block)(&p, m, n, a, b, c, NULL);
+}
+
+// Of n keys from key j on, those that every query from i on sees.
+INLINE int64_t S(seen_by_all)(const struct S(attention) *p, int64_t i, int64_t j, int64_t n) {
+    return p->causal && i - j < n ? i - j : n;
+}
+
+// Products of m rows of a, queries from i on, with the rows of b of n keys from j on, as far as they see them; s [m, n].
+static int S(seen_products)(const struct S(attention) *p, int64_t i, int64_t m, int64_t j, int64_t n, int64_t width,
+                            const T *a, int64_t lda, const T *b, int64_t ldb, T *s) {
+    int64_t all = S(seen_by_all)(p, i, j, n), own = n - all;
+    S(gemm)(0, 1, m, all, width, a, lda, b, ldb, s, n, NULL, 0, 1, 0, 0, 0);
+    if (!own) return 1;
+    int64_t full = (own + N - 1) / N * N;
+    T *turned = scratch_take((width * full + N) * sizeof(T));
+    if (!turned) return 0;
+    S(pack_lines)(turned, (int)full, b + all * ldb, ldb, 1, own, width);
+    for (int64_t r = 0; r < m; r += S(STRIP)) {
+        int64_t rows = m - r < S(STRIP) ? m - r : S(STRIP), open = (r + rows + N - 1) / N * N;
+        S(strip)(rows, open < own ? open : own, width, a + r * lda, lda, 1, turned, full, s + r * n + all, n, 0);
+    }
+    scratch_give(turned);
+    return 1;
+}
+
+// The rows of s [m, n], weights of the keys from 0 on, times those of b; what a strip of rows does not see is left out
+// where few keys make that count.
+static void S(weighted)(const struct S(attention) *p, int64_t i, int64_t m, int64_t n, const T *s, int64_t width, const T *b,
+                        int64_t ldb, T *c) {
+    if (!p->causal || n > S(KC)) {
+        S(gemm)(0, 0, m, width, n, s, n, b, ldb, c, width, NULL, 0, 1, 0, 0, 0);
+        return;
+    }
+    for (int64_t r = 0; r < m; r += S(STRIP)) {
+        int64_t rows = m - r < S(STRIP) ? m - r : S(STRIP);
+        S(strip)(rows, width, S(seen)(p, i + r + rows), s + r * n, n, 1, b, ldb, c + r * width, width, 0);
+    }
 }
 
 static void S(attention_part)(void *ctx, int64_t part) {
@@ -33,7 +76,12 @@ static void S(attention_part)(void *ctx, int64_t part) {
     const int64_t *at = p->at + 4 * b;
     T *s = scratch_take((m * n + N) * sizeof(T));
     if (!s) return;
-    S(scores)(p, at, i, m, 0, n, s);
+    if (!S(seen_products)(p, i, m, 0, n, p->d, p->q + at[0] + i * p->ldq, p->ldq, p->k + at[1], p->ldk, s)) {
+        scratch_give(s);
+        return;
+    }
+    // Each step is taken for all rows before the next: a row's steps wait for one another.
+    T max[S(QUERIES)], sum[S(QUERIES)], by[S(QUERIES)];
     for (int64_t r = 0; r < m; r++) {
         int64_t open = S(seen)(p, i + r + 1);
         T *row = s + r * n;
@@ -41,15 +89,25 @@ static void S(attention_part)(void *ctx, int64_t part) {
             int k = S(some)(open - j);
             S(store_n)(row + j, S(load_n)(row + j, k) * p->scale, k);
         }
-        T max = S(row_max)(open, row), sum = S(sum_exp)(open, row, row, max), by = 1 / sum;
+        max[r] = S(row_max)(open, row);
+    }
+    for (int64_t r = 0; r < m; r++) sum[r] = S(sum_exp)(S(seen)(p, i + r + 1), s + r * n, s + r * n, max[r]);
+    for (int64_t r = 0; r < m; r += N) {
+        int k = S(some)(m - r);
+        V of = S(load_n)(sum + r, k);
+        S(store_n)(by + r, 1 / of, k);
+        if (p->lse) S(store_n)(p->lse + b * p->rows + i + r, S(canon)(S(load_n)(max + r, k) + S(log)(of)), k);
+    }
+    for (int64_t r = 0; r < m; r++) {
+        int64_t open = S(seen)(p, i + r + 1);
+        T *row = s + r * n;
         for (int64_t j = 0; j < open; j += N) {
             int k = S(some)(open - j);
-            S(store_n)(row + j, S(load_n)(row + j, k) * by, k);
+            S(store_n)(row + j, S(load_n)(row + j, k) * by[r], k);
         }
         memset(row + open, 0, (n - open) * sizeof(T));
-        if (p->lse) p->lse[b * p->rows + i + r] = S(canon)(S(set)(max + S(log1)(sum)))[0];
     }
-    S(gemm)(0, 0, m, p->e, n, s, n, p->v + at[2], p->ldv, p->o + (b * p->rows + i) * p->e, p->e, NULL, 0, 1, 0, 0, 0);
+    S(weighted)(p, i, m, n, s, p->e, p->v + at[2], p->ldv, p->o + (b * p->rows + i) * p->e);
     scratch_give(s);
 }
 
@@ -67,6 +125,12 @@ struct S(attention_block) {
     T *p, *ds;
 };
 
+// Which of the block's keys query r of it sees.
+INLINE int64_t S(block_open)(const struct S(attention) *p, const struct S(attention_block) *a, int64_t r) {
+    int64_t open = S(seen)(p, a->i + r + 1) - a->j;
+    return open < 0 ? 0 : open < a->n ? open : a->n;
+}
+
 static int S(block_begin)(const struct S(attention) *p, struct S(attention_block) *a) {
     int64_t size = S(QUERIES) * p->cols + N;
     a->p = scratch_take(2 * size * sizeof(T));
@@ -75,48 +139,67 @@ static int S(block_begin)(const struct S(attention) *p, struct S(attention_block
 }
 
 // P and dS. The row sums come from the whole rows, or, for a part of the keys, from where those left them.
-static void S(block_weights)(const struct S(attention) *p, const struct S(attention_block) *a) {
+static int S(block_weights)(const struct S(attention) *p, const struct S(attention_block) *a) {
     const int64_t *at = p->at + 4 * a->b;
-    S(scores)(p, at, a->i, a->m, a->j, a->n, a->p);
-    S(gemm)(0, 1, a->m, a->n, p->e, p->dy + at[3] + a->i * p->ldy, p->ldy, p->v + at[2] + a->j * p->ldv, p->ldv, a->ds, a->n,
-            NULL, 0, 1, 0, 0, 0);
+    if (!S(seen_products)(p, a->i, a->m, a->j, a->n, p->d, p->q + at[0] + a->i * p->ldq, p->ldq, p->k + at[1] + a->j * p->ldk,
+                          p->ldk, a->p) ||
+        !S(seen_products)(p, a->i, a->m, a->j, a->n, p->e, p->dy + at[3] + a->i * p->ldy, p->ldy, p->v + at[2] + a->j * p->ldv,
+                          p->ldv, a->ds))
+        return 0;
     int whole = a->n == S(seen)(p, a->i + a->m);
+    int64_t q = a->b * p->rows + a->i;
+    T sums[S(QUERIES)];
     for (int64_t r = 0; r < a->m; r++) {
-        int64_t q = a->b * p->rows + a->i + r, open = S(seen)(p, a->i + r + 1) - a->j;
-        open = open < 0 ? 0 : open < a->n ? open : a->n;
-        T *row = a->p + r * a->n, *grad = a->ds + r * a->n, lse = p->lse[q];
+        int64_t open = S(block_open)(p, a, r);
+        T *row = a->p + r * a->n, *grad = a->ds + r * a->n, lse = p->lse[q + r];
         V acc[S(L)];
         for (int l = 0; l < S(L); l++) acc[l] = S(set)(0);
         for (int64_t j = 0; j < open; j += 16)
             for (int l = 0; l < S(L) && j + l * N < open; l++) {
                 T *x = row + j + l * N;
                 int k = S(some)(open - j - l * N);
-                S(store_n)(x, S(exp)(S(load_n)(x, k) * p->scale - lse), k);
-                acc[l] = S(fma)(S(load_n)(x, k), S(load_n)(grad + j + l * N, k), acc[l]);
+                V e = S(exp)(S(load_n)(x, k) * p->scale - lse);
+                S(store_n)(x, e, k);
+                if (k < N) e = S(sel)(S(among)(k), e, S(set)(0));
+                acc[l] = S(fma)(e, S(load_n)(grad + j + l * N, k), acc[l]);
             }
-        T sum = whole ? S(fold_sum)(acc) : p->sums[q];
-        if (whole && p->sums) p->sums[q] = sum;
+        sums[r] = whole ? S(fold_sum)(acc) : p->sums[q + r];
+        if (whole && p->sums) p->sums[q + r] = sums[r];
+    }
+    for (int64_t r = 0; r < a->m; r++) { // after all sums: a row's steps wait for one another
+        int64_t open = S(block_open)(p, a, r);
+        T *row = a->p + r * a->n, *grad = a->ds + r * a->n;
         for (int64_t j = 0; j < open; j += N) {
             int k = S(some)(open - j);
-            S(store_n)(grad + j, S(load_n)(row + j, k) * (S(load_n)(grad + j, k) - sum) * p->scale, k);
+            S(store_n)(grad + j, S(load_n)(row + j, k) * (S(load_n)(grad + j, k) - sums[r]) * p->scale, k);
         }
         memset(row + open, 0, (a->n - open) * sizeof(T));
         memset(grad + open, 0, (a->n - open) * sizeof(T));
     }
+    return 1;
 }
 
 static void S(block_dq)(const struct S(attention) *p, const struct S(attention_block) *a) {
-    S(gemm)(0, 0, a->m, p->d, a->n, a->ds, a->n, p->k + p->at[4 * a->b + 1], p->ldk, p->dq + (a->b * p->rows + a->i) * p->d,
-            p->d, NULL, 0, 1, 0, 0, 0);
+    S(weighted)(p, a->i, a->m, a->n, a->ds, p->d, p->k + p->at[4 * a->b + 1], p->ldk, p->dq + (a->b * p->rows + a->i) * p->d);
+}
+
+// Adds s' x to the gradient of the block's keys, c, for s the block's P or dS and x the rows of its queries. The first
+// queries do not see its last keys.
+static void S(block_keys)(const struct S(attention) *p, const struct S(attention_block) *a, const T *s, int64_t width,
+                          const T *x, int64_t ldx, T *c) {
+    int64_t all = S(seen_by_all)(p, a->i, a->j, a->n);
+    S(gemm)(1, 0, all, width, a->m, s, a->n, x, ldx, c, width, NULL, 1, 1, 0, 0, 0);
+    for (int64_t r = 0; r < a->n - all; r += S(STRIP)) {
+        int64_t rows = a->n - all - r < S(STRIP) ? a->n - all - r : S(STRIP);
+        S(strip)(rows, width, a->m - r, s + r * a->n + all + r, 1, a->n, x + r * ldx, ldx, c + (all + r) * width, width, 1);
+    }
 }
 
 // Adds to dk and dv of the block's keys; blocks must come in order.
 static void S(block_dkv)(const struct S(attention) *p, const struct S(attention_block) *a) {
-    const int64_t *at = p->at + 4 * a->b;
-    S(gemm)(1, 0, a->n, p->e, a->m, a->p, a->n, p->dy + at[3] + a->i * p->ldy, p->ldy, p->dv + (a->b * p->cols + a->j) * p->e,
-            p->e, NULL, 1, 1, 0, 0, 0);
-    S(gemm)(1, 0, a->n, p->d, a->m, a->ds, a->n, p->q + at[0] + a->i * p->ldq, p->ldq, p->dk + (a->b * p->cols + a->j) * p->d,
-            p->d, NULL, 1, 1, 0, 0, 0);
+    const int64_t *at = p->at + 4 * a->b, key = a->b * p->cols + a->j;
+    S(block_keys)(p, a, a->p, p->e, p->dy + at[3] + a->i * p->ldy, p->ldy, p->dv + key * p->e);
+    S(block_keys)(p, a, a->ds, p->d, p->q + at[0] + a->i * p->ldq, p->ldq, p->dk + key * p->d);
 }
 
 INLINE int64_t S(block_rows)(const struct S(attention) *p, int64_t i) { return p->rows - i < S(QUERIES) ? p->rows - i : S(QUERIES); }
@@ -130,7 +213,7 @@ static void S(attention_grad_part)(void *ctx, int64_t b) {
     memset(p->dv + b * p->cols * p->e, 0, p->cols * p->e * sizeof(T));
     for (; a.i < p->rows; a.i += a.m) {
         a.m = S(block_rows)(p, a.i), a.n = S(seen)(p, a.i + a.m);
-        S(block_weights)(p, &a);
+        if (!S(block_weights)(p, &a)) break;
         S(block_dq)(p, &a);
         S(block_dkv)(p, &a);
     }
@@ -144,8 +227,7 @@ static void S(attention_dq_part)(void *ctx, int64_t part) {
     struct S(attention_block) a = {.b = part / p->blocks, .i = part % p->blocks * S(QUERIES)};
     a.m = S(block_rows)(p, a.i), a.n = S(seen)(p, a.i + a.m);
     if (!S(block_begin)(p, &a)) return;
-    S(block_weights)(p, &a);
-    S(block_dq)(p, &a);
+    if (S(block_weights)(p, &a)) S(block_dq)(p, &a);
     scratch_give(a.p);
 }
 
@@ -162,7 +244,7 @@ static void S(attention_dkv_part)(void *ctx, int64_t part) {
         int64_t end = S(seen)(p, a.i + a.m);
         if (end <= j) continue;
         a.n = end - j < S(KEYS) ? end - j : S(KEYS);
-        S(block_weights)(p, &a);
+        if (!S(block_weights)(p, &a)) break;
         S(block_dkv)(p, &a);
     }
     scratch_give(a.p);

@@ -24,10 +24,7 @@ static T S(sum_exp)(int64_t n, T *o, const T *x, T max) {
                 if (o) S(store)(o + at, e);
                 acc[l] += e;
             } else {
-                V e = S(exp)(S(load_n)(x + at, k) - max);
-                T part[N];
-                S(store)(part, e);
-                e = S(load_n)(part, k);
+                V e = S(sel)(S(among)(k), S(exp)(S(load_n)(x + at, k) - max), S(set)(0));
                 if (o) S(store_n)(o + at, e, k);
                 acc[l] += e;
             }

@@ -115,3 +115,34 @@ func TestAttentionOfFewHeads(t *testing.T) {
 		})
 	}
 }
+
+// An infinite value reaches the queries that see its key, and of those before no more than are in one strip of twelve: the
+// same ones on every path, with few heads too.
+func TestUnseenKeys(t *testing.T) {
+	const rows, bad = 150, 100 // the block of 64 queries from 64 on has a strip from 100 on
+	attend := func(value float64) []float64 {
+		c, g := NewContext(), NewGenerator(9, 0)
+		q, k, v := param(g, c, 1, rows, 24), param(g, c, 1, rows, 24), param(g, c, 1, rows, 17)
+		fill(must(Select(must(Select(v.Detach(), 0, 0)), 0, bad)), Float(value))
+		y := must(Attention(q, k, v, true))
+		check(t, y.Backward(must(g.Randn(c, y.shape, element.Float32)), false))
+		return slices.Concat(list(y), list(q.Grad()), list(k.Grad()), list(v.Grad()))
+	}
+	finite := attend(1)
+	var want []float64
+	everyPath(t, func(where string) {
+		got := attend(math.Inf(1))
+		if !slices.Equal(got[:bad*17], finite[:bad*17]) {
+			t.Fatalf("%s: a query before the key sees it", where)
+		}
+		if !math.IsInf(got[bad*17], 1) {
+			t.Fatalf("%s: the query of the key gives %v", where, got[bad*17])
+		}
+		if want == nil {
+			want = got
+		}
+		if !slices.EqualFunc(got, want, func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }) {
+			t.Fatalf("%s: other bits", where)
+		}
+	})
+}
