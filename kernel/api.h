@@ -50,9 +50,9 @@ KERNEL(cross_entropy_grad, (int dt, int64_t rows, int64_t n, mem *dx, const mem 
 KERNEL(layer_norm, (int dt, int64_t rows, int64_t n, double eps, mem *y, mem *mean, mem *rstd, const mem *x,
                     const mem *gamma, const mem *beta),
        (dt, rows, n, eps, y, mean, rstd, x, gamma, beta))
-KERNEL(layer_norm_grad, (int dt, int64_t rows, int64_t n, mem *dx, mem *dgamma, mem *dbeta, const mem *dy,
+KERNEL(layer_norm_grad, (int dt, int64_t rows, int64_t n, int add, mem *dx, mem *dgamma, mem *dbeta, const mem *dy,
                          const mem *x, const mem *gamma, const mem *mean, const mem *rstd),
-       (dt, rows, n, dx, dgamma, dbeta, dy, x, gamma, mean, rstd))
+       (dt, rows, n, add, dx, dgamma, dbeta, dy, x, gamma, mean, rstd))
 
 // Lines of an array [outer, n, side, run]: over n and run, one for each of outer and side.
 #define LINES int64_t outer, int64_t n, int64_t side, int64_t run

@@ -94,7 +94,7 @@ func BenchmarkRows(b *testing.B) {
 		LayerNorm(element.Float32, rows, n, 1e-5, ptr(z), ptr(mean), ptr(rstd), ptr(x), ptr(g), ptr(g))
 	})
 	traffic(b, "layer_norm_grad", 12*rows*n, func() {
-		LayerNormGrad(element.Float32, rows, n, ptr(z), ptr(dg), ptr(db), ptr(y), ptr(x), ptr(g), ptr(mean), ptr(rstd))
+		LayerNormGrad(element.Float32, rows, n, false, ptr(z), ptr(dg), ptr(db), ptr(y), ptr(x), ptr(g), ptr(mean), ptr(rstd))
 	})
 }
 

@@ -180,9 +180,9 @@ REAL(cross_entropy_grad, (int dt, int64_t rows, int64_t n, void *dx, const void 
 REAL(layer_norm, (int dt, int64_t rows, int64_t n, double eps, void *y, void *mean, void *rstd, const void *x,
                   const void *gamma, const void *beta),
      (rows, n, eps, y, mean, rstd, x, gamma, beta))
-REAL(layer_norm_grad, (int dt, int64_t rows, int64_t n, void *dx, void *dgamma, void *dbeta, const void *dy,
+REAL(layer_norm_grad, (int dt, int64_t rows, int64_t n, int add, void *dx, void *dgamma, void *dbeta, const void *dy,
                        const void *x, const void *gamma, const void *mean, const void *rstd),
-     (rows, n, dx, dgamma, dbeta, dy, x, gamma, mean, rstd))
+     (rows, n, add, dx, dgamma, dbeta, dy, x, gamma, mean, rstd))
 REAL(attention, (int dt, int causal, int64_t batch, int64_t rows, int64_t cols, int64_t d, int64_t e, double scale, void *o,
                  void *lse, const void *q, const void *k, const void *v, const int64_t *at, const int64_t *ld),
      (causal, batch, rows, cols, d, e, scale, o, lse, q, k, v, at, ld))

@@ -22,6 +22,9 @@ type Matrix struct {
 	Batch  int
 }
 
+// GemmBlock is how many values of k are added up before they are added to c.
+const GemmBlock = 256
+
 // Gemm computes c = a b for each of batch products, where a is m x k and b is k x n after transposition and
 // c m x n (not transposed). accumulate adds to c; bias, if not nil, holds n elements added to every row.
 // Reals and integers; k = 0 gives zeros (or the bias). The error is an OutOfMemory.

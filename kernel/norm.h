@@ -2,6 +2,7 @@
 
 struct S(norm) {
     int64_t n;
+    int add; // to the gradient that is there
     double eps;
     T *y, *mean, *rstd;
     const T *x, *gamma, *beta, *dy;
@@ -33,7 +34,7 @@ static void S(norm_rows)(void *ctx, int64_t from, int64_t to) {
 
 static void S(layer_norm)(int64_t rows, int64_t n, double eps, T *y, T *mean, T *rstd, const T *x, const T *gamma,
                           const T *beta) {
-    struct S(norm) p = {n, eps, y, mean, rstd, x, gamma, beta, NULL};
+    struct S(norm) p = {n, 0, eps, y, mean, rstd, x, gamma, beta, NULL};
     parallel_range(rows, 1 + 16384 / (n + 1), S(norm_rows), &p);
 }
 
@@ -63,7 +64,9 @@ static void S(norm_grad_rows)(void *ctx, int64_t from, int64_t to) {
             V h = (S(load_n)(x + i, k) - mean) * rstd;
             V d = S(load_n)(dy + i, k);
             if (p->gamma) d *= S(load_n)(p->gamma + i, k);
-            S(store_n)(p->y + r * n + i, S(canon)(rstd * S(fma)(-h, S(set)(m2), d - m1)), k);
+            V dx = rstd * S(fma)(-h, S(set)(m2), d - m1);
+            if (p->add) dx = S(load_n)(p->y + r * n + i, k) + dx;
+            S(store_n)(p->y + r * n + i, S(canon)(dx), k);
         }
     }
 }
@@ -73,24 +76,40 @@ static void S(norm_grad_columns)(void *ctx, int64_t from, int64_t to) {
     struct S(norm) *p = ctx;
     int64_t n = p->n, rows = (int64_t)p->eps;
     T *dgamma = (T *)p->gamma, *dbeta = (T *)p->beta;
-    for (int64_t i = from * N; i < to * N && i < n; i += N) {
-        int k = S(some)(n - i);
-        V g = S(set)(0), b = S(set)(0);
+    int64_t end = to * N < n ? to * N : n;
+    for (int64_t i = from * N; i < end; i += 4 * N) { // four vectors at once: a sum waits for its last addition
+        int64_t part = end - i < 4 * N ? end - i : 4 * N;
+        V g[4] = {S(set)(0), S(set)(0), S(set)(0), S(set)(0)}, b[4] = {S(set)(0), S(set)(0), S(set)(0), S(set)(0)};
         for (int64_t r = 0; r < rows; r++) {
-            V d = S(load_n)(p->dy + r * n + i, k);
-            V h = (S(load_n)(p->x + r * n + i, k) - (p->mean ? p->mean[r] : 0)) * p->rstd[r];
-            g = S(fma)(d, h, g);
-            b += d;
+            const T *dy = p->dy + r * n + i, *x = p->x + r * n + i;
+            T mean = p->mean ? p->mean[r] : 0, rstd = p->rstd[r];
+            if (part == 4 * N)
+                _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) {
+                    V d = S(load)(dy + v * N);
+                    g[v] = S(fma)(d, (S(load)(x + v * N) - mean) * rstd, g[v]);
+                    b[v] += d;
+                }
+            else
+                for (int v = 0; v * N < part; v++) {
+                    int k = S(some)(part - v * N);
+                    V d = S(load_n)(dy + v * N, k);
+                    g[v] = S(fma)(d, (S(load_n)(x + v * N, k) - mean) * rstd, g[v]);
+                    b[v] += d;
+                }
         }
-        if (dgamma) S(store_n)(dgamma + i, S(canon)(S(load_n)(dgamma + i, k) + g), k);
-        if (dbeta) S(store_n)(dbeta + i, S(canon)(S(load_n)(dbeta + i, k) + b), k);
+        for (int v = 0; v * N < part; v++) {
+            int64_t at = i + v * N;
+            int k = S(some)(end - at);
+            if (dgamma) S(store_n)(dgamma + at, S(canon)(S(load_n)(dgamma + at, k) + g[v]), k);
+            if (dbeta) S(store_n)(dbeta + at, S(canon)(S(load_n)(dbeta + at, k) + b[v]), k);
+        }
     }
 }
 
-static void S(layer_norm_grad)(int64_t rows, int64_t n, T *dx, T *dgamma, T *dbeta, const T *dy, const T *x,
+static void S(layer_norm_grad)(int64_t rows, int64_t n, int add, T *dx, T *dgamma, T *dbeta, const T *dy, const T *x,
                                const T *gamma, const T *mean, const T *rstd) {
-    struct S(norm) p = {n, 0, dx, (T *)mean, (T *)rstd, x, gamma, NULL, dy};
+    struct S(norm) p = {n, add, 0, dx, (T *)mean, (T *)rstd, x, gamma, NULL, dy};
     if (dx) parallel_range(rows, 1 + 16384 / (n + 1), S(norm_grad_rows), &p);
-    struct S(norm) q = {n, (double)rows, NULL, (T *)mean, (T *)rstd, x, dgamma, dbeta, dy};
+    struct S(norm) q = {n, 0, (double)rows, NULL, (T *)mean, (T *)rstd, x, dgamma, dbeta, dy};
     if (dgamma || dbeta) parallel_range((n + N - 1) / N, 1 + 32768 / (rows * N + 1), S(norm_grad_columns), &q);
 }

@@ -114,7 +114,7 @@ func orders[E float32 | float64]() []order[E] {
 				}
 				y := make([]E, 2*rows*n+2*n)
 				LayerNorm(dt, rows, n, 1e-5, ptr(y), at, ptr(rstd), ptr(x), ptr(gamma), ptr(beta))
-				LayerNormGrad(dt, rows, n, ptr(y[rows*n:]), ptr(y[2*rows*n:]), ptr(y[2*rows*n+n:]), ptr(dy), ptr(x), ptr(gamma), at, ptr(rstd))
+				LayerNormGrad(dt, rows, n, false, ptr(y[rows*n:]), ptr(y[2*rows*n:]), ptr(y[2*rows*n+n:]), ptr(dy), ptr(x), ptr(gamma), at, ptr(rstd))
 				return slices.Concat(y, m, rstd)
 			})
 		}

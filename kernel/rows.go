@@ -54,9 +54,9 @@ func LayerNorm(dt element.Type, rows, n int, eps float64, y, mean, rstd, x, gamm
 		mem(beta))
 }
 
-// LayerNormGrad computes dx, and adds to dgamma and dbeta. Each of the three may be nil. A nil mean means RMS
-// norm.
-func LayerNormGrad(dt element.Type, rows, n int, dx, dgamma, dbeta, dy, x, gamma, mean, rstd unsafe.Pointer) {
-	C.drun_layer_norm_grad(C.int(dt), long(rows), long(n), mem(dx), mem(dgamma), mem(dbeta), mem(dy), mem(x), mem(gamma),
+// LayerNormGrad computes dx, or adds it to what is there, and adds to dgamma and dbeta. Each of the three may be nil.
+// A nil mean means RMS norm.
+func LayerNormGrad(dt element.Type, rows, n int, add bool, dx, dgamma, dbeta, dy, x, gamma, mean, rstd unsafe.Pointer) {
+	C.drun_layer_norm_grad(C.int(dt), long(rows), long(n), flag(add), mem(dx), mem(dgamma), mem(dbeta), mem(dy), mem(x), mem(gamma),
 		mem(mean), mem(rstd))
 }

@@ -168,7 +168,7 @@ func TestLayerNorm(t *testing.T) {
 
 			grads := everywhere(t, func() []float64 {
 				g := make([]float64, rows*n+2*n)
-				LayerNormGrad(element.Float64, rows, n, ptr(g), ptr(g[rows*n:]), ptr(g[rows*n+n:]), ptr(dy), ptr(x), ptr(gamma), meanPtr, ptr(rstd))
+				LayerNormGrad(element.Float64, rows, n, false, ptr(g), ptr(g[rows*n:]), ptr(g[rows*n+n:]), ptr(dy), ptr(x), ptr(gamma), meanPtr, ptr(rstd))
 				return g
 			})
 			// Along one random direction in x, gamma and beta together.

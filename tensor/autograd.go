@@ -27,9 +27,11 @@ type node struct {
 	grad    *Tensor // sum of what arrived in this pass
 	mark    uint64  // pass in which it was visited
 	refs    int32   // tensors and edges that lead to it, at least
+	uses    int32   // edges that ever led to it
 	freed   bool
 	foreign bool   // back is a caller's: what it returns may be in use elsewhere
 	stale   bool   // an input was a view of something modified since
+	turned  bool   // its leaf's gradient was put in its place, transposed, before the pass came here
 	placed  uint8  // a bit for each input whose gradient back has put in its place
 	strides []int  // of a result that fills its memory in another order of dimensions
 	number  Scalar // the operand that was a plain number
@@ -151,6 +153,7 @@ func record(out *Tensor, op string, back func(*node, *Tensor, []*Tensor) error, 
 		if t.node != nil {
 			n.in[i].node = t.node
 			t.node.refs++
+			t.node.uses++
 			n.stale = n.stale || t.view && t.made != t.st.version
 		} else {
 			n.in[i].leaf = t

@@ -47,6 +47,7 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 	defer func() {
 		for _, n := range order {
 			n.dropGrad()
+			n.turned = false
 		}
 		if c.passes--; c.passes == 0 { // a pass within a pass may free nodes that the outer one has yet to come to
 			c.recycle(order)
@@ -63,6 +64,16 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 			if err := c.passed(n.seq); err != nil {
 				return err
 			}
+		}
+		if n.turned {
+			n.turned = false
+			if err := n.in[0].leaf.arrived(); err != nil {
+				return err
+			}
+			if !retain {
+				n.free()
+			}
+			continue
 		}
 		if n.grad == nil {
 			continue
@@ -81,7 +92,7 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 		if c.Watch != nil {
 			for i, g := range out {
 				if l := n.in[i].leaf; g == nil && l != nil && n.placed&(1<<i) != 0 {
-					g = l.leaf.slot
+					g = l.grad
 				}
 				c.watch("backward of "+n.op, g, n.grad)
 			}

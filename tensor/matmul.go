@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"drun/element"
+	"drun/kernel"
 )
 
 // MatMul is the matrix product, with PyTorch's rules: vectors are taken as a
@@ -112,10 +113,45 @@ func matmulGrads(low bool, n *node, g *Tensor, out []*Tensor) error {
 	if n.needs(0) {
 		out[0] = b.keep(matmul(g.dtype, low, g, transposed(n.val(1))))
 	}
-	if n.needs(1) {
+	if n.needs(1) && b.err == nil {
+		if turned, err := n.turnedGrad(low, g); turned || err != nil {
+			return err
+		}
 		out[1] = b.keep(matmul(g.dtype, low, transposed(n.val(0)), g))
 	}
 	return b.err
+}
+
+// turnedGrad writes the gradient of a leaf's transpose, the right operand, where that of the leaf belongs, as the tied
+// weights of a language model's head have it: otherwise it would be made beside, and copied column by column. It does so
+// only where no other part of that gradient can come between, so that the parts are added in the same order.
+func (n *node) turnedGrad(low bool, g *Tensor) (bool, error) {
+	m, x := n.in[1].node, n.val(0)
+	if m == nil || m.op != "transpose" || m.uses != 1 || m.grad != nil || m.in[0].leaf == nil || low || n.ctx.Watch != nil ||
+		!x.contiguous || !g.contiguous || len(x.shape) != 2 || x.n == 0 || g.n == 0 {
+		return false, nil
+	}
+	t, v := m.in[0].leaf, n.val(1)
+	if len(t.shape) != 2 || !t.contiguous || v.strides[0] != 1 || v.shape[0] != t.shape[1] || v.shape[1] != t.shape[0] {
+		return false, nil
+	}
+	if s := n.in[0].node; m.seq+1 != n.seq && (m.seq+2 != n.seq || s == nil || s.seq+1 != n.seq || s.op != "reshape") {
+		return false, nil
+	}
+	rows, k := x.shape[0], x.shape[1]
+	if t.grad != nil && (rows > kernel.GemmBlock || t.grad.st == x.st) || t.leaf != nil && t.leaf.slot != nil && t.leaf.slot.st == x.st {
+		return false, nil // more than one block would be added one by one
+	}
+	if err := m.check(); err != nil {
+		return false, err
+	}
+	dst, add := m.place(0, g)
+	if dst == nil {
+		return false, nil
+	}
+	m.turned = true
+	return true, kGemm(n.op, false, factor{t: dst, ld: k}, factor{t: g, ld: g.shape[1], trans: true}, factor{t: x, ld: k},
+		1, g.shape[1], k, rows, nil, add)
 }
 
 // transposed swaps the last two dimensions, never recorded.

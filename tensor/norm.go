@@ -69,12 +69,18 @@ func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center 
 
 func backNormRows(nd *node, g *Tensor, out []*Tensor, rows, n int) error {
 	x, gamma, mean, rstd := nd.val(0), nd.val(1), nd.val(2), nd.val(3)
+	dx := nd.pending(0, g)
+	add := dx != nil
+	out[0] = dx
 	dy, dgamma, dbeta, err := nd.layerGrads(g, out)
 	if err != nil {
 		return err
 	}
-	kernel.LayerNormGrad(g.dtype, rows, n, ptrOr(out[0]), ptrOr(dgamma), ptrOr(dbeta), dy.ptr(), x.ptr(),
+	if dx = out[0]; add {
+		out[0] = nil // it is where it belongs
+	}
+	kernel.LayerNormGrad(g.dtype, rows, n, add, ptrOr(dx), ptrOr(dgamma), ptrOr(dbeta), dy.ptr(), x.ptr(),
 		ptrOr(gamma), ptrOr(mean), rstd.ptr())
-	alive(dy)
+	alive(dx, dy)
 	return nil
 }

@@ -71,13 +71,26 @@ func (n *node) sumPlace(i int, g *Tensor, out []*Tensor) (*Tensor, error) {
 	return out[i], err
 }
 
+// pending is the gradient that waits at input i for its other parts, in row-major order, if the one of this operation may be
+// added to it where it lies; nil if it may not, or none waits.
+func (n *node) pending(i int, g *Tensor) *Tensor {
+	m := n.in[i].node
+	if m == nil || m.grad == nil || n.ctx.Watch != nil { // who watches wants to see the part
+		return nil
+	}
+	if w := m.grad; w.contiguous && w.dtype == g.dtype && w.dtype == computable(m.dtype) && w.ours() {
+		return w
+	}
+	return nil
+}
+
 // layerGrads begins the backward pass of a layer of input, weight and bias: g in
 // row-major order, and the places for the gradients that are needed. That of the
-// input, out[0], is to be written, the others are to be added to.
+// input, out[0] unless it is there, is to be written, the others are to be added to.
 func (n *node) layerGrads(g *Tensor, out []*Tensor) (dy, dweight, dbias *Tensor, err error) {
 	b := build(n.op, g)
 	dy = b.contiguous(g)
-	if n.needs(0) {
+	if n.needs(0) && out[0] == nil {
 		out[0] = b.like(n.in[0].shape()...)
 	}
 	if b.err == nil && n.needs(1) {

@@ -1,0 +1,124 @@
+package tensor
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"drun/element"
+)
+
+// Gradients that are added where others wait, or written where a leaf's belongs, have the bits of those that come one by
+// one, as they do for who watches.
+func TestPlacesChangeNoBits(t *testing.T) {
+	type made struct {
+		ps   []*Tensor
+		loss func() *Tensor
+	}
+	tied := func(rows int, shape ...int) func(*Context, *Generator) made {
+		return func(c *Context, g *Generator) made {
+			w, b := param(g, c, 67, 33), param(g, c, 33)
+			x := must(g.Randn(c, append(shape, rows, 33), element.Float32))
+			ix := must(g.RandInt(c, 0, 67, append(shape, rows), element.Int64))
+			return made{[]*Tensor{w, b}, func() *Tensor {
+				h := must(Add(must(Mul(x, b)), must(Embedding(w, ix))))
+				return square(must(MatMul(h, must(Transpose(w, 0, 1)))))
+			}}
+		}
+	}
+	for name, build := range map[string]func(*Context, *Generator) made{
+		"norms beside what they norm": func(c *Context, g *Generator) made {
+			w, v, b, x := param(g, c, 37), param(g, c, 37), param(g, c, 37), param(g, c, 9, 37)
+			return made{[]*Tensor{w, v, b, x}, func() *Tensor {
+				h := must(Unary(OpTanh, x))
+				for range 2 {
+					h = must(Add(h, must(Unary(OpGelu, must(LayerNorm(h, w, b, 1, 1e-5))))))
+					h = must(Add(must(RMSNorm(h, v, 1e-5)), h))
+				}
+				return square(h)
+			}}
+		},
+		"one gradient for a norm and what it norms": func(c *Context, g *Generator) made {
+			w, x := param(g, c, 5), param(g, c, 4, 5)
+			return made{[]*Tensor{w, x}, func() *Tensor {
+				h := must(Unary(OpTanh, x))
+				return must(Sum(must(Add(h, must(LayerNorm(h, w, nil, 1, 1e-5)))), nil, false))
+			}}
+		},
+		"tied weights":                       tied(40),
+		"tied weights, sequences":            tied(20, 3),
+		"tied weights, more than a block":    tied(300),
+		"tied weights, sequences of a block": tied(128, 2),
+		"a leaf turned twice": func(c *Context, g *Generator) made {
+			w, x := param(g, c, 7, 7), must(g.Randn(c, []int{5, 7}, element.Float32))
+			return made{[]*Tensor{w}, func() *Tensor {
+				h := must(MatMul(x, must(Transpose(w, 0, 1))))
+				h = must(MatMul(h, must(Transpose(w, 0, 0))))
+				turned := must(Transpose(w, 1, 0))
+				return square(must(MatMul(must(MatMul(h, turned)), turned)))
+			}}
+		},
+		"others between a leaf and its product": func(c *Context, g *Generator) made {
+			w, x := param(g, c, 11, 6), must(g.Randn(c, []int{5, 6}, element.Float32))
+			return made{[]*Tensor{w}, func() *Tensor {
+				turned := must(Transpose(w, 0, 1))
+				h := must(Add(x, must(Mean(must(Mul(w, w)), []int{0}, false))))
+				h = must(Mul(h, must(Mean(w, []int{0}, false))))
+				return square(must(MatMul(h, turned)))
+			}}
+		},
+	} {
+		for _, flat := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", optimizer ", flat), func(t *testing.T) {
+				run := func(watched bool) (bits []uint32, calls int) {
+					c := NewContext()
+					if watched {
+						c.Watch = func(string, *Tensor, []*Tensor) {}
+					}
+					m := build(c, NewGenerator(4, 0))
+					if flat {
+						must(NewSGD([]ParamGroup{{Params: m.ps, LR: 1}}, SGDOptions{}))
+					}
+					m.ps[0].OnGradReady(func(p *Tensor) error {
+						calls++
+						bits = append(bits, bitsOf(p.Grad())...)
+						return nil
+					})
+					for range 3 { // onto the last pass's, too
+						check(t, m.loss().Backward(nil, false))
+						for _, p := range m.ps {
+							bits = append(bits, bitsOf(p.Grad())...)
+						}
+					}
+					return bits, calls
+				}
+				want, often := run(true)
+				got, calls := run(false)
+				if !slices.Equal(got, want) || calls != 3 || often != 3 {
+					t.Errorf("other bits than one by one; the hook was called %d and %d times in three passes", calls, often)
+				}
+			})
+		}
+	}
+}
+
+// A transpose whose leaf's gradient was written by the product is over with the pass, as any other view.
+func TestTurnedGraphIsFreed(t *testing.T) {
+	c, g := NewContext(), NewGenerator(4, 0)
+	w, x := param(g, c, 3, 5), must(g.Randn(c, []int{2, 5}, element.Float32))
+	must(NewSGD([]ParamGroup{{Params: []*Tensor{w}, LR: 1}}, SGDOptions{}))
+	turned := must(Transpose(w, 0, 1))
+	y := square(must(MatMul(x, turned)))
+	check(t, y.Backward(nil, true))
+	once := list(w.Grad())
+	check(t, y.Backward(nil, false))
+	for i, v := range list(w.Grad()) {
+		if v != 2*once[i] {
+			t.Fatalf("twice the pass gives %v, once %v", v, once[i])
+		}
+	}
+	if !turned.node.freed {
+		t.Error("the transpose is still there")
+	}
+	fails(t, square(turned).Backward(nil, false), "the graph was freed")
+}
