@@ -111,7 +111,7 @@ func (p *Pool) again(size int, full bool) unsafe.Pointer {
 	if ptr := p.take(size); ptr != nil {
 		return ptr
 	}
-	switch garbage, limit := p.used-p.base, max(slack, p.base/2); {
+	switch garbage, limit := p.used-p.base, max(slack, p.base/8); {
 	case full:
 		p.collect()
 	case garbage > limit:
