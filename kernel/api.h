@@ -72,8 +72,8 @@ SCRATCHED(attention, (int dt, int causal, int64_t batch, int64_t rows, int64_t c
        (dt, causal, batch, rows, cols, d, e, scale, o, lse, q, k, v, at, ld))
 SCRATCHED(attention_grad, (int dt, int causal, int64_t batch, int64_t rows, int64_t cols, int64_t d, int64_t e, double scale,
                         mem *dq, mem *dk, mem *dv, const mem *dy, const mem *lse, const mem *q, const mem *k,
-                        const mem *v, const int64_t *at, const int64_t *ld),
-       (dt, causal, batch, rows, cols, d, e, scale, dq, dk, dv, dy, lse, q, k, v, at, ld))
+                        const mem *v, const int64_t *at, const int64_t *ld, const int64_t *to),
+       (dt, causal, batch, rows, cols, d, e, scale, dq, dk, dv, dy, lse, q, k, v, at, ld, to))
 
 KERNEL(add_rows, (int dt, int64_t rows, int64_t n, mem *o, const int64_t *index, const mem *a),
        (dt, rows, n, o, index, a))

@@ -23,6 +23,11 @@ type Attention struct {
 	Scale                    float64
 	At                       [][4]int
 	Stride                   [4]int
+
+	// Where Backward puts dq, dk and dv among others: for each product the elements before them, and the distance
+	// between their rows. Nil: each is contiguous and of the shape of q, k or v.
+	To       [][3]int
+	ToStride [3]int
 }
 
 func (a *Attention) at() *C.int64_t { return (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(a.At))) }
@@ -35,9 +40,11 @@ func (a *Attention) Forward(dt element.Type, out, lse, q, k, v unsafe.Pointer) e
 		C.double(a.Scale), mem(out), mem(lse), mem(q), mem(k), mem(v), a.at(), ints(a.Stride[:])))
 }
 
-// Backward computes dq, dk and dv, contiguous and of the shapes of Forward, from the result's gradient dy.
+// Backward computes dq, dk and dv from the result's gradient dy.
 func (a *Attention) Backward(dt element.Type, dq, dk, dv, dy, lse, q, k, v unsafe.Pointer) error {
+	ld := [7]int{a.Stride[0], a.Stride[1], a.Stride[2], a.Stride[3], a.ToStride[0], a.ToStride[1], a.ToStride[2]}
+	to := (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(a.To)))
 	return had(C.drun_attention_grad(C.int(dt), flag(a.Causal), long(len(a.At)), long(a.Rows), long(a.Cols), long(a.Width),
 		long(a.Depth), C.double(a.Scale), mem(dq), mem(dk), mem(dv), mem(dy), mem(lse), mem(q), mem(k), mem(v), a.at(),
-		ints(a.Stride[:])))
+		ints(ld[:]), to))
 }

@@ -11,6 +11,8 @@ struct S(attention) {
     const T *q, *k, *v, *dy;
     const int64_t *at; // for each batch entry where q, k, v and dy begin
     int64_t ldq, ldk, ldv, ldy;
+    const int64_t *to; // for each batch entry where dq, dk and dv begin; NULL: one after the other
+    int64_t ldto[3];
 };
 
 // Query rows of a block.
@@ -58,14 +60,14 @@ static int S(seen_products)(const struct S(attention) *p, int64_t i, int64_t m, 
 // The rows of s [m, n], weights of the keys from 0 on, times those of b; what a strip of rows does not see is left out
 // where few keys make that count.
 static void S(weighted)(const struct S(attention) *p, int64_t i, int64_t m, int64_t n, const T *s, int64_t width, const T *b,
-                        int64_t ldb, T *c) {
+                        int64_t ldb, T *c, int64_t ldc, int accumulate) {
     if (!p->causal || n > S(KC)) {
-        S(gemm)(0, 0, m, width, n, s, n, b, ldb, c, width, NULL, 0, 1, 0, 0, 0);
+        S(gemm)(0, 0, m, width, n, s, n, b, ldb, c, ldc, NULL, accumulate, 1, 0, 0, 0);
         return;
     }
     for (int64_t r = 0; r < m; r += S(STRIP)) {
         int64_t rows = m - r < S(STRIP) ? m - r : S(STRIP);
-        S(strip)(rows, width, S(seen)(p, i + r + rows), s + r * n, n, 1, b, ldb, c + r * width, width, 0);
+        S(strip)(rows, width, S(seen)(p, i + r + rows), s + r * n, n, 1, b, ldb, c + r * ldc, ldc, accumulate);
     }
 }
 
@@ -107,14 +109,14 @@ static void S(attention_part)(void *ctx, int64_t part) {
         }
         memset(row + open, 0, (n - open) * sizeof(T));
     }
-    S(weighted)(p, i, m, n, s, p->e, p->v + at[2], p->ldv, p->o + (b * p->rows + i) * p->e);
+    S(weighted)(p, i, m, n, s, p->e, p->v + at[2], p->ldv, p->o + (b * p->rows + i) * p->e, p->e, 0);
     scratch_give(s);
 }
 
 static void S(attention)(int causal, int64_t batch, int64_t rows, int64_t cols, int64_t d, int64_t e, double scale, T *o,
                          T *lse, const T *q, const T *k, const T *v, const int64_t *at, const int64_t *ld) {
     struct S(attention) p = {causal, rows, cols, d, e, (rows + S(QUERIES) - 1) / S(QUERIES), (T)scale, o, lse, NULL, NULL,
-                             NULL, NULL, q, k, v, NULL, at, ld[0], ld[1], ld[2], 0};
+                             NULL, NULL, q, k, v, NULL, at, ld[0], ld[1], ld[2], 0, NULL, {0}};
     parallel_for(batch * p.blocks, S(attention_part), &p);
 }
 
@@ -129,6 +131,19 @@ struct S(attention_block) {
 INLINE int64_t S(block_open)(const struct S(attention) *p, const struct S(attention_block) *a, int64_t r) {
     int64_t open = S(seen)(p, a->i + r + 1) - a->j;
     return open < 0 ? 0 : open < a->n ? open : a->n;
+}
+
+// Where the gradient of row i of q (0), k (1) or v (2) lies.
+INLINE T *S(gradient)(const struct S(attention) *p, int which, int64_t b, int64_t i) {
+    T *all = which == 0 ? p->dq : which == 1 ? p->dk : p->dv;
+    return all + (p->to ? p->to[3 * b + which] : b * (which ? p->cols : p->rows) * p->ldto[which]) + i * p->ldto[which];
+}
+
+// Zeros where gradients are added up: those of keys and values, and that of queries if it lies among others.
+static void S(clear_gradients)(const struct S(attention) *p, int64_t b) {
+    for (int which = p->to ? 0 : 1; which < 3; which++)
+        for (int64_t i = 0; i < (which ? p->cols : p->rows); i++)
+            memset(S(gradient)(p, which, b, i), 0, (which == 2 ? p->e : p->d) * sizeof(T));
 }
 
 static int S(block_begin)(const struct S(attention) *p, struct S(attention_block) *a) {
@@ -180,26 +195,27 @@ static int S(block_weights)(const struct S(attention) *p, const struct S(attenti
 }
 
 static void S(block_dq)(const struct S(attention) *p, const struct S(attention_block) *a) {
-    S(weighted)(p, a->i, a->m, a->n, a->ds, p->d, p->k + p->at[4 * a->b + 1], p->ldk, p->dq + (a->b * p->rows + a->i) * p->d);
+    S(weighted)(p, a->i, a->m, a->n, a->ds, p->d, p->k + p->at[4 * a->b + 1], p->ldk, S(gradient)(p, 0, a->b, a->i), p->ldto[0],
+                p->to != NULL);
 }
 
 // Adds s' x to the gradient of the block's keys, c, for s the block's P or dS and x the rows of its queries. The first
 // queries do not see its last keys.
 static void S(block_keys)(const struct S(attention) *p, const struct S(attention_block) *a, const T *s, int64_t width,
-                          const T *x, int64_t ldx, T *c) {
+                          const T *x, int64_t ldx, T *c, int64_t ldc) {
     int64_t all = S(seen_by_all)(p, a->i, a->j, a->n);
-    S(gemm)(1, 0, all, width, a->m, s, a->n, x, ldx, c, width, NULL, 1, 1, 0, 0, 0);
+    S(gemm)(1, 0, all, width, a->m, s, a->n, x, ldx, c, ldc, NULL, 1, 1, 0, 0, 0);
     for (int64_t r = 0; r < a->n - all; r += S(STRIP)) {
         int64_t rows = a->n - all - r < S(STRIP) ? a->n - all - r : S(STRIP);
-        S(strip)(rows, width, a->m - r, s + r * a->n + all + r, 1, a->n, x + r * ldx, ldx, c + (all + r) * width, width, 1);
+        S(strip)(rows, width, a->m - r, s + r * a->n + all + r, 1, a->n, x + r * ldx, ldx, c + (all + r) * ldc, ldc, 1);
     }
 }
 
 // Adds to dk and dv of the block's keys; blocks must come in order.
 static void S(block_dkv)(const struct S(attention) *p, const struct S(attention_block) *a) {
-    const int64_t *at = p->at + 4 * a->b, key = a->b * p->cols + a->j;
-    S(block_keys)(p, a, a->p, p->e, p->dy + at[3] + a->i * p->ldy, p->ldy, p->dv + key * p->e);
-    S(block_keys)(p, a, a->ds, p->d, p->q + at[0] + a->i * p->ldq, p->ldq, p->dk + key * p->d);
+    const int64_t *at = p->at + 4 * a->b;
+    S(block_keys)(p, a, a->p, p->e, p->dy + at[3] + a->i * p->ldy, p->ldy, S(gradient)(p, 2, a->b, a->j), p->ldto[2]);
+    S(block_keys)(p, a, a->ds, p->d, p->q + at[0] + a->i * p->ldq, p->ldq, S(gradient)(p, 1, a->b, a->j), p->ldto[1]);
 }
 
 INLINE int64_t S(block_rows)(const struct S(attention) *p, int64_t i) { return p->rows - i < S(QUERIES) ? p->rows - i : S(QUERIES); }
@@ -209,8 +225,7 @@ static void S(attention_grad_part)(void *ctx, int64_t b) {
     const struct S(attention) *p = ctx;
     struct S(attention_block) a = {.b = b};
     if (!S(block_begin)(p, &a)) return;
-    memset(p->dk + b * p->cols * p->d, 0, p->cols * p->d * sizeof(T));
-    memset(p->dv + b * p->cols * p->e, 0, p->cols * p->e * sizeof(T));
+    S(clear_gradients)(p, b);
     for (; a.i < p->rows; a.i += a.m) {
         a.m = S(block_rows)(p, a.i), a.n = S(seen)(p, a.i + a.m);
         if (!S(block_weights)(p, &a)) break;
@@ -252,17 +267,17 @@ static void S(attention_dkv_part)(void *ctx, int64_t part) {
 
 static void S(attention_grad)(int causal, int64_t batch, int64_t rows, int64_t cols, int64_t d, int64_t e, double scale,
                               T *dq, T *dk, T *dv, const T *dy, const T *lse, const T *q, const T *k, const T *v,
-                              const int64_t *at, const int64_t *ld) {
+                              const int64_t *at, const int64_t *ld, const int64_t *to) {
     struct S(attention) p = {causal, rows, cols, d, e, (rows + S(QUERIES) - 1) / S(QUERIES), (T)scale, NULL, (T *)lse, dq, dk,
-                             dv, NULL, q, k, v, dy, at, ld[0], ld[1], ld[2], ld[3]};
+                             dv, NULL, q, k, v, dy, at, ld[0], ld[1], ld[2], ld[3], to, {d, d, e}};
+    if (to) memcpy(p.ldto, ld + 4, sizeof p.ldto);
     if (batch >= drun_threads() || p.blocks < 2) {
         parallel_for(batch, S(attention_grad_part), &p);
         return;
     }
     p.sums = scratch_take((batch * rows + N) * sizeof(T));
     if (!p.sums) return;
-    memset(dk, 0, batch * cols * d * sizeof(T));
-    memset(dv, 0, batch * cols * e * sizeof(T));
+    for (int64_t b = 0; b < batch; b++) S(clear_gradients)(&p, b);
     parallel_for(batch * p.blocks, S(attention_dq_part), &p);
     parallel_for(batch * ((cols + S(KEYS) - 1) / S(KEYS)), S(attention_dkv_part), &p);
     scratch_give(p.sums);

@@ -188,8 +188,8 @@ REAL(attention, (int dt, int causal, int64_t batch, int64_t rows, int64_t cols, 
      (causal, batch, rows, cols, d, e, scale, o, lse, q, k, v, at, ld))
 REAL(attention_grad, (int dt, int causal, int64_t batch, int64_t rows, int64_t cols, int64_t d, int64_t e, double scale,
                       void *dq, void *dk, void *dv, const void *dy, const void *lse, const void *q, const void *k,
-                      const void *v, const int64_t *at, const int64_t *ld),
-     (causal, batch, rows, cols, d, e, scale, dq, dk, dv, dy, lse, q, k, v, at, ld))
+                      const void *v, const int64_t *at, const int64_t *ld, const int64_t *to),
+     (causal, batch, rows, cols, d, e, scale, dq, dk, dv, dy, lse, q, k, v, at, ld, to))
 REAL(add_rows, (int dt, int64_t rows, int64_t n, void *o, const int64_t *index, const void *a), (rows, n, o, index, a))
 REAL(conv2d, (int dt, const int64_t *g, void *y, const void *x, const void *w, const void *bias), (g, y, x, w, bias))
 REAL(conv2d_grad_input, (int dt, const int64_t *g, void *dx, const void *dy, const void *w, const void *bias),

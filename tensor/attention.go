@@ -80,20 +80,26 @@ func attended(a *kernel.Attention, i int, t *Tensor, batch []int) (*Tensor, erro
 		}
 	}
 	a.Stride[i] = t.strides[nd-2]
+	eachMatrix(t, batch, func(b, at int) { a.At[b][i] = at })
+	return t, nil
+}
+
+// eachMatrix tells where the matrix of each entry of a batch begins.
+func eachMatrix(t *Tensor, batch []int, begin func(b, at int)) {
 	var steps [MaxDims]int
+	nd := len(t.shape)
 	lead := viewOf(t, nd-2)
 	copy(lead.shape, t.shape)
 	copy(lead.strides, t.strides)
 	broadcastStrides(steps[:len(batch)], batch, lead)
-	for b := range a.At {
+	for b := range product(batch) {
 		at := 0
 		for d, rest := len(batch)-1, b; d >= 0; d-- {
 			at += rest % batch[d] * steps[d]
 			rest /= batch[d]
 		}
-		a.At[b][i] = at
+		begin(b, at)
 	}
-	return t, nil
 }
 
 func backAttention(n *node, g *Tensor, out []*Tensor, a kernel.Attention, batch []int) error {
@@ -102,14 +108,30 @@ func backAttention(n *node, g *Tensor, out []*Tensor, a kernel.Attention, batch 
 	if err != nil {
 		return err
 	}
-	lead, b := batch[:len(batch):len(batch)], build(n.op, g)
-	for i, size := range [3][2]int{{a.Rows, a.Width}, {a.Cols, a.Width}, {a.Cols, a.Depth}} {
-		out[i] = b.like(append(lead, size[0], size[1])...)
+	grads, err := n.wholeOfParts(g, func(t *Tensor) bool {
+		nd := len(t.shape)
+		return sameShape(t.shape[:nd-2], batch) && t.strides[nd-1] == 1
+	})
+	switch {
+	case err != nil:
+		return err
+	case grads[0] != nil:
+		a.To = make([][3]int, len(a.At))
+		for i, t := range grads {
+			a.ToStride[i] = t.strides[len(batch)]
+			eachMatrix(t, batch, func(b, at int) { a.To[b][i] = at })
+		}
+	default:
+		lead, b := batch[:len(batch):len(batch)], build(n.op, g)
+		for i, size := range [3][2]int{{a.Rows, a.Width}, {a.Cols, a.Width}, {a.Cols, a.Depth}} {
+			out[i] = b.like(append(lead, size[0], size[1])...)
+			grads[i] = out[i]
+		}
+		if b.err != nil {
+			return b.err
+		}
 	}
-	if b.err != nil {
-		return b.err
-	}
-	err = a.Backward(g.dtype, out[0].ptr(), out[1].ptr(), out[2].ptr(), dy.ptr(), lse.ptr(), q.ptr(), k.ptr(), v.ptr())
-	alive(dy)
+	err = a.Backward(g.dtype, grads[0].ptr(), grads[1].ptr(), grads[2].ptr(), dy.ptr(), lse.ptr(), q.ptr(), k.ptr(), v.ptr())
+	alive(dy, grads[0], grads[1], grads[2])
 	return starved(n.op, err)
 }

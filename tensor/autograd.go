@@ -29,12 +29,13 @@ type node struct {
 	refs    int32   // tensors and edges that lead to it, at least
 	uses    int32   // edges that ever led to it
 	freed   bool
-	foreign bool   // back is a caller's: what it returns may be in use elsewhere
-	stale   bool   // an input was a view of something modified since
-	turned  bool   // its leaf's gradient was put in its place, transposed, before the pass came here
-	placed  uint8  // a bit for each input whose gradient back has put in its place
-	strides []int  // of a result that fills its memory in another order of dimensions
-	number  Scalar // the operand that was a plain number
+	foreign bool                  // back is a caller's: what it returns may be in use elsewhere
+	stale   bool                  // an input was a view of something modified since
+	done    bool                  // what it passes on was put in its place before the pass came here
+	placed  uint8                 // a bit for each input whose gradient back has put in its place
+	strides []int                 // of a result that fills its memory in another order of dimensions
+	number  Scalar                // the operand that was a plain number
+	part    func(*Tensor) *Tensor // of a view that shows a part: that of another tensor of its input's shape, or nil
 
 	inArr    [2]edge
 	savedArr [2]savedTensor

@@ -47,7 +47,7 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 	defer func() {
 		for _, n := range order {
 			n.dropGrad()
-			n.turned = false
+			n.done = false
 		}
 		if c.passes--; c.passes == 0 { // a pass within a pass may free nodes that the outer one has yet to come to
 			c.recycle(order)
@@ -65,10 +65,12 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 				return err
 			}
 		}
-		if n.turned {
-			n.turned = false
-			if err := n.in[0].leaf.arrived(); err != nil {
-				return err
+		if n.done {
+			n.done = false
+			if l := n.in[0].leaf; l != nil {
+				if err := l.arrived(); err != nil {
+					return err
+				}
 			}
 			if !retain {
 				n.free()

@@ -149,7 +149,7 @@ func (n *node) turnedGrad(low bool, g *Tensor) (bool, error) {
 	if dst == nil {
 		return false, nil
 	}
-	m.turned = true
+	m.done = true
 	return true, kGemm(n.op, false, factor{t: dst, ld: k}, factor{t: g, ld: g.shape[1], trans: true}, factor{t: x, ld: k},
 		1, g.shape[1], k, rows, nil, add)
 }

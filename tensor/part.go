@@ -101,9 +101,12 @@ func selectDim(t *Tensor, a, i int) *Tensor {
 	copy(v.shape[a:], t.shape[a+1:])
 	copy(v.strides[a:], t.strides[a+1:])
 	v.off += i * t.strides[a]
-	return finishView("select", t, v, func(n *node, g *Tensor, out []*Tensor) error {
-		return backPart(n, g, out, func(z *Tensor) *Tensor { return selectDim(z, a, i) })
-	})
+	part := func(z *Tensor) *Tensor { return selectDim(z, a, i) }
+	v = finishView("select", t, v, func(n *node, g *Tensor, out []*Tensor) error { return backPart(n, g, out, part) })
+	if v.node != nil {
+		v.node.part = part
+	}
+	return v
 }
 
 // backPart is the gradient of taking a part: zeros, with g in the part.

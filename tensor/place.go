@@ -102,17 +102,71 @@ func (n *node) layerGrads(g *Tensor, out []*Tensor) (dy, dweight, dbias *Tensor,
 	return dy, dweight, dbias, b.err
 }
 
+// wholeOfParts is for an operation on three parts of one tensor, as attention is on queries, keys and values that one product
+// made: zeros for that tensor's gradient, in which back is to add to the parts that it gets. Nil where they are not usable, or where
+// anything else may add to that gradient or to a part's: the order of the additions would be another.
+func (n *node) wholeOfParts(g *Tensor, usable func(part *Tensor) bool) (parts [3]*Tensor, err error) {
+	var m [3]*node
+	for i := range m {
+		if m[i] = n.in[i].node; m[i] == nil || m[i].part == nil || m[i].uses != 1 || m[i].grad != nil || m[i].in[0].node != m[0].in[0].node {
+			return parts, nil
+		}
+	}
+	p := m[0].in[0].node
+	if p == nil || p.uses != 3 || p.grad != nil || p.dtype != g.dtype || n.ctx.Watch != nil || m[0].seq > max(m[1].seq, m[2].seq) {
+		return parts, nil // the part that comes first keeps the sign of a zero, which queries' gradients may have
+	}
+	for i := range m {
+		if err := m[i].check(); err != nil {
+			return parts, err
+		}
+	}
+	z, err := p.spread(g)
+	if err != nil {
+		return parts, err
+	}
+	var found [3]*Tensor
+	for i := range m {
+		if found[i] = m[i].part(z); !usable(found[i]) {
+			z.st.discard()
+			return parts, nil
+		}
+		for _, other := range found[:i] {
+			if other.off == found[i].off || !sameShape(other.shape, found[i].shape) || !sameShape(other.strides, found[i].strides) {
+				z.st.discard()
+				return parts, nil
+			}
+		}
+	}
+	if 3*found[0].n != z.n {
+		clear(memory(z))
+	}
+	z.st.temp = true
+	z.st.hold()
+	p.grad = z
+	for i := range m {
+		m[i].done = true
+	}
+	return found, nil
+}
+
+// spread is a new tensor for a gradient of n's result, which lies as that does.
+func (n *node) spread(g *Tensor) (*Tensor, error) {
+	z, err := newTensor(n.op, g.ctx, n.shape, computable(n.dtype))
+	if err == nil && n.strides != nil {
+		copy(z.strides, n.strides)
+		z.contiguous = false
+	}
+	return z, err
+}
+
 // addPart adds g to a part of the gradient of n's result.
 func (n *node) addPart(g *Tensor, part func(*Tensor) *Tensor) error {
 	first := n.grad == nil
 	if first || !n.grad.ours() {
-		z, err := newTensor(n.op, g.ctx, n.shape, computable(n.dtype))
+		z, err := n.spread(g)
 		if err != nil {
 			return err
-		}
-		if n.strides != nil {
-			copy(z.strides, n.strides)
-			z.contiguous = false
 		}
 		if first {
 			clear(memory(z))

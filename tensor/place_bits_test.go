@@ -26,7 +26,37 @@ func TestPlacesChangeNoBits(t *testing.T) {
 			}}
 		}
 	}
+	// attended is attention to parts of one product; more is what else is done with them, before it.
+	attended := func(causal bool, parts [3]int, of int, more func(whole *Tensor, parts [3]*Tensor) *Tensor) func(*Context, *Generator) made {
+		return func(c *Context, g *Generator) made {
+			const batch, length, heads, width = 2, 70, 3, 7
+			w, x := param(g, c, of*heads*width, 9), param(g, c, batch, length, 9)
+			return made{[]*Tensor{w, x}, func() *Tensor {
+				all := must(View(must(Linear(x, w, nil)), []int{batch, length, of, heads, width}))
+				all = must(Permute(all, []int{2, 0, 3, 1, 4}))
+				var t [3]*Tensor
+				for i := range t {
+					t[i] = must(Select(all, 0, parts[i]))
+				}
+				if more == nil {
+					return square(must(Attention(t[0], t[1], t[2], causal)))
+				}
+				extra := more(all, t)
+				return must(Add(square(must(Attention(t[0], t[1], t[2], causal))), extra))
+			}}
+		}
+	}
 	for name, build := range map[string]func(*Context, *Generator) made{
+		"parts of a product":               attended(true, [3]int{0, 1, 2}, 3, nil),
+		"parts of a product, not causal":   attended(false, [3]int{0, 1, 2}, 3, nil),
+		"parts of a product, other order":  attended(true, [3]int{2, 0, 1}, 3, nil),
+		"parts of a product, not all":      attended(true, [3]int{4, 1, 3}, 5, nil),
+		"parts of a product, one twice":    attended(true, [3]int{0, 1, 1}, 3, nil),
+		"parts of a product, one thrice":   attended(false, [3]int{1, 1, 1}, 3, nil),
+		"parts of a product, used besides": attended(true, [3]int{0, 1, 2}, 3, func(_ *Tensor, parts [3]*Tensor) *Tensor { return square(parts[1]) }),
+		"parts and the whole": attended(true, [3]int{0, 1, 2}, 3, func(whole *Tensor, _ [3]*Tensor) *Tensor {
+			return must(Add(square(whole), must(Sum(must(Unary(OpTanh, whole)), nil, false))))
+		}),
 		"norms beside what they norm": func(c *Context, g *Generator) made {
 			w, v, b, x := param(g, c, 37), param(g, c, 37), param(g, c, 37), param(g, c, 9, 37)
 			return made{[]*Tensor{w, v, b, x}, func() *Tensor {
