@@ -173,6 +173,7 @@ func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int6
 	if recordsAny(x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH) {
 		record(all, op, r.backward, x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH).save(in, wih, whh, r.kept, r.h, r.c)
 	}
+	discardAll(r.kept, r.h, r.c, hidden, back.data) // what the backward pass needs stays until it is done
 	if out, err = Narrow(all, 0, 0, r.steps); err != nil {
 		return
 	}
@@ -336,5 +337,24 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
 		outs[5+i] = sum
 	}
 	alive(dy, dgates, dhidden, dh, dh0, dc, dc0, in, wih, whh)
+	discardAll(dgates, dh0, dc0, forth.data)
+	if dhidden != dgates {
+		Discard(dhidden)
+	}
+	if outs[1] == nil {
+		Discard(dh)
+	}
+	if outs[2] == nil && dc != nil {
+		Discard(dc)
+	}
 	return nil
+}
+
+// discardAll discards the tensors that there are.
+func discardAll(tensors ...*Tensor) {
+	for _, t := range tensors {
+		if t != nil {
+			Discard(t)
+		}
+	}
 }

@@ -51,3 +51,44 @@ func TestSequencesTogether(t *testing.T) {
 		}
 	}
 }
+
+// A step of a recurrent layer leaves its results behind, and nothing of what it computed them with.
+func TestRecurrentGivesBack(t *testing.T) {
+	const steps, batch, in, width = 8, 4, 32, 256
+	for _, cell := range []Cell{LSTM, GRU, RNNTanh} {
+		t.Run(fmt.Sprint(cell), func(t *testing.T) {
+			c, g := NewContext(), NewGenerator(1, 0)
+			leaf := func(shape ...int) *Tensor {
+				w := must(g.Randn(c, shape, element.Float32))
+				check(t, w.SetRequiresGrad(true))
+				return w
+			}
+			sums := gatesOf(cell) * width
+			w := RNNWeights{leaf(sums, in), leaf(sums, width), leaf(sums), leaf(sums)}
+			x, zero, seed := leaf(steps, batch, in), must(Zeros(c, []int{batch, width}, element.Float32)), must(Ones(c, []int{steps, batch, width}, element.Float32))
+			var memory *Tensor
+			if cell == LSTM {
+				memory = zero
+			}
+			step := func(train bool) int {
+				before := Memory().InUse
+				if !train {
+					c.BeginNoGrad()
+					defer c.EndNoGrad()
+				}
+				out, _, _, err := Recurrent(cell, x, zero, memory, w, nil, false)
+				check(t, err)
+				if train {
+					check(t, out.Backward(seed, false))
+				}
+				return Memory().InUse - before
+			}
+			step(true) // the first has gradients to make
+			for _, train := range []bool{true, false} {
+				if left, results := step(train), classBytes(4*(steps+2)*batch*width); left > results {
+					t.Errorf("training %v: %d bytes stay in use, of which results are %d", train, left, results)
+				}
+			}
+		})
+	}
+}
