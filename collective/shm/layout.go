@@ -25,7 +25,7 @@ const (
 //	arrivals   per rank and parity: the round it has arrived at
 //	stages     per rank and parity: what it publishes
 //	results    per rank and parity: what it has reduced
-//	doorbells  per rank: messages came
+//	doorbells  per rank: messages came; and on which core it is
 //	rings      per pair of ranks: messages on their way
 //
 // Only what is used takes memory.
@@ -52,7 +52,10 @@ type control struct {
 	closed  atomic.Int32 // ranks that are done with the area
 }
 
-const arrivalsAt = 4096
+const (
+	arrivalsAt = 4096
+	coreAt     = 64 // behind a doorbell
+)
 
 // arrival is what a rank says in a round. A small contribution travels in it:
 // then a round moves a single cache line from rank to rank.

@@ -3,6 +3,7 @@ package shm
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"drun/collective"
@@ -35,6 +36,11 @@ func (m *mailbox) init(c *Comm) {
 	m.comm = c
 	m.incoming = make([]incoming, c.size)
 	m.sends = make([]*calls.Background, c.size)
+}
+
+// core is that which a rank has noted, plus 1.
+func (c *Comm) core(rank int) *atomic.Uint32 {
+	return sharedmem.At[atomic.Uint32](c.mem, c.layout.doorbells+rank*sharedmem.CacheLine+coreAt)
 }
 
 func (m *mailbox) doorbell(rank int) *sharedmem.Gate {

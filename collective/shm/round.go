@@ -33,6 +33,9 @@ func (r *run) arrive() error {
 		own.fingerprint, own.passed = r.fingerprint, r.passed
 	}
 	round := r.round
+	if round%noteEvery == 0 {
+		r.noteCore()
+	}
 	sharedmem.Publish(&own.round, round)
 	next := 0
 	for next < len(mine) && mine[next].round.Load() == round {
@@ -74,7 +77,10 @@ func agreed(all []*arrival, own *arrival) (err error) {
 // awaitArrivals waits until the ranks from next on have arrived, and tells whether it
 // slept.
 func (r *run) awaitArrivals(all []*arrival, next int, round uint64) (slept bool, err error) {
-	for range r.spin {
+	for n := range r.spin {
+		if n == lookAround && r.sharesCore(next) {
+			break // it cannot arrive before this one sleeps
+		}
 		sharedmem.Pause()
 		for all[next].round.Load() == round {
 			if next++; next == len(all) {
@@ -105,6 +111,26 @@ func (r *run) awaitArrivals(all []*arrival, next int, round uint64) (slept bool,
 		return true, err
 	}
 	return looks > 1, aborted
+}
+
+// A rank notes on which core it is when it has waited for so many looks, and every so many rounds, since one for which the
+// others always wait would not.
+const (
+	lookAround = 100
+	noteEvery  = 256
+)
+
+func (c *Comm) noteCore() (core uint32) {
+	core = sharedmem.Core() + 1 // 0: not known
+	c.core(c.rank).Store(core)
+	return core
+}
+
+// sharesCore tells whether another rank was on this one's core when it noted that last. On a busy machine both may be
+// there for long, and each would spin in vain at every call while the other needs the core.
+func (c *Comm) sharesCore(other int) bool {
+	core := c.noteCore()
+	return core != 0 && c.core(other).Load() == core
 }
 
 // stage is where a rank publishes in the current round.
