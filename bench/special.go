@@ -81,15 +81,22 @@ func ownSize(pid int) float64 {
 	return peakResident(string(status))
 }
 
-// largestChild returns the largest peak, in MiB, of a process's children.
+// largestChild returns the largest peak, in MiB, of a process's children. One that has not executed its program yet shows its
+// parent's memory, and does not count.
 func largestChild(parent int) float64 {
 	largest := 0.0
+	command := func(pid string) string {
+		line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+		return string(line)
+	}
+	own := command(strconv.Itoa(parent))
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
 	for _, path := range threads {
 		children, _ := os.ReadFile(path)
 		for _, child := range strings.Fields(string(children)) {
-			pid, _ := strconv.Atoi(child)
-			largest = max(largest, ownSize(pid))
+			if pid, _ := strconv.Atoi(child); command(child) != own {
+				largest = max(largest, ownSize(pid))
+			}
 		}
 	}
 	return largest
