@@ -320,8 +320,10 @@ static struct S(meet) S(meeting)(int64_t at, int64_t cells, int64_t stride, int6
 // The input's gradient is a convolution of dy with the kernel turned round. With strides, the input rows (and
 // columns) of one remainder meet only some kernel rows: each remainder is a convolution of its own. A transposed
 // convolution is the same, with a bias.
+static int S(sparse_grad_input)(const struct S(conv) *p, T *dx, const T *dy, const T *w); // conv_sparse.h
 static void S(conv2d_grad_input)(const int64_t *g, T *dx, const T *dy, const T *w, const T *bias) {
     struct S(conv) p = S(geometry)(g);
+    if (!bias && S(sparse_grad_input)(&p, dx, dy, w)) return;
     int64_t most = p.filters * p.kh * p.kw;
     int64_t *offset = scratch_take(most * sizeof(int64_t) + (p.channels + N + S(MR)) * most * sizeof(T) + 64);
     if (!offset) return;

@@ -28,42 +28,79 @@ func TestConv(t *testing.T) {
 		oh, ow := w.Out()
 		xs, ks, ys := w.Batch*w.Channels*w.Height*w.Width, w.Filters*w.Channels*w.KernelH*w.KernelW, w.Batch*w.Filters*oh*ow
 		x, k, bias, dy := real32(1, xs), real32(2, ks), real32(3, w.Filters), real32(4, ys)
-		y, dx, dk, db := make([]float64, ys), make([]float64, xs), make([]float64, ks), make([]float64, w.Filters)
-		for b := range w.Batch {
-			for f := range w.Filters {
-				for oy := range oh {
-					for ox := range ow {
-						o := ((b*w.Filters+f)*oh+oy)*ow + ox
-						y[o] += float64(bias[f])
-						db[f] += float64(dy[o])
-						for c := range w.Channels {
-							for i := range w.KernelH {
-								for j := range w.KernelW {
-									iy, ix := oy*w.StrideH+i-w.PadH, ox*w.StrideW+j-w.PadW
-									if iy < 0 || ix < 0 || iy >= w.Height || ix >= w.Width {
-										continue
-									}
-									xi, ki := ((b*w.Channels+c)*w.Height+iy)*w.Width+ix, ((f*w.Channels+c)*w.KernelH+i)*w.KernelW+j
-									y[o] += float64(x[xi]) * float64(k[ki])
-									dx[xi] += float64(dy[o]) * float64(k[ki])
-									dk[ki] += float64(dy[o]) * float64(x[xi])
+		testConv(t, w, x, k, bias, dy)
+		thin(dy)
+		testConv(t, w, x, k, bias, dy)
+		// Zeros of dy are multiplied by what is not finite, too.
+		x[xs/2], x[xs-1] = float32(math.Inf(1)), float32(math.NaN())
+		testConv(t, w, x, k, bias, dy)
+		x[xs/2], x[xs-1], k[ks/2] = 1, 2, float32(math.Inf(-1))
+		testConv(t, w, x, k, bias, dy)
+		k[ks/2], dy[0], dy[ys/2], dy[ys-1] = 1, float32(math.Inf(-1)), float32(math.NaN()), float32(math.Inf(1))
+		testConv(t, w, x, k, bias, dy)
+	}
+}
+
+// thin leaves about a fifth of a gradient, as pooling by maxima and relu do, and zeros of both signs.
+func thin[E float32 | float64](dy []E) {
+	for i, v := range dy {
+		if v < 0.8 {
+			dy[i] = E(math.Copysign(0, float64(v)))
+		}
+	}
+}
+
+// testConv compares a convolution and its gradients with sums in float64.
+func testConv(t *testing.T, w Window, x, k, bias, dy []float32) {
+	t.Helper()
+	oh, ow := w.Out()
+	y, dx, dk, db := make([]float64, len(dy)), make([]float64, len(x)), make([]float64, len(k)), make([]float64, w.Filters)
+	for b := range w.Batch {
+		for f := range w.Filters {
+			for oy := range oh {
+				for ox := range ow {
+					o := ((b*w.Filters+f)*oh+oy)*ow + ox
+					y[o] += float64(bias[f])
+					db[f] += float64(dy[o])
+					for c := range w.Channels {
+						for i := range w.KernelH {
+							for j := range w.KernelW {
+								iy, ix := oy*w.StrideH+i-w.PadH, ox*w.StrideW+j-w.PadW
+								ki := ((f*w.Channels+c)*w.KernelH+i)*w.KernelW + j
+								if iy < 0 || ix < 0 || iy >= w.Height || ix >= w.Width {
+									y[o] += 0 * float64(k[ki]) // padding is multiplied like any other zero
+									dk[ki] += 0 * float64(dy[o])
+									continue
 								}
+								xi := ((b*w.Channels+c)*w.Height+iy)*w.Width + ix
+								y[o] += float64(x[xi]) * float64(k[ki])
+								dx[xi] += float64(dy[o]) * float64(k[ki])
+								dk[ki] += float64(dy[o]) * float64(x[xi])
 							}
 						}
 					}
 				}
 			}
 		}
-		near(t, "convolution", written(t, ys, func(out []float32) {
-			_ = Conv2d(element.Float32, w, ptr(out), ptr(x), ptr(k), ptr(bias))
-		}), y, 3e-5)
-		near(t, "input gradient", written(t, xs, func(out []float32) {
-			_ = Conv2dGradInput(element.Float32, w, ptr(out), ptr(dy), ptr(k))
-		}), dx, 3e-5)
-		near(t, "weight gradient", written(t, ks+w.Filters, func(out []float32) {
-			_ = Conv2dGradWeight(element.Float32, w, ptr(out), ptr(out[ks:]), ptr(dy), ptr(x))
-		}), append(dk, db...), 1e-4)
 	}
+	for ki, v := range k { // beyond the output's edges are zeros, too
+		c, i, j := ki/w.KernelW/w.KernelH%w.Channels, ki/w.KernelW%w.KernelH, ki%w.KernelW
+		for xi := 0; v-v != 0 && xi < len(x); xi++ {
+			oy, ox := xi/w.Width%w.Height+w.PadH-i, xi%w.Width+w.PadW-j
+			if xi/w.Width/w.Height%w.Channels == c && oy%w.StrideH == 0 && ox%w.StrideW == 0 && (oy < 0 || ox < 0 || oy/w.StrideH >= oh || ox/w.StrideW >= ow) {
+				dx[xi] += 0 * float64(v)
+			}
+		}
+	}
+	near(t, "convolution", written(t, len(y), func(out []float32) {
+		_ = Conv2d(element.Float32, w, ptr(out), ptr(x), ptr(k), ptr(bias))
+	}), y, 3e-5)
+	near(t, "input gradient", written(t, len(x), func(out []float32) {
+		_ = Conv2dGradInput(element.Float32, w, ptr(out), ptr(dy), ptr(k))
+	}), dx, 3e-5)
+	near(t, "weight gradient", written(t, len(k)+w.Filters, func(out []float32) {
+		_ = Conv2dGradWeight(element.Float32, w, ptr(out), ptr(out[len(k):]), ptr(dy), ptr(x))
+	}), append(dk, db...), 1e-4)
 }
 
 func TestPool(t *testing.T) {

@@ -76,6 +76,7 @@ static void S(weight_part)(void *ctx, int64_t task) {
     scratch_give(x);
 }
 
+static int S(sparse_grad_weight)(const struct S(conv) *p, int64_t groups, int64_t chunk, T *dw, T *dbias); // conv_sparse.h
 static void S(conv2d_grad_weight)(const int64_t *g, T *dw, T *dbias, const T *dy, const T *x) {
     struct S(conv) p = S(geometry)(g);
     p.w = dy, p.x = x;
@@ -85,11 +86,13 @@ static void S(conv2d_grad_weight)(const int64_t *g, T *dw, T *dbias, const T *dy
     int64_t groups = (1 << 20) / (depth * p.filters + 1) + 1;
     groups = groups < 16 ? groups : 16;
     groups = groups < p.batch ? groups : p.batch;
+    int64_t chunk = p.ow < 256 ? 256 / p.ow : 1;
+    if (S(sparse_grad_weight)(&p, groups, chunk, dw, dbias)) return;
     int64_t *offset = scratch_take(depth * sizeof(int64_t) + (groups * each + depth * p.filters) * sizeof(T) + 64);
     if (!offset) return;
     T *turned = (T *)(offset + depth);
     struct S(weight_sum) s = {p, S(input_canvas)(&p), depth, width, groups, S(parts_for)(groups, (depth + S(MR) - 1) / S(MR)),
-                              p.ow < 256 ? 256 / p.ow : 1, offset, turned + depth * p.filters};
+                              chunk, offset, turned + depth * p.filters};
     S(cell_offsets)(&s.canvas, &p, offset);
     parallel_for(groups * s.slices, S(weight_part), &s);
     for (int64_t i = 1; i < groups; i++) S(add_to)(each, s.sums, s.sums + i * each);

@@ -139,6 +139,8 @@ func orders[E float32 | float64]() []order[E] {
 	for _, w := range []Window{
 		{Batch: 2, Channels: 31, Height: 9, Width: 11, Filters: 13, KernelH: 3, KernelW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 1},
 		{Batch: 19, Channels: 33, Height: 7, Width: 6, Filters: 70, KernelH: 3, KernelW: 2, StrideH: 2, StrideW: 1, PadH: 0, PadW: 1},
+		{Batch: 3, Channels: 33, Height: 14, Width: 13, Filters: 37, KernelH: 3, KernelW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 1},
+		{Batch: 17, Channels: 16, Height: 9, Width: 40, Filters: 31, KernelH: 5, KernelW: 2, StrideH: 1, StrideW: 1, PadH: 2, PadW: 0},
 		{Batch: 3, Channels: 2, Height: 33, Width: 300, Filters: 5, KernelH: 5, KernelW: 7, StrideH: 1, StrideW: 3, PadH: 2, PadW: 3},
 	} {
 		add(fmt.Sprint("conv", w), func(dt element.Type, draw func(n int) []E) []E {
@@ -150,6 +152,16 @@ func orders[E float32 | float64]() []order[E] {
 			_ = Conv2dGradInput(dt, w, ptr(dx), ptr(dy), ptr(weight))
 			_ = Conv2dGradWeight(dt, w, ptr(sums), ptr(sums[nw:]), ptr(dy), ptr(x))
 			return slices.Concat(y, dx, sums)
+		})
+		add(fmt.Sprint("conv, most of dy zero", w), func(dt element.Type, draw func(n int) []E) []E {
+			h, v := w.Out()
+			nx, nw := w.Batch*w.Channels*w.Height*w.Width, w.Filters*w.Channels*w.KernelH*w.KernelW
+			x, weight, dy := draw(nx), draw(nw), draw(w.Batch*w.Filters*h*v)
+			thin(dy)
+			dx, sums := make([]E, nx), make([]E, nw+w.Filters)
+			_ = Conv2dGradInput(dt, w, ptr(dx), ptr(dy), ptr(weight))
+			_ = Conv2dGradWeight(dt, w, ptr(sums), ptr(sums[nw:]), ptr(dy), ptr(x))
+			return slices.Concat(dx, sums)
 		})
 		add(fmt.Sprint("average pool", w), func(dt element.Type, draw func(n int) []E) []E {
 			h, v := w.Out()

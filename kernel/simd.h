@@ -129,3 +129,17 @@ INLINE vf32 odd_f32(vf32 a, vf32 b) { return __builtin_shufflevector(a, b, 1, 3,
 INLINE vf64 even_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 0, 2); }
 INLINE vf64 odd_f64(vf64 a, vf64 b) { return __builtin_shufflevector(a, b, 1, 3); }
 #endif
+
+// Moves the lanes that are not zero to the front, and with them those of another vector, as bits; returns how many they are.
+#if VB == 64
+INLINE int front_f32(vf32 *v, vf32 *with) {
+    __mmask16 m = _mm512_cmp_ps_mask((__m512)*v, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+    *v = (vf32)_mm512_maskz_compress_ps(m, (__m512)*v), *with = (vf32)_mm512_maskz_compress_ps(m, (__m512)*with);
+    return __builtin_popcount(m);
+}
+INLINE int front_f64(vf64 *v, vf64 *with) {
+    __mmask8 m = _mm512_cmp_pd_mask((__m512d)*v, _mm512_setzero_pd(), _CMP_NEQ_UQ);
+    *v = (vf64)_mm512_maskz_compress_pd(m, (__m512d)*v), *with = (vf64)_mm512_maskz_compress_pd(m, (__m512d)*with);
+    return __builtin_popcount(m);
+}
+#endif

@@ -9,6 +9,7 @@
 #include "attention.h"
 #include "conv.h"
 #include "conv_weight.h"
+#include "conv_sparse.h"
 #include "pooling.h"
 #include "optim.h"
 #include "optim_rules.h"
