@@ -215,7 +215,6 @@ REAL(group_norm_grad, (int dt, int64_t rows, int64_t groups, int64_t each, int64
 REAL(cell_step, (int dt, int kind, int backward, int64_t n, int64_t width, int64_t t, int64_t out_step,
                  const int64_t *lengths, const uintptr_t *q),
      (kind, backward, n, width, t, out_step, lengths, q))
-REAL(activation, (int dt, int op, int64_t n, double a, double b, void *o, void *slope, const void *x), (op, n, a, b, o, slope, x))
 REAL(rmsprop, (int dt, int64_t n, void *p, const void *g, void *v, void *m, void *a, double lr, double alpha, double eps,
                double decay, double momentum),
      (n, p, g, v, m, a, lr, alpha, eps, decay, momentum))
@@ -224,3 +223,30 @@ REAL(adagrad, (int dt, int64_t n, void *p, const void *g, void *v, double lr, do
 REAL(lion, (int dt, int64_t n, void *p, const void *g, void *m, double lr, double beta1, double beta2, double decay),
      (n, p, g, m, lr, beta1, beta2, decay))
 REAL(scale, (int dt, int64_t n, void *x, double by), (n, x, by))
+
+// Activations of bfloat16 are those of float32, block by block, with slopes in float32.
+struct half_activation {
+    int op;
+    float a, b, *slope;
+    uint16_t *o;
+    const uint16_t *x;
+};
+
+static void half_activation_range(void *ctx, int64_t from, int64_t to) {
+    const struct half_activation *u = ctx;
+    float x[BLOCK], y[BLOCK];
+    for (int64_t i = from; i < to; i += BLOCK) {
+        int64_t n = to - i < BLOCK ? to - i : BLOCK;
+        for (int64_t j = 0; j < n; j++) x[j] = widen_bf16(u->x[i + j]);
+        struct activation_f32 wide = {u->op, u->a, u->b, y, u->slope ? u->slope + i : NULL, x};
+        activation_range_f32(&wide, 0, n);
+        for (int64_t j = 0; j < n; j++) u->o[i + j] = narrow_bf16(y[j]);
+    }
+}
+
+static void k_activation(int dt, int op, int64_t n, double a, double b, void *o, void *slope, const void *x) {
+    struct half_activation half = {op, (float)a, (float)b, slope, o, x};
+    if (dt == BF16) parallel_range(n, 16384, half_activation_range, &half);
+    else if (dt == F32) activation_f32(op, n, a, b, o, slope, x);
+    else activation_f64(op, n, a, b, o, slope, x);
+}

@@ -228,6 +228,27 @@ func TestActivationSlopes(t *testing.T) {
 	}
 }
 
+// An activation of bfloat16 is that of float32 on the same numbers, rounded once.
+func TestActivationsOfHalf(t *testing.T) {
+	const n = 40_001 // more than a block, more than a thread's share
+	x, wide := make([]uint16, n), make([]float32, n)
+	for i := range x {
+		x[i] = uint16(i * 7)
+	}
+	Cast(element.Float32, element.BFloat16, []int{n}, row(wide), row(x))
+	for _, f := range []Activation{LeakyRelu, Elu, Softplus, Mish, GeluTanh, Huber, GeluSlope, SiluSlope} {
+		values, slopes, want := make([]float32, n), make([]float32, n), make([]uint16, n)
+		Activate(element.Float32, f, n, 0.7, 20, ptr(values), ptr(slopes), ptr(wide))
+		Cast(element.BFloat16, element.Float32, []int{n}, row(want), row(values))
+		got := make([]uint16, n)
+		slope := written(t, n, func(out []float32) { Activate(element.BFloat16, f, n, 0.7, 20, ptr(got), ptr(out), ptr(x)) })
+		alone := written(t, n, func(out []uint16) { Activate(element.BFloat16, f, n, 0.7, 20, ptr(out), nil, ptr(x)) })
+		if !slices.Equal(got, want) || !slices.Equal(alone, want) || bytesOf(slope) != bytesOf(slopes) {
+			t.Errorf("activation %d differs from float32's", f)
+		}
+	}
+}
+
 // What a NaN's bits are must not depend on where it came from.
 func TestCanonicalNaN(t *testing.T) {
 	odd := math.Float32frombits(0xffabcdef)

@@ -6,19 +6,18 @@ import (
 	"drun/kernel"
 )
 
-// activate applies a function with parameters a and b to each element.
+// activate applies a function with parameters a and b to each element. Of bfloat16 the slope is float32.
 func activate(op string, f kernel.Activation, x *Tensor, a, b float64) (*Tensor, error) {
-	if half(x) {
-		return narrow(func(t []*Tensor) (*Tensor, error) { return activate(op, f, t[0], a, b) }, x)
-	}
-	if err := needFloat(op, x); err != nil {
-		return nil, err
+	if !half(x) {
+		if err := needFloat(op, x); err != nil {
+			return nil, err
+		}
 	}
 	made := build(op, x)
 	in, out := made.contiguous(x), made.like(x.shape...)
 	var slope *Tensor
 	if records(x, nil) {
-		slope = made.like(x.shape...)
+		slope = made.of(computable(x.dtype), x.shape...)
 	}
 	if made.err != nil {
 		return nil, made.err

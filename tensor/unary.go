@@ -82,6 +82,8 @@ func Unary(op UnaryOp, a *Tensor) (*Tensor, error) {
 		return nil, storageOnly(info.name, compute)
 	case op == OpNot:
 		compute = element.Bool
+	case compute == element.BFloat16 && (op == OpGelu || op == OpSilu):
+		return activate(info.name, kernel.Activation(op), a, 0, 0)
 	case compute == element.BFloat16:
 		return halfUnary(op, a)
 	case compute == element.Bool && (op == OpNeg || op == OpAbs || op == OpSign || op == OpSquare):
