@@ -156,6 +156,30 @@ INLINE void finish_half(const struct half_out *o, const float *sums, int64_t ld,
     }
 }
 
+#ifdef PATH_TILES
+typedef uint16_t vhalves __attribute__((vector_size(VB / 2)));
+typedef vhalves __attribute__((aligned(2), may_alias)) vhalves_any;
+
+// Stores a vector as narrow_bf16 gives each element.
+INLINE void store_half(uint16_t *to, vf32 x) {
+    vu32 u = (vu32)x, rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16, is = (vu32)(x == x);
+    *(vhalves_any *)to = __builtin_convertvector((rounded & is) | (0x7fc0 & ~is), vhalves);
+}
+
+// finish_half of whole rows of a pair of panels, without a way through memory.
+static void finish_whole(const struct half_out *o, const float *sums, int64_t i, int64_t j, int rows) {
+    for (int r = 0; r < rows; r++) {
+        int64_t at = (i + r) * o->ldc + j;
+        for (int v = 0; v < 2 * TILE_LINES; v += VB / 4) {
+            vf32 x = load_f32(sums + r * 2 * TILE_LINES + v);
+            if (o->accumulate) x = load_f32((float *)o->c + at + v) + x;
+            if (o->bias) x += load_f32(o->bias + j + v);
+            if (o->wide) store_f32((float *)o->c + at + v, canon_f32(x));
+            else store_half((uint16_t *)o->c + at + v, x);
+        }
+    }
+}
+
 // Fetches where sums will go, before they are computed.
 INLINE void fetch_half(const struct half_out *o, int64_t i, int64_t j, int rows, int cols) {
     int size = o->wide ? 4 : 2;
@@ -164,6 +188,7 @@ INLINE void fetch_half(const struct half_out *o, int64_t i, int64_t j, int rows,
         for (int at = 0; at < cols * size; at += 64) __builtin_prefetch(c + at, 1);
     }
 }
+#endif
 
 // Rows of A at once, and vectors of a panel of B: a product's chains, as many as hide a multiply-add's latency.
 enum { HALF_ROWS = VB == 64 ? 8 : 4, HALF_VECTORS = 64 / VB };
@@ -338,7 +363,7 @@ static void half_part(const struct half_product *p, int64_t m, int64_t n, struct
                             else if (ra == 2) tile_sums_2_1(sums, at, bt, blocks);
                             else if (cb == 2) tile_sums_1_2(sums, at, bt, blocks);
                             else tile_sums_1_1(sums, at, bt, blocks);
-                            if (cols == 2 * TILE_LINES) finish_half(&o, sums, 32, i0 + i, j0 + j, rows, 2 * TILE_LINES);
+                            if (cols == 2 * TILE_LINES) finish_whole(&o, sums, i0 + i, j0 + j, rows);
                             else finish_half(&o, sums, 32, i0 + i, j0 + j, rows, cols);
                             continue;
                         }
