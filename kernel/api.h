@@ -82,10 +82,15 @@ KERNEL(scatter_add, (int dt, int64_t outer, int64_t from, int64_t to, int64_t in
        (dt, outer, from, to, inner, o, index, a))
 
 SCRATCHED(conv2d, (int dt, const int64_t *g, mem *y, const mem *x, const mem *w, const mem *bias), (dt, g, y, x, w, bias))
-SCRATCHED(conv2d_grad_input, (int dt, const int64_t *g, mem *dx, const mem *dy, const mem *w, const mem *bias),
-       (dt, g, dx, dy, w, bias))
-SCRATCHED(conv2d_grad_weight, (int dt, const int64_t *g, mem *dw, mem *dbias, const mem *dy, const mem *x),
-       (dt, g, dw, dbias, dy, x))
+SCRATCHED(conv2d_max_pool, (int dt, const int64_t *g, const int64_t *pool, mem *y, int32_t *index, const mem *x, const mem *w,
+                      const mem *bias),
+       (dt, g, pool, y, index, x, w, bias))
+SCRATCHED(conv2d_grad_input, (int dt, const int64_t *g, mem *dx, const mem *dy, const int32_t *maxima, int64_t pooled, const mem *w,
+                      const mem *bias),
+       (dt, g, dx, dy, maxima, pooled, w, bias))
+SCRATCHED(conv2d_grad_weight, (int dt, const int64_t *g, mem *dw, mem *dbias, const mem *dy, const int32_t *maxima, int64_t pooled,
+                      const mem *x),
+       (dt, g, dw, dbias, dy, maxima, pooled, x))
 KERNEL(max_pool2d, (int dt, const int64_t *g, mem *y, int32_t *index, const mem *x), (dt, g, y, index, x))
 KERNEL(max_pool2d_grad, (int dt, const int64_t *g, mem *dx, const mem *dy, const int32_t *index), (dt, g, dx, dy, index))
 KERNEL(avg_pool2d, (int dt, const int64_t *g, mem *y, const mem *x), (dt, g, y, x))

@@ -4,6 +4,8 @@ package kernel
 // #include "kernel.h"
 // #cgo noescape drun_conv2d
 // #cgo nocallback drun_conv2d
+// #cgo noescape drun_conv2d_max_pool
+// #cgo nocallback drun_conv2d_max_pool
 // #cgo noescape drun_conv2d_grad_input
 // #cgo nocallback drun_conv2d_grad_input
 // #cgo noescape drun_conv2d_grad_weight
@@ -70,23 +72,45 @@ func Conv2d(dt element.Type, w Window, y, x, weight, bias unsafe.Pointer) error 
 	return had(C.drun_conv2d(C.int(dt), ints(g[:]), mem(y), mem(x), mem(weight), mem(bias)))
 }
 
+// Conv2dMaxPool computes what MaxPool2d makes of Conv2d's result, which only the caches ever see: y and indices are those of the
+// pooling.
+func Conv2dMaxPool(dt element.Type, w, pool Window, y unsafe.Pointer, indices []int32, x, weight, bias unsafe.Pointer) error {
+	g, p := w.geometry(), pool.geometry()
+	return had(C.drun_conv2d_max_pool(C.int(dt), ints(g[:]), ints(p[:]), mem(y), (*C.int32_t)(unsafe.SliceData(indices)), mem(x), mem(weight), mem(bias)))
+}
+
 // Conv2dGradInput computes dx from dy.
 func Conv2dGradInput(dt element.Type, w Window, dx, dy, weight unsafe.Pointer) error {
+	return Conv2dPooledGradInput(dt, w, dx, dy, nil, weight)
+}
+
+// Conv2dPooledGradInput computes dx from dy; with indices, dy is the gradient of Conv2dMaxPool's result.
+func Conv2dPooledGradInput(dt element.Type, w Window, dx, dy unsafe.Pointer, indices []int32, weight unsafe.Pointer) error {
 	g := w.geometry()
-	return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), mem(weight), nil))
+	return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(weight), nil))
+}
+
+// each is how many of the indices of maxima are those of a filter.
+func (w Window) each(indices []int32) C.int64_t {
+	return C.int64_t(len(indices) / max(w.Batch*w.Filters, 1))
 }
 
 // ConvTranspose2d computes dx from dy like Conv2dGradInput, and adds bias [Channels], which may be nil: a
 // convolution whose strides spread its input.
 func ConvTranspose2d(dt element.Type, w Window, dx, dy, weight, bias unsafe.Pointer) error {
 	g := w.geometry()
-	return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), mem(weight), mem(bias)))
+	return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), nil, 0, mem(weight), mem(bias)))
 }
 
 // Conv2dGradWeight adds to dweight and dbias; either may be nil.
 func Conv2dGradWeight(dt element.Type, w Window, dweight, dbias, dy, x unsafe.Pointer) error {
+	return Conv2dPooledGradWeight(dt, w, dweight, dbias, dy, nil, x)
+}
+
+// Conv2dPooledGradWeight adds to dweight and dbias; with indices, dy is the gradient of Conv2dMaxPool's result.
+func Conv2dPooledGradWeight(dt element.Type, w Window, dweight, dbias, dy unsafe.Pointer, indices []int32, x unsafe.Pointer) error {
 	g := w.geometry()
-	return had(C.drun_conv2d_grad_weight(C.int(dt), ints(g[:]), mem(dweight), mem(dbias), mem(dy), mem(x)))
+	return had(C.drun_conv2d_grad_weight(C.int(dt), ints(g[:]), mem(dweight), mem(dbias), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(x)))
 }
 
 // MaxPool2d computes y [Batch, Channels, out height, out width] and where in its plane each maximum was

@@ -15,11 +15,22 @@ struct S(conv) {
     int64_t batch, channels, height, width, filters, kh, kw, sh, sw, ph, pw, oh, ow, dh, dw, xs, ys;
     T *y;
     const T *x, *w, *bias;
+    const int32_t *maxima; // of a gradient that pooling by maxima has yet to give back: where they were, or NULL
+    int64_t pooled;        // and how many there are of a filter
 };
+
+// A pooling: its geometry, where maxima are, and what its gradient is told of that.
+struct S(pool) {
+    struct S(conv) g;
+    int32_t *index;
+    const int32_t *from;
+};
+static void S(pool_image)(const struct S(pool) *q, const T *x, int64_t image, int64_t f0, int64_t f1);
+static const T *S(gradient_of)(const struct S(conv) *p, const T *dy, int64_t image, int64_t f0, int64_t f1, T *to);
 
 INLINE struct S(conv) S(geometry)(const int64_t *g) {
     return (struct S(conv)){g[0], g[1], g[2], g[3], g[4], g[5], g[6], g[7], g[8], g[9], g[10], g[11], g[12],
-                            g[13], g[14], g[15], g[16], NULL, NULL, NULL, NULL};
+                            g[13], g[14], g[15], g[16], NULL, NULL, NULL, NULL, NULL, 0};
 }
 
 // The output columns [from, to) whose input column lies inside the image, for kernel column j.
@@ -102,6 +113,11 @@ EACH_ROWS(DIRECT_TILE)
 static const S(direct_fn) S(direct_tiles)[S(MR) + 1] = {EACH_ROWS(NAMED)};
 #undef NAMED
 
+// Two by two, a stride of two: the common pooling.
+INLINE int S(pairs)(const struct S(conv) *p) {
+    return p->kh == 2 && p->kw == 2 && p->sh == 2 && p->sw == 2 && p->ph == 0 && p->pw == 0;
+}
+
 // A convolution with its weights packed: `filters` rows by `depth`, in panels of MR rows, or of a vector of them.
 struct S(direct) {
     struct S(canvas) canvas;
@@ -113,6 +129,8 @@ struct S(direct) {
     T *y;
     int64_t oh, ow, plane, row, column, across, from_image, to_image;
     int64_t batch, each; // images, and how many of them are a task
+    const struct S(pool) *pool;   // what is computed of the results, or NULL
+    const struct S(conv) *maxima; // x is a gradient that pooling has yet to give back, or NULL
 };
 
 // n results of neighbouring columns, the first of which goes to y; `all` elements of its row lie from there on.
@@ -187,9 +205,45 @@ static const S(along_fn) S(along_tiles)[S(AR) + 1] = {EACH_ALONG(NAMED)};
 #undef NAMED
 #undef EACH_ALONG
 
+// Results of a chunk of rows, of f1 - f0 filters one after the other, and the maxima of each two by two of them, which go to the
+// planes of the pooling; `where` has room for as many indices.
+static void S(along_pool)(const struct S(pool) *q, T *c, T *where, int64_t ldc, int64_t image, int64_t row, int64_t rows, int64_t f0, int64_t f1) {
+    const struct S(conv) *p = &q->g;
+    int64_t plane = p->oh * p->ow, count = rows / 2 * p->ow, first = (image * p->channels + f0) * plane + row / 2 * p->ow;
+    for (int64_t f = 0; f < f1 - f0; f += N) {
+        for (int64_t i = 0; i < count; i++) { // the results of windows are written where no later window reads
+            int64_t at = (row + i / p->ow * 2) * p->width + i % p->ow * 2;
+            const T *from = c + (at - row * p->width) * ldc + f;
+            V best = S(set)(-(T)INFINITY);
+            I index = (I){0} + (INT)at;
+            for (int k = 0; k < 4; k++) {
+                int64_t beside = k / 2 * p->width + k % 2;
+                V v = S(load)(from + beside * ldc);
+                I take = (v > best) | (v != v);
+                best = S(sel)(take, v, best);
+                index = (take & (INT)(at + beside)) | (~take & index);
+            }
+            S(store)(c + i * ldc + f, S(canon)(best));
+            S(store)(where + i * ldc + f, (V)index); // bits as they are
+        }
+        for (int64_t i = 0; i < count; i += N) {
+            int n = S(some)(count - i), have = S(some)(f1 - f0 - f);
+            for (int indices = 0; indices < 2; indices++) {
+                const T *from = (indices ? where : c) + i * ldc + f;
+                T *to = (indices ? (T *)q->index : p->y) + first + f * plane + i;
+                V v[N];
+                _Pragma("GCC unroll 16") for (int l = 0; l < N; l++) v[l] = l < n ? S(load)(from + l * ldc) : S(set)(0);
+                S(transpose)(v);
+                for (int l = 0; l < have; l++) S(store_n)(to + l * plane, v[l], n);
+            }
+        }
+    }
+}
+
 // The results of a chunk of rows gather in c, position by position, and are turned when they are stored. bias has an element for
 // each filter that a vector holds.
-static void S(along_image)(const struct S(direct) *d, const T *x, T *c, const T *bias, T *y, int64_t f0, int64_t f1, int64_t chunk) {
+static void S(along_image)(const struct S(direct) *d, const T *x, T *c, T *where, const T *bias, T *y, int64_t image, int64_t f0,
+                           int64_t f1, int64_t chunk) {
     int64_t pitch = d->canvas.pitch, ldc = (f1 - f0 + N - 1) / N * N, tiles = (d->ow + S(AR) - 1) / S(AR);
     int whole = d->column == 1 && d->row == d->ow; // rows follow one another
     for (int64_t row = 0; row < d->oh; row += chunk) {
@@ -201,6 +255,10 @@ static void S(along_image)(const struct S(direct) *d, const T *x, T *c, const T 
                     S(along_tiles)[to - from](d->depth, d->a + f * d->depth, d->offset, x + (row + r) * pitch + from,
                                               c + (r * d->ow + from) * ldc + f - f0, ldc, bias + f - f0);
                 }
+        if (where) {
+            S(along_pool)(d->pool, c, where, ldc, image, row, rows, f0, f1);
+            continue;
+        }
         int64_t lines = whole ? 1 : rows, width = whole ? rows * d->ow : d->ow;
         for (int64_t r = 0; r < lines; r++)
             for (int64_t f = f0; f < f1; f += N)
@@ -234,20 +292,27 @@ static void S(direct_part)(void *ctx, int64_t task) {
     if (f1 > d->filters) f1 = d->filters;
     int64_t pitch = d->canvas.pitch, chunk = pitch < 512 ? 512 / pitch : 1;
     if (chunk > d->oh) chunk = d->oh;
+    // Maxima of two by two results are computed before these are turned; others of an image that the cache holds.
+    const struct S(conv) *q = d->pool ? &d->pool->g : NULL;
+    int pairs = q && d->along && sizeof(T) == sizeof(int32_t) && S(pairs)(q) && chunk > 1;
+    if (pairs) chunk -= chunk % 2;
     int64_t ldc = (chunk * pitch + 2 * N - 1) / (2 * N) * (2 * N), size = S(canvas_size)(&d->canvas), width = f1 - f0 + N;
-    T *x = scratch_take((size + width * (ldc + 1)) * sizeof(T)), *bias = x + size, *c = bias + width;
+    int64_t beside = pairs ? width * ldc : d->pool ? d->filters * d->plane : d->maxima ? d->maxima->filters * d->maxima->oh * d->maxima->ow : 0;
+    T *x = scratch_take((size + width * (ldc + 1) + beside) * sizeof(T)), *bias = x + size, *c = bias + width, *other = c + width * ldc;
     if (!x) return;
     memset(x, 0, (size + width) * sizeof(T));
     if (d->bias) memcpy(bias, d->bias + f0, (f1 - f0) * sizeof(T));
     for (int64_t image = first; image < first + d->each && image < d->batch; image++) {
-        S(draw)(&d->canvas, x, d->x + image * d->from_image);
+        const T *from = d->x + image * d->from_image;
+        if (d->maxima) from = S(gradient_of)(d->maxima, d->x, image, 0, d->maxima->filters, other);
+        S(draw)(&d->canvas, x, from);
+        T *y = d->pool ? other : d->y + image * d->to_image;
 #if VB == 64
-        if (d->along) {
-            S(along_image)(d, x, c, bias, d->y + image * d->to_image, f0, f1, chunk);
-            continue;
-        }
+        if (d->along) S(along_image)(d, x, c, pairs ? other : NULL, bias, y, image, f0, f1, chunk);
+        else
 #endif
-        S(direct_image)(d, x, c, d->y + image * d->to_image, f0, f1, chunk, ldc);
+            S(direct_image)(d, x, c, y, f0, f1, chunk, ldc);
+        if (d->pool && !pairs) S(pool_image)(d->pool, other, image, f0, f1);
     }
     scratch_give(x);
 }
@@ -281,7 +346,8 @@ INLINE struct S(canvas) S(input_canvas)(const struct S(conv) *p) {
                               p->oh + (p->kh - 1) * p->dh / p->sh, p->ow + (p->kw - 1) * p->dw / p->sw};
 }
 
-static void S(conv2d)(const int64_t *g, T *y, const T *x, const T *w, const T *bias) {
+// With a pooling q, y gets what that makes of the results.
+static void S(convolve)(const int64_t *g, const struct S(pool) *q, T *y, const T *x, const T *w, const T *bias) {
     struct S(conv) p = S(geometry)(g);
     struct S(canvas) v = S(input_canvas)(&p);
     int along = S(along_filters)(&v, p.filters, p.oh, p.ow);
@@ -292,11 +358,13 @@ static void S(conv2d)(const int64_t *g, T *y, const T *x, const T *w, const T *b
     for (int64_t f = 0; f < p.filters; f += panel)
         S(pack)(a + f * depth, (int)panel, w + f * depth, depth, 1, p.filters - f < panel ? p.filters - f : panel, depth);
     struct S(direct) d = {v, p.filters, depth, 1, along, x, a, bias, offset, y, p.oh, p.ow, p.oh * p.ow, p.ow, 1,
-                        p.ow, p.xs, p.ys, 0, 0};
+                        p.ow, p.xs, p.ys, 0, 0, q, NULL};
     S(cell_offsets)(&d.canvas, &p, offset);
     S(direct_run)(&d, p.batch);
     scratch_give(offset);
 }
+
+static void S(conv2d)(const int64_t *g, T *y, const T *x, const T *w, const T *bias) { S(convolve)(g, NULL, y, x, w, bias); }
 
 // The kernel cells that meet input rows (or columns) of one remainder: i, where an output row q beside the input's
 // own reads it. Cells come in order, so q falls.
@@ -321,8 +389,9 @@ static struct S(meet) S(meeting)(int64_t at, int64_t cells, int64_t stride, int6
 // columns) of one remainder meet only some kernel rows: each remainder is a convolution of its own. A transposed
 // convolution is the same, with a bias.
 static int S(sparse_grad_input)(const struct S(conv) *p, T *dx, const T *dy, const T *w); // conv_sparse.h
-static void S(conv2d_grad_input)(const int64_t *g, T *dx, const T *dy, const T *w, const T *bias) {
+static void S(conv2d_grad_input)(const int64_t *g, T *dx, const T *dy, const int32_t *maxima, int64_t pooled, const T *w, const T *bias) {
     struct S(conv) p = S(geometry)(g);
+    p.maxima = maxima, p.pooled = pooled;
     if (!bias && S(sparse_grad_input)(&p, dx, dy, w)) return;
     int64_t most = p.filters * p.kh * p.kw;
     int64_t *offset = scratch_take(most * sizeof(int64_t) + (p.channels + N + S(MR)) * most * sizeof(T) + 64);
@@ -354,7 +423,7 @@ static void S(conv2d_grad_input)(const int64_t *g, T *dx, const T *dy, const T *
                     }
                 }
             struct S(direct) d = {v, p.channels, depth, 1, along, dy, a, bias, offset, dx + y0 * p.width + x0, oh, ow,
-                                  p.height * p.width, p.sh * p.width, p.sw, p.width - x0, p.ys, p.xs, 0, 0};
+                                  p.height * p.width, p.sh * p.width, p.sw, p.width - x0, p.ys, p.xs, 0, 0, NULL, maxima ? &p : NULL};
             S(direct_run)(&d, p.batch);
         }
     scratch_give(offset);

@@ -44,10 +44,10 @@ static void S(places)(struct S(sparse) *s, INT *place) {
 
 // Whether at most that part of dy is not zero, as far as two of its images tell.
 static int S(few)(const struct S(conv) *p, const T *dy, double part) {
-    int64_t size = p->filters * p->oh * p->ow, count = 0;
+    int64_t size = p->filters * p->oh * p->ow, have = p->maxima ? p->filters * p->pooled : size, count = 0;
     for (int64_t image = 0; image < 2; image++) {
-        const T *x = dy + image * (p->batch / 2) * p->ys;
-        for (int64_t i = 0; i < size; i++) count += x[i] != 0;
+        const T *x = dy + image * (p->batch / 2) * (p->maxima ? have : p->ys);
+        for (int64_t i = 0; i < have; i++) count += x[i] != 0;
     }
     return count <= part * 2 * size;
 }
@@ -154,8 +154,8 @@ static void S(gather_part)(void *ctx, int64_t task) {
     const struct S(conv) *p = &s->p;
     int64_t group = task / s->parts, part = task % s->parts, pixels = p->height * p->width, each = s->wide * s->cells + N;
     int64_t f0 = part * p->filters / s->parts, f1 = (part + 1) * p->filters / s->parts, lists = (f1 - f0) * s->chunks;
-    int64_t listed = ((f1 - f0) * p->oh * p->ow + 2 * N) / N * N;
-    T *x = scratch_take((s->size + listed) * sizeof(T) + listed * sizeof(INT) + (lists + 1) * sizeof(int64_t)), *value = x + s->size;
+    int64_t listed = ((f1 - f0) * p->oh * p->ow + 2 * N) / N * N, gradient = p->maxima ? (p->filters * p->oh * p->ow + N) / N * N : 0;
+    T *x = scratch_take((s->size + gradient + listed) * sizeof(T) + listed * sizeof(INT) + (lists + 1) * sizeof(int64_t)), *given = x + s->size, *value = given + gradient;
     if (!x) return;
     INT *at = (INT *)(value + listed);
     int64_t *from = (int64_t *)(at + listed);
@@ -164,7 +164,7 @@ static void S(gather_part)(void *ctx, int64_t task) {
     memset(sums, 0, (f1 - f0) * each * sizeof(T));
     for (int64_t b = group * p->batch / s->groups; b < (group + 1) * p->batch / s->groups; b++) {
         const T *image = p->x + b * p->xs;
-        S(lists)(s, p->w + b * p->ys, f0, f1, !S(finite)(p->channels * pixels, image), from, at, value);
+        S(lists)(s, S(gradient_of)(p, p->w, b, f0, f1, given), f0, f1, !S(finite)(p->channels * pixels, image), from, at, value);
         for (int64_t c = 0; c < s->wide; c += N) {
             int have = S(some)(p->channels - c);
             for (int64_t i = 0; i < pixels; i += N) {
@@ -238,14 +238,14 @@ static void S(spread_part)(void *ctx, int64_t task) {
     const struct S(sparse) *s = ctx;
     const struct S(conv) *p = &s->p;
     int64_t first = task / s->parts * s->each, part = task % s->parts, vectors = s->wide / N, pixels = p->height * p->width;
-    int64_t listed = (p->filters * p->oh * p->ow + 2 * N) / N * N;
-    T *acc = scratch_take((2 * s->size + listed) * sizeof(T) + listed * sizeof(INT) + (p->filters + 1) * sizeof(int64_t));
+    int64_t listed = (p->filters * p->oh * p->ow + 2 * N) / N * N, gradient = p->maxima ? listed : 0;
+    T *acc = scratch_take((2 * s->size + gradient + listed) * sizeof(T) + listed * sizeof(INT) + (p->filters + 1) * sizeof(int64_t));
     if (!acc) return;
-    T *total = acc + s->size, *value = total + s->size;
+    T *total = acc + s->size, *given = total + s->size, *value = given + gradient;
     INT *at = (INT *)(value + listed);
     int64_t *from = (int64_t *)(at + listed);
     for (int64_t b = first; b < first + s->each && b < p->batch; b++) {
-        S(lists)(s, p->x + b * p->ys, 0, p->filters, 0, from, at, value);
+        S(lists)(s, S(gradient_of)(p, p->x, b, 0, p->filters, given), 0, p->filters, 0, from, at, value);
         for (int64_t c = part * vectors / s->parts * N; c < (part + 1) * vectors / s->parts * N; c += N) {
             S(spread_channels)(s, from, at, value, s->w + c * p->filters * s->cells, acc, total);
             int have = S(some)(p->channels - c);

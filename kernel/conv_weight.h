@@ -50,7 +50,8 @@ static void S(weight_part)(void *ctx, int64_t task) {
     int64_t k0 = slice * panels / s->slices * S(MR), k1 = (slice + 1) * panels / s->slices * S(MR);
     if (k1 > s->depth) k1 = s->depth;
     int64_t size = p->oh * p->ow, canvas = S(canvas_size)(&s->canvas);
-    T *x = scratch_take((canvas + s->chunk * p->ow * s->width) * sizeof(T)), *dy = x + canvas;
+    int64_t gradient = p->maxima ? p->filters * size : 0;
+    T *x = scratch_take((canvas + s->chunk * p->ow * s->width + gradient) * sizeof(T)), *dy = x + canvas, *given = dy + s->chunk * p->ow * s->width;
     if (!x) return;
     T *sums = s->sums + group * (s->depth + 1) * s->width, *bias = sums + s->depth * s->width;
     memset(x, 0, canvas * sizeof(T));
@@ -58,9 +59,10 @@ static void S(weight_part)(void *ctx, int64_t task) {
     if (slice == 0) memset(bias, 0, s->width * sizeof(T));
     for (int64_t b = group * p->batch / s->groups; b < (group + 1) * p->batch / s->groups; b++) {
         S(draw)(&s->canvas, x, p->x + b * p->xs);
+        const T *image = S(gradient_of)(p, p->w, b, 0, p->filters, given);
         for (int64_t row = 0; row < p->oh; row += s->chunk) {
             int64_t rows = p->oh - row < s->chunk ? p->oh - row : s->chunk;
-            S(pack)(dy, s->width, p->w + b * p->ys + row * p->ow, size, 1, p->filters, rows * p->ow);
+            S(pack)(dy, s->width, image + row * p->ow, size, 1, p->filters, rows * p->ow);
             for (int64_t f = 0; f < s->width && slice == 0; f += N) {
                 V sum = S(set)(0);
                 for (int64_t i = 0; i < rows * p->ow; i++) sum += S(load)(dy + i * s->width + f);
@@ -77,9 +79,9 @@ static void S(weight_part)(void *ctx, int64_t task) {
 }
 
 static int S(sparse_grad_weight)(const struct S(conv) *p, int64_t groups, int64_t chunk, T *dw, T *dbias); // conv_sparse.h
-static void S(conv2d_grad_weight)(const int64_t *g, T *dw, T *dbias, const T *dy, const T *x) {
+static void S(conv2d_grad_weight)(const int64_t *g, T *dw, T *dbias, const T *dy, const int32_t *maxima, int64_t pooled, const T *x) {
     struct S(conv) p = S(geometry)(g);
-    p.w = dy, p.x = x;
+    p.w = dy, p.x = x, p.maxima = maxima, p.pooled = pooled;
     int64_t depth = p.channels * p.kh * p.kw, width = (p.filters + N - 1) / N * N, each = (depth + 1) * width;
     if (!p.batch || !p.filters) return;
     // The vectors' width must not matter: only filters and depth decide on the groups.

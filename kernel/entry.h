@@ -192,10 +192,15 @@ REAL(attention_grad, (int dt, int causal, int64_t batch, int64_t rows, int64_t c
      (causal, batch, rows, cols, d, e, scale, dq, dk, dv, dy, lse, q, k, v, at, ld, to))
 REAL(add_rows, (int dt, int64_t rows, int64_t n, void *o, const int64_t *index, const void *a), (rows, n, o, index, a))
 REAL(conv2d, (int dt, const int64_t *g, void *y, const void *x, const void *w, const void *bias), (g, y, x, w, bias))
-REAL(conv2d_grad_input, (int dt, const int64_t *g, void *dx, const void *dy, const void *w, const void *bias),
-     (g, dx, dy, w, bias))
-REAL(conv2d_grad_weight, (int dt, const int64_t *g, void *dw, void *dbias, const void *dy, const void *x),
-     (g, dw, dbias, dy, x))
+REAL(conv2d_max_pool, (int dt, const int64_t *g, const int64_t *pool, void *y, int32_t *index, const void *x, const void *w,
+                       const void *bias),
+     (g, pool, y, index, x, w, bias))
+REAL(conv2d_grad_input, (int dt, const int64_t *g, void *dx, const void *dy, const int32_t *maxima, int64_t pooled, const void *w,
+                         const void *bias),
+     (g, dx, dy, maxima, pooled, w, bias))
+REAL(conv2d_grad_weight, (int dt, const int64_t *g, void *dw, void *dbias, const void *dy, const int32_t *maxima, int64_t pooled,
+                          const void *x),
+     (g, dw, dbias, dy, maxima, pooled, x))
 REAL(max_pool2d, (int dt, const int64_t *g, void *y, int32_t *index, const void *x), (g, y, index, x))
 REAL(max_pool2d_grad, (int dt, const int64_t *g, void *dx, const void *dy, const int32_t *index), (g, dx, dy, index))
 REAL(avg_pool2d, (int dt, const int64_t *g, void *y, const void *x), (g, y, x))

@@ -1,12 +1,6 @@
 // 2-d pooling, NCHW. The geometry is that of conv.h with one plane a channel; padding never wins a maximum
 // and counts in an average, as in PyTorch's defaults.
 
-struct S(pool) {
-    struct S(conv) g;
-    int32_t *index;
-    const int32_t *from;
-};
-
 // One kernel cell's candidates for a row of maxima; without branches, since maxima are unpredictable.
 INLINE void S(max_cell)(int64_t n, int64_t stride, int32_t at, const T *restrict x, T *restrict best,
                         int32_t *restrict index) {
@@ -58,7 +52,7 @@ static void S(max_pool_planes)(void *ctx, int64_t from, int64_t to) {
         T *best = p->y + line * p->ow;
         int32_t *index = q->index + line * p->ow;
         int64_t top = line % p->oh * p->sh - p->ph, end = top + p->kh < p->height ? top + p->kh : p->height;
-        if (p->kh == 2 && p->kw == 2 && p->sh == 2 && p->sw == 2 && p->ph == 0 && p->pw == 0) {
+        if (S(pairs)(p)) {
             S(max_pairs)(p->ow, p->width, (int32_t)(top * p->width), x + top * p->width, best, index);
             continue;
         }
@@ -82,6 +76,21 @@ static void S(max_pool_planes)(void *ctx, int64_t from, int64_t to) {
     }
 }
 
+// Maxima of the filters from f0 to f1 of an image whose planes are at x.
+static void S(pool_image)(const struct S(pool) *q, const T *x, int64_t image, int64_t f0, int64_t f1) {
+    struct S(pool) one = *q;
+    int64_t before = image * q->g.channels * q->g.oh * q->g.ow;
+    one.g.x = x, one.g.y += before, one.index += before;
+    S(max_pool_planes)(&one, f0, f1);
+}
+
+// Pooling after a convolution of geometry g, whose own results nobody needs.
+static void S(conv2d_max_pool)(const int64_t *g, const int64_t *pool, T *y, int32_t *index, const T *x, const T *w, const T *bias) {
+    struct S(pool) q = {S(geometry)(pool), index, NULL};
+    q.g.y = y;
+    S(convolve)(g, &q, y, x, w, bias);
+}
+
 static void S(max_pool2d)(const int64_t *g, T *y, int32_t *index, const T *x) {
     struct S(pool) q = {S(geometry)(g), index, NULL};
     q.g.y = y, q.g.x = x;
@@ -95,6 +104,16 @@ static void S(max_pool_grad_planes)(void *ctx, int64_t from, int64_t to) {
     memset(p->y + from * pixels, 0, (to - from) * pixels * sizeof(T));
     for (int64_t plane = from; plane < to; plane++)
         for (int64_t i = 0; i < size; i++) p->y[plane * pixels + q->from[plane * size + i]] += p->x[plane * size + i];
+}
+
+// An image of dy for the filters from f0 to f1: at its place, or given back by pooling into `to`, which has room for all filters.
+static const T *S(gradient_of)(const struct S(conv) *p, const T *dy, int64_t image, int64_t f0, int64_t f1, T *to) {
+    if (!p->maxima) return dy + image * p->ys;
+    int64_t size = p->oh * p->ow, plane = image * p->filters * p->pooled;
+    memset(to + f0 * size, 0, (f1 - f0) * size * sizeof(T));
+    for (int64_t f = f0; f < f1; f++)
+        for (int64_t i = plane + f * p->pooled; i < plane + (f + 1) * p->pooled; i++) to[f * size + p->maxima[i]] += dy[i];
+    return to;
 }
 
 static void S(max_pool2d_grad)(const int64_t *g, T *dx, const T *dy, const int32_t *index) {

@@ -9,11 +9,11 @@ import (
 	"drun/kernel"
 )
 
-// window checks the geometry of a convolution or pooling over x (N, C, H, W).
-func window(op string, x *Tensor, size, stride, padding, dilation [2]int) (kernel.Window, error) {
+// window checks the geometry of a convolution or pooling over images of a shape (N, C, H, W).
+func window(op string, shape []int, size, stride, padding, dilation [2]int) (kernel.Window, error) {
 	var w kernel.Window
-	if len(x.shape) != 4 {
-		return w, fmt.Errorf("%s: needs an input (N, C, H, W), not shape %s", op, ShapeString(x.shape))
+	if len(shape) != 4 {
+		return w, fmt.Errorf("%s: needs an input (N, C, H, W), not shape %s", op, ShapeString(shape))
 	}
 	for i := range 2 {
 		if padding[i] >= maxElems {
@@ -26,13 +26,13 @@ func window(op string, x *Tensor, size, stride, padding, dilation [2]int) (kerne
 			return w, fmt.Errorf("%s: kernel and stride must be positive and padding not negative: kernel %v, stride %v, padding %v", op, size, stride, padding)
 		}
 		// A stride beyond the padded image leads to its first position alone, like one as long as the image.
-		stride[i] = min(stride[i], max(x.shape[2+i]+2*padding[i], 1))
+		stride[i] = min(stride[i], max(shape[2+i]+2*padding[i], 1))
 	}
-	w = kernel.Window{Batch: x.shape[0], Channels: x.shape[1], Height: x.shape[2], Width: x.shape[3],
+	w = kernel.Window{Batch: shape[0], Channels: shape[1], Height: shape[2], Width: shape[3],
 		KernelH: size[0], KernelW: size[1], StrideH: stride[0], StrideW: stride[1], PadH: padding[0], PadW: padding[1],
 		DilationH: dilation[0], DilationW: dilation[1]}
 	if h, v := w.Out(); h < 1 || v < 1 {
-		return w, fmt.Errorf("%s: a kernel of %d×%d does not fit an input of shape %s with padding %d×%d", op, size[0], size[1], ShapeString(x.shape), padding[0], padding[1])
+		return w, fmt.Errorf("%s: a kernel of %d×%d does not fit an input of shape %s with padding %d×%d", op, size[0], size[1], ShapeString(shape), padding[0], padding[1])
 	}
 	return w, nil
 }
@@ -70,27 +70,10 @@ func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (*Tensor, error
 	if lowProduct(x, weight, bias) {
 		return lowered(func(t []*Tensor) (*Tensor, error) { return Convolve(op, t[0], t[1], t[2], o) }, x, weight, bias)
 	}
-	if err := sameFloat(op, x, weight, bias); err != nil {
-		return nil, err
-	}
-	if len(x.shape) != 4 || len(weight.shape) != 4 || weight.shape[1]*o.Groups != x.shape[1] {
-		return nil, fmt.Errorf("%s: an input of shape %s does not fit a weight of shape %s: expected (N, C, H, W) and (F, C, KH, KW)",
-			op, ShapeString(x.shape), ShapeString(weight.shape))
-	}
-	if o.Groups < 1 || weight.shape[0]%o.Groups != 0 {
-		return nil, fmt.Errorf("%s: %d groups do not divide the %d filters of a weight of shape %s", op, o.Groups, weight.shape[0], ShapeString(weight.shape))
-	}
-	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != weight.shape[0]) {
-		return nil, fmt.Errorf("%s: a bias of shape %s does not fit a weight of shape %s", op, ShapeString(bias.shape), ShapeString(weight.shape))
-	}
-	w, err := window(op, x, [2]int{weight.shape[2], weight.shape[3]}, o.Stride, o.Padding, o.Dilation)
+	w, err := convolution(op, x, weight, bias, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := padded(op, w, x.dtype); err != nil {
-		return nil, err
-	}
-	w.Filters = weight.shape[0]
 	h, v := w.Out()
 	b := build(op, x)
 	in, filters, beta, out := b.contiguous(x), b.contiguous(weight), b.contiguous(bias), b.like(w.Batch, w.Filters, h, v)
@@ -112,6 +95,28 @@ func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (*Tensor, error
 			x, weight, bias).save(in, filters)
 	}
 	return out, nil
+}
+
+// convolution checks the operands of a convolution, and gives its geometry.
+func convolution(op string, x, weight, bias *Tensor, o ConvOptions) (w kernel.Window, err error) {
+	if err := sameFloat(op, x, weight, bias); err != nil {
+		return w, err
+	}
+	if len(x.shape) != 4 || len(weight.shape) != 4 || weight.shape[1]*o.Groups != x.shape[1] {
+		return w, fmt.Errorf("%s: an input of shape %s does not fit a weight of shape %s: expected (N, C, H, W) and (F, C, KH, KW)",
+			op, ShapeString(x.shape), ShapeString(weight.shape))
+	}
+	if o.Groups < 1 || weight.shape[0]%o.Groups != 0 {
+		return w, fmt.Errorf("%s: %d groups do not divide the %d filters of a weight of shape %s", op, o.Groups, weight.shape[0], ShapeString(weight.shape))
+	}
+	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != weight.shape[0]) {
+		return w, fmt.Errorf("%s: a bias of shape %s does not fit a weight of shape %s", op, ShapeString(bias.shape), ShapeString(weight.shape))
+	}
+	if w, err = window(op, x.shape, [2]int{weight.shape[2], weight.shape[3]}, o.Stride, o.Padding, o.Dilation); err != nil {
+		return w, err
+	}
+	w.Filters = weight.shape[0]
+	return w, padded(op, w, x.dtype)
 }
 
 // groupAt is where a group's part of the tensors of a convolution begins, in elements.
@@ -282,6 +287,7 @@ func MaxPool2d(x *Tensor, size, stride, padding [2]int) (*Tensor, error) {
 			})
 		}, x).save(at)
 	}
+	Discard(at)
 	return out, nil
 }
 
@@ -312,7 +318,7 @@ func pool2d(op string, x *Tensor, size, stride, padding [2]int) (w kernel.Window
 	if err = needFloat(op, x); err != nil {
 		return
 	}
-	if w, err = window(op, x, size, stride, padding, [2]int{1, 1}); err != nil {
+	if w, err = window(op, x.shape, size, stride, padding, [2]int{1, 1}); err != nil {
 		return
 	}
 	if padding[0] > size[0]/2 || padding[1] > size[1]/2 {

@@ -170,7 +170,7 @@ func (k *maker) conv(c *starlib.Call, name string, n int) (starlark.Value, error
 		numbers += ","
 	}
 	detail := fmt.Sprintf("%d, %d, kernel = (%s)", in, out, numbers)
-	return k.make(name, detail, weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+	m := k.make(name, detail, weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
 		own := make([]int, n) // the padding that the convolution makes itself: zeros, as many on both sides
 		outside := make([][2]int, n)
 		var ahead bool
@@ -204,7 +204,14 @@ func (k *maker) conv(c *starlib.Call, name string, n int) (starlark.Value, error
 			return tensor.Conv3d(x, weight, bias, [3]int(stride), [3]int(own), [3]int(dilation), groups)
 		}
 		return tensor.Convolve(name, x, weight, bias, tensor.ConvOptions{Stride: [2]int(stride), Padding: [2]int(own), Dilation: [2]int(dilation), Groups: groups})
-	}), nil
+	})
+	if n == 2 && mode == "zeros" && pads[0][0] == pads[0][1] && pads[1][0] == pads[1][1] {
+		options := tensor.ConvOptions{Stride: [2]int(stride), Padding: [2]int{pads[0][0], pads[1][0]}, Dilation: [2]int(dilation), Groups: groups}
+		m.with = func(x *tensor.Tensor, p maxima) (*tensor.Tensor, error) {
+			return tensor.ConvolvePooled(x, weight, bias, options, p.size, p.stride, p.padding)
+		}
+	}
+	return m, nil
 }
 
 func (k *maker) convTranspose2d(c *starlib.Call) (starlark.Value, error) {

@@ -159,9 +159,13 @@ func (k *maker) dropout(c *starlib.Call) (starlark.Value, error) {
 func (k *maker) pool(kind string, pool func(x *tensor.Tensor, kernel, stride, padding [2]int) (*tensor.Tensor, error)) func(*starlib.Call) (starlark.Value, error) {
 	return func(c *starlib.Call) (starlark.Value, error) {
 		kernel, stride, padding := window(c)
-		return k.make(kind, fmt.Sprintf("(%d, %d)", kernel[0], kernel[1]), nil, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+		m := k.make(kind, fmt.Sprintf("(%d, %d)", kernel[0], kernel[1]), nil, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
 			return pool(x, kernel, stride, padding)
-		}), nil
+		})
+		if kind == "max_pool2d" {
+			m.maxima = &maxima{kernel, stride, padding}
+		}
+		return m, nil
 	}
 }
 

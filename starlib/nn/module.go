@@ -25,9 +25,15 @@ type Model struct {
 	self     bool              // forward is a recipe's function that takes the module first
 	hooks    []*hook
 	around   Around
-	heads    *heads // of multi_head_attention, for the blocks that are made of it
-	ctx      *tensor.Context
+	heads    *heads  // of multi_head_attention, for the blocks that are made of it
+	maxima   *maxima // of max_pool2d
+	// with computes a conv2d and a pooling of its result at once; nil where they are computed one after the other.
+	with func(x *tensor.Tensor, pool maxima) (*tensor.Tensor, error)
+	ctx  *tensor.Context
 }
+
+// maxima are the windows of a pooling.
+type maxima struct{ size, stride, padding [2]int }
 
 // layer computes a layer's output.
 type layer func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error)
@@ -171,6 +177,23 @@ func (m *Model) layered(x *startensor.Value) (out starlark.Value, err error) {
 	t, err := m.of(m, x.Tensor())
 	if err != nil {
 		return nil, starlib.Failed(m.Name(), err)
+	}
+	return (*startensor.Value)(t), nil
+}
+
+// pooled computes a convolution and the pooling after it at once; nil where they are computed one after the other.
+func (m *Model) pooled(pool *Model, x *startensor.Value) (out starlark.Value, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			out, err = nil, starlib.Panicked(m.Name(), p)
+		}
+	}()
+	t, err := m.with(x.Tensor(), *pool.maxima)
+	if err != nil {
+		return nil, starlib.Failed(m.Name(), err)
+	}
+	if t == nil {
+		return nil, nil
 	}
 	return (*startensor.Value)(t), nil
 }

@@ -69,14 +69,19 @@ func Sequential(ctx *tensor.Context, modules starlark.Tuple, first int) (*Model,
 	}
 	m.forward = starlark.NewBuiltin("nn.sequential", func(thread *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 		var inner inside
-		for i := range m.fields {
-			v := m.fields[m.turn(i)].seen
-			out, err := call(thread, v, args, kwargs)
+		for i := 0; i < len(m.fields); i++ {
+			opens, v := i == 0, m.fields[m.turn(i)].seen
+			out, err := m.together(i, args, kwargs)
+			if out != nil {
+				i++
+			} else if err == nil {
+				out, err = call(thread, v, args, kwargs)
+			}
 			if err != nil {
 				return nil, err
 			}
 			inner.next(v, args, out)
-			if m, ok := v.(*Model); i > 0 && ok && m.hooks == nil && m.around == nil && m.direct(args, kwargs) {
+			if m, ok := v.(*Model); !opens && ok && m.hooks == nil && m.around == nil && m.direct(args, kwargs) {
 				args[0] = out // nobody has seen these arguments
 			} else {
 				args = starlark.Tuple{out}
@@ -91,6 +96,31 @@ func Sequential(ctx *tensor.Context, modules starlark.Tuple, first int) (*Model,
 	return m, nil
 }
 
+// plain tells that the field at i is one of drun's own layers, that nothing stands around.
+func (m *Model) plain(i int) *Model {
+	if l, ok := m.fields[i].seen.(*Model); ok && l.layer && l.hooks == nil && l.around == nil {
+		return l
+	}
+	return nil
+}
+
+// together computes a convolution at place i and a pooling by maxima after it at once; nil if there are none, or they are
+// computed one after the other. The bits are the same.
+func (m *Model) together(i int, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	if i+1 >= len(m.fields) {
+		return nil, nil
+	}
+	conv := m.plain(m.turn(i))
+	if conv == nil || conv.with == nil || !conv.direct(args, kwargs) {
+		return nil, nil
+	}
+	pool := m.plain(m.turn(i + 1))
+	if pool == nil || pool.maxima == nil {
+		return nil, nil
+	}
+	return conv.pooled(pool, args[0].(*startensor.Value))
+}
+
 // turn is the field that a sequence computes at place i. A relu just before a pooling by maxima is computed after it, on the
 // maxima alone: neither the results nor the gradients differ in a bit, since relu never falls and keeps NaN.
 func (m *Model) turn(i int) int {
@@ -98,8 +128,8 @@ func (m *Model) turn(i int) int {
 		if i < 1 || i >= len(m.fields) { // the first layer's errors are about what the sequence was given
 			return false
 		}
-		l, ok := m.fields[i].seen.(*Model)
-		return ok && l.kind == kind && l.layer && l.hooks == nil && l.around == nil
+		l := m.plain(i)
+		return l != nil && l.kind == kind
 	}
 	switch {
 	case plain(i, "relu") && plain(i+1, "max_pool2d"):
