@@ -413,6 +413,9 @@ func (s *Store) openPack(name string) (*sql.DB, error) {
 	}
 	if err != nil {
 		db.Close()
+		if _, gone := s.root.Lstat(name); gone != nil { // another process has removed it since it was looked at
+			err = gone
+		}
 		return nil, damaged(path, err)
 	}
 	return db, nil
