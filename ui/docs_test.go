@@ -92,6 +92,11 @@ func sh(t *testing.T, dir, commands string, out *bytes.Buffer) *exec.Cmd {
 	t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
 		_ = cmd.Wait()
+		// Who is left of the group may still write into the folder.
+		for end := time.Now().Add(10 * time.Second); syscall.Kill(-cmd.Process.Pid, 0) == nil && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
+		}
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	})
 	return cmd
 }
