@@ -103,6 +103,15 @@ func (g *Group) compareWith(ctx *collective.WaitLimit, key []byte, at collective
 	return nil, err
 }
 
+// agreeWith is agree, and then the calls, as compareWith makes them.
+func (g *Group) agreeWith(ctx *collective.WaitLimit, key []byte, at collective.Origin, what string, text func(key []byte) string, calls func() error) error {
+	keys, err := g.compareWith(ctx, key, at, calls)
+	if err != nil || keys == nil {
+		return err
+	}
+	return g.differ(what, keys, text)
+}
+
 // disagree makes the error that every rank gets after compare has found a
 // difference: what differs, then a line a rank.
 func (g *Group) disagree(what string, lines []string) error {

@@ -162,15 +162,12 @@ func (w *World) averageMetrics(c *starlib.Call, g *Group, ctx *collective.WaitLi
 	}
 	sums[len(r.names)] = count
 	g.key = appendNames(g.key[:0], r.names)
-	keys, err := g.compareWith(ctx, g.key, origin(c), func() error {
+	err := g.agreeWith(ctx, g.key, origin(c), keysDiffer, describeNames, func() error {
 		if len(r.names) == 0 {
 			return nil
 		}
 		return g.sum(c, ctx, sums)
 	})
-	if err == nil && keys != nil {
-		err = g.differ(keysDiffer, keys, describeNames)
-	}
 	if err != nil || len(r.names) == 0 {
 		return starlark.NewDict(0), err
 	}

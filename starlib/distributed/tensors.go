@@ -43,13 +43,9 @@ func (g *Group) spreadAgreed(c *starlib.Call, ctx *collective.WaitLimit, all []*
 		return err
 	}
 	at := origin(c)
-	keys, err := g.compareWith(ctx, appendShapes(nil, all), at, func() error {
+	return g.agreeWith(ctx, appendShapes(nil, all), at, tensorsDiffer, describeShapes, func() error {
 		return g.spread(ctx, all, newCall, isInexact, at)
 	})
-	if err == nil && keys != nil {
-		err = g.differ(tensorsDiffer, keys, describeShapes)
-	}
-	return err
 }
 
 func average(b collective.Buffer) collective.Call { return collective.NewAllReduce(b, element.Avg) }
