@@ -318,17 +318,22 @@ func pool2d(op string, x *Tensor, size, stride, padding [2]int) (w kernel.Window
 	if err = needFloat(op, x); err != nil {
 		return
 	}
-	if w, err = window(op, x.shape, size, stride, padding, [2]int{1, 1}); err != nil {
-		return
-	}
-	if padding[0] > size[0]/2 || padding[1] > size[1]/2 {
-		err = fmt.Errorf("%s: padding %v is more than half the kernel %v", op, padding, size)
+	if w, err = pooling(op, x.shape, size, stride, padding); err != nil {
 		return
 	}
 	h, v := w.Out()
 	b := build(op, x)
 	in, out = b.contiguous(x), b.like(w.Batch, w.Channels, h, v)
 	return w, in, out, b.err
+}
+
+// pooling checks the geometry of a pooling over images of a shape (N, C, H, W).
+func pooling(op string, shape []int, size, stride, padding [2]int) (kernel.Window, error) {
+	w, err := window(op, shape, size, stride, padding, [2]int{1, 1})
+	if err == nil && (padding[0] > size[0]/2 || padding[1] > size[1]/2) {
+		err = fmt.Errorf("%s: padding %v is more than half the kernel %v", op, padding, size)
+	}
+	return w, err
 }
 
 func backPool(n *node, g *Tensor, out []*Tensor, grad func(dx, dy unsafe.Pointer)) error {

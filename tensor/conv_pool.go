@@ -21,8 +21,8 @@ func ConvolvePooled(x, weight, bias *Tensor, o ConvOptions, size, stride, paddin
 		return nil, nil
 	}
 	h, v := w.Out()
-	pool, err := window(op, []int{w.Batch, w.Filters, h, v}, size, stride, padding, [2]int{1, 1})
-	if err != nil || padding[0] > size[0]/2 || padding[1] > size[1]/2 || h*v > math.MaxInt32 {
+	pool, err := pooling(op, []int{w.Batch, w.Filters, h, v}, size, stride, padding)
+	if err != nil || h*v > math.MaxInt32 {
 		return nil, nil
 	}
 	ph, pv := pool.Out()
