@@ -42,6 +42,7 @@ var layers = map[string][]string{
 	"internal/sqldb":    {"internal/exit", sqlite, "internal/scratch", "golang.org/x/sys"},
 	"internal/scratch":  {"golang.org/x/sys"},
 	"internal/queue":    {},
+	"internal/freeport": {},
 	"internal/build":    {},
 	"internal/secret":   {},
 	"internal/spelling": {},
@@ -99,7 +100,7 @@ var layers = map[string][]string{
 	"engine/recipetest": {"internal/exit", "engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},
 
 	// bench measures drun as its users do; only the kernels are called directly.
-	"bench": {"element", "kernel", "history/historytest"},
+	"bench": {"element", "kernel", "history/historytest", "internal/freeport"},
 	// mutants runs the tests of others.
 	"mutants": {},
 

@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 	"time"
+
+	"drun/internal/freeport"
 )
 
 // command is a program to run: once, or once per rank with the environment that torchrun sets (env://).
@@ -28,7 +29,7 @@ func (c command) run(ctx context.Context) (output string, seconds float64, err e
 	environment := append(os.Environ(), "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "PYTHONWARNINGS=ignore",
 		"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 	if c.ranks > 0 {
-		port, err := freePort()
+		port, err := freeport.Find()
 		if err != nil {
 			return "", 0, err
 		}
@@ -65,14 +66,4 @@ func (c command) run(ctx context.Context) (output string, seconds float64, err e
 		output += outputs[i].String()
 	}
 	return output, seconds, err
-}
-
-// freePort finds a port for the store of env://.
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"drun/history"
 	"drun/history/historytest"
+	"drun/internal/freeport"
 )
 
 // TestLargeHistory measures the pages of a history of 10,000 runs and 10 million points, and of 20 runs of 100,000 points
@@ -102,12 +103,10 @@ func TestMLflowPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeport.Address()
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := listener.Addr().String()
-	listener.Close()
 	_, port, _ := net.SplitHostPort(address)
 	server := exec.Command(program, "server", "--backend-store-uri", "sqlite:///"+store, "--default-artifact-root", t.TempDir(), "--host", "127.0.0.1", "--port", port, "--workers", "1")
 	server.Env = append(os.Environ(), "MLFLOW_DISABLE_TELEMETRY=true", "DO_NOT_TRACK=true")

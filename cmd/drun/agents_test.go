@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"drun/internal/freeport"
 )
 
 // TestManyAgents runs turns.star, in which each rank in turn computes for a second
@@ -50,19 +52,18 @@ def main():
 		if err != nil {
 			t.Fatal(err)
 		}
-		head, err := net.Listen("tcp", "127.0.0.1:0")
+		head, err := freeport.Address()
 		if err != nil {
 			t.Fatal(err)
 		}
-		head.Close()
-		go count.forward(l, head.Addr().String())
+		go count.forward(l, head)
 		all := make([]*exec.Cmd, agents)
 		outputs := make([]bytes.Buffer, agents)
 		start := time.Now()
 		for i := range all {
 			address := l.Addr().String()
 			if i == 0 {
-				address = head.Addr().String()
+				address = head
 			}
 			all[i] = exec.CommandContext(t.Context(), filepath.Join(bin, "drun"), "run", recipe, "--nnodes", strconv.Itoa(agents), "--node-rank", strconv.Itoa(i),
 				"--rdzv", address, "--backend", "gloo", "--plugin-dir", filepath.Join(bin, "plugins"), "--home", t.TempDir(), "--timeout", "3m")

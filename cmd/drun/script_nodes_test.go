@@ -8,18 +8,25 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"drun/internal/freeport"
 )
 
 // freeport NAME: sets a variable to a port that nobody listens to.
 func freePort(ts *testscript.TestScript, args []string) {
-	l := listener(ts, args)
-	ts.Check(l.Close())
+	port, err := freeport.Find()
+	ts.Check(err)
+	ts.Setenv(args[0], strconv.Itoa(port))
 }
 
 // listen NAME: listens to a port, whose number it sets a variable to, and
 // closes every connection at once.
 func listen(ts *testscript.TestScript, args []string) {
-	l := listener(ts, args)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	ts.Check(err)
+	ts.Setenv(args[0], port)
 	ts.Defer(func() { l.Close() })
 	go func() {
 		for {
@@ -30,15 +37,6 @@ func listen(ts *testscript.TestScript, args []string) {
 			conn.Close()
 		}
 	}()
-}
-
-func listener(ts *testscript.TestScript, args []string) net.Listener {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	ts.Check(err)
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	ts.Check(err)
-	ts.Setenv(args[0], port)
-	return l
 }
 
 // sleep SECONDS.

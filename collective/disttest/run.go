@@ -48,20 +48,24 @@ func InProcess(t TB, n int) []collective.Comm {
 // Open makes a world of n ranks in this process, each of which opens its backend.
 func Open(t TB, n int, store collective.Store, deterministic bool, backend func(rank int) collective.Backend) []collective.Comm {
 	t.Helper()
-	comms, errs := make([]collective.Comm, n), make([]error, n)
+	comms := make([]collective.Comm, n)
+	ctx, cancel := context.WithCancelCause(Context)
+	defer cancel(nil)
 	var all sync.WaitGroup
 	for rank := range n {
 		all.Go(func() {
-			comms[rank], errs[rank] = backend(rank).Open(Context, collective.World{
+			var err error
+			comms[rank], err = backend(rank).Open(ctx, collective.World{
 				Rank: rank, Size: n, LocalRank: rank, LocalSize: n, Store: store, Deterministic: deterministic})
+			if err != nil {
+				cancel(fmt.Errorf("rank %d: %w", rank, err)) // the others need not wait for it
+			}
 		})
 	}
 	all.Wait()
 	closeAtEnd(t, comms)
-	for rank, err := range errs {
-		if err != nil {
-			t.Fatalf("rank %d: %v", rank, err)
-		}
+	if ctx.Err() != nil {
+		t.Fatal(context.Cause(ctx))
 	}
 	return comms
 }

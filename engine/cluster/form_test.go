@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -9,17 +8,16 @@ import (
 	"time"
 
 	"drun/internal/exit"
+	"drun/internal/freeport"
 )
 
 // A node without a number takes the lead where the address is its machine's. One that was started there as node 0,
 // later, is told so, and the other goes on waiting.
 func TestNodeZeroComesAfterOneWithoutANumber(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeport.Address()
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := free.Addr().String()
-	free.Close()
 	joining := func(index int) *Joining {
 		return &Joining{Address: address, Secret: "swordfish", ID: "run", Index: index, Count: 2}
 	}

@@ -8,6 +8,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"drun/internal/freeport"
 )
 
 func TestAgents(t *testing.T) {
@@ -44,12 +46,10 @@ func TestAgents(t *testing.T) {
 
 // An agent that comes before the first one waits for it, but not for ever.
 func TestAgentThatIsEarly(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeport.Address()
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := listener.Addr().String()
-	listener.Close()
 	short, stop := context.WithTimeout(context.Background(), 120*time.Millisecond)
 	defer stop()
 	if _, err := DialAgent(short, address, ""); err == nil {

@@ -4,7 +4,6 @@
 package scratch
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -131,7 +130,7 @@ func sweep(path string) {
 		return
 	}
 	defer unix.Close(fd)
-	if errors.Is(unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return // its owner lives
 	}
 	// Only processes of this user could put another folder in its place, as the

@@ -2,7 +2,6 @@ package nccl
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"drun/internal/freeport"
 )
 
 // programs builds drun and the plugin as they are installed, and gives what
@@ -82,12 +83,10 @@ func TestRun(t *testing.T) {
 		if err := os.WriteFile(secret, []byte("swordfish"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		free, err := net.Listen("tcp", "127.0.0.1:0")
+		address, err := freeport.Address()
 		if err != nil {
 			t.Fatal(err)
 		}
-		address := free.Addr().String()
-		free.Close()
 		var all sync.WaitGroup
 		for node := range out {
 			args := append([]string{"run", recipe, "-n", "2", "--nnodes", "2", "--node-rank", strconv.Itoa(node), "--rdzv", address, "--rdzv-secret-file", secret,

@@ -1,0 +1,54 @@
+// Package freeport finds ports for processes that are started with the number of one: for tests and benchmarks.
+package freeport
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+)
+
+// The ports given are even ones of this range. It lies beneath those that kernels choose from by themselves, so that no
+// connection gets one before the process it is for listens there.
+const first, last = 20000, 28998
+
+// held are listeners at the port after each one given, until this process ends: they keep it from other processes that look.
+var held struct {
+	sync.Mutex
+	listeners []net.Listener
+}
+
+// Find gives a port of 127.0.0.1 at which nobody listens. It is given once.
+func Find() (int, error) {
+	var failures error
+	for range 200 {
+		port := first + 2*rand.IntN((last-first)/2+1)
+		sign, err := listen(port + 1)
+		if err != nil {
+			failures = err
+			continue
+		}
+		trial, err := listen(port)
+		if err != nil {
+			failures = errors.Join(err, sign.Close())
+			continue
+		}
+		held.Lock()
+		held.listeners = append(held.listeners, sign)
+		held.Unlock()
+		return port, trial.Close()
+	}
+	return 0, fmt.Errorf("no port from %d to %d is free: %w", first, last, failures)
+}
+
+// Address is 127.0.0.1 with a port that Find gives.
+func Address() (string, error) {
+	port, err := Find()
+	return at(port), err
+}
+
+func listen(port int) (net.Listener, error) { return net.Listen("tcp", at(port)) }
+
+func at(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
