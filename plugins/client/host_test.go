@@ -12,6 +12,7 @@ import (
 	"drun/element"
 	"drun/engine/rendezvous"
 	"drun/plugins/host"
+	"drun/plugins/internal/wire"
 )
 
 // programs is where TestMain has put the example plugin.
@@ -89,4 +90,25 @@ func TestStatistics(t *testing.T) {
 
 func TestCloseAtAnyTime(t *testing.T) {
 	disttest.Disorder(t, examples)
+}
+
+// A plugin is executed by a descriptor that it inherits. One of this process would be in the way of those that Go's start of a
+// process moves about, once in some thousand starts beside others.
+func TestExecutedByInheritedDescriptor(t *testing.T) {
+	p := example(t)
+	x, err := start(t.Context(), p, 0, 1, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { x.shut(); x.release() }()
+	if want := fmt.Sprintf("/proc/self/fd/%d", wire.ProgramFD); x.cmd.Path != want {
+		t.Errorf("%s is executed, not %s", x.cmd.Path, want)
+	}
+	theirs, err := os.Stat(fmt.Sprintf("/proc/%d/fd/%d", x.cmd.Process.Pid, wire.ProgramFD))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file, err := os.Stat(p.Path); err != nil || !os.SameFile(theirs, file) {
+		t.Errorf("it inherits %v, not its program (%v)", theirs.Name(), err)
+	}
 }

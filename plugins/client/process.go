@@ -100,14 +100,12 @@ func (x *process) launch(ctx context.Context, program, theirs *os.File) error {
 		return err
 	}
 	defer dir.Remove()
-	path, opened, err := executable(program)
-	if err != nil {
-		return err
+	x.cmd = &exec.Cmd{Path: program.Name(), Args: []string{x.plugin.Path}, ExtraFiles: []*os.File{x.arena.File, theirs}}
+	if !script(program) {
+		x.cmd.Path = fmt.Sprintf("/proc/self/fd/%d", wire.ProgramFD)
+		x.cmd.ExtraFiles = append(x.cmd.ExtraFiles, program)
 	}
-	defer opened.Close()
-	x.cmd = &exec.Cmd{Path: path, Args: []string{x.plugin.Path}}
 	x.cmd.Env = append(os.Environ(), plugin.EnvUnixSocketDir+"="+dir.Path, "PLUGIN_CLIENT_CERT=") // which would ask for encryption, if something else set it
-	x.cmd.ExtraFiles = []*os.File{x.arena.File, theirs}
 	x.client = plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  wire.Handshake,
 		VersionedPlugins: map[int]plugin.PluginSet{wire.Version: {wire.Name: &wire.Plugin{}}},
@@ -140,22 +138,14 @@ func (x *process) launch(ctx context.Context, program, theirs *os.File) error {
 	return nil
 }
 
-// executable gives the path by which the file that is open is executed, while
-// opened stays so: that of its descriptor, so that it is this file and no other.
-// A script is executed by its own path, as its interpreter opens it again and it
-// may look for its folder.
-func executable(program *os.File) (path string, opened *os.File, err error) {
-	// Above those that the plugin inherits, which take these places first.
-	fd, err := unix.FcntlInt(program.Fd(), unix.F_DUPFD_CLOEXEC, 64)
-	if err != nil {
-		return "", nil, fmt.Errorf("%s: %w", program.Name(), err)
-	}
-	opened = os.NewFile(uintptr(fd), program.Name())
+// script tells whether an interpreter executes the program. It opens the file again, and a script may look for its
+// folder: so it is executed by its path. Any other program is executed by the descriptor that it inherits, so that it is
+// the file that was looked at and no other. (A descriptor of this process would not do: on the way to the program Go moves
+// its own to free numbers, and may take that one.)
+func script(program *os.File) bool {
 	var start [2]byte
-	if _, err := opened.ReadAt(start[:], 0); err == nil && string(start[:]) == "#!" {
-		return program.Name(), opened, nil
-	}
-	return fmt.Sprintf("/proc/self/fd/%d", fd), opened, nil
+	_, err := program.ReadAt(start[:], 0)
+	return err == nil && string(start[:]) == "#!"
 }
 
 func (x *process) connect() error {

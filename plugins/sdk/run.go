@@ -27,6 +27,7 @@ func serve(backend collective.Backend) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	unix.CloseOnExec(wire.ProgramFD)
 	// It was executed by a descriptor, which would be its name.
 	_ = os.WriteFile("/proc/self/comm", []byte("drun-backend-"+name), 0)
 	// Slurm sends a job's signals to every process of it; the agent knows what to make of them.

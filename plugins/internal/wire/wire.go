@@ -24,6 +24,7 @@ const Name = "backend"
 const (
 	ArenaFD = 3 + iota
 	LifelineFD
+	ProgramFD // the plugin's program, by which it is executed; a script has none
 )
 
 // Plugin connects the control service to go-plugin. Only the serving side has
