@@ -100,7 +100,7 @@ func processes(ts *testscript.TestScript, args []string) {
 func logged(ts *testscript.TestScript, args []string) {
 	count, err := strconv.Atoi(args[2])
 	ts.Check(err)
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if ts.Exec("drun", "logs", args[0]) == nil && strings.Count(ts.ReadFile("stdout"), args[1]) >= count {
 			return
 		}

@@ -22,12 +22,7 @@ func freePort(ts *testscript.TestScript, args []string) {
 // listen NAME: listens to a port, whose number it sets a variable to, and
 // closes every connection at once.
 func listen(ts *testscript.TestScript, args []string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	ts.Check(err)
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	ts.Check(err)
-	ts.Setenv(args[0], port)
-	ts.Defer(func() { l.Close() })
+	l := listener(ts, args)
 	go func() {
 		for {
 			conn, err := l.Accept()
@@ -37,6 +32,17 @@ func listen(ts *testscript.TestScript, args []string) {
 			conn.Close()
 		}
 	}()
+}
+
+// listener listens to a port until the script ends, and sets the variable that args name to its number.
+func listener(ts *testscript.TestScript, args []string) net.Listener {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { l.Close() })
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	ts.Check(err)
+	ts.Setenv(args[0], port)
+	return l
 }
 
 // sleep SECONDS.

@@ -80,7 +80,6 @@ func relay(ts *testscript.TestScript, args []string) {
 		return
 	}
 	l := listener(ts, args[:1])
-	ts.Defer(func() { l.Close() })
 	go count.forward(l, "127.0.0.1:"+args[1])
 }
 
