@@ -61,7 +61,7 @@ func Listen(address, token string) (*Server, error) {
 type InUseError struct{ Port, Host string }
 
 func (e *InUseError) Error() string {
-	return fmt.Sprintf("port %s of %s is in use by another program: choose another one (MASTER_PORT)", e.Port, e.Host)
+	return fmt.Sprintf("port %s of %s is in use by another program: choose another one (--rdzv, MASTER_PORT)", e.Port, e.Host)
 }
 
 // Addr is where the server listens: host:port.
