@@ -1,7 +1,9 @@
 package hier
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -64,6 +66,37 @@ func TestConformance(t *testing.T) {
 // The ranks without a link have their messages passed on.
 func TestConformanceWithOneLink(t *testing.T) {
 	disttest.Conformance(t, placed(placements["two nodes"], 1))
+}
+
+// Partial sums of half precisions go from node to node as float32, so that large ones are rounded once too.
+func TestHalvesAreRoundedOnce(t *testing.T) {
+	const n = 100_000
+	for name, c := range map[string]struct {
+		dtype       element.Type
+		high, one   uint16
+		highAndTwo  uint16
+		inTheirType string
+	}{
+		"float16":  {element.Float16, 0x6800, 0x3C00, 0x6801, "2048 + 1 + 1 = 2048"},
+		"bfloat16": {element.BFloat16, 0x4380, 0x3F80, 0x4381, "256 + 1 + 1 = 256"},
+	} {
+		for _, where := range []string{"two nodes", "one each"} {
+			t.Run(name+" "+where, func(t *testing.T) {
+				disttest.RunWith(t, placed(placements[where], 0), 3, func(t *testing.T, rank int, comm collective.Comm) {
+					value := c.one
+					if rank == 0 {
+						value = c.high
+					}
+					x := collective.Buffer{DType: c.dtype, Data: bytes.Repeat(binary.LittleEndian.AppendUint16(nil, value), n)}
+					if err := disttest.Do(comm, collective.NewAllReduce(x, element.Sum)); err != nil {
+						t.Errorf("rank %d: %v", rank, err)
+					} else if want := bytes.Repeat(binary.LittleEndian.AppendUint16(nil, c.highAndTwo), n); !bytes.Equal(x.Data, want) {
+						t.Errorf("rank %d: %x..., want %x...; in their own type %s", rank, x.Data[:2], want[:2], c.inTheirType)
+					}
+				})
+			})
+		}
+	}
 }
 
 func TestLayout(t *testing.T) {
