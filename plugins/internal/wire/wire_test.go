@@ -95,13 +95,17 @@ func TestRing(t *testing.T) {
 	if _, ok := theirs.Take(); ok || theirs.Waiting() {
 		t.Fatal("a call that nobody made")
 	}
-	done := make(chan int)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	done := make(chan bool)
 	go func() {
-		n := 0
-		for n < 3*Slots {
+		defer close(done)
+		for n := 0; n < 3*Slots; {
 			if s, ok := theirs.Take(); ok {
 				if s.Tag != int64(n) {
 					t.Errorf("call %d comes as number %d", s.Tag, n)
+					cancel()
+					return
 				}
 				s.State.Store(Ended)
 				n++
@@ -110,13 +114,12 @@ func TestRing(t *testing.T) {
 			}
 			theirs.Work.Sleep(theirs.Waiting)
 		}
-		done <- n
 	}()
 	for n := range 3 * Slots {
 		s := ours.Slot(uint32(n))
 		if n >= Slots {
-			if err := s.Over.Wait(context.Background(), func() bool { return s.State.Load() == Ended }); err != nil {
-				t.Fatal(err)
+			if err := s.Over.Wait(ctx, func() bool { return s.State.Load() == Ended }); err != nil {
+				t.Fatalf("call %d, of which the slot is still taken: %v", n, err)
 			}
 		}
 		s.Tag = int64(n)
@@ -125,7 +128,7 @@ func TestRing(t *testing.T) {
 	}
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-ctx.Done():
 		t.Fatal("calls are lost")
 	}
 }
