@@ -330,7 +330,7 @@ func (r *arrowReader) load() (bool, error) {
 	err := guarded(func() (err error) {
 		if r.file == nil {
 			r.batch, err = r.stream.Read()
-		} else if n < r.file.NumRecords() {
+		} else if n < r.blocks.records {
 			if err = r.blocks.check(isRecords, n); err == nil {
 				r.batch, err = r.file.RecordBatchAt(n)
 			}
@@ -360,7 +360,7 @@ func (r *arrowReader) load() (bool, error) {
 func (r *arrowReader) Seek(p Place) error {
 	if r.file != nil {
 		r.release()
-		r.place = NewPlace(min(p.Batch(), r.file.NumRecords()), 0)
+		r.place = NewPlace(min(p.Batch(), r.blocks.records), 0)
 	}
 	for r.place.Batch() < p.Batch() {
 		more, err := r.load()

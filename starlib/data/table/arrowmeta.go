@@ -449,9 +449,10 @@ func (s *arrowStream) Retain() {}
 
 // arrowBlocks is where a file has its batches.
 type arrowBlocks struct {
-	in     Random
-	footer arrowTable
-	shape  *arrowShape
+	in      Random
+	footer  arrowTable
+	shape   *arrowShape
+	records int // batches of rows
 }
 
 // arrowIndex reads the footer of a file, and checks its dictionaries, which the library reads when it opens the file.
@@ -465,7 +466,10 @@ func arrowIndex(in Random) (b *arrowBlocks, err error) {
 		if b.shape, err = arrowSchema(b.footer, 1); err != nil {
 			return err
 		}
-		_, n, err := b.footer.list(2, 24)
+		if _, b.records, err = b.footer.list(isRecords, 24); err != nil {
+			return fmt.Errorf("record batches: %w", err)
+		}
+		_, n, err := b.footer.list(isDictionary, 24)
 		for i := 0; i < n && err == nil; i++ {
 			if err = b.check(isDictionary, i); err != nil {
 				err = fmt.Errorf("dictionary %d: %w", i, err)
