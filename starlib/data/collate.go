@@ -13,6 +13,16 @@ import (
 	"drun/tensor"
 )
 
+// unlike is the error of a sample that cannot be in one batch with the first.
+type unlike struct {
+	sample int
+	error
+}
+
+func unlikeFirst(sample int, format string, args ...any) error {
+	return &unlike{sample, fmt.Errorf(format, args...)}
+}
+
 // collate makes a batch of samples: tensors are stacked, numbers become a tensor, tuples and dicts are collated item by
 // item, and everything else stays a list.
 func collate(ctx *tensor.Context, samples []starlark.Value) (starlark.Value, error) {
@@ -24,7 +34,7 @@ func collate(ctx *tensor.Context, samples []starlark.Value) (starlark.Value, err
 		}
 		for i, t := range list {
 			if startensor.Shape(t) != startensor.Shape(list[0]) || t.DType() != list[0].DType() {
-				return nil, fmt.Errorf("samples 0 and %d of the batch are %s of shape %s and %s of shape %s: they cannot be stacked (data.pad_collate pads sequences of different lengths)",
+				return nil, unlikeFirst(i, "samples 0 and %d of the batch are %s of shape %s and %s of shape %s: they cannot be stacked (data.pad_collate pads sequences of different lengths)",
 					i, list[0].DType(), startensor.Shape(list[0]), t.DType(), startensor.Shape(t))
 			}
 		}
@@ -60,11 +70,11 @@ func collateDicts(ctx *tensor.Context, first *starlark.Dict, samples []starlark.
 		for i, s := range samples {
 			d, ok := s.(*starlark.Dict)
 			if !ok || d.Len() != first.Len() {
-				return nil, fmt.Errorf("samples 0 and %d of the batch have different items", i)
+				return nil, unlikeFirst(i, "samples 0 and %d of the batch have different items", i)
 			}
 			v, found, err := d.Get(key)
 			if err != nil || !found {
-				return nil, fmt.Errorf("sample %d of the batch has no item %s, and sample 0 has", i, key)
+				return nil, unlikeFirst(i, "sample %d of the batch has no item %s, and sample 0 has", i, key)
 			}
 			part[i] = v
 		}
@@ -86,7 +96,7 @@ func columns(samples []starlark.Value) ([][]starlark.Value, error) {
 	for i, s := range samples {
 		t, ok := s.(starlark.Tuple)
 		if !ok || len(t) != width {
-			return nil, fmt.Errorf("samples 0 and %d of the batch have different parts", i)
+			return nil, unlikeFirst(i, "samples 0 and %d of the batch have different parts", i)
 		}
 		for k, v := range t {
 			parts[k] = append(parts[k], v)
@@ -100,7 +110,7 @@ func tensorList(samples []starlark.Value) ([]*tensor.Tensor, error) {
 	for i, v := range samples {
 		t, ok := v.(*startensor.Value)
 		if !ok {
-			return nil, fmt.Errorf("sample 0 of the batch is a Tensor, and sample %d a %s", i, v.Type())
+			return nil, unlikeFirst(i, "sample 0 of the batch is a Tensor, and sample %d a %s", i, v.Type())
 		}
 		list[i] = t.Tensor()
 	}

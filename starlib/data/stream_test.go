@@ -231,6 +231,7 @@ func TestStreamFormats(t *testing.T) {
 	write(t, dir, "cut.tar", archive[:1500])
 	write(t, dir, "twice.tar", packed(t, [2]string{"a.cls", "1"}, [2]string{"a.CLS", "2"}))
 	write(t, dir, "r.jsonl", []byte("{\"a\": 1}\n\n{\"a\": 2}\n"))
+	write(t, dir, "other.jsonl", []byte("{\"a\":3}\n{\"b\":4}\n"))
 	write(t, dir, "t.txt", []byte("one\n two \n\nthree"))
 	write(t, dir, "bad.csv", []byte("1,2\n3,x\n"))
 	write(t, dir, "wide.csv", []byte("1,2\n3,4,5\n"))
@@ -265,7 +266,8 @@ testing.eq(list(data.loader(data.stream("empty.csv"), batch = 2)), [])
 		`data.stream("bad.jsonl")`:                   "bad.jsonl: byte 9 (record 1): byte 5: the value ends early",
 		`data.stream("cut.tar")`:                     "cut.tar: byte ",
 		`data.stream("twice.tar")`:                   "a.CLS comes twice",
-		`data.stream(["half.csv", "one.csv"])`:       "1 columns besides the label, and other files have 2",
+		`data.stream(["half.csv", "one.csv"])`:       "one.csv: byte 0 (record 2): 1 columns besides the label, and other files have 2",
+		`data.stream(["r.jsonl", "other.jsonl"])`:    `other.jsonl: byte 8 (record 3): sample 3 of the batch has no item "a", and sample 0 has; sample 0 is r.jsonl: byte 0 (record 0)`,
 		`data.stream("nowhere.csv")`:                 "nowhere.csv: no such file",
 		`data.stream(["half.csv", "t.txt"])`:         "t.txt: a stream has files of one format",
 		`data.stream("half.csv", buffer = 0)`:        "buffer = 0: want from 1",

@@ -187,21 +187,26 @@ func (p *pass) take() (record, bool, error) {
 // large buffer would fill the memory before the recipe sees one of them.
 func (p *pass) hold(r *record) error {
 	p.held += r.bytes()
-	s, limit := p.l.stream, p.l.stream.files.Largest
+	limit := p.l.stream.files.Largest
 	if limit <= 0 || p.held <= limit {
 		return nil
 	}
-	name := s.names[p.reading.order[r.file]]
-	place := fmt.Sprintf("%s: byte %d (record %d)", name, r.offset, r.number)
-	if at := table.Place(r.offset); table.IsColumns(s.format) {
-		place = fmt.Sprintf("%s: batch %d, row %d (record %d)", name, at.Batch(), at.Row(), r.number)
-	}
-	among := len(p.buffer)
+	place, among := p.place(r), len(p.buffer)
 	if among == 0 {
 		return fmt.Errorf("%s: with this sample the batch takes more than the %d bytes that one value may take: want smaller samples or batches", place, limit)
 	}
 	fit := max(1, int(float64(among)*0.9*float64(limit)/float64(p.held)))
 	return fmt.Errorf("%s: the %d samples up to here, among which the shuffle picks, take more than the %d bytes that one value may take: data.stream(…, buffer = %d) picks among fewer", place, among+1, limit, fit)
+}
+
+// place says where a record was read.
+func (p *pass) place(r *record) string {
+	s := p.l.stream
+	name := s.names[p.reading.order[r.file]]
+	if at := table.Place(r.offset); table.IsColumns(s.format) {
+		return fmt.Sprintf("%s: batch %d, row %d (record %d)", name, at.Batch(), at.Row(), r.number)
+	}
+	return fmt.Sprintf("%s: byte %d (record %d)", name, r.offset, r.number)
 }
 
 // bytes is about how much memory a record takes.
@@ -409,7 +414,7 @@ func (it *passIterator) next() (starlark.Value, error) {
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	batch, err := l.stream.values(l, list)
+	batch, err := it.pass.values(list)
 	if err != nil {
 		return nil, err
 	}
@@ -433,7 +438,8 @@ func (it *passIterator) Done() {
 }
 
 // values makes a batch of records.
-func (s *Stream) values(l *Loader, list []record) (starlark.Value, error) {
+func (p *pass) values(list []record) (starlark.Value, error) {
+	l, s := p.l, p.l.stream
 	if !s.numeric() || l.collate != nil {
 		samples := make([]starlark.Value, len(list))
 		for i := range list {
@@ -445,7 +451,12 @@ func (s *Stream) values(l *Loader, list []record) (starlark.Value, error) {
 		if l.collate != nil {
 			return starlark.Call(l.thread, l.collate, starlark.Tuple{starlark.NewList(samples)}, nil)
 		}
-		return collate(l.ctx, samples)
+		batch, err := collate(l.ctx, samples)
+		var odd *unlike
+		if errors.As(err, &odd) {
+			err = fmt.Errorf("%s: %w; sample 0 is %s", p.place(&list[odd.sample]), err, p.place(&list[0]))
+		}
+		return batch, err
 	}
 	width := len(list[0].x)
 	x, err := tensor.Empty(l.ctx, []int{len(list), width}, element.Float32)
@@ -455,7 +466,7 @@ func (s *Stream) values(l *Loader, list []record) (starlark.Value, error) {
 	cells := view[float32](x.Bytes())
 	for i := range list {
 		if len(list[i].x) != width {
-			return nil, fmt.Errorf("%s: record %d: %d columns besides the label, and other files have %d", s.names[0], list[i].number, len(list[i].x), width)
+			return nil, fmt.Errorf("%s: %d columns besides the label, and other files have %d", p.place(&list[i]), len(list[i].x), width)
 		}
 		copy(cells[i*width:], list[i].x)
 	}
