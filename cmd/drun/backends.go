@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -236,19 +237,26 @@ func probe(ctx context.Context, p *host.Plugin, b *backendInfo) error {
 		return err
 	}
 	var out, words bytes.Buffer
-	cmd := exec.CommandContext(ctx, program, "probe", p.Name, p.Path, p.SHA256, p.Mark)
-	cmd.Stdout, cmd.Stderr = &out, &words
-	// On SIGTERM it ends its plugin and removes its files.
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 2 * time.Second
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	if err := cmd.Run(); err != nil {
+	if err := runHost(ctx, program, "probe", p, &out, &words); err != nil {
 		if text := strings.TrimSpace(words.String()); text != "" {
 			return errors.New(text)
 		}
 		return err
 	}
 	return json.Unmarshal(out.Bytes(), b)
+}
+
+// runHost has drun-plugin-host do something with a plugin. It ends with this process, also where that is killed.
+func runHost(ctx context.Context, program, what string, p *host.Plugin, out, words io.Writer) error {
+	cmd := exec.CommandContext(ctx, program, what, p.Name, p.Path, p.SHA256, p.Mark)
+	cmd.Stdout, cmd.Stderr = out, words
+	// On SIGTERM it ends its plugin and removes its files.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 2 * time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	runtime.LockOSThread() // the signal comes when the thread ends that starts it
+	defer runtime.UnlockOSThread()
+	return cmd.Run()
 }
 
 // findPlugin finds the plugin of that name.
@@ -296,9 +304,7 @@ func newTest(dirs *[]string) *cobra.Command {
 			case deterministic:
 				which = "test-deterministic"
 			}
-			suite := exec.CommandContext(cmd.Context(), program, which, p.Name, p.Path, p.SHA256, p.Mark)
-			suite.Stdout, suite.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			err = suite.Run()
+			err = runHost(cmd.Context(), program, which, p, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			if errors.As(err, new(*exec.ExitError)) {
 				return exitStatus(exit.Backend) // it has said why
 			}
