@@ -188,7 +188,7 @@ struct S(product) {
     int64_t m, n, k, ar, ak, bk, bn, ldc;
     const T *a, *b, *bias;
     T *c;
-    int accumulate;
+    int accumulate, few;
     int64_t sa, sb, sc, rows, columns, row_parts, column_parts;
 };
 
@@ -237,12 +237,14 @@ static void S(gemm_block)(const struct S(product) *p, int64_t m, int64_t n, cons
     if (packed) scratch_give(packed);
 }
 
+#include "gemm_few.h"
+
 static void S(gemm_part)(void *ctx, int64_t t) {
     const struct S(product) *p = ctx;
     int64_t j = t % p->column_parts * p->columns, i = t / p->column_parts % p->row_parts * p->rows;
     int64_t batch = t / p->column_parts / p->row_parts;
     int64_t m = p->m - i < p->rows ? p->m - i : p->rows, n = p->n - j < p->columns ? p->n - j : p->columns;
-    S(gemm_block)(p, m, n, p->a + batch * p->sa + i * p->ar, p->b + batch * p->sb + j * p->bn,
+    (p->few ? S(gemm_few) : S(gemm_block))(p, m, n, p->a + batch * p->sa + i * p->ar, p->b + batch * p->sb + j * p->bn,
                   p->c + batch * p->sc + i * p->ldc + j, p->bias ? p->bias + j : NULL);
 }
 
@@ -250,12 +252,13 @@ static void S(gemm)(int ta, int tb, int64_t m, int64_t n, int64_t k, const T *a,
                     T *c, int64_t ldc, const T *bias, int accumulate, int64_t batch, int64_t sa, int64_t sb, int64_t sc) {
     if (m == 0 || n == 0 || batch == 0) return;
     struct S(product) p = {m, n, k, ta ? 1 : lda, ta ? lda : 1, tb ? 1 : ldb, tb ? ldb : 1, ldc,
-                           a, b, bias, c, accumulate, sa, sb, sc, m, n, 1, 1};
+                           a, b, bias, c, accumulate, 0, sa, sb, sc, m, n, 1, 1};
     // One column is one row of the transposed product: its vectors then run along m.
     if (n == 1 && ldc == 1 && !bias && m > 1) {
-        struct S(product) q = {1, m, k, p.bn, p.bk, p.ak, p.ar, m, b, a, NULL, c, accumulate, sb, sa, sc, 1, m, 1, 1};
+        struct S(product) q = {1, m, k, p.bn, p.bk, p.ak, p.ar, m, b, a, NULL, c, accumulate, 0, sb, sa, sc, 1, m, 1, 1};
         p = q;
     }
+    p.few = S(few_rows)(&p);
     // Each thread makes a product of its own: cut whichever side is longer until there is work for all.
     int64_t threads = drun_threads(), work = p.m * p.n * (k + 1);
     if (threads > 1 && work * batch > 1 << 18)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"unsafe"
 
 	"drun/element"
 )
@@ -71,4 +72,50 @@ func testGemm[E float32 | float64](t *testing.T, dt element.Type, m, n, k int, a
 		return c
 	})
 	near(t, "product", got, product(m, n, k, a, b, as, bs, start, accumulate, bias), tolerance*math.Sqrt(float64(k+1)))
+}
+
+// A linear layer of a few samples takes a way of its own, which must have the bits of the same product whose second matrix
+// is not transposed.
+func TestFewRows(t *testing.T) {
+	for _, s := range [][3]int{{12, 48, 256}, {16, 103, 257}, {32, 131, 784}, {36, 60, 31}, {48, 53, 512}, {60, 12, 40}, {64, 96, 600}, {32, 40, 4100}} {
+		for mode := range 4 {
+			fewRows(t, element.Float32, s, mode&1 != 0, mode&2 != 0, real32)
+			fewRows(t, element.Float64, s, mode&1 != 0, mode&2 != 0, real64)
+		}
+	}
+}
+
+func fewRows[E float32 | float64](t *testing.T, dt element.Type, s [3]int, trans, biased bool, random func(uint64, int) []E) {
+	t.Helper()
+	m, n, k := s[0], s[1], s[2]
+	as, w, b, bias := random(1, m*k), random(2, n*k), make([]E, n*k), random(3, n)
+	as[m*k/2], w[n*k/3], w[n*k/2] = E(math.Inf(1)), E(math.NaN()), E(math.Inf(-1))
+	for i := range n {
+		for l := range k {
+			b[l*n+i] = w[i*k+l]
+		}
+	}
+	a := Matrix{Data: ptr(as), Stride: k}
+	if trans {
+		a.Stride, a.Trans = m, true
+	}
+	var beta unsafe.Pointer
+	if biased {
+		beta = ptr(bias)
+	}
+	everywhere(t, func() []E {
+		const gap = 3 // beside each row, which must stay as it is
+		y := make([]E, 2*m*(n+gap))
+		_ = Gemm(dt, 1, m, n, k, Matrix{Data: ptr(y), Stride: n + gap}, a, Matrix{Data: ptr(b), Stride: n}, false, beta)
+		_ = Gemm(dt, 1, m, n, k, Matrix{Data: ptr(y[m*(n+gap):]), Stride: n + gap}, a, Matrix{Data: ptr(w), Stride: k, Trans: true}, false, beta)
+		if plain, turned := y[:m*(n+gap)], y[m*(n+gap):]; bytesOf(plain) != bytesOf(turned) {
+			t.Errorf("%s %d x %d x %d, %s: the product by a transposed matrix has other bits", dt, m, n, k, Path())
+		}
+		for i := 0; i < len(y); i += n + gap {
+			if beside := y[i+n : i+n+gap]; beside[0] != 0 || beside[1] != 0 || beside[2] != 0 {
+				t.Errorf("%s %d x %d x %d, %s: %v was written beside row %d", dt, m, n, k, Path(), beside, i/(n+gap))
+			}
+		}
+		return y
+	})
 }

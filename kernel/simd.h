@@ -24,13 +24,24 @@ INLINE vf32 fma_f32(vf32 a, vf32 b, vf32 c) { return (vf32)_mm256_fmadd_ps((__m2
 INLINE vf64 fma_f64(vf64 a, vf64 b, vf64 c) { return (vf64)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }
 INLINE vf32 sqrt_f32(vf32 a) { return (vf32)_mm256_sqrt_ps((__m256)a); }
 INLINE vf64 sqrt_f64(vf64 a) { return (vf64)_mm256_sqrt_pd((__m256d)a); }
+// A masked store takes a dozen times as long as a whole one on some processors, and most vectors are whole.
 static const int32_t first_n[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
 INLINE __m256i mask_f32(int n) { return _mm256_loadu_si256((const __m256i *)(first_n + 8 - n)); }
 INLINE __m256i mask_f64(int n) { return _mm256_loadu_si256((const __m256i *)(first_n + 8 - 2 * n)); }
-INLINE vf32 load_n_f32(const float *p, int n) { return (vf32)_mm256_maskload_ps(p, mask_f32(n)); }
-INLINE vf64 load_n_f64(const double *p, int n) { return (vf64)_mm256_maskload_pd(p, mask_f64(n)); }
-INLINE void store_n_f32(float *p, vf32 v, int n) { _mm256_maskstore_ps(p, mask_f32(n), (__m256)v); }
-INLINE void store_n_f64(double *p, vf64 v, int n) { _mm256_maskstore_pd(p, mask_f64(n), (__m256d)v); }
+INLINE vf32 load_n_f32(const float *p, int n) {
+    return (vf32)(n == 8 ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, mask_f32(n)));
+}
+INLINE vf64 load_n_f64(const double *p, int n) {
+    return (vf64)(n == 4 ? _mm256_loadu_pd(p) : _mm256_maskload_pd(p, mask_f64(n)));
+}
+INLINE void store_n_f32(float *p, vf32 v, int n) {
+    if (n == 8) _mm256_storeu_ps(p, (__m256)v);
+    else _mm256_maskstore_ps(p, mask_f32(n), (__m256)v);
+}
+INLINE void store_n_f64(double *p, vf64 v, int n) {
+    if (n == 4) _mm256_storeu_pd(p, (__m256d)v);
+    else _mm256_maskstore_pd(p, mask_f64(n), (__m256d)v);
+}
 #else
 #if defined PATH_NEON
 INLINE vf32 fma_f32(vf32 a, vf32 b, vf32 c) { return (vf32)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
