@@ -3,7 +3,9 @@ package tensor
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"testing"
+	"time"
 	"unsafe"
 
 	"drun/element"
@@ -61,6 +63,24 @@ func TestResidentSizeIsSteady(t *testing.T) {
 	if grown := resident() - before; grown > 24<<20 {
 		t.Errorf("40 more rounds of training took %d more bytes", grown)
 	}
+}
+
+// The memory that parameters had before an optimizer moved them comes back, though the parameters live on.
+func TestMovedParametersLeaveNothing(t *testing.T) {
+	const n, end = 10 << 20, 10 * time.Second
+	c := NewContext()
+	runtime.GC()
+	before := Memory().InUse
+	w := must(Zeros(c, []int{n}, element.Float32))
+	check(t, w.SetRequiresGrad(true))
+	opt := must(NewSGD([]ParamGroup{{Params: []*Tensor{w}, LR: 0.1}}, SGDOptions{}))
+	for started := time.Now(); Memory().InUse-before > 2*4*n; time.Sleep(time.Millisecond) {
+		if runtime.GC(); time.Since(started) > end {
+			t.Fatalf("%d bytes are in use, of which parameters and gradients are %d", Memory().InUse-before, 2*4*n)
+		}
+	}
+	runtime.KeepAlive(w)
+	runtime.KeepAlive(opt)
 }
 
 func TestDiscardReusesMemory(t *testing.T) {

@@ -91,7 +91,9 @@ func (c *Context) fresh(op string, size int) (*Tensor, error) {
 		t, b.Tensor.st = &b.Tensor, &b.Storage
 		t.st.ptr = unsafe.Pointer(&b.data)
 	default:
-		if t == nil {
+		if t == nil && class == pooledOf {
+			t = &Tensor{st: new(Storage)} // apart: an optimizer moves a parameter, and its old memory must come back
+		} else if t == nil {
 			b := new(ownedTensor)
 			t, b.Tensor.st = &b.Tensor, &b.Storage
 		}
