@@ -131,6 +131,7 @@ struct S(direct) {
     int64_t batch, each; // images, and how many of them are a task
     const struct S(pool) *pool;   // what is computed of the results, or NULL
     const struct S(conv) *maxima; // x is a gradient that pooling has yet to give back, or NULL
+    const struct S(direct) *next; // what else is computed of the same canvas, which differs in weights, offsets and results; or NULL
 };
 
 // n results of neighbouring columns, the first of which goes to y; `all` elements of its row lie from there on.
@@ -306,12 +307,14 @@ static void S(direct_part)(void *ctx, int64_t task) {
         const T *from = d->x + image * d->from_image;
         if (d->maxima) from = S(gradient_of)(d->maxima, d->x, image, 0, d->maxima->filters, other);
         S(draw)(&d->canvas, x, from);
-        T *y = d->pool ? other : d->y + image * d->to_image;
+        for (const struct S(direct) *e = d; e; e = e->next) {
+            T *y = d->pool ? other : e->y + image * d->to_image;
 #if VB == 64
-        if (d->along) S(along_image)(d, x, c, pairs ? other : NULL, bias, y, image, f0, f1, chunk);
-        else
+            if (d->along) S(along_image)(e, x, c, pairs ? other : NULL, bias, y, image, f0, f1, chunk);
+            else
 #endif
-            S(direct_image)(d, x, c, y, f0, f1, chunk, ldc);
+                S(direct_image)(e, x, c, y, f0, f1, chunk, ldc);
+        }
         if (d->pool && !pairs) S(pool_image)(d->pool, other, image, f0, f1);
     }
     scratch_give(x);
@@ -358,7 +361,7 @@ static void S(convolve)(const int64_t *g, const struct S(pool) *q, T *y, const T
     for (int64_t f = 0; f < p.filters; f += panel)
         S(pack)(a + f * depth, (int)panel, w + f * depth, depth, 1, p.filters - f < panel ? p.filters - f : panel, depth);
     struct S(direct) d = {v, p.filters, depth, 1, along, x, a, bias, offset, y, p.oh, p.ow, p.oh * p.ow, p.ow, 1,
-                        p.ow, p.xs, p.ys, 0, 0, q, NULL};
+                        p.ow, p.xs, p.ys, 0, 0, q, NULL, NULL};
     S(cell_offsets)(&d.canvas, &p, offset);
     S(direct_run)(&d, p.batch);
     scratch_give(offset);
@@ -385,18 +388,36 @@ static struct S(meet) S(meeting)(int64_t at, int64_t cells, int64_t stride, int6
     return m;
 }
 
+// What a canvas must have of one dimension so that the results of every remainder can be computed of it.
+struct S(reach) { int64_t before, size; };
+static struct S(reach) S(reaching)(int64_t size, int64_t pad, int64_t cells, int64_t stride, int64_t dilation) {
+    int64_t first = INT64_MAX, end = INT64_MIN;
+    for (int64_t at = 0; at < stride && at < size; at++) {
+        struct S(meet) m = S(meeting)(at + pad, cells, stride, dilation);
+        int64_t last = (size - at + stride - 1) / stride + m.largest;
+        if (m.count && m.least < first) first = m.least;
+        if (m.count && last > end) end = last;
+    }
+    return first < end ? (struct S(reach)){-first, end - first} : (struct S(reach)){0, 0};
+}
+
 // The input's gradient is a convolution of dy with the kernel turned round. With strides, the input rows (and
 // columns) of one remainder meet only some kernel rows: each remainder is a convolution of its own. A transposed
-// convolution is the same, with a bias.
+// convolution is the same, with a bias. Vectors along the filters do not mind how wide a canvas is: then one of dy serves
+// all remainders.
 static int S(sparse_grad_input)(const struct S(conv) *p, T *dx, const T *dy, const T *w); // conv_sparse.h
 static void S(conv2d_grad_input)(const int64_t *g, T *dx, const T *dy, const int32_t *maxima, int64_t pooled, const T *w, const T *bias) {
     struct S(conv) p = S(geometry)(g);
     p.maxima = maxima, p.pooled = pooled;
     if (!bias && S(sparse_grad_input)(&p, dx, dy, w)) return;
-    int64_t most = p.filters * p.kh * p.kw;
-    int64_t *offset = scratch_take(most * sizeof(int64_t) + (p.channels + N + S(MR)) * most * sizeof(T) + 64);
+    struct S(reach) rows = S(reaching)(p.height, p.ph, p.kh, p.sh, p.dh), columns = S(reaching)(p.width, p.pw, p.kw, p.sw, p.dw);
+    struct S(canvas) one = {p.filters, p.oh, p.ow, 1, 1, rows.before, columns.before, rows.size, columns.size};
+    int64_t most = p.filters * p.kh * p.kw, remainders = (p.sh < p.height ? p.sh : p.height) * (p.sw < p.width ? p.sw : p.width);
+    int shared = remainders > 1 && remainders <= 64 && S(along_filters)(&one, p.channels, p.height / p.sh, p.width / p.sw);
+    int64_t *offset = scratch_take(most * sizeof(int64_t) + 64 * sizeof(struct S(direct)) + (p.channels + N + S(MR)) * most * sizeof(T) + 64);
     if (!offset) return;
-    T *a = (T *)(offset + most);
+    struct S(direct) *all = (struct S(direct) *)(offset + most), *d = all;
+    T *a = (T *)(all + 64);
     for (int64_t y0 = 0; y0 < p.sh && y0 < p.height; y0++)
         for (int64_t x0 = 0; x0 < p.sw && x0 < p.width; x0++) {
             struct S(meet) r = S(meeting)(y0 + p.ph, p.kh, p.sh, p.dh), c = S(meeting)(x0 + p.pw, p.kw, p.sw, p.dw);
@@ -405,14 +426,15 @@ static void S(conv2d_grad_input)(const int64_t *g, T *dx, const T *dy, const int
             int64_t oh = (p.height - y0 + p.sh - 1) / p.sh, ow = (p.width - x0 + p.sw - 1) / p.sw;
             struct S(canvas) v = {p.filters, p.oh, p.ow, 1, 1, -r.least, -c.least, oh + r.largest - r.least,
                                   ow + c.largest - c.least};
-            int along = S(along_filters)(&v, p.channels, oh, ow);
+            if (shared) v = one;
+            int along = shared || S(along_filters)(&v, p.channels, oh, ow);
             int64_t k = 0, at, beside, panel = S(panel)(along);
             for (int64_t f = 0; f < p.filters && depth; f++)
                 for (int64_t i = 0; i < p.kh; i++) {
                     if (!S(met)(y0 + p.ph, i, p.sh, p.dh, &at)) continue;
                     for (int64_t j = 0; j < p.kw; j++) {
                         if (!S(met)(x0 + p.pw, j, p.sw, p.dw, &beside)) continue;
-                        offset[k] = (f * v.rows + at - r.least) * v.pitch + beside - c.least;
+                        offset[k] = (f * v.rows + at + v.top) * v.pitch + beside + v.left;
                         for (int64_t n = 0; n < p.channels; n += panel) {
                             int64_t have = p.channels - n < panel ? p.channels - n : panel;
                             T *to = a + n * depth + k * panel;
@@ -422,9 +444,15 @@ static void S(conv2d_grad_input)(const int64_t *g, T *dx, const T *dy, const int
                         k++;
                     }
                 }
-            struct S(direct) d = {v, p.channels, depth, 1, along, dy, a, bias, offset, dx + y0 * p.width + x0, oh, ow,
-                                  p.height * p.width, p.sh * p.width, p.sw, p.width - x0, p.ys, p.xs, 0, 0, NULL, maxima ? &p : NULL};
-            S(direct_run)(&d, p.batch);
+            *d = (struct S(direct)){v, p.channels, depth, 1, along, dy, a, bias, offset, dx + y0 * p.width + x0, oh, ow,
+                                    p.height * p.width, p.sh * p.width, p.sw, p.width - x0, p.ys, p.xs, 0, 0, NULL, maxima ? &p : NULL, NULL};
+            if (!shared) {
+                S(direct_run)(d, p.batch);
+                continue;
+            }
+            if (d > all) d[-1].next = d;
+            d++, offset += depth, a += (p.channels + panel - 1) / panel * panel * depth;
         }
-    scratch_give(offset);
+    if (shared) S(direct_run)(all, p.batch);
+    scratch_give((int64_t *)all - most);
 }
