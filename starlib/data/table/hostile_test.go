@@ -125,24 +125,24 @@ func TestPageBombs(t *testing.T) {
 	packed[format.Snappy] = binary.AppendUvarint(nil, uint64(len(zeros)))
 	for codec, content := range packed {
 		r := &parquetReader{in: bytes.NewReader(content)}
-		if err := r.unpacks(codec, 0, int64(len(content)), int64(len(zeros))); err != nil {
+		if err := r.unpacks(codec, 0, int64(len(content)), int64(len(zeros)), nil); err != nil {
 			t.Errorf("%s: %v", codec, err)
 		}
 		if codec == format.Gzip { // small ones cannot unpack to much
 			content = append(content, make([]byte, maxPage/1032)...)
 			r = &parquetReader{in: bytes.NewReader(content)}
 		}
-		if err := r.unpacks(codec, 0, int64(len(content)), int64(len(zeros)-1)); err == nil || !strings.Contains(err.Error(), "unpacks to") {
+		if err := r.unpacks(codec, 0, int64(len(content)), int64(len(zeros)-1), nil); err == nil || !strings.Contains(err.Error(), "unpacks to") {
 			t.Errorf("%s: %v", codec, err)
 		}
 	}
 	r := &parquetReader{in: bytes.NewReader([]byte("garbage garbage"))}
 	for codec := range packed {
-		if err := r.unpacks(codec, 0, 15, 1000); codec != format.Snappy && codec != format.Gzip && err == nil {
+		if err := r.unpacks(codec, 0, 15, 1000, nil); codec != format.Snappy && codec != format.Gzip && err == nil {
 			t.Errorf("%s: no error", codec)
 		}
 	}
-	if err := r.unpacks(format.Lz4, 0, 15, 1000); err == nil || err.Error() != "its compression, LZ4, is not supported" {
+	if err := r.unpacks(format.Lz4, 0, 15, 1000, nil); err == nil || err.Error() != "its compression, LZ4, is not supported" {
 		t.Error(err)
 	}
 }
@@ -173,7 +173,7 @@ func readAny(t *testing.T, format string, b []byte) {
 
 // A file with a wrong byte is an error or other cells, and nothing else.
 func TestGarbledColumns(t *testing.T) {
-	for _, name := range []string{"snappy.parquet", "v2.parquet", "lz4.feather", "zstd.arrow"} {
+	for _, name := range []string{"snappy.parquet", "v2.parquet", "runs.parquet", "lz4.feather", "zstd.arrow"} {
 		format, b := testFile(t, name)
 		g := rand.New(rand.NewPCG(1, 2))
 		for range 100 {
@@ -198,7 +198,7 @@ func TestGarbledColumns(t *testing.T) {
 
 // Whatever a file holds, it is read or there is an error, with bounded memory.
 func FuzzColumns(f *testing.F) {
-	for _, name := range []string{"snappy.parquet", "int96.parquet", "v2.parquet", "unfit.parquet", "lz4.feather", "zstd.arrow", "odd.arrow"} {
+	for _, name := range []string{"snappy.parquet", "int96.parquet", "v2.parquet", "runs.parquet", "unfit.parquet", "lz4.feather", "zstd.arrow", "odd.arrow"} {
 		format, b := testFile(f, name)
 		f.Add(format == "parquet", b)
 	}

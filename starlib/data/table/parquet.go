@@ -207,7 +207,7 @@ func (r *parquetReader) node(schema []format.SchemaElement, at *int, path string
 	if !e.Type.Valid {
 		return nil, fmt.Errorf("column %s has neither a type nor fields", short(path))
 	}
-	n.leaf = &leaf{path: path, index: r.leaves}
+	n.leaf = &leaf{path: path, index: r.leaves, def: n.def, rep: n.rep, kind: e.Type.V}
 	n.first = n.leaf
 	r.leaves++
 	n.kind, n.leaf.value = leafType(e)

@@ -1,6 +1,8 @@
 package table
 
 import (
+	"bufio"
+	"bytes"
 	"compress/gzip"
 	"encoding/binary"
 	"errors"
@@ -18,6 +20,9 @@ import (
 type leaf struct {
 	path    string
 	index   int
+	def     int // the highest levels of its values
+	rep     int
+	kind    format.Type
 	value   func(parquet.Value) (any, error)
 	pages   parquet.Pages
 	page    parquet.Page
@@ -43,7 +48,7 @@ func (r *parquetReader) open(l *leaf, group int) error {
 	}
 	most := 0
 	for at, end := begin, begin+m.TotalCompressedSize; at < end; {
-		next, takes, err := r.page(m.Codec, at, end)
+		next, takes, err := r.page(l, m.Codec, at, end)
 		if err != nil {
 			return fmt.Errorf("byte %d: %w", at, err)
 		}
@@ -59,79 +64,114 @@ func (r *parquetReader) open(l *leaf, group int) error {
 }
 
 // page looks at a page: where the next one begins, and how many bytes it takes in memory.
-func (r *parquetReader) page(codec format.CompressionCodec, at, end int64) (next int64, takes int, err error) {
+func (r *parquetReader) page(l *leaf, codec format.CompressionCodec, at, end int64) (next int64, takes int, err error) {
 	var header []byte
 	var size int
-	var kind, packed, unpacked, count, levels int64
-	plain := codec == format.Uncompressed
+	var fields map[[3]int]int64
+	twice := false
 	for n := int64(512); ; n *= 8 {
 		n = min(n, end-at)
 		header = make([]byte, n)
 		if _, err := r.in.ReadAt(header, at); err != nil && err != io.EOF {
 			return 0, 0, err
 		}
-		kind, packed, unpacked, count, levels = -1, -1, -1, 0, 0
+		fields, twice = map[[3]int]int64{}, false
 		size, err = skim(header, func(path [3]int, v int64) {
-			switch path {
-			case [3]int{1}:
-				kind = v
-			case [3]int{2}:
-				unpacked = v
-			case [3]int{3}:
-				packed = v
-			case [3]int{5, 1}, [3]int{7, 1}, [3]int{8, 1}:
-				count = max(count, v)
-			case [3]int{8, 5}, [3]int{8, 6}:
-				levels += v
-			case [3]int{8, 7}:
-				plain = v == 0
-			}
+			_, known := fields[path]
+			twice = twice || known
+			fields[path] = v
 		})
 		if err != errShort || n == end-at || n > 16<<20 { //nolint:errorlint // skim's own
 			break
 		}
 	}
+	if err == nil && twice { // of which the library may take the other
+		err = errors.New("it has a field twice")
+	}
 	if err != nil {
 		return 0, 0, fmt.Errorf("a page's header is garbled: %w", err)
 	}
 	begin := at + int64(size)
+	unpacked, packed := fields[[3]int{2}], fields[[3]int{3}]
+	count := max(fields[[3]int{5, 1}], fields[[3]int{7, 1}], fields[[3]int{8, 1}])
 	switch {
 	case packed < 0 || packed > end-begin:
 		return 0, 0, fmt.Errorf("a page of %d bytes does not fit into its column", packed)
 	case unpacked < 0 || unpacked > maxPage || packed > maxPage:
 		return 0, 0, fmt.Errorf("a page of %d bytes unpacks to %d, and may take %d", packed, unpacked, maxPage)
-	case count < 0 || count > maxPage/4:
+	case count > maxPage/4:
 		return 0, 0, fmt.Errorf("a page of %d values, and may have %d", count, maxPage/4)
 	}
-	if !plain {
-		at := begin
-		if kind == int64(format.DataPageV2) {
-			if levels < 0 || levels > packed || levels > unpacked {
-				return 0, 0, fmt.Errorf("a page's levels of %d bytes do not fit into it", levels)
+	next, takes = begin+packed, int(packed+unpacked+12*count)
+	var look func(*bufio.Reader) error
+	c := runs{count: count}
+	switch format.PageType(fields[[3]int{1}]) {
+	case format.DataPage:
+		encoding, defined, repeated := fields[[3]int{5, 2}], fields[[3]int{5, 3}], fields[[3]int{5, 4}]
+		if l.rep > 0 || l.def > 0 || hasCounts(encoding) {
+			look = func(in *bufio.Reader) error {
+				err := c.levels(in, -1, repeated, l.rep, "repetition levels")
+				if err == nil {
+					err = c.levels(in, -1, defined, l.def, "definition levels")
+				}
+				if err == nil {
+					err = c.values(in, encoding, l)
+				}
+				return err
 			}
-			at, unpacked = at+levels, unpacked-levels
 		}
-		if err := r.unpacks(codec, at, begin+packed-at, unpacked); err != nil {
+	case format.DataPageV2:
+		encoding, defined, repeated := fields[[3]int{8, 4}], fields[[3]int{8, 5}], fields[[3]int{8, 6}]
+		if defined < 0 || repeated < 0 || defined+repeated > min(packed, unpacked) {
+			return 0, 0, fmt.Errorf("a page's levels of %d and %d bytes do not fit into it", repeated, defined)
+		}
+		in := bufio.NewReader(io.NewSectionReader(r.in, begin, repeated+defined))
+		if err := c.levels(in, repeated, int64(format.RLE), l.rep, "repetition levels"); err != nil {
 			return 0, 0, err
 		}
+		if err := c.levels(in, defined, int64(format.RLE), l.def, "definition levels"); err != nil {
+			return 0, 0, err
+		}
+		begin, unpacked = begin+repeated+defined, unpacked-repeated-defined
+		if compressed, told := fields[[3]int{8, 7}]; told && compressed == 0 {
+			codec = format.Uncompressed
+		}
+		if hasCounts(encoding) {
+			look = func(in *bufio.Reader) error { return c.values(in, encoding, l) }
+		}
 	}
-	return begin + packed, int(packed + unpacked + 12*count), nil
+	err = r.unpacks(codec, begin, next-begin, unpacked, look)
+	return next, takes + c.takes, err
 }
 
 // unpacks is an error if a page unpacks to more than its header says: the library would take all the memory that it needs.
-func (r *parquetReader) unpacks(codec format.CompressionCodec, at, packed, unpacked int64) error {
+// look, unless it is nil, sees what the page unpacks to.
+func (r *parquetReader) unpacks(codec format.CompressionCodec, at, packed, unpacked int64, look func(*bufio.Reader) error) error {
 	in := io.NewSectionReader(r.in, at, packed)
 	var out io.Reader
 	switch codec {
+	case format.Uncompressed:
+		out, unpacked = in, packed
 	case format.Snappy:
 		head := make([]byte, binary.MaxVarintLen64)
-		n, _ := in.Read(head)
+		n, _ := in.ReadAt(head, 0)
 		if size, ok := binary.Uvarint(head[:n]); packed > 0 && (ok <= 0 || size > uint64(unpacked)) {
 			return fmt.Errorf("a page says that it unpacks to %d bytes, and elsewhere to %d", unpacked, size)
 		}
-		return nil
+		if look == nil || packed == 0 {
+			return nil
+		}
+		content := make([]byte, packed)
+		if _, err := io.ReadFull(in, content); err != nil {
+			return err
+		}
+		content, err := parquet.Snappy.Decode(nil, content)
+		if err != nil {
+			return fmt.Errorf("a page's Snappy data is garbled: %w", err)
+		}
+		out = bytes.NewReader(content)
 	case format.Gzip:
-		if packed > 0 && packed < maxPage/1032 { // deflate's best
+		if look == nil && packed > 0 && packed < maxPage/1032 { // deflate's best
 			return nil
 		}
 		z, err := gzip.NewReader(in)
@@ -149,22 +189,32 @@ func (r *parquetReader) unpacks(codec format.CompressionCodec, at, packed, unpac
 		defer z.Close()
 		out = z
 	case format.Lz4Raw: // of which the library takes any error for a lack of space
-		content := make([]byte, packed)
+		content, space := make([]byte, packed), make([]byte, unpacked)
 		if _, err := io.ReadFull(in, content); err != nil {
 			return err
 		}
-		if _, err := lz4.UncompressBlock(content, make([]byte, unpacked)); err != nil && packed > 0 {
+		n, err := lz4.UncompressBlock(content, space)
+		if err != nil && packed > 0 {
 			return fmt.Errorf("a page's LZ4 data is garbled, or unpacks to more than the %d bytes that it says", unpacked)
 		}
-		return nil
+		out = bytes.NewReader(space[:max(0, n)])
 	default:
 		return fmt.Errorf("its compression, %s, is not supported", codec)
 	}
-	n, err := io.CopyN(io.Discard, out, unpacked+1)
-	if n > unpacked {
+	limited := &io.LimitedReader{R: out, N: unpacked + 1}
+	if look != nil {
+		if err := look(bufio.NewReader(limited)); err != nil {
+			return err
+		}
+	}
+	if codec == format.Uncompressed {
+		return nil
+	}
+	_, err := io.Copy(io.Discard, limited)
+	if limited.N == 0 {
 		return fmt.Errorf("a page unpacks to more than the %d bytes that it says", unpacked)
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil {
 		return fmt.Errorf("a page's %s data is garbled: %w", codec, err)
 	}
 	return nil

@@ -92,6 +92,8 @@ for codec in ["none", "snappy", "gzip", "brotli", "zstd", "lz4"]:
     pq.write_table(table, "%s.parquet" % codec, compression=codec, row_group_size=9, version="2.6")
 pq.write_table(table, "v2.parquet", row_group_size=20, data_page_version="2.0", compression="zstd", use_dictionary=False, data_page_size=64, column_encoding={
     "whole": "DELTA_BINARY_PACKED", "i64": "DELTA_BINARY_PACKED", "text": "DELTA_BYTE_ARRAY", "large": "DELTA_LENGTH_BYTE_ARRAY", "single": "BYTE_STREAM_SPLIT"})
+pq.write_table(table.select(["whole", "i64", "text", "large", "flag", "city", "list", "nested", "double"]), "runs.parquet", data_page_version="2.0", compression="none", use_dictionary=["city"], column_encoding={
+    "whole": "DELTA_BINARY_PACKED", "i64": "DELTA_BINARY_PACKED", "text": "DELTA_BYTE_ARRAY", "large": "DELTA_LENGTH_BYTE_ARRAY", "flag": "RLE"})
 old = table.drop_columns(["half", "null"]).cast(pa.schema([f if f.name != "nanos" else f.with_type(pa.timestamp("us")) for f in table.drop_columns(["half", "null"]).schema]))
 pq.write_table(old, "int96.parquet", use_deprecated_int96_timestamps=True, version="1.0", use_compliant_nested_type=False)
 feather.write_feather(table, "lz4.feather", compression="lz4", chunksize=9)
