@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"runtime"
 	"testing"
+
+	"github.com/parquet-go/parquet-go/format"
 )
 
 // Wherever a page of Parquet says that it has very many values, or very long ones, it is read or there is an error, from
@@ -76,6 +78,18 @@ func TestRunBombs(t *testing.T) {
 		}
 		if pages < len(file.Fields()) || refused < 100 {
 			t.Errorf("%s: %d pages, %d errors", name, pages, refused)
+		}
+	}
+}
+
+// A page's header that has a field twice is refused: the library might take the other one.
+func TestFieldTwice(t *testing.T) {
+	header := []byte{0x15, 0, 0x15, 0, 0x15, 0, 0} // an empty data page: its type, and its two sizes
+	twice := append(bytes.Clone(header[:6]), 0x05, 2*3, 0, 0)
+	for want, content := range map[string][]byte{"": header, "a page's header is garbled: it has a field twice": twice} {
+		r := &parquetReader{in: bytes.NewReader(content)}
+		if _, _, err := r.page(&leaf{}, format.Uncompressed, 0, int64(len(content))); err == nil && want != "" || err != nil && err.Error() != want {
+			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }
