@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -33,6 +34,9 @@ const (
 	rowLength  = elements / rowCount
 	f32        = element.Float32
 	kernelRuns = 10
+
+	hugePage    = 2 << 20
+	madviseHuge = 14 // MADV_HUGEPAGE
 )
 
 // rowKernels are measured on 4 M elements.
@@ -77,9 +81,16 @@ func measureKernels(w io.Writer) {
 	}
 }
 
-// filled returns n values between 0 and 1.
+// filled returns n values between 0 and 1, in huge pages where the system has them, as large tensors are.
 func filled(n int) []float32 {
 	x := make([]float32, n)
+	if bytes := n * 4; bytes >= 4<<20 {
+		if m, err := syscall.Mmap(-1, 0, bytes+hugePage, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON); err == nil {
+			_ = syscall.Madvise(m, madviseHuge)
+			skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(m))) % hugePage)
+			x = unsafe.Slice((*float32)(unsafe.Pointer(&m[skip])), n)
+		}
+	}
 	for i := range x {
 		x[i] = float32(i*7919%1000) / 1000
 	}

@@ -15,9 +15,15 @@ import (
 )
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == kernelsCommand {
-		measureKernels(os.Stdout)
-		return
+	if len(os.Args) == 2 {
+		switch os.Args[1] {
+		case kernelsCommand:
+			measureKernels(os.Stdout)
+			return
+		case productsCommand:
+			measureProducts(os.Stdout)
+			return
+		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -122,7 +122,7 @@ func probes(drun, folder string, p *peers, lasting time.Duration) []probe {
 	t := training{folder, home, p, recipe}
 	all = append(append(all, t.probes()...), t.largeProbes()...)
 	all = append(all,
-		probe{groupKernels, drunName, "", ownKernels},
+		probe{groupKernels, drunName, "", itself(kernelsCommand)},
 		probe{groupKernels, openBLASName, "", printed(openBLAS(p), 0)},
 		probe{groupKernels, openBLASWideName, "", printed(append([]string{"env", "OPENBLAS_CORETYPE=SkylakeX"}, openBLAS(p)...), 0)},
 	)

@@ -15,13 +15,15 @@ import (
 	"time"
 )
 
-// ownKernels measures drun's kernels in a separate process.
-func ownKernels(ctx context.Context) ([]figure, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+// itself runs a command of this program in a separate process.
+func itself(command string) func(context.Context) ([]figure, error) {
+	return func(ctx context.Context) ([]figure, error) {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		return printed([]string{self, command}, 0)(ctx)
 	}
-	return printed([]string{self, kernelsCommand}, 0)(ctx)
 }
 
 // gloo runs the raw Gloo benchmark; its ranks find each other through a folder that must be new each time.

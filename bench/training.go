@@ -103,6 +103,7 @@ func (t training) probes() (all []probe) {
 		}
 	}
 	return append(all,
+		probe{groupTrain, drunName, "", itself(productsCommand)},
 		probe{groupTrain, drunName, "", timed(firstStep, 3, t.recipe("bench/gpt.star", 1, 1, "-p", "steps=0"), 0)},
 		probe{groupTrain, torchName, "", t.once([]string{todayPython, script("train_torch.py"), "once"})},
 		probe{groupTrain, compiledName, "", t.once([]string{todayPython, script("train_torch.py"), "compile-once"})},
