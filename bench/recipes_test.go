@@ -61,6 +61,11 @@ func TestRecipes(t *testing.T) {
 	run("", "bench/streams.star", "-p", "scale=0", "--data", "examples/data")
 	run("", "bench/log.star", "-p", "steps=100")
 	run(", 1 rank", "bench/checkpoints.star", "-p", "rounds=1")
+	var products strings.Builder
+	measureProducts(&products)
+	for _, f := range parseFigures(products.String()) {
+		got = append(got, f.name)
+	}
 
 	for _, special := range []func() ([]figure, error){
 		func() ([]figure, error) {
