@@ -71,7 +71,7 @@ func (m *machine) moduleAttribute(e *syntax.DotExpr, o *object) value {
 		}
 		return m.nativeValue(full)
 	}
-	m.fault(e.Name.NamePos, "%s has no %s%s", o.name, name, instead(name, o.name+".", members(o.module)))
+	m.fault(e.Name.NamePos, "%s has no %s%s", o.name, name, insteadOfPyTorch(name, o.name+".", members(o.module)))
 	return same
 }
 
@@ -110,7 +110,11 @@ func (m *machine) instanceAttribute(e *syntax.DotExpr, x value, o *object) value
 		return m.methodOf(e, itself(o, x))
 	}
 	if x.only() != nil {
-		m.fault(e.Name.NamePos, "%s (%s) has no %s%s", m.text(e.X), o.typ, name, instead(name, "", t.AttrNames()))
+		suggest := instead
+		if o.typ == "Tensor" {
+			suggest = insteadOfPyTorch
+		}
+		m.fault(e.Name.NamePos, "%s (%s) has no %s%s", m.text(e.X), o.typ, name, suggest(name, "", t.AttrNames()))
 	}
 	return same
 }

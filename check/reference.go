@@ -87,7 +87,16 @@ func members(m *starlib.Module) []string {
 
 // instead suggests a name for one that does not exist, "" without.
 func instead(name, prefix string, names []string) string {
-	if hint := lang.Foreign(name); hint != "" {
+	return suggested(lang.Foreign(name), name, prefix, names)
+}
+
+// insteadOfPyTorch does so for members of tensors and modules.
+func insteadOfPyTorch(name, prefix string, names []string) string {
+	return suggested(lang.Instead(name), name, prefix, names)
+}
+
+func suggested(hint, name, prefix string, names []string) string {
+	if hint != "" {
 		return ": " + hint
 	}
 	if near := lang.Nearest(name, names); near != "" {

@@ -59,6 +59,30 @@ var foreign = map[string]string{
 	"Module":                  "it is nn.module(forward, …)",
 	"lr_scheduler":            "a schedule is given as lr: optim.adam(params, lr = optim.cosine(0.1, steps))",
 	"SummaryWriter":           "it is run.log(loss = x)",
+	"contiguous":              "leave it out: what needs the elements side by side copies them by itself",
+	"is_contiguous":           "leave it out: what needs the elements side by side copies them by itself",
+	"randperm":                "it is random.generator(seed).permutation(n)",
+	"empty":                   "it is tensor.zeros(shape)",
+	"meshgrid":                "it is x.unsqueeze(1).expand(n, m) and y.unsqueeze(0).expand(n, m) for x of n and y of m elements",
+	"ModuleList":              "modules in a list are fields of nn.module(forward, layers = [...])",
+	"ModuleDict":              "modules in a dict are fields of nn.module(forward, layers = {...})",
+	"Identity":                "nn.sequential takes functions: lambda x: x",
+	"Dropout2d":               "it is x * mask with mask = nn.dropout(p)(tensor.ones(n, c, 1, 1))",
+	"dropout2d":               "it is x * mask with mask = nn.dropout(p)(tensor.ones(n, c, 1, 1))",
+	"ConvTranspose1d":         "it is nn.conv_transpose2d(i, o, (1, kernel)) of x.unsqueeze(2)",
+	"conv_transpose1d":        "it is nn.conv_transpose2d(i, o, (1, kernel)) of x.unsqueeze(2)",
+	"EmbeddingBag":            "it is nn.embedding(n, dim), and the mean or sum over dim 1 of what it gives",
+	"embedding_bag":           "it is nn.embedding(n, dim), and the mean or sum over dim 1 of what it gives",
+	"BCELoss":                 "it is the function nn.bce_with_logits(x, y), of what comes before the sigmoid",
+	"KLDivLoss":               "it is the function nn.kl_div(x, y)",
+	"StepLR":                  "a schedule is given as lr: optim.adam(params, lr = optim.step_decay(…))",
+	"CosineAnnealingLR":       "a schedule is given as lr: optim.adam(params, lr = optim.cosine(0.1, steps))",
+	"ReduceLROnPlateau":       "a schedule is given as lr: optim.adam(params, lr = optim.plateau(…))",
+	"LambdaLR":                "a schedule is given as lr, which may be a function of the step: optim.adam(params, lr = f)",
+	"ExponentialLR":           "a schedule is given as lr, which may be a function of the step: optim.adam(params, lr = f)",
+	"random_split":            "it is data.split(ds, …)",
+	"ConcatDataset":           "it is data.concat(…)",
+	"ToTensor":                "images are tensors; data.to_float makes them floats from 0 to 1",
 }
 
 // Foreign says what there is instead of a name of PyTorch, "" where nothing is known.
@@ -81,7 +105,7 @@ func ofLibrary(name string, at syntax.Position, tree *syntax.File, env starlark.
 		}
 		return member == ""
 	})
-	if hint := foreign[member]; hint != "" {
+	if hint := Instead(member); hint != "" {
 		return hint
 	}
 	if _, there := env[member]; there && member != "" {
@@ -131,8 +155,16 @@ func surprised(e *Error) *Error {
 			return e
 		}
 	}
-	if m := noAttribute().FindStringSubmatch(e.Msg); m != nil && foreign[m[2]] != "" {
-		e.Msg = m[1] + ": " + foreign[m[2]]
+	m := noAttribute().FindStringSubmatch(e.Msg)
+	if m == nil {
+		return e
+	}
+	hint := foreign[m[2]]
+	if strings.HasPrefix(m[1], "Tensor has ") || strings.HasPrefix(m[1], "module has ") {
+		hint = Instead(m[2])
+	}
+	if hint != "" {
+		e.Msg = m[1] + ": " + hint
 	}
 	return e
 }

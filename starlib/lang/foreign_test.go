@@ -45,6 +45,12 @@ func TestSurprises(t *testing.T) {
 		{"torch.tensor(3)", "undefined: torch: it is tensor here"},
 		{"x = torch", "undefined: torch: tensors are in tensor"},
 		{"np.float99(3)", "undefined: np: tensors are in tensor"},
+		{"tensor.amin(1)", "module has no .amin field or method: it is x.min(dim)[0]"},
+		{"torch.rsqrt(1)", "undefined: torch: it is 1 / x.sqrt()"},
+		{"tensor.contiguous()", "field or method: leave it out"},
+		// What others have that is not there is not PyTorch's.
+		{"[].amin()", "list has no .amin field or method|"},
+		{"amin(1)", "undefined: amin (did you mean min?)|"},
 		// What a recipe says itself stays as it is.
 		{"fail('cannot append to frozen list')", "fail: cannot append to frozen list|"},
 		{"x = (1\nfor i in []: pass", "got for, want ')'|"},

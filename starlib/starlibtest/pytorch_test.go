@@ -6,12 +6,14 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"drun/element"
 	"drun/starlib"
+	"drun/starlib/lang"
 	"drun/starlib/starlibtest"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -140,5 +142,47 @@ func matchPyTorch(t *testing.T, name string) {
 				}
 			}
 		})
+	}
+}
+
+// What is said to be written instead of a function of PyTorch computes what that computes: each has a case of its name,
+// and nothing else that is said has none.
+func TestEquivalents(t *testing.T) {
+	content, err := os.ReadFile("testdata/pytorch_names.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Cases []struct{ Name, Source string }
+	}
+	if err := json.Unmarshal(content, &file); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/from-pytorch.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	equivalents := lang.Equivalents()
+	for name, expr := range equivalents {
+		row := regexp.MustCompile("(?m)^\\|.* `" + name + "`.*" + regexp.QuoteMeta(" `"+strings.ReplaceAll(expr, "|", `\|`)+"` |") + "$")
+		if !row.Match(page) {
+			t.Errorf("%s: docs/from-pytorch.md has no row of it with %s", name, expr)
+		}
+		found := false
+		for _, c := range file.Cases {
+			found = found || c.Name == name && strings.Contains(c.Source, "out = "+expr)
+		}
+		if !found {
+			t.Errorf("%s: no case computes %s", name, expr)
+		}
+	}
+	r := starlibtest.New(t, ".", starlib.Rank{}, nil)
+	for name := range equivalents {
+		if _, err := r.Exec(name, "x = tensor.ones(2)\nx."+name); err == nil {
+			t.Errorf("tensors have %s: nothing else is to be said", name)
+		}
+		if lang.Foreign(name) != "" {
+			t.Errorf("%s: two things are said", name)
+		}
 	}
 }
