@@ -36,11 +36,11 @@ func (m *machine) run1(fn starlark.Value, args starlark.Tuple, kwargs []starlark
 
 // A plainCall is a call in which everything but some tensors is a plain value.
 type plainCall struct {
-	args, given []starlark.Value // given are nil where a tensor has a shape that is not wholly known
-	open        []int            // which these are
-	shapes      []*shape
-	sizes       []int // that stand somewhere in the call
-	key         strings.Builder
+	args   []starlark.Value // nil where a tensor has a shape that is not wholly known
+	open   []int            // which these are
+	shapes []*shape
+	sizes  []int // that stand somewhere in the call
+	key    strings.Builder
 }
 
 // plain gives the values of arguments as far as they are plain, tensors or layers; false where something else is among

@@ -400,7 +400,7 @@ func newMetricNumbers(tx *sql.Tx, schema string) (*metricNumbers, error) {
 	}
 	enter, err := tx.Prepare("INSERT INTO " + schema + ".metric_names (name) VALUES (?) RETURNING id")
 	if err != nil {
-		find.Close()
+		find.Close() //nolint:sqlclosecheck // else the caller closes it
 		return nil, err
 	}
 	return &metricNumbers{find, enter, map[string]int64{}}, nil

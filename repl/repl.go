@@ -62,7 +62,7 @@ func New(o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{typed: map[string]string{}, out: o.Out, err: o.Err, dir: dir, heap: int(max(256<<20, tensor.Memory().Limit/4))}
+	s := &Session{typed: map[string]string{}, out: o.Out, err: o.Err, dir: dir, heap: max(256<<20, tensor.Memory().Limit/4)}
 	if s.outputs, err = os.MkdirTemp("", "drun-repl-"); err != nil {
 		return nil, err
 	}

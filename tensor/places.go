@@ -85,9 +85,9 @@ func find(op string, t *Tensor, picks []pick) (*places, error) {
 }
 
 // fits checks a mask's shape.
-func (k pick) fits(t *Tensor) error {
-	if n := len(k.t.shape); k.t.dtype == element.Bool && (n == 0 || k.dim+n > len(t.shape) || !sameShape(k.t.shape, t.shape[k.dim:k.dim+n])) {
-		return maskMismatch(t, k.dim, k.t)
+func (p pick) fits(t *Tensor) error {
+	if n := len(p.t.shape); p.t.dtype == element.Bool && (n == 0 || p.dim+n > len(t.shape) || !sameShape(p.t.shape, t.shape[p.dim:p.dim+n])) {
+		return maskMismatch(t, p.dim, p.t)
 	}
 	return nil
 }

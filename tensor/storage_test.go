@@ -108,6 +108,7 @@ func TestReducedSizes(t *testing.T) {
 			t.Errorf("tensor %d after the collection does not lie in the pool", i)
 		}
 	}
+	runtime.KeepAlive(held)
 	if p.mapped > p.maxUsed/2 {
 		t.Errorf("%d bytes were taken from the source", p.mapped)
 	}

@@ -243,7 +243,7 @@ func TestUIDocumentAPI(t *testing.T) {
 	for _, row := range rows(t, text, "| request | status | because |") {
 		for _, m := range code.FindAllStringSubmatch(row[0], -1) {
 			at := base + apiPath + strings.ReplaceAll(m[1], " ", "%20")
-			status := 0
+			var status int
 			switch row[1] {
 			case "403":
 				stranger := &http.Client{Timeout: 10 * time.Second}

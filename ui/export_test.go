@@ -77,10 +77,6 @@ func TestExportedWhere(t *testing.T) {
 		}
 	}
 	for _, by := range []string{"params.act", "params.momentum", "world_size", "params.hidden", "params.p5"} {
-		ids, _, err := query.Choose(db, false, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
 		e, err := grouping(map[string][]string{"group": {by}})
 		if err != nil {
 			t.Fatal(err)
@@ -89,7 +85,8 @@ func TestExportedWhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ids, _, err = query.Choose(db, false, nil, []query.Key{key}); err != nil {
+		ids, _, err := query.Choose(db, false, nil, []query.Key{key})
+		if err != nil {
 			t.Fatal(err)
 		}
 		found, err := groups(db, ids, e, nil)

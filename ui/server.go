@@ -119,7 +119,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, host string, 
 	if server.Shutdown(wait) != nil {
 		server.Close()
 	}
-	<-ended
+	_ = <-ended
 	return nil
 }
 

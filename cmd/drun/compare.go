@@ -73,7 +73,7 @@ func printComparison(out io.Writer, c *history.Comparison, diff string, all bool
 	if len(c.Runs) > sideBySide || len(c.Runs) > 2 && terminal.Is(out) && wide > terminal.Width(out) {
 		beneath(out, c.Runs, rows)
 	} else {
-		io.WriteString(out, columns)
+		_, _ = io.WriteString(out, columns)
 	}
 	if len(c.Differences) == 0 {
 		fmt.Fprintln(out, "nothing differs: of metrics, the last, smallest and largest values and their count are compared here; drun diff compares all")

@@ -23,7 +23,7 @@ type run struct {
 	lent        [][]byte // the data of all ranks of the node, if they can reach it; else nil
 }
 
-func newRun(c *Comm, ctx context.Context, call *collective.Call) *run {
+func newRun(ctx context.Context, c *Comm, call *collective.Call) *run {
 	r := &run{Comm: c, ctx: ctx, call: call, fingerprint: call.Fingerprint}
 	if r.fingerprint == 0 {
 		r.fingerprint = call.Hash()

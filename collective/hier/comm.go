@@ -139,7 +139,7 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 }
 
 func (c *Comm) carryOut(ctx context.Context, call *collective.Call) error {
-	return c.whole(ctx, func(ctx context.Context) error { return newRun(c, ctx, call).do() })
+	return c.whole(ctx, func(ctx context.Context) error { return newRun(ctx, c, call).do() })
 }
 
 // whole does a call. After an error in its middle the group cannot go on.
@@ -194,7 +194,7 @@ func (c *Comm) split(ctx context.Context, group collective.Group) (sub *Comm, er
 	}
 	err = c.whole(ctx, func(ctx context.Context) error {
 		call := collective.Call{Kind: collective.NewGroup, Tag: int(group.ID)}
-		if _, err := newRun(c, ctx, &call).agree(nil, nil); err != nil {
+		if _, err := newRun(ctx, c, &call).agree(nil, nil); err != nil {
 			return err
 		}
 		here, ranks := []int(nil), make([]int, len(group.Ranks))

@@ -202,8 +202,9 @@ func (b *Board) Adopt(m *Mirror) {
 			r.Slot != nil && len(r.Slot) != int(unsafe.Sizeof(slot{})) || len(r.Needs) != headBytes {
 			continue
 		}
-		sets, fit := make([]byte, needsBytes(b.world)-headBytes), true
+		sets := make([]byte, needsBytes(b.world)-headBytes)
 		if r.Sets != nil {
+			var fit bool
 			if sets, fit = unpack(r.Sets, len(sets)); !fit {
 				continue
 			}

@@ -171,6 +171,7 @@ func resolvable(address string, signals <-chan os.Signal) error {
 					return interrupted(sig)
 				}
 				signals = nil
+				continue
 			case <-time.After(200 * time.Millisecond):
 				continue
 			case <-ctx.Done():

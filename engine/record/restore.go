@@ -141,8 +141,9 @@ func (r *Record) restore(rank int, q question, way Way) (*engine.Restored, error
 	if f.memory != nil {
 		out = f.memory.part(part, way)
 	} else {
-		l, err := r.load(rank, f), error(nil)
-		if err = l.err; err == nil {
+		l := r.load(rank, f)
+		err := l.err
+		if err == nil {
 			out, err = r.part(l, part, way)
 		}
 		if err == nil && f.info.WorldSize != len(r.places) {

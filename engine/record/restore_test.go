@@ -161,7 +161,8 @@ func TestUnreadableForNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range packs {
-		if info, err := os.Stat(p); err == nil && info.Size() > 1<<20 {
+		info, err := os.Stat(p)
+		if err == nil && info.Size() > 1<<20 {
 			err = os.Truncate(p, 1<<20)
 		}
 		if err != nil {

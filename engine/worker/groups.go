@@ -42,7 +42,7 @@ func (w *worker) openGroup(ctx context.Context, name string, group collective.Gr
 		return nil, b.In(group.ID, w.job.Place.Rank, group.Ranks)
 	}
 	if inner.Err() != nil {
-		err = fmt.Errorf("its ranks were not connected within %v: %s", limit, err) // not the caller's giving up
+		err = fmt.Errorf("its ranks were not connected within %v: %s", limit, err.Error()) // not the caller's giving up
 	}
 	return nil, exit.WithCode(fmt.Errorf("backend %s of group %d, of %s: %w", name, group.ID, collective.RankList(group.Ranks), err), exit.Backend)
 }

@@ -67,7 +67,6 @@ type part struct {
 type chunk struct {
 	raw     [][]byte // the records as the file has them; of tar, parsed already
 	records []record
-	line    []int // of each
 	parse   func(c *chunk) error
 	size    int    // bytes
 	next    mark   // of the record after the chunk

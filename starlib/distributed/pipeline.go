@@ -157,9 +157,8 @@ type step struct {
 
 // activation is what backward needs of a micro-batch.
 type activation struct {
-	in   *tensor.Tensor // from the stage before; nil in the first
-	wait bool           // the stage before waits for the gradient of in
-	out  *tensor.Tensor // the output or, in the last stage, the weighted loss
+	in  *tensor.Tensor // from the stage before; nil in the first
+	out *tensor.Tensor // the output or, in the last stage, the weighted loss
 }
 
 func (p *pipeline) step(c *starlib.Call) (starlark.Value, error) {
@@ -197,7 +196,7 @@ func (p *pipeline) CallInternal(thread *starlark.Thread, args starlark.Tuple, kw
 	p.world.tensors.BeginNoGrad()
 	defer p.world.tensors.EndNoGrad()
 	if err := s.run(); err != nil {
-		return nil, fmt.Errorf("Pipeline: %w", err)
+		return nil, fmt.Errorf("Pipeline: %w", err) //nolint:staticcheck // its name
 	}
 	return s.output()
 }
@@ -280,7 +279,8 @@ func (s *step) share(micro int) float64 {
 
 // forward takes a micro-batch through this rank's stages.
 func (s *step) forward(micro int) error {
-	a, in := &activation{}, (*tensor.Tensor)(nil)
+	a := &activation{}
+	var in *tensor.Tensor
 	var err error
 	if s.isFirst() {
 		in, err = s.part(s.x, micro)

@@ -55,7 +55,7 @@ func Explain(thread *starlark.Thread, err error) *Error {
 	cause := Cancelled(thread)
 	if cause == nil || !causedByCancel(err) {
 		if e != err {
-			surprised(e)
+			_ = surprised(e)
 		}
 		return e
 	}

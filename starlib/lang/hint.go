@@ -27,7 +27,7 @@ func suggestNames(e *Error, tree *syntax.File, env starlark.StringDict) *Error {
 		}
 	}
 	for _, fault := range append([]*Error{e}, e.Also...) {
-		surprised(fault)
+		_ = surprised(fault)
 		name, ok := strings.CutPrefix(fault.Msg, "undefined: ")
 		if !ok || strings.Contains(name, " ") {
 			continue

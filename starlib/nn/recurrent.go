@@ -203,7 +203,7 @@ func (r *recurrentLayer) call(m *Model, c *starlib.Call) (starlark.Value, error)
 		}
 		return (*startensor.Value)(t)
 	}
-	var last starlark.Value = join(hs)
+	last := join(hs)
 	if r.cell == tensor.LSTM {
 		last = starlark.Tuple{last, join(cs)}
 	}

@@ -149,7 +149,7 @@ func pixels(img image.Image) func(x, y int) color.NRGBA {
 	case *image.RGBA: // PNG's colours without opacity
 		return func(x, y int) color.NRGBA {
 			c := img.RGBAAt(x, y)
-			return color.NRGBA{c.R, c.G, c.B, c.A}
+			return color.NRGBA(c)
 		}
 	case *image.Gray:
 		return func(x, y int) color.NRGBA {

@@ -91,7 +91,8 @@ func (m *charsmap) find(s string) (text string, ok bool) {
 // bytes, what the table has for its first ones stands for all of it. That is how Hugging Face's library does it.
 func (m *charsmap) normalize(s string) (string, error) {
 	var b strings.Builder
-	state, rest, cluster := -1, s, ""
+	var cluster string
+	state, rest := -1, s
 	for rest != "" {
 		if b.Len() > maxText {
 			return "", errRoom
