@@ -3,6 +3,8 @@ package check
 import (
 	"slices"
 
+	"drun/starlib"
+
 	"go.starlark.net/resolve"
 	"go.starlark.net/syntax"
 )
@@ -31,7 +33,7 @@ func (m *machine) attributeOf(e *syntax.DotExpr, x value, o *object, name string
 		return m.moduleAttribute(e, o)
 	case o.kind == native:
 		if names := m.attributes(o.name); names != nil && !slices.Contains(names, name) {
-			m.fault(e.Name.NamePos, "%s has no %s%s", o.name, name, instead(name, o.name+".", names))
+			m.fault(e.Name.NamePos, "%s has no %s%s", o.name, name, instead("", name, o.name+".", names))
 			return same
 		}
 		return m.nativeValue(o.name + "." + name)
@@ -40,7 +42,7 @@ func (m *machine) attributeOf(e *syntax.DotExpr, x value, o *object, name string
 			return v
 		}
 		if c.closed && certain {
-			m.fault(e.Name.NamePos, "%s has no %s%s", m.text(e.X), name, instead(name, m.text(e.X)+".", sortedKeys(c.fields)))
+			m.fault(e.Name.NamePos, "%s has no %s%s", m.text(e.X), name, instead("", name, m.text(e.X)+".", sortedKeys(c.fields)))
 		}
 		return c.elem
 	case o.kind == instance:
@@ -71,7 +73,11 @@ func (m *machine) moduleAttribute(e *syntax.DotExpr, o *object) value {
 		}
 		return m.nativeValue(full)
 	}
-	m.fault(e.Name.NamePos, "%s has no %s%s", o.name, name, insteadOfPyTorch(name, o.name+".", members(o.module)))
+	hint := instead("module", name, o.name+".", members(o.module))
+	if method := starlib.MethodOf(name, o.module.Types); method != "" {
+		hint = ": " + method
+	}
+	m.fault(e.Name.NamePos, "%s has no %s%s", o.name, name, hint)
 	return same
 }
 
@@ -110,11 +116,7 @@ func (m *machine) instanceAttribute(e *syntax.DotExpr, x value, o *object) value
 		return m.methodOf(e, itself(o, x))
 	}
 	if x.only() != nil {
-		suggest := instead
-		if o.typ == "Tensor" {
-			suggest = insteadOfPyTorch
-		}
-		m.fault(e.Name.NamePos, "%s (%s) has no %s%s", m.text(e.X), o.typ, name, suggest(name, "", t.AttrNames()))
+		m.fault(e.Name.NamePos, "%s (%s) has no %s%s", m.text(e.X), o.typ, name, instead(o.typ, name, "", t.AttrNames()))
 	}
 	return same
 }

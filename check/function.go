@@ -167,7 +167,7 @@ func misfit(fn *resolve.Function, c *call) string {
 	}
 	for _, name := range c.names {
 		if !fn.HasKwargs && !slices.Contains(params, name) {
-			return fmt.Sprintf("unexpected argument %s%s: %s(%s)", name, instead(name, "", params), fn.Name, strings.Join(params, ", "))
+			return fmt.Sprintf("unexpected argument %s%s: %s(%s)", name, instead("", name, "", params), fn.Name, strings.Join(params, ", "))
 		}
 	}
 	if len(missing) > 0 {

@@ -85,18 +85,9 @@ func members(m *starlib.Module) []string {
 	return names
 }
 
-// instead suggests a name for one that does not exist, "" without.
-func instead(name, prefix string, names []string) string {
-	return suggested(lang.Foreign(name), name, prefix, names)
-}
-
-// insteadOfPyTorch does so for members of tensors and modules.
-func insteadOfPyTorch(name, prefix string, names []string) string {
-	return suggested(lang.Instead(name), name, prefix, names)
-}
-
-func suggested(hint, name, prefix string, names []string) string {
-	if hint != "" {
+// instead suggests a name for one that does not exist, "" without. typ is the type of value that lacks it, "" of a module.
+func instead(typ, name, prefix string, names []string) string {
+	if hint := lang.ForeignMethod(typ, name); hint != "" {
 		return ": " + hint
 	}
 	if near := lang.Nearest(name, names); near != "" {

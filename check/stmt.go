@@ -166,7 +166,7 @@ func (m *machine) load(s *syntax.LoadStmt) {
 	for i, from := range s.From {
 		v, ok := m.global(file, from.Name)
 		if !ok && file.sound {
-			m.fault(from.NamePos, "%s has no global %s%s", s.ModuleName(), from.Name, instead(from.Name, "", file.globals()))
+			m.fault(from.NamePos, "%s has no global %s%s", s.ModuleName(), from.Name, instead("", from.Name, "", file.globals()))
 		}
 		if i < len(s.To) {
 			m.assign(s.To[i], v)

@@ -150,7 +150,7 @@ func (c *Call) bind(sig *signature, args starlark.Tuple, kwargs []starlark.Tuple
 		case i < 0 && sig.kwargs:
 			c.Named = append(c.Named, kv)
 		case i < 0:
-			return fmt.Errorf("unexpected argument %s: %s", name, sig.text)
+			return sig.unexpected(name)
 		case c.args[i] != nil:
 			return fmt.Errorf("argument %s is given twice", name)
 		default:

@@ -10,6 +10,7 @@ import (
 type moduleValue struct {
 	name    string
 	members starlark.StringDict
+	methods []*Methods // of the values that its builtins return
 }
 
 var _ starlark.HasAttrs = (*moduleValue)(nil)
@@ -23,7 +24,28 @@ func (m *moduleValue) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable:
 // share them.
 func (m *moduleValue) Freeze() {}
 
-func (m *moduleValue) Attr(name string) (starlark.Value, error) { return m.members[name], nil }
+func (m *moduleValue) Attr(name string) (starlark.Value, error) {
+	v := m.members[name]
+	if v == nil {
+		if hint := MethodOf(name, m.methods); hint != "" {
+			return nil, fmt.Errorf("%s has no .%s field or method: %s", m.name, name, hint)
+		}
+	}
+	return v, nil
+}
+
+// MethodOf says that a name which a module lacks is a method of one of its types, "" where it is none: what
+// PyTorch has as a function and a method is the method here.
+func MethodOf(name string, types []*Methods) string {
+	for _, t := range types {
+		for _, d := range t.Defs {
+			if d.Name() == name {
+				return fmt.Sprintf("it is a method of %s: x.%s(…)", t.Type, name)
+			}
+		}
+	}
+	return ""
+}
 
 func (m *moduleValue) AttrNames() []string { return m.members.Keys() }
 

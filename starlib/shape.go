@@ -22,7 +22,7 @@ func (d *Def) Fits(positional int, names []string, spread bool) error {
 		at := sig.index(name)
 		switch {
 		case at < 0 && !sig.kwargs:
-			return fmt.Errorf("unexpected argument %s: %s", name, sig.text)
+			return sig.unexpected(name)
 		case at >= 0 && at < min(positional, sig.positional), slices.Contains(names[:i], name):
 			return fmt.Errorf("argument %s is given twice", name)
 		}

@@ -120,7 +120,7 @@ func (m *Module) Build(r *Rank) starlark.Value {
 	for _, d := range m.Defs {
 		members[d.Name()] = d.builtin(m.Name+"."+d.Name(), r)
 	}
-	v := &moduleValue{name: m.Name, members: members}
+	v := &moduleValue{name: m.Name, members: members, methods: m.Types}
 	if m.Call != nil {
 		return &callableModule{v, m.Call.builtin(m.Name, r)}
 	}
@@ -205,7 +205,7 @@ func (d *Def) call(name string, r *Rank, recv starlark.Value, thread *starlark.T
 		calls.Put(c)
 	}()
 	if err := c.bind(sig, args, kwargs); err != nil {
-		return nil, &callError{name, err}
+		return nil, &callError{name, layered(name, d, args, err)}
 	}
 	result, err = d.Fn(c)
 	if err != nil {

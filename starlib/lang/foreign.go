@@ -1,6 +1,7 @@
 package lang
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 	"sync"
@@ -11,82 +12,106 @@ import (
 
 // foreign are names of PyTorch and of the libraries around it, wherever they stand, and what there is instead.
 var foreign = map[string]string{
-	"get_world_size":          "it is dist.world_size()",
-	"tril":                    "it is tensor.tril(t), and a method of tensors",
-	"triu":                    "it is tensor.triu(t), and a method of tensors",
-	"empty_like":              "it is tensor.zeros_like(t)",
-	"get_rank":                "it is dist.rank()",
-	"get_local_rank":          "it is dist.local_rank()",
-	"get_local_size":          "it is dist.local_size()",
-	"is_main_process":         "it is dist.is_main()",
-	"is_master":               "it is dist.is_main()",
-	"synchronize":             "it is dist.barrier()",
-	"get_backend":             "it is dist.backend(group)",
-	"is_initialized":          "it is dist.is_distributed()",
-	"TCPStore":                "it is dist.store",
-	"FileStore":               "it is dist.store",
-	"HashStore":               "it is dist.store",
-	"PrefixStore":             "it is dist.store",
-	"all_gather_object":       "dist.all_gather(x) takes any value, and returns the list",
-	"gather_object":           "dist.gather(x) takes any value, and returns the list",
-	"broadcast_object":        "dist.broadcast(x) takes any value, and returns it",
-	"broadcast_object_list":   "dist.broadcast(x) takes any value, and returns it",
-	"scatter_object_list":     "dist.scatter(list) takes any values, and returns the rank's own",
-	"all_gather_into_tensor":  "it is dist.all_gather(t)",
-	"reduce_scatter_tensor":   "it is dist.reduce_scatter(list)",
-	"DistributedDataParallel": "it is dist.ddp(module)",
-	"DataParallel":            "it is dist.ddp(module), with a rank for each part",
-	"DistributedSampler":      "data.loader gives each rank its own samples",
-	"DataLoader":              "it is data.loader(ds, batch = …)",
-	"TensorDataset":           "it is data.dataset(x, y)",
-	"state_dict":              "it is m.state(); checkpoint.save takes modules and optimizers as they are",
-	"load_state_dict":         "it is m.load_state(state); checkpoint.restore puts back what was saved",
-	"manual_seed":             "--seed sets the seed of all random numbers; random.generator(seed) has its own",
-	"cuda":                    "tensors are in main memory, and there are no devices: leave it out",
-	"cpu":                     "tensors are in main memory, and there are no devices: leave it out",
-	"device":                  "tensors are in main memory, and there are no devices: leave it out",
-	"is_cuda":                 "tensors are in main memory, and there are no devices",
-	"numpy":                   "t.tolist() gives lists; tensors do what arrays do",
-	"from_numpy":              "it is tensor(list)",
-	"CrossEntropyLoss":        "it is the function nn.cross_entropy(logits, labels)",
-	"MSELoss":                 "it is the function nn.mse_loss(x, y)",
-	"L1Loss":                  "it is the function nn.l1_loss(x, y)",
-	"NLLLoss":                 "it is the function nn.nll_loss(x, y)",
-	"BCEWithLogitsLoss":       "it is the function nn.bce_with_logits(x, y)",
-	"BatchNorm1d":             "it is nn.batch_norm(channels)",
-	"BatchNorm2d":             "it is nn.batch_norm(channels)",
-	"functional":              "the functions are in nn itself: nn.cross_entropy(x, y)",
-	"Module":                  "it is nn.module(forward, …)",
-	"lr_scheduler":            "a schedule is given as lr: optim.adam(params, lr = optim.cosine(0.1, steps))",
-	"SummaryWriter":           "it is run.log(loss = x)",
-	"contiguous":              "leave it out: what needs the elements side by side copies them by itself",
-	"is_contiguous":           "leave it out: what needs the elements side by side copies them by itself",
-	"randperm":                "it is random.generator(seed).permutation(n)",
-	"empty":                   "it is tensor.zeros(shape)",
-	"meshgrid":                "it is x.unsqueeze(1).expand(n, m) and y.unsqueeze(0).expand(n, m) for x of n and y of m elements",
-	"ModuleList":              "modules in a list are fields of nn.module(forward, layers = [...])",
-	"ModuleDict":              "modules in a dict are fields of nn.module(forward, layers = {...})",
-	"Identity":                "nn.sequential takes functions: lambda x: x",
-	"Dropout2d":               "it is x * mask with mask = nn.dropout(p)(tensor.ones(n, c, 1, 1))",
-	"dropout2d":               "it is x * mask with mask = nn.dropout(p)(tensor.ones(n, c, 1, 1))",
-	"ConvTranspose1d":         "it is nn.conv_transpose2d(i, o, (1, kernel)) of x.unsqueeze(2)",
-	"conv_transpose1d":        "it is nn.conv_transpose2d(i, o, (1, kernel)) of x.unsqueeze(2)",
-	"EmbeddingBag":            "it is nn.embedding(n, dim), and the mean or sum over dim 1 of what it gives",
-	"embedding_bag":           "it is nn.embedding(n, dim), and the mean or sum over dim 1 of what it gives",
-	"BCELoss":                 "it is the function nn.bce_with_logits(x, y), of what comes before the sigmoid",
-	"KLDivLoss":               "it is the function nn.kl_div(x, y)",
-	"StepLR":                  "a schedule is given as lr: optim.adam(params, lr = optim.step_decay(…))",
-	"CosineAnnealingLR":       "a schedule is given as lr: optim.adam(params, lr = optim.cosine(0.1, steps))",
-	"ReduceLROnPlateau":       "a schedule is given as lr: optim.adam(params, lr = optim.plateau(…))",
-	"LambdaLR":                "a schedule is given as lr, which may be a function of the step: optim.adam(params, lr = f)",
-	"ExponentialLR":           "a schedule is given as lr, which may be a function of the step: optim.adam(params, lr = f)",
-	"random_split":            "it is data.split(ds, …)",
-	"ConcatDataset":           "it is data.concat(…)",
-	"ToTensor":                "images are tensors; data.to_float makes them floats from 0 to 1",
+	"get_world_size":               "it is dist.world_size()",
+	"tril":                         "it is tensor.tril(t), and a method of tensors",
+	"triu":                         "it is tensor.triu(t), and a method of tensors",
+	"empty_like":                   "it is tensor.zeros_like(t)",
+	"get_rank":                     "it is dist.rank()",
+	"get_local_rank":               "it is dist.local_rank()",
+	"get_local_size":               "it is dist.local_size()",
+	"is_main_process":              "it is dist.is_main()",
+	"is_master":                    "it is dist.is_main()",
+	"synchronize":                  "it is dist.barrier()",
+	"get_backend":                  "it is dist.backend(group)",
+	"is_initialized":               "it is dist.is_distributed()",
+	"TCPStore":                     "it is dist.store",
+	"FileStore":                    "it is dist.store",
+	"HashStore":                    "it is dist.store",
+	"PrefixStore":                  "it is dist.store",
+	"all_gather_object":            "dist.all_gather(x) takes any value, and returns the list",
+	"gather_object":                "dist.gather(x) takes any value, and returns the list",
+	"broadcast_object":             "dist.broadcast(x) takes any value, and returns it",
+	"broadcast_object_list":        "dist.broadcast(x) takes any value, and returns it",
+	"scatter_object_list":          "dist.scatter(list) takes any values, and returns the rank's own",
+	"all_gather_into_tensor":       "it is dist.all_gather(t)",
+	"reduce_scatter_tensor":        "it is dist.reduce_scatter(list)",
+	"DistributedDataParallel":      "it is dist.ddp(module)",
+	"DataParallel":                 "it is dist.ddp(module), with a rank for each part",
+	"DistributedSampler":           "data.loader gives each rank its own samples",
+	"DataLoader":                   "it is data.loader(ds, batch = …)",
+	"TensorDataset":                "it is data.dataset(x, y)",
+	"state_dict":                   "it is m.state(); checkpoint.save takes modules and optimizers as they are",
+	"load_state_dict":              "it is m.load_state(state); checkpoint.restore puts back what was saved",
+	"manual_seed":                  "--seed sets the seed of all random numbers; random.generator(seed) has its own",
+	"cuda":                         "tensors are in main memory, and there are no devices: leave it out",
+	"cpu":                          "tensors are in main memory, and there are no devices: leave it out",
+	"device":                       "tensors are in main memory, and there are no devices: leave it out",
+	"is_cuda":                      "tensors are in main memory, and there are no devices",
+	"numpy":                        "t.tolist() gives lists; tensors do what arrays do",
+	"from_numpy":                   "it is tensor(list)",
+	"CrossEntropyLoss":             "it is the function nn.cross_entropy(logits, labels)",
+	"MSELoss":                      "it is the function nn.mse_loss(x, y)",
+	"L1Loss":                       "it is the function nn.l1_loss(x, y)",
+	"NLLLoss":                      "it is the function nn.nll_loss(x, y)",
+	"BCEWithLogitsLoss":            "it is the function nn.bce_with_logits(x, y)",
+	"BatchNorm1d":                  "it is nn.batch_norm(channels)",
+	"BatchNorm2d":                  "it is nn.batch_norm(channels)",
+	"functional":                   "the functions are in nn itself: nn.cross_entropy(x, y)",
+	"Module":                       "it is nn.module(forward, …)",
+	"lr_scheduler":                 "a schedule is given as lr: optim.adam(params, lr = optim.cosine(0.1, steps))",
+	"SummaryWriter":                "it is run.log(loss = x)",
+	"Identity":                     "lambda x: x may stand in nn.sequential",
+	"identity":                     "lambda x: x may stand in nn.sequential",
+	"BCELoss":                      "it is the function nn.bce_with_logits(logits, target), of the values before the sigmoid",
+	"HuberLoss":                    "it is the function nn.huber_loss(x, y)",
+	"SmoothL1Loss":                 "it is the function nn.smooth_l1_loss(x, y)",
+	"KLDivLoss":                    "it is the function nn.kl_div(log_probabilities, probabilities)",
+	"TripletMarginLoss":            "it is the function nn.triplet_margin_loss(anchor, positive, negative)",
+	"BatchNorm3d":                  "it is nn.batch_norm(channels)",
+	"InstanceNorm2d":               "it is nn.instance_norm(channels)",
+	"ModuleList":                   "a list of modules is a field of nn.module as it is",
+	"ModuleDict":                   "a dict of modules is a field of nn.module as it is",
+	"MultiheadAttention":           "it is nn.multi_head_attention(embed_dim, num_heads)",
+	"scaled_dot_product_attention": "it is nn.attention(q, k, v)",
+	"clip_grad_norm_":              "it is optim.clip_grad_norm(params, max_norm)",
+	"clip_grad_value_":             "it is optim.clip_grad_value(params, clip_value)",
+	"AveragedModel":                "it is optim.ema(params)",
+	"StepLR":                       "it is optim.step_decay(lr, every), the lr of an optimizer",
+	"ExponentialLR":                "it is optim.step_decay(lr, 1, gamma), the lr of an optimizer",
+	"MultiStepLR":                  "it is optim.multi_step(lr, milestones), the lr of an optimizer",
+	"CosineAnnealingLR":            "it is optim.cosine(lr, steps), the lr of an optimizer",
+	"OneCycleLR":                   "it is optim.one_cycle(max_lr, total_steps), the lr of an optimizer",
+	"ReduceLROnPlateau":            "it is optim.plateau(lr), the lr of an optimizer",
+	"LambdaLR":                     "the lr of an optimizer may be a function of the step",
+	"random_split":                 "it is data.split(ds, fraction)",
+	"ConcatDataset":                "it is data.concat(datasets)",
+	"WeightedRandomSampler":        "it is data.weighted_sampler(weights)",
+	"ImageFolder":                  "it is data.image_folder(path)",
+	"transforms":                   "they are in data itself: data.compose([data.resize(32), data.to_float()])",
+	"register_buffer":              "it is a field nn.buffer(t) of nn.module",
+	"binary_cross_entropy":         "it is nn.bce_with_logits(logits, target), of the values before the sigmoid",
+	"randperm":                     "it is random.generator(seed).permutation(n)",
+	"empty":                        "it is tensor.zeros(shape)",
+	"meshgrid":                     "it is x.unsqueeze(1).expand(n, m) and y.unsqueeze(0).expand(n, m) for x of n and y of m elements",
+	"Dropout2d":                    "it is x * mask with mask = nn.dropout(p)(tensor.ones(n, c, 1, 1))",
+	"dropout2d":                    "it is x * mask with mask = nn.dropout(p)(tensor.ones(n, c, 1, 1))",
+	"ConvTranspose1d":              "it is nn.conv_transpose2d(i, o, (1, kernel)) of x.unsqueeze(2)",
+	"conv_transpose1d":             "it is nn.conv_transpose2d(i, o, (1, kernel)) of x.unsqueeze(2)",
+	"EmbeddingBag":                 "it is nn.embedding(n, dim), and the mean or sum over dim 1 of what it gives",
+	"embedding_bag":                "it is nn.embedding(n, dim), and the mean or sum over dim 1 of what it gives",
+	"ToTensor":                     "images are tensors; data.to_float() makes floats from 0 to 1 of them",
 }
 
 // Foreign says what there is instead of a name of PyTorch, "" where nothing is known.
 func Foreign(name string) string { return foreign[name] }
+
+// ForeignMethod says what there is instead of an attribute of PyTorch that a type of value lacks, "" where nothing is known.
+func ForeignMethod(typ, name string) string {
+	if expr := equivalents[name]; expr != "" && (typ == "Tensor" || typ == "module") {
+		return "write " + expr
+	}
+	return cmp.Or(foreignMethods[typ][name], foreign[name])
+}
 
 // libraries are names under which Python has what the modules of a recipe are.
 var libraries = map[string]bool{"torch": true, "np": true, "numpy": true, "F": true, "jnp": true, "jax": true, "tf": true}
@@ -105,11 +130,17 @@ func ofLibrary(name string, at syntax.Position, tree *syntax.File, env starlark.
 		}
 		return member == ""
 	})
-	if hint := Instead(member); hint != "" {
+	if hint := ForeignMethod("module", member); hint != "" {
 		return hint
 	}
 	if _, there := env[member]; there && member != "" {
 		return "it is " + member + " here"
+	}
+	if tensors, ok := env["tensor"].(starlark.HasAttrs); ok && member != "" {
+		if _, err := tensors.Attr(member); err != nil { // what is a method here
+			_, hint, _ := strings.Cut(err.Error(), ": ")
+			return hint
+		}
 	}
 	if module := moduleOf(member, env); module != "" {
 		return "it is " + module + "." + member + " here"
@@ -155,16 +186,11 @@ func surprised(e *Error) *Error {
 			return e
 		}
 	}
-	m := noAttribute().FindStringSubmatch(e.Msg)
-	if m == nil {
-		return e
-	}
-	hint := foreign[m[2]]
-	if strings.HasPrefix(m[1], "Tensor has ") || strings.HasPrefix(m[1], "module has ") {
-		hint = Instead(m[2])
-	}
-	if hint != "" {
-		e.Msg = m[1] + ": " + hint
+	if m := noAttribute().FindStringSubmatch(e.Msg); m != nil {
+		typ, _, _ := strings.Cut(e.Msg, " ")
+		if hint := ForeignMethod(typ, m[2]); hint != "" {
+			e.Msg = m[1] + ": " + hint
+		}
 	}
 	return e
 }

@@ -46,7 +46,7 @@ for name, sign in [("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt",
     two(name, f"x {sign} y", y=torch.where(matrix > 0, matrix, other), grad=False)
 for name, expr in [("logical_and", "mask & other"), ("logical_or", "mask | other")]:
     two(name, expr, lambda x, y, f=getattr(torch, name): f(x > 0, y > 0), setup="mask, other = x > 0, y > 0", grad=False)
-one("logical_not", "mask == False", lambda x: torch.logical_not(x > 0), setup="mask = x > 0", grad=False)
+one("logical_not", "~mask", lambda x: torch.logical_not(x > 0), setup="mask = x > 0", grad=False)
 one("amax", "x.max(dim)[0]", lambda x: x.amax(1), setup="dim = 1")
 one("amin", "x.min(dim)[0]", lambda x: x.amin(0), setup="dim = 0")
 one("count_nonzero", "(x != 0).sum()", given=torch.tensor([[0.0, 1.0], [-0.0, 2.0]]), grad=False)
@@ -118,7 +118,6 @@ two("pairwise_distance", "(x - y + 1e-6).norm(dim = 1)", F.pairwise_distance)
 two("poisson_nll_loss", "(x.exp() - y * x).mean()", F.poisson_nll_loss, y=positive)
 case("gaussian_nll_loss", dict(x=matrix, y=other, var=positive), "((x - y).square() / var + var.log()).mean() / 2", F.gaussian_nll_loss)
 case("margin_ranking_loss", dict(a=matrix, b=other), "(margin - y * (a - b)).relu().mean()", lambda a, b: F.margin_ranking_loss(a, b, torch.ones(3, 4), margin=0.5), setup="y, margin = 1, 0.5")
-two("binary_cross_entropy", "-(y * p.log() + (1 - y) * (1 - p).log()).mean()", lambda x, y: F.binary_cross_entropy(x, y), x=share, y=(other > 0).float(), setup="p = x")
 
 # What stands in a sentence rather than as an expression.
 two("meshgrid", "(x.unsqueeze(1).expand(n, m), y.unsqueeze(0).expand(n, m))", lambda x, y: torch.meshgrid(x, y, indexing="ij"), x=randn(3), y=randn(4), setup="n, m = 3, 4", through=(0, 1))

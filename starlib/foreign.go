@@ -1,0 +1,61 @@
+package starlib
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.starlark.net/starlark"
+
+	"drun/internal/spelling"
+)
+
+// renamed are PyTorch's names of parameters, and those that they have here.
+var renamed = map[string]string{
+	"batch_size": "batch", "dataset": "ds", "collate_fn": "collate", "prefetch_factor": "prefetch",
+	"in_features": "i", "out_features": "o", "in_channels": "i", "out_channels": "o", "kernel_size": "kernel",
+	"num_embeddings": "n", "embedding_dim": "dim", "normalized_shape": "dim",
+	"num_features": "channels", "num_channels": "channels", "num_groups": "groups", "output_size": "size",
+	"is_causal": "causal", "attn_mask": "mask", "dropout_p": "dropout",
+	"T_max": "steps", "step_size": "every", "eta_min": "end", "axis": "dim", "keepdims": "keepdim",
+}
+
+// needless are PyTorch's parameters for which there is no need here.
+var needless = map[string]string{
+	"device":             "tensors are in main memory: leave it out",
+	"pin_memory":         "tensors are in main memory: leave it out",
+	"num_workers":        "files are read and decoded on the rank's own threads (--threads): leave it out",
+	"persistent_workers": "files are read and decoded on the rank's own threads (--threads): leave it out",
+	"inplace":            "a layer gives a new tensor: leave it out",
+	"generator":          "--seed seeds everything; random.generator(seed) has functions of its own",
+	"set_to_none":        "gradients are None afterwards: leave it out",
+	"weights_only":       "files hold nothing but tensors: leave it out",
+}
+
+// unexpected is the error of an argument that there is no parameter for.
+func (sig *signature) unexpected(name string) error {
+	hint := ""
+	if here := renamed[name]; sig.index(here) >= 0 {
+		hint = ": it is " + here + " here"
+	}
+	if hint == "" && needless[name] != "" {
+		hint = ": " + needless[name]
+	}
+	if hint == "" {
+		best := 0
+		for _, p := range sig.params {
+			if d := spelling.Distance(name, p.name); d <= (len(name)+2)/3 && d < len(name) && (best == 0 || d < best) {
+				best, hint = d, " (did you mean "+p.name+"?)"
+			}
+		}
+	}
+	return fmt.Errorf("unexpected argument %s%s: %s", name, hint, sig.text)
+}
+
+// layered says of a call that makes a layer, and was given a tensor, that the layer takes it.
+func layered(name string, d *Def, args starlark.Tuple, err error) error {
+	if d.Returns() != "Module" || !strings.HasPrefix(name, "nn.") || !slices.ContainsFunc(args, func(v starlark.Value) bool { _, is := v.(Scalar); return is }) {
+		return err
+	}
+	return fmt.Errorf("%w: it makes a layer, which is called with the tensor: layer = %s(…), then layer(x)", err, name)
+}

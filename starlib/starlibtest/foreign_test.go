@@ -1,0 +1,44 @@
+package starlibtest_test
+
+import (
+	"strings"
+	"testing"
+
+	"drun/starlib"
+	"drun/starlib/starlibtest"
+)
+
+// What a script of PyTorch says where a recipe says it otherwise: each error tells how.
+func TestForeign(t *testing.T) {
+	for _, c := range []struct{ src, want string }{
+		{"tensor.exp(x)", "tensor has no .exp field or method: it is a method of Tensor: x.exp(…)"},
+		{"torch.exp(x)", "undefined: torch: it is a method of Tensor: x.exp(…)"},
+		{"F.relu(x)", "it is a method of Tensor: x.relu(…)"},
+		{"torch.zeros(2)", "undefined: torch: it is tensor.zeros here"},
+		{"torch.frobnicate(x)", "undefined: torch: tensors are in tensor"},
+		{"x.add(x)", "Tensor has no .add field or method: write x + y"},
+		{"x.clip(0, 1)", "write x.clamp(low, high)"},
+		{"m.to('cpu')", "Module has no .to field or method: tensors are in main memory"},
+		{"m.forward(x)", "a module is called: m(x)"},
+		{"optim.sgd([x], lr = 1.0).param_groups", "opt.lr is the rate"},
+		{"optim.sgd([x], lr = 1.0).state_dict()", "checkpoint.save takes optimizers as they are"},
+		{"nn.utils.clip_grad_norm_(x)", "optim.clip_grad_norm"},
+		{"data.loader(data.dataset(x), batch_size = 2)", "data.loader: unexpected argument batch_size: it is batch here: loader("},
+		{"data.loader(data.dataset(x), 2, num_workers = 2)", "unexpected argument num_workers: files are read and decoded on the rank's own threads"},
+		{"nn.conv2d(1, 1, kernel_size = 3)", "it is kernel here"},
+		{"nn.linear(2, 2, kernel_size = 3)", "unexpected argument kernel_size: linear("},
+		{"x.sum(axis = 0)", "it is dim here"},
+		{"tensor.zeros(2, device = 'cpu')", "tensors are in main memory"},
+		{"nn.linear(2, 2, biass = False)", "unexpected argument biass (did you mean bias?): linear("},
+		{"nn.linear(2, 2, frobnicate = False)", "unexpected argument frobnicate: linear("},
+		{"nn.relu(x)", "nn.relu: got 1 arguments, want at most 0: relu() -> Module: it makes a layer, which is called with the tensor: layer = nn.relu(…), then layer(x)"},
+		{"nn.gelu(x)", "got Tensor"},
+		{"nn.gelu(x)", "then layer(x)"},
+	} {
+		src := "x = tensor.ones(2, 2, requires_grad = True)\nm = nn.linear(2, 2)\n" + c.src
+		_, err := starlibtest.New(t, t.TempDir(), starlib.Rank{Stage: starlib.Running}, nil).Exec("r.star", src)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %s", c.src, err, c.want)
+		}
+	}
+}
