@@ -23,7 +23,7 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 		Types: []*starlib.Methods{datasetMethods, loaderMethods, samplerType, tableMethods, transformMethods, streamType, tokenizerMethods},
 		Defs: append([]*starlib.Def{
 			{
-				Sig: "csv(path: string, label: int | string = None, delimiter: string = None, columns: list = None, categories: list | dict = None, missing: number | string = None) -> Dataset",
+				Sig: "csv(path: string, label: int | string = None, delimiter: string = None, columns: list = None, categories: list | dict = None, missing: number | string | dict = None) -> Dataset",
 				Doc: "A file of comma-separated numbers, one sample a line; a first line without numbers is a header and is skipped. label is the column of the labels; negative numbers count from the end. x: float32, shape (lines, columns); y: int64, or float32 if a label is not an integer, shape (lines,); None without label. delimiter separates the fields, by default a comma, in .tsv a tab. A line of another length or a field that is not a number is an error that names file, line and column.\nlabel may be a name in the header. columns, categories and missing are for files with texts and missing cells: they mean what they mean in data.table(path).dataset(), and label is a name then.",
 				Fn:  func(c *starlib.Call) (starlark.Value, error) { return readCSV(r, ctx, c) },
 			},

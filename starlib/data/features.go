@@ -95,10 +95,11 @@ func stringsOf(v starlark.Value, what string) ([]string, error) {
 
 // features says how a dataset is made of a table.
 type features struct {
-	label      string              // "": none
-	columns    []string            // nil: all but the label
-	categories map[string][]string // of columns that are numbered by category; nil lists: those of the column, sorted
-	missing    starlark.Value      // None, a number, "mean" or "drop"
+	label      string                    // "": none
+	columns    []string                  // nil: all but the label
+	categories map[string][]string       // of columns that are numbered by category; nil lists: those of the column, sorted
+	missing    starlark.Value            // None, a number, "mean" or "drop"; or nil, and
+	each       map[string]starlark.Value // the same for columns by name, or the category of missing cells
 }
 
 func featuresOf(c *starlib.Call) (f features, err error) {
@@ -132,16 +133,55 @@ func featuresOf(c *starlib.Call) (f features, err error) {
 			f.categories[name] = nil
 		}
 	}
-	switch m := f.missing.(type) {
+	d, byColumn := f.missing.(*starlark.Dict)
+	if !byColumn {
+		return f, fillable("missing", f.missing, false)
+	}
+	f.missing, f.each = nil, map[string]starlark.Value{}
+	for _, item := range d.Items() {
+		name, ok := starlark.AsString(item[0])
+		if !ok {
+			return f, fmt.Errorf("missing: want the names of columns, got %s", item[0].Type())
+		}
+		_, category := f.categories[name]
+		if err := fillable(fmt.Sprintf("missing[%q]", shorten(name)), item[1], category); err != nil {
+			return f, err
+		}
+		f.each[name] = item[1]
+	}
+	return f, nil
+}
+
+// fillable tells whether a value says what happens to missing cells; those of a category may get any text.
+func fillable(what string, v starlark.Value, category bool) error {
+	switch v := v.(type) {
 	case starlark.String:
-		if m != "mean" && m != "drop" {
-			return f, fmt.Errorf("missing = %s: want a number, \"mean\" or \"drop\"", m)
+		if v != "mean" && v != "drop" && !category {
+			return fmt.Errorf("%s = %s: want a number, \"mean\" or \"drop\"", what, v)
 		}
 	case starlark.Int, starlark.Float, starlark.NoneType:
 	default:
-		return f, fmt.Errorf("missing: want a number, \"mean\" or \"drop\", got %s", m.Type())
+		return fmt.Errorf("%s: want a number, \"mean\" or \"drop\", got %s", what, v.Type())
 	}
-	return f, nil
+	return nil
+}
+
+// missingIn says what happens to the missing cells of a column.
+func (f *features) missingIn(name string) starlark.Value {
+	if f.missing != nil {
+		return f.missing
+	}
+	if v := f.each[name]; v != nil {
+		return v
+	}
+	return starlark.None
+}
+
+// unknown is the category that missing cells of a column belong to, if there is one.
+func (f *features) unknown(name string) (string, bool) {
+	s, ok := starlark.AsString(f.each[name])
+	_, category := f.categories[name]
+	return s, ok && category && s != "mean" && s != "drop"
 }
 
 // numbers are a feature's cells as numbers, NaN where they are missing; whole tells whether they are classes.
@@ -158,9 +198,20 @@ func (f *features) numbers(c *table.Column) (numbers []float64, whole bool, err 
 		if err != nil {
 			return nil, false, err
 		}
+		missing := math.NaN()
+		if s, ok := f.unknown(c.Name); ok {
+			k := slices.Index(list, s)
+			if k < 0 && f.categories[c.Name] != nil {
+				return nil, false, fmt.Errorf("column %q: missing cells are to be %q, which is none of the %d categories", shorten(c.Name), shorten(s), len(list))
+			}
+			if k < 0 {
+				k = len(list) // after those that cells have
+			}
+			missing = float64(k)
+		}
 		for _, k := range places {
 			if k < 0 {
-				numbers = append(numbers, math.NaN())
+				numbers = append(numbers, missing)
 			} else {
 				numbers = append(numbers, float64(k))
 			}
@@ -197,6 +248,11 @@ func (t *Table) dataset(f features) (*Dataset, error) {
 	for name := range f.categories {
 		if !slices.Contains(names, name) {
 			return nil, fmt.Errorf("categories: column %q is neither among the columns nor the label", shorten(name))
+		}
+	}
+	for name := range f.each {
+		if !slices.Contains(names, name) {
+			return nil, fmt.Errorf("missing: column %q is neither among the columns nor the label", shorten(name))
 		}
 	}
 	cells := make([][]float64, len(names))
@@ -267,8 +323,11 @@ func (t *Table) dataset(f features) (*Dataset, error) {
 
 // fill deals with a column's missing cells. Of a label or a category there is no mean, and no number that stands for it.
 func (f *features) fill(c *table.Column, cells []float64, drop []bool, exactly bool) error {
+	if _, ok := f.unknown(c.Name); ok {
+		return nil
+	}
 	value := 0.0
-	switch m := f.missing.(type) {
+	switch m := f.missingIn(c.Name).(type) {
 	case starlark.String:
 		sum, n := 0.0, 0
 		for i, v := range cells {
@@ -296,7 +355,7 @@ func (f *features) fill(c *table.Column, cells []float64, drop []bool, exactly b
 			continue
 		}
 		if exactly {
-			return fmt.Errorf("column %q: row %d is missing; missing = \"drop\" leaves such rows out, and of numbers that are no labels, missing = \"mean\" or a number takes its place", shorten(c.Name), i)
+			return fmt.Errorf("column %q: row %d is missing; missing = \"drop\" leaves such rows out, and of numbers that are no labels, missing = \"mean\" or a number takes its place; missing = {%q: …} is for this column, and gives a category a text", shorten(c.Name), i, shorten(c.Name))
 		}
 		cells[i] = value
 	}

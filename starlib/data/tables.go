@@ -327,8 +327,8 @@ var tableMethods = &starlib.Methods{
 			},
 		},
 		{
-			Sig: "dataset(label: string = None, columns: list = None, categories: list | dict = None, missing: number | string = None) -> Dataset",
-			Doc: `Samples of the rows: x float32, shape (rows, columns), of the named columns in this order, by default all but the label. y is int64 where the label's column holds integers, bools or texts (numbered as t.categories has them), and float32 else. categories names the columns whose cells are numbered too; a dict gives the list of categories of each, so that training and test data get the same numbers. missing is what happens to missing cells: None is an error that names the first, a number or "mean" takes their place where they are numbers, "drop" leaves their rows out. x / 255 and the like are done on ds.x, or batch by batch.`,
+			Sig: "dataset(label: string = None, columns: list = None, categories: list | dict = None, missing: number | string | dict = None) -> Dataset",
+			Doc: `Samples of the rows: x float32, shape (rows, columns), of the named columns in this order, by default all but the label. y is int64 where the label's column holds integers, bools or texts (numbered as t.categories has them), and float32 else. categories names the columns whose cells are numbered too; a dict gives the list of categories of each, so that training and test data get the same numbers. missing is what happens to missing cells: None is an error that names the first, a number or "mean" takes their place where they are numbers, "drop" leaves their rows out. A dict says so for columns by name, and may give a column of categories a text: missing cells are of that category, which is numbered after the others where no cell has it. x / 255 and the like are done on ds.x, or batch by batch.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Recv.(*Table)
 				f, err := featuresOf(c)
