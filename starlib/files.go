@@ -81,7 +81,7 @@ func (f *Files) Open(name string) (*File, error) {
 	case first == nil || escapes(first):
 		return nil, fmt.Errorf("%s is outside the recipe's folder: a recipe reads beneath its own folder and beneath --data folders", name)
 	case errors.Is(first, fs.ErrNotExist):
-		return nil, missing(fmt.Sprintf("%s: no such file (looked in %s)", name, strings.Join(f.dirs, ", ")))
+		return nil, missing(fmt.Sprintf("%s: no such file (looked in %s; drun run --data FOLDER adds a folder)", name, strings.Join(f.dirs, ", ")))
 	}
 	return nil, fmt.Errorf("%s: %w", name, cause(first))
 }
@@ -175,7 +175,7 @@ func (f *Files) List(dir string) ([]string, error) {
 		return nil, fmt.Errorf("%s is outside the recipe's folder: a recipe reads beneath its own folder and beneath --data folders", dir)
 	}
 	if errors.Is(first, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: no such folder (looked in %s)", dir, strings.Join(f.dirs, ", "))
+		return nil, fmt.Errorf("%s: no such folder (looked in %s; drun run --data FOLDER adds a folder)", dir, strings.Join(f.dirs, ", "))
 	}
 	return nil, fmt.Errorf("%s: %w", dir, cause(first))
 }

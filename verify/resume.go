@@ -21,6 +21,9 @@ import (
 	"drun/internal/scratch"
 )
 
+// Forgotten says what usually is the cause of a difference.
+const Forgotten = "put everything that changes into the state, and save last: what comes after checkpoint.save in an iteration, random draws too, is not done again"
+
 // Report is what Resume has found.
 type Report struct {
 	Same  bool

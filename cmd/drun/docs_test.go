@@ -12,7 +12,7 @@ import (
 )
 
 // The examples of these pages do what stands there: a recipe, commands that run it, and lines that these print.
-func TestCheckpointsDocument(t *testing.T) { examples(t, "checkpoints.md", 6, "") }
+func TestCheckpointsDocument(t *testing.T) { examples(t, "checkpoints.md", 7, "") }
 
 func TestDataDocument(t *testing.T) { examples(t, "data.md", 6, "") }
 

@@ -172,15 +172,30 @@ func printTables(out io.Writer, d *history.Detail) error {
 		row(w, s.Path, s.SHA256, s.Role)
 	}
 	heading(len(d.DataFiles), "DATA FILE", "SHA-256", "BYTES", "MODIFIED", "READ AT")
-	for _, f := range d.DataFiles {
+	shown, rest := d.DataFiles, d.DataFiles[:0]
+	if len(shown) > manyFiles { // a folder of pictures
+		shown, rest = shown[:manyFiles/2], shown[manyFiles/2:]
+	}
+	for _, f := range shown {
 		modified := "-"
 		if f.Modified != nil {
 			modified = localTime(*f.Modified)
 		}
 		row(w, f.Path, f.SHA256, strconv.FormatInt(f.Bytes, 10), modified, f.Position)
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil || len(rest) == 0 {
+		return err
+	}
+	bytes := uint64(0)
+	for _, f := range rest {
+		bytes += uint64(f.Bytes)
+	}
+	_, err := fmt.Fprintf(out, "\nwith --json: %s more, of %s\n", counted(len(rest), "data file"), humanize.IBytes(bytes))
+	return err
 }
+
+// manyFiles is how many data files are listed; of more than these, half as many.
+const manyFiles = 20
 
 // severalNodes tells a run whose ranks were not all on one machine.
 func severalNodes(d *history.Detail) bool {

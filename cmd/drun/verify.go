@@ -52,6 +52,7 @@ A difference is named, and ends with exit code 1.`,
 				_, err = fmt.Fprintf(out, "the same bits after %s: %s, %s of the last checkpoint\n", counted(r.Kills, "kill"), counted(r.Points, "metric point"), humanize.Bytes(uint64(r.Bytes)))
 			default:
 				_, err = fmt.Fprintf(out, "different after %s: %s\n", counted(r.Kills, "kill"), terminal.Escape(r.First))
+				fmt.Fprintf(cmd.ErrOrStderr(), "  hint: %s\n", verify.Forgotten)
 			}
 			if err == nil && !r.Same {
 				err = exitStatus(exit.Recipe)
