@@ -41,8 +41,11 @@ func (g *Group) compare(ctx *collective.WaitLimit, key []byte, at collective.Ori
 	if g.comm == nil {
 		return nil, nil
 	}
-	h := fnv(key)
-	at = at.In(collective.Step)
+	return g.compareHash(ctx, fnv(key), key, at.In(collective.Step))
+}
+
+// compareHash gives every rank all ranks' keys where the ranks' hashes differ, else nil.
+func (g *Group) compareHash(ctx *collective.WaitLimit, h uint64, key []byte, at collective.Origin) (keys [][]byte, err error) {
 	sums, err := g.gatherSizes(ctx, int64(h), nil, element.None, at)
 	if err != nil {
 		return nil, err
@@ -72,32 +75,32 @@ func (g *Group) gatherKeys(ctx *collective.WaitLimit, key []byte, at collective.
 }
 
 // compareWith is compare, and then the calls, which do makes. Where the backend can compare keys as part of the first
-// of these, equal ones cost nothing.
-func (g *Group) compareWith(ctx *collective.WaitLimit, key []byte, at collective.Origin, calls func() error) (keys [][]byte, err error) {
+// of these, equal ones cost nothing. layout is a hash of how the calls divide the data, which each rank may do in its own
+// way: unless all do it in the same way, alike is false, and the calls must be those that all ranks make of equal keys.
+func (g *Group) compareWith(ctx *collective.WaitLimit, key []byte, layout uint64, at collective.Origin, calls func(alike bool) error) (keys [][]byte, err error) {
 	if g.comm == nil {
 		return nil, nil
 	}
 	at = at.In(collective.Step)
-	if !collective.VerifiesArguments(g.comm) {
-		if keys, err = g.compare(ctx, key, at); err == nil && keys == nil {
-			err = calls()
+	h := fnv(key) ^ layout
+	if collective.VerifiesArguments(g.comm) {
+		g.arguments = max(1, h)
+		if err = calls(true); err == nil && g.arguments != 0 { // there is nothing to exchange, on this rank
+			err = g.do(ctx, collective.NewBarrier(), at)
 		}
-		return keys, err
+		g.arguments = 0
+		if !errors.Is(err, collective.ErrArguments) {
+			return nil, err
+		}
+		keys, err = g.gatherKeys(ctx, key, at)
+	} else if keys, err = g.compareHash(ctx, h, key, at); err == nil && keys == nil {
+		return nil, calls(true)
 	}
-	g.arguments = max(1, fnv(key))
-	if err = calls(); err == nil && g.arguments != 0 { // there is nothing to exchange, on this rank
-		err = g.do(ctx, collective.NewBarrier(), at)
-	}
-	g.arguments = 0
-	if !errors.Is(err, collective.ErrArguments) {
-		return nil, err
-	}
-	keys, err = g.gatherKeys(ctx, key, at)
 	if err != nil || slices.ContainsFunc(keys, func(other []byte) bool { return !bytes.Equal(other, key) }) {
 		return keys, err
 	}
-	// The calls themselves differ: the first says so, when it is made by itself.
-	if err = calls(); err == nil {
+	// The layouts differ, or the calls themselves: then the first says so, when it is made by itself.
+	if err = calls(false); err == nil {
 		err = g.do(ctx, collective.NewBarrier(), at)
 	}
 	return nil, err
@@ -105,7 +108,7 @@ func (g *Group) compareWith(ctx *collective.WaitLimit, key []byte, at collective
 
 // agreeWith is agree, and then the calls, as compareWith makes them.
 func (g *Group) agreeWith(ctx *collective.WaitLimit, key []byte, at collective.Origin, what string, text func(key []byte) string, calls func() error) error {
-	keys, err := g.compareWith(ctx, key, at, calls)
+	keys, err := g.compareWith(ctx, key, 0, at, func(bool) error { return calls() })
 	if err != nil || keys == nil {
 		return err
 	}

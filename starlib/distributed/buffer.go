@@ -144,6 +144,9 @@ func (o *operand) result() (starlark.Value, error) {
 
 // bufferOf is a contiguous tensor's memory.
 func bufferOf(t *tensor.Tensor) collective.Buffer {
+	if !t.IsContiguous() { // whose memory would be none: the others' elements would stay what they are, without an error
+		panic("a collective of a tensor that is not contiguous")
+	}
 	return collective.Buffer{DType: t.DType(), Data: t.Bytes()}
 }
 

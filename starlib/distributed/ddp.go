@@ -50,6 +50,7 @@ type bucket struct {
 	params []*tensor.Tensor
 	ready  int
 	works  []collective.Work
+	copied [][2]*tensor.Tensor // gradients that are not contiguous, and their copies, which are averaged
 }
 
 var (
@@ -132,13 +133,11 @@ func (w *World) ddp(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starl
 			d.buffers = append(d.buffers, t)
 		}
 	}
-	if err := g.agreeOnTensors(ctx, all, origin(c)); err != nil {
+	if err := g.spreadAgreed(ctx, all, ofFirst, anyType, origin(c)); err != nil {
 		return nil, err
 	}
-	err := g.spread(ctx, all, func(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) },
-		func(element.Type) bool { return true }, origin(c))
-	if err != nil || g.comm == nil {
-		return d, err
+	if g.comm == nil {
+		return d, nil
 	}
 	d.divide()
 	for _, b := range d.buckets {
@@ -194,7 +193,14 @@ func (d *ddp) origin() collective.Origin {
 func (d *ddp) start(b *bucket) error {
 	grads := make([]*tensor.Tensor, len(b.params))
 	for i, p := range b.params {
-		grads[i] = p.Grad()
+		own := p.Grad()
+		data, err := tensor.Contiguous(own)
+		if err != nil {
+			return err
+		}
+		if grads[i] = data; data != own {
+			b.copied = append(b.copied, [2]*tensor.Tensor{own, data})
+		}
 	}
 	at := d.origin()
 	for _, t := range tensor.Coalesce(grads) {
@@ -264,7 +270,12 @@ func (d *ddp) reduceRest() error {
 		for _, p := range b.params {
 			p.Grad().Touched()
 		}
-		b.ready, b.works = 0, nil
+		for _, c := range b.copied {
+			if err := writeRaw(c[0], c[1].Bytes()); err != nil {
+				return err
+			}
+		}
+		b.ready, b.works, b.copied = 0, nil, nil
 	}
 	d.next, d.seen = 0, false
 	for _, p := range unused {
@@ -298,8 +309,7 @@ func (d *ddp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs 
 // already are not written: the graph of an earlier pass may refer to them.
 func (d *replica) spreadBuffers(builtin string) error {
 	at := originOf(builtin, starlib.Position(d.thread)).In(collective.Step)
-	call := func(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) }
-	return d.g.staged(d.ctx, element.Uint8, d.buffers, call, at, func(t *tensor.Tensor, raw []byte) error {
+	return d.g.staged(d.ctx, element.Uint8, d.buffers, ofFirst, at, func(t *tensor.Tensor, raw []byte) error {
 		data, err := tensor.Contiguous(t)
 		if err == nil && !bytes.Equal(data.Bytes(), raw) {
 			err = writeRaw(t, raw)

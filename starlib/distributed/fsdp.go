@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"drun/collective"
-	"drun/element"
 	"drun/starlib"
 	"drun/starlib/nn"
 	startensor "drun/starlib/tensor"
@@ -83,8 +82,7 @@ func (w *World) fsdp(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (star
 		garbage = tensor.Reclaim(garbage)
 	}
 	if buffers := slices.DeleteFunc(slices.Clone(all), func(t *tensor.Tensor) bool { return f.shards[t] != nil }); len(buffers) > 0 {
-		err = g.spread(ctx, buffers, func(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) },
-			func(element.Type) bool { return true }, origin(c))
+		err = g.spreadAgreed(ctx, buffers, ofFirst, anyType, origin(c))
 	}
 	w.wrapped = append(w.wrapped, f)
 	w.tensors.BackwardDone = w.backwardDone

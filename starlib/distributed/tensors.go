@@ -23,32 +23,40 @@ var errPart = errors.New("these are the parts that each rank has of its own, of 
 
 func (w *World) broadcastTensors(c *starlib.Call, g *Group, ctx *collective.WaitLimit, src int) (starlark.Value, error) {
 	all := starlib.Must(startensor.List(c.Arg("tensors")))
-	return nil, g.spreadAgreed(c, ctx, all, func(b collective.Buffer) collective.Call {
+	return nil, g.spreadAgreed(ctx, all, func(b collective.Buffer) collective.Call {
 		return collective.NewBroadcast(b, src)
-	})
+	}, isInexact, origin(c))
 }
 
 func (w *World) syncBuffer(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 	all := starlib.Must(startensor.List(c.Arg("buffers")))
 	call := average
 	if !c.Bool("average") {
-		call = func(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) }
+		call = ofFirst
 	}
-	return nil, g.spreadAgreed(c, ctx, all, call)
+	return nil, g.spreadAgreed(ctx, all, call, isInexact, origin(c))
 }
 
-// spreadAgreed is spread for float and complex tensors, once the ranks have as many, of the same dtypes and shapes.
-func (g *Group) spreadAgreed(c *starlib.Call, ctx *collective.WaitLimit, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call) error {
+// spreadAgreed is spread for the tensors of a rank, which must be as many, of the same dtypes and shapes, on all.
+func (g *Group) spreadAgreed(ctx *collective.WaitLimit, all []*tensor.Tensor, newCall newCall, wanted func(element.Type) bool, at collective.Origin) error {
 	if err := exchangeable(all); err != nil {
 		return err
 	}
-	at := origin(c)
-	return g.agreeWith(ctx, appendShapes(nil, all), at, tensorsDiffer, describeShapes, func() error {
-		return g.spread(ctx, all, newCall, isInexact, at)
-	})
+	keys, err := g.spread(ctx, appendShapes(nil, all), all, newCall, wanted, at)
+	if err != nil || keys == nil {
+		return err
+	}
+	return g.differ(tensorsDiffer, keys, describeShapes)
 }
 
+// newCall makes a call that changes a buffer in place.
+type newCall = func(collective.Buffer) collective.Call
+
 func average(b collective.Buffer) collective.Call { return collective.NewAllReduce(b, element.Avg) }
+
+func ofFirst(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) }
+
+func anyType(element.Type) bool { return true }
 
 func (w *World) syncGrad(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 	params := starlib.Must(startensor.List(c.Arg("params")))
@@ -68,8 +76,8 @@ func (w *World) syncGrad(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (
 	if g.comm == nil {
 		return nil, nil // the averages of one rank are its own
 	}
-	at, grads := origin(c), g.gradsOf(params)
-	keys, err := g.compareWith(ctx, g.key, at, func() error { return g.spread(ctx, grads, average, isInexact, at) })
+	grads := g.gradsOf(params)
+	keys, err := g.spread(ctx, g.key, grads, average, isInexact, origin(c))
 	if err == nil && keys != nil {
 		err = g.gradMismatch(params, strconv.Itoa, keys)
 	}
@@ -222,52 +230,83 @@ func isInexact(d element.Type) bool {
 
 // spread makes the same in-place call on all tensors whose dtype is wanted, in
 // as few collectives as it can: tensors that lie side by side in an optimizer's
-// buffer are one, others are copied into one.
-func (g *Group) spread(ctx *collective.WaitLimit, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call, wanted func(element.Type) bool, at collective.Origin) error {
+// buffer are one, others are copied into one. Where tensors lie in other ways on
+// other ranks, all ranks copy theirs. Keys are compared, and given, as by compareWith.
+func (g *Group) spread(ctx *collective.WaitLimit, key []byte, all []*tensor.Tensor, newCall newCall, wanted func(element.Type) bool, at collective.Origin) ([][]byte, error) {
 	if g.comm == nil {
-		return nil
+		return nil, nil
 	}
+	var batches []batch
+	var layout []byte
 	for _, d := range element.Types() {
 		if !wanted(d) {
 			continue
 		}
-		var same []*tensor.Tensor
+		b := batch{dtype: d}
 		for _, t := range all {
 			if t.DType() == d && t.Len() > 0 {
-				same = append(same, t)
+				b.all = append(b.all, t)
 			}
 		}
-		if len(same) == 0 {
-			continue
-		}
-		if err := g.spreadOne(ctx, d, same, newCall, at.In(collective.Step)); err != nil {
-			return err
+		if len(b.all) > 0 {
+			layout = b.lie(layout)
+			batches = append(batches, b)
 		}
 	}
-	return nil
+	return g.compareWith(ctx, key, fnv(layout), at, func(alike bool) error {
+		for _, b := range batches {
+			if err := g.spreadOne(ctx, b, alike, newCall, at.In(collective.Step)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // direct is the most collectives that are made in place, rather than one on a copy.
 const direct = 4
 
-func (g *Group) spreadOne(ctx *collective.WaitLimit, d element.Type, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call, at collective.Origin) error {
-	if !slices.ContainsFunc(all, func(t *tensor.Tensor) bool { return !t.IsContiguous() }) {
-		if joined := tensor.Coalesce(all); len(joined) <= direct {
+// batch is tensors of one dtype, of which all elements go in a few calls.
+type batch struct {
+	dtype  element.Type
+	all    []*tensor.Tensor
+	joined []*tensor.Tensor // the same memory, for calls in place; nil: they are copied into one
+}
+
+// lie finds how the tensors lie, and adds to a layout the lengths of the calls that they need.
+func (b *batch) lie(layout []byte) []byte {
+	if !slices.ContainsFunc(b.all, func(t *tensor.Tensor) bool { return !t.IsContiguous() }) {
+		if joined := tensor.Coalesce(b.all); len(joined) <= direct {
+			b.joined = joined
 			for _, t := range joined {
-				if err := g.do(ctx, newCall(bufferOf(t)), at); err != nil {
-					return err
-				}
-				t.Touched()
+				layout = binary.AppendUvarint(layout, uint64(t.Len()))
 			}
-			return nil
+			return layout
 		}
 	}
-	return g.staged(ctx, d, all, newCall, at, writeRaw)
+	total := 0
+	for _, t := range b.all {
+		total += t.Len()
+	}
+	return binary.AppendUvarint(layout, uint64(total))
+}
+
+func (g *Group) spreadOne(ctx *collective.WaitLimit, b batch, alike bool, newCall newCall, at collective.Origin) error {
+	if b.joined == nil || !alike {
+		return g.staged(ctx, b.dtype, b.all, newCall, at, writeRaw)
+	}
+	for _, t := range b.joined {
+		if err := g.do(ctx, newCall(bufferOf(t)), at); err != nil {
+			return err
+		}
+		t.Touched()
+	}
+	return nil
 }
 
 // staged makes a call, for elements of type d, on a copy of the tensors' memory in one
 // buffer, and has write put each part back. The order is the caller's, the same on all ranks.
-func (g *Group) staged(ctx *collective.WaitLimit, d element.Type, all []*tensor.Tensor, newCall func(collective.Buffer) collective.Call, at collective.Origin, write func(*tensor.Tensor, []byte) error) error {
+func (g *Group) staged(ctx *collective.WaitLimit, d element.Type, all []*tensor.Tensor, newCall newCall, at collective.Origin, write func(*tensor.Tensor, []byte) error) error {
 	size := 0
 	for _, t := range all {
 		size += t.Len() * t.DType().Size()
