@@ -52,6 +52,7 @@ func (p Place) Row() int { return int(p & (1<<32 - 1)) }
 const (
 	maxPage     = 256 << 20
 	maxPages    = 2 << 30
+	maxTrusted  = 1 << 30 // of pages of which only the library learns what they take
 	maxBatch    = 1 << 30
 	maxMetadata = 64 << 20
 	maxRows     = math.MaxInt32 // in a batch

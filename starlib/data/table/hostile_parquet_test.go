@@ -3,8 +3,11 @@ package table
 import (
 	"bytes"
 	"runtime"
+	"strings"
 	"testing"
 
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/encoding"
 	"github.com/parquet-go/parquet-go/format"
 )
 
@@ -91,5 +94,108 @@ func TestFieldTwice(t *testing.T) {
 		if _, _, err := r.page(&leaf{}, format.Uncompressed, 0, int64(len(content))); err == nil && want != "" || err != nil && err.Error() != want {
 			t.Errorf("%v, want %q", err, want)
 		}
+	}
+}
+
+// Values of one length for which the page has not the bytes are an error, before the library reserves memory for them:
+// the footer says that they are 128 times as long.
+func TestFixedBombs(t *testing.T) {
+	const rows, size = 20000, 64
+	for _, encoding := range []encoding.Encoding{&parquet.ByteStreamSplit, &parquet.DeltaByteArray} {
+		for _, optional := range []bool{false, true} {
+			for version := range 2 {
+				node := parquet.Encoded(parquet.Leaf(parquet.FixedLenByteArrayType(size)), encoding)
+				if optional {
+					node = parquet.Optional(node)
+				}
+				var b bytes.Buffer
+				w := parquet.NewWriter(&b, parquet.NewSchema("file", parquet.Group{"key": node}), parquet.DataPageVersion(version+1), parquet.PageBufferSize(8<<20))
+				want := make([]any, rows)
+				for i := range want {
+					value := parquet.NullValue().Level(0, 0, 0)
+					if level := 0; !optional || i%3 > 0 && i < rows/2 {
+						if optional {
+							level = 1
+						}
+						key := bytes.Repeat([]byte{byte(i), byte(i >> 8)}, size/2)
+						want[i], value = key, parquet.FixedLenByteArrayValue(key).Level(0, level, 0)
+					}
+					if _, err := w.WriteRows([]parquet.Row{{value}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := w.Close(); err != nil {
+					t.Fatal(err)
+				}
+				honest := b.Bytes()
+				file, err := openBytes("parquet", honest, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := file.Next(rows)
+				if err != nil {
+					t.Fatalf("%s, optional %v, version %d: %v", encoding, optional, version+1, err)
+				}
+				for i := range want {
+					if told(got.Columns[0].Cell(i)) != told(want[i]) {
+						t.Fatalf("%s, optional %v, version %d, row %d: %v", encoding, optional, version+1, i, got.Columns[0].Cell(i))
+					}
+				}
+				file.Close()
+
+				hostile := bytes.Replace(honest, []byte{0x15, 2 * 7, 0x15, 0x80, 0x01}, []byte{0x15, 2 * 7, 0x15, 0xfe, 0x7f}, 1)
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				if file, err = openBytes("parquet", hostile, nil); err == nil {
+					_, err = file.Next(rows)
+					file.Close()
+				}
+				runtime.ReadMemStats(&after)
+				if err == nil || !strings.HasPrefix(err.Error(), "row group 0, column \"key\": byte 4: a page says that it has") {
+					t.Errorf("%s, optional %v, version %d: %v", encoding, optional, version+1, err)
+				}
+				if took := after.TotalAlloc - before.TotalAlloc; took > 16<<20 {
+					t.Errorf("%s, optional %v, version %d: %d MiB", encoding, optional, version+1, took>>20)
+				}
+			}
+		}
+	}
+}
+
+// Pages of gzip that unpack to more than they say are left to the library only as long as there are few.
+func TestTrustedGzip(t *testing.T) {
+	_, b := testFile(t, "gzip.parquet")
+	file, err := openBytes("parquet", b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	r := file.(*parquetReader)
+	tried := 0
+	for _, n := range r.nodes {
+		n.each(func(l *leaf) {
+			m := r.file.Metadata().RowGroups[0].Columns[l.index].MetaData
+			begin := m.DataPageOffset
+			if m.DictionaryPageOffset != 0 {
+				begin = m.DictionaryPageOffset
+			}
+			if m.Codec != format.Gzip || b[begin+3]&0x7f < 2 {
+				return
+			}
+			b[begin+3] -= 2 // the page says that it has a byte less
+			for _, already := range []int{0, maxTrusted} {
+				r.trusted = already
+				err := r.open(l, 0)
+				if already == 0 && (err != nil || r.trusted == 0) || already > 0 && (err == nil || !strings.Contains(err.Error(), "unpacks to more than")) {
+					t.Errorf("column %s, %d trusted bytes: %v", l.path, already, err)
+				}
+				l.close()
+			}
+			b[begin+3] += 2
+			tried++
+		})
+	}
+	if tried < 5 {
+		t.Errorf("%d columns", tried)
 	}
 }

@@ -125,24 +125,24 @@ func TestPageBombs(t *testing.T) {
 	packed[format.Snappy] = binary.AppendUvarint(nil, uint64(len(zeros)))
 	for codec, content := range packed {
 		r := &parquetReader{in: bytes.NewReader(content)}
-		if err := r.unpacks(codec, 0, int64(len(content)), int64(len(zeros)), nil); err != nil {
+		if err := r.unpacks(&leaf{}, codec, 0, int64(len(content)), int64(len(zeros)), nil); err != nil {
 			t.Errorf("%s: %v", codec, err)
 		}
 		if codec == format.Gzip { // small ones cannot unpack to much
 			content = append(content, make([]byte, maxPage/1032)...)
 			r = &parquetReader{in: bytes.NewReader(content)}
 		}
-		if err := r.unpacks(codec, 0, int64(len(content)), int64(len(zeros)-1), nil); err == nil || !strings.Contains(err.Error(), "unpacks to") {
+		if err := r.unpacks(&leaf{}, codec, 0, int64(len(content)), int64(len(zeros)-1), nil); err == nil || !strings.Contains(err.Error(), "unpacks to") {
 			t.Errorf("%s: %v", codec, err)
 		}
 	}
 	r := &parquetReader{in: bytes.NewReader([]byte("garbage garbage"))}
 	for codec := range packed {
-		if err := r.unpacks(codec, 0, 15, 1000, nil); codec != format.Snappy && codec != format.Gzip && err == nil {
+		if err := r.unpacks(&leaf{}, codec, 0, 15, 1000, nil); codec != format.Snappy && codec != format.Gzip && err == nil {
 			t.Errorf("%s: no error", codec)
 		}
 	}
-	if err := r.unpacks(format.Lz4, 0, 15, 1000, nil); err == nil || err.Error() != "its compression, LZ4, is not supported" {
+	if err := r.unpacks(&leaf{}, format.Lz4, 0, 15, 1000, nil); err == nil || err.Error() != "its compression, LZ4, is not supported" {
 		t.Error(err)
 	}
 }

@@ -3,13 +3,13 @@ package table
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 
 	"github.com/andybalholm/brotli"
+	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/format"
@@ -23,6 +23,8 @@ type leaf struct {
 	def     int // the highest levels of its values
 	rep     int
 	kind    format.Type
+	length  int64 // the bytes of each value of a FixedLenByteArray
+	trusted int   // bytes that a page may take which has not been unpacked to see
 	value   func(parquet.Value) (any, error)
 	pages   parquet.Pages
 	page    parquet.Page
@@ -47,6 +49,7 @@ func (r *parquetReader) open(l *leaf, group int) error {
 		return fmt.Errorf("its data is not in the file: %d bytes at byte %d", m.TotalCompressedSize, begin)
 	}
 	most := 0
+	l.trusted = 0
 	for at, end := begin, begin+m.TotalCompressedSize; at < end; {
 		next, takes, err := r.page(l, m.Codec, at, end)
 		if err != nil {
@@ -54,6 +57,7 @@ func (r *parquetReader) open(l *leaf, group int) error {
 		}
 		at, most = next, max(most, takes)
 	}
+	r.trusted += l.trusted
 	if r.pages += most; r.pages > maxPages {
 		return fmt.Errorf("the pages of the columns up to here take %d bytes, and may take %d; columns names those that are wanted", r.pages, maxPages)
 	}
@@ -104,15 +108,19 @@ func (r *parquetReader) page(l *leaf, codec format.CompressionCodec, at, end int
 	}
 	next, takes = begin+packed, int(packed+unpacked+12*count)
 	var look func(*bufio.Reader) error
-	c := runs{count: count}
+	c := runs{count: count, there: count}
 	switch format.PageType(fields[[3]int{1}]) {
 	case format.DataPage:
 		encoding, defined, repeated := fields[[3]int{5, 2}], fields[[3]int{5, 3}], fields[[3]int{5, 4}]
-		if l.rep > 0 || l.def > 0 || hasCounts(encoding) {
+		if l.rep > 0 || l.def > 0 || l.claims(encoding) {
 			look = func(in *bufio.Reader) error {
-				err := c.levels(in, -1, repeated, l.rep, "repetition levels")
+				var nulls func(uint32, int64)
+				if l.kind == format.FixedLenByteArray && l.claims(encoding) {
+					nulls = c.nulls(l.def)
+				}
+				err := c.levels(in, -1, repeated, l.rep, "repetition levels", nil)
 				if err == nil {
-					err = c.levels(in, -1, defined, l.def, "definition levels")
+					err = c.levels(in, -1, defined, l.def, "definition levels", nulls)
 				}
 				if err == nil {
 					err = c.values(in, encoding, l)
@@ -126,29 +134,32 @@ func (r *parquetReader) page(l *leaf, codec format.CompressionCodec, at, end int
 			return 0, 0, fmt.Errorf("a page's levels of %d and %d bytes do not fit into it", repeated, defined)
 		}
 		in := bufio.NewReader(io.NewSectionReader(r.in, begin, repeated+defined))
-		if err := c.levels(in, repeated, int64(format.RLE), l.rep, "repetition levels"); err != nil {
+		if err := c.levels(in, repeated, int64(format.RLE), l.rep, "repetition levels", nil); err != nil {
 			return 0, 0, err
 		}
-		if err := c.levels(in, defined, int64(format.RLE), l.def, "definition levels"); err != nil {
+		if err := c.levels(in, defined, int64(format.RLE), l.def, "definition levels", nil); err != nil {
 			return 0, 0, err
 		}
 		begin, unpacked = begin+repeated+defined, unpacked-repeated-defined
 		if compressed, told := fields[[3]int{8, 7}]; told && compressed == 0 {
 			codec = format.Uncompressed
 		}
-		if hasCounts(encoding) {
+		c.there = count - fields[[3]int{8, 2}]
+		if l.claims(encoding) {
 			look = func(in *bufio.Reader) error { return c.values(in, encoding, l) }
 		}
 	}
-	err = r.unpacks(codec, begin, next-begin, unpacked, look)
+	err = r.unpacks(l, codec, begin, next-begin, unpacked, look)
 	return next, takes + c.takes, err
 }
 
 // unpacks is an error if a page unpacks to more than its header says: the library would take all the memory that it needs.
-// look, unless it is nil, sees what the page unpacks to.
-func (r *parquetReader) unpacks(codec format.CompressionCodec, at, packed, unpacked int64, look func(*bufio.Reader) error) error {
+// look, unless it is nil, sees what the page unpacks to. Small pages of gzip, which would be unpacked twice, are left to the
+// library as long as all that they can unpack to together is little enough.
+func (r *parquetReader) unpacks(l *leaf, codec format.CompressionCodec, at, packed, unpacked int64, look func(*bufio.Reader) error) error {
 	in := io.NewSectionReader(r.in, at, packed)
 	var out io.Reader
+	within := codec == format.Uncompressed // what look has not read is no more than a page may have
 	switch codec {
 	case format.Uncompressed:
 		out, unpacked = in, packed
@@ -171,8 +182,12 @@ func (r *parquetReader) unpacks(codec format.CompressionCodec, at, packed, unpac
 		}
 		out = bytes.NewReader(content)
 	case format.Gzip:
-		if look == nil && packed > 0 && packed < maxPage/1032 { // deflate's best
-			return nil
+		most := int(1032 * packed) // deflate's best
+		if within = packed > 0 && packed < maxPage/1032 && most <= maxTrusted-r.trusted; within {
+			l.trusted = max(l.trusted, most)
+			if look == nil {
+				return nil
+			}
 		}
 		z, err := gzip.NewReader(in)
 		if err != nil {
@@ -207,7 +222,7 @@ func (r *parquetReader) unpacks(codec format.CompressionCodec, at, packed, unpac
 			return err
 		}
 	}
-	if codec == format.Uncompressed {
+	if within {
 		return nil
 	}
 	_, err := io.Copy(io.Discard, limited)

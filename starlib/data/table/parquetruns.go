@@ -16,7 +16,8 @@ import (
 // library makes as many values as the data says, not as the page's header says.
 type runs struct {
 	count int64
-	takes int // the bytes of the values, where their lengths say so
+	there int64 // the values that are not null, for which the library reserves memory
+	takes int   // the bytes of the values, where their lengths say so
 }
 
 // padding is how many values more than the page has there may be: writers fill the last group up.
@@ -29,17 +30,20 @@ func (r *runs) fits(n uint64, what string) error {
 	return nil
 }
 
-// hasCounts: the encoding says how many values there are.
-func hasCounts(encoding int64) bool {
+// claims: a page's data says how many values it has, or its header how many bytes they have.
+func (l *leaf) claims(encoding int64) bool {
 	switch format.Encoding(encoding) {
+	case format.Plain:
+		return false
 	case format.PlainDictionary, format.RLEDictionary, format.RLE, format.DeltaBinaryPacked, format.DeltaLengthByteArray, format.DeltaByteArray:
 		return true
 	}
-	return false
+	return l.kind == format.FixedLenByteArray
 }
 
-// levels looks at levels up to a highest one, of so many bytes; -1: the bytes are in front of them.
-func (r *runs) levels(in *bufio.Reader, size, encoding int64, highest int, what string) error {
+// levels looks at levels up to a highest one, of so many bytes; -1: the bytes are in front of them. see, unless it is nil, is
+// given the levels.
+func (r *runs) levels(in *bufio.Reader, size, encoding int64, highest int, what string, see func(level uint32, times int64)) error {
 	if size < 0 {
 		if highest == 0 {
 			return nil
@@ -49,7 +53,7 @@ func (r *runs) levels(in *bufio.Reader, size, encoding int64, highest int, what 
 	part := io.LimitReader(in, size)
 	if width := bits.Len(uint(highest)); highest == 0 {
 	} else if format.Encoding(encoding) == format.RLE {
-		if err := r.hybrid(bufio.NewReader(part), width, what); err != nil {
+		if err := r.hybrid(bufio.NewReader(part), width, what, see); err != nil {
 			return err
 		}
 	} else if err := r.fits(8*uint64(size)/uint64(width), what); err != nil {
@@ -68,6 +72,17 @@ func length(in io.Reader) int64 {
 	return int64(binary.LittleEndian.Uint32(b[:]))
 }
 
+// nulls takes the levels below the highest one from the values that are there.
+func (r *runs) nulls(highest int) func(level uint32, times int64) {
+	left := r.count
+	return func(level uint32, times int64) {
+		if times = min(times, left); level != uint32(highest) {
+			r.there -= times
+		}
+		left -= times
+	}
+}
+
 // values looks at the values of a leaf, which are the rest.
 func (r *runs) values(in *bufio.Reader, encoding int64, l *leaf) error {
 	switch e := format.Encoding(encoding); e {
@@ -76,12 +91,12 @@ func (r *runs) values(in *bufio.Reader, encoding int64, l *leaf) error {
 		if err != nil {
 			return nil //nolint:nilerr // all are null
 		}
-		return r.hybrid(in, int(width), "indices into its dictionary")
+		return r.hybrid(in, int(width), "indices into its dictionary", nil)
 	case format.RLE:
 		if l.kind != format.Boolean { // only the library knows it
-			return r.hybrid(in, 0, "integers")
+			return r.hybrid(in, 0, "integers", nil)
 		}
-		return r.hybrid(bufio.NewReader(io.LimitReader(in, length(in))), 1, "booleans")
+		return r.hybrid(bufio.NewReader(io.LimitReader(in, length(in))), 1, "booleans", nil)
 	case format.DeltaBinaryPacked:
 		_, err := r.deltas(in, "integers")
 		return err
@@ -95,7 +110,7 @@ func (r *runs) values(in *bufio.Reader, encoding int64, l *leaf) error {
 		if err == nil && more && e == format.DeltaByteArray {
 			_, err = r.deltas(lengths, "lengths")
 		}
-		if err != nil || l.kind != format.ByteArray {
+		if err != nil || l.kind != format.ByteArray && l.kind != format.FixedLenByteArray {
 			return err
 		}
 		err = guarded(func() error {
@@ -106,15 +121,35 @@ func (r *runs) values(in *bufio.Reader, encoding int64, l *leaf) error {
 		if most := min(maxPage, r.count*int64(len(content))); err == nil && int64(r.takes) > most {
 			return fmt.Errorf("a page's values have %d bytes, and may have %d", r.takes, most)
 		}
+		if err == nil && l.kind == format.FixedLenByteArray {
+			err = r.fixed(int64(r.takes), l)
+		}
 		return err
+	default:
+		if l.kind != format.FixedLenByteArray {
+			return nil
+		}
+		size, err := io.Copy(io.Discard, in)
+		if err != nil {
+			return nil //nolint:nilerr // the library's, too
+		}
+		return r.fixed(size, l)
 	}
+}
+
+// fixed is an error if values of one length have other bytes than those that the page has for them.
+func (r *runs) fixed(size int64, l *leaf) error {
+	if l.length <= 0 || r.there < 0 || r.there*l.length != size { // the library would give other memory for the rest
+		return fmt.Errorf("a page says that it has %d values of %d bytes, and has %d bytes", r.there, l.length, size)
+	}
+	r.takes = int(size)
 	return nil
 }
 
 // hybrid looks at runs of equal values and groups of eight packed ones, up to the end of the data. Where that is garbled,
-// it is the library that says so.
+// it is the library that says so. see, unless it is nil, is given the values.
 // https://parquet.apache.org/docs/file-format/data-pages/encodings/#RLE
-func (r *runs) hybrid(in *bufio.Reader, width int, what string) error {
+func (r *runs) hybrid(in *bufio.Reader, width int, what string, see func(value uint32, times int64)) error {
 	if width > 32 {
 		return nil
 	}
@@ -133,11 +168,35 @@ func (r *runs) hybrid(in *bufio.Reader, width int, what string) error {
 		} else if n == 0 {
 			size = 0 // zeros at the end
 		}
-		if total += n; r.fits(total, what) != nil {
-			return r.fits(total, what)
+		total += n
+		if err := r.fits(total, what); err != nil {
+			return err
 		}
-		if _, err := in.Discard(size); err != nil {
+		if see == nil {
+			if _, err := in.Discard(size); err != nil {
+				return nil //nolint:nilerr // the end
+			}
+			continue
+		}
+		packed := make([]byte, size)
+		if _, err := io.ReadFull(in, packed); err != nil {
 			return nil //nolint:nilerr // the end
+		}
+		if head&1 == 0 {
+			value := uint32(0)
+			for i, b := range packed {
+				value |= uint32(b) << (8 * i)
+			}
+			see(value, int64(n))
+			continue
+		}
+		for i := range int(n) {
+			value := uint32(0)
+			for bit := range width {
+				at := i*width + bit
+				value |= uint32(packed[at/8]>>(at%8)&1) << bit
+			}
+			see(value, 1)
 		}
 	}
 }
