@@ -110,9 +110,15 @@ func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ Re
 	return r, nil
 }
 
-// plainError leaves out the library's name.
+// plainError leaves out the library's name, and what it says of itself where it has stumbled.
 func plainError(err error) error {
-	return errors.New(strings.ReplaceAll(err.Error(), "arrow/ipc: ", ""))
+	text := strings.NewReplacer("arrow/ipc: ", "", "unknown error while reading: ", "").Replace(err.Error())
+	if _, stumble, ok := strings.Cut(text, "runtime error: "); ok {
+		text = "the data is garbled: " + misread(stumble)
+	} else if strings.Contains(text, "interface conversion: ") {
+		text = "the data is garbled: " + misread("")
+	}
+	return errors.New(text)
 }
 
 // arrowField is a field and what makes a cell of an element of its arrays.

@@ -6,9 +6,11 @@ import (
 	"io"
 	"math"
 	"math/big"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Reader reads a file of columns (Parquet, Arrow), some rows at a time, so that the file may be larger than memory. A
@@ -183,14 +185,25 @@ func guarded(what func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
-			if e, ok := p.(error); ok {
-				err = fmt.Errorf("the data is garbled: %w", e)
-			} else {
+			switch p := p.(type) {
+			case runtime.Error:
+				err = errors.New("the data is garbled: " + misread(p.Error()))
+			case error:
+				err = fmt.Errorf("the data is garbled: %w", p)
+			default:
 				err = fmt.Errorf("the data is garbled: %v", p)
 			}
 		}
 	}()
 	return what()
+}
+
+// misread says of what a library stumbled on in a file what is wrong with that.
+func misread(stumble string) string {
+	if strings.Contains(stumble, "out of range") || strings.Contains(stumble, "memory address") {
+		return "a length or a position in it leads outside of the data"
+	}
+	return "a part of it is not what its description says"
 }
 
 // Microseconds in a unit, or units in a microsecond where it is negative, which is how times are told.
