@@ -15,7 +15,7 @@ import (
 
 // Numerics is the version of drun's arithmetic (docs/numerics.md). It is raised by every change that
 // gives some recipe other bits, and with it the keys by which runs are found again.
-const Numerics = 2
+const Numerics = 3
 
 // Failure is why a rank ended, as it reports it to its agent.
 type Failure struct {

@@ -18,6 +18,7 @@ type Fourier struct {
 	Op      string // the name in messages
 	Inverse bool
 	Norm    string // what divides by the length n: "backward" the inverse one, "forward" the other, "ortho" each by its root
+	real    bool   // the numbers are real
 }
 
 func (f Fourier) scale(n int) (float64, error) {
@@ -61,10 +62,11 @@ func (f Fourier) RFFT(x *Tensor, sizes, dims []int) (*Tensor, *Tensor, error) {
 		return nil, nil, err
 	}
 	for i, dim := range slices.Backward(dims) {
+		f.real = i == len(dims)-1
 		if z, err = f.along(z, sizes[i], dim); err != nil {
 			return nil, nil, err
 		}
-		if i == len(dims)-1 {
+		if f.real {
 			if z, err = Narrow(z, dim, 0, sizes[i]/2+1); err != nil {
 				return nil, nil, As(f.Op, err)
 			}
@@ -227,7 +229,7 @@ func (f Fourier) along(z *Tensor, n, dim int) (*Tensor, error) {
 	}
 	last := len(z.shape) - 2
 	if z, err = Transpose(z, dim, last); err == nil {
-		if z, err = transformed(f.Op, z, f.Inverse, scale); err == nil {
+		if z, err = transformed(f.Op, z, f.Inverse, f.real, scale); err == nil {
 			z, err = Transpose(z, dim, last)
 		}
 	}
@@ -235,8 +237,9 @@ func (f Fourier) along(z *Tensor, n, dim int) (*Tensor, error) {
 }
 
 // transformed is the transform of z (…, n, 2) along the dimension before its last, multiplied by scale. The transform's matrix is
-// symmetric, so its gradient is the transform the other way.
-func transformed(op string, z *Tensor, inverse bool, scale float64) (*Tensor, error) {
+// symmetric, so its gradient is the transform the other way. Of real numbers, the first result and the one in the middle are
+// real whatever the rounding.
+func transformed(op string, z *Tensor, inverse, real bool, scale float64) (*Tensor, error) {
 	b := build(op, z)
 	x := b.contiguous(b.cast(z.Detach(), element.Float64))
 	n := z.shape[len(z.shape)-2]
@@ -258,6 +261,12 @@ func transformed(op string, z *Tensor, inverse bool, scale float64) (*Tensor, er
 				v[i] = canonicalNaN
 			}
 		}
+		for first := 0; real && first < len(v); first += 2 * n {
+			v[first+1] = 0
+			if n%2 == 0 {
+				v[first+n+1] = 0
+			}
+		}
 		out = b.keep(FromFloats(z.ctx, v, z.shape, z.dtype))
 	}
 	if b.err != nil {
@@ -265,7 +274,7 @@ func transformed(op string, z *Tensor, inverse bool, scale float64) (*Tensor, er
 	}
 	if records(z, nil) {
 		record(out, op, func(_ *node, g *Tensor, out []*Tensor) (err error) {
-			out[0], err = transformed(op, g, !inverse, scale)
+			out[0], err = transformed(op, g, !inverse, false, scale)
 			return err
 		}, z)
 	}
