@@ -67,7 +67,7 @@ var layers = map[string][]string{
 
 	// lang knows the language alone, not the modules of a recipe.
 	"starlib/lang": {starlark, "starlib/lang", "internal/spelling"},
-	"starlib":      {"internal/exit", starlark, "starlib", "internal/secret", "element", "tensor", "collective", "github.com/fxamacker/cbor/v2", "github.com/zeebo/xxh3"},
+	"starlib":      {"internal/exit", starlark, "starlib", "internal/secret", "internal/spelling", "element", "tensor", "collective", "github.com/fxamacker/cbor/v2", "github.com/zeebo/xxh3"},
 
 	"starlib/data": {starlark, "starlib", "element", "tensor", "github.com/klauspost/compress/zstd"},
 	// table reads files for whoever wants columns; it knows no recipes.
