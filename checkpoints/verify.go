@@ -1,7 +1,6 @@
 package checkpoints
 
 import (
-	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -41,7 +40,7 @@ func (s *Store) Verify(run string, ref Ref) (info Info, faults []Fault, err erro
 }
 
 func (s *Store) verify(info Info) (faults []Fault, err error) {
-	packs := openPacks{store: s, open: map[string]*sql.DB{}}
+	packs := openPacks{store: s, open: map[string]openPack{}}
 	defer packs.close()
 	seen := map[string]bool{}
 	for rank := range info.WorldSize {

@@ -167,7 +167,7 @@ func (v *View) Copy(to io.WriterAt, from, size int64) error {
 // with lends open packs.
 func (v *View) with(do func(packs openPacks) error) error {
 	v.mu.Lock()
-	packs := openPacks{store: v.store, open: map[string]*sql.DB{}}
+	packs := openPacks{store: v.store, open: map[string]openPack{}}
 	if last := len(v.idle) - 1; last >= 0 {
 		packs, v.idle = v.idle[last], v.idle[:last]
 	}
