@@ -48,6 +48,9 @@ func (s *Storage) missing() {
 	if s.shapes {
 		panic(NoElementsError{})
 	}
+	if s.temp {
+		panic("the memory of a tensor was given back before its last use")
+	}
 }
 
 // Gone is an error while t's memory is not there, see Sheet.

@@ -34,6 +34,14 @@ var spoil bool
 // Spoil is for tests: from now on what is kept is filled with NaN.
 func Spoil() { spoil = true }
 
+// spoilt fills memory with NaN.
+func spoilt(ptr unsafe.Pointer, bytes int) {
+	b := unsafe.Slice((*byte)(ptr), bytes)
+	for i := range b {
+		b[i] = 0xff
+	}
+}
+
 func newSpares() spares { return spares{off: os.Getenv("DRUN_PLAN") == "off"} }
 
 // spareClass is the class of a size, and the bytes that its tensors have: one of four for each power of two.
@@ -77,10 +85,7 @@ func (c *Context) keep(t *Tensor) {
 		return
 	}
 	if spoil && s.ptr != nil {
-		b := unsafe.Slice((*byte)(s.ptr), s.bytes)
-		for i := range b {
-			b[i] = 0xff
-		}
+		spoilt(s.ptr, s.bytes)
 	}
 	if t.node != nil {
 		t.node.refs--

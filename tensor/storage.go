@@ -138,6 +138,9 @@ func (s *Storage) discard() {
 func (s *Storage) free() {
 	if s.pool != nil && s.ptr != nil {
 		s.cleanup.Stop()
+		if spoil {
+			spoilt(s.ptr, s.bytes)
+		}
 		s.pool.put(s.ptr, s.bytes)
 		s.ptr = nil
 	}
@@ -150,6 +153,21 @@ func (s *Storage) free() {
 // backward pass if it needs to: the memory is reused as soon as it can be.
 // A tensor that a recipe may hold must not be discarded.
 func Discard(t *Tensor) { t.st.discard() }
+
+// Sole tells that t is all that shows its memory, which is large, as far as its storage knows: it was made with it,
+// and neither a gradient's leaf nor a part of anything.
+func Sole(t *Tensor) bool {
+	s := t.st
+	return s.pool != nil && s.ptr != nil && s.home == t && t.ctx != nil && !t.ctx.spares.off && !s.temp && !s.pinned && !s.gone && !s.flat &&
+		!t.view && !t.frozen && t.leaf == nil && t.grad == nil && (t.node != nil || !t.requiresGrad)
+}
+
+// Release gives a large tensor's memory back as Discard does, and leaves the header to whoever has it: one that is
+// used all the same is an error, see missing.
+func Release(t *Tensor) {
+	t.st.home = nil
+	t.st.discard()
+}
 
 // SharesStorage tells whether a and b are views of the same memory.
 func SharesStorage(a, b *Tensor) bool { return a.st == b.st }

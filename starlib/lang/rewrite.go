@@ -15,6 +15,7 @@ import (
 //	s % y              by  "%"[s][y]
 //	s * y              by  "*"[s][y]
 //	x + y              by  x + "+"[y]
+//	f(*x, **y)         by  f(*"+"[x], **"+"[y])
 //	s.replace          by  "."[s.replace], and other methods that make large values
 //
 // where "<" stands for a global of that name, which no recipe can write or shadow.
@@ -196,7 +197,7 @@ func expr(e syntax.Expr) syntax.Expr {
 			e.X = condition(e.X)
 		} else if e.X != nil {
 			e.X = expr(e.X)
-			if e.Op == syntax.STAR { // f(*x)
+			if e.Op == syntax.STAR || e.Op == syntax.STARSTAR { // f(*x, **y); Passed counts on it
 				e.X = index("+", e.OpPos, e.X)
 			}
 		}

@@ -137,7 +137,27 @@ func (m *Model) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwarg
 	if m.around != nil {
 		return m.around(thread, func() (starlark.Value, error) { return m.called(thread, args, kwargs) })
 	}
-	return m.called(thread, args, kwargs)
+	out, err := m.called(thread, args, kwargs)
+	if err == nil && m.keepsNothing() {
+		startensor.Passed(starlib.Passing{Thread: thread, Callee: m, Args: args, Kwargs: kwargs, Out: out})
+	}
+	return out, err
+}
+
+// keepsNothing tells that m computes with drun's own layers of one tensor alone.
+func (m *Model) keepsNothing() bool {
+	if m.hooks != nil || m.around != nil {
+		return false
+	}
+	if m.kind != "sequential" {
+		return m.layer && m.of != nil
+	}
+	for i := range m.fields {
+		if l, ok := m.fields[i].seen.(*Model); !ok || !l.keepsNothing() {
+			return false
+		}
+	}
+	return true
 }
 
 func (m *Model) called(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
