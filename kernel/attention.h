@@ -5,7 +5,7 @@
 
 struct S(attention) {
     int causal;
-    int64_t rows, cols, d, e, blocks;
+    int64_t batch, rows, cols, d, e, blocks;
     T scale;
     T *o, *lse, *dq, *dk, *dv, *sums;
     const T *q, *k, *v, *dy;
@@ -71,6 +71,121 @@ static void S(weighted)(const struct S(attention) *p, int64_t i, int64_t m, int6
     }
 }
 
+// Where the gradient of row i of q (0), k (1) or v (2) lies.
+INLINE T *S(gradient)(const struct S(attention) *p, int which, int64_t b, int64_t i) {
+    T *all = which == 0 ? p->dq : which == 1 ? p->dk : p->dv;
+    return all + (p->to ? p->to[3 * b + which] : b * (which ? p->cols : p->rows) * p->ldto[which]) + i * p->ldto[which];
+}
+
+INLINE void S(fetch)(const T *p, int64_t n) {
+    for (int64_t i = 0; i < n; i += 64 / sizeof(T)) __builtin_prefetch(p + i, 0, 2);
+}
+INLINE void S(fetch_to_write)(T *p, int64_t n) {
+    for (int64_t i = 0; i < n; i += 64 / sizeof(T)) __builtin_prefetch(p + i, 1, 2);
+}
+
+// The block that a thread may take after `part`.
+INLINE int64_t S(next_part)(int64_t part) { return part + drun_threads(); }
+
+// Brings row r of what block `part` reads and adds to into the second cache, while the block before it is computed: rows of a
+// head lie apart, which the processor does not foresee.
+INLINE void S(fetch_row)(const struct S(attention) *p, int64_t part, int64_t r) {
+    int64_t b = part / p->blocks, i = part % p->blocks * S(QUERIES) + r;
+    if (b >= p->batch) return;
+    const int64_t *at = p->at + 4 * b;
+    if (i < p->rows) {
+        S(fetch)(p->q + at[0] + i * p->ldq, p->d);
+        if (p->dy) S(fetch)(p->dy + at[3] + i * p->ldy, p->e);
+        if (p->dq) S(fetch_to_write)(S(gradient)(p, 0, b, i), p->d);
+    }
+    if (i < p->cols) {
+        S(fetch)(p->k + at[1] + i * p->ldk, p->d);
+        S(fetch)(p->v + at[2] + i * p->ldv, p->e);
+        if (p->dk) S(fetch_to_write)(S(gradient)(p, 1, b, i), p->d);
+        if (p->dv) S(fetch_to_write)(S(gradient)(p, 2, b, i), p->e);
+    }
+}
+
+// Folds the 16 lanes of N rows at once, by the tree of reduce.h: first to a vector for each row, then to one with a lane a row.
+#define FOLD_ROWS(name, combine)                                    \
+    INLINE V S(join_##name)(V *acc) {                               \
+        for (int w = S(L) / 2; w; w /= 2)                           \
+            for (int l = 0; l < w; l++) {                           \
+                V x = acc[l], y = acc[l + w];                       \
+                acc[l] = combine;                                   \
+            }                                                       \
+        return acc[0];                                              \
+    }                                                               \
+    INLINE V S(fold_rows_##name)(V *rows) {                         \
+        S(transpose)(rows);                                         \
+        _Pragma("GCC unroll 4") for (int w = N / 2; w; w /= 2)      \
+            _Pragma("GCC unroll 8") for (int i = 0; i < w; i++) {   \
+                V x = rows[i], y = rows[i + w];                     \
+                rows[i] = combine;                                  \
+            }                                                       \
+        return rows[0];                                             \
+    }
+FOLD_ROWS(sum, x + y)
+FOLD_ROWS(max, S(max)(x, y))
+
+INLINE void S(clear)(T *p, int64_t n) {
+    for (int64_t i = 0; i < n; i += N) S(store_n)(p + i, S(set)(0), S(some)(n - i));
+}
+
+// The weights of queries i to i + rows, at most N, in place of their products with keys, s [rows, n]; zeros for keys that they do
+// not see. Each step is taken for all rows before the next: a row's steps wait for one another. Meanwhile block `next` is fetched
+// from its row r0 on.
+static void S(weights)(const struct S(attention) *p, int64_t b, int64_t i, int rows, int64_t n, T *s, int64_t next,
+                       int64_t r0) {
+    V each[N];
+    T max[N], by[N];
+    for (int r = 0; r < N; r++) each[r] = S(set)(0);
+    for (int r = 0; r < rows; r++) {
+        int64_t open = S(seen)(p, i + r + 1);
+        V acc[S(L)];
+        for (int l = 0; l < S(L); l++) acc[l] = S(set)(-(T)INFINITY);
+        for (int64_t j = 0; j < open; j += 16)
+            for (int l = 0; l < S(L) && j + l * N < open; l++) {
+                T *x = s + r * n + j + l * N;
+                int k = S(some)(open - j - l * N);
+                V scaled = S(load_n)(x, k) * p->scale, larger = S(max)(acc[l], scaled);
+                S(store_n)(x, scaled, k);
+                acc[l] = k < N ? S(sel)(S(among)(k), larger, acc[l]) : larger;
+            }
+        each[r] = S(join_max)(acc);
+        S(fetch_row)(p, next, r0 + r);
+    }
+    V top = S(fold_rows_max)(each);
+    top = S(sel)(top == -(T)INFINITY, S(set)(0), top); // as S(row_max)
+    S(store)(max, top);
+    for (int r = 0; r < N; r++) each[r] = S(set)(0);
+    for (int r = 0; r < rows; r++) {
+        int64_t open = S(seen)(p, i + r + 1);
+        V acc[S(L)];
+        for (int l = 0; l < S(L); l++) acc[l] = S(set)(0);
+        for (int64_t j = 0; j < open; j += 16)
+            for (int l = 0; l < S(L) && j + l * N < open; l++) {
+                T *x = s + r * n + j + l * N;
+                int k = S(some)(open - j - l * N);
+                V e = S(exp)(S(load_n)(x, k) - max[r]);
+                S(store_n)(x, e, k);
+                acc[l] += k < N ? S(sel)(S(among)(k), e, S(set)(0)) : e;
+            }
+        each[r] = S(join_sum)(acc);
+    }
+    V sum = S(fold_rows_sum)(each);
+    S(store)(by, 1 / sum);
+    if (p->lse) S(store_n)(p->lse + b * p->rows + i, S(canon)(top + S(log)(sum)), rows);
+    for (int r = 0; r < rows; r++) {
+        int64_t open = S(seen)(p, i + r + 1);
+        for (int64_t j = 0; j < open; j += N) {
+            int k = S(some)(open - j);
+            S(store_n)(s + r * n + j, S(load_n)(s + r * n + j, k) * by[r], k);
+        }
+        S(clear)(s + r * n + open, n - open);
+    }
+}
+
 static void S(attention_part)(void *ctx, int64_t part) {
     const struct S(attention) *p = ctx;
     int64_t b = part / p->blocks, i = part % p->blocks * S(QUERIES), m = p->rows - i < S(QUERIES) ? p->rows - i : S(QUERIES);
@@ -82,40 +197,14 @@ static void S(attention_part)(void *ctx, int64_t part) {
         scratch_give(s);
         return;
     }
-    // Each step is taken for all rows before the next: a row's steps wait for one another.
-    T max[S(QUERIES)], sum[S(QUERIES)], by[S(QUERIES)];
-    for (int64_t r = 0; r < m; r++) {
-        int64_t open = S(seen)(p, i + r + 1);
-        T *row = s + r * n;
-        for (int64_t j = 0; j < open; j += N) {
-            int k = S(some)(open - j);
-            S(store_n)(row + j, S(load_n)(row + j, k) * p->scale, k);
-        }
-        max[r] = S(row_max)(open, row);
-    }
-    for (int64_t r = 0; r < m; r++) sum[r] = S(sum_exp)(S(seen)(p, i + r + 1), s + r * n, s + r * n, max[r]);
-    for (int64_t r = 0; r < m; r += N) {
-        int k = S(some)(m - r);
-        V of = S(load_n)(sum + r, k);
-        S(store_n)(by + r, 1 / of, k);
-        if (p->lse) S(store_n)(p->lse + b * p->rows + i + r, S(canon)(S(load_n)(max + r, k) + S(log)(of)), k);
-    }
-    for (int64_t r = 0; r < m; r++) {
-        int64_t open = S(seen)(p, i + r + 1);
-        T *row = s + r * n;
-        for (int64_t j = 0; j < open; j += N) {
-            int k = S(some)(open - j);
-            S(store_n)(row + j, S(load_n)(row + j, k) * by[r], k);
-        }
-        memset(row + open, 0, (n - open) * sizeof(T));
-    }
+    for (int64_t r = 0; r < m; r += N) S(weights)(p, b, i + r, S(some)(m - r), n, s + r * n, S(next_part)(part), r);
     S(weighted)(p, i, m, n, s, p->e, p->v + at[2], p->ldv, p->o + (b * p->rows + i) * p->e, p->e, 0);
     scratch_give(s);
 }
 
 static void S(attention)(int causal, int64_t batch, int64_t rows, int64_t cols, int64_t d, int64_t e, double scale, T *o,
                          T *lse, const T *q, const T *k, const T *v, const int64_t *at, const int64_t *ld) {
-    struct S(attention) p = {causal, rows, cols, d, e, (rows + S(QUERIES) - 1) / S(QUERIES), (T)scale, o, lse, NULL, NULL,
+    struct S(attention) p = {causal, batch, rows, cols, d, e, (rows + S(QUERIES) - 1) / S(QUERIES), (T)scale, o, lse, NULL, NULL,
                              NULL, NULL, q, k, v, NULL, at, ld[0], ld[1], ld[2], 0, NULL, {0}};
     parallel_for(batch * p.blocks, S(attention_part), &p);
 }
@@ -124,6 +213,7 @@ static void S(attention)(int causal, int64_t batch, int64_t rows, int64_t cols, 
 // of queries is worked on with scratch for P and dS.
 struct S(attention_block) {
     int64_t b, i, m, j, n; // of the batch; queries i to i + m by keys j to j + n
+    int64_t next;          // the block of which to fetch what it needs; 0: none
     T *p, *ds;
 };
 
@@ -133,17 +223,11 @@ INLINE int64_t S(block_open)(const struct S(attention) *p, const struct S(attent
     return open < 0 ? 0 : open < a->n ? open : a->n;
 }
 
-// Where the gradient of row i of q (0), k (1) or v (2) lies.
-INLINE T *S(gradient)(const struct S(attention) *p, int which, int64_t b, int64_t i) {
-    T *all = which == 0 ? p->dq : which == 1 ? p->dk : p->dv;
-    return all + (p->to ? p->to[3 * b + which] : b * (which ? p->cols : p->rows) * p->ldto[which]) + i * p->ldto[which];
-}
-
 // Zeros where gradients are added up: those of keys and values, and that of queries if it lies among others.
 static void S(clear_gradients)(const struct S(attention) *p, int64_t b) {
     for (int which = p->to ? 0 : 1; which < 3; which++)
         for (int64_t i = 0; i < (which ? p->cols : p->rows); i++)
-            memset(S(gradient)(p, which, b, i), 0, (which == 2 ? p->e : p->d) * sizeof(T));
+            S(clear)(S(gradient)(p, which, b, i), which == 2 ? p->e : p->d);
 }
 
 static int S(block_begin)(const struct S(attention) *p, struct S(attention_block) *a) {
@@ -153,20 +237,17 @@ static int S(block_begin)(const struct S(attention) *p, struct S(attention_block
     return a->p != NULL;
 }
 
-// P and dS. The row sums come from the whole rows, or, for a part of the keys, from where those left them.
-static int S(block_weights)(const struct S(attention) *p, const struct S(attention_block) *a) {
-    const int64_t *at = p->at + 4 * a->b;
-    if (!S(seen_products)(p, a->i, a->m, a->j, a->n, p->d, p->q + at[0] + a->i * p->ldq, p->ldq, p->k + at[1] + a->j * p->ldk,
-                          p->ldk, a->p) ||
-        !S(seen_products)(p, a->i, a->m, a->j, a->n, p->e, p->dy + at[3] + a->i * p->ldy, p->ldy, p->v + at[2] + a->j * p->ldv,
-                          p->ldv, a->ds))
-        return 0;
+// P and dS of `rows` queries of a block from query r on, at most N, in place of their products. The row sums come from the whole
+// rows, or, for a part of the keys, from where those left them.
+static void S(rows_of_weights)(const struct S(attention) *p, const struct S(attention_block) *a, int64_t r0, int rows) {
     int whole = a->n == S(seen)(p, a->i + a->m);
-    int64_t q = a->b * p->rows + a->i;
-    T sums[S(QUERIES)];
-    for (int64_t r = 0; r < a->m; r++) {
-        int64_t open = S(block_open)(p, a, r);
-        T *row = a->p + r * a->n, *grad = a->ds + r * a->n, lse = p->lse[q + r];
+    int64_t q = a->b * p->rows + a->i + r0;
+    V each[N];
+    T sums[N];
+    for (int r = 0; r < N; r++) each[r] = S(set)(0);
+    for (int r = 0; r < rows; r++) {
+        int64_t open = S(block_open)(p, a, r0 + r);
+        T *row = a->p + (r0 + r) * a->n, *grad = a->ds + (r0 + r) * a->n, lse = p->lse[q + r];
         V acc[S(L)];
         for (int l = 0; l < S(L); l++) acc[l] = S(set)(0);
         for (int64_t j = 0; j < open; j += 16)
@@ -178,19 +259,32 @@ static int S(block_weights)(const struct S(attention) *p, const struct S(attenti
                 if (k < N) e = S(sel)(S(among)(k), e, S(set)(0));
                 acc[l] = S(fma)(e, S(load_n)(grad + j + l * N, k), acc[l]);
             }
-        sums[r] = whole ? S(fold_sum)(acc) : p->sums[q + r];
-        if (whole && p->sums) p->sums[q + r] = sums[r];
+        each[r] = S(join_sum)(acc);
+        if (a->next) S(fetch_row)(p, a->next, r0 + r);
     }
-    for (int64_t r = 0; r < a->m; r++) { // after all sums: a row's steps wait for one another
-        int64_t open = S(block_open)(p, a, r);
-        T *row = a->p + r * a->n, *grad = a->ds + r * a->n;
+    V sum = whole ? S(fold_rows_sum)(each) : S(load_n)(p->sums + q, rows);
+    if (whole && p->sums) S(store_n)(p->sums + q, sum, rows);
+    S(store)(sums, sum);
+    for (int r = 0; r < rows; r++) {
+        int64_t open = S(block_open)(p, a, r0 + r);
+        T *row = a->p + (r0 + r) * a->n, *grad = a->ds + (r0 + r) * a->n;
         for (int64_t j = 0; j < open; j += N) {
             int k = S(some)(open - j);
             S(store_n)(grad + j, S(load_n)(row + j, k) * (S(load_n)(grad + j, k) - sums[r]) * p->scale, k);
         }
-        memset(row + open, 0, (a->n - open) * sizeof(T));
-        memset(grad + open, 0, (a->n - open) * sizeof(T));
+        S(clear)(row + open, a->n - open);
+        S(clear)(grad + open, a->n - open);
     }
+}
+
+static int S(block_weights)(const struct S(attention) *p, const struct S(attention_block) *a) {
+    const int64_t *at = p->at + 4 * a->b;
+    if (!S(seen_products)(p, a->i, a->m, a->j, a->n, p->d, p->q + at[0] + a->i * p->ldq, p->ldq, p->k + at[1] + a->j * p->ldk,
+                          p->ldk, a->p) ||
+        !S(seen_products)(p, a->i, a->m, a->j, a->n, p->e, p->dy + at[3] + a->i * p->ldy, p->ldy, p->v + at[2] + a->j * p->ldv,
+                          p->ldv, a->ds))
+        return 0;
+    for (int64_t r = 0; r < a->m; r += N) S(rows_of_weights)(p, a, r, S(some)(a->m - r));
     return 1;
 }
 
@@ -228,6 +322,7 @@ static void S(attention_grad_part)(void *ctx, int64_t b) {
     S(clear_gradients)(p, b);
     for (; a.i < p->rows; a.i += a.m) {
         a.m = S(block_rows)(p, a.i), a.n = S(seen)(p, a.i + a.m);
+        a.next = a.i + a.m < p->rows ? b * p->blocks + a.i / S(QUERIES) + 1 : S(next_part)(b) * p->blocks;
         if (!S(block_weights)(p, &a)) break;
         S(block_dq)(p, &a);
         S(block_dkv)(p, &a);
@@ -239,7 +334,7 @@ static void S(attention_grad_part)(void *ctx, int64_t b) {
 // parts of the keys, with the weights computed once more: each element from the same operations as above.
 static void S(attention_dq_part)(void *ctx, int64_t part) {
     const struct S(attention) *p = ctx;
-    struct S(attention_block) a = {.b = part / p->blocks, .i = part % p->blocks * S(QUERIES)};
+    struct S(attention_block) a = {.b = part / p->blocks, .i = part % p->blocks * S(QUERIES), .next = S(next_part)(part)};
     a.m = S(block_rows)(p, a.i), a.n = S(seen)(p, a.i + a.m);
     if (!S(block_begin)(p, &a)) return;
     if (S(block_weights)(p, &a)) S(block_dq)(p, &a);
@@ -268,7 +363,7 @@ static void S(attention_dkv_part)(void *ctx, int64_t part) {
 static void S(attention_grad)(int causal, int64_t batch, int64_t rows, int64_t cols, int64_t d, int64_t e, double scale,
                               T *dq, T *dk, T *dv, const T *dy, const T *lse, const T *q, const T *k, const T *v,
                               const int64_t *at, const int64_t *ld, const int64_t *to) {
-    struct S(attention) p = {causal, rows, cols, d, e, (rows + S(QUERIES) - 1) / S(QUERIES), (T)scale, NULL, (T *)lse, dq, dk,
+    struct S(attention) p = {causal, batch, rows, cols, d, e, (rows + S(QUERIES) - 1) / S(QUERIES), (T)scale, NULL, (T *)lse, dq, dk,
                              dv, NULL, q, k, v, dy, at, ld[0], ld[1], ld[2], ld[3], to, {d, d, e}};
     if (to) memcpy(p.ldto, ld + 4, sizeof p.ldto);
     if (batch >= drun_threads() || p.blocks < 2) {
