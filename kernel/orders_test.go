@@ -185,6 +185,18 @@ func orders[E float32 | float64]() []order[E] {
 			return slices.Concat(y, lse, dq, dk, dv)
 		})
 	}
+	// All scores lie below what stands beyond a row's last key.
+	add("attention below zero", func(dt element.Type, draw func(n int) []E) []E {
+		const n, width = 77, 5
+		a := Attention{Causal: true, Rows: n, Cols: n, Width: width, Depth: width, Scale: 0.25, Stride: [4]int{width, width, width, width}, At: [][4]int{{}}}
+		q, k, v := draw(n*width), draw(n*width), draw(n*width)
+		for i := range q {
+			q[i], k[i] = E(math.Abs(float64(q[i]))), -E(math.Abs(float64(k[i])))
+		}
+		y, lse := make([]E, n*width), make([]E, n)
+		_ = a.Forward(dt, ptr(y), ptr(lse), ptr(q), ptr(k), ptr(v))
+		return append(y, lse...)
+	})
 	add("rows", func(dt element.Type, draw func(n int) []E) []E {
 		const rows, n, into = 700, 37, 5
 		index := make([]int64, rows*n)
