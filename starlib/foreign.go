@@ -52,6 +52,14 @@ func (sig *signature) unexpected(name string) error {
 	return fmt.Errorf("unexpected argument %s%s: %s", name, hint, sig.text)
 }
 
+// ofModule says what a call takes that was given a module in place of its parameters.
+func ofModule(types []string, v starlark.Value) string {
+	if v.Type() != "Module" || !slices.Contains(types, "iterable") {
+		return ""
+	}
+	return ": m.parameters() gives the parameters of a module m"
+}
+
 // layered says of a call that makes a layer, and was given a tensor, that the layer takes it.
 func layered(name string, d *Def, args starlark.Tuple, err error) error {
 	if d.Returns() != "Module" || !strings.HasPrefix(name, "nn.") || !slices.ContainsFunc(args, func(v starlark.Value) bool { _, is := v.(Scalar); return is }) {

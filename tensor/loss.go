@@ -148,7 +148,11 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 // softCrossEntropy takes probabilities as targets.
 func softCrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 	if !sameShape(scores.shape, target.shape) || len(scores.shape) == 0 {
-		return nil, fmt.Errorf("cross_entropy: probabilities of shape %s do not fit scores of shape %s", ShapeString(target.shape), ShapeString(scores.shape))
+		hint := ""
+		if len(target.shape) == 1 && len(scores.shape) == 2 && target.n == scores.shape[0] {
+			hint = ": class numbers are integers, target.long()"
+		}
+		return nil, fmt.Errorf("cross_entropy: probabilities of shape %s do not fit scores of shape %s%s", ShapeString(target.shape), ShapeString(scores.shape), hint)
 	}
 	if err := sameFloat("cross_entropy", scores, target); err != nil {
 		return nil, err

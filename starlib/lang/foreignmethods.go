@@ -20,6 +20,9 @@ var foreignMethods = map[string]map[string]string{
 		"requires_grad_": "write for p in m.parameters(): p.requires_grad = False", "add_module": "it is a field: m.name = module",
 		"load": "m.load_state(checkpoint.load_file(path))",
 	},
+	"DDP": {
+		"module": "it is dist.unwrap(m)",
+	},
 	"module": {
 		"utils": "gradients are clipped by optim.clip_grad_norm, sequences padded by data.pad_sequence",
 	},

@@ -33,6 +33,10 @@ func TestForeign(t *testing.T) {
 		{"nn.linear(2, 2, frobnicate = False)", "unexpected argument frobnicate: linear("},
 		{"nn.relu(x)", "nn.relu: got 1 arguments, want at most 0: relu() -> Module: it makes a layer, which is called with the tensor: layer = nn.relu(…), then layer(x)"},
 		{"nn.gelu(x)", "got Tensor"},
+		{"optim.adam(m, lr = 0.1)", "optim.adam: argument params: want iterable, got Module: m.parameters() gives the parameters of a module m"},
+		{"nn.cross_entropy(x, tensor.ones(2))", "probabilities of shape (2,) do not fit scores of shape (2, 2): class numbers are integers, target.long()"},
+		{"nn.cross_entropy(x, tensor.ones(3))", "probabilities of shape (3,) do not fit scores of shape (2, 2)"},
+		{"dist.ddp(m).module", "DDP has no .module field or method: it is dist.unwrap(m)"},
 		{"nn.gelu(x)", "then layer(x)"},
 	} {
 		src := "x = tensor.ones(2, 2, requires_grad = True)\nm = nn.linear(2, 2)\n" + c.src
