@@ -11,7 +11,7 @@ import (
 
 // What docs/from-pytorch.md calls the values of types.
 var called = map[string]string{
-	"x": "Tensor", "p": "Tensor", "a": "Tensor", "m": "Module", "opt": "Optimizer", "rate": "Plateau", "average": "Average", "ds": "Dataset", "loader": "Loader",
+	"x": "Tensor", "y": "Tensor", "var": "Tensor", "p": "Tensor", "a": "Tensor", "m": "Module", "opt": "Optimizer", "rate": "Plateau", "average": "Average", "ds": "Dataset", "loader": "Loader",
 	"table": "Table", "g": "Generator", "work": "Work", "group": "Group", "ddp": "DDP", "pipeline": "Pipeline", "reference": "Reference",
 }
 
