@@ -49,7 +49,7 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 				Doc: "A trainable tensor with t's values: it requires gradients."},
 			{Sig: "buffer(t: Tensor)", Fn: newBuffer,
 				Doc: "Marks a tensor in a field of nn.module as part of the model's state that is not trained."},
-		}, []*starlib.Def{k.autocast()}, k.activations(), k.convolutions(), k.recurrents(), k.transformers(), startensor.Passing(losses), startensor.Passing(moreLosses)),
+		}, []*starlib.Def{k.autocast()}, k.activations(), k.convolutions(), k.recurrents(), k.transformers(), losses, moreLosses),
 	}
 }
 
