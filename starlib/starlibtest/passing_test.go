@@ -3,9 +3,7 @@ package starlibtest
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -80,38 +78,7 @@ def clear():
 // Wherever a recipe keeps a result (variables of every kind, lists, dicts, arguments, defaults, closures, views, graphs), it
 // finds there what it has put there. DRUN_TEST_PASSING=5000 tries that many recipes.
 func TestPassingIsNotSeen(t *testing.T) {
-	programs := uint64(50)
-	if text := os.Getenv("DRUN_TEST_PASSING"); text != "" {
-		var err error
-		if programs, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for seed := range programs {
-		parts := passes(rand.New(rand.NewPCG(seed, 7)))
-		run := func(plan string) []string {
-			t.Setenv("DRUN_PLAN", plan)
-			r := New(t, t.TempDir(), starlib.Rank{}, nil)
-			for _, part := range parts {
-				if _, err := r.Exec("program.star", part); err != nil { // what failed leaves what it has made behind
-					r.Printed = append(r.Printed, err.Error())
-				}
-			}
-			return r.Printed
-		}
-		got, want := run(""), run("off")
-		if !slices.Equal(got, want) {
-			for i := range min(len(got), len(want)) {
-				if got[i] != want[i] {
-					t.Fatalf("program %d: line %d is %.200s, with nothing given back %.200s\n%s", seed, i, got[i], want[i], strings.Join(parts, "\n"))
-				}
-			}
-			t.Fatalf("program %d prints %d lines, with nothing given back %d", seed, len(got), len(want))
-		}
-		if len(want) < 10 {
-			t.Fatalf("program %d does nothing: %q", seed, want)
-		}
-	}
+	planIsNotSeen(t, "DRUN_TEST_PASSING", 50, 7, 10, passes)
 }
 
 // passes is a random recipe in parts, of which any may fail, whose expressions pass large tensors on in every way there is.
