@@ -103,6 +103,7 @@ MAP2(add, x + y)
 MAP2(sub, x - y)
 MAP2(mul, x * y)
 MAP2(div, x / y)
+MAP2(mean, (x + y) * (T)0.5)
 MAP2(min, S(min)(x, y))
 MAP2(max, S(max)(x, y))
 

@@ -12,9 +12,12 @@ struct ranks {
 static const int rank_ops[] = {[RANK_SUM] = ADD, [RANK_AVG] = ADD, [RANK_PRODUCT] = MUL, [RANK_MIN] = MIN, [RANK_MAX] = MAX,
                                [RANK_BAND] = AND, [RANK_BOR] = OR, [RANK_BXOR] = XOR};
 
-// The average divides: a product with 1 / ranks would round twice.
+// The average divides: a product with 1 / ranks would round twice, unless that is a power of two.
 static void divide_block(int dt, int64_t n, void *o, int by) {
-    if (dt == F64) for (int64_t i = 0; i < n; i++) ((double *)o)[i] /= (double)by;
+    if ((by & (by - 1)) == 0) {
+        if (dt == F64) for (int64_t i = 0; i < n; i++) ((double *)o)[i] *= 1 / (double)by;
+        else for (int64_t i = 0; i < n; i++) ((float *)o)[i] *= 1 / (float)by;
+    } else if (dt == F64) for (int64_t i = 0; i < n; i++) ((double *)o)[i] /= (double)by;
     else for (int64_t i = 0; i < n; i++) ((float *)o)[i] /= (float)by;
 }
 
@@ -42,20 +45,20 @@ static void average_integers_range(void *ctx, int64_t from, int64_t to) {
 static void reduce_ranks_range(void *ctx, int64_t from, int64_t to) {
     const struct ranks *r = ctx;
     int half = r->dt == F16 || r->dt == BF16, size = dtype_size(r->dt), dt = half ? F32 : r->dt;
-    map2 f = PICK(binary_maps, dt, rank_ops[r->op]);
+    int two = r->ranks == 2 && !half, mean = two && r->op == RANK_AVG;
+    map2 f = mean ? (dt == F64 ? map_mean_f64 : map_mean_f32) : PICK(binary_maps, dt, rank_ops[r->op]);
     uint64_t acc[RANK_BLOCK], wide[RANK_BLOCK / 2];
     for (int64_t i = from; i < to; i += RANK_BLOCK) {
         int64_t n = to - i < RANK_BLOCK ? to - i : RANK_BLOCK;
         const char *first = (const char *)r->src[0] + i * size;
         char *o = r->o + i * size;
-        int direct = !half && r->op != RANK_AVG && r->ranks == 2;
         if (half) casts[r->dt][F32](n, acc, first);
         for (int k = 1; k < r->ranks; k++) {
             const void *next = (const char *)r->src[k] + i * size;
             if (half) casts[r->dt][F32](n, wide, next), next = wide;
-            f(n, direct ? (void *)o : acc, k == 1 && !half ? (const void *)first : acc, next);
+            f(n, two ? (void *)o : acc, k == 1 && !half ? (const void *)first : acc, next);
         }
-        if (direct) continue;
+        if (two) continue;
         if (r->ranks == 1 && !half) memcpy(acc, first, n * size);
         if (r->op == RANK_AVG) divide_block(dt, n, acc, r->ranks);
         if (half) casts[F32][r->dt](n, o, acc);

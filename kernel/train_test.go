@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -230,6 +231,44 @@ func TestReduceRanks(t *testing.T) {
 		if !slices.Equal(bits, want) {
 			t.Errorf("op %d: %v, want %v", op, bits, want)
 		}
+	}
+}
+
+// The average is a quotient; where it is computed as a product, for 2, 4 or 8 ranks, it has the same bits, those of the smallest
+// numbers included.
+func TestAverageOfRanks(t *testing.T) {
+	g := rand.New(rand.NewPCG(1, 2))
+	const n = 5003
+	for _, ranks := range []int{2, 4, 6, 8} {
+		sources, want32, want64 := make([][]float32, ranks), make([]float32, n), make([]float64, n)
+		wide := make([][]float64, ranks)
+		for k := range sources {
+			sources[k], wide[k] = make([]float32, n), make([]float64, n)
+			for i := range n {
+				sources[k][i], wide[k][i] = math.Float32frombits(g.Uint32()), math.Float64frombits(g.Uint64())
+				if i%3 == 0 { // numbers whose quotients are subnormal
+					sources[k][i], wide[k][i] = math.Float32frombits(g.Uint32()%(1<<25)|g.Uint32()<<31), math.Float64frombits(g.Uint64()%(1<<54))
+				}
+				if k == 0 {
+					want32[i], want64[i] = sources[k][i], wide[k][i]
+				} else {
+					want32[i], want64[i] = want32[i]+sources[k][i], want64[i]+wide[k][i]
+				}
+			}
+		}
+		for i := range n {
+			want32[i], want64[i] = want32[i]/float32(ranks), want64[i]/float64(ranks)
+		}
+		near(t, "float32", everywhere(t, func() []float32 {
+			out := slices.Clone(sources[ranks-1]) // the output is a source
+			ReduceRanks(element.Avg, element.Float32, ptr(out), append(pointers(sources[:ranks-1]...), ptr(out)), n)
+			return out
+		}), want32, 0)
+		near(t, "float64", everywhere(t, func() []float64 {
+			out := make([]float64, n)
+			ReduceRanks(element.Avg, element.Float64, ptr(out), pointers(wide...), n)
+			return out
+		}), want64, 0)
 	}
 }
 
