@@ -66,7 +66,9 @@ func statements(stmts []syntax.Stmt) {
 			s.X = expr(s.X)
 			statements(s.Body)
 		case *syntax.WhileStmt:
-			s.Cond = condition(s.Cond)
+			if s.Cond = condition(s.Cond); unplaced(s.Cond) {
+				s.Cond = index("if", s.While, s.Cond)
+			}
 			statements(s.Body)
 		case *syntax.IfStmt:
 			s.Cond = condition(s.Cond)
@@ -267,6 +269,19 @@ func condition(e syntax.Expr) syntax.Expr {
 	}
 	start, _ := e.Span()
 	return index("if", start, expr(e))
+}
+
+// unplaced reports whether a condition, as of while True, is compiled to an instruction
+// without a position: a thread that is stopped there would seem to be at the last code
+// before the loop that has one, such as the function's def.
+func unplaced(e syntax.Expr) bool {
+	switch e := unparen(e).(type) {
+	case *syntax.Ident:
+		return e.Name == "True"
+	case *syntax.Literal:
+		return true
+	}
+	return false
 }
 
 func operation(name string, x syntax.Expr, pos syntax.Position, y syntax.Expr) syntax.Expr {

@@ -115,3 +115,32 @@ func TestFreeze(t *testing.T) {
 		t.Error("Freeze does not freeze")
 	}
 }
+
+// A thread is stopped at any instruction, and some have no position.
+func TestStoppedInALoop(t *testing.T) {
+	for _, loop := range []string{
+		"while True:\n        x += [1]", "while True:\n        x = 2", "while (True):\n        pass\n", "while 1:\n        x = 2",
+		"while x:\n        x = 2", "while x == 1 or True:\n        x = 2", "while not True == x:\n        x = 2",
+		"for x in y:\n        x = 2", "for x in y:\n        pass", "for x in [0 for x in y]:\n        pass",
+	} {
+		src := "def main():\n    x = [1]\n    y = range(1000)\n    " + loop
+		looping := false
+		for n := range uint64(200) {
+			thread := new(starlark.Thread)
+			lang.Watch(thread)
+			thread.OnMaxSteps = func(thread *starlark.Thread) { lang.Cancel(thread, errors.New("stopped")) }
+			thread.SetMaxExecutionSteps(n + 1)
+			e := lang.Explain(thread, execute(thread, "r.star", []byte(src)))
+			if e == nil || e.Msg != "stopped" {
+				t.Fatalf("%s: %v", loop, e)
+			}
+			looping = looping || e.Pos.Line >= 4
+			if looping && e.Pos.Line < 4 {
+				t.Errorf("%s: stopped at %v after %d instructions", loop, e.Pos, n)
+			}
+		}
+		if !looping {
+			t.Errorf("%s: never seen in the loop", loop)
+		}
+	}
+}
