@@ -81,7 +81,7 @@ var layers = map[string][]string{
 	// lsp sees recipes as drun check and drun fmt do.
 	"lsp":    {"check", "engine/recipe", "format", "starlib", starlark, "github.com/sourcegraph/jsonrpc2"},
 	"format": {"starlib/lang", starlark, "github.com/bazelbuild/buildtools/build"},
-	"check":  {"starlib", starlark},
+	"check":  {"internal/spelling", "starlib", starlark},
 
 	"engine":            {"internal/exit", "engine", "github.com/fxamacker/cbor/v2", "golang.org/x/sys"},
 	"engine/board":      {"element", "engine/board", "collective", "golang.org/x/sys"},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"drun/internal/spelling"
 	"drun/starlib"
 	"drun/starlib/lang"
 
@@ -90,7 +91,7 @@ func instead(typ, name, prefix string, names []string) string {
 	if hint := lang.ForeignMethod(typ, name); hint != "" {
 		return ": " + hint
 	}
-	if near := lang.Nearest(name, names); near != "" {
+	if near := spelling.Nearest(name, names); near != "" {
 		return " (did you mean " + prefix + near + "?)"
 	}
 	return ""

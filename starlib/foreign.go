@@ -42,11 +42,12 @@ func (sig *signature) unexpected(name string) error {
 		hint = ": " + needless[name]
 	}
 	if hint == "" {
-		best := 0
-		for _, p := range sig.params {
-			if d := spelling.Distance(name, p.name); d <= (len(name)+2)/3 && d < len(name) && (best == 0 || d < best) {
-				best, hint = d, " (did you mean "+p.name+"?)"
-			}
+		names := make([]string, len(sig.params))
+		for i, p := range sig.params {
+			names[i] = p.name
+		}
+		if near := spelling.Nearest(name, names); near != "" {
+			hint = " (did you mean " + near + "?)"
 		}
 	}
 	return fmt.Errorf("unexpected argument %s%s: %s", name, hint, sig.text)

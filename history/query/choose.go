@@ -9,6 +9,7 @@ import (
 	"go.starlark.net/syntax"
 
 	"drun/history"
+	"drun/internal/spelling"
 )
 
 // Key is what runs are sorted by.
@@ -118,7 +119,7 @@ func unknownNames(db *history.DB, exprs []*Expr, runs []history.Summary) ([]stri
 				return err
 			}
 			note := fmt.Sprintf("no run has a %s %q", kind, name)
-			if near := nearest(name, names); near != "" {
+			if near := spelling.Nearest(name, names); near != "" {
 				note += fmt.Sprintf(": did you mean %q?", near)
 			}
 			if !slices.Contains(notes, note) {

@@ -186,23 +186,12 @@ func explain(msg string) string {
 	case "running", "done", "failed", "killed", "interrupted", "lost":
 		return msg + fmt.Sprintf(": a text has quotes, as in status == %q", name)
 	}
-	if near := nearest(name, append(append([]string{"params", "metrics"}, fieldNames...), functions...)); near != "" {
+	if near := spelling.Nearest(name, append(append([]string{"params", "metrics"}, fieldNames...), functions...)); near != "" {
 		msg += fmt.Sprintf(": did you mean %s?", near)
 	} else {
 		msg += fmt.Sprintf(": a parameter is params.%s, a metric metrics.%s.last", name, name)
 	}
 	return msg
-}
-
-// nearest is the name within a third of its length in edits, or "".
-func nearest(name string, names []string) string {
-	best, limit := "", (len(name)+2)/3+1
-	for _, candidate := range names {
-		if d := spelling.Distance(name, candidate); d < limit && d < len(name) {
-			best, limit = candidate, d
-		}
-	}
-	return best
 }
 
 // collect notes what the expression needs of a run, and finds faults that do not depend on one.
@@ -225,7 +214,7 @@ func (e *Expr) collect(tree syntax.Expr, fault func(syntax.Position, string, ...
 			note(n.X, n.Name.Name)
 			if isMetric(n.X) && !slices.Contains(metricAttrs, n.Name.Name) && err == nil {
 				msg := fmt.Sprintf("a metric has no .%s, but .%s", n.Name.Name, strings.Join(metricAttrs, " ."))
-				if near := nearest(n.Name.Name, metricAttrs); near != "" {
+				if near := spelling.Nearest(n.Name.Name, metricAttrs); near != "" {
 					msg += fmt.Sprintf(": did you mean .%s?", near)
 				} else {
 					msg += `; a name with dots is written metrics["a.b"].last`

@@ -1,6 +1,20 @@
 // Package spelling compares names, so that errors can say what was probably meant.
 package spelling
 
+import "strings"
+
+// Nearest returns the first of the nearest names that is within a third of name's
+// length in edits, or "". Capitals do not count.
+func Nearest(name string, names []string) string {
+	best, limit := "", (len(name)+2)/3+1
+	for _, candidate := range names {
+		if d := Distance(strings.ToLower(name), strings.ToLower(candidate)); d < limit && d < len(name) {
+			best, limit = candidate, d
+		}
+	}
+	return best
+}
+
 // Distance counts insertions, deletions, substitutions and swaps of
 // neighbours that turn a into b (Damerau-Levenshtein, restricted).
 func Distance(a, b string) int {

@@ -2,6 +2,18 @@ package spelling
 
 import "testing"
 
+func TestNearest(t *testing.T) {
+	names := []string{"momentum", "lr", "Loss", "lass", "weight_decay"}
+	for name, want := range map[string]string{
+		"momentun": "momentum", "MOMENTUM": "momentum", "mmntum": "momentum", "mntm": "", "loss": "Loss", "LASS": "lass",
+		"lx": "lr", "r": "", "x": "", "": "", "weightdecay": "weight_decay", "learning_rate": "",
+	} {
+		if got := Nearest(name, names); got != want {
+			t.Errorf("%q: %q, want %q", name, got, want)
+		}
+	}
+}
+
 func TestDistance(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

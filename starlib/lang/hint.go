@@ -36,7 +36,7 @@ func suggestNames(e *Error, tree *syntax.File, env starlark.StringDict) *Error {
 			fault.Msg += ": " + hint
 		} else if hint := cmp.Or(Foreign(name), ofLibrary(name, fault.Pos, tree, env)); hint != "" {
 			fault.Msg += ": " + hint
-		} else if near := Nearest(name, known); near != "" {
+		} else if near := spelling.Nearest(name, known); near != "" {
 			fault.Msg += fmt.Sprintf(" (did you mean %s?)", near)
 		} else if module := moduleOf(name, env); module != "" {
 			fault.Msg += fmt.Sprintf(" (did you mean %s.%s?)", module, name)
@@ -65,17 +65,6 @@ func moduleOf(name string, env starlark.StringDict) string {
 		}
 	}
 	return ""
-}
-
-// Nearest returns the name within a third of its length in edits, or "".
-func Nearest(name string, names []string) string {
-	best, limit := "", (len(name)+2)/3+1
-	for _, candidate := range names {
-		if d := spelling.Distance(strings.ToLower(name), strings.ToLower(candidate)); d < limit && d < len(name) {
-			best, limit = candidate, d
-		}
-	}
-	return best
 }
 
 // foreignNames are names of Python that have another form in a recipe.

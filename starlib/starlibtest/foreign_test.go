@@ -30,6 +30,7 @@ func TestForeign(t *testing.T) {
 		{"x.sum(axis = 0)", "it is dim here"},
 		{"tensor.zeros(2, device = 'cpu')", "tensors are in main memory"},
 		{"nn.linear(2, 2, biass = False)", "unexpected argument biass (did you mean bias?): linear("},
+		{"nn.linear(2, 2, BIAS = False)", "unexpected argument BIAS (did you mean bias?): linear("},
 		{"nn.linear(2, 2, frobnicate = False)", "unexpected argument frobnicate: linear("},
 		{"nn.relu(x)", "nn.relu: got 1 arguments, want at most 0: relu() -> Module: it makes a layer, which is called with the tensor: layer = nn.relu(…), then layer(x)"},
 		{"nn.gelu(x)", "got Tensor"},
