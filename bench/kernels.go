@@ -34,9 +34,7 @@ const (
 	rowLength  = elements / rowCount
 	f32        = element.Float32
 	kernelRuns = 10
-
-	hugePage    = 2 << 20
-	madviseHuge = 14 // MADV_HUGEPAGE
+	hugePage   = 2 << 20
 )
 
 // rowKernels are measured on 4 M elements.
@@ -86,7 +84,7 @@ func filled(n int) []float32 {
 	x := make([]float32, n)
 	if bytes := n * 4; bytes >= 4<<20 {
 		if m, err := syscall.Mmap(-1, 0, bytes+hugePage, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON); err == nil {
-			_ = syscall.Madvise(m, madviseHuge)
+			_ = syscall.Madvise(m, syscall.MADV_HUGEPAGE)
 			skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(m))) % hugePage)
 			x = unsafe.Slice((*float32)(unsafe.Pointer(&m[skip])), n)
 		}

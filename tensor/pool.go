@@ -185,7 +185,7 @@ func (p *Pool) carve(size int) unsafe.Pointer {
 		return nil
 	}
 	if p.source == nil {
-		_ = syscall.Madvise(m, madviseHuge)
+		_ = syscall.Madvise(m, syscall.MADV_HUGEPAGE) // only a hint
 	}
 	return unsafe.Pointer(unsafe.SliceData(m))
 }
@@ -202,11 +202,9 @@ func (p *Pool) newSlab() []byte {
 	}
 	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(m))) % hugePage
 	m = m[skip:][:slabBytes]
-	_ = syscall.Madvise(m, madviseHuge)
+	_ = syscall.Madvise(m, syscall.MADV_HUGEPAGE)
 	return m
 }
-
-const madviseHuge = 14 // MADV_HUGEPAGE; only a hint
 
 func (p *Pool) mmap(size int) []byte {
 	if p.source != nil {
