@@ -74,7 +74,7 @@ func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ Re
 	var schema *arrow.Schema
 	switch {
 	case strings.HasPrefix(string(head), "FEA1"):
-		return nil, errors.New("Feather's first version is not supported: write the file again (pyarrow.feather.write_feather)")
+		return nil, errors.New("this is Feather's first version, which is not supported: write the file again (pyarrow.feather.write_feather)")
 	case string(head) == arrowMagic:
 		if r.blocks, err = arrowIndex(in); err == nil {
 			err = guarded(func() (err error) {

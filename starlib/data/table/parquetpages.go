@@ -85,7 +85,7 @@ func (r *parquetReader) page(l *leaf, codec format.CompressionCodec, at, end int
 			twice = twice || known
 			fields[path] = v
 		})
-		if err != errShort || n == end-at || n > 16<<20 { //nolint:errorlint // skim's own
+		if err != errShort || n == end-at || n > 16<<20 {
 			break
 		}
 	}

@@ -20,6 +20,9 @@ type runs struct {
 	takes int   // the bytes of the values, where their lengths say so
 }
 
+// plainDictionary is what the first version of Parquet calls RLEDictionary.
+const plainDictionary = format.PlainDictionary //nolint:staticcheck // nobody should write it, but there are such files
+
 // padding is how many values more than the page has there may be: writers fill the last group up.
 const padding = 1 << 12
 
@@ -35,7 +38,7 @@ func (l *leaf) claims(encoding int64) bool {
 	switch format.Encoding(encoding) {
 	case format.Plain:
 		return false
-	case format.PlainDictionary, format.RLEDictionary, format.RLE, format.DeltaBinaryPacked, format.DeltaLengthByteArray, format.DeltaByteArray:
+	case plainDictionary, format.RLEDictionary, format.RLE, format.DeltaBinaryPacked, format.DeltaLengthByteArray, format.DeltaByteArray:
 		return true
 	}
 	return l.kind == format.FixedLenByteArray
@@ -86,7 +89,7 @@ func (r *runs) nulls(highest int) func(level uint32, times int64) {
 // values looks at the values of a leaf, which are the rest.
 func (r *runs) values(in *bufio.Reader, encoding int64, l *leaf) error {
 	switch e := format.Encoding(encoding); e {
-	case format.PlainDictionary, format.RLEDictionary:
+	case plainDictionary, format.RLEDictionary:
 		width, err := in.ReadByte()
 		if err != nil {
 			return nil //nolint:nilerr // all are null
