@@ -3,6 +3,7 @@ package table
 import (
 	"bytes"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -157,6 +158,58 @@ func TestFixedBombs(t *testing.T) {
 				if took := after.TotalAlloc - before.TotalAlloc; took > 16<<20 {
 					t.Errorf("%s, optional %v, version %d: %d MiB", encoding, optional, version+1, took>>20)
 				}
+			}
+		}
+	}
+}
+
+// Values of one length whose lengths differ, but have the right sum, are an error: they would be read at other places.
+func TestFixedLengthsThatDiffer(t *testing.T) {
+	parts := func(lengths []int) []byte { // what a page has of values of these lengths
+		var b []byte
+		offsets := []uint32{0}
+		for i, n := range lengths {
+			b = append(b, bytes.Repeat([]byte{'a' + byte(i)}, n)...)
+			offsets = append(offsets, uint32(len(b)))
+		}
+		packed, err := parquet.DeltaByteArray.EncodeByteArray(nil, b, offsets)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return packed
+	}
+	for _, c := range []struct {
+		size    int
+		lengths []int
+		want    string
+	}{
+		{8, []int{8, 8}, ""}, {8, []int{7, 9}, "a page's value 0 has 0 bytes and 7, and must have 8"}, {16, []int{16, 16, 16}, ""},
+		{16, []int{15, 16, 17}, "a page's value 0 has 0 bytes and 15, and must have 16"},
+	} {
+		honest := slices.Repeat([]int{c.size}, len(c.lengths))
+		for version := range 2 {
+			node := parquet.Encoded(parquet.Leaf(parquet.FixedLenByteArrayType(c.size)), &parquet.DeltaByteArray)
+			var b bytes.Buffer
+			w := parquet.NewWriter(&b, parquet.NewSchema("file", parquet.Group{"key": node}), parquet.DataPageVersion(version+1))
+			for i := range honest {
+				if _, err := w.WriteRows([]parquet.Row{{parquet.FixedLenByteArrayValue(bytes.Repeat([]byte{'a' + byte(i)}, c.size)).Level(0, 0, 0)}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			good, bad := parts(honest), parts(c.lengths)
+			if len(good) != len(bad) || bytes.Count(b.Bytes(), good) != 1 {
+				t.Fatalf("%v: the page is not found", c.lengths)
+			}
+			file, err := openBytes("parquet", bytes.Replace(b.Bytes(), good, bad, 1), nil)
+			if err == nil {
+				_, err = file.Next(10)
+				file.Close()
+			}
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasSuffix(err.Error(), c.want)) {
+				t.Errorf("%v, version %d: %v, want %q", c.lengths, version+1, err, c.want)
 			}
 		}
 	}

@@ -108,8 +108,10 @@ func (r *runs) values(in *bufio.Reader, encoding int64, l *leaf) error {
 		if err != nil {
 			return err
 		}
-		lengths := bufio.NewReader(bytes.NewReader(content))
+		packed := bytes.NewReader(content)
+		lengths := bufio.NewReader(packed)
 		more, err := r.deltas(lengths, "lengths")
+		unread := packed.Len() + lengths.Buffered()
 		if err == nil && more && e == format.DeltaByteArray {
 			_, err = r.deltas(lengths, "lengths")
 		}
@@ -124,8 +126,11 @@ func (r *runs) values(in *bufio.Reader, encoding int64, l *leaf) error {
 		if most := min(maxPage, r.count*int64(len(content))); err == nil && int64(r.takes) > most {
 			return fmt.Errorf("a page's values have %d bytes, and may have %d", r.takes, most)
 		}
-		if err == nil && l.kind == format.FixedLenByteArray {
-			err = r.fixed(int64(r.takes), l)
+		if err != nil || l.kind != format.FixedLenByteArray {
+			return err
+		}
+		if err = r.fixed(int64(r.takes), l); err == nil && e == format.DeltaByteArray {
+			err = r.each(content, len(content)-unread, l)
 		}
 		return err
 	default:
@@ -147,6 +152,33 @@ func (r *runs) fixed(size int64, l *leaf) error {
 	}
 	r.takes = int(size)
 	return nil
+}
+
+// each is an error if a value of one length is put together from parts of another: the library asks only what all of them
+// have together. content has how much of the value before each takes over and, from suffixes on, how much follows.
+func (r *runs) each(content []byte, suffixes int, l *leaf) error {
+	if r.there == 0 {
+		return nil
+	}
+	return guarded(func() error {
+		before, err := parquet.DeltaBinaryPacked.DecodeInt32(nil, content[:suffixes])
+		if err != nil {
+			return err
+		}
+		after, err := parquet.DeltaBinaryPacked.DecodeInt32(nil, content[suffixes:])
+		if err != nil {
+			return err
+		}
+		if int64(len(before)) != r.there || int64(len(after)) != r.there {
+			return fmt.Errorf("a page of %d values has the lengths of %d and %d", r.there, len(before), len(after))
+		}
+		for i := range before {
+			if n := int64(before[i]) + int64(after[i]); n != l.length || before[i] < 0 || after[i] < 0 {
+				return fmt.Errorf("a page's value %d has %d bytes and %d, and must have %d", i, before[i], after[i], l.length)
+			}
+		}
+		return nil
+	})
 }
 
 // hybrid looks at runs of equal values and groups of eight packed ones, up to the end of the data. Where that is garbled,
