@@ -1,10 +1,13 @@
 package recipetest
 
 import (
+	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"drun/collective"
 	"drun/engine"
@@ -16,7 +19,60 @@ func TestMain(m *testing.M) { Main(m, start) }
 
 // start is a worker's way to a plugin.
 func start(p *engine.Plugin, onDeath func(error)) collective.Backend {
-	return &client.Backend{Plugin: &host.Plugin{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Mark: p.Mark}, Stderr: os.Stderr, OnDeath: onDeath}
+	b := &client.Backend{Plugin: &host.Plugin{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Mark: p.Mark}, Stderr: os.Stderr, OnDeath: onDeath}
+	if os.Getenv(closesSlowly) != "" {
+		return slow{b}
+	}
+	return b
+}
+
+// closesSlowly is set for ranks of which the last one's plugin takes its time to close, as on a busy machine.
+const closesSlowly = "DRUN_TEST_CLOSES_SLOWLY"
+
+type slow struct{ collective.Backend }
+
+func (b slow) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
+	comm, err := b.Backend.Open(ctx, world)
+	if err == nil && world.Rank == world.Size-1 {
+		comm = slowComm{comm}
+	}
+	return comm, err
+}
+
+type slowComm struct{ collective.Comm }
+
+func (c slowComm) Close() error {
+	time.Sleep(2 * time.Second)
+	return c.Comm.Close()
+}
+
+// A rank that is ended because another one has failed has told its own error by then, however long its plugin takes.
+func TestErrorsComeBeforeTheBackendCloses(t *testing.T) {
+	dir, recipes := t.TempDir(), t.TempDir()
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, host.Prefix+"example"), "drun/plugins/example")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	const recipe = `# name: sync_grad of another number of parameters
+# ranks: 2 3
+# exit: 5
+# everywhere: yes
+def main():
+    dist.sync_grad([tensor.ones(1)] * (dist.rank() + 1))  ### "different numbers of parameters"
+---
+# name: the last rank's own error
+# ranks: 3
+def main():
+    if dist.rank() == 2:
+        fail("this is the reason")  ### "fail: this is the reason\nTraceback"
+    dist.barrier()
+`
+	if err := os.WriteFile(filepath.Join(recipes, "slow.star"), []byte(recipe), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DRUN_PLUGIN_PATH", dir)
+	t.Setenv(closesSlowly, "1")
+	Run(t, recipes, "example")
 }
 
 func TestRecipes(t *testing.T) { Run(t, "testdata", "shm") }

@@ -91,21 +91,29 @@ type worker struct {
 	groups   []ownGroup                // in the order in which they were made
 	found    map[string]*engine.Plugin // that the node has found
 	store    *rendezvous.Store
-	mu       sync.Mutex // guards thread against a cancel that comes early
+	told     *engine.Failure // to the agent
+	mu       sync.Mutex      // guards thread against a cancel that comes early
 }
 
 func (w *worker) run() int {
 	rec := newRecorder(w.ctx, w.channel, !w.job.Watched)
 	w.record = rec
-	err := w.recipe(rec)
-	rec.close()
-	if err == nil {
-		_ = w.channel.Send(&engine.ToAgent{Done: true})
-		return int(exit.Done)
+	if err := w.recipe(rec); err != nil {
+		return w.report(err)
 	}
-	f := w.failure(err)
-	_ = w.channel.Send(&engine.ToAgent{Failure: f})
-	return int(f.Code)
+	rec.close()
+	_ = w.channel.Send(&engine.ToAgent{Done: true})
+	return int(exit.Done)
+}
+
+// report tells the agent why the rank fails, if it has not been told. The result is the process's exit status.
+func (w *worker) report(err error) int {
+	if w.told == nil {
+		w.record.close()
+		w.told = w.failure(err)
+		_ = w.channel.Send(&engine.ToAgent{Failure: w.told})
+	}
+	return int(w.told.Code)
 }
 
 // recipe executes the recipe from its first line to main's return.
@@ -200,6 +208,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	}
 	if err != nil {
 		w.abort(err)
+		w.report(err) // before the backend is closed: that may take longer than a rank has that is to end
 		return err
 	}
 	w.board.SetState(collective.Returned)
