@@ -5,8 +5,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"drun/check"
@@ -21,75 +26,173 @@ import (
 
 func newCheck() *cobra.Command {
 	return &cobra.Command{
-		Use:   "check RECIPE.star...",
+		Use:   "check RECIPE.star|FOLDER...",
 		Short: "Find faults in recipes without running them",
 		Long: "Reads recipes and the files they load, and runs nothing. Errors are unknown names and attributes,\n" +
 			"calls whose arguments do not fit, calls that are not allowed at top level, and tensors whose shapes\n" +
 			"cannot fit, as far as the source says what they are. Warnings are\n" +
 			"collectives under a branch or loop that depends on the rank, where some ranks would wait for\n" +
 			"ranks that never come, and parameters that are rebound instead of changed.\n\n" +
+			"Of a folder, every .star file beneath it, less what lies in folders whose names begin with a dot. A file\n" +
+			"without main() is code for others to load there. How many files and findings there are goes to stderr.\n\n" +
 			"Exit code: 0 no findings, 1 findings, 2 usage (also a recipe that cannot be read).\n" +
 			"--json prints a list of {\"file\", \"line\", \"col\", \"severity\", \"message\"}.",
 		Args: arguments(1, -1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			modules, names := universe.Modules(), universe.Names()
-			ref := check.NewReference(modules, names)
-			tests := testing.Module("")
-			names = maps.Clone(names)
-			names[tests.Name] = tests.Build(&starlib.Rank{WorldSize: 1})
-			withTests := check.NewReference(append(modules, tests), names)
-			found := []check.Finding{}
-			sources := map[string][]byte{}
-			for _, name := range args {
-				list, err := checkRecipe(ref, withTests, name, sources)
-				if err != nil {
-					return err
-				}
-				found = append(found, list...)
-			}
-			found = check.Sort(found)
-			err := show(cmd, found, func(out io.Writer, found []check.Finding) error { return printFindings(out, found, sources) })
-			if err == nil && len(found) > 0 {
-				err = exitStatus(exit.Recipe)
-			}
-			return err
-		},
+		RunE: runCheck,
 	}
 }
 
-// checkRecipe checks one recipe and adds the contents of its files to sources. It
-// returns an error if the recipe cannot be read.
-func checkRecipe(ref, withTests *check.Reference, name string, sources map[string][]byte) ([]check.Finding, error) {
-	bundle, faults := recipe.ReadAll(name)
-	var found []check.Finding
-	for _, fault := range faults {
+func runCheck(cmd *cobra.Command, args []string) error {
+	c := newChecker()
+	folders := false
+	for _, name := range args {
+		info, err := os.Stat(name)
+		if folder := err == nil && info.IsDir(); folder {
+			folders = true
+			err = c.folder(name)
+		} else {
+			err = c.check(readBundle(name), false)
+			c.files++
+		}
+		if err != nil {
+			return err
+		}
+	}
+	c.found = check.Sort(c.found)
+	err := show(cmd, c.found, c.print)
+	if err == nil && folders {
+		fmt.Fprintf(cmd.ErrOrStderr(), "drun: %s\n", c.summary())
+	}
+	if err == nil && len(c.found) > 0 {
+		err = exitStatus(exit.Recipe)
+	}
+	return err
+}
+
+// A checker gathers what is found in several recipes.
+type checker struct {
+	plain, withTests *check.Reference
+	files            int // that were named, or lie in a folder that was
+	found            []check.Finding
+	sources          map[string][]byte // by the names that findings give files
+}
+
+func newChecker() *checker {
+	modules, names := universe.Modules(), universe.Names()
+	c := &checker{plain: check.NewReference(modules, names), found: []check.Finding{}, sources: map[string][]byte{}}
+	tests := testing.Module("")
+	names = maps.Clone(names)
+	names[tests.Name] = tests.Build(&starlib.Rank{WorldSize: 1})
+	c.withTests = check.NewReference(append(modules, tests), names)
+	return c
+}
+
+// A bundle is a recipe as far as it could be read.
+type bundle struct {
+	*recipe.Bundle
+	faults []error
+}
+
+func readBundle(name string) bundle {
+	b, faults := recipe.ReadAll(name)
+	return bundle{b, faults}
+}
+
+// check checks a recipe, or a library, which needs no main. It returns an error if the recipe cannot be read.
+func (c *checker) check(b bundle, library bool) error {
+	for _, fault := range b.faults {
 		located := (*lang.Error)(nil)
 		if !errors.As(fault, &located) {
-			return nil, fault
+			return fault
 		}
-		found = append(found, check.FromError(located)...)
+		c.found = append(c.found, check.FromError(located)...)
 	}
-	if recipe.HaveTests(bundle.Sources) {
-		ref = withTests
+	ref := c.plain
+	if recipe.HaveTests(b.Sources) {
+		ref = c.withTests
 	}
 	var files []check.File
-	for _, s := range bundle.Sources {
-		parsed, err := lang.Parse(recipe.Display(name, s.Path), s.Content)
+	for _, s := range b.Sources {
+		parsed, err := lang.Parse(recipe.Display(b.Name, s.Path), s.Content)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		sources[parsed.Name] = s.Content
+		c.sources[parsed.Name] = s.Content
 		files = append(files, check.File{Path: s.Path, File: parsed})
 	}
-	return append(found, check.Check(ref, files, bundle.Project.Resolve)...), nil
+	for _, f := range check.Check(ref, files, b.Project.Resolve) {
+		if !library || f.Message != check.NoMain {
+			c.found = append(c.found, f)
+		}
+	}
+	return nil
 }
 
-// printFindings prints each finding and its line of source.
-func printFindings(out io.Writer, found []check.Finding, sources map[string][]byte) error {
+var definesMain = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^(def\s+)?main\b`) })
+
+// folder checks the files beneath a folder. One without main that others load has been checked with these, with the
+// names that it finds there (testing).
+func (c *checker) folder(name string) error {
+	files, err := recipesIn(name)
+	if err != nil {
+		return err
+	}
+	var bundles []bundle
+	loaded, checked := map[string]bool{}, map[string]bool{} // by absolute paths
+	path := func(b bundle, file string) string { return filepath.Join(b.Dir, filepath.FromSlash(file)) }
+	for _, file := range files {
+		b := readBundle(file)
+		if b.Bundle == nil {
+			return b.faults[0]
+		}
+		for _, s := range b.Sources {
+			if s.Path != b.Main {
+				loaded[path(b, s.Path)] = true
+			}
+		}
+		bundles = append(bundles, b)
+	}
+	check := func(b bundle) error {
+		for _, s := range b.Sources {
+			checked[path(b, s.Path)] = true
+		}
+		return c.check(b, true)
+	}
+	for _, b := range bundles {
+		if s := b.Source(b.Main); !loaded[path(b, b.Main)] || s != nil && definesMain().Match(s.Content) {
+			if err := check(b); err != nil {
+				return err
+			}
+		}
+	}
+	for _, b := range bundles { // they load each other in a cycle, or what loads them has not come so far
+		if !checked[path(b, b.Main)] {
+			if err := check(b); err != nil {
+				return err
+			}
+		}
+	}
+	c.files += len(files)
+	return nil
+}
+
+// summary says how much was checked and found.
+func (c *checker) summary() string {
+	errs := 0
+	for _, f := range c.found {
+		if f.Severity == check.Error {
+			errs++
+		}
+	}
+	return fmt.Sprintf("%s checked: %s, %s", english.Plural(c.files, "file", ""), english.Plural(errs, "error", ""), english.Plural(len(c.found)-errs, "warning", ""))
+}
+
+// print prints each finding and its line of source.
+func (c *checker) print(out io.Writer, found []check.Finding) error {
 	var b strings.Builder
 	for _, f := range found {
 		fmt.Fprintf(&b, "%s:%d:%d: %s: %s\n", f.File, f.Line, f.Col, f.Severity, f.Message)
-		if lines := strings.Split(string(sources[f.File]), "\n"); f.Line > 0 && f.Line <= len(lines) {
+		if lines := strings.Split(string(c.sources[f.File]), "\n"); f.Line > 0 && f.Line <= len(lines) {
 			if text := strings.TrimSpace(lines[f.Line-1]); text != "" {
 				fmt.Fprintf(&b, "    %s\n", text)
 			}
