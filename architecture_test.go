@@ -91,7 +91,7 @@ var layers = map[string][]string{
 	"engine/console":    {"=engine", "internal/terminal", "github.com/schollz/progressbar/v3"},
 	"engine/states":     {"internal/exit", "=engine", "collective/sharedmem"},
 	"engine/cluster":    {"internal/exit", "internal/queue", "=engine", "engine/board", "engine/rendezvous", "engine/states", "collective", "github.com/fxamacker/cbor/v2"},
-	"engine/node":       {"internal/exit", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/recipe", "engine/rendezvous", "engine/states", "collective", "plugins/host", "golang.org/x/sys"},
+	"engine/node":       {"internal/exit", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/recipe", "engine/rendezvous", "engine/states", "collective", "plugins/host", "tensor", "golang.org/x/sys"},
 	// record is the engine's only way to the databases.
 	"engine/record": {"internal/exit", "internal/queue", "internal/secret", "=engine", "engine/board", "engine/recipe", "engine/rendezvous", "engine/states", "history", "checkpoints", "collective", "plugins/host"},
 	"engine/run":    {"internal/build", "internal/exit", "internal/scratch", "internal/secret", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/node", "engine/recipe", "engine/record", "engine/rendezvous", "engine/states", "collective", "plugins/host"},

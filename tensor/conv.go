@@ -41,7 +41,7 @@ func window(op string, shape []int, size, stride, padding, dilation [2]int) (ker
 func padded(op string, w kernel.Window, dtype element.Type) error {
 	h, v := w.Out()
 	n, err := countElems(op, []int{w.Channels, w.StrideH, w.StrideW, h + (w.KernelH-1)*w.DilationH/w.StrideH, v + (w.KernelW-1)*w.DilationW/w.StrideW})
-	if err != nil || n > pool.maxUsed/dtype.Size() {
+	if err != nil || n > Memory().Limit/dtype.Size() {
 		return fmt.Errorf("%s: with a padding of (%d, %d) an image of %d×%d does not fit in this machine's memory", op, w.PadH, w.PadW, w.Height, w.Width)
 	}
 	return nil

@@ -6,11 +6,16 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // share is the limit of one of so many ranks: the system and what drun itself
 // needs keep a tenth.
 func share(memory, ranks int) int { return memory / max(ranks, 1) / 10 * 9 }
+
+// MachineMemory is how many bytes this machine, or the control group, has for drun. Looking it up opens a dozen files,
+// so that a node does it once and tells its ranks.
+var MachineMemory = sync.OnceValue(func() int { return machineMemory("/") })
 
 // machineMemory is the memory of this machine, or of the control groups that this
 // process is in where those have less. Files are looked for beneath root.

@@ -43,10 +43,14 @@ func TestMachineMemory(t *testing.T) {
 }
 
 func TestShareMemory(t *testing.T) {
-	defer ShareMemory(1)
+	defer ShareMemory(1, 0)
 	whole := Memory().Limit
-	ShareMemory(4)
+	ShareMemory(4, 0)
 	if got := Memory().Limit; got < whole/4-10 || got > whole/4+10 {
 		t.Errorf("a quarter of %d is %d", whole, got)
+	}
+	ShareMemory(2, 1<<30)
+	if got := Memory().Limit; got != 1<<29/10*9 {
+		t.Errorf("half of a GiB that others have looked up is %d", got)
 	}
 }

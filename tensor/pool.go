@@ -23,7 +23,7 @@ type Pool struct {
 	used    int                      // bytes handed out
 	base    int                      // used after the last collection
 	mapped  int
-	maxUsed int           // limit for used
+	maxUsed int           // limit for used; below 0: this machine's memory, until ShareMemory
 	ends    chan struct{} // closed when the collection under way has ended; nil: none is
 }
 
@@ -34,10 +34,7 @@ const (
 	slack     = 64 << 20 // garbage to tolerate before somebody waits for a collection
 )
 
-var (
-	machine = machineMemory("/") // read once: a process is started for each rank
-	pool    = &Pool{free: map[int][]unsafe.Pointer{}, maxUsed: share(machine, 1)}
-)
+var pool = &Pool{free: map[int][]unsafe.Pointer{}, maxUsed: -1}
 
 // NewPool makes a pool of at most limit bytes of memory from source, which
 // returns nil when it has no more.
@@ -65,17 +62,17 @@ func classBytes(n int) int {
 func (p *Pool) get(op string, bytes int) (unsafe.Pointer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if bytes > p.maxUsed {
+	if bytes > p.limit() {
 		return nil, p.refuse(op, bytes)
 	}
 	size := classBytes(bytes)
-	if ptr := p.again(size, p.used+size > p.maxUsed); ptr != nil {
+	if ptr := p.again(size, p.used+size > p.limit()); ptr != nil {
 		return ptr, nil
 	}
-	if p.mapped+size > p.maxUsed {
+	if p.mapped+size > p.limit() {
 		p.trim()
 	}
-	if p.used+size > p.maxUsed {
+	if p.used+size > p.limit() {
 		return nil, p.refuse(op, bytes)
 	}
 	ptr := p.carve(size)
@@ -253,7 +250,7 @@ func (p *Pool) trim() {
 
 func (p *Pool) refuse(op string, bytes int) error {
 	return fmt.Errorf("%s: cannot allocate %d bytes: %d bytes are in use and this rank may use %d of this machine; use smaller tensors or batches",
-		op, bytes, p.used, p.maxUsed)
+		op, bytes, p.used, p.limit())
 }
 
 // MemoryStats describes the pool of large buffers, in bytes.
@@ -267,17 +264,28 @@ type MemoryStats struct {
 func Memory() MemoryStats {
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
-	return MemoryStats{pool.used, pool.mapped, pool.maxUsed}
+	return MemoryStats{pool.used, pool.mapped, pool.limit()}
 }
 
 // ShareMemory limits the process to its share of this machine's memory, which so
-// many ranks use together.
-func ShareMemory(ranks int) {
+// many ranks use together. They may have been told how much that is, in bytes; 0: it is looked up.
+func ShareMemory(ranks, memory int) {
+	if memory == 0 {
+		memory = MachineMemory()
+	}
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
-	pool.maxUsed = share(machine, ranks)
+	pool.maxUsed = share(memory, ranks)
+}
+
+// limit is how much may be in use; p.mu is held.
+func (p *Pool) limit() int {
+	if p.maxUsed < 0 {
+		p.maxUsed = share(MachineMemory(), 1)
+	}
+	return p.maxUsed
 }
 
 // MaxValues is how many numbers may stand outside of tensors at once, in lists
 // for instance, where each takes some ten times its size.
-func MaxValues() int { return pool.maxUsed / 128 }
+func MaxValues() int { return Memory().Limit / 128 }

@@ -62,7 +62,7 @@ func (p *Pool) spare(bytes int) unsafe.Pointer {
 			more = 0
 		}
 	}
-	if p.mapped+more > p.maxUsed/2 {
+	if p.mapped+more > p.limit()/2 {
 		return nil
 	}
 	ptr := p.carve(size)

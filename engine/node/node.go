@@ -19,6 +19,7 @@ import (
 	"drun/engine/recipe"
 	"drun/engine/rendezvous"
 	"drun/plugins/host"
+	"drun/tensor"
 )
 
 const (
@@ -176,6 +177,7 @@ func (n *node) complete(job *engine.Job) *engine.Job {
 	job.Sources, job.Dir, job.Project = n.Bundle.Sources, n.Bundle.Dir, string(n.Bundle.Project)
 	job.DataDirs = n.DataDirs
 	job.Threads = n.Threads
+	job.Memory = tensor.MachineMemory()
 	job.Watched = n.Watched
 	job.Store.Address = n.Store
 	if n.relay != nil {

@@ -1,10 +1,9 @@
 package recipe
 
 import (
-	"regexp"
+	"bytes"
 	"slices"
 	"strings"
-	"sync"
 
 	"drun/engine"
 	"drun/starlib/lang"
@@ -35,9 +34,14 @@ func (b *Bundle) Tests() ([]Test, error) {
 	return list, nil
 }
 
-var defined = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^def ` + testing.Prefix) })
+var (
+	firstTest = []byte("def " + testing.Prefix)
+	laterTest = []byte("\ndef " + testing.Prefix)
+)
 
 // HaveTests tells whether some of a recipe's files have functions test_*. Then all of them find the module testing.
 func HaveTests(sources []engine.Source) bool {
-	return slices.ContainsFunc(sources, func(s engine.Source) bool { return defined().Match(s.Content) })
+	return slices.ContainsFunc(sources, func(s engine.Source) bool {
+		return bytes.HasPrefix(s.Content, firstTest) || bytes.Contains(s.Content, laterTest)
+	})
 }

@@ -64,8 +64,8 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("%d regions are mapped, want 2", len(r))
 	}
 
-	tensor.ShareMemory(1 << 40)
-	defer tensor.ShareMemory(1)
+	tensor.ShareMemory(1<<40, 0)
+	defer tensor.ShareMemory(1, 0)
 	if h := new(regions).handOver(&engine.HandOver{File: path, Spans: spans}, part); !strings.Contains(h.Error, "cannot copy 11 bytes of the state") {
 		t.Errorf("without memory: got %+v", h)
 	}

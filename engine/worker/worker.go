@@ -121,7 +121,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	job := w.job
 	kernel.SetThreads(job.Threads)
 	rec.Machine()
-	tensor.ShareMemory(job.Place.LocalSize)
+	tensor.ShareMemory(job.Place.LocalSize, job.Memory)
 	rank := &starlib.Rank{
 		Rank: job.Place.Rank, WorldSize: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
 		NodeRank: job.Place.NodeRank, NumNodes: job.Place.Nodes, Peers: job.Peers, Seed: job.Seed, Threads: job.Threads,

@@ -123,8 +123,8 @@ func TestBombs(t *testing.T) {
 	} {
 		write(t, dir, name, content)
 	}
-	tensor.ShareMemory(max(1, tensor.Memory().Limit>>26)) // 64 MB
-	defer tensor.ShareMemory(1)
+	tensor.ShareMemory(max(1, tensor.Memory().Limit>>26), 0) // 64 MB
+	defer tensor.ShareMemory(1, 0)
 	const cannot = "cannot allocate"
 	for source, want := range map[string]string{
 		`data.text("bomb.txt.zst")`:                "bomb.txt.zst: it unpacks to more than the 1048576 bytes that one value may take",

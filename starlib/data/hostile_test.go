@@ -114,8 +114,8 @@ func TestHostileFiles(t *testing.T) {
 	if err := os.Truncate(sparse, 1<<40); err != nil {
 		t.Skip("no sparse files here:", err)
 	}
-	tensor.ShareMemory(max(1, tensor.Memory().Limit>>24)) // 16 MB
-	defer tensor.ShareMemory(1)
+	tensor.ShareMemory(max(1, tensor.Memory().Limit>>24), 0) // 16 MB
+	defer tensor.ShareMemory(1, 0)
 	for reader, read := range fileReaders {
 		plain := reader == "text" || reader == "bytes"
 		for name, want := range map[string]string{

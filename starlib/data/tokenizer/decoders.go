@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
 // letters are the characters that stand for bytes in a byte-level vocabulary: those that can be seen for themselves, the
 // others from 256 on.
-var letters, bytesOfLetters = func() (to [256]rune, from map[rune]byte) {
+var letters = sync.OnceValues(func() (to [256]rune, from map[rune]byte) {
 	from = map[rune]byte{}
 	next := rune(256)
 	for b := range 256 {
@@ -23,12 +24,13 @@ var letters, bytesOfLetters = func() (to [256]rune, from map[rune]byte) {
 		to[b], from[r] = r, byte(b)
 	}
 	return to, from
-}()
+})
 
 func toLetters(s string) string {
 	var b strings.Builder
+	to, _ := letters()
 	for i := range len(s) {
-		b.WriteRune(letters[s[i]])
+		b.WriteRune(to[s[i]])
 	}
 	return b.String()
 }
@@ -82,10 +84,11 @@ func decoderOf(raw json.RawMessage, depth int) (decoder, error) {
 		}
 		return func(tokens []string) ([]string, error) {
 			var out []byte
+			_, bytesOf := letters()
 			for _, t := range tokens {
 				before := len(out)
 				for _, r := range t {
-					b, ok := bytesOfLetters[r]
+					b, ok := bytesOf[r]
 					if !ok { // an added token that is a text
 						out = append(out[:before], t...)
 						break
