@@ -37,6 +37,9 @@ func (r *run) arrive() error {
 		r.noteCore()
 	}
 	sharedmem.Publish(&own.round, round)
+	// The arrival can be seen before this rank looks for the others', and for sleepers: one that goes to sleep has either
+	// seen it or is seen. At once rather than after the wait, for it then reaches the others sooner.
+	sharedmem.Fence()
 	next := 0
 	for next < len(mine) && mine[next].round.Load() == round {
 		next++
@@ -49,9 +52,7 @@ func (r *run) arrive() error {
 		}
 	}
 	if !slept {
-		// A rank that was still spinning wakes the sleepers: they may have looked before its
-		// arrival could be seen.
-		sharedmem.Fence()
+		// A rank that was still spinning wakes the sleepers: they may have looked before it arrived.
 		r.control.gate.Open()
 	}
 	if !r.started {
