@@ -60,9 +60,13 @@ func (s *Server) completion(d *document, p Position) (any, error) {
 			items = append(items, i)
 		}
 	}
-	if callee := d.callee(p); callee != "" {
-		for _, param := range s.parameters(d, callee) {
-			add(Item{Label: param, Kind: 6, Detail: "parameter of " + callee, InsertText: param + " = "})
+	if c := d.call(p); c != nil {
+		signature, _ := s.signature(d, c)
+		list, _ := parameters(signature)
+		for _, part := range list {
+			if param := parameterName(part); param != "" && part[0] != '*' {
+				add(Item{Label: param, Kind: 6, Detail: "parameter of " + c.callee, InsertText: param + " = "})
+			}
 		}
 	}
 	for _, m := range defining().FindAllStringSubmatch(d.text, -1) {
@@ -185,60 +189,6 @@ func (d *document) params(owner string) (names []string) {
 			for _, name := range regexp.MustCompile(`([\pL_][\pL\pN_]*)\s*=[^=]`).FindAllStringSubmatch(m[2], -1) {
 				names = append(names, name[1])
 			}
-		}
-	}
-	return names
-}
-
-// callee is the name of the innermost call whose arguments the position is among; "" without.
-func (d *document) callee(p Position) string {
-	depth := 0
-	for n := p.Line; n >= max(0, p.Line-50); n-- {
-		text := d.line(n)
-		if n == p.Line {
-			text, _ = d.around(p)
-		}
-		for i := len(text) - 1; i >= 0; i-- {
-			switch text[i] {
-			case ')', ']', '}':
-				depth++
-			case '(', '[', '{':
-				if depth--; depth < 0 {
-					if text[i] != '(' {
-						return ""
-					}
-					end := i
-					for i > 0 && (isName(rune(text[i-1])) || text[i-1] == '.') {
-						i--
-					}
-					return text[i:end]
-				}
-			}
-		}
-	}
-	return ""
-}
-
-var parameter = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*([\pL_][\pL\pN_]*)\s*(?:[:=]|$)`) })
-
-// parameters are the names of those of a builtin, or of a function of the document.
-func (s *Server) parameters(d *document, callee string) (names []string) {
-	signature := ""
-	for _, e := range s.entries.Find(callee) {
-		if e.Owner+"."+e.Name == callee || e.Owner == "" && e.Name == callee {
-			signature = e.Signature
-		}
-	}
-	if signature == "" {
-		if m := regexp.MustCompile(`(?s)\bdef\s+` + regexp.QuoteMeta(callee) + `\s*(\(.*?\))\s*:`).FindStringSubmatch(d.text); m != nil {
-			signature = m[1]
-		}
-	}
-	_, inside, _ := strings.Cut(signature, "(")
-	inside, _, _ = strings.Cut(inside, "->")
-	for _, part := range strings.Split(inside, ",") {
-		if m := parameter().FindStringSubmatch(strings.TrimRight(part, ") ")); m != nil {
-			names = append(names, m[1])
 		}
 	}
 	return names

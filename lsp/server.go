@@ -85,17 +85,18 @@ func (s *Server) handle(_ context.Context, conn *jsonrpc2.Conn, req *jsonrpc2.Re
 		return nil, conn.Close()
 	}
 	handler, known := map[string]func(json.RawMessage) (any, error){
-		"initialize":              s.initialize,
-		"initialized":             nothing,
-		"shutdown":                s.end,
-		"textDocument/didOpen":    s.open,
-		"textDocument/didChange":  s.change,
-		"textDocument/didSave":    s.saved,
-		"textDocument/didClose":   s.close,
-		"textDocument/completion": at(s, s.completion),
-		"textDocument/hover":      at(s, s.hover),
-		"textDocument/definition": at(s, s.definition),
-		"textDocument/formatting": at(s, s.formatting),
+		"initialize":                 s.initialize,
+		"initialized":                nothing,
+		"shutdown":                   s.end,
+		"textDocument/didOpen":       s.open,
+		"textDocument/didChange":     s.change,
+		"textDocument/didSave":       s.saved,
+		"textDocument/didClose":      s.close,
+		"textDocument/completion":    at(s, s.completion),
+		"textDocument/signatureHelp": at(s, s.signatureHelp),
+		"textDocument/hover":         at(s, s.hover),
+		"textDocument/definition":    at(s, s.definition),
+		"textDocument/formatting":    at(s, s.formatting),
 	}[req.Method]
 	if !known {
 		if req.Notif {
@@ -119,6 +120,7 @@ func (s *Server) initialize(json.RawMessage) (any, error) {
 			"positionEncoding":           "utf-16",
 			"textDocumentSync":           map[string]any{"openClose": true, "change": 1, "save": true},
 			"completionProvider":         map[string]any{"triggerCharacters": []string{"."}},
+			"signatureHelpProvider":      map[string]any{"triggerCharacters": []string{"(", ","}},
 			"hoverProvider":              true,
 			"definitionProvider":         true,
 			"documentFormattingProvider": true,

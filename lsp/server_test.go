@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf16"
 
 	"github.com/sourcegraph/jsonrpc2"
 	"go.uber.org/goleak"
@@ -191,6 +192,58 @@ func TestEditor(t *testing.T) {
 		}
 	}
 
+	// Signatures: of builtins, methods, functions of the recipe and of what it loads; and which parameter is given.
+	for _, c := range []struct{ text, label, active string }{
+		{"def main():\n    nn.linear(|", "nn.linear(i: int, o: int, bias: bool = True) -> Module", "i: int"},
+		{"def main():\n    nn.linear(2, |)\n", "nn.linear(i: int, o: int, bias: bool = True) -> Module", "o: int"},
+		{"def main():\n    nn.linear(2,\n        3, # of (\n        bias = |", "nn.linear(", "bias: bool = True"},
+		{"def main():\n    nn.linear([1, (2, 3)][0], \",(\", |)\n", "nn.linear(", "bias: bool = True"},
+		{"def main():\n    nn.linear(1, 2, True, |)\n", "nn.linear(", ""},
+		{"def main():\n    nn.linear(1, bios = |)\n", "nn.linear(", ""},
+		{"def main():\n    x = tensor.zeros(3)\n    x.argmax(|", "Tensor.argmax(", "dim: int = None"},
+		{"def main():\n    print(dist.all_reduce(1, |))\n", "dist.all_reduce(", "op: string = \"sum\""},
+		{"load(\"//lib/nets.star\", \"mlp\")\ndef main():\n    mlp([1], |)\n", "mlp(widths, act = \"relu\")", "act = \"relu\""},
+		{"def f(x, é = 1,\n      *rest, scale = (1, 2)):\n    pass\ndef main():\n    f(1, 2, 3, |)\n", "f(x, é = 1, *rest, scale = (1, 2))", "*rest"},
+		{"def f(x, s = \"😀\", *, scale = (1, 2), **more):\n    pass\ndef main():\n    f(1, scale = |", "f(x, s = \"😀\", *, scale = (1, 2), **more)", "scale = (1, 2)"},
+		{"def f(x, *, scale = (1, 2), **more):\n    pass\ndef main():\n    f(1, other = |", "f(x, *, scale = (1, 2), **more)", "**more"},
+		{"def f(x, *, scale = (1, 2), **more):\n    pass\ndef main():\n    f(1, |", "f(x, *, scale = (1, 2), **more)", ""},
+		{"def f(scale):\n    pass\ndef main():\n    f(scale = (3, |", "", ""},
+		{"x = (1, \ndef g(a):\n    pass\ndef main():\n    g(|", "g(a)", "a"},
+		{"x = (1, \ndef main():\n    y = |", "", ""},
+		{"def main(|", "", ""},
+		{"def main():\n    len = lambda x: x\n    len(|)\n", "", ""},
+		{"def main():\n    nn.linear(2, 3)|\n", "", ""},
+	} {
+		text, at := place(c.text)
+		e.change(uri, text)
+		var help struct {
+			Signatures []struct {
+				Label         string
+				Documentation struct{ Value string }
+				Parameters    []struct{ Label [2]int }
+			}
+			ActiveParameter int
+		}
+		e.call("textDocument/signatureHelp", ask(uri, at), &help)
+		if c.label == "" || len(help.Signatures) != 1 {
+			if c.label != "" || len(help.Signatures) > 0 {
+				t.Errorf("%q: %+v", c.text, help)
+			}
+			continue
+		}
+		got, active := help.Signatures[0], ""
+		if i := help.ActiveParameter; i < len(got.Parameters) {
+			label := utf16.Encode([]rune(got.Label))
+			active = string(utf16.Decode(label[got.Parameters[i].Label[0]:got.Parameters[i].Label[1]]))
+		}
+		if !strings.HasPrefix(got.Label, c.label) || c.active != active {
+			t.Errorf("%q: %q of %+v", c.text, active, help)
+		}
+		if strings.HasPrefix(c.label, "mlp(") && got.Documentation.Value != "Layers of these widths." {
+			t.Errorf("%q: %+v", c.text, help)
+		}
+	}
+
 	// Hover.
 	for _, c := range []struct{ text, want string }{
 		{"def main():\n    dist.all_re|duce(1)\n", "dist.all_reduce("},
@@ -312,6 +365,7 @@ func FuzzDocument(f *testing.F) {
 		p := Position{line, character}
 		s.completion(d, p)
 		s.hover(d, p)
+		s.signatureHelp(d, p)
 		s.definition(d, p)
 		s.diagnose(d)
 		if logged.Len() > 0 {
