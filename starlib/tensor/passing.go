@@ -30,6 +30,11 @@ import (
 // arguments would be three instructions after it, whatever their number (the operator, what it passes, and passing), and a v that
 // was kept one before it: d ≥ 6. getattr(v, "name") is like ATTR; no other builtin gives a bound method of what it is given.
 //
+// A result that a statement drops, as a.matmul(b) alone on a line, is nobody's either, but counting does not prove it: that
+// POP comes after it takes one instruction, as the store of x = a.matmul(b) does, and all that follows is the same. package
+// lang could pass such statements' values to an operator, two instructions for each call that is a statement (opt.step()),
+// for results that recipes hardly ever drop. So they are left to the collector.
+//
 // Both calls must be the interpreter's, since a builtin that calls another needs no instruction to keep a value: the frame at
 // the bottom is the callee's own, and the one before it a function's of a recipe. Operators have no frame, and take no part.
 //
