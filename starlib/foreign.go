@@ -33,24 +33,24 @@ var needless = map[string]string{
 }
 
 // unexpected is the error of an argument that there is no parameter for.
-func (sig *signature) unexpected(name string) error {
+func (s *signature) unexpected(name string) error {
 	hint := ""
-	if here := renamed[name]; sig.index(here) >= 0 {
+	if here := renamed[name]; s.index(here) >= 0 {
 		hint = ": it is " + here + " here"
 	}
 	if hint == "" && needless[name] != "" {
 		hint = ": " + needless[name]
 	}
 	if hint == "" {
-		names := make([]string, len(sig.params))
-		for i, p := range sig.params {
+		names := make([]string, len(s.params))
+		for i, p := range s.params {
 			names[i] = p.name
 		}
 		if near := spelling.Nearest(name, names); near != "" {
 			hint = " (did you mean " + near + "?)"
 		}
 	}
-	return fmt.Errorf("unexpected argument %s%s: %s", name, hint, sig.text)
+	return fmt.Errorf("unexpected argument %s%s: %s", name, hint, s.text)
 }
 
 // ofModule says what a call takes that was given a module in place of its parameters.
