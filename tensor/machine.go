@@ -13,7 +13,7 @@ import (
 // needs keep a tenth.
 func share(memory, ranks int) int { return memory / max(ranks, 1) / 10 * 9 }
 
-// MachineMemory is how many bytes this machine, or the control group, has for drun. Looking it up opens a dozen files,
+// MachineMemory is how many bytes this machine, or the control group, has for drun. Looking it up reads several files,
 // so that a node does it once and tells its ranks.
 var MachineMemory = sync.OnceValue(func() int { return machineMemory("/") })
 
