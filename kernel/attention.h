@@ -77,9 +77,6 @@ INLINE T *S(gradient)(const struct S(attention) *p, int which, int64_t b, int64_
     return all + (p->to ? p->to[3 * b + which] : b * (which ? p->cols : p->rows) * p->ldto[which]) + i * p->ldto[which];
 }
 
-INLINE void S(fetch)(const T *p, int64_t n) {
-    for (int64_t i = 0; i < n; i += 64 / sizeof(T)) __builtin_prefetch(p + i, 0, 2);
-}
 INLINE void S(fetch_to_write)(T *p, int64_t n) {
     for (int64_t i = 0; i < n; i += 64 / sizeof(T)) __builtin_prefetch(p + i, 1, 2);
 }

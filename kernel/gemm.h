@@ -13,7 +13,7 @@ enum { S(MR) = 6 };
 #else
 enum { S(MR) = 4 };
 #endif
-enum { S(NR) = 2 * N, S(KC) = 256, S(MC) = S(MR) * (192 / S(MR)), S(NC) = 1024 };
+enum { S(NR) = 2 * N, S(KC) = 256, S(MC) = S(MR) * (264 / S(MR)), S(NC) = 1024 };
 
 // One tile of C: rows x vectors over kc steps. a[r * ar + k * ak], b[k * bk + column]. first: C is
 // overwritten, else added to. tail: valid columns of the last vector; padded: B may be read beyond them.
@@ -111,10 +111,11 @@ static const S(tile_fn) S(tiles)[2][13] = {
             }                                                                                                      \
         (void)ar, (void)ak, (void)tail, (void)padded;                                                              \
     }
+// Into the second cache: what is fetched into the first at once makes the tile's own operands wait.
 #define FETCH_C                                                                                                    \
     _Pragma("GCC unroll 16") for (int r = 0; r < S(MR); r++) {                                                     \
-        __builtin_prefetch(c + r * ldc, 1);                                                                        \
-        __builtin_prefetch(c + r * ldc + 2 * N - 1, 1);                                                            \
+        __builtin_prefetch(c + r * ldc, 0, 2);                                                                     \
+        __builtin_prefetch(c + r * ldc + 2 * N - 1, 0, 2);                                                         \
     }
 #define ROW_POINTERS                                                                                               \
     const T *a4 = a + 4 * ar, *a8 = a + 8 * ar;                                                                    \
@@ -192,11 +193,30 @@ struct S(product) {
     int64_t sa, sb, sc, rows, columns, row_parts, column_parts;
 };
 
+// Brings n elements into the second cache.
+INLINE void S(fetch)(const T *p, int64_t n) {
+    for (int64_t i = 0; i < n; i += 64 / sizeof(T)) __builtin_prefetch(p + i, 0, 2);
+}
+
+// Fetches one of several equal parts of the panel of B that is packed after the one at row k and column j of the strip from j0
+// on: a part before each tile, so that packing does not wait for memory. Inline, since GCC leaves out calls that do nothing else.
+INLINE void S(fetch_next)(const struct S(product) *p, const T *b, int64_t n, int64_t j0, int64_t j, int64_t k, int64_t part, int64_t parts) {
+    j += S(NR);
+    if (j >= n || j >= j0 + S(NC)) j = j0, k += S(KC);
+    if (k >= p->k) j = j0 + S(NC), k = 0;
+    if (j >= n) return;
+    int64_t wide = n - j < S(NR) ? n - j : S(NR), deep = p->k - k < S(KC) ? p->k - k : S(KC);
+    int64_t rows = p->bn == 1 ? deep : wide, stride = p->bn == 1 ? p->bk : p->bn;
+    for (int64_t r = rows * part / parts; r < rows * (part + 1) / parts; r++)
+        S(fetch)(b + k * p->bk + j * p->bn + r * stride, p->bn == 1 ? wide : deep);
+}
+
 // A product of one thread.
 static void S(gemm_block)(const struct S(product) *p, int64_t m, int64_t n, const T *a, const T *b, T *c, const T *bias) {
     int wide = m <= 2, mr = wide ? 1 : S(MR), nr = wide ? 8 * N : S(NR);
     // A and B are used where they lie when they are used too little to repay a copy; B's rows must be dense.
     int pack_b = p->bn != 1 || (m > 4 * S(MR) && n > S(NR)), pack_a = !wide && n > 4 * S(NR);
+    int ahead = pack_b && m > 4 * S(MR);
     T *packed = NULL;
     if ((pack_b || pack_a) && !(packed = scratch_take(((int64_t)S(MC) + S(NC)) * S(KC) * sizeof(T)))) return;
     T *pa = packed, *pb = packed + S(MC) * S(KC);
@@ -220,6 +240,7 @@ static void S(gemm_block)(const struct S(product) *p, int64_t m, int64_t n, cons
                         S(pack)(pb + j * kc, bk, b + k0 * p->bk + (j0 + j) * p->bn, p->bn, p->bk, width, kc);
                     for (int64_t i = 0; i < mc; i += mr) {
                         int rows = mc - i < mr ? mc - i : mr;
+                        if (ahead && i0 == 0) S(fetch_next)(p, b, n, j0, j0 + j, k0, i / mr, (mc + mr - 1) / mr);
                         const T *ai = pack_a ? pa + i * kc : a + (i0 + i) * p->ar + k0 * p->ak;
                         S(tile_fn) tile = wide ? S(wide_tiles)[vectors - 1] : S(tiles)[vectors - 1][rows];
                         if (!wide && rows == S(MR) && width == S(NR)) {
