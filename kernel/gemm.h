@@ -111,11 +111,10 @@ static const S(tile_fn) S(tiles)[2][13] = {
             }                                                                                                      \
         (void)ar, (void)ak, (void)tail, (void)padded;                                                              \
     }
-// Into the second cache: what is fetched into the first at once makes the tile's own operands wait.
 #define FETCH_C                                                                                                    \
     _Pragma("GCC unroll 16") for (int r = 0; r < S(MR); r++) {                                                     \
-        __builtin_prefetch(c + r * ldc, 0, 2);                                                                     \
-        __builtin_prefetch(c + r * ldc + 2 * N - 1, 0, 2);                                                         \
+        __builtin_prefetch(c + r * ldc, 1);                                                                        \
+        __builtin_prefetch(c + r * ldc + 2 * N - 1, 1);                                                            \
     }
 #define ROW_POINTERS                                                                                               \
     const T *a4 = a + 4 * ar, *a8 = a + 8 * ar;                                                                    \
@@ -198,17 +197,26 @@ INLINE void S(fetch)(const T *p, int64_t n) {
     for (int64_t i = 0; i < n; i += 64 / sizeof(T)) __builtin_prefetch(p + i, 0, 2);
 }
 
-// Fetches one of several equal parts of the panel of B that is packed after the one at row k and column j of the strip from j0
-// on: a part before each tile, so that packing does not wait for memory. Inline, since GCC leaves out calls that do nothing else.
-INLINE void S(fetch_next)(const struct S(product) *p, const T *b, int64_t n, int64_t j0, int64_t j, int64_t k, int64_t part, int64_t parts) {
+// What is left to fetch of the panel of B that is packed next: lines of `length` elements, a share of them before each tile, so
+// that packing does not wait for memory.
+struct S(ahead) { const T *at; int64_t lines, share, stride, length; };
+
+// The panel after the one at row k and column j of the strip of columns from j0 on, in shares for so many tiles.
+static struct S(ahead) S(next_panel)(const struct S(product) *p, const T *b, int64_t n, int64_t j0, int64_t j, int64_t k, int64_t tiles) {
     j += S(NR);
     if (j >= n || j >= j0 + S(NC)) j = j0, k += S(KC);
     if (k >= p->k) j = j0 + S(NC), k = 0;
-    if (j >= n) return;
+    if (j >= n) return (struct S(ahead)){0};
     int64_t wide = n - j < S(NR) ? n - j : S(NR), deep = p->k - k < S(KC) ? p->k - k : S(KC);
-    int64_t rows = p->bn == 1 ? deep : wide, stride = p->bn == 1 ? p->bk : p->bn;
-    for (int64_t r = rows * part / parts; r < rows * (part + 1) / parts; r++)
-        S(fetch)(b + k * p->bk + j * p->bn + r * stride, p->bn == 1 ? wide : deep);
+    int64_t lines = p->bn == 1 ? deep : wide;
+    return (struct S(ahead)){b + k * p->bk + j * p->bn, lines, (lines + tiles - 1) / tiles, p->bn == 1 ? p->bk : p->bn,
+                             p->bn == 1 ? wide : deep};
+}
+
+// Inline, since GCC leaves out calls that only fetch.
+INLINE void S(fetch_share)(struct S(ahead) *next) {
+    for (int64_t i = 0; i < next->share && next->lines > 0; i++, next->lines--, next->at += next->stride)
+        S(fetch)(next->at, next->length);
 }
 
 // A product of one thread.
@@ -238,9 +246,11 @@ static void S(gemm_block)(const struct S(product) *p, int64_t m, int64_t n, cons
                     const T *bj = pack_b ? pb + j * kc : b + k0 * p->bk + j0 + j;
                     if (pack_b && i0 == 0)
                         S(pack)(pb + j * kc, bk, b + k0 * p->bk + (j0 + j) * p->bn, p->bn, p->bk, width, kc);
+                    struct S(ahead) next = {0};
+                    if (ahead && i0 == 0) next = S(next_panel)(p, b, n, j0, j0 + j, k0, (mc + mr - 1) / mr);
                     for (int64_t i = 0; i < mc; i += mr) {
                         int rows = mc - i < mr ? mc - i : mr;
-                        if (ahead && i0 == 0) S(fetch_next)(p, b, n, j0, j0 + j, k0, i / mr, (mc + mr - 1) / mr);
+                        S(fetch_share)(&next);
                         const T *ai = pack_a ? pa + i * kc : a + (i0 + i) * p->ar + k0 * p->ak;
                         S(tile_fn) tile = wide ? S(wide_tiles)[vectors - 1] : S(tiles)[vectors - 1][rows];
                         if (!wide && rows == S(MR) && width == S(NR)) {

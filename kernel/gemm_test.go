@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -117,5 +118,56 @@ func fewRows[E float32 | float64](t *testing.T, dt element.Type, s [3]int, trans
 			}
 		}
 		return y
+	})
+}
+
+// A product of more rows, columns and steps than a block has the bits of its parts, of one block each.
+func TestBlocksOfProduct(t *testing.T) {
+	for _, s := range [][3]int{{265, 40, 258}, {49, 1030, 258}, {270, 1030, 8}} {
+		for mode := range 8 {
+			blocksOfProduct(t, element.Float32, s, mode&1 != 0, mode&2 != 0, mode&4 != 0, real32)
+			blocksOfProduct(t, element.Float64, s, mode&1 != 0, mode&2 != 0, mode&4 != 0, real64)
+		}
+	}
+}
+
+func blocksOfProduct[E float32 | float64](t *testing.T, dt element.Type, s [3]int, left, right, accumulate bool, random func(uint64, int) []E) {
+	t.Helper()
+	m, n, k := s[0], s[1], s[2]
+	as, bs, start, bias := random(1, m*k), random(2, k*n), random(3, m*n), random(4, n)
+	a, b := Matrix{Stride: k, Trans: left}, Matrix{Stride: n, Trans: right}
+	if left {
+		a.Stride = m
+	}
+	if right {
+		b.Stride = k
+	}
+	at := func(x Matrix, s []E, i, j int) Matrix {
+		if x.Trans {
+			i, j = j, i
+		}
+		x.Data = ptr(s[i*x.Stride+j:])
+		return x
+	}
+	everywhere(t, func() []E {
+		whole, parts := slices.Clone(start), slices.Clone(start)
+		multiply := func(c []E, i, j, rows, columns int) {
+			var beta unsafe.Pointer
+			if !accumulate {
+				beta = ptr(bias[j:])
+			}
+			_ = Gemm(dt, 1, rows, columns, k, Matrix{Data: ptr(c[i*n+j:]), Stride: n}, at(a, as, i, 0), at(b, bs, 0, j), accumulate, beta)
+		}
+		multiply(whole, 0, 0, m, n)
+		for i := 0; i < m; i += 100 {
+			for j := 0; j < n; j += 200 {
+				multiply(parts, i, j, min(100, m-i), min(200, n-j))
+			}
+		}
+		if bytesOf(whole) != bytesOf(parts) {
+			t.Errorf("%s %d x %d x %d, %s, transposed %v and %v, accumulate %v: the whole product has other bits than its parts",
+				dt, m, n, k, Path(), left, right, accumulate)
+		}
+		return whole
 	})
 }
