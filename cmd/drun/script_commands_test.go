@@ -108,13 +108,22 @@ func logged(ts *testscript.TestScript, args []string) {
 	ts.Fatalf("run %s did not print %q %d times", args[0], args[1], count)
 }
 
-// sendSignal NAME WORDS: sends a signal to a process of the script's runs.
+// sendSignal NAME WORDS…: sends a signal to processes of the script's runs, one for each of the words, at once: all are
+// found before the first gets it, since it may end the others.
 func sendSignal(ts *testscript.TestScript, args []string) {
 	sig := unix.SignalNum("SIG" + args[0])
 	if sig == 0 && args[0] != "0" { // none: the process need only be there
 		ts.Fatalf("unknown signal %s", args[0])
 	}
-	ts.Check(syscall.Kill(matching(ts, args[1], 1)[0], sig))
+	var pids []int
+	for _, words := range args[1:] {
+		pids = append(pids, matching(ts, words, 1)[0])
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, sig); err != nil && (pid == pids[0] || !errors.Is(err, syscall.ESRCH)) {
+			ts.Fatalf("signal %s to process %d: %v", args[0], pid, err)
+		}
+	}
 }
 
 // stall SECONDS WORDS: stops each process of the script's runs that has the words in its command line, one after the other,

@@ -59,7 +59,7 @@ func TestScript(t *testing.T) {
 			"crossed NAME":                 crossed,
 			"cost CALLS LEAST AT1 AT2 AT3": cost,
 			"sleep SECONDS":                pause,
-			"signal NAME WORDS":            sendSignal,
+			"signal NAME WORDS…":           sendSignal,
 			"stall SECONDS WORDS":          stall,
 			"processes COUNT WORDS":        processes,
 			"nothing left":                 nothingLeft,
