@@ -77,13 +77,15 @@ func TestIntegers(t *testing.T) {
 		if _, err := r.Exec("given", integersGiven); err != nil {
 			t.Fatal(err)
 		}
-	calls:
-		for _, call := range filled(line) {
-			done := make(chan error, 1)
-			go func() {
+		calls, done := filled(line), make(chan error)
+		go func() { // one for all calls of a line: its stack has grown once
+			for _, call := range calls {
 				_, err := r.Exec("", "_ = "+call)
 				done <- err
-			}()
+			}
+		}()
+	line:
+		for _, call := range calls {
 			select {
 			case err := <-done:
 				if err == nil {
@@ -94,7 +96,7 @@ func TestIntegers(t *testing.T) {
 				}
 			case <-time.After(20 * time.Second):
 				t.Errorf("%s:%d: %s does not end", path, n+1, call)
-				break calls
+				break line
 			}
 		}
 		if now := peakMemory(t); now > before+1<<30 {
