@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -30,19 +31,22 @@ func TestOutsideModule(t *testing.T) {
 			enginetest.Copy(t, file, filepath.Join(dir, filepath.Base(file)), 0o644)
 		}
 	}
-	enginetest.Copy(t, filepath.Join(root, "go.sum"), filepath.Join(dir, "go.sum"), 0o644)
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The versions are drun's, so that nothing need be downloaded.
-	text := strings.Replace(string(mod), "module drun\n", "module example.com/mine\n", 1) +
-		"\nrequire drun v0.0.0\nreplace drun => " + root + "\n"
-	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
+	// The versions are drun's, so that nothing need be downloaded. In a workspace drun's packages are the same as
+	// in its own module, so that nothing is compiled a second time: with a replace directive, the kernels would be.
+	for name, text := range map[string]string{
+		"go.mod":  strings.Replace(string(mod), "module drun\n", "module example.com/mine\n", 1),
+		"go.work": "go " + regexp.MustCompile(`(?m)^go (.*)$`).FindStringSubmatch(string(mod))[1] + "\nuse (\n\t.\n\t" + root + "\n)\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	path := filepath.Join(dir, host.Prefix+"example")
-	build := exec.Command("go", "build", "-mod=mod", "-o", path, ".")
+	build := exec.Command("go", "build", "-o", path, ".")
 	build.Dir = dir
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
