@@ -45,11 +45,21 @@ test: build bin/mypy bin/pytorch launchers
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || \
 		echo "the pages of drun ui are not checked: it needs apt-get install chromium"
 	@sh plugins/engines.sh -install
-	go vet ./...
-	go vet -tags "$(ENGINES)" ./plugins/...
-	go test -tags "$(ENGINES)" ./...
-	go test -race -short $(RACE)
+	go vet -tags "$(ENGINES)" ./...
+	@$(MAKE) bin/test
+	DRUN_TEST_PROGRAMS=$(CURDIR)/bin/test go test -vet off -tags "$(ENGINES)" ./...
+	go test -race -short -vet off $(RACE)
 	$(MAKE) neon
+
+# The programs that tests start (internal/programs), built once for all packages.
+.PHONY: bin/test
+bin/test:
+	@mkdir -p $@/plugins
+	go build -o $@/ ./cmd/drun ./cmd/drun-plugin-host
+	go build -o $@/plugins/drun-backend-example ./plugins/example
+	go build -o $@/plugins/ ./plugins/nccl/drun-backend-nccl
+	@case "$(ENGINES)" in *gloo*) go build -tags gloo -o $@/plugins/ ./plugins/gloo/drun-backend-gloo;; esac
+	@case "$(ENGINES)" in *mpi*) go build -tags mpi -o $@/plugins/ ./plugins/mpi/drun-backend-mpi;; esac
 
 # Checks the stub for editors; the tests skip that if it is not installed.
 MYPY = mypy==2.4.1

@@ -43,6 +43,7 @@ var layers = map[string][]string{
 	"internal/scratch":  {"golang.org/x/sys"},
 	"internal/queue":    {},
 	"internal/freeport": {},
+	"internal/programs": {}, // for tests alone
 	"internal/build":    {},
 	"internal/secret":   {},
 	"internal/spelling": {},

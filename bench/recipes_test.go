@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"drun/history/historytest"
+	"drun/internal/programs"
 )
 
 // TestRecipes runs every probe of drun with very few repetitions, and checks that the printed figures are the
@@ -18,9 +19,9 @@ import (
 func TestRecipes(t *testing.T) {
 	t.Chdir("..")
 	folder := t.TempDir()
-	drun := filepath.Join(folder, "drun")
-	if output, err := exec.Command("go", "build", "-o", drun, "./cmd/drun").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, output)
+	drun, err := programs.Path("drun")
+	if err != nil {
+		t.Fatal(err)
 	}
 	home := filepath.Join(folder, "home")
 	var got []string

@@ -58,9 +58,6 @@ var code = regexp.MustCompile("`([^`]*)`")
 // place is a folder with the examples, as one who has just cloned the repository finds them.
 func place(t *testing.T) string {
 	t.Helper()
-	if _, err := program(); err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
 	if err := os.CopyFS(filepath.Join(dir, "examples"), os.DirFS("../examples")); err != nil {
 		t.Fatal(err)
@@ -83,7 +80,7 @@ func sh(t *testing.T, dir, commands string, out *bytes.Buffer) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", commands)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
-	cmd.Env = append(os.Environ(), "PATH="+built+":"+os.Getenv("PATH"), "NO_COLOR=1")
+	cmd.Env = append(os.Environ(), "PATH="+installed(t)+":"+os.Getenv("PATH"), "NO_COLOR=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = 5 * time.Second
 	if err := cmd.Start(); err != nil {

@@ -150,11 +150,8 @@ func TestRanksOfTwoNodes(t *testing.T) {
 	address := listener.Addr().String()
 	listener.Close()
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	if _, err := program(); err != nil {
-		t.Fatal(err)
-	}
 	hangs(t, second)
-	args := []string{"--nnodes", "2", "--rdzv", address, "--backend", "example", "--plugin-dir", built}
+	args := []string{"--nnodes", "2", "--rdzv", address, "--backend", "example", "--plugin-dir", filepath.Join(installed(t), "plugins")}
 	start(t, second, hangs(t, second), append(args, "-n", "2", "--node-rank", "1")...)
 	start(t, home, hangs(t, home), append(args, "-n", "1", "--node-rank", "0", "--name", "pair")...)
 	c, base := client(t, serve(t, home))

@@ -9,54 +9,37 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"drun/internal/programs"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
 
-// built is the folder of what program has built.
-var built string
-
-// program builds drun, once.
-var program = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "drun-ui-")
-	built = dir
-	if err != nil {
-		return "", err
-	}
-	for _, what := range [][]string{{dir + "/", "drun/cmd/drun", "drun/cmd/drun-plugin-host"}, {filepath.Join(dir, "drun-backend-example"), "drun/plugins/example"}} {
-		out, err := exec.Command("go", append([]string{"build", "-o"}, what...)...).CombinedOutput()
-		if err != nil {
-			return "", fmt.Errorf("%w\n%s", err, out)
+// installed gives the folder of drun, its plugin host and, in plugins beneath, the example backend.
+func installed(t *testing.T) string {
+	t.Helper()
+	drun := ""
+	for _, name := range []string{"drun-plugin-host", "drun-backend-example", "drun"} {
+		var err error
+		if drun, err = programs.Path(name); err != nil {
+			t.Fatal(err)
 		}
 	}
-	return filepath.Join(dir, "drun"), nil
-})
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if built != "" {
-		os.RemoveAll(built)
-	}
-	os.Exit(code)
+	return filepath.Dir(drun)
 }
 
 // start runs a recipe.
 func start(t *testing.T, home, recipe string, args ...string) *exec.Cmd {
 	t.Helper()
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
 	file := filepath.Join(home, "recipe.star")
 	if err := os.WriteFile(file, []byte(recipe), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, append([]string{"run", file, "--home", home}, args...)...)
+	cmd := exec.Command(filepath.Join(installed(t), "drun"), append([]string{"run", file, "--home", home}, args...)...)
 	cmd.Stdout, cmd.Stderr = &bytes.Buffer{}, &bytes.Buffer{}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -73,11 +56,7 @@ func start(t *testing.T, home, recipe string, args ...string) *exec.Cmd {
 // startUI starts drun ui, and returns the address that it prints, and what prints the next.
 func startUI(t *testing.T, home string) (cmd *exec.Cmd, address string, next func() string) {
 	t.Helper()
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd = exec.Command(path, "ui", "--home", home)
+	cmd = exec.Command(filepath.Join(installed(t), "drun"), "ui", "--home", home)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

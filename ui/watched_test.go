@@ -33,7 +33,7 @@ func TestWatchedRun(t *testing.T) {
 	p := browseFor(t, address, time.Hour)
 	p.open("/icon.svg") // asks for nothing more
 	client, _ := client(t, next())
-	run := exec.Command(filepath.Join(built, "drun"), "run", "../examples/cnn.star", "-n", "2", "-p", "epochs=1000000", "--home", home, "--name", "watched", "--rank-output", "none")
+	run := exec.Command(filepath.Join(installed(t), "drun"), "run", "../examples/cnn.star", "-n", "2", "-p", "epochs=1000000", "--home", home, "--name", "watched", "--rank-output", "none")
 	if err := run.Start(); err != nil {
 		t.Fatal(err)
 	}

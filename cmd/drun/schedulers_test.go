@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"drun/internal/programs"
+
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -37,11 +39,7 @@ func launched(t *testing.T, script string, files map[string]string) {
 	t.Helper()
 	more := t.TempDir()
 	if haveMPI() && strings.Contains(script, "slurm-ranks") {
-		path, err := mpiPlugin.at("built-drun-backend-mpi")
-		if err == nil {
-			err = os.Symlink(path, filepath.Join(more, "drun-backend-mpi"))
-		}
-		if err != nil {
+		if err := programs.Link(more, "drun-backend-mpi"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,55 +10,35 @@ import (
 	"sync"
 	"time"
 
+	"drun/internal/programs"
 	"drun/internal/scratch"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// A program is built when the first script asks for it, for all tests of the package: the linker takes seconds.
-type program struct {
-	pkg, tags string
-	once      sync.Once
-	err       error
-}
-
-var (
-	pluginHost    = &program{pkg: "cmd/drun-plugin-host"}
-	examplePlugin = &program{pkg: "plugins/example"}
-	glooPlugin    = &program{pkg: "plugins/gloo/drun-backend-gloo", tags: "gloo"}
-	mpiPlugin     = &program{pkg: "plugins/mpi/drun-backend-mpi", tags: "mpi"}
-)
-
-// at is the program as a file of this name beside drun, in the folder that testscript removes.
-func (p *program) at(name string) (path string, err error) {
+// linkPluginHost puts the program that starts plugins beside drun, in the folder that testscript removes.
+var linkPluginHost = sync.OnceValue(func() error {
 	drun, err := exec.LookPath("drun")
 	if err != nil {
-		return "", err
+		return err
 	}
-	path = filepath.Join(filepath.Dir(drun), name)
-	p.once.Do(func() {
-		if out, err := exec.Command("go", "build", "-tags", p.tags, "-o", path, "drun/"+p.pkg).CombinedOutput(); err != nil {
-			p.err = fmt.Errorf("%w\n%s", err, out)
-		}
-	})
-	return path, p.err
-}
+	return programs.Link(filepath.Dir(drun), "drun-plugin-host")
+})
 
 // plugins DIR [mpi]: puts the example plugin and, where its library is, the one for
 // Gloo into a folder, on demand that for MPI, and the program that starts plugins beside drun.
 func buildPlugins(ts *testscript.TestScript, args []string) {
-	_, err := pluginHost.at("drun-plugin-host")
-	ts.Check(err)
-	plugins := map[string]*program{"drun-backend-example": examplePlugin}
+	ts.Check(linkPluginHost())
+	plugins := []string{"drun-backend-example"}
 	if haveGloo() {
-		plugins["drun-backend-gloo"] = glooPlugin
+		plugins = append(plugins, "drun-backend-gloo")
 	}
 	if slices.Contains(args, "mpi") {
-		plugins["drun-backend-mpi"] = mpiPlugin
+		plugins = append(plugins, "drun-backend-mpi")
 	}
 	ts.Check(os.MkdirAll(ts.MkAbs(args[0]), 0o755))
-	for name, p := range plugins { // copies, since scripts change them
-		path, err := p.at("built-" + name)
+	for _, name := range plugins { // copies, since scripts change them
+		path, err := programs.Path(name)
 		ts.Check(err)
 		program, err := os.ReadFile(path)
 		ts.Check(err)

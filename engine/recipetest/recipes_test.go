@@ -11,6 +11,7 @@ import (
 
 	"drun/collective"
 	"drun/engine"
+	"drun/internal/programs"
 	"drun/plugins/client"
 	"drun/plugins/host"
 )
@@ -49,9 +50,8 @@ func (c slowComm) Close() error {
 // A rank that is ended because another one has failed has told its own error by then, however long its plugin takes.
 func TestErrorsComeBeforeTheBackendCloses(t *testing.T) {
 	dir, recipes := t.TempDir(), t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, host.Prefix+"example"), "drun/plugins/example")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := programs.Link(dir, host.Prefix+"example"); err != nil {
+		t.Fatal(err)
 	}
 	const recipe = `# name: sync_grad of another number of parameters
 # ranks: 2 3
@@ -104,9 +104,8 @@ func onPlugin(t *testing.T, recipes, name, packages string) {
 		t.Skipf("%s is not here: apt-get install %s", name, packages)
 	}
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-tags", name, "-o", dir, "drun/plugins/"+name+"/drun-backend-"+name)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := programs.Link(dir, host.Prefix+name); err != nil {
+		t.Fatal(err)
 	}
 	t.Setenv("DRUN_PLUGIN_PATH", dir)
 	Run(t, recipes, name)

@@ -3,20 +3,19 @@ package client
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/element"
 	"drun/engine/rendezvous"
+	"drun/internal/programs"
 	"drun/plugins/host"
 	"drun/plugins/internal/wire"
 )
 
-// programs is where TestMain has put the example plugin.
-var programs string
+// plugins is the folder in which TestMain has put the example plugin.
+var plugins string
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv("HOSTTEST_PLUGIN"); name != "" && os.Getenv("DRUN_BACKEND_PLUGIN") != "" {
@@ -29,10 +28,9 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		programs = dir
-		build := exec.Command("go", "build", "-o", filepath.Join(dir, host.Prefix+"example"), "drun/plugins/example")
-		build.Stderr = os.Stderr
-		if err := build.Run(); err != nil {
+		plugins = dir
+		if err := programs.Link(dir, host.Prefix+"example"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		return m.Run()
@@ -49,7 +47,7 @@ func world(t disttest.TB, p *host.Plugin, n int) []collective.Comm {
 
 func example(t disttest.TB) *host.Plugin {
 	t.Helper()
-	p, err := host.Find("example", []host.Dir{{Path: programs}})
+	p, err := host.Find("example", []host.Dir{{Path: plugins}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,23 +13,22 @@ import (
 	"time"
 
 	"drun/internal/freeport"
+	"drun/internal/programs"
 )
 
-// programs builds drun and the plugin as they are installed, and gives what
-// runs drun in a folder of its own.
-func programs(t *testing.T) func(env []string, args ...string) (string, error) {
+// installed gives what runs drun, with its plugins as they are installed, in a folder of its own.
+func installed(t *testing.T) func(env []string, args ...string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "plugins"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for pkg, out := range map[string]string{"cmd/drun": "drun", "cmd/drun-plugin-host": "drun-plugin-host", "plugins/nccl/drun-backend-nccl": "plugins/drun-backend-nccl", "plugins/example": "plugins/drun-backend-example"} {
-		if text, err := exec.Command("go", "build", "-o", filepath.Join(dir, out), "drun/"+pkg).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, text)
+	drun := ""
+	for _, name := range []string{"drun-plugin-host", "drun-backend-nccl", "drun-backend-example", "drun"} {
+		var err error
+		if drun, err = programs.Path(name); err != nil {
+			t.Fatal(err)
 		}
 	}
 	return func(env []string, args ...string) (string, error) {
-		cmd := exec.Command(filepath.Join(dir, "drun"), args...)
+		cmd := exec.Command(drun, args...)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 		out, err := cmd.CombinedOutput()
 		return string(out), err
@@ -40,7 +39,7 @@ func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds programs and trains")
 	}
-	drun := programs(t)
+	drun := installed(t)
 	digits, err := filepath.Abs("../../examples/digits.star")
 	if err != nil {
 		t.Fatal(err)
