@@ -20,6 +20,9 @@ var ErrFingerprint = errors.New("collective: ranks made different calls")
 // builtin with different arguments. No data was touched, and the Comm goes on.
 var ErrArguments = errors.New("collective: ranks passed different arguments")
 
+// ErrAborted is the error of a call whose group another rank has aborted, which knows why.
+var ErrAborted = errors.New("the group was aborted by another rank")
+
 // ErrClosed is the error of a call on a Comm that has been closed.
 var ErrClosed = errors.New("the group is closed")
 
@@ -117,6 +120,14 @@ type BackendError struct {
 	Group   uint32 // that has this backend for itself; 0: the run has it
 	Rank    int
 	Msg     string
+	Own     bool `json:",omitempty"` // this rank's plugin itself failed, whatever other ranks did
+}
+
+// Suspects tells whether an error is what a rank believes of another one: an engine whose connection
+// ended does not know why, and who watches the processes may not have told yet.
+func Suspects(err error) bool {
+	var b *BackendError
+	return errors.As(err, &b) && !b.Own || errors.Is(err, ErrAborted) || errors.As(err, new(*PeerLostError))
 }
 
 func (e *BackendError) Error() string {
@@ -129,7 +140,7 @@ func (e *BackendError) In(group uint32, rank int, ranks []int) *BackendError {
 	if e.Group != 0 {
 		return e // it is already
 	}
-	return &BackendError{Backend: e.Backend, Group: group, Rank: rank, Msg: renameRanks(e.Msg, ranks)}
+	return &BackendError{Backend: e.Backend, Group: group, Rank: rank, Msg: renameRanks(e.Msg, ranks), Own: e.Own}
 }
 
 // numbered is a rank as a backend names it, perhaps with how many there are.

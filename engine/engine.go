@@ -29,6 +29,9 @@ type Failure struct {
 	// Secondary is set when the rank ended because another one did: it is never
 	// the cause that the run names.
 	Secondary bool
+	// Suspected is set when it is what a rank believes of another one, such as that it closed its
+	// connection: it is the cause only where no other failure is known.
+	Suspected bool `cbor:",omitempty"`
 }
 
 // NewFailure is the failure of a rank (-1: of none) by an error, now.
@@ -77,6 +80,9 @@ func First(failures []*Failure) *Failure {
 func before(a, b *Failure) bool {
 	if a.Secondary != b.Secondary {
 		return b.Secondary
+	}
+	if a.Suspected != b.Suspected {
+		return b.Suspected
 	}
 	if a.When != b.When {
 		return a.When < b.When

@@ -11,6 +11,7 @@ func TestFirstIsTheEarliestCauseOfItsOwn(t *testing.T) {
 	late := &engine.Failure{Rank: 1, When: 30}
 	early := &engine.Failure{Rank: 3, When: 20}
 	sameTime := &engine.Failure{Rank: 2, When: 20}
+	suspected := &engine.Failure{Rank: 4, When: 10, Suspected: true}
 	for _, c := range []struct {
 		all  []*engine.Failure
 		want *engine.Failure
@@ -20,6 +21,8 @@ func TestFirstIsTheEarliestCauseOfItsOwn(t *testing.T) {
 		{[]*engine.Failure{secondary, late}, late},
 		{[]*engine.Failure{late, secondary, early}, early},
 		{[]*engine.Failure{early, sameTime}, sameTime},
+		{[]*engine.Failure{suspected, late}, late},
+		{[]*engine.Failure{secondary, suspected}, suspected},
 	} {
 		if got := engine.First(c.all); got != c.want {
 			t.Errorf("First(%v) = %v, want %v", c.all, got, c.want)

@@ -228,7 +228,7 @@ func (c *Comm) Abort(cause error) {
 	c.w.tellAbort(c)
 }
 
-var errAborted = errors.New("hier: the group was aborted by another rank")
+var errAborted = fmt.Errorf("hier: %w", collective.ErrAborted)
 
 // flushLimit is how long messages on their way out keep a Comm open.
 const flushLimit = time.Second

@@ -230,7 +230,7 @@ func (w *world) explain(err error) error {
 	var bad *collective.CallError
 	switch {
 	case errors.As(err, &b):
-		return &collective.BackendError{Backend: b.Backend, Rank: w.rank, Msg: collective.Renamed(errors.New(b.Msg), linked).Error()}
+		return &collective.BackendError{Backend: b.Backend, Rank: w.rank, Msg: collective.Renamed(errors.New(b.Msg), linked).Error(), Own: b.Own}
 	case errors.As(err, &bad), errors.Is(err, context.Canceled), errors.Is(err, collective.ErrTimeout):
 		return err
 	}

@@ -56,7 +56,7 @@ const (
 	spinAsync = 100
 )
 
-var errAborted = errors.New("shm: the group was aborted by another rank")
+var errAborted = fmt.Errorf("shm: %w", collective.ErrAborted)
 
 // newComm joins the group of these ranks of the world, whose area is at offset,
 // as one of them.

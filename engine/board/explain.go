@@ -149,7 +149,22 @@ func (g *guard) explain(w *guardedWork, err error) error {
 			return g.fail(g.mismatch(w, fmt.Sprintf("rank %d has returned from main while others wait for it", rank)))
 		}
 	}
+	g.awaitCause(err)
 	return g.fail(err)
+}
+
+// causeGrace is how long what a rank believes of another one is held back for the news of what
+// became of that one.
+const causeGrace = 500 * time.Millisecond
+
+// awaitCause waits for the cause of an error that may be the trace of another rank's end.
+func (g *guard) awaitCause(err error) {
+	if !collective.Suspects(err) {
+		return
+	}
+	for end := time.Now().Add(causeGrace); g.board.Aborted() == nil && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // named gives an error of the group's own backend in terms of the world.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"drun/collective"
 	"drun/collective/disttest"
@@ -90,5 +91,27 @@ func TestErrorsOfAGroupsBackendNameRanksOfTheWorld(t *testing.T) {
 	}
 	if err := boards[0].Aborted(); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("the others get %v", err)
+	}
+}
+
+// What an engine says of a lost peer is held back for the news of what became of that one, which ends the wait at once.
+func TestALostPeerIsExplained(t *testing.T) {
+	groups, boards := ownBackend(t, func(c collective.Comm) collective.Comm {
+		if c.Rank() == 1 {
+			return plain{c}
+		}
+		return failing{c, &collective.BackendError{Backend: "special", Rank: c.Rank(), Msg: "connection closed by peer"}}
+	})
+	began := time.Now()
+	go func() {
+		time.Sleep(50 * time.Millisecond) // the agent takes a moment
+		boards[0].Abort(board.Observer, &collective.PeerLostError{Rank: 1, How: "killed by signal 9"})
+	}()
+	err := results(groups, collective.NewBarrier(), collective.NewBarrier())[0]
+	if err == nil || !strings.Contains(err.Error(), "rank 1 was lost: killed by signal 9") {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 400*time.Millisecond {
+		t.Errorf("the news came at once, and ended the wait after %v", took)
 	}
 }

@@ -200,5 +200,6 @@ type Exit struct {
 	Text   string
 	Clean  bool
 	Killed bool
-	Signal int // that killed it
+	Signal int  // that killed it
+	Ours   bool `cbor:",omitempty"` // drun itself ended it
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -31,6 +32,7 @@ type process struct {
 	pipes    []*os.File
 	reported bool // it said how its rank ended
 	exited   bool
+	killed   atomic.Bool // by drun, while it still ran
 }
 
 // spawn starts a worker. It inherits its end of the control channel as
@@ -158,7 +160,9 @@ func (p *process) listen(events chan<- event, wait func()) {
 	p.sweep()
 	p.drain()        // before the process is reaped: until then its group's number is its own
 	_ = p.cmd.Wait() // its state says how it ended
-	events <- event{rank: p.rank, exit: how(p.cmd.ProcessState)}
+	end := how(p.cmd.ProcessState)
+	end.Ours = p.killed.Load()
+	events <- event{rank: p.rank, exit: end}
 }
 
 // sweep waits for the worker's end and kills what it has started and left. The
@@ -202,6 +206,10 @@ const drainAtMost = time.Second
 
 // kill ends the worker and whatever it started.
 func (p *process) kill() {
+	var ended unix.Siginfo // of a process that has ended by itself, and is not reaped yet
+	if err := unix.Waitid(unix.P_PID, p.cmd.Process.Pid, &ended, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err == nil && ended.Signo == 0 {
+		p.killed.Store(true)
+	}
 	if err := unix.Kill(-p.cmd.Process.Pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 		_ = p.cmd.Process.Kill()
 	}

@@ -451,7 +451,7 @@ func (c *coordinator) exited(rank int, how *cluster.Exit) {
 		c.interrupt(sig) // it was sent to all of the run's processes: ranks ignore it once they run
 	}
 	c.fresh(func() {
-		if !c.ended.IsZero() {
+		if !c.ended.IsZero() && (how.Ours || !c.suspects()) {
 			return
 		}
 		lost := &collective.PeerLostError{Rank: rank, How: how.Text, Last: row}
@@ -463,6 +463,13 @@ func (c *coordinator) exited(rank int, how *cluster.Exit) {
 		c.failures = append(c.failures, f)
 		c.end(rank, lost, f)
 	})
+}
+
+// suspects tells whether all that is known of the end is what ranks believe of another one, so that a
+// rank's death explains it, though it was noticed later.
+func (c *coordinator) suspects() bool {
+	f := engine.First(c.failures)
+	return f != nil && f.Suspected
 }
 
 // fail notes why a rank, or the run, failed, and ends all ranks.

@@ -36,6 +36,7 @@ type peer struct {
 	states *states.Source                                       // what its ranks have handed over; nil: they do so here
 	own    atomic.Pointer[[]int]                                // Ranks, for the goroutine that hears it
 	lost   bool                                                 // it is gone
+	cut    bool                                                 // because its ranks did not end, see giveUp
 	mirrored
 }
 
@@ -230,7 +231,7 @@ func (c *coordinator) lost(p *peer) {
 		}
 	}
 	for _, rank := range left {
-		c.exited(rank, &cluster.Exit{Text: how})
+		c.exited(rank, &cluster.Exit{Text: how, Ours: p.cut})
 	}
 	if c.elastic() != nil { // it may only have been stopped, and must not go on with ranks that others have
 		p.Link.Send(&cluster.ToNode{End: &cluster.End{ID: c.record.ID(), Name: c.record.Name(), Code: exit.RankLost, Failure: &engine.Failure{Rank: board.Observer, Code: exit.RankLost,
@@ -273,6 +274,7 @@ func (c *coordinator) giveUp() {
 	}
 	for _, p := range c.peers[1:] {
 		if len(c.left(p)) > 0 {
+			p.cut = true
 			go p.Link.Close()
 		}
 	}

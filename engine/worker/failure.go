@@ -23,5 +23,6 @@ func (w *worker) failure(err error) *engine.Failure {
 		f.Traceback += "\n" + string(p.Stack)
 	}
 	f.Secondary = errors.As(err, new(*collective.AbortError))
+	f.Suspected = !f.Secondary && collective.Suspects(err)
 	return f
 }

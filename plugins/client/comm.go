@@ -134,7 +134,7 @@ func (c *Comm) ask(ctx context.Context, request func(context.Context) (*wire.Ope
 }
 
 func (p *port) broken(msg string) error {
-	return &collective.BackendError{Backend: p.plugin.Name, Rank: p.rank, Msg: msg}
+	return &collective.BackendError{Backend: p.plugin.Name, Rank: p.rank, Msg: msg, Own: true}
 }
 
 // matches reports whether the plugin's Comm is the one that was asked for.

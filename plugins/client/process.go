@@ -252,7 +252,7 @@ func (x *process) watch() {
 
 // die ends all waits for the plugin.
 func (x *process) die(msg string) {
-	var err error = &collective.BackendError{Backend: x.plugin.Name, Rank: x.rank, Msg: msg}
+	var err error = &collective.BackendError{Backend: x.plugin.Name, Rank: x.rank, Msg: msg, Own: true}
 	if !x.dead.CompareAndSwap(nil, &err) {
 		return
 	}
