@@ -118,6 +118,10 @@ type Receipt interface {
 	Source() int // once it is Done
 }
 
+// A Taker is a Comm whose messages arrive only while their receiver waits for something. TakeMessages makes
+// room for their senders without waiting, and tells whether something came.
+type Taker interface{ TakeMessages() bool }
+
 // An Arena is a Comm with memory that it can reduce without copying it first.
 type Arena interface {
 	// Alloc gives zeroed memory for count elements. Calls on it need no copy

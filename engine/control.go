@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"drun/engine/board"
 	"drun/engine/rendezvous"
 	"drun/internal/exit"
 
@@ -143,6 +144,7 @@ type ToWorker struct {
 	HandOver *HandOver `cbor:",omitempty"`
 	Saved    *Saved    `cbor:",omitempty"`
 	State    *Restored `cbor:",omitempty"`
+	Parted   bool      `cbor:",omitempty"` // all ranks have returned from main, or have left the group
 	Found    *Found    `cbor:",omitempty"`
 }
 
@@ -167,7 +169,16 @@ type ToAgent struct {
 	Uses      *Uses            `cbor:",omitempty"`
 	Counts    map[string]int64 `cbor:",omitempty"` // what the plugin has done
 	Failure   *Failure         `cbor:",omitempty"`
+	Leave     *Leave           `cbor:",omitempty"`
 	Done      bool             `cbor:",omitempty"` // main returned and everything was sent
+}
+
+// Leave says that main has returned, or that the rank has left a group that its ranks destroy. It goes on once
+// the others have said so too, and their messages have been compared.
+type Leave struct {
+	Group    uint32
+	Ranks    []int // of the group; nil: main has returned
+	Messages []board.Messages
 }
 
 // Machine is where a rank runs, and with what it computes.

@@ -233,17 +233,6 @@ var errAborted = fmt.Errorf("hier: %w", collective.ErrAborted)
 // flushLimit is how long messages on their way out keep a Comm open.
 const flushLimit = time.Second
 
-// Linger waits until every rank of the world has called it. Ranks pass on others' messages,
-// so none may close its Comm, all being well, while another still communicates.
-func (c *Comm) Linger(ctx context.Context) error {
-	call := collective.NewBarrier()
-	work, err := c.w.last.Start(&call)
-	if err != nil {
-		return err
-	}
-	return work.Wait(ctx)
-}
-
 // Close ends what is pending and gives back what the Comm holds.
 func (c *Comm) Close() error {
 	c.close.Do(func() {
@@ -277,9 +266,6 @@ func (w *world) shut() error {
 	w.stop()
 	w.busy.Wait()
 	var errs []error
-	if w.last != nil {
-		errs = append(errs, w.last.Close())
-	}
 	errs = append(errs, w.near.Close())
 	if w.far != nil {
 		errs = append(errs, w.far.Close())

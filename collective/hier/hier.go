@@ -83,17 +83,9 @@ func (b *Backend) Open(ctx context.Context, of collective.World) (collective.Com
 	for i := range all {
 		all[i] = i
 	}
-	c := newComm(w, 0, all, near)
 	w.pumps()
-	if w.last, err = c.split(ctx, collective.Group{ID: lastGroup, Ranks: all}); err != nil {
-		c.Abort(err)
-		return nil, errors.Join(err, c.Close())
-	}
-	return c, nil
+	return newComm(w, 0, all, near), nil
 }
-
-// lastGroup is the id of the group in which the ranks say that they are done.
-const lastGroup = 1<<32 - 1
 
 // linkStore is a part of the store, for the ranks of a link.
 type linkStore struct {
@@ -147,7 +139,6 @@ type world struct {
 	rank int
 	near *shm.Comm
 	far  collective.Comm // of this rank's link; nil: it has none
-	last *Comm           // for Linger
 	ctx  context.Context // ends with the world's Comm
 	stop func()          //
 	busy sync.WaitGroup  // goroutines that use near or far

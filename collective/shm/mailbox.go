@@ -98,13 +98,22 @@ func (m *mailbox) pumpUntil(ctx context.Context, done func() bool) error {
 	return failed
 }
 
+// TakeMessages moves what has arrived into memory of this rank.
+func (c *Comm) TakeMessages() bool {
+	c.mailbox.mu.Lock()
+	defer c.mailbox.mu.Unlock()
+	return c.mailbox.pump()
+}
+
 // pump moves what has arrived out of the rings. The mailbox is locked.
-func (m *mailbox) pump() {
+func (m *mailbox) pump() (moved bool) {
 	for source := range m.incoming {
 		if source != m.comm.rank && m.pumpFrom(source) {
 			m.doorbell(source).Open() // there is space again
+			moved = true
 		}
 	}
+	return moved
 }
 
 // pumpFrom empties the ring from a rank, and reports whether anything came.

@@ -33,9 +33,10 @@ type guard struct {
 	slept    int64          // when the wait had taken longer than a wait that spins; 0: it has not
 	messages []*guardedWork // asynchronous sends and receives that may be under way
 	traffic  []*traffic     // by rank in the group, see trafficWith
-	calls    []*guardedWork // asynchronous collectives that may be under way, or have failed
-	over     time.Time      // since when the peer is over, see check
-	watch    deadlockWatch
+	counted
+	calls []*guardedWork // asynchronous collectives that may be under way, or have failed
+	over  time.Time      // since when the peer is over, see check
+	watch deadlockWatch
 }
 
 // Guard wraps the world's communicator of this rank: its calls, and those of
@@ -99,10 +100,6 @@ func (g *guard) Start(c *collective.Call) (collective.Work, error) {
 		w = &guardedWork{g: g}
 	}
 	w.begin(c)
-	if c.Kind == collective.Send && g.board.State(g.ranks[c.Peer]) == collective.Returned {
-		w.busy = false
-		return nil, g.fail(g.mismatch(w, fmt.Sprintf("rank %d has returned from main, and takes no message", g.ranks[c.Peer])))
-	}
 	finished := g.finished()
 	inner, err := g.comm.Start(c)
 	if err != nil {
@@ -120,6 +117,9 @@ func (g *guard) Start(c *collective.Call) (collective.Work, error) {
 	}
 	if c.Seq == 0 {
 		g.started(w)
+	}
+	if c.Kind == collective.Send {
+		g.exchange(&g.sent, c.Peer, c.Tag, c.Pos)
 	}
 	return w, nil
 }

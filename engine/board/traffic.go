@@ -72,6 +72,7 @@ func (w *guardedWork) count() {
 	} else {
 		w.g.trafficWith(peer).received[share(w.tag)]++
 		w.g.flowTo(peer).received.Add(tallyOf(1, w.g.group, w.tag))
+		w.g.exchange(&w.g.received, peer, w.tag, collective.Position{})
 	}
 }
 
@@ -131,14 +132,14 @@ func (g *guard) flowTo(peer int) *flow {
 	return g.board.flow(g.board.rank, g.ranks[peer])
 }
 
-// flowGrace is how long a wait for a message of a rank that has returned may go on:
-// that rank may have done its part, though it has not ended here.
+// flowGrace is how long a wait for a message of a rank that has returned, or to it, may go on: that rank
+// may have done its part, though it has not ended here, and takes what is sent to it.
 func (g *guard) flowGrace(w *guardedWork, rank int) time.Duration {
+	if w.kind == collective.Send {
+		return lastGrace
+	}
 	theirs, ours := g.board.flow(rank, g.board.rank), g.board.flow(g.board.rank, rank)
 	open := theirs.started.Load() - ours.received.Load()
-	if w.kind == collective.Send {
-		open = theirs.received.Load() - ours.sent.Load()
-	}
 	switch n := uint32(open); {
 	case int32(n) <= 0:
 		return 0

@@ -187,6 +187,21 @@ func (b *Bundle) Source(file string) *engine.Source {
 	return nil
 }
 
+// Fault tells of an error at a position, in files as they are shown, as a rank does: in one line, and with that
+// of the source.
+func (b *Bundle) Fault(file string, line, col int32, msg string) (message, excerpt string) {
+	e := &lang.Error{Pos: syntax.MakePosition(&file, line, col), Msg: msg}
+	message, excerpt, _ = strings.Cut(strings.TrimRight(e.Render(func(name string) []byte {
+		for _, s := range b.Sources {
+			if Display(b.Name, s.Path) == name {
+				return s.Content
+			}
+		}
+		return nil
+	}), "\n"), "\n")
+	return message, excerpt
+}
+
 // maxFile bounds how much of a file is read; lang reports larger ones with a position.
 const maxFile = 16 << 20
 

@@ -61,6 +61,7 @@ type attempt struct {
 	grows    bool      // it ends because a node has come
 	stall    stall
 	rounds   rounds
+	leavers  map[party]leaving // some of whose ranks have not come yet
 }
 
 // rankState is what became of a rank.
@@ -361,6 +362,8 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 		})
 	case m.Taken:
 		c.record.Taken(rank)
+	case m.Leave != nil:
+		c.leave(rank, m.Leave)
 	case m.Failure != nil:
 		c.ranks[rank].reported = true
 		c.fail(m.Failure)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"drun/collective"
 	"drun/collective/hier"
@@ -142,22 +143,43 @@ type ownGroup struct {
 	comm collective.Comm
 }
 
-// leaveGroup lets go of a group whose ranks leave it together, before it is closed.
-func (w *worker) leaveGroup(ctx context.Context, id uint32) {
-	w.groups = slices.DeleteFunc(w.groups, func(g ownGroup) bool {
-		if g.id == id {
-			linger(ctx, g.comm)
-		}
-		return g.id == id
-	})
+// leaveGroup waits until all ranks of a group that they destroy have come, and lets go of it. The error
+// is of the rank that does not come, or the end of the run.
+func (w *worker) leaveGroup(ctx context.Context, id uint32, ranks []int) error {
+	leave := &engine.Leave{Group: id, Ranks: ranks}
+	if m := w.board.Exchanged(id); m != nil {
+		leave.Messages = append(leave.Messages, *m)
+	}
+	_, err := w.askWithin(ctx, "leaving a group", &engine.ToAgent{Leave: leave})
+	w.groups = slices.DeleteFunc(w.groups, func(g ownGroup) bool { return g.id == id })
+	return err
 }
 
-// linger waits while other ranks may need this one's Comm. What goes wrong then is the failure
-// of another rank.
-func linger(ctx context.Context, comm collective.Comm) {
-	if l, ok := comm.(interface{ Linger(context.Context) error }); ok {
-		_ = l.Linger(ctx)
+// part waits until all ranks have returned from main: none may close its backend, nor leave messages in their
+// senders' way, while another still communicates. What goes wrong then is the failure of another rank.
+func (w *worker) part(comm collective.Comm) {
+	if comm == nil {
+		return
 	}
+	over, taken := make(chan struct{}), make(chan struct{})
+	messages := w.board.AllExchanged()
+	go func() {
+		defer close(taken)
+		const least, most = 100 * time.Microsecond, 10 * time.Millisecond
+		for pause := least; ; pause = min(2*pause, most) {
+			if w.board.TakeMessages() {
+				pause = least
+			}
+			select {
+			case <-over:
+				return
+			case <-time.After(pause):
+			}
+		}
+	}()
+	_, _ = w.ask("", &engine.ToAgent{Leave: &engine.Leave{Messages: messages}})
+	close(over)
+	<-taken
 }
 
 // closeGroups closes the groups' own backends, the latest first.

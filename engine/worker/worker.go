@@ -212,11 +212,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		return err
 	}
 	w.board.SetState(collective.Returned)
-	until := &collective.WaitLimit{Context: w.ctx, Check: w.board.Aborted}
-	linger(until, w.comm)
-	for _, g := range w.groups {
-		linger(until, g.comm)
-	}
+	w.part(comm)
 	if w.counts != nil && job.Counted {
 		return w.channel.Send(&engine.ToAgent{Counts: w.counts()})
 	}
@@ -327,14 +323,25 @@ func (w *worker) listen() {
 
 // ask sends a message that has a reply, and waits for it.
 func (w *worker) ask(doing string, msg *engine.ToAgent) (*engine.ToWorker, error) {
+	return w.askWithin(w.ctx, doing, msg)
+}
+
+// askWithin waits no longer than ctx lets a wait last.
+func (w *worker) askWithin(ctx context.Context, doing string, msg *engine.ToAgent) (*engine.ToWorker, error) {
 	w.board.Note(doing)
 	defer w.board.Note("")
 	if err := w.channel.Send(msg); err != nil {
 		return nil, err
 	}
+	var late <-chan time.Time
+	if p, ok := ctx.(*collective.WaitLimit); ok && p.Limit > 0 {
+		late = time.After(p.Limit)
+	}
 	select {
 	case reply := <-w.replies:
 		return &reply, nil
+	case <-late:
+		return nil, exit.Errorf(exit.Timeout, "%s took longer than its limit: another rank does not answer", doing)
 	case <-w.ctx.Done():
 		return nil, context.Cause(w.ctx)
 	}

@@ -19,7 +19,7 @@ type destroyed struct {
 func (d *destroyed) Start(*collective.Call) (collective.Work, error) { return nil, d.err }
 
 // destroyGroup ends a group. Its ranks leave together: what one has started, the others have
-// taken by then, so a backend of the group's own can be closed at once.
+// taken by then, so a backend of the group's own can be closed at once. What was sent on it has been received.
 func (w *World) destroyGroup(c *starlib.Call) (starlark.Value, error) {
 	g := starlib.Must(w.anyGroup(c))
 	ctx := starlib.Must(w.until(c))
@@ -51,11 +51,15 @@ func (w *World) destroyGroup(c *starlib.Call) (starlark.Value, error) {
 	if err := g.do(ctx, collective.NewBarrier(), at); err != nil {
 		return nil, err
 	}
+	if w.leave != nil {
+		if err := w.leave(ctx, g.id, g.ranks); err != nil {
+			return nil, err
+		}
+	}
 	comm := g.comm
 	g.comm = &destroyed{comm, fmt.Errorf("the group of %s was destroyed at %s", collective.RankList(g.ranks), at.Pos)}
 	if g.backend == w.all.backend {
 		return starlark.None, nil // it has the world's connections
 	}
-	w.leave(ctx, g.id)
 	return starlark.None, comm.Close()
 }

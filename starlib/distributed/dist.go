@@ -27,8 +27,8 @@ type World struct {
 	all     *Group // the group of all ranks
 	local   *Group // that of the ranks of this rank's node
 	open    func(ctx context.Context, backend string, group collective.Group) (collective.Comm, error)
-	leave   func(ctx context.Context, group uint32)
-	ctx     context.Context // ends when the run is aborted
+	leave   func(ctx context.Context, group uint32, ranks []int) error // nil: nothing waits
+	ctx     context.Context                                            // ends when the run is aborted
 	tensors *tensor.Context
 	random  *tensor.Generator // the stream that all ranks share
 	largest int               // bytes of plain values in one call
@@ -53,8 +53,8 @@ type Config struct {
 	Backend string
 	// OpenGroup makes the Comm of a group that has another backend; nil: there is none other.
 	OpenGroup func(ctx context.Context, backend string, group collective.Group) (collective.Comm, error)
-	// LeaveGroup is told of a group made by OpenGroup, by its number, before its Comm is closed early.
-	LeaveGroup func(ctx context.Context, group uint32)
+	// LeaveGroup is told of a group that its ranks destroy, before its Comm is closed, and waits for the others.
+	LeaveGroup func(ctx context.Context, group uint32, ranks []int) error
 	Timeout    time.Duration // of a call that has none of its own
 	Heap       int           // bytes that this rank's plain values may take; 0: no limit
 	Tensors    *tensor.Context

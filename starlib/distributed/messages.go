@@ -23,8 +23,9 @@ func (w *World) messages() []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `send(x, dst: int, tag: int = 0, group: Group = None, timeout: number = None)`,
-			Doc: "Sends a tensor or plain value to rank dst, and waits until dst receives it. Messages are matched by\n" +
-				"sender and tag; different tags may be received in any order.",
+			Doc: "Sends a tensor or plain value to rank dst. It may return before dst receives it, but that dst never does\n" +
+				"is an error when all ranks have returned from main, or when the group is destroyed. Messages are matched\n" +
+				"by sender and tag; different tags may be received in any order.",
 			Fn: send(false),
 		},
 		{
