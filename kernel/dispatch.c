@@ -10,7 +10,7 @@
 #endif
 
 static int always(void) { return 1; }
-#if defined __x86_64__
+#if defined __x86_64__ && !defined SCALAR_ONLY
 static int has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 static int has_avx512(void) {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
@@ -33,7 +33,8 @@ static const struct {
     int (*usable)(void);
 } paths[] = {
     {&drun_scalar, always},
-#if defined __x86_64__
+#if defined SCALAR_ONLY // the race detector does not see into C: its builds compile one path, quickly
+#elif defined __x86_64__
     {&drun_avx2, has_avx2},
     {&drun_avx512, has_avx512},
     {&drun_avx512bf16, has_avx512bf16},

@@ -1,6 +1,7 @@
 package kernel
 
 // #cgo CFLAGS: -std=c11 -O3 -Wall -Wno-psabi -Wno-unknown-pragmas
+// #cgo race CFLAGS: -Og -w -DSCALAR_ONLY
 // #cgo LDFLAGS: -lm -lpthread
 // #define DRUN_MEM char
 // #include "kernel.h"

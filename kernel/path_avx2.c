@@ -1,4 +1,4 @@
-#if defined __x86_64__
+#if defined __x86_64__ && !defined SCALAR_ONLY
 #include <immintrin.h>
 #if defined __clang__
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)

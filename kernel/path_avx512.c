@@ -1,4 +1,4 @@
-#if defined __x86_64__
+#if defined __x86_64__ && !defined SCALAR_ONLY
 #include <immintrin.h>
 #if defined __clang__
 #pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512vl,avx512dq,avx512bw,avx512bf16,amx-tile,amx-bf16"))), apply_to = function)

@@ -9,7 +9,9 @@ import (
 
 func TestUnreceived(t *testing.T) {
 	line := func(n int32) collective.Position { return collective.Position{File: "a.star", Line: n} }
-	sent := func(peer, tag int, n uint64, at int32) Count { return Count{Peer: peer, Tag: tag, N: n, Last: line(at)} }
+	sent := func(peer, tag int, n uint64, at int32) Count {
+		return Count{Peer: peer, Tag: tag, N: n, Last: line(at)}
+	}
 	got := func(peer, tag int, n uint64) Count { return Count{Peer: peer, Tag: tag, N: n} }
 	for name, test := range map[string]struct {
 		ranks map[int][]Messages
