@@ -33,9 +33,10 @@ func tree(t *testing.T, folder string) map[string]string {
 	return files
 }
 
+// saveOne saves what goes into a pack.
 func saveOne(t *testing.T, s *Store, step int64) {
 	t.Helper()
-	_, err := s.Save("r", step, nil, map[int][]Entry{0: {{Name: "w", Data: noise(uint64(step), 1000)}}})
+	_, err := s.Save("r", step, nil, map[int][]Entry{0: {{Name: "w", Data: noise(uint64(step), large)}}})
 	ok(t, err)
 }
 
@@ -195,7 +196,7 @@ func TestGarbage(t *testing.T) {
 	ok(t, err)
 	write := func(sha string) *pack {
 		p := s.newPack(origin{store, generation})
-		ok(t, p.add(map[string][]byte{sha: []byte("x")}))
+		ok(t, p.add(map[string][]byte{sha: make([]byte, large)}))
 		ok(t, p.sync())
 		return p
 	}

@@ -27,17 +27,21 @@ func alter(path, statement string, args ...any) error {
 	return err
 }
 
-func craftedPart(rank int) []Entry {
-	return []Entry{{Name: "w", Kind: "tensor", DType: "float32", Shape: []int{10, 25}, Data: noise(uint64(rank), 1000)}, {Name: "n", Kind: "value", Shape: []int{}, Data: []byte{5}}}
+func craftedPart(step int64, rank int) []Entry {
+	part := []Entry{{Name: "w", Kind: "tensor", DType: "float32", Shape: []int{10, 25}, Data: noise(uint64(rank), 1000)}, {Name: "n", Kind: "value", Shape: []int{}, Data: []byte{5}}}
+	if step == 1 {
+		part = append(part, Entry{Name: "b", Kind: "tensor", DType: "uint8", Shape: []int{large}, Data: noise(9, large)})
+	}
+	return part
 }
 
-// crafted makes a home with a checkpoint of two ranks, and gives the path of its pack.
+// crafted makes a home with checkpoints of two ranks, one in the catalog and one partly in a pack, and gives the path of that.
 func crafted(t testing.TB, home string) string {
 	t.Helper()
 	s, err := Open(home)
 	ok(t, err)
 	for step := range int64(2) {
-		_, err = s.Save("r", step, nil, map[int][]Entry{0: craftedPart(0), 1: craftedPart(1)})
+		_, err = s.Save("r", step, nil, map[int][]Entry{0: craftedPart(step, 0), 1: craftedPart(step, 1)})
 		ok(t, err)
 	}
 	ok(t, s.Close())
@@ -68,7 +72,7 @@ func readAll(home string) error {
 			if err != nil {
 				return err
 			}
-			if !reflect.DeepEqual(entries, craftedPart(rank)) || info.WorldSize != 2 || ref.label == "step 0" && info.Step != 0 {
+			if !reflect.DeepEqual(entries, craftedPart(info.Step, rank)) || info.WorldSize != 2 || ref.label == "step 0" && info.Step != 0 {
 				return fmt.Errorf("wrong weights: rank %d of %s is %+v, %+v", rank, ref.label, info, entries)
 			}
 		}
@@ -120,15 +124,23 @@ func TestCraftedCheckpoints(t *testing.T) {
 		{"UPDATE checkpoints SET time = 'now'", "checkpoints.time of step 0"},
 		{"UPDATE chunks SET bytes = 1 << 40", `chunks.bytes of "w": is 1099511627776`},
 		{"UPDATE chunks SET bytes = 0", `chunks.bytes of "w": is 0`},
-		{"UPDATE chunks SET row = 77", "no rows"},
-		{"UPDATE packs SET file = '../../x'", `packs.file of "w": "../../x" is no name of a pack`},
-		{"UPDATE entry_chunks SET sha256 = (SELECT min(sha256) FROM chunks)", `entries.bytes of`},
+		{"UPDATE chunks SET row = 77 WHERE pack IS NOT NULL", "no rows"},
+		{"UPDATE packs SET file = '../../x'", `packs.file of "b": "../../x" is no name of a pack`},
+		{"UPDATE entry_chunks SET chunk = (SELECT min(id) FROM chunks)", `entries.bytes of`},
 		{"UPDATE catalog SET generation = 'x'", `name "generation"`},
 		{"DROP TABLE entries; CREATE VIEW entries AS " + endless + "SELECT i AS id, 1 AS checkpoint, 0 AS rank, 'w' AS name, '' AS kind, '' AS dtype, '[]' AS shape, 0 AS bytes FROM n",
 			"does not have the tables of drun's checkpoint catalog"},
 		{"CREATE TRIGGER t AFTER INSERT ON packs BEGIN DELETE FROM checkpoints; END", "does not have the tables"},
-		{"PACK UPDATE chunks SET data = zeroblob(5000000)", "does not have 1000 bytes"},
-		{"PACK UPDATE chunks SET data = zeroblob(length(data))", `chunk 0 of "w" does not have its SHA-256`},
+		{"UPDATE chunks SET data = zeroblob(5000000) WHERE pack IS NULL", `checkpoints.db is damaged (chunk 0 of "w" does not have 1000 bytes`},
+		{"UPDATE chunks SET data = zeroblob(length(data)) WHERE pack IS NULL", `checkpoints.db is damaged (chunk 0 of "w" does not have its SHA-256`},
+		{"UPDATE chunks SET data = 'text' WHERE pack IS NULL", `chunk 0 of "w" does not have 1000 bytes`},
+		{"UPDATE chunks SET data = NULL", `chunk 0 of "w" does not have 1000 bytes`},
+		{"UPDATE chunks SET pack = 77 WHERE pack IS NULL", `checkpoints.db is damaged (chunk 0 of "w": file does not exist)`},
+		{"UPDATE chunks SET pack = NULL", fmt.Sprintf(`chunk 0 of "b" does not have %d bytes`, large)},
+		{"UPDATE chunks SET sha256 = zeroblob(32) WHERE bytes = 1000 AND id = (SELECT min(id) FROM chunks)", `is not as it was saved`},
+		{"DELETE FROM chunks WHERE pack IS NULL", `entries.bytes of "w": is 1000, but its chunks have 0`},
+		{"PACK UPDATE chunks SET data = zeroblob(5000000)", fmt.Sprintf("does not have %d bytes", large)},
+		{"PACK UPDATE chunks SET data = zeroblob(length(data))", `chunk 0 of "b" does not have its SHA-256`},
 		{"PACK UPDATE chunks SET data = 'text'", "does not have"},
 		{"PACK DROP TABLE chunks; CREATE VIEW chunks AS " + endless + "SELECT i AS id, '' AS sha256, x'00' AS data FROM n WHERE i < 0", "its tables are not those of a pack"},
 	} {
@@ -155,8 +167,8 @@ func FuzzCheckpoints(f *testing.F) {
 	pack := filepath.Base(crafted(f, home))
 	columns := strings.Fields(`checkpoints.id checkpoints.run checkpoints.step checkpoints.score checkpoints.world_size checkpoints.bytes checkpoints.time
 		entries.id entries.checkpoint entries.rank entries.name entries.kind entries.dtype entries.shape entries.bytes
-		packs.id packs.file chunks.sha256 chunks.pack chunks.row chunks.bytes entry_chunks.entry entry_chunks.n entry_chunks.sha256
-		catalog.store catalog.generation`)
+		entries.digest packs.id packs.file chunks.id chunks.sha256 chunks.pack chunks.row chunks.bytes chunks.sum chunks.data
+		entry_chunks.entry entry_chunks.n entry_chunks.chunk catalog.store catalog.generation`)
 	for i := range columns {
 		f.Add(uint16(i), uint16(i), int64(-1), "")
 		f.Add(uint16(i), uint16(i+1), int64(1)<<60, "[1, 2]")

@@ -38,10 +38,14 @@ const crashRanks = 2
 
 // state is what rank saves at a step; part of it does not change.
 func state(step int64, rank int) []Entry {
+	size := 1 << 20
+	if os.Getenv("DRUN_TEST_SMALL") != "" {
+		size = 5000
+	}
 	return []Entry{
 		{Name: "step", Data: []byte(strconv.FormatInt(step, 10))},
-		{Name: "fixed", Data: noise(99, 2<<20)},
-		{Name: "w", Shape: []int{3, 100000}, DType: "float32", Kind: "tensor", Data: noise(uint64(step)*10+uint64(rank), 3<<20)},
+		{Name: "fixed", Data: noise(99, 2*size)},
+		{Name: "w", Shape: []int{3, size / 20}, DType: "float32", Kind: "tensor", Data: noise(uint64(step)*10+uint64(rank), 3*size)},
 	}
 }
 
@@ -52,8 +56,8 @@ func save(home string, most int64) error {
 	if err != nil {
 		return err
 	}
-	step := int64(0)
-	if info, err := s.Find("r", Last); err == nil {
+	step, run := int64(0), os.Getenv("DRUN_TEST_RUN")
+	if info, err := s.Find(run, Last); err == nil {
 		step = info.Step
 	}
 	for {
@@ -63,7 +67,7 @@ func save(home string, most int64) error {
 			parts[rank] = state(step, rank)
 		}
 		fmt.Println("saving", step)
-		if _, err := s.Save("r", step, nil, parts); err != nil {
+		if _, err := s.Save(run, step, nil, parts); err != nil {
 			return err
 		}
 		fmt.Println("saved", step)
@@ -71,7 +75,7 @@ func save(home string, most int64) error {
 			return nil
 		}
 		if step > 3 {
-			if err := remove(s, "r", step-3); err != nil {
+			if err := remove(s, run, step-3); err != nil {
 				return err
 			}
 		}
@@ -88,7 +92,7 @@ func TestKilledWhileSaving(t *testing.T) {
 	for round := range rounds {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		cmd := exec.CommandContext(ctx, os.Args[0])
-		cmd.Env = append(os.Environ(), "DRUN_TEST_SAVE="+home)
+		cmd.Env = append(os.Environ(), "DRUN_TEST_SAVE="+home, "DRUN_TEST_RUN=r")
 		out, err := cmd.StdoutPipe()
 		ok(t, err)
 		var stderr bytes.Buffer

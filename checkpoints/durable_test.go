@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -22,13 +23,13 @@ func strace(t *testing.T) {
 
 // calls are the system calls of a process that saves a checkpoint, in order: those
 // that write to, or synchronise, the files beneath its home.
-func calls(t *testing.T) []string {
+func calls(t *testing.T, env ...string) []string {
 	t.Helper()
 	strace(t)
 	home, trace := t.TempDir(), filepath.Join(t.TempDir(), "trace")
 	cmd := exec.Command("strace", "-f", "-y", "-qq", "-s", "0", "-o", trace, "-e", "trace=write,pwrite64,writev,pwritev,fsync,fdatasync,ftruncate",
 		os.Args[0])
-	cmd.Env = append(os.Environ(), "DRUN_TEST_SAVE="+home, "DRUN_TEST_SAVES=1")
+	cmd.Env = append(os.Environ(), append(env, "DRUN_TEST_SAVE="+home, "DRUN_TEST_SAVES=1")...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -73,20 +74,32 @@ func calls(t *testing.T) []string {
 // A save is durable in this order: the pack, the folder that names it, then the
 // catalog that refers to it.
 func TestDurableInOrder(t *testing.T) {
-	list := calls(t)
-	last := func(want string) int {
-		for i := len(list) - 1; i >= 0; i-- {
-			if list[i] == want {
-				return i
+	inOrder(t, calls(t), "write pack", "sync pack", "sync folder", "write checkpoints.db-wal", "sync checkpoints.db-wal")
+}
+
+// One that is small is in the catalog alone.
+func TestSmallDurableInOrder(t *testing.T) {
+	list := calls(t, "DRUN_TEST_SMALL=1")
+	inOrder(t, list, "write checkpoints.db-wal", "sync checkpoints.db-wal")
+	if slices.Contains(list, "write pack") || slices.Contains(list, "sync folder") {
+		t.Errorf("there is a pack:\n%s", strings.Join(list, "\n"))
+	}
+}
+
+// inOrder checks that the last of each of these calls comes before the last of the next.
+func inOrder(t *testing.T, list []string, order ...string) {
+	t.Helper()
+	before := -1
+	for _, want := range order {
+		last := -1
+		for i, call := range list {
+			if call == want {
+				last = i
 			}
 		}
-		t.Fatalf("there is no %q among\n%s", want, strings.Join(list, "\n"))
-		return 0
-	}
-	order := []string{"write pack", "sync pack", "sync folder", "write checkpoints.db-wal", "sync checkpoints.db-wal"}
-	for i := 1; i < len(order); i++ {
-		if last(order[i-1]) > last(order[i]) {
-			t.Errorf("the last %q comes after the last %q:\n%s", order[i-1], order[i], strings.Join(list, "\n"))
+		if last <= before {
+			t.Errorf("the last %q is not where it should be:\n%s", want, strings.Join(list, "\n"))
 		}
+		before = last
 	}
 }

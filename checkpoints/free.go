@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"drun/internal/sqldb"
@@ -13,7 +12,7 @@ import (
 
 // Freed is what Free did.
 type Freed struct {
-	Bytes int64 // of packs that were removed, less those of packs that were written instead
+	Bytes int64 // of packs that were removed and of the catalog's file, less those that were written instead
 	// Quarantined are the packs that Open moved there, which Free does not touch.
 	Quarantined      int
 	QuarantinedBytes int64
@@ -24,6 +23,10 @@ type Freed struct {
 // Free removes what no checkpoint needs: packs, the parts of packs, and checkpoints
 // whose step was saved anew while a run held them. Others may save and load meanwhile.
 func (s *Store) Free() (f Freed, err error) {
+	before, _, err := s.pages()
+	if err != nil {
+		return f, err
+	}
 	lost, err := s.list("instr(run, ?) > 0", replaced)
 	if err != nil {
 		return f, err
@@ -33,6 +36,9 @@ func (s *Store) Free() (f Freed, err error) {
 	}
 	f.Damaged = []error{}
 	err = s.rewrite(func(p packUse) (bool, error) {
+		if p.live <= small { // it goes into the catalog
+			return true, nil
+		}
 		db, err := s.openPack(p.file)
 		if err != nil {
 			return false, err
@@ -45,11 +51,41 @@ func (s *Store) Free() (f Freed, err error) {
 		return chunks > p.chunks, nil
 	}, &f.Damaged)
 	f.Bytes = s.freed.Load()
+	if err == nil {
+		err = s.shrink()
+	}
 	if err != nil {
 		return f, err
 	}
+	after, _, err := s.pages()
+	if err != nil {
+		return f, err
+	}
+	f.Bytes += before - after
 	f.Quarantined, f.QuarantinedBytes, err = s.quarantined()
 	return f, err
+}
+
+// pages are the bytes of the catalog's file, and those of them that are free.
+func (s *Store) pages() (all, free int64, err error) {
+	err = s.sql.QueryRow(`SELECT page_count * page_size, freelist_count * page_size
+		FROM pragma_page_count, pragma_freelist_count, pragma_page_size`).Scan(&all, &free)
+	return all, free, s.wrap(err)
+}
+
+// shrink gives the file system back what is free in the catalog, if it is worth writing the catalog anew. What stays, also
+// because the catalog is locked or the disk full, the next saves use.
+func (s *Store) shrink() error {
+	all, free, err := s.pages()
+	if err != nil || free < all/10 {
+		return err
+	}
+	for _, statement := range []string{"VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"} {
+		if _, err := s.sql.Exec(statement); err != nil && !sqldb.IsLocked(err) && !sqldb.IsFull(err) {
+			return s.wrap(err)
+		}
+	}
+	return nil
 }
 
 func (s *Store) quarantined() (packs int, bytes int64, err error) {
@@ -169,7 +205,7 @@ func (s *Store) rewritePack(file string) error {
 }
 
 func (s *Store) chunksOf(file string) (list []place, err error) {
-	rows, err := s.sql.Query("SELECT sha256, row, bytes FROM chunks WHERE pack = (SELECT id FROM packs WHERE file = ?) ORDER BY row", file)
+	rows, err := s.sql.Query("SELECT lower(hex(sha256)), row, bytes FROM chunks WHERE pack = (SELECT id FROM packs WHERE file = ?) ORDER BY row", file)
 	if err != nil {
 		return nil, s.wrap(err)
 	}
@@ -205,12 +241,14 @@ func (s *Store) move(file string, chunks map[string][]byte) (err error) {
 			return err
 		}
 		if err = p.take(tx, file); err == nil {
-			unused, err = s.purge(tx)
+			unused, err = s.purge(tx, false)
 		}
 		return err
 	})
-	if info, serr := os.Stat(p.path); err == nil && serr == nil {
-		s.freed.Add(-info.Size())
+	if p.lock != nil {
+		if info, serr := p.lock.Stat(); err == nil && serr == nil {
+			s.freed.Add(-info.Size())
+		}
 	}
 	if err == nil {
 		s.freed.Add(s.remove(unused))

@@ -75,10 +75,16 @@ type planned struct {
 }
 
 type place struct {
-	sha, file  string
+	sha, file  string // "": the catalog itself has the data
 	row, bytes int64
 	sum        []byte // XXH3-128; empty: not known
 }
+
+// placeColumns are a place, where c are chunks and p packs.
+const placeColumns = "lower(hex(c.sha256)), coalesce(c.row, 0) AS row, c.bytes, c.sum, coalesce(p.file, '') AS file"
+
+// named tells whether the file is one that can be a pack.
+func (p place) named() bool { return p.file == "" || packName().MatchString(p.file) }
 
 // plan reads from the catalog, all at one moment, which entries ranks saved.
 func (s *Store) plan(run string, ref Ref, ranks []int) (info Info, plans [][]planned, generation int64, err error) {
@@ -155,7 +161,7 @@ func arrange(plans [][]planned) (parts [][]Located, reads []reading, size int64)
 
 // entries lists the entries that a rank saved, without their data.
 func (s *Store) entries(conn *sql.Conn, checkpoint int64, rank int) (plan []planned, err error) {
-	rows, err := conn.QueryContext(context.Background(), `SELECT id, name, kind, dtype, shape, bytes, digest FROM entries
+	rows, err := conn.QueryContext(context.Background(), `SELECT id, name, kind, dtype, shape, bytes, lower(hex(digest)) FROM entries
 		WHERE checkpoint = ? AND rank = ? ORDER BY id`, checkpoint, rank)
 	if err != nil {
 		return nil, err
@@ -177,8 +183,8 @@ func (s *Store) entries(conn *sql.Conn, checkpoint int64, rank int) (plan []plan
 
 // places adds the places of the entries' bytes.
 func (s *Store) places(conn *sql.Conn, checkpoint int64, rank int, plan []planned) error {
-	rows, err := conn.QueryContext(context.Background(), `SELECT e.id, c.sha256, c.row, c.bytes, c.sum, p.file FROM entries e
-		JOIN entry_chunks ec ON ec.entry = e.id JOIN chunks c ON c.sha256 = ec.sha256 JOIN packs p ON p.id = c.pack
+	rows, err := conn.QueryContext(context.Background(), `SELECT e.id, `+placeColumns+` FROM entries e
+		JOIN entry_chunks ec ON ec.entry = e.id JOIN chunks c ON c.id = ec.chunk LEFT JOIN packs p ON p.id = c.pack
 		WHERE e.checkpoint = ? AND e.rank = ? ORDER BY e.id, ec.n`, checkpoint, rank)
 	if err != nil {
 		return err
@@ -233,7 +239,7 @@ func (s *Store) checkSizes(plan []planned) error {
 			if c.bytes < 1 || c.bytes > ChunkSize {
 				return s.damaged("chunks.bytes"+of, fmt.Errorf("is %d", c.bytes))
 			}
-			if !packName().MatchString(c.file) {
+			if !c.named() {
 				return s.damaged("packs.file"+of, fmt.Errorf("%s is no name of a pack", quote(c.file)))
 			}
 			sum += c.bytes
@@ -292,7 +298,7 @@ func (s *Store) Differing(run string, ref Ref) ([]string, error) {
 		}
 		rows, err := conn.QueryContext(context.Background(), `SELECT name FROM (
 				SELECT e.name, e.rank, json_array(e.kind, e.dtype, e.shape, e.bytes,
-					(SELECT group_concat(ec.sha256, ' ' ORDER BY ec.n) FROM entry_chunks ec WHERE ec.entry = e.id)) AS digest
+					(SELECT group_concat(ec.chunk, ' ' ORDER BY ec.n) FROM entry_chunks ec WHERE ec.entry = e.id)) AS digest
 				FROM entries e WHERE e.checkpoint = ?)
 			GROUP BY name HAVING count(*) <> ? OR count(DISTINCT rank) <> ? OR count(DISTINCT digest) > 1 ORDER BY name`,
 			info.id, info.WorldSize, info.WorldSize)
@@ -324,7 +330,7 @@ func quote(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// openPacks reads chunks from packs, which never change.
+// openPacks reads chunks: from packs, which never change, and from the catalog.
 type openPacks struct {
 	store *Store
 	open  map[string]openPack
@@ -353,25 +359,22 @@ const (
 
 // use is read for data that is not kept.
 func (p openPacks) use(c place, name string, quick bool, do func(data []byte) error) error {
-	path := filepath.Join(p.store.packs, c.file)
-	pack, ok := p.open[c.file]
-	if !ok {
-		db, err := p.store.openPack(c.file)
+	// By its SHA-256, since its number in the catalog may be another's meanwhile.
+	path, db, which, key := p.store.path, p.store.sql, "sha256 = unhex(?) AND pack IS NULL", any(c.sha)
+	if c.file != "" {
+		pack, err := p.pack(c.file, quick)
 		if err != nil {
 			return err
 		}
-		if pack.DB = db; quick {
-			pack.direct = p.store.openDirect(c.file, db)
+		if quick && pack.direct != nil {
+			data := pack.direct.read(c)
+			if known := xxh3.Hash128(data).Bytes(); data != nil && bytes.Equal(known[:], c.sum) {
+				return do(data)
+			}
 		}
-		p.open[c.file] = pack
+		path, db, which, key = filepath.Join(p.store.packs, c.file), pack.DB, "id = ?", c.row
 	}
-	if quick && pack.direct != nil {
-		data := pack.direct.read(c)
-		if known := xxh3.Hash128(data).Bytes(); data != nil && bytes.Equal(known[:], c.sum) {
-			return do(data)
-		}
-	}
-	rows, err := pack.Query("SELECT CASE WHEN typeof(data) = 'blob' AND length(data) = ? THEN data END FROM chunks WHERE id = ?", c.bytes, c.row)
+	rows, err := db.Query("SELECT CASE WHEN typeof(data) = 'blob' AND length(data) = ? THEN data END FROM chunks WHERE "+which, c.bytes, key)
 	if err != nil {
 		return damaged(path, err)
 	}
@@ -379,7 +382,9 @@ func (p openPacks) use(c place, name string, quick bool, do func(data []byte) er
 	var data sql.RawBytes // SQLite's own, until rows is closed
 	if rows.Next() {
 		err = rows.Scan(&data)
-	} else if err = rows.Err(); err == nil {
+	} else if err = rows.Err(); err == nil && c.file == "" {
+		err = fmt.Errorf("%s: %w", name, fs.ErrNotExist) // it was removed, and perhaps stored anew in a pack
+	} else if err == nil {
 		err = sql.ErrNoRows
 	}
 	if err == nil && int64(len(data)) != c.bytes {
@@ -394,6 +399,23 @@ func (p openPacks) use(c place, name string, quick bool, do func(data []byte) er
 		return damaged(path, err)
 	}
 	return do(data)
+}
+
+// pack gives an open one.
+func (p openPacks) pack(file string, quick bool) (openPack, error) {
+	pack, ok := p.open[file]
+	if ok {
+		return pack, nil
+	}
+	var err error
+	if pack.DB, err = p.store.openPack(file); err != nil {
+		return pack, err
+	}
+	if quick {
+		pack.direct = p.store.openDirect(file, pack.DB)
+	}
+	p.open[file] = pack
+	return pack, nil
 }
 
 func (p openPacks) close() {

@@ -32,26 +32,32 @@ const (
 	packOrigin = "CREATE TABLE origin (store TEXT NOT NULL, generation INTEGER NOT NULL)"
 )
 
-// pack is a file of chunks that is being saved; it has no file as long as it has no chunks. Until it
+// small is how many bytes of chunks go into the catalog instead of a file of their own, which would have some 50 KiB besides.
+const small = 256 << 10
+
+// pack is a file of chunks that is being saved; it has no file as long as they are small. Until it
 // is in the catalog, its writer holds a lock on it: others then know that it is not garbage.
 type pack struct {
-	store  *Store
-	from   origin
-	name   string
-	path   string
-	lock   *os.File // nil: no file
-	db     *sql.DB  // nil: it is not written to
-	tx     *sql.Tx
-	rows   []packRow
-	has    map[string]bool // chunks, by their SHA-256
-	torn   map[string]bool // other packs that were looked at: whether part of their file is missing
-	behind int             // bytes that are perhaps not on their way to the disk
+	store   *Store
+	from    origin
+	name    string
+	path    string
+	lock    *os.File // nil: no file
+	db      *sql.DB  // nil: it is not written to
+	tx      *sql.Tx
+	rows    []packRow
+	bytes   int             // of all rows
+	written int             // rows that are in the file
+	has     map[string]bool // chunks, by their SHA-256
+	torn    map[string]bool // other packs that were looked at: whether part of their file is missing
+	behind  int             // bytes that are perhaps not on their way to the disk
 }
 
 type packRow struct {
 	sha   string
 	bytes int
-	sum   []byte
+	data  []byte // nil: it is in the file
+	sum   []byte // nil: it is not
 }
 
 // origin is the catalog for which a pack is written, and its generation then.
@@ -64,10 +70,15 @@ func (s *Store) newPack(from origin) *pack {
 	return &pack{store: s, from: from, has: map[string]bool{}, torn: map[string]bool{}}
 }
 
-// add writes chunks. Neither journal nor sync is needed on the way: nobody reads the file before
-// it is in the catalog, and a crash just leaves it unknown.
+// add takes chunks, and writes them once they are not small. Neither journal nor sync is needed on the way: nobody reads
+// the file before it is in the catalog, and a crash just leaves it unknown.
 func (p *pack) add(chunks map[string][]byte) error {
-	if len(chunks) == 0 {
+	for _, sha := range slices.Sorted(maps.Keys(chunks)) {
+		p.rows = append(p.rows, packRow{sha: sha, bytes: len(chunks[sha]), data: chunks[sha]})
+		p.has[sha] = true
+		p.bytes += len(chunks[sha])
+	}
+	if p.bytes <= small {
 		return nil
 	}
 	if p.lock == nil {
@@ -75,7 +86,7 @@ func (p *pack) add(chunks map[string][]byte) error {
 			return err
 		}
 	}
-	return sqldb.Wrap(p.path, p.insert(chunks))
+	return sqldb.Wrap(p.path, p.write())
 }
 
 // addFresh writes chunks that are not in it yet, and has those fetched that are elsewhere.
@@ -105,16 +116,15 @@ func (p *pack) addFresh(chunks map[string]*chunk) error {
 // for the sync at the end.
 const flushEvery = 8 << 20
 
-func (p *pack) insert(chunks map[string][]byte) error {
-	for _, sha := range slices.Sorted(maps.Keys(chunks)) {
-		data := chunks[sha]
-		sum := xxh3.Hash128(data).Bytes()
-		p.rows = append(p.rows, packRow{sha, len(data), sum[:]})
-		p.has[sha] = true
-		if _, err := p.tx.Exec("INSERT INTO chunks VALUES (?, ?, ?)", len(p.rows), sha, data); err != nil {
+func (p *pack) write() error {
+	for ; p.written < len(p.rows); p.written++ {
+		row := &p.rows[p.written]
+		sum := xxh3.Hash128(row.data).Bytes()
+		if _, err := p.tx.Exec("INSERT INTO chunks VALUES (?, ?, ?)", p.written+1, row.sha, row.data); err != nil {
 			return err
 		}
-		if p.behind += len(data); p.behind >= flushEvery {
+		row.data, row.sum = nil, sum[:]
+		if p.behind += row.bytes; p.behind >= flushEvery {
 			_ = unix.SyncFileRange(int(p.lock.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE) // a hint: some file systems do not know it
 			p.behind = 0
 		}
@@ -206,29 +216,36 @@ func (p *pack) enter(tx *sql.Tx) error {
 	if err != nil {
 		return err
 	}
-	return p.list(tx, `INSERT INTO chunks (pack, row, bytes, sha256, sum) VALUES (?1, ?2, ?3, ?4, ?5)
-		ON CONFLICT (sha256) DO UPDATE SET pack = ?1, row = ?2, bytes = ?3, sum = ?5
-		WHERE pack NOT IN (SELECT id FROM packs WHERE file NOT IN (SELECT value FROM json_each(?6)))`, string(torn))
+	return p.list(tx, `INSERT INTO chunks (pack, row, bytes, sha256, sum, data) VALUES (?1, ?2, ?3, unhex(?4), ?5, ?6)
+		ON CONFLICT (sha256) DO UPDATE SET pack = ?1, row = ?2, bytes = ?3, sum = ?5, data = ?6
+		WHERE pack NOT IN (SELECT id FROM packs WHERE file NOT IN (SELECT value FROM json_each(?7)))`, string(torn))
 }
 
 // take puts the pack into the catalog, as the one that has its chunks from now on
 // instead of the pack file.
 func (p *pack) take(tx *sql.Tx, file string) error {
-	return p.list(tx, "UPDATE chunks SET pack = ?1, row = ?2, sum = ?5 WHERE bytes = ?3 AND sha256 = ?4 AND pack = (SELECT id FROM packs WHERE file = ?6)", file)
+	return p.list(tx, "UPDATE chunks SET pack = ?1, row = ?2, sum = ?5, data = ?6 WHERE bytes = ?3 AND sha256 = unhex(?4) AND pack = (SELECT id FROM packs WHERE file = ?7)", file)
 }
 
-// list adds the pack to the catalog, and executes a statement for each chunk.
+// list adds the pack to the catalog, if it has a file, and executes a statement for each chunk.
 func (p *pack) list(tx *sql.Tx, statement string, more ...any) error {
-	result, err := tx.Exec("INSERT INTO packs (file) VALUES (?)", p.name)
-	if err != nil {
-		return err
-	}
-	id, err := result.LastInsertId()
-	if err != nil {
-		return err
+	var id, number, data any // NULL in the catalog
+	if p.lock != nil {
+		result, err := tx.Exec("INSERT INTO packs (file) VALUES (?)", p.name)
+		if err != nil {
+			return err
+		}
+		if id, err = result.LastInsertId(); err != nil {
+			return err
+		}
 	}
 	for i, row := range p.rows {
-		if _, err := tx.Exec(statement, append([]any{id, i + 1, row.bytes, row.sha, row.sum}, more...)...); err != nil {
+		if p.lock != nil {
+			number = i + 1
+		} else {
+			data = row.data
+		}
+		if _, err := tx.Exec(statement, append([]any{id, number, row.bytes, row.sha, row.sum, data}, more...)...); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ func (s *Store) Delete(list ...Info) (held []Info, err error) {
 				held = append(held, info)
 			}
 		}
-		unused, err = s.purge(tx)
+		unused, err = s.purge(tx, true)
 		return err
 	})
 	for _, info := range list {
@@ -105,18 +105,20 @@ func (s *Store) drop(tx *sql.Tx, id int64) (bool, error) {
 	return err == nil, err
 }
 
-// purge removes chunks that no checkpoint refers to from the catalog, and the packs
-// that hold no others. It returns the files that may be removed once that is durable;
-// those of earlier calls that still exist are among them.
-func (s *Store) purge(tx *sql.Tx) (unused []string, err error) {
-	if _, err := tx.Exec("DELETE FROM chunks WHERE sha256 NOT IN (SELECT sha256 FROM entry_chunks)"); err != nil {
-		return nil, err
+// purge removes chunks that no checkpoint refers to from the catalog, after checkpoints were
+// dropped, and the packs that hold no others. It returns the files that may be removed once that
+// is durable; those of earlier calls that still exist are among them.
+func (s *Store) purge(tx *sql.Tx, dropped bool) (unused []string, err error) {
+	if dropped {
+		if _, err := tx.Exec("DELETE FROM chunks WHERE id IN (SELECT c.id FROM chunks c WHERE NOT EXISTS (SELECT 1 FROM entry_chunks WHERE chunk = c.id))"); err != nil {
+			return nil, err
+		}
 	}
 	earlier, err := files(tx, "SELECT file FROM dropped")
 	if err != nil {
 		return nil, err
 	}
-	now, err := files(tx, "DELETE FROM packs WHERE id NOT IN (SELECT pack FROM chunks) RETURNING file")
+	now, err := files(tx, "DELETE FROM packs WHERE NOT EXISTS (SELECT 1 FROM chunks WHERE pack = packs.id) RETURNING file")
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func steps(t *testing.T, s *Store, run string) (list []int64) {
 // scored saves a checkpoint with a score.
 func scored(t *testing.T, s *Store, step int64, score float64) {
 	t.Helper()
-	_, err := s.Save("r", step, &score, map[int][]Entry{0: {{Name: "w", Data: noise(uint64(step), 1000)}}})
+	_, err := s.Save("r", step, &score, map[int][]Entry{0: {{Name: "w", Data: noise(uint64(step), large)}}})
 	ok(t, err)
 }
 
@@ -105,7 +105,7 @@ func TestHeldStays(t *testing.T) {
 	}
 	_, err = s.Save("r", 1, nil, map[int][]Entry{0: {{Name: "w", Data: []byte("another")}}})
 	ok(t, err)
-	if _, entries, err := reader.Load("r", held.Ref(), 0); err != nil || string(entries[0].Data) != string(noise(1, 1000)) {
+	if _, entries, err := reader.Load("r", held.Ref(), 0); err != nil || string(entries[0].Data) != string(noise(1, large)) {
 		t.Errorf("what is held has changed: %v", err)
 	}
 	if _, entries, err := reader.Load("r", Step(1), 0); err != nil || string(entries[0].Data) != "another" {
@@ -144,8 +144,8 @@ func TestHoldAgainstKeep(t *testing.T) {
 	var all sync.WaitGroup
 	all.Go(func() {
 		defer done.Store(true)
-		for step := range int64(60) {
-			if _, err := s.Save("r", 1+step, nil, map[int][]Entry{0: {{Name: "w", Data: noise(uint64(1+step), 1000)}}}); err != nil {
+		for step := range int64(60) { // by turns in a pack and in the catalog
+			if _, err := s.Save("r", 1+step, nil, map[int][]Entry{0: {{Name: "w", Data: noise(uint64(1+step), []int{1000, large}[step%2])}}}); err != nil {
 				t.Error(err)
 			}
 			if _, err := s.Keep("r", 1); err != nil {
@@ -158,7 +158,7 @@ func TestHoldAgainstKeep(t *testing.T) {
 		info, err := reader.Hold(func() (Info, error) { return reader.Find("r", Last) })
 		ok(t, err)
 		_, entries, err := reader.Load("r", info.Ref(), 0)
-		if err != nil || string(entries[0].Data) != string(noise(uint64(info.Step), 1000)) {
+		if err != nil || string(entries[0].Data) != string(noise(uint64(info.Step), len(entries[0].Data))) {
 			t.Fatalf("step %d: %v", info.Step, err)
 		}
 		reader.unlock(info.id)

@@ -251,7 +251,10 @@ func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches it
 			old, err = s.replace(tx, info.Run, info.Step)
 		}
 		if err == nil {
-			unused, err = s.commit(tx, info, parts, c.chunks, p)
+			err = s.commit(tx, info, parts, c.chunks, p)
+		}
+		if err == nil {
+			unused, err = s.purge(tx, old != 0)
 		}
 		return err
 	})
@@ -271,7 +274,7 @@ func (p *pack) forgetKnown(fresh map[string]*chunk) error {
 	if err != nil {
 		return err
 	}
-	rows, err := s.sql.Query("SELECT c.sha256, p.file FROM chunks c JOIN packs p ON p.id = c.pack WHERE c.sha256 IN (SELECT value FROM json_each(?))", string(wanted))
+	rows, err := s.sql.Query("SELECT lower(hex(c.sha256)), coalesce(p.file, '') FROM chunks c LEFT JOIN packs p ON p.id = c.pack WHERE c.sha256 IN (SELECT unhex(value) FROM json_each(?))", string(wanted))
 	if err != nil {
 		return sqldb.Wrap(s.path, err)
 	}
@@ -281,7 +284,7 @@ func (p *pack) forgetKnown(fresh map[string]*chunk) error {
 		if err := rows.Scan(&sha, &file); err != nil {
 			return sqldb.Wrap(s.path, err)
 		}
-		if _, looked := p.torn[file]; !looked {
+		if _, looked := p.torn[file]; !looked && file != "" {
 			p.torn[file] = !s.isWhole(file)
 		}
 		if !p.torn[file] {
@@ -291,29 +294,40 @@ func (p *pack) forgetKnown(fresh map[string]*chunk) error {
 	return sqldb.Wrap(s.path, rows.Err())
 }
 
-// commit enters the checkpoint into the catalog and returns the files of
-// packs that nothing refers to any more.
-func (s *Store) commit(tx *sql.Tx, info Info, parts map[int][]Entry, cut map[int][][]chunk, p *pack) ([]string, error) {
+// commit enters the checkpoint into the catalog.
+func (s *Store) commit(tx *sql.Tx, info Info, parts map[int][]Entry, cut map[int][][]chunk, p *pack) error {
+	if p.lock == nil {
+		// In the order of the entries, large and small ones fill the catalog's pages better than sorted by their SHA-256.
+		at := map[string]int{}
+		for rank := range len(parts) {
+			for _, c := range slices.Concat(cut[rank]...) {
+				if _, ok := at[c.sha]; !ok {
+					at[c.sha] = len(at)
+				}
+			}
+		}
+		slices.SortFunc(p.rows, func(a, b packRow) int { return at[a.sha] - at[b.sha] })
+	}
 	if err := p.enter(tx); err != nil {
-		return nil, err
+		return err
 	}
 	result, err := tx.Exec("INSERT INTO checkpoints (run, step, score, world_size, bytes, time, points) VALUES (?, ?, ?, ?, ?, ?, ?)",
 		info.Run, info.Step, info.Score, info.WorldSize, info.Bytes, info.Time.Format("2006-01-02T15:04:05.000000Z"), info.Points)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	id, err := result.LastInsertId()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for rank := range len(parts) {
 		for i, e := range parts[rank] {
 			if err := enter(tx, id, info, spot{rank, i, len(parts[rank])}, e, cut[rank][i]); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	return s.purge(tx)
+	return nil
 }
 
 func enter(tx *sql.Tx, checkpoint int64, info Info, at spot, e Entry, chunks []chunk) error {
@@ -328,7 +342,7 @@ func enter(tx *sql.Tx, checkpoint int64, info Info, at spot, e Entry, chunks []c
 	for i, c := range chunks {
 		sums[i] = c.sha
 	}
-	result, err := tx.Exec("INSERT INTO entries (checkpoint, rank, name, kind, dtype, shape, bytes, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+	result, err := tx.Exec("INSERT INTO entries (checkpoint, rank, name, kind, dtype, shape, bytes, digest) VALUES (?, ?, ?, ?, ?, ?, ?, unhex(?))",
 		checkpoint, at.rank, e.Name, e.Kind, e.DType, string(text), e.size(), digest(info, at, e, e.size(), sums))
 	if err != nil {
 		return err
@@ -338,7 +352,7 @@ func enter(tx *sql.Tx, checkpoint int64, info Info, at spot, e Entry, chunks []c
 		return err
 	}
 	for n, c := range chunks {
-		result, err := tx.Exec("INSERT INTO entry_chunks SELECT ?, ?, sha256 FROM chunks WHERE sha256 = ?", id, n, c.sha)
+		result, err := tx.Exec("INSERT INTO entry_chunks SELECT ?, ?, id FROM chunks WHERE sha256 = unhex(?)", id, n, c.sha)
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,10 @@
 // leaves at most a pack that the catalog does not list: garbage, which a later
 // Open removes (see collect).
 //
+// A save that adds little (see small) has no pack: its chunks are in the catalog,
+// written by the same transaction. What removed ones leave free there later ones use,
+// until Free gives it back.
+//
 // A pack is a SQLite file too, with pages of 16 KiB: measured, it is as fast as a plain file, because
 // hashing, writing and the disk go on at the same time (see cutting and flushEvery).
 //
@@ -160,7 +164,7 @@ func file(home string) sqldb.File {
 		panic(err) // the folder is embedded
 	}
 	return sqldb.File{Path: filepath.Join(home, "checkpoints.db"), What: "checkpoint catalog",
-		ApplicationID: applicationID, Migrations: sub, Pragmas: "PRAGMA synchronous = EXTRA", Exact: true}
+		ApplicationID: applicationID, Migrations: sub, Pragmas: "PRAGMA synchronous = EXTRA; PRAGMA wal_autocheckpoint = 256", Exact: true}
 }
 
 // Open opens the store beneath home for writing, creates what is missing and

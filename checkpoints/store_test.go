@@ -38,6 +38,9 @@ func ok(t testing.TB, err error) {
 	}
 }
 
+// large is a size of data that does not go into the catalog.
+const large = small + 1000
+
 // noise is n bytes that depend on the seed alone.
 func noise(seed uint64, n int) []byte {
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -323,7 +326,7 @@ func TestWithoutItsCatalogNothingIsSaved(t *testing.T) {
 	_, err := s.sql.Exec("PRAGMA query_only = 1")
 	ok(t, err)
 	var failure *sqldb.Error
-	_, err = s.Save("r", 1, nil, map[int][]Entry{0: {{Name: "w", Data: []byte("x")}}})
+	_, err = s.Save("r", 1, nil, map[int][]Entry{0: {{Name: "w", Data: noise(1, large)}}})
 	if !errors.As(err, &failure) {
 		t.Errorf("save: %v", err)
 	}

@@ -205,7 +205,7 @@ func (v *View) use(packs openPacks, n int, do func(data []byte) error) error {
 	if errors.Is(unknown, sql.ErrNoRows) {
 		return fmt.Errorf("the checkpoint was removed while it was read: %w", err)
 	}
-	if unknown != nil || now.file == at.file || now.bytes != r.bytes || !packName().MatchString(now.file) {
+	if unknown != nil || now.file == at.file || now.bytes != r.bytes || !now.named() {
 		return err
 	}
 	v.mu.Lock()
@@ -219,7 +219,7 @@ func (v *View) use(packs openPacks, n int, do func(data []byte) error) error {
 
 // locate tells where the catalog has a chunk now.
 func (s *Store) locate(sha string) (p place, err error) {
-	err = s.sql.QueryRow("SELECT c.sha256, c.row, c.bytes, c.sum, p.file FROM chunks c JOIN packs p ON p.id = c.pack WHERE c.sha256 = ?", sha).
+	err = s.sql.QueryRow("SELECT "+placeColumns+" FROM chunks c LEFT JOIN packs p ON p.id = c.pack WHERE c.sha256 = unhex(?)", sha).
 		Scan(&p.sha, &p.row, &p.bytes, &p.sum, &p.file)
 	return p, err
 }

@@ -34,11 +34,15 @@ type change struct {
 	want map[int64]uint64 // the checkpoints afterwards: step, and what it was saved from
 }
 
+// walkPart goes into a pack the first time, and that of seed 3; into the catalog otherwise.
 func walkPart(seed uint64) map[int][]Entry {
-	fixed := Entry{Name: "fixed", Data: noise(99, 20_000)}
+	fixed, rows := Entry{Name: "fixed", Data: noise(99, large)}, 100
+	if seed == 3 {
+		rows = 700
+	}
 	return map[int][]Entry{
-		0: {fixed, {Name: "w", Kind: "tensor", DType: "float32", Shape: []int{100, 50}, Data: noise(seed, 20_000)}},
-		1: {fixed, {Name: "w", Kind: "tensor", DType: "float32", Shape: []int{100, 50}, Data: noise(seed+1000, 20_000)}},
+		0: {fixed, {Name: "w", Kind: "tensor", DType: "float32", Shape: []int{rows, 50}, Data: noise(seed, rows*200)}},
+		1: {fixed, {Name: "w", Kind: "tensor", DType: "float32", Shape: []int{rows, 50}, Data: noise(seed+1000, rows*200)}},
 	}
 }
 
@@ -61,6 +65,7 @@ func changes() []change {
 			}
 			return nil
 		}, map[int64]uint64{3: 4}},
+		{func(s *Store) error { _, err := s.Free(); return err }, map[int64]uint64{3: 4}}, // writes the catalog anew
 		{(*Store).Close, map[int64]uint64{3: 4}},
 	}
 }
