@@ -94,17 +94,15 @@ func (t *tests) run(cmd *cobra.Command, args []string) error {
 	defer stop()
 	list := []tested{}
 	began := time.Now()
-	for _, arg := range args {
-		files, err := recipesIn(arg)
+	files, err := recipesIn(args...)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		more, err := t.file(cmd, file, wanted, sizes)
+		list = append(list, more...)
 		if err != nil {
 			return err
-		}
-		for _, file := range files {
-			more, err := t.file(cmd, file, wanted, sizes)
-			list = append(list, more...)
-			if err != nil {
-				return err
-			}
 		}
 	}
 	if len(list) == 0 {
