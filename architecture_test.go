@@ -44,9 +44,11 @@ var layers = map[string][]string{
 	"internal/queue":    {},
 	"internal/freeport": {},
 	"internal/programs": {}, // for tests alone
-	"internal/build":    {},
-	"internal/secret":   {},
-	"internal/spelling": {},
+	// testsummary runs the tests of others.
+	"internal/testsummary": {},
+	"internal/build":       {},
+	"internal/secret":      {},
+	"internal/spelling":    {},
 	// exit is the one vocabulary of exit codes and hints, so that everything may use it.
 	"internal/exit":       {},
 	"internal/elapsed":    {},
