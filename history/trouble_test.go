@@ -167,7 +167,10 @@ func TestReadersNeedNoWriteAccess(t *testing.T) {
 				}
 				return os.Chmod(path, 0o444)
 			}))
-			t.Cleanup(func() { os.Chmod(home, 0o777) })
+			t.Cleanup(func() { // so that they can be removed by whoever is not root
+				os.Chmod(home, 0o777)
+				os.Chmod(filepath.Join(home, "locks"), 0o777)
+			})
 			for dir := home; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 				if dir != home {
 					ok(t, os.Chmod(dir, 0o755)) // nobody must get there
