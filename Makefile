@@ -69,7 +69,7 @@ tools:
 
 # debian PACKAGES: installs them, as root on Debian and Ubuntu. apt COMMANDS,PACKAGES: if a command is not here.
 debian = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1) >/dev/null; } || true
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1) >/dev/null && go clean -testcache; } || true
 apt = for c in $(1); do command -v $$c >/dev/null || { $(call debian,$(2)); break; }; done
 
 # The programs that tests start (internal/programs), built once for all packages.

@@ -18,6 +18,7 @@ type result struct {
 	Test    string `json:",omitempty"`
 	Outcome string // pass, fail or skip
 	Reason  string `json:",omitempty"` // of a skip
+	Cached  bool   `json:",omitempty"` // the package did not run: Go has kept what came of it
 }
 
 type name struct{ pkg, test string }
@@ -85,6 +86,7 @@ func (f *follower) ended(n name, outcome string) error {
 	delete(f.output, n)
 	r := result{Package: n.pkg, Test: n.test, Outcome: outcome}
 	if n.test == "" {
+		r.Cached = strings.HasSuffix(said, "\t(cached)\n")
 		return errors.Join(f.package_(n.pkg, outcome, said), f.results.Encode(r))
 	}
 	if outcome == "skip" {

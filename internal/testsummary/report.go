@@ -34,10 +34,11 @@ func report(out io.Writer, files []string) error {
 			}
 		}
 	}
-	ran := map[name]bool{}
+	ran, cached, stale := map[name]bool{}, map[string]bool{}, false
 	for _, r := range results {
 		n := name{r.Package, r.Test}
 		ran[n] = ran[n] || r.Outcome != "skip"
+		cached[r.Package] = cached[r.Package] || r.Cached
 		if r.Outcome == "fail" && !slices.ContainsFunc(results, func(inner result) bool { return inner.Outcome == "fail" && within(inner, r) }) {
 			fmt.Fprintf(out, "FAILED: %s\n", strings.TrimSpace(r.Package+" "+r.Test))
 		}
@@ -53,6 +54,7 @@ func report(out io.Writer, files []string) error {
 			targets["make "+m[1]] = true
 		} else {
 			tests[r.Reason] = append(tests[r.Reason], r.Test)
+			stale = stale || cached[r.Package]
 		}
 	}
 	if len(tests) == 0 {
@@ -63,6 +65,9 @@ func report(out io.Writer, files []string) error {
 	reasons := slices.SortedFunc(maps.Keys(tests), func(a, b string) int { return cmp.Or(len(tests[b])-len(tests[a]), cmp.Compare(a, b)) })
 	for _, reason := range reasons {
 		fmt.Fprintf(out, "  %s%s\n", reason, some(tests[reason]))
+	}
+	if stale { // Go's cache does not know what is installed
+		fmt.Fprintln(out, "Part of it is from Go's test cache. If something was installed since: go clean -testcache")
 	}
 	if len(targets) > 0 {
 		fmt.Fprintf(out, "Has a target of its own: %s\n", strings.Join(slices.Sorted(maps.Keys(targets)), ", "))
