@@ -1,4 +1,4 @@
-# Needs Go, a C compiler and make; `make lint` also the network.
+# Needs Go, a C compiler and make; `make lint` also the network. README.md says what `make test` installs.
 
 export CGO_ENABLED = 1
 # The same flags everywhere, so that targets share the build cache.
@@ -35,21 +35,42 @@ demo: build
 	bin/drun run examples/digits.star -n 2
 	bin/drun show last
 
-test: build bin/mypy bin/pytorch launchers
-	@command -v strace >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq strace >/dev/null; } || \
-		echo "the order of writes is not checked: it needs apt-get install strace"
-	@command -v bindfs >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq --no-install-recommends bindfs >/dev/null; } || \
-		echo "homes on FUSE are not checked: it needs apt-get install bindfs"
-	@command -v ip >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq iproute2 >/dev/null; } || \
-		echo "lost links are not checked: it needs apt-get install iproute2"
-	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || \
-		echo "the pages of drun ui are not checked: it needs apt-get install chromium"
-	@sh plugins/engines.sh -install
+# Each go test says in bin/skips what it has skipped; the list at the end is of all.
+test:
+	@rm -rf bin/skips && mkdir -p bin/skips
+	@echo "longer forms of some tests: make crash, make faults, make pairs, make storm" >bin/skips/longer
+	@$(MAKE) tested; red=$$?; bin/testsummary -report bin/skips/*; exit $$red
+
+.PHONY: tested
+tested: build bin/testsummary tools
 	go vet -tags "$(ENGINES)" ./...
 	@$(MAKE) bin/test
-	DRUN_TEST_PROGRAMS=$(CURDIR)/bin/test go test -vet off -tags "$(ENGINES)" ./...
-	go test -race -short -vet off $(RACE)
+	DRUN_TEST_PROGRAMS=$(CURDIR)/bin/test bin/testsummary -to bin/skips/all go test -vet off -tags "$(ENGINES)" ./...
+	bin/testsummary -to bin/skips/race go test -race -short -vet off $(RACE)
 	$(MAKE) neon
+
+.PHONY: bin/testsummary
+bin/testsummary:
+	@mkdir -p bin/skips
+	@go build -o bin/ ./internal/testsummary
+
+# What tests need from elsewhere, as far as it can be had: from Debian's packages as root, from PyPI and from Go's proxy.
+# A test that lacks it says in its skip how to get it.
+.PHONY: tools
+tools:
+	@$(call apt,strace,strace)
+	@$(call apt,bindfs,bindfs)
+	@$(call apt,ip,iproute2)
+	@$(call apt,curl,curl)
+	@$(call apt,chromium,chromium fonts-dejavu-core)
+	@$(call apt,slurmctld munged mpirun mpiexec.hydra,$(LAUNCHERS))
+	@sh plugins/engines.sh -install
+	@for tool in pytorch mypy kubeconform; do $(MAKE) -s bin/$$tool >/dev/null 2>&1 || true; done
+
+# debian PACKAGES: installs them, as root on Debian and Ubuntu. apt COMMANDS,PACKAGES: if a command is not here.
+debian = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1) >/dev/null && go clean -testcache; } || true
+apt = for c in $(1); do command -v $$c >/dev/null || { $(call debian,$(2)); break; }; done
 
 # The programs that tests start (internal/programs), built once for all packages.
 .PHONY: bin/test
@@ -64,7 +85,7 @@ bin/test:
 # Checks the stub for editors; the tests skip that if it is not installed.
 MYPY = mypy==2.4.1
 bin/mypy:
-	@python3 -m venv $@ && $@/bin/pip install -q $(MYPY) || { rm -rf $@; echo "The stub is not checked: python3 cannot install $(MYPY)"; }
+	@python3 -m venv $@ && $@/bin/pip install -q $(MYPY) || { rm -rf $@; false; }
 
 # Reads with pyarrow, TensorBoard and MLflow what drun export writes, and imports what they write; installs them, which takes
 # 900 MB. make test skips that where they are not installed.
@@ -73,15 +94,14 @@ exchange: build bin/exchange
 
 EXCHANGE = pyarrow==25.0.1 tensorboard==2.21.0 mlflow==3.17.2
 bin/exchange:
-	@python3 -m venv $@ && $@/bin/pip install -q $(EXCHANGE) || { rm -rf $@; echo "drun export and drun import are not checked with other tools: python3 cannot install $(EXCHANGE)"; }
+	@python3 -m venv $@ && $@/bin/pip install -q $(EXCHANGE) || { rm -rf $@; false; }
 
 # Exchanges weights with drun; the tests skip that if it is not installed. Debian's PyTorch, and safetensors from PyPI.
 SAFETENSORS = safetensors==0.8.0
 bin/pytorch:
-	@/usr/bin/python3 -c "import torch, numpy, venv, ensurepip" 2>/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
-		apt-get install -y -qq --no-install-recommends python3-torch python3-numpy python3-venv >/dev/null; } || true
+	@/usr/bin/python3 -c "import torch, numpy, venv, ensurepip" 2>/dev/null || $(call debian,python3-torch python3-numpy python3-venv)
 	@/usr/bin/python3 -m venv --system-site-packages $@ && $@/bin/pip install -q $(SAFETENSORS) && $@/bin/python -c "import torch, numpy, safetensors" || \
-		{ rm -rf $@; echo "Weights are not exchanged with PyTorch: it needs apt-get install python3-torch python3-numpy python3-venv, and $(SAFETENSORS) from PyPI"; }
+		{ rm -rf $@; echo "it needs apt-get install python3-torch python3-numpy python3-venv, and $(SAFETENSORS) from PyPI"; false; }
 
 # The nccl backend with the real NCCL, on the GPUs of this machine. If it has no Go, make
 # bin/nccl.test elsewhere and copy it (docs/backends.md).
@@ -95,14 +115,12 @@ bin/nccl.test:
 # Checks that the NEON path has the same bits as the others, in each kernel and in trained models; cross-compiled, and
 # run under emulation.
 CROSS = gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
-neon:
-	@if ! command -v qemu-aarch64 >/dev/null || ! command -v aarch64-linux-gnu-gcc >/dev/null; then \
-		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-			apt-get update -qq && apt-get install -y -qq --no-install-recommends $(CROSS) >/dev/null; \
-		else echo "NEON is not checked: it needs apt-get install $(CROSS)"; exit 0; fi; \
-	fi; \
-	GOARCH=arm64 CC=aarch64-linux-gnu-gcc go test -count 1 -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' \
-		-run '^(TestGolden|TestPaths|TestMoments|TestBatchNorm|TestPowers|TestSpecialValues|TestDenormals|TestFactorizations|TestQRAndLU|TestSameBits|TestSameBitsNoticesOrder)$$' ./kernel ./tensor
+neon: bin/testsummary
+	@$(call apt,qemu-aarch64 aarch64-linux-gnu-gcc,$(CROSS))
+	@if command -v qemu-aarch64 >/dev/null && command -v aarch64-linux-gnu-gcc >/dev/null; then \
+		GOARCH=arm64 CC=aarch64-linux-gnu-gcc bin/testsummary -to bin/skips/neon go test -count 1 -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' \
+		-run '^(TestGolden|TestPaths|TestMoments|TestBatchNorm|TestPowers|TestSpecialValues|TestDenormals|TestFactorizations|TestQRAndLU|TestSameBits|TestSameBitsNoticesOrder)$$' ./kernel ./tensor; \
+	else echo "an emulator of ARM, for the bits of NEON, is not installed: apt-get install $(CROSS)" | tee bin/skips/neon; fi
 
 race:
 	go test -race ./...
@@ -142,17 +160,16 @@ faults:
 slurm: launchers
 	go test -count 1 -v -run '^TestSlurm' ./cmd/drun
 
-# What starts ranks: Slurm, Open MPI and MPICH; and the check of Kubernetes' manifests.
+# What starts ranks: Slurm, Open MPI and MPICH.
 LAUNCHERS = slurm-wlm munge openmpi-bin mpich
-launchers: bin/kubeconform
-	@{ command -v slurmctld && command -v munged && command -v mpirun && command -v mpiexec.hydra; } >/dev/null || \
-		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(LAUNCHERS) >/dev/null; } || \
-		echo "the launchers are not tried: it needs apt-get install $(LAUNCHERS)"
+launchers:
+	@$(call apt,slurmctld munged mpirun mpiexec.hydra,$(LAUNCHERS))
 
+# Checks Kubernetes' manifests.
 KUBECONFORM = github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
 bin/kubeconform:
 	@mkdir -p bin
-	@GOBIN=$(CURDIR)/bin go install $(KUBECONFORM) || echo "Kubernetes' manifests are not checked: go install $(KUBECONFORM)"
+	GOBIN=$(CURDIR)/bin go install $(KUBECONFORM)
 
 # A process that saves, prunes and frees is killed at every single call that writes; about a minute.
 crash:

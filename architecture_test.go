@@ -28,7 +28,7 @@ var layers = map[string][]string{
 	"kernel":               {"element"},
 	"kernel/fft":           {},
 	"tensor":               {"element", "kernel"},
-	"collective":           {"element", "internal/exit", "golang.org/x/sys"},
+	"collective":           {"element", "internal/elapsed", "internal/exit", "golang.org/x/sys"},
 	"collective/calls":     {"collective"},
 	"collective/messages":  {"collective", "element"},
 	"collective/sharedmem": {"collective", "golang.org/x/sys"},
@@ -44,11 +44,14 @@ var layers = map[string][]string{
 	"internal/queue":    {},
 	"internal/freeport": {},
 	"internal/programs": {}, // for tests alone
-	"internal/build":    {},
-	"internal/secret":   {},
-	"internal/spelling": {},
+	// testsummary runs the tests of others.
+	"internal/testsummary": {},
+	"internal/build":       {},
+	"internal/secret":      {},
+	"internal/spelling":    {},
 	// exit is the one vocabulary of exit codes and hints, so that everything may use it.
 	"internal/exit":       {},
+	"internal/elapsed":    {},
 	"history":             {"internal/exit", "internal/spelling", "internal/sqldb", sqlite, "github.com/fxamacker/cbor", "golang.org/x/sys", "github.com/dustinkirkland/golang-petname"},
 	"history/historytest": {"history"},
 	"history/query":       {"history", "internal/exit", "internal/spelling", starlark},
@@ -64,7 +67,7 @@ var layers = map[string][]string{
 	"exchange/columnar": {"github.com/parquet-go/parquet-go"},
 	"sweep":             {"engine/run", "history", "internal/exit"},
 	"forecast":          {"=engine", "engine/run", "collective", "internal/exit", "internal/scratch"},
-	"verify":            {"=engine", "engine/record", "engine/run", "history", "checkpoints", "internal/exit", "internal/scratch", "golang.org/x/sys"},
+	"verify":            {"=engine", "engine/record", "engine/run", "history", "checkpoints", "internal/elapsed", "internal/exit", "internal/scratch", "golang.org/x/sys"},
 
 	// lang knows the language alone, not the modules of a recipe.
 	"starlib/lang": {starlark, "starlib/lang", "internal/spelling"},
@@ -122,7 +125,7 @@ var layers = map[string][]string{
 
 	// The only program that links gRPC on drun's side.
 	"cmd/drun-plugin-host": {"exchange/columnar", "internal/exit", "engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
-	"cmd": {"element", "internal/build", "internal/exit", "engine", "history", "checkpoints", "backup", "=exchange", "sweep", "verify", "forecast", "format", "repl", "lsp", "starlib", "github.com/peterh/liner", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", "ui", "views", sqlite, "golang.org/x/term", "github.com/BurntSushi/toml",
+	"cmd": {"element", "internal/build", "internal/elapsed", "internal/exit", "engine", "history", "checkpoints", "backup", "=exchange", "sweep", "verify", "forecast", "format", "repl", "lsp", "starlib", "github.com/peterh/liner", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", "ui", "views", sqlite, "golang.org/x/term", "github.com/BurntSushi/toml",
 		"github.com/aymanbagabas/go-udiff", "github.com/guptarohit/asciigraph", "github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
 

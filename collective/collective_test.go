@@ -102,13 +102,13 @@ func TestMessages(t *testing.T) {
 		want []string
 	}{
 		{&MismatchError{Seq: 3, Group: 4, Reason: "the ranks disagree", Rows: []Row{row, waiting}},
-			[]string{"collective 3 of group 4: the ranks disagree\n", "(last) all_reduce(float32[20,2], sum)", "recv(int8[2], from any rank, tag 7)", "1.5s"}},
+			[]string{"collective 3 of group 4: the ranks disagree\n", "(last) all_reduce(float32[20,2], sum)", "recv(int8[2], from any rank, tag 7)", "1.5 s"}},
 		{&TimeoutError{Call: Description{Kind: Barrier, Origin: Origin{Pos: pos}}, After: time.Minute, Arrived: []int{0, 2}, Missing: []Row{row}},
-			[]string{"barrier at train.star:41:9 timed out after 1m0s: waiting for rank 1; arrived: ranks 0, 2", "sleeping"}},
+			[]string{"barrier at train.star:41:9 timed out after 1m00s: waiting for rank 1; arrived: ranks 0, 2", "sleeping"}},
 		{&TimeoutError{Call: Description{Kind: Send, Peer: 1}, Missing: []Row{row}}, []string{"no answer from rank 1"}},
 		{&TimeoutError{Call: Description{Kind: Barrier}, Arrived: []int{0, 1}}, []string{"every rank arrived"}},
 		{&PeerLostError{Rank: 1, How: "killed by SIGKILL", Last: row},
-			[]string{"rank 1 was lost: killed by SIGKILL; it was last seen sleeping at train.star:41:9 for 1.5s; its last call was all_reduce"}},
+			[]string{"rank 1 was lost: killed by SIGKILL; it was last seen sleeping at train.star:41:9 for 1.5 s; its last call was all_reduce"}},
 		{&PeerLostError{Rank: 1, How: "killed", Last: waiting}, []string{"last seen in recv("}},
 		{&AbortError{Rank: 2, Cause: &FailedError{Rank: 2, Msg: "x"}}, []string{"aborted: rank 2 failed: x"}},
 		{&BackendError{Backend: "gloo", Rank: 1, Msg: "x"}, []string{"backend gloo failed on rank 1: x"}},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"drun/element"
+	"drun/internal/elapsed"
 )
 
 // A Description is a call as the status board shows it, without its data.
@@ -129,7 +130,7 @@ func (r Row) Doing() string {
 	if r.Pos.File != "" {
 		at = " at " + r.Pos.String()
 	}
-	since := " for " + round(r.For).String()
+	since := " for " + elapsed.Text(r.For.Seconds())
 	switch {
 	case r.State == Unseen:
 		return "on another node"
@@ -170,7 +171,7 @@ func Table(rows []Row) string {
 		if r.Note != "" && r.State != Waiting {
 			state = r.Note
 		}
-		fmt.Fprintf(w, "  %d\t%s\t%s\t%s\t%s\t%s\n", r.Rank, state, call, number, r.Pos, round(r.For))
+		fmt.Fprintf(w, "  %d\t%s\t%s\t%s\t%s\t%s\n", r.Rank, state, call, number, r.Pos, elapsed.Text(r.For.Seconds()))
 	}
 	w.Flush()
 	return strings.TrimRight(b.String(), "\n")
@@ -214,15 +215,4 @@ func NumberList(noun string, numbers []int) string {
 		s[i] = strconv.Itoa(n)
 	}
 	return noun + "s " + strings.Join(s, ", ")
-}
-
-// round shortens a duration for people.
-func round(d time.Duration) time.Duration {
-	switch {
-	case d >= time.Second:
-		return d.Round(100 * time.Millisecond)
-	case d >= time.Millisecond:
-		return d.Round(time.Millisecond)
-	}
-	return d.Round(time.Microsecond)
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"drun/internal/elapsed"
 	"drun/internal/exit"
 )
 
@@ -63,7 +64,7 @@ type TimeoutError struct {
 
 func (e *TimeoutError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s%s at %s timed out after %s", e.Call.Name(), e.Call.ofGroup(), e.Call.Pos, round(e.After))
+	fmt.Fprintf(&b, "%s%s at %s timed out after %s", e.Call.Name(), e.Call.ofGroup(), e.Call.Pos, elapsed.Text(e.After.Seconds()))
 	switch {
 	case e.Call.Kind.PointToPoint() && len(e.Missing) == 0:
 		b.WriteString(": no rank has sent anything")

@@ -133,7 +133,7 @@ func python(t *testing.T, script string, args ...string) string {
 	program, err := filepath.Abs("../bin/exchange/bin/python")
 	ok(t, err)
 	if _, err := os.Stat(program); err != nil {
-		t.Skip("pyarrow, TensorBoard and MLflow are not here: make exchange")
+		t.Skip("pyarrow, TensorBoard and MLflow are not installed: make bin/exchange")
 	}
 	cmd := exec.Command(program, append([]string{"-c", script}, args...)...)
 	var errs bytes.Buffer

@@ -145,14 +145,14 @@ func TestOutputsAreDurableInOrder(t *testing.T) {
 	}
 	strace, err := exec.LookPath("strace")
 	if err != nil {
-		t.Skip("strace is not here: apt-get install strace")
+		t.Skip("strace is not installed: apt-get install strace")
 	}
 	home, trace := t.TempDir(), filepath.Join(t.TempDir(), "trace")
 	cmd := exec.Command(strace, "-f", "-y", "-qq", "-o", trace, "-e", "trace=write,fsync,rename,renameat,renameat2,mkdirat", os.Args[0], "-test.run=^TestOutputsAreDurableInOrder$")
 	cmd.Env = append(os.Environ(), "DRUN_TEST_OUTPUTS="+home)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		if strings.Contains(strings.ToLower(string(out)), "ptrace") {
-			t.Skipf("strace may not trace here: %s", out)
+			t.Skip("strace may not trace here: run as root (in a container, CAP_SYS_PTRACE)")
 		}
 		t.Fatalf("%v\n%s", err, out)
 	}

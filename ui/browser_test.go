@@ -67,7 +67,7 @@ func browseFor(t *testing.T, address string, most time.Duration) *page {
 	}
 	program, err := exec.LookPath("chromium")
 	if err != nil {
-		t.Skip("it needs apt-get install chromium")
+		t.Skip("Chromium is not installed: apt-get install chromium fonts-dejavu-core")
 	}
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program),
 		chromedp.NoSandbox, chromedp.WindowSize(1280, 900), chromedp.UserDataDir(t.TempDir()))...)

@@ -125,7 +125,7 @@ func TestUIDocumentStart(t *testing.T) {
 // The other examples print what stands there.
 func TestUIDocumentCommands(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("it needs apt-get install curl")
+		t.Skip("curl is not installed: apt-get install curl")
 	}
 	for _, heading := range []string{"## Pages as files", "## The API"} {
 		m := regexp.MustCompile("(?s)```sh\n(.*?)```\n\n```text\n(.*?)```").FindStringSubmatch(document(t, heading))

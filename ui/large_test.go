@@ -26,7 +26,7 @@ import (
 func TestLargeHistory(t *testing.T) {
 	home := os.Getenv("DRUN_TEST_LARGE")
 	if home == "" {
-		t.Skip("it takes minutes: DRUN_TEST_LARGE=DIR (make ui-bench)")
+		t.Skip("make ui-bench runs it: it takes minutes")
 	}
 	if _, err := os.Stat(filepath.Join(home, "filled")); err != nil {
 		if err := historytest.Fill(home, historytest.Large); err != nil {
@@ -69,14 +69,14 @@ func TestLargeHistory(t *testing.T) {
 func TestMLflowPage(t *testing.T) {
 	home := os.Getenv("DRUN_TEST_LARGE")
 	if home == "" {
-		t.Skip("it takes minutes: DRUN_TEST_LARGE=DIR (make ui-bench)")
+		t.Skip("make ui-bench runs it: it takes minutes")
 	}
 	program, err := filepath.Abs("../bin/exchange/bin/mlflow")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(program); err != nil {
-		t.Skip("MLflow is not installed: make bin/exchange")
+		t.Skip("pyarrow, TensorBoard and MLflow are not installed: make bin/exchange")
 	}
 	drun, err := filepath.Abs("../bin/drun")
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"drun/history"
 	"drun/history/historytest"
+	"drun/internal/elapsed"
 )
 
 func TestRunsPage(t *testing.T) {
@@ -27,6 +28,11 @@ func TestRunsPage(t *testing.T) {
 		t.Errorf("%d rows are in the page", rows)
 	}
 	p.shot("runs")
+	for _, s := range []float64{0, 3e-8, 9.96e-6, 0.00042, 0.000996, 0.0874, 0.124, 0.996, 1.25, 9.96, 12.5, 59.4, 59.6, 245, 3599.6, 3720, 360000} {
+		if got, want := eval[string](p, fmt.Sprintf("duration(%v)", s)), elapsed.Text(s); got != want {
+			t.Errorf("%v seconds: the page says %q, the command line %q", s, got, want)
+		}
+	}
 
 	// To the end of the table: its rows are fetched.
 	p.run("document.getElementById('scroll').scrollTop = 1e9")

@@ -19,7 +19,7 @@ import (
 func TestPictures(t *testing.T) {
 	to := os.Getenv("DRUN_TEST_PICTURES")
 	if to == "" {
-		t.Skip("make ui-pictures")
+		t.Skip("make ui-pictures runs it")
 	}
 	dir := place(t)
 	var out bytes.Buffer

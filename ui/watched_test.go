@@ -25,7 +25,7 @@ import (
 func TestWatchedRun(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv("DRUN_TEST_WATCHED"))
 	if err != nil {
-		t.Skip("it takes minutes: DRUN_TEST_WATCHED=ROUNDS (make ui-bench)")
+		t.Skip("make ui-bench runs it: it takes minutes")
 	}
 	const settle, look = 2 * time.Second, 10 * time.Second
 	home := t.TempDir()

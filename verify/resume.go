@@ -17,6 +17,7 @@ import (
 	"drun/checkpoints"
 	"drun/engine/run"
 	"drun/history"
+	"drun/internal/elapsed"
 	"drun/internal/exit"
 	"drun/internal/scratch"
 )
@@ -69,7 +70,7 @@ func Resume(o run.Options, kills int, rng *rand.Rand, say func(text string)) (*R
 	if err != nil {
 		return nil, err
 	}
-	say(fmt.Sprintf("the undisturbed run took %.1fs and saved %d times; running with kills", calm.Seconds, len(saves)))
+	say(fmt.Sprintf("the undisturbed run took %s and saved %d times; running with kills", elapsed.Text(calm.Seconds), len(saves)))
 	r := &Report{Same: true, Points: len(want.points), Bytes: want.bytes}
 	// Twice the time that the kills would take at even distances leaves room for those that hit nothing.
 	every := max(time.Millisecond, 2*time.Since(saves[0])/time.Duration(kills+1))

@@ -22,7 +22,7 @@ import (
 func TestManyAgents(t *testing.T) {
 	agents, err := strconv.Atoi(os.Getenv("DRUN_TEST_AGENTS"))
 	if err != nil {
-		t.Skip("make agents runs it, on sixteen agents")
+		t.Skip("make agents runs it: it starts sixteen agents")
 	}
 	bin, err := filepath.Abs("../../bin")
 	if err != nil {

@@ -28,14 +28,14 @@ func TestParallelismDocument(t *testing.T) { examples(t, "parallelism.md", 8, ""
 
 func TestBackendsDocument(t *testing.T) {
 	if !haveGloo() {
-		t.Skip("Gloo is not here")
+		t.Skip("Gloo is not installed: apt-get install libgloo-dev g++")
 	}
 	examples(t, "backends.md", 1, "plugins bin\nenv DRUN_PLUGIN_PATH=$WORK/bin\n")
 }
 
 func TestNodesDocument(t *testing.T) {
 	if !haveGloo() {
-		t.Skip("Gloo is not here")
+		t.Skip("Gloo is not installed: apt-get install libgloo-dev g++")
 	}
 	examples(t, "nodes.md", 1, "plugins bin\nenv DRUN_PLUGIN_PATH=$WORK/bin\nenv XDG_CONFIG_HOME=$WORK/config\n")
 }

@@ -8,6 +8,7 @@ import (
 
 	"drun/engine/doctor"
 	"drun/history"
+	"drun/internal/elapsed"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 )
@@ -58,7 +59,7 @@ func newDoctor() *cobra.Command {
 					row(w, "plugin", fmt.Sprintf("%s, %s: %s", strings.TrimSpace(p.Name+" "+p.Version), p.Path, verdict))
 				}
 				row(w, "home", home.String())
-				outcome := fmt.Sprintf("ok, in %.2f s", r.SelfTest.Seconds)
+				outcome := "ok, in " + elapsed.Text(r.SelfTest.Seconds)
 				if !r.SelfTest.OK {
 					outcome = "FAILED"
 				}

@@ -49,31 +49,31 @@ type formatted struct {
 }
 
 func (f *formatting) run(cmd *cobra.Command, args []string) error {
-	var list []formatted
-	failed := false
-	for _, arg := range args {
-		files, err := recipesIn(arg)
-		if err != nil {
-			return err
-		}
-		for _, file := range files {
-			one := formatted{File: file}
-			if one.Changed, err = f.file(cmd, file); err != nil {
-				if located := (*lang.Error)(nil); !errors.As(err, &located) && exit.CodeOf(err) == exit.Usage {
-					return err
-				}
-				one.Error = err.Error()
-			}
-			failed = failed || err != nil || one.Changed && (f.check || f.diff)
-			if err != nil {
-				fmt.Fprintf(cmd.ErrOrStderr(), "drun: %s\n", terminal.Lines(err.Error()))
-			} else if one.Changed && !f.diff && !wantsJSON(cmd) && file != "-" {
-				fmt.Fprintln(cmd.OutOrStdout(), terminal.Escape(file))
-			}
-			list = append(list, one)
-		}
+	files, err := recipesIn(args...)
+	if err != nil {
+		return err
 	}
-	if wantsJSON(cmd) && !f.diff {
+	var list []formatted
+	failed, asJSON := false, wantsJSON(cmd) && !f.diff
+	for _, file := range files {
+		one := formatted{File: file}
+		if one.Changed, err = f.file(cmd, file); err != nil {
+			if located := (*lang.Error)(nil); !errors.As(err, &located) && exit.CodeOf(err) == exit.Usage {
+				return err
+			}
+			one.Error = err.Error()
+		}
+		failed = failed || err != nil || one.Changed && (f.check || f.diff)
+		switch {
+		case asJSON: // the list says it
+		case err != nil:
+			fmt.Fprintf(cmd.ErrOrStderr(), "drun: %s\n", terminal.Lines(err.Error()))
+		case one.Changed && !f.diff && file != "-":
+			fmt.Fprintln(cmd.OutOrStdout(), terminal.Escape(file))
+		}
+		list = append(list, one)
+	}
+	if asJSON {
 		if err := printJSON(cmd.OutOrStdout(), list); err != nil {
 			return err
 		}
@@ -139,8 +139,27 @@ func replace(name string, content []byte) error {
 	return err
 }
 
-// recipesIn lists a file, or the recipes beneath a folder.
-func recipesIn(name string) ([]string, error) {
+// recipesIn lists files, and the recipes beneath folders, each once.
+func recipesIn(names ...string) ([]string, error) {
+	var all []string
+	listed := map[string]bool{}
+	for _, name := range names {
+		files, err := recipesOf(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			if !listed[filepath.Clean(file)] {
+				listed[filepath.Clean(file)] = true
+				all = append(all, file)
+			}
+		}
+	}
+	return all, nil
+}
+
+// recipesOf lists a file, or the recipes beneath a folder.
+func recipesOf(name string) ([]string, error) {
 	if name == "-" {
 		return []string{name}, nil
 	}

@@ -17,6 +17,7 @@ import (
 	"drun/engine/rendezvous"
 	"drun/engine/run"
 	"drun/history"
+	"drun/internal/elapsed"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/plugins/host"
@@ -178,7 +179,7 @@ func runRecipe(cmd *cobra.Command, o run.Options) error {
 		fmt.Fprintf(out, "run %d %s has the same recipe, parameters, seed, ranks and data, and is done: nothing was run\n", result.ID, terminal.Escape(result.Name))
 		return nil
 	}
-	fmt.Fprintf(out, "run %d %s: %s in %.1fs%s\n", result.ID, terminal.Escape(result.Name), result.Code.Status(), result.Seconds, resume)
+	fmt.Fprintf(out, "run %d %s: %s in %s%s\n", result.ID, terminal.Escape(result.Name), result.Code.Status(), elapsed.Text(result.Seconds), resume)
 	if result.Code != exit.Done {
 		return exitStatus(result.Code)
 	}

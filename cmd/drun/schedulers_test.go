@@ -76,14 +76,14 @@ done < want
 func TestOpenMPIDocument(t *testing.T) {
 	out, err := exec.Command("mpirun", "--version").Output()
 	if err != nil || !strings.Contains(string(out), "Open MPI") && !strings.Contains(string(out), "OpenRTE") {
-		t.Skip("Open MPI is not here (Debian: apt-get install openmpi-bin)")
+		t.Skip("Open MPI is not installed: apt-get install libopenmpi-dev openmpi-bin pkgconf")
 	}
 	mpiPage(t, "Open MPI", "")
 }
 
 func TestHydraDocument(t *testing.T) {
 	if _, err := exec.LookPath("mpiexec.hydra"); err != nil {
-		t.Skip("Hydra is not here (Debian: apt-get install mpich)")
+		t.Skip("MPICH is not installed: apt-get install mpich")
 	}
 	// Two at once have different ports, though Hydra gives both the same variables.
 	mpiPage(t, "MPICH and other launchers with Hydra", `
@@ -108,11 +108,11 @@ func inSlurm(t *testing.T, script string, files map[string]string) {
 		t.Skip("brings up Slurm")
 	}
 	if !haveGloo() {
-		t.Skip("Gloo is not here")
+		t.Skip("Gloo is not installed: apt-get install libgloo-dev g++")
 	}
 	check := exec.Command("sh", "testdata/slurm.sh", ".", "testdata/slurm-nothing.sh")
 	if out, err := check.CombinedOutput(); check.ProcessState != nil && check.ProcessState.ExitCode() == 77 {
-		t.Skipf("Slurm is not tried: %s", out)
+		t.Skip(string(out))
 	} else if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -144,7 +144,7 @@ func TestSlurmDocument(t *testing.T) {
 func TestKubernetesManifests(t *testing.T) {
 	kubeconform := "../../bin/kubeconform"
 	if _, err := os.Stat(kubeconform); err != nil {
-		t.Skip("kubeconform is not here: make bin/kubeconform")
+		t.Skip("kubeconform is not installed: make bin/kubeconform")
 	}
 	validate := func(file string) (string, error) {
 		out, err := exec.Command(kubeconform, "-strict", "-summary", "-schema-location", "testdata/kubernetes/{{.ResourceKind}}{{.KindSuffix}}.json", file).CombinedOutput()
@@ -176,10 +176,10 @@ func TestKubernetesManifests(t *testing.T) {
 // the Job and the JobSet do.
 func TestKubernetesPods(t *testing.T) {
 	if !haveGloo() {
-		t.Skip("Gloo is not here")
+		t.Skip("Gloo is not installed: apt-get install libgloo-dev g++")
 	}
 	if err := exec.Command("unshare", "--mount", "--net", "--uts", "true").Run(); err != nil {
-		t.Skipf("no namespaces can be made here: %v", err)
+		t.Skip("mounts and namespaces take root (in a container, CAP_SYS_ADMIN)")
 	}
 	for _, name := range []string{"job", "jobset"} {
 		text, err := os.ReadFile("../../examples/kubernetes/" + name + ".yaml")

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/history"
+	"drun/internal/elapsed"
 	"drun/internal/terminal"
 )
 
@@ -99,7 +100,7 @@ func progressText(p *history.Progress) string {
 		text += fmt.Sprintf(", %.4g a second", rate)
 	}
 	if left, known := p.Left(); known {
-		text += ", " + duration(&left) + " left"
+		text += ", " + elapsed.Text(left) + " left"
 	}
 	if p.Label != "" {
 		text = terminal.Escape(p.Label) + ": " + text
@@ -153,7 +154,7 @@ func printTables(out io.Writer, d *history.Detail) error {
 	}
 	heading(len(d.Usage), "RANK", "CPU", "PEAK MEMORY", "IN COLLECTIVES", "OF IT WAITING")
 	for _, u := range d.Usage {
-		row(w, strconv.Itoa(u.Rank), duration(&u.CPU), humanize.IBytes(uint64(u.Peak)), duration(&u.Collectives), duration(&u.Waiting))
+		row(w, strconv.Itoa(u.Rank), elapsed.Text(u.CPU), humanize.IBytes(uint64(u.Peak)), elapsed.Text(u.Collectives), elapsed.Text(u.Waiting))
 	}
 	if w.Flush(); len(d.Snapshots) > 0 {
 		shown := d.Snapshots

@@ -19,7 +19,7 @@ func TestStubIsPython(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(mypy); err != nil {
-		t.Skip("mypy is not here: make bin/mypy")
+		t.Skip("mypy is not installed: make bin/mypy")
 	}
 	var b bytes.Buffer
 	if err := printStub(&b, universe.Reference()); err != nil {

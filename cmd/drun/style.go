@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"drun/history"
+	"drun/internal/elapsed"
 	"drun/internal/terminal"
 )
 
@@ -40,19 +41,12 @@ func (p painter) pad(heading string) painted {
 	return painted("\x1b[39m" + heading + "\x1b[0m")
 }
 
-// duration shows seconds for people: 2.3s, 4m05s, 1h02m.
+// duration shows seconds that may not be known.
 func duration(seconds *float64) string {
 	if seconds == nil {
 		return "-"
 	}
-	s := *seconds
-	switch {
-	case s < 60:
-		return fmt.Sprintf("%.1fs", s)
-	case s < 3600:
-		return fmt.Sprintf("%dm%02ds", int(s)/60, int(s)%60)
-	}
-	return fmt.Sprintf("%dh%02dm", int(s)/3600, int(s)%3600/60)
+	return elapsed.Text(*seconds)
 }
 
 // number shows a metric to six digits; exact values are for --json and --csv.

@@ -15,6 +15,7 @@ import (
 	"drun/engine/run"
 	"drun/history"
 	"drun/history/query"
+	"drun/internal/elapsed"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/sweep"
@@ -203,14 +204,14 @@ func sayEnded(errs io.Writer, o *sweep.Outcome, nth, all int) {
 		first, _, _ := strings.Cut(o.Err.Error(), "\n")
 		fmt.Fprintf(errs, "[%d/%d] %s: %s\n", nth, all, terminal.Escape(o.Cell.String()), terminal.Escape(first))
 	case o.Stopped > 0:
-		fmt.Fprintf(errs, "[%d/%d] run %d %s: ended early in %.1fs, %s: worse than others after %d points\n", nth, all, r.ID, terminal.Escape(r.Name), r.Seconds,
+		fmt.Fprintf(errs, "[%d/%d] run %d %s: ended early in %s, %s: worse than others after %d points\n", nth, all, r.ID, terminal.Escape(r.Name), elapsed.Text(r.Seconds),
 			terminal.Escape(o.Cell.String()), o.Stopped)
 	case r.Failure != nil:
 		first, _, _ := strings.Cut(r.Failure.Text(r.Ranks), "\n")
-		fmt.Fprintf(errs, "[%d/%d] run %d %s: %s in %.1fs, %s: %s\n", nth, all, r.ID, terminal.Escape(r.Name), r.Code.Status(), r.Seconds,
+		fmt.Fprintf(errs, "[%d/%d] run %d %s: %s in %s, %s: %s\n", nth, all, r.ID, terminal.Escape(r.Name), r.Code.Status(), elapsed.Text(r.Seconds),
 			terminal.Escape(o.Cell.String()), terminal.Escape(first))
 	default:
-		fmt.Fprintf(errs, "[%d/%d] run %d %s: %s in %.1fs, %s\n", nth, all, r.ID, terminal.Escape(r.Name), r.Code.Status(), r.Seconds, terminal.Escape(o.Cell.String()))
+		fmt.Fprintf(errs, "[%d/%d] run %d %s: %s in %s, %s\n", nth, all, r.ID, terminal.Escape(r.Name), r.Code.Status(), elapsed.Text(r.Seconds), terminal.Escape(o.Cell.String()))
 	}
 }
 

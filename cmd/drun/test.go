@@ -15,6 +15,7 @@ import (
 
 	"drun/engine/recipe"
 	"drun/engine/run"
+	"drun/internal/elapsed"
 	"drun/internal/exit"
 	"drun/internal/scratch"
 	"drun/internal/terminal"
@@ -94,17 +95,15 @@ func (t *tests) run(cmd *cobra.Command, args []string) error {
 	defer stop()
 	list := []tested{}
 	began := time.Now()
-	for _, arg := range args {
-		files, err := recipesIn(arg)
+	files, err := recipesIn(args...)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		more, err := t.file(cmd, file, wanted, sizes)
+		list = append(list, more...)
 		if err != nil {
 			return err
-		}
-		for _, file := range files {
-			more, err := t.file(cmd, file, wanted, sizes)
-			list = append(list, more...)
-			if err != nil {
-				return err
-			}
 		}
 	}
 	if len(list) == 0 {
@@ -122,7 +121,7 @@ func (t *tests) run(cmd *cobra.Command, args []string) error {
 	if wantsJSON(cmd) {
 		err = printJSON(cmd.OutOrStdout(), list)
 	} else {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d passed, %d failed in %.1fs\n", len(list)-failed, failed, time.Since(began).Seconds())
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d passed, %d failed in %s\n", len(list)-failed, failed, elapsed.Text(time.Since(began).Seconds()))
 	}
 	if err == nil && failed > 0 {
 		err = exitStatus(exit.Recipe)
@@ -219,7 +218,7 @@ func (t *tests) print(out io.Writer, r tested) error {
 		if r.Ranks == 1 {
 			ranks = " rank"
 		}
-		line += ":" + strconv.Itoa(r.Line) + " " + r.Test + " on " + strconv.Itoa(r.Ranks) + ranks + fmt.Sprintf(" (%.2fs)", r.Seconds)
+		line += ":" + strconv.Itoa(r.Line) + " " + r.Test + " on " + strconv.Itoa(r.Ranks) + ranks + " (" + elapsed.Text(r.Seconds) + ")"
 	}
 	text := line + "\n"
 	if r.Error != "" {

@@ -46,7 +46,7 @@ func TestSharesCore(t *testing.T) {
 		var one unix.CPUSet
 		one.Set(core)
 		if err := unix.SchedSetaffinity(0, &one); err != nil {
-			t.Skipf("cannot choose a core: %v", err)
+			t.Skipf("a process cannot choose its core here: %v", err)
 		}
 		if got := sharedmem.Core(); got != uint32(core) {
 			t.Fatalf("this is core %d, not %d", got, core)

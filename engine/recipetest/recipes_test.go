@@ -78,7 +78,9 @@ def main():
 func TestRecipes(t *testing.T) { Run(t, "testdata", "shm") }
 
 // The same recipes on plugins, where their libraries are.
-func TestRecipesOnGloo(t *testing.T) { onPlugin(t, "testdata", "gloo", "libgloo-dev g++") }
+func TestRecipesOnGloo(t *testing.T) {
+	onPlugin(t, "testdata", "gloo", "Gloo is not installed: apt-get install libgloo-dev g++")
+}
 
 // Every start over MPI takes a second, so that it has the collectives alone; DRUN_TEST_MPI=all for all.
 func TestRecipesOnMPI(t *testing.T) {
@@ -92,16 +94,16 @@ func TestRecipesOnMPI(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	onPlugin(t, dir, "mpi", "libopenmpi-dev openmpi-bin pkgconf")
+	onPlugin(t, dir, "mpi", "Open MPI is not installed: apt-get install libopenmpi-dev openmpi-bin pkgconf")
 }
 
-func onPlugin(t *testing.T, recipes, name, packages string) {
+func onPlugin(t *testing.T, recipes, name, missing string) {
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
 	engines, err := exec.Command("sh", "../../plugins/engines.sh").Output()
 	if err != nil || !strings.Contains(string(engines), name) {
-		t.Skipf("%s is not here: apt-get install %s", name, packages)
+		t.Skip(missing)
 	}
 	dir := t.TempDir()
 	if err := programs.Link(dir, host.Prefix+name); err != nil {

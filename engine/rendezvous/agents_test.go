@@ -68,7 +68,7 @@ func TestAgentThatIsEarly(t *testing.T) {
 	time.Sleep(60 * time.Millisecond)
 	server, err := Listen(address, "token")
 	if err != nil {
-		t.Skip("somebody else has taken the port")
+		t.Skip("another process has taken the port: run it again")
 	}
 	defer server.Close()
 	server.Agents("", func(net.Conn) {})

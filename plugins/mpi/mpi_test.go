@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 func asPlugin(t *testing.T, deterministic bool) disttest.Factory {
 	t.Helper()
 	if _, err := program(); err != nil {
-		t.Skip(err)
+		t.Skip("Open MPI is not installed: apt-get install libopenmpi-dev openmpi-bin pkgconf")
 	}
 	t.Setenv("MPITEST_PLUGIN", "1")
 	self, err := os.Executable()

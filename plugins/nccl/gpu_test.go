@@ -15,7 +15,7 @@ import (
 // plugin processes. Where there are fewer GPUs than two, two ranks share one.
 func onGPU(t *testing.T, deterministic bool) (ranks int, factory disttest.Factory) {
 	if !onRealGPU {
-		t.Skip("DRUN_TEST_GPU=1 runs it on real GPUs")
+		t.Skip("make test-gpu runs it: it needs GPUs")
 	}
 	b := New(FromEnvironment())
 	gpus, err := b.load()
@@ -37,7 +37,7 @@ func onGPU(t *testing.T, deterministic bool) (ranks int, factory disttest.Factor
 	return ranks, func(t disttest.TB, n int) []collective.Comm {
 		t.Helper()
 		if n > ranks {
-			t.Skipf("no more than %d ranks", ranks)
+			t.Skipf("it needs more than %d ranks, which is what the GPUs here stand", ranks)
 		}
 		return worlds(t, n)
 	}

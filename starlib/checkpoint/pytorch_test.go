@@ -18,7 +18,7 @@ func TestWeightsOfPyTorch(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(python); err != nil {
-		t.Skip("PyTorch with safetensors is not here: make bin/pytorch")
+		t.Skip("PyTorch with safetensors is not installed: make bin/pytorch")
 	}
 	pytorch := func(args ...string) {
 		t.Helper()

@@ -102,11 +102,13 @@ function number(v) {
   if (typeof v !== "number") return clean(v);
   return Number.isInteger(v) && Math.abs(v) < 1e15 ? String(v) : String(Number(v.toPrecision(6)));
 }
+// duration shows seconds as internal/elapsed does.
 function duration(s) {
   if (s === null || s === undefined) return "-";
-  if (s < 60) return s.toFixed(1) + "s";
-  const m = Math.floor(s / 60), two = n => String(n).padStart(2, "0");
-  return s < 3600 ? `${m}m${two(Math.floor(s % 60))}s` : `${Math.floor(m / 60)}h${two(m % 60)}m`;
+  const whole = Math.round(s), m = Math.floor(whole / 60), two = n => String(n).padStart(2, "0");
+  if (whole >= 60) return m < 60 ? `${m}m${two(whole % 60)}s` : `${Math.floor(m / 60)}h${two(m % 60)}m`;
+  const [n, unit] = s > 0 && s < 0.000995 ? [s * 1e6, "µs"] : s > 0 && s < 0.995 ? [s * 1e3, "ms"] : [s, "s"];
+  return `${n >= 99.5 ? Math.round(n / 10) * 10 : n >= 9.95 || n === 0 ? Math.round(n) : (Math.round(n * 10) / 10).toFixed(1)} ${unit}`;
 }
 function bytes(n) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

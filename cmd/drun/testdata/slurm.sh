@@ -7,16 +7,12 @@ set -eu
 if [ "${3-}" != inside ]; then
 	for command in slurmctld slurmd munged mpirun ip; do
 		if ! command -v $command >/dev/null; then
-			echo "$command is not here (Debian: apt-get install slurm-wlm munge openmpi-bin iproute2)"
+			echo "Slurm is not installed: apt-get install slurm-wlm munge openmpi-bin iproute2"
 			exit 77
 		fi
 	done
-	if [ "$(id -u)" != 0 ]; then
-		echo "Slurm's daemons need root"
-		exit 77
-	fi
-	if ! unshare --mount --net --uts --ipc --pid --fork --mount-proc true; then
-		echo "no namespaces can be made here"
+	if [ "$(id -u)" != 0 ] || ! unshare --mount --net --uts --ipc --pid --fork --mount-proc true; then
+		echo "mounts and namespaces take root (in a container, CAP_SYS_ADMIN)"
 		exit 77
 	fi
 	folder=$(mktemp -d)

@@ -93,10 +93,13 @@ func Ranks(ctx context.Context, store collective.Store, prefix, host string, ran
 }
 
 // Route gives the address from which this machine reaches that of MASTER_ADDR; without
-// one, the default route's. No packet is sent.
+// one, the default route's, and loopback on a machine without a network. No packet is sent.
 func Route() (string, error) {
-	to := cmp.Or(os.Getenv("MASTER_ADDR"), "192.0.2.1") // that of nobody
-	conn, err := net.Dial("udp", net.JoinHostPort(to, "9"))
+	to := os.Getenv("MASTER_ADDR")
+	conn, err := net.Dial("udp", net.JoinHostPort(cmp.Or(to, "192.0.2.1"), "9")) // that of nobody
+	if err != nil && to == "" {
+		return "127.0.0.1", nil
+	}
 	if err != nil {
 		return "", fmt.Errorf("no network interface leads to %s (MASTER_ADDR): %w", to, err)
 	}

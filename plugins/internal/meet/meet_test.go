@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -165,5 +167,23 @@ func TestRankThatDoesNotCome(t *testing.T) {
 	_, err := Ranks(collective.Within(t.Context(), 100*time.Millisecond), store, "g", "127.0.0.1", 0, 2)
 	if !errors.Is(err, collective.ErrTimeout) || !strings.Contains(err.Error(), "rank 1 at 10.0.0.7:1 did not connect") || time.Since(start) > time.Second {
 		t.Errorf("%v after %v", err, time.Since(start))
+	}
+}
+
+// A machine without a network, here a network namespace, has loopback for the ranks on it.
+func TestRouteWithoutNetwork(t *testing.T) {
+	if os.Getenv("DRUN_TEST_ROUTE") != "" {
+		fmt.Println(Route())
+		return
+	}
+	if exec.Command("unshare", "--net", "true").Run() != nil {
+		t.Skip("mounts and namespaces take root (in a container, CAP_SYS_ADMIN)")
+	}
+	for address, want := range map[string]string{"": "127.0.0.1 <nil>", "192.0.2.7": "no network interface leads to 192.0.2.7"} {
+		cmd := exec.Command("unshare", "--net", os.Args[0], "-test.run=^TestRouteWithoutNetwork$")
+		cmd.Env = append(os.Environ(), "DRUN_TEST_ROUTE=1", "MASTER_ADDR="+address)
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("to %q: %v %s", address, err, out)
+		}
 	}
 }
