@@ -167,6 +167,35 @@ func (g *guard) awaitCause(err error) {
 	}
 }
 
+// AwaitLower has a rank that fails wait until lower ones that go on have had time to fail alike: what all do wrong
+// the lowest then tells, and not the one that happened to get a core first. It does not wait for those that wait for it.
+func (b *Board) AwaitLower() {
+	goesOn := func() bool {
+		for r := range b.rank {
+			if !b.State(r).Over() && !b.awaited(r) {
+				return true
+			}
+		}
+		return false
+	}
+	for end := time.Now().Add(causeGrace); b.Aborted() == nil && goesOn() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// awaited tells whether a rank waits for this one, which has not come.
+func (b *Board) awaited(by int) bool {
+	if b.needsOf(by).mark.Load() == 0 {
+		return false
+	}
+	for r := range b.unmet(by) {
+		if r == b.rank {
+			return true
+		}
+	}
+	return false
+}
+
 // named gives an error of the group's own backend in terms of the world.
 func (g *guard) named(err error) error {
 	var b *collective.BackendError

@@ -134,6 +134,7 @@ func (w *worker) stop(cause error) {
 func (w *worker) abort(err error) {
 	w.board.SetState(collective.Failed)
 	if f := w.failure(err); !f.Secondary {
+		w.board.AwaitLower()
 		w.board.Abort(w.job.Place.Rank, &collective.FailedError{Rank: w.job.Place.Rank, Msg: f.Message, Code: f.Code})
 	}
 }
