@@ -15,7 +15,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults pairs storm crash builds agents launchers slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-forecast bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults pairs storm causes crash builds agents launchers slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-forecast bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -144,6 +144,14 @@ busy: build
 # Every ordered pair of builtins that meet other ranks, on two and three ranks; make test pairs each with ten others.
 pairs:
 	DRUN_TEST_PAIRS=all go test -count 1 -timeout 30m -run '^TestEveryPairOfBuiltins$$' ./engine/worker
+
+# Has drun fail in every way that it names, on one machine and over nodes, mostly beside a program that uses every core: 300 kills,
+# 100 messages that nobody receives of each form, 50 failures of each other kind. Each is told alike each time; prints what was
+# told how often. Takes hours; full disks take root. DRUN_TEST_CAUSES=10 tries a fifth, DRUN_TEST_CAUSES_OF='^(killed|timeout); ' some kinds.
+causes: export DRUN_TEST_CAUSES ?= 50
+causes:
+	@sh plugins/engines.sh -v
+	go test -count 1 -timeout 12h -v -run '^TestCauses$$' ./cmd/drun
 
 # Kills random ranks of three models 200 times each, with restarts, and compares the bits.
 storm:

@@ -32,6 +32,8 @@ type Failure struct {
 	// Suspected is set when it is what a rank believes of another one, such as that it closed its
 	// connection: it is the cause only where no other failure is known.
 	Suspected bool `cbor:",omitempty"`
+	// Common is set when it is of several ranks alike, such as those that disagree: the lowest of them tells it.
+	Common bool `cbor:",omitempty"`
 }
 
 // NewFailure is the failure of a rank (-1: of none) by an error, now.
@@ -66,15 +68,26 @@ func SignalName(sig os.Signal) string {
 }
 
 // First picks the cause of a run's end: the earliest failure that no other
-// failure brought about. It returns nil for none.
+// failure brought about, and of ranks that failed alike the lowest, since chance
+// decides which of them comes first. It returns nil for none.
 func First(failures []*Failure) *Failure {
-	var first *Failure
+	var earliest *Failure
 	for _, f := range failures {
-		if first == nil || before(f, first) {
+		if earliest == nil || before(f, earliest) {
+			earliest = f
+		}
+	}
+	first := earliest
+	for _, f := range failures {
+		if f.Rank < first.Rank && alike(f, earliest) {
 			first = f
 		}
 	}
 	return first
+}
+
+func alike(a, b *Failure) bool {
+	return a.Secondary == b.Secondary && a.Suspected == b.Suspected && a.Code == b.Code && (a.Common && b.Common || a.Message == b.Message && a.Traceback == b.Traceback)
 }
 
 func before(a, b *Failure) bool {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/signal"
 	"strings"
 	"testing"
 
@@ -14,6 +15,9 @@ import (
 // The scripts run the real command: the test's own program, which is the agent
 // and, started by it, the workers.
 func TestMain(m *testing.M) {
+	if signal.Ignored(os.Interrupt) { // a background job of a shell: what the scripts start would ignore it, too
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	}
 	testscript.Main(m, map[string]func(){"drun": main})
 }
 

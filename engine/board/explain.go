@@ -115,7 +115,7 @@ func (g *guard) explain(w *guardedWork, err error) error {
 	case errors.As(err, &bad):
 		return err // of this rank alone, and the group goes on
 	case g.board.Aborted() != nil:
-		return g.fail(err)
+		return g.ownTimeout(w, g.fail(err))
 	case errors.Is(err, collective.ErrFingerprint):
 		w = g.disagreed(w)
 		g.tell(w)
@@ -130,7 +130,7 @@ func (g *guard) explain(w *guardedWork, err error) error {
 	case errors.As(err, &circle):
 		return g.fail(g.deadlocked(circle.ranks))
 	case errors.Is(err, collective.ErrTimeout):
-		return g.fail(g.timeout(w))
+		return g.ownTimeout(w, g.fail(g.timeout(w)))
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		// The caller gave up, which is no failure of the run; but the call was
 		// interrupted halfway, so this group cannot be used any more.
@@ -165,6 +165,35 @@ func (g *guard) awaitCause(err error) {
 	for end := time.Now().Add(causeGrace); g.board.Aborted() == nil && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// AwaitLower has a rank that fails wait until lower ones that go on have had time to fail alike: what all do wrong
+// the lowest then tells, and not the one that happened to get a core first. It does not wait for those that wait for it.
+func (b *Board) AwaitLower() {
+	goesOn := func() bool {
+		for r := range b.rank {
+			if !b.State(r).Over() && !b.awaited(r) {
+				return true
+			}
+		}
+		return false
+	}
+	for end := time.Now().Add(causeGrace); b.Aborted() == nil && goesOn() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// awaited tells whether a rank waits for this one, which has not come.
+func (b *Board) awaited(by int) bool {
+	if b.needsOf(by).mark.Load() == 0 {
+		return false
+	}
+	for r := range b.unmet(by) {
+		if r == b.rank {
+			return true
+		}
+	}
+	return false
 }
 
 // named gives an error of the group's own backend in terms of the world.
@@ -224,6 +253,17 @@ func (g *guard) mismatch(w *guardedWork, reason string) error {
 		e.Rows = append(e.Rows, g.board.rowAt(g.win, g.ranks[i], g.group, w.seq))
 	}
 	return e
+}
+
+// ownTimeout makes the timeout of the collective in which this rank waits its own error, whichever rank noticed it.
+func (g *guard) ownTimeout(w *guardedWork, err error) error {
+	var t *collective.TimeoutError
+	if !errors.As(err, &t) || w.seq == 0 || t.Call.Group != g.group || t.Call.Seq != w.seq || !slices.Contains(t.Arrived, g.board.rank) {
+		return err
+	}
+	own := *t
+	own.Call, _, _, _ = g.board.read(w.entry, g.board.rank, g.group)
+	return &own
 }
 
 func (g *guard) timeout(w *guardedWork) error {

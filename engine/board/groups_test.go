@@ -115,3 +115,35 @@ func TestALostPeerIsExplained(t *testing.T) {
 		t.Errorf("the news came at once, and ended the wait after %v", took)
 	}
 }
+
+// A rank that fails lets lower ones that go on fail first, and does not wait for those that wait for it.
+func TestTheLowestFailsFirst(t *testing.T) {
+	_, boards := guarded(t, 2, false)
+	go func() {
+		time.Sleep(20 * time.Millisecond) // it gets a core a little later
+		boards[0].AwaitLower()
+		boards[0].Abort(0, errors.New("all fail"))
+	}()
+	boards[1].AwaitLower()
+	if boards[1].Abort(1, errors.New("all fail")) {
+		t.Error("rank 1 failed before rank 0")
+	}
+
+	comms, boards := guarded(t, 2, false)
+	went := make(chan error, 1)
+	go func() { went <- results(comms[:1], collective.NewBarrier())[0] }()
+	for boards[1].State(0) != collective.Waiting {
+		time.Sleep(time.Millisecond)
+	}
+	shortest := time.Hour
+	for range 5 { // the machine may be busy
+		began := time.Now()
+		boards[1].AwaitLower()
+		shortest = min(shortest, time.Since(began))
+	}
+	if shortest > 400*time.Millisecond {
+		t.Errorf("it waited %v for a rank that waits for it", shortest)
+	}
+	boards[1].Abort(1, errors.New("one fails"))
+	<-went
+}

@@ -296,11 +296,11 @@ func TestTimeoutNamesTheMissing(t *testing.T) {
 		boards[1].At(at(77))
 		boards[1].Note("saving a checkpoint")
 		call := collective.NewAllReduce(collective.Of(make([]float32, 8)), element.Sum)
-		call.Pos = at(20)
 		errs := make(chan error, 2)
 		for _, rank := range []int{0, 2} {
 			go func() {
 				call := call // the guard writes in it
+				call.Pos = at(20 + int32(rank))
 				w, err := comms[rank].Start(&call)
 				if err == nil {
 					err = w.Wait(collective.Within(context.Background(), 100*time.Millisecond))
@@ -308,21 +308,26 @@ func TestTimeoutNamesTheMissing(t *testing.T) {
 				errs <- err
 			}()
 		}
+		lines := map[int32]bool{}
 		for range 2 {
 			err := <-errs
 			var e *collective.TimeoutError
-			if !errors.As(err, &e) {
+			if !errors.As(err, &e) || errors.As(err, new(*collective.AbortError)) {
 				t.Fatal(err)
 			}
+			lines[e.Call.Pos.Line] = true
 			if len(e.Missing) != 1 || e.Missing[0].Rank != 1 || len(e.Arrived) != 2 || e.After < 90*time.Millisecond {
 				t.Errorf("%+v", e)
 			}
-			for _, want := range []string{"all_reduce at recipe.star:20:5 timed out after", "waiting for rank 1; arrived: ranks 0, 2",
+			for _, want := range []string{fmt.Sprintf("all_reduce at recipe.star:%d:5 timed out after", e.Call.Pos.Line), "waiting for rank 1; arrived: ranks 0, 2",
 				"recipe.star:77:5", "saving a checkpoint", "(last) barrier"} {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("no %q in\n%v", want, err)
 				}
 			}
+		}
+		if !lines[20] || !lines[22] {
+			t.Errorf("both ranks timed out, at lines %v", lines)
 		}
 	}
 }

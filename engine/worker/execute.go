@@ -130,12 +130,15 @@ func (w *worker) stop(cause error) {
 }
 
 // abort tells the other ranks that this one has failed, unless it failed
-// because of them.
-func (w *worker) abort(err error) {
+// because of them. The result is its failure.
+func (w *worker) abort(err error) *engine.Failure {
 	w.board.SetState(collective.Failed)
-	if f := w.failure(err); !f.Secondary {
+	f := w.failure(err)
+	if !f.Secondary {
+		w.board.AwaitLower()
 		w.board.Abort(w.job.Place.Rank, &collective.FailedError{Rank: w.job.Place.Rank, Msg: f.Message, Code: f.Code})
 	}
+	return f
 }
 
 // loader executes each file of the recipe once.

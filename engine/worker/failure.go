@@ -24,5 +24,6 @@ func (w *worker) failure(err error) *engine.Failure {
 	}
 	f.Secondary = errors.As(err, new(*collective.AbortError))
 	f.Suspected = !f.Secondary && collective.Suspects(err)
+	f.Common = !f.Secondary && (errors.As(err, new(*collective.MismatchError)) || errors.As(err, new(*collective.TimeoutError)))
 	return f
 }

@@ -109,11 +109,16 @@ func (w *worker) run() int {
 // report tells the agent why the rank fails, if it has not been told. The result is the process's exit status.
 func (w *worker) report(err error) int {
 	if w.told == nil {
-		w.record.close()
-		w.told = w.failure(err)
-		_ = w.channel.Send(&engine.ToAgent{Failure: w.told})
+		w.tell(w.failure(err))
 	}
 	return int(w.told.Code)
+}
+
+// tell tells the agent a failure.
+func (w *worker) tell(f *engine.Failure) {
+	w.record.close()
+	w.told = f
+	_ = w.channel.Send(&engine.ToAgent{Failure: f})
 }
 
 // recipe executes the recipe from its first line to main's return.
@@ -207,8 +212,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		err = profile.over(err)
 	}
 	if err != nil {
-		w.abort(err)
-		w.report(err) // before the backend is closed: that may take longer than a rank has that is to end
+		w.tell(w.abort(err)) // before the backend is closed: that may take longer than a rank has that is to end
 		return err
 	}
 	w.board.SetState(collective.Returned)
