@@ -77,7 +77,8 @@ func Seed(t TB) uint64 {
 	return seed
 }
 
-// everything tries each kind with each type and each operation, small.
+// everything tries each kind with each type and each operation, small: on each number of ranks with three of the
+// counts, and with each count on some number.
 func (s suite) everything(t test, rank int, comm collective.Comm) {
 	seed := uint64(0)
 	for _, kind := range kindsOfCollective {
@@ -86,8 +87,11 @@ func (s suite) everything(t test, rank int, comm collective.Comm) {
 				if kind.Reduces() && !modelled(dtype, op) || !kind.Reduces() && op != element.Sum {
 					continue
 				}
-				for _, count := range []int{0, 1, 15, 17, 1111} { // 15: engines have paths of their own for few
+				for i, count := range []int{0, 1, 15, 17, 1111} { // 15: engines have paths of their own for few
 					seed++
+					if (i+comm.Size())%5 > 2 {
+						continue
+					}
 					tr := trial{kind: kind, dtype: dtype, op: op, root: int(seed) % comm.Size(), seed: seed, exact: s.exact}
 					tr.counts = equal(comm.Size(), count)
 					if err := tr.check(comm); err != nil {
