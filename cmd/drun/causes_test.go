@@ -294,7 +294,7 @@ func causeIn(output string, victim int) string {
 			cause = regexp.MustCompile(fmt.Sprintf(`\brank %d\b`, victim)).ReplaceAllString(cause, "rank V")
 			cause = regexp.MustCompile(`\(process \d+ on [^)]*\)`).ReplaceAllString(cause, "(process)")
 			cause = regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(cause, "ADDRESS")
-			return regexp.MustCompile(`\b[0-9.]+(ms|s)\b`).ReplaceAllString(cause, "T")
+			return regexp.MustCompile(`\b[0-9.]+ ?(ms|s)\b`).ReplaceAllString(cause, "T")
 		}
 	}
 	return "no cause"
