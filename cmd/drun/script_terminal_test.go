@@ -42,18 +42,20 @@ func onTerminal(ts *testscript.TestScript, args []string) {
 	ts.Check(cmd.Start())
 	slave.Close()
 	var shown bytes.Buffer
+	file, err := os.Create(ts.MkAbs("terminal")) // as it comes: another command may wait for it
+	ts.Check(err)
+	defer file.Close()
 	read := make(chan struct{})
 	go func() { // ends with an error when the last process on the terminal does
 		defer close(read)
-		_, _ = io.Copy(&shown, master)
+		_, _ = io.Copy(io.MultiWriter(&shown, file), master)
 	}()
-	err := cmd.Wait()
+	err = cmd.Wait()
 	select {
 	case <-read:
 	case <-time.After(10 * time.Second):
 		ts.Fatalf("a process is left on the terminal")
 	}
-	ts.Check(os.WriteFile(ts.MkAbs("terminal"), shown.Bytes(), 0o644))
 	var status *exec.ExitError
 	if code := cmd.ProcessState.ExitCode(); code != want || err != nil && !errors.As(err, &status) {
 		ts.Fatalf("%v, want exit code %d:\n%s", err, want, shown.Bytes())

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,6 +54,19 @@ func (l *locker) Write(p []byte) (int, error) {
 			time.AfterFunc(l.atMost, release)
 		}
 	})
+	return len(p), nil
+}
+
+// waitFor calls a function when a text comes by.
+type waitFor struct {
+	text string
+	then func()
+}
+
+func (w *waitFor) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte(w.text)) {
+		w.then()
+	}
 	return len(p), nil
 }
 
@@ -224,16 +238,19 @@ func TestLockedHistory(t *testing.T) {
 	t.Run("beyond the end", func(t *testing.T) {
 		home := filepath.Join(t.TempDir(), "home")
 		signals := make(chan os.Signal, 1)
-		time.AfterFunc(5*time.Second, func() { signals <- unix.SIGTERM })
-		var lock *locker
 		t.Run("run", func(t *testing.T) {
-			lock = &locker{t: t, home: home}
-			start := time.Now()
-			r, errs, err := runLogging(t, lock, signals, home)
+			var sent atomic.Int64 // when the signal was, in the wait that follows the recipe's last line
+			over := &waitFor{text: "made", then: func() {
+				time.AfterFunc(time.Second, func() {
+					sent.Store(time.Now().UnixNano())
+					signals <- unix.SIGTERM
+				})
+			}}
+			r, errs, err := runLogging(t, io.MultiWriter(&locker{t: t, home: home}, over), signals, home)
 			if err != nil || r.Code != 0 {
 				t.Fatalf("%+v, %v", r, err)
 			}
-			if took := time.Since(start); took > 9*time.Second {
+			if took := time.Since(time.Unix(0, sent.Load())); took > 5*time.Second {
 				t.Errorf("a signal did not end the wait: %v", took)
 			}
 			if !strings.Contains(errs, "still locked") {
