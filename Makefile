@@ -19,7 +19,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-forecast bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-forecast bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -42,7 +42,7 @@ demo: build
 # Each go test says in bin/skips what it has skipped; the list at the end is of all.
 test:
 	@rm -rf bin/skips && mkdir -p bin/skips
-	@echo "longer forms of some tests: make crash, make faults, make pairs, make storm" >bin/skips/longer
+	@echo "longer forms of some tests: make crash, make faults, make pairs, make recipes, make storm" >bin/skips/longer
 	@$(MAKE) tested; red=$$?; bin/testsummary -report bin/skips/*; exit $$red
 
 # Tests are linked without debugging information, in half the time, and wait more than they compute: so more of them
@@ -157,6 +157,10 @@ fuzz:
 busy: build
 	@hogs=; for core in $$(seq $$(nproc)); do timeout 3600 sh -c 'while :; do :; done' & hogs="$$hogs $$!"; done; \
 		trap "kill $$hogs" EXIT; go test -count 1 -timeout 30m -tags "$(ENGINES)" ./...
+
+# All recipes of the tests on gloo and mpi, of which make test runs those of what backends do themselves.
+recipes:
+	DRUN_TEST_RECIPES=all go test -count 1 -timeout 30m -tags "$(ENGINES)" -run '^TestRecipesOn' ./engine/recipetest
 
 # Every ordered pair of builtins that meet other ranks, on two and three ranks; make test pairs each with ten others.
 pairs:
