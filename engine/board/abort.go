@@ -42,8 +42,8 @@ func (b *Board) Abort(by int, err error) bool {
 	return true
 }
 
-// Aborted gives the first cause, nil while there is none: a [MismatchError] as
-// it is, everything else in an [collective.AbortError]. It costs one load.
+// Aborted gives the first cause, nil while there is none: a [MismatchError] and what this rank
+// itself gave as it is, everything else in an [collective.AbortError]. It costs one load.
 func (b *Board) Aborted() error {
 	if b.head.aborting.Load() == notAborted {
 		return nil
@@ -59,6 +59,9 @@ func (b *Board) Aborted() error {
 	var mismatch *collective.MismatchError
 	if errors.As(err, &mismatch) {
 		return mismatch
+	}
+	if int(b.head.abortBy) == b.rank && b.rank != Observer {
+		return err
 	}
 	return &collective.AbortError{Rank: int(b.head.abortBy), Cause: err}
 }

@@ -76,13 +76,7 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 	if err != nil {
 		return nil, err
 	}
-	backend := w.plugins(plugin, func(err error) {
-		var b *collective.BackendError
-		if errors.As(err, &b) {
-			err = b.In(group.ID, own, nil)
-		}
-		w.stop(err)
-	})
+	backend := w.plugins(plugin, w.lostPlugin(group.ID))
 	h := w.job.Hierarchy
 	if slices.Contains(engine.WholeWorlds, name) {
 		h = nil
@@ -107,6 +101,19 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 		err = w.channel.Send(&engine.ToAgent{Uses: &engine.Uses{Plugin: *plugin, Version: p.Version(), Orders: !w.job.Deterministic && h == nil}})
 	}
 	return comm, err
+}
+
+// lostPlugin ends the run when this rank's plugin, of that group, has ended by itself: that is the cause, and not what
+// became of its connections, which others, and this rank through them, may hear of first.
+func (w *worker) lostPlugin(group uint32) func(error) {
+	return func(err error) {
+		var b *collective.BackendError
+		if errors.As(err, &b) {
+			err = b.In(group, w.job.Place.Rank, nil)
+		}
+		w.stop(err)
+		w.board.Abort(w.job.Place.Rank, err)
+	}
 }
 
 // find asks the node for the plugin of that name, which it verifies.

@@ -251,7 +251,7 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 		if w.plugins == nil {
 			return nil, noHost
 		}
-		backend = w.plugins(job.Plugin, w.stop)
+		backend = w.plugins(job.Plugin, w.lostPlugin(0))
 		if h := job.Hierarchy; h != nil {
 			backend = &hier.Backend{Far: backend, Nodes: h.Nodes, Links: h.Links}
 		}

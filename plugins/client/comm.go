@@ -182,7 +182,8 @@ func (c *Comm) Abort(cause error) {
 			defer stop()
 			end := time.Now().Add(abortLimit)
 			_, err := c.control.Abort(ctx, &wire.AbortRequest{Comm: c.number, Cause: cause.Error()})
-			for err == nil && c.underWay(c.number) != "" && time.Now().Before(end) && c.ctx.Err() == nil {
+			// A request that fails at once is one to a plugin that is gone: then watch tells how it ended.
+			for (err != nil || c.underWay(c.number) != "") && time.Now().Before(end) && c.ctx.Err() == nil {
 				time.Sleep(5 * time.Millisecond)
 			}
 			if c.ctx.Err() != nil || c.closing.Load() {

@@ -231,6 +231,29 @@ func TestKilledInTheMiddle(t *testing.T) {
 	}
 }
 
+// A plugin that is gone when its calls are aborted, for its end was noticed elsewhere first, is not taken for one that does not obey.
+func TestKilledBeforeAnAbort(t *testing.T) {
+	for range 10 {
+		died := make(chan error, 1)
+		comm, err := (&Backend{Plugin: program(t, "patient", ""), Stderr: t.Output(), OnDeath: func(err error) { died <- err }}).Open(context.Background(), alone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := collective.NewBarrier()
+		if _, err := comm.Start(&call); err != nil {
+			t.Fatal(err)
+		}
+		_ = comm.(*Comm).cmd.Process.Kill()
+		comm.Abort(errors.New("another rank's connection to it ended"))
+		if err := <-died; !strings.Contains(err.Error(), "the plugin is gone: it was killed by signal 9 (SIGKILL)") {
+			t.Error(err)
+		}
+		if err := comm.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestArenaIsPrivateAndNotCopied(t *testing.T) {
 	comms := world(t, example(t), 1)
 	c := comms[0].(*Comm)
