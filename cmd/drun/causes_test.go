@@ -101,7 +101,7 @@ var failures = []failure{
         for i in range(1 << 40):
             pass
     dist.barrier(timeout = 1)`, code: 4, cause: `rank 0: recipe.star:\d+:\d+: dist.barrier: dist.barrier at recipe.star:\d+:\d+ timed out after T: waiting for rank V; arrived: ranks 0, 1.*`},
-	{kind: "lost node", in: []placement{each, two}, tries: 1, recipe: endless, strike: killAgent, code: 3, cause: `rank 2: its drun \(process\) is gone: the connection ended`},
+	{kind: "lost node", in: []placement{each, two}, tries: 1, recipe: endless, strike: killAgent, code: 3, cause: `rank [2V]: its drun \(process\) is gone: the connection ended`},
 	{kind: "lost node 0", in: []placement{each, two}, tries: 1, recipe: endless, strike: killHead, code: 3, cause: `the connection to the run.s first process, at ADDRESS, ended: this process.s ranks were killed`},
 	{kind: "plugin killed", in: []placement{gloo, two}, tries: 1, recipe: endless, victim: anyRank, strike: killPlugin, code: 6,
 		cause: `rank V: recipe.star:\d+:\d+: dist.all_reduce: backend gloo failed on rank V: the plugin is gone: it was killed by signal 9 \(SIGKILL\).*`},

@@ -233,7 +233,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 
 // A plugin that is gone when its calls are aborted, for its end was noticed elsewhere first, is not taken for one that does not obey.
 func TestKilledBeforeAnAbort(t *testing.T) {
-	for range 10 {
+	for range 3 {
 		died := make(chan error, 1)
 		comm, err := (&Backend{Plugin: program(t, "patient", ""), Stderr: t.Output(), OnDeath: func(err error) { died <- err }}).Open(context.Background(), alone)
 		if err != nil {
