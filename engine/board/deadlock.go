@@ -330,7 +330,8 @@ func (g *guard) deadlocked(circle []int) error {
 	for r := range g.board.world {
 		rows = append(rows, g.board.Row(r))
 	}
-	return &collective.MismatchError{Group: g.group, Seq: g.waiting.seq, Rows: rows,
+	// Without the number of a collective: the ranks may wait in several calls, and whichever looks first tells all.
+	return &collective.MismatchError{Rows: rows,
 		Reason: "ranks wait for each other in a circle: " + g.board.inCircle(circle)}
 }
 

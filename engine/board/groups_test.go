@@ -129,21 +129,21 @@ func TestTheLowestFailsFirst(t *testing.T) {
 		t.Error("rank 1 failed before rank 0")
 	}
 
-	comms, boards := guarded(t, 2, false)
+	comms, others := guarded(t, 2, false)
 	went := make(chan error, 1)
 	go func() { went <- results(comms[:1], collective.NewBarrier())[0] }()
-	for boards[1].State(0) != collective.Waiting {
+	for others[1].State(0) != collective.Waiting {
 		time.Sleep(time.Millisecond)
 	}
 	shortest := time.Hour
 	for range 5 { // the machine may be busy
 		began := time.Now()
-		boards[1].AwaitLower()
+		others[1].AwaitLower()
 		shortest = min(shortest, time.Since(began))
 	}
 	if shortest > 400*time.Millisecond {
 		t.Errorf("it waited %v for a rank that waits for it", shortest)
 	}
-	boards[1].Abort(1, errors.New("one fails"))
+	others[1].Abort(1, errors.New("one fails"))
 	<-went
 }
