@@ -125,12 +125,6 @@ func unreceived() (all []failure) {
 					f.recipe = "\n    g = dist.new_group([0, victim])" + strings.Replace(f.recipe, "tag = 3", "tag = 3, group = g", 1) + "\n    dist.destroy_process_group(g)\n    while True:\n        pass"
 					f.cause += ` on group \d+`
 				}
-				if group && form.name == "MB tensor" { // over shared memory it waits for its receiver, which waits for the group's end
-					circle := f
-					circle.in, f.in = f.in[:1], f.in[1:]
-					circle.cause = fmt.Sprintf(`rank 0: recipe.star:\d+:\d+: dist.*%s.*: ranks wait for each other in a circle: rank 0 for rank V, rank V for rank 0`, call)
-					all = append(all, circle)
-				}
 				all = append(all, f)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"drun/collective"
@@ -37,6 +38,9 @@ type Board struct {
 	names names
 
 	guards []*guard // of this rank's groups
+
+	taken     atomic.Uint64 // how often messages came that nobody had received, see TakeMessages
+	takenThen uint64        // when this rank last wrote its needs
 
 	mu     sync.Mutex
 	groups map[uint32]*window

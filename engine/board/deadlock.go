@@ -148,9 +148,10 @@ func (b *Board) need(message uint64, any bool, group uint32, seq uint64, ranks i
 	if any {
 		own.any.Store(1)
 	}
-	if own.mark.Load() == 0 {
+	if taken := b.taken.Load(); own.mark.Load() == 0 || taken != b.takenThen { // what was taken may let its sender go on
 		b.waits++
 		own.mark.Store(b.waits)
+		b.takenThen = taken
 	}
 	own.looks.Add(1)
 }

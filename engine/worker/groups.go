@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"drun/collective"
 	"drun/collective/hier"
@@ -152,7 +151,11 @@ type ownGroup struct {
 
 // leaveGroup waits until all ranks of a group that they destroy have come, and lets go of it. The error
 // is of the rank that does not come, or the end of the run.
-func (w *worker) leaveGroup(ctx context.Context, id uint32, ranks []int) error {
+func (w *worker) leaveGroup(ctx context.Context, id uint32, ranks []int, last func() error) error {
+	defer w.board.TakeMessages()()
+	if err := last(); err != nil {
+		return err
+	}
 	leave := &engine.Leave{Group: id, Ranks: ranks}
 	if m := w.board.Exchanged(id); m != nil {
 		leave.Messages = append(leave.Messages, *m)
@@ -168,25 +171,9 @@ func (w *worker) part(comm collective.Comm) {
 	if comm == nil {
 		return
 	}
-	over, taken := make(chan struct{}), make(chan struct{})
-	messages := w.board.AllExchanged()
-	go func() {
-		defer close(taken)
-		const least, most = 100 * time.Microsecond, 10 * time.Millisecond
-		for pause := least; ; pause = min(2*pause, most) {
-			if w.board.TakeMessages() {
-				pause = least
-			}
-			select {
-			case <-over:
-				return
-			case <-time.After(pause):
-			}
-		}
-	}()
-	_, _ = w.ask("", &engine.ToAgent{Leave: &engine.Leave{Messages: messages}})
-	close(over)
-	<-taken
+	leave := &engine.Leave{Messages: w.board.AllExchanged()}
+	defer w.board.TakeMessages()()
+	_, _ = w.ask("", &engine.ToAgent{Leave: leave})
 }
 
 // closeGroups closes the groups' own backends, the latest first.

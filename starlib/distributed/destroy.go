@@ -1,6 +1,7 @@
 package distributed
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -37,24 +38,10 @@ func (w *World) destroyGroup(c *starlib.Call) (starlark.Value, error) {
 			return nil, fmt.Errorf("the group still receives: the irecv at %s was not waited for", queue[0].at.Pos)
 		}
 	}
-	for _, work := range w.pending {
-		if work.group != g || work.over {
-			continue
-		}
-		err := work.wait(work.ctx)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %s, which was not waited for: %w", work.at, work.what, err)
-		}
-		work.wait, work.done = nil, func() bool { return true }
-	}
 	at := origin(c)
-	if err := g.do(ctx, collective.NewBarrier(), at); err != nil {
+	last := func() error { return w.lastOf(ctx, g, at) }
+	if err := w.leave(ctx, g.id, g.ranks, last); err != nil {
 		return nil, err
-	}
-	if w.leave != nil {
-		if err := w.leave(ctx, g.id, g.ranks); err != nil {
-			return nil, err
-		}
 	}
 	comm := g.comm
 	g.comm = &destroyed{comm, fmt.Errorf("the group of %s was destroyed at %s", collective.RankList(g.ranks), at.Pos)}
@@ -62,4 +49,19 @@ func (w *World) destroyGroup(c *starlib.Call) (starlark.Value, error) {
 		return starlark.None, nil // it has the world's connections
 	}
 	return starlark.None, comm.Close()
+}
+
+// lastOf waits for what this rank has started on a group, and for the other ranks.
+func (w *World) lastOf(ctx context.Context, g *Group, at collective.Origin) error {
+	for _, work := range w.pending {
+		if work.group != g || work.over {
+			continue
+		}
+		err := work.wait(work.ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %s, which was not waited for: %w", work.at, work.what, err)
+		}
+		work.wait, work.done = nil, func() bool { return true }
+	}
+	return g.do(ctx, collective.NewBarrier(), at)
 }

@@ -27,8 +27,8 @@ type World struct {
 	all     *Group // the group of all ranks
 	local   *Group // that of the ranks of this rank's node
 	open    func(ctx context.Context, backend string, group collective.Group) (collective.Comm, error)
-	leave   func(ctx context.Context, group uint32, ranks []int) error // nil: nothing waits
-	ctx     context.Context                                            // ends when the run is aborted
+	leave   func(ctx context.Context, group uint32, ranks []int, last func() error) error
+	ctx     context.Context // ends when the run is aborted
 	tensors *tensor.Context
 	random  *tensor.Generator // the stream that all ranks share
 	largest int               // bytes of plain values in one call
@@ -53,8 +53,9 @@ type Config struct {
 	Backend string
 	// OpenGroup makes the Comm of a group that has another backend; nil: there is none other.
 	OpenGroup func(ctx context.Context, backend string, group collective.Group) (collective.Comm, error)
-	// LeaveGroup is told of a group that its ranks destroy, before its Comm is closed, and waits for the others.
-	LeaveGroup func(ctx context.Context, group uint32, ranks []int) error
+	// LeaveGroup leaves a group that its ranks destroy, before its Comm is closed: last is this rank's last wait on it.
+	// nil: there is no more to it.
+	LeaveGroup func(ctx context.Context, group uint32, ranks []int, last func() error) error
 	Timeout    time.Duration // of a call that has none of its own
 	Heap       int           // bytes that this rank's plain values may take; 0: no limit
 	Tensors    *tensor.Context
@@ -67,6 +68,9 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 		rank: c.Rank, open: c.OpenGroup, leave: c.LeaveGroup, ctx: ctx, tensors: c.Tensors, random: c.Shared,
 		within: collective.Within(ctx, c.Timeout), forever: collective.Within(ctx, 0),
 		receives: map[route][]*receive{}, largest: math.MaxInt,
+	}
+	if w.leave == nil {
+		w.leave = func(_ context.Context, _ uint32, _ []int, last func() error) error { return last() }
 	}
 	if c.Heap > 0 { // the receiver holds the bytes and the value
 		w.largest = c.Heap / 5 * 2

@@ -37,7 +37,7 @@ type Host struct {
 	Backend  string
 	// OpenGroup and LeaveGroup are distributed.Config's.
 	OpenGroup  func(ctx context.Context, backend string, group collective.Group) (collective.Comm, error)
-	LeaveGroup func(ctx context.Context, group uint32, ranks []int) error
+	LeaveGroup func(ctx context.Context, group uint32, ranks []int, last func() error) error
 	Timeout    time.Duration
 	Heap       int // bytes that plain values may take; 0: no limit
 	Store      checkpoint.Store
