@@ -99,6 +99,9 @@ func onPlugin(t *testing.T, name, missing string, files ...string) {
 	recipes := "testdata"
 	if os.Getenv("DRUN_TEST_RECIPES") != "all" {
 		recipes = t.TempDir()
+		if err := os.CopyFS(recipes+"/files", os.DirFS("testdata/files")); err != nil {
+			t.Fatal(err)
+		}
 		for _, file := range files {
 			recipe, err := os.ReadFile("testdata/" + file + ".star")
 			if err == nil {

@@ -34,6 +34,7 @@ func report(out io.Writer, files []string) error {
 			}
 		}
 	}
+	slices.SortStableFunc(results, func(a, b result) int { return cmp.Compare(a.Package, b.Package) }) // packages run side by side
 	ran, cached, stale := map[name]bool{}, map[string]bool{}, false
 	for _, r := range results {
 		n := name{r.Package, r.Test}
