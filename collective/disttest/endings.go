@@ -69,12 +69,12 @@ func endings(t test, factory Factory) {
 				comms[0].Abort(errors.New("enough"))
 				comms[1].Abort(errors.New("enough"))
 			}
-			timer := time.After(Bound)
+			timer := time.After(Bound())
 			for range 2 {
 				select {
 				case _ = <-ended:
 				case <-timer:
-					t.Fatalf("new_group went on for %v after the abort", Bound)
+					t.Fatalf("new_group went on for %v after the abort", Bound())
 				}
 			}
 		})
@@ -101,12 +101,12 @@ func disorder(t test, factory Factory) {
 		}()
 		time.Sleep(20 * time.Millisecond)
 		go func() { ended <- comms[0].Close() }()
-		timer := time.After(Bound)
+		timer := time.After(Bound())
 		for range 2 {
 			select {
 			case _ = <-ended:
 			case <-timer:
-				t.Fatalf("new_group and close went on for %v", Bound)
+				t.Fatalf("new_group and close went on for %v", Bound())
 			}
 		}
 		dead(t, comms[0])

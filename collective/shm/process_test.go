@@ -64,7 +64,7 @@ func TestKilledRank(t *testing.T) {
 			t.Errorf("rank %d ended with %v: %s", rank, err, out)
 		}
 	}
-	if took := time.Since(start); took > disttest.Bound {
+	if took := time.Since(start); took > disttest.Bound() {
 		t.Errorf("the survivors ended after %v", took)
 	}
 	if left, _ := filepath.Glob("/dev/shm/*drun*"); len(left) > 0 {

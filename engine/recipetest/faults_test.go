@@ -32,12 +32,8 @@ func (r round) String() string {
 	return fmt.Sprintf("%s of rank %d of %d after %v, seed %d", r.fault, r.victim, r.ranks, r.after, r.seed)
 }
 
-// bound is how long the survivors of a kill may take, stopTimeout the --timeout
-// of runs in which a rank stops for good.
-const (
-	bound       = disttest.Bound
-	stopTimeout = 700 * time.Millisecond
-)
+// stopTimeout is the --timeout of runs in which a rank stops for good.
+const stopTimeout = 700 * time.Millisecond
 
 // TestFaults kills, stops or delays a rank at a random moment of random
 // collectives, DRUN_FAULT_ROUNDS times (200 is a thorough test; a few by
@@ -144,11 +140,11 @@ func (r round) check(result *run.Result, took time.Duration) (problems []string)
 	want, limit, cause := exit.Done, 20*time.Second, ""
 	switch r.fault {
 	case "kill":
-		want, limit, cause = exit.RankLost, bound, fmt.Sprintf("rank %d was lost: killed by signal 9 (SIGKILL)", r.victim)
+		want, limit, cause = exit.RankLost, disttest.Bound(), fmt.Sprintf("rank %d was lost: killed by signal 9 (SIGKILL)", r.victim)
 	case "stop":
-		// The others' timeout, the agent's bound for ranks that do not end, and
+		// The others' timeout, the agent's disttest.Bound() for ranks that do not end, and
 		// what came before the wait.
-		want, limit, cause = exit.Timeout, stopTimeout+2*bound, "timed out after "
+		want, limit, cause = exit.Timeout, stopTimeout+2*disttest.Bound(), "timed out after "
 	}
 	if result.Code != want {
 		problems = append(problems, fmt.Sprintf("exit code %d, want %d", result.Code, want))

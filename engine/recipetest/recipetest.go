@@ -23,15 +23,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"drun/engine/run"
 	"drun/engine/worker"
+	"drun/internal/crowd"
 	"drun/starlib/lang/chunk"
 )
 
@@ -103,21 +102,6 @@ func Run(t *testing.T, dir string, backends ...string) {
 // startsAtMost is how long a backend's processes may take to start.
 const startsAtMost = 3 * time.Second
 
-// crowd is how many processes share a core, at least 1: each takes so many times as long. Limits of time are those of a
-// machine on which nobody else computes.
-func crowd() float64 {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return 1
-	}
-	first, _, _ := strings.Cut(string(text), " ")
-	load, err := strconv.ParseFloat(first, 64)
-	if err != nil {
-		return 1
-	}
-	return max(1, load/float64(runtime.NumCPU()))
-}
-
 // runCell runs a chunk once and reports whether it met the chunk's expectations.
 func runCell(t *testing.T, dir, home string, c chunk.Chunk, s setting, backend string, ranks int) bool {
 	before := snapshot(t)
@@ -146,7 +130,7 @@ func runCell(t *testing.T, dir, home string, c chunk.Chunk, s setting, backend s
 	if backend != "shm" {
 		limit += startsAtMost
 	}
-	if limit = time.Duration(crowd() * float64(limit)); took > limit {
+	if limit = crowd.Time(limit); took > limit {
 		t.Errorf("it took %s, want at most %s", took, limit)
 	}
 	if s.prints != "" && !strings.Contains(out.String(), s.prints) {

@@ -81,7 +81,7 @@ func TestAbortThatHangs(t *testing.T) {
 		if !errors.Is(err, cause) {
 			t.Errorf("the barrier ended with %v", err)
 		}
-	case <-time.After(disttest.Bound):
+	case <-time.After(disttest.Bound()):
 		t.Fatal("the barrier goes on")
 	}
 	for end := time.Now().Add(5 * time.Second); !strings.Contains(log.String(), "was killed"); time.Sleep(10 * time.Millisecond) {

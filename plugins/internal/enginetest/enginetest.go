@@ -60,7 +60,7 @@ func Killed(t *testing.T, backend string) {
 	if !said {
 		t.Error("nobody named the rank and address that was lost")
 	}
-	if took := time.Since(start); took > disttest.Bound {
+	if took := time.Since(start); took > disttest.Bound() {
 		t.Errorf("the survivors ended after %v", took)
 	}
 }
