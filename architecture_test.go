@@ -33,7 +33,7 @@ var layers = map[string][]string{
 	"collective/messages":  {"collective", "element"},
 	"collective/sharedmem": {"collective", "golang.org/x/sys"},
 	"collective/shm":       {"element", "collective", "kernel", "golang.org/x/sys"},
-	"collective/disttest":  {"element", "collective", "golang.org/x/sys"},
+	"collective/disttest":  {"element", "collective", "internal/crowd", "golang.org/x/sys"},
 	"collective/reduction": {"element", "collective", "kernel"},
 	"collective/hier":      {"element", "collective", "golang.org/x/sys"},
 
@@ -42,6 +42,7 @@ var layers = map[string][]string{
 	"internal/sqldb":    {"internal/exit", sqlite, "internal/scratch", "golang.org/x/sys"},
 	"internal/scratch":  {"golang.org/x/sys"},
 	"internal/queue":    {},
+	"internal/crowd":    {},
 	"internal/freeport": {},
 	"internal/programs": {}, // for tests alone
 	// testsummary runs the tests of others.
@@ -101,7 +102,7 @@ var layers = map[string][]string{
 	"engine/run":    {"internal/build", "internal/exit", "internal/scratch", "internal/secret", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/node", "engine/recipe", "engine/record", "engine/rendezvous", "engine/states", "collective", "plugins/host"},
 	"engine/doctor": {"engine", "kernel", "internal/scratch"},
 	// recipetest runs recipes on every backend, so it sees what the engine sees.
-	"engine/recipetest": {"internal/exit", "engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},
+	"engine/recipetest": {"internal/crowd", "internal/exit", "engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},
 
 	// bench measures drun as its users do; only the kernels are called directly.
 	"bench": {"element", "kernel", "history/historytest", "internal/freeport"},
