@@ -19,7 +19,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-forecast bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -64,7 +64,7 @@ race-short: bin/testsummary
 .PHONY: check
 check:
 	go vet ./...
-	$(TESTS) -short $$(go list ./... | grep -vE '/(backup|bench|checkpoints|cmd/.*|collective/.*|engine/(board|doctor|node|recipetest|rendezvous|run|worker)|exchange|forecast|mutants|plugins/.*|repl|starlib/starlibtest|sweep|ui|verify)$$')
+	$(TESTS) -short $$(go list ./... | grep -vE '/(backup|bench|checkpoints|cmd/.*|collective/.*|engine/(board|doctor|node|recipetest|rendezvous|run|worker)|exchange|mutants|plugins/.*|repl|starlib/starlibtest|sweep|ui|verify)$$')
 
 .PHONY: bin/testsummary
 bin/testsummary:
@@ -243,10 +243,6 @@ bench-pipeline: build
 # Measures a rank's peak memory with optimizer state, or parameters too, divided among ranks.
 bench-sharded: build
 	bench/sharded.sh
-
-# Compares drun forecast with runs over 2, 4 and 8 network namespaces whose links are bounded; takes root, ip and tc.
-bench-forecast: plugins
-	go run ./bench forecast $(ARGS)
 
 # Measures queries of a history of 10,000 runs and 10 million points, and 16 runs that log at once for a minute.
 history: build
