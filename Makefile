@@ -82,7 +82,7 @@ tools:
 	@$(call apt,chromium,chromium fonts-dejavu-core)
 	@$(call apt,mpirun mpiexec.hydra,openmpi-bin mpich)
 	@sh plugins/engines.sh -install
-	@for tool in pytorch mypy kubeconform; do $(MAKE) -s bin/$$tool >/dev/null 2>&1 || true; done
+	@for tool in pytorch kubeconform; do $(MAKE) -s bin/$$tool >/dev/null 2>&1 || true; done
 
 # debian PACKAGES: installs them, as root on Debian and Ubuntu. apt COMMANDS,PACKAGES: if a command is not here.
 debian = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
@@ -98,11 +98,6 @@ bin/test:
 	go build -ldflags=-w -o $@/plugins/ ./plugins/nccl/drun-backend-nccl
 	@case "$(ENGINES)" in *gloo*) go build -ldflags=-w -tags gloo -o $@/plugins/ ./plugins/gloo/drun-backend-gloo;; esac
 	@case "$(ENGINES)" in *mpi*) go build -ldflags=-w -tags mpi -o $@/plugins/ ./plugins/mpi/drun-backend-mpi;; esac
-
-# Checks the stub for editors; the tests skip that if it is not installed.
-MYPY = mypy==2.4.1
-bin/mypy:
-	@python3 -m venv $@ && $@/bin/pip install -q $(MYPY) || { rm -rf $@; false; }
 
 # Reads with pyarrow, TensorBoard and MLflow what drun export writes, and imports what they write; installs them, which takes
 # 900 MB. make test skips that where they are not installed.
