@@ -19,7 +19,7 @@ BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/.
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-forecast bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -64,7 +64,7 @@ race-short: bin/testsummary
 .PHONY: check
 check:
 	go vet ./...
-	$(TESTS) -short $$(go list ./... | grep -vE '/(backup|bench|checkpoints|cmd/.*|collective/.*|engine/(board|doctor|node|recipetest|rendezvous|run|worker)|exchange|forecast|mutants|plugins/.*|repl|starlib/starlibtest|sweep|ui|verify)$$')
+	$(TESTS) -short $$(go list ./... | grep -vE '/(backup|bench|checkpoints|cmd/.*|collective/.*|engine/(board|doctor|node|recipetest|rendezvous|run|worker)|exchange|mutants|plugins/.*|repl|starlib/starlibtest|sweep|ui|verify)$$')
 
 .PHONY: bin/testsummary
 bin/testsummary:
@@ -82,7 +82,7 @@ tools:
 	@$(call apt,chromium,chromium fonts-dejavu-core)
 	@$(call apt,mpirun mpiexec.hydra,openmpi-bin mpich)
 	@sh plugins/engines.sh -install
-	@for tool in pytorch mypy kubeconform; do $(MAKE) -s bin/$$tool >/dev/null 2>&1 || true; done
+	@for tool in pytorch kubeconform; do $(MAKE) -s bin/$$tool >/dev/null 2>&1 || true; done
 
 # debian PACKAGES: installs them, as root on Debian and Ubuntu. apt COMMANDS,PACKAGES: if a command is not here.
 debian = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
@@ -98,11 +98,6 @@ bin/test:
 	go build -ldflags=-w -o $@/plugins/ ./plugins/nccl/drun-backend-nccl
 	@case "$(ENGINES)" in *gloo*) go build -ldflags=-w -tags gloo -o $@/plugins/ ./plugins/gloo/drun-backend-gloo;; esac
 	@case "$(ENGINES)" in *mpi*) go build -ldflags=-w -tags mpi -o $@/plugins/ ./plugins/mpi/drun-backend-mpi;; esac
-
-# Checks the stub for editors; the tests skip that if it is not installed.
-MYPY = mypy==2.4.1
-bin/mypy:
-	@python3 -m venv $@ && $@/bin/pip install -q $(MYPY) || { rm -rf $@; false; }
 
 # Reads with pyarrow, TensorBoard and MLflow what drun export writes, and imports what they write; installs them, which takes
 # 900 MB. make test skips that where they are not installed.
@@ -247,10 +242,6 @@ bench-pipeline: build
 # Measures a rank's peak memory with optimizer state, or parameters too, divided among ranks.
 bench-sharded: build
 	bench/sharded.sh
-
-# Compares drun forecast with runs over 2, 4 and 8 network namespaces whose links are bounded; takes root, ip and tc.
-bench-forecast: plugins
-	go run ./bench forecast $(ARGS)
 
 # Measures queries of a history of 10,000 runs and 10 million points, and 16 runs that log at once for a minute.
 history: build

@@ -63,12 +63,10 @@ var layers = map[string][]string{
 	// ui only reads; starlib/checkpoint writes tensors as a file.
 	"ui": {"history", "checkpoints", "views", "internal/exit", "starlib/checkpoint"},
 
-	"backup":            {"history", "checkpoints", "internal/scratch"},
-	"exchange":          {"history", "internal/exit", "internal/terminal", "plugins/host", sqlite, "google.golang.org/protobuf/encoding/protowire"},
-	"exchange/columnar": {"github.com/parquet-go/parquet-go"},
-	"sweep":             {"engine/run", "history", "internal/exit"},
-	"forecast":          {"=engine", "engine/run", "collective", "internal/exit", "internal/scratch"},
-	"verify":            {"=engine", "engine/record", "engine/run", "history", "checkpoints", "internal/elapsed", "internal/exit", "internal/scratch", "golang.org/x/sys"},
+	"backup":   {"history", "checkpoints", "internal/scratch"},
+	"exchange": {"history", "internal/exit", "internal/terminal", "github.com/parquet-go/parquet-go", sqlite, "google.golang.org/protobuf/encoding/protowire"},
+	"sweep":    {"engine/run", "history", "internal/exit"},
+	"verify":   {"=engine", "engine/record", "engine/run", "history", "checkpoints", "internal/elapsed", "internal/exit", "internal/scratch", "golang.org/x/sys"},
 
 	// lang knows the language alone, not the modules of a recipe.
 	"starlib/lang": {starlark, "starlib/lang", "internal/spelling"},
@@ -125,8 +123,8 @@ var layers = map[string][]string{
 	"plugins/internal/enginetest": {"element", "collective", "engine/rendezvous"}, // for tests alone
 
 	// The only program that links gRPC on drun's side.
-	"cmd/drun-plugin-host": {"exchange/columnar", "internal/exit", "engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
-	"cmd": {"element", "internal/build", "internal/elapsed", "internal/exit", "engine", "history", "checkpoints", "backup", "=exchange", "sweep", "verify", "forecast", "format", "repl", "lsp", "starlib", "github.com/peterh/liner", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", "ui", "views", sqlite, "golang.org/x/term", "github.com/BurntSushi/toml",
+	"cmd/drun-plugin-host": {"internal/exit", "engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
+	"cmd": {"element", "internal/build", "internal/elapsed", "internal/exit", "engine", "history", "checkpoints", "backup", "exchange", "sweep", "verify", "format", "repl", "lsp", "starlib", "github.com/peterh/liner", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", "ui", "views", sqlite, "golang.org/x/term", "github.com/BurntSushi/toml",
 		"github.com/aymanbagabas/go-udiff", "github.com/guptarohit/asciigraph", "github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
 

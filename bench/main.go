@@ -35,8 +35,6 @@ func main() {
 		err = measureMeeting(ctx, os.Args[2:], os.Stdout)
 	case len(os.Args) > 1 && os.Args[1] == savesCommand:
 		err = measureSaves(ctx, os.Args[2:], os.Stdout)
-	case len(os.Args) > 1 && os.Args[1] == forecastCommand:
-		err = checkForecast(ctx, os.Args[2:], os.Stdout)
 	default:
 		err = bench(ctx)
 	}

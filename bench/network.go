@@ -67,20 +67,15 @@ func system(name string, args ...string) error {
 	return nil
 }
 
-// shape bounds what each node sends, as tc says it, and delays it by milliseconds, which takes the kernel's netem; "" is
-// without a bound.
-func (n *network) shape(rate string, delay float64) error {
-	how := []string{"tbf", "rate", rate, "burst", "256kb", "latency", "20ms"}
-	if delay > 0 {
-		how = []string{"netem", "delay", fmt.Sprintf("%gms", delay), "rate", rate, "limit", "100000"} // without a limit it would drop what waits
-	}
+// shape bounds what each node sends, as tc says it; "" is without a bound.
+func (n *network) shape(rate string) error {
 	for i := range n.nodes {
 		_ = system("tc", "-n", n.name(i), "qdisc", "del", "dev", "eth0", "root") // there may be none
 		if rate == "" {
 			continue
 		}
-		if err := system("tc", append([]string{"-n", n.name(i), "qdisc", "add", "dev", "eth0", "root"}, how...)...); err != nil {
-			return fmt.Errorf("no link of %s and %g ms: %w", rate, delay, err)
+		if err := system("tc", "-n", n.name(i), "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "256kb", "latency", "20ms"); err != nil {
+			return fmt.Errorf("no link of %s: %w", rate, err)
 		}
 	}
 	return nil

@@ -58,7 +58,7 @@ func measureNodes(ctx context.Context, args []string, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "%s\n\nMedians of %d rounds.\n\n| nodes × ranks | links | way | all_reduce of 16 MiB | beside Gloo alone | bytes sent beside the least | all_reduce of 4 B |\n|---|---|---|---:|---:|---:|---:|\n", machine(), *rounds)
 	for _, speed := range strings.Split(*speeds, ",") {
-		if err := net.shape(speed, 0); err != nil {
+		if err := net.shape(speed); err != nil {
 			return err
 		}
 		for i, p := range placements {

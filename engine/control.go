@@ -53,19 +53,18 @@ type Job struct {
 	Params        []Param // -p name=value, as given
 	Timeout       time.Duration
 	Threads       int
-	Memory        int      // bytes that the ranks of this machine have together; 0: unknown
-	Heap          int      // bytes that plain values may take; 0: a share of the memory
-	Testing       bool     // the builtins of testing can be called
-	Function      string   // that is called instead of main; "": main
-	Describe      bool     // run the top level only, and report the parameters
-	Watched       bool     // somebody watches the progress bar
-	Deterministic bool     // reductions in rank order, whatever the backend
-	Near          [2]int   // the ranks on this node's board, from and to; both 0: all
-	Counted       bool     // the plugin's statistics are wanted
-	Target        *Target  `cbor:",omitempty"` // the run ends there; nil: at its end
-	Profile       *Profile `cbor:",omitempty"` // it ends after some steps; nil: at its end
-	Trace         string   // folder in which each rank writes a digest of every value that the recipe computes; "": none
-	NodeAddress   string   // of this machine, as the other nodes reach it; "": there is one node
+	Memory        int     // bytes that the ranks of this machine have together; 0: unknown
+	Heap          int     // bytes that plain values may take; 0: a share of the memory
+	Testing       bool    // the builtins of testing can be called
+	Function      string  // that is called instead of main; "": main
+	Describe      bool    // run the top level only, and report the parameters
+	Watched       bool    // somebody watches the progress bar
+	Deterministic bool    // reductions in rank order, whatever the backend
+	Near          [2]int  // the ranks on this node's board, from and to; both 0: all
+	Counted       bool    // the plugin's statistics are wanted
+	Target        *Target `cbor:",omitempty"` // the run ends there; nil: at its end
+	Trace         string  // folder in which each rank writes a digest of every value that the recipe computes; "": none
+	NodeAddress   string  // of this machine, as the other nodes reach it; "": there is one node
 	Store         Meeting
 }
 

@@ -4,20 +4,15 @@ package exchange
 
 import (
 	"bufio"
-	"encoding/binary"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
-	"os"
-	"os/exec"
 	"strconv"
 	"time"
 
 	"drun/history"
 	"drun/internal/terminal"
-	"drun/plugins/host"
 )
 
 // Format is a form in which runs can be written.
@@ -107,52 +102,4 @@ func writeJSON(w io.Writer, db *history.DB, runs []int64) error {
 	}
 	fmt.Fprintln(out, "\n]")
 	return out.Flush()
-}
-
-// Encode writes the points for columnar.Parquet: five numbers, and the names of run and metric.
-func Encode(w io.Writer, db *history.DB, runs []int64) error {
-	out := bufio.NewWriterSize(w, 1<<20)
-	var row []byte
-	err := points(db, runs, func(r *history.Summary, p *history.Point) error {
-		row = row[:0]
-		for _, n := range []uint64{uint64(r.ID), uint64(p.Step), uint64(p.Rank), math.Float64bits(p.Value), uint64(p.Time.UnixMicro())} {
-			row = binary.LittleEndian.AppendUint64(row, n)
-		}
-		for _, text := range []string{r.Name, p.Name} {
-			row = binary.LittleEndian.AppendUint32(row, uint32(len(text)))
-			row = append(row, text...)
-		}
-		_, err := out.Write(row)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return out.Flush()
-}
-
-// writeParquet has drun-plugin-host write the file, as its library would slow the start of drun.
-func writeParquet(w io.Writer, db *history.DB, runs []int64) error {
-	program, err := host.FindProgram()
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command(program, "parquet")
-	cmd.Stdout, cmd.Stderr = w, os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	err = Encode(in, db, runs)
-	if err != nil {
-		_ = cmd.Process.Kill() // it must not take what came for all
-	}
-	in.Close()
-	if ended := cmd.Wait(); err == nil && ended != nil {
-		err = fmt.Errorf("%s could not write Parquet: %w", program, ended)
-	}
-	return err
 }

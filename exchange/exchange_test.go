@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
-	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
-	"drun/exchange/columnar"
 	"drun/history"
 )
 
@@ -55,17 +53,6 @@ func written(t testing.TB, form string) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	db, runs := recorded(t), []int64{2, 1}
-	if form == "parquet" { // without the other program
-		var rows bytes.Buffer
-		ok(t, Encode(&rows, db, runs))
-		for _, cut := range []int{7, 41, 50} {
-			if err := columnar.Parquet(bytes.NewReader(rows.Bytes()[:rows.Len()-cut]), io.Discard); err == nil {
-				t.Errorf("%d bytes less are no error", cut)
-			}
-		}
-		ok(t, columnar.Parquet(&rows, &out))
-		return out.Bytes()
-	}
 	for _, f := range Formats {
 		if f.Name == form {
 			ok(t, f.Write(&out, db, runs))
@@ -115,7 +102,7 @@ func TestJSON(t *testing.T) {
 
 func TestParquet(t *testing.T) {
 	text := written(t, "parquet")
-	rows, err := parquet.Read[columnar.Point](bytes.NewReader(text), int64(len(text)))
+	rows, err := parquet.Read[row](bytes.NewReader(text), int64(len(text)))
 	ok(t, err)
 	if len(rows) != 2*(len(values)+1) {
 		t.Fatal(len(rows))

@@ -77,7 +77,7 @@ func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
 		if err != nil {
 			return err
 		}
-		next, _, err := blocks{tx, "main", id}.next()
+		next, _, err := blocks{tx, id}.next()
 		if err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func (r *Run) putAttempts(tx *sql.Tx, b *Batch) error {
 		err = execute(tx, "UPDATE attempts SET from_step = ? WHERE run = ? AND attempt = ?", b.Supersedes,
 			func(s *Supersede) []any { return []any{s.FromStep, r.ID, s.Attempt} })
 	}
-	t := blocks{tx, "main", r.ID}
+	t := blocks{tx, r.ID}
 	for _, s := range b.Supersedes {
 		if err == nil {
 			err = t.supersede(tx, s.After, s.Before, func(*numbered) bool { return true })

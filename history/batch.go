@@ -67,7 +67,7 @@ func (r *Run) Write(b *Batch) error {
 		err = write()
 	}
 	if err == nil {
-		err = r.follow()
+		err = r.setAside()
 	}
 	if err == nil && b.End != nil {
 		r.unlock()

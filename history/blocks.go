@@ -44,8 +44,7 @@ type blocks struct {
 	in interface {
 		Query(string, ...any) (*sql.Rows, error)
 	}
-	schema string // main, or that of an attached file
-	run    int64
+	run int64
 }
 
 // block is a row of metric_blocks.
@@ -91,7 +90,7 @@ func (t blocks) each(superseded bool, after, upTo int64, fn func(*block) error) 
 			return err
 		}
 		return fn(b)
-	}, "SELECT "+blockColumns+" FROM "+t.schema+".metric_blocks WHERE run = ? AND superseded = ? AND seq > ? AND seq <= ? ORDER BY seq",
+	}, "SELECT "+blockColumns+" FROM metric_blocks WHERE run = ? AND superseded = ? AND seq > ? AND seq <= ? ORDER BY seq",
 		t.run, superseded, after, upTo)
 }
 
@@ -236,7 +235,7 @@ func (t blocks) put(tx *sql.Tx, superseded bool, points []numbered) error {
 	if len(points) == 0 {
 		return nil
 	}
-	insert, err := tx.Prepare("INSERT OR REPLACE INTO " + t.schema + ".metric_blocks (run, superseded, " + blockColumns + ") VALUES (" +
+	insert, err := tx.Prepare("INSERT OR REPLACE INTO metric_blocks (run, superseded, " + blockColumns + ") VALUES (" +
 		strings.TrimSuffix(strings.Repeat("?,", columns+2), ",") + ")")
 	if err != nil {
 		return err
@@ -261,7 +260,7 @@ func (t blocks) next() (next int64, last *block, err error) {
 	for _, kind := range []bool{superseded, !superseded} {
 		var newest sql.NullInt64
 		err := each(t.in, func(rows *sql.Rows) error { return rows.Scan(&newest) },
-			"SELECT max(seq) FROM "+t.schema+".metric_blocks WHERE run = ? AND superseded = ?", t.run, kind)
+			"SELECT max(seq) FROM metric_blocks WHERE run = ? AND superseded = ?", t.run, kind)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -320,7 +319,7 @@ func (t blocks) supersede(tx *sql.Tx, after, upTo int64, chosen func(*numbered) 
 		})
 		for _, b := range left {
 			if err == nil {
-				_, err = tx.Exec("DELETE FROM "+t.schema+".metric_blocks WHERE run = ? AND superseded = 0 AND seq = ?", t.run, b.start)
+				_, err = tx.Exec("DELETE FROM metric_blocks WHERE run = ? AND superseded = 0 AND seq = ?", t.run, b.start)
 			}
 			if err == nil {
 				err = t.put(tx, !superseded, b.points)
@@ -351,7 +350,7 @@ func (t blocks) summarise(tx *sql.Tx, metrics map[int64]bool) error {
 		return err
 	}
 	for metric := range metrics {
-		if _, err := tx.Exec("DELETE FROM "+t.schema+".run_metrics WHERE run = ? AND metric = ?", t.run, metric); err != nil {
+		if _, err := tx.Exec("DELETE FROM run_metrics WHERE run = ? AND metric = ?", t.run, metric); err != nil {
 			return err
 		}
 	}
@@ -371,7 +370,7 @@ func add(summaries map[int64]*MetricSummary, metric int64, value float64) {
 // merge adds what came later to the run's summaries.
 func (t blocks) merge(tx *sql.Tx, summaries map[int64]*MetricSummary) error {
 	column := func(v Float) any { value, _ := encode(float64(v)); return value }
-	merge, err := tx.Prepare(`INSERT INTO ` + t.schema + `.run_metrics VALUES (?, ?, ?, ?, ?, ?, ?)
+	merge, err := tx.Prepare(`INSERT INTO run_metrics VALUES (?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT DO UPDATE SET last = excluded.last, count = count + excluded.count,
 		min = min(coalesce(min, excluded.min), coalesce(excluded.min, min)),
 		max = max(coalesce(max, excluded.max), coalesce(excluded.max, max))`)
@@ -393,12 +392,12 @@ type metricNumbers struct {
 	known       map[string]int64
 }
 
-func newMetricNumbers(tx *sql.Tx, schema string) (*metricNumbers, error) {
-	find, err := tx.Prepare("SELECT id FROM " + schema + ".metric_names WHERE name = ?")
+func newMetricNumbers(tx *sql.Tx) (*metricNumbers, error) {
+	find, err := tx.Prepare("SELECT id FROM metric_names WHERE name = ?")
 	if err != nil {
 		return nil, err
 	}
-	enter, err := tx.Prepare("INSERT INTO " + schema + ".metric_names (name) VALUES (?) RETURNING id")
+	enter, err := tx.Prepare("INSERT INTO metric_names (name) VALUES (?) RETURNING id")
 	if err != nil {
 		find.Close() //nolint:sqlclosecheck // else the caller closes it
 		return nil, err
@@ -426,7 +425,7 @@ func (m *metricNumbers) close() {
 
 // packPoints brings the points of a history in which each was a row into blocks.
 func packPoints(tx *sql.Tx) error {
-	numbers, err := newMetricNumbers(tx, "main")
+	numbers, err := newMetricNumbers(tx)
 	if err != nil {
 		return err
 	}
@@ -457,7 +456,7 @@ func packPoints(tx *sql.Tx) error {
 				return err
 			}
 			for id, list := range points {
-				if err := (blocks{tx, "main", id}).put(tx, from.superseded, list); err != nil {
+				if err := (blocks{tx, id}).put(tx, from.superseded, list); err != nil {
 					return err
 				}
 			}

@@ -214,7 +214,7 @@ func TestSupersededAtRandom(t *testing.T) {
 				t.Errorf("%.20q: %v, want %v", name, got, plain)
 			}
 		}
-		next, _, err := blocks{ro.sql, "main", r.ID}.next()
+		next, _, err := blocks{ro.sql, r.ID}.next()
 		if err != nil || next != int64(len(model))+1 {
 			t.Errorf("the next point is number %d, %v; want %d", next, err, len(model)+1)
 		}
@@ -346,42 +346,4 @@ func testSeed(t *testing.T) uint64 {
 	}
 	t.Logf("DRUN_TEST_SEED=%d", seed)
 	return seed
-}
-
-// A run that goes on in another history has its points there, although metrics are numbered otherwise.
-func TestMovedPoints(t *testing.T) {
-	seed := testSeed(t)
-	random := rand.New(rand.NewPCG(seed, 0))
-	home := t.TempDir()
-	r := begin(t, open(t, home), RunInfo{})
-	batches := wildBatches(random, 300)
-	var want []string
-	for _, batch := range batches {
-		ok(t, r.Write(&Batch{Points: batch}))
-		want = append(want, describeAll(batch)...)
-	}
-	n := int64(len(want))
-	ok(t, r.Write(&Batch{Supersedes: []Supersede{{1, nil, n / 2, n - 10}}}))
-	for _, suffix := range []string{"", "-wal", "-shm"} {
-		ok(t, os.Remove(home+"/history.db"+suffix))
-	}
-	elsewhere := t.TempDir()
-	there := open(t, elsewhere)
-	other := begin(t, there, RunInfo{})
-	ok(t, other.Write(&Batch{Points: []Point{{Name: "m2"}, {Name: "other"}, {Name: "m0"}}}))
-	ok(t, finish(other, Done, 0, ""))
-	ok(t, there.Close())
-	ok(t, os.Rename(elsewhere+"/history.db", home+"/history.db"))
-	ok(t, r.Write(&Batch{Points: []Point{wildPoint(random, 0, time.Now())}})) // it finds the new file, after it has written to the old one
-	ro := reader(t, home)
-	got := queried(t, ro, "metrics", r.ID)
-	same(t, "metrics", got[:len(got)-1], slices.Concat(want[:n/2], want[n-10:]))
-	same(t, "superseded_metrics", queried(t, ro, "superseded_metrics", r.ID), want[n/2:n-10])
-	same(t, "the other run", queried(t, ro, "metrics", other.ID)[1:2], describeAll([]Point{{Name: "other"}}))
-	summaries, err := allRows(ro.sql, "SELECT name, count FROM metric_summaries WHERE run = "+strconv.FormatInt(r.ID, 10)+" ORDER BY name")
-	ok(t, err)
-	counted, err := allRows(ro.sql, "SELECT name, count(*) FROM metrics WHERE run = "+strconv.FormatInt(r.ID, 10)+" GROUP BY name ORDER BY name")
-	if err != nil || !slices.Equal(summaries, counted) {
-		t.Errorf("summaries %v, %v; want %v", summaries, err, counted)
-	}
 }

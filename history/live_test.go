@@ -149,17 +149,3 @@ func TestDoingBesideSlowReaders(t *testing.T) {
 		t.Errorf("the end took %v", took)
 	}
 }
-
-// A home that is removed while the run is on is made again, with the socket.
-func TestDoingInAnotherHistory(t *testing.T) {
-	home := t.TempDir()
-	r := begin(t, open(t, home), RunInfo{})
-	r.Answer(func(context.Context) (*Snapshot, error) { return &Snapshot{Reason: "asked"}, nil })
-	for _, name := range []string{"history.db", "history.db-wal", "history.db-shm", "locks"} {
-		_ = os.RemoveAll(filepath.Join(home, name))
-	}
-	ok(t, r.Write(&Batch{Tags: []string{"on"}}))
-	if s, err := reader(t, home).Doing(t.Context(), r.ID); err != nil || s.Reason != "asked" {
-		t.Errorf("%+v, %v", s, err)
-	}
-}

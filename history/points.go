@@ -132,7 +132,7 @@ func (db *DB) eachPoint(s stretch, superseded bool, names []string, fn func(seq 
 		return err
 	}
 	p := &Point{}
-	return sqldb.Wrap(db.path, blocks{db.sql, "main", s.run}.points(superseded, s.from, s.to, func(n *numbered) {
+	return sqldb.Wrap(db.path, blocks{db.sql, s.run}.points(superseded, s.from, s.to, func(n *numbered) {
 		if name, ok := wanted[n.metric]; ok {
 			*p = Point{name, n.step, int(n.rank), n.value, n.exact, time.UnixMicro(n.time).UTC()}
 			fn(n.seq, p)

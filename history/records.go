@@ -20,12 +20,12 @@ func (r *Run) putPoints(tx *sql.Tx, b *Batch) error {
 	if len(b.Points) == 0 {
 		return nil
 	}
-	t := blocks{tx, "main", r.ID}
+	t := blocks{tx, r.ID}
 	seq, last, err := t.next()
 	if err != nil {
 		return err
 	}
-	numbers, err := newMetricNumbers(tx, "main")
+	numbers, err := newMetricNumbers(tx)
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ type Run struct {
 	lock     *os.File
 	numbered atomic.Int64 // batches
 	queue    spool
-	moved    func(what string) // see OnMove
+	replaced func(what string) // see OnReplaced
 	live     *live             // see Answer; nil: there is none
 }
 

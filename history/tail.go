@@ -51,7 +51,7 @@ func (db *DB) Tail(run int64, from Cursor, names Names, anew func(), fn func(*Po
 			return err
 		}
 		p := &Point{}
-		return blocks{at, "main", run}.points(!superseded, to.seq, math.MaxInt64, func(n *numbered) {
+		return blocks{at, run}.points(!superseded, to.seq, math.MaxInt64, func(n *numbered) {
 			to.seq = n.seq
 			if name, ok := wanted[n.metric]; ok {
 				*p = Point{name, n.step, int(n.rank), n.value, n.exact, time.UnixMicro(n.time)}

@@ -204,7 +204,7 @@ func (s *Server) hover(d *document, p Position) (any, error) {
 	if def, _ := s.find(d, p); def != nil {
 		text = code(def.head()) + def.doc
 	} else if e := s.entry(d, p, name); e != nil {
-		text = code(qualified(*e)) + e.Doc
+		text = code(e.Declaration()) + e.Doc
 	}
 	if shape := s.shapeAt(d, p); shape != "" {
 		text = code(shape) + text
@@ -227,13 +227,6 @@ func (s *Server) shapeAt(d *document, p Position) string {
 }
 
 func code(text string) string { return "```python\n" + text + "\n```\n\n" }
-
-func qualified(e universe.Entry) string {
-	if e.Owner == "" || e.Signature == "" {
-		return strings.TrimPrefix(e.Owner+"."+e.Name, ".") + strings.TrimPrefix(e.Signature, e.Name)
-	}
-	return e.Owner + "." + e.Signature
-}
 
 // entry is what the reference has of a dotted name; of an attribute of something else, that of its type.
 func (s *Server) entry(d *document, p Position, name string) *universe.Entry {

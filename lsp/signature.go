@@ -149,7 +149,7 @@ func (s *Server) signature(d *document, c *call) (signature, doc string) {
 		}
 	}
 	if e := s.entry(d, c.at, c.callee); e != nil && strings.Contains(e.Signature, "(") {
-		return qualified(*e), e.Doc
+		return e.Declaration(), e.Doc
 	}
 	return "", ""
 }

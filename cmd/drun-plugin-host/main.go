@@ -1,8 +1,7 @@
 // Command drun-plugin-host is drun's worker, with the code that starts plugins.
 // `drun run` starts it for the ranks of a run whose backend is a plugin, and
 // `drun backends` uses it to probe and test plugins. It is a separate program
-// because linking gRPC into drun would slow the start of every run. For the same
-// reason it writes Parquet for `drun export`.
+// because linking gRPC into drun would slow the start of every run.
 package main
 
 import (
@@ -16,7 +15,6 @@ import (
 	"drun/collective"
 	"drun/engine"
 	"drun/engine/worker"
-	"drun/exchange/columnar"
 	"drun/internal/exit"
 	"drun/internal/scratch"
 	"drun/plugins/client"
@@ -49,11 +47,8 @@ func start(p *engine.Plugin, onDeath func(error)) collective.Backend {
 	}
 }
 
-// command carries out a request of `drun backends`, or of `drun export`.
+// command carries out a request of `drun backends`.
 func command(args []string) error {
-	if len(args) == 1 && args[0] == "parquet" {
-		return columnar.Parquet(os.Stdin, os.Stdout)
-	}
 	if len(args) != 5 {
 		return fmt.Errorf("this program is started by drun: see drun backends --help")
 	}

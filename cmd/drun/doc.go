@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,9 +15,8 @@ func newDoc() *cobra.Command {
 	var search, html string
 	c := &cobra.Command{
 		Use:   "doc [NAME]",
-		Short: "Print the reference of the builtins, search it, write it as pages or as a stub for editors",
-		Long: "Prints every builtin's signature and docstring as a Python stub, which editors understand. Modules and\n" +
-			"types are classes there; builtins that Python has too, such as len, are left out unless you name them.\n" +
+		Short: "Print the reference of the builtins, search it, or write it as pages",
+		Long: "Prints every builtin's signature and documentation.\n" +
 			"NAME is a module (dist), a builtin (dist.all_reduce), a type (Tensor) or a method.\n" +
 			"--search lists the builtins that have all words of a text in their name, signature or documentation, the\n" +
 			"best first. --html writes the reference as pages with a search field, which need no server and no network.",
@@ -44,7 +44,7 @@ func newDoc() *cobra.Command {
 			if len(entries) == 0 {
 				return usage("drun doc lists them all; drun doc --search "+name+" looks for it everywhere", "there is no builtin %q", name)
 			}
-			return show(cmd, entries, printStub)
+			return show(cmd, entries, printReference)
 		},
 	}
 	c.Flags().StringVar(&search, "search", "", "list what has all words of `TEXT`, the best first")
@@ -57,6 +57,23 @@ func count(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// printReference writes each entry's declaration, and its documentation beneath it.
+func printReference(out io.Writer, entries universe.Entries) error {
+	for i, e := range entries {
+		title, between := e.Declaration(), "\n"
+		if e.Kind == universe.KindModule || e.Kind == universe.KindType {
+			title = string(e.Kind) + " " + title
+		}
+		if i == 0 {
+			between = ""
+		}
+		if _, err := fmt.Fprintf(out, "%s%s\n    %s\n", between, title, strings.ReplaceAll(strings.TrimSpace(e.Doc), "\n", "\n    ")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // printFound writes a line for each entry.

@@ -24,7 +24,7 @@ func TestRecipesDocument(t *testing.T) { examples(t, "recipes.md", 3, "") }
 
 func TestTensorsDocument(t *testing.T) { examples(t, "tensors.md", 3, "") }
 
-func TestParallelismDocument(t *testing.T) { examples(t, "parallelism.md", 8, "") }
+func TestParallelismDocument(t *testing.T) { examples(t, "parallelism.md", 7, "") }
 
 func TestBackendsDocument(t *testing.T) {
 	if !haveGloo() {

@@ -60,7 +60,7 @@ func newWriter(run *history.Run, home string, atMost time.Duration, say func(str
 	w := &writer{run: run, home: home, atMost: atMost, say: say, faults: make(chan error, 1), hurry: make(chan struct{}),
 		queue: queue.New[records](limits), done: make(chan struct{})}
 	w.hasten = sync.OnceFunc(func() { close(w.hurry) })
-	run.OnMove(func(what string) { say("drun: " + what) })
+	run.OnReplaced(func(what string) { say("drun: " + what) })
 	go w.loop()
 	return w
 }

@@ -256,7 +256,6 @@ func (c *coordinator) job(rank int) engine.Job {
 		Seed: uint64(c.record.Seed), Backend: c.Backend, Recipe: c.bundle.Name, Main: c.bundle.Main, Params: c.record.Params, Timeout: c.Timeout,
 		Hierarchy: c.hierarchy(), Heap: c.Heap, Home: home, Testing: c.Testing, Function: c.Function, Counted: c.Counted, Store: engine.Meeting{Token: c.store.Token, Problem: c.store.Problem},
 	}
-	job.Profile = c.Profile
 	if r := c.Replay; r != nil {
 		job.RunID, job.RunName, job.Target, job.Trace = r.ID, r.Name, r.Target, r.Trace
 		job.RestartCount += r.Starts

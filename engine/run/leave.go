@@ -44,7 +44,7 @@ func (c *coordinator) leave(rank int, m *engine.Leave) {
 	}
 	lost := board.Unreceived(c.leavers[which])
 	delete(c.leavers, which)
-	if len(lost) > 0 && !c.stop.asked && c.Profile == nil && c.Replay == nil {
+	if len(lost) > 0 && !c.stop.asked && c.Replay == nil {
 		c.fail(c.unreceived(lost))
 		return
 	}

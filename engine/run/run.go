@@ -82,7 +82,6 @@ type Options struct {
 	Testing    bool             // the recipe may call what is in the module testing
 	Function   string           // of the recipe, which is called instead of main; "": main
 	Counted    bool             // gather the plugin's statistics
-	Profile    *engine.Profile  // end after some steps, and write down how they were spent
 	OnSpawn    func(rank, pid int)
 	OnSaved    func(step int64) // a checkpoint is complete
 	OnEntered  func(id int64)   // the run is in the history

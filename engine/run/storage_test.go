@@ -295,10 +295,11 @@ func TestDeletedHistory(t *testing.T) {
 		if err != nil || r.Code != 0 {
 			t.Fatalf("%+v, %v", r, err)
 		}
-		if !strings.Contains(errs, "history.db was deleted while the run was on") {
-			t.Errorf("it said %q", errs)
+		kept, err := filepath.Glob(filepath.Join(home, "replaced", "*"))
+		if err != nil || len(kept) != 1 || !strings.Contains(errs, "history.db was deleted or replaced while the run was on") || !strings.Contains(errs, kept[0]) {
+			t.Fatalf("kept in %q, and it said %q: %v", kept, errs, err)
 		}
-		complete(t, home)
+		complete(t, kept[0])
 	}
 }
 

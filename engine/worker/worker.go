@@ -161,12 +161,6 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		defer comm.Close()
 	}
 	defer w.closeGroups()
-	var profile *profiler
-	if job.Profile != nil {
-		profile = newProfiler(*job.Profile, rank.Rank, rank.WorldSize)
-		profile.follow(rank)
-		comm = profile.watch(comm)
-	}
 	env := universe.Host{
 		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, OpenGroup: w.openGroup, LeaveGroup: w.leaveGroup, KeyValue: &recipeStore{w.store.In(w.keys(recipeKeys)), w.board, job.Timeout}, Timeout: job.Timeout, Heap: int(w.heap()), Store: w, Context: w.ctx, Stop: w.board.StopRequested,
 		Run:    run.Info{ID: job.RunID, Name: job.RunName, RestartCount: job.RestartCount},
@@ -207,9 +201,6 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	err = w.execute(rank, u)
 	if w.digests.target != nil {
 		err = w.digests.end(err)
-	}
-	if profile != nil {
-		err = profile.over(err)
 	}
 	if err != nil {
 		w.tell(w.abort(err)) // before the backend is closed: that may take longer than a rank has that is to end

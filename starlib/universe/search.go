@@ -14,6 +14,9 @@ func (e Entry) Path() string {
 	return e.Owner + "." + e.Name
 }
 
+// Declaration is the signature under the entry's whole name: "dist.barrier(group: Group = None)".
+func (e Entry) Declaration() string { return e.Path() + strings.TrimPrefix(e.Signature, e.Name) }
+
 // Search finds the entries in which every word of a text occurs, the best first: a word counts most as
 // the whole name, then at its beginning, within it, in the signature, in the documentation. Case does not
 // matter, and neither do dots and underscores of names, so "DataLoader" finds data.loader.
