@@ -39,11 +39,6 @@ func productsOfGPT() (all []product) {
 		product{2 * layers, batch, length, each, length, true, false})  // the gradients of keys and values
 }
 
-// work is how many multiplications and additions a step makes in these products.
-func (p product) work() float64 {
-	return 2 * float64(p.times*p.batch) * float64(p.m*p.n) * float64(p.k)
-}
-
 // run makes the product once: c = a b for each pair, one after the other in memory.
 func (p product) run(c, a, b []float32) error {
 	matrix := func(x []float32, rows, columns int, trans bool) kernel.Matrix {

@@ -8,7 +8,7 @@ func TestProductsOfGPT(t *testing.T) {
 	want := 2.0 * (3*weights*768 + 4*6*48*64*64*32)
 	got := 0.0
 	for _, p := range productsOfGPT() {
-		got += p.work()
+		got += 2 * float64(p.times*p.batch) * float64(p.m*p.n) * float64(p.k)
 	}
 	if got != want {
 		t.Errorf("a step makes %.0f operations in products, want %.0f", got, want)

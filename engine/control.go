@@ -199,7 +199,6 @@ type DataFile struct {
 
 // Declared says that the top level ran, and with which parameters.
 type Declared struct {
-	Doc    string
 	Params []Value
 }
 

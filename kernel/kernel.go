@@ -23,9 +23,6 @@ var _ = map[bool]string{false: "", C.F32 == element.Float32 && C.F64 == element.
 	C.RANK_SUM == element.Sum && C.RANK_AVG == element.Avg && C.RANK_PRODUCT == element.Product && C.RANK_MIN == element.Min &&
 	C.RANK_MAX == element.Max && C.RANK_BAND == element.BAnd && C.RANK_BOR == element.BOr && C.RANK_BXOR == element.BXor: "agree"}
 
-// MaxDims is the largest number of dimensions a View may have.
-const MaxDims = 32
-
 // View is memory seen through strides, counted in elements; a stride of 0 broadcasts. Data is aligned to
 // its element.
 type View struct {

@@ -119,9 +119,9 @@ func trainConvolutions(autocast bool) []uint32 {
 	one, two := [2]int{1, 1}, [2]int{2, 2}
 	return b.steps(3, opt, func() *Tensor {
 		defer b.c.Autocast(b.c.Autocast(autocast))
-		h := must(Unary(OpRelu, must(Conv2d(x, w1, b1, one, one))))
+		h := must(Unary(OpRelu, must(conv2d(x, w1, b1, one, one))))
 		h = must(MaxPool2d(h, two, two, [2]int{}))
-		h = must(Unary(OpRelu, must(Conv2d(h, w2, b2, one, one))))
+		h = must(Unary(OpRelu, must(conv2d(h, w2, b2, one, one))))
 		h = must(MaxPool2d(h, two, two, [2]int{}))
 		return must(CrossEntropy(head(must(Flatten(h, 1, -1))), y, ReduceMean))
 	})
@@ -167,7 +167,7 @@ func trainLayers() []uint32 {
 	x := must(b.g.Randn(b.c, []int{19, 2, 9, 11}, element.Float32))
 	y := must(b.g.RandInt(b.c, 0, 7, []int{19}, element.Int64))
 	return b.steps(5, opt, func() *Tensor {
-		h := must(BatchNorm(must(Conv2d(x, w, bias, [2]int{1, 2}, [2]int{1, 0})), gamma, beta, mean, variance, true, 0.1, 1e-5))
+		h := must(BatchNorm(must(conv2d(x, w, bias, [2]int{1, 2}, [2]int{1, 0})), gamma, beta, mean, variance, true, 0.1, 1e-5))
 		h = must(Flatten(must(AvgPool2d(must(Unary(OpSilu, h)), [2]int{3, 1}, [2]int{3, 2}, [2]int{})), 1, -1))
 		h = must(Dropout(must(RMSNorm(h, scale, 1e-6)), 0.1, b.g))
 		loss := must(CrossEntropy(head(h), y, ReduceMean))

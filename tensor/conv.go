@@ -54,18 +54,7 @@ type ConvOptions struct {
 	OutputPadding             [2]int // of a transposed one: what is added to the output's size
 }
 
-// plain is a convolution without dilation or groups.
-func plain(stride, padding [2]int) ConvOptions {
-	return ConvOptions{Stride: stride, Padding: padding, Dilation: [2]int{1, 1}, Groups: 1}
-}
-
-// Conv2d convolves x (N, C, H, W) with weight (F, C, KH, KW) and adds bias
-// (F), which may be nil.
-func Conv2d(x, weight, bias *Tensor, stride, padding [2]int) (*Tensor, error) {
-	return Convolve("conv2d", x, weight, bias, plain(stride, padding))
-}
-
-// Convolve is Conv2d with dilation and groups; weight is (F, C/groups, KH, KW).
+// Convolve convolves x (N, C, H, W) with weight (F, C/groups, KH, KW) and adds bias (F), which may be nil.
 func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (*Tensor, error) {
 	if lowProduct(x, weight, bias) {
 		return lowered(func(t []*Tensor) (*Tensor, error) { return Convolve(op, t[0], t[1], t[2], o) }, x, weight, bias)

@@ -46,7 +46,7 @@ func TestConvolvePooled(t *testing.T) {
 						if y == nil {
 							t.Fatal("not computed at once")
 						}
-					} else if y, err = Conv2d(x, weight, bias, o.Stride, o.Padding); err == nil {
+					} else if y, err = conv2d(x, weight, bias, o.Stride, o.Padding); err == nil {
 						y, err = MaxPool2d(y, s.size, s.stride, s.pad)
 					}
 					check(t, err)

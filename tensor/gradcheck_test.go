@@ -212,7 +212,7 @@ var differentiable = []struct {
 		return Embedding(x[0], must(FromInts(nil, []int64{1, 3, 1, 0}, []int{2, 2}, element.Int64)))
 	}},
 	{"conv2d", false, [][]int{{2, 2, 4, 3}, {3, 2, 2, 2}, {3}}, func(x []*Tensor) (*Tensor, error) {
-		return Conv2d(x[0], x[1], x[2], [2]int{2, 1}, [2]int{1, 0})
+		return conv2d(x[0], x[1], x[2], [2]int{2, 1}, [2]int{1, 0})
 	}},
 	{"max_pool2d", false, [][]int{{1, 2, 4, 4}}, func(x []*Tensor) (*Tensor, error) {
 		return MaxPool2d(x[0], [2]int{2, 2}, [2]int{2, 2}, [2]int{1, 0})

@@ -265,7 +265,7 @@ func TestHalfLowered(t *testing.T) {
 	round := func(x *Tensor) *Tensor { return must(Cast(must(Cast(x, element.BFloat16)), element.Float32)) }
 	for name, f := range map[string]func(x, y, z *Tensor) (*Tensor, error){
 		"conv2d": func(x, y, z *Tensor) (*Tensor, error) {
-			return Conv2d(x, y, nil, [2]int{1, 1}, [2]int{1, 1})
+			return conv2d(x, y, nil, [2]int{1, 1}, [2]int{1, 1})
 		},
 		"conv_transpose2d": func(x, y, z *Tensor) (*Tensor, error) {
 			return ConvTranspose2d(x, y, nil, plain([2]int{1, 1}, [2]int{}))

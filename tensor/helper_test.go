@@ -28,6 +28,16 @@ func floats(c *Context, dtype element.Type, shape []int, values ...float64) *Ten
 	return must(FromFloats(c, values, shape, dtype))
 }
 
+// plain is a convolution without dilation or groups.
+func plain(stride, padding [2]int) ConvOptions {
+	return ConvOptions{Stride: stride, Padding: padding, Dilation: [2]int{1, 1}, Groups: 1}
+}
+
+// conv2d is a plain convolution.
+func conv2d(x, weight, bias *Tensor, stride, padding [2]int) (*Tensor, error) {
+	return Convolve("conv2d", x, weight, bias, plain(stride, padding))
+}
+
 func ints(c *Context, shape []int, values ...int64) *Tensor {
 	return must(FromInts(c, values, shape, element.Int64))
 }

@@ -28,11 +28,11 @@ func TestMemoryIsSteady(t *testing.T) {
 		opt.ZeroGrad()
 	}
 	more := func() int {
-		before := Memory().Mapped
+		before := pool.mapped
 		for range 400 { // each step's tensors take over a megabyte
 			step()
 		}
-		return Memory().Mapped - before
+		return pool.mapped - before
 	}
 	more() // until there is as much garbage as there may be; on a busy machine a collection may end late once more
 	if grown := min(more(), more()); grown > 16<<20 {

@@ -60,7 +60,7 @@ func TestGradientsGoToTheirPlace(t *testing.T) {
 		},
 		"convolution": func(c *Context, g *Generator) ([]*Tensor, func() *Tensor) {
 			w, b, x := param(g, c, 4, 2, 3, 3), param(g, c, 4), must(g.Randn(c, []int{2, 2, 5, 6}, element.Float32))
-			return []*Tensor{w, b}, func() *Tensor { return square(must(Conv2d(x, w, b, [2]int{1, 2}, [2]int{1, 1}))) }
+			return []*Tensor{w, b}, func() *Tensor { return square(must(conv2d(x, w, b, [2]int{1, 2}, [2]int{1, 1}))) }
 		},
 	} {
 		t.Run(name, func(t *testing.T) { placed(t, build) })

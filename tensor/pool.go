@@ -255,16 +255,15 @@ func (p *Pool) refuse(op string, bytes int) error {
 
 // MemoryStats describes the pool of large buffers, in bytes.
 type MemoryStats struct {
-	InUse  int // handed out to tensors that are alive or not yet collected
-	Mapped int // taken from the system
-	Limit  int // above this an allocation is an error
+	InUse int // handed out to tensors that are alive or not yet collected
+	Limit int // above this an allocation is an error
 }
 
 // Memory reports the pool's state.
 func Memory() MemoryStats {
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
-	return MemoryStats{pool.used, pool.mapped, pool.limit()}
+	return MemoryStats{pool.used, pool.limit()}
 }
 
 // ShareMemory limits the process to its share of this machine's memory, which so

@@ -71,7 +71,7 @@ func TestConvolutionValues(t *testing.T) {
 				}
 			}
 		}
-		compare(t, must(Conv2d(x, k, b, stride, padding)), naive{[]int{n, f, oh, ow}, func(ix []int) float64 {
+		compare(t, must(conv2d(x, k, b, stride, padding)), naive{[]int{n, f, oh, ow}, func(ix []int) float64 {
 			sum := ba(ix[1])
 			cells(ix, func(i, j, y, x int) {
 				for c := range ch {

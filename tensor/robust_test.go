@@ -94,7 +94,7 @@ func attempts(r *rand.Rand, a, b, d *Tensor) []func() (*Tensor, error) {
 		func() (*Tensor, error) { return BatchNorm(a, b, nil, nil, nil, keep, 0.1, 1e-5) },
 		func() (*Tensor, error) { return Dropout(a, 0.5, g) },
 		func() (*Tensor, error) { return Embedding(a, b) },
-		func() (*Tensor, error) { return Conv2d(a, a, nil, pair, pair) },
+		func() (*Tensor, error) { return conv2d(a, a, nil, pair, pair) },
 		func() (*Tensor, error) { return MaxPool2d(a, pair, [2]int{1, 2}, [2]int{}) },
 		func() (*Tensor, error) { return AvgPool2d(a, pair, [2]int{2, 1}, [2]int{1, 1}) },
 		func() (*Tensor, error) { return Attention(a, a, a, keep) },

@@ -24,7 +24,7 @@ var hungry = map[string]func(c *Context) func() error{
 	"conv2d": func(c *Context) func() error {
 		x, w := must(Ones(c, []int{1, 1, 4, 4}, element.Float32)), must(Ones(c, []int{1, 1, 1, 1}, element.Float32))
 		return func() error {
-			_, err := Conv2d(x, w, nil, [2]int{3000, 3000}, [2]int{3000, 3000})
+			_, err := conv2d(x, w, nil, [2]int{3000, 3000}, [2]int{3000, 3000})
 			return err
 		}
 	},
@@ -107,8 +107,8 @@ func TestHugeSizes(t *testing.T) {
 	fail[*Tensor](t, "pad")(Pad(one, []int{1 << 62, 1 << 62}, Int(0)))
 	fail[*Tensor](t, "pad", "cannot allocate")(Pad(one, []int{1 << 50, 0}, Int(0)))
 	image := must(Ones(c, []int{1, 1, 2, 2}, element.Float32))
-	fail[*Tensor](t, "conv2d", "padding")(Conv2d(image, image, nil, [2]int{1, 1}, [2]int{1 << 62, 0}))
-	fail[*Tensor](t, "conv2d")(Conv2d(image, image, nil, [2]int{1, 1}, [2]int{1 << 50, 1 << 50}))
+	fail[*Tensor](t, "conv2d", "padding")(conv2d(image, image, nil, [2]int{1, 1}, [2]int{1 << 62, 0}))
+	fail[*Tensor](t, "conv2d")(conv2d(image, image, nil, [2]int{1, 1}, [2]int{1 << 50, 1 << 50}))
 	fail[*Tensor](t, "attention", "memory")(Attention(must(Expand(one, []int{1 << 50, 0, 1})), must(Expand(one, []int{1, 1, 1})), must(Expand(one, []int{1, 1, 1})), false))
 	for name, f := range map[string]func() (*Tensor, error){
 		"exp": func() (*Tensor, error) { return Unary(OpExp, wide) }, "add": func() (*Tensor, error) { return Add(wide, wide) },

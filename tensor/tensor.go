@@ -156,9 +156,6 @@ func OnStorage(c *Context, s *Storage, offset int, shape []int, dtype element.Ty
 // Shape gives the sizes; it must not be changed.
 func (t *Tensor) Shape() []int { return t.shape }
 
-// Strides gives the steps in elements; it must not be changed.
-func (t *Tensor) Strides() []int { return t.strides }
-
 // Dim is the number of dimensions.
 func (t *Tensor) Dim() int { return len(t.shape) }
 

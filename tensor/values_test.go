@@ -175,7 +175,7 @@ func TestShapeErrors(t *testing.T) {
 	fail[*Tensor](t, "index 3 is out of range", "-3 to 2")(Select(a, 1, 3))
 	fail[*Tensor](t, "3 indices", "2 dimensions")(Index(a, must(ParseIndex("0,0,0"))))
 	fail[*Tensor](t, "linear", "(2, 3)", "(4, 5)")(Linear(a, b, nil))
-	fail[*Tensor](t, "conv2d", "(2, 3)")(Conv2d(a, b, nil, [2]int{1, 1}, [2]int{}))
+	fail[*Tensor](t, "conv2d", "(2, 3)")(conv2d(a, b, nil, [2]int{1, 1}, [2]int{}))
 	fail[*Tensor](t, "cat", "(2, 3)", "(4, 5)")(Cat([]*Tensor{a, b}, 0))
 	fail[*Tensor](t, "embedding", "index 9", "4 rows", "0 to 3")(Embedding(b, ints(c, []int{1}, 9)))
 	fail[*Tensor](t, "permute", "twice")(Permute(a, []int{0, 0}))

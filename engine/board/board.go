@@ -107,9 +107,6 @@ func (b *Board) Close() error {
 	return b.file.Close()
 }
 
-// World is the number of ranks on the board.
-func (b *Board) World() int { return b.world }
-
 func (b *Board) slot(rank int) *slot { return sharedmem.At[slot](b.mem, b.slotsAt+rank*slotSize) }
 
 // SetState says what this rank does from now on.
