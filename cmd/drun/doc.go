@@ -16,8 +16,8 @@ func newDoc() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doc [NAME]",
 		Short: "Print the reference of the builtins, search it, or write it as pages",
-		Long: "Prints every builtin's signature and documentation.\n" +
-			"NAME is a module (dist), a builtin (dist.all_reduce), a type (Tensor) or a method.\n" +
+		Long: "Prints signatures and documentation of what NAME is: a module (dist), a builtin (dist.all_reduce), a type\n" +
+			"(Tensor) or a method. Without a name it lists everything, a line each.\n" +
 			"--search lists the builtins that have all words of a text in their name, signature or documentation, the\n" +
 			"best first. --html writes the reference as pages with a search field, which need no server and no network.",
 		Args: arguments(0, 1),
@@ -36,10 +36,10 @@ func newDoc() *cobra.Command {
 			case flags.Changed("html"):
 				return writePages(html, universe.Reference())
 			}
-			name := ""
-			if len(args) == 1 {
-				name = args[0]
+			if len(args) == 0 {
+				return show(cmd, universe.Reference(), printFound)
 			}
+			name := args[0]
 			entries := universe.Reference().Find(name)
 			if len(entries) == 0 {
 				return usage("drun doc lists them all; drun doc --search "+name+" looks for it everywhere", "there is no builtin %q", name)

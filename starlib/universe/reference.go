@@ -56,13 +56,10 @@ func Reference() Entries {
 	return out
 }
 
-// Find selects what a name means: "" all, an owner with all it owns, owner.name,
+// Find selects what a name means: an owner with all it owns, owner.name,
 // or a name that stands under any owner. A value that a module holds stands for
 // its type: dist.store.get is store.get.
 func (all Entries) Find(name string) Entries {
-	if name == "" {
-		return all
-	}
 	var out Entries
 	module, rest, _ := strings.Cut(name, ".")
 	value, _, _ := strings.Cut(rest, ".")

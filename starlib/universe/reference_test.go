@@ -19,7 +19,6 @@ func TestFind(t *testing.T) {
 		{"store.get", []string{"store.get"}, []string{"store.set"}},
 		{"all_reduce", []string{"dist.all_reduce"}, []string{"dist.reduce"}},
 		{"dist.store.nothing", nil, []string{"store.get"}},
-		{"", []string{"dist.barrier", "store.get", "run.params"}, nil},
 	} {
 		var found []string
 		for _, e := range all.Find(c.name) {
