@@ -12,14 +12,14 @@ GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # Packages with goroutines or shared memory, for the race detector.
 RACE  = ./checkpoints ./collective/... ./engine/board ./engine/cluster ./engine/node ./engine/record ./engine/run \
-	./engine/rendezvous ./engine/worker ./history ./plugins/client ./plugins/internal/... ./starlib/data ./starlib/distributed ./ui
+	./engine/rendezvous ./engine/worker ./history ./plugins/client ./plugins/internal/... ./starlib/distributed
 # Packages with benchmarks.
 BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/... ./starlib/... ./tensor/...
 
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults long recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -42,7 +42,7 @@ demo: build
 # Each go test says in bin/skips what it has skipped; the list at the end is of all.
 test:
 	@rm -rf bin/skips && mkdir -p bin/skips
-	@echo "longer forms of some tests: make crash, make faults, make pairs, make recipes, make storm" >bin/skips/longer
+	@echo "longer forms of some tests: make crash, make faults, make long, make pairs, make recipes, make storm" >bin/skips/longer
 	@$(MAKE) tested; red=$$?; bin/testsummary -report bin/skips/*; exit $$red
 
 # Tests are linked without debugging information, in half the time, and wait more than they compute: so more of them
@@ -156,6 +156,10 @@ busy: build
 # All recipes of the tests on gloo and mpi, of which make test runs those of what backends do themselves.
 recipes:
 	DRUN_TEST_RECIPES=all go test -count 1 -timeout 30m -tags "$(ENGINES)" -run '^TestRecipesOn' ./engine/recipetest
+
+# What takes long and that other tests do in a shorter form.
+long:
+	DRUN_TEST_LONG=1 go test -count 1 -timeout 30m -v -tags "$(ENGINES)" -run '^(TestRun|TestScript)$$/^(suite|hierarchy|starved)$$' ./cmd/drun ./plugins/nccl
 
 # Every ordered pair of builtins that meet other ranks, on two and three ranks; make test pairs each with ten others.
 pairs:

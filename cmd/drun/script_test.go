@@ -42,7 +42,7 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
-			have, known := map[string]func() bool{"gloo": haveGloo, "mpi": haveMPI, "pytorch": havePyTorch, "mounts": mounts, "fuse": fuse, "networks": networks, "resets": resets, "netem": netem, "clocks": clocks}[name]
+			have, known := map[string]func() bool{"gloo": haveGloo, "mpi": haveMPI, "pytorch": havePyTorch, "mounts": mounts, "fuse": fuse, "networks": networks, "resets": resets, "netem": netem, "clocks": clocks, "long": long}[name]
 			if !known {
 				return false, fmt.Errorf("unknown condition %s", name)
 			}
@@ -80,6 +80,9 @@ func TestScript(t *testing.T) {
 		}),
 	})
 }
+
+// long is what make long does, and make test does not.
+func long() bool { return os.Getenv("DRUN_TEST_LONG") != "" }
 
 // commands checks the arguments of commands by their usage, and that none is negated.
 func commands(byUsage map[string]func(*testscript.TestScript, []string)) map[string]func(*testscript.TestScript, bool, []string) {

@@ -184,6 +184,9 @@ def main():
 		}
 	})
 	t.Run("suite", func(t *testing.T) {
+		if os.Getenv("DRUN_TEST_LONG") == "" {
+			t.Skip("make long runs it")
+		}
 		if out, err := drun(nil, "backends", "test", "nccl"); err != nil || !strings.Contains(out, "PASS") {
 			t.Errorf("%v: %s", err, out)
 		}
