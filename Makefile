@@ -46,14 +46,15 @@ test:
 	@$(MAKE) tested; red=$$?; bin/testsummary -report bin/skips/*; exit $$red
 
 # Tests are linked without debugging information, in half the time, and wait more than they compute: so more of them
-# run at once than there are cores.
-TESTS = go test -vet off -ldflags=-w -p 3 -parallel 6
+# run at once than there are cores, and the packages that take longest begin.
+TESTS = go test -vet off -ldflags=-w -p 4 -parallel 6
+LONGEST = ./cmd/drun ./engine/recipetest ./ui ./plugins/nccl ./engine/run ./engine/board
 
 .PHONY: tested race-short
 tested: bin/testsummary tools
 	@$(MAKE) bin/test
 	go vet -tags "$(ENGINES)" ./...
-	DRUN_TEST_PROGRAMS=$(CURDIR)/bin/test bin/testsummary -to bin/skips/all $(TESTS) -tags "$(ENGINES)" ./...
+	DRUN_TEST_PROGRAMS=$(CURDIR)/bin/test bin/testsummary -to bin/skips/all $(TESTS) -tags "$(ENGINES)" $(LONGEST) ./...
 	$(MAKE) -j2 race-short neon
 
 # The detector does not look into C, which is compiled quickly here instead of well.

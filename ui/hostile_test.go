@@ -169,6 +169,7 @@ func TestManyAndSlowClients(t *testing.T) {
 
 // Requests that try to get more than the pages give.
 func TestHostileRequests(t *testing.T) {
+	t.Parallel()
 	home := t.TempDir()
 	if err := historytest.Fill(home, historytest.Shape{Runs: 2, Params: 2, Metrics: 2, Points: 5}); err != nil {
 		t.Fatal(err)

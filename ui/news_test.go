@@ -18,6 +18,7 @@ import (
 
 // A page is told what is new, and nothing again: points, lines that the filter takes, members of the run that have changed.
 func TestNews(t *testing.T) {
+	t.Parallel()
 	home := t.TempDir()
 	db, err := history.Open(home)
 	if err != nil {
@@ -153,6 +154,7 @@ type curveTold struct {
 
 // A page that adds what is new, and paints only that, shows what one does that is opened anew.
 func TestPageGrows(t *testing.T) {
+	t.Parallel()
 	home := t.TempDir()
 	p := browse(t, serve(t, home))
 	start(t, home, `

@@ -50,6 +50,7 @@ func doing(t *testing.T, c *http.Client, base, run string) (r views.Ranks) {
 // What the ranks do is shown while the run hangs, without anybody sending it a signal, beside the recipe. When its agent is
 // stopped, goes on and is killed, the page says so.
 func TestHangingRun(t *testing.T) {
+	t.Parallel()
 	home := t.TempDir()
 	p := browse(t, serve(t, home))
 	cmd := start(t, home, hangs(t, home), "-n", "3", "--name", "hanging")

@@ -196,6 +196,7 @@ func TestHostileRecipe(t *testing.T) {
 
 // A run that goes on, watched: its points and lines appear within a second of being logged, and its end.
 func TestLive(t *testing.T) {
+	t.Parallel()
 	home := t.TempDir()
 	p := browse(t, serve(t, home))
 	p.until("document.getElementById('count').innerText === '0 runs'")

@@ -228,6 +228,7 @@ func TestHistoryThatComesLater(t *testing.T) {
 
 // Each write is told within a second, and the server ends although a page listens.
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	home := t.TempDir()
 	if err := historytest.Fill(home, historytest.Shape{Runs: 1, Params: 1, Metrics: 1, Points: 1}); err != nil {
 		t.Fatal(err)
