@@ -131,7 +131,7 @@ CROSS = gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 neon: bin/testsummary
 	@$(call apt,qemu-aarch64 aarch64-linux-gnu-gcc,$(CROSS))
 	@if command -v qemu-aarch64 >/dev/null && command -v aarch64-linux-gnu-gcc >/dev/null; then \
-		GOARCH=arm64 CC=aarch64-linux-gnu-gcc bin/testsummary -to bin/skips/neon go test -count 1 -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' \
+		GOARCH=arm64 CC=aarch64-linux-gnu-gcc bin/testsummary -to bin/skips/neon go test -vet off -count 1 -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' \
 		-run '^(TestGolden|TestPaths|TestMoments|TestBatchNorm|TestPowers|TestSpecialValues|TestDenormals|TestFactorizations|TestQRAndLU|TestSameBits|TestSameBitsNoticesOrder)$$' ./kernel ./tensor; \
 	else echo "an emulator of ARM, for the bits of NEON, is not installed: apt-get install $(CROSS)" | tee bin/skips/neon; fi
 

@@ -57,19 +57,6 @@ func (l *locker) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// waitFor calls a function when a text comes by.
-type waitFor struct {
-	text string
-	then func()
-}
-
-func (w *waitFor) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte(w.text)) {
-		w.then()
-	}
-	return len(p), nil
-}
-
 // block puts a pipe that nobody reads where the run's spool would be.
 func (l *locker) block() {
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(l.home, "history.db")+"?mode=ro")
@@ -166,7 +153,7 @@ const logging = `def main():
     print("made", n)
 `
 
-func runLogging(t *testing.T, stdout io.Writer, signals <-chan os.Signal, home string) (*run.Result, string, error) {
+func runLogging(t *testing.T, stdout io.Writer, signals <-chan os.Signal, home string, onSpawn func(rank, pid int)) (*run.Result, string, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "recipe.star")
 	if err := os.WriteFile(file, []byte(logging), 0o644); err != nil {
@@ -174,7 +161,7 @@ func runLogging(t *testing.T, stdout io.Writer, signals <-chan os.Signal, home s
 	}
 	var errs output
 	r, err := run.Run(run.Options{Recipe: file, Nproc: 1, Home: home, Timeout: time.Minute, Threads: 1,
-		Stdout: stdout, Stderr: &errs, Signals: signals, Tags: []string{"early"}})
+		Stdout: stdout, Stderr: &errs, Signals: signals, Tags: []string{"early"}, OnSpawn: onSpawn})
 	return r, errs.String(), err
 }
 
@@ -226,7 +213,7 @@ func complete(t *testing.T, home string) {
 func TestLockedHistory(t *testing.T) {
 	t.Run("for a while", func(t *testing.T) {
 		home := filepath.Join(t.TempDir(), "home")
-		r, errs, err := runLogging(t, &locker{t: t, home: home, atMost: 1500 * time.Millisecond}, nil, home)
+		r, errs, err := runLogging(t, &locker{t: t, home: home, atMost: 1500 * time.Millisecond}, nil, home, nil)
 		if err != nil || r.Code != 0 {
 			t.Fatalf("%+v, %v", r, err)
 		}
@@ -239,14 +226,17 @@ func TestLockedHistory(t *testing.T) {
 		home := filepath.Join(t.TempDir(), "home")
 		signals := make(chan os.Signal, 1)
 		t.Run("run", func(t *testing.T) {
-			var sent atomic.Int64 // when the signal was, in the wait that follows the recipe's last line
-			over := &waitFor{text: "made", then: func() {
-				time.AfterFunc(time.Second, func() {
+			var sent atomic.Int64 // when the signal was, in the wait that follows the rank's end
+			r, errs, err := runLogging(t, &locker{t: t, home: home}, signals, home, func(_, pid int) {
+				go func() {
+					for unix.Kill(pid, 0) == nil {
+						time.Sleep(10 * time.Millisecond)
+					}
+					time.Sleep(time.Second)
 					sent.Store(time.Now().UnixNano())
 					signals <- unix.SIGTERM
-				})
-			}}
-			r, errs, err := runLogging(t, io.MultiWriter(&locker{t: t, home: home}, over), signals, home)
+				}()
+			})
 			if err != nil || r.Code != 0 {
 				t.Fatalf("%+v, %v", r, err)
 			}
@@ -270,7 +260,7 @@ func TestLockedHistory(t *testing.T) {
 		signals := make(chan os.Signal, 1)
 		time.AfterFunc(time.Second, func() { signals <- unix.SIGHUP })
 		start := time.Now()
-		_, _, err = runLogging(t, io.Discard, signals, home)
+		_, _, err = runLogging(t, io.Discard, signals, home, nil)
 		if took := time.Since(start); err == nil || took > 4*time.Second || !strings.Contains(err.Error(), "interrupted by SIGHUP") {
 			t.Errorf("after %v: %v", took, err)
 		}
@@ -291,7 +281,7 @@ func (r *remover) Write(p []byte) (int, error) {
 func TestDeletedHistory(t *testing.T) {
 	for _, what := range []string{"history.db", ""} {
 		home := filepath.Join(t.TempDir(), "home")
-		r, errs, err := runLogging(t, &remover{path: filepath.Join(home, what)}, nil, home)
+		r, errs, err := runLogging(t, &remover{path: filepath.Join(home, what)}, nil, home, nil)
 		if err != nil || r.Code != 0 {
 			t.Fatalf("%+v, %v", r, err)
 		}
