@@ -39,7 +39,7 @@ type Board struct {
 
 	guards []*guard // of this rank's groups
 
-	taken     atomic.Uint64 // how often messages came that nobody had received, see TakeMessages
+	taken     atomic.Uint64 // how often messages came that nobody had received, see DrainMessages
 	takenThen uint64        // when this rank last wrote its needs
 
 	mu     sync.Mutex

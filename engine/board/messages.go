@@ -3,7 +3,6 @@ package board
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"drun/collective"
 )
@@ -81,39 +80,4 @@ func inOrder(counts map[tagged]*Count) (list []Count) {
 		return cmp.Or(cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Tag, b.Tag))
 	})
 	return list
-}
-
-// TakeMessages lets messages to this rank, which has returned from main or leaves a group, out of their senders' way
-// until it is stopped: that nobody receives them is found in the counts, and not by whether they fitted somewhere.
-func (b *Board) TakeMessages() (stop func()) {
-	over, taken := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(taken)
-		const least, most = 100 * time.Microsecond, 10 * time.Millisecond
-		for pause := least; ; pause = min(2*pause, most) {
-			if b.takeMessages() {
-				b.taken.Add(1)
-				pause = least / 2
-			}
-			select {
-			case <-over:
-				return
-			case <-time.After(pause):
-			}
-		}
-	}()
-	return func() {
-		close(over)
-		<-taken
-	}
-}
-
-// takeMessages does not wait, and tells whether some came.
-func (b *Board) takeMessages() (some bool) {
-	for _, g := range b.guards {
-		if t, ok := g.comm.(collective.Taker); ok && t.TakeMessages() {
-			some = true
-		}
-	}
-	return some
 }

@@ -152,7 +152,7 @@ type ownGroup struct {
 // leaveGroup waits until all ranks of a group that they destroy have come, and lets go of it. The error
 // is of the rank that does not come, or the end of the run.
 func (w *worker) leaveGroup(ctx context.Context, id uint32, ranks []int, last func() error) error {
-	defer w.board.TakeMessages()()
+	defer w.board.DrainMessages()()
 	if err := last(); err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (w *worker) part(comm collective.Comm) {
 		return
 	}
 	leave := &engine.Leave{Messages: w.board.AllExchanged()}
-	defer w.board.TakeMessages()()
+	defer w.board.DrainMessages()()
 	_, _ = w.ask("", &engine.ToAgent{Leave: leave})
 }
 
