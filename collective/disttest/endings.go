@@ -121,14 +121,10 @@ func disorder(t test, factory Factory) {
 
 // rounds is how often what depends on chance is tried: DRUN_TEST_ROUNDS, or a few times.
 func rounds() int {
-	n, err := strconv.Atoi(os.Getenv("DRUN_TEST_ROUNDS"))
-	switch {
-	case err == nil:
+	if n, err := strconv.Atoi(os.Getenv("DRUN_TEST_ROUNDS")); err == nil {
 		return n
-	case short():
-		return 5
 	}
-	return 15
+	return times(5, 5, 15)
 }
 
 // dead expects nothing of a Comm that is closed but errors.

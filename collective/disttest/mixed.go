@@ -266,10 +266,7 @@ func (p *pendingStep) compare() error {
 // of them asynchronous, some of those never waited for, with data on the heap and
 // in the arena, against the model.
 func (s suite) mixed(t test, factory Factory) {
-	seed, calls, most := Seed(t), 120, 70_000
-	if short() {
-		calls, most = 60, 20_000
-	}
+	seed, calls, most := Seed(t), times(40, 60, 120), times(10_000, 70_000, 70_000)
 	for _, n := range []int{1, 2, 3, 5} {
 		RunWith(t, factory, n, s.plan(seed, n, calls, most).follow)
 	}

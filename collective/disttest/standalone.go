@@ -1,7 +1,6 @@
 package disttest
 
 import (
-	"flag"
 	"fmt"
 	"io"
 	"runtime"
@@ -43,12 +42,6 @@ type nested[T subtests[T]] struct {
 
 func (t nested[T]) Run(name string, body func(test)) bool {
 	return t.of.Run(name, func(sub T) { body(nested[T]{sub, sub}) })
-}
-
-// short reports whether `go test -short` runs.
-func short() bool {
-	f := flag.Lookup("test.short")
-	return f != nil && f.Value.String() == "true"
 }
 
 // Standalone is a test outside of `go test`, in a program that is released.

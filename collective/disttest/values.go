@@ -1,6 +1,7 @@
 package disttest
 
 import (
+	"encoding/binary"
 	"math/big"
 	"math/rand/v2"
 
@@ -16,8 +17,9 @@ func random(rng *rand.Rand, dtype element.Type, n int) []byte {
 	buffer := collective.Buffer{DType: dtype, Data: b}
 	switch dtype {
 	case element.Float32:
-		for i, s := 0, collective.Slice[float32](buffer); i < len(s); i++ {
-			s[i] = rng.Float32()*4 - 2
+		s := collective.Slice[float32](buffer)
+		for i := range s {
+			s[i] = float32(int32(rng.Uint32()>>8)-1<<23) / (1 << 22)
 		}
 	case element.Float64:
 		for i, s := 0, collective.Slice[float64](buffer); i < len(s); i++ {
@@ -28,17 +30,23 @@ func random(rng *rand.Rand, dtype element.Type, n int) []byte {
 			s[i] = complex(float32(rng.IntN(9)-4), float32(rng.IntN(9)-4))
 		}
 	case element.Float16, element.BFloat16:
+		var small [8]uint16
+		for v := range small {
+			small[v] = encodeHalf(dtype, v)
+		}
 		for i := range n {
-			v := encodeHalf(dtype, rng.IntN(8))
+			v := small[rng.Uint32()%8]
 			b[2*i], b[2*i+1] = byte(v), byte(v>>8)
 		}
 	case element.Bool:
 		for i := range b {
 			b[i] = byte(rng.IntN(2))
 		}
-	default:
-		for i := range b {
-			b[i] = byte(rng.Uint32())
+	default: // whole words, for the suite spends most of its time here
+		for rest := b; len(rest) > 0; rest = rest[min(8, len(rest)):] {
+			var word [8]byte
+			binary.LittleEndian.PutUint64(word[:], rng.Uint64())
+			copy(rest, word[:])
 		}
 	}
 	return b
@@ -77,12 +85,18 @@ func encodeHalf(dtype element.Type, v int) uint16 {
 }
 
 func decodeHalf(dtype element.Type, h uint16) int {
-	for v := range 1 << 10 {
-		if encodeHalf(dtype, v) == h {
-			return v
-		}
+	bits, bias := 10, 15
+	if dtype == element.BFloat16 {
+		bits, bias = 7, 127
 	}
-	panic("disttest: not a small integer")
+	v := 0
+	if exponent := int(h>>bits) - bias; exponent >= 0 && exponent < 10 {
+		v = (int(h)&(1<<bits-1) | 1<<bits) << exponent >> bits
+	}
+	if encodeHalf(dtype, v) != h {
+		panic("disttest: not a small integer")
+	}
+	return v
 }
 
 // integers is the model for integers: their average is that of the exact sum, truncated toward zero.
@@ -91,12 +105,25 @@ func integers[T int64 | int32 | int8 | uint8](out collective.Buffer, inputs [][]
 		fold(out, inputs, integer[T](op), nil, op)
 		return
 	}
-	for i := range collective.Slice[T](out) {
+	dst := collective.Slice[T](out)
+	if out.DType.Size() < 8 { // the sum fits
+		sums := make([]int64, len(dst))
+		for _, in := range inputs {
+			for i, v := range collective.Slice[T](collective.Buffer{DType: out.DType, Data: in}) {
+				sums[i] += int64(v)
+			}
+		}
+		for i, sum := range sums {
+			dst[i] = T(sum / int64(len(inputs)))
+		}
+		return
+	}
+	for i := range dst {
 		sum := new(big.Int)
 		for _, in := range inputs {
 			sum.Add(sum, big.NewInt(int64(collective.Slice[T](collective.Buffer{DType: out.DType, Data: in})[i])))
 		}
-		collective.Slice[T](out)[i] = T(sum.Quo(sum, big.NewInt(int64(len(inputs)))).Int64())
+		dst[i] = T(sum.Quo(sum, big.NewInt(int64(len(inputs)))).Int64())
 	}
 }
 

@@ -44,6 +44,7 @@ func (l lagging) Start(c *collective.Call) (collective.Work, error) {
 // Ranks that do not know yet that the other has come are in no circle, however long
 // they stay in the collective: the head, which has the words of both, knows.
 func TestOldWordsMakeNoCircle(t *testing.T) {
+	t.Parallel()
 	const long = 1500 * time.Millisecond
 	comms, agents := apart(t, 3, func(c collective.Comm) collective.Comm { return plain{lagging{c, long}} })
 	over := make(chan struct{})
@@ -74,6 +75,7 @@ func TestOldWordsMakeNoCircle(t *testing.T) {
 // A circle over nodes ends its ranks' waits once the head has confirmed it, and not
 // before: what they know of each other may be old.
 func TestCircleIsConfirmed(t *testing.T) {
+	t.Parallel()
 	comms, agents := apart(t, 2, func(c collective.Comm) collective.Comm { return c })
 	stop := make(chan struct{})
 	confirmed := make(chan time.Time, 1)

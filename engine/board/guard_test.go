@@ -77,8 +77,13 @@ func open(t disttest.TB, f *os.File, rank int) *board.Board {
 }
 
 func TestConformanceThroughTheGuard(t *testing.T) {
+	t.Parallel()
 	for _, hide := range []bool{false, true} {
+		if !hide && testing.Short() {
+			continue // it has no goroutine that the other has not
+		}
 		t.Run(fmt.Sprintf("plain=%v", hide), func(t *testing.T) {
+			t.Parallel()
 			disttest.Conformance(t, func(t disttest.TB, n int) []collective.Comm {
 				comms, _ := guarded(t, n, hide)
 				return comms
@@ -360,6 +365,7 @@ func TestAbortTellsTheFirstCause(t *testing.T) {
 }
 
 func TestLostRankWithoutAWordFromTheAgent(t *testing.T) {
+	t.Parallel()
 	comms, boards := guarded(t, 2, false)
 	boards[0].SetRankState(1, collective.Gone)
 	var lost *collective.PeerLostError

@@ -115,6 +115,7 @@ func TestMessageUnderWayIsNoCircle(t *testing.T) {
 		} {
 			for _, answer := range []string{"message", "barrier"} {
 				t.Run(fmt.Sprintf("late %v, %s, then a %s", kind, name, answer), func(t *testing.T) {
+					t.Parallel()
 					nearAndFar(t, 2, func(c collective.Comm) collective.Comm { return plain{late{c, kind}} }, func(rank int, comm collective.Comm) error {
 						var first, second collective.Call
 						switch {
@@ -190,6 +191,7 @@ func TestCircleAfterMessages(t *testing.T) {
 func TestCircleAfterLateMessage(t *testing.T) {
 	for _, source := range []int{0, collective.AnySource} {
 		t.Run(fmt.Sprintf("from %d", source), func(t *testing.T) {
+			t.Parallel()
 			nearAndFar(t, 2, func(c collective.Comm) collective.Comm { return plain{late{c, collective.Recv}} }, func(rank int, comm collective.Comm) error {
 				peer := 1 - rank
 				first := async(collective.NewRecv(number(), peer, 3))

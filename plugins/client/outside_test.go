@@ -17,6 +17,9 @@ import (
 // TestOutsideModule builds the example as somebody else would: as a module of
 // its own.
 func TestOutsideModule(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds a program, which takes minutes where other flags were built with before")
+	}
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceInRankOrder(t *testing.T) {
-	disttest.Conformance(t, inRankOrder)
+	enginetest.InRankOrder(t, inRankOrder)
 }
 
 // A NaN that Gloo's algorithms make has the bits of the kernels' (an x86 processor's own is negative).
@@ -71,25 +71,13 @@ func TestSameBitsAsSharedMemory(t *testing.T) {
 }
 
 func sameBits(t *testing.T, ranks int) {
-	sum := func(factory disttest.Factory, dtype element.Type, kind collective.Kind, op element.ReduceOp, n int) []byte {
-		var result []byte
-		disttest.RunWith(t, factory, ranks, func(t *testing.T, rank int, comm collective.Comm) {
-			rng := rand.New(rand.NewPCG(uint64(n), uint64(rank)))
-			data := make([]byte, n*dtype.Size())
-			for i := range data {
-				data[i] = byte(rng.Uint32())
-			}
-			b := collective.Buffer{DType: dtype, Data: data}
-			out := collective.Buffer{DType: dtype, Data: make([]byte, len(data))}
-			if err := disttest.Do(comm, collective.Call{Kind: kind, Reduce: op, Root: 1, Send: b, Recv: out}); err != nil {
-				t.Error(err)
-			}
-			if rank == 1 {
-				result = out.Data
-			}
-		})
-		return result
+	type sum struct {
+		dtype element.Type
+		kind  collective.Kind
+		op    element.ReduceOp
+		n     int
 	}
+	var sums []sum
 	for _, dtype := range []element.Type{element.Float32, element.Float64, element.Float16, element.BFloat16, element.Complex64} {
 		for _, op := range []element.ReduceOp{element.Sum, element.Avg, element.Product, element.Max} {
 			for _, kind := range []collective.Kind{collective.AllReduce, collective.Reduce} {
@@ -97,12 +85,36 @@ func sameBits(t *testing.T, ranks int) {
 					if !op.Valid(dtype) {
 						continue
 					}
-					want := sum(disttest.InProcess, dtype, kind, op, n)
-					if got := sum(inRankOrder, dtype, kind, op, n); !bytes.Equal(got, want) {
-						t.Errorf("%v of %d %v, %v: other bits than shm's", kind, n, dtype, op)
-					}
+					sums = append(sums, sum{dtype, kind, op, n})
 				}
 			}
+		}
+	}
+	results := func(factory disttest.Factory) map[sum][]byte {
+		all := map[sum][]byte{}
+		disttest.RunWith(t, factory, ranks, func(t *testing.T, rank int, comm collective.Comm) {
+			for _, s := range sums {
+				rng := rand.New(rand.NewPCG(uint64(s.n), uint64(rank)))
+				data := make([]byte, s.n*s.dtype.Size())
+				for i := range data {
+					data[i] = byte(rng.Uint32())
+				}
+				b := collective.Buffer{DType: s.dtype, Data: data}
+				out := collective.Buffer{DType: s.dtype, Data: make([]byte, len(data))}
+				if err := disttest.Do(comm, collective.Call{Kind: s.kind, Reduce: s.op, Root: 1, Send: b, Recv: out}); err != nil {
+					t.Error(err)
+				}
+				if rank == 1 {
+					all[s] = out.Data
+				}
+			}
+		})
+		return all
+	}
+	want, got := results(disttest.InProcess), results(inRankOrder)
+	for _, s := range sums {
+		if len(want[s]) == 0 || !bytes.Equal(got[s], want[s]) {
+			t.Errorf("%v of %d %v, %v: other bits than shm's", s.kind, s.n, s.dtype, s.op)
 		}
 	}
 }

@@ -49,6 +49,9 @@ var workers = map[string]disttest.Worker{}
 // withFakes builds the fakes, points this process and those it starts to them,
 // and runs the tests.
 func withFakes(m *testing.M) int {
+	if os.Getenv("NCCLTEST_BUILT") != "" { // another such process has
+		return m.Run()
+	}
 	dir, err := os.MkdirTemp("", "drun-nccl-")
 	if err == nil {
 		defer os.RemoveAll(dir)
@@ -58,13 +61,9 @@ func withFakes(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	lib := ncclName
-	if asked := os.Getenv("NCCLTEST_LIB"); asked != "" {
-		lib = asked
-	}
 	meet := filepath.Join(dir, "meet")
 	err = errors.Join(os.Mkdir(meet, 0o700), os.Setenv("FAKE_NCCL_DIR", meet),
-		os.Setenv("DRUN_CUDA_LIB", filepath.Join(dir, cudaName)), os.Setenv("DRUN_NCCL_LIB", filepath.Join(dir, lib)))
+		os.Setenv("DRUN_CUDA_LIB", filepath.Join(dir, cudaName)), os.Setenv("DRUN_NCCL_LIB", filepath.Join(dir, ncclName)))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

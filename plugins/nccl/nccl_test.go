@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceInRankOrder(t *testing.T) {
-	disttest.Conformance(t, inProcess(true))
+	enginetest.InRankOrder(t, inProcess(true))
 }
 
 // Ranks that are not all on this machine meet on the route to MASTER_ADDR.
