@@ -106,6 +106,9 @@ func traced(t *testing.T, home, trace string, options ...string) (changed int, e
 // What is there afterwards is the state before or after a change, whole; and what is
 // saved from then on is saved.
 func TestKilledAtEveryWrite(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts many processes, and none has several goroutines of drun's")
+	}
 	strace(t)
 	for _, journal := range []string{"wal", "delete"} {
 		t.Run(journal, func(t *testing.T) {

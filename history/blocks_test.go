@@ -105,6 +105,9 @@ func wildBatches(random *rand.Rand, n int) (batches [][]Point) {
 
 // What is recorded is read again, in order and to the bit, by drun and by SQL.
 func TestBlocksKeepEveryPoint(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it computes on one goroutine")
+	}
 	seed := testSeed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	home := t.TempDir()
@@ -144,6 +147,9 @@ func TestBlocksKeepEveryPoint(t *testing.T) {
 
 // Superseded points leave the metrics, whichever they are, and nothing else does.
 func TestSupersededAtRandom(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it computes on one goroutine")
+	}
 	seed := testSeed(t)
 	for round := range 20 {
 		random := rand.New(rand.NewPCG(seed, uint64(round)))
@@ -242,6 +248,9 @@ func oldHistory(t *testing.T, home string, version int) *sql.DB {
 
 // Histories of every earlier drun in which points were rows keep all of them.
 func TestPointsOfOlderHistories(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it computes on one goroutine")
+	}
 	seed := testSeed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for version := 1; version <= 7; version++ {

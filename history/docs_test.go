@@ -10,6 +10,9 @@ import (
 )
 
 func TestDocumentedQueriesAndTables(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it computes on one goroutine")
+	}
 	home := t.TempDir()
 	db := open(t, home)
 	for i, loss := range []float64{math.NaN(), math.Copysign(0, -1), 0} {

@@ -39,6 +39,9 @@ func pointSize(t testing.TB, runs, batch int, point func(i int) Point) float64 {
 
 // A point takes at most 24 bytes, however many runs record at once, and however fast they are.
 func TestSizeOfAPoint(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it computes on one goroutine")
+	}
 	random := rand.New(rand.NewPCG(1, 2))
 	start := time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC)
 	for _, c := range []struct {

@@ -318,6 +318,9 @@ func TestFullDisk(t *testing.T) {
 
 // Every place of a history is damaged in turn: what reads it says so, or gives what is left, and never panics.
 func TestDamageAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it computes on one goroutine")
+	}
 	home := t.TempDir()
 	db := open(t, home)
 	for range 5 {
