@@ -157,7 +157,7 @@ busy: build
 # All recipes of the tests at every number of ranks that they name, and on gloo and mpi. make test runs each at one of the
 # numbers in turn, and on plugins those of what backends do themselves.
 recipes:
-	DRUN_TEST_RECIPES=all go test -count 1 -timeout 30m -tags "$(ENGINES)" -run '^TestRecipes' ./engine/recipetest
+	DRUN_TEST_RECIPES=all go test -count 1 -timeout 60m -tags "$(ENGINES)" -run '^TestRecipes' ./engine/recipetest
 
 # What takes long and that other tests do in a shorter form.
 long:

@@ -51,7 +51,7 @@ var whole = os.Getenv("DRUN_TEST_RECIPES") == "all"
 
 // sizes are the world sizes at which the i-th chunk of a file runs on a backend. In shared memory the chunks of a file
 // take turns with the sizes that they name: each runs at one above 1, and every third at 1 too. Plugins need one more
-// process for each rank, so a plugin runs at one size only: 4 ranks or else the largest, but never 1.
+// process for each rank, so they never run at 1, and at most at 4 where a chunk names such a size.
 func sizes(s setting, i int, backend string) []int {
 	alone, several := []int(nil), []int(nil)
 	for _, n := range s.ranks {
@@ -66,11 +66,10 @@ func sizes(s setting, i int, backend string) []int {
 		return nil
 	case whole || len(s.ranks) == 1:
 		return s.ranks
-	case backend != "shm" && slices.Contains(several, 4):
-		return []int{4}
-	case backend != "shm":
-		return []int{slices.Max(several)}
-	case i%3 != 0:
+	case backend != "shm" && slices.Min(several) <= 4:
+		several = slices.DeleteFunc(several, func(n int) bool { return n > 4 })
+	}
+	if backend != "shm" || i%3 != 0 {
 		alone = nil
 	}
 	return append(alone, several[i%len(several)])
