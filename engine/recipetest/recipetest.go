@@ -1,5 +1,5 @@
 // Package recipetest runs chunked recipe files on real ranks, each chunk on every
-// backend and at every world size that it names, and prints the outcomes as a
+// backend and at the world sizes that it names (see sizes), and prints the outcomes as a
 // matrix, in which a cell that did not run is a failure. The tests of a builtin are
 // one file in testdata.
 //
