@@ -154,7 +154,7 @@ func ancestors(db *history.DB, run history.Summary) (line []ancestor, err error)
 	seen := map[int64]bool{}
 	for {
 		if seen[run.ID] {
-			return nil, exit.Errorf(exit.Storage, "history.db is damaged: runs.parent of run %d: the run comes from itself", run.ID)
+			return nil, exit.Errorf(exit.Storage, "history.db is damaged: runs.parent of run %d: the run is its own ancestor", run.ID)
 		}
 		seen[run.ID] = true
 		line = append(line, ancestor{run.ID, run.UID, run.Name})
