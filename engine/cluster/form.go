@@ -373,7 +373,7 @@ func (h *Hello) accepts(other *Hello) error {
 		return err
 	}
 	if other.Index < 1 || other.Index >= other.Count && !other.Spare || other.Procs < 1 {
-		return exit.Errorf(exit.Usage, "%s of %d, with %d ranks, cannot be", other.Who(), other.Count, other.Procs)
+		return exit.Errorf(exit.Usage, "%s of %d, with %d ranks, is impossible", other.Who(), other.Count, other.Procs)
 	}
 	return nil
 }
