@@ -154,9 +154,10 @@ busy: build
 	@hogs=; for core in $$(seq $$(nproc)); do timeout 3600 sh -c 'while :; do :; done' & hogs="$$hogs $$!"; done; \
 		trap "kill $$hogs" EXIT; go test -count 1 -timeout 30m -tags "$(ENGINES)" ./...
 
-# All recipes of the tests on gloo and mpi, of which make test runs those of what backends do themselves.
+# All recipes of the tests at every number of ranks that they name, and on gloo and mpi. make test runs each at one of the
+# numbers in turn, and on plugins those of what backends do themselves.
 recipes:
-	DRUN_TEST_RECIPES=all go test -count 1 -timeout 30m -tags "$(ENGINES)" -run '^TestRecipesOn' ./engine/recipetest
+	DRUN_TEST_RECIPES=all go test -count 1 -timeout 60m -tags "$(ENGINES)" -run '^TestRecipes' ./engine/recipetest
 
 # What takes long and that other tests do in a shorter form.
 long:

@@ -214,6 +214,9 @@ func TestArchitecture(t *testing.T) {
 		if formatted, err := format.Source(src); err != nil || !bytes.Equal(formatted, src) {
 			t.Errorf("%s is not formatted: run make fmt", file)
 		}
+		if pkg == "kernel" && tree.Name.Name == "kernel" && strings.HasSuffix(file, "_test.go") {
+			t.Errorf("%s must be of package kernel_test: a test within the package has all of its C compiled again", file)
+		}
 		if pkg == "." || strings.HasSuffix(file, "_test.go") {
 			return
 		}

@@ -56,7 +56,7 @@ func Check(ref *Reference, files []File, resolve func(from, module string) (stri
 	return found
 }
 
-// A Place is one of a file.
+// A Place is a position in a file.
 type Place struct {
 	File      string
 	Line, Col int

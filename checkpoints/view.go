@@ -30,7 +30,7 @@ type View struct {
 	closed bool
 }
 
-// mostRecent is how many chunks a view keeps, for those who read less than one at a time: so many may read in different places.
+// mostRecent is how many chunks a view keeps for partial reads: that many callers may read in different places.
 const mostRecent = 8
 
 // recent is a chunk that was read, or is being read.

@@ -280,7 +280,7 @@ type Entry struct {
 	DType string
 	Shape []int
 	Data  []byte
-	// Of data that comes apart:
+	// If the data is sent separately:
 	Bytes  int64  `cbor:",omitempty"`
 	Sum    []byte `cbor:",omitempty"` // equal for equal data; empty: not known
 	Offset int64  `cbor:",omitempty"` // in the memory file
@@ -298,7 +298,7 @@ type Share struct {
 // StateMemory is the name of the memory files in which states go to ranks and from them.
 const StateMemory = "drun-state"
 
-// HandOver answers a Part whose data comes apart: of the ranks that have the same data,
+// HandOver answers a Part whose data is sent separately: of the ranks that have the same data,
 // one hands it over.
 type HandOver struct {
 	File    string // a memory file that the rank can open, of its node; "": it sends the data

@@ -1,4 +1,4 @@
-package kernel
+package kernel_test
 
 import (
 	cmd "flag"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"drun/element"
+	"drun/kernel"
 )
 
 var update = cmd.Bool("update", false, "write the table of docs/numerics.md anew")
@@ -17,7 +18,7 @@ var update = cmd.Bool("update", false, "write the table of docs/numerics.md anew
 // function is a row of the table. Arguments are normal numbers times spread, and numbers of all magnitudes.
 type function struct {
 	name    string
-	run     func(dt element.Type, n int, out, in View)
+	run     func(dt element.Type, n int, out, in kernel.View)
 	exact   func(exact) exact
 	bounds  [2]float64 // in ULP of float32 and of float64
 	spread  float64
@@ -27,22 +28,22 @@ type function struct {
 
 // measured are the functions of docs/numerics.md, with the bounds that they must keep.
 var measured = []function{
-	{"exp", unary(Exp), exactExp, [2]float64{1.1, 1.5}, 20, nil, false},
-	{"expm1", unary(Expm1), exactExpm1, [2]float64{1.5, 2.5}, 5, nil, false},
-	{"log", unary(Log), exactLog, [2]float64{1, 1.5}, 5, positive, false},
-	{"log1p", unary(Log1p), exactLog1p, [2]float64{2, 2.5}, 5, func(x float64) bool { return x > -1 }, false},
-	{"tanh", unary(Tanh), exactTanh, [2]float64{2, 3.5}, 2, nil, false},
-	{"erf", unary(Erf), exactErf, [2]float64{1.1, 1.5}, 2, nil, false},
-	{"sigmoid", unary(Sigmoid), exactSigmoid, [2]float64{3, 3}, 10, nil, false},
-	{"silu, x > -87", unary(Silu), exactSilu, [2]float64{3.5, 3.5}, 10, func(x float64) bool { return x > -87 }, false},
-	{"gelu, x ≥ -1", unary(Gelu), exactGelu, [2]float64{4, 4}, 2, func(x float64) bool { return x >= -1 }, false},
-	{"gelu, x < -1, in ULP of x", unary(Gelu), exactGelu, [2]float64{0.5, 0.5}, 4, func(x float64) bool { return x < -1 }, true},
-	{"sin", unary(Sin), func(x exact) exact { return exactSine(x, 0) }, [2]float64{1.5, 2}, 20, nil, false},
-	{"cos", unary(Cos), func(x exact) exact { return exactSine(x, 1) }, [2]float64{1.5, 2}, 20, nil, false},
-	{"tan", unary(Tan), exactTan, [2]float64{0.51, 4}, 20, nil, false},
-	{"asin", unary(Asin), exactAsin, [2]float64{0.51, 3}, 0.4, within1, false},
-	{"acos", unary(Acos), exactAcos, [2]float64{0.51, 3}, 0.4, within1, false},
-	{"atan", unary(Atan), exactAtan, [2]float64{0.51, 1.5}, 3, nil, false},
+	{"exp", unary(kernel.Exp), exactExp, [2]float64{1.1, 1.5}, 20, nil, false},
+	{"expm1", unary(kernel.Expm1), exactExpm1, [2]float64{1.5, 2.5}, 5, nil, false},
+	{"log", unary(kernel.Log), exactLog, [2]float64{1, 1.5}, 5, positive, false},
+	{"log1p", unary(kernel.Log1p), exactLog1p, [2]float64{2, 2.5}, 5, func(x float64) bool { return x > -1 }, false},
+	{"tanh", unary(kernel.Tanh), exactTanh, [2]float64{2, 3.5}, 2, nil, false},
+	{"erf", unary(kernel.Erf), exactErf, [2]float64{1.1, 1.5}, 2, nil, false},
+	{"sigmoid", unary(kernel.Sigmoid), exactSigmoid, [2]float64{3, 3}, 10, nil, false},
+	{"silu, x > -87", unary(kernel.Silu), exactSilu, [2]float64{3.5, 3.5}, 10, func(x float64) bool { return x > -87 }, false},
+	{"gelu, x ≥ -1", unary(kernel.Gelu), exactGelu, [2]float64{4, 4}, 2, func(x float64) bool { return x >= -1 }, false},
+	{"gelu, x < -1, in ULP of x", unary(kernel.Gelu), exactGelu, [2]float64{0.5, 0.5}, 4, func(x float64) bool { return x < -1 }, true},
+	{"sin", unary(kernel.Sin), func(x exact) exact { return exactSine(x, 0) }, [2]float64{1.5, 2}, 20, nil, false},
+	{"cos", unary(kernel.Cos), func(x exact) exact { return exactSine(x, 1) }, [2]float64{1.5, 2}, 20, nil, false},
+	{"tan", unary(kernel.Tan), exactTan, [2]float64{0.51, 4}, 20, nil, false},
+	{"asin", unary(kernel.Asin), exactAsin, [2]float64{0.51, 3}, 0.4, within1, false},
+	{"acos", unary(kernel.Acos), exactAcos, [2]float64{0.51, 3}, 0.4, within1, false},
+	{"atan", unary(kernel.Atan), exactAtan, [2]float64{0.51, 1.5}, 3, nil, false},
 	{"atan2(x, 2.5)", angle(2.5), func(x exact) exact { return exactAtan(over(x, number64(2.5))) }, [2]float64{0.51, 2}, 5, nil, false},
 	{"atan2(x, -2.5)", angle(-2.5), func(x exact) exact {
 		y := exactAtan(over(x, number64(-2.5)))
@@ -51,8 +52,8 @@ var measured = []function{
 		}
 		return plus(y, exactPi)
 	}, [2]float64{0.51, 2}, 5, nil, false},
-	{"sqrt", unary(Sqrt), func(x exact) exact { return fresh().Sqrt(x) }, [2]float64{0.5, 0.5}, 5, positive, false},
-	{"reciprocal", unary(Reciprocal), func(x exact) exact { return over(number64(1), x) }, [2]float64{0.5, 0.5}, 5, nil, false},
+	{"sqrt", unary(kernel.Sqrt), func(x exact) exact { return fresh().Sqrt(x) }, [2]float64{0.5, 0.5}, 5, positive, false},
+	{"reciprocal", unary(kernel.Reciprocal), func(x exact) exact { return over(number64(1), x) }, [2]float64{0.5, 0.5}, 5, nil, false},
 	{"x^2.5", raise(2.5), func(x exact) exact { return exactPow(x, number64(2.5)) }, [2]float64{0.51, 0.75}, 5, positive, false},
 	{"x^-7", raise(-7), func(x exact) exact { return exactPow(x, number64(-7)) }, [2]float64{0.51, 0.75}, 5, positive, false},
 	{"1.75^x", base(1.75), func(x exact) exact { return exactPow(number64(1.75), x) }, [2]float64{0.51, 0.75}, 100, nil, false},
@@ -62,33 +63,39 @@ func within1(x float64) bool { return math.Abs(x) <= 1 }
 
 func positive(x float64) bool { return x > 0 }
 
-func unary(op UnaryOp) func(element.Type, int, View, View) {
-	return func(dt element.Type, n int, out, in View) { Unary(op, dt, []int{n}, out, in) }
+func unary(op kernel.UnaryOp) func(element.Type, int, kernel.View, kernel.View) {
+	return func(dt element.Type, n int, out, in kernel.View) { kernel.Unary(op, dt, []int{n}, out, in) }
 }
 
 // constant is one number seen as many.
-func constant(dt element.Type, x float64) View {
+func constant(dt element.Type, x float64) kernel.View {
 	number := make([]float64, 1)
-	Cast(dt, element.Float64, nil, row(number), row([]float64{x}))
-	return View{ptr(number), []int{0}}
+	kernel.Cast(dt, element.Float64, nil, row(number), row([]float64{x}))
+	return kernel.View{ptr(number), []int{0}}
 }
 
-func raise(y float64) func(element.Type, int, View, View) {
-	return func(dt element.Type, n int, out, in View) { Binary(Pow, dt, []int{n}, out, in, constant(dt, y)) }
+func raise(y float64) func(element.Type, int, kernel.View, kernel.View) {
+	return func(dt element.Type, n int, out, in kernel.View) {
+		kernel.Binary(kernel.Pow, dt, []int{n}, out, in, constant(dt, y))
+	}
 }
 
-func angle(x float64) func(element.Type, int, View, View) {
-	return func(dt element.Type, n int, out, in View) { Binary(Atan2, dt, []int{n}, out, in, constant(dt, x)) }
+func angle(x float64) func(element.Type, int, kernel.View, kernel.View) {
+	return func(dt element.Type, n int, out, in kernel.View) {
+		kernel.Binary(kernel.Atan2, dt, []int{n}, out, in, constant(dt, x))
+	}
 }
 
-func base(x float64) func(element.Type, int, View, View) {
-	return func(dt element.Type, n int, out, in View) { Binary(Pow, dt, []int{n}, out, constant(dt, x), in) }
+func base(x float64) func(element.Type, int, kernel.View, kernel.View) {
+	return func(dt element.Type, n int, out, in kernel.View) {
+		kernel.Binary(kernel.Pow, dt, []int{n}, out, constant(dt, x), in)
+	}
 }
 
 // arguments are the same on every machine: normal numbers from this package's generator, and bit patterns.
 func arguments(spread float64, dt element.Type) []float64 {
 	x := make([]float64, 1500)
-	Stream{Seed: 11}.Normal(element.Float64, len(x), ptr(x))
+	kernel.Stream{Seed: 11}.Normal(element.Float64, len(x), ptr(x))
 	for i := range x {
 		x[i] *= spread
 		if dt == element.Float32 {
@@ -100,7 +107,7 @@ func arguments(spread float64, dt element.Type) []float64 {
 	}
 	for i := range 1000 {
 		bits := make([]int64, 1)
-		Stream{Seed: 12, At: uint64(i)}.Bounded(bits, 0, 0)
+		kernel.Stream{Seed: 12, At: uint64(i)}.Bounded(bits, 0, 0)
 		if dt == element.Float32 {
 			x = append(x, float64(math.Float32frombits(uint32(bits[0]))))
 		} else {
@@ -147,9 +154,9 @@ func (m *function) worst(t *testing.T, which int) (ulp, at float64) {
 			return
 		}
 		x, y := make([]float32, n), make([]float32, n)
-		Cast(element.Float32, element.Float64, []int{n}, row(x), row(in))
+		kernel.Cast(element.Float32, element.Float64, []int{n}, row(x), row(in))
 		m.run(dt, n, row(y), row(x))
-		Cast(element.Float64, element.Float32, []int{n}, row(out), row(y))
+		kernel.Cast(element.Float64, element.Float32, []int{n}, row(out), row(y))
 	})
 	for i, x := range in {
 		want := m.exact(number64(x))

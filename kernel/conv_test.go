@@ -1,4 +1,4 @@
-package kernel
+package kernel_test
 
 import (
 	"math"
@@ -6,10 +6,11 @@ import (
 	"unsafe"
 
 	"drun/element"
+	"drun/kernel"
 )
 
 func TestConv(t *testing.T) {
-	for _, w := range []Window{
+	for _, w := range []kernel.Window{
 		{Batch: 2, Channels: 1, Height: 5, Width: 6, Filters: 3, KernelH: 3, KernelW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 1},
 		{Batch: 3, Channels: 17, Height: 9, Width: 8, Filters: 5, KernelH: 3, KernelW: 2, StrideH: 2, StrideW: 3, PadH: 0, PadW: 2},
 		{Batch: 1, Channels: 4, Height: 7, Width: 7, Filters: 1, KernelH: 1, KernelW: 1, StrideH: 1, StrideW: 1},
@@ -51,7 +52,7 @@ func thin[E float32 | float64](dy []E) {
 }
 
 // testConv compares a convolution and its gradients with sums in float64.
-func testConv(t *testing.T, w Window, x, k, bias, dy []float32) {
+func testConv(t *testing.T, w kernel.Window, x, k, bias, dy []float32) {
 	t.Helper()
 	oh, ow := w.Out()
 	y, dx, dk, db := make([]float64, len(dy)), make([]float64, len(x)), make([]float64, len(k)), make([]float64, w.Filters)
@@ -93,18 +94,18 @@ func testConv(t *testing.T, w Window, x, k, bias, dy []float32) {
 		}
 	}
 	near(t, "convolution", written(t, len(y), func(out []float32) {
-		_ = Conv2d(element.Float32, w, ptr(out), ptr(x), ptr(k), ptr(bias))
+		_ = kernel.Conv2d(element.Float32, w, ptr(out), ptr(x), ptr(k), ptr(bias))
 	}), y, 3e-5)
 	near(t, "input gradient", written(t, len(x), func(out []float32) {
-		_ = Conv2dGradInput(element.Float32, w, ptr(out), ptr(dy), ptr(k))
+		_ = kernel.Conv2dGradInput(element.Float32, w, ptr(out), ptr(dy), ptr(k))
 	}), dx, 3e-5)
 	near(t, "weight gradient", written(t, len(k)+w.Filters, func(out []float32) {
-		_ = Conv2dGradWeight(element.Float32, w, ptr(out), ptr(out[len(k):]), ptr(dy), ptr(x))
+		_ = kernel.Conv2dGradWeight(element.Float32, w, ptr(out), ptr(out[len(k):]), ptr(dy), ptr(x))
 	}), append(dk, db...), 1e-4)
 }
 
 func TestPool(t *testing.T) {
-	for _, w := range []Window{
+	for _, w := range []kernel.Window{
 		{Batch: 2, Channels: 3, Height: 28, Width: 28, KernelH: 2, KernelW: 2, StrideH: 2, StrideW: 2},
 		{Batch: 1, Channels: 2, Height: 7, Width: 9, KernelH: 2, KernelW: 2, StrideH: 2, StrideW: 2},
 		{Batch: 1, Channels: 2, Height: 7, Width: 9, KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 1, PadH: 1, PadW: 1},
@@ -136,13 +137,13 @@ func TestPool(t *testing.T) {
 		}
 		indices := make([]int32, len(top))
 		near(t, "max pool", written(t, len(top), func(out []float32) {
-			MaxPool2d(element.Float32, w, ptr(out), indices, ptr(x))
+			kernel.MaxPool2d(element.Float32, w, ptr(out), indices, ptr(x))
 		}), top, 0)
 		call := func(run func(out unsafe.Pointer), n int) []float32 {
 			return written(t, n, func(out []float32) { run(ptr(out)) })
 		}
-		near(t, "max pool gradient", call(func(out unsafe.Pointer) { MaxPool2dGrad(element.Float32, w, out, ptr(dy), indices) }, len(x)), back, 1e-6)
-		near(t, "average pool", call(func(out unsafe.Pointer) { AvgPool2d(element.Float32, w, out, ptr(x)) }, len(top)), mean, 1e-6)
-		near(t, "average pool gradient", call(func(out unsafe.Pointer) { AvgPool2dGrad(element.Float32, w, out, ptr(dy)) }, len(x)), backMean, 1e-6)
+		near(t, "max pool gradient", call(func(out unsafe.Pointer) { kernel.MaxPool2dGrad(element.Float32, w, out, ptr(dy), indices) }, len(x)), back, 1e-6)
+		near(t, "average pool", call(func(out unsafe.Pointer) { kernel.AvgPool2d(element.Float32, w, out, ptr(x)) }, len(top)), mean, 1e-6)
+		near(t, "average pool gradient", call(func(out unsafe.Pointer) { kernel.AvgPool2dGrad(element.Float32, w, out, ptr(dy)) }, len(x)), backMean, 1e-6)
 	}
 }

@@ -1,10 +1,11 @@
-package kernel
+package kernel_test
 
 import (
 	"math"
 	"testing"
 
 	"drun/element"
+	"drun/kernel"
 )
 
 var (
@@ -33,33 +34,33 @@ func ulps(got, want float64, bits int, low int) float64 {
 
 // What functions are at zeros, infinities, NaN and the ends of their domains, signs of zeros included.
 func TestSpecialValues(t *testing.T) {
-	for op, cases := range map[UnaryOp][]float64{ // argument and value in turn
-		Exp:        {0, 1, minusZero, 1, inf, inf, -inf, 0, 800, inf, -800, 0},
-		Expm1:      {0, 0, minusZero, minusZero, inf, inf, -inf, -1, -800, -1},
-		Log:        {1, 0, 0, -inf, minusZero, -inf, inf, inf, -1, nan, -inf, nan},
-		Log1p:      {0, 0, minusZero, minusZero, -1, -inf, inf, inf, -2, nan, -inf, nan},
-		Sqrt:       {0, 0, minusZero, minusZero, inf, inf, -1, nan, -inf, nan},
-		Reciprocal: {0, inf, minusZero, -inf, inf, 0, -inf, minusZero},
-		Tanh:       {0, 0, minusZero, minusZero, inf, 1, -inf, -1},
-		Erf:        {0, 0, minusZero, minusZero, inf, 1, -inf, -1},
-		Sigmoid:    {0, 0.5, inf, 1, -inf, 0},
-		Silu:       {0, 0, inf, inf, -inf, 0},
-		Gelu:       {0, 0, inf, inf, -inf, 0},
-		Relu:       {0, 0, -1, 0, inf, inf, -inf, 0},
-		Sin:        {0, 0, minusZero, minusZero, inf, nan, -inf, nan},
-		Cos:        {0, 1, minusZero, 1, inf, nan, -inf, nan},
-		Tan:        {0, 0, minusZero, minusZero, inf, nan, -inf, nan},
-		Asin:       {0, 0, minusZero, minusZero, 2, nan, -inf, nan},
-		Acos:       {1, 0, 1.5, nan, -1.5, nan, inf, nan},
-		Atan:       {0, 0, minusZero, minusZero},
-		Trunc:      {-0.5, minusZero, 0.5, 0, -1.5, -1, 2.5, 2, minusZero, minusZero, inf, inf, -inf, -inf},
-		Abs:        {minusZero, 0, -inf, inf},
-		Neg:        {0, minusZero, inf, -inf},
-		Square:     {-inf, inf, minusZero, 0},
-		Sign:       {0, 0, inf, 1, -inf, -1},
-		Floor:      {-0.5, -1, minusZero, minusZero, inf, inf},
-		Ceil:       {-0.5, minusZero, 0.5, 1, -inf, -inf},
-		Round:      {0.5, 0, -0.5, minusZero, 1.5, 2, 2.5, 2, inf, inf},
+	for op, cases := range map[kernel.UnaryOp][]float64{ // argument and value in turn
+		kernel.Exp:        {0, 1, minusZero, 1, inf, inf, -inf, 0, 800, inf, -800, 0},
+		kernel.Expm1:      {0, 0, minusZero, minusZero, inf, inf, -inf, -1, -800, -1},
+		kernel.Log:        {1, 0, 0, -inf, minusZero, -inf, inf, inf, -1, nan, -inf, nan},
+		kernel.Log1p:      {0, 0, minusZero, minusZero, -1, -inf, inf, inf, -2, nan, -inf, nan},
+		kernel.Sqrt:       {0, 0, minusZero, minusZero, inf, inf, -1, nan, -inf, nan},
+		kernel.Reciprocal: {0, inf, minusZero, -inf, inf, 0, -inf, minusZero},
+		kernel.Tanh:       {0, 0, minusZero, minusZero, inf, 1, -inf, -1},
+		kernel.Erf:        {0, 0, minusZero, minusZero, inf, 1, -inf, -1},
+		kernel.Sigmoid:    {0, 0.5, inf, 1, -inf, 0},
+		kernel.Silu:       {0, 0, inf, inf, -inf, 0},
+		kernel.Gelu:       {0, 0, inf, inf, -inf, 0},
+		kernel.Relu:       {0, 0, -1, 0, inf, inf, -inf, 0},
+		kernel.Sin:        {0, 0, minusZero, minusZero, inf, nan, -inf, nan},
+		kernel.Cos:        {0, 1, minusZero, 1, inf, nan, -inf, nan},
+		kernel.Tan:        {0, 0, minusZero, minusZero, inf, nan, -inf, nan},
+		kernel.Asin:       {0, 0, minusZero, minusZero, 2, nan, -inf, nan},
+		kernel.Acos:       {1, 0, 1.5, nan, -1.5, nan, inf, nan},
+		kernel.Atan:       {0, 0, minusZero, minusZero},
+		kernel.Trunc:      {-0.5, minusZero, 0.5, 0, -1.5, -1, 2.5, 2, minusZero, minusZero, inf, inf, -inf, -inf},
+		kernel.Abs:        {minusZero, 0, -inf, inf},
+		kernel.Neg:        {0, minusZero, inf, -inf},
+		kernel.Square:     {-inf, inf, minusZero, 0},
+		kernel.Sign:       {0, 0, inf, 1, -inf, -1},
+		kernel.Floor:      {-0.5, -1, minusZero, minusZero, inf, inf},
+		kernel.Ceil:       {-0.5, minusZero, 0.5, 1, -inf, -inf},
+		kernel.Round:      {0.5, 0, -0.5, minusZero, 1.5, 2, 2.5, 2, inf, inf},
 	} {
 		cases = append(cases, nan, nan)
 		var in, want []float64
@@ -68,11 +69,11 @@ func TestSpecialValues(t *testing.T) {
 		}
 		n := []int{len(in)}
 		x, y := make([]float32, len(in)), make([]float32, len(in))
-		Cast(element.Float32, element.Float64, n, row(x), row(in))
+		kernel.Cast(element.Float32, element.Float64, n, row(x), row(in))
 		got := written(t, 2*len(in), func(out []float64) {
-			Unary(op, element.Float64, n, row(out), row(in))
-			Unary(op, element.Float32, n, row(y), row(x))
-			Cast(element.Float64, element.Float32, n, row(out[len(in):]), row(y))
+			kernel.Unary(op, element.Float64, n, row(out), row(in))
+			kernel.Unary(op, element.Float32, n, row(y), row(x))
+			kernel.Cast(element.Float64, element.Float32, n, row(out[len(in):]), row(y))
 		})
 		for i, g := range got {
 			arg, w := in[i%len(in)], want[i%len(in)]
@@ -90,12 +91,12 @@ func TestDenormals(t *testing.T) {
 		a, b := []float32{small32, 0x1p-126, small32}, []float32{small32, 0.25, 0x1p20}
 		c, d := []float64{small64, 0x1p-1022, small64}, []float64{small64, 0.25, 0x1p20}
 		x, out := make([]float32, 3), make([]float64, 12)
-		Binary(Add, element.Float32, []int{3}, row(x), row(a), row(b))
-		Cast(element.Float64, element.Float32, []int{3}, row(out), row(x))
-		Binary(Mul, element.Float32, []int{3}, row(x), row(a), row(b))
-		Cast(element.Float64, element.Float32, []int{3}, row(out[3:]), row(x))
-		Binary(Add, element.Float64, []int{3}, row(out[6:]), row(c), row(d))
-		Binary(Mul, element.Float64, []int{3}, row(out[9:]), row(c), row(d))
+		kernel.Binary(kernel.Add, element.Float32, []int{3}, row(x), row(a), row(b))
+		kernel.Cast(element.Float64, element.Float32, []int{3}, row(out), row(x))
+		kernel.Binary(kernel.Mul, element.Float32, []int{3}, row(x), row(a), row(b))
+		kernel.Cast(element.Float64, element.Float32, []int{3}, row(out[3:]), row(x))
+		kernel.Binary(kernel.Add, element.Float64, []int{3}, row(out[6:]), row(c), row(d))
+		kernel.Binary(kernel.Mul, element.Float64, []int{3}, row(out[9:]), row(c), row(d))
 		return out
 	})
 	near(t, "denormal sums", got[:3], []float64{2 * small32, 0.25, 0x1p20}, 0)
@@ -133,7 +134,9 @@ func TestPowers(t *testing.T) {
 		{-8, 1.0 / 3, nan}, {10, 400, inf}, {10, -400, 0}, {-10, 401, -inf}, {-2, 0x1p60, inf}, {0.5, 1e300, 0}} {
 		add(c[0], c[1], c[2])
 	}
-	got := written(t, len(as), func(out []float64) { Binary(Pow, element.Float64, []int{len(as)}, row(out), row(as), row(bs)) })
+	got := written(t, len(as), func(out []float64) {
+		kernel.Binary(kernel.Pow, element.Float64, []int{len(as)}, row(out), row(as), row(bs))
+	})
 	for i, g := range got {
 		if g != want[i] && !(g != g && want[i] != want[i]) || g == 0 && math.Signbit(g) != math.Signbit(want[i]) {
 			t.Errorf("%v to the power of %v is %v, want %v", as[i], bs[i], g, want[i])

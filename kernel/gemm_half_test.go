@@ -1,4 +1,4 @@
-package kernel
+package kernel_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"drun/element"
+	"drun/kernel"
 )
 
 // halves makes n numbers in bfloat16 or float32 whose patterns draw gives, and their values in bfloat16.
@@ -97,15 +98,15 @@ func TestGemmHalf(t *testing.T) {
 		for name, draw := range kinds {
 			for mode := range 16 {
 				da, db, dt := types[mode&1], types[mode>>1&1], types[mode>>2&1]
-				left, right := Matrix{Stride: k + 1, Batch: m * (k + 1)}, Matrix{Stride: n + 3, Batch: k * (n + 3)}
+				left, right := kernel.Matrix{Stride: k + 1, Batch: m * (k + 1)}, kernel.Matrix{Stride: n + 3, Batch: k * (n + 3)}
 				if mode&8 != 0 {
-					left, right = Matrix{Stride: m + 2, Batch: k * (m + 2), Trans: true}, Matrix{Stride: k + 5, Batch: n * (k + 5), Trans: true}
+					left, right = kernel.Matrix{Stride: m + 2, Batch: k * (m + 2), Trans: true}, kernel.Matrix{Stride: k + 5, Batch: n * (k + 5), Trans: true}
 				}
 				ma, a := halves(da, 2*left.Batch+1, draw)
 				mb, b := halves(db, 2*right.Batch+1, draw)
 				left.Data, right.Data = ptr(ma), ptr(mb)
 				bias, start := real32(3, n), real32(4, 2*m*n)
-				at := func(v []float32, x Matrix, batch, i, j int) float32 {
+				at := func(v []float32, x kernel.Matrix, batch, i, j int) float32 {
 					if x.Trans {
 						i, j = j, i
 					}
@@ -119,7 +120,7 @@ func TestGemmHalf(t *testing.T) {
 							c[i] = math.Float32bits(start[i])
 						}
 					}
-					if err := GemmHalf(2, m, n, k, dt, Matrix{Data: ptr(c), Stride: n, Batch: m * n}, da, left, db, right, accumulate, ptr(bias)); err != nil {
+					if err := kernel.GemmHalf(2, m, n, k, dt, kernel.Matrix{Data: ptr(c), Stride: n, Batch: m * n}, da, left, db, right, accumulate, ptr(bias)); err != nil {
 						t.Fatal(err)
 					}
 					return c
@@ -134,7 +135,7 @@ func TestGemmHalf(t *testing.T) {
 					want, have := math.Float32bits(sum), got[i]
 					if dt == element.BFloat16 {
 						var h uint16
-						Cast(element.BFloat16, element.Float32, []int{1}, View{unsafe.Pointer(&h), []int{1}}, row([]float32{sum}))
+						kernel.Cast(element.BFloat16, element.Float32, []int{1}, kernel.View{unsafe.Pointer(&h), []int{1}}, row([]float32{sum}))
 						want, have = uint32(h), got[i/2]>>(16*(i%2))&0xffff
 					} else if sum != sum {
 						want = 0x7fc00000
@@ -161,8 +162,8 @@ func TestGemmHalfSmallestSums(t *testing.T) {
 				want := float32(-math.Ldexp(1, ea+eb-268))
 				got := everywhere(t, func() []float32 {
 					c := make([]float32, 1)
-					if err := GemmHalf(1, 1, 1, 32, element.Float32, Matrix{Data: ptr(c), Stride: 1}, element.BFloat16, Matrix{Data: ptr(a), Stride: 32},
-						element.BFloat16, Matrix{Data: ptr(b), Stride: 1}, false, nil); err != nil {
+					if err := kernel.GemmHalf(1, 1, 1, 32, element.Float32, kernel.Matrix{Data: ptr(c), Stride: 1}, element.BFloat16, kernel.Matrix{Data: ptr(a), Stride: 32},
+						element.BFloat16, kernel.Matrix{Data: ptr(b), Stride: 1}, false, nil); err != nil {
 						t.Fatal(err)
 					}
 					return c
@@ -181,23 +182,23 @@ func TestGemmHalfParts(t *testing.T) {
 		m, n, k := s[0], s[1], s[2]
 		a, b := make([]uint16, m*k), make([]uint16, k*n)
 		for _, x := range [][]uint16{a, b} {
-			Cast(element.BFloat16, element.Float32, []int{len(x)}, row(x), row(real32(uint64(len(x)), len(x))))
+			kernel.Cast(element.BFloat16, element.Float32, []int{len(x)}, row(x), row(real32(uint64(len(x)), len(x))))
 		}
-		best := Path()
-		for _, path := range Paths() {
+		best := kernel.Path()
+		for _, path := range kernel.Paths() {
 			if path == "scalar" {
 				continue // its multiply-add is a function
 			}
-			if err := SetPath(path); err != nil {
+			if err := kernel.SetPath(path); err != nil {
 				t.Fatal(err)
 			}
 			c := make([]float32, m*n)
-			if err := GemmHalf(1, m, n, k, element.Float32, Matrix{Data: ptr(c), Stride: n}, element.BFloat16, Matrix{Data: ptr(a), Stride: k}, element.BFloat16, Matrix{Data: ptr(b), Stride: n}, false, nil); err != nil {
+			if err := kernel.GemmHalf(1, m, n, k, element.Float32, kernel.Matrix{Data: ptr(c), Stride: n}, element.BFloat16, kernel.Matrix{Data: ptr(a), Stride: k}, element.BFloat16, kernel.Matrix{Data: ptr(b), Stride: n}, false, nil); err != nil {
 				t.Fatal(err)
 			}
 			for _, at := range [][2]int{{0, 0}, {m - 1, n - 1}, {m / 2, n / 3}, {m - 2, 0}} {
 				one := make([]float32, 1)
-				if err := GemmHalf(1, 1, 1, k, element.Float32, Matrix{Data: ptr(one), Stride: 1}, element.BFloat16, Matrix{Data: ptr(a[at[0]*k:]), Stride: k}, element.BFloat16, Matrix{Data: ptr(b[at[1]:]), Stride: n}, false, nil); err != nil {
+				if err := kernel.GemmHalf(1, 1, 1, k, element.Float32, kernel.Matrix{Data: ptr(one), Stride: 1}, element.BFloat16, kernel.Matrix{Data: ptr(a[at[0]*k:]), Stride: k}, element.BFloat16, kernel.Matrix{Data: ptr(b[at[1]:]), Stride: n}, false, nil); err != nil {
 					t.Fatal(err)
 				}
 				if c[at[0]*n+at[1]] != one[0] {
@@ -205,7 +206,7 @@ func TestGemmHalfParts(t *testing.T) {
 				}
 			}
 		}
-		SetPath(best)
+		kernel.SetPath(best)
 	}
 }
 
@@ -213,13 +214,13 @@ func BenchmarkGemmHalf(b *testing.B) {
 	for _, n := range []int{64, 512, 1024} {
 		x, y := make([]uint16, n*n), make([]uint16, n*n)
 		for _, v := range [][]uint16{x, y} {
-			Cast(element.BFloat16, element.Float32, []int{n * n}, row(v), row(real32(1, n*n)))
+			kernel.Cast(element.BFloat16, element.Float32, []int{n * n}, row(v), row(real32(1, n*n)))
 		}
 		c := make([]uint16, n*n)
-		side := func(s []uint16) Matrix { return Matrix{Data: ptr(s), Stride: n} }
-		b.Run(fmt.Sprintf("%s/%d", Path(), n), func(b *testing.B) {
+		side := func(s []uint16) kernel.Matrix { return kernel.Matrix{Data: ptr(s), Stride: n} }
+		b.Run(fmt.Sprintf("%s/%d", kernel.Path(), n), func(b *testing.B) {
 			for b.Loop() {
-				_ = GemmHalf(1, n, n, n, element.BFloat16, side(c), element.BFloat16, side(x), element.BFloat16, side(y), false, nil)
+				_ = kernel.GemmHalf(1, n, n, n, element.BFloat16, side(c), element.BFloat16, side(x), element.BFloat16, side(y), false, nil)
 			}
 			b.ReportMetric(2*float64(n)*float64(n)*float64(n)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOPS")
 		})

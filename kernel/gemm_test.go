@@ -1,4 +1,4 @@
-package kernel
+package kernel_test
 
 import (
 	"fmt"
@@ -8,12 +8,13 @@ import (
 	"unsafe"
 
 	"drun/element"
+	"drun/kernel"
 )
 
 // product is the reference: element (i, j) of a k-deep product in float64.
-func product[E float32 | float64](m, n, k int, a, b Matrix, as, bs []E, c []E, accumulate bool, bias []E) []float64 {
+func product[E float32 | float64](m, n, k int, a, b kernel.Matrix, as, bs []E, c []E, accumulate bool, bias []E) []float64 {
 	out := make([]float64, len(c))
-	at := func(s []E, x Matrix, i, j int) float64 {
+	at := func(s []E, x kernel.Matrix, i, j int) float64 {
 		if x.Trans {
 			i, j = j, i
 		}
@@ -43,7 +44,7 @@ func TestGemm(t *testing.T) {
 	for _, s := range shapes {
 		m, n, k := s[0], s[1], s[2]
 		for mode := range 8 {
-			a, b := Matrix{Trans: mode&1 != 0, Stride: k + 2}, Matrix{Trans: mode&2 != 0, Stride: n + 1}
+			a, b := kernel.Matrix{Trans: mode&1 != 0, Stride: k + 2}, kernel.Matrix{Trans: mode&2 != 0, Stride: n + 1}
 			if a.Trans {
 				a.Stride = m + 2
 			}
@@ -58,7 +59,7 @@ func TestGemm(t *testing.T) {
 	}
 }
 
-func testGemm[E float32 | float64](t *testing.T, dt element.Type, m, n, k int, a, b Matrix, accumulate bool,
+func testGemm[E float32 | float64](t *testing.T, dt element.Type, m, n, k int, a, b kernel.Matrix, accumulate bool,
 	random func(uint64, int) []E, tolerance float64) {
 	t.Helper()
 	as, bs := random(1, (m+k+3)*(a.Stride)), random(2, (n+k+3)*(b.Stride))
@@ -69,7 +70,7 @@ func testGemm[E float32 | float64](t *testing.T, dt element.Type, m, n, k int, a
 	a.Data, b.Data = ptr(as), ptr(bs)
 	got := everywhere(t, func() []E {
 		c := append([]E{}, start...)
-		_ = Gemm(dt, 1, m, n, k, Matrix{Data: ptr(c), Stride: n}, a, b, accumulate, ptr(bias))
+		_ = kernel.Gemm(dt, 1, m, n, k, kernel.Matrix{Data: ptr(c), Stride: n}, a, b, accumulate, ptr(bias))
 		return c
 	})
 	near(t, "product", got, product(m, n, k, a, b, as, bs, start, accumulate, bias), tolerance*math.Sqrt(float64(k+1)))
@@ -96,7 +97,7 @@ func fewRows[E float32 | float64](t *testing.T, dt element.Type, s [3]int, trans
 			b[l*n+i] = w[i*k+l]
 		}
 	}
-	a := Matrix{Data: ptr(as), Stride: k}
+	a := kernel.Matrix{Data: ptr(as), Stride: k}
 	if trans {
 		a.Stride, a.Trans = m, true
 	}
@@ -107,14 +108,14 @@ func fewRows[E float32 | float64](t *testing.T, dt element.Type, s [3]int, trans
 	everywhere(t, func() []E {
 		const gap = 3 // beside each row, which must stay as it is
 		y := make([]E, 2*m*(n+gap))
-		_ = Gemm(dt, 1, m, n, k, Matrix{Data: ptr(y), Stride: n + gap}, a, Matrix{Data: ptr(b), Stride: n}, false, beta)
-		_ = Gemm(dt, 1, m, n, k, Matrix{Data: ptr(y[m*(n+gap):]), Stride: n + gap}, a, Matrix{Data: ptr(w), Stride: k, Trans: true}, false, beta)
+		_ = kernel.Gemm(dt, 1, m, n, k, kernel.Matrix{Data: ptr(y), Stride: n + gap}, a, kernel.Matrix{Data: ptr(b), Stride: n}, false, beta)
+		_ = kernel.Gemm(dt, 1, m, n, k, kernel.Matrix{Data: ptr(y[m*(n+gap):]), Stride: n + gap}, a, kernel.Matrix{Data: ptr(w), Stride: k, Trans: true}, false, beta)
 		if plain, turned := y[:m*(n+gap)], y[m*(n+gap):]; bytesOf(plain) != bytesOf(turned) {
-			t.Errorf("%s %d x %d x %d, %s: the product by a transposed matrix has other bits", dt, m, n, k, Path())
+			t.Errorf("%s %d x %d x %d, %s: the product by a transposed matrix has other bits", dt, m, n, k, kernel.Path())
 		}
 		for i := 0; i < len(y); i += n + gap {
 			if beside := y[i+n : i+n+gap]; beside[0] != 0 || beside[1] != 0 || beside[2] != 0 {
-				t.Errorf("%s %d x %d x %d, %s: %v was written beside row %d", dt, m, n, k, Path(), beside, i/(n+gap))
+				t.Errorf("%s %d x %d x %d, %s: %v was written beside row %d", dt, m, n, k, kernel.Path(), beside, i/(n+gap))
 			}
 		}
 		return y
@@ -135,14 +136,14 @@ func blocksOfProduct[E float32 | float64](t *testing.T, dt element.Type, s [3]in
 	t.Helper()
 	m, n, k := s[0], s[1], s[2]
 	as, bs, start, bias := random(1, m*k), random(2, k*n), random(3, m*n), random(4, n)
-	a, b := Matrix{Stride: k, Trans: left}, Matrix{Stride: n, Trans: right}
+	a, b := kernel.Matrix{Stride: k, Trans: left}, kernel.Matrix{Stride: n, Trans: right}
 	if left {
 		a.Stride = m
 	}
 	if right {
 		b.Stride = k
 	}
-	at := func(x Matrix, s []E, i, j int) Matrix {
+	at := func(x kernel.Matrix, s []E, i, j int) kernel.Matrix {
 		if x.Trans {
 			i, j = j, i
 		}
@@ -156,7 +157,7 @@ func blocksOfProduct[E float32 | float64](t *testing.T, dt element.Type, s [3]in
 			if !accumulate {
 				beta = ptr(bias[j:])
 			}
-			_ = Gemm(dt, 1, rows, columns, k, Matrix{Data: ptr(c[i*n+j:]), Stride: n}, at(a, as, i, 0), at(b, bs, 0, j), accumulate, beta)
+			_ = kernel.Gemm(dt, 1, rows, columns, k, kernel.Matrix{Data: ptr(c[i*n+j:]), Stride: n}, at(a, as, i, 0), at(b, bs, 0, j), accumulate, beta)
 		}
 		multiply(whole, 0, 0, m, n)
 		for i := 0; i < m; i += 100 {
@@ -166,7 +167,7 @@ func blocksOfProduct[E float32 | float64](t *testing.T, dt element.Type, s [3]in
 		}
 		if bytesOf(whole) != bytesOf(parts) {
 			t.Errorf("%s %d x %d x %d, %s, transposed %v and %v, accumulate %v: the whole product has other bits than its parts",
-				dt, m, n, k, Path(), left, right, accumulate)
+				dt, m, n, k, kernel.Path(), left, right, accumulate)
 		}
 		return whole
 	})

@@ -1,4 +1,4 @@
-package kernel
+package kernel_test
 
 import (
 	"math"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"unsafe"
+
+	"drun/kernel"
 )
 
 type number interface {
@@ -19,7 +21,7 @@ type number interface {
 func ptr[E any](s []E) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
 
 // row views a slice as one dense dimension.
-func row[E any](s []E) View { return View{ptr(s), []int{1}} }
+func row[E any](s []E) kernel.View { return kernel.View{ptr(s), []int{1}} }
 
 // real32 and real64 give n normal numbers that depend on the seed alone.
 func real32(seed uint64, n int) []float32 {
@@ -49,21 +51,21 @@ func bytesOf[E any](s []E) string {
 func everywhere[E any](t *testing.T, compute func() []E) []E {
 	t.Helper()
 	var result []E
-	best := Path()
+	best := kernel.Path()
 	defer func() {
-		SetThreads(1)
-		SetPath(best)
+		kernel.SetThreads(1)
+		kernel.SetPath(best)
 	}()
 	want, from := "", ""
-	for _, path := range Paths() {
-		if err := SetPath(path); err != nil {
+	for _, path := range kernel.Paths() {
+		if err := kernel.SetPath(path); err != nil {
 			t.Fatal(err)
 		}
-		if Path() != path {
-			t.Fatalf("path %s did not become %s", Path(), path)
+		if kernel.Path() != path {
+			t.Fatalf("path %s did not become %s", kernel.Path(), path)
 		}
 		for _, threads := range []int{1, 3} {
-			SetThreads(threads)
+			kernel.SetThreads(threads)
 			result = compute()
 			got := bytesOf(result)
 			if from == "" {
@@ -108,21 +110,21 @@ func near[A, B float32 | float64](t *testing.T, what string, got []A, want []B, 
 }
 
 func TestPaths(t *testing.T) {
-	if err := SetPath("abacus"); err == nil {
+	if err := kernel.SetPath("abacus"); err == nil {
 		t.Error("an unknown path was accepted")
 	}
-	if paths := Paths(); len(paths) == 0 || paths[0] != "scalar" {
+	if paths := kernel.Paths(); len(paths) == 0 || paths[0] != "scalar" {
 		t.Errorf("paths %v: the first must be scalar", paths)
 	}
-	if flags, _ := os.ReadFile("/proc/cpuinfo"); runtime.GOARCH == "amd64" && len(Paths()) > 1 && strings.Contains(string(flags), " avx512_bf16 ") && !slices.Contains(Paths(), "avx512bf16") {
+	if flags, _ := os.ReadFile("/proc/cpuinfo"); runtime.GOARCH == "amd64" && len(kernel.Paths()) > 1 && strings.Contains(string(flags), " avx512_bf16 ") && !slices.Contains(kernel.Paths(), "avx512bf16") {
 		t.Error("this processor has AVX512-BF16 and does not add as is assumed of it")
 	}
 	t.Setenv("DRUN_KERNEL", "abacus")
-	if err := CheckPath(); err == nil {
+	if err := kernel.CheckPath(); err == nil {
 		t.Error("a forced path that does not exist went unnoticed")
 	}
-	t.Setenv("DRUN_KERNEL", Path())
-	if err := CheckPath(); err != nil {
+	t.Setenv("DRUN_KERNEL", kernel.Path())
+	if err := kernel.CheckPath(); err != nil {
 		t.Error(err)
 	}
 }

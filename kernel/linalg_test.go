@@ -1,9 +1,11 @@
-package kernel
+package kernel_test
 
 import (
 	"math"
 	"slices"
 	"testing"
+
+	"drun/kernel"
 )
 
 // dense is a b, or a bᵀ, of row-major matrices: a (m, k), b (k, n) or (n, k).
@@ -46,7 +48,7 @@ func TestFactorizations(t *testing.T) {
 			}
 			z, values := make([]float64, n*n), make([]float64, n)
 			everywhere(t, func() []float64 {
-				if !Eigh(n, slices.Clone(symmetric), values, z) {
+				if !kernel.Eigh(n, slices.Clone(symmetric), values, z) {
 					t.Fatalf("eigh of %s %d does not converge", name, n)
 				}
 				return slices.Concat(z, values)
@@ -60,7 +62,7 @@ func TestFactorizations(t *testing.T) {
 			g, j := slices.Clone(a), make([]float64, n*n)
 			everywhere(t, func() []float64 {
 				copy(g, a)
-				if !SVD(n, g, j, values) {
+				if !kernel.SVD(n, g, j, values) {
 					t.Fatalf("svd of %s %d does not converge", name, n)
 				}
 				return slices.Concat(g, j, values)
@@ -110,7 +112,7 @@ func TestQRAndLU(t *testing.T) {
 		a, q, r := real64(4, m*n), make([]float64, m*k), make([]float64, m*n)
 		everywhere(t, func() []float64 {
 			copy(r, a)
-			QR(m, n, k, r, q)
+			kernel.QR(m, n, k, r, q)
 			return slices.Concat(q, r)
 		})
 		near(t, "q r", dense(m, n, k, q, r[:k*n], false), a, 1e-13)
@@ -122,24 +124,24 @@ func TestQRAndLU(t *testing.T) {
 		everywhere(t, func() []float64 {
 			lu, pivots := slices.Clone(a), make([]int64, n)
 			copy(x, b)
-			if k := LU(n, lu, pivots); k >= 0 {
+			if k := kernel.LU(n, lu, pivots); k >= 0 {
 				t.Fatalf("singular at %d", k)
 			}
-			LUSolve(n, 2, lu, pivots, x)
+			kernel.LUSolve(n, 2, lu, pivots, x)
 			return x
 		})
 		near(t, "a x", dense(n, 2, n, a, x, false), b, 1e-11)
 		positive := dense(n, n, n, a, a, true)
 		l := slices.Clone(positive)
-		if bad := Cholesky(n, l); bad != 0 {
+		if bad := kernel.Cholesky(n, l); bad != 0 {
 			t.Fatalf("not positive at %d", bad)
 		}
 		near(t, "l lt", dense(n, n, n, l, l, true), positive, 1e-12)
 	}
-	if k := LU(2, []float64{1, 2, 2, 4}, make([]int64, 2)); k != 1 {
+	if k := kernel.LU(2, []float64{1, 2, 2, 4}, make([]int64, 2)); k != 1 {
 		t.Errorf("a singular matrix: %d", k)
 	}
-	if bad := Cholesky(2, []float64{1, 0, 0, math.NaN()}); bad != 2 {
+	if bad := kernel.Cholesky(2, []float64{1, 0, 0, math.NaN()}); bad != 2 {
 		t.Errorf("NaN is positive: %d", bad)
 	}
 }

@@ -1,4 +1,4 @@
-package kernel
+package kernel_test
 
 import (
 	"fmt"
@@ -6,23 +6,26 @@ import (
 	"testing"
 
 	"drun/element"
+	"drun/kernel"
 )
 
+type lineShape kernel.Lines
+
 // The shapes of lines: rows, columns, channels, long and short ones, and one that threads share.
-var lineShapes = []Lines{{3, 1, 1, 50}, {1, 1, 1, 9001}, {1, 1, 1, 300001}, {2, 700, 3, 1}, {1, 257, 37, 1}, {1, 5, 3, 49},
+var lineShapes = []lineShape{{3, 1, 1, 50}, {1, 1, 1, 9001}, {1, 1, 1, 300001}, {2, 700, 3, 1}, {1, 257, 37, 1}, {1, 5, 3, 49},
 	{2, 3, 5, 4100}, {2, 3, 4, 5}, {4, 1, 1, 2}, {3, 2, 1, 1}, {1, 1, 5, 3}, {2, 1, 3, 1}}
 
 // at is where element (n, run) of a line lies.
-func (l Lines) at(line, n, run int) int {
+func (l lineShape) at(line, n, run int) int {
 	return ((line/l.Side*l.N+n)*l.Side+line%l.Side)*l.Run + run
 }
 
-func (l Lines) lines() int { return l.Outer * l.Side }
-func (l Lines) count() int { return l.N * l.Run }
-func (l Lines) size() int  { return l.lines() * l.count() }
+func (l lineShape) lines() int { return l.Outer * l.Side }
+func (l lineShape) count() int { return l.N * l.Run }
+func (l lineShape) size() int  { return l.lines() * l.count() }
 
 // each visits the elements of a line in order.
-func (l Lines) each(line int, visit func(i int)) {
+func (l lineShape) each(line int, visit func(i int)) {
 	for n := range l.N {
 		for r := range l.Run {
 			visit(l.at(line, n, r))
@@ -31,7 +34,7 @@ func (l Lines) each(line int, visit func(i int)) {
 }
 
 // moments is the reference: exact to a few units of float64.
-func moments[E float32 | float64](l Lines, x []E, line int) (mean, variance, square float64) {
+func moments[E float32 | float64](l lineShape, x []E, line int) (mean, variance, square float64) {
 	low, lost := 0.0, 0.0
 	l.each(line, func(i int) {
 		low += float64(x[i]) - float64(x[l.at(line, 0, 0)])
@@ -60,7 +63,7 @@ func TestMoments(t *testing.T) {
 			}
 			got := everywhere(t, func() []float64 {
 				mean, variance := make([]float64, lines), make([]float64, lines)
-				Moments(element.Float64, l, 1, ptr(mean), nil, ptr(variance), ptr(x))
+				kernel.Moments(element.Float64, kernel.Lines(l), 1, ptr(mean), nil, ptr(variance), ptr(x))
 				var both []float64
 				for i := range mean {
 					both = append(both, mean[i], variance[i])
@@ -82,7 +85,7 @@ func TestMomentsOfOffsets(t *testing.T) {
 				x[i] = x[i]*4 + offset
 			}
 			mean, low, variance := make([]float32, l.lines()), make([]float32, l.lines()), make([]float32, l.lines())
-			Moments(element.Float32, l, 0, ptr(mean), ptr(low), ptr(variance), ptr(x))
+			kernel.Moments(element.Float32, kernel.Lines(l), 0, ptr(mean), ptr(low), ptr(variance), ptr(x))
 			for line := range l.lines() {
 				m, v, _ := moments(l, x, line)
 				v /= float64(l.count())
@@ -108,7 +111,7 @@ func TestSquareSums(t *testing.T) {
 		for line := range want {
 			_, _, want[line] = moments(l, x, line)
 		}
-		got := written(t, l.lines(), func(out []float32) { SquareSums(element.Float32, l, ptr(out), ptr(x)) })
+		got := written(t, l.lines(), func(out []float32) { kernel.SquareSums(element.Float32, kernel.Lines(l), ptr(out), ptr(x)) })
 		for i := range want {
 			if math.Abs(float64(got[i])-want[i]) > 1e-6*want[i] {
 				t.Errorf("%v: line %d is %v, want %v", l, i, got[i], want[i])
@@ -152,10 +155,10 @@ func TestBatchNorm(t *testing.T) {
 						wantX[at] *= gamma[i] * rstd[i]
 					})
 				}
-				a := Affine{Mean: ptr(mean), Low: ptr(make([]float64, c)), Scale: ptr(rstd), Gamma: ptr(gamma), Beta: ptr(beta)}
+				a := kernel.Affine{Mean: ptr(mean), Low: ptr(make([]float64, c)), Scale: ptr(rstd), Gamma: ptr(gamma), Beta: ptr(beta)}
 				near(t, "y", everywhere(t, func() []float64 {
 					y := make([]float64, l.size())
-					ScaleLines(element.Float64, l, a, ptr(y), ptr(x))
+					kernel.ScaleLines(element.Float64, kernel.Lines(l), a, ptr(y), ptr(x))
 					return y
 				}), wantY, 1e-12)
 				got := everywhere(t, func() []float64 {
@@ -163,7 +166,7 @@ func TestBatchNorm(t *testing.T) {
 					for i := range c {
 						out[l.size()+i], out[l.size()+c+i] = 7, 8 // is added to
 					}
-					BatchNormGrad(element.Float64, l, a, training, ptr(out), ptr(out[l.size():]), ptr(out[l.size()+c:]), ptr(sums), ptr(dy), ptr(x))
+					kernel.BatchNormGrad(element.Float64, kernel.Lines(l), a, training, ptr(out), ptr(out[l.size():]), ptr(out[l.size()+c:]), ptr(sums), ptr(dy), ptr(x))
 					return out
 				})
 				near(t, "dx", got[:l.size()], wantX, 1e-11)

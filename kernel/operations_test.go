@@ -1,4 +1,4 @@
-package kernel
+package kernel_test
 
 import (
 	"math"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"drun/element"
+	"drun/kernel"
 )
 
 // floorMod is Python's % on floats.
@@ -28,12 +29,12 @@ func TestBinaryReal(t *testing.T) {
 		}
 		return y
 	}
-	ops := map[BinaryOp]func(x, y float64) float64{
-		Add: func(x, y float64) float64 { return x + y }, Sub: func(x, y float64) float64 { return x - y },
-		Mul: func(x, y float64) float64 { return x * y }, Div: func(x, y float64) float64 { return x / y },
-		Min: func(x, y float64) float64 { return pick(x, y, true) }, Max: func(x, y float64) float64 { return pick(x, y, false) },
-		Mod: floorMod, Pow: math.Pow,
-		FloorDiv: func(x, y float64) float64 {
+	ops := map[kernel.BinaryOp]func(x, y float64) float64{
+		kernel.Add: func(x, y float64) float64 { return x + y }, kernel.Sub: func(x, y float64) float64 { return x - y },
+		kernel.Mul: func(x, y float64) float64 { return x * y }, kernel.Div: func(x, y float64) float64 { return x / y },
+		kernel.Min: func(x, y float64) float64 { return pick(x, y, true) }, kernel.Max: func(x, y float64) float64 { return pick(x, y, false) },
+		kernel.Mod: floorMod, kernel.Pow: math.Pow,
+		kernel.FloorDiv: func(x, y float64) float64 {
 			if y == 0 || math.IsInf(x, 0) {
 				return x / y
 			}
@@ -49,19 +50,19 @@ func TestBinaryReal(t *testing.T) {
 	}
 	n := []int{len(as)}
 	a32, b32 := make([]float32, len(as)), make([]float32, len(as))
-	Cast(element.Float32, element.Float64, n, row(a32), row(as))
-	Cast(element.Float32, element.Float64, n, row(b32), row(bs))
+	kernel.Cast(element.Float32, element.Float64, n, row(a32), row(as))
+	kernel.Cast(element.Float32, element.Float64, n, row(b32), row(bs))
 	for op, exact := range ops {
-		got := written(t, len(as), func(out []float64) { Binary(op, element.Float64, n, row(out), row(as), row(bs)) })
-		got32 := written(t, len(as), func(out []float32) { Binary(op, element.Float32, n, row(out), row(a32), row(b32)) })
+		got := written(t, len(as), func(out []float64) { kernel.Binary(op, element.Float64, n, row(out), row(as), row(bs)) })
+		got32 := written(t, len(as), func(out []float32) { kernel.Binary(op, element.Float32, n, row(out), row(a32), row(b32)) })
 		for i := range as {
 			// Infinite divisors: Python and C disagree; only finite ones are compared.
-			if (op == Mod || op == FloorDiv) && (math.IsInf(bs[i], 0) || math.IsInf(as[i], 0) || math.Abs(as[i]) < 1e-20 && as[i] != 0) {
+			if (op == kernel.Mod || op == kernel.FloorDiv) && (math.IsInf(bs[i], 0) || math.IsInf(as[i], 0) || math.Abs(as[i]) < 1e-20 && as[i] != 0) {
 				continue
 			}
 			want, want32 := exact(as[i], bs[i]), exact(float64(a32[i]), float64(b32[i]))
 			bound := 2.0
-			if op == Pow {
+			if op == kernel.Pow {
 				bound = 20 // math.Pow's own error: TestAccuracy measures ours
 			}
 			if u := ulps(got[i], want, 53, -1074); u > bound {
@@ -100,27 +101,27 @@ func testInts[E int64 | int32 | int8 | uint8](t *testing.T, dt element.Type, val
 		}
 		return q, m
 	}
-	for op, exact := range map[BinaryOp]func(x, y *big.Int) *big.Int{
-		Add: func(x, y *big.Int) *big.Int { return new(big.Int).Add(x, y) },
-		Sub: func(x, y *big.Int) *big.Int { return new(big.Int).Sub(x, y) },
-		Mul: func(x, y *big.Int) *big.Int { return new(big.Int).Mul(x, y) },
-		Div: func(x, y *big.Int) *big.Int { return new(big.Int).Quo(x, y) },
-		FloorDiv: func(x, y *big.Int) *big.Int {
+	for op, exact := range map[kernel.BinaryOp]func(x, y *big.Int) *big.Int{
+		kernel.Add: func(x, y *big.Int) *big.Int { return new(big.Int).Add(x, y) },
+		kernel.Sub: func(x, y *big.Int) *big.Int { return new(big.Int).Sub(x, y) },
+		kernel.Mul: func(x, y *big.Int) *big.Int { return new(big.Int).Mul(x, y) },
+		kernel.Div: func(x, y *big.Int) *big.Int { return new(big.Int).Quo(x, y) },
+		kernel.FloorDiv: func(x, y *big.Int) *big.Int {
 			q, _ := floor(x, y)
 			return q
 		},
-		Mod: func(x, y *big.Int) *big.Int {
+		kernel.Mod: func(x, y *big.Int) *big.Int {
 			_, m := floor(x, y)
 			return m
 		},
-		And: func(x, y *big.Int) *big.Int { return new(big.Int).And(x, y) },
-		Xor: func(x, y *big.Int) *big.Int { return new(big.Int).Xor(x, y) },
+		kernel.And: func(x, y *big.Int) *big.Int { return new(big.Int).And(x, y) },
+		kernel.Xor: func(x, y *big.Int) *big.Int { return new(big.Int).Xor(x, y) },
 	} {
-		got := written(t, len(as), func(out []E) { Binary(op, dt, n, row(out), row(as), row(bs)) })
+		got := written(t, len(as), func(out []E) { kernel.Binary(op, dt, n, row(out), row(as), row(bs)) })
 		for i := range as {
 			x, y := big.NewInt(int64(as[i])), big.NewInt(int64(bs[i]))
 			want := E(0)
-			if y.Sign() != 0 || op == Add || op == Sub || op == Mul || op == And || op == Xor {
+			if y.Sign() != 0 || op == kernel.Add || op == kernel.Sub || op == kernel.Mul || op == kernel.And || op == kernel.Xor {
 				want = wrap(exact(x, y))
 			}
 			if got[i] != want {
@@ -133,11 +134,11 @@ func testInts[E int64 | int32 | int8 | uint8](t *testing.T, dt element.Type, val
 func TestCompare(t *testing.T) {
 	nan := float32(math.NaN())
 	a, b := []float32{1, 2, 2, nan, nan, 0}, []float32{2, 1, 2, 1, nan, float32(math.Copysign(0, -1))}
-	for op, want := range map[CompareOp][]uint8{
-		Eq: {0, 0, 1, 0, 0, 1}, Ne: {1, 1, 0, 1, 1, 0}, Lt: {1, 0, 0, 0, 0, 0},
-		Le: {1, 0, 1, 0, 0, 1}, Gt: {0, 1, 0, 0, 0, 0}, Ge: {0, 1, 1, 0, 0, 1},
+	for op, want := range map[kernel.CompareOp][]uint8{
+		kernel.Eq: {0, 0, 1, 0, 0, 1}, kernel.Ne: {1, 1, 0, 1, 1, 0}, kernel.Lt: {1, 0, 0, 0, 0, 0},
+		kernel.Le: {1, 0, 1, 0, 0, 1}, kernel.Gt: {0, 1, 0, 0, 0, 0}, kernel.Ge: {0, 1, 1, 0, 0, 1},
 	} {
-		got := written(t, len(a), func(out []uint8) { Compare(op, element.Float32, []int{len(a)}, row(out), row(a), row(b)) })
+		got := written(t, len(a), func(out []uint8) { kernel.Compare(op, element.Float32, []int{len(a)}, row(out), row(a), row(b)) })
 		if !slices.Equal(got, want) {
 			t.Errorf("op %d: %v, want %v", op, got, want)
 		}
@@ -146,13 +147,13 @@ func TestCompare(t *testing.T) {
 
 // Every gradient against the central difference of its own forward, in double.
 func TestUnaryGrad(t *testing.T) {
-	for _, op := range []UnaryOp{Neg, Abs, Square, Sqrt, Reciprocal, Exp, Expm1, Log, Log1p, Tanh, Sigmoid, Erf, Sin, Cos, Tan, Asin, Acos, Atan, Relu} {
+	for _, op := range []kernel.UnaryOp{kernel.Neg, kernel.Abs, kernel.Square, kernel.Sqrt, kernel.Reciprocal, kernel.Exp, kernel.Expm1, kernel.Log, kernel.Log1p, kernel.Tanh, kernel.Sigmoid, kernel.Erf, kernel.Sin, kernel.Cos, kernel.Tan, kernel.Asin, kernel.Acos, kernel.Atan, kernel.Relu} {
 		x := real64(5, 100)
 		for i := range x {
-			if op == Asin || op == Acos {
+			if op == kernel.Asin || op == kernel.Acos {
 				x[i] = math.Tanh(x[i])
 			}
-			if op == Sqrt || op == Log || op == Log1p || op == Reciprocal {
+			if op == kernel.Sqrt || op == kernel.Log || op == kernel.Log1p || op == kernel.Reciprocal {
 				x[i] = math.Abs(x[i]) + 0.1
 			}
 		}
@@ -161,7 +162,7 @@ func TestUnaryGrad(t *testing.T) {
 			for i := range x {
 				in[i] = x[i] + shift
 			}
-			Unary(op, element.Float64, []int{len(x)}, row(out), row(in))
+			kernel.Unary(op, element.Float64, []int{len(x)}, row(out), row(in))
 			return out
 		}
 		up, down, dy, want := forward(1e-6), forward(-1e-6), real64(6, len(x)), make([]float64, len(x))
@@ -173,7 +174,7 @@ func TestUnaryGrad(t *testing.T) {
 			saved = forward(0)
 		}
 		got := written(t, len(x), func(out []float64) {
-			UnaryGrad(op, element.Float64, []int{len(x)}, row(out), row(dy), row(saved))
+			kernel.UnaryGrad(op, element.Float64, []int{len(x)}, row(out), row(dy), row(saved))
 		})
 		near(t, "gradient", got, want, 1e-7)
 	}
@@ -181,29 +182,31 @@ func TestUnaryGrad(t *testing.T) {
 
 // Every slope against the central difference of its own values, in double, and the value with it against the one without.
 func TestActivationSlopes(t *testing.T) {
-	for _, f := range []Activation{LeakyRelu, Elu, Softplus, Mish, GeluTanh, Huber, GeluSlope, SiluSlope} {
+	for _, f := range []kernel.Activation{kernel.LeakyRelu, kernel.Elu, kernel.Softplus, kernel.Mish, kernel.GeluTanh, kernel.Huber, kernel.GeluSlope, kernel.SiluSlope} {
 		x := real64(5, 100)
 		values := func(shift float64) []float64 {
 			in := make([]float64, len(x))
 			for i := range x {
 				in[i] = x[i] + shift
 			}
-			return written(t, len(x), func(out []float64) { Activate(element.Float64, f, len(x), 0.7, 20, ptr(out), nil, ptr(in)) })
+			return written(t, len(x), func(out []float64) { kernel.Activate(element.Float64, f, len(x), 0.7, 20, ptr(out), nil, ptr(in)) })
 		}
 		up, down, want := values(1e-6), values(-1e-6), make([]float64, len(x))
 		for i := range want {
 			want[i] = (up[i] - down[i]) / 2e-6
 		}
 		value := make([]float64, len(x))
-		slope := written(t, len(x), func(out []float64) { Activate(element.Float64, f, len(x), 0.7, 20, ptr(value), ptr(out), ptr(x)) })
+		slope := written(t, len(x), func(out []float64) {
+			kernel.Activate(element.Float64, f, len(x), 0.7, 20, ptr(value), ptr(out), ptr(x))
+		})
 		near(t, "slope", slope, want, 1e-7)
 		if !slices.Equal(value, values(0)) {
 			t.Errorf("activation %d: another value with its slope than without", f)
 		}
 		narrow := make([]float32, len(x))
-		Cast(element.Float32, element.Float64, []int{len(x)}, row(narrow), row(x))
+		kernel.Cast(element.Float32, element.Float64, []int{len(x)}, row(narrow), row(x))
 		single := written(t, len(x), func(out []float32) {
-			Activate(element.Float32, f, len(x), 0.7, 20, ptr(make([]float32, len(x))), ptr(out), ptr(narrow))
+			kernel.Activate(element.Float32, f, len(x), 0.7, 20, ptr(make([]float32, len(x))), ptr(out), ptr(narrow))
 		})
 		for i, v := range single {
 			if d := math.Abs(float64(v) - slope[i]); d > 1e-6*(1+math.Abs(slope[i])) {
@@ -215,11 +218,11 @@ func TestActivationSlopes(t *testing.T) {
 	for i := range in {
 		in[i] *= 8
 	}
-	for f, op := range map[Activation]UnaryOp{GeluSlope: Gelu, SiluSlope: Silu} {
+	for f, op := range map[kernel.Activation]kernel.UnaryOp{kernel.GeluSlope: kernel.Gelu, kernel.SiluSlope: kernel.Silu} {
 		for _, x := range [][]float32{in, {float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), 0, -1e38}} {
-			want := written(t, len(x), func(out []float32) { Unary(op, element.Float32, []int{len(x)}, row(out), row(x)) })
+			want := written(t, len(x), func(out []float32) { kernel.Unary(op, element.Float32, []int{len(x)}, row(out), row(x)) })
 			got := written(t, len(x), func(out []float32) {
-				Activate(element.Float32, f, len(x), 0, 0, ptr(out), ptr(make([]float32, len(x))), ptr(x))
+				kernel.Activate(element.Float32, f, len(x), 0, 0, ptr(out), ptr(make([]float32, len(x))), ptr(x))
 			})
 			if bytesOf(got) != bytesOf(want) {
 				t.Errorf("op %d has other bits with its slope than alone", op)
@@ -235,14 +238,14 @@ func TestActivationsOfHalf(t *testing.T) {
 	for i := range x {
 		x[i] = uint16(i * 7)
 	}
-	Cast(element.Float32, element.BFloat16, []int{n}, row(wide), row(x))
-	for _, f := range []Activation{LeakyRelu, Elu, Softplus, Mish, GeluTanh, Huber, GeluSlope, SiluSlope} {
+	kernel.Cast(element.Float32, element.BFloat16, []int{n}, row(wide), row(x))
+	for _, f := range []kernel.Activation{kernel.LeakyRelu, kernel.Elu, kernel.Softplus, kernel.Mish, kernel.GeluTanh, kernel.Huber, kernel.GeluSlope, kernel.SiluSlope} {
 		values, slopes, want := make([]float32, n), make([]float32, n), make([]uint16, n)
-		Activate(element.Float32, f, n, 0.7, 20, ptr(values), ptr(slopes), ptr(wide))
-		Cast(element.BFloat16, element.Float32, []int{n}, row(want), row(values))
+		kernel.Activate(element.Float32, f, n, 0.7, 20, ptr(values), ptr(slopes), ptr(wide))
+		kernel.Cast(element.BFloat16, element.Float32, []int{n}, row(want), row(values))
 		got := make([]uint16, n)
-		slope := written(t, n, func(out []float32) { Activate(element.BFloat16, f, n, 0.7, 20, ptr(got), ptr(out), ptr(x)) })
-		alone := written(t, n, func(out []uint16) { Activate(element.BFloat16, f, n, 0.7, 20, ptr(out), nil, ptr(x)) })
+		slope := written(t, n, func(out []float32) { kernel.Activate(element.BFloat16, f, n, 0.7, 20, ptr(got), ptr(out), ptr(x)) })
+		alone := written(t, n, func(out []uint16) { kernel.Activate(element.BFloat16, f, n, 0.7, 20, ptr(out), nil, ptr(x)) })
 		if !slices.Equal(got, want) || !slices.Equal(alone, want) || bytesOf(slope) != bytesOf(slopes) {
 			t.Errorf("activation %d differs from float32's", f)
 		}
@@ -253,8 +256,8 @@ func TestActivationsOfHalf(t *testing.T) {
 func TestCanonicalNaN(t *testing.T) {
 	odd := math.Float32frombits(0xffabcdef)
 	x, y := []float32{odd, 1, odd, 0, float32(math.Inf(1))}, []float32{1, odd, odd, 0, float32(math.Inf(1))}
-	for _, op := range []BinaryOp{Add, Sub, Div, Min, Pow, Mod} {
-		out := written(t, len(x), func(out []float32) { Binary(op, element.Float32, []int{len(x)}, row(out), row(x), row(y)) })
+	for _, op := range []kernel.BinaryOp{kernel.Add, kernel.Sub, kernel.Div, kernel.Min, kernel.Pow, kernel.Mod} {
+		out := written(t, len(x), func(out []float32) { kernel.Binary(op, element.Float32, []int{len(x)}, row(out), row(x), row(y)) })
 		for i, v := range out {
 			if v != v && math.Float32bits(v) != 0x7fc00000 {
 				t.Errorf("op %d, element %d: NaN %08x", op, i, math.Float32bits(v))

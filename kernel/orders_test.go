@@ -1,4 +1,4 @@
-package kernel
+package kernel_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"drun/element"
+	"drun/kernel"
 )
 
 // order is a computation whose bits depend on the order of its operations, in sizes beyond all the places
@@ -32,34 +33,34 @@ func orders[E float32 | float64]() []order[E] {
 		all = append(all, order[E]{name, run})
 	}
 	for _, s := range [][3]int{{1, 4096 + 17, 1}, {3, 9001, 1}, {1, 300001, 1}, {1, 700, 37}, {2, 1030, 301}, {5, 301, 2}, {1, 70001, 3}} {
-		for name, op := range map[string]ReduceOp{"sum": Sum, "max": MaxOver, "min": MinOver, "prod": Prod} {
+		for name, op := range map[string]kernel.ReduceOp{"sum": kernel.Sum, "max": kernel.MaxOver, "min": kernel.MinOver, "prod": kernel.Prod} {
 			add(fmt.Sprint(name, s), func(dt element.Type, draw func(n int) []E) []E {
 				x, y := draw(s[0]*s[1]*s[2]), make([]E, s[0]*s[2])
-				if op == Prod {
+				if op == kernel.Prod {
 					nearOne(x)
 				}
-				Reduce(op, dt, s[0], s[1], s[2], ptr(y), ptr(x))
+				kernel.Reduce(op, dt, s[0], s[1], s[2], ptr(y), ptr(x))
 				return y
 			})
 		}
 	}
 	add("cumsum", func(dt element.Type, draw func(n int) []E) []E {
 		x, y := draw(3*1001*5), make([]E, 3*1001*5)
-		CumSum(dt, 3, 1001, 5, ptr(y), ptr(x))
+		kernel.CumSum(dt, 3, 1001, 5, ptr(y), ptr(x))
 		return y
 	})
 	add("cumprod", func(dt element.Type, draw func(n int) []E) []E {
 		n := 3 * 301 * 5
 		x, dy, y := draw(n), draw(n), make([]E, 2*n)
 		nearOne(x)
-		CumProd(dt, 3, 301, 5, ptr(y), ptr(x))
-		CumProdGrad(dt, 3, 301, 5, ptr(y[n:]), ptr(dy), ptr(x))
+		kernel.CumProd(dt, 3, 301, 5, ptr(y), ptr(x))
+		kernel.CumProdGrad(dt, 3, 301, 5, ptr(y[n:]), ptr(dy), ptr(x))
 		return y
 	})
 	add("square sum", func(dt element.Type, draw func(n int) []E) []E {
 		var y []E
 		for _, n := range []int{17, 4113, 9001, 300001} {
-			y = append(y, E(SquareSum(dt, n, ptr(draw(n)))))
+			y = append(y, E(kernel.SquareSum(dt, n, ptr(draw(n)))))
 		}
 		return y
 	})
@@ -67,8 +68,8 @@ func orders[E float32 | float64]() []order[E] {
 		add(fmt.Sprint("lines", l), func(dt element.Type, draw func(n int) []E) []E {
 			x, n := draw(l.size()), l.lines()
 			y := make([]E, 4*n)
-			Moments(dt, l, 1, ptr(y), ptr(y[n:]), ptr(y[2*n:]), ptr(x))
-			SquareSums(dt, l, ptr(y[3*n:]), ptr(x))
+			kernel.Moments(dt, kernel.Lines(l), 1, ptr(y), ptr(y[n:]), ptr(y[2*n:]), ptr(x))
+			kernel.SquareSums(dt, kernel.Lines(l), ptr(y[3*n:]), ptr(x))
 			return y
 		})
 		if l.Outer != 1 {
@@ -78,10 +79,10 @@ func orders[E float32 | float64]() []order[E] {
 			add(fmt.Sprint("batch norm", l, training), func(dt element.Type, draw func(n int) []E) []E {
 				n, c := l.size(), l.Side
 				x, dy, gamma, beta, mean, rstd := draw(n), draw(n), draw(c), draw(c), draw(c), draw(c)
-				a := Affine{Mean: ptr(mean), Low: ptr(make([]E, c)), Scale: ptr(rstd), Gamma: ptr(gamma), Beta: ptr(beta)}
+				a := kernel.Affine{Mean: ptr(mean), Low: ptr(make([]E, c)), Scale: ptr(rstd), Gamma: ptr(gamma), Beta: ptr(beta)}
 				y, sums := make([]E, 2*n+2*c), make([]E, 2*c)
-				ScaleLines(dt, l, a, ptr(y), ptr(x))
-				BatchNormGrad(dt, l, a, training, ptr(y[n:]), ptr(y[2*n:]), ptr(y[2*n+c:]), ptr(sums), ptr(dy), ptr(x))
+				kernel.ScaleLines(dt, kernel.Lines(l), a, ptr(y), ptr(x))
+				kernel.BatchNormGrad(dt, kernel.Lines(l), a, training, ptr(y[n:]), ptr(y[2*n:]), ptr(y[2*n+c:]), ptr(sums), ptr(dy), ptr(x))
 				return y
 			})
 		}
@@ -91,8 +92,8 @@ func orders[E float32 | float64]() []order[E] {
 		for _, logarithm := range []bool{false, true} {
 			add(fmt.Sprint("softmax", s, logarithm), func(dt element.Type, draw func(n int) []E) []E {
 				x, dy, y := draw(rows*n), draw(rows*n), make([]E, 2*rows*n)
-				Softmax(dt, logarithm, rows, n, ptr(y), ptr(x))
-				SoftmaxGrad(dt, logarithm, rows, n, ptr(y[rows*n:]), ptr(dy), ptr(y))
+				kernel.Softmax(dt, logarithm, rows, n, ptr(y), ptr(x))
+				kernel.SoftmaxGrad(dt, logarithm, rows, n, ptr(y[rows*n:]), ptr(dy), ptr(y))
 				return y
 			})
 		}
@@ -101,8 +102,8 @@ func orders[E float32 | float64]() []order[E] {
 			for i := range target {
 				target[i] = int64(i % n)
 			}
-			CrossEntropy(dt, rows, n, ptr(y), ptr(y[rows:]), ptr(x), target)
-			CrossEntropyGrad(dt, rows, n, ptr(y[2*rows:]), ptr(d), 1, 1.0/3, ptr(x), ptr(y[rows:]), target)
+			kernel.CrossEntropy(dt, rows, n, ptr(y), ptr(y[rows:]), ptr(x), target)
+			kernel.CrossEntropyGrad(dt, rows, n, ptr(y[2*rows:]), ptr(d), 1, 1.0/3, ptr(x), ptr(y[rows:]), target)
 			return y
 		})
 		for _, mean := range []bool{true, false} {
@@ -113,8 +114,8 @@ func orders[E float32 | float64]() []order[E] {
 					at = nil
 				}
 				y := make([]E, 2*rows*n+2*n)
-				LayerNorm(dt, rows, n, 1e-5, ptr(y), at, ptr(rstd), ptr(x), ptr(gamma), ptr(beta))
-				LayerNormGrad(dt, rows, n, false, ptr(y[rows*n:]), ptr(y[2*rows*n:]), ptr(y[2*rows*n+n:]), ptr(dy), ptr(x), ptr(gamma), at, ptr(rstd))
+				kernel.LayerNorm(dt, rows, n, 1e-5, ptr(y), at, ptr(rstd), ptr(x), ptr(gamma), ptr(beta))
+				kernel.LayerNormGrad(dt, rows, n, false, ptr(y[rows*n:]), ptr(y[2*rows*n:]), ptr(y[2*rows*n+n:]), ptr(dy), ptr(x), ptr(gamma), at, ptr(rstd))
 				return slices.Concat(y, m, rstd)
 			})
 		}
@@ -124,19 +125,19 @@ func orders[E float32 | float64]() []order[E] {
 		for turned := range 4 {
 			add(fmt.Sprint("gemm", s, turned), func(dt element.Type, draw func(n int) []E) []E {
 				a, b, y := draw(batch*m*k), draw(batch*k*n), make([]E, batch*m*n)
-				left, right := Matrix{Data: ptr(a), Stride: k, Batch: m * k}, Matrix{Data: ptr(b), Stride: n, Batch: k * n}
+				left, right := kernel.Matrix{Data: ptr(a), Stride: k, Batch: m * k}, kernel.Matrix{Data: ptr(b), Stride: n, Batch: k * n}
 				if turned&1 != 0 {
 					left.Stride, left.Trans = m, true
 				}
 				if turned&2 != 0 {
 					right.Stride, right.Trans = k, true
 				}
-				_ = Gemm(dt, batch, m, n, k, Matrix{Data: ptr(y), Stride: n, Batch: m * n}, left, right, false, ptr(draw(n)))
+				_ = kernel.Gemm(dt, batch, m, n, k, kernel.Matrix{Data: ptr(y), Stride: n, Batch: m * n}, left, right, false, ptr(draw(n)))
 				return y
 			})
 		}
 	}
-	for _, w := range []Window{
+	for _, w := range []kernel.Window{
 		{Batch: 2, Channels: 31, Height: 9, Width: 11, Filters: 13, KernelH: 3, KernelW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 1},
 		{Batch: 19, Channels: 33, Height: 7, Width: 6, Filters: 70, KernelH: 3, KernelW: 2, StrideH: 2, StrideW: 1, PadH: 0, PadW: 1},
 		{Batch: 3, Channels: 33, Height: 14, Width: 13, Filters: 37, KernelH: 3, KernelW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 1},
@@ -148,9 +149,9 @@ func orders[E float32 | float64]() []order[E] {
 			nx, ny, nw := w.Batch*w.Channels*w.Height*w.Width, w.Batch*w.Filters*h*v, w.Filters*w.Channels*w.KernelH*w.KernelW
 			x, weight, bias, dy := draw(nx), draw(nw), draw(w.Filters), draw(ny)
 			y, dx, sums := make([]E, ny), make([]E, nx), make([]E, nw+w.Filters)
-			_ = Conv2d(dt, w, ptr(y), ptr(x), ptr(weight), ptr(bias))
-			_ = Conv2dGradInput(dt, w, ptr(dx), ptr(dy), ptr(weight))
-			_ = Conv2dGradWeight(dt, w, ptr(sums), ptr(sums[nw:]), ptr(dy), ptr(x))
+			_ = kernel.Conv2d(dt, w, ptr(y), ptr(x), ptr(weight), ptr(bias))
+			_ = kernel.Conv2dGradInput(dt, w, ptr(dx), ptr(dy), ptr(weight))
+			_ = kernel.Conv2dGradWeight(dt, w, ptr(sums), ptr(sums[nw:]), ptr(dy), ptr(x))
 			return slices.Concat(y, dx, sums)
 		})
 		add(fmt.Sprint("conv, most of dy zero", w), func(dt element.Type, draw func(n int) []E) []E {
@@ -159,23 +160,23 @@ func orders[E float32 | float64]() []order[E] {
 			x, weight, dy := draw(nx), draw(nw), draw(w.Batch*w.Filters*h*v)
 			thin(dy)
 			dx, sums := make([]E, nx), make([]E, nw+w.Filters)
-			_ = Conv2dGradInput(dt, w, ptr(dx), ptr(dy), ptr(weight))
-			_ = Conv2dGradWeight(dt, w, ptr(sums), ptr(sums[nw:]), ptr(dy), ptr(x))
+			_ = kernel.Conv2dGradInput(dt, w, ptr(dx), ptr(dy), ptr(weight))
+			_ = kernel.Conv2dGradWeight(dt, w, ptr(sums), ptr(sums[nw:]), ptr(dy), ptr(x))
 			return slices.Concat(dx, sums)
 		})
 		add(fmt.Sprint("average pool", w), func(dt element.Type, draw func(n int) []E) []E {
 			h, v := w.Out()
 			nx, ny := w.Batch*w.Channels*w.Height*w.Width, w.Batch*w.Channels*h*v
 			y, dx := make([]E, ny), make([]E, nx)
-			AvgPool2d(dt, w, ptr(y), ptr(draw(nx)))
-			AvgPool2dGrad(dt, w, ptr(dx), ptr(draw(ny)))
+			kernel.AvgPool2d(dt, w, ptr(y), ptr(draw(nx)))
+			kernel.AvgPool2dGrad(dt, w, ptr(dx), ptr(draw(ny)))
 			return slices.Concat(y, dx)
 		})
 	}
 	for _, causal := range []bool{false, true} {
 		add(fmt.Sprint("attention ", causal), func(dt element.Type, draw func(n int) []E) []E {
 			const rows, cols, width, depth = 150, 301, 17, 19
-			a := Attention{Causal: causal, Rows: rows, Cols: cols, Width: width, Depth: depth, Scale: 0.25, Stride: [4]int{width, width, depth, depth},
+			a := kernel.Attention{Causal: causal, Rows: rows, Cols: cols, Width: width, Depth: depth, Scale: 0.25, Stride: [4]int{width, width, depth, depth},
 				At: [][4]int{{}, {rows * width, cols * width, cols * depth, rows * depth}}}
 			q, k, v, dy := draw(2*rows*width), draw(2*cols*width), draw(2*cols*depth), draw(2*rows*depth)
 			y, lse := make([]E, 2*rows*depth), make([]E, 2*rows)
@@ -188,7 +189,7 @@ func orders[E float32 | float64]() []order[E] {
 	// All scores lie below what stands beyond a row's last key.
 	add("attention below zero", func(dt element.Type, draw func(n int) []E) []E {
 		const n, width = 77, 5
-		a := Attention{Causal: true, Rows: n, Cols: n, Width: width, Depth: width, Scale: 0.25, Stride: [4]int{width, width, width, width}, At: [][4]int{{}}}
+		a := kernel.Attention{Causal: true, Rows: n, Cols: n, Width: width, Depth: width, Scale: 0.25, Stride: [4]int{width, width, width, width}, At: [][4]int{{}}}
 		q, k, v := draw(n*width), draw(n*width), draw(n*width)
 		for i := range q {
 			q[i], k[i] = E(math.Abs(float64(q[i]))), -E(math.Abs(float64(k[i])))
@@ -204,15 +205,15 @@ func orders[E float32 | float64]() []order[E] {
 			index[i] = int64(i * i % into)
 		}
 		y := make([]E, 2*into*n)
-		AddRows(dt, n, ptr(y), ptr(draw(rows*n)), index[:rows])
-		ScatterAdd(dt, 1, rows, into, n, ptr(y[into*n:]), ptr(draw(rows*n)), index)
+		kernel.AddRows(dt, n, ptr(y), ptr(draw(rows*n)), index[:rows])
+		kernel.ScatterAdd(dt, 1, rows, into, n, ptr(y[into*n:]), ptr(draw(rows*n)), index)
 		return y
 	})
 	for name, op := range map[string]element.ReduceOp{"sum": element.Sum, "average": element.Avg, "product": element.Product} {
 		add("ranks: "+name, func(dt element.Type, draw func(n int) []E) []E {
 			const n = 5001
 			y := make([]E, n)
-			ReduceRanks(op, dt, ptr(y), pointers(draw(n), draw(n), draw(n), draw(n), draw(n)), n)
+			kernel.ReduceRanks(op, dt, ptr(y), pointers(draw(n), draw(n), draw(n), draw(n), draw(n)), n)
 			return y
 		})
 	}
@@ -222,25 +223,25 @@ func orders[E float32 | float64]() []order[E] {
 		for _, nesterov := range []bool{false, true} {
 			p, m := draw(n), draw(n)
 			for step := range 3 {
-				SGD{LR: 0.1, Momentum: 0.9, WeightDecay: 0.03, Nesterov: nesterov, First: step == 0}.Step(dt, n, ptr(p), ptr(draw(n)), ptr(m))
+				kernel.SGD{LR: 0.1, Momentum: 0.9, WeightDecay: 0.03, Nesterov: nesterov, First: step == 0}.Step(dt, n, ptr(p), ptr(draw(n)), ptr(m))
 			}
 			y = append(append(y, p...), m...)
 		}
 		for _, decoupled := range []bool{false, true} {
 			p, m, v := draw(n), make([]E, n), make([]E, n)
 			for step := range 3 {
-				Adam{LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.03, Decoupled: decoupled, Count: step + 1}.Step(dt, n, ptr(p), ptr(draw(n)), ptr(m), ptr(v))
+				kernel.Adam{LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.03, Decoupled: decoupled, Count: step + 1}.Step(dt, n, ptr(p), ptr(draw(n)), ptr(m), ptr(v))
 			}
 			y = append(append(append(y, p...), m...), v...)
 		}
-		Scale(dt, len(y), ptr(y), 1.0/3)
+		kernel.Scale(dt, len(y), ptr(y), 1.0/3)
 		return y
 	})
 	add("random", func(dt element.Type, draw func(n int) []E) []E {
 		const n = 3001
 		y := make([]E, 2*n)
-		Stream{Seed: 5, Stream: 6, At: 7}.Uniform(dt, n, ptr(y))
-		Stream{Seed: 5, Stream: 6, At: 8}.Dropout(dt, n, ptr(y[n:]), ptr(draw(n)), 0.7)
+		kernel.Stream{Seed: 5, Stream: 6, At: 7}.Uniform(dt, n, ptr(y))
+		kernel.Stream{Seed: 5, Stream: 6, At: 8}.Dropout(dt, n, ptr(y[n:]), ptr(draw(n)), 0.7)
 		return y
 	})
 	return all
@@ -289,7 +290,7 @@ func drawn[E float32 | float64](dt element.Type) func(n int) []E {
 	stream := uint64(20)
 	return func(n int) []E {
 		x := make([]E, n)
-		Stream{Seed: 2, Stream: stream}.Normal(dt, n, ptr(x))
+		kernel.Stream{Seed: 2, Stream: stream}.Normal(dt, n, ptr(x))
 		stream++
 		return x
 	}
@@ -329,7 +330,7 @@ func TestStatedOrders(t *testing.T) {
 	row4096 := func(x []float64) float64 { return cuts(x, 4096, lanes) }
 	for _, n := range []int{1, 15, 16, 17, 4096, 4099, 65536, 65537, 200003} {
 		x, y := drawn[float64](element.Float64)(n), make([]float64, 1)
-		Reduce(Sum, element.Float64, 1, n, 1, ptr(y), ptr(x))
+		kernel.Reduce(kernel.Sum, element.Float64, 1, n, 1, ptr(y), ptr(x))
 		want := row4096(x)
 		if n > 65536 {
 			want = cuts(x, 65536, row4096)
@@ -339,7 +340,7 @@ func TestStatedOrders(t *testing.T) {
 	// Over an outer dimension: row after row, in blocks of 256 that are added in order.
 	const rows, width = 1000, 37
 	x, y, want := drawn[float64](element.Float64)(rows*width), make([]float64, width), make([]float64, width)
-	Reduce(Sum, element.Float64, 1, rows, width, ptr(y), ptr(x))
+	kernel.Reduce(kernel.Sum, element.Float64, 1, rows, width, ptr(y), ptr(x))
 	for from := 0; from < rows; from += 256 {
 		block := make([]float64, width)
 		for i := from; i < min(from+256, rows); i++ {
@@ -355,7 +356,7 @@ func TestStatedOrders(t *testing.T) {
 	// Matrix products: chains of fused multiply-adds of 256 values of k, added in order.
 	const m, n, k = 9, 33, 700
 	a, b, c := drawn[float64](element.Float64)(m*k), drawn[float64](element.Float64)(k*n), make([]float64, m*n)
-	_ = Gemm(element.Float64, 1, m, n, k, Matrix{Data: ptr(c), Stride: n}, Matrix{Data: ptr(a), Stride: k}, Matrix{Data: ptr(b), Stride: n}, false, nil)
+	_ = kernel.Gemm(element.Float64, 1, m, n, k, kernel.Matrix{Data: ptr(c), Stride: n}, kernel.Matrix{Data: ptr(a), Stride: k}, kernel.Matrix{Data: ptr(b), Stride: n}, false, nil)
 	want = make([]float64, m*n)
 	for i := range m {
 		for j := range n {

@@ -1,4 +1,4 @@
-package kernel
+package kernel_test
 
 import (
 	"math"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"drun/element"
+	"drun/kernel"
 )
 
 // layout is a random view: a shape, and for each operand strides into a buffer of its own, some dimensions
@@ -67,8 +68,8 @@ func TestStrided(t *testing.T) {
 		for i := range cond {
 			cond[i] = uint8(r.IntN(2))
 		}
-		view := func(k int, s []float32) View { return View{ptr(s), l.strides[k]} }
-		check := func(what string, run func(out View), exact func(at []int) float32) {
+		view := func(k int, s []float32) kernel.View { return kernel.View{ptr(s), l.strides[k]} }
+		check := func(what string, run func(out kernel.View), exact func(at []int) float32) {
 			t.Helper()
 			got := written(t, l.sizes[0], func(out []float32) { run(view(0, out)) })
 			l.each(func(at []int) { want[at[0]] = exact(at) })
@@ -76,12 +77,14 @@ func TestStrided(t *testing.T) {
 				t.Fatalf("%s, shape %v, strides %v: %v, want %v", what, l.shape, l.strides, got, want)
 			}
 		}
-		check("sub", func(out View) { Binary(Sub, element.Float32, l.shape, out, view(1, a), view(2, b)) },
+		check("sub", func(out kernel.View) {
+			kernel.Binary(kernel.Sub, element.Float32, l.shape, out, view(1, a), view(2, b))
+		},
 			func(at []int) float32 { return a[at[1]] - b[at[2]] })
-		check("neg", func(out View) { Unary(Neg, element.Float32, l.shape, out, view(1, a)) }, func(at []int) float32 { return -a[at[1]] })
-		check("copy", func(out View) { Copy(element.Float32, l.shape, out, view(2, b)) }, func(at []int) float32 { return b[at[2]] })
-		check("where", func(out View) {
-			Where(element.Float32, l.shape, out, View{ptr(cond), l.strides[3]}, view(1, a), view(2, b))
+		check("neg", func(out kernel.View) { kernel.Unary(kernel.Neg, element.Float32, l.shape, out, view(1, a)) }, func(at []int) float32 { return -a[at[1]] })
+		check("copy", func(out kernel.View) { kernel.Copy(element.Float32, l.shape, out, view(2, b)) }, func(at []int) float32 { return b[at[2]] })
+		check("where", func(out kernel.View) {
+			kernel.Where(element.Float32, l.shape, out, kernel.View{ptr(cond), l.strides[3]}, view(1, a), view(2, b))
 		},
 			func(at []int) float32 {
 				if cond[at[3]] != 0 {
@@ -89,7 +92,9 @@ func TestStrided(t *testing.T) {
 				}
 				return b[at[2]]
 			})
-		check("cast", func(out View) { Cast(element.Float32, element.Uint8, l.shape, out, View{ptr(cond), l.strides[3]}) },
+		check("cast", func(out kernel.View) {
+			kernel.Cast(element.Float32, element.Uint8, l.shape, out, kernel.View{ptr(cond), l.strides[3]})
+		},
 			func(at []int) float32 { return float32(cond[at[3]]) })
 	}
 }
@@ -109,7 +114,7 @@ func testCopySize[E number](t *testing.T, dt element.Type) {
 			in[i] = E(i * 7)
 		}
 		got := written(t, len(in), func(out []E) {
-			Copy(dt, []int{s[1], s[0]}, View{ptr(out), []int{s[0], 1}}, View{ptr(in), []int{1, s[1]}})
+			kernel.Copy(dt, []int{s[1], s[0]}, kernel.View{ptr(out), []int{s[0], 1}}, kernel.View{ptr(in), []int{1, s[1]}})
 		})
 		for i := range s[0] {
 			for j := range s[1] {
@@ -129,8 +134,8 @@ func TestInPlaceAndReverse(t *testing.T) {
 	}
 	got := everywhere(t, func() []float32 {
 		y := append([]float32{}, x...)
-		backwards := View{ptr(x[len(x)-1:]), []int{-1}}
-		Binary(Add, element.Float32, []int{len(y)}, row(y), row(y), backwards)
+		backwards := kernel.View{ptr(x[len(x)-1:]), []int{-1}}
+		kernel.Binary(kernel.Add, element.Float32, []int{len(y)}, row(y), row(y), backwards)
 		return y
 	})
 	near(t, "x + reversed x", got, want, 0)
@@ -158,15 +163,15 @@ func TestCast(t *testing.T) {
 	}
 	n := []int{len(in)}
 	i8, i64, f16, bf16 := make([]int8, len(in)), make([]int64, len(in)), make([]uint16, len(in)), make([]uint16, len(in))
-	Cast(element.Int8, element.Float64, n, row(i8), row(in))
+	kernel.Cast(element.Int8, element.Float64, n, row(i8), row(in))
 	check("int8", i8, []int8{0, 1, -1, 1, -2, 127, -128, 127, -128, 0, 127, 127, 127, 0, 0, 1, 1, 0, 127, 127})
-	Cast(element.Int64, element.Float64, n, row(i64), row(in))
+	kernel.Cast(element.Int64, element.Float64, n, row(i64), row(in))
 	check("int64", i64, []int64{0, 1, -1, 1, -2, 300, -300, math.MaxInt64, math.MinInt64, 0, math.MaxInt64, 65504, 65520, 0, 0, 1, 1,
 		0, math.MaxInt64, math.MaxInt64})
-	Cast(element.Float16, element.Float64, n, row(f16), row(in))
+	kernel.Cast(element.Float16, element.Float64, n, row(f16), row(in))
 	check("float16", f16, []uint16{0, 0x3c00, 0xbc00, 0x3e00, 0xc166, 0x5cb0, 0xdcb0, 0x7c00, 0xfc00, 0x7e00, 0x7c00, 0x7bff, 0x7c00,
 		0, 1, 0x3c00, 0x3c02, 0x2e66, 0x7c00, 0x7c00})
-	Cast(element.BFloat16, element.Float64, n, row(bf16), row(in))
+	kernel.Cast(element.BFloat16, element.Float64, n, row(bf16), row(in))
 	check("bfloat16", bf16, []uint16{0, 0x3f80, 0xbf80, 0x3fc0, 0xc02d, 0x4396, 0xc396, 0x60ad, 0xe0ad, 0x7fc0, 0x7f80, 0x4780, 0x4780,
 		0x322c, 0x3381, 0x3f80, 0x3f80, 0x3dcd, 0x7f80, 0x7f80})
 
@@ -177,8 +182,8 @@ func TestCast(t *testing.T) {
 	}
 	for dt, infinity := range map[element.Type]uint16{element.Float16: 0x7c00, element.BFloat16: 0x7f80} {
 		back := make([]uint16, 1<<16)
-		Cast(element.Float32, dt, []int{1 << 16}, row(wide), row(halves))
-		Cast(dt, element.Float32, []int{1 << 16}, row(back), row(wide))
+		kernel.Cast(element.Float32, dt, []int{1 << 16}, row(wide), row(halves))
+		kernel.Cast(dt, element.Float32, []int{1 << 16}, row(back), row(wide))
 		for i, h := range halves {
 			if back[i] != h && h&0x7fff <= infinity {
 				t.Fatalf("%v %04x came back as %04x", dt, h, back[i])

@@ -1,4 +1,4 @@
-package kernel
+package kernel_test
 
 import (
 	"math"
@@ -8,11 +8,12 @@ import (
 	"testing"
 
 	"drun/element"
+	"drun/kernel"
 )
 
 func TestSGD(t *testing.T) {
 	const n = 101
-	for _, s := range []SGD{{LR: 0.1}, {LR: 0.1, Momentum: 0.9}, {LR: 0.1, Momentum: 0.9, Nesterov: true, WeightDecay: 0.01}} {
+	for _, s := range []kernel.SGD{{LR: 0.1}, {LR: 0.1, Momentum: 0.9}, {LR: 0.1, Momentum: 0.9, Nesterov: true, WeightDecay: 0.01}} {
 		start, g := real64(1, n), real64(2, n)
 		p, m := append([]float64{}, start...), make([]float64, n)
 		for step := range 3 {
@@ -51,7 +52,7 @@ func TestSGD(t *testing.T) {
 
 func TestAdam(t *testing.T) {
 	const n = 77
-	for _, a := range []Adam{{LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}, {LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8,
+	for _, a := range []kernel.Adam{{LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}, {LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8,
 		WeightDecay: 0.1}, {LR: 0.01, Beta1: 0.8, Beta2: 0.99, Eps: 1e-6, WeightDecay: 0.1, Decoupled: true}} {
 		start, g := real64(1, n), real64(2, n)
 		p, m, v := append([]float64{}, start...), make([]float64, n), make([]float64, n)
@@ -86,7 +87,7 @@ func TestScale(t *testing.T) {
 	x := real32(1, 100001)
 	got := everywhere(t, func() []float32 {
 		y := append([]float32{}, x...)
-		Scale(element.Float32, len(y), ptr(y), 0.3)
+		kernel.Scale(element.Float32, len(y), ptr(y), 0.3)
 		return y
 	})
 	for i := range x {
@@ -98,10 +99,10 @@ func TestScale(t *testing.T) {
 // The known answers of Random123 for Philox4x32-10: counter and key all zeros, all ones.
 func TestPhilox(t *testing.T) {
 	for _, c := range []struct {
-		s    Stream
+		s    kernel.Stream
 		want []uint64
 	}{
-		{Stream{}, []uint64{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+		{kernel.Stream{}, []uint64{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
 	} {
 		words := make([]int64, 2)
 		c.s.Bounded(words, 0, 0)
@@ -115,28 +116,28 @@ func TestPhilox(t *testing.T) {
 
 func TestDraws(t *testing.T) {
 	const n = 50001
-	s := Stream{Seed: 42, Stream: 7, At: 5}
-	kinds := map[string]func(s Stream, n int) []float64{
-		"uniform": func(s Stream, n int) []float64 {
+	s := kernel.Stream{Seed: 42, Stream: 7, At: 5}
+	kinds := map[string]func(s kernel.Stream, n int) []float64{
+		"uniform": func(s kernel.Stream, n int) []float64 {
 			x := make([]float64, n)
 			s.Uniform(element.Float64, n, ptr(x))
 			return x
 		},
-		"uniform32": func(s Stream, n int) []float64 {
+		"uniform32": func(s kernel.Stream, n int) []float64 {
 			x, y := make([]float32, n), make([]float64, n)
 			s.Uniform(element.Float32, n, ptr(x))
-			Cast(element.Float64, element.Float32, []int{n}, row(y), row(x))
+			kernel.Cast(element.Float64, element.Float32, []int{n}, row(y), row(x))
 			return y
 		},
-		"normal": func(s Stream, n int) []float64 {
+		"normal": func(s kernel.Stream, n int) []float64 {
 			x := make([]float64, n)
 			s.Normal(element.Float64, n, ptr(x))
 			return x
 		},
-		"bounded": func(s Stream, n int) []float64 {
+		"bounded": func(s kernel.Stream, n int) []float64 {
 			x, y := make([]int64, n), make([]float64, n)
 			s.Bounded(x, -2, 5)
-			Cast(element.Float64, element.Int64, []int{n}, row(y), row(x))
+			kernel.Cast(element.Float64, element.Int64, []int{n}, row(y), row(x))
 			return y
 		},
 	}
@@ -175,7 +176,7 @@ func TestDropout(t *testing.T) {
 	x := real32(1, n)
 	y := everywhere(t, func() []float32 {
 		y := make([]float32, n)
-		Stream{Seed: 1}.Dropout(element.Float32, n, ptr(y), ptr(x), keep)
+		kernel.Stream{Seed: 1}.Dropout(element.Float32, n, ptr(y), ptr(x), keep)
 		return y
 	})
 	kept := 0
@@ -206,28 +207,28 @@ func TestReduceRanks(t *testing.T) {
 		}
 		near(t, "ranks", everywhere(t, func() []float32 {
 			out := append([]float32{}, b...) // the output is a source
-			ReduceRanks(op, element.Float32, ptr(out), pointers(a, out, c), n)
+			kernel.ReduceRanks(op, element.Float32, ptr(out), pointers(a, out, c), n)
 			return out
 		}), want, 0)
 	}
 	out := make([]float32, n)
-	ReduceRanks(element.Avg, element.Float32, ptr(out), pointers(a), n)
+	kernel.ReduceRanks(element.Avg, element.Float32, ptr(out), pointers(a), n)
 	near(t, "one rank", out, a, 0)
 
 	// Half precision is rounded once, at the end: 1 + 2^-9 + 2^-9 is 1 + 2^-8 + nothing lost.
 	h := make([]uint16, 1)
-	ReduceRanks(element.Sum, element.BFloat16, ptr(h), pointers([]uint16{0x3f80}, []uint16{0x3b00}, []uint16{0x3b80}, []uint16{0x3b00}), 1)
+	kernel.ReduceRanks(element.Sum, element.BFloat16, ptr(h), pointers([]uint16{0x3f80}, []uint16{0x3b00}, []uint16{0x3b80}, []uint16{0x3b00}), 1)
 	if h[0] != 0x3f81 {
 		t.Errorf("bfloat16 sum %04x", h[0])
 	}
 	z := make([]float32, 4)
-	ReduceRanks(element.Sum, element.Complex64, ptr(z), pointers([]float32{1, 2, 3, 4}, []float32{10, 20, 30, 40}), 2)
+	kernel.ReduceRanks(element.Sum, element.Complex64, ptr(z), pointers([]float32{1, 2, 3, 4}, []float32{10, 20, 30, 40}), 2)
 	if !slices.Equal(z, []float32{11, 22, 33, 44}) {
 		t.Errorf("complex sum %v", z)
 	}
 	bits := make([]uint8, 2)
 	for op, want := range map[element.ReduceOp][]uint8{element.BAnd: {0, 4}, element.BOr: {7, 6}, element.BXor: {7, 2}} {
-		ReduceRanks(op, element.Uint8, ptr(bits), pointers([]uint8{1, 6}, []uint8{6, 4}), 2)
+		kernel.ReduceRanks(op, element.Uint8, ptr(bits), pointers([]uint8{1, 6}, []uint8{6, 4}), 2)
 		if !slices.Equal(bits, want) {
 			t.Errorf("op %d: %v, want %v", op, bits, want)
 		}
@@ -261,12 +262,12 @@ func TestAverageOfRanks(t *testing.T) {
 		}
 		near(t, "float32", everywhere(t, func() []float32 {
 			out := slices.Clone(sources[ranks-1]) // the output is a source
-			ReduceRanks(element.Avg, element.Float32, ptr(out), append(pointers(sources[:ranks-1]...), ptr(out)), n)
+			kernel.ReduceRanks(element.Avg, element.Float32, ptr(out), append(pointers(sources[:ranks-1]...), ptr(out)), n)
 			return out
 		}), want32, 0)
 		near(t, "float64", everywhere(t, func() []float64 {
 			out := make([]float64, n)
-			ReduceRanks(element.Avg, element.Float64, ptr(out), pointers(wide...), n)
+			kernel.ReduceRanks(element.Avg, element.Float64, ptr(out), pointers(wide...), n)
 			return out
 		}), want64, 0)
 	}
@@ -274,21 +275,21 @@ func TestAverageOfRanks(t *testing.T) {
 
 // Many goroutines share one pool, more threads than cores included.
 func TestConcurrentCalls(t *testing.T) {
-	defer SetThreads(1)
-	SetThreads(1)
+	defer kernel.SetThreads(1)
+	kernel.SetThreads(1)
 	x, want := real32(1, 300000), make([]float32, 300000)
-	Unary(Exp, element.Float32, []int{len(x)}, row(want), row(x))
+	kernel.Unary(kernel.Exp, element.Float32, []int{len(x)}, row(want), row(x))
 	for _, threads := range []int{2, 8} {
-		SetThreads(threads)
-		if Threads() != threads {
-			t.Fatalf("%d threads, want %d", Threads(), threads)
+		kernel.SetThreads(threads)
+		if kernel.Threads() != threads {
+			t.Fatalf("%d threads, want %d", kernel.Threads(), threads)
 		}
 		var group sync.WaitGroup
 		for range 6 {
 			group.Go(func() {
 				for range 20 {
 					out := make([]float32, len(x))
-					Unary(Exp, element.Float32, []int{len(x)}, row(out), row(x))
+					kernel.Unary(kernel.Exp, element.Float32, []int{len(x)}, row(out), row(x))
 					if !slices.Equal(out, want) {
 						t.Error("a concurrent call gave something else")
 						return

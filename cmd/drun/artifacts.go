@@ -63,7 +63,7 @@ writes one to a file, or to stdout with --output -.`,
 							continue
 						}
 						if found != nil && found.Kind != a.Kind {
-							return usage("choose one with --kind "+found.Kind+" or --kind "+a.Kind, "run %d has kept several kinds as %q", id, args[1])
+							return usage("choose one with --kind "+found.Kind+" or --kind "+a.Kind, "run %d has several kinds of artifact named %q", id, args[1])
 						}
 						found = a
 					}
@@ -85,7 +85,7 @@ writes one to a file, or to stdout with --output -.`,
 		},
 	}
 	cmd.Flags().Int64Var(&step, "step", 0, "the artifact of step `N` (default: the newest)")
-	cmd.Flags().StringVar(&kind, "kind", "", "the artifact of this `kind`, where several have the name: bytes, text, tensor, image, histogram or table")
+	cmd.Flags().StringVar(&kind, "kind", "", "the artifact of this `kind`, if several have the name: bytes, text, tensor, image, histogram or table")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "write the artifact to a `file`; -: to stdout")
 	cmd.Flags().StringVar(&save, "save", "", "write all artifacts into a `folder`")
 	return cmd

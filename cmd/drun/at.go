@@ -23,9 +23,9 @@ func newAt() *cobra.Command {
 		Short: "Rebuild the state of a run at any step, and prove it",
 		Long: `Rebuilds the state that RUN had at STEP: from the checkpoint of that step or, if there is none, by running
 the captured recipe again from the nearest checkpoint before it, in a temporary home, up to that step. The digest of
-the parameters after each update on the way must be the one that the run recorded; if one is not, the exit code is
+the parameters after each update on the way must be the one that the run recorded; if one differs, the exit code is
 1. --export writes the tensors into a .safetensors or .npz file, as drun checkpoints export does.
-STEP is a step of checkpoint.save, also one that the recipe would have saved between two others; else a step of run.log.`,
+STEP is a step of checkpoint.save, even one that was not saved, or else a step of run.log.`,
 		Example: `  drun at 7 1200
   drun at calm-otter 17 --export weights.safetensors
   drun at last 40 --metric loss`,

@@ -286,8 +286,8 @@ func newTest(dirs *[]string) *cobra.Command {
 		Short: "Run the conformance suite against a plugin",
 		Long: "Runs the suite that every backend must pass, with one process of the plugin for each rank. A backend may add\n" +
 			"numbers in its own order; with --deterministic its results must have the same bits as shm's.\n" +
-			"With --hierarchy it connects two nodes, as in a run over several: the ranks of each share memory, and a process of the\n" +
-			"plugin for each of the node's links carries what goes between them. The results must have the bits of shm then, too.",
+			"With --hierarchy it connects two nodes, as in a run over several: the ranks of each node share memory, and one process\n" +
+			"of the plugin per link carries what goes between the nodes. The results must then have shm's bits, too.",
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, program, err := verified(cmd, args[0], *dirs)

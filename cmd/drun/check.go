@@ -28,13 +28,13 @@ func newCheck() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check RECIPE.star|FOLDER...",
 		Short: "Find faults in recipes without running them",
-		Long: "Reads recipes and the files they load, and runs nothing. Errors are unknown names and attributes,\n" +
+		Long: "Reads recipes and the files they load, without running them. Errors are unknown names and attributes,\n" +
 			"calls whose arguments do not fit, calls that are not allowed at top level, and tensors whose shapes\n" +
 			"cannot fit, as far as the source says what they are. Warnings are\n" +
 			"collectives under a branch or loop that depends on the rank, where some ranks would wait for\n" +
 			"ranks that never come, and parameters that are rebound instead of changed.\n\n" +
-			"Of a folder, every .star file beneath it, less what lies in folders whose names begin with a dot. A file\n" +
-			"without main() is code for others to load there. How many files and findings there are goes to stderr.\n\n" +
+			"In a folder, every .star file beneath it is checked, except in folders whose names begin with a dot; a file without\n" +
+			"main() is then taken for code that others load. The numbers of files and findings go to stderr.\n\n" +
 			"Exit code: 0 no findings, 1 findings, 2 usage (also a recipe that cannot be read).\n" +
 			"--json prints a list of {\"file\", \"line\", \"col\", \"severity\", \"message\"}.",
 		Args: arguments(1, -1),

@@ -21,8 +21,8 @@ func newCompare() *cobra.Command {
 		Use:   "compare RUN RUN…",
 		Short: "Show how runs differ",
 		Long: `Show how runs differ: parameters, seed and ranks, metrics, artifacts, recipe, data files, backend, machine
-and versions. What differs is printed, and how much is the same. Two runs are shown with the lines of their
-recipes that differ. A RUN is an id, a name, or last.`,
+and versions. Prints what differs, and how much is the same; for two runs, also the lines in which their
+recipes differ. A RUN is an id, a name, or last.`,
 		Example: `  drun compare 3 7
   drun compare calm-otter last --all
   drun compare $(drun runs --where 'metrics.acc.last > 0.9' --columns id --json | jq .[].id)`,

@@ -17,8 +17,8 @@ func newData() *cobra.Command {
 		Short: "Print what a file of data holds",
 		Long: `Print what a file of data holds: its format, rows, columns and their types, arrays
 and their shapes, the first rows. It reads what recipes read: CSV, TSV, JSON lines,
-npy, npz, idx, safetensors, PNG, JPEG, tar and text, beneath gzip and zstd too. The
-file is read whole, so one that is damaged is an error that says where.`,
+npy, npz, idx, safetensors, PNG, JPEG, tar and text, also compressed with gzip or zstd.
+The whole file is read, so a damaged file is an error that says where.`,
 		Example: `  drun data train.csv
   drun data weights.safetensors --json`,
 		Args: arguments(1, 1),

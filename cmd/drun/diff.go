@@ -23,10 +23,10 @@ func newDiff() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff RUN RUN",
 		Short: "Why two runs differ: what went in, the first metric, the first operation",
-		Long: `Prints what went into two runs that is not the same (parameters, recipe, data, seed, ranks, backend, machine,
-versions), and the first step and metric at which they differ. With --trace both are run again, in a temporary home, from
-the nearest state that they had in common to that step, and the first operation of the recipe whose result is not the
-same is named with its line and rank. A RUN is an id, a name, or last.`,
+		Long: `Prints which inputs of two runs differ (parameters, recipe, data, seed, ranks, backend, machine,
+versions), and the first step and metric at which the runs differ. With --trace both are run again, in a temporary home, from
+the nearest state that they had in common to that step, and the first operation of the recipe whose result
+differs is named with its line and rank. A RUN is an id, a name, or last.`,
 		Example: `  drun diff 3 7
   drun diff calm-otter last --trace`,
 		Args: arguments(2, 2),

@@ -16,10 +16,10 @@ func newDoc() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doc [NAME]",
 		Short: "Print the reference of the builtins, search it, or write it as pages",
-		Long: "Prints signatures and documentation of what NAME is: a module (dist), a builtin (dist.all_reduce), a type\n" +
-			"(Tensor) or a method. Without a name it lists everything, a line each.\n" +
+		Long: "Prints the signatures and documentation of NAME: a module (dist), a builtin (dist.all_reduce), a type\n" +
+			"(Tensor) or a method. Without a name it lists everything, one per line.\n" +
 			"--search lists the builtins that have all words of a text in their name, signature or documentation, the\n" +
-			"best first. --html writes the reference as pages with a search field, which need no server and no network.",
+			"best match first. --html writes the reference as pages with a search field, which need no server and no network.",
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			flags := cmd.Flags()
@@ -47,7 +47,7 @@ func newDoc() *cobra.Command {
 			return show(cmd, entries, printReference)
 		},
 	}
-	c.Flags().StringVar(&search, "search", "", "list what has all words of `TEXT`, the best first")
+	c.Flags().StringVar(&search, "search", "", "list the builtins that have all words of `TEXT`, the best match first")
 	c.Flags().StringVar(&html, "html", "", "write the reference as pages into the new or empty folder `DIR`")
 	return c
 }

@@ -29,12 +29,12 @@ func newExportRuns() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export RUN…",
 		Short: "Write runs for other tools: CSV, JSON, Parquet, TensorBoard, MLflow",
-		Long: `Writes all points of runs, for other tools. csv and parquet have one row a point, with the columns run, run_name,
+		Long: `Writes all points of runs, for other tools. csv and parquet have one row per point, with the columns run, run_name,
 metric, step, rank, value and time; json is a list of the runs as drun show --json prints them, each with its points.
-CSV and JSON write NaN, Infinity and -Infinity, as texts in JSON; Parquet has them as numbers.
+CSV and JSON write NaN, Infinity and -Infinity (as strings in JSON); Parquet stores them as numbers.
 
 tensorboard makes a new folder (--output) with a folder for each run; TensorBoard keeps 32 bits of a value. mlflow
-adds the runs to the SQLite store that --output names and MLflow has made, in its experiment drun.`,
+adds the runs to the SQLite store that --output names, which MLflow must have made, in its experiment drun.`,
 		Example: `  drun export 3 7 --to csv > runs.csv
   drun export last --to parquet --output last.parquet
   drun export 3 7 --to tensorboard --output events && tensorboard --logdir events
@@ -114,11 +114,11 @@ func newImportRuns() *cobra.Command {
 	var tags []string
 	cmd := &cobra.Command{
 		Use:   "import FILE…",
-		Short: "Enter runs of other tools into the history: MLflow, TensorBoard, CSV",
-		Long: `Enters the runs of other tools into the history: those of an MLflow SQLite store, of TensorBoard's event files (a folder
-stands for all that are beneath it), and of CSV. The content of a file tells what it is. CSV has a heading, and either a row
-for each point, with the columns metric and value, or a column for each metric; step, rank, time, run and run_name are
-columns of either form. A run that has been imported before is left out.`,
+		Short: "Import runs of other tools: MLflow, TensorBoard, CSV",
+		Long: `Imports runs of other tools into the history, from an MLflow SQLite store, from TensorBoard's event files (a folder
+stands for all that are beneath it), and from CSV. The content of a file tells what it is. CSV has a heading, and either a row
+for each point, with the columns metric and value, or a column for each metric; both forms may have the columns step, rank,
+time, run and run_name. A run that has been imported before is skipped.`,
 		Example: `  drun import mlflow.db
   drun import runs/ --tag tensorboard
   drun import curves.csv && drun plot last loss`,

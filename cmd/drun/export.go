@@ -28,9 +28,9 @@ func newExport() *cobra.Command {
 		Use:   "export RUN[@STEP] FILE",
 		Short: "Write the tensors of a checkpoint into a .safetensors or .npz file",
 		Long: `Writes the tensors of a checkpoint, the newest or that of STEP (a number, last or best), into a new file, whose
-name ends in .safetensors or .npz. A tensor is called by the state's key and PyTorch's name in the module, such as
-model.0.weight; those of optimizers are written, too. What is no tensor, such as a number, is left out, and a
-line says what. Tensors that differ between the ranks need --rank.`,
+name ends in .safetensors or .npz. A tensor's name is the state's key and PyTorch's name in the module, such as
+model.0.weight; the tensors of optimizers are written, too. Whatever is not a tensor, such as a number, is left out,
+and a line says what. Tensors that differ between the ranks need --rank.`,
 		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !strings.Contains(args[0], "@") {
@@ -96,7 +96,7 @@ func writeTensors(cmd *cobra.Command, store *checkpoints.Store, k views.Kept, ra
 		return 0, nil, usage("", "%s: %s", path, err)
 	}
 	if len(left) > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "left out, as they are no tensors: %s\n", terminal.Escape(strings.Join(left, ", ")))
+		fmt.Fprintf(cmd.ErrOrStderr(), "left out, as they are not tensors: %s\n", terminal.Escape(strings.Join(left, ", ")))
 	}
 	return written, left, nil
 }

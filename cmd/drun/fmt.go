@@ -25,12 +25,12 @@ func newFmt() *cobra.Command {
 	var f formatting
 	cmd := &cobra.Command{
 		Use:   "fmt FILE.star|FOLDER...",
-		Short: "Lay out recipes in one way",
-		Long: "Writes recipes anew, laid out as buildifier does: the spaces, line breaks and quotes change, what a recipe means does\n" +
-			"not. Prints the names of the files that were changed. Of a folder, every .star file beneath it; - reads stdin and writes\n" +
-			"stdout. -d prints what would change, --check only the names, and both write nothing.\n\n" +
-			"Exit code: 0, or 1 where a file has a mistake in its syntax, or --check or -d found one that would change. The other files\n" +
-			"are laid out all the same. --json prints a list of {\"file\", \"changed\", \"error\"}.",
+		Short: "Format recipes in one standard layout",
+		Long: "Formats recipes as buildifier does: spaces, line breaks and quotes change, but not what a recipe means. Prints the\n" +
+			"names of the files that were changed. A folder stands for every .star file beneath it; - reads stdin and writes\n" +
+			"stdout. -d prints what would change, --check only the names, and neither writes anything.\n\n" +
+			"Exit code: 0, or 1 if a file has a syntax error, or if --check or -d found a file that would change. The other files\n" +
+			"are formatted all the same. --json prints a list of {\"file\", \"changed\", \"error\"}.",
 		Args: arguments(1, -1),
 		RunE: f.run,
 	}

@@ -22,9 +22,9 @@ func newGC() *cobra.Command {
 	return &cobra.Command{
 		Use:   "gc",
 		Short: "Free the bytes of runs in the trash, and those that no checkpoint needs",
-		Long: `Removes the runs in the trash for good, with their checkpoints and the files that they wrote, and what no checkpoint
-needs from the packs in which checkpoints are kept, and says how many bytes that freed. Runs may go on meanwhile; a
-checkpoint that one of them may still restore stays, and its run stays in the trash. Packs in the quarantine stay.`,
+		Long: `Removes the runs in the trash for good, with their checkpoints and the files that they wrote. Frees what no checkpoint
+needs in the packs that hold checkpoints, and says how many bytes it freed. Runs may go on meanwhile; a checkpoint
+that one of them may still restore stays, and its run stays in the trash. Packs in the quarantine stay.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			home := homeOf(cmd)

@@ -31,16 +31,16 @@ type joinFlags struct {
 const masterPort = 29500
 
 func (j *joinFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&j.nodes, "nnodes", "1", "number of nodes; start drun run on each of them. `N or MIN:MAX`: with MIN:MAX nodes may be lost, and come, see --max-restarts")
+	f.StringVar(&j.nodes, "nnodes", "1", "number of nodes; start drun run on each of them. `N or MIN:MAX`: with MIN:MAX nodes may be lost and may join, see --max-restarts")
 	f.IntVar(&j.node, "node-rank", 0, "number of this node, from 0")
 	f.StringVar(&j.meet, "rdzv", "", "`host:port` on which node 0 listens")
 	f.StringVar(&j.host, "master-addr", "", "the `host` of --rdzv")
 	f.IntVar(&j.port, "master-port", masterPort, "the `port` of --rdzv")
-	f.StringVar(&j.id, "rdzv-id", "", "`name` that all nodes of a run give, and those of no other")
+	f.StringVar(&j.id, "rdzv-id", "", "`name` that all nodes of the run give, and no other run's nodes")
 	f.StringVar(&j.backend, "rdzv-backend", "", "c10d: nodes need no --node-rank, the one at whose address they meet is node 0; or static")
 	f.StringVar(&j.conf, "rdzv-conf", "", "`key=value,…` of join_timeout, last_call_timeout and heartbeat_timeout, in seconds, with --nnodes MIN:MAX")
 	f.BoolVar(&j.standalone, "standalone", false, "one node, whatever the environment says")
-	f.BoolVar(&j.elastic, "elastic-world", false, "with --nnodes MIN:MAX: the world has as many ranks as the nodes that are there, and starts again when one comes, as torchrun's")
+	f.BoolVar(&j.elastic, "elastic-world", false, "with --nnodes MIN:MAX: the world has as many ranks as the available nodes provide, and starts again when a node joins, as torchrun's does")
 	f.StringVar(&j.secretFile, "rdzv-secret-file", "", "`file` with the secret that all processes of a run share (default: $DRUN_RDZV_SECRET, or drun/secret in the configuration folder, made at first use)")
 	f.BoolVar(&j.insecure, "insecure", false, "let processes join without a secret; only for closed networks")
 }

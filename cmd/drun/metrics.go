@@ -62,8 +62,8 @@ In JSON, NaN and infinities are the strings "NaN", "Infinity" and "-Infinity".`,
 			})
 		},
 	}
-	cmd.Flags().IntVar(&attempt, "attempt", -1, "print what the attempt with number `N` recorded, also what a later attempt recorded again")
-	cmd.Flags().BoolVar(&lineage, "lineage", false, "print the points of the runs that this one was resumed from, too, up to the checkpoint")
+	cmd.Flags().IntVar(&attempt, "attempt", -1, "print what attempt number `N` recorded, even if a later attempt recorded it again")
+	cmd.Flags().BoolVar(&lineage, "lineage", false, "print also the points of the runs that this one was resumed from, up to the checkpoint")
 	cmd.Flags().BoolVar(&asCSV, "csv", false, "print as CSV")
 	cmd.Flags().IntVar(&points, "points", 0, "print at most `N` points per metric and rank; spikes are kept")
 	return cmd

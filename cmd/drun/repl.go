@@ -24,10 +24,10 @@ func newRepl() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "repl [RECIPE.star]",
 		Short: "Evaluate expressions at a prompt",
-		Long: "A prompt for tensors and all else that recipes have, on one rank. The value of an expression is printed, and is _\n" +
-			"then. A block ends with an empty line. With a recipe, its top level is executed first, and what it defines is there.\n" +
-			"Nothing is recorded. Ctrl-C ends what is computed, or drops the line; Ctrl-D ends the prompt. Tab completes names. Lines\n" +
-			"are kept in $XDG_STATE_HOME/drun/repl (~/.local/state/drun/repl).\n\n" +
+		Long: "A prompt for tensors and everything else that recipes have, on one rank. The value of an expression is printed, and\n" +
+			"is then the value of _. A block ends with an empty line. With a recipe, its top level is executed first, and what it\n" +
+			"defines can be used. Nothing is recorded. Ctrl-C stops the current computation, or drops the line; Ctrl-D ends the\n" +
+			"prompt. Tab completes names. Lines are kept in $XDG_STATE_HOME/drun/repl (~/.local/state/drun/repl).\n\n" +
 			"Statements may also come through a pipe; the exit code is then 1 if one of them failed.",
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {

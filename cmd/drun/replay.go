@@ -23,11 +23,11 @@ func newReplay() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay RUN",
 		Short: "Run a recorded run again, and compare the bits",
-		Long: `Runs the recipe that the history has captured with RUN again, in a temporary home, with the
+		Long: `Runs again the recipe that the history has captured with RUN, in a temporary home, with the
 same parameters, seed, ranks and backend, and compares all metrics that are exact, the digests of the
 parameters after each update, and what the recipe kept (drun artifacts), bit for bit. Data files that have changed since are named before it starts.
 The first difference is printed with its step, metric and both values, and the exit code is 1.
-RUN is an id, a name, or last. Of a run that did not end well, what it recorded is compared.`,
+RUN is an id, a name, or last. If the run did not finish successfully, what it recorded is compared.`,
 		Example: `  drun replay last
   drun replay 7 --json`,
 		Args: arguments(1, 1),

@@ -18,7 +18,7 @@ func newRm() *cobra.Command {
 		Short: "Move runs to the trash, or out of it",
 		Long: `Moves runs to the trash: no command shows them any more, except drun runs --trash and drun sql. They keep their
 checkpoints and their names until drun gc, which removes them for good. --undo takes runs out of the trash.
-A run that is running is refused. Runs that were resumed from one that is moved are named.`,
+A run that is still running is refused. Runs that were resumed from one of the moved runs are named.`,
 		Example: `  drun rm 7 calm-otter
   drun runs --trash
   drun rm --undo calm-otter

@@ -46,14 +46,14 @@ func newRun() *cobra.Command {
 	}
 	f := cmd.Flags()
 	addRecipeFlags(f, &o, &nproc)
-	f.BoolVar(&o.KeepSecrets, "keep-secrets", false, "record the values of parameters whose names have the word key, token, password or secret")
+	f.BoolVar(&o.KeepSecrets, "keep-secrets", false, "record the values of parameters whose names contain the word key, token, password or secret")
 	f.StringVar(&o.Name, "name", "", "name of the run (default: two words)")
 	f.StringArrayVar(&o.Tags, "tag", nil, "label of the run (repeatable)")
 	f.StringVar(&o.Resume, "resume", "", "continue from a checkpoint, `RUN[@STEP or @best]`, or with weights from FILE.safetensors or .npz; auto: continue the run that --name names, or begin it")
-	f.BoolVar(&o.Reuse, "reuse", false, "if a finished run has the same recipe, parameters, seed, ranks and data, give that instead of running again")
+	f.BoolVar(&o.Reuse, "reuse", false, "if a finished run has the same recipe, parameters, seed, ranks and data, return that run instead of running again")
 	f.StringVar(&o.RankOutput, "rank-output", "all", "whose output to show: all, none, or `ranks` such as 0 or 0,4-7; the history keeps all")
 	f.IntVar(&o.Keep, "keep", 0, "keep the newest `N` checkpoints of the run and the best, and remove the others (default: keep all)")
-	f.IntVar(&o.MaxRestarts, "max-restarts", 0, "how often all ranks start again, from the newest checkpoint, after one has failed or was lost")
+	f.IntVar(&o.MaxRestarts, "max-restarts", 0, "how many times all ranks start again, from the newest checkpoint, after one has failed or was lost")
 	f.DurationVar(&o.Grace, "grace", defaultGrace, "time that a recipe with run.should_stop has to end by itself after a signal")
 	join.add(f)
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {

@@ -37,8 +37,8 @@ func newRuns() *cobra.Command {
 --where takes a Starlark expression over id name status recipe started seconds world_size
 backend seed tags error parent params.X metrics.X. A metric has .last .min .max .first .count;
 a name with other characters is written metrics["val/acc"]. started is UTC as text, such as
-"2026-01-02T15:04:05.000000Z", which compares as text. A part of the expression whose name a
-run has not is neither true nor false, and a comparison with NaN is false, except !=.
+"2026-01-02T15:04:05.000000Z", which compares as text. A part of the expression with a name that a
+run lacks is neither true nor false, and a comparison with NaN is false, except !=.
 
 --sort takes such an expression, too: the smallest comes first, and with a minus before it the
 largest. Runs without a value come last. --columns takes several, separated by commas; without it a

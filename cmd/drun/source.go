@@ -17,8 +17,8 @@ func newSource() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "source RUN [FILE…]",
 		Short: "Print the recipe of a run, and what it loaded",
-		Long: `Prints the recipe that a run was made of and every file that it loaded, as they were then; or those files that are
-named. Several files have a line with the name before each; one alone is printed as it was, byte by byte, except that
+		Long: `Prints the recipe of a run and every file that it loaded, as they were then, or only the files that are
+named. Several files have a line with the name before each; a single file is printed as it was, byte by byte, except that
 a terminal is shown control characters as \x1b. --diff RUN prints the lines in which another run's files differ.`,
 		Example: `  drun source 7
   drun source 7 recipe.star > recipe.star

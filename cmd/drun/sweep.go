@@ -29,13 +29,13 @@ func newSweep() *cobra.Command {
 		Use:   "sweep RECIPE.star",
 		Short: "Run a recipe with many combinations of parameters",
 		Long: `Runs a recipe once for each combination of the values that -p gives, as -p lr=0.1,0.01 -p batch=32,64, and prints a
-table of all at the end. With --random N it draws N combinations, from lists and from ranges: -p lr=1e-4..1e-1:log
+table of all runs at the end. With --random N it draws N combinations, from lists and from ranges: -p lr=1e-4..1e-1:log
 draws floats evenly on a logarithmic scale, -p layers=1..8 whole numbers. A comma within a value is written \,; those
 within a list, as in -p 'widths=[64,64],[128]', need no backslash.
 
 A combination that has a finished run with the same recipe, seed, ranks and data is not run again, so a sweep that was
-interrupted goes on with the same command. One that fails does not stop the others. What the ranks print is in
-drun logs. --plan only says what would run.
+interrupted goes on with the same command. If a run fails, the others go on. drun logs has what the ranks print.
+--plan only says what would run.
 
 With --early-stop METRIC a run that has logged some points of the metric is compared with those of the combinations before
 it at the same number of points, and ended unless it is among the best third; then at 3 times as many points, and so on
@@ -62,11 +62,11 @@ are when it is repeated; one with other combinations or settings runs again thos
 	f.Lookup("seed").Usage = "seed of all runs, and of the draws of --random"
 	f.StringArrayVar(&o.Tags, "tag", nil, "label of the runs (repeatable)")
 	f.IntVar(&o.Keep, "keep", 0, "keep the newest `N` checkpoints of each run and the best (default: keep all)")
-	f.IntVar(&o.MaxRestarts, "max-restarts", 0, "how often all ranks of a run start again, after one has failed or was lost")
+	f.IntVar(&o.MaxRestarts, "max-restarts", 0, "how many times all ranks of a run start again, after one has failed or was lost")
 	f.DurationVar(&o.Grace, "grace", defaultGrace, "time that a recipe with run.should_stop has to end by itself after a signal")
 	f.IntVar(&s.random, "random", 0, "draw `N` combinations instead of running all")
 	f.IntVar(&s.jobs, "jobs", 1, "runs at a time")
-	f.StringVar(&s.early, "early-stop", "", "end runs early whose `METRIC` is large beside that of others; -METRIC: small")
+	f.StringVar(&s.early, "early-stop", "", "end runs early whose `METRIC` is large compared with that of others; -METRIC: small")
 	f.IntVar(&s.first, "early-stop-after", 1, "points of the metric of rank 0 at which runs are compared first; then after 3, 9, 27, … times as many")
 	f.BoolVar(&s.plan, "plan", false, "say what would run, and run nothing")
 	f.StringVar(&s.sort, "sort", "", "sort the table by the expression `KEY`, as drun runs does")

@@ -27,10 +27,10 @@ func newTests() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test RECIPE.star|FOLDER...",
 		Short: "Run the tests of recipes: their functions test_*",
-		Long: `Calls each function of a recipe whose name begins with test_, without arguments, in a run of its own: fresh processes,
-on each of the numbers of ranks that --ranks gives, in a temporary home, so that the history has none of it. A test
-passes if the function returns on every rank. The module testing has what tests need (drun doc testing). Of a folder,
-the tests of every .star file beneath it.
+		Long: `Calls each function of a recipe whose name begins with test_, without arguments, in a run of its own: with fresh
+processes, once for each number of ranks in --ranks, in a temporary home, so that nothing is recorded in the history. A test
+passes if the function returns on every rank. The module testing has what tests need (drun doc testing). A folder stands
+for every .star file beneath it.
 
 Exit code: 0 all passed, 1 some failed, 2 there are none. --json prints a list of {"file", "line", "test", "ranks", "ok",
 "seconds", "error", "output"}.`,

@@ -63,7 +63,7 @@ func helpTopics() []*cobra.Command {
   DRUN_PLUGIN_PATH     folders of plugins, separated by colons; --plugin-dir comes first
   PATH                 where plugins are looked for last
   DRUN_KERNEL          forces one form of the kernels: scalar, avx2, avx512, avx512bf16, amx or neon
-  DRUN_PLAN            off: memory of tensors that nobody has is not kept for the next ones
+  DRUN_PLAN            off: memory of tensors that are no longer used is not kept for the next ones
   NO_COLOR             when set, no colours and no progress bars
   TERM, XDG_CONFIG_HOME, XDG_STATE_HOME, HOME  with their usual meaning
   GOGC                 Go's garbage collector, in workers
@@ -89,7 +89,7 @@ Several processes (docs/nodes.md); flags override these:
 Backends:
 
   DRUN_HIERARCHY       off: the backend alone carries the collectives, also within the nodes;
-                       a number: so many ranks of each node are connected with others (default 4)
+                       a number: that many ranks of each node are connected to other nodes (default 4)
   DRUN_GLOO_INTERFACE  network interface of gloo; GLOO_SOCKET_IFNAME after it
   DRUN_NCCL_LIB, DRUN_CUDA_LIB  where nccl's libraries are; unset, drun searches for them, also in
   CONDA_PREFIX, VIRTUAL_ENV

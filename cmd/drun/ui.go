@@ -29,7 +29,7 @@ func newUI() *cobra.Command {
 		Use:   "ui [RUN…]",
 		Short: "Show the history as pages for a browser",
 		Long: `Serves pages that show the history, live while runs go on, until SIGINT or SIGTERM. It prints an address with a
-token, which lets one browser in; once it is used, the address for the next one is printed. The pages only read, and fetch
+token, which admits one browser; once it is used, the address for the next one is printed. The pages only read, and fetch
 nothing from elsewhere. --export writes the pages of all runs, or of those named, as files for a report. Other machines can reach them only with --host; the connection is then not encrypted.`,
 		Example: `  drun ui
   drun ui --port 8080 --open

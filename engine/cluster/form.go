@@ -327,7 +327,7 @@ func (j *Joining) admit(m *Member, own *Hello, taken func(index int) *Hello) (ok
 		if other := taken(m.Index); m.PID == own.PID && m.Machine == own.Machine {
 			refused = nil // it looked for another first, and found itself
 		} else if m.Index == 0 || other != nil {
-			refused = refuse("there are two of %s: %s has come before", m.Noun(), cmp.Or(other, own).Who())
+			refused = refuse("there are two of %s: %s came first", m.Noun(), cmp.Or(other, own).Who())
 			if m.Index == 0 && j.took {
 				refused = refuse("%s, which was started without --node-rank on the machine of the address, came first and leads the run: give every node of the run a number, or none", own.Who())
 			}
@@ -373,7 +373,7 @@ func (h *Hello) accepts(other *Hello) error {
 		return err
 	}
 	if other.Index < 1 || other.Index >= other.Count && !other.Spare || other.Procs < 1 {
-		return exit.Errorf(exit.Usage, "%s of %d, with %d ranks, cannot be", other.Who(), other.Count, other.Procs)
+		return exit.Errorf(exit.Usage, "%s of %d, with %d ranks, is impossible", other.Who(), other.Count, other.Procs)
 	}
 	return nil
 }

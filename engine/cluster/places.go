@@ -17,7 +17,7 @@ func (c *Cluster) assignPlaces(own *Hello, maxRanks int) error {
 	for _, m := range all {
 		machines = append(machines, m.Machine)
 		if m.Procs > maxRanks {
-			return exit.Errorf(exit.Usage, "%s of %d, with %d ranks, cannot be", m.Who(), m.Count, m.Procs)
+			return exit.Errorf(exit.Usage, "%s of %d, with %d ranks, is impossible", m.Who(), m.Count, m.Procs)
 		}
 		procs = append(procs, m.Procs)
 		world += m.Procs

@@ -45,6 +45,6 @@ func (j *joining) look() *engine.Failure {
 		return nil
 	}
 	return &engine.Failure{Rank: rank, Code: exit.Timeout, When: board.Now(),
-		Message: fmt.Sprintf("it has not joined the others, and shown no life for %v", j.limit),
-		Hint:    "its process may have been stopped (SIGSTOP, a debugger), or the machine may have no time for it"}
+		Message: fmt.Sprintf("it has not joined the others, and has shown no sign of life for %v", j.limit),
+		Hint:    "its process may have been stopped (SIGSTOP, a debugger), or the machine may be too busy to run it"}
 }

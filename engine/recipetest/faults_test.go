@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -108,7 +109,7 @@ func (r round) run(t *testing.T) time.Duration {
 		t.Error("the run ended before the fault")
 	}
 	ready.Wait()
-	for _, problem := range append(r.check(result, took), before.leaks(t, pids)...) {
+	for _, problem := range slices.Concat(r.check(result, took), left(pids), before.leaks(t)) {
 		t.Error(problem)
 	}
 	left, err := os.ReadDir(temp)

@@ -38,15 +38,20 @@ func list(t *testing.T, dir string) []string {
 	return names
 }
 
-// leaks lists what a run with these processes left behind: processes, shared memory
-// (which has no name, only mappings), files and sockets.
-func (s state) leaks(t *testing.T, pids []int) (problems []string) {
-	t.Helper()
+// left lists those processes of a run that it left behind.
+func left(pids []int) (problems []string) {
 	for _, pid := range pids {
 		if syscall.Kill(pid, 0) == nil {
 			problems = append(problems, fmt.Sprintf("process %d is left", pid))
 		}
 	}
+	return problems
+}
+
+// leaks lists what runs left behind, all of which are over: processes, shared memory
+// (which has no name, only mappings), files and sockets.
+func (s state) leaks(t *testing.T) (problems []string) {
+	t.Helper()
 	for _, pid := range children(t) {
 		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if err == nil {

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"text/tabwriter"
 
@@ -14,6 +15,7 @@ import (
 type matrix struct {
 	rows    []string
 	columns []string
+	mu      sync.Mutex // guards cells
 	cells   map[[2]string]string
 	partial bool // -run selects some cells: the others are not required
 }
@@ -39,6 +41,8 @@ func (m *matrix) want(c chunk.Chunk, backend string, ranks int) {
 			*list = append(*list, at[i])
 		}
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.cells[at] = "missing"
 }
 
@@ -47,6 +51,8 @@ func (m *matrix) result(c chunk.Chunk, backend string, ranks int, ok bool) {
 	if ok {
 		word = "ok"
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.cells[cell(c, backend, ranks)] = word
 }
 

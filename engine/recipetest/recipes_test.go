@@ -97,7 +97,7 @@ func onPlugin(t *testing.T, name, missing string, files ...string) {
 		t.Skip(missing)
 	}
 	recipes := "testdata"
-	if os.Getenv("DRUN_TEST_RECIPES") != "all" {
+	if !whole {
 		recipes = t.TempDir()
 		if err := os.CopyFS(recipes+"/files", os.DirFS("testdata/files")); err != nil {
 			t.Fatal(err)

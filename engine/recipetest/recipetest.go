@@ -1,5 +1,5 @@
 // Package recipetest runs chunked recipe files on real ranks, each chunk on every
-// backend and at every world size that it names, and prints the outcomes as a
+// backend and at the world sizes that it names (see sizes), and prints the outcomes as a
 // matrix, in which a cell that did not run is a failure. The tests of a builtin are
 // one file in testdata.
 //
@@ -15,11 +15,13 @@
 //	# params: a=1 b=2         -p
 //	# deterministic: yes      --deterministic
 //	# restarts: 1             --max-restarts
+//	# alone: yes              it measures time, so no other recipe runs beside it
+//
+// The recipes of a file run side by side, and what they left behind is looked for when all are over.
 package recipetest
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,23 +46,33 @@ func Main(m *testing.M, plugins ...worker.Starter) {
 	os.Exit(m.Run())
 }
 
-var allSizes = flag.Bool("all-sizes", false, "run recipes on plugins at every world size that they name, not only at one")
+// whole is whether each recipe runs on a backend at every world size that it names.
+var whole = os.Getenv("DRUN_TEST_RECIPES") == "all"
 
-// sizes are the world sizes at which a chunk runs on a backend. Plugins need one more
-// process for each rank, so a plugin runs at one size only: 4 ranks or else the
-// largest, but never 1.
-func sizes(s setting, backend string) []int {
-	largest := slices.Max(s.ranks)
+// sizes are the world sizes at which the i-th chunk of a file runs on a backend. In shared memory the chunks of a file
+// take turns with the sizes that they name: each runs at one above 1, and every third at 1 too. Plugins need one more
+// process for each rank, so they never run at 1, and at most at 4 where a chunk names such a size.
+func sizes(s setting, i int, backend string) []int {
+	alone, several := []int(nil), []int(nil)
+	for _, n := range s.ranks {
+		if n == 1 {
+			alone = []int{1}
+		} else {
+			several = append(several, n)
+		}
+	}
 	switch {
-	case backend == "shm", *allSizes:
-		return s.ranks
-	case largest == 1:
+	case backend != "shm" && len(several) == 0:
 		return nil
+	case whole || len(s.ranks) == 1:
+		return s.ranks
+	case backend != "shm" && slices.Min(several) <= 4:
+		several = slices.DeleteFunc(several, func(n int) bool { return n > 4 })
 	}
-	if i := slices.Index(s.ranks, 4); i >= 0 {
-		return []int{4}
+	if backend != "shm" || i%3 != 0 {
+		alone = nil
 	}
-	return []int{largest}
+	return append(alone, several[i%len(several)])
 }
 
 // Run runs every chunk of the .star files in dir on the backends.
@@ -81,20 +93,31 @@ func Run(t *testing.T, dir string, backends ...string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range chunks {
-			s, err := settings(c)
-			if err != nil {
-				t.Fatalf("%s: %s: %v", file, c.Name, err)
-			}
-			for _, backend := range backends {
-				for _, ranks := range sizes(s, backend) {
-					m.want(c, backend, ranks)
-					t.Run(fmt.Sprintf("%s/%s/%s-%d", strings.TrimSuffix(c.File, ".star"), c.Name, backend, ranks), func(t *testing.T) {
-						m.result(c, backend, ranks, runCell(t, dir, home, c, s, backend, ranks))
-					})
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".star"), func(t *testing.T) {
+			before := snapshot(t)
+			t.Cleanup(func() { // once all cells of the file are over
+				for _, problem := range before.leaks(t) {
+					t.Error(problem)
+				}
+			})
+			for i, c := range chunks {
+				s, err := settings(c)
+				if err != nil {
+					t.Fatalf("%s: %s: %v", file, c.Name, err)
+				}
+				for _, backend := range backends {
+					for _, ranks := range sizes(s, i, backend) {
+						m.want(c, backend, ranks)
+						t.Run(fmt.Sprintf("%s/%s-%d", c.Name, backend, ranks), func(t *testing.T) {
+							if !s.alone {
+								t.Parallel()
+							}
+							m.result(c, backend, ranks, runCell(t, dir, home, c, s, backend, ranks))
+						})
+					}
 				}
 			}
-		}
+		})
 	}
 	m.print(t)
 }
@@ -104,7 +127,6 @@ const startsAtMost = 3 * time.Second
 
 // runCell runs a chunk once and reports whether it met the chunk's expectations.
 func runCell(t *testing.T, dir, home string, c chunk.Chunk, s setting, backend string, ranks int) bool {
-	before := snapshot(t)
 	folder := t.TempDir()
 	if err := os.CopyFS(folder, os.DirFS(filepath.Join(dir, "files"))); err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
@@ -123,7 +145,7 @@ func runCell(t *testing.T, dir, home string, c chunk.Chunk, s setting, backend s
 	})
 	took := time.Since(start)
 	got := outcome{err: err, result: result}
-	for _, problem := range append(got.check(c, s), before.leaks(t, pids)...) {
+	for _, problem := range append(got.check(c, s), left(pids)...) {
 		t.Error(problem)
 	}
 	limit := s.within

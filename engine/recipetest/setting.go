@@ -20,6 +20,7 @@ type setting struct {
 	params     []string
 	ordered    bool
 	restarts   int
+	alone      bool
 }
 
 func settings(c chunk.Chunk) (s setting, err error) {
@@ -47,6 +48,8 @@ func settings(c chunk.Chunk) (s setting, err error) {
 			s.ordered = value == "yes"
 		case "restarts":
 			s.restarts, err = strconv.Atoi(value)
+		case "alone":
+			s.alone = value == "yes"
 		case "params":
 			s.params = strings.Fields(value)
 		default:

@@ -29,7 +29,7 @@ func (e *hungError) Error() string {
 func (e *hungError) ExitCode() exit.Code { return exit.Storage }
 
 func (e *hungError) Hint() string {
-	return "look after the disk beneath it (dmesg, df), or choose another place with --home DIR or $DRUN_HOME"
+	return "check the disk beneath it (dmesg, df), or choose another place with --home DIR or $DRUN_HOME"
 }
 
 // IsHung tells whether an error says that a disk does not answer: work for it may still be under way.

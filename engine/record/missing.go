@@ -36,7 +36,7 @@ func unlisted(had []history.Checkpoint, list []checkpoints.Info) (missing []hist
 
 // MissingError says that a checkpoint is missing.
 func MissingError(home, run string, step int64) error {
-	return exit.WithHint(exit.Errorf(exit.Storage, "%s@%d is in the history, but not in %s: that is damaged or another one, or a removal was cut short", run, step, filepath.Join(home, "checkpoints.db")),
+	return exit.WithHint(exit.Errorf(exit.Storage, "%s@%d is in the history, but not in %s: that file is damaged or was replaced, or a removal was cut short", run, step, filepath.Join(home, "checkpoints.db")),
 		"put the right checkpoints.db back, or let drun gc take what is missing out of the history")
 }
 

@@ -53,7 +53,7 @@ func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Pa
 		r.Bundle.Sources = append(r.Bundle.Sources, engine.Source{Path: s.Path, SHA256: hex.EncodeToString(sum[:]), Content: s.Content})
 	}
 	if d.Backend == FileBackend {
-		return nil, exit.Errorf(exit.Usage, "run %d %s was made of a file of weights, and has no recipe", d.ID, d.Name)
+		return nil, exit.Errorf(exit.Usage, "run %d %s was made from a file of weights, and has no recipe", d.ID, d.Name)
 	}
 	if r.Bundle.Main == "" {
 		return nil, exit.Errorf(exit.Usage, "run %d %s cannot be repeated: the history has no recipe of it", d.ID, d.Name)

@@ -33,8 +33,8 @@ type ancestor struct {
 	uid, name string
 }
 
-// Foresee is an error where Open would fail, by what the user has named: a name that a run has, or a run to resume that there is
-// not. So it is told before other nodes are waited for.
+// Foresee returns the error that Open would return for what the user has named: a name that a run has, or a run to resume that
+// does not exist. So it is reported before the run waits for other nodes.
 func Foresee(c Config) error {
 	if c.Resume == Auto || c.Replay != nil {
 		return nil
@@ -154,7 +154,7 @@ func ancestors(db *history.DB, run history.Summary) (line []ancestor, err error)
 	seen := map[int64]bool{}
 	for {
 		if seen[run.ID] {
-			return nil, exit.Errorf(exit.Storage, "history.db is damaged: runs.parent of run %d: the run comes from itself", run.ID)
+			return nil, exit.Errorf(exit.Storage, "history.db is damaged: runs.parent of run %d: the run is its own ancestor", run.ID)
 		}
 		seen[run.ID] = true
 		line = append(line, ancestor{run.ID, run.UID, run.Name})

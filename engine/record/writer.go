@@ -180,9 +180,9 @@ func (w *writer) put(b *history.Batch) error {
 	first := w.run.Spooled() == ""
 	err := bounded(w.home, w.atMost, w.hurry, func() error { return w.run.Spool(b) })
 	if err == nil && first && history.IsNewer(why) {
-		w.say(fmt.Sprintf("drun: %s: what the run records from now on is in %s, which the next command of the newer drun enters", why, w.run.Spooled()))
+		w.say(fmt.Sprintf("drun: %s: what the run records from now on is in %s, from where the newer drun's next command that writes takes it", why, w.run.Spooled()))
 	} else if err == nil && first {
-		w.say(fmt.Sprintf("drun: the history takes nothing now, locked by another process or on a slow disk: what the run records is in %s until it does", w.run.Spooled()))
+		w.say(fmt.Sprintf("drun: the history cannot be written now (locked by another process, or on a slow disk): what the run records is in %s until then", w.run.Spooled()))
 	}
 	return err
 }
@@ -220,7 +220,7 @@ func (w *writer) next(end written) {
 	case end.err != nil || end.more || w.run.Spooled() != "":
 		w.unspool()
 	default:
-		w.say("drun: the history is free again, and has all that the run recorded")
+		w.say("drun: the history can be written again, and has all that the run recorded")
 	}
 }
 

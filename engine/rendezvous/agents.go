@@ -81,7 +81,7 @@ func dialAgent(ctx context.Context, address, secret string) (net.Conn, error) {
 	case err == nil:
 		err = k.SetDeadline(time.Time{})
 	case errors.As(err, new(tls.RecordHeaderError)), errors.As(err, &alert) && alert.Op == "remote error", errors.Is(err, io.ErrUnexpectedEOF):
-		err = &RefusedError{address, "what listens there does not speak as this drun: another program, or another release"}
+		err = &RefusedError{address, "what listens there does not speak this drun's protocol: it is another program, or another release"}
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		err = &RefusedError{address, "what listens there does not wait for other processes of a run"}
 	}

@@ -54,7 +54,7 @@ func Backends(name string) (numbered bool, err error) {
 	case "static", "":
 		return true, nil
 	}
-	return false, fmt.Errorf("%q is none of c10d and static: node 0 of a run serves the rendezvous itself, and drun uses no other service", name)
+	return false, fmt.Errorf("%q is neither c10d nor static: node 0 of a run serves the rendezvous itself, and drun uses no other service", name)
 }
 
 // Procs reads how many ranks a node starts, as torchrun's --nproc-per-node: a number, cpu for one on each core, gpu
@@ -62,7 +62,7 @@ func Backends(name string) (numbered bool, err error) {
 func Procs(text string) (int, error) {
 	switch gpus := gpus(); {
 	case text == "gpu" && gpus == 0:
-		return 0, errors.New("there is no GPU of NVIDIA here, or CUDA_VISIBLE_DEVICES hides them")
+		return 0, errors.New("there is no NVIDIA GPU here, or CUDA_VISIBLE_DEVICES hides it")
 	case text == "gpu", text == "auto" && gpus > 0:
 		return gpus, nil
 	case text == "auto", text == "cpu":
@@ -70,7 +70,7 @@ func Procs(text string) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
-		return 0, fmt.Errorf("%q is none of a number of ranks, auto, cpu and gpu", text)
+		return 0, fmt.Errorf("%q is not a number of ranks, auto, cpu or gpu", text)
 	}
 	return n, nil
 }

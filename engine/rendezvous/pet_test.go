@@ -31,7 +31,7 @@ func TestPET(t *testing.T) {
 		{"PET_NNODES=2:1", true, Nodes{}, "PET_NNODES is \"2:1\": 2 are more than 1"},
 		{"PET_NNODES=0:2", true, Nodes{}, "the number of nodes must be from 1"},
 		{"PET_NNODES=1:x", true, Nodes{}, "want a number of nodes, or MIN:MAX"},
-		{"PET_NNODES=2 PET_RDZV_BACKEND=etcd", true, Nodes{}, "PET_RDZV_BACKEND \"etcd\" is none of c10d and static"},
+		{"PET_NNODES=2 PET_RDZV_BACKEND=etcd", true, Nodes{}, "PET_RDZV_BACKEND \"etcd\" is neither c10d nor static"},
 		{"PET_NPROC_PER_NODE=0", true, Nodes{}, "a node has at least 1 rank"},
 		{"PET_NNODES=2 PET_MASTER_ADDR=a", true, Nodes{}, "PET_NODE_RANK is not set"},
 		{"PET_NNODES=2 PET_NODE_RANK=2 PET_MASTER_ADDR=a", true, Nodes{}, "PET_NODE_RANK is \"2\": want a whole number from 0 to 1"},

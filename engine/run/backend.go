@@ -73,7 +73,7 @@ func (p *plan) overNetwork() error {
 		if trusted, err := host.Check(p.Home, found); err != nil {
 			return err
 		} else if !trusted && !found.Named {
-			return exit.WithHint(exit.Errorf(exit.Backend, "%s", "ranks on several nodes need a backend for networks, and the plugin "+name+" was found only in $PATH ("+found.Path+"), from where none is taken unasked"),
+			return exit.WithHint(exit.Errorf(exit.Backend, "%s", "ranks on several nodes need a backend for networks, and the plugin "+name+" was found only in $PATH ("+found.Path+"), from where drun takes a plugin only if it is named or trusted"),
 				"use --backend "+name+", or once: drun backends trust "+name)
 		}
 		p.Backend, p.plugin = name, found

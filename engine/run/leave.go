@@ -57,7 +57,7 @@ func (c *coordinator) leave(rank int, m *engine.Leave) {
 func (c *coordinator) unreceived(lost []board.Lost) *engine.Failure {
 	first, what := lost[0], ""
 	if n := len(lost) - 1; n > 0 {
-		what = fmt.Sprintf("; so it was with %d other senders, receivers or tags", n)
+		what = fmt.Sprintf("; the same happened with %d other senders, receivers or tags", n)
 	}
 	f := &engine.Failure{Rank: first.From, Code: exit.Mismatch, When: board.Now(), Lasts: true,
 		Hint: "each dist.send and isend needs a recv, irecv or recv_any on the other rank, with the same tag and group"}

@@ -29,13 +29,13 @@ func (p *plan) elastic() *cluster.Elastic {
 func (c *coordinator) join(m *cluster.Member) {
 	ok, err := c.cluster.Admit(m, c.named, len(c.waiting))
 	if err != nil {
-		c.record.Say("drun: a node that has come cannot take part: " + err.Error())
+		c.record.Say("drun: a node that has joined cannot take part: " + err.Error())
 	}
 	if !ok {
 		return
 	}
 	c.waiting = append(c.waiting, m)
-	c.record.Say(fmt.Sprintf("drun: %s has come; the ranks use it when they start again", m.Who()))
+	c.record.Say(fmt.Sprintf("drun: %s has joined; the ranks use it when they start again", m.Who()))
 	there := 0
 	for _, p := range c.peers {
 		if !p.lost {
@@ -44,7 +44,7 @@ func (c *coordinator) join(m *cluster.Member) {
 	}
 	if c.elastic().Resize && there < c.Join.Count && c.board != nil && c.ended.IsZero() {
 		c.grows = true
-		c.fail(&engine.Failure{Rank: board.Observer, Code: exit.RankLost, When: board.Now(), Message: fmt.Sprintf("%s has come: all ranks start again, with its own", m.Who())})
+		c.fail(&engine.Failure{Rank: board.Observer, Code: exit.RankLost, When: board.Now(), Message: fmt.Sprintf("%s has joined: all ranks start again, including its own", m.Who())})
 	}
 }
 
@@ -95,7 +95,7 @@ func (c *coordinator) regroup() error {
 			said = true
 		}
 		if time.Now().After(end) {
-			return exit.WithHint(exit.Errorf(exit.RankLost, "--nnodes %s needs %d nodes, and within %v none came beside %s", c.Join.Nodes(), e.Min, e.JoinTimeout, c.placed()),
+			return exit.WithHint(exit.Errorf(exit.RankLost, "--nnodes %s needs %d nodes, and within %v none joined besides %s", c.Join.Nodes(), e.Min, e.JoinTimeout, c.placed()),
 				fmt.Sprintf("the run can go on from its newest checkpoint: start it again on all nodes with --resume auto --name %s", c.record.Name()))
 		}
 		look := make(chan error, 1)

@@ -217,7 +217,7 @@ func TestLockedHistory(t *testing.T) {
 		if err != nil || r.Code != 0 {
 			t.Fatalf("%+v, %v", r, err)
 		}
-		if !strings.Contains(errs, "locked by another process") || !strings.Contains(errs, "free again") {
+		if !strings.Contains(errs, "locked by another process") || !strings.Contains(errs, "can be written again") {
 			t.Errorf("it said %q", errs)
 		}
 		complete(t, home)

@@ -227,7 +227,7 @@ func (w *worker) meetNode(world *distributed.World) error {
 
 // noHost says that this is drun itself.
 var noHost = exit.Last(exit.WithHint(exit.Errorf(exit.Backend, "this program cannot start plugins: drun-plugin-host, which can, was not found"),
-	"it belongs beside drun, of the same build: make build puts it there"))
+	"it belongs beside drun, and must be from the same build: make build puts it there"))
 
 // joinLimit is how long opening a backend may take, however short the
 // collectives' own limit is: a program starts, and a machine may be busy.
