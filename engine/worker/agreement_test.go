@@ -249,8 +249,8 @@ func runRanks(t *testing.T, n int, dir, source string) []*engine.Failure {
 	failures := make([]*engine.Failure, n)
 	ctx, stop := context.WithTimeout(t.Context(), bound) // a pair that hangs is told by its name
 	defer stop()
-	var wg sync.WaitGroup
-	for rank := range n {
+	workers, comms := make([]*worker, n), make([]collective.Comm, n)
+	for rank := range n { // all are open before the first begins: a failure here closes them
 		w := &worker{job: &engine.Job{Recipe: "recipe"}, ctx: ctx}
 		w.job.Place.Rank = rank
 		if w.board, err = board.Open(disttest.Dup(t, file), rank); err != nil {
@@ -261,10 +261,15 @@ func runRanks(t *testing.T, n int, dir, source string) []*engine.Failure {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer comm.Close()
+		closing := &closesGroups{Comm: comm}
+		defer closing.Close()
+		workers[rank], comms[rank] = w, closing
+	}
+	var wg sync.WaitGroup
+	for rank, w := range workers {
 		wg.Go(func() {
 			w.board.SetState(collective.Running)
-			err := w.executeWith(comm, n, dir, source)
+			err := w.executeWith(comms[rank], n, dir, source)
 			if err != nil {
 				w.abort(err)
 				failures[rank] = w.failure(err)
@@ -275,6 +280,28 @@ func runRanks(t *testing.T, n int, dir, source string) []*engine.Failure {
 	}
 	wg.Wait()
 	return failures
+}
+
+// closesGroups closes its groups with itself, as the end of a rank's process does.
+type closesGroups struct {
+	*shm.Comm
+	groups []collective.Comm
+}
+
+func (c *closesGroups) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
+	comm, err := c.Comm.Split(ctx, group)
+	if made, ok := comm.(*shm.Comm); ok && made != nil {
+		comm = &closesGroups{Comm: made}
+		c.groups = append(c.groups, comm)
+	}
+	return comm, err
+}
+
+func (c *closesGroups) Close() error {
+	for _, g := range c.groups {
+		_ = g.Close()
+	}
+	return c.Comm.Close()
 }
 
 func (w *worker) executeWith(comm collective.Comm, n int, dir, source string) error {
