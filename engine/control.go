@@ -13,6 +13,7 @@ import (
 
 	"drun/engine/board"
 	"drun/engine/rendezvous"
+	"drun/history"
 	"drun/internal/exit"
 
 	"github.com/fxamacker/cbor/v2"
@@ -85,10 +86,8 @@ const TargetStep = -1 << 62
 
 // Plugin is the program of a backend, as the agent found it.
 type Plugin struct {
-	Name   string
-	Path   string
-	SHA256 string
-	Mark   string // tells a change since the checksum was taken
+	history.Plugin
+	Mark string // tells a change since the checksum was taken
 }
 
 // Found answers Find: the plugin, or why there is none.
@@ -99,9 +98,8 @@ type Found struct {
 
 // Uses says that a group has a plugin of its own, which has started.
 type Uses struct {
-	Plugin
-	Version string
-	Orders  bool // it adds in an order of its own
+	history.Plugin
+	Orders bool // it adds in an order of its own
 }
 
 // WholeWorlds are the backends whose world is all ranks, which something else has made: they have no hierarchy.
@@ -149,27 +147,20 @@ type ToWorker struct {
 
 // ToAgent is a message from a worker; fields that are set are handled in order.
 type ToAgent struct {
-	Machine   *Machine         `cbor:",omitempty"`
-	Declared  *Declared        `cbor:",omitempty"`
-	Files     []DataFile       `cbor:",omitempty"`
-	Points    []Point          `cbor:",omitempty"`
-	Updates   []Updates        `cbor:",omitempty"`
-	Marks     map[int]Mark     `cbor:",omitempty"` // by their order within the attempt
-	Tags      []string         `cbor:",omitempty"`
-	Notes     []string         `cbor:",omitempty"`
-	Artifacts []Artifact       `cbor:",omitempty"`
-	Progress  *Progress        `cbor:",omitempty"`
-	Save      *Part            `cbor:",omitempty"`
-	Handed    *Handed          `cbor:",omitempty"`
-	Restore   *Restore         `cbor:",omitempty"`
-	Taken     bool             `cbor:",omitempty"` // the file that Restored named is open
-	Version   *string          `cbor:",omitempty"` // of the backend's plugin, which has started
-	Find      string           `cbor:",omitempty"` // the plugin of a group's own backend; the node answers
-	Uses      *Uses            `cbor:",omitempty"`
-	Counts    map[string]int64 `cbor:",omitempty"` // what the plugin has done
-	Failure   *Failure         `cbor:",omitempty"`
-	Leave     *Leave           `cbor:",omitempty"`
-	Done      bool             `cbor:",omitempty"` // main returned and everything was sent
+	Declared *Declared        `cbor:",omitempty"`
+	Records  history.Records  `cbor:",omitempty"`
+	Progress *Progress        `cbor:",omitempty"`
+	Save     *Part            `cbor:",omitempty"`
+	Handed   *Handed          `cbor:",omitempty"`
+	Restore  *Restore         `cbor:",omitempty"`
+	Taken    bool             `cbor:",omitempty"` // the file that Restored named is open
+	Version  *string          `cbor:",omitempty"` // of the backend's plugin, which has started
+	Find     string           `cbor:",omitempty"` // the plugin of a group's own backend; the node answers
+	Uses     *Uses            `cbor:",omitempty"`
+	Counts   map[string]int64 `cbor:",omitempty"` // what the plugin has done
+	Failure  *Failure         `cbor:",omitempty"`
+	Leave    *Leave           `cbor:",omitempty"`
+	Done     bool             `cbor:",omitempty"` // main returned and everything was sent
 }
 
 // Leave says that main has returned, or that the rank has left a group that its ranks destroy. It goes on once
@@ -178,23 +169,6 @@ type Leave struct {
 	Group    uint32
 	Ranks    []int // of the group; nil: main has returned
 	Messages []board.Messages
-}
-
-// Machine is where a rank runs, and with what it computes.
-type Machine struct {
-	Host    string
-	Threads int
-	Kernels string // the kernels' path, as drun doctor names it
-}
-
-// DataFile is a file that the recipe has read.
-type DataFile struct {
-	Path   string // beneath the recipe's folder, with slashes; absolute in a --data folder
-	SHA256 string
-	Bytes  int64
-	// Modified is when it was changed last, in nanoseconds since 1970.
-	Modified int64
-	Position string // of the call in the recipe that read it
 }
 
 // Declared says that the top level ran, and with which parameters.
@@ -211,51 +185,6 @@ type Value struct {
 	Changed bool   // it is not the default
 	Choices []string
 	Help    string
-}
-
-// Point is one logged metric.
-type Point struct {
-	_     struct{} `cbor:",toarray"` // without the fields' names: there may be millions
-	Name  string
-	Step  int64
-	Value float64
-	Exact bool
-	Time  int64 // nanoseconds since 1970
-}
-
-// Updates are digests of the rank's parameters after each of some updates in a row.
-type Updates struct {
-	First   int64  // number of the first, from 1
-	Digests []byte // DigestSize bytes each
-}
-
-// DigestSize is how many bytes a digest of the parameters has.
-const DigestSize = 8
-
-// Mark says how many updates a rank had made when it saved or recorded a step, for Count points at equal
-// distances.
-type Mark struct {
-	Name              string // of the metric; "": checkpoint.save
-	Step, Updates     int64
-	StepBy, UpdatesBy int64
-	Count             int64
-}
-
-// Artifact is something that a recipe keeps.
-type Artifact struct {
-	Name string
-	Step int64 // -1: none
-	Kind string
-	Data []byte
-	Time int64 // nanoseconds since 1970
-}
-
-// Usage is what a rank's process has used so far.
-type Usage struct {
-	Time                 int64 // microseconds since 1970
-	CPU                  time.Duration
-	Resident, Peak       int64 // bytes; Resident is 0 at the end
-	Collectives, Waiting time.Duration
 }
 
 // Progress moves the progress bar; Total is -1 when unknown.
@@ -361,16 +290,20 @@ type Channel struct {
 	dec  *cbor.Decoder
 }
 
-// wire decodes without the library's default bounds on element counts, which a
-// large checkpoint passes, and takes text as it is: a recipe's strings hold any
-// bytes. The peer is our own process.
-var wire = func() cbor.DecMode {
-	mode, err := cbor.DecOptions{MaxArrayElements: 1<<31 - 1, UTF8: cbor.UTF8DecodeInvalid}.DecMode()
+// Encoding and Decoding are how messages travel, those of workers and those of nodes. Times keep their nanoseconds, and
+// NaN its bits. Decoding has none of the library's default bounds on element counts, which a large checkpoint passes, and
+// takes text as it is: a recipe's strings hold any bytes. The peer is drun itself.
+var (
+	Encoding = must(cbor.EncOptions{Time: cbor.TimeRFC3339NanoUTC, NaNConvert: cbor.NaNConvertNone, InfConvert: cbor.InfConvertNone}.EncMode())
+	Decoding = must(cbor.DecOptions{MaxArrayElements: 1<<31 - 1, UTF8: cbor.UTF8DecodeInvalid}.DecMode())
+)
+
+func must[T any](mode T, err error) T {
 	if err != nil {
-		panic(err)
+		panic(err) // the options are constants
 	}
 	return mode
-}()
+}
 
 // NewChannel makes a channel of an inherited socket.
 func NewChannel(f *os.File) (*Channel, error) {
@@ -380,7 +313,7 @@ func NewChannel(f *os.File) (*Channel, error) {
 		return nil, fmt.Errorf("control channel: %w", err)
 	}
 	c := &Channel{conn: conn, out: bufio.NewWriterSize(conn, 1<<16)}
-	c.enc, c.dec = cbor.NewEncoder(c.out), wire.NewDecoder(bufio.NewReader(conn))
+	c.enc, c.dec = Encoding.NewEncoder(c.out), Decoding.NewDecoder(bufio.NewReader(conn))
 	return c, nil
 }
 

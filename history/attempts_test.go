@@ -17,7 +17,7 @@ func TestSupersededPoints(t *testing.T) {
 		for i := range list {
 			list[i].Time, list[i].Exact = time.Now(), true
 		}
-		return &Batch{Points: list}
+		return &Batch{Records: Records{Points: list}}
 	}
 	write := func(b *Batch) { t.Helper(); ok(t, r.Write(b)) }
 	six := int64(6)
@@ -70,7 +70,7 @@ func TestSupersededSummaries(t *testing.T) {
 	r := begin(t, open(t, home), RunInfo{Recipe: "r.star", WorldSize: 1, Backend: "shm"})
 	ok(t, r.BeginAttempt())
 	now := time.Now()
-	ok(t, r.Write(&Batch{Points: []Point{{"a", 0, 0, 3, true, now}, {"b", 0, 0, 1, true, now}, {"a", 1, 0, 2, true, now}, {"a", 2, 0, -7, true, now}, {"a", 3, 0, 50, true, now}}}))
+	ok(t, r.Write(&Batch{Records: Records{Points: []Point{{"a", 0, 0, 3, true, now}, {"b", 0, 0, 1, true, now}, {"a", 1, 0, 2, true, now}, {"a", 2, 0, -7, true, now}, {"a", 3, 0, 50, true, now}}}}))
 	step := int64(1)
 	ok(t, r.Write(&Batch{AttemptBegins: []AttemptBegin{{1, now, 5}}, Supersedes: []Supersede{{1, &step, 3, 5}}}))
 	db := reader(t, home)
@@ -84,7 +84,7 @@ func TestSupersededSummaries(t *testing.T) {
 	if got, want := short(list), "[a:0:0=3 b:0:0=1 a:1:0=2]"; got != want {
 		t.Errorf("points = %s, want %s", got, want)
 	}
-	ok(t, r.Write(&Batch{Points: []Point{{"a", 2, 0, -7, true, now}}}))
+	ok(t, r.Write(&Batch{Records: Records{Points: []Point{{"a", 2, 0, -7, true, now}}}}))
 	list, err = db.Points(r.ID)
 	ok(t, err)
 	if got, want := short(list), "[a:0:0=3 b:0:0=1 a:1:0=2 a:2:0=-7]"; got != want {

@@ -15,18 +15,9 @@ type Batch struct {
 	Inputs    *string // key of the inputs; "": there is none
 	WorldSize int     // of the attempts from now on; 0: as before
 	Git       *Git
-	Plugins   []Plugin
-	Usage     []Usage
 	Progress  *Progress // replaces the one before
-	Ranks     []RankPlace
-	DataFiles []DataFile
-	Tags      []string
-	Notes     []Note
-	Artifacts []Artifact
 	Snapshots []Snapshot
-	Points    []Point
-	Updates   []Updates
-	Marks     []Mark
+	Records
 	// In the order in which they are written.
 	AttemptBegins []AttemptBegin
 	AttemptEnds   []AttemptEnd

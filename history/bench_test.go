@@ -35,7 +35,7 @@ func BenchmarkList1000Runs(b *testing.B) {
 	for range 1000 {
 		r := begin(b, db, RunInfo{})
 		ok(b, r.Write(&Batch{Params: []Param{{"lr", 0.1}, {"batch", 64}}}))
-		ok(b, r.Write(&Batch{Points: []Point{{Name: "acc", Value: 0.5}, {Name: "loss", Value: 0.5}}}))
+		ok(b, r.Write(&Batch{Records: Records{Points: []Point{{Name: "acc", Value: 0.5}, {Name: "loss", Value: 0.5}}}}))
 		ok(b, finish(r, Done, 0, ""))
 	}
 	for b.Loop() {
@@ -52,7 +52,7 @@ func BenchmarkMetrics(b *testing.B) {
 		batch[i] = Point{[]string{"loss", "acc"}[i%2], int64(i), 0, float64(i) * 0.37, true, time.Now()}
 	}
 	for b.Loop() {
-		if err := r.Write(&Batch{Points: batch}); err != nil {
+		if err := r.Write(&Batch{Records: Records{Points: batch}}); err != nil {
 			b.Fatal(err)
 		}
 	}

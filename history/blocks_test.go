@@ -118,7 +118,7 @@ func TestBlocksKeepEveryPoint(t *testing.T) {
 		r := begin(t, db, RunInfo{})
 		summaries[r.ID] = map[string]*MetricSummary{}
 		for _, batch := range wildBatches(random, 2000) {
-			ok(t, r.Write(&Batch{Points: batch}))
+			ok(t, r.Write(&Batch{Records: Records{Points: batch}}))
 			want[r.ID] = append(want[r.ID], describeAll(batch)...)
 		}
 	}
@@ -164,7 +164,7 @@ func TestSupersededAtRandom(t *testing.T) {
 			for _, p := range batches[0] {
 				model = append(model, row{p, false})
 			}
-			ok(t, r.Write(&Batch{Points: batches[0]}))
+			ok(t, r.Write(&Batch{Records: Records{Points: batches[0]}}))
 			n := len(model)
 			switch random.IntN(4) {
 			case 0:
@@ -332,7 +332,7 @@ func TestDamagedBlocks(t *testing.T) {
 		for i := range 10 {
 			points = append(points, Point{Name: "m", Step: int64(i), Value: math.NaN(), Time: time.Now()})
 		}
-		ok(t, r.Write(&Batch{Points: points}))
+		ok(t, r.Write(&Batch{Records: Records{Points: points}}))
 		if _, err := db.sql.Exec("UPDATE metric_blocks SET " + change); err != nil {
 			if change == "time = NULL" {
 				continue // SQLite refuses it

@@ -38,7 +38,7 @@ func (db *DB) Enter(f *Foreign, command []string) (id int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	batch := &Batch{Params: f.Params, Tags: append([]string{f.Mark}, f.Tags...)}
+	batch := &Batch{Params: f.Params, Records: Records{Tags: append([]string{f.Mark}, f.Tags...)}}
 	for _, text := range notes {
 		batch.Notes = append(batch.Notes, Note{Time: f.Started, Text: text})
 	}

@@ -74,10 +74,10 @@ func TestARunInFull(t *testing.T) {
 	ok(t, r.AddSources([]Source{{"digits.star", "recipe", []byte("def main(): pass")}, {"lib.star", "load", []byte("x = 1")},
 		{"empty.star", "load", nil}}))
 	ok(t, r.BeginAttempt())
-	ok(t, r.Write(&Batch{Points: []Point{{"acc", 0, 0, 0.5, true, time.Now()}, {"acc", 1, 0, 0.25, true, time.Now()}}}))
-	ok(t, r.Write(&Batch{Points: []Point{{"acc", 2, 0, 0.75, true, time.Now()}}}))
+	ok(t, r.Write(&Batch{Records: Records{Points: []Point{{"acc", 0, 0, 0.5, true, time.Now()}, {"acc", 1, 0, 0.25, true, time.Now()}}}}))
+	ok(t, r.Write(&Batch{Records: Records{Points: []Point{{"acc", 2, 0, 0.75, true, time.Now()}}}}))
 	ok(t, r.Tag("b", "a", "b"))
-	ok(t, r.Write(&Batch{Notes: []Note{{time.Now(), "went well"}}}))
+	ok(t, r.Write(&Batch{Records: Records{Notes: []Note{{time.Now(), "went well"}}}}))
 	score := Float(0.75)
 	ok(t, r.Write(&Batch{Checkpoints: []Checkpoint{{7, 1000, &score, time.Now(), 3}}}))
 	ok(t, r.Write(&Batch{AttemptEnds: []AttemptEnd{{0, Failed, 1.5, "broke"}}, AttemptBegins: []AttemptBegin{{1, time.Now(), 3}}}))
@@ -137,7 +137,7 @@ func TestValuesKeepTheirBits(t *testing.T) {
 	for i, v := range values {
 		points = append(points, Point{"v", int64(i), 1, v, i%2 == 0, time.Now()})
 	}
-	ok(t, r.Write(&Batch{Points: points}))
+	ok(t, r.Write(&Batch{Records: Records{Points: points}}))
 	got, err := reader(t, home).Points(r.ID, "v")
 	ok(t, err)
 	if len(got) != len(values) {
@@ -175,11 +175,11 @@ func TestSummaryLeavesNaNOut(t *testing.T) {
 	series := []float64{nan, 2, nan, 1, 3, nan}
 	var all []Point
 	for _, v := range series {
-		ok(t, r.Write(&Batch{Points: []Point{{Name: "one", Value: v}}}))
+		ok(t, r.Write(&Batch{Records: Records{Points: []Point{{Name: "one", Value: v}}}}))
 		all = append(all, Point{Name: "all", Value: v})
 	}
-	ok(t, r.Write(&Batch{Points: all}))
-	ok(t, r.Write(&Batch{Points: []Point{{Name: "nan", Value: nan}}}))
+	ok(t, r.Write(&Batch{Records: Records{Points: all}}))
+	ok(t, r.Write(&Batch{Records: Records{Points: []Point{{Name: "nan", Value: nan}}}}))
 	list, err := reader(t, home).List(1)
 	ok(t, err)
 	for _, name := range []string{"one", "all"} {
@@ -252,7 +252,7 @@ func TestDiscardLeavesNoTrace(t *testing.T) {
 	ok(t, r.Write(&Batch{Params: []Param{{"lr", 1}}}))
 	ok(t, r.AddSources([]Source{{"a.star", "recipe", []byte("x")}}))
 	ok(t, r.Write(&Batch{Lines: []LogLine{{Stream: "stdout", Text: "hi"}}}))
-	ok(t, r.Write(&Batch{Points: []Point{{Name: "m"}}}))
+	ok(t, r.Write(&Batch{Records: Records{Points: []Point{{Name: "m"}}}}))
 	ok(t, r.Discard())
 	for _, table := range []string{"params", "sources", "run_sources", "logs", "metrics", "metric_summaries"} {
 		result, err := reader(t, home).Query(context.Background(), "SELECT count(*) FROM "+table)

@@ -90,3 +90,17 @@ func (db *DB) isRunning(run int64) (bool, error) {
 	// A free lock: finished just now, or lost; both are an end.
 	return err == nil && status == string(Running) && !db.agentGone(run), err
 }
+
+// LogLine is one line that a rank, or the agent (rank -1), printed.
+type LogLine struct {
+	ID     int64     `json:"-"` // order of recording; set by reading
+	Rank   int       `json:"rank"`
+	Stream string    `json:"stream"` // "stdout" or "stderr"
+	Time   time.Time `json:"time"`
+	Text   string    `json:"text"` // without its end of line
+}
+
+func (r *Run) putLines(tx *sql.Tx, b *Batch) error {
+	return execute(tx, "INSERT INTO logs (run, rank, stream, time, text) VALUES (?, ?, ?, ?, ?)", b.Lines,
+		func(l *LogLine) []any { return []any{r.ID, l.Rank, l.Stream, formatTime(l.Time), l.Text} })
+}

@@ -11,7 +11,9 @@ type Plugin struct {
 }
 
 // AddPlugin records a plugin of the run, or its version once that is known.
-func (r *Run) AddPlugin(p Plugin) error { return r.Write(&Batch{Plugins: []Plugin{p}}) }
+func (r *Run) AddPlugin(p Plugin) error {
+	return r.Write(&Batch{Records: Records{Plugins: []Plugin{p}}})
+}
 
 func (r *Run) putPlugins(tx *sql.Tx, b *Batch) error {
 	return execute(tx, "INSERT OR REPLACE INTO plugins (run, name, version, path, sha256) VALUES (?, ?, ?, ?, ?)", b.Plugins,

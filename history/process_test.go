@@ -65,7 +65,7 @@ func playAgent(home string) error {
 			for i := range points {
 				points[i] = Point{Name: "loss", Step: int64(batch*50 + i), Value: float64(i), Time: time.Now()}
 			}
-			if err := r.Write(&Batch{Points: points}); err != nil {
+			if err := r.Write(&Batch{Records: Records{Points: points}}); err != nil {
 				return err
 			}
 			if err := r.Write(&Batch{Lines: []LogLine{{Stream: "stdout", Time: time.Now(), Text: fmt.Sprint("batch ", batch)}}}); err != nil {

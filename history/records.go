@@ -1,83 +1,77 @@
 package history
 
-import (
-	"database/sql"
-	"math"
-	"time"
-)
-
-// Point is one recorded value of a metric.
-type Point struct {
-	Name  string
-	Step  int64
-	Rank  int
-	Value float64 // NaN, infinities and -0.0 keep their bits
-	Exact bool    // false: a timing, left out when runs are compared
-	Time  time.Time
+// Records is what a rank records. The rank fills it in, Of says whose it is, and Write stores it as it came: what is
+// recorded has one type on its whole way.
+type Records struct {
+	Ranks     []RankPlace `cbor:",omitempty"`
+	Plugins   []Plugin    `cbor:",omitempty"`
+	Usage     []Usage     `cbor:",omitempty"`
+	DataFiles []DataFile  `cbor:",omitempty"`
+	Tags      []string    `cbor:",omitempty"`
+	Notes     []Note      `cbor:",omitempty"`
+	Artifacts []Artifact  `cbor:",omitempty"`
+	Points    []Point     `cbor:",omitempty"`
+	Updates   []Updates   `cbor:",omitempty"`
+	Marks     []Mark      `cbor:",omitempty"`
 }
 
-func (r *Run) putPoints(tx *sql.Tx, b *Batch) error {
-	if len(b.Points) == 0 {
-		return nil
+// Of sets the rank and its attempt in all records.
+func (r *Records) Of(rank, attempt int) {
+	for i := range r.Ranks {
+		r.Ranks[i].Rank = rank
 	}
-	t := blocks{tx, r.ID}
-	seq, last, err := t.next()
-	if err != nil {
-		return err
+	for i := range r.Usage {
+		r.Usage[i].Rank, r.Usage[i].Attempt = rank, attempt
 	}
-	numbers, err := newMetricNumbers(tx)
-	if err != nil {
-		return err
+	for i := range r.Artifacts {
+		r.Artifacts[i].Rank = rank
 	}
-	defer numbers.close()
-	points, summaries := make([]numbered, len(b.Points)), map[int64]*MetricSummary{}
-	for i := range b.Points {
-		p := &b.Points[i]
-		metric, err := numbers.of(p.Name)
-		if err != nil {
-			return err
-		}
-		points[i] = numbered{seq + int64(i), metric, p.Step, int64(p.Rank), p.Time.UnixMicro(), p.Value, p.Exact}
-		add(summaries, metric, p.Value)
+	for i := range r.Points {
+		r.Points[i].Rank = rank
 	}
-	if err := t.append(tx, last, points); err != nil {
-		return err
+	for i := range r.Updates {
+		r.Updates[i].Rank, r.Updates[i].Attempt = rank, attempt
 	}
-	return t.merge(tx, summaries)
+	for i := range r.Marks {
+		r.Marks[i].Attempt = attempt
+	}
 }
 
-// encode gives the columns value and bits. SQLite stores NaN as NULL and may
-// store -0.0 as an integer, so these two bring their bits along.
-func encode(v float64) (value, bits any) {
-	switch {
-	case math.IsNaN(v):
-		return nil, int64(math.Float64bits(v))
-	case v == 0 && math.Signbit(v):
-		return v, int64(math.Float64bits(v))
+// Append adds others after these.
+func (r *Records) Append(o *Records) {
+	r.Ranks = append(r.Ranks, o.Ranks...)
+	r.Plugins = append(r.Plugins, o.Plugins...)
+	r.Usage = append(r.Usage, o.Usage...)
+	r.DataFiles = append(r.DataFiles, o.DataFiles...)
+	r.Tags = append(r.Tags, o.Tags...)
+	r.Notes = append(r.Notes, o.Notes...)
+	r.Artifacts = append(r.Artifacts, o.Artifacts...)
+	r.Points = append(r.Points, o.Points...)
+	r.Updates = append(r.Updates, o.Updates...)
+	r.Marks = append(r.Marks, o.Marks...)
+}
+
+// Size is how many records there are, and how many bytes their texts and data have.
+func (r *Records) Size() (n, bytes int) {
+	n = len(r.Ranks) + len(r.Plugins) + len(r.Usage) + len(r.DataFiles) + len(r.Tags) + len(r.Notes) + len(r.Artifacts) +
+		len(r.Points) + len(r.Updates) + len(r.Marks)
+	for _, f := range r.DataFiles {
+		bytes += len(f.Path)
 	}
-	return v, nil
-}
-
-func decode(value sql.NullFloat64, bits sql.NullInt64) float64 {
-	switch {
-	case bits.Valid:
-		return math.Float64frombits(uint64(bits.Int64))
-	case !value.Valid:
-		return math.NaN()
+	for _, tag := range r.Tags {
+		bytes += len(tag)
 	}
-	return value.Float64
-}
-
-// LogLine is one line that a rank, or the agent (rank -1), printed.
-type LogLine struct {
-	ID     int64     `json:"-"` // order of recording; set by reading
-	Rank   int       `json:"rank"`
-	Stream string    `json:"stream"` // "stdout" or "stderr"
-	Time   time.Time `json:"time"`
-	Text   string    `json:"text"` // without its end of line
-}
-
-func (r *Run) putLines(tx *sql.Tx, b *Batch) error {
-	return execute(tx, "INSERT INTO logs (run, rank, stream, time, text) VALUES (?, ?, ?, ?, ?)", b.Lines,
-		func(l *LogLine) []any { return []any{r.ID, l.Rank, l.Stream, formatTime(l.Time), l.Text} })
+	for _, note := range r.Notes {
+		bytes += len(note.Text)
+	}
+	for i := range r.Artifacts {
+		bytes += len(r.Artifacts[i].Data)
+	}
+	for i := range r.Points {
+		bytes += len(r.Points[i].Name)
+	}
+	for _, u := range r.Updates {
+		bytes += len(u.Digests)
+	}
+	return n, bytes
 }

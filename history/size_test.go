@@ -31,7 +31,7 @@ func pointSize(t testing.TB, runs, batch int, point func(i int) Point) float64 {
 			points[i] = point(at + i)
 		}
 		for _, r := range all {
-			ok(t, r.Write(&Batch{Points: points}))
+			ok(t, r.Write(&Batch{Records: Records{Points: points}}))
 		}
 	}
 	return float64(size()-before) / float64(n*runs)

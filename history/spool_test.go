@@ -18,19 +18,20 @@ func everything() *Batch {
 	when := time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC)
 	return &Batch{
 		Params:      []Param{{"lr", 0.1}, {"n", int64(7)}, {"huge", huge}, {"none", nil}, {"on", true}, {"text", "a é"}, {"api_key", Secret{}}},
-		Plugins:     []Plugin{{"gloo", "1", "/x", "abc"}},
-		Ranks:       []RankPlace{{1, 2, 3, "host", 4, "avx2"}},
 		Progress:    &Progress{"epoch", 3, 9, when, when.Add(time.Second)},
-		Usage:       []Usage{{1, 2, when, 3.5, 0, 5, 6.5, 7.5}, {0, 2, when, 3.5, 4, 5, 6.5, 7.5}},
-		DataFiles:   []DataFile{{Path: "x.csv", SHA256: "abc", Bytes: 9}, {Path: "x.csv", SHA256: "abd", Bytes: 9}, {Path: "x.csv", SHA256: "abc", Bytes: 9}},
-		Tags:        []string{"b", "a"},
-		Artifacts:   []Artifact{{Name: "a", Kind: "text", Data: []byte("x"), Time: when}, {Name: "b", Step: new(int64), Kind: "text", Data: []byte("x"), Time: when}, {Name: "a", Kind: "bytes", Data: []byte("y"), Time: when}},
-		Notes:       []Note{{when, "note"}},
 		Snapshots:   []Snapshot{{when, "failed", []RankState{{Rank: 1, State: "waiting", Recent: []PastCall{{Call: "c", Seconds: &took}}}}}},
-		Points:      []Point{{"x", 1, 2, math.Float64frombits(0x7ff8000000000123), false, when}, {"x", 2, 2, math.Copysign(0, -1), true, when}, {"x", 3, 0, math.Inf(-1), true, when}},
 		Lines:       []LogLine{{0, 1, "stderr", when, "bytes \xff"}},
 		Checkpoints: []Checkpoint{{Step: 3, Bytes: 9, Score: &score, Time: when, Points: 2}},
 		End:         &End{Failed, 5, "why", 2.5},
+		Records: Records{Plugins: []Plugin{{"gloo", "1", "/x", "abc"}},
+			Ranks:     []RankPlace{{1, 2, 3, "host", 4, "avx2"}},
+			Usage:     []Usage{{1, 2, when, 3.5, 0, 5, 6.5, 7.5}, {0, 2, when, 3.5, 4, 5, 6.5, 7.5}},
+			DataFiles: []DataFile{{Path: "x.csv", SHA256: "abc", Bytes: 9}, {Path: "x.csv", SHA256: "abd", Bytes: 9}, {Path: "x.csv", SHA256: "abc", Bytes: 9}},
+			Tags:      []string{"b", "a"},
+			Artifacts: []Artifact{{Name: "a", Kind: "text", Data: []byte("x"), Time: when}, {Name: "b", Step: new(int64), Kind: "text", Data: []byte("x"), Time: when}, {Name: "a", Kind: "bytes", Data: []byte("y"), Time: when}},
+			Notes:     []Note{{when, "note"}},
+			Points:    []Point{{"x", 1, 2, math.Float64frombits(0x7ff8000000000123), false, when}, {"x", 2, 2, math.Copysign(0, -1), true, when}, {"x", 3, 0, math.Inf(-1), true, when}},
+		},
 	}
 }
 
@@ -100,13 +101,13 @@ func TestSpool(t *testing.T) {
 			make := func(home string) *Run {
 				r := begin(t, open(t, home), RunInfo{Name: "x"})
 				ok(t, r.BeginAttempt())
-				ok(t, r.Write(&Batch{Points: []Point{{Name: "x", Exact: true, Time: time.Unix(1, 0)}}}))
+				ok(t, r.Write(&Batch{Records: Records{Points: []Point{{Name: "x", Exact: true, Time: time.Unix(1, 0)}}}}))
 				return r
 			}
 			direct, r := make(want), make(got)
-			first := &Batch{Points: []Point{{Name: "x", Step: 9, Value: 9, Time: time.Unix(2, 0)}}}
+			first := &Batch{Records: Records{Points: []Point{{Name: "x", Step: 9, Value: 9, Time: time.Unix(2, 0)}}}}
 			second := everything()
-			ok(t, direct.Write(&Batch{Points: first.Points}))
+			ok(t, direct.Write(&Batch{Records: Records{Points: first.Points}}))
 			ok(t, direct.Write(everything()))
 
 			ok(t, r.Spool(first))

@@ -152,7 +152,7 @@ func TestReadersNeedNoWriteAccess(t *testing.T) {
 			default:
 				db := open(t, home)
 				r := begin(t, db, RunInfo{Name: "kept"})
-				ok(t, r.Write(&Batch{Points: []Point{{Name: "m", Value: 1, Time: time.Now()}}}))
+				ok(t, r.Write(&Batch{Records: Records{Points: []Point{{Name: "m", Value: 1, Time: time.Now()}}}}))
 				ok(t, finish(r, Done, 0, ""))
 				if left == "closed" {
 					ok(t, db.Close())
@@ -325,7 +325,7 @@ func TestDamageAnywhere(t *testing.T) {
 	db := open(t, home)
 	for range 5 {
 		r := begin(t, db, RunInfo{})
-		ok(t, r.Write(&Batch{Params: []Param{{"lr", 0.5}}, Tags: []string{"t"}, Points: []Point{{Name: "m", Value: 1, Time: time.Now()}}, End: &End{Status: Done}}))
+		ok(t, r.Write(&Batch{Params: []Param{{"lr", 0.5}}, End: &End{Status: Done}, Records: Records{Tags: []string{"t"}, Points: []Point{{Name: "m", Value: 1, Time: time.Now()}}}}))
 	}
 	look := Selection{Params: Names{All: true}, Metrics: Names{All: true}, Tags: true, Checkpoints: true}
 	// As where an index leads to the rows of another run.

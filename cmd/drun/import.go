@@ -110,8 +110,11 @@ func importFile(home, path, name string, step int64, again bool) (*imported, err
 	}
 	if err == nil {
 		made.Bytes = info.Bytes
-		err = r.Write(&history.Batch{DataFiles: []history.DataFile{*file}, Checkpoints: []history.Checkpoint{{Step: step, Bytes: info.Bytes, Time: time.Now()}},
-			End: &history.End{Status: history.Done, Seconds: time.Since(began).Seconds()}})
+		err = r.Write(&history.Batch{
+			Checkpoints: []history.Checkpoint{{Step: step, Bytes: info.Bytes, Time: time.Now()}},
+			End:         &history.End{Status: history.Done, Seconds: time.Since(began).Seconds()},
+			Records:     history.Records{DataFiles: []history.DataFile{*file}},
+		})
 	}
 	if err != nil {
 		_ = r.Discard()

@@ -42,11 +42,14 @@ func recorded(t *testing.T) string {
 	ok(t, r.Write(&history.Batch{Params: []history.Param{{Name: "lr", Value: 0.1}, {Name: "whole", Value: 1.0}, {Name: "hidden", Value: 128}}}))
 	ok(t, r.AddSources([]history.Source{{Path: "examples/digits.star", Role: "recipe", Content: []byte("def main(): pass\n")}}))
 	ok(t, r.BeginAttempt())
-	ok(t, r.Write(&history.Batch{Points: []history.Point{
-		{Name: "acc", Step: 0, Value: 0.30000000000000004, Exact: true, Time: when},
-		{Name: "loss", Step: 0, Value: math.Inf(1), Exact: true, Time: when},
-		{Name: "loss", Step: 1, Value: math.NaN(), Rank: 1, Exact: true, Time: when.Add(time.Millisecond)},
-	}}))
+	ok(t, r.Write(&history.Batch{
+		Records: history.Records{Points: []history.Point{
+			{Name: "acc", Step: 0, Value: 0.30000000000000004, Exact: true, Time: when},
+			{Name: "loss", Step: 0, Value: math.Inf(1), Exact: true, Time: when},
+			{Name: "loss", Step: 1, Value: math.NaN(), Rank: 1, Exact: true, Time: when.Add(time.Millisecond)},
+		},
+		},
+	}))
 	ok(t, r.Write(&history.Batch{Lines: []history.LogLine{{Rank: 0, Stream: "stdout", Time: when, Text: "hello <from> 0"},
 		{Rank: 1, Stream: "stderr", Time: when, Text: "hello from 1"}, {Rank: -1, Stream: "stderr", Time: when, Text: "saved"}}}))
 	for _, tag := range []string{"base", "first-try", "on-the-small-machine", "warm"} {

@@ -15,9 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"drun/engine"
 	"drun/internal/queue"
-
-	"github.com/fxamacker/cbor/v2"
 )
 
 // Link carries messages between the coordinator and a node.
@@ -139,7 +138,7 @@ func (l *Conn[In, Out]) Receive() (*In, error) {
 		}
 		l.traffic.Add(int64(n))
 		msg, body := new(In), &io.LimitedReader{R: l.in, N: int64(n)}
-		if err := decoding.NewDecoder(body).Decode(msg); err != nil {
+		if err := engine.Decoding.NewDecoder(body).Decode(msg); err != nil {
 			return nil, l.gone(err)
 		}
 		if _, err := io.Copy(io.Discard, body); err != nil {
@@ -159,16 +158,6 @@ func (l *Conn[In, Out]) gone(err error) error {
 	}
 	return err
 }
-
-// decoding has no bounds on counts but the message's size, and takes text as it
-// is: a recipe's strings hold any bytes.
-var decoding = func() cbor.DecMode {
-	mode, err := cbor.DecOptions{MaxArrayElements: 1<<31 - 1, UTF8: cbor.UTF8DecodeInvalid}.DecMode()
-	if err != nil {
-		panic(err) // the options are constants
-	}
-	return mode
-}()
 
 // write sends what is queued, and heartbeats meanwhile.
 func (l *Conn[In, Out]) write() {
@@ -203,7 +192,7 @@ func (l *Conn[In, Out]) put(msg *Out) error {
 	var body []byte
 	if msg != nil {
 		var err error
-		if body, err = cbor.Marshal(msg); err != nil {
+		if body, err = engine.Encoding.Marshal(msg); err != nil {
 			return err
 		}
 		binary.LittleEndian.PutUint64(head[:], uint64(len(body)))

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"drun/engine"
+	"drun/history"
 	"drun/internal/terminal"
 
 	"github.com/schollz/progressbar/v3"
@@ -104,7 +105,7 @@ func (c *Console) Progress(p *engine.Progress) {
 
 // Metrics shows the latest values beside the bar. A recipe that has none gets one that counts
 // the steps that it logs.
-func (c *Console) Metrics(points []engine.Point) {
+func (c *Console) Metrics(points []history.Point) {
 	if !c.terminal || len(points) == 0 {
 		return
 	}

@@ -4,7 +4,6 @@
 package node
 
 import (
-	"drun/internal/exit"
 	"io"
 	"os"
 	"runtime"
@@ -18,6 +17,8 @@ import (
 	"drun/engine/console"
 	"drun/engine/recipe"
 	"drun/engine/rendezvous"
+	"drun/history"
+	"drun/internal/exit"
 	"drun/plugins/host"
 	"drun/tensor"
 )
@@ -195,7 +196,7 @@ func program(p *host.Plugin) *engine.Plugin {
 	if p == nil {
 		return nil
 	}
-	return &engine.Plugin{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Mark: p.Mark}
+	return &engine.Plugin{Plugin: history.Plugin{Name: p.Name, Path: p.Path, SHA256: p.SHA256}, Mark: p.Mark}
 }
 
 // find looks for the plugin of a group's own backend. All ranks of the node get the same answer.

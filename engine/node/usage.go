@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	"drun/engine"
 	"drun/engine/cluster"
+	"drun/history"
 )
 
 // What ranks use is sampled at these distances: often in short runs, and in long ones as
@@ -40,16 +40,17 @@ func (n *node) sampleEnd(p *process) {
 	if state == nil {
 		return
 	}
-	u := &engine.Usage{CPU: state.UserTime() + state.SystemTime()}
+	u := &history.Usage{CPU: (state.UserTime() + state.SystemTime()).Seconds()}
 	if r, ok := state.SysUsage().(*syscall.Rusage); ok {
 		u.Peak = r.Maxrss << 10
 	}
 	n.sendUsage(p.rank, u)
 }
 
-func (n *node) sendUsage(rank int, u *engine.Usage) {
-	u.Time = time.Now().UnixMicro()
-	u.Collectives, u.Waiting = n.board.Spent(rank)
+func (n *node) sendUsage(rank int, u *history.Usage) {
+	u.Time = time.Now()
+	collectives, waiting := n.board.Spent(rank)
+	u.Collectives, u.Waiting = collectives.Seconds(), waiting.Seconds()
 	n.send(&cluster.ToCoordinator{Rank: rank, Usage: u})
 }
 
@@ -57,7 +58,7 @@ func (n *node) sendUsage(rank int, u *engine.Usage) {
 const ticks = time.Second / 100
 
 // usageOf reads what a process has used.
-func usageOf(pid int) (*engine.Usage, error) {
+func usageOf(pid int) (*history.Usage, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return nil, err
@@ -68,13 +69,13 @@ func usageOf(pid int) (*engine.Usage, error) {
 	if len(fields) <= system {
 		return nil, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
 	}
-	u := &engine.Usage{}
+	u := &history.Usage{}
 	for _, i := range []int{user, system} {
 		n, err := strconv.ParseInt(string(fields[i]), 10, 64)
 		if err != nil {
 			return nil, err
 		}
-		u.CPU += time.Duration(n) * ticks
+		u.CPU += (time.Duration(n) * ticks).Seconds()
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

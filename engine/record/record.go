@@ -261,7 +261,7 @@ type counted struct {
 }
 
 // count stands for run.progress in a recipe that does without.
-func (r *Record) count(points []engine.Point) {
+func (r *Record) count(points []history.Point) {
 	if c := (counted{points[0].Name, r.attempt.number, 0}); r.counted.metric == "" || r.counted.attempt != c.attempt {
 		r.counted = c
 	}
@@ -285,13 +285,6 @@ func (r *Record) keepProgress(p *engine.Progress) {
 	r.writer.add(1, len(b.Label), func(batch *history.Batch) { batch.Progress = &b })
 }
 
-// Usage adds what a rank has used.
-func (r *Record) Usage(rank int, u *engine.Usage) {
-	sample := history.Usage{Attempt: r.attempt.number, Rank: rank, Time: time.UnixMicro(u.Time), CPU: u.CPU.Seconds(), Resident: u.Resident, Peak: u.Peak,
-		Collectives: u.Collectives.Seconds(), Waiting: u.Waiting.Seconds()}
-	r.writer.add(1, 0, func(b *history.Batch) { b.Usage = append(b.Usage, sample) })
-}
-
 // Unkey notes that more than its inputs decides what the run computes, as when a person asks it to stop early: it does not
 // stand for another run with the same inputs. The coordinator alone calls it.
 func (r *Record) Unkey() {
@@ -312,59 +305,7 @@ func (r *Record) Add(rank int, m *engine.ToAgent) {
 		}
 		r.writer.add(len(d.Params), 0, func(b *history.Batch) { b.Params, b.Inputs = append(b.Params, params...), &inputs })
 	}
-	if len(m.Points) > 0 {
-		text := 0
-		for _, p := range m.Points {
-			text += len(p.Name)
-		}
-		r.recorded(rank, len(m.Points))
-		if rank == 0 && !r.loops {
-			r.count(m.Points)
-		}
-		r.writer.add(len(m.Points), text, func(b *history.Batch) {
-			for _, p := range m.Points {
-				b.Points = append(b.Points, history.Point{
-					Name: p.Name, Step: p.Step, Rank: rank, Value: p.Value, Exact: p.Exact, Time: time.Unix(0, p.Time),
-				})
-			}
-		})
-	}
-	for _, u := range m.Updates {
-		row := history.Updates{Attempt: r.attempt.number, Rank: rank, First: u.First, Digests: u.Digests}
-		r.writer.add(1, len(u.Digests), func(b *history.Batch) { b.Updates = append(b.Updates, row) })
-	}
-	for seq, k := range m.Marks {
-		row := history.Mark{Attempt: r.attempt.number, Seq: seq, Name: k.Name, Step: k.Step, Updates: k.Updates, StepBy: k.StepBy, UpdatesBy: k.UpdatesBy, Count: k.Count}
-		r.writer.add(1, len(k.Name), func(b *history.Batch) { b.Marks = append(b.Marks, row) })
-	}
-	if len(m.Tags) > 0 {
-		r.writer.add(len(m.Tags), textOf(m.Tags), func(b *history.Batch) { b.Tags = append(b.Tags, m.Tags...) })
-	}
-	if len(m.Notes) > 0 {
-		r.writer.add(len(m.Notes), textOf(m.Notes), func(b *history.Batch) {
-			for _, text := range m.Notes {
-				b.Notes = append(b.Notes, history.Note{Time: time.Now(), Text: text})
-			}
-		})
-	}
-	for _, a := range m.Artifacts {
-		kept := history.Artifact{Name: a.Name, Rank: rank, Kind: a.Kind, Data: a.Data, Time: time.Unix(0, a.Time)}
-		if a.Step >= 0 {
-			kept.Step = &a.Step
-		}
-		r.writer.add(1, len(a.Data), func(b *history.Batch) { b.Artifacts = append(b.Artifacts, kept) })
-	}
-	if m.Machine != nil {
-		place := r.places[rank]
-		r.writer.add(1, len(m.Machine.Host), func(b *history.Batch) {
-			b.Ranks = append(b.Ranks, history.RankPlace{Rank: rank, Node: place.NodeRank, LocalRank: place.LocalRank, Host: m.Machine.Host, Threads: m.Machine.Threads, Kernels: m.Machine.Kernels})
-		})
-	}
-	for _, f := range m.Files {
-		modified := time.Unix(0, f.Modified)
-		row := history.DataFile{Path: f.Path, SHA256: f.SHA256, Bytes: f.Bytes, Modified: &modified, Position: f.Position}
-		r.writer.add(1, len(f.Path), func(b *history.Batch) { b.DataFiles = append(b.DataFiles, row) })
-	}
+	r.Records(rank, &m.Records)
 	if m.Uses != nil {
 		r.uses(m.Uses)
 	}
@@ -373,13 +314,28 @@ func (r *Record) Add(rank int, m *engine.ToAgent) {
 	}
 }
 
+// Records adds what a rank has recorded.
+func (r *Record) Records(rank int, records *history.Records) {
+	n, bytes := records.Size()
+	if n == 0 {
+		return
+	}
+	records.Of(rank, r.attempt.number)
+	if points := records.Points; len(points) > 0 {
+		r.recorded(rank, len(points))
+		if rank == 0 && !r.loops {
+			r.count(points)
+		}
+	}
+	r.writer.add(n, bytes, func(b *history.Batch) { b.Append(records) })
+}
+
 // uses records the plugin that a group has for itself. Bits that are its engine's own stand for no other run's.
 func (r *Record) uses(u *engine.Uses) {
 	if r.plugin != nil && r.plugin.Name == u.Name {
 		return
 	}
-	row := history.Plugin{Name: u.Name, Version: u.Version, Path: u.Path, SHA256: u.SHA256}
-	r.writer.add(1, 0, func(b *history.Batch) { b.Plugins = append(b.Plugins, row) })
+	r.writer.add(1, 0, func(b *history.Batch) { b.Plugins = append(b.Plugins, u.Plugin) })
 	if u.Orders && !r.unkeyed {
 		r.Unkey()
 	}
@@ -456,13 +412,6 @@ func (r *Record) Close(hung bool) error {
 		}
 		return r.db.Close()
 	})
-}
-
-func textOf(list []string) (bytes int) {
-	for _, s := range list {
-		bytes += len(s)
-	}
-	return bytes
 }
 
 // values are a recipe's parameters as the history keeps them. A secret that is

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"drun/internal/exit"
 	"errors"
 	"fmt"
 	"os"
@@ -19,6 +18,8 @@ import (
 	"drun/engine/node"
 	"drun/engine/record"
 	"drun/engine/rendezvous"
+	"drun/history"
+	"drun/internal/exit"
 )
 
 // killAfter is how long ranks that were told to end may take.
@@ -322,7 +323,7 @@ func (c *coordinator) handle(ev event) {
 	case m.Msg != nil:
 		c.message(m.Rank, m.Msg)
 	case m.Usage != nil:
-		c.record.Usage(m.Rank, m.Usage)
+		c.record.Records(m.Rank, &history.Records{Usage: []history.Usage{*m.Usage}})
 	case m.Exit != nil:
 		c.exited(m.Rank, m.Exit)
 	default:
@@ -333,7 +334,7 @@ func (c *coordinator) handle(ev event) {
 // message handles what a worker says.
 func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	c.record.Add(rank, m)
-	c.console.Metrics(m.Points)
+	c.console.Metrics(m.Records.Points)
 	for name, n := range m.Counts {
 		if c.counts == nil {
 			c.counts = map[string]int64{}

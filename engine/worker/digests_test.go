@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"drun/engine"
+	"drun/history"
 	"drun/internal/queue"
 	"drun/starlib"
 )
@@ -70,14 +71,16 @@ func TestMarks(t *testing.T) {
 	log("odd", 7, 100)
 	log("odd", 7, 100)
 	log("odd", 3, 100)
-	for seq, want := range []engine.Mark{{Name: "loss", Step: 0, Updates: 1, StepBy: 1, UpdatesBy: 1, Count: 100}, {Name: "acc", Step: 0, Updates: 10, StepBy: 1, UpdatesBy: 10, Count: 10},
+	marks := m.Records.Marks
+	for seq, want := range []history.Mark{{Name: "loss", Step: 0, Updates: 1, StepBy: 1, UpdatesBy: 1, Count: 100}, {Name: "acc", Step: 0, Updates: 10, StepBy: 1, UpdatesBy: 10, Count: 10},
 		{Step: 9, Updates: 10, StepBy: 10, UpdatesBy: 10, Count: 10}, {Name: "odd", Step: 7, Updates: 100, Count: 2}, {Name: "odd", Step: 3, Updates: 100, Count: 1}} {
-		if m.Marks[seq] != want {
-			t.Errorf("mark %d is %+v, want %+v", seq, m.Marks[seq], want)
+		want.Seq = seq
+		if marks[seq] != want {
+			t.Errorf("mark %d is %+v, want %+v", seq, marks[seq], want)
 		}
 	}
-	if len(m.Marks) != 5 {
-		t.Errorf("there are %d marks, want 5", len(m.Marks))
+	if len(marks) != 5 {
+		t.Errorf("there are %d marks, want 5", len(marks))
 	}
 }
 

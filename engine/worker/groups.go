@@ -97,7 +97,9 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 	}
 	// Where all ranks of the group are on one node of several, none has started the plugin.
 	if p, ok := comm.(interface{ Version() string }); ok && world.Rank == 0 {
-		err = w.channel.Send(&engine.ToAgent{Uses: &engine.Uses{Plugin: *plugin, Version: p.Version(), Orders: !w.job.Deterministic && h == nil}})
+		uses := &engine.Uses{Plugin: plugin.Plugin, Orders: !w.job.Deterministic && h == nil}
+		uses.Version = p.Version()
+		err = w.channel.Send(&engine.ToAgent{Uses: uses})
 	}
 	return comm, err
 }

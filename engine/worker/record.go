@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"drun/engine"
+	"drun/engine/rendezvous"
+	"drun/history"
 	"drun/internal/queue"
 	"drun/kernel"
 	"drun/starlib/run"
@@ -48,41 +50,42 @@ func (r *recorder) add(text int, put func(m *engine.ToAgent)) {
 }
 
 func (r *recorder) Log(name string, step int64, value float64, exact bool) {
-	p := engine.Point{Name: name, Step: step, Value: value, Exact: exact, Time: time.Now().UnixNano()}
+	p := history.Point{Name: name, Step: step, Value: value, Exact: exact, Time: time.Now()}
 	r.add(len(name), func(m *engine.ToAgent) {
-		m.Points = append(m.Points, p)
+		m.Records.Points = append(m.Records.Points, p)
 		r.mark(m, name, step)
 	})
 }
 
 func (r *recorder) Tag(names []string) {
 	for _, name := range names {
-		r.add(len(name), func(m *engine.ToAgent) { m.Tags = append(m.Tags, name) })
+		r.add(len(name), func(m *engine.ToAgent) { m.Records.Tags = append(m.Records.Tags, name) })
 	}
 }
 
 func (r *recorder) Note(text string) {
-	r.add(len(text), func(m *engine.ToAgent) { m.Notes = append(m.Notes, text) })
+	n := history.Note{Time: time.Now(), Text: text}
+	r.add(len(text), func(m *engine.ToAgent) { m.Records.Notes = append(m.Records.Notes, n) })
 }
 
 func (r *recorder) Artifact(a *run.Artifact) {
-	made := engine.Artifact{Name: a.Name, Step: a.Step, Kind: a.Kind, Data: a.Data, Time: time.Now().UnixNano()}
-	r.add(len(a.Name)+len(a.Data), func(m *engine.ToAgent) { m.Artifacts = append(m.Artifacts, made) })
+	made := history.Artifact{Name: a.Name, Kind: a.Kind, Data: a.Data, Time: time.Now()}
+	if a.Step >= 0 {
+		made.Step = &a.Step
+	}
+	r.add(len(a.Name)+len(a.Data), func(m *engine.ToAgent) { m.Records.Artifacts = append(m.Records.Artifacts, made) })
 }
 
-// Machine records where the rank runs.
-func (r *recorder) Machine() {
+// Machine records where the rank runs, and with what it computes.
+func (r *recorder) Machine(at rendezvous.Place) {
 	host, _ := os.Hostname()
-	r.add(len(host), func(m *engine.ToAgent) {
-		m.Machine = &engine.Machine{Host: host, Threads: kernel.Threads(), Kernels: kernel.Path()}
-	})
+	row := history.RankPlace{Node: at.NodeRank, LocalRank: at.LocalRank, Host: host, Threads: kernel.Threads(), Kernels: kernel.Path()}
+	r.add(len(host), func(m *engine.ToAgent) { m.Records.Ranks = append(m.Records.Ranks, row) })
 }
 
 // DataFile records a file that the recipe has read.
-func (r *recorder) DataFile(f engine.DataFile) {
-	r.add(len(f.Path)+len(f.SHA256)+len(f.Position), func(m *engine.ToAgent) {
-		m.Files = append(m.Files, f)
-	})
+func (r *recorder) DataFile(f history.DataFile) {
+	r.add(len(f.Path)+len(f.SHA256)+len(f.Position), func(m *engine.ToAgent) { m.Records.DataFiles = append(m.Records.DataFiles, f) })
 }
 
 func (r *recorder) Progress(label string, current, total int64, finished bool) {
@@ -123,9 +126,9 @@ func (r *recorder) flush() (closed bool) {
 	defer r.sending.Unlock()
 	msg, some, closed := r.queue.Take()
 	if r.digests != nil {
-		msg.Updates = r.digests.taken()
+		msg.Records.Updates = r.digests.taken()
 	}
-	if some || msg.Updates != nil {
+	if some || msg.Records.Updates != nil {
 		_ = r.channel.Send(&msg)
 	}
 	return closed

@@ -41,7 +41,7 @@ func TestRecordsAreSentInTime(t *testing.T) {
 		made := time.Now()
 		r.Log("x", int64(i), 1, true)
 		var msg engine.ToAgent
-		if err := theirs.Receive(&msg); err != nil || len(msg.Points) != 1 || msg.Points[0].Step != int64(i) {
+		if err := theirs.Receive(&msg); err != nil || len(msg.Records.Points) != 1 || msg.Records.Points[0].Step != int64(i) {
 			t.Fatalf("%+v, %v", msg, err)
 		}
 		if time.Since(made) > 80*time.Millisecond {

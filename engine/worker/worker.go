@@ -22,6 +22,7 @@ import (
 	"drun/engine/board"
 	"drun/engine/recipe"
 	"drun/engine/rendezvous"
+	"drun/history"
 	"drun/internal/exit"
 	"drun/kernel"
 	"drun/starlib"
@@ -125,7 +126,7 @@ func (w *worker) tell(f *engine.Failure) {
 func (w *worker) recipe(rec *recorder) (err error) {
 	job := w.job
 	kernel.SetThreads(job.Threads)
-	rec.Machine()
+	rec.Machine(w.job.Place)
 	tensor.ShareMemory(job.Place.LocalSize, job.Memory)
 	rank := &starlib.Rank{
 		Rank: job.Place.Rank, WorldSize: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
@@ -137,7 +138,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	rank.Outputs = starlib.NewOutputs(job.Home, job.RunID)
 	rank.Files.Largest = int(w.heap() / 2)
 	rank.Files.OnRead = func(path, sha256 string, bytes int64, modified time.Time) {
-		rec.DataFile(engine.DataFile{Path: path, SHA256: sha256, Bytes: bytes, Modified: modified.UnixNano(), Position: w.position.String()})
+		rec.DataFile(history.DataFile{Path: path, SHA256: sha256, Bytes: bytes, Modified: &modified, Position: w.position.String()})
 	}
 	w.digests = &digests{worker: w, rank: rank, open: map[string]int{}}
 	rec.sending.Lock() // records may be under way already

@@ -1,0 +1,69 @@
+package history
+
+import (
+	"database/sql"
+	"math"
+	"time"
+)
+
+// Point is one recorded value of a metric.
+type Point struct {
+	Name  string
+	Step  int64
+	Rank  int
+	Value float64 // NaN, infinities and -0.0 keep their bits
+	Exact bool    // false: a timing, left out when runs are compared
+	Time  time.Time
+}
+
+func (r *Run) putPoints(tx *sql.Tx, b *Batch) error {
+	if len(b.Points) == 0 {
+		return nil
+	}
+	t := blocks{tx, r.ID}
+	seq, last, err := t.next()
+	if err != nil {
+		return err
+	}
+	numbers, err := newMetricNumbers(tx)
+	if err != nil {
+		return err
+	}
+	defer numbers.close()
+	points, summaries := make([]numbered, len(b.Points)), map[int64]*MetricSummary{}
+	for i := range b.Points {
+		p := &b.Points[i]
+		metric, err := numbers.of(p.Name)
+		if err != nil {
+			return err
+		}
+		points[i] = numbered{seq + int64(i), metric, p.Step, int64(p.Rank), p.Time.UnixMicro(), p.Value, p.Exact}
+		add(summaries, metric, p.Value)
+	}
+	if err := t.append(tx, last, points); err != nil {
+		return err
+	}
+	return t.merge(tx, summaries)
+}
+
+// encode gives the columns value and bits. SQLite stores NaN as NULL and may
+// store -0.0 as an integer, so these two bring their bits along.
+func encode(v float64) (value, bits any) {
+	switch {
+	case math.IsNaN(v):
+		return nil, int64(math.Float64bits(v))
+	case v == 0 && math.Signbit(v):
+		return v, int64(math.Float64bits(v))
+	}
+	return v, nil
+}
+
+func decode(value sql.NullFloat64, bits sql.NullInt64) float64 {
+	switch {
+	case bits.Valid:
+		return math.Float64frombits(uint64(bits.Int64))
+	case !value.Valid:
+		return math.NaN()
+	}
+	return value.Float64
+}
