@@ -13,7 +13,7 @@ import (
 
 	"drun/engine/board"
 	"drun/engine/rendezvous"
-	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 
 	"github.com/fxamacker/cbor/v2"
@@ -86,7 +86,7 @@ const TargetStep = -1 << 62
 
 // Plugin is the program of a backend, as the agent found it.
 type Plugin struct {
-	history.Plugin
+	records.Plugin
 	Mark string // tells a change since the checksum was taken
 }
 
@@ -98,7 +98,7 @@ type Found struct {
 
 // Uses says that a group has a plugin of its own, which has started.
 type Uses struct {
-	history.Plugin
+	records.Plugin
 	Orders bool // it adds in an order of its own
 }
 
@@ -148,7 +148,7 @@ type ToWorker struct {
 // ToAgent is a message from a worker; fields that are set are handled in order.
 type ToAgent struct {
 	Declared *Declared        `cbor:",omitempty"`
-	Records  history.Records  `cbor:",omitempty"`
+	Records  records.Records  `cbor:",omitempty"`
 	Progress *Progress        `cbor:",omitempty"`
 	Save     *Part            `cbor:",omitempty"`
 	Handed   *Handed          `cbor:",omitempty"`

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/terminal"
 )
 
@@ -32,7 +33,7 @@ var Formats = []Format{
 }
 
 // points calls fn with each point of the runs.
-func points(db *history.DB, runs []int64, fn func(r *history.Summary, p *history.Point) error) error {
+func points(db *history.DB, runs []int64, fn func(r *history.Summary, p *records.Point) error) error {
 	list, err := db.Select(history.Selection{IDs: runs})
 	if err != nil {
 		return err
@@ -64,9 +65,9 @@ func writeCSV(w io.Writer, db *history.DB, runs []int64) error {
 	if err := out.Write(columns); err != nil {
 		return err
 	}
-	err := points(db, runs, func(r *history.Summary, p *history.Point) error {
+	err := points(db, runs, func(r *history.Summary, p *records.Point) error {
 		return out.Write([]string{strconv.FormatInt(r.ID, 10), r.Name, terminal.Cell(p.Name), strconv.FormatInt(p.Step, 10), strconv.Itoa(p.Rank),
-			history.Float(p.Value).String(), p.Time.Format(time.RFC3339Nano)})
+			records.Float(p.Value).String(), p.Time.Format(time.RFC3339Nano)})
 	})
 	out.Flush()
 	if err == nil {
@@ -93,7 +94,7 @@ func writeJSON(w io.Writer, db *history.DB, runs []int64) error {
 		}
 		text, err := json.Marshal(struct {
 			*history.Detail
-			Points []history.Point `json:"points"`
+			Points []records.Point `json:"points"`
 		}{d, of})
 		if err != nil {
 			return err

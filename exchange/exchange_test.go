@@ -16,6 +16,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"drun/history"
+	"drun/history/records"
 )
 
 func ok(t testing.TB, err error) {
@@ -40,9 +41,9 @@ func recorded(t testing.TB) *history.DB {
 		ok(t, err)
 		b := &history.Batch{Params: []history.Param{{Name: "lr", Value: 0.5}, {Name: "n", Value: 3}}}
 		for k, v := range values {
-			b.Points = append(b.Points, history.Point{Name: "loss", Step: int64(k * (i + 1)), Rank: k % 2, Value: v, Exact: true, Time: when})
+			b.Points = append(b.Points, records.Point{Name: "loss", Step: int64(k * (i + 1)), Rank: k % 2, Value: v, Exact: true, Time: when})
 		}
-		b.Points = append(b.Points, history.Point{Name: "=cmd(\"'\x1b\n,", Value: 2, Time: when})
+		b.Points = append(b.Points, records.Point{Name: "=cmd(\"'\x1b\n,", Value: 2, Time: when})
 		ok(t, r.Write(b))
 		ok(t, r.Write(&history.Batch{End: &history.End{Status: history.Done, Seconds: 2}}))
 	}

@@ -15,6 +15,7 @@ import (
 	_ "github.com/mattn/go-sqlite3" // SQL driver
 
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 )
 
@@ -118,7 +119,7 @@ func readMLflow(path string) (runs []history.Foreign, notes []string, err error)
 			value = math.Inf(-1)
 		}
 		if r := index[uuid]; r != nil {
-			r.Points = append(r.Points, history.Point{Name: key, Step: step, Value: value, Exact: true, Time: time.UnixMilli(stamp)})
+			r.Points = append(r.Points, records.Point{Name: key, Step: step, Value: value, Exact: true, Time: time.UnixMilli(stamp)})
 		}
 		return err
 	}, "SELECT run_uuid, key, value, timestamp, step, is_nan FROM metrics ORDER BY run_uuid, step, timestamp, key")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 )
 
@@ -73,7 +74,7 @@ func (w *mlflow) exec(query string, args ...any) {
 	}
 }
 
-func (w *mlflow) run(r *history.Summary, points []history.Point) {
+func (w *mlflow) run(r *history.Summary, points []records.Point) {
 	sum := sha256.Sum256([]byte(r.UID)) // an id in MLflow's form
 	uuid := hex.EncodeToString(sum[:16])
 	for _, table := range []string{"metrics", "latest_metrics", "params", "tags", "runs"} {
@@ -105,7 +106,7 @@ func (w *mlflow) run(r *history.Summary, points []history.Point) {
 	tag("mlflow.runName", r.Name) // after those of the user, which may have the same names
 	tag("mlflow.source.name", r.Recipe)
 	tag("drun.id", fmt.Sprint(r.ID))
-	latest := map[string]history.Point{}
+	latest := map[string]records.Point{}
 	for _, p := range points {
 		if p.Rank > 0 {
 			p.Name += fmt.Sprintf("/rank%d", p.Rank)

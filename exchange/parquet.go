@@ -7,6 +7,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"drun/history"
+	"drun/history/records"
 )
 
 // row is a point in Parquet, with the columns of CSV.
@@ -22,7 +23,7 @@ type row struct {
 
 func writeParquet(w io.Writer, db *history.DB, runs []int64) error {
 	out := parquet.NewGenericWriter[row](w, parquet.Compression(&parquet.Snappy), parquet.CreatedBy("drun", "1", ""))
-	err := points(db, runs, func(r *history.Summary, p *history.Point) error {
+	err := points(db, runs, func(r *history.Summary, p *records.Point) error {
 		_, err := out.Write([]row{{r.ID, r.Name, p.Name, p.Step, int32(p.Rank), p.Value, p.Time.UTC()}})
 		return err
 	})

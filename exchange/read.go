@@ -19,6 +19,7 @@ import (
 	"unicode/utf8"
 
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 )
 
@@ -204,7 +205,7 @@ func readCSV(path, mark string, content []byte) ([]history.Foreign, []string, er
 			runs = append(runs, history.Foreign{Mark: mark + "/" + strconv.Itoa(i+1), Name: name, Source: path, Tool: "CSV", Status: history.Done})
 		}
 		r := &runs[i]
-		p := history.Point{Exact: true}
+		p := records.Point{Exact: true}
 		switch text := cell("step"); {
 		case text != "":
 			if p.Step, err = strconv.ParseInt(text, 10, 64); err != nil {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 )
 
@@ -102,7 +103,7 @@ func fields(message []byte, fn func(field protowire.Number, number uint64, data 
 
 // event adds the scalars of an Event: wall_time 1, step 2, summary 5. It returns how many values are none.
 func event(run *history.Foreign, data []byte) (others int, err error) {
-	p := history.Point{Exact: true}
+	p := records.Point{Exact: true}
 	var summary []byte
 	err = fields(data, func(field protowire.Number, number uint64, data []byte) error {
 		switch field {

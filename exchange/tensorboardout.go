@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"drun/history"
+	"drun/history/records"
 )
 
 // WriteTensorBoard makes a folder in which each run has a folder of its name with a file of events. TensorBoard keeps values as 32-bit
@@ -44,7 +45,7 @@ func writeEvents(folder string, db *history.DB, r *history.Summary) error {
 	if err != nil {
 		return err
 	}
-	out := newRecords(file)
+	out := newEventWriter(file)
 	head := protowire.AppendTag(seconds(nil, r.Started.UnixMicro()), 3, protowire.BytesType)
 	out.write(protowire.AppendString(head, "brain.Event:2"))
 	for i := range of {
@@ -64,7 +65,7 @@ func seconds(event []byte, micros int64) []byte {
 }
 
 // scalar is an Event with one value.
-func scalar(p *history.Point) []byte {
+func scalar(p *records.Point) []byte {
 	name := p.Name
 	if p.Rank > 0 {
 		name += "/rank" + strconv.Itoa(p.Rank)
@@ -77,16 +78,16 @@ func scalar(p *history.Point) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(event, 5, protowire.BytesType), summary)
 }
 
-// records writes the records of a file of events; the first error stays.
-type records struct {
+// eventWriter writes the records of a file of events; the first error stays.
+type eventWriter struct {
 	to   io.Writer
 	held []byte
 	err  error
 }
 
-func newRecords(to io.Writer) *records { return &records{to: to} }
+func newEventWriter(to io.Writer) *eventWriter { return &eventWriter{to: to} }
 
-func (r *records) write(data []byte) {
+func (r *eventWriter) write(data []byte) {
 	length := binary.LittleEndian.AppendUint64(nil, uint64(len(data)))
 	r.held = append(r.held, length...)
 	r.held = binary.LittleEndian.AppendUint32(r.held, masked(length))
@@ -97,7 +98,7 @@ func (r *records) write(data []byte) {
 	}
 }
 
-func (r *records) flush() error {
+func (r *eventWriter) flush() error {
 	if r.err == nil {
 		_, r.err = r.to.Write(r.held)
 	}

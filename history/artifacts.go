@@ -6,26 +6,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"time"
-)
 
-// Artifact is something that a run has kept. Of the same kind, name and step there is one; bytes, texts and tensors,
-// which run.artifact keeps, are one kind.
-type Artifact struct {
-	Name   string    `json:"name"`
-	Step   *int64    `json:"step"` // nil: none
-	Rank   int       `json:"rank"`
-	Kind   string    `json:"kind"` // bytes, text, tensor, image, histogram, table
-	Bytes  int64     `json:"bytes"`
-	SHA256 string    `json:"sha256"`
-	Time   time.Time `json:"time"`
-	Data   []byte    `json:"-" cbor:"data"` // written only; Content reads it
-}
+	"drun/history/records"
+)
 
 // oneKind are the kinds that run.artifact keeps.
 var oneKind = map[string]bool{"bytes": true, "text": true, "tensor": true}
 
-func (a *Artifact) step() int64 {
+// stepOf is an artifact's step as its row has it; -1: none.
+func stepOf(a *records.Artifact) int64 {
 	if a.Step == nil {
 		return -1
 	}
@@ -44,7 +33,7 @@ func (r *Run) putArtifacts(tx *sql.Tx, b *Batch) error {
 		var before string
 		err := tx.QueryRow(`DELETE FROM artifacts WHERE run = ?1 AND name = ?2 AND step = ?3
 			AND (kind = ?4 OR ?4 IN ('bytes', 'text', 'tensor') AND kind IN ('bytes', 'text', 'tensor')) RETURNING sha256`,
-			r.ID, a.Name, a.step(), a.Kind).Scan(&before)
+			r.ID, a.Name, stepOf(a), a.Kind).Scan(&before)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
@@ -52,7 +41,7 @@ func (r *Run) putArtifacts(tx *sql.Tx, b *Batch) error {
 			return err
 		}
 		if _, err := tx.Exec("INSERT INTO artifacts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-			r.ID, a.Name, a.step(), a.Rank, a.Kind, len(a.Data), sha, formatTime(a.Time)); err != nil {
+			r.ID, a.Name, stepOf(a), a.Rank, a.Kind, len(a.Data), sha, formatTime(a.Time)); err != nil {
 			return err
 		}
 		if before != "" && before != sha {
@@ -65,10 +54,10 @@ func (r *Run) putArtifacts(tx *sql.Tx, b *Batch) error {
 }
 
 // Artifacts lists what a run has kept, by name, step and kind.
-func (db *DB) Artifacts(run int64) ([]Artifact, error) {
-	all := []Artifact{}
+func (db *DB) Artifacts(run int64) ([]records.Artifact, error) {
+	all := []records.Artifact{}
 	err := db.read(func(rows *sql.Rows) error {
-		var a Artifact
+		var a records.Artifact
 		var step int64
 		err := rows.Scan(&a.Name, &step, &a.Rank, &a.Kind, &a.Bytes, &a.SHA256, timeColumn{&a.Time})
 		if step >= 0 {
@@ -81,7 +70,7 @@ func (db *DB) Artifacts(run int64) ([]Artifact, error) {
 }
 
 // Content reads what an artifact holds, and checks that it is what was kept.
-func (db *DB) Content(a *Artifact) ([]byte, error) {
+func (db *DB) Content(a *records.Artifact) ([]byte, error) {
 	var data []byte
 	found := false
 	err := db.read(func(rows *sql.Rows) error {

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"drun/history/records"
 )
 
 // A run whose ranks started three times: the metrics are those of the state that it went on
@@ -13,22 +15,22 @@ func TestSupersededPoints(t *testing.T) {
 	home := t.TempDir()
 	r := begin(t, open(t, home), RunInfo{Recipe: "r.star", WorldSize: 2, Backend: "shm"})
 	ok(t, r.BeginAttempt())
-	points := func(list ...Point) *Batch {
+	points := func(list ...records.Point) *Batch {
 		for i := range list {
 			list[i].Time, list[i].Exact = time.Now(), true
 		}
-		return &Batch{Records: Records{Points: list}}
+		return &Batch{Records: records.Records{Points: list}}
 	}
 	write := func(b *Batch) { t.Helper(); ok(t, r.Write(b)) }
 	six := int64(6)
-	write(points(Point{Name: "lr", Step: 0, Value: 0.5}, Point{Name: "loss", Step: 5, Value: 9}, Point{Name: "loss", Step: 6, Value: 8})) // 1 to 3, then a checkpoint
-	write(points(Point{Name: "loss", Step: 7, Value: -100}, Point{Name: "late", Step: 7, Value: 1}))                                      // 4 and 5
+	write(points(records.Point{Name: "lr", Step: 0, Value: 0.5}, records.Point{Name: "loss", Step: 5, Value: 9}, records.Point{Name: "loss", Step: 6, Value: 8})) // 1 to 3, then a checkpoint
+	write(points(records.Point{Name: "loss", Step: 7, Value: -100}, records.Point{Name: "late", Step: 7, Value: 1}))                                              // 4 and 5
 	write(&Batch{AttemptEnds: []AttemptEnd{{0, Killed, 1, "lost"}}, AttemptBegins: []AttemptBegin{{1, time.Now(), 5}}})
-	write(points(Point{Name: "lr", Step: 0, Value: 0.5}, Point{Name: "lr", Step: 0, Rank: 1, Value: 0.25})) // 6 and 7, before it restores
+	write(points(records.Point{Name: "lr", Step: 0, Value: 0.5}, records.Point{Name: "lr", Step: 0, Rank: 1, Value: 0.25})) // 6 and 7, before it restores
 	write(&Batch{Supersedes: []Supersede{{1, &six, 3, 5}}, Repeats: []Repeat{{0, 5, 5, 7}, {1, 5, 5, 7}}})
-	write(points(Point{Name: "loss", Step: 7, Value: 7}, Point{Name: "loss", Step: 8, Value: 6})) // 8 and 9
+	write(points(records.Point{Name: "loss", Step: 7, Value: 7}, records.Point{Name: "loss", Step: 8, Value: 6})) // 8 and 9
 	write(&Batch{AttemptEnds: []AttemptEnd{{1, Killed, 1, "lost"}}, AttemptBegins: []AttemptBegin{{2, time.Now(), 9}}, Supersedes: []Supersede{{2, nil, 0, 9}}})
-	write(points(Point{Name: "loss", Step: 5, Value: 9})) // 10
+	write(points(records.Point{Name: "loss", Step: 5, Value: 9})) // 10
 	ok(t, finish(r, Done, 0, ""))
 
 	db := reader(t, home)
@@ -70,7 +72,7 @@ func TestSupersededSummaries(t *testing.T) {
 	r := begin(t, open(t, home), RunInfo{Recipe: "r.star", WorldSize: 1, Backend: "shm"})
 	ok(t, r.BeginAttempt())
 	now := time.Now()
-	ok(t, r.Write(&Batch{Records: Records{Points: []Point{{"a", 0, 0, 3, true, now}, {"b", 0, 0, 1, true, now}, {"a", 1, 0, 2, true, now}, {"a", 2, 0, -7, true, now}, {"a", 3, 0, 50, true, now}}}}))
+	ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "a", Step: 0, Rank: 0, Value: 3, Exact: true, Time: now}, {Name: "b", Step: 0, Rank: 0, Value: 1, Exact: true, Time: now}, {Name: "a", Step: 1, Rank: 0, Value: 2, Exact: true, Time: now}, {Name: "a", Step: 2, Rank: 0, Value: -7, Exact: true, Time: now}, {Name: "a", Step: 3, Rank: 0, Value: 50, Exact: true, Time: now}}}}))
 	step := int64(1)
 	ok(t, r.Write(&Batch{AttemptBegins: []AttemptBegin{{1, now, 5}}, Supersedes: []Supersede{{1, &step, 3, 5}}}))
 	db := reader(t, home)
@@ -84,7 +86,7 @@ func TestSupersededSummaries(t *testing.T) {
 	if got, want := short(list), "[a:0:0=3 b:0:0=1 a:1:0=2]"; got != want {
 		t.Errorf("points = %s, want %s", got, want)
 	}
-	ok(t, r.Write(&Batch{Records: Records{Points: []Point{{"a", 2, 0, -7, true, now}}}}))
+	ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "a", Step: 2, Rank: 0, Value: -7, Exact: true, Time: now}}}}))
 	list, err = db.Points(r.ID)
 	ok(t, err)
 	if got, want := short(list), "[a:0:0=3 b:0:0=1 a:1:0=2 a:2:0=-7]"; got != want {
@@ -92,7 +94,7 @@ func TestSupersededSummaries(t *testing.T) {
 	}
 }
 
-func short(points []Point) string {
+func short(points []records.Point) string {
 	out := []string{}
 	for _, p := range points {
 		out = append(out, fmt.Sprintf("%s:%d:%d=%v", p.Name, p.Step, p.Rank, p.Value))

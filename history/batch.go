@@ -3,6 +3,7 @@ package history
 import (
 	"database/sql"
 
+	"drun/history/records"
 	"drun/internal/sqldb"
 )
 
@@ -17,7 +18,7 @@ type Batch struct {
 	Git       *Git
 	Progress  *Progress // replaces the one before
 	Snapshots []Snapshot
-	Records
+	records.Records
 	// In the order in which they are written.
 	AttemptBegins []AttemptBegin
 	AttemptEnds   []AttemptEnd
@@ -117,7 +118,7 @@ func (r *Run) putTags(tx *sql.Tx, b *Batch) error {
 
 func (r *Run) putNotes(tx *sql.Tx, b *Batch) error {
 	return execute(tx, "INSERT INTO notes (run, time, text) VALUES (?, ?, ?)", b.Notes,
-		func(n *Note) []any { return []any{r.ID, formatTime(n.Time), n.Text} })
+		func(n *records.Note) []any { return []any{r.ID, formatTime(n.Time), n.Text} })
 }
 
 func (r *Run) putCheckpoints(tx *sql.Tx, b *Batch) error {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"drun/history/records"
 )
 
 func BenchmarkShortRun(b *testing.B) {
@@ -35,7 +37,7 @@ func BenchmarkList1000Runs(b *testing.B) {
 	for range 1000 {
 		r := begin(b, db, RunInfo{})
 		ok(b, r.Write(&Batch{Params: []Param{{"lr", 0.1}, {"batch", 64}}}))
-		ok(b, r.Write(&Batch{Records: Records{Points: []Point{{Name: "acc", Value: 0.5}, {Name: "loss", Value: 0.5}}}}))
+		ok(b, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "acc", Value: 0.5}, {Name: "loss", Value: 0.5}}}}))
 		ok(b, finish(r, Done, 0, ""))
 	}
 	for b.Loop() {
@@ -47,12 +49,12 @@ func BenchmarkList1000Runs(b *testing.B) {
 
 func BenchmarkMetrics(b *testing.B) {
 	r := begin(b, open(b, b.TempDir()), RunInfo{})
-	batch := make([]Point, 1000)
+	batch := make([]records.Point, 1000)
 	for i := range batch {
-		batch[i] = Point{[]string{"loss", "acc"}[i%2], int64(i), 0, float64(i) * 0.37, true, time.Now()}
+		batch[i] = records.Point{Name: []string{"loss", "acc"}[i%2], Step: int64(i), Rank: 0, Value: float64(i) * 0.37, Exact: true, Time: time.Now()}
 	}
 	for b.Loop() {
-		if err := r.Write(&Batch{Records: Records{Points: batch}}); err != nil {
+		if err := r.Write(&Batch{Records: records.Records{Points: batch}}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/mattn/go-sqlite3"
+
+	"drun/history/records"
 )
 
 // Points are kept in blocks of up to 32, the rows of metric_blocks; the migration that makes the
@@ -363,13 +365,13 @@ func add(summaries map[int64]*MetricSummary, metric int64, value float64) {
 		s.add(value)
 		return
 	}
-	v := Float(value)
+	v := records.Float(value)
 	summaries[metric] = &MetricSummary{First: v, Last: v, Min: v, Max: v, Count: 1}
 }
 
 // merge adds what came later to the run's summaries.
 func (t blocks) merge(tx *sql.Tx, summaries map[int64]*MetricSummary) error {
-	column := func(v Float) any { value, _ := encode(float64(v)); return value }
+	column := func(v records.Float) any { value, _ := encode(float64(v)); return value }
 	merge, err := tx.Prepare(`INSERT INTO run_metrics VALUES (?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT DO UPDATE SET last = excluded.last, count = count + excluded.count,
 		min = min(coalesce(min, excluded.min), coalesce(excluded.min, min)),

@@ -15,16 +15,17 @@ import (
 	"testing/fstest"
 	"time"
 
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/sqldb"
 )
 
 // describe is a point in full.
-func describe(p Point) string {
+func describe(p records.Point) string {
 	return fmt.Sprintf("%q %d %d %x %v %s", p.Name, p.Step, p.Rank, math.Float64bits(p.Value), p.Exact, formatTime(p.Time))
 }
 
-func describeAll(points []Point) []string {
+func describeAll(points []records.Point) []string {
 	all := []string{}
 	for _, p := range points {
 		all = append(all, describe(p))
@@ -37,7 +38,7 @@ func queried(t *testing.T, db *DB, view string, run int64) []string {
 	t.Helper()
 	all := []string{}
 	ok(t, db.read(func(rows *sql.Rows) error {
-		var p Point
+		var p records.Point
 		var value sql.NullFloat64
 		var bits sql.NullInt64
 		var kind string
@@ -65,9 +66,9 @@ func same(t *testing.T, what string, got, want []string) {
 }
 
 // wildPoint is one of any kind: most continue what came before, some have nothing in common with it.
-func wildPoint(random *rand.Rand, i int, start time.Time) Point {
+func wildPoint(random *rand.Rand, i int, start time.Time) records.Point {
 	pick := func(list []float64) float64 { return list[random.IntN(len(list))] }
-	p := Point{fmt.Sprint("m", random.IntN(4)), int64(i), random.IntN(2), random.NormFloat64(), true, start.Add(time.Duration(i) * time.Second)}
+	p := records.Point{Name: fmt.Sprint("m", random.IntN(4)), Step: int64(i), Rank: random.IntN(2), Value: random.NormFloat64(), Exact: true, Time: start.Add(time.Duration(i) * time.Second)}
 	if random.IntN(8) == 0 {
 		p.Value = pick([]float64{math.NaN(), math.Float64frombits(0xfff8000000000123), math.Inf(1), math.Inf(-1), math.Copysign(0, -1), 0, 1, 1 << 53, 5e-324, -math.MaxFloat64})
 	}
@@ -90,10 +91,10 @@ func wildPoint(random *rand.Rand, i int, start time.Time) Point {
 }
 
 // wildBatches are points of any kind in batches of any size.
-func wildBatches(random *rand.Rand, n int) (batches [][]Point) {
+func wildBatches(random *rand.Rand, n int) (batches [][]records.Point) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC)
 	for i := 0; i < n; {
-		batch := []Point{}
+		batch := []records.Point{}
 		for range 1 + random.IntN(1+random.IntN(100)) {
 			batch = append(batch, wildPoint(random, i, start))
 			i++
@@ -118,7 +119,7 @@ func TestBlocksKeepEveryPoint(t *testing.T) {
 		r := begin(t, db, RunInfo{})
 		summaries[r.ID] = map[string]*MetricSummary{}
 		for _, batch := range wildBatches(random, 2000) {
-			ok(t, r.Write(&Batch{Records: Records{Points: batch}}))
+			ok(t, r.Write(&Batch{Records: records.Records{Points: batch}}))
 			want[r.ID] = append(want[r.ID], describeAll(batch)...)
 		}
 	}
@@ -156,7 +157,7 @@ func TestSupersededAtRandom(t *testing.T) {
 		home := t.TempDir()
 		r := begin(t, open(t, home), RunInfo{})
 		type row struct {
-			Point
+			records.Point
 			superseded bool
 		}
 		var model []row
@@ -164,7 +165,7 @@ func TestSupersededAtRandom(t *testing.T) {
 			for _, p := range batches[0] {
 				model = append(model, row{p, false})
 			}
-			ok(t, r.Write(&Batch{Records: Records{Points: batches[0]}}))
+			ok(t, r.Write(&Batch{Records: records.Records{Points: batches[0]}}))
 			n := len(model)
 			switch random.IntN(4) {
 			case 0:
@@ -198,7 +199,7 @@ func TestSupersededAtRandom(t *testing.T) {
 			} else if s := want[p.Name]; s != nil {
 				s.add(p.Value)
 			} else {
-				v := Float(p.Value)
+				v := records.Float(p.Value)
 				want[p.Name] = &MetricSummary{v, v, v, v, 1}
 			}
 			kinds[kind] = append(kinds[kind], describe(p.Point))
@@ -328,11 +329,11 @@ func TestDamagedBlocks(t *testing.T) {
 		home := t.TempDir()
 		db := open(t, home)
 		r := begin(t, db, RunInfo{})
-		points := []Point{}
+		points := []records.Point{}
 		for i := range 10 {
-			points = append(points, Point{Name: "m", Step: int64(i), Value: math.NaN(), Time: time.Now()})
+			points = append(points, records.Point{Name: "m", Step: int64(i), Value: math.NaN(), Time: time.Now()})
 		}
-		ok(t, r.Write(&Batch{Records: Records{Points: points}}))
+		ok(t, r.Write(&Batch{Records: records.Records{Points: points}}))
 		if _, err := db.sql.Exec("UPDATE metric_blocks SET " + change); err != nil {
 			if change == "time = NULL" {
 				continue // SQLite refuses it

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"drun/history/records"
 )
 
 // Comparison is how runs differ. Its JSON form is documented in docs/history.md.
@@ -84,8 +86,8 @@ func (db *DB) Compare(ids []int64) (*Comparison, error) {
 
 // keptUnder says what was kept under each name: the SHA-256 of one, or how many there are and the beginning of a digest of
 // all. Images, histograms and tables have names of their own.
-func keptUnder(list []Artifact) map[string]string {
-	byName := map[string][]Artifact{}
+func keptUnder(list []records.Artifact) map[string]string {
+	byName := map[string][]records.Artifact{}
 	for _, a := range list { // by step
 		name := a.Name
 		if !oneKind[a.Kind] {
@@ -100,7 +102,7 @@ func keptUnder(list []Artifact) map[string]string {
 		case len(all) > 1:
 			whole := sha256.New()
 			for _, a := range all {
-				fmt.Fprintln(whole, a.step(), a.SHA256)
+				fmt.Fprintln(whole, stepOf(&a), a.SHA256)
 			}
 			values[name] = fmt.Sprintf("%d steps: %.6x", len(all), whole.Sum(nil))
 		case first.Step != nil:
@@ -117,7 +119,7 @@ func canonical(v any) string {
 	if v == nil {
 		return "" // a parameter that is None is null
 	}
-	text, err := marshal(v)
+	text, err := records.Marshal(v)
 	if err != nil {
 		return fmt.Sprint(v)
 	}
@@ -128,7 +130,7 @@ func canonical(v any) string {
 func (d *Detail) describe(add func(kind, name string, value any)) {
 	for name, v := range d.Params {
 		if f, is := v.(float64); is && (math.IsNaN(f) || math.IsInf(f, 0)) {
-			add("parameter", name, Float(f)) // printed without quotes
+			add("parameter", name, records.Float(f)) // printed without quotes
 			continue
 		}
 		add("parameter", name, json.RawMessage(d.Params.Text(name)))
@@ -150,7 +152,7 @@ func (d *Detail) describe(add func(kind, name string, value any)) {
 		add("metric", name+".last", m.Last)
 		add("metric", name+".min", m.Min)
 		add("metric", name+".max", m.Max)
-		add("metric", name+".count", Float(m.Count))
+		add("metric", name+".count", records.Float(m.Count))
 	}
 	for _, s := range d.Sources {
 		name := s.Path

@@ -3,6 +3,8 @@ package history
 import (
 	"database/sql"
 	"time"
+
+	"drun/history/records"
 )
 
 // Foreign is a run that another tool has recorded.
@@ -18,7 +20,7 @@ type Foreign struct {
 	Params  []Param
 	Tags    []string
 	Notes   []string
-	Points  []Point
+	Points  []records.Point
 }
 
 // Enter records a foreign run. 0: it is there already, perhaps in the trash.
@@ -38,9 +40,9 @@ func (db *DB) Enter(f *Foreign, command []string) (id int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	batch := &Batch{Params: f.Params, Records: Records{Tags: append([]string{f.Mark}, f.Tags...)}}
+	batch := &Batch{Params: f.Params, Records: records.Records{Tags: append([]string{f.Mark}, f.Tags...)}}
 	for _, text := range notes {
-		batch.Notes = append(batch.Notes, Note{Time: f.Started, Text: text})
+		batch.Notes = append(batch.Notes, records.Note{Time: f.Started, Text: text})
 	}
 	const most = 50_000 // points in a transaction, so that others get their turn
 	for rest := f.Points; ; rest = rest[min(len(rest), most):] {

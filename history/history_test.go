@@ -15,6 +15,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/sqldb"
 )
@@ -74,11 +75,11 @@ func TestARunInFull(t *testing.T) {
 	ok(t, r.AddSources([]Source{{"digits.star", "recipe", []byte("def main(): pass")}, {"lib.star", "load", []byte("x = 1")},
 		{"empty.star", "load", nil}}))
 	ok(t, r.BeginAttempt())
-	ok(t, r.Write(&Batch{Records: Records{Points: []Point{{"acc", 0, 0, 0.5, true, time.Now()}, {"acc", 1, 0, 0.25, true, time.Now()}}}}))
-	ok(t, r.Write(&Batch{Records: Records{Points: []Point{{"acc", 2, 0, 0.75, true, time.Now()}}}}))
+	ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "acc", Step: 0, Rank: 0, Value: 0.5, Exact: true, Time: time.Now()}, {Name: "acc", Step: 1, Rank: 0, Value: 0.25, Exact: true, Time: time.Now()}}}}))
+	ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "acc", Step: 2, Rank: 0, Value: 0.75, Exact: true, Time: time.Now()}}}}))
 	ok(t, r.Tag("b", "a", "b"))
-	ok(t, r.Write(&Batch{Records: Records{Notes: []Note{{time.Now(), "went well"}}}}))
-	score := Float(0.75)
+	ok(t, r.Write(&Batch{Records: records.Records{Notes: []records.Note{{Time: time.Now(), Text: "went well"}}}}))
+	score := records.Float(0.75)
 	ok(t, r.Write(&Batch{Checkpoints: []Checkpoint{{7, 1000, &score, time.Now(), 3}}}))
 	ok(t, r.Write(&Batch{AttemptEnds: []AttemptEnd{{0, Failed, 1.5, "broke"}}, AttemptBegins: []AttemptBegin{{1, time.Now(), 3}}}))
 	ok(t, finish(r, Done, 0, ""))
@@ -133,11 +134,11 @@ func TestValuesKeepTheirBits(t *testing.T) {
 	r := begin(t, db, RunInfo{})
 	values := []float64{0.1, math.Copysign(0, -1), 0, math.NaN(), math.Inf(1), math.Inf(-1), 5e-324, math.MaxFloat64,
 		-3, 1 << 53, 1<<53 + 2, math.Pi, math.Float64frombits(0xfff8000000000123)}
-	var points []Point
+	var points []records.Point
 	for i, v := range values {
-		points = append(points, Point{"v", int64(i), 1, v, i%2 == 0, time.Now()})
+		points = append(points, records.Point{Name: "v", Step: int64(i), Rank: 1, Value: v, Exact: i%2 == 0, Time: time.Now()})
 	}
-	ok(t, r.Write(&Batch{Records: Records{Points: points}}))
+	ok(t, r.Write(&Batch{Records: records.Records{Points: points}}))
 	got, err := reader(t, home).Points(r.ID, "v")
 	ok(t, err)
 	if len(got) != len(values) {
@@ -173,13 +174,13 @@ func TestSummaryLeavesNaNOut(t *testing.T) {
 	// One batch each, then all of it again in one batch: merging in SQL and in
 	// Go must agree.
 	series := []float64{nan, 2, nan, 1, 3, nan}
-	var all []Point
+	var all []records.Point
 	for _, v := range series {
-		ok(t, r.Write(&Batch{Records: Records{Points: []Point{{Name: "one", Value: v}}}}))
-		all = append(all, Point{Name: "all", Value: v})
+		ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "one", Value: v}}}}))
+		all = append(all, records.Point{Name: "all", Value: v})
 	}
-	ok(t, r.Write(&Batch{Records: Records{Points: all}}))
-	ok(t, r.Write(&Batch{Records: Records{Points: []Point{{Name: "nan", Value: nan}}}}))
+	ok(t, r.Write(&Batch{Records: records.Records{Points: all}}))
+	ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "nan", Value: nan}}}}))
 	list, err := reader(t, home).List(1)
 	ok(t, err)
 	for _, name := range []string{"one", "all"} {
@@ -252,7 +253,7 @@ func TestDiscardLeavesNoTrace(t *testing.T) {
 	ok(t, r.Write(&Batch{Params: []Param{{"lr", 1}}}))
 	ok(t, r.AddSources([]Source{{"a.star", "recipe", []byte("x")}}))
 	ok(t, r.Write(&Batch{Lines: []LogLine{{Stream: "stdout", Text: "hi"}}}))
-	ok(t, r.Write(&Batch{Records: Records{Points: []Point{{Name: "m"}}}}))
+	ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "m"}}}}))
 	ok(t, r.Discard())
 	for _, table := range []string{"params", "sources", "run_sources", "logs", "metrics", "metric_summaries"} {
 		result, err := reader(t, home).Query(context.Background(), "SELECT count(*) FROM "+table)
@@ -266,7 +267,7 @@ func TestDiscardLeavesNoTrace(t *testing.T) {
 }
 
 func TestDownsampleKeepsSpikes(t *testing.T) {
-	var points []Point
+	var points []records.Point
 	for i := range 1000 {
 		v := math.Sin(float64(i) / 50)
 		switch i {
@@ -279,7 +280,7 @@ func TestDownsampleKeepsSpikes(t *testing.T) {
 		case 777:
 			v = math.NaN()
 		}
-		points = append(points, Point{Name: "m", Step: int64(i), Value: v}, Point{Name: "m", Rank: 1, Step: int64(i)})
+		points = append(points, records.Point{Name: "m", Step: int64(i), Value: v}, records.Point{Name: "m", Rank: 1, Step: int64(i)})
 	}
 	kept := Downsample(points, 40)
 	count, steps := map[int]int{}, map[int64]bool{}
@@ -425,7 +426,7 @@ func TestPreviousSchema(t *testing.T) {
 	ok(t, r.Write(everything()))
 	d, err = reader(t, home).Get(r.ID)
 	ok(t, err)
-	if r.ID != 8 || *d.Deterministic || len(d.Ranks) != 1 || len(d.DataFiles) != 2 || d.DataFiles[1] != (DataFile{Path: "x.csv", SHA256: "abd", Bytes: 9}) {
+	if r.ID != 8 || *d.Deterministic || len(d.Ranks) != 1 || len(d.DataFiles) != 2 || d.DataFiles[1] != (records.DataFile{Path: "x.csv", SHA256: "abd", Bytes: 9}) {
 		t.Errorf("a new run is %+v", d)
 	}
 }

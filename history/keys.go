@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"drun/history/records"
 )
 
 // Inputs are what decides the bits of a run, besides the data that it reads.
@@ -39,9 +41,11 @@ func (in *Inputs) Key() (string, error) {
 }
 
 // bitsKey joins the inputs' key and the data.
-func bitsKey(inputs string, files []DataFile) (string, error) {
+func bitsKey(inputs string, files []records.DataFile) (string, error) {
 	parts := []any{inputs}
-	slices.SortFunc(files, func(a, b DataFile) int { return strings.Compare(a.Path+"\x00"+a.SHA256, b.Path+"\x00"+b.SHA256) })
+	slices.SortFunc(files, func(a, b records.DataFile) int {
+		return strings.Compare(a.Path+"\x00"+a.SHA256, b.Path+"\x00"+b.SHA256)
+	})
 	for _, f := range files {
 		parts = append(parts, f.Path, f.SHA256)
 	}
@@ -92,9 +96,9 @@ func (r *Run) putKeys(tx *sql.Tx, b *Batch) error {
 	}
 	key := any(nil)
 	if inputs.String != "" {
-		var files []DataFile
+		var files []records.DataFile
 		err := each(tx, func(rows *sql.Rows) error {
-			var f DataFile
+			var f records.DataFile
 			err := rows.Scan(&f.Path, &f.SHA256)
 			for _, dir := range dirs { // wherever the folder is
 				f.Path = strings.TrimPrefix(f.Path, strings.TrimSuffix(dir, "/")+"/")

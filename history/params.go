@@ -1,11 +1,9 @@
 package history
 
 import (
-	"bytes"
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"math"
 	"math/big"
 	"regexp"
 	"slices"
@@ -13,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+
+	"drun/history/records"
 )
 
 // Param is a parameter of a run. Value is nil, bool, int, int64, *big.Int,
@@ -103,17 +103,17 @@ func encodeParam(v any) (kind, text string, err error) {
 	case *big.Int:
 		return "int", v.String(), nil
 	case float64:
-		text, err := json.Marshal(Float(v))
+		text, err := json.Marshal(records.Float(v))
 		if err == nil && !strings.ContainsAny(string(text), ".eN\"") {
 			text = append(text, ".0"...) // a float stays one: 1.0, not 1
 		}
 		return "float", string(text), err
 	case string:
 		if !utf8.ValidString(v) { // JSON has no such strings
-			text, err := marshal([]byte(v))
+			text, err := records.Marshal([]byte(v))
 			return "bytes", string(text), err
 		}
-		text, err := marshal(v)
+		text, err := records.Marshal(v)
 		return "string", string(text), err
 	case List:
 		return "list", string(v), nil
@@ -154,39 +154,4 @@ func decodeParam(kind, text string) (any, error) {
 		}
 	}
 	return nil, fmt.Errorf("parameter of type %q has the unreadable value %s", kind, text)
-}
-
-// marshal is json.Marshal that leaves <, > and & readable.
-func marshal(v any) ([]byte, error) {
-	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(v)
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
-}
-
-// Float is a number whose JSON form keeps its bits: the shortest that reads
-// back the same; NaN and infinities, which JSON lacks, as the strings "NaN",
-// "Infinity" and "-Infinity".
-type Float float64
-
-// MarshalJSON gives that form.
-func (f Float) MarshalJSON() ([]byte, error) {
-	v := float64(f)
-	switch {
-	case math.IsNaN(v):
-		return []byte(`"NaN"`), nil
-	case math.IsInf(v, 0):
-		if v > 0 {
-			return []byte(`"Infinity"`), nil
-		}
-		return []byte(`"-Infinity"`), nil
-	}
-	return []byte(strconv.FormatFloat(v, 'g', -1, 64)), nil
-}
-
-// String is the same form without quotes.
-func (f Float) String() string {
-	text, _ := f.MarshalJSON()
-	return strings.Trim(string(text), `"`)
 }

@@ -1,23 +1,19 @@
 package history
 
-import "database/sql"
+import (
+	"database/sql"
 
-// Plugin is a program that a run used besides drun.
-type Plugin struct {
-	Name    string `json:"name"`
-	Version string `json:"version"` // "" until the plugin has started
-	Path    string `json:"path"`
-	SHA256  string `json:"sha256"`
-}
+	"drun/history/records"
+)
 
 // AddPlugin records a plugin of the run, or its version once that is known.
-func (r *Run) AddPlugin(p Plugin) error {
-	return r.Write(&Batch{Records: Records{Plugins: []Plugin{p}}})
+func (r *Run) AddPlugin(p records.Plugin) error {
+	return r.Write(&Batch{Records: records.Records{Plugins: []records.Plugin{p}}})
 }
 
 func (r *Run) putPlugins(tx *sql.Tx, b *Batch) error {
 	return execute(tx, "INSERT OR REPLACE INTO plugins (run, name, version, path, sha256) VALUES (?, ?, ?, ?, ?)", b.Plugins,
-		func(p *Plugin) []any { return []any{r.ID, p.Name, p.Version, p.Path, p.SHA256} })
+		func(p *records.Plugin) []any { return []any{r.ID, p.Name, p.Version, p.Path, p.SHA256} })
 }
 
 // Backends names the run's backend, then those that groups of it had for themselves.
@@ -31,7 +27,7 @@ func (d *Detail) Backends() []string {
 	return names
 }
 
-func (db *DB) plugins(run int64) ([]Plugin, error) {
-	return list(db, func(p *Plugin) []any { return []any{&p.Name, &p.Version, &p.Path, &p.SHA256} },
+func (db *DB) plugins(run int64) ([]records.Plugin, error) {
+	return list(db, func(p *records.Plugin) []any { return []any{&p.Name, &p.Version, &p.Path, &p.SHA256} },
 		"SELECT name, version, path, sha256 FROM plugins WHERE run = ? ORDER BY name", run)
 }

@@ -3,18 +3,7 @@ package history
 import (
 	"database/sql"
 	"math"
-	"time"
 )
-
-// Point is one recorded value of a metric.
-type Point struct {
-	Name  string
-	Step  int64
-	Rank  int
-	Value float64 // NaN, infinities and -0.0 keep their bits
-	Exact bool    // false: a timing, left out when runs are compared
-	Time  time.Time
-}
 
 func (r *Run) putPoints(tx *sql.Tx, b *Batch) error {
 	if len(b.Points) == 0 {

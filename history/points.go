@@ -10,30 +10,20 @@ import (
 	"strings"
 	"time"
 
+	"drun/history/records"
 	"drun/internal/sqldb"
 )
-
-// MarshalJSON gives the form of "drun metrics --json".
-func (p Point) MarshalJSON() ([]byte, error) {
-	return marshal(struct {
-		Name  string    `json:"name"`
-		Step  int64     `json:"step"`
-		Rank  int       `json:"rank"`
-		Value Float     `json:"value"`
-		Time  time.Time `json:"time"`
-	}{p.Name, p.Step, p.Rank, Float(p.Value), p.Time})
-}
 
 // Points returns the points of a run in the order of recording: of all
 // metrics, or of those named. A name that the run has not is a *NotFound
 // error that lists the known ones.
-func (db *DB) Points(run int64, names ...string) ([]Point, error) {
+func (db *DB) Points(run int64, names ...string) ([]records.Point, error) {
 	return db.points([]stretch{{run, 0, math.MaxInt64}}, names)
 }
 
 // AttemptPoints returns what one attempt of a run recorded, whether or not a later one
 // recorded it again.
-func (db *DB) AttemptPoints(run int64, attempt int, names ...string) ([]Point, error) {
+func (db *DB) AttemptPoints(run int64, attempt int, names ...string) ([]records.Point, error) {
 	d, err := db.Get(run)
 	if err != nil {
 		return nil, err
@@ -59,16 +49,16 @@ func (db *DB) AttemptPoints(run int64, attempt int, names ...string) ([]Point, e
 	}
 	type at struct {
 		seq int64
-		Point
+		records.Point
 	}
 	var both []at
 	for _, kind := range []bool{!superseded, superseded} {
-		if err := db.eachPoint(s, kind, names, func(seq int64, p *Point) { both = append(both, at{seq, *p}) }); err != nil {
+		if err := db.eachPoint(s, kind, names, func(seq int64, p *records.Point) { both = append(both, at{seq, *p}) }); err != nil {
 			return nil, err
 		}
 	}
 	slices.SortFunc(both, func(a, b at) int { return cmp.Compare(a.seq, b.seq) })
-	points := make([]Point, len(both))
+	points := make([]records.Point, len(both))
 	for i, p := range both {
 		points[i] = p.Point
 	}
@@ -77,7 +67,7 @@ func (db *DB) AttemptPoints(run int64, attempt int, names ...string) ([]Point, e
 
 // LineagePoints returns the points of a run after those of the runs that it came from, of each
 // up to the checkpoint that the next one was resumed from.
-func (db *DB) LineagePoints(run int64, names ...string) ([]Point, error) {
+func (db *DB) LineagePoints(run int64, names ...string) ([]records.Point, error) {
 	line := []stretch{{run, 0, math.MaxInt64}}
 	for known := map[int64]bool{}; !known[run]; {
 		known[run] = true
@@ -99,10 +89,10 @@ func (db *DB) LineagePoints(run int64, names ...string) ([]Point, error) {
 // stretch is the points of a run by their numbers, after from and up to to.
 type stretch struct{ run, from, to int64 }
 
-func (db *DB) points(line []stretch, names []string) ([]Point, error) {
-	points := []Point{}
+func (db *DB) points(line []stretch, names []string) ([]records.Point, error) {
+	points := []records.Point{}
 	for _, s := range line {
-		if err := db.eachPoint(s, !superseded, names, func(_ int64, p *Point) { points = append(points, *p) }); err != nil {
+		if err := db.eachPoint(s, !superseded, names, func(_ int64, p *records.Point) { points = append(points, *p) }); err != nil {
 			return nil, err
 		}
 	}
@@ -110,7 +100,7 @@ func (db *DB) points(line []stretch, names []string) ([]Point, error) {
 }
 
 // eachPoint calls fn with the points of a stretch, of all metrics or of those named.
-func (db *DB) eachPoint(s stretch, superseded bool, names []string, fn func(seq int64, p *Point)) error {
+func (db *DB) eachPoint(s stretch, superseded bool, names []string, fn func(seq int64, p *records.Point)) error {
 	query, args := "SELECT id, name FROM metric_names", []any(nil)
 	if len(names) > 0 {
 		set, err := json.Marshal(names)
@@ -131,17 +121,17 @@ func (db *DB) eachPoint(s stretch, superseded bool, names []string, fn func(seq 
 	if err != nil || len(wanted) == 0 {
 		return err
 	}
-	p := &Point{}
+	p := &records.Point{}
 	return sqldb.Wrap(db.path, blocks{db.sql, s.run}.points(superseded, s.from, s.to, func(n *numbered) {
 		if name, ok := wanted[n.metric]; ok {
-			*p = Point{name, n.step, int(n.rank), n.value, n.exact, time.UnixMicro(n.time).UTC()}
+			*p = records.Point{Name: name, Step: n.step, Rank: int(n.rank), Value: n.value, Exact: n.exact, Time: time.UnixMicro(n.time).UTC()}
 			fn(n.seq, p)
 		}
 	}))
 }
 
 // checkNames reports the first name that none of the points has.
-func (db *DB) checkNames(run int64, points []Point, names []string) error {
+func (db *DB) checkNames(run int64, points []records.Point, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
@@ -177,7 +167,7 @@ const MinDownsample = 4
 // MinDownsample), in their order: it cuts them into n/4 equal buckets and
 // keeps of each the first, the last, the smallest and the largest, so that
 // spikes survive; where some are NaN, into n/5, and keeps of each the first NaN too.
-func Downsample(points []Point, n int) []Point {
+func Downsample(points []records.Point, n int) []records.Point {
 	type series struct {
 		name string
 		rank int
@@ -197,7 +187,7 @@ func Downsample(points []Point, n int) []Point {
 			keep[at[i]] = true
 		}
 	}
-	kept := []Point{}
+	kept := []records.Point{}
 	for i, p := range points {
 		if keep[i] {
 			kept = append(kept, p)

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"drun/history/records"
 )
 
 // The test binary runs itself again as other processes of drun.
@@ -61,11 +63,11 @@ func playAgent(home string) error {
 			return err
 		}
 		for batch := range 20 {
-			points := make([]Point, 50)
+			points := make([]records.Point, 50)
 			for i := range points {
-				points[i] = Point{Name: "loss", Step: int64(batch*50 + i), Value: float64(i), Time: time.Now()}
+				points[i] = records.Point{Name: "loss", Step: int64(batch*50 + i), Value: float64(i), Time: time.Now()}
 			}
-			if err := r.Write(&Batch{Records: Records{Points: points}}); err != nil {
+			if err := r.Write(&Batch{Records: records.Records{Points: points}}); err != nil {
 				return err
 			}
 			if err := r.Write(&Batch{Lines: []LogLine{{Stream: "stdout", Time: time.Now(), Text: fmt.Sprint("batch ", batch)}}}); err != nil {

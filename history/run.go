@@ -19,6 +19,7 @@ import (
 
 	petname "github.com/dustinkirkland/golang-petname"
 
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/sqldb"
 )
@@ -310,7 +311,7 @@ func (r *Run) AddSources(sources []Source) error {
 }
 
 // Tag adds labels; those that it has already are kept.
-func (r *Run) Tag(tags ...string) error { return r.Write(&Batch{Records: Records{Tags: tags}}) }
+func (r *Run) Tag(tags ...string) error { return r.Write(&Batch{Records: records.Records{Tags: tags}}) }
 
 // RemoveCheckpoints takes steps whose checkpoints are gone out of the catalog of a run.
 func (db *DB) RemoveCheckpoints(id int64, steps []int64) error {

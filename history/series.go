@@ -1,12 +1,16 @@
 package history
 
-import "math"
+import (
+	"math"
+
+	"drun/history/records"
+)
 
 // EachPoint calls fn with the points of one metric of a run, in the order of recording. A run
 // without it is a *NotFound error that lists those that it has.
-func (db *DB) EachPoint(run int64, name string, fn func(*Point)) error {
+func (db *DB) EachPoint(run int64, name string, fn func(*records.Point)) error {
 	any := false
-	err := db.eachPoint(stretch{run, 0, math.MaxInt64}, !superseded, []string{name}, func(_ int64, p *Point) {
+	err := db.eachPoint(stretch{run, 0, math.MaxInt64}, !superseded, []string{name}, func(_ int64, p *records.Point) {
 		any = true
 		fn(p)
 	})
@@ -18,9 +22,9 @@ func (db *DB) EachPoint(run int64, name string, fn func(*Point)) error {
 
 // PointsAfter calls fn with the points of one metric of a run that were recorded after the one with a number, 0 for
 // all, and returns the number of the last; there may be none.
-func (db *DB) PointsAfter(run int64, name string, after int64, fn func(*Point)) (last int64, err error) {
+func (db *DB) PointsAfter(run int64, name string, after int64, fn func(*records.Point)) (last int64, err error) {
 	last = after
-	err = db.eachPoint(stretch{run, after, math.MaxInt64}, !superseded, []string{name}, func(seq int64, p *Point) {
+	err = db.eachPoint(stretch{run, after, math.MaxInt64}, !superseded, []string{name}, func(seq int64, p *records.Point) {
 		last = seq
 		fn(p)
 	})

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"drun/history/records"
 )
 
 func TestColumns(t *testing.T) {
@@ -45,13 +47,13 @@ func TestColumns(t *testing.T) {
 func TestEachPoint(t *testing.T) {
 	db := open(t, t.TempDir())
 	r := begin(t, db, RunInfo{})
-	ok(t, r.Write(&Batch{Records: Records{Points: []Point{{Name: "a", Step: 1, Value: 2}, {Name: "b", Step: 1, Value: 3}, {Name: "a", Step: 2, Rank: 1, Value: 4}}}}))
+	ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "a", Step: 1, Value: 2}, {Name: "b", Step: 1, Value: 3}, {Name: "a", Step: 2, Rank: 1, Value: 4}}}}))
 	got := ""
-	ok(t, db.EachPoint(r.ID, "a", func(p *Point) { got += fmt.Sprint(p.Step, p.Rank, p.Value, " ") }))
+	ok(t, db.EachPoint(r.ID, "a", func(p *records.Point) { got += fmt.Sprint(p.Step, p.Rank, p.Value, " ") }))
 	if got != "1 0 2 2 1 4 " {
 		t.Error(got)
 	}
-	if err := db.EachPoint(r.ID, "c", func(*Point) {}); err == nil || !strings.Contains(err.(*NotFound).Near, "it has: a, b") {
+	if err := db.EachPoint(r.ID, "c", func(*records.Point) {}); err == nil || !strings.Contains(err.(*NotFound).Near, "it has: a, b") {
 		t.Error(err)
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"drun/history/records"
 )
 
 // pointSize records the points of a recipe and gives the bytes of database that each takes.
-func pointSize(t testing.TB, runs, batch int, point func(i int) Point) float64 {
+func pointSize(t testing.TB, runs, batch int, point func(i int) records.Point) float64 {
 	n := 400 * batch
 	home := t.TempDir()
 	db := open(t, home)
@@ -26,12 +28,12 @@ func pointSize(t testing.TB, runs, batch int, point func(i int) Point) float64 {
 	}
 	before := size()
 	for at := 0; at < n; at += batch {
-		points := make([]Point, batch)
+		points := make([]records.Point, batch)
 		for i := range points {
 			points[i] = point(at + i)
 		}
 		for _, r := range all {
-			ok(t, r.Write(&Batch{Records: Records{Points: points}}))
+			ok(t, r.Write(&Batch{Records: records.Records{Points: points}}))
 		}
 	}
 	return float64(size()-before) / float64(n*runs)
@@ -50,12 +52,12 @@ func TestSizeOfAPoint(t *testing.T) {
 		batch int           // points
 	}{{"fast", 50 * time.Microsecond, 100}, {"slow", time.Second, 5}, {"very slow", time.Minute, 5}} {
 		for _, runs := range []int{1, 3} {
-			steady := pointSize(t, runs, c.batch, func(i int) Point {
+			steady := pointSize(t, runs, c.batch, func(i int) records.Point {
 				at := start.Add(time.Duration(i/5)*c.every + time.Duration(random.IntN(9000))*time.Nanosecond)
-				return Point{fmt.Sprint("metric", i%5), int64(i / 5), 0, random.NormFloat64(), true, at}
+				return records.Point{Name: fmt.Sprint("metric", i%5), Step: int64(i / 5), Rank: 0, Value: random.NormFloat64(), Exact: true, Time: at}
 			})
-			inTurn := pointSize(t, runs, c.batch, func(i int) Point {
-				return Point{fmt.Sprint("metric", i%50), int64(i / 50), 0, random.NormFloat64(), true, start.Add(time.Duration(i) * c.every)}
+			inTurn := pointSize(t, runs, c.batch, func(i int) records.Point {
+				return records.Point{Name: fmt.Sprint("metric", i%50), Step: int64(i / 50), Rank: 0, Value: random.NormFloat64(), Exact: true, Time: start.Add(time.Duration(i) * c.every)}
 			})
 			t.Logf("%s, %d runs: steady steps with 5 metrics %.1f bytes, 50 names in turn %.1f", c.name, runs, steady, inTurn)
 			if max(steady, inTurn) > 24 {

@@ -9,12 +9,14 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"drun/history/records"
 )
 
 // everything is a batch that has something of each kind.
 func everything() *Batch {
 	huge, _ := new(big.Int).SetString("123456789012345678901234567890", 10)
-	score, took := Float(0.25), 1.5
+	score, took := records.Float(0.25), 1.5
 	when := time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC)
 	return &Batch{
 		Params:      []Param{{"lr", 0.1}, {"n", int64(7)}, {"huge", huge}, {"none", nil}, {"on", true}, {"text", "a é"}, {"api_key", Secret{}}},
@@ -23,14 +25,14 @@ func everything() *Batch {
 		Lines:       []LogLine{{0, 1, "stderr", when, "bytes \xff"}},
 		Checkpoints: []Checkpoint{{Step: 3, Bytes: 9, Score: &score, Time: when, Points: 2}},
 		End:         &End{Failed, 5, "why", 2.5},
-		Records: Records{Plugins: []Plugin{{"gloo", "1", "/x", "abc"}},
-			Ranks:     []RankPlace{{1, 2, 3, "host", 4, "avx2"}},
-			Usage:     []Usage{{1, 2, when, 3.5, 0, 5, 6.5, 7.5}, {0, 2, when, 3.5, 4, 5, 6.5, 7.5}},
-			DataFiles: []DataFile{{Path: "x.csv", SHA256: "abc", Bytes: 9}, {Path: "x.csv", SHA256: "abd", Bytes: 9}, {Path: "x.csv", SHA256: "abc", Bytes: 9}},
+		Records: records.Records{Plugins: []records.Plugin{{Name: "gloo", Version: "1", Path: "/x", SHA256: "abc"}},
+			Ranks:     []records.RankPlace{{Rank: 1, Node: 2, LocalRank: 3, Host: "host", Threads: 4, Kernels: "avx2"}},
+			Usage:     []records.Usage{{Attempt: 1, Rank: 2, Time: when, CPU: 3.5, Resident: 0, Peak: 5, Collectives: 6.5, Waiting: 7.5}, {Attempt: 0, Rank: 2, Time: when, CPU: 3.5, Resident: 4, Peak: 5, Collectives: 6.5, Waiting: 7.5}},
+			DataFiles: []records.DataFile{{Path: "x.csv", SHA256: "abc", Bytes: 9}, {Path: "x.csv", SHA256: "abd", Bytes: 9}, {Path: "x.csv", SHA256: "abc", Bytes: 9}},
 			Tags:      []string{"b", "a"},
-			Artifacts: []Artifact{{Name: "a", Kind: "text", Data: []byte("x"), Time: when}, {Name: "b", Step: new(int64), Kind: "text", Data: []byte("x"), Time: when}, {Name: "a", Kind: "bytes", Data: []byte("y"), Time: when}},
-			Notes:     []Note{{when, "note"}},
-			Points:    []Point{{"x", 1, 2, math.Float64frombits(0x7ff8000000000123), false, when}, {"x", 2, 2, math.Copysign(0, -1), true, when}, {"x", 3, 0, math.Inf(-1), true, when}},
+			Artifacts: []records.Artifact{{Name: "a", Kind: "text", Data: []byte("x"), Time: when}, {Name: "b", Step: new(int64), Kind: "text", Data: []byte("x"), Time: when}, {Name: "a", Kind: "bytes", Data: []byte("y"), Time: when}},
+			Notes:     []records.Note{{Time: when, Text: "note"}},
+			Points:    []records.Point{{Name: "x", Step: 1, Rank: 2, Value: math.Float64frombits(0x7ff8000000000123), Exact: false, Time: when}, {Name: "x", Step: 2, Rank: 2, Value: math.Copysign(0, -1), Exact: true, Time: when}, {Name: "x", Step: 3, Rank: 0, Value: math.Inf(-1), Exact: true, Time: when}},
 		},
 	}
 }
@@ -64,7 +66,7 @@ func content(t *testing.T, db *DB, id int64) string {
 	for _, a := range kept {
 		data, err := db.Content(&a)
 		ok(t, err)
-		text += fmt.Sprintf(" %s %d %s %d %s", a.Name, a.step(), a.Kind, a.Bytes, data)
+		text += fmt.Sprintf(" %s %d %s %d %s", a.Name, stepOf(&a), a.Kind, a.Bytes, data)
 	}
 	_, err = db.Logs(id, LogFilter{}, func(l LogLine) error {
 		text += fmt.Sprintf(" %d %s %v %q", l.Rank, l.Stream, l.Time, l.Text)
@@ -101,13 +103,13 @@ func TestSpool(t *testing.T) {
 			make := func(home string) *Run {
 				r := begin(t, open(t, home), RunInfo{Name: "x"})
 				ok(t, r.BeginAttempt())
-				ok(t, r.Write(&Batch{Records: Records{Points: []Point{{Name: "x", Exact: true, Time: time.Unix(1, 0)}}}}))
+				ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "x", Exact: true, Time: time.Unix(1, 0)}}}}))
 				return r
 			}
 			direct, r := make(want), make(got)
-			first := &Batch{Records: Records{Points: []Point{{Name: "x", Step: 9, Value: 9, Time: time.Unix(2, 0)}}}}
+			first := &Batch{Records: records.Records{Points: []records.Point{{Name: "x", Step: 9, Value: 9, Time: time.Unix(2, 0)}}}}
 			second := everything()
-			ok(t, direct.Write(&Batch{Records: Records{Points: first.Points}}))
+			ok(t, direct.Write(&Batch{Records: records.Records{Points: first.Points}}))
 			ok(t, direct.Write(everything()))
 
 			ok(t, r.Spool(first))

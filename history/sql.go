@@ -10,6 +10,7 @@ import (
 
 	"github.com/mattn/go-sqlite3"
 
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/sqldb"
 )
@@ -176,7 +177,7 @@ func (t *Table) MarshalJSON() ([]byte, error) {
 			unique = fmt.Sprintf("%s_%d", name, n)
 		}
 		used[unique] = true
-		key, err := marshal(unique)
+		key, err := records.Marshal(unique)
 		if err != nil {
 			return nil, err
 		}
@@ -195,13 +196,13 @@ func (t *Table) MarshalJSON() ([]byte, error) {
 			}
 			switch v := cell.(type) {
 			case float64:
-				cell = Float(v)
+				cell = records.Float(v)
 			case []byte:
 				if utf8.Valid(v) { // captured sources are text; other bytes go as base64
 					cell = string(v)
 				}
 			}
-			value, err := marshal(cell)
+			value, err := records.Marshal(cell)
 			if err != nil {
 				return nil, err
 			}

@@ -11,21 +11,22 @@ import (
 
 	"github.com/mattn/go-sqlite3"
 
+	"drun/history/records"
 	"drun/internal/sqldb"
 )
 
 // MetricSummary sums up a metric. Min and max leave NaN out, and are NaN where
 // all values are.
 type MetricSummary struct {
-	First Float `json:"first"`
-	Last  Float `json:"last"` // the value recorded last
-	Min   Float `json:"min"`
-	Max   Float `json:"max"`
-	Count int64 `json:"count"`
+	First records.Float `json:"first"`
+	Last  records.Float `json:"last"` // the value recorded last
+	Min   records.Float `json:"min"`
+	Max   records.Float `json:"max"`
+	Count int64         `json:"count"`
 }
 
 func (s *MetricSummary) add(v float64) {
-	f := Float(v)
+	f := records.Float(v)
 	s.Last = f
 	s.Count++
 	if f < s.Min || math.IsNaN(float64(s.Min)) {
@@ -46,7 +47,7 @@ func (p Params) MarshalJSON() ([]byte, error) {
 	for name := range p {
 		raw[name] = json.RawMessage(p.Text(name))
 	}
-	return marshal(raw)
+	return records.Marshal(raw)
 }
 
 // Text is the JSON form of one value.
@@ -93,10 +94,10 @@ type Summary struct {
 
 // Checkpoint is a line of the catalog.
 type Checkpoint struct {
-	Step  int64     `json:"step"`
-	Bytes int64     `json:"bytes"`
-	Score *Float    `json:"score"`
-	Time  time.Time `json:"time"`
+	Step  int64          `json:"step"`
+	Bytes int64          `json:"bytes"`
+	Score *records.Float `json:"score"`
+	Time  time.Time      `json:"time"`
 	// Points is how many points of the run were recorded before it; written only.
 	Points int64 `json:"-" cbor:"points"`
 }
@@ -269,7 +270,7 @@ func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) err
 			if err := rows.Scan(&run, &name, &v[0], &v[1], &v[2], &v[3], &count); err != nil {
 				return err
 			}
-			f := func(i int) Float { return Float(decode(v[i], sql.NullInt64{})) }
+			f := func(i int) records.Float { return records.Float(decode(v[i], sql.NullInt64{})) }
 			of(run).Metrics[name] = MetricSummary{f(0), f(1), f(2), f(3), count}
 			return nil
 		})
@@ -300,31 +301,31 @@ func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) err
 // Detail is one run in full.
 type Detail struct {
 	Summary
-	Deterministic *bool       `json:"deterministic"` // nil: an older drun ran it
-	Ranks         []RankPlace `json:"ranks"`         // that have started
-	DataFiles     []DataFile  `json:"data_files"`
-	Attempts      []Attempt   `json:"attempts"`
+	Deterministic *bool               `json:"deterministic"` // nil: an older drun ran it
+	Ranks         []records.RankPlace `json:"ranks"`         // that have started
+	DataFiles     []records.DataFile  `json:"data_files"`
+	Attempts      []Attempt           `json:"attempts"`
 	// Orphaned is the step of the checkpoint that it was resumed from, if that run has been removed.
-	Orphaned  *int64      `json:"-"`
-	Sources   []SourceRef `json:"sources"`
-	Plugins   []Plugin    `json:"plugins"`
-	Notes     []Note      `json:"notes"`
-	Usage     []RankUsage `json:"usage"`     // by rank
-	Snapshots []Snapshot  `json:"snapshots"` // oldest first
-	Progress  *Progress   `json:"progress"`  // of a running run; nil: none
-	Threads   int         `json:"threads"`
-	Version   string      `json:"version"`
-	GoVersion *string     `json:"go_version"`        // nil likewise
-	Numerics  *int        `json:"numerics"`          // version of drun's arithmetic; nil likewise
-	Inputs    string      `json:"inputs"`            // key of what decides the bits, less the data; "": not known
-	Key       string      `json:"key"`               // of what decides the bits; "": not known, or not yet
-	Git       *Git        `json:"git"`               // of the recipe's folder; nil: none
-	DataDirs  []string    `json:"data_dirs"`         // of --data; nil: not known
-	Project   string      `json:"project,omitempty"` // the recipe's folder beneath the root of its project
-	Host      string      `json:"host"`
-	PID       int         `json:"pid"`
-	Dir       string      `json:"dir"`
-	Command   []string    `json:"command"`
+	Orphaned  *int64           `json:"-"`
+	Sources   []SourceRef      `json:"sources"`
+	Plugins   []records.Plugin `json:"plugins"`
+	Notes     []records.Note   `json:"notes"`
+	Usage     []RankUsage      `json:"usage"`     // by rank
+	Snapshots []Snapshot       `json:"snapshots"` // oldest first
+	Progress  *Progress        `json:"progress"`  // of a running run; nil: none
+	Threads   int              `json:"threads"`
+	Version   string           `json:"version"`
+	GoVersion *string          `json:"go_version"`        // nil likewise
+	Numerics  *int             `json:"numerics"`          // version of drun's arithmetic; nil likewise
+	Inputs    string           `json:"inputs"`            // key of what decides the bits, less the data; "": not known
+	Key       string           `json:"key"`               // of what decides the bits; "": not known, or not yet
+	Git       *Git             `json:"git"`               // of the recipe's folder; nil: none
+	DataDirs  []string         `json:"data_dirs"`         // of --data; nil: not known
+	Project   string           `json:"project,omitempty"` // the recipe's folder beneath the root of its project
+	Host      string           `json:"host"`
+	PID       int              `json:"pid"`
+	Dir       string           `json:"dir"`
+	Command   []string         `json:"command"`
 }
 
 // Attempt is one start of the ranks.
@@ -343,12 +344,6 @@ type SourceRef struct {
 	Path   string `json:"path"`
 	SHA256 string `json:"sha256"`
 	Role   string `json:"role"`
-}
-
-// Note is a remark about a run.
-type Note struct {
-	Time time.Time `json:"time"`
-	Text string    `json:"text"`
 }
 
 // Get returns fully about the run with this id but its points and logs.
@@ -419,6 +414,6 @@ func (db *DB) Get(id int64) (*Detail, error) {
 	if d.Snapshots, err = db.snapshots(id); err != nil {
 		return nil, err
 	}
-	d.Notes, err = list(db, func(n *Note) []any { return []any{timeColumn{&n.Time}, &n.Text} }, "SELECT time, text FROM notes WHERE run = ? ORDER BY id", id)
+	d.Notes, err = list(db, func(n *records.Note) []any { return []any{timeColumn{&n.Time}, &n.Text} }, "SELECT time, text FROM notes WHERE run = ? ORDER BY id", id)
 	return d, err
 }

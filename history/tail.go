@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"drun/history/records"
 	"drun/internal/sqldb"
 )
 
@@ -20,7 +21,7 @@ type Cursor struct {
 // Tail calls fn with the points of some metrics, or of all, that were recorded after the cursor, and returns a cursor
 // behind the last of them. If what was read before no longer holds, as a later attempt has recorded it again,
 // it calls anew first, and fn with all points. All that it reads is of one moment.
-func (db *DB) Tail(run int64, from Cursor, names Names, anew func(), fn func(*Point)) (to Cursor, err error) {
+func (db *DB) Tail(run int64, from Cursor, names Names, anew func(), fn func(*records.Point)) (to Cursor, err error) {
 	err = sqldb.Read(db.sql, db.path, func(conn *sql.Conn) error {
 		at := onConn{conn}
 		to = Cursor{}
@@ -50,11 +51,11 @@ func (db *DB) Tail(run int64, from Cursor, names Names, anew func(), fn func(*Po
 		if err != nil {
 			return err
 		}
-		p := &Point{}
+		p := &records.Point{}
 		return blocks{at, run}.points(!superseded, to.seq, math.MaxInt64, func(n *numbered) {
 			to.seq = n.seq
 			if name, ok := wanted[n.metric]; ok {
-				*p = Point{name, n.step, int(n.rank), n.value, n.exact, time.UnixMicro(n.time)}
+				*p = records.Point{Name: name, Step: n.step, Rank: int(n.rank), Value: n.value, Exact: n.exact, Time: time.UnixMicro(n.time)}
 				fn(p)
 			}
 		})

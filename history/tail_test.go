@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"drun/history/records"
 )
 
 func TestTail(t *testing.T) {
@@ -29,7 +31,7 @@ func TestTail(t *testing.T) {
 		t.Helper()
 		var err error
 		at, err = reader.Tail(r.ID, at, Names{Some: []string{"loss"}}, func() { got = nil },
-			func(p *Point) { got = append(got, fmt.Sprint(p.Step, "=", p.Value)) })
+			func(p *records.Point) { got = append(got, fmt.Sprint(p.Step, "=", p.Value)) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,8 +63,8 @@ func TestTail(t *testing.T) {
 	points := func(from, to int64, plus float64) *Batch {
 		b := &Batch{}
 		for step := from; step < to; step++ {
-			b.Points = append(b.Points, Point{Name: "loss", Step: step, Value: float64(step) + plus, Time: now},
-				Point{Name: "acc", Step: step, Time: now})
+			b.Points = append(b.Points, records.Point{Name: "loss", Step: step, Value: float64(step) + plus, Time: now},
+				records.Point{Name: "acc", Step: step, Time: now})
 		}
 		return b
 	}

@@ -3,22 +3,12 @@ package history
 import (
 	"database/sql"
 	"time"
+
+	"drun/history/records"
 )
 
-// Usage is what a rank has used of its machine since its attempt began.
-type Usage struct {
-	Attempt     int       `json:"attempt"`
-	Rank        int       `json:"rank"`
-	Time        time.Time `json:"time"`
-	CPU         float64   `json:"cpu"`         // seconds of all threads
-	Resident    int64     `json:"resident"`    // bytes of memory at that moment; 0: not known, as at the end
-	Peak        int64     `json:"peak"`        // the most so far
-	Collectives float64   `json:"collectives"` // seconds in calls of dist that took more than a moment
-	Waiting     float64   `json:"waiting"`     // seconds of these in which the rank slept, until others came
-}
-
 func (r *Run) putUsage(tx *sql.Tx, b *Batch) error {
-	return execute(tx, "INSERT OR REPLACE INTO rank_usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", b.Usage, func(u *Usage) []any {
+	return execute(tx, "INSERT OR REPLACE INTO rank_usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", b.Usage, func(u *records.Usage) []any {
 		var resident any
 		if u.Resident > 0 {
 			resident = u.Resident
@@ -28,10 +18,10 @@ func (r *Run) putUsage(tx *sql.Tx, b *Batch) error {
 }
 
 // Usage returns the samples of a run, by attempt, rank and time.
-func (db *DB) Usage(run int64) ([]Usage, error) {
-	all := []Usage{}
+func (db *DB) Usage(run int64) ([]records.Usage, error) {
+	all := []records.Usage{}
 	err := db.read(func(rows *sql.Rows) error {
-		var u Usage
+		var u records.Usage
 		var at int64
 		err := rows.Scan(&u.Attempt, &u.Rank, &at, &u.CPU, &u.Resident, &u.Peak, &u.Collectives, &u.Waiting)
 		u.Time = time.UnixMicro(at).UTC()

@@ -7,6 +7,7 @@ import (
 
 	"drun/engine/run"
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 )
 
@@ -156,7 +157,7 @@ func (j *judge) read() {
 			continue
 		}
 		ended := c.ended // before the points are read: then these are all
-		after, err := j.db.PointsAfter(c.run, j.h.Metric, c.after, func(p *history.Point) { j.add(c, p) })
+		after, err := j.db.PointsAfter(c.run, j.h.Metric, c.after, func(p *records.Point) { j.add(c, p) })
 		if err != nil {
 			continue // read again the next time
 		}
@@ -165,7 +166,7 @@ func (j *judge) read() {
 	j.decide()
 }
 
-func (j *judge) add(c *contender, p *history.Point) {
+func (j *judge) add(c *contender, p *records.Point) {
 	if p.Rank != 0 || c.points > 0 && p.Step <= c.step {
 		return
 	}

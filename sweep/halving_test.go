@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"drun/history"
+	"drun/history/records"
 )
 
 // replayed gives cells their values in some order, and returns where each was stopped.
@@ -25,10 +25,10 @@ func replayed(values [][]float64, h *Halving, seed uint64) []int {
 			c.over = true
 			left--
 		} else {
-			j.add(c, &history.Point{Step: int64(given[i]), Value: values[i][given[i]]})
+			j.add(c, &records.Point{Step: int64(given[i]), Value: values[i][given[i]]})
 			if random.IntN(4) == 0 { // logged again after a restart, and by another rank
-				j.add(c, &history.Point{Step: int64(given[i]), Value: 1e9})
-				j.add(c, &history.Point{Step: int64(given[i] + 1), Rank: 1, Value: 1e9})
+				j.add(c, &records.Point{Step: int64(given[i]), Value: 1e9})
+				j.add(c, &records.Point{Step: int64(given[i] + 1), Rank: 1, Value: 1e9})
 			}
 			given[i]++
 		}

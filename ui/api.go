@@ -16,6 +16,7 @@ import (
 
 	"drun/history"
 	"drun/history/query"
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/views"
 )
@@ -454,7 +455,7 @@ func metrics(db *history.DB, id int64, values url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list []history.Point
+	var list []records.Point
 	switch names := values["name"]; {
 	case values.Get("lineage") != "":
 		list, err = db.LineagePoints(id, names...)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"drun/history"
+	"drun/history/records"
 )
 
 // BenchmarkCurves is the request of a chart of 20 runs with 100,000 points each, which are in memory.
@@ -29,7 +30,7 @@ func BenchmarkCurves(b *testing.B) {
 		}
 		batch := &history.Batch{End: &history.End{Status: history.Done, Seconds: 100}}
 		for step := range 100_000 {
-			batch.Points = append(batch.Points, history.Point{Name: "loss", Step: int64(step), Value: random.NormFloat64(), Time: time.Now()})
+			batch.Points = append(batch.Points, records.Point{Name: "loss", Step: int64(step), Value: random.NormFloat64(), Time: time.Now()})
 		}
 		if err := r.Write(batch); err != nil {
 			b.Fatal(err)

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"drun/history"
+	"drun/history/records"
 )
 
 // made is a series of the points step, rank, value.
 func made(points ...[3]float64) *series {
 	s := &series{}
 	for _, p := range points {
-		s.add(&history.Point{Step: int64(p[0]), Rank: int(p[1]), Value: p[2], Time: time.Unix(int64(p[0])*10+int64(p[1]), 0)})
+		s.add(&records.Point{Step: int64(p[0]), Rank: int(p[1]), Value: p[2], Time: time.Unix(int64(p[0])*10+int64(p[1]), 0)})
 	}
 	return s
 }
@@ -59,7 +60,7 @@ func TestSpikesAreKept(t *testing.T) {
 		case 77_777:
 			v = -100
 		}
-		s.add(&history.Point{Step: int64(i), Value: v, Time: time.Unix(int64(i), 0)})
+		s.add(&records.Point{Step: int64(i), Value: v, Time: time.Unix(int64(i), 0)})
 	}
 	v := view{axis: "step", from: math.Inf(-1), to: math.Inf(1), points: 400}
 	c := v.of(s, &history.Summary{})
@@ -111,7 +112,7 @@ func TestNewPointsAreAdded(t *testing.T) {
 				if random.IntN(20) == 0 {
 					value = math.NaN()
 				}
-				s.add(&history.Point{Step: int64(len(s.step)/ranks) - int64(random.IntN(back+1)), Rank: random.IntN(ranks), Value: value, Time: time.Unix(clock, 0)})
+				s.add(&records.Point{Step: int64(len(s.step)/ranks) - int64(random.IntN(back+1)), Rank: random.IntN(ranks), Value: value, Time: time.Unix(clock, 0)})
 			}
 		}
 		log(1 + random.IntN(20))

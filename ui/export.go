@@ -19,6 +19,7 @@ import (
 
 	"drun/history"
 	"drun/history/query"
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/views"
 )
@@ -203,7 +204,7 @@ func (s *Server) exportedCurves(db *history.DB, run *history.Detail) (map[string
 
 // exportedArtifact says which file beneath files has the content.
 type exportedArtifact struct {
-	history.Artifact
+	records.Artifact
 	File string `json:"file"`
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"drun/history"
 	"drun/history/query"
+	"drun/history/records"
 	"drun/internal/exit"
 )
 
@@ -24,9 +25,9 @@ type group struct {
 // smallest and the largest. NaN and missing values do not count.
 type cell struct {
 	Same any            `json:"same,omitempty"`
-	Mean *history.Float `json:"mean,omitempty"`
-	Min  *history.Float `json:"min,omitempty"`
-	Max  *history.Float `json:"max,omitempty"`
+	Mean *records.Float `json:"mean,omitempty"`
+	Min  *records.Float `json:"min,omitempty"`
+	Max  *records.Float `json:"max,omitempty"`
 }
 
 // grouping reads the parameter group: nil where there is none.
@@ -101,7 +102,7 @@ func summarise(rows [][]any, column int) (c cell, err error) {
 		switch x := row[column].(type) {
 		case *big.Int:
 			v, _ = x.Float64()
-		case history.Float:
+		case records.Float:
 			v = float64(x)
 		default:
 			numbers = false
@@ -114,8 +115,8 @@ func summarise(rows [][]any, column int) (c cell, err error) {
 	case same:
 		c.Same = only
 	case numbers && n > 0:
-		mean := history.Float(sum / float64(n))
-		c.Mean, c.Min, c.Max = &mean, (*history.Float)(&low), (*history.Float)(&high)
+		mean := records.Float(sum / float64(n))
+		c.Mean, c.Min, c.Max = &mean, (*records.Float)(&low), (*records.Float)(&high)
 	}
 	return c, nil
 }

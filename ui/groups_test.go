@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"drun/history"
+	"drun/history/records"
 )
 
 // write enters a run with parameters, and the values of loss: one list for each rank, at the steps that at gives.
@@ -30,7 +31,7 @@ func write(t *testing.T, db *history.DB, name string, params []history.Param, at
 	b := &history.Batch{Params: params, End: &history.End{Status: history.Done, Seconds: 1}}
 	for rank, values := range ranks {
 		for i, v := range values {
-			b.Points = append(b.Points, history.Point{Name: "loss", Rank: rank, Step: at(i), Value: v, Time: started.Add(time.Duration(i) * time.Second)})
+			b.Points = append(b.Points, records.Point{Name: "loss", Rank: rank, Step: at(i), Value: v, Time: started.Add(time.Duration(i) * time.Second)})
 		}
 	}
 	if err := r.Write(b); err != nil {

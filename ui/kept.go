@@ -6,6 +6,7 @@ import (
 	"net/url"
 
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 )
 
@@ -41,7 +42,7 @@ func histogramsOf(db *history.DB, id int64, values url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := []*history.Artifact{}
+	found := []*records.Artifact{}
 	for i := range all {
 		if all[i].Kind == "histogram" && all[i].Name == name {
 			found = append(found, &all[i])

@@ -18,6 +18,7 @@ import (
 
 	"drun/history"
 	"drun/history/historytest"
+	"drun/history/records"
 	"drun/internal/freeport"
 )
 
@@ -175,7 +176,7 @@ func fillLong(t *testing.T, home string) {
 		for step := int64(0); step < 100_000; {
 			b := &history.Batch{}
 			for range 10_000 {
-				b.Points = append(b.Points, history.Point{Name: "loss", Step: step, Value: 2*math.Exp(-float64(step)/2e4) + 0.05*random.NormFloat64(), Exact: true, Time: start.Add(time.Duration(step) * time.Millisecond)})
+				b.Points = append(b.Points, records.Point{Name: "loss", Step: step, Value: 2*math.Exp(-float64(step)/2e4) + 0.05*random.NormFloat64(), Exact: true, Time: start.Add(time.Duration(step) * time.Millisecond)})
 				step++
 			}
 			if step == 100_000 {
@@ -234,7 +235,7 @@ func TestWatchingCostsLittle(t *testing.T) {
 		t.Helper()
 		b := &history.Batch{}
 		for range n {
-			b.Points = append(b.Points, history.Point{Name: "loss", Step: step, Value: float64(step), Time: time.Now()})
+			b.Points = append(b.Points, records.Point{Name: "loss", Step: step, Value: float64(step), Time: time.Now()})
 			step++
 		}
 		if err := r.Write(b); err != nil {

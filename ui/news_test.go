@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"drun/history"
+	"drun/history/records"
 )
 
 // A page is told what is new, and nothing again: points, lines that the filter takes, members of the run that have changed.
@@ -37,7 +38,7 @@ func TestNews(t *testing.T) {
 		t.Helper()
 		b := &history.Batch{}
 		for range points {
-			b.Points = append(b.Points, history.Point{Name: "loss", Step: step, Value: float64(step), Time: time.Now()})
+			b.Points = append(b.Points, records.Point{Name: "loss", Step: step, Value: float64(step), Time: time.Now()})
 			step++
 		}
 		for _, line := range lines {
@@ -65,7 +66,7 @@ func TestNews(t *testing.T) {
 		Run       map[string]json.RawMessage
 		Curves    map[string]curveTold
 		Logs      *logTail
-		Artifacts []history.Artifact
+		Artifacts []records.Artifact
 	}
 	in := bufio.NewReader(resp.Body)
 	next := func() (e event, text string) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"drun/history"
+	"drun/history/records"
 )
 
 // A history keeps the points of all metrics of a run in the order of recording, so that reading one metric reads
@@ -30,7 +31,7 @@ type series struct {
 	reading int64
 }
 
-func (s *series) add(p *history.Point) {
+func (s *series) add(p *records.Point) {
 	if p.Rank != 0 && s.rank == nil {
 		s.rank = make([]int32, len(s.step), cap(s.step))
 	}
@@ -92,7 +93,7 @@ func (c *cache) with(db *history.DB, home string, run int64, metric string, fn f
 	if !h.read || h.stamp != now || !h.stamp.Settled(h.taken) {
 		cursor, err := db.Tail(run, h.cursor, h.names, func() {
 			h.series, h.points, h.reading = map[string]*series{}, 0, readings.Add(1)
-		}, func(p *history.Point) {
+		}, func(p *records.Point) {
 			s := h.series[p.Name]
 			if s == nil {
 				s = &series{reading: h.reading}

@@ -13,6 +13,7 @@ import (
 	"drun/engine"
 	"drun/engine/run"
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/scratch"
 )
@@ -100,7 +101,7 @@ type attempt struct {
 	steps   []saved
 	kept    []checkpoints.Info
 	target  *engine.Target
-	want    []map[int64][history.DigestSize]byte
+	want    []map[int64][records.DigestSize]byte
 }
 
 // made is how many updates rank 0 has made.
@@ -201,7 +202,7 @@ func (a *attempt) rebuild(after int64) (_ *Point, err error) {
 }
 
 // targetOf says after how many updates, of those that the run has made, the state of a step is meant.
-func targetOf(d *history.Detail, marks []history.Mark, steps []saved, made, step int64, metric string) (*engine.Target, error) {
+func targetOf(d *history.Detail, marks []records.Mark, steps []saved, made, step int64, metric string) (*engine.Target, error) {
 	if i := slices.IndexFunc(steps, func(s saved) bool { return s.step == step }); i >= 0 && metric == "" {
 		return &engine.Target{Updates: steps[i].updates, Save: &step}, nil
 	}
@@ -245,7 +246,7 @@ func targetOf(d *history.Detail, marks []history.Mark, steps []saved, made, step
 }
 
 // stepBefore gives an earlier step at which a metric was recorded after as many updates as at a step.
-func stepBefore(marks []history.Mark, metric string, step int64) (earlier int64, is bool) {
+func stepBefore(marks []records.Mark, metric string, step int64) (earlier int64, is bool) {
 	var updates int64
 	for _, m := range marks {
 		if n, has := m.At(step); has && m.Name == metric {
@@ -289,8 +290,8 @@ func between(steps []saved, step int64) (int64, bool) {
 // inStep tells whether a metric's steps are those of checkpoint.save, and how many updates the recipe makes between recording a
 // step and saving it. With some, as where a loss is logged before the step of the optimizer, it must make equally many updates
 // each step: else nothing tells of a step that was not saved.
-func inStep(marks []history.Mark, steps []saved, metric string) (lag int64, same bool) {
-	var uniform *history.Mark
+func inStep(marks []records.Mark, steps []saved, metric string) (lag int64, same bool) {
+	var uniform *records.Mark
 	count := 0
 	for _, m := range marks {
 		if m.Name != metric {
@@ -317,7 +318,7 @@ func inStep(marks []history.Mark, steps []saved, metric string) (lag int64, same
 }
 
 // steppingOf says which steps a run has.
-func steppingOf(d *history.Detail, marks []history.Mark, steps []saved) string {
+func steppingOf(d *history.Detail, marks []records.Mark, steps []saved) string {
 	var parts []string
 	if len(steps) > 0 {
 		some := make([]string, 0, 6)

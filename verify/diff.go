@@ -12,6 +12,7 @@ import (
 	"drun/engine"
 	"drun/engine/run"
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/scratch"
 )
@@ -93,7 +94,7 @@ func Diff(o run.Options, db *history.DB, home string, a, b int64, trace bool, gi
 // firstDifference gives the first point of a metric or, if all are the same, the first update.
 func firstDifference(db *history.DB, a, b int64, whole bool) (*Divergence, error) {
 	var all [2]*series
-	var digests [2][]map[int64][history.DigestSize]byte
+	var digests [2][]map[int64][records.DigestSize]byte
 	for i, id := range []int64{a, b} {
 		list, err := db.Points(id)
 		if err != nil {
@@ -112,7 +113,7 @@ func firstDifference(db *history.DB, a, b int64, whole bool) (*Divergence, error
 
 // reader gives the first call that read a file of which the runs had different contents.
 func reader(pair [2]*past) *Operation {
-	of := func(p *past, path string) (found *history.DataFile, sums string) {
+	of := func(p *past, path string) (found *records.DataFile, sums string) {
 		for i, f := range p.detail.DataFiles {
 			if f.Path == path {
 				sums += f.SHA256

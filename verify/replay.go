@@ -11,6 +11,7 @@ import (
 	"drun/engine/record"
 	"drun/engine/run"
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/scratch"
 )
@@ -90,7 +91,7 @@ func (p *past) run(o run.Options, home string) (*run.Result, error) {
 
 // repeat is run, and opens what the replay has recorded: its history, its number there and its digests. whole: that it fails is
 // an error.
-func (p *past) repeat(o run.Options, home string, whole bool) (again *history.DB, id int64, digests []map[int64][history.DigestSize]byte, err error) {
+func (p *past) repeat(o run.Options, home string, whole bool) (again *history.DB, id int64, digests []map[int64][records.DigestSize]byte, err error) {
 	result, err := p.run(o, home)
 	if err != nil {
 		return nil, 0, nil, err
@@ -177,12 +178,12 @@ func Replay(o run.Options, db *history.DB, home string, id int64, given []engine
 
 // differentArtifact compares what two runs have kept, and gives how many it compared and the first that differs. Unless the
 // first run is whole, the other may have gone on: it may have kept more, and others instead of those without a step.
-func differentArtifact(a, b []history.Artifact, whole bool) (compared int, first *Divergence) {
+func differentArtifact(a, b []records.Artifact, whole bool) (compared int, first *Divergence) {
 	type key struct {
 		name, kind string
 		step       int64
 	}
-	index := func(list []history.Artifact) map[key]string {
+	index := func(list []records.Artifact) map[key]string {
 		sums := map[key]string{}
 		for _, x := range list {
 			if x.Step != nil {
@@ -221,7 +222,7 @@ func differentArtifact(a, b []history.Artifact, whole bool) (compared int, first
 
 // differentUpdate gives the first update after a number at which digests are not those of another run, where both
 // have one.
-func differentUpdate(a, b []map[int64][history.DigestSize]byte, after int64) (first *Divergence) {
+func differentUpdate(a, b []map[int64][records.DigestSize]byte, after int64) (first *Divergence) {
 	for rank := range min(len(a), len(b)) {
 		for n, want := range a[rank] {
 			got, is := b[rank][n]
@@ -234,7 +235,7 @@ func differentUpdate(a, b []map[int64][history.DigestSize]byte, after int64) (fi
 }
 
 // missingUpdate gives a rank and an update up to a number for which one of two runs has no digest.
-func missingUpdate(digests []map[int64][history.DigestSize]byte, ranks int, after, until int64) (rank int, update int64, missing bool) {
+func missingUpdate(digests []map[int64][records.DigestSize]byte, ranks int, after, until int64) (rank int, update int64, missing bool) {
 	for rank := range ranks {
 		for n := until; n > after; n-- {
 			if len(digests) <= rank {
@@ -249,7 +250,7 @@ func missingUpdate(digests []map[int64][history.DigestSize]byte, ranks int, afte
 }
 
 // steps lists the saved steps of marks in the order of the steps, the latest mark of each.
-func savedSteps(marks []history.Mark) []saved {
+func savedSteps(marks []records.Mark) []saved {
 	byStep := map[int64]saved{}
 	for _, m := range marks {
 		for i := range m.Count {

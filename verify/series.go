@@ -3,7 +3,7 @@ package verify
 import (
 	"math"
 
-	"drun/history"
+	"drun/history/records"
 )
 
 // Divergence is the first point in which two runs differ. Of parameters, Step is the number of the update.
@@ -11,7 +11,7 @@ type Divergence struct {
 	Step   int64  `json:"step"`
 	Metric string `json:"metric"` // or Parameters, or Artifact
 	Rank   int    `json:"rank"`
-	A      any    `json:"a"` // nil: not recorded; a history.Float, or a digest
+	A      any    `json:"a"` // nil: not recorded; a records.Float, or a digest
 	B      any    `json:"b"`
 	// Artifact is the name of one whose SHA-256 differs, and Kind its kind. Its Step is -1 where it has none.
 	Artifact string `json:"artifact,omitempty"`
@@ -37,7 +37,7 @@ type point struct {
 	nth  int // of the points with the same name, step and rank
 }
 
-func newSeries(list []history.Point) *series {
+func newSeries(list []records.Point) *series {
 	s := &series{points: map[point]float64{}}
 	again := map[point]int{}
 	for _, p := range list {
@@ -62,14 +62,14 @@ func (s *series) first(other *series, whole bool) *Divergence {
 		want := s.points[p]
 		switch {
 		case !is:
-			return &Divergence{Step: p.step, Metric: p.name, Rank: p.rank, A: history.Float(want)}
+			return &Divergence{Step: p.step, Metric: p.name, Rank: p.rank, A: records.Float(want)}
 		case math.Float64bits(want) != math.Float64bits(got):
-			return &Divergence{Step: p.step, Metric: p.name, Rank: p.rank, A: history.Float(want), B: history.Float(got)}
+			return &Divergence{Step: p.step, Metric: p.name, Rank: p.rank, A: records.Float(want), B: records.Float(got)}
 		}
 	}
 	for _, p := range other.order {
 		if _, is := s.points[p]; whole && !is {
-			return &Divergence{Step: p.step, Metric: p.name, Rank: p.rank, B: history.Float(other.points[p])}
+			return &Divergence{Step: p.step, Metric: p.name, Rank: p.rank, B: records.Float(other.points[p])}
 		}
 	}
 	return nil

@@ -4,18 +4,18 @@ import (
 	"testing"
 	"time"
 
-	"drun/history"
+	"drun/history/records"
 )
 
 // Many points of the same step are told apart, in linear time.
 func TestManyPointsOfAStep(t *testing.T) {
-	list := make([]history.Point, 200_000)
+	list := make([]records.Point, 200_000)
 	for i := range list {
-		list[i] = history.Point{Name: "x", Value: float64(i), Exact: true}
+		list[i] = records.Point{Name: "x", Value: float64(i), Exact: true}
 	}
 	began := time.Now()
 	a, b := newSeries(list), newSeries(list[:len(list)-1])
-	if d := a.first(b, true); d == nil || d.A != history.Float(len(list)-1) || d.B != nil {
+	if d := a.first(b, true); d == nil || d.A != records.Float(len(list)-1) || d.B != nil {
 		t.Errorf("%+v", d)
 	}
 	if d := a.first(newSeries(list), true); d != nil {

@@ -10,6 +10,7 @@ import (
 	"drun/checkpoints"
 	"drun/engine/record"
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/starlib/checkpoint"
 )
@@ -18,7 +19,7 @@ import (
 type Kept struct {
 	Step     int64          `json:"step"`
 	Bytes    int64          `json:"bytes"`
-	Score    *history.Float `json:"score"`
+	Score    *records.Float `json:"score"`
 	Time     time.Time      `json:"time"`
 	Best     bool           `json:"best"`
 	Verified *bool          `json:"verified"`          // nil: nobody has looked
@@ -71,7 +72,7 @@ func Checkpoints(db *history.DB, store *checkpoints.Store, spec string) (list []
 	}
 	for _, info := range infos {
 		if !one || info.Same(wanted) {
-			list = append(list, Kept{Step: info.Step, Bytes: info.Bytes, Score: (*history.Float)(info.Score), Time: info.Time,
+			list = append(list, Kept{Step: info.Step, Bytes: info.Bytes, Score: (*records.Float)(info.Score), Time: info.Time,
 				Best: info.Same(best), Run: show.Summary, Info: info})
 		}
 	}

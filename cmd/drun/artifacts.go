@@ -14,13 +14,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 )
 
 // listed is an artifact, or a file that the run wrote beside the history.
 type listed struct {
-	history.Artifact
+	records.Artifact
 	Path string `json:"path,omitempty"` // of the file
 }
 
@@ -56,7 +57,7 @@ writes one to a file, or to stdout with --output -.`,
 				case save != "":
 					return saveArtifacts(cmd, db, all, save)
 				case len(args) == 2:
-					var found *history.Artifact // the newest, or that of the step
+					var found *records.Artifact // the newest, or that of the step
 					for i := range all {
 						a := &all[i]
 						if a.Name != args[1] || chosen && (a.Step == nil || *a.Step != step) || kind != "" && a.Kind != kind {
@@ -119,7 +120,7 @@ func outputFiles(folder string) (files []listed, err error) {
 			return err
 		}
 		name, err := filepath.Rel(folder, path)
-		files = append(files, listed{history.Artifact{Name: name, Kind: "file", Bytes: info.Size(), Time: info.ModTime().UTC()}, path})
+		files = append(files, listed{records.Artifact{Name: name, Kind: "file", Bytes: info.Size(), Time: info.ModTime().UTC()}, path})
 		return err
 	})
 	return files, err
@@ -144,7 +145,7 @@ func printArtifacts(out io.Writer, list []listed) error {
 	return w.Flush()
 }
 
-func writeArtifact(cmd *cobra.Command, db *history.DB, a *history.Artifact, output string) error {
+func writeArtifact(cmd *cobra.Command, db *history.DB, a *records.Artifact, output string) error {
 	data, err := db.Content(a)
 	if err != nil {
 		return exit.WithCode(err, exit.Storage)
@@ -163,7 +164,7 @@ func writeArtifact(cmd *cobra.Command, db *history.DB, a *history.Artifact, outp
 }
 
 // saveArtifacts writes all into a folder, and never over a file that is there.
-func saveArtifacts(cmd *cobra.Command, db *history.DB, all []history.Artifact, folder string) error {
+func saveArtifacts(cmd *cobra.Command, db *history.DB, all []records.Artifact, folder string) error {
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		return exit.WithCode(err, exit.Storage)
 	}
@@ -205,7 +206,7 @@ func createNew(path string, data []byte) (string, error) {
 var suffixes = map[string]string{"text": ".txt", "tensor": ".safetensors", "image": ".png", "histogram": ".json", "table": ".json"}
 
 // fileName is a name for an artifact that leads nowhere else, whatever the recipe called it.
-func fileName(a *history.Artifact) string {
+func fileName(a *records.Artifact) string {
 	plain := strings.Map(func(c rune) rune {
 		switch {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '-', c == '_':

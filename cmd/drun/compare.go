@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/terminal"
 	"drun/views"
 )
@@ -181,7 +182,7 @@ func texts(d history.Difference) []string {
 	for i, v := range d.Values {
 		list[i] = comparedText(d.Kind, v)
 		exact[i] = list[i]
-		if f, is := v.(history.Float); is {
+		if f, is := v.(records.Float); is {
 			exact[i] = f.String()
 		}
 		before, again := short[list[i]]
@@ -198,7 +199,7 @@ func comparedText(kind string, v any) string {
 	switch v := v.(type) {
 	case nil:
 		return "-"
-	case history.Float:
+	case records.Float:
 		return number(v)
 	case json.RawMessage:
 		return string(v)

@@ -14,6 +14,7 @@ import (
 	"drun/checkpoints"
 	"drun/engine/record"
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/starlib"
@@ -113,7 +114,7 @@ func importFile(home, path, name string, step int64, again bool) (*imported, err
 		err = r.Write(&history.Batch{
 			Checkpoints: []history.Checkpoint{{Step: step, Bytes: info.Bytes, Time: time.Now()}},
 			End:         &history.End{Status: history.Done, Seconds: time.Since(began).Seconds()},
-			Records:     history.Records{DataFiles: []history.DataFile{*file}},
+			Records:     records.Records{DataFiles: []records.DataFile{*file}},
 		})
 	}
 	if err != nil {
@@ -124,7 +125,7 @@ func importFile(home, path, name string, step int64, again bool) (*imported, err
 }
 
 // importedBefore finds the newest run that importFile has made of a file, and that still has its checkpoint.
-func importedBefore(db *history.DB, store *checkpoints.Store, file *history.DataFile, step int64) (*imported, error) {
+func importedBefore(db *history.DB, store *checkpoints.Store, file *records.DataFile, step int64) (*imported, error) {
 	list, err := db.List(0)
 	if err != nil {
 		return nil, err
@@ -148,7 +149,7 @@ func importedBefore(db *history.DB, store *checkpoints.Store, file *history.Data
 }
 
 // readWeights reads a file of weights as the items of a checkpoint.
-func readWeights(path string) ([]checkpoint.Item, *history.DataFile, error) {
+func readWeights(path string) ([]checkpoint.Item, *records.DataFile, error) {
 	if _, err := data.FormatOf(path); err != nil {
 		return nil, nil, exit.WithCode(err, exit.Usage)
 	}
@@ -164,7 +165,7 @@ func readWeights(path string) ([]checkpoint.Item, *history.DataFile, error) {
 	if err != nil {
 		return nil, nil, exit.WithCode(err, exit.Usage)
 	}
-	out := &history.DataFile{Path: abs}
+	out := &records.DataFile{Path: abs}
 	files.OnRead = func(_, sum string, bytes int64, modified time.Time) {
 		out.SHA256, out.Bytes, out.Modified = sum, bytes, &modified
 	}

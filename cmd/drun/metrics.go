@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/terminal"
 )
 
@@ -39,7 +40,7 @@ In JSON, NaN and infinities are the strings "NaN", "Infinity" and "-Infinity".`,
 				return usage("", "--attempt and --lineage exclude each other")
 			}
 			return withRun(cmd, args[0], func(db *history.DB, id int64) error {
-				var list []history.Point
+				var list []records.Point
 				var err error
 				switch names := args[1:]; {
 				case lineage:
@@ -69,12 +70,12 @@ In JSON, NaN and infinities are the strings "NaN", "Infinity" and "-Infinity".`,
 	return cmd
 }
 
-func cells(p history.Point) []string {
+func cells(p records.Point) []string {
 	return []string{p.Name, strconv.FormatInt(p.Step, 10), strconv.Itoa(p.Rank),
-		history.Float(p.Value).String(), p.Time.Format(time.RFC3339Nano)}
+		records.Float(p.Value).String(), p.Time.Format(time.RFC3339Nano)}
 }
 
-func printPointsCSV(out io.Writer, list []history.Point) error {
+func printPointsCSV(out io.Writer, list []records.Point) error {
 	w := csv.NewWriter(out)
 	if err := w.Write([]string{"name", "step", "rank", "value", "time"}); err != nil {
 		return err
@@ -93,7 +94,7 @@ func printPointsCSV(out io.Writer, list []history.Point) error {
 	return w.Error()
 }
 
-func printPoints(out io.Writer, list []history.Point) error {
+func printPoints(out io.Writer, list []records.Point) error {
 	if len(list) == 0 {
 		return nil
 	}

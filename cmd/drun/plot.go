@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/terminal"
 )
 
@@ -85,7 +86,7 @@ func (c *chart) read(errs io.Writer, db *history.DB, ids []int64) ([]curve, erro
 				v.Name, v.started = r.Name, r.Started
 			}
 		}
-		err := db.EachPoint(id, c.metric, func(p *history.Point) {
+		err := db.EachPoint(id, c.metric, func(p *records.Point) {
 			at := history.XY{X: float64(p.Step), Y: p.Value}
 			if c.time {
 				at.X = p.Time.Sub(v.started).Seconds()
@@ -224,8 +225,8 @@ func (c *chart) printPoints(out io.Writer, curves []curve, series [][]float64, f
 	type shown struct {
 		Run   int64         `json:"run"`
 		Name  string        `json:"name"`
-		X     history.Float `json:"x"`
-		Value history.Float `json:"value"`
+		X     records.Float `json:"x"`
+		Value records.Float `json:"value"`
 	}
 	list := []shown{}
 	for i, columns := range series {
@@ -240,7 +241,7 @@ func (c *chart) printPoints(out io.Writer, curves []curve, series [][]float64, f
 			if len(columns) > 1 {
 				x += (to - from) * float64(k) / float64(len(columns)-1)
 			}
-			list = append(list, shown{curves[i].ID, curves[i].metric, history.Float(x), history.Float(y)})
+			list = append(list, shown{curves[i].ID, curves[i].metric, records.Float(x), records.Float(y)})
 		}
 	}
 	return printJSON(out, list)

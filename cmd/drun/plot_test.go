@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"drun/history"
+	"drun/history/records"
 )
 
 // plotted runs drun plot on metrics of these values, one run each.
@@ -22,7 +23,7 @@ func plotted(t *testing.T, flags string, values ...[]float64) string {
 		ok(t, err)
 		b := &history.Batch{}
 		for step, v := range list {
-			b.Points = append(b.Points, history.Point{Name: "m\x1b[31m", Step: int64(step), Value: v, Time: time.Unix(1000+10*int64(step), 0)})
+			b.Points = append(b.Points, records.Point{Name: "m\x1b[31m", Step: int64(step), Value: v, Time: time.Unix(1000+10*int64(step), 0)})
 		}
 		ok(t, r.Write(b))
 		args = append(args, name)

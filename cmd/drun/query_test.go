@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"drun/history"
+	"drun/history/records"
 )
 
 // drun runs a command line in this process.
@@ -43,7 +44,7 @@ func recorded(t *testing.T) string {
 	ok(t, r.AddSources([]history.Source{{Path: "examples/digits.star", Role: "recipe", Content: []byte("def main(): pass\n")}}))
 	ok(t, r.BeginAttempt())
 	ok(t, r.Write(&history.Batch{
-		Records: history.Records{Points: []history.Point{
+		Records: records.Records{Points: []records.Point{
 			{Name: "acc", Step: 0, Value: 0.30000000000000004, Exact: true, Time: when},
 			{Name: "loss", Step: 0, Value: math.Inf(1), Exact: true, Time: when},
 			{Name: "loss", Step: 1, Value: math.NaN(), Rank: 1, Exact: true, Time: when.Add(time.Millisecond)},

@@ -16,6 +16,7 @@ import (
 
 	"drun/history"
 	"drun/history/query"
+	"drun/history/records"
 	"drun/internal/terminal"
 )
 
@@ -168,7 +169,7 @@ func printColumns(out io.Writer, table *history.Table) error {
 			switch v := v.(type) {
 			case nil:
 				texts[i] = "-"
-			case history.Float:
+			case records.Float:
 				texts[i] = number(v)
 			case []any:
 				parts := make([]string, len(v))

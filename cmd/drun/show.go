@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/elapsed"
 	"drun/internal/terminal"
 )
@@ -200,7 +201,7 @@ const manyFiles = 20
 
 // severalNodes tells a run whose ranks were not all on one machine.
 func severalNodes(d *history.Detail) bool {
-	return slices.ContainsFunc(d.Ranks, func(r history.RankPlace) bool { return r.Node != d.Ranks[0].Node })
+	return slices.ContainsFunc(d.Ranks, func(r records.RankPlace) bool { return r.Node != d.Ranks[0].Node })
 }
 
 // firstLine is what a row of a table holds of a text.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"drun/history"
+	"drun/history/records"
 )
 
 // A folder of pictures does not bury what else is known of a run.
@@ -16,11 +17,11 @@ func TestShowFoldsDataFiles(t *testing.T) {
 		ok(t, err)
 		r, err := db.Begin(history.RunInfo{Name: "calm-otter", Recipe: "r.star", WorldSize: 1, Backend: "shm"})
 		ok(t, err)
-		var files []history.DataFile
+		var files []records.DataFile
 		for i := range n {
-			files = append(files, history.DataFile{Path: fmt.Sprintf("%03d.png", i), SHA256: fmt.Sprint(i), Bytes: 1024})
+			files = append(files, records.DataFile{Path: fmt.Sprintf("%03d.png", i), SHA256: fmt.Sprint(i), Bytes: 1024})
 		}
-		ok(t, r.Write(&history.Batch{Records: history.Records{DataFiles: files}}))
+		ok(t, r.Write(&history.Batch{Records: records.Records{DataFiles: files}}))
 		ok(t, r.Write(&history.Batch{End: &history.End{Status: history.Done}}))
 		ok(t, db.Close())
 		want, rest := manyFiles, ""

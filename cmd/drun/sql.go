@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/terminal"
 )
 
@@ -60,7 +61,7 @@ func cell(v any) string {
 	case int64:
 		return strconv.FormatInt(v, 10)
 	case float64:
-		return history.Float(v).String()
+		return records.Float(v).String()
 	case []byte:
 		if utf8.Valid(v) {
 			return string(v)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/elapsed"
 	"drun/internal/terminal"
 )
@@ -50,7 +51,7 @@ func duration(seconds *float64) string {
 }
 
 // number shows a metric to six digits; exact values are for --json and --csv.
-func number(f history.Float) string {
+func number(f records.Float) string {
 	if v := float64(f); !math.IsNaN(v) && !math.IsInf(v, 0) {
 		return fmt.Sprintf("%.6g", v)
 	}

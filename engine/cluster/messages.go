@@ -9,7 +9,7 @@ import (
 	"drun/engine/board"
 	"drun/engine/rendezvous"
 	"drun/engine/states"
-	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 )
 
@@ -164,7 +164,7 @@ type ToCoordinator struct {
 	Signal  int             `cbor:",omitempty"` // that the node got
 	Look    *Look           `cbor:",omitempty"`
 	Mirror  *Mirror         `cbor:",omitempty"`
-	Usage   *history.Usage  `cbor:",omitempty"` // of that rank
+	Usage   *records.Usage  `cbor:",omitempty"` // of that rank
 	Want    *states.Want    `cbor:",omitempty"` // of a state that ranks restore
 	Got     *states.Got     `cbor:",omitempty"`
 }

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"drun/engine"
-	"drun/history"
+	"drun/history/records"
 	"drun/internal/terminal"
 
 	"github.com/schollz/progressbar/v3"
@@ -105,7 +105,7 @@ func (c *Console) Progress(p *engine.Progress) {
 
 // Metrics shows the latest values beside the bar. A recipe that has none gets one that counts
 // the steps that it logs.
-func (c *Console) Metrics(points []history.Point) {
+func (c *Console) Metrics(points []records.Point) {
 	if !c.terminal || len(points) == 0 {
 		return
 	}

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"drun/engine"
-	"drun/history"
+	"drun/history/records"
 )
 
 func TestRanks(t *testing.T) {
@@ -42,12 +42,12 @@ func TestRanks(t *testing.T) {
 func TestBar(t *testing.T) {
 	var out, err bytes.Buffer
 	c := New(&out, &err, false, true, nil)
-	c.Metrics([]history.Point{{Name: "loss"}})
+	c.Metrics([]records.Point{{Name: "loss"}})
 	if err.Len() > 0 {
 		t.Errorf("a run that may be over in a moment has a bar: %q", err.String())
 	}
 	c.began, c.drawn = time.Time{}, time.Time{}
-	c.Metrics([]history.Point{{Name: "loss", Step: 7, Value: 0.123456}, {Name: "\x1b[31mred", Step: 7, Value: math.NaN()}})
+	c.Metrics([]records.Point{{Name: "loss", Step: 7, Value: 0.123456}, {Name: "\x1b[31mred", Step: 7, Value: math.NaN()}})
 	if got := err.String(); !strings.Contains(got, "loss 0.1235") || !strings.Contains(got, "8/-") || strings.Contains(got, "\x1b[31m") {
 		t.Errorf("without a bar of the recipe: %q", got)
 	}
@@ -58,9 +58,9 @@ func TestBar(t *testing.T) {
 	}
 	err.Reset()
 	c.drawn = time.Time{}
-	var many []history.Point
+	var many []records.Point
 	for i := range 1000 {
-		many = append(many, history.Point{Name: fmt.Sprint("metric", i), Value: float64(i)})
+		many = append(many, records.Point{Name: fmt.Sprint("metric", i), Value: float64(i)})
 	}
 	c.Metrics(many)
 	if n := utf8.RuneCountInString(c.description()); n > 120-barRoom-barWidth {

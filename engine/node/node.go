@@ -17,7 +17,7 @@ import (
 	"drun/engine/console"
 	"drun/engine/recipe"
 	"drun/engine/rendezvous"
-	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/plugins/host"
 	"drun/tensor"
@@ -196,7 +196,7 @@ func program(p *host.Plugin) *engine.Plugin {
 	if p == nil {
 		return nil
 	}
-	return &engine.Plugin{Plugin: history.Plugin{Name: p.Name, Path: p.Path, SHA256: p.SHA256}, Mark: p.Mark}
+	return &engine.Plugin{Plugin: records.Plugin{Name: p.Name, Path: p.Path, SHA256: p.SHA256}, Mark: p.Mark}
 }
 
 // find looks for the plugin of a group's own backend. All ranks of the node get the same answer.

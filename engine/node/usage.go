@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"drun/engine/cluster"
-	"drun/history"
+	"drun/history/records"
 )
 
 // What ranks use is sampled at these distances: often in short runs, and in long ones as
@@ -40,14 +40,14 @@ func (n *node) sampleEnd(p *process) {
 	if state == nil {
 		return
 	}
-	u := &history.Usage{CPU: (state.UserTime() + state.SystemTime()).Seconds()}
+	u := &records.Usage{CPU: (state.UserTime() + state.SystemTime()).Seconds()}
 	if r, ok := state.SysUsage().(*syscall.Rusage); ok {
 		u.Peak = r.Maxrss << 10
 	}
 	n.sendUsage(p.rank, u)
 }
 
-func (n *node) sendUsage(rank int, u *history.Usage) {
+func (n *node) sendUsage(rank int, u *records.Usage) {
 	u.Time = time.Now()
 	collectives, waiting := n.board.Spent(rank)
 	u.Collectives, u.Waiting = collectives.Seconds(), waiting.Seconds()
@@ -58,7 +58,7 @@ func (n *node) sendUsage(rank int, u *history.Usage) {
 const ticks = time.Second / 100
 
 // usageOf reads what a process has used.
-func usageOf(pid int) (*history.Usage, error) {
+func usageOf(pid int) (*records.Usage, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func usageOf(pid int) (*history.Usage, error) {
 	if len(fields) <= system {
 		return nil, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
 	}
-	u := &history.Usage{}
+	u := &records.Usage{}
 	for _, i := range []int{user, system} {
 		n, err := strconv.ParseInt(string(fields[i]), 10, 64)
 		if err != nil {

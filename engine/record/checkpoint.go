@@ -13,6 +13,7 @@ import (
 	"drun/engine"
 	"drun/engine/states"
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 )
 
@@ -278,7 +279,7 @@ func (r *Record) storeParts(step, points int64, parts map[int]*engine.Part, chun
 	r.saved.mu.Unlock()
 	r.remember(nil)
 	r.writer.add(1, 0, func(b *history.Batch) {
-		b.Checkpoints = append(b.Checkpoints, history.Checkpoint{Step: step, Bytes: info.Bytes, Score: (*history.Float)(info.Score), Time: time.Now(), Points: points})
+		b.Checkpoints = append(b.Checkpoints, history.Checkpoint{Step: step, Bytes: info.Bytes, Score: (*records.Float)(info.Score), Time: time.Now(), Points: points})
 	})
 	if r.newest > 0 {
 		gone, err := r.store.Keep(r.run.UID, r.newest)

@@ -7,6 +7,7 @@ import (
 
 	"drun/checkpoints"
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 )
 
@@ -80,7 +81,7 @@ func bestMissing(had []history.Checkpoint, list []checkpoints.Info) *history.Che
 		}
 	}
 	for _, i := range list {
-		if best != nil && i.Score != nil && history.Float(*i.Score) > *best.Score {
+		if best != nil && i.Score != nil && records.Float(*i.Score) > *best.Score {
 			return nil
 		}
 	}

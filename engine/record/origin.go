@@ -18,6 +18,7 @@ import (
 	"drun/engine"
 	"drun/engine/recipe"
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 )
 
@@ -124,7 +125,7 @@ func Reusable(c Config, declared *engine.Declared, code exit.Code) (*Earlier, er
 }
 
 // Changed are those of the files that a run has read which are not the same now, with why. dirs are its --data folders.
-func Changed(bundle *recipe.Bundle, dirs []string, files []history.DataFile) (list []DataChange) {
+func Changed(bundle *recipe.Bundle, dirs []string, files []records.DataFile) (list []DataChange) {
 	contents := map[string]string{}
 	for _, f := range files {
 		path, why := f.Path, ""
@@ -175,7 +176,7 @@ func hidden(own string, dirs []string, path string) string {
 
 // DataChange is a file that is not as a run has read it.
 type DataChange struct {
-	File history.DataFile
+	File records.DataFile
 	Why  string
 }
 

@@ -20,6 +20,7 @@ import (
 	"drun/engine/rendezvous"
 	"drun/engine/states"
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/secret"
 	"drun/plugins/host"
@@ -261,7 +262,7 @@ type counted struct {
 }
 
 // count stands for run.progress in a recipe that does without.
-func (r *Record) count(points []history.Point) {
+func (r *Record) count(points []records.Point) {
 	if c := (counted{points[0].Name, r.attempt.number, 0}); r.counted.metric == "" || r.counted.attempt != c.attempt {
 		r.counted = c
 	}
@@ -315,7 +316,7 @@ func (r *Record) Add(rank int, m *engine.ToAgent) {
 }
 
 // Records adds what a rank has recorded.
-func (r *Record) Records(rank int, records *history.Records) {
+func (r *Record) Records(rank int, records *records.Records) {
 	n, bytes := records.Size()
 	if n == 0 {
 		return
@@ -341,8 +342,8 @@ func (r *Record) uses(u *engine.Uses) {
 	}
 }
 
-func (r *Record) pluginRow(version string) history.Plugin {
-	return history.Plugin{Name: r.plugin.Name, Version: version, Path: r.plugin.Path, SHA256: r.plugin.SHA256}
+func (r *Record) pluginRow(version string) records.Plugin {
+	return records.Plugin{Name: r.plugin.Name, Version: version, Path: r.plugin.Path, SHA256: r.plugin.SHA256}
 }
 
 // Drain waits for the saves and restores under way, and until everything is stored.

@@ -32,7 +32,7 @@ type writer struct {
 	faults chan error    // gets the first error
 	hurry  chan struct{} // closed: the end waits for nothing any more
 	hasten func()        // closes it
-	queue  *queue.Queue[records]
+	queue  *queue.Queue[batch]
 	done   chan struct{}
 
 	mu     sync.Mutex
@@ -43,8 +43,8 @@ type writer struct {
 	end   error        // why the run's end is not in the history
 }
 
-// records are what is written together.
-type records struct {
+// batch is what is written together.
+type batch struct {
 	history.Batch
 	count  int
 	stored []chan struct{} // closed when they are in the history, or in the spool
@@ -58,7 +58,7 @@ type written struct {
 
 func newWriter(run *history.Run, home string, atMost time.Duration, say func(string)) *writer {
 	w := &writer{run: run, home: home, atMost: atMost, say: say, faults: make(chan error, 1), hurry: make(chan struct{}),
-		queue: queue.New[records](limits), done: make(chan struct{})}
+		queue: queue.New[batch](limits), done: make(chan struct{})}
 	w.hasten = sync.OnceFunc(func() { close(w.hurry) })
 	run.OnReplaced(func(what string) { say("drun: " + what) })
 	go w.loop()
@@ -67,7 +67,7 @@ func newWriter(run *history.Run, home string, atMost time.Duration, say func(str
 
 // add puts n records with so many bytes of text into the batch that is written next.
 func (w *writer) add(n, text int, put func(b *history.Batch)) {
-	w.queue.Add(n*recordSize+text, func(r *records) {
+	w.queue.Add(n*recordSize+text, func(r *batch) {
 		put(&r.Batch)
 		r.count += n
 	})
@@ -77,7 +77,7 @@ func (w *writer) add(n, text int, put func(b *history.Batch)) {
 // that is locked. It ends when the disk does not answer.
 func (w *writer) sync() error {
 	stored := make(chan struct{})
-	w.queue.Add(0, func(r *records) { r.stored = append(r.stored, stored) })
+	w.queue.Add(0, func(r *batch) { r.stored = append(r.stored, stored) })
 	w.queue.Flush()
 	select {
 	case <-stored:

@@ -18,11 +18,12 @@ import (
 	"drun/engine/record"
 	"drun/engine/run"
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 )
 
 // attempts runs a recipe with restarts and gives what the history has of it.
-func attempts(t *testing.T, home, source string, change func(*run.Options)) (*run.Result, string, *history.Detail, []history.Point) {
+func attempts(t *testing.T, home, source string, change func(*run.Options)) (*run.Result, string, *history.Detail, []records.Point) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "recipe.star")
 	if err := os.WriteFile(file, []byte(source), 0o644); err != nil {
@@ -51,7 +52,7 @@ func attempts(t *testing.T, home, source string, change func(*run.Options)) (*ru
 	return r, out.String(), d, points
 }
 
-func listed(points []history.Point) string {
+func listed(points []records.Point) string {
 	var out []string
 	for _, p := range points {
 		out = append(out, fmt.Sprintf("%s.%d.%d=%v", p.Name, p.Step, p.Rank, p.Value))

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"drun/engine"
-	"drun/history"
+	"drun/history/records"
 	"drun/starlib"
 	"drun/starlib/checkpoint"
 
@@ -31,11 +31,11 @@ type digests struct {
 	target *target // of a replay; nil: there is none
 
 	mu    sync.Mutex
-	kept  []history.Updates // that are not sent yet
+	kept  []records.Updates // that are not sent yet
 	bytes int               // of their digests
 	sent  time.Time
 
-	marks []history.Mark // guarded by the recorder's queue
+	marks []records.Mark // guarded by the recorder's queue
 	open  map[string]int
 }
 
@@ -87,7 +87,7 @@ func (d *digests) add(parts [][]byte) error {
 	}
 	d.rank.Updates++
 	n := d.rank.Updates
-	var sum [history.DigestSize]byte
+	var sum [records.DigestSize]byte
 	binary.BigEndian.PutUint64(sum[:], digestOf(parts, n))
 	if d.keep(n, sum[:]) {
 		d.worker.record.queue.Flush()
@@ -103,14 +103,14 @@ func (d *digests) keep(n int64, sum []byte) (send bool) {
 	if last := len(d.kept) - 1; last >= 0 && d.kept[last].First+int64(len(d.kept[last].Digests)/len(sum)) == n {
 		d.kept[last].Digests = append(d.kept[last].Digests, sum...)
 	} else {
-		d.kept = append(d.kept, history.Updates{First: n, Digests: append(make([]byte, 0, 64*len(sum)), sum...)})
+		d.kept = append(d.kept, records.Updates{First: n, Digests: append(make([]byte, 0, 64*len(sum)), sum...)})
 	}
 	d.bytes += len(sum)
 	return d.bytes >= limits.At || time.Since(d.sent) > keptFor
 }
 
 // taken gives the digests that are to be sent.
-func (d *digests) taken() []history.Updates {
+func (d *digests) taken() []records.Updates {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	kept := d.kept
@@ -164,11 +164,11 @@ func (r *recorder) mark(m *engine.ToAgent, name string, step int64) {
 			return
 		}
 		at = len(d.marks)
-		d.marks = append(d.marks, history.Mark{Seq: at, Name: name, Step: step, Updates: updates, Count: 1})
+		d.marks = append(d.marks, records.Mark{Seq: at, Name: name, Step: step, Updates: updates, Count: 1})
 		d.open[name] = at
 	}
 	marks := &m.Records.Marks
-	if i := slices.IndexFunc(*marks, func(k history.Mark) bool { return k.Seq == at }); i >= 0 {
+	if i := slices.IndexFunc(*marks, func(k records.Mark) bool { return k.Seq == at }); i >= 0 {
 		(*marks)[i] = d.marks[at]
 	} else {
 		*marks = append(*marks, d.marks[at])

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"drun/engine"
-	"drun/history"
+	"drun/history/records"
 	"drun/internal/queue"
 	"drun/starlib"
 )
@@ -72,7 +72,7 @@ func TestMarks(t *testing.T) {
 	log("odd", 7, 100)
 	log("odd", 3, 100)
 	marks := m.Records.Marks
-	for seq, want := range []history.Mark{{Name: "loss", Step: 0, Updates: 1, StepBy: 1, UpdatesBy: 1, Count: 100}, {Name: "acc", Step: 0, Updates: 10, StepBy: 1, UpdatesBy: 10, Count: 10},
+	for seq, want := range []records.Mark{{Name: "loss", Step: 0, Updates: 1, StepBy: 1, UpdatesBy: 1, Count: 100}, {Name: "acc", Step: 0, Updates: 10, StepBy: 1, UpdatesBy: 10, Count: 10},
 		{Step: 9, Updates: 10, StepBy: 10, UpdatesBy: 10, Count: 10}, {Name: "odd", Step: 7, Updates: 100, Count: 2}, {Name: "odd", Step: 3, Updates: 100, Count: 1}} {
 		want.Seq = seq
 		if marks[seq] != want {

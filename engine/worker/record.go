@@ -8,7 +8,7 @@ import (
 
 	"drun/engine"
 	"drun/engine/rendezvous"
-	"drun/history"
+	"drun/history/records"
 	"drun/internal/queue"
 	"drun/kernel"
 	"drun/starlib/run"
@@ -50,7 +50,7 @@ func (r *recorder) add(text int, put func(m *engine.ToAgent)) {
 }
 
 func (r *recorder) Log(name string, step int64, value float64, exact bool) {
-	p := history.Point{Name: name, Step: step, Value: value, Exact: exact, Time: time.Now()}
+	p := records.Point{Name: name, Step: step, Value: value, Exact: exact, Time: time.Now()}
 	r.add(len(name), func(m *engine.ToAgent) {
 		m.Records.Points = append(m.Records.Points, p)
 		r.mark(m, name, step)
@@ -64,12 +64,12 @@ func (r *recorder) Tag(names []string) {
 }
 
 func (r *recorder) Note(text string) {
-	n := history.Note{Time: time.Now(), Text: text}
+	n := records.Note{Time: time.Now(), Text: text}
 	r.add(len(text), func(m *engine.ToAgent) { m.Records.Notes = append(m.Records.Notes, n) })
 }
 
 func (r *recorder) Artifact(a *run.Artifact) {
-	made := history.Artifact{Name: a.Name, Kind: a.Kind, Data: a.Data, Time: time.Now()}
+	made := records.Artifact{Name: a.Name, Kind: a.Kind, Data: a.Data, Time: time.Now()}
 	if a.Step >= 0 {
 		made.Step = &a.Step
 	}
@@ -79,12 +79,12 @@ func (r *recorder) Artifact(a *run.Artifact) {
 // Machine records where the rank runs, and with what it computes.
 func (r *recorder) Machine(at rendezvous.Place) {
 	host, _ := os.Hostname()
-	row := history.RankPlace{Node: at.NodeRank, LocalRank: at.LocalRank, Host: host, Threads: kernel.Threads(), Kernels: kernel.Path()}
+	row := records.RankPlace{Node: at.NodeRank, LocalRank: at.LocalRank, Host: host, Threads: kernel.Threads(), Kernels: kernel.Path()}
 	r.add(len(host), func(m *engine.ToAgent) { m.Records.Ranks = append(m.Records.Ranks, row) })
 }
 
 // DataFile records a file that the recipe has read.
-func (r *recorder) DataFile(f history.DataFile) {
+func (r *recorder) DataFile(f records.DataFile) {
 	r.add(len(f.Path)+len(f.SHA256)+len(f.Position), func(m *engine.ToAgent) { m.Records.DataFiles = append(m.Records.DataFiles, f) })
 }
 

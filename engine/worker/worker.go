@@ -22,7 +22,7 @@ import (
 	"drun/engine/board"
 	"drun/engine/recipe"
 	"drun/engine/rendezvous"
-	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/kernel"
 	"drun/starlib"
@@ -138,7 +138,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	rank.Outputs = starlib.NewOutputs(job.Home, job.RunID)
 	rank.Files.Largest = int(w.heap() / 2)
 	rank.Files.OnRead = func(path, sha256 string, bytes int64, modified time.Time) {
-		rec.DataFile(history.DataFile{Path: path, SHA256: sha256, Bytes: bytes, Modified: &modified, Position: w.position.String()})
+		rec.DataFile(records.DataFile{Path: path, SHA256: sha256, Bytes: bytes, Modified: &modified, Position: w.position.String()})
 	}
 	w.digests = &digests{worker: w, rank: rank, open: map[string]int{}}
 	rec.sending.Lock() // records may be under way already

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"drun/history"
+	"drun/history/records"
 )
 
 // Shape is how large a history is.
@@ -80,7 +81,7 @@ func fill(db *history.DB, s Shape, i int) error {
 			default:
 				name, value = fmt.Sprint("m", k), random.NormFloat64()
 			}
-			b.Points = append(b.Points, history.Point{Name: name, Step: int64(step), Value: value, Exact: true, Time: at})
+			b.Points = append(b.Points, records.Point{Name: name, Step: int64(step), Value: value, Exact: true, Time: at})
 		}
 	}
 	b.Lines = []history.LogLine{{Rank: 0, Stream: "stdout", Time: start, Text: fmt.Sprintf("learning rate %g", lr)}}

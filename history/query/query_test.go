@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"drun/history"
+	"drun/history/records"
 )
 
 func ok(t testing.TB, err error) {
@@ -35,12 +36,12 @@ func recorded(t testing.TB) *history.DB {
 		r, err := db.Begin(history.RunInfo{Name: fmt.Sprintf("run-%d", i+1), Recipe: "digits.star", WorldSize: i + 1, Backend: "shm", Seed: int64(10 * i),
 			Started: time.Date(2026, 1, i+1, 0, 0, 0, 0, time.UTC)})
 		ok(t, err)
-		points := map[int][]history.Point{
+		points := map[int][]records.Point{
 			0: {{Name: "acc", Value: 0.9}, {Name: "acc", Value: 0.97}, {Name: "val/loss", Value: 2}, {Name: "loss", Value: 0.5}},
 			1: {{Name: "acc", Value: 0.99}, {Name: "acc", Value: 0.91}, {Name: "loss", Value: math.Inf(1)}},
 			2: {{Name: "loss", Value: math.NaN()}},
 		}[i]
-		ok(t, r.Write(&history.Batch{Params: params, Records: history.Records{Points: points}}))
+		ok(t, r.Write(&history.Batch{Params: params, Records: records.Records{Points: points}}))
 		if i < 2 {
 			ok(t, r.Tag("base", fmt.Sprintf("quote\"%d\n", i)))
 		}

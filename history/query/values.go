@@ -13,6 +13,7 @@ import (
 	"go.starlark.net/syntax"
 
 	"drun/history"
+	"drun/history/records"
 )
 
 // fieldNames are the names of an expression besides params and metrics.
@@ -256,7 +257,7 @@ func compareNumbers(a, b starlark.Value) int {
 	return 0
 }
 
-// Plain is a value for JSON: nil, bool, a whole number, history.Float, string, or a list.
+// Plain is a value for JSON: nil, bool, a whole number, records.Float, string, or a list.
 func Plain(v starlark.Value) any {
 	switch v := v.(type) {
 	case starlark.Bool:
@@ -264,7 +265,7 @@ func Plain(v starlark.Value) any {
 	case starlark.Int:
 		return v.BigInt()
 	case starlark.Float:
-		return history.Float(v)
+		return records.Float(v)
 	case starlark.String:
 		return string(v)
 	case *starlark.List:

@@ -1,7 +1,8 @@
-package history
+// Package records holds what a run records: one type of each thing, on its whole way from the rank to the history.
+package records
 
-// Records is what a rank records. The rank fills it in, Of says whose it is, and Write stores it as it came: what is
-// recorded has one type on its whole way.
+// Records is what a rank records. The rank fills it in, Of says whose it is, and
+// history.Run.Write stores it.
 type Records struct {
 	Ranks     []RankPlace `cbor:",omitempty"`
 	Plugins   []Plugin    `cbor:",omitempty"`
