@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"testing"
+	"time"
 
 	"drun/engine"
 	"drun/engine/cluster"
@@ -45,6 +46,10 @@ func fill(rng *rand.Rand, v reflect.Value, depth int) {
 			fill(rng, v.Elem(), depth-1)
 		}
 	case reflect.Struct:
+		if at, ok := v.Addr().Interface().(*time.Time); ok {
+			*at = time.Unix(rng.Int64N(1<<32), rng.Int64N(1e9)).UTC()
+			return
+		}
 		for i := range v.NumField() {
 			if v.Type().Field(i).IsExported() {
 				fill(rng, v.Field(i), depth)
