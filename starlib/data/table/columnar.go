@@ -23,7 +23,7 @@ type Reader interface {
 	Next(limit int) (*Table, error)
 	// Place is that of the row with which Next goes on. The rows that Next has read have successive places.
 	Place() Place
-	// Seek goes on to a place that Place has given. A stream goes only forward.
+	// Seek goes on to a place that Place has given; in Arrow, only forward.
 	Seek(p Place) error
 	Close()
 }
