@@ -48,13 +48,10 @@ func (p Place) Batch() int { return int(p >> 32) }
 // Row is the number in the batch.
 func (p Place) Row() int { return int(p & (1<<32 - 1)) }
 
-// What one piece of a file may take in memory, whatever the file says: a page of Parquet or a record batch of Arrow, the
-// open pages of all columns together, the description of the file (footer, schema), and the columns beneath lists and
-// structs.
+// What one piece of a file may take in memory, whatever the file says: a page of Parquet, a record batch of Arrow, the
+// description of the file (footer, schema).
 const (
 	maxPage     = 256 << 20
-	maxPages    = 2 << 30
-	maxTrusted  = 1 << 30 // of pages of which only the library learns what they take
 	maxBatch    = 1 << 30
 	maxMetadata = 64 << 20
 	maxRows     = math.MaxInt32 // in a batch

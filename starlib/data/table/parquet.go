@@ -23,9 +23,6 @@ type parquetReader struct {
 	wanted []int
 	place  Place
 	opened int // the row group whose leaves are open; -1: none
-	pages  int // bytes that their pages may take
-	// Bytes that those of these pages may take which have not been unpacked to see.
-	trusted int
 }
 
 // node is a column of a file, or what a column has in it.
@@ -209,7 +206,10 @@ func (r *parquetReader) node(schema []format.SchemaElement, at *int, path string
 	if !e.Type.Valid {
 		return nil, fmt.Errorf("column %s has neither a type nor fields", short(path))
 	}
-	n.leaf = &leaf{path: path, index: r.leaves, def: n.def, rep: n.rep, kind: e.Type.V, length: int64(e.TypeLength.V)}
+	n.leaf = &leaf{path: path, index: r.leaves, def: n.def, rep: n.rep, kind: e.Type.V}
+	if n.leaf.kind == format.FixedLenByteArray {
+		n.leaf.length = int64(e.TypeLength.V)
+	}
 	n.first = n.leaf
 	r.leaves++
 	n.kind, n.leaf.value = leafType(e)
@@ -294,7 +294,7 @@ func (r *parquetReader) rows(count int) (*Table, error) {
 	g := r.place.Batch()
 	if r.opened != g {
 		r.Close()
-		r.opened, r.pages, r.trusted = g, 0, 0
+		r.opened = g
 		for _, i := range r.wanted {
 			var err error
 			r.nodes[i].each(func(l *leaf) {
