@@ -234,7 +234,7 @@ func decimal(n *big.Int, scale int32) (any, error) {
 	return strconv.ParseFloat(n.String()+"e"+strconv.Itoa(-int(scale)), 64)
 }
 
-// half is the number in the bits of a float16.
+// half is the number in the bits of a float16. arrow-go reads those below 2^-14 as other numbers.
 func half(bits uint16) float64 {
 	sign := 1.0
 	if bits>>15 != 0 {
