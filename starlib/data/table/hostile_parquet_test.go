@@ -14,6 +14,85 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
+// Wherever a page of Parquet says that it has very many values, or very long ones, it is read or there is an error, from
+// little memory: each place of each page says so once, as runs, groups and lengths do.
+func TestRunBombs(t *testing.T) {
+	want := expected(t)
+	for _, name := range []string{"none.parquet", "runs.parquet"} {
+		_, b := testFile(t, name)
+		honest := bytes.Clone(b)
+		file, err := openBytes("parquet", b, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		pages, refused := 0, 0
+		for i, f := range file.Fields() {
+			one, err := openBytes("parquet", b, []string{f.Name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer one.Close()
+			got, err := one.Next(100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for row := range got.Rows {
+				for _, m := range want[row] {
+					if m.Name == f.Name && told(got.Columns[0].Cell(row)) != told(m.Value) {
+						t.Fatalf("%s: column %s, row %d: %v", name, f.Name, row, got.Columns[0].Cell(row))
+					}
+				}
+			}
+			r := one.(*parquetReader)
+			r.nodes[i].each(func(l *leaf) {
+				m := r.file.Metadata().RowGroups[0].Columns[l.index].MetaData
+				begin := m.DataPageOffset
+				if m.DictionaryPageOffset != 0 {
+					begin = m.DictionaryPageOffset
+				}
+				most := uint64(4 << 20)
+				if slices.Contains(m.Encoding, format.DeltaByteArray) { // of its two lists of lengths, the second is left to the library
+					most = 2100 << 20
+				}
+				for end := begin + m.TotalCompressedSize; begin < end; pages++ {
+					in := new(thrift.CompactProtocol).NewReaderFromBytes(b[begin:end])
+					if err := thrift.NewDecoder(in).Decode(new(format.PageHeader)); err != nil {
+						t.Fatal(err)
+					}
+					size := in.BytesRead()
+					next, err := r.page(l, m.Codec, begin, end)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for at := int(begin) + size; at < int(next); at++ {
+						for _, many := range []string{"\xfe\xff\xff\xff\x0f", "\xff\xff\xff\xff\x01", "\xff\xff\xff\x3f"} {
+							copy(b[at:next], many)
+							var before, after runtime.MemStats
+							runtime.ReadMemStats(&before)
+							if err = r.Seek(0); err == nil {
+								_, err = r.Next(100)
+							}
+							runtime.ReadMemStats(&after)
+							copy(b[at:next], honest[at:])
+							if took := after.TotalAlloc - before.TotalAlloc; took > most {
+								t.Fatalf("%s: column %s, byte %d, which is %d of its page, %q: %d KiB", name, l.path, at, at-int(begin)-size, many, took>>10)
+							}
+							if err != nil {
+								refused++
+							}
+						}
+					}
+					begin = next
+				}
+			})
+		}
+		if pages < len(file.Fields()) || refused < 100 {
+			t.Errorf("%s: %d pages, %d errors", name, pages, refused)
+		}
+	}
+}
+
 // A page for whose claims the library would reserve memory without end, or try to unpack it for ever, is refused before.
 func TestPagesThatClaimMuch(t *testing.T) {
 	header := func(unpacked, packed, count int32) []byte {

@@ -2,10 +2,12 @@ package table
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
@@ -68,8 +70,7 @@ func (r *parquetReader) page(l *leaf, codec format.CompressionCodec, at, end int
 	begin, _ := section.Seek(0, io.SeekCurrent)
 	begin += at - int64(in.Buffered())
 	packed, unpacked := int64(h.CompressedPageSize), int64(h.UncompressedPageSize)
-	v1, v2 := h.DataPageHeader.V, h.DataPageHeaderV2.V
-	count := int64(max(h.DictionaryPageHeader.V.NumValues, v1.NumValues, v2.NumValues))
+	count := int64(max(h.DictionaryPageHeader.V.NumValues, h.DataPageHeader.V.NumValues, h.DataPageHeaderV2.V.NumValues))
 	switch {
 	case packed < 0 || packed > end-begin:
 		return 0, fmt.Errorf("a page of %d bytes does not fit into its column", packed)
@@ -78,47 +79,118 @@ func (r *parquetReader) page(l *leaf, codec format.CompressionCodec, at, end int
 	case count > maxPage/max(l.length, 4): // for as many the library reserves memory, which may end the process
 		return 0, fmt.Errorf("a page of %d values of %d bytes; it may take %d", count, max(l.length, 4), maxPage)
 	}
-	levels := int64(v2.RepetitionLevelsByteLength) + int64(v2.DefinitionLevelsByteLength) // before the values, never packed
-	differ := l.kind == format.FixedLenByteArray && (v1.Encoding == format.DeltaByteArray || v2.Encoding == format.DeltaByteArray)
-	plain := codec == format.Uncompressed || h.DataPageHeaderV2.Valid && v2.IsCompressed.Valid && !v2.IsCompressed.V
-	if codec != format.Lz4Raw && !differ {
+	if h.Type == format.DictionaryPage && codec != format.Lz4Raw {
 		return begin + packed, nil
 	}
 	content := make([]byte, packed)
 	if _, err := r.in.ReadAt(content, begin); err != nil {
 		return 0, err
 	}
-	content = content[levels:]
-	switch {
-	case plain:
-	case codec == format.Lz4Raw: // the library takes any error for a lack of space, for ever
-		space := make([]byte, unpacked)
+	return begin + packed, l.look(&h, codec, content)
+}
+
+// look looks at what a page has in runs of values, or with their number in front: the library makes as many values as the
+// data says, not as the page's header says, so that a damaged byte can make it take 10 GB.
+func (l *leaf) look(h *format.PageHeader, codec format.CompressionCodec, content []byte) (err error) {
+	v1, v2 := h.DataPageHeader.V, h.DataPageHeaderV2.V
+	encoding, count, first := v1.Encoding, int64(v1.NumValues), h.Type == format.DataPage
+	if h.Type == format.DataPageV2 {
+		encoding, count = v2.Encoding, int64(v2.NumValues)
+	}
+	levels := content[:v2.RepetitionLevelsByteLength+v2.DefinitionLevelsByteLength] // never packed
+	content = content[len(levels):]
+	if h.Type == format.DataPageV2 && v2.IsCompressed.Valid && !v2.IsCompressed.V {
+		codec = format.Uncompressed
+	}
+	if codec != format.Lz4Raw && encoding == format.Plain && l.rep == 0 && l.def == 0 {
+		return nil
+	}
+	switch codec {
+	case format.Uncompressed:
+	case format.Lz4Raw: // the library takes any error for a lack of space, for ever
+		space := make([]byte, h.UncompressedPageSize)
 		n, err := lz4.UncompressBlock(content, space)
 		if err != nil && len(content) > 0 {
-			return 0, fmt.Errorf("a page's LZ4 data is garbled, or unpacks to more than the %d bytes that it says", unpacked)
+			return fmt.Errorf("a page's LZ4 data is garbled, or unpacks to more than the %d bytes that it says", len(space))
 		}
 		content = space[:max(0, n)]
 	default:
 		if content, err = parquet.LookupCompressionCodec(codec).Decode(nil, content); err != nil {
-			return 0, fmt.Errorf("a page's %s data is garbled: %w", codec, err)
+			return fmt.Errorf("a page's %s data is garbled: %w", codec, err)
 		}
 	}
-	if !differ {
-		return begin + packed, nil
-	}
-	for _, highest := range []int{l.rep, l.def} {
-		if h.DataPageHeader.Valid && highest > 0 {
-			content = content[4+binary.LittleEndian.Uint32(content):]
+	for i, highest := range []int{l.rep, l.def} {
+		part := levels
+		if first && highest > 0 {
+			part, content = content[4:4+binary.LittleEndian.Uint32(content)], content[4+binary.LittleEndian.Uint32(content):]
+		} else if !first {
+			n := []int32{v2.RepetitionLevelsByteLength, v2.DefinitionLevelsByteLength}[i]
+			part, levels = levels[:n], levels[n:]
+		}
+		if highest > 0 {
+			err = errors.Join(err, runs(part, bits.Len(uint(highest)), count, "levels"))
 		}
 	}
-	return begin + packed, l.fixed(content)
+	if err != nil || len(content) == 0 {
+		return err
+	}
+	switch encoding {
+	case plainDictionary, format.RLEDictionary:
+		return runs(content[1:], int(content[0]), count, "indices into its dictionary")
+	case format.RLE:
+		if l.kind == format.Boolean {
+			return runs(content[4:], 1, count, "booleans")
+		}
+	case format.DeltaBinaryPacked, format.DeltaLengthByteArray, format.DeltaByteArray:
+		in := bytes.NewReader(content)
+		var n uint64
+		for range 3 { // the values of a block, its parts, all values
+			n, err = binary.ReadUvarint(in)
+		}
+		if err == nil && n > uint64(count)+padding {
+			return fmt.Errorf("a page of %d values says that it has %d", count, n)
+		}
+		if encoding == format.DeltaBinaryPacked {
+			return nil
+		}
+		// A value has at most all the bytes that there are.
+		if n, most := int64(parquet.LookupEncoding(encoding).EstimateDecodeByteArraySize(content)), min(maxPage, count*int64(len(content))); n > most {
+			return fmt.Errorf("a page's values have %d bytes, and may have %d", n, most)
+		}
+		if encoding == format.DeltaByteArray && l.kind == format.FixedLenByteArray {
+			return l.fixed(content)
+		}
+	}
+	return nil
+}
+
+// plainDictionary is what the first version of Parquet calls RLEDictionary.
+const plainDictionary = format.PlainDictionary //nolint:staticcheck // nobody should write it, but there are such files
+
+// padding is how many values more than the page has there may be: writers fill the last group up.
+const padding = 1 << 12
+
+// runs looks at runs of equal values and groups of eight packed ones. Where they are garbled, it is the library that says so.
+// https://parquet.apache.org/docs/file-format/data-pages/encodings/#RLE
+func runs(b []byte, width int, count int64, what string) error {
+	for total := uint64(0); ; {
+		head, n := binary.Uvarint(b)
+		if n <= 0 {
+			return nil
+		}
+		values, size := head>>1, (width+7)/8
+		if head&1 != 0 {
+			values, size = 8*values, int(values)*width
+		}
+		if total += min(values, 1<<40); total > uint64(count)+padding {
+			return fmt.Errorf("a page of %d values says that it has %d %s", count, total, what)
+		}
+		b = b[min(n+size, len(b)):]
+	}
 }
 
 // fixed is an error if values of one length have others: the library reads them one after the other, at wrong places.
 func (l *leaf) fixed(content []byte) error {
-	if len(content) == 0 {
-		return nil
-	}
 	_, offsets, err := parquet.DeltaByteArray.DecodeByteArray(nil, content, nil)
 	for i := 1; i < len(offsets) && err == nil; i++ {
 		if n := int64(offsets[i]) - int64(offsets[i-1]); n != l.length {
