@@ -152,11 +152,7 @@ func (d *Dataset) classNames() starlark.Value {
 	for {
 		switch of := it.(type) {
 		case *images:
-			var list []starlark.Value
-			for _, s := range of.classes {
-				list = append(list, starlark.String(s))
-			}
-			return starlark.NewList(list)
+			return listOf(of.classes)
 		case *subset:
 			it = of.of
 		case *mapped:

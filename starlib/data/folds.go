@@ -38,6 +38,15 @@ func (d *Dataset) split(order *tensor.Tensor, fraction float64) (a, b *Dataset, 
 	return a, b, err
 }
 
+// upTo are the numbers from 0 to n - 1.
+func upTo(n int) []int {
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	return order
+}
+
 // plainInts are the elements of a tensor of int64.
 func plainInts(t *tensor.Tensor) []int {
 	wide := view[int64](t.Bytes())
@@ -142,10 +151,7 @@ func kfold(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Valu
 	if k < 2 || k > ds.Len() {
 		return nil, fmt.Errorf("k = %d: want from 2 to the number of samples, %d", k, ds.Len())
 	}
-	order := make([]int, ds.Len())
-	for i := range order {
-		order[i] = i
-	}
+	order := upTo(ds.Len())
 	if c.Bool("shuffle") {
 		mixed, err := permutation(ctx, r, ds.Len(), uint64(k))
 		if err != nil {

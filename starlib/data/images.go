@@ -180,10 +180,7 @@ func sizeOfPicture(v starlark.Value) (height, width int, err error) {
 	case starlark.Tuple:
 		list = v
 	case *starlark.List:
-		list = starlark.Tuple{}
-		for x := range starlark.Elements(v) {
-			list = append(list, x)
-		}
+		list = slices.Collect(starlark.Elements(v))
 	}
 	sizes, err := startensor.Ints(list)
 	if err != nil || len(sizes) != 2 {
@@ -216,10 +213,7 @@ func halfEven(n int) int { return int(math.RoundToEven(float64(n) / 2)) }
 func floats32(v starlark.Value, what string) ([]float32, error) {
 	list := []starlark.Value{v}
 	if it, ok := v.(starlark.Iterable); ok {
-		list = nil
-		for x := range starlark.Elements(it) {
-			list = append(list, x)
-		}
+		list = slices.Collect(starlark.Elements(it))
 	}
 	out := make([]float32, len(list))
 	for i, x := range list {

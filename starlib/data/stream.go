@@ -415,11 +415,9 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 		}
 		f.Close()
 	}
-	if !c.IsNone("columns") {
-		var err error
-		if s.columns, err = stringsOf(c.Arg("columns"), "columns"); err != nil {
-			return nil, err
-		}
+	var err error
+	if s.columns, err = stringsIn(c, "columns"); err != nil {
+		return nil, err
 	}
 	if _, byNumber := s.label.(starlark.Int); table.IsColumns(s.format) && byNumber {
 		return nil, fmt.Errorf("label = %s: of Parquet and Arrow, want the name of a column", s.label)
