@@ -205,9 +205,9 @@ func (r *parquetReader) node(schema []format.SchemaElement, at *int, path string
 	}
 	n.first = n.leaf
 	r.leaves++
-	n.kind, n.leaf.value = leafType(e)
-	if n.problem = n.leaf.value == nil; !n.problem && !n.repeated {
-		n.cells = leafKind(e)
+	n.kind, n.cells, n.leaf.value = leafType(e)
+	if n.problem = n.leaf.value == nil; n.repeated {
+		n.cells = Any
 	}
 	return n, nil
 }
