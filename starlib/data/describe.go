@@ -122,7 +122,7 @@ func (d *Description) read(files *starlib.Files, name string) error {
 	if table.IsColumns(d.Format) {
 		return d.columns(files, name)
 	}
-	if formatsOfTables[d.Format] != nil && !strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst"), ".txt") {
+	if formatsOfTables[d.Format] != nil && !isText(name) {
 		t, err := readTable(files, ctx, nil, name, d.Format, tableOptions{})
 		if err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"go.starlark.net/starlark"
 
@@ -118,13 +119,7 @@ func pick(order []int, members []int) []int {
 	for _, i := range members {
 		in[i] = true
 	}
-	out := make([]int, 0, len(members))
-	for _, i := range order {
-		if in[i] {
-			out = append(out, i)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(order), func(i int) bool { return !in[i] })
 }
 
 func splitDataset(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {

@@ -394,7 +394,7 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 	}
 	for _, name := range s.names {
 		format := map[string]string{"csv": "csv", "tsv": "csv", "jsonl": "jsonl", "tar": "tar", "text": "text", "tgz": "tar", "parquet": "parquet", "arrow": "arrow"}[formatOf(name)]
-		if strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst"), ".txt") {
+		if isText(name) {
 			format = "text"
 		}
 		if !c.IsNone("format") {

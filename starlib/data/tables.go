@@ -182,6 +182,11 @@ func formatOf(name string) string {
 	return ext
 }
 
+// isText tells whether a file is a text by the end of its name.
+func isText(name string) bool {
+	return strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst"), ".txt")
+}
+
 // delimiterOf is an argument delimiter.
 func delimiterOf(c *starlib.Call) (rune, error) {
 	if c.IsNone("delimiter") {
