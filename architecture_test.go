@@ -75,8 +75,7 @@ var layers = map[string][]string{
 
 	"starlib/data": {starlark, "starlib", "element", "tensor", "github.com/klauspost/compress/zstd"},
 	// table reads files for whoever wants columns; it knows no recipes.
-	"starlib/data/table": {"github.com/parquet-go/parquet-go", "github.com/apache/arrow-go/v18/arrow", "github.com/google/flatbuffers/go",
-		"github.com/andybalholm/brotli", "github.com/klauspost/compress/gzip", "github.com/klauspost/compress/zstd", "github.com/pierrec/lz4/v4"},
+	"starlib/data/table":     {"github.com/parquet-go/parquet-go", "github.com/apache/arrow-go/v18/arrow", "github.com/google/flatbuffers/go", "github.com/pierrec/lz4/v4"},
 	"starlib/data/picture":   {},
 	"starlib/data/tokenizer": {"github.com/rivo/uniseg", "golang.org/x/text/unicode/norm"},
 

@@ -1,28 +1,47 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/starlib/data"
 )
 
+// limitVariable has the bytes that the process which reads a file for drun data may take.
+const limitVariable = "DRUN_DATA_LIMIT"
+
 func newData() *cobra.Command {
-	return &cobra.Command{
+	memory := uint64(16 << 30)
+	cmd := &cobra.Command{
 		Use:   "data FILE",
 		Short: "Print what a file of data holds",
 		Long: `Print what a file of data holds: its format, rows, columns and their types, arrays
 and their shapes, the first rows. It reads what recipes read: CSV, TSV, JSON lines,
-npy, npz, idx, safetensors, PNG, JPEG, tar and text, also compressed with gzip or zstd.
-The whole file is read, so a damaged file is an error that says where.`,
+Parquet, Arrow, npy, npz, idx, safetensors, PNG, JPEG, tar and text, also compressed
+with gzip or zstd. The whole file is read, so a damaged file is an error that says where.`,
 		Example: `  drun data train.csv
   drun data weights.safetensors --json`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			limit, err := strconv.ParseUint(os.Getenv(limitVariable), 10, 64)
+			if limited := err == nil; data.HasColumns(args[0]) && !limited {
+				return describeApart(cmd, args[0], memory)
+			} else if limited {
+				if err := syscall.Setrlimit(syscall.RLIMIT_DATA, &syscall.Rlimit{Cur: limit, Max: limit}); err != nil {
+					return err
+				}
+			}
 			d, err := data.Describe(args[0])
 			if err != nil {
 				return err
@@ -33,6 +52,33 @@ The whole file is read, so a damaged file is an error that says where.`,
 			return printDescription(cmd, d)
 		},
 	}
+	cmd.Flags().Uint64Var(&memory, "memory", memory, "bytes of memory that it takes at most to read Parquet or Arrow")
+	_ = cmd.Flags().MarkHidden("memory")
+	return cmd
+}
+
+// describeApart describes a file in a process of its own, which may take so many bytes: the libraries that read Parquet and
+// Arrow take as much as a damaged file asks for, and then they end the process.
+func describeApart(cmd *cobra.Command, file string, memory uint64) error {
+	args := []string{"data", "--", file}
+	if wantsJSON(cmd) {
+		args = []string{"data", "--json", "--", file}
+	}
+	var stderr bytes.Buffer
+	child := exec.CommandContext(cmd.Context(), "/proc/self/exe", args...)
+	child.Args[0] = os.Args[0]
+	child.Env = append(os.Environ(), fmt.Sprintf("%s=%d", limitVariable, memory))
+	child.Stdout, child.Stderr = cmd.OutOrStdout(), &stderr
+	err := child.Run()
+	var ended *exec.ExitError
+	if err == nil || !errors.As(err, &ended) || cmd.Context().Err() != nil {
+		return errors.Join(cmd.Context().Err(), err)
+	}
+	if strings.Contains(stderr.String(), "fatal error: ") || !ended.Exited() {
+		return fmt.Errorf("%s: it cannot be read with %s of memory: it is damaged, or too large; data.stream reads a file of any size piece by piece", file, humanize.IBytes(memory))
+	}
+	_, _ = cmd.ErrOrStderr().Write(stderr.Bytes())
+	return exit.Errorf(exit.Code(ended.ExitCode()), "")
 }
 
 func printDescription(cmd *cobra.Command, d *data.Description) error {

@@ -167,17 +167,22 @@ func paddingValue(c *starlib.Call) tensor.Scalar {
 	return tensor.Float(starlib.Number(v))
 }
 
-func padCollate(ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
-	var samples []starlark.Value
-	for v := range starlark.Elements(c.Arg("samples").(starlark.Iterable)) {
-		samples = append(samples, v)
-	}
+// samplesOf are those of an argument samples.
+func samplesOf(c *starlib.Call) ([]starlark.Value, error) {
+	samples := slices.Collect(starlark.Elements(c.Arg("samples").(starlark.Iterable)))
 	if len(samples) == 0 {
 		return nil, errors.New("argument samples: there are none")
 	}
+	return samples, nil
+}
+
+func padCollate(ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
+	samples, err := samplesOf(c)
+	if err != nil {
+		return nil, err
+	}
 	parts := [][]starlark.Value{samples}
 	if _, pair := samples[0].(starlark.Tuple); pair {
-		var err error
 		if parts, err = columns(samples); err != nil {
 			return nil, err
 		}
@@ -212,12 +217,9 @@ func batching(ctx *tensor.Context) []*starlib.Def {
 			Sig: "collate(samples: iterable) -> any",
 			Doc: "The batch of a list of samples, as data.loader makes it where samples are not rows of a tensor: tensors are stacked, numbers become a tensor, tuples and dicts are collated item by item, and other values, strings for instance, stay a list.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				var samples []starlark.Value
-				for v := range starlark.Elements(c.Arg("samples").(starlark.Iterable)) {
-					samples = append(samples, v)
-				}
-				if len(samples) == 0 {
-					return nil, errors.New("argument samples: there are none")
+				samples, err := samplesOf(c)
+				if err != nil {
+					return nil, err
 				}
 				return collate(ctx, samples)
 			},

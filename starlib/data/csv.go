@@ -81,46 +81,54 @@ func parseCSV(name string, in io.Reader, delimiter rune, label starlark.Value, l
 // addRow takes one line; at is the label's column or -1.
 func (t *numbersTable) addRow(record []string, at int) error {
 	for i, field := range record {
-		field = strings.TrimSpace(field)
-		bits := 32
-		if i == at {
-			bits = 64
-		}
-		v, err := strconv.ParseFloat(field, bits)
-		if errors.Is(err, strconv.ErrRange) {
-			return fmt.Errorf("column %d: %s does not fit float%d", i+1, shorten(field), bits)
-		}
-		if err != nil {
-			return fmt.Errorf("column %d: %q is not a number", i+1, shorten(field))
-		}
-		if i != at {
-			t.features = append(t.features, float32(v))
-			continue
-		}
-		t.labels = append(t.labels, v)
-		if err := t.addInteger(field, v); err != nil {
-			return fmt.Errorf("column %d: %w", i+1, err)
+		c, err := parseCell(field, i, at)
+		switch {
+		case err != nil:
+			return err
+		case i != at:
+			t.features = append(t.features, float32(c.value))
+		case c.large:
+			return fmt.Errorf("column %d: %s does not fit int64", i+1, shorten(strings.TrimSpace(field)))
+		default:
+			t.labels, t.integers = append(t.labels, c.value), append(t.integers, c.integer)
+			t.classes = t.classes && c.whole
 		}
 	}
 	t.rows++
 	return nil
 }
 
-// addInteger takes a label as an integer, if it is one. Beyond 2^53 a float64 may
-// stand for another: there the digits count.
-func (t *numbersTable) addInteger(field string, v float64) error {
-	n, err := strconv.ParseInt(field, 10, 64)
-	switch {
-	case err == nil:
-	case errors.Is(err, strconv.ErrRange):
-		return fmt.Errorf("%s does not fit int64", shorten(field))
-	case v == math.Trunc(v) && -1<<53 < v && v < 1<<53: // 3.0, 1e3
-		n = int64(v)
-	default:
-		t.classes = false
+// cell is a number in a line of CSV, of float32 or, as a label, of float64.
+type cell struct {
+	value   float64
+	integer int64 // a label as an integer
+	whole   bool  // it is one
+	large   bool  // it is one beyond 64 bits
+}
+
+// parseCell reads a field in a column; at is the label's. Beyond 2^53 a float64 may stand for another integer: there the
+// digits count.
+func parseCell(field string, column, at int) (c cell, err error) {
+	field = strings.TrimSpace(field)
+	bits := 32
+	if column == at {
+		bits = 64
 	}
-	t.integers = append(t.integers, n)
-	return nil
+	c.value, err = strconv.ParseFloat(field, bits)
+	if errors.Is(err, strconv.ErrRange) {
+		return c, fmt.Errorf("column %d: %s does not fit float%d", column+1, shorten(field), bits)
+	}
+	if err != nil {
+		return c, fmt.Errorf("column %d: %q is not a number", column+1, shorten(field))
+	}
+	if column == at {
+		n, err := strconv.ParseInt(field, 10, 64)
+		c.large = errors.Is(err, strconv.ErrRange)
+		if c.integer, c.whole = n, err == nil; !c.whole && !c.large && c.value == math.Trunc(c.value) && -1<<53 < c.value && c.value < 1<<53 { // 3.0, 1e3
+			c.integer, c.whole = int64(c.value), true
+		}
+	}
+	return c, nil
 }
 
 // isHeader tells whether a line holds names: no field of it is a number.

@@ -105,11 +105,7 @@ func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Va
 		if err != nil {
 			return nil, err
 		}
-		ds, err := t.dataset(f)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		return ds, nil
+		return t.dataset(f)
 	}
 	if delimiter == 0 {
 		delimiter = map[string]rune{"csv": ',', "tsv": '\t'}[csvFormat(path)]
@@ -168,25 +164,25 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 	if !c.Bool("shard") {
 		rank, size = 0, 1
 	}
+	l := &Loader{size: batch, shuffle: c.Bool("shuffle"), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank, asked: r}
+	if !c.IsNone("transform") {
+		l.transform = c.Callable("transform")
+	}
+	if !c.IsNone("collate") {
+		l.collate = c.Callable("collate")
+	}
 	if s, ok := c.Arg("ds").(*Stream); ok {
 		if !c.IsNone("sampler") {
 			return nil, errors.New("a sampler needs a dataset, whose samples can be taken in any order")
 		}
-		l := &Loader{stream: s, size: batch, shuffle: c.Bool("shuffle"), dropLast: c.Bool("drop_last"), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank, ranks: size, asked: r}
 		if batch > 1<<28 {
 			return nil, fmt.Errorf("batch = %d: of a stream, a batch has at most %d samples", batch, 1<<28)
 		}
-		if !c.IsNone("transform") {
-			l.transform = c.Callable("transform")
-		}
-		if !c.IsNone("collate") {
-			l.collate = c.Callable("collate")
-		}
+		l.stream, l.dropLast, l.ranks = s, c.Bool("drop_last"), size
 		return l, nil
 	}
 	ds := c.Arg("ds").(*Dataset)
-	l := &Loader{ds: ds, size: batch, shuffle: c.Bool("shuffle"), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank, asked: r}
-	if l.prefetch = c.Int("prefetch"); l.prefetch < 0 || l.prefetch > 1000 {
+	if l.ds, l.prefetch = ds, c.Int("prefetch"); l.prefetch < 0 || l.prefetch > 1000 {
 		return nil, fmt.Errorf("prefetch = %d: want from 0 to 1000 batches", l.prefetch)
 	}
 	samples := ds.Len()
@@ -200,11 +196,5 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 		l.sampler, samples = s, s.n
 	}
 	l.share = newShare(samples, batch, rank, size, l.shuffle || l.sampler != nil, c.Bool("drop_last"))
-	if !c.IsNone("collate") {
-		l.collate = c.Callable("collate")
-	}
-	if !c.IsNone("transform") {
-		l.transform = c.Callable("transform")
-	}
 	return l, nil
 }

@@ -50,8 +50,10 @@ func (d *Dataset) Truth() starlark.Bool  { return d.Len() > 0 }
 func (d *Dataset) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Dataset") }
 
 // Freeze freezes what the dataset holds.
-func (d *Dataset) Freeze() {
-	if f, ok := d.items.(interface{ Freeze() }); ok {
+func (d *Dataset) Freeze() { freeze(d.items) }
+
+func freeze(it items) {
+	if f, ok := it.(interface{ Freeze() }); ok {
 		f.Freeze()
 	}
 }
@@ -152,11 +154,7 @@ func (d *Dataset) classNames() starlark.Value {
 	for {
 		switch of := it.(type) {
 		case *images:
-			var list []starlark.Value
-			for _, s := range of.classes {
-				list = append(list, starlark.String(s))
-			}
-			return starlark.NewList(list)
+			return listOf(of.classes)
 		case *subset:
 			it = of.of
 		case *mapped:

@@ -3,6 +3,7 @@ package data
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.starlark.net/starlark"
 
@@ -37,11 +38,7 @@ func (d *Dataset) subset(index []int) *Dataset {
 
 func (s *subset) Len() int { return len(s.index) }
 
-func (s *subset) Freeze() {
-	if f, ok := s.of.(interface{ Freeze() }); ok {
-		f.Freeze()
-	}
-}
+func (s *subset) Freeze() { freeze(s.of) }
 
 func (s *subset) sample(a *access, i int) (starlark.Value, error) { return s.of.sample(a, s.index[i]) }
 
@@ -147,9 +144,7 @@ func (ch *chain) sample(a *access, i int) (starlark.Value, error) {
 
 func (ch *chain) Freeze() {
 	for _, p := range ch.parts {
-		if f, ok := p.(interface{ Freeze() }); ok {
-			f.Freeze()
-		}
+		freeze(p)
 	}
 }
 
@@ -278,11 +273,7 @@ func changes(it items) bool {
 	case *subset:
 		return changes(it.of)
 	case *chain:
-		for _, p := range it.parts {
-			if changes(p) {
-				return true
-			}
-		}
+		return slices.ContainsFunc(it.parts, changes)
 	}
 	return false
 }

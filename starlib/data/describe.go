@@ -71,6 +71,9 @@ func Describe(path string) (*Description, error) {
 	return d, nil
 }
 
+// HasColumns tells by a file's name whether it is Parquet or Arrow, which are read by libraries that trust a file.
+func HasColumns(path string) bool { return table.IsColumns(formatOf(path)) }
+
 func (d *Description) read(files *starlib.Files, name string) error {
 	ctx := tensor.NewContext()
 	one := func(parse func([]byte) (*array, error)) error {
@@ -119,7 +122,7 @@ func (d *Description) read(files *starlib.Files, name string) error {
 	if table.IsColumns(d.Format) {
 		return d.columns(files, name)
 	}
-	if formatsOfTables[d.Format] != nil && !strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst"), ".txt") {
+	if formatsOfTables[d.Format] != nil && !isText(name) {
 		t, err := readTable(files, ctx, nil, name, d.Format, tableOptions{})
 		if err != nil {
 			return err

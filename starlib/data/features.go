@@ -93,6 +93,23 @@ func stringsOf(v starlark.Value, what string) ([]string, error) {
 	return list, nil
 }
 
+// stringsIn are those of an argument; nil where it is None.
+func stringsIn(c *starlib.Call, name string) ([]string, error) {
+	if c.IsNone(name) {
+		return nil, nil
+	}
+	return stringsOf(c.Arg(name), name)
+}
+
+// listOf is strings as a recipe's value.
+func listOf(list []string) *starlark.List {
+	out := make([]starlark.Value, len(list))
+	for i, s := range list {
+		out[i] = starlark.String(s)
+	}
+	return starlark.NewList(out)
+}
+
 // features says how a dataset is made of a table.
 type features struct {
 	label      string                    // "": none
@@ -107,10 +124,8 @@ func featuresOf(c *starlib.Call) (f features, err error) {
 	if s, ok := starlark.AsString(c.Arg("label")); ok {
 		f.label = s
 	}
-	if !c.IsNone("columns") {
-		if f.columns, err = stringsOf(c.Arg("columns"), "columns"); err != nil {
-			return f, err
-		}
+	if f.columns, err = stringsIn(c, "columns"); err != nil {
+		return f, err
 	}
 	switch list := c.Arg("categories").(type) {
 	case *starlark.Dict:
@@ -232,8 +247,17 @@ func (f *features) numbers(c *table.Column) (numbers []float64, whole bool, err 
 	return numbers, c.Kind == table.Int || c.Kind == table.Bool, nil
 }
 
-// dataset makes one of the table: x float32, y int64 where the labels are whole numbers, bools or categories.
-func (t *Table) dataset(f features) (*Dataset, error) {
+// dataset makes one of the table, whose file errors name.
+func (t *Table) dataset(f features) (starlark.Value, error) {
+	ds, err := t.samples(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", t.file, err)
+	}
+	return ds, nil
+}
+
+// samples are those of the table: x float32, y int64 where the labels are whole numbers, bools or categories.
+func (t *Table) samples(f features) (*Dataset, error) {
 	names := f.columns
 	if names == nil {
 		for _, c := range t.Columns {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"go.starlark.net/starlark"
 
@@ -36,6 +37,15 @@ func (d *Dataset) split(order *tensor.Tensor, fraction float64) (a, b *Dataset, 
 		b, err = part(cut, n)
 	}
 	return a, b, err
+}
+
+// upTo are the numbers from 0 to n - 1.
+func upTo(n int) []int {
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	return order
 }
 
 // plainInts are the elements of a tensor of int64.
@@ -109,13 +119,7 @@ func pick(order []int, members []int) []int {
 	for _, i := range members {
 		in[i] = true
 	}
-	out := make([]int, 0, len(members))
-	for _, i := range order {
-		if in[i] {
-			out = append(out, i)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(order), func(i int) bool { return !in[i] })
 }
 
 func splitDataset(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
@@ -142,10 +146,7 @@ func kfold(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Valu
 	if k < 2 || k > ds.Len() {
 		return nil, fmt.Errorf("k = %d: want from 2 to the number of samples, %d", k, ds.Len())
 	}
-	order := make([]int, ds.Len())
-	for i := range order {
-		order[i] = i
-	}
+	order := upTo(ds.Len())
 	if c.Bool("shuffle") {
 		mixed, err := permutation(ctx, r, ds.Len(), uint64(k))
 		if err != nil {

@@ -180,10 +180,7 @@ func sizeOfPicture(v starlark.Value) (height, width int, err error) {
 	case starlark.Tuple:
 		list = v
 	case *starlark.List:
-		list = starlark.Tuple{}
-		for x := range starlark.Elements(v) {
-			list = append(list, x)
-		}
+		list = slices.Collect(starlark.Elements(v))
 	}
 	sizes, err := startensor.Ints(list)
 	if err != nil || len(sizes) != 2 {
@@ -216,10 +213,7 @@ func halfEven(n int) int { return int(math.RoundToEven(float64(n) / 2)) }
 func floats32(v starlark.Value, what string) ([]float32, error) {
 	list := []starlark.Value{v}
 	if it, ok := v.(starlark.Iterable); ok {
-		list = nil
-		for x := range starlark.Elements(it) {
-			list = append(list, x)
-		}
+		list = slices.Collect(starlark.Elements(it))
 	}
 	out := make([]float32, len(list))
 	for i, x := range list {
@@ -275,12 +269,17 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 		}}
 	}
 	type step = func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error)
-	chance := func(c *starlib.Call) (float64, error) {
-		p := c.Float("p")
-		if !(p >= 0 && p <= 1) {
-			return 0, fmt.Errorf("p = %v is not a probability", p)
+	flip := func(c *starlib.Call, vertical bool) (step, error) {
+		share := c.Float("p")
+		if !(share >= 0 && share <= 1) {
+			return nil, fmt.Errorf("p = %v is not a probability", share)
 		}
-		return p, nil
+		return func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error) {
+			if g.Float() < share {
+				return p.Flip(vertical), nil
+			}
+			return p, nil
+		}, nil
 	}
 	whole := func(p *picture.Picture) picture.Rect {
 		return picture.Rect{Height: p.Height, Width: p.Width}
@@ -378,25 +377,9 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 				}, err
 			}),
 		def("random_horizontal_flip(p: number = 0.5) -> Transform", "Mirrors left and right, with a probability of p.", true,
-			func(c *starlib.Call) (step, error) {
-				share, err := chance(c)
-				return func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error) {
-					if g.Float() < share {
-						return p.Flip(false), nil
-					}
-					return p, nil
-				}, err
-			}),
+			func(c *starlib.Call) (step, error) { return flip(c, false) }),
 		def("random_vertical_flip(p: number = 0.5) -> Transform", "Mirrors top and bottom, with a probability of p.", true,
-			func(c *starlib.Call) (step, error) {
-				share, err := chance(c)
-				return func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error) {
-					if g.Float() < share {
-						return p.Flip(true), nil
-					}
-					return p, nil
-				}, err
-			}),
+			func(c *starlib.Call) (step, error) { return flip(c, true) }),
 		def("grayscale() -> Transform", "One channel of three, by the weights of ITU-R 601-2.", false,
 			func(*starlib.Call) (step, error) {
 				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) { return p.Grey() }, nil

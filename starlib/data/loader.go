@@ -2,6 +2,7 @@ package data
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"go.starlark.net/starlark"
@@ -102,28 +103,35 @@ type batchIterator struct {
 	begun int // batches whose samples are being read ahead
 }
 
-func (it *batchIterator) Next(p *starlark.Value) bool {
-	l := it.l
+// give gives what a loop over the loader asks for: the next batch; nil at the end.
+func (l *Loader) give(p *starlark.Value, next func() (starlark.Value, error)) bool {
+	var v starlark.Value
+	var err error
 	if l.asked.OnBatch != nil {
-		if err := l.asked.OnBatch(); err != nil {
-			lang.Cancel(l.thread, err)
-			return false
-		}
+		err = l.asked.OnBatch()
 	}
-	if it.next >= l.Len() {
-		return false
+	if err == nil {
+		v, err = next()
 	}
-	v, err := it.load(it.next)
 	if err != nil {
 		lang.Cancel(l.thread, err)
 		return false
 	}
-	it.next++
-	if l.active == it {
-		l.batch = it.next
-	}
 	*p = v
-	return true
+	return v != nil
+}
+
+func (it *batchIterator) Next(p *starlark.Value) bool {
+	return it.l.give(p, func() (starlark.Value, error) {
+		if it.next >= it.l.Len() {
+			return nil, nil
+		}
+		v, err := it.load(it.next)
+		if it.next++; it.l.active == it && err == nil {
+			it.l.batch = it.next
+		}
+		return v, err
+	})
 }
 
 // Done ends the epoch, also when the loop was left early.
@@ -274,6 +282,21 @@ func (l *Loader) State() []starlib.Entry {
 	}
 }
 
+// setNumber takes an entry of a loader's state.
+func setNumber(e starlib.Entry, fields map[string]*int) error {
+	field := fields[e.Name]
+	if field == nil {
+		return fmt.Errorf("a loader has no state %q", e.Name)
+	}
+	n, ok := e.Value.(starlark.Int)
+	wide, fits := n.Int64()
+	if !ok || !fits || wide < 0 || wide > math.MaxInt32 && e.Name != "given" {
+		return fmt.Errorf("a loader's %s must be a number of 0 or more, not %s", e.Name, e.Value)
+	}
+	*field = int(wide)
+	return nil
+}
+
 // SetState takes the position. Where an epoch has another number of batches now,
 // as in another world size, the loader goes on after the same part of the epoch.
 func (l *Loader) SetState(entries []starlib.Entry) error {
@@ -282,15 +305,9 @@ func (l *Loader) SetState(entries []starlib.Entry) error {
 	}
 	epoch, batch, of := l.epoch, l.batch, l.Len()
 	for _, e := range entries {
-		field := map[string]*int{"epoch": &epoch, "batch": &batch, "batches": &of}[e.Name]
-		if field == nil {
-			return fmt.Errorf("a loader has no state %q", e.Name)
+		if err := setNumber(e, map[string]*int{"epoch": &epoch, "batch": &batch, "batches": &of}); err != nil {
+			return err
 		}
-		n, err := starlark.AsInt32(e.Value)
-		if err != nil || n < 0 {
-			return fmt.Errorf("a loader's %s must be a number of 0 or more, not %s", e.Name, e.Value)
-		}
-		*field = n
 	}
 	if n := l.Len(); of != n && of > 0 {
 		batch = batch * n / of

@@ -1,19 +1,14 @@
 package data
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"reflect"
 	"sort"
-	"strings"
 
 	"go.starlark.net/starlark"
 
+	"drun/starlib/data/table"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 )
@@ -77,115 +72,84 @@ func parseSafetensors(content []byte) ([]named, error) {
 	return arrays, nil
 }
 
-// parseHeader reads the entries one by one: what a header repeats must not replace what
-// it said before.
+// parseHeader reads the entries of a header.
 func parseHeader(text []byte) (arrays []named, err error) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	err = parseObject(d, func(name string) error {
-		if name == metadata {
-			return d.Decode(new(map[string]string))
+	v, err := table.ParseJSON(text)
+	header, ok := v.(table.Object)
+	if err == nil && !ok {
+		err = errors.New("it is not an object")
+	}
+	for i := 0; i < len(header) && err == nil; i++ {
+		m := header[i]
+		if m.Name == metadata {
+			err = texts(m.Value)
+			continue
 		}
-		a, err := parseEntry(d)
-		if err != nil {
-			return fmt.Errorf("entry %q: %w", shorten(name), err)
+		var a named
+		if a, err = parseEntry(m.Value); err != nil {
+			err = fmt.Errorf("entry %q: %w", shorten(m.Name), err)
 		}
-		a.name = name
+		a.name = m.Name
 		arrays = append(arrays, a)
-		return nil
-	})
-	if err == nil {
-		if _, end := d.Token(); end != io.EOF {
-			err = errors.New("something follows the last entry")
-		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the header is garbled: %w", inWords(err))
+		return nil, fmt.Errorf("the header is garbled: %w", err)
 	}
 	return arrays, nil
 }
 
-// inWords says what is wrong with JSON without naming types of Go.
-func inWords(err error) error {
-	var other *json.UnmarshalTypeError
-	if errors.As(err, &other) {
-		want := "a text"
-		if other.Type.Kind() == reflect.Int {
-			want = "a whole number"
-		}
-		before, _, _ := strings.Cut(err.Error(), "json: ")
-		return fmt.Errorf("%sit has a %s where %s belongs", before, other.Value, want)
+// texts is an error unless a value is an object of texts, or null.
+func texts(v any) error {
+	object, ok := v.(table.Object)
+	ok = ok || v == nil
+	for _, m := range object {
+		_, text := m.Value.(string)
+		ok = ok && (text || m.Value == nil)
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("it ends too early")
+	if !ok {
+		return errors.New(metadata + ": it is not an object of texts")
 	}
-	return err
+	return nil
 }
 
-// parseObject calls member for each name in a JSON object, to read its value.
-func parseObject(d *json.Decoder, member func(name string) error) error {
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return cmp.Or(err, errors.New("it is not an object"))
+// intsOf are the elements of a list of at most that many integers.
+func intsOf(v any, most int) ([]int, error) {
+	list, ok := v.([]any)
+	ints := make([]int, 0, min(len(list), most))
+	for _, x := range list {
+		n, whole := x.(int64)
+		ok = ok && whole && len(ints) < most
+		ints = append(ints, int(n))
 	}
-	seen := map[string]bool{}
-	for d.More() {
-		t, err := d.Token()
-		if err != nil {
-			return err
-		}
-		name, _ := t.(string)
-		if seen[name] {
-			return fmt.Errorf("it has %q twice", shorten(name))
-		}
-		seen[name] = true
-		if err := member(name); err != nil {
-			return err
-		}
+	if !ok {
+		return nil, fmt.Errorf("it is not a list of at most %d integers", most)
 	}
-	_, err := d.Token()
-	return err
+	return ints, nil
 }
 
-// parseInts reads a JSON list of at most that many integers.
-func parseInts(d *json.Decoder, most int) ([]int, error) {
-	if t, err := d.Token(); err != nil || t != json.Delim('[') {
-		return nil, cmp.Or(err, errors.New("it is not a list"))
-	}
-	list := []int{}
-	for d.More() {
-		var n *int
-		if err := d.Decode(&n); err != nil {
-			return nil, err
-		}
-		if n == nil || len(list) == most {
-			return nil, fmt.Errorf("it is not a list of at most %d integers", most)
-		}
-		list = append(list, *n)
-	}
-	_, err := d.Token()
-	return list, err
-}
-
-func parseEntry(d *json.Decoder) (a named, err error) {
+func parseEntry(v any) (a named, err error) {
 	var dtype string
 	var offsets []int
-	err = parseObject(d, func(name string) (err error) {
-		switch name {
+	fields, ok := v.(table.Object)
+	if !ok {
+		return a, errors.New("it is not an object")
+	}
+	for _, f := range fields {
+		switch f.Name {
 		case "dtype":
-			err = d.Decode(&dtype)
+			if dtype, ok = f.Value.(string); !ok {
+				err = errors.New("it is not a text")
+			}
 		case "shape":
-			a.shape, err = parseInts(d, tensor.MaxDims)
+			a.shape, err = intsOf(f.Value, tensor.MaxDims)
 		case "data_offsets":
-			offsets, err = parseInts(d, 2)
+			offsets, err = intsOf(f.Value, 2)
 		default:
-			return fmt.Errorf("unknown field %q", shorten(name))
+			return a, fmt.Errorf("unknown field %q", shorten(f.Name))
 		}
 		if err != nil {
-			err = fmt.Errorf("%s: %w", name, err)
+			return a, fmt.Errorf("%s: %w", f.Name, err)
 		}
-		return err
-	})
-	if err != nil {
-		return a, err
 	}
 	code, ok := safetensorsTypes[dtype]
 	if !ok {

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.starlark.net/starlark"
@@ -195,7 +193,7 @@ func (r *reading) file(from mark) (end mark, ok bool) {
 	at, number := from.offset, from.number
 	c := &chunk{parse: parse}
 	for {
-		line, err := readLine(lines)
+		line, err := table.ReadLine(lines)
 		if err != nil && err != io.EOF {
 			return fail(fmt.Errorf("%s: byte %d: %w", name, at, err))
 		}
@@ -227,23 +225,6 @@ func (r *reading) file(from mark) (end mark, ok bool) {
 			c = &chunk{parse: parse}
 		}
 	}
-}
-
-// readLine reads a line with its end.
-func readLine(in *bufio.Reader) ([]byte, error) {
-	line, err := in.ReadSlice('\n')
-	if err != bufio.ErrBufferFull {
-		return line, err
-	}
-	long := bytes.Clone(line)
-	for err == bufio.ErrBufferFull {
-		if len(long) > table.MaxRecord {
-			return nil, fmt.Errorf("a line of more than %d bytes", table.MaxRecord)
-		}
-		line, err = in.ReadSlice('\n')
-		long = append(long, line...)
-	}
-	return long, err
 }
 
 // open opens a file at an offset of what it unpacks to.
@@ -322,7 +303,7 @@ func (s *Stream) rows(name string) (func(c *chunk) error, error) {
 		return nil, err
 	}
 	defer f.Close()
-	first, err := readLine(bufio.NewReaderSize(in, 64<<10))
+	first, err := table.ReadLine(bufio.NewReaderSize(in, 64<<10))
 	if err != nil && err != io.EOF {
 		return nil, fmt.Errorf("%s: byte 0: %w", name, err)
 	}
@@ -354,31 +335,17 @@ func (s *Stream) rows(name string) (func(c *chunk) error, error) {
 
 func (s *Stream) parseRow(r *record, raw []byte, width, label int) error {
 	column := 0
-	cell := func(field string) error {
-		field = strings.TrimSpace(field)
-		bits := 32
-		if column == label {
-			bits = 64
-		}
-		v, err := strconv.ParseFloat(field, bits)
+	add := func(field string) error {
+		c, err := parseCell(field, column, label)
 		switch {
-		case errors.Is(err, strconv.ErrRange):
-			return fmt.Errorf("column %d: %s does not fit float%d", column+1, shorten(field), bits)
 		case err != nil:
-			return fmt.Errorf("column %d: %q is not a number", column+1, shorten(field))
-		case column != label && column < width:
-			r.x = append(r.x, float32(v))
+			return err
+		case column == label && s.whole && !c.whole:
+			return fmt.Errorf("column %d: the label %s is no integer of 64 bits; label_dtype = \"float32\" takes it", column+1, shorten(strings.TrimSpace(field)))
 		case column == label:
-			r.y = v
-			if s.whole {
-				n, err := strconv.ParseInt(field, 10, 64)
-				if err != nil && (v != math.Trunc(v) || math.Abs(v) > 1<<53) {
-					return fmt.Errorf("column %d: the label %s is no integer of 64 bits; label_dtype = \"float32\" takes it", column+1, shorten(field))
-				}
-				if r.class = n; err != nil {
-					r.class = int64(v)
-				}
-			}
+			r.y, r.class = c.value, c.integer
+		case column < width:
+			r.x = append(r.x, float32(c.value))
 		}
 		column++
 		return nil
@@ -389,7 +356,7 @@ func (s *Stream) parseRow(r *record, raw []byte, width, label int) error {
 			return err
 		}
 		for _, field := range fields {
-			if err := cell(field); err != nil {
+			if err := add(field); err != nil {
 				return err
 			}
 		}
@@ -397,7 +364,7 @@ func (s *Stream) parseRow(r *record, raw []byte, width, label int) error {
 		for rest, more := textOf(raw), true; more; {
 			var field string
 			field, rest, more = strings.Cut(rest, string(rune(s.comma)))
-			if err := cell(field); err != nil {
+			if err := add(field); err != nil {
 				return err
 			}
 		}
@@ -427,7 +394,7 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 	}
 	for _, name := range s.names {
 		format := map[string]string{"csv": "csv", "tsv": "csv", "jsonl": "jsonl", "tar": "tar", "text": "text", "tgz": "tar", "parquet": "parquet", "arrow": "arrow"}[formatOf(name)]
-		if strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst"), ".txt") {
+		if isText(name) {
 			format = "text"
 		}
 		if !c.IsNone("format") {
@@ -448,11 +415,9 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 		}
 		f.Close()
 	}
-	if !c.IsNone("columns") {
-		var err error
-		if s.columns, err = stringsOf(c.Arg("columns"), "columns"); err != nil {
-			return nil, err
-		}
+	var err error
+	if s.columns, err = stringsIn(c, "columns"); err != nil {
+		return nil, err
 	}
 	if _, byNumber := s.label.(starlark.Int); table.IsColumns(s.format) && byNumber {
 		return nil, fmt.Errorf("label = %s: of Parquet and Arrow, want the name of a column", s.label)

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"drun/starlib"
 	"drun/starlib/data/picture"
 	"drun/starlib/data/table"
-	"drun/starlib/lang"
 	"drun/starlib/random"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -48,10 +48,7 @@ type pass struct {
 // newPass begins an epoch at a position.
 func (l *Loader) newPass(epoch int, at streamPosition) (*pass, error) {
 	s := l.stream
-	order := make([]int, len(s.names))
-	for i := range order {
-		order[i] = i
-	}
+	order := upTo(len(s.names))
 	if l.shuffle {
 		mixed, err := random.New(l.ctx, l.seed, random.LoaderOrder, uint64(epoch)).Permutation(len(order))
 		if err != nil {
@@ -77,16 +74,9 @@ func (l *Loader) newPass(epoch int, at streamPosition) (*pass, error) {
 // fetch reads records again that a checkpoint names.
 func (s *Stream) fetch(order []int, marks []mark) ([]record, error) {
 	out := make([]record, len(marks))
-	sorted := make([]int, len(marks))
-	for i := range sorted {
-		sorted[i] = i
-	}
+	sorted := upTo(len(marks))
 	slices.SortFunc(sorted, func(a, b int) int {
-		x, y := marks[a], marks[b]
-		if x.file != y.file {
-			return int(x.file - y.file)
-		}
-		return int(x.number - y.number)
+		return cmp.Or(cmp.Compare(marks[a].file, marks[b].file), cmp.Compare(marks[a].number, marks[b].number))
 	})
 	// Records that lie close are read in one go, and of a packed file, in which nothing can be skipped, all; of columns too,
 	// where going back to a row means to read those before it in its batch.
@@ -383,27 +373,10 @@ type passIterator struct {
 	count int
 }
 
-func (it *passIterator) Next(out *starlark.Value) bool {
-	l := it.l
-	v, err := it.next()
-	if err != nil {
-		lang.Cancel(l.thread, err)
-		return false
-	}
-	if v == nil {
-		return false
-	}
-	*out = v
-	return true
-}
+func (it *passIterator) Next(out *starlark.Value) bool { return it.l.give(out, it.next) }
 
 func (it *passIterator) next() (starlark.Value, error) {
 	l := it.l
-	if l.asked.OnBatch != nil {
-		if err := l.asked.OnBatch(); err != nil {
-			return nil, err
-		}
-	}
 	if it.pass == nil {
 		var err error
 		if it.pass, err = l.newPass(it.epoch, it.from); err != nil {
@@ -562,16 +535,9 @@ func (l *Loader) setStreamState(entries []starlib.Entry) error {
 			at = &pos
 			continue
 		}
-		field := map[string]*int{"epoch": &epoch, "batch": &batch, "given": &given}[e.Name]
-		if field == nil {
-			return fmt.Errorf("a loader of a stream has no state %q", e.Name)
+		if err := setNumber(e, map[string]*int{"epoch": &epoch, "batch": &batch, "given": &given}); err != nil {
+			return err
 		}
-		n, ok := e.Value.(starlark.Int)
-		wide, fits := n.Int64()
-		if !ok || !fits || wide < 0 {
-			return fmt.Errorf("a loader's %s must be a number of 0 or more, not %s", e.Name, e.Value)
-		}
-		*field = int(wide)
 	}
 	if at == nil { // of another number of ranks: on after as many records as were given to all
 		at = &streamPosition{skip: int64(given)}

@@ -182,6 +182,11 @@ func formatOf(name string) string {
 	return ext
 }
 
+// isText tells whether a file is a text by the end of its name.
+func isText(name string) bool {
+	return strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst"), ".txt")
+}
+
 // delimiterOf is an argument delimiter.
 func delimiterOf(c *starlib.Call) (rune, error) {
 	if c.IsNone("delimiter") {
@@ -234,15 +239,11 @@ Of Parquet and Arrow, columns have the types of the file: integers are int64, de
 				if o.delimiter, err = delimiterOf(c); err != nil {
 					return nil, err
 				}
-				if !c.IsNone("columns") {
-					if o.columns, err = stringsOf(c.Arg("columns"), "columns"); err != nil {
-						return nil, err
-					}
+				if o.columns, err = stringsIn(c, "columns"); err != nil {
+					return nil, err
 				}
-				if !c.IsNone("missing_values") {
-					if o.missing, err = stringsOf(c.Arg("missing_values"), "missing_values"); err != nil {
-						return nil, err
-					}
+				if o.missing, err = stringsIn(c, "missing_values"); err != nil {
+					return nil, err
 				}
 				header := c.Bool("header")
 				o.header = &header
@@ -297,11 +298,7 @@ var tableMethods = &starlib.Methods{
 				if err != nil {
 					return nil, err
 				}
-				var list []starlark.Value
-				for _, s := range categories(column) {
-					list = append(list, starlark.String(s))
-				}
-				return starlark.NewList(list), nil
+				return listOf(categories(column)), nil
 			},
 		},
 		{
@@ -330,16 +327,11 @@ var tableMethods = &starlib.Methods{
 			Sig: "dataset(label: string = None, columns: list = None, categories: list | dict = None, missing: number | string | dict = None) -> Dataset",
 			Doc: `Samples of the rows: x float32, shape (rows, columns), of the named columns in this order, by default all but the label. y is int64 where the label's column holds integers, bools or texts (numbered as t.categories has them), and float32 else. categories names the columns whose cells are numbered too; a dict gives the list of categories of each, so that training and test data get the same numbers. missing is what happens to missing cells: None is an error that names the first, a number or "mean" takes their place where they are numbers, "drop" leaves their rows out. A dict says so for columns by name, and may give a column of categories a text: missing cells are of that category, which is numbered after the others where no cell has it. x / 255 and the like are done on ds.x, or batch by batch.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				t := c.Recv.(*Table)
 				f, err := featuresOf(c)
 				if err != nil {
 					return nil, err
 				}
-				ds, err := t.dataset(f)
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", t.file, err)
-				}
-				return ds, nil
+				return c.Recv.(*Table).dataset(f)
 			},
 		},
 	},
@@ -350,11 +342,7 @@ func (t *Table) Attr(name string) (starlark.Value, error) {
 	if name != "columns" {
 		return tableMethods.Attr(t, name)
 	}
-	var list []starlark.Value
-	for _, n := range t.names() {
-		list = append(list, starlark.String(n))
-	}
-	return starlark.NewList(list), nil
+	return listOf(t.names()), nil
 }
 
 // AttrNames lists the attributes.

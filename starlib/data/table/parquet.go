@@ -23,9 +23,6 @@ type parquetReader struct {
 	wanted []int
 	place  Place
 	opened int // the row group whose leaves are open; -1: none
-	pages  int // bytes that their pages may take
-	// Bytes that those of these pages may take which have not been unpacked to see.
-	trusted int
 }
 
 // node is a column of a file, or what a column has in it.
@@ -50,14 +47,13 @@ func openParquet(in Random, columns []string) (_ Reader, err error) {
 	}
 	err = guarded(func() error {
 		file, err := parquet.OpenFile(in, in.Size(), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
-		r.file = file
+		if r.file = file; err == nil {
+			err = r.schema()
+		}
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("the footer is garbled: %w", err)
-	}
-	if err := r.schema(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the footer is garbled: %.300v", err)
 	}
 	if r.wanted, err = choose(r.fields, columns); err != nil {
 		return nil, err
@@ -97,24 +93,16 @@ func (r *parquetReader) footer() error {
 	if _, err := r.in.ReadAt(footer, size-8-n); err != nil {
 		return err
 	}
-	if _, err := skim(footer, nil); err != nil {
-		return fmt.Errorf("the footer is garbled: %w", err)
-	}
 	var description format.FileMetaData
-	err := guarded(func() error { return thrift.Unmarshal(new(thrift.CompactProtocol), footer, &description) })
+	err := guarded(func() error {
+		in := listReader{new(thrift.CompactProtocol).NewReaderFromBytes(footer), len(footer)}
+		return thrift.NewDecoder(in).Decode(&description)
+	})
 	if err != nil {
-		return fmt.Errorf("the footer is garbled: %w", err)
+		return fmt.Errorf("the footer is garbled: %.300v", err)
 	}
-	// The library goes down the schema as deep as it is.
 	if len(description.Schema) > maxFields {
 		return fmt.Errorf("the schema has %d fields, and may have %d", len(description.Schema), maxFields)
-	}
-	at := 0
-	if err := depth(description.Schema, &at, 0); err != nil {
-		return err
-	}
-	if at != len(description.Schema) {
-		return errors.New("the schema is garbled: a field is in no group")
 	}
 	for i, g := range description.RowGroups {
 		if g.NumRows < 0 || g.NumRows > maxRows {
@@ -124,22 +112,24 @@ func (r *parquetReader) footer() error {
 	return nil
 }
 
-// depth goes through the fields of a group.
-func depth(schema []format.SchemaElement, at *int, deep int) error {
-	if *at >= len(schema) {
-		return errors.New("the schema is garbled: it ends early")
+// listReader makes an error of a list that has not the bytes for its elements: the library makes one as long as it says,
+// which may end the process for want of memory.
+type listReader struct {
+	thrift.BytesReader
+	size int
+}
+
+func (r listReader) ReadList() (thrift.List, error) {
+	l, err := r.BytesReader.ReadList()
+	if left := r.size - r.BytesRead(); err == nil && int(l.Size) > left {
+		err = fmt.Errorf("a list of %d elements, before %d bytes", l.Size, left)
 	}
-	e := schema[*at]
-	*at++
-	if deep > MaxDepth {
-		return fmt.Errorf("the schema is nested more than %d deep", MaxDepth)
-	}
-	for range max(0, e.NumChildren.V) {
-		if err := depth(schema, at, deep+1); err != nil {
-			return err
-		}
-	}
-	return nil
+	return l, err
+}
+
+// Discard passes over bytes, which the library asks for behind the interface's back.
+func (r listReader) Discard(n int) (int, error) {
+	return r.BytesReader.(interface{ Discard(int) (int, error) }).Discard(n)
 }
 
 // schema makes the nodes.
@@ -209,12 +199,15 @@ func (r *parquetReader) node(schema []format.SchemaElement, at *int, path string
 	if !e.Type.Valid {
 		return nil, fmt.Errorf("column %s has neither a type nor fields", short(path))
 	}
-	n.leaf = &leaf{path: path, index: r.leaves, def: n.def, rep: n.rep, kind: e.Type.V, length: int64(e.TypeLength.V)}
+	n.leaf = &leaf{path: path, index: r.leaves, def: n.def, rep: n.rep, kind: e.Type.V}
+	if n.leaf.kind == format.FixedLenByteArray {
+		n.leaf.length = int64(e.TypeLength.V)
+	}
 	n.first = n.leaf
 	r.leaves++
-	n.kind, n.leaf.value = leafType(e)
-	if n.problem = n.leaf.value == nil; !n.problem && !n.repeated {
-		n.cells = leafKind(e)
+	n.kind, n.cells, n.leaf.value = leafType(e)
+	if n.problem = n.leaf.value == nil; n.repeated {
+		n.cells = Any
 	}
 	return n, nil
 }
@@ -294,7 +287,7 @@ func (r *parquetReader) rows(count int) (*Table, error) {
 	g := r.place.Batch()
 	if r.opened != g {
 		r.Close()
-		r.opened, r.pages, r.trusted = g, 0, 0
+		r.opened = g
 		for _, i := range r.wanted {
 			var err error
 			r.nodes[i].each(func(l *leaf) {

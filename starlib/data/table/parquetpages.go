@@ -7,11 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 
-	"github.com/andybalholm/brotli"
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
 	"github.com/pierrec/lz4/v4"
 )
@@ -23,8 +22,7 @@ type leaf struct {
 	def     int // the highest levels of its values
 	rep     int
 	kind    format.Type
-	length  int64 // the bytes of each value of a FixedLenByteArray
-	trusted int   // bytes that a page may take which has not been unpacked to see
+	length  int64 // the bytes of each value of a FixedLenByteArray; else 0
 	value   func(parquet.Value) (any, error)
 	pages   parquet.Pages
 	page    parquet.Page
@@ -34,7 +32,7 @@ type leaf struct {
 	end     bool
 }
 
-// open begins to read a leaf in a row group, once it is sure that its pages have the size that they should.
+// open begins to read a leaf in a row group, once it is sure that its pages can be left to the library.
 func (r *parquetReader) open(l *leaf, group int) error {
 	chunk := &r.file.Metadata().RowGroups[group].Columns[l.index]
 	if chunk.FilePath != "" {
@@ -48,191 +46,158 @@ func (r *parquetReader) open(l *leaf, group int) error {
 	if begin < 4 || m.DataPageOffset < begin || m.TotalCompressedSize < 0 || m.TotalCompressedSize > r.in.Size() || begin > r.in.Size()-m.TotalCompressedSize {
 		return fmt.Errorf("its data is not in the file: %d bytes at byte %d", m.TotalCompressedSize, begin)
 	}
-	most := 0
-	l.trusted = 0
-	for at, end := begin, begin+m.TotalCompressedSize; at < end; {
-		next, takes, err := r.page(l, m.Codec, at, end)
-		if err != nil {
-			return fmt.Errorf("byte %d: %w", at, err)
-		}
-		at, most = next, max(most, takes)
-	}
-	r.trusted += l.trusted
-	if r.pages += most; r.pages > maxPages {
-		return fmt.Errorf("the pages of the columns up to here take %d bytes, and may take %d; columns names those that are wanted", r.pages, maxPages)
-	}
 	return guarded(func() error {
+		for at, end := begin, begin+m.TotalCompressedSize; at < end; {
+			next, err := r.page(l, m.Codec, at, end)
+			if err != nil {
+				return fmt.Errorf("byte %d: %w", at, err)
+			}
+			at = next
+		}
 		l.pages = r.file.RowGroups()[group].ColumnChunks()[l.index].Pages()
 		return nil
 	})
 }
 
-// page looks at a page: where the next one begins, and how many bytes it takes in memory.
-func (r *parquetReader) page(l *leaf, codec format.CompressionCodec, at, end int64) (next int64, takes int, err error) {
-	var header []byte
-	var size int
-	var fields map[[3]int]int64
-	twice := false
-	for n := int64(512); ; n *= 8 {
-		n = min(n, end-at)
-		header = make([]byte, n)
-		if _, err := r.in.ReadAt(header, at); err != nil && err != io.EOF {
-			return 0, 0, err
-		}
-		fields, twice = map[[3]int]int64{}, false
-		size, err = skim(header, func(path [3]int, v int64) {
-			_, known := fields[path]
-			twice = twice || known
-			fields[path] = v
-		})
-		if err != errShort || n == end-at || n > 16<<20 {
-			break
-		}
+// page looks at a page, and gives the place of the next one.
+func (r *parquetReader) page(l *leaf, codec format.CompressionCodec, at, end int64) (next int64, err error) {
+	section := io.NewSectionReader(r.in, at, end-at)
+	in := bufio.NewReader(section)
+	var h format.PageHeader
+	if err := thrift.NewDecoder(new(thrift.CompactProtocol).NewReader(in)).Decode(&h); err != nil {
+		return 0, fmt.Errorf("a page's header is garbled: %w", err)
 	}
-	if err == nil && twice { // of which the library may take the other
-		err = errors.New("it has a field twice")
-	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("a page's header is garbled: %w", err)
-	}
-	begin := at + int64(size)
-	unpacked, packed := fields[[3]int{2}], fields[[3]int{3}]
-	count := max(fields[[3]int{5, 1}], fields[[3]int{7, 1}], fields[[3]int{8, 1}])
+	begin, _ := section.Seek(0, io.SeekCurrent)
+	begin += at - int64(in.Buffered())
+	packed, unpacked := int64(h.CompressedPageSize), int64(h.UncompressedPageSize)
+	count := int64(max(h.DictionaryPageHeader.V.NumValues, h.DataPageHeader.V.NumValues, h.DataPageHeaderV2.V.NumValues))
 	switch {
 	case packed < 0 || packed > end-begin:
-		return 0, 0, fmt.Errorf("a page of %d bytes does not fit into its column", packed)
+		return 0, fmt.Errorf("a page of %d bytes does not fit into its column", packed)
 	case unpacked < 0 || unpacked > maxPage || packed > maxPage:
-		return 0, 0, fmt.Errorf("a page of %d bytes unpacks to %d, and may take %d", packed, unpacked, maxPage)
-	case count > maxPage/4:
-		return 0, 0, fmt.Errorf("a page of %d values, and may have %d", count, maxPage/4)
+		return 0, fmt.Errorf("a page of %d bytes unpacks to %d, and may take %d", packed, unpacked, maxPage)
+	case count > maxPage/max(l.length, 4): // for as many the library reserves memory, which may end the process
+		return 0, fmt.Errorf("a page of %d values of %d bytes; it may take %d", count, max(l.length, 4), maxPage)
 	}
-	next, takes = begin+packed, int(packed+unpacked+12*count)
-	var look func(*bufio.Reader) error
-	c := runs{count: count, there: count}
-	switch format.PageType(fields[[3]int{1}]) {
-	case format.DataPage:
-		encoding, defined, repeated := fields[[3]int{5, 2}], fields[[3]int{5, 3}], fields[[3]int{5, 4}]
-		if l.rep > 0 || l.def > 0 || l.claims(encoding) {
-			look = func(in *bufio.Reader) error {
-				var nulls func(uint32, int64)
-				if l.kind == format.FixedLenByteArray && l.claims(encoding) {
-					nulls = c.nulls(l.def)
-				}
-				err := c.levels(in, -1, repeated, l.rep, "repetition levels", nil)
-				if err == nil {
-					err = c.levels(in, -1, defined, l.def, "definition levels", nulls)
-				}
-				if err == nil {
-					err = c.values(in, encoding, l)
-				}
-				return err
-			}
-		}
-	case format.DataPageV2:
-		encoding, defined, repeated := fields[[3]int{8, 4}], fields[[3]int{8, 5}], fields[[3]int{8, 6}]
-		if defined < 0 || repeated < 0 || defined+repeated > min(packed, unpacked) {
-			return 0, 0, fmt.Errorf("a page's levels of %d and %d bytes do not fit into it", repeated, defined)
-		}
-		in := bufio.NewReader(io.NewSectionReader(r.in, begin, repeated+defined))
-		if err := c.levels(in, repeated, int64(format.RLE), l.rep, "repetition levels", nil); err != nil {
-			return 0, 0, err
-		}
-		if err := c.levels(in, defined, int64(format.RLE), l.def, "definition levels", nil); err != nil {
-			return 0, 0, err
-		}
-		begin, unpacked = begin+repeated+defined, unpacked-repeated-defined
-		if compressed, told := fields[[3]int{8, 7}]; told && compressed == 0 {
-			codec = format.Uncompressed
-		}
-		c.there = count - fields[[3]int{8, 2}]
-		if l.claims(encoding) {
-			look = func(in *bufio.Reader) error { return c.values(in, encoding, l) }
-		}
+	if h.Type == format.DictionaryPage && codec != format.Lz4Raw {
+		return begin + packed, nil
 	}
-	err = r.unpacks(l, codec, begin, next-begin, unpacked, look)
-	return next, takes + c.takes, err
+	content := make([]byte, packed)
+	if _, err := r.in.ReadAt(content, begin); err != nil {
+		return 0, err
+	}
+	return begin + packed, l.look(&h, codec, content)
 }
 
-// unpacks is an error if a page unpacks to more than its header says: the library would take all the memory that it needs.
-// look, unless it is nil, sees what the page unpacks to. Small pages of gzip, which would be unpacked twice, are left to the
-// library as long as all that they can unpack to together is little enough.
-func (r *parquetReader) unpacks(l *leaf, codec format.CompressionCodec, at, packed, unpacked int64, look func(*bufio.Reader) error) error {
-	in := io.NewSectionReader(r.in, at, packed)
-	var out io.Reader
-	within := codec == format.Uncompressed // what look has not read is no more than a page may have
-	switch codec {
-	case format.Uncompressed:
-		out, unpacked = in, packed
-	case format.Snappy:
-		head := make([]byte, binary.MaxVarintLen64)
-		n, _ := in.ReadAt(head, 0)
-		if size, ok := binary.Uvarint(head[:n]); packed > 0 && (ok <= 0 || size > uint64(unpacked)) {
-			return fmt.Errorf("a page says that it unpacks to %d bytes, and elsewhere to %d", unpacked, size)
-		}
-		if look == nil || packed == 0 {
-			return nil
-		}
-		content := make([]byte, packed)
-		if _, err := io.ReadFull(in, content); err != nil {
-			return err
-		}
-		content, err := parquet.Snappy.Decode(nil, content)
-		if err != nil {
-			return fmt.Errorf("a page's Snappy data is garbled: %w", err)
-		}
-		out = bytes.NewReader(content)
-	case format.Gzip:
-		most := int(1032 * packed) // deflate's best
-		if within = packed > 0 && packed < maxPage/1032 && most <= maxTrusted-r.trusted; within {
-			l.trusted = max(l.trusted, most)
-			if look == nil {
-				return nil
-			}
-		}
-		z, err := gzip.NewReader(in)
-		if err != nil {
-			return fmt.Errorf("a page's gzip data is garbled: %w", err)
-		}
-		out = z
-	case format.Brotli:
-		out = brotli.NewReader(in)
-	case format.Zstd:
-		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxPage/2), zstd.WithDecoderLowmem(true))
-		if err != nil {
-			return fmt.Errorf("a page's zstd data is garbled: %w", err)
-		}
-		defer z.Close()
-		out = z
-	case format.Lz4Raw: // of which the library takes any error for a lack of space
-		content, space := make([]byte, packed), make([]byte, unpacked)
-		if _, err := io.ReadFull(in, content); err != nil {
-			return err
-		}
-		n, err := lz4.UncompressBlock(content, space)
-		if err != nil && packed > 0 {
-			return fmt.Errorf("a page's LZ4 data is garbled, or unpacks to more than the %d bytes that it says", unpacked)
-		}
-		out = bytes.NewReader(space[:max(0, n)])
-	default:
-		return fmt.Errorf("its compression, %s, is not supported", codec)
+// look looks at what a page has in runs of values, or with their number in front: the library makes as many values as the
+// data says, not as the page's header says, so that a damaged byte can make it take 10 GB.
+func (l *leaf) look(h *format.PageHeader, codec format.CompressionCodec, content []byte) (err error) {
+	v1, v2 := h.DataPageHeader.V, h.DataPageHeaderV2.V
+	encoding, count, first := v1.Encoding, int64(v1.NumValues), h.Type == format.DataPage
+	if h.Type == format.DataPageV2 {
+		encoding, count = v2.Encoding, int64(v2.NumValues)
 	}
-	limited := &io.LimitedReader{R: out, N: unpacked + 1}
-	if look != nil {
-		if err := look(bufio.NewReader(limited)); err != nil {
-			return err
-		}
+	levels := content[:v2.RepetitionLevelsByteLength+v2.DefinitionLevelsByteLength] // never packed
+	content = content[len(levels):]
+	if h.Type == format.DataPageV2 && v2.IsCompressed.Valid && !v2.IsCompressed.V {
+		codec = format.Uncompressed
 	}
-	if within {
+	if codec != format.Lz4Raw && encoding == format.Plain && l.rep == 0 && l.def == 0 {
 		return nil
 	}
-	_, err := io.Copy(io.Discard, limited)
-	if limited.N == 0 {
-		return fmt.Errorf("a page unpacks to more than the %d bytes that it says", unpacked)
+	switch codec {
+	case format.Uncompressed:
+	case format.Lz4Raw: // the library takes any error for a lack of space, for ever
+		space := make([]byte, h.UncompressedPageSize)
+		n, err := lz4.UncompressBlock(content, space)
+		if err != nil && len(content) > 0 {
+			return fmt.Errorf("a page's LZ4 data is garbled, or unpacks to more than the %d bytes that it says", len(space))
+		}
+		content = space[:max(0, n)]
+	default:
+		if content, err = parquet.LookupCompressionCodec(codec).Decode(nil, content); err != nil {
+			return fmt.Errorf("a page's %s data is garbled: %w", codec, err)
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("a page's %s data is garbled: %w", codec, err)
+	for i, highest := range []int{l.rep, l.def} {
+		part := levels
+		if first && highest > 0 {
+			part, content = content[4:4+binary.LittleEndian.Uint32(content)], content[4+binary.LittleEndian.Uint32(content):]
+		} else if !first {
+			n := []int32{v2.RepetitionLevelsByteLength, v2.DefinitionLevelsByteLength}[i]
+			part, levels = levels[:n], levels[n:]
+		}
+		if highest > 0 {
+			err = errors.Join(err, runs(part, bits.Len(uint(highest)), count, "levels"))
+		}
+	}
+	if err != nil || len(content) == 0 {
+		return err
+	}
+	switch encoding {
+	case plainDictionary, format.RLEDictionary:
+		return runs(content[1:], int(content[0]), count, "indices into its dictionary")
+	case format.RLE:
+		if l.kind == format.Boolean {
+			return runs(content[4:], 1, count, "booleans")
+		}
+	case format.DeltaBinaryPacked, format.DeltaLengthByteArray, format.DeltaByteArray:
+		in := bytes.NewReader(content)
+		var n uint64
+		for range 3 { // the values of a block, its parts, all values
+			n, err = binary.ReadUvarint(in)
+		}
+		if err == nil && n > uint64(count)+padding {
+			return fmt.Errorf("a page of %d values says that it has %d", count, n)
+		}
+		if encoding == format.DeltaBinaryPacked {
+			return nil
+		}
+		// A value has at most all the bytes that there are.
+		if n, most := int64(parquet.LookupEncoding(encoding).EstimateDecodeByteArraySize(content)), min(maxPage, count*int64(len(content))); n > most {
+			return fmt.Errorf("a page's values have %d bytes, and may have %d", n, most)
+		}
+		if encoding == format.DeltaByteArray && l.kind == format.FixedLenByteArray {
+			return l.fixed(content)
+		}
 	}
 	return nil
+}
+
+// plainDictionary is what the first version of Parquet calls RLEDictionary.
+const plainDictionary = format.PlainDictionary //nolint:staticcheck // nobody should write it, but there are such files
+
+// padding is how many values more than the page has there may be: writers fill the last group up.
+const padding = 1 << 12
+
+// runs looks at runs of equal values and groups of eight packed ones. Where they are garbled, it is the library that says so.
+// https://parquet.apache.org/docs/file-format/data-pages/encodings/#RLE
+func runs(b []byte, width int, count int64, what string) error {
+	for total := uint64(0); ; {
+		head, n := binary.Uvarint(b)
+		if n <= 0 {
+			return nil
+		}
+		values, size := head>>1, (width+7)/8
+		if head&1 != 0 {
+			values, size = 8*values, int(values)*width
+		}
+		if total += min(values, 1<<40); total > uint64(count)+padding {
+			return fmt.Errorf("a page of %d values says that it has %d %s", count, total, what)
+		}
+		b = b[min(n+size, len(b)):]
+	}
+}
+
+// fixed is an error if values of one length have others: the library reads them one after the other, at wrong places.
+func (l *leaf) fixed(content []byte) error {
+	_, offsets, err := parquet.DeltaByteArray.DecodeByteArray(nil, content, nil)
+	for i := 1; i < len(offsets) && err == nil; i++ {
+		if n := int64(offsets[i]) - int64(offsets[i-1]); n != l.length {
+			err = fmt.Errorf("a page's value %d has %d bytes, and must have %d", i-1, n, l.length)
+		}
+	}
+	return err
 }
 
 // peek is the next value; false at the end of the row group.

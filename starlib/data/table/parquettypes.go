@@ -12,170 +12,117 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// leafKind is what a leaf's cells are.
-func leafKind(e *format.SchemaElement) Kind {
-	_, value := leafType(e)
-	if _, isNull := e.LogicalType.Value.(*format.NullType); isNull {
-		return Empty
-	}
-	example, _ := value(zeroOf(e))
-	return kindOf(example)
-}
-
-// zeroOf is a value of a leaf's physical type.
-func zeroOf(e *format.SchemaElement) parquet.Value {
-	switch e.Type.V {
-	case format.Boolean:
-		return parquet.BooleanValue(false)
-	case format.Int32:
-		return parquet.Int32Value(0)
-	case format.Int64:
-		return parquet.Int64Value(0)
-	case format.Int96:
-		return parquet.Int96Value(deprecated.Int96{0, 0, julianEpoch})
-	case format.Float:
-		return parquet.FloatValue(0)
-	case format.Double:
-		return parquet.DoubleValue(0)
-	case format.FixedLenByteArray:
-		return parquet.FixedLenByteArrayValue(make([]byte, max(0, min(int(e.TypeLength.V), 16))))
-	}
-	return parquet.ByteArrayValue(nil)
-}
-
 // julianEpoch is 1970-01-01 as a Julian day, from which Int96 counts.
 const julianEpoch = 2440588
 
-// leafType is the name of a leaf's type and what makes a cell of its values; nil if the type is not supported.
-func leafType(e *format.SchemaElement) (string, func(parquet.Value) (any, error)) {
+type leafCell = func(v parquet.Value) (any, error)
+
+// legacy is what older writers say of a type, as newer ones say it; nil: nothing that is supported.
+func legacy(e *format.SchemaElement) any {
+	millis, micros := format.TimeUnit{Value: new(format.MilliSeconds)}, format.TimeUnit{Value: new(format.MicroSeconds)}
+	switch e.ConvertedType.V {
+	case deprecated.UTF8, deprecated.Enum, deprecated.Json:
+		return new(format.StringType)
+	case deprecated.Bson:
+		return new(format.BsonType)
+	case deprecated.Decimal:
+		return &format.DecimalType{Scale: e.Scale.V}
+	case deprecated.Date:
+		return new(format.DateType)
+	case deprecated.TimeMillis, deprecated.TimestampMillis:
+		return &format.TimeType{Unit: millis}
+	case deprecated.TimeMicros, deprecated.TimestampMicros:
+		return &format.TimeType{Unit: micros}
+	case deprecated.Uint8, deprecated.Uint16, deprecated.Uint32:
+		return &format.IntType{BitWidth: 32}
+	case deprecated.Uint64:
+		return &format.IntType{BitWidth: 64}
+	case deprecated.Int8, deprecated.Int16, deprecated.Int32, deprecated.Int64:
+		return &format.IntType{BitWidth: 64, IsSigned: true}
+	}
+	return nil
+}
+
+// leafType is the name of a leaf's type, what its cells are, and what makes one of a value; nil if the type is not supported.
+func leafType(e *format.SchemaElement) (name string, kind Kind, cell leafCell) {
 	physical := e.Type.V
-	name := physical.String()
-	logical := e.LogicalType.Value
-	if logical != nil {
-		name = logical.String()
+	name = physical.String()
+	var logical any = e.LogicalType.Value
+	if e.LogicalType.Value != nil {
+		name = e.LogicalType.Value.String()
 	} else if e.ConvertedType.Valid {
 		name = fmt.Sprintf("%s of converted type %d", physical, e.ConvertedType.V)
+		if logical = legacy(e); logical == nil {
+			return name, Any, nil
+		}
 	}
 	whole := physical == format.Int32 || physical == format.Int64
+	array := physical == format.ByteArray || physical == format.FixedLenByteArray
 	integer := func(v parquet.Value) int64 {
 		if physical == format.Int32 {
 			return int64(v.Int32())
 		}
 		return v.Int64()
 	}
-	plain := func(v parquet.Value) (any, error) { return integer(v), nil }
-	time := func(unit int64) func(v parquet.Value) (any, error) {
-		if !whole {
-			return nil
+	time := func(unit int64) (string, Kind, leafCell) {
+		if !whole || unit == 0 {
+			return name, Any, nil
 		}
-		return func(v parquet.Value) (any, error) { return micros(integer(v), unit) }
+		return name, Int, func(v parquet.Value) (any, error) { return micros(integer(v), unit) }
 	}
-	unitOf := func(u format.TimeUnit) func(v parquet.Value) (any, error) {
-		switch u.Value.(type) {
-		case *format.MilliSeconds:
-			return time(perMilli)
-		case *format.MicroSeconds:
-			return time(perMicro)
-		case *format.NanoSeconds:
-			return time(perNano)
+	switch t := logical.(type) {
+	case *format.StringType, *format.EnumType, *format.JsonType:
+		if physical == format.ByteArray {
+			return name, Text, func(v parquet.Value) (any, error) { return string(v.ByteArray()), nil }
 		}
-		return nil
-	}
-	text := func(v parquet.Value) (any, error) { return string(v.ByteArray()), nil }
-	binaries := func(v parquet.Value) (any, error) { return bytes.Clone(v.ByteArray()), nil }
-	decimals := func(scale int32) func(v parquet.Value) (any, error) {
+		return name, Any, nil
+	case *format.DecimalType:
 		switch {
-		case scale < -1000 || scale > 1000:
-			return nil
+		case t.Scale < -1000 || t.Scale > 1000 || !whole && !array:
+			return name, Any, nil
 		case whole:
-			return func(v parquet.Value) (any, error) { return decimal(big.NewInt(integer(v)), scale) }
-		case physical == format.ByteArray || physical == format.FixedLenByteArray:
-			return func(v parquet.Value) (any, error) { return decimal(signed(v.ByteArray()), scale) }
+			return name, Float, func(v parquet.Value) (any, error) { return decimal(big.NewInt(integer(v)), t.Scale) }
 		}
-		return nil
-	}
-	wide := func(bits int, positive bool) func(v parquet.Value) (any, error) {
+		return name, Float, func(v parquet.Value) (any, error) { return decimal(signed(v.ByteArray()), t.Scale) }
+	case *format.DateType:
+		return time(perDay)
+	case *format.TimeType:
+		return time(leafUnit(t.Unit))
+	case *format.TimestampType:
+		return time(leafUnit(t.Unit))
+	case *format.IntType:
 		switch {
 		case !whole:
-			return nil
-		case positive && bits == 64:
-			return func(v parquet.Value) (any, error) { return unsigned(uint64(v.Int64())) }
-		case positive && physical == format.Int32:
-			return func(v parquet.Value) (any, error) { return int64(uint32(v.Int32())), nil }
+			return name, Any, nil
+		case !t.IsSigned && t.BitWidth == 64:
+			return name, Int, func(v parquet.Value) (any, error) { return unsigned(uint64(v.Int64())) }
+		case !t.IsSigned && physical == format.Int32:
+			return name, Int, func(v parquet.Value) (any, error) { return int64(uint32(v.Int32())), nil }
 		}
-		return plain
-	}
-	strings := physical == format.ByteArray
-	switch t := logical.(type) {
-	case nil:
-		if !e.ConvertedType.Valid {
-			break
-		}
-		switch c := e.ConvertedType.V; c {
-		case deprecated.UTF8, deprecated.Enum, deprecated.Json:
-			if strings {
-				return name, text
-			}
-			return name, nil
-		case deprecated.Decimal:
-			return name, decimals(e.Scale.V)
-		case deprecated.Date:
-			return name, time(perDay)
-		case deprecated.TimeMillis, deprecated.TimestampMillis:
-			return name, time(perMilli)
-		case deprecated.TimeMicros, deprecated.TimestampMicros:
-			return name, time(perMicro)
-		case deprecated.Uint8, deprecated.Uint16, deprecated.Uint32:
-			return name, wide(32, true)
-		case deprecated.Uint64:
-			return name, wide(64, true)
-		case deprecated.Int8, deprecated.Int16, deprecated.Int32, deprecated.Int64:
-			return name, wide(64, false)
-		case deprecated.Bson:
-		default:
-			return name, nil
-		}
-	case *format.StringType, *format.EnumType, *format.JsonType:
-		if strings {
-			return name, text
-		}
-		return name, nil
-	case *format.DecimalType:
-		return name, decimals(t.Scale)
-	case *format.DateType:
-		return name, time(perDay)
-	case *format.TimeType:
-		return name, unitOf(t.Unit)
-	case *format.TimestampType:
-		return name, unitOf(t.Unit)
-	case *format.IntType:
-		return name, wide(int(t.BitWidth), !t.IsSigned)
 	case *format.Float16Type:
 		if physical != format.FixedLenByteArray || e.TypeLength.V != 2 {
-			return name, nil
+			return name, Any, nil
 		}
-		return name, func(v parquet.Value) (any, error) { return half(binary.LittleEndian.Uint16(v.ByteArray())), nil }
+		return name, Float, func(v parquet.Value) (any, error) { return half(binary.LittleEndian.Uint16(v.ByteArray())), nil }
 	case *format.NullType:
-		return name, func(parquet.Value) (any, error) {
-			return nil, errors.New("a value in a column of nulls")
-		}
-	case *format.UUIDType, *format.BsonType, *format.GeometryType, *format.GeographyType: // bytes
+		return name, Empty, func(parquet.Value) (any, error) { return nil, errors.New("a value in a column of nulls") }
+	case nil, *format.UUIDType, *format.BsonType, *format.GeometryType, *format.GeographyType: // bytes
 	default:
-		return name, nil
+		return name, Any, nil
 	}
 	switch physical {
 	case format.Boolean:
-		return name, func(v parquet.Value) (any, error) { return v.Boolean(), nil }
+		return name, Bool, func(v parquet.Value) (any, error) { return v.Boolean(), nil }
 	case format.Int32, format.Int64:
-		return name, plain
+		return name, Int, func(v parquet.Value) (any, error) { return integer(v), nil }
 	case format.Float:
-		return name, func(v parquet.Value) (any, error) { return float64(v.Float()), nil }
+		return name, Float, func(v parquet.Value) (any, error) { return float64(v.Float()), nil }
 	case format.Double:
-		return name, func(v parquet.Value) (any, error) { return v.Double(), nil }
+		return name, Float, func(v parquet.Value) (any, error) { return v.Double(), nil }
 	case format.ByteArray, format.FixedLenByteArray:
-		return name, binaries
+		return name, Any, func(v parquet.Value) (any, error) { return bytes.Clone(v.ByteArray()), nil }
 	case format.Int96: // a time: nanoseconds of a day, and the day
-		return name, func(v parquet.Value) (any, error) {
+		return name, Int, func(v parquet.Value) (any, error) {
 			t := v.Int96()
 			nanos := int64(t[1])<<32 | int64(t[0])
 			if nanos < 0 || nanos%1000 != 0 {
@@ -184,7 +131,19 @@ func leafType(e *format.SchemaElement) (string, func(parquet.Value) (any, error)
 			return (int64(int32(t[2]))-julianEpoch)*perDay + nanos/1000, nil
 		}
 	}
-	return name, nil
+	return name, Any, nil
+}
+
+func leafUnit(u format.TimeUnit) int64 {
+	switch u.Value.(type) {
+	case *format.MilliSeconds:
+		return perMilli
+	case *format.MicroSeconds:
+		return perMicro
+	case *format.NanoSeconds:
+		return perNano
+	}
+	return 0
 }
 
 // signed is an integer in two's complement, its highest byte first.

@@ -78,7 +78,7 @@ func TestBadTables(t *testing.T) {
 			t.Errorf("%.30q: %v\nwant %s", text, err, want)
 		}
 	}
-	if err := Lines(strings.NewReader(strings.Repeat("x", MaxRecord+1<<20)), func(int, []byte) error { return nil }); err == nil || err.Error() != "line 1: more than 67108864 bytes" {
+	if err := Lines(strings.NewReader(strings.Repeat("x", MaxRecord+1<<20)), func(int, []byte) error { return nil }); err == nil || err.Error() != "line 1: a line of more than 67108864 bytes" {
 		t.Error(err)
 	}
 }
