@@ -27,7 +27,7 @@ var layers = map[string][]string{
 	"element":              {},
 	"kernel":               {"element"},
 	"kernel/fft":           {},
-	"tensor":               {"element", "kernel"},
+	"tensor":               {"element", "kernel", "internal/memory"},
 	"collective":           {"element", "internal/elapsed", "internal/exit", "golang.org/x/sys"},
 	"collective/calls":     {"collective"},
 	"collective/messages":  {"collective", "element"},
@@ -43,6 +43,7 @@ var layers = map[string][]string{
 	"internal/scratch":  {"golang.org/x/sys"},
 	"internal/queue":    {},
 	"internal/crowd":    {},
+	"internal/memory":   {"internal/exit"},
 	"internal/freeport": {},
 	"internal/programs": {}, // for tests alone
 	// testsummary runs the tests of others.
@@ -70,8 +71,8 @@ var layers = map[string][]string{
 	"verify":   {"=engine", "engine/record", "engine/run", "history", "checkpoints", "internal/elapsed", "internal/exit", "internal/scratch", "golang.org/x/sys"},
 
 	// lang knows the language alone, not the modules of a recipe.
-	"starlib/lang": {starlark, "starlib/lang", "internal/spelling"},
-	"starlib":      {"internal/exit", starlark, "starlib", "internal/secret", "internal/spelling", "element", "tensor", "collective", "github.com/fxamacker/cbor/v2", "github.com/zeebo/xxh3"},
+	"starlib/lang": {starlark, "starlib/lang", "internal/memory", "internal/spelling"},
+	"starlib":      {"internal/exit", "internal/memory", starlark, "starlib", "internal/secret", "internal/spelling", "element", "tensor", "collective", "github.com/fxamacker/cbor/v2", "github.com/zeebo/xxh3"},
 
 	"starlib/data": {starlark, "starlib", "element", "tensor", "github.com/klauspost/compress/zstd"},
 	// table reads files for whoever wants columns; it knows no recipes.
@@ -80,7 +81,7 @@ var layers = map[string][]string{
 	"starlib/data/tokenizer": {"github.com/rivo/uniseg", "golang.org/x/text/unicode/norm"},
 
 	// repl is a rank in its own process, as engine/worker is in one of its own.
-	"repl": {"engine/recipe", "starlib", "tensor", "internal/terminal", starlark},
+	"repl": {"engine/recipe", "starlib", "tensor", "internal/exit", "internal/memory", "internal/terminal", starlark},
 	// lsp sees recipes as drun check and drun fmt do.
 	"lsp":    {"check", "engine/recipe", "format", "starlib", starlark, "github.com/sourcegraph/jsonrpc2"},
 	"format": {"starlib/lang", starlark, "github.com/bazelbuild/buildtools/build"},
@@ -90,11 +91,11 @@ var layers = map[string][]string{
 	"engine/board":      {"element", "engine/board", "collective", "golang.org/x/sys"},
 	"engine/recipe":     {"internal/exit", "engine", "starlib", starlark},
 	"engine/rendezvous": {"internal/exit", "collective", "github.com/fxamacker/cbor/v2"},
-	"engine/worker":     {"history/records", "element", "internal/exit", "internal/queue", "engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys", "github.com/zeebo/xxh3"},
+	"engine/worker":     {"history/records", "element", "internal/exit", "internal/memory", "internal/queue", "engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys", "github.com/zeebo/xxh3"},
 	"engine/console":    {"history/records", "=engine", "internal/terminal", "github.com/schollz/progressbar/v3"},
 	"engine/states":     {"internal/exit", "=engine", "collective/sharedmem"},
 	"engine/cluster":    {"history/records", "internal/exit", "internal/queue", "=engine", "engine/board", "engine/rendezvous", "engine/states", "collective", "github.com/fxamacker/cbor/v2"},
-	"engine/node":       {"history/records", "internal/exit", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/recipe", "engine/rendezvous", "engine/states", "collective", "plugins/host", "tensor", "golang.org/x/sys"},
+	"engine/node":       {"history/records", "internal/exit", "internal/memory", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/recipe", "engine/rendezvous", "engine/states", "collective", "plugins/host", "golang.org/x/sys"},
 	// record is the engine's only way to the databases.
 	"engine/record": {"internal/exit", "internal/queue", "internal/secret", "=engine", "engine/board", "engine/recipe", "engine/rendezvous", "engine/states", "history", "checkpoints", "collective", "plugins/host"},
 	"engine/run":    {"history/records", "internal/build", "internal/exit", "internal/scratch", "internal/secret", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/node", "engine/recipe", "engine/record", "engine/rendezvous", "engine/states", "collective", "plugins/host"},

@@ -54,8 +54,7 @@ type Job struct {
 	Params        []Param // -p name=value, as given
 	Timeout       time.Duration
 	Threads       int
-	Memory        int     // bytes that the ranks of this machine have together; 0: unknown
-	Heap          int     // bytes that plain values may take; 0: a share of the memory
+	Memory        int     // bytes that the ranks of a machine have together; 0: all that it has
 	Testing       bool    // the builtins of testing can be called
 	Function      string  // that is called instead of main; "": main
 	Describe      bool    // run the top level only, and report the parameters

@@ -17,6 +17,8 @@ import (
 	"go.starlark.net/starlark"
 
 	"drun/engine/recipe"
+	"drun/internal/exit"
+	"drun/internal/memory"
 	"drun/internal/terminal"
 	"drun/starlib"
 	"drun/starlib/checkpoint"
@@ -47,8 +49,7 @@ type Session struct {
 	outputs  string
 	thread   *starlark.Thread    // of the statement that is executed
 	builtins starlark.StringDict // what files find
-	heap     int
-	typed    map[string]string // what was typed, by the names under which errors show it
+	typed    map[string]string   // what was typed, by the names under which errors show it
 	count    int
 }
 
@@ -62,14 +63,14 @@ func New(o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{typed: map[string]string{}, out: o.Out, err: o.Err, dir: dir, heap: max(256<<20, tensor.Memory().Limit/4)}
+	s := &Session{typed: map[string]string{}, out: o.Out, err: o.Err, dir: dir}
 	if s.outputs, err = os.MkdirTemp("", "drun-repl-"); err != nil {
 		return nil, err
 	}
 	rank := &starlib.Rank{WorldSize: 1, LocalSize: 1, NumNodes: 1, Seed: o.Seed, Stage: starlib.Running, Files: files, Outputs: starlib.NewOutputs(s.outputs, 1)}
-	files.Largest = s.heap / 2
+	files.Largest = memory.LargestValue()
 	u := universe.New(universe.Host{
-		Rank: rank, Recorder: nowhere{}, Store: nowhere{}, Backend: "none", Timeout: time.Minute, Heap: s.heap,
+		Rank: rank, Recorder: nowhere{}, Store: nowhere{}, Backend: "none", Timeout: time.Minute,
 		Context: context.Background(), Stop: func() bool { return false },
 	})
 	s.Globals, s.builtins, s.tensors = maps.Clone(u.Env), u.Env, u.Tensors
@@ -157,7 +158,11 @@ var errInterrupted = errors.New("interrupted")
 func (s *Session) execute(interrupted <-chan os.Signal, do func(*starlark.Thread) error) error {
 	thread := &starlark.Thread{Name: "prompt", Print: func(_ *starlark.Thread, text string) { fmt.Fprintln(s.out, text) }}
 	lang.Watch(thread)
-	defer lang.LimitHeap(thread, uint64(s.heap))()
+	defer lang.Bound(thread, func(e *lang.Error) {
+		s.report(e)
+		s.Close()
+		os.Exit(int(exit.Recipe))
+	})()
 	thread.Load = s.load
 	s.thread = thread
 	done := make(chan struct{})

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 
+	"drun/internal/memory"
+
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 )
@@ -251,6 +253,9 @@ func Panicked(name string, p any) error {
 		Misuse()
 	}: // what the recipe did, found where no error can be returned
 		return &callError{name, p}
+	}
+	if err := memory.Overflow(p); err != nil {
+		return &callError{name, err}
 	}
 	return &PanicError{Builtin: name, Value: p, Stack: debug.Stack()}
 }

@@ -139,7 +139,7 @@ func (n *node) wholeOfParts(g *Tensor, usable func(part *Tensor) bool) (parts [3
 		}
 	}
 	if 3*found[0].n != z.n {
-		clear(memory(z))
+		clear(bytesOf(z))
 	}
 	z.st.temp = true
 	z.st.hold()
@@ -169,7 +169,7 @@ func (n *node) addPart(g *Tensor, part func(*Tensor) *Tensor) error {
 			return err
 		}
 		if first {
-			clear(memory(z))
+			clear(bytesOf(z))
 		} else {
 			kCopy(z, n.grad)
 			n.dropGrad()
@@ -184,8 +184,8 @@ func (n *node) addPart(g *Tensor, part func(*Tensor) *Tensor) error {
 	return addInto(part(n.grad), g)
 }
 
-// memory is the bytes of a tensor that fills its memory without gaps.
-func memory(t *Tensor) []byte {
+// bytesOf is the bytes of a tensor that fills its memory without gaps.
+func bytesOf(t *Tensor) []byte {
 	flat := *t
 	flat.contiguous = true
 	return flat.Bytes()

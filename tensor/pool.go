@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"time"
 	"unsafe"
+
+	"drun/internal/memory"
 )
 
 // A Pool is where large buffers come from. Go's collector does not see this
@@ -23,7 +25,7 @@ type Pool struct {
 	used    int                      // bytes handed out
 	base    int                      // used after the last collection
 	mapped  int
-	maxUsed int           // limit for used; below 0: this machine's memory, until ShareMemory
+	maxUsed int           // limit for used; below 0: what the process may use beside Go's heap
 	ends    chan struct{} // closed when the collection under way has ended; nil: none is
 }
 
@@ -35,6 +37,18 @@ const (
 )
 
 var pool = &Pool{free: map[int][]unsafe.Pointer{}, maxUsed: -1}
+
+func init() {
+	memory.Outside(func() (used, kept int) {
+		pool.mu.Lock()
+		defer pool.mu.Unlock()
+		return pool.used, pool.mapped - pool.used
+	}, func() {
+		pool.mu.Lock()
+		defer pool.mu.Unlock()
+		pool.trim()
+	})
+}
 
 // NewPool makes a pool of at most limit bytes of memory from source, which
 // returns nil when it has no more.
@@ -71,6 +85,9 @@ func (p *Pool) get(op string, bytes int) (unsafe.Pointer, error) {
 	}
 	if p.mapped+size > p.limit() {
 		p.trim()
+	}
+	if p.maxUsed < 0 && size > memory.Limit()/64 {
+		memory.Look()
 	}
 	if p.used+size > p.limit() {
 		return nil, p.refuse(op, bytes)
@@ -128,6 +145,7 @@ func (p *Pool) collect() {
 	p.await()
 	p.begin()
 	p.await()
+	memory.Look()
 }
 
 // await waits for the collection under way.
@@ -249,8 +267,16 @@ func (p *Pool) trim() {
 }
 
 func (p *Pool) refuse(op string, bytes int) error {
-	return fmt.Errorf("%s: cannot allocate %d bytes: %d bytes are in use and this rank may use %d of this machine; use smaller tensors or batches",
-		op, bytes, p.used, p.limit())
+	beside := ""
+	limit := p.maxUsed
+	if limit < 0 {
+		limit = memory.Limit()
+		if heap := memory.Heap(); heap > limit/16 {
+			beside = fmt.Sprintf(" and %d by other values", heap)
+		}
+	}
+	return fmt.Errorf("%s: cannot allocate %d bytes: %d bytes are in use%s and this rank may use %d of this machine; use smaller tensors or batches",
+		op, bytes, p.used, beside, limit)
 }
 
 // MemoryStats describes the pool of large buffers, in bytes.
@@ -263,28 +289,17 @@ type MemoryStats struct {
 func Memory() MemoryStats {
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
-	return MemoryStats{pool.used, pool.limit()}
-}
-
-// ShareMemory limits the process to its share of this machine's memory, which so
-// many ranks use together. They may have been told how much that is, in bytes; 0: it is looked up.
-func ShareMemory(ranks, memory int) {
-	if memory == 0 {
-		memory = MachineMemory()
-	}
-	pool.mu.Lock()
-	defer pool.mu.Unlock()
-	pool.maxUsed = share(memory, ranks)
+	return MemoryStats{pool.used, memory.Limit()}
 }
 
 // limit is how much may be in use; p.mu is held.
 func (p *Pool) limit() int {
 	if p.maxUsed < 0 {
-		p.maxUsed = share(MachineMemory(), 1)
+		return memory.Limit() - memory.Heap()
 	}
 	return p.maxUsed
 }
 
 // MaxValues is how many numbers may stand outside of tensors at once, in lists
 // for instance, where each takes some ten times its size.
-func MaxValues() int { return Memory().Limit / 128 }
+func MaxValues() int { return memory.Limit() / 128 }

@@ -4,6 +4,7 @@
 package node
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -19,8 +20,8 @@ import (
 	"drun/engine/rendezvous"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/memory"
 	"drun/plugins/host"
-	"drun/tensor"
 )
 
 const (
@@ -178,7 +179,9 @@ func (n *node) complete(job *engine.Job) *engine.Job {
 	job.Sources, job.Dir, job.Project = n.Bundle.Sources, n.Bundle.Dir, string(n.Bundle.Project)
 	job.DataDirs = n.DataDirs
 	job.Threads = n.Threads
-	job.Memory = tensor.MachineMemory()
+	if job.Memory == 0 {
+		job.Memory = memory.Machine()
+	}
 	job.Watched = n.Watched
 	job.Store.Address = n.Store
 	if n.relay != nil {
@@ -311,6 +314,9 @@ func (n *node) tell(ev event) {
 		n.send(&cluster.ToCoordinator{Rank: ev.rank, Msg: ev.msg})
 		return
 	}
+	if p.refused.Load() && !p.reported && !ev.exit.Killed {
+		n.tell(event{rank: ev.rank, msg: &engine.ToAgent{Failure: n.exceeded(p)}})
+	}
 	p.exited = true
 	n.left--
 	n.sampleEnd(p)
@@ -324,6 +330,15 @@ func (n *node) tell(ev event) {
 		n.ending()
 	}
 	n.send(&cluster.ToCoordinator{Rank: ev.rank, Exit: ev.exit})
+}
+
+// exceeded is the failure of a rank that asked for more memory than there is, and could not say so itself.
+func (n *node) exceeded(p *process) *engine.Failure {
+	f := engine.NewFailure(p.rank, memory.Exceeded(p.limit), board.Now())
+	if pos := n.board.Row(p.rank).Pos; pos.File != "" {
+		f.Message += fmt.Sprintf("; it was last seen at %v", pos)
+	}
+	return f
 }
 
 // show is what the coordinator has not been told of this node's ranks.

@@ -18,6 +18,7 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/cluster"
+	"drun/internal/memory"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,9 +31,11 @@ type process struct {
 	outbox   chan *engine.ToWorker
 	output   sync.WaitGroup // its stdout and stderr are being read
 	pipes    []*os.File
+	limit    int  // of its memory, in bytes
 	reported bool // it said how its rank ended
 	exited   bool
 	killed   atomic.Bool // by drun, while it still ran
+	refused  atomic.Bool // memory, by the system: it ends by itself
 }
 
 // spawn starts a worker. It inherits its end of the control channel as
@@ -46,7 +49,7 @@ func spawn(exe string, beside int, job *engine.Job, shared []*os.File, onLine fu
 		return nil, err
 	}
 	defer theirs.Close()
-	p := &process{rank: job.Place.Rank, outbox: make(chan *engine.ToWorker, outboxSize)}
+	p := &process{rank: job.Place.Rank, limit: memory.Of(job.Memory, job.Place.LocalSize), outbox: make(chan *engine.ToWorker, outboxSize)}
 	if p.channel, err = engine.NewChannel(ours); err != nil {
 		return nil, err
 	}
@@ -77,7 +80,14 @@ func spawn(exe string, beside int, job *engine.Job, shared []*os.File, onLine fu
 	}
 	for i, r := range p.pipes {
 		p.output.Go(func() {
-			lines(r, func(text string) { onLine(job.Place.Rank, i == 1, text) })
+			lines(r, func(text string) {
+				if i == 1 && memory.Refused(text) {
+					p.refused.Store(true)
+				}
+				if i == 0 || !p.refused.Load() { // else it is what Go says of all its threads
+					onLine(job.Place.Rank, i == 1, text)
+				}
+			})
 			r.Close()
 		})
 	}

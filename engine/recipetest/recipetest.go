@@ -140,7 +140,7 @@ func runCell(t *testing.T, dir, home string, c chunk.Chunk, s setting, backend s
 	start := time.Now()
 	result, err := run.Run(run.Options{
 		Recipe: recipe, Nproc: ranks, Backend: backend, Home: home, Params: s.params,
-		Timeout: s.timeout, Threads: 1, Heap: 256 << 20, Testing: true, Deterministic: s.ordered, MaxRestarts: s.restarts, Stdout: &out, Stderr: &errs,
+		Timeout: s.timeout, Threads: 1, Memory: rankMemory * ranks / 9 * 10, Testing: true, Deterministic: s.ordered, MaxRestarts: s.restarts, Stdout: &out, Stderr: &errs,
 		OnSpawn: func(_, pid int) { pids = append(pids, pid) },
 	})
 	took := time.Since(start)
@@ -163,3 +163,6 @@ func runCell(t *testing.T, dir, home string, c chunk.Chunk, s setting, backend s
 	}
 	return !t.Failed()
 }
+
+// rankMemory is what each rank may use: little enough that a recipe uses it up soon.
+const rankMemory = 256 << 20

@@ -54,7 +54,7 @@ type Options struct {
 	MaxRestarts int
 	Timeout     time.Duration // of collectives
 	Threads     int           // kernel threads a rank; 0: cores/ranks
-	Heap        int           // bytes for a rank's plain values; 0: a share of the machine's memory
+	Memory      int           // bytes that the ranks of a machine have together; 0: all that it has
 	DataDirs    []string
 	// Deterministic: reductions in rank order, whatever the backend.
 	Deterministic bool

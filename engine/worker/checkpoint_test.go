@@ -10,8 +10,8 @@ import (
 
 	"drun/collective/sharedmem"
 	"drun/engine"
+	"drun/internal/memory"
 	"drun/starlib/checkpoint"
-	"drun/tensor"
 )
 
 // A rank writes what it is asked for where it is asked to, sends it where it cannot write, and
@@ -19,17 +19,17 @@ import (
 func TestHandOver(t *testing.T) {
 	part := []checkpoint.Item{{Data: []byte("first")}, {Data: []byte("second")}}
 	spans := []engine.Span{{Entry: 1, Offset: 128}, {Entry: 0, Offset: 64}}
-	memory, err := sharedmem.Create(engine.StateMemory)
+	mem, err := sharedmem.Create(engine.StateMemory)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer memory.Close()
-	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), memory.Fd())
+	defer mem.Close()
+	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), mem.Fd())
 	if h := new(regions).handOver(&engine.HandOver{File: path, Spans: spans}, part); h.Error != "" || h.Data != nil {
 		t.Fatalf("got %+v", h)
 	}
 	got := make([]byte, 134)
-	if _, err := memory.ReadAt(got, 0); err != nil || !bytes.Equal(got[64:69], part[0].Data) || !bytes.Equal(got[128:], part[1].Data) {
+	if _, err := mem.ReadAt(got, 0); err != nil || !bytes.Equal(got[64:69], part[0].Data) || !bytes.Equal(got[128:], part[1].Data) {
 		t.Errorf("the memory has %q (%v)", got, err)
 	}
 
@@ -56,7 +56,7 @@ func TestHandOver(t *testing.T) {
 				t.Fatalf("got %+v", h)
 			}
 		}
-		if _, err := memory.ReadAt(got, 0); err != nil || !bytes.Equal(got[64:69], part[0].Data) || !bytes.Equal(got[128:], part[1].Data) {
+		if _, err := mem.ReadAt(got, 0); err != nil || !bytes.Equal(got[64:69], part[0].Data) || !bytes.Equal(got[128:], part[1].Data) {
 			t.Errorf("the memory has %q (%v)", got, err)
 		}
 	}
@@ -64,8 +64,8 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("%d regions are mapped, want 2", len(r))
 	}
 
-	tensor.ShareMemory(1<<40, 0)
-	defer tensor.ShareMemory(1, 0)
+	memory.Share(1<<40, 0)
+	defer memory.Share(1, 0)
 	if h := new(regions).handOver(&engine.HandOver{File: path, Spans: spans}, part); !strings.Contains(h.Error, "cannot copy 11 bytes of the state") {
 		t.Errorf("without memory: got %+v", h)
 	}

@@ -14,17 +14,21 @@ import (
 	"drun/starlib/lang"
 	"drun/starlib/run"
 	"drun/starlib/universe"
-	"drun/tensor"
 
 	"go.starlark.net/starlark"
 )
 
 // execute runs the recipe's top level, freezes what it made, and calls main.
-func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
+func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 	thread := &starlark.Thread{Name: "main", Print: w.print}
 	lang.Watch(thread)
 	lang.Observe(thread, w.at)
-	defer lang.LimitHeap(thread, w.heap())()
+	defer lang.Bound(thread, w.giveUp)()
+	defer func() {
+		if p := recover(); p != nil {
+			err = w.overflowed(p)
+		}
+	}()
 	rank.At = w.at
 	u.Tensors.Fail = func(err error) { lang.Cancel(thread, err) }
 	loader := &loader{worker: w, env: u.Env, loaded: map[string]*module{}}
@@ -80,17 +84,6 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) error {
 		return err
 	}
 	return u.Run.Finish()
-}
-
-// heap is how many bytes the recipe's plain values may take; tensors have a
-// bound of their own. By default it is a quarter of the rank's share of the
-// machine's memory: a value that grows takes twice its size while it is copied, and
-// exceeding the limit is noticed only some time later.
-func (w *worker) heap() uint64 {
-	if w.job.Heap > 0 {
-		return uint64(w.job.Heap)
-	}
-	return uint64(max(256<<20, tensor.Memory().Limit/4))
 }
 
 // at notes on the board where the recipe is, for ranks that wait for this one.

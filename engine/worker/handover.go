@@ -8,8 +8,8 @@ import (
 
 	"drun/collective/sharedmem"
 	"drun/engine"
+	"drun/internal/memory"
 	"drun/starlib/checkpoint"
-	"drun/tensor"
 )
 
 // regions are the agent's memory files that the rank keeps mapped, the latest last: one is in use while the
@@ -36,8 +36,8 @@ func (r *regions) handOver(to *engine.HandOver, part []checkpoint.Item) *engine.
 	for _, s := range to.Spans {
 		bytes += len(part[s.Entry].Data)
 	}
-	if m := tensor.Memory(); bytes > m.Limit-m.InUse {
-		return &engine.Handed{Error: fmt.Sprintf("cannot copy %d bytes of the state: %d bytes are in use and this rank may use %d of this machine", bytes, m.InUse, m.Limit)}
+	if used := memory.Used(); bytes > memory.Limit()-used {
+		return &engine.Handed{Error: fmt.Sprintf("cannot copy %d bytes of the state: %d bytes are in use and this rank may use %d of this machine", bytes, used, memory.Limit())}
 	}
 	if to.Written {
 		if mem, err := r.of(file, to); err == nil {

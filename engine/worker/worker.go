@@ -24,6 +24,7 @@ import (
 	"drun/engine/rendezvous"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/memory"
 	"drun/kernel"
 	"drun/starlib"
 	"drun/starlib/distributed"
@@ -31,7 +32,6 @@ import (
 	"drun/starlib/run"
 	"drun/starlib/testing"
 	"drun/starlib/universe"
-	"drun/tensor"
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
@@ -92,6 +92,7 @@ type worker struct {
 	groups   []ownGroup                // in the order in which they were made
 	found    map[string]*engine.Plugin // that the node has found
 	store    *rendezvous.Store
+	telling  sync.Mutex
 	told     *engine.Failure // to the agent
 	mu       sync.Mutex      // guards thread against a cancel that comes early
 }
@@ -117,6 +118,8 @@ func (w *worker) report(err error) int {
 
 // tell tells the agent a failure.
 func (w *worker) tell(f *engine.Failure) {
+	w.telling.Lock()
+	defer w.telling.Unlock()
 	w.record.close()
 	w.told = f
 	_ = w.channel.Send(&engine.ToAgent{Failure: f})
@@ -127,7 +130,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	job := w.job
 	kernel.SetThreads(job.Threads)
 	rec.Machine(w.job.Place)
-	tensor.ShareMemory(job.Place.LocalSize, job.Memory)
+	memory.Share(job.Place.LocalSize, job.Memory)
 	rank := &starlib.Rank{
 		Rank: job.Place.Rank, WorldSize: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
 		NodeRank: job.Place.NodeRank, NumNodes: job.Place.Nodes, Peers: job.Peers, Seed: job.Seed, Threads: job.Threads,
@@ -136,7 +139,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		return err
 	}
 	rank.Outputs = starlib.NewOutputs(job.Home, job.RunID)
-	rank.Files.Largest = int(w.heap() / 2)
+	rank.Files.Largest = memory.LargestValue()
 	rank.Files.OnRead = func(path, sha256 string, bytes int64, modified time.Time) {
 		rec.DataFile(records.DataFile{Path: path, SHA256: sha256, Bytes: bytes, Modified: &modified, Position: w.position.String()})
 	}
@@ -163,7 +166,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	}
 	defer w.closeGroups()
 	env := universe.Host{
-		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, OpenGroup: w.openGroup, LeaveGroup: w.leaveGroup, KeyValue: &recipeStore{w.store.In(w.keys(recipeKeys)), w.board, job.Timeout}, Timeout: job.Timeout, Heap: int(w.heap()), Store: w, Context: w.ctx, Stop: w.board.StopRequested,
+		Rank: rank, Recorder: rec, Comm: comm, Backend: job.Backend, OpenGroup: w.openGroup, LeaveGroup: w.leaveGroup, KeyValue: &recipeStore{w.store.In(w.keys(recipeKeys)), w.board, job.Timeout}, Timeout: job.Timeout, Store: w, Context: w.ctx, Stop: w.board.StopRequested,
 		Run:    run.Info{ID: job.RunID, Name: job.RunName, RestartCount: job.RestartCount},
 		Params: map[string]string{},
 	}

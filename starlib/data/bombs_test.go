@@ -15,9 +15,9 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"drun/internal/memory"
 	"drun/starlib"
 	"drun/starlib/starlibtest"
-	"drun/tensor"
 )
 
 // zeros is a stream of n zero bytes.
@@ -123,8 +123,8 @@ func TestBombs(t *testing.T) {
 	} {
 		write(t, dir, name, content)
 	}
-	tensor.ShareMemory(max(1, tensor.Memory().Limit>>26), 0) // 64 MB
-	defer tensor.ShareMemory(1, 0)
+	memory.Share(max(1, memory.Limit()>>26), 0) // 64 MB
+	defer memory.Share(1, 0)
 	const cannot = "cannot allocate"
 	for source, want := range map[string]string{
 		`data.text("bomb.txt.zst")`:                "bomb.txt.zst: it unpacks to more than the 1048576 bytes that one value may take",

@@ -20,6 +20,7 @@ import (
 	"go.starlark.net/starlark"
 
 	"drun/element"
+	"drun/internal/memory"
 	"drun/starlib"
 	"drun/starlib/data/table"
 	"drun/tensor"
@@ -114,8 +115,8 @@ func TestHostileFiles(t *testing.T) {
 	if err := os.Truncate(sparse, 1<<40); err != nil {
 		t.Skipf("the file system of %s has no sparse files: set TMPDIR", dir)
 	}
-	tensor.ShareMemory(max(1, tensor.Memory().Limit>>24), 0) // 16 MB
-	defer tensor.ShareMemory(1, 0)
+	memory.Share(max(1, memory.Limit()>>24), 0) // 16 MB
+	defer memory.Share(1, 0)
 	for reader, read := range fileReaders {
 		plain := reader == "text" || reader == "bytes"
 		for name, want := range map[string]string{

@@ -8,13 +8,13 @@ package distributed
 import (
 	"context"
 	"encoding/binary"
-	"math"
 	"slices"
 	"time"
 
 	"drun/collective"
 	"drun/element"
 	"drun/internal/exit"
+	"drun/internal/memory"
 	"drun/starlib"
 	"drun/tensor"
 
@@ -57,7 +57,6 @@ type Config struct {
 	// nil: there is no more to it.
 	LeaveGroup func(ctx context.Context, group uint32, ranks []int, last func() error) error
 	Timeout    time.Duration // of a call that has none of its own
-	Heap       int           // bytes that this rank's plain values may take; 0: no limit
 	Tensors    *tensor.Context
 	Shared     *tensor.Generator // the stream that shared_random_seed draws from
 }
@@ -67,13 +66,10 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 	w := &World{
 		rank: c.Rank, open: c.OpenGroup, leave: c.LeaveGroup, ctx: ctx, tensors: c.Tensors, random: c.Shared,
 		within: collective.Within(ctx, c.Timeout), forever: collective.Within(ctx, 0),
-		receives: map[route][]*receive{}, largest: math.MaxInt,
+		receives: map[route][]*receive{}, largest: memory.LargestValue() / 5 * 4, // beside the value the receiver holds its bytes
 	}
 	if w.leave == nil {
 		w.leave = func(_ context.Context, _ uint32, _ []int, last func() error) error { return last() }
-	}
-	if c.Heap > 0 { // the receiver holds the bytes and the value
-		w.largest = c.Heap / 5 * 2
 	}
 	ranks := make([]int, c.Rank.WorldSize)
 	for r := range ranks {

@@ -13,7 +13,7 @@ import (
 
 // A limit is how many bytes one plain value may take, 0 for any number. Go cannot
 // recover from memory that it does not get, so what one step would allocate is
-// refused before it does; LimitHeap bounds what many steps hold together.
+// refused before it does; the watch over the memory bounds what many steps hold together.
 type limit int
 
 // valueLimit is that of a recipe whose plain values may take heap bytes together:

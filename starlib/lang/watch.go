@@ -3,14 +3,15 @@ package lang
 import (
 	"errors"
 	"fmt"
-	"runtime"
-	"runtime/metrics"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.starlark.net/starlark"
+
+	"drun/internal/memory"
 )
 
 const (
@@ -20,7 +21,8 @@ const (
 	MaxCallDepth = 5_000
 	stepsBetween = 9_973 // a prime: the checks of a short loop fall on each of its steps
 
-	heapEvery = 50 * time.Millisecond
+	// interrupting is how long a thread has to end that was cancelled.
+	interrupting = 300 * time.Millisecond
 
 	watchKey = "lang.watch"
 )
@@ -46,38 +48,39 @@ func Watch(thread *starlark.Thread) {
 	thread.SetMaxExecutionSteps(stepsBetween)
 }
 
-// LimitHeap makes it an error of the recipe on a thread under Watch when the
-// process holds more than maxHeap bytes of Go's heap, until stop is called. A
-// goroutine of its own checks this, since a loop of a few steps can double a string
-// until no memory is left. What one builtin allocates in one call is seen only when
-// it is done.
-func LimitHeap(thread *starlark.Thread, maxHeap uint64) (stop func()) {
-	done := make(chan struct{})
-	go func() {
-		heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
-		held := func() uint64 {
-			metrics.Read(heap)
-			return heap[0].Value.Uint64()
-		}
-		tick := time.NewTicker(heapEvery)
-		defer tick.Stop()
-		for {
+// Bound ends a thread under Watch, with the error of [memory.Watch], when the process uses more memory than it may, until
+// stop is called. Where the thread does not end soon, since it is in the middle of one builtin that takes ever more, stuck is
+// called with the error and its place, and must end the process.
+func Bound(thread *starlark.Thread, stuck func(*Error)) (stop func()) {
+	ended := make(chan struct{})
+	unwatch := memory.Watch(func(exceeded error) {
+		Cancel(thread, exceeded)
+		go func() {
 			select {
-			case <-done:
-				return
-			case <-tick.C:
+			case <-ended:
+			case <-time.After(interrupting):
+				stuck(whereStuck(thread, exceeded))
 			}
-			if held() <= maxHeap {
-				continue
-			}
-			runtime.GC() // some of it may be garbage
-			if n := held(); n > maxHeap {
-				Cancel(thread, fmt.Errorf("the recipe holds %d MB, more than its limit of %d MB", n>>20, maxHeap>>20))
-				return
-			}
+		}()
+	})
+	return sync.OnceFunc(func() {
+		close(ended)
+		unwatch()
+	})
+}
+
+// whereStuck gives err the place of a thread that Cancel has not ended. Only a builtin runs on the thread, so that its frames
+// stand still. Should it end at this very moment, the place may be missing or another one.
+func whereStuck(thread *starlark.Thread, err error) (e *Error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if recover() != nil {
+			e = &Error{Msg: err.Error(), Cause: err}
 		}
 	}()
-	return sync.OnceFunc(func() { close(done) })
+	e = explainEval(&starlark.EvalError{Msg: err.Error(), CallStack: thread.CallStack()})
+	e.Cause = err
+	return e
 }
 
 // Observe calls fn on the thread's goroutine now and then while it executes, so

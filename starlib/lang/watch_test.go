@@ -78,27 +78,6 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-func TestHeapLimit(t *testing.T) {
-	thread := new(starlark.Thread)
-	lang.Watch(thread)
-	defer lang.LimitHeap(thread, 64<<20)()
-	e := lang.Explain(thread, execute(thread, "r.star", []byte("def main():\n    x = []\n    while True:\n        x.append(list(range(1000)))")))
-	if e == nil || !strings.Contains(e.Msg, "more than its limit of 64 MB") || e.Pos.Line < 3 {
-		t.Errorf("%v", e)
-	}
-	debug.FreeOSMemory()
-
-	// A few steps that double a string.
-	thread = new(starlark.Thread)
-	lang.Watch(thread)
-	defer lang.LimitHeap(thread, 64<<20)()
-	e = lang.Explain(thread, execute(thread, "r.star", []byte("def main():\n    x = 'x' * 1000000\n    for i in range(8):\n        x = x + x\n    while True: i += 1")))
-	if e == nil || !strings.Contains(e.Msg, "more than its limit of 64 MB") || e.Pos.Line < 3 {
-		t.Errorf("%v", e)
-	}
-	debug.FreeOSMemory()
-}
-
 func TestFreeze(t *testing.T) {
 	deep := starlark.NewList(nil)
 	for range 200_000 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/internal/memory"
 	"drun/starlib"
 	"drun/starlib/checkpoint"
 	"drun/starlib/data"
@@ -39,7 +40,6 @@ type Host struct {
 	OpenGroup  func(ctx context.Context, backend string, group collective.Group) (collective.Comm, error)
 	LeaveGroup func(ctx context.Context, group uint32, ranks []int, last func() error) error
 	Timeout    time.Duration
-	Heap       int // bytes that plain values may take; 0: no limit
 	Store      checkpoint.Store
 	Context    context.Context // ends when the run is aborted
 	Stop       func() bool     // whether a signal asked this rank's run to end
@@ -57,17 +57,17 @@ type Universe struct {
 
 // New makes the environment of a rank.
 func New(h Host) *Universe {
-	tensors := tensor.NewContext()
+	tensors, heap := tensor.NewContext(), 2*memory.LargestValue()
 	modules, state, world := modules(h, tensors)
 	env := starlark.StringDict{
 		"struct": starlark.NewBuiltin("struct", starlarkstruct.Make),
 		"math":   math.Module,
-		"json":   bounded(json.Module, h.Heap),
+		"json":   bounded(json.Module, heap),
 	}
 	for _, m := range modules {
 		env[m.Name] = m.Build(h.Rank)
 	}
-	return &Universe{Env: lang.Environment(env, h.Heap), Params: state.Params, Run: state, Tensors: tensors, Dist: world}
+	return &Universe{Env: lang.Environment(env, heap), Params: state.Params, Run: state, Tensors: tensors, Dist: world}
 }
 
 // bounded bounds what a module's functions take and make: encoders recurse.
@@ -100,7 +100,7 @@ func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Run, *dis
 	streams := random.NewStreams(tensors, h.Rank.Seed, h.Rank.Rank)
 	world, distModule := distributed.New(h.Context, distributed.Config{
 		Rank: h.Rank, Comm: h.Comm, Store: h.KeyValue, Backend: h.Backend, OpenGroup: h.OpenGroup, LeaveGroup: h.LeaveGroup, Tensors: tensors, Shared: streams.Shared.Stream,
-		Timeout: h.Timeout, Heap: h.Heap,
+		Timeout: h.Timeout,
 	})
 	runState, runModule := run.New(h.Rank, h.Run, h.Recorder, h.Params, func(c *starlib.Call) (bool, error) {
 		return world.Any(c, h.Stop())

@@ -1,4 +1,4 @@
-package tensor
+package memory
 
 import (
 	"math"
@@ -9,17 +9,13 @@ import (
 	"sync"
 )
 
-// share is the limit of one of so many ranks: the system and what drun itself
-// needs keep a tenth.
-func share(memory, ranks int) int { return memory / max(ranks, 1) / 10 * 9 }
-
-// MachineMemory is how many bytes this machine, or the control group, has for drun. Looking it up reads several files,
+// Machine is how many bytes this machine, or the control group, has for drun. Looking it up reads several files,
 // so that a node does it once and tells its ranks.
-var MachineMemory = sync.OnceValue(func() int { return machineMemory("/") })
+var Machine = sync.OnceValue(func() int { return machine("/") })
 
-// machineMemory is the memory of this machine, or of the control groups that this
+// machine is the memory of this machine, or of the control groups that this
 // process is in where those have less. Files are looked for beneath root.
-func machineMemory(root string) int {
+func machine(root string) int {
 	limit := math.MaxInt / 2
 	if raw, err := os.ReadFile(filepath.Join(root, "proc/meminfo")); err == nil {
 		for line := range strings.Lines(string(raw)) {

@@ -1,4 +1,4 @@
-package tensor
+package memory
 
 import (
 	"os"
@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestMachineMemory(t *testing.T) {
+func TestMachine(t *testing.T) {
 	const meminfo = "MemTotal:       16384 kB\nMemFree:         100 kB\n"
 	for _, c := range []struct {
 		name  string
@@ -33,24 +33,24 @@ func TestMachineMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := machineMemory(root); got != c.want {
+		if got := machine(root); got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
 	}
-	if whole, half := share(1<<30, 1), share(1<<30, 2); whole != 1<<30/10*9 || half != 1<<29/10*9 {
+	if whole, half := Of(1<<30, 1), Of(1<<30, 2); whole != 1<<30/10*9 || half != 1<<29/10*9 {
 		t.Errorf("shares: %d and %d", whole, half)
 	}
 }
 
-func TestShareMemory(t *testing.T) {
-	defer ShareMemory(1, 0)
-	whole := Memory().Limit
-	ShareMemory(4, 0)
-	if got := Memory().Limit; got < whole/4-10 || got > whole/4+10 {
+func TestShare(t *testing.T) {
+	defer Share(1, 0)
+	whole := Limit()
+	Share(4, 0)
+	if got := Limit(); got < whole/4-10 || got > whole/4+10 {
 		t.Errorf("a quarter of %d is %d", whole, got)
 	}
-	ShareMemory(2, 1<<30)
-	if got := Memory().Limit; got != 1<<29/10*9 {
+	Share(2, 1<<30)
+	if got := Limit(); got != 1<<29/10*9 {
 		t.Errorf("half of a GiB that others have looked up is %d", got)
 	}
 }

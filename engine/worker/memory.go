@@ -1,0 +1,38 @@
+package worker
+
+import (
+	"fmt"
+	"os"
+
+	"drun/collective"
+	"drun/engine"
+	"drun/internal/exit"
+	"drun/internal/memory"
+	"drun/starlib/lang"
+)
+
+// giveUp reports that the rank uses too much memory in place of its thread, which does not end, and ends the process.
+func (w *worker) giveUp(e *lang.Error) {
+	f := w.failure(e)
+	w.telling.Lock() // for good: nobody else reports another end
+	if w.told == nil {
+		w.board.SetState(collective.Failed)
+		w.board.Abort(w.job.Place.Rank, &collective.FailedError{Rank: w.job.Place.Rank, Msg: f.Message, Code: f.Code})
+		w.record.close()
+		_ = w.channel.Send(&engine.ToAgent{Failure: f})
+	}
+	os.Exit(int(exit.Recipe))
+}
+
+// overflowed makes an error of a panic with which Go refuses a size that no machine has. The place is that of the latest call
+// of a module's builtin.
+func (w *worker) overflowed(panicked any) error {
+	err := memory.Overflow(panicked)
+	if err == nil {
+		panic(panicked)
+	}
+	if w.position.IsValid() {
+		return fmt.Errorf("%w; it was last seen at %v", err, w.position)
+	}
+	return err
+}
