@@ -36,7 +36,7 @@ func BenchmarkRewritten(b *testing.B) {
 			benchmark(b, prog, nil, passes)
 		})
 		b.Run(c.name+"/drun", func(b *testing.B) {
-			env := lang.Environment(nil, 0)
+			env := lang.Environment(nil)
 			file, err := lang.Parse("b.star", []byte(src))
 			if err != nil {
 				b.Fatal(err)

@@ -12,38 +12,32 @@ import (
 
 // Builtins returns the builtins of the language itself: sum and round, which
 // Starlark lacks, and those of Starlark's that have to know of values without
-// a truth, of values nested too deep, or of the limit of memory. heap is as in
-// Environment.
-func Builtins(heap int) starlark.StringDict {
-	l := valueLimit(heap)
+// a truth, of values nested too deep, or of sizes that no memory has.
+func Builtins() starlark.StringDict {
 	dict := starlark.StringDict{
-		"sum":   starlark.NewBuiltin("sum", l.sum),
+		"sum":   starlark.NewBuiltin("sum", sum),
 		"round": starlark.NewBuiltin("round", round),
 		"all":   starlark.NewBuiltin("all", quantifier(false)),
 		"any":   starlark.NewBuiltin("any", quantifier(true)),
 		"bool":  starlark.NewBuiltin("bool", toBool),
 	}
 	for _, name := range []string{"str", "repr", "print", "fail"} {
-		dict[name] = l.prints(starlark.Universe[name].(*starlark.Builtin))
+		dict[name] = Shallow(starlark.Universe[name].(*starlark.Builtin))
 	}
-	for name, each := range collectors {
+	for _, name := range spreading {
 		b, ok := dict[name].(*starlark.Builtin)
 		if !ok {
 			b = starlark.Universe[name].(*starlark.Builtin)
 		}
-		dict[name] = l.collects(b, each)
+		dict[name] = spreads(b)
 	}
 	dict["int"] = number(starlark.Universe["int"].(*starlark.Builtin))
-	get := starlark.Universe["getattr"].(*starlark.Builtin)
-	dict["getattr"] = wrap(get, func(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
-		v, err := get.CallInternal(thread, args, kwargs)
-		return l.method(v), err
-	})
+	dict["zip"] = zipped(starlark.Universe["zip"].(*starlark.Builtin))
 	return dict
 }
 
 // sum(iterable, start = 0) is start + x + …, with the + of the elements.
-func (l limit) sum(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+func sum(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	var items starlark.Iterable
 	var total starlark.Value = starlark.MakeInt(0)
 	if err := starlark.UnpackArgs(b.Name(), args, kwargs, "iterable", &items, "start?", &total); err != nil {
@@ -53,11 +47,7 @@ func (l limit) sum(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple,
 	defer iter.Done()
 	var x starlark.Value
 	for i := 0; iter.Next(&x); i++ {
-		err := l.operand(total)
-		var next starlark.Value
-		if err == nil {
-			next, err = starlark.Binary(syntax.PLUS, total, x)
-		}
+		next, err := starlark.Binary(syntax.PLUS, total, x)
 		if err != nil {
 			return nil, fmt.Errorf("sum: element %d: %w", i, err)
 		}

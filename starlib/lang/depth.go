@@ -34,7 +34,7 @@ func checkDepth(v starlark.Value, limit int) error {
 	if !nests(v) {
 		return nil
 	}
-	w := nest{limit: limit, seen: map[any]extent{}}
+	w := nest{limit: limit, seen: map[any]int{}}
 	if _, ok := w.visit(v, 0); !ok {
 		return fmt.Errorf("a %s is nested more than %d deep", v.Type(), limit)
 	}
@@ -60,16 +60,13 @@ func nests(v starlark.Value) bool {
 // path has height 0, which ends cycles.
 type nest struct {
 	limit int
-	seen  map[any]extent
+	seen  map[any]int
 }
 
-// An extent is how high a value nests, and how many bytes it prints as at least.
-type extent struct{ height, size int }
-
 // visit measures v; false if it nests deeper than the limit.
-func (n *nest) visit(v starlark.Value, depth int) (extent, bool) {
+func (n *nest) visit(v starlark.Value, depth int) (height int, ok bool) {
 	if depth > n.limit {
-		return extent{}, false
+		return 0, false
 	}
 	var id any = v
 	if t, ok := v.(starlark.Tuple); ok {
@@ -77,27 +74,23 @@ func (n *nest) visit(v starlark.Value, depth int) (extent, bool) {
 	}
 	at, seen := n.seen[id]
 	if seen {
-		return at, depth+at.height <= n.limit
+		return at, depth+at <= n.limit
 	}
-	n.seen[id] = extent{}
-	_, function := v.(*starlark.Function) // prints as its name
+	n.seen[id] = 0
 	fits := true
 	parts(v, func(part starlark.Value) bool {
 		if part == nil {
 			return true
 		}
-		inner := extent{height: -1, size: flatSize(part)}
+		inner := -1
 		if nests(part) {
 			inner, fits = n.visit(part, depth+1)
 		}
-		at.height = max(at.height, inner.height+1)
-		if !function {
-			at.size = total(at.size, inner.size+1)
-		}
+		height = max(height, inner+1)
 		return fits
 	})
-	n.seen[id] = at
-	return at, fits
+	n.seen[id] = height
+	return height, fits
 }
 
 // parts calls yield for what v holds, until it says false.

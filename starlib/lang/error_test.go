@@ -178,7 +178,7 @@ func TestExplainLoad(t *testing.T) {
 	}
 	var load func(thread *starlark.Thread, name string) (starlark.StringDict, error)
 	load = func(_ *starlark.Thread, name string) (starlark.StringDict, error) {
-		env := lang.Environment(nil, 0)
+		env := lang.Environment(nil)
 		file, err := lang.Parse(name, []byte(files[name]))
 		if err != nil {
 			return nil, err
@@ -235,7 +235,7 @@ func TestFile(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 	// A file can be compiled more than once, for different environments.
-	for _, env := range []starlark.StringDict{lang.Environment(nil, 0), lang.Environment(testNames, 0)} {
+	for _, env := range []starlark.StringDict{lang.Environment(nil), lang.Environment(testNames)} {
 		if _, err := f.Compile(env); err != nil {
 			t.Error(err)
 		}

@@ -21,7 +21,7 @@ func TestSurprises(t *testing.T) {
 	}
 	frozen := starlark.NewList(nil)
 	frozen.Freeze()
-	env := lang.Environment(starlark.StringDict{"tensor": module("tensor", "zeros"), "dist": module("dist", "rank"), "frozen": frozen}, 0)
+	env := lang.Environment(starlark.StringDict{"tensor": module("tensor", "zeros"), "dist": module("dist", "rank"), "frozen": frozen})
 	for _, c := range []struct{ src, want string }{
 		{"x = sum(i for i in [1])", "1:11: got for, want ',': there are no generator expressions"},
 		{"x = 0 < 1 < 2", "comparisons do not chain"},

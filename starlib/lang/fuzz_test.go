@@ -48,7 +48,7 @@ func FuzzSame(f *testing.F) {
 		f.Add(src)
 	}
 	f.Fuzz(func(t *testing.T, src string) {
-		got, err := printed(lang.Environment(nil, 0), func(env starlark.StringDict) (*starlark.Program, error) {
+		got, err := printed(lang.Environment(nil), func(env starlark.StringDict) (*starlark.Program, error) {
 			file, err := lang.Parse("r.star", []byte(src))
 			if err != nil {
 				return nil, err

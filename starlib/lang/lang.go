@@ -115,11 +115,10 @@ func (f *File) Compile(env starlark.StringDict) (*starlark.Program, error) {
 
 // Environment returns the predeclared names of a recipe: the given ones, the
 // language's own builtins (see Builtins), and the operators, under names that
-// a recipe can neither write nor shadow. heap is how many bytes the recipe's plain
-// values may take; 0 for any number.
-func Environment(names starlark.StringDict, heap int) starlark.StringDict {
+// a recipe can neither write nor shadow.
+func Environment(names starlark.StringDict) starlark.StringDict {
 	env := make(starlark.StringDict)
-	for _, dict := range []starlark.StringDict{operators(valueLimit(heap)), Builtins(heap), names} {
+	for _, dict := range []starlark.StringDict{operators(), Builtins(), names} {
 		maps.Copy(env, dict)
 	}
 	return env

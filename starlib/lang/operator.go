@@ -24,13 +24,12 @@ type Truther interface {
 }
 
 // operators gives what rewritten expressions refer to.
-func operators(l limit) starlark.StringDict {
+func operators() starlark.StringDict {
 	dict := starlark.StringDict{
-		predeclared + "if": truth{},
-		predeclared + "%":  &operator{apply: l.format},
-		predeclared + "*":  &operator{apply: l.multiply},
-		predeclared + "+":  operand{limit: l},
-		predeclared + ".":  method{limit: l},
+		predeclared + "if":   truth{},
+		predeclared + "%":    &operator{apply: format},
+		predeclared + "*":    &operator{apply: multiply},
+		predeclared + "f(*)": unpacked{},
 	}
 	for _, op := range []syntax.Token{syntax.EQL, syntax.NEQ, syntax.LT, syntax.LE, syntax.GT, syntax.GE} {
 		dict[predeclared+op.String()] = &operator{apply: func(x, y starlark.Value) (starlark.Value, error) {
@@ -84,25 +83,10 @@ type truth struct{ internal }
 
 func (truth) Get(x starlark.Value) (starlark.Value, bool, error) { return x, true, checkTruth(x) }
 
-// operand[x] is x, unless a sum with it would take too much memory.
-type operand struct {
-	internal
-	limit
-}
+// unpacked[x] is x, unless it has more elements than a call can be given.
+type unpacked struct{ internal }
 
-func (o operand) Get(x starlark.Value) (starlark.Value, bool, error) {
-	return x, true, o.limit.operand(x)
-}
-
-// method[x.f] is x.f, or a method that is refused too much memory.
-type method struct {
-	internal
-	limit
-}
-
-func (m method) Get(x starlark.Value) (starlark.Value, bool, error) {
-	return m.limit.method(x), true, nil
-}
+func (unpacked) Get(x starlark.Value) (starlark.Value, bool, error) { return x, true, spread(x) }
 
 func checkTruth(x starlark.Value) error {
 	if _, plain := x.(starlark.Bool); plain {
@@ -119,6 +103,5 @@ var (
 	_ starlark.Mapping = (*operator)(nil)
 	_ starlark.Mapping = (*applied)(nil)
 	_ starlark.Mapping = truth{}
-	_ starlark.Mapping = operand{}
-	_ starlark.Mapping = method{}
+	_ starlark.Mapping = unpacked{}
 )

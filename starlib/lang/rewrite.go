@@ -14,9 +14,7 @@ import (
 //	x < y, as such     by  "if <"[x][y]
 //	s % y              by  "%"[s][y]
 //	s * y              by  "*"[s][y]
-//	x + y              by  x + "+"[y]
-//	f(*x, **y)         by  f(*"+"[x], **"+"[y])
-//	s.replace          by  "."[s.replace], and other methods that make large values
+//	f(*x, **y)         by  f(*"f(*)"[x], **"f(*)"[y])
 //
 // where "<" stands for a global of that name, which no recipe can write or shadow.
 // The file's first statements set the globals that it uses to predeclared values: a
@@ -87,10 +85,7 @@ func assignment(s *syntax.AssignStmt) {
 	left := again(s.LHS)
 	target(s.LHS)
 	s.RHS = expr(s.RHS)
-	switch {
-	case s.Op == syntax.PLUS_EQ:
-		s.RHS = addend(s.OpPos, s.RHS)
-	case name != "" && left != nil:
+	if name != "" && left != nil {
 		// s %= y becomes s = s % y. Where this would evaluate a call twice, it
 		// keeps Starlark's own %.
 		s.Op = syntax.EQ
@@ -173,9 +168,6 @@ func expr(e syntax.Expr) syntax.Expr {
 		expressions(e.List)
 	case *syntax.DotExpr:
 		e.X = expr(e.X)
-		if bounded[e.Name.Name] {
-			return index(".", e.Dot, e)
-		}
 	case *syntax.IndexExpr:
 		e.X, e.Y = expr(e.X), expr(e.Y)
 	case *syntax.LambdaExpr:
@@ -200,7 +192,7 @@ func expr(e syntax.Expr) syntax.Expr {
 		} else if e.X != nil {
 			e.X = expr(e.X)
 			if e.Op == syntax.STAR || e.Op == syntax.STARSTAR { // f(*x, **y); Passed counts on it
-				e.X = index("+", e.OpPos, e.X)
+				e.X = index("f(*)", e.OpPos, e.X)
 			}
 		}
 	}
@@ -232,8 +224,6 @@ func binary(e *syntax.BinaryExpr, right func(syntax.Expr) syntax.Expr, prefix st
 		if !fractions {
 			return operation("*", e.X, e.OpPos, e.Y)
 		}
-	case syntax.PLUS:
-		e.X, e.Y = expr(e.X), addend(e.OpPos, expr(e.Y))
 	default: // also name = value, in a call
 		e.X, e.Y = expr(e.X), expr(e.Y)
 	}
@@ -286,14 +276,6 @@ func unplaced(e syntax.Expr) bool {
 
 func operation(name string, x syntax.Expr, pos syntax.Position, y syntax.Expr) syntax.Expr {
 	return &syntax.IndexExpr{X: index(name, pos, x), Lbrack: pos, Y: y, Rbrack: syntax.End(y)}
-}
-
-// addend is the right operand of a sum.
-func addend(pos syntax.Position, e syntax.Expr) syntax.Expr {
-	if _, literal := unparen(e).(*syntax.Literal); literal {
-		return e // of the file's own size; strings of a sum are joined by the compiler
-	}
-	return index("+", pos, e)
 }
 
 // index is "name"[e], which fails at pos.

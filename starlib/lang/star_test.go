@@ -85,7 +85,7 @@ func runRecipe(name string, src []byte) *lang.Error {
 }
 
 func execute(thread *starlark.Thread, name string, src []byte) error {
-	return executeIn(thread, lang.Environment(testNames, 0), name, src)
+	return executeIn(thread, lang.Environment(testNames), name, src)
 }
 
 func executeIn(thread *starlark.Thread, env starlark.StringDict, name string, src []byte) error {

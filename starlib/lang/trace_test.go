@@ -16,7 +16,7 @@ func traced(name string, src []byte, point func()) (list []string, err error) {
 	tracer := &lang.Tracer{Values: func(s lang.Site, v starlark.Value) {
 		list = append(list, fmt.Sprintf("%d:%d %s %s", s.Pos.Line, s.Pos.Col, s.Op, v))
 	}}
-	env := lang.Environment(testNames, 0)
+	env := lang.Environment(testNames)
 	env[lang.Trace] = tracer.Value()
 	env[lang.SavePoint] = starlark.NewBuiltin("save point", func(*starlark.Thread, *starlark.Builtin, starlark.Tuple, []starlark.Tuple) (starlark.Value, error) {
 		point()

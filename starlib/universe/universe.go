@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/internal/memory"
 	"drun/starlib"
 	"drun/starlib/checkpoint"
 	"drun/starlib/data"
@@ -57,26 +56,26 @@ type Universe struct {
 
 // New makes the environment of a rank.
 func New(h Host) *Universe {
-	tensors, heap := tensor.NewContext(), 2*memory.LargestValue()
+	tensors := tensor.NewContext()
 	modules, state, world := modules(h, tensors)
 	env := starlark.StringDict{
 		"struct": starlark.NewBuiltin("struct", starlarkstruct.Make),
 		"math":   math.Module,
-		"json":   bounded(json.Module, heap),
+		"json":   shallow(json.Module),
 	}
 	for _, m := range modules {
 		env[m.Name] = m.Build(h.Rank)
 	}
-	return &Universe{Env: lang.Environment(env, heap), Params: state.Params, Run: state, Tensors: tensors, Dist: world}
+	return &Universe{Env: lang.Environment(env), Params: state.Params, Run: state, Tensors: tensors, Dist: world}
 }
 
-// bounded bounds what a module's functions take and make: encoders recurse.
-func bounded(m *starlarkstruct.Module, heap int) *starlarkstruct.Module {
+// shallow keeps a module's functions, which recurse, from what is nested too deep.
+func shallow(m *starlarkstruct.Module) *starlarkstruct.Module {
 	members := starlark.StringDict{}
 	for name, v := range m.Members {
 		members[name] = v
 		if b, ok := v.(*starlark.Builtin); ok {
-			members[name] = lang.Bounded(b, heap)
+			members[name] = lang.Shallow(b)
 		}
 	}
 	return &starlarkstruct.Module{Name: m.Name, Members: members}

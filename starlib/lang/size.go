@@ -1,0 +1,188 @@
+package lang
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+
+	"drun/internal/memory"
+)
+
+// Whatever a recipe makes bit by bit, the watch over the rank's memory ends. Here are the sizes that one step asks for at
+// once, out of little, and what takes hours in one step, which nothing can interrupt.
+const (
+	elementBytes = 16 // of a list or tuple
+
+	// Products, and digits as text, of integers longer than this take seconds and hours.
+	maxIntBits   = 1 << 22
+	maxIntDigits = 1_200_000
+)
+
+// multiply is x * y.
+func multiply(x, y starlark.Value) (starlark.Value, error) {
+	if count, ok := y.(starlark.Int); ok {
+		if err := repeat(x, count); err != nil {
+			return nil, err
+		}
+	} else if count, ok := x.(starlark.Int); ok {
+		if err := repeat(y, count); err != nil {
+			return nil, err
+		}
+	}
+	return starlark.Binary(syntax.STAR, x, y)
+}
+
+func repeat(v starlark.Value, count starlark.Int) error {
+	var n, each int
+	switch v := v.(type) {
+	case starlark.Int:
+		a, small := v.Int64()
+		b, smallToo := count.Int64()
+		if small && smallToo || a == 0 && small || b == 0 && smallToo {
+			return nil
+		}
+		if n := v.BigInt().BitLen() + count.BigInt().BitLen(); n > maxIntBits {
+			return fmt.Errorf("a product of %d bits: integers here have at most %d", n, maxIntBits)
+		}
+		return nil
+	case starlark.String:
+		n, each = len(v), 1
+	case starlark.Bytes:
+		n, each = len(v), 1
+	case *starlark.List:
+		n, each = v.Len(), elementBytes
+	case starlark.Tuple:
+		n, each = len(v), elementBytes
+	default:
+		return nil
+	}
+	if times, ok := count.Int64(); ok {
+		return memory.Fits(int(times), n*each, fmt.Sprintf("a %s of %d repeated %d times", v.Type(), n, times))
+	}
+	return nil // Starlark's own error
+}
+
+// spread refuses a range that is longer than the memory for its numbers: what takes one as a whole does so in one step.
+func spread(v starlark.Value) error {
+	if v == nil || reflect.TypeOf(v) != rangeType {
+		return nil
+	}
+	n := starlark.Len(v)
+	return memory.Fits(n, elementBytes, fmt.Sprintf("a list of the %d numbers of a range", n))
+}
+
+// rangeType has no name outside Starlark. Asking a value for the name of its type costs
+// more than a call with *args allows.
+var rangeType = func() reflect.Type {
+	empty, err := starlark.Call(new(starlark.Thread), starlark.Universe["range"], starlark.Tuple{starlark.MakeInt(0)}, nil)
+	if err != nil {
+		panic(err) // range(0) is right
+	}
+	return reflect.TypeOf(empty)
+}()
+
+// spreading are the builtins that go through all of their first argument.
+var spreading = []string{"list", "tuple", "sorted", "reversed", "enumerate", "set", "dict", "bytes", "max", "min", "sum"}
+
+// checked gives a builtin of the same name that is not called where check finds an error.
+func checked(b *starlark.Builtin, check func(args starlark.Tuple, kwargs []starlark.Tuple) error) *starlark.Builtin {
+	return starlark.NewBuiltin(b.Name(), func(thread *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+		if err := check(args, kwargs); err != nil {
+			return nil, fmt.Errorf("%s: %w", b.Name(), err)
+		}
+		return b.CallInternal(thread, args, kwargs)
+	})
+}
+
+func spreads(b *starlark.Builtin) *starlark.Builtin {
+	return checked(b, func(args starlark.Tuple, kwargs []starlark.Tuple) error {
+		if len(args) > 1 && (b.Name() == "max" || b.Name() == "min") {
+			return nil // of the arguments themselves
+		}
+		if len(args) > 0 {
+			return spread(args[0])
+		}
+		for _, kv := range kwargs {
+			if kv[0] == starlark.String("iterable") {
+				return spread(kv[1])
+			}
+		}
+		return nil
+	})
+}
+
+// zipped is zip, which is as long as its shortest argument.
+func zipped(b *starlark.Builtin) *starlark.Builtin {
+	return checked(b, func(args starlark.Tuple, _ []starlark.Tuple) error {
+		for _, arg := range args {
+			if spread(arg) == nil {
+				return nil
+			}
+		}
+		if len(args) == 0 {
+			return nil
+		}
+		return spread(args[0])
+	})
+}
+
+// number is int(x), which takes a time that grows with the square of the digits.
+func number(b *starlark.Builtin) *starlark.Builtin {
+	return checked(b, func(args starlark.Tuple, _ []starlark.Tuple) error {
+		if len(args) == 0 {
+			return nil
+		}
+		if s, ok := starlark.AsString(args[0]); ok && len(s) > maxIntDigits {
+			return fmt.Errorf("a text of %d bytes: at most %d are read as an integer", len(s), maxIntDigits)
+		}
+		return nil
+	})
+}
+
+// Shallow gives a builtin that recurses over its arguments, or over the text of JSON, where these are not nested too deep.
+func Shallow(b *starlark.Builtin) *starlark.Builtin {
+	return checked(b, func(args starlark.Tuple, kwargs []starlark.Tuple) error {
+		for _, arg := range args {
+			if err := CheckDepth(arg); err != nil {
+				return err
+			}
+		}
+		for _, kv := range kwargs {
+			if err := CheckDepth(kv[1]); err != nil {
+				return err
+			}
+		}
+		if b.Name() == "json.decode" && len(args) > 0 {
+			if s, ok := starlark.AsString(args[0]); ok && jsonDepth(s) > maxFreezeDepth {
+				return fmt.Errorf("a text that is nested more than %d deep", maxFreezeDepth)
+			}
+		}
+		return nil
+	})
+}
+
+// jsonDepth is how deep a text of JSON nests.
+func jsonDepth(s string) int {
+	if strings.Count(s, "[")+strings.Count(s, "{") <= maxFreezeDepth {
+		return 0 // not too deep, which most texts are found to be quickly
+	}
+	depth, deepest, quoted := 0, 0, false
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			depth++
+			deepest = max(deepest, depth)
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return deepest
+}
