@@ -24,6 +24,8 @@ func TestRecipesDocument(t *testing.T) { examples(t, "recipes.md", 3, "") }
 
 func TestTensorsDocument(t *testing.T) { examples(t, "tensors.md", 3, "") }
 
+func TestThreatsDocument(t *testing.T) { examples(t, "threats.md", 1, "") }
+
 func TestParallelismDocument(t *testing.T) { examples(t, "parallelism.md", 7, "") }
 
 func TestBackendsDocument(t *testing.T) {
