@@ -48,7 +48,7 @@ test:
 # Tests are linked without debugging information, in half the time, and wait more than they compute: so more of them
 # run at once than there are cores, and the packages that take longest begin.
 TESTS = go test -vet off -ldflags=-w -p 4 -parallel 6
-LONGEST = ./cmd/drun ./engine/recipetest ./ui ./plugins/nccl ./engine/run ./engine/board
+LONGEST = ./cmd/drun ./engine/recipetest ./runs/ui ./plugins/nccl ./engine/run ./engine/board
 
 .PHONY: tested race-short
 tested: bin/testsummary tools
@@ -103,7 +103,7 @@ bin/test:
 # Reads with pyarrow, TensorBoard and MLflow what drun export writes, and imports what they write; installs them, which takes
 # 900 MB. make test skips that where they are not installed.
 exchange: build bin/exchange
-	go test -count 1 -v ./exchange
+	go test -count 1 -v ./runs/exchange
 
 EXCHANGE = pyarrow==25.0.1 tensorboard==2.21.0 mlflow==3.17.2
 bin/exchange:
@@ -179,7 +179,7 @@ causes:
 
 # Kills random ranks of three models 200 times each, with restarts, and compares the bits.
 storm:
-	DRUN_STORM_KILLS=200 go test -count 1 -timeout 30m -v -run '^TestStorm$$' ./verify
+	DRUN_STORM_KILLS=200 go test -count 1 -timeout 30m -v -run '^TestStorm$$' ./runs/replay
 
 # Ranks killed, stopped, paused and delayed at random moments, 200 rounds. Then a node of three is lost, and how soon the
 # others go on is printed.
@@ -211,7 +211,7 @@ agents: plugins
 # Applies deliberate bugs one at a time; a test must notice each. ARGS="kernel/ distributed/shard" selects some.
 mutants: build
 	@sh plugins/engines.sh -install
-	go run ./mutants $(ARGS)
+	go run ./internal/mutants $(ARGS)
 
 # Today's PyTorch and JAX, for make bench: 6 GB, since PyPI's PyTorch for Linux comes with CUDA's libraries and does not
 # start without them.
@@ -259,11 +259,11 @@ history: build
 # MLflow's page with the same runs, where make bin/exchange has installed it; and how much a page that watches slows a training run.
 ui-bench: build
 	@mkdir -p bin/large
-	DRUN_TEST_LARGE=$(CURDIR)/bin/large DRUN_TEST_WATCHED=10 go test -count 1 -timeout 60m -v -run '^(TestLargeHistory|TestMLflowPage|TestWatchedRun)$$' ./ui
+	DRUN_TEST_LARGE=$(CURDIR)/bin/large DRUN_TEST_WATCHED=10 go test -count 1 -timeout 60m -v -run '^(TestLargeHistory|TestMLflowPage|TestWatchedRun)$$' ./runs/ui
 
 # Makes the pictures in docs/ui.md anew. Look at them.
 ui-pictures:
-	DRUN_TEST_PICTURES=$(CURDIR)/docs go test -count 1 -v -run '^TestPictures$$' ./ui
+	DRUN_TEST_PICTURES=$(CURDIR)/docs go test -count 1 -v -run '^TestPictures$$' ./runs/ui
 
 # The Go benchmarks, package by package.
 microbench:

@@ -24,28 +24,28 @@ import (
 // by accident.
 var layers = map[string][]string{
 	// element is the vocabulary of all who handle tensors' memory.
-	"element":              {},
-	"kernel":               {"element"},
+	"kernel/element":       {},
+	"kernel":               {"kernel/element"},
 	"kernel/fft":           {},
-	"tensor":               {"element", "kernel", "internal/memory"},
-	"collective":           {"element", "internal/elapsed", "internal/exit", "golang.org/x/sys"},
+	"tensor":               {"kernel/element", "kernel", "internal/memory"},
+	"collective":           {"kernel/element", "internal/elapsed", "internal/exit", "golang.org/x/sys"},
 	"collective/calls":     {"collective"},
-	"collective/messages":  {"collective", "element"},
+	"collective/messages":  {"collective", "kernel/element"},
 	"collective/sharedmem": {"collective", "golang.org/x/sys"},
-	"collective/shm":       {"element", "collective", "kernel", "golang.org/x/sys"},
-	"collective/disttest":  {"element", "collective", "internal/crowd", "golang.org/x/sys"},
-	"collective/reduction": {"element", "collective", "kernel"},
-	"collective/hier":      {"element", "collective", "golang.org/x/sys"},
+	"collective/shm":       {"kernel/element", "collective", "kernel", "golang.org/x/sys"},
+	"collective/disttest":  {"kernel/element", "collective", "internal/testlimit", "golang.org/x/sys"},
+	"collective/reduction": {"kernel/element", "collective", "kernel"},
+	"collective/hier":      {"kernel/element", "collective", "golang.org/x/sys"},
 
 	"internal/terminal": {"golang.org/x/term", "github.com/rivo/uniseg"},
 
-	"internal/sqldb":    {"internal/exit", sqlite, "internal/scratch", "golang.org/x/sys"},
-	"internal/scratch":  {"golang.org/x/sys"},
-	"internal/queue":    {},
-	"internal/crowd":    {},
-	"internal/memory":   {"internal/exit"},
-	"internal/freeport": {},
-	"internal/programs": {}, // for tests alone
+	"internal/sqldb":     {"internal/exit", sqlite, "internal/scratch", "golang.org/x/sys"},
+	"internal/scratch":   {"golang.org/x/sys"},
+	"internal/queue":     {},
+	"internal/testlimit": {},
+	"internal/memory":    {"internal/exit"},
+	"internal/freeport":  {},
+	"internal/programs":  {}, // for tests alone
 	// testsummary runs the tests of others.
 	"internal/testsummary": {},
 	"internal/build":       {},
@@ -61,71 +61,71 @@ var layers = map[string][]string{
 	"checkpoints":         {"internal/exit", "internal/sqldb", sqlite, "golang.org/x/sys", "github.com/zeebo/xxh3"},
 
 	// views asks engine/record which checkpoints the history has and the store has not.
-	"views": {"history", "checkpoints", "engine/record", "internal/exit", "internal/terminal", "starlib/checkpoint", "github.com/aymanbagabas/go-udiff"},
+	"runs/report": {"history", "checkpoints", "engine/record", "internal/exit", "internal/terminal", "starlib/checkpoint", "github.com/aymanbagabas/go-udiff"},
 	// ui only reads; starlib/checkpoint writes tensors as a file.
-	"ui": {"history", "checkpoints", "views", "internal/exit", "starlib/checkpoint"},
+	"runs/ui": {"history", "checkpoints", "runs/report", "internal/exit", "starlib/checkpoint"},
 
-	"backup":   {"history", "checkpoints", "internal/scratch"},
-	"exchange": {"history", "internal/exit", "internal/terminal", "github.com/parquet-go/parquet-go", sqlite, "google.golang.org/protobuf/encoding/protowire"},
-	"sweep":    {"engine/run", "history", "internal/exit"},
-	"verify":   {"=engine", "engine/record", "engine/run", "history", "checkpoints", "internal/elapsed", "internal/exit", "internal/scratch", "golang.org/x/sys"},
+	"runs/backup":   {"history", "checkpoints", "internal/scratch"},
+	"runs/exchange": {"history", "internal/exit", "internal/terminal", "github.com/parquet-go/parquet-go", sqlite, "google.golang.org/protobuf/encoding/protowire"},
+	"runs/sweep":    {"engine/run", "history", "internal/exit"},
+	"runs/replay":   {"=engine", "engine/record", "engine/run", "history", "checkpoints", "internal/elapsed", "internal/exit", "internal/scratch", "golang.org/x/sys"},
 
 	// lang knows the language alone, not the modules of a recipe.
 	"starlib/lang": {starlark, "starlib/lang", "internal/memory", "internal/spelling"},
-	"starlib":      {"internal/exit", "internal/memory", starlark, "starlib", "internal/secret", "internal/spelling", "element", "tensor", "collective", "github.com/fxamacker/cbor/v2", "github.com/zeebo/xxh3"},
+	"starlib":      {"internal/exit", "internal/memory", starlark, "starlib", "internal/secret", "internal/spelling", "kernel/element", "tensor", "collective", "github.com/fxamacker/cbor/v2", "github.com/zeebo/xxh3"},
 
-	"starlib/data": {starlark, "starlib", "element", "tensor", "github.com/klauspost/compress/zstd"},
+	"starlib/data": {starlark, "starlib", "kernel/element", "tensor", "github.com/klauspost/compress/zstd"},
 	// table reads files for whoever wants columns; it knows no recipes.
 	"starlib/data/table":     {"github.com/parquet-go/parquet-go", "github.com/apache/arrow-go/v18/arrow", "github.com/google/flatbuffers/go", "github.com/pierrec/lz4/v4"},
 	"starlib/data/picture":   {},
 	"starlib/data/tokenizer": {"github.com/rivo/uniseg", "golang.org/x/text/unicode/norm"},
 
 	// repl is a rank in its own process, as engine/worker is in one of its own.
-	"repl": {"engine/recipe", "starlib", "tensor", "internal/exit", "internal/memory", "internal/terminal", starlark},
+	"tools/repl": {"engine/recipe", "starlib", "tensor", "internal/exit", "internal/memory", "internal/terminal", starlark},
 	// lsp sees recipes as drun check and drun fmt do.
-	"lsp":    {"check", "engine/recipe", "format", "starlib", starlark, "github.com/sourcegraph/jsonrpc2"},
-	"format": {"starlib/lang", starlark, "github.com/bazelbuild/buildtools/build"},
-	"check":  {"internal/spelling", "starlib", starlark},
+	"tools/lsp":    {"tools/check", "engine/recipe", "tools/format", "starlib", starlark, "github.com/sourcegraph/jsonrpc2"},
+	"tools/format": {"starlib/lang", starlark, "github.com/bazelbuild/buildtools/build"},
+	"tools/check":  {"internal/spelling", "starlib", starlark},
 
 	"engine":            {"history/records", "internal/exit", "engine", "github.com/fxamacker/cbor/v2", "golang.org/x/sys"},
-	"engine/board":      {"element", "engine/board", "collective", "golang.org/x/sys"},
+	"engine/board":      {"kernel/element", "engine/board", "collective", "golang.org/x/sys"},
 	"engine/recipe":     {"internal/exit", "engine", "starlib", starlark},
 	"engine/rendezvous": {"internal/exit", "collective", "github.com/fxamacker/cbor/v2"},
-	"engine/worker":     {"history/records", "element", "internal/exit", "internal/memory", "internal/queue", "engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys", "github.com/zeebo/xxh3"},
+	"engine/worker":     {"history/records", "kernel/element", "internal/exit", "internal/memory", "internal/queue", "engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys", "github.com/zeebo/xxh3"},
 	"engine/console":    {"history/records", "=engine", "internal/terminal", "github.com/schollz/progressbar/v3"},
-	"engine/states":     {"internal/exit", "=engine", "collective/sharedmem"},
-	"engine/cluster":    {"history/records", "internal/exit", "internal/queue", "=engine", "engine/board", "engine/rendezvous", "engine/states", "collective", "github.com/fxamacker/cbor/v2"},
-	"engine/node":       {"history/records", "internal/exit", "internal/memory", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/recipe", "engine/rendezvous", "engine/states", "collective", "plugins/host", "golang.org/x/sys"},
+	"engine/transfer":   {"internal/exit", "=engine", "collective/sharedmem"},
+	"engine/cluster":    {"history/records", "internal/exit", "internal/queue", "=engine", "engine/board", "engine/rendezvous", "engine/transfer", "collective", "github.com/fxamacker/cbor/v2"},
+	"engine/node":       {"history/records", "internal/exit", "internal/memory", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/recipe", "engine/rendezvous", "engine/transfer", "collective", "plugins/host", "golang.org/x/sys"},
 	// record is the engine's only way to the databases.
-	"engine/record": {"internal/exit", "internal/queue", "internal/secret", "=engine", "engine/board", "engine/recipe", "engine/rendezvous", "engine/states", "history", "checkpoints", "collective", "plugins/host"},
-	"engine/run":    {"history/records", "internal/build", "internal/exit", "internal/scratch", "internal/secret", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/node", "engine/recipe", "engine/record", "engine/rendezvous", "engine/states", "collective", "plugins/host"},
+	"engine/record": {"internal/exit", "internal/queue", "internal/secret", "=engine", "engine/board", "engine/recipe", "engine/rendezvous", "engine/transfer", "history", "checkpoints", "collective", "plugins/host"},
+	"engine/run":    {"history/records", "internal/build", "internal/exit", "internal/scratch", "internal/secret", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/node", "engine/recipe", "engine/record", "engine/rendezvous", "engine/transfer", "collective", "plugins/host"},
 	"engine/doctor": {"engine", "kernel", "internal/scratch"},
 	// recipetest runs recipes on every backend, so it sees what the engine sees.
-	"engine/recipetest": {"internal/crowd", "internal/exit", "engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},
+	"engine/recipetest": {"internal/testlimit", "internal/exit", "engine", "starlib", "collective", "plugins/host", "history", "checkpoints"},
 
 	// bench measures drun as its users do; only the kernels are called directly.
-	"bench": {"element", "kernel", "history/historytest", "internal/freeport"},
+	"bench": {"kernel/element", "kernel", "history/historytest", "internal/freeport"},
 	// mutants runs the tests of others.
-	"mutants": {},
+	"internal/mutants": {},
 
-	"plugins/sdk":    {"element", "collective", "plugins/internal", goPlugin, "github.com/hashicorp/go-hclog", "golang.org/x/sys"},
+	"plugins/sdk":    {"kernel/element", "collective", "plugins/internal", goPlugin, "github.com/hashicorp/go-hclog", "golang.org/x/sys"},
 	"plugins/host":   {"internal/exit", "golang.org/x/sys"},
-	"plugins/client": {"element", "collective", "plugins/host", "plugins/internal/wire", "internal/exit", "internal/scratch", goPlugin, "github.com/hashicorp/go-hclog", "google.golang.org", "golang.org/x/sys"},
-	"plugins":        {"element", "collective", "plugins/sdk"},
-	"plugins/mpi":    {"element", "collective", "plugins/mpi", "plugins/sdk", "plugins/internal"},
-	"plugins/gloo":   {"element", "collective", "plugins/gloo", "plugins/sdk", "plugins/internal", "golang.org/x/sys"},
-	"plugins/nccl":   {"element", "collective", "plugins/nccl", "plugins/sdk", "plugins/internal"},
+	"plugins/client": {"kernel/element", "collective", "plugins/host", "plugins/internal/wire", "internal/exit", "internal/scratch", goPlugin, "github.com/hashicorp/go-hclog", "google.golang.org", "golang.org/x/sys"},
+	"plugins":        {"kernel/element", "collective", "plugins/sdk"},
+	"plugins/mpi":    {"kernel/element", "collective", "plugins/mpi", "plugins/sdk", "plugins/internal"},
+	"plugins/gloo":   {"kernel/element", "collective", "plugins/gloo", "plugins/sdk", "plugins/internal", "golang.org/x/sys"},
+	"plugins/nccl":   {"kernel/element", "collective", "plugins/nccl", "plugins/sdk", "plugins/internal"},
 
-	"plugins/internal/wire":       {"element", "collective", "github.com/fxamacker/cbor/v2", goPlugin, "google.golang.org", "golang.org/x/sys"},
-	"plugins/internal/blocking":   {"element", "collective"},
-	"plugins/internal/ordered":    {"element", "collective"},
+	"plugins/internal/wire":       {"kernel/element", "collective", "github.com/fxamacker/cbor/v2", goPlugin, "google.golang.org", "golang.org/x/sys"},
+	"plugins/internal/blocking":   {"kernel/element", "collective"},
+	"plugins/internal/ordered":    {"kernel/element", "collective"},
 	"plugins/internal/meet":       {"collective"},
-	"plugins/internal/mesh":       {"element", "collective", "plugins/internal/blocking", "plugins/internal/meet"},
-	"plugins/internal/enginetest": {"element", "collective", "engine/rendezvous"}, // for tests alone
+	"plugins/internal/mesh":       {"kernel/element", "collective", "plugins/internal/blocking", "plugins/internal/meet"},
+	"plugins/internal/enginetest": {"kernel/element", "collective", "engine/rendezvous"}, // for tests alone
 
 	// The only program that links gRPC on drun's side.
 	"cmd/drun-plugin-host": {"internal/exit", "engine", "collective", "plugins/client", "plugins/host", "internal/scratch"},
-	"cmd": {"element", "internal/build", "internal/elapsed", "internal/exit", "engine", "history", "checkpoints", "backup", "exchange", "sweep", "verify", "format", "repl", "lsp", "starlib", "github.com/peterh/liner", "collective", "plugins/host", "internal/terminal", "internal/scratch", "check", "ui", "views", sqlite, "golang.org/x/term", "github.com/BurntSushi/toml",
+	"cmd": {"kernel/element", "internal/build", "internal/elapsed", "internal/exit", "engine", "history", "checkpoints", "runs/backup", "runs/exchange", "runs/sweep", "runs/replay", "tools/format", "tools/repl", "tools/lsp", "starlib", "github.com/peterh/liner", "collective", "plugins/host", "internal/terminal", "internal/scratch", "tools/check", "runs/ui", "runs/report", sqlite, "golang.org/x/term", "github.com/BurntSushi/toml",
 		"github.com/aymanbagabas/go-udiff", "github.com/guptarohit/asciigraph", "github.com/dustin/go-humanize", "github.com/schollz/progressbar/v3", "github.com/spf13"},
 }
 
@@ -174,7 +174,7 @@ func TestLayers(t *testing.T) {
 		{"kernel", "C", true},
 		{"kernel", "drun/collective", false},
 		{"kernel", "unsafe", true},
-		{"element", "drun/kernel", false},
+		{"kernel/element", "drun/kernel", false},
 		{"tensor", "drun/kernel", true},
 		{"tensor", "C", false},
 		{"tensor", "drun/starlib", false},

@@ -7,8 +7,8 @@ import (
 	"time"
 	"unsafe"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // kernelsCommand makes this program measure the kernels, in a separate process as for the peers.

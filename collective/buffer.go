@@ -3,7 +3,7 @@ package collective
 import (
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // A Buffer is typed memory: Data holds whole elements of DType, contiguous and

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Kind is which operation a call is.

@@ -14,7 +14,7 @@ package collective
 import (
 	"context"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // A Backend is a communication engine that can join a world of ranks.

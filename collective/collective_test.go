@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 func TestHashSeesWhatMustAgree(t *testing.T) {

@@ -1,6 +1,6 @@
 package collective
 
-import "drun/element"
+import "drun/kernel/element"
 
 // NewAllReduce combines b of all ranks and leaves the result in b of all ranks.
 func NewAllReduce(b Buffer, op element.ReduceOp) Call {

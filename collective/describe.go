@@ -7,8 +7,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"drun/element"
 	"drun/internal/elapsed"
+	"drun/kernel/element"
 )
 
 // A Description is a call as the status board shows it, without its data.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 var update = cmd.Bool("update", false, "write the table of docs/numerics.md anew")

@@ -9,7 +9,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // An Activation is an elementwise function with parameters, or one whose value and slope have much in common.

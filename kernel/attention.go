@@ -11,7 +11,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Attention describes softmax(Scale q kᵀ) v for several products: q [Rows, Width], k [Cols, Width] and v

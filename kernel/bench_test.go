@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // Each benchmark reports what bounds it: GFLOPS of products, GB/s of memory read and written by the rest.

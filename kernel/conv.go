@@ -23,7 +23,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Window is the geometry of a convolution or pooling over contiguous [Batch, Channels, Height, Width] images.

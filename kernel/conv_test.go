@@ -5,8 +5,8 @@ import (
 	"testing"
 	"unsafe"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 func TestConv(t *testing.T) {

@@ -18,7 +18,7 @@ package kernel
 // #cgo nocallback drun_cast
 import "C"
 
-import "drun/element"
+import "drun/kernel/element"
 
 // BinaryOp is an operation of Binary.
 type BinaryOp int32

@@ -4,8 +4,8 @@ import (
 	"math"
 	"testing"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 var (

@@ -9,7 +9,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Matrix is a row-major matrix operand: element (i, j) of the stored matrix at i*Stride + j. Trans means that

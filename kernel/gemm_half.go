@@ -9,7 +9,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // GemmHalf is Gemm with operands in bfloat16, added up in float32. c is float32 or bfloat16, which is rounded once;

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"unsafe"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // halves makes n numbers in bfloat16 or float32 whose patterns draw gives, and their values in bfloat16.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"unsafe"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // product is the reference: element (i, j) of a k-deep product in float64.

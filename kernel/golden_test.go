@@ -5,8 +5,8 @@ import (
 	"hash/fnv"
 	"testing"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // golden are hashes of results computed once; a change to any kernel's order of operations changes them, on

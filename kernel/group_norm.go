@@ -11,7 +11,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Groups is the geometry of a group norm over x [Rows/Groups, Groups·Each, Run].

@@ -19,7 +19,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Take selects along the middle dimension: out [outer, len(indices), inner] from in [outer, n, inner]. With

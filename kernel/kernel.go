@@ -12,7 +12,7 @@ import (
 	"os"
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // The C side numbers types and operations as package element does: this does not

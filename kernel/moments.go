@@ -15,7 +15,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Lines sees a contiguous array as [Outer, N, Side, Run]. A line is the N*Run elements of one outer and one

@@ -5,8 +5,8 @@ import (
 	"math"
 	"testing"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 type lineShape kernel.Lines

@@ -13,7 +13,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // SGD describes one update of stochastic gradient descent, with PyTorch's formulas.

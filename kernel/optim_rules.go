@@ -13,7 +13,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // RMSprop describes one update of RMSprop, with PyTorch's formulas.

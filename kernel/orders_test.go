@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // order is a computation whose bits depend on the order of its operations, in sizes beyond all the places

@@ -15,7 +15,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Stream is a place in a counter-based random stream (Philox4x32-10). Element i of a kind of draw depends on

@@ -22,7 +22,7 @@ import (
 	"runtime"
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // ReduceOp is an operation of Reduce.

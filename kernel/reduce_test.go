@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 func TestReduce(t *testing.T) {

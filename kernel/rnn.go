@@ -9,7 +9,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // A Cell is a kind of recurrent layer.

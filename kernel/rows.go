@@ -19,7 +19,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Softmax computes the softmax, or with logarithm its logarithm, of each of rows contiguous rows of n reals.

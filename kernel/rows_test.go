@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 var rowShapes = [][2]int{{1, 1}, {3, 2}, {7, 10}, {5, 65}, {100, 128}, {2, 1000}}

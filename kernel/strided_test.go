@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // layout is a random view: a shape, and for each operand strides into a buffer of its own, some dimensions

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"testing"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 func TestSGD(t *testing.T) {

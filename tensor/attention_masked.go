@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // AttentionOptions are what Attention does not have.

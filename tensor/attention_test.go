@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // composed is attention from its parts, with whole matrices of scores.

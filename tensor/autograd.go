@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // A node is one recorded operation. Nodes are numbered in the order they are

@@ -3,7 +3,7 @@ package tensor
 import (
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 func leaf(c *Context, values ...float64) *Tensor {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Backward computes the gradient of t with respect to the leaves it was

@@ -3,7 +3,7 @@ package tensor
 import (
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 func BenchmarkAdd16(b *testing.B) {

@@ -1,6 +1,6 @@
 package tensor
 
-import "drun/element"
+import "drun/kernel/element"
 
 func init() {
 	bitModels = append(bitModels, []struct {

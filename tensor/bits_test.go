@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // The models that train below, of sizes that are not multiples of a vector

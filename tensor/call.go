@@ -3,8 +3,8 @@ package tensor
 import (
 	"unsafe"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // The calls into kernel. Operands have been checked and have the computing

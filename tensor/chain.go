@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // As names an error of an operation's part for the operation that was called.

@@ -5,8 +5,8 @@ import (
 	"math"
 	"unsafe"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // window checks the geometry of a convolution or pooling over images of a shape (N, C, H, W).

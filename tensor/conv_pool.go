@@ -3,8 +3,8 @@ package tensor
 import (
 	"math"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // ConvolvePooled is MaxPool2d of Convolve, bit for bit, at less cost: the results between, and their gradients, never leave the

@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // A pooled convolution has the bits of a convolution and a pooling, NaN, infinities and the places of equal maxima included, and

@@ -5,7 +5,7 @@ import (
 	"math"
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Zeros makes a tensor of zeros.

@@ -3,8 +3,8 @@ package tensor
 import (
 	"unsafe"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // CumSum adds along dim: out[i] is the sum of the elements up to i.

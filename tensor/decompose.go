@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // together lets several results of one operation on t take part in gradients: it records them as one, of which each is a

@@ -3,7 +3,7 @@ package tensor
 import (
 	"fmt"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Diagonal is a view of the elements (i, i+offset) of two dimensions, which become one at the end.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // A BinaryOp is an elementwise operation on two operands.

@@ -3,8 +3,8 @@ package tensor
 import (
 	"fmt"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // extreme reduces all of t to its largest or smallest element. A NaN wins.

@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 	"drun/kernel/fft"
 )
 

@@ -3,7 +3,7 @@ package tensor
 import (
 	"math"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Finite tells whether a tensor holds NaN, and whether it holds infinities.

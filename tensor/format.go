@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // More elements than this are summarised: the first and last edgeItems of

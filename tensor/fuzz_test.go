@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // naive is a tensor as a function of its index: the reference for layouts.

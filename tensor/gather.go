@@ -3,8 +3,8 @@ package tensor
 import (
 	"fmt"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // checkedIndex gives contiguous int64 indices, negative ones counted from the

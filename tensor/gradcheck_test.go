@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 type function func(xs []*Tensor) (*Tensor, error)

@@ -1,6 +1,6 @@
 package tensor
 
-import "drun/element"
+import "drun/kernel/element"
 
 // bfloat16 is computed in float32: operands are widened, which is exact, and what an
 // operation gives is rounded once. Gradients on their way are float32.

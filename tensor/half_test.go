@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // bits16 makes a bfloat16 tensor of these patterns.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // must unwraps a result or fails the test by panicking with its error.

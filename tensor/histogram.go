@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // HistC counts elements in bins of equal width from lo to hi, of the smallest to the largest element if both are 0.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // An IndexKind says what one entry of an index is.

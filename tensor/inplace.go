@@ -3,7 +3,7 @@ package tensor
 import (
 	"fmt"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // modified finishes an in-place operation: t's value is now that of a new

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Cat joins tensors along dim; their other sizes must agree.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Embedding takes rows of weight (n, dim) by an integer index of any shape.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"unsafe"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // Linear algebra on the last two dimensions, the others being batches. It is computed in float64 and rounded once.

@@ -3,7 +3,7 @@ package tensor
 import (
 	"fmt"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Linear is x·weightᵀ + bias over the last dimension of x; weight is (out,

@@ -3,7 +3,7 @@ package tensor
 import (
 	"fmt"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // ClassOptions are settings of a cross entropy.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Where takes a's elements where cond is true and b's where it is false;

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // MatMul is the matrix product, with PyTorch's rules: vectors are taken as a

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // A training loop must not take ever more memory from the system.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // A ParamGroup is parameters that share a learning rate. LR, WeightDecay and Momentum

@@ -5,7 +5,7 @@ import (
 	"math"
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // LBFGSOptions are the settings of NewLBFGS.

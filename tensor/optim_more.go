@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"unsafe"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // RMSpropOptions are the settings of NewRMSprop.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"unsafe"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // SGDOptions are the settings of NewSGD.

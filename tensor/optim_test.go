@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 func params(c *Context) (*Tensor, *Tensor) {

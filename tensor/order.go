@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // What rests on the order of elements: distinct ones, the median, quantiles. NaN counts as larger than any number.

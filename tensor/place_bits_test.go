@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Gradients that are added where others wait, or written where a leaf's belongs, have the bits of those that come one by

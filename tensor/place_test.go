@@ -3,7 +3,7 @@ package tensor
 import (
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // placed compares the gradients that loss leaves in ps with and without an

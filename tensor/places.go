@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // A pick is a tensor in an index: integers for dimension dim, or a mask for as many from there on as it has.

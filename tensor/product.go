@@ -3,8 +3,8 @@ package tensor
 import (
 	"math"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // Prod multiplies the elements, along dim or all if it is nil. Integers and bools are multiplied in int64.

@@ -1,6 +1,6 @@
 package tensor
 
-import "drun/element"
+import "drun/kernel/element"
 
 // Promote gives the common type of two tensors, as PyTorch does: the higher
 // category of bool < integer < float < complex wins; inside a category the

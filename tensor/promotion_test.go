@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // promotions reads the table of docs/numerics.md.

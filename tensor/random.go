@@ -6,8 +6,8 @@ import (
 	"math/bits"
 	"unsafe"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // A Generator draws random numbers. They depend on seed and stream, and on

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 func TestGeneratorState(t *testing.T) {

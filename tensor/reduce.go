@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // What a reduction over dimensions computes.

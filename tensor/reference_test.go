@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Values against loops written from the definitions, in float64, on random

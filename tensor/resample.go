@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Images and sequences resized, padded by their own elements, and pooled to a given size:

@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // TestSequencesTogether: a sequence has the same bits in a batch, where the weights lie in panels, as by itself, where they

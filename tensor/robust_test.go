@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // randomAny is a tensor of any type, with up to four dimensions, empty ones

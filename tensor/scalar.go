@@ -5,8 +5,8 @@ import (
 	"math"
 	"unsafe"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // A Scalar is a plain number or truth value.

@@ -3,8 +3,8 @@ package tensor
 import (
 	"fmt"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // Scatter gives t with src's elements where index says: out[index[i][j]][j] = src[i][j] for dim 0. Of several for one place

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // The parts of an optimizer's state have every element once, take what they had of the whole, and have no more

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"slices"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // A Sheet is parameters of one type, side by side in memory that is there only while they are needed, and so are

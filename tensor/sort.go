@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Sort orders along dim and gives the values and where they were. Equal

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // The tests of this package run with kept memory spoilt: a result that was read from it is NaN, or wrong.

@@ -3,7 +3,7 @@ package tensor
 import (
 	"fmt"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Split cuts dim into parts of the given sizes, which add up to its size. The parts are views.

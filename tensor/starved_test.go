@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // What needs memory of its own beside its tensors. Each case makes them first,

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // A moved tensor and its views go on as before, and the memory goes back to

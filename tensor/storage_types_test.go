@@ -6,7 +6,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // halfTypes are the 16-bit types: how many bits of fraction, and the bias of

@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // A Tensor is a view of a Storage: shape, strides and an offset, both in

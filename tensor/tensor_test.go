@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 func TestFromScalars(t *testing.T) {

@@ -3,8 +3,8 @@ package tensor
 import (
 	"fmt"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // A UnaryOp is an elementwise function.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Sums of integers are int64, functions of them float32.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // anyView is viewStep with the views that it lacks.

@@ -10,8 +10,8 @@ import (
 	"drun/engine/run"
 	"drun/history"
 	"drun/internal/terminal"
-	"drun/verify"
-	"drun/views"
+	"drun/runs/replay"
+	"drun/runs/report"
 )
 
 func newAt() *cobra.Command {
@@ -41,7 +41,7 @@ STEP is a step of checkpoint.save, even one that was not saved, or else a step o
 				}
 			}
 			return again.with(cmd, args[0], func(o run.Options, db *history.DB, id int64) error {
-				p, err := verify.At(o, db, homeOf(cmd), id, step, metric, again.params, tell(cmd))
+				p, err := replay.At(o, db, homeOf(cmd), id, step, metric, again.params, tell(cmd))
 				if err != nil {
 					return err
 				}
@@ -59,15 +59,15 @@ STEP is a step of checkpoint.save, even one that was not saved, or else a step o
 }
 
 // tellAt exports the state, and says what it is.
-func tellAt(cmd *cobra.Command, p *verify.Point, rank int, file string) error {
+func tellAt(cmd *cobra.Command, p *replay.Point, rank int, file string) error {
 	result := struct {
-		*verify.Point
+		*replay.Point
 		File    *string  `json:"file"`
 		Bytes   int64    `json:"bytes"`
 		LeftOut []string `json:"left_out"`
 	}{Point: p, LeftOut: []string{}}
 	if file != "" {
-		k := views.Kept{Step: p.Step, Run: history.Summary{Name: p.Run}, Info: p.Info}
+		k := report.Kept{Step: p.Step, Run: history.Summary{Name: p.Run}, Info: p.Info}
 		var err error
 		if result.Bytes, result.LeftOut, err = writeTensors(cmd, p.Store, k, rank, file); err != nil {
 			return err

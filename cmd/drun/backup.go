@@ -10,12 +10,12 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"drun/backup"
 	"drun/checkpoints"
 	"drun/engine/record"
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/runs/backup"
 )
 
 func newBackup() *cobra.Command {

@@ -18,10 +18,10 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"drun/element"
 	"drun/engine/run"
 	"drun/internal/exit"
 	"drun/internal/scratch"
+	"drun/kernel/element"
 )
 
 //go:embed bench.star

@@ -14,7 +14,6 @@ import (
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
-	"drun/check"
 	"drun/engine/recipe"
 	"drun/internal/exit"
 	"drun/internal/terminal"
@@ -22,6 +21,7 @@ import (
 	"drun/starlib/lang"
 	"drun/starlib/testing"
 	"drun/starlib/universe"
+	"drun/tools/check"
 )
 
 func newCheck() *cobra.Command {

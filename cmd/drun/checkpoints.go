@@ -17,7 +17,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
-	"drun/views"
+	"drun/runs/report"
 )
 
 func newCheckpoints() *cobra.Command {
@@ -28,7 +28,7 @@ func newCheckpoints() *cobra.Command {
 RUN is an id, a name, or last; STEP a step's number, last or best.`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withCheckpoints(cmd, args[:1], true, func(_ *history.DB, _ *checkpoints.Store, list []views.Kept) error {
+			return withCheckpoints(cmd, args[:1], true, func(_ *history.DB, _ *checkpoints.Store, list []report.Kept) error {
 				return printCheckpoints(cmd, list)
 			})
 		},
@@ -45,7 +45,7 @@ func newVerify() *cobra.Command {
 Names the chunks that are damaged and the tensors that they belong to; the exit code is then 7.`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withCheckpoints(cmd, args, true, func(_ *history.DB, store *checkpoints.Store, list []views.Kept) error {
+			return withCheckpoints(cmd, args, true, func(_ *history.DB, store *checkpoints.Store, list []report.Kept) error {
 				return verifyStored(cmd, store, list)
 			})
 		},
@@ -66,7 +66,7 @@ A checkpoint stays if a run that goes on was resumed from it.`,
 					return usage("drun checkpoints rm RUN@STEP removes one checkpoint, rm --all RUN all of the run", "rm %s: say which checkpoints", arg)
 				}
 			}
-			return withCheckpoints(cmd, args, false, func(db *history.DB, store *checkpoints.Store, list []views.Kept) error {
+			return withCheckpoints(cmd, args, false, func(db *history.DB, store *checkpoints.Store, list []report.Kept) error {
 				return removeCheckpoints(cmd, db, store, list)
 			})
 		},
@@ -76,7 +76,7 @@ A checkpoint stays if a run that goes on was resumed from it.`,
 }
 
 // withCheckpoints finds the checkpoints that RUN or RUN@STEP name.
-func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*history.DB, *checkpoints.Store, []views.Kept) error) error {
+func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*history.DB, *checkpoints.Store, []report.Kept) error) error {
 	open, openStore := history.OpenReadOnly, checkpoints.OpenReadOnly
 	db, err := open(homeOf(cmd))
 	if err == nil && !readOnly { // there is a history to write to
@@ -98,14 +98,14 @@ func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*
 	if store != nil {
 		defer store.Close()
 	}
-	list := []views.Kept{}
+	list := []report.Kept{}
 	for _, ref := range refs {
-		found, err := views.Checkpoints(db, store, ref)
+		found, err := report.Checkpoints(db, store, ref)
 		if err != nil {
 			return err
 		}
 		for _, k := range found {
-			if !slices.ContainsFunc(list, func(l views.Kept) bool { return l.Run.ID == k.Run.ID && l.Step == k.Step }) {
+			if !slices.ContainsFunc(list, func(l report.Kept) bool { return l.Run.ID == k.Run.ID && l.Step == k.Step }) {
 				list = append(list, k)
 			}
 		}
@@ -113,7 +113,7 @@ func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*
 	return fn(db, store, list)
 }
 
-func printCheckpoints(cmd *cobra.Command, list []views.Kept) error {
+func printCheckpoints(cmd *cobra.Command, list []report.Kept) error {
 	out := cmd.OutOrStdout()
 	tellMissing(cmd, list)
 	if wantsJSON(cmd) {
@@ -142,7 +142,7 @@ func printCheckpoints(cmd *cobra.Command, list []views.Kept) error {
 }
 
 // tellMissing says which checkpoints the history alone has, and what to do.
-func tellMissing(cmd *cobra.Command, list []views.Kept) {
+func tellMissing(cmd *cobra.Command, list []report.Kept) {
 	for _, k := range list {
 		if k.Missing {
 			err := record.MissingError(homeOf(cmd), k.Run.Name, k.Step)
@@ -155,7 +155,7 @@ func tellMissing(cmd *cobra.Command, list []views.Kept) {
 // mostFaults bounds how many damaged tensors of a checkpoint are named.
 const mostFaults = 20
 
-func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []views.Kept) error {
+func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []report.Kept) error {
 	out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	details := out
 	if wantsJSON(cmd) {
@@ -166,7 +166,7 @@ func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []views.Kep
 			return err
 		}
 	}
-	bad, read, hint := 0, []views.Kept{}, ""
+	bad, read, hint := 0, []report.Kept{}, ""
 	for _, k := range list {
 		good, verdict := true, "whole, "+humanize.IBytes(uint64(k.Bytes))
 		var faults []checkpoints.Fault
@@ -243,7 +243,7 @@ func counted(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.Store, list []views.Kept) error {
+func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.Store, list []report.Kept) error {
 	gone := map[int64][]int64{}
 	var infos []checkpoints.Info
 	for _, k := range list {
@@ -266,7 +266,7 @@ func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.St
 		}
 	}
 	var problem error
-	removed := []views.Kept{}
+	removed := []report.Kept{}
 	for _, k := range list {
 		if !k.Missing && slices.ContainsFunc(held, k.Info.Same) {
 			problem = usage("wait for its end, or stop it", "%s stays: %s", k, holder(db, k))
@@ -293,7 +293,7 @@ func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.St
 }
 
 // holder says who holds a checkpoint.
-func holder(db *history.DB, k views.Kept) string {
+func holder(db *history.DB, k report.Kept) string {
 	list, err := db.List(0)
 	if err == nil {
 		for _, r := range list {

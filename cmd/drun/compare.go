@@ -13,7 +13,7 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/terminal"
-	"drun/views"
+	"drun/runs/report"
 )
 
 func newCompare() *cobra.Command {
@@ -30,7 +30,7 @@ recipes differ. A RUN is an id, a name, or last.`,
 		Args: arguments(2, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withRuns(cmd, args, func(db *history.DB, ids []int64) error {
-				c, err := views.Compare(db, ids)
+				c, err := report.Compare(db, ids)
 				if err != nil {
 					return err
 				}

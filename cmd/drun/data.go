@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -18,11 +17,8 @@ import (
 	"drun/starlib/data"
 )
 
-// limitVariable has the bytes that the process which reads a file for drun data may take.
-const limitVariable = "DRUN_DATA_LIMIT"
-
 func newData() *cobra.Command {
-	memory := uint64(16 << 30)
+	memory, apart := uint64(16<<30), false
 	cmd := &cobra.Command{
 		Use:   "data FILE",
 		Short: "Print what a file of data holds",
@@ -34,13 +30,12 @@ with gzip or zstd. The whole file is read, so a damaged file is an error that sa
   drun data weights.safetensors --json`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			limit, err := strconv.ParseUint(os.Getenv(limitVariable), 10, 64)
-			if limited := err == nil; data.HasColumns(args[0]) && !limited {
-				return describeApart(cmd, args[0], memory)
-			} else if limited {
-				if err := syscall.Setrlimit(syscall.RLIMIT_DATA, &syscall.Rlimit{Cur: limit, Max: limit}); err != nil {
+			if apart {
+				if err := syscall.Setrlimit(syscall.RLIMIT_DATA, &syscall.Rlimit{Cur: memory, Max: memory}); err != nil {
 					return err
 				}
+			} else if data.HasColumns(args[0]) {
+				return describeApart(cmd, args[0], memory)
 			}
 			d, err := data.Describe(args[0])
 			if err != nil {
@@ -53,21 +48,22 @@ with gzip or zstd. The whole file is read, so a damaged file is an error that sa
 		},
 	}
 	cmd.Flags().Uint64Var(&memory, "memory", memory, "bytes of memory that it takes at most to read Parquet or Arrow")
+	cmd.Flags().BoolVar(&apart, "apart", apart, "this is the process that reads it, with no more memory than that")
 	_ = cmd.Flags().MarkHidden("memory")
+	_ = cmd.Flags().MarkHidden("apart")
 	return cmd
 }
 
 // describeApart describes a file in a process of its own, which may take so many bytes: the libraries that read Parquet and
 // Arrow take as much as a damaged file asks for, and then they end the process.
 func describeApart(cmd *cobra.Command, file string, memory uint64) error {
-	args := []string{"data", "--", file}
+	args := []string{"data", "--apart", fmt.Sprintf("--memory=%d", memory)}
 	if wantsJSON(cmd) {
-		args = []string{"data", "--json", "--", file}
+		args = append(args, "--json")
 	}
 	var stderr bytes.Buffer
-	child := exec.CommandContext(cmd.Context(), "/proc/self/exe", args...)
+	child := exec.CommandContext(cmd.Context(), "/proc/self/exe", append(args, "--", file)...)
 	child.Args[0] = os.Args[0]
-	child.Env = append(os.Environ(), fmt.Sprintf("%s=%d", limitVariable, memory))
 	child.Stdout, child.Stderr = cmd.OutOrStdout(), &stderr
 	err := child.Run()
 	var ended *exec.ExitError

@@ -13,8 +13,8 @@ import (
 	"drun/engine/run"
 	"drun/history"
 	"drun/internal/terminal"
-	"drun/verify"
-	"drun/views"
+	"drun/runs/replay"
+	"drun/runs/report"
 )
 
 func newDiff() *cobra.Command {
@@ -36,7 +36,7 @@ differs is named with its line and rank. A RUN is an id, a name, or last.`,
 				if err != nil {
 					return err
 				}
-				d, err := verify.Diff(o, db, homeOf(cmd), a, b, trace, again.params)
+				d, err := replay.Diff(o, db, homeOf(cmd), a, b, trace, again.params)
 				if d == nil {
 					return err
 				}
@@ -44,7 +44,7 @@ differs is named with its line and rank. A RUN is an id, a name, or last.`,
 					return errors.Join(printJSON(cmd.OutOrStdout(), d), err)
 				}
 				untraced := err
-				source, err := views.SourceDiff(db, a, b)
+				source, err := report.SourceDiff(db, a, b)
 				if err != nil {
 					return err
 				}
@@ -60,7 +60,7 @@ differs is named with its line and rank. A RUN is an id, a name, or last.`,
 	return cmd
 }
 
-func printDifferences(out io.Writer, d *verify.Differences, source string, traced bool) error {
+func printDifferences(out io.Writer, d *replay.Differences, source string, traced bool) error {
 	if len(d.Inputs) == 0 {
 		fmt.Fprintln(out, "what went in is the same")
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
-	"drun/exchange"
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/runs/exchange"
 )
 
 func newExportRuns() *cobra.Command {

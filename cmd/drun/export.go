@@ -17,9 +17,9 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/runs/report"
 	"drun/starlib/checkpoint"
 	"drun/starlib/data"
-	"drun/views"
 )
 
 func newExport() *cobra.Command {
@@ -39,7 +39,7 @@ and a line says what. Tensors that differ between the ranks need --rank.`,
 			if err := newFile(args[1]); err != nil {
 				return err
 			}
-			return withCheckpoints(cmd, args[:1], true, func(_ *history.DB, store *checkpoints.Store, list []views.Kept) error {
+			return withCheckpoints(cmd, args[:1], true, func(_ *history.DB, store *checkpoints.Store, list []report.Kept) error {
 				return export(cmd, store, list[0], rank, args[1])
 			})
 		},
@@ -62,7 +62,7 @@ func newFile(path string) error {
 	return nil
 }
 
-func export(cmd *cobra.Command, store *checkpoints.Store, k views.Kept, rank int, path string) error {
+func export(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank int, path string) error {
 	if err := k.Gone(homeOf(cmd)); err != nil {
 		return err
 	}
@@ -78,8 +78,8 @@ func export(cmd *cobra.Command, store *checkpoints.Store, k views.Kept, rank int
 }
 
 // writeTensors writes those of a checkpoint into a file, and says what it leaves out.
-func writeTensors(cmd *cobra.Command, store *checkpoints.Store, k views.Kept, rank int, path string) (size int64, left []string, err error) {
-	tensors, err := views.Tensors(store, k, rank, cmd.Flags().Changed("rank"))
+func writeTensors(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank int, path string) (size int64, left []string, err error) {
+	tensors, err := report.Tensors(store, k, rank, cmd.Flags().Changed("rank"))
 	if err != nil {
 		return 0, nil, err
 	}

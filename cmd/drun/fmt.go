@@ -13,10 +13,10 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 	"github.com/spf13/cobra"
 
-	"drun/format"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/starlib/lang"
+	"drun/tools/format"
 )
 
 const maxRecipe = 16 << 20 // bytes; what is larger than a recipe may be has an error of its own

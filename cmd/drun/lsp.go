@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/internal/exit"
-	"drun/lsp"
+	"drun/tools/lsp"
 )
 
 func newLSP() *cobra.Command {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"drun/internal/exit"
-	"drun/repl"
+	"drun/tools/repl"
 )
 
 func newRepl() *cobra.Command {

@@ -15,7 +15,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
-	"drun/verify"
+	"drun/runs/replay"
 )
 
 func newReplay() *cobra.Command {
@@ -33,7 +33,7 @@ RUN is an id, a name, or last. If the run did not finish successfully, what it r
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return again.with(cmd, args[0], func(o run.Options, db *history.DB, id int64) error {
-				r, err := verify.Replay(o, db, homeOf(cmd), id, again.params, tell(cmd))
+				r, err := replay.Replay(o, db, homeOf(cmd), id, again.params, tell(cmd))
 				if err != nil {
 					return err
 				}
@@ -64,10 +64,10 @@ RUN is an id, a name, or last. If the run did not finish successfully, what it r
 }
 
 // difference is the first point in which two runs differ, in words. a and b name the runs.
-func difference(d *verify.Divergence, a, b string) string {
+func difference(d *replay.Divergence, a, b string) string {
 	what := fmt.Sprintf("%s at step %d", d.Metric, d.Step)
 	switch {
-	case d.Metric == verify.Parameters:
+	case d.Metric == replay.Parameters:
 		what = fmt.Sprintf("the parameters after %d updates", d.Step)
 	case d.Artifact != "":
 		what = fmt.Sprintf("the artifact %s (%s)", d.Artifact, d.Kind) + atStep(d.Step >= 0, d.Step)

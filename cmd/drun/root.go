@@ -18,7 +18,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
-	"drun/views"
+	"drun/runs/report"
 )
 
 // newRoot builds the whole command line.
@@ -54,11 +54,11 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	return report(stderr, root.ExecuteContext(ctx))
+	return reportError(stderr, root.ExecuteContext(ctx))
 }
 
-// report prints an error with its hint and returns its exit code.
-func report(stderr io.Writer, err error) int {
+// reportError prints an error with its hint and returns its exit code.
+func reportError(stderr io.Writer, err error) int {
 	if err == nil {
 		return int(exit.Done)
 	}
@@ -147,7 +147,7 @@ func printJSON(out io.Writer, v any) error {
 }
 
 // encodeJSON writes a value, on one line where indent is empty.
-func encodeJSON(out io.Writer, v any, indent string) error { return views.JSON(out, v, indent) }
+func encodeJSON(out io.Writer, v any, indent string) error { return report.JSON(out, v, indent) }
 
 // withRun opens the history and finds the run that the first argument names.
 func withRun(cmd *cobra.Command, ref string, fn func(db *history.DB, id int64) error) error {

@@ -69,7 +69,7 @@ func newRun() *cobra.Command {
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if recipe := cmd.Flags().Arg(0); recipe != "" {
 			if err := describe(cmd, recipe); err != nil {
-				exitHelp(report(cmd.ErrOrStderr(), err))
+				exitHelp(reportError(cmd.ErrOrStderr(), err))
 			}
 			return
 		}

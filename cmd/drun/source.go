@@ -9,7 +9,7 @@ import (
 
 	"drun/history"
 	"drun/internal/terminal"
-	"drun/views"
+	"drun/runs/report"
 )
 
 func newSource() *cobra.Command {
@@ -36,7 +36,7 @@ a terminal is shown control characters as \x1b. --diff RUN prints the lines in w
 				if len(ids) == 1 {
 					return printSources(cmd, db, ids[0], args[1:])
 				}
-				text, err := views.SourceDiff(db, ids[0], ids[1])
+				text, err := report.SourceDiff(db, ids[0], ids[1])
 				if err != nil {
 					return err
 				}
@@ -77,7 +77,7 @@ func printSources(cmd *cobra.Command, db *history.DB, id int64, names []string) 
 	}
 	out := cmd.OutOrStdout()
 	if wantsJSON(cmd) {
-		return printJSON(out, views.Files(list))
+		return printJSON(out, report.Files(list))
 	}
 	for i, s := range list {
 		if len(list) > 1 {

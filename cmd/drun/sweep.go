@@ -18,7 +18,7 @@ import (
 	"drun/internal/elapsed"
 	"drun/internal/exit"
 	"drun/internal/terminal"
-	"drun/sweep"
+	"drun/runs/sweep"
 )
 
 func newSweep() *cobra.Command {

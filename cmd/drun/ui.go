@@ -18,7 +18,7 @@ import (
 
 	"drun/internal/exit"
 	"drun/internal/terminal"
-	"drun/ui"
+	"drun/runs/ui"
 )
 
 func newUI() *cobra.Command {

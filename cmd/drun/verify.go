@@ -11,7 +11,7 @@ import (
 	"drun/engine/run"
 	"drun/internal/exit"
 	"drun/internal/terminal"
-	"drun/verify"
+	"drun/runs/replay"
 )
 
 func newVerifyResume() *cobra.Command {
@@ -40,7 +40,7 @@ A difference is named, and ends with exit code 1.`,
 			}
 			defer stop()
 			o.Recipe, o.Stdout, o.Stderr, o.Terminal = args[0], io.Discard, io.Discard, false
-			r, err := verify.Resume(o, kills, rand.New(rand.NewPCG(rand.Uint64(), 0)), func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "verify-resume: %s\n", text) })
+			r, err := replay.Resume(o, kills, rand.New(rand.NewPCG(rand.Uint64(), 0)), func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "verify-resume: %s\n", text) })
 			if err != nil {
 				return err
 			}
@@ -52,7 +52,7 @@ A difference is named, and ends with exit code 1.`,
 				_, err = fmt.Fprintf(out, "the same bits after %s: %s, %s of the last checkpoint\n", counted(r.Kills, "kill"), counted(r.Points, "metric point"), humanize.Bytes(uint64(r.Bytes)))
 			default:
 				_, err = fmt.Fprintf(out, "different after %s: %s\n", counted(r.Kills, "kill"), terminal.Escape(r.First))
-				fmt.Fprintf(cmd.ErrOrStderr(), "  hint: %s\n", verify.Forgotten)
+				fmt.Fprintf(cmd.ErrOrStderr(), "  hint: %s\n", replay.Forgotten)
 			}
 			if err == nil && !r.Same {
 				err = exitStatus(exit.Recipe)

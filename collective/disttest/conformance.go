@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Conformance is what every backend must pass: every operation, element type,

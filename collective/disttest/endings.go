@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // endings aborts and closes in all orders, and at the same time as calls and

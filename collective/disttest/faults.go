@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/element"
-	"drun/internal/crowd"
+	"drun/internal/testlimit"
+	"drun/kernel/element"
 )
 
 // Bound is how soon a wait must end after an abort: a second, where nobody else computes.
-func Bound() time.Duration { return crowd.Time(time.Second) }
+func Bound() time.Duration { return testlimit.Time(time.Second) }
 
 // faults lets ranks stay away, give up and disagree.
 func faults(t test, factory Factory) {

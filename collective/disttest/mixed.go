@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // A plan is a random sequence of calls in random groups, which every rank works

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // A trial is a collective with random data, which every rank can work out

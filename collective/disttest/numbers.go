@@ -8,7 +8,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // A sum is a reduction of one element from each of three ranks, with its result written down.

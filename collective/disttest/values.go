@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // random fills n elements. Floats have fractions, so that sums depend on

@@ -12,7 +12,7 @@ import (
 	"drun/collective"
 	"drun/collective/calls"
 	"drun/collective/shm"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Comm is a rank's end of a group whose ranks are on several nodes.

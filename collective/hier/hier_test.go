@@ -14,8 +14,8 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/collective/shm"
-	"drun/element"
 	"drun/engine/rendezvous"
+	"drun/kernel/element"
 )
 
 // neighbours connects nodes that are all on this machine, through memory of their own.

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // What goes between the nodes in a group's collectives, each with a tag of its own.

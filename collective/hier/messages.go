@@ -10,7 +10,7 @@ import (
 	"drun/collective"
 	"drun/collective/calls"
 	"drun/collective/messages"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // A packet is a message between two ranks of the world, or the head of one: what does not

@@ -7,7 +7,7 @@ import (
 	"drun/collective/reduction"
 	"drun/collective/sharedmem"
 	"drun/collective/shm"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // pipeline is a large all_reduce, reduce, reduce_scatter or broadcast.

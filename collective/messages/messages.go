@@ -9,7 +9,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/calls"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Header is what a receive must know of a message.

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 
 	"drun/collective"
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // Combine makes out of the ranks' contributions, in their order, each as long

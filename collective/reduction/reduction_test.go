@@ -6,7 +6,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // The number of ranks is no element: an average over more ranks than int8 and uint8 count to has

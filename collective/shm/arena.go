@@ -8,7 +8,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // arena is memory of this rank that the others have mapped too, so that

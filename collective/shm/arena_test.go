@@ -7,7 +7,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // The arena gives the same bits as other memory, also where only some ranks

@@ -10,7 +10,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 func TestMain(m *testing.M) {

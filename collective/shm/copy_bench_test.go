@@ -9,7 +9,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // moving is one rank of BenchmarkMoving: kind, bytes of the larger of its buffers,

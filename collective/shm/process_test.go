@@ -13,7 +13,7 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/collective/shm"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // endless reduces until it fails.

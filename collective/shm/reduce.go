@@ -3,8 +3,8 @@ package shm
 import (
 	"unsafe"
 
-	"drun/element"
 	"drun/kernel"
+	"drun/kernel/element"
 )
 
 // few is how many elements are added here: for so few the way into C takes

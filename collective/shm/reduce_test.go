@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // A few elements are added in Go, many by the kernel: both give the same bits.

@@ -8,9 +8,9 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
 	"drun/engine/board"
 	"drun/internal/exit"
+	"drun/kernel/element"
 )
 
 func TestObserverSeesEveryRank(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
 	"drun/engine/board"
+	"drun/kernel/element"
 )
 
 // failing is a backend whose calls fail.

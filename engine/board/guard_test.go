@@ -12,9 +12,9 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
 	"drun/engine/board"
 	"drun/internal/exit"
+	"drun/kernel/element"
 )
 
 // plain hides what a Comm can do beyond the required, as a backend of which

@@ -5,7 +5,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // window is a group's part of the board.

@@ -8,8 +8,8 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
 	"drun/engine/board"
+	"drun/kernel/element"
 )
 
 func TestSnapshotOfAMismatch(t *testing.T) {

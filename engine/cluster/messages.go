@@ -8,7 +8,7 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/rendezvous"
-	"drun/engine/states"
+	"drun/engine/transfer"
 	"drun/history/records"
 	"drun/internal/exit"
 )
@@ -105,8 +105,8 @@ type ToNode struct {
 	Show    *Show            `cbor:",omitempty"` // a mirror is wanted
 	Mirror  *Mirror          `cbor:",omitempty"`
 	End     *End             `cbor:",omitempty"`
-	Want    *states.Want     `cbor:",omitempty"` // of what the node's ranks have handed over
-	Got     *states.Got      `cbor:",omitempty"`
+	Want    *transfer.Want   `cbor:",omitempty"` // of what the node's ranks have handed over
+	Got     *transfer.Got    `cbor:",omitempty"`
 	Forget  uint64           `cbor:",omitempty"` // the state of that number, which ranks have handed over
 }
 
@@ -115,7 +115,7 @@ func (m *ToNode) size() int { return sizeOf(m.Got) }
 
 func (m *ToCoordinator) size() int { return sizeOf(m.Got) }
 
-func sizeOf(g *states.Got) int {
+func sizeOf(g *transfer.Got) int {
 	if g == nil {
 		return 1
 	}
@@ -165,8 +165,8 @@ type ToCoordinator struct {
 	Look    *Look           `cbor:",omitempty"`
 	Mirror  *Mirror         `cbor:",omitempty"`
 	Usage   *records.Usage  `cbor:",omitempty"` // of that rank
-	Want    *states.Want    `cbor:",omitempty"` // of a state that ranks restore
-	Got     *states.Got     `cbor:",omitempty"`
+	Want    *transfer.Want  `cbor:",omitempty"` // of a state that ranks restore
+	Got     *transfer.Got   `cbor:",omitempty"`
 }
 
 // Look says that ranks wait: a round is wanted, in which all nodes show their

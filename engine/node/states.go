@@ -6,7 +6,7 @@ import (
 
 	"drun/engine"
 	"drun/engine/cluster"
-	"drun/engine/states"
+	"drun/engine/transfer"
 	"drun/internal/exit"
 )
 
@@ -14,21 +14,21 @@ import (
 // it. It outlives the attempt.
 type handedOver struct {
 	link   cluster.Link[cluster.ToNode, cluster.ToCoordinator]
-	held   states.Held
-	pool   states.Regions
+	held   transfer.Held
+	pool   transfer.Regions
 	saves  map[uint64]*save
-	source *states.Source // the coordinator, which has what ranks restore
+	source *transfer.Source // the coordinator, which has what ranks restore
 }
 
 // save is a state that ranks hand over.
 type save struct {
-	region *states.Region
+	region *transfer.Region
 	open   map[int][]engine.Span // of ranks that have not
 }
 
 func newHandedOver(link cluster.Link[cluster.ToNode, cluster.ToCoordinator]) *handedOver {
 	return &handedOver{link: link, saves: map[uint64]*save{},
-		source: states.NewSource("the coordinator", func(w *states.Want) { link.Send(&cluster.ToCoordinator{Want: w}) })}
+		source: transfer.NewSource("the coordinator", func(w *transfer.Want) { link.Send(&cluster.ToCoordinator{Want: w}) })}
 }
 
 // ask gives a rank memory of this node to write to.
@@ -94,11 +94,11 @@ func (h *handedOver) close() {
 
 // restored is a state that ranks of this node restore from memory that they share: each part of it comes over the link once.
 type restored struct {
-	region  *states.Region
+	region  *transfer.Region
 	readers int // ranks that have not opened it yet
 
 	mu sync.Mutex
-	at map[states.Range]int64 // where it has what of the coordinator's
+	at map[transfer.Range]int64 // where it has what of the coordinator's
 }
 
 // restore has a rank's part come, and passes it on to the rank.
@@ -116,7 +116,7 @@ func (n *node) restore(p *process, state *engine.Restored) {
 			return
 		}
 		region.Used = 0 // nothing in it is this state's yet
-		r = &restored{region: region, at: map[states.Range]int64{}}
+		r = &restored{region: region, at: map[transfer.Range]int64{}}
 		n.restores[state.State] = r
 	}
 	if before := n.reading[p.rank]; before != nil {
@@ -133,7 +133,7 @@ func (n *node) restore(p *process, state *engine.Restored) {
 }
 
 // fetch gets a rank's part of a state, as far as no other rank has, and says where it is.
-func (r *restored) fetch(state *engine.Restored, source *states.Source) error {
+func (r *restored) fetch(state *engine.Restored, source *transfer.Source) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	const align = 64
@@ -142,7 +142,7 @@ func (r *restored) fetch(state *engine.Restored, source *states.Source) error {
 		if e.Bytes == 0 {
 			continue
 		}
-		of := states.Range{Offset: e.Offset, Bytes: e.Bytes}
+		of := transfer.Range{Offset: e.Offset, Bytes: e.Bytes}
 		at, there := r.at[of]
 		if !there {
 			at = (r.region.Used + align - 1) / align * align

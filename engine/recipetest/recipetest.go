@@ -32,7 +32,7 @@ import (
 
 	"drun/engine/run"
 	"drun/engine/worker"
-	"drun/internal/crowd"
+	"drun/internal/testlimit"
 	"drun/starlib/lang/chunk"
 )
 
@@ -152,7 +152,7 @@ func runCell(t *testing.T, dir, home string, c chunk.Chunk, s setting, backend s
 	if backend != "shm" {
 		limit += startsAtMost
 	}
-	if limit = crowd.Time(limit); took > limit {
+	if limit = testlimit.Time(limit); took > limit {
 		t.Errorf("it took %s, want at most %s", took, limit)
 	}
 	if s.prints != "" && !strings.Contains(out.String(), s.prints) {

@@ -11,7 +11,7 @@ import (
 
 	"drun/checkpoints"
 	"drun/engine"
-	"drun/engine/states"
+	"drun/engine/transfer"
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/exit"
@@ -32,8 +32,8 @@ type snapshot struct {
 	step   int64
 	points int64 // of the run before it
 	parts  map[int]*engine.Part
-	region *states.Region // the parts' data
-	number uint64         // of the state, for nodes that ask for it
+	region *transfer.Region // the parts' data
+	number uint64           // of the state, for nodes that ask for it
 }
 
 // part gives a rank's part.
@@ -234,7 +234,7 @@ func (r *Record) Unsaved() error {
 func (s *saved) fail(err error, attempt int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if errors.As(err, new(*states.GoneError)) {
+	if errors.As(err, new(*transfer.GoneError)) {
 		s.lost, s.lostIn = exit.WithCode(err, exit.RankLost), attempt
 	} else if s.failed == nil {
 		s.failed = err

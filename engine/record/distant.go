@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"drun/checkpoints"
-	"drun/engine/states"
+	"drun/engine/transfer"
 )
 
 // distant is data that ranks have handed over to their node, which keeps it until the checkpoint is stored: at the same
@@ -48,7 +48,7 @@ func (s *saving) sort() {
 func (s *saving) bring(list []distant, offset, bytes int64) error {
 	for _, d := range list {
 		from, to := max(d.from, offset), min(d.to, offset+bytes)
-		if err := d.node.Copy(s.region, from, s.number, states.Range{Offset: from, Bytes: to - from}); err != nil {
+		if err := d.node.Copy(s.region, from, s.number, transfer.Range{Offset: from, Bytes: to - from}); err != nil {
 			return err
 		}
 	}
@@ -82,7 +82,7 @@ func (s *saving) bringAll() error {
 func (s *saving) chunks() (map[int64][]checkpoints.Chunk, error) {
 	type offer struct {
 		to *checkpoints.Chunk
-		r  states.Range
+		r  transfer.Range
 	}
 	all, offered := map[int64][]checkpoints.Chunk{}, map[Node][]offer{}
 	for rank := range len(s.parts) {
@@ -93,7 +93,7 @@ func (s *saving) chunks() (map[int64][]checkpoints.Chunk, error) {
 			chunks := make([]checkpoints.Chunk, (e.Bytes+checkpoints.ChunkSize-1)/checkpoints.ChunkSize)
 			for i := range chunks {
 				at := int64(i) * checkpoints.ChunkSize
-				r := states.Range{Offset: e.Offset + at, Bytes: min(checkpoints.ChunkSize, e.Bytes-at)}
+				r := transfer.Range{Offset: e.Offset + at, Bytes: min(checkpoints.ChunkSize, e.Bytes-at)}
 				list := s.overlapping(r.Offset, r.Bytes)
 				if len(list) == 1 && list[0].from <= r.Offset && r.Offset+r.Bytes <= list[0].to {
 					offered[list[0].node] = append(offered[list[0].node], offer{&chunks[i], r})
@@ -110,7 +110,7 @@ func (s *saving) chunks() (map[int64][]checkpoints.Chunk, error) {
 	failed := make(chan error, len(offered))
 	for node, offers := range offered {
 		go func() {
-			ranges := make([]states.Range, len(offers))
+			ranges := make([]transfer.Range, len(offers))
 			for i, o := range offers {
 				ranges[i] = o.r
 			}

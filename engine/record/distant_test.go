@@ -11,29 +11,29 @@ import (
 
 	"drun/checkpoints"
 	"drun/engine"
-	"drun/engine/states"
+	"drun/engine/transfer"
 	"drun/internal/exit"
 )
 
 // machine is another node's memory of a state.
 type machine struct {
-	*states.Source
-	region *states.Region
+	*transfer.Source
+	region *transfer.Region
 	chunks atomic.Int64 // that were asked for
 }
 
 func newMachine(t *testing.T, state uint64, size int64) *machine {
 	t.Helper()
-	var pool states.Regions
+	var pool transfer.Regions
 	g, err := pool.Take(size)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.Close)
-	held := &states.Held{}
+	held := &transfer.Held{}
 	held.Put(state, g)
 	m := &machine{region: g}
-	m.Source = states.NewSource("a node", func(w *states.Want) {
+	m.Source = transfer.NewSource("a node", func(w *transfer.Want) {
 		if !w.Sums {
 			m.chunks.Add(1)
 		}
@@ -75,7 +75,7 @@ func TestStatesOfOtherNodes(t *testing.T) {
 		}
 		copy(data["own 4"], data["own 3"][:2<<20]) // two chunks of different ranks, here on different nodes, are equal
 		copy(data["own 2"], shared)                // what the store has already
-		var pool states.Regions
+		var pool transfer.Regions
 		if err := s.prepare(func(rank int) bool { return rank < 2 }, &pool); err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func TestStatesOfOtherNodes(t *testing.T) {
 // The loss of a node fails the checkpoint that it had, but no later attempt; another error fails all that follow.
 func TestLostWithItsNode(t *testing.T) {
 	r := &Record{attempt: newAttempt(1, time.Time{}, 0)}
-	r.saved.fail(fmt.Errorf("checkpoint of step 3: %w", &states.GoneError{Name: "node 1", Why: errors.New("cut")}), 1)
+	r.saved.fail(fmt.Errorf("checkpoint of step 3: %w", &transfer.GoneError{Name: "node 1", Why: errors.New("cut")}), 1)
 	if err := r.Unsaved(); err == nil || exit.CodeOf(err) != exit.RankLost {
 		t.Errorf("got %v", err)
 	}

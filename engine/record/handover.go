@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"drun/engine"
-	"drun/engine/states"
+	"drun/engine/transfer"
 )
 
 // Ranks is how a save reaches the ranks.
@@ -27,9 +27,9 @@ type Ranks struct {
 
 // Node has the states of its ranks, until they are stored.
 type Node interface {
-	Sums(state uint64, ranges []states.Range) ([][32]byte, error)
-	Chunk(state uint64, r states.Range, sum [32]byte) ([]byte, error)
-	Copy(to io.WriterAt, at int64, state uint64, r states.Range) error
+	Sums(state uint64, ranges []transfer.Range) ([][32]byte, error)
+	Chunk(state uint64, r transfer.Range, sum [32]byte) ([]byte, error)
+	Copy(to io.WriterAt, at int64, state uint64, r transfer.Range) error
 }
 
 // saving is a checkpoint whose parts come in: first what they consist of, of all ranks, then
@@ -44,7 +44,7 @@ type saving struct {
 	distant []distant             // data that is with the nodes
 	same    map[entry]entry       // whose data is another's
 	wholes  []*whole              // of which ranks have parts
-	region  *states.Region        // nil: no rank was asked
+	region  *transfer.Region      // nil: no rank was asked
 	points  int64                 // of the run before it
 	err     error
 	come    func()        // ends the watching for ranks that it waits for
@@ -53,7 +53,7 @@ type saving struct {
 }
 
 func newSaving() *saving {
-	return &saving{number: states.Number(), come: func() {}, forget: func() {}, parts: map[int]*engine.Part{}, asked: map[int][]engine.Span{}, nodes: map[int]Node{}, same: map[entry]entry{}, ended: make(chan struct{})}
+	return &saving{number: transfer.Number(), come: func() {}, forget: func() {}, parts: map[int]*engine.Part{}, asked: map[int][]engine.Span{}, nodes: map[int]Node{}, same: map[entry]entry{}, ended: make(chan struct{})}
 }
 
 // await watches for ranks that the save waits for.
@@ -68,8 +68,8 @@ func (s *saving) await(ranks Ranks, step int64, doing string, missing func() []i
 // entry is one of a rank's.
 type entry struct{ rank, i int }
 
-func contentOf(e engine.Entry) states.Content {
-	return states.Content{DType: e.DType, Sum: string(e.Sum), Bytes: e.Bytes}
+func contentOf(e engine.Entry) transfer.Content {
+	return transfer.Content{DType: e.DType, Sum: string(e.Sum), Bytes: e.Bytes}
 }
 
 // align keeps data of different entries in different cache lines.
@@ -86,7 +86,7 @@ func (s *saving) share(near func(rank int) bool) (size int64, err error) {
 	if err := s.findWholes(); err != nil {
 		return 0, err
 	}
-	holders := map[states.Content][]entry{}
+	holders := map[transfer.Content][]entry{}
 	var distinct [][]entry
 	for rank := range len(s.parts) {
 		part := s.parts[rank]
@@ -165,7 +165,7 @@ func (s *saving) share(near func(rank int) bool) (size int64, err error) {
 }
 
 // prepare decides what the ranks hand over, and makes room for it; what stays with other nodes takes none.
-func (s *saving) prepare(near func(rank int) bool, from *states.Regions) error {
+func (s *saving) prepare(near func(rank int) bool, from *transfer.Regions) error {
 	size, err := s.share(near)
 	if err == nil && size > 0 {
 		if s.region, err = from.Take(size); err == nil {
@@ -194,7 +194,7 @@ func (s *saving) reuse() {
 
 // hold notes what the region has, once all of it is there.
 func (s *saving) hold() {
-	s.region.Holds = map[int64]states.Content{}
+	s.region.Holds = map[int64]transfer.Content{}
 	for _, part := range s.parts {
 		for _, e := range part.Entries {
 			if part.Apart && len(e.Sum) > 0 && e.Bytes > 0 && len(s.overlapping(e.Offset, e.Bytes)) == 0 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"drun/engine"
-	"drun/engine/states"
+	"drun/engine/transfer"
 )
 
 // header is the part of a rank whose entries come apart: each word is dtype:bytes:sum.
@@ -116,7 +116,7 @@ func TestSnapshotGivesItsMemoryBack(t *testing.T) {
 		if _, err := g.WriteAt(bytes.Repeat([]byte{byte(step)}, 1<<20), 0); err != nil {
 			t.Fatal(err)
 		}
-		last := &snapshot{int64(step), 0, map[int]*engine.Part{0: {Apart: true, Entries: []engine.Entry{{Data: g.Mem[64 : 1<<20], Bytes: 1<<20 - 64, Offset: 64}}}}, g, states.Number()}
+		last := &snapshot{int64(step), 0, map[int]*engine.Part{0: {Apart: true, Entries: []engine.Entry{{Data: g.Mem[64 : 1<<20], Bytes: 1<<20 - 64, Offset: 64}}}}, g, transfer.Number()}
 		r.remember(last)
 		near := last.part(0, Near)
 		file, err := os.Open(near.File)
@@ -148,7 +148,7 @@ func TestSnapshotGivesItsMemoryBack(t *testing.T) {
 // What has not changed since the save before is not handed over again, by ranks here or elsewhere; what has changed, or
 // whose place another's data has got meanwhile, is.
 func TestUnchangedDataIsNotHandedOverAgain(t *testing.T) {
-	var pool states.Regions
+	var pool transfer.Regions
 	defer pool.Close()
 	save := func(fail bool, texts ...string) (asked int) {
 		t.Helper()

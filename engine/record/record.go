@@ -18,7 +18,7 @@ import (
 	"drun/engine/board"
 	"drun/engine/recipe"
 	"drun/engine/rendezvous"
-	"drun/engine/states"
+	"drun/engine/transfer"
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/exit"
@@ -63,7 +63,7 @@ type Record struct {
 	// Seed is the one given or, if none was, that of the run that is resumed.
 	Seed int64
 	// Held is what other nodes may ask for, of what their ranks restore.
-	Held states.Held
+	Held transfer.Held
 
 	home     string
 	atMost   time.Duration // a disk may take
@@ -89,7 +89,7 @@ type Record struct {
 	begun    int     // saves that were handed over, or are
 	saves    int     // that were handed over
 	saved    saved
-	regions  states.Regions
+	regions  transfer.Regions
 	restores *restores
 	progress history.Progress // kept last
 	loops    bool             // the recipe says how far it is; else the points of its first metric are counted

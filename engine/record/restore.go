@@ -11,7 +11,7 @@ import (
 
 	"drun/checkpoints"
 	"drun/engine"
-	"drun/engine/states"
+	"drun/engine/transfer"
 	"drun/internal/exit"
 )
 
@@ -40,8 +40,8 @@ type loaded struct {
 	readers int
 
 	mu     sync.Mutex
-	region *states.Region // with the data at the places that it has in the view; nil: no rank of this machine has asked
-	there  map[int64]bool // what is in it, by its place
+	region *transfer.Region // with the data at the places that it has in the view; nil: no rank of this machine has asked
+	there  map[int64]bool   // what is in it, by its place
 }
 
 type question struct {
@@ -194,7 +194,7 @@ func (r *Record) load(rank int, f *found) *loaded {
 			}
 		}
 		if l.view, l.err = f.store.View(f.info.Run, f.info.Ref(), ranks); l.err == nil && l.view.Size > 0 {
-			l.number = states.Number()
+			l.number = transfer.Number()
 			r.Held.PutReader(l.number, &served{r, l}, l.view.Size)
 		}
 	})
@@ -260,7 +260,7 @@ func (r *Record) part(l *loaded, rank int, way Way) (*engine.Restored, error) {
 
 // bring puts entries into memory that ranks of this machine can open, as far as they are not there. What no rank of this machine
 // asks for takes none.
-func (l *loaded) bring(part []checkpoints.Located, regions *states.Regions) (err error) {
+func (l *loaded) bring(part []checkpoints.Located, regions *transfer.Regions) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.region == nil {

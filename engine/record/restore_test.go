@@ -12,7 +12,7 @@ import (
 	"drun/checkpoints"
 	"drun/engine"
 	"drun/engine/rendezvous"
-	"drun/engine/states"
+	"drun/engine/transfer"
 	"drun/history"
 	"drun/internal/exit"
 )
@@ -110,12 +110,12 @@ func TestLoadedForSeveralRanks(t *testing.T) {
 }
 
 // fetched is what a node gets of a rank's first entry.
-func fetched(t *testing.T, held *states.Held, s *engine.Restored) []byte {
+func fetched(t *testing.T, held *transfer.Held, s *engine.Restored) []byte {
 	t.Helper()
-	var source *states.Source
-	source = states.NewSource("the coordinator", func(w *states.Want) { go func() { source.Deliver(held.Answer(w)) }() })
+	var source *transfer.Source
+	source = transfer.NewSource("the coordinator", func(w *transfer.Want) { go func() { source.Deliver(held.Answer(w)) }() })
 	to := make(memory, s.Entries[0].Bytes)
-	if err := source.Copy(to, 0, s.State, states.Range{Offset: s.Entries[0].Offset, Bytes: s.Entries[0].Bytes}); err != nil {
+	if err := source.Copy(to, 0, s.State, transfer.Range{Offset: s.Entries[0].Offset, Bytes: s.Entries[0].Bytes}); err != nil {
 		t.Fatal(err)
 	}
 	return to
@@ -148,11 +148,11 @@ func TestUnreadableForNodes(t *testing.T) {
 	answer := make(chan *engine.Restored, 1)
 	r.Restore(1, "last", Fetched, func(s *engine.Restored) { answer <- s })
 	s := <-answer
-	want := &states.Want{State: s.State, Ranges: []states.Range{{Bytes: 1 << 18}}}
+	want := &transfer.Want{State: s.State, Ranges: []transfer.Range{{Bytes: 1 << 18}}}
 	if got := r.Held.Answer(want); got.Error != "" || len(got.Data) != 1<<18 {
 		t.Fatalf("%d bytes, %s", len(got.Data), got.Error)
 	}
-	if got := r.Held.Answer(&states.Want{State: s.State, Ranges: want.Ranges, Sums: true}); got.Error == "" {
+	if got := r.Held.Answer(&transfer.Want{State: s.State, Ranges: want.Ranges, Sums: true}); got.Error == "" {
 		t.Error("the SHA-256 of what is on disk was given")
 	}
 	r.Taken(1)
@@ -169,9 +169,9 @@ func TestUnreadableForNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var source *states.Source
-	source = states.NewSource("the coordinator", func(w *states.Want) { go func() { source.Deliver(r.Held.Answer(w)) }() })
-	err = source.Copy(make(memory, 2<<20), 0, s.State, states.Range{Bytes: 2 << 20})
+	var source *transfer.Source
+	source = transfer.NewSource("the coordinator", func(w *transfer.Want) { go func() { source.Deliver(r.Held.Answer(w)) }() })
+	err = source.Copy(make(memory, 2<<20), 0, s.State, transfer.Range{Bytes: 2 << 20})
 	if err == nil || exit.CodeOf(err) != exit.Storage || !strings.Contains(err.Error(), "the coordinator: step 3 of run calm: ") || !strings.Contains(err.Error(), "is damaged") ||
 		!strings.Contains(exit.HintOf(err), "drun checkpoints verify calm") {
 		t.Errorf("got %v, exit code %d, hint %q", err, exit.CodeOf(err), exit.HintOf(err))

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"drun/engine"
-	"drun/engine/states"
+	"drun/engine/transfer"
 )
 
 // shares are ranks that save a tensor of 10 bytes in parts: each text is from-to, "" a rank without one. Those
@@ -41,7 +41,7 @@ func TestPartsBecomeAWhole(t *testing.T) {
 		{"0-10"}, {"0-4", "4-10"}, {"4-10", "0-4"}, {"/0-4", "/4-10"}, {"0-4", "/4-10"}, {"/0-8", "/8-10", "/10-10"}, {"0-0", "0-10", "10-10"}, {"/0-4", "", "4-10"},
 	} {
 		s := shares(c...)
-		var pool states.Regions
+		var pool transfer.Regions
 		if err := s.prepare(func(int) bool { return true }, &pool); err != nil {
 			t.Errorf("%q: %v", c, err)
 			continue

@@ -13,8 +13,8 @@ import (
 	"drun/checkpoints"
 	"drun/engine"
 	"drun/engine/run"
-	"drun/internal/crowd"
 	"drun/internal/exit"
+	"drun/internal/testlimit"
 )
 
 // The states of these ranks are too large to travel over the control channel: what is equal
@@ -206,14 +206,14 @@ def main():
 		}
 	}()
 	var out strings.Builder
-	r, err := run.Run(run.Options{Recipe: file, Nproc: 2, Home: filepath.Join(dir, "home"), Timeout: crowd.Time(5 * time.Second), Threads: 1, MaxRestarts: 1, Stdout: &out, Stderr: &out,
+	r, err := run.Run(run.Options{Recipe: file, Nproc: 2, Home: filepath.Join(dir, "home"), Timeout: min(testlimit.Time(5*time.Second), 15*time.Second), Threads: 1, MaxRestarts: 1, Stdout: &out, Stderr: &out,
 		OnSpawn: func(rank, pid int) {
 			if rank == 1 {
 				pids <- pid
 			}
 		}})
 	if err != nil || r.Code != 0 || r.Restarts != 1 || strings.Count(out.String(), "restored 0\n") != 2 ||
-		!regexp.MustCompile(`the checkpoint of step 1 has waited [0-9.]+ ?m?s for rank 1 to hand over its state`).MatchString(out.String()) {
+		!regexp.MustCompile(`the checkpoint of step 1 has waited \S+ for rank 1 to hand over its state`).MatchString(out.String()) {
 		t.Errorf("%v %+v\n%s", err, r, out.String())
 	}
 	if n := len(memoryFiles(t)); n != 0 {

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"drun/internal/exit"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,8 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/cluster"
-	"drun/engine/states"
+	"drun/engine/transfer"
+	"drun/internal/exit"
 )
 
 // giveUpAfter is how long a node may take to end ranks that were killed.
@@ -33,7 +33,7 @@ type peer struct {
 	shift atomic.Int64                  // from its clock to ours
 
 	conn   *cluster.Conn[cluster.ToCoordinator, cluster.ToNode] // Link to another machine
-	states *states.Source                                       // what its ranks have handed over; nil: they do so here
+	states *transfer.Source                                     // what its ranks have handed over; nil: they do so here
 	own    atomic.Pointer[[]int]                                // Ranks, for the goroutine that hears it
 	lost   bool                                                 // it is gone
 	cut    bool                                                 // because its ranks did not end, see giveUp
@@ -68,7 +68,7 @@ func (c *coordinator) addPeers() cluster.Link[cluster.ToNode, cluster.ToCoordina
 // addPeer makes a process that has joined a peer.
 func (c *coordinator) addPeer(m *cluster.Member) *peer {
 	p := &peer{Hello: m.Hello, Link: m.Link, conn: m.Link, inbox: m.Inbox, err: func() error { return m.Err }}
-	p.states = states.NewSource(p.Who(), func(w *states.Want) { p.Link.Send(&cluster.ToNode{Want: w}) })
+	p.states = transfer.NewSource(p.Who(), func(w *transfer.Want) { p.Link.Send(&cluster.ToNode{Want: w}) })
 	c.peers = append(c.peers, p)
 	return p
 }
@@ -142,7 +142,7 @@ func paths(files ...*os.File) (paths []string) {
 // coordinator's own goroutine, which alone knows how long there is one.
 func (c *coordinator) hear(p *peer) {
 	over := false
-	wants := make(chan *states.Want, mostWants)
+	wants := make(chan *transfer.Want, mostWants)
 	defer close(wants)
 	go func() { // apart, since a disk may not answer
 		for w := range wants {
@@ -159,7 +159,7 @@ func (c *coordinator) hear(p *peer) {
 			select {
 			case wants <- m.Want:
 			default:
-				p.Link.Send(&cluster.ToNode{Got: &states.Got{ID: m.Want.ID, Error: fmt.Sprintf("more than %d pieces of states were asked for at a time", mostWants)}})
+				p.Link.Send(&cluster.ToNode{Got: &transfer.Got{ID: m.Want.ID, Error: fmt.Sprintf("more than %d pieces of states were asked for at a time", mostWants)}})
 				p.Link.Wait()
 			}
 			continue

@@ -6,7 +6,7 @@ import (
 
 	"drun/engine"
 	"drun/engine/cluster"
-	"drun/engine/states"
+	"drun/engine/transfer"
 )
 
 // stalled is a disk that does not answer before it is closed.
@@ -26,7 +26,7 @@ func TestDiskThatDoesNotAnswer(t *testing.T) {
 	const asked = mostWants + 100
 	go func() {
 		for i := range asked {
-			theirs[0].Send(&cluster.ToCoordinator{Want: &states.Want{ID: uint64(1 + i), State: 7, Ranges: []states.Range{{Bytes: 16}}}})
+			theirs[0].Send(&cluster.ToCoordinator{Want: &transfer.Want{ID: uint64(1 + i), State: 7, Ranges: []transfer.Range{{Bytes: 16}}}})
 			theirs[0].Wait()
 		}
 		for i, link := range theirs {

@@ -9,8 +9,8 @@ import (
 
 	"drun/engine"
 	"drun/starlib"
+	"drun/starlib/codec"
 	"drun/starlib/lang"
-	"drun/starlib/plain"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 
@@ -97,7 +97,7 @@ func digestOfValue(v starlark.Value) uint64 {
 	case starlark.Tuple:
 		return digestOfItems(v)
 	}
-	if data, err := plain.Encode(v); err == nil {
+	if data, err := codec.Encode(v); err == nil {
 		return xxh3.Hash(data)
 	}
 	sum := xxh3.HashString(v.Type())
@@ -113,7 +113,7 @@ func digestOfValue(v starlark.Value) uint64 {
 
 // digestOfItems goes no deeper into a value that contains itself than Encode does.
 func digestOfItems(v starlark.Indexable) uint64 {
-	if data, err := plain.Encode(v); err == nil {
+	if data, err := codec.Encode(v); err == nil {
 		return xxh3.Hash(data)
 	}
 	sum := xxh3.HashString(v.Type())

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // warmUpLimit is long for a few bytes, whatever the network.

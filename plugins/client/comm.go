@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/plugins/internal/wire"
 )
 

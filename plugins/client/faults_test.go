@@ -16,10 +16,10 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
-	"drun/internal/crowd"
 	"drun/internal/exit"
 	"drun/internal/scratch"
+	"drun/internal/testlimit"
+	"drun/kernel/element"
 	"drun/plugins/host"
 
 	"golang.org/x/sys/unix"
@@ -347,7 +347,7 @@ func TestPluginLostAtAnyPoint(t *testing.T) {
 					}
 				}
 				_ = comm.Close()
-				if took := time.Since(start); took > crowd.Time(8*time.Second) {
+				if took := time.Since(start); took > testlimit.Time(8*time.Second) {
 					t.Errorf("it took %v", took)
 				}
 				if syscall.Kill(pid, 0) == nil {

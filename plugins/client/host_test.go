@@ -7,9 +7,9 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
 	"drun/engine/rendezvous"
 	"drun/internal/programs"
+	"drun/kernel/element"
 	"drun/plugins/host"
 	"drun/plugins/internal/wire"
 )

@@ -7,7 +7,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/plugins/internal/wire"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/reduction"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // The shim numbers types and operations as package element does: this does not

@@ -12,7 +12,7 @@ import (
 	"drun/collective"
 	"drun/collective/messages"
 	"drun/collective/sharedmem"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/plugins/internal/blocking"
 	"drun/plugins/internal/ordered"
 )

@@ -16,8 +16,8 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
 	"drun/engine/rendezvous"
+	"drun/kernel/element"
 	"drun/plugins/internal/enginetest"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // While a rank waits in a collective it reads the connections itself. Between collectives Gloo's thread does: a message that

@@ -12,8 +12,8 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
 	"drun/engine/rendezvous"
+	"drun/kernel/element"
 
 	"golang.org/x/sys/unix"
 )

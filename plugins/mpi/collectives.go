@@ -11,7 +11,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/reduction"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/plugins/internal/ordered"
 )
 

@@ -14,7 +14,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/plugins/internal/blocking"
 	"drun/plugins/internal/mesh"
 	"drun/plugins/internal/ordered"

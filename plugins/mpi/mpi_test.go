@@ -12,7 +12,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/plugins/client"
 	"drun/plugins/host"
 	"drun/plugins/internal/enginetest"

@@ -10,7 +10,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Each collective is NCCL's own of that name where it has one; docs/backends.md

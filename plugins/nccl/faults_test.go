@@ -10,8 +10,8 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
 	"drun/engine/rendezvous"
+	"drun/kernel/element"
 	"drun/plugins/internal/enginetest"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // onGPU prepares a test on real GPUs: how many ranks it may use, and worlds of

@@ -8,7 +8,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/plugins/internal/enginetest"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/plugins/client"
 	"drun/plugins/host"
 	"drun/plugins/internal/enginetest"

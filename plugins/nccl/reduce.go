@@ -6,7 +6,7 @@ import "C"
 import (
 	"drun/collective"
 	"drun/collective/reduction"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/plugins/internal/ordered"
 )
 

@@ -3,7 +3,7 @@ package sdk
 import (
 	"drun/collective"
 	"drun/collective/reduction"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // Reduce combines the ranks' contributions, given in the order of the ranks and

@@ -4,7 +4,7 @@ import (
 	"io"
 	"strings"
 
-	"drun/element"
+	"drun/kernel/element"
 	"drun/starlib/data"
 	"drun/tensor"
 )

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"drun/starlib"
+	"drun/starlib/codec"
 	"drun/starlib/data"
-	"drun/starlib/plain"
 	"drun/tensor"
 
 	startensor "drun/starlib/tensor"
@@ -29,7 +29,7 @@ func Import(file *starlib.File, name string) ([]Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	mark, err := plain.Encode(starlark.String(name))
+	mark, err := codec.Encode(starlark.String(name))
 	if err != nil {
 		return nil, err
 	}

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"unsafe"
 
-	"drun/element"
+	"drun/kernel/element"
 	"drun/starlib"
-	"drun/starlib/plain"
+	"drun/starlib/codec"
 	"drun/tensor"
 
 	startensor "drun/starlib/tensor"
@@ -112,14 +112,14 @@ func itemOf(name string, v starlark.Value) (Item, error) {
 		}
 		return it, nil
 	}
-	data, err := plain.Encode(v)
+	data, err := codec.Encode(v)
 	return Item{Name: name, Data: data}, err
 }
 
 // value makes the Starlark value of an item.
 func (it *Item) value(ctx *tensor.Context) (starlark.Value, error) {
 	if it.DType == "" {
-		return (&plain.Decoder{Tensors: ctx}).Decode(it.Data)
+		return (&codec.Decoder{Tensors: ctx}).Decode(it.Data)
 	}
 	dtype, err := element.Parse(it.DType)
 	if err != nil {

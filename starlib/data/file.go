@@ -13,7 +13,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"go.starlark.net/starlark"
 
-	"drun/element"
+	"drun/kernel/element"
 	"drun/starlib"
 	"drun/tensor"
 )

@@ -19,8 +19,8 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/element"
 	"drun/internal/memory"
+	"drun/kernel/element"
 	"drun/starlib"
 	"drun/starlib/data/table"
 	"drun/tensor"

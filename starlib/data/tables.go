@@ -9,7 +9,7 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/element"
+	"drun/kernel/element"
 	"drun/starlib"
 	"drun/starlib/data/table"
 	startensor "drun/starlib/tensor"

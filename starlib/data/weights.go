@@ -16,7 +16,7 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/element"
+	"drun/kernel/element"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 

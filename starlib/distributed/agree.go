@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/starlib"
 
 	"go.starlark.net/starlark"

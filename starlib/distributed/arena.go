@@ -4,7 +4,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/tensor"
 )
 

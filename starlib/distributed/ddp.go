@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/starlib"
 	"drun/starlib/nn"
 	startensor "drun/starlib/tensor"

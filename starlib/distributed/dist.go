@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/element"
 	"drun/internal/exit"
 	"drun/internal/memory"
+	"drun/kernel/element"
 	"drun/starlib"
 	"drun/tensor"
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/starlib"
 	"drun/tensor"
 

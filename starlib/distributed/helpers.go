@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/starlib"
 
 	"go.starlark.net/starlark"

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/starlib"
 	"drun/starlib/nn"
 	"drun/tensor"

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/starlib"
 	"drun/tensor"
 

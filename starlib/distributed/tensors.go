@@ -10,7 +10,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/starlib"
 	"drun/tensor"
 

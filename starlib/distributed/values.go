@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"drun/collective"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/starlib"
-	"drun/starlib/plain"
+	"drun/starlib/codec"
 
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -37,19 +37,19 @@ func (g *Group) broadcastValue(c *starlib.Call, ctx *collective.WaitLimit, v sta
 // encode gives the bytes of a value, if this rank's memory can hold both the bytes
 // and the value decoded from them.
 func (g *Group) encode(v starlark.Value) ([]byte, error) {
-	return plain.Append(nil, v, g.world.largest)
+	return codec.Append(nil, v, g.world.largest)
 }
 
 // receivable reports why this rank cannot receive so many bytes of plain values.
 func (g *Group) receivable(bytes int) error {
 	if bytes > g.world.largest {
-		return &plain.TooLargeError{Most: g.world.largest}
+		return &codec.TooLargeError{Most: g.world.largest}
 	}
 	return nil
 }
 
 func (g *Group) decode(data []byte) (starlark.Value, error) {
-	return (&plain.Decoder{Tensors: g.world.tensors, Reference: g.world.refer}).Decode(data)
+	return (&codec.Decoder{Tensors: g.world.tensors, Reference: g.world.refer}).Decode(data)
 }
 
 // broadcastBytes gives src's bytes to all ranks.
@@ -108,9 +108,9 @@ func (g *Group) scatterValues(c *starlib.Call, ctx *collective.WaitLimit, list [
 		}
 		before := len(all)
 		var err error
-		all, err = plain.Append(all, v, g.world.largest-before)
-		if errors.As(err, new(*plain.TooLargeError)) { // with those before it
-			return nil, &plain.TooLargeError{Most: g.world.largest}
+		all, err = codec.Append(all, v, g.world.largest-before)
+		if errors.As(err, new(*codec.TooLargeError)) { // with those before it
+			return nil, &codec.TooLargeError{Most: g.world.largest}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("value %d: %w", r, err)

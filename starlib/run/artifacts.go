@@ -13,7 +13,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"drun/element"
+	"drun/kernel/element"
 	"drun/starlib"
 	"drun/starlib/data"
 	startensor "drun/starlib/tensor"

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"drun/element"
+	"drun/kernel/element"
 	"drun/starlib"
 	"drun/starlib/lang"
 	"drun/starlib/starlibtest"

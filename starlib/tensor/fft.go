@@ -5,7 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/element"
+	"drun/kernel/element"
 	"drun/starlib"
 	"drun/tensor"
 )

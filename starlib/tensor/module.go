@@ -6,7 +6,7 @@ package tensor
 import (
 	"go.starlark.net/starlark"
 
-	"drun/element"
+	"drun/kernel/element"
 	"drun/starlib"
 	"drun/tensor"
 )

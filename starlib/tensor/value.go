@@ -6,7 +6,7 @@ import (
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 
-	"drun/element"
+	"drun/kernel/element"
 	"drun/starlib"
 	"drun/starlib/lang"
 	"drun/tensor"

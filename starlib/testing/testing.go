@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"drun/starlib"
-	"drun/starlib/plain"
+	"drun/starlib/codec"
 
 	"go.starlark.net/starlark"
 )
@@ -52,7 +52,7 @@ func Module(dir string) *starlib.Module {
 					}
 					got, want := c.Arg("got"), c.Arg("want")
 					for _, v := range []starlark.Value{got, want} {
-						if _, err := plain.Encode(v); err != nil { // it may be a cycle
+						if _, err := codec.Encode(v); err != nil { // it may be a cycle
 							return nil, fmt.Errorf("only numbers are close, and tensors and lists of them: %w", err)
 						}
 					}
@@ -141,8 +141,8 @@ func Module(dir string) *starlib.Module {
 
 // equal compares exactly, but for the bits of a NaN. What is not plain, or too deep to be, is equal where it prints alike.
 func equal(thread *starlark.Thread, a, b starlark.Value) bool {
-	x, errX := plain.Encode(a)
-	y, errY := plain.Encode(b)
+	x, errX := codec.Encode(a)
+	y, errY := codec.Encode(b)
 	if errX != nil || errY != nil {
 		return a.Type() == b.Type() && a.String() == b.String()
 	}

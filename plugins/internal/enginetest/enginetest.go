@@ -16,8 +16,8 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/element"
 	"drun/engine/rendezvous"
+	"drun/kernel/element"
 )
 
 // InProcess is the [disttest.Factory] of worlds in this process, each with a store

@@ -17,7 +17,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/messages"
-	"drun/element"
+	"drun/kernel/element"
 	"drun/plugins/internal/blocking"
 	"drun/plugins/internal/meet"
 )

@@ -9,7 +9,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/reduction"
-	"drun/element"
+	"drun/kernel/element"
 )
 
 // A Mover is a rank's end of a group. Counts are in bytes.

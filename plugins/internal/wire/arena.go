@@ -10,7 +10,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
-	"drun/element"
+	"drun/kernel/element"
 
 	"golang.org/x/sys/unix"
 )

@@ -1,0 +1,292 @@
+package transfer
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"drun/internal/exit"
+)
+
+// Over a link, the side that needs a state asks for it, piece by piece, and the other only answers. So the memory of both is
+// bounded, and nothing comes that was not asked for. To save, the coordinator asks a node for the SHA-256 of what its ranks have
+// handed over, and then for the chunks that nobody else has and the store has not. To restore, a node asks the coordinator for
+// what its ranks have between them, once.
+
+// Range is some bytes of a state's memory.
+type Range struct {
+	_             struct{} `cbor:",toarray"`
+	Offset, Bytes int64
+}
+
+// Want asks for the bytes of a range, or for the SHA-256 of some.
+type Want struct {
+	ID     uint64 // of the question
+	State  uint64 // its number, with the side that has it
+	Ranges []Range
+	Sums   bool `cbor:",omitempty"`
+}
+
+// Got answers it.
+type Got struct {
+	ID    uint64
+	Data  []byte    `cbor:",omitempty"`
+	Error string    `cbor:",omitempty"`
+	Code  exit.Code `cbor:",omitempty"` // of the error
+	Hint  string    `cbor:",omitempty"` // what to do about it
+}
+
+const (
+	// mostBytes bounds each range, and with it an answer: a chunk of a checkpoint.
+	mostBytes = 1 << 20
+	// mostSums bounds how much is hashed for one question.
+	mostSums = 16
+	// pieceBytes is how much of a restored state comes in one message, and pieces how many of them are under way at a time.
+	pieceBytes = 1 << 18
+	pieces     = 8
+	// silentFor is how long the other side may answer nothing at all.
+	silentFor = time.Minute
+)
+
+// Held are the states that the other side may ask for.
+type Held struct {
+	mu sync.RWMutex
+	by map[uint64]held
+}
+
+// held is a state: in memory, or where it is read when it is asked for.
+type held struct {
+	memory *Region
+	reader io.ReaderAt
+	size   int64
+}
+
+// Put makes a state's memory known by a number.
+func (h *Held) Put(state uint64, g *Region) { h.put(state, held{memory: g, size: g.Used}) }
+
+// PutReader makes a state known by a number that is read as it is asked for, also by several at a time, and of which no SHA-256
+// is given. What reading it gives is said with the error's exit code and hint.
+func (h *Held) PutReader(state uint64, from io.ReaderAt, size int64) {
+	h.put(state, held{reader: from, size: size})
+}
+
+func (h *Held) put(state uint64, is held) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.by == nil {
+		h.by = map[uint64]held{}
+	}
+	h.by[state] = is
+}
+
+// Remove makes it unknown. Then nobody reads its memory any more; a read of what is not in memory may still be under way.
+func (h *Held) Remove(state uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.by, state)
+}
+
+// Answer gives what was asked for, or says why not.
+func (h *Held) Answer(w *Want) *Got {
+	h.mu.RLock()
+	is, fits := h.by[w.State]
+	if is.reader != nil {
+		h.mu.RUnlock() // a disk may not answer
+	} else {
+		defer h.mu.RUnlock()
+	}
+	got := &Got{ID: w.ID}
+	fits = fits && len(w.Ranges) > 0 && (len(w.Ranges) == 1 || w.Sums && len(w.Ranges) <= mostSums) && !(w.Sums && is.reader != nil)
+	for _, r := range w.Ranges {
+		fits = fits && r.Offset >= 0 && r.Bytes > 0 && r.Bytes <= mostBytes && r.Offset <= is.size-r.Bytes
+	}
+	switch {
+	case !fits:
+		got.Error = fmt.Sprintf("state %d is not held, or has no such bytes", w.State)
+	case w.Sums:
+		got.Data = sums(is.memory, w.Ranges)
+	case is.reader != nil:
+		got.Data = make([]byte, w.Ranges[0].Bytes)
+		if _, err := is.reader.ReadAt(got.Data, w.Ranges[0].Offset); err != nil {
+			got.Data, got.Error, got.Code, got.Hint = nil, err.Error(), exit.CodeOf(err), exit.HintOf(err)
+		}
+	default:
+		r := w.Ranges[0]
+		got.Data = slices.Clone(is.memory.Mem[r.Offset:][:r.Bytes])
+	}
+	return got
+}
+
+// sums gives the SHA-256 of ranges, one after the other, computed on all cores.
+func sums(g *Region, ranges []Range) []byte {
+	out := make([]byte, sha256.Size*len(ranges))
+	var next atomic.Int64
+	var hashers sync.WaitGroup
+	for range min(len(ranges), runtime.GOMAXPROCS(0)) {
+		hashers.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(ranges)); i = next.Add(1) - 1 {
+				sum := sha256.Sum256(g.Mem[ranges[i].Offset:][:ranges[i].Bytes])
+				copy(out[sha256.Size*i:], sum[:])
+			}
+		})
+	}
+	hashers.Wait()
+	return out
+}
+
+// Source is the other side of a link, as one that has states.
+type Source struct {
+	name string
+	send func(*Want)
+
+	mu    sync.Mutex
+	last  uint64
+	open  map[uint64]chan *Got
+	gone  error
+	heard time.Time // when an answer came last
+}
+
+// NewSource makes one of what sends it questions; name is for messages.
+func NewSource(name string, send func(*Want)) *Source {
+	return &Source{name: name, send: send, open: map[uint64]chan *Got{}}
+}
+
+// GoneError says that the other side has ended.
+type GoneError struct {
+	Name string
+	Why  error
+}
+
+func (e *GoneError) Error() string {
+	return fmt.Sprintf("%s is gone, and with it the state that it had: %v", e.Name, e.Why)
+}
+
+// Deliver takes an answer; one to no question is dropped.
+func (s *Source) Deliver(g *Got) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard = time.Now()
+	if to := s.open[g.ID]; to != nil {
+		to <- g
+		delete(s.open, g.ID)
+	}
+}
+
+// End says that no answers come any more.
+func (s *Source) End(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone == nil {
+		s.gone = &GoneError{s.name, why}
+	}
+	for id, to := range s.open {
+		close(to)
+		delete(s.open, id)
+	}
+}
+
+// ask waits for an answer of so many bytes.
+func (s *Source) ask(w *Want, bytes int64) ([]byte, error) {
+	s.mu.Lock()
+	if s.gone != nil {
+		s.mu.Unlock()
+		return nil, s.gone
+	}
+	s.last++
+	w.ID = s.last
+	to := make(chan *Got, 1)
+	s.open[w.ID] = to
+	asked := time.Now()
+	s.mu.Unlock()
+	s.send(w)
+	for limit := silentFor; ; {
+		select {
+		case g := <-to:
+			switch {
+			case g == nil:
+				return nil, s.gone
+			case g.Error != "":
+				err := fmt.Errorf("%s: %s", s.name, g.Error)
+				if g.Code != exit.Done {
+					err = exit.WithCode(err, g.Code)
+				}
+				return nil, exit.WithHint(err, g.Hint)
+			case int64(len(g.Data)) != bytes:
+				return nil, fmt.Errorf("%s has sent %d bytes of a state where it was asked for %d", s.name, len(g.Data), bytes)
+			}
+			return g.Data, nil
+		case <-time.After(limit):
+		}
+		s.mu.Lock()
+		since := time.Since(asked)
+		if s.heard.After(asked) {
+			since = time.Since(s.heard)
+		}
+		if limit = silentFor - since; limit <= 0 {
+			delete(s.open, w.ID)
+			s.mu.Unlock()
+			return nil, fmt.Errorf("%s has not sent what it has of a state for %v", s.name, silentFor)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// Sums gives the SHA-256 of ranges.
+func (s *Source) Sums(state uint64, ranges []Range) (sums [][sha256.Size]byte, err error) {
+	for few := range slices.Chunk(ranges, mostSums) {
+		data, err := s.ask(&Want{State: state, Ranges: few, Sums: true}, int64(sha256.Size*len(few)))
+		if err != nil {
+			return nil, err
+		}
+		for sum := range slices.Chunk(data, sha256.Size) {
+			sums = append(sums, [sha256.Size]byte(sum))
+		}
+	}
+	return sums, nil
+}
+
+// Chunk gives the bytes of a range, whose SHA-256 Sums has told.
+func (s *Source) Chunk(state uint64, r Range, sum [sha256.Size]byte) ([]byte, error) {
+	data, err := s.ask(&Want{State: state, Ranges: []Range{r}}, r.Bytes)
+	if err == nil && sha256.Sum256(data) != sum {
+		return nil, fmt.Errorf("%s has offered a chunk with the SHA-256 %x and sent other bytes", s.name, sum)
+	}
+	return data, err
+}
+
+// Copy puts a range into other memory, from the offset at on.
+func (s *Source) Copy(to io.WriterAt, at int64, state uint64, r Range) error {
+	var copying sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	places := make(chan struct{}, pieces)
+	for from := int64(0); from < r.Bytes; from += pieceBytes {
+		places <- struct{}{}
+		mu.Lock()
+		stop := failed != nil
+		mu.Unlock()
+		if stop {
+			break
+		}
+		copying.Go(func() {
+			defer func() { <-places }()
+			n := min(pieceBytes, r.Bytes-from)
+			data, err := s.ask(&Want{State: state, Ranges: []Range{{Offset: r.Offset + from, Bytes: n}}}, n)
+			if err == nil {
+				_, err = to.WriteAt(data, at+from)
+			}
+			if err != nil {
+				mu.Lock()
+				failed = err
+				mu.Unlock()
+			}
+		})
+	}
+	copying.Wait()
+	return failed
+}

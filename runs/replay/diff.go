@@ -1,0 +1,283 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"drun/checkpoints"
+	"drun/engine"
+	"drun/engine/run"
+	"drun/history"
+	"drun/history/records"
+	"drun/internal/exit"
+	"drun/internal/scratch"
+)
+
+// Differences are why two runs differ.
+type Differences struct {
+	Inputs    []Input     `json:"inputs"`    // what went in that is not the same
+	First     *Divergence `json:"first"`     // nil: no metric differs, nor the parameters
+	Operation *Operation  `json:"operation"` // nil: none differs, or it was not asked for
+}
+
+// Input is something that went into two runs, with its values.
+type Input struct {
+	What string `json:"what"`
+	A    any    `json:"a"` // nil: none
+	B    any    `json:"b"`
+}
+
+// Operation is the first one of the recipe whose result is not the same in two runs.
+type Operation struct {
+	Line  string `json:"line"` // of the first run; "" where that has no more operations
+	Op    string `json:"op"`
+	Rank  int    `json:"rank"`
+	LineB string `json:"line_b"` // of the second
+	OpB   string `json:"op_b"`
+}
+
+// Diff finds why two runs differ: what went in, and the first point of a metric. With trace, both runs are repeated
+// from the nearest state that they had in common to that point, and the results of all operations are compared. Where
+// that cannot be done, the rest is given with the error.
+func Diff(o run.Options, db *history.DB, home string, a, b int64, trace bool, given []engine.Param) (*Differences, error) {
+	d := &Differences{Inputs: []Input{}}
+	c, err := db.Compare([]int64{a, b})
+	if err != nil {
+		return nil, err
+	}
+	others := false // other than data that decide the bits
+	for _, diff := range c.Differences {
+		what := diff.Name
+		switch {
+		case diff.Kind == "metric", diff.Kind == "run" && (what == "status" || what == "tags"), diff.Kind == "recipe" && what == "path":
+			continue
+		case diff.Kind == "parameter":
+			what = "params." + what
+		case diff.Kind == "run" && what == "ranks":
+			what = "world_size"
+		case diff.Kind == "data":
+			what = "data " + what
+		}
+		others = others || diff.Kind == "parameter" || diff.Kind == "run" || diff.Kind == "recipe"
+		in := Input{what, diff.Values[0], diff.Values[1]}
+		if what == "seed" || what == "world_size" {
+			in.A, in.B = json.Number(fmt.Sprint(in.A)), json.Number(fmt.Sprint(in.B))
+		}
+		d.Inputs = append(d.Inputs, in)
+	}
+	pair := [2]*past{}
+	whole := true
+	for i, id := range []int64{a, b} {
+		if pair[i], err = newPast(db, home, id, given, !trace); err != nil {
+			return nil, err
+		}
+		whole = whole && pair[i].detail.Status == history.Done
+	}
+	if d.First, err = firstDifference(db, a, b, whole); err != nil || !trace {
+		return d, err
+	}
+	if changed := append(pair[0].changed(), pair[1].changed()...); len(changed) > 0 {
+		if d.Operation = reader(pair); d.Operation != nil && !others {
+			return d, nil
+		}
+		return d, exit.WithHint(exit.Errorf(exit.Usage, "the operations cannot be traced: %s", changed[0]),
+			"without --trace what went in is compared; put the file back to trace")
+	}
+	d.Operation, err = firstOperation(o, pair, d.First)
+	return d, err
+}
+
+// firstDifference gives the first point of a metric or, if all are the same, the first update.
+func firstDifference(db *history.DB, a, b int64, whole bool) (*Divergence, error) {
+	var all [2]*series
+	var digests [2][]map[int64][records.DigestSize]byte
+	for i, id := range []int64{a, b} {
+		list, err := db.Points(id)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = newSeries(list)
+		if digests[i], err = db.Digests(id); err != nil {
+			return nil, err
+		}
+	}
+	if d := all[0].first(all[1], whole); d != nil {
+		return d, nil
+	}
+	return differentUpdate(digests[0], digests[1], 0), nil
+}
+
+// reader gives the first call that read a file of which the runs had different contents.
+func reader(pair [2]*past) *Operation {
+	of := func(p *past, path string) (found *records.DataFile, sums string) {
+		for i, f := range p.detail.DataFiles {
+			if f.Path == path {
+				sums += f.SHA256
+				found = &p.detail.DataFiles[i]
+			}
+		}
+		return found, sums
+	}
+	var first *Operation
+	for _, f := range pair[0].detail.DataFiles {
+		other, sums := of(pair[1], f.Path)
+		_, own := of(pair[0], f.Path)
+		if other == nil || sums == own || f.Position == "" {
+			continue
+		}
+		if op := (&Operation{Line: f.Position, LineB: other.Position}); first == nil || before(op.Line, first.Line) {
+			op.Op, op.OpB = pair[0].replay.Bundle.Operation(op.Line), pair[1].replay.Bundle.Operation(op.LineB)
+			first = op
+		}
+	}
+	return first
+}
+
+// before compares positions by file, line and column.
+func before(a, b string) bool {
+	if len(a) != len(b) && a[:strings.IndexByte(a+":", ':')] == b[:strings.IndexByte(b+":", ':')] {
+		return len(a) < len(b)
+	}
+	return a < b
+}
+
+// firstOperation repeats both runs and compares what they compute.
+func firstOperation(o run.Options, pair [2]*past, first *Divergence) (*Operation, error) {
+	pair[1].replay.ID, pair[1].replay.Name = pair[0].replay.ID, pair[0].replay.Name // which a recipe may use
+	until := int64(-1)
+	for _, p := range pair {
+		n, err := p.updatesAt(first)
+		if err != nil {
+			return nil, err
+		}
+		if n >= 0 {
+			until = max(until, n)
+		}
+	}
+	if until >= 0 {
+		for _, p := range pair {
+			p.replay.Target = &engine.Target{Updates: until, Quit: true}
+		}
+		if err := fromCommonState(pair, until); err != nil {
+			return nil, err
+		}
+	}
+	dir, err := scratch.Make("diff-")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Remove()
+	var failed error
+	for i, p := range pair {
+		home := fmt.Sprintf("%s/%d", dir.Path, i)
+		if p.replay.Trace, err = makeFolder(home + "-trace"); err != nil {
+			return nil, err
+		}
+		// Traced as one attempt: the last one, which did not fail.
+		n := len(p.detail.Attempts)
+		p.replay.Starts, p.detail.Attempts = max(0, n-1), p.detail.Attempts[:min(n, 1)]
+		result, err := p.run(o, home)
+		if err != nil {
+			return nil, err
+		}
+		if result.Failure != nil && p.detail.Status == history.Done && failed == nil {
+			failed = p.failed(result)
+		}
+	}
+	op, err := compareTraces(pair, min(pair[0].detail.WorldSize, pair[1].detail.WorldSize), failed == nil)
+	if op != nil || err != nil {
+		return op, err
+	}
+	return nil, failed // a rank that has come to the end may have left others behind
+}
+
+// updatesAt is how many updates had been made when the runs differed; -1: not known.
+func (p *past) updatesAt(first *Divergence) (int64, error) {
+	switch {
+	case first == nil:
+		return -1, nil
+	case first.Metric == Parameters:
+		return first.Step, nil
+	}
+	marks, err := p.db.Marks(p.detail.ID)
+	if err != nil {
+		return 0, err
+	}
+	updates := int64(-1)
+	for _, m := range marks {
+		if n, is := m.At(first.Step); is && m.Name == first.Metric {
+			updates = n
+		}
+	}
+	return updates, nil
+}
+
+// fromCommonState makes the replays go on from the newest checkpoint with which the runs were the same before a number
+// of updates.
+func fromCommonState(pair [2]*past, until int64) error {
+	if pair[0].detail.WorldSize != pair[1].detail.WorldSize || !pair[0].replay.Bundle.Names("restore") || !pair[1].replay.Bundle.Names("restore") {
+		return nil
+	}
+	store, err := checkpoints.OpenReadOnly(pair[0].replay.Home)
+	if errors.As(err, new(*checkpoints.ErrNone)) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	kept, err := store.List(pair[0].detail.UID)
+	if err != nil {
+		return err
+	}
+	marks, err := pair[0].db.Marks(pair[0].detail.ID)
+	if err != nil {
+		return err
+	}
+	steps := savedSteps(marks)
+	slices.SortFunc(steps, func(a, b saved) int { return compare(b.updates, a.updates) })
+	for _, s := range steps {
+		if s.updates >= until || !slices.ContainsFunc(kept, func(c checkpoints.Info) bool { return c.Step == s.step }) {
+			continue
+		}
+		same, err := sameState(store, pair, s.step)
+		if err != nil {
+			return err
+		}
+		if same {
+			for _, p := range pair {
+				p.replay.From, p.replay.Own = fmt.Sprintf("%d@%d", p.detail.ID, s.step), true
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// sameState tells whether two runs have the same checkpoint of a step, bit for bit.
+func sameState(store *checkpoints.Store, pair [2]*past, step int64) (bool, error) {
+	for rank := range pair[0].detail.WorldSize {
+		var parts [2][]checkpoints.Entry
+		for i, p := range pair {
+			_, part, err := store.Load(p.detail.UID, checkpoints.Step(step), rank)
+			if errors.As(err, new(*checkpoints.ErrNone)) {
+				return false, nil
+			}
+			if err != nil {
+				return false, err
+			}
+			parts[i] = part
+		}
+		same := slices.EqualFunc(parts[0], parts[1], func(a, b checkpoints.Entry) bool {
+			return a.Name == b.Name && a.DType == b.DType && slices.Equal(a.Shape, b.Shape) && bytes.Equal(a.Data, b.Data)
+		})
+		if !same {
+			return false, nil
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,280 @@
+package replay
+
+import (
+	"cmp"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"drun/engine"
+	"drun/engine/record"
+	"drun/engine/run"
+	"drun/history"
+	"drun/history/records"
+	"drun/internal/exit"
+	"drun/internal/scratch"
+)
+
+// Replayed is what Replay has found.
+type Replayed struct {
+	Same      *bool       `json:"same"`     // nil: there was nothing to compare
+	Compared  int         `json:"compared"` // points
+	Updates   int         `json:"-"`        // after which the parameters were compared
+	Artifacts int         `json:"-"`
+	First     *Divergence `json:"first"`
+}
+
+// past is a run of the history, ready to be done again.
+type past struct {
+	db     *history.DB
+	detail *history.Detail
+	replay *record.Replay
+}
+
+// newPast opens it. given are values of secret parameters, which a run that is only looked at does not need.
+func newPast(db *history.DB, home string, id int64, given []engine.Param, look bool) (*past, error) {
+	d, err := db.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	if look {
+		return &past{db, d, nil}, nil
+	}
+	r, err := record.NewReplay(db, home, d, given)
+	return &past{db, d, r}, err
+}
+
+// changed are the data files that are not what the run has read.
+func (p *past) changed() []record.DataChange {
+	return record.Changed(p.replay.Bundle, p.detail.DataDirs, p.detail.DataFiles)
+}
+
+// warn says what may keep the replay from coming to the same.
+func (p *past) warn(say func(string)) {
+	for _, c := range p.changed() {
+		say(c.String())
+	}
+	if d := p.detail; len(d.Attempts) > 1 && d.Inputs == "" && !d.Params.HasSecret() {
+		say(fmt.Sprintf("run %d %s was taken up again with another recipe, parameters or number of ranks (drun logs %s says more): the last ones are repeated", d.ID, d.Name, d.Name))
+	}
+}
+
+// options are those of a replay in another home. o has what does not decide what is computed.
+func (p *past) options(o run.Options, home string) run.Options {
+	d := p.detail
+	o.Recipe, o.Home, o.Name, o.Replay, o.Resume, o.Reuse = d.Recipe, home, "", p.replay, "", false
+	o.Nproc, o.Backend, o.Seed, o.SeedGiven, o.DataDirs = d.WorldSize, d.Backend, d.Seed, true, d.DataDirs
+	o.Deterministic = d.Deterministic != nil && *d.Deterministic
+	o.MaxRestarts = max(0, len(d.Attempts)-1)
+	for _, plugin := range d.Plugins {
+		o.Plugins = append(o.Plugins, filepath.Dir(plugin.Path))
+	}
+	return o
+}
+
+// run does it again. How it ended is to be judged by the caller, unless it was interrupted.
+func (p *past) run(o run.Options, home string) (*run.Result, error) {
+	if d := p.detail; d.Orphaned != nil && p.replay.From == "" {
+		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %d %s cannot be repeated from where it began: it was resumed from step %d of a run that has been removed", d.ID, d.Name, *d.Orphaned),
+			"what it recorded and saved itself is still there")
+	}
+	r, err := run.Run(p.options(o, home))
+	if err != nil {
+		return nil, fmt.Errorf("the replay of run %s: %w", p.detail.Name, err)
+	}
+	if r.Code == exit.Interrupted {
+		return nil, exit.Errorf(exit.Interrupted, "the replay of run %s was interrupted", p.detail.Name)
+	}
+	return r, nil
+}
+
+// repeat is run, and opens what the replay has recorded: its history, its number there and its digests. whole: that it fails is
+// an error.
+func (p *past) repeat(o run.Options, home string, whole bool) (again *history.DB, id int64, digests []map[int64][records.DigestSize]byte, err error) {
+	result, err := p.run(o, home)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	if whole && result.Failure != nil {
+		return nil, 0, nil, p.failed(result)
+	}
+	if again, err = history.OpenReadOnly(home); err != nil {
+		return nil, 0, nil, err
+	}
+	if digests, err = again.Digests(result.ID); err != nil {
+		again.Close()
+		return nil, 0, nil, err
+	}
+	return again, result.ID, digests, nil
+}
+
+// failed is the error of a replay that did not end as it should.
+func (p *past) failed(r *run.Result) error {
+	return exit.WithHint(exit.WithCode(fmt.Errorf("the replay of run %s failed: %w", p.detail.Name, r.Failure.Err()), r.Code), r.Failure.Hint)
+}
+
+// Replay runs the recipe that the history has captured with a run again, with the same parameters, seed and
+// ranks, in a temporary home, and compares all exact metrics, the digests of the parameters and the artifacts, bit for
+// bit. o has what does not decide what is computed. Before anything starts, say is told what may make a difference: data
+// files that are not what the run has read, and attempts that differed. Of a run that did not end well, what it has recorded is compared.
+func Replay(o run.Options, db *history.DB, home string, id int64, given []engine.Param, say func(string)) (*Replayed, error) {
+	p, err := newPast(db, home, id, given, false)
+	if err != nil {
+		return nil, err
+	}
+	if p.detail.Status == history.Running {
+		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %d %s is still running", id, p.detail.Name), "wait for its end")
+	}
+	p.warn(say)
+	dir, err := scratch.Make("replay-")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Remove()
+	whole := p.detail.Status == history.Done
+	again, repeated, theirDigests, err := p.repeat(o, dir.Path, whole)
+	if err != nil {
+		return nil, err
+	}
+	defer again.Close()
+	list, err := db.Points(id)
+	if err != nil {
+		return nil, err
+	}
+	digests, err := db.Digests(id)
+	if err != nil {
+		return nil, err
+	}
+	theirs, err := again.Points(repeated)
+	if err != nil {
+		return nil, err
+	}
+	want := newSeries(list)
+	r := &Replayed{Compared: len(want.order), First: want.first(newSeries(theirs), whole)}
+	for rank := range min(len(digests), len(theirDigests)) {
+		r.Updates += len(digests[rank])
+	}
+	if r.First == nil {
+		r.First = differentUpdate(digests, theirDigests, 0)
+	}
+	kept, err := db.Artifacts(id)
+	if err != nil {
+		return nil, err
+	}
+	keptNow, err := again.Artifacts(repeated)
+	if err != nil {
+		return nil, err
+	}
+	n, first := differentArtifact(kept, keptNow, whole)
+	if r.Artifacts = n; r.First == nil {
+		r.First = first
+	}
+	if same := r.First == nil; !same || r.Compared+r.Updates+r.Artifacts > 0 {
+		r.Same = &same
+	}
+	return r, nil
+}
+
+// differentArtifact compares what two runs have kept, and gives how many it compared and the first that differs. Unless the
+// first run is whole, the other may have gone on: it may have kept more, and others instead of those without a step.
+func differentArtifact(a, b []records.Artifact, whole bool) (compared int, first *Divergence) {
+	type key struct {
+		name, kind string
+		step       int64
+	}
+	index := func(list []records.Artifact) map[key]string {
+		sums := map[key]string{}
+		for _, x := range list {
+			if x.Step != nil {
+				sums[key{x.Name, x.Kind, *x.Step}] = x.SHA256
+			} else if whole {
+				sums[key{x.Name, x.Kind, -1}] = x.SHA256
+			}
+		}
+		return sums
+	}
+	want, got := index(a), index(b)
+	value := func(sum string) any {
+		if sum == "" {
+			return nil
+		}
+		return sum
+	}
+	differ := func(k key) {
+		earlier := func() bool {
+			return cmp.Or(cmp.Compare(k.step, first.Step), cmp.Compare(k.name, first.Artifact), cmp.Compare(k.kind, first.Kind)) < 0
+		}
+		if want[k] != got[k] && (first == nil || earlier()) {
+			first = &Divergence{Step: k.step, Metric: Artifact, A: value(want[k]), B: value(got[k]), Artifact: k.name, Kind: k.kind}
+		}
+	}
+	for k := range want {
+		differ(k)
+	}
+	for k := range got {
+		if whole {
+			differ(k)
+		}
+	}
+	return len(want), first
+}
+
+// differentUpdate gives the first update after a number at which digests are not those of another run, where both
+// have one.
+func differentUpdate(a, b []map[int64][records.DigestSize]byte, after int64) (first *Divergence) {
+	for rank := range min(len(a), len(b)) {
+		for n, want := range a[rank] {
+			got, is := b[rank][n]
+			if n > after && is && got != want && (first == nil || n < first.Step) {
+				first = &Divergence{Step: n, Metric: Parameters, Rank: rank, A: hex.EncodeToString(want[:]), B: hex.EncodeToString(got[:])}
+			}
+		}
+	}
+	return first
+}
+
+// missingUpdate gives a rank and an update up to a number for which one of two runs has no digest.
+func missingUpdate(digests []map[int64][records.DigestSize]byte, ranks int, after, until int64) (rank int, update int64, missing bool) {
+	for rank := range ranks {
+		for n := until; n > after; n-- {
+			if len(digests) <= rank {
+				return rank, n, true
+			}
+			if _, is := digests[rank][n]; !is {
+				return rank, n, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// steps lists the saved steps of marks in the order of the steps, the latest mark of each.
+func savedSteps(marks []records.Mark) []saved {
+	byStep := map[int64]saved{}
+	for _, m := range marks {
+		for i := range m.Count {
+			if s := m.Step + i*m.StepBy; m.Name == "" {
+				byStep[s] = saved{s, m.Updates + i*m.UpdatesBy}
+			}
+		}
+	}
+	list := make([]saved, 0, len(byStep))
+	for _, s := range byStep {
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b saved) int { return compare(a.step, b.step) })
+	return list
+}
+
+type saved struct{ step, updates int64 }
+
+func compare(a, b int64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}

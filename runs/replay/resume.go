@@ -1,0 +1,275 @@
+// Package replay proves what drun promises about a recipe, by running it.
+package replay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"drun/checkpoints"
+	"drun/engine/run"
+	"drun/history"
+	"drun/internal/elapsed"
+	"drun/internal/exit"
+	"drun/internal/scratch"
+)
+
+// Forgotten says what usually is the cause of a difference.
+const Forgotten = "put everything that changes into the state, and save last: what comes after checkpoint.save in an iteration, random draws too, is not done again"
+
+// Report is what Resume has found.
+type Report struct {
+	Same  bool
+	First string // the first difference; "" if there is none
+	Kills int    // between the first checkpoint and the end, after which the run went on
+	// Points and Bytes are how much was compared: metrics, and of the last checkpoint.
+	Points int
+	Bytes  int64
+	// Recovery is the time from each kill to the next complete checkpoint.
+	Recovery []time.Duration
+	// Again is how many points were recorded by one attempt and once more by a later one.
+	Again int
+}
+
+// Resume runs a recipe undisturbed, and then with ranks killed at random moments after its first
+// checkpoint, each kill followed by a restart, until there were so many kills; and compares
+// all exact metrics and the last checkpoint, bit for bit. The options' home, name and limit of restarts
+// are ignored: nothing is left behind. say is told how far it is.
+func Resume(o run.Options, kills int, rng *rand.Rand, say func(text string)) (*Report, error) {
+	dir, err := scratch.Make("verify-")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Remove()
+	o.Home, o.Name, o.MaxRestarts = filepath.Join(dir.Path, "undisturbed"), "", 0
+	var saves []time.Time
+	o.OnSaved = func(int64) { saves = append(saves, time.Now()) }
+	say("running undisturbed")
+	calm, err := run.Run(o)
+	if err != nil {
+		return nil, err
+	}
+	if calm.Failure != nil {
+		return nil, exit.WithHint(exit.WithCode(fmt.Errorf("the undisturbed run failed: %w", calm.Failure.Err()), calm.Code), calm.Failure.Hint)
+	}
+	if calm.Code != exit.Done {
+		return nil, exit.Errorf(calm.Code, "the undisturbed run was %s", calm.Code.Status())
+	}
+	if len(saves) == 0 {
+		return nil, exit.Errorf(exit.Usage, "the recipe saves no checkpoint, so a run of it cannot go on after a kill")
+	}
+	want, err := outcomeOf(o.Home, calm)
+	if err != nil {
+		return nil, err
+	}
+	say(fmt.Sprintf("the undisturbed run took %s and saved %d times; running with kills", elapsed.Text(calm.Seconds), len(saves)))
+	r := &Report{Same: true, Points: len(want.points), Bytes: want.bytes}
+	// Twice the time that the kills would take at even distances leaves room for those that hit nothing.
+	every := max(time.Millisecond, 2*time.Since(saves[0])/time.Duration(kills+1))
+	for round := 0; r.Kills < kills; round++ {
+		if round == 20 {
+			return nil, exit.Errorf(exit.Usage, "only %d of %d kills came between the run's first checkpoint and its end: it is too short, give it more steps", r.Kills, kills)
+		}
+		o.Home = filepath.Join(dir.Path, fmt.Sprintf("killed-%d", round))
+		k := newKiller(rng, every, kills-r.Kills)
+		o.MaxRestarts, o.OnSpawn, o.OnSaved = kills-r.Kills, k.spawned, k.saved // a failure of the recipe is not to be tried again
+		stormy, err := run.Run(o)
+		k.stop()
+		if err != nil {
+			return nil, err
+		}
+		if stormy.Failure != nil {
+			return nil, exit.WithCode(fmt.Errorf("the run with kills failed: %w", stormy.Failure.Err()), stormy.Code)
+		}
+		if stormy.Code != exit.Done {
+			return nil, exit.Errorf(stormy.Code, "the run with kills was %s", stormy.Code.Status())
+		}
+		got, err := outcomeOf(o.Home, stormy)
+		if err != nil {
+			return nil, err
+		}
+		r.Kills += stormy.Restarts
+		say(fmt.Sprintf("%d of %d kills", r.Kills, kills))
+		r.Again += got.again
+		r.Recovery = append(r.Recovery, k.recovery...)
+		if r.First = want.differs(got); r.First != "" {
+			r.Same = false
+			return r, nil
+		}
+		every = max(time.Millisecond/4, every/2)
+	}
+	return r, nil
+}
+
+// outcome is what a run has left behind.
+type outcome struct {
+	*series
+	step  int64 // of the last checkpoint
+	parts [][]checkpoints.Entry
+	bytes int64
+	again int
+}
+
+func outcomeOf(home string, r *run.Result) (*outcome, error) {
+	db, err := history.OpenReadOnly(home)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	d, err := db.Get(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	list, err := db.Points(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	o := &outcome{series: newSeries(list)}
+	for attempt := range d.Attempts {
+		all, err := db.AttemptPoints(r.ID, attempt)
+		if err != nil {
+			return nil, err
+		}
+		o.again += len(all)
+	}
+	o.again -= len(list)
+	store, err := checkpoints.OpenReadOnly(home)
+	if errors.As(err, new(*checkpoints.ErrNone)) {
+		return o, nil // it saves in memory only
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	for rank := range r.Ranks {
+		info, part, err := store.Load(d.UID, checkpoints.Last, rank)
+		if err != nil {
+			return nil, err
+		}
+		o.step, o.parts = info.Step, append(o.parts, part)
+		for _, e := range part {
+			o.bytes += int64(len(e.Data))
+		}
+	}
+	return o, nil
+}
+
+// differs gives the first difference.
+func (o *outcome) differs(other *outcome) string {
+	if d := o.series.first(other.series, true); d != nil {
+		at := fmt.Sprintf("metric %s at step %d of rank %d", d.Metric, d.Step, d.Rank)
+		switch {
+		case d.B == nil:
+			return at + " was not recorded"
+		case d.A == nil:
+			return at + " was recorded only after kills"
+		}
+		return fmt.Sprintf("%s is %v, was %v", at, d.B, d.A)
+	}
+	if o.step != other.step || len(o.parts) != len(other.parts) {
+		return fmt.Sprintf("the last checkpoint is of step %d, was of step %d", other.step, o.step)
+	}
+	for rank, part := range o.parts {
+		if len(part) != len(other.parts[rank]) {
+			return fmt.Sprintf("the last checkpoint has %d entries of rank %d, had %d", len(other.parts[rank]), rank, len(part))
+		}
+		for i, e := range part {
+			if got := other.parts[rank][i]; got.Name != e.Name || got.DType != e.DType || !slices.Equal(got.Shape, e.Shape) || !bytes.Equal(got.Data, e.Data) {
+				return fmt.Sprintf("%s of rank %d differs in the last checkpoint", e.Name, rank)
+			}
+		}
+	}
+	return ""
+}
+
+// killer kills ranks of a run.
+type killer struct {
+	rng      *rand.Rand
+	every    time.Duration // at most, from a checkpoint to the next kill
+	recovery []time.Duration
+	events   chan func()
+	done     chan struct{}
+
+	ranks  map[int]int // pidfds by rank
+	left   int         // kills
+	timer  *time.Timer // of the next
+	armed  bool        // the timer runs
+	killed time.Time   // when a rank was; zero: the run has saved since in a later attempt
+	next   bool        // the ranks have started again since
+}
+
+func newKiller(rng *rand.Rand, every time.Duration, kills int) *killer {
+	k := &killer{rng: rng, every: every, left: kills, events: make(chan func(), 1000), done: make(chan struct{}), ranks: map[int]int{},
+		timer: time.NewTimer(math.MaxInt64)}
+	go k.loop()
+	return k
+}
+
+func (k *killer) loop() {
+	defer close(k.done)
+	for {
+		select {
+		case f, more := <-k.events:
+			if !more {
+				return
+			}
+			f()
+		case <-k.timer.C:
+			k.armed = false
+			if len(k.ranks) == 0 {
+				continue
+			}
+			rank := slices.Sorted(maps.Keys(k.ranks))[k.rng.IntN(len(k.ranks))]
+			if unix.PidfdSendSignal(k.ranks[rank], unix.SIGKILL, nil, 0) == nil {
+				k.killed, k.next = time.Now(), false
+				k.left--
+			}
+		}
+	}
+}
+
+// stop ends the killing. The run is over.
+func (k *killer) stop() {
+	close(k.events)
+	<-k.done
+	for _, fd := range k.ranks {
+		unix.Close(fd)
+	}
+}
+
+// spawned notes a process. A pidfd is never another process's.
+func (k *killer) spawned(rank, pid int) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return
+	}
+	k.events <- func() {
+		if old, is := k.ranks[rank]; is {
+			unix.Close(old)
+		}
+		k.ranks[rank], k.next = fd, true
+	}
+}
+
+// saved sets the time of the next kill.
+func (k *killer) saved(int64) {
+	now := time.Now()
+	k.events <- func() {
+		if !k.killed.IsZero() && k.next {
+			k.recovery = append(k.recovery, now.Sub(k.killed))
+			k.killed = time.Time{}
+		}
+		if k.left > 0 && !k.armed && k.killed.IsZero() {
+			k.armed = true
+			k.timer.Reset(time.Duration(k.rng.Int64N(int64(k.every))))
+		}
+	}
+}

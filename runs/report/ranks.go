@@ -1,0 +1,45 @@
+package report
+
+import (
+	"context"
+	"errors"
+
+	"drun/history"
+	"drun/internal/exit"
+)
+
+// Ranks is what the ranks of a run do: now, or when the history was last told.
+type Ranks struct {
+	Live     bool              `json:"live"`    // the run goes on, and its agent has answered
+	Problem  string            `json:"problem"` // why it has not; "" where it has, or where the run has ended
+	Hint     string            `json:"hint"`
+	Snapshot *history.Snapshot `json:"snapshot"` // nil: the ranks have not started, or the history has none
+}
+
+// Doing tells what the ranks of a run do. A run that goes on is asked, which costs it next to nothing; of another, and of one
+// that does not answer, it is the latest snapshot of the history.
+func Doing(ctx context.Context, db *history.DB, id int64) (*Ranks, error) {
+	found, err := db.Select(history.Selection{IDs: []int64{id}})
+	if err != nil {
+		return nil, err
+	}
+	r := &Ranks{}
+	if len(found) > 0 && found[0].Status == history.Running {
+		s, silent := db.Doing(ctx, id)
+		if silent == nil {
+			r.Live, r.Snapshot = true, s
+			return r, nil
+		}
+		if !errors.As(silent, new(*history.SilentError)) {
+			return nil, silent
+		}
+		if found, err = db.Select(history.Selection{IDs: []int64{id}}); err != nil {
+			return nil, err
+		}
+		if len(found) > 0 && found[0].Status == history.Running { // it has not ended meanwhile
+			r.Problem, r.Hint = silent.Error(), exit.HintOf(silent)
+		}
+	}
+	r.Snapshot, err = db.LastSnapshot(id)
+	return r, err
+}

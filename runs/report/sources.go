@@ -1,0 +1,89 @@
+package report
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/aymanbagabas/go-udiff"
+
+	"drun/history"
+)
+
+// File is a captured file as "drun source --json" lists it.
+type File struct {
+	history.SourceRef
+	Content string `json:"content"`
+}
+
+// Files are the captured files of a run, in their order.
+func Files(sources []history.Source) []File {
+	files := []File{}
+	for _, s := range sources {
+		sum := sha256.Sum256(s.Content)
+		files = append(files, File{history.SourceRef{Path: s.Path, SHA256: hex.EncodeToString(sum[:]), Role: s.Role}, string(s.Content)})
+	}
+	return files
+}
+
+// SourceDiff is a unified diff of the files that two runs were made of. Recipes are taken for the
+// same file, whatever their paths.
+func SourceDiff(db *history.DB, a, b int64) (string, error) {
+	old, err := db.Sources(a)
+	if err != nil {
+		return "", err
+	}
+	now, err := db.Sources(b)
+	if err != nil {
+		return "", err
+	}
+	key := func(s history.Source) string {
+		if s.Role == "recipe" {
+			return "recipe"
+		}
+		return s.Path
+	}
+	var keys []string
+	sides := [2]map[string]history.Source{{}, {}}
+	for i, list := range [][]history.Source{old, now} {
+		for _, s := range list {
+			if _, known := sides[0][key(s)]; !known || i == 0 {
+				keys = append(keys, key(s))
+			}
+			sides[i][key(s)] = s
+		}
+	}
+	var out strings.Builder
+	for _, k := range keys {
+		names, contents := [2]string{}, [2]string{}
+		for i, id := range []int64{a, b} {
+			s, has := sides[i][k]
+			names[i], contents[i] = fmt.Sprintf("run %d: %s", id, s.Path), string(s.Content)
+			if !has {
+				names[i] = "/dev/null"
+			}
+		}
+		out.WriteString(udiff.Unified(names[0], names[1], contents[0], contents[1]))
+	}
+	return out.String(), nil
+}
+
+// Comparison is how runs differ; of two, with the lines of their recipes.
+type Comparison struct {
+	*history.Comparison
+	Diff string `json:"recipe_diff"`
+}
+
+// Compare compares the runs with these ids.
+func Compare(db *history.DB, ids []int64) (*Comparison, error) {
+	c, err := db.Compare(ids)
+	if err != nil {
+		return nil, err
+	}
+	diff := ""
+	if len(ids) == 2 {
+		diff, err = SourceDiff(db, ids[0], ids[1])
+	}
+	return &Comparison{c, diff}, err
+}

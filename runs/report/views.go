@@ -1,0 +1,25 @@
+// Package report makes what people and programs are shown of the history and the checkpoints: the values whose
+// JSON form the command line prints with --json and the pages of drun ui fetch.
+package report
+
+import (
+	"encoding/json"
+	"io"
+	"strings"
+
+	"drun/internal/terminal"
+)
+
+// JSON writes a value and a line end, on one line where indent is empty. Characters that would
+// control a terminal are escaped.
+func JSON(out io.Writer, v any, indent string) error {
+	var b strings.Builder
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", indent)
+	if err := encoder.Encode(v); err != nil {
+		return err
+	}
+	_, err := io.WriteString(out, terminal.JSON(b.String()))
+	return err
+}

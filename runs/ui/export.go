@@ -1,0 +1,246 @@
+package ui
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"drun/history"
+	"drun/history/query"
+	"drun/history/records"
+	"drun/internal/exit"
+	"drun/runs/report"
+)
+
+// Export writes the pages of some runs, or of all, as files into a new folder, which a browser opens without a server. A page
+// asks for what it shows by scripts, as browsers let files read nothing else. It returns how many runs it has written.
+func (s *Server) Export(dir string, refs []string) (n int, err error) {
+	db, err := s.history()
+	if err != nil {
+		return 0, err
+	}
+	var ids []int64
+	for _, ref := range refs {
+		id, err := db.Find(ref)
+		if err != nil {
+			return 0, err
+		}
+		ids = append(ids, id)
+	}
+	if len(refs) == 0 {
+		if ids, _, err = query.Choose(db, false, nil, nil); err != nil {
+			return 0, err
+		}
+	}
+	if list, err := os.ReadDir(dir); err == nil && len(list) > 0 {
+		return 0, exit.WithHint(exit.Errorf(exit.Usage, "%s is not empty", dir), "give the name of a new folder")
+	}
+	if err = os.MkdirAll(filepath.Join(dir, "data"), 0o755); err == nil {
+		err = os.MkdirAll(filepath.Join(dir, "files"), 0o755)
+	}
+	if err == nil {
+		err = writePages(dir)
+	}
+	if err == nil {
+		err = writeIndex(db, dir, ids)
+	}
+	for _, id := range ids {
+		if err == nil {
+			err = s.writeRun(db, dir, id)
+		}
+	}
+	if errors.As(err, new(*fs.PathError)) {
+		err = exit.WithCode(err, exit.Storage)
+	}
+	return len(ids), err
+}
+
+func writePages(dir string) error {
+	return fs.WalkDir(assets, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := fs.ReadFile(assets, name)
+		if err != nil {
+			return err
+		}
+		content = bytes.Replace(content, []byte(`<script src="drun.js" defer></script>`), []byte("<script src=\"drun.js\" defer></script>\n<script src=\"export.js\" defer></script>"), 1)
+		return os.WriteFile(filepath.Join(dir, name), content, 0o644)
+	})
+}
+
+// writeData writes a value as a script that hands it over as JSON.
+func writeData(dir, name string, v any) error {
+	var text strings.Builder
+	if err := report.JSON(&text, v, ""); err != nil {
+		return err
+	}
+	quoted, err := json.Marshal(text.String())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "data", name+".js"), fmt.Appendf(nil, "exportedData(%q, %s);\n", name, quoted), 0o644)
+}
+
+// columnsAtMost is how many parameters, and how many metrics, the table of exported runs has.
+const columnsAtMost = 10
+
+func writeIndex(db *history.DB, dir string, ids []int64) error {
+	recent, err := namesOf(db, false, newestRuns) // all of them: Where takes what is in the table
+	if err != nil {
+		return err
+	}
+	columns := []string{"id", "name", "status", "recipe"}
+	for _, name := range recent.RecentParams[:min(columnsAtMost, len(recent.RecentParams))] {
+		columns = append(columns, reference("params", name))
+	}
+	for _, name := range recent.RecentMetrics[:min(columnsAtMost, len(recent.RecentMetrics))] {
+		columns = append(columns, reference("metrics", name)+".last")
+	}
+	columns = append(columns, "world_size", "seed", "started", "seconds", "tags")
+	exprs, err := query.ParseList("columns", strings.Join(columns, ", "))
+	if err != nil {
+		return err
+	}
+	table, err := query.Table(db, ids, exprs)
+	if err != nil {
+		return err
+	}
+	compared, err := db.Compare(ids)
+	newest := int64(0)
+	for _, id := range ids {
+		newest = max(newest, id)
+	}
+	if err != nil {
+		return err
+	}
+	return writeData(dir, "index", map[string]any{"names": recent, "runs": table, "compare": compared, "newest": newest})
+}
+
+var plainName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
+
+// reference writes the name of a parameter or metric as an expression has it.
+func reference(kind, name string) string {
+	if plainName().MatchString(name) {
+		return kind + "." + name
+	}
+	return kind + "[" + query.Quote(name) + "]"
+}
+
+func (s *Server) writeRun(db *history.DB, dir string, id int64) error {
+	detail, err := db.Get(id)
+	if err != nil {
+		return err
+	}
+	data := map[string]any{"show": detail}
+	for name, read := range map[string]func(*history.DB, int64, url.Values) (any, error){
+		"logs": logs, "sources": sources, "checkpoints": s.kept,
+		"usage": func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Usage(id) },
+		"ranks": func(db *history.DB, id int64, _ url.Values) (any, error) {
+			return report.Doing(context.Background(), db, id)
+		},
+	} {
+		if data[name], err = read(db, id, url.Values{"limit": {"2000"}}); err != nil {
+			return err
+		}
+	}
+	if data["curves"], err = s.exportedCurves(db, detail); err != nil {
+		return err
+	}
+	if data["artifacts"], data["histograms"], err = writeArtifacts(db, dir, id); err != nil {
+		return err
+	}
+	return writeData(dir, "run-"+strconv.FormatInt(id, 10), data)
+}
+
+// smoothing are the weights of the past by which exported curves are smoothed; assets/export.js has the same.
+var smoothing = []float64{0.75, 0.91, 0.96, 0.99}
+
+// exportedCurve is a curve with all its smoothed forms, in six digits.
+type exportedCurve struct {
+	*curve
+	Smooths []numbers `json:"smooths"`
+}
+
+// exportedCurves are the curves of a run by axis and metric.
+func (s *Server) exportedCurves(db *history.DB, run *history.Detail) (map[string]map[string]exportedCurve, error) {
+	curves := map[string]map[string]exportedCurve{"step": {}, "time": {}, "relative": {}}
+	for metric := range run.Metrics {
+		err := s.cache.with(db, s.home, run.ID, metric, func(points *series) {
+			if points == nil {
+				return
+			}
+			for axis, byMetric := range curves {
+				v := view{metric: metric, axis: axis, from: math.Inf(-1), to: math.Inf(1), points: defaultPoints}
+				c := exportedCurve{curve: v.of(points, &run.Summary)}
+				for _, v.smooth = range smoothing {
+					smooth := v.of(points, &run.Summary).Smooth
+					for i, y := range smooth {
+						smooth[i], _ = strconv.ParseFloat(strconv.FormatFloat(y, 'g', 6, 64), 64)
+					}
+					c.Smooths = append(c.Smooths, smooth)
+				}
+				byMetric[metric] = c
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return curves, nil
+}
+
+// exportedArtifact says which file beneath files has the content.
+type exportedArtifact struct {
+	records.Artifact
+	File string `json:"file"`
+}
+
+var suffixes = map[string]string{"text": ".txt", "tensor": ".safetensors", "image": ".png", "histogram": ".json", "table": ".json"}
+
+// writeArtifacts writes what a run has kept as files, and what the pages read of it as scripts. It returns the list, and the
+// histograms by their names.
+func writeArtifacts(db *history.DB, dir string, id int64) ([]exportedArtifact, map[string]any, error) {
+	all, err := db.Artifacts(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, byName := []exportedArtifact{}, map[string]any{}
+	for i := range all {
+		a := &all[i]
+		file := a.SHA256 + cmp.Or(suffixes[a.Kind], ".bin")
+		list = append(list, exportedArtifact{*a, file})
+		data, err := db.Content(a)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "files", file), data, 0o644); err != nil {
+			return nil, nil, err
+		}
+		switch a.Kind {
+		case "histogram":
+			if byName[a.Name] == nil {
+				if byName[a.Name], err = histogramsOf(db, id, url.Values{"name": {a.Name}}); err != nil {
+					return nil, nil, err
+				}
+			}
+		case "table", "text", "tensor":
+			if err := writeData(dir, "content-"+a.SHA256, map[string][]byte{"base64": data}); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return list, byName, nil
+}

@@ -1,0 +1,288 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"drun/history"
+	"drun/internal/exit"
+	"drun/runs/report"
+)
+
+// The page of a run that goes on is told what is new, in one event at a time: only what differs from the event before, and only of what
+// the page shows. It takes the processors that it uses from the run that it watches.
+const (
+	newsEvery   = 800 * time.Millisecond // a point is then shown within a second
+	ranksEvery  = time.Second            // how often the ranks are asked though nothing was written
+	ranksWithin = 100 * time.Millisecond // an answer that comes later is told in the next event
+	slowEvery   = 3 * time.Second        // parts that are read whole, and change rarely
+)
+
+// parts are what a page can show of a run, besides the run and its curves; true: those that are slow.
+var parts = map[string]bool{"logs": false, "ranks": false, "usage": true, "artifacts": true, "checkpoints": true}
+
+// news is what a page is told of a run.
+type news struct {
+	s       *Server
+	run     string // as the request names it
+	values  url.Values
+	view    view
+	metrics []told
+	shows   []string
+	sent    map[string][sha256.Size]byte // of the JSON of each part
+	slow    time.Time                    // when the slow parts were read
+	asked   bool                         // the ranks, who have not answered yet
+	ranks   chan *report.Ranks
+}
+
+// told is how much of a metric the page has.
+type told struct {
+	metric string
+	seen   state
+	drawn  int // about as many points are in the chart
+}
+
+func (s *Server) newsOf(r *http.Request) (*news, error) {
+	values, err := parameters(r)
+	if err != nil {
+		return nil, err
+	}
+	n := &news{s: s, run: r.PathValue("run"), values: values, shows: values["show"], sent: map[string][sha256.Size]byte{}, ranks: make(chan *report.Ranks, 1)}
+	if n.view, err = viewOf(values); err != nil {
+		return nil, err
+	}
+	metrics, seen := values["metric"], values["seen"]
+	if len(seen) != len(metrics) || len(metrics) > maxRuns {
+		return nil, exit.WithHint(exit.Errorf(exit.Usage, "want at most %d metrics, with as many seen", maxRuns), "the seen of the curves that are there; - for none")
+	}
+	for i, metric := range metrics {
+		n.metrics = append(n.metrics, told{metric, stateOf(seen[i]), n.view.points})
+	}
+	for _, part := range n.shows {
+		if _, ok := parts[part]; !ok {
+			return nil, exit.Errorf(exit.Usage, "show=%s: want logs, ranks, usage, artifacts or checkpoints", part)
+		}
+	}
+	if slices.Contains(n.shows, "logs") {
+		if _, err := logFilter(values); err != nil {
+			return nil, err
+		}
+	}
+	_, _, err = s.find(r)
+	return n, err
+}
+
+// tell tells a page what is new in a run, until the page or the server goes, or something cannot be read: the page then asks for it, and
+// is told why.
+func (s *Server) tell(w http.ResponseWriter, r *http.Request) error {
+	n, err := s.newsOf(r)
+	if err != nil {
+		return err
+	}
+	return s.stream(w, r, func(send func(event, data string) error) error {
+		return n.follow(r.Context(), func(data []byte) error { return send("news", string(data)) })
+	})
+}
+
+func (n *news) follow(ctx context.Context, send func([]byte) error) error {
+	quiet := againAfter
+	if slices.Contains(n.shows, "ranks") {
+		quiet = ranksEvery
+	}
+	var last history.Stamp
+	var taken, looked time.Time
+	for {
+		wait := lookEvery
+		if now, at := history.StampOf(n.s.home), time.Now(); now != last || !last.Settled(taken) || at.Sub(looked) >= quiet {
+			last, taken, looked = now, at, at
+			data, err := n.next(ctx)
+			if err != nil {
+				return err
+			}
+			if data != nil {
+				if err := send(data); err != nil {
+					return err
+				}
+			}
+			wait = min(againAfter, max(newsEvery, 20*time.Since(at))) // what takes long is done less often
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// next is what is new, as JSON; nil: nothing is.
+func (n *news) next(ctx context.Context) ([]byte, error) {
+	db, err := n.s.history()
+	if err != nil {
+		return nil, err
+	}
+	id, err := db.Find(n.run)
+	if err != nil {
+		return nil, err
+	}
+	ranks := slices.Contains(n.shows, "ranks")
+	if ranks && !n.asked {
+		n.asked = true
+		go func() {
+			doing, err := report.Doing(ctx, db, id)
+			if err != nil {
+				doing = &report.Ranks{Problem: err.Error(), Hint: exit.HintOf(err)}
+			}
+			n.ranks <- doing
+		}()
+	}
+	all := map[string]any{}
+	if err := n.read(ctx, db, id, all); err != nil {
+		return nil, err
+	}
+	if ranks {
+		select {
+		case doing := <-n.ranks:
+			if doing.Snapshot != nil && n.values.Get("calls") == "" {
+				short := *doing.Snapshot
+				short.Ranks = slices.Clone(short.Ranks)
+				for i := range short.Ranks {
+					short.Ranks[i].Recent = nil
+				}
+				doing.Snapshot = &short
+			}
+			n.asked, all["ranks"] = false, doing
+		case <-time.After(ranksWithin):
+		}
+	}
+	if len(all) == 0 {
+		return nil, nil
+	}
+	return marshal(all)
+}
+
+// read reads what the history has.
+func (n *news) read(ctx context.Context, db *history.DB, id int64, all map[string]any) error {
+	select {
+	case n.s.busy <- struct{}{}:
+		defer func() { <-n.s.busy }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	run, err := db.Get(id) // before the rest: what was written before the end is then told
+	if err != nil {
+		return err
+	}
+	members, err := n.changed(run)
+	if len(members) > 0 {
+		all["run"] = members
+	}
+	if err != nil {
+		return err
+	}
+	curves, err := n.curves(db, run)
+	if len(curves) > 0 {
+		all["curves"] = curves
+	}
+	if err != nil {
+		return err
+	}
+	slow := time.Since(n.slow) >= slowEvery
+	if slow {
+		n.slow = time.Now()
+	}
+	for _, part := range n.shows {
+		var v any
+		switch {
+		case part == "logs":
+			if v, err = logs(db, id, n.values); err == nil {
+				tail := v.(*logTail)
+				n.values.Set("after", strconv.FormatInt(tail.Last, 10))
+				if len(tail.Lines) > 0 {
+					all[part] = tail
+				}
+			}
+		case part == "usage" && slow:
+			v, err = db.Usage(id)
+		case part == "artifacts" && slow:
+			v, err = db.Artifacts(id)
+		case part == "checkpoints" && slow:
+			v, err = n.s.kept(db, id, nil)
+		}
+		if err != nil {
+			return err
+		}
+		if parts[part] && slow {
+			text, err := marshal(v)
+			if err != nil {
+				return err
+			}
+			if n.differs(part, text) {
+				all[part] = json.RawMessage(text)
+			}
+		}
+	}
+	return nil
+}
+
+// differs reports whether a part is not as it was sent, and notes that it is sent now.
+func (n *news) differs(part string, text []byte) bool {
+	sum := sha256.Sum256(text)
+	was, ok := n.sent[part]
+	n.sent[part] = sum
+	return !ok || was != sum
+}
+
+// changed are the members of the run that differ from what was sent.
+func (n *news) changed(run *history.Detail) (map[string]json.RawMessage, error) {
+	text, err := marshal(run)
+	if err != nil {
+		return nil, err
+	}
+	members := map[string]json.RawMessage{}
+	if err := json.Unmarshal(text, &members); err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(members, func(name string, text json.RawMessage) bool { return !n.differs("run."+name, text) })
+	return members, nil
+}
+
+// curves are the new points of the metrics that are shown, or a curve anew where points cannot be added.
+func (n *news) curves(db *history.DB, run *history.Detail) (map[string]*curve, error) {
+	all := map[string]*curve{}
+	for i := range n.metrics {
+		t := &n.metrics[i]
+		err := n.s.cache.with(db, n.s.home, run.ID, t.metric, func(points *series) {
+			if points == nil || t.seen.reading == points.reading && t.seen.points == len(points.step) {
+				return
+			}
+			var c *curve
+			if t.drawn <= n.view.points*3/2 {
+				c = n.view.after(t.seen, points, &run.Summary)
+			}
+			if c == nil {
+				c, t.drawn = n.view.of(points, &run.Summary), 0
+			}
+			t.seen, t.drawn = stateOf(c.Seen), t.drawn+len(c.X)
+			all[t.metric] = c
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// marshal is the JSON of the pages, in one line.
+func marshal(v any) ([]byte, error) {
+	var out bytes.Buffer
+	err := report.JSON(&out, v, "")
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
+}

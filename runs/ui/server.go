@@ -1,0 +1,285 @@
+// Package ui serves the history as pages for a browser (drun ui), and writes them as files. The pages are
+// static; their script fetches the JSON under /api/v1/, which has the shapes of the command line's --json. All of it only reads.
+package ui
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"drun/checkpoints"
+	"drun/history"
+	"drun/internal/exit"
+	"drun/runs/report"
+)
+
+//go:embed assets
+var embedded embed.FS
+
+// assets are the files of the pages.
+var assets = func() fs.FS {
+	files, err := fs.Sub(embedded, "assets")
+	if err != nil {
+		panic(err) // a fault of the build
+	}
+	return files
+}()
+
+// Server answers the requests of browsers. All requests need the cookie that an address with a token gives.
+type Server struct {
+	home   string
+	host   string // that it was told to listen on
+	port   string
+	secret string // value of the cookie
+	used   func(address string)
+
+	mu     sync.Mutex
+	token  string // good for one browser
+	db     *history.DB
+	store  *checkpoints.Store
+	cache  *cache
+	chosen chosen
+	old    []func() error // closes what was open before the history was replaced
+	busy   chan struct{}  // bounds the requests that read much at once
+	sends  chan struct{}  // bounds those that send files, which may take long
+	events chan struct{}  // bounds those that stay open
+}
+
+const (
+	busyAtMost   = 4
+	sendsAtMost  = 4
+	eventsAtMost = 100
+	oldAtMost    = 8
+)
+
+// New makes the server of the history beneath home; there need be none yet. Close releases what it opens.
+func New(home string) *Server {
+	return &Server{home: home, secret: rand.Text(), token: rand.Text(), cache: newCache(pointsInMemory),
+		busy: make(chan struct{}, busyAtMost), sends: make(chan struct{}, sendsAtMost), events: make(chan struct{}, eventsAtMost)}
+}
+
+// Close releases the files.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retire()
+	var err error
+	for _, shut := range s.old {
+		err = errors.Join(err, shut())
+	}
+	s.old = nil
+	return err
+}
+
+// retire puts aside what is open; requests may still read it.
+func (s *Server) retire() {
+	if s.db != nil {
+		s.old = append(s.old, s.db.Close)
+	}
+	if s.store != nil {
+		s.old = append(s.old, s.store.Close)
+	}
+	s.db, s.store = nil, nil
+	for ; len(s.old) > oldAtMost; s.old = s.old[1:] {
+		_ = s.old[0]()
+	}
+}
+
+// Serve answers until ctx ends, and then waits a moment for requests that are under way. It calls used with
+// an address for the next browser whenever a token has been used up, and once at the start.
+func (s *Server) Serve(ctx context.Context, listener net.Listener, host string, used func(address string)) error {
+	s.host, s.used = host, used
+	_, s.port, _ = net.SplitHostPort(listener.Addr().String())
+	used(s.address())
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return serving }}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	stop()
+	wait, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if server.Shutdown(wait) != nil {
+		server.Close()
+	}
+	_ = <-ended
+	return nil
+}
+
+// address is where a browser finds the pages; it lets one in.
+func (s *Server) address() string {
+	host := s.host
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprintf("http://%s/?token=%s", net.JoinHostPort(host, s.port), s.token)
+}
+
+func (s *Server) cookie() string { return "drun-" + s.port }
+
+// Handler answers all requests.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	s.routes(mux)
+	files := http.FileServerFS(assets)
+	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
+		if !utf8.ValidString(r.URL.Path) { // is the name of no file
+			http.NotFound(w, r)
+			return
+		}
+		files.ServeHTTP(w, r)
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerWithin))
+		switch {
+		case !s.knows(r.Host):
+			fail(w, http.StatusForbidden, exit.WithHint(fmt.Errorf("the host %q is not this server", r.Host), "open the address that drun ui prints"))
+		case r.Method != http.MethodGet && r.Method != http.MethodHead:
+			h.Set("Allow", "GET, HEAD")
+			fail(w, http.StatusMethodNotAllowed, errors.New("the pages only read"))
+		case r.URL.Path == "/" && r.URL.Query().Has("token"):
+			s.letIn(w, r)
+		case !s.isIn(r):
+			fail(w, http.StatusForbidden, exit.WithHint(errors.New("this browser has not been let in"), "open the newest address that drun ui has printed: each is good for one browser"))
+		default:
+			mux.ServeHTTP(w, r)
+		}
+	})
+}
+
+// policy allows what comes from this server alone, and no script or style within a page.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
+	"frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'"
+
+// answerWithin bounds how long a client may take to receive an answer.
+const answerWithin = time.Minute
+
+// knows reports whether a request names this server by an address, and not by a name that somebody may
+// have made to point here.
+func (s *Server) knows(host string) bool {
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		name, port = strings.Trim(host, "[]"), "80"
+	}
+	if port != s.port {
+		return false
+	}
+	_, err = netip.ParseAddr(name)
+	return err == nil || name == "localhost" || name == s.host
+}
+
+// letIn gives the browser the cookie for a token, which is then used up.
+func (s *Server) letIn(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	good := same(r.URL.Query().Get("token"), s.token)
+	if good {
+		s.token = rand.Text()
+	}
+	s.mu.Unlock()
+	switch {
+	case good:
+		http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.secret, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+		s.used(s.address())
+	case !s.isIn(r):
+		fail(w, http.StatusForbidden, exit.WithHint(errors.New("the token in the address is wrong, or has been used"), "open the newest address that drun ui has printed: each is good for one browser"))
+		return
+	}
+	http.Redirect(w, r, "/", http.StatusSeeOther) // so that the token does not stay in the address
+}
+
+func (s *Server) isIn(r *http.Request) bool {
+	cookie, err := r.Cookie(s.cookie())
+	return err == nil && same(cookie.Value, s.secret)
+}
+
+func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// fail answers with an error.
+func fail(w http.ResponseWriter, status int, err error) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	_ = report.JSON(w, struct {
+		Error string `json:"error"`
+		Hint  string `json:"hint,omitempty"`
+	}{err.Error(), exit.HintOf(err)}, "")
+}
+
+// tooMany is the error of a request that others leave no room for.
+type tooMany struct{ what string }
+
+func (e *tooMany) Error() string { return e.what }
+
+// statusOf is the HTTP status of an error.
+func statusOf(err error) int {
+	if errors.As(err, new(*history.NotFound)) || errors.As(err, new(*history.ErrNone)) || errors.As(err, new(*checkpoints.ErrNone)) {
+		return http.StatusNotFound
+	}
+	if errors.As(err, new(*tooMany)) {
+		return http.StatusServiceUnavailable
+	}
+	if exit.CodeOf(err) == exit.Usage {
+		return http.StatusBadRequest
+	}
+	return http.StatusInternalServerError
+}
+
+// history opens the history when it is first there, and again when another file has its name.
+func (s *Server) history() (*history.DB, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.db != nil && s.db.Replaced() {
+		s.retire()
+	}
+	if s.db == nil {
+		db, err := history.OpenReadOnly(s.home)
+		if err != nil {
+			return nil, err
+		}
+		s.db = db
+	}
+	return s.db, nil
+}
+
+// checkpoints opens the checkpoints when they are first there; nil: there are none.
+func (s *Server) checkpoints() (*checkpoints.Store, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.store == nil {
+		store, err := checkpoints.OpenReadOnly(s.home)
+		if errors.As(err, new(*checkpoints.ErrNone)) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.store = store
+	}
+	return s.store, nil
+}

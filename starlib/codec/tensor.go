@@ -1,0 +1,56 @@
+package codec
+
+import (
+	"errors"
+	"fmt"
+
+	"drun/kernel/element"
+	"drun/tensor"
+
+	startensor "drun/starlib/tensor"
+
+	"github.com/fxamacker/cbor/v2"
+	"go.starlark.net/starlark"
+)
+
+func (e *encoding) tensor(v *startensor.Value) (any, error) {
+	t := v.Tensor()
+	if err := e.add((4+len(t.Shape()))*itemSize + t.Len()*t.DType().Size()); err != nil {
+		return nil, err
+	}
+	data, err := tensor.Contiguous(t)
+	if err != nil {
+		return nil, err
+	}
+	return cbor.Tag{Number: tagTensor, Content: []any{data.DType().String(), data.Shape(), data.Bytes()}}, nil
+}
+
+func (d *Decoder) tensor(content []any) (starlark.Value, error) {
+	damaged := errors.New("damaged value: tensor")
+	if len(content) != 3 {
+		return nil, damaged
+	}
+	name, isName := content[0].(string)
+	sizes, isList := content[1].([]any)
+	raw, isBytes := content[2].([]byte)
+	if !isName || !isList || !isBytes {
+		return nil, damaged
+	}
+	dtype, err := element.Parse(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", damaged, err)
+	}
+	shape := make([]int, len(sizes))
+	for i, n := range sizes {
+		size, ok := n.(int64)
+		if !ok || size < 0 {
+			return nil, damaged
+		}
+		shape[i] = int(size)
+	}
+	t, err := tensor.FromBytes(d.Tensors, raw, shape, dtype)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", damaged, err)
+	}
+	return (*startensor.Value)(t), nil
+}

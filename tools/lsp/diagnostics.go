@@ -1,0 +1,121 @@
+package lsp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
+
+	"github.com/sourcegraph/jsonrpc2"
+
+	"drun/engine/recipe"
+	"drun/starlib/lang"
+	"drun/tools/check"
+	"drun/tools/format"
+)
+
+// Diagnostic is something wrong with a document.
+type Diagnostic struct {
+	Range    Range  `json:"range"`
+	Severity int    `json:"severity"` // 1: error, 2: warning
+	Source   string `json:"source"`
+	Message  string `json:"message"`
+}
+
+// publish tells the editor what is wrong with the documents that have changed. What changes again meanwhile is looked at
+// once.
+func (s *Server) publish(ctx context.Context, conn *jsonrpc2.Conn) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.changed:
+		}
+		s.mu.Lock()
+		dirty := slices.Sorted(maps.Keys(s.dirty))
+		clear(s.dirty)
+		s.mu.Unlock()
+		for _, uri := range dirty {
+			list := []Diagnostic{}
+			if d, err := s.document(uri); err == nil {
+				list = s.diagnose(d)
+			}
+			if conn.Notify(ctx, "textDocument/publishDiagnostics", map[string]any{"uri": uri, "diagnostics": list}) != nil {
+				return
+			}
+		}
+	}
+}
+
+// diagnose checks a document with all that it loads.
+func (s *Server) diagnose(d *document) (list []Diagnostic) {
+	defer func() {
+		if p := recover(); p != nil {
+			fmt.Fprintf(s.logged, "drun lsp: %v\n%s", p, debug.Stack())
+		}
+	}()
+	list = []Diagnostic{}
+	found, _ := s.inspect(d)
+	for _, f := range found {
+		if f.File != d.path {
+			continue // that file's own diagnostics have it
+		}
+		severity := 1
+		if f.Severity == check.Warning {
+			severity = 2
+		}
+		list = append(list, Diagnostic{d.word(f.Line, f.Col), severity, "drun", f.Message})
+	}
+	return list
+}
+
+// inspect checks a document, and gives the shapes of tensors that names in it stand for.
+func (s *Server) inspect(d *document) ([]check.Finding, map[check.Place]string) {
+	bundle, faults := recipe.ReadAllWith(d.path, s.reader(d))
+	var found []check.Finding
+	for _, fault := range faults {
+		if located := (*lang.Error)(nil); errors.As(fault, &located) {
+			found = append(found, check.FromError(located)...)
+		} else {
+			found = append(found, check.Finding{File: d.path, Line: 1, Col: 1, Severity: check.Error, Message: fault.Error()})
+		}
+	}
+	if bundle == nil {
+		return found, nil
+	}
+	ref := s.plain
+	if recipe.HaveTests(bundle.Sources) {
+		ref = s.tests
+	}
+	var files []check.File
+	for _, src := range bundle.Sources {
+		if parsed, err := lang.Parse(recipe.Display(d.path, src.Path), src.Content); err == nil {
+			files = append(files, check.File{Path: src.Path, File: parsed})
+		}
+	}
+	more, shapes := check.Inspect(ref, files, bundle.Project.Resolve)
+	// A file that others load has no main.
+	more = slices.DeleteFunc(more, func(f check.Finding) bool { return f.Message == check.NoMain })
+	return check.Sort(append(found, more...)), shapes
+}
+
+// reader reads the documents that are open as the editor has them.
+func (s *Server) reader(d *document) func(path string) ([]byte, bool) {
+	return func(path string) ([]byte, bool) {
+		if path == d.path {
+			return []byte(d.text), true
+		}
+		return s.overlay(path)
+	}
+}
+
+// formatting lays a document out. One with a mistake stays as it is: its diagnostics say why.
+func (s *Server) formatting(d *document, _ Position) (any, error) {
+	out, err := format.Source(d.path, []byte(d.text))
+	if err != nil || string(out) == d.text {
+		return []any{}, nil
+	}
+	return []map[string]any{{"range": d.whole(), "newText": string(out)}}, nil
+}

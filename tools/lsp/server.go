@@ -1,0 +1,264 @@
+// Package lsp is a language server for recipes: what is wrong with them as they are typed, names to go on with, the
+// builtins' documentation, where something is defined, and layout. `drun lsp` serves it on stdin and stdout; editors
+// start that.
+package lsp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"sync"
+
+	"github.com/sourcegraph/jsonrpc2"
+
+	"drun/starlib"
+	"drun/starlib/testing"
+	"drun/starlib/universe"
+	"drun/tools/check"
+)
+
+// maxDocument bounds a document; what is longer is no recipe.
+const maxDocument = 16 << 20 // bytes
+
+// A Server knows the documents that an editor has open.
+type Server struct {
+	version string
+	plain   *check.Reference
+	tests   *check.Reference // for recipes with functions test_*
+	entries universe.Entries
+	logged  io.Writer
+
+	mu        sync.Mutex
+	documents map[string]string // by URI
+	dirty     map[string]bool   // whose diagnostics are to be made
+	changed   chan struct{}
+	shutdown  bool
+}
+
+// New makes a server; what goes wrong in it is written to logged.
+func New(version string, logged io.Writer) *Server {
+	modules, names := universe.Modules(), universe.Names()
+	s := &Server{version: version, plain: check.NewReference(modules, names), entries: universe.Reference(), logged: logged,
+		documents: map[string]string{}, dirty: map[string]bool{}, changed: make(chan struct{}, 1)}
+	module := testing.Module("")
+	with := universe.Names()
+	with[module.Name] = module.Build(&starlib.Rank{WorldSize: 1})
+	s.tests = check.NewReference(append(modules, module), with)
+	return s
+}
+
+// Serve answers until the editor says exit or closes the connection. clean: it had said shutdown before.
+func (s *Server) Serve(ctx context.Context, stream io.ReadWriteCloser) (clean bool) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	conn := jsonrpc2.NewConn(ctx, jsonrpc2.NewBufferedStream(stream, jsonrpc2.VSCodeObjectCodec{}), jsonrpc2.HandlerWithError(s.handle), jsonrpc2.SetLogger(discard{}))
+	go s.publish(ctx, conn)
+	select {
+	case <-conn.DisconnectNotify():
+	case <-ctx.Done():
+		conn.Close()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shutdown
+}
+
+type discard struct{}
+
+func (discard) Printf(string, ...any) {}
+
+func invalid(format string, args ...any) error {
+	return &jsonrpc2.Error{Code: jsonrpc2.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
+}
+
+// handle answers one message. Those of a connection come one after the other.
+func (s *Server) handle(_ context.Context, conn *jsonrpc2.Conn, req *jsonrpc2.Request) (result any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			fmt.Fprintf(s.logged, "drun lsp: %s: %v\n%s", req.Method, p, debug.Stack())
+			result, err = nil, &jsonrpc2.Error{Code: jsonrpc2.CodeInternalError, Message: fmt.Sprintf("a fault in drun: %v", p)}
+		}
+	}()
+	if req.Method == "exit" {
+		return nil, conn.Close()
+	}
+	handler, known := map[string]func(json.RawMessage) (any, error){
+		"initialize":                 s.initialize,
+		"initialized":                nothing,
+		"shutdown":                   s.end,
+		"textDocument/didOpen":       s.open,
+		"textDocument/didChange":     s.change,
+		"textDocument/didSave":       s.saved,
+		"textDocument/didClose":      s.close,
+		"textDocument/completion":    at(s, s.completion),
+		"textDocument/signatureHelp": at(s, s.signatureHelp),
+		"textDocument/hover":         at(s, s.hover),
+		"textDocument/definition":    at(s, s.definition),
+		"textDocument/formatting":    at(s, s.formatting),
+	}[req.Method]
+	if !known {
+		if req.Notif {
+			return nil, nil // such as $/cancelRequest
+		}
+		return nil, &jsonrpc2.Error{Code: jsonrpc2.CodeMethodNotFound, Message: "there is no method " + req.Method}
+	}
+	params := json.RawMessage("{}")
+	if req.Params != nil {
+		params = *req.Params
+	}
+	return handler(params)
+}
+
+func nothing(json.RawMessage) (any, error) { return nil, nil }
+
+func (s *Server) initialize(json.RawMessage) (any, error) {
+	return map[string]any{
+		"serverInfo": map[string]string{"name": "drun", "version": s.version},
+		"capabilities": map[string]any{
+			"positionEncoding":           "utf-16",
+			"textDocumentSync":           map[string]any{"openClose": true, "change": 1, "save": true},
+			"completionProvider":         map[string]any{"triggerCharacters": []string{"."}},
+			"signatureHelpProvider":      map[string]any{"triggerCharacters": []string{"(", ","}},
+			"hoverProvider":              true,
+			"definitionProvider":         true,
+			"documentFormattingProvider": true,
+		},
+	}, nil
+}
+
+func (s *Server) end(json.RawMessage) (any, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shutdown = true
+	return nil, nil
+}
+
+type documentParams struct {
+	TextDocument struct {
+		URI  string `json:"uri"`
+		Text string `json:"text"`
+	} `json:"textDocument"`
+	ContentChanges []struct {
+		Text  string    `json:"text"`
+		Range *struct{} `json:"range"`
+	} `json:"contentChanges"`
+	Position Position `json:"position"`
+}
+
+func read(params json.RawMessage) (p documentParams, err error) {
+	if err := json.Unmarshal(params, &p); err != nil {
+		return p, invalid("%v", err)
+	}
+	if p.TextDocument.URI == "" {
+		return p, invalid("the message names no document")
+	}
+	return p, nil
+}
+
+func (s *Server) open(params json.RawMessage) (any, error) {
+	p, err := read(params)
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.set(p.TextDocument.URI, p.TextDocument.Text)
+}
+
+func (s *Server) change(params json.RawMessage) (any, error) {
+	p, err := read(params)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range p.ContentChanges {
+		if c.Range != nil {
+			return nil, invalid("a change of a part, though the server asked for whole documents")
+		}
+		if err := s.set(p.TextDocument.URI, c.Text); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+func (s *Server) set(uri, text string) error {
+	if len(text) > maxDocument {
+		return invalid("a document of %d bytes, more than %d", len(text), maxDocument)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.documents[uri] = text
+	// What loads it may be right or wrong now, too.
+	for open := range s.documents {
+		s.dirty[open] = true
+	}
+	s.wake()
+	return nil
+}
+
+func (s *Server) saved(params json.RawMessage) (any, error) {
+	p, err := read(params)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, open := s.documents[p.TextDocument.URI]; open {
+		s.dirty[p.TextDocument.URI] = true
+		s.wake()
+	}
+	return nil, nil
+}
+
+func (s *Server) close(params json.RawMessage) (any, error) {
+	p, err := read(params)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.documents, p.TextDocument.URI)
+	s.dirty[p.TextDocument.URI] = true // its diagnostics go
+	s.wake()
+	return nil, nil
+}
+
+func (s *Server) wake() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// at reads a question about a document, or about a place of it.
+func at(s *Server, answer func(*document, Position) (any, error)) func(json.RawMessage) (any, error) {
+	return func(params json.RawMessage) (any, error) {
+		p, err := read(params)
+		if err != nil {
+			return nil, err
+		}
+		d, err := s.document(p.TextDocument.URI)
+		if err != nil {
+			return nil, err
+		}
+		return answer(d, p.Position)
+	}
+}
+
+func (s *Server) document(uri string) (*document, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text, open := s.documents[uri]
+	if !open {
+		return nil, invalid("the document %s is not open", uri)
+	}
+	return newDocument(uri, text), nil
+}
+
+// open gives the text of an open document by its path, for what loads it.
+func (s *Server) overlay(path string) ([]byte, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text, open := s.documents[uriOf(path)]
+	return []byte(text), open
+}
