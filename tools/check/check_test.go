@@ -128,7 +128,7 @@ func TestExamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range append(docs, "../README.md") {
+	for _, name := range append(docs, "../../README.md") {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

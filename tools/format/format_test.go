@@ -45,7 +45,7 @@ func TestSource(t *testing.T) {
 // Every recipe of the repository is laid out, and stays as it is the second time.
 func TestAllRecipes(t *testing.T) {
 	n := 0
-	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(path) != ".star" {
 			return err
 		}
