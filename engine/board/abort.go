@@ -8,7 +8,7 @@ import (
 	"drun/collective"
 )
 
-// States of header.aborting: the first to claim it writes the cause.
+// The states of header.aborting. The first process to claim it writes the cause.
 const (
 	notAborted = iota
 	abortClaimed
@@ -26,10 +26,9 @@ type cause struct {
 	Text     string                    `json:",omitempty"`
 }
 
-// Abort ends the waits of all ranks with the first cause it is called with,
-// and reports whether this was the first. The types of package collective
-// reach the other ranks as they are, other errors as their text. by is the
-// rank whose failure it is, or [Observer].
+// Abort ends the waits of all ranks with err, if it is the first cause, and reports whether it is. Errors of
+// package collective's types reach the other ranks unchanged, other errors as their text. by is the rank that
+// failed, or [Observer].
 func (b *Board) Abort(by int, err error) bool {
 	if !b.head.aborting.CompareAndSwap(notAborted, abortClaimed) {
 		return false
@@ -42,13 +41,13 @@ func (b *Board) Abort(by int, err error) bool {
 	return true
 }
 
-// Aborted gives the first cause, nil while there is none: a [MismatchError] and what this rank
-// itself gave as it is, everything else in an [collective.AbortError]. It costs one load.
+// Aborted returns the first cause, or nil. A [MismatchError] and an error that this rank itself gave are unchanged,
+// every other is in a [collective.AbortError]. It costs one load.
 func (b *Board) Aborted() error {
 	if b.head.aborting.Load() == notAborted {
 		return nil
 	}
-	// The process that claimed it is writing the cause, or was killed while it did.
+	// The process that claimed it is still writing the cause, or was killed while doing so.
 	for end := time.Now().Add(100 * time.Millisecond); b.head.aborting.Load() == abortClaimed; {
 		if time.Now().After(end) {
 			return &collective.AbortError{Rank: Observer, Cause: errors.New("a rank was killed while it reported an error")}

@@ -2,11 +2,10 @@
 // rank writes what it is doing, so that a collective that cannot go on is
 // explained instead of hanging.
 //
-// The agent creates the board and watches it; each worker opens it as its rank
-// and wraps its communicator in [Guard], after which every call is on the
-// board: what it is, where in the recipe, since when. From that come the
-// reports of mismatches, of ranks that will never come, of timeouts, and the
-// abort that ends everybody's waits with the first cause.
+// The agent creates the board and watches it; each worker opens it as its rank and wraps its communicator in
+// [Guard], after which every call is on the board: what it is, where in the recipe, since when. From this come the
+// reports of mismatches, of ranks that will never come and of timeouts, and the abort that ends everybody's waits
+// with the first cause.
 package board
 
 import (
@@ -23,13 +22,13 @@ import (
 // Observer is the rank of a process that watches without being a rank.
 const Observer = -1
 
-// A Board is one process's view of the board. Its methods may be called from
-// any goroutine, except At and Note, which belong to the recipe's.
+// A Board is one process's view of the board. Its methods may be called from any goroutine, except At and Note,
+// which belong to the recipe's goroutine.
 type Board struct {
 	file *os.File
 	mem  []byte
 	layout
-	waits uint64 // that this rank has slept in
+	waits uint64 // in which this rank has slept
 	head  *header
 	rank  int
 	world int
@@ -39,14 +38,14 @@ type Board struct {
 
 	guards []*guard // of this rank's groups
 
-	taken     atomic.Uint64 // how often messages came that nobody had received, see DrainMessages
-	takenThen uint64        // when this rank last wrote its needs
+	taken     atomic.Uint64 // how often arrived messages were taken in, see DrainMessages
+	takenThen uint64        // taken when this rank last wrote its needs
 
 	mu     sync.Mutex
 	groups map[uint32]*window
 }
 
-// Create makes the board of a world of that size. Workers inherit the file.
+// Create makes the board of a world of that size, as a file that workers inherit.
 func Create(world int) (*os.File, error) {
 	if world < 1 || world > MaxWorld {
 		return nil, fmt.Errorf("a world has 1 to %d ranks, not %d", MaxWorld, world)
@@ -95,7 +94,7 @@ func Open(f *os.File, rank int) (*Board, error) {
 	return b, nil
 }
 
-// Close unmaps the board. No guard of it may be used any more.
+// Close unmaps the board. Its guards can no longer be used.
 func (b *Board) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,7 +116,7 @@ func (b *Board) SetState(s collective.State) {
 	b.SetRankState(b.rank, s)
 }
 
-// SetRankState says it for another rank, for the agent that saw it die.
+// SetRankState sets the state of another rank, for the agent that saw it die.
 func (b *Board) SetRankState(rank int, s collective.State) {
 	own := b.slot(rank)
 	own.since = now()
@@ -129,8 +128,8 @@ func (b *Board) State(rank int) collective.State {
 	return collective.State(b.slot(rank).state.Load())
 }
 
-// spend adds a call that ended to the time that the rank has spent in calls; slept is when
-// it went to sleep in it, or 0.
+// spend adds a call that ended to the time that the rank has spent in calls; slept is when the rank went to sleep
+// in it, or 0.
 func (b *Board) spend(end, slept int64) {
 	b.own.spent.Store(b.own.spent.Load() + end - b.own.entered)
 	if slept != 0 {
@@ -138,9 +137,8 @@ func (b *Board) spend(end, slept int64) {
 	}
 }
 
-// Spent tells how long a rank has been in calls, those left out that took no time worth
-// reading the clock for, and how long of that it slept since others were not there. The call
-// that it is in counts.
+// Spent tells how long a rank has been in calls, and how much of that it slept because others were not there. It
+// includes the current call and omits calls too short to be worth reading the clock for.
 func (b *Board) Spent(rank int) (calls, waiting time.Duration) {
 	s := b.slot(rank)
 	calls, waiting = time.Duration(s.spent.Load()), time.Duration(s.slept.Load())
@@ -167,8 +165,8 @@ func (b *Board) Note(what string) {
 // RequestStop asks the recipes to end, as SIGUSR1 and SIGINT do.
 func (b *Board) RequestStop() { b.head.stop.Store(1) }
 
-// StopRequested reports whether anyone has asked, and notes that the recipe
-// looks: a run that never looks is ended at once.
+// StopRequested reports whether anyone has asked for a stop, and notes that the recipe looks: a run that never
+// looks is ended at once.
 func (b *Board) StopRequested() bool {
 	if b.own != nil && b.head.asked.Load() == 0 {
 		b.head.asked.Store(1)
@@ -179,9 +177,8 @@ func (b *Board) StopRequested() bool {
 // StopObserved reports whether some rank has ever called StopRequested.
 func (b *Board) StopObserved() bool { return b.head.asked.Load() != 0 }
 
-// The clock of the board is CLOCK_MONOTONIC, which all processes of a machine
-// share; Go's own monotonic clock, much cheaper to read, starts at another
-// time in every process.
+// The clock of the board is CLOCK_MONOTONIC, which all processes of a machine share. Go's own monotonic clock is
+// much cheaper to read, but starts at another time in every process.
 var (
 	clockStart  = time.Now()
 	clockOffset = monotonic()

@@ -14,38 +14,35 @@ import (
 	"drun/collective/sharedmem"
 )
 
-// Ranks that wait for each other in a circle would wait for ever. Each rank that
-// sleeps in a wait writes on the board which ranks it needs. The ranks that remain
-// when all that can go on are removed are in a deadlock, provided that this stays
-// the same while each of them checks again: a rank that is stopped, or does not get
-// a core, may have received what it needs without having seen it. A message whose
-// send and receive were both called moves by itself, however long it takes: its two
-// ranks do not wait for each other. See traffic.go for how that is known.
+// Ranks that wait for each other in a circle would wait for ever. Each rank that sleeps in a wait writes on the
+// board which ranks it needs. Remove all ranks that can go on: those that remain are in a deadlock, provided that
+// this stays the same while each of them checks again, since a rank that is stopped or gets no core may have
+// received what it needs without having seen it. A message whose send and receive were both called moves by itself,
+// however long it takes: its two ranks do not wait for each other. traffic.go tells how that is known.
 
 const (
-	// The needs are checked this often, and deadlockAfter equal results in a row
-	// make a deadlock.
+	// The needs are checked this often, and deadlockAfter equal results in a row mean a deadlock.
 	deadlockEvery = 100 * time.Millisecond
 	deadlockAfter = 4
 )
 
-// needs are the ranks that a rank waits for. mark is 0 when it does not sleep.
+// needs are the ranks that a rank waits for. mark is 0 while it does not sleep.
 type needs struct {
-	mark    atomic.Uint64 // counts the waits, so that a new one looks new
+	mark    atomic.Uint64 // counts the waits, to tell a new one from the last
 	looks   atomic.Uint64 // counts how often the rank wrote this
 	any     atomic.Uint32 // one of the ranks will do
-	outside atomic.Uint32 // the wait is no call: see Watchdog
+	outside atomic.Uint32 // the wait is not a call: see Watchdog
 	message atomic.Uint64 // the message that it waits for, 0: none; see messageOf
 	group   atomic.Uint32 // of the collective that it waits for
 	joined  atomic.Uint32 // the rank has joined the others: see JoinWatch
-	spoke   atomic.Uint32 // it has had messages: see flow
+	spoke   atomic.Uint32 // it has exchanged messages: see flow
 	_       uint32
-	seq     atomic.Uint64 // its number; 0: it is none
-	// confirmed is the mark of the wait that the head found to be in a circle.
+	seq     atomic.Uint64 // the collective's number; 0: the call is not one
+	// confirmed is the mark of a wait that the coordinator found to be in a circle.
 	confirmed atomic.Uint64
 }
 
-// rankNeeds are a rank's, with the sets that follow them in memory.
+// rankNeeds is a rank's needs, with the sets that follow them in memory.
 type rankNeeds struct {
 	*needs
 	ranks  rankSet
@@ -80,10 +77,10 @@ func (b *Board) needsBytes(rank int) []byte {
 	return b.mem[b.needsAt+rank*b.needsSize:][:needsBytes(b.world)]
 }
 
-// headBytes is how much of that comes before the sets.
+// headBytes is the size of the part before the sets.
 const headBytes = int(unsafe.Sizeof(needs{}))
 
-// needsBytes is how much the needs of a rank take in a world of that size.
+// needsBytes is the size of a rank's needs in a world of that size.
 func needsBytes(world int) int { return headBytes + 2*8*((world+63)/64) }
 
 func needsIn(mem []byte, world int) rankNeeds {
@@ -97,10 +94,10 @@ type deadlockWatch struct {
 	next  time.Time
 	seen  []uint64 // the marks of the ranks in the circle, as last seen
 	looks []uint64 // their looks when these marks were first seen
-	same  int      // looks in a row that saw these
+	same  int      // consecutive looks with these marks
 }
 
-// deadlock writes the needs of this wait on the board, and looks for a circle.
+// deadlock writes the needs of this wait on the board and looks for a circle.
 func (g *guard) deadlock() error {
 	t := time.Now()
 	if t.Before(g.watch.next) {
@@ -133,8 +130,7 @@ func (g *guard) deadlock() error {
 	return nil
 }
 
-// need writes which ranks this one waits for, any of them or all, and for which
-// message or collective.
+// need writes which ranks this one waits for, whether any or all of them, and for which message or collective.
 func (b *Board) need(message uint64, any bool, group uint32, seq uint64, ranks iter.Seq[int]) {
 	own := b.needsOf(b.rank)
 	own.message.Store(message)
@@ -148,7 +144,7 @@ func (b *Board) need(message uint64, any bool, group uint32, seq uint64, ranks i
 	if any {
 		own.any.Store(1)
 	}
-	if taken := b.taken.Load(); own.mark.Load() == 0 || taken != b.takenThen { // what was taken may let its sender go on
+	if taken := b.taken.Load(); own.mark.Load() == 0 || taken != b.takenThen { // what was taken in may let its sender go on
 		b.waits++
 		own.mark.Store(b.waits)
 		b.takenThen = taken
@@ -156,7 +152,7 @@ func (b *Board) need(message uint64, any bool, group uint32, seq uint64, ranks i
 	own.looks.Add(1)
 }
 
-// detect gives the circle in which this rank waits for ever; nil: none.
+// detect gives the circle in which this rank waits for ever, or nil.
 func (d *deadlockWatch) detect(b *Board) []int {
 	circle := b.circle()
 	if !slices.ContainsFunc(circle, func(r int) bool { return !b.isNear(r) }) {
@@ -172,8 +168,7 @@ func (d *deadlockWatch) detect(b *Board) []int {
 	return circle
 }
 
-// steady tells whether this rank is in the circle, and the circle has been the
-// same for a while.
+// steady reports whether this rank is in the circle, and the circle has been the same for a while.
 func (d *deadlockWatch) steady(b *Board, circle []int) bool {
 	if !slices.Contains(circle, b.rank) {
 		d.same = 0
@@ -196,7 +191,7 @@ func (d *deadlockWatch) steady(b *Board, circle []int) bool {
 	return d.same >= deadlockAfter
 }
 
-// clearNeeds takes the needs back when a wait ends.
+// clearNeeds withdraws the needs when a wait ends.
 func (g *guard) clearNeeds() {
 	if !g.watch.next.IsZero() {
 		g.board.needsOf(g.board.rank).mark.Store(0)
@@ -204,9 +199,9 @@ func (g *guard) clearNeeds() {
 	}
 }
 
-// circle lists the ranks that can only go on when another of them does.
+// circle lists the ranks that can go on only if another of them does.
 func (b *Board) circle() (stuck []int) {
-	waiting := make([]bool, b.world) // of those in stuck
+	waiting := make([]bool, b.world) // whether a rank is in stuck
 	for r := range b.world {
 		n, state := b.needsOf(r), b.State(r)
 		if n.mark.Load() != 0 && (state == collective.Waiting || n.outside.Load() != 0 && !state.Over()) {
@@ -223,7 +218,7 @@ func (b *Board) circle() (stuck []int) {
 	return stuck
 }
 
-// stuck tells whether a rank's needs cannot be met while these ranks wait.
+// stuck reports whether a rank's needs cannot be met while these ranks wait.
 func (b *Board) stuck(rank int, waiting []bool) bool {
 	met, unmet := 0, 0
 	for r := range b.unmet(rank) {
@@ -239,14 +234,14 @@ func (b *Board) stuck(rank int, waiting []bool) bool {
 	return unmet > 0
 }
 
-// unmet yields the ranks that a rank waits for, without those that have meanwhile
-// entered the collective: the waiting rank may not have seen it yet.
+// unmet yields the ranks that a rank waits for, except those that have since entered the collective: the waiting
+// rank may not have seen them yet.
 func (b *Board) unmet(rank int) iter.Seq[int] {
 	n := b.needsOf(rank)
 	seq := n.seq.Load()
 	var w *window
 	if seq > 0 {
-		w, _ = b.window(n.group.Load()) // without it, as the rank wrote it
+		w, _ = b.window(n.group.Load()) // without a window, the needs as the rank wrote them
 	}
 	return func(yield func(int) bool) {
 		for r := range n.ranks.all {
@@ -266,15 +261,13 @@ type Wait struct {
 // CircleWatch finds circles of ranks on several nodes, for the coordinator.
 type CircleWatch struct {
 	seen  []Wait
-	looks []uint64 // of those ranks, once their nodes had the needs of the others
-	same  int      // rounds in a row that saw these
+	looks []uint64 // of those ranks, once their nodes knew the others' needs
+	same  int      // consecutive rounds with these marks
 }
 
-// Check is called after each round in which all nodes have shown their ranks: all
-// that a rank was shown to wait for in two rounds it waited for between them. It
-// gives the waits that will not end by themselves, once they have been the same for
-// a while, in which each of the ranks has looked for messages again with the others'
-// needs in sight.
+// Check is called after each round in which all nodes have shown their ranks. A need that a rank showed in two
+// rounds has lasted between them. Check gives the waits that will not end by themselves, once they have been the
+// same for a while in which each of the ranks has looked for messages again with the others' needs in sight.
 func (w *CircleWatch) Check(b *Board) []Wait {
 	var circle []Wait
 	var looks []uint64
@@ -300,7 +293,7 @@ func (w *CircleWatch) Check(b *Board) []Wait {
 	return circle
 }
 
-// Confirm says that these waits are a circle: the ranks in them end them.
+// Confirm says that these waits are a circle: its ranks then end them.
 func (b *Board) Confirm(circle []Wait) {
 	for _, w := range circle {
 		if w.Rank >= 0 && w.Rank < b.world {
@@ -309,7 +302,7 @@ func (b *Board) Confirm(circle []Wait) {
 	}
 }
 
-// confirmed lists the ranks whose current wait the head found to be in a circle.
+// confirmed lists the ranks whose current wait the coordinator found to be in a circle.
 func (b *Board) confirmed() (circle []int) {
 	for r := range b.world {
 		n := b.needsOf(r)
@@ -320,7 +313,7 @@ func (b *Board) confirmed() (circle []int) {
 	return circle
 }
 
-// circleError ends a wait in a circle of waiting ranks.
+// circleError ends a wait in a circle of ranks.
 type circleError struct{ ranks []int }
 
 func (e *circleError) Error() string { return collective.RankList(e.ranks) + " wait for each other" }
@@ -331,12 +324,13 @@ func (g *guard) deadlocked(circle []int) error {
 	for r := range g.board.world {
 		rows = append(rows, g.board.Row(r))
 	}
-	// Without the number of a collective: the ranks may wait in several calls, and whichever looks first tells all.
+	// Without the number of a collective: the ranks may wait in several calls, and the first to look reports for
+	// all.
 	return &collective.MismatchError{Rows: rows,
 		Reason: "ranks wait for each other in a circle: " + g.board.inCircle(circle)}
 }
 
-// mostNamed is how many ranks a circle names, and of each how many that it waits for.
+// mostNamed is how many ranks of a circle are named, and for each how many that it waits for.
 const mostNamed = 8
 
 // inCircle says who waits for whom.

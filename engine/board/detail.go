@@ -6,10 +6,10 @@ import (
 	"drun/collective/sharedmem"
 )
 
-// detail is a rank's full description of its latest call, for a disagreement in which
-// the short entries of the journal look alike. It lies at the end of the rank's names.
+// detail is a rank's full description of its latest call, for disagreements in which the short entries of the
+// journal look alike. It lies at the end of the rank's names.
 type detail struct {
-	seq   atomic.Uint64 // of the call, once the rest is written
+	seq   atomic.Uint64 // of the call, written after the rest
 	group uint32
 	size  uint32
 	text  [detailSize - 16]byte
@@ -39,7 +39,7 @@ func (b *Board) told(rank int, group uint32, seq uint64) bool {
 	return d.seq.Load() == seq && d.group == group
 }
 
-// detail gives these details.
+// detail gives what tell wrote; it may be empty.
 func (b *Board) detail(rank int, group uint32, seq uint64) string {
 	if d := b.detailOf(rank); b.told(rank, group, seq) {
 		return string(d.text[:min(int(d.size), len(d.text))])

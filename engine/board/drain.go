@@ -6,8 +6,9 @@ import (
 	"drun/collective"
 )
 
-// DrainMessages lets messages to this rank, which has returned from main or leaves a group, out of their senders' way
-// until it is stopped: that nobody receives them is found in the counts, and not by whether they fitted somewhere.
+// DrainMessages takes in the messages sent to this rank, which has returned from main or is leaving a
+// group, until it is stopped, so that their senders do not wait. Messages that nobody received are found by
+// comparing counts, not by whether they fitted into a buffer.
 func (b *Board) DrainMessages() (stop func()) {
 	over, taken := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -31,7 +32,7 @@ func (b *Board) DrainMessages() (stop func()) {
 	}
 }
 
-// takeArrived does not wait, and tells whether some came.
+// takeArrived takes in the messages that have arrived, without waiting, and reports whether there were any.
 func (b *Board) takeArrived() (some bool) {
 	for _, g := range b.guards {
 		if t, ok := g.comm.(collective.Taker); ok && t.TakeMessages() {

@@ -8,10 +8,9 @@ import (
 	"drun/collective"
 )
 
-// exchanger compares the calls of a backend that does not do it itself. Every
-// rank posts its fingerprint and waits until all of the group have posted
-// theirs: one round, before the backend sees the call. Ranks of several nodes
-// share no board, and gather the fingerprints with the backend.
+// exchanger compares calls for a backend that does not do so itself. Every rank posts its fingerprint and waits
+// until all ranks of the group have posted theirs: one round, before the backend sees the call. Ranks on several
+// nodes share no board, and gather the fingerprints with the backend.
 type exchanger struct {
 	collective.Comm
 	win   *window
@@ -19,9 +18,9 @@ type exchanger struct {
 	lines []*line // of all ranks of the group; nil when some are on other nodes
 
 	start sync.Mutex    // calls of Start come from several goroutines
-	last  chan struct{} // closed when the latest asynchronous collective is done; may be nil
+	last  chan struct{} // closed when the latest asynchronous collective has ended; may be nil
 
-	// For the asynchronous calls: ended by Abort and Close.
+	// background limits the asynchronous calls' waits; Abort and Close end it.
 	background collective.WaitLimit
 	end        context.CancelCauseFunc
 	running    sync.WaitGroup
@@ -100,7 +99,7 @@ func (w *exchanged) Done() bool {
 	}
 }
 
-// compareInTurn waits until the collectives before have ended, then compares.
+// compareInTurn waits until the preceding collectives have ended, then compares.
 func (x *exchanger) compareInTurn(ctx context.Context, c *collective.Call) error {
 	if x.last != nil {
 		if err := collective.Wait(ctx, x.last); err != nil {
@@ -133,7 +132,7 @@ func (w *exchanged) run(ctx context.Context) error {
 	return inner.Wait(ctx)
 }
 
-// compare posts the fingerprint of collective seq and waits for all ranks'.
+// compare posts the fingerprint of collective seq and waits for those of all ranks.
 func (x *exchanger) compare(ctx context.Context, seq, fingerprint uint64) error {
 	if x.lines == nil {
 		return x.gather(ctx, fingerprint)
@@ -165,8 +164,8 @@ func (x *exchanger) compare(ctx context.Context, seq, fingerprint uint64) error 
 	return nil
 }
 
-// compareCounts tells every rank how many elements each other sends and receives,
-// which no fingerprint can hold: the engine would notice only during the call.
+// compareCounts tells every rank how many elements each other sends and receives. No fingerprint can hold these,
+// and the backend would notice a difference only during the call.
 func (x *exchanger) compareCounts(ctx context.Context, c *collective.Call) error {
 	n := x.Size()
 	own := slices.Concat(evenly(c.Counts, c.Send.Count(), n), evenly(c.RecvCounts, c.Recv.Count(), n))
@@ -184,7 +183,7 @@ func (x *exchanger) compareCounts(ctx context.Context, c *collective.Call) error
 	return nil
 }
 
-// evenly gives the counts, or the equal ones that nil stands for.
+// evenly gives the counts, or the equal shares that nil stands for.
 func evenly(counts []int, total, ranks int) []int64 {
 	out := make([]int64, ranks)
 	for i := range out {
@@ -206,7 +205,7 @@ func (x *exchanger) do(ctx context.Context, call collective.Call) error {
 	return work.Wait(ctx)
 }
 
-// gather compares over the backend.
+// gather compares fingerprints over the backend.
 func (x *exchanger) gather(ctx context.Context, fingerprint uint64) error {
 	all := make([]int64, x.Size())
 	if err := x.do(ctx, collective.NewAllGather(collective.Of([]int64{int64(fingerprint)}), collective.Of(all))); err != nil {

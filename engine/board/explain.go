@@ -10,26 +10,25 @@ import (
 	"drun/collective"
 )
 
-// How long a report waits for the other ranks to arrive, so that its table is
-// complete, and how long the agent has to report why a rank died before the
-// rank's peers report it.
+// Grace periods: tableGrace is how long a report waits for the other ranks to arrive, so that its table is
+// complete; agentGrace is how long the agent has to report why a rank died before the rank's peers report it.
 const (
 	tableGrace = 250 * time.Millisecond
 	agentGrace = 2 * time.Second
 	farGrace   = time.Second // for the boards of other nodes
-	// lastGrace is how long a message of a rank that has returned may be under way, and
-	// severalGrace that is where others are open as well, and there may be no such.
+	// lastGrace is how long a message of a rank that has returned may be under way; severalGrace applies where
+	// other messages are under way too, so that there may be none for this wait.
 	lastGrace    = 30 * time.Second
 	severalGrace = 3 * time.Second
 )
 
-// overError ends a wait for a rank that will not come.
+// overError ends a wait for a rank that will never come.
 type overError struct{ rank int }
 
 func (e *overError) Error() string { return fmt.Sprintf("rank %d will not come", e.rank) }
 
-// check ends a sleeping wait that has become pointless: the run was aborted, or
-// a rank that it needs makes no further call.
+// check ends a sleeping wait that has become pointless: the run was aborted, or a rank that it needs will make no
+// further call.
 func (g *guard) check() error {
 	if g.slept == 0 {
 		g.slept = now()
@@ -51,7 +50,7 @@ func (g *guard) check() error {
 			continue
 		}
 		if state != collective.Returned && since(g.board.slot(rank).since) < agentGrace {
-			continue // the agent knows more, and is about to tell
+			continue // the agent knows more, and is about to report it
 		}
 		// The rank's last message may still be under way, in a goroutine that
 		// has not been scheduled yet.
@@ -104,8 +103,8 @@ func (g *guard) allOver() bool {
 	return true
 }
 
-// explain turns the error that ended a wait into the one that the recipe gets,
-// and aborts the run where it means that the run cannot go on.
+// explain turns the error that ended a wait into the one that the recipe gets, and aborts the run if it cannot go
+// on.
 func (g *guard) explain(w *guardedWork, err error) error {
 	err = g.named(err)
 	var over *overError
@@ -113,7 +112,7 @@ func (g *guard) explain(w *guardedWork, err error) error {
 	var circle *circleError
 	switch {
 	case errors.As(err, &bad):
-		return err // of this rank alone, and the group goes on
+		return err // it concerns this rank alone, and the group goes on
 	case g.board.Aborted() != nil:
 		return g.ownTimeout(w, g.fail(err))
 	case errors.Is(err, collective.ErrFingerprint):
@@ -132,18 +131,18 @@ func (g *guard) explain(w *guardedWork, err error) error {
 	case errors.Is(err, collective.ErrTimeout):
 		return g.ownTimeout(w, g.fail(g.timeout(w)))
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		// The caller gave up, which is no failure of the run; but the call was
-		// interrupted halfway, so this group cannot be used any more.
+		// The caller gave up, which does not fail the run; but the call was interrupted halfway, so this group
+		// cannot be used any more.
 		g.broken = fmt.Errorf("group %d: an earlier call was given up: %w", g.group, err)
 		g.comm.Abort(g.broken)
 		return err
 	}
-	// Another rank of a circle may have ended it, and the backend's group, first.
+	// Another rank of the circle may have ended it first, and with it the backend's group.
 	if circle := g.board.confirmed(); slices.Contains(circle, g.board.rank) {
 		return g.fail(g.deadlocked(circle))
 	}
 	if errors.As(err, new(*collective.BackendError)) {
-		// An engine notices that a rank has left before the board is looked at.
+		// A backend notices that a rank has left before the board is looked at.
 		if rank := g.returned(w); rank >= 0 {
 			g.waitForOthers(w)
 			return g.fail(g.mismatch(w, fmt.Sprintf("rank %d has returned from main while others wait for it", rank)))
@@ -153,11 +152,11 @@ func (g *guard) explain(w *guardedWork, err error) error {
 	return g.fail(err)
 }
 
-// causeGrace is how long what a rank believes of another one is held back for the news of what
-// became of that one.
+// causeGrace is how long a rank holds back an error that it suspects another rank of causing, waiting for news of
+// that rank.
 const causeGrace = 500 * time.Millisecond
 
-// awaitCause waits for the cause of an error that may be the trace of another rank's end.
+// awaitCause waits for the cause of an error that may be a consequence of another rank's end.
 func (g *guard) awaitCause(err error) {
 	if !collective.Suspects(err) {
 		return
@@ -167,8 +166,9 @@ func (g *guard) awaitCause(err error) {
 	}
 }
 
-// AwaitLower has a rank that fails wait until lower ones that go on have had time to fail alike: what all do wrong
-// the lowest then tells, and not the one that happened to get a core first. It does not wait for those that wait for it.
+// AwaitLower makes a failing rank wait until the lower ranks that still run have had time to fail too: an error
+// that all make is then reported by the lowest, not by whichever got a core first. It does not wait for ranks that
+// wait for this one.
 func (b *Board) AwaitLower() {
 	goesOn := func() bool {
 		for r := range b.rank {
@@ -183,7 +183,7 @@ func (b *Board) AwaitLower() {
 	}
 }
 
-// awaited tells whether a rank waits for this one, which has not come.
+// awaited reports whether rank by waits for this one, which has not come.
 func (b *Board) awaited(by int) bool {
 	if b.needsOf(by).mark.Load() == 0 {
 		return false
@@ -196,7 +196,7 @@ func (b *Board) awaited(by int) bool {
 	return false
 }
 
-// named gives an error of the group's own backend in terms of the world.
+// named puts an error of the group's own backend in terms of the world.
 func (g *guard) named(err error) error {
 	var b *collective.BackendError
 	if g.backend == "" || !errors.As(err, &b) {
@@ -205,7 +205,7 @@ func (g *guard) named(err error) error {
 	return b.In(g.group, g.board.rank, g.ranks)
 }
 
-// returned gives a rank that the call needs and that has returned; -1: none.
+// returned gives a rank that the call needs and that has returned, or -1.
 func (g *guard) returned(w *guardedWork) int {
 	for i := range g.needed() {
 		rank := g.ranks[i]
@@ -216,8 +216,7 @@ func (g *guard) returned(w *guardedWork) int {
 	return -1
 }
 
-// fail aborts the run and this group with err, unless the run was aborted
-// before for another reason; it returns the first cause.
+// fail aborts the run and this group with err, unless the run was already aborted, and returns the first cause.
 func (g *guard) fail(err error) error {
 	if g.board.Abort(g.board.rank, err) {
 		g.broken = err
@@ -228,8 +227,8 @@ func (g *guard) fail(err error) error {
 	return g.broken
 }
 
-// waitForOthers gives the other ranks a moment to make their collective of that
-// number, and to write its details where this rank did.
+// waitForOthers gives the other ranks a moment to make their collective with the same number, and to write its
+// details where this rank did.
 func (g *guard) waitForOthers(w *guardedWork) {
 	for end := time.Now().Add(tableGrace); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		missing := false
@@ -255,7 +254,7 @@ func (g *guard) mismatch(w *guardedWork, reason string) error {
 	return e
 }
 
-// ownTimeout makes the timeout of the collective in which this rank waits its own error, whichever rank noticed it.
+// ownTimeout returns the timeout of the collective in which this rank itself waits, whichever rank noticed it.
 func (g *guard) ownTimeout(w *guardedWork, err error) error {
 	var t *collective.TimeoutError
 	if !errors.As(err, &t) || w.seq == 0 || t.Call.Group != g.group || t.Call.Seq != w.seq || !slices.Contains(t.Arrived, g.board.rank) {

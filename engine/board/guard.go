@@ -16,33 +16,31 @@ type guard struct {
 	comm    collective.Comm
 	board   *Board
 	group   uint32
-	ranks   []int  // global, by rank in the group
+	ranks   []int  // in the world, by rank in the group
 	backend string // of the group, where it has one of its own
 	win     *window
 	line    *line  // this rank's
 	seq     uint64 // of the latest collective
 	broken  error  // why no further call can be made
 
-	// The latest context, and the same with the guard's check: a context
-	// serves many waits.
+	// The latest context, and the same with the guard's check: one context serves many waits.
 	from   *collective.WaitLimit
 	within *collective.WaitLimit
 
 	sync     guardedWork    // the synchronous call under way; there is at most one
 	waiting  *guardedWork   // the call that the rank waits for
-	slept    int64          // when the wait had taken longer than a wait that spins; 0: it has not
+	slept    int64          // since when the wait sleeps; 0: it has only spun so far
 	messages []*guardedWork // asynchronous sends and receives that may be under way
 	traffic  []*traffic     // by rank in the group, see trafficWith
 	counted
 	calls []*guardedWork // asynchronous collectives that may be under way, or have failed
-	over  time.Time      // since when the peer is over, see check
+	over  time.Time      // since when the peer has ended, see check
 	watch deadlockWatch
 }
 
-// Guard wraps the world's communicator of this rank: its calls, and those of
-// the groups split from it, are written on the board, compared with the other
-// ranks' before data is touched, and explained when they fail. Errors of
-// calls are then the types of package collective.
+// Guard wraps the world's communicator of this rank. Its calls, and those of the groups split from it, are written
+// on the board, compared with the other ranks' calls before data is touched, and explained when they fail: their
+// errors then have the types of package collective.
 func Guard(comm collective.Comm, b *Board) (collective.Comm, error) {
 	ranks := make([]int, comm.Size())
 	for i := range ranks {
@@ -74,13 +72,13 @@ func (b *Board) guard(comm collective.Comm, group collective.Group, ranks []int)
 	return g, nil
 }
 
-// arenaGuard keeps the Comm's ability visible through the guard.
+// arenaGuard keeps the Comm's arena visible through the guard.
 type arenaGuard struct {
 	*guard
 	collective.Arena
 }
 
-// VerifiesArguments tells whether the backend compares them.
+// VerifiesArguments reports whether the backend compares arguments.
 func (g *guard) VerifiesArguments() bool { return collective.VerifiesArguments(g.comm) }
 
 func (g *guard) Rank() int { return g.comm.Rank() }
@@ -92,7 +90,7 @@ func (g *guard) Start(c *collective.Call) (collective.Work, error) {
 		return nil, err
 	}
 	if err := c.Check(g.comm.Rank(), g.comm.Size()); err != nil {
-		return nil, err // before the call gets a number: the peers' go on counting
+		return nil, err // before the call gets a number, since the peers count on
 	}
 	g.number(c)
 	w := &g.sync
@@ -111,7 +109,7 @@ func (g *guard) Start(c *collective.Call) (collective.Work, error) {
 		return nil, g.aborted(err)
 	}
 	w.inner = inner
-	g.calls = g.calls[finished:] // they have not failed: no call would start
+	g.calls = g.calls[finished:] // they did not fail, or no call would start
 	if c.Async && c.Seq > 0 {
 		g.calls = append(g.calls, w)
 	}
@@ -124,7 +122,7 @@ func (g *guard) Start(c *collective.Call) (collective.Work, error) {
 	return w, nil
 }
 
-// finished counts the first of the asynchronous collectives that have ended.
+// finished counts the leading asynchronous collectives that have ended.
 func (g *guard) finished() (n int) {
 	for n < len(g.calls) && g.calls[n].Done() {
 		n++
@@ -132,8 +130,7 @@ func (g *guard) finished() (n int) {
 	return n
 }
 
-// disagreed gives the call on which the ranks disagreed when w failed: w itself, or an
-// asynchronous one before it.
+// disagreed gives the call on which the ranks disagreed when w failed: w itself, or an earlier asynchronous one.
 func (g *guard) disagreed(w *guardedWork) *guardedWork {
 	for _, earlier := range g.calls {
 		if earlier.seq < w.seq && errors.Is(earlier.inner.Wait(collective.Within(context.Background(), time.Second)), collective.ErrFingerprint) {
@@ -153,7 +150,7 @@ func (g *guard) number(c *collective.Call) {
 	}
 }
 
-// ready reports why no call can be made any more.
+// ready returns the reason why no call can be made any more, or nil.
 func (g *guard) ready() error {
 	if g.broken != nil {
 		return g.broken
@@ -182,7 +179,7 @@ type guardedWork struct {
 	busy    bool
 	async   bool
 	counted bool // as ended, see traffic.go
-	brief   bool // it moves little
+	brief   bool // it moves few bytes
 
 	detail func() string // of the call
 }
@@ -210,11 +207,10 @@ func (w *guardedWork) begin(c *collective.Call) {
 	w.busy, w.async, w.brief = true, c.Async, len(c.Send.Data)+len(c.Recv.Data) <= brief
 }
 
-// brief is up to how many bytes a call that has not slept takes no time worth
-// reading the clock for again.
+// brief is the most bytes for which a call that has not slept is too short to read the clock again.
 const brief = 64 << 10
 
-// running notes that the rank is back in its recipe, since that time.
+// running notes that the rank has been back in its recipe since that time.
 func (b *Board) running(since int64) {
 	b.own.since = since
 	sharedmem.Publish32(&b.own.state, uint32(collective.Running))
@@ -240,7 +236,7 @@ func (w *guardedWork) Wait(ctx context.Context) error {
 		end = now()
 		g.board.spend(end, g.slept)
 	}
-	agreed := !errors.Is(err, collective.ErrArguments) // else the call is over, and the group goes on
+	agreed := !errors.Is(err, collective.ErrArguments) // otherwise only the call is over, and the group goes on
 	if err != nil && agreed {
 		err = g.explain(w, err)
 		end = now()
@@ -265,7 +261,7 @@ func (w *guardedWork) Source() int {
 	return w.peer
 }
 
-// bounded gives ctx the guard's check.
+// bounded adds the guard's check to ctx.
 func (g *guard) bounded(ctx context.Context) *collective.WaitLimit {
 	p, ok := ctx.(*collective.WaitLimit)
 	if ok && p == g.from {
@@ -279,8 +275,8 @@ func (g *guard) bounded(ctx context.Context) *collective.WaitLimit {
 	return g.within
 }
 
-// Split makes the group with the backend and puts it on the board. Like any other
-// collective it is recorded, compared and, if it fails, explained.
+// Split makes the group with the backend and puts it on the board. Like any other collective, it is recorded,
+// compared and, if it fails, explained.
 func (g *guard) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
 	if err := g.ready(); err != nil {
 		return nil, err
@@ -317,7 +313,7 @@ func (g *guard) Split(ctx context.Context, group collective.Group) (collective.C
 	return g.guardGroup(comm, group)
 }
 
-// guardGroup guards this rank's place in a group; nil outside.
+// guardGroup guards this rank's place in a group; nil if it is not a member.
 func (g *guard) guardGroup(comm collective.Comm, group collective.Group) (collective.Comm, error) {
 	if comm == nil {
 		return nil, nil
@@ -341,8 +337,7 @@ func (g *guard) split(ctx context.Context, group collective.Group, c *collective
 	return g.comm.Split(ctx, group)
 }
 
-// checkGroup finds what is wrong with a group by itself, before the call gets
-// a number.
+// checkGroup checks a group's own validity before the call gets a number.
 func checkGroup(group collective.Group, size int) error {
 	for i, r := range group.Ranks {
 		if r < 0 || r >= size {

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// lifeEvery is how often a rank that joins shows that it is alive.
+// lifeEvery is how often a joining rank shows that it is alive.
 const lifeEvery = 100 * time.Millisecond
 
-// Joining says, until end is called, that this rank is about to join the others and
-// alive: one that is stopped meanwhile is found by [JoinWatch].
+// Joining says, until end is called, that this rank is alive and about to join the others. If it is stopped
+// meanwhile, [JoinWatch] finds it.
 func (b *Board) Joining() (end func()) {
 	over := make(chan struct{})
 	var showing sync.WaitGroup
@@ -34,14 +34,14 @@ func (b *Board) Joining() (end func()) {
 	}
 }
 
-// JoinWatch finds a rank that stops while the ranks join.
+// JoinWatch finds a rank that is stopped while the ranks join.
 type JoinWatch struct {
 	looks []uint64
 	since []time.Time // when they last changed
 }
 
-// Check is called now and then. It gives a rank of this board that has not joined and
-// has shown no life for so long, or -1, and whether all have joined.
+// Check is called periodically. It returns a rank of this board that has not joined and has shown no life for this
+// long, or -1, and whether all have joined.
 func (w *JoinWatch) Check(b *Board, long time.Duration) (rank int, all bool) {
 	if w.looks == nil {
 		w.looks, w.since = make([]uint64, b.world), make([]time.Time, b.world)

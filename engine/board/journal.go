@@ -61,7 +61,7 @@ func (b *Board) backendOf(group uint32) string {
 	return string(at[1:][:min(int(at[0]), backendSize-1)])
 }
 
-// use notes that the group's window has something to show.
+// use marks the group's window as having something to show.
 func (b *Board) use(group uint32) {
 	for {
 		n := b.head.groups.Load()
@@ -71,8 +71,7 @@ func (b *Board) use(group uint32) {
 	}
 }
 
-// groupWindow is the size of a window: gate, lines, journals, each rank's
-// journal on pages of its own.
+// groupWindow is the size of a window: gate, lines and journals; each rank's journal is on pages of its own.
 func groupWindow(world int) int {
 	return sharedmem.PageRound(linesAt+world*sharedmem.CacheLine) + world*journalLen*128
 }
@@ -111,9 +110,9 @@ func (e *entry) write(c *collective.Call, file, builtin uint32, at int64) {
 	sharedmem.Publish32(&e.ver, ver+2)
 }
 
-const noShape = 255 // a call without a shape has its count alone
+const noShape = 255 // a call without a shape has only its count
 
-// read gives the entry as a description; false if its owner is writing it.
+// read returns the entry as a description; false if its owner is still writing it.
 func (b *Board) read(e *entry, rank int, group uint32) (d collective.Description, began, ended int64, ok bool) {
 	for range 1000 {
 		ver := e.ver.Load()
@@ -143,7 +142,7 @@ func (b *Board) read(e *entry, rank int, group uint32) (d collective.Description
 	return collective.Description{}, 0, 0, false
 }
 
-// Row tells what a rank is doing.
+// Row describes what a rank is doing.
 func (b *Board) Row(rank int) collective.Row {
 	s := b.slot(rank)
 	r := collective.Row{Rank: rank, State: collective.State(s.state.Load()), For: since(s.since), Note: b.name(rank, s.note)}
@@ -167,7 +166,7 @@ func (b *Board) Row(rank int) collective.Row {
 	return r
 }
 
-// Rows tells it of every rank.
+// Rows describes what every rank is doing.
 func (b *Board) Rows() []collective.Row {
 	rows := make([]collective.Row, b.world)
 	for i := range rows {
@@ -176,8 +175,7 @@ func (b *Board) Rows() []collective.Row {
 	return rows
 }
 
-// rowAt is the row of a rank with the group's call of that number, where the
-// journal still has it.
+// rowAt is a rank's row with the group's call number seq, if the journal still has it.
 func (b *Board) rowAt(w *window, rank int, group uint32, seq uint64) collective.Row {
 	r := b.Row(rank)
 	calls := w.line(rank).calls.Load()
@@ -195,7 +193,7 @@ func (b *Board) rowAt(w *window, rank int, group uint32, seq uint64) collective.
 	return r
 }
 
-// fill puts a call into the row; its position is where the rank is, if it is in it.
+// fill puts a call into the row; if the rank is in that call, its position is the rank's.
 func (b *Board) fill(r *collective.Row, d collective.Description, began int64) {
 	r.Call = d
 	if r.State == collective.Waiting {

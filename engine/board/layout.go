@@ -27,8 +27,8 @@ const (
 	slotSize  = sharedmem.CacheLine
 	nameSize  = 128
 	maxNames  = 128
-	noteIndex = maxNames - detailSize/nameSize // in a table, of the rank's note
-	// The end of a table tells more of the rank's call, see detail.
+	noteIndex = maxNames - detailSize/nameSize // index of the rank's note
+	// The end of a table holds more about the rank's call, see detail.
 	detailSize = 8 * nameSize
 	tableSize  = nameSize * maxNames
 
@@ -36,7 +36,7 @@ const (
 	journalLen = 32   // calls of a group that a rank's journal remembers
 )
 
-// layout is where the parts are for a world of that size. Only what is written takes memory.
+// layout says where the parts are for a world of that size. Only pages that are written take memory.
 type layout struct {
 	causeSize, slotsAt, namesAt, needsAt, needsSize, endedAt, flowsAt, snapshotAt, snapshotSize int
 	groupsAt, groupStride                                                                       int64
@@ -60,7 +60,7 @@ func newLayout(world int) layout {
 
 const magic = 0x64_72_75_6e_62_64_30_34 // "drunbd04"
 
-// identity is what the header begins with.
+// identity is the start of the header.
 type identity struct {
 	magic uint64
 	world uint32
@@ -75,8 +75,8 @@ type header struct {
 	abortAt  int64
 	stop     atomic.Uint32
 	asked    atomic.Uint32
-	asks     atomic.Uint32 // for copies of other nodes' boards, see mirror.go
-	told     atomic.Uint32 // up to which they were answered
+	asks     atomic.Uint32 // requests for copies of other nodes' boards, see mirror.go
+	told     atomic.Uint32 // the latest request that was answered
 
 	groups      atomic.Uint32 // group numbers in use are below this
 	snapshotLen uint32
@@ -87,14 +87,14 @@ type slot struct {
 	state atomic.Uint32
 	group uint32        // of the latest call
 	calls atomic.Uint64 // calls in that group's journal, the latest included
-	file  uint32        // name + 1 of the latest position outside of calls
+	file  uint32        // name index + 1 of the latest position outside of calls
 	line  int32
 	col   int32
-	note  uint32 // name + 1
+	note  uint32 // name index + 1
 	since int64  // CLOCK_MONOTONIC of the latest change of state
 
 	entered int64 // the call that the rank waits for
-	// Nanoseconds in calls that ended, and of these after the rank went to sleep.
+	// Nanoseconds spent in calls that ended, and of these asleep.
 	spent, slept atomic.Int64
 }
 
@@ -102,8 +102,8 @@ type slot struct {
 type line struct {
 	arrived atomic.Uint64 // sequence number of the latest collective it started
 	calls   atomic.Uint64 // entries ever written to its journal
-	// The fingerprints of odd and even collectives, for backends that do not
-	// compare them by themselves: everyone has read one before it is reused.
+	// The fingerprints of odd and even collectives, for backends that do not compare them: every rank has read one
+	// before it is reused.
 	posted [2]struct {
 		seq         atomic.Uint64
 		fingerprint uint64
@@ -119,11 +119,11 @@ type entry struct {
 	began, ended              int64
 	count                     int64
 	root, peer, tag           int32
-	file                      uint32 // name + 1
+	file                      uint32 // name index + 1
 	line, col                 int32
 	shape                     [7]int64
 	async, waited             bool // waited: the rank waits for it, or has
 	form                      uint8
 	_                         byte
-	builtin                   uint32 // name + 1
+	builtin                   uint32 // name index + 1
 }

@@ -7,17 +7,17 @@ import (
 	"drun/collective"
 )
 
-// mostTags is under how many tags a rank's messages on a group are told apart.
+// mostTags is for how many tags a rank's messages in a group are counted separately.
 const mostTags = 1 << 16
 
-// tagged are the messages with another rank of a group under a tag.
+// tagged identifies the messages with another rank of a group under a tag.
 type tagged struct{ peer, tag int }
 
-// counted counts a recipe's messages with the other ranks of a group: a backend may have let go of a
-// message long before its receiver looks for it, so only the two counts together tell that one was lost.
+// counted counts a recipe's messages with the other ranks of a group. A backend may finish a send long before its
+// receiver looks for it, so only both counts together tell that a message was lost.
 type counted struct{ sent, received map[tagged]*Count }
 
-// exchange counts a message of the recipe: its second part, where that is all of it.
+// exchange counts a message of the recipe once, by its second part.
 func (g *guard) exchange(in *map[tagged]*Count, peer, tag int, at collective.Position) {
 	if tag < collective.Body || tag >= 2*collective.Body {
 		return // its first part, or a message of drun's own
@@ -41,7 +41,7 @@ func (g *guard) exchange(in *map[tagged]*Count, peer, tag int, at collective.Pos
 	n.Last = at
 }
 
-// Exchanged takes the counts of a group's messages, which the board forgets; none where there were none.
+// Exchanged returns the counts of a group's messages, which the board then forgets; nil if there were none.
 func (b *Board) Exchanged(group uint32) *Messages {
 	for _, g := range b.guards {
 		if g.group == group {
@@ -51,7 +51,7 @@ func (b *Board) Exchanged(group uint32) *Messages {
 	return nil
 }
 
-// AllExchanged takes those of all groups.
+// AllExchanged returns the counts of all groups, likewise.
 func (b *Board) AllExchanged() (all []Messages) {
 	b.settle()
 	for _, g := range b.guards {

@@ -10,12 +10,11 @@ import (
 	"drun/collective/sharedmem"
 )
 
-// A run on several nodes has a board on each, on which only that node's ranks
-// write. While some ranks wait, the coordinator asks the other nodes in rounds for copies
-// of their boards and writes them into its own, which so shows all ranks as of the
-// last round. Of the ranks of other nodes, the other boards hold only what their own
-// ranks need to know: which have ended, and which wait for a message from here. They
-// get the rest when a rank is about to make a report: see fetchFar.
+// A run on several nodes has a board on each, on which only that node's ranks write. While ranks wait, the
+// coordinator asks the other nodes in rounds for copies of their boards and writes them into its own, which thus
+// shows all ranks as of the last round. The other boards hold only what their own ranks need to know of distant
+// ranks: which have ended, and which wait for a message from here. They get the rest when a rank is about to make a
+// report: see fetchFar.
 
 // Mirror is a copy of ranks' parts of a board.
 type Mirror struct {
@@ -23,32 +22,31 @@ type Mirror struct {
 	Ranks []MirroredRank
 }
 
-// MirroredRank is one rank's part, in the layout of the board. Where Slot or Names is nil they are as before.
+// MirroredRank is one rank's part, in the layout of the board. A nil Slot or Names is unchanged.
 type MirroredRank struct {
 	Rank   int
 	Slot   []byte
 	Names  []byte            // packed
 	Needs  []byte            // without its sets
-	Sets   []byte            // packed; nil: as before if the wait is the same, else none
-	Ended  []uint32          `cbor:",omitempty"` // of the ranks in Sets, see traffic.go; nil where that is
-	Flows  map[int][2]uint64 `cbor:",omitempty"` // started and received, of a rank that has returned; nil: as before
+	Sets   []byte            // packed; nil: unchanged if the wait is the same, else empty
+	Ended  []uint32          `cbor:",omitempty"` // of the ranks in Sets, see traffic.go; nil if Sets is
+	Flows  map[int][2]uint64 `cbor:",omitempty"` // started and received, of a rank that has returned; nil: unchanged
 	Groups []MirroredGroup
 }
 
-// MirroredGroup is a rank's part of one group; its journal is in it only where
-// that was asked for.
+// MirroredGroup is a rank's part of one group, with its journal only if that was asked for.
 type MirroredGroup struct {
 	ID      uint32
 	Arrived uint64
-	Entries []byte `cbor:",omitempty"` // of its journal, the oldest first
+	Entries []byte `cbor:",omitempty"` // of its journal, oldest first
 	First   uint64 `cbor:",omitempty"` // number of the oldest
 }
 
-// shown is how many of a rank's latest calls of a group a mirror has.
+// shown is how many of a rank's latest calls of a group a mirror holds.
 const shown = RecentCalls + 3
 
-// Near says which ranks write on this board, of those from 0 to World: without
-// it, all. Groups with others compare their calls by a call of their own.
+// Near says which ranks write on this board, those in [from, to); without it, all. Groups with other ranks compare
+// their calls by a call of their own.
 func (b *Board) Near(from, to int) { b.near = [2]int{from, to} }
 
 // isNear reports whether a rank writes on this board.
@@ -69,17 +67,17 @@ func (g *guard) fetchFar() {
 	}
 }
 
-// Asks counts how often ranks of this board have asked for the other boards; wanted
-// is false once all these asks were answered. See [Board.Tell].
+// Asks counts how often ranks of this board have asked for the other boards; wanted is false once all of these
+// requests were answered. See [Board.Tell].
 func (b *Board) Asks() (n uint32, wanted bool) {
 	n = b.head.asks.Load()
 	return n, n != b.head.told.Load()
 }
 
-// Tell notes that the asks up to that one were answered.
+// Tell notes that the requests up to number n were answered.
 func (b *Board) Tell(n uint32) { b.head.told.Store(n) }
 
-// Stuck reports whether a rank of this node has waited that long.
+// Stuck reports whether a rank of this node has waited for that long.
 func (b *Board) Stuck(long time.Duration) bool {
 	for rank := range b.world {
 		if !b.isNear(rank) {
@@ -92,8 +90,8 @@ func (b *Board) Stuck(long time.Duration) bool {
 	return false
 }
 
-// Awaits gives what is other for each wait of a rank for a message of one of these, and
-// when more such messages have ended; 0: it does not wait for one.
+// Awaits gives a value that changes with each wait of the rank for a message from one of these ranks, and whenever
+// more such messages have ended; 0: it waits for none.
 func (b *Board) Awaits(rank int, from []int) uint64 {
 	n := b.needsOf(rank)
 	if n.message.Load() == 0 || !slices.ContainsFunc(from, n.ranks.has) {
@@ -106,8 +104,8 @@ func (b *Board) Awaits(rank int, from []int) uint64 {
 	return n.mark.Load()<<32 | uint64(ended)
 }
 
-// Show copies these ranks' parts of the board; nil stands for the ranks of this
-// node. all includes the journals of all their groups, not just of the latest.
+// Show copies these ranks' parts of the board; nil stands for the ranks of this node. all includes the journals of
+// all their groups, not only of the latest.
 func (b *Board) Show(ranks []int, all bool) *Mirror {
 	m := &Mirror{Now: now()}
 	if ranks == nil {
@@ -149,8 +147,8 @@ func (b *Board) Show(ranks []int, all bool) *Mirror {
 	return m
 }
 
-// Shorten leaves out whom the ranks wait for, which takes the more the larger the world is, but of those that a report of
-// this circle names.
+// Shorten removes the sets of ranks that the ranks wait for, whose size grows with the world, except those that a
+// report of this circle names.
 func (m *Mirror) Shorten(circle []Wait) {
 	for i := range m.Ranks {
 		r := &m.Ranks[i]
@@ -192,8 +190,7 @@ func (b *Board) showGroup(rank int, id uint32, journal bool) (g MirroredGroup, o
 	return g, true
 }
 
-// Adopt writes a copy of another node's board into this one. Parts that do not fit
-// this board are left out.
+// Adopt writes a copy of another node's board into this one. Parts that do not fit this board are skipped.
 func (b *Board) Adopt(m *Mirror) {
 	shift := now() - m.Now
 	for i := range m.Ranks {
@@ -241,7 +238,7 @@ func (b *Board) Adopt(m *Mirror) {
 		n, own := needsIn(aligned(slices.Concat(r.Needs, sets)), b.world), b.needsOf(r.Rank)
 		for i := range own.ranks {
 			if r.Sets == nil && own.mark.Load() == n.mark.Load() {
-				break // of this wait it is known for whom
+				break // it is already known whom this wait is for
 			}
 			own.ranks[i].Store(n.ranks[i].Load())
 			own.moving[i].Store(n.moving[i].Load())
@@ -264,8 +261,8 @@ func (b *Board) Adopt(m *Mirror) {
 	}
 }
 
-// isOver reports whether the agent knows that the rank has ended otherwise than
-// by returning: a copy of its part is then out of date.
+// isOver reports whether the agent knows that the rank has ended other than by returning: a copy of its part is
+// then out of date.
 func (b *Board) isOver(rank int) bool {
 	state := b.State(rank)
 	return state.Over() && state != collective.Returned
@@ -300,8 +297,8 @@ func (b *Board) adoptGroup(rank int, g *MirroredGroup, shift int64) {
 	to.arrived.Store(g.Arrived)
 }
 
-// Cause gives the cause with which the board was aborted, for boards of other nodes;
-// ok is false while it was not.
+// Cause gives the cause with which the board was aborted, for other nodes' boards; ok is false if it was not
+// aborted.
 func (b *Board) Cause() (by int, cause []byte, ok bool) {
 	if b.head.aborting.Load() != abortReady {
 		return 0, nil, false
@@ -309,12 +306,12 @@ func (b *Board) Cause() (by int, cause []byte, ok bool) {
 	return int(b.head.abortBy), slices.Clone(b.mem[causeAt:][:min(int(b.head.causeLen), b.causeSize)]), true
 }
 
-// AbortAs aborts the board with the cause that [Board.Cause] gave on another.
+// AbortAs aborts the board with a cause that [Board.Cause] gave on another.
 func (b *Board) AbortAs(by int, cause []byte) bool { return b.Abort(by, decode(cause)) }
 
 func bytesOf[T any](p *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p)) }
 
-// aligned copies bytes of the wire to where numbers of 64 bits may lie.
+// aligned copies bytes that came over a link to memory aligned for 64-bit numbers.
 func aligned(data []byte) []byte {
 	words := make([]uint64, (len(data)+7)/8)
 	mem := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(data))
@@ -322,7 +319,7 @@ func aligned(data []byte) []byte {
 	return mem
 }
 
-// as copies bytes of the wire into a value of the layout.
+// as copies bytes that came over a link into a value of the layout.
 func as[T any](data []byte) *T {
 	v := new(T)
 	copy(bytesOf(v), data)

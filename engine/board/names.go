@@ -6,21 +6,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// names is a rank's table of files and builtins: slots and journals hold its
-// indexes plus one, since writing text at every call would cost too much. An entry near
-// its end is the rank's note, which is overwritten each time.
+// names is a rank's table of files and builtins. Slots and journals hold its indexes plus one, since writing text
+// at every call would cost too much. An entry near its end is the rank's note, which is overwritten each time.
 type names struct {
 	table []byte
 	known map[string]uint32
-	// The latest lookups, by address: names are mostly the same strings.
+	// The latest lookups, by address: the same strings mostly recur.
 	recent [16]struct {
 		text  string
 		index uint32
 	}
 }
 
-// index gives the number of s, 0 for "". Text that no longer fits in the table
-// shares the last entry before the note.
+// index gives the number of s, 0 for "". Text that no longer fits in the table shares the last entry before the
+// note.
 func (n *names) index(s string) uint32 {
 	if s == "" {
 		return 0
@@ -40,7 +39,7 @@ func (n *names) index(s string) uint32 {
 		if i == noteIndex-1 {
 			text = "(another name)"
 		}
-		if len(text) >= nameSize { // the end of a path says more than its start
+		if len(text) >= nameSize { // the end of a path tells more than its start
 			text = "…" + text[len(text)-nameSize+8:]
 		}
 		n.write(i, text)
@@ -67,7 +66,7 @@ func (n *names) write(i uint32, text string) {
 	at[0] = byte(copy(at[1:], text))
 }
 
-// name reads a rank's table.
+// name reads an entry of a rank's table.
 func (b *Board) name(rank int, index uint32) string {
 	if index == 0 || index > maxNames {
 		return ""

@@ -12,10 +12,10 @@ import (
 	"drun/collective"
 )
 
-// RecentCalls is how many of its latest calls a report shows of every rank.
+// RecentCalls is how many of each rank's latest calls a report shows.
 const RecentCalls = 5
 
-// A Snapshot is what every rank was doing at one moment, and what it did before.
+// A Snapshot is what every rank was doing at one moment, and its latest calls.
 type Snapshot struct {
 	At    time.Time
 	Ranks []RankState
@@ -31,10 +31,10 @@ type RankState struct {
 type PastCall struct {
 	collective.Description
 	Began time.Duration // before the snapshot
-	Ended bool          // and the rank knows: it has waited
-	Took  time.Duration // of one that has ended
+	Ended bool          // and the rank knows, because it has waited
+	Took  time.Duration // if it has ended
 	Async bool
-	Waits bool // of an asynchronous one: the rank waits for it, or has
+	Waits bool // for an asynchronous call: the rank waits for it, or has
 }
 
 // Snapshot reads the whole board now.
@@ -69,8 +69,8 @@ func (b *Board) pastCalls(rank, n int) (calls []PastCall) {
 	return calls[:min(n, len(calls))]
 }
 
-// keep stores a snapshot when the run is aborted, since the ranks go on at once. The
-// rows of the error, which were read when it was found, are preferred.
+// keep stores a snapshot when the run is aborted, since the ranks go on at once. It prefers the rows of the error,
+// which were read when the error was found.
 func (b *Board) keep(err *cause) {
 	s := b.Snapshot()
 	put := func(rows ...collective.Row) {
@@ -96,8 +96,7 @@ func (b *Board) keep(err *cause) {
 	}
 }
 
-// Last is the snapshot of the moment at which the run was aborted, nil while it
-// was not.
+// Last is the snapshot of the moment at which the run was aborted, or nil.
 func (b *Board) Last() *Snapshot {
 	if b.head.aborting.Load() != abortReady || b.head.snapshotLen == 0 {
 		return nil
@@ -118,8 +117,8 @@ func (s *Snapshot) Table() string {
 	return collective.Table(rows)
 }
 
-// Calls shows the latest calls of every rank, newest first; ranks that made the
-// same ones share a block. "" when there was none.
+// Calls shows the latest calls of every rank, newest first; ranks that made the same calls share a block. "" if
+// there were none.
 func (s *Snapshot) Calls() string {
 	var texts []string
 	ranks := map[string][]string{}
@@ -148,7 +147,7 @@ func (s *Snapshot) Calls() string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// calls lists calls, each line after a line feed.
+// calls lists calls, each on a line of its own that starts with a line feed.
 func calls(list []PastCall) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
@@ -167,7 +166,7 @@ func calls(list []PastCall) string {
 	return b.String()
 }
 
-// Outcome tells in words whether the call ended; "" if it did.
+// Outcome says how far the call got; "" if it ended.
 func (c PastCall) Outcome() string {
 	switch {
 	case c.Ended:

@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// Told is what another board has of this one's ranks, so that a mirror need only hold what is new. Of a rank that goes on waiting,
-// that is that it still does.
+// Told is what another board already has of this one's ranks, so that a mirror need hold only what is new. For a
+// rank that goes on waiting, that is only that it still waits.
 type Told struct{ ranks map[int]*MirroredRank }
 
-// News leaves out of a mirror what the ones before it had. All of them must come to the same board, in this order.
+// News removes from a mirror what earlier ones contained. All mirrors must reach the same board, in this order.
 func (t *Told) News(m *Mirror) {
 	if t.ranks == nil {
 		t.ranks = map[int]*MirroredRank{}
@@ -75,15 +75,16 @@ func markOf(r *MirroredRank) uint64 {
 	return as[needs](r.Needs).mark.Load()
 }
 
-// Sets of ranks are mostly of none, of all, or of all but a few, and tables of names are mostly empty. Packed, each run of equal words
-// is a number, four times its length plus one of these, and where that says so the word.
+// Sets of ranks mostly contain none, all, or all but a few, and tables of names are mostly empty. They are packed
+// as runs of equal words: for each, four times its length plus one of these constants, then for theseRanks the word
+// itself.
 const (
 	noRanks = iota
 	allRanks
 	theseRanks
 )
 
-// pack makes whole words short.
+// pack compresses whole 8-byte words.
 func pack(words []byte) []byte {
 	out := []byte{}
 	for len(words) > 0 {
@@ -105,7 +106,7 @@ func pack(words []byte) []byte {
 	return out
 }
 
-// unpack gives so many bytes back; false: these are not packed there.
+// unpack restores size bytes; false: packed does not hold that many.
 func unpack(packed []byte, size int) ([]byte, bool) {
 	out := make([]byte, 0, size)
 	for len(packed) > 0 {

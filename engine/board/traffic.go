@@ -10,25 +10,23 @@ import (
 	"drun/collective/sharedmem"
 )
 
-// Whether a message is under way is counted, not guessed from how long ago something
-// was: a backend may be done with a send once the bytes have left, long before the
-// receiver's process is given a core to see them. Each rank counts, for each other
-// rank and tag, the sends that it has started and those and the receives that have
-// ended. A rank that waits for a message writes on the board how many such calls of
-// its own have ended; the rank at the other end compares that with its own count.
+// Whether a message is under way is counted, not guessed from elapsed time: a backend may finish a send once the
+// bytes have left, long before the receiver's process gets a core to see them. Each rank counts, for each other
+// rank and tag, the sends it has started and the sends and receives that have ended. A rank that waits for a
+// message writes on the board how many such calls of its own have ended; the rank at the other end compares that
+// with its own count.
 
-// traffic counts the messages between this rank and another of its group. Tags
-// share counts, so that any number of them takes no more memory: a message that
-// nobody receives may then hide a deadlock in another tag, which the limit of the
-// wait ends, but none is reported that is not.
+// traffic counts the messages between this rank and another of its group. Tags share a fixed number of counts to
+// bound memory. So a message that nobody receives may hide a deadlock in another tag, which the time limit then
+// ends, but no false deadlock is reported.
 type traffic struct {
-	started, sent, received [64]uint32 // sends, sends that have ended, receives that have
+	started, sent, received [64]uint32 // sends started, sends ended, receives ended
 }
 
-// share gives the place of a tag in the counts: neighbours have different ones.
+// share gives a tag's place in the counts; neighbouring tags have different places.
 func share(tag int) int { return int(uint32(tag) * 0x9e3779b1 >> 26) }
 
-// traffic gives the counts for a rank of the group.
+// trafficWith gives the counts for a rank of the group.
 func (g *guard) trafficWith(peer int) *traffic {
 	if g.traffic == nil {
 		g.traffic = make([]*traffic, len(g.ranks))
@@ -39,7 +37,7 @@ func (g *guard) trafficWith(peer int) *traffic {
 	return g.traffic[peer]
 }
 
-// started counts a send or receive that the backend has taken.
+// started counts a send or receive that the backend has accepted.
 func (g *guard) started(w *guardedWork) {
 	if w.kind == collective.Send {
 		g.trafficWith(w.peer).started[share(w.tag)]++
@@ -101,19 +99,17 @@ func (g *guard) ended(w *guardedWork, peer int) uint32 {
 	return g.trafficWith(peer).received[share(w.tag)]
 }
 
-// ended is where a rank that waits for a message writes how many calls like that
-// have ended which had the other rank at their other end.
+// ended is where a rank that waits for a message writes how many calls of that kind with the other rank have ended.
 func (b *Board) ended(rank, other int) *atomic.Uint32 {
 	return sharedmem.At[atomic.Uint32](b.mem, b.endedAt+4*(rank*b.world+other))
 }
 
-// flow counts the messages between a rank and another in all groups and under all
-// tags, on the board: what a rank that has returned has sent may still be under way.
+// flow counts, on the board, the messages between two ranks in all groups and under all tags: messages of a rank
+// that has returned may still be under way.
 type flow struct{ started, sent, received tally }
 
-// tally counts messages in its lower half, and adds up in the upper one what tells
-// them apart: where two tallies differ by messages of one kind, the difference says
-// which.
+// tally counts messages in its lower half and sums identifiers of their kind in the upper one. If two tallies
+// differ by messages of one kind, the difference tells which kind.
 type tally struct{ atomic.Uint64 }
 
 // tallyOf is the tally of n messages.
@@ -132,8 +128,8 @@ func (g *guard) flowTo(peer int) *flow {
 	return g.board.flow(g.board.rank, g.ranks[peer])
 }
 
-// flowGrace is how long a wait for a message of a rank that has returned, or to it, may go on: that rank
-// may have done its part, though it has not ended here, and takes what is sent to it.
+// flowGrace is how long to keep waiting for a message from or to a rank that has returned: that rank may have done
+// its part before this one sees it, and still takes what is sent to it.
 func (g *guard) flowGrace(w *guardedWork, rank int) time.Duration {
 	if w.kind == collective.Send {
 		return lastGrace
@@ -145,14 +141,13 @@ func (g *guard) flowGrace(w *guardedWork, rank int) time.Duration {
 		return 0
 	case open == tallyOf(n, g.group, w.tag):
 		return lastGrace
-	case n > 1: // there may be one for this wait among them
+	case n > 1: // one of them may be for this wait
 		return severalGrace
 	}
-	return 0 // it is another
+	return 0 // it is for another wait
 }
 
-// messageOf describes a send or receive in a word, 0 for a collective: which of
-// them, its group and tag.
+// messageOf encodes a send or receive in a word: its direction, group and tag. A collective is 0.
 func messageOf(kind collective.Kind, group uint32, tag int) uint64 {
 	if !kind.PointToPoint() {
 		return 0
@@ -160,8 +155,7 @@ func messageOf(kind collective.Kind, group uint32, tag int) uint64 {
 	return uint64(kind)<<56 | uint64(group)&(1<<24-1)<<32 | uint64(uint32(tag))
 }
 
-// answers tells whether this call of a rank is the other end of the message that
-// the rank of number peer in its group waits for.
+// answers reports whether this call is the other end of the message that rank peer of the group waits for.
 func (w *guardedWork) answers(message uint64, peer int) bool {
 	other := collective.Send
 	if w.kind == collective.Send {
@@ -170,8 +164,8 @@ func (w *guardedWork) answers(message uint64, peer int) bool {
 	return w.seq == 0 && messageOf(other, w.g.group, w.tag) == message && (w.peer == peer || w.peer < 0)
 }
 
-// underWay tells whether a message that the rank of number peer in the group waits
-// for has been called here, when that many like it have ended there.
+// underWay reports whether this rank has already called the other end of the message that rank peer of the group
+// waits for, given how many such messages have ended there.
 func (g *guard) underWay(message uint64, ended uint32, peer int) bool {
 	if peer < 0 {
 		return false
@@ -187,8 +181,8 @@ func (g *guard) underWay(message uint64, ended uint32, peer int) bool {
 	return false
 }
 
-// move writes which ranks wait for messages that are under way from this rank
-// or to it. g is the guard whose call waits; nil: the wait is no call.
+// move writes which ranks wait for messages that are under way from or to this rank. g is the guard whose call
+// waits, or nil if the wait is not a call.
 func (b *Board) move(g *guard) {
 	b.settle()
 	own := b.needsOf(b.rank)

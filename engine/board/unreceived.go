@@ -8,26 +8,26 @@ import (
 	"drun/collective"
 )
 
-// ManyTags stands for the tags beyond those that a rank tells apart.
+// ManyTags stands for all tags beyond those that are counted separately.
 const ManyTags = -1
 
-// A recipe's messages that were sent and never received are found in counts: each rank counts what it has sent
-// to the others and received from them, and once all have returned from main, or have left a group, the counts
-// are compared.
+// Messages that a recipe sent and never received are found by counting: each rank counts what it has sent to and
+// received from each other rank, and once all have returned from main, or have left a group, the counts are
+// compared.
 
-// Count is how many messages a rank has exchanged with another in one direction, under a tag.
+// Count is how many messages a rank has exchanged with another, in one direction and under one tag.
 type Count struct {
-	_    struct{} `cbor:",toarray"` // without the fields' names: a recipe may use many tags
+	_    struct{} `cbor:",toarray"` // no field names: a recipe may use many tags
 	Peer int      // in the world
 	Tag  int      // or ManyTags
 	N    uint64
 	Last collective.Position // where the last of them was sent
 }
 
-// Messages are those that a rank has exchanged on a group.
+// Messages counts the messages that a rank has exchanged in a group.
 type Messages struct {
 	Group          uint32
-	Sent, Received []Count // in the order of peers and tags
+	Sent, Received []Count // ordered by peer and tag
 }
 
 // Lost are messages from a rank to another that were sent and never received.
@@ -36,20 +36,20 @@ type Lost struct {
 	From, To int
 	Tag      int // or ManyTags
 	N        uint64
-	At       collective.Position // of the last of them
+	At       collective.Position // where the last of them was sent
 }
 
-// way is where messages go.
+// way identifies a stream of messages.
 type way struct {
 	group    uint32
 	from, to int
 	tag      int
 }
 
-// Unreceived compares the counts of ranks: what each has sent with what the others have received. The result
-// is in the order of groups, senders, receivers and tags.
+// Unreceived compares what each rank has sent with what the others have received. The result is ordered by group,
+// sender, receiver and tag.
 func Unreceived(ranks map[int][]Messages) []Lost {
-	many := map[way]bool{} // where tags are not told apart
+	many := map[way]bool{} // streams whose tags are not told apart
 	each := func(visit func(f way, n *Count, sent bool)) {
 		for rank, groups := range ranks {
 			for _, g := range groups {

@@ -9,30 +9,29 @@ import (
 	"drun/collective"
 )
 
-// Watchdog guards a wait that is not a call: for something that any other rank
-// may do in its recipe, such as setting a key. It belongs to the recipe's goroutine.
+// Watchdog guards a wait that is not a call, for something that any other rank may do in its recipe, such as
+// setting a key. It belongs to the recipe's goroutine.
 type Watchdog struct {
 	board  *Board
 	watch  deadlockWatch
-	circle bool // one was reported
+	circle bool // a circle was reported
 }
 
-// Watch begins such a wait; the note says what for, as [Board.Note] does.
+// Watch begins such a wait; the note says what it is for, as in [Board.Note].
 func (b *Board) Watch(note string) *Watchdog {
 	b.Note(note)
 	return &Watchdog{board: b}
 }
 
-// Check is called now and then while the wait lasts, at least deadlockEvery
-// apart. Its error says that no rank is left that could end the wait. Ranks that
-// have failed or are gone, and circles in which a rank waits in a call, are
-// reported elsewhere.
+// Check is called repeatedly while the wait lasts, at least deadlockEvery apart. Its error says that no rank is
+// left that could end the wait. Ranks that have failed or are gone, and circles in which a rank waits in a call,
+// are reported elsewhere.
 func (w *Watchdog) Check() error {
 	b := w.board
 	if b.world == 1 {
 		return errors.New("there is no other rank")
 	}
-	var others []int // that may still do something
+	var others []int // that may still end the wait
 	for r := range b.world {
 		switch state := b.State(r); {
 		case r == b.rank, state == collective.Returned:
@@ -70,7 +69,7 @@ func (w *Watchdog) Close() {
 	own := w.board.needsOf(w.board.rank)
 	own.mark.Store(0)
 	own.outside.Store(0)
-	if !w.circle { // else the others of the circle still read the note, for the same report
+	if !w.circle { // otherwise the others of the circle still read the note, for the same report
 		w.board.Note("")
 	}
 }
