@@ -9,12 +9,11 @@ import (
 	"drun/engine/board"
 )
 
-// Ranks that join show that they are alive. One that does not, because it was stopped
-// or hangs, would hold the others up until their own limit, and they would be blamed.
+// Ranks that join show that they are alive. One that does not, because it was stopped or hangs, would hold up the
+// others until their own limit, and they would be blamed.
 const (
 	joiningEvery = 200 * time.Millisecond
-	// joiningAtLeast is how long a rank may show no life in any case: a machine may be
-	// busy.
+	// joiningAtLeast is the least time for which a rank may show no life: a machine may be busy.
 	joiningAtLeast = 3 * time.Second
 )
 
@@ -34,8 +33,7 @@ func (n *node) watchJoining() *joining {
 	return j
 }
 
-// look gives the failure of a rank that shows no life. Then, and when all ranks have
-// joined, the watch ends.
+// look gives the failure of a rank that shows no life. The watch ends then, or when all ranks have joined.
 func (j *joining) look() *engine.Failure {
 	rank, all := j.seen.Check(j.board, j.limit)
 	if all || rank >= 0 {

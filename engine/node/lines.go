@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// maxLine is where a line without an end is cut.
+// maxLine is the length in bytes at which a line is cut.
 const maxLine = 64 << 10
 
-// lines calls each for every line of r until its end. Bytes that are not UTF-8
-// are replaced, since the lines are kept as text.
+// lines calls each for every line of r. Bytes that are not UTF-8 are replaced, since the lines are kept as text.
 func lines(r io.Reader, each func(text string)) {
 	buf := bufio.NewReaderSize(r, maxLine)
 	for {

@@ -1,6 +1,5 @@
-// Package node runs some of a run's ranks on one machine: it starts their processes,
-// watches them, and passes on what they say to the coordinator and what that says to
-// them. The coordinator's own machine is a node as well. engine/run calls it.
+// Package node runs some of a run's ranks on one machine: it starts their processes, watches them, and carries
+// messages between them and the coordinator. The coordinator's own machine is a node as well. engine/run calls it.
 package node
 
 import (
@@ -25,14 +24,14 @@ import (
 )
 
 const (
-	// killAfter is how long ranks that were told to end may take.
+	// killAfter is how long ranks that were told to end may take to do so.
 	killAfter = 500 * time.Millisecond
-	// lookEvery is how often a node with a board of its own looks whether ranks have
-	// been waiting for so long that boards should be compared.
+	// lookEvery is how often a node with a board of its own checks whether ranks have waited for so long that
+	// boards should be compared.
 	lookEvery = 100 * time.Millisecond
 )
 
-// Config is what a node knows of its machine, and of the run before it starts.
+// Config is what a node knows about its machine, and about the run before it starts.
 type Config struct {
 	Bundle   *recipe.Bundle
 	DataDirs []string
@@ -42,17 +41,17 @@ type Config struct {
 	Watched  bool // somebody watches the progress bar
 
 	Exe        string // the program that workers run; "": this one
-	PluginHost string // the program that workers run instead where plugins may be needed
+	PluginHost string // the program that workers run instead if plugins may be needed
 	// Backend finds the plugin of a backend, nil for one that is built in.
 	Backend func(name string) (*host.Plugin, error)
 
 	Store   string // address of the key-value store
-	Address string // of this machine, as other nodes reach it; "": there are none
+	Address string // of this machine, as other nodes reach it; "": no other nodes
 	Signals <-chan os.Signal
 	OnSpawn func(rank, pid int)
 }
 
-// node is the state of one.
+// node is the state of a node.
 type node struct {
 	Config
 	start *cluster.Start
@@ -62,11 +61,11 @@ type node struct {
 	found  map[string]*engine.Found // of groups' own backends
 	relay  *rendezvous.Relay        // nil: the ranks ask the store themselves
 	board  *board.Board
-	told   board.Told // of it, the coordinator
+	told   board.Told // what the coordinator knows of the board
 	shared bool       // the board is the coordinator's: nothing on it has to be sent
 	procs  map[int]*process
 	events chan event
-	asked  uint32    // of the ranks' asks, what the coordinator was told
+	asked  uint32    // the latest request of the ranks that the coordinator was told of
 	ended  time.Time // when the ranks were told to end; zero: not yet
 	left   int       // processes that have not ended
 
@@ -75,8 +74,8 @@ type node struct {
 	reading  map[int]*restored // by rank
 }
 
-// Run starts the ranks, in each attempt, and returns when the coordinator says how the run
-// ended, with every process gone. It returns nil when the coordinator itself is gone.
+// Run starts the ranks in each attempt and returns when the coordinator says how the run ended, with every process
+// gone. It returns nil when the coordinator itself is gone.
 func Run(c Config, start *cluster.Start, link cluster.Link[cluster.ToNode, cluster.ToCoordinator], inbox <-chan *cluster.ToNode) *cluster.End {
 	runtime.LockOSThread() // see spawn
 	defer runtime.UnlockOSThread()
@@ -129,10 +128,10 @@ func (n *node) spawnAll() (err error) {
 	n.board.Near(jobs[0].Place.Rank, jobs[len(jobs)-1].Place.Rank+1)
 	exe, beside := n.Exe, len(jobs)
 	if n.PluginHost != "" && (n.plugin != nil || n.Bundle.NamesBackends()) {
-		exe, beside = n.PluginHost, 2*len(jobs) // each with its plugin
+		exe, beside = n.PluginHost, 2*len(jobs) // each rank with its plugin
 	}
 	if exe == "" {
-		exe = "/proc/self/exe" // the program that runs, also if the file was replaced
+		exe = "/proc/self/exe" // the running program, even if its file was replaced
 	}
 	for i := range jobs {
 		job := n.complete(&jobs[i])
@@ -154,7 +153,7 @@ func (n *node) spawnAll() (err error) {
 	return nil
 }
 
-// files are those that ranks inherit.
+// files are the files that ranks inherit.
 func (n *node) files() (files []*os.File, err error) {
 	if !n.shared {
 		f, err := board.Create(n.start.World)
@@ -174,7 +173,7 @@ func (n *node) files() (files []*os.File, err error) {
 	return files, nil
 }
 
-// complete adds to a job what is this machine's own.
+// complete adds to a job what is particular to this machine.
 func (n *node) complete(job *engine.Job) *engine.Job {
 	job.Sources, job.Dir, job.Project = n.Bundle.Sources, n.Bundle.Dir, string(n.Bundle.Project)
 	job.DataDirs = n.DataDirs
@@ -194,7 +193,7 @@ func (n *node) complete(job *engine.Job) *engine.Job {
 	return job
 }
 
-// program is a plugin as ranks are told of it; nil: there is none.
+// program describes a plugin to ranks; nil if there is none.
 func program(p *host.Plugin) *engine.Plugin {
 	if p == nil {
 		return nil
@@ -219,7 +218,7 @@ func (n *node) find(name string) *engine.Found {
 	return f
 }
 
-// refuse says that the ranks that have not started cannot start.
+// refuse reports that the ranks that have not started cannot start.
 func (n *node) refuse(err error) {
 	for i := range n.start.Jobs {
 		rank := n.start.Jobs[i].Place.Rank
@@ -288,7 +287,7 @@ func (n *node) watch(inbox <-chan *cluster.ToNode) (next *cluster.Start, end *cl
 	}
 }
 
-// tell passes on what a rank says, or its end.
+// tell passes on a rank's message, or its end.
 func (n *node) tell(ev event) {
 	p := n.procs[ev.rank]
 	if ev.msg != nil && ev.msg.Find != "" {
@@ -320,11 +319,11 @@ func (n *node) tell(ev event) {
 	p.exited = true
 	n.left--
 	n.sampleEnd(p)
-	if !n.shared { // what it did last
+	if !n.shared { // its last calls
 		n.send(&cluster.ToCoordinator{Mirror: &cluster.Mirror{Words: n.show(true)}})
 	}
 	if !p.reported {
-		if !n.shared { // else the coordinator does, which first reads what the rank did last
+		if !n.shared { // otherwise the coordinator does so, after reading the rank's last calls
 			n.board.SetRankState(ev.rank, collective.Gone)
 		}
 		n.ending()
@@ -332,7 +331,7 @@ func (n *node) tell(ev event) {
 	n.send(&cluster.ToCoordinator{Rank: ev.rank, Exit: ev.exit})
 }
 
-// exceeded is the failure of a rank that asked for more memory than there is, and could not say so itself.
+// exceeded is the failure of a rank that asked for more memory than there is and could not report that itself.
 func (n *node) exceeded(p *process) *engine.Failure {
 	f := engine.NewFailure(p.rank, memory.Exceeded(p.limit), board.Now())
 	if pos := n.board.Row(p.rank).Pos; pos.File != "" {
@@ -341,21 +340,21 @@ func (n *node) exceeded(p *process) *engine.Failure {
 	return f
 }
 
-// show is what the coordinator has not been told of this node's ranks.
+// show returns what is new for the coordinator of this node's ranks.
 func (n *node) show(all bool) *board.Mirror {
 	m := n.board.Show(nil, all)
 	n.told.News(m)
 	return m
 }
 
-// ending begins to count the time that the ranks have left.
+// ending starts the time limit for the ranks to end.
 func (n *node) ending() {
 	if n.ended.IsZero() {
 		n.ended = time.Now()
 	}
 }
 
-// obey does what the coordinator says.
+// obey carries out the coordinator's message.
 func (n *node) obey(msg *cluster.ToNode) {
 	switch p := n.procs[msg.Rank]; {
 	case msg.Msg != nil && p != nil:
@@ -388,7 +387,8 @@ func (n *node) obey(msg *cluster.ToNode) {
 	}
 }
 
-// pass gives a rank what the coordinator tells it. A state that it hands over or restores goes through memory of this node.
+// pass sends a rank the coordinator's message. A state that the rank hands over or restores goes through this
+// node's memory.
 func (n *node) pass(p *process, msg *engine.ToWorker) {
 	switch {
 	case msg.HandOver != nil && msg.HandOver.State != 0:
@@ -403,7 +403,7 @@ func (n *node) pass(p *process, msg *engine.ToWorker) {
 	p.send(msg)
 }
 
-// kill ends the processes that are left.
+// kill ends the remaining processes.
 func (n *node) kill() {
 	for _, p := range n.procs {
 		if !p.exited {
@@ -412,7 +412,7 @@ func (n *node) kill() {
 	}
 }
 
-// clean waits for the processes, which have ended or are killed.
+// clean waits for the processes, which have ended or were killed.
 func (n *node) clean() {
 	n.kill()
 	for state := range n.restores {

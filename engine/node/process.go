@@ -32,17 +32,16 @@ type process struct {
 	output   sync.WaitGroup // its stdout and stderr are being read
 	pipes    []*os.File
 	limit    int  // of its memory, in bytes
-	reported bool // it said how its rank ended
+	reported bool // it has reported how its rank ended
 	exited   bool
-	killed   atomic.Bool // by drun, while it still ran
-	refused  atomic.Bool // memory, by the system: it ends by itself
+	killed   atomic.Bool // by drun, while it was still running
+	refused  atomic.Bool // the system refused it memory: it ends by itself
 }
 
-// spawn starts a worker. It inherits its end of the control channel as
-// descriptor 3 and the shared files after it. The channel is its lifeline: a worker
-// whose node is gone ends. One that is stopped, and cannot read the channel, the
-// kernel kills when the thread that started it ends; the caller is therefore locked
-// to its thread. It is one of so many processes here that wait for each other.
+// spawn starts a worker, one of several here that wait for each other. The worker inherits its end of the control
+// channel as descriptor 3 and the shared files after it. The channel is its lifeline: a worker whose node is gone
+// ends. One that is stopped and cannot read the channel is killed by the kernel when the thread that started it
+// ends; the caller is therefore locked to its thread.
 func spawn(exe string, beside int, job *engine.Job, shared []*os.File, onLine func(rank int, stderr bool, text string)) (*process, error) {
 	ours, theirs, err := socketpair()
 	if err != nil {
@@ -57,8 +56,8 @@ func spawn(exe string, beside int, job *engine.Job, shared []*os.File, onLine fu
 	cmd.Args = []string{"drun", engine.WorkerArg, "rank", strconv.Itoa(job.Place.Rank)}
 	cmd.Env = append(os.Environ(), environment(job)...)
 	cmd.ExtraFiles = append([]*os.File{theirs}, shared...)
-	// A group of its own: a signal from the terminal reaches the node alone, and
-	// what a worker may have started can be killed with it.
+	// In a process group of its own: a signal from the terminal reaches only the node, and what a worker started
+	// can be killed with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	var ends [2]*os.File
 	for i := range ends {
@@ -84,7 +83,7 @@ func spawn(exe string, beside int, job *engine.Job, shared []*os.File, onLine fu
 				if i == 1 && memory.Refused(text) {
 					p.refused.Store(true)
 				}
-				if i == 0 || !p.refused.Load() { // else it is what Go says of all its threads
+				if i == 0 || !p.refused.Load() { // the rest is Go's report of all its threads
 					onLine(job.Place.Rank, i == 1, text)
 				}
 			})
@@ -94,7 +93,7 @@ func spawn(exe string, beside int, job *engine.Job, shared []*os.File, onLine fu
 	return p, nil
 }
 
-// environment tells a worker its place and its run, for tools that look.
+// environment tells a worker, and tools that look, its place and its run.
 func environment(job *engine.Job) []string {
 	env := job.Place.Environ()
 	if host, port, err := net.SplitHostPort(job.Store.Address); err == nil {
@@ -103,34 +102,34 @@ func environment(job *engine.Job) []string {
 	return append(env,
 		"DRUN_RUN_ID="+strconv.FormatInt(job.RunID, 10),
 		"DRUN_RESTART_COUNT="+strconv.Itoa(job.RestartCount),
-		// The recipe's thread, the collector's and the control channel's: more would
-		// only cost memory where many ranks share a large machine.
+		// For the recipe's thread, the collector's and the control channel's. More would only cost memory where
+		// many ranks share a large machine.
 		"GOMAXPROCS="+strconv.Itoa(max(2, job.Threads)),
 	)
 }
 
-// outboxSize is more than a worker can be sent before it has read some: its job,
-// a reply to the one question that it may have open, and the cancellation.
+// outboxSize is more than a worker can be sent before it reads: its job, a reply to the one question it may have
+// open, and the cancellation.
 const outboxSize = 16
 
-// send queues a message. They are sent in order by one goroutine, since a worker
-// that is stopped or busy may take its time.
+// send queues a message. One goroutine sends them in order, since a worker that is stopped or busy may take its
+// time.
 func (p *process) send(msg *engine.ToWorker) {
 	select {
 	case p.outbox <- msg:
-	default: // it reads nothing any more
+	default: // it no longer reads
 	}
 }
 
-// event is what a process said, or its end.
+// event is a message from a process, or its end.
 type event struct {
 	rank int
 	msg  *engine.ToAgent
 	exit *cluster.Exit
 }
 
-// serve sends the worker its job and what is queued after it, and passes on what
-// it says, then its end. wait holds up a worker that says more than can be stored.
+// serve sends the worker its job and what is queued after it, and passes on its messages, then its end. wait holds
+// up a worker that sends more than can be stored.
 func (p *process) serve(job *engine.Job, events chan<- event, wait func()) {
 	p.send(&engine.ToWorker{Job: job})
 	ended := make(chan struct{})
@@ -139,7 +138,7 @@ func (p *process) serve(job *engine.Job, events chan<- event, wait func()) {
 			select {
 			case msg := <-p.outbox:
 				if p.channel.Send(msg) != nil {
-					return // it is dead, which listen notices
+					return // it is dead, as listen notices
 				}
 			case <-ended:
 				return
@@ -150,13 +149,13 @@ func (p *process) serve(job *engine.Job, events chan<- event, wait func()) {
 	close(ended)
 }
 
-// listen passes on what the worker says, then, once its output has been read, its end.
+// listen passes on the worker's messages and, once its output has been read, its end.
 func (p *process) listen(events chan<- event, wait func()) {
 	for {
 		msg := new(engine.ToAgent)
 		err := p.channel.Receive(msg)
 		if err != nil && !errors.Is(err, io.EOF) {
-			// What it says cannot be understood, or answered: it would wait for ever.
+			// The message cannot be understood or answered, so the worker would wait for ever.
 			events <- event{rank: p.rank, msg: &engine.ToAgent{Failure: &engine.Failure{Rank: p.rank, Code: exit.RankLost, When: board.Now(),
 				Message: fmt.Sprintf("rank %d sent a message that cannot be read: %v (a fault in drun, not in the recipe: please report it)", p.rank, err)}}}
 			p.kill()
@@ -168,15 +167,15 @@ func (p *process) listen(events chan<- event, wait func()) {
 		wait()
 	}
 	p.sweep()
-	p.drain()        // before the process is reaped: until then its group's number is its own
+	p.drain()        // before the process is reaped, which frees its group's number
 	_ = p.cmd.Wait() // its state says how it ended
 	end := how(p.cmd.ProcessState)
 	end.Ours = p.killed.Load()
 	events <- event{rank: p.rank, exit: end}
 }
 
-// sweep waits for the worker's end and kills what it has started and left. The
-// worker is not reaped yet, so that the group's number is still its own.
+// sweep waits for the worker's end and kills what it started and left behind. The worker is not reaped yet, so that
+// the group's number is still its own.
 func (p *process) sweep() {
 	pid := p.cmd.Process.Pid
 	for {
@@ -190,8 +189,8 @@ func (p *process) sweep() {
 	}
 }
 
-// drain waits until all the worker's output has been read. Something that it
-// started may hold the pipes open: that is not waited for.
+// drain waits until all the worker's output has been read, but not for something it started that holds the pipes
+// open.
 func (p *process) drain() {
 	defer p.channel.Close()
 	read := make(chan struct{})
@@ -205,7 +204,7 @@ func (p *process) drain() {
 		for _, pipe := range p.pipes {
 			pipe.Close()
 		}
-		select { // a reader may be held up by whoever reads our own output
+		select { // a reader may be held up by whoever reads drun's own output
 		case <-read:
 		case <-time.After(drainAtMost):
 		}
@@ -216,7 +215,7 @@ const drainAtMost = time.Second
 
 // kill ends the worker and whatever it started.
 func (p *process) kill() {
-	var ended unix.Siginfo // of a process that has ended by itself, and is not reaped yet
+	var ended unix.Siginfo // of a process that has ended by itself and is not reaped yet
 	if err := unix.Waitid(unix.P_PID, p.cmd.Process.Pid, &ended, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err == nil && ended.Signo == 0 {
 		p.killed.Store(true)
 	}
@@ -225,7 +224,7 @@ func (p *process) kill() {
 	}
 }
 
-// how says how the process ended.
+// how tells how the process ended.
 func how(state *os.ProcessState) *cluster.Exit {
 	status, ok := state.Sys().(syscall.WaitStatus)
 	switch {

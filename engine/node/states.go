@@ -10,20 +10,20 @@ import (
 	"drun/internal/exit"
 )
 
-// handedOver is what this node's ranks have handed over, until the coordinator, on another machine, has asked for what it needs of
-// it. It outlives the attempt.
+// handedOver is what this node's ranks have handed over, kept until the coordinator, on another machine, has asked
+// for what it needs. It outlives the attempt.
 type handedOver struct {
 	link   cluster.Link[cluster.ToNode, cluster.ToCoordinator]
 	held   transfer.Held
 	pool   transfer.Regions
 	saves  map[uint64]*save
-	source *transfer.Source // the coordinator, which has what ranks restore
+	source *transfer.Source // the coordinator, which has the states that ranks restore
 }
 
 // save is a state that ranks hand over.
 type save struct {
 	region *transfer.Region
-	open   map[int][]engine.Span // of ranks that have not
+	open   map[int][]engine.Span // of ranks that have not handed over yet
 }
 
 func newHandedOver(link cluster.Link[cluster.ToNode, cluster.ToCoordinator]) *handedOver {
@@ -31,7 +31,7 @@ func newHandedOver(link cluster.Link[cluster.ToNode, cluster.ToCoordinator]) *ha
 		source: transfer.NewSource("the coordinator", func(w *transfer.Want) { link.Send(&cluster.ToCoordinator{Want: w}) })}
 }
 
-// ask gives a rank memory of this node to write to.
+// ask gives a rank memory of this node to write its state to.
 func (h *handedOver) ask(rank int, to *engine.HandOver) error {
 	s := h.saves[to.State]
 	if s == nil {
@@ -48,7 +48,7 @@ func (h *handedOver) ask(rank int, to *engine.HandOver) error {
 	return nil
 }
 
-// take notes that a rank has handed over, and writes what it has sent because it could not itself.
+// take notes that a rank has handed over, and writes data that it could not write itself and sent instead.
 func (h *handedOver) take(rank int, m *engine.Handed) {
 	for _, s := range h.saves {
 		spans, open := s.open[rank]
@@ -70,7 +70,7 @@ func (h *handedOver) take(rank int, m *engine.Handed) {
 	}
 }
 
-// forget lets go of a state.
+// forget drops a state.
 func (h *handedOver) forget(state uint64) {
 	s := h.saves[state]
 	if s == nil {
@@ -92,16 +92,17 @@ func (h *handedOver) close() {
 	h.pool.Close()
 }
 
-// restored is a state that ranks of this node restore from memory that they share: each part of it comes over the link once.
+// restored is a state that ranks of this node restore from memory they share: each part of it comes over the link
+// once.
 type restored struct {
 	region  *transfer.Region
 	readers int // ranks that have not opened it yet
 
 	mu sync.Mutex
-	at map[transfer.Range]int64 // where it has what of the coordinator's
+	at map[transfer.Range]int64 // where each range of the coordinator's memory lies here
 }
 
-// restore has a rank's part come, and passes it on to the rank.
+// restore fetches a rank's part of a state and passes it on to the rank.
 func (n *node) restore(p *process, state *engine.Restored) {
 	r := n.restores[state.State]
 	if r == nil {
@@ -115,7 +116,7 @@ func (n *node) restore(p *process, state *engine.Restored) {
 			p.send(&engine.ToWorker{State: &engine.Restored{Error: err.Error(), Code: exit.Storage}})
 			return
 		}
-		region.Used = 0 // nothing in it is this state's yet
+		region.Used = 0 // it holds nothing of this state yet
 		r = &restored{region: region, at: map[transfer.Range]int64{}}
 		n.restores[state.State] = r
 	}
@@ -132,7 +133,7 @@ func (n *node) restore(p *process, state *engine.Restored) {
 	}()
 }
 
-// fetch gets a rank's part of a state, as far as no other rank has, and says where it is.
+// fetch gets what other ranks have not yet fetched of a rank's part, and says where the part lies.
 func (r *restored) fetch(state *engine.Restored, source *transfer.Source) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,7 +162,7 @@ func (r *restored) fetch(state *engine.Restored, source *transfer.Source) error 
 	return nil
 }
 
-// opened is told that a rank has opened what it restores.
+// opened notes that a rank has opened what it restores.
 func (n *node) opened(rank int) {
 	if r := n.reading[rank]; r != nil {
 		r.readers--
@@ -169,7 +170,7 @@ func (n *node) opened(rank int) {
 	}
 }
 
-// forgetRestored closes a state; a rank that has opened it keeps what it has.
+// forgetRestored closes a state; a rank that has opened it keeps its memory.
 func (n *node) forgetRestored(state uint64) {
 	if r := n.restores[state]; r != nil {
 		r.region.Close()

@@ -13,22 +13,21 @@ import (
 	"drun/history/records"
 )
 
-// What ranks use is sampled at these distances: often in short runs, and in long ones as
-// often as a plot can show.
+// What ranks use is sampled at these intervals: often in short runs, and in long ones as often as a plot can show.
 const (
 	sampleEvery = 5 * time.Second
-	sampleParts = 500 // of the time so far
+	sampleParts = 500 // of the time elapsed
 )
 
 func nextSample(elapsed time.Duration) time.Duration { return max(sampleEvery, elapsed/sampleParts) }
 
-// sample sends what the ranks that run have used so far.
+// sample sends what the running ranks have used so far.
 func (n *node) sample() {
 	for rank, p := range n.procs {
 		if p.exited {
 			continue
 		}
-		if u, err := usageOf(p.cmd.Process.Pid); err == nil { // else it is ending
+		if u, err := usageOf(p.cmd.Process.Pid); err == nil { // otherwise it is ending
 			n.sendUsage(rank, u)
 		}
 	}
@@ -54,7 +53,7 @@ func (n *node) sendUsage(rank int, u *records.Usage) {
 	n.send(&cluster.ToCoordinator{Rank: rank, Usage: u})
 }
 
-// ticks is the unit of times in /proc, the same on all machines that Linux runs on.
+// ticks is the unit of times in /proc, the same on all Linux machines.
 const ticks = time.Second / 100
 
 // usageOf reads what a process has used.
