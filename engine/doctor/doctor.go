@@ -17,13 +17,13 @@ import (
 	"drun/kernel"
 )
 
-// Report is what was found.
+// Report is what Examine found.
 type Report struct {
 	OS       string   `json:"os"`
 	Arch     string   `json:"arch"`
 	Cores    int      `json:"cores"`
 	Kernels  string   `json:"kernels"`      // the path in use: amx, avx512bf16, avx512, avx2, neon or scalar
-	Paths    []string `json:"kernel_paths"` // those this processor can run
+	Paths    []string `json:"kernel_paths"` // those that this processor can run
 	Backends []string `json:"backends"`     // that --backend can name
 	SelfTest SelfTest `json:"self_test"`    // of two ranks over shm
 	Problems []string `json:"problems"`     // what keeps recipes from running
@@ -42,7 +42,7 @@ const recipe = `def main():
         fail("1 + 2 gave %r" % total.item())
 `
 
-// Examine makes the report. It writes to a temporary folder only.
+// Examine makes the report. It writes only to a temporary folder.
 func Examine() *Report {
 	r := &Report{
 		OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(),
