@@ -1,5 +1,5 @@
-// Package console is what a person sees of a run while it goes on: the ranks' lines and,
-// on a terminal, the progress bar of rank 0. Every node has one, for its own ranks.
+// Package console shows a person the run while it goes on: the ranks' lines and, on a terminal, the progress bar of
+// rank 0. Every node has a console, for its own ranks.
 package console
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// Console writes the lines of ranks, and below them the bar.
+// Console writes the ranks' lines, with the bar below them.
 type Console struct {
 	out, err io.Writer
 	prefix   bool
@@ -29,12 +29,12 @@ type Console struct {
 	mu      sync.Mutex
 	bar     *progressbar.ProgressBar
 	label   string
-	status  bool // the bar is that of a recipe without run.progress: it has no end
+	status  bool // the bar of a recipe without run.progress: it has no end
 	metrics []metric
-	drawn   time.Time // the metrics
+	drawn   time.Time // when the metrics were drawn
 }
 
-// metric is one with its latest value.
+// metric is a metric with its latest value.
 type metric struct {
 	name  string
 	value float64
@@ -42,21 +42,20 @@ type metric struct {
 
 const (
 	drawEvery = 50 * time.Millisecond
-	barAfter  = time.Second // a recipe that is done by then needs none of ours
+	barAfter  = time.Second // a recipe that ends before then needs no bar
 	barWidth  = 30
 	barLeast  = 8
-	barRoom   = 45 // columns of its numbers
+	barRoom   = 45 // columns for the bar's numbers
 	textRoom  = 30 // columns that a bar leaves for its label and a metric, if it can
 )
 
-// New makes a console. prefix: there is more than one rank, each line names its own.
-// terminal: err is one, and shows the bar. shows tells whose lines are shown; nil: all ranks'.
+// New makes a console. prefix: there is more than one rank, so each line names its own. terminal: err is a
+// terminal, and shows the bar. shows tells whose lines are shown; nil: all ranks'.
 func New(out, err io.Writer, prefix, terminal bool, shows func(rank int) bool) *Console {
 	return &Console{out: out, err: err, prefix: prefix, terminal: terminal, shows: shows, began: time.Now()}
 }
 
-// Line shows one line of a rank. Errors of writing are ignored: a run goes on
-// though nobody reads its output any more.
+// Line shows one line of a rank. Write errors are ignored: a run goes on even if nobody reads its output any more.
 func (c *Console) Line(rank int, stderr bool, text string) {
 	if c.shows != nil && !c.shows(rank) {
 		return
@@ -66,7 +65,7 @@ func (c *Console) Line(rank int, stderr bool, text string) {
 		w = c.err
 	}
 	if terminal.Is(w) {
-		text = terminal.Line(text) // whoever reads a pipe gets the bytes
+		text = terminal.Line(text) // whoever reads a pipe gets the bytes unchanged
 	}
 	if c.prefix {
 		text = fmt.Sprintf("[%d] %s", rank, text)
@@ -103,8 +102,8 @@ func (c *Console) Progress(p *engine.Progress) {
 	}
 }
 
-// Metrics shows the latest values beside the bar. A recipe that has none gets one that counts
-// the steps that it logs.
+// Metrics shows the latest values beside the bar. A recipe without a bar gets one that counts the steps that it
+// logs.
 func (c *Console) Metrics(points []records.Point) {
 	if !c.terminal || len(points) == 0 {
 		return
@@ -139,10 +138,10 @@ func (c *Console) Metrics(points []records.Point) {
 	c.bar.Describe(c.description())
 }
 
-// mostMetrics is more than fit in a line.
+// mostMetrics is more than fits in a line.
 const mostMetrics = 50
 
-// begin shows another bar; total is -1 when it is not known.
+// begin shows another bar; total is -1 if unknown.
 func (c *Console) begin(label string, total int64) {
 	c.clear()
 	c.label = label
@@ -157,12 +156,12 @@ func (c *Console) begin(label string, total int64) {
 	)
 }
 
-// barWidth is smaller where the terminal is.
+// barWidth is the bar's width, smaller on a small terminal.
 func (c *Console) barWidth() int {
 	return min(barWidth, max(barLeast, terminal.Width(c.err)-barRoom-textRoom))
 }
 
-// description is the label, and as many metrics as there is room for.
+// description is the label and as many metrics as fit.
 func (c *Console) description() string {
 	text := terminal.Escape(c.label)
 	room := terminal.Width(c.err) - barRoom - c.barWidth() - utf8.RuneCountInString(text)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Ranks reads whose output is shown: "all", "none", or ranks and ranges of them such as "0,4-7". world
-// is how many ranks there are; 0: not known yet.
+// Ranks parses whose output is shown: "all", "none", or ranks and ranges such as "0,4-7". world is the number of
+// ranks; 0: not known yet.
 func Ranks(text string, world int) (shows func(rank int) bool, err error) {
 	switch text {
 	case "", "all":
