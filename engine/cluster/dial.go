@@ -14,14 +14,14 @@ import (
 // Joined is a node's place in a run that has started.
 type Joined struct {
 	Start *Start
-	End   *End // the run is over, and has none
+	End   *End // the run is over; there is no Start
 	Link  Link[ToNode, ToCoordinator]
 	Inbox <-chan *ToNode // closed when the coordinator is gone
-	// Address is that of this machine, as the coordinator's reaches it.
+	// Address is this machine's address on its connection to the coordinator.
 	Address string
 }
 
-// Join finds the coordinator, and waits until it starts the run. A search that takes long is noted.
+// Join finds the coordinator and waits until it starts the run. note reports a search that takes long.
 func Join(j *Joining, own *Hello, timeout time.Duration, signals <-chan os.Signal, note func(text string)) (*Joined, error) {
 	link, err := dial(j, j.wait(timeout), &signals, note)
 	if err != nil {
@@ -33,7 +33,7 @@ func Join(j *Joining, own *Hello, timeout time.Duration, signals <-chan os.Signa
 	start, end, err := awaitStart(j, inbox, &signals)
 	if err != nil {
 		go func() {
-			for range inbox { // lets its reader go
+			for range inbox { // frees its reader
 				continue
 			}
 		}()
@@ -62,7 +62,7 @@ func Inbox[In, Out any](link Link[In, Out]) <-chan *In {
 	return inbox
 }
 
-// dial connects to the coordinator, however late that listens.
+// dial connects to the coordinator, however late it starts listening.
 func dial(j *Joining, timeout time.Duration, signals *<-chan os.Signal, note func(text string)) (*Conn[ToNode, ToCoordinator], error) {
 	ctx, stop := context.WithTimeout(context.Background(), timeout)
 	defer stop()
@@ -95,10 +95,10 @@ func dial(j *Joining, timeout time.Duration, signals *<-chan os.Signal, note fun
 	}
 }
 
-// SecretHint says how the processes of a run come to know one secret.
+// SecretHint says how to give the processes of a run the same secret.
 const SecretHint = "give all processes the same one: DRUN_RDZV_SECRET, --rdzv-secret-file FILE, or the same drun/secret in the user's configuration folder (~/.config); on a closed network --insecure does without"
 
-// first is what the coordinator's process is called.
+// first names the coordinator's process.
 func (j *Joining) first() string {
 	if j.Place != nil {
 		return "rank 0"

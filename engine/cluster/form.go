@@ -17,9 +17,9 @@ import (
 	"drun/engine/rendezvous"
 )
 
-// Cluster is what the coordinator has when all processes of a run have joined.
+// Cluster is what the coordinator has once all processes of a run have joined.
 type Cluster struct {
-	Server  *rendezvous.Server // the key-value store, at the address where they joined
+	Server  *rendezvous.Server // the key-value store, at the address where the processes joined
 	Token   string             // of the store
 	Address string             // of the store, for this machine's ranks
 	Members []*Member
@@ -27,7 +27,7 @@ type Cluster struct {
 	// OneMachine: ranks that were started by themselves are all on this machine.
 	OneMachine bool
 	Own        []int // this process's ranks
-	// Joins brings processes that come later; nil: the run is not elastic. Admit decides about them.
+	// Joins delivers processes that come later, about which Admit decides; nil: the run is not elastic.
 	Joins <-chan *Member
 
 	joining *Joining
@@ -39,15 +39,15 @@ type Member struct {
 	*Hello
 	Link  *Conn[ToCoordinator, ToNode]
 	Ranks []int
-	Inbox chan *ToCoordinator // what it says; closed when it is gone
-	Err   error               // why, then
+	Inbox chan *ToCoordinator // its messages; closed when it is gone
+	Err   error               // why it is gone, once Inbox is closed
 }
 
 // Left reports, before anybody reads the inbox, whether the process is gone.
 func (m *Member) Left() bool {
 	select {
 	case _, more := <-m.Inbox:
-		return !more // nothing is said before the run starts
+		return !more // a process says nothing before the run starts
 	default:
 		return false
 	}
@@ -75,11 +75,11 @@ const (
 	// lateFor is how long the coordinator stays to tell processes that join late why
 	// there will be no run.
 	lateFor = 300 * time.Millisecond
-	// noteAfter is when a person who watches is told which processes are missing.
+	// noteAfter is when a watching person is told which processes are missing.
 	noteAfter = 3 * time.Second
-	// leaderLimit is how long a process that should lead, and finds its port in use, asks who is there.
+	// leaderLimit is how long a process that should lead, but finds its port in use, asks who is there.
 	leaderLimit = 2 * time.Second
-	// helloLimit is how long a process that has connected may take to say what it is.
+	// helloLimit is how long a process that has connected may take to identify itself.
 	helloLimit = 10 * time.Second
 )
 
@@ -91,9 +91,8 @@ type Waiting struct {
 	MaxRanks int
 }
 
-// Form waits at the coordinator until all processes of the run have joined, and
-// assigns the ranks' places. decide may refuse the run: that error, and errors of
-// usage, end all its processes.
+// Form waits at the coordinator until all processes of the run have joined, and assigns the ranks' places. decide
+// may refuse the run: its error, like a usage error, ends all processes.
 func Form(j *Joining, own *Hello, w Waiting, decide func(*Cluster) error) (*Cluster, error) {
 	if err := resolvable(j.Address, w.Signals); err != nil {
 		return nil, err
@@ -143,14 +142,14 @@ func Form(j *Joining, own *Hello, w Waiting, decide func(*Cluster) error) (*Clus
 	return nil, err
 }
 
-// podNames is how long a pod of Kubernetes may not be known by its name: that begins after it has started.
+// podNames is how long a Kubernetes pod's name may be unknown: it becomes known only after the pod has started.
 const podNames = 30 * time.Second
 
-// resolvable reports an address that the others cannot find either.
+// resolvable reports an address that the other processes cannot resolve either.
 func resolvable(address string, signals <-chan os.Signal) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil || host == "" {
-		return nil // Listen says more
+		return nil // Listen gives a better error
 	}
 	wait := helloLimit
 	pod := os.Getenv("KUBERNETES_SERVICE_HOST") != ""
@@ -181,7 +180,7 @@ func resolvable(address string, signals <-chan os.Signal) error {
 	}
 }
 
-// reachable is the address for this machine's ranks of a server that listens everywhere.
+// reachable is the address at which this machine's ranks reach a server that listens everywhere.
 func reachable(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
@@ -190,11 +189,11 @@ func reachable(address string) string {
 	return address
 }
 
-// listener hands processes that connect to the coordinator.
+// listener passes processes that connect to the coordinator.
 type listener struct {
 	pace   Pace
 	joined chan *Member
-	closed chan struct{} // when nobody is waited for any more
+	closed chan struct{} // when no further process is awaited
 	err    error         // then: why there will be no run
 }
 
@@ -221,12 +220,12 @@ func (l *listener) admit(conn net.Conn) {
 	m.Read()
 }
 
-// refuse is what a process is told that is too late or does not belong.
+// refuse is the message to a process that is too late or does not belong.
 func refuse(format string, args ...any) *ToNode {
 	return &ToNode{Refused: engine.NewFailure(-1, exit.Errorf(exit.Usage, format, args...), 0)}
 }
 
-// awaitMembers lets the other processes in, one for each place.
+// awaitMembers admits the other processes, one for each place.
 func awaitMembers(j *Joining, own *Hello, w Waiting, l *listener) (joined []*Member, err error) {
 	at := map[int]*Member{0: {Hello: own}}
 	others := func() (list []*Member) {
@@ -265,7 +264,7 @@ func awaitMembers(j *Joining, own *Hello, w Waiting, l *listener) (joined []*Mem
 		deadline = time.After(limit)
 	}
 	note := time.After(noteAfter)
-	var lastCall <-chan time.Time // when not to wait for more
+	var lastCall <-chan time.Time // when to stop waiting for more
 	another, stop := j.otherHead(own)
 	defer stop()
 	for len(at) < j.Count {
@@ -314,8 +313,8 @@ func awaitMembers(j *Joining, own *Hello, w Waiting, l *listener) (joined []*Mem
 	return others(), nil
 }
 
-// admit lets a process in, or tells it why not; a node without a number gets one. The error is one in how it was
-// started.
+// admit admits a process or tells it why not; a node without a number gets one. The error is one in how the process
+// was started.
 func (j *Joining) admit(m *Member, own *Hello, taken func(index int) *Hello) (ok bool, err error) {
 	refused := refuse("the processes at this address have --rdzv-id %q, %s has %q", own.ID, m.Who(), m.ID)
 	if m.ID == own.ID {
@@ -325,7 +324,7 @@ func (j *Joining) admit(m *Member, own *Hello, taken func(index int) *Hello) (ok
 		}
 		m.Spare = j.Elastic != nil && m.Index >= j.Count
 		if other := taken(m.Index); m.PID == own.PID && m.Machine == own.Machine {
-			refused = nil // it looked for another first, and found itself
+			refused = nil // it looked for another leader first, and found itself
 		} else if m.Index == 0 || other != nil {
 			refused = refuse("there are two of %s: %s came first", m.Noun(), cmp.Or(other, own).Who())
 			if m.Index == 0 && j.took {
@@ -349,8 +348,8 @@ func (j *Joining) admit(m *Member, own *Hello, taken func(index int) *Hello) (ok
 	return false, nil
 }
 
-// Admit lets a process in that has come while the run goes on, or tells it why not. There may be as many that wait
-// as the run has nodes at most.
+// Admit admits a process that has come while the run goes on, or tells it why not. At most as many may wait as the
+// run may have nodes.
 func (c *Cluster) Admit(m *Member, taken func(index int) *Hello, waiting int) (bool, error) {
 	if waiting >= c.joining.Count {
 		m.Link.Send(refuse("%d nodes wait already until this run has a place for them", waiting))
@@ -360,7 +359,7 @@ func (c *Cluster) Admit(m *Member, taken func(index int) *Hello, waiting int) (b
 	return c.joining.admit(m, c.own, taken)
 }
 
-// accepts reports why the run cannot be with that process.
+// accepts returns why the run cannot include the other process, or nil.
 func (h *Hello) accepts(other *Hello) error {
 	if (h.Place == nil) != (other.Place == nil) {
 		byHand, placed := h, other

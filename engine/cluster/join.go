@@ -14,41 +14,40 @@ import (
 	"drun/internal/exit"
 )
 
-// Joining makes this process one of several that run a recipe together: the
-// processes of several nodes, or one a rank, as torchrun's variables start them. The
-// first of them is the coordinator; it listens, and the others find it.
+// Joining makes this process one of several that run a recipe together: one per node, or one per rank, as
+// torchrun's variables start them. The first process is the coordinator; it listens, and the others find it.
 type Joining struct {
-	Address string // host:port of the first
-	Secret  string // that all must know; "" will do only where nobody else reaches the port
+	Address string // host:port of the first process
+	Secret  string // that all must know; "" is safe only if nobody else can reach the port
 	ID      string // of the run; "" if it has none
 	Index   int    // of this process, or Unnumbered
-	Count   int    // of processes; of an elastic run, at most
-	// Elastic lets nodes go and come; nil: there are Count from the start to the end.
+	Count   int    // of processes; in an elastic run, at most
+	// Elastic lets nodes come and go; nil: there are Count throughout.
 	Elastic *Elastic
-	// Place is that of the only rank, where it was started by itself; nil: a
-	// node of several ranks.
+	// Place is the rank's place, if the process is a rank that was started by itself; nil: a node of several ranks.
 	Place *rendezvous.Place
 
 	server *rendezvous.Server // of the first, which listens
 	token  string
-	took   bool // the lead, without a number
+	took   bool // the lead, although it had no number
 }
 
-// Unnumbered is the index of a node that gets its number from the first, which is the node at whose address they meet.
+// Unnumbered is the index of a node that gets its number from the first process, the one at the address where they
+// meet.
 const Unnumbered = -1
 
-// Elastic is a run whose nodes may go and come. With torchrun's names: a node is lost when nothing has come from
-// it for Heartbeat; the ranks start when Min nodes are there, and LastCall after that, or all; they start again
-// without a node that was lost, and with those that have come meanwhile.
+// Elastic describes a run whose nodes may come and go. In torchrun's terms: a node is lost when nothing has come
+// from it for Heartbeat; the ranks start once all nodes are there, or LastCall after Min are; they start again
+// without a node that was lost, and with nodes that have come since.
 type Elastic struct {
 	Min         int           // nodes without which no rank runs
-	JoinTimeout time.Duration // for so many to come
-	LastCall    time.Duration // for more to come
+	JoinTimeout time.Duration // for Min nodes to come
+	LastCall    time.Duration // for more nodes to come
 	Heartbeat   time.Duration
-	Resize      bool // the world has as many ranks as the nodes that are there bring; else it keeps its size
+	Resize      bool // the world has as many ranks as the present nodes bring; otherwise it keeps its size
 }
 
-// pace is how a link tells that its other side is there.
+// pace is the pace of the run's links.
 func (j *Joining) pace() Pace {
 	if j.Elastic == nil {
 		return Steady
@@ -72,7 +71,7 @@ func (j *Joining) wait(otherwise time.Duration) time.Duration {
 	return j.Elastic.JoinTimeout
 }
 
-// Nodes is how many there may be, as the user writes it.
+// Nodes is how many nodes there may be, as the user writes it.
 func (j *Joining) Nodes() string {
 	if j.Elastic == nil {
 		return strconv.Itoa(j.Count)
@@ -80,8 +79,8 @@ func (j *Joining) Nodes() string {
 	return fmt.Sprintf("%d:%d", j.Elastic.Min, j.Count)
 }
 
-// Lead decides whether this process is the first, which listens. One without a number is, if the address where the
-// processes meet is this machine's, and no other process listens there.
+// Lead decides whether this process is the first, which listens. A process without a number is first if the address
+// where the processes meet is this machine's and no other process listens there.
 func (j *Joining) Lead(timeout time.Duration, signals <-chan os.Signal) (bool, error) {
 	if j.Index != Unnumbered {
 		return j.Index == 0, nil
@@ -96,9 +95,9 @@ func (j *Joining) Lead(timeout time.Duration, signals <-chan os.Signal) (bool, e
 			break
 		}
 		if err == nil || time.Now().After(end) {
-			return false, nil // dialling says more
+			return false, nil // dialling gives a better error
 		}
-		select { // a name may become known when the machine that it stands for is up
+		select { // a name may become known once its machine is up
 		case sig, ok := <-signals:
 			if ok {
 				return false, interrupted(sig)
@@ -118,7 +117,7 @@ func (j *Joining) Lead(timeout time.Duration, signals <-chan os.Signal) (bool, e
 	return true, nil
 }
 
-// isOwn reports whether a name or number is an address of this machine.
+// isOwn reports whether a host name or IP address is one of this machine's.
 func isOwn(host string) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), helloLimit)
 	defer cancel()
@@ -135,8 +134,8 @@ func (j *Joining) listen() (err error) {
 	return err
 }
 
-// otherHead looks, where the address is not this machine's, whether another process leads the run at it. stop ends
-// that.
+// otherHead looks for another process that leads the run, at an address that is not this machine's. stop ends the
+// search.
 func (j *Joining) otherHead(own *Hello) (found <-chan error, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	to := make(chan error, 1)
@@ -155,7 +154,8 @@ func (j *Joining) otherHead(own *Hello) (found <-chan error, stop func()) {
 	return to, cancel
 }
 
-// refusedBy is why a process that leads the run already does not let this one in; nil: there is none, or it does.
+// refusedBy is why a process that already leads the run refuses this one; nil: there is none, or it admits this
+// one.
 func (j *Joining) refusedBy(ctx context.Context, own *Hello) error {
 	conn, err := rendezvous.DialAgent(ctx, j.Address, j.Secret)
 	if err != nil {
@@ -172,8 +172,8 @@ func (j *Joining) refusedBy(ctx context.Context, own *Hello) error {
 	return nil
 }
 
-// listenAddress is where the coordinator listens. A machine's own name often leads to
-// an address that others cannot reach, so that only numbers are taken as they are.
+// listenAddress is where the coordinator listens. A machine's own name often leads to an address that others cannot
+// reach, so only IP addresses are used as they are.
 func listenAddress(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || host == "localhost" || net.ParseIP(host) != nil && ownAddress(host) {
@@ -182,8 +182,8 @@ func listenAddress(address string) string {
 	return net.JoinHostPort("", port)
 }
 
-// ownAddress reports whether the address is one of this machine's interfaces;
-// that of a service in front of it is not.
+// ownAddress reports whether the address is one of this machine's interfaces, which that of a service in front of
+// it is not.
 func ownAddress(host string) bool {
 	ip := net.ParseIP(host)
 	if ip.IsLoopback() || ip.IsUnspecified() {

@@ -1,8 +1,7 @@
-// Package cluster makes one run of several processes: it gathers them, assigns the
-// ranks' places, and carries messages between the coordinator and the nodes. A node is
-// one process that starts ranks: one a machine, or one a rank that was started by
-// itself. engine/run is the coordinator, engine/node a node, also on the coordinator's
-// own machine, which it reaches over a link within the process.
+// Package cluster makes one run of several processes: it gathers them, assigns the ranks' places, and carries
+// messages between the coordinator and the nodes. A node is a process that starts ranks: one per machine, or one
+// per rank for ranks that were started by themselves. engine/run is the coordinator and engine/node a node, also on
+// the coordinator's own machine, which it reaches over a link within the process.
 package cluster
 
 import (
@@ -21,35 +20,35 @@ import (
 
 // Link carries messages between the coordinator and a node.
 type Link[In, Out any] interface {
-	// Send queues a message. It never waits; a producer of many calls Wait.
+	// Send queues a message. It never waits; a producer of many messages calls Wait.
 	Send(*Out)
 	// Wait waits while many messages are queued.
 	Wait()
 	// Receive waits for the next message. io.EOF: the other side is gone.
 	Receive() (*In, error)
-	// Close sends what is queued, as far as the other side takes it soon, and ends the link.
+	// Close sends what is queued, as far as the other side accepts it soon, and ends the link.
 	Close()
-	// Traffic is how many bytes of messages have come and gone.
+	// Traffic is the number of bytes of messages received and sent.
 	Traffic() int64
 }
 
-// Pace is how often each side of a link lets the other hear of it.
+// Pace is how often each side of a link must hear from the other.
 type Pace struct {
-	Beat time.Duration // at least so often
-	Gone time.Duration // how long nothing at all may come from the other side
+	Beat time.Duration // at least one message or heartbeat in this time
+	Gone time.Duration // how long the other side may be silent
 }
 
 // Steady is the pace of a run whose nodes stay.
 var Steady = Pace{Beat: 2 * time.Second, Gone: 20 * time.Second}
 
 const (
-	// greeting bounds a message of a process that has not joined, nodeBytes one of a node, whose ranks' states come in
-	// pieces, and mostBytes every other: a rank's part of a checkpoint may be one.
+	// greeting limits a message of a process that has not joined, nodeBytes one of a node, whose ranks' states come
+	// in pieces, and mostBytes any other, which may be a rank's part of a checkpoint. In bytes.
 	greeting  = 1 << 20
 	nodeBytes = 1 << 30
 	mostBytes = 64 << 30
-	// queued bounds the messages that Wait lets be queued, of which a large one counts as several, and mostQueued all of them:
-	// a peer that reads so little is treated as lost.
+	// queued limits the messages in the queue before Wait waits, where a large one counts as several; mostQueued
+	// limits all of them: a peer that reads so little is treated as lost.
 	queued     = 1000
 	mostQueued = 100 * queued
 )
@@ -59,13 +58,13 @@ type Conn[In, Out any] struct {
 	conn    net.Conn
 	pace    Pace
 	in      *bufio.Reader
-	most    atomic.Uint64 // bytes of a message that comes
+	most    atomic.Uint64 // bytes that a received message may have
 	queue   *queue.Queue[[]*Out]
 	done    chan struct{}
 	traffic atomic.Int64
 }
 
-// NewConn makes a link of a connection, which it closes.
+// NewConn makes a link over a connection, which the link closes.
 func NewConn[In, Out any](conn net.Conn, pace Pace) *Conn[In, Out] {
 	l := &Conn[In, Out]{conn: conn, pace: pace, queue: queue.New[[]*Out](queue.Limits{Full: queued}), done: make(chan struct{})}
 	l.most.Store(greeting)
@@ -74,7 +73,7 @@ func NewConn[In, Out any](conn net.Conn, pace Pace) *Conn[In, Out] {
 	return l
 }
 
-// watched bounds the time in which nothing comes.
+// watched limits how long a connection may be silent.
 type watched struct {
 	net.Conn
 	gone time.Duration
@@ -87,10 +86,10 @@ func (w watched) Read(p []byte) (int, error) {
 	return w.Conn.Read(p)
 }
 
-// Trust lets large messages through: the other side belongs to the run.
+// Trust admits large messages: the other side belongs to the run.
 func (l *Conn[In, Out]) Trust() { l.most.Store(mostBytes) }
 
-// trustNode lets messages of a node through.
+// trustNode admits messages as large as a node's.
 func (l *Conn[In, Out]) trustNode() { l.most.Store(nodeBytes) }
 
 // Local is the address of this side.
@@ -107,16 +106,16 @@ func (l *Conn[In, Out]) Send(msg *Out) {
 	}
 }
 
-// fail ends the link, which Receive tells.
+// fail ends the link; Receive then reports it.
 func (l *Conn[In, Out]) fail() {
 	l.conn.Close()
 	l.queue.Close()
 }
 
-// Traffic is how many bytes of messages have come and gone.
+// Traffic is the number of bytes of messages received and sent.
 func (l *Conn[In, Out]) Traffic() int64 { return l.traffic.Load() }
 
-// Done is closed when nothing is sent any more: the link was closed, or broke.
+// Done is closed once nothing is sent any more: the link was closed, or broke.
 func (l *Conn[In, Out]) Done() <-chan struct{} { return l.done }
 
 // Wait waits while many messages are queued.
@@ -159,7 +158,7 @@ func (l *Conn[In, Out]) gone(err error) error {
 	return err
 }
 
-// write sends what is queued, and heartbeats meanwhile.
+// write sends what is queued, and heartbeats in between.
 func (l *Conn[In, Out]) write() {
 	defer close(l.done)
 	beat := time.NewTicker(l.pace.Beat)
@@ -198,7 +197,7 @@ func (l *Conn[In, Out]) put(msg *Out) error {
 		binary.LittleEndian.PutUint64(head[:], uint64(len(body)))
 		l.traffic.Add(int64(len(body)))
 	}
-	const piece = 1 << 20 // so that the deadline is one of progress
+	const piece = 1 << 20 // so that the deadline measures progress
 	for data := append(head[:], body[:min(len(body), piece)]...); ; data = body[:min(len(body), piece)] {
 		if err := l.conn.SetWriteDeadline(time.Now().Add(l.pace.Gone)); err != nil {
 			return err
@@ -212,7 +211,7 @@ func (l *Conn[In, Out]) put(msg *Out) error {
 	}
 }
 
-// Close sends what is queued, as far as the other side takes it soon, and ends the link.
+// Close sends what is queued, as far as the other side accepts it soon, and ends the link.
 func (l *Conn[In, Out]) Close() {
 	l.queue.Close()
 	select {

@@ -13,28 +13,28 @@ import (
 	"drun/internal/exit"
 )
 
-// Hello is what a node says of itself.
+// Hello is how a node introduces itself.
 type Hello struct {
 	Version string // of drun
 	ID      string // of the run, if it has one
-	Spare   bool   // its number is beyond those of the run's nodes: it waits until one of these is lost
+	Spare   bool   // its number is beyond those of the run's nodes: it waits until one of them is lost
 	Index   int    // of this process: its node's rank, or its only rank's
 	Count   int    // of processes
-	// Place is that of the one rank, where it was started by itself; else nil,
-	// and Procs is how many ranks the node has.
+	// Place is the rank's place if the process is a rank that was started by itself. Otherwise it is nil, and Procs
+	// is how many ranks the node has.
 	Place *rendezvous.Place
 	Procs int
 	Host  string
 	PID   int
 	// Machine is the same for processes that can share memory.
 	Machine string
-	// Program is the version of drun-plugin-host, empty where it is not installed or not needed.
+	// Program is the version of drun-plugin-host, empty if it is not installed or not needed.
 	Program string
 	// Settings must be the same for all processes.
 	Settings []Setting
 }
 
-// Setting is a value by the name under which the user knows it.
+// Setting is a value, under the name by which the user knows it.
 type Setting struct{ Name, Value string }
 
 // Noun is what the process is called: "node 1", or "rank 1".
@@ -53,21 +53,21 @@ func (h *Hello) kind() string {
 	return "node"
 }
 
-// Who tells a person which process it is.
+// Who identifies the process to a person.
 func (h *Hello) Who() string { return fmt.Sprintf("%s (process %d on %s)", h.Noun(), h.PID, h.Host) }
 
-// Machine identifies this machine, or container, for this user: processes with one clock, that can share memory.
+// Machine identifies this machine or container, for this user: its processes share a clock and can share memory.
 func Machine() string {
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it no two are the same
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it, no two machines are the same
 	pids, _ := os.Readlink("/proc/self/ns/pid")
 	if len(boot) == 0 || pids == "" {
 		return fmt.Sprintf("process %d", os.Getpid())
 	}
-	clock, _ := os.Readlink("/proc/self/ns/time") // "" with kernels that have no others
+	clock, _ := os.Readlink("/proc/self/ns/time") // "" on kernels without time namespaces
 	return fmt.Sprintf("%s %s %s %d", strings.TrimSpace(string(boot)), pids, clock, os.Getuid())
 }
 
-// Differ finds the first setting in which two processes differ.
+// Differ returns an error about the first setting in which two processes differ.
 func Differ(a, b *Hello) error {
 	theirs := map[string]string{}
 	for _, s := range b.Settings {
@@ -96,12 +96,12 @@ func Differ(a, b *Hello) error {
 
 // ToNode is a message from the coordinator; one field is set, Rank and Msg together.
 type ToNode struct {
-	Refused *engine.Failure  `cbor:",omitempty"` // this process cannot take part
+	Refused *engine.Failure  `cbor:",omitempty"` // why this process cannot take part
 	Start   *Start           `cbor:",omitempty"`
 	Rank    int              `cbor:",omitempty"`
-	Msg     *engine.ToWorker `cbor:",omitempty"` // for that rank
+	Msg     *engine.ToWorker `cbor:",omitempty"` // for rank Rank
 	Abort   *Abort           `cbor:",omitempty"`
-	Kill    bool             `cbor:",omitempty"` // all ranks that are left
+	Kill    bool             `cbor:",omitempty"` // all remaining ranks
 	Show    *Show            `cbor:",omitempty"` // a mirror is wanted
 	Mirror  *Mirror          `cbor:",omitempty"`
 	End     *End             `cbor:",omitempty"`
@@ -110,7 +110,7 @@ type ToNode struct {
 	Forget  uint64           `cbor:",omitempty"` // the state of that number, which ranks have handed over
 }
 
-// size is how many messages it counts as in a queue.
+// size is as how many messages it counts in a queue.
 func (m *ToNode) size() int { return sizeOf(m.Got) }
 
 func (m *ToCoordinator) size() int { return sizeOf(m.Got) }
@@ -122,8 +122,7 @@ func sizeOf(g *transfer.Got) int {
 	return 1 + len(g.Data)>>14
 }
 
-// Start begins the run, or another attempt of it once all ranks of the one before have
-// ended.
+// Start begins the run, or another attempt of it once all ranks of the previous one have ended.
 type Start struct {
 	Attempt int
 	Index   int    // of the node
@@ -132,8 +131,8 @@ type Start struct {
 	Backend string
 	Jobs    []engine.Job // of this node's ranks
 	Now     int64        // the coordinator's clock
-	// Shared is where the memory files of the run are, for nodes of one
-	// machine: paths that this node can open. Empty: it makes its own board.
+	// Shared has the paths of the run's memory files, for nodes on one machine, which can open them. Empty: the
+	// node makes its own board.
 	Shared []string
 }
 
@@ -152,16 +151,16 @@ type End struct {
 	Seconds float64
 }
 
-// ToCoordinator is a message from a node; one field is set, Rank and another.
+// ToCoordinator is a message from a node; Rank and one other field are set.
 type ToCoordinator struct {
-	Attempt int             `cbor:",omitempty"` // of which it speaks
+	Attempt int             `cbor:",omitempty"` // the attempt that it is about
 	Hello   *Hello          `cbor:",omitempty"`
 	Rank    int             `cbor:",omitempty"`
 	Msg     *engine.ToAgent `cbor:",omitempty"` // of that rank
 	Line    *Line           `cbor:",omitempty"` // of that rank
 	Exit    *Exit           `cbor:",omitempty"` // of that rank
 	Abort   *Abort          `cbor:",omitempty"`
-	Signal  int             `cbor:",omitempty"` // that the node got
+	Signal  int             `cbor:",omitempty"` // that the node received
 	Look    *Look           `cbor:",omitempty"`
 	Mirror  *Mirror         `cbor:",omitempty"`
 	Usage   *records.Usage  `cbor:",omitempty"` // of that rank
@@ -169,14 +168,12 @@ type ToCoordinator struct {
 	Got     *transfer.Got   `cbor:",omitempty"`
 }
 
-// Look says that ranks wait: a round is wanted, in which all nodes show their
-// boards.
+// Look says that ranks wait: it asks for a round in which all nodes show their boards.
 type Look struct {
 	Ask uint32 `cbor:",omitempty"` // of a rank that makes a report: see board.Board.Asks
 }
 
-// Show asks a node for its ranks' part of the board, in that round. All: with the
-// journals of all their groups.
+// Show asks a node for its ranks' part of the board, in that round. All: with the journals of all their groups.
 type Show struct {
 	Round uint64
 	All   bool `cbor:",omitempty"`
@@ -185,12 +182,12 @@ type Show struct {
 // Mirror is what is on another board.
 type Mirror struct {
 	Words  *board.Mirror
-	Round  uint64       `cbor:",omitempty"` // that the coordinator asked in; 0: it did not ask
-	Told   uint32       `cbor:",omitempty"` // of this node's asks, which are answered with it
+	Round  uint64       `cbor:",omitempty"` // in which the coordinator asked; 0: it did not ask
+	Told   uint32       `cbor:",omitempty"` // the latest request of this node that this answers
 	Circle []board.Wait `cbor:",omitempty"` // that the coordinator has confirmed
 }
 
-// Line is one that a rank printed.
+// Line is a line that a rank printed.
 type Line struct {
 	Stderr bool
 	Text   string

@@ -10,10 +10,10 @@ import (
 type pipe[In, Out any] struct {
 	in    *queue.Queue[[]*In]
 	out   *queue.Queue[[]*Out]
-	taken []*In // of in, not yet received
+	taken []*In // received from in, not yet returned
 }
 
-// Pipe links the coordinator to the node of its own machine.
+// Pipe links the coordinator to the node on its own machine.
 func Pipe() (coordinator Link[ToCoordinator, ToNode], node Link[ToNode, ToCoordinator]) {
 	up, down := queue.New[[]*ToCoordinator](queue.Limits{Full: queued}), queue.New[[]*ToNode](queue.Limits{Full: queued})
 	return &pipe[ToCoordinator, ToNode]{in: up, out: down}, &pipe[ToNode, ToCoordinator]{in: down, out: up}

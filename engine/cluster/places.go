@@ -48,8 +48,8 @@ func (c *Cluster) assignPlaces(own *Hello, maxRanks int) error {
 	return nil
 }
 
-// Spread gives nodes that bring so many ranks each their places in a world of that size, node after node: these
-// ranks or, where the world has more or fewer, a share in proportion, and at least one.
+// Spread assigns places in a world of that size to nodes that offer procs[i] ranks each, node after node: these
+// ranks or, if the world has more or fewer, a proportional share, and at least one.
 func Spread(world int, procs []int) []rendezvous.Place {
 	total := 0
 	for _, n := range procs {
@@ -67,7 +67,7 @@ func Spread(world int, procs []int) []rendezvous.Place {
 	return places
 }
 
-// Reached is this machine's address as the other nodes reach it over these links; "" if there are none.
+// Reached is this machine's address as the other nodes reach it over these links; "" without links.
 func Reached[In, Out any](links ...*Conn[In, Out]) (address string) {
 	for _, l := range links {
 		if address == "" || net.ParseIP(address).IsLoopback() {
