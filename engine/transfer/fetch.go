@@ -13,26 +13,26 @@ import (
 	"drun/internal/exit"
 )
 
-// Over a link, the side that needs a state asks for it, piece by piece, and the other only answers. So the memory of both is
-// bounded, and nothing comes that was not asked for. To save, the coordinator asks a node for the SHA-256 of what its ranks have
-// handed over, and then for the chunks that nobody else has and the store has not. To restore, a node asks the coordinator for
-// what its ranks have between them, once.
+// Over a link, the side that needs a state asks for it piece by piece, and the other only answers. This bounds the
+// memory of both, and nothing comes that was not asked for. To save, the coordinator asks a node for the SHA-256
+// sums of what its ranks have handed over, then for the chunks that neither another node nor the store has. To
+// restore, a node asks the coordinator once for what its ranks need between them.
 
-// Range is some bytes of a state's memory.
+// Range is a range of bytes in a state's memory.
 type Range struct {
 	_             struct{} `cbor:",toarray"`
 	Offset, Bytes int64
 }
 
-// Want asks for the bytes of a range, or for the SHA-256 of some.
+// Want asks for the bytes of a range, or for the SHA-256 of several.
 type Want struct {
-	ID     uint64 // of the question
-	State  uint64 // its number, with the side that has it
+	ID     uint64 // of this request
+	State  uint64 // its number, on the side that has it
 	Ranges []Range
 	Sums   bool `cbor:",omitempty"`
 }
 
-// Got answers it.
+// Got answers Want.
 type Got struct {
 	ID    uint64
 	Data  []byte    `cbor:",omitempty"`
@@ -42,35 +42,36 @@ type Got struct {
 }
 
 const (
-	// mostBytes bounds each range, and with it an answer: a chunk of a checkpoint.
+	// mostBytes limits a range, and so an answer: a chunk of a checkpoint.
 	mostBytes = 1 << 20
-	// mostSums bounds how much is hashed for one question.
+	// mostSums limits how much is hashed for one request.
 	mostSums = 16
-	// pieceBytes is how much of a restored state comes in one message, and pieces how many of them are under way at a time.
+	// pieceBytes is how much of a restored state one message carries, and pieces how many of them are under way at
+	// a time.
 	pieceBytes = 1 << 18
 	pieces     = 8
-	// silentFor is how long the other side may answer nothing at all.
+	// silentFor is how long the other side may give no answer at all.
 	silentFor = time.Minute
 )
 
-// Held are the states that the other side may ask for.
+// Held is the states that the other side may ask for.
 type Held struct {
 	mu sync.RWMutex
 	by map[uint64]held
 }
 
-// held is a state: in memory, or where it is read when it is asked for.
+// held is a state: in memory, or read when it is asked for.
 type held struct {
 	memory *Region
 	reader io.ReaderAt
 	size   int64
 }
 
-// Put makes a state's memory known by a number.
+// Put registers a state's memory under a number.
 func (h *Held) Put(state uint64, g *Region) { h.put(state, held{memory: g, size: g.Used}) }
 
-// PutReader makes a state known by a number that is read as it is asked for, also by several at a time, and of which no SHA-256
-// is given. What reading it gives is said with the error's exit code and hint.
+// PutReader registers a state under a number that is read when it is asked for, by several readers at a time. It
+// gives no SHA-256. Read errors are passed on with their exit code and hint.
 func (h *Held) PutReader(state uint64, from io.ReaderAt, size int64) {
 	h.put(state, held{reader: from, size: size})
 }
@@ -84,7 +85,8 @@ func (h *Held) put(state uint64, is held) {
 	h.by[state] = is
 }
 
-// Remove makes it unknown. Then nobody reads its memory any more; a read of what is not in memory may still be under way.
+// Remove unregisters a state. Its memory is then no longer read; a read of a state that is not in memory may still
+// be under way.
 func (h *Held) Remove(state uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,7 +124,7 @@ func (h *Held) Answer(w *Want) *Got {
 	return got
 }
 
-// sums gives the SHA-256 of ranges, one after the other, computed on all cores.
+// sums gives the SHA-256 of each range, computed on all cores.
 func sums(g *Region, ranges []Range) []byte {
 	out := make([]byte, sha256.Size*len(ranges))
 	var next atomic.Int64
@@ -139,7 +141,7 @@ func sums(g *Region, ranges []Range) []byte {
 	return out
 }
 
-// Source is the other side of a link, as one that has states.
+// Source is the other side of a link, as the holder of states.
 type Source struct {
 	name string
 	send func(*Want)
@@ -148,10 +150,10 @@ type Source struct {
 	last  uint64
 	open  map[uint64]chan *Got
 	gone  error
-	heard time.Time // when an answer came last
+	heard time.Time // when the latest answer came
 }
 
-// NewSource makes one of what sends it questions; name is for messages.
+// NewSource makes a source that asks with send; name is for messages.
 func NewSource(name string, send func(*Want)) *Source {
 	return &Source{name: name, send: send, open: map[uint64]chan *Got{}}
 }
@@ -166,7 +168,7 @@ func (e *GoneError) Error() string {
 	return fmt.Sprintf("%s is gone, and with it the state that it had: %v", e.Name, e.Why)
 }
 
-// Deliver takes an answer; one to no question is dropped.
+// Deliver accepts an answer; one that answers no request is dropped.
 func (s *Source) Deliver(g *Got) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +179,7 @@ func (s *Source) Deliver(g *Got) {
 	}
 }
 
-// End says that no answers come any more.
+// End says that no more answers will come.
 func (s *Source) End(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +238,7 @@ func (s *Source) ask(w *Want, bytes int64) ([]byte, error) {
 	}
 }
 
-// Sums gives the SHA-256 of ranges.
+// Sums gives the SHA-256 of each range.
 func (s *Source) Sums(state uint64, ranges []Range) (sums [][sha256.Size]byte, err error) {
 	for few := range slices.Chunk(ranges, mostSums) {
 		data, err := s.ask(&Want{State: state, Ranges: few, Sums: true}, int64(sha256.Size*len(few)))
@@ -250,7 +252,7 @@ func (s *Source) Sums(state uint64, ranges []Range) (sums [][sha256.Size]byte, e
 	return sums, nil
 }
 
-// Chunk gives the bytes of a range, whose SHA-256 Sums has told.
+// Chunk gives the bytes of a range, whose SHA-256 must be sum.
 func (s *Source) Chunk(state uint64, r Range, sum [sha256.Size]byte) ([]byte, error) {
 	data, err := s.ask(&Want{State: state, Ranges: []Range{r}}, r.Bytes)
 	if err == nil && sha256.Sum256(data) != sum {
@@ -259,7 +261,7 @@ func (s *Source) Chunk(state uint64, r Range, sum [sha256.Size]byte) ([]byte, er
 	return data, err
 }
 
-// Copy puts a range into other memory, from the offset at on.
+// Copy copies a range to other memory, starting at offset at.
 func (s *Source) Copy(to io.WriterAt, at int64, state uint64, r Range) error {
 	var copying sync.WaitGroup
 	var mu sync.Mutex

@@ -1,5 +1,5 @@
-// Package transfer carries the ranks' states between them, the agents of their nodes and the coordinator: in memory files on one
-// machine, piece by piece over the links between machines. engine/record and engine/node use it.
+// Package transfer carries states between ranks, the agents of their nodes and the coordinator: in memory files on
+// one machine, and in pieces over the links between machines. engine/record and engine/node use it.
 package transfer
 
 import (
@@ -12,13 +12,13 @@ import (
 	"drun/engine"
 )
 
-// Region is memory through which states go to the ranks of this machine and from them. It has no name outside of this
-// process, and ends with it. What nobody writes to takes no memory.
+// Region is memory through which states go to and from the ranks of this machine. It has no name outside this
+// process and ends with it. Pages that nobody writes to take no memory.
 type Region struct {
 	Mem     []byte
 	Used    int64 // bytes, from its beginning
-	Written int64 // bytes from its beginning that have their memory
-	// Holds is what the save before has left in it, by offset, as far as that is known.
+	Written int64 // bytes from its beginning that already have memory
+	// Holds is what the previous save left in it, by offset, as far as is known.
 	Holds map[int64]Content
 
 	file   *os.File
@@ -26,13 +26,13 @@ type Region struct {
 	lent   atomic.Bool // ranks may read it for as long as they live
 }
 
-// Content is what equal data has in common.
+// Content identifies data: equal data has equal content.
 type Content struct {
 	DType, Sum string
 	Bytes      int64
 }
 
-// WriteAt does not write into the mapping, in which a lack of memory would be the end of the process.
+// WriteAt writes through the file, not the mapping, where a lack of memory would kill the process.
 func (g *Region) WriteAt(data []byte, offset int64) (int, error) {
 	n, err := g.file.WriteAt(data, offset)
 	if err != nil {
@@ -41,21 +41,21 @@ func (g *Region) WriteAt(data []byte, offset int64) (int, error) {
 	return n, err
 }
 
-// Lend is for a rank of this machine that restores its part of a checkpoint from the file.
+// Lend lets a rank of this machine restore its part of a checkpoint from the file.
 func (g *Region) Lend(to *engine.Restored) {
 	g.lent.Store(true)
 	to.File, to.Size = g.path(), g.Used
 }
 
-// Ask is for a rank of this machine that hands over its part of a checkpoint.
+// Ask lets a rank of this machine hand over its part of a checkpoint in the file.
 func (g *Region) Ask(to *engine.HandOver) {
 	to.File, to.Region, to.Size, to.Written = g.path(), g.number, g.Used, g.Used <= g.Written
 }
 
-// path is where the ranks of this machine can open it.
+// path is where the ranks of this machine can open the region.
 func (g *Region) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), g.file.Fd()) }
 
-// Close ends it; ranks that have opened it keep what they have.
+// Close ends the region; ranks that have opened it keep their memory.
 func (g *Region) Close() {
 	_ = sharedmem.Unmap(g.Mem)
 	g.file.Close()
@@ -63,17 +63,17 @@ func (g *Region) Close() {
 
 var lastNumber atomic.Uint64
 
-// Number gives a region's number, or a state's, which no other of this process has.
+// Number returns a number for a region or a state that is unique in this process.
 func Number() uint64 { return lastNumber.Add(1) }
 
-// Regions keeps one that is not in use for the next checkpoint: memory that the kernel has already
-// given is written to several times faster.
+// Regions keeps an unused region for the next checkpoint: memory that the kernel has already provided is several
+// times faster to write.
 type Regions struct {
 	mu    sync.Mutex
 	spare *Region
 }
 
-// Take gives a region of so many bytes.
+// Take returns a region for so many bytes.
 func (p *Regions) Take(bytes int64) (*Region, error) {
 	p.mu.Lock()
 	g := p.spare
@@ -99,7 +99,7 @@ func (p *Regions) Take(bytes int64) (*Region, error) {
 	return &Region{file: file, number: Number(), Mem: mem, Used: bytes}, nil
 }
 
-// Give takes back a region that no rank writes to or opens any more; nil is none.
+// Give takes back a region that no rank writes to or opens any more; it may be nil.
 func (p *Regions) Give(g *Region) {
 	if g == nil {
 		return
@@ -116,7 +116,7 @@ func (p *Regions) Give(g *Region) {
 	}
 }
 
-// Close gives the spare region's memory back.
+// Close frees the spare region.
 func (p *Regions) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
