@@ -22,8 +22,8 @@ import (
 // WorkerArg is the first argument of a worker's command line.
 const WorkerArg = "worker"
 
-// WorkerIgnores are signals that many send to all processes of a run at once: the
-// agent decides what they mean, and a worker ends when the control channel does.
+// WorkerIgnores are signals that are often sent to all processes of a run at once: the agent decides what they
+// mean, and a worker ends when the control channel does.
 var WorkerIgnores = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2}
 
 // The descriptors a worker inherits after its standard ones.
@@ -47,46 +47,46 @@ type Job struct {
 	Recipe        string     // as the user named it: the prefix of every position
 	Dir           string     // the recipe's folder, absolute
 	Main          string     // the recipe's path beneath Dir
-	Project       string     // Dir beneath the project's root, as recipe.Project
+	Project       string     // Dir beneath the project's root, as in recipe.Project
 	Sources       []Source   // the recipe and every file it loads
 	DataDirs      []string
 	Home          string  // of the run, on the coordinator's machine; absolute
 	Params        []Param // -p name=value, as given
 	Timeout       time.Duration
 	Threads       int
-	Memory        int     // bytes that the ranks of a machine have together; 0: all that it has
-	Testing       bool    // the builtins of testing can be called
-	Function      string  // that is called instead of main; "": main
+	Memory        int     // bytes that the ranks of a machine have together; 0: all of the machine's
+	Testing       bool    // the builtins of module testing can be called
+	Function      string  // called instead of main; "": main
 	Describe      bool    // run the top level only, and report the parameters
 	Watched       bool    // somebody watches the progress bar
-	Deterministic bool    // reductions in rank order, whatever the backend
-	Near          [2]int  // the ranks on this node's board, from and to; both 0: all
+	Deterministic bool    // reductions in rank order, with any backend
+	Near          [2]int  // the ranks on this node's board, [from, to); both 0: all
 	Counted       bool    // the plugin's statistics are wanted
-	Target        *Target `cbor:",omitempty"` // the run ends there; nil: at its end
-	Trace         string  // folder in which each rank writes a digest of every value that the recipe computes; "": none
+	Target        *Target `cbor:",omitempty"` // where the run ends; nil: when main returns
+	Trace         string  // folder in which each rank writes digests of all values that the recipe computes; "": none
 	NodeAddress   string  // of this machine, as the other nodes reach it; "": there is one node
 	Store         Meeting
 }
 
-// Target is where a replay hands over the state of every rank, and ends.
+// Target is the point at which a replay hands over the state of every rank and ends.
 type Target struct {
-	Updates int64  // so many that the rank has made
-	Quit    bool   // it only ends, before it counts another one
+	Updates int64  // the number of updates that the rank has made
+	Quit    bool   // it only ends, before it counts another update
 	Save    *int64 // at the call of checkpoint.save for this step; nil: as soon as the recipe decides whether to save
 }
 
-// TraceFile is the name of a rank's file in the folder Job.Trace. Each value that the recipe computes is a record in it: the
-// number of the place (uvarint), where that is the next new number also its text (length as uvarint, then the operation, a
-// zero byte and the position), and the digest of the value (8 bytes).
+// TraceFile is the name of a rank's file in the folder Job.Trace. Each value that the recipe computes is a record
+// in it: the number of its place (uvarint); for a new number, the next one, also the place's text (length as
+// uvarint, then the operation, a zero byte and the position); and the digest of the value (8 bytes).
 func TraceFile(rank int) string { return fmt.Sprintf("%d.trace", rank) }
 
-// TargetStep is the step under which it does.
+// TargetStep is the step under which a replay saves that state.
 const TargetStep = -1 << 62
 
 // Plugin is the program of a backend, as the agent found it.
 type Plugin struct {
 	records.Plugin
-	Mark string // tells a change since the checksum was taken
+	Mark string // changes if the program has changed since the checksum was taken
 }
 
 // Found answers Find: the plugin, or why there is none.
@@ -95,28 +95,27 @@ type Found struct {
 	Failure *Failure `cbor:",omitempty"`
 }
 
-// Uses says that a group has a plugin of its own, which has started.
+// Uses says that a group's own plugin has started.
 type Uses struct {
 	records.Plugin
-	Orders bool // it adds in an order of its own
+	Orders bool // it reduces in an order of its own
 }
 
-// WholeWorlds are the backends whose world is all ranks, which something else has made: they have no hierarchy.
+// WholeWorlds are the backends whose world is all ranks and is made by something else: they have no hierarchy.
 var WholeWorlds = []string{"mpi"}
 
-// Hierarchy has collectives go through shared memory within the nodes, and through the backend between them.
+// Hierarchy routes collectives through shared memory within the nodes, and through the backend between them.
 type Hierarchy struct {
 	Nodes []int // of each rank
-	Links int   // ranks of a node that are connected with other nodes, at most; 0: the default
+	Links int   // ranks of a node that are connected to other nodes, at most; 0: the default
 }
 
-// Meeting is where the ranks of a run find its key-value store; no address in a
-// world of one rank.
+// Meeting is where the ranks of a run find its key-value store; a world of one rank has no address.
 type Meeting struct {
 	Address string // host:port
 	Near    string // where the node passes requests on (rendezvous.Relay); "": ask at Address
 	Token   string
-	Problem string // why there is none
+	Problem string // why there is no store
 }
 
 // Source is one file of a recipe, read once by the agent for all ranks.
@@ -129,8 +128,8 @@ type Source struct {
 // Param is a value given for run.params.
 type Param struct {
 	Name, Value string
-	Kind        string // "": the text of -p; else the value's type in File, or in the run that is resumed: NoneType, bool, int, float, string or list
-	File        string // the parameter file that has it
+	Kind        string // "": the text of -p; otherwise the value's type in File or in the resumed run: NoneType, bool, int, float, string or list
+	File        string // the parameter file that the value is from
 }
 
 // ToWorker is a message from the agent; one field is set.
@@ -144,7 +143,7 @@ type ToWorker struct {
 	Found    *Found    `cbor:",omitempty"`
 }
 
-// ToAgent is a message from a worker; fields that are set are handled in order.
+// ToAgent is a message from a worker; the fields that are set are handled in order.
 type ToAgent struct {
 	Declared *Declared        `cbor:",omitempty"`
 	Records  records.Records  `cbor:",omitempty"`
@@ -152,7 +151,7 @@ type ToAgent struct {
 	Save     *Part            `cbor:",omitempty"`
 	Handed   *Handed          `cbor:",omitempty"`
 	Restore  *Restore         `cbor:",omitempty"`
-	Taken    bool             `cbor:",omitempty"` // the file that Restored named is open
+	Taken    bool             `cbor:",omitempty"` // the file that Restored named has been opened
 	Version  *string          `cbor:",omitempty"` // of the backend's plugin, which has started
 	Find     string           `cbor:",omitempty"` // the plugin of a group's own backend; the node answers
 	Uses     *Uses            `cbor:",omitempty"`
@@ -162,15 +161,15 @@ type ToAgent struct {
 	Done     bool             `cbor:",omitempty"` // main returned and everything was sent
 }
 
-// Leave says that main has returned, or that the rank has left a group that its ranks destroy. It goes on once
-// the others have said so too, and their messages have been compared.
+// Leave says that main has returned, or that the rank has left a group that its ranks destroy. The rank goes on
+// once the others have said so too and their messages have been compared.
 type Leave struct {
 	Group    uint32
 	Ranks    []int // of the group; nil: main has returned
 	Messages []board.Messages
 }
 
-// Declared says that the top level ran, and with which parameters.
+// Declared says that the top level ran, and which parameters it declared.
 type Declared struct {
 	Params []Value
 }
@@ -181,7 +180,7 @@ type Value struct {
 	Default string // as Starlark writes it
 	Kind    string // of its value: NoneType, bool, int, float, string or list
 	Text    string // its value
-	Changed bool   // it is not the default
+	Changed bool   // it differs from the default
 	Choices []string
 	Help    string
 }
@@ -198,7 +197,7 @@ type Part struct {
 	Step    int64
 	Score   *float64
 	Memory  bool // it is kept in memory only
-	Apart   bool // the entries come without their data, which HandOver asks for
+	Apart   bool // the data of the entries is sent separately, when HandOver asks for it
 	Entries []Entry
 }
 
@@ -210,30 +209,30 @@ type Entry struct {
 	Data  []byte
 	// If the data is sent separately:
 	Bytes  int64  `cbor:",omitempty"`
-	Sum    []byte `cbor:",omitempty"` // equal for equal data; empty: not known
+	Sum    []byte `cbor:",omitempty"` // equal for equal data; empty: unknown
 	Offset int64  `cbor:",omitempty"` // in the memory file
-	// Of a tensor of which the rank saves a part: Shape is that of the whole.
+	// For a tensor of which the rank saves a part; Shape is that of the whole.
 	Share *Share `cbor:",omitempty"`
 }
 
-// Share is which part of a tensor a rank saves, in bytes: from From on, of Whole. The ranks that Set names
-// have the whole together.
+// Share is the part of a tensor that a rank saves: the bytes from From on, of Whole. The ranks in Set together have
+// the whole.
 type Share struct {
 	Set         string
 	From, Whole int64
 }
 
-// StateMemory is the name of the memory files in which states go to ranks and from them.
+// StateMemory is the name of the memory files through which states go to and from ranks.
 const StateMemory = "drun-state"
 
-// HandOver answers a Part whose data is sent separately: of the ranks that have the same data,
-// one hands it over.
+// HandOver answers a Part whose data is sent separately. Of the ranks that have the same data, only one hands it
+// over.
 type HandOver struct {
-	File    string // a memory file that the rank can open, of its node; "": it sends the data
+	File    string // a memory file of its node that the rank can open; "": the rank sends the data
 	State   uint64 `cbor:",omitempty"` // under which the rank's node keeps the data for the coordinator; 0: the file is the coordinator's
 	Region  uint64 `cbor:",omitempty"` // the file's number
 	Size    int64  `cbor:",omitempty"` // of the file
-	Written bool   `cbor:",omitempty"` // all of the file has been written before
+	Written bool   `cbor:",omitempty"` // all of the file has been written to before
 	Spans   []Span
 }
 
@@ -246,33 +245,32 @@ type Span struct {
 // Handed answers HandOver: the data is in the file, and the rank goes on.
 type Handed struct {
 	Error string
-	Data  [][]byte `cbor:",omitempty"` // of the spans, where the rank cannot write to the file
+	Data  [][]byte `cbor:",omitempty"` // of the spans, if the rank cannot write to the file
 }
 
-// Saved answers a Part that has its data: the rank goes on. The error may be that of the save before.
+// Saved answers a Part that contains its data: the rank goes on. The error may be that of the previous save.
 type Saved struct{ Error string }
 
 // Restore asks for this rank's part of a checkpoint: Step is a number, "last" or "best".
 type Restore struct {
 	Step string
-	Send bool `cbor:",omitempty"` // the data, since the rank cannot open the file
+	Send bool `cbor:",omitempty"` // send the data, since the rank cannot open the file
 }
 
-// Restored answers it; Found is false when there is no such checkpoint. In another
-// world size the entries are rank 0's, and Differ lists those of which the ranks had
-// different values.
+// Restored answers Restore; Found is false if there is no such checkpoint. If the world size differs, the entries
+// are rank 0's, and Differ lists those for which the ranks had different values.
 type Restored struct {
 	Found     bool
 	Step      int64
-	Run       string // that saved it, for messages
+	Run       string // that saved the checkpoint, for messages
 	Score     *float64
 	WorldSize int
 	Entries   []Entry
-	File      string `cbor:",omitempty"` // a memory file with the entries' data, until the rank says Taken; "": they have it
-	State     uint64 `cbor:",omitempty"` // under which the coordinator has the data, of which the rank's node makes a File
+	File      string `cbor:",omitempty"` // a memory file with the entries' data, kept until the rank says Taken; "": the entries contain it
+	State     uint64 `cbor:",omitempty"` // under which the coordinator has the data; the rank's node makes File from it
 	Size      int64  `cbor:",omitempty"` // of the file
 	Differ    []string
-	Cut       []Entry `cbor:",omitempty"` // of Differ, tensors taken for rows of larger ones: this rank's share of them
+	Cut       []Entry `cbor:",omitempty"` // tensors of Differ taken as rows of larger ones: this rank's share of them
 	First     bool    // no other rank has been told of this checkpoint yet
 	Error     string
 	Code      exit.Code // of the error
@@ -289,9 +287,9 @@ type Channel struct {
 	dec  *cbor.Decoder
 }
 
-// Encoding and Decoding are how messages travel, those of workers and those of nodes. Times keep their nanoseconds, and
-// NaN its bits. Decoding has none of the library's default bounds on element counts, which a large checkpoint passes, and
-// takes text as it is: a recipe's strings hold any bytes. The peer is drun itself.
+// Encoding and Decoding are how messages travel, both workers' and nodes'. Times keep their nanoseconds, and NaN
+// its bits. Decoding has none of the library's default limits on element counts, which a large checkpoint exceeds,
+// and accepts text as it is: a recipe's strings hold any bytes. The peer is drun itself.
 var (
 	Encoding = must(cbor.EncOptions{Time: cbor.TimeRFC3339NanoUTC, NaNConvert: cbor.NaNConvertNone, InfConvert: cbor.InfConvertNone}.EncMode())
 	Decoding = must(cbor.DecOptions{MaxArrayElements: 1<<31 - 1, UTF8: cbor.UTF8DecodeInvalid}.DecMode())
@@ -304,7 +302,7 @@ func must[T any](mode T, err error) T {
 	return mode
 }
 
-// NewChannel makes a channel of an inherited socket.
+// NewChannel makes a channel over an inherited socket.
 func NewChannel(f *os.File) (*Channel, error) {
 	conn, err := net.FileConn(f)
 	f.Close()

@@ -1,6 +1,5 @@
-// Package engine holds the words that a run's processes share: how a run can end
-// (Failure) and what the agent and its workers say to each other over
-// their control channel. The agent is engine/run, a worker engine/worker.
+// Package engine holds what a run's processes share: how a run can end (Failure) and the messages that the agent
+// and its workers exchange over their control channel. The agent is engine/run, a worker engine/worker.
 package engine
 
 import (
@@ -13,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Numerics is the version of drun's arithmetic (docs/numerics.md). It is raised by every change that
-// gives some recipe other bits, and with it the keys by which runs are found again.
+// Numerics is the version of drun's arithmetic (docs/numerics.md). Every change that gives some recipe other bits
+// raises it, which also changes the keys by which runs are found again.
 const Numerics = 3
 
-// Failure is why a rank ended, as it reports it to its agent.
+// Failure is why a rank ended, as the rank reports it to its agent.
 type Failure struct {
 	Rank      int
 	Code      exit.Code
@@ -25,18 +24,17 @@ type Failure struct {
 	Traceback string // the recipe's frames, or a table by rank
 	Hint      string
 	When      int64 // CLOCK_MONOTONIC, nanoseconds: comparable between processes of a machine
-	Lasts     bool  // it would come again in another attempt
-	// Secondary is set when the rank ended because another one did: it is never
-	// the cause that the run names.
+	Lasts     bool  // it would recur in another attempt
+	// Secondary is set if the rank ended because another one did: the run never names it as the cause.
 	Secondary bool
-	// Suspected is set when it is what a rank believes of another one, such as that it closed its
-	// connection: it is the cause only where no other failure is known.
+	// Suspected is set if the failure is what a rank believes of another one, such as that it closed its
+	// connection: it is the cause only if no other failure is known.
 	Suspected bool `cbor:",omitempty"`
-	// Common is set when it is of several ranks alike, such as those that disagree: the lowest of them tells it.
+	// Common is set if several ranks fail alike, such as ranks that disagree: the lowest of them reports it.
 	Common bool `cbor:",omitempty"`
 }
 
-// NewFailure is the failure of a rank (-1: of none) by an error, now.
+// NewFailure is a rank's failure by an error, now; rank -1 is none.
 func NewFailure(rank int, err error, when int64) *Failure {
 	return &Failure{Rank: rank, Code: exit.CodeOf(err), Message: err.Error(), Hint: exit.HintOf(err), Lasts: exit.Lasts(err), When: when}
 }
@@ -67,9 +65,8 @@ func SignalName(sig os.Signal) string {
 	return sig.String()
 }
 
-// First picks the cause of a run's end: the earliest failure that no other
-// failure brought about, and of ranks that failed alike the lowest, since chance
-// decides which of them comes first. It returns nil for none.
+// First picks the cause of a run's end: the earliest failure that no other failure brought about or, if ranks
+// failed alike, that of the lowest, since chance decides which comes first. It returns nil if there is none.
 func First(failures []*Failure) *Failure {
 	var earliest *Failure
 	for _, f := range failures {
