@@ -14,8 +14,8 @@ import (
 
 var _ checkpoint.Store = (*worker)(nil)
 
-// apartFrom is the size of a part from which on its data does not travel over the control
-// channel: below, another message costs more than copying the data.
+// apartFrom is the size in bytes from which a part's data does not travel over the control channel: below it,
+// another message costs more than copying the data.
 const apartFrom = 1 << 20
 
 // Save hands the rank's part to the agent, which then stores it.
@@ -50,7 +50,7 @@ func (w *worker) save(step int64, score *float64, memory bool, part []checkpoint
 		}
 		msg.Entries = append(msg.Entries, e)
 	}
-	w.record.flush() // what was logged before is stored before
+	w.record.flush() // so that what was logged before is also stored before
 	reply, err := w.ask("saving a checkpoint", &engine.ToAgent{Save: msg})
 	if err != nil {
 		return err
@@ -74,13 +74,13 @@ func (w *worker) save(step int64, score *float64, memory bool, part []checkpoint
 
 // Restore asks the agent for the rank's part.
 func (w *worker) Restore(step string) (*checkpoint.Restored, error) {
-	w.record.flush() // what was logged before is known before
+	w.record.flush() // so that what was logged before is also known before
 	state, err := w.askState(&engine.Restore{Step: step})
 	if err != nil || state == nil {
 		return nil, err
 	}
 	view, err := viewMemory(state.File, state.Size)
-	if err != nil { // the agent sends it instead
+	if err != nil { // the agent then sends the data
 		if state, err = w.askState(&engine.Restore{Step: step, Send: true}); err != nil || state == nil {
 			return nil, err
 		}
@@ -103,7 +103,7 @@ func (w *worker) Restore(step string) (*checkpoint.Restored, error) {
 	return out, nil
 }
 
-// askState gives nil where there is nothing to restore.
+// askState returns nil if there is nothing to restore.
 func (w *worker) askState(what *engine.Restore) (*engine.Restored, error) {
 	reply, err := w.ask("restoring a checkpoint", &engine.ToAgent{Restore: what})
 	switch {
@@ -119,7 +119,7 @@ func (w *worker) askState(what *engine.Restore) (*engine.Restored, error) {
 	return reply.State, nil
 }
 
-// viewMemory maps a memory file of the agent; no path is no memory.
+// viewMemory maps a memory file of the agent; nil for an empty path.
 func viewMemory(path string, size int64) (*sharedmem.View, error) {
 	if path == "" {
 		return nil, nil

@@ -15,24 +15,24 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// digests records, for each update of the rank's parameters, a digest of what they are then, and
-// at how many updates the recipe saves and logs its steps: so that `drun at` can rebuild the state of any
-// step, and prove it. An update is a step of an optimizer, whose parameters the digest covers. In a recipe that
-// has made no optimizer, it is the first call of run.log for a step, and the digest covers the tensors of
-// the state that checkpoint.save or restore was called with last.
+// digests records a digest of the rank's parameters after each update, and at how many updates the recipe saves and
+// logs its steps, so that `drun at` can rebuild and prove the state of any step. An update is an optimizer's step,
+// and the digest covers the optimizer's parameters. In a recipe that has made no optimizer, an update is the first
+// call of run.log for a step, and the digest covers the tensors of the state last passed to checkpoint.save or
+// restore.
 type digests struct {
 	worker *worker
 	rank   *starlib.Rank
 
 	seen  bool              // a step was logged
-	step  int64             // which
-	state *checkpoint.State // nil: not known
+	step  int64             // the latest step logged
+	state *checkpoint.State // nil: unknown
 
-	target *target // of a replay; nil: there is none
+	target *target // of a replay; nil: no replay
 
 	mu    sync.Mutex
-	kept  []records.Updates // that are not sent yet
-	bytes int               // of their digests
+	kept  []records.Updates // not yet sent
+	bytes int               // of the digests in kept
 	sent  time.Time
 
 	marks []records.Mark // guarded by the recorder's queue
@@ -40,27 +40,27 @@ type digests struct {
 }
 
 const (
-	// maxMarks bounds the marks of a recipe whose steps have no order.
+	// maxMarks limits the marks of a recipe whose steps have no order.
 	maxMarks = 10000
-	// digestedAtOnce bounds what an update costs, to some 5 µs.
+	// digestedAtOnce limits the cost of an update, to some 5 µs.
 	digestedAtOnce = 64 << 10
-	// keptFor is how long digests wait for another message.
+	// keptFor is how long digests wait for a message to go with.
 	keptFor = time.Second
 )
 
 // Holds notes which state the recipe has.
 func (w *worker) Holds(state checkpoint.State) {
-	if d := w.digests; !d.rank.Optimizer || d.target != nil { // else the state may go
+	if d := w.digests; !d.rank.Optimizer || d.target != nil { // otherwise the state may be freed
 		d.state = &state
 	}
 }
 
 var _ checkpoint.Keeper = (*worker)(nil)
 
-// updated is told of an optimizer's step.
+// updated notes an optimizer's step.
 func (d *digests) updated(thread *starlark.Thread, params [][]byte) error {
 	if d.target == nil {
-		d.state = nil // needed no more
+		d.state = nil // no longer needed
 	}
 	if t := d.worker.trace; t != nil {
 		t.updated(thread, params)
@@ -68,7 +68,7 @@ func (d *digests) updated(thread *starlark.Thread, params [][]byte) error {
 	return d.add(params)
 }
 
-// logged is told of a call of run.log.
+// logged notes a call of run.log.
 func (d *digests) logged(thread *starlark.Thread, step int64) error {
 	if d.rank.Optimizer || d.state == nil || d.seen && d.step == step {
 		return nil
@@ -95,8 +95,8 @@ func (d *digests) add(parts [][]byte) error {
 	return d.reached()
 }
 
-// keep notes a digest, and tells whether it is time to send those that are kept: they go with the rank's next message, or by
-// themselves. Where no core is idle, waking the agent costs more than many small steps.
+// keep stores a digest and reports whether the stored ones must be sent by themselves instead of with the rank's
+// next message. Where no core is idle, waking the agent costs more than many small steps.
 func (d *digests) keep(n int64, sum []byte) (send bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,7 +109,7 @@ func (d *digests) keep(n int64, sum []byte) (send bool) {
 	return d.bytes >= limits.At || time.Since(d.sent) > keptFor
 }
 
-// taken gives the digests that are to be sent.
+// taken returns the digests to send.
 func (d *digests) taken() []records.Updates {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -118,8 +118,8 @@ func (d *digests) taken() []records.Updates {
 	return kept
 }
 
-// digestOf is XXH3 of the parts after the update with number n: of all of them or, where they have more bytes than
-// digestedAtOnce, of so many, the next ones after each update.
+// digestOf is the XXH3 hash of the parts after update number n. If they have more than digestedAtOnce bytes, it
+// covers that many, the next ones after each update.
 func digestOf(parts [][]byte, n int64) uint64 {
 	total := 0
 	for _, p := range parts {
@@ -140,7 +140,7 @@ func digestOf(parts [][]byte, n int64) uint64 {
 	return sum
 }
 
-// mark notes in a message to the agent that the rank saves (no name) or records a step now.
+// mark notes, in a message to the agent, that the rank now saves (no name) or records a step.
 func (r *recorder) mark(m *engine.ToAgent, name string, step int64) {
 	d := r.digests
 	if d == nil || d.rank.Rank != 0 {

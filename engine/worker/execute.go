@@ -18,7 +18,7 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// execute runs the recipe's top level, freezes what it made, and calls main.
+// execute runs the recipe's top level, freezes its globals, and calls main.
 func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 	thread := &starlark.Thread{Name: "main", Print: w.print}
 	lang.Watch(thread)
@@ -112,7 +112,7 @@ func (w *worker) print(_ *starlark.Thread, msg string) {
 	_, _ = os.Stdout.WriteString(strings.TrimSuffix(msg, "\n") + "\n")
 }
 
-// stop ends the recipe's thread with a cause, from another goroutine.
+// stop ends the recipe's thread with a cause; another goroutine calls it.
 func (w *worker) stop(cause error) {
 	w.cancel(cause)
 	w.mu.Lock()
@@ -122,8 +122,8 @@ func (w *worker) stop(cause error) {
 	}
 }
 
-// abort tells the other ranks that this one has failed, unless it failed
-// because of them. The result is its failure.
+// abort tells the other ranks that this one has failed, unless it failed because of them. It returns this rank's
+// failure.
 func (w *worker) abort(err error) *engine.Failure {
 	w.board.SetState(collective.Failed)
 	f := w.failure(err)
@@ -146,7 +146,7 @@ type module struct {
 	err     error
 }
 
-// load executes a load statement; module is relative to the file that has it.
+// load executes a load statement; name is relative to the file that contains it.
 func (l *loader) load(thread *starlark.Thread, name string) (starlark.StringDict, error) {
 	from := starlib.Position(thread).Filename()
 	for _, s := range l.job.Sources {
@@ -167,8 +167,7 @@ func (l *loader) load(thread *starlark.Thread, name string) (starlark.StringDict
 	return nil, fmt.Errorf("load from an unknown file %s", from)
 }
 
-// global is what a name stands for at the top level of a file that has been loaded, by the name that
-// positions show.
+// global is the value of a name at the top level of a loaded file, which is given by the name that positions show.
 func (l *loader) global(file, name string) starlark.Value {
 	for path, m := range l.loaded {
 		if display(l.job, path) == file {

@@ -16,9 +16,9 @@ import (
 // shmName is how a recipe names the built-in backend.
 const shmName = "shm"
 
-// openGroup makes the Comm of a group that has a backend of its own, on the ranks that are in
-// it: other ranks need neither the plugin nor what it runs on. A plugin has a process
-// for each such group, and its ranks meet under keys of their own.
+// openGroup makes the Comm of a group that has its own backend, only on its member ranks: others need neither the
+// plugin nor what it runs on. A plugin has a process for each such group, and its ranks meet under keys of their
+// own.
 func (w *worker) openGroup(ctx context.Context, name string, group collective.Group) (collective.Comm, error) {
 	limit, check := joinLimit, func() error { return nil }
 	if p, ok := ctx.(*collective.WaitLimit); ok {
@@ -42,14 +42,14 @@ func (w *worker) openGroup(ctx context.Context, name string, group collective.Gr
 		return nil, b.In(group.ID, w.job.Place.Rank, group.Ranks)
 	}
 	if inner.Err() != nil {
-		err = fmt.Errorf("its ranks were not connected within %v: %s", limit, err.Error()) // not the caller's giving up
+		err = fmt.Errorf("its ranks were not connected within %v: %s", limit, err.Error()) // not the cancellation by the caller
 	}
 	return nil, exit.WithCode(fmt.Errorf("backend %s of group %d, of %s: %w", name, group.ID, collective.RankList(group.Ranks), err), exit.Backend)
 }
 
 // connectGroup opens the backend among the ranks of the group.
 func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group collective.Group) (collective.Comm, error) {
-	var here []int // of the group's ranks, on this node
+	var here []int // ranks of the group on this node
 	for _, rank := range group.Ranks {
 		if slices.Contains(w.job.Peers, rank) {
 			here = append(here, rank)
@@ -104,8 +104,8 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 	return comm, err
 }
 
-// lostPlugin ends the run when this rank's plugin, of that group, has ended by itself: that is the cause, and not what
-// became of its connections, which others, and this rank through them, may hear of first.
+// lostPlugin ends the run if this rank's plugin for that group has ended by itself. That is the cause, not the
+// broken connections, which other ranks may notice first, and this rank through them.
 func (w *worker) lostPlugin(group uint32) func(error) {
 	return func(err error) {
 		var b *collective.BackendError
@@ -117,7 +117,7 @@ func (w *worker) lostPlugin(group uint32) func(error) {
 	}
 }
 
-// find asks the node for the plugin of that name, which it verifies.
+// find asks the node for the plugin of that name, and verifies it.
 func (w *worker) find(name string) (*engine.Plugin, error) {
 	if p := w.found[name]; p != nil {
 		return p, nil
@@ -151,8 +151,8 @@ type ownGroup struct {
 	comm collective.Comm
 }
 
-// leaveGroup waits until all ranks of a group that they destroy have come, and lets go of it. The error
-// is of the rank that does not come, or the end of the run.
+// leaveGroup waits until all ranks of a group have come to destroy it, and releases it. The error is that of the
+// rank that does not come, or the end of the run.
 func (w *worker) leaveGroup(ctx context.Context, id uint32, ranks []int, last func() error) error {
 	defer w.board.DrainMessages()()
 	if err := last(); err != nil {
@@ -167,7 +167,7 @@ func (w *worker) leaveGroup(ctx context.Context, id uint32, ranks []int, last fu
 	return err
 }
 
-// part waits until all ranks have returned from main: none may close its backend, nor leave messages in their
+// part waits until all ranks have returned from main: none may close its backend, or leave messages in their
 // senders' way, while another still communicates. What goes wrong then is the failure of another rank.
 func (w *worker) part(comm collective.Comm) {
 	if comm == nil {
@@ -178,7 +178,7 @@ func (w *worker) part(comm collective.Comm) {
 	_, _ = w.ask("", &engine.ToAgent{Leave: leave})
 }
 
-// closeGroups closes the groups' own backends, the latest first.
+// closeGroups closes the groups' own backends, latest first.
 func (w *worker) closeGroups() {
 	for _, g := range slices.Backward(w.groups) {
 		_ = g.comm.Close()

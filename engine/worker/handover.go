@@ -12,8 +12,8 @@ import (
 	"drun/starlib/checkpoint"
 )
 
-// regions are the agent's memory files that the rank keeps mapped, the latest last: one is in use while the
-// other is the next, for checkpoints in memory.
+// regions are the agent's memory files that the rank keeps mapped, the latest last. For checkpoints in memory, one
+// is in use while the other is the next.
 type regions []mapped
 
 type mapped struct {
@@ -21,7 +21,7 @@ type mapped struct {
 	mem    []byte
 }
 
-// handOver copies what the agent asks for into its memory, or gives it to be sent.
+// handOver copies what the agent asks for into its memory, or returns it to be sent.
 func (r *regions) handOver(to *engine.HandOver, part []checkpoint.Item) *engine.Handed {
 	file, err := openMemory(to.File)
 	if err != nil {
@@ -48,7 +48,7 @@ func (r *regions) handOver(to *engine.HandOver, part []checkpoint.Item) *engine.
 		}
 	}
 	for _, s := range to.Spans {
-		// Not into a mapping, in which a lack of memory would be the end of the process.
+		// Not through a mapping, where a lack of memory would kill the process.
 		if _, err := file.WriteAt(part[s.Entry].Data, s.Offset); err != nil {
 			return &engine.Handed{Error: fmt.Sprintf("cannot copy %d bytes of the state into memory: %v", bytes, err)}
 		}
@@ -56,7 +56,7 @@ func (r *regions) handOver(to *engine.HandOver, part []checkpoint.Item) *engine.
 	return &engine.Handed{}
 }
 
-// of gives the mapping of a region that has been written before, and so has its memory.
+// of gives the mapping of a region that was written before and so already has its memory.
 func (r *regions) of(file *os.File, to *engine.HandOver) ([]byte, error) {
 	for _, m := range *r {
 		if m.number == to.Region && int64(len(m.mem)) >= to.Size {
@@ -74,8 +74,8 @@ func (r *regions) of(file *os.File, to *engine.HandOver) ([]byte, error) {
 	return mem, nil
 }
 
-// openMemory opens a memory file of the agent. The path tells a process by its number, which
-// another process may have got: a file that is not drun's is not written to.
+// openMemory opens a memory file of the agent. The path names a process by its number, which another process may
+// have since: a file that is not drun's is not written to.
 func openMemory(path string) (*os.File, error) {
 	if path == "" {
 		return nil, errors.New("it is on another machine")

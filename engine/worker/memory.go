@@ -11,10 +11,11 @@ import (
 	"drun/starlib/lang"
 )
 
-// giveUp reports that the rank uses too much memory in place of its thread, which does not end, and ends the process.
+// giveUp reports that the rank uses too much memory, in place of its thread, which does not end, and ends the
+// process.
 func (w *worker) giveUp(e *lang.Error) {
 	f := w.failure(e)
-	w.telling.Lock() // for good: nobody else reports another end
+	w.telling.Lock() // for good: no other end is reported
 	if w.told == nil {
 		w.board.SetState(collective.Failed)
 		w.board.Abort(w.job.Place.Rank, &collective.FailedError{Rank: w.job.Place.Rank, Msg: f.Message, Code: f.Code})
@@ -24,8 +25,8 @@ func (w *worker) giveUp(e *lang.Error) {
 	os.Exit(int(exit.Recipe))
 }
 
-// overflowed makes an error of a panic with which Go refuses a size that no machine has. The place is that of the latest call
-// of a module's builtin.
+// overflowed makes an error of a panic by which Go refuses a size that no machine has. Its position is that of the
+// latest call of a module's builtin.
 func (w *worker) overflowed(panicked any) error {
 	err := memory.Overflow(panicked)
 	if err == nil {

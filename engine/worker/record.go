@@ -14,20 +14,18 @@ import (
 	"drun/starlib/run"
 )
 
-// recordSize is roughly the size of a record without its text.
+// recordSize is roughly a record's size in bytes without its text.
 const recordSize = 64
 
-// limits are when records are sent, and how many bytes of them a recipe may make
-// ahead of its agent; then it waits.
+// limits say when records are sent, and how many bytes of them a recipe may be ahead of its agent before it waits.
 var limits = queue.Limits{After: 50 * time.Millisecond, At: 64 << 10, Full: 4 << 20}
 
-// recorder collects a rank's records and sends them in batches in the background.
-// It is a run.Recorder. A recipe that records faster than the agent writes waits,
-// at the longest until the run is aborted.
+// recorder collects a rank's records and sends them in batches in the background. It is a run.Recorder. A recipe
+// that records faster than the agent writes waits, at most until the run is aborted.
 type recorder struct {
 	channel *engine.Channel
 	quiet   bool      // there is no progress bar
-	told    time.Time // of progress, if there is none
+	told    time.Time // when progress was last sent, if nobody watches
 	queue   *queue.Queue[engine.ToAgent]
 	digests *digests   // of the parameters; nil: none are recorded
 	sending sync.Mutex // held from taking a batch until it is sent, to keep the order
@@ -43,7 +41,7 @@ func newRecorder(ctx context.Context, channel *engine.Channel, quiet bool) *reco
 	return r
 }
 
-// add waits for room and puts a record into the batch that is sent next.
+// add waits for room and adds a record to the next batch.
 func (r *recorder) add(text int, put func(m *engine.ToAgent)) {
 	r.queue.Wait()
 	r.queue.Add(recordSize+text, put)
@@ -76,7 +74,7 @@ func (r *recorder) Artifact(a *run.Artifact) {
 	r.add(len(a.Name)+len(a.Data), func(m *engine.ToAgent) { m.Records.Artifacts = append(m.Records.Artifacts, made) })
 }
 
-// Machine records where the rank runs, and with what it computes.
+// Machine records where the rank runs and with what it computes.
 func (r *recorder) Machine(at rendezvous.Place) {
 	host, _ := os.Hostname()
 	row := records.RankPlace{Node: at.NodeRank, LocalRank: at.LocalRank, Host: host, Threads: kernel.Threads(), Kernels: kernel.Path()}
@@ -89,7 +87,7 @@ func (r *recorder) DataFile(f records.DataFile) {
 }
 
 func (r *recorder) Progress(label string, current, total int64, finished bool) {
-	if r.quiet && !r.due() { // for the history alone
+	if r.quiet && !r.due() { // needed only for the history
 		return
 	}
 	r.queue.Add(0, func(m *engine.ToAgent) {
@@ -98,10 +96,10 @@ func (r *recorder) Progress(label string, current, total int64, finished bool) {
 	r.queue.Flush()
 }
 
-// quietEvery is how often progress is sent that nobody watches.
+// quietEvery is how often progress is sent if nobody watches it.
 const quietEvery = 500 * time.Millisecond
 
-// due tells whether it is time for that again. The recipe's goroutine alone calls it.
+// due reports whether it is time to send progress again. Only the recipe's goroutine calls it.
 func (r *recorder) due() bool {
 	if time.Since(r.told) < quietEvery {
 		return false

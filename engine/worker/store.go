@@ -20,7 +20,7 @@ const (
 	backendKeys = "backend"
 )
 
-// keys is a namespace of this start of the ranks, which sees nothing of earlier ones.
+// keys is a namespace for this start of the ranks, which sees no keys of earlier ones.
 func (w *worker) keys(space string) string {
 	if n := w.job.RestartCount; n > 0 {
 		space += "." + strconv.Itoa(n)
@@ -28,7 +28,7 @@ func (w *worker) keys(space string) string {
 	return space
 }
 
-// meet gives access to the run's store, to which it connects at the first use.
+// meet gives access to the run's store, to which it connects on first use.
 func (w *worker) meet() *rendezvous.Store {
 	switch at := w.job.Store; {
 	case w.job.Place.WorldSize == 1:
@@ -40,8 +40,8 @@ func (w *worker) meet() *rendezvous.Store {
 	}
 }
 
-// recipeStore is the store as the recipe sees it. Its waits are on the board, and end
-// when no rank is left that could set the key.
+// recipeStore is the store as the recipe sees it. Its waits are on the board, and end if no rank is left that could
+// set the key.
 type recipeStore struct {
 	*rendezvous.Store
 	board *board.Board
@@ -62,7 +62,7 @@ func (s *recipeStore) Wait(ctx context.Context, keys []string) error {
 	return s.watch(ctx, keys, func(ctx context.Context) error { return s.Store.Wait(ctx, keys) })
 }
 
-// watch notes a wait on the board.
+// watch puts a wait on the board.
 func (s *recipeStore) watch(ctx context.Context, keys []string, wait func(context.Context) error) error {
 	watchdog := s.board.Watch(note(keys))
 	defer watchdog.Close()

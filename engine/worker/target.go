@@ -13,22 +13,22 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// target is where a replay hands over the rank's state. The recipe saves the step that it names, or makes the number of
-// updates that it names: then the state is the one that the recipe would have passed to checkpoint.save where it last decided
-// whether to save (lang.SavePoint) before the next update. In a recipe that does not decide, it is the one when a loader was
-// asked for the next batch or, without, right after the update.
+// target is where a replay hands over the rank's state. If it names a step, that is when the recipe saves the step.
+// If it names a number of updates, the state is the one that the recipe would have passed to checkpoint.save where
+// it last decided whether to save (lang.SavePoint) before the next update. In a recipe that does not decide, it is
+// the state when a loader was asked for the next batch or, without a loader, right after the update.
 type target struct {
 	engine.Target
-	taken   []checkpoint.Item // the state after the updates; nil: they are not made yet
-	asked   bool              // taken when a loader was asked
-	decided []syntax.Position // where the recipe has decided since
+	taken   []checkpoint.Item // the state after the updates; nil: they have not been made yet
+	asked   bool              // taken was captured when a loader was asked
+	decided []syntax.Position // where the recipe has decided since then
 	done    bool              // handed over
 }
 
 // errHandedOver ends the recipe of a rank that has handed over its state.
 var errHandedOver = errors.New("the state has been handed over")
 
-// reached is told that an update has been made.
+// reached notes that an update has been made.
 func (d *digests) reached() (err error) {
 	if t := d.target; t != nil && t.Save == nil && !t.Quit && t.Updates == d.rank.Updates {
 		t.taken, err = d.take()
@@ -36,7 +36,7 @@ func (d *digests) reached() (err error) {
 	return err
 }
 
-// passing is told that the next update has been made, and is not counted yet.
+// passing notes that the next update has been made but not counted yet.
 func (d *digests) passing() error {
 	switch t := d.target; {
 	case t == nil:
@@ -49,7 +49,7 @@ func (d *digests) passing() error {
 	return nil
 }
 
-// asked is told that a loader is asked for a batch.
+// asked notes that a loader is asked for a batch.
 func (d *digests) asked() (err error) {
 	if t := d.target; t.taken != nil && !t.asked && len(t.decided) == 0 {
 		t.asked = true
@@ -58,8 +58,8 @@ func (d *digests) asked() (err error) {
 	return err
 }
 
-// deciding is called where the recipe decides whether to save. When it comes to the same place again before the next update, as
-// one does that accumulates gradients, it is in its next step.
+// deciding is called when the recipe decides whether to save. If it reaches the same place again before the next
+// update, as a recipe does that accumulates gradients, it is in its next step.
 func (d *digests) deciding(thread *starlark.Thread, _ *starlark.Builtin, _ starlark.Tuple, _ []starlark.Tuple) (_ starlark.Value, err error) {
 	if t := d.target; t.taken != nil {
 		at := thread.CallFrame(1).Pos
@@ -72,7 +72,7 @@ func (d *digests) deciding(thread *starlark.Thread, _ *starlark.Builtin, _ starl
 	return starlark.None, err
 }
 
-// saving is told that the recipe saves.
+// saving notes that the recipe saves.
 func (d *digests) saving(step int64, part []checkpoint.Item) error {
 	t := d.target
 	if t.taken != nil || t.Save != nil && *t.Save == step && t.Updates == d.rank.Updates {
@@ -94,7 +94,7 @@ func (d *digests) take() ([]checkpoint.Item, error) {
 	return items, err
 }
 
-// handOver stores the state, once all ranks have come to it, and ends the recipe.
+// handOver stores the state once all ranks have reached it, and ends the recipe.
 func (d *digests) handOver(items []checkpoint.Item) error {
 	if err := d.worker.save(engine.TargetStep, nil, false, items); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (d *digests) handOver(items []checkpoint.Item) error {
 	return errHandedOver
 }
 
-// end is what the end of the recipe means.
+// end turns the end of the recipe into that of the replay.
 func (d *digests) end(err error) error {
 	t := d.target
 	if err == nil && t.taken != nil && !t.done {

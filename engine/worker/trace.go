@@ -18,7 +18,7 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// tracer writes a digest of every value that the recipe computes into a file of the rank, for `drun diff --trace`.
+// tracer writes a digest of every value that the recipe computes to the rank's trace file, for `drun diff --trace`.
 // See engine.TraceFile.
 type tracer struct {
 	lang.Tracer
@@ -37,9 +37,9 @@ func newTracer(dir string, rank int) (*tracer, error) {
 	return t, nil
 }
 
-// close writes the rest.
+// close writes what is buffered.
 func (t *tracer) close() {
-	_ = t.out.Flush() // a trace that is cut short shows as one
+	_ = t.out.Flush() // a trace that is cut short is recognized as such
 	_ = t.file.Close()
 }
 
@@ -50,7 +50,7 @@ func (t *tracer) add(site lang.Site, v starlark.Value) {
 	t.write(site, digestOfValue(v))
 }
 
-// updated adds the parameters after a step of an optimizer, which returns nothing.
+// updated records the parameters after an optimizer's step, which itself returns nothing.
 func (t *tracer) updated(thread *starlark.Thread, params [][]byte) {
 	sum := uint64(0)
 	for _, p := range params {
@@ -59,7 +59,7 @@ func (t *tracer) updated(thread *starlark.Thread, params [][]byte) {
 	t.write(lang.Site{Op: "step", Pos: starlib.Position(thread)}, sum)
 }
 
-// write adds a record: the number of the site, which is named when it has a new number, and the digest.
+// write adds a record: the number of the site, its text if the number is new, and the digest.
 func (t *tracer) write(site lang.Site, sum uint64) {
 	n, known := t.known[site]
 	if !known {
@@ -77,7 +77,7 @@ func (t *tracer) write(site lang.Site, sum uint64) {
 	_, _ = t.out.Write(buf)
 }
 
-// digestOfValue is of all that a value holds, as far as that is data.
+// digestOfValue covers everything that a value holds, as far as it is data.
 func digestOfValue(v starlark.Value) uint64 {
 	switch v := v.(type) {
 	case *startensor.Value:
@@ -92,7 +92,7 @@ func digestOfValue(v starlark.Value) uint64 {
 			sum = mix(mix(sum, xxh3.HashString(e.Name)), digestOfValue(e.Value))
 		}
 		return sum
-	case *starlark.List: // these may hold what is no plain value
+	case *starlark.List: // these may hold values that are not plain
 		return digestOfItems(v)
 	case starlark.Tuple:
 		return digestOfItems(v)
@@ -111,7 +111,7 @@ func digestOfValue(v starlark.Value) uint64 {
 	return sum
 }
 
-// digestOfItems goes no deeper into a value that contains itself than Encode does.
+// digestOfItems limits the depth of a value that contains itself, as Encode does.
 func digestOfItems(v starlark.Indexable) uint64 {
 	if data, err := codec.Encode(v); err == nil {
 		return xxh3.Hash(data)

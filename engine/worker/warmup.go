@@ -13,8 +13,8 @@ import (
 // warmUpLimit is long for a few bytes, whatever the network.
 const warmUpLimit = 30 * time.Second
 
-// warmUp proves with a small all_reduce that the backend reaches every rank, and
-// adds, before the recipe counts on it.
+// warmUp proves with a small all_reduce that the backend reaches every rank and adds correctly, before the recipe
+// relies on it.
 func warmUp(ctx context.Context, comm collective.Comm) error {
 	// Each rank adds elements of its own, so that an error can name the rank.
 	given := make([]int64, comm.Size())

@@ -1,6 +1,5 @@
-// Package worker is one rank of a run: a process that the agent starts, that
-// executes the recipe and reports to the agent over its control channel. The
-// command line calls Main when it finds itself started as a worker.
+// Package worker is one rank of a run: a process that the agent starts, that executes the recipe and reports to the
+// agent over its control channel. The command line calls Main if it finds itself started as a worker.
 package worker
 
 import (
@@ -37,7 +36,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// Invoked tells whether this process was started as a worker.
+// Invoked reports whether this process was started as a worker.
 func Invoked() bool {
 	return len(os.Args) > 1 && os.Args[1] == engine.WorkerArg && os.Getenv("DRUN_RUN_ID") != ""
 }
@@ -49,8 +48,8 @@ func Main(plugins ...Starter) int {
 	// The recipe's own limit stops a deep recursion; this leaves room for it.
 	debug.SetMaxStack(1 << 30)
 	if os.Getenv("GOGC") == "" {
-		// A recipe's values are mostly small and soon garbage, and every write of a pointer is slower during a
-		// collection: this halves their number, for a few MiB.
+		// A recipe's values are mostly small and short-lived, and every write of a pointer is slower during a
+		// collection: this halves the number of collections, for a few MiB.
 		debug.SetGCPercent(200)
 	}
 	channel, err := engine.NewChannel(os.NewFile(engine.ControlFD, "control"))
@@ -83,17 +82,17 @@ type worker struct {
 	board   *board.Board
 	digests *digests
 	regions regions
-	trace   *tracer // nil: none is wanted
+	trace   *tracer // nil: no trace is wanted
 	thread  *starlark.Thread
-	// position is of the latest call of a module's builtin.
+	// position is that of the latest call of a module's builtin.
 	position syntax.Position
 	counts   func() map[string]int64   // of the backend; nil: it does not count
 	comm     collective.Comm           // of the world; nil in a world of one
-	groups   []ownGroup                // in the order in which they were made
-	found    map[string]*engine.Plugin // that the node has found
+	groups   []ownGroup                // in the order they were made
+	found    map[string]*engine.Plugin // plugins that the node has found
 	store    *rendezvous.Store
 	telling  sync.Mutex
-	told     *engine.Failure // to the agent
+	told     *engine.Failure // the failure reported to the agent
 	mu       sync.Mutex      // guards thread against a cancel that comes early
 }
 
@@ -108,7 +107,7 @@ func (w *worker) run() int {
 	return int(exit.Done)
 }
 
-// report tells the agent why the rank fails, if it has not been told. The result is the process's exit status.
+// report tells the agent why the rank fails, unless it was told before. The result is the process's exit status.
 func (w *worker) report(err error) int {
 	if w.told == nil {
 		w.tell(w.failure(err))
@@ -116,7 +115,7 @@ func (w *worker) report(err error) int {
 	return int(w.told.Code)
 }
 
-// tell tells the agent a failure.
+// tell reports a failure to the agent.
 func (w *worker) tell(f *engine.Failure) {
 	w.telling.Lock()
 	defer w.telling.Unlock()
@@ -207,7 +206,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		err = w.digests.end(err)
 	}
 	if err != nil {
-		w.tell(w.abort(err)) // before the backend is closed: that may take longer than a rank has that is to end
+		w.tell(w.abort(err)) // before the backend is closed, which may take longer than the rank is given to end
 		return err
 	}
 	w.board.SetState(collective.Returned)
@@ -229,12 +228,12 @@ func (w *worker) meetNode(world *distributed.World) error {
 	return err
 }
 
-// noHost says that this is drun itself.
+// noHost reports that this program is drun itself, not the plugin host.
 var noHost = exit.Last(exit.WithHint(exit.Errorf(exit.Backend, "this program cannot start plugins: drun-plugin-host, which can, was not found"),
 	"it belongs beside drun, and must be from the same build: make build puts it there"))
 
-// joinLimit is how long opening a backend may take, however short the
-// collectives' own limit is: a program starts, and a machine may be busy.
+// joinLimit is the least time that opening a backend may take, even if the collectives' own limit is shorter: a
+// program has to start, and a machine may be busy.
 const joinLimit = 30 * time.Second
 
 // join opens the backend; nil in a world of one, unless the user named a plugin.
@@ -290,8 +289,8 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 // onDeath is called if the plugin ends by itself.
 type Starter func(p *engine.Plugin, onDeath func(error)) collective.Backend
 
-// listen takes the agent's messages. When the channel ends the agent is gone,
-// and the worker ends with it, whatever it is doing.
+// listen handles the agent's messages. When the channel ends the agent is gone, and the worker ends at once,
+// whatever it is doing.
 func (w *worker) listen() {
 	for {
 		var msg engine.ToWorker
@@ -302,7 +301,7 @@ func (w *worker) listen() {
 			os.Exit(int(exit.RankLost))
 		}
 		if msg.Cancel != nil {
-			// The agent has written the cause on the board. This rank is not its cause.
+			// The agent has written the cause, which is not this rank, on the board.
 			cause := w.board.Aborted()
 			if cause == nil {
 				cause = &collective.FailedError{Rank: msg.Cancel.Rank, Msg: msg.Cancel.Message, Code: msg.Cancel.Code}
@@ -320,12 +319,12 @@ func (w *worker) listen() {
 	}
 }
 
-// ask sends a message that has a reply, and waits for it.
+// ask sends a message and waits for its reply.
 func (w *worker) ask(doing string, msg *engine.ToAgent) (*engine.ToWorker, error) {
 	return w.askWithin(w.ctx, doing, msg)
 }
 
-// askWithin waits no longer than ctx lets a wait last.
+// askWithin is ask with the wait limited by ctx.
 func (w *worker) askWithin(ctx context.Context, doing string, msg *engine.ToAgent) (*engine.ToWorker, error) {
 	w.board.Note(doing)
 	defer w.board.Note("")
@@ -346,7 +345,7 @@ func (w *worker) askWithin(ctx context.Context, doing string, msg *engine.ToAgen
 	}
 }
 
-// source gives the text of a recipe's file for tracebacks, by its shown name.
+// source gives the text of a recipe's file, by its shown name, for tracebacks.
 func (w *worker) source(name string) []byte {
 	for _, s := range w.job.Sources {
 		if display(w.job, s.Path) == name {
