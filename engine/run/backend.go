@@ -10,18 +10,16 @@ import (
 	"drun/plugins/host"
 )
 
-// Backends lists what is built in for --backend.
+// Backends lists what --backend can name without a plugin.
 func Backends() []string { return []string{builtIn} }
 
 const builtIn = "shm"
 
-// overNetworks are the backends that are taken by default where ranks are on
-// several machines, the first that is found.
+// overNetworks are the default backends for ranks on several machines; the first that is found is used.
 var overNetworks = []string{"gloo", "nccl"}
 
-// chooseBackend settles what a run uses, and finds and verifies its plugin. For
-// ranks that were started by themselves it stays open ("") until they have joined,
-// unless the user named one: see [plan.decideBackend].
+// chooseBackend decides which backend the run uses, and finds and verifies its plugin. For ranks that were started
+// by themselves it stays open ("") until they have joined, unless the user named one: see [plan.decideBackend].
 func (p *plan) chooseBackend() (err error) {
 	several := p.Join != nil && p.Join.Several()
 	switch {
@@ -37,8 +35,8 @@ func (p *plan) chooseBackend() (err error) {
 	return err
 }
 
-// decideBackend chooses what is still open when all processes have joined: shm where
-// ranks that were started by themselves turn out to be on one machine.
+// decideBackend chooses a backend that is still open once all processes have joined: shm if ranks that were started
+// by themselves turn out to be on one machine.
 func (p *plan) decideBackend(c *cluster.Cluster) error {
 	switch {
 	case c.OneMachine && p.Backend == "":
@@ -59,8 +57,8 @@ func (p *plan) decideBackend(c *cluster.Cluster) error {
 	return nil
 }
 
-// overNetwork takes the first backend that is found for several machines. What
-// is just somewhere in $PATH is not taken unasked.
+// overNetwork uses the first backend found for several machines. A plugin that merely lies in $PATH is not used
+// unless the user names it.
 func (p *plan) overNetwork() error {
 	for _, name := range overNetworks {
 		found, err := host.Find(name, host.Dirs(p.Plugins...))
@@ -83,9 +81,9 @@ func (p *plan) overNetwork() error {
 		"make plugins builds it, where libgloo-dev is installed (Debian, Ubuntu: apt-get install libgloo-dev g++); drun backends lists what is found, and --plugin-dir adds a folder")
 }
 
-// hierarchy says how collectives cross the nodes: shared memory within each, where its
-// ranks can share it and some node has several; nil: the backend alone. An elastic run adds in
-// the same order on whatever nodes are left.
+// hierarchy says how collectives cross the nodes: shared memory within each node, if its ranks can share memory and
+// some node has several ranks. nil: the backend alone. An elastic run reduces in the same order whatever nodes are
+// left.
 func (c *coordinator) hierarchy() *engine.Hierarchy {
 	places := c.cluster.Places
 	nodes := places[0].Nodes
@@ -98,7 +96,7 @@ func (c *coordinator) hierarchy() *engine.Hierarchy {
 	for rank, place := range places {
 		machine := c.peerOf(rank).Machine
 		if known, ok := machines[place.NodeRank]; ok && known != machine {
-			return nil // containers, say, that count as one node
+			return nil // such as containers that count as one node
 		}
 		machines[place.NodeRank] = machine
 		h.Nodes = append(h.Nodes, place.NodeRank)
@@ -106,7 +104,7 @@ func (c *coordinator) hierarchy() *engine.Hierarchy {
 	return h
 }
 
-// findBackend finds the plugin of a backend that is not built in, and verifies it.
+// findBackend finds and verifies the plugin of a backend that is not built in.
 func (p *plan) findBackend(name string) (*host.Plugin, error) {
 	if name == builtIn || name == "" {
 		return nil, nil

@@ -22,7 +22,7 @@ import (
 	"drun/internal/exit"
 )
 
-// killAfter is how long ranks that were told to end may take.
+// killAfter is how long ranks that were told to end may take to do so.
 const killAfter = 500 * time.Millisecond
 
 // coordinator is the state of one run.
@@ -33,20 +33,20 @@ type coordinator struct {
 	store   engine.Meeting
 	peers   []*peer           // the nodes, this machine's first
 	at      []*peer           // by rank
-	waiting []*cluster.Member // that have come since, see regroup
+	waiting []*cluster.Member // that have come since the attempt began, see regroup
 	started time.Time
 
 	events chan event
-	over   chan struct{}  // closed when nobody reads events any more
+	over   chan struct{}  // closed when events are no longer read
 	local  sync.WaitGroup // this machine's node
 
 	stop     stop
-	lookTick <-chan time.Time // when to look which ranks wait; nil: all are on this board
+	lookTick <-chan time.Time // when to check which ranks wait; nil: all are on this board
 	counts   map[string]int64 // see Result
-	restarts int              // decided on so far, which tells attempts apart
-	begun    int              // of them: a signal may end the pause before one
-	grown    int              // of them, because a node had come
-	idle     int              // attempts in a row that saved nothing
+	restarts int              // decided on so far; tells attempts apart
+	begun    int              // restarts that have begun: a signal may end the pause before one
+	grown    int              // restarts made because a node had come
+	idle     int              // consecutive attempts that saved nothing
 	saved    int              // saves of the run before this attempt
 	attempt
 }
@@ -62,29 +62,29 @@ type attempt struct {
 	grows    bool      // it ends because a node has come
 	stall    stall
 	rounds   rounds
-	leavers  map[party]leaving // some of whose ranks have not come yet
+	leavers  map[party]leaving // groups that some ranks have left and others not yet
 }
 
 // rankState is what became of a rank.
 type rankState struct {
 	peer     *peer
-	reported bool // it said how it ended
+	reported bool // it has reported how it ended
 	exited   bool
 }
 
-// event is what a goroutine beside the coordinator's saw.
+// event is what another goroutine reports to the coordinator.
 type event struct {
 	from  *peer
 	msg   *cluster.ToCoordinator // nil: the node is gone
 	saved *saved
 	late  *late
-	asked chan<- *board.Snapshot // somebody wants to know what the ranks do
+	asked chan<- *board.Snapshot // asks what the ranks do
 }
 
 // saved is how a save ended.
-type saved struct{ attempt int } // in which it began
+type saved struct{ attempt int } // the attempt in which it began
 
-// late is a save that has waited for ranks for as long as it may.
+// late is a save that has waited for ranks as long as it may.
 type late struct {
 	attempt int
 	step    int64
@@ -92,7 +92,7 @@ type late struct {
 	missing func() []int
 }
 
-// coordinate runs the recipe on this process's ranks and those of all that join it.
+// coordinate runs the recipe on this process's ranks and those of all processes that join it.
 func (p *plan) coordinate() (*Result, error) {
 	c := &coordinator{plan: p, started: time.Now(), events: make(chan event, 64), over: make(chan struct{}), cluster: &cluster.Cluster{}}
 	for rank := range p.Nproc {
@@ -141,7 +141,7 @@ func (p *plan) coordinate() (*Result, error) {
 
 func (c *coordinator) world() int { return len(c.cluster.Places) }
 
-// resumesFile tells whether --resume names a file of weights.
+// resumesFile reports whether --resume names a file of weights.
 func (p *plan) resumesFile() bool {
 	ext := filepath.Ext(p.Resume)
 	return p.Import != nil && (ext == ".safetensors" || ext == ".npz")
@@ -171,7 +171,7 @@ func (c *coordinator) enter() (sig os.Signal, err error) {
 	return *came, err
 }
 
-// begin begins an attempt. If that cannot be, the run ends.
+// begin begins an attempt, or ends the run if that fails.
 func (c *coordinator) begin(link cluster.Link[cluster.ToNode, cluster.ToCoordinator]) {
 	if err := c.start(link); err != nil {
 		c.last = true
@@ -179,8 +179,8 @@ func (c *coordinator) begin(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 	}
 }
 
-// start makes the shared memory and starts every rank. link is that of this machine's
-// node, which is started with the first attempt.
+// start makes the shared memory and starts every rank. link is that of this machine's node, which starts with the
+// first attempt.
 func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordinator]) error {
 	file, err := board.Create(c.world())
 	if err != nil {
@@ -225,8 +225,8 @@ func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 	return nil
 }
 
-// meet starts the run's key-value store, where there is none yet, and gives the ranks of this attempt a token of their
-// own. A machine on which that is not possible still runs recipes that do not use it.
+// meet starts the run's key-value store, if there is none yet, and gives the ranks of this attempt a token of their
+// own. A machine where that is impossible still runs recipes that do not use the store.
 func (c *coordinator) meet() {
 	if c.restarts > 0 && c.cluster.Server != nil {
 		c.store.Token = rendezvous.NewToken()
@@ -246,7 +246,7 @@ func (c *coordinator) meet() {
 	c.cluster.Server, c.store.Address = server, server.Addr()
 }
 
-// job is that of a rank, less what its node knows itself.
+// job is a rank's job, without what its node adds itself.
 func (c *coordinator) job(rank int) engine.Job {
 	home, err := filepath.Abs(c.Home)
 	if err != nil {
@@ -266,8 +266,8 @@ func (c *coordinator) job(rank int) engine.Job {
 
 // watch handles events until every worker has ended.
 func (c *coordinator) watch() {
-	var deadline <-chan time.Time // of the ranks that were told to end
-	var watched <-chan time.Time  // somebody looks on
+	var deadline <-chan time.Time // for the ranks that were told to end
+	var watched <-chan time.Time  // while somebody watches
 	if c.Terminal && c.world() > 1 {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
@@ -319,7 +319,7 @@ func (c *coordinator) handle(ev event) {
 		c.lost(ev.from)
 	case m.Signal != 0:
 		c.signal(syscall.Signal(m.Signal), ev.from)
-	case m.Attempt != c.restarts: // it has come late
+	case m.Attempt != c.restarts: // from an earlier attempt
 	case m.Msg != nil:
 		c.message(m.Rank, m.Msg)
 	case m.Usage != nil:
@@ -331,7 +331,7 @@ func (c *coordinator) handle(ev event) {
 	}
 }
 
-// message handles what a worker says.
+// message handles a worker's message.
 func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	c.record.Add(rank, m)
 	c.console.Metrics(m.Records.Points)
@@ -350,7 +350,7 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	case m.Handed != nil:
 		c.record.Handed(rank, m.Handed, c.saving())
 	case m.Restore != nil:
-		link := c.ranks[rank].peer.Link // of this attempt: the answer may come after it
+		link := c.ranks[rank].peer.Link // of this attempt, which may be over when the answer comes
 		way := record.Fetched
 		if m.Restore.Send {
 			way = record.Sent
@@ -372,14 +372,14 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	}
 }
 
-// opens tells whether a rank can open this process's files.
+// opens reports whether a rank can open this process's files.
 func (c *coordinator) opens(rank int) bool {
 	return c.ranks[rank].peer == c.peers[0] || c.cluster.OneMachine
 }
 
-// saving is how a save of this attempt reaches the ranks.
+// saving gives a save of this attempt its access to the ranks.
 func (c *coordinator) saving() record.Ranks {
-	attempt, peers := c.restarts, slices.Clone(c.peers) // the save may end after the attempt
+	attempt, peers := c.restarts, slices.Clone(c.peers) // the save may outlast the attempt
 	return record.Ranks{
 		Near: c.opens,
 		Node: func(rank int) record.Node { return c.ranks[rank].peer.states },
@@ -409,7 +409,7 @@ func (c *coordinator) saving() record.Ranks {
 	}
 }
 
-// overdue ends an attempt in which a rank does not do its part of a save: it is stopped, or hangs.
+// overdue ends an attempt in which a rank does not do its part of a save, because it is stopped or hangs.
 func (c *coordinator) overdue(l *late) {
 	if l.attempt != c.restarts || !c.ended.IsZero() {
 		return
@@ -426,14 +426,14 @@ func (c *coordinator) overdue(l *late) {
 		Message: fmt.Sprintf("the checkpoint of step %d has waited %s for %s %s", l.step, c.Timeout, collective.RankList(missing), l.doing)})
 }
 
-// landed handles the end of a save, which is no longer in flight.
+// landed handles the end of the save in flight.
 func (c *coordinator) landed(s *saved) {
 	if s.attempt == c.restarts {
 		c.record.Landed(c.saving())
 	}
 }
 
-// send passes a message to a rank.
+// send sends a message to a rank.
 func (c *coordinator) send(rank int, msg *engine.ToWorker) {
 	c.ranks[rank].peer.Link.Send(&cluster.ToNode{Rank: rank, Msg: msg})
 }
@@ -451,7 +451,7 @@ func (c *coordinator) exited(rank int, how *cluster.Exit) {
 	row := c.board.Row(rank)
 	c.board.SetRankState(rank, collective.Gone)
 	if sig := syscall.Signal(how.Signal); Ends(sig) && c.ended.IsZero() {
-		c.interrupt(sig) // it was sent to all of the run's processes: ranks ignore it once they run
+		c.interrupt(sig) // it was sent to all of the run's processes; ranks ignore it only once they run
 	}
 	c.fresh(func() {
 		if !c.ended.IsZero() && (how.Ours || !c.suspects()) {
@@ -468,8 +468,8 @@ func (c *coordinator) exited(rank int, how *cluster.Exit) {
 	})
 }
 
-// suspects tells whether all that is known of the end is what ranks believe of another one, so that a
-// rank's death explains it, though it was noticed later.
+// suspects reports whether all that is known of the end is what ranks believe of another one. A rank's death then
+// explains it, even if noticed later.
 func (c *coordinator) suspects() bool {
 	f := engine.First(c.failures)
 	return f != nil && f.Suspected
@@ -481,8 +481,8 @@ func (c *coordinator) fail(f *engine.Failure) {
 	c.end(f.Rank, &collective.FailedError{Rank: f.Rank, Msg: f.Message, Code: f.Code}, f)
 }
 
-// end tells all ranks to end. Those that wait for each other learn it from the
-// board, those that compute from their control channel.
+// end tells all ranks to end. Those that wait for each other learn it from the board, those that compute from their
+// control channel.
 func (c *coordinator) end(by int, cause error, f *engine.Failure) {
 	if !c.ended.IsZero() {
 		return

@@ -16,24 +16,23 @@ import (
 	"drun/plugins/host"
 )
 
-// MaxThreads is how many kernel threads a rank has at most: each takes a stack, and
-// no machine has so many cores.
+// MaxThreads is the most kernel threads a rank may have: each takes a stack, and no machine has so many cores.
 const MaxThreads = 1024
 
-// MaxRanks bounds a world only so that a slip does not ask for more memory than there is; MaxHere bounds the ranks that
-// one process starts.
+// MaxRanks limits a world only so that a slip does not ask for more memory than there is; MaxHere limits the ranks
+// that one process starts.
 const (
 	MaxRanks = board.MaxWorld
 	MaxHere  = shm.MaxRanks
 )
 
-// About is what a recipe says of itself.
+// About is a recipe's description of itself.
 type About struct {
 	Doc    string  `json:"doc"`
 	Params []Param `json:"params"`
 }
 
-// Param is a declared parameter; its default is written as Starlark does, its choices as -p has them.
+// Param is a declared parameter. Its default is written as in Starlark, its choices as for -p.
 type Param struct {
 	Name    string   `json:"name"`
 	Type    string   `json:"type"`
@@ -42,7 +41,7 @@ type Param struct {
 	Help    string   `json:"help,omitempty"`
 }
 
-// describeAtMost bounds the time that a recipe's top level may take.
+// describeAtMost limits how long a recipe's top level may run.
 const describeAtMost = 30 * time.Second
 
 // Describe runs a recipe's top level in a worker, without main, and reports its
@@ -66,7 +65,7 @@ func Describe(name string) (*About, error) {
 	return about, nil
 }
 
-// declare runs a recipe's top level in a worker, and gives the parameters that it declares.
+// declare runs a recipe's top level in a worker and returns the parameters that it declares.
 func declare(bundle *recipe.Bundle, params []engine.Param) (*engine.Declared, error) {
 	file, err := board.Create(1)
 	if err != nil {
@@ -80,7 +79,7 @@ func declare(bundle *recipe.Bundle, params []engine.Param) (*engine.Declared, er
 	inbox := cluster.Inbox(link)
 	defer func() {
 		link.Close()
-		for range inbox { // lets its reader go
+		for range inbox { // frees its reader
 			continue
 		}
 	}()

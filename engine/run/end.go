@@ -24,12 +24,12 @@ func (c *coordinator) finish() (*Result, error) {
 	return r, nil
 }
 
-// close ends all that the run had open, and fills in how it ended.
+// close ends everything that the run had open, and fills in how it ended.
 func (c *coordinator) close(r *Result) error {
 	close(c.over)
 	c.console.Close()
 	r.Snapshot = c.closeAttempt()
-	r.ID, r.Name = c.record.ID(), c.record.Name() // another history may have come, with another id
+	r.ID, r.Name = c.record.ID(), c.record.Name() // the run may have moved to another history, with another id
 	hurry, sig, done := c.hurried()
 	defer done()
 	recorded := make(chan struct{})
@@ -72,10 +72,10 @@ func (c *coordinator) close(r *Result) error {
 	return err
 }
 
-// succeeded tells whether the run has come to its end.
+// succeeded reports whether the run has completed.
 func (c *coordinator) succeeded() bool { return len(c.failures) == 0 && c.stop.signal == nil }
 
-// closeAttempt closes what the ranks have shared, and gives what they did when they failed.
+// closeAttempt closes what the ranks shared, and returns what they were doing when they failed.
 func (c *coordinator) closeAttempt() (last *board.Snapshot) {
 	if c.board != nil {
 		if c.world() > 1 && len(c.failures) > 0 {
@@ -92,8 +92,7 @@ func (c *coordinator) closeAttempt() (last *board.Snapshot) {
 	return last
 }
 
-// conclude enters the end of the run in the history and in r. The error is one
-// that leaves no run behind.
+// conclude enters the end of the run in the history and in r. After an error, no run is left behind.
 func (c *coordinator) conclude(r *Result) error {
 	text := ""
 	if f := r.Failure; f != nil {
@@ -115,8 +114,7 @@ func (c *coordinator) conclude(r *Result) error {
 	return nil
 }
 
-// unrecorded is how a run ends whose end the history does not have: with that,
-// and with what it would have said.
+// unrecorded makes err the failure of a run whose end the history lacks, followed by what its end would have been.
 func (c *coordinator) unrecorded(r *Result, err error) {
 	f := storageFailure(err)
 	if before := r.Failure; before != nil && before.Code != exit.Storage {

@@ -10,17 +10,17 @@ import (
 	"drun/internal/exit"
 )
 
-// leaving are the ranks that have left a group, or main, and what each has exchanged with the others.
+// leaving has, for each rank that has left a group or main, what it has exchanged with the others.
 type leaving map[int][]board.Messages
 
-// party names those that leave together: a number may be that of several groups, of other ranks each.
+// party identifies ranks that leave together: several groups, of different ranks, may have the same number.
 type party struct {
 	group uint32
 	first int
 }
 
-// leave notes that a rank has returned from main, or left a group. Once all have, they may go on, if each
-// message was received.
+// leave notes that a rank has returned from main, or left a group. Once all have, they may go on, if each message
+// was received.
 func (c *coordinator) leave(rank int, m *engine.Leave) {
 	ranks := m.Ranks
 	if ranks == nil {
@@ -53,7 +53,7 @@ func (c *coordinator) leave(rank int, m *engine.Leave) {
 	}
 }
 
-// unreceived is the failure of the first rank that sent what nobody received.
+// unreceived is the failure of the first rank whose messages nobody received.
 func (c *coordinator) unreceived(lost []board.Lost) *engine.Failure {
 	first, what := lost[0], ""
 	if n := len(lost) - 1; n > 0 {

@@ -20,7 +20,7 @@ import (
 // giveUpAfter is how long a node may take to end ranks that were killed.
 const giveUpAfter = 5 * time.Second
 
-// mostWants is how many pieces of states a node may ask for before it has the first: some for each of its ranks.
+// mostWants is how many pieces of states a node may have asked for at a time: some for each of its ranks.
 const mostWants = 1 << 14
 
 // peer is a node of the run, as the coordinator sees it.
@@ -29,27 +29,27 @@ type peer struct {
 	Link  cluster.Link[cluster.ToCoordinator, cluster.ToNode]
 	Ranks []int
 	inbox <-chan *cluster.ToCoordinator // closed when the node is gone
-	err   func() error                  // why, then
-	shift atomic.Int64                  // from its clock to ours
+	err   func() error                  // why it is gone, once inbox is closed
+	shift atomic.Int64                  // from its clock to the coordinator's
 
 	conn   *cluster.Conn[cluster.ToCoordinator, cluster.ToNode] // Link to another machine
-	states *transfer.Source                                     // what its ranks have handed over; nil: they do so here
+	states *transfer.Source                                     // what its ranks have handed over; nil: they do so in this process
 	own    atomic.Pointer[[]int]                                // Ranks, for the goroutine that hears it
 	lost   bool                                                 // it is gone
-	cut    bool                                                 // because its ranks did not end, see giveUp
+	cut    bool                                                 // it was cut off because its ranks did not end, see giveUp
 	mirrored
 }
 
-// mirrored is how far the coordinator is in comparing its board with a node's.
+// mirrored is the state of comparing the coordinator's board with a node's.
 type mirrored struct {
-	wanted, shown uint64         // the latest round that it was asked in, and has answered
-	ask           uint32         // of reports on its board, see board.Board.Asks
-	asked, told   uint32         // of them before this round; those answered
-	knows         map[int]uint64 // of ranks that it was told of: what Awaits gave
+	wanted, shown uint64         // the latest round in which it was asked, and the latest it has answered
+	ask           uint32         // the latest request for a report on its board, see board.Board.Asks
+	asked, told   uint32         // requests before this round, and those answered
+	knows         map[int]uint64 // for the ranks it was told of: what Awaits gave
 }
 
-// addPeers makes the node of this machine a peer, and the processes that have joined. It
-// returns this node's end of its link.
+// addPeers makes this machine's node, and the processes that have joined, peers. It returns this node's end of its
+// link.
 func (c *coordinator) addPeers() cluster.Link[cluster.ToNode, cluster.ToCoordinator] {
 	ours, theirs := cluster.Pipe()
 	own := &peer{Hello: &cluster.Hello{PID: os.Getpid(), Machine: cluster.Machine(), Procs: c.Nproc}, Link: ours, inbox: cluster.Inbox(ours), err: func() error { return nil }}
@@ -102,7 +102,7 @@ func (c *coordinator) left(p *peer) (ranks []int) {
 	return ranks
 }
 
-// near tells which ranks share a board with this one; both 0: all.
+// near returns the range of ranks that share a board with this one; both 0: all.
 func (c *coordinator) near(rank int) [2]int {
 	if len(c.peers) == 1 || c.cluster.OneMachine {
 		return [2]int{}
@@ -111,7 +111,8 @@ func (c *coordinator) near(rank int) [2]int {
 	return [2]int{p.Ranks[0], p.Ranks[0] + len(p.Ranks)}
 }
 
-// startOf tells a node to start its ranks, with our memory files where it can open them.
+// startOf makes the message that tells a node to start its ranks, with the coordinator's memory files if it can
+// open them.
 func (c *coordinator) startOf(p *peer) *cluster.Start {
 	s := &cluster.Start{Attempt: c.restarts, Index: p.Index, World: c.world(), Backend: c.Backend, Now: board.Now()}
 	if p == c.peers[0] || c.cluster.OneMachine {
@@ -130,7 +131,7 @@ func (c *coordinator) startOf(p *peer) *cluster.Start {
 	return s
 }
 
-// paths are where another process of this machine can open our files.
+// paths are where another process of this machine can open the files.
 func paths(files ...*os.File) (paths []string) {
 	for _, f := range files {
 		paths = append(paths, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()))
@@ -138,13 +139,13 @@ func paths(files ...*os.File) (paths []string) {
 	return paths
 }
 
-// hear passes on what a node says, to its end or the run's. It leaves the board to the
-// coordinator's own goroutine, which alone knows how long there is one.
+// hear passes on a node's messages, until the node or the run ends. It leaves the board to the coordinator's own
+// goroutine, which alone knows whether the board is open.
 func (c *coordinator) hear(p *peer) {
 	over := false
 	wants := make(chan *transfer.Want, mostWants)
 	defer close(wants)
-	go func() { // apart, since a disk may not answer
+	go func() { // separate, since a disk may not answer
 		for w := range wants {
 			p.Link.Send(&cluster.ToNode{Got: c.record.Held.Answer(w)})
 			p.Link.Wait()
@@ -164,10 +165,10 @@ func (c *coordinator) hear(p *peer) {
 			}
 			continue
 		case over:
-			continue // only its reader is to go on
+			continue // it only frees the node's reader
 		}
 		if (m.Msg != nil || m.Line != nil || m.Usage != nil || m.Exit != nil) && !slices.Contains(*p.own.Load(), m.Rank) {
-			continue // not its own: it is not believed
+			continue // the rank is not its own, so it is not believed
 		}
 		if m.Line != nil {
 			c.record.Line(m.Rank, m.Line.Stderr, m.Line.Text)
@@ -188,7 +189,7 @@ func (c *coordinator) hear(p *peer) {
 	c.put(event{from: p})
 }
 
-// put hands an event to the coordinator's goroutine; false: the run is over.
+// put passes an event to the coordinator's goroutine; false: the run is over.
 func (c *coordinator) put(ev event) bool {
 	select {
 	case c.events <- ev:
@@ -198,7 +199,7 @@ func (c *coordinator) put(ev event) bool {
 	}
 }
 
-// said handles what another node says of its board.
+// said handles what another node says about its board.
 func (c *coordinator) said(p *peer, m *cluster.ToCoordinator) {
 	switch {
 	case m.Abort != nil:
@@ -221,12 +222,12 @@ func (c *coordinator) said(p *peer, m *cluster.ToCoordinator) {
 	}
 }
 
-// lost ends the ranks of a node that is gone, as far as they have not ended.
+// lost ends the remaining ranks of a node that is gone.
 func (c *coordinator) lost(p *peer) {
 	p.lost = true
 	left, how := c.left(p), p.gone()
 	for i, rank := range left {
-		if i > 0 { // before the report of the first
+		if i > 0 { // before the first one's exit is handled
 			c.board.SetRankState(rank, collective.Gone)
 		}
 	}
@@ -245,7 +246,7 @@ func (p *peer) gone() string {
 	return fmt.Sprintf("its drun (process %d on %s) is gone: %s", p.PID, p.Host, p.silence())
 }
 
-// silence tells how the connection to it ended.
+// silence tells how the connection to the node ended.
 func (p *peer) silence() string {
 	if err := p.err(); err != nil && err != io.EOF {
 		return err.Error()
@@ -253,8 +254,7 @@ func (p *peer) silence() string {
 	return "the connection ended"
 }
 
-// passOn tells the nodes with boards of their own why the run ends; not the one that
-// said it.
+// passOn tells the nodes with boards of their own why the run ends, except the one that reported it.
 func (c *coordinator) passOn(from *peer) {
 	by, cause, ok := c.board.Cause()
 	if !ok {
@@ -267,7 +267,7 @@ func (c *coordinator) passOn(from *peer) {
 	}
 }
 
-// giveUp cuts the connection of nodes whose ranks do not end.
+// giveUp cuts the connections of nodes whose ranks do not end.
 func (c *coordinator) giveUp() {
 	if time.Since(c.ended) < giveUpAfter {
 		return

@@ -13,11 +13,11 @@ import (
 	"drun/internal/exit"
 )
 
-// Of an elastic run, each attempt runs on the nodes that are there when it begins: those that are lost are left out,
-// and those that have come since are used. The world keeps its size, so that the ranks go on with the same bits
-// wherever they are, unless the user wants torchrun's behaviour (cluster.Elastic.Resize).
+// In an elastic run, each attempt runs on the nodes that are there when it begins: without those that are lost, and
+// with those that have come since. The world keeps its size, so that the ranks go on with the same bits wherever
+// they are, unless the user wants torchrun's behaviour (cluster.Elastic.Resize).
 
-// elastic is how nodes may go and come; nil: they must stay.
+// elastic says how nodes may come and go; nil: they must stay.
 func (p *plan) elastic() *cluster.Elastic {
 	if p.Join == nil {
 		return nil
@@ -48,7 +48,7 @@ func (c *coordinator) join(m *cluster.Member) {
 	}
 }
 
-// named is the node that has a number; nil: none has.
+// named is the node with that number, or nil.
 func (c *coordinator) named(index int) *cluster.Hello {
 	for _, p := range c.peers {
 		if !p.lost && p.Index == index {
@@ -63,7 +63,8 @@ func (c *coordinator) named(index int) *cluster.Hello {
 	return nil
 }
 
-// regroup gives the nodes that are there their ranks for the next attempt. While there are too few it waits for more.
+// regroup assigns ranks to the present nodes for the next attempt. While there are too few nodes, it waits for
+// more.
 func (c *coordinator) regroup() error {
 	e := c.elastic()
 	if e == nil {
@@ -133,7 +134,7 @@ func (c *coordinator) regroup() error {
 	return nil
 }
 
-// placed says which nodes there are, with their ranks.
+// placed lists the nodes with their ranks.
 func (c *coordinator) placed() string {
 	var list []string
 	for _, p := range c.peers {

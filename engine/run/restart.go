@@ -11,9 +11,8 @@ import (
 	"drun/internal/exit"
 )
 
-// restartable tells whether another attempt may succeed after failures of which the first is the
-// run's. Usage, disagreeing ranks, a full disk, a missed requirement or a backend that cannot run
-// are there again the next time.
+// restartable reports whether another attempt may succeed after these failures, of which the first is the run's.
+// Usage errors, disagreeing ranks, a full disk, a missed requirement or a backend that cannot run would recur.
 func restartable(failures []*engine.Failure) bool {
 	first := engine.First(failures)
 	if first == nil || slices.ContainsFunc(failures, func(f *engine.Failure) bool {
@@ -28,8 +27,8 @@ func restartable(failures []*engine.Failure) bool {
 	return false
 }
 
-// idleAfter counts the attempts in a row that saved nothing, after one before which the run had
-// made so many saves and after which it has.
+// idleAfter counts consecutive attempts that saved nothing, given the count before the latest attempt and the run's
+// number of saves before and after it.
 func idleAfter(idle, before, after int) int {
 	if after > before {
 		return 0
@@ -37,8 +36,8 @@ func idleAfter(idle, before, after int) int {
 	return idle + 1
 }
 
-// backOff is how long to wait before the next attempt, after so many in a row that saved
-// nothing: what makes them fail may take a while to pass.
+// backOff is how long to wait before the next attempt, after so many consecutive ones that saved nothing: what
+// makes them fail may take a while to pass.
 func backOff(idle int) time.Duration {
 	const first, most = 100 * time.Millisecond, 30 * time.Second
 	if idle == 0 {
@@ -47,8 +46,7 @@ func backOff(idle int) time.Duration {
 	return min(first<<min(idle-1, 20), most)
 }
 
-// again ends an attempt that failed and prepares the next, if there is to be one. All ranks
-// have ended.
+// again ends an attempt that failed and prepares the next, if there is to be one. All ranks have ended.
 func (c *coordinator) again() bool {
 	if c.last || c.restarts-c.grown == c.MaxRestarts && !c.grows || c.stop.signal != nil || c.stuck() || !restartable(c.failures) {
 		return false
@@ -70,7 +68,7 @@ func (c *coordinator) again() bool {
 		say += fmt.Sprintf(", in %v", wait)
 	}
 	c.record.Say(say)
-	c.restarts++ // what still comes from the attempt before is left out
+	c.restarts++ // later messages of the previous attempt are ignored
 	c.attempt = attempt{}
 	ready := make(chan error, 2)
 	go func() { ready <- c.record.EndAttempt(f.Code, text) }()
@@ -96,12 +94,12 @@ func (c *coordinator) again() bool {
 	return true
 }
 
-// stuck tells whether a node is lost that must not be.
+// stuck reports whether a node that the run needs is lost.
 func (c *coordinator) stuck() bool {
 	return c.elastic() == nil && slices.ContainsFunc(c.peers, func(p *peer) bool { return p.lost })
 }
 
-// handleUntil handles what comes between two attempts.
+// handleUntil handles events between two attempts.
 func (c *coordinator) handleUntil(ready <-chan error) error {
 	for len(c.failures) == 0 && !c.stuck() { // a signal ends the run
 		select {

@@ -9,40 +9,40 @@ import (
 	"drun/engine/cluster"
 )
 
-// In rounds, the coordinator has all nodes show their ranks' part of the board, and tells
-// each what its own ranks need of it: see engine/board/mirror.go. There is one round
-// at a time, and one question to a node until it has answered, whoever wants them.
+// In a round, the coordinator asks all nodes for their ranks' part of the board, and tells each what its own ranks
+// need of it: see engine/board/mirror.go. There is one round at a time, and one open request per node, whoever
+// wants them.
 
 const (
-	// lookEvery is how often nodes look whether ranks wait for so long that boards
-	// should be compared, and about how often they then are.
+	// lookEvery is how often nodes check whether ranks wait for so long that boards should be compared, and about
+	// how often they then are.
 	lookEvery = 100 * time.Millisecond
-	// seldom is how often they are in any case: of a node that is lost it is known
-	// what its ranks did not long before.
+	// seldom is how often boards are compared in any case, so that if a node is lost, what its ranks did shortly
+	// before is known.
 	seldom = time.Second
 	// roundAtMost is how long a round waits for a node that does not answer.
 	roundAtMost = 500 * time.Millisecond
-	// mostTraffic bounds what rounds say on all links together, in bytes a second.
+	// mostTraffic limits what rounds send over all links together, in bytes per second.
 	mostTraffic = 1 << 20
 )
 
-// rounds is how far the coordinator is with them.
+// rounds is the state of the rounds.
 type rounds struct {
 	number   uint64
 	began    time.Time
-	open     bool     // nodes are still to answer
-	all      bool     // it shows all journals: a report is to be made
-	then     []func() // to do when it has ended
-	next     []func() // when the next one has
-	ask      uint32   // of the coordinator's own board: answered when it has ended
-	stuck    bool     // ranks wait, somewhere
+	open     bool     // some nodes have not answered yet
+	all      bool     // it asks for all journals: a report is to be made
+	then     []func() // to call when it has ended
+	next     []func() // to call when the next one has ended
+	ask      uint32   // the request on the coordinator's own board, answered when it has ended
+	stuck    bool     // ranks wait, on some node
 	traffic  int64    // on all links before it
 	circles  board.CircleWatch
 	pause    time.Duration // until the next may begin
 	complete bool          // all nodes took part in it
 }
 
-// look goes on with the round, or begins one if it is time to.
+// look continues the round, or begins one if it is time.
 func (c *coordinator) look() {
 	if c.lookTick == nil || c.board == nil {
 		return
@@ -63,7 +63,7 @@ func (c *coordinator) look() {
 	c.beginRound(asked)
 }
 
-// beginRound asks all nodes that have answered the last time.
+// beginRound asks all nodes that have answered the last request.
 func (c *coordinator) beginRound(all bool) {
 	r := &c.rounds
 	r.number++
@@ -82,7 +82,7 @@ func (c *coordinator) beginRound(all bool) {
 	}
 }
 
-// endRound tells each node what its ranks need to know, and those that asked all.
+// endRound sends each node what its ranks need to know, and everything if it asked.
 func (c *coordinator) endRound() {
 	r := &c.rounds
 	r.open = false
@@ -119,13 +119,12 @@ func (c *coordinator) endRound() {
 	}
 }
 
-// waitsIn tells whether a rank of the node is in the circle; the others' nodes learn how it ends.
+// waitsIn reports whether a rank of the node is in the circle; other nodes learn how the circle ends.
 func (p *peer) waitsIn(circle []board.Wait) bool {
 	return slices.ContainsFunc(circle, func(w board.Wait) bool { return slices.Contains(p.Ranks, w.Rank) })
 }
 
-// fresh calls then once the board has what the ranks of all nodes do now, as far as
-// those answer soon.
+// fresh calls then once the board shows what the ranks of all nodes do now, without nodes that do not answer soon.
 func (c *coordinator) fresh(then func()) {
 	if c.lookTick == nil || c.board == nil {
 		then()
@@ -135,7 +134,7 @@ func (c *coordinator) fresh(then func()) {
 	c.look()
 }
 
-// endRounds ends the rounds, and does what waits for them.
+// endRounds ends the rounds and calls what waits for them.
 func (c *coordinator) endRounds() {
 	r := &c.rounds
 	then := append(r.then, r.next...)
@@ -162,8 +161,8 @@ func (c *coordinator) othersThan(n *peer) (ranks []int) {
 	return ranks
 }
 
-// news lists the ranks of which a node has to be told: those that have ended, and
-// those that wait for messages of its ranks.
+// news lists the ranks that a node must be told of: those that have ended, and those that wait for messages from
+// its ranks.
 func (c *coordinator) news(n *peer) (ranks []int) {
 	if n.knows == nil {
 		n.knows = map[int]uint64{}

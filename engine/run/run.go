@@ -1,7 +1,6 @@
-// Package run runs a recipe: it makes a plan of the options, and coordinates the nodes
-// that run the ranks (engine/node, engine/cluster), what is recorded (engine/record) and
-// what a person sees (engine/console), until all ranks have ended. The command line's
-// `drun run` calls it, and so do the tests of recipes.
+// Package run runs a recipe: it makes a plan from the options and coordinates the nodes that run the ranks
+// (engine/node, engine/cluster), what is recorded (engine/record) and what a person sees (engine/console), until
+// all ranks have ended. `drun run` calls it, and so do the tests of recipes.
 package run
 
 import (
@@ -32,65 +31,65 @@ import (
 	"drun/plugins/host"
 )
 
-// Options are what `drun run` is told.
+// Options are those of `drun run`.
 type Options struct {
 	Recipe    string
 	Nproc     int              // ranks that this process starts, at least 1
 	Join      *cluster.Joining // makes a world together with other processes; nil: alone
 	Params    []string         // name=value
-	ParamFile string           // of --params; its values are in Filed
+	ParamFile string           // the file that --params named; its values are in Filed
 	Filed     []engine.Param   // values of a parameter file, which Params override
 	Seed      int64
-	SeedGiven bool   // else that of a run that is resumed counts
+	SeedGiven bool   // otherwise the seed of the resumed run counts
 	Name      string // of the run; "" to have one made up
 	Tags      []string
 	Backend   string   // "": shm on one machine, else a network's
-	Plugins   []string // folders to look for plugins in before all others
+	Plugins   []string // folders searched for plugins before all others
 	Resume    string   // RUN[@STEP or @best], a file of weights, or record.Auto
-	// Import makes a run with a checkpoint of the file of weights that Resume names, and gives its name.
+	// Import makes a run with a checkpoint from the file of weights that Resume names, and returns the run's name.
 	Import func(file string) (run string, err error)
-	Keep   int // checkpoints to keep, the newest, besides the best; 0: all
-	// MaxRestarts is how often the ranks start again after a failure that may pass.
+	Keep   int // how many of the newest checkpoints to keep, besides the best; 0: all
+	// MaxRestarts is how often the ranks may start again after a failure that may pass.
 	MaxRestarts int
 	Timeout     time.Duration // of collectives
-	Threads     int           // kernel threads a rank; 0: cores/ranks
-	Memory      int           // bytes that the ranks of a machine have together; 0: all that it has
+	Threads     int           // kernel threads per rank; 0: cores/ranks
+	Memory      int           // bytes that the ranks of a machine have together; 0: all of the machine's
 	DataDirs    []string
-	// Deterministic: reductions in rank order, whatever the backend.
+	// Deterministic: reductions in rank order, with any backend.
 	Deterministic bool
-	// Flat: on several nodes the backend alone carries the collectives, also within each node.
+	// Flat: on several nodes, collectives go through the backend alone, also within a node.
 	Flat        bool
-	Links       int // ranks of a node that are connected with other nodes, at most; 0: the default
+	Links       int // ranks of a node that are connected to other nodes, at most; 0: the default
 	Home        string
 	Grace       time.Duration  // between a signal and the end
 	DiskTimeout time.Duration  // for a disk that does not answer; 0: record.DiskTimeout
-	Reuse       bool           // give the finished run that has the same bits, if there is one
-	Replay      *record.Replay // repeats a run; nil: it is a new one. Recipe, Params and Resume are ignored
+	Reuse       bool           // return a finished run that has the same bits, if there is one
+	Replay      *record.Replay // the run to repeat, in which case Recipe, Params and Resume are ignored; nil: a new run
 	Command     []string       // as the user typed it, for the history
-	KeepSecrets bool           // keep the values of parameters whose names say that they are secrets
+	KeepSecrets bool           // keep the values of parameters whose names suggest secrets
 	Version     string
 
 	Exe string // the program that workers run; "": this one
-	// PluginHost finds the program that workers run instead where plugins may be needed. Its error matters if
-	// there is a path too, which must not be used, and the run needs a plugin. nil: there is none.
+	// PluginHost finds the program that workers run instead if plugins may be needed. If it returns a path and an
+	// error, the program must not be used, and the error matters if the run needs a plugin. nil: there is none.
 	PluginHost func() (path string, err error)
 	Stdout     io.Writer
 	Stderr     io.Writer
 	Terminal   bool             // Stderr is a terminal: show progress
 	RankOutput string           // whose lines are shown, see console.Ranks
-	Signals    <-chan os.Signal // of the kinds in Signals
-	Testing    bool             // the recipe may call what is in the module testing
-	Function   string           // of the recipe, which is called instead of main; "": main
+	Signals    <-chan os.Signal // of the kinds in the variable Signals
+	Testing    bool             // the recipe may use module testing
+	Function   string           // of the recipe, called instead of main; "": main
 	Counted    bool             // gather the plugin's statistics
 	OnSpawn    func(rank, pid int)
-	OnSaved    func(step int64) // a checkpoint is complete
-	OnEntered  func(id int64)   // the run is in the history
+	OnSaved    func(step int64) // called when a checkpoint is complete
+	OnEntered  func(id int64)   // called when the run is in the history
 
-	read *recipe.Bundle // by Read; nil: it is read when it is needed
+	read *recipe.Bundle // by Read; nil: read when needed
 }
 
-// Read reads the recipe and what it loads now: all runs with these options are of the same bytes, even if the files
-// change meanwhile.
+// Read reads the recipe and what it loads now, so that all runs with these options use the same bytes even if the
+// files change.
 func (o *Options) Read() (err error) {
 	o.read, err = recipe.Read(o.Recipe)
 	return err
@@ -102,19 +101,19 @@ type Result struct {
 	Name     string
 	Code     exit.Code
 	Ranks    int
-	Failure  *engine.Failure   // why, unless Code is 0
+	Failure  *engine.Failure   // the cause, unless Code is 0
 	Failures []*engine.Failure // of every rank, Failure among them
 	Snapshot *board.Snapshot   // what the ranks did when the run failed; nil for one rank
 	Seconds  float64
 	Restarts int  // of the ranks, by this process
-	Reused   bool // it is an earlier run, and nothing has run now
-	Saved    bool // there is a checkpoint on disk from which it can go on
-	// Counts are the plugin's statistics, summed over the ranks; with Options.Counted.
+	Reused   bool // it is an earlier run; nothing was run now
+	Saved    bool // there is a checkpoint on disk from which the run can be resumed
+	// Counts are the plugin's statistics summed over the ranks, if Options.Counted.
 	Counts map[string]int64
 }
 
-// Run runs a recipe to its end. The error is one that kept the run from being
-// entered in the history; what went wrong afterwards is in the Result.
+// Run runs a recipe to its end. The error is one that kept the run out of the history; later failures are in the
+// Result.
 func Run(o Options) (*Result, error) {
 	p, err := newPlan(o)
 	if err != nil {
@@ -126,7 +125,7 @@ func Run(o Options) (*Result, error) {
 		}
 	}
 	if p.plugin != nil || p.program != "" {
-		defer scratch.Sweep() // what ranks left that were killed while their plugin started
+		defer scratch.Sweep() // removes what ranks left that were killed while their plugin started
 	}
 	if p.Join != nil {
 		first, err := p.Join.Lead(p.Timeout, p.Signals)
@@ -140,10 +139,10 @@ func Run(o Options) (*Result, error) {
 	return p.coordinate()
 }
 
-// Reusable gives the newest finished run that has the bits of a run with these options: the recipe and what it
-// loads, parameters, seed, world size and drun's arithmetic are the same, and the files that the run has read have
-// the same content now, which is read for that. With exit.Interrupted it gives the newest that was interrupted, whose
-// bits are the first ones of such a run. nil: there is none.
+// Reusable finds the newest finished run with the bits that a run with these options would have: the same recipe
+// and files it loads, parameters, seed, world size and arithmetic, and the same content of the files that the run
+// has read, which are read now to compare. With exit.Interrupted it finds the newest interrupted run, whose bits
+// are the first ones of such a run. nil: there is none.
 func Reusable(o Options, code exit.Code) (*Result, error) {
 	p, err := newPlan(o)
 	if err != nil {
@@ -169,12 +168,11 @@ func (p *plan) reusable(code exit.Code) (*Result, error) {
 	return &Result{ID: found.ID, Name: found.Name, Code: code, Ranks: p.Nproc, Seconds: found.Seconds, Reused: true}, nil
 }
 
-// plan is what a run will be, once its options, its recipe and its backend are known
-// to be right.
+// plan is what a run will be, once its options, recipe and backend are known to be valid.
 type plan struct {
 	Options
 	plugin  *host.Plugin // of the backend; nil: built in
-	program string       // that starts plugins; "": there is none, or it is not needed
+	program string       // the program that starts plugins; "": there is none, or none is needed
 	bundle  *recipe.Bundle
 	params  []engine.Param
 	console *console.Console
@@ -233,9 +231,9 @@ func newPlan(o Options) (*plan, error) {
 	return p, nil
 }
 
-// findProgram finds what starts plugins, where the run may need one.
+// findProgram finds the program that starts plugins, if the run may need one.
 func (p *plan) findProgram() (err error) {
-	needed := p.Backend != builtIn // which may be open yet
+	needed := p.Backend != builtIn // which may still be open
 	if p.PluginHost == nil || !needed && !p.bundle.NamesBackends() {
 		return nil
 	}
@@ -283,7 +281,7 @@ func (p *plan) runNode() (*Result, error) {
 	}
 	defer joined.Link.Close()
 	defer p.console.Close()
-	if end := joined.End; end != nil { // it was done already
+	if end := joined.End; end != nil { // the run was already finished
 		return &Result{ID: end.ID, Name: end.Name, Code: end.Code, Ranks: p.Join.Count, Seconds: end.Seconds}, nil
 	}
 	c := p.node()
@@ -301,13 +299,13 @@ func (p *plan) runNode() (*Result, error) {
 	return &Result{ID: end.ID, Name: end.Name, Code: end.Code, Ranks: joined.Start.World, Failure: end.Failure, Seconds: end.Seconds}, nil
 }
 
-// hello is what this process says of itself to the coordinator.
+// hello introduces this process to the coordinator.
 func (p *plan) hello() *cluster.Hello {
 	h := &cluster.Hello{Version: p.Version, ID: p.Join.ID, Index: p.Join.Index, Count: p.Join.Count, Place: p.Join.Place, Procs: p.Nproc,
 		PID: os.Getpid(), Machine: cluster.Machine()}
 	h.Host, _ = os.Hostname() // only shown
 	if p.program != "" {
-		h.Program, _ = build.Of(p.program) // what cannot be read is found when it is started
+		h.Program, _ = build.Of(p.program) // if it cannot be read, starting it reports that
 	}
 	add := func(name, value string) { h.Settings = append(h.Settings, cluster.Setting{Name: name, Value: value}) }
 	add("the version of drun", strconv.Quote(p.Version))
@@ -335,7 +333,7 @@ func (p *plan) hello() *cluster.Hello {
 		params = append(params, filed.Name+"="+filed.Value)
 	}
 	for i, text := range params {
-		if name, value, _ := strings.Cut(text, "="); secret.Named(name) { // told apart, not told
+		if name, value, _ := strings.Cut(text, "="); secret.Named(name) { // compared by a hash, not disclosed
 			sum := sha256.Sum256([]byte(value))
 			params[i] = name + "=" + secret.Redacted + hex.EncodeToString(sum[:4])
 		}
@@ -349,7 +347,7 @@ func (p *plan) hello() *cluster.Hello {
 	return h
 }
 
-// redact takes the secrets among the parameters out of a command line.
+// redact removes secret parameters from a command line.
 func redact(command []string, params []engine.Param) []string {
 	out := slices.Clone(command)
 	for i, arg := range out {
@@ -362,7 +360,7 @@ func redact(command []string, params []engine.Param) []string {
 	return out
 }
 
-// parseParams reads name=value; a value that was given replaces one of the file.
+// parseParams parses name=value; a given value replaces that of the file.
 func parseParams(filed []engine.Param, given []string) ([]engine.Param, error) {
 	out := slices.Clone(filed)
 	at := map[string]int{}
@@ -385,7 +383,7 @@ func parseParams(filed []engine.Param, given []string) ([]engine.Param, error) {
 	return out, nil
 }
 
-// absolute makes folders mean the same in another working directory.
+// absolute makes folders valid in another working directory.
 func absolute(dirs []string) []string {
 	out := make([]string, len(dirs))
 	for i, dir := range dirs {

@@ -10,20 +10,19 @@ import (
 	"drun/engine/board"
 )
 
-// Signals are those that Options.Signals may bring.
+// Signals are those that Options.Signals may deliver.
 var Signals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1}
 
-// Ends tells the signals that ask for the end of a run.
+// Ends reports whether a signal asks for the end of a run.
 func Ends(sig os.Signal) bool {
 	return sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP
 }
 
-// signal handles a signal. SIGQUIT shows what every rank does; SIGUSR1 asks the
-// recipe to end, as run.should_stop() tells it. SIGINT, SIGTERM and SIGHUP give a
-// recipe that looks there the grace to end by itself; any other is ended at once,
-// and so is any on a second signal. A recipe looks there if its sources name
-// should_stop, though it may not have come to that yet. A terminal sends one signal to
-// the processes of all nodes (from; nil: this one), which still counts as one.
+// signal handles a signal. SIGQUIT shows what every rank does; SIGUSR1 asks the recipe to end, which it sees in
+// run.should_stop(). SIGINT, SIGTERM and SIGHUP give a recipe that calls it the grace period to end by itself; any
+// other recipe is ended at once, as is any on a second signal. A recipe counts as calling it if its sources name
+// should_stop, even if it has not reached the call yet. A terminal sends one signal to the processes of all nodes
+// (from; nil: this one), which counts as one.
 func (c *coordinator) signal(sig os.Signal, from *peer) {
 	switch sig {
 	case syscall.SIGQUIT:
@@ -63,13 +62,13 @@ func (c *coordinator) interrupt(sig os.Signal) {
 // stop is how far a person's wish to end the run has come.
 type stop struct {
 	signal os.Signal        // the latest that asks for the end
-	from   map[*peer]bool   // who has passed it on
-	grace  <-chan time.Time // its end, when the recipe asks run.should_stop
+	from   map[*peer]bool   // the nodes that have passed it on
+	grace  <-chan time.Time // ends the grace period of a recipe that asks run.should_stop
 	asked  bool             // run.should_stop was set by SIGUSR1
 }
 
-// hurried gives a channel that is closed when a signal asks for the end, and the
-// signal then; done ends the listening.
+// hurried returns a channel that is closed when a signal asks for the end, and that signal; done ends the
+// listening.
 func (p *plan) hurried() (hurry chan struct{}, sig *os.Signal, done func()) {
 	hurry, sig = make(chan struct{}), new(os.Signal)
 	quit, ended := make(chan struct{}), make(chan struct{})

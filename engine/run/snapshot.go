@@ -12,15 +12,15 @@ import (
 	"drun/engine/board"
 )
 
-// show prints who waits where, since when, and what the ranks did before; the
-// history keeps it.
+// show prints which rank waits where and since when, and the ranks' latest calls; the history keeps it.
 func (c *coordinator) show(reason string) {
 	s := c.board.Snapshot()
 	c.print(s)
 	c.record.Snapshot(s, reason)
 }
 
-// doing asks the coordinator's goroutine, which alone knows how long there is a board, what the ranks do now; nil: there are none.
+// doing asks the coordinator's goroutine, which alone knows whether the board is open, what the ranks do now; nil:
+// there are none.
 func (c *coordinator) doing(ctx context.Context) (*board.Snapshot, error) {
 	answer := make(chan *board.Snapshot, 1)
 	select {
@@ -42,8 +42,8 @@ func (c *coordinator) doing(ctx context.Context) (*board.Snapshot, error) {
 
 var errOver = errors.New("the run is over")
 
-// tell answers doing. What ranks of other nodes do is that of the latest round, at most about a second ago: somebody who
-// looks on costs no round.
+// tell answers doing. For ranks of other nodes, it reports the latest round, at most about a second old: an
+// onlooker's question starts no round.
 func (c *coordinator) tell(answer chan<- *board.Snapshot) {
 	if c.board == nil {
 		answer <- nil
@@ -58,17 +58,17 @@ func (c *coordinator) print(s *board.Snapshot) {
 	}
 }
 
-// stalledAfter is when somebody at a terminal is told that ranks wait, and for
-// which; again after twice the time, and so on.
+// stalledAfter is when somebody at a terminal is told that ranks wait and for which; they are told again after
+// twice the time, and so on.
 const stalledAfter = 10 * time.Second
 
-// stall is the watch for ranks that wait long.
+// stall watches for ranks that wait long.
 type stall struct {
-	told time.Duration // of the longest wait when the user was told
+	told time.Duration // the longest wait when the user was last told
 }
 
-// look tells whether it is time to tell the user: some rank has been waiting for
-// long, or for twice as long as when they were told.
+// look reports whether to tell the user: some rank has waited for long, or for twice as long as when they were last
+// told.
 func (s *stall) look(rows []collective.Row) bool {
 	longest := time.Duration(0)
 	for _, r := range rows {
@@ -77,7 +77,7 @@ func (s *stall) look(rows []collective.Row) bool {
 		}
 	}
 	switch {
-	case longest < s.told: // another wait
+	case longest < s.told: // this is another wait
 		s.told = 0
 		return false
 	case longest < max(stalledAfter, 2*s.told):
@@ -87,7 +87,7 @@ func (s *stall) look(rows []collective.Row) bool {
 	return true
 }
 
-// stalled is called now and then when somebody watches.
+// stalled is called periodically while somebody watches.
 func (c *coordinator) stalled() {
 	if c.board == nil || !c.ended.IsZero() || !c.stall.look(c.board.Rows()) {
 		return
@@ -96,9 +96,8 @@ func (c *coordinator) stalled() {
 	c.fresh(func() { c.print(c.board.Snapshot()) })
 }
 
-// Standing tells what the ranks did when the run failed, as far as the failure's
-// message does not: their latest calls where the ranks disagreed or one did not
-// come, and where they were when one was lost.
+// Standing tells what the ranks were doing when the run failed, if the failure's message does not: their latest
+// calls if the ranks disagreed or one did not come, and where they were if one was lost.
 func (r *Result) Standing() string {
 	if r.Snapshot == nil {
 		return ""
