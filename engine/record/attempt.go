@@ -9,24 +9,24 @@ import (
 	"drun/internal/exit"
 )
 
-// attempt is one start of the ranks. What the run recorded after the state that an attempt
-// goes on from is superseded by what that records. The state is what a rank has restored last when
-// it is the first to go on and record points or save, or what was restored last of all when the
-// attempt ends before that. What a rank records before it restores supersedes at once what older
-// attempts recorded under the same name and step: drun may be killed before more is known.
+// attempt is one start of the ranks. Points that the run recorded after the state from which an attempt goes on are
+// superseded by those the attempt records. That state is what a rank has restored last when, as the first rank to
+// do so after restoring, it records points or saves; or, if the attempt ends before that, what was restored last of
+// all. What a rank records before it restores immediately supersedes what older attempts recorded under the same
+// name and step: drun may be killed before more is known.
 type attempt struct {
 	mu     sync.Mutex
 	number int
 	began  time.Time
-	points int64 // of the run, so far
-	before int64 // of them, before the attempt
+	points int64 // of the run so far
+	before int64 // of those, before the attempt
 
-	known  bool          // the state is
-	states map[int]state // by rank, what it has restored last, or saves without
-	last   *state        // that any rank has restored; nil: none has
+	known  bool          // whether the state is decided
+	states map[int]state // by rank, what it has restored last, or saves without restoring
+	last   *state        // what any rank restored last; nil: none has restored
 }
 
-// state is one that an attempt may go on from.
+// state is a state that an attempt may go on from.
 type state struct {
 	step  *int64 // of the run's own checkpoint; nil: another's, or none
 	after int64  // points of the run before that checkpoint
@@ -36,7 +36,7 @@ func newAttempt(number int, began time.Time, points int64) *attempt {
 	return &attempt{number: number, began: began, points: points, before: points, states: map[int]state{}}
 }
 
-// recorded counts points, which come.
+// recorded counts n points that a rank is about to record.
 func (r *Record) recorded(rank, n int) {
 	a := r.attempt
 	a.mu.Lock()
@@ -57,8 +57,8 @@ func (a *attempt) count() int64 {
 	return a.points
 }
 
-// restored notes what a rank has restored: the run's own checkpoint of a step, before which there
-// were so many points, or nil, 0: another's.
+// restored notes what a rank has restored: the run's own checkpoint of a step, before which the run had recorded so
+// many points; nil and 0 for another run's.
 func (r *Record) restored(rank int, step *int64, points int64) {
 	a := r.attempt
 	a.mu.Lock()
@@ -67,7 +67,7 @@ func (r *Record) restored(rank int, step *int64, points int64) {
 	a.states[rank], a.last = s, &s
 }
 
-// decideBySaving notes that a rank saves: what it has not restored by now, it does not go on from.
+// decideBySaving notes that a rank saves: it will not go on from anything it has not restored by now.
 func (r *Record) decideBySaving(rank int) {
 	a := r.attempt
 	a.mu.Lock()
@@ -78,7 +78,7 @@ func (r *Record) decideBySaving(rank int) {
 	r.decide(a.states[rank])
 }
 
-// latest is what was restored last; the beginning, if nothing was.
+// latest is what was restored last, or the beginning.
 func (a *attempt) latest() state {
 	if a.last == nil {
 		return state{}
@@ -86,7 +86,7 @@ func (a *attempt) latest() state {
 	return *a.last
 }
 
-// decide says which points an attempt supersedes, unless that has been said.
+// decide records which points an attempt supersedes, unless that is decided already.
 func (r *Record) decide(from state) {
 	a := r.attempt
 	if a.known || a.number == 0 {
@@ -97,7 +97,7 @@ func (r *Record) decide(from state) {
 	r.writer.add(1, 0, func(b *history.Batch) { b.Supersedes = append(b.Supersedes, s) })
 }
 
-// beginAnew decides at the beginning of an attempt where there is no checkpoint to go on from.
+// beginAnew decides at the beginning of an attempt if there is no checkpoint to go on from.
 func (r *Record) beginAnew() {
 	if a := r.attempt; !r.saved.any() {
 		a.mu.Lock()
@@ -106,8 +106,8 @@ func (r *Record) beginAnew() {
 	}
 }
 
-// endUndecided decides at the end of an attempt, if no rank saved or recorded anything after
-// it restored: one that is done without began anew; of one that is not, only what it repeats counts.
+// endUndecided decides at the end of an attempt in which no rank saved or recorded anything after restoring. A
+// finished attempt without a restore began anew; an unfinished one supersedes only what it repeats.
 func (r *Record) endUndecided(code exit.Code) {
 	a := r.attempt
 	a.mu.Lock()
@@ -120,8 +120,8 @@ func (r *Record) endUndecided(code exit.Code) {
 // Attempt is the number of this start of the ranks, from 0.
 func (r *Record) Attempt() int { return r.attempt.number }
 
-// EndAttempt records how an attempt of the ranks ended, all of which are gone. It waits for the
-// saves under way, since the next attempt goes on from the newest.
+// EndAttempt records how an attempt ended, once all its ranks are gone. It waits for the saves under way, since the
+// next attempt goes on from the newest.
 func (r *Record) EndAttempt(code exit.Code, text string) error {
 	if err := bounded(r.home, saveFactor*r.atMost, r.writer.hurry, func() error { r.pending.Wait(); return nil }); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (r *Record) EndAttempt(code exit.Code, text string) error {
 	return r.writer.sync()
 }
 
-// BeginAttempt begins the next.
+// BeginAttempt begins the next attempt.
 func (r *Record) BeginAttempt() {
 	r.forgetRestores()
 	n := newAttempt(r.attempt.number+1, time.Now(), r.attempt.points)
@@ -145,7 +145,7 @@ func (r *Record) BeginAttempt() {
 	r.writer.queue.Hold()
 }
 
-// Move is told where the ranks of the next attempt are, and how many. A world of another size goes on from what is on
+// Move sets where the ranks of the next attempt are, and how many. A world of another size goes on from what is on
 // disk, as any other run of that size would.
 func (r *Record) Move(places []rendezvous.Place) error {
 	if len(places) != len(r.places) {
@@ -161,7 +161,7 @@ func (r *Record) Move(places []rendezvous.Place) error {
 	return nil
 }
 
-// Say tells a person something that is kept with the run's logs.
+// Say tells a person something, which is also kept in the run's logs.
 func (r *Record) Say(text string) {
 	r.say(text)
 	r.Line(-1, true, text)

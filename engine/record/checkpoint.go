@@ -17,20 +17,20 @@ import (
 	"drun/internal/exit"
 )
 
-// saved are the complete checkpoints that this process has of the run.
+// saved tells which complete checkpoints this process has of the run.
 type saved struct {
 	mu      sync.Mutex
 	durable bool      // there are some on disk
-	failed  error     // why one is not stored
-	lost    error     // why one is not stored that a node had, which is gone
-	lostIn  int       // the attempt then
+	failed  error     // why a checkpoint is not stored
+	lost    error     // why a checkpoint is not stored whose data was on a node that is gone
+	lostIn  int       // the attempt in which that happened
 	memory  *snapshot // the newest in memory, unless a durable one is newer
 }
 
 // snapshot is a checkpoint in memory.
 type snapshot struct {
 	step   int64
-	points int64 // of the run before it
+	points int64 // of the run before the checkpoint
 	parts  map[int]*engine.Part
 	region *transfer.Region // the parts' data
 	number uint64           // of the state, for nodes that ask for it
@@ -55,22 +55,22 @@ func (s *snapshot) part(rank int, way Way) *engine.Restored {
 	return out
 }
 
-// any tells whether there is one.
+// any reports whether there is a checkpoint.
 func (s *saved) any() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.memory != nil || s.durable
 }
 
-// Saved tells whether the run has a checkpoint on disk.
+// Saved reports whether the run has a checkpoint on disk.
 func (r *Record) Saved() bool {
 	r.saved.mu.Lock()
 	defer r.saved.mu.Unlock()
 	return r.saved.durable
 }
 
-// Save collects the ranks' parts of a checkpoint. With the last part the ranks hand over their
-// data, once the save before has ended, and go on; then it is stored in the background.
+// Save collects the ranks' parts of a checkpoint. After the last part, and once the previous save has ended, the
+// ranks hand over their data and go on; the checkpoint is then stored in the background.
 func (r *Record) Save(rank int, part *engine.Part, ranks Ranks) {
 	if r.next == nil {
 		s := newSaving()
@@ -88,12 +88,12 @@ func (r *Record) Save(rank int, part *engine.Part, ranks Ranks) {
 	r.decideBySaving(rank)
 	if len(r.next.parts) == len(r.places) {
 		r.next.come()
-		r.next.points = r.attempt.count() // every rank waits, so these were recorded before it
+		r.next.points = r.attempt.count() // every rank waits, so these were recorded before the save
 		r.begin(ranks)
 	}
 }
 
-// begin has the ranks hand over the next checkpoint, if all have come to it and none is in flight.
+// begin lets the ranks hand over the next checkpoint, if all have come to it and none is in flight.
 func (r *Record) begin(ranks Ranks) {
 	s := r.next
 	if s == nil || len(s.parts) < len(r.places) || r.flight != nil {
@@ -137,7 +137,7 @@ func (r *Record) begin(ranks Ranks) {
 	r.complete(ranks)
 }
 
-// Handed takes what a rank has handed over.
+// Handed accepts what a rank has handed over.
 func (r *Record) Handed(rank int, m *engine.Handed, ranks Ranks) {
 	if r.flight == nil {
 		return
@@ -148,7 +148,7 @@ func (r *Record) Handed(rank int, m *engine.Handed, ranks Ranks) {
 	}
 }
 
-// complete stores the checkpoint in flight if all its data is there.
+// complete stores the checkpoint in flight once all its data has arrived.
 func (r *Record) complete(ranks Ranks) {
 	s := r.flight
 	if len(s.asked) > 0 {
@@ -197,13 +197,13 @@ func (r *Record) complete(ranks Ranks) {
 // Saves counts the checkpoints that all ranks have handed over.
 func (r *Record) Saves() int { return r.saves }
 
-// Landed is told that the save in flight has ended: the next may begin.
+// Landed notes that the save in flight has ended, so that the next may begin.
 func (r *Record) Landed(ranks Ranks) {
 	r.flight = nil
 	r.begin(ranks)
 }
 
-// Abandon lets go of checkpoints that ranks which are gone have not handed over.
+// Abandon drops checkpoints that ranks which are gone have not handed over.
 func (r *Record) Abandon() {
 	if r.next != nil {
 		r.next.come()
@@ -220,7 +220,7 @@ func (r *Record) Abandon() {
 	r.flight = nil
 }
 
-// Unsaved is why a checkpoint that ranks have handed over is not stored; nil: all are.
+// Unsaved returns why a checkpoint that ranks have handed over is not stored, or nil.
 func (r *Record) Unsaved() error {
 	r.saved.mu.Lock()
 	defer r.saved.mu.Unlock()
@@ -230,7 +230,8 @@ func (r *Record) Unsaved() error {
 	return r.saved.failed
 }
 
-// fail notes the first failure. The loss of a node fails that attempt alone: the next goes on from an older checkpoint.
+// fail notes the first failure. The loss of a node fails only that attempt: the next goes on from an older
+// checkpoint.
 func (s *saved) fail(err error, attempt int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +242,7 @@ func (s *saved) fail(err error, attempt int) {
 	}
 }
 
-// remember puts a checkpoint in memory, or none, in place of the one before.
+// remember replaces the checkpoint in memory by s, which may be nil.
 func (r *Record) remember(s *snapshot) {
 	r.saved.mu.Lock()
 	old := r.saved.memory
@@ -262,8 +263,8 @@ func (r *Record) storeParts(step, points int64, parts map[int]*engine.Part, chun
 			return err
 		}
 	}
-	// What the ranks recorded before, on their own channels ahead of their parts, is
-	// stored before: a run that goes on from here does not record it again.
+	// What the ranks recorded earlier arrived before their parts, and is stored first: a run that goes on from here
+	// does not record it again.
 	if err := r.writer.sync(); err != nil {
 		return err
 	}
@@ -291,7 +292,7 @@ func (r *Record) storeParts(step, points int64, parts map[int]*engine.Part, chun
 	return r.writer.sync()
 }
 
-// entriesOf are the ranks' parts as the store takes them; chunks stand for data that is not all here.
+// entriesOf returns the ranks' parts in the store's form; chunks stand for data that is not all here.
 func entriesOf(parts map[int]*engine.Part, chunks map[int64][]checkpoints.Chunk) map[int][]checkpoints.Entry {
 	byRank := make(map[int][]checkpoints.Entry, len(parts))
 	for rank, p := range parts {

@@ -8,9 +8,8 @@ import (
 	"drun/internal/exit"
 )
 
-// DiskTimeout is how long a run waits for the disk: longer than a history that
-// another process has locked takes to say so. Saving checkpoints may take
-// saveFactor times as long.
+// DiskTimeout is how long a run waits for the disk: longer than a history that another process has locked takes to
+// report that. Saving checkpoints may take saveFactor times as long.
 const (
 	DiskTimeout = 2 * time.Minute
 	saveFactor  = 10
@@ -32,11 +31,11 @@ func (e *hungError) Hint() string {
 	return "check the disk beneath it (dmesg, df), or choose another place with --home DIR or $DRUN_HOME"
 }
 
-// IsHung tells whether an error says that a disk does not answer: work for it may still be under way.
+// IsHung reports whether an error says that a disk does not answer, so that work on it may still be under way.
 func IsHung(err error) bool { return errors.As(err, new(*hungError)) }
 
-// bounded does what waits for the disk beneath a folder, unless it is told to
-// hurry. A disk may hang for ever: then the work is left behind.
+// bounded runs work that waits for the disk beneath a folder, until atMost has passed or hurry is closed. A disk
+// may hang for ever: the work is then left behind.
 func bounded(where string, atMost time.Duration, hurry <-chan struct{}, work func() error) error {
 	start := time.Now()
 	done := make(chan error, 1)
@@ -52,7 +51,7 @@ func bounded(where string, atMost time.Duration, hurry <-chan struct{}, work fun
 	case err := <-done:
 		return err
 	case <-hurry:
-		// What only needs a moment has it.
+		// Work that needs only a moment still gets it.
 		select {
 		case err := <-done:
 			return err
@@ -63,5 +62,5 @@ func bounded(where string, atMost time.Duration, hurry <-chan struct{}, work fun
 	return &hungError{where, time.Since(start).Round(10 * time.Millisecond)}
 }
 
-// hurryFor is what the disk has after a signal.
+// hurryFor is how long the disk has after a signal.
 const hurryFor = 200 * time.Millisecond

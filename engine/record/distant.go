@@ -8,14 +8,14 @@ import (
 	"drun/engine/transfer"
 )
 
-// distant is data that ranks have handed over to their node, which keeps it until the checkpoint is stored: at the same
-// place in memory of its own as it would have in the region.
+// distant is data that ranks have handed over to their node, which keeps it until the checkpoint is stored, in its
+// own memory at the same offset that it would have in the region.
 type distant struct {
 	from, to int64
 	node     Node
 }
 
-// overlapping lists, in order, what of some bytes of the region is with nodes.
+// overlapping lists, in order, which of these bytes of the region nodes keep.
 func (s *saving) overlapping(offset, bytes int64) []distant {
 	first, _ := slices.BinarySearchFunc(s.distant, offset, func(d distant, offset int64) int {
 		if d.to <= offset {
@@ -30,7 +30,7 @@ func (s *saving) overlapping(offset, bytes int64) []distant {
 	return s.distant[first:last]
 }
 
-// sort orders what is with nodes, and joins neighbours that one node has.
+// sort orders what nodes keep, and joins adjacent ranges of one node.
 func (s *saving) sort() {
 	slices.SortFunc(s.distant, func(a, b distant) int { return int(max(-1, min(1, a.from-b.from))) })
 	joined := s.distant[:0]
@@ -44,7 +44,7 @@ func (s *saving) sort() {
 	s.distant = joined
 }
 
-// bring copies what nodes have of some bytes into the region.
+// bring copies those of these bytes that nodes keep into the region.
 func (s *saving) bring(list []distant, offset, bytes int64) error {
 	for _, d := range list {
 		from, to := max(d.from, offset), min(d.to, offset+bytes)
@@ -55,7 +55,7 @@ func (s *saving) bring(list []distant, offset, bytes int64) error {
 	return nil
 }
 
-// bringAll copies all that nodes have into the region, from the nodes at the same time.
+// bringAll copies everything that nodes keep into the region, from all nodes at the same time.
 func (s *saving) bringAll() error {
 	byNode := map[Node][]distant{}
 	for _, d := range s.distant {
@@ -77,8 +77,8 @@ func (s *saving) bringAll() error {
 	return err
 }
 
-// chunks are those of the entries that nodes have some data of, by the entry's offset in the region. Of a chunk that one node has
-// whole only the SHA-256 is asked for; the others are put together in the region.
+// chunks returns the chunks of the entries of which nodes keep some data, by the entry's offset in the region. If
+// one node has all of a chunk, only its SHA-256 is asked for; other chunks are put together in the region.
 func (s *saving) chunks() (map[int64][]checkpoints.Chunk, error) {
 	type offer struct {
 		to *checkpoints.Chunk

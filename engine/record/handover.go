@@ -10,45 +10,45 @@ import (
 	"drun/engine/transfer"
 )
 
-// Ranks is how a save reaches the ranks.
+// Ranks gives a save access to the ranks.
 type Ranks struct {
-	Near func(rank int) bool // it can open this process's files
-	// Node is that of a rank that cannot: it keeps what its ranks hand over.
+	Near func(rank int) bool // the rank can open this process's files
+	// Node is the node of a rank that is not near; it keeps what its ranks hand over.
 	Node func(rank int) Node
-	// Forget tells the nodes that a state, which their ranks have handed over or restored, is not needed any more.
+	// Forget tells the nodes that a state, which their ranks have handed over or restored, is no longer needed.
 	Forget func(state uint64)
 	Ask    func(rank int, what *engine.HandOver)
-	Taken  func(rank int, err error)   // it has nothing to hand over, and goes on
-	Saved  func(step int64, err error) // all was handed over, and this became of it
-	// Await is called when a save begins to wait for ranks: missing lists those that have not come yet, and
-	// done ends the watching.
+	Taken  func(rank int, err error)   // the rank has nothing to hand over, and goes on
+	Saved  func(step int64, err error) // all was handed over; err is the result of storing it
+	// Await is called when a save begins to wait for ranks: missing lists those that have not come yet, and done
+	// ends the watch.
 	Await func(step int64, doing string, missing func() []int) (done func())
 }
 
-// Node has the states of its ranks, until they are stored.
+// Node keeps the states of its ranks until they are stored.
 type Node interface {
 	Sums(state uint64, ranges []transfer.Range) ([][32]byte, error)
 	Chunk(state uint64, r transfer.Range, sum [32]byte) ([]byte, error)
 	Copy(to io.WriterAt, at int64, state uint64, r transfer.Range) error
 }
 
-// saving is a checkpoint whose parts come in: first what they consist of, of all ranks, then
-// the data, which is handed over in the region or, on other machines, in memory of the rank's node at the same
-// place. Equal data of several ranks is handed over by one of them.
+// saving is a checkpoint whose parts arrive: first, from all ranks, what they consist of, then the data, which is
+// handed over in the region or, on other machines, in memory of the rank's node at the same offset. Of ranks with
+// equal data, one hands it over.
 type saving struct {
 	number  uint64 // of the state
-	attempt int    // in which it began
+	attempt int    // the attempt in which it began
 	parts   map[int]*engine.Part
-	asked   map[int][]engine.Span // of ranks whose data is not there yet
+	asked   map[int][]engine.Span // of ranks whose data has not arrived yet
 	nodes   map[int]Node          // of ranks that cannot write to the region
-	distant []distant             // data that is with the nodes
-	same    map[entry]entry       // whose data is another's
-	wholes  []*whole              // of which ranks have parts
+	distant []distant             // data that the nodes keep
+	same    map[entry]entry       // entries whose data is handed over by another
+	wholes  []*whole              // tensors of which ranks have parts
 	region  *transfer.Region      // nil: no rank was asked
-	points  int64                 // of the run before it
+	points  int64                 // of the run before the save
 	err     error
-	come    func()        // ends the watching for ranks that it waits for
-	forget  func()        // tells the nodes that it has ended
+	come    func()        // ends the watch for ranks that it waits for
+	forget  func()        // tells the nodes that the save has ended
 	ended   chan struct{} // closed when it is stored, or will not be
 }
 
@@ -56,7 +56,7 @@ func newSaving() *saving {
 	return &saving{number: transfer.Number(), come: func() {}, forget: func() {}, parts: map[int]*engine.Part{}, asked: map[int][]engine.Span{}, nodes: map[int]Node{}, same: map[entry]entry{}, ended: make(chan struct{})}
 }
 
-// await watches for ranks that the save waits for.
+// await starts a watch for ranks that the save waits for.
 func (s *saving) await(ranks Ranks, step int64, doing string, missing func() []int) {
 	s.come = ranks.Await(step, doing, func() []int {
 		list := missing()
@@ -65,7 +65,7 @@ func (s *saving) await(ranks Ranks, step int64, doing string, missing func() []i
 	})
 }
 
-// entry is one of a rank's.
+// entry identifies an entry of a rank.
 type entry struct{ rank, i int }
 
 func contentOf(e engine.Entry) transfer.Content {
@@ -75,13 +75,13 @@ func contentOf(e engine.Entry) transfer.Content {
 // align keeps data of different entries in different cache lines.
 const align = 64
 
-// maxState bounds what a save may say to consist of.
+// maxState limits the size that a save may claim to have.
 const maxState = 1 << 40
 
 var errTooLarge = errors.New("the state is larger than drun can hand over")
 
-// share decides which rank hands over what, and where in the region that goes, whose size is
-// the result. Of ranks with equal data it is one that is near, with the fewest bytes so far.
+// share decides which rank hands over what, and where in the region it goes; it returns the region's size. Of ranks
+// with equal data, it picks one that is near, with the fewest bytes so far.
 func (s *saving) share(near func(rank int) bool) (size int64, err error) {
 	if err := s.findWholes(); err != nil {
 		return 0, err
@@ -117,7 +117,7 @@ func (s *saving) share(near func(rank int) bool) (size int64, err error) {
 		distinct = append(distinct, h)
 	}
 	bytes := func(h []entry) int64 { return s.parts[h[0].rank].Entries[h[0].i].Bytes }
-	slices.SortFunc(distinct, func(a, b []entry) int { // the largest first: the ranks' shares come out even
+	slices.SortFunc(distinct, func(a, b []entry) int { // largest first, which balances the ranks' shares
 		if d := bytes(b) - bytes(a); d != 0 {
 			return int(max(-1, min(1, d)))
 		}
@@ -164,7 +164,7 @@ func (s *saving) share(near func(rank int) bool) (size int64, err error) {
 	return size, nil
 }
 
-// prepare decides what the ranks hand over, and makes room for it; what stays with other nodes takes none.
+// prepare decides what the ranks hand over, and makes room for it; data that stays with other nodes takes none.
 func (s *saving) prepare(near func(rank int) bool, from *transfer.Regions) error {
 	size, err := s.share(near)
 	if err == nil && size > 0 {
@@ -175,11 +175,11 @@ func (s *saving) prepare(near func(rank int) bool, from *transfer.Regions) error
 	return err
 }
 
-// reuse leaves out what the region has from the save before, at the same place: nobody hands it over again. Over a
-// network, what does not change, such as frozen parameters, is sent once.
+// reuse skips data that the region still has from the previous save at the same offset, so that nobody hands it
+// over again. Over a network, data that does not change, such as frozen parameters, is sent only once.
 func (s *saving) reuse() {
 	held := s.region.Holds
-	s.region.Holds = nil // until the new data is there
+	s.region.Holds = nil // until the new data has arrived
 	for rank, spans := range s.asked {
 		s.asked[rank] = slices.DeleteFunc(spans, func(span engine.Span) bool {
 			e := &s.parts[rank].Entries[span.Entry]
@@ -192,7 +192,7 @@ func (s *saving) reuse() {
 	}
 }
 
-// hold notes what the region has, once all of it is there.
+// hold notes what the region has, once all of it has arrived.
 func (s *saving) hold() {
 	s.region.Holds = map[int64]transfer.Content{}
 	for _, part := range s.parts {
@@ -204,7 +204,7 @@ func (s *saving) hold() {
 	}
 }
 
-// take puts in a rank's data.
+// take adds a rank's data.
 func (s *saving) take(rank int, m *engine.Handed) {
 	spans := s.asked[rank]
 	delete(s.asked, rank)
@@ -235,7 +235,7 @@ func (s *saving) take(rank int, m *engine.Handed) {
 	}
 }
 
-// fill gives the entries that have the data of others that. The error says which has none.
+// fill gives entries whose data was handed over by another that data. It fails if an entry has none.
 func (s *saving) fill() error {
 	for e, from := range s.same {
 		to, from := &s.parts[e.rank].Entries[e.i], &s.parts[from.rank].Entries[from.i]

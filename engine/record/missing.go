@@ -11,9 +11,9 @@ import (
 	"drun/internal/exit"
 )
 
-// Missing lists the checkpoints that the history has of a run and the catalog has not, in the order
-// of saving: the catalog is damaged, or an older one, or a removal was cut short. Of a run whose drun was
-// killed, which --keep may have removed others of, that are the newest and the best.
+// Missing lists the checkpoints of a run that the history has and the catalog does not, in the order of saving: the
+// catalog is damaged or an older one, or a removal was interrupted. If the run's drun was killed, --keep may have
+// removed others, so only the newest and the best are listed.
 func Missing(run *history.Summary, list []checkpoints.Info) (missing []history.Checkpoint) {
 	missing = unlisted(run.Checkpoints, list)
 	if run.Status != history.Lost {
@@ -41,7 +41,8 @@ func MissingError(home, run string, step int64) error {
 		"put the right checkpoints.db back, or let drun gc take what is missing out of the history")
 }
 
-// MissingAt is the checkpoint that a step's number, last (or nothing) or best would have named, if that is missing.
+// MissingAt returns the checkpoint that a step's number, last (or nothing) or best would have named, if it is
+// missing.
 func MissingAt(run *history.Summary, list []checkpoints.Info, step string) *history.Checkpoint {
 	switch step {
 	case "", "last":
@@ -57,7 +58,7 @@ func MissingAt(run *history.Summary, list []checkpoints.Info, step string) *hist
 	return nil
 }
 
-// newestMissing is what would have been the newest, if that is missing.
+// newestMissing returns what would have been the newest, if it is missing.
 func newestMissing(had []history.Checkpoint, list []checkpoints.Info) *history.Checkpoint {
 	missing := unlisted(had, list)
 	if len(missing) == 0 {
@@ -72,7 +73,7 @@ func newestMissing(had []history.Checkpoint, list []checkpoints.Info) *history.C
 	return &last
 }
 
-// bestMissing is what would have been the best by score, if that is missing.
+// bestMissing returns what would have been the best by score, if it is missing.
 func bestMissing(had []history.Checkpoint, list []checkpoints.Info) *history.Checkpoint {
 	var best *history.Checkpoint
 	for _, c := range unlisted(had, list) {

@@ -22,24 +22,25 @@ import (
 	"drun/internal/exit"
 )
 
-// inputsOf are what decides the bits of a run, but its parameters and the checkpoint that it goes on from.
+// inputsOf returns what decides the bits of a run, except its parameters and the checkpoint that it goes on from.
 func inputsOf(c Config, seed int64) *history.Inputs {
 	in := &history.Inputs{Main: path.Join(string(c.Recipe.Project), c.Recipe.Main), Seed: seed, WorldSize: len(c.Places), Order: "ranks", Numerics: engine.Numerics}
 	for _, s := range c.Recipe.Sources {
 		in.Sources = append(in.Sources, history.SourceRef{Path: s.Path, SHA256: s.SHA256})
 	}
 	if c.Plugin != nil && in.WorldSize > 1 && !c.Deterministic {
-		in.Order = c.Backend + " " + c.Plugin.SHA256 // it adds in an order of its own
+		in.Order = c.Backend + " " + c.Plugin.SHA256 // it reduces in an order of its own
 	}
 	return in
 }
 
-// gitAtMost is how long the state of the recipe's repository may take. The run goes on meanwhile.
+// gitAtMost limits how long finding the state of the recipe's repository may take. The run goes on meanwhile.
 const gitAtMost = 2 * time.Second
 
-// askGit gives the commit that the recipe's folder is at, if it is in a repository and git is there; then the channel ends.
+// askGit sends the commit of the recipe's folder, if it is in a repository and git is installed, and closes the
+// channel.
 func askGit(dir string) <-chan *history.Git {
-	found := make(chan *history.Git, 1) // nobody may want it
+	found := make(chan *history.Git, 1) // buffered, since nobody may receive it
 	go func() {
 		defer close(found)
 		if !inRepository(dir) {
@@ -69,7 +70,7 @@ func askGit(dir string) <-chan *history.Git {
 	return found
 }
 
-// inRepository tells whether a folder, or one above it, has git's folder.
+// inRepository reports whether a folder, or one above it, contains .git.
 func inRepository(dir string) bool {
 	for {
 		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
@@ -90,9 +91,9 @@ type Earlier struct {
 	Seconds float64
 }
 
-// Reusable finds the newest run that has ended with a code and whose bits the run would repeat: recipe, parameters,
-// seed, world size, arithmetic and order of reductions are the same, and the files that it read
-// have the same content now. nil: there is none.
+// Reusable finds the newest run that ended with this code and whose bits the new run would repeat: recipe,
+// parameters, seed, world size, arithmetic and order of reductions are the same, and the files that it read have
+// the same content now. nil: there is none.
 func Reusable(c Config, declared *engine.Declared, code exit.Code) (*Earlier, error) {
 	in := inputsOf(c, c.Seed)
 	in.Params = values(declared.Params, c.KeepSecrets)
@@ -124,7 +125,8 @@ func Reusable(c Config, declared *engine.Declared, code exit.Code) (*Earlier, er
 	return nil, nil
 }
 
-// Changed are those of the files that a run has read which are not the same now, with why. dirs are its --data folders.
+// Changed lists the files that a run has read and that are no longer the same, with the reason. dirs are its --data
+// folders.
 func Changed(bundle *recipe.Bundle, dirs []string, files []records.DataFile) (list []DataChange) {
 	contents := map[string]string{}
 	for _, f := range files {
@@ -154,8 +156,8 @@ func Changed(bundle *recipe.Bundle, dirs []string, files []records.DataFile) (li
 	return list
 }
 
-// hidden says that a file of a --data folder is not the one that its name means now: a recipe looks in its own folder
-// first, and then in the --data folders in their order.
+// hidden says why a file of a --data folder is no longer the one that its name refers to: a recipe looks first in
+// its own folder, then in the --data folders in order.
 func hidden(own string, dirs []string, path string) string {
 	for i, dir := range dirs {
 		rel, is := strings.CutPrefix(path, strings.TrimSuffix(dir, "/")+"/")
@@ -174,7 +176,7 @@ func hidden(own string, dirs []string, path string) string {
 	return "it is beneath none of the --data folders" // an earlier attempt had another
 }
 
-// DataChange is a file that is not as a run has read it.
+// DataChange is a file that has changed since a run read it.
 type DataChange struct {
 	File records.DataFile
 	Why  string
@@ -188,7 +190,7 @@ func (c DataChange) String() string {
 	return fmt.Sprintf("%s%s: %s since the run", c.File.Path, at, c.Why)
 }
 
-// sumOf is the SHA-256 of a file of so many bytes; of another size it is none.
+// sumOf is the SHA-256 of a file of so many bytes; "another" if its size differs.
 func sumOf(path string, bytes int64) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package record is what a run leaves behind: its rows in the history, written in
-// batches while it goes on, and its checkpoints. It alone knows the databases; engine/run
-// calls it. A disk that is locked, slow or hangs never holds a run up for longer than it
-// has been given.
+// Package record keeps what a run leaves behind: its rows in the history, written in batches during the run, and
+// its checkpoints. Only this package knows the databases; engine/run calls it. A disk that is locked, slow or hangs
+// delays a run no longer than the configured time.
 package record
 
 import (
@@ -26,7 +25,7 @@ import (
 	"drun/plugins/host"
 )
 
-// Config is what a run's record begins with.
+// Config is what a run's record needs at its beginning.
 type Config struct {
 	Home          string
 	Name          string // of the run; "" to have one made up
@@ -35,7 +34,7 @@ type Config struct {
 	Backend       string
 	Plugin        *host.Plugin // of the backend; nil: built in
 	Seed          int64
-	SeedGiven     bool // else the seed of a run that is resumed counts
+	SeedGiven     bool // otherwise the seed of the resumed run counts
 	Threads       int
 	Deterministic bool
 	DataDirs      []string // absolute
@@ -46,58 +45,57 @@ type Config struct {
 
 	Resume      string         // RUN[@STEP or @best], or Auto; "": the run is a new one
 	Params      []engine.Param // as given
-	Replay      *Replay        // nil: the run repeats none
-	Keep        int            // checkpoints of the run to keep, the newest, besides the best; 0: all
-	KeepSecrets bool           // keep the values of parameters whose names say that they are secrets
+	Replay      *Replay        // nil: the run is not a replay
+	Keep        int            // how many of the run's newest checkpoints to keep, besides the best; 0: all
+	KeepSecrets bool           // keep the values of parameters whose names suggest secrets
 	DiskTimeout time.Duration
-	Say         func(text string) // tells a person what happens to the record, which is kept as well
-	// Doing gives what the ranks do now to those who ask the agent, from goroutines of their own; nil: there are no ranks yet, or no
-	// more. Where Doing is nil, nobody is told.
+	Say         func(text string) // tells a person about the record; the text is also kept in the logs
+	// Doing returns what the ranks do now, for those who ask the agent, from goroutines of their own. It returns
+	// nil while there are no ranks. If Doing is nil, nobody is answered.
 	Doing func(context.Context) (*board.Snapshot, error)
 }
 
-// Record is that of one run.
+// Record is the record of one run.
 type Record struct {
-	// Params are those given, with those of the run that is resumed.
+	// Params are the given parameters, with those of the resumed run.
 	Params []engine.Param
-	// Seed is the one given or, if none was, that of the run that is resumed.
+	// Seed is the given seed or, if none was given, that of the resumed run.
 	Seed int64
-	// Held is what other nodes may ask for, of what their ranks restore.
+	// Held is what other nodes may ask for to restore their ranks.
 	Held transfer.Held
 
 	home     string
-	atMost   time.Duration // a disk may take
-	keep     bool          // the values of secrets
+	atMost   time.Duration // that a disk may take
+	keep     bool          // keep the values of secrets
 	newest   int           // see Config.Keep
 	places   []rendezvous.Place
 	plugin   *host.Plugin
 	db       *history.DB
 	run      *history.Run
 	writer   *writer
-	identity *history.Inputs // but the parameters, which the recipe declares
+	identity *history.Inputs // without the parameters, which the recipe declares later
 	unkeyed  bool            // see Unkey; or the run was begun by a drun that kept no key
-	before   history.Params  // of a run that is taken up again, until its recipe has declared them
-	git      sync.WaitGroup  // asks for the state of the recipe's repository
+	before   history.Params  // of a run that is continued, until its recipe has declared them
+	git      sync.WaitGroup  // asking for the state of the recipe's repository
 	say      func(text string)
 	store    *checkpoints.Store
 	from     *origin        // of --resume
 	pending  sync.WaitGroup // saves and restores under way
-	earlier  time.Duration  // from the run's beginning to this process's
+	earlier  time.Duration  // from the beginning of the run to that of this process
 	attempt  *attempt
-	next     *saving // that not all ranks have come to yet, or that waits for the one in flight
-	flight   *saving // that is handed over, or stored
-	begun    int     // saves that were handed over, or are
-	saves    int     // that were handed over
+	next     *saving // not all ranks have come to it, or it waits for the one in flight
+	flight   *saving // being handed over or stored
+	begun    int     // saves that were handed over, or are being handed over
+	saves    int     // saves that were handed over
 	saved    saved
 	regions  transfer.Regions
 	restores *restores
 	progress history.Progress // kept last
-	loops    bool             // the recipe says how far it is; else the points of its first metric are counted
+	loops    bool             // the recipe reports its progress; otherwise the points of its first metric are counted
 	counted  counted
 }
 
-// Open enters a run in the history. Its error says why there is no run; hurry ends the
-// wait for the disk.
+// Open enters a run in the history. Its error says why there is no run; hurry ends the wait for the disk.
 func Open(c Config, hurry <-chan struct{}) (*Record, error) {
 	var r *Record
 	err := bounded(c.Home, c.DiskTimeout, hurry, func() error {
@@ -106,7 +104,7 @@ func Open(c Config, hurry <-chan struct{}) (*Record, error) {
 		return err
 	})
 	if err != nil {
-		return nil, err // r belongs to work that was left behind
+		return nil, err // r belongs to the work that was left behind
 	}
 	return r, nil
 }
@@ -114,7 +112,7 @@ func Open(c Config, hurry <-chan struct{}) (*Record, error) {
 func open(c Config) (_ *Record, err error) {
 	r := &Record{home: c.Home, atMost: c.DiskTimeout, keep: c.KeepSecrets, newest: c.Keep, say: c.Say, Seed: c.Seed, places: c.Places, plugin: c.Plugin, Params: c.Params,
 		attempt: newAttempt(0, time.Now(), 0), restores: newRestores()}
-	git := askGit(c.Recipe.Dir) // which takes as long as to open the history
+	git := askGit(c.Recipe.Dir) // takes as long as opening the history
 	if r.db, err = history.Open(c.Home); err != nil {
 		return nil, err
 	}
@@ -123,7 +121,7 @@ func open(c Config) (_ *Record, err error) {
 			if r.run != nil && r.attempt.number == 0 {
 				_ = r.run.Discard()
 			} else if r.run != nil {
-				r.run.Leave() // it becomes lost again
+				r.run.Leave() // it counts as lost again
 			}
 			if r.store != nil {
 				r.store.Close()
@@ -141,7 +139,7 @@ func open(c Config) (_ *Record, err error) {
 	}
 	info := history.RunInfo{Name: c.Name, Recipe: c.Recipe.Name, Project: string(c.Recipe.Project), WorldSize: len(c.Places), Backend: c.Backend, Seed: c.Seed,
 		Threads: c.Threads, Deterministic: c.Deterministic, Numerics: engine.Numerics, DataDirs: c.DataDirs, Version: c.Version, Command: c.Command, Started: c.Started}
-	var before *history.Detail // the run, if it is taken up again
+	var before *history.Detail // the run, if it is continued
 	if c.Resume == Auto {
 		if before, err = r.unfinished(c); err != nil {
 			return nil, err
@@ -216,23 +214,23 @@ func open(c Config) (_ *Record, err error) {
 	return r, nil
 }
 
-// ID is the run's number, which another history may have changed.
+// ID is the run's number, which changes if it moves to another history.
 func (r *Record) ID() int64 { return r.run.ID }
 
 // Name is the run's name.
 func (r *Record) Name() string { return r.run.Name }
 
-// Faults gets the first error of writing.
+// Faults receives the first write error.
 func (r *Record) Faults() <-chan error { return r.writer.faults }
 
-// Wait waits while too much is waiting for the disk. Those call it that read from a
-// rank, so that the rank waits and the coordinator does not.
+// Wait waits while too much is queued for the disk. Goroutines that read from a rank call it, so that the rank
+// waits and the coordinator does not.
 func (r *Record) Wait() { r.writer.queue.Wait() }
 
-// Release ends all waits for room: the run is ending, and its ranks' ends must be seen.
+// Release ends all waits for room, since the run is ending and its ranks' ends must be seen.
 func (r *Record) Release() { r.writer.queue.Release() }
 
-// Hasten makes the end of the record wait for nothing any more.
+// Hasten makes the end of the record wait for nothing.
 func (r *Record) Hasten() { r.writer.hasten() }
 
 // Line adds a line that a rank printed; rank -1 is drun itself.
@@ -245,23 +243,23 @@ func (r *Record) Line(rank int, stderr bool, text string) {
 	r.writer.add(1, len(text), func(b *history.Batch) { b.Lines = append(b.Lines, l) })
 }
 
-// progressEvery is how often the history is told how far a loop has come.
+// progressEvery is how often the history is told how far a loop has got.
 const progressEvery = 500 * time.Millisecond
 
-// Progress keeps how far a loop has come. The coordinator alone calls it.
+// Progress keeps how far a loop has got. Only the coordinator calls it.
 func (r *Record) Progress(p *engine.Progress) {
 	r.loops = true
 	r.keepProgress(p)
 }
 
-// counted are the points of a metric in an attempt.
+// counted counts the points of a metric in an attempt.
 type counted struct {
 	metric  string
 	attempt int
 	points  int64
 }
 
-// count stands for run.progress in a recipe that does without.
+// count replaces run.progress for a recipe that does not call it.
 func (r *Record) count(points []records.Point) {
 	if c := (counted{points[0].Name, r.attempt.number, 0}); r.counted.metric == "" || r.counted.attempt != c.attempt {
 		r.counted = c
@@ -286,8 +284,8 @@ func (r *Record) keepProgress(p *engine.Progress) {
 	r.writer.add(1, len(b.Label), func(batch *history.Batch) { batch.Progress = &b })
 }
 
-// Unkey notes that more than its inputs decides what the run computes, as when a person asks it to stop early: it does not
-// stand for another run with the same inputs. The coordinator alone calls it.
+// Unkey notes that not only its inputs decide what the run computes, as when a person asks it to stop early: it
+// then stands for no other run with the same inputs. Only the coordinator calls it.
 func (r *Record) Unkey() {
 	r.unkeyed = true
 	none := ""
@@ -302,7 +300,7 @@ func (r *Record) Add(rank int, m *engine.ToAgent) {
 		r.sayOtherParams(params)
 		inputs, err := r.identity.Key()
 		if err != nil || r.unkeyed {
-			inputs = "" // the parameters cannot be recorded either
+			inputs = "" // the parameters could not be recorded either
 		}
 		r.writer.add(len(d.Params), 0, func(b *history.Batch) { b.Params, b.Inputs = append(b.Params, params...), &inputs })
 	}
@@ -331,7 +329,8 @@ func (r *Record) Records(rank int, records *records.Records) {
 	r.writer.add(n, bytes, func(b *history.Batch) { b.Append(records) })
 }
 
-// uses records the plugin that a group has for itself. Bits that are its engine's own stand for no other run's.
+// uses records the plugin that a group has for itself. If its engine reduces in an order of its own, the run stands
+// for no other.
 func (r *Record) uses(u *engine.Uses) {
 	if r.plugin != nil && r.plugin.Name == u.Name {
 		return
@@ -346,12 +345,11 @@ func (r *Record) pluginRow(version string) records.Plugin {
 	return records.Plugin{Name: r.plugin.Name, Version: version, Path: r.plugin.Path, SHA256: r.plugin.SHA256}
 }
 
-// Drain waits for the saves and restores under way, and until everything is stored.
-// The first error says why not all of the record is, the second that the disk does not
-// answer: then the stores stay open.
+// Drain waits for the saves and restores under way, and until everything is stored. fault says why not all of the
+// record is stored, hung that the disk does not answer, in which case the stores stay open.
 func (r *Record) Drain() (fault, hung error) {
 	hung = bounded(r.home, saveFactor*r.atMost, r.writer.hurry, func() error { r.pending.Wait(); return nil })
-	_ = r.writer.sync() // its error is among the faults
+	_ = r.writer.sync() // its error is also among the faults
 	select {
 	case fault = <-r.writer.faults:
 	default:
@@ -359,8 +357,8 @@ func (r *Record) Drain() (fault, hung error) {
 	return fault, hung
 }
 
-// Preserve stores the newest checkpoint where it is in memory alone: what goes on from a run that has
-// not ended well begins there.
+// Preserve stores the newest checkpoint if it is only in memory, so that a run that did not end well can be resumed
+// from it.
 func (r *Record) Preserve() error {
 	r.saved.mu.Lock()
 	m, failed := r.saved.memory, r.saved.failed
@@ -376,11 +374,11 @@ func (r *Record) Preserve() error {
 	return nil
 }
 
-// Finish writes the run's end. spool is where that waits for the next process that
-// opens the history; the error says why the end is not recorded.
+// Finish writes the run's end. spool is where the end waits for the next process that opens the history; the error
+// says why it is not recorded.
 func (r *Record) Finish(code exit.Code, text string, seconds float64) (spool string, err error) {
 	r.endUndecided(code)
-	r.git.Wait() // it has a deadline
+	r.git.Wait() // it has a time limit
 	spool, err = r.writer.close(&history.End{Status: history.Status(code.Status()), ExitCode: int(code), Error: text, Seconds: seconds + r.earlier.Seconds()})
 	if spool != "" || err != nil {
 		r.run.Leave()
@@ -388,7 +386,7 @@ func (r *Record) Finish(code exit.Code, text string, seconds float64) (spool str
 	return spool, err
 }
 
-// Discard takes the run out of the history.
+// Discard removes the run from the history.
 func (r *Record) Discard() error {
 	if _, err := r.writer.close(nil); err != nil {
 		return err
@@ -396,7 +394,7 @@ func (r *Record) Discard() error {
 	return bounded(r.home, r.atMost, r.writer.hurry, r.run.Discard)
 }
 
-// Close closes the databases; without the checkpoints when saves still use them.
+// Close closes the databases, but not that of the checkpoints if saves still use it.
 func (r *Record) Close(hung bool) error {
 	r.Abandon()
 	if !hung {
@@ -415,8 +413,8 @@ func (r *Record) Close(hung bool) error {
 	})
 }
 
-// values are a recipe's parameters as the history keeps them. A secret that is
-// the recipe's default is none: the history has the recipe.
+// values returns a recipe's parameters as the history keeps them. A secret's default value is kept, since the
+// history has the recipe.
 func values(params []engine.Value, keepSecrets bool) []history.Param {
 	out := make([]history.Param, len(params))
 	for i, p := range params {

@@ -18,11 +18,11 @@ import (
 	"drun/internal/exit"
 )
 
-// Auto as Config.Resume takes up the run of the given name, or begins it if there is none: for
-// jobs that a scheduler starts again.
+// Auto as Config.Resume continues the run of the given name, or begins it if there is none: for jobs that a
+// scheduler starts again.
 const Auto = "auto"
 
-// DoneError says that the run which was to be taken up is done.
+// DoneError says that the run to continue has already finished.
 type DoneError struct {
 	ID      int64
 	Name    string
@@ -31,10 +31,10 @@ type DoneError struct {
 
 func (e *DoneError) Error() string { return fmt.Sprintf("run %d %s is done already", e.ID, e.Name) }
 
-// ExitCode is that of the run.
+// ExitCode is the exit code of a finished run.
 func (e *DoneError) ExitCode() exit.Code { return exit.Done }
 
-// unfinished finds the run that is to be taken up; nil: it is to be begun.
+// unfinished finds the run to continue; nil: there is none, so it is to be begun.
 func (r *Record) unfinished(c Config) (*history.Detail, error) {
 	if c.Name == "" {
 		return nil, exit.Errorf(exit.Usage, "--resume auto needs --name, the run that it continues or begins")
@@ -63,7 +63,7 @@ func (r *Record) unfinished(c Config) (*history.Detail, error) {
 	return d, nil
 }
 
-// otherParams is an error that names the parameters which were given other values than a run that is done has.
+// otherParams returns an error that names the parameters whose given values differ from those of a finished run.
 func otherParams(d *history.Detail, given []engine.Param) error {
 	var had, now []string
 	for _, p := range given {
@@ -84,10 +84,10 @@ func otherParams(d *history.Detail, given []engine.Param) error {
 		"give a new run another --name, with --resume "+d.Name+" if it is to go on from this one")
 }
 
-// sameParam tells whether -p would give a parameter the value that it has.
+// sameParam reports whether -p would give a parameter the value that it has.
 func sameParam(value any, given string) bool {
 	switch v := value.(type) {
-	case history.Secret: // nobody knows
+	case history.Secret: // nobody knows its value
 		return true
 	case nil:
 		return given == "None"
@@ -103,7 +103,7 @@ func sameParam(value any, given string) bool {
 	return text == given
 }
 
-// sayOtherParams says which parameters have other values than in the attempts before.
+// sayOtherParams reports parameters whose values differ from those of earlier attempts.
 func (r *Record) sayOtherParams(params []history.Param) {
 	was, is := r.before, history.Params{}
 	r.before = nil
@@ -117,8 +117,8 @@ func (r *Record) sayOtherParams(params []history.Param) {
 	}
 }
 
-// reopen begins the next attempt of a run that another process has begun. It goes on from the
-// run's own checkpoints, or from the one that it was resumed from.
+// reopen begins the next attempt of a run that another process began. It goes on from the run's own checkpoints, or
+// from the one that the run was resumed from.
 func (r *Record) reopen(d *history.Detail, info history.RunInfo) error {
 	r.Params = inherit(paramsOf(d), r.Params)
 	if _, err := os.Stat(filepath.Join(r.home, "checkpoints.db")); err == nil {
@@ -138,7 +138,7 @@ func (r *Record) reopen(d *history.Detail, info history.RunInfo) error {
 	if d.Parent != nil && r.store != nil {
 		from, err := findOrigin(r.db, r.store, fmt.Sprintf("%d@%d", d.Parent.ID, d.Parent.Step))
 		if err != nil && !r.saved.durable {
-			return err // its own are enough otherwise
+			return err // otherwise its own checkpoints are enough
 		}
 		r.from = from
 	}
@@ -151,7 +151,7 @@ func (r *Record) reopen(d *history.Detail, info history.RunInfo) error {
 	return nil
 }
 
-// sayChanges says which files of the recipe have changed since the run was begun.
+// sayChanges reports which files of the recipe have changed since the run began.
 func (r *Record) sayChanges(d *history.Detail, now []history.Source, recipe string) {
 	if recipe != d.Recipe {
 		r.Say(fmt.Sprintf("drun: run %s was begun with the recipe %s, not %s", d.Name, d.Recipe, recipe))
@@ -165,8 +165,8 @@ func (r *Record) sayChanges(d *history.Detail, now []history.Source, recipe stri
 	}
 }
 
-// sayMissing says that the run does not go on from the newest of its checkpoints, and takes those
-// that are not there out of the history.
+// sayMissing reports that the run does not go on from the newest of its checkpoints, and removes missing ones from
+// the history.
 func (r *Record) sayMissing(d *history.Detail) error {
 	list, err := r.store.List(d.UID)
 	if err != nil {

@@ -15,26 +15,26 @@ import (
 	"drun/internal/secret"
 )
 
-// Replay is a run that is done again, in another home, with what the history has of it.
+// Replay is a run that is repeated in another home, from what the history has of it.
 type Replay struct {
 	Bundle *recipe.Bundle
 	Params []engine.Param
-	ID     int64  // that the recipe sees, as its name
+	ID     int64  // that the recipe sees, like Name
 	Name   string // likewise
 
-	Home   string         // in which the run is
-	From   string         // RUN@STEP there, whose checkpoint the ranks restore; "": none
-	Own    bool           // it is the run's own, not one that it was resumed from
+	Home   string         // that contains the run
+	From   string         // RUN@STEP there, the checkpoint that the ranks restore; "": none
+	Own    bool           // it is the run's own checkpoint, not one that it was resumed from
 	Trace  string         // see engine.Job
-	Starts int            // of the ranks before, as run.restart_count says
-	Target *engine.Target // at which it ends; nil: at the recipe's end
+	Starts int            // earlier starts of the ranks, as run.restart_count counts them
+	Target *engine.Target // where it ends; nil: at the recipe's end
 }
 
-// FileBackend stands as the backend of runs that were made of a file of weights, whose ranks none has started.
+// FileBackend is the backend of runs that were made from a file of weights, for which no ranks were started.
 const FileBackend = "none"
 
-// NewReplay prepares the replay of a run from its beginning. given are values of secret parameters,
-// which the history does not have.
+// NewReplay prepares the replay of a run from its beginning. given are values of secret parameters, which the
+// history does not have.
 func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Param) (*Replay, error) {
 	path := d.Recipe
 	if !filepath.IsAbs(path) {
@@ -75,7 +75,7 @@ func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Pa
 	return r, nil
 }
 
-// goOnFrom finds the checkpoint that a replay begins with.
+// goOnFrom finds the checkpoint from which a replay starts.
 func (r *Record) goOnFrom(p *Replay) error {
 	db, err := history.OpenReadOnly(p.Home)
 	if err != nil {
@@ -94,7 +94,7 @@ func (r *Record) goOnFrom(p *Replay) error {
 	return nil
 }
 
-// findReplayed is find in a replay that goes on from a checkpoint of another home.
+// findReplayed is find for a replay that starts from a checkpoint of another home.
 func (r *Record) findReplayed(step string, ref checkpoints.Ref, f *found) error {
 	o, err := r.from, error(&checkpoints.ErrNone{Which: step})
 	if r.store != nil {

@@ -15,12 +15,12 @@ import (
 	"drun/internal/exit"
 )
 
-// restores answers the ranks' questions for checkpoints. A question that a rank
-// asks after as many saves of the run as another gets the same answer.
+// restores answers the ranks' requests for checkpoints. Ranks that make the same request after the same number of
+// the run's saves get the same answer.
 type restores struct {
 	mu      sync.Mutex
 	found   map[question]*found
-	loaded  *loaded         // the checkpoint that was asked for last
+	loaded  *loaded         // the checkpoint requested last
 	reading map[int]*loaded // by rank
 	fetched map[uint64]bool // states that nodes have asked for
 }
@@ -29,8 +29,8 @@ func newRestores() *restores {
 	return &restores{found: map[question]*found{}, reading: map[int]*loaded{}, fetched: map[uint64]bool{}}
 }
 
-// loaded is the data of a checkpoint for the ranks that read it: on disk, and in memory as far as ranks of this machine have asked
-// for it. The others' nodes ask for pieces, which are read then.
+// loaded is the data of a checkpoint for the ranks that read it: on disk, and in memory as far as ranks of this
+// machine have asked for it. The nodes of other ranks ask for pieces, which are read then.
 type loaded struct {
 	of      *found
 	once    sync.Once
@@ -40,8 +40,8 @@ type loaded struct {
 	readers int
 
 	mu     sync.Mutex
-	region *transfer.Region // with the data at the places that it has in the view; nil: no rank of this machine has asked
-	there  map[int64]bool   // what is in it, by its place
+	region *transfer.Region // with the data at its offsets in the view; nil: no rank of this machine has asked
+	there  map[int64]bool   // the offsets of what is in region
 }
 
 type question struct {
@@ -55,26 +55,26 @@ type found struct {
 	run    string   // for messages
 	differ []string // see engine.Restored
 	err    error
-	told   bool // a rank has got it
+	told   bool // a rank has been given it
 
 	none   bool               // there is no checkpoint at all
 	own    bool               // it is this run's
-	points int64              // of the run before it, then
+	points int64              // of the run before it, if own
 	memory *snapshot          // nil: it is durable
-	store  *checkpoints.Store // in which it is
+	store  *checkpoints.Store // which contains it
 }
 
-// Way is how the data of a checkpoint comes to a rank that restores it.
+// Way is how a checkpoint's data reaches a rank that restores it.
 type Way int
 
 const (
-	Near    Way = iota // in a memory file, which it can open until Taken
-	Fetched            // its node asks for it, until Taken: see Held
+	Near    Way = iota // in a memory file that the rank can open, until Taken
+	Fetched            // the rank's node asks for it, until Taken: see Held
 	Sent               // with the answer
 )
 
-// Restore gives a rank its part of the checkpoint that it asks for, once the save in flight
-// has ended, and sends it in the background.
+// Restore gives a rank its part of the checkpoint that it asks for. It waits for the save in flight, and answers in
+// the background.
 func (r *Record) Restore(rank int, step string, way Way, send func(*engine.Restored)) {
 	q, flight := question{step, r.begun}, r.flight
 	r.pending.Go(func() {
@@ -92,7 +92,7 @@ func (r *Record) Restore(rank int, step string, way Way, send func(*engine.Resto
 	})
 }
 
-// Taken is told that a rank has opened the file that Restore named.
+// Taken notes that a rank has opened the file that Restore named.
 func (r *Record) Taken(rank int) {
 	r.restores.mu.Lock()
 	defer r.restores.mu.Unlock()
@@ -106,7 +106,8 @@ func (r *Record) Taken(rank int) {
 	}
 }
 
-// forgetRestores lets go of what ranks have restored; none is reading. It lists what nodes may have of that.
+// forgetRestores drops what ranks have restored; no rank may be reading it. It returns the states that nodes may
+// have fetched.
 func (r *Record) forgetRestores() (fetched []uint64) {
 	r.restores.mu.Lock()
 	defer r.restores.mu.Unlock()
@@ -171,8 +172,8 @@ func (r *Record) restore(rank int, q question, way Way) (*engine.Restored, error
 	return out, nil
 }
 
-// load reads the parts of all ranks, if no other rank has had them read, for a rank that says
-// with Taken when it has opened the file.
+// load opens the data of all ranks' parts, unless another rank has had that done, for a rank that will say with
+// Taken that it has opened the file.
 func (r *Record) load(rank int, f *found) *loaded {
 	r.restores.mu.Lock()
 	l := r.restores.loaded
@@ -201,7 +202,7 @@ func (r *Record) load(rank int, f *found) *loaded {
 	return l
 }
 
-// unread says of an error in reading a checkpoint which one that is, and what to do.
+// unread adds to an error in reading a checkpoint which checkpoint it is, and what to do.
 func (r *Record) unread(f *found, err error) error {
 	name := strings.TrimPrefix(f.run, "run ")
 	if f.own {
@@ -211,7 +212,7 @@ func (r *Record) unread(f *found, err error) error {
 		fmt.Sprintf("drun checkpoints verify %s says what is damaged; drun checkpoints rm %s@%d removes this one, so that the one before it counts", name, name, f.info.Step))
 }
 
-// served is what nodes get of a checkpoint, and the errors that they do.
+// served is what nodes read of a checkpoint, with errors worded for them.
 type served struct {
 	by     *Record
 	loaded *loaded
@@ -225,7 +226,7 @@ func (s *served) ReadAt(p []byte, offset int64) (int, error) {
 	return n, err
 }
 
-// giveLoaded gives the memory back of what nobody reads.
+// giveLoaded gives back the memory of data that no rank reads.
 func (r *Record) giveLoaded(l *loaded) {
 	r.Held.Remove(l.number)
 	if l.view != nil {
@@ -258,8 +259,8 @@ func (r *Record) part(l *loaded, rank int, way Way) (*engine.Restored, error) {
 	return out, nil
 }
 
-// bring puts entries into memory that ranks of this machine can open, as far as they are not there. What no rank of this machine
-// asks for takes none.
+// bring loads entries into memory that ranks of this machine can open, unless they are there already. What no rank
+// of this machine asks for takes no memory.
 func (l *loaded) bring(part []checkpoints.Located, regions *transfer.Regions) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -281,8 +282,8 @@ func (l *loaded) bring(part []checkpoints.Located, regions *transfer.Regions) (e
 	return nil
 }
 
-// cut gives a rank of another world size its share of tensors that differ between the ranks that saved
-// them: of the rows of all, one rank's after the other's, the new ranks have equally many each.
+// cut gives a rank, in a world of another size, its share of tensors that differ between the ranks that saved them:
+// the rows of all of them, in rank order, are divided equally among the new ranks.
 func (l *loaded) cut(differ []string, rank, world int) (cut []engine.Entry, err error) {
 	for _, name := range differ {
 		var from []checkpoints.Located
@@ -320,9 +321,8 @@ func (l *loaded) cut(differ []string, rank, world int) (cut []engine.Entry, err 
 	return cut, nil
 }
 
-// find decides which checkpoint is meant: "last" is this run's own or, before it
-// has saved one, that of --resume; others are looked for in this run and in those
-// that it came from.
+// find decides which checkpoint is meant: "last" is this run's own or, before it has saved one, that of --resume;
+// others are looked for in this run and in those that it came from.
 func (r *Record) find(step string, f *found) error {
 	line := []ancestor{{r.run.ID, r.run.UID, r.run.Name}}
 	if r.from != nil {
@@ -343,7 +343,7 @@ func (r *Record) find(step string, f *found) error {
 	}
 	f.store = r.store
 	if r.store == nil {
-		if r.saved.any() { // in memory, but not this one
+		if r.saved.any() { // there are some in memory, but not this one
 			return noSuch(step, false)
 		}
 		f.none = true // neither resumed nor anything saved
@@ -377,7 +377,7 @@ func (r *Record) find(step string, f *found) error {
 	if f.run = "this run"; which > 0 {
 		f.run = "run " + line[which].name
 	}
-	if f.points = f.info.Points; f.points < 0 { // an older drun saved it
+	if f.points = f.info.Points; f.points < 0 { // saved by an older drun
 		f.points = r.attempt.before
 	}
 	if f.info.WorldSize != len(r.places) {
@@ -386,7 +386,7 @@ func (r *Record) find(step string, f *found) error {
 	return err
 }
 
-// remembered is the checkpoint in memory, if that is what is asked for.
+// remembered returns the checkpoint in memory, if that is the one asked for.
 func (r *Record) remembered(step string) *snapshot {
 	r.saved.mu.Lock()
 	defer r.saved.mu.Unlock()

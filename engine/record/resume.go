@@ -15,16 +15,15 @@ import (
 	"drun/internal/secret"
 )
 
-// origin is the checkpoint that --resume names: which one is decided once, though
-// its run may go on saving.
+// origin is the checkpoint that --resume names. It is decided once, even if its run goes on saving.
 type origin struct {
 	info   checkpoints.Info
-	line   []ancestor // its run, and those that this came from, the latest first
+	line   []ancestor // its run, and those it came from in turn, latest first
 	params []engine.Param
 	seed   int64
 
 	store *checkpoints.Store // of another home, for a replay; nil: this home's
-	own   bool               // the replay goes on from a checkpoint of the run that it repeats
+	own   bool               // the replay starts from a checkpoint of the run that it repeats
 }
 
 // ancestor is a run whose checkpoints a recipe may restore.
@@ -33,15 +32,15 @@ type ancestor struct {
 	uid, name string
 }
 
-// Foresee returns the error that Open would return for what the user has named: a name that a run has, or a run to resume that
-// does not exist. So it is reported before the run waits for other nodes.
+// Foresee returns the error that Open would return for the user's names: a run name that is taken, or a run to
+// resume that does not exist. They are so reported before the run waits for other nodes.
 func Foresee(c Config) error {
 	if c.Resume == Auto || c.Replay != nil {
 		return nil
 	}
 	db, err := history.OpenReadOnly(c.Home)
 	if errors.As(err, new(*history.ErrNone)) && c.Resume == "" {
-		return nil // Open makes it
+		return nil // Open creates the history
 	}
 	if err != nil {
 		return err
@@ -59,7 +58,7 @@ func Foresee(c Config) error {
 	return err
 }
 
-// findOrigin reads RUN, RUN@STEP or RUN@best.
+// findOrigin parses RUN, RUN@STEP or RUN@best and finds the checkpoint.
 func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (*origin, error) {
 	name, step, _ := strings.Cut(spec, "@")
 	id, err := db.Find(name)
@@ -104,14 +103,14 @@ func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (*origin,
 	return o, nil
 }
 
-// paramsOf are the parameters that a run had.
+// paramsOf returns the parameters that a run had.
 func paramsOf(show *history.Detail) (params []engine.Param) {
 	for name, value := range show.Params {
 		if value == (history.Secret{}) {
 			params = append(params, engine.Param{Name: name, Kind: secret.Withheld})
 			continue
 		}
-		if value != nil { // None is what the recipe has by itself
+		if value != nil { // None is the recipe's own default
 			text, kind := paramText(value)
 			params = append(params, engine.Param{Name: name, Value: text, Kind: kind})
 		}
@@ -119,8 +118,7 @@ func paramsOf(show *history.Detail) (params []engine.Param) {
 	return params
 }
 
-// paramText writes a value as -p reads it, to the bit, and its type as a recipe
-// names it.
+// paramText writes a value exactly, as -p reads it, and its type as a recipe names it.
 func paramText(v any) (text, kind string) {
 	switch v := v.(type) {
 	case float64:
@@ -135,7 +133,7 @@ func paramText(v any) (text, kind string) {
 	return fmt.Sprint(v), "int"
 }
 
-// inherit gives the parameters of the run that is resumed, overridden by given.
+// inherit returns the parameters of the resumed run, overridden by given.
 func inherit(params, given []engine.Param) []engine.Param {
 	out := slices.Clone(params)
 	for _, p := range given {
@@ -149,7 +147,7 @@ func inherit(params, given []engine.Param) []engine.Param {
 	return out
 }
 
-// ancestors lists a run and those that it came from.
+// ancestors lists a run and those it came from.
 func ancestors(db *history.DB, run history.Summary) (line []ancestor, err error) {
 	seen := map[int64]bool{}
 	for {

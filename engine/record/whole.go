@@ -8,18 +8,18 @@ import (
 	"drun/engine"
 )
 
-// whole is a tensor of which several ranks save a part each. It is put together in the region or, where all its
-// parts came with the ranks' messages, in memory of its own; then each of these ranks has all of it, so that a
-// checkpoint does not show how it was divided.
+// whole is a tensor of which several ranks save a part each. It is put together in the region or, if all its parts
+// came with the ranks' messages, in memory of its own. Each of these ranks then has all of it, so that a checkpoint
+// does not show how it was divided.
 type whole struct {
 	name   string
 	bytes  int64
 	parts  []entry
 	apart  bool  // a part is handed over in the region
-	offset int64 // in the region, then; else -1, once it is put together
+	offset int64 // in the region, if apart; -1 once it is put together
 }
 
-// findWholes collects the parts of tensors, in the order of their ranks, and checks that they are complete.
+// findWholes collects the parts of tensors in rank order, and checks that they are complete.
 func (s *saving) findWholes() error {
 	type key struct{ name, set string }
 	known := map[key]*whole{}
@@ -51,7 +51,7 @@ func (s *saving) findWholes() error {
 	return nil
 }
 
-// check is an error unless the parts of a tensor fit together, and have every byte of it once.
+// check returns an error unless the parts of a tensor fit together and cover every byte exactly once.
 func (s *saving) check(w *whole) error {
 	first := s.at(w.parts[0])
 	at, fits := int64(0), w.bytes >= 0 && w.bytes <= maxState
@@ -60,7 +60,7 @@ func (s *saving) check(w *whole) error {
 		if ea.Share.From != eb.Share.From {
 			return int(max(-1, min(1, ea.Share.From-eb.Share.From)))
 		}
-		return int(max(-1, min(1, ea.Bytes-eb.Bytes))) // an empty one first
+		return int(max(-1, min(1, ea.Bytes-eb.Bytes))) // an empty part first
 	})
 	for _, p := range ordered {
 		e := s.at(p)
@@ -81,7 +81,7 @@ func (s *saving) check(w *whole) error {
 
 func (s *saving) at(p entry) *engine.Entry { return &s.parts[p.rank].Entries[p.i] }
 
-// join puts a tensor together, and gives it to the ranks that had parts of it.
+// join puts a tensor together and gives it to the ranks that had parts of it.
 func (s *saving) join(w *whole) error {
 	var mem []byte
 	if w.apart && w.bytes > 0 {

@@ -10,27 +10,25 @@ import (
 )
 
 const (
-	spoolAfter = 500 * time.Millisecond // a write takes before what comes goes to the spool
-	endWait    = 10 * time.Second       // the end of a run waits for a locked history
-	// recordSize is about what a record takes beside its text.
+	spoolAfter = 500 * time.Millisecond // how long a write may take before further batches go to the spool
+	endWait    = 10 * time.Second       // how long the end of a run waits for a locked history
+	// recordSize is roughly a record's size in bytes without its text.
 	recordSize = 100
 )
 
-// limits are when a batch is written, and from how many bytes on the ranks wait for
-// the disk.
+// limits say when a batch is written, and how many bytes may wait before the ranks wait for the disk.
 var limits = queue.Limits{After: 50 * time.Millisecond, At: 2000 * recordSize, Full: 32 << 20}
 
-// writer writes a run's records to the history in batches: the only writer of the run
-// while it is on. While another process has the history locked, batches go to the
-// run's spool, and the run goes on. A disk may hang: what adds records never waits for
-// it, but in Wait.
+// writer writes a run's records to the history in batches. While the run is on, it is the run's only writer. While
+// another process has the history locked, batches go to the run's spool, and the run goes on. A disk may hang, so
+// adding records never waits for it, except in Wait.
 type writer struct {
 	run    *history.Run
 	home   string
-	atMost time.Duration // a disk may take
+	atMost time.Duration // that a disk may take
 	say    func(text string)
 	faults chan error    // gets the first error
-	hurry  chan struct{} // closed: the end waits for nothing any more
+	hurry  chan struct{} // closed: the end no longer waits for anything
 	hasten func()        // closes it
 	queue  *queue.Queue[batch]
 	done   chan struct{}
@@ -38,12 +36,12 @@ type writer struct {
 	mu     sync.Mutex
 	failed error
 
-	newer bool         // a newer drun has changed the schema: nothing more is written; the loop's alone
-	late  chan written // of a write that takes long: then the spool is in use; the loop's alone
+	newer bool         // a newer drun has changed the schema, so nothing more is written; used only by the loop
+	late  chan written // the result of a slow write, during which the spool is in use; used only by the loop
 	end   error        // why the run's end is not in the history
 }
 
-// batch is what is written together.
+// batch is a set of records that are written together.
 type batch struct {
 	history.Batch
 	count  int
@@ -52,7 +50,7 @@ type batch struct {
 
 // written is how a write ended.
 type written struct {
-	more bool // in the spool
+	more bool // batches are left in the spool
 	err  error
 }
 
@@ -65,7 +63,7 @@ func newWriter(run *history.Run, home string, atMost time.Duration, say func(str
 	return w
 }
 
-// add puts n records with so many bytes of text into the batch that is written next.
+// add adds n records with this many bytes of text to the next batch.
 func (w *writer) add(n, text int, put func(b *history.Batch)) {
 	w.queue.Add(n*recordSize+text, func(r *batch) {
 		put(&r.Batch)
@@ -73,8 +71,8 @@ func (w *writer) add(n, text int, put func(b *history.Batch)) {
 	})
 }
 
-// sync waits until all that was added is in the history, or in the spool while
-// that is locked. It ends when the disk does not answer.
+// sync waits until everything added is in the history or, while that is locked, in the spool. It gives up if the
+// disk does not answer.
 func (w *writer) sync() error {
 	stored := make(chan struct{})
 	w.queue.Add(0, func(r *batch) { r.stored = append(r.stored, stored) })
@@ -114,8 +112,8 @@ func (w *writer) loop() {
 	}
 }
 
-// write hands what is waiting to the history and reports whether the writer was
-// closed. After a failure nothing is written but the run's end.
+// write writes the waiting records to the history, and reports whether the writer was closed. After a failure it
+// writes only the run's end.
 func (w *writer) write() (closed bool) {
 	r, _, closed := w.queue.Take()
 	defer func() {
@@ -146,7 +144,7 @@ func (w *writer) failure() error {
 	return w.failed
 }
 
-// hung reports whether the disk has not answered.
+// hung reports whether the disk has stopped answering.
 func (w *writer) hung() bool { return IsHung(w.failure()) }
 
 func (w *writer) fail(err error) {
@@ -159,7 +157,7 @@ func (w *writer) fail(err error) {
 	}
 }
 
-// put writes a batch to the history, or to the spool when that takes long.
+// put writes a batch to the history, or to the spool if that takes long.
 func (w *writer) put(b *history.Batch) error {
 	w.run.Number(b)
 	var why error
@@ -187,21 +185,21 @@ func (w *writer) put(b *history.Batch) error {
 	return err
 }
 
-// waits tells errors after which records wait in the spool.
+// waits reports whether records wait in the spool after an error.
 func waits(err error) bool { return history.IsLocked(err) || history.IsNewer(err) }
 
-// start does in the background what may have to wait for the history's lock.
+// start runs in the background what may have to wait for the history's lock.
 func (w *writer) start(write func() written) {
 	late := make(chan written, 1)
 	w.late = late
 	go func() { late <- write() }()
 }
 
-// unspool brings the oldest batch of the spool into the history.
+// unspool moves the oldest batch from the spool to the history.
 func (w *writer) unspool() {
 	w.start(func() written {
 		more, err := w.run.Unspool()
-		if history.IsNewer(err) { // it stays so: nobody takes a schema back
+		if history.IsNewer(err) { // permanent: nobody reverts a schema
 			select {
 			case <-w.hurry:
 			case <-time.After(endWait):
@@ -211,7 +209,7 @@ func (w *writer) unspool() {
 	})
 }
 
-// next goes on after a write that took long.
+// next continues after a slow write.
 func (w *writer) next(end written) {
 	w.late, w.newer = nil, history.IsNewer(end.err)
 	switch {
@@ -224,9 +222,8 @@ func (w *writer) next(end written) {
 	}
 }
 
-// close writes the rest, with the run's end unless there is none to be kept. The
-// error says why the end is not recorded; spool is where it waits for the next
-// process that opens the history.
+// close writes the remaining records, and the run's end unless it is nil. The error says why the end is not
+// recorded; spool is where it waits for the next process that opens the history.
 func (w *writer) close(end *history.End) (spool string, err error) {
 	if end != nil {
 		w.add(1, len(end.Error), func(b *history.Batch) { b.End = end })
