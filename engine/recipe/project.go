@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// Project is where a recipe's folder lies beneath the root of its project, with slashes: "" for the root itself.
+// Project is the path of a recipe's folder beneath its project's root, with slashes: "" for the root itself.
 type Project string
 
-// Resolve gives the path, beneath the recipe's folder, of a module that the file from loads. One that is named from the
-// project's root, //lib/util.star, may have a path that leads up from there: ../lib/util.star.
+// Resolve gives the path, relative to the recipe's folder, of a module that the file from loads. A module named
+// from the project's root, such as //lib/util.star, may have a path that leads up: ../lib/util.star.
 func (p Project) Resolve(from, module string) (string, error) {
 	named, fromRoot := strings.CutPrefix(module, "//")
 	switch {
@@ -40,7 +40,7 @@ func (p Project) Resolve(from, module string) (string, error) {
 	return p.beneath(target), nil
 }
 
-// beneath gives the path from the recipe's folder of a file at a path from the root.
+// beneath gives the path from the recipe's folder to a file, given its path from the root.
 func (p Project) beneath(target string) string {
 	own, there := strings.Split(string(p), "/"), strings.Split(target, "/")
 	if p == "" {
@@ -52,13 +52,13 @@ func (p Project) beneath(target string) string {
 	return strings.Repeat("../", len(own)) + strings.Join(there, "/")
 }
 
-// folders are those that a recipe's files are read from.
+// folders are the folders from which a recipe's files are read.
 type folders struct {
 	recipe  *os.Root
 	dir     string                           // of the recipe
-	project *os.Root                         // nil: not asked for yet
+	project *os.Root                         // nil: not looked for yet
 	name    string                           // of the project's root
-	open    func(path string) ([]byte, bool) // has the files that are not to be read from the disk; may be nil
+	open    func(path string) ([]byte, bool) // returns the files that are not to be read from the disk; may be nil
 }
 
 func (f *folders) close() {
@@ -70,8 +70,8 @@ func (f *folders) close() {
 	}
 }
 
-// find opens the project's root: the nearest folder, from the recipe's upwards, that has drun.toml; without one, that
-// has .drun, which a run makes wherever it is started.
+// find opens the project's root: the nearest folder, from the recipe's upwards, that contains drun.toml; if none
+// does, the nearest with .drun, which a run makes wherever it is started.
 func (f *folders) find() (Project, error) {
 	if f.project == nil {
 		f.name = marked(f.dir, "drun.toml")
@@ -97,7 +97,7 @@ func (f *folders) find() (Project, error) {
 	return Project(filepath.ToSlash(beneath)), nil
 }
 
-// marked is the nearest folder, from dir upwards, that has something of that name; "" without.
+// marked is the nearest folder, from dir upwards, that contains name; "" if none does.
 func marked(dir, name string) string {
 	for {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
@@ -110,7 +110,7 @@ func marked(dir, name string) string {
 	}
 }
 
-// read reads a file at a path beneath the recipe's folder.
+// read reads a file, given its path relative to the recipe's folder.
 func (f *folders) read(p Project, file string) ([]byte, error) {
 	if f.open != nil {
 		if content, ok := f.open(filepath.Join(f.dir, filepath.FromSlash(file))); ok {

@@ -1,6 +1,5 @@
-// Package recipe reads a recipe and every file it loads, once, before any rank
-// starts, so that all ranks run the same bytes and the history keeps exactly these.
-// The agent reads the bundle; a worker compiles it.
+// Package recipe reads a recipe and every file it loads, once, before any rank starts, so that all ranks run the
+// same bytes and the history keeps exactly these. The agent reads the bundle; a worker compiles it.
 package recipe
 
 import (
@@ -51,12 +50,10 @@ func Read(name string) (*Bundle, error) {
 	return b, nil
 }
 
-// ReadAll is Read that goes on after an error in one file; it returns what could be
-// read, and all errors.
+// ReadAll is Read that goes on after an error in one file; it returns what it could read, and all errors.
 func ReadAll(name string) (*Bundle, []error) { return ReadAllWith(name, nil) }
 
-// ReadAllWith is ReadAll where some files, by their absolute paths, have another content than on the disk, or are not
-// there: those that an editor has open.
+// ReadAllWith is ReadAll with open replacing the disk for the files, by absolute path, that an editor has open.
 func ReadAllWith(name string, open func(path string) ([]byte, bool)) (*Bundle, []error) {
 	b, root, err := openWith(name, open)
 	if err != nil {
@@ -76,7 +73,7 @@ func openWith(name string, open func(path string) ([]byte, bool)) (*Bundle, *os.
 	b := &Bundle{Name: filepath.Clean(name), Dir: filepath.Dir(abs), Main: filepath.Base(abs)}
 	root, err := os.OpenRoot(b.Dir)
 	if open != nil {
-		if _, ok := open(abs); ok { // its folder may not be there either
+		if _, ok := open(abs); ok { // its folder may not exist either
 			return b, root, nil
 		}
 	}
@@ -96,8 +93,7 @@ func openWith(name string, open func(path string) ([]byte, bool)) (*Bundle, *os.
 	return nil, nil, err
 }
 
-// add reads one file and what it loads; loading is the chain of files that led
-// to it.
+// add reads one file and what it loads; loading is the chain of files that led to it.
 func (b *Bundle) add(from *folders, file string, loading []string) (faults []error) {
 	for i, outer := range loading {
 		if outer == file {
@@ -146,7 +142,7 @@ func (b *Bundle) add(from *folders, file string, loading []string) (faults []err
 	return faults
 }
 
-// unloadable gives an error of a loaded file a position: its own, or the load's.
+// unloadable gives an error of a loaded file a position: its own, or that of the load.
 func unloadable(load lang.Load, err error) error {
 	if located := (*lang.Error)(nil); errors.As(err, &located) {
 		return err
@@ -154,9 +150,8 @@ func unloadable(load lang.Load, err error) error {
 	return &lang.Error{Pos: load.Pos, Msg: fmt.Sprintf("cannot load %q: %s", load.Module, reason(err))}
 }
 
-// Check compiles every file for the environment that ranks will have, extra
-// modules by their names included: unknown names are errors here, before
-// anything starts.
+// Check compiles every file for the environment that ranks will have, including the extra modules: unknown names
+// are reported before anything starts.
 func (b *Bundle) Check(extra ...string) error {
 	env := universe.Names()
 	if HaveTests(b.Sources) {
@@ -187,8 +182,8 @@ func (b *Bundle) Source(file string) *engine.Source {
 	return nil
 }
 
-// Fault tells of an error at a position, in files as they are shown, as a rank does: in one line, and with that
-// of the source.
+// Fault formats an error at a position in the files as shown, like a rank's: a one-line message, and an excerpt
+// with the source line.
 func (b *Bundle) Fault(file string, line, col int32, msg string) (message, excerpt string) {
 	e := &lang.Error{Pos: syntax.MakePosition(&file, line, col), Msg: msg}
 	message, excerpt, _ = strings.Cut(strings.TrimRight(e.Render(func(name string) []byte {
@@ -202,7 +197,7 @@ func (b *Bundle) Fault(file string, line, col int32, msg string) (message, excer
 	return message, excerpt
 }
 
-// maxFile bounds how much of a file is read; lang reports larger ones with a position.
+// maxFile limits how much of a file is read; lang reports larger ones with a position.
 const maxFile = 16 << 20
 
 func readFile(root *os.Root, file string) ([]byte, error) {
@@ -236,7 +231,7 @@ func escapes(err error) bool {
 	return errors.As(err, &p) && strings.Contains(p.Err.Error(), "escapes")
 }
 
-// reason is the bare cause of an error of the file system.
+// reason is the bare cause of a file system error.
 func reason(err error) string {
 	switch p := (*fs.PathError)(nil); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -249,8 +244,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// Names reports whether the recipe, or a file that it loads, has that name as an
-// attribute of something: run.should_stop has should_stop.
+// Names reports whether the recipe, or a file that it loads, uses that name as an attribute: run.should_stop has
+// should_stop.
 func (b *Bundle) Names(attribute string) bool {
 	found := false
 	for _, s := range b.Sources {
@@ -276,8 +271,8 @@ func (b *Bundle) NamesBackends() bool {
 	return says("init_process_group") || says("backend") && (b.Names("new_group") || b.Names("init_parallelism"))
 }
 
-// Operation names what the recipe does at a position, as its files are shown: the name of what it calls, or an operator;
-// "" where it does nothing there.
+// Operation names what the recipe does at a position in its files as shown: the function it calls, or an operator;
+// "" if nothing.
 func (b *Bundle) Operation(position string) string {
 	for _, s := range b.Sources {
 		parsed, err := lang.Parse(Display(b.Name, s.Path), s.Content)

@@ -18,7 +18,7 @@ type Test struct {
 	Line int
 }
 
-// Tests lists those of the recipe itself, in the order of the file.
+// Tests lists the tests in the recipe's own file, in file order.
 func (b *Bundle) Tests() ([]Test, error) {
 	main := b.Source(b.Main)
 	parsed, err := lang.Parse(Display(b.Name, b.Main), main.Content)
@@ -39,7 +39,8 @@ var (
 	laterTest = []byte("\ndef " + testing.Prefix)
 )
 
-// HaveTests tells whether some of a recipe's files have functions test_*. Then all of them find the module testing.
+// HaveTests reports whether any of a recipe's files has functions test_*. If so, all of them can use module
+// testing.
 func HaveTests(sources []engine.Source) bool {
 	return slices.ContainsFunc(sources, func(s engine.Source) bool {
 		return bytes.HasPrefix(s.Content, firstTest) || bytes.Contains(s.Content, laterTest)
