@@ -11,7 +11,7 @@ import (
 
 // state is what must be the same before and after a run.
 type state struct {
-	files  int // open in this process
+	files  int // open files of this process
 	shared map[string]bool
 }
 
@@ -38,7 +38,7 @@ func list(t *testing.T, dir string) []string {
 	return names
 }
 
-// left lists those processes of a run that it left behind.
+// left lists the processes of a run that still exist.
 func left(pids []int) (problems []string) {
 	for _, pid := range pids {
 		if syscall.Kill(pid, 0) == nil {
@@ -48,8 +48,8 @@ func left(pids []int) (problems []string) {
 	return problems
 }
 
-// leaks lists what runs left behind, all of which are over: processes, shared memory
-// (which has no name, only mappings), files and sockets.
+// leaks lists what runs that have all ended left behind: processes, shared memory (which has no name, only
+// mappings), files and sockets.
 func (s state) leaks(t *testing.T) (problems []string) {
 	t.Helper()
 	for _, pid := range children(t) {

@@ -11,7 +11,7 @@ import (
 	"drun/starlib/lang/chunk"
 )
 
-// matrix records what ran: one row per case, one column per backend and world size.
+// matrix records what ran: a row per case, a column per backend and world size.
 type matrix struct {
 	rows    []string
 	columns []string

@@ -33,7 +33,7 @@ type fault struct {
 	rank      int
 	line      int
 	text      string
-	secondary bool // another rank's error ended this one
+	secondary bool // another rank's error caused this one
 }
 
 // check compares the outcome with the chunk's expectations.

@@ -1,7 +1,6 @@
-// Package recipetest runs chunked recipe files on real ranks, each chunk on every
-// backend and at the world sizes that it names (see sizes), and prints the outcomes as a
-// matrix, in which a cell that did not run is a failure. The tests of a builtin are
-// one file in testdata.
+// Package recipetest runs chunked recipe files on real ranks, each chunk on every backend and at the world sizes
+// that it names (see sizes), and prints the outcomes as a matrix, in which a cell that did not run is a failure.
+// The tests of a builtin are one file in testdata.
 //
 // Comments at the beginning of a chunk say how it is run:
 //
@@ -17,7 +16,7 @@
 //	# restarts: 1             --max-restarts
 //	# alone: yes              it measures time, so no other recipe runs beside it
 //
-// The recipes of a file run side by side, and what they left behind is looked for when all are over.
+// The recipes of a file run concurrently; leaks are checked once all have ended.
 package recipetest
 
 import (
@@ -36,9 +35,8 @@ import (
 	"drun/starlib/lang/chunk"
 )
 
-// Main is the TestMain of a package that runs recipes: the test program is also the
-// workers' program. With a way to start plugins, backends may be plugins, which are
-// found as drun finds them.
+// Main is the TestMain of a package that runs recipes: workers run the test program too. If it is given a way to
+// start plugins, backends may be plugins, found as drun finds them.
 func Main(m *testing.M, plugins ...worker.Starter) {
 	if worker.Invoked() {
 		os.Exit(worker.Main(plugins...))
@@ -46,12 +44,12 @@ func Main(m *testing.M, plugins ...worker.Starter) {
 	os.Exit(m.Run())
 }
 
-// whole is whether each recipe runs on a backend at every world size that it names.
+// whole says to run each recipe on every backend at every world size that it names.
 var whole = os.Getenv("DRUN_TEST_RECIPES") == "all"
 
-// sizes are the world sizes at which the i-th chunk of a file runs on a backend. In shared memory the chunks of a file
-// take turns with the sizes that they name: each runs at one above 1, and every third at 1 too. Plugins need one more
-// process for each rank, so they never run at 1, and at most at 4 where a chunk names such a size.
+// sizes are the world sizes at which the i-th chunk of a file runs on a backend. In shared memory, the chunks of a
+// file take turns with the sizes that they name: each runs at one size above 1, and every third also at 1. Plugins
+// need one more process per rank, so they never run at 1, and at most at 4 if a chunk names such a size.
 func sizes(s setting, i int, backend string) []int {
 	alone, several := []int(nil), []int(nil)
 	for _, n := range s.ranks {
@@ -83,7 +81,7 @@ func Run(t *testing.T, dir string, backends ...string) {
 		t.Fatalf("no recipes in %s (%v)", dir, err)
 	}
 	m := newMatrix(t)
-	home := t.TempDir() // of all runs: making a history takes longer than most of them
+	home := t.TempDir() // shared, since making a history takes longer than most runs
 	for _, file := range files {
 		src, err := os.ReadFile(file)
 		if err != nil {
@@ -95,7 +93,7 @@ func Run(t *testing.T, dir string, backends ...string) {
 		}
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".star"), func(t *testing.T) {
 			before := snapshot(t)
-			t.Cleanup(func() { // once all cells of the file are over
+			t.Cleanup(func() { // once all cells of the file have ended
 				for _, problem := range before.leaks(t) {
 					t.Error(problem)
 				}
@@ -122,7 +120,7 @@ func Run(t *testing.T, dir string, backends ...string) {
 	m.print(t)
 }
 
-// startsAtMost is how long a backend's processes may take to start.
+// startsAtMost limits how long a backend's processes may take to start.
 const startsAtMost = 3 * time.Second
 
 // runCell runs a chunk once and reports whether it met the chunk's expectations.
@@ -164,5 +162,5 @@ func runCell(t *testing.T, dir, home string, c chunk.Chunk, s setting, backend s
 	return !t.Failed()
 }
 
-// rankMemory is what each rank may use: little enough that a recipe uses it up soon.
+// rankMemory is what each rank may use: so little that a recipe uses it up soon.
 const rankMemory = 256 << 20
